@@ -56,6 +56,8 @@ static tsr_status read_config(struct tsr_model_config *c, const char *folder,
         tsr_checkpoint_folder_slurp(folder, "config.json", CONFIG_CAP, &text, &len, &path, err));
     tsr_hasher_update(hash, text, len);
     tsr_status st = tsr_model_config_parse(c, path, text, len, err);
+    if (st == TSR_OK) /* an added family decides results, too */
+        tsr_hasher_update(hash, c->family->hash, strlen(c->family->hash));
     free(text);
     free(path);
     return st;
@@ -116,8 +118,9 @@ static tsr_status read_parts(struct tsr_model_binding *b, struct tsr_hasher *has
 
 struct tsr_model_config tsr_model_config(const struct tsr_model *m)
 {
-    return (
-        struct tsr_model_config){ .arch = m->storage->arch, .hp = m->hp, .has = m->storage->has };
+    return (struct tsr_model_config){ .family = m->storage->family,
+                                      .hp = m->hp,
+                                      .has = m->storage->has };
 }
 
 /* What of the model is known before its tensors; takes c's hparams. */
@@ -125,14 +128,14 @@ static tsr_status begin_parts(struct tsr_model *m, struct tsr_model_config *c, c
                               struct tsr_err *err)
 {
     struct tsr_model_storage *s = m->storage;
-    m->family = c->arch->family.name;
+    m->family = c->family->name;
     m->hp = c->hp;
     memset(&c->hp, 0, sizeof c->hp); /* the model owns its arrays now */
     m->layers = tsr_new(m->hp.layers, sizeof *m->layers);
     if (!m->layers)
         return tsr_fail_nomem(err, m->hp.layers * sizeof *m->layers, "layers");
     TSR_TRY(name_parts(m, err));
-    s->arch = c->arch;
+    s->family = c->family;
     s->has = c->has;
     s->folder = tsr_strdup(path);
     return s->folder ? TSR_OK : tsr_fail_nomem(err, strlen(path), path);
@@ -159,7 +162,9 @@ static tsr_status load_parts(struct tsr_model *m, struct tsr_model_config *c, co
         TSR_TRY(tsr_checkpoint_contents_weights(folder, err));
         TSR_TRY(tsr_checkpoint_shards_open(&s->shards, folder, err));
     }
-    struct tsr_model_config  view = { c->arch, m->hp, c->has, c->quantization };
+    struct tsr_model_config view = {
+        .family = c->family, .hp = m->hp, .has = c->has, .quantization = c->quantization
+    };
     struct tsr_model_binding b = { .config = &view,
                                    .shards = &s->shards,
                                    .model = m,
@@ -188,8 +193,10 @@ static tsr_status check_packed(struct tsr_model *m, enum residence how, struct t
         return tsr_fail(err, TSR_E_INPUT,
                         "%s: config.json and " TSR_PACKED_KEPT
                         " are not those that " TSR_PACKED_INDEX
-                        " has the hash of; a file is damaged or from elsewhere",
-                        s->folder);
+                        " has the hash of; a file is damaged or from elsewhere%s",
+                        s->folder,
+                        *s->family->hash ? ", or the model was packed with another family file"
+                                         : "");
     memcpy(m->hash, s->index, sizeof s->index);
     return TSR_OK;
 }
@@ -360,9 +367,7 @@ void tsr_model_destroy(struct tsr_model *m)
     free(m->storage->folder);
     free(m->storage->config);
     free(m->storage);
-    free(m->hp.window);
-    free(m->hp.rope.short_factor);
-    free(m->hp.rope.long_factor);
+    tsr_model_hparams_free(&m->hp);
     free(m->layers);
     free(m);
 }

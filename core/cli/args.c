@@ -339,6 +339,7 @@ void tsr_cli_args_free(struct tsr_cli_args *a)
         }
     }
     free(a->common.plugin_path.v);
+    free(a->common.family.v);
     free(a->common.set.v);
     free(a->opts);
     free(a->args);

@@ -20,6 +20,7 @@ tsr_status tsr_cli_check_job(struct tsr_cli *c, struct tsr_pipeline_job *job, st
     c->threads = job->threads;
     TSR_TRY(tsr_cli_registry_bare(c, &r, err));
     TSR_TRY(tsr_pipeline_job_plugins(job, r, d, err));
+    TSR_TRY(tsr_pipeline_job_families(job, d, err));
     TSR_TRY(tsr_cli_registry(c, &r, err));
     TSR_TRY(tsr_pipeline_job_check(job, r, d, err));
     return TSR_OK;

@@ -6,7 +6,9 @@
 #include "cli/args.h"
 #include "cli/failure.h"
 #include "cli/help.h"
+#include "cli/jobs.h"
 #include "cli/supervise.h"
+#include "model/family.h"
 #include "plugin/guard.h"
 
 #include <jansson.h>
@@ -43,6 +45,21 @@ static tsr_status set_log(const struct tsr_cli_common *o, struct tsr_err *err)
     return TSR_OK;
 }
 
+static tsr_status add_families(struct tsr_cli *c, const struct tsr_cli_strings *files,
+                               struct tsr_err *err)
+{
+    for (uint64_t i = 0; i < files->n; i++) {
+        struct tsr_diag *d;
+        TSR_TRY(tsr_config_diag_create(&d, err));
+        tsr_status st = tsr_model_family_add(files->v[i], d, err);
+        if (tsr_config_diag_errors(d))
+            st = tsr_cli_diag(c, d, files->v[i], err);
+        tsr_config_diag_destroy(d);
+        TSR_TRY(st);
+    }
+    return TSR_OK;
+}
+
 static tsr_status run(struct tsr_cli_args *a, struct tsr_cli *c, struct tsr_err *err)
 {
     const struct tsr_cli_common *o = &a->common;
@@ -67,6 +84,7 @@ static tsr_status run(struct tsr_cli_args *a, struct tsr_cli *c, struct tsr_err 
     c->sets = o->set.v;
     c->n_sets = o->set.n;
     c->verb = a->verb;
+    TSR_TRY(add_families(c, &o->family, err));
     TSR_TRY(a->verb->run(c, a->opts, a->args, a->n_args, err));
     return tsr_cli_flush(err);
 }

@@ -9,11 +9,18 @@ typedef tsr_status (*sublayer)(struct tsr_engine *e, uint64_t layer, const struc
 static tsr_status residual(struct tsr_engine *e, uint64_t layer, uint64_t n, sublayer f,
                            const struct tsr_engine_norm_dev *before,
                            const struct tsr_engine_norm_dev *after, struct tsr_err *err);
+static tsr_status side_by_side(struct tsr_engine *e, uint64_t layer, uint64_t n,
+                               struct tsr_err *err);
+static tsr_status add_scaled(struct tsr_engine *e, const struct tsr_tensor *a,
+                             const struct tsr_tensor *y, const struct tsr_tensor *out,
+                             struct tsr_err *err);
 static tsr_status linears(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
                           const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
                           struct tsr_err *err);
-static tsr_status rotate(struct tsr_engine *e, const struct tsr_tensor *t, uint32_t heads,
-                         struct tsr_err *err);
+static tsr_status norm_heads(struct tsr_engine *e, const struct tsr_tensor *t, uint32_t heads,
+                             const struct tsr_engine_norm_dev *norm, struct tsr_err *err);
+static tsr_status rotate(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *t,
+                         uint32_t heads, struct tsr_err *err);
 static tsr_status store(struct tsr_engine *e, const struct tsr_tensor *t,
                         const struct tsr_tensor *cache, struct tsr_err *err);
 static tsr_status attend(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *q,
@@ -23,13 +30,42 @@ tsr_status tsr_engine_block_run(struct tsr_engine *e, uint64_t layer, uint64_t n
                                 struct tsr_err *err)
 {
     const struct tsr_engine_layer_dev *l = &e->layers[layer];
+    if (e->model->hp.norm_place == TSR_NORM_PARALLEL)
+        return side_by_side(e, layer, n, err);
     TSR_TRY(residual(e, layer, n, tsr_engine_block_attention, &l->attn_in, &l->attn_out, err));
     return residual(e, layer, n, tsr_engine_block_feed_forward, &l->ffn_in, &l->ffn_out, err);
+}
+
+/* h += attention(norm(h)) + feed_forward(norm(h)), with one norm for both */
+static tsr_status side_by_side(struct tsr_engine *e, uint64_t layer, uint64_t n,
+                               struct tsr_err *err)
+{
+    struct tsr_tensor h = tsr_engine_rows(&e->h, 0, n), x = tsr_engine_rows(&e->x, 0, n);
+    struct tsr_tensor y = tsr_engine_rows(&e->y, 0, n);
+    TSR_TRY(tsr_engine_run_norm(e, &e->layers[layer].attn_in, &h, &x, err));
+    TSR_TRY(tsr_engine_block_attention(e, layer, &x, &y, err));
+    TSR_TRY(add_scaled(e, &h, &y, &h, err));
+    TSR_TRY(tsr_engine_block_feed_forward(e, layer, &x, &y, err));
+    return add_scaled(e, &h, &y, &h, err);
+}
+
+/* out = a + residual_scale * y; y is overwritten */
+static tsr_status add_scaled(struct tsr_engine *e, const struct tsr_tensor *a,
+                             const struct tsr_tensor *y, const struct tsr_tensor *out,
+                             struct tsr_err *err)
+{
+    float scale = e->model->hp.residual_scale;
+    if (scale != 1) {
+        struct tsr_op op = { .kind = TSR_OP_SCALE, .out = y, .in = { y }, .scale = scale };
+        TSR_TRY(tsr_engine_device_run(e->dev, &op, NULL, err));
+    }
+    return tsr_engine_run_add(e, a, y, out, err);
 }
 
 /* A sub-layer in its residual:
  *   BEFORE  h += f(norm(h)), or h = norm(h) + f(norm(h)) with residual_from_norm
  *   AROUND  h += norm_out(f(norm(h)))
+ *   OUT     h += norm_out(f(h))
  *   AFTER   h = norm(h + f(h))                                                        */
 static tsr_status residual(struct tsr_engine *e, uint64_t layer, uint64_t n, sublayer f,
                            const struct tsr_engine_norm_dev *before,
@@ -41,17 +77,18 @@ static tsr_status residual(struct tsr_engine *e, uint64_t layer, uint64_t n, sub
 
     if (hp->norm_place == TSR_NORM_AFTER) {
         TSR_TRY(f(e, layer, &h, &y, err));
-        TSR_TRY(tsr_engine_run_add(e, &h, &y, &h, err));
+        TSR_TRY(add_scaled(e, &h, &y, &h, err));
         return tsr_engine_run_norm(e, before, &h, &h, err);
     }
-    TSR_TRY(tsr_engine_run_norm(e, before, &h, &x, err));
-    TSR_TRY(f(e, layer, &x, &y, err));
-    if (hp->norm_place == TSR_NORM_AROUND)
+    if (hp->norm_place != TSR_NORM_OUT)
+        TSR_TRY(tsr_engine_run_norm(e, before, &h, &x, err));
+    TSR_TRY(f(e, layer, hp->norm_place == TSR_NORM_OUT ? &h : &x, &y, err));
+    if (hp->norm_place == TSR_NORM_AROUND || hp->norm_place == TSR_NORM_OUT)
         TSR_TRY(tsr_engine_run_norm(e, after, &y, &y, err));
-    return tsr_engine_run_add(e, hp->residual_from_norm ? &x : &h, &y, &h, err);
+    return add_scaled(e, hp->residual_from_norm ? &x : &h, &y, &h, err);
 }
 
-/* in -> q, k, v -> rotated -> k and v into the cache -> attention -> o -> out */
+/* in -> q, k, v -> q and k normed and rotated -> k and v into the cache -> attention -> o -> out */
 tsr_status tsr_engine_block_attention(struct tsr_engine *e, uint64_t layer,
                                       const struct tsr_tensor *in, const struct tsr_tensor *out,
                                       struct tsr_err *err)
@@ -64,10 +101,10 @@ tsr_status tsr_engine_block_attention(struct tsr_engine *e, uint64_t layer,
     const struct tsr_tensor *qkv[] = { &q, &k, &v };
 
     TSR_TRY(linears(e, layer, TSR_MODEL_SITE_ATTN_IN, in, qkv, err));
-    if (e->model->hp.positions == TSR_MODEL_POSITIONS_ROPE) {
-        TSR_TRY(rotate(e, &q, e->share.heads, err));
-        TSR_TRY(rotate(e, &k, e->share.kv_heads, err));
-    }
+    TSR_TRY(norm_heads(e, &q, e->share.heads, &l->q_norm, err));
+    TSR_TRY(norm_heads(e, &k, e->share.kv_heads, &l->k_norm, err));
+    TSR_TRY(rotate(e, layer, &q, e->share.heads, err));
+    TSR_TRY(rotate(e, layer, &k, e->share.kv_heads, err));
     TSR_TRY(store(e, &k, &l->k, err));
     TSR_TRY(store(e, &v, &l->v, err));
     TSR_TRY(attend(e, layer, &q, &a, err));
@@ -102,15 +139,60 @@ static tsr_status linears(struct tsr_engine *e, uint64_t layer, enum tsr_site si
     return e->hooks.run[site](e, layer, site, in, outs, err);
 }
 
-static tsr_status rotate(struct tsr_engine *e, const struct tsr_tensor *t, uint32_t heads,
-                         struct tsr_err *err)
+/* Columns first .. first + cols of a row are a row of the view: heads of one width become rows. */
+static struct tsr_tensor heads_as_rows(const struct tsr_tensor *t, uint64_t dim)
 {
+    struct tsr_tensor v = *t;
+    v.rows = t->rows * (t->cols / dim);
+    v.cols = dim;
+    v.row_stride = dim * sizeof(float);
+    return v;
+}
+
+static struct tsr_tensor columns(const struct tsr_tensor *t, uint64_t first, uint64_t n)
+{
+    struct tsr_tensor v = *t;
+    v.offset += first * sizeof(float);
+    v.cols = n;
+    return v;
+}
+
+/* The norm of queries or keys, in place.  Rows of activations lie one behind the other, so that heads with one
+ * gain are the rows of one operation. */
+static tsr_status norm_heads(struct tsr_engine *e, const struct tsr_tensor *t, uint32_t heads,
+                             const struct tsr_engine_norm_dev *norm, struct tsr_err *err)
+{
+    uint64_t dim = e->model->hp.head_dim;
+    if (!norm->gain.buffer)
+        return TSR_OK;
+    if (e->model->hp.qk_norm == TSR_QK_NORM_WIDTH)
+        return tsr_engine_run_norm(e, norm, t, t, err);
+    if (e->model->hp.qk_norm == TSR_QK_NORM_HEAD) {
+        struct tsr_tensor v = heads_as_rows(t, dim);
+        return tsr_engine_run_norm(e, norm, &v, &v, err);
+    }
+    for (uint32_t h = 0; h < heads; h++) {
+        struct tsr_tensor          v = columns(t, h * dim, dim);
+        struct tsr_engine_norm_dev own = { .gain = columns(&norm->gain, h * dim, dim) };
+        TSR_TRY(tsr_engine_run_norm(e, &own, &v, &v, err));
+    }
+    return TSR_OK;
+}
+
+static tsr_status rotate(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *t,
+                         uint32_t heads, struct tsr_err *err)
+{
+    const struct tsr_model_hparams *hp = &e->model->hp;
+    unsigned                        of = hp->rope_of ? hp->rope_of[layer] : TSR_ROPE_OF_ALL;
+    if (hp->positions != TSR_MODEL_POSITIONS_ROPE || of == TSR_ROPE_OF_NONE)
+        return TSR_OK;
     struct tsr_op op = { .kind = TSR_OP_ROPE,
                          .out = t,
-                         .in = { t, &e->feed.cosine, &e->feed.sine },
+                         .in = { t, &e->feed.cosine[of], &e->feed.sine[of] },
+                         .func = hp->rope_adjacent ? TSR_ROPE_ADJACENT : TSR_ROPE_HALVES,
                          .heads = heads,
-                         .head_dim = e->model->hp.head_dim,
-                         .rotary_dim = e->model->hp.rope.dim };
+                         .head_dim = hp->head_dim,
+                         .rotary_dim = hp->rope.dim };
     return tsr_engine_device_run(e->dev, &op, NULL, err);
 }
 

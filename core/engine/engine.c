@@ -224,7 +224,8 @@ void tsr_engine_destroy(struct tsr_engine *e)
         }
     }
     tsr_engine_feed_destroy(&e->feed);
-    free(e->inv);
+    for (int i = 0; i < TSR_ROPES; i++)
+        free(e->rope[i].inv);
     free(e->tap_rows);
     free(e->hidden_rows);
     free(e->parts);

@@ -9,10 +9,15 @@
 
 #define ALIGN 64u
 
-/* Half of the rotated part of a head; 0 without rotary positions. */
-static uint64_t half_dim(const struct tsr_engine *e)
+static const struct tsr_model_rope *rope_of(const struct tsr_engine *e, int i)
 {
-    return e->model->hp.positions == TSR_MODEL_POSITIONS_ROPE ? e->model->hp.rope.dim / 2 : 0;
+    return i == TSR_ROPE_OF_SLIDING ? &e->model->hp.rope_sliding : &e->model->hp.rope;
+}
+
+/* Half of the part of a head that rope i rotates; 0 without it. */
+static uint64_t half_dim(const struct tsr_engine *e, int i)
+{
+    return e->model->hp.positions == TSR_MODEL_POSITIONS_ROPE ? rope_of(e, i)->dim / 2 : 0;
 }
 
 /* The next view of rows x cols 4-byte elements after *at. */
@@ -38,8 +43,10 @@ static uint64_t lay_out(const struct tsr_engine *e, struct tsr_engine_feed *f, u
     f->rows = carve(f, &at, TSR_U32, 1, n);
     f->spans = carve(f, &at, TSR_U32, n, 2);
     f->gather = carve(f, &at, TSR_U32, 1, n);
-    f->cosine = carve(f, &at, TSR_F32, n, half_dim(e));
-    f->sine = carve(f, &at, TSR_F32, n, half_dim(e));
+    for (int i = 0; i < TSR_ROPES; i++) {
+        f->cosine[i] = carve(f, &at, TSR_F32, n, half_dim(e, i));
+        f->sine[i] = carve(f, &at, TSR_F32, n, half_dim(e, i));
+    }
     return at;
 }
 
@@ -48,8 +55,10 @@ tsr_status tsr_engine_feed_create(struct tsr_engine *e, struct tsr_err *err)
     struct tsr_engine_feed *f = &e->feed;
     uint64_t                bytes = lay_out(e, f, e->chunk);
     f->host = tsr_new_aligned(bytes, 1);
-    e->inv = tsr_new(half_dim(e) + 1, sizeof *e->inv);
-    if (!f->host || !e->inv)
+    for (int i = 0; i < TSR_ROPES; i++)
+        if (half_dim(e, i) && !(e->rope[i].inv = tsr_new(half_dim(e, i), sizeof *e->rope[i].inv)))
+            return tsr_fail_nomem(err, half_dim(e, i) * sizeof *e->rope[i].inv, "frequencies");
+    if (!f->host)
         return tsr_fail_nomem(err, bytes, "token positions");
     memset(f->host, 0, bytes);
     return tsr_engine_device_tensor(e->dev, TSR_U8, 1, bytes, 0, "token positions", &f->device,
@@ -70,19 +79,21 @@ static uint32_t *host_u32(const struct tsr_engine_feed *f, const struct tsr_tens
  * at the end of this call, as a reference forward over the same tokens would. */
 static void put_angles(struct tsr_engine *e, uint64_t i, uint64_t position, uint64_t length)
 {
-    const struct tsr_model_rope *r = &e->model->hp.rope;
-    struct tsr_engine_feed      *f = &e->feed;
-    uint64_t                     half = half_dim(e);
-    if (!half)
-        return;
-    if (!e->inv_known || (tsr_engine_rope_varies(r) && e->inv_length != length)) {
-        tsr_engine_rope_frequencies(r, length, e->inv);
-        e->inv_length = length;
-        e->inv_known = true;
+    struct tsr_engine_feed *f = &e->feed;
+    for (int k = 0; k < TSR_ROPES; k++) {
+        const struct tsr_model_rope *r = rope_of(e, k);
+        uint64_t                     half = half_dim(e, k);
+        if (!half)
+            continue;
+        if (!e->rope[k].known || (tsr_engine_rope_varies(r) && e->rope[k].length != length)) {
+            tsr_engine_rope_frequencies(r, length, e->rope[k].inv);
+            e->rope[k].length = length;
+            e->rope[k].known = true;
+        }
+        tsr_engine_rope_angles(r, e->rope[k].inv, position,
+                               (float *)(void *)(f->host + f->cosine[k].offset) + i * half,
+                               (float *)(void *)(f->host + f->sine[k].offset) + i * half);
     }
-    tsr_engine_rope_angles(r, e->inv, position,
-                           (float *)(void *)(f->host + f->cosine.offset) + i * half,
-                           (float *)(void *)(f->host + f->sine.offset) + i * half);
 }
 
 tsr_status tsr_engine_feed_chunk(struct tsr_engine *e, const struct tsr_engine_token *tokens,

@@ -8,6 +8,7 @@
 #include "engine/share.h"
 
 #define TSR_DEFAULT_CHUNK 512
+#define TSR_ROPES         2  /* of one model */
 #define TSR_HEAD_ROWS     64 /* rows of logits on the device at once */
 
 /* Norms and linears of the model with their parts on the device; w or gain.buffer NULL: absent. */
@@ -27,7 +28,7 @@ struct tsr_engine_linear_dev {
 };
 struct tsr_engine_layer_dev {
     struct tsr_engine_linear_dev lin[TSR_LINEARS];
-    struct tsr_engine_norm_dev   attn_in, attn_out, ffn_in, ffn_out;
+    struct tsr_engine_norm_dev   attn_in, attn_out, ffn_in, ffn_out, q_norm, k_norm;
     struct tsr_tensor            k, v; /* caches: row slot * context + position */
     bool                         open; /* the model's layer is held in memory */
 };
@@ -37,7 +38,8 @@ struct tsr_engine_feed {
     char             *host;
     struct tsr_tensor device; /* [1, capacity] bytes */
     /* views of the current chunk */
-    struct tsr_tensor ids, positions, rows, spans, gather, cosine, sine;
+    struct tsr_tensor ids, positions, rows, spans, gather;
+    struct tsr_tensor cosine[TSR_ROPES], sine[TSR_ROPES]; /* of hparams.rope and .rope_sliding */
 };
 
 struct tsr_engine_slot {
@@ -80,9 +82,11 @@ struct tsr_engine {
     struct tsr_tensor      h, x, y, q, k, v, a, gate, up, narrow, logits;
     struct tsr_tensor      ordered; /* [chunk, widest input], made with the first ordered weight */
     struct tsr_engine_feed feed;
-    double                *inv; /* frequencies [dim/2] for inv_length */
-    uint64_t               inv_length;
-    bool                   inv_known;
+    struct {
+        double  *inv; /* frequencies [dim/2] for `length`; NULL: the model lacks this rope */
+        uint64_t length;
+        bool     known;
+    } rope[TSR_ROPES];
 
     struct tsr_engine_hooks        hooks;
     struct tsr_engine_compensator *comp; /* compensate.c; NULL: nothing is compensated */

@@ -31,8 +31,9 @@ static double yarn_dimension(const struct tsr_model_rope *r, double turns)
 
 static double yarn_frequency(const struct tsr_model_rope *r, uint32_t i, double f)
 {
-    double low = fmax(floor(yarn_dimension(r, r->beta_fast)), 0);
-    double high = fmin(ceil(yarn_dimension(r, r->beta_slow)), r->dim - 1.0);
+    double low = yarn_dimension(r, r->beta_fast), high = yarn_dimension(r, r->beta_slow);
+    low = fmax(r->whole_ramp ? floor(low) : low, 0);
+    high = fmin(r->whole_ramp ? ceil(high) : high, r->dim - 1.0);
     if (low == high)
         high += 0.001; /* as the reference avoids 0/0 */
     double keep = 1 - clamp((i - low) / (high - low), 0, 1);

@@ -16,6 +16,10 @@ tsr_status tsr_engine_share_of(const struct tsr_model_hparams *hp, uint32_t rank
     struct tsr_model_cut   down = { .name = "down_proj", .cols = hp->ffn };
     struct tsr_model_slice part;
     *s = (struct tsr_engine_share){ .rank = rank, .ranks = ranks };
+    if (ranks > 1 && hp->qk_norm == TSR_QK_NORM_WIDTH)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "the model norms queries over all heads: tensor parallelism would cut the "
+                        "norm; use pipeline stages");
     TSR_TRY(tsr_model_slice_columns(&o, rank, ranks, &part, err));
     s->head = (uint32_t)(part.col / hp->head_dim);
     s->heads = (uint32_t)(part.cols / hp->head_dim);

@@ -328,7 +328,7 @@ tsr_status tsr_engine_stream_estimate(const struct tsr_model *m, uint64_t longes
     bool ok = grow(&n, chunk, 3 * hp->hidden + 2 * q + 2 * kv, 4) &&
               grow(&n, chunk, hp->ffn, hp->gated ? 8 : 4) &&
               grow(&n, chunk, hp->embed_dim != hp->hidden ? hp->embed_dim : 0, 4) &&
-              grow(&n, chunk, 6 + hp->rope.dim, 4) && tsr_add(n, 4096, &n) &&
+              grow(&n, chunk, 6 + hp->rope.dim + hp->rope_sliding.dim, 4) && tsr_add(n, 4096, &n) &&
               grow(&n, chunk < TSR_HEAD_ROWS ? chunk : TSR_HEAD_ROWS, hp->vocab, 4) &&
               grow(&n, 2 * longest, stride, 1) && grow(&n, hp->heads, 1, 4);
     for (uint64_t i = 0; i < hp->layers && ok; i++) {

@@ -7,17 +7,30 @@
 
 /* folded: replaces n if it has a gain; may be NULL. */
 static tsr_status load_norm(struct tsr_engine *e, const struct tsr_model_norm *n,
-                            const struct tsr_model_norm *folded, struct tsr_engine_norm_dev *out,
-                            struct tsr_err *err)
+                            const struct tsr_model_norm *folded, uint64_t width,
+                            struct tsr_engine_norm_dev *out, struct tsr_err *err)
 {
     if (folded && folded->gain)
         n = folded;
-    uint64_t width = e->model->hp.hidden;
     if (n->gain)
         TSR_TRY(tsr_engine_device_vector(e->dev, n->gain, width, &out->gain, err));
     if (n->bias)
         TSR_TRY(tsr_engine_device_vector(e->dev, n->bias, width, &out->bias, err));
     return TSR_OK;
+}
+
+/* The norm of some heads; one gain serves all heads, or each has its own. */
+static tsr_status load_qk_norm(struct tsr_engine *e, const struct tsr_model_norm *n, uint32_t head,
+                               uint32_t heads, struct tsr_engine_norm_dev *out, struct tsr_err *err)
+{
+    uint64_t              dim = e->model->hp.head_dim;
+    bool                  shared = e->model->hp.qk_norm == TSR_QK_NORM_HEAD;
+    struct tsr_model_norm own = *n;
+    if (!n->gain)
+        return TSR_OK;
+    if (!shared)
+        own.gain += head * dim;
+    return load_norm(e, &own, NULL, shared ? dim : heads * dim, out, err);
 }
 
 /* The activation type of a packed weight if `act` is requested.  A plugin's own layout is stored as
@@ -235,10 +248,14 @@ tsr_status tsr_engine_load_layer(struct tsr_engine *e, const struct tsr_model_ov
                                 p ? &p->lin[i][k] : NULL, act, &d->lin[k], err));
     }
     const struct tsr_model_norm *f = o && o->norm ? o->norm[i] : NULL;
-    TSR_TRY(load_norm(e, &l->attn_in, f ? &f[TSR_OVERLAY_ATTN_IN] : NULL, &d->attn_in, err));
-    TSR_TRY(load_norm(e, &l->attn_out, NULL, &d->attn_out, err));
-    TSR_TRY(load_norm(e, &l->ffn_in, f ? &f[TSR_OVERLAY_FFN_IN] : NULL, &d->ffn_in, err));
-    TSR_TRY(load_norm(e, &l->ffn_out, NULL, &d->ffn_out, err));
+    uint64_t                     hidden = e->model->hp.hidden;
+    TSR_TRY(
+        load_norm(e, &l->attn_in, f ? &f[TSR_OVERLAY_ATTN_IN] : NULL, hidden, &d->attn_in, err));
+    TSR_TRY(load_norm(e, &l->attn_out, NULL, hidden, &d->attn_out, err));
+    TSR_TRY(load_norm(e, &l->ffn_in, f ? &f[TSR_OVERLAY_FFN_IN] : NULL, hidden, &d->ffn_in, err));
+    TSR_TRY(load_norm(e, &l->ffn_out, NULL, hidden, &d->ffn_out, err));
+    TSR_TRY(load_qk_norm(e, &l->q_norm, e->share.head, e->share.heads, &d->q_norm, err));
+    TSR_TRY(load_qk_norm(e, &l->k_norm, e->share.kv_head, e->share.kv_heads, &d->k_norm, err));
     return release_layer(e, i, err);
 }
 
@@ -270,7 +287,7 @@ tsr_status tsr_engine_load_embed(struct tsr_engine *e, const struct tsr_model_ov
         TSR_TRY(load_matrix(e, &m->embed, p ? &p->embed : NULL, &e->embed, err));
     if (m->hp.positions == TSR_MODEL_POSITIONS_LEARNED)
         TSR_TRY(load_matrix(e, &m->positions, p ? &p->positions : NULL, &e->positions, err));
-    TSR_TRY(load_norm(e, &m->embed_norm, NULL, &e->embed_norm, err));
+    TSR_TRY(load_norm(e, &m->embed_norm, NULL, m->hp.hidden, &e->embed_norm, err));
     return load_linear(e, TSR_LINEARS, &m->project_in, NULL, p ? &p->project_in : NULL, TSR_ACT_F32,
                        &e->project_in, err);
 }
@@ -281,7 +298,7 @@ tsr_status tsr_engine_load_head(struct tsr_engine *e, const struct tsr_model_ove
     const struct tsr_model *m = e->model;
     o = o ? o : m->packed;
     TSR_TRY(check(e, o, err));
-    TSR_TRY(load_norm(e, &m->final_norm, NULL, &e->final_norm, err));
+    TSR_TRY(load_norm(e, &m->final_norm, NULL, m->hp.hidden, &e->final_norm, err));
     struct tsr_prepacked *p = m->prepacked;
     TSR_TRY(load_linear(e, TSR_LINEARS, &m->project_out, NULL, p ? &p->project_out : NULL, act,
                         &e->project_out, err));
@@ -349,6 +366,8 @@ void tsr_engine_drop_layer(struct tsr_engine *e, uint64_t i)
     drop_norm(e, &d->attn_out);
     drop_norm(e, &d->ffn_in);
     drop_norm(e, &d->ffn_out);
+    drop_norm(e, &d->q_norm);
+    drop_norm(e, &d->k_norm);
     if (d->open)
         tsr_model_close_layer(e->model, i);
     d->open = false;

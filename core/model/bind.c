@@ -43,7 +43,7 @@ static tsr_status set_floats(struct tsr_model_binding *b, const float **p, uint6
     return tsr_model_bind_add_patch(b, (struct tsr_model_patch){ .floats = p, .at = at });
 }
 
-bool tsr_model_bind_holds(const struct tsr_model_binding *b, uint32_t needs)
+bool tsr_model_bind_holds(const struct tsr_model_binding *b, uint64_t needs)
 {
     return (needs & ~b->config->has) == 0;
 }
@@ -75,7 +75,7 @@ static tsr_status bind_fused(struct tsr_model_binding *b, const struct tsr_model
     else
         TSR_TRY(tsr_model_bind_plan_matrix(b, r, layer, total, cols, by_head, &dtype, &at));
     if (bias)
-        TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".bias", total, by_head, &bias_at));
+        TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".bias", total, 0, by_head, &bias_at));
     for (unsigned i = 0; i < n; i++) {
         struct tsr_model_linear       *lin = &l->lin[ids[i]];
         const struct tsr_model_packed *p = packed_of(b, layer, ids[i]);
@@ -91,21 +91,34 @@ static tsr_status bind_fused(struct tsr_model_binding *b, const struct tsr_model
     return TSR_OK;
 }
 
+uint64_t tsr_model_norm_width(const struct tsr_model_hparams *hp, enum tsr_model_part part,
+                              uint64_t *row)
+{
+    uint64_t heads = part == TSR_MODEL_PART_Q_NORM ? hp->heads : hp->kv_heads;
+    *row = 0;
+    if (part != TSR_MODEL_PART_Q_NORM && part != TSR_MODEL_PART_K_NORM)
+        return hp->hidden;
+    if (hp->qk_norm == TSR_QK_NORM_HEAD)
+        return hp->head_dim;
+    *row = hp->qk_norm == TSR_QK_NORM_HEADS ? hp->head_dim : 0;
+    return heads * hp->head_dim;
+}
+
 static tsr_status bind_norm(struct tsr_model_binding *b, const struct tsr_model_role *r,
                             uint64_t layer, struct tsr_model_norm *norm)
 {
-    uint64_t at;
-    if (!tsr_model_bind_holds(b, r->weight & ~TSR_HAS_AFFINE))
+    uint64_t at, row, n = tsr_model_norm_width(&b->config->hp, r->part, &row);
+    if (!tsr_model_bind_holds(b, r->weight & ~(uint64_t)TSR_HAS_AFFINE))
         return TSR_OK;
     if (!tsr_model_bind_holds(b, r->weight)) { /* normalised, but without gain and bias: 1 and 0 */
         TSR_TRY(set_floats(b, &norm->gain, b->ones));
         return set_floats(b, &norm->bias, b->zeros);
     }
-    TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".weight", b->config->hp.hidden, false, &at));
+    TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".weight", n, row, false, &at));
     TSR_TRY(set_floats(b, &norm->gain, at));
     if (!tsr_model_bind_holds(b, r->bias))
         return TSR_OK;
-    TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".bias", b->config->hp.hidden, false, &at));
+    TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".bias", n, row, false, &at));
     return set_floats(b, &norm->bias, at);
 }
 
@@ -135,7 +148,7 @@ static tsr_status bind_linear(struct tsr_model_binding *b, const struct tsr_mode
     }
     if (!tsr_model_bind_holds(b, r->bias))
         return TSR_OK;
-    TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".bias", rows, false, &at));
+    TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".bias", rows, 0, false, &at));
     return set_floats(b, &lin->bias, at);
 }
 
@@ -161,6 +174,10 @@ static tsr_status bind_role(struct tsr_model_binding *b, const struct tsr_model_
         return bind_norm(b, r, layer, &l->ffn_in);
     case TSR_MODEL_PART_FFN_OUT:
         return bind_norm(b, r, layer, &l->ffn_out);
+    case TSR_MODEL_PART_Q_NORM:
+        return bind_norm(b, r, layer, &l->q_norm);
+    case TSR_MODEL_PART_K_NORM:
+        return bind_norm(b, r, layer, &l->k_norm);
     default:
         break;
     }
@@ -236,10 +253,10 @@ static tsr_status bind_tied_head(struct tsr_model_binding *b)
  * it. */
 void tsr_model_bind_prefix(struct tsr_model_binding *b)
 {
-    const struct tsr_model_arch *a = b->config->arch;
-    char                         name[TSR_BIND_NAME];
+    const struct tsr_model_family *a = b->config->family;
+    char                           name[TSR_BIND_NAME];
     for (uint32_t r = 0; r < a->n_roles; r++)
-        for (unsigned i = 0; i < 2; i++) {
+        for (unsigned i = 0; a->prefixes[i]; i++) {
             const struct tsr_model_role *role = &a->roles[r];
             b->prefix = a->prefixes[i];
             if (!role->bare && !strchr(role->name, '#') &&
@@ -253,10 +270,10 @@ void tsr_model_bind_prefix(struct tsr_model_binding *b)
 static bool is_ignored(const struct tsr_model_binding *b, const char *name)
 {
     size_t n = strlen(b->prefix);
-    if (strncmp(name, b->prefix, n) != 0)
-        return false;
-    for (const char *const *p = b->config->arch->ignored; *p; p++)
-        if (tsr_model_tensor_name_matches(*p, name + n))
+    bool   inside = strncmp(name, b->prefix, n) == 0;
+    for (const char *const *p = b->config->family->ignored; *p; p++)
+        if (tsr_model_tensor_name_matches(*p, name) ||
+            (inside && tsr_model_tensor_name_matches(*p, name + n)))
             return true;
     return false;
 }
@@ -270,7 +287,7 @@ static tsr_status check_unused(struct tsr_model_binding *b)
                 b->err, TSR_E_INPUT,
                 "%s: tensor \"%.200s\" is unknown: a %s model has none of that name as %s "
                 "describes it",
-                tsr_checkpoint_shards_path(b->shards, e), e->t->name, b->config->arch->family.name,
+                tsr_checkpoint_shards_path(b->shards, e), e->t->name, b->config->family->name,
                 b->says);
     }
     return TSR_OK;
@@ -278,7 +295,7 @@ static tsr_status check_unused(struct tsr_model_binding *b)
 
 tsr_status tsr_model_bind(struct tsr_model_binding *b)
 {
-    const struct tsr_model_arch *a = b->config->arch;
+    const struct tsr_model_family *a = b->config->family;
     tsr_model_bind_prefix(b);
     if (!(b->config->has & TSR_HAS_AFFINE)) {
         uint64_t n = (b->config->hp.hidden + 15) / 16 * 16;

@@ -9,7 +9,7 @@
 
 #include "base/hash.h"
 #include "checkpoint/safetensors/shards.h"
-#include "model/arch.h"
+#include "model/config.h"
 #include "model/packed.h"
 #include "model/text_stamps.h"
 
@@ -59,9 +59,13 @@ struct tsr_model_binding {
 void       tsr_model_bind_prefix(struct tsr_model_binding *b);
 tsr_status tsr_model_bind_name(struct tsr_model_binding *b, const struct tsr_model_role *r,
                                uint64_t layer, const char *suffix, char name[TSR_BIND_NAME]);
-bool       tsr_model_bind_holds(const struct tsr_model_binding *b, uint32_t needs);
+bool       tsr_model_bind_holds(const struct tsr_model_binding *b, uint64_t needs);
 void tsr_model_bind_shape(const struct tsr_model_hparams *hp, enum tsr_linear_id id, uint64_t *rows,
                           uint64_t *cols);
+
+/* Numbers of a norm; *row: the width of its rows where it is stored as a matrix, else 0. */
+uint64_t tsr_model_norm_width(const struct tsr_model_hparams *hp, enum tsr_model_part part,
+                              uint64_t *row);
 
 /* Plans the whole model; m->layers exists.  Free with tsr_model_binding_free(). */
 tsr_status tsr_model_bind(struct tsr_model_binding *b);
@@ -96,8 +100,8 @@ struct tsr_model_storage {
     char                           *config; /* of a GGUF file: what its metadata say; else NULL */
     uint64_t                        config_len;
     struct tsr_model_text_stamps    stamps; /* except for a prepacked file, which is mapped */
-    const struct tsr_model_arch    *arch;
-    uint32_t                        has;
+    const struct tsr_model_family  *family;
+    uint64_t                        has;
     struct tsr_checkpoint_shards    shards; /* open unless headers_only */
     struct tsr_model_layer_storage *layers; /* [layers], or NULL: all in memory */
     struct tsr_model_tensor_load   *loads;  /* of layers, sorted by layer and place */

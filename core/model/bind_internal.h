@@ -9,10 +9,11 @@ tsr_status tsr_model_bind_find(struct tsr_model_binding *b, const char *name, ui
                                const uint64_t *shape, struct tsr_checkpoint_stored **out);
 tsr_status tsr_model_bind_add_load(struct tsr_model_binding *b, struct tsr_model_tensor_load l);
 tsr_status tsr_model_bind_add_patch(struct tsr_model_binding *b, struct tsr_model_patch p);
-/* Plans a vector of n floats (gain or bias) and returns its index. */
+/* Plans a vector of n floats (gain or bias), stored as a matrix of that width if it is not 0, and returns its
+ * index. */
 tsr_status tsr_model_bind_plan_floats(struct tsr_model_binding *b, const struct tsr_model_role *r,
-                                      uint64_t layer, const char *suffix, uint64_t n, bool by_head,
-                                      uint64_t *at);
+                                      uint64_t layer, const char *suffix, uint64_t n,
+                                      uint64_t width, bool by_head, uint64_t *at);
 /* Plans a matrix and returns its first byte in sealed memory, or in its layer's. */
 tsr_status tsr_model_bind_plan_matrix(struct tsr_model_binding *b, const struct tsr_model_role *r,
                                       uint64_t layer, uint64_t rows, uint64_t cols, bool by_head,

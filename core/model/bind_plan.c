@@ -10,10 +10,12 @@ tsr_status tsr_model_bind_name(struct tsr_model_binding *b, const struct tsr_mod
                                uint64_t layer, const char *suffix, char name[TSR_BIND_NAME])
 {
     const char *hash = strchr(r->name, '#');
-    const char *prefix = r->bare ? "" : b->prefix;
-    int n = hash ? snprintf(name, TSR_BIND_NAME, "%s%.*s%llu%s%s", prefix, (int)(hash - r->name),
-                            r->name, (unsigned long long)layer, hash + 1, suffix)
-                 : snprintf(name, TSR_BIND_NAME, "%s%s%s", prefix, r->name, suffix);
+    const char *prefix = b->prefix;
+    int         len = (int)(r->bare ? tsr_model_family_bare(prefix) : strlen(prefix));
+    int         n =
+        hash ? snprintf(name, TSR_BIND_NAME, "%.*s%.*s%llu%s%s", len, prefix, (int)(hash - r->name),
+                                r->name, (unsigned long long)layer, hash + 1, suffix)
+                     : snprintf(name, TSR_BIND_NAME, "%.*s%s%s", len, prefix, r->name, suffix);
     return n > 0 && (unsigned)n < TSR_BIND_NAME
                ? TSR_OK
                : tsr_fail(b->err, TSR_E_BUG, "tensor name too long");
@@ -26,7 +28,7 @@ tsr_status tsr_model_bind_find(struct tsr_model_binding *b, const char *name, ui
     if (!e)
         return tsr_fail(b->err, TSR_E_INPUT,
                         "%s: tensor \"%s\" is missing, which a %s model has as %s describes it",
-                        b->folder, name, b->config->arch->family.name, b->says);
+                        b->folder, name, b->config->family->name, b->says);
     if (e->t->dtype != TSR_F32 && e->t->dtype != TSR_F16 && e->t->dtype != TSR_BF16)
         return tsr_fail(b->err, TSR_E_INPUT,
                         "%s: tensor \"%s\" has dtype %s; F32, F16 and BF16 are supported",
@@ -86,13 +88,14 @@ static void count(struct tsr_model_binding *b, const struct tsr_checkpoint_store
 }
 
 tsr_status tsr_model_bind_plan_floats(struct tsr_model_binding *b, const struct tsr_model_role *r,
-                                      uint64_t layer, const char *suffix, uint64_t n, bool by_head,
-                                      uint64_t *at)
+                                      uint64_t layer, const char *suffix, uint64_t n,
+                                      uint64_t width, bool by_head, uint64_t *at)
 {
     char                          name[TSR_BIND_NAME];
     struct tsr_checkpoint_stored *e;
+    const uint64_t                shape[2] = { width ? n / width : n, width };
     TSR_TRY(tsr_model_bind_name(b, r, layer, suffix, name));
-    TSR_TRY(tsr_model_bind_find(b, name, 1, &n, &e));
+    TSR_TRY(tsr_model_bind_find(b, name, width ? 2 : 1, shape, &e));
     *at = b->floats;
     if (!tsr_add(b->floats, (n + 15) / 16 * 16, &b->floats))
         return too_large(b);

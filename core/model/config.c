@@ -1,19 +1,35 @@
-/* config.json: finds the family's row and lets it fill the hparams. */
-#include "base/mem.h"
-#include "model/arch.h"
+/* config.json: finds the family, and fills the hparams as it says. */
+#include "model/config_internal.h"
 
+#include "base/mem.h"
+#include "tessera/backend.h"
+
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define CONFIG_DEPTH 64
 
-/* The row for `architectures`[0], or for `model_type` if that is absent. */
-static tsr_status find_arch(const struct tsr_model_config_source *s,
-                            const struct tsr_model_arch         **arch)
+/* What is known, for the message. */
+static void list_known(char *buf, size_t cap)
+{
+    size_t at = 0;
+    buf[0] = '\0';
+    for (uint64_t i = 0; at < cap; i++) {
+        const struct tsr_model_family *f;
+        if (tsr_model_family_at(i, &f, NULL) != TSR_OK || !f)
+            return;
+        int w = snprintf(buf + at, cap - at, "%s%s", i ? ", " : "", f->architectures[0]);
+        at += w > 0 ? (size_t)w : 0;
+    }
+}
+
+/* The family for `architectures`[0], or for `model_type` if that is absent. */
+static tsr_status find_family(const struct tsr_model_config_source *s,
+                              const struct tsr_model_family       **f)
 {
     json_t     *list;
     const char *type = NULL, *name = NULL;
-    uint32_t    n;
     TSR_TRY(tsr_json_sub(s->json, s->name, "architectures", false, JSON_ARRAY, &list, s->err));
     TSR_TRY(tsr_json_str(s->json, s->name, "model_type", false, &type, s->err));
     if (list && json_array_size(list) > 0) {
@@ -26,24 +42,16 @@ static tsr_status find_arch(const struct tsr_model_config_source *s,
         return tsr_fail(s->err, TSR_E_INPUT,
                         "%s: neither \"architectures\" nor \"model_type\" says what model this is",
                         s->name);
-    const struct tsr_model_arch *rows = tsr_model_arch_table(&n);
-    for (uint32_t i = 0; i < n; i++) {
-        if (name ? strcmp(name, rows[i].family.architecture) == 0 || strcmp(name, rows[i].base) == 0
-                 : strcmp(type, rows[i].family.model_type) == 0) {
-            *arch = &rows[i];
-            return TSR_OK;
-        }
-    }
-    char   known[256];
-    size_t at = 0;
-    known[0] = '\0';
-    for (uint32_t i = 0; i < n && at < sizeof known; i++) {
-        int w = snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "",
-                         rows[i].family.architecture);
-        at += w > 0 ? (size_t)w : 0;
-    }
-    return tsr_fail(s->err, TSR_E_INPUT, "%s: %s \"%.80s\" is not supported; known are %s", s->name,
-                    name ? "architecture" : "model_type", name ? name : type, known);
+    tsr_model_config_note(s, name ? "architectures" : "model_type", TSR_KEY_USED);
+    TSR_TRY(tsr_model_family_find(f, name, type, s->err));
+    if (*f)
+        return TSR_OK;
+    char known[700];
+    list_known(known, sizeof known);
+    return tsr_fail(s->err, TSR_E_INPUT,
+                    "%s: %s \"%.80s\" is not supported; known are %s; --family "
+                    "FILE adds one",
+                    s->name, name ? "architecture" : "model_type", name ? name : type, known);
 }
 
 static tsr_status keep_quantization(const struct tsr_model_config_source *s,
@@ -92,32 +100,155 @@ static tsr_status read_specials(const struct tsr_model_config_source *s,
     return read_eos(s, hp);
 }
 
-static bool explicit_null(const json_t *o, const char *key)
+/* bos and eos: the family's, unless config.json says another or none. */
+static tsr_status own_specials(const struct tsr_model_config_source *s)
 {
-    const json_t *v = json_object_get(o, key);
-    return v && json_is_null(v);
-}
-
-static tsr_status parse(const struct tsr_model_config_source *s, struct tsr_model_config *c)
-{
-    if (!json_is_object(s->json))
-        return tsr_fail(s->err, TSR_E_INPUT, "%s: is not a JSON object", s->name);
-    TSR_TRY(find_arch(s, &c->arch));
-    TSR_TRY(keep_quantization(s, c));
-    struct tsr_model_hparams *hp = &c->hp;
-    hp->tied = c->arch->def.tied;
-    hp->embed_scale = hp->logit_scale = 1.0f;
-    hp->bos = explicit_null(s->json, "bos_token_id") ? -1 : c->arch->def.bos;
-    if (c->arch->def.eos >= 0 && !explicit_null(s->json, "eos_token_id")) {
-        hp->eos[0] = (uint32_t)c->arch->def.eos;
+    const struct tsr_model_family *f = s->config->family;
+    struct tsr_model_hparams      *hp = &s->config->hp;
+    const json_t                  *eos = json_object_get(s->json, "eos_token_id");
+    TSR_TRY(tsr_model_config_integer(s, &f->bos, 0, UINT32_MAX, &hp->bos));
+    tsr_model_config_note(s, "eos_token_id", eos ? TSR_KEY_USED : TSR_KEY_DEFAULT);
+    if (!eos && f->eos.def >= 0) {
+        hp->eos[0] = (uint32_t)f->eos.def;
         hp->n_eos = 1;
     }
-    TSR_TRY(read_specials(s, hp));
-    TSR_TRY(tsr_json_bool(s->json, s->name, "tie_word_embeddings", false, &hp->tied, s->err));
-    TSR_TRY(c->arch->config(s, c));
-    if (!hp->tied)
-        c->has |= TSR_HAS_HEAD;
+    return read_eos(s, hp);
+}
+
+/* heads, kv_heads and head_dim fit together, and hidden is set. */
+static tsr_status read_heads(const struct tsr_model_config_source *s)
+{
+    const struct tsr_model_family *f = s->config->family;
+    struct tsr_model_hparams      *hp = &s->config->hp;
+    uint64_t                       heads, kv, dim;
+    TSR_TRY(tsr_model_config_size(s, &f->heads, MAX_HEADS, &heads));
+    TSR_TRY(tsr_model_config_size(s, &f->kv_heads, MAX_HEADS, &kv));
+    TSR_TRY(tsr_model_config_size(s, &f->head_dim, MAX_WIDTH, &dim));
+    if (!heads)
+        return tsr_fail(s->err, TSR_E_INPUT, "%s: 'heads' of the family is 0",
+                        tsr_config_doc_path(f->doc));
+    kv = kv ? kv : heads;
+    if (heads % kv != 0)
+        return tsr_fail(s->err, TSR_E_INPUT,
+                        "%s: %llu attention heads are not a multiple of %llu key-value heads",
+                        s->name, (unsigned long long)heads, (unsigned long long)kv);
+    if (dim == 0 && hp->hidden % heads != 0)
+        return tsr_fail(s->err, TSR_E_INPUT,
+                        "%s: hidden size %llu is not a multiple of %llu attention heads", s->name,
+                        (unsigned long long)hp->hidden, (unsigned long long)heads);
+    if (dim == 0)
+        dim = hp->hidden / heads;
+    if (heads * dim > (uint64_t)MAX_WIDTH)
+        return tsr_fail(s->err, TSR_E_INPUT,
+                        "%s: %llu heads of %llu are wider than the limit of %lld", s->name,
+                        (unsigned long long)heads, (unsigned long long)dim, (long long)MAX_WIDTH);
+    hp->heads = (uint32_t)heads;
+    hp->kv_heads = (uint32_t)kv;
+    hp->head_dim = (uint32_t)dim;
     return TSR_OK;
+}
+
+static tsr_status read_sizes(const struct tsr_model_config_source *s)
+{
+    const struct tsr_model_family *f = s->config->family;
+    struct tsr_model_hparams      *hp = &s->config->hp;
+    TSR_TRY(tsr_model_config_size(s, &f->vocab, MAX_VOCAB, &hp->vocab));
+    TSR_TRY(tsr_model_config_size(s, &f->hidden, MAX_WIDTH, &hp->hidden));
+    TSR_TRY(tsr_model_config_size(s, &f->layers, MAX_LAYERS, &hp->layers));
+    TSR_TRY(tsr_model_config_size(s, &f->ffn, MAX_WIDTH, &hp->ffn));
+    if (!hp->vocab || !hp->hidden || !hp->layers || !hp->ffn)
+        return tsr_fail(s->err, TSR_E_INPUT,
+                        "%s: 'vocab', 'hidden', 'layers' or 'ffn' of the family is 0",
+                        tsr_config_doc_path(f->doc));
+    TSR_TRY(read_heads(s));
+    TSR_TRY(tsr_model_config_size(s, &f->embed_dim, MAX_WIDTH, &hp->embed_dim));
+    if (hp->embed_dim == 0)
+        hp->embed_dim = hp->hidden;
+    TSR_TRY(tsr_model_config_size(s, &f->positions, MAX_POSITIONS, &hp->max_positions));
+    if (!hp->max_positions)
+        return tsr_fail(s->err, TSR_E_INPUT, "%s: 'positions' of the family is 0",
+                        tsr_config_doc_path(f->doc));
+    return tsr_model_config_size(s, &f->position_offset, MAX_POSITIONS, &hp->position_offset);
+}
+
+static tsr_status read_scales(const struct tsr_model_config_source *s)
+{
+    const struct tsr_model_family *f = s->config->family;
+    struct tsr_model_hparams      *hp = &s->config->hp;
+    TSR_TRY(tsr_model_config_float(s, &f->eps, 0.0, 1.0, &hp->norm_eps));
+    TSR_TRY(tsr_model_config_float(s, &f->gain_offset, -1e3, 1e3, &hp->norm_gain_offset));
+    TSR_TRY(tsr_model_config_float(s, &f->embed_scale, 1e-9, 1e9, &hp->embed_scale));
+    TSR_TRY(tsr_model_config_float(s, &f->attn_scale, 1e-6, 1e9, &hp->attn_scale));
+    if (!(hp->attn_scale > 0))
+        hp->attn_scale = (float)(1.0 / sqrt((double)hp->head_dim));
+    TSR_TRY(tsr_model_config_float(s, &f->attn_softcap, 1e-3, 1e9, &hp->attn_softcap));
+    TSR_TRY(tsr_model_config_float(s, &f->residual_scale, 1e-9, 1e9, &hp->residual_scale));
+    TSR_TRY(tsr_model_config_float(s, &f->logit_scale, 1e-9, 1e9, &hp->logit_scale));
+    return tsr_model_config_float(s, &f->logit_softcap, 1e-3, 1e9, &hp->logit_softcap);
+}
+
+/* Flag i of the family. */
+static bool is_set(const struct tsr_model_config *c, int i, bool absent)
+{
+    return i < 0 ? absent : (c->has & TSR_HAS_FLAG << 2 * i) != 0;
+}
+
+static tsr_status read_flags(const struct tsr_model_config_source *s)
+{
+    struct tsr_model_config       *c = s->config;
+    const struct tsr_model_family *f = c->family;
+    for (const char *const *key = f->refused; *key; key++) {
+        bool is = false;
+        TSR_TRY(tsr_model_config_bool(s, *key, &is));
+        if (is)
+            return tsr_fail(s->err, TSR_E_INPUT, "%s: \"%s\" is not supported", s->name, *key);
+    }
+    for (unsigned i = 0; i < f->n_flags; i++) {
+        bool is = f->flag[i].def;
+        TSR_TRY(tsr_model_config_bool(s, f->flag[i].key, &is));
+        c->has |= TSR_HAS_FLAG << (2 * i + !is);
+    }
+    return TSR_OK;
+}
+
+static void choose_forms(struct tsr_model_config *c)
+{
+    const struct tsr_model_family *f = c->family;
+    struct tsr_model_hparams      *hp = &c->hp;
+    hp->norm = f->norm;
+    hp->norm_place = is_set(c, f->norms_if, true) ? f->norms : f->norms_unless;
+    hp->residual_from_norm = is_set(c, f->residual_from_norm, false);
+    hp->qk_norm = is_set(c, f->qk_norm_if, true) ? f->qk_norm : TSR_QK_NORM_NONE;
+    hp->gated = f->gated;
+    hp->positions = f->position_form;
+    c->has |= is_set(c, f->affine, true) ? TSR_HAS_AFFINE : 0;
+    c->has |= hp->embed_dim != hp->hidden ? TSR_HAS_PROJECTION : 0;
+    c->has |= hp->tied ? 0 : TSR_HAS_HEAD;
+}
+
+static tsr_status parse(struct tsr_model_config_source *s)
+{
+    struct tsr_model_config *c = s->config;
+    if (!json_is_object(s->json))
+        return tsr_fail(s->err, TSR_E_INPUT, "%s: is not a JSON object", s->name);
+    TSR_TRY(find_family(s, &c->family));
+    TSR_TRY(keep_quantization(s, c));
+    if (c->family->text) {
+        json_t *inner;
+        TSR_TRY(tsr_json_sub(s->json, s->name, c->family->text, true, JSON_OBJECT, &inner, s->err));
+        tsr_model_config_note(s, c->family->text, TSR_KEY_USED);
+        s->json = inner;
+    }
+    TSR_TRY(own_specials(s));
+    TSR_TRY(tsr_model_config_truth(s, &c->family->tied, &c->hp.tied));
+    TSR_TRY(read_sizes(s));
+    TSR_TRY(read_scales(s));
+    TSR_TRY(tsr_model_config_activation(s, &c->family->activation, &c->hp.func));
+    TSR_TRY(read_flags(s));
+    choose_forms(c);
+    if (c->hp.positions == TSR_MODEL_POSITIONS_ROPE)
+        TSR_TRY(tsr_model_config_rope(s));
+    return tsr_model_config_layers(s);
 }
 
 tsr_status tsr_model_config_parse(struct tsr_model_config *c, const char *name, const char *json,
@@ -126,8 +257,8 @@ tsr_status tsr_model_config_parse(struct tsr_model_config *c, const char *name, 
     memset(c, 0, sizeof *c);
     json_t *j;
     TSR_TRY(tsr_json_parse(&j, name, json, len, CONFIG_DEPTH, err));
-    struct tsr_model_config_source s = { j, name, err };
-    tsr_status                     st = parse(&s, c);
+    struct tsr_model_config_source s = { j, name, c, err };
+    tsr_status                     st = parse(&s);
     json_decref(j);
     if (st != TSR_OK)
         tsr_model_config_free(c);
@@ -139,7 +270,7 @@ tsr_status tsr_model_generation_parse(struct tsr_model_config *c, const char *na
 {
     json_t *j;
     TSR_TRY(tsr_json_parse(&j, name, json, len, CONFIG_DEPTH, err));
-    struct tsr_model_config_source s = { j, name, err };
+    struct tsr_model_config_source s = { j, name, c, err };
     tsr_status                     st = json_is_object(j)
                                             ? read_specials(&s, &c->hp)
                                             : tsr_fail(err, TSR_E_INPUT, "%s: is not a JSON object", name);
@@ -147,11 +278,17 @@ tsr_status tsr_model_generation_parse(struct tsr_model_config *c, const char *na
     return st;
 }
 
+void tsr_model_hparams_free(struct tsr_model_hparams *hp)
+{
+    free(hp->window);
+    free(hp->rope_of);
+    free(hp->rope.short_factor);
+    free(hp->rope.long_factor);
+}
+
 void tsr_model_config_free(struct tsr_model_config *c)
 {
-    free(c->hp.window);
-    free(c->hp.rope.short_factor);
-    free(c->hp.rope.long_factor);
+    tsr_model_hparams_free(&c->hp);
     json_decref(c->quantization);
     memset(c, 0, sizeof *c);
 }

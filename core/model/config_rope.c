@@ -1,12 +1,10 @@
 /* Rotary embedding: `rope_theta` + `rope_scaling` (older) or `rope_parameters` (newer). */
 #include "base/mem.h"
-#include "model/arch.h"
+#include "model/config_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define MAX_POSITIONS (INT64_C(1) << 31)
 
 /* Factors of long rope, one per rotated pair. */
 static tsr_status factors(const struct tsr_model_config_source *s, const json_t *o, const char *key,
@@ -98,9 +96,7 @@ static tsr_status rope_yarn(const struct tsr_model_config_source *s, const json_
     TSR_TRY(tsr_json_real(o, s->name, "mscale", false, 0.0, 1e6, &mscale, s->err));
     TSR_TRY(tsr_json_real(o, s->name, "mscale_all_dim", false, 0.0, 1e6, &all, s->err));
     TSR_TRY(tsr_json_bool(o, s->name, "truncate", false, &whole, s->err));
-    if (!whole)
-        return tsr_fail(s->err, TSR_E_INPUT, "%s: yarn with \"truncate\": false is not supported",
-                        s->name);
+    r->whole_ramp = whole;
     if (!(r->theta > 1.0))
         return tsr_fail(s->err, TSR_E_INPUT, "%s: yarn needs a \"rope_theta\" above 1", s->name);
     r->attention_factor = mscale > 0.0 && all > 0.0
@@ -138,30 +134,89 @@ static tsr_status rope_default(const struct tsr_model_config_source *s, const js
     return TSR_OK;
 }
 
-tsr_status tsr_model_config_rope(const struct tsr_model_config_source *s,
-                                 struct tsr_model_hparams *hp, bool phi3)
+/* `rope_parameters` or `rope_scaling`; *kind: the objects by layer type, if there are. */
+static tsr_status scaling_object(const struct tsr_model_config_source *s, json_t **o,
+                                 json_t **sliding)
 {
-    struct tsr_model_rope *r = &hp->rope;
-    json_t                *o, *old;
-    const char            *type = "default", *old_type = NULL;
-    double                 partial = 1.0;
-    hp->positions = TSR_MODEL_POSITIONS_ROPE;
-    r->theta = 10000.0;
+    json_t *old;
+    *sliding = NULL;
+    TSR_TRY(tsr_json_sub(s->json, s->name, "rope_parameters", false, JSON_OBJECT, o, s->err));
+    TSR_TRY(tsr_json_sub(s->json, s->name, "rope_scaling", false, JSON_OBJECT, &old, s->err));
+    tsr_model_config_note(s, *o ? "rope_parameters" : "rope_scaling",
+                          *o || old ? TSR_KEY_USED : TSR_KEY_DEFAULT);
+    if (old && json_object_size(old) > 0)
+        *o = old; /* if both are present, the older one wins, as in the reference */
+    if (!*o || !(json_object_get(*o, "full_attention") || json_object_get(*o, "sliding_attention")))
+        return TSR_OK;
+    if (!s->config->family->rope.sliding_apart)
+        return tsr_fail(s->err, TSR_E_INPUT,
+                        "%s: \"rope_parameters\" per layer type are not supported for this family",
+                        s->name);
+    json_t *both = *o;
+    TSR_TRY(tsr_json_sub(both, s->name, "sliding_attention", false, JSON_OBJECT, sliding, s->err));
+    return tsr_json_sub(both, s->name, "full_attention", false, JSON_OBJECT, o, s->err);
+}
+
+static bool allowed(const struct tsr_model_family *f, const char *word)
+{
+    if (!f->rope.scaling[0])
+        return true;
+    for (const char *const *w = f->rope.scaling; *w; w++)
+        if (strcmp(*w, word) == 0)
+            return true;
+    return false;
+}
+
+/* Layers with a window rotate by a base of their own, unscaled. */
+static tsr_status sliding_rope(const struct tsr_model_config_source *s, const json_t *o)
+{
+    struct tsr_model_hparams *hp = &s->config->hp;
+    const char               *type = "default";
+    hp->rope_sliding = (struct tsr_model_rope){ .dim = hp->rope.dim,
+                                                .factor = 1,
+                                                .attention_factor = 1,
+                                                .original_positions = hp->max_positions };
+    TSR_TRY(tsr_model_config_real(s, &s->config->family->rope.sliding_theta, 1.0, 1e15,
+                                  &hp->rope_sliding.theta));
+    if (!o)
+        return TSR_OK;
+    TSR_TRY(
+        tsr_json_real(o, s->name, "rope_theta", false, 1.0, 1e15, &hp->rope_sliding.theta, s->err));
+    TSR_TRY(tsr_json_str(o, s->name, "rope_type", false, &type, s->err));
+    return strcmp(type, "default") == 0
+               ? TSR_OK
+               : tsr_fail(s->err, TSR_E_INPUT,
+                          "%s: rope type \"%.40s\" of sliding layers is not supported; default is",
+                          s->name, type);
+}
+
+tsr_status tsr_model_config_rope(const struct tsr_model_config_source *s)
+{
+    static const struct {
+        const char *name;
+        tsr_status (*read)(const struct tsr_model_config_source *, const json_t *,
+                           struct tsr_model_hparams *);
+    } known[] = {
+        { "default", rope_default }, { "longrope", rope_long }, { "linear", rope_linear },
+        { "dynamic", rope_dynamic }, { "yarn", rope_yarn },     { "llama3", rope_llama3 },
+    };
+    const struct tsr_model_family *f = s->config->family;
+    struct tsr_model_hparams      *hp = &s->config->hp;
+    struct tsr_model_rope         *r = &hp->rope;
+    json_t                        *o, *sliding;
+    const char                    *type = "default", *old_type = NULL;
+    double                         partial;
     r->factor = r->attention_factor = 1.0;
     r->scaling = TSR_ROPE_NONE;
     r->original_positions = hp->max_positions;
-    TSR_TRY(tsr_json_real(s->json, s->name, "rope_theta", false, 1.0, 1e15, &r->theta, s->err));
-    TSR_TRY(tsr_json_real(s->json, s->name, "partial_rotary_factor", false, 0.0, 1.0, &partial,
-                          s->err));
-    TSR_TRY(tsr_json_sub(s->json, s->name, "rope_parameters", false, JSON_OBJECT, &o, s->err));
-    TSR_TRY(tsr_json_sub(s->json, s->name, "rope_scaling", false, JSON_OBJECT, &old, s->err));
-    if (old && json_object_size(old) >
-                   0) /* if both are present, the older one wins, as in the reference */
-        o = old;
+    hp->rope_adjacent = f->rope.adjacent;
+    TSR_TRY(tsr_model_config_real(s, &f->rope.theta, 1.0, 1e15, &r->theta));
+    TSR_TRY(tsr_model_config_real(s, &f->rope.partial, 0.0, 1.0, &partial));
+    if (!(r->theta >= 1.0))
+        return tsr_fail(s->err, TSR_E_INPUT, "%s: 'theta' of the family is 0",
+                        tsr_config_doc_path(f->doc));
+    TSR_TRY(scaling_object(s, &o, &sliding));
     if (o) {
-        if (json_object_get(o, "full_attention") || json_object_get(o, "sliding_attention"))
-            return tsr_fail(s->err, TSR_E_INPUT,
-                            "%s: \"rope_parameters\" per layer type are not supported", s->name);
         TSR_TRY(tsr_json_real(o, s->name, "rope_theta", false, 1.0, 1e15, &r->theta, s->err));
         TSR_TRY(
             tsr_json_real(o, s->name, "partial_rotary_factor", false, 0.0, 1.0, &partial, s->err));
@@ -170,7 +225,7 @@ tsr_status tsr_model_config_rope(const struct tsr_model_config_source *s,
             type = old_type;
         TSR_TRY(tsr_json_str(o, s->name, "rope_type", false, &type, s->err));
     }
-    if (partial != 1.0 && !phi3)
+    if (partial != 1.0 && !f->rope.partial_allowed)
         return tsr_fail(s->err, TSR_E_INPUT,
                         "%s: \"partial_rotary_factor\" %g is not supported for this family",
                         s->name, partial);
@@ -180,22 +235,22 @@ tsr_status tsr_model_config_rope(const struct tsr_model_config_source *s,
                         "%s: %u of %u values of a head would rotate; the number must be even and "
                         "at least 2",
                         s->name, r->dim, hp->head_dim);
-    /* "su", and once "yarn", are names of long rope in the first Phi-3 checkpoints */
-    if (strcmp(type, "su") == 0 || (phi3 && strcmp(type, "yarn") == 0))
-        type = "longrope";
-    static const struct {
-        const char *name;
-        tsr_status (*read)(const struct tsr_model_config_source *, const json_t *,
-                           struct tsr_model_hparams *);
-    } known[] = {
-        { "default", rope_default }, { "longrope", rope_long }, { "linear", rope_linear },
-        { "dynamic", rope_dynamic }, { "yarn", rope_yarn },     { "llama3", rope_llama3 },
-    };
-    for (size_t i = 0; i < (phi3 ? 2 : sizeof known / sizeof *known); i++)
-        if (strcmp(type, known[i].name) == 0)
+    if (f->rope.sliding_apart)
+        TSR_TRY(sliding_rope(s, sliding));
+    const struct tsr_config_node *other =
+        f->rope.alias ? tsr_config_node_get(f->rope.alias, type) : NULL;
+    const char *law = other && other->kind == TSR_NODE_SCALAR ? other->text : type;
+    for (size_t i = 0; allowed(f, law) && i < sizeof known / sizeof *known; i++)
+        if (strcmp(law, known[i].name) == 0)
             return known[i].read(s, o, hp);
-    return tsr_fail(s->err, TSR_E_INPUT, "%s: rope type \"%.40s\" is not supported%s", s->name,
-                    type,
-                    phi3 ? " for this family; default and longrope are"
-                         : "; default, linear, dynamic, yarn, llama3 and longrope are");
+    char list[120];
+    int  at = 0;
+    list[0] = '\0';
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (allowed(f, known[i].name))
+            at += snprintf(list + at, sizeof list - (size_t)at, "%s%s", at ? ", " : "",
+                           known[i].name);
+    return tsr_fail(s->err, TSR_E_INPUT,
+                    "%s: rope type \"%.40s\" is not supported for this family; supported: %s",
+                    s->name, type, list);
 }

@@ -214,6 +214,7 @@ static tsr_status hash_config(const struct tsr_model *m, struct tsr_hasher *h, s
     if (!text)
         return tsr_fail(err, TSR_E_INPUT, "%s: config.json is not there any more", m->path);
     tsr_hasher_update(h, text, len);
+    tsr_hasher_update(h, m->storage->family->hash, strlen(m->storage->family->hash));
     free(text);
     return TSR_OK;
 }
@@ -275,7 +276,7 @@ tsr_status tsr_model_copy_kept(const struct tsr_model *m, const struct tsr_model
     struct tsr_model_storage *s = m->storage;
     if (!s || s->shards.n_files == 0)
         return tsr_fail(err, TSR_E_INVAL, "%s was loaded without its weights", m->path);
-    struct tsr_model_config view = { s->arch, m->hp, s->has, NULL };
+    struct tsr_model_config view = { .family = s->family, .hp = m->hp, .has = s->has };
     struct tsr_model        scratch = *m; /* takes the plan's pointers in place of m */
     scratch.layers = tsr_new(m->hp.layers, sizeof *scratch.layers);
     if (!scratch.layers)

@@ -31,9 +31,21 @@ enum tsr_rope_scaling {
     TSR_ROPE_DYNAMIC_NTK,
     TSR_ROPE_YARN
 };
-/* Where the norms of a block sit: before each sub-layer; after the residual (OPT-350m); or
- * both before and after each sub-layer, inside the residual (Gemma 2). */
-enum tsr_norm_place { TSR_NORM_BEFORE, TSR_NORM_AFTER, TSR_NORM_AROUND };
+/* Where the norms of a block sit: before each sub-layer; after the residual (OPT-350m); both before and after
+ * each sub-layer, inside the residual (Gemma 2); after each sub-layer, inside the residual (OLMo 2); or once,
+ * before attention and feed-forward, which run side by side (Cohere). */
+enum tsr_norm_place {
+    TSR_NORM_BEFORE,
+    TSR_NORM_AFTER,
+    TSR_NORM_AROUND,
+    TSR_NORM_OUT,
+    TSR_NORM_PARALLEL
+};
+/* The norm of queries and keys before they rotate: of each head, with one gain [head_dim] or with a gain for
+ * each [heads * head_dim]; or of the whole width. */
+enum tsr_qk_norm { TSR_QK_NORM_NONE, TSR_QK_NORM_HEAD, TSR_QK_NORM_HEADS, TSR_QK_NORM_WIDTH };
+/* How a layer rotates: by hparams.rope, by rope_sliding, or not at all. */
+enum tsr_rope_of { TSR_ROPE_OF_ALL, TSR_ROPE_OF_SLIDING, TSR_ROPE_OF_NONE };
 
 struct tsr_model_rope {
     double                theta;
@@ -42,6 +54,7 @@ struct tsr_model_rope {
     double                factor;
     double                low_freq_factor, high_freq_factor; /* llama3 */
     double                beta_fast, beta_slow;              /* yarn   */
+    bool                  whole_ramp; /* yarn: the ends of the ramp are whole numbers */
     uint64_t              original_positions;
     double                attention_factor; /* multiplies cos and sin; 1 unless long or yarn */
     float                *short_factor, *long_factor; /* [dim/2], long; owned */
@@ -56,14 +69,18 @@ struct tsr_model_hparams {
     enum tsr_norm_place norm_place;
     bool                residual_from_norm; /* BLOOM apply_residual_connection_post_layernorm */
     enum tsr_model_positions positions;
-    struct tsr_model_rope    rope;
+    struct tsr_model_rope    rope, rope_sliding;
+    uint8_t                 *rope_of;       /* [layers], TSR_ROPE_OF_*; owned */
+    bool                     rope_adjacent; /* columns (2 i, 2 i + 1) of a head rotate together */
+    enum tsr_qk_norm         qk_norm;
     uint64_t                 position_offset; /* OPT: row = position + 2 */
     uint32_t                 func;            /* TSR_FUNC_* of the feed-forward */
     bool                     gated;
     float                    attn_scale, attn_softcap, logit_softcap, logit_scale, embed_scale;
-    uint32_t                *window; /* [layers], 0: full attention; owned */
-    bool                     tied;   /* head is the embedding */
-    int64_t                  bos;    /* -1: none */
+    float                    residual_scale; /* of a sub-layer's output */
+    uint32_t                *window;         /* [layers], 0: full attention; owned */
+    bool                     tied;           /* head is the embedding */
+    int64_t                  bos;            /* -1: none */
     uint32_t                 eos[TSR_MAX_EOS], n_eos;
 };
 
@@ -84,8 +101,9 @@ struct tsr_model_norm {
 
 struct tsr_model_layer {
     struct tsr_model_linear lin[TSR_LINEARS];
-    struct tsr_model_norm   attn_in, attn_out, ffn_in, ffn_out; /* *_out: TSR_NORM_AROUND only.
+    struct tsr_model_norm   attn_in, attn_out, ffn_in, ffn_out; /* *_out: TSR_NORM_AROUND and _OUT.
                         TSR_NORM_AFTER uses attn_in and ffn_in after the residual */
+    struct tsr_model_norm   q_norm, k_norm;
 };
 
 struct tsr_model {
@@ -164,16 +182,6 @@ enum tsr_site {
 enum tsr_site tsr_model_linear_site(enum tsr_linear_id id);
 const char   *tsr_model_site_name(enum tsr_site site); /* "attn_in", "o_in", "ffn_in", "down_in" */
 uint64_t      tsr_model_site_cols(const struct tsr_model *m, enum tsr_site site); /* of the input */
-
-/* The supported families, for messages. */
-struct tsr_model_family {
-    const char *name;         /* "llama" */
-    const char *architecture; /* as in config.json: "LlamaForCausalLM" */
-    const char *model_type;
-    const char *summary; /* one line */
-};
-/* i-th family, or NULL after the last. */
-const struct tsr_model_family *tsr_model_family_get(uint64_t i);
 
 /* i-th supported quant_method of checkpoints by other programs, with a description of what is
  * supported; NULL after the last. */

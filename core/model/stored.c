@@ -13,8 +13,8 @@
 struct walk {
     const struct tsr_model         *m;
     const struct tsr_model_overlay *o;
-    const struct tsr_model_arch    *arch;
-    uint32_t                        has;
+    const struct tsr_model_family  *family;
+    uint64_t                        has;
     tsr_model_stored_visit          visit;
     void                           *ctx;
     struct tsr_err                 *err;
@@ -36,7 +36,7 @@ void tsr_model_stored_row(const struct tsr_model_stored_view *v, uint64_t r, uns
     *row = r;
 }
 
-static bool holds(const struct walk *w, uint32_t needs)
+static bool holds(const struct walk *w, uint64_t needs)
 {
     return (needs & ~w->has) == 0;
 }
@@ -45,10 +45,11 @@ static tsr_status begin(const struct walk *w, const struct tsr_model_role *r, ui
                         struct tsr_model_stored_view *v)
 {
     const char *hash = strchr(r->name, '#');
-    const char *prefix = r->bare ? "" : w->arch->prefixes[0];
-    int         n = hash ? snprintf(v->module, sizeof v->module, "%s%.*s%llu%s", prefix,
+    const char *prefix = w->family->prefixes[0];
+    int         len = (int)(r->bare ? tsr_model_family_bare(prefix) : strlen(prefix));
+    int         n = hash ? snprintf(v->module, sizeof v->module, "%.*s%.*s%llu%s", len, prefix,
                                     (int)(hash - r->name), r->name, (unsigned long long)layer, hash + 1)
-                         : snprintf(v->module, sizeof v->module, "%s%s", prefix, r->name);
+                         : snprintf(v->module, sizeof v->module, "%.*s%s", len, prefix, r->name);
     v->layer = hash ? layer : w->m->hp.layers;
     v->suffix = "weight";
     v->n = 1;
@@ -87,8 +88,9 @@ static tsr_status norm(const struct walk *w, const struct tsr_model_role *r, uin
     if (folded && folded->gain)
         n = folded;
     TSR_TRY(begin(w, r, layer, &v));
-    TSR_TRY(vector(w, &v, "weight", n->gain, w->m->hp.hidden));
-    return holds(w, r->bias) ? vector(w, &v, "bias", n->bias, w->m->hp.hidden) : TSR_OK;
+    uint64_t width = tsr_model_norm_width(&w->m->hp, r->part, &v.dim);
+    TSR_TRY(vector(w, &v, "weight", n->gain, width));
+    return holds(w, r->bias) ? vector(w, &v, "bias", n->bias, width) : TSR_OK;
 }
 
 static tsr_status matrix(const struct walk *w, const struct tsr_model_role *r,
@@ -166,6 +168,10 @@ static tsr_status role(const struct walk *w, const struct tsr_model_role *r, uin
         return norm(w, r, layer, &l->ffn_in, f ? &f[TSR_OVERLAY_FFN_IN] : NULL);
     case TSR_MODEL_PART_FFN_OUT:
         return norm(w, r, layer, &l->ffn_out, NULL);
+    case TSR_MODEL_PART_Q_NORM:
+        return norm(w, r, layer, &l->q_norm, NULL);
+    case TSR_MODEL_PART_K_NORM:
+        return norm(w, r, layer, &l->k_norm, NULL);
     case TSR_MODEL_PART_LINEAR:
         return linears(w, r, layer, &r->lin, 1);
     case TSR_MODEL_PART_QKV_ROWS:
@@ -181,8 +187,8 @@ static tsr_status role(const struct walk *w, const struct tsr_model_role *r, uin
 /* All roles of a layer, or (layer == the number of layers) those of none. */
 static tsr_status roles(const struct walk *w, uint64_t layer)
 {
-    for (uint32_t i = 0; i < w->arch->n_roles; i++) {
-        const struct tsr_model_role *r = &w->arch->roles[i];
+    for (uint32_t i = 0; i < w->family->n_roles; i++) {
+        const struct tsr_model_role *r = &w->family->roles[i];
         if ((strchr(r->name, '#') != NULL) == (layer < w->m->hp.layers))
             TSR_TRY(role(w, r, layer));
     }
@@ -194,7 +200,7 @@ tsr_status tsr_model_visit(const struct tsr_model *m, const struct tsr_model_ove
 {
     struct walk w = { .m = m,
                       .o = o ? o : m->packed,
-                      .arch = m->storage->arch,
+                      .family = m->storage->family,
                       .has = m->storage->has,
                       .visit = visit,
                       .ctx = ctx,

@@ -24,7 +24,8 @@ struct tsr_model_stored_view {
     enum tsr_linear_id       id;   /* of the first piece, TSR_STORED_LINEAR and biases of linears */
     bool                     norm; /* a vector that is a norm's */
     bool                     by_head;    /* rows [head][piece][dim] */
-    uint64_t                 dim;        /* rows of a head, by_head */
+    uint64_t                 dim;        /* rows of a head, by_head; of a vector that is stored as a
+                                            matrix: its columns */
     uint64_t                 rows, cols; /* of the whole; a vector has cols 1 */
     uint64_t                 piece_rows[3];
     const struct tsr_matrix *w[3];            /* data NULL while the layer is not open */

@@ -31,6 +31,8 @@ static const struct tsr_option head_options[] = {
         struct tsr_pipeline_job_head, plugins,
         "Plugins or folders of plugins, searched first; or {paths, isolate, time_limit, "
         "memory_limit}."),
+    TSR_OPTION_NODE(struct tsr_pipeline_job_head, families,
+                    "Files of model families, which are searched before the built-in ones."),
     { .name = "pipeline",
       .help = "The steps, run in order.",
       .type = TSR_OPT_NODE,

@@ -11,7 +11,7 @@ struct tsr_pipeline_job_head {
     int64_t                         version, seed;
     struct tsr_pipeline_run_on_keys on;
     const char                     *model, *cluster;
-    const struct tsr_config_node   *plugins, *pipeline, *workload;
+    const struct tsr_config_node   *plugins, *families, *pipeline, *workload;
 };
 
 /* One step of this job. */

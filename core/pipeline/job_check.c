@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "config/doc.h"
+#include "model/family.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -96,6 +97,45 @@ tsr_status tsr_pipeline_job_plugins(struct tsr_pipeline_job *job, struct tsr_reg
     if (k.isolate)
         isolate(&k, r);
     return add_plugins(job, r, k.paths, d, err);
+}
+
+static tsr_status add_family(struct tsr_pipeline_job *job, const struct tsr_config_node *n,
+                             struct tsr_diag *d, struct tsr_err *err)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    if (n->kind != TSR_NODE_SCALAR) {
+        tsr_config_diag_error(d, &n->mark, NULL, "'families' must be a list of files");
+        return TSR_OK;
+    }
+    char *path = tsr_path_join(job->state->dir, n->text);
+    if (!path)
+        return tsr_fail_nomem(err, strlen(n->text), "a family's path");
+    struct tsr_diag *own = NULL; /* errors of the job are not this file's */
+    tsr_status       st = tsr_config_diag_create(&own, err);
+    if (st == TSR_OK)
+        st = tsr_model_family_add(path, own, &e.err);
+    struct tsr_config_diag_item item;
+    if (st == TSR_E_INPUT && tsr_config_diag_at(own, 0, &item))
+        tsr_config_diag_error(d, &n->mark, item.hint, "%s:%u:%u: %s", path, item.line, item.column,
+                              item.text);
+    else if (st == TSR_E_INPUT)
+        tsr_config_diag_error(d, &n->mark, NULL, "%s", e.text);
+    tsr_config_diag_destroy(own);
+    free(path);
+    return st == TSR_OK || st == TSR_E_INPUT ? TSR_OK : tsr_err_copy(err, st, &e.err);
+}
+
+tsr_status tsr_pipeline_job_families(struct tsr_pipeline_job *job, struct tsr_diag *d,
+                                     struct tsr_err *err)
+{
+    const struct tsr_config_node *n = job->state->head.families;
+    if (!n || n->kind == TSR_NODE_NULL)
+        return TSR_OK;
+    if (n->kind != TSR_NODE_LIST)
+        return add_family(job, n, d, err);
+    for (uint64_t i = 0; i < n->n; i++)
+        TSR_TRY(add_family(job, n->items[i], d, err));
+    return TSR_OK;
 }
 
 static void unknown_step(const struct tsr_config_node *key, struct tsr_diag *d)

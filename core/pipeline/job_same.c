@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "checkpoint/prepacked/prepacked.h"
+#include "model/family.h"
 
 #include <dirent.h>
 #include <stdlib.h>
@@ -101,7 +102,8 @@ static tsr_status check_model(struct tsr_pipeline_job *job, const json_t *old, b
     }
     TSR_TRY(tsr_model_resolve(job->model_path, &folder, err));
     tsr_status st = tsr_pipeline_job_in_folder(job, "results.json", &results, err);
-    if (st == TSR_OK && (moved || model_touched(folder, results))) {
+    bool       family = tsr_model_family_added() > 0 || json_object_get(was, "family_hash");
+    if (st == TSR_OK && (moved || family || model_touched(folder, results))) {
         st = tsr_pipeline_job_need_model(job, err);
         if (st == TSR_OK)
             st = verify(job, job->model, err);
@@ -148,7 +150,7 @@ static tsr_status check_models(const struct tsr_pipeline_job *job, const json_t 
         if (st != TSR_OK || !path || !hash)
             continue;
         st = tsr_model_resolve(path, &folder, err);
-        if (st == TSR_OK && model_touched(folder, results))
+        if (st == TSR_OK && (tsr_model_family_added() > 0 || model_touched(folder, results)))
             st = check_other(job, path, hash, d, err);
         free(folder);
     }

@@ -3,6 +3,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "model/config.h"
 #include "tessera/backend.h"
 
 #include <stdlib.h>
@@ -114,6 +115,12 @@ static tsr_status texts(const struct tsr_model *m, json_t *to, struct tsr_err *e
     return TSR_OK;
 }
 
+/* Of an added family's file; "" for a built-in one. */
+static const char *family_hash(const struct tsr_model *m)
+{
+    return tsr_model_config(m).family->hash;
+}
+
 tsr_status tsr_pipeline_manifest_model(const struct tsr_pipeline_job *job, json_t **out,
                                        struct tsr_err *err)
 {
@@ -123,6 +130,8 @@ tsr_status tsr_pipeline_manifest_model(const struct tsr_pipeline_job *job, json_
     if (ok && job->model) {
         ok = put(model, "family", json_string(job->model->family)) &&
              put(model, "hash", json_string(job->model->hash)) &&
+             (!*family_hash(job->model) ||
+              put(model, "family_hash", json_string(family_hash(job->model)))) &&
              json_object_set(model, "texts", said) == 0;
         st = texts(job->model, said, err);
     }

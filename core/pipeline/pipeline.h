@@ -120,6 +120,9 @@ bool tsr_pipeline_job_has_step(const struct tsr_pipeline_job *job, const char *n
 /* Adds the paths of `plugins:` to the registry, and the settings for running its plugins. */
 tsr_status tsr_pipeline_job_plugins(struct tsr_pipeline_job *job, struct tsr_registry *r,
                                     struct tsr_diag *d, struct tsr_err *err);
+/* Adds the files of `families`.  Errors of the job and of these files go to d. */
+tsr_status tsr_pipeline_job_families(struct tsr_pipeline_job *job, struct tsr_diag *d,
+                                     struct tsr_err *err);
 /* Fills and checks every step, and puts the defaults into the doc. */
 tsr_status tsr_pipeline_job_check(struct tsr_pipeline_job *job, struct tsr_registry *r,
                                   struct tsr_diag *d, struct tsr_err *err);

@@ -40,7 +40,9 @@ static bool norm_produces(const struct block_view *v, enum tsr_site site)
     const struct tsr_model_hparams *hp = &v->job->model->hp;
     const struct tsr_model_layer   *l = &v->job->model->layers[v->job->layer];
     const struct tsr_model_norm    *n = site == TSR_MODEL_SITE_ATTN_IN ? &l->attn_in : &l->ffn_in;
-    return n->gain && hp->norm_place != TSR_NORM_AFTER && !hp->residual_from_norm;
+    /* a norm before attention and feed-forward at once has more inputs than a site's */
+    return n->gain && hp->norm_place != TSR_NORM_AFTER && hp->norm_place != TSR_NORM_PARALLEL &&
+           !hp->residual_from_norm;
 }
 
 static bool linear_produces(const struct block_view *v, enum tsr_site site)

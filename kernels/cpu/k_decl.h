@@ -12,7 +12,7 @@ void K(scale)(float *out, const float *a, uint64_t n, float scale, float softcap
 void K(norm)(float *out, const float *x, const float *gain, const float *bias, uint64_t n,
              uint32_t kind, float eps, float gain_offset);
 void K(rope)(float *out, const float *x, const float *cosine, const float *sine, uint32_t heads,
-             uint32_t head_dim, uint32_t rotary_dim);
+             uint32_t head_dim, uint32_t rotary_dim, bool adjacent);
 void K(kv_store)(void *row, const float *x, uint32_t dtype, uint32_t heads, uint32_t head_dim);
 void K(attention)(const struct tsr_cpu_attention *a, uint64_t token, uint32_t kv_head,
                   float *scores);

@@ -121,11 +121,16 @@ void K(norm)(float *out, const float *x, const float *gain, const float *bias, u
 }
 
 void K(rope)(float *out, const float *x, const float *cosine, const float *sine, uint32_t heads,
-             uint32_t head_dim, uint32_t rotary_dim)
+             uint32_t head_dim, uint32_t rotary_dim, bool adjacent)
 {
     uint64_t half = rotary_dim / 2;
     for (uint32_t h = 0; h < heads; h++, x += head_dim, out += head_dim) {
-        for (uint64_t i = 0; i < half; i += 16) {
+        for (uint64_t i = 0; adjacent && i < half; i++) { /* pairs (2 i, 2 i + 1) */
+            float a = x[2 * i], b = x[2 * i + 1];
+            out[2 * i] = fmaf(a, cosine[i], -(b * sine[i]));
+            out[2 * i + 1] = fmaf(b, cosine[i], a * sine[i]);
+        }
+        for (uint64_t i = 0; !adjacent && i < half; i += 16) {
             uint64_t n = lanes(half, i);
             v16      a = v_loadn(x + i, n), b = v_loadn(x + half + i, n);
             v16      c = v_loadn(cosine + i, n), s = v_loadn(sine + i, n);

@@ -6,6 +6,7 @@
 #ifndef TSR_CPU_KERNELS_H
 #define TSR_CPU_KERNELS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "extra.h"
@@ -114,7 +115,7 @@ struct tsr_cpu_kernels {
                  uint32_t kind, float eps, float gain_offset);
     /* one token; out may be x */
     void (*rope)(float *out, const float *x, const float *cosine, const float *sine, uint32_t heads,
-                 uint32_t head_dim, uint32_t rotary_dim);
+                 uint32_t head_dim, uint32_t rotary_dim, bool adjacent);
     /* one cache row of `dtype` */
     void (*kv_store)(void *row, const float *x, uint32_t dtype, uint32_t heads, uint32_t head_dim);
     /* one token and KV head with all its query heads; scores: scratch of

@@ -97,11 +97,13 @@ TSR_KERNEL(k_rope, struct k_rows, 256)
             y[half + c] = x[half + c];
             continue;
         }
-        float u = x[c], v = x[half + c];
+        uint64_t p = a.kind == K_ROPE_ADJACENT ? 2 * c : c;
+        uint64_t q = a.kind == K_ROPE_ADJACENT ? p + 1 : half + p;
+        float    u = x[p], v = x[q];
         float cosine = AT(const float, a.b)[r * a.b_stride + c];
         float sine = AT(const float, a.c)[r * a.c_stride + c];
-        y[c] = fmaf(u, cosine, -(v * sine));
-        y[half + c] = fmaf(v, cosine, u * sine);
+        y[p] = fmaf(u, cosine, -(v * sine));
+        y[q] = fmaf(v, cosine, u * sine);
     }
 }
 

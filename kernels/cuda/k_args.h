@@ -27,6 +27,8 @@
 #define K_DIGITS   5    /* at most: fp8_e5m2 has 57344 * 2^16 units */
 
 /* What a code means. */
+#define K_ROPE_ADJACENT 1u /* TSR_ROPE_ADJACENT: columns 2i and 2i + 1 rotate together */
+
 #define K_FLOAT 0u /* bits 32: F32; bits 16: F16, or BF16 with `bf16` */
 #define K_INT   1u /* (code - zero) * scale */
 #define K_LUT   2u /* table[row][code], then outliers */

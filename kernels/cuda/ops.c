@@ -57,6 +57,7 @@ static tsr_status run_rows(struct tsr_cuda *c, void *stream, const struct tsr_op
         a.kind = op->norm;
         return tsr_cuda_launch(c, stream, KERNEL_k_norm, r.out.rows, 1, 1, 256, &a, sizeof a, err);
     case TSR_OP_ROPE:
+        a.kind = op->func;
         return each(&r, KERNEL_k_rope, &a,
                     r.out.rows * op->heads * (op->head_dim - op->rotary_dim / 2), err);
     case TSR_OP_ACT:

@@ -8,6 +8,7 @@
 #ifndef TSR_REFERENCE_H
 #define TSR_REFERENCE_H
 
+#include <stdbool.h>
 #include "tessera/backend.h"
 
 /* One output of LINEAR: x and w [cols], a row of the weights as numbers. */
@@ -19,7 +20,7 @@ void tsr_ref_norm(double *y, double *size, const float *x, const float *gain, co
 
 /* One head of ROPE: y, size, x [head_dim]; cosine and sine [rotary_dim / 2]. */
 void tsr_ref_rope(double *y, double *size, const float *x, const float *cosine, const float *sine,
-                  uint64_t head_dim, uint64_t rotary_dim);
+                  uint64_t head_dim, uint64_t rotary_dim, bool adjacent);
 
 /* TSR_FUNC_* of one number; and the value of SCALE for one. */
 double tsr_ref_func(uint32_t func, double x);

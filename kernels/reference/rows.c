@@ -35,9 +35,10 @@ void tsr_ref_norm(double *y, double *size, const float *x, const float *gain, co
     }
 }
 
-/* Numbers i and i + half of the head are turned by one angle; the rest is copied. */
+/* Two numbers of the head are turned by one angle: i and i + half, or, adjacent, 2 i and 2 i + 1.  The rest is
+ * copied. */
 void tsr_ref_rope(double *y, double *size, const float *x, const float *cosine, const float *sine,
-                  uint64_t head_dim, uint64_t rotary_dim)
+                  uint64_t head_dim, uint64_t rotary_dim, bool adjacent)
 {
     uint64_t half = rotary_dim / 2;
     for (uint64_t i = 0; i < head_dim; i++) {
@@ -46,13 +47,13 @@ void tsr_ref_rope(double *y, double *size, const float *x, const float *cosine, 
             size[i] = 0;
     }
     for (uint64_t i = 0; i < half; i++) {
-        double a = (double)x[i], b = (double)x[i + half], c = (double)cosine[i],
-               s = (double)sine[i];
-        y[i] = a * c - b * s;
-        y[i + half] = b * c + a * s;
+        uint64_t p = adjacent ? 2 * i : i, q = adjacent ? 2 * i + 1 : i + half;
+        double a = (double)x[p], b = (double)x[q], c = (double)cosine[i], s = (double)sine[i];
+        y[p] = a * c - b * s;
+        y[q] = b * c + a * s;
         if (size) {
-            size[i] = fabs(a * c) + fabs(b * s);
-            size[i + half] = fabs(b * c) + fabs(a * s);
+            size[p] = fabs(a * c) + fabs(b * s);
+            size[q] = fabs(b * c) + fabs(a * s);
         }
     }
 }

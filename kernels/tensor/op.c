@@ -110,6 +110,9 @@ static tsr_status check_rope(const struct check *c)
 {
     const struct tsr_op *op = c->op;
     tsr_status           st;
+    if (op->func > TSR_ROPE_ADJACENT)
+        return tsr_fail(c->err, TSR_E_INVAL, "ROPE: func %u is not one of HALVES, ADJACENT",
+                        op->func);
     if (op->rotary_dim == 0 || op->rotary_dim % 2 || op->rotary_dim > op->head_dim)
         return tsr_fail(c->err, TSR_E_INVAL, "ROPE: rotary_dim %u must be even, 2 to head_dim %u",
                         op->rotary_dim, op->head_dim);

@@ -1,5 +1,5 @@
 /* config.json and generation_config.json to hparams, from bytes. */
-#include "model/arch.h"
+#include "model/config.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -29,6 +29,11 @@ static void check(const struct tsr_model_hparams *hp)
     must(r->dim >= 2 && r->dim % 2 == 0 && r->dim <= hp->head_dim);
     must(isfinite(r->theta) && isfinite(r->factor) && isfinite(r->attention_factor));
     must((r->short_factor != NULL) == (r->scaling == TSR_ROPE_LONG));
+    must(hp->rope_sliding.dim == 0 || hp->rope_sliding.dim == r->dim);
+    must(isfinite(hp->rope_sliding.theta) && hp->rope_of != NULL);
+    for (uint64_t i = 0; i < hp->layers; i++)
+        must(hp->rope_of[i] <= TSR_ROPE_OF_NONE &&
+             (hp->rope_of[i] != TSR_ROPE_OF_SLIDING || hp->rope_sliding.dim));
     for (uint32_t i = 0; r->short_factor && i < r->dim / 2; i++)
         must(isfinite(r->short_factor[i]) && isfinite(r->long_factor[i]));
 }

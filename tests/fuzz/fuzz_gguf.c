@@ -1,7 +1,7 @@
 /* GGUF from bytes: the header, and what a model makes of it.  Every input is read twice: as a whole
  * file, and, since a mutated size rarely fits, as the start of a larger one. */
 #include "checkpoint/gguf/gguf.h"
-#include "model/arch.h"
+#include "model/config.h"
 #include "tokenizer/tokenizer.h"
 
 #include <stdint.h>

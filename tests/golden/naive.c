@@ -151,7 +151,8 @@ static bool is(const struct tsr_tensor *t, uint32_t dtype, uint64_t rows, uint64
     uint64_t width = dtype == TSR_F16 ? 2 : dtype == TSR_I8 ? 1 : 4;
     return t && t->struct_size >= sizeof *t && t->dtype == dtype && t->rows == rows &&
            t->cols == cols && t->row_stride >= cols * width &&
-           t->offset + rows * t->row_stride <= ((struct buffer *)t->buffer)->bytes;
+           t->offset + (rows ? (rows - 1) * t->row_stride + cols * width : 0) <=
+               ((struct buffer *)t->buffer)->bytes;
 }
 
 static void narrow(float *to, const double *from, uint64_t n)
@@ -221,7 +222,7 @@ static bool rope(const struct tsr_op *op)
     for (uint64_t t = 0; t < n; t++)
         for (uint64_t h = 0; h < op->heads; h++) {
             tsr_ref_rope(y, NULL, f32(op->in[0], t) + h * d, f32(op->in[1], t), f32(op->in[2], t),
-                         d, op->rotary_dim);
+                         d, op->rotary_dim, op->func == TSR_ROPE_ADJACENT);
             narrow(f32(op->out, t) + h * d, y, d);
         }
     free(y);

@@ -32,6 +32,10 @@ static const struct {
     { "gguf-q3_k_m", 4, 3, 16, TSR_FORMAT_INT }, /* but attn_v, attn_output and ffn_down */
     { "gguf-q4_k_m", 2, 6, 16, TSR_FORMAT_INT }, /* attn_v and ffn_down are Q6_K */
     { "gguf-q6_k", 7, 6, 16, TSR_FORMAT_INT },
+    { "gguf-gemma3-q8_0", 7, 8, 32, TSR_FORMAT_INT },
+    { "gguf-granite-q5_1", 0, 0, 0, NULL },
+    { "gguf-olmo2-q4_1", 0, 0, 0, NULL },
+    { "gguf-qwen3-q4_0", 7, 4, 32, TSR_FORMAT_INT },
     { "gguf-iq4_nl", 7, 8, 32, TSR_FORMAT_INT },
     { "gguf-mxfp4", 7, 4, 32, TSR_FORMAT_MX },
 };

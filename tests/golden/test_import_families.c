@@ -44,10 +44,12 @@ static bool tied;  /* the family at hand stores no head of its own */
 
 static bool is_linear(const struct tsr_safetensors_tensor *t)
 {
-    if (strcmp(t->name, "lm_head.weight") == 0)
+    size_t n = strlen(t->name), k = strlen("lm_head.weight");
+    if (n >= k && strcmp(t->name + n - k, "lm_head.weight") == 0)
         return !tied;
     return t->rank == 2 && (strstr(t->name, "layers.") || strstr(t->name, "h.")) &&
-           !strstr(t->name, "embed");
+           !strstr(t->name, "embed") && !strstr(t->name, "_norm.") && !strstr(t->name, "vision") &&
+           !strstr(t->name, "projector");
 }
 
 /* "x.weight" -> "x.SUFFIX" */

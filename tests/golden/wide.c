@@ -2,8 +2,8 @@
 
 #include "base/rng.h"
 #include "checkpoint/safetensors/safetensors.h"
-#include "model/arch.h"
 #include "model/bind.h"
+#include "model/config.h"
 #include "quant/quantize.h"
 
 #include <ftw.h>
@@ -103,8 +103,9 @@ static void put_role(struct maker *m, const struct tsr_model_role *r, uint64_t l
     const struct tsr_model_hparams *hp = &m->c->hp;
     uint64_t    rows = 0, cols = hp->hidden, heads = hp->heads + 2 * (uint64_t)hp->kv_heads;
     char        base[160], name[192];
+    uint64_t    row, width = tsr_model_norm_width(hp, r->part, &row);
     bool        norm = false;
-    const char *at = strchr(r->name, '#'), *prefix = r->bare ? "" : m->c->arch->prefixes[0];
+    const char *at = strchr(r->name, '#'), *prefix = r->bare ? "" : m->c->family->prefixes[0];
     if (at)
         (void)snprintf(base, sizeof base, "%s%.*s%llu%s", prefix, (int)(at - r->name), r->name,
                        (unsigned long long)layer, at + 1);
@@ -138,19 +139,21 @@ static void put_role(struct maker *m, const struct tsr_model_role *r, uint64_t l
     case TSR_MODEL_PART_ATTN_OUT:
     case TSR_MODEL_PART_FFN_IN:
     case TSR_MODEL_PART_FFN_OUT:
+    case TSR_MODEL_PART_Q_NORM:
+    case TSR_MODEL_PART_K_NORM:
         norm = true;
         break;
     }
     if ((m->c->has & r->weight) == r->weight) {
         (void)snprintf(name, sizeof name, "%s.weight", base);
         if (norm)
-            tensor(m, name, 0, hp->hidden, hp->norm_gain_offset > 0 ? 0 : 1, 0.1);
+            tensor(m, name, 0, width, hp->norm_gain_offset > 0 ? 0 : 1, 0.1);
         else
             tensor(m, name, rows, cols, 0, cols > 1024 ? 1.5 / sqrt((double)cols) : 1.5 / 16);
     }
     if ((m->c->has & r->bias) == r->bias) {
         (void)snprintf(name, sizeof name, "%s.bias", base);
-        tensor(m, name, 0, norm ? hp->hidden : rows, 0, 0.2);
+        tensor(m, name, 0, norm ? width : rows, 0, 0.2);
     }
 }
 
@@ -172,8 +175,8 @@ void wide_write(const char *name, const char *folder)
     for (int pass = 0; pass < 2; pass++) {
         m.writing = pass == 1;
         m.n = 0;
-        for (uint32_t i = 0; i < c.arch->n_roles; i++) {
-            const struct tsr_model_role *r = &c.arch->roles[i];
+        for (uint32_t i = 0; i < c.family->n_roles; i++) {
+            const struct tsr_model_role *r = &c.family->roles[i];
             bool                         layered = strchr(r->name, '#') != NULL;
             for (uint64_t l = 0; l < (layered ? c.hp.layers : 1); l++)
                 put_role(&m, r, l);

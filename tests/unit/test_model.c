@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "checkpoint/safetensors/safetensors.h"
-#include "model/arch.h"
+#include "model/config.h"
 #include "model/model.h"
 #include "tessera/backend.h"
 
@@ -443,12 +443,18 @@ static void test_demo(void **state)
 static void test_families(void **state)
 {
     (void)state;
-    uint64_t n = 0;
-    while (tsr_model_family_get(n)) {
-        assert_non_null(tsr_model_family_get(n)->summary);
-        n++;
+    struct tsr_errbuf              e = TSR_ERRBUF(e);
+    const struct tsr_model_family *f, *same;
+    uint64_t                       n = 0;
+    for (;; n++) {
+        assert_int_equal(tsr_model_family_at(n, &f, &e.err), TSR_OK);
+        if (!f)
+            break;
+        assert_true(*f->summary && f->n_roles > 0);
+        assert_int_equal(tsr_model_family_find(&same, f->architectures[0], NULL, &e.err), TSR_OK);
+        assert_ptr_equal(f, same);
     }
-    assert_int_equal(n, 7);
+    assert_true(n >= 18);
 }
 
 int main(void)

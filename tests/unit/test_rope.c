@@ -115,6 +115,7 @@ static void yarn(void **state)
                                 .factor = 4,
                                 .beta_fast = 32,
                                 .beta_slow = 1,
+                                .whole_ramp = true,
                                 .original_positions = 2048,
                                 .attention_factor = 1 };
     double                inv[32];

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "model/bind.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,23 +25,14 @@ static const char *torch_name(uint32_t dtype)
     return dtype == TSR_F16 ? "float16" : dtype == TSR_BF16 ? "bfloat16" : "float32";
 }
 
-static const struct tsr_model_family *family_of(const struct tsr_model *m)
-{
-    const struct tsr_model_family *f;
-    for (uint64_t i = 0; (f = tsr_model_family_get(i)); i++)
-        if (strcmp(f->name, m->family) == 0)
-            return f;
-    return NULL;
-}
-
 /* The model's config.json with the changes of the export. */
 static tsr_status edit(struct tsr_export *x, json_t *c, json_t *quantization)
 {
-    const struct tsr_model_family *f = family_of(x->m);
+    const struct tsr_model_family *f = x->m->storage->family;
     const char                    *key = json_object_get(c, "dtype") ? "dtype" : "torch_dtype";
     (void)json_object_del(c, "quantization_config");
     bool ok = f && json_object_set_new(c, key, json_string(torch_name(x->dtype))) == 0 &&
-              json_object_set_new(c, "architectures", json_pack("[s]", f->architecture)) == 0;
+              json_object_set_new(c, "architectures", json_pack("[s]", f->architectures[0])) == 0;
     /* a packed head no longer equals the embedding */
     const struct tsr_model_overlay *o = x->o ? x->o : x->m->packed;
     if (ok && x->m->hp.tied && o && o->head)

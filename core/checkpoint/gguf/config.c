@@ -73,17 +73,22 @@ static bool has(const struct out *o, const char *tensor)
 }
 
 /* Keys that change the computation in a way that these families do not support. */
-static tsr_status refuse_strange(struct out *o)
+static tsr_status refuse_strange(struct out *o, bool scales)
 {
     static const struct {
         const char *key;
         double      harmless;
-    } strange[] = { { "expert_count", 0.0 },         { "logit_scale", 1.0 },
-                    { "residual_scale", 1.0 },       { "embedding_scale", 1.0 },
-                    { "attention.scale", 0.0 },      { "attention.max_alibi_bias", 8.0 },
-                    { "attention.clamp_kqv", 0.0 },  { "attention.causal", 1.0 },
-                    { "use_parallel_residual", 0.0 } };
+        bool        scale; /* read by a family that has them */
+    } strange[] = {
+        { "expert_count", 0.0, false },         { "logit_scale", 1.0, true },
+        { "residual_scale", 1.0, true },        { "embedding_scale", 1.0, true },
+        { "attention.scale", 0.0, true },       { "attention.max_alibi_bias", 8.0, false },
+        { "attention.clamp_kqv", 0.0, false },  { "attention.causal", 1.0, false },
+        { "use_parallel_residual", 0.0, false }
+    };
     for (size_t i = 0; i < sizeof strange / sizeof *strange; i++) {
+        if (strange[i].scale && scales)
+            continue;
         char                       name[128];
         const struct tsr_gguf_key *k = tsr_gguf_key(o->g, full(o, strange[i].key, name));
         double                     v = strange[i].harmless;
@@ -309,6 +314,53 @@ static tsr_status gemma2(struct out *o)
     return put(o, "query_pre_attn_scalar", json_integer(layers == 46 ? hidden / heads : dim));
 }
 
+static tsr_status qwen3(struct out *o)
+{
+    TSR_TRY(qwen2(o));
+    return put(o, "attention_bias", json_boolean(has(o, "blk.0.attn_q.bias")));
+}
+
+static tsr_status olmo2(struct out *o)
+{
+    int64_t heads, dim;
+    TSR_TRY(common(o, &heads, &dim));
+    return put(o, "attention_bias", json_false());
+}
+
+static tsr_status granite(struct out *o)
+{
+    double attention = 0.0, embedding = 1.0, residual = 1.0, logits = 1.0;
+    TSR_TRY(llama(o));
+    TSR_TRY(get_real(o, "attention.scale", true, &attention));
+    TSR_TRY(get_real(o, "embedding_scale", false, &embedding));
+    TSR_TRY(get_real(o, "residual_scale", false, &residual));
+    TSR_TRY(get_real(o, "logit_scale", false, &logits));
+    TSR_TRY(put(o, "attention_multiplier", shortest(attention)));
+    TSR_TRY(put(o, "embedding_multiplier", shortest(embedding)));
+    TSR_TRY(put(o, "residual_multiplier", shortest(residual)));
+    return put(o, "logits_scaling", shortest(logits));
+}
+
+/* Neither the pattern of windows nor the scale of scores is in the metadata: of the sizes that exist, only that
+ * of 62 layers has a scale by hidden / heads. */
+static tsr_status gemma3(struct out *o)
+{
+    int64_t heads = 1, dim = 1, layers = 0, hidden = 0, window = 4096;
+    double  local = 10000.0, last = 0.0;
+    TSR_TRY(common(o, &heads, &dim));
+    TSR_TRY(get_int(o, "block_count", true, &layers));
+    TSR_TRY(get_int(o, "embedding_length", true, &hidden));
+    TSR_TRY(get_int(o, "attention.sliding_window", false, &window));
+    TSR_TRY(get_real(o, "rope.freq_base_swa", false, &local));
+    TSR_TRY(get_real(o, "final_logit_softcapping", false, &last));
+    TSR_TRY(put(o, "hidden_activation", json_string("gelu_pytorch_tanh")));
+    TSR_TRY(put(o, "sliding_window", json_integer(window)));
+    TSR_TRY(put(o, "sliding_window_pattern", json_integer(6)));
+    TSR_TRY(put(o, "rope_local_base_freq", shortest(local)));
+    TSR_TRY(put(o, "final_logit_softcapping", last > 0.0 ? shortest(last) : json_null()));
+    return put(o, "query_pre_attn_scalar", json_integer(layers == 62 ? hidden / heads : dim));
+}
+
 static tsr_status phi3(struct out *o)
 {
     int64_t heads, dim, window = 0;
@@ -338,9 +390,11 @@ static const struct {
     const char *arch, *architecture;
     tsr_status (*config)(struct out *o);
 } families[] = {
-    { "llama", "LlamaForCausalLM", llama },    { "qwen2", "Qwen2ForCausalLM", qwen2 },
-    { "gemma2", "Gemma2ForCausalLM", gemma2 }, { "phi3", "Phi3ForCausalLM", phi3 },
-    { "bloom", "BloomForCausalLM", bloom },
+    { "llama", "LlamaForCausalLM", llama },       { "qwen2", "Qwen2ForCausalLM", qwen2 },
+    { "gemma2", "Gemma2ForCausalLM", gemma2 },    { "phi3", "Phi3ForCausalLM", phi3 },
+    { "bloom", "BloomForCausalLM", bloom },       { "qwen3", "Qwen3ForCausalLM", qwen3 },
+    { "gemma3", "Gemma3ForCausalLM", gemma3 },    { "olmo2", "Olmo2ForCausalLM", olmo2 },
+    { "granite", "GraniteForCausalLM", granite },
 };
 
 /* ---- the whole ---------------------------------------------------------------------- */
@@ -388,7 +442,7 @@ static tsr_status fill(struct out *o)
         if (!embed || embed->rank != 2)
             return tsr_fail(o->err, TSR_E_INPUT, "%s: the matrix \"token_embd.weight\" is missing",
                             o->g->path);
-        TSR_TRY(refuse_strange(o));
+        TSR_TRY(refuse_strange(o, families[i].config == granite));
         TSR_TRY(put(o, "architectures", json_pack("[s]", families[i].architecture)));
         TSR_TRY(put(o, "model_type", json_string(o->arch)));
         TSR_TRY(put(o, "vocab_size", json_integer((json_int_t)embed->dims[1])));
@@ -398,7 +452,7 @@ static tsr_status fill(struct out *o)
     }
     return tsr_fail(o->err, TSR_E_INPUT,
                     "%s: the architecture \"%.40s\" is not supported; of GGUF files llama, qwen2, "
-                    "gemma2, phi3 and bloom are",
+                    "qwen3, gemma2, gemma3, phi3, olmo2, granite and bloom are",
                     o->g->path, o->arch);
 }
 

@@ -47,6 +47,45 @@ static const struct name qwen2[] = {
     { 0 },
 };
 
+#define QK_NORM                                                                                    \
+    { .here = "blk.#.attn_q_norm", .there = "model.layers.#.self_attn.q_norm" },                   \
+    {                                                                                              \
+        .here = "blk.#.attn_k_norm", .there = "model.layers.#.self_attn.k_norm"                    \
+    }
+
+static const struct name qwen3[] = {
+    COMMON,
+    APART,
+    QK_NORM,
+    { .here = "blk.#.attn_q", .there = "model.layers.#.self_attn.q_proj" },
+    { .here = "blk.#.attn_k", .there = "model.layers.#.self_attn.k_proj" },
+    { .here = "blk.#.ffn_norm", .there = "model.layers.#.post_attention_layernorm" },
+    { 0 },
+};
+
+static const struct name olmo2[] = {
+    COMMON,
+    APART,
+    QK_NORM,
+    { .here = "blk.#.attn_q", .there = "model.layers.#.self_attn.q_proj" },
+    { .here = "blk.#.attn_k", .there = "model.layers.#.self_attn.k_proj" },
+    { .here = "blk.#.post_attention_norm", .there = "model.layers.#.post_attention_layernorm" },
+    { .here = "blk.#.post_ffw_norm", .there = "model.layers.#.post_feedforward_layernorm" },
+    { 0 },
+};
+
+static const struct name gemma3[] = {
+    COMMON,
+    APART,
+    QK_NORM,
+    { .here = "blk.#.attn_q", .there = "model.layers.#.self_attn.q_proj" },
+    { .here = "blk.#.attn_k", .there = "model.layers.#.self_attn.k_proj" },
+    { .here = "blk.#.post_attention_norm", .there = "model.layers.#.post_attention_layernorm" },
+    { .here = "blk.#.ffn_norm", .there = "model.layers.#.pre_feedforward_layernorm" },
+    { .here = "blk.#.post_ffw_norm", .there = "model.layers.#.post_feedforward_layernorm" },
+    { 0 },
+};
+
 static const struct name gemma2[] = {
     COMMON,
     APART,
@@ -84,8 +123,9 @@ static const struct {
     const char        *arch;
     const struct name *names;
 } families[] = {
-    { "llama", llama }, { "qwen2", qwen2 }, { "gemma2", gemma2 },
-    { "phi3", phi3 },   { "bloom", bloom },
+    { "llama", llama },   { "qwen2", qwen2 }, { "gemma2", gemma2 },
+    { "phi3", phi3 },     { "bloom", bloom }, { "qwen3", qwen3 },
+    { "gemma3", gemma3 }, { "olmo2", olmo2 }, { "granite", llama },
 };
 
 /* Length of the prefix of name that the pattern matches, 0: none; *digits: the number at '#'. */
@@ -153,7 +193,8 @@ tsr_status tsr_gguf_map(const struct tsr_gguf *g, const char *arch, uint32_t hea
         map->order = n->order;
         map->heads = n->kv ? kv_heads : heads;
         size_t end = strlen(n->here);
-        map->plus_one = names == gemma2 && strcmp(n->here + end - 4, "norm") == 0;
+        map->plus_one =
+            (names == gemma2 || names == gemma3) && strcmp(n->here + end - 4, "norm") == 0;
         return TSR_OK;
     }
     return tsr_fail(err, TSR_E_INPUT,

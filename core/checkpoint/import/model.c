@@ -150,7 +150,7 @@ static tsr_status read_role(struct walk *w, const struct tsr_model_role *r, uint
 
 static tsr_status read_layer(struct walk *w, uint64_t layer)
 {
-    const struct tsr_model_arch *a = w->config.arch;
+    const struct tsr_model_family *a = w->config.family;
     for (uint32_t i = 0; i < a->n_roles; i++)
         if (strchr(a->roles[i].name, '#'))
             TSR_TRY(read_role(w, &a->roles[i], layer));
@@ -159,7 +159,7 @@ static tsr_status read_layer(struct walk *w, uint64_t layer)
 
 static tsr_status read_all(struct walk *w, bool keep)
 {
-    const struct tsr_model_arch *a = w->config.arch;
+    const struct tsr_model_family *a = w->config.family;
     tsr_model_bind_prefix(&w->b);
     for (uint64_t layer = 0; layer < w->config.hp.layers; layer++) {
         TSR_TRY(read_layer(w, layer));

@@ -14,7 +14,7 @@ struct walk {
     struct tsr_err          *err;
 };
 
-static bool holds(const struct walk *w, uint32_t needs)
+static bool holds(const struct walk *w, uint64_t needs)
 {
     return (needs & ~w->m->storage->has) == 0;
 }
@@ -39,8 +39,8 @@ static tsr_status norm(const struct walk *w, const struct tsr_model_role *r, con
     struct tsr_prepacked_model_part like = { .part = r->part, .layer = w->layer };
     char                            name[64];
     bool                            inside = w->layer < w->m->hp.layers;
-    uint64_t                        width = w->m->hp.hidden;
-    if (!holds(w, r->weight & ~TSR_HAS_AFFINE))
+    uint64_t                        row, width = tsr_model_norm_width(&w->m->hp, r->part, &row);
+    if (!holds(w, r->weight & ~(uint64_t)TSR_HAS_AFFINE))
         return TSR_OK;
     if (inside)
         (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)w->layer,
@@ -130,6 +130,10 @@ static tsr_status role(const struct walk *w, const struct tsr_model_role *r)
         return norm(w, r, "ffn_in", &l->ffn_in);
     case TSR_MODEL_PART_FFN_OUT:
         return norm(w, r, "ffn_out", &l->ffn_out);
+    case TSR_MODEL_PART_Q_NORM:
+        return norm(w, r, "q_norm", &l->q_norm);
+    case TSR_MODEL_PART_K_NORM:
+        return norm(w, r, "k_norm", &l->k_norm);
     case TSR_MODEL_PART_LINEAR:
         return linear(w, r, r->lin);
     case TSR_MODEL_PART_QKV_ROWS:
@@ -145,8 +149,8 @@ static tsr_status role(const struct walk *w, const struct tsr_model_role *r)
 tsr_status tsr_prepacked_model_parts(struct tsr_model *m, uint64_t layer,
                                      tsr_prepacked_part_visit visit, void *ctx, struct tsr_err *err)
 {
-    const struct tsr_model_arch *a = m->storage->arch;
-    struct walk                  w = { m, layer, visit, ctx, err };
+    const struct tsr_model_family *a = m->storage->family;
+    struct walk                    w = { m, layer, visit, ctx, err };
     for (uint32_t i = 0; i < a->n_roles; i++)
         if ((strchr(a->roles[i].name, '#') != NULL) == (layer < m->hp.layers))
             TSR_TRY(role(&w, &a->roles[i]));

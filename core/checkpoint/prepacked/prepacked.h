@@ -16,7 +16,7 @@
 #include "base/json.h"
 #include "base/map.h"
 #include "base/pool.h"
-#include "model/arch.h"
+#include "model/config.h"
 #include "model/packed.h"
 
 #define TSR_PREPACKED_FORMAT "tessera.prepacked/1"

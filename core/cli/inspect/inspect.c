@@ -7,7 +7,7 @@
 #include "checkpoint/prepacked/prepacked.h"
 #include "checkpoint/tokenizer.h"
 #include "config/config.h"
-#include "model/model.h"
+#include "model/family.h"
 #include "plugin/spec.h"
 #include "quant/quant.h"
 #include "tessera/backend.h"
@@ -32,15 +32,23 @@ tsr_status tsr_inspect_formats(json_t **out, struct tsr_err *err)
 
 tsr_status tsr_inspect_models(json_t **out, struct tsr_err *err)
 {
-    const struct tsr_model_family *f;
+    const struct tsr_model_family *f = NULL;
     json_t                        *all = json_array();
-    bool                           ok = all != NULL;
-    for (uint64_t i = 0; ok && (f = tsr_model_family_get(i)); i++)
-        ok =
-            json_array_append_new(all, json_pack("{s:s, s:s, s:s}", "name", f->name, "architecture",
-                                                 f->architecture, "summary", f->summary)) == 0;
+    tsr_status                     st = all ? TSR_OK : tsr_fail_nomem(err, 0, "a list");
+    for (uint64_t i = 0; st == TSR_OK; i++) {
+        st = tsr_model_family_at(i, &f, err);
+        if (st != TSR_OK || !f)
+            break;
+        if (json_array_append_new(all, json_pack("{s:s, s:s, s:s}", "name", f->name, "architecture",
+                                                 f->architectures[0], "summary", f->summary)) != 0)
+            st = tsr_fail_nomem(err, 0, "the list of model families");
+    }
+    if (st != TSR_OK) {
+        json_decref(all);
+        all = NULL;
+    }
     *out = all;
-    return ok ? TSR_OK : tsr_fail_nomem(err, 0, "the list of model families");
+    return st;
 }
 
 tsr_status tsr_inspect_checkpoints(json_t **out, struct tsr_err *err)
@@ -246,7 +254,8 @@ tsr_status tsr_inspect_model(const char *path, bool verify, json_t **out, struct
     if (ok && m->prepacked)
         ok = add_prepacked(m->prepacked, verify, j);
     json_decref(shapes);
+    st = ok ? tsr_inspect_model_family(m, j, err) : tsr_fail_nomem(err, 0, path);
     tsr_model_destroy(m);
     *out = j;
-    return ok ? TSR_OK : tsr_fail_nomem(err, 0, path);
+    return st;
 }

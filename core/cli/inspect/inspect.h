@@ -31,6 +31,14 @@ tsr_status tsr_inspect_component(const struct tsr_plugin_found *f, json_t **out,
 /* {name, type, help, unit, required, advanced, text, default, min, max, replaced_by, choices: [{name, help}]};
  * the last four where they are. */
 json_t *tsr_inspect_option(const struct tsr_option *o);
+/* A family by its name: {name, file, summary, architectures, model_types, prefixes, norm, norms, qk_norm,
+ * feed_forward, positions, values: [{name, keys, default, form, help}], tensors}. */
+tsr_status tsr_inspect_family(const char *name, json_t **out, struct tsr_err *err);
+/* Sets "family_file", "config" {used, default, ignored: names of keys}, "layer_forms" [{first, last, window,
+ * positions, theta, scaling, rotated}], "norms" and "qk_norm" of a model. */
+struct tsr_model;
+tsr_status tsr_inspect_model_family(const struct tsr_model *m, json_t *to, struct tsr_err *err);
+
 /* A model, without reading a weight.  verify: of a prepacked file every byte is read and compared with
  * its hashes. */
 tsr_status tsr_inspect_model(const char *path, bool verify, json_t **out, struct tsr_err *err);

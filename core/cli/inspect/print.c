@@ -1,5 +1,6 @@
 /* The answers of `tessera inspect` as text. */
 #include "base/mem.h"
+#include "cli/inspect/family_print.h"
 #include "cli/inspect/inspect.h"
 
 #include <stdio.h>
@@ -260,6 +261,7 @@ static void print_model(const json_t *m)
                      (long long)json_integer_value(json_array_get(shape, 1)),
                      *text_of(t, "format") ? " packed as " : "", text_of(t, "format"));
     }
+    tsr_inspect_print_model_family(m);
 }
 
 void tsr_inspect_print(const json_t *j)
@@ -286,4 +288,6 @@ void tsr_inspect_print(const json_t *j)
     print_components(json_object_get(j, "components"));
     if ((v = json_object_get(j, "model")))
         print_model(v);
+    if ((v = json_object_get(j, "family")))
+        tsr_inspect_print_family(v);
 }

@@ -369,6 +369,20 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
     json_t *j = json_pack("{s:s}", "format", "tessera.inspect/1");
     if (!j)
         return tsr_fail_nomem(err, 0, "the answer");
+    if (n_args == 2) {
+        json_t    *f = NULL;
+        tsr_status st =
+            strcmp(x, "family") == 0
+                ? tsr_inspect_family(args[1], &f, err)
+                : tsr_fail(err, TSR_E_INPUT, "%s: one name is inspected at a time", args[1]);
+        st = put(j, "family", st, f, err);
+        if (st == TSR_OK && c->json)
+            return tsr_cli_print_json(j, err);
+        if (st == TSR_OK)
+            tsr_inspect_print(j);
+        json_decref(j);
+        return st;
+    }
     tsr_status st = ask ? answer(c, x, o->atleast_version, j, err)
                         : collect(c, x, o->probe != 0, o->verify != 0, j, err);
     if (st == TSR_OK && !ask && c->json)
@@ -383,14 +397,14 @@ const struct tsr_verb tsr_verb_inspect;
 const struct tsr_verb tsr_verb_inspect = {
     .name = "inspect",
     .summary = "lists plugins, formats, model families and devices, or shows one in detail",
-    .args = "[plugins|formats|models|devices|PLUGIN|FILE.so|MODEL]",
+    .args = "[plugins|formats|models|devices|family NAME|PLUGIN|FILE.so|MODEL]",
     .min_args = 0,
-    .max_args = 1,
+    .max_args = 2,
     .details =
         "Without an argument, lists everything, and the files that were refused with the "
         "reason. Name a plugin by its name, by kind:name (quantizer:rtn), by id/name, or by "
         "its file. Name a model by its folder (write ./rtn for a folder with the name of a "
-        "plugin).\n"
+        "plugin). `family NAME` shows what the file of a model family says.\n"
         "\n"
         "A plugin's file is loaded in a child process, so a damaged file does no harm. No "
         "weight is read (except for --verify). No function of a plugin is called, except that "

@@ -73,10 +73,12 @@ static void rope(const struct tsr_conformance_trial *t, uint64_t row, float *y)
     memcpy(y, x, t->out.t.cols * 4);
     for (uint64_t h = 0; h < t->op.heads; h++)
         for (uint64_t i = 0; i < half; i++) {
-            float c = t->x[1][row * half + i], s = t->x[2][row * half + i];
-            float a = x[h * hd + i], b = x[h * hd + i + half];
-            y[h * hd + i] = fmaf(a, c, -(b * s));
-            y[h * hd + i + half] = fmaf(b, c, a * s);
+            float    c = t->x[1][row * half + i], s = t->x[2][row * half + i];
+            bool     adjacent = t->op.func == TSR_ROPE_ADJACENT;
+            uint64_t p = h * hd + (adjacent ? 2 * i : i), q = adjacent ? p + 1 : p + half;
+            float    a = x[p], b = x[q];
+            y[p] = fmaf(a, c, -(b * s));
+            y[q] = fmaf(b, c, a * s);
         }
 }
 

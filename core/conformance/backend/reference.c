@@ -54,7 +54,7 @@ static void rope(struct tsr_conformance_device *d, struct tsr_conformance_trial 
     for (uint64_t i = 0; i < t->n; i += hd) {
         uint64_t row = i / n;
         tsr_ref_rope(t->want + i, t->room + i, t->x[0] + i, t->x[1] + row * half,
-                     t->x[2] + row * half, hd, t->op.rotary_dim);
+                     t->x[2] + row * half, hd, t->op.rotary_dim, t->op.func == TSR_ROPE_ADJACENT);
         set_row(d, t, i, hd);
     }
 }

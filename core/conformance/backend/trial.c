@@ -120,8 +120,9 @@ static bool make_rope(struct tsr_conformance_device *d, struct tsr_conformance_t
     t->op.heads = 3;
     t->op.head_dim = 10;
     t->op.rotary_dim = v ? 6 : 10;
-    (void)snprintf(t->what, sizeof t->what, "ROPE of 3 heads of 10, %u of them turned",
-                   t->op.rotary_dim);
+    t->op.func = v == 2 ? TSR_ROPE_ADJACENT : TSR_ROPE_HALVES;
+    (void)snprintf(t->what, sizeof t->what, "ROPE of 3 heads of 10, %u of them turned%s",
+                   t->op.rotary_dim, v == 2 ? ", in adjacent pairs" : "");
     uint64_t half = t->op.rotary_dim / 2;
     input(d, t, 0, 4, 30);
     for (uint32_t i = 1; i <= 2; i++) { /* cosines and sines of angles */
@@ -245,7 +246,7 @@ static const struct {
     bool (*make)(struct tsr_conformance_device *d, struct tsr_conformance_trial *t, uint64_t v);
 } makers[] = {
     [TSR_OP_LINEAR] = { 5, make_linear },     [TSR_OP_EMBED] = { 2, make_embed },
-    [TSR_OP_NORM] = { 2, make_norm },         [TSR_OP_ROPE] = { 2, make_rope },
+    [TSR_OP_NORM] = { 2, make_norm },         [TSR_OP_ROPE] = { 3, make_rope },
     [TSR_OP_KV_STORE] = { 3, make_kv_store }, [TSR_OP_ATTENTION] = { 4, make_attention },
     [TSR_OP_ACT] = { 8, make_act },           [TSR_OP_ADD] = { 1, make_plain },
     [TSR_OP_SCALE] = { 2, make_plain },       [TSR_OP_GATHER] = { 1, make_gather },

@@ -58,6 +58,9 @@ struct tsr_tensor {
 #define TSR_NORM_RMS   0u
 #define TSR_NORM_LAYER 1u
 
+#define TSR_ROPE_HALVES   0u
+#define TSR_ROPE_ADJACENT 1u
+
 #define TSR_FUNC_SILU      0u
 #define TSR_FUNC_GELU_TANH 1u
 #define TSR_FUNC_GELU_ERF  2u
@@ -72,8 +75,9 @@ struct tsr_tensor {
  *            norm, eps, gain_offset (out = x^ * (gain + gain_offset) + bias);
  *            in place allowed
  * ROPE       out [T,heads*head_dim], in0 the same (in place allowed),
- *            in1 cos, in2 sin [T,rotary_dim/2]; rotates the pairs (i, i+rotary_dim/2)
- *            of each head and copies the rest of the head; heads, head_dim, rotary_dim
+ *            in1 cos, in2 sin [T,rotary_dim/2]; rotates pairs of each head and copies the
+ *            rest of the head: (i, i+rotary_dim/2), or with func TSR_ROPE_ADJACENT
+ *            (2i, 2i+1); heads, head_dim, rotary_dim
  * KV_STORE   out cache [rows, ...] at rows in1 U32 [1,T]; in0
  *            [T,kv_heads*head_dim]; kv_heads, head_dim.  Cache dtype F32 or F16:
  *            kv_heads*head_dim elements a row; I8: per head a F32 scale, then

@@ -250,9 +250,10 @@ static bool buffers(const struct tsr_plan_memory_job *j, uint32_t tp, uint64_t t
     uint64_t                     cols = 3 * s->hidden + 2 * q + 2 * kv + (s->gated ? 2 : 1) * ffn;
     if (s->embed_dim != s->hidden)
         cols += s->embed_dim;
-    cols += 6 + (uint64_t)s->rotary_dim / 2 *
-                    2; /* ids, positions, rows, spans, gather; cosine and sine */
-    *bytes = UINT64_C(7) * LINE;
+    uint64_t ropes = s->sliding_rope ? 2 : 1;
+    /* ids, positions, rows, spans, gather; cosine and sine of each rope */
+    cols += 6 + (uint64_t)s->rotary_dim / 2 * 2 * ropes;
+    *bytes = (5 + 2 * ropes) * LINE;
     if (!add(bytes, tokens, cols * 4))
         return false;
     return !last || add(bytes, tokens < HEAD_ROWS ? tokens : HEAD_ROWS, s->vocab * 4);

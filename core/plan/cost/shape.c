@@ -21,7 +21,7 @@ struct build {
     struct tsr_err                *err;
 };
 
-static bool holds(const struct build *b, uint32_t needs)
+static bool holds(const struct build *b, uint64_t needs)
 {
     return (needs & ~b->c->has) == 0;
 }
@@ -29,12 +29,12 @@ static bool holds(const struct build *b, uint32_t needs)
 /* F32 numbers of a norm, as bind.c makes it: one without gains is made of ones and zeros. */
 static uint64_t norm_floats(const struct build *b, const struct tsr_model_role *r)
 {
-    uint64_t hidden = b->c->hp.hidden;
-    if (!holds(b, r->weight & ~TSR_HAS_AFFINE))
+    uint64_t row, n = tsr_model_norm_width(&b->c->hp, r->part, &row);
+    if (!holds(b, r->weight & ~(uint64_t)TSR_HAS_AFFINE))
         return 0;
     if (!holds(b, r->weight) || holds(b, r->bias))
-        return 2 * hidden;
-    return hidden;
+        return 2 * n;
+    return n;
 }
 
 static struct tsr_plan_shape_matrix matrix(const struct build *b, const struct tsr_matrix *of,
@@ -81,6 +81,8 @@ static void in_layer(struct build *b, const struct tsr_model_role *r,
     case TSR_MODEL_PART_ATTN_OUT:
     case TSR_MODEL_PART_FFN_IN:
     case TSR_MODEL_PART_FFN_OUT:
+    case TSR_MODEL_PART_Q_NORM:
+    case TSR_MODEL_PART_K_NORM:
         l->norms += norm_floats(b, r);
         break;
     case TSR_MODEL_PART_LINEAR:
@@ -147,8 +149,8 @@ static bool same_layer(const struct tsr_plan_shape_layer *a, const struct tsr_pl
 
 static void layers(struct build *b)
 {
-    const struct tsr_model_arch *a = b->c->arch;
-    struct tsr_plan_shape       *s = b->s;
+    const struct tsr_model_family *a = b->c->family;
+    struct tsr_plan_shape         *s = b->s;
     for (uint64_t l = 0; l < s->layers; l++) {
         struct tsr_plan_shape_layer one = { .window = b->c->hp.window ? b->c->hp.window[l] : 0 };
         for (uint32_t i = 0; i < a->n_roles; i++)
@@ -177,18 +179,20 @@ static tsr_status build(struct build *b, const char *name)
                                   .head_dim = hp->head_dim,
                                   .rotary_dim =
                                       hp->positions == TSR_MODEL_POSITIONS_ROPE ? hp->rope.dim : 0,
+                                  .sliding_rope = hp->rope_sliding.dim > 0,
+                                  .whole_qk_norm = hp->qk_norm == TSR_QK_NORM_WIDTH,
                                   .gated = hp->gated,
                                   .tied = hp->tied,
                                   .alibi = hp->positions == TSR_MODEL_POSITIONS_ALIBI };
-    (void)snprintf(s->family, sizeof s->family, "%s", b->c->arch->family.name);
+    (void)snprintf(s->family, sizeof s->family, "%s", b->c->family->name);
     s->name = tsr_strdup(name);
     s->layer_class = tsr_new(s->layers, sizeof *s->layer_class);
     s->layer = tsr_new(s->layers, sizeof *s->layer);
     if (!s->name || !s->layer_class || !s->layer)
         return tsr_fail_nomem(b->err, s->layers * sizeof *s->layer, "the shape of a model");
     layers(b);
-    for (uint32_t i = 0; i < b->c->arch->n_roles; i++)
-        at_ends(b, &b->c->arch->roles[i]);
+    for (uint32_t i = 0; i < b->c->family->n_roles; i++)
+        at_ends(b, &b->c->family->roles[i]);
     const struct tsr_model_overlay *o = b->m ? b->m->packed : NULL;
     if (s->tied)
         s->head = s->embed;
@@ -313,6 +317,10 @@ tsr_status tsr_plan_shape_splits(const struct tsr_plan_shape *s, uint32_t tp, ui
     uint64_t q = (uint64_t)s->heads * s->head_dim;
     if (tp <= 1)
         return TSR_OK;
+    if (s->whole_qk_norm)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "width %u would cut the norm of queries and keys, which is over all heads",
+                        tp);
     if (s->heads % tp || s->kv_heads % tp)
         return tsr_fail(err, TSR_E_CONFIG,
                         "width %u would cut a head: the model has %u heads and %u KV heads", tp,

@@ -36,6 +36,8 @@ struct tsr_plan_shape {
     struct tsr_plan_shape_layer *layer;       /* [classes]; owned */
     uint64_t                     vocab, hidden, ffn, embed_dim, max_positions;
     uint32_t                     heads, kv_heads, head_dim, rotary_dim; /* rotary_dim 0: no rope */
+    bool                         sliding_rope;  /* layers with a window have a rope of their own */
+    bool                         whole_qk_norm; /* queries and keys are normed over all heads */
     bool                         gated, tied, alibi;
     char                         packed[24]; /* "gptq", ...: weights are packed already; "" */
     struct tsr_plan_shape_matrix embed, positions, project_in, project_out, head;

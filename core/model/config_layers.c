@@ -1,0 +1,141 @@
+/* What differs from layer to layer: windows and rope. */
+#include "model/config_internal.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+/* An entry for each layer, or NULL where the key is absent. */
+static tsr_status list_of(const struct tsr_model_config_source *s, const char *key, json_t **list)
+{
+    *list = NULL;
+    if (!key)
+        return TSR_OK;
+    TSR_TRY(tsr_json_sub(s->json, s->name, key, false, JSON_ARRAY, list, s->err));
+    tsr_model_config_note(s, key, *list ? TSR_KEY_USED : TSR_KEY_DEFAULT);
+    if (*list && json_array_size(*list) != s->config->hp.layers)
+        return tsr_fail(s->err, TSR_E_INPUT, "%s: \"%s\" has %zu entries for %llu layers", s->name,
+                        key, json_array_size(*list), (unsigned long long)s->config->hp.layers);
+    return TSR_OK;
+}
+
+static tsr_status rule_number(const struct tsr_model_config_source *s,
+                              const struct tsr_model_layer_rule *rule, int64_t *n)
+{
+    *n = 1;
+    if (rule->kind == TSR_LAYERS_FROM)
+        return tsr_model_config_integer(s, &rule->n, 0, MAX_LAYERS, n);
+    if (rule->kind == TSR_LAYERS_EXCEPT_EVERY)
+        TSR_TRY(tsr_model_config_integer(s, &rule->n, 1, MAX_LAYERS, n));
+    if (*n < 0 || (*n == 0 && rule->kind == TSR_LAYERS_EXCEPT_EVERY))
+        return tsr_fail(s->err, TSR_E_INPUT, "%s: 'except_every' of the family is 0",
+                        tsr_config_doc_path(s->config->family->doc));
+    return TSR_OK;
+}
+
+static bool in_rule(const struct tsr_model_hparams *hp, enum tsr_model_layers kind, uint64_t i,
+                    int64_t n)
+{
+    switch (kind) {
+    case TSR_LAYERS_NONE:
+        return false;
+    case TSR_LAYERS_EVEN:
+        return i % 2 == 0;
+    case TSR_LAYERS_FROM:
+        return i >= (uint64_t)n;
+    case TSR_LAYERS_EXCEPT_EVERY:
+        return (i + 1) % (uint64_t)n != 0;
+    case TSR_LAYERS_SLIDING:
+        return hp->window[i] != 0;
+    case TSR_LAYERS_UNROTATED:
+        return hp->rope_of && hp->rope_of[i] == TSR_ROPE_OF_NONE;
+    case TSR_LAYERS_ALL:
+        break;
+    }
+    return true;
+}
+
+/* A layer's entry in the list of types. */
+static tsr_status by_type(const struct tsr_model_config_source *s, const char *key,
+                          const json_t *types, uint64_t i, bool *sliding)
+{
+    const char *t = tsr_json_word(json_array_get(types, i));
+    *sliding = t && strcmp(t, "sliding_attention") == 0;
+    if (*sliding || (t && strcmp(t, "full_attention") == 0))
+        return TSR_OK;
+    return tsr_fail(s->err, TSR_E_INPUT,
+                    "%s: \"%s\"[%llu] is neither full_attention nor sliding_attention", s->name,
+                    key, (unsigned long long)i);
+}
+
+static tsr_status windows(const struct tsr_model_config_source *s)
+{
+    const struct tsr_model_family *f = s->config->family;
+    struct tsr_model_hparams      *hp = &s->config->hp;
+    int64_t                        window = 0, n = 1;
+    json_t                        *types;
+    if (!f->window.is)
+        return TSR_OK;
+    if (f->window.when < 0 || (s->config->has & TSR_HAS_FLAG << 2 * f->window.when))
+        TSR_TRY(tsr_model_config_integer(s, &f->window.size, 1, MAX_POSITIONS, &window));
+    TSR_TRY(rule_number(s, &f->window.layers, &n));
+    TSR_TRY(list_of(s, f->window.types, &types));
+    for (uint64_t i = 0; i < hp->layers; i++) {
+        bool sliding = window != 0 && in_rule(hp, f->window.layers.kind, i, n);
+        if (types)
+            TSR_TRY(by_type(s, f->window.types, types, i, &sliding));
+        if (types && sliding && window == 0)
+            return tsr_fail(s->err, TSR_E_INPUT, "%s: \"%s\"[%llu] slides, but no \"%s\" is in use",
+                            s->name, f->window.types, (unsigned long long)i,
+                            f->window.size.n_keys ? f->window.size.keys[0] : "window");
+        hp->window[i] = sliding ? (uint32_t)window : 0;
+    }
+    return TSR_OK;
+}
+
+/* Which rope each layer has; none is made where all have the same. */
+static tsr_status ropes(const struct tsr_model_config_source *s)
+{
+    const struct tsr_model_family     *f = s->config->family;
+    const struct tsr_model_layer_rule *rule = &f->rope.layers;
+    struct tsr_model_hparams          *hp = &s->config->hp;
+    int64_t                            n = 1;
+    json_t                            *list;
+    if (hp->positions != TSR_MODEL_POSITIONS_ROPE || (rule->kind == TSR_LAYERS_ALL && !rule->list))
+        return TSR_OK;
+    TSR_TRY(rule_number(s, rule, &n));
+    TSR_TRY(list_of(s, rule->list, &list));
+    for (uint64_t i = 0; i < hp->layers; i++) {
+        bool is = in_rule(hp, rule->kind, i, n);
+        if (list) {
+            const json_t *v = json_array_get(list, i);
+            if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > 1)
+                return tsr_fail(s->err, TSR_E_INPUT, "%s: \"%s\"[%llu] is neither 0 nor 1", s->name,
+                                rule->list, (unsigned long long)i);
+            is = json_integer_value(v) == 1;
+        }
+        hp->rope_of[i] = is ? TSR_ROPE_OF_ALL : TSR_ROPE_OF_NONE;
+    }
+    return TSR_OK;
+}
+
+/* Windows before ropes, unless windows follow from them. */
+tsr_status tsr_model_config_layers(const struct tsr_model_config_source *s)
+{
+    struct tsr_model_hparams      *hp = &s->config->hp;
+    const struct tsr_model_family *f = s->config->family;
+    bool                           later = f->window.layers.kind == TSR_LAYERS_UNROTATED;
+    hp->window = tsr_new(hp->layers, sizeof *hp->window);
+    hp->rope_of = tsr_new(hp->layers, sizeof *hp->rope_of);
+    if (!hp->window || !hp->rope_of)
+        return tsr_fail_nomem(s->err, hp->layers * sizeof *hp->window, "windows");
+    if (!later)
+        TSR_TRY(windows(s));
+    TSR_TRY(ropes(s));
+    if (later)
+        TSR_TRY(windows(s));
+    for (uint64_t i = 0; f->rope.sliding_apart && i < hp->layers; i++)
+        if (hp->window[i] && hp->rope_of[i] == TSR_ROPE_OF_ALL)
+            hp->rope_of[i] = TSR_ROPE_OF_SLIDING;
+    return TSR_OK;
+}

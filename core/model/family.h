@@ -1,0 +1,188 @@
+/* model/family.h - a model family as its file describes it (docs/formats/family.md).
+ *
+ *   configs/families/NAME.yaml, or FILE --family_read.c--> struct tsr_model_family
+ *   config.json + family                --config.c-->      struct tsr_model_config {hparams, has}
+ *   family.roles + tensors of a file    --bind.c-->        the parts of struct tsr_model
+ *
+ * A description is a choice among forms that the engine implements.  It has no expressions and no loops. */
+#ifndef TSR_MODEL_FAMILY_H
+#define TSR_MODEL_FAMILY_H
+
+#include "base/hash.h"
+#include "config/config.h"
+#include "model/model.h"
+
+#define TSR_FAMILY_FORMAT "tessera.family/1"
+#define TSR_FAMILY_KEYS   4  /* names of one value in config.json */
+#define TSR_FAMILY_FLAGS  16 /* conditions of one family */
+#define TSR_FAMILY_LIST   32 /* strings of a list, with the NULL that ends it */
+#define TSR_FAMILY_ROLES  48
+#define TSR_FAMILY_NAME   200 /* bytes of a tensor's name */
+#define TSR_FAMILY_WORD   15  /* bytes of a family's name */
+
+/* What a stored tensor contains.  *_ROWS: several matrices, one below the other; QKV_HEADS: rows
+ * are ordered [head][q,k,v][head_dim] and are split by copying. */
+// clang-format off
+enum tsr_model_part {
+    TSR_MODEL_PART_EMBED, TSR_MODEL_PART_POSITIONS, TSR_MODEL_PART_EMBED_NORM, TSR_MODEL_PART_FINAL_NORM,
+    TSR_MODEL_PART_PROJECT_IN, TSR_MODEL_PART_PROJECT_OUT, TSR_MODEL_PART_HEAD,
+    TSR_MODEL_PART_LINEAR, TSR_MODEL_PART_QKV_ROWS, TSR_MODEL_PART_QKV_HEADS, TSR_MODEL_PART_GATE_UP_ROWS,
+    TSR_MODEL_PART_ATTN_IN, TSR_MODEL_PART_ATTN_OUT, TSR_MODEL_PART_FFN_IN, TSR_MODEL_PART_FFN_OUT,
+    TSR_MODEL_PART_Q_NORM, TSR_MODEL_PART_K_NORM
+};
+// clang-format on
+
+/* What this config has; a role's weight or bias exists when all its bits are set.  The flags of a family
+ * follow, the i-th as TSR_HAS_FLAG << 2 i if it is true and the bit above if it is false. */
+#define TSR_HAS_ALWAYS     0u
+#define TSR_HAS_AFFINE     1u /* norms have gains and biases */
+#define TSR_HAS_HEAD       2u /* the output head is stored, not tied */
+#define TSR_HAS_PROJECTION 4u /* the embedding is narrower than the model */
+#define TSR_HAS_NEVER      8u
+#define TSR_HAS_FLAG       (UINT64_C(1) << 8)
+
+/* NAME.weight and NAME.bias; '#' in name is replaced by the layer number. */
+struct tsr_model_role {
+    const char         *name;
+    enum tsr_model_part part;
+    enum tsr_linear_id  lin;          /* TSR_MODEL_PART_LINEAR only */
+    uint64_t            weight, bias; /* TSR_HAS_* that each needs */
+    bool                bare;         /* name excludes the prefix */
+};
+
+/* How the value of a key becomes the number that is meant. */
+enum tsr_model_value_form {
+    TSR_VALUE_AS_IT_IS,
+    TSR_VALUE_INVERSE,      /* 1 / v */
+    TSR_VALUE_INVERSE_ROOT, /* 1 / sqrt(v) */
+    TSR_VALUE_ROOT,         /* sqrt(v) */
+    TSR_VALUE_OF_HIDDEN,    /* v * hidden */
+    TSR_VALUE_ROOT_OF_HIDDEN
+};
+
+/* A number or word: the first key that config.json has, or the default. */
+struct tsr_model_value {
+    const char *keys[TSR_FAMILY_KEYS]; /* none: it is always the default */
+    unsigned    n_keys;
+    bool        has_def, has_null; /* has_null: null means something else than absent */
+    double      def, null_value;
+    const char *word; /* the default of a word */
+    enum tsr_model_value_form form;
+};
+
+/* The values of a family: member, and the key and default that count if its file says nothing.  A default
+ * of NAN: config.json must have the key; of 0 in a comment's sense: derived (docs/formats/family.md). */
+#define TSR_MODEL_VALUES(X)                                                                        \
+    X(vocab, "vocab_size", NAN, "Tokens in the vocabulary.")                                       \
+    X(hidden, "hidden_size", NAN, "Width of the hidden state.")                                    \
+    X(layers, "num_hidden_layers", NAN, "Decoder layers.")                                         \
+    X(heads, "num_attention_heads", NAN, "Query heads.")                                           \
+    X(kv_heads, "num_key_value_heads", 0, "Key-value heads; 0: as many as query heads.")           \
+    X(head_dim, "head_dim", 0, "Width of a head; 0: hidden / heads.")                              \
+    X(ffn, "intermediate_size", NAN, "Width of the feed-forward.")                                 \
+    X(positions, "max_position_embeddings", 2048, "Longest context.")                              \
+    X(position_offset, NULL, 0, "Row of a learned position: position + offset.")                   \
+    X(embed_dim, NULL, 0, "Width of the embedding; 0: hidden.")                                    \
+    X(eps, "rms_norm_eps", 1e-6, "Epsilon of the norms.")                                          \
+    X(gain_offset, NULL, 0, "Added to the gains of norms.")                                        \
+    X(activation, "hidden_act", NAN, "Activation of the feed-forward, a word.")                    \
+    X(embed_scale, NULL, 1, "Factor of the embedding.")                                            \
+    X(attn_scale, NULL, 0, "Factor of attention scores; 0: 1 / sqrt(head_dim).")                   \
+    X(attn_softcap, NULL, 0, "Soft-cap of attention scores; 0: none.")                             \
+    X(residual_scale, NULL, 1, "Factor of a sub-layer's output before it is added.")               \
+    X(logit_scale, NULL, 1, "Factor of the logits.")                                               \
+    X(logit_softcap, NULL, 0, "Soft-cap of the logits; 0: none.")                                  \
+    X(tied, "tie_word_embeddings", 0, "1: the output head is the embedding.")                      \
+    X(bos, "bos_token_id", -1, "Token that begins a text; -1: none.")                              \
+    X(eos, "eos_token_id", -1, "Tokens that end a text; -1: none.")
+
+/* Layers of which something holds. */
+enum tsr_model_layers {
+    TSR_LAYERS_ALL,
+    TSR_LAYERS_NONE,
+    TSR_LAYERS_EVEN,
+    TSR_LAYERS_FROM,         /* i >= n */
+    TSR_LAYERS_EXCEPT_EVERY, /* (i + 1) % n != 0 */
+    TSR_LAYERS_SLIDING,      /* those with a window */
+    TSR_LAYERS_UNROTATED     /* those without rope */
+};
+struct tsr_model_layer_rule {
+    enum tsr_model_layers  kind;
+    struct tsr_model_value n;
+    const char *list; /* key of a list with an entry for each layer, which wins; or NULL */
+};
+
+struct tsr_model_flag {
+    const char *name;
+    const char *key;
+    bool        def;
+};
+
+struct tsr_model_family {
+    const char *name, *summary;
+    /* Lists end with NULL.  The first architecture, model type and prefix are the ones that are written. */
+    const char *architectures[TSR_FAMILY_LIST], *model_types[TSR_FAMILY_LIST];
+    const char *prefixes[TSR_FAMILY_LIST]; /* of tensors, tried in order */
+    const char *text; /* key of the object that has the text model's keys, or NULL */
+    const char *ignored[TSR_FAMILY_LIST]; /* tensors: '#' a number, '*' at the end anything */
+    const char *refused[TSR_FAMILY_LIST]; /* keys that must be false or absent */
+    struct tsr_model_flag flag[TSR_FAMILY_FLAGS];
+    unsigned              n_flags;
+    struct tsr_model_role roles[TSR_FAMILY_ROLES]; /* the embedding first */
+    uint32_t              n_roles;
+#define X(member, key, def, help) struct tsr_model_value member;
+    TSR_MODEL_VALUES(X)
+#undef X
+    uint32_t                 norm;                /* TSR_NORM_RMS or TSR_NORM_LAYER */
+    enum tsr_norm_place      norms, norms_unless; /* norms_unless: where flag norms_if is false */
+    int                      norms_if;            /* index of a flag, or -1 */
+    int                      residual_from_norm, affine; /* index of a flag, or -1 */
+    enum tsr_qk_norm         qk_norm;
+    int                      qk_norm_if; /* index of a flag, or -1 */
+    bool                     gated;
+    enum tsr_model_positions position_form;
+    struct {
+        bool                   adjacent; /* pairs (2 i, 2 i + 1) */
+        struct tsr_model_value theta, partial;
+        bool                   partial_allowed;
+        const char            *scaling[TSR_FAMILY_LIST]; /* words that are allowed; empty: all */
+        const struct tsr_config_node *alias; /* a map from words of config.json to ours, or NULL */
+        struct tsr_model_layer_rule   layers;
+        bool                   sliding_apart; /* sliding layers have rope of their own, unscaled */
+        struct tsr_model_value sliding_theta;
+    } rope;
+    struct {
+        bool                        is;
+        struct tsr_model_value      size;
+        int                         when; /* index of a flag, or -1 */
+        struct tsr_model_layer_rule layers;
+        const char                 *types; /* key of the list of layer types, or NULL */
+    } window;
+    char                   hash[TSR_HASH_TEXT]; /* of an added file's text; "" for a built-in one */
+    struct tsr_config_doc *doc;                 /* owns every string */
+};
+
+/* Reads a family from YAML.  Errors of the file go to d; its memory belongs to the caller. */
+tsr_status tsr_model_family_read(struct tsr_model_family **f, const char *name, const char *text,
+                                 uint64_t len, struct tsr_diag *d, struct tsr_err *err);
+void       tsr_model_family_destroy(struct tsr_model_family *f);
+
+/* The family for an entry of `architectures`, or, where that is NULL, for a model type: of those added,
+ * then of those built in.  *f NULL: there is none.  [any] */
+tsr_status tsr_model_family_find(const struct tsr_model_family **f, const char *architecture,
+                                 const char *model_type, struct tsr_err *err);
+/* Adds a family file; it wins over built-in ones.  TSR_E_INPUT with the file's first error.  [setup] */
+tsr_status tsr_model_family_add(const char *path, struct tsr_diag *d, struct tsr_err *err);
+/* How many were added.  [any] */
+unsigned tsr_model_family_added(void);
+/* i-th family, the added ones first; *f NULL after the last.  [any] */
+tsr_status tsr_model_family_at(uint64_t i, const struct tsr_model_family **f, struct tsr_err *err);
+
+/* Bytes of a prefix that also stand before tensors outside of the decoder ("bare" ones): "language_model." of
+ * "language_model.model.", none of "model.". */
+size_t tsr_model_family_bare(const char *prefix);
+
+/* True if name is pattern with a decimal number in place of '#'; '*' at its end matches any rest. */
+bool tsr_model_tensor_name_matches(const char *pattern, const char *name);
+
+#endif

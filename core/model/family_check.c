@@ -1,0 +1,138 @@
+/* What a family file says must fit together: every part that its forms need is named once, and none that they do
+ * not use. */
+#include "model/family_internal.h"
+
+#include <string.h>
+
+static uint64_t count(const struct tsr_model_family *f, enum tsr_model_part part)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < f->n_roles; i++)
+        n += f->roles[i].part == part;
+    return n;
+}
+
+/* Times that a linear is named, alone or with others. */
+static uint64_t linear(const struct tsr_model_family *f, enum tsr_linear_id id)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < f->n_roles; i++)
+        n += f->roles[i].part == TSR_MODEL_PART_LINEAR && f->roles[i].lin == id;
+    if (id == TSR_Q || id == TSR_K || id == TSR_V)
+        n += count(f, TSR_MODEL_PART_QKV_ROWS) + count(f, TSR_MODEL_PART_QKV_HEADS);
+    if (id == TSR_GATE || id == TSR_UP)
+        n += count(f, TSR_MODEL_PART_GATE_UP_ROWS);
+    return n;
+}
+
+struct norm_use {
+    enum tsr_model_part part;
+    const char         *name;
+    unsigned            places; /* bits 1 << TSR_NORM_*, of those that use it */
+};
+#define AT(place) (1u << (TSR_NORM_##place))
+static const struct norm_use norms[] = {
+    { TSR_MODEL_PART_ATTN_IN, "attn_in", AT(BEFORE) | AT(AFTER) | AT(AROUND) | AT(PARALLEL) },
+    { TSR_MODEL_PART_ATTN_OUT, "attn_out", AT(AROUND) | AT(OUT) },
+    { TSR_MODEL_PART_FFN_IN, "ffn_in", AT(BEFORE) | AT(AFTER) | AT(AROUND) },
+    { TSR_MODEL_PART_FFN_OUT, "ffn_out", AT(AROUND) | AT(OUT) },
+};
+
+static void need(struct tsr_family_reading *r, const struct tsr_config_mark *at, const char *name,
+                 uint64_t named, bool used, const char *why)
+{
+    if (used && named == 0)
+        tsr_config_diag_error(r->d, at, NULL, "'tensors' lacks '%s', which %s needs", name, why);
+    else if (!used && named > 0)
+        tsr_config_diag_error(r->d, at, NULL, "'tensors' has '%s', which %s does not use", name,
+                              why);
+    else if (named > 1)
+        tsr_config_diag_error(r->d, at, NULL, "'tensors' has '%s' twice, alone and with others",
+                              name);
+}
+
+static void check_norms(struct tsr_family_reading *r, const struct tsr_config_mark *at)
+{
+    const struct tsr_model_family *f = r->f;
+    for (size_t i = 0; i < TSR_COUNT(norms); i++) {
+        bool used = (norms[i].places & (1u << f->norms | 1u << f->norms_unless)) != 0;
+        need(r, at, norms[i].name, count(f, norms[i].part), used, "the place of its norms");
+    }
+    bool qk = f->qk_norm != TSR_QK_NORM_NONE;
+    need(r, at, "q_norm", count(f, TSR_MODEL_PART_Q_NORM), qk, "qk_norm");
+    need(r, at, "k_norm", count(f, TSR_MODEL_PART_K_NORM), qk, "qk_norm");
+}
+
+static void check_linears(struct tsr_family_reading *r, const struct tsr_config_mark *at)
+{
+    static const char *const names[TSR_LINEARS] = { "q", "k", "v", "o", "gate", "up", "down" };
+    for (int i = 0; i < TSR_LINEARS; i++)
+        need(r, at, names[i], linear(r->f, (enum tsr_linear_id)i), i != TSR_GATE || r->f->gated,
+             i == TSR_GATE ? "the form of its feed-forward" : "a layer");
+}
+
+static void check_names(struct tsr_family_reading *r, const struct tsr_config_mark *at)
+{
+    const struct tsr_model_family *f = r->f;
+    for (uint32_t i = 0; i < f->n_roles; i++) {
+        for (uint32_t k = 0; k < i; k++)
+            if (strcmp(f->roles[i].name, f->roles[k].name) == 0 &&
+                f->roles[i].bare == f->roles[k].bare)
+                tsr_config_diag_error(r->d, at, NULL, "'tensors' has the name '%s' twice",
+                                      f->roles[i].name);
+        char name[512];
+        int  n = snprintf(name, sizeof name, "%s.weight", f->roles[i].name);
+        for (char *hash = strchr(name, '#'); hash; hash = NULL)
+            *hash = '0';
+        for (const char *const *p = f->ignored; n < (int)sizeof name && *p; p++)
+            if (tsr_model_tensor_name_matches(*p, name))
+                tsr_config_diag_error(r->d, at, NULL,
+                                      "'ignored' has '%s', which 'tensors' reads as '%s'", *p,
+                                      f->roles[i].name);
+        if (strlen(f->roles[i].name) > TSR_FAMILY_NAME)
+            tsr_config_diag_error(r->d, at, NULL, "a tensor's name is longer than %d bytes",
+                                  TSR_FAMILY_NAME);
+    }
+    for (const char *const *p = f->ignored; *p; p++)
+        if (**p == '*' || !**p)
+            tsr_config_diag_error(r->d, at, NULL, "'ignored' has '%s', which is every tensor", *p);
+}
+
+/* A name for messages, tables and files of a few columns. */
+static void check_texts(struct tsr_family_reading *r, const struct tsr_config_mark *at)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789_.-";
+    const char       *name = r->f->name;
+    if (!*name || strlen(name) > TSR_FAMILY_WORD || name[strspn(name, allowed)])
+        tsr_config_diag_error(r->d, at, NULL,
+                              "'name' must be 1 to %d of a-z, 0-9, '_', '.' and '-'",
+                              TSR_FAMILY_WORD);
+    for (const char *s = r->f->summary; *s; s++)
+        if ((unsigned char)*s < ' ' || *s == 0x7f) {
+            tsr_config_diag_error(r->d, at, NULL, "'summary' has a control character");
+            return;
+        }
+}
+
+void tsr_family_check(struct tsr_family_reading *r, const struct tsr_config_mark *at)
+{
+    const struct tsr_model_family *f = r->f;
+    check_texts(r, at);
+    check_norms(r, at);
+    check_linears(r, at);
+    check_names(r, at);
+    need(r, at, "embed", count(f, TSR_MODEL_PART_EMBED), true, "a model");
+    need(r, at, "final_norm", count(f, TSR_MODEL_PART_FINAL_NORM), true, "a model");
+    need(r, at, "head", count(f, TSR_MODEL_PART_HEAD), true, "a model");
+    need(r, at, "positions", count(f, TSR_MODEL_PART_POSITIONS),
+         f->position_form == TSR_MODEL_POSITIONS_LEARNED, "the form of its positions");
+    if (f->rope.layers.kind == TSR_LAYERS_UNROTATED)
+        tsr_config_diag_error(r->d, at, "all, sliding, even, from or except_every",
+                              "'layers' of 'rope' cannot be unrotated");
+    if (f->window.layers.kind == TSR_LAYERS_SLIDING)
+        tsr_config_diag_error(r->d, at, "all, unrotated, even, from or except_every",
+                              "'layers' of 'window' cannot be sliding");
+    if (f->rope.layers.kind == TSR_LAYERS_SLIDING && f->window.layers.kind == TSR_LAYERS_UNROTATED)
+        tsr_config_diag_error(r->d, at, NULL,
+                              "'layers' of 'rope' and of 'window' each follow from the other");
+}

@@ -1,0 +1,46 @@
+/* model/family_internal.h - parts of reading a family file: family_read.c for its sections, family_words.c for
+ * values, family_tensors.c for the two long tables. */
+#ifndef TSR_MODEL_FAMILY_INTERNAL_H
+#define TSR_MODEL_FAMILY_INTERNAL_H
+
+#include "model/family.h"
+
+#define TSR_COUNT(a) (sizeof(a) / sizeof *(a))
+
+struct tsr_family_reading {
+    struct tsr_model_family *f;
+    struct tsr_diag         *d; /* takes every error */
+};
+
+/* A map into a struct, by a table of options. */
+#define TSR_FAMILY_FILL(r, table, node, what, into)                                                \
+    tsr_config_options_fill(&(struct tsr_config_optset){ table, TSR_COUNT(table), sizeof *(table), \
+                                                         into },                                   \
+                            1, NULL, node, what, (r)->d)
+
+/* NULL for "". */
+const char *tsr_family_some(const char *s);
+/* One of the words; false with an error. */
+bool tsr_family_word(struct tsr_family_reading *r, const struct tsr_config_node *n,
+                     const char *what, const struct tsr_choice *of, size_t n_of, int64_t *v);
+/* A scalar or a list of them into out[cap], which NULL ends; n may be NULL. */
+void tsr_family_strings(struct tsr_family_reading *r, const struct tsr_config_node *n,
+                        const char *what, const char **out, size_t cap);
+/* Index of a flag; -1 for "", and with an error for an unknown name. */
+int  tsr_family_flag(struct tsr_family_reading *r, const struct tsr_config_mark *at,
+                     const char *name);
+bool tsr_family_number(struct tsr_family_reading *r, const struct tsr_config_node *n,
+                       const char *what, double *v);
+void tsr_family_flags(struct tsr_family_reading *r, const struct tsr_config_node *map);
+/* KEY, [KEY, ...] or {key, default, null, form} over what v holds; n may be NULL. */
+void tsr_family_value(struct tsr_family_reading *r, const struct tsr_config_node *n,
+                      const char *what, bool is_word, struct tsr_model_value *v);
+
+void tsr_family_config(struct tsr_family_reading *r, const struct tsr_config_node *map);
+void tsr_family_tensors(struct tsr_family_reading *r, const struct tsr_config_node *map,
+                        const struct tsr_config_mark *at);
+
+/* family_check.c: the sections fit together; errors are at the given place. */
+void tsr_family_check(struct tsr_family_reading *r, const struct tsr_config_mark *at);
+
+#endif

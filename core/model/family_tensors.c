@@ -1,0 +1,189 @@
+/* Where a family's values are in config.json, and what its tensors are called. */
+#include "model/family_internal.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+/* ---- config ------------------------------------------------------------------------------------------ */
+
+#define X(member, key_, def_, help_)                                                               \
+    { .name = #member,                                                                             \
+      .help = (help_),                                                                             \
+      .type = TSR_OPT_NODE,                                                                        \
+      .offset = offsetof(struct values, member) },
+struct values {
+#define Y(member, key_, def_, help_) const struct tsr_config_node *member;
+    TSR_MODEL_VALUES(Y)
+#undef Y
+};
+static const struct tsr_option value_options[] = { TSR_MODEL_VALUES(X) };
+#undef X
+
+void tsr_family_config(struct tsr_family_reading *r, const struct tsr_config_node *map)
+{
+    struct tsr_model_family *f = r->f;
+    struct values            v = { 0 };
+#define X(member, key_, def_, help_)                                                               \
+    f->member = (struct tsr_model_value){ .keys = { key_ },                                        \
+                                          .n_keys = (const char *)(key_) != NULL,                  \
+                                          .has_def = !isnan((double)(def_)),                       \
+                                          .def = isnan((double)(def_)) ? 0 : (double)(def_) };
+    TSR_MODEL_VALUES(X)
+#undef X
+    f->activation.word = "silu";
+    f->bos.has_null = f->eos.has_null = true;
+    f->bos.null_value = f->eos.null_value = -1;
+    f->kv_heads.has_null = true; /* null: as many as query heads */
+    if (map)
+        TSR_FAMILY_FILL(r, value_options, map, "'config'", &v);
+#define X(member, key_, def_, help_)                                                               \
+    tsr_family_value(r, v.member, #member, &f->member == &f->activation, &f->member);
+    TSR_MODEL_VALUES(X)
+#undef X
+}
+
+/* ---- tensors ------------------------------------------------------------------------------------------ */
+
+static const struct part {
+    const char         *name;
+    enum tsr_model_part part;
+    enum tsr_linear_id  lin;
+    bool                layer; /* needs a '#' */
+} parts[] = {
+    { "embed", TSR_MODEL_PART_EMBED, 0, false },
+    { "positions", TSR_MODEL_PART_POSITIONS, 0, false },
+    { "embed_norm", TSR_MODEL_PART_EMBED_NORM, 0, false },
+    { "final_norm", TSR_MODEL_PART_FINAL_NORM, 0, false },
+    { "project_in", TSR_MODEL_PART_PROJECT_IN, 0, false },
+    { "project_out", TSR_MODEL_PART_PROJECT_OUT, 0, false },
+    { "head", TSR_MODEL_PART_HEAD, 0, false },
+    { "attn_in", TSR_MODEL_PART_ATTN_IN, 0, true },
+    { "attn_out", TSR_MODEL_PART_ATTN_OUT, 0, true },
+    { "ffn_in", TSR_MODEL_PART_FFN_IN, 0, true },
+    { "ffn_out", TSR_MODEL_PART_FFN_OUT, 0, true },
+    { "q_norm", TSR_MODEL_PART_Q_NORM, 0, true },
+    { "k_norm", TSR_MODEL_PART_K_NORM, 0, true },
+    { "q", TSR_MODEL_PART_LINEAR, TSR_Q, true },
+    { "k", TSR_MODEL_PART_LINEAR, TSR_K, true },
+    { "v", TSR_MODEL_PART_LINEAR, TSR_V, true },
+    { "o", TSR_MODEL_PART_LINEAR, TSR_O, true },
+    { "gate", TSR_MODEL_PART_LINEAR, TSR_GATE, true },
+    { "up", TSR_MODEL_PART_LINEAR, TSR_UP, true },
+    { "down", TSR_MODEL_PART_LINEAR, TSR_DOWN, true },
+    { "qkv", TSR_MODEL_PART_QKV_ROWS, 0, true },
+    { "qkv_heads", TSR_MODEL_PART_QKV_HEADS, 0, true },
+    { "gate_up", TSR_MODEL_PART_GATE_UP_ROWS, 0, true },
+};
+
+static bool is_norm(enum tsr_model_part p)
+{
+    return p == TSR_MODEL_PART_EMBED_NORM || p == TSR_MODEL_PART_FINAL_NORM ||
+           (p >= TSR_MODEL_PART_ATTN_IN && p <= TSR_MODEL_PART_K_NORM);
+}
+
+/* true, false, FLAG, "!FLAG" or a list of these: the bits that a weight or bias needs. */
+static uint64_t needs(struct tsr_family_reading *r, const struct tsr_config_node *n,
+                      const char *what)
+{
+    const char *words[TSR_FAMILY_LIST] = { 0 };
+    uint64_t    bits = 0;
+    if (!n)
+        return TSR_HAS_ALWAYS;
+    tsr_family_strings(r, n, what, words, TSR_FAMILY_LIST);
+    for (int i = 0; i < TSR_FAMILY_LIST && words[i]; i++) {
+        bool no = words[i][0] == '!';
+        if (strcmp(words[i], "true") == 0)
+            continue;
+        if (strcmp(words[i], "false") == 0) {
+            bits |= TSR_HAS_NEVER;
+            continue;
+        }
+        int at = tsr_family_flag(r, &n->mark, words[i] + no);
+        if (at >= 0)
+            bits |= TSR_HAS_FLAG << (2 * at + no);
+    }
+    return bits;
+}
+
+static void read_tensor(struct tsr_family_reading *r, const struct part *p,
+                        const struct tsr_config_node *n)
+{
+    static const char *const      keys[] = { "name", "bias", "when", "bare" };
+    struct tsr_model_role         role = { .part = p->part, .lin = p->lin, .bias = TSR_HAS_NEVER };
+    const struct tsr_config_node *name = n;
+    if (n->kind == TSR_NODE_MAP) {
+        for (uint64_t i = 0; i < n->n; i++) {
+            bool known = false;
+            for (size_t k = 0; k < TSR_COUNT(keys); k++)
+                known = known || strcmp(n->keys[i]->text, keys[k]) == 0;
+            if (!known)
+                tsr_config_diag_error(r->d, &n->keys[i]->mark, "name, bias, when or bare",
+                                      "unknown key '%s' in tensor '%s'", n->keys[i]->text, p->name);
+        }
+        name = tsr_config_node_get(n, "name");
+        const struct tsr_config_node *bare = tsr_config_node_get(n, "bare");
+        const struct tsr_config_node *bias = tsr_config_node_get(n, "bias");
+        double                        is = 0;
+        role.weight = needs(r, tsr_config_node_get(n, "when"), "when");
+        role.bias = bias ? needs(r, bias, "bias") : TSR_HAS_NEVER;
+        if (bare && tsr_family_number(r, bare, "bare", &is) && is != 0 && is != 1)
+            tsr_config_diag_error(r->d, &bare->mark, NULL, "'bare' is true or false");
+        role.bare = is != 0;
+    }
+    if (!name || name->kind != TSR_NODE_SCALAR || !*name->text) {
+        tsr_config_diag_error(r->d, &n->mark, NULL, "tensor '%s' has no name", p->name);
+        return;
+    }
+    const char *hash = strchr(name->text, '#');
+    if ((hash != NULL) != p->layer || (hash && strchr(hash + 1, '#'))) {
+        tsr_config_diag_error(r->d, &name->mark, NULL,
+                              p->layer
+                                  ? "tensor '%s' needs exactly one '#', the number of the layer"
+                                  : "tensor '%s' belongs to no layer: its name has no '#'",
+                              p->name);
+        return;
+    }
+    role.name = name->text;
+    role.bias |= role.bias & TSR_HAS_NEVER ? 0 : role.weight;
+    if (is_norm(p->part)) {
+        role.weight |= TSR_HAS_AFFINE;
+        role.bias |= role.bias & TSR_HAS_NEVER ? 0 : TSR_HAS_AFFINE;
+    }
+    if (p->part == TSR_MODEL_PART_HEAD)
+        role.weight |= TSR_HAS_HEAD;
+    if (p->part == TSR_MODEL_PART_PROJECT_IN || p->part == TSR_MODEL_PART_PROJECT_OUT)
+        role.weight |= TSR_HAS_PROJECTION;
+    r->f->roles[r->f->n_roles++] = role;
+}
+
+void tsr_family_tensors(struct tsr_family_reading *r, const struct tsr_config_node *map,
+                        const struct tsr_config_mark *at)
+{
+    const char *names[TSR_COUNT(parts)];
+    for (size_t k = 0; k < TSR_COUNT(parts); k++)
+        names[k] = parts[k].name;
+    if (!map || map->kind != TSR_NODE_MAP) {
+        tsr_config_diag_error(r->d, map ? &map->mark : at, NULL,
+                              map ? "'tensors' is not a mapping" : "a family needs tensors");
+        return;
+    }
+    for (uint64_t i = 0; i < map->n; i++) {
+        const char        *key = map->keys[i]->text;
+        const struct part *p = NULL;
+        for (size_t k = 0; k < TSR_COUNT(parts); k++)
+            if (strcmp(key, parts[k].name) == 0)
+                p = &parts[k];
+        if (p) {
+            read_tensor(r, p, map->items[i]);
+            continue;
+        }
+        const char *near = tsr_config_nearest(key, names, TSR_COUNT(parts));
+        char        hint[80];
+        (void)snprintf(hint, sizeof hint, "did you mean '%s'?", near ? near : "embed");
+        tsr_config_diag_error(r->d, &map->keys[i]->mark, near ? hint : NULL,
+                              "unknown key '%s' in 'tensors'", key);
+    }
+    if (r->f->n_roles == map->n && r->f->roles[0].part != TSR_MODEL_PART_EMBED)
+        tsr_config_diag_error(r->d, &map->mark, NULL, "the first of 'tensors' must be embed");
+}
