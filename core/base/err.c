@@ -35,6 +35,21 @@ tsr_status tsr_err_prefix(struct tsr_err *err, tsr_status st, const char *fmt, .
     return st;
 }
 
+tsr_status tsr_err_append(struct tsr_err *err, tsr_status st, const char *fmt, ...)
+{
+    if (!err || !err->cap)
+        return st;
+    size_t  n = strnlen(err->text, err->cap - 1);
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(err->text + n, err->cap - n, fmt, ap);
+    va_end(ap);
+    for (char *c = err->text + n; *c; c++) /* as in tsr_fail() */
+        if ((unsigned char)*c < ' ' || *c == 127)
+            *c = '?';
+    return st;
+}
+
 tsr_status tsr_err_copy(struct tsr_err *err, tsr_status st, const struct tsr_err *from)
 {
     (void)tsr_fail(err, st, "%s", from->text);
@@ -45,6 +60,16 @@ tsr_status tsr_err_copy(struct tsr_err *err, tsr_status st, const struct tsr_err
         err->column = from->column;
     }
     return st;
+}
+
+tsr_status tsr_err_receive(struct tsr_err *err, tsr_status st, const struct tsr_errbuf *from)
+{
+    struct tsr_errbuf e = *from;
+    e.err.struct_size = sizeof e.err;
+    e.err.cap = sizeof e.text;
+    e.err.text = e.text;
+    e.text[sizeof e.text - 1] = '\0';
+    return *e.text ? tsr_err_copy(err, st, &e.err) : tsr_fail(err, st, "it failed with no message");
 }
 
 uint32_t tsr_err_object(const struct tsr_err *err, const char **object)

@@ -44,8 +44,15 @@ struct tsr_errbuf {
 tsr_status tsr_err_prefix(struct tsr_err *err, tsr_status st, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Appends to the message in err, which keeps its object; returns st. */
+tsr_status tsr_err_append(struct tsr_err *err, tsr_status st, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
 /* The sentence of another err with its object and position; returns st. */
 tsr_status tsr_err_copy(struct tsr_err *err, tsr_status st, const struct tsr_err *from);
+/* The same for an error that another process wrote into shared memory: untrusted input, except for its st.
+ * "it failed with no message" if there is none. */
+tsr_status tsr_err_receive(struct tsr_err *err, tsr_status st, const struct tsr_errbuf *from);
 /* The object of the message: bytes of the text, not terminated; 0 and NULL: none.  Validates an err that a
  * plugin filled in. */
 uint32_t tsr_err_object(const struct tsr_err *err, const char **object);

@@ -10,7 +10,7 @@
 void tsr_cli_failure_print(const struct tsr_cli *c, tsr_status st, const struct tsr_err *err);
 /* The errors of a YAML file: printed at once, or kept for the line of JSON. */
 tsr_status tsr_cli_failure_keep(struct tsr_cli *c, struct tsr_diag *d, struct tsr_err *err);
-/* {file, severity, line, column, length, message, hint} of an error of a YAML file; NULL: no memory. */
+/* {file, severity, line, column, length, message, object, hint} of an error of a YAML file; NULL: no memory. */
 struct json_t *tsr_cli_failure_item(const struct tsr_config_diag_item *v);
 
 #endif

@@ -50,6 +50,9 @@ void tsr_config_diag_error(struct tsr_diag *d, const struct tsr_config_mark *at,
                            const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 void tsr_config_diag_warning(struct tsr_diag *d, const struct tsr_config_mark *at, const char *hint,
                              const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+/* The error of a function that failed, with its object. */
+void     tsr_config_diag_failure(struct tsr_diag *d, const struct tsr_config_mark *at,
+                                 const struct tsr_err *why);
 uint64_t tsr_config_diag_errors(const struct tsr_diag *d);
 /* In file order, colour on request. */
 void tsr_config_diag_print(struct tsr_diag *d, FILE *to, bool colour);
@@ -60,6 +63,7 @@ tsr_status tsr_config_diag_status(const struct tsr_diag *d, struct tsr_err *err)
 /* One of them, in the order of printing; false past the end.  Strings live as long as d. */
 struct tsr_config_diag_item {
     const char *file, *text, *hint; /* hint may be NULL */
+    const char *object;             /* what the text is about, as in struct tsr_err, or NULL */
     const char *line_text;          /* the source line, or NULL */
     uint32_t    line, column, length;
     bool        warning, argument; /* argument: file is "--set a.b=c", without line */

@@ -12,7 +12,7 @@
 /* Owns copies of everything, so that it can be printed when the doc is gone. */
 struct item {
     struct tsr_config_diag_item view;
-    char                       *file, *text, *hint, *line;
+    char                       *file, *text, *hint, *line, *object;
     uint64_t                    order; /* files in order of first mention */
 };
 
@@ -34,6 +34,7 @@ static void item_free(struct item *it)
     free(it->text);
     free(it->hint);
     free(it->line);
+    free(it->object);
 }
 
 void tsr_config_diag_destroy(struct tsr_diag *d)
@@ -81,26 +82,37 @@ static struct item *add(struct tsr_diag *d)
     return it;
 }
 
-static void record(struct tsr_diag *d, const struct tsr_config_mark *at, const char *hint,
-                   bool warning, const char *fmt, va_list ap)
+/* tsr_fail() with a va_list. */
+static void write_text(struct tsr_err *err, const char *fmt, va_list ap)
 {
-    char text[1024];
+    va_list again;
+    va_copy(again, ap);
+    (void)vsnprintf(err->text, err->cap, fmt, ap);
+    for (char *c = err->text; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 127)
+            *c = '?';
+    tsr_err_find_object_(err, fmt, again);
+    va_end(again);
+}
+
+static void record(struct tsr_diag *d, const struct tsr_config_mark *at, const char *hint,
+                   bool warning, const struct tsr_err *why)
+{
+    const char *object;
+    uint32_t    n = tsr_err_object(why, &object);
     if (!warning)
         d->errors++;
     struct item *it = add(d);
     if (!it)
         return;
-    (void)vsnprintf(text, sizeof text, fmt, ap);
-    for (char *c = text; *c; c++) /* a quoted value may contain control characters; the message is
-                                   * one line */
-        if ((unsigned char)*c < ' ' || *c == 127)
-            *c = '?';
     const struct tsr_config_source *s = at ? at->source : NULL;
-    it->text = tsr_strdup(text);
+    it->text = tsr_strdup(why->text);
+    it->object = n ? tsr_strndup(object, n) : NULL;
     it->file = tsr_strdup(s ? s->name : "");
     it->hint = hint && *hint ? tsr_strdup(hint) : NULL;
     it->line = s ? source_line(s, at->line) : NULL;
-    if (!it->text || !it->file || (hint && *hint && !it->hint) || (s && !it->line)) {
+    if (!it->text || !it->file || (hint && *hint && !it->hint) || (s && !it->line) ||
+        (n && !it->object)) {
         item_free(it);
         d->nomem = true;
         return;
@@ -109,6 +121,7 @@ static void record(struct tsr_diag *d, const struct tsr_config_mark *at, const c
         .file = it->file,
         .text = it->text,
         .hint = it->hint,
+        .object = it->object,
         .line_text = it->line,
         .line = s ? at->line : 0,
         .column = s ? at->column : 0,
@@ -128,19 +141,29 @@ static void record(struct tsr_diag *d, const struct tsr_config_mark *at, const c
 void tsr_config_diag_error(struct tsr_diag *d, const struct tsr_config_mark *at, const char *hint,
                            const char *fmt, ...)
 {
-    va_list ap;
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    va_list           ap;
     va_start(ap, fmt);
-    record(d, at, hint, false, fmt, ap);
+    write_text(&e.err, fmt, ap);
     va_end(ap);
+    record(d, at, hint, false, &e.err);
+}
+
+void tsr_config_diag_failure(struct tsr_diag *d, const struct tsr_config_mark *at,
+                             const struct tsr_err *why)
+{
+    record(d, at, NULL, false, why);
 }
 
 void tsr_config_diag_warning(struct tsr_diag *d, const struct tsr_config_mark *at, const char *hint,
                              const char *fmt, ...)
 {
-    va_list ap;
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    va_list           ap;
     va_start(ap, fmt);
-    record(d, at, hint, true, fmt, ap);
+    write_text(&e.err, fmt, ap);
     va_end(ap);
+    record(d, at, hint, true, &e.err);
 }
 
 uint64_t tsr_config_diag_errors(const struct tsr_diag *d)

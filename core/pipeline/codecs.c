@@ -27,7 +27,7 @@ static void check_spec(struct tsr_pipeline_job *job, const char *text, bool bare
     struct tsr_errbuf      e = TSR_ERRBUF(e);
     struct tsr_plugin_spec s = { 0 };
     if (tsr_plugin_spec_open(&s, job->registry, TSR_KIND_CODEC, text, &e.err) != TSR_OK)
-        tsr_config_diag_error(d, at, NULL, "%s", e.text);
+        tsr_config_diag_failure(d, at, &e.err);
     else if (bare && ((const struct tsr_codec_v1 *)s.found.iface)->observe)
         tsr_config_diag_error(d, at, job->verb ? HOW_VERB : HOW_CALIBRATED, NOT_CALIBRATED, text);
     tsr_plugin_spec_close(&s);

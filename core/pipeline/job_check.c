@@ -26,7 +26,7 @@ static tsr_status add_plugin(struct tsr_pipeline_job *job, struct tsr_registry *
         st = tsr_plugin_registry_scan_path(r, path, &e.err);
     free(path);
     if (st == TSR_E_INPUT) {
-        tsr_config_diag_error(d, &n->mark, NULL, "%s", e.text);
+        tsr_config_diag_failure(d, &n->mark, &e.err);
         return TSR_OK;
     }
     return st == TSR_OK ? st : tsr_err_copy(err, st, &e.err);
@@ -291,9 +291,9 @@ static tsr_status check_step(struct tsr_pipeline_job *job, struct tsr_pipeline_j
         struct tsr_errbuf e = TSR_ERRBUF(e);
         tsr_status        st = step->check(job, s->opts, s->node, d, &e.err);
         if (st == TSR_E_INPUT || st == TSR_E_CONFIG || st == TSR_E_UNSUPPORTED)
-            tsr_config_diag_error(d, &s->key->mark, NULL, "%s", e.text);
+            tsr_config_diag_failure(d, &s->key->mark, &e.err);
         else if (st != TSR_OK)
-            return tsr_fail(err, st, "%s: %s", what, e.text);
+            return tsr_err_prefix(err, tsr_err_copy(err, st, &e.err), "%s", what);
     }
     return tsr_config_diag_errors(d) == before
                ? tsr_config_doc_complete(job->doc, s->node, &set, 1, err)

@@ -70,7 +70,7 @@ tsr_status tsr_planning_try(const struct tsr_pipeline_job *job, const char *text
     tsr_status st = tsr_plugin_spec_open(&spec, job->registry, TSR_KIND_QUANTIZER, text, &e.err);
     tsr_plugin_spec_close(&spec);
     if (st == TSR_E_INPUT || st == TSR_E_CONFIG)
-        tsr_config_diag_error(d, &at->mark, NULL, "%s", e.text);
+        tsr_config_diag_failure(d, &at->mark, &e.err);
     else if (st != TSR_OK)
         return tsr_err_copy(err, st, &e.err);
     return TSR_OK;
@@ -124,7 +124,7 @@ static tsr_status check_use(const struct tsr_pipeline_job       *job,
     tsr_status                    st =
         tsr_plugin_registry_find(job->registry, TSR_KIND_QUANTIZER, k->use, &found, &e.err);
     if (st == TSR_E_INPUT)
-        tsr_config_diag_error(d, at ? &at->mark : &node->mark, NULL, "%s", e.text);
+        tsr_config_diag_failure(d, at ? &at->mark : &node->mark, &e.err);
     if (st != TSR_OK)
         return st == TSR_E_INPUT ? TSR_OK : tsr_err_copy(err, st, &e.err);
     const struct tsr_component *c = found.component;

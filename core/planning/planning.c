@@ -82,7 +82,7 @@ static tsr_status read_cluster(struct tsr_planning *pl, const struct tsr_pipelin
         st = tsr_plan_cluster_load(&pl->cluster, path, d, &e.err);
     free(path);
     if (st == TSR_E_INPUT)
-        tsr_config_diag_error(d, at ? &at->mark : &node->mark, NULL, "%s", e.text);
+        tsr_config_diag_failure(d, at ? &at->mark : &node->mark, &e.err);
     else if (st != TSR_OK)
         return tsr_err_copy(err, st, &e.err);
     return TSR_OK;
@@ -112,7 +112,7 @@ static tsr_status read_solver(struct tsr_planning *pl, const struct tsr_pipeline
     tsr_status                    st =
         tsr_plugin_spec_open(&pl->solver, job->registry, TSR_KIND_SOLVER, k->solver, &e.err);
     if (st == TSR_E_INPUT || st == TSR_E_CONFIG)
-        tsr_config_diag_error(d, at ? &at->mark : &node->mark, NULL, "%s", e.text);
+        tsr_config_diag_failure(d, at ? &at->mark : &node->mark, &e.err);
     else if (st != TSR_OK)
         return tsr_err_copy(err, st, &e.err);
     return TSR_OK;

@@ -24,7 +24,7 @@ struct tsr_quant_pack_item {
     const struct tsr_model_slice *part;      /* or NULL */
     struct tsr_model_packed      *packed;    /* the answer; NULL if status is an error */
     tsr_status                    status;
-    char                          text[sizeof((struct tsr_errbuf *)0)->text]; /* of the status */
+    struct tsr_errbuf             why; /* of the status */
     double                        seconds;
 };
 

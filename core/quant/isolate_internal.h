@@ -58,7 +58,7 @@ struct isolated_head {
     volatile uint32_t call;     /* enum isolated_call: the current call */
     char              name[96]; /* of the tensor or block that it is at; "": none */
     tsr_status        status;
-    char              text[sizeof((struct tsr_errbuf *)0)->text];
+    struct tsr_errbuf said;
 };
 
 /* In the child: calls of q, an instance in this process. */

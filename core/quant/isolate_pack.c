@@ -15,7 +15,7 @@ struct slot {
     tsr_status status;
     double     seconds, squared_error;
     struct tsr_model_pack_report report;
-    char                         text[sizeof((struct tsr_errbuf *)0)->text];
+    struct tsr_errbuf            said;
 };
 
 struct shared {
@@ -67,14 +67,15 @@ static tsr_status pack_one(const struct pack *k, const struct tsr_quantizer *q,
                            const struct tsr_quant_pack_item *it, struct slot *s,
                            const void *prepared)
 {
-    struct tsr_err err = { .struct_size = sizeof err, .cap = sizeof s->text, .text = s->text };
+    struct tsr_err          *err = &s->said.err;
     struct tsr_model_packed *p = NULL;
     double                   start = tsr_now_s();
-    tsr_status               st =
-        it->part ? tsr_quantize_part(k->registry, q, it->whole, it->part, it->w, &p, &err)
-                               : tsr_quantize_prepared(k->registry, q, it->w, k->stats, prepared, &p, &err);
+    s->said = (struct tsr_errbuf)TSR_ERRBUF(s->said);
+    tsr_status st = it->part
+                        ? tsr_quantize_part(k->registry, q, it->whole, it->part, it->w, &p, err)
+                        : tsr_quantize_prepared(k->registry, q, it->w, k->stats, prepared, &p, err);
     if (st == TSR_OK)
-        st = tsr_err_prefix(&err, put(q, it, k->shared, s, p, &err), "quantizer '%s'", q->name);
+        st = tsr_err_prefix(err, put(q, it, k->shared, s, p, err), "quantizer '%s'", q->name);
     tsr_model_packed_destroy(p);
     s->seconds = tsr_now_s() - start;
     s->status = st;
@@ -114,9 +115,9 @@ static tsr_status make_room(struct pack *k, const struct tsr_quantizer *q, struc
         st = tsr_fail_nomem(err, UINT64_MAX, "packed weights");
     for (uint64_t i = 0; i < k->n && st == TSR_OK; i++) {
         struct tsr_quant_pack_item *it = &k->items[i];
-        struct tsr_err e = { .struct_size = sizeof e, .cap = sizeof it->text, .text = it->text };
-        struct quant_bytes b = { 0, 0, 0 };
-        it->status = quant_bytes(q, shape_of(it), it->w, &b, &e);
+        struct quant_bytes          b = { 0, 0, 0 };
+        it->why = (struct tsr_errbuf)TSR_ERRBUF(it->why);
+        it->status = quant_bytes(q, shape_of(it), it->w, &b, &it->why.err);
         bytes = (bytes + 63) / 64 * 64;
         s[i] = (struct slot){ .at = bytes, .codes = b.codes, .meta = b.meta, .dense = b.dense };
         if (!tsr_add(bytes, b.codes, &bytes) || !tsr_add(bytes, b.meta, &bytes) ||
@@ -186,28 +187,28 @@ static void take_all(const struct pack *k, const struct tsr_quantizer *q, const 
     for (uint64_t i = 0; i < k->n; i++) {
         struct tsr_quant_pack_item *it = &k->items[i];
         const struct slot          *s = &k->shared->slots[i];
-        struct tsr_err e = { .struct_size = sizeof e, .cap = sizeof it->text, .text = it->text };
+        struct tsr_err             *e = &it->why.err;
         it->status = good_status(s->status) ? s->status : TSR_E_PLUGIN;
         if (!s->done) { /* after an error */
-            it->status = tsr_fail(&e, TSR_E_BUG, "'%s' was not packed", it->w->name);
+            it->status = tsr_fail(e, TSR_E_BUG, "'%s' was not packed", it->w->name);
             continue;
         }
-        char text[sizeof s->text];
-        memcpy(text, s->text, sizeof text);
+        char text[sizeof s->said.text];
+        memcpy(text, s->said.text, sizeof text);
         text[sizeof text - 1] = '\0';
         if (it->status == TSR_OK)
-            it->status = take(k, q, i, &mine[i], &e);
+            it->status = take(k, q, i, &mine[i], e);
         else if (it->status == s->status)
-            (void)tsr_fail(&e, it->status, "%s", *text ? text : "it failed with no message");
+            (void)tsr_err_receive(e, it->status, &s->said);
         else
             (void)tsr_fail(
-                &e, it->status,
+                e, it->status,
                 "its quantize() of '%s' answered %d, which is not a status%s%s; this is the "
                 "fault of the plugin %s",
                 it->w->name, (int)s->status, *text ? ", and said: " : "", text,
                 q->isolated->found.info->path);
         if (it->status != TSR_OK && s->status == TSR_OK)
-            (void)tsr_err_prefix(&e, it->status, "quantizer '%s'", q->name);
+            (void)tsr_err_prefix(e, it->status, "quantizer '%s'", q->name);
     }
 }
 

@@ -30,21 +30,20 @@ static void child(void *arg)
 {
     struct run                    *k = arg;
     const struct tsr_quantizer_v1 *t = k->x->found.iface;
-    struct tsr_err                 err = { .struct_size = sizeof err,
-                                           .cap = sizeof k->head->text,
-                                           .text = k->head->text };
+    struct tsr_err                *err = &k->head->said.err;
     struct tsr_host                host = *k->x->host;
     struct tsr_quantizer           q = { .iface = t, .name = k->x->found.component->name };
     /* the first instance has already reported the remarks about the options */
     host.log = k->x->met ? silent : tsr_process_log;
     tsr_log_divert(tsr_process_log, NULL);
+    k->head->said = (struct tsr_errbuf)TSR_ERRBUF(k->head->said);
     if (k->threads)
         tsr_pool_revive(tsr_plugin_registry_pool(k->x->registry));
     isolated_at(k->head, ISOLATED_CREATE, NULL);
-    tsr_status st = t->create(&host, k->x->options, &q.self, &err);
+    tsr_status st = t->create(&host, k->x->options, &q.self, err);
     if (st == TSR_OK) {
         host.log = tsr_process_log;
-        st = k->work(k->x, &q, k->head, k->arg, &err);
+        st = k->work(k->x, &q, k->head, k->arg, err);
         isolated_at(k->head, ISOLATED_DESTROY, NULL);
         t->destroy(q.self);
     }
@@ -85,15 +84,15 @@ tsr_status isolated_run(struct tsr_quant_isolated *x, isolated_work *work,
     TSR_TRY(tsr_process_run(&x->limits, child, &k, &o, err));
     if (o.end != TSR_PROCESS_DONE)
         return judge(x, head, &o, err);
-    head->text[sizeof head->text - 1] = '\0';
+    const char *text = head->said.text;
+    head->said.text[sizeof head->said.text - 1] = '\0';
     if (!known(head->status))
         return tsr_fail(
             err, TSR_E_PLUGIN,
             "it answered %d, which is not a status%s%s; this is the fault of the plugin %s",
-            (int)head->status, *head->text ? ", and said: " : "", head->text, x->found.info->path);
+            (int)head->status, *text ? ", and said: " : "", text, x->found.info->path);
     *mine = false;
     if (head->status == TSR_OK)
         return TSR_OK;
-    return tsr_fail(err, head->status, "%s",
-                    *head->text ? head->text : "it failed with no message");
+    return tsr_err_receive(err, head->status, &head->said);
 }

@@ -11,7 +11,7 @@ static tsr_status isolated(struct tsr_registry *r, const struct tsr_quantizer *q
     struct tsr_quant_pack_item it = { .whole = w, .w = w };
     TSR_TRY(tsr_quant_isolated_pack(r, q, seen, &it, 1, err));
     if (it.status != TSR_OK)
-        return tsr_fail(err, it.status, "%s", it.text);
+        return tsr_err_copy(err, it.status, &it.why.err);
     *out = it.packed;
     return TSR_OK;
 }

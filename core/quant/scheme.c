@@ -122,8 +122,8 @@ static tsr_status fill(const struct tsr_quant_scheme *s, struct choice *c,
         tsr_plugin_registry_find(s->registry, TSR_KIND_QUANTIZER, use, &c->found, &e.err);
     if (st == TSR_E_INPUT) {
         const struct tsr_config_node *at = tsr_config_node_get(s->map, "use");
-        tsr_config_diag_error(d, at && strcmp(use, s->keys.use) == 0 ? &at->mark : &map->mark, NULL,
-                              "%s", e.text);
+        tsr_config_diag_failure(d, at && strcmp(use, s->keys.use) == 0 ? &at->mark : &map->mark,
+                                &e.err);
         return TSR_OK;
     }
     if (st != TSR_OK)
@@ -171,7 +171,8 @@ static tsr_status try_create(const struct tsr_quant_scheme *s, const struct choi
         return TSR_OK;
     }
     if (st != TSR_E_CONFIG && st != TSR_E_UNSUPPORTED)
-        return tsr_fail(err, st, "quantizer '%s': %s", c->found.component->name, e.text);
+        return tsr_err_prefix(err, tsr_err_copy(err, st, &e.err), "quantizer '%s'",
+                              c->found.component->name);
     tsr_config_diag_error(d, at, NULL, "quantizer '%s': %s", c->found.component->name, e.text);
     return TSR_OK;
 }

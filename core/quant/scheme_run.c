@@ -120,7 +120,7 @@ static tsr_status quantize_isolated(struct layer_work *k, struct item *items, in
         k->o->lin[k->layer][ids[i]] = v[i].packed;
         if (st != TSR_OK)
             continue;
-        st = v[i].status == TSR_OK ? TSR_OK : tsr_fail(err, v[i].status, "%s", v[i].text);
+        st = v[i].status == TSR_OK ? TSR_OK : tsr_err_copy(err, v[i].status, &v[i].why.err);
         st = count_one(k, ids[i], st, v[i].seconds + shared, err);
     }
     free(v);

@@ -68,9 +68,9 @@ bits 4,3
 bits 9
 bits 3,
 bits 2,3,4,5,6,7,8,16,17
-ok "with a hint" grep -qF 'write bits: \"3,4,8,16\"' "$WORK/err"
+ok "with a hint" failure '.diagnostics[0].hint | test("\"3,4,8,16\"")'
 fails "no such quantizer" 2 '--quantize {use: rtm}:1:27' indicators "$STORIES" --text "$TEXT" --quantize '{use: rtm}' --out none
-ok "named" grep -q "rtm" "$WORK/err"
+ok "named" failure '.diagnostics[0].object == "rtm"'
 fails "no text" 2 '--text missing.txt:1:12' indicators "$STORIES" --text missing.txt --out none
 ok "no folder is left behind" test ! -e "$WORK/none/indicators.json"
 

@@ -50,7 +50,8 @@ fails "a missing argument" 2 'generate' generate
 fails "a number out of range" 2 '--max-tokens -1:1:21' generate "$STORIES" --prompt a --max-tokens -1
 fails "tokens that are none" 2 '' logits "$STORIES" --tokens 1,2x -o l.safetensors
 fails "a token past the vocabulary" 2 '' logits "$STORIES" --tokens 99999999 -o l.safetensors
-fails "a folder that is not there" 2 'logits' logits no-such --tokens 1 -o l.safetensors
+fails "a name that is no UTF-8" 2 'no-?-such' eval $'no-\xb5-such'
+fails "a folder that is not there" 2 'no-such' logits no-such --tokens 1 -o l.safetensors
 fails "an output folder that is not there" 2 'nowhere/l.safetensors' logits "$STORIES" --tokens 1 \
     -o nowhere/l.safetensors
 fails "a job that is not there" 2 'no-such.yaml' run no-such.yaml

@@ -24,9 +24,9 @@ model: $STORIES
 arms: {smooth: {quantize: {use: int8, mode: smooth}}, gptq: {quantize: {use: gptq, bits: 4}}}
 measure: {perplexity: {text: $DEMO/held-out.txt, protocol: llamacpp-512, window: 64, max_windows: 2}}
 JOB
-run compare none.yaml --out nothing
+run compare none.yaml --out nothing --json
 ok "nothing compared is no success: exit code 1, got $rc" test "$rc" = 1
-ok "nothing compared: why" grep -q "^tessera: error: compare: all arms failed, the first by: .*put a calibrate step before it" "$WORK/err"
+ok "nothing compared: why" failure '.status == "numeric" and (.message | test("model.layers.0.self_attn.q_proj"))'
 
 cat >"$WORK/plan.yaml" <<PLAN
 format: tessera.plan/1
@@ -58,7 +58,7 @@ run quantize "$STORIES" --use rtn --bits 4 --group 32 -o packed
 ok "a model on disk" test "$rc" = 0
 run compare ab/ab.yaml --out job
 ok "an arm that failed does not pass fail_if: exit code 5, got $rc" test "$rc" = 5
-ok "it is said why" grep -q 'kl.mean < 0.*could not be measured.*nowhere' "$WORK/err"
+ok "it is said why" grep -q 'kl.mean < 0.*nowhere' "$WORK/err"
 results=$WORK/job/results.json
 ok "an arm that failed is reported" json "$arms .nowhere.failed | test(\"ab.yaml:10.*no linear\")" "$results"
 ok "the others are not" json '[.results.compare.arms[] | select(.failed)] | length == 1' "$results"
@@ -148,7 +148,7 @@ rm -f "$WORK/broken/results.json" "$WORK/broken/compare/c.json"
 before=$(stat -c %Y.%i "$WORK/broken/compare/a.json")
 run compare long.yaml --out broken -v
 ok "it goes on" test "$rc" = 0
-ok "a finished arm is not run again" grep -q "'a' was finished by an earlier run" "$WORK/err"
+ok "a finished arm is not run again" test "$before" = "$(stat -c %Y.%i "$WORK/broken/compare/a.json")"
 ok "its file is the same" test "$before" = "$(stat -c %Y.%i "$WORK/broken/compare/a.json")"
 ok "the numbers are the same" cmp <(jq 'del(.. | .seconds?)' "$WORK/whole/results.json") \
     <(jq 'del(.. | .seconds?)' "$WORK/broken/results.json")
@@ -161,19 +161,19 @@ rm -f "$WORK"/damaged/results.json "$WORK"/damaged/compare/[bc].*
 sed -i 's|tessera.arm/2|tessera.arm/1|' "$WORK/damaged/compare/a.json"
 run compare long.yaml --out damaged -v
 ok "it goes on with what the original left" test "$rc" = 0 -a "$(grep -c 'run again' "$WORK/err")" = 0
-ok "an arm of another format is run anew" grep -q "arm 'a' is run anew: .*a.json: its format is not tessera.arm/2" "$WORK/err"
+ok "an arm of another format is run anew" grep -q "'a'.*a.json.*tessera.arm/2" "$WORK/err"
 ok "to the same numbers" cmp <(jq 'del(.. | .seconds?)' "$WORK/whole/results.json") \
     <(jq 'del(.. | .seconds?)' "$WORK/damaged/results.json")
 rm -f "$WORK"/damaged/results.json "$WORK"/damaged/compare/[bc].*
 head -c 1000 /dev/zero >"$WORK/damaged/compare/original.states"
 run compare long.yaml --out damaged -v
-ok "what is not what it left is not taken" grep -q "run again with the next arm: .*is not what was written" "$WORK/err"
+ok "what is not what it left is not taken" grep -q "run again.*original.states" "$WORK/err"
 ok "and the numbers are the same" cmp <(jq 'del(.. | .seconds?)' "$WORK/whole/results.json") \
     <(jq 'del(.. | .seconds?)' "$WORK/damaged/results.json")
 rm "$WORK/broken/results.json"
 printf x | dd of="$WORK/broken/compare/b.safetensors" bs=1 seek=400 conv=notrunc 2>/dev/null
 run compare long.yaml --out broken -v
-ok "an arm whose file is damaged is run anew" grep -q "'b' is run anew" "$WORK/err"
+ok "an arm whose file is damaged is run anew" grep -q "'b'.*b.safetensors" "$WORK/err"
 ok "and gives the same" cmp <(jq 'del(.. | .seconds?)' "$WORK/whole/results.json") \
     <(jq 'del(.. | .seconds?)' "$WORK/broken/results.json")
 run compare long.yaml --out broken --again --set compare.measure.perplexity.max_windows=2
@@ -197,12 +197,10 @@ pairs: [[a, z]]
 fail_if: ["kl.maen > 3", "kl.mean = 3", "a/b.delta.low > 0"]
 aims: {}
 JOB
-run compare bad.yaml --out bad
-ok "exit code 2, got $rc" test "$rc" = 2
-for said in "4:.*'bits'" "5:.*calibrate" "6:.*next to 'model'" "7:.*modle" "8:.*e.f" "8:.*absent" "10:.*'z'" \
-    "11:.*kl.maen" "11:.*comparison" "11:.*pair" "12:.*aims"; do
-    ok "says $said" grep -qE "^bad.yaml:$said" "$WORK/err"
-done
+fails "what is wrong in eleven places" 2 'bad.yaml:4:*' compare bad.yaml --out bad
+ok "each at its place, with what it is about" failure '.diagnostics | map("\(.line):\(.column) \(.object)") | 
+    . == ["4:22 bits", "5:7 calibrate.samples", "6:6 c", "7:7 modle", "8:3 e.f", "8:3 e.f", "10:13 z", "11:11 kl.maen > 3",
+        "11:26 kl.mean = 3", "11:41 a/b.delta.low > 0", "12:1 aims"]'
 ok "nothing ran" test ! -e "$WORK/bad"
 sed 's/^pairs:.*/pairs: [[two, two]]/; /^fail_if/d' "$WORK/ab/ab.yaml" >"$WORK/ab/twice.yaml"
 fails "an arm against itself" 2 'ab/twice.yaml:14:9' compare ab/twice.yaml --out bad
@@ -307,7 +305,7 @@ echo '{"context": "a", "choices": ["b", ""], "answer": 0}' >"$WORK/q4.jsonl"
 fails "an empty choice" 2 'q4.jsonl:1' eval "$STORIES" --choices q4.jsonl
 head -c 8000 "$DEMO/held-out.txt" | jq -Rsc '{context: ., choices: ["a", "b"], answer: 0}' >"$WORK/q5.jsonl"
 run eval "$STORIES" --choices q5.jsonl
-ok "a question that is cut is told of" test "$rc" = 0 -a "$(grep -c 'warning: 1 of 1 questions .* lost tokens' "$WORK/err")" = 1
+ok "a question that is cut is told of" test "$rc" = 0 -a "$(grep -c 'warning: .*\b1 of 1\b' "$WORK/err")" = 1
 fails "no question" 2 'q3.jsonl' eval "$STORIES" --choices q3.jsonl
 
 # ---- one window: no interval, and no "nan" in its place --------------------------------------

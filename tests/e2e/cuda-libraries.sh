@@ -29,14 +29,14 @@ if ! installed libcuda; then
         logits "$MODEL" --tokens 1 --output x --backend cuda
     run logits "$MODEL" --tokens 1,5,9 --output auto --backend auto -v
     ok "no libcuda: auto takes the CPU, got $rc" cmp -s "$WORK/cpu" "$WORK/auto"
-    ok "and says why" grep -q "backend auto: .*libcuda.so.1 is not found" "$WORK/err"
+    ok "and says why" grep -q "warning: .*libcuda\.so\.1\b" "$WORK/err"
 fi
 libraries libcuda.so.1="$STANDIN/empty"
 fails "a libcuda without functions" 6 "backend 'cuda'" \
     logits "$MODEL" --tokens 1 --output x --backend cuda
 run logits "$MODEL" --tokens 1,5,9 --output auto --backend auto -v
 ok "auto takes the CPU, got $rc" cmp -s "$WORK/cpu" "$WORK/auto"
-ok "and says why" grep -q "backend auto: .*it is too old" "$WORK/err"
+ok "and says why" grep -q "warning: .*\bcu[A-Z][A-Za-z]*\b" "$WORK/err"
 
 # cuBLASLt: prompts run on the exact kernels
 cat >"$WORK/fast.yaml" <<JOB
@@ -51,7 +51,7 @@ without() { # NAME SENTENCE
     rm -rf "$WORK/out-fast"
     run run fast.yaml --out out-fast
     ok "$1: the job runs, got $rc" test "$rc" = 0
-    ok "$1: says so once" test "$(grep -cE "numerics: fast has no library for prompts: .*$2" "$WORK/err")" = 1
+    ok "$1: says so once" test "$(grep -cE "numerics: fast .*$2" "$WORK/err")" = 1
 }
 if ! installed libcublasLt; then
     libraries libcuda.so.1="$STANDIN"
@@ -64,7 +64,7 @@ without "a cuBLASLt without functions" "libcublasLt has no cublasLtCreate: it is
 linalg() { # NAME SENTENCE
     run bench syrk --backend cuda --numerics fast -v
     ok "$1: the backend has none, got $rc" test "$rc" = 2
-    ok "$1: says why, once" test "$(grep -cE "linear algebra stays on the CPU: .*$2" "$WORK/err")" = 1
+    ok "$1: says why, once" test "$(grep -cE "linear algebra .*CPU.*$2" "$WORK/err")" = 1
 }
 if ! installed libcublas; then
     libraries libcuda.so.1="$STANDIN" libcublasLt.so.13="$STANDIN"

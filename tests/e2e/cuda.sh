@@ -39,31 +39,30 @@ ok "updates are refused: the same bytes" cmp -s "$WORK/cpu" "$WORK/step"
 LD_LIBRARY_PATH=$STANDIN/old run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --step --output step \
     --backend cuda -v
 ok "without graphs: the same bytes, got $rc" cmp -s "$WORK/cpu" "$WORK/step"
-ok "and that is said" grep -q "Stand-in: the driver has no graphs: kernels are launched one by one" "$WORK/err"
+ok "and that is said" grep -q "Stand-in: .*graphs" "$WORK/err"
 ok "no graph ran" test "$(count graphs)" = 0
 
 # A kernel that fails: the device, what happened, and the kernels since the last wait; no graph either.
-TSR_STANDIN=fail=5 fails_saying "a kernel fails" 6 "Stand-in: .*an illegal memory access was encountered" \
-    logits "$MODEL" --tokens 1,5,9 --output x --backend cuda
-ok "the kernels are named" grep -q "kernels since the last wait: k_" "$WORK/err"
-TSR_STANDIN=memory=3 fails_saying "a small memory" 4 "Stand-in: loading the kernels: " \
-    logits "$MODEL" --tokens 1,5,9 --output x --backend cuda
-TSR_STANDIN=driver=12040 fails_saying "an old driver" 6 "Stand-in: the driver is for CUDA 12.4 and does not load kernels that were built with CUDA 13" \
-    logits "$MODEL" --tokens 1 --output x --backend cuda
-TSR_STANDIN=arch=70 fails_saying "an old device" 6 "Stand-in is of sm_70, these kernels were built for" \
-    logits "$MODEL" --tokens 1 --output x --backend cuda
+TSR_STANDIN=fail=5 fails "a kernel fails" 6 Stand-in logits "$MODEL" --tokens 1,5,9 --output x --backend cuda
+ok "what the driver said" mentions 'illegal memory access'
+ok "the kernels are named" mentions '\bk_[a-z]'
+TSR_STANDIN=memory=3 fails "a small memory" 4 Stand-in logits "$MODEL" --tokens 1,5,9 --output x --backend cuda
+TSR_STANDIN=driver=12040 fails "an old driver" 6 Stand-in logits "$MODEL" --tokens 1 --output x --backend cuda
+ok "with both versions" mentions 'CUDA 12\.4\b.*\b13\.'
+TSR_STANDIN=arch=70 fails "an old device" 6 Stand-in logits "$MODEL" --tokens 1 --output x --backend cuda
+ok "with its version and those of the kernels" mentions '\bsm_70\b.*\bsm_75\b'
 
 # auto where there is a driver that is of no use: the CPU, and why, without being asked for it.
 while read -r name option why; do
     TSR_STANDIN=$option run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --output auto --backend auto
     ok "auto, $name: the bytes of the CPU, got $rc" cmp -s "$WORK/cpu" "$WORK/auto"
-    ok "auto, $name: one line says why" test "$(grep -cE "^tessera: warning: backend auto: cpu .*\\(backend 'cuda': .*$why" "$WORK/err")" = 1
+    ok "auto, $name: one line says why" test "$(grep -cE "^tessera: warning: .*'cuda'.*$why" "$WORK/err")" = 1
 done <<'WAYS'
-no-device devices=0 there is no CUDA device: the driver finds none
-no-device-by-init init=100 there is no CUDA device: the driver finds none
-a-driver-of-another-kernel init=803 starting the driver: .*CUDA_ERROR_STANDIN
-an-old-driver driver=12040 the driver is for CUDA 12.4 and does not load kernels that were built with CUDA
-an-old-device arch=70 Stand-in is of sm_70, these kernels were built for
+no-device devices=0 CUDA device
+no-device-by-init init=100 CUDA device
+a-driver-of-another-kernel init=803 CUDA_ERROR_STANDIN
+an-old-driver driver=12040 CUDA 12\.4
+an-old-device arch=70 Stand-in .*sm_70
 WAYS
 
 # numerics: fast
@@ -89,10 +88,10 @@ ok "an algorithm is chosen once per shape" test "$(count heuristics)" -lt "$prod
 LD_LIBRARY_PATH=$STANDIN/old run run fast.yaml --out without
 ok "without cuBLASLt it runs, got $rc" test "$rc" = 0
 # a real one may be installed: it does not start without a device
-ok "and says so" grep -q "Stand-in: numerics: fast has no library for prompts: .*[bB][lL][aA][sS]Lt" "$WORK/err"
+ok "and says so" grep -q "Stand-in: .*[bB][lL][aA][sS]Lt" "$WORK/err"
 TSR_STANDIN=none run run fast.yaml --out none
 ok "without an algorithm it runs, got $rc" test "$rc" = 0
-ok "and says so once" test "$(grep -c "a prompt's LINEAR runs on the exact kernels" "$WORK/err")" = 1
+ok "and says so once" test "$(grep -c "Stand-in: .*LINEAR" "$WORK/err")" = 1
 
 # Linear algebra: by the libraries under numerics: fast alone.
 check linalg 8 5
@@ -126,11 +125,11 @@ ok "exact: no library" test "$(count linalg)" = 0
 ok "and the weights of the CPU" diff -rq -x journal "$WORK/pack-cpu/packed" "$WORK/pack-exact/packed"
 pack pack-fast fast cuda
 ok "fast: Hessians, factors and updates by the libraries" test "$(count linalg)" -ge 200
-ok "which is said" grep -q "Stand-in: linear algebra by cuBLAS and cuSOLVER" "$WORK/err"
+ok "which is said" grep -q "Stand-in: .*cuBLAS.*cuSOLVER" "$WORK/err"
 ok "no linear costs more than 1.001 times the CPU's" near pack-fast
 TSR_STANDIN=noblas pack pack-none fast cuda
 ok "cuBLAS does not start: the CPU does it" test "$(count linalg)" = 0
-ok "which is said once" test "$(grep -c "Stand-in: linear algebra stays on the CPU: .*cuBLAS: it does not start" "$WORK/err")" = 1
+ok "which is said once" test "$(grep -c "Stand-in: .*CPU.*cuBLAS" "$WORK/err")" = 1
 ok "the losses are the CPU's" near pack-none
 
 run inspect

@@ -54,11 +54,11 @@ for ((i = 0; i < TRIALS; i++)); do
             printf "$byte" | dd of="$WORK/d.so" bs=1 seek="$drawn" conv=notrunc status=none
         done
     fi
-    run inspect ./d.so
+    run inspect ./d.so --json
     # a segment may have become larger than the memory
-    ((rc != 4)) || ! grep -q 'no memory or descriptors to load it' "$WORK/err" || rc=2
+    ((rc != 4)) || [ "$(object)" != ./d.so ] || rc=2
     ((rc != 2)) || refused=$((refused + 1))
-    if ((rc != 0 && rc != 2)) || { ((rc == 2)) && [ "$(grep -c '^tessera: error: ' "$WORK/err")" != 1 ]; } || ((rc == 2 && $(wc -l <"$WORK/err") > 1)); then
+    if ((rc != 0 && rc != 2)) || { ((rc == 2)) && ! failure '.object'; } || ((rc == 2 && $(wc -l <"$WORK/err") > 1)); then
         odd=$((odd + 1))
         cp "$WORK/d.so" "${KEEP:-$WORK}/odd-$i.so"
         echo "seed $SEED, trial $i: exit code $rc: $(tail -n 3 "$WORK/err")"

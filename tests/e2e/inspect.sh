@@ -82,7 +82,7 @@ ok "as JSON: exit code 1, got $rc" test "$rc" = 1
 run inspect rtn --exists --json
 ok "as JSON: yes" json '.exists == true and .name == "rtn"' "$WORK/out"
 run inspect rtnn --exists -v
-ok "-v tells the reason" grep -q "did you mean 'rtn'" "$WORK/err"
+ok "-v tells the reason: both names" grep -q "rtnn.*'rtn'" "$WORK/err"
 fails "a version that is none" 2 '--atleast-version' inspect rtn --atleast-version 1.x
 fails "a version of a model" 2 '--atleast-version' inspect "$STORIES" --atleast-version 1
 fails "nothing to ask for" 2 '--exists' inspect --exists

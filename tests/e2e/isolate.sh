@@ -109,6 +109,15 @@ harm "a crash in create" 1 "quantizer 'harm': its create\(\) ended its process w
 harm "a crash in plan" 1 "quantizer 'harm': its plan\(\) of .* ended its process with signal 11 .*$P" 'act: crash, at: plan_'
 harm "a crash in destroy" 1 "its destroy\(\) ended its process with signal 11 .*$P" 'act: crash, at: destroy_'
 
+# What an error is about comes with it: a file, a line and a column, from each call.
+for at in create_ plan_ prepare_ quantize_ dequantize_ search_; do
+    for where in false true; do
+        job refuse "paths: harm.so, isolate: $where" "$CALIBRATE  - quantize: {use: harm, act: damaged, at: $at, searches: 1}\n"
+        rm -rf "$WORK/refuse"
+        fails "refused in $at, isolate $where" 1 'table.bin:3:7' run refuse.yaml --out refuse
+    done
+done
+
 # ---- files that harm when they are loaded ---------------------------------------------
 cp "$2/load_crash.so" "$2/load_exit.so" "$WORK"
 for act in crash exit; do

@@ -32,16 +32,35 @@ run() {
     (cd "$WORK" && exec "$TESSERA" "$@") >"$WORK/out" 2>"$WORK/err" </dev/null || rc=$?
 }
 
+# object: what the one error in $WORK/err is about, from a run with --json: OBJECT, with :LINE:COLUMN where they are known.
+object() {
+    grep -a '^{"format":"tessera.error/1"' "$WORK/err" |
+        jq -r '.error | [.object, .line, .column | select(. != null)] | map(tostring) | join(":")' || echo none
+}
+
+# failure FILTER...: what the filter gives for the one error in $WORK/err, from a run with --json, is true.
+failure() {
+    [ "$(grep -ac '^{"format":"tessera.error/1"' "$WORK/err")" = 1 ] &&
+        grep -a '^{"format":"tessera.error/1"' "$WORK/err" | jq -e ".error | $*" >/dev/null
+}
+
+# mentions PATTERN: a sentence of that error has this name or number.
+mentions() {
+    grep -a '^{"format":"tessera.error/1"' "$WORK/err" |
+        jq -e --arg p "$1" '.error | any(.message, .diagnostics[]?.message; test($p))' >/dev/null
+}
+
+# is_done FOLDER: the last run found the job in this folder finished.
+is_done() { [ "$rc" = 0 ] && grep -qE "^tessera: (.*/)?$1: .*done" "$WORK/err"; }
+
 # fails NAME CODE OBJECT ARGUMENT...: the program refuses: this exit code, nothing on stdout, and one error on stderr
-# with the object that it is about (a pattern of bash; '' where none is named), which is FILE:LINE:COLUMN of the
-# first error of a YAML file or an option.  Words of sentences are not compared.
+# with the object that it is about (a pattern of bash; '' where none is named).  Words of sentences are not compared.
 fails() {
     local name=$1 code=$2 object=$3 got more=--json
     shift 3
     [[ " $* " != *" --json "* ]] || more=
     run "$@" $more
-    got=$(grep -a '^{"format":"tessera.error/1"' "$WORK/err" | jq -r '.error | if (.diagnostics[0].file // "") != "" then
-        .diagnostics[0] | "\(.file):\(.line):\(.column)" else [.object, .line, .column | select(. != null)] | map(tostring) | join(":") end') || got=none
+    got=$(object)
     [ -z "${FAILS_LOG:-}" ] || printf '%s\t%s\t%s\t%s\n' "$0" "${BASH_LINENO[0]}" "$got" "$object" >>"$FAILS_LOG"
     ok "$name: exit code $code, got $rc" test "$rc" = "$code"
     ok "$name: stdout stays empty" test ! -s "$WORK/out"

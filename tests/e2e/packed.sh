@@ -43,7 +43,7 @@ run inspect q4 --json
 ok "inspect shows the format" json '.model.packed == "tessera.packed/1" and (.model.tensors[1].format == "tessera.int/1 with 4 bits")' "$WORK/out"
 fails "packing twice" 2 'q4' quantize q4 --use rtn -o q44
 run quantize @demo --use rtn --bits 4 -o q4
-ok "the same command again says that all is done" grep -q 'done already' "$WORK/err"
+ok "the same command again says that all is done" is_done q4
 
 # rules: mixed bits, a kept linear, a packed head
 cat >"$WORK/mixed.yaml" <<JOB

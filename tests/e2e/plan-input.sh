@@ -57,13 +57,11 @@ ok "means, rounded up, and the longest of each" json --argjson n "$first" '.work
 run plan from.yaml -o p.yaml
 ok "the table says so" grep -qE 'on average, at most 64 together' <(tr -s ' \n' ' ' <"$WORK/out")
 sed -i 's/"prompt_tokens": 20/"prompt_tokens": -20/' "$WORK/prompts.jsonl"
-run plan from.yaml -o x.yaml
-ok "a record that is wrong: exit code 2, got $rc" test "$rc" = 2
-ok "a record that is wrong: its line" grep -q 'prompts.jsonl:3' "$WORK/err"
+fails "a record that is wrong" 2 from.yaml:4:18 plan from.yaml -o x.yaml
+ok "a record that is wrong: its line" failure '.diagnostics[0].object == "prompts.jsonl:3"'
 sed -i 's/prompts.jsonl/none.jsonl/' "$WORK/from.yaml"
-run plan from.yaml -o x.yaml
-ok "no such file: exit code 2, got $rc" test "$rc" = 2
-ok "no such file: named" grep -q 'none.jsonl' "$WORK/err"
+fails "no such file" 2 from.yaml:4:18 plan from.yaml -o x.yaml
+ok "no such file: named" failure '.diagnostics[0].object == "none.jsonl"'
 
 # ---- indicators of a file
 cat >"$WORK/i.json" <<'TABLE'
@@ -88,9 +86,8 @@ run plan indicators.yaml --check p.yaml --json --set plan.quality.table=variance
 ok "and is priced again, got $rc" json --argjson was "$was" '.plan.omega == $was' "$WORK/out"
 run plan indicators.yaml --check p.yaml
 ok "by the other table it is not good enough, got $rc" test "$rc" = 3
-run plan indicators.yaml -o x.yaml --set plan.quality.table=hessian
-ok "a table that is not there: exit code 2, got $rc" test "$rc" = 2
-ok "a table that is not there: named" grep -q 'no table "hessian"' "$WORK/err"
+fails "a table that is not there" 2 i.json plan indicators.yaml -o x.yaml --set plan.quality.table=hessian
+ok "a table that is not there: named" mentions '"hessian"'
 sed -i 's/"layers": 5/"layers": 4/' "$WORK/i.json"
 run plan indicators.yaml -o x.yaml
 ok "indicators of another model: exit code 2, got $rc" test "$rc" = 2

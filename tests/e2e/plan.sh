@@ -44,7 +44,7 @@ bits(3; "down_proj") < 5 and bits(4; "q_proj") == 6 and bits(4; "k_proj") == 9 a
 JQ
 ok "each layer has what the plan says, and rules come after it" jq -e -f "$WORK/want.jq" "$WORK/job/results.json" >"$WORK/jq"
 run run job.yaml --out job
-ok "the same again is done already" grep -q "done" "$WORK/err"
+ok "the same again is done already" is_done job
 
 # Another plan is another job.
 sed -i 's/layers: 0-2, bits: 3/layers: 0-2, bits: 4/' "$WORK/plan.yaml"
@@ -60,23 +60,22 @@ ok "a plan with stages and micro-batches packs, got $rc" test "$rc" = 0
 job ''
 while IFS='|' read -r name edit place says; do
     sed "$edit" "$WORK/good.yaml" >"$WORK/plan.yaml"
-    run run job.yaml --out bad
-    ok "$name: exit code 2, got $rc" test "$rc" = 2
-    ok "$name: at $place" grep -qE "plan.yaml:$place: .*$says" "$WORK/err"
+    fails "$name" 2 "plan.yaml:$place" run job.yaml --out bad
+    ok "$name: about $says" mentions "$says"
 done <<'CASES'
-a hole between stages|s/layers: 3-4$/layers: 4/|8:[0-9]+|begins with layer 3
-the last layer is missing|s/3-4/3/|4:[0-9]+|no stage has layer 4
-a layer without scheme|s/layers: 0-2, bits/layers: 0-1, bits/|6:[0-9]+|no entry of schemes is for layer 2
-a layer of another stage|s/layers: 1, use/layers: 3, use/|7:[0-9]+|layer 3 is not in this stage
-more layers than there are|s/layers: 3-4$/layers: 3-9/|8:[0-9]+|9
-an unknown key|s/^stages/notes: x\nstages/|3:[0-9]+|notes
-another format|s/plan.1/plan.9/|1:[0-9]+|tessera.plan.9
-an option that no plugin has|s/bits: 8/bots: 8/|10:[0-9]+|bots
-an entry without layers|s/{layers: 0-2, bits/{bits/|6:[0-9]+|which layers
-half a place|2s/$/\nmicro_batches: {prefill: 1, decode: 2}/|1:[0-9]+|has no .workload.
-micro-batches out of order|2s/$/\nworkload: {prompt: 8, generate: 4, batch: 2}\nmicro_batches: {prefill: 2, decode: 1}/|4:16|ascending
-a stage without a place|2s/$/\nworkload: {prompt: 8, generate: 4, batch: 2}\nmicro_batches: {prefill: 1, decode: 2}/|6:5|has no .node
-channels of another stage|4s/$/\n    compensation: [{layers: 4, k: 8}]/|5:20|not in this stage
+a hole between stages|s/layers: 3-4$/layers: 4/|8:*|layer 3\b
+the last layer is missing|s/3-4/3/|4:*|layer 4\b
+a layer without scheme|s/layers: 0-2, bits/layers: 0-1, bits/|6:*|layer 2\b
+a layer of another stage|s/layers: 1, use/layers: 3, use/|7:*|layer 3\b
+more layers than there are|s/layers: 3-4$/layers: 3-9/|8:*|9
+an unknown key|s/^stages/notes: x\nstages/|3:*|notes
+another format|s/plan.1/plan.9/|1:*|tessera.plan.9
+an option that no plugin has|s/bits: 8/bots: 8/|10:*|bots
+an entry without layers|s/{layers: 0-2, bits/{bits/|6:*|layers
+half a place|2s/$/\nmicro_batches: {prefill: 1, decode: 2}/|1:*|workload
+micro-batches out of order|2s/$/\nworkload: {prompt: 8, generate: 4, batch: 2}\nmicro_batches: {prefill: 2, decode: 1}/|4:16|micro_batches
+a stage without a place|2s/$/\nworkload: {prompt: 8, generate: 4, batch: 2}\nmicro_batches: {prefill: 1, decode: 2}/|6:5|node
+channels of another stage|4s/$/\n    compensation: [{layers: 4, k: 8}]/|5:20|\b4\b
 CASES
 
 sed 's/^layers: 5/layers: 6/; s/layers: 3-4/layers: 3-5/' "$WORK/good.yaml" >"$WORK/plan.yaml"
@@ -84,7 +83,6 @@ fails "a plan for more layers than the model has" 2 'plan.yaml' run job.yaml --o
 sed 's/^layers: 5/layers: 5\nmodel: xxh3:00000000000000000000000000000000/' "$WORK/good.yaml" >"$WORK/plan.yaml"
 fails "a plan for another model" 2 'plan.yaml' run job.yaml --out bad
 rm "$WORK/plan.yaml"
-run run job.yaml --out bad
-ok "no such plan: exit code 2" test "$rc" = 2
-ok "no such plan: the job's place" grep -qE "job.yaml:4:[0-9]+: .*plan.yaml" "$WORK/err"
+fails "no such plan" 2 'job.yaml:4:*' run job.yaml --out bad
+ok "no such plan: its name" mentions 'plan[.]yaml'
 finish

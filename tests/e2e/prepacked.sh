@@ -129,6 +129,5 @@ until grep -q 'of cache on' "$WORK/err" || ! kill -0 $pid 2>/dev/null; do sleep 
 rc=0
 wait $pid || rc=$?
 ok "a file that is cut while it runs: exit code 2, got $rc" test "$rc" = 2
-ok "the sentence names it" grep -qE '^tessera: error: gone.tsr: byte [0-9]+ is gone: the file was cut' "$WORK/err"
-ok "once" test "$(grep -c 'tessera: error' "$WORK/err")" = 1
+ok "the sentence names it, once" test "$(grep -cE '^tessera: error: gone\.tsr: byte [0-9]+ ' "$WORK/err")" = 1
 finish

@@ -28,17 +28,11 @@ fails "regressions of no file" 2 '--fits' profile --fits -o "$WORK/none.yaml"
 fails "regressions of a file that is none" 2 '*/nowhere/bad.yaml' profile --fits --of "$WORK/nowhere/bad.yaml"
 run profile --of "$WORK/here.yaml"
 ok "without a number of workloads" test "$rc" = 2
-run profile --of "$WORK/nowhere.yaml" --check 2
-ok "a profile that is not there" test "$rc" = 2
-ok "by its name" grep -q nowhere.yaml "$WORK/err"
+fails "a profile that is not there" 2 "$WORK/nowhere.yaml" profile --of "$WORK/nowhere.yaml" --check 2
 printf 'format: tessera.device/1\nname: 3\n' >"$WORK/bad.yaml"
-run profile --of "$WORK/bad.yaml" --check 2
-ok "a profile that is none" test "$rc" = 2
-ok "says where" grep -q 'bad.yaml:' "$WORK/err"
+fails "a profile that is none" 2 "$WORK/bad.yaml" profile --of "$WORK/bad.yaml" --check 2
 
-run profile -o "$WORK/none.yaml" --model @demo --scheme nonsense
-ok "an unknown scheme is refused" test "$rc" = 2
-ok "by its name" grep -q nonsense "$WORK/err"
+fails "an unknown scheme" 2 nonsense profile -o "$WORK/none.yaml" --model @demo --scheme nonsense
 run profile -o "$WORK/none.yaml" --model /nowhere
 ok "a model that is not there" test "$rc" = 2
 run profile -o "$WORK/no/where.yaml" --model @demo --scheme original --quick --repeats 1 --rounds 1 --positions 32 \

@@ -170,7 +170,7 @@ ok "--no-clip is --clip false" diff -rq -x journal -x manifest.json -x results.j
 ok "and not --clip" test "$(cmp -s "$WORK/awq--clip/packed.json" "$WORK/awq--no-clip/packed.json" || echo other)" = other
 fails "a switch with a value" 2 '--no-clip 3:1:18' quantize "$STORIES" --use awq --no-clip 3 -o x
 fails "no switch" 2 '--no-bits true:1:10' quantize "$STORIES" --use awq --no-bits -o x
-ok "said with its name: $(head -1 "$WORK/err")" grep -q "'no_bits'" "$WORK/err"
+ok "said with its name" failure '.diagnostics[0].object == "no_bits"'
 fails "another plugin's switch" 2 '--no-clip true:1:10' quantize "$STORIES" --use rtn --no-clip -o x
 run help quantize
 ok "in the help" grep -q -- '--no-clip' "$WORK/out"
@@ -179,10 +179,8 @@ fails "tables without calibration" 2 model.layers.0.self_attn.q_proj quantize "$
 
 # Everything wrong with a scheme is said before anything runs.
 sed -i 's/bits: 4/bits: 1/; s/layers: 0-1, bits: 5/layers: 0-1, bots: 5/' "$WORK/job.yaml"
-run run job.yaml --out other
-ok "a wrong scheme: exit code 2, got $rc" test "$rc" = 2
-ok "the rule's place" grep -q '^job.yaml:7:.*bots' "$WORK/err"
-ok "the step's place" grep -q "^job.yaml:13:.*'bits'" "$WORK/err"
+fails "a wrong scheme" 2 'job.yaml:7:*' run job.yaml --out other
+ok "the places of the rule and of the step" failure '.diagnostics | map("\(.line) \(.object)") | . == ["7 bots", "13 bits"]'
 ok "nothing ran" test ! -e "$WORK/other/results.json"
 
 finish

@@ -41,11 +41,11 @@ ok "the report is there" test -s "$WORK/job/report.html"
 before=$(cd "$WORK/job" && find . -type f -exec sha256sum {} + | sort)
 run run "${args[@]}"
 ok "the second run succeeds" test "$rc" = 0
-ok "the second run says that it is done" grep -qiE 'done|finished|complete' "$WORK/out" "$WORK/err"
+ok "the second run says that it is done" is_done job
 ok "the second run leaves the folder as it was" test "$before" = \
     "$(cd "$WORK/job" && find . -type f -exec sha256sum {} + | sort)"
 
 # Other options in the same folder are refused, with the key.
-fails "another seed in the same folder" 2 "*" run "${args[@]}" --set seed=8
+fails "another seed in the same folder" 2 job run "${args[@]}" --set seed=8
 
 finish

@@ -15,7 +15,7 @@ forged() { # NAME PATTERN FORGE-ARGUMENT...
     cp "$J" "$WORK/forged"
     fails "$name" 2 '*/out.jsonl.job/journal' \
         batch job.yaml -i in.jsonl -o out.jsonl -q --threads 1
-    ok "$name: says how to go on" grep -q 'journal repair' "$WORK/err"
+    ok "$name: the command to go on with" mentions 'journal repair'
     ok "$name: no output" test ! -e "$WORK/out.jsonl"
     ok "$name: the journal is as it was" cmp "$J" "$WORK/forged"
     fails "$name: journal check" 2 'out.jsonl.job/journal' journal check out.jsonl --input in.jsonl
@@ -77,9 +77,9 @@ rm -rf "$WORK/out.jsonl" "$WORK/out.jsonl.job"
 run batch job.yaml -i in.jsonl -o out.jsonl
 ok "records that failed: 0" test "$rc" = 0
 said() {
-    ok "$1: counts by code" grep -q 'out.jsonl: 3 of 17 records failed: 2 invalid_request, 1 invalid_json$' "$WORK/err"
-    ok "$1: the first of each" grep -q '^  invalid_request, first in line 15: "prompt" must be' "$WORK/err"
-    ok "$1: its line" grep -q '^  invalid_json, first in line 17: ' "$WORK/err"
+    ok "$1: counts by code" grep -q 'out\.jsonl: 3 of 17 .*\b2 invalid_request\b.*\b1 invalid_json\b' "$WORK/err"
+    ok "$1: the first of each" grep -q '^  invalid_request.*\b15\b.*"prompt"' "$WORK/err"
+    ok "$1: its line" grep -q '^  invalid_json.*\b17\b' "$WORK/err"
 }
 said "at the end"
 ok "in the results" json '.results.run.errors_by_code | map([.code, .records, .line]) == [["invalid_request", 2, 15], ["invalid_json", 1, 17]]' "$WORK/out.jsonl.job/results.json"
@@ -90,10 +90,10 @@ run batch job.yaml -i in.jsonl -o out.jsonl --fail-on-errors
 ok "--fail-on-errors of a batch that was done: 1, got $rc" test "$rc" = 1
 said "--fail-on-errors"
 rm -rf "$WORK/out.jsonl" "$WORK/out.jsonl.job"
-run batch job.yaml -i in.jsonl -o out.jsonl --fail-on-errors -q
+run batch job.yaml -i in.jsonl -o out.jsonl --fail-on-errors -q --json
 ok "--fail-on-errors: 1, got $rc" test "$rc" = 1
 ok "the output is whole all the same" cmp "$WORK/out.jsonl" "$WORK/clean.jsonl"
-ok "and it is said why, also with -q" grep -q 'error: .*3 of 17 records failed: 2 invalid_request, 1 invalid_json' "$WORK/err"
+ok "and it is said why, also with -q" mentions '\b3 of 17\b.*\b2 invalid_request\b.*\b1 invalid_json\b'
 run batch job.yaml -i good.jsonl -o good.out --fail-on-errors
 ok "--fail-on-errors where none failed: 0" test "$rc" = 0 -a -z "$(grep failed "$WORK/err")"
 tail -n 1 "$WORK/in.jsonl" >"$WORK/bad.jsonl"
@@ -113,7 +113,7 @@ for i in $(seq 1 4); do
     printf '{"custom_id":"f%s","url":"/v1/completions","body":{"prompt":"The %s","max_tokens":2}}\n' "$i" "$i"
 done >"$WORK/quick.jsonl"
 cat "$WORK/quick.jsonl" "$WORK/slow.jsonl" >"$WORK/long.jsonl"
-long() { (cd "$WORK" && exec "$TESSERA" batch job.yaml -i long.jsonl -o long.out -q --threads 1 --set run.slots=1 --set run.stall=600) >"$WORK/out" 2>"$WORK/err" </dev/null; }
+long() { (cd "$WORK" && exec "$TESSERA" batch job.yaml -i long.jsonl -o long.out -q --json --threads 1 --set run.slots=1 --set run.stall=600) >"$WORK/out" 2>"$WORK/err" </dev/null; }
 # caught: a run whose worker stands still, with 4 lines and before its end; sets pid and worker.  Once more where the machine is so
 # busy that the run was over before.
 caught() {
@@ -135,10 +135,10 @@ caught() {
     done
     return 1
 }
-# during NAME FILE PATTERN COMMAND...: the command is run while the worker stands still in the middle of its work
+# during NAME FILE COMMAND...: the command is run while the worker stands still in the middle of its work
 during() {
-    local name=$1 file=$2 pattern=$3 pid='' worker='' seen=0
-    shift 3
+    local name=$1 file=$2 pid='' worker='' seen=0
+    shift 2
     caught || seen=1
     ok "$name: the worker stands still before its end" test "$seen" = 0
     "$@"
@@ -146,8 +146,8 @@ during() {
     rc=0
     wait "$pid" || rc=$?
     ok "$name: 2, got $rc" test "$rc" = 2
-    ok "$name: says '$pattern'" grep -qE "error: .*$file: $pattern.*long.out is not written" "$WORK/err"
-    ok "$name: one error" test "$(grep -c 'tessera: error: ' "$WORK/err")" = 1
+    ok "$name: one error, about $file, got $(object)" eval '[[ /$(object) == */$file ]]'
+    ok "$name: and the output" mentions 'long[.]out'
     ok "$name: no output" test ! -e "$WORK/long.out"
 }
 again() { # NAME: what was done is kept, and goes on to the bytes of the run without faults
@@ -158,28 +158,28 @@ run convert m1 -o a.tsr --to prepacked
 job a.tsr
 long
 mv "$WORK/long.out" "$WORK/long.clean"
-during "a bit of a prepacked file" a.tsr 'changed' flip "$WORK/a.tsr" 4196
+during "a bit of a prepacked file" a.tsr flip "$WORK/a.tsr" 4196
 lines=$("$TESSERA" journal show "$WORK/long.out" --json | jq .lines)
 ok "lines of changed weights are not in the journal: $lines of 4" test "$lines" = 4
 fails "the next start" 2 'a.tsr' batch job.yaml -i long.jsonl -o long.out -q
 flip "$WORK/a.tsr" 4196
 again "a bit that was put back"
 cp "$WORK/a.tsr" "$WORK/b.tsr"
-during "another file in its place" a.tsr 'changed|replaced' mv "$WORK/b.tsr" "$WORK/a.tsr"
+during "another file in its place" a.tsr mv "$WORK/b.tsr" "$WORK/a.tsr"
 again "another file with the same content"
 job m1
 rm -rf "$WORK/long.out" "$WORK/long.out.job"
 long
 mv "$WORK/long.out" "$WORK/long.clean"
 shard=$(basename "$(find "$WORK/m1" -name '*.safetensors' | head -n 1)")
-during "a bit of safetensors" "$shard" changed flip "$WORK/m1/$shard" "$(last "$WORK/m1/$shard")"
+during "a bit of safetensors" "$shard" flip "$WORK/m1/$shard" "$(last "$WORK/m1/$shard")"
 flip "$WORK/m1/$shard" "$(last "$WORK/m1/$shard")"
 again "a bit of safetensors that was put back"
-during "tokenizer.json" tokenizer.json changed touch "$WORK/m1/tokenizer.json"
+during "tokenizer.json" tokenizer.json touch "$WORK/m1/tokenizer.json"
 again "a file that was touched"
-during "a text that was not there" chat_template.jinja 'was not there' cp "$WORK/job.yaml" "$WORK/m1/chat_template.jinja"
+during "a text that was not there" chat_template.jinja cp "$WORK/job.yaml" "$WORK/m1/chat_template.jinja"
 fails "the next start" 2 '*/long.out.job' batch job.yaml -i long.jsonl -o long.out -q --set run.slots=1
 rm "$WORK/m1/chat_template.jinja"
-during "the requests" long.jsonl 'changed' touch "$WORK/long.jsonl"
+during "the requests" long.jsonl touch "$WORK/long.jsonl"
 again "requests that were touched"
 finish

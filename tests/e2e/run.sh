@@ -112,24 +112,16 @@ ok "nothing to compute: a warning" grep -q "no record was computed" "$WORK/err"
 # what cannot be meant
 plan 2 8 >"$WORK/plan.yaml"
 job '  - run: {plan: plan.yaml, input: prompts.jsonl, output: answers.jsonl}'
-run run job.yaml --out bad
-ok "a width that would cut a KV head: exit code 2, got $rc" test "$rc" = 2
-ok "it names those that work" grep -qE "1, 2 and 4" "$WORK/err"
+fails "a width that would cut a KV head" 2 "job.yaml:4: step 'run'" run job.yaml --out bad
+ok "it names those that work" failure '.message | test("\\b1\\b.*\\b2\\b.*\\b4\\b")'
 plan 2 1 | sed 's/layers: 6/layers: 7/; s/3-5/3-6/g' >"$WORK/plan.yaml"
-run run job.yaml --out bad
-ok "a plan for more layers: exit code 2, got $rc" test "$rc" = 2
+fails "a plan for more layers" 2 plan.yaml run job.yaml --out bad
 plan 2 1 | grep -vE 'node|device|tp:|workload|micro' >"$WORK/plan.yaml"
-run run job.yaml --out bad
-ok "a plan without places: exit code 2, got $rc" test "$rc" = 2
-ok "it says so" grep -q "not where they run" "$WORK/err"
+fails "a plan without places" 2 "job.yaml:4: step 'run'" run job.yaml --out bad
 plan 2 1 | sed 's/use: rtn/use: gptq/' >"$WORK/plan.yaml"
-run run job.yaml --out bad
-ok "a quantizer that needs statistics: exit code 2, got $rc" test "$rc" = 2
-ok "it says what to do" grep -q "calibrate and quantize before" "$WORK/err"
+fails "a quantizer that needs statistics" 2 "job.yaml:4: step 'run'" run job.yaml --out bad
 job '  - run: {input: prompts.jsonl, output: answers.jsonl, gantt: run.svg}'
-run run job.yaml --out bad
-ok "a picture without a plan: exit code 2, got $rc" test "$rc" = 2
-ok "a picture without a plan: says what to do" grep -q "plan step before" "$WORK/err"
+fails "a picture without a plan" 2 job.yaml:4:63 run job.yaml --out bad
 
 # a mixed fleet of devices that are not there, from planning to answers
 cp -r "$ROOT/configs/emulated" "$ROOT/configs/plan" "$WORK"
@@ -156,7 +148,6 @@ ok "planned memory is the accounted peak" json -f "$WORK/memory.jq" "$WORK/emula
 sed -i 's/total: 8 MiB/total: 6 MiB/' "$WORK/configs/plan/devices/midi.yaml"
 cp "$WORK/emulated/plan.yaml" "$WORK/configs/emulated/plan.yaml"
 sed -i '/- plan/d; s/input: /plan: plan.yaml, input: /' "$WORK/configs/emulated/boards.yaml"
-run run configs/emulated/boards.yaml --out small
-ok "a device without room for its share: exit code 4, got $rc" test "$rc" = 4
-ok "it names the rank" grep -q "rank 3: .*out of memory" "$WORK/err"
+fails "a device without room for its share" 4 "configs/emulated/boards.yaml:9: step 'run'" run configs/emulated/boards.yaml --out small
+ok "it names the rank" failure '.status == "no-memory" and (.message | test("rank 3\\b"))'
 finish

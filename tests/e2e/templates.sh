@@ -126,8 +126,8 @@ for lang in c cxx; do
     ok "codec_$lang codes as plain does with bf16" same plain.st c.st
     run logits @demo --tokens 1,5,9 -o b.st --backend "backend_$lang" --plugin-path "$WORK/backend_$lang/backend_$lang.so"
     ok "backend_$lang gives the bytes of the CPU backend" same cpu.st b.st
-    ok "backend_$lang declines what it lacks" grep -q "backend_$lang plain.* does not run 'norm'" "$WORK/err"
-    ok "backend_$lang runs what it has" test "$(grep -c "does not run '\(linear\|add\|embed\)'" "$WORK/err")" = 0
+    ok "backend_$lang declines what it lacks" grep -q "backend_$lang .*'norm'" "$WORK/err"
+    ok "backend_$lang runs what it has" test "$(grep -c "backend_$lang .*'\(linear\|add\|embed\)'" "$WORK/err")" = 0
 done
 for instance in "$ROOT"/tests/golden/planner/{comm,fixed,classes}-*.json; do
     id=$(basename "$instance" .json)

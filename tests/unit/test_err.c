@@ -59,9 +59,35 @@ static void prefixes_and_copies(void **state)
     assert_int_equal(tsr_err_copy(&f.err, TSR_E_IO, &e.err), TSR_E_IO);
     assert_string_equal(f.text, e.text);
     expect(&f.err, "x.json", 12, 0);
+    assert_int_equal(tsr_err_append(&e.err, TSR_E_IO, "; %s is\nnot written", "out"), TSR_E_IO);
+    assert_string_equal(e.text, "step 'eval': x.json:12: short; out is?not written");
+    expect(&e.err, "x.json", 12, 0);
     (void)tsr_fail(&e.err, TSR_E_INPUT, "nothing");
     (void)tsr_err_prefix(&e.err, TSR_E_INPUT, "%s", "file"); /* names what the sentence did not */
     expect(&e.err, "file", 0, 0);
+}
+
+/* What another process left in shared memory: neither its text nor its numbers are believed. */
+static void received(void **state)
+{
+    (void)state;
+    struct tsr_errbuf e = TSR_ERRBUF(e), from = TSR_ERRBUF(from);
+    (void)tsr_fail(&from.err, TSR_E_INPUT, "%s:%d:%d: damaged", "x.json", 12, 3);
+    assert_int_equal(tsr_err_receive(&e.err, TSR_E_IO, &from), TSR_E_IO);
+    assert_string_equal(e.text, "x.json:12:3: damaged");
+    expect(&e.err, "x.json", 12, 3);
+    from.err.text = NULL;
+    from.err.cap = from.err.object_at = UINT32_MAX;
+    (void)tsr_err_receive(&e.err, TSR_E_IO, &from);
+    assert_string_equal(e.text, "x.json:12:3: damaged");
+    expect(&e.err, "", 12, 3);
+    memset(from.text, 'a', sizeof from.text); /* without an end */
+    (void)tsr_err_receive(&e.err, TSR_E_IO, &from);
+    assert_int_equal(strlen(e.text), sizeof e.text - 1);
+    from.text[0] = '\0';
+    (void)tsr_err_receive(&e.err, TSR_E_IO, &from);
+    assert_string_equal(e.text, "it failed with no message");
+    expect(&e.err, "", 0, 0);
 }
 
 static void what_a_plugin_wrote(void **state)
@@ -89,6 +115,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(objects),
         cmocka_unit_test(prefixes_and_copies),
+        cmocka_unit_test(received),
         cmocka_unit_test(what_a_plugin_wrote),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

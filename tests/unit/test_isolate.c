@@ -277,6 +277,43 @@ static void test_ends(void **state)
     tsr_instance_destroy(inst);
 }
 
+/* What the error is about comes with it, whatever stands in its sentence. */
+SOLVER(names)
+{
+    IGNORE();
+    return tsr_fail(err, TSR_E_IO, "%s:%d:%d: damaged", "table.bin", 3, 7);
+}
+
+/* The child wrote it: a place outside of the text is none. */
+SOLVER(names_wrongly)
+{
+    tsr_status st = names(self, in, out, err);
+    err->cap = UINT32_MAX;
+    err->object_at = UINT32_MAX - 4;
+    err->text = NULL;
+    return st;
+}
+
+static void test_object(void **state)
+{
+    (void)state;
+    struct tsr_errbuf           e = TSR_ERRBUF(e);
+    struct tsr_instance        *inst = load("example-steady");
+    struct tsr_solver_solution *s = room(inst);
+    const char                 *object;
+    assert_int_equal(isolated(inst, names, NULL, s, &e), TSR_E_IO);
+    assert_int_equal(tsr_err_object(&e.err, &object), strlen("table.bin"));
+    assert_memory_equal(object, "table.bin", strlen("table.bin"));
+    assert_int_equal(e.err.line, 3);
+    assert_int_equal(e.err.column, 7);
+    assert_int_equal(isolated(inst, names_wrongly, NULL, s, &e), TSR_E_IO);
+    if (tsr_err_object(&e.err, &object)) /* what the host puts before it may name something */
+        assert_true(object >= e.text && object < e.text + strlen(e.text) &&
+                    memcmp(object, "table.bin", 9) != 0);
+    free(s);
+    tsr_instance_destroy(inst);
+}
+
 /* The host judges what comes from there as it does any answer. */
 static void test_lies(void **state)
 {
@@ -333,8 +370,9 @@ static int close_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same), cmocka_unit_test(test_services), cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_lies), cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_same),   cmocka_unit_test(test_services),
+        cmocka_unit_test(test_ends),   cmocka_unit_test(test_lies),
+        cmocka_unit_test(test_object), cmocka_unit_test(test_stopped),
     };
     return cmocka_run_group_tests_name("solvers in a process of their own", tests, open_all,
                                        close_all);

@@ -13,11 +13,10 @@
 #define PROBE_TIME_US UINT64_C(300000000) /* the individual queries have shorter limits */
 
 struct answer {
-    tsr_status     status;
-    struct tsr_err said; /* its object and position */
-    uint64_t       bytes;
-    char           text[sizeof((struct tsr_errbuf *)0)->text];
-    char           facts[MOST];
+    tsr_status        status;
+    struct tsr_errbuf said;
+    uint64_t          bytes;
+    char              facts[MOST];
 };
 
 struct question {
@@ -42,20 +41,20 @@ static void child(void *arg)
 {
     struct question *q = arg;
     struct answer   *a = q->a;
-    struct tsr_err   err = { .struct_size = sizeof err, .cap = sizeof a->text, .text = a->text };
+    struct tsr_err  *err = &a->said.err;
     json_t          *facts = json_object();
+    a->said = (struct tsr_errbuf)TSR_ERRBUF(a->said);
     tsr_log_divert(tsr_process_log, NULL);
-    a->status = facts ? q->collect(q->c, q->x, q->ask, q->verify, facts, &err)
-                      : tsr_fail_nomem(&err, 0, q->x);
+    a->status = facts ? q->collect(q->c, q->x, q->ask, q->verify, facts, err)
+                      : tsr_fail_nomem(err, 0, q->x);
     char *text = NULL;
     if (a->status == TSR_OK)
-        a->status = tsr_json_text(facts, JSON_COMPACT, &text, &a->bytes, &err);
+        a->status = tsr_json_text(facts, JSON_COMPACT, &text, &a->bytes, err);
     if (a->status == TSR_OK && a->bytes > sizeof a->facts)
-        a->status = tsr_fail(&err, TSR_E_INPUT, "%s: its descriptor is longer than %llu bytes",
-                             q->x, (unsigned long long)sizeof a->facts);
+        a->status = tsr_fail(err, TSR_E_INPUT, "%s: its descriptor is longer than %llu bytes", q->x,
+                             (unsigned long long)sizeof a->facts);
     if (a->status == TSR_OK)
         memcpy(a->facts, text, a->bytes);
-    a->said = err;
     free(text);
 }
 
@@ -68,13 +67,8 @@ static void pass_log(void *ctx, int32_t level, const char *msg)
 /* Treat a child's output as untrusted input. */
 static tsr_status take(struct answer *a, const char *x, json_t *to, struct tsr_err *err)
 {
-    struct tsr_err said = a->said;
-    said.struct_size = sizeof said;
-    said.cap = sizeof a->text;
-    said.text = a->text;
-    a->text[sizeof a->text - 1] = '\0';
     if (a->status != TSR_OK)
-        return tsr_err_copy(err, a->status, &said);
+        return tsr_err_receive(err, a->status, &a->said);
     json_t *facts = NULL;
     if (a->bytes > sizeof a->facts)
         return tsr_fail(err, TSR_E_INPUT, "%s: its facts cannot be read", x);

@@ -94,7 +94,7 @@ static tsr_status check_file(struct tsr_cli *c, const char *path, enum format fo
     struct tsr_errbuf e = TSR_ERRBUF(e);
     tsr_status        st = load_and_check(c, path, &job, d, &e.err);
     if (st == TSR_E_INPUT) { /* not readable: one more error, and on to the next file */
-        tsr_config_diag_error(d, NULL, NULL, "%s", e.text);
+        tsr_config_diag_failure(d, NULL, &e.err);
         st = TSR_OK;
     } else if (st != TSR_OK) {
         (void)tsr_err_copy(err, st, &e.err);

@@ -154,10 +154,9 @@ static tsr_status open_target(struct tsr_cli *c, const char *x, struct target *t
         return TSR_OK;
     bool so = n > 3 && strcmp(x + n - 3, ".so") == 0, file = !name && (so || tsr_path_exists(x));
     if (file && !so && !tsr_file_begins(x, "\177ELF", 4)) {
-        struct tsr_errbuf e = TSR_ERRBUF(e);
-        tsr_status        st = tsr_model_check(x, &e.err);
-        return tsr_fail(err, st == TSR_OK ? TSR_E_INPUT : st, "%s; nor is it a plugin's .so file",
-                        e.text);
+        tsr_status st = tsr_model_check(x, err);
+        return st == TSR_OK ? tsr_fail(err, TSR_E_INPUT, "%s: is no plugin's .so file", x)
+                            : tsr_err_append(err, st, "; nor is it a plugin's .so file");
     }
     TSR_TRY(tsr_cli_registry(c, &t->r, err));
     if (file) {

@@ -31,15 +31,14 @@ tsr_status tsr_step_run_same(void *ctx, bool end, struct tsr_err *err)
 {
     const struct tsr_step_run_same *s = ctx;
     const struct tsr_prepacked     *p = s->job->model->prepacked;
-    struct tsr_errbuf               e = TSR_ERRBUF(e);
-    tsr_status                      st = p ? tsr_file_unchanged(&p->map.file, &e.err) : TSR_OK;
+    tsr_status                      st = p ? tsr_file_unchanged(&p->map.file, err) : TSR_OK;
     if (st == TSR_OK && end)
-        st = tsr_stamps_check(&s->job->state->stamps, &e.err);
+        st = tsr_stamps_check(&s->job->state->stamps, err);
     if (st == TSR_OK)
         return TSR_OK;
-    return tsr_fail(
+    return tsr_err_append(
         err, st,
-        "%s; %s is not written. What is done is kept: run again, which compares what the "
+        "; %s is not written. What is done is kept: run again, which compares what the "
         "file holds",
-        e.text, s->output);
+        s->output);
 }

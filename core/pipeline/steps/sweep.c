@@ -354,7 +354,7 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
     const char *key;
     if (read_lists(x, &key, &why.err) != TSR_OK) {
         const struct tsr_config_node *at = tsr_config_node_get(node, key);
-        tsr_config_diag_error(d, at ? &at->mark : &node->mark, NULL, "%s", why.text);
+        tsr_config_diag_failure(d, at ? &at->mark : &node->mark, &why.err);
     }
     free(x);
     return TSR_OK;

@@ -236,7 +236,7 @@ static struct tsr_plan_profile *profile(struct reading *r, const struct tsr_conf
     }
     free(path);
     if (st == TSR_E_INPUT)
-        tsr_config_diag_error(r->d, &name->mark, NULL, "%s", e.text);
+        tsr_config_diag_failure(r->d, &name->mark, &e.err);
     else if (st != TSR_OK)
         r->st = tsr_err_copy(r->err, st, &e.err);
     if (!p)

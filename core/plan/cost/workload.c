@@ -214,7 +214,7 @@ static tsr_status read_file(struct tsr_plan_workload *w, const struct tsr_config
     free(path);
     free(text);
     if (st == TSR_E_INPUT) {
-        tsr_config_diag_error(d, &from->mark, NULL, "%s", e.text);
+        tsr_config_diag_failure(d, &from->mark, &e.err);
         return TSR_OK;
     }
     return st == TSR_OK ? TSR_OK : tsr_err_copy(err, st, &e.err);

@@ -16,7 +16,7 @@ struct answer {
     uint32_t          solved;
     double            objective, bound;
     uint64_t          option, stages;
-    char              text[sizeof((struct tsr_errbuf *)0)->text];
+    struct tsr_errbuf said;
 };
 
 struct isolated {
@@ -48,15 +48,16 @@ static void child(void *arg)
     const struct tsr_solver_v1 *t = x->solver->iface;
     struct answer              *a = x->shared;
     struct tsr_host             host = *x->solver->host;
-    struct tsr_err err = { .struct_size = sizeof err, .cap = sizeof a->text, .text = a->text };
-    void          *self = NULL;
-    struct tsr_solver_solution out = x->out;
+    struct tsr_err             *err = &a->said.err;
+    void                       *self = NULL;
+    struct tsr_solver_solution  out = x->out;
     host.log = tsr_process_log;
     host.parallel_for = child_for;
-    a->status = t->create(&host, x->opts, &self, &err);
+    a->said = (struct tsr_errbuf)TSR_ERRBUF(a->said);
+    a->status = t->create(&host, x->opts, &self, err);
     if (a->status == TSR_OK) {
         a->call = SOLVE;
-        a->status = t->solve(self, x->in, &out, &err);
+        a->status = t->solve(self, x->in, &out, err);
         a->call = DESTROY;
         t->destroy(self);
     }
@@ -84,13 +85,13 @@ static tsr_status judge(const struct isolated *x, const struct tsr_process_outco
                         tsr_process_text(&x->limits, o, what),
                         o->end == TSR_PROCESS_EXITED ? " before there was an answer" : "", name,
                         x->solver->info->path);
-    a.text[sizeof a.text - 1] = '\0';
+    a.said.text[sizeof a.said.text - 1] = '\0';
     if (a.status == TSR_OK)
         return TSR_OK;
     if (a.status > TSR_OK || a.status < TSR_E_CANCELLED)
         return tsr_fail(err, TSR_E_PLUGIN, "it answered %d, which is not a status%s%s",
-                        (int)a.status, *a.text ? ", and said: " : "", a.text);
-    return tsr_fail(err, a.status, "%s", *a.text ? a.text : "it failed with no message");
+                        (int)a.status, *a.said.text ? ", and said: " : "", a.said.text);
+    return tsr_err_receive(err, a.status, &a.said);
 }
 
 static void take_answer(const struct isolated *x, struct tsr_solver_solution *s)
