@@ -1,0 +1,105 @@
+#!/bin/bash
+# tests/e2e/family.sh TESSERA - family files: what is built in, what a user adds, and what is wrong with a file.
+# shellcheck source=tests/e2e/lib.sh
+# shellcheck disable=SC2016 # variables of jq
+. "$(dirname "$0")/lib.sh"
+FAMILIES=$ROOT/configs/families
+MODELS=$ROOT/tests/golden/models
+
+# ---- built in ------------------------------------------------------------------------------------
+run inspect models --json
+ok "every file is built in" test "$(jq -r '.models[].name' "$WORK/out" | sort)" = \
+    "$(sed -n 's/^name: //p' "$FAMILIES"/*.yaml | sort)"
+for f in "$FAMILIES"/*.yaml; do
+    name=$(sed -n 's/^name: //p' "$f")
+    run inspect family "$name" --json
+    ok "$name: is told" json --arg n "$name" '.family | .name == $n and (.architectures | length) > 0 and
+        (.values | length) > 20 and (.tensors | length) > 8 and (.file | endswith(".yaml"))' "$WORK/out"
+done
+fails "a family that is not there" 2 gema3 inspect family gema3
+fails "two names" 2 opt inspect llama opt
+
+# every key of config.json is told of, and none twice
+for m in "$MODELS"/*/; do
+    m=${m%/}
+    run inspect "$m" --json
+    jq -r 'to_entries[] | if .key == "text_config" then .value | keys[] else .key end' "$m/config.json" | sort >"$WORK/keys"
+    jq -r '.model.config | .used[], .ignored[] | ltrimstr("text_config.")' "$WORK/out" | sort >"$WORK/told"
+    ok "$(basename "$m"): all keys are told of" test -z "$(comm -23 <(sort -u "$WORK/keys") <(sort -u "$WORK/told") |
+        grep -vxE 'architectures|model_type|eos_token_id|quantization_config|[a-z_]+_token_id|rope_(scaling|parameters)|original_max_position_embeddings')"
+    ok "$(basename "$m"): each layer once" json '.model | .layers as $n | [.layer_forms[] | range(.first; .last + 1)] == [range($n)]' "$WORK/out"
+done
+run inspect "$MODELS/gemma3" --json
+ok "windows and rope by layer" json '.model.layer_forms | map([.first, .last, .window, .theta]) ==
+    [[0, 1, 10, 10000], [2, 2, 0, 1000000], [3, 3, 10, 10000]]' "$WORK/out"
+
+# ---- added -----------------------------------------------------------------------------------------
+mine() { sed 's/^name: .*/name: mine/' "$FAMILIES/$1.yaml" >"$WORK/mine.yaml"; }
+for m in qwen3 olmo2 glm4; do
+    mine "$m"
+    run logits "$MODELS/$m" --tokens 5,17,3,9,20,31,8 -o built-in.st
+    run logits "$MODELS/$m" --tokens 5,17,3,9,20,31,8 -o added.st --family mine.yaml
+    ok "$m: an added file gives the same bytes" cmp "$WORK/built-in.st" "$WORK/added.st"
+    run inspect "$MODELS/$m" --family mine.yaml --json
+    ok "$m: the added one wins" json '.model.family == "mine" and (.model.family_file | endswith("mine.yaml"))' "$WORK/out"
+done
+run inspect "$MODELS/glm4" --json
+built_in=$(jq -r .model.hash "$WORK/out")
+run logits "$MODELS/glm4" --tokens 5,17 -o halves.st
+sed -i 's/pairs: adjacent/pairs: halves/' "$WORK/mine.yaml"
+run logits "$MODELS/glm4" --tokens 5,17 -o other.st --family mine.yaml
+ok "another form gives other logits" test "$rc" = 0 -a "$(cmp -s "$WORK/halves.st" "$WORK/other.st"; echo $?)" = 1
+run inspect "$MODELS/glm4" --family mine.yaml --json
+ok "it stays the same file of a model" test -n "$built_in"
+
+# a job, and its family changed
+mine qwen3
+cat >"$WORK/job.yaml" <<Y
+version: 1
+model: $MODELS/qwen3
+families: [mine.yaml]
+pipeline:
+  - logits: {tokens: "5,17,3", output: l.st}
+Y
+run run job.yaml --out j
+ok "a job with a family" test "$rc" = 0
+run run job.yaml --out j
+ok "is done, seen again" is_done j
+echo "# changed" >>"$WORK/mine.yaml"
+fails "a changed family is another model" 2 '*j' run job.yaml --out j
+sed -i 's/mine.yaml/none.yaml/' "$WORK/job.yaml"
+fails "a family file that is not there" 2 'job.yaml:3:12' run job.yaml --out j2
+
+# ---- wrong files --------------------------------------------------------------------------------------
+# wrong NAME PLACE SED: qwen3's file so changed is refused there
+wrong() {
+    sed -E "$3" "$FAMILIES/qwen3.yaml" >"$WORK/bad.yaml"
+    ok "$1: is another file" test "$(cmp -s "$FAMILIES/qwen3.yaml" "$WORK/bad.yaml"; echo $?)" = 1
+    fails "$1" 2 "$2" inspect "$MODELS/qwen3" --family bad.yaml
+}
+line() { grep -nE "$1" "$FAMILIES/qwen3.yaml" | head -n 1 | cut -d: -f1; }
+tensors="bad.yaml:$(($(line '^tensors:') + 1)):3"
+wrong "no form" 'bad.yaml:1:1' '/^family:/d'
+wrong "a later form" 'bad.yaml:1:9' 's,^(family: tessera.family/)1,\12,'
+wrong "an unknown key" "bad.yaml:$(line qk_norm):3" 's/qk_norm:/qk_norms:/'
+wrong "an unknown word" "bad.yaml:$(line qk_norm):12" 's/(qk_norm: )head/\1haed/'
+wrong "an unknown flag" "bad.yaml:$(line '^window:' | awk '{ print $1 + 1 }'):3" 's/when: windowed/when: windows/'
+wrong "a default that is no number" "bad.yaml:$(line head_dim):38" 's/(head_dim: .*default: )128/\1wide/'
+wrong "a number for a key" "bad.yaml:$(line head_dim):13" 's/head_dim: .*/head_dim: 128/'
+wrong "a norm that nothing uses" "$tensors" 's/qk_norm: head/qk_norm: none/'
+wrong "a norm that is missing" "$tensors" '/q_norm:/d'
+wrong "norms elsewhere" "$tensors" 's/qk_norm: head/norms: around/'
+wrong "a linear that is missing" "$tensors" '/  k: /d'
+wrong "gates that nothing uses" "bad.yaml:$(($(line '^tensors:') + 2)):3" 's/qk_norm: head/qk_norm: head\n  feed_forward: plain/'
+wrong "a name twice" "$tensors" 's/(up: .*)up_proj/\1gate_proj/'
+wrong "everything ignored" "$tensors" 's/^ignored: .*/ignored: ["*",/'
+wrong "what is read ignored" "$tensors" 's/^ignored: \[/ignored: [layers.#.mlp.*, /'
+wrong "a layer's tensor without a number" "bad.yaml:$(line '  o: '):13" 's/(o: .name: layers\.)#/\10/'
+wrong "0 heads" '*bad.yaml' 's/^config:/config:\n  heads: {default: 0}/'
+wrong "a pattern of 0" '*bad.yaml' 's/^  layers: .from.*/  layers: {except_every: {default: 0}}/'
+head -c 300 /dev/zero >"$WORK/zero.yaml"
+fails "NUL bytes" 2 'zero.yaml:1:1' inspect "$MODELS/qwen3" --family zero.yaml
+fails "a folder" 2 '*families' inspect "$MODELS/qwen3" --family "$FAMILIES"
+: >"$WORK/empty.yaml"
+fails "an empty file" 2 'empty.yaml:1:1' inspect "$MODELS/qwen3" --family empty.yaml
+finish
