@@ -10,6 +10,7 @@ enum tsr_color { TSR_COLOR_AUTO, TSR_COLOR_ALWAYS, TSR_COLOR_NEVER };
 struct tsr_cli_common {
     int32_t                json, quiet, verbose, help, help_all, version;
     int64_t                threads, color;
+    const char            *hf_cache;
     struct tsr_cli_strings plugin_path, family, set;
 };
 extern const struct tsr_option tsr_common_options[];

@@ -84,6 +84,8 @@ static tsr_status run(struct tsr_cli_args *a, struct tsr_cli *c, struct tsr_err 
     c->sets = o->set.v;
     c->n_sets = o->set.n;
     c->verb = a->verb;
+    if (*o->hf_cache && setenv("HF_HUB_CACHE", o->hf_cache, 1) != 0)
+        return tsr_fail_nomem(err, strlen(o->hf_cache), "--hf-cache");
     TSR_TRY(add_families(c, &o->family, err));
     TSR_TRY(a->verb->run(c, a->opts, a->args, a->n_args, err));
     return tsr_cli_flush(err);

@@ -121,7 +121,7 @@ tsr_status compare_check_arm(struct compare *c, const struct compare_arm *a, str
         st = scheme_make(c, a, &s, d, err);
         scheme_free(&s);
     }
-    if (!a->path || !*a->path || *a->path == '@')
+    if (!a->path || !*a->path || tsr_model_is_name(a->path))
         return st;
     char *path = tsr_path_join(c->job->state->dir, a->path);
     if (path && !tsr_path_exists(path))
@@ -149,7 +149,8 @@ tsr_status compare_arm_need(struct compare *c, const struct compare_arm *a, uint
 
 static char *model_path(const struct compare *c, const struct compare_arm *a)
 {
-    return *a->path == '@' ? tsr_strdup(a->path) : tsr_path_join(c->job->state->dir, a->path);
+    return tsr_model_is_name(a->path) ? tsr_strdup(a->path)
+                                      : tsr_path_join(c->job->state->dir, a->path);
 }
 
 /* The same tokens must mean the same. */

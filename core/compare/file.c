@@ -69,7 +69,8 @@ static struct tsr_config_node *copy(struct expansion *x, const struct tsr_config
 /* A path of the base, seen from the file. */
 static void move_path(struct expansion *x, struct tsr_config_node *n)
 {
-    if (x->nomem || !x->base_dir || n->kind != TSR_NODE_SCALAR || !*n->text || *n->text == '@')
+    if (x->nomem || !x->base_dir || n->kind != TSR_NODE_SCALAR || !*n->text ||
+        tsr_model_is_name(n->text))
         return;
     char *path = tsr_path_join(x->base_dir, n->text);
     n->text = path ? tsr_config_doc_strndup(x->doc, path, strlen(path)) : NULL;

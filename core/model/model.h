@@ -191,8 +191,11 @@ const char *tsr_model_checkpoint_get(uint64_t i, const char **summary);
  * model can be.  Does not read the files.  [setup] */
 tsr_status tsr_model_check(const char *path, struct tsr_err *err);
 
-/* The folder or file of a model argument: the path itself, or for "@demo" the installed or built
- * demo model.  Fresh memory; not found: the error lists both places. */
+/* True for a model argument that is a name and no path: "@demo", "hf:ORG/NAME".  [any] */
+bool tsr_model_is_name(const char *path);
+
+/* The folder or file of a model argument: the path itself; for "@demo" the installed or built demo model; for
+ * "hf:ORG/NAME[@REVISION]" a snapshot in the local cache of the hub.  Fresh memory; not found: the error lists both places. */
 tsr_status tsr_model_resolve(const char *path, char **folder, struct tsr_err *err);
 
 #endif

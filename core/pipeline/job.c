@@ -91,11 +91,12 @@ static tsr_status place_model(struct tsr_pipeline_job *job, struct tsr_diag *d, 
     const struct tsr_config_node  *node =
         tsr_config_node_get(tsr_config_doc_root(job->doc), "model");
     const char *name = s->head.model ? s->head.model : "";
-    s->model = *name == '@' ? tsr_strdup(name) : tsr_path_join(s->dir, name);
+    s->model = tsr_model_is_name(name) ? tsr_strdup(name) : tsr_path_join(s->dir, name);
     if (!s->model)
         return tsr_fail_nomem(err, strlen(name), "the model's path");
     job->model_path = s->model;
-    if (node && *name && *name != '@' && !s->options.launched && !tsr_path_exists(s->model))
+    if (node && *name && !tsr_model_is_name(name) && !s->options.launched &&
+        !tsr_path_exists(s->model))
         tsr_config_diag_error(d, &node->mark,
                               job->verb ? NULL : "paths are relative to the job file",
                               "there is no model at "

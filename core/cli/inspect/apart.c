@@ -30,7 +30,7 @@ struct question {
 bool tsr_inspect_is_plugin_file(const char *x)
 {
     size_t n = strlen(x);
-    if (x[0] == '@' || tsr_path_is_dir(x))
+    if (tsr_model_is_name(x) || tsr_path_is_dir(x))
         return false;
     if (n > 3 && strcmp(x + n - 3, ".so") == 0)
         return tsr_path_exists(x);

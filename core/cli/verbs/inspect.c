@@ -117,7 +117,7 @@ static tsr_status names_plugin(struct tsr_cli *c, const char *x, bool *yes, stru
     struct tsr_registry    *r = NULL;
     struct tsr_plugin_found f;
     *yes = false;
-    if (x[0] == '@' || strchr(x, '/'))
+    if (tsr_model_is_name(x) || strchr(x, '/'))
         return TSR_OK;
     TSR_TRY(tsr_cli_registry(c, &r, err));
     TSR_TRY(tsr_plugin_registry_scan(r, err));
@@ -147,9 +147,10 @@ static tsr_status open_target(struct tsr_cli *c, const char *x, struct target *t
     *t = (struct target){ 0 };
     TSR_TRY(names_plugin(c, x, &name, err));
     enum tsr_checkpoint_kind kind = TSR_CHECKPOINT_OTHER;
-    if (!name && x[0] != '@')
+    if (!name && !tsr_model_is_name(x))
         TSR_TRY(tsr_checkpoint_kind(x, &kind, err));
-    t->model = !name && (x[0] == '@' || tsr_path_is_dir(x) || kind != TSR_CHECKPOINT_OTHER);
+    t->model =
+        !name && (tsr_model_is_name(x) || tsr_path_is_dir(x) || kind != TSR_CHECKPOINT_OTHER);
     if (t->model)
         return TSR_OK;
     bool so = n > 3 && strcmp(x + n - 3, ".so") == 0, file = !name && (so || tsr_path_exists(x));

@@ -109,7 +109,8 @@ tsr_status eval_open_reference(struct eval_step *e, struct tsr_err *err)
         e->reference = e->job->model;
     if (!*name || e->base)
         return TSR_OK;
-    char *path = *name == '@' ? tsr_strdup(name) : tsr_path_join(e->job->state->dir, name);
+    char *path =
+        tsr_model_is_name(name) ? tsr_strdup(name) : tsr_path_join(e->job->state->dir, name);
     if (!path)
         return tsr_fail_nomem(err, strlen(name), "a path");
     tsr_status st = load_other(e, path, err);

@@ -1,0 +1,22 @@
+/* checkpoint/hub.h - models in the local cache of the Hugging Face hub.  Nothing is downloaded.
+ *
+ *   HF_HUB_CACHE, else HF_HOME/hub, else ~/.cache/huggingface/hub
+ *     models--ORG--NAME/refs/main            the commit of a branch or tag, as text
+ *     models--ORG--NAME/snapshots/COMMIT/    the files, as links
+ */
+#ifndef TSR_CHECKPOINT_HUB_H
+#define TSR_CHECKPOINT_HUB_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+
+#define TSR_HUB_PREFIX "hf:"
+
+/* The snapshot that "hf:ORG/NAME" or "hf:ORG/NAME@REVISION" names; a revision is a branch, a tag or a commit, and
+ * main by default.  Fresh memory.  TSR_E_INPUT with the command that downloads it if it is not there.  [any] */
+tsr_status tsr_checkpoint_hub_find(const char *name, char **folder, struct tsr_err *err);
+/* The same for the folder models--ORG--NAME itself; *folder NULL if it is none.  [any] */
+tsr_status tsr_checkpoint_hub_open(const char *path, char **folder, struct tsr_err *err);
+
+#endif

@@ -1,0 +1,57 @@
+#!/bin/bash
+# tests/e2e/hub.sh TESSERA - models by their name on the hub, from a cache as its library lays it out.
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+export HF_HUB_CACHE=$WORK/cache
+MODEL=$ROOT/tests/golden/models/qwen3
+COMMIT=0123456789abcdef0123456789abcdef01234567
+M=$HF_HUB_CACHE/models--acme--tiny-qwen
+mkdir -p "$M/refs" "$M/blobs" "$M/snapshots/$COMMIT"
+i=0
+for f in "$MODEL"/*; do
+    i=$((i + 1))
+    cp "$f" "$M/blobs/$i"
+    ln -s "../../blobs/$i" "$M/snapshots/$COMMIT/$(basename "$f")"
+done
+printf %s $COMMIT >"$M/refs/main"
+mkdir -p "$M/refs/pr"
+printf %s $COMMIT >"$M/refs/pr/1"
+
+run logits "$MODEL" --tokens 5,17,3 -o folder.st
+for name in hf:acme/tiny-qwen hf:acme/tiny-qwen@main hf:acme/tiny-qwen@$COMMIT hf:acme/tiny-qwen@pr/1 "$M" "$M/" "$M/snapshots/$COMMIT"; do
+    run logits "$name" --tokens 5,17,3 -o hub.st
+    ok "$name: the same bytes, got $rc" cmp "$WORK/folder.st" "$WORK/hub.st"
+    rm -f "$WORK/hub.st"
+done
+run inspect hf:acme/tiny-qwen --json
+ok "inspect" json '.model.family == "qwen3"' "$WORK/out"
+mkdir -p "$WORK/home/hub" && cp -r "$M" "$WORK/home/hub/"
+(unset HF_HUB_CACHE && export HF_HOME=$WORK/home && run logits hf:acme/tiny-qwen --tokens 5 -o home.st && test "$rc" = 0)
+ok "HF_HOME" test -s "$WORK/home.st"
+mkdir -p "$WORK/user/.cache/huggingface" && mv "$WORK/home/hub" "$WORK/user/.cache/huggingface/"
+(unset HF_HUB_CACHE && export HOME=$WORK/user && run logits hf:acme/tiny-qwen --tokens 5 -o user.st && test "$rc" = 0)
+ok "the usual place" test -s "$WORK/user.st"
+(unset HF_HUB_CACHE && run logits hf:acme/tiny-qwen --tokens 5 -o option.st --hf-cache "$WORK/cache" && test "$rc" = 0)
+ok "--hf-cache" test -s "$WORK/option.st"
+cat >"$WORK/job.yaml" <<'Y'
+version: 1
+model: hf:acme/tiny-qwen
+pipeline:
+  - logits: {tokens: "5,17,3", output: l.st}
+Y
+run run job.yaml --out j
+ok "a job" test "$rc" = 0
+ok "its logits" cmp "$WORK/folder.st" "$WORK/j/l.st"
+
+fails "a model that is not in the cache" 2 'hf:acme/other' inspect hf:acme/other
+ok "the command that gets it" mentions 'hf download acme/other'
+fails "a revision that is not" 2 'hf:acme/tiny-qwen@v2' logits hf:acme/tiny-qwen@v2 --tokens 1 -o x.st
+ok "its command" mentions 'hf download acme/tiny-qwen --revision v2'
+for bad in hf: hf:/x hf:acme/ hf:acme/../x hf:a/b@ "hf:a b" hf:a/b/c hf:acme/tiny-qwen@../x hf:acme/tiny-qwen@..; do
+    fails "$bad" 2 '*' inspect "$bad"
+done
+rm "$M/refs/main"
+fails "no main" 2 'hf:acme/tiny-qwen' inspect hf:acme/tiny-qwen
+printf '../../../etc' >"$M/refs/main"
+fails "a reference elsewhere" 2 'hf:acme/tiny-qwen' inspect hf:acme/tiny-qwen
+finish
