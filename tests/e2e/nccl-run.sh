@@ -69,7 +69,8 @@ under_mpi() {
     ok "under mpirun: the answers of local" cmp -s <(answers local) <(answers mpi)
     under_mpi nccl none
     ok "under mpirun without ids: exit code 2, got $rc" test "$rc" = 2
-    ok "under mpirun without ids: one error, about the transport" failure '.message | test("\u0027nccl\u0027")'
+    # mpirun ends rank 0, which prints the error, when another rank fails first; each rank's own line is there
+    ok "under mpirun without ids: what is said is about the transport" grep -q "'nccl'" "$WORK/err"
     # every pair of ranks, each direction a communicator of its own
     rc=0
     (cd "$WORK" && exec mpirun --allow-run-as-root --oversubscribe -n 3 "$TESSERA" profile --links \
