@@ -17,6 +17,7 @@
 
 #define STALL_US UINT64_C(5000000)
 #define MEET_US  UINT64_C(60000000) /* names; all have joined by then */
+#define PRINT_US 500000u            /* for rank 0 to print why the run ends */
 #define LAST_US  UINT64_C(500000)   /* for the last word of rank 0 */
 
 /* ---- life ---------------------------------------------------------------------- */
@@ -390,13 +391,21 @@ void tsr_runtime_peers_leave(struct tsr_runtime_peers *m, tsr_status st, const c
         m->done = m->done || st == TSR_OK || st == TSR_E_CANCELLED;
         if (st != TSR_E_CANCELLED)
             until = tsr_now_us() + m->stall_us;
-        while (!m->over && !m->peer[0].silent && tsr_now_us() < until &&
-               !(m->failed && m->failed_rank == 0))
+        bool last = false; /* rank 0 has failed: it says that it is over, or it is gone */
+        while (!m->over && !m->peer[0].silent && tsr_now_us() < until) {
+            if (m->failed && m->failed_rank == 0 && !last) {
+                until = tsr_now_us() + LAST_US;
+                last = true;
+            }
             wait_news(m);
+        }
         /* if rank 0 is unreachable, one rank of each host prints */
         *said = m->over;
         for (uint32_t r = 0; r < m->rank; r++)
             *said = *said || (same_machine(m, r) && r != m->failed_rank);
     }
+    bool waits = m->rank > 0 && !m->peer[0].silent && st != TSR_OK && *said;
     (void)pthread_mutex_unlock(&m->lock);
+    if (waits) /* rank 0 prints the error: mpirun ends it as soon as this process has failed */
+        (void)usleep(PRINT_US);
 }
