@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <unistd.h>
 
 static atomic_bool gone;
 
@@ -16,6 +17,8 @@ tsr_status tsr_stdout_flush(struct tsr_err *err)
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout))
         return TSR_OK;
+    if (!errno && write(STDOUT_FILENO, "\n", 1) == 1)
+        errno = EIO; /* an earlier write failed, and its reason is lost; another one did not fail */
     int e = errno ? errno : EIO;
     if (e == EPIPE)
         atomic_store(&gone, true);

@@ -61,10 +61,10 @@ static const char *choose(const struct tsr_model_config_source *s, const struct 
     else if (!key && v->has_def)
         *x = v->def;
     else if (!key && v->form != TSR_VALUE_ROOT_OF_HIDDEN)
-        key = v->n_keys ? v->keys[0] : "?"; /* required: reading it reports the error */
-    if (key || v->n_keys)
-        tsr_model_config_note(s, key ? key : v->keys[0],
-                              key || null ? TSR_KEY_USED : TSR_KEY_DEFAULT);
+        key = v->n_keys ? v->keys[0] : "?";    /* required: reading it reports the error */
+    const char *name = key ? key : v->keys[0]; /* NULL: it is always the default */
+    if (name)
+        tsr_model_config_note(s, name, key || null ? TSR_KEY_USED : TSR_KEY_DEFAULT);
     return key;
 }
 
@@ -160,8 +160,9 @@ tsr_status tsr_model_config_activation(const struct tsr_model_config_source *s,
     };
     bool        null;
     const char *key = present(s, v, &null), *word = v->word ? v->word : "";
-    if (v->n_keys)
-        tsr_model_config_note(s, key ? key : v->keys[0], key ? TSR_KEY_USED : TSR_KEY_DEFAULT);
+    const char *name = key ? key : v->keys[0]; /* NULL: it is always the default */
+    if (name)
+        tsr_model_config_note(s, name, key ? TSR_KEY_USED : TSR_KEY_DEFAULT);
     if (key)
         TSR_TRY(tsr_json_str(s->json, s->name, key, true, &word, s->err));
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {

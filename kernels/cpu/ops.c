@@ -30,7 +30,7 @@ static tsr_status rope_rows(void *arg, uint64_t begin, uint64_t end)
     for (uint64_t t = begin; t < end; t++)
         r->c->k->rope(row_f32(&r->out, t), row_f32(&r->a, t), row_f32(&r->b, t), row_f32(&r->e, t),
                       r->op->heads, r->op->head_dim, r->op->rotary_dim,
-                     r->op->func == TSR_ROPE_ADJACENT);
+                      r->op->func == TSR_ROPE_ADJACENT);
     return TSR_OK;
 }
 

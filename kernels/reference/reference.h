@@ -8,8 +8,8 @@
 #ifndef TSR_REFERENCE_H
 #define TSR_REFERENCE_H
 
-#include <stdbool.h>
 #include "tessera/backend.h"
+#include <stdbool.h>
 
 /* One output of LINEAR: x and w [cols], a row of the weights as numbers. */
 double tsr_ref_linear(const float *x, const float *w, uint64_t cols, double bias, double *size);

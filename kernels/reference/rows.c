@@ -48,7 +48,7 @@ void tsr_ref_rope(double *y, double *size, const float *x, const float *cosine, 
     }
     for (uint64_t i = 0; i < half; i++) {
         uint64_t p = adjacent ? 2 * i : i, q = adjacent ? 2 * i + 1 : i + half;
-        double a = (double)x[p], b = (double)x[q], c = (double)cosine[i], s = (double)sine[i];
+        double   a = (double)x[p], b = (double)x[q], c = (double)cosine[i], s = (double)sine[i];
         y[p] = a * c - b * s;
         y[q] = b * c + a * s;
         if (size) {
