@@ -60,7 +60,7 @@ void checkpoint_load(struct checkpoint *c, const char *name)
             assert_int_equal(t->shape[0], c->n);
             c->vocab = t->shape[1];
             c->logits = read_floats(&st, t);
-        } else if (strncmp(t->name, ROWS, sizeof ROWS - 1) == 0) {
+        } else if (!c->rows && strncmp(t->name, ROWS, sizeof ROWS - 1) == 0) { /* one of them */
             c->rows_of = strdup(t->name + sizeof ROWS - 1);
             assert_non_null(c->rows_of);
             c->rows_of[strlen(c->rows_of) - strlen(".weight")] = '\0';
