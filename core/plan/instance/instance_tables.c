@@ -79,6 +79,8 @@ tsr_status tsr_instance_read_table(struct tsr_instance_reading *r, const json_t 
     uint64_t                  n = 1;
     tsr_status                st;
     (void)snprintf(full, sizeof full, "%s%s", prefix, key);
+    if (depth == 0 || depth > sizeof at / sizeof *at)
+        return tsr_fail(r->err, TSR_E_BUG, "%s: a table of depth %u", full, depth);
     for (unsigned d = 0; d < depth; d++)
         if (!tsr_mul(n, dims[d], &n))
             return tsr_fail(r->err, TSR_E_INPUT, "%s: %s is too large", r->name, full);
