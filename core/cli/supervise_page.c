@@ -1,4 +1,4 @@
-/* The page that a worker shares with its supervisor: faults and exit codes are told there. */
+/* Memory that a worker shares with its supervisor. The worker writes faults and exit codes to it. */
 #include "cli/supervise_internal.h"
 
 #include <signal.h>

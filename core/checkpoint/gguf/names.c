@@ -29,6 +29,20 @@ struct name {
         .here = "blk.#.attn_v", .there = "model.layers.#.self_attn.v_proj"                         \
     }
 
+/* Rows in the order of the Hugging Face checkpoint. */
+#define QK_PLAIN                                                                                   \
+    { .here = "blk.#.attn_q", .there = "model.layers.#.self_attn.q_proj" },                        \
+    {                                                                                              \
+        .here = "blk.#.attn_k", .there = "model.layers.#.self_attn.k_proj"                         \
+    }
+
+#define NORMS_AROUND                                                                               \
+    { .here = "blk.#.post_attention_norm", .there = "model.layers.#.post_attention_layernorm" },   \
+        { .here = "blk.#.ffn_norm", .there = "model.layers.#.pre_feedforward_layernorm" },         \
+    {                                                                                              \
+        .here = "blk.#.post_ffw_norm", .there = "model.layers.#.post_feedforward_layernorm"        \
+    }
+
 static const struct name llama[] = {
     COMMON,
     APART,
@@ -39,11 +53,8 @@ static const struct name llama[] = {
 };
 
 static const struct name qwen2[] = {
-    COMMON,
-    APART,
-    { .here = "blk.#.attn_q", .there = "model.layers.#.self_attn.q_proj" },
-    { .here = "blk.#.attn_k", .there = "model.layers.#.self_attn.k_proj" },
-    { .here = "blk.#.ffn_norm", .there = "model.layers.#.post_attention_layernorm" },
+    COMMON,   APART,
+    QK_PLAIN, { .here = "blk.#.ffn_norm", .there = "model.layers.#.post_attention_layernorm" },
     { 0 },
 };
 
@@ -57,8 +68,7 @@ static const struct name qwen3[] = {
     COMMON,
     APART,
     QK_NORM,
-    { .here = "blk.#.attn_q", .there = "model.layers.#.self_attn.q_proj" },
-    { .here = "blk.#.attn_k", .there = "model.layers.#.self_attn.k_proj" },
+    QK_PLAIN,
     { .here = "blk.#.ffn_norm", .there = "model.layers.#.post_attention_layernorm" },
     { 0 },
 };
@@ -67,34 +77,18 @@ static const struct name olmo2[] = {
     COMMON,
     APART,
     QK_NORM,
-    { .here = "blk.#.attn_q", .there = "model.layers.#.self_attn.q_proj" },
-    { .here = "blk.#.attn_k", .there = "model.layers.#.self_attn.k_proj" },
+    QK_PLAIN,
     { .here = "blk.#.post_attention_norm", .there = "model.layers.#.post_attention_layernorm" },
     { .here = "blk.#.post_ffw_norm", .there = "model.layers.#.post_feedforward_layernorm" },
     { 0 },
 };
 
 static const struct name gemma3[] = {
-    COMMON,
-    APART,
-    QK_NORM,
-    { .here = "blk.#.attn_q", .there = "model.layers.#.self_attn.q_proj" },
-    { .here = "blk.#.attn_k", .there = "model.layers.#.self_attn.k_proj" },
-    { .here = "blk.#.post_attention_norm", .there = "model.layers.#.post_attention_layernorm" },
-    { .here = "blk.#.ffn_norm", .there = "model.layers.#.pre_feedforward_layernorm" },
-    { .here = "blk.#.post_ffw_norm", .there = "model.layers.#.post_feedforward_layernorm" },
-    { 0 },
+    COMMON, APART, QK_NORM, QK_PLAIN, NORMS_AROUND, { 0 },
 };
 
 static const struct name gemma2[] = {
-    COMMON,
-    APART,
-    { .here = "blk.#.attn_q", .there = "model.layers.#.self_attn.q_proj" },
-    { .here = "blk.#.attn_k", .there = "model.layers.#.self_attn.k_proj" },
-    { .here = "blk.#.post_attention_norm", .there = "model.layers.#.post_attention_layernorm" },
-    { .here = "blk.#.ffn_norm", .there = "model.layers.#.pre_feedforward_layernorm" },
-    { .here = "blk.#.post_ffw_norm", .there = "model.layers.#.post_feedforward_layernorm" },
-    { 0 },
+    COMMON, APART, QK_PLAIN, NORMS_AROUND, { 0 },
 };
 
 static const struct name phi3[] = {

@@ -1,4 +1,4 @@
-/* cli/plugin/new.h - a folder for a plugin of one's own, from the templates.
+/* cli/plugin/new.h - a folder for a new plugin, from the templates.
  *
  * The templates of a kind are the files of templates/common/LANG and templates/KIND/LANG, LANG
  * being c or cxx.  A file called NAME.x gets the plugin's name, and in every file @NAME@, @ID@
