@@ -50,7 +50,7 @@ sed -i 's/pairs: adjacent/pairs: halves/' "$WORK/mine.yaml"
 run logits "$MODELS/glm4" --tokens 5,17 -o other.st --family mine.yaml
 ok "another form gives other logits" test "$rc" = 0 -a "$(cmp -s "$WORK/halves.st" "$WORK/other.st"; echo $?)" = 1
 run inspect "$MODELS/glm4" --family mine.yaml --json
-ok "it stays the same file of a model" test -n "$built_in"
+ok "an added family is part of the model's hash" test "$(jq -r .model.hash "$WORK/out")" != "$built_in"
 
 # a job, and its family changed
 mine qwen3
