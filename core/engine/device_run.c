@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const op_name[] = { "?",         "linear", "embed", "norm",  "rope",  "kv_store",
-                                       "attention", "act",    "add",   "scale", "gather" };
+static const char *const op_name[] = { "?",    "linear",   "embed",     "norm",
+                                       "rope", "kv_store", "attention", "act",
+                                       "add",  "scale",    "gather",    "mix" };
 
 tsr_status tsr_engine_device_fallback(struct tsr_engine_device *d, const char *what,
                                       const char *why, struct tsr_err *err)

@@ -11,6 +11,8 @@ void K(add)(float *out, const float *a, const float *b, uint64_t n);
 void K(scale)(float *out, const float *a, uint64_t n, float scale, float softcap);
 void K(norm)(float *out, const float *x, const float *gain, const float *bias, uint64_t n,
              uint32_t kind, float eps, float gain_offset);
+void K(mix)(float *out, const void *x, uint64_t stride, const float *weight, const uint32_t *row,
+            uint64_t k, uint64_t n);
 void K(rope)(float *out, const float *x, const float *cosine, const float *sine, uint32_t heads,
              uint32_t head_dim, uint32_t rotary_dim, bool adjacent);
 void K(kv_store)(void *row, const float *x, uint32_t dtype, uint32_t heads, uint32_t head_dim);

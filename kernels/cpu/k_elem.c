@@ -86,6 +86,20 @@ void K(scale)(float *out, const float *a, uint64_t n, float scale, float softcap
     }
 }
 
+void K(mix)(float *out, const void *x, uint64_t stride, const float *weight, const uint32_t *row,
+            uint64_t k, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i += 16) {
+        uint64_t c = lanes(n, i);
+        v16      y = v_set1(0.0f);
+        for (uint64_t j = 0; j < k; j++) {
+            const float *from = (const float *)((const char *)x + row[j] * stride);
+            y = v_fma(v_set1(weight[j]), v_loadn(from + i, c), y);
+        }
+        v_storen(out + i, y, c);
+    }
+}
+
 void K(norm)(float *out, const float *x, const float *gain, const float *bias, uint64_t n,
              uint32_t kind, float eps, float gain_offset)
 {

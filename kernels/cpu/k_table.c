@@ -22,6 +22,7 @@ const struct tsr_cpu_kernels TABLE(ISA_NAME) = {
     .scale = K(scale),
     .norm = K(norm),
     .rope = K(rope),
+    .mix = K(mix),
     .kv_store = K(kv_store),
     .attention = K(attention),
     .round_bf16 = K(round_bf16),

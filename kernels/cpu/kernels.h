@@ -110,6 +110,9 @@ struct tsr_cpu_kernels {
     void (*act)(float *out, const float *a, const float *b, uint64_t n, uint32_t func);
     void (*add)(float *out, const float *a, const float *b, uint64_t n);
     void (*scale)(float *out, const float *a, uint64_t n, float scale, float softcap);
+    /* out [n] = the sum over j < k of weight[j] times row[j] of x, whose rows are `stride` bytes apart */
+    void (*mix)(float *out, const void *x, uint64_t stride, const float *weight,
+                const uint32_t *row, uint64_t k, uint64_t n);
     /* one row of n; bias may be NULL; out may be x */
     void (*norm)(float *out, const float *x, const float *gain, const float *bias, uint64_t n,
                  uint32_t kind, float eps, float gain_offset);

@@ -8,6 +8,7 @@ struct rows {
     const struct tsr_op  *op;
     struct tsr_view       out, a, b, e;
     const uint32_t       *index;
+    uint64_t              index_stride;
 };
 
 static float *row_f32(const struct tsr_view *v, uint64_t t)
@@ -73,6 +74,15 @@ static tsr_status gather_rows(void *arg, uint64_t begin, uint64_t end)
     return TSR_OK;
 }
 
+static tsr_status mix_rows(void *arg, uint64_t begin, uint64_t end)
+{
+    const struct rows *r = arg;
+    for (uint64_t t = begin; t < end; t++)
+        r->c->k->mix(row_f32(&r->out, t), r->a.p, r->a.stride, row_f32(&r->b, t),
+                     r->index + t * r->index_stride, r->b.cols, r->out.cols);
+    return TSR_OK;
+}
+
 /* What a row costs is in units of tsr_cpu_for(): about the bytes that it touches. */
 static tsr_status run_rows(const struct tsr_cpu *c, const struct tsr_op *op,
                            const struct tsr_op_parts *p)
@@ -83,7 +93,8 @@ static tsr_status run_rows(const struct tsr_cpu *c, const struct tsr_op *op,
                       .a = tsr_cpu_at(&p->in[0]),
                       .b = tsr_cpu_at(&p->in[1]),
                       .e = tsr_cpu_at(&p->in[2]),
-                      .index = p->index };
+                      .index = p->index,
+                      .index_stride = p->index_stride };
     uint64_t    n = r.out.cols;
     switch (op->kind) {
     case TSR_OP_NORM:
@@ -96,6 +107,8 @@ static tsr_status run_rows(const struct tsr_cpu *c, const struct tsr_op *op,
         return tsr_cpu_for(c, r.out.rows, n * 12, add_rows, &r);
     case TSR_OP_SCALE:
         return tsr_cpu_for(c, r.out.rows, n * (op->softcap > 0 ? 32 : 8), scale_rows, &r);
+    case TSR_OP_MIX:
+        return tsr_cpu_for(c, r.out.rows, n * 4 * (1 + r.b.cols), mix_rows, &r);
     default:
         return tsr_cpu_for(c, r.out.rows, n * 4, gather_rows, &r);
     }

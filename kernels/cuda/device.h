@@ -14,6 +14,7 @@
     X(k_act)                                                                                       \
     X(k_scale)                                                                                     \
     X(k_gather)                                                                                    \
+    X(k_mix)                                                                                       \
     X(k_round)                                                                                     \
     X(k_rope)                                                                                      \
     X(k_norm)                                                                                      \

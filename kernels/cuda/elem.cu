@@ -1,4 +1,4 @@
-/* elem.cu - operations on rows: ADD, ACT, SCALE, GATHER, ROPE, rounding to BF16, NORM.
+/* elem.cu - operations on rows: ADD, ACT, SCALE, GATHER, MIX, ROPE, rounding to BF16, NORM.
  *
  * Reference: kernels/cpu/k_elem.c; held to its bytes by tests/gpu/ops.c.
  * Bytes moved: what is read and written once, 4 bytes an element: ADD and gated ACT 12 n, SCALE,
@@ -70,6 +70,21 @@ TSR_KERNEL(k_gather, struct k_rows, 256)
     {
         uint64_t r = i / a.n, c = i % a.n, from = AT(const uint32_t, a.b)[r];
         AT(float, a.out)[r * a.out_stride + c] = AT(const float, a.a)[from * a.a_stride + c];
+    }
+}
+
+/* kind: terms of a row. */
+TSR_KERNEL(k_mix, struct k_rows, 256)
+{
+    EACH(i, a.rows * a.n)
+    {
+        uint64_t        r = i / a.n, c = i % a.n;
+        const float    *weight = AT(const float, a.b) + r * a.b_stride;
+        const uint32_t *row = AT(const uint32_t, a.c) + r * a.c_stride;
+        float           y = 0.0f;
+        for (uint32_t j = 0; j < a.kind; j++)
+            y = fmaf(weight[j], AT(const float, a.a)[row[j] * a.a_stride + c], y);
+        AT(float, a.out)[r * a.out_stride + c] = y;
     }
 }
 

@@ -67,6 +67,9 @@ static tsr_status run_rows(struct tsr_cuda *c, void *stream, const struct tsr_op
         return each(&r, KERNEL_k_add, &a, all, err);
     case TSR_OP_SCALE:
         return each(&r, KERNEL_k_scale, &a, all, err);
+    case TSR_OP_MIX:
+        a.kind = (uint32_t)r.b.cols;
+        return each(&r, KERNEL_k_mix, &a, all, err);
     default:
         return each(&r, KERNEL_k_gather, &a, all, err);
     }

@@ -168,6 +168,23 @@ static tsr_status check_gather(const struct check *c)
     return TSR_OK;
 }
 
+static tsr_status check_mix(const struct check *c)
+{
+    tsr_status st;
+    if ((st = check_out(c, 0, 0)) != TSR_OK ||
+        (st = check_in(c, 0, "in", TSR_F32, 0, c->p->out.cols, 0)) != TSR_OK ||
+        (st = check_in(c, 1, "weights", TSR_F32, c->p->out.rows, 0, 0)) != TSR_OK ||
+        (st = check_in(c, 2, "rows", TSR_U32, c->p->out.rows, c->p->in[1].cols, 0)) != TSR_OK ||
+        (st = get_indices(c, 2)) != TSR_OK)
+        return st;
+    for (uint64_t i = 0; i < c->p->out.rows; i++)
+        for (uint64_t j = 0; j < c->p->in[1].cols; j++)
+            if (c->p->index[i * c->p->index_stride + j] >= c->p->in[0].rows)
+                return tsr_fail(c->err, TSR_E_INVAL, "MIX: row %u is not below %llu",
+                                c->p->index[i * c->p->index_stride + j], U(c->p->in[0].rows));
+    return TSR_OK;
+}
+
 /* ---- the cache --------------------------------------------------------------------- */
 
 static tsr_status check_cache(const struct check *c, const struct tsr_tensor *t, const char *what,
@@ -259,7 +276,8 @@ tsr_status tsr_op_check(const struct tsr_op_source *s, const struct tsr_op *op,
                   [TSR_OP_ACT] = { "ACT", check_rows },
                   [TSR_OP_ADD] = { "ADD", check_rows },
                   [TSR_OP_SCALE] = { "SCALE", check_rows },
-                  [TSR_OP_GATHER] = { "GATHER", check_gather } };
+                  [TSR_OP_GATHER] = { "GATHER", check_gather },
+                  [TSR_OP_MIX] = { "MIX", check_mix } };
     *p = (struct tsr_op_parts){ 0 };
     if (op->kind >= sizeof kinds / sizeof *kinds || !kinds[op->kind].check)
         return tsr_fail(err, TSR_E_UNSUPPORTED, "operation %u is not known to the %s backend",

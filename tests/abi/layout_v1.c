@@ -611,6 +611,7 @@ IS(TSR_OP_ACT, 7u);
 IS(TSR_OP_ADD, 8u);
 IS(TSR_OP_SCALE, 9u);
 IS(TSR_OP_GATHER, 10u);
+IS(TSR_OP_MIX, 11u);
 IS(TSR_OP_INPUTS, 5);
 TEXT(TSR_KIND_QUANTIZER, "tessera.quantizer/1");
 TEXT(TSR_KIND_CODEC, "tessera.codec/1");

@@ -2,6 +2,7 @@
 
 #include "base/f16.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -323,15 +324,34 @@ static bool gather(const struct tsr_op *op)
     return true;
 }
 
+static bool mix(const struct tsr_op *op)
+{
+    uint64_t h = op->out->cols, n = op->out->rows, k = op->in[1]->cols;
+    if (!is(op->in[0], TSR_F32, op->in[0]->rows, h) || !is(op->in[1], TSR_F32, n, k) ||
+        !is(op->in[2], TSR_U32, n, k))
+        return false;
+    for (uint64_t i = 0; i < n * h; i++) {
+        float y = 0;
+        for (uint64_t j = 0; j < k; j++) {
+            uint32_t r = u32(op->in[2], i / h)[j];
+            if (r >= op->in[0]->rows)
+                return false;
+            y = fmaf(f32(op->in[1], i / h)[j], f32(op->in[0], r)[i % h], y);
+        }
+        f32(op->out, i / h)[i % h] = y;
+    }
+    return true;
+}
+
 static tsr_status run(void *self, void *stream, const struct tsr_op *op, struct tsr_err *err)
 {
     static bool (*const table[])(const struct tsr_op *) = { NULL,        linear,      embed,
                                                             norm,        rope,        kv_store,
                                                             attention,   elementwise, elementwise,
-                                                            elementwise, gather };
+                                                            elementwise, gather,      mix };
     struct naive *n = self;
     (void)stream;
-    if (op->kind == 0 || op->kind > TSR_OP_GATHER)
+    if (op->kind == 0 || op->kind > TSR_OP_MIX)
         return tsr_fail(err, TSR_E_INVAL, "naive: operation %u", op->kind);
     if (n->decline_ops >> op->kind & 1)
         return tsr_fail(err, TSR_E_UNSUPPORTED, "naive: told to decline");

@@ -97,6 +97,25 @@ static bool gather(struct pair *p)
     return ok;
 }
 
+static bool mix(struct pair *p)
+{
+    uint32_t           rows[40];
+    struct pair_tensor x[4];
+    uint64_t           from = 1 + pair_draw(p, 30), n = 1 + pair_draw(p, 70);
+    uint64_t           k = 1 + pair_draw(p, 8), m = 1 + pair_draw(p, 5);
+    struct tsr_op      op = { .kind = TSR_OP_MIX };
+    for (int i = 0; i < 40; i++)
+        rows[i] = (uint32_t)pair_draw(p, from);
+    bool ok = pair_tensor(p, &x[0], TSR_F32, m, n, NULL) &&
+              pair_tensor(p, &x[1], TSR_F32, from, n, NULL) &&
+              pair_tensor(p, &x[2], TSR_F32, m, k, NULL) &&
+              pair_tensor(p, &x[3], TSR_U32, m, k, rows);
+    struct pair_tensor *v[TSR_OP_INPUTS + 1] = { &x[0], &x[1], &x[2], &x[3] };
+    ok = ok && pair_run(p, "MIX", &op, v, NULL);
+    drop(p, x, 4);
+    return ok;
+}
+
 /* A cache is stored, token by token of a few sequences, and attended to. */
 static bool attention(struct pair *p)
 {
@@ -151,7 +170,7 @@ static bool attention(struct pair *p)
 
 bool pair_check_ops(struct pair *p, uint64_t count)
 {
-    bool (*const kinds[])(struct pair *) = { elementwise, norm, attention, rope, gather };
+    bool (*const kinds[])(struct pair *) = { elementwise, norm, attention, rope, gather, mix };
     for (uint64_t i = 0; i < count; i++)
         if (!kinds[i % 5](p))
             return false;

@@ -180,6 +180,26 @@ static void gather_takes_rows(void **state)
     free(y);
 }
 
+static void mix_adds_rows_in_order(void **state)
+{
+    (void)state;
+    float        *x = rnd_new(7 * 33, 1), *w = rnd_new(4 * 3, 2);
+    uint32_t      rows[12] = { 6, 0, 6, 3, 3, 1, 2, 5, 4, 0, 0, 0 };
+    struct input  in[] = { { x, TSR_F32, 7, 33 }, { w, TSR_F32, 4, 3 }, { rows, TSR_U32, 4, 3 } };
+    struct tsr_op op = { .kind = TSR_OP_MIX };
+    float        *y = run_all(op, 4, 33, in, 3, 0);
+    for (int t = 0; t < 4; t++)
+        for (int c = 0; c < 33; c++) {
+            float want = 0;
+            for (int j = 0; j < 3; j++)
+                want = fmaf(w[t * 3 + j], x[rows[t * 3 + j] * 33 + (uint32_t)c], want);
+            assert_true(y[t * 33 + c] == want);
+        }
+    free(x);
+    free(w);
+    free(y);
+}
+
 /* ---- cache and attention ------------------------------------------------------ */
 
 struct shape {
@@ -396,9 +416,13 @@ static void math_is_near_double(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(math_is_near_double), cmocka_unit_test(norms),
-        cmocka_unit_test(rope_turns),          cmocka_unit_test(elementwise),
-        cmocka_unit_test(gather_takes_rows),   cmocka_unit_test(attention_is_near_double),
+        cmocka_unit_test(math_is_near_double),
+        cmocka_unit_test(norms),
+        cmocka_unit_test(rope_turns),
+        cmocka_unit_test(elementwise),
+        cmocka_unit_test(gather_takes_rows),
+        cmocka_unit_test(mix_adds_rows_in_order),
+        cmocka_unit_test(attention_is_near_double),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -116,6 +116,13 @@ static bool in_order(const struct tsr_conformance_trial *t, float *y)
         case TSR_OP_GATHER:
             y[i] = t->x[0][t->ids[i / n] * n + i % n];
             break;
+        case TSR_OP_MIX: {
+            uint64_t k = t->op.in[1]->cols, at = i / n * k;
+            y[i] = 0;
+            for (uint64_t j = at; j < at + k; j++)
+                y[i] = fmaf(t->x[1][j], t->x[0][t->ids[j] * n + i % n], y[i]);
+            break;
+        }
         default:
             return false;
         }
@@ -129,7 +136,7 @@ void tsr_backend_rule_numerics(struct tsr_conformance_case *c)
     tsr_conformance_device_make(&d, c);
     if (!d.exact)
         tsr_conformance_rule_skip(c, "the backend does not say that it is deterministic");
-    for (uint32_t op = TSR_OP_LINEAR; op <= TSR_OP_GATHER; op++)
+    for (uint32_t op = TSR_OP_LINEAR; op <= TSR_OP_MIX; op++)
         for (uint64_t v = 0; v < tsr_conformance_trial_count(op); v++) {
             struct tsr_conformance_trial t;
             if (!tsr_conformance_trial_make(&d, &t, op, v))

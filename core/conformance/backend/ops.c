@@ -83,6 +83,11 @@ void tsr_backend_rule_gather(struct tsr_conformance_case *c)
     operation(c, TSR_OP_GATHER);
 }
 
+void tsr_backend_rule_mix(struct tsr_conformance_case *c)
+{
+    operation(c, TSR_OP_MIX);
+}
+
 /* ---- all operations --------------------------------------------------------------- */
 
 /* Runs look() after every trial that the device takes. */
@@ -93,7 +98,7 @@ static void every_trial(struct tsr_conformance_case *c,
     struct tsr_conformance_device d;
     uint64_t                      taken = 0;
     tsr_conformance_device_make(&d, c);
-    for (uint32_t op = TSR_OP_LINEAR; op <= TSR_OP_GATHER; op++)
+    for (uint32_t op = TSR_OP_LINEAR; op <= TSR_OP_MIX; op++)
         for (uint64_t v = 0; v < tsr_conformance_trial_count(op); v++) {
             struct tsr_conformance_trial t;
             if (!tsr_conformance_trial_make(&d, &t, op, v) || !tsr_conformance_trial_run(&d, &t))

@@ -133,6 +133,21 @@ static void gather(struct tsr_conformance_device *d, struct tsr_conformance_tria
     }
 }
 
+static void mix(struct tsr_conformance_device *d, struct tsr_conformance_trial *t)
+{
+    uint64_t n = t->out.t.cols, k = t->op.in[1]->cols;
+    for (uint64_t i = 0; i < t->n; i++) {
+        double y = 0, size = 0;
+        for (uint64_t j = 0; j < k; j++) {
+            uint64_t at = i / n * k + j;
+            double   x = (double)t->x[1][at] * (double)t->x[0][t->ids[at] * n + i % n];
+            y += x;
+            size += fabs(x);
+        }
+        set(d, t, i, y, size);
+    }
+}
+
 void tsr_conformance_trial_reference(struct tsr_conformance_device *d,
                                      struct tsr_conformance_trial  *t)
 {
@@ -140,7 +155,7 @@ void tsr_conformance_trial_reference(struct tsr_conformance_device *d,
         [TSR_OP_LINEAR] = linear,   [TSR_OP_EMBED] = embed,       [TSR_OP_NORM] = norm,
         [TSR_OP_ROPE] = rope,       [TSR_OP_KV_STORE] = kv_store, [TSR_OP_ATTENTION] = attention,
         [TSR_OP_ACT] = elementwise, [TSR_OP_ADD] = elementwise,   [TSR_OP_SCALE] = elementwise,
-        [TSR_OP_GATHER] = gather,
+        [TSR_OP_GATHER] = gather,   [TSR_OP_MIX] = mix,
     };
     f[t->op.kind](d, t);
 }

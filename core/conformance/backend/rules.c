@@ -174,6 +174,7 @@ static const struct tsr_conformance_rule rules[] = {
     OPERATION("add", "ADD", tsr_backend_rule_add),
     OPERATION("scale", "SCALE", tsr_backend_rule_scale),
     OPERATION("gather", "GATHER", tsr_backend_rule_gather),
+    OPERATION("mix", "MIX", tsr_backend_rule_mix),
     { .name = "backend-writes",
       .text = "An operation writes the rows of its output and nothing else, and leaves its "
               "inputs alone.",

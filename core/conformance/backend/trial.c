@@ -12,8 +12,8 @@ const char *tsr_conformance_op_name(uint32_t op)
 {
     static const char *const names[] = { "operation 0", "LINEAR",   "EMBED",     "NORM",
                                          "ROPE",        "KV_STORE", "ATTENTION", "ACT",
-                                         "ADD",         "SCALE",    "GATHER" };
-    return op <= TSR_OP_GATHER ? names[op] : "an unknown operation";
+                                         "ADD",         "SCALE",    "GATHER",    "MIX" };
+    return op <= TSR_OP_MIX ? names[op] : "an unknown operation";
 }
 
 static float *numbers(struct tsr_conformance_device *d, uint64_t stream, uint64_t n)
@@ -241,6 +241,18 @@ static bool make_gather(struct tsr_conformance_device *d, struct tsr_conformance
     return true;
 }
 
+static bool make_mix(struct tsr_conformance_device *d, struct tsr_conformance_trial *t, uint64_t v)
+{
+    static const uint32_t rows[] = { 6, 2, 2, 0, 5, 6, 1, 1, 3, 4, 0, 2 };
+    uint64_t              terms = v ? 1 : 3;
+    (void)snprintf(t->what, sizeof t->what, "MIX of 4 rows of 7 x 130, %llu terms", U(terms));
+    input(d, t, 0, 7, 130);
+    input(d, t, 1, 4, terms);
+    input_ids(d, t, 2, 4, terms, rows);
+    output(d, t, 4, 130);
+    return true;
+}
+
 static const struct {
     uint64_t n;
     bool (*make)(struct tsr_conformance_device *d, struct tsr_conformance_trial *t, uint64_t v);
@@ -250,6 +262,7 @@ static const struct {
     [TSR_OP_KV_STORE] = { 3, make_kv_store }, [TSR_OP_ATTENTION] = { 4, make_attention },
     [TSR_OP_ACT] = { 8, make_act },           [TSR_OP_ADD] = { 1, make_plain },
     [TSR_OP_SCALE] = { 2, make_plain },       [TSR_OP_GATHER] = { 1, make_gather },
+    [TSR_OP_MIX] = { 2, make_mix },
 };
 
 uint64_t tsr_conformance_trial_count(uint32_t op)
