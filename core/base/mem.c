@@ -17,6 +17,17 @@ void *tsr_new(uint64_t n, uint64_t size)
     return calloc(1, bytes ? bytes : 1);
 }
 
+void *tsr_new_rows(uint64_t n, uint64_t each, uint64_t size)
+{
+    uint64_t row, bytes;
+    if (!tsr_mul(each, size, &row) || !tsr_add(row, sizeof(void *), &bytes))
+        return NULL;
+    void **v = tsr_new(n, bytes);
+    for (uint64_t i = 0; v && i < n; i++)
+        v[i] = (char *)(v + n) + i * row;
+    return v;
+}
+
 void *tsr_renew(void *p, uint64_t n, uint64_t size)
 {
     uint64_t bytes;

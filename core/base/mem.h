@@ -21,6 +21,9 @@ static inline bool tsr_add(uint64_t a, uint64_t b, uint64_t *out)
  * n*size == 0 returns a pointer that free() accepts. */
 void *tsr_new(uint64_t n, uint64_t size);
 
+/* n pointers to `each` elements of `size` bytes, zeroed: v[i][j].  One block; free() releases it all. */
+void *tsr_new_rows(uint64_t n, uint64_t each, uint64_t size);
+
 /* As realloc for n elements; the old block survives a failure. */
 void *tsr_renew(void *p, uint64_t n, uint64_t size);
 

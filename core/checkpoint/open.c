@@ -18,7 +18,9 @@
 #define MODEL_KINDS                                                                                \
     "a model is a Hugging Face folder with config.json and safetensors, a GGUF file, what "        \
     "`tessera convert --to prepacked` wrote, or @demo"
-#define LINEAR_NAME_CAP 56 /* "model.layers.16383.self_attn.q_proj" fits */
+#define LINEAR_NAME_CAP                                                                            \
+    80 /* "model.layers.16383.mlp.experts.4095.gate_proj" fits, with any number */
+#define PLACE_CAP 24
 
 static const char *const linear_names[TSR_LINEARS] = {
     "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
@@ -26,7 +28,17 @@ static const char *const linear_names[TSR_LINEARS] = {
 
 const char *tsr_model_linear_name(enum tsr_linear_id id)
 {
-    return (unsigned)id < TSR_LINEARS ? linear_names[id] : "?";
+    return id == TSR_ROUTER ? "router" : linear_names[tsr_model_linear_kind(id)];
+}
+
+/* Where a linear is in its layer. */
+static void place_of(enum tsr_linear_id id, char place[PLACE_CAP])
+{
+    if (id < TSR_EXPERTS)
+        (void)snprintf(place, PLACE_CAP, "%s", id <= TSR_O ? "self_attn" : "mlp");
+    else
+        (void)snprintf(place, PLACE_CAP, "mlp.experts.%u",
+                       (unsigned)(id - TSR_EXPERTS) / TSR_EXPERT_LINEARS);
 }
 
 tsr_status tsr_model_check(const char *path, struct tsr_err *err)
@@ -83,14 +95,17 @@ static tsr_status read_generation(struct tsr_model_config *c, const char *folder
 static tsr_status name_parts(struct tsr_model *m, struct tsr_err *err)
 {
     uint64_t layers = m->hp.layers;
-    char    *at = tsr_new(layers * TSR_LINEARS, LINEAR_NAME_CAP);
+    uint64_t linears = m->hp.linears;
+    char    *at = tsr_new(layers * linears, LINEAR_NAME_CAP);
     if (!at)
-        return tsr_fail_nomem(err, layers * TSR_LINEARS * LINEAR_NAME_CAP, "names");
+        return tsr_fail_nomem(err, layers * linears * LINEAR_NAME_CAP, "names");
     m->storage->names = at;
     for (uint64_t l = 0; l < layers; l++) {
-        for (unsigned i = 0; i < TSR_LINEARS; i++, at += LINEAR_NAME_CAP) {
+        for (unsigned i = 0; i < linears; i++, at += LINEAR_NAME_CAP) {
+            char place[PLACE_CAP];
+            place_of((enum tsr_linear_id)i, place);
             (void)snprintf(at, LINEAR_NAME_CAP, "model.layers.%llu.%s.%s", (unsigned long long)l,
-                           i <= TSR_O ? "self_attn" : "mlp", linear_names[i]);
+                           place, tsr_model_linear_name((enum tsr_linear_id)i));
             m->layers[l].lin[i].w.name = at;
         }
     }
@@ -131,9 +146,7 @@ static tsr_status begin_parts(struct tsr_model *m, struct tsr_model_config *c, c
     m->family = c->family->name;
     m->hp = c->hp;
     memset(&c->hp, 0, sizeof c->hp); /* the model owns its arrays now */
-    m->layers = tsr_new(m->hp.layers, sizeof *m->layers);
-    if (!m->layers)
-        return tsr_fail_nomem(err, m->hp.layers * sizeof *m->layers, "layers");
+    TSR_TRY(tsr_model_layers_new(&m->hp, &m->layers, err));
     TSR_TRY(name_parts(m, err));
     s->family = c->family;
     s->has = c->has;
@@ -350,6 +363,14 @@ tsr_status tsr_model_plain(const struct tsr_model *m, const char *what, struct t
                     m->path, what);
 }
 
+tsr_status tsr_model_without_experts(const struct tsr_model *m, const char *what,
+                                     struct tsr_err *err)
+{
+    return m->hp.experts
+               ? tsr_fail(err, TSR_E_INPUT, "%s: its layers have experts, which %s", m->path, what)
+               : TSR_OK;
+}
+
 void tsr_model_destroy(struct tsr_model *m)
 {
     if (!m)
@@ -368,7 +389,7 @@ void tsr_model_destroy(struct tsr_model *m)
     free(m->storage->config);
     free(m->storage);
     tsr_model_hparams_free(&m->hp);
-    free(m->layers);
+    tsr_model_layers_destroy(m->layers);
     free(m);
 }
 

@@ -14,7 +14,7 @@ static json_t *layer_bits(const struct tsr_model *m, const struct tsr_model_over
     bool    ok = true;
     for (uint64_t l = 0; ok && l < m->hp.layers; l++) {
         uint64_t weights = 0, bytes = 0;
-        for (int i = 0; i < TSR_LINEARS; i++) {
+        for (uint64_t i = 0; i < m->hp.linears; i++) {
             const struct tsr_matrix       *w = &m->layers[l].lin[i].w;
             const struct tsr_model_packed *p = o ? o->lin[l][i] : NULL;
             weights += w->rows * w->cols;

@@ -89,7 +89,7 @@ static tsr_status read_joined(struct in *r, const struct tsr_model *m, uint64_t 
     if (tsr_compensation_row(from, site, r->c->bits, &shape[1]) < 2)
         return TSR_OK;
     (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)layer,
-                   tsr_model_site_name(site));
+                   TSR_MODEL_SITE_NAME(site));
     TSR_TRY(take(r, name, "residual", TSR_U8, 2, shape, ALIGN, &codes));
     for (int i = 0; codes && i < TSR_LINEARS; i++)
         if (from->lin[i].w.rows && tsr_model_linear_site((enum tsr_linear_id)i) == site) {
@@ -162,7 +162,7 @@ static tsr_status read_site(struct in *r, const struct tsr_model *m, uint64_t la
     if (!any)
         return TSR_OK;
     (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)layer,
-                   tsr_model_site_name(site));
+                   TSR_MODEL_SITE_NAME(site));
     TSR_TRY(read_vector(r, name, "top", p->cols, true, &p->top));
     TSR_TRY(read_vector(r, name, "meansq", p->cols, false, &p->meansq));
     return read_vector(r, name, "lost", p->cols, false, &p->lost);
@@ -223,6 +223,7 @@ tsr_status tsr_compensation_parse(struct tsr_compensation *c, const char *path,
 {
     struct in r = { .c = c, .file = path, .err = err };
     c->st.file.fd = -1;
+    TSR_TRY(tsr_model_without_experts(m, "compensation does not know", err));
     TSR_TRY(tsr_safetensors_parse(&c->st, path, data, bytes, bytes, err));
     r.data = data + c->st.data_offset;
     tsr_status st = read_all(&r, packed, m);

@@ -117,9 +117,11 @@ tsr_status tsr_engine_block_feed_forward(struct tsr_engine *e, uint64_t layer,
                                          struct tsr_err *err)
 {
     const struct tsr_model_hparams *hp = &e->model->hp;
-    struct tsr_tensor               up = tsr_engine_rows(&e->up, 0, in->rows);
-    struct tsr_tensor               gate = hp->gated ? tsr_engine_rows(&e->gate, 0, in->rows) : up;
-    const struct tsr_tensor        *both[] = { hp->gated ? &gate : NULL, &up };
+    if (hp->sparse && hp->sparse[layer])
+        return tsr_engine_experts_run(e, layer, in, out, err);
+    struct tsr_tensor up = tsr_engine_narrow(&e->up, in->rows, e->share.ffn);
+    struct tsr_tensor gate = hp->gated ? tsr_engine_narrow(&e->gate, in->rows, e->share.ffn) : up;
+    const struct tsr_tensor *both[] = { hp->gated ? &gate : NULL, &up };
 
     TSR_TRY(linears(e, layer, TSR_MODEL_SITE_FFN_IN, in, both, err));
     struct tsr_op op = {

@@ -302,5 +302,5 @@ tsr_status tsr_engine_compensate_site(struct tsr_engine *e, uint64_t layer, enum
                               : run_staged(e, s, layer * TSR_SITES + site, in, outs, err);
     return st == TSR_OK ? st
                         : tsr_err_prefix(err, st, "compensation of layer %llu, %s",
-                                         (unsigned long long)layer, tsr_model_site_name(site));
+                                         (unsigned long long)layer, TSR_MODEL_SITE_NAME(site));
 }

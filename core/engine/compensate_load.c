@@ -163,7 +163,7 @@ static tsr_status load_site(struct tsr_engine *e, struct tsr_engine_compensator 
     s->channels = p->cols;
     if (s->k > TSR_COMPENSATE_CHUNK)
         return tsr_fail(err, TSR_E_CONFIG, "layer %llu, %s: %u of 1024 channels",
-                        (unsigned long long)layer, tsr_model_site_name(site), s->k);
+                        (unsigned long long)layer, TSR_MODEL_SITE_NAME(site), s->k);
     if (!p->top || !tsr_compensate_select_borders(p->top, p->cols, s->k, &b0, &b15)) {
         s->k = 0;
         return TSR_OK;
@@ -254,6 +254,7 @@ tsr_status tsr_engine_compensate_create(struct tsr_engine                  *e,
                                         const struct tsr_engine_compensate *use,
                                         struct tsr_err                     *err)
 {
+    TSR_TRY(tsr_model_without_experts(e->model, "compensation does not know", err));
     struct tsr_engine_compensator *c = e->comp = tsr_new(1, sizeof *c);
     if (!c)
         return tsr_fail_nomem(err, sizeof *c, "compensation");

@@ -29,6 +29,7 @@ static tsr_status choose_context(struct tsr_engine *e, uint64_t asked, struct ts
 static tsr_status activations(struct tsr_engine *e, struct tsr_err *err)
 {
     const struct tsr_model_hparams *hp = &e->model->hp;
+    uint64_t ffn = e->share.ffn > e->share.expert ? e->share.ffn : e->share.expert;
     const struct {
         struct tsr_tensor *t;
         uint64_t           cols;
@@ -40,8 +41,8 @@ static tsr_status activations(struct tsr_engine *e, struct tsr_err *err)
         { &e->a, (uint64_t)e->share.heads * hp->head_dim },
         { &e->k, (uint64_t)e->share.kv_heads * hp->head_dim },
         { &e->v, (uint64_t)e->share.kv_heads * hp->head_dim },
-        { &e->up, e->share.ffn },
-        { &e->gate, hp->gated ? e->share.ffn : 0 },
+        { &e->up, ffn },
+        { &e->gate, hp->gated ? ffn : 0 },
         { &e->narrow, hp->embed_dim != hp->hidden ? hp->embed_dim : 0 },
     };
     for (size_t i = 0; i < sizeof plan / sizeof plan[0]; i++)
@@ -132,8 +133,11 @@ static tsr_status build(struct tsr_engine *e, const struct tsr_model_overlay *o,
     e->head_rows = e->chunk < TSR_HEAD_ROWS ? e->chunk : TSR_HEAD_ROWS;
     e->slots = tsr_new(e->n_slots, sizeof *e->slots);
     e->layers = tsr_new(e->model->hp.layers, sizeof *e->layers);
-    if (!e->slots || !e->layers)
+    e->linears = tsr_new(e->model->hp.layers * e->model->hp.linears, sizeof *e->linears);
+    if (!e->slots || !e->layers || !e->linears)
         return tsr_fail_nomem(err, e->n_slots * sizeof *e->slots, "slots");
+    for (uint64_t i = 0; i < e->model->hp.layers; i++)
+        e->layers[i].lin = e->linears + i * e->model->hp.linears;
     if (!e->streamed)
         TSR_TRY(tsr_engine_load(e, o, opt->act, err));
     TSR_TRY(tsr_engine_cache_create(e, err));
@@ -141,6 +145,8 @@ static tsr_status build(struct tsr_engine *e, const struct tsr_model_overlay *o,
     if (e->model->hp.positions == TSR_MODEL_POSITIONS_ALIBI)
         TSR_TRY(alibi(e, err));
     TSR_TRY(activations(e, err));
+    if (e->model->hp.experts)
+        TSR_TRY(tsr_engine_experts_create(e, err));
     set_hooks(e, opt);
     return opt->compensate ? tsr_engine_compensate_create(e, opt->compensate, err) : TSR_OK;
 }
@@ -215,14 +221,15 @@ void tsr_engine_destroy(struct tsr_engine *e)
     tsr_engine_compensate_destroy(e);
     if (e->owns_dev)
         tsr_engine_device_close(e->dev);
-    for (uint64_t i = 0; e->layers && i < e->model->hp.layers; i++) {
+    for (uint64_t i = 0; e->layers && e->linears && i < e->model->hp.layers; i++) {
         if (e->layers[i].open)
             tsr_model_close_layer(e->model, i);
-        for (int k = 0; k < TSR_LINEARS; k++) {
+        for (uint64_t k = 0; k < e->model->hp.linears; k++) {
             tsr_model_packed_destroy(e->layers[i].lin[k].part);
             tsr_engine_split_drop(e, e->layers[i].lin[k].split, false);
         }
     }
+    tsr_engine_experts_destroy(e);
     tsr_engine_feed_destroy(&e->feed);
     for (int i = 0; i < TSR_ROPES; i++)
         free(e->rope[i].inv);
@@ -231,6 +238,7 @@ void tsr_engine_destroy(struct tsr_engine *e)
     free(e->parts);
     free(e->split_rows);
     free(e->slots);
+    free(e->linears);
     free(e->layers);
     free(e);
 }
@@ -254,7 +262,7 @@ void tsr_engine_linears(const struct tsr_engine *e, uint64_t *bytes, uint64_t *w
     if (e->behind)
         tsr_engine_linears(e->behind, bytes, widened);
     for (uint64_t l = 0; l < e->model->hp.layers; l++)
-        for (int i = 0; i < TSR_LINEARS; i++) {
+        for (uint64_t i = 0; i < e->model->hp.linears; i++) {
             const struct tsr_engine_weight *w = e->layers[l].lin[i].w;
             *bytes += w ? tsr_engine_device_weight_bytes(e->dev, w) : 0;
             *widened += w && w->widened;

@@ -27,10 +27,10 @@ struct tsr_engine_linear_dev {
     uint32_t                     act;
 };
 struct tsr_engine_layer_dev {
-    struct tsr_engine_linear_dev lin[TSR_LINEARS];
-    struct tsr_engine_norm_dev   attn_in, attn_out, ffn_in, ffn_out, q_norm, k_norm;
-    struct tsr_tensor            k, v; /* caches: row slot * context + position */
-    bool                         open; /* the model's layer is held in memory */
+    struct tsr_engine_linear_dev *lin; /* [hparams.linears] */
+    struct tsr_engine_norm_dev    attn_in, attn_out, ffn_in, ffn_out, q_norm, k_norm;
+    struct tsr_tensor             k, v; /* caches: row slot * context + position */
+    bool                          open; /* the model's layer is held in memory */
 };
 
 /* Per-chunk numbers that travel to the device in one piece: offsets into one buffer. */
@@ -72,15 +72,18 @@ struct tsr_engine {
     struct tsr_engine_slot         *slots;
     uint32_t                        n_slots;
 
-    struct tsr_engine_weight    *embed, *positions;
-    struct tsr_engine_norm_dev   embed_norm, final_norm;
-    struct tsr_engine_linear_dev project_in, project_out, head;
-    struct tsr_engine_layer_dev *layers;
-    struct tsr_tensor            slopes; /* ALiBi, or buffer NULL */
+    struct tsr_engine_weight     *embed, *positions;
+    struct tsr_engine_norm_dev    embed_norm, final_norm;
+    struct tsr_engine_linear_dev  project_in, project_out, head;
+    struct tsr_engine_layer_dev  *layers;
+    struct tsr_engine_linear_dev *linears; /* of all layers */
+    struct tsr_tensor             slopes;  /* ALiBi, or buffer NULL */
 
     /* activations, `chunk` rows each */
-    struct tsr_tensor      h, x, y, q, k, v, a, gate, up, narrow, logits;
-    struct tsr_tensor      ordered; /* [chunk, widest input], made with the first ordered weight */
+    struct tsr_tensor         h, x, y, q, k, v, a, gate, up, narrow, logits;
+    struct tsr_engine_routes *routes; /* experts.c; NULL: the model has no experts */
+    const uint8_t    *shown_experts; /* [experts], 1: the tap sees all tokens through it; or NULL */
+    struct tsr_tensor ordered;       /* [chunk, widest input], made with the first ordered weight */
     struct tsr_engine_feed feed;
     struct {
         double  *inv; /* frequencies [dim/2] for `length`; NULL: the model lacks this rope */
@@ -179,6 +182,17 @@ tsr_status tsr_engine_block_feed_forward(struct tsr_engine *e, uint64_t layer,
                                          const struct tsr_tensor *in, const struct tsr_tensor *out,
                                          struct tsr_err *err);
 
+/* experts.c: from the normed input to the sum of the chosen experts, of a layer with experts. */
+tsr_status tsr_engine_experts_create(struct tsr_engine *e, struct tsr_err *err);
+void       tsr_engine_experts_destroy(struct tsr_engine *e);
+tsr_status tsr_engine_experts_run(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
+                                  const struct tsr_tensor *out, struct tsr_err *err);
+
+/* ranks.c: what this rank has of a sum over the ranks of a stage, in `out`, becomes the sum; id: of the linear whose
+ * sum it is, TSR_O or TSR_DOWN. */
+tsr_status tsr_engine_sum_over_ranks(struct tsr_engine *e, uint64_t layer, enum tsr_linear_id id,
+                                     const struct tsr_tensor *out, struct tsr_err *err);
+
 /* compensate_load.c: residuals of the engine's layers; hooks.h has what runs with them. */
 tsr_status tsr_engine_compensate_create(struct tsr_engine                  *e,
                                         const struct tsr_engine_compensate *use,
@@ -186,6 +200,8 @@ tsr_status tsr_engine_compensate_create(struct tsr_engine                  *e,
 void       tsr_engine_compensate_destroy(struct tsr_engine *e); /* before the device is closed */
 
 /* ops.c: single operations over n rows. */
+/* Rows 0 .. n of a tensor that is wide enough, one behind the other with `cols` columns. */
+struct tsr_tensor tsr_engine_narrow(const struct tsr_tensor *t, uint64_t n, uint64_t cols);
 struct tsr_tensor tsr_engine_rows(const struct tsr_tensor *t, uint64_t first, uint64_t n);
 struct tsr_op     tsr_engine_linear_op(const struct tsr_engine_linear_dev *l,
                                        const struct tsr_tensor            *in,

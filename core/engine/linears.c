@@ -93,7 +93,7 @@ static tsr_status run_together(struct tsr_engine *e, uint64_t layer, enum tsr_si
     return st == TSR_OK || !*done
                ? TSR_OK
                : tsr_err_prefix(err, st, "layer %llu, %s", (unsigned long long)layer,
-                                tsr_model_site_name(site));
+                                TSR_MODEL_SITE_NAME(site));
 }
 
 tsr_status tsr_engine_run_site(struct tsr_engine *e, uint64_t layer, enum tsr_site site,

@@ -9,6 +9,15 @@ struct tsr_tensor tsr_engine_rows(const struct tsr_tensor *t, uint64_t first, ui
     return v;
 }
 
+struct tsr_tensor tsr_engine_narrow(const struct tsr_tensor *t, uint64_t n, uint64_t cols)
+{
+    struct tsr_tensor v = *t;
+    v.rows = n;
+    v.cols = cols;
+    v.row_stride = cols * sizeof(float);
+    return v;
+}
+
 static const struct tsr_tensor *or_null(const struct tsr_tensor *t)
 {
     return t->buffer ? t : NULL;

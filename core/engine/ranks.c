@@ -39,14 +39,20 @@ static tsr_status sum_here(struct tsr_engine *e, uint64_t layer, enum tsr_linear
     return tsr_engine_device_upload(e->dev, out, e->parts, err);
 }
 
+tsr_status tsr_engine_sum_over_ranks(struct tsr_engine *e, uint64_t layer, enum tsr_linear_id id,
+                                     const struct tsr_tensor *out, struct tsr_err *err)
+{
+    bool done;
+    TSR_TRY(sum_there(e, layer, id, out, &done, err));
+    return done ? TSR_OK : sum_here(e, layer, id, out, err);
+}
+
 static tsr_status run_ranks(struct tsr_engine *e, uint64_t layer, enum tsr_linear_id id,
                             const struct tsr_tensor *in, const struct tsr_tensor *out,
                             struct tsr_err *err)
 {
-    bool done;
     TSR_TRY(tsr_engine_run_linear(e, &e->layers[layer].lin[id], in, out, err));
-    TSR_TRY(sum_there(e, layer, id, out, &done, err));
-    return done ? TSR_OK : sum_here(e, layer, id, out, err);
+    return tsr_engine_sum_over_ranks(e, layer, id, out, err);
 }
 
 tsr_status tsr_engine_run_site_over_ranks(struct tsr_engine *e, uint64_t layer, enum tsr_site site,

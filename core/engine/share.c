@@ -28,6 +28,12 @@ tsr_status tsr_engine_share_of(const struct tsr_model_hparams *hp, uint32_t rank
     TSR_TRY(tsr_model_slice_columns(&down, rank, ranks, &part, err));
     s->ffn_at = part.col;
     s->ffn = part.cols;
+    if (hp->experts == 0)
+        return TSR_OK;
+    down = (struct tsr_model_cut){ .name = "experts.down_proj", .cols = hp->expert_ffn };
+    TSR_TRY(tsr_model_slice_columns(&down, rank, ranks, &part, err));
+    s->expert_at = part.col;
+    s->expert = part.cols;
     return TSR_OK;
 }
 
@@ -38,7 +44,8 @@ tsr_status tsr_engine_share_linear(const struct tsr_engine_share  *s,
 {
     struct tsr_model_cut cut = tsr_model_cut_of(w, p);
     uint64_t             dim = hp->head_dim;
-    switch (id) {
+    bool                 expert = id >= TSR_EXPERTS;
+    switch (tsr_model_linear_kind(id)) {
     case TSR_Q:
         *part = tsr_model_slice_rows(&cut, s->head * dim, s->heads * dim);
         return TSR_OK;
@@ -48,11 +55,15 @@ tsr_status tsr_engine_share_linear(const struct tsr_engine_share  *s,
         return TSR_OK;
     case TSR_GATE:
     case TSR_UP:
-        *part = tsr_model_slice_rows(&cut, s->ffn_at, s->ffn);
+        *part = expert ? tsr_model_slice_rows(&cut, s->expert_at, s->expert)
+                       : tsr_model_slice_rows(&cut, s->ffn_at, s->ffn);
+        return TSR_OK;
+    case TSR_ROUTER:
+        *part = tsr_model_slice_rows(&cut, 0, w->rows);
         return TSR_OK;
     case TSR_O:
     case TSR_DOWN:
-    case TSR_LINEARS:
+    case TSR_EXPERTS:
         break;
     }
     cut.unit = unit_of(hp, id);

@@ -14,7 +14,7 @@ struct tsr_stream {
     struct tsr_engine_token *tokens; /* [chunk] of the current sequence */
     uint64_t                 layer;  /* that is open, or NO_LAYER */
     struct tsr_engine_linear_dev
-             opened[TSR_LINEARS]; /* the original of a replaced linear; w NULL: not replaced */
+            *opened; /* [linears]: the original of a replaced linear; w NULL: not replaced */
     uint32_t act;
     bool     embed, head; /* on the device */
     uint64_t peak;
@@ -36,6 +36,8 @@ tsr_status tsr_engine_stream_create(struct tsr_stream **out, struct tsr_registry
     s->layer = NO_LAYER;
     s->act = act;
     tsr_status st = tsr_engine_create_streamed(&s->e, r, m, &opt, err);
+    if (st == TSR_OK && !(s->opened = tsr_new(m->hp.linears, sizeof *s->opened)))
+        st = tsr_fail_nomem(err, m->hp.linears * sizeof *s->opened, "a stream");
     if (st == TSR_OK && !(s->tokens = tsr_new(s->e->chunk, sizeof *s->tokens)))
         st = tsr_fail_nomem(err, s->e->chunk * sizeof *s->tokens, "a stream");
     if (st != TSR_OK) {
@@ -51,6 +53,7 @@ void tsr_engine_stream_destroy(struct tsr_stream *s)
     if (!s)
         return;
     tsr_engine_destroy(s->e);
+    free(s->opened);
     free(s->tokens);
     free(s);
 }
@@ -58,6 +61,11 @@ void tsr_engine_stream_destroy(struct tsr_stream *s)
 void tsr_engine_stream_set_tap(struct tsr_stream *s, tsr_engine_tap tap, void *ctx)
 {
     tsr_engine_set_tap(s->e, tap, ctx);
+}
+
+void tsr_engine_stream_show_experts(struct tsr_stream *s, const uint8_t *experts)
+{
+    s->e->shown_experts = experts;
 }
 
 static void note_peak(struct tsr_stream *s)
@@ -79,7 +87,7 @@ static void close_layer(struct tsr_stream *s)
 {
     if (s->layer == NO_LAYER)
         return;
-    for (int i = 0; i < TSR_LINEARS; i++) {
+    for (uint64_t i = 0; i < s->e->model->hp.linears; i++) {
         tsr_engine_device_drop_weight(s->e->dev, s->opened[i].w);
         s->opened[i] = (struct tsr_engine_linear_dev){ 0 };
     }
@@ -325,15 +333,19 @@ tsr_status tsr_engine_stream_estimate(const struct tsr_model *m, uint64_t longes
     uint64_t q = (uint64_t)hp->heads * hp->head_dim, kv = (uint64_t)hp->kv_heads * hp->head_dim;
     uint64_t embed = 0, head = 0, n = 0, stride = (kv * 4 + 15) / 16 * 16;
     /* h, x, y; q, a; k, v; up, gate; narrow; ids, places and angles; logits; caches */
-    bool ok = grow(&n, chunk, 3 * hp->hidden + 2 * q + 2 * kv, 4) &&
-              grow(&n, chunk, hp->ffn, hp->gated ? 8 : 4) &&
-              grow(&n, chunk, hp->embed_dim != hp->hidden ? hp->embed_dim : 0, 4) &&
-              grow(&n, chunk, 6 + hp->rope.dim + hp->rope_sliding.dim, 4) && tsr_add(n, 4096, &n) &&
-              grow(&n, chunk < TSR_HEAD_ROWS ? chunk : TSR_HEAD_ROWS, hp->vocab, 4) &&
-              grow(&n, 2 * longest, stride, 1) && grow(&n, hp->heads, 1, 4);
+    bool ok =
+        grow(&n, chunk, 3 * hp->hidden + 2 * q + 2 * kv, 4) &&
+        grow(&n, chunk, hp->ffn > hp->expert_ffn ? hp->ffn : hp->expert_ffn, hp->gated ? 8 : 4) &&
+        /* experts: scores, a row of each expert's input, what they say, weights and places */
+        grow(&n, chunk, hp->experts, 4) && grow(&n, hp->experts ? chunk : 0, hp->hidden, 4) &&
+        grow(&n, chunk * hp->experts_used, hp->hidden + 3, 4) &&
+        grow(&n, chunk, hp->embed_dim != hp->hidden ? hp->embed_dim : 0, 4) &&
+        grow(&n, chunk, 6 + hp->rope.dim + hp->rope_sliding.dim, 4) && tsr_add(n, 4096, &n) &&
+        grow(&n, chunk < TSR_HEAD_ROWS ? chunk : TSR_HEAD_ROWS, hp->vocab, 4) &&
+        grow(&n, 2 * longest, stride, 1) && grow(&n, hp->heads, 1, 4);
     for (uint64_t i = 0; i < hp->layers && ok; i++) {
         uint64_t one = 0;
-        for (int k = 0; k < TSR_LINEARS; k++)
+        for (uint64_t k = 0; k < hp->linears; k++)
             ok = ok && grow_linear(&one, &m->layers[i].lin[k]);
         ok = ok && grow(&one, 8, hp->hidden, 4); /* norms */
         layer = one > layer ? one : layer;

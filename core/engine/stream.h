@@ -43,7 +43,10 @@ tsr_status tsr_engine_stream_run(struct tsr_stream *s, const float *h, uint64_t 
 enum tsr_engine_stream_part { TSR_ENGINE_STREAM_ATTENTION, TSR_ENGINE_STREAM_FEED_FORWARD };
 tsr_status tsr_engine_stream_run_part(struct tsr_stream *s, enum tsr_engine_stream_part part,
                                       const float *x, uint64_t n, float *out, struct tsr_err *err);
-void       tsr_engine_stream_set_tap(struct tsr_stream *s, tsr_engine_tap tap, void *ctx);
+/* Lets the tap see every token through the experts with a 1 in experts [hparams.experts], which stays the caller's,
+ * whether or not they take it; what the layer gives does not change.  NULL ends it. */
+void tsr_engine_stream_show_experts(struct tsr_stream *s, const uint8_t *experts);
+void tsr_engine_stream_set_tap(struct tsr_stream *s, tsr_engine_tap tap, void *ctx);
 /* Logits [n, vocab] of hidden rows [n, hidden] after the last layer; logits that are not finite are
  * TSR_E_NUMERIC.  The first call puts the model's own head on the device, where it stays until the
  * next tsr_engine_stream_embed(). */

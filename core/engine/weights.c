@@ -58,8 +58,8 @@ static tsr_status load_order(struct tsr_engine *e, const struct tsr_model_packed
 {
     const struct tsr_model_hparams *hp = &e->model->hp;
     uint64_t                        widest = (uint64_t)hp->heads * hp->head_dim,
-             more[3] = { hp->hidden, hp->ffn, p->cols };
-    for (int i = 0; i < 3; i++)
+             more[4] = { hp->hidden, hp->ffn, hp->expert_ffn, p->cols };
+    for (int i = 0; i < 4; i++)
         widest = more[i] > widest ? more[i] : widest;
     if (!p->order)
         return tsr_fail(err, TSR_E_INVAL, "the order of packed columns is not in memory");
@@ -91,7 +91,8 @@ static tsr_status load_part_bias(struct tsr_engine *e, enum tsr_linear_id id,
                                  const struct tsr_model_linear *l, const struct tsr_model_slice *s,
                                  struct tsr_engine_linear_dev *out, struct tsr_err *err)
 {
-    if (id == TSR_O || id == TSR_DOWN)
+    enum tsr_linear_id kind = tsr_model_linear_kind(id);
+    if (kind == TSR_O || kind == TSR_DOWN)
         return l->bias && e->tp.sum_on
                    ? tsr_engine_device_vector(e->dev, l->bias, l->w.rows, &out->behind, err)
                    : TSR_OK;
@@ -142,8 +143,10 @@ static tsr_status load_cut(struct tsr_engine *e, enum tsr_linear_id id,
     return load_part_bias(e, id, l, s, out, err);
 }
 
-/* act: for a packed weight; a dense one is F32 by definition.  m: its place in a prepacked file, or
- * NULL.  id: TSR_LINEARS for weights outside the layers, which are never split. */
+#define NO_LAYER                                                                                   \
+    ((enum tsr_linear_id)UINT32_MAX) /* a weight outside the layers, which is never split */
+
+/* act: for a packed weight; a dense one is F32 by definition.  m: its place in a prepacked file, or NULL. */
 static tsr_status load_linear(struct tsr_engine *e, enum tsr_linear_id id,
                               const struct tsr_model_linear *l, const struct tsr_model_packed *p,
                               const struct tsr_prepacked_mapped_weight *m, uint32_t act,
@@ -160,7 +163,7 @@ static tsr_status load_linear(struct tsr_engine *e, enum tsr_linear_id id,
                             l->w.name, (unsigned long long)p->rows, (unsigned long long)p->cols,
                             (unsigned long long)l->w.rows, (unsigned long long)l->w.cols);
     }
-    if (e->tp.ranks > 1 && id < TSR_LINEARS)
+    if (e->tp.ranks > 1 && id != NO_LAYER)
         return load_part(e, id, l, p, act, out, err);
     if (p) {
         out->act = packed_act(e, p, act);
@@ -168,6 +171,8 @@ static tsr_status load_linear(struct tsr_engine *e, enum tsr_linear_id id,
         if (p->ordered)
             TSR_TRY(load_order(e, p, out, err));
     }
+    if (e->split.ranks && id >= TSR_EXPERTS && id != NO_LAYER)
+        return tsr_fail(err, TSR_E_CONFIG, "%s: ranks are not simulated for experts", l->w.name);
     if (e->split.ranks && (id == TSR_O || id == TSR_DOWN))
         return tsr_engine_split_load(e, l, p, out, err);
     if (p && !m)
@@ -193,7 +198,7 @@ static tsr_status release_layer(struct tsr_engine *e, uint64_t i, struct tsr_err
     if (!e->release)
         return TSR_OK;
     TSR_TRY(tsr_engine_device_sync(e->dev, err));
-    for (int k = 0; k < TSR_LINEARS; k++)
+    for (uint64_t k = 0; k < e->model->hp.linears; k++)
         release_linear(&d->lin[k]);
     if (d->open)
         tsr_model_close_layer(e->model, i);
@@ -209,7 +214,7 @@ static tsr_status load_fetched(struct tsr_engine *e, uint64_t i, enum tsr_linear
     struct tsr_engine_linear_dev   *d = &e->layers[i].lin[id];
     struct tsr_model_linear         l = e->model->layers[i].lin[id];
     struct tsr_engine_fetched       f = { .w = l.w };
-    bool                            last = i + 1 == e->end && id + 1 == TSR_LINEARS;
+    bool                            last = i + 1 == e->end && id + 1 == e->model->hp.linears;
     TSR_TRY(s->fetch(s->ctx, i, id, &f, err));
     tsr_pool_set_serial(!last);
     tsr_status st = TSR_OK;
@@ -239,7 +244,7 @@ tsr_status tsr_engine_load_layer(struct tsr_engine *e, const struct tsr_model_ov
     if (!e->source)
         TSR_TRY(tsr_model_open_layer(e->model, i, err));
     d->open = !e->source;
-    for (int k = 0; k < TSR_LINEARS; k++) {
+    for (uint64_t k = 0; k < e->model->hp.linears; k++) {
         enum tsr_linear_id id = (enum tsr_linear_id)k;
         if (e->source)
             TSR_TRY(load_fetched(e, i, id, act, err));
@@ -288,7 +293,7 @@ tsr_status tsr_engine_load_embed(struct tsr_engine *e, const struct tsr_model_ov
     if (m->hp.positions == TSR_MODEL_POSITIONS_LEARNED)
         TSR_TRY(load_matrix(e, &m->positions, p ? &p->positions : NULL, &e->positions, err));
     TSR_TRY(load_norm(e, &m->embed_norm, NULL, m->hp.hidden, &e->embed_norm, err));
-    return load_linear(e, TSR_LINEARS, &m->project_in, NULL, p ? &p->project_in : NULL, TSR_ACT_F32,
+    return load_linear(e, NO_LAYER, &m->project_in, NULL, p ? &p->project_in : NULL, TSR_ACT_F32,
                        &e->project_in, err);
 }
 
@@ -300,14 +305,14 @@ tsr_status tsr_engine_load_head(struct tsr_engine *e, const struct tsr_model_ove
     TSR_TRY(check(e, o, err));
     TSR_TRY(load_norm(e, &m->final_norm, NULL, m->hp.hidden, &e->final_norm, err));
     struct tsr_prepacked *p = m->prepacked;
-    TSR_TRY(load_linear(e, TSR_LINEARS, &m->project_out, NULL, p ? &p->project_out : NULL, act,
+    TSR_TRY(load_linear(e, NO_LAYER, &m->project_out, NULL, p ? &p->project_out : NULL, act,
                         &e->project_out, err));
     if (m->hp.tied && !(o && o->head) && e->embed) {
         e->head.w = e->embed; /* one copy serves both ends */
         e->head.act = TSR_ACT_F32;
         return TSR_OK;
     }
-    return load_linear(e, TSR_LINEARS, &m->head, o ? o->head : NULL, p ? &p->head : NULL, act,
+    return load_linear(e, NO_LAYER, &m->head, o ? o->head : NULL, p ? &p->head : NULL, act,
                        &e->head, err);
 }
 
@@ -360,7 +365,7 @@ void tsr_engine_drop_embed(struct tsr_engine *e)
 void tsr_engine_drop_layer(struct tsr_engine *e, uint64_t i)
 {
     struct tsr_engine_layer_dev *d = &e->layers[i];
-    for (int k = 0; k < TSR_LINEARS; k++)
+    for (uint64_t k = 0; k < e->model->hp.linears; k++)
         drop_linear(e, &d->lin[k]);
     drop_norm(e, &d->attn_in);
     drop_norm(e, &d->attn_out);

@@ -44,7 +44,7 @@ static void hash_norm(struct tsr_hasher *h, const struct tsr_model_norm *n, uint
 static void hash_layer(struct tsr_hasher *h, const struct tsr_model_overlay *o, uint64_t layer,
                        uint64_t hidden)
 {
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (uint64_t i = 0; i < o->linears; i++)
         hash_packed(h, o->lin[layer][i]);
     for (int i = 0; o->norm && i < TSR_OVERLAY_NORMS; i++)
         hash_norm(h, &o->norm[layer][i], hidden);
@@ -54,7 +54,7 @@ static bool packs(const struct tsr_model_overlay *o)
 {
     bool any = o->head || o->embed;
     for (uint64_t l = 0; l < o->layers && !any; l++)
-        for (int i = 0; i < TSR_LINEARS; i++)
+        for (uint64_t i = 0; i < o->linears; i++)
             any = any || o->lin[l][i];
     return any;
 }

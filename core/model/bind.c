@@ -1,6 +1,7 @@
 #include "model/bind_internal.h"
 
 #include "base/f16.h"
+#include "base/mem.h"
 #include "model/packed.h"
 
 #include <stdlib.h>
@@ -57,38 +58,87 @@ static tsr_status bind_matrix(struct tsr_model_binding *b, const struct tsr_mode
     return tsr_model_bind_set_matrix(b, r, layer, m, dtype, rows, cols, at);
 }
 
+/* Linears in one tensor, one below the other. */
+struct pieces {
+    unsigned            n;
+    enum tsr_linear_id *ids;
+    uint64_t           *rows, cols;
+    uint32_t            stack; /* the tensor is [stack, rows, cols]; 0: [rows, cols] */
+    bool                by_head;
+};
+
 /* Several linears of one input in one tensor: a matrix and perhaps a bias, cut by rows. */
 static tsr_status bind_fused(struct tsr_model_binding *b, const struct tsr_model_role *r,
-                             uint64_t layer, const enum tsr_linear_id *ids, const uint64_t *rows,
-                             unsigned n, uint64_t cols, bool by_head)
+                             uint64_t layer, const struct pieces *of)
 {
     struct tsr_model_layer *l = &b->model->layers[layer];
     uint64_t                total = 0, at = 0, bias_at = 0;
     uint32_t                dtype = 0;
     bool                    bias = tsr_model_bind_holds(b, r->bias), packed = true;
-    for (unsigned i = 0; i < n; i++) {
-        total += rows[i];
-        packed = packed && packed_of(b, layer, ids[i]);
+    for (unsigned i = 0; i < of->n; i++) {
+        total += of->rows[i];
+        packed = packed && packed_of(b, layer, of->ids[i]);
     }
     if (packed) /* all of them: the tensor is not needed */
         TSR_TRY(leave(b, r, layer));
     else
-        TSR_TRY(tsr_model_bind_plan_matrix(b, r, layer, total, cols, by_head, &dtype, &at));
+        TSR_TRY(tsr_model_bind_plan_stack(b, r, layer, of->stack, total, of->cols, of->by_head,
+                                          &dtype, &at));
     if (bias)
-        TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".bias", total, 0, by_head, &bias_at));
-    for (unsigned i = 0; i < n; i++) {
-        struct tsr_model_linear       *lin = &l->lin[ids[i]];
-        const struct tsr_model_packed *p = packed_of(b, layer, ids[i]);
+        TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".bias", total, 0, of->by_head, &bias_at));
+    for (unsigned i = 0; i < of->n; i++) {
+        struct tsr_model_linear       *lin = &l->lin[of->ids[i]];
+        const struct tsr_model_packed *p = packed_of(b, layer, of->ids[i]);
         if (p)
-            TSR_TRY(set_packed(b, &lin->w, p, rows[i], cols));
+            TSR_TRY(set_packed(b, &lin->w, p, of->rows[i], of->cols));
         else
-            TSR_TRY(tsr_model_bind_set_matrix(b, r, layer, &lin->w, dtype, rows[i], cols, at));
-        at += packed ? 0 : rows[i] * cols * tsr_dtype_size(dtype);
+            TSR_TRY(
+                tsr_model_bind_set_matrix(b, r, layer, &lin->w, dtype, of->rows[i], of->cols, at));
+        at += packed ? 0 : of->rows[i] * of->cols * tsr_dtype_size(dtype);
         if (bias)
             TSR_TRY(set_floats(b, &lin->bias, bias_at));
-        bias_at += rows[i];
+        bias_at += of->rows[i];
     }
     return TSR_OK;
+}
+
+static tsr_status bind_pair(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                            uint64_t layer)
+{
+    static enum tsr_linear_id qkv[] = { TSR_Q, TSR_K, TSR_V }, gate_up[] = { TSR_GATE, TSR_UP };
+    uint64_t                  rows[3];
+    bool                      up = r->part == TSR_MODEL_PART_GATE_UP_ROWS;
+    struct pieces             of = { .n = up ? 2 : 3,
+                                     .ids = up ? gate_up : qkv,
+                                     .rows = rows,
+                                     .by_head = r->part == TSR_MODEL_PART_QKV_HEADS };
+    for (unsigned i = 0; i < of.n; i++)
+        tsr_model_bind_shape(&b->config->hp, of.ids[i], &rows[i], &of.cols);
+    return bind_fused(b, r, layer, &of);
+}
+
+/* A linear of all experts, or gate and up of each, in one tensor. */
+static tsr_status bind_experts(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                               uint64_t layer)
+{
+    const struct tsr_model_hparams *hp = &b->config->hp;
+    unsigned                        each = r->part == TSR_MODEL_PART_EXPERTS ? 1 : 2;
+    struct pieces                   of = { .n = each * hp->experts,
+                                           .ids = tsr_new(hp->experts, each * sizeof *of.ids),
+                                           .rows = tsr_new(hp->experts, each * sizeof *of.rows),
+                                           .stack = hp->experts };
+    tsr_status                      st =
+        of.ids && of.rows ? TSR_OK : tsr_fail_nomem(b->err, of.n * sizeof *of.rows, r->name);
+    for (unsigned i = 0; i < of.n && st == TSR_OK; i++) {
+        enum tsr_linear_id kind = each == 1 ? r->lin : i % 2 ? TSR_UP : TSR_GATE;
+        of.ids[i] = tsr_model_expert_linear(i / each, kind);
+        tsr_model_bind_shape(hp, of.ids[i], &of.rows[i], &of.cols);
+    }
+    if (st == TSR_OK)
+        st = bind_fused(b, r, layer, &of);
+    free(of.ids);
+    free(of.rows);
+    return st;
 }
 
 uint64_t tsr_model_norm_width(const struct tsr_model_hparams *hp, enum tsr_model_part part,
@@ -126,11 +176,30 @@ void tsr_model_bind_shape(const struct tsr_model_hparams *hp, enum tsr_linear_id
                           uint64_t *cols)
 {
     uint64_t q = (uint64_t)hp->heads * hp->head_dim, kv = (uint64_t)hp->kv_heads * hp->head_dim;
-    *rows = id == TSR_Q                     ? q
-            : id == TSR_K || id == TSR_V    ? kv
-            : id == TSR_O || id == TSR_DOWN ? hp->hidden
-                                            : hp->ffn;
-    *cols = id == TSR_O ? q : id == TSR_DOWN ? hp->ffn : hp->hidden;
+    uint64_t ffn = id >= TSR_EXPERTS ? hp->expert_ffn : hp->ffn;
+    *cols = hp->hidden;
+    switch (tsr_model_linear_kind(id)) {
+    case TSR_Q:
+        *rows = q;
+        break;
+    case TSR_K:
+    case TSR_V:
+        *rows = kv;
+        break;
+    case TSR_O:
+        *rows = hp->hidden;
+        *cols = q;
+        break;
+    case TSR_DOWN:
+        *rows = hp->hidden;
+        *cols = ffn;
+        break;
+    case TSR_ROUTER:
+        *rows = hp->experts;
+        break;
+    default:
+        *rows = ffn;
+    }
 }
 
 static tsr_status bind_linear(struct tsr_model_binding *b, const struct tsr_model_role *r,
@@ -152,15 +221,40 @@ static tsr_status bind_linear(struct tsr_model_binding *b, const struct tsr_mode
     return set_floats(b, &lin->bias, at);
 }
 
+static tsr_status bind_expert(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                              uint64_t layer)
+{
+    for (uint64_t i = 0; i < b->config->hp.experts; i++) {
+        struct tsr_model_role one;
+        char                  name[TSR_FAMILY_NAME + 24];
+        if (!tsr_model_role_of_expert(r, i, name, &one))
+            return tsr_fail(b->err, TSR_E_BUG, "tensor name too long");
+        TSR_TRY(bind_linear(b, &one, layer));
+    }
+    return TSR_OK;
+}
+
+static tsr_status bind_head(struct tsr_model_binding *b, const struct tsr_model_role *r)
+{
+    const struct tsr_model_hparams *hp = &b->config->hp;
+    struct tsr_model_linear        *head = &b->model->head;
+    uint64_t                        at;
+    if (tsr_model_bind_holds(b, r->bias)) {
+        TSR_TRY(tsr_model_bind_plan_floats(b, r, 0, ".bias", hp->vocab, 0, false, &at));
+        TSR_TRY(set_floats(b, &head->bias, at));
+    }
+    if (!b->packed || !b->packed->head)
+        return bind_matrix(b, r, 0, &head->w, hp->vocab, hp->embed_dim);
+    TSR_TRY(leave(b, r, 0));
+    return set_packed(b, &head->w, b->packed->head, hp->vocab, hp->embed_dim);
+}
+
 static tsr_status bind_role(struct tsr_model_binding *b, const struct tsr_model_role *r,
                             uint64_t layer)
 {
-    static const enum tsr_linear_id qkv[] = { TSR_Q, TSR_K, TSR_V },
-                                    gate_up[] = { TSR_GATE, TSR_UP };
     const struct tsr_model_hparams *hp = &b->config->hp;
     struct tsr_model               *m = b->model;
     struct tsr_model_layer         *l = strchr(r->name, '#') ? &m->layers[layer] : NULL;
-    uint64_t                        rows[3], cols;
     switch (r->part) {
     case TSR_MODEL_PART_EMBED_NORM:
         return bind_norm(b, r, 0, &m->embed_norm);
@@ -181,7 +275,7 @@ static tsr_status bind_role(struct tsr_model_binding *b, const struct tsr_model_
     default:
         break;
     }
-    if (!tsr_model_bind_holds(b, r->weight))
+    if (!tsr_model_bind_holds(b, r->weight) || !tsr_model_role_in_layer(hp, r, layer))
         return TSR_OK;
     switch (r->part) {
     case TSR_MODEL_PART_EMBED:
@@ -197,21 +291,18 @@ static tsr_status bind_role(struct tsr_model_binding *b, const struct tsr_model_
     case TSR_MODEL_PART_PROJECT_OUT:
         return bind_matrix(b, r, 0, &m->project_out.w, hp->embed_dim, hp->hidden);
     case TSR_MODEL_PART_HEAD:
-        if (!b->packed || !b->packed->head)
-            return bind_matrix(b, r, 0, &m->head.w, hp->vocab, hp->embed_dim);
-        TSR_TRY(leave(b, r, 0));
-        return set_packed(b, &m->head.w, b->packed->head, hp->vocab, hp->embed_dim);
+        return bind_head(b, r);
     case TSR_MODEL_PART_LINEAR:
         return bind_linear(b, r, layer);
     case TSR_MODEL_PART_QKV_ROWS:
     case TSR_MODEL_PART_QKV_HEADS:
-        for (unsigned i = 0; i < 3; i++)
-            tsr_model_bind_shape(hp, qkv[i], &rows[i], &cols);
-        return bind_fused(b, r, layer, qkv, rows, 3, hp->hidden,
-                          r->part == TSR_MODEL_PART_QKV_HEADS);
     case TSR_MODEL_PART_GATE_UP_ROWS:
-        rows[0] = rows[1] = hp->ffn;
-        return bind_fused(b, r, layer, gate_up, rows, 2, hp->hidden, false);
+        return bind_pair(b, r, layer);
+    case TSR_MODEL_PART_EXPERT:
+        return bind_expert(b, r, layer);
+    case TSR_MODEL_PART_EXPERTS:
+    case TSR_MODEL_PART_EXPERTS_GATE_UP:
+        return bind_experts(b, r, layer);
     default:
         return tsr_fail(b->err, TSR_E_BUG, "role %s has no part", r->name);
     }

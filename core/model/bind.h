@@ -123,6 +123,11 @@ tsr_status tsr_model_load_pass(const struct tsr_safetensors        *st,
                                const struct tsr_safetensors_tensor *t, struct tsr_hasher *hash,
                                struct tsr_st_out *to, struct tsr_err *err);
 
+/* Layers without weights, with room for their linears.  layered.c */
+tsr_status tsr_model_layers_new(const struct tsr_model_hparams *hp, struct tsr_model_layer **layers,
+                                struct tsr_err *err);
+void       tsr_model_layers_destroy(struct tsr_model_layer *layers); /* NULL is allowed */
+
 /* Hands what was planned for layers to the storage.  layered.c */
 tsr_status tsr_model_layers_take(struct tsr_model_binding *b, struct tsr_model_storage *s);
 void       tsr_model_layers_free(struct tsr_model_storage *s, uint64_t layers);

@@ -18,6 +18,10 @@ tsr_status tsr_model_bind_plan_floats(struct tsr_model_binding *b, const struct 
 tsr_status tsr_model_bind_plan_matrix(struct tsr_model_binding *b, const struct tsr_model_role *r,
                                       uint64_t layer, uint64_t rows, uint64_t cols, bool by_head,
                                       uint32_t *dtype, uint64_t *at);
+/* The same of a tensor [stack, rows / stack, cols]; stack 0: [rows, cols]. */
+tsr_status tsr_model_bind_plan_stack(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                                     uint64_t layer, uint32_t stack, uint64_t rows, uint64_t cols,
+                                     bool by_head, uint32_t *dtype, uint64_t *at);
 void tsr_model_bind_set_shape(struct tsr_matrix *m, uint32_t dtype, uint64_t rows, uint64_t cols);
 /* A view on planned bytes. */
 tsr_status tsr_model_bind_set_matrix(struct tsr_model_binding *b, const struct tsr_model_role *r,

@@ -114,11 +114,19 @@ tsr_status tsr_model_bind_plan_matrix(struct tsr_model_binding *b, const struct 
                                       uint64_t layer, uint64_t rows, uint64_t cols, bool by_head,
                                       uint32_t *dtype, uint64_t *at)
 {
+    return tsr_model_bind_plan_stack(b, r, layer, 0, rows, cols, by_head, dtype, at);
+}
+
+tsr_status tsr_model_bind_plan_stack(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                                     uint64_t layer, uint32_t stack, uint64_t rows, uint64_t cols,
+                                     bool by_head, uint32_t *dtype, uint64_t *at)
+{
     char                          name[TSR_BIND_NAME];
     struct tsr_checkpoint_stored *e;
     const uint64_t                shape[2] = { rows, cols };
+    const uint64_t                stacked[3] = { stack, stack ? rows / stack : 0, cols };
     TSR_TRY(tsr_model_bind_name(b, r, layer, ".weight", name));
-    TSR_TRY(tsr_model_bind_find(b, name, 2, shape, &e));
+    TSR_TRY(tsr_model_bind_find(b, name, stack ? 3 : 2, stack ? stacked : shape, &e));
     bool      layered = is_layered(b, r);
     uint64_t *total = layered ? &b->layer_bytes[layer] : &b->bytes;
     *at = *total;

@@ -282,6 +282,7 @@ void tsr_model_hparams_free(struct tsr_model_hparams *hp)
 {
     free(hp->window);
     free(hp->rope_of);
+    free(hp->sparse);
     free(hp->rope.short_factor);
     free(hp->rope.long_factor);
 }

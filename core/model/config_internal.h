@@ -10,6 +10,7 @@
 #define MAX_LAYERS    (INT64_C(1) << 14)
 #define MAX_HEADS     (INT64_C(1) << 14)
 #define MAX_POSITIONS (INT64_C(1) << 31)
+#define MAX_EXPERTS   (INT64_C(1) << 12)
 
 struct tsr_model_config_source {   /* config.json while it is read */
     const json_t            *json; /* the object with the text model's keys */

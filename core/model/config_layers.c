@@ -25,11 +25,13 @@ static tsr_status rule_number(const struct tsr_model_config_source *s,
     *n = 1;
     if (rule->kind == TSR_LAYERS_FROM)
         return tsr_model_config_integer(s, &rule->n, 0, MAX_LAYERS, n);
-    if (rule->kind == TSR_LAYERS_EXCEPT_EVERY)
+    bool every = rule->kind == TSR_LAYERS_EXCEPT_EVERY || rule->kind == TSR_LAYERS_EVERY;
+    if (every)
         TSR_TRY(tsr_model_config_integer(s, &rule->n, 1, MAX_LAYERS, n));
-    if (*n < 0 || (*n == 0 && rule->kind == TSR_LAYERS_EXCEPT_EVERY))
-        return tsr_fail(s->err, TSR_E_INPUT, "%s: 'except_every' of the family is 0",
-                        tsr_config_doc_path(s->config->family->doc));
+    if (*n < 0 || (*n == 0 && every))
+        return tsr_fail(s->err, TSR_E_INPUT, "%s: '%s' of the family is 0",
+                        tsr_config_doc_path(s->config->family->doc),
+                        rule->kind == TSR_LAYERS_EVERY ? "every" : "except_every");
     return TSR_OK;
 }
 
@@ -45,6 +47,8 @@ static bool in_rule(const struct tsr_model_hparams *hp, enum tsr_model_layers ki
         return i >= (uint64_t)n;
     case TSR_LAYERS_EXCEPT_EVERY:
         return (i + 1) % (uint64_t)n != 0;
+    case TSR_LAYERS_EVERY:
+        return (i + 1) % (uint64_t)n == 0;
     case TSR_LAYERS_SLIDING:
         return hp->window[i] != 0;
     case TSR_LAYERS_UNROTATED:
@@ -119,6 +123,67 @@ static tsr_status ropes(const struct tsr_model_config_source *s)
     return TSR_OK;
 }
 
+/* Layers named in a list, of which a rule does not hold. */
+static tsr_status exceptions(const struct tsr_model_config_source *s, const char *key,
+                             uint8_t *of_layer)
+{
+    json_t *list;
+    if (!key)
+        return TSR_OK;
+    TSR_TRY(tsr_json_sub(s->json, s->name, key, false, JSON_ARRAY, &list, s->err));
+    tsr_model_config_note(s, key, list ? TSR_KEY_USED : TSR_KEY_DEFAULT);
+    for (size_t i = 0; list && i < json_array_size(list); i++) {
+        const json_t *v = json_array_get(list, i);
+        if (!json_is_integer(v) || json_integer_value(v) < 0 ||
+            (uint64_t)json_integer_value(v) >= s->config->hp.layers)
+            return tsr_fail(s->err, TSR_E_INPUT, "%s: \"%s\"[%zu] is not one of %llu layers",
+                            s->name, key, i, (unsigned long long)s->config->hp.layers);
+        of_layer[json_integer_value(v)] = 0;
+    }
+    return TSR_OK;
+}
+
+/* The layers with experts, and the experts. */
+static tsr_status experts(const struct tsr_model_config_source *s)
+{
+    const struct tsr_model_family *f = s->config->family;
+    struct tsr_model_hparams      *hp = &s->config->hp;
+    uint64_t                       count, used;
+    int64_t                        n = 1;
+    hp->linears = TSR_LINEARS;
+    hp->sites = TSR_SITES;
+    if (!f->experts.is)
+        return TSR_OK;
+    TSR_TRY(tsr_model_config_size(s, &f->experts.count, MAX_EXPERTS, &count));
+    TSR_TRY(tsr_model_config_size(s, &f->experts.used, MAX_EXPERTS, &used));
+    TSR_TRY(tsr_model_config_size(s, &f->experts.width, MAX_WIDTH, &hp->expert_ffn));
+    TSR_TRY(tsr_model_config_float(s, &f->experts.jitter, 0, 1, &hp->router_jitter));
+    if (!count || !used || used > count)
+        return tsr_fail(s->err, TSR_E_INPUT, "%s: a token takes %llu of %llu experts", s->name,
+                        (unsigned long long)used, (unsigned long long)count);
+    if (f->experts.router == TSR_MODEL_ROUTER_THRESHOLD && used > TSR_MODEL_THRESHOLD_MOST)
+        return tsr_fail(s->err, TSR_E_INPUT,
+                        "%s: a token takes %llu experts; router threshold chooses at most %d",
+                        s->name, (unsigned long long)used, TSR_MODEL_THRESHOLD_MOST);
+    hp->experts = (uint32_t)count;
+    hp->experts_used = (uint32_t)used;
+    hp->expert_ffn = hp->expert_ffn ? hp->expert_ffn : hp->ffn;
+    hp->router = f->experts.router;
+    hp->router_normalize =
+        f->experts.normalize_if < 0
+            ? f->experts.normalize
+            : (s->config->has & TSR_HAS_FLAG << 2 * f->experts.normalize_if) != 0;
+    hp->linears = TSR_EXPERTS + TSR_EXPERT_LINEARS * count;
+    hp->sites = TSR_MODEL_SITE_EXPERTS + 2 * count;
+    hp->sparse = tsr_new(hp->layers, sizeof *hp->sparse);
+    if (!hp->sparse)
+        return tsr_fail_nomem(s->err, hp->layers, "layers with experts");
+    TSR_TRY(rule_number(s, &f->experts.layers, &n));
+    for (uint64_t i = 0; i < hp->layers; i++)
+        hp->sparse[i] = in_rule(hp, f->experts.layers.kind, i, n);
+    return exceptions(s, f->experts.layers.except, hp->sparse);
+}
+
 /* Windows before ropes, unless windows follow from them. */
 tsr_status tsr_model_config_layers(const struct tsr_model_config_source *s)
 {
@@ -137,5 +202,5 @@ tsr_status tsr_model_config_layers(const struct tsr_model_config_source *s)
     for (uint64_t i = 0; f->rope.sliding_apart && i < hp->layers; i++)
         if (hp->window[i] && hp->rope_of[i] == TSR_ROPE_OF_ALL)
             hp->rope_of[i] = TSR_ROPE_OF_SLIDING;
-    return TSR_OK;
+    return experts(s);
 }

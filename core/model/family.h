@@ -21,12 +21,14 @@
 #define TSR_FAMILY_WORD   15  /* bytes of a family's name */
 
 /* What a stored tensor contains.  *_ROWS: several matrices, one below the other; QKV_HEADS: rows
- * are ordered [head][q,k,v][head_dim] and are split by copying. */
+ * are ordered [head][q,k,v][head_dim] and are split by copying.  EXPERT: a linear of one expert; EXPERTS: that
+ * of all, [experts, out, in]; EXPERTS_GATE_UP: gate above up for each. */
 // clang-format off
 enum tsr_model_part {
     TSR_MODEL_PART_EMBED, TSR_MODEL_PART_POSITIONS, TSR_MODEL_PART_EMBED_NORM, TSR_MODEL_PART_FINAL_NORM,
     TSR_MODEL_PART_PROJECT_IN, TSR_MODEL_PART_PROJECT_OUT, TSR_MODEL_PART_HEAD,
     TSR_MODEL_PART_LINEAR, TSR_MODEL_PART_QKV_ROWS, TSR_MODEL_PART_QKV_HEADS, TSR_MODEL_PART_GATE_UP_ROWS,
+    TSR_MODEL_PART_EXPERT, TSR_MODEL_PART_EXPERTS, TSR_MODEL_PART_EXPERTS_GATE_UP,
     TSR_MODEL_PART_ATTN_IN, TSR_MODEL_PART_ATTN_OUT, TSR_MODEL_PART_FFN_IN, TSR_MODEL_PART_FFN_OUT,
     TSR_MODEL_PART_Q_NORM, TSR_MODEL_PART_K_NORM
 };
@@ -41,11 +43,11 @@ enum tsr_model_part {
 #define TSR_HAS_NEVER      8u
 #define TSR_HAS_FLAG       (UINT64_C(1) << 8)
 
-/* NAME.weight and NAME.bias; '#' in name is replaced by the layer number. */
+/* NAME.weight and NAME.bias; '#' in name is replaced by the layer number, '@' by the expert's. */
 struct tsr_model_role {
     const char         *name;
     enum tsr_model_part part;
-    enum tsr_linear_id  lin;          /* TSR_MODEL_PART_LINEAR only */
+    enum tsr_linear_id  lin;          /* of LINEAR, EXPERT and EXPERTS */
     uint64_t            weight, bias; /* TSR_HAS_* that each needs */
     bool                bare;         /* name excludes the prefix */
 };
@@ -103,13 +105,15 @@ enum tsr_model_layers {
     TSR_LAYERS_EVEN,
     TSR_LAYERS_FROM,         /* i >= n */
     TSR_LAYERS_EXCEPT_EVERY, /* (i + 1) % n != 0 */
+    TSR_LAYERS_EVERY,        /* (i + 1) % n == 0 */
     TSR_LAYERS_SLIDING,      /* those with a window */
     TSR_LAYERS_UNROTATED     /* those without rope */
 };
 struct tsr_model_layer_rule {
     enum tsr_model_layers  kind;
     struct tsr_model_value n;
-    const char *list; /* key of a list with an entry for each layer, which wins; or NULL */
+    const char *list;   /* key of a list with an entry for each layer, which wins; or NULL */
+    const char *except; /* key of a list of layers of which it does not hold; or NULL */
 };
 
 struct tsr_model_flag {
@@ -158,6 +162,15 @@ struct tsr_model_family {
         struct tsr_model_layer_rule layers;
         const char                 *types; /* key of the list of layer types, or NULL */
     } window;
+    struct {
+        bool                        is;
+        struct tsr_model_value      count, used, width; /* width 0: ffn */
+        struct tsr_model_value      jitter;
+        enum tsr_model_router       router;
+        bool                        normalize;
+        int                         normalize_if; /* index of a flag, or -1 */
+        struct tsr_model_layer_rule layers;
+    } experts;
     char                   hash[TSR_HASH_TEXT]; /* of an added file's text; "" for a built-in one */
     struct tsr_config_doc *doc;                 /* owns every string */
 };
@@ -173,6 +186,12 @@ tsr_status tsr_model_family_find(const struct tsr_model_family **f, const char *
                                  const char *model_type, struct tsr_err *err);
 /* Adds a family file; it wins over built-in ones.  TSR_E_INPUT with the file's first error.  [setup] */
 tsr_status tsr_model_family_add(const char *path, struct tsr_diag *d, struct tsr_err *err);
+/* True if a role exists in a layer: experts and a feed-forward exclude each other. */
+bool tsr_model_role_in_layer(const struct tsr_model_hparams *hp, const struct tsr_model_role *r,
+                             uint64_t layer);
+/* The role of one expert of a TSR_MODEL_PART_EXPERT, with its name in buf.  False: too long. */
+bool tsr_model_role_of_expert(const struct tsr_model_role *r, uint64_t expert,
+                              char buf[TSR_FAMILY_NAME + 24], struct tsr_model_role *one);
 /* How many were added.  [any] */
 unsigned tsr_model_family_added(void);
 /* i-th family, the added ones first; *f NULL after the last.  [any] */

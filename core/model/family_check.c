@@ -63,12 +63,37 @@ static void check_norms(struct tsr_family_reading *r, const struct tsr_config_ma
     need(r, at, "k_norm", count(f, TSR_MODEL_PART_K_NORM), qk, "qk_norm");
 }
 
+static uint64_t expert_linear(const struct tsr_model_family *f, enum tsr_linear_id id)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < f->n_roles; i++)
+        n += (f->roles[i].part == TSR_MODEL_PART_EXPERT ||
+              f->roles[i].part == TSR_MODEL_PART_EXPERTS) &&
+             f->roles[i].lin == id;
+    return n + (id == TSR_DOWN ? 0 : count(f, TSR_MODEL_PART_EXPERTS_GATE_UP));
+}
+
 static void check_linears(struct tsr_family_reading *r, const struct tsr_config_mark *at)
 {
     static const char *const names[TSR_LINEARS] = { "q", "k", "v", "o", "gate", "up", "down" };
+    const struct tsr_model_family *f = r->f;
+    bool all_sparse = f->experts.is && f->experts.layers.kind == TSR_LAYERS_ALL &&
+                      !f->experts.layers.except && !f->experts.layers.list;
     for (int i = 0; i < TSR_LINEARS; i++)
-        need(r, at, names[i], linear(r->f, (enum tsr_linear_id)i), i != TSR_GATE || r->f->gated,
-             i == TSR_GATE ? "the form of its feed-forward" : "a layer");
+        need(r, at, names[i], linear(f, (enum tsr_linear_id)i),
+             (i != TSR_GATE || f->gated) && (i < TSR_GATE || !all_sparse),
+             i < TSR_GATE ? "a layer"
+             : all_sparse ? "a layer with experts"
+                          : "its feed-forward");
+    need(r, at, "router", linear(f, TSR_ROUTER), f->experts.is, "the choice of experts");
+    for (int i = TSR_GATE; i <= TSR_DOWN; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "expert_%s", names[i]);
+        need(r, at, name, expert_linear(f, (enum tsr_linear_id)i), f->experts.is && f->gated,
+             "a layer with experts");
+    }
+    if (f->experts.is && !f->gated)
+        tsr_config_diag_error(r->d, at, NULL, "'experts' needs feed_forward gated");
 }
 
 static void check_names(struct tsr_family_reading *r, const struct tsr_config_mark *at)
@@ -82,8 +107,8 @@ static void check_names(struct tsr_family_reading *r, const struct tsr_config_ma
                                       f->roles[i].name);
         char name[512];
         int  n = snprintf(name, sizeof name, "%s.weight", f->roles[i].name);
-        for (char *hash = strchr(name, '#'); hash; hash = NULL)
-            *hash = '0';
+        for (char *c = name; *c; c++)
+            *c = *c == '#' || *c == '@' ? '0' : *c;
         for (const char *const *p = f->ignored; n < (int)sizeof name && *p; p++)
             if (tsr_model_tensor_name_matches(*p, name))
                 tsr_config_diag_error(r->d, at, NULL,
@@ -126,6 +151,13 @@ void tsr_family_check(struct tsr_family_reading *r, const struct tsr_config_mark
     need(r, at, "head", count(f, TSR_MODEL_PART_HEAD), true, "a model");
     need(r, at, "positions", count(f, TSR_MODEL_PART_POSITIONS),
          f->position_form == TSR_MODEL_POSITIONS_LEARNED, "the form of its positions");
+    if (f->rope.layers.except || f->window.layers.except || f->experts.layers.list)
+        tsr_config_diag_error(r->d, at, NULL,
+                              "only 'layers' of 'experts' has except, and it has no listed");
+    if (f->experts.layers.kind == TSR_LAYERS_SLIDING ||
+        f->experts.layers.kind == TSR_LAYERS_UNROTATED)
+        tsr_config_diag_error(r->d, at, "all, even, from, every or except_every",
+                              "'layers' of 'experts' cannot be sliding or unrotated");
     if (f->rope.layers.kind == TSR_LAYERS_UNROTATED)
         tsr_config_diag_error(r->d, at, "all, sliding, even, from or except_every",
                               "'layers' of 'rope' cannot be unrotated");

@@ -36,6 +36,13 @@ void tsr_family_flags(struct tsr_family_reading *r, const struct tsr_config_node
 void tsr_family_value(struct tsr_family_reading *r, const struct tsr_config_node *n,
                       const char *what, bool is_word, struct tsr_model_value *v);
 
+/* family_rules.c: all, none, even, sliding, unrotated, or a map with from, every, except_every, listed, except; n may be
+ * NULL. */
+void tsr_family_rule(struct tsr_family_reading *r, const struct tsr_config_node *n,
+                     const char *what, struct tsr_model_layer_rule *rule);
+/* family_experts.c */
+void tsr_family_experts(struct tsr_family_reading *r, const struct tsr_config_node *map);
+
 void tsr_family_config(struct tsr_family_reading *r, const struct tsr_config_node *map);
 void tsr_family_tensors(struct tsr_family_reading *r, const struct tsr_config_node *map,
                         const struct tsr_config_mark *at);

@@ -14,7 +14,7 @@
 struct head {
     const char                   *family, *name, *summary, *text;
     const struct tsr_config_node *architectures, *model_types, *prefixes, *ignored, *refused,
-        *flags, *config, *block, *rope, *window, *tensors;
+        *flags, *config, *block, *rope, *window, *experts, *tensors;
 };
 struct block {
     int64_t                       norm, feed_forward, positions;
@@ -83,6 +83,7 @@ static const struct tsr_option head_options[] = {
     TSR_OPTION_NODE(struct head, block, "Form of a decoder layer."),
     TSR_OPTION_NODE(struct head, rope, "Rotary positions."),
     TSR_OPTION_NODE(struct head, window, "Layers that see a part of the context."),
+    TSR_OPTION_NODE(struct head, experts, "Layers with experts in place of a feed-forward."),
     TSR_OPTION_NODE(struct head, tensors, "Names of tensors."),
 };
 static const struct tsr_option block_options[] = {
@@ -178,42 +179,6 @@ static void read_block(struct tsr_family_reading *r, const struct tsr_config_nod
     }
 }
 
-/* all, none, even, sliding, unrotated, {from: VALUE} or {except_every: VALUE}; `listed`: KEY in both maps. */
-static void read_rule(struct tsr_family_reading *r, const struct tsr_config_node *n,
-                      const char *what, struct tsr_model_layer_rule *rule)
-{
-    static const struct tsr_choice words[] = {
-        { "all", NULL, TSR_LAYERS_ALL },
-        { "none", NULL, TSR_LAYERS_NONE },
-        { "even", NULL, TSR_LAYERS_EVEN },
-        { "sliding", NULL, TSR_LAYERS_SLIDING },
-        { "unrotated", NULL, TSR_LAYERS_UNROTATED },
-    };
-    int64_t kind = TSR_LAYERS_ALL;
-    rule->kind = TSR_LAYERS_ALL;
-    if (!n)
-        return;
-    if (n->kind != TSR_NODE_MAP) {
-        if (tsr_family_word(r, n, what, words, TSR_COUNT(words), &kind))
-            rule->kind = (enum tsr_model_layers)kind;
-        return;
-    }
-    for (uint64_t i = 0; i < n->n; i++) {
-        const char                   *key = n->keys[i]->text;
-        const struct tsr_config_node *v = n->items[i];
-        if (strcmp(key, "from") == 0 || strcmp(key, "except_every") == 0) {
-            rule->kind = key[0] == 'f' ? TSR_LAYERS_FROM : TSR_LAYERS_EXCEPT_EVERY;
-            rule->n = (struct tsr_model_value){ 0 };
-            tsr_family_value(r, v, key, false, &rule->n);
-        } else if (strcmp(key, "listed") == 0 && v->kind == TSR_NODE_SCALAR) {
-            rule->list = v->text;
-        } else {
-            tsr_config_diag_error(r->d, &n->keys[i]->mark, "from, except_every or listed",
-                                  "unknown key '%s' in %s", key, what);
-        }
-    }
-}
-
 static void read_rope(struct tsr_family_reading *r, const struct tsr_config_node *map)
 {
     struct tsr_model_family *f = r->f;
@@ -238,7 +203,7 @@ static void read_rope(struct tsr_family_reading *r, const struct tsr_config_node
         tsr_config_diag_error(r->d, &o.alias->mark, NULL, "'alias' is not a mapping");
     else
         f->rope.alias = o.alias;
-    read_rule(r, o.layers, "layers", &f->rope.layers);
+    tsr_family_rule(r, o.layers, "layers", &f->rope.layers);
     if (o.sliding) {
         struct sliding s = { 0 };
         TSR_FAMILY_FILL(r, sliding_options, o.sliding, "'sliding'", &s);
@@ -263,7 +228,7 @@ static void read_window(struct tsr_family_reading *r, const struct tsr_config_no
     f->window.size.has_null = true; /* null: none */
     f->window.when = tsr_family_flag(r, &map->mark, w.when);
     f->window.types = tsr_family_some(w.types);
-    read_rule(r, w.layers, "layers", &f->window.layers);
+    tsr_family_rule(r, w.layers, "layers", &f->window.layers);
 }
 
 /* ---- the file ------------------------------------------------------------------------------------------- */
@@ -311,6 +276,7 @@ static void read_head(struct tsr_family_reading *r, const struct tsr_config_node
     read_block(r, h.block);
     read_rope(r, h.rope);
     read_window(r, h.window);
+    tsr_family_experts(r, h.experts);
     tsr_family_tensors(r, h.tensors, &root->mark);
     if (tsr_config_diag_errors(r->d) == before)
         tsr_family_check(r, h.tensors ? &h.tensors->mark : &root->mark);

@@ -74,6 +74,14 @@ static const struct part {
     { "qkv", TSR_MODEL_PART_QKV_ROWS, 0, true },
     { "qkv_heads", TSR_MODEL_PART_QKV_HEADS, 0, true },
     { "gate_up", TSR_MODEL_PART_GATE_UP_ROWS, 0, true },
+    { "router", TSR_MODEL_PART_LINEAR, TSR_ROUTER, true },
+    { "expert_gate", TSR_MODEL_PART_EXPERT, TSR_GATE, true },
+    { "expert_up", TSR_MODEL_PART_EXPERT, TSR_UP, true },
+    { "expert_down", TSR_MODEL_PART_EXPERT, TSR_DOWN, true },
+    { "experts_gate", TSR_MODEL_PART_EXPERTS, TSR_GATE, true },
+    { "experts_up", TSR_MODEL_PART_EXPERTS, TSR_UP, true },
+    { "experts_down", TSR_MODEL_PART_EXPERTS, TSR_DOWN, true },
+    { "experts_gate_up", TSR_MODEL_PART_EXPERTS_GATE_UP, 0, true },
 };
 
 static bool is_norm(enum tsr_model_part p)
@@ -141,6 +149,16 @@ static void read_tensor(struct tsr_family_reading *r, const struct part *p,
                               p->layer
                                   ? "tensor '%s' needs exactly one '#', the number of the layer"
                                   : "tensor '%s' belongs to no layer: its name has no '#'",
+                              p->name);
+        return;
+    }
+    const char *expert = strchr(name->text, '@');
+    if ((expert != NULL) != (p->part == TSR_MODEL_PART_EXPERT) ||
+        (expert && strchr(expert + 1, '@'))) {
+        tsr_config_diag_error(r->d, &name->mark, NULL,
+                              p->part == TSR_MODEL_PART_EXPERT
+                                  ? "tensor '%s' needs exactly one '@', the number of the expert"
+                                  : "tensor '%s' belongs to no expert: its name has no '@'",
                               p->name);
         return;
     }

@@ -7,6 +7,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+tsr_status tsr_model_layers_new(const struct tsr_model_hparams *hp, struct tsr_model_layer **layers,
+                                struct tsr_err *err)
+{
+    struct tsr_model_layer  *v = tsr_new(hp->layers, sizeof *v);
+    struct tsr_model_linear *lin = tsr_new(hp->layers * hp->linears, sizeof *lin);
+    if (!v || !lin) {
+        free(v);
+        free(lin);
+        return tsr_fail_nomem(err, hp->layers * hp->linears * sizeof *lin, "layers");
+    }
+    for (uint64_t i = 0; i < hp->layers; i++)
+        v[i].lin = lin + i * hp->linears;
+    *layers = v;
+    return TSR_OK;
+}
+
+void tsr_model_layers_destroy(struct tsr_model_layer *layers)
+{
+    if (layers)
+        free(layers[0].lin);
+    free(layers);
+}
+
 static int load_by_layer(const void *a, const void *b)
 {
     const struct tsr_model_tensor_load *x = a, *y = b;
@@ -136,7 +159,7 @@ static void close_packed(const struct tsr_model *m, uint64_t layer)
     struct tsr_model_storage *s = m->storage;
     if (!s->reader.opens || s->reader.opens[layer] == 0 || --s->reader.opens[layer] > 0)
         return;
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (uint64_t i = 0; i < m->hp.linears; i++)
         tsr_model_packed_drop(m->packed->lin[layer][i]);
     tsr_model_overlay_drop_folds(m->packed, layer);
 }
@@ -278,10 +301,13 @@ tsr_status tsr_model_copy_kept(const struct tsr_model *m, const struct tsr_model
         return tsr_fail(err, TSR_E_INVAL, "%s was loaded without its weights", m->path);
     struct tsr_model_config view = { .family = s->family, .hp = m->hp, .has = s->has };
     struct tsr_model        scratch = *m; /* takes the plan's pointers in place of m */
-    scratch.layers = tsr_new(m->hp.layers, sizeof *scratch.layers);
-    if (!scratch.layers)
-        return tsr_fail_nomem(err, m->hp.layers * sizeof *scratch.layers, "layers");
-    memcpy(scratch.layers, m->layers, m->hp.layers * sizeof *m->layers);
+    TSR_TRY(tsr_model_layers_new(&m->hp, &scratch.layers, err));
+    for (uint64_t i = 0; i < m->hp.layers; i++) {
+        struct tsr_model_linear *lin = scratch.layers[i].lin;
+        memcpy(lin, m->layers[i].lin, m->hp.linears * sizeof *lin);
+        scratch.layers[i] = m->layers[i];
+        scratch.layers[i].lin = lin;
+    }
     struct tsr_model_binding b = { .config = &view,
                                    .shards = &s->shards,
                                    .model = &scratch,
@@ -294,6 +320,6 @@ tsr_status tsr_model_copy_kept(const struct tsr_model *m, const struct tsr_model
     if (st == TSR_OK)
         st = copy_to(&b, path, kept);
     tsr_model_binding_free(&b);
-    free(scratch.layers);
+    tsr_model_layers_destroy(scratch.layers);
     return st;
 }

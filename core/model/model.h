@@ -44,6 +44,15 @@ enum tsr_norm_place {
 /* The norm of queries and keys before they rotate: of each head, with one gain [head_dim] or with a gain for
  * each [heads * head_dim]; or of the whole width. */
 enum tsr_qk_norm { TSR_QK_NORM_NONE, TSR_QK_NORM_HEAD, TSR_QK_NORM_HEADS, TSR_QK_NORM_WIDTH };
+/* How a router's scores choose experts and weigh them.  SOFTMAX: the largest of softmax(scores), divided by their
+ * sum if router_normalize.  CHOSEN: softmax over the largest scores alone.  THRESHOLD: one after the other, by a
+ * softmax over scores near the largest that is left (router_jitter; Phi-3.5-MoE). */
+enum tsr_model_router {
+    TSR_MODEL_ROUTER_SOFTMAX,
+    TSR_MODEL_ROUTER_CHOSEN,
+    TSR_MODEL_ROUTER_THRESHOLD
+};
+#define TSR_MODEL_THRESHOLD_MOST 2 /* experts that THRESHOLD chooses */
 /* How a layer rotates: by hparams.rope, by rope_sliding, or not at all. */
 enum tsr_rope_of { TSR_ROPE_OF_ALL, TSR_ROPE_OF_SLIDING, TSR_ROPE_OF_NONE };
 
@@ -76,16 +85,49 @@ struct tsr_model_hparams {
     uint64_t                 position_offset; /* OPT: row = position + 2 */
     uint32_t                 func;            /* TSR_FUNC_* of the feed-forward */
     bool                     gated;
-    float                    attn_scale, attn_softcap, logit_softcap, logit_scale, embed_scale;
-    float                    residual_scale; /* of a sub-layer's output */
-    uint32_t                *window;         /* [layers], 0: full attention; owned */
-    bool                     tied;           /* head is the embedding */
-    int64_t                  bos;            /* -1: none */
-    uint32_t                 eos[TSR_MAX_EOS], n_eos;
+    uint64_t                 linears; /* of a layer, absent ones included: enum tsr_linear_id */
+    uint64_t                 sites;   /* of a layer, absent ones included: enum tsr_site */
+    uint32_t              experts, experts_used; /* of a layer, and of them for a token; 0: none */
+    uint64_t              expert_ffn;            /* width of an expert */
+    enum tsr_model_router router;
+    bool                  router_normalize;
+    float                 router_jitter;
+    uint8_t              *sparse; /* [layers], 1: experts in place of a feed-forward; owned */
+    float                 attn_scale, attn_softcap, logit_softcap, logit_scale, embed_scale;
+    float                 residual_scale; /* of a sub-layer's output */
+    uint32_t             *window;         /* [layers], 0: full attention; owned */
+    bool                  tied;           /* head is the embedding */
+    int64_t               bos;            /* -1: none */
+    uint32_t              eos[TSR_MAX_EOS], n_eos;
 };
 
-/* The linears of a decoder layer, canonical.  GATE is absent when not gated. */
-enum tsr_linear_id { TSR_Q, TSR_K, TSR_V, TSR_O, TSR_GATE, TSR_UP, TSR_DOWN, TSR_LINEARS };
+/* The linears of a decoder layer, canonical.  GATE is absent when not gated.  A layer with experts has, in place of
+ * GATE, UP and DOWN, a router and three for each expert: tsr_model_expert_linear(). */
+enum tsr_linear_id {
+    TSR_Q,
+    TSR_K,
+    TSR_V,
+    TSR_O,
+    TSR_GATE,
+    TSR_UP,
+    TSR_DOWN,
+    TSR_LINEARS, /* of a model without experts */
+    TSR_ROUTER = TSR_LINEARS,
+    TSR_EXPERTS /* the first of an expert */
+};
+#define TSR_EXPERT_LINEARS 3
+/* The linear of an expert that has the part of TSR_GATE, TSR_UP or TSR_DOWN. */
+static inline enum tsr_linear_id tsr_model_expert_linear(uint64_t expert, enum tsr_linear_id kind)
+{
+    return (enum tsr_linear_id)(TSR_EXPERTS + TSR_EXPERT_LINEARS * expert + (kind - TSR_GATE));
+}
+/* The part that a linear has: an expert's is one of TSR_GATE, TSR_UP and TSR_DOWN. */
+static inline enum tsr_linear_id tsr_model_linear_kind(enum tsr_linear_id id)
+{
+    return id < TSR_EXPERTS
+               ? id
+               : (enum tsr_linear_id)(TSR_GATE + (id - TSR_EXPERTS) % TSR_EXPERT_LINEARS);
+}
 
 /* W [out, in] (a view; rows 0: absent) and bias [out] widened to F32, or NULL.  data is NULL if the
  * weights are packed (model.packed) or not in memory (headers only, a layer not open). */
@@ -100,10 +142,10 @@ struct tsr_model_norm {
 };
 
 struct tsr_model_layer {
-    struct tsr_model_linear lin[TSR_LINEARS];
-    struct tsr_model_norm   attn_in, attn_out, ffn_in, ffn_out; /* *_out: TSR_NORM_AROUND and _OUT.
+    struct tsr_model_linear *lin; /* [hparams.linears], rows 0: absent */
+    struct tsr_model_norm    attn_in, attn_out, ffn_in, ffn_out; /* *_out: TSR_NORM_AROUND and _OUT.
                         TSR_NORM_AFTER uses attn_in and ffn_in after the residual */
-    struct tsr_model_norm   q_norm, k_norm;
+    struct tsr_model_norm    q_norm, k_norm;
 };
 
 struct tsr_model {
@@ -144,6 +186,10 @@ void       tsr_model_destroy(struct tsr_model *m);
  * "its weights cannot be ...". */
 tsr_status tsr_model_plain(const struct tsr_model *m, const char *what, struct tsr_err *err);
 
+/* TSR_E_INPUT for a model with experts; `what` completes "which ...". */
+tsr_status tsr_model_without_experts(const struct tsr_model *m, const char *what,
+                                     struct tsr_err *err);
+
 /* Reads a layer's matrices into newly allocated memory and sets their data.  Each open needs a
  * close; the last close frees.  Does nothing for a model that is fully in memory.  TSR_E_INPUT if a
  * file changed since the model was loaded.  [setup] */
@@ -171,17 +217,26 @@ tsr_status tsr_model_text_unchanged(const struct tsr_model *m, const char *name,
 /* "model.layers.3.self_attn.q_proj"; the canonical Llama-style name for every family. */
 const char *tsr_model_linear_name(enum tsr_linear_id id); /* "q_proj", ... */
 
-/* The inputs of a layer's linears; q, k and v share one, gate and up too. */
+/* The inputs of a layer's linears; q, k and v share one, gate and up too.  In a layer with experts FFN_IN is the
+ * router's, and each expert has two: the rows of it that the expert takes, and what its down takes. */
 enum tsr_site {
     TSR_MODEL_SITE_ATTN_IN,
     TSR_MODEL_SITE_O_IN,
     TSR_MODEL_SITE_FFN_IN,
     TSR_MODEL_SITE_DOWN_IN,
-    TSR_SITES
+    TSR_SITES, /* of a model without experts */
+    TSR_MODEL_SITE_EXPERTS = TSR_SITES
 };
+#define TSR_MODEL_SITE_TEXT 32
 enum tsr_site tsr_model_linear_site(enum tsr_linear_id id);
-const char   *tsr_model_site_name(enum tsr_site site); /* "attn_in", "o_in", "ffn_in", "down_in" */
-uint64_t      tsr_model_site_cols(const struct tsr_model *m, enum tsr_site site); /* of the input */
+/* FFN_IN or DOWN_IN of an expert. */
+enum tsr_site tsr_model_expert_site(uint64_t expert, enum tsr_site kind);
+/* "attn_in", "o_in", "ffn_in", "down_in", "experts.3.ffn_in", ... into buf; returns buf. */
+const char *tsr_model_site_name(enum tsr_site site, char buf[TSR_MODEL_SITE_TEXT]);
+#define TSR_MODEL_SITE_NAME(site)                                                                  \
+    tsr_model_site_name((enum tsr_site)(site), (char[TSR_MODEL_SITE_TEXT]){ "" })
+uint64_t tsr_model_site_cols(const struct tsr_model *m, enum tsr_site site); /* of the input */
+bool     tsr_model_layer_has_site(const struct tsr_model *m, uint64_t layer, enum tsr_site site);
 
 /* i-th supported quant_method of checkpoints by other programs, with a description of what is
  * supported; NULL after the last. */

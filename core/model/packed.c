@@ -41,25 +41,25 @@ void tsr_model_packed_destroy(struct tsr_model_packed *p)
     free(p);
 }
 
-tsr_status tsr_model_overlay_create(struct tsr_model_overlay **o, uint64_t layers,
+tsr_status tsr_model_overlay_create(struct tsr_model_overlay **o, uint64_t layers, uint64_t linears,
                                     struct tsr_err *err)
 {
     struct tsr_model_overlay *v = tsr_new(1, sizeof *v);
-    if (v) {
-        v->lin = tsr_new(layers, sizeof *v->lin);
-        v->norm = tsr_new(layers, sizeof *v->norm);
-        v->scale = tsr_new(layers, sizeof *v->scale);
-    }
-    if (!v || !v->lin || !v->norm || !v->scale) {
-        if (v) {
-            free(v->lin);
-            free(v->norm);
-            free(v->scale);
-        }
-        free(v);
-        return tsr_fail_nomem(err, layers * sizeof *v->lin, "the list of packed weights");
-    }
+    if (!v)
+        return tsr_fail_nomem(err, sizeof *v, "the list of packed weights");
     v->layers = layers;
+    v->linears = linears;
+    v->lin = tsr_new_rows(layers, linears, sizeof **v->lin);
+    v->norm = tsr_new(layers, sizeof *v->norm);
+    v->scale = tsr_new(layers, sizeof *v->scale);
+    if (!v->lin || !v->norm || !v->scale) {
+        free(v->lin);
+        free(v->norm);
+        free(v->scale);
+        free(v);
+        return tsr_fail_nomem(err, layers * linears * sizeof **v->lin,
+                              "the list of packed weights");
+    }
     *o = v;
     return TSR_OK;
 }
@@ -82,7 +82,7 @@ void tsr_model_overlay_destroy(struct tsr_model_overlay *o)
     if (!o)
         return;
     for (uint64_t l = 0; l < o->layers; l++) {
-        for (int i = 0; i < TSR_LINEARS; i++)
+        for (uint64_t i = 0; i < o->linears; i++)
             tsr_model_packed_destroy(o->lin[l][i]);
         tsr_model_overlay_drop_folds(o, l);
     }
@@ -110,7 +110,7 @@ void tsr_model_overlay_size_like(const struct tsr_model *m, const struct tsr_mod
     const struct tsr_model_packed *head = o ? o->head : NULL, *embed = o ? o->embed : NULL;
     *weights = *bytes = 0;
     for (uint64_t l = 0; l < m->hp.layers; l++)
-        for (int i = 0; i < TSR_LINEARS; i++)
+        for (uint64_t i = 0; i < m->hp.linears; i++)
             add_size(&m->layers[l].lin[i].w, o ? o->lin[l][i] : NULL, weights, bytes);
     if (head || (like && like->head && !m->hp.tied))
         add_size(&m->head.w, head, weights, bytes);

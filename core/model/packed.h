@@ -53,10 +53,10 @@ enum tsr_overlay_norm { TSR_OVERLAY_ATTN_IN, TSR_OVERLAY_FFN_IN, TSR_OVERLAY_NOR
 
 /* Packed weights of a model: NULL for unpacked ones. */
 struct tsr_model_overlay {
-    uint64_t layers;
-    struct tsr_model_packed *(*lin)[TSR_LINEARS]; /* [layers] */
-    struct tsr_model_packed *head;
-    struct tsr_model_packed *embed; /* of a tied model, only if the head is packed */
+    uint64_t                   layers, linears;
+    struct tsr_model_packed ***lin; /* [layers][linears] */
+    struct tsr_model_packed   *head;
+    struct tsr_model_packed   *embed; /* of a tied model, only if the head is packed */
     struct tsr_model_norm (
         *norm)[TSR_OVERLAY_NORMS]; /* [layers]; arrays [hidden] owned, NULL: original */
     /* [layers]; by site, the factors that multiplied the columns of its linears before packing, and
@@ -64,8 +64,9 @@ struct tsr_model_overlay {
     float *(*scale)[TSR_OVERLAY_SITES];
 };
 /* Frees folded norms and scales of a layer. */
-void       tsr_model_overlay_drop_folds(struct tsr_model_overlay *o, uint64_t layer);
-tsr_status tsr_model_overlay_create(struct tsr_model_overlay **o, uint64_t layers,
+void tsr_model_overlay_drop_folds(struct tsr_model_overlay *o, uint64_t layer);
+/* linears: of a layer, as in struct tsr_model_hparams. */
+tsr_status tsr_model_overlay_create(struct tsr_model_overlay **o, uint64_t layers, uint64_t linears,
                                     struct tsr_err *err);
 void       tsr_model_overlay_destroy(struct tsr_model_overlay *o);
 /* Sizes of the decoder linears (head and embedding if packed) under the overlay (NULL: original):

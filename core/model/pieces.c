@@ -56,42 +56,52 @@ static uint64_t room_of(const struct tsr_matrix *w, const struct tsr_model_slice
 static void measure(const struct tsr_model *m, uint64_t layer, struct tsr_model_layer_piece *piece)
 {
     piece->bytes = piece->room = 0;
-    for (unsigned id = 0; id < TSR_LINEARS; id++) {
-        if (piece->load == NO_LOAD || !(piece->linears >> id & 1u))
-            continue;
-        piece->bytes += bytes_of(&m->layers[layer].lin[id].w, &piece->part[id]);
-        piece->room += room_of(&m->layers[layer].lin[id].w, &piece->part[id]);
+    for (uint64_t i = 0; i < piece->n && piece->load != NO_LOAD; i++) {
+        const struct tsr_matrix *w = &m->layers[layer].lin[piece->lin[i].id].w;
+        piece->bytes += bytes_of(w, &piece->lin[i].part);
+        piece->room += room_of(w, &piece->lin[i].part);
     }
 }
 
-uint32_t tsr_model_pieces(const struct tsr_model *m, uint64_t layer,
-                          struct tsr_model_layer_piece piece[TSR_LINEARS])
+static uint64_t load_of_linear(const struct tsr_model *m, uint64_t layer, uint64_t id)
 {
-    uint32_t n = 0;
-    for (unsigned id = 0; id < TSR_LINEARS; id++) {
-        const struct tsr_matrix *w = &m->layers[layer].lin[id].w;
-        if (w->rows == 0)
+    const struct tsr_model_patch *p = patch_of(m, layer, (enum tsr_linear_id)id);
+    return p ? load_of(m, layer, p) : NO_LOAD;
+}
+
+uint64_t tsr_model_pieces(const struct tsr_model *m, uint64_t layer,
+                          struct tsr_model_layer_piece *piece, struct tsr_model_piece_linear *lin)
+{
+    uint64_t n = 0, at = 0;
+    for (uint64_t id = 0; id < m->hp.linears; id++) {
+        if (m->layers[layer].lin[id].w.rows == 0)
             continue;
-        const struct tsr_model_patch *p = patch_of(m, layer, (enum tsr_linear_id)id);
-        uint64_t                      load = p ? load_of(m, layer, p) : NO_LOAD;
-        uint32_t                      i = 0;
-        while (i < n && (load == NO_LOAD || piece[i].load != load))
-            i++;
-        if (i == n)
-            piece[n++] = (struct tsr_model_layer_piece){ .load = load };
-        piece[i].linears |= 1u << id;
-        piece[i].part[id] = (struct tsr_model_slice){ .rows = w->rows, .cols = w->cols };
+        uint64_t load = load_of_linear(m, layer, id);
+        bool     known = false;
+        for (uint64_t i = 0; i < n && load != NO_LOAD; i++)
+            known = known || piece[i].load == load;
+        if (known)
+            continue;
+        piece[n] = (struct tsr_model_layer_piece){ .load = load, .lin = lin + at };
+        for (uint64_t k = id; k < m->hp.linears; k++) { /* the others of its tensor */
+            const struct tsr_matrix *w = &m->layers[layer].lin[k].w;
+            if (k != id && (load == NO_LOAD || w->rows == 0 || load_of_linear(m, layer, k) != load))
+                continue;
+            lin[at++] =
+                (struct tsr_model_piece_linear){ .id = (enum tsr_linear_id)k,
+                                                 .part = { .rows = w->rows, .cols = w->cols } };
+            piece[n].n++;
+        }
+        measure(m, layer, &piece[n++]);
     }
-    for (uint32_t i = 0; i < n; i++)
-        measure(m, layer, &piece[i]);
     return n;
 }
 
 void tsr_model_piece_cut(const struct tsr_model *m, uint64_t layer,
-                         struct tsr_model_layer_piece *piece, enum tsr_linear_id id,
+                         struct tsr_model_layer_piece *piece, uint64_t i,
                          const struct tsr_model_slice *s)
 {
-    piece->part[id] = *s;
+    piece->lin[i].part = *s;
     measure(m, layer, piece);
 }
 
@@ -165,31 +175,29 @@ static tsr_status read_part(const struct place *p, const struct tsr_matrix *w,
 
 tsr_status tsr_model_read_piece(const struct tsr_model *m, uint64_t layer,
                                 const struct tsr_model_layer_piece *piece, void *to,
-                                struct tsr_matrix w[TSR_LINEARS], struct tsr_err *err)
+                                struct tsr_err *err)
 {
     const struct tsr_model_tensor_load *l =
         piece->load == NO_LOAD ? NULL : &m->storage->loads[piece->load];
     unsigned char *at = to;
-    for (unsigned id = 0; id < TSR_LINEARS; id++) {
-        const struct tsr_matrix      *all = &m->layers[layer].lin[id].w;
-        const struct tsr_model_slice *s = &piece->part[id];
-        if (!(piece->linears >> id & 1u))
-            continue;
+    for (uint64_t i = 0; i < piece->n; i++) {
+        struct tsr_model_piece_linear *part = &piece->lin[i];
+        const struct tsr_matrix       *all = &m->layers[layer].lin[part->id].w;
         if (!l) {
-            w[id] = tsr_model_matrix_slice(all, s);
+            part->w = tsr_model_matrix_slice(all, &part->part);
             continue;
         }
-        struct place p = place_of(m, l, patch_of(m, layer, (enum tsr_linear_id)id), all);
-        TSR_TRY(read_part(&p, all, s, at, err));
+        struct place p = place_of(m, l, patch_of(m, layer, part->id), all);
+        TSR_TRY(read_part(&p, all, &part->part, at, err));
         /* the model's own data is another's business: who opens the layer meanwhile sets it */
-        w[id] = (struct tsr_matrix){ .struct_size = all->struct_size,
-                                     .dtype = all->dtype,
-                                     .name = all->name,
-                                     .data = at,
-                                     .rows = s->rows,
-                                     .cols = s->cols,
-                                     .row_stride = s->cols * tsr_dtype_size(all->dtype) };
-        at += room_of(all, s);
+        part->w = (struct tsr_matrix){ .struct_size = all->struct_size,
+                                       .dtype = all->dtype,
+                                       .name = all->name,
+                                       .data = at,
+                                       .rows = part->part.rows,
+                                       .cols = part->part.cols,
+                                       .row_stride = part->part.cols * tsr_dtype_size(all->dtype) };
+        at += room_of(all, &part->part);
     }
     return l ? tsr_file_unchanged(&m->storage->shards.files[l->src->file].file, err) : TSR_OK;
 }

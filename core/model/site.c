@@ -1,14 +1,42 @@
 /* The inputs of a layer's linears. */
 #include "model/model.h"
 
-const char *tsr_model_site_name(enum tsr_site site)
+#include <stdio.h>
+
+#define EXPERT_SITES 2
+
+/* FFN_IN or DOWN_IN for an expert's, else the site itself. */
+static enum tsr_site kind_of(enum tsr_site site)
+{
+    return site < TSR_MODEL_SITE_EXPERTS                    ? site
+           : (site - TSR_MODEL_SITE_EXPERTS) % EXPERT_SITES ? TSR_MODEL_SITE_DOWN_IN
+                                                            : TSR_MODEL_SITE_FFN_IN;
+}
+
+const char *tsr_model_site_name(enum tsr_site site, char buf[TSR_MODEL_SITE_TEXT])
 {
     static const char *const names[TSR_SITES] = { "attn_in", "o_in", "ffn_in", "down_in" };
-    return names[site];
+    if (site < TSR_MODEL_SITE_EXPERTS)
+        (void)snprintf(buf, TSR_MODEL_SITE_TEXT, "%s", names[site]);
+    else
+        (void)snprintf(buf, TSR_MODEL_SITE_TEXT, "experts.%u.%s",
+                       (unsigned)(site - TSR_MODEL_SITE_EXPERTS) / EXPERT_SITES,
+                       names[kind_of(site)]);
+    return buf;
+}
+
+enum tsr_site tsr_model_expert_site(uint64_t expert, enum tsr_site kind)
+{
+    return (enum tsr_site)(TSR_MODEL_SITE_EXPERTS + EXPERT_SITES * expert +
+                           (kind == TSR_MODEL_SITE_DOWN_IN));
 }
 
 enum tsr_site tsr_model_linear_site(enum tsr_linear_id id)
 {
+    uint64_t expert = id < TSR_EXPERTS ? 0 : (uint64_t)(id - TSR_EXPERTS) / TSR_EXPERT_LINEARS;
+    bool     down = tsr_model_linear_kind(id) == TSR_DOWN;
+    if (id >= TSR_EXPERTS)
+        return tsr_model_expert_site(expert, down ? TSR_MODEL_SITE_DOWN_IN : TSR_MODEL_SITE_FFN_IN);
     switch (id) {
     case TSR_Q:
     case TSR_K:
@@ -16,22 +44,27 @@ enum tsr_site tsr_model_linear_site(enum tsr_linear_id id)
         return TSR_MODEL_SITE_ATTN_IN;
     case TSR_O:
         return TSR_MODEL_SITE_O_IN;
-    case TSR_GATE:
-    case TSR_UP:
-        return TSR_MODEL_SITE_FFN_IN;
-    default:
+    case TSR_DOWN:
         return TSR_MODEL_SITE_DOWN_IN;
+    default:
+        return TSR_MODEL_SITE_FFN_IN;
     }
 }
 
 uint64_t tsr_model_site_cols(const struct tsr_model *m, enum tsr_site site)
 {
-    switch (site) {
+    switch (kind_of(site)) {
     case TSR_MODEL_SITE_O_IN:
         return (uint64_t)m->hp.heads * m->hp.head_dim;
     case TSR_MODEL_SITE_DOWN_IN:
-        return m->hp.ffn;
+        return site == TSR_MODEL_SITE_DOWN_IN ? m->hp.ffn : m->hp.expert_ffn;
     default:
         return m->hp.hidden;
     }
+}
+
+bool tsr_model_layer_has_site(const struct tsr_model *m, uint64_t layer, enum tsr_site site)
+{
+    bool sparse = m->hp.sparse && m->hp.sparse[layer];
+    return site == TSR_MODEL_SITE_DOWN_IN ? !sparse : site < TSR_MODEL_SITE_EXPERTS || sparse;
 }

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define FUSED 3 /* pieces of a fused tensor without experts */
+
 struct walk {
     const struct tsr_model         *m;
     const struct tsr_model_overlay *o;
@@ -18,7 +20,29 @@ struct walk {
     tsr_model_stored_visit          visit;
     void                           *ctx;
     struct tsr_err                 *err;
+    struct tsr_model_stored_view    room; /* the arrays of all views, for the most pieces */
 };
+
+static tsr_status make_room(struct walk *w)
+{
+    uint64_t most = FUSED > 2 * w->m->hp.experts ? FUSED : 2 * w->m->hp.experts;
+    struct tsr_model_stored_view *v = &w->room;
+    v->piece_rows = tsr_new(most, sizeof *v->piece_rows);
+    v->w = tsr_new(most, sizeof *v->w);
+    v->packed = tsr_new(most, sizeof *v->packed);
+    v->values = tsr_new(most, sizeof *v->values);
+    return v->piece_rows && v->w && v->packed && v->values
+               ? TSR_OK
+               : tsr_fail_nomem(w->err, most * sizeof *v->w, "pieces of a tensor");
+}
+
+static void leave_room(struct walk *w)
+{
+    free(w->room.piece_rows);
+    free(w->room.w);
+    free(w->room.packed);
+    free(w->room.values);
+}
 
 void tsr_model_stored_row(const struct tsr_model_stored_view *v, uint64_t r, unsigned *piece,
                           uint64_t *row)
@@ -53,6 +77,13 @@ static tsr_status begin(const struct walk *w, const struct tsr_model_role *r, ui
     v->layer = hash ? layer : w->m->hp.layers;
     v->suffix = "weight";
     v->n = 1;
+    v->piece_rows = w->room.piece_rows;
+    v->w = w->room.w;
+    v->packed = w->room.packed;
+    v->values = w->room.values;
+    v->w[0] = NULL;
+    v->packed[0] = NULL;
+    v->values[0] = NULL;
     return n > 0 && (unsigned)n < sizeof v->module
                ? TSR_OK
                : tsr_fail(w->err, TSR_E_BUG, "tensor name too long");
@@ -102,7 +133,12 @@ static tsr_status matrix(const struct walk *w, const struct tsr_model_role *r,
         return TSR_OK;
     TSR_TRY(begin(w, r, 0, &v));
     add(&v, 0, m, p);
-    return w->visit(w->ctx, &v, w->err);
+    TSR_TRY(w->visit(w->ctx, &v, w->err));
+    if (r->part != TSR_MODEL_PART_HEAD || !holds(w, r->bias))
+        return TSR_OK;
+    struct tsr_model_stored_view bias = { .layer = 0 };
+    TSR_TRY(begin(w, r, 0, &bias));
+    return vector(w, &bias, "bias", w->m->head.bias, m->rows);
 }
 
 static tsr_status linears(const struct walk *w, const struct tsr_model_role *r, uint64_t layer,
@@ -110,14 +146,19 @@ static tsr_status linears(const struct walk *w, const struct tsr_model_role *r, 
 {
     struct tsr_model_stored_view  v = { .kind = TSR_STORED_LINEAR, .id = ids[0] };
     const struct tsr_model_layer *l = &w->m->layers[layer];
-    if (!holds(w, r->weight))
+    if (!holds(w, r->weight) || !tsr_model_role_in_layer(&w->m->hp, r, layer))
         return TSR_OK;
     TSR_TRY(begin(w, r, layer, &v));
     v.n = n;
+    v.stack = r->part == TSR_MODEL_PART_EXPERTS || r->part == TSR_MODEL_PART_EXPERTS_GATE_UP
+                  ? w->m->hp.experts
+                  : 0;
     v.by_head = r->part == TSR_MODEL_PART_QKV_HEADS;
     v.dim = w->m->hp.head_dim;
-    for (unsigned i = 0; i < n; i++)
+    for (unsigned i = 0; i < n; i++) {
         add(&v, i, &l->lin[ids[i]].w, w->o ? w->o->lin[layer][ids[i]] : NULL);
+        v.values[i] = NULL;
+    }
     TSR_TRY(w->visit(w->ctx, &v, w->err));
     if (!holds(w, r->bias))
         return TSR_OK;
@@ -130,6 +171,33 @@ static tsr_status linears(const struct walk *w, const struct tsr_model_role *r, 
         v.values[i] = l->lin[ids[i]].bias;
     }
     return w->visit(w->ctx, &v, w->err);
+}
+
+static tsr_status each_expert(const struct walk *w, const struct tsr_model_role *r, uint64_t layer)
+{
+    for (uint64_t i = 0; i < w->m->hp.experts; i++) {
+        struct tsr_model_role one;
+        char                  name[TSR_FAMILY_NAME + 24];
+        if (!tsr_model_role_of_expert(r, i, name, &one))
+            return tsr_fail(w->err, TSR_E_BUG, "tensor name too long");
+        TSR_TRY(linears(w, &one, layer, &one.lin, 1));
+    }
+    return TSR_OK;
+}
+
+/* A tensor of all experts' linears. */
+static tsr_status all_experts(const struct walk *w, const struct tsr_model_role *r, uint64_t layer)
+{
+    unsigned            each = r->part == TSR_MODEL_PART_EXPERTS ? 1 : 2;
+    unsigned            n = each * w->m->hp.experts;
+    enum tsr_linear_id *ids = tsr_new(n, sizeof *ids);
+    if (!ids)
+        return tsr_fail_nomem(w->err, n * sizeof *ids, r->name);
+    for (unsigned i = 0; i < n; i++)
+        ids[i] = tsr_model_expert_linear(i / each, each == 1 ? r->lin : i % 2 ? TSR_UP : TSR_GATE);
+    tsr_status st = n ? linears(w, r, layer, ids, n) : TSR_OK;
+    free(ids);
+    return st;
 }
 
 static tsr_status role(const struct walk *w, const struct tsr_model_role *r, uint64_t layer)
@@ -179,6 +247,11 @@ static tsr_status role(const struct walk *w, const struct tsr_model_role *r, uin
         return linears(w, r, layer, qkv, 3);
     case TSR_MODEL_PART_GATE_UP_ROWS:
         return linears(w, r, layer, gate_up, 2);
+    case TSR_MODEL_PART_EXPERT:
+        return each_expert(w, r, layer);
+    case TSR_MODEL_PART_EXPERTS:
+    case TSR_MODEL_PART_EXPERTS_GATE_UP:
+        return all_experts(w, r, layer);
     default:
         return tsr_fail(w->err, TSR_E_BUG, "role %s has no part", r->name);
     }
@@ -205,16 +278,18 @@ tsr_status tsr_model_visit(const struct tsr_model *m, const struct tsr_model_ove
                       .visit = visit,
                       .ctx = ctx,
                       .err = err };
-    TSR_TRY(roles(&w, m->hp.layers));
-    for (uint64_t l = 0; l < m->hp.layers; l++) {
-        if (open)
-            TSR_TRY(tsr_model_open_layer(m, l, err));
-        tsr_status st = roles(&w, l);
+    tsr_status  st = make_room(&w);
+    if (st == TSR_OK)
+        st = roles(&w, m->hp.layers);
+    for (uint64_t l = 0; l < m->hp.layers && st == TSR_OK; l++) {
+        if (open && (st = tsr_model_open_layer(m, l, err)) != TSR_OK)
+            break;
+        st = roles(&w, l);
         if (open)
             tsr_model_close_layer(m, l);
-        TSR_TRY(st);
     }
-    return TSR_OK;
+    leave_room(&w);
+    return st;
 }
 
 /* ---- texts ------------------------------------------------------------------------- */

@@ -14,23 +14,25 @@ struct tsr_model_stored_view {
     char        module[TSR_STORED_MODULE]; /* "model.layers.3.self_attn.q_proj" */
     const char *suffix;                    /* "weight" or "bias" */
     uint64_t    layer;                     /* the model's number of layers: none */
-    unsigned    n; /* pieces, one below the other; 3 for a fused query-key-value */
+    unsigned    n;     /* pieces, one below the other; 3 for a fused query-key-value */
+    uint32_t    stack; /* the tensor is [stack, rows / stack, cols]; 0: [rows, cols] */
     enum tsr_stored_kind {
         TSR_STORED_VECTOR, /* norms and biases */
         TSR_STORED_MATRIX, /* embeddings and projections */
         TSR_STORED_LINEAR, /* of a decoder layer */
         TSR_STORED_HEAD
     } kind;
-    enum tsr_linear_id       id;   /* of the first piece, TSR_STORED_LINEAR and biases of linears */
-    bool                     norm; /* a vector that is a norm's */
-    bool                     by_head;    /* rows [head][piece][dim] */
-    uint64_t                 dim;        /* rows of a head, by_head; of a vector that is stored as a
+    enum tsr_linear_id id;         /* of the first piece, TSR_STORED_LINEAR and biases of linears */
+    bool               norm;       /* a vector that is a norm's */
+    bool               by_head;    /* rows [head][piece][dim] */
+    uint64_t           dim;        /* rows of a head, by_head; of a vector that is stored as a
                                             matrix: its columns */
-    uint64_t                 rows, cols; /* of the whole; a vector has cols 1 */
-    uint64_t                 piece_rows[3];
-    const struct tsr_matrix *w[3];            /* data NULL while the layer is not open */
-    const struct tsr_model_packed *packed[3]; /* or NULL */
-    const float                   *values[3]; /* of a vector */
+    uint64_t           rows, cols; /* of the whole; a vector has cols 1 */
+    /* [n] each, valid for the visit */
+    uint64_t                       *piece_rows;
+    const struct tsr_matrix       **w;      /* data NULL while the layer is not open */
+    const struct tsr_model_packed **packed; /* or NULL */
+    const float                   **values; /* of a vector */
 };
 
 /* Piece and row in it of row r of the whole. */

@@ -25,7 +25,7 @@ tsr_status tsr_quant_scheme_apply(struct tsr_quant_scheme *s, struct tsr_registr
         return tsr_fail(err, TSR_E_INPUT, "the calibration is of %llu layers, the model has %llu",
                         (unsigned long long)c->layers, (unsigned long long)m->hp.layers);
     TSR_TRY(tsr_quant_scheme_open(&run, s, r, m, err));
-    tsr_status st = tsr_model_overlay_create(&o, m->hp.layers, err);
+    tsr_status st = tsr_model_overlay_create(&o, m->hp.layers, m->hp.linears, err);
     for (uint64_t l = 0; l < m->hp.layers && st == TSR_OK; l++)
         st = layer(run, l, c, s->keys.sequential != 0, o, err);
     if (st == TSR_OK)

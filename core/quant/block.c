@@ -19,6 +19,11 @@ static const struct tsr_quantizer_block_v1 *block_table(const struct tsr_quantiz
     return t && TSR_HAS(struct tsr_quantizer_block_v1, t, search) ? t : NULL;
 }
 
+bool tsr_quant_block_searches(const struct tsr_quantizer *q)
+{
+    return block_table(q) != NULL;
+}
+
 uint64_t tsr_quant_block_need(const struct tsr_quantizer *const *q, bool *any)
 {
     uint64_t need = 0;
@@ -141,7 +146,7 @@ static tsr_status add_site(struct block_view *v, enum tsr_site site, struct tsr_
     struct tsr_block_site         *s = &v->site[at];
     uint64_t                       need = v->table->block_need(v->q->self);
     *s = (struct tsr_block_site){ .struct_size = sizeof *s,
-                                  .name = tsr_model_site_name(site),
+                                  .name = tsr_model_site_name(site, v->name[at]),
                                   .linears = v->list[at],
                                   .stats = &v->stats[at] };
     for (int i = 0; i < TSR_LINEARS; i++)

@@ -35,6 +35,9 @@ struct tsr_quant_block_fold {
 };
 void tsr_quant_block_fold_free(struct tsr_quant_block_fold *f);
 
+/* True for a quantizer with a block search. */
+bool tsr_quant_block_searches(const struct tsr_quantizer *q);
+
 /* TSR_NEED_* of all block tables among q [TSR_LINEARS]; any: whether a block table exists. */
 uint64_t tsr_quant_block_need(const struct tsr_quantizer *const *q, bool *any);
 

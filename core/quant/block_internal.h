@@ -12,6 +12,7 @@ struct block_view {
     struct tsr_matrix                    wide[TSR_LINEARS]; /* F32 copies; owned */
     uint64_t                             n;
     enum tsr_site                        id[TSR_SITES];
+    char                                 name[TSR_SITES][TSR_MODEL_SITE_TEXT];
     enum tsr_linear_id                   lin[TSR_SITES][TSR_LINEARS];
     struct tsr_block_site                site[TSR_SITES];
     const struct tsr_block_site         *sites[TSR_SITES];

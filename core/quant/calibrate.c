@@ -19,7 +19,7 @@ void tsr_quant_calibration_destroy(struct tsr_quant_calibration *c)
     if (!c)
         return;
     for (uint64_t l = 0; c->site && l < c->layers; l++)
-        for (int s = 0; s < TSR_SITES; s++) {
+        for (uint64_t s = 0; s < c->sites; s++) {
             free((void *)(uintptr_t)c->site[l][s].absmax);
             free((void *)(uintptr_t)c->site[l][s].mean);
             free((void *)(uintptr_t)c->site[l][s].variance);
@@ -27,6 +27,7 @@ void tsr_quant_calibration_destroy(struct tsr_quant_calibration *c)
         }
     tsr_quant_source_free(c->source);
     free(c->site);
+    free(c->borrowed);
     free(c->ids);
     free(c);
 }
@@ -70,13 +71,16 @@ static tsr_status choose(struct tsr_quant_calibration *c, struct tsr_registry *r
     struct tsr_quant_calibration_source *s = c->source = tsr_new(1, sizeof *s);
     bool                                 fits = tsr_mul(opt->samples, opt->seqlen, &c->tokens);
     c->layers = m->hp.layers;
+    c->sites = m->hp.sites;
     c->sequences = opt->samples;
     c->seqlen = opt->seqlen;
     c->on = opt->on;
     c->ids = fits ? tsr_new(c->tokens, sizeof *c->ids) : NULL;
-    if (!opt->defer)
-        c->site = tsr_new(c->layers, sizeof *c->site);
-    if (!s || !c->ids || (!opt->defer && !c->site))
+    if (!opt->defer) {
+        c->site = tsr_new_rows(c->layers, c->sites, sizeof **c->site);
+        c->borrowed = tsr_new_rows(c->layers, c->sites, sizeof **c->borrowed);
+    }
+    if (!s || !c->ids || (!opt->defer && (!c->site || !c->borrowed)))
         return tsr_fail_nomem(err, c->tokens * sizeof *c->ids, "calibration");
     uint64_t rows = opt->input_rows ? opt->input_rows : TSR_INPUT_ROWS;
     *s = (struct tsr_quant_calibration_source){ .registry = r,
@@ -125,7 +129,10 @@ static tsr_status all_layers(struct tsr_quant_calibration *c, struct tsr_err *er
         /* later needs are stored in the folder; without one they would be discarded */
         TSR_TRY(of_original(c, l, TSR_MOMENTS, c->source->want, &s, err));
         tsr_quant_layer_stats_limit(&s, TSR_MOMENTS);
-        memcpy(c->site[l], s.site, sizeof s.site);
+        memcpy(c->site[l], s.site, c->sites * sizeof *s.site); /* the arrays move */
+        memcpy(c->borrowed[l], s.borrowed, c->sites * sizeof *s.borrowed);
+        memset(s.site, 0, c->sites * sizeof *s.site);
+        tsr_quant_layer_stats_free(&s);
         tsr_progress("calibrate", l + 1, c->layers);
     }
     tsr_quant_source_rest(c->source);
@@ -136,9 +143,9 @@ static tsr_status all_layers(struct tsr_quant_calibration *c, struct tsr_err *er
 static tsr_status copy_moments(const struct tsr_quant_calibration *c, uint64_t layer, uint64_t need,
                                struct tsr_quant_layer_stats *out, struct tsr_err *err)
 {
-    *out = (struct tsr_quant_layer_stats){ .sequence = c->seqlen };
-    tsr_quant_layer_stats_limit(out, 0);
-    for (int i = 0; i < TSR_SITES; i++) {
+    TSR_TRY(tsr_quant_layer_stats_new(out, c->sites, c->seqlen, err));
+    memcpy(out->borrowed, c->borrowed[layer], c->sites * sizeof *out->borrowed);
+    for (uint64_t i = 0; i < c->sites; i++) {
         struct tsr_quant_stats *to = &out->site[i],
                                from = tsr_quant_stats_for(need, &c->site[layer][i]);
         const float *const *source[] = { &from.absmax, &from.mean, &from.variance, &from.mean_abs };
@@ -204,7 +211,7 @@ tsr_status tsr_quant_calibration_memory(const struct tsr_model                  
     bool ok = tsr_mul(opt->samples, opt->seqlen, &tokens) && tsr_add(tokens, opt->seqlen, &n) &&
               tsr_mul(n, m->hp.hidden * sizeof(float), &n) && tsr_add(total, n, &total) &&
               tsr_add(total, tokens * sizeof(uint32_t), &total);
-    for (int i = 0; i < TSR_SITES && ok; i++) {
+    for (uint64_t i = 0; i < m->hp.sites && ok; i++) {
         uint64_t cols = tsr_model_site_cols(m, (enum tsr_site)i);
         widest = cols > widest ? cols : widest;
         ok = tsr_mul(cols, 28 + 16, &n) && tsr_add(total, n, &total); /* sums and results */
@@ -212,7 +219,7 @@ tsr_status tsr_quant_calibration_memory(const struct tsr_model                  
             ok = ok && tsr_mul(cols, cols * sizeof(float), &n) && tsr_add(total, n, &total);
         if (need & TSR_NEED_TOP)
             ok = ok && tsr_mul(cols, cols * sizeof(double), &n) && tsr_add(total, n, &total);
-        if (need & TSR_NEED_INPUTS)
+        if (need & TSR_NEED_INPUTS && i < TSR_MODEL_SITE_EXPERTS)
             ok = ok && tsr_mul(cols, rows * sizeof(float), &n) && tsr_add(total, n, &total);
     }
     /* the rows that the tap sees */

@@ -10,7 +10,8 @@
 
 /* In addition to TSR_NEED_*, only for the host: the largest eigenvalue of the Hessian, of sums in
  * double (gram.h).  The needs of plugins are lower bits. */
-#define TSR_NEED_TOP (UINT64_C(1) << 63)
+#define TSR_NEED_TOP         (UINT64_C(1) << 63)
+#define TSR_BORROWED_DAMPING 0.1
 
 struct tsr_quant_calibrate_options {
     const char *text; /* path */
@@ -36,13 +37,17 @@ tsr_status tsr_quant_calibrate(struct tsr_quant_calibration **c, struct tsr_regi
                                const struct tsr_model *m, const struct tsr_tokenizer *t,
                                const struct tsr_quant_calibrate_options *opt, struct tsr_err *err);
 
-/* Statistics of the inputs of all sites of one layer; arrays owned. */
+/* Statistics of the inputs of all sites of one layer; arrays owned.  cols 0: the layer lacks the site. */
 struct tsr_quant_layer_stats {
-    struct tsr_quant_stats site[TSR_SITES];
-    double                 top[TSR_SITES]; /* TSR_NEED_TOP; NaN if not requested */
-    uint64_t               sequence;       /* rows of `inputs` that are one sequence, in order */
+    uint64_t                sites;    /* hparams.sites */
+    struct tsr_quant_stats *site;     /* [sites] */
+    double                 *top;      /* [sites]; TSR_NEED_TOP; NaN if not requested */
+    uint8_t                *borrowed; /* [sites]; 1: of an expert that no token took */
+    uint64_t                sequence; /* rows of `inputs` that are one sequence, in order */
 };
-void tsr_quant_layer_stats_free(struct tsr_quant_layer_stats *s);
+tsr_status tsr_quant_layer_stats_new(struct tsr_quant_layer_stats *s, uint64_t sites,
+                                     uint64_t sequence, struct tsr_err *err);
+void       tsr_quant_layer_stats_free(struct tsr_quant_layer_stats *s);
 
 /* Computes what `need` (TSR_NEED_*, TSR_NEED_TOP) names of one layer; the rest of each site is NULL.
  *
@@ -53,7 +58,11 @@ void tsr_quant_layer_stats_free(struct tsr_quant_layer_stats *s);
  *
  * hessian is 2 * mean over sequences of X^T X, F32, [cols, cols]; top is its largest eigenvalue in
  * double, and needs no hessian.  inputs are the first whole sequences that fit into input_rows, at
- * least one; row i belongs to sequence i / sequence.  Requesting layers in ascending order costs one
+ * least one; row i belongs to sequence i / sequence; experts have none.
+ *
+ * An expert's site counts the tokens that the router gave it.  An expert that got none borrows: its statistics are of the
+ * layer's inputs in the first sequence, as if it got them all, and TSR_BORROWED_DAMPING of the mean of its Hessian's
+ * diagonal is added to that diagonal (docs/formats/calibration.md).  Requesting layers in ascending order costs one
  * pass over the model in total; going back, or to another overlay, restarts at the embedding.
  * TSR_NEED_SENSITIVITY is TSR_E_INPUT: it needs gradients.  [setup] */
 tsr_status tsr_quant_calibration_layer(struct tsr_quant_calibration *c, uint64_t layer,

@@ -12,6 +12,7 @@
 
 #define FORMAT "tessera.calibration/1"
 #define PARTS  7
+#define NAME   64
 
 /* One array of one site. */
 struct part {
@@ -23,12 +24,13 @@ struct part {
     uint64_t    size;
 };
 
-/* Site i of s, whose inputs are `cols` wide, with `rows` recorded. */
-static void parts_of(const struct tsr_quant_layer_stats *s, int i, uint64_t cols, uint64_t rows,
-                     struct part p[PARTS])
+/* Site i of s (NULL: no data), whose inputs are `cols` wide, with `rows` recorded. */
+static void parts_of(const struct tsr_quant_layer_stats *s, uint64_t i, uint64_t cols,
+                     uint64_t rows, struct part p[PARTS])
 {
-    const struct tsr_quant_stats *q = &s->site[i];
-    const double                 *top = isnan(s->top[i]) ? NULL : &s->top[i];
+    static const struct tsr_quant_stats nothing = { 0 };
+    const struct tsr_quant_stats       *q = s ? &s->site[i] : &nothing;
+    const double                       *top = s && !isnan(s->top[i]) ? &s->top[i] : NULL;
     p[0] = (struct part){ TSR_NEED_ABSMAX, "absmax", q->absmax, 0, cols, "F32", 4 };
     p[1] = (struct part){ TSR_NEED_MEAN, "mean", q->mean, 0, cols, "F32", 4 };
     p[2] = (struct part){ TSR_NEED_VARIANCE, "variance", q->variance, 0, cols, "F32", 4 };
@@ -38,9 +40,9 @@ static void parts_of(const struct tsr_quant_layer_stats *s, int i, uint64_t cols
     p[6] = (struct part){ TSR_NEED_TOP, "top", top, 0, 1, "F64", 8 };
 }
 
-static void tensor_name(char *out, size_t cap, int site, const char *part)
+static void tensor_name(char out[NAME], uint64_t site, const char *part)
 {
-    (void)snprintf(out, cap, "%s.%s", tsr_model_site_name((enum tsr_site)site), part);
+    (void)snprintf(out, NAME, "%s.%s", TSR_MODEL_SITE_NAME(site), part);
 }
 
 static tsr_status file_path(const struct tsr_quant_calibration *c, uint64_t layer, char **path,
@@ -77,16 +79,21 @@ static tsr_status put_head(struct tsr_st_out *o, const struct tsr_quant_calibrat
     TSR_TRY(put_number(o, "layer", layer, err));
     TSR_TRY(put_number(o, "sequences", c->sequences, err));
     TSR_TRY(put_number(o, "seqlen", c->seqlen, err));
-    for (int i = 0; i < TSR_SITES; i++) {
+    for (uint64_t i = 0; i < s->sites; i++) {
         parts_of(s, i, s->site[i].cols, s->site[i].input_rows, p);
         for (int k = 0; k < PARTS; k++) {
-            char name[40], content[TSR_HASH_TEXT];
+            char name[NAME], content[TSR_HASH_TEXT];
             if (!p[k].data)
                 continue;
-            tensor_name(name, sizeof name, i, p[k].name);
+            tensor_name(name, i, p[k].name);
             tsr_hash_bytes(p[k].data, part_bytes(&p[k]), content);
             TSR_TRY(tsr_safetensors_metadata(o, name, content, err));
         }
+        if (i < TSR_MODEL_SITE_EXPERTS || !s->site[i].cols)
+            continue;
+        char name[NAME];
+        tensor_name(name, i, s->borrowed[i] ? "borrowed" : "tokens");
+        TSR_TRY(put_number(o, name, s->site[i].tokens, err));
     }
     return TSR_OK;
 }
@@ -96,14 +103,14 @@ static tsr_status put_all(struct tsr_st_out *o, const struct tsr_quant_layer_sta
 {
     struct part p[PARTS];
     for (int pass = 0; pass < 2; pass++) { /* declarations, then bytes */
-        for (int i = 0; i < TSR_SITES; i++) {
+        for (uint64_t i = 0; i < s->sites; i++) {
             parts_of(s, i, s->site[i].cols, s->site[i].input_rows, p);
             for (int k = 0; k < PARTS; k++) {
                 uint64_t shape[2] = { p[k].rows ? p[k].rows : p[k].cols, p[k].cols };
-                char     name[40];
+                char     name[NAME];
                 if (!p[k].data)
                     continue;
-                tensor_name(name, sizeof name, i, p[k].name);
+                tensor_name(name, i, p[k].name);
                 if (pass == 0)
                     TSR_TRY(tsr_safetensors_declare_as(o, name, p[k].dtype, p[k].size,
                                                        p[k].rows ? 2 : 1, shape, err));
@@ -155,19 +162,20 @@ static bool is_number(const char *text, uint64_t v)
 }
 
 /* The parts of a site in this calibration. */
-static void parts_wanted(const struct tsr_quant_calibration *c, int site, struct part p[PARTS])
+static void parts_wanted(const struct tsr_quant_calibration *c, uint64_t site, struct part p[PARTS])
 {
-    const struct tsr_quant_layer_stats none = { 0 };
-    parts_of(&none, site, tsr_model_site_cols(c->source->model, (enum tsr_site)site),
+    parts_of(NULL, site, tsr_model_site_cols(c->source->model, (enum tsr_site)site),
              c->source->keep * c->seqlen, p);
+    if (site >= TSR_MODEL_SITE_EXPERTS) /* records no inputs */
+        p[5].bit = 0;
 }
 
 /* The stored tensor of a part if it has the shape expected by this calibration. */
-static const struct tsr_safetensors_tensor *find_part(const struct tsr_safetensors *st, int site,
-                                                      const struct part *p)
+static const struct tsr_safetensors_tensor *find_part(const struct tsr_safetensors *st,
+                                                      uint64_t site, const struct part *p)
 {
-    char name[40];
-    tensor_name(name, sizeof name, site, p->name);
+    char name[NAME];
+    tensor_name(name, site, p->name);
     const struct tsr_safetensors_tensor *t = tsr_safetensors_find(st, name);
     if (!t || strcmp(t->dtype_name, p->dtype) != 0 || t->rank != (p->rows ? 2 : 1) ||
         t->shape[t->rank - 1] != p->cols || (p->rows && t->shape[0] != p->rows))
@@ -175,16 +183,39 @@ static const struct tsr_safetensors_tensor *find_part(const struct tsr_safetenso
     return t;
 }
 
+/* Tokens of a site, and whether they are borrowed; false: the file does not say. */
+static bool tokens_of(const struct tsr_safetensors *st, const struct tsr_quant_calibration *c,
+                      uint64_t site, uint64_t *tokens, bool *borrowed)
+{
+    char name[NAME], *end = NULL;
+    *tokens = c->tokens;
+    *borrowed = false;
+    if (site < TSR_MODEL_SITE_EXPERTS)
+        return true;
+    tensor_name(name, site, "borrowed");
+    *borrowed = *meta(st, name) != '\0';
+    if (!*borrowed)
+        tensor_name(name, site, "tokens");
+    const char *text = meta(st, name);
+    *tokens = strtoull(text, &end, 10);
+    return *text >= '1' && *text <= '9' && *end == '\0' && *tokens <= c->tokens;
+}
+
 /* TSR_NEED_* that all sites have in the shape that fits. */
 static uint64_t stored_needs(const struct tsr_safetensors       *st,
-                             const struct tsr_quant_calibration *c)
+                             const struct tsr_quant_calibration *c, uint64_t layer)
 {
-    uint64_t have = TSR_COLLECTED;
-    for (int i = 0; i < TSR_SITES; i++) {
+    uint64_t have = TSR_COLLECTED, tokens;
+    bool     borrowed;
+    for (uint64_t i = 0; i < c->sites; i++) {
         struct part p[PARTS];
+        if (!tsr_model_layer_has_site(c->source->model, layer, (enum tsr_site)i))
+            continue;
         parts_wanted(c, i, p);
+        if (!tokens_of(st, c, i, &tokens, &borrowed))
+            return 0;
         for (int k = 0; k < PARTS; k++)
-            if (!find_part(st, i, &p[k]))
+            if (p[k].bit && !find_part(st, i, &p[k]))
                 have &= ~p[k].bit;
     }
     return have;
@@ -217,18 +248,19 @@ static tsr_status read_part(const struct tsr_safetensors        *st,
 }
 
 static tsr_status read_site(const struct tsr_safetensors *st, const struct tsr_quant_calibration *c,
-                            int site, uint64_t need, struct tsr_quant_layer_stats *s,
+                            uint64_t site, uint64_t need, struct tsr_quant_layer_stats *s,
                             struct tsr_err *err)
 {
+    bool                    borrowed;
     struct part             p[PARTS];
     struct tsr_quant_stats *q = &s->site[site];
     const float           **target[PARTS] = { &q->absmax,  &q->mean,   &q->variance, &q->mean_abs,
                                               &q->hessian, &q->inputs, NULL };
     parts_wanted(c, site, p);
-    s->top[site] = NAN;
     q->struct_size = sizeof *q;
     q->cols = tsr_model_site_cols(c->source->model, (enum tsr_site)site);
-    q->tokens = c->tokens;
+    (void)tokens_of(st, c, site, &q->tokens, &borrowed); /* stored_needs() has seen it */
+    s->borrowed[site] = borrowed;
     for (int k = 0; k < PARTS; k++) {
         const struct tsr_safetensors_tensor *t = find_part(st, site, &p[k]);
         void                                *data = NULL;
@@ -248,12 +280,14 @@ static tsr_status read_site(const struct tsr_safetensors *st, const struct tsr_q
 }
 
 static tsr_status read_all(const struct tsr_safetensors *st, const struct tsr_quant_calibration *c,
-                           uint64_t need, struct tsr_quant_layer_stats *out, struct tsr_err *err)
+                           uint64_t layer, uint64_t need, struct tsr_quant_layer_stats *out,
+                           struct tsr_err *err)
 {
+    TSR_TRY(tsr_quant_layer_stats_new(out, c->sites, c->seqlen, err));
     tsr_status rc = TSR_OK;
-    *out = (struct tsr_quant_layer_stats){ .sequence = c->seqlen };
-    for (int i = 0; i < TSR_SITES && rc == TSR_OK; i++)
-        rc = read_site(st, c, i, need, out, err);
+    for (uint64_t i = 0; i < c->sites && rc == TSR_OK; i++)
+        if (tsr_model_layer_has_site(c->source->model, layer, (enum tsr_site)i))
+            rc = read_site(st, c, i, need, out, err);
     if (rc != TSR_OK)
         tsr_quant_layer_stats_free(out);
     return rc;
@@ -279,12 +313,12 @@ tsr_status tsr_quant_calibration_file_read(const struct tsr_quant_calibration *c
         rc = tsr_fail(err, TSR_E_INPUT, "%s: is not a %s file; name another folder with --out",
                       st.file.path, FORMAT);
     else if (strcmp(meta(&st, "fingerprint"), c->hash) == 0 && is_number(meta(&st, "layer"), layer))
-        *have = stored_needs(&st, c);
+        *have = stored_needs(&st, c, layer);
     else
         tsr_logf(TSR_LOG_INFO, "%s is of another model, text or options; it is made again",
                  st.file.path);
     if (rc == TSR_OK && *have && (*have & must) == must)
-        rc = read_all(&st, c, need, out, err);
+        rc = read_all(&st, c, layer, need, out, err);
     tsr_safetensors_close(&st);
     return rc;
 }

@@ -12,16 +12,24 @@
 #include <string.h>
 
 /* Sums of one layer while it runs. */
+struct collected;
 struct collect {
     struct tsr_quant_calibration        *c;
     struct tsr_quant_calibration_source *s;
-    uint64_t                             need;
+    uint64_t                             layer, need;
     uint64_t                             sequence; /* that runs now */
-    struct tsr_quant_moments             sums[TSR_SITES];
-    struct tsr_quant_gram                grams[TSR_SITES];
-    float                               *hessian[TSR_SITES], *inputs[TSR_SITES];
-    struct tsr_quant_held                held[TSR_SITES]; /* Hessians, while they are summed */
+    bool                                 borrowing;
+    struct collected                    *site; /* [sites] */
     double                               syrk_seconds;
+};
+
+/* Of one site. */
+struct collected {
+    struct tsr_quant_moments sums;
+    struct tsr_quant_gram    gram;
+    float                   *hessian, *inputs;
+    struct tsr_quant_held    held; /* the Hessian, while it is summed */
+    bool                     borrowed;
 };
 
 static void free_const(const float **p)
@@ -32,7 +40,7 @@ static void free_const(const float **p)
 
 void tsr_quant_layer_stats_limit(struct tsr_quant_layer_stats *s, uint64_t need)
 {
-    for (int i = 0; i < TSR_SITES; i++) {
+    for (uint64_t i = 0; i < s->sites; i++) {
         struct tsr_quant_stats *q = &s->site[i];
         const struct {
             uint64_t      bit;
@@ -55,7 +63,27 @@ void tsr_quant_layer_stats_limit(struct tsr_quant_layer_stats *s, uint64_t need)
 void tsr_quant_layer_stats_free(struct tsr_quant_layer_stats *s)
 {
     tsr_quant_layer_stats_limit(s, 0);
+    free(s->site);
+    free(s->top);
+    free(s->borrowed);
     *s = (struct tsr_quant_layer_stats){ 0 };
+}
+
+tsr_status tsr_quant_layer_stats_new(struct tsr_quant_layer_stats *s, uint64_t sites,
+                                     uint64_t sequence, struct tsr_err *err)
+{
+    *s = (struct tsr_quant_layer_stats){ .sequence = sequence };
+    s->site = tsr_new(sites, sizeof *s->site);
+    s->top = tsr_new(sites, sizeof *s->top);
+    s->borrowed = tsr_new(sites, sizeof *s->borrowed);
+    if (!s->site || !s->top || !s->borrowed) {
+        tsr_quant_layer_stats_free(s);
+        return tsr_fail_nomem(err, sites * sizeof *s->site, "statistics of a layer");
+    }
+    s->sites = sites;
+    for (uint64_t i = 0; i < sites; i++)
+        s->top[i] = NAN;
+    return TSR_OK;
 }
 
 void tsr_quant_source_rest(struct tsr_quant_calibration_source *s)
@@ -92,28 +120,39 @@ static tsr_status find_linalg(struct tsr_quant_calibration_source *s, struct tsr
     return TSR_OK;
 }
 
+static tsr_status begin_site(struct collect *k, uint64_t i, struct tsr_err *err)
+{
+    struct collected *c = &k->site[i];
+    uint64_t          cols = tsr_model_site_cols(k->s->model, (enum tsr_site)i), n = 0;
+    TSR_TRY(tsr_quant_moments_create(&c->sums, cols, err));
+    if (k->need & TSR_NEED_HESSIAN) {
+        c->hessian = tsr_mul(cols, cols, &n) ? tsr_new_aligned(n, sizeof(float)) : NULL;
+        if (!c->hessian)
+            return tsr_fail_nomem(err, n * sizeof(float), "a Hessian");
+        memset(c->hessian, 0, n * sizeof(float));
+        TSR_TRY(tsr_quant_held_begin(&c->held, tsr_plugin_registry_host(k->s->registry), c->hessian,
+                                     cols, cols, err));
+    }
+    if (k->need & TSR_NEED_TOP)
+        TSR_TRY(tsr_quant_gram_create(&c->gram, cols, err));
+    if (k->need & TSR_NEED_INPUTS && i < TSR_MODEL_SITE_EXPERTS) {
+        bool fits = tsr_mul(k->s->keep * k->c->seqlen, cols, &n);
+        c->inputs = fits ? tsr_new_aligned(n, sizeof(float)) : NULL;
+        if (!c->inputs)
+            return tsr_fail_nomem(err, n * sizeof(float), "recorded inputs");
+    }
+    return TSR_OK;
+}
+
 static tsr_status begin(struct collect *k, struct tsr_err *err)
 {
-    for (int i = 0; i < TSR_SITES; i++) {
-        uint64_t cols = tsr_model_site_cols(k->s->model, (enum tsr_site)i), n = 0;
-        TSR_TRY(tsr_quant_moments_create(&k->sums[i], cols, err));
-        if (k->need & TSR_NEED_HESSIAN) {
-            k->hessian[i] = tsr_mul(cols, cols, &n) ? tsr_new_aligned(n, sizeof(float)) : NULL;
-            if (!k->hessian[i])
-                return tsr_fail_nomem(err, n * sizeof(float), "a Hessian");
-            memset(k->hessian[i], 0, n * sizeof(float));
-            TSR_TRY(tsr_quant_held_begin(&k->held[i], tsr_plugin_registry_host(k->s->registry),
-                                         k->hessian[i], cols, cols, err));
-        }
-        if (k->need & TSR_NEED_TOP)
-            TSR_TRY(tsr_quant_gram_create(&k->grams[i], cols, err));
-        if (k->need & TSR_NEED_INPUTS) {
-            bool fits = tsr_mul(k->s->keep * k->c->seqlen, cols, &n);
-            k->inputs[i] = fits ? tsr_new_aligned(n, sizeof(float)) : NULL;
-            if (!k->inputs[i])
-                return tsr_fail_nomem(err, n * sizeof(float), "recorded inputs");
-        }
-    }
+    const struct tsr_model *m = k->s->model;
+    k->site = tsr_new(m->hp.sites, sizeof *k->site);
+    if (!k->site)
+        return tsr_fail_nomem(err, m->hp.sites * sizeof *k->site, "sums of a layer");
+    for (uint64_t i = 0; i < m->hp.sites; i++)
+        if (tsr_model_layer_has_site(m, k->layer, (enum tsr_site)i))
+            TSR_TRY(begin_site(k, i, err));
     return TSR_OK;
 }
 
@@ -121,21 +160,25 @@ static tsr_status tap(void *ctx, uint64_t layer, enum tsr_site site, const float
                       uint64_t cols, struct tsr_err *err)
 {
     struct collect           *k = ctx;
-    struct tsr_quant_moments *sum = &k->sums[site];
+    struct collected         *c = &k->site[site];
+    struct tsr_quant_moments *sum = &c->sums;
     if (sum->cols != cols)
         return tsr_fail(err, TSR_E_BUG, "layer %llu site %d is %llu wide instead of %llu",
                         (unsigned long long)layer, (int)site, (unsigned long long)cols,
                         (unsigned long long)sum->cols);
-    if (k->inputs[site] && k->sequence < k->s->keep)
-        memcpy(k->inputs[site] + sum->rows * cols, x, n * cols * sizeof *x);
+    if (k->borrowing && !c->borrowed)
+        return TSR_OK;
+    if (c->inputs && k->sequence < k->s->keep)
+        memcpy(c->inputs + sum->rows * cols, x, n * cols * sizeof *x);
     struct tsr_pool *pool = tsr_plugin_registry_pool(k->s->registry);
     tsr_status       st = tsr_quant_moments_add(sum, pool, x, n, err);
     double           start = tsr_now_s();
-    if (st == TSR_OK && k->hessian[site])
-        st = k->s->linalg->syrk(k->s->linalg->ctx, cols, n, (float)(2.0 / (double)k->c->sequences),
-                                x, cols, k->hessian[site], cols, err);
-    if (st == TSR_OK && k->grams[site].g)
-        st = tsr_quant_gram_add(&k->grams[site], pool, x, n, err);
+    double           share = 2.0 / (double)(k->borrowing ? 1 : k->c->sequences);
+    if (st == TSR_OK && c->hessian)
+        st = k->s->linalg->syrk(k->s->linalg->ctx, cols, n, (float)share, x, cols, c->hessian, cols,
+                                err);
+    if (st == TSR_OK && c->gram.g)
+        st = tsr_quant_gram_add(&c->gram, pool, x, n, err);
     k->syrk_seconds += tsr_now_s() - start;
     return st == TSR_OK
                ? st
@@ -143,54 +186,78 @@ static tsr_status tap(void *ctx, uint64_t layer, enum tsr_site site, const float
 }
 
 /* The largest eigenvalue of a site's Hessian. */
-static tsr_status top(struct collect *k, int site, double *value, struct tsr_err *err)
+static tsr_status top(struct collect *k, uint64_t site, double *value, struct tsr_err *err)
 {
-    double start = tsr_now_s(), largest;
-    bool   settled;
+    struct collected *c = &k->site[site];
+    double            start = tsr_now_s(), largest;
+    bool              settled;
     *value = NAN;
-    if (!k->grams[site].g)
+    if (!c->gram.g)
         return TSR_OK;
-    TSR_TRY(tsr_quant_gram_top(&k->grams[site], tsr_plugin_registry_pool(k->s->registry), &largest,
+    TSR_TRY(tsr_quant_gram_top(&c->gram, tsr_plugin_registry_pool(k->s->registry), &largest,
                                &settled, err));
     if (!settled)
         tsr_logf(TSR_LOG_WARN,
                  "calibration: the largest eigenvalue of the inputs of '%s' still rises after %u "
                  "steps; it is taken as it is, %.6g",
-                 tsr_model_site_name((enum tsr_site)site), TSR_GRAM_STEPS, largest);
-    *value = 2.0 / (double)k->c->sequences * largest;
-    tsr_quant_gram_free(&k->grams[site]);
+                 TSR_MODEL_SITE_NAME(site), TSR_GRAM_STEPS, largest);
+    *value = 2.0 / (double)(c->borrowed ? 1 : k->c->sequences) * largest;
+    tsr_quant_gram_free(&c->gram);
     k->syrk_seconds += tsr_now_s() - start;
+    return TSR_OK;
+}
+
+/* The rule for an expert that no token took: its Hessian is of inputs that are not its own. */
+static void damp(float *h, uint64_t cols)
+{
+    double sum = 0;
+    for (uint64_t i = 0; i < cols; i++)
+        sum += (double)h[i * cols + i];
+    float more = (float)(TSR_BORROWED_DAMPING * sum / (double)cols);
+    for (uint64_t i = 0; i < cols; i++)
+        h[i * cols + i] += more;
+}
+
+static tsr_status finish_site(struct collect *k, uint64_t i, struct tsr_quant_layer_stats *out,
+                              struct tsr_err *err)
+{
+    struct collected *c = &k->site[i];
+    if (i < TSR_MODEL_SITE_EXPERTS && c->sums.rows != k->c->tokens)
+        return tsr_fail(err, TSR_E_BUG, "site %d saw %llu tokens of %llu", (int)i,
+                        (unsigned long long)c->sums.rows, (unsigned long long)k->c->tokens);
+    TSR_TRY(tsr_quant_moments_finish(&c->sums, &out->site[i], err));
+    TSR_TRY(tsr_quant_held_end(&c->held, true, err));
+    if (c->borrowed && c->hessian)
+        damp(c->hessian, c->sums.cols);
+    TSR_TRY(top(k, i, &out->top[i], err));
+    out->site[i].hessian = c->hessian;
+    out->site[i].inputs = c->inputs;
+    out->site[i].input_rows = c->inputs ? k->s->keep * k->c->seqlen : 0;
+    out->borrowed[i] = c->borrowed;
+    c->hessian = c->inputs = NULL;
     return TSR_OK;
 }
 
 /* Converts the sums to statistics; the arrays move to out. */
 static tsr_status finish(struct collect *k, struct tsr_quant_layer_stats *out, struct tsr_err *err)
 {
-    for (int i = 0; i < TSR_SITES; i++) {
-        if (k->sums[i].rows != k->c->tokens)
-            return tsr_fail(err, TSR_E_BUG, "site %d saw %llu tokens of %llu", i,
-                            (unsigned long long)k->sums[i].rows, (unsigned long long)k->c->tokens);
-        TSR_TRY(tsr_quant_moments_finish(&k->sums[i], &out->site[i], err));
-        TSR_TRY(tsr_quant_held_end(&k->held[i], true, err));
-        TSR_TRY(top(k, i, &out->top[i], err));
-        out->site[i].hessian = k->hessian[i];
-        out->site[i].inputs = k->inputs[i];
-        out->site[i].input_rows = k->inputs[i] ? k->s->keep * k->c->seqlen : 0;
-        k->hessian[i] = k->inputs[i] = NULL;
-    }
-    out->sequence = k->c->seqlen;
+    TSR_TRY(tsr_quant_layer_stats_new(out, k->s->model->hp.sites, k->c->seqlen, err));
+    for (uint64_t i = 0; i < out->sites; i++)
+        if (k->site[i].sums.cols)
+            TSR_TRY(finish_site(k, i, out, err));
     return TSR_OK;
 }
 
 static void collect_free(struct collect *k)
 {
-    for (int i = 0; i < TSR_SITES; i++) {
-        tsr_quant_moments_free(&k->sums[i]);
-        tsr_quant_gram_free(&k->grams[i]);
-        (void)tsr_quant_held_end(&k->held[i], false, NULL);
-        free(k->hessian[i]);
-        free(k->inputs[i]);
+    for (uint64_t i = 0; k->site && i < k->s->model->hp.sites; i++) {
+        tsr_quant_moments_free(&k->site[i].sums);
+        tsr_quant_gram_free(&k->site[i].gram);
+        (void)tsr_quant_held_end(&k->site[i].held, false, NULL);
+        free(k->site[i].hessian);
+        free(k->site[i].inputs);
     }
+    free(k->site);
 }
 
 /* ---- hidden states ------------------------------------------------------- */
@@ -257,6 +324,33 @@ static tsr_status advance(struct tsr_quant_calibration *c, struct tsr_err *err)
     return TSR_OK;
 }
 
+/* Experts that no token took see the layer's inputs in the first sequence. */
+static tsr_status borrow(struct tsr_quant_calibration *c, struct collect *k, const float *h,
+                         struct tsr_err *err)
+{
+    const struct tsr_model_hparams *hp = &k->s->model->hp;
+    uint8_t                        *unused = tsr_new(hp->experts, sizeof *unused);
+    uint64_t                        n = 0;
+    if (!unused)
+        return tsr_fail_nomem(err, hp->experts, "experts");
+    for (uint64_t i = 0; i < hp->experts; i++) {
+        struct collected *in = &k->site[tsr_model_expert_site(i, TSR_MODEL_SITE_FFN_IN)];
+        unused[i] = in->sums.rows == 0;
+        n += unused[i];
+        in->borrowed = unused[i];
+        k->site[tsr_model_expert_site(i, TSR_MODEL_SITE_DOWN_IN)].borrowed = unused[i];
+    }
+    tsr_status st = TSR_OK;
+    if (n) {
+        k->borrowing = true;
+        tsr_engine_stream_show_experts(k->s->stream, unused);
+        st = tsr_engine_stream_run(k->s->stream, h, c->seqlen, k->s->after, err);
+        tsr_engine_stream_show_experts(k->s->stream, NULL);
+    }
+    free(unused);
+    return st;
+}
+
 /* The open layer over all sequences under the tap.  Where it is the layer that the next one
  * follows, h moves on. */
 static tsr_status run_tapped(struct tsr_quant_calibration *c, struct collect *k, bool move,
@@ -267,11 +361,22 @@ static tsr_status run_tapped(struct tsr_quant_calibration *c, struct collect *k,
     tsr_status                           st = TSR_OK;
     if (move)
         s->started = false;
+    bool   sparse = s->model->hp.sparse && s->model->hp.sparse[k->layer];
+    float *first = NULL; /* the first sequence before the layer */
+    if (sparse && move) {
+        first = tsr_new_aligned(step, sizeof *first);
+        if (!first)
+            return tsr_fail_nomem(err, step * sizeof *first, "hidden states of a sequence");
+        memcpy(first, s->h, step * sizeof *first);
+    }
     tsr_engine_stream_set_tap(s->stream, tap, k);
     for (; k->sequence < c->sequences && st == TSR_OK; k->sequence++) {
         float *h = s->h + k->sequence * step;
         st = tsr_engine_stream_run(s->stream, h, c->seqlen, move ? h : s->after, err);
     }
+    if (sparse && st == TSR_OK)
+        st = borrow(c, k, first ? first : s->h, err);
+    free(first);
     tsr_engine_stream_set_tap(s->stream, NULL, NULL);
     if (move && st == TSR_OK) {
         s->started = true;
@@ -293,7 +398,7 @@ tsr_status tsr_quant_collect_layer(struct tsr_quant_calibration *c, uint64_t lay
     while (s->at < layer)
         TSR_TRY(advance(c, err));
     TSR_TRY(tsr_engine_stream_open_layer(s->stream, layer, NULL, err));
-    struct collect k = { .c = c, .s = s, .need = need };
+    struct collect k = { .c = c, .s = s, .layer = layer, .need = need };
     tsr_status     st = begin(&k, err);
     if (st == TSR_OK)
         st = run_tapped(c, &k, before == NULL, err);

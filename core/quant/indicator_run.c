@@ -93,7 +93,7 @@ static tsr_status variance(struct run *r, uint64_t layer, const struct tsr_quant
                            struct tsr_err *err)
 {
     double start = tsr_now_s();
-    for (int i = 0; i < TSR_LINEARS; i++) {
+    for (uint64_t i = 0; i < r->m->hp.linears; i++) {
         const struct tsr_matrix *w = &r->m->layers[layer].lin[i].w;
         struct tsr_quant_extents e;
         double                   mean, var;
@@ -124,7 +124,7 @@ static void hessian(struct run *r, uint64_t layer, const struct tsr_quant_layer_
 {
     double start = tsr_now_s();
     for (uint32_t b = 0; b < r->opt->n_bits; b++)
-        for (int i = 0; i < TSR_LINEARS && r->o[b]; i++) {
+        for (uint64_t i = 0; i < r->m->hp.linears && r->o[b]; i++) {
             const struct tsr_model_packed *p = r->o[b]->lin[layer][i];
             if (p) /* a linear that stays original has no error */
                 row(r, TSR_IND_HESSIAN, layer)[b] +=
@@ -160,7 +160,7 @@ static tsr_status pack(struct run *r, uint64_t layer, const struct tsr_quant_lay
     for (uint32_t b = 0; b < r->opt->n_bits; b++) {
         if (!r->scheme[b])
             continue;
-        TSR_TRY(tsr_model_overlay_create(&r->o[b], r->m->hp.layers, err));
+        TSR_TRY(tsr_model_overlay_create(&r->o[b], r->m->hp.layers, r->m->hp.linears, err));
         tsr_status st = tsr_quant_scheme_layer(r->scheme[b], layer, r->c, s, r->o[b], err);
         if (st != TSR_OK)
             return tsr_err_prefix(err, st, "%u bits", r->opt->bits[b]);

@@ -70,8 +70,8 @@ struct sizes {
 };
 
 /* One linear during packing; *packed is the part that stays until the layer is written. */
-static tsr_status linear(struct sizes *z, uint64_t layer, int id, uint64_t *packed, uint64_t *work,
-                         struct tsr_err *err)
+static tsr_status linear(struct sizes *z, uint64_t layer, uint64_t id, uint64_t *packed,
+                         uint64_t *work, struct tsr_err *err)
 {
     const struct tsr_quantizer *q;
     struct tsr_quant_plan       p;
@@ -105,7 +105,7 @@ static tsr_status layers(struct sizes *z, struct tsr_err *err)
     for (uint64_t l = 0; l <= z->m->hp.layers; l++) {
         bool     ends = l == z->m->hp.layers;
         uint64_t packed = 0, work = 0, stored = ends ? 0 : tsr_model_layer_bytes(z->m, l);
-        for (int i = 0; i < (ends ? TSR_ENDS : TSR_LINEARS); i++) {
+        for (uint64_t i = 0; i < (ends ? TSR_ENDS : z->m->hp.linears); i++) {
             uint64_t p, w;
             TSR_TRY(linear(z, l, i, &p, &w, err));
             packed = plus(packed, p);
@@ -122,7 +122,7 @@ static tsr_status layers(struct sizes *z, struct tsr_err *err)
 static uint64_t packs(const struct sizes *z, uint64_t depth)
 {
     uint64_t widest = 0;
-    for (int i = 0; i < TSR_SITES; i++)
+    for (uint64_t i = 0; i < z->m->hp.sites; i++)
         widest = larger(widest, tsr_model_site_cols(z->m, (enum tsr_site)i));
     if (!(z->need & TSR_NEED_HESSIAN))
         return 0;
@@ -136,12 +136,12 @@ static uint64_t packs(const struct sizes *z, uint64_t depth)
 static uint64_t statistics(const struct sizes *z, const struct tsr_quant_calibrate_options *c)
 {
     uint64_t rows = larger(c->input_rows ? c->input_rows : TSR_INPUT_ROWS, c->seqlen), n = 0;
-    for (int i = 0; i < TSR_SITES; i++) {
+    for (uint64_t i = 0; i < z->m->hp.sites; i++) {
         uint64_t cols = tsr_model_site_cols(z->m, (enum tsr_site)i);
         n = plus(n, times(cols, times(16, z->m->hp.layers + 1)));
         if (z->need & TSR_NEED_HESSIAN)
             n = plus(n, times(times(cols, cols), 4));
-        if (z->need & TSR_NEED_INPUTS)
+        if (z->need & TSR_NEED_INPUTS && i < TSR_MODEL_SITE_EXPERTS)
             n = plus(n, times(times(cols, rows), 4));
     }
     return n;
@@ -154,7 +154,7 @@ static tsr_status block_search(const struct sizes *z, const struct tsr_quant_cal
 {
     uint64_t stream, weights = 0;
     TSR_TRY(tsr_engine_stream_estimate(z->m, c->seqlen, &stream, err));
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (uint64_t i = 0; i < z->m->hp.linears; i++)
         weights =
             plus(weights, times(z->m->layers[0].lin[i].w.rows, z->m->layers[0].lin[i].w.cols));
     *bytes = plus(stream, times(weights, 12));

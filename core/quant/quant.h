@@ -61,9 +61,11 @@ struct tsr_quant_stats tsr_quant_stats_for(uint64_t need, const struct tsr_quant
  * The moments (absmax, mean, variance, mean |x|) of all layers are resident; Hessians and recorded
  * inputs are large and are requested layer by layer (calibrate.h). */
 struct tsr_quant_calibration {
-    uint64_t layers;
-    struct tsr_quant_stats (*site)[TSR_SITES]; /* [layers]; moments only; arrays owned; NULL when
-                                                * all was deferred */
+    uint64_t                 layers;
+    uint64_t                 sites;    /* of a layer */
+    struct tsr_quant_stats **site;     /* [layers][sites]; moments only; arrays owned; NULL when
+                                        * all was deferred */
+    uint8_t                **borrowed; /* [layers][sites] as in calibrate.h; NULL likewise */
     uint64_t                 sequences, seqlen, tokens;
     uint32_t                *ids;      /* [sequences][seqlen]: what was run; owned */
     char                     hash[48]; /* over model, tokens and options */

@@ -46,7 +46,7 @@ static void strip(struct tsr_model_packed *p)
 /* Leaves the descriptions of a layer. */
 static void drop(struct work *k, uint64_t layer)
 {
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (uint64_t i = 0; i < k->o->linears; i++)
         strip(k->o->lin[layer][i]);
     tsr_model_overlay_drop_folds(k->o, layer);
 }
@@ -176,7 +176,7 @@ tsr_status tsr_quantize_model(const struct tsr_quant_scheme *s, struct tsr_regis
     tsr_status st = open_folder(&k, s, r, err);
     bool       opened = st == TSR_OK;
     if (st == TSR_OK)
-        st = tsr_model_overlay_create(&k.o, m->hp.layers, err);
+        st = tsr_model_overlay_create(&k.o, m->hp.layers, m->hp.linears, err);
     if (st == TSR_OK)
         st = do_all(&k, err);
     if (st != TSR_OK && opened)

@@ -60,7 +60,7 @@ static tsr_status read_packed_index(struct tsr_quant_residuals_work *w)
 
 static tsr_status read_shapes(struct tsr_quant_residuals_work *w)
 {
-    TSR_TRY(tsr_model_overlay_create(&w->o, w->m->hp.layers, w->err));
+    TSR_TRY(tsr_model_overlay_create(&w->o, w->m->hp.layers, w->m->hp.linears, w->err));
     for (uint64_t l = 0; l < w->m->hp.layers; l++) {
         TSR_TRY(tsr_packed_layer_read(w->opt->folder, w->m, l, true, w->index.layer[l], NULL, w->o,
                                       w->err));
@@ -110,7 +110,7 @@ static tsr_status tap(void *ctx, uint64_t layer, enum tsr_site site, const float
                                                w->o->scale[layer][site], err);
     return st == TSR_OK ? st
                         : tsr_err_prefix(err, st, "layer %llu, %s", (unsigned long long)layer,
-                                         tsr_model_site_name(site));
+                                         TSR_MODEL_SITE_NAME(site));
 }
 
 static tsr_status start_stream(struct tsr_quant_residuals_work *w)
@@ -320,6 +320,7 @@ tsr_status tsr_quant_compensation_make(struct tsr_registry *r, const struct tsr_
     if (!tsr_compensate_residual_bits_known(opt->bits))
         return tsr_fail(err, TSR_E_CONFIG, "residuals of %u bits; write 2, 4, 8 or 16", opt->bits);
     TSR_TRY(tsr_model_plain(m, "compared with a packed model", err));
+    TSR_TRY(tsr_model_without_experts(m, "compensation does not know", err));
     tsr_status st = make_all(&w);
     work_free(&w);
     return st;

@@ -50,7 +50,7 @@ static tsr_status small(struct tsr_quant_residuals_work *w, bool writing)
             if (!tsr_quant_residuals_has_site(w, l, (enum tsr_site)s))
                 continue;
             (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)l,
-                           tsr_model_site_name((enum tsr_site)s));
+                           TSR_MODEL_SITE_NAME(s));
             for (int k = 0; k < 3 && !writing; k++)
                 TSR_TRY(declare(w, name, suffix[k], TSR_F32, 1, &cols));
             if (writing)
@@ -76,7 +76,7 @@ static tsr_status declare_site(struct tsr_quant_residuals_work *w, uint64_t laye
     if (tsr_quant_residuals_is_joined(w, layer, site, &all[1])) {
         char name[NAME_CAP];
         (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)layer,
-                       tsr_model_site_name(site));
+                       TSR_MODEL_SITE_NAME(site));
         return declare(w, name, "residual", TSR_U8, 2, all);
     }
     for (int i = 0; i < TSR_LINEARS; i++) {

@@ -169,8 +169,8 @@ static tsr_status journal_path(const char *folder, uint64_t layer, bool make, ch
 
 /* The packed matrices of a layer and their names; layer == m->hp.layers: head and embedding. */
 static struct tsr_model_packed *packed_at(const struct tsr_model         *m,
-                                          const struct tsr_model_overlay *o, uint64_t layer, int i,
-                                          const char **name)
+                                          const struct tsr_model_overlay *o, uint64_t layer,
+                                          uint64_t i, const char **name)
 {
     if (layer == m->hp.layers) {
         *name = i == 0 ? m->head.w.name : m->embed.name;
@@ -187,7 +187,7 @@ tsr_status tsr_quant_journal_write(const char *folder, const struct tsr_model *m
     json_t *seconds = json_object();
     json_t *j = json_pack("{s:s, s:o}", "format", JOURNAL, "seconds", seconds);
     bool    ok = j != NULL;
-    for (int i = 0; i < TSR_LINEARS && ok; i++) {
+    for (uint64_t i = 0; i < m->hp.linears && ok; i++) {
         const char                    *name;
         const struct tsr_model_packed *p = packed_at(m, o, layer, i, &name);
         if (p && isfinite(p->report.seconds))
@@ -215,7 +215,7 @@ tsr_status tsr_quant_journal_read(const char *folder, const struct tsr_model *m,
     if (st == TSR_OK && j)
         st = json_is_object(j) ? tsr_json_sub(j, path, "seconds", true, JSON_OBJECT, &seconds, err)
                                : tsr_fail(err, TSR_E_INPUT, "%s: is not a JSON object", path);
-    for (int i = 0; i < TSR_LINEARS && st == TSR_OK; i++) {
+    for (uint64_t i = 0; i < m->hp.linears && st == TSR_OK; i++) {
         const char              *name;
         struct tsr_model_packed *p = packed_at(m, o, layer, i, &name);
         if (!p)

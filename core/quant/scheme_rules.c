@@ -51,17 +51,26 @@ static tsr_status read_layers(struct tsr_scheme_run *a, struct tsr_err *err)
     return TSR_OK;
 }
 
+/* A router decides which experts run: it is packed only if a rule's pattern names it. */
+static bool spares_router(const char *pattern, const char *name)
+{
+    static const char router[] = ".router";
+    size_t            n = strlen(name), k = sizeof router - 1;
+    return n > k && strcmp(name + n - k, router) == 0 && !strstr(pattern, router + 1);
+}
+
 /* Flags the rules that hold for a linear; layer is the model's number of layers for the head and the
  * embedding, which are packed only if a rule gives their exact name.  Returns false if the linear is
  * not quantized. */
 static bool rules_of(struct tsr_scheme_run *a, uint64_t layer, const char *name)
 {
-    bool end = layer == a->m->hp.layers, quantize = !end;
+    bool end = layer == a->m->hp.layers, quantize = !end && !spares_router("", name);
     for (uint64_t i = 0; i < a->s->n_rules; i++) {
         const struct rule *r = &a->s->rules[i];
         bool               hit = !r->tensors[0] || tsr_quant_name_matches(r->tensors, name);
         if (a->layers[i])
             hit = hit && !end && a->layers[i][layer];
+        hit = hit && !spares_router(r->tensors, name);
         a->flags[i] = hit;
         if (!hit)
             continue;
@@ -153,7 +162,7 @@ bool tsr_quant_scheme_takes_ends(struct tsr_scheme_run *a)
 static tsr_status check_matches(struct tsr_scheme_run *a, struct tsr_err *err)
 {
     for (uint64_t l = 0; l < a->m->hp.layers; l++)
-        for (int i = 0; i < TSR_LINEARS; i++)
+        for (uint64_t i = 0; i < a->m->hp.linears; i++)
             if (a->m->layers[l].lin[i].w.rows && rules_of(a, l, a->m->layers[l].lin[i].w.name))
                 a->total++;
     bool head = rules_of(a, a->m->hp.layers, TSR_QUANT_HEAD_NAME);

@@ -10,15 +10,20 @@
 
 #include <stdlib.h>
 
+struct item;
+
 /* One layer while it is quantized. */
 struct layer_work {
     struct tsr_scheme_run              *a;
     uint64_t                            layer;
     const struct tsr_quant_layer_stats *stats; /* or NULL */
     struct tsr_model_overlay           *o;
-    const struct tsr_matrix            *w[TSR_LINEARS]; /* the packed matrix; rows 0: absent */
-    const struct tsr_model_slice       *part;  /* [TSR_LINEARS]: of the model's, or NULL: all */
-    uint32_t                            bound; /* 1 << id: what cannot stay as it was */
+    /* [linears] each */
+    const struct tsr_matrix      **w;     /* the packed matrix; rows 0: absent */
+    const struct tsr_model_slice **part;  /* of the model's, or NULL: all */
+    uint8_t                       *bound; /* 1: what cannot stay as it was */
+    struct item                   *items; /* room for a site's */
+    const struct tsr_quantizer   **q;     /* room for a layer's */
 };
 
 static tsr_status plan_need(const struct tsr_quant_scheme_instance *in, const struct tsr_matrix *w,
@@ -37,6 +42,29 @@ struct item {
     struct tsr_quant_scheme_instance *instance;
     uint64_t                          need;
 };
+
+static void work_free(struct layer_work *k)
+{
+    free(k->w);
+    free(k->part);
+    free(k->bound);
+    free(k->items);
+    free(k->q);
+}
+
+static tsr_status work_new(struct layer_work *k, struct tsr_err *err)
+{
+    uint64_t n = k->a->m->hp.linears;
+    k->w = tsr_new(n, sizeof *k->w);
+    k->part = tsr_new(n, sizeof *k->part);
+    k->bound = tsr_new(n, sizeof *k->bound);
+    k->items = tsr_new(n, sizeof *k->items);
+    k->q = tsr_new(n, sizeof *k->q);
+    if (k->w && k->part && k->bound && k->items && k->q)
+        return TSR_OK;
+    work_free(k);
+    return tsr_fail_nomem(err, n * sizeof *k->items, "the linears of a layer");
+}
 
 /* TSR_E_UNSUPPORTED keeps the original if the scheme allows it. */
 static tsr_status or_keep(const struct tsr_scheme_run *a, tsr_status st, const char *name,
@@ -57,7 +85,7 @@ static tsr_status quantize_one(struct layer_work *k, const struct tsr_quantizer 
 {
     const struct tsr_matrix *all = &k->a->m->layers[k->layer].lin[id].w, *w = k->w[id];
     if (w->rows < all->rows || w->cols < all->cols)
-        return tsr_quantize_part(k->a->registry, q, all, &k->part[id], w, p, err);
+        return tsr_quantize_part(k->a->registry, q, all, k->part[id], w, p, err);
     return tsr_quantize_prepared(k->a->registry, q, w, seen, prepared, p, err);
 }
 
@@ -78,7 +106,7 @@ static tsr_status count_one(struct layer_work *k, enum tsr_linear_id id, tsr_sta
     if (st == TSR_OK) {
         p->report.seconds = seconds;
         p->source_dtype = a->m->layers[k->layer].lin[id].w.dtype;
-    } else if (!(k->bound >> id & 1u)) {
+    } else if (!k->bound[id]) {
         st = or_keep(a, st, k->w[id]->name, err);
     }
     (void)pthread_mutex_lock(&a->lock);
@@ -94,11 +122,14 @@ static tsr_status quantize_isolated(struct layer_work *k, struct item *items, in
 {
     struct tsr_quant_scheme_instance *in = items[first].instance;
     struct tsr_quant_pack_item       *v = tsr_new((uint64_t)n, sizeof *v);
-    enum tsr_linear_id                ids[TSR_LINEARS];
+    enum tsr_linear_id               *ids = tsr_new((uint64_t)n, sizeof *ids);
     uint64_t                          count = 0;
     double                            start = tsr_now_s(), spent = 0;
-    if (!v)
+    if (!v || !ids) {
+        free(v);
+        free(ids);
         return tsr_fail_nomem(err, (uint64_t)n * sizeof *v, "the linears of a layer");
+    }
     for (int i = first; i < n; i++) {
         if (!items[i].quantize || items[i].instance != in)
             continue;
@@ -108,7 +139,7 @@ static tsr_status quantize_isolated(struct layer_work *k, struct item *items, in
         ids[count] = items[i].id;
         v[count++] = (struct tsr_quant_pack_item){ .whole = part ? all : w,
                                                    .w = w,
-                                                   .part = part ? &k->part[items[i].id] : NULL };
+                                                   .part = part ? k->part[items[i].id] : NULL };
         items[i].quantize = false;
     }
     say_remarks(k->a);
@@ -124,6 +155,7 @@ static tsr_status quantize_isolated(struct layer_work *k, struct item *items, in
         st = count_one(k, ids[i], st, v[i].seconds + shared, err);
     }
     free(v);
+    free(ids);
     return st;
 }
 
@@ -198,13 +230,14 @@ static tsr_status choose(struct tsr_scheme_run *a, uint64_t layer, enum tsr_line
 
 static tsr_status quantize_site(struct layer_work *k, enum tsr_site site, struct tsr_err *err)
 {
-    struct item items[TSR_LINEARS] = { 0 };
-    int         n = 0;
-    for (int i = 0; i < TSR_LINEARS; i++) {
+    struct item *items = k->items;
+    int          n = 0;
+    for (uint64_t i = 0; i < k->a->m->hp.linears; i++) {
         if (tsr_model_linear_site((enum tsr_linear_id)i) != site || k->w[i]->rows == 0)
             continue;
         /* a part is planned as the whole */
-        const struct tsr_matrix *w = k->part ? &k->a->m->layers[k->layer].lin[i].w : k->w[i];
+        const struct tsr_matrix *w = k->part[i] ? &k->a->m->layers[k->layer].lin[i].w : k->w[i];
+        items[n] = (struct item){ 0 };
         TSR_TRY(choose(k->a, k->layer, (enum tsr_linear_id)i, w, &items[n], err));
         n += items[n].quantize;
     }
@@ -214,24 +247,35 @@ static tsr_status quantize_site(struct layer_work *k, enum tsr_site site, struct
     return TSR_OK;
 }
 
-/* The quantizer of each linear of a layer (NULL: none), and the statistics that they need in total. */
-static tsr_status quantizers_of(struct tsr_scheme_run *a, uint64_t layer,
-                                const struct tsr_quantizer *q[TSR_LINEARS], uint64_t *need,
-                                bool *search, struct tsr_err *err)
+/* A search over a layer's scales does not know experts. */
+static tsr_status check_experts(const struct tsr_scheme_run *a, uint64_t layer,
+                                const struct tsr_quantizer *const *q, struct tsr_err *err)
 {
-    struct item items[TSR_LINEARS] = { 0 };
+    for (uint64_t i = TSR_EXPERTS; i < a->m->hp.linears; i++)
+        if (q[i] && tsr_quant_block_searches(q[i]))
+            return tsr_fail(err, TSR_E_CONFIG,
+                            "quantizer '%s' searches scales of whole layers, which experts do not "
+                            "have; give '%s' a quantizer without a search",
+                            q[i]->name, a->m->layers[layer].lin[i].w.name);
+    return TSR_OK;
+}
+
+/* The quantizer of each linear of a layer (NULL: none), and the statistics that they need in total; q [linears]. */
+static tsr_status quantizers_of(struct tsr_scheme_run *a, uint64_t layer,
+                                const struct tsr_quantizer **q, uint64_t *need, bool *search,
+                                struct tsr_err *err)
+{
     *need = 0;
-    for (int i = 0; i < TSR_LINEARS; i++) {
+    for (uint64_t i = 0; i < a->m->hp.linears; i++) {
         const struct tsr_matrix *w = &a->m->layers[layer].lin[i].w;
+        struct item              it = { 0 };
         if (w->rows)
-            TSR_TRY(choose(a, layer, (enum tsr_linear_id)i, w, &items[i], err));
-    }
-    for (int i = 0; i < TSR_LINEARS; i++) {
-        q[i] = items[i].quantize ? &items[i].instance->q : NULL;
-        *need |= items[i].quantize ? items[i].need : 0;
+            TSR_TRY(choose(a, layer, (enum tsr_linear_id)i, w, &it, err));
+        q[i] = it.quantize ? &it.instance->q : NULL;
+        *need |= it.quantize ? it.need : 0;
     }
     *need = tsr_quant_need_collect(*need) | tsr_quant_block_need(q, search);
-    return TSR_OK;
+    return check_experts(a, layer, q, err);
 }
 
 /* Lets block searches choose scales and clips: the folded norms go into the overlay, the folded
@@ -247,7 +291,9 @@ static tsr_status fold_layer(struct layer_work *k, struct tsr_quant_calibration 
                                        .layer = k->layer,
                                        .stats = k->stats ? k->stats->site : NULL,
                                        .sequence = k->stats ? k->stats->sequence : 0 };
-    TSR_TRY(quantizers_of(k->a, k->layer, job.q, &need, &search, err));
+    TSR_TRY(quantizers_of(k->a, k->layer, k->q, &need, &search, err));
+    for (int i = 0; i < TSR_LINEARS; i++)
+        job.q[i] = k->q[i];
     if (!search)
         return TSR_OK;
     if (c && need & TSR_NEED_INPUTS)
@@ -260,16 +306,31 @@ static tsr_status fold_layer(struct layer_work *k, struct tsr_quant_calibration 
     for (int i = 0; i < TSR_LINEARS; i++)
         if (f->lin[i].data) {
             k->w[i] = &f->lin[i];
-            k->bound |= 1u << i; /* a folded norm fits no original */
+            k->bound[i] = 1; /* a folded norm fits no original */
         }
     if (!k->stats)
         return TSR_OK;
-    folded->sequence = k->stats->sequence;
-    for (int i = 0; i < TSR_SITES; i++)
-        TSR_TRY(
-            tsr_quant_block_stats(f, (enum tsr_site)i, &k->stats->site[i], &folded->site[i], err));
+    TSR_TRY(tsr_quant_layer_stats_new(folded, k->stats->sites, k->stats->sequence, err));
+    for (uint64_t i = 0; i < folded->sites; i++) {
+        if (i >= TSR_SITES) /* not searched: borrowed */
+            folded->site[i] = k->stats->site[i];
+        else
+            TSR_TRY(tsr_quant_block_stats(f, (enum tsr_site)i, &k->stats->site[i], &folded->site[i],
+                                          err));
+    }
     k->stats = folded;
     return TSR_OK;
+}
+
+/* The statistics that a search made; the others are not its own. */
+static void folded_free(const struct tsr_quant_block_fold *fold, struct tsr_quant_layer_stats *s)
+{
+    for (uint64_t i = 0; i < s->sites; i++) {
+        if (i < TSR_SITES && fold->scale[i])
+            tsr_quant_block_stats_free(&s->site[i]);
+        s->site[i] = (struct tsr_quant_stats){ 0 };
+    }
+    tsr_quant_layer_stats_free(s);
 }
 
 tsr_status tsr_quant_scheme_layer(struct tsr_scheme_run *a, uint64_t layer,
@@ -280,57 +341,83 @@ tsr_status tsr_quant_scheme_layer(struct tsr_scheme_run *a, uint64_t layer,
     struct layer_work            k = { .a = a, .layer = layer, .stats = stats, .o = o };
     struct tsr_quant_block_fold  fold = { 0 };
     struct tsr_quant_layer_stats folded = { 0 };
-    TSR_TRY(tsr_model_open_layer(a->m, layer, err));
-    for (int i = 0; i < TSR_LINEARS; i++)
+    TSR_TRY(work_new(&k, err));
+    tsr_status st = tsr_model_open_layer(a->m, layer, err);
+    if (st != TSR_OK) {
+        work_free(&k);
+        return st;
+    }
+    for (uint64_t i = 0; i < a->m->hp.linears; i++)
         k.w[i] = &a->m->layers[layer].lin[i].w;
-    tsr_status st = fold_layer(&k, c, &fold, &folded, err);
-    for (int site = 0; site < TSR_SITES && st == TSR_OK; site++)
+    st = fold_layer(&k, c, &fold, &folded, err);
+    for (uint64_t site = 0; site < a->m->hp.sites && st == TSR_OK; site++)
         st = quantize_site(&k, (enum tsr_site)site, err);
-    for (int i = 0; i < TSR_SITES; i++)
-        if (fold.scale[i])
-            tsr_quant_block_stats_free(&folded.site[i]);
+    folded_free(&fold, &folded);
     for (int i = 0; i < TSR_SITES && st == TSR_OK; i++) {
         o->scale[layer][i] = fold.scale[i];
         fold.scale[i] = NULL;
     }
     tsr_quant_block_fold_free(&fold);
     tsr_model_close_layer(a->m, layer);
+    work_free(&k);
     return st;
 }
 
-tsr_status tsr_quant_scheme_linears(struct tsr_scheme_run *a, uint64_t layer, uint32_t linears,
-                                    const struct tsr_matrix      w[TSR_LINEARS],
-                                    const struct tsr_model_slice part[TSR_LINEARS],
-                                    struct tsr_model_overlay *o, struct tsr_err *err)
+static tsr_status quantize_listed(struct layer_work *k, const struct tsr_model_piece_linear *list,
+                                  uint64_t n, struct tsr_err *err)
 {
     static const struct tsr_matrix absent = { 0 };
-    const struct tsr_quantizer    *q[TSR_LINEARS];
-    struct layer_work              k = { .a = a, .layer = layer, .o = o, .part = part };
+    const struct tsr_model_layer  *l = &k->a->m->layers[k->layer];
     uint64_t                       need;
     bool                           search;
-    TSR_TRY(quantizers_of(a, layer, q, &need, &search, err));
+    TSR_TRY(quantizers_of(k->a, k->layer, k->q, &need, &search, err));
     if (search)
         return tsr_fail(err, TSR_E_INPUT,
                         "layer %llu: its quantizer searches scales of whole layers, which are not "
                         "in memory together; put the step quantize before",
-                        (unsigned long long)layer);
-    for (int i = 0; i < TSR_LINEARS; i++) {
-        k.w[i] = linears >> i & 1u ? &w[i] : &absent;
-        if (k.w[i]->rows < a->m->layers[layer].lin[i].w.rows ||
-            k.w[i]->cols < a->m->layers[layer].lin[i].w.cols)
-            k.bound |= 1u << i; /* the other ranks' parts are packed */
+                        (unsigned long long)k->layer);
+    for (uint64_t i = 0; i < k->a->m->hp.linears; i++)
+        k->w[i] = &absent;
+    for (uint64_t i = 0; i < n; i++) {
+        const struct tsr_matrix *w = &list[i].w;
+        k->w[list[i].id] = w;
+        k->part[list[i].id] = &list[i].part;
+        /* the other ranks' parts are packed */
+        k->bound[list[i].id] =
+            w->rows < l->lin[list[i].id].w.rows || w->cols < l->lin[list[i].id].w.cols;
     }
-    for (int site = 0; site < TSR_SITES; site++)
-        TSR_TRY(quantize_site(&k, (enum tsr_site)site, err));
+    for (uint64_t i = 0; i < n; i++) {
+        enum tsr_site site = tsr_model_linear_site(list[i].id);
+        bool          done = false;
+        for (uint64_t j = 0; j < i; j++)
+            done = done || tsr_model_linear_site(list[j].id) == site;
+        if (!done)
+            TSR_TRY(quantize_site(k, site, err));
+    }
     return TSR_OK;
+}
+
+tsr_status tsr_quant_scheme_linears(struct tsr_scheme_run *a, uint64_t layer,
+                                    const struct tsr_model_piece_linear *list, uint64_t n,
+                                    struct tsr_model_overlay *o, struct tsr_err *err)
+{
+    struct layer_work k = { .a = a, .layer = layer, .o = o };
+    TSR_TRY(work_new(&k, err));
+    tsr_status st = quantize_listed(&k, list, n, err);
+    work_free(&k);
+    return st;
 }
 
 tsr_status tsr_quant_scheme_need(struct tsr_scheme_run *a, uint64_t layer, uint64_t *need,
                                  struct tsr_err *err)
 {
-    const struct tsr_quantizer *q[TSR_LINEARS];
-    bool                        search;
-    return quantizers_of(a, layer, q, need, &search, err);
+    const struct tsr_quantizer **q = tsr_new(a->m->hp.linears, sizeof *q);
+    bool                         search;
+    if (!q)
+        return tsr_fail_nomem(err, a->m->hp.linears * sizeof *q, "the linears of a layer");
+    tsr_status st = quantizers_of(a, layer, q, need, &search, err);
+    free(q);
+    return st;
 }
 
 /* One of the two, if a rule names it. */

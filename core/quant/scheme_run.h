@@ -7,7 +7,7 @@
 #ifndef TSR_QUANT_SCHEME_RUN_H
 #define TSR_QUANT_SCHEME_RUN_H
 
-#include "model/packed_slice.h"
+#include "model/pieces.h"
 #include "quant/calibrate.h"
 #include "quant/scheme.h"
 
@@ -37,14 +37,13 @@ tsr_status tsr_quant_scheme_layer(struct tsr_scheme_run *run, uint64_t layer,
                                   struct tsr_quant_calibration       *c,
                                   const struct tsr_quant_layer_stats *stats,
                                   struct tsr_model_overlay *o, struct tsr_err *err);
-/* Packs those linears of a layer that `linears` has (1 << id) into o: w has them, each the part of it
- * that `part` says, all of it or one that tsr_quantizer_alone() allows.  Each becomes what
+/* Packs the n listed linears of a layer into o: of each w, the part of it that `part` says, all of it or one that
+ * tsr_quantizer_alone() allows.  Each becomes what
  * tsr_quant_scheme_layer() makes of it where need is 0.  TSR_E_INPUT where a quantizer searches scales of the
  * whole layer first.  Once tsr_quant_scheme_need() was asked of every layer, which makes all quantizers,
  * several threads may pack different linears at once. */
-tsr_status tsr_quant_scheme_linears(struct tsr_scheme_run *run, uint64_t layer, uint32_t linears,
-                                    const struct tsr_matrix      w[TSR_LINEARS],
-                                    const struct tsr_model_slice part[TSR_LINEARS],
+tsr_status tsr_quant_scheme_linears(struct tsr_scheme_run *run, uint64_t layer,
+                                    const struct tsr_model_piece_linear *list, uint64_t n,
                                     struct tsr_model_overlay *o, struct tsr_err *err);
 /* The output head and the embedding, if rules name them. */
 bool       tsr_quant_scheme_takes_ends(struct tsr_scheme_run *run);

@@ -27,15 +27,18 @@ static tsr_status check_need(struct tsr_loader *l, uint64_t first, uint64_t end,
 
 /* ---- placing ------------------------------------------------------------- */
 
-/* The part of a linear, after those already placed; l->n: not found. Only the thread that places moves
- * l->placed. */
-static uint64_t find(const struct tsr_loader *l, uint64_t layer, enum tsr_linear_id id)
+/* The part of a linear, after those already placed, and its place there; l->n: not found.  Only the thread that places
+ * moves l->placed. */
+static uint64_t find(const struct tsr_loader *l, uint64_t layer, enum tsr_linear_id id,
+                     uint64_t *place)
 {
-    uint64_t i = l->placed;
-    while (i < l->n &&
-           !(l->part[i].layer == layer && l->part[i].piece.linears >> (unsigned)id & 1u))
-        i++;
-    return i;
+    for (uint64_t i = l->placed; i < l->n && l->part[i].layer <= layer; i++)
+        for (uint64_t k = 0; l->part[i].layer == layer && k < l->part[i].piece.n; k++)
+            if (l->part[i].piece.lin[k].id == id) {
+                *place = k;
+                return i;
+            }
+    return l->n;
 }
 
 static tsr_status fetch(void *ctx, uint64_t layer, enum tsr_linear_id id,
@@ -43,7 +46,7 @@ static tsr_status fetch(void *ctx, uint64_t layer, enum tsr_linear_id id,
 {
     struct tsr_loader *l = ctx;
     double             t0 = tsr_now_s();
-    uint64_t           i = find(l, layer, id);
+    uint64_t           k = 0, i = find(l, layer, id, &k);
     if (i == l->n) /* the model has no such linear */
         return TSR_OK;
     (void)pthread_mutex_lock(&l->lock);
@@ -56,9 +59,9 @@ static tsr_status fetch(void *ctx, uint64_t layer, enum tsr_linear_id id,
     if (st != TSR_OK)
         return tsr_err_copy(err, st, &l->err.err);
     const struct tsr_runtime_loader_part *p = &l->part[i];
-    f->w = p->w[id];
+    f->w = p->piece.lin[k].w;
     f->packed = l->overlay->lin[layer][id];
-    f->part = p->cut >> (unsigned)id & 1u ? &p->piece.part[id] : NULL;
+    f->part = p->cut[k] ? &p->piece.lin[k].part : NULL;
     return TSR_OK;
 }
 
@@ -66,7 +69,8 @@ static void placed(void *ctx, uint64_t layer, enum tsr_linear_id id)
 {
     struct tsr_loader       *l = ctx;
     struct tsr_model_packed *w = l->overlay->lin[layer][id];
-    uint64_t                 i = find(l, layer, id), bytes = w ? tsr_model_packed_bytes(w) : 0;
+    uint64_t                 k = 0, i = find(l, layer, id, &k);
+    uint64_t                 bytes = w ? tsr_model_packed_bytes(w) : 0;
     if (i == l->n)
         return;
     (void)pthread_mutex_lock(&l->lock);
@@ -77,8 +81,7 @@ static void placed(void *ctx, uint64_t layer, enum tsr_linear_id id)
     (void)pthread_mutex_lock(&l->lock);
     tsr_runtime_loader_count(l, 0, bytes);
     l->numbers.place_s += tsr_now_s() - l->fetched_s;
-    l->part[i].left &= ~(1u << (unsigned)id);
-    if (l->part[i].left == 0) {
+    if (--l->part[i].left == 0) {
         tsr_runtime_loader_leave_room(l, &l->part[i]);
         l->placed = i + 1;
     }
@@ -114,8 +117,9 @@ static tsr_status start_all(struct tsr_loader *l, struct tsr_err *err)
 
 /* Leaves of a linear what falls to this rank, where that can be packed alone.  What cannot be planned or
  * shared stays whole: packing it or placing it says why. */
-static void cut(struct tsr_loader *l, struct tsr_runtime_loader_part *p, enum tsr_linear_id id)
+static void cut(struct tsr_loader *l, struct tsr_runtime_loader_part *p, uint64_t i)
 {
+    enum tsr_linear_id          id = p->piece.lin[i].id;
     const struct tsr_matrix    *w = &l->model->layers[p->layer].lin[id].w;
     const struct tsr_quantizer *q = NULL;
     struct tsr_errbuf           e = TSR_ERRBUF(e);
@@ -131,35 +135,48 @@ static void cut(struct tsr_loader *l, struct tsr_runtime_loader_part *p, enum ts
         return;
     if (q && !tsr_quantizer_alone(q, &plan, w, &s))
         return;
-    tsr_model_piece_cut(l->model, p->layer, &p->piece, id, &s);
-    p->cut |= 1u << (unsigned)id;
+    tsr_model_piece_cut(l->model, p->layer, &p->piece, i, &s);
+    p->cut[i] = 1;
+}
+
+/* The parts of a layer; `at`: linears of the parts before. */
+static void list_layer(struct tsr_loader *l, uint64_t layer, struct tsr_model_layer_piece *piece,
+                       uint64_t *at)
+{
+    struct tsr_runtime_loader_numbers *n = &l->numbers;
+    uint64_t                           k = tsr_model_pieces(l->model, layer, piece, l->lin + *at);
+    uint64_t                           bytes = 0;
+    for (uint64_t i = 0; i < k; i++) {
+        struct tsr_runtime_loader_part *p = &l->part[l->n++];
+        *p = (struct tsr_runtime_loader_part){ .piece = piece[i],
+                                               .layer = layer,
+                                               .cut = l->cut + *at,
+                                               .left = piece[i].n,
+                                               .room = TSR_RUNTIME_LOADER_NO_ROOM };
+        *at += p->piece.n;
+        for (uint64_t j = 0; j < p->piece.n && l->share.ranks > 1; j++)
+            cut(l, p, j);
+        bytes += p->piece.room;
+        n->piece = p->piece.room > n->piece ? p->piece.room : n->piece;
+    }
+    n->layer = bytes > n->layer ? bytes : n->layer;
 }
 
 static tsr_status list_parts(struct tsr_loader *l, uint64_t first, uint64_t end,
                              struct tsr_err *err)
 {
-    struct tsr_model_layer_piece       piece[TSR_LINEARS];
-    struct tsr_runtime_loader_numbers *n = &l->numbers;
-    l->part = tsr_new(end - first, TSR_LINEARS * sizeof *l->part);
-    if (!l->part)
-        return tsr_fail_nomem(err, (end - first) * TSR_LINEARS * sizeof *l->part, "a loader");
-    for (uint64_t layer = first; layer < end; layer++) {
-        uint32_t k = tsr_model_pieces(l->model, layer, piece);
-        uint64_t bytes = 0;
-        for (uint32_t i = 0; i < k; i++) {
-            struct tsr_runtime_loader_part *p = &l->part[l->n++];
-            *p = (struct tsr_runtime_loader_part){ .piece = piece[i],
-                                                   .layer = layer,
-                                                   .left = piece[i].linears,
-                                                   .room = TSR_RUNTIME_LOADER_NO_ROOM };
-            for (unsigned id = 0; id < TSR_LINEARS && l->share.ranks > 1; id++)
-                if (p->left >> id & 1u)
-                    cut(l, p, (enum tsr_linear_id)id);
-            bytes += p->piece.room;
-            n->piece = p->piece.room > n->piece ? p->piece.room : n->piece;
-        }
-        n->layer = bytes > n->layer ? bytes : n->layer;
+    uint64_t linears = l->model->hp.linears, n = (end - first) * linears, at = 0;
+    struct tsr_model_layer_piece *piece = tsr_new(linears, sizeof *piece);
+    l->part = tsr_new(n, sizeof *l->part);
+    l->lin = tsr_new(n, sizeof *l->lin);
+    l->cut = tsr_new(n, sizeof *l->cut);
+    if (!piece || !l->part || !l->lin || !l->cut) {
+        free(piece);
+        return tsr_fail_nomem(err, n * sizeof *l->part, "a loader");
     }
+    for (uint64_t layer = first; layer < end; layer++)
+        list_layer(l, layer, piece, &at);
+    free(piece);
     return TSR_OK;
 }
 
@@ -169,7 +186,7 @@ static tsr_status prepare(struct tsr_loader *l, const struct tsr_quant_scheme *s
     TSR_TRY(tsr_quant_scheme_open(&l->run, s, l->registry, l->model, err));
     TSR_TRY(check_need(l, first, end, err));
     TSR_TRY(list_parts(l, first, end, err));
-    TSR_TRY(tsr_model_overlay_create(&l->overlay, l->model->hp.layers, err));
+    TSR_TRY(tsr_model_overlay_create(&l->overlay, l->model->hp.layers, l->model->hp.linears, err));
     if (head && tsr_quant_scheme_takes_ends(l->run)) /* before others have the pool */
         TSR_TRY(tsr_quant_scheme_ends(l->run, l->overlay, err));
     return start_all(l, err);
@@ -226,6 +243,8 @@ void tsr_runtime_loader_close(struct tsr_loader *l)
     (void)pthread_cond_destroy(&l->changed);
     (void)pthread_mutex_destroy(&l->lock);
     free(l->part);
+    free(l->lin);
+    free(l->cut);
     free(l);
 }
 

@@ -16,10 +16,9 @@
 
 struct tsr_runtime_loader_part {
     struct tsr_model_layer_piece piece;
-    struct tsr_matrix            w[TSR_LINEARS]; /* of the piece, once it is read */
     uint64_t                     layer;
-    uint32_t                     cut;  /* linears of which only this rank's part is read */
-    uint32_t                     left; /* linears that are not placed yet */
+    uint8_t                     *cut;  /* [piece.n], 1: only this rank's part is read */
+    uint64_t                     left; /* linears that are not placed yet */
     uint32_t                     room; /* room of its stored form, or TSR_RUNTIME_LOADER_NO_ROOM */
     bool                         packed;
 };
@@ -34,6 +33,8 @@ struct tsr_loader {
     struct tsr_engine_source          source;
     struct tsr_runtime_loader_numbers numbers;
     struct tsr_runtime_loader_part   *part; /* of all layers, in order */
+    struct tsr_model_piece_linear    *lin;  /* of all parts */
+    uint8_t                          *cut;  /* likewise */
     uint64_t                          n;
     double                            fetched_s; /* when the linear that is being placed was
                                                   * fetched */

@@ -98,7 +98,7 @@ void *tsr_runtime_loader_read(void *arg)
         (void)pthread_mutex_unlock(&l->lock);
         double t0 = tsr_now_s();
         if (st == TSR_OK)
-            st = tsr_model_read_piece(l->model, p->layer, &p->piece, to, p->w, &e.err);
+            st = tsr_model_read_piece(l->model, p->layer, &p->piece, to, &e.err);
         double s = tsr_now_s() - t0;
         (void)pthread_mutex_lock(&l->lock);
         l->numbers.read_s += s;
@@ -114,8 +114,7 @@ void *tsr_runtime_loader_read(void *arg)
 static tsr_status pack(struct tsr_loader *l, const struct tsr_runtime_loader_part *p,
                        struct tsr_err *err)
 {
-    return tsr_quant_scheme_linears(l->run, p->layer, p->piece.linears, p->w, p->piece.part,
-                                    l->overlay, err);
+    return tsr_quant_scheme_linears(l->run, p->layer, p->piece.lin, p->piece.n, l->overlay, err);
 }
 
 /* The lock is held. The stored form of a completely packed part is no longer needed. */
@@ -123,10 +122,8 @@ static void note_packed(struct tsr_loader *l, struct tsr_runtime_loader_part *p)
 {
     uint64_t bytes = 0;
     bool     kept = false;
-    for (unsigned id = 0; id < TSR_LINEARS; id++) {
-        if (!(p->piece.linears >> id & 1u))
-            continue; /* maybe being packed */
-        const struct tsr_model_packed *w = l->overlay->lin[p->layer][id];
+    for (uint64_t i = 0; i < p->piece.n; i++) {
+        const struct tsr_model_packed *w = l->overlay->lin[p->layer][p->piece.lin[i].id];
         bytes += w ? tsr_model_packed_bytes(w) : 0;
         kept = kept || !w;
     }

@@ -48,13 +48,20 @@ static void look(const struct tsr_quant_layer_stats *s, const struct tsr_model *
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct tsr_errbuf                   e = TSR_ERRBUF(e);
-    struct tsr_model_layer              layer = { 0 };
+    struct tsr_model_linear             lin[TSR_LINEARS] = { 0 };
+    struct tsr_model_layer              layer = { .lin = lin };
     struct tsr_model                    m = { .path = "m",
                                               .layers = &layer,
-                                              .hp = {
-                                                  .layers = 1, .hidden = 8, .ffn = 12, .heads = 2, .head_dim = 4 } };
+                                              .hp = { .layers = 1,
+                                                      .linears = TSR_LINEARS,
+                                                      .sites = TSR_SITES,
+                                                      .hidden = 8,
+                                                      .ffn = 12,
+                                                      .heads = 2,
+                                                      .head_dim = 4 } };
     struct tsr_quant_calibration_source source = { .model = &m, .keep = 2 };
     struct tsr_quant_calibration        c = { .layers = 1,
+                                              .sites = TSR_SITES,
                                               .sequences = 2,
                                               .seqlen = SEQLEN,
                                               .tokens = 8,

@@ -51,11 +51,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char *const names[TSR_LINEARS] = { "q", "k", "v", "o", "gate", "up", "down" };
     struct tsr_errbuf        e = TSR_ERRBUF(e);
-    struct tsr_model_layer   layer = { 0 };
+    struct tsr_model_linear  lin[TSR_LINEARS] = { 0 };
+    struct tsr_model_layer   layer = { .lin = lin };
     struct tsr_model         m = { .path = "m",
                                    .layers = &layer,
-                                   .hp = {
-                                       .layers = 1, .hidden = 8, .ffn = 12, .heads = 2, .head_dim = 3 } };
+                                   .hp = { .layers = 1,
+                                           .linears = TSR_LINEARS,
+                                           .sites = TSR_SITES,
+                                           .hidden = 8,
+                                           .ffn = 12,
+                                           .heads = 2,
+                                           .head_dim = 3 } };
     struct tsr_compensation  c = { 0 };
     unsigned char           *copy = tsr_new_aligned(size ? size : 1, 1);
     for (int i = 0; i < TSR_LINEARS; i++) {

@@ -46,6 +46,12 @@ const char *const golden_names[] = {
     "cohere-qknorm",
     "cohere2",
     "starcoder2",
+    "mixtral",
+    "mixtral-window",
+    "qwen3_moe",
+    "qwen3_moe-mixed",
+    "granitemoe",
+    "phimoe",
     NULL,
 };
 

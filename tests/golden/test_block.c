@@ -294,7 +294,7 @@ static float *run_folded(struct layer *l, const struct tsr_quant_block_fold *f)
 {
     struct tsr_errbuf         err = TSR_ERRBUF(err);
     struct tsr_model_overlay *o = NULL;
-    OK(tsr_model_overlay_create(&o, l->g.model->hp.layers, &err.err));
+    OK(tsr_model_overlay_create(&o, l->g.model->hp.layers, l->g.model->hp.linears, &err.err));
     memcpy(o->norm[l->job.layer], f->norm, sizeof f->norm);
     OK(tsr_engine_stream_open_layer(l->s, l->job.layer, o, &err.err));
     memset(o->norm[l->job.layer], 0, sizeof f->norm); /* f's */

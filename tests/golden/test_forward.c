@@ -103,7 +103,9 @@ static void non_finite_logits_are_named(void **state)
     struct tsr_model_overlay *o = NULL;
     const struct tsr_matrix  *w = &g.model->layers[0].lin[TSR_DOWN].w;
     (void)state;
-    assert_int_equal(tsr_model_overlay_create(&o, g.model->hp.layers, &err.err), TSR_OK);
+    assert_int_equal(tsr_model_overlay_create(&o, g.model->hp.layers, g.model->hp.linears,
+                                              &err.err),
+                     TSR_OK);
     struct tsr_model_packed *p = calloc(1, sizeof *p);
     p->rows = w->rows;
     p->cols = w->cols;

@@ -235,7 +235,7 @@ static struct tsr_model_overlay *pack(const struct tsr_model *m, const char *plu
     struct tsr_quantizer q = { .iface = f.iface, .name = plugin };
     assert_int_equal(q.iface->create(tsr_plugin_registry_host(r), block, &q.self, &err.err),
                      TSR_OK);
-    assert_int_equal(tsr_model_overlay_create(&o, m->hp.layers, &err.err), TSR_OK);
+    assert_int_equal(tsr_model_overlay_create(&o, m->hp.layers, m->hp.linears, &err.err), TSR_OK);
     for (uint64_t l = 0; l < m->hp.layers; l++)
         for (int k = 0; k < TSR_LINEARS; k++)
             if (m->layers[l].lin[k].w.data &&

@@ -181,45 +181,41 @@ static void same_rows(const struct tsr_matrix *got, const struct tsr_matrix *wan
 static void pieces_of(const struct tsr_model *m, uint64_t layer,
                       const struct tsr_engine_share *share)
 {
-    struct tsr_errbuf            err = TSR_ERRBUF(err);
-    struct tsr_model_layer_piece piece[TSR_LINEARS];
-    struct tsr_matrix            all[TSR_LINEARS], part[TSR_LINEARS];
-    uint32_t                     seen = 0, wanted = 0;
-    uint64_t                     bytes = 0;
+    struct tsr_errbuf             err = TSR_ERRBUF(err);
+    struct tsr_model_layer_piece  piece[TSR_LINEARS];
+    struct tsr_model_piece_linear lin[TSR_LINEARS];
+    struct tsr_matrix             all[TSR_LINEARS], part[TSR_LINEARS];
+    uint32_t                      seen = 0, wanted = 0;
+    uint64_t                      bytes = 0;
     copy_layer(m, layer, all);
-    uint32_t n = tsr_model_pieces(m, layer, piece);
+    uint64_t n = tsr_model_pieces(m, layer, piece, lin);
     for (unsigned i = 0; i < TSR_LINEARS; i++)
         wanted |= all[i].rows ? 1u << i : 0;
-    for (uint32_t p = 0; p < n; p++)
-        for (unsigned i = 0; i < TSR_LINEARS; i++) {
-            if (!(piece[p].linears >> i & 1u))
-                continue;
+    for (uint64_t p = 0; p < n; p++)
+        for (uint64_t k = 0; k < piece[p].n; k++) {
+            enum tsr_linear_id     i = piece[p].lin[k].id;
             struct tsr_model_slice s = { .rows = all[i].rows, .cols = all[i].cols };
             if (share) {
-                must(tsr_engine_share_linear(share, &m->hp, (enum tsr_linear_id)i, &all[i], NULL,
-                                             &s, &err.err),
-                     &err);
+                must(tsr_engine_share_linear(share, &m->hp, i, &all[i], NULL, &s, &err.err), &err);
                 assert_true(s.rows * s.cols < all[i].rows * all[i].cols);
-                tsr_model_piece_cut(m, layer, &piece[p], (enum tsr_linear_id)i, &s);
+                tsr_model_piece_cut(m, layer, &piece[p], k, &s);
             }
             part[i] = tsr_model_matrix_slice(&all[i], &s);
             bytes += s.rows * s.cols * tsr_dtype_size(all[i].dtype);
         }
-    for (uint32_t p = 0; p < n; p++) {
-        struct tsr_matrix w[TSR_LINEARS] = { 0 };
-        unsigned char    *to = aligned_alloc(64, piece[p].room + 64);
+    for (uint64_t p = 0; p < n; p++) {
+        unsigned char *to = aligned_alloc(64, piece[p].room + 64);
         assert_non_null(to);
         memset(to, 0xA5, piece[p].room + 64);
-        assert_int_equal(seen & piece[p].linears, 0);
-        assert_true(piece[p].bytes > 0 && piece[p].room >= piece[p].bytes);
-        seen |= piece[p].linears;
+        assert_true(piece[p].n > 0 && piece[p].bytes > 0 && piece[p].room >= piece[p].bytes);
         bytes -= piece[p].bytes;
-        must(tsr_model_read_piece(m, layer, &piece[p], to, w, &err.err), &err);
-        for (unsigned i = 0; i < TSR_LINEARS; i++)
-            if (piece[p].linears >> i & 1u)
-                same_rows(&w[i], &part[i]);
-            else
-                assert_null(w[i].data);
+        must(tsr_model_read_piece(m, layer, &piece[p], to, &err.err), &err);
+        for (uint64_t k = 0; k < piece[p].n; k++) {
+            enum tsr_linear_id i = piece[p].lin[k].id;
+            assert_int_equal(seen >> i & 1u, 0);
+            seen |= 1u << i;
+            same_rows(&piece[p].lin[k].w, &part[i]);
+        }
         for (unsigned i = 0; i < 64; i++)
             assert_int_equal(to[piece[p].room + i], 0xA5);
         free(to);
@@ -253,26 +249,27 @@ static void pieces(void **state)
 /* Of a model in memory nothing is read. */
 static void nothing_to_read(void **state)
 {
-    struct tsr_errbuf            err = TSR_ERRBUF(err);
-    char                         folder[64];
-    struct tsr_model            *m = wide_load("phi3", false, folder);
-    struct tsr_model_layer_piece piece[TSR_LINEARS];
-    struct tsr_matrix            w[TSR_LINEARS];
+    struct tsr_errbuf             err = TSR_ERRBUF(err);
+    char                          folder[64];
+    struct tsr_model             *m = wide_load("phi3", false, folder);
+    struct tsr_model_layer_piece  piece[TSR_LINEARS];
+    struct tsr_model_piece_linear lin[TSR_LINEARS];
     (void)state;
-    assert_int_equal(tsr_model_pieces(m, 1, piece), TSR_LINEARS);
+    assert_int_equal(tsr_model_pieces(m, 1, piece, lin), TSR_LINEARS);
     for (unsigned i = 0; i < TSR_LINEARS; i++) {
         const struct tsr_matrix *all = &m->layers[1].lin[i].w;
         struct tsr_model_slice   s = { .row = 3, .rows = 5, .cols = all->cols };
         assert_int_equal(piece[i].bytes, 0);
-        assert_int_equal(piece[i].linears, 1u << i);
-        must(tsr_model_read_piece(m, 1, &piece[i], NULL, w, &err.err), &err);
+        assert_int_equal(piece[i].n, 1);
+        assert_int_equal(piece[i].lin[0].id, i);
+        must(tsr_model_read_piece(m, 1, &piece[i], NULL, &err.err), &err);
         assert_non_null(all->data);
-        assert_ptr_equal(w[i].data, all->data);
-        tsr_model_piece_cut(m, 1, &piece[i], (enum tsr_linear_id)i, &s);
+        assert_ptr_equal(lin[i].w.data, all->data);
+        tsr_model_piece_cut(m, 1, &piece[i], 0, &s);
         assert_int_equal(piece[i].bytes, 0);
-        must(tsr_model_read_piece(m, 1, &piece[i], NULL, w, &err.err), &err);
-        assert_int_equal(w[i].rows, 5);
-        assert_ptr_equal(w[i].data, (char *)all->data + 3 * all->row_stride);
+        must(tsr_model_read_piece(m, 1, &piece[i], NULL, &err.err), &err);
+        assert_int_equal(lin[i].w.rows, 5);
+        assert_ptr_equal(lin[i].w.data, (char *)all->data + 3 * all->row_stride);
     }
     wide_free(m, folder);
 }

@@ -252,7 +252,7 @@ static void packed_layers(void **state)
         struct golden             g;
         struct tsr_model_overlay *o = NULL;
         golden_load(&g, names[i]);
-        OK(tsr_model_overlay_create(&o, g.model->hp.layers, &err.err));
+        OK(tsr_model_overlay_create(&o, g.model->hp.layers, g.model->hp.linears, &err.err));
         pack_rtn(o, g.model);
         float *gain = room(1, g.model->hp.hidden);
         for (uint64_t c = 0; c < g.model->hp.hidden; c++)

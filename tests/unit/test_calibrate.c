@@ -368,7 +368,7 @@ static void quantized_layers_in_front(void **state)
     struct tsr_quant_layer_stats       s, plain, again;
     o.defer = true;
     struct tsr_quant_calibration *c = calibrate(1, &o);
-    OK(tsr_model_overlay_create(&before, model->hp.layers, &err.err));
+    OK(tsr_model_overlay_create(&before, model->hp.layers, model->hp.linears, &err.err));
     for (uint64_t l = 0; l < 3; l++) { /* as a quantizer goes through the model */
         OK(tsr_quant_calibration_layer(c, l, ALL, before, &s, &err.err));
         OK(tsr_quant_calibration_layer(c, l, ALL, before, &again,

@@ -27,12 +27,16 @@
 /* ---- a packed matrix to export --------------------------------------------------------- */
 
 struct fixture {
-    struct tsr_model_stored_view v;
-    struct tsr_model_packed      packed[3];
-    struct tsr_matrix            w[3];
-    struct tsr_model             model;
-    struct tsr_export            x;
-    struct tsr_errbuf            err;
+    struct tsr_model_stored_view   v;
+    struct tsr_model_packed        packed[3];
+    struct tsr_matrix              w[3];
+    uint64_t                       piece_rows[3]; /* the arrays of v */
+    const struct tsr_matrix       *ws[3];
+    const struct tsr_model_packed *packs[3];
+    const float                   *values[3];
+    struct tsr_model               model;
+    struct tsr_export              x;
+    struct tsr_errbuf              err;
 };
 
 static struct tsr_format int_format(uint32_t bits, uint64_t group, uint32_t zero)
@@ -81,9 +85,15 @@ static void set_up(struct fixture *f, const struct tsr_format *format, unsigned 
     f->err.err = (struct tsr_err){ .struct_size = sizeof(struct tsr_err),
                                    .cap = sizeof f->err.text,
                                    .text = f->err.text };
-    f->v = (struct tsr_model_stored_view){
-        .module = "m", .suffix = "weight", .n = n, .kind = TSR_STORED_LINEAR, .cols = cols
-    };
+    f->v = (struct tsr_model_stored_view){ .module = "m",
+                                           .suffix = "weight",
+                                           .n = n,
+                                           .kind = TSR_STORED_LINEAR,
+                                           .cols = cols,
+                                           .piece_rows = f->piece_rows,
+                                           .w = f->ws,
+                                           .packed = f->packs,
+                                           .values = f->values };
     for (unsigned i = 0; i < n; i++) {
         pack_init(&f->packed[i], format, rows, cols);
         f->v.packed[i] = &f->packed[i];

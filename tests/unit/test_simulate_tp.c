@@ -236,7 +236,7 @@ static void files_are_of_one_key(void **unused)
     other.weights[0] = 'x';
     refused(path, &other, "stored xtored");
     /* packed weights that pack nothing are those as stored */
-    must(tsr_model_overlay_create(&o, model->hp.layers, &e.err), &e);
+    must(tsr_model_overlay_create(&o, model->hp.layers, model->hp.linears, &e.err), &e);
     other = k;
     must(tsr_eval_codec_key_model(&other, model, o, &e.err), &e);
     assert_string_equal(other.model, k.model);

@@ -136,7 +136,7 @@ static struct tsr_model_overlay *overlay(struct setting *t, const uint32_t *bits
 {
     struct tsr_errbuf         e = TSR_ERRBUF(e);
     struct tsr_model_overlay *o = NULL;
-    assert_int_equal(tsr_model_overlay_create(&o, t->s->layers, &e.err), TSR_OK);
+    assert_int_equal(tsr_model_overlay_create(&o, t->s->layers, TSR_LINEARS, &e.err), TSR_OK);
     for (uint64_t l = 0; l < t->s->layers; l++)
         for (uint64_t i = 0; i < TSR_LINEARS; i++) {
             struct tsr_model_packed **p = &t->packed[(l * CANDIDATES + bits[l]) * TSR_LINEARS + i];

@@ -50,7 +50,7 @@ struct tsr_export_out {
     const char *dtype;  /* "I32" */
     uint32_t    size;   /* of an element */
     uint32_t    rank;
-    uint64_t    shape[2];
+    uint64_t    shape[3];
 };
 
 struct tsr_export;

@@ -63,6 +63,12 @@ static tsr_status outs_of(struct pass *p, const struct tsr_export_module *m,
                                       .size = (uint32_t)tsr_dtype_size(dtype),
                                       .rank = v->kind == TSR_STORED_VECTOR ? 1 : 2,
                                       .shape = { v->rows, v->cols } };
+    if (v->stack) { /* the linears of all experts */
+        out[0].rank = 3;
+        out[0].shape[0] = v->stack;
+        out[0].shape[1] = v->rows / v->stack;
+        out[0].shape[2] = v->cols;
+    }
     if (v->norm && v->dim) { /* a gain for each head */
         out[0].rank = 2;
         out[0].shape[0] = v->rows / v->dim;

@@ -242,7 +242,7 @@ tsr_status tsr_gguf_overlay(const struct tsr_checkpoint_shards *s, struct tsr_mo
                       .headers_only = headers_only,
                       .hash = hash,
                       .err = err };
-    TSR_TRY(tsr_model_overlay_create(&m->packed, m->hp.layers, err));
+    TSR_TRY(tsr_model_overlay_create(&m->packed, m->hp.layers, m->hp.linears, err));
     TSR_TRY(pack_all(&k, reader == NULL));
     say(&k);
     if (k.packed == 0) {

@@ -124,13 +124,29 @@ static tsr_status read_fused(struct walk *w, const struct tsr_model_role *r, uin
     return st;
 }
 
+static tsr_status read_role(struct walk *w, const struct tsr_model_role *r, uint64_t layer);
+
+static tsr_status read_experts(struct walk *w, const struct tsr_model_role *r, uint64_t layer)
+{
+    for (uint64_t i = 0; i < w->config.hp.experts; i++) {
+        struct tsr_model_role one;
+        char                  name[TSR_FAMILY_NAME + 24];
+        if (!tsr_model_role_of_expert(r, i, name, &one))
+            return tsr_fail(w->im.err, TSR_E_BUG, "tensor name too long");
+        TSR_TRY(read_role(w, &one, layer));
+    }
+    return TSR_OK;
+}
+
 static tsr_status read_role(struct walk *w, const struct tsr_model_role *r, uint64_t layer)
 {
     const struct tsr_model_hparams *hp = &w->config.hp;
     uint64_t                        rows = hp->vocab, cols = hp->embed_dim;
     char                            name[TSR_BIND_NAME];
-    if (!tsr_model_bind_holds(&w->b, r->weight))
+    if (!tsr_model_bind_holds(&w->b, r->weight) || !tsr_model_role_in_layer(hp, r, layer))
         return TSR_OK;
+    if (r->part == TSR_MODEL_PART_EXPERT)
+        return read_experts(w, r, layer);
     TSR_TRY(tsr_model_bind_name(&w->b, r, layer, "", name));
     if (r->part == TSR_MODEL_PART_QKV_ROWS || r->part == TSR_MODEL_PART_QKV_HEADS ||
         r->part == TSR_MODEL_PART_GATE_UP_ROWS)
@@ -163,7 +179,7 @@ static tsr_status read_all(struct walk *w, bool keep)
     tsr_model_bind_prefix(&w->b);
     for (uint64_t layer = 0; layer < w->config.hp.layers; layer++) {
         TSR_TRY(read_layer(w, layer));
-        for (int i = 0; !keep && i < TSR_LINEARS; i++)
+        for (uint64_t i = 0; !keep && i < w->config.hp.linears; i++)
             tsr_model_packed_drop(w->o->lin[layer][i]);
     }
     for (uint32_t i = 0; i < a->n_roles; i++)
@@ -192,7 +208,7 @@ static tsr_status read_again(void *self, uint64_t layer, struct tsr_err *err)
 {
     struct walk *w = self;
     w->im.err = w->b.err = err;
-    for (int i = 0; i < TSR_LINEARS; i++) {
+    for (uint64_t i = 0; i < w->config.hp.linears; i++) {
         tsr_model_packed_destroy(w->o->lin[layer][i]);
         w->o->lin[layer][i] = NULL;
     }
@@ -224,7 +240,8 @@ static tsr_status import(struct walk *w, const char *file, struct tsr_hasher *ha
     TSR_TRY(tsr_import_open(&w->im, w->json, file, w->b.shards, w->b.err));
     w->im.hash = hash;
     w->im.headers_only = headers_only;
-    TSR_TRY(tsr_model_overlay_create(&m->packed, w->config.hp.layers, w->b.err));
+    TSR_TRY(
+        tsr_model_overlay_create(&m->packed, w->config.hp.layers, w->config.hp.linears, w->b.err));
     w->o = m->packed;
     tsr_status st = read_all(w, keep);
     w->im.hash = NULL;

@@ -106,7 +106,7 @@ static tsr_status read_layers(const char *folder, struct tsr_model *m,
         return tsr_fail(err, TSR_E_INPUT,
                         "%s/" TSR_PACKED_INDEX ": lists %llu layers; config.json says %llu", folder,
                         (unsigned long long)x->layers, (unsigned long long)m->hp.layers);
-    TSR_TRY(tsr_model_overlay_create(&m->packed, m->hp.layers, err));
+    TSR_TRY(tsr_model_overlay_create(&m->packed, m->hp.layers, m->hp.linears, err));
     for (uint64_t l = 0; l < x->layers; l++)
         TSR_TRY(tsr_packed_layer_read(folder, m, l, headers_only || streamed, x->layer[l], NULL,
                                       m->packed, err));
@@ -114,7 +114,7 @@ static tsr_status read_layers(const char *folder, struct tsr_model *m,
         TSR_TRY(tsr_packed_layer_read(folder, m, x->layers, headers_only, x->head, NULL, m->packed,
                                       err));
     for (uint64_t l = 0; l < x->layers; l++)
-        for (int i = 0; i < TSR_LINEARS; i++)
+        for (uint64_t i = 0; i < m->hp.linears; i++)
             count(m, m->packed->lin[l][i]);
     count(m, m->packed->head);
     count(m, m->packed->embed);
@@ -142,7 +142,7 @@ static void layer_files_free(void *self)
 static tsr_status layer_files_read(void *self, uint64_t layer, struct tsr_err *err)
 {
     const struct layer_files *f = self;
-    for (int i = 0; i < TSR_LINEARS; i++) {
+    for (uint64_t i = 0; i < f->m->hp.linears; i++) {
         struct tsr_model_packed **p = &f->m->packed->lin[layer][i];
         if (!*p)
             continue;

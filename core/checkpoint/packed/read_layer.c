@@ -178,7 +178,7 @@ static tsr_status read_scale(struct in *r, enum tsr_site site)
     const float *v = NULL;
     uint64_t     n = tsr_model_site_cols(r->m, site);
     (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)r->layer,
-                   tsr_model_site_name(site));
+                   TSR_MODEL_SITE_NAME(site));
     if (!find(r, name, "scale"))
         return TSR_OK;
     tsr_status st = read_vector(r, name, "scale", n, &v);
@@ -207,7 +207,7 @@ static tsr_status read_parts(struct in *r)
             return tsr_fail(r->err, TSR_E_INPUT, "%s: has no metadata of \"%s\" or \"%s\"", r->file,
                             r->m->head.w.name, r->m->embed.name);
     } else {
-        for (int i = 0; i < TSR_LINEARS; i++) {
+        for (uint64_t i = 0; i < r->m->hp.linears; i++) {
             const char *name = r->m->layers[r->layer].lin[i].w.name;
             if (!(text = meta_of(r->st, name)))
                 continue;

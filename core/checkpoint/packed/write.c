@@ -74,7 +74,7 @@ static tsr_status walk(struct out *w, const struct tsr_model *m, uint64_t layer,
             TSR_TRY(linear(w, m->embed.name, o->embed));
         return o->head ? linear(w, m->head.w.name, o->head) : TSR_OK;
     }
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (uint64_t i = 0; i < o->linears; i++)
         if (o->lin[layer][i])
             TSR_TRY(linear(w, m->layers[layer].lin[i].w.name, o->lin[layer][i]));
     TSR_TRY(norm(w, layer, "attn_in", &o->norm[layer][TSR_OVERLAY_ATTN_IN], m->hp.hidden));
@@ -83,7 +83,7 @@ static tsr_status walk(struct out *w, const struct tsr_model *m, uint64_t layer,
         char     name[NAME_CAP];
         uint64_t cols = tsr_model_site_cols(m, (enum tsr_site)i);
         (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)layer,
-                       tsr_model_site_name((enum tsr_site)i));
+                       TSR_MODEL_SITE_NAME(i));
         if (o->scale[layer][i])
             TSR_TRY(part(w, name, "scale", TSR_F32, 1, &cols, o->scale[layer][i]));
     }
@@ -110,7 +110,7 @@ static tsr_status metadata(struct out *w, const struct tsr_model *m, uint64_t la
         TSR_TRY(describe(w, m->embed.name, o->embed));
         return describe(w, m->head.w.name, o->head);
     }
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (uint64_t i = 0; i < o->linears; i++)
         TSR_TRY(describe(w, m->layers[layer].lin[i].w.name, o->lin[layer][i]));
     return TSR_OK;
 }

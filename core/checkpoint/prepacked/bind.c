@@ -97,7 +97,7 @@ static tsr_status packed_slot(struct bind *b, const struct tsr_prepacked_model_p
 {
     struct tsr_model *m = b->m;
     if (!m->packed)
-        TSR_TRY(tsr_model_overlay_create(&m->packed, m->hp.layers, err));
+        TSR_TRY(tsr_model_overlay_create(&m->packed, m->hp.layers, m->hp.linears, err));
     *slot = part->part == TSR_MODEL_PART_HEAD    ? &m->packed->head
             : part->part == TSR_MODEL_PART_EMBED ? &m->packed->embed
                                                  : &m->packed->lin[part->layer][part->lin];
@@ -217,9 +217,9 @@ tsr_status tsr_prepacked_bind(struct tsr_prepacked *p, struct tsr_model *m, bool
     struct bind b = { .p = p, .m = m, .headers_only = headers_only };
     uint64_t    n = json_object_size(p->weights);
     p->layers = m->hp.layers;
-    p->lin = tsr_new(p->layers, sizeof *p->lin);
+    p->lin = tsr_new_rows(p->layers, m->hp.linears, sizeof **p->lin);
     if (!p->lin)
-        return tsr_fail_nomem(err, p->layers * sizeof *p->lin, "layers");
+        return tsr_fail_nomem(err, p->layers * m->hp.linears * sizeof **p->lin, "layers");
     if (!headers_only)
         TSR_TRY(tsr_prepacked_check_vectors(p, err));
     TSR_TRY(tsr_prepacked_model_parts(m, p->layers, bind_part, &b, err));

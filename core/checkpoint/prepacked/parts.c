@@ -71,7 +71,7 @@ static tsr_status linear(const struct walk *w, const struct tsr_model_role *r,
     struct tsr_prepacked_model_part p = {
         .part = TSR_MODEL_PART_LINEAR, .layer = w->layer, .lin = id, .w = &l->w
     };
-    if (!holds(w, r->weight))
+    if (!holds(w, r->weight) || !tsr_model_role_in_layer(&w->m->hp, r, w->layer))
         return TSR_OK;
     tsr_model_bind_shape(&w->m->hp, id, &p.rows, &p.cols);
     (void)snprintf(p.name, sizeof p.name, "%s", l->w.name);
@@ -87,15 +87,37 @@ static tsr_status linears(const struct walk *w, const struct tsr_model_role *r,
     return TSR_OK;
 }
 
+/* Stored one by one, or together: here each expert's linears are parts of their own. */
+static tsr_status experts(const struct walk *w, const struct tsr_model_role *r)
+{
+    bool both = r->part == TSR_MODEL_PART_EXPERTS_GATE_UP;
+    for (uint64_t i = 0; i < w->m->hp.experts; i++) {
+        TSR_TRY(linear(w, r, tsr_model_expert_linear(i, both ? TSR_GATE : r->lin)));
+        if (both)
+            TSR_TRY(linear(w, r, tsr_model_expert_linear(i, TSR_UP)));
+    }
+    return TSR_OK;
+}
+
+/* The output head; a tied model has one only if it is packed. */
+static tsr_status head(const struct walk *w, const struct tsr_model_role *r)
+{
+    struct tsr_model               *m = w->m;
+    struct tsr_prepacked_model_part like = { .part = r->part, .layer = w->layer };
+    if (!m->hp.tied && !holds(w, r->weight))
+        return TSR_OK;
+    TSR_TRY(matrix(w, r, &m->head.w, m->hp.vocab, m->hp.embed_dim, m->hp.tied));
+    return holds(w, r->bias) ? vector(w, &like, m->head.w.name, true, &m->head.bias, m->hp.vocab)
+                             : TSR_OK;
+}
+
 /* A matrix that belongs to no layer. */
 static tsr_status apart(const struct walk *w, const struct tsr_model_role *r)
 {
     struct tsr_model               *m = w->m;
     const struct tsr_model_hparams *hp = &m->hp;
-    if (r->part == TSR_MODEL_PART_HEAD) /* a tied model has one only if it is packed */
-        return hp->tied || holds(w, r->weight)
-                   ? matrix(w, r, &m->head.w, hp->vocab, hp->embed_dim, hp->tied)
-                   : TSR_OK;
+    if (r->part == TSR_MODEL_PART_HEAD)
+        return head(w, r);
     if (!holds(w, r->weight))
         return TSR_OK;
     switch (r->part) {
@@ -141,6 +163,10 @@ static tsr_status role(const struct walk *w, const struct tsr_model_role *r)
         return linears(w, r, qkv, 3);
     case TSR_MODEL_PART_GATE_UP_ROWS:
         return linears(w, r, gate_up, 2);
+    case TSR_MODEL_PART_EXPERT:
+    case TSR_MODEL_PART_EXPERTS:
+    case TSR_MODEL_PART_EXPERTS_GATE_UP:
+        return experts(w, r);
     default:
         return apart(w, r);
     }

@@ -47,9 +47,9 @@ struct tsr_prepacked {
     uint32_t             revision;
     const char          *source, *packed_as; /* hash of the model that it was made of; as there */
     /* of the model that was read from it */
-    uint64_t                           layers;
-    struct tsr_prepacked_mapped_weight embed, positions, project_in, project_out, head;
-    struct tsr_prepacked_mapped_weight (*lin)[TSR_LINEARS]; /* [layers] */
+    uint64_t                             layers;
+    struct tsr_prepacked_mapped_weight   embed, positions, project_in, project_out, head;
+    struct tsr_prepacked_mapped_weight **lin; /* [layers][linears] */
 };
 
 /* A part's place; hash is of the index. */

@@ -101,7 +101,7 @@ static tsr_status pack_all(struct bench *b, const struct tsr_model *m,
                            struct tsr_err *err)
 {
     for (uint64_t l = 0; l < m->hp.layers; l++)
-        for (int i = 0; i < TSR_LINEARS; i++) {
+        for (uint64_t i = 0; i < m->hp.linears; i++) {
             const struct tsr_matrix *w = &m->layers[l].lin[i].w;
             if (w->data)
                 TSR_TRY(tsr_quantize_matrix(b->cli->registry, q, w, NULL, &o->lin[l][i], err));
@@ -267,10 +267,11 @@ static void count_work(struct e2e *x, uint64_t device_bytes)
     const struct tsr_model *m = x->m;
     x->macs = (double)m->hp.vocab * (double)m->hp.embed_dim;
     for (uint64_t l = 0; l < m->hp.layers; l++)
-        for (int i = 0; i < TSR_LINEARS; i++) {
+        for (uint64_t i = 0; i < m->hp.linears; i++) {
             const struct tsr_matrix *w = &m->layers[l].lin[i].w;
+            double share = i < TSR_EXPERTS ? 1 : (double)m->hp.experts_used / m->hp.experts;
             if (w->rows)
-                x->macs += (double)w->rows * (double)w->cols;
+                x->macs += share * (double)w->rows * (double)w->cols;
         }
     x->bytes = bench_step_bytes(m, device_bytes);
 }
@@ -318,7 +319,7 @@ tsr_status bench_model_open(struct bench *b, const char *path, const char *quant
 {
     TSR_TRY(load(b, path, m, err));
     if (*quantizer || *b->o->head)
-        TSR_TRY(tsr_model_overlay_create(o, (*m)->hp.layers, err));
+        TSR_TRY(tsr_model_overlay_create(o, (*m)->hp.layers, (*m)->hp.linears, err));
     if (*quantizer)
         TSR_TRY(pack(b, *m, quantizer, false, *o, err));
     return *b->o->head ? pack(b, *m, b->o->head, true, *o, err) : TSR_OK;

@@ -107,7 +107,7 @@ static tsr_status pack(struct profile *p, struct profile_model *m, const struct 
     for (uint64_t l = 0; l < layers; l++) {
         TSR_TRY(tsr_model_open_layer(m->m, l, err));
         tsr_status st = TSR_OK;
-        for (int i = 0; i < TSR_LINEARS && st == TSR_OK; i++) {
+        for (uint64_t i = 0; i < m->m->hp.linears && st == TSR_OK; i++) {
             const struct tsr_matrix *w = &m->m->layers[l].lin[i].w;
             if (w->data)
                 st = tsr_quantize_matrix(p->r, q, w, NULL, &o->lin[l][i], err);
@@ -142,7 +142,7 @@ static tsr_status open_scheme(struct profile *p, struct profile_model *m, uint64
     *x = NULL;
     tsr_status st = TSR_OK;
     if (c->q.self) {
-        st = tsr_model_overlay_create(o, m->shape->layers, err);
+        st = tsr_model_overlay_create(o, m->shape->layers, m->m->hp.linears, err);
         if (st == TSR_OK)
             st = pack(p, m, &c->q, layers, *o, err);
     }

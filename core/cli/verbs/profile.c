@@ -79,6 +79,9 @@ static tsr_status open_model(struct profile *p, uint64_t i, struct tsr_err *err)
         TSR_TRY(tsr_model_load_streamed(&m->m, m->path, err));
     else
         TSR_TRY(random_model(p, &m->m, err));
+    TSR_TRY(tsr_model_without_experts(
+        m->m, "a profile does not measure; measure a model without, whose times a plan applies",
+        err));
     TSR_TRY(tsr_plan_shape_of(&m->shape, m->m, err));
     TSR_TRY(tsr_plan_candidates_open(&m->candidates, p->r, m->shape, p->texts, p->n_schemes, err));
     m->schemes = tsr_new(p->n_schemes, sizeof *m->schemes);

@@ -11,10 +11,11 @@
 #include <string.h>
 
 /* Weights of a layer's linears. */
-static uint64_t weights_of(const struct tsr_model_layer *l)
+static uint64_t weights_of(const struct tsr_model *m, uint64_t layer)
 {
-    uint64_t n = 0;
-    for (int i = 0; i < TSR_LINEARS; i++)
+    const struct tsr_model_layer *l = &m->layers[layer];
+    uint64_t                      n = 0;
+    for (uint64_t i = 0; i < m->hp.linears; i++)
         n += l->lin[i].w.rows * l->lin[i].w.cols;
     return n;
 }
@@ -22,7 +23,7 @@ static uint64_t weights_of(const struct tsr_model_layer *l)
 static tsr_status same_size(const struct tsr_model *m, struct tsr_err *err)
 {
     for (uint64_t l = 1; l < m->hp.layers; l++)
-        if (weights_of(&m->layers[l]) != weights_of(&m->layers[0]))
+        if (weights_of(m, l) != weights_of(m, 0))
             return tsr_fail(err, TSR_E_INPUT,
                             "layers 0 and %llu differ in size, and a mean width is taken over "
                             "layers; leave out 'budget'",

@@ -179,7 +179,7 @@ static json_t *result(const struct tsr_model *m, const struct tsr_model_overlay 
         tsr_pipeline_json_put_int(j, "layers_resumed", done) &&
         tsr_pipeline_json_put_int(j, "peak_memory_bytes", tsr_quant_memory_peak());
     for (uint64_t l = 0; l < o->layers; l++)
-        for (int i = 0; i < TSR_LINEARS; i++)
+        for (uint64_t i = 0; i < o->linears; i++)
             ok = ok && put_linear(list, &m->layers[l].lin[i].w, o->lin[l][i]);
     ok = ok && put_linear(list, &m->head.w, o->head) && put_linear(list, &m->embed, o->embed);
     ok = tsr_pipeline_json_put(j, "linears", list) && ok;

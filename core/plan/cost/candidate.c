@@ -38,8 +38,8 @@ static void kept(struct tsr_plan_candidate *c, const struct tsr_plan_shape *s)
         for (int i = 0; i < TSR_LINEARS; i++) {
             const struct tsr_plan_shape_matrix *m = &s->layer[s->layer_class[l]].lin[i];
             const struct tsr_format            *f = &m->packed;
-            double                              n = (double)m->rows * (double)m->cols;
-            bool                                dense =
+            double n = (double)m->rows * (double)m->cols * (double)m->count;
+            bool   dense =
                 !f->id || !tsr_model_format_known(f) || strcmp(f->id, TSR_FORMAT_FLOAT) == 0;
             bool own = f->id && !tsr_model_format_known(f); /* runs as F32 */
             bits += n * (own ? 32.0 : dense ? 8.0 * (double)tsr_dtype_size(m->dtype) : f->bits);
@@ -138,7 +138,7 @@ double tsr_plan_candidate_share(const struct tsr_plan_candidate *c,
     for (int i = 0; i < TSR_LINEARS; i++) {
         const struct tsr_plan_shape_matrix *m = &s->layer[cls].lin[i];
         if (tsr_plan_candidate_part(c, i) == part)
-            sum += (double)m->rows * (double)m->cols;
+            sum += (double)m->rows * (double)m->cols * (double)m->count;
     }
     return sum / (double)tsr_plan_shape_weights(s, cls);
 }
@@ -162,8 +162,9 @@ static tsr_status open_mix(struct tsr_plan_candidates *list, uint64_t at, const 
                             texts[at], (int)(n < 100 ? n : 100), p);
         const struct tsr_plan_shape_matrix *m = &s->layer[0].lin[i];
         uint64_t                            g = c->of[i]->group;
-        bits += c->of[i]->bits * ((double)m->rows * (double)m->cols);
-        stored += c->of[i]->stored_bits * ((double)m->rows * (double)m->cols);
+        double n_weights = (double)m->rows * (double)m->cols * (double)m->count;
+        bits += c->of[i]->bits * n_weights;
+        stored += c->of[i]->stored_bits * n_weights;
         c->group = g == 0 || c->group == 0 ? 0 : g > c->group ? g : c->group;
         p += n + (p[n] == '|');
     }

@@ -10,26 +10,29 @@
 
 #define NEIGHBOURS 4 /* points that a table's value is made of */
 
-/* The layer that one rank of the mesh runs. */
+/* The layer that one rank of the mesh runs, with the experts that `tokens` tokens reach. */
 static tsr_status work_of(const struct tsr_plan_latency_job *j, uint32_t tp, uint64_t cls,
-                          const struct tsr_plan_candidate *c, struct tsr_plan_work *w,
-                          struct tsr_err *err)
+                          const struct tsr_plan_candidate *c, double tokens,
+                          struct tsr_plan_work *w, struct tsr_err *err)
 {
     const struct tsr_plan_shape       *s = j->shape;
     const struct tsr_plan_shape_layer *l = &s->layer[cls];
-    uint64_t                           bytes = 0, n;
+    double                             bytes = 0, weights = 0;
+    uint64_t                           n;
     for (int i = 0; i < TSR_LINEARS; i++) {
         struct tsr_format f;
         if (l->lin[i].rows == 0)
             continue;
         TSR_TRY(tsr_plan_candidate_matrix(c, &l->lin[i], &f, &n, err));
-        bytes += n;
+        bytes += (double)n * tsr_plan_shape_read(s, &l->lin[i], tokens);
+        weights +=
+            (double)l->lin[i].rows * (double)l->lin[i].cols * tsr_plan_shape_used(s, &l->lin[i]);
     }
-    *w = (struct tsr_plan_work){ .weights = (double)tsr_plan_shape_weights(s, cls) / tp,
+    *w = (struct tsr_plan_work){ .weights = weights / tp,
                                  .hidden = (double)s->hidden,
                                  .attend = (double)s->heads * s->head_dim / tp,
                                  .kv = (double)tsr_plan_shape_kv(s) / tp,
-                                 .bytes = (double)bytes / tp,
+                                 .bytes = bytes / tp,
                                  .window = (double)l->window };
     return TSR_OK;
 }
@@ -159,8 +162,8 @@ tsr_status tsr_plan_latency_layer(const struct tsr_plan_latency_job *j,
     TSR_TRY(tsr_plan_candidate_kernel(c, j->shape, cls, kernel, err));
     if (!tsr_plan_profile_runs(p, kernel))
         return TSR_OK;
-    TSR_TRY(work_of(j, m->tp, cls, c, &w, err));
-    double                     tokens = phase == TSR_PLAN_PREFILL ? v * s : v;
+    double tokens = phase == TSR_PLAN_PREFILL ? v * s : v;
+    TSR_TRY(work_of(j, m->tp, cls, c, tokens, &w, err));
     const struct tsr_plan_fit *f = tsr_plan_fit_find(p->fits, kernel, phase, &w, tokens);
     if (f) {
         bool same = tsr_plan_fit_same_shape(&f->shape, &w), exact = false;

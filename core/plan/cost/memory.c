@@ -155,9 +155,14 @@ tsr_status tsr_plan_memory_layer(const struct tsr_plan_memory_job *j, const stru
             tsr_plan_shape_part(&l->lin[i], (enum tsr_linear_id)i, m->tp ? m->tp : 1);
         uint64_t bytes;
         TSR_TRY(matrix(j, m, tsr_plan_candidate_part(c, i), &part, 0, &bytes, &none, err));
-        if (!tsr_add(rank, bytes, &rank) || (part.bias && !add(&rank, part.rows, 4)))
+        if (part.rows && (!add(&rank, bytes, part.count) ||
+                          (part.bias && !add(&rank, part.rows * part.count, 4))))
             return too_large(err);
     }
+    uint64_t router; /* whole on every rank, in its own dtype */
+    TSR_TRY(matrix(j, m, NULL, &l->router, 0, &router, &none, err));
+    if (!tsr_add(rank, router, &rank))
+        return too_large(err);
     if (!add(&rank, l->norms, 4) || !tsr_mul(rank, m->tp, weights))
         return too_large(err);
     if (!tsr_add(j->prompt, j->generate, &rows) || !tsr_mul(rows, j->batch, &rows) ||
@@ -246,10 +251,13 @@ static bool buffers(const struct tsr_plan_memory_job *j, uint32_t tp, uint64_t t
 {
     const struct tsr_plan_shape *s = j->shape;
     uint64_t                     q = (uint64_t)s->heads * s->head_dim / tp;
-    uint64_t                     kv = (uint64_t)s->kv_heads * s->head_dim / tp, ffn = s->ffn / tp;
+    uint64_t                     kv = (uint64_t)s->kv_heads * s->head_dim / tp;
+    uint64_t                     ffn = (s->ffn > s->expert_ffn ? s->ffn : s->expert_ffn) / tp;
     uint64_t                     cols = 3 * s->hidden + 2 * q + 2 * kv + (s->gated ? 2 : 1) * ffn;
     if (s->embed_dim != s->hidden)
         cols += s->embed_dim;
+    if (s->experts) /* scores, an expert's inputs; what each says of a token, weights, places, rows */
+        cols += s->experts + s->hidden + s->experts_used * (s->hidden + 3);
     uint64_t ropes = s->sliding_rope ? 2 : 1;
     /* ids, positions, rows, spans, gather; cosine and sine of each rope */
     cols += 6 + (uint64_t)s->rotary_dim / 2 * 2 * ropes;

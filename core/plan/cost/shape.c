@@ -7,6 +7,7 @@
 #include "model/bind.h"
 #include "quant/quant.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,9 +41,9 @@ static uint64_t norm_floats(const struct build *b, const struct tsr_model_role *
 static struct tsr_plan_shape_matrix matrix(const struct build *b, const struct tsr_matrix *of,
                                            uint64_t rows, uint64_t cols)
 {
-    return (struct tsr_plan_shape_matrix){ .rows = rows,
-                                           .cols = cols,
-                                           .dtype = of ? of->dtype : b->dtype };
+    return (struct tsr_plan_shape_matrix){
+        .rows = rows, .cols = cols, .count = 1, .dtype = of ? of->dtype : b->dtype
+    };
 }
 
 /* A packed linear's layout, with a name that does not go with the model. */
@@ -72,6 +73,30 @@ static void linear(struct build *b, struct tsr_plan_shape_layer *l,
         packed_as(&l->lin[id], b->m->packed->lin[of - b->m->layers][id]);
 }
 
+/* A linear of every expert: those of one layer have one shape, and where they are packed the first one's layout. */
+static void expert(struct build *b, struct tsr_plan_shape_layer *l,
+                   const struct tsr_model_layer *of, enum tsr_linear_id kind,
+                   const struct tsr_model_role *r)
+{
+    struct tsr_plan_shape_matrix *m = &l->lin[kind];
+    enum tsr_linear_id            id = tsr_model_expert_linear(0, kind);
+    uint64_t                      rows, cols;
+    tsr_model_bind_shape(&b->c->hp, id, &rows, &cols);
+    *m = matrix(b, of ? &of->lin[id].w : NULL, rows, cols);
+    m->bias = holds(b, r->bias);
+    m->count = b->c->hp.experts;
+    if (of && b->m->packed)
+        packed_as(m, b->m->packed->lin[of - b->m->layers][id]);
+}
+
+static void router(struct build *b, struct tsr_plan_shape_layer *l,
+                   const struct tsr_model_layer *of)
+{
+    uint64_t rows, cols;
+    tsr_model_bind_shape(&b->c->hp, TSR_ROUTER, &rows, &cols);
+    l->router = matrix(b, of ? &of->lin[TSR_ROUTER].w : NULL, rows, cols);
+}
+
 /* What a role adds to a layer. */
 static void in_layer(struct build *b, const struct tsr_model_role *r,
                      struct tsr_plan_shape_layer *l, const struct tsr_model_layer *of)
@@ -86,7 +111,18 @@ static void in_layer(struct build *b, const struct tsr_model_role *r,
         l->norms += norm_floats(b, r);
         break;
     case TSR_MODEL_PART_LINEAR:
-        linear(b, l, of, r->lin, r);
+        if (r->lin == TSR_ROUTER)
+            router(b, l, of);
+        else
+            linear(b, l, of, r->lin, r);
+        break;
+    case TSR_MODEL_PART_EXPERT:
+    case TSR_MODEL_PART_EXPERTS:
+        expert(b, l, of, r->lin, r);
+        break;
+    case TSR_MODEL_PART_EXPERTS_GATE_UP:
+        expert(b, l, of, TSR_GATE, r);
+        expert(b, l, of, TSR_UP, r);
         break;
     case TSR_MODEL_PART_QKV_ROWS:
     case TSR_MODEL_PART_QKV_HEADS:
@@ -142,9 +178,11 @@ static bool same_layer(const struct tsr_plan_shape_layer *a, const struct tsr_pl
     for (int i = 0; i < TSR_LINEARS; i++)
         if (a->lin[i].rows != b->lin[i].rows || a->lin[i].ordered != b->lin[i].ordered ||
             a->lin[i].cols != b->lin[i].cols || a->lin[i].dtype != b->lin[i].dtype ||
-            a->lin[i].bias != b->lin[i].bias || !same_format(&a->lin[i].packed, &b->lin[i].packed))
+            a->lin[i].bias != b->lin[i].bias || a->lin[i].count != b->lin[i].count ||
+            !same_format(&a->lin[i].packed, &b->lin[i].packed))
             return false;
-    return a->norms == b->norms && a->window == b->window;
+    return a->norms == b->norms && a->window == b->window && a->router.rows == b->router.rows &&
+           a->router.dtype == b->router.dtype;
 }
 
 static void layers(struct build *b)
@@ -154,7 +192,8 @@ static void layers(struct build *b)
     for (uint64_t l = 0; l < s->layers; l++) {
         struct tsr_plan_shape_layer one = { .window = b->c->hp.window ? b->c->hp.window[l] : 0 };
         for (uint32_t i = 0; i < a->n_roles; i++)
-            in_layer(b, &a->roles[i], &one, b->m ? &b->m->layers[l] : NULL);
+            if (tsr_model_role_in_layer(&b->c->hp, &a->roles[i], l))
+                in_layer(b, &a->roles[i], &one, b->m ? &b->m->layers[l] : NULL);
         uint64_t cls = 0;
         while (cls < s->classes && !same_layer(&s->layer[cls], &one))
             cls++;
@@ -173,6 +212,9 @@ static tsr_status build(struct build *b, const char *name)
                                   .hidden = hp->hidden,
                                   .ffn = hp->ffn,
                                   .embed_dim = hp->embed_dim,
+                                  .expert_ffn = hp->expert_ffn,
+                                  .experts = hp->experts,
+                                  .experts_used = hp->experts_used,
                                   .max_positions = hp->max_positions,
                                   .heads = hp->heads,
                                   .kv_heads = hp->kv_heads,
@@ -302,8 +344,26 @@ uint64_t tsr_plan_shape_weights(const struct tsr_plan_shape *s, uint64_t cls)
 {
     uint64_t n = 0;
     for (int i = 0; i < TSR_LINEARS; i++)
-        n += s->layer[cls].lin[i].rows * s->layer[cls].lin[i].cols;
+        n += s->layer[cls].lin[i].rows * s->layer[cls].lin[i].cols * s->layer[cls].lin[i].count;
     return n;
+}
+
+/* Experts of a layer that `tokens` tokens reach, if each takes any with the same chance: E (1 - (1 - k/E)^tokens). */
+static double reached(const struct tsr_plan_shape *s, double tokens)
+{
+    double e = s->experts;
+    return e * (1 - pow(1 - s->experts_used / e, tokens));
+}
+
+double tsr_plan_shape_read(const struct tsr_plan_shape *s, const struct tsr_plan_shape_matrix *m,
+                           double tokens)
+{
+    return m->count > 1 ? reached(s, tokens) : 1;
+}
+
+double tsr_plan_shape_used(const struct tsr_plan_shape *s, const struct tsr_plan_shape_matrix *m)
+{
+    return m->count > 1 ? s->experts_used : 1;
 }
 
 uint64_t tsr_plan_shape_kv(const struct tsr_plan_shape *s)
@@ -325,6 +385,9 @@ tsr_status tsr_plan_shape_splits(const struct tsr_plan_shape *s, uint32_t tp, ui
         return tsr_fail(err, TSR_E_CONFIG,
                         "width %u would cut a head: the model has %u heads and %u KV heads", tp,
                         s->heads, s->kv_heads);
+    if (s->expert_ffn % tp)
+        return tsr_fail(err, TSR_E_CONFIG, "width %u does not divide the experts of %llu columns",
+                        tp, (unsigned long long)s->expert_ffn);
     if (s->ffn % tp)
         return tsr_fail(err, TSR_E_CONFIG,
                         "width %u does not divide the feed-forward of %llu columns", tp,
@@ -332,6 +395,10 @@ tsr_status tsr_plan_shape_splits(const struct tsr_plan_shape *s, uint32_t tp, ui
     if (group == 0)
         return tsr_fail(err, TSR_E_CONFIG,
                         "width %u would cut rows that share one scale (group: 0)", tp);
+    if (s->expert_ffn / tp % group)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "width %u would cut a group of %llu columns: parts of experts have %llu",
+                        tp, (unsigned long long)group, (unsigned long long)(s->expert_ffn / tp));
     if (q / tp % group || s->ffn / tp % group)
         return tsr_fail(err, TSR_E_CONFIG,
                         "width %u would cut a group of %llu columns: parts have %llu and %llu", tp,

@@ -15,14 +15,16 @@
 /* One matrix [rows, cols], out by in; rows 0: absent. */
 struct tsr_plan_shape_matrix {
     uint64_t          rows, cols;
+    uint64_t          count;   /* of this shape: experts of the layer, else 1 */
     uint32_t          dtype;   /* as stored */
     bool              bias;    /* [rows], F32 when it runs */
     struct tsr_format packed;  /* how a packed model has it; id NULL: as dtype */
     bool              ordered; /* packed with a stored order of its columns */
 };
 
+/* In a layer with experts gate, up and down are theirs. */
 struct tsr_plan_shape_layer {
-    struct tsr_plan_shape_matrix lin[TSR_LINEARS];
+    struct tsr_plan_shape_matrix lin[TSR_LINEARS], router;
     uint64_t                     norms;  /* F32 numbers in gains and biases of its norms */
     uint64_t                     window; /* sliding window of attention in positions; 0: all */
 };
@@ -35,6 +37,8 @@ struct tsr_plan_shape {
     uint32_t                    *layer_class; /* [layers]; owned */
     struct tsr_plan_shape_layer *layer;       /* [classes]; owned */
     uint64_t                     vocab, hidden, ffn, embed_dim, max_positions;
+    uint64_t                     expert_ffn;
+    uint32_t                     experts, experts_used; /* of a layer that has some; 0: none has */
     uint32_t                     heads, kv_heads, head_dim, rotary_dim; /* rotary_dim 0: no rope */
     bool                         sliding_rope;  /* layers with a window have a rope of their own */
     bool                         whole_qk_norm; /* queries and keys are normed over all heads */
@@ -56,7 +60,12 @@ tsr_status tsr_plan_shape_config(struct tsr_plan_shape **s, const char *name, co
 tsr_status tsr_plan_shape_load(struct tsr_plan_shape **s, const char *path, struct tsr_err *err);
 void       tsr_plan_shape_destroy(struct tsr_plan_shape *s); /* NULL is fine */
 
-/* Weights in the linears of a class, and numbers per token in its K and V together. */
+/* Matrices of a linear's shape that `tokens` tokens read, and that one token multiplies with.  Of E experts each token takes
+ * any k with the same chance: tokens reach E (1 - (1 - k/E)^tokens) of them. */
+double tsr_plan_shape_read(const struct tsr_plan_shape *s, const struct tsr_plan_shape_matrix *m,
+                           double tokens);
+double tsr_plan_shape_used(const struct tsr_plan_shape *s, const struct tsr_plan_shape_matrix *m);
+/* Weights in the linears of a class, of all experts, and numbers per token in its K and V together. */
 uint64_t tsr_plan_shape_weights(const struct tsr_plan_shape *s, uint64_t cls);
 uint64_t tsr_plan_shape_kv(const struct tsr_plan_shape *s);
 

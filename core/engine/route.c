@@ -1,0 +1,116 @@
+/* Routers: scores to experts and weights. */
+#include "engine/route.h"
+
+#include <math.h>
+
+/* The exp() of docs/decisions/numerics.md for x <= 0, as kernels/cpu/k_math.h has it. */
+static float exp_below_0(float x)
+{
+    static const float p[] = {
+        0x1.6c16c2p-10f, 0x1.111112p-7f, 0x1.555556p-5f, 0x1.555556p-3f, 0.5f, 1.0f, 1.0f
+    };
+    float c = x > -105.0f ? x : -105.0f; /* NaN too: put back below */
+    float n = rintf(c * 0x1.715476p+0f);
+    float r = fmaf(n, -0x1.7f7d1cp-20f, fmaf(n, -0x1.62e400p-1f, c));
+    float y = 0x1.a01a02p-13f;
+    for (unsigned i = 0; i < sizeof p / sizeof *p; i++)
+        y = fmaf(y, r, p[i]);
+    return isnan(x) ? x : ldexpf(y, (int)n);
+}
+
+/* The first of the largest values; NaN counts as the largest. */
+static uint32_t largest(const float *v, uint32_t n)
+{
+    uint32_t at = 0;
+    for (uint32_t i = 1; i < n; i++)
+        if (!isnan(v[at]) && !(v[i] <= v[at]))
+            at = i;
+    return at;
+}
+
+/* The k largest of v, which are replaced by -INFINITY, in their order. */
+static void take_largest(float *v, uint32_t n, uint32_t k, uint32_t *chosen)
+{
+    for (uint32_t j = 0; j < k; j++) {
+        chosen[j] = largest(v, n);
+        v[chosen[j]] = -INFINITY;
+    }
+}
+
+/* e^(scores - max) over all, or over the chosen only; the sum over these. */
+static float exponents(const float *scores, const uint32_t *of, uint32_t n, float max, float *out)
+{
+    float sum = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        out[i] = exp_below_0(scores[of ? of[i] : i] - max);
+        sum += out[i];
+    }
+    return sum;
+}
+
+static void by_softmax(const struct tsr_model_hparams *hp, const float *scores, uint32_t *chosen,
+                       float *weight, float *scratch)
+{
+    uint32_t n = hp->experts, k = hp->experts_used;
+    float    total = 0;
+    for (uint32_t i = 0; i < n; i++)
+        scratch[i] = scores[i];
+    take_largest(scratch, n, k, chosen);
+    float sum = exponents(scores, NULL, n, scores[chosen[0]], scratch);
+    for (uint32_t j = 0; j < k; j++)
+        total += weight[j] = scratch[chosen[j]] / sum;
+    for (uint32_t j = 0; j < k && hp->router_normalize; j++)
+        weight[j] /= total;
+}
+
+static void by_chosen(const struct tsr_model_hparams *hp, const float *scores, uint32_t *chosen,
+                      float *weight, float *scratch)
+{
+    for (uint32_t i = 0; i < hp->experts; i++)
+        scratch[i] = scores[i];
+    take_largest(scratch, hp->experts, hp->experts_used, chosen);
+    float sum = exponents(scores, chosen, hp->experts_used, scores[chosen[0]], weight);
+    for (uint32_t j = 0; j < hp->experts_used; j++)
+        weight[j] /= sum;
+}
+
+/* One after the other: the largest score of those that are left, weighed by a softmax over the scores that are within a
+ * share of 2 router_jitter of it (Phi-3.5-MoE, "sparse mixer"). */
+static void by_threshold(const struct tsr_model_hparams *hp, const float *scores, uint32_t *chosen,
+                         float *weight, float *scratch)
+{
+    float most = 2 * hp->router_jitter;
+    for (uint32_t i = 0; i < hp->experts; i++)
+        scratch[i] = scores[i];
+    for (uint32_t j = 0; j < hp->experts_used; j++) {
+        uint32_t at = chosen[j] = largest(scratch, hp->experts);
+        float    max = scratch[at], sum = 0;
+        for (uint32_t i = 0; i < hp->experts; i++) {
+            float size = fabsf(scores[i]) > max ? fabsf(scores[i]) : max;
+            if (scratch[i] > -INFINITY && !((max - scores[i]) / size > most))
+                sum += exp_below_0(scores[i] - max);
+        }
+        weight[j] = 1 / sum; /* e^0 over the sum */
+        scratch[at] = -INFINITY;
+    }
+}
+
+void tsr_engine_route(const struct tsr_model_hparams *hp, const float *scores, uint32_t *chosen,
+                      float *weight, float *scratch)
+{
+    if (hp->router == TSR_MODEL_ROUTER_SOFTMAX)
+        by_softmax(hp, scores, chosen, weight, scratch);
+    else if (hp->router == TSR_MODEL_ROUTER_CHOSEN)
+        by_chosen(hp, scores, chosen, weight, scratch);
+    else
+        by_threshold(hp, scores, chosen, weight, scratch);
+    for (uint32_t j = 1; j < hp->experts_used; j++) /* few: sorted by insertion */
+        for (uint32_t i = j; i > 0 && chosen[i] < chosen[i - 1]; i--) {
+            uint32_t c = chosen[i];
+            float    w = weight[i];
+            chosen[i] = chosen[i - 1];
+            weight[i] = weight[i - 1];
+            chosen[i - 1] = c;
+            weight[i - 1] = w;
+        }
+}

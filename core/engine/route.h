@@ -1,0 +1,13 @@
+/* engine/route.h - which experts a token takes, and with what weights, from its router's scores. */
+#ifndef TSR_ENGINE_ROUTE_H
+#define TSR_ENGINE_ROUTE_H
+
+#include "model/model.h"
+
+/* scores [hp.experts] of one token; chosen and weight [hp.experts_used], in rising order of the expert.  Equal scores:
+ * the lower expert first.  NaN among the scores gives weights of NaN.  The arithmetic is float with fixed order and its
+ * own exp(), so that every machine chooses alike.  scratch: [hp.experts].  [any] */
+void tsr_engine_route(const struct tsr_model_hparams *hp, const float *scores, uint32_t *chosen,
+                      float *weight, float *scratch);
+
+#endif
