@@ -341,6 +341,12 @@ static tsr_status borrow(struct tsr_quant_calibration *c, struct collect *k, con
         k->site[tsr_model_expert_site(i, TSR_MODEL_SITE_DOWN_IN)].borrowed = unused[i];
     }
     tsr_status st = TSR_OK;
+    for (uint64_t i = 0; i < hp->experts; i++)
+        if (unused[i])
+            tsr_logf(TSR_LOG_WARN,
+                     "calibration, layer %llu: no token takes expert %llu; its statistics are of "
+                     "the layer's inputs",
+                     (unsigned long long)k->layer, (unsigned long long)i);
     if (n) {
         k->borrowing = true;
         tsr_engine_stream_show_experts(k->s->stream, unused);

@@ -126,7 +126,34 @@ static json_t *tensor_json(const char *name, const struct tsr_matrix *w,
     return j;
 }
 
-/* Embedding, the linears of the first layer, head. */
+/* The first layer with experts; the number of layers: none has some. */
+static uint64_t sparse_layer(const struct tsr_model *m, uint64_t *count)
+{
+    uint64_t first = m->hp.layers;
+    *count = 0;
+    for (uint64_t l = 0; m->hp.sparse && l < m->hp.layers; l++) {
+        first = m->hp.sparse[l] && first == m->hp.layers ? l : first;
+        *count += m->hp.sparse[l];
+    }
+    return first;
+}
+
+/* Router and the linears of the first expert in the first layer that has some. */
+static bool add_experts(const struct tsr_model *m, json_t *to)
+{
+    uint64_t count, l = sparse_layer(m, &count);
+    bool     ok = true;
+    for (uint64_t i = TSR_ROUTER; l < m->hp.layers && i < TSR_EXPERTS + TSR_EXPERT_LINEARS; i++) {
+        const struct tsr_matrix *w = &m->layers[l].lin[i].w;
+        const char              *name = strstr(w->name, ".mlp.");
+        ok = ok &&
+             json_array_append_new(to, tensor_json(name ? name + 5 : w->name, w,
+                                                   m->packed ? m->packed->lin[l][i] : NULL)) == 0;
+    }
+    return ok;
+}
+
+/* Embedding, the linears of the first layer, an expert's, head. */
 static bool add_shapes(const struct tsr_model *m, json_t *to)
 {
     bool ok = json_array_append_new(to, tensor_json("embedding", &m->embed,
@@ -139,6 +166,7 @@ static bool add_shapes(const struct tsr_model *m, json_t *to)
                                                        m->packed ? m->packed->lin[0][i] : NULL)) ==
                  0;
     }
+    ok = ok && add_experts(m, to);
     const struct tsr_model_packed *head = m->packed ? m->packed->head : NULL;
     if (ok && m->head.w.rows && (!m->hp.tied || head))
         ok = json_array_append_new(to, tensor_json("head", &m->head.w, head)) == 0;
@@ -249,6 +277,14 @@ tsr_status tsr_inspect_model(const char *path, bool verify, json_t **out, struct
                   "hash", m->hash, "tokenizer", tokenizer);
     json_t *shapes = json_array();
     bool    ok = j && shapes && add_shapes(m, shapes) && json_object_set(j, "tensors", shapes) == 0;
+    uint64_t sparse;
+    (void)sparse_layer(m, &sparse);
+    if (ok && h->experts)
+        ok = json_object_set_new(j, "experts",
+                                 json_pack("{s:I, s:I, s:I, s:I}", "count", (json_int_t)h->experts,
+                                           "used", (json_int_t)h->experts_used, "ffn",
+                                           (json_int_t)h->expert_ffn, "layers",
+                                           (json_int_t)sparse)) == 0;
     if (ok && m->packed)
         ok = json_object_set_new(j, "packed", json_string(m->packed_as)) == 0;
     if (ok && m->prepacked)

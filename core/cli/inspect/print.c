@@ -234,6 +234,11 @@ static void print_model(const json_t *m)
         printf("  hidden %lld, feed-forward %lld, heads %lld (%lld for keys and values) of %lld\n",
                int_of(m, "hidden"), int_of(m, "ffn"), int_of(m, "heads"), int_of(m, "kv_heads"),
                int_of(m, "head_dim"));
+    const json_t *e = json_object_get(m, "experts");
+    if (e)
+        (void)printf("  %lld experts of %lld in %lld of %lld layers, %lld for each token\n",
+                     int_of(e, "count"), int_of(e, "ffn"), int_of(e, "layers"), int_of(m, "layers"),
+                     int_of(e, "used"));
     (void)printf("  vocabulary %lld, at most %lld positions%s\n", int_of(m, "vocab"),
                  int_of(m, "max_positions"),
                  json_is_true(json_object_get(m, "tied")) ? ", head tied to the embedding" : "");

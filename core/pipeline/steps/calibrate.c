@@ -43,15 +43,39 @@ static tsr_status folder_of(const struct tsr_pipeline_job *job, char **folder, s
     return tsr_pipeline_job_output(job, name, folder, err);
 }
 
+/* For each layer with experts the tokens that each took, 0 for one whose statistics are borrowed; NULL: out of memory. */
+static json_t *experts_json(const struct tsr_quant_calibration *c, const struct tsr_model *m)
+{
+    json_t *layers = json_array();
+    bool    ok = layers != NULL;
+    for (uint64_t l = 0; ok && l < c->layers; l++) {
+        json_t *tokens = m->hp.sparse[l] ? json_array() : NULL;
+        for (uint64_t e = 0; ok && tokens && e < m->hp.experts; e++) {
+            enum tsr_site s = tsr_model_expert_site(e, TSR_MODEL_SITE_FFN_IN);
+            uint64_t      n = c->borrowed[l][s] ? 0 : c->site[l][s].tokens;
+            ok = json_array_append_new(tokens, json_integer((json_int_t)n)) == 0;
+        }
+        if (tokens)
+            ok = ok && json_array_append_new(layers, json_pack("{s:I, s:O}", "layer", (json_int_t)l,
+                                                               "tokens", tokens)) == 0;
+        json_decref(tokens);
+    }
+    if (ok)
+        return layers;
+    json_decref(layers);
+    return NULL;
+}
+
 static json_t *result(const struct calibrate_options *o, const struct tsr_quant_calibration *c,
-                      uint64_t seed)
+                      const struct tsr_model *m, uint64_t seed)
 {
     json_t *j = json_object();
     if (tsr_pipeline_json_put_text(j, "text", o->text) &&
         tsr_pipeline_json_put_int(j, "samples", c->sequences) &&
         tsr_pipeline_json_put_int(j, "tokens", c->tokens) &&
         tsr_pipeline_json_put_int(j, "seed", seed) &&
-        tsr_pipeline_json_put_text(j, "hash", c->hash))
+        tsr_pipeline_json_put_text(j, "hash", c->hash) &&
+        (!m->hp.experts || tsr_pipeline_json_put(j, "experts", experts_json(c, m))))
         return j;
     json_decref(j);
     return NULL;
@@ -109,7 +133,7 @@ static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
         return st;
     tsr_quant_calibration_destroy(job->calibration);
     job->calibration = c;
-    return tsr_pipeline_step_result(job, "calibrate", result(o, c, co.seed), err);
+    return tsr_pipeline_step_result(job, "calibrate", result(o, c, job->model, co.seed), err);
 }
 
 static tsr_status check(struct tsr_pipeline_job *job, const void *opts,

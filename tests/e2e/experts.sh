@@ -1,0 +1,224 @@
+#!/bin/bash
+# tests/e2e/experts.sh TESSERA MAKE_EXPERTS - models with experts: calibration and quantizers per expert, packed and
+# prepacked forms, exports, ranks, plans.  The model is a dense one whose feed-forwards stand in every expert, so that the
+# dense model's numbers are the oracle.
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+MAKE=$(readlink -f "$2")
+TEXT=$ROOT/tests/golden/models/README.md
+
+DEMO=$ROOT/configs/demo
+GOLDEN=$ROOT/tests/golden/models
+
+# model NAME DENSE EXPERTS USED
+model() {
+    "$MAKE" "$2" "$WORK/$1" "$3" "$4"
+    cp "$2"/{tokenizer.json,tokenizer_config.json,generation_config.json} "$WORK/$1/"
+}
+model one "$STORIES" 4 1
+model two "$STORIES" 5 2
+model wide "$DEMO" 4 2
+
+# ---- the dense model's numbers -----------------------------------------------------------------------------------
+
+ppl() { jq -r '.results.eval.perplexity' "$WORK/$1/results.json"; }
+job() { printf 'version: 1\nmodel: %s\npipeline:\n%s\n' "$1" "$2" >"$WORK/job.yaml"; }
+# near A B: to 1e-5, for the sum over experts of weight times the same row is rounded otherwise than the row
+near() { jq -en --argjson a "$1" --argjson b "$2" '($a / $b - 1) | fabs < 1e-5' >/dev/null; }
+
+for m in "$STORIES" one two; do
+    job "$m" "  - eval: {text: $TEXT}"
+    run run job.yaml --out "eval-${m##*/}"
+    ok "${m##*/} is evaluated, got $rc" test "$rc" = 0
+done
+dense=$(ppl eval-stories260k)
+ok "one expert of four: the dense perplexity" near "$(ppl eval-one)" "$dense"
+ok "two experts of five: the dense perplexity" near "$(ppl eval-two)" "$dense"
+
+run inspect one --json
+ok "inspect tells of experts" json '.model.experts == {count: 4, used: 1, ffn: 172, layers: 5} and
+    any(.model.tensors[]; .name == "router" and .shape == [4, 64]) and
+    any(.model.tensors[]; .name == "experts.0.down_proj" and .shape == [64, 172])' "$WORK/out"
+
+# ---- calibration per expert --------------------------------------------------------------------------------------
+
+job one "  - calibrate: {text: $TEXT, samples: 4, seqlen: 64}
+  - quantize: {use: gptq, bits: 4, group: 32}
+  - eval: {text: $TEXT}"
+run run job.yaml --out gptq
+ok "gptq per expert, got $rc" test "$rc" = 0
+ok "the tokens of each expert are told, all of them" json '.results.calibrate.experts | length == 5 and
+    all(.tokens | length == 4 and add == 256 and .[3] == 0)' "$WORK/gptq/results.json"
+ok "an expert that no token takes is named" grep -q 'layer 0: no token takes expert 3' "$WORK/err"
+ok "its Hessian is there" grep -qa '"experts.3.down_in.hessian"' "$WORK/gptq/calibration/layer-00000.safetensors"
+ok "no sites of a feed-forward that is not there" test -z "$(grep -a '"down_in.mean"' "$WORK/gptq/calibration/layer-00000.safetensors" || true)"
+ok "all experts are packed, the router is not" json '[.results.quantize.linears[].name] | length == 80 and
+    all(test("router") | not) and any(. == "model.layers.4.mlp.experts.3.down_proj")' "$WORK/gptq/results.json"
+ok "each with a loss no larger than rounding's" json '[.results.quantize.linears[] | select(.name | test("experts"))
+    | .loss <= .rtn_loss] | all' "$WORK/gptq/results.json"
+job one "  - quantize: {use: rtn, bits: 4, group: 32}
+  - eval: {text: $TEXT}"
+run run job.yaml --out rtn
+ok "statistics help: gptq is nearer than rounding" jq -en --argjson g "$(ppl gptq)" --argjson r "$(ppl rtn)" \
+    --argjson d "$dense" '(($g - $d) | fabs) < (($r - $d) | fabs)'
+# taken up again: the same statistics from the files
+cp "$WORK/gptq/calibration/layer-00002.safetensors" "$WORK/before"
+rm "$WORK/gptq/results.json"
+job one "  - calibrate: {text: $TEXT, samples: 4, seqlen: 64}
+  - quantize: {use: gptq, bits: 4, group: 32}
+  - eval: {text: $TEXT}"
+run run job.yaml --out gptq
+ok "the job is resumed, got $rc" test "$rc" = 0
+ok "from the same statistics" cmp -s "$WORK/before" "$WORK/gptq/calibration/layer-00002.safetensors"
+ok "which tell the same counts" json '.results.calibrate.experts | all(.tokens[3] == 0)' "$WORK/gptq/results.json"
+
+# ---- quantizers and rules ----------------------------------------------------------------------------------------
+
+while read -r use more; do
+    job one "  - calibrate: {text: $TEXT, samples: 4, seqlen: 64}
+  - quantize: {use: $use$more}
+  - eval: {text: $TEXT}"
+    run run job.yaml --out "use-$use"
+    ok "$use, got $rc" test "$rc" = 0
+    ok "$use: a finite perplexity below 400" json '.results.eval.perplexity < 400' "$WORK/use-$use/results.json"
+done <<'USES'
+int8
+mx , element: int4
+USES
+job one "  - calibrate: {text: $TEXT, samples: 2, seqlen: 32}
+  - quantize: {use: awq, bits: 4, group: 32}"
+fails "a search over whole layers" 2 awq run job.yaml --out awq
+job one "  - calibrate: {text: $TEXT, samples: 2, seqlen: 32}
+  - quantize:
+      use: awq
+      bits: 4
+      group: 32
+      rules:
+        - {tensors: '*.experts.*', use: rtn, bits: 4, group: 32}"
+run run job.yaml --out awq-mixed
+ok "a search for attention, rounding for experts, got $rc" test "$rc" = 0
+job one "  - quantize:
+      use: rtn
+      bits: 8
+      rules:
+        - {tensors: '*.experts.1.*', use: rtn, bits: 4, group: 32}
+        - {tensors: '*.mlp.router', use: rtn, bits: 8}"
+run run job.yaml --out rules
+ok "rules by expert and for the router, got $rc" test "$rc" = 0
+ok "they hold for these" json '[.results.quantize.linears[] | {name, bits: .format}] | map(select(.name | test("router"))) | length == 5' \
+    "$WORK/rules/results.json"
+
+# ---- packed, prepacked, other programs' forms --------------------------------------------------------------------
+
+run logits rtn/packed --tokens 1,5,9,30,77 -o packed.logits
+ok "a packed model runs, got $rc" test "$rc" = 0
+run convert rtn/packed --to prepacked -o rtn.pre
+ok "prepacked, got $rc" test "$rc" = 0
+run logits rtn.pre --tokens 1,5,9,30,77 -o pre.logits
+ok "prepacked: the same bytes" cmp -s "$WORK/packed.logits" "$WORK/pre.logits"
+for m in granitemoe qwen3_moe-mixed phimoe; do # all experts in one tensor; some layers; with a bias of the head
+    run convert "$GOLDEN/$m" --to hf -o "$m"
+    ok "$m as a folder of Hugging Face, got $rc" test "$rc" = 0
+    for form in "$GOLDEN/$m" "$m"; do
+        run logits "$form" --tokens 1,5,9,30,77 -o "${form##*/}.$([ "$form" = "$m" ] && echo again || echo first)"
+    done
+    ok "$m: a folder that gives the same bytes" cmp -s "$WORK/$m.first" "$WORK/$m.again"
+    run convert "$GOLDEN/$m" --to prepacked -o "$m.pre"
+    run logits "$m.pre" --tokens 1,5,9,30,77 -o "$m.mapped"
+    ok "$m: prepacked it gives the same bytes" cmp -s "$WORK/$m.first" "$WORK/$m.mapped"
+done
+run logits one --tokens 1,5,9,30,77 -o one.logits
+run logits one --tokens 1,5,9,30,77 --step -o step.logits
+ok "token by token: the same bytes" cmp -s "$WORK/one.logits" "$WORK/step.logits"
+run logits one --tokens 1,5,9,30,77 --chunk 2 -o chunk.logits
+ok "in pieces: the same bytes" cmp -s "$WORK/one.logits" "$WORK/chunk.logits"
+run quantize wide --use rtn --bits 4 --group 32 --out wide-4
+run logits wide-4 --tokens 1,5,9,30,77 -o packed.logits
+run convert wide-4 --to gptq -o as-gptq
+ok "as a GPTQ folder, got $rc" test "$rc" = 0
+run logits as-gptq --tokens 1,5,9,30,77 -o gptq.logits
+ok "which gives the same bytes" cmp -s "$WORK/packed.logits" "$WORK/gptq.logits"
+fails "GGUF does not know the family" 2 one.gguf convert one --to gguf -o one.gguf
+
+# ---- ranks and plans ---------------------------------------------------------------------------------------------
+
+# plan STAGES TP
+plan() {
+    cat <<PLAN
+format: tessera.plan/1
+layers: 6
+workload: {prompt: 16, generate: 8, batch: 4, chunk: 3, kv: f32}
+micro_batches: {prefill: 1, decode: 2}
+quality: {source: prior}
+objective: steady
+accounting: exact
+stages:
+PLAN
+    for ((i = 0; i < $1; i++)); do
+        local layers="$((6 * i / $1))-$((6 * (i + 1) / $1 - 1))"
+        printf '  - {layers: %s, node: here, device: this-machine, tp: %s, schemes: [{layers: %s, use: rtn, bits: 4, group: 32}]}\n' \
+            "$layers" "$2" "$layers"
+    done
+}
+i=0
+while read -r text; do
+    jq -cn --arg t "$text" --arg i "r$((i += 1))" '{custom_id: $i, method: "POST", url: "/v1/completions",
+        body: {prompt: $t, max_tokens: 8}}'
+done >"$WORK/prompts.jsonl" <<'TEXTS'
+It was the best of times,
+The President said that
+In the beginning
+TEXTS
+while read -r stages tp kind; do
+    plan "$stages" "$tp" >"$WORK/plan.yaml"
+    job wide "  - run: {plan: plan.yaml, input: prompts.jsonl, output: answers.jsonl, temperature: 0, ranks: $kind}"
+    run run job.yaml --out "run-$stages-$tp-$kind"
+    ok "$stages stages of $tp as $kind, got $rc" test "$rc" = 0
+    jq -c '.response.body.choices[0].text' "$WORK/run-$stages-$tp-$kind/answers.jsonl" >"$WORK/got-$stages-$tp"
+    ok "$stages stages of $tp as $kind: three answers" test "$(grep -c '"' "$WORK/got-$stages-$tp")" = 3
+    ok "$stages stages of $tp as $kind: the answers of one" cmp -s "$WORK/got-1-1" "$WORK/got-$stages-$tp"
+done <<'WAYS'
+1 1 threads
+2 1 processes
+1 2 threads
+2 2 processes
+WAYS
+job wide "  - run: {input: prompts.jsonl, output: answers.jsonl, temperature: 0}"
+run run job.yaml --out batch
+ok "a batch, got $rc" test "$rc" = 0
+ok "a batch: three answers" test "$(jq -r 'select(.error == null) | .custom_id' "$WORK/batch/answers.jsonl" | wc -l)" = 3
+
+# ---- what experts cannot have yet --------------------------------------------------------------------------------
+
+run quantize one --use rtn --bits 4 --group 32 --out packed-one
+fails "compensation" 2 one compensate one --packed packed-one --text "$TEXT" --out compensated
+fails "a profile" 2 one profile --model one -o one.profile
+
+# ---- plans -------------------------------------------------------------------------------------------------------
+
+# Memory is of all experts.  The time of a step is of those that its tokens reach: with one token as many as it takes, whatever
+# the others are; with more tokens more.
+mkdir "$WORK/devices"
+sed 's/total: 8 MiB/total: 1 GiB/' "$ROOT/configs/plan/devices/midi.yaml" >"$WORK/devices/midi.yaml"
+printf 'version: 1\nnodes:\n  - {name: desk, devices: [{profile: midi}]}\n' >"$WORK/cluster.yaml"
+model wider "$DEMO" 8 2
+stage() { jq -r --arg k "$2" '.plan.stages | if length == 1 then .[0][$k] else error("stages") end' "$WORK/$1.plan"; }
+while read -r name model batch; do
+    run plan "$model" --cluster cluster.yaml --workload "{prompt: 16, generate: 8, batch: $batch}" --bits 4 --json -o x.yaml
+    ok "a plan for $model, $batch at once, got $rc" test "$rc" = 0
+    cp "$WORK/out" "$WORK/$name.plan"
+done <<'PLANS'
+four wide 1
+eight wider 1
+many wider 8
+PLANS
+run quantize wide --use rtn --bits 4 --group 128 --out wide-4-128
+norms=$((6 * 2 * 256 * 4))
+ok "weights: those that quantize packs, routers and norms" test "$(stage four weights)" = \
+    "$(($(jq .results.quantize.bytes "$WORK/wide-4-128/results.json") + norms))"
+# more(A, B, KEY): of plan A's and B's stage
+more() { jq -en --argjson a "$(stage "$1" "$3")" --argjson b "$(stage "$2" "$3")" '$a > $b' >/dev/null; }
+ok "more experts take more memory" more eight four weights
+ok "but one token takes as long" test "$(stage eight decode_ms)" = "$(stage four decode_ms)"
+ok "and eight tokens longer" more many eight decode_ms
+finish
