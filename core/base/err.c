@@ -72,6 +72,37 @@ tsr_status tsr_err_receive(struct tsr_err *err, tsr_status st, const struct tsr_
     return *e.text ? tsr_err_copy(err, st, &e.err) : tsr_fail(err, st, "it failed with no message");
 }
 
+void tsr_err_send(struct tsr_err_sent *to, tsr_status st, const struct tsr_err *from)
+{
+    const char *object;
+    uint32_t    n = tsr_err_object(from, &object);
+    memset(to, 0, sizeof *to);
+    to->status = st;
+    (void)snprintf(to->text, sizeof to->text, "%.*s", (int)strnlen(from->text, from->cap),
+                   from->text);
+    if (n == 0 || from->object_at + n >= sizeof to->text)
+        return;
+    to->object_at = from->object_at;
+    to->object_bytes = n;
+    to->line = from->line;
+    to->column = from->column;
+}
+
+tsr_status tsr_err_arrive(struct tsr_err *err, const struct tsr_err_sent *from, const char *before)
+{
+    int      n = (int)strnlen(from->text, sizeof from->text), whole = (int)strlen(before);
+    uint32_t at = from->object_at, bytes = from->object_bytes;
+    (void)tsr_fail(err, from->status, "%.*s%.*s", whole, before, n, from->text);
+    if (!err || !err->cap)
+        return from->status;
+    bool named = bytes > 0 && bytes <= (uint32_t)n && at <= (uint32_t)n - bytes;
+    err->object_at = named ? (uint32_t)whole + at : 0;
+    err->object_bytes = named ? bytes : 0;
+    err->line = named ? from->line : 0;
+    err->column = named ? from->column : 0;
+    return from->status;
+}
+
 uint32_t tsr_err_object(const struct tsr_err *err, const char **object)
 {
     size_t n = strnlen(err->text, err->cap);

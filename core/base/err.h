@@ -53,6 +53,15 @@ tsr_status tsr_err_copy(struct tsr_err *err, tsr_status st, const struct tsr_err
 /* The same for an error that another process wrote into shared memory: untrusted input, except for its st.
  * "it failed with no message" if there is none. */
 tsr_status tsr_err_receive(struct tsr_err *err, tsr_status st, const struct tsr_errbuf *from);
+/* An error on its way to another rank: no pointers, and untrusted input where it arrives. */
+struct tsr_err_sent {
+    int32_t  status;
+    uint32_t object_at, object_bytes, line, column;
+    char     text[1024];
+};
+void tsr_err_send(struct tsr_err_sent *to, tsr_status st, const struct tsr_err *from);
+/* The sentence with its fields, after "" or a place such as "rank 2 on b: ".  Returns its status. */
+tsr_status tsr_err_arrive(struct tsr_err *err, const struct tsr_err_sent *from, const char *before);
 /* The object of the message: bytes of the text, not terminated; 0 and NULL: none.  Validates an err that a
  * plugin filled in. */
 uint32_t tsr_err_object(const struct tsr_err *err, const char **object);

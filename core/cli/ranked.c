@@ -64,7 +64,7 @@ tsr_status tsr_cli_ranked(struct tsr_cli *c, struct tsr_pipeline_job *job, struc
         return st == TSR_OK ? joined : st;
     if (st == TSR_OK)
         st = work(c, job, m, err);
-    tsr_runtime_peers_leave(m, st, err->text, &said);
+    tsr_runtime_peers_leave(m, st, err, &said);
     if (said) {
         c->ended = true;
         c->code = tsr_exit_code(tsr_runtime_peers_failure(m, 0, &e.err));

@@ -52,7 +52,7 @@ static bool answers(const struct tsr_runtime_frame *f)
 uint64_t tsr_runtime_frame_body(const struct tsr_runtime_frame *f)
 {
     if (answers(f))
-        return f->status == TSR_OK ? 0 : TSR_FRAME_TEXT;
+        return f->status == TSR_OK ? 0 : sizeof(struct tsr_err_sent);
     return f->kind == TSR_FRAME_WORK ? (uint64_t)f->tokens * TOKEN + (uint64_t)f->resets * 4 : 0;
 }
 
@@ -97,7 +97,7 @@ tsr_status tsr_runtime_micro_batch_pack(struct tsr_runtime_micro_batch *b, struc
         return tsr_fail_nomem(err, tsr_runtime_frame_body(&b->head), "a micro-batch");
     at = b->body;
     if (answers(&b->head) && b->head.status != TSR_OK)
-        memcpy(at, b->text, sizeof b->text);
+        memcpy(at, &b->why, sizeof b->why);
     if (b->head.kind != TSR_FRAME_WORK)
         return TSR_OK;
     for (uint32_t i = 0; i < b->head.tokens; i++, at += TOKEN) {
@@ -118,8 +118,9 @@ tsr_status tsr_runtime_micro_batch_unpack(struct tsr_runtime_micro_batch        
     const unsigned char *at = b->body;
     uint32_t             wanted = 0;
     if (answers(&b->head) && b->head.status != TSR_OK) {
-        memcpy(b->text, at, sizeof b->text);
-        b->text[sizeof b->text - 1] = '\0';
+        memcpy(&b->why, at, sizeof b->why);
+        b->why.text[sizeof b->why.text - 1] = '\0';
+        b->why.status = b->head.status;
     }
     if (b->head.kind != TSR_FRAME_WORK)
         return TSR_OK;
@@ -156,7 +157,7 @@ tsr_status tsr_runtime_micro_batch_copy(struct tsr_runtime_micro_batch        *t
         memcpy(to->token, from->token, from->head.tokens * sizeof *to->token);
     if (from->head.resets)
         memcpy(to->reset, from->reset, from->head.resets * sizeof *to->reset);
-    memcpy(to->text, from->text, sizeof to->text);
+    to->why = from->why;
     return TSR_OK;
 }
 

@@ -1,5 +1,5 @@
 /* runtime/frame.h - what ranks send about a micro-batch in addition to its rows: a head, then its tokens, the
- * slots that are emptied before it, and, of a result, a sentence.
+ * slots that are emptied before it, and, of a result, an error.
  *
  * Rows follow on a separate link, coded and, with emulated devices, paced. Heads are small and are sent
  * uncoded.
@@ -8,8 +8,6 @@
 #define TSR_RUNTIME_FRAME_H
 
 #include "engine/engine.h"
-
-#define TSR_FRAME_TEXT 512u
 
 enum tsr_frame_kind {
     TSR_FRAME_WORK = 1,
@@ -38,13 +36,13 @@ struct tsr_runtime_micro_batch {
     struct tsr_engine_token        *token; /* [head.tokens] */
     uint32_t                       *reset; /* [head.resets] */
     uint64_t                        cols;  /* of rows, while they travel */
-    float         *rows;   /* hidden [tokens, hidden]; of a result logits [wanted, vocab], on the
+    float              *rows; /* hidden [tokens, hidden]; of a result logits [wanted, vocab], on the
                             * way back hidden [wanted, hidden] */
-    float         *logits; /* [wanted, vocab], on the rank with the head */
-    uint64_t       cap_token, cap_reset, cap_rows, cap_logits;
-    char           text[TSR_FRAME_TEXT]; /* of a result, or rows back, that is none */
-    unsigned char *body;
-    uint64_t       cap_body;
+    float              *logits; /* [wanted, vocab], on the rank with the head */
+    uint64_t            cap_token, cap_reset, cap_rows, cap_logits;
+    struct tsr_err_sent why; /* of a result, or rows back, that is none */
+    unsigned char      *body;
+    uint64_t            cap_body;
 };
 
 /* Most that a head may ask for. */
@@ -64,7 +62,7 @@ uint64_t tsr_runtime_frame_body(const struct tsr_runtime_frame *f);
 tsr_status tsr_runtime_micro_batch_reserve(struct tsr_runtime_micro_batch        *b,
                                            const struct tsr_runtime_frame_limits *l, bool rows,
                                            bool logits, struct tsr_err *err);
-/* Tokens, resets and text, to and from b->body.  unpack checks ids and slots. */
+/* Tokens, resets and the error, to and from b->body.  unpack checks ids and slots. */
 tsr_status tsr_runtime_micro_batch_pack(struct tsr_runtime_micro_batch *b, struct tsr_err *err);
 tsr_status tsr_runtime_micro_batch_unpack(struct tsr_runtime_micro_batch        *b,
                                           const struct tsr_runtime_frame_limits *l,

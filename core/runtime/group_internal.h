@@ -15,10 +15,10 @@ struct tsr_runtime_piece {
 };
 
 struct tsr_runtime_slot_set {
-    float     *logits; /* the caller's */
-    uint32_t   open;   /* pieces without a result */
-    tsr_status status;
-    char       text[TSR_FRAME_TEXT];
+    float              *logits; /* the caller's */
+    uint32_t            open;   /* pieces without a result */
+    tsr_status          status;
+    struct tsr_err_sent why; /* if it is not TSR_OK */
 };
 
 /* A rank, as the coordinator sees it. */

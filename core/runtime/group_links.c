@@ -87,7 +87,7 @@ static void feed(struct tsr_runtime_feeder *f)
         tsr_runtime_micro_batch_free(b);
         if (st != TSR_OK) {
             if (st != TSR_E_CANCELLED)
-                tsr_runtime_page_fail(f->group->plan.page, 0, st, e.text);
+                tsr_runtime_page_fail_by(f->group->plan.page, 0, st, &e.err);
             return;
         }
     }
@@ -99,12 +99,13 @@ static void collect(struct tsr_runtime_feeder *f)
     for (;;) {
         struct tsr_runtime_micro_batch *b = tsr_new(1, sizeof *b);
         if (!b) {
-            tsr_runtime_page_fail(f->group->plan.page, 0, TSR_E_NOMEM, "out of memory: a result");
+            tsr_runtime_page_fail_by(f->group->plan.page, 0,
+                                     tsr_fail_nomem(&e.err, sizeof *b, "a result"), &e.err);
             return;
         }
         tsr_status st = tsr_runtime_edge_recv(&f->end, b, &f->group->plan.limits, &e.err);
         if (st != TSR_OK && st != TSR_E_CANCELLED)
-            tsr_runtime_page_fail(f->group->plan.page, 0, st, e.text);
+            tsr_runtime_page_fail_by(f->group->plan.page, 0, st, &e.err);
         if (st != TSR_OK || b->head.kind == TSR_FRAME_STOP) {
             tsr_runtime_micro_batch_free(b);
             return;

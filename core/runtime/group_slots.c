@@ -73,14 +73,16 @@ void tsr_runtime_group_deliver(void *ctx, struct tsr_runtime_micro_batch *b)
     (void)pthread_mutex_lock(&c->lock);
     struct tsr_runtime_piece *p = f->piece < c->n_pieces ? &c->pieces[f->piece] : NULL;
     if (!p || !p->used || p->wanted != f->wanted) {
-        tsr_runtime_page_fail(c->plan.page, 0, TSR_E_DEVICE, "a result came that nobody waits for");
+        tsr_runtime_page_fail(c->plan.page, 0,
+                              &(struct tsr_err_sent){
+                                  TSR_E_DEVICE, .text = "a result came that nobody waits for" });
     } else {
         struct tsr_runtime_slot_set *l = &c->slot_sets[p->slot_set];
         for (uint32_t i = 0; f->status == TSR_OK && i < f->wanted; i++)
             memcpy(l->logits + p->row[i] * vocab, b->rows + i * vocab, vocab * sizeof *b->rows);
         if (f->status != TSR_OK && l->status == TSR_OK) {
             l->status = f->status;
-            (void)snprintf(l->text, sizeof l->text, "%s", b->text);
+            l->why = b->why;
         }
         l->open--;
         p->used = false;

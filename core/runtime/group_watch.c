@@ -24,7 +24,9 @@ void tsr_runtime_group_fail(struct tsr_runtime_group *c, uint32_t rank, const ch
 {
     if (!tsr_runtime_page_failed(c->plan.page))
         tsr_logf(TSR_LOG_WARN, "rank %u: %s", rank, text);
-    tsr_runtime_page_fail(c->plan.page, rank, TSR_E_DEVICE, text);
+    struct tsr_err_sent why = { .status = TSR_E_DEVICE };
+    (void)snprintf(why.text, sizeof why.text, "%s", text);
+    tsr_runtime_page_fail(c->plan.page, rank, &why);
 }
 
 /* Records ended processes; the first that a signal ended is the failure. */

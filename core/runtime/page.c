@@ -44,16 +44,23 @@ void tsr_runtime_page_destroy(struct tsr_runtime_page *p)
         (void)munmap(p, p->bytes);
 }
 
-void tsr_runtime_page_fail(struct tsr_runtime_page *p, uint32_t rank, tsr_status st,
-                           const char *text)
+void tsr_runtime_page_fail(struct tsr_runtime_page *p, uint32_t rank,
+                           const struct tsr_err_sent *why)
 {
     uint32_t none = 0;
     if (!atomic_compare_exchange_strong(&p->failure, &none, 1))
         return;
     p->failed_rank = rank;
-    p->status = st;
-    (void)snprintf(p->text, sizeof p->text, "%s", text);
+    p->why = *why;
     atomic_store(&p->failure, 2);
+}
+
+void tsr_runtime_page_fail_by(struct tsr_runtime_page *p, uint32_t rank, tsr_status st,
+                              const struct tsr_err *err)
+{
+    struct tsr_err_sent why;
+    tsr_err_send(&why, st, err);
+    tsr_runtime_page_fail(p, rank, &why);
 }
 
 bool tsr_runtime_page_failed(const struct tsr_runtime_page *p)
@@ -65,8 +72,10 @@ tsr_status tsr_runtime_page_failure(const struct tsr_runtime_page *p, struct tsr
 {
     if (!tsr_runtime_page_failed(p))
         return TSR_OK;
-    return tsr_fail(err, p->status, "rank %u%s%s: %.*s", p->failed_rank, p->host ? " on " : "",
-                    p->host ? p->host[p->failed_rank] : "", (int)sizeof p->text - 1, p->text);
+    char where[TSR_COMM_HOST + 32];
+    (void)snprintf(where, sizeof where, "rank %u%s%s: ", p->failed_rank, p->host ? " on " : "",
+                   p->host ? p->host[p->failed_rank] : "");
+    return tsr_err_arrive(err, &p->why, where);
 }
 
 void tsr_runtime_spans_add(struct tsr_runtime_spans *s, const struct tsr_runtime_span *one)

@@ -58,8 +58,7 @@ struct tsr_runtime_page {
     _Atomic uint32_t ready, failure; /* ranks that have loaded; 0 none, 1 being written, 2 there */
     _Atomic uint64_t first_start, first_result; /* ns: of a micro-batch, of logits; 0: none yet */
     uint32_t         failed_rank;
-    int32_t          status;
-    char             text[1024];
+    struct tsr_err_sent             why;
     struct tsr_runtime_page_choice *choice; /* [2 * stages], in the same mapping */
     char (*host)[TSR_COMM_HOST]; /* [ranks], of this process: names for failures; or NULL */
     struct tsr_runtime_page_rank rank[];
@@ -71,10 +70,12 @@ tsr_status tsr_runtime_page_create(struct tsr_runtime_page **p, uint32_t ranks, 
 void       tsr_runtime_page_destroy(struct tsr_runtime_page *p); /* NULL is fine */
 
 /* The first failure stays.  [any] */
-void tsr_runtime_page_fail(struct tsr_runtime_page *p, uint32_t rank, tsr_status st,
-                           const char *text);
+void tsr_runtime_page_fail(struct tsr_runtime_page *p, uint32_t rank,
+                           const struct tsr_err_sent *why);
+void tsr_runtime_page_fail_by(struct tsr_runtime_page *p, uint32_t rank, tsr_status st,
+                              const struct tsr_err *err);
 bool tsr_runtime_page_failed(const struct tsr_runtime_page *p);
-/* What it was: "rank 2: ..."; TSR_OK if there is none. */
+/* What it was: "rank 2: ...", with its object and position; TSR_OK if there is none. */
 tsr_status tsr_runtime_page_failure(const struct tsr_runtime_page *p, struct tsr_err *err);
 
 void tsr_runtime_spans_add(struct tsr_runtime_spans *s, const struct tsr_runtime_span *one);

@@ -243,7 +243,7 @@ static tsr_status finish(void *ctx, uint32_t slot_set, struct tsr_err *err)
         }
     }
     if (st == TSR_OK && l->status != TSR_OK)
-        st = tsr_fail(err, l->status, "%s", l->text);
+        st = tsr_err_arrive(err, &l->why, "");
     (void)pthread_mutex_unlock(&c->lock);
     return st;
 }

@@ -201,9 +201,11 @@ static void wait_news(struct tsr_runtime_peers *m)
 /* [lock] */
 static tsr_status failure(const struct tsr_runtime_peers *m, struct tsr_err *err)
 {
-    return m->failed ? tsr_fail(err, m->status, "rank %u on %s: %s", m->failed_rank,
-                                m->host[m->failed_rank], m->text)
-                     : TSR_OK;
+    char where[TSR_COMM_HOST + 32];
+    if (!m->failed)
+        return TSR_OK;
+    (void)snprintf(where, sizeof where, "rank %u on %s: ", m->failed_rank, m->host[m->failed_rank]);
+    return tsr_err_arrive(err, &m->why, where);
 }
 
 /* Whether every reachable peer has received the current state. [lock] */
@@ -259,7 +261,7 @@ static void judge(struct tsr_runtime_peers *m, uint32_t r)
         snprintf(text, sizeof text,
                  "its process %d reads the job and the model, and has made no progress for %.1f s",
                  (int)m->name[r].pid, (double)(now - m->peer[r].active_us) / 1e6);
-    tsr_runtime_peers_note(m, r, TSR_E_DEVICE, text);
+    tsr_runtime_peers_lost(m, r, text);
 }
 
 tsr_status tsr_runtime_peers_meet(struct tsr_runtime_peers *m, struct tsr_runtime_peer_facts *zero,
@@ -304,7 +306,7 @@ void tsr_runtime_peers_attach(struct tsr_runtime_peers *m, struct tsr_runtime_pa
         if (r != m->rank)
             atomic_store(&page->rank[r].progress.pid, m->name[r].pid);
     if (m->failed)
-        tsr_runtime_page_fail(page, m->failed_rank, m->status, m->text);
+        tsr_runtime_page_fail(page, m->failed_rank, &m->why);
     m->state++;
     (void)pthread_mutex_unlock(&m->lock);
 }
@@ -373,14 +375,17 @@ tsr_status tsr_runtime_peers_failure(struct tsr_runtime_peers *m, uint64_t wait_
     return st;
 }
 
-void tsr_runtime_peers_leave(struct tsr_runtime_peers *m, tsr_status st, const char *text,
+void tsr_runtime_peers_leave(struct tsr_runtime_peers *m, tsr_status st, const struct tsr_err *err,
                              bool *said)
 {
     uint64_t until = tsr_now_us() + LAST_US;
     (void)pthread_mutex_lock(&m->lock);
     bool known = m->failed;
-    if (st != TSR_OK && st != TSR_E_CANCELLED && !known)
-        tsr_runtime_peers_note(m, m->rank, st, text);
+    if (st != TSR_OK && st != TSR_E_CANCELLED && !known) {
+        struct tsr_err_sent why;
+        tsr_err_send(&why, st, err);
+        tsr_runtime_peers_note(m, m->rank, &why);
+    }
     m->state++;
     if (m->rank == 0) {
         m->over = true;

@@ -37,10 +37,10 @@ struct tsr_runtime_peers;
 tsr_status tsr_runtime_peers_join(struct tsr_runtime_peers **m, struct tsr_registry *r,
                                   uint32_t rank, uint32_t ranks, uint64_t stall_us,
                                   struct tsr_err *err);
-/* Announces to the peers that this rank is done: st and the text of err if it failed and no failure is
+/* Announces to the peers that this rank is done: st and err if it failed and no failure is
  * known yet. Rank 0 waits until the peers have received it (0.5 s); the peers wait for rank 0's answer
  * (`stall`). *said: rank 0 knows the failure and reports it to the user. */
-void tsr_runtime_peers_leave(struct tsr_runtime_peers *m, tsr_status st, const char *text,
+void tsr_runtime_peers_leave(struct tsr_runtime_peers *m, tsr_status st, const struct tsr_err *err,
                              bool *said);
 void tsr_runtime_peers_destroy(struct tsr_runtime_peers *m); /* NULL is fine */
 

@@ -19,22 +19,33 @@ enum { HAS_FACTS = 1, READY = 2, DONE = 4, FAILED = 8, OVER = 16, HAS_PAGE = 32 
 
 /* ---- events ------------------------------------------------------------------- */
 
-void tsr_runtime_peers_note(struct tsr_runtime_peers *m, uint32_t rank, tsr_status st,
-                            const char *text)
+void tsr_runtime_peers_note(struct tsr_runtime_peers *m, uint32_t rank,
+                            const struct tsr_err_sent *why)
 {
     if (m->failed || m->over)
         return;
     m->failed = true;
     m->failed_rank = rank;
-    m->status = st;
-    (void)snprintf(m->text, sizeof m->text, "%s", text);
+    m->why = *why;
     m->state++;
     /* now: mpirun, which also saw it, leaves a second to all others */
-    if (m->rank == 0 && rank > 0 && st != TSR_E_CANCELLED)
-        tsr_logf(TSR_LOG_WARN, "rank %u on %s: %s", rank, m->host[rank], m->text);
+    if (m->rank == 0 && rank > 0 && why->status != TSR_E_CANCELLED)
+        tsr_logf(TSR_LOG_WARN, "rank %u on %s: %s", rank, m->host[rank], m->why.text);
     if (m->page)
-        tsr_runtime_page_fail(m->page, rank, st, m->text);
+        tsr_runtime_page_fail(m->page, rank, &m->why);
     (void)pthread_cond_broadcast(&m->news);
+}
+
+static void note(struct tsr_runtime_peers *m, uint32_t rank, tsr_status st, const char *text)
+{
+    struct tsr_err_sent why = { .status = st };
+    (void)snprintf(why.text, sizeof why.text, "%s", text);
+    tsr_runtime_peers_note(m, rank, &why);
+}
+
+void tsr_runtime_peers_lost(struct tsr_runtime_peers *m, uint32_t rank, const char *text)
+{
+    note(m, rank, TSR_E_DEVICE, text);
 }
 
 void tsr_runtime_peers_look(struct tsr_runtime_peers *m)
@@ -42,7 +53,7 @@ void tsr_runtime_peers_look(struct tsr_runtime_peers *m)
     if (!m->page)
         return;
     if (!m->failed && tsr_runtime_page_failed(m->page))
-        tsr_runtime_peers_note(m, m->page->failed_rank, m->page->status, m->page->text);
+        tsr_runtime_peers_note(m, m->page->failed_rank, &m->page->why);
     bool ready = atomic_load(&m->page->ready) >= (m->rank == 0 ? m->ranks : 1);
     if (ready != m->ready)
         m->state++;
@@ -70,7 +81,7 @@ static void look_after(struct tsr_runtime_peers *m)
         if (m->done || m->over || m->peer[r].done)
             continue;
         (void)snprintf(text, sizeof text, "its process %d has ended", (int)m->name[r].pid);
-        tsr_runtime_peers_note(m, r, TSR_E_DEVICE, text);
+        tsr_runtime_peers_lost(m, r, text);
     }
 }
 
@@ -89,8 +100,7 @@ static void write_message(struct tsr_runtime_peers *m, uint32_t to,
         o->facts = m->facts;
     if (m->failed) {
         o->failed_rank = m->failed_rank;
-        o->status = m->status;
-        memcpy(o->text, m->text, sizeof o->text);
+        o->why = m->why;
     }
     if (!m->page) {
         o->beats = tsr_runtime_clock_spent(m->clock);
@@ -155,10 +165,10 @@ static void take_message(struct tsr_runtime_peers *m, uint32_t from,
     struct tsr_runtime_peer *a = &m->peer[from];
     a->heard_us = tsr_now_us();
     if (i->magic != MAGIC) {
-        tsr_runtime_peers_note(m, from, TSR_E_INPUT, "speaks another version of Tessera");
+        note(m, from, TSR_E_INPUT, "speaks another version of Tessera");
         return;
     }
-    i->text[sizeof i->text - 1] = '\0';
+    i->why.text[sizeof i->why.text - 1] = '\0';
     if (i->flags & HAS_FACTS) {
         struct tsr_runtime_peer_facts *f = &i->facts;
         f->version[sizeof f->version - 1] = f->plan[sizeof f->plan - 1] = '\0';
@@ -174,7 +184,7 @@ static void take_message(struct tsr_runtime_peers *m, uint32_t from,
             tsr_runtime_progress_touch(&m->page->rank[from].progress);
     }
     if ((i->flags & FAILED) && i->failed_rank < m->ranks)
-        tsr_runtime_peers_note(m, i->failed_rank, i->status, i->text);
+        tsr_runtime_peers_note(m, i->failed_rank, &i->why);
     a->done = a->done || (i->flags & (DONE | OVER));
     m->over = m->over || (m->rank > 0 && (i->flags & OVER));
     uint32_t ready = m->page ? i->flags & READY : 0; /* heard before the page was there: again */
@@ -217,7 +227,7 @@ static void converse(struct tsr_runtime_peers *m, uint32_t r, struct tsr_runtime
     if (st != TSR_OK)
         a->silent = true;
     if (st != TSR_OK && !a->done)
-        tsr_runtime_peers_note(m, r, TSR_E_DEVICE, e.text);
+        tsr_runtime_peers_lost(m, r, e.text);
     if (!a->silent && !a->done && now > a->heard_us + m->stall_us) {
         char text[200];
         (void)snprintf(text, sizeof text,
@@ -225,7 +235,7 @@ static void converse(struct tsr_runtime_peers *m, uint32_t r, struct tsr_runtime
                        "the link to it is down",
                        (int)m->name[r].pid, (double)(now - a->heard_us) / 1e6);
         a->silent = true;
-        tsr_runtime_peers_note(m, r, TSR_E_DEVICE, text);
+        tsr_runtime_peers_lost(m, r, text);
     }
 }
 
@@ -249,7 +259,7 @@ void *tsr_runtime_peers_beat(void *arg)
     bool                             stop = false;
     (void)pthread_mutex_lock(&m->lock);
     if (!bufs)
-        tsr_runtime_peers_note(m, m->rank, TSR_E_NOMEM, "out of memory: messages of ranks");
+        note(m, m->rank, TSR_E_NOMEM, "out of memory: messages of ranks");
     while (bufs && !stop) {
         forgive(m, &last_us);
         tsr_runtime_peers_look(m);

@@ -20,13 +20,12 @@ struct tsr_runtime_peer_choice {
 };
 
 struct tsr_runtime_peer_message {
-    uint32_t magic, flags;
-    uint32_t op, site;
-    uint64_t beats, step;
-    int32_t  status;
-    uint32_t failed_rank;
-    char     text[800];
-    uint64_t numbers[TSR_PEERS_NUMBERS];
+    uint32_t            magic, flags;
+    uint32_t            op, site;
+    uint64_t            beats, step;
+    uint32_t            failed_rank;
+    struct tsr_err_sent why;
+    uint64_t            numbers[TSR_PEERS_NUMBERS];
     struct tsr_runtime_peer_choice
         choice[TSR_PLAN_PHASES]; /* of the stage of the rank that is not 0 */
     struct tsr_runtime_peer_facts facts;
@@ -60,8 +59,7 @@ struct tsr_runtime_peers {
     struct tsr_runtime_peer_facts    facts;
     bool                             told, done, over, stop, failed, ready;
     uint32_t                         failed_rank;
-    int32_t                          status;
-    char                             text[800];
+    struct tsr_err_sent              why;
 };
 
 /* Whether this rank and r hear each other: rank 0 and all others. */
@@ -75,7 +73,9 @@ void *tsr_runtime_peers_beat(void *arg);
 /* Reads the page of this process. [lock] */
 void tsr_runtime_peers_look(struct tsr_runtime_peers *m);
 /* The first failure stays.  [lock] */
-void tsr_runtime_peers_note(struct tsr_runtime_peers *m, uint32_t rank, tsr_status st,
-                            const char *text);
+void tsr_runtime_peers_note(struct tsr_runtime_peers *m, uint32_t rank,
+                            const struct tsr_err_sent *why);
+/* The same for a rank that is lost: TSR_E_DEVICE. [lock] */
+void tsr_runtime_peers_lost(struct tsr_runtime_peers *m, uint32_t rank, const char *text);
 
 #endif

@@ -38,7 +38,7 @@ static void *receive(void *arg)
         tsr_status st = tsr_runtime_edge_recv(&r->in, b, &r->plan->limits, &e.err);
         if (st != TSR_OK) {
             tsr_runtime_micro_batch_free(b);
-            tsr_runtime_rank_failed(r, st, e.text);
+            tsr_runtime_rank_failed(r, st, &e.err);
             return NULL;
         }
         bool                    stop = b->head.kind == TSR_FRAME_STOP;
@@ -73,7 +73,7 @@ static void *send_all(void *arg)
         else
             tsr_runtime_micro_batch_free(b);
         if (st != TSR_OK) {
-            tsr_runtime_rank_failed(r, st, e.text);
+            tsr_runtime_rank_failed(r, st, &e.err);
             return NULL;
         }
     }
@@ -251,9 +251,10 @@ tsr_status tsr_runtime_rank_run(const struct tsr_runtime_group_plan *plan, uint3
 {
     struct tsr_runtime_rank *r = tsr_new(1, sizeof *r);
     if (!r) {
-        tsr_runtime_page_fail(plan->page, rank, TSR_E_NOMEM, "out of memory: a rank");
+        (void)tsr_fail_nomem(err, sizeof *r, "a rank");
+        tsr_runtime_page_fail_by(plan->page, rank, TSR_E_NOMEM, err);
         atomic_store(&plan->handle->over, 1);
-        return tsr_fail_nomem(err, sizeof *r, "a rank");
+        return TSR_E_NOMEM;
     }
     r->plan = plan;
     r->hooks = hooks;
@@ -274,7 +275,7 @@ tsr_status tsr_runtime_rank_run(const struct tsr_runtime_group_plan *plan, uint3
     if (st == TSR_OK)
         st = tsr_runtime_rank_work(r, &r->err.err);
     if (st != TSR_OK) {
-        tsr_runtime_rank_failed(r, st, r->err.text);
+        tsr_runtime_rank_failed(r, st, &r->err.err);
         (void)tsr_err_copy(err, st, &r->err.err);
     }
     show(r, false);

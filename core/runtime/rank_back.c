@@ -15,7 +15,7 @@ static void *hear(void *arg)
         tsr_status st = b ? tsr_runtime_edge_recv(&r->back.end, b, &r->plan->limits, &e.err)
                           : tsr_fail_nomem(&e.err, sizeof *b, "a micro-batch");
         if (st != TSR_OK)
-            tsr_runtime_rank_failed(r, st, e.text);
+            tsr_runtime_rank_failed(r, st, &e.err);
         if (st != TSR_OK || b->head.kind == TSR_FRAME_STOP) {
             tsr_runtime_micro_batch_free(b);
             return NULL;

@@ -21,10 +21,10 @@ static void give_up(struct tsr_runtime_rank *r)
 }
 
 /* A rank that was cancelled is not the one that failed. */
-void tsr_runtime_rank_failed(struct tsr_runtime_rank *r, tsr_status st, const char *text)
+void tsr_runtime_rank_failed(struct tsr_runtime_rank *r, tsr_status st, const struct tsr_err *err)
 {
     if (st != TSR_E_CANCELLED || (tsr_plugin_cancelled() && !r->plan->peers))
-        tsr_runtime_page_fail(r->plan->page, r->place.rank, st, text);
+        tsr_runtime_page_fail_by(r->plan->page, r->place.rank, st, err);
     give_up(r);
 }
 

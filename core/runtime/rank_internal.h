@@ -51,7 +51,7 @@ struct tsr_runtime_rank {
 };
 
 /* rank_fail.c: ends the rank, and reports the reason unless another rank caused it. */
-void tsr_runtime_rank_failed(struct tsr_runtime_rank *r, tsr_status st, const char *text);
+void tsr_runtime_rank_failed(struct tsr_runtime_rank *r, tsr_status st, const struct tsr_err *err);
 
 /* rank_open.c: ends of links; the group of a stage, with the choices of `auto`; its part of the model. */
 tsr_status tsr_runtime_rank_open_edges(struct tsr_runtime_rank *r, struct tsr_err *err);

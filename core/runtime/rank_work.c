@@ -97,7 +97,7 @@ static tsr_status compute(struct tsr_runtime_rank *r, struct tsr_runtime_micro_b
 /* Sends the logits of a micro-batch, or the reason for their absence, to the coordinator; sends their
  * hidden rows to a head on the first stage. */
 static void give_result(struct tsr_runtime_rank *r, struct tsr_runtime_micro_batch *b,
-                        tsr_status st, const char *why)
+                        tsr_status st, const struct tsr_err *why)
 {
     struct tsr_runtime_rank_sender *to = r->place.back ? &r->answer : &r->next;
     float                          *rows = b->rows;
@@ -105,7 +105,7 @@ static void give_result(struct tsr_runtime_rank *r, struct tsr_runtime_micro_bat
     b->head.status = st;
     b->head.resets = 0;
     if (st != TSR_OK)
-        (void)snprintf(b->text, sizeof b->text, "%.*s", (int)sizeof b->text - 1, why);
+        tsr_err_send(&b->why, st, why);
     if (!r->place.head) {
         if (st == TSR_OK)
             tsr_runtime_rank_pick(r, b);
@@ -170,7 +170,7 @@ static tsr_status handle(struct tsr_runtime_rank *r, struct tsr_runtime_micro_ba
     if (last_stage(r)) {
         bool answer = r->place.last && b->head.wanted;
         if (answer && (st == TSR_OK || st == TSR_E_NUMERIC)) {
-            give_result(r, b, st, st == TSR_OK ? "" : r->err.text);
+            give_result(r, b, st, &r->err.err);
             return TSR_OK;
         }
         recycle(r, b);
@@ -196,9 +196,8 @@ static tsr_status finish(struct tsr_runtime_rank *r, struct tsr_runtime_micro_ba
     double                       ms = 0;
     tsr_status                   st = b->head.status;
     if (st != TSR_OK) { /* the last stage reports why there are none */
-        char why[TSR_FRAME_TEXT];
-        memcpy(why, b->text, sizeof why);
-        give_result(r, b, st, why);
+        struct tsr_errbuf why = TSR_ERRBUF(why);
+        give_result(r, b, tsr_err_arrive(&why.err, &b->why, ""), &why.err);
         return TSR_OK;
     }
     atomic_fetch_add(&progress->step, 1);
@@ -215,7 +214,7 @@ static tsr_status finish(struct tsr_runtime_rank *r, struct tsr_runtime_micro_ba
         tsr_runtime_micro_batch_free(b);
         return st;
     }
-    give_result(r, b, st, st == TSR_OK ? "" : r->err.text);
+    give_result(r, b, st, &r->err.err);
     return TSR_OK;
 }
 
@@ -224,7 +223,8 @@ static void copy_stop(struct tsr_runtime_rank *r, struct tsr_runtime_rank_sender
 {
     struct tsr_runtime_micro_batch *copy = tsr_new(1, sizeof *copy);
     if (!copy) {
-        tsr_runtime_rank_failed(r, TSR_E_NOMEM, "out of memory at the end");
+        struct tsr_errbuf e = TSR_ERRBUF(e);
+        tsr_runtime_rank_failed(r, tsr_fail_nomem(&e.err, sizeof *copy, "the end"), &e.err);
         return;
     }
     copy->head = b->head;

@@ -120,7 +120,7 @@ fails "a backend that is no name" 2 'cluster.yaml:6:56' run job.yaml --out none
 cluster 'cuda, emulate: cpu' '' ''
 fails "a device that is emulated, too" 2 'cluster.yaml:6:56' run job.yaml --out none
 cluster nothing '' ''
-fails "a backend that is none" 2 "job.yaml:6: step 'run'" run job.yaml --out none
+fails "a backend that is none" 2 nothing run job.yaml --out none
 
 # A device that this process has used before: its driver is of no use to a process that is forked then.
 plan 2 1 >"$WORK/plan.yaml"
@@ -137,7 +137,7 @@ TSR_STANDIN=devices=2 run run job.yaml --out named -v
 ok "a device that is named, got $rc and '$(took)'" test "$rc$(took)" = "00 of 2: 1,1 of 2: 1"
 for kind in threads processes; do
     job cuda:device=2 $kind
-    TSR_STANDIN=devices=2 fails "one that is not there, as $kind" 2 "job.yaml:5: step 'run'" run job.yaml --out none
+    TSR_STANDIN=devices=2 fails "one that is not there, as $kind" 2 "backend 'cuda'" run job.yaml --out none
     ok "with its number and the last one, as $kind" failure '.message | test("\\b2\\b.*\\b1\\b")'
 done
 fails "without ranks too" 2 "backend 'cuda'" \

@@ -88,7 +88,7 @@ rm "$WORK/lost.jsonl" "$WORK"/lost.jsonl.job/{results,manifest}.json
 fails "answers without the choice" 2 "*/lost.jsonl.job" batch job.yaml -i prompts.jsonl -o lost.jsonl
 
 plan 1 2 'collective: {prefill: {codec: int4_channel}}' >"$WORK/plan.yaml"
-fails "a codec whose rows depend on each other" 2 "job.yaml:5: step 'run'" run job.yaml --out bad
+fails "a codec whose rows depend on each other" 2 "codec 'int4_channel'" run job.yaml --out bad
 ok "with the codec" failure '.message | test("int4_channel")'
 plan 2 1 'send: {prefill: {codec: auto}}' >"$WORK/plan.yaml"
 run run job.yaml --out bad
@@ -244,6 +244,16 @@ rc=0
     >"$WORK/out" 2>"$WORK/err" </dev/null || rc=$?
 ok "another plan on rank 1: exit code 2, got $rc" test "$rc" = 2
 ok "rank and host are named" failure ".message | test(\"rank 1 on $(hostname)\\\\b\")"
+# a job that rank 1 alone cannot read: the place goes to rank 0
+sed 's/temperature:/temprature:/' "$WORK/job.yaml" >"$WORK/other/job.yaml"
+at=$(grep -no 'temprature' "$WORK/other/job.yaml" | cut -d: -f1)
+rc=0
+# shellcheck disable=SC2086
+(cd "$WORK" && mpirun $MPI -n 1 "$TESSERA" run job.yaml --out bad --json : -n 1 "$TESSERA" run other/job.yaml --out bad --json) \
+    >"$WORK/out" 2>"$WORK/err" </dev/null || rc=$?
+ok "a job that rank 1 cannot read: exit code 2, got $rc" test "$rc" = 2
+ok "its file, line and column" failure ".status == \"input\" and .object == \"other/job.yaml\" and .line == $at and .column > 1"
+ok "and its rank" failure ".message | test(\"rank 1 on $(hostname)\\\\b\")"
 job "  - quantize: {use: rtn, plan: plan.yaml}
 $STEP}" two.yaml
 mpi 2 run two.yaml --out bad

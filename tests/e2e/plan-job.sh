@@ -140,6 +140,10 @@ run quantize "$STORIES" --use rtn --plan p.yaml -o packed
 ok "quantize takes it, got $rc" test "$rc" = 0
 run plan --diff p.yaml p.yaml
 ok "a plan is itself" grep -q 'are the same plan' "$WORK/out"
+sed 's/^stages:/stagse:/' "$WORK/p.yaml" >"$WORK/near.yaml"
+fails "a plan with a key that is none" 2 "near.yaml:$(grep -n '^stagse:' "$WORK/near.yaml" | cut -d: -f1):1" \
+    plan --diff p.yaml near.yaml
+ok "with the nearest key" failure ".diagnostics | any(.hint | test(\"'stages'\"))"
 
 # A plan by hand: two stages, and what each layer takes.
 hand() { # STAGES...

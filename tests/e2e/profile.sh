@@ -30,7 +30,15 @@ run profile --of "$WORK/here.yaml"
 ok "without a number of workloads" test "$rc" = 2
 fails "a profile that is not there" 2 "$WORK/nowhere.yaml" profile --of "$WORK/nowhere.yaml" --check 2
 printf 'format: tessera.device/1\nname: 3\n' >"$WORK/bad.yaml"
-fails "a profile that is none" 2 "$WORK/bad.yaml" profile --of "$WORK/bad.yaml" --check 2
+fails "a profile that is none" 2 "$WORK/bad.yaml:*:*" profile --of "$WORK/bad.yaml" --check 2
+sed 's/^kernels:/kernals:/' "$WORK/here.yaml" >"$WORK/near.yaml"
+at=$(grep -n '^kernals:' "$WORK/near.yaml" | cut -d: -f1)
+for how in "--check 2" --fits; do
+    # shellcheck disable=SC2086 # words
+    fails "a key that is none ($how)" 2 "$WORK/near.yaml:$at:1" profile --of "$WORK/near.yaml" $how
+    ok "with its place and the nearest key ($how)" failure ".diagnostics | any(.line == $at and .column == 1 and
+        .length == 7 and .object == \"kernals\" and (.hint | test(\"'kernels'\")))"
+done
 
 fails "an unknown scheme" 2 nonsense profile -o "$WORK/none.yaml" --model @demo --scheme nonsense
 run profile -o "$WORK/none.yaml" --model /nowhere

@@ -109,10 +109,22 @@ ok "nothing to compute: the line says so" grep -q invalid_request "$WORK/refused
 ok "nothing to compute: no picture" test ! -e "$WORK/refused/run.svg"
 ok "nothing to compute: a warning" grep -q "no record was computed" "$WORK/err"
 
+# a weight that is no number, in a layer of the second rank: its error comes with what it is about
+cp -r "$DEMO" "$WORK/nan"
+bytes=$(od -An -t u8 -N8 "$WORK/nan/model.safetensors" | tr -d ' ')
+at=$(jq '."model.layers.5.mlp.up_proj.weight".data_offsets[0]' <(dd if="$DEMO/model.safetensors" bs=1 skip=8 count="$bytes" status=none))
+printf '\xff\x7f' | dd of="$WORK/nan/model.safetensors" bs=1 seek=$((8 + bytes + at)) conv=notrunc status=none
+for kind in processes threads; do
+    job "  - run: {plan: plan.yaml, input: prompts.jsonl, output: answers.jsonl, ranks: $kind}"
+    sed -i 's/^model:.*/model: nan/' "$WORK/job.yaml"
+    fails "a NaN that rank 1 meets ($kind)" 2 model.layers.5.mlp.up_proj run job.yaml --out "nan-$kind"
+    ok "with status and rank ($kind)" failure '.status == "input" and (.message | test("\\brank 1\\b"))'
+done
+
 # what cannot be meant
 plan 2 8 >"$WORK/plan.yaml"
 job '  - run: {plan: plan.yaml, input: prompts.jsonl, output: answers.jsonl}'
-fails "a width that would cut a KV head" 2 "job.yaml:4: step 'run'" run job.yaml --out bad
+fails "a width that would cut a KV head" 2 o_proj run job.yaml --out bad
 ok "it names those that work" failure '.message | test("\\b1\\b.*\\b2\\b.*\\b4\\b")'
 plan 2 1 | sed 's/layers: 6/layers: 7/; s/3-5/3-6/g' >"$WORK/plan.yaml"
 fails "a plan for more layers" 2 plan.yaml run job.yaml --out bad
@@ -148,6 +160,6 @@ ok "planned memory is the accounted peak" json -f "$WORK/memory.jq" "$WORK/emula
 sed -i 's/total: 8 MiB/total: 6 MiB/' "$WORK/configs/plan/devices/midi.yaml"
 cp "$WORK/emulated/plan.yaml" "$WORK/configs/emulated/plan.yaml"
 sed -i '/- plan/d; s/input: /plan: plan.yaml, input: /' "$WORK/configs/emulated/boards.yaml"
-fails "a device without room for its share" 4 "configs/emulated/boards.yaml:9: step 'run'" run configs/emulated/boards.yaml --out small
+fails "a device without room for its share" 4 "activations on cpu*" run configs/emulated/boards.yaml --out small
 ok "it names the rank" failure '.status == "no-memory" and (.message | test("rank 3\\b"))'
 finish

@@ -28,7 +28,7 @@ static void accepted(struct tsr_runtime_micro_batch *p, const struct tsr_runtime
     must(p->head.kind != TSR_FRAME_WORK || wanted == p->head.wanted);
     bool answers = p->head.kind == TSR_FRAME_RESULT || p->head.kind == TSR_FRAME_BACK;
     if (answers && p->head.status != TSR_OK)
-        must(strlen(p->text) < TSR_FRAME_TEXT);
+        must(strlen(p->why.text) < sizeof p->why.text);
     else {
         memset(p->body, 0xa5, bytes);
         must(tsr_runtime_micro_batch_pack(p, &e.err) == TSR_OK);

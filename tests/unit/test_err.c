@@ -90,6 +90,42 @@ static void received(void **state)
     expect(&e.err, "", 0, 0);
 }
 
+/* An error of another rank: the sentence begins with the rank, and the object is found in it again. */
+static void sent(void **state)
+{
+    (void)state;
+    struct tsr_errbuf   e = TSR_ERRBUF(e), from = TSR_ERRBUF(from);
+    struct tsr_err_sent s;
+    (void)tsr_fail(&from.err, TSR_E_INPUT, "%s:%d:%d: damaged", "x.json", 12, 3);
+    tsr_err_send(&s, TSR_E_FULL, &from.err);
+    assert_int_equal(tsr_err_arrive(&e.err, &s, "rank 2 on b: "), TSR_E_FULL);
+    assert_string_equal(e.text, "rank 2 on b: x.json:12:3: damaged");
+    expect(&e.err, "x.json", 12, 3);
+    s.object_at = UINT32_MAX; /* what arrives is not believed */
+    (void)tsr_err_arrive(&e.err, &s, "");
+    assert_string_equal(e.text, "x.json:12:3: damaged");
+    expect(&e.err, "", 0, 0);
+    s.object_at = 1;
+    s.object_bytes = UINT32_MAX;
+    (void)tsr_err_arrive(&e.err, &s, "rank 2: ");
+    expect(&e.err, "", 0, 0);
+    memset(s.text, 'a', sizeof s.text); /* without an end */
+    (void)tsr_err_arrive(&e.err, &s, "");
+    assert_int_equal(strlen(e.text), sizeof s.text);
+    (void)tsr_fail(&from.err, TSR_E_INPUT, "nothing"); /* the rank is no object */
+    tsr_err_send(&s, TSR_E_INPUT, &from.err);
+    (void)tsr_err_arrive(&e.err, &s, "rank 2: ");
+    expect(&e.err, "", 0, 0);
+    char path[1500]; /* an object beyond what is sent */
+    memset(path, 'p', sizeof path - 1);
+    path[sizeof path - 1] = '\0';
+    (void)tsr_fail(&from.err, TSR_E_INPUT, "%s: damaged", path);
+    tsr_err_send(&s, TSR_E_INPUT, &from.err);
+    (void)tsr_err_arrive(&e.err, &s, "");
+    assert_int_equal(strlen(e.text), sizeof s.text - 1);
+    expect(&e.err, "", 0, 0);
+}
+
 static void what_a_plugin_wrote(void **state)
 {
     (void)state;
@@ -116,6 +152,7 @@ int main(void)
         cmocka_unit_test(objects),
         cmocka_unit_test(prefixes_and_copies),
         cmocka_unit_test(received),
+        cmocka_unit_test(sent),
         cmocka_unit_test(what_a_plugin_wrote),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

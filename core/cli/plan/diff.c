@@ -1,4 +1,5 @@
 /* tessera plan --diff A B: two plan files, thing by thing. */
+#include "cli/jobs.h"
 #include "cli/plan/plan_verb.h"
 
 #include "pipeline/step.h"
@@ -185,10 +186,11 @@ tsr_status tsr_cli_plan_diff(struct tsr_cli *c, const char *x, const char *y, st
     struct both          z = { .a = &a, .b = &b, .list = json_array(), .ok = true };
     TSR_TRY(tsr_config_diag_create(&d, err));
     tsr_status st = tsr_plan_file_load(&a, x, d, err);
+    bool       first = tsr_config_diag_errors(d) > 0;
     if (st == TSR_OK)
         st = tsr_plan_file_load(&b, y, d, err);
     if (st == TSR_OK)
-        st = tsr_config_diag_status(d, err);
+        st = tsr_cli_diag(c, d, first ? x : y, err);
     if (st == TSR_OK && !z.list)
         st = tsr_fail_nomem(err, 64, "a comparison");
     if (st == TSR_OK)

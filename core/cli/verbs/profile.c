@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/output.h"
 #include "checkpoint/random_model.h"
+#include "cli/jobs.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -212,14 +213,16 @@ static tsr_status read_one(struct profile *p, struct tsr_plan_profile **dev, str
     return measure(p, *dev, err);
 }
 
-static tsr_status print_fits(const struct tsr_cli *c, const struct profile *p, struct tsr_err *err)
+static tsr_status print_fits(struct tsr_cli *c, const struct profile *p, struct tsr_err *err)
 {
     struct tsr_diag         *d = NULL;
     struct tsr_plan_profile *dev = NULL;
     TSR_TRY(tsr_config_diag_create(&d, err));
     tsr_status st = tsr_plan_profile_load(&dev, p->o->of, d, err);
-    if (st == TSR_OK)
-        st = dev ? profile_fits(c, dev, err) : tsr_config_diag_status(d, err);
+    if (st == TSR_OK && tsr_config_diag_errors(d))
+        st = tsr_cli_diag(c, d, p->o->of, err);
+    if (st == TSR_OK && dev)
+        st = profile_fits(c, dev, err);
     tsr_plan_profile_destroy(dev);
     tsr_config_diag_destroy(d);
     return st;
@@ -260,8 +263,8 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
         st = tsr_fail_nomem(err, p.n_models * sizeof *p.models, "models");
     if (st == TSR_OK)
         st = *p.o->of ? read_one(&p, &dev, d, err) : write_one(&p, &dev, d, err);
-    if (st == TSR_OK && !dev)
-        st = tsr_config_diag_status(d, err);
+    if (st == TSR_OK && tsr_config_diag_errors(d))
+        st = tsr_cli_diag(c, d, *p.o->of ? p.o->of : p.o->output, err);
     if (st == TSR_OK && p.o->check)
         st = profile_check(&p, dev, err);
     tsr_plan_profile_destroy(dev);
