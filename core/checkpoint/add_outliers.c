@@ -233,7 +233,7 @@ static tsr_status write_weights(struct work *w, const char *folder, uint64_t ffn
         return tsr_fail(
             w->err, TSR_E_INPUT,
             "%s: has no mlp.gate_proj, up_proj and down_proj in each layer; outliers are "
-            "added in families that have them (llama, mistral, qwen2, gemma)",
+            "added in models that have them apart",
             w->model);
     TSR_TRY(tsr_safetensors_begin(w->out, w->err));
     for (uint64_t i = 0; i < w->shards.n; i++) {

@@ -162,7 +162,7 @@ static tsr_status load_parts(struct tsr_model *m, struct tsr_model_config *c, co
     struct tsr_model_storage *s = m->storage;
     TSR_TRY(begin_parts(m, c, folder, err));
     if (g) {
-        TSR_TRY(tsr_gguf_shards(&s->shards, g, m->family, &m->hp, err));
+        TSR_TRY(tsr_gguf_shards(&s->shards, g, c->family, &m->hp, err));
         TSR_TRY(tsr_gguf_overlay(&s->shards, m, how == HEADERS, hash,
                                  how == STREAMED ? &s->reader : NULL, err));
         m->packed_as = m->packed ? "GGUF" : NULL;
@@ -229,6 +229,7 @@ static tsr_status load_gguf(struct tsr_model *m, const char *path, enum residenc
             st = tsr_model_config_parse(&c, path, s->config, s->config_len, err);
         if (st == TSR_OK) {
             tsr_hasher_update(hash, s->config, s->config_len);
+            tsr_hasher_update(hash, c.family->hash, strlen(c.family->hash));
             st = load_parts(m, &c, path, &g, hash, how, err);
         }
         tsr_gguf_close(&g);

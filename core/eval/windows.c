@@ -184,20 +184,20 @@ static tsr_status cut(struct build *b, struct tsr_tokenizer_ids *ids, struct tsr
 {
     struct tsr_eval_windows *w = b->w;
     uint64_t                 n = w->window;
-    bool                     llama = w->opt.protocol == TSR_PPL_LLAMACPP_512;
+    bool                     half = w->opt.protocol == TSR_PPL_LLAMACPP_512;
     bool bos = b->m->hp.bos >= 0 && ids->n && ids->v[0] == (uint32_t)b->m->hp.bos;
-    w->bos = !bos ? "none" : llama ? "per window" : "once";
+    w->bos = !bos ? "none" : half ? "per window" : "once";
     if (ids->n < n)
         return tsr_fail(err, TSR_E_INPUT,
                         "%s has %llu tokens, fewer than one window of %llu; give "
                         "a longer text or a smaller window",
                         b->path, (unsigned long long)ids->n, (unsigned long long)n);
     for (uint64_t i = 0; i + n <= ids->n && !full(b); i += n) {
-        uint64_t from = llama ? n / 2 + 1 : 1;
-        if (llama && bos)
+        uint64_t from = half ? n / 2 + 1 : 1;
+        if (half && bos)
             ids->v[i] = (uint32_t)b->m->hp.bos;
-        TSR_TRY(add_window(b, ids->v + i, n, from, (double)(llama ? n - from : n), err));
-        w->tokens += llama ? n - from : n;
+        TSR_TRY(add_window(b, ids->v + i, n, from, (double)(half ? n - from : n), err));
+        w->tokens += half ? n - from : n;
     }
     return TSR_OK;
 }

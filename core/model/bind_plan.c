@@ -9,14 +9,7 @@
 tsr_status tsr_model_bind_name(struct tsr_model_binding *b, const struct tsr_model_role *r,
                                uint64_t layer, const char *suffix, char name[TSR_BIND_NAME])
 {
-    const char *hash = strchr(r->name, '#');
-    const char *prefix = b->prefix;
-    int         len = (int)(r->bare ? tsr_model_family_bare(prefix) : strlen(prefix));
-    int         n =
-        hash ? snprintf(name, TSR_BIND_NAME, "%.*s%.*s%llu%s%s", len, prefix, (int)(hash - r->name),
-                                r->name, (unsigned long long)layer, hash + 1, suffix)
-                     : snprintf(name, TSR_BIND_NAME, "%.*s%s%s", len, prefix, r->name, suffix);
-    return n > 0 && (unsigned)n < TSR_BIND_NAME
+    return tsr_model_role_name(name, TSR_BIND_NAME, r, b->prefix, layer, suffix)
                ? TSR_OK
                : tsr_fail(b->err, TSR_E_BUG, "tensor name too long");
 }

@@ -19,6 +19,7 @@
 #define TSR_FAMILY_ROLES  48
 #define TSR_FAMILY_NAME   200 /* bytes of a tensor's name */
 #define TSR_FAMILY_WORD   15  /* bytes of a family's name */
+#define TSR_FAMILY_GGUF   24  /* values of the section `gguf` */
 
 /* What a stored tensor contains.  *_ROWS: several matrices, one below the other; QKV_HEADS: rows
  * are ordered [head][q,k,v][head_dim] and are split by copying.  EXPERT: a linear of one expert; EXPERTS: that
@@ -50,6 +51,7 @@ struct tsr_model_role {
     enum tsr_linear_id  lin;          /* of LINEAR, EXPERT and EXPERTS */
     uint64_t            weight, bias; /* TSR_HAS_* that each needs */
     bool                bare;         /* name excludes the prefix */
+    const char         *gguf;         /* name in a GGUF file; NULL: none */
 };
 
 /* How the value of a key becomes the number that is meant. */
@@ -122,6 +124,22 @@ struct tsr_model_flag {
     bool        def;
 };
 
+/* A key of config.json that a GGUF file says elsewhere, or not at all.  The first of tensor, key and rule
+ * counts that is there, then the default. */
+enum tsr_model_gguf_rule {
+    TSR_GGUF_RULE_NONE,
+    TSR_GGUF_RULE_HEAD_DIM,       /* the width of a head */
+    TSR_GGUF_RULE_HIDDEN_BY_HEADS /* hidden / heads */
+};
+struct tsr_model_gguf_value {
+    const char                   *name;        /* the key of config.json */
+    const char                   *tensor;      /* true if the file has it */
+    const char                   *key;         /* of the metadata, after the architecture */
+    enum tsr_model_gguf_rule      rule, other; /* other: in a model of `layers` layers */
+    uint64_t                      layers;
+    const struct tsr_config_node *def; /* a scalar; null: a stored 0 is null, too */
+};
+
 struct tsr_model_family {
     const char *name, *summary;
     /* Lists end with NULL.  The first architecture, model type and prefix are the ones that are written. */
@@ -171,6 +189,14 @@ struct tsr_model_family {
         int                         normalize_if; /* index of a flag, or -1 */
         struct tsr_model_layer_rule layers;
     } experts;
+    struct { /* all empty: no GGUF file is read or written as this family */
+        const char                 *architectures[TSR_FAMILY_LIST]; /* of files that are read */
+        const char                 *write;       /* of files that are written; NULL: none are */
+        bool                        pairs;       /* rows of q and k: rotary pairs side by side */
+        bool                        gain_offset; /* gains of norms contain it */
+        struct tsr_model_gguf_value value[TSR_FAMILY_GGUF];
+        unsigned                    n_values;
+    } gguf;
     char                   hash[TSR_HASH_TEXT]; /* of an added file's text; "" for a built-in one */
     struct tsr_config_doc *doc;                 /* owns every string */
 };
@@ -184,6 +210,9 @@ void       tsr_model_family_destroy(struct tsr_model_family *f);
  * then of those built in.  *f NULL: there is none.  [any] */
 tsr_status tsr_model_family_find(const struct tsr_model_family **f, const char *architecture,
                                  const char *model_type, struct tsr_err *err);
+/* The family that GGUF files of this architecture are read as; *f NULL: there is none.  [any] */
+tsr_status tsr_model_family_find_gguf(const struct tsr_model_family **f, const char *architecture,
+                                      struct tsr_err *err);
 /* Adds a family file; it wins over built-in ones.  TSR_E_INPUT with the file's first error.  [setup] */
 tsr_status tsr_model_family_add(const char *path, struct tsr_diag *d, struct tsr_err *err);
 /* True if a role exists in a layer: experts and a feed-forward exclude each other. */
@@ -197,9 +226,16 @@ unsigned tsr_model_family_added(void);
 /* i-th family, the added ones first; *f NULL after the last.  [any] */
 tsr_status tsr_model_family_at(uint64_t i, const struct tsr_model_family **f, struct tsr_err *err);
 
-/* Bytes of a prefix that also stand before tensors outside of the decoder ("bare" ones): "language_model." of
- * "language_model.model.", none of "model.". */
-size_t tsr_model_family_bare(const char *prefix);
+bool tsr_model_part_is_norm(enum tsr_model_part part);
+
+/* A tensor's name: the pattern with the number of the layer for '#', between prefix and suffix.  False: it is
+ * longer than cap. */
+bool tsr_model_tensor_name(char *name, size_t cap, const char *prefix, const char *pattern,
+                           uint64_t layer, const char *suffix);
+/* The same for a role and the prefix of names, of which "bare" ones take what stands before the decoder:
+ * "language_model." of "language_model.model.", nothing of "model.". */
+bool tsr_model_role_name(char *name, size_t cap, const struct tsr_model_role *r, const char *prefix,
+                         uint64_t layer, const char *suffix);
 
 /* True if name is pattern with a decimal number in place of '#'; '*' at its end matches any rest. */
 bool tsr_model_tensor_name_matches(const char *pattern, const char *name);

@@ -1,5 +1,5 @@
 /* model/family_internal.h - parts of reading a family file: family_read.c for its sections, family_words.c for
- * values, family_tensors.c for the two long tables. */
+ * values, family_tensors.c for the two long tables, family_gguf.c for GGUF files. */
 #ifndef TSR_MODEL_FAMILY_INTERNAL_H
 #define TSR_MODEL_FAMILY_INTERNAL_H
 
@@ -46,6 +46,12 @@ void tsr_family_experts(struct tsr_family_reading *r, const struct tsr_config_no
 void tsr_family_config(struct tsr_family_reading *r, const struct tsr_config_node *map);
 void tsr_family_tensors(struct tsr_family_reading *r, const struct tsr_config_node *map,
                         const struct tsr_config_mark *at);
+/* Index of the part of that name in the family's roles, or -1; *known: it is a part. */
+int tsr_family_role(const struct tsr_family_reading *r, const char *part, bool *known);
+/* The part of that name, or the nearest one. */
+const char *tsr_family_part_near(const char *name);
+void        tsr_family_gguf(struct tsr_family_reading *r, const struct tsr_config_node *map);
+void        tsr_family_gguf_check(struct tsr_family_reading *r, const struct tsr_config_mark *at);
 
 /* family_check.c: the sections fit together; errors are at the given place. */
 void tsr_family_check(struct tsr_family_reading *r, const struct tsr_config_mark *at);

@@ -69,6 +69,37 @@ static tsr_status find(const struct tsr_model_family **f, const char *architectu
     return TSR_OK;
 }
 
+static tsr_status find_gguf(const struct tsr_model_family **f, const char *architecture,
+                            struct tsr_err *err)
+{
+    for (unsigned i = n_added; i-- > 0;)
+        if (lists(added[i]->gguf.architectures, architecture)) {
+            *f = added[i];
+            return TSR_OK;
+        }
+    for (unsigned i = 0; i < TSR_FAMILY_BUILT_IN; i++) {
+        const struct tsr_model_family *one;
+        if (!strstr(tsr_model_family_texts[i].text, architecture))
+            continue;
+        TSR_TRY(built_in(i, &one, err));
+        if (lists(one->gguf.architectures, architecture)) {
+            *f = one;
+            return TSR_OK;
+        }
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_model_family_find_gguf(const struct tsr_model_family **f, const char *architecture,
+                                      struct tsr_err *err)
+{
+    *f = NULL;
+    pthread_mutex_lock(&lock);
+    tsr_status st = find_gguf(f, architecture, err);
+    pthread_mutex_unlock(&lock);
+    return st;
+}
+
 tsr_status tsr_model_family_find(const struct tsr_model_family **f, const char *architecture,
                                  const char *model_type, struct tsr_err *err)
 {

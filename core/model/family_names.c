@@ -4,7 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
-size_t tsr_model_family_bare(const char *prefix)
+bool tsr_model_part_is_norm(enum tsr_model_part part)
+{
+    return part == TSR_MODEL_PART_EMBED_NORM || part == TSR_MODEL_PART_FINAL_NORM ||
+           (part >= TSR_MODEL_PART_ATTN_IN && part <= TSR_MODEL_PART_K_NORM);
+}
+
+static size_t bare(const char *prefix)
 {
     static const char inner[] = ".model.";
     size_t            n = strlen(prefix), k = sizeof inner - 1;
@@ -41,6 +47,32 @@ bool tsr_model_role_of_expert(const struct tsr_model_role *r, uint64_t expert,
     one->part = TSR_MODEL_PART_LINEAR;
     one->lin = tsr_model_expert_linear(expert, r->lin);
     return at && n > 0 && n < TSR_FAMILY_NAME + 24;
+}
+
+static bool fill(char *name, size_t cap, const char *prefix, size_t prefix_len, const char *pattern,
+                 uint64_t layer, const char *suffix)
+{
+    const char *hash = strchr(pattern, '#');
+    int         len = (int)prefix_len, n;
+    if (hash)
+        n = snprintf(name, cap, "%.*s%.*s%llu%s%s", len, prefix, (int)(hash - pattern), pattern,
+                     (unsigned long long)layer, hash + 1, suffix);
+    else
+        n = snprintf(name, cap, "%.*s%s%s", len, prefix, pattern, suffix);
+    return n > 0 && (size_t)n < cap;
+}
+
+bool tsr_model_tensor_name(char *name, size_t cap, const char *prefix, const char *pattern,
+                           uint64_t layer, const char *suffix)
+{
+    return fill(name, cap, prefix, strlen(prefix), pattern, layer, suffix);
+}
+
+bool tsr_model_role_name(char *name, size_t cap, const struct tsr_model_role *r, const char *prefix,
+                         uint64_t layer, const char *suffix)
+{
+    size_t len = r->bare ? bare(prefix) : strlen(prefix);
+    return fill(name, cap, prefix, len, r->name, layer, suffix);
 }
 
 bool tsr_model_tensor_name_matches(const char *pattern, const char *name)

@@ -14,7 +14,7 @@
 struct head {
     const char                   *family, *name, *summary, *text;
     const struct tsr_config_node *architectures, *model_types, *prefixes, *ignored, *refused,
-        *flags, *config, *block, *rope, *window, *experts, *tensors;
+        *flags, *config, *block, *rope, *window, *experts, *tensors, *gguf;
 };
 struct block {
     int64_t                       norm, feed_forward, positions;
@@ -85,6 +85,7 @@ static const struct tsr_option head_options[] = {
     TSR_OPTION_NODE(struct head, window, "Layers that see a part of the context."),
     TSR_OPTION_NODE(struct head, experts, "Layers with experts in place of a feed-forward."),
     TSR_OPTION_NODE(struct head, tensors, "Names of tensors."),
+    TSR_OPTION_NODE(struct head, gguf, "What differs in a GGUF file."),
 };
 static const struct tsr_option block_options[] = {
     TSR_OPTION_ENUM(struct block, norm, TSR_NORM_RMS, norm_words, "Kind of the norms."),
@@ -278,8 +279,11 @@ static void read_head(struct tsr_family_reading *r, const struct tsr_config_node
     read_window(r, h.window);
     tsr_family_experts(r, h.experts);
     tsr_family_tensors(r, h.tensors, &root->mark);
+    tsr_family_gguf(r, h.gguf);
     if (tsr_config_diag_errors(r->d) == before)
         tsr_family_check(r, h.tensors ? &h.tensors->mark : &root->mark);
+    if (h.gguf && tsr_config_diag_errors(r->d) == before)
+        tsr_family_gguf_check(r, &h.gguf->mark);
 }
 
 tsr_status tsr_model_family_read(struct tsr_model_family **out, const char *name, const char *text,

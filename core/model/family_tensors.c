@@ -50,45 +50,40 @@ static const struct part {
     enum tsr_model_part part;
     enum tsr_linear_id  lin;
     bool                layer; /* needs a '#' */
+    const char         *gguf;  /* the common name in a GGUF file, or NULL */
 } parts[] = {
-    { "embed", TSR_MODEL_PART_EMBED, 0, false },
-    { "positions", TSR_MODEL_PART_POSITIONS, 0, false },
-    { "embed_norm", TSR_MODEL_PART_EMBED_NORM, 0, false },
-    { "final_norm", TSR_MODEL_PART_FINAL_NORM, 0, false },
-    { "project_in", TSR_MODEL_PART_PROJECT_IN, 0, false },
-    { "project_out", TSR_MODEL_PART_PROJECT_OUT, 0, false },
-    { "head", TSR_MODEL_PART_HEAD, 0, false },
-    { "attn_in", TSR_MODEL_PART_ATTN_IN, 0, true },
-    { "attn_out", TSR_MODEL_PART_ATTN_OUT, 0, true },
-    { "ffn_in", TSR_MODEL_PART_FFN_IN, 0, true },
-    { "ffn_out", TSR_MODEL_PART_FFN_OUT, 0, true },
-    { "q_norm", TSR_MODEL_PART_Q_NORM, 0, true },
-    { "k_norm", TSR_MODEL_PART_K_NORM, 0, true },
-    { "q", TSR_MODEL_PART_LINEAR, TSR_Q, true },
-    { "k", TSR_MODEL_PART_LINEAR, TSR_K, true },
-    { "v", TSR_MODEL_PART_LINEAR, TSR_V, true },
-    { "o", TSR_MODEL_PART_LINEAR, TSR_O, true },
-    { "gate", TSR_MODEL_PART_LINEAR, TSR_GATE, true },
-    { "up", TSR_MODEL_PART_LINEAR, TSR_UP, true },
-    { "down", TSR_MODEL_PART_LINEAR, TSR_DOWN, true },
-    { "qkv", TSR_MODEL_PART_QKV_ROWS, 0, true },
-    { "qkv_heads", TSR_MODEL_PART_QKV_HEADS, 0, true },
-    { "gate_up", TSR_MODEL_PART_GATE_UP_ROWS, 0, true },
-    { "router", TSR_MODEL_PART_LINEAR, TSR_ROUTER, true },
-    { "expert_gate", TSR_MODEL_PART_EXPERT, TSR_GATE, true },
-    { "expert_up", TSR_MODEL_PART_EXPERT, TSR_UP, true },
-    { "expert_down", TSR_MODEL_PART_EXPERT, TSR_DOWN, true },
-    { "experts_gate", TSR_MODEL_PART_EXPERTS, TSR_GATE, true },
-    { "experts_up", TSR_MODEL_PART_EXPERTS, TSR_UP, true },
-    { "experts_down", TSR_MODEL_PART_EXPERTS, TSR_DOWN, true },
-    { "experts_gate_up", TSR_MODEL_PART_EXPERTS_GATE_UP, 0, true },
+    { "embed", TSR_MODEL_PART_EMBED, 0, false, "token_embd" },
+    { "positions", TSR_MODEL_PART_POSITIONS, 0, false, "position_embd" },
+    { "embed_norm", TSR_MODEL_PART_EMBED_NORM, 0, false, "token_embd_norm" },
+    { "final_norm", TSR_MODEL_PART_FINAL_NORM, 0, false, "output_norm" },
+    { "project_in", TSR_MODEL_PART_PROJECT_IN, 0, false, NULL },
+    { "project_out", TSR_MODEL_PART_PROJECT_OUT, 0, false, NULL },
+    { "head", TSR_MODEL_PART_HEAD, 0, false, "output" },
+    { "attn_in", TSR_MODEL_PART_ATTN_IN, 0, true, "blk.#.attn_norm" },
+    { "attn_out", TSR_MODEL_PART_ATTN_OUT, 0, true, "blk.#.post_attention_norm" },
+    { "ffn_in", TSR_MODEL_PART_FFN_IN, 0, true, "blk.#.ffn_norm" },
+    { "ffn_out", TSR_MODEL_PART_FFN_OUT, 0, true, "blk.#.post_ffw_norm" },
+    { "q_norm", TSR_MODEL_PART_Q_NORM, 0, true, "blk.#.attn_q_norm" },
+    { "k_norm", TSR_MODEL_PART_K_NORM, 0, true, "blk.#.attn_k_norm" },
+    { "q", TSR_MODEL_PART_LINEAR, TSR_Q, true, "blk.#.attn_q" },
+    { "k", TSR_MODEL_PART_LINEAR, TSR_K, true, "blk.#.attn_k" },
+    { "v", TSR_MODEL_PART_LINEAR, TSR_V, true, "blk.#.attn_v" },
+    { "o", TSR_MODEL_PART_LINEAR, TSR_O, true, "blk.#.attn_output" },
+    { "gate", TSR_MODEL_PART_LINEAR, TSR_GATE, true, "blk.#.ffn_gate" },
+    { "up", TSR_MODEL_PART_LINEAR, TSR_UP, true, "blk.#.ffn_up" },
+    { "down", TSR_MODEL_PART_LINEAR, TSR_DOWN, true, "blk.#.ffn_down" },
+    { "qkv", TSR_MODEL_PART_QKV_ROWS, 0, true, "blk.#.attn_qkv" },
+    { "qkv_heads", TSR_MODEL_PART_QKV_HEADS, 0, true, "blk.#.attn_qkv" },
+    { "gate_up", TSR_MODEL_PART_GATE_UP_ROWS, 0, true, "blk.#.ffn_up" },
+    { "router", TSR_MODEL_PART_LINEAR, TSR_ROUTER, true, "blk.#.ffn_gate_inp" },
+    { "expert_gate", TSR_MODEL_PART_EXPERT, TSR_GATE, true, "blk.#.ffn_gate_exps" },
+    { "expert_up", TSR_MODEL_PART_EXPERT, TSR_UP, true, "blk.#.ffn_up_exps" },
+    { "expert_down", TSR_MODEL_PART_EXPERT, TSR_DOWN, true, "blk.#.ffn_down_exps" },
+    { "experts_gate", TSR_MODEL_PART_EXPERTS, TSR_GATE, true, "blk.#.ffn_gate_exps" },
+    { "experts_up", TSR_MODEL_PART_EXPERTS, TSR_UP, true, "blk.#.ffn_up_exps" },
+    { "experts_down", TSR_MODEL_PART_EXPERTS, TSR_DOWN, true, "blk.#.ffn_down_exps" },
+    { "experts_gate_up", TSR_MODEL_PART_EXPERTS_GATE_UP, 0, true, NULL },
 };
-
-static bool is_norm(enum tsr_model_part p)
-{
-    return p == TSR_MODEL_PART_EMBED_NORM || p == TSR_MODEL_PART_FINAL_NORM ||
-           (p >= TSR_MODEL_PART_ATTN_IN && p <= TSR_MODEL_PART_K_NORM);
-}
 
 /* true, false, FLAG, "!FLAG" or a list of these: the bits that a weight or bias needs. */
 static uint64_t needs(struct tsr_family_reading *r, const struct tsr_config_node *n,
@@ -117,8 +112,10 @@ static uint64_t needs(struct tsr_family_reading *r, const struct tsr_config_node
 static void read_tensor(struct tsr_family_reading *r, const struct part *p,
                         const struct tsr_config_node *n)
 {
-    static const char *const      keys[] = { "name", "bias", "when", "bare" };
-    struct tsr_model_role         role = { .part = p->part, .lin = p->lin, .bias = TSR_HAS_NEVER };
+    static const char *const keys[] = { "name", "bias", "when", "bare" };
+    struct tsr_model_role    role = {
+           .part = p->part, .lin = p->lin, .bias = TSR_HAS_NEVER, .gguf = p->gguf
+    };
     const struct tsr_config_node *name = n;
     if (n->kind == TSR_NODE_MAP) {
         for (uint64_t i = 0; i < n->n; i++) {
@@ -164,7 +161,7 @@ static void read_tensor(struct tsr_family_reading *r, const struct part *p,
     }
     role.name = name->text;
     role.bias |= role.bias & TSR_HAS_NEVER ? 0 : role.weight;
-    if (is_norm(p->part)) {
+    if (tsr_model_part_is_norm(p->part)) {
         role.weight |= TSR_HAS_AFFINE;
         role.bias |= role.bias & TSR_HAS_NEVER ? 0 : TSR_HAS_AFFINE;
     }
@@ -175,12 +172,35 @@ static void read_tensor(struct tsr_family_reading *r, const struct part *p,
     r->f->roles[r->f->n_roles++] = role;
 }
 
-void tsr_family_tensors(struct tsr_family_reading *r, const struct tsr_config_node *map,
-                        const struct tsr_config_mark *at)
+const char *tsr_family_part_near(const char *name)
 {
     const char *names[TSR_COUNT(parts)];
     for (size_t k = 0; k < TSR_COUNT(parts); k++)
         names[k] = parts[k].name;
+    return tsr_config_nearest(name, names, TSR_COUNT(parts));
+}
+
+static const struct part *part_of(const char *name)
+{
+    for (size_t k = 0; k < TSR_COUNT(parts); k++)
+        if (strcmp(name, parts[k].name) == 0)
+            return &parts[k];
+    return NULL;
+}
+
+int tsr_family_role(const struct tsr_family_reading *r, const char *part, bool *known)
+{
+    const struct part *p = part_of(part);
+    *known = p != NULL;
+    for (uint32_t i = 0; p && i < r->f->n_roles; i++)
+        if (r->f->roles[i].part == p->part && r->f->roles[i].lin == p->lin)
+            return (int)i;
+    return -1;
+}
+
+void tsr_family_tensors(struct tsr_family_reading *r, const struct tsr_config_node *map,
+                        const struct tsr_config_mark *at)
+{
     if (!map || map->kind != TSR_NODE_MAP) {
         tsr_config_diag_error(r->d, map ? &map->mark : at, NULL,
                               map ? "'tensors' is not a mapping" : "a family needs tensors");
@@ -188,15 +208,12 @@ void tsr_family_tensors(struct tsr_family_reading *r, const struct tsr_config_no
     }
     for (uint64_t i = 0; i < map->n; i++) {
         const char        *key = map->keys[i]->text;
-        const struct part *p = NULL;
-        for (size_t k = 0; k < TSR_COUNT(parts); k++)
-            if (strcmp(key, parts[k].name) == 0)
-                p = &parts[k];
+        const struct part *p = part_of(key);
         if (p) {
             read_tensor(r, p, map->items[i]);
             continue;
         }
-        const char *near = tsr_config_nearest(key, names, TSR_COUNT(parts));
+        const char *near = tsr_family_part_near(key);
         char        hint[80];
         (void)snprintf(hint, sizeof hint, "did you mean '%s'?", near ? near : "embed");
         tsr_config_diag_error(r->d, &map->keys[i]->mark, near ? hint : NULL,

@@ -68,13 +68,8 @@ static bool holds(const struct walk *w, uint64_t needs)
 static tsr_status begin(const struct walk *w, const struct tsr_model_role *r, uint64_t layer,
                         struct tsr_model_stored_view *v)
 {
-    const char *hash = strchr(r->name, '#');
-    const char *prefix = w->family->prefixes[0];
-    int         len = (int)(r->bare ? tsr_model_family_bare(prefix) : strlen(prefix));
-    int         n = hash ? snprintf(v->module, sizeof v->module, "%.*s%.*s%llu%s", len, prefix,
-                                    (int)(hash - r->name), r->name, (unsigned long long)layer, hash + 1)
-                         : snprintf(v->module, sizeof v->module, "%.*s%s", len, prefix, r->name);
-    v->layer = hash ? layer : w->m->hp.layers;
+    v->role = r;
+    v->layer = strchr(r->name, '#') ? layer : w->m->hp.layers;
     v->suffix = "weight";
     v->n = 1;
     v->piece_rows = w->room.piece_rows;
@@ -84,7 +79,7 @@ static tsr_status begin(const struct walk *w, const struct tsr_model_role *r, ui
     v->w[0] = NULL;
     v->packed[0] = NULL;
     v->values[0] = NULL;
-    return n > 0 && (unsigned)n < sizeof v->module
+    return tsr_model_role_name(v->module, sizeof v->module, r, w->family->prefixes[0], layer, "")
                ? TSR_OK
                : tsr_fail(w->err, TSR_E_BUG, "tensor name too long");
 }

@@ -9,13 +9,16 @@
 
 #define TSR_STORED_MODULE 128
 
+struct tsr_model_role;
+
 /* One tensor MODULE.weight or MODULE.bias. */
 struct tsr_model_stored_view {
-    char        module[TSR_STORED_MODULE]; /* "model.layers.3.self_attn.q_proj" */
-    const char *suffix;                    /* "weight" or "bias" */
-    uint64_t    layer;                     /* the model's number of layers: none */
-    unsigned    n;     /* pieces, one below the other; 3 for a fused query-key-value */
-    uint32_t    stack; /* the tensor is [stack, rows / stack, cols]; 0: [rows, cols] */
+    const struct tsr_model_role *role;                      /* valid during the visit */
+    char                         module[TSR_STORED_MODULE]; /* "model.layers.3.self_attn.q_proj" */
+    const char                  *suffix;                    /* "weight" or "bias" */
+    uint64_t                     layer;                     /* the model's number of layers: none */
+    unsigned                     n; /* pieces, one below the other; 3 for a fused query-key-value */
+    uint32_t stack; /* the tensor is [stack, rows / stack, cols]; 0: [rows, cols] */
     enum tsr_stored_kind {
         TSR_STORED_VECTOR, /* norms and biases */
         TSR_STORED_MATRIX, /* embeddings and projections */

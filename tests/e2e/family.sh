@@ -70,6 +70,57 @@ fails "a changed family is another model" 2 '*j' run job.yaml --out j
 sed -i 's/mine.yaml/none.yaml/' "$WORK/job.yaml"
 fails "a family file that is not there" 2 'job.yaml:3:12' run job.yaml --out j2
 
+# ---- a GGUF file of an added family ---------------------------------------------------------------
+# other LETTERS: a file of OLMo 2 that says it is of another architecture; names and keys are as long as before
+GGUF=$ROOT/tests/golden/checkpoints/gguf-olmo2-q4_1/model.gguf
+other() { LC_ALL=C sed "$1" "$GGUF" >"$WORK/other.gguf"; }
+other 's/olmo2/mine2/g'
+run logits "$GGUF" --tokens 1,176,261,235 -o built-in.st
+fails "an architecture that nothing reads" 2 'other.gguf' logits other.gguf --tokens 1,176 -o none.st
+ok "it names those that are read" failure '.message | test("mine2.*\\bllama\\b.*\\bolmo2\\b.*--family")'
+mine olmo2
+sed -i 's/^architectures: .*/architectures: [MineForCausalLM]/; s/\[olmo2\]/[mine2]/' "$WORK/mine.yaml"
+run logits other.gguf --tokens 1,176,261,235 -o added.st --family mine.yaml
+ok "read as the added family: exit code 0, got $rc" test "$rc" = 0
+ok "the same logits" cmp "$WORK/built-in.st" "$WORK/added.st"
+run inspect other.gguf --json --family mine.yaml
+ok "the family is told" json '.model.family == "mine"' "$WORK/out"
+cp "$WORK/out" "$WORK/first"
+echo '# changed' >>"$WORK/mine.yaml"
+run inspect other.gguf --json --family mine.yaml
+ok "its text is part of the hash" test "$(jq .model.hash "$WORK/out")" != "$(jq .model.hash "$WORK/first")"
+other 's/olmo2/mine2/g; s/post_ffw_norm/post_mlp_norm/g; s/mine2.rope.freq_base/mine2.turn.freq_base/'
+fails "a name that the family does not say" 2 other.gguf logits other.gguf --tokens 1,176 -o none.st --family mine.yaml
+ok "with the tensor" failure '.message | test("post_mlp_norm")'
+sed -i 's/^gguf:/gguf:\n  tensors: {ffn_out: blk.#.post_mlp_norm}/; s/^  config:/  config:\n    rope_theta: {key: turn.freq_base, default: 3}/' "$WORK/mine.yaml"
+run logits other.gguf --tokens 1,176,261,235 -o added.st --family mine.yaml
+ok "a name and a key of its own: exit code 0, got $rc" test "$rc" = 0
+ok "the same logits again" cmp "$WORK/built-in.st" "$WORK/added.st"
+sed -i 's/turn.freq_base/none.freq_base/' "$WORK/mine.yaml"
+run logits other.gguf --tokens 1,176,261,235 -o default.st --family mine.yaml
+ok "its default, where the key is absent" test "$rc" = 0 -a "$(cmp -s "$WORK/built-in.st" "$WORK/default.st"; echo $?)" = 1
+sed -i 's/{key: none.freq_base, default: 3}/none.freq_base/' "$WORK/mine.yaml"
+fails "a key that must be there" 2 other.gguf logits other.gguf --tokens 1,176 -o none.st --family mine.yaml
+ok "with the key" failure '.message | test("\"mine2.none.freq_base\"")'
+# an added family for the same checkpoints, without the section, is not passed over
+mine olmo2
+sed -i '/^gguf:/,$d' "$WORK/mine.yaml"
+fails "a family that reads no GGUF" 2 '*/model.gguf' logits "$GGUF" --tokens 1,176 -o none.st --family mine.yaml
+ok "with what to add" failure '.message | test("\\bmine\\b.*gguf: .architectures: .olmo2")'
+# written, and read again
+mine llama
+run convert @demo --to gguf -o built-in.gguf
+run convert @demo --to gguf -o mine.gguf --family mine.yaml
+ok "GGUF of an added family: the same bytes" cmp "$WORK/built-in.gguf" "$WORK/mine.gguf"
+sed -i 's/write: llama/write: mine3/; s/architectures: \[llama\]/architectures: [mine3]/' "$WORK/mine.yaml"
+run convert @demo --to gguf -o mine3.gguf --family mine.yaml
+ok "with an architecture of its own" test "$(LC_ALL=C sed 's/mine3/llama/g' "$WORK/mine3.gguf" | cmp - "$WORK/built-in.gguf" && echo same)" = same
+run logits mine3.gguf --tokens 1,176,261 -o again.st --family mine.yaml
+run logits built-in.gguf --tokens 1,176,261 -o first.st
+ok "and read again: the same logits" cmp "$WORK/first.st" "$WORK/again.st"
+sed -i '/^  write:/d' "$WORK/mine.yaml"
+fails "a family that is not written" 2 none.gguf convert @demo --to gguf -o none.gguf --family mine.yaml
+
 # ---- wrong files --------------------------------------------------------------------------------------
 # wrong NAME PLACE SED: qwen3's file so changed is refused there
 wrong() {
@@ -97,6 +148,19 @@ wrong "what is read ignored" "$tensors" 's/^ignored: \[/ignored: [layers.#.mlp.*
 wrong "a layer's tensor without a number" "bad.yaml:$(line '  o: '):13" 's/(o: .name: layers\.)#/\10/'
 wrong "0 heads" '*bad.yaml' 's/^config:/config:\n  heads: {default: 0}/'
 wrong "a pattern of 0" '*bad.yaml' 's/^  layers: .from.*/  layers: {except_every: {default: 0}}/'
+gguf() { echo "bad.yaml:$(($(line '^gguf:') + $1)):$2"; }
+wrong "an unknown key of gguf" "$(gguf 1 3)" 's/^gguf:/gguf:\n  row: pairs/'
+ok "with the nearest one" failure '.diagnostics | any(.hint | test("rows"))'
+wrong "an unknown rule" "$(gguf 3 15)" 's/^(  config:)$/\1\n    a: {rule: head_width}/'
+wrong "a value that is nowhere" "$(gguf 3 8)" 's/^(  config:)$/\1\n    a: {}/'
+wrong "an unknown key of a value" "$(gguf 3 9)" 's/^(  config:)$/\1\n    a: {keys: b}/'
+wrong "another rule without a number of layers" "$(gguf 3 33)" 's/^(  config:)$/\1\n    a: {rule: head_dim, layers: hidden_by_heads}/'
+wrong "a part that is none" "$(gguf 1 13)" 's/^gguf:/gguf:\n  tensors: {ffn_inn: blk.#.a}/'
+wrong "a part that the family does not have" "$(gguf 1 13)" 's/^gguf:/gguf:\n  tensors: {ffn_out: blk.#.a}/'
+wrong "a name without the layer" "$(gguf 1 21)" 's/^gguf:/gguf:\n  tensors: {ffn_in: blk.0.a}/'
+wrong "one name for two" "$(gguf 1 3)" 's/^gguf:/gguf:\n  tensors: {ffn_in: blk.#.attn_q}/'
+wrong "gains without an offset" "$(gguf 1 3)" 's/^gguf:/gguf:\n  gains: offset/'
+wrong "neither read nor written" "$(gguf 1 3)" '/^  architectures: .qwen3/d'
 head -c 300 /dev/zero >"$WORK/zero.yaml"
 fails "NUL bytes" 2 'zero.yaml:1:1' inspect "$MODELS/qwen3" --family zero.yaml
 fails "a folder" 2 '*families' inspect "$MODELS/qwen3" --family "$FAMILIES"

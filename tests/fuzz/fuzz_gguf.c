@@ -39,9 +39,10 @@ static void blocks(const struct tsr_gguf_tensor *t, const uint8_t *data, size_t 
     }
 }
 
-static void tensors(const struct tsr_gguf *g, const char *arch, const uint8_t *data, size_t size,
-                    uint64_t file_size)
+static void tensors(const struct tsr_gguf *g, const struct tsr_model_family *f, const uint8_t *data,
+                    size_t size, uint64_t file_size)
 {
+    const struct tsr_model_hparams hp = { .heads = 4, .kv_heads = 2, .norm_gain_offset = 1 };
     for (uint64_t i = 0; i < g->n; i++) {
         const struct tsr_gguf_tensor *t = &g->tensors[i];
         struct tsr_errbuf             e = TSR_ERRBUF(e);
@@ -49,7 +50,7 @@ static void tensors(const struct tsr_gguf *g, const char *arch, const uint8_t *d
         bool                          is;
         must(tsr_gguf_find(g, t->name) == t && t->rank >= 1 && t->rank <= TSR_GGUF_MAX_RANK);
         must(t->at <= file_size && t->bytes <= file_size - t->at);
-        said(tsr_gguf_map(g, arch, 4, 2, t, &map, &is, &e.err), &e);
+        said(tsr_gguf_map(g, f, &hp, t, &map, &is, &e.err), &e);
         must(tsr_gguf_row(&map, 64, 63) < 64);
         blocks(t, data, size);
     }
@@ -90,8 +91,11 @@ static void parse(const uint8_t *data, size_t size, uint64_t file_size)
     said(r, &e);
     must(!more || (r == TSR_OK && size < file_size));
     if (r == TSR_OK && !more) {
-        for (size_t i = 0; i < 4; i++)
-            tensors(&g, archs[i], data, size, file_size);
+        for (size_t i = 0; i < 4; i++) {
+            const struct tsr_model_family *f;
+            must(tsr_model_family_find_gguf(&f, archs[i], NULL) == TSR_OK && f);
+            tensors(&g, f, data, size, file_size);
+        }
         texts(&g);
     }
     tsr_gguf_close(&g);

@@ -6,13 +6,13 @@
 #include "base/mem.h"
 #include "base/output.h"
 #include "checkpoint/gguf/gguf.h"
+#include "model/bind.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define ROPE_FREQS "rope_freqs.weight"
-#define EMBED      "token_embd.weight"
 #define RUN        (UINT64_C(1) << 20) /* bytes that are copied at once */
 
 enum choice { AUTO, F16, Q8_0, Q4_0, MXFP4 };
@@ -146,7 +146,12 @@ static tsr_status append(struct file *f, const struct entry *e)
 /* An embedding that was quantized is F32 in memory; one of an exported type is copied. */
 static void choose_embed(struct file *f)
 {
-    const struct tsr_gguf_tensor *t = tsr_gguf_part(f->x->m, EMBED);
+    char                          of[64];
+    const struct tsr_model_role  *embed = &f->x->m->storage->family->roles[0];
+    const struct tsr_gguf_tensor *t =
+        embed->gguf && tsr_model_tensor_name(of, sizeof of, "", embed->gguf, 0, ".weight")
+            ? tsr_gguf_part(f->x->m, of)
+            : NULL;
     bool known = t && (t->type == TSR_GGUF_OUT_Q8_0 || t->type == TSR_GGUF_OUT_Q4_0 ||
                        t->type == TSR_GGUF_OUT_MXFP4);
     char name[16];
@@ -180,7 +185,7 @@ static tsr_status list(void *ctx, const struct tsr_model_stored_view *v, struct 
         e.rank = 2;
         e.dims[0] = v->cols;
         e.dims[1] = v->rows;
-        if (f->embed && strcmp(e.name, EMBED) == 0) {
+        if (f->embed && v->role->part == TSR_MODEL_PART_EMBED) {
             e.raw = e.exact = true;
             e.type = f->embed->type;
         } else if (v->kind == TSR_STORED_MATRIX) {

@@ -160,7 +160,15 @@ void tsr_export_gguf_rope_freqs(const struct tsr_model_rope *r, float *v)
     }
 }
 
-/* What the llama architecture has no word for. */
+static bool ropes_differ(const struct tsr_model_hparams *hp)
+{
+    for (uint64_t l = 0; l < hp->layers; l++)
+        if (hp->rope_of[l] != TSR_ROPE_OF_ALL)
+            return true;
+    return false;
+}
+
+/* What the metadata that are written have no word for. */
 static tsr_status check(struct tsr_export *x)
 {
     const struct tsr_model_hparams *hp = &x->m->hp;
@@ -168,6 +176,15 @@ static tsr_status check(struct tsr_export *x)
         return tsr_fail(x->err, TSR_E_INPUT,
                         "%s: the feed-forward of %s is not SiLU with a gate, which llama.cpp takes "
                         "for granted; export to hf",
+                        x->path, x->m->path);
+    bool plain = hp->norm == TSR_NORM_RMS && hp->norm_gain_offset == 0 && hp->embed_scale == 1 &&
+                 hp->attn_softcap == 0 && hp->logit_softcap == 0 && hp->logit_scale == 1 &&
+                 hp->residual_scale == 1 && hp->positions == TSR_MODEL_POSITIONS_ROPE;
+    float scale = (float)(1.0 / sqrt((double)hp->head_dim));
+    if (!plain || hp->attn_scale != scale || (hp->rope_of && ropes_differ(hp)))
+        return tsr_fail(x->err, TSR_E_INPUT,
+                        "%s: %s has scales, soft-caps, norms or positions that are not written as "
+                        "gguf; export to hf and use llama.cpp's own converter",
                         x->path, x->m->path);
     return TSR_OK;
 }

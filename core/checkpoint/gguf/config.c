@@ -2,25 +2,24 @@
  * checks both. */
 #include "checkpoint/gguf/config_internal.h"
 
+#include "base/log.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-/* Keys that change the computation in a way that these families do not support. */
-static tsr_status refuse_strange(struct tsr_gguf_config_out *o, bool scales)
+/* Keys that change the computation in a way that a family must know. */
+static tsr_status refuse_strange(struct tsr_gguf_config_out *o)
 {
     static const struct {
         const char *key;
         double      harmless;
-        bool        scale; /* read by a family that has them */
-    } strange[] = {
-        { "expert_count", 0.0, false },         { "logit_scale", 1.0, true },
-        { "residual_scale", 1.0, true },        { "embedding_scale", 1.0, true },
-        { "attention.scale", 0.0, true },       { "attention.max_alibi_bias", 8.0, false },
-        { "attention.clamp_kqv", 0.0, false },  { "attention.causal", 1.0, false },
-        { "use_parallel_residual", 0.0, false }
-    };
+    } strange[] = { { "expert_count", 0.0 },         { "logit_scale", 1.0 },
+                    { "residual_scale", 1.0 },       { "embedding_scale", 1.0 },
+                    { "attention.scale", 0.0 },      { "attention.max_alibi_bias", 8.0 },
+                    { "attention.clamp_kqv", 0.0 },  { "attention.causal", 1.0 },
+                    { "use_parallel_residual", 0.0 } };
     for (size_t i = 0; i < sizeof strange / sizeof *strange; i++) {
-        if (strange[i].scale && scales)
+        if (tsr_gguf_config_takes(o, strange[i].key))
             continue;
         char                       name[128];
         const struct tsr_gguf_key *k =
@@ -36,6 +35,55 @@ static tsr_status refuse_strange(struct tsr_gguf_config_out *o, bool scales)
                             o->g->path, name, v);
     }
     return TSR_OK;
+}
+
+/* Some writers store a window that llama.cpp does not look at for their architecture: a model with
+ * it would not be the one that runs there. */
+static tsr_status leave_window(struct tsr_gguf_config_out *o)
+{
+    int64_t window = 0;
+    if (tsr_gguf_config_takes(o, "attention.sliding_window"))
+        return TSR_OK;
+    TSR_TRY(tsr_gguf_config_int(o, "attention.sliding_window", false, &window));
+    if (window > 0)
+        tsr_logf(TSR_LOG_WARN,
+                 "%s: \"%s.attention.sliding_window\" is %lld; llama.cpp has no window for this "
+                 "architecture, and here too attention is over the whole context: texts of more "
+                 "than %lld tokens run unlike the original model",
+                 o->g->path, o->arch, (long long)window, (long long)window);
+    return TSR_OK;
+}
+
+/* The family that reads the architecture; config.json will name it by its first entry of `architectures`, and
+ * so must lead to the same one. */
+static tsr_status find_family(struct tsr_gguf_config_out *o)
+{
+    const struct tsr_model_family *again, *one;
+    char                           known[400] = "";
+    size_t                         at = 0;
+    TSR_TRY(tsr_model_family_find_gguf(&o->f, o->arch, o->err));
+    if (o->f) {
+        TSR_TRY(tsr_model_family_find(&again, o->f->architectures[0], NULL, o->err));
+        if (again == o->f)
+            return TSR_OK;
+        return tsr_fail(
+            o->err, TSR_E_INPUT,
+            "%s: the architecture \"%.40s\" is read as the family %s, but the family %s "
+            "of %s is for its %s; add `gguf: {architectures: [%.40s]}` there",
+            o->g->path, o->arch, o->f->name, again->name, tsr_config_doc_path(again->doc),
+            o->f->architectures[0], o->arch);
+    }
+    for (uint64_t i = 0;; i++) {
+        TSR_TRY(tsr_model_family_at(i, &one, o->err));
+        if (!one)
+            break;
+        for (const char *const *a = one->gguf.architectures; *a && at < sizeof known; a++)
+            at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "", *a);
+    }
+    return tsr_fail(o->err, TSR_E_INPUT,
+                    "%s: the architecture \"%.40s\" is not supported; of GGUF files %s are; "
+                    "--family FILE adds one",
+                    o->g->path, o->arch, known);
 }
 
 /* ---- the whole ---------------------------------------------------------------------- */
@@ -76,24 +124,26 @@ static tsr_status token_ids(struct tsr_gguf_config_out *o)
 
 static tsr_status fill(struct tsr_gguf_config_out *o)
 {
-    const struct tsr_gguf_tensor        *embed = tsr_gguf_find(o->g, "token_embd.weight");
-    const struct tsr_gguf_config_family *f = tsr_gguf_config_family(o->arch);
-    if (!f)
-        return tsr_fail(o->err, TSR_E_INPUT,
-                        "%s: the architecture \"%.40s\" is not supported; of GGUF files llama, "
-                        "qwen2, qwen3, gemma2, gemma3, phi3, olmo2, granite and bloom are",
-                        o->g->path, o->arch);
+    int64_t heads = 1, head_dim = 1;
+    TSR_TRY(find_family(o));
+    const struct tsr_model_family *f = o->f;
+    const struct tsr_model_role   *role = tsr_gguf_role(f, TSR_MODEL_PART_EMBED);
+    const struct tsr_gguf_tensor  *embed = tsr_gguf_of_role(o->g, role, 0);
+    const struct tsr_model_role   *head = tsr_gguf_role(f, TSR_MODEL_PART_HEAD);
     if (!embed || embed->rank != 2)
-        return tsr_fail(o->err, TSR_E_INPUT, "%s: the matrix \"token_embd.weight\" is missing",
-                        o->g->path);
-    TSR_TRY(refuse_strange(o, f->scales));
-    TSR_TRY(tsr_gguf_config_put(o, "architectures", json_pack("[s]", f->architecture)));
+        return tsr_fail(o->err, TSR_E_INPUT, "%s: the matrix \"%s.weight\" is missing", o->g->path,
+                        role->gguf);
+    TSR_TRY(refuse_strange(o));
+    TSR_TRY(tsr_gguf_config_put(o, "architectures", json_pack("[s]", f->architectures[0])));
     TSR_TRY(tsr_gguf_config_put(o, "model_type", json_string(o->arch)));
-    TSR_TRY(tsr_gguf_config_put(o, "vocab_size", json_integer((json_int_t)embed->dims[1])));
-    TSR_TRY(tsr_gguf_config_put(o, "tie_word_embeddings",
-                                json_boolean(!tsr_gguf_config_has(o, "output.weight"))));
+    TSR_TRY(tsr_gguf_config_put_value(o, &f->vocab, json_integer((json_int_t)embed->dims[1])));
+    TSR_TRY(tsr_gguf_config_put_value(o, &f->tied, json_boolean(!tsr_gguf_of_role(o->g, head, 0))));
     TSR_TRY(token_ids(o));
-    return f->config(o);
+    TSR_TRY(leave_window(o));
+    TSR_TRY(tsr_gguf_config_sizes(o, &heads, &head_dim));
+    if (f->position_form == TSR_MODEL_POSITIONS_ROPE)
+        TSR_TRY(tsr_gguf_config_rope(o, head_dim));
+    return tsr_gguf_config_family(o, heads, head_dim);
 }
 
 tsr_status tsr_gguf_config(const struct tsr_gguf *g, char **text, uint64_t *len,

@@ -1,20 +1,45 @@
-/* What each architecture of a GGUF file says, as keys of config.json. */
+/* What a GGUF file says of its model, as keys of config.json: the sizes that all architectures have, and what the
+ * family's section says beyond them. */
 #include "checkpoint/gguf/config_internal.h"
+#include "tessera/backend.h"
 
-#include "base/log.h"
-
+#include <stdlib.h>
 #include <string.h>
 
-/* What Llama and its relatives have in common. */
-static tsr_status common(struct tsr_gguf_config_out *o, int64_t *heads, int64_t *head_dim)
+/* ---- sizes -------------------------------------------------------------------------- */
+
+/* Where config.json has no key for a size, the file must have the one that the family derives. */
+static tsr_status put_size(struct tsr_gguf_config_out *o, const struct tsr_model_value *v,
+                           const char *key, int64_t value, int64_t hidden, int64_t derived)
 {
-    int64_t kv, value, hidden = 0;
-    TSR_TRY(tsr_gguf_config_copy_int(o, "embedding_length", "hidden_size"));
-    TSR_TRY(tsr_gguf_config_copy_int(o, "block_count", "num_hidden_layers"));
-    TSR_TRY(tsr_gguf_config_copy_int(o, "feed_forward_length", "intermediate_size"));
-    TSR_TRY(tsr_gguf_config_copy_int(o, "context_length", "max_position_embeddings"));
-    TSR_TRY(tsr_gguf_config_copy_real(o, "attention.layer_norm_rms_epsilon", "rms_norm_eps"));
+    char   name[128];
+    double want = v->form == TSR_VALUE_OF_HIDDEN ? v->def * (double)hidden
+                  : v->def != 0                  ? v->def
+                                                 : (double)derived;
+    if (v->n_keys || (double)value == want)
+        return tsr_gguf_config_put_value(o, v, json_integer(value));
+    return tsr_fail(o->err, TSR_E_INPUT, "%s: \"%s\" is %lld; a model of the family %s has %.0f",
+                    o->g->path, tsr_gguf_config_key(o, key, name), (long long)value, o->f->name,
+                    want);
+}
+
+tsr_status tsr_gguf_config_sizes(struct tsr_gguf_config_out *o, int64_t *heads, int64_t *head_dim)
+{
+    const struct tsr_model_family *f = o->f;
+    const char *epsilon = f->norm == TSR_NORM_RMS ? "attention.layer_norm_rms_epsilon"
+                                                  : "attention.layer_norm_epsilon";
+    int64_t     hidden = 0, layers = 0, ffn = 0, positions = 0, kv, value;
+    double      eps = 0;
     TSR_TRY(tsr_gguf_config_int(o, "embedding_length", true, &hidden));
+    TSR_TRY(put_size(o, &f->hidden, "embedding_length", hidden, hidden, 0));
+    TSR_TRY(tsr_gguf_config_int(o, "block_count", true, &layers));
+    TSR_TRY(put_size(o, &f->layers, "block_count", layers, hidden, 0));
+    TSR_TRY(tsr_gguf_config_int(o, "feed_forward_length", true, &ffn));
+    TSR_TRY(put_size(o, &f->ffn, "feed_forward_length", ffn, hidden, 0));
+    TSR_TRY(tsr_gguf_config_int(o, "context_length", true, &positions));
+    TSR_TRY(put_size(o, &f->positions, "context_length", positions, hidden, 0));
+    TSR_TRY(tsr_gguf_config_real(o, epsilon, true, &eps));
+    TSR_TRY(tsr_gguf_config_put_value(o, &f->eps, tsr_gguf_config_shortest(eps)));
     TSR_TRY(tsr_gguf_config_int(o, "attention.head_count", true, heads));
     kv = *heads;
     TSR_TRY(tsr_gguf_config_int(o, "attention.head_count_kv", false, &kv));
@@ -29,156 +54,77 @@ static tsr_status common(struct tsr_gguf_config_out *o, int64_t *heads, int64_t 
         return tsr_fail(o->err, TSR_E_INPUT,
                         "%s: keys of %lld and values of %lld; only equal lengths are supported",
                         o->g->path, (long long)*head_dim, (long long)value);
-    TSR_TRY(tsr_gguf_config_put(o, "num_attention_heads", json_integer(*heads)));
-    TSR_TRY(tsr_gguf_config_put(o, "num_key_value_heads", json_integer(kv)));
-    TSR_TRY(tsr_gguf_config_put(o, "head_dim", json_integer(*head_dim)));
-    return tsr_gguf_config_rope(o, *head_dim);
+    TSR_TRY(put_size(o, &f->heads, "attention.head_count", *heads, hidden, 0));
+    TSR_TRY(put_size(o, &f->kv_heads, "attention.head_count_kv", kv, hidden, *heads));
+    return put_size(o, &f->head_dim, "attention.key_length", *head_dim, hidden, hidden / *heads);
 }
 
-/* Some writers store a window that llama.cpp does not look at for these architectures: a model with
- * it would not be the one that runs there. */
-static tsr_status leave_window(struct tsr_gguf_config_out *o)
+/* ---- what the family says --------------------------------------------------------------- */
+
+static json_t *number(double v, bool whole, bool null)
 {
-    int64_t window = 0;
-    TSR_TRY(tsr_gguf_config_int(o, "attention.sliding_window", false, &window));
-    if (window > 0)
-        tsr_logf(TSR_LOG_WARN,
-                 "%s: \"%s.attention.sliding_window\" is %lld; llama.cpp has no window for this "
-                 "architecture, and here too attention is over the whole context: texts of more "
-                 "than %lld tokens run unlike the original model",
-                 o->g->path, o->arch, (long long)window, (long long)window);
+    if (v == 0 && null)
+        return json_null();
+    return whole ? json_integer((json_int_t)v) : tsr_gguf_config_shortest(v);
+}
+
+/* A key that is there, as its type says. */
+static tsr_status metadata(struct tsr_gguf_config_out *o, const struct tsr_model_gguf_value *v,
+                           const struct tsr_gguf_key *k, json_t **j)
+{
+    int64_t whole = 0;
+    double  real = 0;
+    char   *text = NULL;
+    bool    null = v->def && v->def->kind == TSR_NODE_NULL, is = false;
+    switch (k->type) {
+    case TSR_GGUF_F32:
+    case TSR_GGUF_F64:
+        TSR_TRY(tsr_gguf_config_real(o, v->key, true, &real));
+        *j = number(real, false, null);
+        return TSR_OK;
+    case TSR_GGUF_BOOL:
+        TSR_TRY(tsr_gguf_bool(o->g, k->name, &is, o->err));
+        *j = json_boolean(is);
+        return TSR_OK;
+    case TSR_GGUF_STRING:
+        TSR_TRY(tsr_gguf_str(o->g, k->name, true, &text, o->err));
+        *j = json_string(text);
+        free(text);
+        return TSR_OK;
+    default:
+        TSR_TRY(tsr_gguf_config_int(o, v->key, true, &whole));
+        *j = number((double)whole, true, null);
+        return TSR_OK;
+    }
+}
+
+static tsr_status put_one(struct tsr_gguf_config_out *o, const struct tsr_model_gguf_value *v,
+                          int64_t layers, int64_t by_heads, int64_t head_dim)
+{
+    char                     name[128] = "";
+    json_t                  *j = NULL;
+    enum tsr_model_gguf_rule rule = v->other && (uint64_t)layers == v->layers ? v->other : v->rule;
+    const struct tsr_gguf_key *k =
+        v->key ? tsr_gguf_key(o->g, tsr_gguf_config_key(o, v->key, name)) : NULL;
+    if (v->tensor)
+        j = json_boolean(tsr_gguf_config_has(o, v->tensor));
+    else if (k)
+        TSR_TRY(metadata(o, v, k, &j));
+    else if (rule)
+        j = json_integer(rule == TSR_GGUF_RULE_HEAD_DIM ? head_dim : by_heads);
+    else if (v->def)
+        j = tsr_config_node_json(v->def);
+    else
+        return tsr_fail(o->err, TSR_E_INPUT, "%s: the key \"%s\" is missing", o->g->path, name);
+    return tsr_gguf_config_put(o, v->name, j);
+}
+
+tsr_status tsr_gguf_config_family(struct tsr_gguf_config_out *o, int64_t heads, int64_t head_dim)
+{
+    int64_t hidden = 0, layers = 0;
+    TSR_TRY(tsr_gguf_config_int(o, "embedding_length", true, &hidden));
+    TSR_TRY(tsr_gguf_config_int(o, "block_count", true, &layers));
+    for (unsigned i = 0; i < o->f->gguf.n_values; i++)
+        TSR_TRY(put_one(o, &o->f->gguf.value[i], layers, hidden / heads, head_dim));
     return TSR_OK;
-}
-
-static tsr_status llama(struct tsr_gguf_config_out *o)
-{
-    int64_t heads, dim;
-    TSR_TRY(leave_window(o));
-    TSR_TRY(common(o, &heads, &dim));
-    TSR_TRY(tsr_gguf_config_put(o, "attention_bias",
-                                json_boolean(tsr_gguf_config_has(o, "blk.0.attn_q.bias"))));
-    return tsr_gguf_config_put(o, "mlp_bias",
-                               json_boolean(tsr_gguf_config_has(o, "blk.0.ffn_gate.bias")));
-}
-
-static tsr_status qwen2(struct tsr_gguf_config_out *o)
-{
-    int64_t heads, dim;
-    TSR_TRY(leave_window(o));
-    TSR_TRY(common(o, &heads, &dim));
-    return tsr_gguf_config_put(o, "use_sliding_window", json_false());
-}
-
-static tsr_status gemma2(struct tsr_gguf_config_out *o)
-{
-    int64_t heads = 1, dim = 1, layers = 0, hidden = 0, window = 4096;
-    double  attn = 50.0, last = 30.0;
-    TSR_TRY(common(o, &heads, &dim));
-    TSR_TRY(tsr_gguf_config_int(o, "block_count", true, &layers));
-    TSR_TRY(tsr_gguf_config_int(o, "embedding_length", true, &hidden));
-    TSR_TRY(tsr_gguf_config_int(o, "attention.sliding_window", false, &window));
-    TSR_TRY(tsr_gguf_config_real(o, "attn_logit_softcapping", false, &attn));
-    TSR_TRY(tsr_gguf_config_real(o, "final_logit_softcapping", false, &last));
-    TSR_TRY(tsr_gguf_config_put(o, "hidden_activation", json_string("gelu_pytorch_tanh")));
-    TSR_TRY(tsr_gguf_config_put(o, "sliding_window", json_integer(window)));
-    TSR_TRY(tsr_gguf_config_put(o, "attn_logit_softcapping", tsr_gguf_config_shortest(attn)));
-    TSR_TRY(tsr_gguf_config_put(o, "final_logit_softcapping", tsr_gguf_config_shortest(last)));
-    /* not in the metadata: of the three sizes that exist, only that of 46 layers differs */
-    return tsr_gguf_config_put(o, "query_pre_attn_scalar",
-                               json_integer(layers == 46 ? hidden / heads : dim));
-}
-
-static tsr_status qwen3(struct tsr_gguf_config_out *o)
-{
-    TSR_TRY(qwen2(o));
-    return tsr_gguf_config_put(o, "attention_bias",
-                               json_boolean(tsr_gguf_config_has(o, "blk.0.attn_q.bias")));
-}
-
-static tsr_status olmo2(struct tsr_gguf_config_out *o)
-{
-    int64_t heads, dim;
-    TSR_TRY(common(o, &heads, &dim));
-    return tsr_gguf_config_put(o, "attention_bias", json_false());
-}
-
-static tsr_status granite(struct tsr_gguf_config_out *o)
-{
-    double attention = 0.0, embedding = 1.0, residual = 1.0, logits = 1.0;
-    TSR_TRY(llama(o));
-    TSR_TRY(tsr_gguf_config_real(o, "attention.scale", true, &attention));
-    TSR_TRY(tsr_gguf_config_real(o, "embedding_scale", false, &embedding));
-    TSR_TRY(tsr_gguf_config_real(o, "residual_scale", false, &residual));
-    TSR_TRY(tsr_gguf_config_real(o, "logit_scale", false, &logits));
-    TSR_TRY(tsr_gguf_config_put(o, "attention_multiplier", tsr_gguf_config_shortest(attention)));
-    TSR_TRY(tsr_gguf_config_put(o, "embedding_multiplier", tsr_gguf_config_shortest(embedding)));
-    TSR_TRY(tsr_gguf_config_put(o, "residual_multiplier", tsr_gguf_config_shortest(residual)));
-    return tsr_gguf_config_put(o, "logits_scaling", tsr_gguf_config_shortest(logits));
-}
-
-/* Neither the pattern of windows nor the scale of scores is in the metadata: of the sizes that exist, only that
- * of 62 layers has a scale by hidden / heads. */
-static tsr_status gemma3(struct tsr_gguf_config_out *o)
-{
-    int64_t heads = 1, dim = 1, layers = 0, hidden = 0, window = 4096;
-    double  local = 10000.0, last = 0.0;
-    TSR_TRY(common(o, &heads, &dim));
-    TSR_TRY(tsr_gguf_config_int(o, "block_count", true, &layers));
-    TSR_TRY(tsr_gguf_config_int(o, "embedding_length", true, &hidden));
-    TSR_TRY(tsr_gguf_config_int(o, "attention.sliding_window", false, &window));
-    TSR_TRY(tsr_gguf_config_real(o, "rope.freq_base_swa", false, &local));
-    TSR_TRY(tsr_gguf_config_real(o, "final_logit_softcapping", false, &last));
-    TSR_TRY(tsr_gguf_config_put(o, "hidden_activation", json_string("gelu_pytorch_tanh")));
-    TSR_TRY(tsr_gguf_config_put(o, "sliding_window", json_integer(window)));
-    TSR_TRY(tsr_gguf_config_put(o, "sliding_window_pattern", json_integer(6)));
-    TSR_TRY(tsr_gguf_config_put(o, "rope_local_base_freq", tsr_gguf_config_shortest(local)));
-    TSR_TRY(tsr_gguf_config_put(o, "final_logit_softcapping",
-                                last > 0.0 ? tsr_gguf_config_shortest(last) : json_null()));
-    return tsr_gguf_config_put(o, "query_pre_attn_scalar",
-                               json_integer(layers == 62 ? hidden / heads : dim));
-}
-
-static tsr_status phi3(struct tsr_gguf_config_out *o)
-{
-    int64_t heads, dim, window = 0;
-    TSR_TRY(common(o, &heads, &dim));
-    TSR_TRY(tsr_gguf_config_int(o, "attention.sliding_window", false, &window));
-    return tsr_gguf_config_put(o, "sliding_window", window ? json_integer(window) : json_null());
-}
-
-static tsr_status bloom(struct tsr_gguf_config_out *o)
-{
-    int64_t hidden = 0, ffn = 0;
-    TSR_TRY(tsr_gguf_config_copy_int(o, "embedding_length", "hidden_size"));
-    TSR_TRY(tsr_gguf_config_copy_int(o, "block_count", "n_layer"));
-    TSR_TRY(tsr_gguf_config_copy_int(o, "attention.head_count", "n_head"));
-    TSR_TRY(tsr_gguf_config_copy_int(o, "context_length", "seq_length"));
-    TSR_TRY(tsr_gguf_config_copy_real(o, "attention.layer_norm_epsilon", "layer_norm_epsilon"));
-    TSR_TRY(tsr_gguf_config_int(o, "embedding_length", true, &hidden));
-    TSR_TRY(tsr_gguf_config_int(o, "feed_forward_length", true, &ffn));
-    if (ffn != 4 * hidden)
-        return tsr_fail(o->err, TSR_E_INPUT,
-                        "%s: \"bloom.feed_forward_length\" is %lld; BLOOM has 4 times its %lld",
-                        o->g->path, (long long)ffn, (long long)hidden);
-    return tsr_gguf_config_put(o, "apply_residual_connection_post_layernorm", json_false());
-}
-
-static const struct tsr_gguf_config_family families[] = {
-    { "llama", "LlamaForCausalLM", llama, false },
-    { "qwen2", "Qwen2ForCausalLM", qwen2, false },
-    { "gemma2", "Gemma2ForCausalLM", gemma2, false },
-    { "phi3", "Phi3ForCausalLM", phi3, false },
-    { "bloom", "BloomForCausalLM", bloom, false },
-    { "qwen3", "Qwen3ForCausalLM", qwen3, false },
-    { "gemma3", "Gemma3ForCausalLM", gemma3, false },
-    { "olmo2", "Olmo2ForCausalLM", olmo2, false },
-    { "granite", "GraniteForCausalLM", granite, true },
-};
-
-const struct tsr_gguf_config_family *tsr_gguf_config_family(const char *arch)
-{
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        if (strcmp(arch, families[i].arch) == 0)
-            return &families[i];
-    return NULL;
 }

@@ -2,9 +2,9 @@
  *
  *   header, metadata, tensor list   parse.c, open.c
  *   block types                     types.c, dequant.c, pack.c
- *   metadata -> config.json         config.c
+ *   metadata -> config.json         config.c, by the section `gguf` of the family's file
  *   metadata -> tokenizer.json      tokenizer.c, spm.c, bpe.c, merges.c
- *   tensors -> a model's            gguf_names.c, source.c, model.c
+ *   tensors -> a model's            names.c, source.c, model.c
  *
  * Private to the folders of checkpoint and to tests.
  */
@@ -13,6 +13,7 @@
 
 #include "base/err.h"
 #include "base/file.h"
+#include "model/family.h"
 #include "model/packed.h"
 
 #include <stdbool.h>
@@ -158,27 +159,33 @@ tsr_status tsr_gguf_tokenizer_config(const struct tsr_gguf *g, char **text, uint
 enum tsr_gguf_order {
     TSR_GGUF_PLAIN,
     TSR_GGUF_PAIRS, /* [head][dim/2][2] for [head][2][dim/2]: rotary pairs side by side */
-    TSR_GGUF_PARTS  /* [3][head][dim] for [head][3][dim]: BLOOM's query, key, value */
+    TSR_GGUF_PARTS  /* [3][head][dim] for [head][3][dim]: query, key, value in one tensor */
 };
 struct tsr_gguf_map {
-    char                name[96]; /* the Hugging Face name */
+    char                name[256]; /* the Hugging Face name */
     enum tsr_gguf_order order;
     uint32_t            heads;
-    bool                plus_one; /* stored with 1 added (Gemma's norms) */
+    float               offset; /* stored with it added: gains of norms */
 };
 /* The name of a tensor in a Hugging Face checkpoint.  false: not a tensor of the model (rope
- * factors, which the config contains).  TSR_E_INPUT for a name that the architecture does not have. */
-tsr_status tsr_gguf_map(const struct tsr_gguf *g, const char *arch, uint32_t heads,
-                        uint32_t kv_heads, const struct tsr_gguf_tensor *t,
+ * factors, which the config contains).  TSR_E_INPUT for a name that the family does not have. */
+tsr_status tsr_gguf_map(const struct tsr_gguf *g, const struct tsr_model_family *f,
+                        const struct tsr_model_hparams *hp, const struct tsr_gguf_tensor *t,
                         struct tsr_gguf_map *map, bool *is, struct tsr_err *err);
+/* The family's role for a part, and the matrix of a role in the file; NULL: there is none. */
+const struct tsr_model_role  *tsr_gguf_role(const struct tsr_model_family *f,
+                                            enum tsr_model_part            part);
+const struct tsr_gguf_tensor *tsr_gguf_of_role(const struct tsr_gguf       *g,
+                                               const struct tsr_model_role *r, uint64_t layer);
 /* Row of the file's tensor that row r of the other one is. */
 uint64_t tsr_gguf_row(const struct tsr_gguf_map *map, uint64_t rows, uint64_t r);
 
 /* The file as a set of tensors under their Hugging Face names, for tsr_model_bind(); takes g over, also
  * on error. */
 struct tsr_checkpoint_shards;
-tsr_status tsr_gguf_shards(struct tsr_checkpoint_shards *s, struct tsr_gguf *g, const char *arch,
-                           const struct tsr_model_hparams *hp, struct tsr_err *err);
+tsr_status tsr_gguf_shards(struct tsr_checkpoint_shards *s, struct tsr_gguf *g,
+                           const struct tsr_model_family *f, const struct tsr_model_hparams *hp,
+                           struct tsr_err *err);
 /* The GGUF file of this tensor set, NULL for other sets; its `file` is closed; s holds the open
  * file. */
 const struct tsr_gguf *tsr_gguf_of(const struct tsr_checkpoint_shards *s);

@@ -115,14 +115,6 @@ static tsr_status pack(struct pack *k, const struct part *a, struct tsr_model_pa
     return k->headers_only ? TSR_OK : put_bytes(k, a, p);
 }
 
-static const struct tsr_gguf_tensor *of_layer(const struct pack *k, uint64_t layer,
-                                              const char *name)
-{
-    char full[TSR_GGUF_MAX_NAME + 32];
-    (void)snprintf(full, sizeof full, "blk.%llu.%s.weight", (unsigned long long)layer, name);
-    return tsr_gguf_find(k->g, full);
-}
-
 /* Rows [first, first + rows) of a tensor that should have `all`. */
 static void cut(struct part *a, const struct tsr_gguf_tensor *t, uint64_t first, uint64_t all)
 {
@@ -131,32 +123,39 @@ static void cut(struct part *a, const struct tsr_gguf_tensor *t, uint64_t first,
     memset(&a->map, 0, sizeof a->map);
 }
 
+/* The role that has a linear, alone or with others. */
+static const struct tsr_model_role *role_of(const struct tsr_model_family *f, enum tsr_linear_id id)
+{
+    for (uint32_t i = 0; i < f->n_roles; i++) {
+        const struct tsr_model_role *r = &f->roles[i];
+        bool qkv = r->part == TSR_MODEL_PART_QKV_ROWS || r->part == TSR_MODEL_PART_QKV_HEADS;
+        if ((r->part == TSR_MODEL_PART_LINEAR && r->lin == id) || (qkv && id <= TSR_V) ||
+            (r->part == TSR_MODEL_PART_GATE_UP_ROWS && (id == TSR_GATE || id == TSR_UP)))
+            return r;
+    }
+    return NULL;
+}
+
 /* A separate linear, or its rows of a tensor shared by several. */
 static tsr_status find_linear(struct pack *k, uint64_t layer, enum tsr_linear_id id, struct part *a)
 {
-    static const char *const names[TSR_LINEARS] = { "attn_q",   "attn_k", "attn_v",  "attn_output",
-                                                    "ffn_gate", "ffn_up", "ffn_down" };
     const struct tsr_model_hparams *hp = &k->m->hp;
+    const struct tsr_model_family  *f = k->m->storage->family;
+    const struct tsr_model_role    *r = role_of(f, id);
+    const struct tsr_gguf_tensor   *t = tsr_gguf_of_role(k->g, r, layer);
     const uint64_t                  q = (uint64_t)hp->heads * hp->head_dim;
     const uint64_t                  kv = (uint64_t)hp->kv_heads * hp->head_dim;
-    const uint64_t rows[TSR_LINEARS] = { q, kv, kv, hp->hidden, hp->ffn, hp->ffn, hp->hidden };
-    const struct tsr_gguf_tensor *fused = of_layer(k, layer, "attn_qkv");
-    bool                          is = true;
-    a->rows = rows[id];
-    a->cols = id == TSR_O ? q : id == TSR_DOWN ? hp->ffn : hp->hidden;
-    if (fused && id <= TSR_V) {
-        cut(a, fused, id == TSR_Q ? 0 : id == TSR_K ? q : q + kv, q + 2 * kv);
+    bool                            is = true;
+    tsr_model_bind_shape(hp, id, &a->rows, &a->cols);
+    if (r && r->part == TSR_MODEL_PART_GATE_UP_ROWS)
+        cut(a, t, id == TSR_GATE ? 0 : hp->ffn, 2 * hp->ffn);
+    else if (r && r->part != TSR_MODEL_PART_LINEAR)
+        cut(a, t, id == TSR_Q ? 0 : id == TSR_K ? q : q + kv, q + 2 * kv);
+    else
+        cut(a, t, 0, a->rows);
+    if (!a->t || r->part != TSR_MODEL_PART_LINEAR)
         return TSR_OK;
-    }
-    const struct tsr_gguf_tensor *t = of_layer(k, layer, names[id]);
-    if (hp->gated && !of_layer(k, layer, "ffn_gate") && (id == TSR_GATE || id == TSR_UP)) {
-        cut(a, of_layer(k, layer, "ffn_up"), id == TSR_GATE ? 0 : hp->ffn, 2 * hp->ffn);
-        return TSR_OK;
-    }
-    cut(a, id == TSR_GATE && !hp->gated ? NULL : t, 0, a->rows);
-    if (!a->t)
-        return TSR_OK;
-    return tsr_gguf_map(k->g, k->m->family, hp->heads, hp->kv_heads, a->t, &a->map, &is, k->err);
+    return tsr_gguf_map(k->g, f, hp, a->t, &a->map, &is, k->err);
 }
 
 static tsr_status pack_layer(struct pack *k, uint64_t l)
@@ -177,19 +176,20 @@ static tsr_status pack_all(struct pack *k, bool keep)
         for (int i = 0; !keep && i < TSR_LINEARS; i++)
             tsr_model_packed_drop(m->packed->lin[l][i]);
     }
-    struct part head = { .rows = m->hp.vocab, .cols = m->hp.embed_dim };
-    cut(&head, tsr_gguf_find(k->g, m->hp.tied ? "token_embd.weight" : "output.weight"), 0,
-        m->hp.vocab);
+    struct part         head = { .rows = m->hp.vocab, .cols = m->hp.embed_dim };
+    enum tsr_model_part part = m->hp.tied ? TSR_MODEL_PART_EMBED : TSR_MODEL_PART_HEAD;
+    cut(&head, tsr_gguf_of_role(k->g, tsr_gguf_role(m->storage->family, part), 0), 0, m->hp.vocab);
     return pack(k, &head, &m->packed->head);
 }
 
 /* One line of what costs memory. */
 static void say(const struct pack *k)
 {
-    const struct tsr_gguf_tensor *embed = tsr_gguf_find(k->g, "token_embd.weight");
-    bool                          wide = embed && !tsr_gguf_dtype(embed->type);
-    char                          names[200] = "", type[16];
-    size_t                        at = 0;
+    const struct tsr_gguf_tensor *embed =
+        tsr_gguf_of_role(k->g, tsr_gguf_role(k->m->storage->family, TSR_MODEL_PART_EMBED), 0);
+    bool   wide = embed && !tsr_gguf_dtype(embed->type);
+    char   names[200] = "", type[16];
+    size_t at = 0;
     if (k->headers_only || (k->widened == 0 && !wide))
         return;
     for (uint32_t t = 0; t < 64 && at < sizeof names; t++)

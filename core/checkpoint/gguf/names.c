@@ -1,129 +1,13 @@
-/* Maps the tensors of a GGUF file to their names in a Hugging Face checkpoint, and to the order of
- * their rows. */
+/* Maps the tensors of a GGUF file to their names in a Hugging Face checkpoint, as the family says, and to the
+ * order of their rows. */
 #include "checkpoint/gguf/gguf.h"
+#include "model/family.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* '#' is replaced by the layer number. */
-struct name {
-    const char         *here, *there;
-    enum tsr_gguf_order order; /* PAIRS only if the architecture permutes */
-    bool                kv;    /* of key-value heads */
-};
-
-#define COMMON                                                                                     \
-    { .here = "token_embd", .there = "model.embed_tokens" },                                       \
-        { .here = "output_norm", .there = "model.norm" },                                          \
-        { .here = "output", .there = "lm_head" },                                                  \
-        { .here = "blk.#.attn_norm", .there = "model.layers.#.input_layernorm" },                  \
-        { .here = "blk.#.attn_output", .there = "model.layers.#.self_attn.o_proj" },               \
-    {                                                                                              \
-        .here = "blk.#.ffn_down", .there = "model.layers.#.mlp.down_proj"                          \
-    }
-
-#define APART                                                                                      \
-    { .here = "blk.#.ffn_gate", .there = "model.layers.#.mlp.gate_proj" },                         \
-        { .here = "blk.#.ffn_up", .there = "model.layers.#.mlp.up_proj" },                         \
-    {                                                                                              \
-        .here = "blk.#.attn_v", .there = "model.layers.#.self_attn.v_proj"                         \
-    }
-
-/* Rows in the order of the Hugging Face checkpoint. */
-#define QK_PLAIN                                                                                   \
-    { .here = "blk.#.attn_q", .there = "model.layers.#.self_attn.q_proj" },                        \
-    {                                                                                              \
-        .here = "blk.#.attn_k", .there = "model.layers.#.self_attn.k_proj"                         \
-    }
-
-#define NORMS_AROUND                                                                               \
-    { .here = "blk.#.post_attention_norm", .there = "model.layers.#.post_attention_layernorm" },   \
-        { .here = "blk.#.ffn_norm", .there = "model.layers.#.pre_feedforward_layernorm" },         \
-    {                                                                                              \
-        .here = "blk.#.post_ffw_norm", .there = "model.layers.#.post_feedforward_layernorm"        \
-    }
-
-static const struct name llama[] = {
-    COMMON,
-    APART,
-    { "blk.#.attn_q", "model.layers.#.self_attn.q_proj", TSR_GGUF_PAIRS, false },
-    { "blk.#.attn_k", "model.layers.#.self_attn.k_proj", TSR_GGUF_PAIRS, true },
-    { .here = "blk.#.ffn_norm", .there = "model.layers.#.post_attention_layernorm" },
-    { 0 },
-};
-
-static const struct name qwen2[] = {
-    COMMON,   APART,
-    QK_PLAIN, { .here = "blk.#.ffn_norm", .there = "model.layers.#.post_attention_layernorm" },
-    { 0 },
-};
-
-#define QK_NORM                                                                                    \
-    { .here = "blk.#.attn_q_norm", .there = "model.layers.#.self_attn.q_norm" },                   \
-    {                                                                                              \
-        .here = "blk.#.attn_k_norm", .there = "model.layers.#.self_attn.k_norm"                    \
-    }
-
-static const struct name qwen3[] = {
-    COMMON,
-    APART,
-    QK_NORM,
-    QK_PLAIN,
-    { .here = "blk.#.ffn_norm", .there = "model.layers.#.post_attention_layernorm" },
-    { 0 },
-};
-
-static const struct name olmo2[] = {
-    COMMON,
-    APART,
-    QK_NORM,
-    QK_PLAIN,
-    { .here = "blk.#.post_attention_norm", .there = "model.layers.#.post_attention_layernorm" },
-    { .here = "blk.#.post_ffw_norm", .there = "model.layers.#.post_feedforward_layernorm" },
-    { 0 },
-};
-
-static const struct name gemma3[] = {
-    COMMON, APART, QK_NORM, QK_PLAIN, NORMS_AROUND, { 0 },
-};
-
-static const struct name gemma2[] = {
-    COMMON, APART, QK_PLAIN, NORMS_AROUND, { 0 },
-};
-
-static const struct name phi3[] = {
-    COMMON,
-    { .here = "blk.#.attn_qkv", .there = "model.layers.#.self_attn.qkv_proj" },
-    { .here = "blk.#.ffn_up", .there = "model.layers.#.mlp.gate_up_proj" },
-    { .here = "blk.#.ffn_norm", .there = "model.layers.#.post_attention_layernorm" },
-    { 0 },
-};
-
-static const struct name bloom[] = {
-    { .here = "token_embd", .there = "transformer.word_embeddings" },
-    { .here = "token_embd_norm", .there = "transformer.word_embeddings_layernorm" },
-    { .here = "output_norm", .there = "transformer.ln_f" },
-    { .here = "output", .there = "lm_head" },
-    { .here = "blk.#.attn_norm", .there = "transformer.h.#.input_layernorm" },
-    { "blk.#.attn_qkv", "transformer.h.#.self_attention.query_key_value", TSR_GGUF_PARTS, false },
-    { .here = "blk.#.attn_output", .there = "transformer.h.#.self_attention.dense" },
-    { .here = "blk.#.ffn_norm", .there = "transformer.h.#.post_attention_layernorm" },
-    { .here = "blk.#.ffn_up", .there = "transformer.h.#.mlp.dense_h_to_4h" },
-    { .here = "blk.#.ffn_down", .there = "transformer.h.#.mlp.dense_4h_to_h" },
-    { 0 },
-};
-
-static const struct {
-    const char        *arch;
-    const struct name *names;
-} families[] = {
-    { "llama", llama },   { "qwen2", qwen2 }, { "gemma2", gemma2 },
-    { "phi3", phi3 },     { "bloom", bloom }, { "qwen3", qwen3 },
-    { "gemma3", gemma3 }, { "olmo2", olmo2 }, { "granite", llama },
-};
-
-/* Length of the prefix of name that the pattern matches, 0: none; *digits: the number at '#'. */
-static size_t match(const char *pattern, const char *name, const char **digits, int *n_digits)
+/* Length of the prefix of name that the pattern matches, 0: none; *layer: the number at '#'. */
+static size_t match(const char *pattern, const char *name, uint64_t *layer)
 {
     const char *at = name;
     for (; *pattern; pattern++) {
@@ -132,13 +16,13 @@ static size_t match(const char *pattern, const char *name, const char **digits, 
                 return 0;
             continue;
         }
-        *digits = at;
+        const char *digits = at;
         while (*at >= '0' && *at <= '9')
             at++;
-        *n_digits = (int)(at - *digits);
         /* in the form that all writers use: a layer has one name */
-        if (*n_digits == 0 || *n_digits > 6 || (**digits == '0' && *n_digits > 1))
+        if (at == digits || at - digits > 6 || (*digits == '0' && at - digits > 1))
             return 0;
+        *layer = strtoull(digits, NULL, 10);
     }
     return (size_t)(at - name);
 }
@@ -153,48 +37,62 @@ static bool rope_factors(const char *name)
     return false;
 }
 
-static void fill(struct tsr_gguf_map *map, const struct name *n, const char *digits, int n_digits,
-                 const char *suffix)
+static void order_of(const struct tsr_model_family *f, const struct tsr_model_hparams *hp,
+                     const struct tsr_model_role *r, struct tsr_gguf_map *map)
 {
-    const char *hash = strchr(n->there, '#');
-    if (hash)
-        (void)snprintf(map->name, sizeof map->name, "%.*s%.*s%s%s", (int)(hash - n->there),
-                       n->there, n_digits, digits, hash + 1, suffix);
-    else
-        (void)snprintf(map->name, sizeof map->name, "%s%s", n->there, suffix);
+    bool q = r->part == TSR_MODEL_PART_LINEAR && r->lin == TSR_Q;
+    bool k = r->part == TSR_MODEL_PART_LINEAR && r->lin == TSR_K;
+    if (f->gguf.pairs && (q || k))
+        map->order = TSR_GGUF_PAIRS;
+    if (r->part == TSR_MODEL_PART_QKV_HEADS)
+        map->order = TSR_GGUF_PARTS;
+    map->heads = k ? hp->kv_heads : hp->heads;
+    if (f->gguf.gain_offset && tsr_model_part_is_norm(r->part))
+        map->offset = hp->norm_gain_offset;
 }
 
-tsr_status tsr_gguf_map(const struct tsr_gguf *g, const char *arch, uint32_t heads,
-                        uint32_t kv_heads, const struct tsr_gguf_tensor *t,
+tsr_status tsr_gguf_map(const struct tsr_gguf *g, const struct tsr_model_family *f,
+                        const struct tsr_model_hparams *hp, const struct tsr_gguf_tensor *t,
                         struct tsr_gguf_map *map, bool *is, struct tsr_err *err)
 {
-    const struct name *names = NULL;
     memset(map, 0, sizeof *map);
     *is = !rope_factors(t->name);
     if (!*is)
         return TSR_OK;
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        if (strcmp(arch, families[i].arch) == 0)
-            names = families[i].names;
-    for (const struct name *n = names; n && n->here; n++) {
-        const char *digits = "", *suffix;
-        int         n_digits = 0;
-        size_t      len = match(n->here, t->name, &digits, &n_digits);
-        suffix = t->name + len;
+    for (uint32_t i = 0; i < f->n_roles; i++) {
+        const struct tsr_model_role *r = &f->roles[i];
+        uint64_t                     layer = 0;
+        size_t                       len = r->gguf ? match(r->gguf, t->name, &layer) : 0;
+        const char                  *suffix = t->name + len;
         if (!len || (strcmp(suffix, ".weight") != 0 && strcmp(suffix, ".bias") != 0))
             continue;
-        fill(map, n, digits, n_digits, suffix);
-        map->order = n->order;
-        map->heads = n->kv ? kv_heads : heads;
-        size_t end = strlen(n->here);
-        map->plus_one =
-            (names == gemma2 || names == gemma3) && strcmp(n->here + end - 4, "norm") == 0;
-        return TSR_OK;
+        order_of(f, hp, r, map);
+        return tsr_model_role_name(map->name, sizeof map->name, r, f->prefixes[0], layer, suffix)
+                   ? TSR_OK
+                   : tsr_fail(err, TSR_E_INPUT, "%s: the name of '%s' is longer than %zu bytes",
+                              tsr_config_doc_path(f->doc), r->name, sizeof map->name - 1);
     }
     return tsr_fail(err, TSR_E_INPUT,
-                    "%s: tensor \"%s\" is unknown: a model of the architecture %s has none of that "
-                    "name",
-                    g->path, t->name, arch);
+                    "%s: tensor \"%s\" is unknown: a model of the family %s has none of that name",
+                    g->path, t->name, f->name);
+}
+
+const struct tsr_gguf_tensor *tsr_gguf_of_role(const struct tsr_gguf       *g,
+                                               const struct tsr_model_role *r, uint64_t layer)
+{
+    char name[TSR_GGUF_MAX_NAME + 32];
+    if (!r || !r->gguf || !tsr_model_tensor_name(name, sizeof name, "", r->gguf, layer, ".weight"))
+        return NULL;
+    return tsr_gguf_find(g, name);
+}
+
+const struct tsr_model_role *tsr_gguf_role(const struct tsr_model_family *f,
+                                           enum tsr_model_part            part)
+{
+    for (uint32_t i = 0; i < f->n_roles; i++)
+        if (f->roles[i].part == part)
+            return &f->roles[i];
+    return NULL;
 }
 
 uint64_t tsr_gguf_row(const struct tsr_gguf_map *map, uint64_t rows, uint64_t r)

@@ -31,7 +31,7 @@ static tsr_status convert(const struct item *it, const unsigned char *src, uint6
                           uint64_t n, unsigned char *dst, const char *path, struct tsr_err *err)
 {
     float *f = (float *)(void *)dst;
-    if (tsr_gguf_dtype(it->t->type) == it->dtype && !it->map.plus_one) {
+    if (tsr_gguf_dtype(it->t->type) == it->dtype && it->map.offset == 0) {
         memcpy(dst, src, n * it->row_bytes);
         return TSR_OK;
     }
@@ -42,8 +42,8 @@ static tsr_status convert(const struct item *it, const unsigned char *src, uint6
                             "%s: tensor \"%s\": row %llu column %llu is %g; the file is damaged",
                             path, it->t->name, (unsigned long long)(first + i / it->cols),
                             (unsigned long long)(i % it->cols), (double)f[i]);
-        if (it->map.plus_one)
-            f[i] -= 1.0f;
+        if (it->map.offset != 0)
+            f[i] -= it->map.offset;
     }
     return TSR_OK;
 }
@@ -140,7 +140,7 @@ static tsr_status shape(struct source *s, struct item *it, struct tsr_safetensor
         return tsr_fail(err, TSR_E_INPUT, "%s: tensor \"%s\" is a quantized vector", s->g.path,
                         g->name);
     it->row_bytes = g->bytes / it->rows;
-    it->dtype = it->map.plus_one || !tsr_gguf_dtype(g->type) ? TSR_F32 : tsr_gguf_dtype(g->type);
+    it->dtype = it->map.offset != 0 || !tsr_gguf_dtype(g->type) ? TSR_F32 : tsr_gguf_dtype(g->type);
     t->name = it->map.name;
     t->dtype = it->dtype;
     (void)snprintf(t->dtype_name, sizeof t->dtype_name, "%s", tsr_dtype_name(it->dtype));
@@ -155,16 +155,15 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct item *)a)->map.name, ((const struct item *)b)->map.name);
 }
 
-static tsr_status list(struct source *s, const char *arch, const struct tsr_model_hparams *hp,
-                       struct tsr_err *err)
+static tsr_status list(struct source *s, const struct tsr_model_family *f,
+                       const struct tsr_model_hparams *hp, struct tsr_err *err)
 {
     struct tsr_safetensors *st = s->st;
     uint64_t                n = 0;
     for (uint64_t i = 0; i < s->g.n; i++) {
         bool is = false;
         s->items[n].t = &s->g.tensors[i];
-        TSR_TRY(tsr_gguf_map(&s->g, arch, hp->heads, hp->kv_heads, &s->g.tensors[i],
-                             &s->items[n].map, &is, err));
+        TSR_TRY(tsr_gguf_map(&s->g, f, hp, &s->g.tensors[i], &s->items[n].map, &is, err));
         n += is;
     }
     if (n)
@@ -176,7 +175,7 @@ static tsr_status list(struct source *s, const char *arch, const struct tsr_mode
 }
 
 tsr_status tsr_gguf_shards(struct tsr_checkpoint_shards *shards, struct tsr_gguf *g,
-                           const char *arch, const struct tsr_model_hparams *hp,
+                           const struct tsr_model_family *f, const struct tsr_model_hparams *hp,
                            struct tsr_err *err)
 {
     memset(shards, 0, sizeof *shards);
@@ -201,7 +200,7 @@ tsr_status tsr_gguf_shards(struct tsr_checkpoint_shards *shards, struct tsr_gguf
     st->tensors = tsr_new(s->g.n, sizeof *st->tensors);
     shards->tensors = tsr_new(s->g.n, sizeof *shards->tensors);
     tsr_status r = s->items && st->tensors && shards->tensors
-                       ? list(s, arch, hp, err)
+                       ? list(s, f, hp, err)
                        : tsr_fail_nomem(err, s->g.n * sizeof *s->items, "a list of tensors");
     for (uint64_t i = 0; r == TSR_OK && i < st->n; i++)
         shards->tensors[i] = (struct tsr_checkpoint_stored){ .t = &st->tensors[i] };
