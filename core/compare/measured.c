@@ -31,12 +31,9 @@ static tsr_status open_base(struct compare *c, struct tsr_err *err)
                       "%s has a vocabulary of %llu, %s of %llu; they cannot be compared", path,
                       (unsigned long long)c->base->vocab, c->job->model_path,
                       (unsigned long long)m->hp.vocab);
-    if (st == TSR_OK && c->base->context > m->hp.max_positions)
-        st = tsr_fail(err, TSR_E_INPUT, "%s has chunks of %llu tokens, %s has %llu positions", path,
-                      (unsigned long long)c->base->context, c->job->model_path,
-                      (unsigned long long)m->hp.max_positions);
     free(path);
     TSR_TRY(st);
+    TSR_TRY(tsr_model_context(m, c->base->context, err));
     TSR_TRY(bos_of(c->job, &bos, err));
     return tsr_eval_kld_windows(c->base, bos, (uint64_t)c->eval.max_windows, &c->windows, err);
 }

@@ -132,12 +132,7 @@ static tsr_status summarize(struct compare *c, struct tsr_err *err)
 tsr_status compare_speed(struct compare *c, struct tsr_err *err)
 {
     uint64_t need = (uint64_t)(c->speed.prompt + c->speed.generate) + 1;
-    if (need > c->job->model->hp.max_positions)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "speed: prompt %lld and generate %lld do not fit the "
-                        "model's %llu positions",
-                        (long long)c->speed.prompt, (long long)c->speed.generate,
-                        (unsigned long long)c->job->model->hp.max_positions);
+    TSR_TRY(tsr_model_context(c->job->model, need, err));
     uint32_t  *prompt = tsr_new((uint64_t)c->speed.prompt, sizeof *prompt);
     uint32_t  *out = tsr_new((uint64_t)c->speed.generate + 1, sizeof *out);
     tsr_status st = prompt && out ? TSR_OK : tsr_fail_nomem(err, need * 4, "a prompt");

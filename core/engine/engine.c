@@ -6,17 +6,12 @@
 
 #include <stdlib.h>
 
-/* Positions per slot: as requested, at most the model's maximum.  ALiBi has no limit. */
+/* Positions per slot: as requested, or as many as the model was trained for. */
 static tsr_status choose_context(struct tsr_engine *e, uint64_t asked, struct tsr_err *err)
 {
     const struct tsr_model_hparams *hp = &e->model->hp;
     e->context = asked ? asked : hp->max_positions;
-    if (e->context > hp->max_positions && hp->positions != TSR_MODEL_POSITIONS_ALIBI)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "%s: a context of %llu tokens is more than the model's %llu; shorten the "
-                        "prompt or ask for fewer tokens",
-                        e->model->path, (unsigned long long)asked,
-                        (unsigned long long)hp->max_positions);
+    TSR_TRY(tsr_model_context(e->model, e->context, err));
     if (e->context == 0 || e->context > UINT32_MAX - hp->position_offset)
         return tsr_fail(err, TSR_E_INPUT, "%s: a context of %llu tokens cannot be held",
                         e->model->path, (unsigned long long)e->context);

@@ -310,9 +310,7 @@ tsr_status tsr_eval_windows_create(struct tsr_eval_windows **out, const struct t
     uint64_t natural = opt->protocol == TSR_PPL_GPTQ_2048      ? 2048
                        : opt->protocol == TSR_PPL_LLAMACPP_512 ? 512
                                                                : m->hp.max_positions;
-    if (opt->window > m->hp.max_positions)
-        return tsr_fail(err, TSR_E_INPUT, "window %llu is longer than the model's %llu positions",
-                        (unsigned long long)opt->window, (unsigned long long)m->hp.max_positions);
+    TSR_TRY(tsr_model_context(m, opt->window, err));
     if (natural > m->hp.max_positions)
         natural = m->hp.max_positions;
     struct tsr_eval_windows *w = tsr_new(1, sizeof *w);

@@ -13,6 +13,8 @@
 #include "model/packed.h"
 #include "model/text_stamps.h"
 
+#include <stdatomic.h>
+
 /* One stored tensor to read. */
 struct tsr_model_tensor_load {
     struct tsr_checkpoint_stored *src;
@@ -106,7 +108,8 @@ struct tsr_model_storage {
     struct tsr_model_layer_storage *layers; /* [layers], or NULL: all in memory */
     struct tsr_model_tensor_load   *loads;  /* of layers, sorted by layer and place */
     struct tsr_model_patch         *patches;
-    bool                            is_packed; /* a tessera.packed/1 folder */
+    bool                            is_packed;    /* a tessera.packed/1 folder */
+    atomic_bool                     context_said; /* tsr_model_context() has warned */
     struct tsr_model_layer_reader reader; /* of packed layers that are read when they are opened */
     char                          kept[TSR_HASH_TEXT], index[TSR_HASH_TEXT];
 };

@@ -100,12 +100,6 @@ tsr_status tsr_pipeline_sample_texts(struct tsr_pipeline_job *job, const struct 
         return TSR_OK;
     tsr_status st = batch_fill(&b, job, prompts, k, ignore_eos, seed, &longest, err);
     uint64_t   context = longest + (uint64_t)k->max_tokens;
-    if (st == TSR_OK && context > model->hp.max_positions)
-        st = tsr_fail(err, TSR_E_INPUT,
-                      "a prompt of %llu tokens and max_tokens %lld do not fit the "
-                      "model's %llu positions",
-                      (unsigned long long)longest, (long long)k->max_tokens,
-                      (unsigned long long)model->hp.max_positions);
     if (st == TSR_OK)
         st = run_batch(job, model, overlay, &b, how, context, ran, err);
     for (uint64_t i = 0; i < b.n && st == TSR_OK; i++)

@@ -237,11 +237,7 @@ tsr_status tsr_quant_calibrate(struct tsr_quant_calibration **out, struct tsr_re
     struct tsr_tokenizer_ids ids = { 0 };
     if (opt->samples == 0 || opt->seqlen == 0)
         return tsr_fail(err, TSR_E_INPUT, "calibrate: samples and seqlen must be 1 or more");
-    if (opt->seqlen > m->hp.max_positions)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "calibrate: seqlen %llu is more than the model's %llu "
-                        "positions",
-                        (unsigned long long)opt->seqlen, (unsigned long long)m->hp.max_positions);
+    TSR_TRY(tsr_model_context(m, opt->seqlen, err));
     struct tsr_quant_calibration *c = tsr_new(1, sizeof *c);
     if (!c)
         return tsr_fail_nomem(err, sizeof *c, "calibration");

@@ -142,6 +142,7 @@ tsr_status tsr_runtime_group_start(struct tsr_runtime_group **out, struct tsr_re
                                    const struct tsr_runtime_layout        *layout,
                                    const struct tsr_runtime_group_options *opt, struct tsr_err *err)
 {
+    TSR_TRY(tsr_model_context(m, opt->context, err)); /* once, not on each rank */
     struct tsr_runtime_group *c = tsr_new(1, sizeof *c);
     if (!c)
         return tsr_fail_nomem(err, sizeof *c, "ranks");

@@ -50,7 +50,7 @@ ok "no tokenizer: text is null" json '.text == null and (.tokens | length) <= 4'
 fails "a token past the vocabulary" 2 'request 1' generate "$MODELS/llama3" --tokens 1,320
 fails "no prompt" 2 'generate' generate "$STORIES"
 fails "two prompts" 2 'generate' generate "$STORIES" --tokens 1 --prompt a
-fails "a prompt longer than the context" 2 '*/tests/golden/models/stories260k' generate "$STORIES" --tokens 1 --max-tokens 100000
+fails "more than learned positions" 2 '*/tests/golden/models/opt' generate "$MODELS/opt" --tokens 1 --max-tokens 100000
 fails "text without a tokenizer" 2 'a prompt' generate "$MODELS/llama3" --prompt hello
 fails "an unknown backend" 2 abacus logits "$STORIES" --tokens 1 -o l.safetensors --backend abacus
 ok "a failing command leaves no output" test ! -e "$WORK/l.safetensors"

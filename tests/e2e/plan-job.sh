@@ -480,7 +480,17 @@ fails "a misspelt key of the step's own" 2 'wrong.yaml:6:33' plan wrong.yaml -o 
 ok "and what was meant" failure ".diagnostics[0].hint | test(\"'head'\")"
 sed 's/uniform-4/uniform-5/; s/baselines: uniform/quality: {at_least: uniform-5}/' "$WORK/job.yaml" >"$WORK/wrong.yaml"
 fails "quality like nothing there is" 2 'uniform-5' plan wrong.yaml -o x.yaml
-fails "requests longer than the model" 2 '' plan job.yaml -o x.yaml --set workload.prompt=1000
+cp -r "$STORIES" "$WORK/short"
+jq '.max_position_embeddings = 64' "$STORIES/config.json" >"$WORK/short/config.json"
+sed "s|^model: .*|model: short|" "$WORK/job.yaml" >"$WORK/short.yaml"
+run plan job.yaml -o room.yaml
+run plan short.yaml -o long.yaml
+ok "requests longer than the model was trained for: exit code 0, got $rc" test "$rc" = 0
+ok "with one warning" test "$(grep -cE 'warning: .*\b96 positions\b.* trained for 64\b' "$WORK/err")" = 1
+ok "and the plan is that of a model with room" cmp <(grep -vE '^#|model|headers|hash|seconds' "$WORK/room.yaml") <(grep -vE '^#|model|headers|hash|seconds' "$WORK/long.yaml")
+sed "s|^model: .*|model: $ROOT/tests/golden/models/opt|" "$WORK/job.yaml" >"$WORK/learned.yaml"
+fails "requests longer than learned positions" 2 '' plan learned.yaml -o x.yaml --set workload.prompt=128
+ok "with both numbers" failure '.message | test("\\b160\\b.*\\b128\\b")'
 fails "a model without machines" 2 '' plan "$STORIES"
 fails "a model without work" 2 '' plan "$STORIES" --cluster clusters/tiny.yaml
 fails "nothing to plan" 2 '' plan

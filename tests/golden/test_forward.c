@@ -76,9 +76,9 @@ static void bad_engines(void **state)
     struct tsr_engine *e = NULL;
     struct tsr_model  *m = NULL;
     (void)state;
-    struct tsr_engine_options o = { .slots = 1, .kv_dtype = TSR_F32, .context = 1000000 };
+    struct tsr_engine_options o = { .slots = 1, .kv_dtype = TSR_F32, .context = UINT64_C(1) << 33 };
     refused(tsr_engine_create(&e, registry, g.model, NULL, &o, &err.err), TSR_E_INPUT, &err,
-            "models/llama3", "1000000 512");
+            "models/llama3", "8589934592");
     o = (struct tsr_engine_options){ .slots = 1, .kv_dtype = TSR_F32, .on.backend = "abacus" };
     refused(tsr_engine_create(&e, registry, g.model, NULL, &o, &err.err), TSR_E_INPUT, &err,
             "abacus", "backend");

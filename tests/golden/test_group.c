@@ -366,13 +366,13 @@ static void cannot_load(void **state)
         assert_int_equal(even_layout(&l, &m->hp, 1, 2, 2, 2, &err.err), TSR_OK);
         assert_int_not_equal(tsr_runtime_group_start(&c, registry, m, NULL, &l, &opt, &err.err),
                              TSR_OK);
-        assert_true(error_is(&err.err, "", "no-such-backend"));
+        assert_true(error_is(&err.err, "no-such-backend", "rank"));
         tsr_runtime_layout_free(&l);
         assert_int_equal(even_layout(&l, &m->hp, 1, 1, 8, 2, &err.err), TSR_OK);
         opt.on.backend = NULL;
         assert_int_equal(tsr_runtime_group_start(&c, registry, m, NULL, &l, &opt, &err.err),
                          TSR_E_CONFIG);
-        assert_true(error_is(&err.err, "", "1 2 4"));
+        assert_true(error_is(&err.err, "o_proj", "1 2 4"));
         tsr_runtime_layout_free(&l);
     }
     wide_free(m, folder);

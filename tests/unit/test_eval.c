@@ -302,7 +302,7 @@ static void test_refusals(void **state)
     struct tsr_eval_options lm = { .protocol = TSR_PPL_LM_EVAL_WIKITEXT };
     refused("/nowhere/at/all", (struct tsr_eval_options){ 0 }, "", NULL);
     refused(file_with("short"), (struct tsr_eval_options){ 0 }, "", "1024");
-    refused(file_with("short"), (struct tsr_eval_options){ .window = 2000 }, NULL, "1024");
+    refused(file_with("short"), (struct tsr_eval_options){ .window = 2000 }, "", "2000");
     refused(file_with("short"), (struct tsr_eval_options){ .window = 3 }, NULL, "4");
     refused(file_with("{\"text\": \"a\"}\n{\"page\": \"b\"}\n"), jsonl, ":2", "text");
     refused(file_with("{\"text\": \"a\"}\n{\"text\": 3}\n"), jsonl, ":2", "text");

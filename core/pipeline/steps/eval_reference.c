@@ -39,10 +39,7 @@ static tsr_status base_windows(struct eval_step *e, struct tsr_err *err)
     free(path);
     TSR_TRY(st);
     TSR_TRY(other_vocabulary(e, e->base->vocab, err));
-    if (e->base->context > m->hp.max_positions)
-        return tsr_fail(err, TSR_E_INPUT, "%s has chunks of %llu tokens, %s has %llu positions",
-                        e->o->against, (unsigned long long)e->base->context, e->job->model_path,
-                        (unsigned long long)m->hp.max_positions);
+    TSR_TRY(tsr_model_context(m, e->base->context, err));
     TSR_TRY(tsr_tokenize(e->job->tokenizer, "", 0, TSR_TOKENIZER_SPECIAL, &ids, err));
     bool bos = m->hp.bos >= 0 && ids.n && ids.v[0] == (uint32_t)m->hp.bos;
     tsr_tokenizer_ids_free(&ids);
@@ -93,13 +90,7 @@ static tsr_status load_other(struct eval_step *e, const char *path, struct tsr_e
     TSR_TRY(tsr_pipeline_job_note_model(e->job, path, e->other->hash, err));
     TSR_TRY(other_vocabulary(e, e->other->hp.vocab, err));
     TSR_TRY(check_tokenizer(e, path, err));
-    if (w && w->window > e->other->hp.max_positions)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "%s has %llu positions, fewer than the window of %llu; give a smaller "
-                        "window",
-                        e->o->against, (unsigned long long)e->other->hp.max_positions,
-                        (unsigned long long)w->window);
-    return TSR_OK;
+    return w ? tsr_model_context(e->other, w->window, err) : TSR_OK;
 }
 
 tsr_status eval_open_reference(struct eval_step *e, struct tsr_err *err)

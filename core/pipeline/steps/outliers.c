@@ -133,11 +133,6 @@ static tsr_status watch(struct outliers *w, struct tsr_err *err)
     if (st == TSR_OK && prompt.n == 0)
         st = tsr_fail(err, TSR_E_INPUT, "prompt: the text has no tokens");
     eo.context = prompt.n + (uint64_t)w->o->tokens;
-    if (st == TSR_OK && w->m->hp.max_positions && eo.context > w->m->hp.max_positions)
-        st = tsr_fail(err, TSR_E_INPUT,
-                      "tokens: %lld after a prompt of %llu are more than the %llu positions of %s",
-                      (long long)w->o->tokens, (unsigned long long)prompt.n,
-                      (unsigned long long)w->m->hp.max_positions, w->m->path);
     if (st == TSR_OK)
         st = tsr_engine_create(&e, w->job->registry, w->m, w->job->overlay, &eo, err);
     if (st == TSR_OK) {

@@ -1,5 +1,6 @@
 #include "plan/search/problem.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "tessera/solver.h"
 
@@ -86,12 +87,20 @@ void tsr_plan_problem_put_head(struct tsr_plan_problem *p, enum tsr_head_place p
     p->memory.place = place;
 }
 
-/* No request may be longer than the model's positions. */
+/* Only learned positions end: rope and ALiBi go on by their law. */
 static tsr_status check_context(const struct tsr_plan_problem *p, struct tsr_err *err)
 {
     uint64_t context = p->work.distribution ? p->work.context : p->work.s + p->work.n;
     if (!p->shape->max_positions || context <= p->shape->max_positions)
         return TSR_OK;
+    if (p->shape->positions.rows == 0) {
+        tsr_logf(TSR_LOG_WARN,
+                 "workload: a request takes up to %llu positions with its prompt, %s was trained "
+                 "for %llu",
+                 (unsigned long long)context, p->shape->name,
+                 (unsigned long long)p->shape->max_positions);
+        return TSR_OK;
+    }
     return tsr_fail(err, TSR_E_INPUT,
                     "workload: a request takes up to %llu positions with its prompt, %s has %llu; "
                     "make prompt or generate shorter",
