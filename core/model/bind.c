@@ -330,7 +330,7 @@ static tsr_status bind_tied_head(struct tsr_model_binding *b)
     if (!e)
         return TSR_OK;
     const uint64_t shape[2] = { m->embed.rows, m->embed.cols };
-    TSR_TRY(tsr_model_bind_find(b, "lm_head.weight", 2, shape, &e));
+    TSR_TRY(tsr_model_bind_find(b, &b->config->family->roles[0], "lm_head.weight", 2, shape, &e));
     if (e->t->dtype != m->embed.dtype)
         return tsr_fail(b->err, TSR_E_INPUT,
                         "%s: config.json ties the output head to the embedding, but "
@@ -374,12 +374,7 @@ static tsr_status check_unused(struct tsr_model_binding *b)
     for (uint64_t i = 0; i < b->shards->n; i++) {
         const struct tsr_checkpoint_stored *e = &b->shards->tensors[i];
         if (!e->used && !e->imported && !is_ignored(b, e->t->name))
-            return tsr_fail(
-                b->err, TSR_E_INPUT,
-                "%s: tensor \"%.200s\" is unknown: a %s model has none of that name as %s "
-                "describes it",
-                tsr_checkpoint_shards_path(b->shards, e), e->t->name, b->config->family->name,
-                b->says);
+            return tsr_model_bind_unknown(b, e);
     }
     return TSR_OK;
 }

@@ -4,9 +4,19 @@
 
 #include "model/bind.h"
 
-/* The stored tensor of that name, of a dtype that we compute with and of that shape. */
-tsr_status tsr_model_bind_find(struct tsr_model_binding *b, const char *name, uint32_t rank,
-                               const uint64_t *shape, struct tsr_checkpoint_stored **out);
+/* The stored tensor of that name for a role, of a dtype that we compute with and of that shape. */
+tsr_status tsr_model_bind_find(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                               const char *name, uint32_t rank, const uint64_t *shape,
+                               struct tsr_checkpoint_stored **out);
+/* bind_errors.c: the tensor is missing, of another shape, or one that the family does not have. */
+tsr_status tsr_model_bind_missing(const struct tsr_model_binding *b, const struct tsr_model_role *r,
+                                  const char *name);
+tsr_status tsr_model_bind_misshapen(const struct tsr_model_binding     *b,
+                                    const struct tsr_model_role        *r,
+                                    const struct tsr_checkpoint_stored *e, uint32_t rank,
+                                    const uint64_t *shape);
+tsr_status tsr_model_bind_unknown(const struct tsr_model_binding     *b,
+                                  const struct tsr_checkpoint_stored *e);
 tsr_status tsr_model_bind_add_load(struct tsr_model_binding *b, struct tsr_model_tensor_load l);
 tsr_status tsr_model_bind_add_patch(struct tsr_model_binding *b, struct tsr_model_patch p);
 /* Plans a vector of n floats (gain or bias), stored as a matrix of that width if it is not 0, and returns its

@@ -14,14 +14,13 @@ tsr_status tsr_model_bind_name(struct tsr_model_binding *b, const struct tsr_mod
                : tsr_fail(b->err, TSR_E_BUG, "tensor name too long");
 }
 
-tsr_status tsr_model_bind_find(struct tsr_model_binding *b, const char *name, uint32_t rank,
-                               const uint64_t *shape, struct tsr_checkpoint_stored **out)
+tsr_status tsr_model_bind_find(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                               const char *name, uint32_t rank, const uint64_t *shape,
+                               struct tsr_checkpoint_stored **out)
 {
     struct tsr_checkpoint_stored *e = tsr_checkpoint_shards_find(b->shards, name);
     if (!e)
-        return tsr_fail(b->err, TSR_E_INPUT,
-                        "%s: tensor \"%s\" is missing, which a %s model has as %s describes it",
-                        b->folder, name, b->config->family->name, b->says);
+        return tsr_model_bind_missing(b, r, name);
     if (e->t->dtype != TSR_F32 && e->t->dtype != TSR_F16 && e->t->dtype != TSR_BF16)
         return tsr_fail(b->err, TSR_E_INPUT,
                         "%s: tensor \"%s\" has dtype %s; F32, F16 and BF16 are supported",
@@ -29,13 +28,8 @@ tsr_status tsr_model_bind_find(struct tsr_model_binding *b, const char *name, ui
     bool same = e->t->rank == rank;
     for (uint32_t d = 0; same && d < rank; d++)
         same = e->t->shape[d] == shape[d];
-    if (!same) {
-        char has[200], want[200];
-        tsr_safetensors_shape_text(has, sizeof has, e->t->rank, e->t->shape);
-        tsr_safetensors_shape_text(want, sizeof want, rank, shape);
-        return tsr_fail(b->err, TSR_E_INPUT, "%s: tensor \"%s\" has shape %s; %s asks for %s",
-                        tsr_checkpoint_shards_path(b->shards, e), name, has, b->says, want);
-    }
+    if (!same)
+        return tsr_model_bind_misshapen(b, r, e, rank, shape);
     e->used = true;
     *out = e;
     return TSR_OK;
@@ -88,7 +82,7 @@ tsr_status tsr_model_bind_plan_floats(struct tsr_model_binding *b, const struct 
     struct tsr_checkpoint_stored *e;
     const uint64_t                shape[2] = { width ? n / width : n, width };
     TSR_TRY(tsr_model_bind_name(b, r, layer, suffix, name));
-    TSR_TRY(tsr_model_bind_find(b, name, width ? 2 : 1, shape, &e));
+    TSR_TRY(tsr_model_bind_find(b, r, name, width ? 2 : 1, shape, &e));
     *at = b->floats;
     if (!tsr_add(b->floats, (n + 15) / 16 * 16, &b->floats))
         return too_large(b);
@@ -119,7 +113,7 @@ tsr_status tsr_model_bind_plan_stack(struct tsr_model_binding *b, const struct t
     const uint64_t                shape[2] = { rows, cols };
     const uint64_t                stacked[3] = { stack, stack ? rows / stack : 0, cols };
     TSR_TRY(tsr_model_bind_name(b, r, layer, ".weight", name));
-    TSR_TRY(tsr_model_bind_find(b, name, stack ? 3 : 2, stack ? stacked : shape, &e));
+    TSR_TRY(tsr_model_bind_find(b, r, name, stack ? 3 : 2, stack ? stacked : shape, &e));
     bool      layered = is_layered(b, r);
     uint64_t *total = layered ? &b->layer_bytes[layer] : &b->bytes;
     *at = *total;

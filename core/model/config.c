@@ -125,8 +125,7 @@ static tsr_status read_heads(const struct tsr_model_config_source *s)
     TSR_TRY(tsr_model_config_size(s, &f->kv_heads, MAX_HEADS, &kv));
     TSR_TRY(tsr_model_config_size(s, &f->head_dim, MAX_WIDTH, &dim));
     if (!heads)
-        return tsr_fail(s->err, TSR_E_INPUT, "%s: 'heads' of the family is 0",
-                        tsr_config_doc_path(f->doc));
+        return tsr_model_family_fail(f, f->heads.at, s->err, "'heads' of the family is 0");
     kv = kv ? kv : heads;
     if (heads % kv != 0)
         return tsr_fail(s->err, TSR_E_INPUT,
@@ -156,18 +155,20 @@ static tsr_status read_sizes(const struct tsr_model_config_source *s)
     TSR_TRY(tsr_model_config_size(s, &f->hidden, MAX_WIDTH, &hp->hidden));
     TSR_TRY(tsr_model_config_size(s, &f->layers, MAX_LAYERS, &hp->layers));
     TSR_TRY(tsr_model_config_size(s, &f->ffn, MAX_WIDTH, &hp->ffn));
+    const struct tsr_model_value *none = !hp->vocab    ? &f->vocab
+                                         : !hp->hidden ? &f->hidden
+                                         : !hp->layers ? &f->layers
+                                                       : &f->ffn;
     if (!hp->vocab || !hp->hidden || !hp->layers || !hp->ffn)
-        return tsr_fail(s->err, TSR_E_INPUT,
-                        "%s: 'vocab', 'hidden', 'layers' or 'ffn' of the family is 0",
-                        tsr_config_doc_path(f->doc));
+        return tsr_model_family_fail(f, none->at, s->err,
+                                     "'vocab', 'hidden', 'layers' or 'ffn' of the family is 0");
     TSR_TRY(read_heads(s));
     TSR_TRY(tsr_model_config_size(s, &f->embed_dim, MAX_WIDTH, &hp->embed_dim));
     if (hp->embed_dim == 0)
         hp->embed_dim = hp->hidden;
     TSR_TRY(tsr_model_config_size(s, &f->positions, MAX_POSITIONS, &hp->max_positions));
     if (!hp->max_positions)
-        return tsr_fail(s->err, TSR_E_INPUT, "%s: 'positions' of the family is 0",
-                        tsr_config_doc_path(f->doc));
+        return tsr_model_family_fail(f, f->positions.at, s->err, "'positions' of the family is 0");
     return tsr_model_config_size(s, &f->position_offset, MAX_POSITIONS, &hp->position_offset);
 }
 

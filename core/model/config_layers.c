@@ -29,9 +29,9 @@ static tsr_status rule_number(const struct tsr_model_config_source *s,
     if (every)
         TSR_TRY(tsr_model_config_integer(s, &rule->n, 1, MAX_LAYERS, n));
     if (*n < 0 || (*n == 0 && every))
-        return tsr_fail(s->err, TSR_E_INPUT, "%s: '%s' of the family is 0",
-                        tsr_config_doc_path(s->config->family->doc),
-                        rule->kind == TSR_LAYERS_EVERY ? "every" : "except_every");
+        return tsr_model_family_fail(s->config->family, rule->n.at, s->err,
+                                     "'%s' of the family is 0",
+                                     rule->kind == TSR_LAYERS_EVERY ? "every" : "except_every");
     return TSR_OK;
 }
 

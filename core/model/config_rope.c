@@ -106,7 +106,7 @@ static tsr_status rope_yarn(const struct tsr_model_config_source *s, const json_
                          s->err);
 }
 
-/* Dynamic NTK changes the base beyond max_position_embeddings, which stays the limit. */
+/* Dynamic NTK changes the base beyond max_position_embeddings. */
 static tsr_status rope_dynamic(const struct tsr_model_config_source *s, const json_t *o,
                                struct tsr_model_hparams *hp)
 {
@@ -213,8 +213,7 @@ tsr_status tsr_model_config_rope(const struct tsr_model_config_source *s)
     TSR_TRY(tsr_model_config_real(s, &f->rope.theta, 1.0, 1e15, &r->theta));
     TSR_TRY(tsr_model_config_real(s, &f->rope.partial, 0.0, 1.0, &partial));
     if (!(r->theta >= 1.0))
-        return tsr_fail(s->err, TSR_E_INPUT, "%s: 'theta' of the family is 0",
-                        tsr_config_doc_path(f->doc));
+        return tsr_model_family_fail(f, f->rope.theta.at, s->err, "'theta' of the family is 0");
     TSR_TRY(scaling_object(s, &o, &sliding));
     if (o) {
         TSR_TRY(tsr_json_real(o, s->name, "rope_theta", false, 1.0, 1e15, &r->theta, s->err));

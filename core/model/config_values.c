@@ -72,8 +72,9 @@ static const char *choose(const struct tsr_model_config_source *s, const struct 
 static tsr_status default_error(const struct tsr_model_config_source *s,
                                 const struct tsr_model_value *v, double x)
 {
-    return tsr_fail(s->err, TSR_E_INPUT, "%s: the default of \"%s\" is %g, which is out of range",
-                    tsr_config_doc_path(s->config->family->doc), v->n_keys ? v->keys[0] : "?", x);
+    return tsr_model_family_fail(s->config->family, v->at, s->err,
+                                 "the default of \"%s\" is %g, which is out of range",
+                                 v->n_keys ? v->keys[0] : "?", x);
 }
 
 tsr_status tsr_model_config_integer(const struct tsr_model_config_source *s,

@@ -52,6 +52,8 @@ struct tsr_model_role {
     uint64_t            weight, bias; /* TSR_HAS_* that each needs */
     bool                bare;         /* name excludes the prefix */
     const char         *gguf;         /* name in a GGUF file; NULL: none */
+    const char         *key; /* the part's name in the family's file, which has it at `at` */
+    const struct tsr_config_mark *at;
 };
 
 /* How the value of a key becomes the number that is meant. */
@@ -72,6 +74,8 @@ struct tsr_model_value {
     double      def, null_value;
     const char *word; /* the default of a word */
     enum tsr_model_value_form form;
+    const struct tsr_config_mark
+        *at; /* in the family's file; NULL: it does not mention the value */
 };
 
 /* The values of a family: member, and the key and default that count if its file says nothing.  A default
@@ -225,6 +229,16 @@ bool tsr_model_role_of_expert(const struct tsr_model_role *r, uint64_t expert,
 unsigned tsr_model_family_added(void);
 /* i-th family, the added ones first; *f NULL after the last.  [any] */
 tsr_status tsr_model_family_at(uint64_t i, const struct tsr_model_family **f, struct tsr_err *err);
+
+/* "mine.yaml:12:3" for a place in an added file, "the family llama" for one that is built in. */
+#define TSR_FAMILY_PLACE 400
+const char *tsr_model_family_place(const struct tsr_model_family *f,
+                                   const struct tsr_config_mark *at, char text[TSR_FAMILY_PLACE]);
+
+/* TSR_E_INPUT about what a family's file says at that place (NULL: nowhere in particular): "FILE:12:3: ...". */
+tsr_status tsr_model_family_fail(const struct tsr_model_family *f, const struct tsr_config_mark *at,
+                                 struct tsr_err *err, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 
 bool tsr_model_part_is_norm(enum tsr_model_part part);
 

@@ -4,6 +4,32 @@
 #include <stdio.h>
 #include <string.h>
 
+const char *tsr_model_family_place(const struct tsr_model_family *f,
+                                   const struct tsr_config_mark *at, char text[TSR_FAMILY_PLACE])
+{
+    const char *path = tsr_config_doc_path(f->doc);
+    if (!*f->hash)
+        (void)snprintf(text, TSR_FAMILY_PLACE, "the family %s", f->name);
+    else if (at)
+        (void)snprintf(text, TSR_FAMILY_PLACE, "%.370s:%u:%u", path, at->line, at->column);
+    else
+        (void)snprintf(text, TSR_FAMILY_PLACE, "%.390s", path);
+    return text;
+}
+
+tsr_status tsr_model_family_fail(const struct tsr_model_family *f, const struct tsr_config_mark *at,
+                                 struct tsr_err *err, const char *fmt, ...)
+{
+    char        text[300];
+    const char *path = tsr_config_doc_path(f->doc);
+    va_list     ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return at ? tsr_fail(err, TSR_E_INPUT, "%s:%u:%u: %s", path, at->line, at->column, text)
+              : tsr_fail(err, TSR_E_INPUT, "%s: %s", path, text);
+}
+
 bool tsr_model_part_is_norm(enum tsr_model_part part)
 {
     return part == TSR_MODEL_PART_EMBED_NORM || part == TSR_MODEL_PART_FINAL_NORM ||

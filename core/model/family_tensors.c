@@ -112,10 +112,13 @@ static uint64_t needs(struct tsr_family_reading *r, const struct tsr_config_node
 static void read_tensor(struct tsr_family_reading *r, const struct part *p,
                         const struct tsr_config_node *n)
 {
-    static const char *const keys[] = { "name", "bias", "when", "bare" };
-    struct tsr_model_role    role = {
-           .part = p->part, .lin = p->lin, .bias = TSR_HAS_NEVER, .gguf = p->gguf
-    };
+    static const char *const      keys[] = { "name", "bias", "when", "bare" };
+    struct tsr_model_role         role = { .part = p->part,
+                                           .lin = p->lin,
+                                           .bias = TSR_HAS_NEVER,
+                                           .gguf = p->gguf,
+                                           .key = p->name,
+                                           .at = &n->mark };
     const struct tsr_config_node *name = n;
     if (n->kind == TSR_NODE_MAP) {
         for (uint64_t i = 0; i < n->n; i++) {

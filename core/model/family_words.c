@@ -156,6 +156,7 @@ void tsr_family_value(struct tsr_family_reading *r, const struct tsr_config_node
     static const char *const names[] = { "key", "default", "null", "form" };
     if (!n)
         return;
+    v->at = &n->mark;
     if (n->kind != TSR_NODE_MAP) {
         memset(v->keys, 0, sizeof v->keys);
         tsr_family_strings(r, n, what, v->keys, TSR_FAMILY_KEYS);

@@ -70,6 +70,37 @@ fails "a changed family is another model" 2 '*j' run job.yaml --out j
 sed -i 's/mine.yaml/none.yaml/' "$WORK/job.yaml"
 fails "a family file that is not there" 2 'job.yaml:3:12' run job.yaml --out j2
 
+# ---- a model that is not as the file says ------------------------------------------------------------
+# against NAME MESSAGE SED: a model whose tensors are not those of qwen3's file so changed
+against() {
+    mine qwen3
+    sed -i -E "$3" "$WORK/mine.yaml"
+    fails "$1" 2 "$MODELS/qwen3*" inspect "$MODELS/qwen3" --family mine.yaml
+    ok "$1: part and place" mentions "$2"
+}
+place() { grep -nE "$1" "$FAMILIES/qwen3.yaml" | head -n 1 | cut -d: -f1; }
+against "a tensor that is not there" "part 'q_norm' of mine.yaml:$(place '^  q_norm:'):11\\b" 's/(q_norm: .*)q_norm/\1query_norm/'
+against "a tensor that the file does not name" 'unknown: mine.yaml has no part' 's/norm$/&/; /^  qk_norm:/d; /^  [qk]_norm:/d'
+against "a size from another key" "part 'gate' of mine.yaml:$(($(place '^  gate:') + 1)):9\\b asks for .*hidden_size, max_position_embeddings of config.json" \
+    's/^config:/config:\n  ffn: max_position_embeddings/'
+mkdir "$WORK/narrow"
+cp "$MODELS/qwen3"/* "$WORK/narrow"
+jq '.intermediate_size += 1' "$MODELS/qwen3/config.json" >"$WORK/narrow/config.json"
+fails "config.json with another size" 2 '*narrow/model.safetensors' inspect narrow
+ok "the part of the built-in family, and the keys" mentions "part 'gate' of the family qwen3 asks for .* from hidden_size, intermediate_size of config.json"
+
+# ---- what inspect tells ---------------------------------------------------------------------------------
+run inspect "$MODELS/llama3"
+ok "the value of a key" grep -qx '    hidden_size = 64' "$WORK/out"
+ok "of a key in an object" grep -qx '    rope_scaling.factor = 8' "$WORK/out"
+run inspect "$MODELS/gemma3-wrapped" --json
+ok "values, of the text model" json '.model.config | .values.sliding_window == 9 and .values.rope_scaling.factor == 8 and
+    (.used | index("hidden_size")) != null and (.values | has("text_config") or has("rope_theta") | not)' "$WORK/out"
+run inspect family gemma2
+ok "the parts of names" grep -qE '^  attn_out +layers.#.post_attention_layernorm +blk.#.post_attention_norm$' "$WORK/out"
+run inspect family opt --json
+ok "without GGUF none is told" json '.family | .gguf == [] and (.parts | length) == (.tensors | length) and all(.parts[]; .gguf == null)' "$WORK/out"
+
 # ---- a GGUF file of an added family ---------------------------------------------------------------
 # other LETTERS: a file of OLMo 2 that says it is of another architecture; names and keys are as long as before
 GGUF=$ROOT/tests/golden/checkpoints/gguf-olmo2-q4_1/model.gguf
@@ -146,8 +177,8 @@ wrong "a name twice" "$tensors" 's/(up: .*)up_proj/\1gate_proj/'
 wrong "everything ignored" "$tensors" 's/^ignored: .*/ignored: ["*",/'
 wrong "what is read ignored" "$tensors" 's/^ignored: \[/ignored: [layers.#.mlp.*, /'
 wrong "a layer's tensor without a number" "bad.yaml:$(line '  o: '):13" 's/(o: .name: layers\.)#/\10/'
-wrong "0 heads" '*bad.yaml' 's/^config:/config:\n  heads: {default: 0}/'
-wrong "a pattern of 0" '*bad.yaml' 's/^  layers: .from.*/  layers: {except_every: {default: 0}}/'
+wrong "0 heads" "bad.yaml:$(($(line '^config:') + 1)):10" 's/^config:/config:\n  heads: {default: 0}/'
+wrong "a pattern of 0" "bad.yaml:$(line '^  layers: .from'):26" 's/^  layers: .from.*/  layers: {except_every: {default: 0}}/'
 gguf() { echo "bad.yaml:$(($(line '^gguf:') + $1)):$2"; }
 wrong "an unknown key of gguf" "$(gguf 1 3)" 's/^gguf:/gguf:\n  row: pairs/'
 ok "with the nearest one" failure '.diagnostics | any(.hint | test("rows"))'

@@ -51,11 +51,18 @@ static bool add_values(const struct tsr_model_family *f, json_t *to)
     return true;
 }
 
-static bool add_tensors(const struct tsr_model_family *f, json_t *to)
+/* Names alone, and {part, name, gguf} of each. */
+static bool add_tensors(const struct tsr_model_family *f, json_t *names, json_t *parts)
 {
-    for (uint32_t i = 0; i < f->n_roles; i++)
-        if (json_array_append_new(to, json_string(f->roles[i].name)) != 0)
+    bool gguf = f->gguf.architectures[0] || f->gguf.write;
+    for (uint32_t i = 0; i < f->n_roles; i++) {
+        const struct tsr_model_role *r = &f->roles[i];
+        json_t *one = json_pack("{s:s, s:s, s:o}", "part", r->key, "name", r->name, "gguf",
+                                gguf && r->gguf ? json_string(r->gguf) : json_null());
+        if (json_array_append_new(names, json_string(r->name)) != 0 ||
+            json_array_append_new(parts, one) != 0)
             return false;
+    }
     return true;
 }
 
@@ -77,15 +84,16 @@ tsr_status tsr_inspect_family(const char *name, json_t **out, struct tsr_err *er
                         "lists them",
                         name, near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
     }
-    json_t *values = json_array(), *tensors = json_array();
-    bool    ok = values && tensors && add_values(f, values) && add_tensors(f, tensors);
-    *out = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:s, s:s, s:s, s:s, s:s, s:o, s:o}", "name",
-                     f->name, "file", tsr_config_doc_path(f->doc), "summary", f->summary,
+    json_t *values = json_array(), *tensors = json_array(), *parts = json_array();
+    bool ok = values && tensors && parts && add_values(f, values) && add_tensors(f, tensors, parts);
+    *out = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o}",
+                     "name", f->name, "file", tsr_config_doc_path(f->doc), "summary", f->summary,
                      "architectures", list_of(f->architectures), "model_types",
                      list_of(f->model_types), "prefixes", list_of(f->prefixes), "norm",
                      f->norm == TSR_NORM_RMS ? "rms" : "layer", "norms", place[f->norms], "qk_norm",
                      qk[f->qk_norm], "feed_forward", f->gated ? "gated" : "plain", "positions",
-                     positions[f->position_form], "values", values, "tensors", tensors);
+                     positions[f->position_form], "values", values, "tensors", tensors, "parts",
+                     parts, "gguf", list_of(f->gguf.architectures));
     return ok && *out ? TSR_OK : tsr_fail_nomem(err, 0, name);
 }
 
@@ -164,15 +172,30 @@ static bool add_ignored(const struct tsr_model_config *c, json_t *o, const char 
     return true;
 }
 
+/* The value of a key that was used: where the family reads it, or above. */
+static json_t *value_of(const struct tsr_model_config *c, json_t *config, const char *key)
+{
+    json_t *inner = c->family->text ? json_object_get(config, c->family->text) : config;
+    json_t *v = json_object_get(inner, key);
+    return v ? v : json_object_get(config, key);
+}
+
 static json_t *keys_json(const struct tsr_model_config *c, json_t *config)
 {
     json_t *used = json_array(), *defaults = json_array(), *ignored = json_array();
-    bool    ok = used && defaults && ignored;
-    for (unsigned i = 0; ok && i < c->n_keys; i++)
-        ok = json_array_append_new(c->keys[i].use == TSR_KEY_USED ? used : defaults,
-                                   json_string(c->keys[i].name)) == 0;
+    json_t *values = json_object();
+    bool    ok = used && defaults && ignored && values;
+    for (unsigned i = 0; ok && i < c->n_keys; i++) {
+        const char *key = c->keys[i].name;
+        bool        is = c->keys[i].use == TSR_KEY_USED;
+        json_t     *v = is ? value_of(c, config, key) : NULL;
+        ok = json_array_append_new(is ? used : defaults, json_string(key)) == 0;
+        if (ok && v && (!c->family->text || strcmp(key, c->family->text) != 0))
+            ok = json_object_set(values, key, v) == 0;
+    }
     ok = ok && add_ignored(c, config, "", ignored);
-    json_t *j = json_pack("{s:o, s:o, s:o}", "used", used, "default", defaults, "ignored", ignored);
+    json_t *j = json_pack("{s:o, s:o, s:o, s:o}", "used", used, "default", defaults, "ignored",
+                          ignored, "values", values);
     if (ok)
         return j;
     json_decref(j);

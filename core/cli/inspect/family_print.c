@@ -51,6 +51,18 @@ static void print_value(const json_t *v)
     (void)printf(" %s\n", text_of(v, "help"));
 }
 
+/* "  q            layers.#.self_attn.q_proj", and the name in a GGUF file. */
+static void print_parts(const json_t *parts)
+{
+    size_t        i;
+    const json_t *p;
+    (void)printf("\n  %-12s %-42s %s\n", "part", "tensor", "in a GGUF file");
+    json_array_foreach (parts, i, p)
+        (void)printf("  %-12s %-42s %s\n", text_of(p, "part"), text_of(p, "name"),
+                     *text_of(p, "gguf") ? text_of(p, "gguf") : "-");
+    (void)printf("\n");
+}
+
 void tsr_inspect_print_family(const json_t *f)
 {
     size_t        i;
@@ -66,8 +78,65 @@ void tsr_inspect_print_family(const json_t *f)
     (void)printf("\n  value           key of config.json       default            meaning\n");
     json_array_foreach (json_object_get(f, "values"), i, v)
         print_value(v);
-    (void)printf("\n");
-    print_list("tensors", json_object_get(f, "tensors"));
+    print_parts(json_object_get(f, "parts"));
+    print_list("GGUF files of", json_object_get(f, "gguf"));
+}
+
+/* A number, word, or the begin of a list. */
+static void text_value(const json_t *v, char *text, size_t cap)
+{
+    size_t n = json_array_size(v);
+    if (json_is_string(v))
+        (void)snprintf(text, cap, "%.60s", json_string_value(v));
+    else if (json_is_integer(v))
+        (void)snprintf(text, cap, "%lld", (long long)json_integer_value(v));
+    else if (json_is_real(v))
+        (void)snprintf(text, cap, "%.9g", json_real_value(v));
+    else if (json_is_boolean(v))
+        (void)snprintf(text, cap, "%s", json_is_true(v) ? "true" : "false");
+    else if (n > 0) {
+        char first[80] = "...";
+        if (!json_is_array(json_array_get(v, 0)) && !json_is_object(json_array_get(v, 0)))
+            text_value(json_array_get(v, 0), first, sizeof first);
+        (void)snprintf(text, cap, n > 1 ? "[%.80s, ... %zu entries]" : "[%.80s]", first, n);
+    } else {
+        (void)snprintf(text, cap, "%s",
+                       json_is_null(v)    ? "null"
+                       : json_is_array(v) ? "[]"
+                                          : "{...}");
+    }
+}
+
+/* What a file says may hold control characters, which a terminal would obey. */
+static const char *plain(char *text)
+{
+    for (char *c = text; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            *c = '?';
+    return text;
+}
+
+/* "key = value", of an object each member: "rope_scaling.factor = 8". */
+static void print_under(const char *under, json_t *values)
+{
+    const char *key;
+    json_t     *v;
+    char        text[160], name[200];
+    json_object_foreach (values, key, v) {
+        (void)snprintf(name, sizeof name, "%.90s%s%.90s", under, *under ? "." : "", key);
+        if (!*under && json_object_size(v) > 0) {
+            print_under(key, v);
+            continue;
+        }
+        text_value(v, text, sizeof text);
+        (void)printf("    %s = %s\n", plain(name), plain(text));
+    }
+}
+
+static void print_values(json_t *values)
+{
+    (void)printf("  config.json, used:\n");
+    print_under("", values);
 }
 
 static void print_layers(const json_t *l)
@@ -105,7 +174,7 @@ void tsr_inspect_print_model_family(const json_t *m)
     (void)printf("; of queries and keys: %s\n", text_of(m, "qk_norm"));
     json_array_foreach (json_object_get(m, "layer_forms"), i, l)
         print_layers(l);
-    print_list("config.json, used", json_object_get(c, "used"));
+    print_values(json_object_get(c, "values"));
     print_list("by default", json_object_get(c, "default"));
     print_list("not used", json_object_get(c, "ignored"));
 }

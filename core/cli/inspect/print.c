@@ -239,7 +239,7 @@ static void print_model(const json_t *m)
         (void)printf("  %lld experts of %lld in %lld of %lld layers, %lld for each token\n",
                      int_of(e, "count"), int_of(e, "ffn"), int_of(e, "layers"), int_of(m, "layers"),
                      int_of(e, "used"));
-    (void)printf("  vocabulary %lld, at most %lld positions%s\n", int_of(m, "vocab"),
+    (void)printf("  vocabulary %lld, trained for %lld positions%s\n", int_of(m, "vocab"),
                  int_of(m, "max_positions"),
                  json_is_true(json_object_get(m, "tied")) ? ", head tied to the embedding" : "");
     const json_t *tok = json_object_get(m, "tokenizer");
