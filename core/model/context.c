@@ -22,3 +22,9 @@ tsr_status tsr_model_context(const struct tsr_model *m, uint64_t positions, stru
             m->path, (unsigned long long)positions, (unsigned long long)hp->max_positions);
     return TSR_OK;
 }
+
+void tsr_model_context_quiet(const struct tsr_model *m)
+{
+    if (m->storage)
+        atomic_store(&m->storage->context_said, true);
+}

@@ -217,6 +217,8 @@ tsr_status tsr_model_text_unchanged(const struct tsr_model *m, const char *name,
 /* Whether the model runs with so many positions: beyond those it was trained for rope and ALiBi go on by their
  * law, and the first call that asks for it logs a warning; learned positions end (TSR_E_INPUT).  [any] */
 tsr_status tsr_model_context(const struct tsr_model *m, uint64_t positions, struct tsr_err *err);
+/* The warning is another process's to give. */
+void tsr_model_context_quiet(const struct tsr_model *m);
 
 /* "model.layers.3.self_attn.q_proj"; the canonical Llama-style name for every family. */
 const char *tsr_model_linear_name(enum tsr_linear_id id); /* "q_proj", ... */

@@ -142,6 +142,8 @@ tsr_status tsr_runtime_group_start(struct tsr_runtime_group **out, struct tsr_re
                                    const struct tsr_runtime_layout        *layout,
                                    const struct tsr_runtime_group_options *opt, struct tsr_err *err)
 {
+    if (opt->peers && tsr_runtime_peers_rank(opt->peers) > 0)
+        tsr_model_context_quiet(m);
     TSR_TRY(tsr_model_context(m, opt->context, err)); /* once, not on each rank */
     struct tsr_runtime_group *c = tsr_new(1, sizeof *c);
     if (!c)

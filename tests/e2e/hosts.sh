@@ -220,7 +220,16 @@ mpi 2 batch batch.yaml -i prompts.jsonl -o under.jsonl --set run.plan=plan.yaml
 ok "a batch that is done: exit code 0, got $rc" test "$rc" = 0
 ok "and was found done" is_done under.jsonl.job
 
+# beyond what the model was trained for: one warning of all ranks
 plan 2 1 >"$WORK/plan.yaml"
+cp -r "$DEMO" "$WORK/short"
+jq '.max_position_embeddings = 16' "$DEMO/config.json" >"$WORK/short/config.json"
+sed "s|^model:.*|model: short|; s/{plan:/{context: 64, plan:/" "$WORK/job.yaml" >"$WORK/short.yaml"
+mpi 2 run short.yaml --out short-job
+ok "a longer context under mpirun: exit code 0, got $rc" test "$rc" = 0
+ok "one warning" test "$(grep -c 'warning: .* trained for' "$WORK/err")" = 1
+ok "the same answers" cmp -s "$WORK/want" <(texts short-job)
+
 mpi 3 run job.yaml --out bad --json
 ok "more processes than ranks: exit code 2, got $rc" test "$rc" = 2
 ok "more processes than ranks: one error, with the number of ranks" failure '.message | test("mpirun -n 2\\b")'

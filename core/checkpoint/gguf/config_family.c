@@ -8,41 +8,47 @@
 
 /* ---- sizes -------------------------------------------------------------------------- */
 
-/* Where config.json has no key for a size, the file must have the one that the family derives. */
+/* A size, required unless the family gives its key of config.json otherwise.  Where config.json has no key for it,
+ * the file must have the one that the family derives. */
 static tsr_status put_size(struct tsr_gguf_config_out *o, const struct tsr_model_value *v,
-                           const char *key, int64_t value, int64_t hidden, int64_t derived)
+                           const char *key, int64_t *value, int64_t hidden, int64_t derived)
 {
     char   name[128];
+    bool   given = v->n_keys && tsr_gguf_config_gives(o, v->keys[0]);
     double want = v->form == TSR_VALUE_OF_HIDDEN ? v->def * (double)hidden
                   : v->def != 0                  ? v->def
                                                  : (double)derived;
-    if (v->n_keys || (double)value == want)
-        return tsr_gguf_config_put_value(o, v, json_integer(value));
+    TSR_TRY(tsr_gguf_config_int(o, key, !given && derived == 0, value));
+    if (v->n_keys || (double)*value == want)
+        return tsr_gguf_config_put_value(o, v, json_integer(*value));
     return tsr_fail(o->err, TSR_E_INPUT, "%s: \"%s\" is %lld; a model of the family %s has %.0f",
-                    o->g->path, tsr_gguf_config_key(o, key, name), (long long)value, o->f->name,
+                    o->g->path, tsr_gguf_config_key(o, key, name), (long long)*value, o->f->name,
                     want);
+}
+
+static tsr_status put_eps(struct tsr_gguf_config_out *o)
+{
+    const struct tsr_model_value *v = &o->f->eps;
+    double                        eps = 0;
+    TSR_TRY(tsr_gguf_config_real(o,
+                                 o->f->norm == TSR_NORM_RMS ? "attention.layer_norm_rms_epsilon"
+                                                            : "attention.layer_norm_epsilon",
+                                 !(v->n_keys && tsr_gguf_config_gives(o, v->keys[0])), &eps));
+    return tsr_gguf_config_put_value(o, v, tsr_gguf_config_shortest(eps));
 }
 
 tsr_status tsr_gguf_config_sizes(struct tsr_gguf_config_out *o, int64_t *heads, int64_t *head_dim)
 {
     const struct tsr_model_family *f = o->f;
-    const char *epsilon = f->norm == TSR_NORM_RMS ? "attention.layer_norm_rms_epsilon"
-                                                  : "attention.layer_norm_epsilon";
-    int64_t     hidden = 0, layers = 0, ffn = 0, positions = 0, kv, value;
-    double      eps = 0;
+    int64_t                        hidden = 0, layers = 0, ffn = 0, positions = 0, kv, value;
     TSR_TRY(tsr_gguf_config_int(o, "embedding_length", true, &hidden));
-    TSR_TRY(put_size(o, &f->hidden, "embedding_length", hidden, hidden, 0));
-    TSR_TRY(tsr_gguf_config_int(o, "block_count", true, &layers));
-    TSR_TRY(put_size(o, &f->layers, "block_count", layers, hidden, 0));
-    TSR_TRY(tsr_gguf_config_int(o, "feed_forward_length", true, &ffn));
-    TSR_TRY(put_size(o, &f->ffn, "feed_forward_length", ffn, hidden, 0));
-    TSR_TRY(tsr_gguf_config_int(o, "context_length", true, &positions));
-    TSR_TRY(put_size(o, &f->positions, "context_length", positions, hidden, 0));
-    TSR_TRY(tsr_gguf_config_real(o, epsilon, true, &eps));
-    TSR_TRY(tsr_gguf_config_put_value(o, &f->eps, tsr_gguf_config_shortest(eps)));
+    TSR_TRY(put_size(o, &f->hidden, "embedding_length", &hidden, hidden, 0));
+    TSR_TRY(put_size(o, &f->layers, "block_count", &layers, hidden, 0));
+    TSR_TRY(put_size(o, &f->ffn, "feed_forward_length", &ffn, hidden, 0));
+    TSR_TRY(put_size(o, &f->positions, "context_length", &positions, hidden, 0));
+    TSR_TRY(put_eps(o));
     TSR_TRY(tsr_gguf_config_int(o, "attention.head_count", true, heads));
     kv = *heads;
-    TSR_TRY(tsr_gguf_config_int(o, "attention.head_count_kv", false, &kv));
     if (*heads <= 0)
         return tsr_fail(o->err, TSR_E_INPUT, "%s: \"%s.attention.head_count\" is 0", o->g->path,
                         o->arch);
@@ -54,9 +60,9 @@ tsr_status tsr_gguf_config_sizes(struct tsr_gguf_config_out *o, int64_t *heads, 
         return tsr_fail(o->err, TSR_E_INPUT,
                         "%s: keys of %lld and values of %lld; only equal lengths are supported",
                         o->g->path, (long long)*head_dim, (long long)value);
-    TSR_TRY(put_size(o, &f->heads, "attention.head_count", *heads, hidden, 0));
-    TSR_TRY(put_size(o, &f->kv_heads, "attention.head_count_kv", kv, hidden, *heads));
-    return put_size(o, &f->head_dim, "attention.key_length", *head_dim, hidden, hidden / *heads);
+    TSR_TRY(put_size(o, &f->heads, "attention.head_count", heads, hidden, 0));
+    TSR_TRY(put_size(o, &f->kv_heads, "attention.head_count_kv", &kv, hidden, *heads));
+    return put_size(o, &f->head_dim, "attention.key_length", head_dim, hidden, hidden / *heads);
 }
 
 /* ---- what the family says --------------------------------------------------------------- */

@@ -32,7 +32,8 @@ tsr_status tsr_gguf_config_real(struct tsr_gguf_config_out *o, const char *key, 
 /* The decimal number that an F32 came from. */
 json_t *tsr_gguf_config_shortest(double v);
 bool    tsr_gguf_config_has(const struct tsr_gguf_config_out *o, const char *tensor);
-/* Whether the family takes a value of config.json from that key of the metadata. */
+/* Whether the family gives that key of config.json itself, or takes a value from that key of the metadata. */
+bool tsr_gguf_config_gives(const struct tsr_gguf_config_out *o, const char *name);
 bool tsr_gguf_config_takes(const struct tsr_gguf_config_out *o, const char *key);
 
 /* Sizes of the model; *head_dim of a head. */

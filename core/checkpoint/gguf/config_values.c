@@ -48,7 +48,7 @@ bool tsr_gguf_config_has(const struct tsr_gguf_config_out *o, const char *tensor
     return tsr_gguf_find(o->g, tensor) != NULL;
 }
 
-static bool gives(const struct tsr_gguf_config_out *o, const char *name)
+bool tsr_gguf_config_gives(const struct tsr_gguf_config_out *o, const char *name)
 {
     for (unsigned i = 0; i < o->f->gguf.n_values; i++)
         if (strcmp(o->f->gguf.value[i].name, name) == 0)
@@ -67,7 +67,7 @@ bool tsr_gguf_config_takes(const struct tsr_gguf_config_out *o, const char *key)
 tsr_status tsr_gguf_config_put_value(struct tsr_gguf_config_out *o, const struct tsr_model_value *v,
                                      json_t *j)
 {
-    if (v->n_keys && !gives(o, v->keys[0]))
+    if (v->n_keys && !tsr_gguf_config_gives(o, v->keys[0]))
         return tsr_gguf_config_put(o, v->keys[0], j);
     json_decref(j);
     return TSR_OK;
