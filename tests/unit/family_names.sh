@@ -22,35 +22,52 @@ names() {
     cat configs/families/*.yaml | sed -nE 's/^name: (.*)/\1/p; s/^  write: (.*)/\1/p
         s/^ *(architectures|model_types): \[(.*)\]/\2/p' | tr -s ', ' '\n' | sort -u
 }
-# search NAMES FILE...: FILE:LINE of code with such a word; programs of llama.cpp are no family.
+# search NAMES FILE...: "FILE: LINE" of code with such a word, comments aside; programs of llama.cpp are no family.
 search() {
-    local list=$1 f
+    local list=$1
     shift
-    for f; do
-        "${CC:-cc}" -fpreprocessed -dD -E -w -x c "$f" 2>/dev/null | awk -v list="$list" -v file="$f" '
-            BEGIN { while ((getline w <list) > 0) is[tolower(w)] = 1 }
-            function words(text, string,    n, i, part) {
-                n = split(tolower(text), part, /[^a-z0-9]+/)
-                for (i = 1; i <= n; i++)
-                    if (part[i] in is && (part[i] != "opt" || string))
-                        return 1
-                return 0
+    awk -v list="$list" '
+        BEGIN { while ((getline w <list) > 0) is[tolower(w)] = 1 }
+        function words(text, string,    n, i, part) {
+            n = split(tolower(text), part, /[^a-z0-9]+/)
+            for (i = 1; i <= n; i++)
+                if (part[i] in is && (part[i] != "opt" || string))
+                    return 1
+            return 0
+        }
+        FNR == 1 { comment = 0 }
+        /^#include/ { next }
+        {
+            line = $0
+            strings = code = ""
+            if (comment) {
+                if (!(at = index(line, "*/")))
+                    next
+                line = substr(line, at + 2)
+                comment = 0
             }
-            /^# [0-9]+ "/ { next }
-            {
-                line = $0
-                gsub(/[Ll]lama\.cpp|llama-(quantize|cli|perplexity|gguf-split)/, "", line)
-                found = 0
-                rest = line
-                strings = ""
-                while (match(rest, /"([^"\\]|\\.)*"/)) {
-                    strings = strings " " substr(rest, RSTART, RLENGTH)
-                    rest = substr(rest, 1, RSTART - 1) " " substr(rest, RSTART + RLENGTH)
+            while (match(line, /"([^"\\]|\\.)*"|\/\*|\/\/|\047([^\047\\]|\\.)\047/)) {
+                token = substr(line, RSTART, RLENGTH)
+                code = code substr(line, 1, RSTART - 1) " "
+                line = substr(line, RSTART + RLENGTH)
+                if (token == "//") {
+                    line = ""
+                } else if (token == "/*") {
+                    if (!(at = index(line, "*/"))) {
+                        comment = 1
+                        line = ""
+                    } else {
+                        line = substr(line, at + 2)
+                    }
+                } else {
+                    strings = strings " " token
                 }
-                if (line !~ /^#include/ && (words(strings, 1) || words(rest, 0)))
-                    print file ": " $0
-            }'
-    done
+            }
+            code = code line
+            gsub(/[Ll]lama\.cpp|llama-(quantize|cli|perplexity|gguf-split)/, "", strings)
+            if (words(strings, 1) || words(code, 0))
+                print FILENAME ": " code strings
+        }' "$@"
 }
 # left: what of the lines on stdin is not allowed.
 left() {
