@@ -111,6 +111,8 @@ tsr_status tsr_cpu_attention_op(struct tsr_cpu *c, const struct tsr_op *op,
                                       .window = op->window,
                                       .scale = op->scale,
                                       .softcap = op->softcap };
+    if (slopes.rows > 1)
+        s.a.sinks = (const float *)(const void *)(slopes.p + slopes.stride);
     uint64_t tasks = out.rows * op->kv_heads, share = op->heads / op->kv_heads, bytes;
     uint64_t work = sum / out.rows * op->head_dim * share * 2 + 64;
     s.per_chunk = cpu_ceil(tasks, ATTEND_CHUNKS);

@@ -193,19 +193,22 @@ INLINE void scores_of(const struct tsr_cpu_attention *a, const uint8_t *q, const
     }
 }
 
-/* exp(s - max) in place; returns their sum in every lane. */
-INLINE v16 softmax(float *s, uint64_t n)
+/* exp(s - max) in place; returns their sum in every lane.  A sink takes part in both, if there is one. */
+INLINE v16 softmax(float *s, uint64_t n, const float *sink)
 {
     v16 m = v_load(s), den = v_set1(0.0f);
     for (uint64_t j = 16; j < n; j += 16)
         m = v_max(m, v_load(s + j));
     m = v_set1(v_hmax(m));
+    if (sink)
+        m = v_max(m, v_set1(*sink));
     for (uint64_t j = 0; j < n; j += 16) {
         v16 e = v_exp(v_sub(v_load(s + j), m));
         v_store(s + j, e);
         den = v_add(den, e);
     }
-    return v_set1(v_tree16(den));
+    den = v_set1(v_tree16(den));
+    return sink ? v_add(den, v_exp(v_sub(v_set1(*sink), m))) : den;
 }
 
 /* Columns d.. of nv vectors of the output of nh query heads. */
@@ -267,12 +270,13 @@ INLINE void values_of(const struct tsr_cpu_attention *a, const uint8_t *v, const
 
 /* The output of nh query heads from their scores. */
 INLINE void heads_of(const struct tsr_cpu_attention *a, const uint8_t *v, const struct reach *r,
-                     const uint32_t dtype, const int nh, float *scores, uint8_t *out)
+                     const uint32_t dtype, const int nh, float *scores, const float *sinks,
+                     uint8_t *out)
 {
     uint64_t dim = a->head_dim, d = 0;
     v16      den[HEADS];
     for (int i = 0; i < nh; i++)
-        den[i] = softmax(scores + (uint64_t)i * r->n, r->n);
+        den[i] = softmax(scores + (uint64_t)i * r->n, r->n, sinks ? sinks + i : NULL);
     for (; d + 16 * COLUMNS <= dim; d += 16 * COLUMNS)
         values_of(a, v, scores, r, dtype, d, nh, COLUMNS, 16, den, out);
     for (; d < dim; d += 16)
@@ -290,12 +294,14 @@ INLINE void attend(const struct tsr_cpu_attention *a, uint64_t token, uint32_t k
     const uint8_t *k = a->k + row * a->k_stride + at, *v = a->v + row * a->v_stride + at;
     uint64_t       share = a->heads / a->kv_heads, h = kv_head * share, each = a->head_dim * 4, i;
     uint8_t       *out = a->out + token * a->out_stride + h * each;
+    const float   *sinks = a->sinks ? a->sinks + h : NULL;
     scores_of(a, a->q + token * a->q_stride + h * each, k, &r, dtype,
               a->slopes ? a->slopes + h : NULL, share, scores);
     for (i = 0; i + HEADS <= share; i += HEADS)
-        heads_of(a, v, &r, dtype, HEADS, scores + i * r.n, out + i * each);
+        heads_of(a, v, &r, dtype, HEADS, scores + i * r.n, sinks ? sinks + i : NULL,
+                 out + i * each);
     for (; i < share; i++)
-        heads_of(a, v, &r, dtype, 1, scores + i * r.n, out + i * each);
+        heads_of(a, v, &r, dtype, 1, scores + i * r.n, sinks ? sinks + i : NULL, out + i * each);
 }
 
 void K(attention)(const struct tsr_cpu_attention *a, uint64_t token, uint32_t kv_head,

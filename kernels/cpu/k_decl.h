@@ -7,6 +7,7 @@
 #include "simd.h"
 
 void K(act)(float *out, const float *a, const float *b, uint64_t n, uint32_t func);
+void K(clamped)(float *out, const float *a, const float *b, uint64_t n, float alpha, float limit);
 void K(add)(float *out, const float *a, const float *b, uint64_t n);
 void K(scale)(float *out, const float *a, uint64_t n, float scale, float softcap);
 void K(norm)(float *out, const float *x, const float *gain, const float *bias, uint64_t n,

@@ -57,6 +57,19 @@ void K(act)(float *out, const float *a, const float *b, uint64_t n, uint32_t fun
     }
 }
 
+/* The constant comes first in min and max, whose second operand stays where it is NaN. */
+void K(clamped)(float *out, const float *a, const float *b, uint64_t n, float alpha, float limit)
+{
+    v16 one = v_set1(1.0f), by = v_set1(alpha), hi = v_set1(limit), lo = v_set1(-limit);
+    for (uint64_t i = 0; i < n; i += 16) {
+        uint64_t c = lanes(n, i);
+        v16      g = v_min(hi, v_loadn(a + i, c));
+        v16      u = v_max(lo, v_min(hi, v_loadn(b + i, c)));
+        v16      y = v_div(g, v_add(one, v_exp(v_neg(v_mul(by, g)))));
+        v_storen(out + i, v_mul(y, v_add(u, one)), c);
+    }
+}
+
 void K(math)(float *out, const float *x, uint64_t n, uint32_t which)
 {
     for (uint64_t i = 0; i < n; i += 16) {

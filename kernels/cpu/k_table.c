@@ -18,6 +18,7 @@ const struct tsr_cpu_kernels TABLE(ISA_NAME) = {
     .linalg = &LINALG(ISA_NAME),
     .extra = &EXTRA(ISA_NAME),
     .act = K(act),
+    .clamped = K(clamped),
     .add = K(add),
     .scale = K(scale),
     .norm = K(norm),

@@ -95,7 +95,7 @@ struct tsr_cpu_attention {
     uint8_t       *out;
     const uint8_t *spans; /* per token: first row, position (U32 each) */
     uint64_t       q_stride, k_stride, v_stride, out_stride, span_stride;
-    const float   *slopes; /* [heads] or NULL                          */
+    const float   *slopes, *sinks; /* [heads] or NULL                  */
     uint32_t       dtype, heads, kv_heads, head_dim, window;
     float          scale, softcap;
 };
@@ -108,6 +108,9 @@ struct tsr_cpu_kernels {
     uint32_t                             tile8;  /* the same for int8 activations */
     /* n elements; b may be NULL; out may be a */
     void (*act)(float *out, const float *a, const float *b, uint64_t n, uint32_t func);
+    /* TSR_FUNC_CLAMPED; out may be a */
+    void (*clamped)(float *out, const float *a, const float *b, uint64_t n, float alpha,
+                    float limit);
     void (*add)(float *out, const float *a, const float *b, uint64_t n);
     void (*scale)(float *out, const float *a, uint64_t n, float scale, float softcap);
     /* out [n] = the sum over j < k of weight[j] times row[j] of x, whose rows are `stride` bytes apart */

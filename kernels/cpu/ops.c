@@ -38,7 +38,10 @@ static tsr_status rope_rows(void *arg, uint64_t begin, uint64_t end)
 static tsr_status act_rows(void *arg, uint64_t begin, uint64_t end)
 {
     const struct rows *r = arg;
-    for (uint64_t t = begin; t < end; t++)
+    for (uint64_t t = begin; r->op->func == TSR_FUNC_CLAMPED && t < end; t++)
+        r->c->k->clamped(row_f32(&r->out, t), row_f32(&r->a, t), row_f32(&r->b, t), r->out.cols,
+                         r->op->scale, r->op->softcap);
+    for (uint64_t t = begin; r->op->func != TSR_FUNC_CLAMPED && t < end; t++)
         r->c->k->act(row_f32(&r->out, t), row_f32(&r->a, t), row_f32(&r->b, t), r->out.cols,
                      r->op->func);
     return TSR_OK;

@@ -120,6 +120,7 @@ tsr_status tsr_cuda_attention_op(struct tsr_cuda *c, void *stream, const struct 
                              .out = out.p,
                              .spans = spans.p,
                              .slopes = slopes.p,
+                             .sinks = slopes.rows > 1 ? slopes.p + slopes.stride : 0,
                              .q_stride = q.stride,
                              .k_stride = k.stride,
                              .v_stride = v.stride,

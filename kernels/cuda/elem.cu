@@ -10,6 +10,7 @@
 #define FUNC_SILU      0u
 #define FUNC_GELU_TANH 1u
 #define FUNC_GELU_ERF  2u
+#define FUNC_CLAMPED   4u
 
 /* Elements of all rows, a thread each; more than the grid has go round. */
 #define EACH(i, total)                                                                             \
@@ -40,14 +41,27 @@ DEV float func_of(float x, uint32_t func)
     return x < 0.0f ? 0.0f : x; /* NaN stays */
 }
 
+/* The constant comes first in min and max, as on the CPU: NaN stays. */
+DEV float clamped(float x, float u, float alpha, float limit)
+{
+    float g = k_min(limit, x);
+    float y = g / (1.0f + k_exp(-(alpha * g)));
+    return y * (k_max(-limit, k_min(limit, u)) + 1.0f);
+}
+
 TSR_KERNEL(k_act, struct k_rows, 256)
 {
     EACH(i, a.rows * a.n)
     {
         uint64_t r = i / a.n, c = i % a.n;
-        float    y = func_of(AT(const float, a.a)[r * a.a_stride + c], a.kind);
-        if (a.b)
-            y = y * AT(const float, a.b)[r * a.b_stride + c];
+        float    x = AT(const float, a.a)[r * a.a_stride + c];
+        float    u = a.b ? AT(const float, a.b)[r * a.b_stride + c] : 1.0f, y;
+        if (a.kind == FUNC_CLAMPED)
+            y = clamped(x, u, a.scale, a.softcap);
+        else if (a.b)
+            y = func_of(x, a.kind) * u;
+        else
+            y = func_of(x, a.kind);
         AT(float, a.out)[r * a.out_stride + c] = y;
     }
 }

@@ -103,7 +103,7 @@ struct k_kv_store {
 };
 
 struct k_attention {
-    uint64_t q, k, v, out, spans, slopes;
+    uint64_t q, k, v, out, spans, slopes, sinks;
     uint64_t q_stride, k_stride, v_stride, out_stride, span_stride; /* bytes */
     uint64_t scores;  /* [tokens][heads][score_stride] F32 */
     uint64_t den;     /* [tokens][heads] */

@@ -134,7 +134,7 @@ TSR_KERNEL(k_scores, struct k_attention, 128)
     }
 }
 
-/* exp(s - max) in place, and their sum.  Grid: heads, tokens. */
+/* exp(s - max) in place, and their sum, both with the sink if there is one.  Grid: heads, tokens. */
 TSR_KERNEL(k_softmax, struct k_attention, 128)
 {
     __shared__ float   tops[4];
@@ -151,6 +151,8 @@ TSR_KERNEL(k_softmax, struct k_attention, 128)
         tops[t / WARP] = top;
     __syncthreads();
     top = k_max(k_max(tops[0], tops[1]), k_max(tops[2], tops[3]));
+    if (a.sinks)
+        top = k_max(top, AT(const float, a.sinks)[head]);
     for (uint64_t j = skip + t; j < n; j += 128)
         s[j] = k_exp(s[j] - top);
     __syncthreads();
@@ -161,6 +163,8 @@ TSR_KERNEL(k_softmax, struct k_attention, 128)
         if (j >= skip)
             sum = sum + s[j];
     sum = k_tree16(sum);
+    if (a.sinks)
+        sum = sum + k_exp(AT(const float, a.sinks)[head] - top);
     if (t == 0)
         AT(float, a.den)[place_of(&a, token, head)] = sum;
 }

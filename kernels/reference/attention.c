@@ -62,13 +62,13 @@ void tsr_ref_head_load(double *x, uint32_t dtype, const void *head, uint64_t hea
     }
 }
 
-/* softmax(scale * q k^T, capped, with a slope by distance) v: each score once, their largest taken away
+/* softmax(scale * q k^T, capped, with a slope by distance; and the sink) v: each score once, their largest taken away
  * before the exponential. */
 void tsr_ref_attention(double *y, double *size, double *scores, const float *q, const double *k,
                        const double *v, uint64_t n, uint64_t stride, uint64_t head_dim, float scale,
-                       float softcap, float slope)
+                       float softcap, float slope, float sink)
 {
-    double top = -HUGE_VAL, total = 0, most_score = 1;
+    double top = (double)sink, total = 0, most_score = isfinite(sink) ? 1 + fabs(top) : 1;
     for (uint64_t j = 0; j < n; j++) {
         double dot = 0, magnitude = 0;
         for (uint64_t d = 0; d < head_dim; d++) {
@@ -83,6 +83,7 @@ void tsr_ref_attention(double *y, double *size, double *scores, const float *q, 
     }
     for (uint64_t j = 0; j < n; j++)
         total += scores[j] = exp(scores[j] - top);
+    total += exp((double)sink - top);
     for (uint64_t d = 0; d < head_dim; d++) {
         double sum = 0, most = 0;
         for (uint64_t j = 0; j < n; j++) {

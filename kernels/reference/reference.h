@@ -22,8 +22,9 @@ void tsr_ref_norm(double *y, double *size, const float *x, const float *gain, co
 void tsr_ref_rope(double *y, double *size, const float *x, const float *cosine, const float *sine,
                   uint64_t head_dim, uint64_t rotary_dim, bool adjacent);
 
-/* TSR_FUNC_* of one number; and the value of SCALE for one. */
+/* TSR_FUNC_* of one number; CLAMPED of a gate g and its factor u; and the value of SCALE for one. */
 double tsr_ref_func(uint32_t func, double x);
+double tsr_ref_clamped(double g, double u, double alpha, double limit);
 double tsr_ref_scale(double x, double scale, double softcap);
 
 /* One head of one row of a cache: x [head_dim] as F32, F16 or int8 with a scale before the codes, and back.
@@ -33,10 +34,11 @@ void     tsr_ref_head_store(void *head, uint32_t dtype, const float *x, uint64_t
 void     tsr_ref_head_load(double *x, uint32_t dtype, const void *head, uint64_t head_dim);
 
 /* One head of one token over `n` positions, its own the last: q, y, size [head_dim]; k and v
- * [n][head_dim], stride numbers from one position to the next; scores: room for n numbers. */
+ * [n][head_dim], stride numbers from one position to the next; scores: room for n numbers; sink -INFINITY: there
+ * is none. */
 void tsr_ref_attention(double *y, double *size, double *scores, const float *q, const double *k,
                        const double *v, uint64_t n, uint64_t stride, uint64_t head_dim, float scale,
-                       float softcap, float slope);
+                       float softcap, float slope, float sink);
 
 /* The positions that a token at `position` attends to: [*first, position]. */
 static inline uint64_t tsr_ref_first(uint64_t position, uint64_t window)

@@ -72,6 +72,12 @@ double tsr_ref_func(uint32_t func, double x)
     }
 }
 
+double tsr_ref_clamped(double g, double u, double alpha, double limit)
+{
+    double c = fmin(g, limit);
+    return c / (1 + exp(-alpha * c)) * (fmin(fmax(u, -limit), limit) + 1);
+}
+
 double tsr_ref_scale(double x, double scale, double softcap)
 {
     double y = x * scale;

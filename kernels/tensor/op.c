@@ -127,8 +127,14 @@ static tsr_status check_rope(const struct check *c)
 
 static tsr_status check_act(const struct check *c)
 {
-    if (c->op->func > TSR_FUNC_RELU)
+    if (c->op->func > TSR_FUNC_CLAMPED)
         return tsr_fail(c->err, TSR_E_INVAL, "ACT: func %u is unknown", c->op->func);
+    if (c->op->func == TSR_FUNC_CLAMPED) {
+        if (!(c->op->softcap > 0.0f))
+            return tsr_fail(c->err, TSR_E_INVAL, "ACT: the limit softcap is %g, wanted above 0",
+                            (double)c->op->softcap);
+        return check_in(c, 1, "in1", TSR_F32, c->p->out.rows, c->p->out.cols, 0);
+    }
     return check_optional(c, 1, "in1", c->p->out.rows, c->p->out.cols);
 }
 
@@ -232,6 +238,15 @@ static tsr_status check_spans(const struct check *c)
     return TSR_OK;
 }
 
+/* Slopes in one row, or slopes and sinks in two. */
+static tsr_status check_slopes(const struct check *c)
+{
+    const struct tsr_tensor *t = c->op->in[4];
+    if (t && t->rows == 2)
+        return check_optional(c, 4, "slopes and sinks", 2, c->op->heads);
+    return check_optional(c, 4, "slopes", 1, c->op->heads);
+}
+
 static tsr_status check_attention(const struct check *c)
 {
     const struct tsr_op *op = c->op;
@@ -250,7 +265,7 @@ static tsr_status check_attention(const struct check *c)
         (st = check_in(c, 3, "spans", TSR_U32, c->p->out.rows, 2, 0)) != TSR_OK ||
         (st = tsr_tensor_apart(op->out, op->in[1], 0, c->name, c->err)) != TSR_OK ||
         (st = tsr_tensor_apart(op->out, op->in[2], 0, c->name, c->err)) != TSR_OK ||
-        (st = check_optional(c, 4, "slopes", 1, op->heads)) != TSR_OK)
+        (st = check_slopes(c)) != TSR_OK)
         return st;
     if (op->in[1]->dtype != op->in[2]->dtype)
         return tsr_fail(c->err, TSR_E_INVAL, "ATTENTION: K and V caches have dtypes %u and %u",

@@ -268,7 +268,8 @@ static bool attention(const struct tsr_op *op)
     uint64_t n = op->out->rows, d = op->head_dim;
     if (!is(op->out, TSR_F32, n, op->heads * d) || !is(op->in[0], TSR_F32, n, op->heads * d) ||
         !is_cache(op->in[1], op) || !is_cache(op->in[2], op) || !is(op->in[3], TSR_U32, n, 2) ||
-        (op->in[4] && !is(op->in[4], TSR_F32, 1, op->heads)))
+        (op->in[4] && !is(op->in[4], TSR_F32, 1, op->heads) &&
+         !is(op->in[4], TSR_F32, 2, op->heads)))
         return false;
     uint64_t most = op->in[1]->rows;
     double  *k = malloc(most * d * sizeof *k), *v = malloc(most * d * sizeof *v);
@@ -281,7 +282,8 @@ static bool attention(const struct tsr_op *op)
             load(k, op->in[1], base + first, p + 1 - first, g, d);
             load(v, op->in[2], base + first, p + 1 - first, g, d);
             tsr_ref_attention(y, NULL, scores, f32(op->in[0], t) + h * d, k, v, p + 1 - first, d, d,
-                              op->scale, op->softcap, op->in[4] ? f32(op->in[4], 0)[h] : 0);
+                              op->scale, op->softcap, op->in[4] ? f32(op->in[4], 0)[h] : 0,
+                              op->in[4] && op->in[4]->rows == 2 ? f32(op->in[4], 1)[h] : -INFINITY);
             narrow(f32(op->out, t) + h * d, y, d);
         }
     free(k);
@@ -295,13 +297,17 @@ static bool attention(const struct tsr_op *op)
 static bool elementwise(const struct tsr_op *op)
 {
     uint64_t n = op->out->rows, c = op->out->cols;
-    if (!is(op->in[0], TSR_F32, n, c) || (op->in[1] && !is(op->in[1], TSR_F32, n, c)))
+    bool     clamped = op->kind == TSR_OP_ACT && op->func == TSR_FUNC_CLAMPED;
+    if (!is(op->in[0], TSR_F32, n, c) || (op->in[1] && !is(op->in[1], TSR_F32, n, c)) ||
+        (clamped && (!op->in[1] || !(op->softcap > 0))))
         return false;
     for (uint64_t t = 0; t < n; t++)
         for (uint64_t i = 0; i < c; i++) {
             double a = f32(op->in[0], t)[i], b = op->in[1] ? (double)f32(op->in[1], t)[i] : 1;
             double y = a + b;
-            if (op->kind == TSR_OP_ACT)
+            if (clamped)
+                y = tsr_ref_clamped(a, b, (double)op->scale, (double)op->softcap);
+            else if (op->kind == TSR_OP_ACT)
                 y = tsr_ref_func(op->func, a) * b;
             if (op->kind == TSR_OP_SCALE)
                 y = tsr_ref_scale(a, (double)op->scale, (double)op->softcap);

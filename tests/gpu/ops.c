@@ -21,11 +21,14 @@ static bool elementwise(struct pair *p)
     struct tsr_op      op = { .scale = 0.37f };
     char               what[80];
     op.kind = (uint32_t[]){ TSR_OP_ACT, TSR_OP_ADD, TSR_OP_SCALE }[pair_draw(p, 3)];
-    op.func = (uint32_t)pair_draw(p, 4);
+    op.func = (uint32_t)pair_draw(p, 5);
     op.softcap = pair_draw(p, 2) ? 30.0f : 0.0f;
+    bool clamped = op.kind == TSR_OP_ACT && op.func == TSR_FUNC_CLAMPED;
+    if (clamped)
+        op.softcap = 0.7f;
     (void)snprintf(what, sizeof what, "operation %u, func %u, %d x %d", op.kind, op.func, (int)T,
                    (int)n);
-    bool two = op.kind == TSR_OP_ADD || (op.kind == TSR_OP_ACT && pair_draw(p, 2));
+    bool two = op.kind == TSR_OP_ADD || clamped || (op.kind == TSR_OP_ACT && pair_draw(p, 2));
     bool ok = pair_tensor(p, &x[0], TSR_F32, T, n, NULL) &&
               pair_tensor(p, &x[1], TSR_F32, T, n, NULL) &&
               pair_tensor(p, &x[2], TSR_F32, T, n, NULL);
@@ -149,7 +152,7 @@ static bool attention(struct pair *p)
               pair_tensor(p, &x[3], TSR_U32, 1, length, rows) &&
               pair_tensor(p, &x[4], TSR_F32, T, (uint64_t)op.heads * dim, NULL) &&
               pair_tensor(p, &x[5], TSR_U32, T, 2, spans) &&
-              pair_tensor(p, &x[6], TSR_F32, 1, op.heads, NULL);
+              pair_tensor(p, &x[6], TSR_F32, 1 + pair_draw(p, 2), op.heads, NULL);
     for (int i = 0; i < 2; i++) {
         struct pair_tensor *v[TSR_OP_INPUTS + 1] = { &x[i], &x[2], &x[3] };
         op.kind = TSR_OP_KV_STORE;
@@ -158,7 +161,7 @@ static bool attention(struct pair *p)
     struct pair_tensor out;
     ok = pair_tensor(p, &out, TSR_F32, T, (uint64_t)op.heads * dim, NULL) && ok;
     struct pair_tensor *v[TSR_OP_INPUTS + 1] = { &out,  &x[4], &x[0],
-                                                 &x[1], &x[5], pair_draw(p, 3) ? NULL : &x[6] };
+                                                 &x[1], &x[5], pair_draw(p, 2) ? NULL : &x[6] };
     op.kind = TSR_OP_ATTENTION;
     ok = ok && pair_run(p, what, &op, v, NULL);
     pair_tensor_free(p, &out);
@@ -172,7 +175,7 @@ bool pair_check_ops(struct pair *p, uint64_t count)
 {
     bool (*const kinds[])(struct pair *) = { elementwise, norm, attention, rope, gather, mix };
     for (uint64_t i = 0; i < count; i++)
-        if (!kinds[i % 5](p))
+        if (!kinds[i % (sizeof kinds / sizeof kinds[0])](p))
             return false;
     return true;
 }

@@ -166,6 +166,13 @@ static void shapes_of_operations(void **state)
         .struct_size = sizeof act, .kind = TSR_OP_ACT, .out = &y, .in = { &x }, .func = 9
     };
     refused(&act, "", "ACT func");
+    act.func = TSR_FUNC_CLAMPED;
+    act.in[1] = &x;
+    refused(&act, "", "ACT softcap");
+    act.softcap = NAN;
+    refused(&act, "", "ACT softcap");
+    act.softcap = 7, act.in[1] = NULL;
+    refused(&act, "ACT", "in1");
     struct tsr_op norm = {
         .struct_size = sizeof norm, .kind = TSR_OP_NORM, .out = &y, .in = { &x }, .norm = 2
     };
@@ -227,6 +234,15 @@ static void cache_ranges(void **state)
                          .head_dim = 8,
                          .scale = 1 };
     run_ok(c, &at);
+    struct tsr_tensor slopes = dev(c, NULL, TSR_F32, 3, 4, 0);
+    at.in[4] = &slopes;
+    refused(&at, "ATTENTION", "slopes");
+    slopes.rows = 2;
+    run_ok(c, &at);
+    slopes.cols = 3;
+    refused(&at, "ATTENTION", "slopes and sinks");
+    at.in[4] = NULL;
+    undev(c, &slopes);
     at.heads = 3;
     refused(&at, "", "ATTENTION KV 3");
     at.heads = 4;

@@ -166,6 +166,42 @@ static void elementwise(void **state)
     }
 }
 
+static void clamped_gates(void **state)
+{
+    (void)state;
+    static const float special[][2] = { { NAN, 1 },        { 1, NAN },       { INFINITY, 1 },
+                                        { 1, INFINITY },   { 1, -INFINITY }, { -90, 1 },
+                                        { -1e30f, 1e30f }, { 7, -7 },        { 0, 2 } };
+    const double       alpha = (double)1.702f, limit = 7;
+    for (uint32_t i = 0; i < 9; i++) {
+        uint64_t      T = 1 + i % 3, n = widths[i];
+        float        *x = rnd_new(T * n, 12.0f), *b = rnd_new(T * n, 12.0f);
+        struct input  in[] = { { x, TSR_F32, T, n }, { b, TSR_F32, T, n } };
+        struct tsr_op op = {
+            .kind = TSR_OP_ACT, .func = TSR_FUNC_CLAMPED, .scale = 1.702f, .softcap = 7
+        };
+        for (uint64_t k = 0; k < T * n && k < 9; k++) {
+            x[k] = special[(k + i) % 9][0];
+            b[k] = special[(k + i) % 9][1];
+        }
+        float *y = run_all(op, T, n, in, 2, 8);
+        for (uint64_t k = 0; k < T * n; k++) {
+            double g = (double)x[k], u = (double)b[k];
+            if (isnan(x[k]) || isnan(b[k])) {
+                assert_true(isnan(y[k]));
+                continue;
+            }
+            /* a few ulp of the gate and of the exponent, which is alpha times the gate; exp overflows below
+             * -89 and leaves nothing */
+            double size = fmin(fabs(g), 89) * (1 + fmin(fabs(u), limit));
+            near((double)y[k], tsr_ref_clamped(g, u, alpha, limit), 16 * 0x1p-24 * size, "clamped");
+        }
+        free(x);
+        free(b);
+        free(y);
+    }
+}
+
 static void gather_takes_rows(void **state)
 {
     (void)state;
@@ -207,6 +243,7 @@ struct shape {
     uint64_t past, tokens; /* the tokens stand behind `past` positions */
     float    softcap;
     int      alibi;
+    float    sink; /* sinks of the heads are about this; 0: none */
 };
 
 static uint64_t cache_cols(const struct shape *s, uint32_t dtype)
@@ -238,7 +275,8 @@ static void attention_in_double(const struct shape *s, const float *q, const dou
     double  *scores = malloc((p + 1) * sizeof *scores);
     assert_non_null(scores);
     tsr_ref_attention(out, NULL, scores, q + (token * s->heads + head) * s->dim, k + at, v + at,
-                      p + 1 - first, kv, s->dim, 0.2f, s->softcap, s->alibi ? slopes[head] : 0);
+                      p + 1 - first, kv, s->dim, 0.2f, s->softcap, s->alibi ? slopes[head] : 0,
+                      s->sink != 0 ? slopes[s->heads + head] : -INFINITY);
     free(scores);
 }
 
@@ -275,11 +313,11 @@ static float *attend_on(struct tsr_cpu *c, const struct shape *s, const float *q
     run_ok(c, &op);
     struct tsr_tensor qt = dev(c, q, TSR_F32, s->tokens, H, 8),
                       ot = dev(c, NULL, TSR_F32, s->tokens, H, 8);
-    struct tsr_tensor al = dev(c, slopes, TSR_F32, 1, s->heads, 0);
+    struct tsr_tensor al = dev(c, slopes, TSR_F32, s->sink != 0 ? 2 : 1, s->heads, 12);
     struct tsr_op     at = { .struct_size = sizeof at,
                              .kind = TSR_OP_ATTENTION,
                              .out = &ot,
-                             .in = { &qt, &kc, &vc, &st, s->alibi ? &al : NULL },
+                             .in = { &qt, &kc, &vc, &st, s->alibi || s->sink != 0 ? &al : NULL },
                              .heads = s->heads,
                              .kv_heads = s->kv_heads,
                              .head_dim = s->dim,
@@ -311,14 +349,27 @@ static float *attend_on(struct tsr_cpu *c, const struct shape *s, const float *q
     return all;
 }
 
+/* Two rows: slopes, zeros where there are none, and sinks. */
+static float *slopes_new(const struct shape *s)
+{
+    float *x = rnd_new(2 * s->heads, 0.3f);
+    for (uint32_t h = 0; h < s->heads; h++) {
+        x[h] = s->alibi ? x[h] : 0.0f;
+        x[s->heads + h] += s->sink;
+    }
+    return x;
+}
+
 static void attention_is_near_double(void **state)
 {
     (void)state;
     static const struct shape shapes[] = {
-        { 1, 1, 16, 0, 0, 1, 0, 0 },       { 4, 2, 8, 0, 0, 9, 0, 0 },
-        { 2, 2, 80, 0, 40, 5, 0, 1 },      { 8, 2, 64, 100, 270, 3, 50, 0 },
-        { 3, 1, 33, 17, 0, 40, 0, 0 },     { 2, 1, 128, 0, 600, 2, 0, 0 },
-        { 2, 1, 256, 300, 700, 2, 30, 1 },
+        { 1, 1, 16, 0, 0, 1, 0, 0, 0 },       { 4, 2, 8, 0, 0, 9, 0, 0, 0 },
+        { 2, 2, 80, 0, 40, 5, 0, 1, 0 },      { 8, 2, 64, 100, 270, 3, 50, 0, 0 },
+        { 3, 1, 33, 17, 0, 40, 0, 0, 0 },     { 2, 1, 128, 0, 600, 2, 0, 0, 0 },
+        { 2, 1, 256, 300, 700, 2, 30, 1, 0 }, { 8, 2, 64, 0, 270, 3, 0, 0, -2 },
+        { 5, 1, 33, 17, 0, 40, 0, 1, 3 },     { 3, 3, 8, 0, 20, 2, 2, 0, -60 },
+        { 2, 1, 16, 0, 20, 2, 0, 0, 40 },
     };
     static const uint32_t dtypes[] = { TSR_F32, TSR_F16, TSR_I8 };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
@@ -326,7 +377,7 @@ static void attention_is_near_double(void **state)
             const struct shape *s = &shapes[i];
             uint64_t            n = s->past + s->tokens, H = (uint64_t)s->heads * s->dim;
             float *q = rnd_new(s->tokens * H, 1), *k = rnd_new(n * s->kv_heads * s->dim, 1);
-            float *v = rnd_new(n * s->kv_heads * s->dim, 1), *slopes = rnd_new(s->heads, 0.3f);
+            float *v = rnd_new(n * s->kv_heads * s->dim, 1), *slopes = slopes_new(s);
             float *first = NULL;
             for (int isa = 0; isa < ISAS; isa++) {
                 struct tsr_cpu *c = cpu_new(test_isas[isa]);
@@ -364,6 +415,39 @@ static void attention_is_near_double(void **state)
             free(slopes);
             assert_int_equal(host_bytes, 0);
         }
+}
+
+/* Slopes of zero and sinks of -inf give the bytes of none, and a sink of NaN NaNs. */
+static void sinks_are_dropped(void **state)
+{
+    (void)state;
+    struct shape s = { 4, 2, 24, 20, 40, 3, 0, 0, 0 };
+    uint64_t     n = s.past + s.tokens, H = (uint64_t)s.heads * s.dim;
+    float       *q = rnd_new(s.tokens * H, 1), *k = rnd_new(n * s.kv_heads * s.dim, 1);
+    float       *v = rnd_new(n * s.kv_heads * s.dim, 1);
+    float        sinks[8] = { 0, 0, 0, 0, -INFINITY, -INFINITY, -INFINITY, -INFINITY };
+    for (int isa = 0; isa < ISAS; isa++) {
+        struct tsr_cpu *c = cpu_new(test_isas[isa]);
+        if (!c)
+            continue;
+        s.sink = 0;
+        float *without = attend_on(c, &s, q, k, v, sinks, TSR_F32);
+        s.sink = -INFINITY;
+        float *with = attend_on(c, &s, q, k, v, sinks, TSR_F32);
+        assert_memory_equal(with, without, s.tokens * H * 4);
+        free(with);
+        sinks[6] = NAN;
+        with = attend_on(c, &s, q, k, v, sinks, TSR_F32);
+        for (uint64_t i = 0; i < s.tokens * H; i++)
+            assert_true(i % H / s.dim == 2 ? isnan(with[i]) : with[i] == without[i]);
+        sinks[6] = -INFINITY;
+        free(with);
+        free(without);
+        tsr_cpu_destroy(c);
+    }
+    free(q);
+    free(k);
+    free(v);
 }
 
 static void math_is_near_double(void **state)
@@ -420,9 +504,11 @@ int main(void)
         cmocka_unit_test(norms),
         cmocka_unit_test(rope_turns),
         cmocka_unit_test(elementwise),
+        cmocka_unit_test(clamped_gates),
         cmocka_unit_test(gather_takes_rows),
         cmocka_unit_test(mix_adds_rows_in_order),
         cmocka_unit_test(attention_is_near_double),
+        cmocka_unit_test(sinks_are_dropped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -328,13 +328,24 @@ static bool spoil(struct tsr_conformance_trial *t, uint32_t way, const char **wh
         *what = "with a norm that does not exist";
         op->norm = 99;
         return op->kind == TSR_OP_NORM;
+    case 9:
+        *what = "CLAMPED without its second input";
+        op->func = TSR_FUNC_CLAMPED;
+        op->softcap = 1;
+        return op->kind == TSR_OP_ACT && !op->in[1];
+    case 10:
+        *what = "CLAMPED without a limit";
+        op->func = TSR_FUNC_CLAMPED;
+        op->softcap = 0;
+        op->in[1] = op->in[0];
+        return op->kind == TSR_OP_ACT;
     default:
         *what = "with a function that does not exist";
         op->func = 99;
         return op->kind == TSR_OP_ACT;
     }
 }
-#define WAYS 10u
+#define WAYS 12u
 
 static void refused(struct tsr_conformance_device *d, struct tsr_conformance_trial *t,
                     uint64_t variant)

@@ -103,7 +103,9 @@ static void attention(struct tsr_conformance_device *d, struct tsr_conformance_t
         uint64_t at = (base + first) * kv + h / share * hd;
         tsr_ref_attention(t->want + i, t->room + i, scores, t->x[0] + i, k + at, v + at,
                           p + 1 - first, kv, hd, t->op.scale, t->op.softcap,
-                          t->op.in[4] ? t->x[4][h] : 0);
+                          t->op.in[4] ? t->x[4][h] : 0,
+                          t->op.in[4] && t->op.in[4]->rows == 2 ? t->x[4][t->op.heads + h]
+                                                                : -INFINITY);
         set_row(d, t, i, hd);
     }
 }
@@ -113,7 +115,10 @@ static void elementwise(struct tsr_conformance_device *d, struct tsr_conformance
     for (uint64_t i = 0; i < t->n; i++) {
         double a = (double)t->x[0][i], b = t->op.in[1] ? (double)t->x[1][i] : 1;
         double y = a + b, magnitude = fabs(a) + fabs(b);
-        if (t->op.kind == TSR_OP_ACT) {
+        if (t->op.kind == TSR_OP_ACT && t->op.func == TSR_FUNC_CLAMPED) {
+            y = tsr_ref_clamped(a, b, (double)t->op.scale, (double)t->op.softcap);
+            magnitude = fabs(a) * (1 + fabs(b)); /* u + 1 cancels */
+        } else if (t->op.kind == TSR_OP_ACT) {
             y = tsr_ref_func(t->op.func, a) * b;
             magnitude = fabs(a * b); /* 1 + tanh() cancels */
         } else if (t->op.kind == TSR_OP_SCALE) {

@@ -176,37 +176,54 @@ static bool make_kv_store(struct tsr_conformance_device *d, struct tsr_conforman
     return true;
 }
 
+/* Zeros as slopes, and sinks from far below the scores to far above them. */
+static void input_sinks(struct tsr_conformance_device *d, struct tsr_conformance_trial *t)
+{
+    static const float rows[] = { 0, 0, 0, 0, -40, -1, 1.5f, 9 };
+    t->x[4] = tsr_conformance_rule_memory(d->c, sizeof rows);
+    memcpy(t->x[4], rows, sizeof rows);
+    tsr_conformance_grid_make(d, &t->in[4], TSR_F32, 2, 4, t->x[4]);
+    t->op.in[4] = &t->in[4].t;
+}
+
 static bool make_attention(struct tsr_conformance_device *d, struct tsr_conformance_trial *t,
                            uint64_t v)
 {
     static const uint32_t spans[] = { 0, 0, 3, 5, 3, 6, 0, 9 };
-    uint32_t              dtype = cache_dtypes[v < 2 ? 0 : v - 1];
-    (void)snprintf(t->what, sizeof t->what, "ATTENTION over a cache of %s%s%s", cache_name(dtype),
-                   v == 1 ? " with window and softcap" : "", v == 2 ? " with slopes" : "");
+    uint32_t              dtype = cache_dtypes[v < 2 || v > 3 ? 0 : v - 1];
+    (void)snprintf(t->what, sizeof t->what, "ATTENTION over a cache of %s%s%s%s", cache_name(dtype),
+                   v == 1 || v == 5 ? " with window and softcap" : "",
+                   v == 2 || v == 5 ? " with slopes" : "", v == 4 || v == 5 ? " with sinks" : "");
     t->op.heads = 4;
     t->op.kv_heads = 2;
     t->op.head_dim = 12;
     t->op.scale = 0.3f;
-    t->op.window = v == 1 ? 3 : 0;
-    t->op.softcap = v == 1 ? 2.5f : 0;
+    t->op.window = v == 1 || v == 5 ? 3 : 0;
+    t->op.softcap = v == 1 || v == 5 ? 2.5f : 0;
     input(d, t, 0, 4, 48);
     cache(d, t, &t->in[1], dtype, 10, 541, &t->x[1]);
     cache(d, t, &t->in[2], dtype, 10, 542, &t->x[2]);
     t->op.in[1] = &t->in[1].t;
     t->op.in[2] = &t->in[2].t;
     input_ids(d, t, 3, 4, 2, spans);
-    if (v == 2)
-        input(d, t, 4, 1, 4);
+    if (v == 2 || v == 5)
+        input(d, t, 4, v == 2 ? 1 : 2, 4);
+    if (v == 4) /* no slopes */
+        input_sinks(d, t);
     output(d, t, 4, 48);
     return true;
 }
 
 static bool make_act(struct tsr_conformance_device *d, struct tsr_conformance_trial *t, uint64_t v)
 {
-    static const char *const names[] = { "silu", "gelu tanh", "gelu erf", "relu" };
-    (void)snprintf(t->what, sizeof t->what, "ACT %s of 3 x 130%s", names[v % 4],
+    static const char *const names[] = { "silu", "gelu tanh", "gelu erf", "relu", "clamped" };
+    t->op.func = v < 8 ? (uint32_t)(v % 4) : TSR_FUNC_CLAMPED;
+    (void)snprintf(t->what, sizeof t->what, "ACT %s of 3 x 130%s", names[t->op.func],
                    v < 4 ? "" : ", gated");
-    t->op.func = (uint32_t)(v % 4);
+    if (v == 8) {
+        t->op.scale = 1.7f;
+        t->op.softcap = 0.8f; /* a part of the numbers is beyond it */
+    }
     input(d, t, 0, 3, 130);
     if (v >= 4)
         input(d, t, 1, 3, 130);
@@ -259,8 +276,8 @@ static const struct {
 } makers[] = {
     [TSR_OP_LINEAR] = { 5, make_linear },     [TSR_OP_EMBED] = { 2, make_embed },
     [TSR_OP_NORM] = { 2, make_norm },         [TSR_OP_ROPE] = { 3, make_rope },
-    [TSR_OP_KV_STORE] = { 3, make_kv_store }, [TSR_OP_ATTENTION] = { 4, make_attention },
-    [TSR_OP_ACT] = { 8, make_act },           [TSR_OP_ADD] = { 1, make_plain },
+    [TSR_OP_KV_STORE] = { 3, make_kv_store }, [TSR_OP_ATTENTION] = { 6, make_attention },
+    [TSR_OP_ACT] = { 9, make_act },           [TSR_OP_ADD] = { 1, make_plain },
     [TSR_OP_SCALE] = { 2, make_plain },       [TSR_OP_GATHER] = { 1, make_gather },
     [TSR_OP_MIX] = { 2, make_mix },
 };

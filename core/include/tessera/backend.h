@@ -65,6 +65,7 @@ struct tsr_tensor {
 #define TSR_FUNC_GELU_TANH 1u
 #define TSR_FUNC_GELU_ERF  2u
 #define TSR_FUNC_RELU      3u
+#define TSR_FUNC_CLAMPED   4u
 
 /* Kinds of an operation, with shapes.  T: tokens.  Activations are F32 unless the list says
  * otherwise.  `out` overlaps an input only if the list says "in place".
@@ -84,11 +85,17 @@ struct tsr_tensor {
  *            head_dim codes (row_stride bytes a row, heads 4+head_dim apart)
  * ATTENTION  out [T,heads*head_dim]; in0 q, the same; in1 K cache, in2 V cache
  *            as above; in3 U32 [T,2]: the cache row of position 0 of the sequence,
- *            and the position p of the token; in4 ALiBi slopes [1,heads] or NULL.
+ *            and the position p of the token; in4 ALiBi slopes [1,heads] or NULL,
+ *            or (since minor 1) [2,heads]: the slopes, zeros for none, and sinks.
+ *            A sink is one more logit of its head, not scaled and not capped, that
+ *            takes part in the softmax and has no value: weights sum to less than 1.
  *            Attends to positions max(0,p+1-window)..p (window 0: all);
  *            heads, kv_heads, head_dim, scale, softcap (0: none)
  * ACT        out [T,F] = func(in0 [T,F]) * in1 [T,F] (optional); func; in place
- *            allowed (out = in0)
+ *            allowed (out = in0).  TSR_FUNC_CLAMPED (since minor 1) requires in1 and
+ *            softcap > 0, and clamps before it multiplies: with g = min(in0, softcap)
+ *            and u = in1 clamped to -softcap..softcap,
+ *            out = g * sigmoid(scale * g) * (u + 1)
  * ADD        out [T,H] = in0 + in1; in place allowed (out = in0 or in1)
  * SCALE      out = in0 * scale, then, if softcap > 0, softcap * tanh(. / softcap);
  *            in place allowed
