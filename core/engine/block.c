@@ -124,9 +124,12 @@ tsr_status tsr_engine_block_feed_forward(struct tsr_engine *e, uint64_t layer,
     const struct tsr_tensor *both[] = { hp->gated ? &gate : NULL, &up };
 
     TSR_TRY(linears(e, layer, TSR_MODEL_SITE_FFN_IN, in, both, err));
-    struct tsr_op op = {
-        .kind = TSR_OP_ACT, .out = &gate, .in = { &gate, hp->gated ? &up : NULL }, .func = hp->func
-    };
+    struct tsr_op op = { .kind = TSR_OP_ACT,
+                         .out = &gate,
+                         .in = { &gate, hp->gated ? &up : NULL },
+                         .func = hp->func,
+                         .scale = hp->func_alpha,
+                         .softcap = hp->func_limit };
     TSR_TRY(tsr_engine_device_run(e->dev, &op, NULL, err));
     return linears(e, layer, TSR_MODEL_SITE_DOWN_IN, &gate, &out, err);
 }
@@ -217,7 +220,9 @@ static tsr_status attend(struct tsr_engine *e, uint64_t layer, const struct tsr_
     struct tsr_op                      op = { .kind = TSR_OP_ATTENTION,
                                               .out = out,
                                               .in = { q, &l->k, &l->v, &e->feed.spans,
-                                 e->slopes.buffer ? &e->slopes : NULL },
+                                 l->sinks.buffer    ? &l->sinks
+                                                      : e->slopes.buffer ? &e->slopes
+                                                                         : NULL },
                                               .heads = e->share.heads,
                                               .kv_heads = e->share.kv_heads,
                                               .head_dim = hp->head_dim,

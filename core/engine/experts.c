@@ -139,9 +139,12 @@ static tsr_status run_inner(struct tsr_engine *e, uint64_t layer, uint32_t exper
     TSR_TRY(
         tsr_engine_run_linear(e, &lin[tsr_model_expert_linear(expert, TSR_GATE)], x, inner, err));
     TSR_TRY(tsr_engine_run_linear(e, &lin[tsr_model_expert_linear(expert, TSR_UP)], x, &up, err));
-    struct tsr_op op = {
-        .kind = TSR_OP_ACT, .out = inner, .in = { inner, &up }, .func = e->model->hp.func
-    };
+    struct tsr_op op = { .kind = TSR_OP_ACT,
+                         .out = inner,
+                         .in = { inner, &up },
+                         .func = e->model->hp.func,
+                         .scale = e->model->hp.func_alpha,
+                         .softcap = e->model->hp.func_limit };
     TSR_TRY(tsr_engine_device_run(e->dev, &op, NULL, err));
     return e->hooks.input
                ? e->hooks.input(e, layer, tsr_model_expert_site(expert, TSR_MODEL_SITE_DOWN_IN),

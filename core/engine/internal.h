@@ -29,8 +29,9 @@ struct tsr_engine_linear_dev {
 struct tsr_engine_layer_dev {
     struct tsr_engine_linear_dev *lin; /* [hparams.linears] */
     struct tsr_engine_norm_dev    attn_in, attn_out, ffn_in, ffn_out, q_norm, k_norm;
-    struct tsr_tensor             k, v; /* caches: row slot * context + position */
-    bool                          open; /* the model's layer is held in memory */
+    struct tsr_tensor             sinks; /* [2, heads]: slopes, sinks; or buffer NULL */
+    struct tsr_tensor             k, v;  /* caches: row slot * context + position */
+    bool                          open;  /* the model's layer is held in memory */
 };
 
 /* Per-chunk numbers that travel to the device in one piece: offsets into one buffer. */

@@ -347,7 +347,7 @@ tsr_status tsr_engine_stream_estimate(const struct tsr_model *m, uint64_t longes
         uint64_t one = 0;
         for (uint64_t k = 0; k < hp->linears; k++)
             ok = ok && grow_linear(&one, &m->layers[i].lin[k]);
-        ok = ok && grow(&one, 8, hp->hidden, 4); /* norms */
+        ok = ok && grow(&one, 8, hp->hidden, 4) && grow(&one, 2, hp->heads, 4); /* norms, sinks */
         layer = one > layer ? one : layer;
     }
     ok = ok && grow_matrix(&embed, &m->embed) && grow_matrix(&embed, &m->positions) &&

@@ -71,6 +71,18 @@ static tsr_status load_order(struct tsr_engine *e, const struct tsr_model_packed
     return tsr_engine_device_upload(e->dev, &out->order, p->order, err);
 }
 
+/* Sinks of this rank's heads, after a row of slopes that are zero. */
+static tsr_status load_sinks(struct tsr_engine *e, const float *sinks, struct tsr_tensor *out,
+                             struct tsr_err *err)
+{
+    uint64_t n = e->share.heads;
+    if (!sinks)
+        return TSR_OK;
+    TSR_TRY(tsr_engine_device_tensor(e->dev, TSR_F32, 2, n, 0, "attention sinks", out, err));
+    struct tsr_tensor row = tsr_engine_rows(out, 1, 1);
+    return tsr_engine_device_upload(e->dev, &row, sinks + e->share.head, err);
+}
+
 /* From the prepacked file if m has a place in one, else from the model's memory. */
 static tsr_status load_matrix(struct tsr_engine *e, const struct tsr_matrix *w,
                               const struct tsr_prepacked_mapped_weight *m,
@@ -92,6 +104,8 @@ static tsr_status load_part_bias(struct tsr_engine *e, enum tsr_linear_id id,
                                  struct tsr_engine_linear_dev *out, struct tsr_err *err)
 {
     enum tsr_linear_id kind = tsr_model_linear_kind(id);
+    if (id >= TSR_EXPERTS && kind == TSR_DOWN) /* inside of a weighed sum: one rank adds it */
+        return e->tp.rank == 0 ? load_bias(e, l->bias, l->w.rows, out, err) : TSR_OK;
     if (kind == TSR_O || kind == TSR_DOWN)
         return l->bias && e->tp.sum_on
                    ? tsr_engine_device_vector(e->dev, l->bias, l->w.rows, &out->behind, err)
@@ -261,6 +275,7 @@ tsr_status tsr_engine_load_layer(struct tsr_engine *e, const struct tsr_model_ov
     TSR_TRY(load_norm(e, &l->ffn_out, NULL, hidden, &d->ffn_out, err));
     TSR_TRY(load_qk_norm(e, &l->q_norm, e->share.head, e->share.heads, &d->q_norm, err));
     TSR_TRY(load_qk_norm(e, &l->k_norm, e->share.kv_head, e->share.kv_heads, &d->k_norm, err));
+    TSR_TRY(load_sinks(e, l->sinks, &d->sinks, err));
     return release_layer(e, i, err);
 }
 
@@ -373,6 +388,7 @@ void tsr_engine_drop_layer(struct tsr_engine *e, uint64_t i)
     drop_norm(e, &d->ffn_out);
     drop_norm(e, &d->q_norm);
     drop_norm(e, &d->k_norm);
+    tsr_engine_device_drop_tensor(e->dev, &d->sinks);
     if (d->open)
         tsr_model_close_layer(e->model, i);
     d->open = false;

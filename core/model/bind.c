@@ -85,7 +85,9 @@ static tsr_status bind_fused(struct tsr_model_binding *b, const struct tsr_model
         TSR_TRY(tsr_model_bind_plan_stack(b, r, layer, of->stack, total, of->cols, of->by_head,
                                           &dtype, &at));
     if (bias)
-        TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".bias", total, 0, of->by_head, &bias_at));
+        TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".bias", total,
+                                           of->stack ? total / of->stack : 0, of->by_head,
+                                           &bias_at));
     for (unsigned i = 0; i < of->n; i++) {
         struct tsr_model_linear       *lin = &l->lin[of->ids[i]];
         const struct tsr_model_packed *p = packed_of(b, layer, of->ids[i]);
@@ -255,6 +257,7 @@ static tsr_status bind_role(struct tsr_model_binding *b, const struct tsr_model_
     const struct tsr_model_hparams *hp = &b->config->hp;
     struct tsr_model               *m = b->model;
     struct tsr_model_layer         *l = strchr(r->name, '#') ? &m->layers[layer] : NULL;
+    uint64_t                        at;
     switch (r->part) {
     case TSR_MODEL_PART_EMBED_NORM:
         return bind_norm(b, r, 0, &m->embed_norm);
@@ -298,6 +301,9 @@ static tsr_status bind_role(struct tsr_model_binding *b, const struct tsr_model_
     case TSR_MODEL_PART_QKV_HEADS:
     case TSR_MODEL_PART_GATE_UP_ROWS:
         return bind_pair(b, r, layer);
+    case TSR_MODEL_PART_SINKS:
+        TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".weight", hp->heads, 0, false, &at));
+        return set_floats(b, &l->sinks, at);
     case TSR_MODEL_PART_EXPERT:
         return bind_expert(b, r, layer);
     case TSR_MODEL_PART_EXPERTS:

@@ -21,8 +21,10 @@ struct tsr_model_tensor_load {
     uint64_t                      at;      /* byte in the sealed memory, or index of a float */
     bool                          widen;   /* to floats */
     bool                          by_head; /* rows [head][3][head_dim] go to [3][head][head_dim] */
-    bool                          compare; /* not kept: must equal the tensor at `at` */
-    bool                          layered; /* at counts from the start of layer's own memory */
+    bool                          interleaved; /* rows [experts][row][2] go to [experts][2][row] */
+    bool                          transposed;  /* [experts, in, out] goes to [experts, out, in] */
+    bool                          compare;     /* not kept: must equal the tensor at `at` */
+    bool                          layered;     /* at counts from the start of layer's own memory */
     uint64_t                      layer;
 };
 

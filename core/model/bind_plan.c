@@ -9,6 +9,10 @@
 tsr_status tsr_model_bind_name(struct tsr_model_binding *b, const struct tsr_model_role *r,
                                uint64_t layer, const char *suffix, char name[TSR_BIND_NAME])
 {
+    if (r->suffixes[0] && strcmp(suffix, ".weight") == 0)
+        suffix = r->suffixes[0];
+    else if (r->suffixes[1] && strcmp(suffix, ".bias") == 0)
+        suffix = r->suffixes[1];
     return tsr_model_role_name(name, TSR_BIND_NAME, r, b->prefix, layer, suffix)
                ? TSR_OK
                : tsr_fail(b->err, TSR_E_BUG, "tensor name too long");
@@ -87,8 +91,12 @@ tsr_status tsr_model_bind_plan_floats(struct tsr_model_binding *b, const struct 
     if (!tsr_add(b->floats, (n + 15) / 16 * 16, &b->floats))
         return too_large(b);
     count(b, e);
-    return tsr_model_bind_add_load(b, (struct tsr_model_tensor_load){
-                                          .src = e, .at = *at, .widen = true, .by_head = by_head });
+    return tsr_model_bind_add_load(b,
+                                   (struct tsr_model_tensor_load){ .src = e,
+                                                                   .at = *at,
+                                                                   .widen = true,
+                                                                   .by_head = by_head,
+                                                                   .interleaved = r->interleaved });
 }
 
 /* Matrices of decoder layers may be read one layer at a time. */
@@ -110,8 +118,8 @@ tsr_status tsr_model_bind_plan_stack(struct tsr_model_binding *b, const struct t
 {
     char                          name[TSR_BIND_NAME];
     struct tsr_checkpoint_stored *e;
-    const uint64_t                shape[2] = { rows, cols };
-    const uint64_t                stacked[3] = { stack, stack ? rows / stack : 0, cols };
+    const uint64_t                shape[2] = { rows, cols }, each = stack ? rows / stack : 0;
+    const uint64_t stacked[3] = { stack, r->transposed ? cols : each, r->transposed ? each : cols };
     TSR_TRY(tsr_model_bind_name(b, r, layer, ".weight", name));
     TSR_TRY(tsr_model_bind_find(b, r, name, stack ? 3 : 2, stack ? stacked : shape, &e));
     bool      layered = is_layered(b, r);
@@ -122,9 +130,13 @@ tsr_status tsr_model_bind_plan_stack(struct tsr_model_binding *b, const struct t
         return too_large(b);
     *total -= *total % 64;
     count(b, e);
-    return tsr_model_bind_add_load(
-        b, (struct tsr_model_tensor_load){
-               .src = e, .at = *at, .by_head = by_head, .layered = layered, .layer = layer });
+    return tsr_model_bind_add_load(b, (struct tsr_model_tensor_load){ .src = e,
+                                                                      .at = *at,
+                                                                      .by_head = by_head,
+                                                                      .interleaved = r->interleaved,
+                                                                      .transposed = r->transposed,
+                                                                      .layered = layered,
+                                                                      .layer = layer });
 }
 
 void tsr_model_bind_set_shape(struct tsr_matrix *m, uint32_t dtype, uint64_t rows, uint64_t cols)

@@ -183,6 +183,8 @@ static tsr_status read_scales(const struct tsr_model_config_source *s)
     if (!(hp->attn_scale > 0))
         hp->attn_scale = (float)(1.0 / sqrt((double)hp->head_dim));
     TSR_TRY(tsr_model_config_float(s, &f->attn_softcap, 1e-3, 1e9, &hp->attn_softcap));
+    TSR_TRY(tsr_model_config_float(s, &f->ffn_alpha, 1e-6, 1e6, &hp->func_alpha));
+    TSR_TRY(tsr_model_config_float(s, &f->ffn_limit, 1e-6, 1e9, &hp->func_limit));
     TSR_TRY(tsr_model_config_float(s, &f->residual_scale, 1e-9, 1e9, &hp->residual_scale));
     TSR_TRY(tsr_model_config_float(s, &f->logit_scale, 1e-9, 1e9, &hp->logit_scale));
     return tsr_model_config_float(s, &f->logit_softcap, 1e-3, 1e9, &hp->logit_softcap);
@@ -221,6 +223,7 @@ static void choose_forms(struct tsr_model_config *c)
     hp->residual_from_norm = is_set(c, f->residual_from_norm, false);
     hp->qk_norm = is_set(c, f->qk_norm_if, true) ? f->qk_norm : TSR_QK_NORM_NONE;
     hp->gated = f->gated;
+    hp->func = f->clamped ? TSR_FUNC_CLAMPED : hp->func;
     hp->positions = f->position_form;
     c->has |= is_set(c, f->affine, true) ? TSR_HAS_AFFINE : 0;
     c->has |= hp->embed_dim != hp->hidden ? TSR_HAS_PROJECTION : 0;

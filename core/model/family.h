@@ -31,7 +31,7 @@ enum tsr_model_part {
     TSR_MODEL_PART_LINEAR, TSR_MODEL_PART_QKV_ROWS, TSR_MODEL_PART_QKV_HEADS, TSR_MODEL_PART_GATE_UP_ROWS,
     TSR_MODEL_PART_EXPERT, TSR_MODEL_PART_EXPERTS, TSR_MODEL_PART_EXPERTS_GATE_UP,
     TSR_MODEL_PART_ATTN_IN, TSR_MODEL_PART_ATTN_OUT, TSR_MODEL_PART_FFN_IN, TSR_MODEL_PART_FFN_OUT,
-    TSR_MODEL_PART_Q_NORM, TSR_MODEL_PART_K_NORM
+    TSR_MODEL_PART_Q_NORM, TSR_MODEL_PART_K_NORM, TSR_MODEL_PART_SINKS
 };
 // clang-format on
 
@@ -54,6 +54,9 @@ struct tsr_model_role {
     const char         *gguf;         /* name in a GGUF file; NULL: none */
     const char         *key; /* the part's name in the family's file, which has it at `at` */
     const struct tsr_config_mark *at;
+    bool        interleaved; /* EXPERTS_GATE_UP: row 2 i is gate's, row 2 i + 1 up's */
+    bool        transposed;  /* EXPERTS*: [experts, in, out] */
+    const char *suffixes[2]; /* of weight and bias; NULL: ".weight", ".bias" */
 };
 
 /* How the value of a key becomes the number that is meant. */
@@ -97,6 +100,8 @@ struct tsr_model_value {
     X(embed_scale, NULL, 1, "Factor of the embedding.")                                            \
     X(attn_scale, NULL, 0, "Factor of attention scores; 0: 1 / sqrt(head_dim).")                   \
     X(attn_softcap, NULL, 0, "Soft-cap of attention scores; 0: none.")                             \
+    X(ffn_alpha, NULL, 1, "Factor in the sigmoid of a clamped feed-forward.")                      \
+    X(ffn_limit, NULL, 1, "Limit of a clamped feed-forward.")                                      \
     X(residual_scale, NULL, 1, "Factor of a sub-layer's output before it is added.")               \
     X(logit_scale, NULL, 1, "Factor of the logits.")                                               \
     X(logit_softcap, NULL, 0, "Soft-cap of the logits; 0: none.")                                  \
@@ -165,7 +170,7 @@ struct tsr_model_family {
     int                      residual_from_norm, affine; /* index of a flag, or -1 */
     enum tsr_qk_norm         qk_norm;
     int                      qk_norm_if; /* index of a flag, or -1 */
-    bool                     gated;
+    bool                     gated, clamped;
     enum tsr_model_positions position_form;
     struct {
         bool                   adjacent; /* pairs (2 i, 2 i + 1) */

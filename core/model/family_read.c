@@ -45,9 +45,13 @@ struct choice { /* {if: FLAG, then: WORD, else: WORD} */
     }
 static const struct tsr_choice norm_words[] = { { "rms", "root mean square", TSR_NORM_RMS },
                                                 { "layer", "mean and variance", TSR_NORM_LAYER } };
-enum { GATED, PLAIN };
+enum { GATED, PLAIN, CLAMPED };
 static const struct tsr_choice ffn_words[] = { { "gated", "down(f(gate) * up)", GATED },
-                                               { "plain", "down(f(up))", PLAIN } };
+                                               { "plain", "down(f(up))", PLAIN },
+                                               { "clamped",
+                                                 "down((up + 1) * gate * sigmoid(alpha * gate)), "
+                                                 "both within a limit",
+                                                 CLAMPED } };
 static const struct tsr_choice position_words[] = {
     { "rope", "queries and keys are rotated", TSR_MODEL_POSITIONS_ROPE },
     { "learned", "a row of a table is added", TSR_MODEL_POSITIONS_LEARNED },
@@ -161,7 +165,8 @@ static void read_block(struct tsr_family_reading *r, const struct tsr_config_nod
     if (map)
         TSR_FAMILY_FILL(r, block_options, map, "'block'", &b);
     f->norm = (uint32_t)b.norm;
-    f->gated = b.feed_forward == GATED;
+    f->gated = b.feed_forward != PLAIN;
+    f->clamped = b.feed_forward == CLAMPED;
     f->position_form = (enum tsr_model_positions)b.positions;
     read_choice(r, b.norms, "norms", place_words, TSR_COUNT(place_words), &f->norms_if, &then,
                 &other);

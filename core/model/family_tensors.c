@@ -65,6 +65,7 @@ static const struct part {
     { "ffn_out", TSR_MODEL_PART_FFN_OUT, 0, true, "blk.#.post_ffw_norm" },
     { "q_norm", TSR_MODEL_PART_Q_NORM, 0, true, "blk.#.attn_q_norm" },
     { "k_norm", TSR_MODEL_PART_K_NORM, 0, true, "blk.#.attn_k_norm" },
+    { "sinks", TSR_MODEL_PART_SINKS, 0, true, "blk.#.attn_sinks" },
     { "q", TSR_MODEL_PART_LINEAR, TSR_Q, true, "blk.#.attn_q" },
     { "k", TSR_MODEL_PART_LINEAR, TSR_K, true, "blk.#.attn_k" },
     { "v", TSR_MODEL_PART_LINEAR, TSR_V, true, "blk.#.attn_v" },
@@ -109,10 +110,44 @@ static uint64_t needs(struct tsr_family_reading *r, const struct tsr_config_node
     return bits;
 }
 
+/* true or false; absent: false. */
+static bool truth(struct tsr_family_reading *r, const struct tsr_config_node *n, const char *what)
+{
+    double is = 0;
+    if (n && tsr_family_number(r, n, what, &is) && is != 0 && is != 1)
+        tsr_config_diag_error(r->d, &n->mark, NULL, "'%s' is true or false", what);
+    return is != 0;
+}
+
+/* How a tensor is stored: only those of all experts may be stored otherwise than as [out, in]. */
+static void read_form(struct tsr_family_reading *r, const struct part *p,
+                      const struct tsr_config_node *n, struct tsr_model_role *role)
+{
+    const struct tsr_config_node *suffixes = tsr_config_node_get(n, "suffixes");
+    const char                   *list[4] = { 0 };
+    role->bare = truth(r, tsr_config_node_get(n, "bare"), "bare");
+    role->interleaved = truth(r, tsr_config_node_get(n, "interleaved"), "interleaved");
+    role->transposed = truth(r, tsr_config_node_get(n, "transposed"), "transposed");
+    if ((role->interleaved && p->part != TSR_MODEL_PART_EXPERTS_GATE_UP) ||
+        (role->transposed && p->part != TSR_MODEL_PART_EXPERTS_GATE_UP &&
+         p->part != TSR_MODEL_PART_EXPERTS))
+        tsr_config_diag_error(r->d, &n->mark, NULL, "tensor '%s' cannot be %s: experts_gate_up can",
+                              p->name, role->interleaved ? "interleaved" : "transposed");
+    if (!suffixes)
+        return;
+    tsr_family_strings(r, suffixes, "suffixes", list, TSR_COUNT(list));
+    if (!list[0] || !list[1] || list[2])
+        tsr_config_diag_error(r->d, &suffixes->mark, "as in [.weight, .bias]",
+                              "'suffixes' of tensor '%s' are not two", p->name);
+    role->suffixes[0] = list[0];
+    role->suffixes[1] = list[1];
+}
+
 static void read_tensor(struct tsr_family_reading *r, const struct part *p,
                         const struct tsr_config_node *n)
 {
-    static const char *const      keys[] = { "name", "bias", "when", "bare" };
+    static const char *const      keys[] = { "name",        "bias",       "when",    "bare",
+                                             "interleaved", "transposed", "suffixes" };
     struct tsr_model_role         role = { .part = p->part,
                                            .lin = p->lin,
                                            .bias = TSR_HAS_NEVER,
@@ -126,18 +161,15 @@ static void read_tensor(struct tsr_family_reading *r, const struct part *p,
             for (size_t k = 0; k < TSR_COUNT(keys); k++)
                 known = known || strcmp(n->keys[i]->text, keys[k]) == 0;
             if (!known)
-                tsr_config_diag_error(r->d, &n->keys[i]->mark, "name, bias, when or bare",
+                tsr_config_diag_error(r->d, &n->keys[i]->mark,
+                                      "name, bias, when, bare, interleaved, transposed or suffixes",
                                       "unknown key '%s' in tensor '%s'", n->keys[i]->text, p->name);
         }
         name = tsr_config_node_get(n, "name");
-        const struct tsr_config_node *bare = tsr_config_node_get(n, "bare");
         const struct tsr_config_node *bias = tsr_config_node_get(n, "bias");
-        double                        is = 0;
         role.weight = needs(r, tsr_config_node_get(n, "when"), "when");
         role.bias = bias ? needs(r, bias, "bias") : TSR_HAS_NEVER;
-        if (bare && tsr_family_number(r, bare, "bare", &is) && is != 0 && is != 1)
-            tsr_config_diag_error(r->d, &bare->mark, NULL, "'bare' is true or false");
-        role.bare = is != 0;
+        read_form(r, p, n, &role);
     }
     if (!name || name->kind != TSR_NODE_SCALAR || !*name->text) {
         tsr_config_diag_error(r->d, &n->mark, NULL, "tensor '%s' has no name", p->name);

@@ -82,8 +82,9 @@ struct tsr_model_hparams {
     uint8_t                 *rope_of;       /* [layers], TSR_ROPE_OF_*; owned */
     bool                     rope_adjacent; /* columns (2 i, 2 i + 1) of a head rotate together */
     enum tsr_qk_norm         qk_norm;
-    uint64_t                 position_offset; /* OPT: row = position + 2 */
-    uint32_t                 func;            /* TSR_FUNC_* of the feed-forward */
+    uint64_t                 position_offset;        /* OPT: row = position + 2 */
+    uint32_t                 func;                   /* TSR_FUNC_* of the feed-forward */
+    float                    func_alpha, func_limit; /* of TSR_FUNC_CLAMPED */
     bool                     gated;
     uint64_t                 linears; /* of a layer, absent ones included: enum tsr_linear_id */
     uint64_t                 sites;   /* of a layer, absent ones included: enum tsr_site */
@@ -146,6 +147,7 @@ struct tsr_model_layer {
     struct tsr_model_norm    attn_in, attn_out, ffn_in, ffn_out; /* *_out: TSR_NORM_AROUND and _OUT.
                         TSR_NORM_AFTER uses attn_in and ffn_in after the residual */
     struct tsr_model_norm    q_norm, k_norm;
+    const float             *sinks; /* [heads]: a logit of each head without a value; NULL: none */
 };
 
 struct tsr_model {

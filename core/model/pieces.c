@@ -173,6 +173,31 @@ static tsr_status read_part(const struct place *p, const struct tsr_matrix *w,
     return TSR_OK;
 }
 
+/* A stored tensor whose rows are put into another order: it is read whole, and the parts are taken out. */
+static tsr_status read_arranged(const struct tsr_model *m, uint64_t layer,
+                                const struct tsr_model_tensor_load *l,
+                                const struct tsr_model_layer_piece *piece, unsigned char *at,
+                                struct tsr_err *err)
+{
+    uint64_t       bytes = l->src->t->end - l->src->t->begin;
+    unsigned char *all = tsr_new_large(bytes);
+    if (!all)
+        return tsr_fail_nomem(err, bytes, l->src->t->name);
+    tsr_status st = tsr_model_load_tensor(&m->storage->shards, l, &m->hp, all, NULL, NULL, err);
+    for (uint64_t i = 0; i < piece->n && st == TSR_OK; i++) {
+        struct tsr_model_piece_linear *part = &piece->lin[i];
+        const struct tsr_matrix       *w = &m->layers[layer].lin[part->id].w;
+        uint64_t             size = tsr_dtype_size(w->dtype), row = part->part.cols * size;
+        const unsigned char *from = all + (patch_of(m, layer, part->id)->at - l->at) +
+                                    part->part.row * w->cols * size + part->part.col * size;
+        for (uint64_t r = 0; r < part->part.rows; r++)
+            memcpy(at + r * row, from + r * w->cols * size, row);
+        at += room_of(w, &part->part);
+    }
+    free(all);
+    return st;
+}
+
 tsr_status tsr_model_read_piece(const struct tsr_model *m, uint64_t layer,
                                 const struct tsr_model_layer_piece *piece, void *to,
                                 struct tsr_err *err)
@@ -180,6 +205,9 @@ tsr_status tsr_model_read_piece(const struct tsr_model *m, uint64_t layer,
     const struct tsr_model_tensor_load *l =
         piece->load == NO_LOAD ? NULL : &m->storage->loads[piece->load];
     unsigned char *at = to;
+    bool           arranged = l && (l->interleaved || l->transposed);
+    if (arranged)
+        TSR_TRY(read_arranged(m, layer, l, piece, at, err));
     for (uint64_t i = 0; i < piece->n; i++) {
         struct tsr_model_piece_linear *part = &piece->lin[i];
         const struct tsr_matrix       *all = &m->layers[layer].lin[part->id].w;
@@ -188,7 +216,8 @@ tsr_status tsr_model_read_piece(const struct tsr_model *m, uint64_t layer,
             continue;
         }
         struct place p = place_of(m, l, patch_of(m, layer, part->id), all);
-        TSR_TRY(read_part(&p, all, &part->part, at, err));
+        if (!arranged)
+            TSR_TRY(read_part(&p, all, &part->part, at, err));
         /* the model's own data is another's business: who opens the layer meanwhile sets it */
         part->w = (struct tsr_matrix){ .struct_size = all->struct_size,
                                        .dtype = all->dtype,

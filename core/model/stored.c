@@ -195,6 +195,27 @@ static tsr_status all_experts(const struct walk *w, const struct tsr_model_role 
     return st;
 }
 
+static tsr_status sinks(const struct walk *w, const struct tsr_model_role *r, uint64_t layer,
+                        const float *values)
+{
+    struct tsr_model_stored_view v = { .norm = false };
+    if (!holds(w, r->weight))
+        return TSR_OK;
+    TSR_TRY(begin(w, r, layer, &v));
+    return vector(w, &v, "weight", values, w->m->hp.heads);
+}
+
+/* Tensors are written as [out, in], under NAME.weight and NAME.bias. */
+static tsr_status check_form(const struct walk *w, const struct tsr_model_role *r)
+{
+    if (!r->interleaved && !r->transposed && !r->suffixes[0])
+        return TSR_OK;
+    return tsr_fail(w->err, TSR_E_INPUT,
+                    "%s: cannot be written: a %s model stores \"%s\" in a form that exports do not "
+                    "have",
+                    w->m->path, w->family->name, r->name);
+}
+
 static tsr_status role(const struct walk *w, const struct tsr_model_role *r, uint64_t layer)
 {
     static const enum tsr_linear_id qkv[] = { TSR_Q, TSR_K, TSR_V },
@@ -203,6 +224,7 @@ static tsr_status role(const struct walk *w, const struct tsr_model_role *r, uin
     bool                          inside = layer < m->hp.layers;
     const struct tsr_model_layer *l = &m->layers[inside ? layer : 0]; /* there is at least one */
     const struct tsr_model_norm  *f = inside && w->o && w->o->norm ? w->o->norm[layer] : NULL;
+    TSR_TRY(check_form(w, r));
     switch (r->part) {
     case TSR_MODEL_PART_EMBED:
         return matrix(w, r, &m->embed, w->o ? w->o->embed : NULL);
@@ -242,6 +264,8 @@ static tsr_status role(const struct walk *w, const struct tsr_model_role *r, uin
         return linears(w, r, layer, qkv, 3);
     case TSR_MODEL_PART_GATE_UP_ROWS:
         return linears(w, r, layer, gate_up, 2);
+    case TSR_MODEL_PART_SINKS:
+        return sinks(w, r, layer, l->sinks);
     case TSR_MODEL_PART_EXPERT:
         return each_expert(w, r, layer);
     case TSR_MODEL_PART_EXPERTS:

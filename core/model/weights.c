@@ -32,6 +32,26 @@ static void split_heads(unsigned char *dst, const unsigned char *src, uint64_t h
             memcpy(dst + (part * heads + h) * block, src + (h * 3 + part) * block, block);
 }
 
+/* The linears of all experts, [stack, rows, cols] or transposed, `size` bytes each, to [stack, rows, cols]; interleaved,
+ * rows 0, 2, 4, ... of an expert come before 1, 3, 5, ... */
+static void arrange(unsigned char *dst, const unsigned char *src,
+                    const struct tsr_model_tensor_load *l, uint64_t size)
+{
+    const struct tsr_safetensors_tensor *t = l->src->t;
+    uint64_t a = t->shape[1], b = t->rank == 2 ? 1 : t->shape[2]; /* biases: [stack, rows] */
+    uint64_t rows = l->transposed ? b : a, cols = l->transposed ? a : b;
+    uint64_t step = l->transposed ? rows * size : size;
+    for (uint64_t e = 0; e < t->shape[0]; e++)
+        for (uint64_t r = 0; r < rows; r++) {
+            uint64_t             to = l->interleaved ? r % 2 * (rows / 2) + r / 2 : r;
+            unsigned char       *d = dst + (e * rows + to) * cols * size;
+            const unsigned char *s =
+                src + e * rows * cols * size + r * (l->transposed ? size : cols * size);
+            for (uint64_t c = 0; c < cols; c++)
+                memcpy(d + c * size, s + c * step, size);
+        }
+}
+
 void tsr_model_load_label(struct tsr_hasher *hash, const struct tsr_safetensors_tensor *t)
 {
     tsr_hasher_update(hash, t->name, strlen(t->name) + 1);
@@ -109,16 +129,22 @@ static tsr_status read_changed(const struct tsr_safetensors       *st,
         return tsr_fail_nomem(err, bytes, t->name);
     float     *wide = NULL;
     tsr_status r = read_plain(st, t, raw, hash, err);
-    if (r == TSR_OK && !l->widen) {
+    bool       stacked = l->interleaved || l->transposed;
+    if (r == TSR_OK && !l->widen && stacked) {
+        arrange(dst, raw, l, tsr_dtype_size(t->dtype));
+    } else if (r == TSR_OK && !l->widen) {
         split_heads(dst, raw, hp->heads, hp->head_dim, bytes / t->shape[0]);
-    } else if (r == TSR_OK && !l->by_head) {
+    } else if (r == TSR_OK && !l->by_head && !stacked) {
         tsr_widen(floats, raw, t->dtype, n);
     } else if (r == TSR_OK && !(wide = tsr_new(n, sizeof *wide))) {
         r = tsr_fail_nomem(err, n * sizeof *wide, t->name);
     } else if (r == TSR_OK) {
         tsr_widen(wide, raw, t->dtype, n);
-        split_heads((unsigned char *)floats, (const unsigned char *)wide, hp->heads, hp->head_dim,
-                    sizeof *wide);
+        if (stacked)
+            arrange((unsigned char *)floats, (const unsigned char *)wide, l, sizeof *wide);
+        else
+            split_heads((unsigned char *)floats, (const unsigned char *)wide, hp->heads,
+                        hp->head_dim, sizeof *wide);
     }
     free(wide);
     free(raw);
@@ -131,7 +157,7 @@ tsr_status tsr_model_load_tensor(const struct tsr_checkpoint_shards *s,
                                  struct tsr_hasher *hash, struct tsr_err *err)
 {
     const struct tsr_safetensors *st = &s->files[l->src->file];
-    if (l->widen || l->by_head)
+    if (l->widen || l->by_head || l->interleaved || l->transposed)
         return read_changed(st, l, hp, dst, floats, hash, err);
     return read_plain(st, l->src->t, dst, hash, err);
 }

@@ -52,6 +52,8 @@ const char *const golden_names[] = {
     "qwen3_moe-mixed",
     "granitemoe",
     "phimoe",
+    "gpt_oss",
+    "gpt_oss-mxfp4",
     NULL,
 };
 

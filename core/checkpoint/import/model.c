@@ -126,6 +126,38 @@ static tsr_status read_fused(struct walk *w, const struct tsr_model_role *r, uin
 
 static tsr_status read_role(struct walk *w, const struct tsr_model_role *r, uint64_t layer);
 
+/* The linears of all experts in one stored matrix. */
+static tsr_status read_stack(struct walk *w, const struct tsr_model_role *r, uint64_t layer,
+                             const char *name)
+{
+    const struct tsr_model_hparams *hp = &w->config.hp;
+    unsigned                        each = r->part == TSR_MODEL_PART_EXPERTS ? 1 : 2;
+    enum tsr_linear_id              kind = each == 1 ? r->lin : TSR_GATE;
+    struct tsr_model_packed        *whole;
+    uint64_t                        rows, cols;
+    tsr_model_bind_shape(hp, tsr_model_expert_linear(0, kind), &rows, &cols);
+    TSR_TRY(tsr_import_linear(&w->im, name, hp->experts * each * rows, cols, &whole));
+    if (!whole)
+        return TSR_OK;
+    tsr_status st = TSR_OK;
+    for (uint64_t i = 0; st == TSR_OK && i < hp->experts * each; i++) {
+        struct cut c = { .whole = whole, .rows = rows, .first = i * rows };
+        if (r->interleaved) { /* [expert][row][gate, up] */
+            c.dim = 1;
+            c.stride = 2;
+            c.inner = i / 2 * 2 * rows + i % 2;
+        }
+        enum tsr_linear_id id = tsr_model_expert_linear(i / each, each == 1 ? kind
+                                                                  : i % 2   ? TSR_UP
+                                                                            : TSR_GATE);
+        st = cut_rows(&c, &w->o->lin[layer][id], w->im.err);
+        if (st == TSR_OK)
+            count(w, w->o->lin[layer][id]);
+    }
+    tsr_model_packed_destroy(whole);
+    return st;
+}
+
 static tsr_status read_experts(struct walk *w, const struct tsr_model_role *r, uint64_t layer)
 {
     for (uint64_t i = 0; i < w->config.hp.experts; i++) {
@@ -151,6 +183,8 @@ static tsr_status read_role(struct walk *w, const struct tsr_model_role *r, uint
     if (r->part == TSR_MODEL_PART_QKV_ROWS || r->part == TSR_MODEL_PART_QKV_HEADS ||
         r->part == TSR_MODEL_PART_GATE_UP_ROWS)
         return read_fused(w, r, layer, name);
+    if (r->part == TSR_MODEL_PART_EXPERTS || r->part == TSR_MODEL_PART_EXPERTS_GATE_UP)
+        return read_stack(w, r, layer, name);
     if (r->part != TSR_MODEL_PART_LINEAR && r->part != TSR_MODEL_PART_HEAD)
         return TSR_OK;
     struct tsr_model_packed **p =

@@ -87,6 +87,18 @@ static tsr_status linears(const struct walk *w, const struct tsr_model_role *r,
     return TSR_OK;
 }
 
+static tsr_status sinks(const struct walk *w, const struct tsr_model_role *r)
+{
+    struct tsr_prepacked_model_part p = { .part = r->part,
+                                          .layer = w->layer,
+                                          .values = &w->m->layers[w->layer].sinks,
+                                          .n = w->m->hp.heads };
+    if (!holds(w, r->weight))
+        return TSR_OK;
+    (void)snprintf(p.name, sizeof p.name, "model.layers.%llu.sinks", (unsigned long long)w->layer);
+    return w->visit(w->ctx, &p, w->err);
+}
+
 /* Stored one by one, or together: here each expert's linears are parts of their own. */
 static tsr_status experts(const struct walk *w, const struct tsr_model_role *r)
 {
@@ -163,6 +175,8 @@ static tsr_status role(const struct walk *w, const struct tsr_model_role *r)
         return linears(w, r, qkv, 3);
     case TSR_MODEL_PART_GATE_UP_ROWS:
         return linears(w, r, gate_up, 2);
+    case TSR_MODEL_PART_SINKS:
+        return sinks(w, r);
     case TSR_MODEL_PART_EXPERT:
     case TSR_MODEL_PART_EXPERTS:
     case TSR_MODEL_PART_EXPERTS_GATE_UP:

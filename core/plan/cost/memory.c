@@ -161,7 +161,7 @@ tsr_status tsr_plan_memory_layer(const struct tsr_plan_memory_job *j, const stru
     }
     uint64_t router; /* whole on every rank, in its own dtype */
     TSR_TRY(matrix(j, m, NULL, &l->router, 0, &router, &none, err));
-    if (!tsr_add(rank, router, &rank))
+    if (!tsr_add(rank, router, &rank) || (l->router.bias && !add(&rank, l->router.rows, 4)))
         return too_large(err);
     if (!add(&rank, l->norms, 4) || !tsr_mul(rank, m->tp, weights))
         return too_large(err);

@@ -90,11 +90,12 @@ static void expert(struct build *b, struct tsr_plan_shape_layer *l,
 }
 
 static void router(struct build *b, struct tsr_plan_shape_layer *l,
-                   const struct tsr_model_layer *of)
+                   const struct tsr_model_layer *of, const struct tsr_model_role *r)
 {
     uint64_t rows, cols;
     tsr_model_bind_shape(&b->c->hp, TSR_ROUTER, &rows, &cols);
     l->router = matrix(b, of ? &of->lin[TSR_ROUTER].w : NULL, rows, cols);
+    l->router.bias = holds(b, r->bias);
 }
 
 /* What a role adds to a layer. */
@@ -110,9 +111,12 @@ static void in_layer(struct build *b, const struct tsr_model_role *r,
     case TSR_MODEL_PART_K_NORM:
         l->norms += norm_floats(b, r);
         break;
+    case TSR_MODEL_PART_SINKS: /* a row of slopes is with them on the device */
+        l->norms += holds(b, r->weight) ? 2 * (uint64_t)b->c->hp.heads : 0;
+        break;
     case TSR_MODEL_PART_LINEAR:
         if (r->lin == TSR_ROUTER)
-            router(b, l, of);
+            router(b, l, of, r);
         else
             linear(b, l, of, r->lin, r);
         break;
