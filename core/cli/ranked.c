@@ -69,7 +69,6 @@ tsr_status tsr_cli_ranked(struct tsr_cli *c, struct tsr_pipeline_job *job, struc
         c->ended = true;
         c->code = tsr_exit_code(tsr_runtime_peers_failure(m, 0, &e.err));
     }
-    c->hard = st != TSR_OK;
-    tsr_runtime_peers_destroy(m);
+    c->hard = !tsr_runtime_peers_destroy(m) || st != TSR_OK;
     return said ? TSR_OK : st;
 }

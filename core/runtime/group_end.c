@@ -1,5 +1,6 @@
 /* Ends the ranks.  Each wait for one has a limit: a process is killed then, a thread, which cannot be, takes
  * this process with it. */
+#include "base/log.h"
 #include "base/mem.h"
 #include "batch/watch.h"
 #include "runtime/group_internal.h"
@@ -31,7 +32,9 @@ static void reap(struct tsr_runtime_group *c, struct tsr_runtime_member *m)
                            "its process %d was killed and has not ended for %.0f s: it waits for a "
                            "disk or a driver",
                            (int)m->pid, (double)KILL_NS / 1e9);
-            tsr_runtime_group_fail(c, m->rank, text);
+            tsr_logf(TSR_LOG_WARN, "rank %u: %s", m->rank,
+                     text); /* also where the first failure is another */
+            tsr_runtime_page_fail(c->plan.page, m->rank, TSR_E_DEVICE, text);
             break;
         }
         tsr_runtime_group_nap();

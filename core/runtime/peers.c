@@ -117,32 +117,38 @@ tsr_status tsr_runtime_peers_join(struct tsr_runtime_peers **out, struct tsr_reg
         st = tsr_runtime_thread_start(&m->thread, tsr_runtime_peers_beat, m, err);
     m->started = st == TSR_OK;
     if (st != TSR_OK) {
-        tsr_runtime_peers_destroy(m);
+        (void)tsr_runtime_peers_destroy(m);
         return st;
     }
     *out = m;
     return TSR_OK;
 }
 
-void tsr_runtime_peers_destroy(struct tsr_runtime_peers *m)
+/* The thread that beats may stand inside of MPI, which then has m's memory. */
+static bool beat_ends(struct tsr_runtime_peers *m)
+{
+    struct timespec t;
+    uint64_t        ns = 2000 * m->stall_us;
+    (void)pthread_mutex_lock(&m->lock);
+    m->stop = true;
+    (void)pthread_mutex_unlock(&m->lock);
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    ns += (uint64_t)t.tv_nsec;
+    t.tv_sec += (time_t)(ns / 1000000000);
+    t.tv_nsec = (long)(ns % 1000000000);
+    return pthread_clockjoin_np(m->thread, NULL, CLOCK_MONOTONIC, &t) == 0;
+}
+
+bool tsr_runtime_peers_destroy(struct tsr_runtime_peers *m)
 {
     if (!m)
-        return;
-    if (m->started) {
-        (void)pthread_mutex_lock(&m->lock);
-        m->stop = true;
-        (void)pthread_mutex_unlock(&m->lock);
-        struct timespec t;
-        (void)clock_gettime(CLOCK_REALTIME, &t);
-        t.tv_sec += (time_t)(2 * m->stall_us / 1000000);
-        if (pthread_timedjoin_np(m->thread, NULL, &t) !=
-            0) { /* inside of MPI, which has m's memory */
-            tsr_logf(TSR_LOG_WARN, "rank %u: MPI does not return; it is left as it is", m->rank);
-            return;
-        }
-    } else if (m->port.self) {
-        m->port.iface->destroy(m->port.self);
+        return true;
+    if (m->started && !beat_ends(m)) {
+        tsr_logf(TSR_LOG_WARN, "rank %u: MPI does not return; it is left as it is", m->rank);
+        return false;
     }
+    if (!m->started && m->port.self)
+        m->port.iface->destroy(m->port.self);
     m->port.iface = NULL; /* already destroyed */
     tsr_comm_port_close(&m->port);
     for (uint32_t i = 0; m->pidfd && i < m->ranks; i++)
@@ -155,6 +161,7 @@ void tsr_runtime_peers_destroy(struct tsr_runtime_peers *m)
     free(m->pidfd);
     free(m->peer);
     free(m);
+    return true;
 }
 
 uint32_t tsr_runtime_peers_rank(const struct tsr_runtime_peers *m)

@@ -42,7 +42,9 @@ tsr_status tsr_runtime_peers_join(struct tsr_runtime_peers **m, struct tsr_regis
  * (`stall`). *said: rank 0 knows the failure and reports it to the user. */
 void tsr_runtime_peers_leave(struct tsr_runtime_peers *m, tsr_status st, const struct tsr_err *err,
                              bool *said);
-void tsr_runtime_peers_destroy(struct tsr_runtime_peers *m); /* NULL is fine */
+/* NULL is fine.  false: a call of MPI has not returned for twice `stall`; its memory is left to it, and the
+ * process must end without another one. */
+bool tsr_runtime_peers_destroy(struct tsr_runtime_peers *m);
 
 uint32_t    tsr_runtime_peers_rank(const struct tsr_runtime_peers *m);
 uint32_t    tsr_runtime_peers_ranks(const struct tsr_runtime_peers *m);

@@ -193,37 +193,68 @@ static void take_message(struct tsr_runtime_peers *m, uint32_t from,
     (void)pthread_cond_broadcast(&m->news);
 }
 
-/* One round with one rank. buf: receive buffer. [lock] */
+/* Whether the operation *q has ended; it is forgotten then. */
+static tsr_status test(struct tsr_runtime_peers *m, void **q, int32_t *done, struct tsr_err *err)
+{
+    void *under_way = *q;
+    *done = 0;
+    (void)pthread_mutex_unlock(&m->lock);
+    tsr_status st = m->port.iface->test(m->port.self, under_way, done, err);
+    (void)pthread_mutex_lock(&m->lock);
+    if (st != TSR_OK || *done)
+        *q = NULL;
+    return st;
+}
+
+/* The current state to rank r. */
+static tsr_status say(struct tsr_runtime_peers *m, uint32_t r, uint64_t now, struct tsr_err *err)
+{
+    struct tsr_runtime_peer *a = &m->peer[r];
+    uint64_t                 state = m->state;
+    void                    *tx = NULL;
+    write_message(m, r, &a->out);
+    a->sent_us = now;
+    (void)pthread_mutex_unlock(&m->lock);
+    tsr_status st = m->port.iface->send(m->port.self, NULL, r, &a->out, sizeof a->out, &tx, err);
+    (void)pthread_mutex_lock(&m->lock);
+    a->said = state;
+    a->tx = tx;
+    return st;
+}
+
+static tsr_status listen(struct tsr_runtime_peers *m, uint32_t r,
+                         struct tsr_runtime_peer_message *buf, struct tsr_err *err)
+{
+    void *rx = NULL;
+    (void)pthread_mutex_unlock(&m->lock);
+    tsr_status st = m->port.iface->recv(m->port.self, NULL, r, buf, sizeof *buf, &rx, err);
+    (void)pthread_mutex_lock(&m->lock);
+    m->peer[r].rx = rx;
+    return st;
+}
+
+/* One round with one rank. buf: receive buffer.  The lock is held, except in the calls of the transport: where one
+ * of them does not return, the other threads of this process still can say so and end. */
 static void converse(struct tsr_runtime_peers *m, uint32_t r, struct tsr_runtime_peer_message *buf)
 {
-    const struct tsr_transport_v1 *f = m->port.iface;
-    struct tsr_runtime_peer       *a = &m->peer[r];
-    struct tsr_errbuf              e = TSR_ERRBUF(e);
-    tsr_status                     st = TSR_OK;
-    int32_t                        done = 0;
-    uint64_t                       now = tsr_now_us();
+    struct tsr_runtime_peer *a = &m->peer[r];
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    tsr_status               st = TSR_OK;
+    int32_t                  done = 0;
+    uint64_t                 now = tsr_now_us();
     if (a->silent)
         return;
     if (a->rx) {
-        st = f->test(m->port.self, a->rx, &done, &e.err);
-        if (st != TSR_OK || done)
-            a->rx = NULL;
+        st = test(m, &a->rx, &done, &e.err);
         if (st == TSR_OK && done)
             take_message(m, r, buf);
     }
     if (st == TSR_OK && !a->rx)
-        st = f->recv(m->port.self, NULL, r, buf, sizeof *buf, &a->rx, &e.err);
-    if (st == TSR_OK && a->tx) {
-        st = f->test(m->port.self, a->tx, &done, &e.err);
-        if (st != TSR_OK || done)
-            a->tx = NULL;
-    }
-    if (st == TSR_OK && !a->tx && (a->said != m->state || now - a->sent_us >= BEAT_US)) {
-        write_message(m, r, &a->out);
-        a->said = m->state;
-        a->sent_us = now;
-        st = f->send(m->port.self, NULL, r, &a->out, sizeof a->out, &a->tx, &e.err);
-    }
+        st = listen(m, r, buf, &e.err);
+    if (st == TSR_OK && a->tx)
+        st = test(m, &a->tx, &done, &e.err);
+    if (st == TSR_OK && !a->tx && (a->said != m->state || now - a->sent_us >= BEAT_US))
+        st = say(m, r, now, &e.err);
     if (st != TSR_OK)
         a->silent = true;
     if (st != TSR_OK && !a->done)

@@ -68,9 +68,9 @@ ok "made-up: errors of the table" json --rawfile table out '[$table | split("\n"
 # ---- a profile of here: shares from the points, in the file's three digits
 # a share above 1 is capped, and then says nothing: the probe of a busy machine is slow, so it has three chances
 for try in 1 2 3; do
-    rm -f here.yaml
-    run profile -o here.yaml --model @demo --scheme original --scheme rtn:bits=4 --quick --repeats 1 --rounds 2 --positions 64 \
-        --sequences 4 --check 6 --json
+    rm -f here.yaml times.jsonl
+    run profile -o here.yaml --model @demo --scheme original --scheme rtn:bits=4 --quick --repeats 3 --rounds 2 --positions 64 \
+        --sequences 4 --check 6 --times times.jsonl --json
     ok "profile $try succeeds, got $rc" test "$rc" = 0
     ! grep -q 'read: 1}' here.yaml || continue
     break
@@ -88,6 +88,66 @@ ok "the share of the bandwidth that is read" awk -v w="$LAYER" '$1 == "peak" { p
         for (k in share) {
             width = k == "bf16" ? 2 : 0.5234375; got = width * w / (least[k] * 1e-3 * peak); got = got > 1 ? 1 : got
             if (!(got > 0 && share[k] == again[k] && share[k] / got > 0.994 && share[k] / got < 1.006 && bytes[k] / width < 1.0002 && bytes[k] / width > 0.9998)) exit 1 } }' device
+
+# ---- the same profile from its repeats and probes: rate of memory, peaks, times and spreads of points and ends, powers
+cat >times.jq <<'JQ'
+def near($b; $r): (. - $b | fabs) <= $r * ($b | fabs); # false for a NaN
+def mean: add / length;
+def median: sort | length as $n | (.[($n - 1) / 2 | floor] + .[$n / 2 | floor]) / 2;
+def spread: sort as $v | length as $n | ($v[[3 * $n / 4 | floor, $n - 1] | min] - $v[$n / 4 | floor]) / ($v | median);
+def blocks($pattern): [$file | match($pattern; "gs").captures | map(.string)];
+def numbers: "[\(.)]" | fromjson;
+# a time: the repeats that were interrupted least, the earlier ones first
+def counted: [.repeats | to_entries | sort_by(.value.interrupted, .key)[:$repeats][].value.ms];
+map(select(.time_of == "layer")) as $lines |
+([$lines[] | (.before, .after) | max] | median) as $peak |
+([$lines[] | counted as $ms | {scheme, kernel, phase, grid, layer_bytes, at: [.sequences, .tokens, .past], ms: ($ms | median),
+    spread: ($ms | spread), probe: (.before + .after | max)}] | group_by(.scheme, .phase, .at) | map({scheme: .[0].scheme,
+    kernel: .[0].kernel, phase: .[0].phase, grid: .[0].grid, at: .[0].at, bytes: .[0].layer_bytes, rounds: map({ms, probe}), spread: (map(.spread) | max),
+    range: (.[0].at as $a | if .[0].phase == "prefill" then (if $a[0] * $a[1] <= 96 then 0 else 1 end)
+        elif $a[0] <= 4 then 2 elif $a[0] <= 16 then 3 else 4 end)})) as $points |
+# powers: latency-rounds.md
+([$points[] | select(.grid)] | group_by(.scheme, .range) | map(. as $group |
+    ([.[] | [.rounds[].probe | log] as $x | ($x | mean) as $m | $x[] - $m | . * .] | add) as $xx |
+    ([.[] | [.rounds[].probe | log] as $x | [.rounds[].ms | log] as $y | ($x | mean) as $mx | ($y | mean) as $my |
+        range($x | length) | ($x[.] - $mx) * ($my - $y[.])] | add) as $xy |
+    ([.[].rounds | length] | add * 0.0025) as $weight | # probes differ by 5 % where memory does not
+    (if .[0].range == 2 then [.[] | [1e3 * .bytes / $peak / ([.rounds[].ms | log] | mean | exp), 1] | min] | mean else 0 end) as $prior |
+    {key: "\(.[0].scheme) \(.[0].range)", value: ([[($weight * $prior + $xy) / ($weight + $xx), 1] | min, -1] | max)}) | from_entries) as $power |
+[$points[] | . + {power: $power["\(.scheme) \(.range)"]} |
+    .ms = (([.rounds[].ms | log] | mean) + .power * ([.rounds[].probe / $peak | log] | mean) | exp)] as $points |
+def same_points($kernel; $phase; $text): ($text | numbers) as $got |
+    [$points[] | select(.grid and .kernel == $kernel and .phase == $phase)] as $want | ($got | length) == ($want | length) and ($got | length) > 3 and
+    all($got[]; (if $phase == "decode" then [.[0], 1, .[1]] else .[:3] end) as $at | .[-2] as $ms | .[-1] as $spread |
+        [$want[] | select(.at == $at)] | length == 1 and ($ms | near($want | map(select(.at == $at))[0].ms; 5.1e-5)) and
+        (.[0].spread as $s | $spread | near($s; 0.051)));
+def unit: {"M": 1e6, "G": 1e9, "T": 1e12}[.];
+($file | capture("peak: (?<v>[0-9.e+]+) (?<u>.)B/s, source: \"read probe, median of (?<n>[0-9]+)")) as $rate |
+[["rate of memory", ($rate.v | tonumber) * ($rate.u | unit) | near($peak; 5.1e-6)],
+ ["number of probes", ($rate.n | tonumber) == 2 * ($lines | length)],
+ ["rounds", ($points | length) > 20 and all($points[]; .rounds | length == $rounds)],
+ ["repeats until enough were not interrupted", all($lines[]; ([.repeats[] | select(.interrupted == 0)] | length) as $clean |
+    .warm_up_ms < 300 and (.before + .after | length) == 4 and ($clean == $repeats or ($clean < $repeats and (.repeats | length) == 4 * $repeats)))],
+ ["points", blocks("- kernel: (\\w+)\n    shape: [^\n]*\n    prefill: \\[(.*?)\\]\n    decode: \\[(.*?)\\]\n    source") | length == 2 and
+    all(.[]; . as $b | same_points($b[0]; "prefill"; $b[1]) and same_points($b[0]; "decode"; $b[2]))],
+ ["ends", . as $all | blocks("- part: (\\w+)\n[^[]*points: \\[(.*?)\\]\n    source") | length == 2 and all(.[]; .[0] as $part | .[1] | numbers | . as $got |
+    [$all[] | select(.time_of == $part)] | length == ($got | length) and length > 3 and ([., $got] | transpose |
+    all(.[]; .[0] as $w | .[1] as $g | $w.tokens == $g[0] and ($g[1] as $x | ($w.repeats | median) as $m | $x | near($m; 5.1e-5)) and
+        ($w.repeats | spread) as $s | $g[2] | near($s; 0.051))))],
+ ["peaks", . as $all | blocks("- kernel: (\\w+)\n    ops: ([0-9.e+]+) (.)FLOP/s") | length == 2 and all(.[]; . as $b |
+    [$all[] | select(.time_of == "peak" and .probe == (if $b[0] | test("^[fb]") then "fma" else "int8" end))] | length == 1 and
+    (.[0].rates | length == 3 and (max as $m | $b[1] | tonumber * ($b[2] | unit) | near(2 * $m; 5.1e-6))))],
+ ["powers, and rounds of the check", ([$check[0][].checked[]] | length) == ([$points[] | select(.grid | not)] | length) and
+    all($check[0][]; . as $row | all(.checked[]; . as $c | [$points[] | select((.grid | not) and .scheme == $row.scheme and .phase == $row.phase and
+        .at == [$c.sequences, $c.tokens, $c.past])] | length == 1 and (.[0].power - $c.power | fabs < 1e-9) and (.[0].ms as $m | $c.ms | near($m; 1e-9)) and
+        ([.[0].rounds, $c.rounds] | transpose | all(.[]; .[0].ms == .[1].ms and .[0].probe == .[1].bytes_per_s))))]] |
+map(select(.[1] | not)[0]) | if length == 0 then true else error(join("; ")) end
+JQ
+ok "a profile from its repeats and probes" jq -s -e --rawfile file here.yaml --slurpfile check check.json --argjson repeats 3 --argjson rounds 2 \
+    -f times.jq times.jsonl
+fails "times of nothing" 2 --times profile --of here.yaml --fits --times none.jsonl
+fails "times of links" 2 --times profile --links --times none.jsonl
+ok "nothing is written then" test ! -e none.jsonl
 
 # ---- its check: predictions from the file, errors from the workloads
 # workloads CHECK.json: a line each for figures, of demo's layers

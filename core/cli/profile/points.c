@@ -26,12 +26,10 @@ uint64_t profile_positions(const struct profile *p, const struct profile_model *
 }
 
 /* The better of two, because an interrupted probe does not measure the memory. */
-static tsr_status note_probe(struct profile *p, double *rate, struct tsr_err *err)
+static tsr_status note_probe(struct profile *p, double two[2], struct tsr_err *err)
 {
-    double again;
-    TSR_TRY(bench_measure(&p->bench, BENCH_READ, rate, err));
-    TSR_TRY(bench_measure(&p->bench, BENCH_READ, &again, err));
-    *rate = fmax(*rate, again);
+    for (int i = 0; i < 2; i++)
+        TSR_TRY(bench_measure(&p->bench, BENCH_READ, &two[i], err));
     if (p->n_probes == p->cap_probes) {
         uint64_t cap = p->cap_probes ? 2 * p->cap_probes : 256;
         double  *v = tsr_renew(p->probes, cap, sizeof *v);
@@ -40,7 +38,7 @@ static tsr_status note_probe(struct profile *p, double *rate, struct tsr_err *er
         p->probes = v;
         p->cap_probes = cap;
     }
-    p->probes[p->n_probes++] = *rate;
+    p->probes[p->n_probes++] = fmax(two[0], two[1]);
     return TSR_OK;
 }
 
@@ -58,43 +56,46 @@ static uint64_t interruptions(void)
     return getrusage(RUSAGE_SELF, &u) == 0 ? (uint64_t)u.ru_nivcsw : 0;
 }
 
-struct sample {
-    double   ms;
-    uint64_t interrupted;
-};
-
+/* Of equals the first. */
 static int by_interruptions(const void *a, const void *b)
 {
-    struct sample x, y;
+    struct profile_repeat x, y;
     memcpy(&x, a, sizeof x);
     memcpy(&y, b, sizeof y);
-    return (x.interrupted > y.interrupted) - (x.interrupted < y.interrupted);
+    if (x.interrupted != y.interrupted)
+        return x.interrupted > y.interrupted ? 1 : -1;
+    return (x.order > y.order) - (x.order < y.order);
 }
 
 /* One time with its warm-up, repeats and probe. */
-static tsr_status time_point(struct profile *p, struct tsr_stopwatch *x, struct profile_point *at,
-                             struct tsr_err *err)
+static tsr_status time_point(struct profile *p, const struct profile_model *m,
+                             const struct profile_scheme *s, struct tsr_stopwatch *x,
+                             struct profile_point *at, struct tsr_err *err)
 {
-    struct sample all[RETRIES * MOST_REPEATS];
-    double        v[MOST_REPEATS], before, after, warm;
-    uint64_t      n = (uint64_t)p->o->repeats, taken = 0, clean = 0;
-    TSR_TRY(tsr_engine_stopwatch_layer(x, at->v, at->s, at->t, &warm, err));
-    TSR_TRY(note_probe(p, &before, err));
-    if (warm > 0.3 && n > 3) /* long ones vary less */
+    struct profile_repeat all[RETRIES * MOST_REPEATS];
+    struct profile_taken  taken = { .repeat = all };
+    double                v[MOST_REPEATS];
+    uint64_t              n = (uint64_t)p->o->repeats, clean = 0;
+    TSR_TRY(tsr_engine_stopwatch_layer(x, at->v, at->s, at->t, &taken.warm, err));
+    TSR_TRY(note_probe(p, taken.before, err));
+    if (taken.warm > 0.3 && n > 3) /* long ones vary less */
         n = 3;
-    for (; taken < RETRIES * n && clean < n; taken++) {
-        uint64_t count = interruptions();
-        TSR_TRY(tsr_engine_stopwatch_layer(x, at->v, at->s, at->t, &all[taken].ms, err));
-        all[taken].ms *= 1e3;
-        all[taken].interrupted = interruptions() - count;
-        clean += all[taken].interrupted == 0;
+    for (; taken.n < RETRIES * n && clean < n; taken.n++) {
+        struct profile_repeat *one = &all[taken.n];
+        uint64_t               count = interruptions();
+        TSR_TRY(tsr_engine_stopwatch_layer(x, at->v, at->s, at->t, &one->ms, err));
+        one->ms *= 1e3;
+        one->interrupted = interruptions() - count;
+        one->order = taken.n;
+        clean += one->interrupted == 0;
     }
-    TSR_TRY(note_probe(p, &after, err));
-    qsort(all, taken, sizeof *all, by_interruptions);
+    TSR_TRY(note_probe(p, taken.after, err));
+    TSR_TRY(profile_times_point(p, m, s, at, &taken, err));
+    qsort(all, taken.n, sizeof *all, by_interruptions);
     for (uint64_t i = 0; i < n; i++)
         v[i] = all[i].ms;
     summary(v, n, &at->ms, &at->spread);
-    at->probe = fmax(before, after);
+    at->probe = fmax(fmax(taken.before[0], taken.before[1]), fmax(taken.after[0], taken.after[1]));
     return TSR_OK;
 }
 
@@ -201,7 +202,8 @@ static void plan_all(const struct profile *p, const struct profile_model *m,
 
 /* Each round uses a different order, so that a disturbance of some seconds affects points of all kinds
  * equally, and the workloads of --check as much as the points that predict them. */
-static tsr_status measure_all(struct profile *p, struct tsr_stopwatch *x, struct profile_scheme *s,
+static tsr_status measure_all(struct profile *p, const struct profile_model *m,
+                              struct tsr_stopwatch *x, struct profile_scheme *s,
                               struct tsr_err *err)
 {
     uint64_t *order = tsr_new(s->n_points, sizeof *order);
@@ -217,7 +219,7 @@ static tsr_status measure_all(struct profile *p, struct tsr_stopwatch *x, struct
     tsr_status st = TSR_OK;
     for (uint64_t i = 0; i < s->n_points && st == TSR_OK; i++) {
         struct profile_point *at = &s->points[order[i]], before = *at;
-        st = time_point(p, x, at, err);
+        st = time_point(p, m, s, x, at, err);
         at->spread = fmax(at->spread, before.spread);
         at->round_ms[s->rounds] = at->ms;
         at->round_probe[s->rounds] = at->probe;
@@ -266,6 +268,7 @@ static tsr_status measure_ends(struct profile *p, struct profile_model *m, struc
                              : tsr_engine_stopwatch_embed(x, to->tokens, at, err));
             *at *= 1e3;
         }
+        TSR_TRY(profile_times_end(p, m, to, v, repeats, err));
         summary(v, repeats, &to->ms, &to->spread);
     }
     return TSR_OK;
@@ -278,7 +281,7 @@ tsr_status profile_measure(struct profile *p, struct profile_model *m, uint64_t 
     struct tsr_model_overlay *o;
     struct tsr_stopwatch     *x;
     TSR_TRY(open_scheme(p, m, scheme, &o, &x, err));
-    tsr_status st = measure_all(p, x, s, err);
+    tsr_status st = measure_all(p, m, x, s, err);
     if (st == TSR_OK && s->n_grid && !m->ends)
         st = measure_ends(p, m, x, err);
     close_scheme(o, x);

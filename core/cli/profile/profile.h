@@ -2,6 +2,7 @@
 #ifndef TSR_CLI_PROFILE_PROFILE_H
 #define TSR_CLI_PROFILE_PROFILE_H
 
+#include "base/output.h"
 #include "cli/bench/bench.h"
 #include "engine/stopwatch.h"
 #include "plan/cost/latency.h"
@@ -9,7 +10,7 @@
 #define PROFILE_ROUNDS 16
 
 struct profile_options {
-    const char            *output, *of, *name, *backend, *transport;
+    const char            *output, *of, *name, *backend, *transport, *times;
     struct tsr_cli_strings model, scheme;
     int64_t                repeats, rounds, positions, sequences, check, seed, ranks;
     int32_t                quick, links, fits;
@@ -24,6 +25,19 @@ struct profile_point {
     double         probe;      /* read rate of the same second, bytes/s */
     double power; /* ms is as it would be at another probe: raw_ms times their ratio to this */
     double round_ms[PROFILE_ROUNDS], round_probe[PROFILE_ROUNDS];
+};
+
+/* What one time of a point is made of. */
+struct profile_repeat {
+    double   ms;
+    uint64_t interrupted; /* times that the system took a thread of ours off its CPU for others */
+    uint64_t order;
+};
+struct profile_taken {
+    double                 warm; /* seconds, not counted */
+    struct profile_repeat *repeat;
+    uint64_t               n;
+    double                 before[2], after[2]; /* read probes, bytes/s */
 };
 
 /* All points of one scheme on one model: the grid that goes into the file, then the workloads of --check,
@@ -62,6 +76,7 @@ struct profile {
     double                        bandwidth, fma, dot; /* medians of the probes */
     double                       *probes;              /* every read probe that was taken */
     uint64_t                      n_probes, cap_probes;
+    struct tsr_writer             times; /* of --times; zeroed: none */
 };
 
 /* Most sequences and positions that models are measured with. */
@@ -87,6 +102,17 @@ void profile_choose(struct profile *p, const struct profile_model *m, struct pro
 /* Allocates room for the grid, if requested, and for the workloads of --check; names the scheme. */
 tsr_status profile_begin(struct profile *p, struct profile_model *m, uint64_t scheme, bool grid,
                          struct tsr_err *err);
+/* --times: a line for a peak, a time of a point in a round, a time of an end; nothing without --times.  The
+ * caller commits p->times. */
+tsr_status profile_times_open(struct profile *p, struct tsr_err *err);
+tsr_status profile_times_peak(struct profile *p, const char *probe, const double *rates, uint64_t n,
+                              struct tsr_err *err);
+tsr_status profile_times_point(struct profile *p, const struct profile_model *m,
+                               const struct profile_scheme *s, const struct profile_point *at,
+                               const struct profile_taken *x, struct tsr_err *err);
+tsr_status profile_times_end(struct profile *p, const struct profile_model *m,
+                             const struct profile_end *at, const double *ms, uint64_t n,
+                             struct tsr_err *err);
 /* The file tessera.device/1 as text; fresh memory. */
 tsr_status profile_text(const struct profile *p, char **text, size_t *len, struct tsr_err *err);
 /* --links: measures every pair of ranks, prints them and writes a cluster file. */

@@ -17,6 +17,8 @@ static const struct tsr_option options[] = {
     TSR_OPTION_PATH(S, output, "", "FILE", "file to write, tessera.device/1"),
     TSR_OPTION_PATH(S, of, "", "FILE",
                     "profile that --check or --fits takes instead of measuring one"),
+    TSR_OPTION_PATH(S, times, "", "FILE",
+                    "write every repeat and every probe there, one JSON object per line"),
     TSR_OPTION_REPEAT(S, model, "MODEL",
                       "whose layers are measured; none: random ones of a 1B Llama's widths"),
     TSR_OPTION_REPEAT(
@@ -101,6 +103,7 @@ static void close_all(struct profile *p)
         tsr_plan_shape_destroy(m->shape);
         tsr_model_destroy(m->m);
     }
+    tsr_writer_abort(&p->times);
     free(p->models);
     free(p->probes);
     bench_close(&p->bench);
@@ -110,13 +113,13 @@ static void close_all(struct profile *p)
 static tsr_status probe(struct profile *p, enum bench_probe which, double *rate,
                         struct tsr_err *err)
 {
+    double one[3];
     *rate = 0;
     for (int i = 0; i < 3; i++) {
-        double one;
-        TSR_TRY(bench_measure(&p->bench, which, &one, err));
-        *rate = fmax(*rate, one);
+        TSR_TRY(bench_measure(&p->bench, which, &one[i], err));
+        *rate = fmax(*rate, one[i]);
     }
-    return TSR_OK;
+    return profile_times_peak(p, which == BENCH_FMA ? "fma" : "int8", one, 3, err);
 }
 
 static tsr_status prepare(struct profile *p, struct tsr_err *err)
@@ -236,6 +239,9 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
     struct tsr_plan_profile *dev = NULL;
     (void)args;
     (void)n_args;
+    if (*p.o->times && (p.o->links || p.o->fits))
+        return tsr_fail(err, TSR_E_CONFIG, "--times: %s times no layers; leave one of the two out",
+                        p.o->links ? "--links" : "--fits");
     if (p.o->links) {
         TSR_TRY(tsr_cli_registry(c, &p.r, err));
         return profile_links(c, p.r, p.o, err);
@@ -262,7 +268,11 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
     if (st == TSR_OK && !p.models)
         st = tsr_fail_nomem(err, p.n_models * sizeof *p.models, "models");
     if (st == TSR_OK)
+        st = profile_times_open(&p, err);
+    if (st == TSR_OK)
         st = *p.o->of ? read_one(&p, &dev, d, err) : write_one(&p, &dev, d, err);
+    if (st == TSR_OK && p.times.file)
+        st = tsr_writer_commit(&p.times, err);
     if (st == TSR_OK && tsr_config_diag_errors(d))
         st = tsr_cli_diag(c, d, *p.o->of ? p.o->of : p.o->output, err);
     if (st == TSR_OK && p.o->check)
@@ -285,7 +295,8 @@ const struct tsr_verb tsr_verb_profile = {
         "sizes, packed by each scheme. Writes a device profile (docs/formats/device.md) for "
         "cluster files. Every time is the median of the repeats after a warm-up; repeats that "
         "the system interrupted are measured again. Layers are used in turn, so that no cache "
-        "holds their weights. The read peak is measured next to each time.\n"
+        "holds their weights. The read peak is measured next to each time. --times keeps "
+        "what the file's figures are computed from.\n"
         "\n"
         "--check draws further workloads that are not in the file and measures them in the "
         "same rounds. It predicts them from the file and prints mean errors: of times "
