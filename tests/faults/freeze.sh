@@ -128,6 +128,36 @@ alone() {
         fi
     done
 }
+# Rank 0 is killed while rank 1 stands in a call, and mpirun lets it be: rank 1 ends on its own.
+cat >rank.sh <<'RANK'
+"$@" &
+echo $! >pid.$OMPI_COMM_WORLD_RANK.part
+mv pid.$OMPI_COMM_WORLD_RANK.part pid.$OMPI_COMM_WORLD_RANK
+rc=0
+wait $! || rc=$?
+echo $rc >rc.$OMPI_COMM_WORLD_RANK
+RANK
+abandoned() {
+    local name=$1 start i
+    rm -rf out.jsonl* once rc.? pid.?
+    job "$2" ""
+    # shellcheck disable=SC2086
+    timeout -s KILL 300 mpirun $MPI --enable-recovery bash rank.sh "$TESSERA" batch job.yaml --plugin-path "$FROZEN" -i in.jsonl \
+        -o out.jsonl -q --threads 1 --set run.plan=tp.yaml --set run.stall=4 >/dev/null 2>err </dev/null &
+    start=$SECONDS
+    for ((i = 0; i < 6000; i++)); do
+        [ ! -e once ] || break
+        sleep 0.01
+    done
+    [ -e once ] || wrong "$name: nothing stood still"
+    kill -KILL "$(cat pid.0)" || wrong "$name: rank 0 had ended"
+    wait $! || true
+    [ "$(cat rc.0)" = 137 ] || wrong "$name: rank 0 ended with $(cat rc.0)"
+    [ "$(cat rc.1)" = 6 ] || wrong "$name: rank 1 ended with $(cat rc.1 2>&1)"
+    [ $((SECONDS - start)) -lt 60 ] || wrong "$name: it took $((SECONDS - start)) s"
+    grep -qE "tessera: error: rank 0 on .* $(cat pid.0) .*rank 1 " err || wrong "$name: no error names rank 0, its process and rank 1"
+}
+abandoned "rank 0 is killed" "frozen:at=decode,n=9,how=thread,$ONCE"
 supervised "an exchange" MPI_Isend,100,1,self 'rank [01] on .* has (made no progress|not been heard)'
 supervised "rank 0 in an exchange" MPI_Isend,100,0,self 'another one goes on'
 supervised "the last step" MPI_Finalize,1,1,self 'another one goes on'
@@ -136,6 +166,8 @@ alone "the model is read" cpu pread,1,1,thread 'rank 1 on .* reads the job and t
 alone "a load" "frozen:at=load,n=3,$ONCE" none 'rank 1 on .* has (made no progress|not been heard)'
 alone "a call at load" "frozen:at=load,n=3,how=thread,$ONCE" none 'rank 1 on .* loads on layer'
 alone "a call at a token" "frozen:at=decode,n=9,how=thread,$ONCE" none 'rank 1 on .* works on layer'
+alone "a call of MPI" cpu MPI_Isend,100,1,thread 'rank 1 on .* has (made no progress|not been heard)'
+alone "a call of MPI of rank 0" cpu MPI_Isend,100,0,thread 'rank 0 on .* has (made no progress|not been heard)'
 alone "the end of a rank" "frozen:at=end,how=thread,$ONCE" none 'rank 1 '
 alone "the end of MPI" cpu MPI_Finalize,1,1,self 'waited for 10 s at the end of MPI'
 [ $bad = 0 ]
