@@ -114,7 +114,7 @@ map(select(.time_of == "layer")) as $lines |
     ([.[].rounds | length] | add * 0.0025) as $weight | # probes differ by 5 % where memory does not
     (if .[0].range == 2 then [.[] | [1e3 * .bytes / $peak / ([.rounds[].ms | log] | mean | exp), 1] | min] | mean else 0 end) as $prior |
     {key: "\(.[0].scheme) \(.[0].range)", value: ([[($weight * $prior + $xy) / ($weight + $xx), 1] | min, -1] | max)}) | from_entries) as $power |
-[$points[] | . + {power: $power["\(.scheme) \(.range)"]} |
+[$points[] | . + {power: ($power["\(.scheme) \(.range)"] // 0)} |
     .ms = (([.rounds[].ms | log] | mean) + .power * ([.rounds[].probe / $peak | log] | mean) | exp)] as $points |
 def same_points($kernel; $phase; $text): ($text | numbers) as $got |
     [$points[] | select(.grid and .kernel == $kernel and .phase == $phase)] as $want | ($got | length) == ($want | length) and ($got | length) > 3 and
@@ -123,27 +123,27 @@ def same_points($kernel; $phase; $text): ($text | numbers) as $got |
         (.[0].spread as $s | $spread | near($s; 0.051)));
 def unit: {"M": 1e6, "G": 1e9, "T": 1e12}[.];
 ($file | capture("peak: (?<v>[0-9.e+]+) (?<u>.)B/s, source: \"read probe, median of (?<n>[0-9]+)")) as $rate |
-[["rate of memory", ($rate.v | tonumber) * ($rate.u | unit) | near($peak; 5.1e-6)],
+[["rate of memory", (($rate.v | tonumber) * ($rate.u | unit) | near($peak; 5.1e-6))],
  ["number of probes", ($rate.n | tonumber) == 2 * ($lines | length)],
  ["rounds", ($points | length) > 20 and all($points[]; .rounds | length == $rounds)],
  ["repeats until enough were not interrupted", all($lines[]; ([.repeats[] | select(.interrupted == 0)] | length) as $clean |
     .warm_up_ms < 300 and (.before + .after | length) == 4 and ($clean == $repeats or ($clean < $repeats and (.repeats | length) == 4 * $repeats)))],
- ["points", blocks("- kernel: (\\w+)\n    shape: [^\n]*\n    prefill: \\[(.*?)\\]\n    decode: \\[(.*?)\\]\n    source") | length == 2 and
-    all(.[]; . as $b | same_points($b[0]; "prefill"; $b[1]) and same_points($b[0]; "decode"; $b[2]))],
- ["ends", . as $all | blocks("- part: (\\w+)\n[^[]*points: \\[(.*?)\\]\n    source") | length == 2 and all(.[]; .[0] as $part | .[1] | numbers | . as $got |
+ ["points", (blocks("- kernel: (\\w+)\n    shape: [^\n]*\n    prefill: \\[(.*?)\\]\n    decode: \\[(.*?)\\]\n    source") | length == 2 and
+    all(.[]; . as $b | same_points($b[0]; "prefill"; $b[1]) and same_points($b[0]; "decode"; $b[2])))],
+ ["ends", (. as $all | blocks("- part: (\\w+)\n[^[]*points: \\[(.*?)\\]\n    source") | length == 2 and all(.[]; .[0] as $part | .[1] | numbers | . as $got |
     [$all[] | select(.time_of == $part)] | length == ($got | length) and length > 3 and ([., $got] | transpose |
     all(.[]; .[0] as $w | .[1] as $g | $w.tokens == $g[0] and ($g[1] as $x | ($w.repeats | median) as $m | $x | near($m; 5.1e-5)) and
-        ($w.repeats | spread) as $s | $g[2] | near($s; 0.051))))],
- ["peaks", . as $all | blocks("- kernel: (\\w+)\n    ops: ([0-9.e+]+) (.)FLOP/s") | length == 2 and all(.[]; . as $b |
+        ($w.repeats | spread) as $s | $g[2] | near($s; 0.051)))))],
+ ["peaks", (. as $all | blocks("- kernel: (\\w+)\n    ops: ([0-9.e+]+) (.)FLOP/s") | length == 2 and all(.[]; . as $b |
     [$all[] | select(.time_of == "peak" and .probe == (if $b[0] | test("^[fb]") then "fma" else "int8" end))] | length == 1 and
-    (.[0].rates | length == 3 and (max as $m | $b[1] | tonumber * ($b[2] | unit) | near(2 * $m; 5.1e-6))))],
+    (.[0].rates | length == 3 and (max as $m | $b[1] | tonumber * ($b[2] | unit) | near(2 * $m; 5.1e-6)))))],
  ["powers, and rounds of the check", ([$check[0][].checked[]] | length) == ([$points[] | select(.grid | not)] | length) and
     all($check[0][]; . as $row | all(.checked[]; . as $c | [$points[] | select((.grid | not) and .scheme == $row.scheme and .phase == $row.phase and
         .at == [$c.sequences, $c.tokens, $c.past])] | length == 1 and (.[0].power - $c.power | fabs < 1e-9) and (.[0].ms as $m | $c.ms | near($m; 1e-9)) and
         ([.[0].rounds, $c.rounds] | transpose | all(.[]; .[0].ms == .[1].ms and .[0].probe == .[1].bytes_per_s))))]] |
 map(select(.[1] | not)[0]) | if length == 0 then true else error(join("; ")) end
 JQ
-ok "a profile from its repeats and probes" jq -s -e --rawfile file here.yaml --slurpfile check check.json --argjson repeats 3 --argjson rounds 2 \
+ok "a profile from its repeats and probes" json -s --rawfile file here.yaml --slurpfile check check.json --argjson repeats 3 --argjson rounds 2 \
     -f times.jq times.jsonl
 fails "times of nothing" 2 --times profile --of here.yaml --fits --times none.jsonl
 fails "times of links" 2 --times profile --links --times none.jsonl
