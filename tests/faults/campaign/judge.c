@@ -78,14 +78,19 @@ static bool equals(const struct scene *s, const struct outcome *now, const struc
 int matches(const struct scene *s, bool complete, bool tidy, char *why)
 {
     static struct outcome now; /* of this process alone */
-    char                  other[300];
+    char                  each[300];
+    size_t                n = 0;
     why[0] = '\0';
     if (!outcome_take(&now, s->w->folder, s->c, why))
         return -1;
-    for (int i = 0; i < s->n_may; i++)
-        if (!(complete && s->may[i].refused) &&
-            equals(s, &now, s->may[i].end, complete, tidy, i ? other : why))
+    for (int i = 0; i < s->n_may; i++) {
+        if (complete && s->may[i].refused)
+            continue;
+        if (equals(s, &now, s->may[i].end, complete, tidy, each))
             return i;
+        (void)snprintf(why + n, 300 - n, "%s%.90s", n ? ", or " : "", each);
+        n = strlen(why);
+    }
     return -1;
 }
 

@@ -27,7 +27,7 @@ struct scene {
 
 /* Notes what is wrong, if it is the first. */
 __attribute__((format(printf, 2, 3))) void wrong(struct scene *s, const char *format, ...);
-/* Which of the runs without faults this is, or -1: why[300] says what differs from the first.  complete: all that it
+/* Which of the runs without faults this is, or -1: why[300] says what differs from each.  complete: all that it
  * published is there; tidy: and nothing else. */
 int matches(const struct scene *s, bool complete, bool tidy, char *why);
 /* The last line on stderr of the i-th command; whether there is a sentence. */
