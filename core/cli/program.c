@@ -1,5 +1,6 @@
 #include "cli/program.h"
 
+#include "base/event.h"
 #include "base/log.h"
 #include "base/output.h"
 #include "base/stdout.h"
@@ -76,6 +77,7 @@ static tsr_status run(struct tsr_cli_args *a, struct tsr_cli *c, struct tsr_err 
         return tsr_cli_flush(err);
     }
     c->json = o->json != 0;
+    tsr_event_json(c->json);
     c->quiet = o->quiet != 0;
     c->colour = wants_colour((enum tsr_color)o->color);
     c->threads = (uint32_t)o->threads;

@@ -1,8 +1,8 @@
 #include "cli/supervise_internal.h"
 
 #include "base/clock.h"
+#include "base/event.h"
 #include "base/held.h"
-#include "base/log.h"
 #include "batch/restart.h"
 #include "batch/watch.h"
 
@@ -184,9 +184,10 @@ static void check_mpirun(struct watched *x, uint64_t now)
         return;
     x->end.stalled = true;
     x->kill_us = now;
-    tsr_logf(TSR_LOG_WARN, "mpirun (process %d) %s for %.1f s; it is killed", (int)x->pid,
-             frozen ? "is stopped" : "has not ended after rank 0 had",
-             (double)(now - (frozen ? x->froze_us : x->ended_us)) / 1e6);
+    tsr_event_say(&(struct tsr_event){ .kind = "mpirun-stalled", .process = x->pid },
+                  "mpirun (process %d) %s for %.1f s; it is killed", (int)x->pid,
+                  frozen ? "is stopped" : "has not ended after rank 0 had",
+                  (double)(now - (frozen ? x->froze_us : x->ended_us)) / 1e6);
 }
 
 static void check_beat(struct watched *x, uint64_t now)
@@ -213,8 +214,9 @@ static void check_beat(struct watched *x, uint64_t now)
     x->end.stalled = true;
     x->kill_us = x->c->mpirun ? now + MPIRUN_US : 0;
     x->end.late = beyond_deadline(w);
-    tsr_logf(TSR_LOG_WARN, "the worker (process %d) has made no progress for %.1f s; it is stopped",
-             (int)x->pid, (double)stall / 1e6);
+    tsr_event_say(&(struct tsr_event){ .kind = "worker-stalled", .process = x->pid },
+                  "the worker (process %d) has made no progress for %.1f s; it is stopped",
+                  (int)x->pid, (double)stall / 1e6);
     (void)kill(x->pid, x->c->mpirun ? SIGTERM : SIGKILL); /* mpirun ends its ranks then */
     x->killed_us = x->c->mpirun ? 0 : now;
 }
@@ -292,21 +294,35 @@ static tsr_status watch(struct watched *x, struct tsr_err *err)
 
 static void say_end(const struct watched *x, enum tsr_after after)
 {
-    const char *then =
-        tsr_plugin_cancelled()       ? "it had been asked to stop: run the same command again"
-        : after == TSR_AFTER_RESTART ? "another one goes on"
-                                     : "too often without progress: run the same command again";
-    const char *why = x->end.memory ? ", for memory" : x->end.own_fault ? ", by its own fault" : "";
-    if (x->end.stalled)
-        why = ", by its supervisor";
-    char how[120];
+    bool                   stops = tsr_plugin_cancelled(), again = after == TSR_AFTER_RESTART;
+    const char            *then = stops   ? "it had been asked to stop: run the same command again"
+                                  : again ? "another one goes on"
+                                          : "too often without progress: run the same command again";
+    const char            *cause = x->end.stalled     ? "supervisor"
+                                   : x->end.memory    ? "memory"
+                                   : x->end.own_fault ? "own-fault"
+                                                      : NULL;
+    const char            *why = x->end.stalled     ? ", by its supervisor"
+                                 : x->end.memory    ? ", for memory"
+                                 : x->end.own_fault ? ", by its own fault"
+                                                    : "";
+    const struct tsr_event e = { .kind = "worker-ended",
+                                 .process = x->pid,
+                                 .has_code = x->end.exited,
+                                 .code = x->end.code,
+                                 .signal = x->end.signal,
+                                 .cause = cause,
+                                 .then = stops   ? "stop"
+                                         : again ? "restart"
+                                                 : "give-up" };
+    char                   how[120];
     if (x->end.exited)
         (void)snprintf(how, sizeof how, "ended with code %d%s", x->end.code, why);
     else
         (void)snprintf(how, sizeof how, "was ended by signal %d (%s)%s", x->end.signal,
                        strsignal(x->end.signal), why);
-    tsr_logf(TSR_LOG_WARN, "the worker (%sprocess %d) %s; %s", x->c->mpirun ? "mpirun, " : "",
-             (int)x->pid, how, then);
+    tsr_event_say(&e, "the worker (%sprocess %d) %s; %s", x->c->mpirun ? "mpirun, " : "",
+                  (int)x->pid, how, then);
 }
 
 /* One worker from its start to its end; *worker: we are it. */

@@ -1,6 +1,6 @@
 /* Ends the ranks.  Each wait for one has a limit: a process is killed then, a thread, which cannot be, takes
  * this process with it. */
-#include "base/log.h"
+#include "base/event.h"
 #include "base/mem.h"
 #include "batch/watch.h"
 #include "runtime/group_internal.h"
@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define SOON_NS UINT64_C(500000000)   /* for a process of a group that has failed */
 #define KILL_NS UINT64_C(10000000000) /* for a process that was killed */
@@ -32,8 +31,8 @@ static void reap(struct tsr_runtime_group *c, struct tsr_runtime_member *m)
                            "its process %d was killed and has not ended for %.0f s: it waits for a "
                            "disk or a driver",
                            (int)m->pid, (double)KILL_NS / 1e9);
-            tsr_logf(TSR_LOG_WARN, "rank %u: %s", m->rank,
-                     text); /* also where the first failure is another */
+            /* also where the first failure is another */
+            tsr_runtime_group_say(c, m->rank, "rank-remains", text);
             tsr_runtime_page_fail(c->plan.page, m->rank, TSR_E_DEVICE, text);
             break;
         }
@@ -83,13 +82,11 @@ static void join_feeder(struct tsr_runtime_group *c, struct tsr_runtime_feeder *
         if (tsr_runtime_now_ns() - ended_ns > 2 * tsr_group_stall_ns(c)) {
             struct tsr_errbuf why = TSR_ERRBUF(why);
             (void)tsr_runtime_page_failure(c->plan.page, &why.err);
-            (void)
-                fprintf(stderr,
-                        "tessera: error: %s%sthe link between ranks %u and %u does not end %.1f s "
-                        "after it was asked to: this process ends\n",
-                        why.text, *why.text ? "; " : "", e->from, e->to,
-                        (double)(tsr_runtime_now_ns() - ended_ns) / 1e9);
-            _exit(tsr_exit_code(TSR_E_DEVICE));
+            tsr_event_end(TSR_E_DEVICE,
+                          "%s%sthe link between ranks %u and %u does not end %.1f s after it was "
+                          "asked to: this process ends",
+                          why.text, *why.text ? "; " : "", e->from, e->to,
+                          (double)(tsr_runtime_now_ns() - ended_ns) / 1e9);
         }
         tsr_runtime_group_nap();
     }

@@ -106,6 +106,9 @@ tsr_status tsr_runtime_group_wait_ready(struct tsr_runtime_group *c, struct tsr_
 void tsr_runtime_group_sample(struct tsr_runtime_group *c);
 /* Ended processes are noted. */
 void tsr_runtime_group_look_after(struct tsr_runtime_group *c);
+/* Tells of a rank: an event of this kind. */
+void tsr_runtime_group_say(const struct tsr_runtime_group *c, uint32_t rank, const char *kind,
+                           const char *text);
 /* The first failure of the group. */
 void tsr_runtime_group_fail(struct tsr_runtime_group *c, uint32_t rank, const char *text);
 void tsr_runtime_group_nap(void);

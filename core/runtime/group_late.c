@@ -1,8 +1,6 @@
 /* Ranks that do not return: a thread cannot be killed, so it takes this process with it. */
+#include "base/event.h"
 #include "runtime/group_internal.h"
-
-#include <stdio.h>
-#include <unistd.h>
 
 /* A rank that was ordered to end at ended_ns and has since made no progress, or been idle, for too long. */
 bool tsr_runtime_group_late(const struct tsr_runtime_group *c, uint32_t rank, uint64_t ended_ns)
@@ -22,14 +20,10 @@ _Noreturn void tsr_runtime_group_give_up(const struct tsr_runtime_group *c, uint
     tsr_runtime_progress_describe(&c->plan.page->rank[rank].progress, tsr_runtime_now_ns(), text,
                                   sizeof text);
     if (tsr_runtime_page_failure(c->plan.page, &e.err) == TSR_OK)
-        (void)fprintf(stderr,
-                      "tessera: error: rank %u: %s; it was asked to end, and its thread does not "
-                      "return: this process ends\n",
+        tsr_event_end(TSR_E_DEVICE,
+                      "rank %u: %s; it was asked to end, and its thread does not return: this "
+                      "process ends",
                       rank, text);
-    else
-        (void)fprintf(stderr,
-                      "tessera: error: %s; the thread of rank %u does not return: this process "
-                      "ends\n",
-                      e.text, rank);
-    _exit(tsr_exit_code(TSR_E_DEVICE));
+    tsr_event_end(TSR_E_DEVICE, "%s; the thread of rank %u does not return: this process ends",
+                  e.text, rank);
 }

@@ -1,6 +1,6 @@
 /* Watches the ranks for deaths, stalls and lost work. The watcher never waits for a rank: it polls, and
  * reports a late rank after `stall`. */
-#include "base/log.h"
+#include "base/event.h"
 #include "batch/watch.h"
 #include "runtime/group_internal.h"
 #include "runtime/peers.h"
@@ -19,11 +19,23 @@ void tsr_runtime_group_nap(void)
     (void)nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
 }
 
+void tsr_runtime_group_say(const struct tsr_runtime_group *c, uint32_t rank, const char *kind,
+                           const char *text)
+{
+    const struct tsr_runtime_progress *p = &c->plan.page->rank[rank].progress;
+    const struct tsr_event             e = { .kind = kind,
+                                             .has_rank = true,
+                                             .rank = rank,
+                                             .process = atomic_load(&p->pid),
+                                             .doing = tsr_runtime_progress_doing(p) };
+    tsr_event_say(&e, "rank %u: %s", rank, text);
+}
+
 /* Reported at once: the error returns when all ranks have ended. */
 void tsr_runtime_group_fail(struct tsr_runtime_group *c, uint32_t rank, const char *text)
 {
     if (!tsr_runtime_page_failed(c->plan.page))
-        tsr_logf(TSR_LOG_WARN, "rank %u: %s", rank, text);
+        tsr_runtime_group_say(c, rank, "rank-failed", text);
     struct tsr_err_sent why = { .status = TSR_E_DEVICE };
     (void)snprintf(why.text, sizeof why.text, "%s", text);
     tsr_runtime_page_fail(c->plan.page, rank, &why);

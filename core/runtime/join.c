@@ -1,11 +1,10 @@
 #include "runtime/join.h"
 
+#include "base/event.h"
 #include "runtime/thread.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <time.h>
-#include <unistd.h>
 
 struct waiting {
     pthread_mutex_t lock;
@@ -23,13 +22,11 @@ static void *wait_for_peers(void *arg)
     (void)pthread_mutex_lock(&w->lock);
     while (!w->over && rc != ETIMEDOUT)
         rc = pthread_cond_timedwait(&w->news, &w->lock, &w->until);
-    if (!w->over) {
-        (void)fprintf(stderr,
-                      "tessera: error: rank %u waited %g s for the other ranks to start; of the %u "
-                      "processes one hangs or is stopped\n",
+    if (!w->over)
+        tsr_event_end(TSR_E_DEVICE,
+                      "rank %u waited %g s for the other ranks to start; of the %u processes one "
+                      "hangs or is stopped",
                       w->rank, (double)w->within_us / 1e6, w->ranks);
-        _exit(tsr_exit_code(TSR_E_DEVICE));
-    }
     (void)pthread_mutex_unlock(&w->lock);
     return NULL;
 }

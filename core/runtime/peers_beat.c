@@ -1,7 +1,7 @@
 /* Messages between peers, and the reactions to them. */
 #include "base/clock.h"
+#include "base/event.h"
 #include "base/held.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "runtime/peers_internal.h"
 
@@ -29,8 +29,17 @@ void tsr_runtime_peers_note(struct tsr_runtime_peers *m, uint32_t rank,
     m->why = *why;
     m->state++;
     /* now: mpirun, which also saw it, leaves a second to all others */
-    if (m->rank == 0 && rank > 0 && why->status != TSR_E_CANCELLED)
-        tsr_logf(TSR_LOG_WARN, "rank %u on %s: %s", rank, m->host[rank], m->why.text);
+    if (m->rank == 0 && rank > 0 && why->status != TSR_E_CANCELLED) {
+        const struct tsr_event e = {
+            .kind = "rank-failed",
+            .has_rank = true,
+            .rank = rank,
+            .host = m->host[rank],
+            .process = m->name[rank].pid,
+            .doing = m->page ? tsr_runtime_progress_doing(&m->page->rank[rank].progress) : NULL
+        };
+        tsr_event_say(&e, "rank %u on %s: %s", rank, m->host[rank], m->why.text);
+    }
     if (m->page)
         tsr_runtime_page_fail(m->page, rank, &m->why);
     (void)pthread_cond_broadcast(&m->news);

@@ -83,6 +83,15 @@ bool tsr_runtime_progress_stalled(const struct tsr_runtime_progress *p, uint64_t
            atomic_load_explicit(&p->beats, memory_order_acquire) == beats;
 }
 
+const char *tsr_runtime_progress_doing(const struct tsr_runtime_progress *p)
+{
+    static const char *const words[] = {
+        "starts", "loads", "idle", "works", "sums", "ends", "ended"
+    };
+    uint32_t op = atomic_load(&p->op);
+    return op < sizeof words / sizeof *words ? words[op] : NULL;
+}
+
 void tsr_runtime_progress_describe(const struct tsr_runtime_progress *p, uint64_t now_ns,
                                    char *text, size_t cap)
 {

@@ -55,6 +55,8 @@ bool tsr_runtime_progress_long(const struct tsr_runtime_progress *p);
 /* True for a rank that began, has not ended and did not beat for `stall_ns`. */
 bool tsr_runtime_progress_stalled(const struct tsr_runtime_progress *p, uint64_t now_ns,
                                   uint64_t stall_ns);
+/* What it does, as a word: starts, loads, idle, works, sums, ends, ended. */
+const char *tsr_runtime_progress_doing(const struct tsr_runtime_progress *p);
 /* "its process 4711 works on layer 17, step 8123, and has made no progress for 5.2 s" */
 void     tsr_runtime_progress_describe(const struct tsr_runtime_progress *p, uint64_t now_ns,
                                        char *text, size_t cap);

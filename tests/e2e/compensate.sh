@@ -177,16 +177,16 @@ ok "the plan that was given" json '.stages[0].schemes == [{layers: "0-5", bits: 
     and .stages[0].compensation[3].k == 0 and .stages[0].predicted.residuals > 0 and .predicted.slower <= 0.052' "$WORK/tuned2/tuned.yaml"
 
 # a table of other linears
-while IFS='|' read -r name change says; do
+while IFS='|' read -r name change facts; do
     jq "$change" "$WORK/table.json" >"$WORK/other.json"
-    fails_saying "a table, $name" 2 "other.json: $says" tune packed -o refused --profile other.json
+    fails_with "a table, $name" 2 other.json "$facts" tune packed -o refused --profile other.json
 done <<'WRONG'
-other inputs|.modules[1].inputs = 2048|module 'down' was measured with 2048 inputs and 256 outputs, in packed it has 512 and 256
-other outputs|.modules[0].outputs = 1536|module 'qkv' was measured with 256 inputs and 1536 outputs, in packed it has 256 and 512
-wider weights|.bits = 4.24|was measured on weights of 4.240 bits, those of packed have 3[.][0-9]* with their scales
-wider residuals|.residual = 8|was measured with residuals of 8 bits, those of packed have 4
-no such kind|.modules[0].name = "query"|module 'query' is not one of qkv, o, gate_up, down
-one kind twice|.modules[1] = .modules[0]|module 'qkv' is there twice
+other inputs|.modules[1].inputs = 2048|'down' .* 2048 .* 256 .* 512 .* 256\b
+other outputs|.modules[0].outputs = 1536|'qkv' .* 256 .* 1536 .* 256 .* 512\b
+wider weights|.bits = 4.24| 4[.]240 .* 3[.][0-9]+
+wider residuals|.residual = 8| 8 .* 4\b
+no such kind|.modules[0].name = "query"|'query'
+one kind twice|.modules[1] = .modules[0]|'qkv'
 WRONG
 jq 'del(.bits, .host_gbps)' "$WORK/table.json" >"$WORK/unsaid.json"
 run tune packed -o unsaid --slower 5.2 --profile unsaid.json

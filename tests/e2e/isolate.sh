@@ -82,32 +82,32 @@ for solver in exact het uniform pipeedge; do
 done
 
 # ---- what a process does ------------------------------------------------------------
-# harm NAME CODE PATTERN OPTIONS [PLUGINS]: the run is refused so, nothing runs on, no part is left
+# harm NAME CODE OBJECT FACTS OPTIONS [PLUGINS]: the run is refused so, nothing runs on, no part is left
 harm() {
-    job harm "paths: harm.so, isolate: true${5:+, $5}" "$CALIBRATE  - quantize: {use: harm, $4}\n"
+    job harm "paths: harm.so, isolate: true${6:+, $6}" "$CALIBRATE  - quantize: {use: harm, $5}\n"
     rm -rf "$WORK/harm"
-    fails_saying "$1" "$2" "$3" run harm.yaml --out harm
+    fails_with "$1" "$2" "$3" "$4" run harm.yaml --out harm
     ok "$1: no part is left" test -z "$(find "$WORK/harm" -name '*.part*' -o -name '.*.tmp*' 2>/dev/null)"
     ok "$1: no process is left" test -z "$(pgrep -f "$WORK/harm.yaml" || true)"
 }
-P="harm\.so$"
-harm "a crash in quantize" 1 "quantizer 'harm': its quantize\(\) of 'model\.layers\.0\.[a-z_.]+' ended its process with signal 11 .*$P" 'act: crash'
-harm "a crash in prepare" 1 "quantizer 'harm': its prepare\(\) of .* ended its process with signal 11 .*$P" 'act: crash, at: prepare_'
-harm "a crash in dequantize" 1 "ended its process with signal 11 .*$P" 'act: crash, at: dequantize_'
-harm "a crash in search" 1 "quantizer 'harm': its search\(\) of 'model\.layers\.0' ended its process with signal 11 .*$P" 'act: crash, at: search_, searches: 1'
-harm "abort()" 1 "its quantize\(\) of .* ended its process with signal 6 .*$P" 'act: abort_'
-harm "exit(0)" 1 "its quantize\(\) of .* ended its process with exit status [0-9]+; .*$P" 'act: exit_0'
-harm "_exit(0)" 1 "its quantize\(\) of .* ended its process with exit status [0-9]+; .*$P" 'act: exit_now'
-harm "a loop without end" 1 "its quantize\(\) of .* did not return within 0\.3 s and was ended; .*$P" 'act: hang' 'time_limit: 0.3'
-harm "memory without end" 1 "its quantize\(\) of .* took more than the 64 MiB that it may have and was ended; .*$P" 'act: hog' 'memory_limit: 64 MiB'
-harm "bytes beyond the codes" 1 "its quantize\(\) of .* ended its process with (signal (11|7|6)|exit status) .*$P" 'act: spill'
-harm "a status that is none" 1 "harm.* -77.*" 'act: status'
-harm "a positive status" 1 "harm.* 5,? .*" 'act: positive'
-harm "sizes that are none" 2 "its plan for .* has units of" 'act: sizes'
-harm "scales that are none" 1 "quantizer 'harm': tensor '.*': row 0 column 0 became -?nan" 'act: scales'
-harm "a crash in create" 1 "quantizer 'harm': its create\(\) ended its process with signal 11 .*$P" 'act: crash, at: create_'
-harm "a crash in plan" 1 "quantizer 'harm': its plan\(\) of .* ended its process with signal 11 .*$P" 'act: crash, at: plan_'
-harm "a crash in destroy" 1 "its destroy\(\) ended its process with signal 11 .*$P" 'act: crash, at: destroy_'
+H="quantizer 'harm'" P="/harm[.]so$" # whom it is about, and whose fault
+harm "a crash in quantize" 1 "$H" "quantize\(\) .*'model[.]layers[.]0[.][a-z_.]+' .* signal 11 .*$P" 'act: crash'
+harm "a crash in prepare" 1 "$H" "prepare\(\) .* signal 11 .*$P" 'act: crash, at: prepare_'
+harm "a crash in dequantize" 1 "$H" " signal 11 .*$P" 'act: crash, at: dequantize_'
+harm "a crash in search" 1 "$H" "search\(\) .*'model[.]layers[.]0' .* signal 11 .*$P" 'act: crash, at: search_, searches: 1'
+harm "abort()" 1 "$H" "quantize\(\) .* signal 6 .*$P" 'act: abort_'
+harm "exit(0)" 1 "$H" "quantize\(\) .* status [0-9]+; .*$P" 'act: exit_0'
+harm "_exit(0)" 1 "$H" "quantize\(\) .* status [0-9]+; .*$P" 'act: exit_now'
+harm "a loop without end" 1 "$H" "quantize\(\) .* 0[.]3 s .*$P" 'act: hang' 'time_limit: 0.3'
+harm "memory without end" 1 "$H" "quantize\(\) .* 64 MiB .*$P" 'act: hog' 'memory_limit: 64 MiB'
+harm "bytes beyond the codes" 1 "$H" "quantize\(\) .* (signal (11|7|6)|status) .*$P" 'act: spill'
+harm "a status that is none" 1 '*/harm.so: quantizer "harm" *' "quantize\(\) .*-77" 'act: status'
+harm "a positive status" 1 '*/harm.so: quantizer "harm" *' "quantize\(\) .* 5\\b" 'act: positive'
+harm "sizes that are none" 2 'model.layers.0.*' "$H" 'act: sizes'
+harm "scales that are none" 1 'model.layers.0.*' "$H.* 0 .* 0 .*nan" 'act: scales'
+harm "a crash in create" 1 "$H" "create\(\) .* signal 11 .*$P" 'act: crash, at: create_'
+harm "a crash in plan" 1 "$H" "plan\(\) .* signal 11 .*$P" 'act: crash, at: plan_'
+harm "a crash in destroy" 1 "$H" "destroy\(\) .* signal 11 .*$P" 'act: crash, at: destroy_'
 
 # What an error is about comes with it: a file, a line and a column, from each call.
 for at in create_ plan_ prepare_ quantize_ dequantize_ search_; do

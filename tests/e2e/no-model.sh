@@ -122,25 +122,25 @@ JOB
 cp -r "$WORK/packed" "$WORK/cut"
 truncate -s 1000 "$WORK/cut/layer-00003.safetensors"
 names >"$WORK/names"
-while IFS='#' read -r pattern line; do
+while IFS='#' read -r object facts line; do
     read -ra words <<<"$line"
-    fails_saying "$line" 2 "$pattern" "${words[@]}"
+    fails_with "$line" 2 "$object" "$facts" "${words[@]}"
     leaves "$line"
 done <<'CASES'
-needs the Hessian#quantize @demo --use gptq --bits 4 -o new
-needs the Hessian#run hessian.yaml -o new
-fewer than seqlen#run short.yaml -o new/deeper
-fewer than seqlen#quantize @demo --use gptq --text short.txt -o new
-empty: is a folder; name a file#batch @demo -i in.jsonl -o empty
-holds no compensation.json#sweep packed --text text.txt -o new
-q4_k_m is a K-quant#convert packed --to gguf --type q4_k_m -o new
-no linear of @demo is quantized#convert @demo --to gptq -o new
-cut off#convert cut --to hf -o new
-cut off#batch cut -i in.jsonl -o new
-cut off#export cut --to x -o new
-the vocabulary has|token#logits @demo --tokens 999999 -o new
-no quantizer named#roundtrip nothing bare/model.safetensors -o new
-no quantizer named#profile --scheme nothing -o new
+gptq#layers.0.self_attn.q_proj.*calibrate#quantize @demo --use gptq --bits 4 -o new
+gptq#layers.0.self_attn.q_proj.*calibrate#run hessian.yaml -o new
+short.txt# 4 .*seqlen 1024#run short.yaml -o new/deeper
+short.txt# 4 .*seqlen 1024#quantize @demo --use gptq --text short.txt -o new
+*/empty#folder#batch @demo -i in.jsonl -o empty
+packed#compensation.json#sweep packed --text text.txt -o new
+new#q4_k_m#convert packed --to gguf --type q4_k_m -o new
+new#@demo#convert @demo --to gptq -o new
+cut/layer-00003.safetensors# 992 #convert cut --to hf -o new
+cut/layer-00003.safetensors# 992 #batch cut -i in.jsonl -o new
+cut/layer-00003.safetensors# 992 #export cut --to x -o new
+#999999.* 4096 #logits @demo --tokens 999999 -o new
+nothing#gptq.*rtn#roundtrip nothing bare/model.safetensors -o new
+nothing#gptq.*rtn#profile --scheme nothing -o new
 CASES
 
 # ---- an add-outliers that would take hours can be stopped ---------------------------------------------

@@ -95,8 +95,8 @@ fails "an unknown protocol" 2 '--protocol gptq-2049:1:15' eval @demo --text "$DE
 fails "no such text" 2 '--text missing.txt:1:6' eval @demo --text missing.txt
 printf 'caf\351 au lait\n' | cat "$DEMO/config.json" - >"$WORK/latin.txt"
 at=$(stat -c %s "$DEMO/config.json")
-fails_saying "a text that is no UTF-8" 2 "latin.txt: byte $((at + 3)) " eval @demo --text latin.txt --window 64
-fails_saying "to calibrate on either" 2 "latin.txt: byte $((at + 3)) " quantize "$STORIES" --use int8 --text latin.txt -o latin
+fails_with "a text that is no UTF-8" 2 latin.txt "byte $((at + 3)) " eval @demo --text latin.txt --window 64
+fails_with "to calibrate on either" 2 latin.txt "byte $((at + 3)) " quantize "$STORIES" --use int8 --text latin.txt -o latin
 head -c 3001 "$DEMO/held-out.txt" | tr -d '\n' >"$WORK/cut.txt" && printf '\303' >>"$WORK/cut.txt"
 run eval @demo --text cut.txt --window 64 --max-windows 2
 ok "a character that the end cuts off is let through" test "$rc" = 0

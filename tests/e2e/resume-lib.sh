@@ -42,11 +42,14 @@ goes_on() { # NAME OPTION...
     ok "$name: 0, got $rc" test "$rc" = 0
     ok "$name: the bytes of the run without faults" cmp "$WORK/out.jsonl" "$WORK/clean.jsonl"
 }
-differs() { # NAME PATTERN OPTION...
-    local name=$1 pattern=$2
-    shift 2
+differs() { # NAME FACTS OPTION...: a job of another model, option or input, with the keys and values that differ
+    differs_in '*/out.jsonl.job' "$@"
+}
+differs_in() { # OBJECT NAME FACTS OPTION...
+    local object=$1 name=$2 facts=$3
+    shift 3
     half
-    fails_saying "$name" 2 "$pattern" batch job.yaml -i in.jsonl -o out.jsonl -q --threads 1 "$@"
+    fails_with "$name" 2 "$object" "$facts" batch job.yaml -i in.jsonl -o out.jsonl -q --threads 1 "$@"
     ok "$name: no output" test ! -e "$WORK/out.jsonl"
 }
 flip() { # FILE BYTE: one bit, and the file is as old as before

@@ -51,12 +51,12 @@ flip "$WORK/b.gguf" "$(last "$WORK/b.gguf" 70)"
 differs "a GGUF file" 'model.hash: '
 begin b.tsr
 flip "$WORK/b.tsr" 4196
-differs "a prepacked file" 'b.tsr: bytes 4096 to [0-9]+ .* are not those that the index has the hash of'
+differs_in b.tsr "a prepacked file" ' 4096 .* [0-9]+ '
 flip "$WORK/b.tsr" 4196
 goes_on "a prepacked file as it was again"
 begin q
 flip "$WORK/q/layer-00001.safetensors" "$(last "$WORK/q/layer-00001.safetensors")"
-differs "a packed model" 'layer-00001.safetensors: its bytes are not those'
+differs_in q/layer-00001.safetensors "a packed model" packed.json
 
 # ---- texts of the model --------------------------------------------------------------------------
 cp -r "$WORK/m1" "$WORK/m3"
@@ -97,7 +97,7 @@ allow_special true
 ignore_eos true
 KEYS
 differs "the seed" 'seed: 3 => 4' --set seed=4
-differs "the numerics" 'numerics: ' --set numerics=fast
+differs_in '*' "the numerics" 'numerics: ' --set numerics=fast # where the CPU has no fast numerics, that is refused
 differs "the stretch" 'records: \[1,17\] => \[1,5\]' --limit 5
 differs "a shard" 'records: \[1,17\] => \[1,9\]' --shard 1/2
 half

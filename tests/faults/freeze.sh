@@ -61,7 +61,7 @@ CLUSTER
 batch() {
     rc=0
     timeout -s KILL 300 "$TESSERA" batch job.yaml --plugin-path "$FROZEN" --plugin-path "$TRANSPORT" -i in.jsonl -o "$1" \
-        -q --threads 1 --set run.plan="$2" --set run.stall=1 "${@:3}" >/dev/null 2>err </dev/null || rc=$?
+        -q --json --threads 1 --set run.plan="$2" --set run.stall=1 "${@:3}" >/dev/null 2>err </dev/null || rc=$?
 }
 for plan in stages tp; do
     job cpu local
@@ -69,59 +69,66 @@ for plan in stages tp; do
     [ $rc = 0 ] || wrong "$plan: exit $rc without a fault"
 done
 
-# case_of NAME PLAN BACKEND TRANSPORT RANKS SAYS: one freeze, then the rest of the batch
+# case_of NAME PLAN BACKEND TRANSPORT RANKS CHECK...: one freeze, then the rest of the batch
 case_of() {
-    local name=$1 plan=$2 says=$6
+    local name=$1 plan=$2
     rm -rf out.jsonl* once
     job "$3" "$4"
     batch out.jsonl "$plan.yaml" --set run.ranks="$5"
     [ $rc = 0 ] || wrong "$name: exit $rc"
     [ -e once ] || wrong "$name: nothing stood still"
-    grep -qE "$says" err || wrong "$name: nobody says '$says'"
-    grep -q 'another one goes on' err || wrong "$name: nobody says that another one goes on"
+    "${@:6}" || wrong "$name: not so: ${*:6}"
+    event '.then == "restart"' || wrong "$name: nobody says that another one goes on"
     cmp -s out.jsonl "clean-$plan.jsonl" || wrong "$name: other answers"
 }
+# failed FILTER: a rank that is so; ends_late KIND: rank 1 at its end, of which a process is killed and a thread takes its
+# process with it.
+failed() { event ".kind == \"rank-failed\" and $1"; }
+ends_late() {
+    if [ "$1" = processes ]; then failed '.rank == 1 and .doing == "ends"'; else error_names 1; fi
+}
+error_names() { failure ".status == \"device\" and (.message | test(\"rank $1\\\\b\"))"; }
 ONCE="once=$WORK/once"
 if [ "${4:-}" != mpi ]; then
     for ranks in processes threads; do
         how=$([ $ranks = threads ] && echo thread || echo process)
-        case_of "load, $ranks" stages "frozen:at=load,n=3,how=$how,$ONCE" local $ranks 'rank 1: its process .* loads on layer'
-        case_of "prompt, $ranks" stages "frozen:at=prefill,how=$how,$ONCE" local $ranks 'rank 1: its process .* works on layer'
-        case_of "token, $ranks" tp "frozen:at=decode,n=9,how=$how,$ONCE" local $ranks 'rank 1: its process .* works on layer'
-        case_of "end, $ranks" stages "frozen:at=end,how=$how,$ONCE" local $ranks 'rank 1: its process .* ends'
+        case_of "load, $ranks" stages "frozen:at=load,n=3,how=$how,$ONCE" local $ranks failed '.rank == 1 and .doing == "loads"'
+        case_of "prompt, $ranks" stages "frozen:at=prefill,how=$how,$ONCE" local $ranks failed '.rank == 1 and .doing == "works"'
+        case_of "token, $ranks" tp "frozen:at=decode,n=9,how=$how,$ONCE" local $ranks failed '.rank == 1 and .doing == "works"'
+        case_of "end, $ranks" stages "frozen:at=end,how=$how,$ONCE" local $ranks ends_late $ranks
     done
-    case_of "sum, threads" tp cpu "frozen:at=sum,n=5,how=thread,$ONCE" threads 'rank [01]: its process .* sums'
-    case_of "sum, a call of processes" tp cpu "frozen:at=sum,n=5,how=thread,$ONCE" processes 'rank [01]: its process .* sums'
+    case_of "sum, threads" tp cpu "frozen:at=sum,n=5,how=thread,$ONCE" threads failed '.rank <= 1 and .doing == "sums"'
+    case_of "sum, a call of processes" tp cpu "frozen:at=sum,n=5,how=thread,$ONCE" processes failed '.rank <= 1 and .doing == "sums"'
     [ $bad = 0 ]
     exit
 fi
 
 # ---- mpirun --------------------------------------------------------------------------
 MPI="--allow-run-as-root --oversubscribe -n 2 -x LD_PRELOAD=$FREEZE -x TSR_FREEZE_ONCE=$WORK/once"
-# supervised NAME CALL SAYS: a freeze at a call of MPI under the supervisor
+# supervised NAME CALL EVENT: a freeze at a call of MPI under the supervisor
 supervised() {
     rm -rf out.jsonl* once
     job cpu ""
     batch out.jsonl tp.yaml --mpirun "$MPI -x TSR_FREEZE=$2"
     [ $rc = 0 ] || wrong "$1: exit $rc"
     [ -e once ] || wrong "$1: nothing stood still"
-    grep -qE "$3" err || wrong "$1: nobody says '$3'"
+    event "$3" || wrong "$1: no event with '$3'"
     cmp -s out.jsonl clean-tp.jsonl || wrong "$1: other answers"
 }
-# alone NAME BACKEND CALL SAYS: nobody starts it anew: exit 6, and the same command goes on
+# alone NAME BACKEND CALL CHECK...: nobody starts it anew: exit 6, and the same command goes on
 alone() {
-    local name=$1
+    local name=$1 turn
     rm -rf out.jsonl* once
     job "$2" ""
     for turn in freezes "goes on"; do
         rc=0
         # shellcheck disable=SC2086
         timeout -s KILL 300 mpirun $MPI -x TSR_FREEZE="$3" "$TESSERA" batch job.yaml --plugin-path "$FROZEN" -i in.jsonl \
-            -o out.jsonl -q --threads 1 --set run.plan=tp.yaml --set run.stall=1 >/dev/null 2>err </dev/null || rc=$?
+            -o out.jsonl -q --json --threads 1 --set run.plan=tp.yaml --set run.stall=1 >/dev/null 2>err </dev/null || rc=$?
         if [ "$turn" = freezes ]; then
             [ $rc = 6 ] || wrong "$name: exit $rc"
             [ -e once ] || wrong "$name: nothing stood still"
-            grep -qE "tessera: error: .*$4" err || wrong "$name: no error says '$4'"
+            "${@:4}" || wrong "$name: not so: ${*:4}"
         else
             [ $rc = 0 ] || wrong "$name, again: exit $rc"
             cmp -s out.jsonl clean-tp.jsonl || wrong "$name, again: other answers"
@@ -143,7 +150,7 @@ abandoned() {
     job "$2" ""
     # shellcheck disable=SC2086
     timeout -s KILL 300 mpirun $MPI --enable-recovery bash rank.sh "$TESSERA" batch job.yaml --plugin-path "$FROZEN" -i in.jsonl \
-        -o out.jsonl -q --threads 1 --set run.plan=tp.yaml --set run.stall=4 >/dev/null 2>err </dev/null &
+        -o out.jsonl -q --json --threads 1 --set run.plan=tp.yaml --set run.stall=4 >/dev/null 2>err </dev/null &
     start=$SECONDS
     for ((i = 0; i < 6000; i++)); do
         [ ! -e once ] || break
@@ -155,19 +162,21 @@ abandoned() {
     [ "$(cat rc.0)" = 137 ] || wrong "$name: rank 0 ended with $(cat rc.0)"
     [ "$(cat rc.1)" = 6 ] || wrong "$name: rank 1 ended with $(cat rc.1 2>&1)"
     [ $((SECONDS - start)) -lt 60 ] || wrong "$name: it took $((SECONDS - start)) s"
-    grep -qE "tessera: error: rank 0 on .* $(cat pid.0) .*rank 1 " err || wrong "$name: no error names rank 0, its process and rank 1"
+    error_names "0 .* $(cat pid.0) .*rank 1" || wrong "$name: no error names rank 0, its process and rank 1"
 }
 abandoned "rank 0 is killed" "frozen:at=decode,n=9,how=thread,$ONCE"
-supervised "an exchange" MPI_Isend,100,1,self 'rank [01] on .* has (made no progress|not been heard)'
-supervised "rank 0 in an exchange" MPI_Isend,100,0,self 'another one goes on'
-supervised "the last step" MPI_Finalize,1,1,self 'another one goes on'
-supervised "mpirun itself" MPI_Isend,100,0,mpirun 'mpirun .process .* is stopped'
-alone "the model is read" cpu pread,1,1,thread 'rank 1 on .* reads the job and the model'
-alone "a load" "frozen:at=load,n=3,$ONCE" none 'rank 1 on .* has (made no progress|not been heard)'
-alone "a call at load" "frozen:at=load,n=3,how=thread,$ONCE" none 'rank 1 on .* loads on layer'
-alone "a call at a token" "frozen:at=decode,n=9,how=thread,$ONCE" none 'rank 1 on .* works on layer'
-alone "a call of MPI" cpu MPI_Isend,100,1,thread 'rank 1 on .* has (made no progress|not been heard)'
-alone "a call of MPI of rank 0" cpu MPI_Isend,100,0,thread 'rank 0 on .* has (made no progress|not been heard)'
-alone "the end of a rank" "frozen:at=end,how=thread,$ONCE" none 'rank 1 '
-alone "the end of MPI" cpu MPI_Finalize,1,1,self 'waited for 10 s at the end of MPI'
+# A signal handler, which cannot write JSON, prints this.
+leaves_mpi() { grep -q "tessera: error: mpi: " err; }
+supervised "an exchange" MPI_Isend,100,1,self '.kind == "rank-failed" and .rank <= 1 and .host'
+supervised "rank 0 in an exchange" MPI_Isend,100,0,self '.then == "restart"'
+supervised "the last step" MPI_Finalize,1,1,self '.then == "restart"'
+supervised "mpirun itself" MPI_Isend,100,0,mpirun '.kind == "mpirun-stalled"'
+alone "the model is read" cpu pread,1,1,thread failed '.rank == 1 and .host and .doing == null'
+alone "a load" "frozen:at=load,n=3,$ONCE" none failed '.rank == 1 and .host and (.doing | . == "starts" or . == "loads")'
+alone "a call at load" "frozen:at=load,n=3,how=thread,$ONCE" none failed '.rank == 1 and .host and .doing == "loads"'
+alone "a call at a token" "frozen:at=decode,n=9,how=thread,$ONCE" none failed '.rank == 1 and .host and .doing == "works"'
+alone "a call of MPI" cpu MPI_Isend,100,1,thread failed '.rank == 1 and .host'
+alone "a call of MPI of rank 0" cpu MPI_Isend,100,0,thread error_names 0
+alone "the end of a rank" "frozen:at=end,how=thread,$ONCE" none error_names 1
+alone "the end of MPI" cpu MPI_Finalize,1,1,self leaves_mpi
 [ $bad = 0 ]

@@ -30,7 +30,7 @@ command_of() {
     check) echo "config check $ROOT/configs/quickstart.yaml" ;;
     new) echo "plugin new solver mine" ;;
     run) echo "run $ROOT/tests/faults/job.yaml --out out --threads 1" ;;
-    cluster) echo "run $ROOT/tests/faults/cluster/job.yaml --out out --threads 1" ;;
+    cluster) echo "run $ROOT/tests/faults/cluster/job.yaml --out out --threads 1 --json" ;;
     compare) echo "run $ROOT/tests/faults/ab.yaml --out out --threads 1" ;;
     *) echo "no such command: $1" >&2; return 1 ;;
     esac
@@ -97,7 +97,7 @@ verdict() {
     *" $rc "*)
         lines=$(grep -cE '^(tessera: error: |[{]"format":"tessera.error/1")' "$dir/stderr" || true)
         # a worker that ends says why, and so does the one that takes its place
-        workers=$(grep -c '^tessera: warning: the worker .* another one goes on$' "$dir/stderr" || true)
+        workers=$(grep -c '^{"format":"tessera.event/1",.*"then":"restart"' "$dir/stderr" || true)
         [ "$lines" = $((1 + workers)) ] || echo "exit $rc with $lines sentences on stderr of 1 + $workers workers"
         if [ "$name" = new ]; then # whole (it was stdout that failed) or not at all
             find "$dir" -mindepth 1 -maxdepth 1 ! -name stdout ! -name stderr ! -name mine \
@@ -123,6 +123,12 @@ verdict() {
     *) echo "exit $rc: $(tail -n 1 "$dir/stderr" | cut -c 1-200)" ;;
     esac
 }
+
+# event FILTER: an event in ./err, from a run with --json, is so; events FILTER: how many are.
+events() { { grep -a '^{"format":"tessera.event/1"' err || true; } | jq -s "map(.event | select($1)) | length"; }
+event() { [ "$(events "$1")" -gt 0 ]; }
+# failure FILTER [FILE]: an error in ./err, or this file, is so.
+failure() { grep -a '^{"format":"tessera.error/1"' "${2:-err}" | jq -s -e "any(.[].error; $1)" >/dev/null; }
 
 # summary NAME RUNS CODES_FILE BAD_FILE
 summary() {
