@@ -24,11 +24,13 @@ enum tsr_after tsr_batch_restart_decide(struct tsr_batch_restarts     *r,
 {
     bool peer = e->exited && e->code == 6; /* a rank or a peer failed: the group restarts */
     bool starved = e->exited && e->code == 4 && e->memory;
+    /* it stood still, mpirun passed on the supervisor's SIGTERM and woke it, and it stopped */
+    bool obeyed = e->exited && e->code == 75 && e->stalled;
     bool own = !e->exited && (fatal(e) || e->memory || (e->stalled && e->late));
-    own = own || starved || (peer && (e->own_fault || e->memory || e->late));
+    own = own || starved || (obeyed && e->late) || (peer && (e->own_fault || e->memory || e->late));
     *verdict = own ? TSR_VERDICT_OWN : TSR_VERDICT_OUTSIDE;
     *wait_us = 0;
-    if (e->exited && !peer && !starved)
+    if (e->exited && !peer && !starved && !obeyed)
         return TSR_AFTER_STOP;
     if (e->done > r->done)
         r->row = 0;

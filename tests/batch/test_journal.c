@@ -465,6 +465,8 @@ static void restarts(void **state)
         { { .exited = true, .code = 6, .memory = true }, TSR_VERDICT_OWN },
         { { .exited = true, .code = 6, .late = true }, TSR_VERDICT_OWN },
         { { .exited = true, .code = 4, .memory = true }, TSR_VERDICT_OWN },
+        { { .exited = true, .code = 75, .stalled = true }, TSR_VERDICT_OUTSIDE },
+        { { .exited = true, .code = 75, .stalled = true, .late = true }, TSR_VERDICT_OWN },
     };
     enum tsr_verdict          v;
     uint64_t                  wait, sum = 0;

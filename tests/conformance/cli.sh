@@ -12,74 +12,92 @@ fail() {
     cat "$out" "$err" >&2
     exit 1
 }
-# check STATUS WORDS ARGUMENTS...: the exit status, and words of stdout or stderr.
+# check STATUS FILTER ARGUMENTS...: the exit status, and what jq finds in the JSON on stdout.
 check() {
-    local want=$1 words=$2 rc=0
+    local want=$1 filter=$2 rc=0
     shift 2
-    "$tessera" plugin check "$@" >"$out" 2>"$err" </dev/null || rc=$?
+    "$tessera" plugin check "$@" --json >"$out" 2>"$err" </dev/null || rc=$?
     [ "$rc" = "$want" ] || fail "plugin check $*: exit status $rc, not $want"
-    grep -qF -- "$words" "$out" "$err" || fail "plugin check $*: does not say '$words'"
+    [ -s "$out" ] && jq -e "$rules $filter" "$out" >/dev/null || fail "plugin check $*: not so: $filter"
 }
+# refused OBJECT FACTS ARGUMENTS...: exit status 2, nothing on stdout, and an error about this (a pattern of bash) with
+# these names and numbers.
+refused() {
+    local object=$1 facts=$2 rc=0 got
+    shift 2
+    "$tessera" plugin check "$@" --json >"$out" 2>"$err" </dev/null || rc=$?
+    [ "$rc" = 2 ] || fail "plugin check $*: exit status $rc, not 2"
+    [ ! -s "$out" ] || fail "plugin check $*: prints something"
+    got=$(jq -r '.error.object // ""' "$err") || fail "plugin check $*: no error"
+    # shellcheck disable=SC2053
+    [[ $got == $object ]] || fail "plugin check $*: an error about '$got', not '$object'"
+    jq -e --arg f "$facts" '.error.message | test($f)' "$err" >/dev/null || fail "plugin check $*: the error lacks '$facts'"
+}
+# is($rule; $verdict): of this rule, for one component; says($rule; $facts): its text has these names and numbers.
+# shellcheck disable=SC2016
+rules='def of($r): .rules | map(select(.rule == $r)); def is($r; $v): of($r) | length == 1 and .[0].verdict == $v;
+    def says($r; $f): of($r)[0].text | test($f);'
 
-check 0 '0 failed' "$plugins/rtn.so" --only 'plan-*'
-check 0 'quantizer rtn: plan-pure' "$plugins/rtn.so" --only plan-pure
-grep -q plan-answers "$out" && fail "--only plan-pure ran plan-answers"
-check 0 'plan-answers' "$plugins/rtn.so" --only 'plan-*' --skip plan-pure
-grep -q plan-pure "$out" && fail "--skip plan-pure did not"
-check 0 '"tessera.check/1"' "$plugins/rtn.so" --only semver --json
-check 0 'one-symbol' --list
-check 0 '"wants"' --list --json
-check 0 'works' "$plugins/rtn.so" --only works --in-process
-check 0 'works' "$plugins/rtn.so" --only works --set bits=8 --set group=-1
-check 1 'the rule:' "$bad/bad_leaks.so" --only leaks
-check 1 'breaks 1 rule of the plugin interface' "$bad/bad_leaks.so" --only leaks
-check 1 'are not released' "$bad/bad_leaks.so" --only leaks --in-process
+check 0 '.failed == 0 and .passed > 1 and all(.rules[]; .rule | startswith("plan-"))' "$plugins/rtn.so" --only 'plan-*'
+check 0 '(.rules | length) == 1 and is("plan-pure"; "passed") and .rules[0].component == "quantizer rtn"' "$plugins/rtn.so" --only plan-pure
+check 0 'is("plan-answers"; "passed") and of("plan-pure") == []' "$plugins/rtn.so" --only 'plan-*' --skip plan-pure
+check 0 '.format == "tessera.check/1"' "$plugins/rtn.so" --only semver
+check 0 'any(.[]; .rule == "one-symbol" and .wants)' --list
+check 0 'is("works"; "passed")' "$plugins/rtn.so" --only works --in-process
+check 0 'is("works"; "passed")' "$plugins/rtn.so" --only works --set bits=8 --set group=-1
+check 1 '.failed == 1 and is("leaks"; "failed") and says("leaks"; "32 bytes")' "$bad/bad_leaks.so" --only leaks
+jq -e '.error | .status == "check" and (.object | endswith("/bad_leaks.so"))' "$err" >/dev/null || fail "the error is not about the plugin"
+check 1 'is("leaks"; "failed") and says("leaks"; "32 bytes")' "$bad/bad_leaks.so" --only leaks --in-process
+# the table is the same results
+"$tessera" plugin check "$plugins/rtn.so" --only 'plan-*' >"$out" 2>"$err" || fail "the table: exit status $?"
+[ "$(grep -c '^passed .*quantizer rtn: plan-' "$out")" -gt 1 ] || fail "the table lacks the rules"
+"$tessera" plugin check --list >"$out" 2>"$err" || fail "the list: exit status $?"
+grep -q one-symbol "$out" || fail "the list lacks a rule"
 
 # a layout of the plugin's own
-check 0 '0 failed' "$foreign" --no-model
+check 0 '.failed == 0 and .passed > 20' "$foreign" --no-model
 
 # what a quantizer does to the bundled model is told, and is no verdict
 if [ "$size" = whole ]; then
-    check 0 'quantizer rtn on @demo: 4.24 bits a weight; perplexity' "$plugins/rtn.so"
-    check 0 'quantizer sinner: not measured: ' "$bad/bad_strangers.so"
-    grep -q 'no device for ' "$out" || fail "why a model was not measured is not said"
+    check 0 '.models | length == 1 and (.[0] | .component == "quantizer rtn" and .model == "@demo" and
+        (.bits_per_weight - 4.236 | fabs < 0.001) and .perplexity > .original_perplexity)' "$plugins/rtn.so"
+    check 0 '.failed == 0 and (.models | length == 1 and .[0].component == "quantizer sinner" and
+        (.[0].failed | test("model[.]layers[.]0[.]self_attn[.]q_proj")))' "$bad/bad_strangers.so"
 fi
 
 # a warning is no failure
-check 0 'warning' "$bad/bad_unloads.so" --only unloads
+check 0 '.warnings == 1 and .failed == 0 and is("unloads"; "warning")' "$bad/bad_unloads.so" --only unloads
 
 # what the process does is seen from outside
-check 1 'exit status 0' "$bad/bad_exits.so" --only works
-check 1 'within 1 seconds' "$bad/bad_hangs.so" --only works --limit 1
-check 1 'byte 5121 of codes, which has 5120' "$bad/bad_writes-exactly.so" --only writes-exactly
+check 1 'is("works"; "crashed") and says("works"; "status 0\\b")' "$bad/bad_exits.so" --only works
+check 1 'is("works"; "hung") and says("works"; " 1 second")' "$bad/bad_hangs.so" --only works --limit 1
+check 1 'is("writes-exactly"; "crashed") and says("writes-exactly"; "5121 .*codes.* 5120\\b")' "$bad/bad_writes-exactly.so" --only writes-exactly
 # an end is told with the call, by the rule that is about it
-check 1 'create() called exit()' "$bad/bad_exits.so" --only no-exit
-check 0 'skipped  quantizer sinner: no-crash' "$bad/bad_exits.so" --only no-crash
+check 1 'is("no-exit"; "failed") and says("no-exit"; "create\\(\\) .* exit\\(\\)")' "$bad/bad_exits.so" --only no-exit
+check 0 'is("no-crash"; "skipped") and says("no-crash"; "no-exit")' "$bad/bad_exits.so" --only no-crash
 if [ "$size" = whole ]; then
-    check 1 'failed   quantizer sinner: no-exit' "$bad/bad_no-exit.so"
-    check 1 'quantize() called _exit()' "$bad/bad_no-exit.so" --only no-exit
-    check 1 'quantize() ended with signal 11' "$bad/bad_no-crash.so" --only no-crash
-    check 0 'quantize() ended with signal 11' "$bad/bad_no-crash.so" --only no-exit
-    check 0 'passed   quantizer sinner: no-exit' "$bad/bad_no-forks.so" --only no-exit # its child's is its own
+    check 1 'is("no-exit"; "failed")' "$bad/bad_no-exit.so"
+    check 1 'is("no-exit"; "failed") and says("no-exit"; "quantize\\(\\) .* _exit\\(\\)")' "$bad/bad_no-exit.so" --only no-exit
+    check 1 'is("no-crash"; "failed") and says("no-crash"; "quantize\\(\\) .* signal 11\\b")' "$bad/bad_no-crash.so" --only no-crash
+    check 0 'is("no-exit"; "skipped") and says("no-exit"; "quantize\\(\\) .* signal 11 .*no-crash")' "$bad/bad_no-crash.so" --only no-exit
+    check 0 'is("no-exit"; "passed")' "$bad/bad_no-forks.so" --only no-exit # its child's is its own
 fi
 # ... and the other rules go on
-check 1 'hung     quantizer sinner: leaks' "$bad/bad_hangs.so" --only 'l[eo]a*s' --limit 1
-grep -q 'passed   file: loads' "$out" || fail "a hang stopped the rules that do not call the plugin"
+check 1 'is("leaks"; "hung") and is("loads"; "passed")' "$bad/bad_hangs.so" --only 'l[eo]a*s' --limit 1
 
 # mistakes of the caller's
-check 2 'plugin check needs one FILE' --json
-check 2 'takes no FILE' --list "$plugins/rtn.so"
-check 2 'no rule has this name' "$plugins/rtn.so" --only none-of-them
-check 2 'name it with --only' "$plugins/rtn.so" --in-process
-check 2 'has no component' "$plugins/rtn.so" --component gptq
-check 2 'no component of' "$plugins/rtn.so" --set width=3
-check 2 'bits' "$plugins/rtn.so" --set bits=99
-check 2 'key=value' "$plugins/rtn.so" --set bits
-check 2 'nothing.so' "$plugins/nothing.so"
+refused '' FILE
+refused '' '--list .*FILE' --list "$plugins/rtn.so"
+refused --only "'none-of-them'" "$plugins/rtn.so" --only none-of-them
+refused --in-process --only "$plugins/rtn.so" --in-process
+refused '*/rtn.so' "'gptq'" "$plugins/rtn.so" --component gptq
+refused --set "'width=3'" "$plugins/rtn.so" --set width=3
+refused '' "'bits' .* 2 .* 8\b.*'99'" "$plugins/rtn.so" --set bits=99
+refused --set key=value "$plugins/rtn.so" --set bits
+refused '*/nothing.so' '' "$plugins/nothing.so"
 # a file that anybody may write is not even loaded
 cp "$bad/bad_none.so" "$folder/open.so"
 chmod o+w "$folder/open.so"
-check 1 'writable by everybody' "$folder/open.so"
-grep -q 'skipped  file: no-constructors' "$out" || fail "a file that the host does not trust was loaded"
+check 1 'is("loads"; "failed") and says("loads"; "/open[.]so") and is("no-constructors"; "skipped")' "$folder/open.so"
 # a file that is no plugin has a verdict
-check 1 'failed   file: loads' "$0"
+check 1 'is("loads"; "failed") and says("loads"; "/cli[.]sh")' "$0"

@@ -183,4 +183,54 @@ plain plain
 plain:dtype=bf16 plain
 mx:block=32 mx:block=32
 CODECS
+
+# ---- the lines through a profile's `ends`: the same plan on devices that differ in them alone
+device() { # EMBED HEAD VOCAB WIDTH
+    cat <<DEVICE
+format: tessera.device/1
+name: line
+memory: {total: 4 GiB, source: made up}
+bandwidth: {peak: 10 GB/s, source: made up}
+kernels:
+  - {kernel: bf16, ops: 100 GFLOP/s, prefill: {compute: 0.5, read: 0.8}, decode: {compute: 0.5, read: 0.8}, source: made up}
+ends:
+  - {part: embed, kernel: bf16, vocab: $3, width: $4, points: $1, source: made up}
+  - {part: head, kernel: bf16, vocab: $3, width: $4, points: $2, source: made up}
+DEVICE
+}
+cat >"$WORK/line.jq" <<'JQ'
+# least squares of relative errors, without a negative coefficient; scale: to the model's matrix
+def line($points; $scale; $x): [$points[] | {x: .[0], y: (.[1] * $scale)}] as $p |
+    def error($a; $b): [$p[] | (($a + $b * .x) / .y - 1) | . * .] | add;
+    def sum(f): [$p[] | f] | add;
+    sum(1 / (.y * .y)) as $w | sum(.x / (.y * .y)) as $wx | sum(.x * .x / (.y * .y)) as $wxx | sum(1 / .y) as $wy | sum(.x / .y) as $wxy |
+    ($w * $wxx - $wx * $wx) as $det |
+    ([[$wy / $w, 0], [0, $wxy / $wxx]] + (if ($p | length) > 1 then [[($wy * $wxx - $wx * $wxy) / $det, ($w * $wxy - $wx * $wy) / $det]] else [] end) |
+        map(select(.[0] >= 0 and .[1] >= 0)) | min_by(error(.[0]; .[1]))) | .[0] + .[1] * $x;
+(4096 * 256 / ($vocab * $width)) as $size | $base[0].plan as $b | .plan as $p | $p.prefill_mb as $m | $p.decode_mb as $n |
+def near($a; $b): ($a - $b) as $d | (if $d < 0 then -$d else $d end) <= 1e-9 * ($b + 1);
+($b.stages | length) == 1 and $p.stages[0].ends_times == "fitted" and
+near($p.stages[0].prefill_ms - $b.stages[0].prefill_ms + 2; line($embed; 256 / $width; 64 * $m) + line($head; $size; $m)) and
+near($p.stages[0].decode_ms - $b.stages[0].decode_ms + 2; line($embed; 256 / $width; $n) + line($head; $size; $n))
+JQ
+sed -e 's/this-machine, count: 2/line/' "$WORK/clusters/two.yaml" >"$WORK/clusters/line.yaml"
+sed -e 's/two.yaml/line.yaml/' -e 's/bits: .*max_tp/bits: [16], max_tp/' "$WORK/job.yaml" >"$WORK/line.yaml"
+mkdir -p "$WORK/clusters/devices"
+device '[[1, 1]]' '[[1, 1]]' 4096 256 >"$WORK/clusters/devices/line.yaml"
+run plan line.yaml -o line-plan.yaml --baselines none
+ok "ends: a plan, got $rc" test "$rc" = 0
+run plan line.yaml --check line-plan.yaml --json
+cp "$WORK/out" "$WORK/base.json"
+while IFS='|' read -r name embed head vocab width; do
+    device "$embed" "$head" "$vocab" "$width" >"$WORK/clusters/devices/line.yaml"
+    run plan line.yaml --check line-plan.yaml --json
+    ok "ends, $name: exit code 0, got $rc" test "$rc" = 0
+    ok "ends, $name: the stage's times hold the lines" json --slurpfile base "$WORK/base.json" --argjson embed "$embed" --argjson head "$head" \
+        --argjson vocab "$vocab" --argjson width "$width" -f "$WORK/line.jq" "$WORK/out"
+done <<'ENDS'
+points on no line|[[1, 0.3], [64, 0.9], [512, 2.5]]|[[1, 0.7], [8, 1.1], [32, 1.2]]|4096|256
+one that would begin below 0|[[1, 0.1], [64, 9], [512, 90]]|[[1, 0.1], [8, 2], [32, 9]]|4096|256
+one that would fall|[[1, 3], [64, 2], [512, 1]]|[[1, 9], [8, 4], [32, 3]]|4096|256
+another matrix|[[1, 0.3], [64, 0.9]]|[[1, 0.7], [32, 1.2]]|32000|1024
+ENDS
 finish
