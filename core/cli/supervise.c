@@ -292,39 +292,6 @@ static tsr_status watch(struct watched *x, struct tsr_err *err)
     return TSR_OK;
 }
 
-static void say_end(const struct watched *x, enum tsr_after after)
-{
-    bool                   stops = tsr_plugin_cancelled(), again = after == TSR_AFTER_RESTART;
-    const char            *then = stops   ? "it had been asked to stop: run the same command again"
-                                  : again ? "another one goes on"
-                                          : "too often without progress: run the same command again";
-    const char            *cause = x->end.stalled     ? "supervisor"
-                                   : x->end.memory    ? "memory"
-                                   : x->end.own_fault ? "own-fault"
-                                                      : NULL;
-    const char            *why = x->end.stalled     ? ", by its supervisor"
-                                 : x->end.memory    ? ", for memory"
-                                 : x->end.own_fault ? ", by its own fault"
-                                                    : "";
-    const struct tsr_event e = { .kind = "worker-ended",
-                                 .process = x->pid,
-                                 .has_code = x->end.exited,
-                                 .code = x->end.code,
-                                 .signal = x->end.signal,
-                                 .cause = cause,
-                                 .then = stops   ? "stop"
-                                         : again ? "restart"
-                                                 : "give-up" };
-    char                   how[120];
-    if (x->end.exited)
-        (void)snprintf(how, sizeof how, "ended with code %d%s", x->end.code, why);
-    else
-        (void)snprintf(how, sizeof how, "was ended by signal %d (%s)%s", x->end.signal,
-                       strsignal(x->end.signal), why);
-    tsr_event_say(&e, "the worker (%sprocess %d) %s; %s", x->c->mpirun ? "mpirun, " : "",
-                  (int)x->pid, how, then);
-}
-
 /* One worker from its start to its end; *worker: we are it. */
 static tsr_status run_one(struct watched *x, bool *worker, struct tsr_err *err)
 {
@@ -390,7 +357,7 @@ tsr_status tsr_cli_supervise(struct tsr_cli *c, bool *worker, struct tsr_err *er
             c->code = x.end.code;
             break;
         }
-        say_end(&x, after);
+        tsr_cli_say_end(x.pid, c->mpirun != NULL, &x.end, after);
         x.w->verdict = verdict;
         if (after == TSR_AFTER_GIVE_UP || tsr_plugin_cancelled() || pause_for(wait) != TSR_OK) {
             c->code = 75;

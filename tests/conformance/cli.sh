@@ -18,7 +18,7 @@ check() {
     shift 2
     "$tessera" plugin check "$@" --json >"$out" 2>"$err" </dev/null || rc=$?
     [ "$rc" = "$want" ] || fail "plugin check $*: exit status $rc, not $want"
-    [ -s "$out" ] && jq -e "$rules $filter" "$out" >/dev/null || fail "plugin check $*: not so: $filter"
+    if [ ! -s "$out" ] || ! jq -e "$rules $filter" "$out" >/dev/null; then fail "plugin check $*: not so: $filter"; fi
 }
 # refused OBJECT FACTS ARGUMENTS...: exit status 2, nothing on stdout, and an error about this (a pattern of bash) with
 # these names and numbers.
