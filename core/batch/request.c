@@ -1,5 +1,7 @@
 #include "batch/request.h"
 
+#include "batch/messages.h"
+
 #include "base/json.h"
 #include "base/mem.h"
 
@@ -30,13 +32,17 @@ static bool known(const char *key, bool chat)
                                         "frequency_penalty",
                                         "logit_bias" };
     static const char *const text[] = { "prompt", "best_of", "echo", "suffix" };
-    static const char *const talk[] = { "messages", "top_logprobs", "max_completion_tokens",
-                                        "response_format" };
+    static const char *const talk[] = {
+        "messages", "top_logprobs", "max_completion_tokens", "response_format",
+        "tools",    "tool_choice",  "chat_template_kwargs"
+    };
+    const char *const *own = chat ? talk : text;
+    size_t             n = chat ? sizeof talk / sizeof *talk : sizeof text / sizeof *text;
     for (size_t i = 0; i < sizeof both / sizeof *both; i++)
         if (strcmp(key, both[i]) == 0)
             return true;
-    for (size_t i = 0; i < sizeof text / sizeof *text; i++)
-        if (strcmp(key, chat ? talk[i] : text[i]) == 0)
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(key, own[i]) == 0)
             return true;
     return false;
 }
@@ -190,73 +196,6 @@ static tsr_status read_prompt(struct tsr_batch_request *r, const json_t *body, b
     return TSR_OK;
 }
 
-/* "content": a text, or [{"type": "text", "text": "..."}, ...] joined. */
-static tsr_status read_content(const json_t *m, size_t i, struct tsr_tokenizer_text *out,
-                               struct tsr_err *err)
-{
-    const json_t *c = json_object_get(m, "content"), *part;
-    size_t        k;
-    if (json_is_string(c))
-        return tsr_tokenizer_text_append(out, json_string_value(c), json_string_length(c), err);
-    if (!json_is_array(c))
-        return tsr_fail(err, TSR_E_INPUT, "message %zu has no \"content\" that is a text", i + 1);
-    json_array_foreach ((json_t *)(uintptr_t)c, k, part) {
-        const char   *type = tsr_json_word(json_object_get(part, "type"));
-        const json_t *t = json_object_get(part, "text");
-        if (!type || strcmp(type, "text") != 0 || !json_is_string(t))
-            return tsr_fail(err, TSR_E_INPUT,
-                            "part %zu of message %zu is not {\"type\": \"text\", \"text\": ...}",
-                            k + 1, i + 1);
-        TSR_TRY(tsr_tokenizer_text_append(out, json_string_value(t), json_string_length(t), err));
-    }
-    return TSR_OK;
-}
-
-static tsr_status read_message(const json_t *m, size_t i, struct tsr_tokenizer_chat_message *out,
-                               struct tsr_tokenizer_text *text, struct tsr_err *err)
-{
-    const char *key;
-    json_t     *v;
-    if (!json_is_object(m))
-        return tsr_fail(err, TSR_E_INPUT, "message %zu is not an object", i + 1);
-    json_object_foreach ((json_t *)(uintptr_t)m, key, v)
-        if (strcmp(key, "role") != 0 && strcmp(key, "content") != 0 && !json_is_null(v))
-            return tsr_fail(err, TSR_E_INPUT, "message %zu: the key \"%.60s\" is not supported",
-                            i + 1, key);
-    out->role = tsr_json_word(json_object_get(m, "role"));
-    if (!out->role)
-        return tsr_fail(err, TSR_E_INPUT, "message %zu has no \"role\"", i + 1);
-    TSR_TRY(read_content(m, i, text, err));
-    out->text = text->v ? text->v : "";
-    out->bytes = text->n;
-    return TSR_OK;
-}
-
-static tsr_status read_messages(struct tsr_batch_request *r, const json_t *body, bool special,
-                                const struct tsr_batch_request_defaults *d, struct tsr_err *err)
-{
-    const json_t *list = json_object_get(body, "messages"), *m;
-    size_t        n = json_array_size(list), i;
-    if (n == 0)
-        return tsr_fail(err, TSR_E_INPUT, "\"messages\" must be a list that is not empty");
-    if (!d->chat)
-        return tsr_fail(err, TSR_E_INPUT, "%s", d->why_no_chat);
-    struct tsr_tokenizer_chat_message *v = tsr_new(n, sizeof *v);
-    struct tsr_tokenizer_text         *texts = tsr_new(n, sizeof *texts);
-    tsr_status st = v && texts ? TSR_OK : tsr_fail_nomem(err, n * sizeof *v, "messages");
-    if (st == TSR_OK)
-        json_array_foreach ((json_t *)(uintptr_t)list, i, m)
-            if (st == TSR_OK)
-                st = read_message(m, i, &v[i], &texts[i], err);
-    if (st == TSR_OK)
-        st = tsr_tokenizer_chat_render(d->chat, v, n, special, &r->ids, err);
-    for (i = 0; texts && i < n; i++)
-        tsr_tokenizer_text_free(&texts[i]);
-    free(texts);
-    free(v);
-    return st;
-}
-
 /* ---- lines -------------------------------------------------------------- */
 
 static tsr_status read_head(struct tsr_batch_request *r, struct tsr_err *err)
@@ -292,7 +231,9 @@ static tsr_status parse(struct tsr_batch_request *r, uint64_t number,
     TSR_TRY(tsr_json_sub(r->root, NAME, "body", true, JSON_OBJECT, &body, err));
     TSR_TRY(check_keys(body, r->chat, err));
     TSR_TRY(read_values(r, body, number, d, &special, err));
-    TSR_TRY(r->chat ? read_messages(r, body, special, d, err)
+    if (r->chat && !d->chat)
+        return tsr_fail(err, TSR_E_INPUT, "%s", d->why_no_chat);
+    TSR_TRY(r->chat ? tsr_batch_messages(body, d->chat, special, &r->ids, err)
                     : read_prompt(r, body, special, d, err));
     r->q.prompt = r->ids.v;
     r->q.n_prompt = r->ids.n;

@@ -1,5 +1,6 @@
 #include "checkpoint/tokenizer.h"
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "checkpoint/texts.h"
@@ -9,8 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_FILE   (UINT64_C(256) << 20)
-#define MAX_CONFIG (UINT64_C(16) << 20)
+#define MAX_FILE     (UINT64_C(256) << 20)
+#define MAX_CONFIG   (UINT64_C(16) << 20)
+#define MAX_TEMPLATE (UINT64_C(1) << 20)
 
 tsr_status tsr_checkpoint_tokenizer_there(const char *path, bool *there, struct tsr_err *err)
 {
@@ -50,20 +52,6 @@ tsr_status tsr_checkpoint_tokenizer_load(struct tsr_tokenizer **t, const char *p
 
 /* ---- chat template ------------------------------------------------------- */
 
-/* "bos_token": a text, or {"content": a text}. */
-static const char *token(const json_t *config, const char *key)
-{
-    const json_t *v = json_object_get(config, key);
-    return tsr_json_word(json_is_object(v) ? json_object_get(v, "content") : v);
-}
-
-static tsr_status none(struct tsr_err *err)
-{
-    return tsr_fail(err, TSR_E_INPUT,
-                    "the model has no chat template; put the conversation together yourself and "
-                    "send it as a completion");
-}
-
 static tsr_status read_text(void *ctx, const char *name, uint64_t cap, char **text, uint64_t *len,
                             char **where, struct tsr_err *err)
 {
@@ -71,17 +59,28 @@ static tsr_status read_text(void *ctx, const char *name, uint64_t cap, char **te
 }
 
 tsr_status tsr_checkpoint_chat_load(struct tsr_chat **c, const char *path,
+                                    const struct tsr_checkpoint_chat *how,
                                     const struct tsr_tokenizer *t, struct tsr_err *err)
 {
-    json_t *list, *config;
+    json_t  *list, *config;
+    char    *text = NULL;
+    uint64_t bytes = 0;
     *c = NULL;
     TSR_TRY(tsr_tokenizer_chat_texts(&list, &config, read_text, (void *)(uintptr_t)path, err));
-    const json_t *text = tsr_tokenizer_chat_texts_find(list, "default");
-    tsr_status    st =
-        text ? tsr_tokenizer_chat_create(c, json_string_value(text), json_string_length(text),
-                                            token(config, "bos_token"), token(config, "eos_token"), t,
-                                            err)
-                : none(err);
+    bool       named = how->name && tsr_tokenizer_chat_texts_find(list, how->name);
+    tsr_status st = TSR_OK;
+    if (how->name && !named && how->file && tsr_path_exists(how->file))
+        st = tsr_file_slurp(how->file, MAX_TEMPLATE, &text, &bytes, err);
+    struct tsr_tokenizer_chat_source source = { .templates = list,
+                                                .config = config,
+                                                .name = how->name,
+                                                .text = text,
+                                                .where = how->file,
+                                                .bytes = bytes,
+                                                .date = how->date };
+    if (st == TSR_OK)
+        st = tsr_tokenizer_chat_create(c, &source, t, err);
+    free(text);
     json_decref(list);
     json_decref(config);
     return st;

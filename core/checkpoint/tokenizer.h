@@ -13,9 +13,16 @@ tsr_status tsr_checkpoint_tokenizer_load(struct tsr_tokenizer **t, const char *p
                                          struct tsr_err *err);
 /* Whether there is one to load. */
 tsr_status tsr_checkpoint_tokenizer_there(const char *path, bool *there, struct tsr_err *err);
-/* The template of a model: its folder, GGUF file or prepacked file.  TSR_E_INPUT: there is none; TSR_E_UNSUPPORTED: it is
- * not known.  t must outlive it.  [setup] */
+/* Which template. */
+struct tsr_checkpoint_chat {
+    const char *name; /* of one of the model's; NULL: the default */
+    const char *file; /* the path to read where the model has none of that name; or NULL */
+    int64_t     date; /* for strftime_now, seconds since 1970 */
+};
+/* The template of a model: its folder, GGUF file or prepacked file.  TSR_E_INPUT: there is none, or it is not one that can
+ * run.  t must outlive it.  [setup] */
 tsr_status tsr_checkpoint_chat_load(struct tsr_chat **c, const char *path,
+                                    const struct tsr_checkpoint_chat *how,
                                     const struct tsr_tokenizer *t, struct tsr_err *err);
 
 #endif

@@ -1,251 +1,182 @@
 #include "tokenizer/chat.h"
 
-#include "tokenizer/chat_forms.h"
+#include "tokenizer/chat_texts.h"
 
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "template/template.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct tsr_chat {
-    const struct tsr_tokenizer_chat_form *form;
-    char                                 *bos, *eos; /* "" if the model has none */
-    const struct tsr_tokenizer           *tokenizer;
+    struct tsr_template *template, *with_tools; /* with_tools: NULL where it is the same */
+    json_t                     *tokens, *about;
+    int64_t                     date;
+    const struct tsr_tokenizer *tokenizer;
 };
 
-const char *tsr_tokenizer_chat_name(const struct tsr_chat *c)
+bool tsr_tokenizer_chat_date(const char *text, int64_t *seconds)
 {
-    return c->form->name;
+    return tsr_template_date(text, seconds);
 }
 
-void tsr_tokenizer_chat_ends(const struct tsr_chat *c, const char **bos, const char **eos)
+const json_t *tsr_tokenizer_chat_about(const struct tsr_chat *c)
 {
-    *bos = c->bos;
-    *eos = c->eos;
-}
-
-/* ---- recognizing -------------------------------------------------------- */
-
-static tsr_status unknown(const char *hash, struct tsr_err *err)
-{
-    char                                  names[400] = "";
-    size_t                                n = 0;
-    const struct tsr_tokenizer_chat_form *f;
-    for (uint64_t i = 0; (f = tsr_tokenizer_chat_form_get(i)) && n < sizeof names; i++)
-        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", f->name);
-    return tsr_fail(err, TSR_E_UNSUPPORTED,
-                    "the chat template with the hash %s is not known (known are those of %s); "
-                    "put the conversation together yourself and send it as a completion",
-                    hash, names);
-}
-
-tsr_status tsr_tokenizer_chat_create_hash(struct tsr_chat **out, const char *hash, const char *bos,
-                                          const char *eos, const struct tsr_tokenizer *t,
-                                          struct tsr_err *err)
-{
-    const struct tsr_tokenizer_chat_form *form = tsr_tokenizer_chat_form_find(hash);
-    *out = NULL;
-    if (!form)
-        return unknown(hash, err);
-    struct tsr_chat *c = tsr_new(1, sizeof *c);
-    if (c) {
-        c->form = form;
-        c->tokenizer = t;
-        c->bos = tsr_strdup(bos ? bos : "");
-        c->eos = tsr_strdup(eos ? eos : "");
-    }
-    if (!c || !c->bos || !c->eos) {
-        tsr_tokenizer_chat_destroy(c);
-        return tsr_fail_nomem(err, sizeof *c, "a chat template");
-    }
-    *out = c;
-    return TSR_OK;
-}
-
-tsr_status tsr_tokenizer_chat_create(struct tsr_chat **out, const char *text, uint64_t bytes,
-                                     const char *bos, const char *eos,
-                                     const struct tsr_tokenizer *t, struct tsr_err *err)
-{
-    char hash[TSR_HASH_TEXT];
-    tsr_hash_bytes(text, bytes, hash);
-    return tsr_tokenizer_chat_create_hash(out, hash, bos, eos, t, err);
+    return c->about;
 }
 
 void tsr_tokenizer_chat_destroy(struct tsr_chat *c)
 {
     if (!c)
         return;
-    free(c->bos);
-    free(c->eos);
+    tsr_template_destroy(c->template);
+    tsr_template_destroy(c->with_tools);
+    json_decref(c->tokens);
+    json_decref(c->about);
     free(c);
+}
+
+/* ---- finding ------------------------------------------------------------ */
+
+/* The special tokens that templates can name: texts, or {"content": a text}. */
+static tsr_status read_tokens(struct tsr_chat *c, const json_t *config, struct tsr_err *err)
+{
+    static const char *const keys[] = { "bos_token", "eos_token", "unk_token", "sep_token",
+                                        "pad_token", "cls_token", "mask_token" };
+    c->tokens = json_object();
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        json_t *v = json_object_get(config, keys[i]);
+        v = json_is_object(v) ? json_object_get(v, "content") : v;
+        if (json_is_string(v))
+            tsr_json_set(&c->tokens, keys[i], json_incref(v));
+    }
+    return c->tokens ? TSR_OK : tsr_fail_nomem(err, 64, "special tokens");
+}
+
+static tsr_status none(const struct tsr_tokenizer_chat_source *source, struct tsr_err *err)
+{
+    char          names[400] = "";
+    size_t        n = 0, i;
+    const json_t *one;
+    if (!source->name && json_array_size(source->templates) == 0)
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "the model has no chat template; put the conversation together yourself and "
+            "send it as a completion");
+    json_array_foreach ((json_t *)(uintptr_t)source->templates, i, one)
+        if (n < sizeof names)
+            n += (size_t)snprintf(names + n, sizeof names - n, "%s\"%s\"", i ? ", " : "",
+                                  tsr_json_word(json_object_get(one, "name")));
+    return tsr_fail(err, TSR_E_INPUT, "the model has no chat template \"%.60s\"; it has %s",
+                    source->name ? source->name : "default", *names ? names : "none");
+}
+
+static tsr_status compile(struct tsr_chat *c, struct tsr_template **t, const char *key,
+                          const char *where, const char *text, uint64_t bytes, struct tsr_err *err)
+{
+    char hash[TSR_HASH_TEXT];
+    tsr_hash_bytes(text, bytes, hash);
+    tsr_json_set(&c->about, key, json_string(hash));
+    return tsr_template_compile(t, where, text, bytes, err);
+}
+
+static tsr_status compile_all(struct tsr_chat *c, const struct tsr_tokenizer_chat_source *source,
+                              struct tsr_err *err)
+{
+    const json_t *list = source->templates,
+                 *text =
+                     tsr_tokenizer_chat_texts_find(list, source->name ? source->name : "default"),
+                 *tools = source->name ? NULL : tsr_tokenizer_chat_texts_find(list, "tool_use");
+    char where[100] = "chat_template";
+    if (source->name)
+        (void)snprintf(where, sizeof where, "chat_template.%.80s", source->name);
+    if (source->text)
+        return compile(c, &c->template, "template", source->where, source->text, source->bytes,
+                       err);
+    if (!text)
+        return none(source, err);
+    TSR_TRY(compile(c, &c->template, "template", where, json_string_value(text),
+                    json_string_length(text), err));
+    return tools ? compile(c, &c->with_tools, "tool_use", "chat_template.tool_use",
+                           json_string_value(tools), json_string_length(tools), err)
+                 : TSR_OK;
+}
+
+tsr_status tsr_tokenizer_chat_create(struct tsr_chat                       **out,
+                                     const struct tsr_tokenizer_chat_source *source,
+                                     const struct tsr_tokenizer *t, struct tsr_err *err)
+{
+    struct tsr_chat *c = tsr_new(1, sizeof *c);
+    *out = NULL;
+    if (!c)
+        return tsr_fail_nomem(err, sizeof *c, "a chat template");
+    c->tokenizer = t;
+    c->date = source->date;
+    c->about = json_object();
+    tsr_status st = read_tokens(c, source->config, err);
+    if (st == TSR_OK)
+        st = compile_all(c, source, err);
+    tsr_json_set(&c->about, "tokens", json_incref(c->tokens));
+    tsr_json_set(&c->about, "date", json_integer(c->date));
+    if (st == TSR_OK && !c->about)
+        st = tsr_fail_nomem(err, 64, "a chat template");
+    if (st != TSR_OK)
+        tsr_tokenizer_chat_destroy(c);
+    else
+        *out = c;
+    return st;
 }
 
 /* ---- rendering ---------------------------------------------------------- */
 
-/* Text of the template with the places of what came from messages. */
-struct rendering {
-    const struct tsr_chat          *c;
-    struct tsr_tokenizer_text       text;
-    struct tsr_tokenizer_text_span *spans;
-    uint64_t                        n, cap;
-};
-
-static tsr_status literal(struct rendering *r, const char *s, struct tsr_err *err)
+static json_t *input_of(const json_t *messages, const json_t *tools, const json_t *more)
 {
-    for (; *s; s++) {
-        const char *own = *s == *TSR_CHAT_BOS ? r->c->bos : *s == *TSR_CHAT_EOS ? r->c->eos : NULL;
-        TSR_TRY(tsr_tokenizer_text_append(&r->text, own ? own : s, own ? strlen(own) : 1, err));
-    }
-    return TSR_OK;
+    json_t     *j = json_object(), *v;
+    const char *key;
+    tsr_json_set(&j, "messages", json_incref((json_t *)(uintptr_t)messages));
+    tsr_json_set(&j, "tools", tools ? json_incref((json_t *)(uintptr_t)tools) : json_null());
+    tsr_json_set(&j, "documents", json_null());
+    tsr_json_set(&j, "add_generation_prompt", json_true());
+    json_object_foreach ((json_t *)(uintptr_t)more, key, v)
+        tsr_json_set(&j, key, json_incref(v));
+    return j;
 }
 
-static tsr_status foreign(struct rendering *r, const char *s, uint64_t n, bool strip,
-                          struct tsr_err *err)
+static tsr_status tokenize(const struct tsr_chat *c, const struct tsr_template_text *text,
+                           bool allow_special, struct tsr_tokenizer_ids *ids, struct tsr_err *err)
 {
-    static const char white[] = " \t\n\r\v\f";
-    while (strip && n && *s && strchr(white, *s)) {
-        s++;
-        n--;
-    }
-    while (strip && n && s[n - 1] && strchr(white, s[n - 1]))
-        n--;
-    if (r->n == r->cap) {
-        uint64_t                        cap = r->cap ? r->cap * 2 : 16;
-        struct tsr_tokenizer_text_span *v = tsr_renew(r->spans, cap, sizeof *v);
-        if (!v)
-            return tsr_fail_nomem(err, cap * sizeof *v, "a conversation");
-        r->spans = v;
-        r->cap = cap;
-    }
-    r->spans[r->n++] = (struct tsr_tokenizer_text_span){ r->text.n, r->text.n + n };
-    return tsr_tokenizer_text_append(&r->text, s, n, err);
+    uint64_t n = allow_special ? 0 : text->n_spans;
+    if (text->n == 0)
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "the chat template makes nothing of this conversation; add a message of the "
+            "user's");
+    struct tsr_tokenizer_text_span *spans = tsr_new(n, sizeof *spans);
+    if (!spans)
+        return tsr_fail_nomem(err, n * sizeof *spans, "a conversation");
+    for (uint64_t i = 0; i < n; i++)
+        spans[i] = (struct tsr_tokenizer_text_span){ text->spans[i].begin, text->spans[i].end };
+    tsr_status st = tsr_tokenize_around(c->tokenizer, text->s, text->n, spans, n, ids, err);
+    free(spans);
+    return st;
 }
 
-static int role_of(const char *role)
+tsr_status tsr_tokenizer_chat_render(const struct tsr_chat *c, const json_t *messages,
+                                     const json_t *tools, const json_t *more, bool allow_special,
+                                     struct tsr_tokenizer_ids *ids, struct tsr_err *err)
 {
-    static const char *const names[] = { "system", "user", "assistant" };
-    for (int i = 0; i < 3; i++)
-        if (strcmp(role, names[i]) == 0)
-            return i;
-    return -1;
-}
-
-static tsr_status check(const struct tsr_chat *c, const struct tsr_tokenizer_chat_message *m,
-                        uint64_t n, struct tsr_err *err)
-{
-    const struct tsr_tokenizer_chat_form *f = c->form;
-    uint64_t                              turn = 0;
-    for (uint64_t i = 0; i < n; i++) {
-        int role = role_of(m[i].role);
-        if (role < 0 || !f->before[role])
-            return tsr_fail(err, TSR_E_INPUT,
-                            "message %llu: the chat template '%s' knows no role \"%.40s\"",
-                            (unsigned long long)i + 1, f->name, m[i].role);
-        if (role == TSR_CHAT_SYSTEM && (i > 0 || (f->system_in_user && n == 1)) && f->system_once)
-            return tsr_fail(err, TSR_E_INPUT,
-                            "message %llu: the chat template '%s' takes a system message only in "
-                            "front of a user's",
-                            (unsigned long long)i + 1, f->name);
-        if (role == TSR_CHAT_SYSTEM && f->system_in_last && role_of(m[n - 1].role) != TSR_CHAT_USER)
-            return tsr_fail(
-                err, TSR_E_INPUT,
-                "message %llu: the chat template '%s' takes a system message only where "
-                "the last one is a user's",
-                (unsigned long long)i + 1, f->name);
-        if (role == TSR_CHAT_SYSTEM && (f->system_in_user || f->system_in_last))
-            continue;
-        if (f->alternate && (role == TSR_CHAT_USER) != (turn++ % 2 == 0))
-            return tsr_fail(err, TSR_E_INPUT,
-                            "message %llu: the chat template '%s' needs alternating user and "
-                            "assistant messages",
-                            (unsigned long long)i + 1, f->name);
-    }
-    return TSR_OK;
-}
-
-/* A system message before a user's: stripped together, as in the template. */
-static tsr_status merged(struct rendering *r, const struct tsr_tokenizer_chat_message *system,
-                         const struct tsr_tokenizer_chat_message *user, struct tsr_err *err)
-{
-    const struct tsr_tokenizer_chat_form *f = r->c->form;
-    uint64_t                              n = user->bytes;
-    while (f->strip[TSR_CHAT_USER] && n && strchr(" \t\n\r\v\f", user->text[n - 1]))
-        n--;
-    TSR_TRY(literal(r, f->before[TSR_CHAT_USER], err));
-    TSR_TRY(literal(r, f->before[TSR_CHAT_SYSTEM], err));
-    TSR_TRY(foreign(r, system->text, system->bytes, false, err));
-    TSR_TRY(literal(r, f->after[TSR_CHAT_SYSTEM], err));
-    TSR_TRY(foreign(r, user->text, n, false, err));
-    return literal(r, f->after[TSR_CHAT_USER], err);
-}
-
-/* The system message that this template always begins with. */
-static tsr_status open_with(struct rendering *r, const struct tsr_tokenizer_chat_message *system,
-                            struct tsr_err *err)
-{
-    const struct tsr_tokenizer_chat_form *f = r->c->form;
-    TSR_TRY(literal(r, f->opening, err));
-    if (system)
-        TSR_TRY(foreign(r, system->text, system->bytes, f->strip[TSR_CHAT_SYSTEM], err));
-    return literal(r, f->after[TSR_CHAT_SYSTEM], err);
-}
-
-static tsr_status render(struct rendering *r, const struct tsr_tokenizer_chat_message *m,
-                         uint64_t n, struct tsr_err *err)
-{
-    const struct tsr_tokenizer_chat_form    *f = r->c->form;
-    const struct tsr_tokenizer_chat_message *system = NULL;
-    uint64_t                                 i = 0;
-    TSR_TRY(check(r->c, m, n, err));
-    TSR_TRY(literal(r, f->first ? f->first : "", err));
-    if (n && role_of(m[0].role) == TSR_CHAT_SYSTEM)
-        system = m;
-    if (f->no_system && n && !system) {
-        TSR_TRY(literal(r, f->before[TSR_CHAT_SYSTEM], err));
-        TSR_TRY(literal(r, f->no_system, err));
-        TSR_TRY(literal(r, f->after[TSR_CHAT_SYSTEM], err));
-    }
-    if (f->opening)
-        TSR_TRY(open_with(r, system, err));
-    if (system && (f->opening || f->system_in_last))
-        i = 1;
-    if (system && f->system_in_user && n > 1) {
-        TSR_TRY(merged(r, m, m + 1, err));
-        i = 2;
-    }
-    for (; i < n; i++) {
-        int role = role_of(m[i].role);
-        if (role == TSR_CHAT_SYSTEM && (f->drop_system || (f->drop_empty_system && !m[i].bytes)))
-            continue;
-        if (system && f->system_in_last && i + 1 == n) {
-            TSR_TRY(merged(r, system, m + i, err));
-            continue;
-        }
-        TSR_TRY(literal(r, f->before[role], err));
-        TSR_TRY(foreign(r, m[i].text, m[i].bytes, f->strip[role], err));
-        TSR_TRY(literal(r, f->after[role], err));
-    }
-    TSR_TRY(literal(r, f->answer, err));
-    return r->text.n ? TSR_OK
-                     : tsr_fail(err, TSR_E_INPUT,
-                                "the chat template '%s' makes nothing of this conversation; add a "
-                                "message of the user's",
-                                f->name);
-}
-
-tsr_status tsr_tokenizer_chat_render(const struct tsr_chat                   *c,
-                                     const struct tsr_tokenizer_chat_message *m, uint64_t n,
-                                     bool allow_special, struct tsr_tokenizer_ids *ids,
-                                     struct tsr_err *err)
-{
-    struct rendering r = { .c = c };
-    tsr_status       st = render(&r, m, n, err);
+    json_t                    *input = input_of(messages, tools, more);
+    struct tsr_template_values v = { .input = input, .own = c->tokens, .date = c->date };
+    struct tsr_template_text   text = { 0 };
+    if (!input)
+        return tsr_fail_nomem(err, 64, "a conversation");
+    tsr_status st =
+        tsr_template_render(tools && c->with_tools ? c->with_tools : c->template, &v, &text, err);
     if (st == TSR_OK)
-        st = tsr_tokenize_around(c->tokenizer, r.text.v ? r.text.v : "", r.text.n, r.spans,
-                                 allow_special ? 0 : r.n, ids, err);
-    tsr_tokenizer_text_free(&r.text);
-    free(r.spans);
+        st = tokenize(c, &text, allow_special, ids, err);
+    tsr_template_text_free(&text);
+    json_decref(input);
     return st;
 }

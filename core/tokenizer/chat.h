@@ -1,41 +1,41 @@
-/* tokenizer/chat.h - messages of a chat as the tokens that a model was trained on.
- *
- * The templates of the families are built in (chat_forms.c) and are known by the exact text that a
- * model has (chat_texts.h; of a GGUF file tokenizer.chat_template); another text is refused with its
- * hash, never guessed at.
+/* tokenizer/chat.h - messages of a chat as tokens, by the model's own chat template (template/template.h).
  */
 #ifndef TSR_TOKENIZER_CHAT_H
 #define TSR_TOKENIZER_CHAT_H
 
 #include "tokenizer/tokenizer.h"
 
+#include <jansson.h>
+
 struct tsr_chat;
 
-struct tsr_tokenizer_chat_message {
-    const char *role; /* "system", "user" or "assistant" */
-    const char *text; /* UTF-8 */
+/* Where a template comes from. */
+struct tsr_tokenizer_chat_source {
+    const json_t *templates; /* of the model: a list of {"name", "template"} */
+    const json_t *config;    /* tokenizer_config.json, for special tokens; or NULL */
+    const char
+        *name; /* of the one to use; NULL: the default, for tools "tool_use" if there is one */
+    const char *text;  /* a template from elsewhere, instead of those; or NULL */
+    const char *where; /* its file, for messages */
     uint64_t    bytes;
+    int64_t     date; /* of strftime_now: seconds since 1970 */
 };
 
-/* From the text of a template.  bos and eos: the model's tokens, or NULL. */
-tsr_status tsr_tokenizer_chat_create(struct tsr_chat **c, const char *text, uint64_t bytes,
-                                     const char *bos, const char *eos,
+/* TSR_E_INPUT: there is no such template, or it is not one that can run.  t must outlive it.  [setup] */
+tsr_status tsr_tokenizer_chat_create(struct tsr_chat                       **c,
+                                     const struct tsr_tokenizer_chat_source *source,
                                      const struct tsr_tokenizer *t, struct tsr_err *err);
-/* The same by the hash of the text ("xxh3:..."), without the text. */
-tsr_status tsr_tokenizer_chat_create_hash(struct tsr_chat **c, const char *hash, const char *bos,
-                                          const char *eos, const struct tsr_tokenizer *t,
-                                          struct tsr_err *err);
 void       tsr_tokenizer_chat_destroy(struct tsr_chat *c);
-/* Its texts for the model's bos and eos; "" if the model has none. */
-void tsr_tokenizer_chat_ends(const struct tsr_chat *c, const char **bos, const char **eos);
-/* The name of its template, for messages. */
-const char *tsr_tokenizer_chat_name(const struct tsr_chat *c);
+/* "2024-07-26" as the seconds of a source's date; false: it is not a date. */
+bool tsr_tokenizer_chat_date(const char *text, int64_t *seconds);
+/* What tells two templates apart: {"template": hash, "tokens": {...}, "date": ...}, borrowed. */
+const json_t *tsr_tokenizer_chat_about(const struct tsr_chat *c);
 
-/* Appends the ids of the conversation and of the beginning of the answer.  Special strings inside
- * of messages are plain text unless allow_special.  Roles that the template refuses are
- * TSR_E_INPUT.  [any] */
-tsr_status tsr_tokenizer_chat_render(const struct tsr_chat                   *c,
-                                     const struct tsr_tokenizer_chat_message *m, uint64_t n,
-                                     bool allow_special, struct tsr_tokenizer_ids *ids,
-                                     struct tsr_err *err);
+/* Appends the ids of the conversation and of the beginning of the answer.  messages: a list of objects with "role";
+ * tools: a list or NULL; more: an object of further variables, or NULL.  Special strings that come from these are
+ * plain text unless allow_special.  TSR_E_INPUT: the template refuses the conversation; the message has its line.
+ * [any] */
+tsr_status tsr_tokenizer_chat_render(const struct tsr_chat *c, const json_t *messages,
+                                     const json_t *tools, const json_t *more, bool allow_special,
+                                     struct tsr_tokenizer_ids *ids, struct tsr_err *err);
 #endif

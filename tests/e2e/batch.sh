@@ -155,19 +155,67 @@ messages=$(jq -c '.templates[] | select(.key == "chatml") | .cases[3].messages' 
     request 1 '{"messages":'"$messages"',"max_tokens":5,"temperature":0,"logprobs":true,"top_logprobs":1}' /v1/chat/completions
     request 2 '{"prompt":'"$text"',"max_tokens":5,"temperature":0}'
     request 3 '{"messages":[{"role":"user","content":"<|end_of_text|>"}],"max_tokens":1}' /v1/chat/completions
-    request 4 '{"messages":[{"role":"tool","content":"x"}]}' /v1/chat/completions
+    request 4 '{"messages":[{"role":"user"}]}' /v1/chat/completions
+    request 5 '{"messages":[{"role":"user","content":[{"type":"text","text":"one <|end_of_text|>"},{"type":"text","text":" two"}]}],"max_tokens":1}' /v1/chat/completions
+    request 6 '{"messages":[{"role":"user","content":"one <|end_of_text|> two"}],"max_tokens":1}' /v1/chat/completions
+    request 7 '{"messages":[{"role":"user","content":"x"}],"tool_choice":"required"}' /v1/chat/completions
 } >"$WORK/talk.jsonl"
 run batch talks -i talk.jsonl -o talk.out
 ok "a chat" json -s '.[0].response.body | .object == "chat.completion" and .choices[0].message.role == "assistant"' "$WORK/talk.out"
 ok "as put together by hand" json -s '.[0].response.body.choices[0].message.content == .[1].response.body.choices[0].text' "$WORK/talk.out"
 ok "logprobs of a chat" json -s '.[0].response.body.choices[0].logprobs.content | length == 5 and all(.[]; .logprob == .top_logprobs[0].logprob)' "$WORK/talk.out"
 ok "a special string in a message is text" json -s '.[2].response.body.usage.prompt_tokens > 20' "$WORK/talk.out"
-ok "a role that is none" json -s '.[3].error.message | test("tool")' "$WORK/talk.out"
+ok "a message without content" json -s '.[3].error.message | test("content")' "$WORK/talk.out"
+ok "parts are one text" json -s '.[4].response.body.usage.prompt_tokens == .[5].response.body.usage.prompt_tokens' "$WORK/talk.out"
+ok "tool_choice" json -s '.[6].error.message | test("tool_choice")' "$WORK/talk.out"
+
+# Tools, calls and variables reach the template; where it refuses, the line has its place.
+cat >"$WORK/talks/chat_template.jinja" <<'EOF'
+{{ bos_token }}
+{%- for m in messages -%}
+{{ m.role }}: {{ m.content if m.content is string else m.tool_calls[0].function.arguments.k }};
+{%- endfor -%}
+{{ tools | tojson if tools else 'no tools' }} {{ mode }} {{ strftime_now('%Y-%m-%d') }}
+{%- if mode == 'bad' %}{{ raise_exception('Mode ' ~ mode ~ ' is none') }}{% endif %}
+EOF
+call='{"role":"assistant","content":null,"tool_calls":[{"type":"function","function":{"name":"f","arguments":"{\"k\": \"value\"}"}}]}'
+{
+    request 1 '{"messages":[{"role":"user","content":"x"},'"$call"'],"tools":[{"a":1}],"chat_template_kwargs":{"mode":"on"},"max_tokens":3,"temperature":0}' /v1/chat/completions
+    request 2 '{"prompt":"user: x;assistant: value;[{\"a\": 1}] on 2024-07-26","max_tokens":3,"temperature":0}'
+    request 3 '{"messages":[{"role":"user","content":"x"}],"chat_template_kwargs":{"mode":"bad"},"max_tokens":3}' /v1/chat/completions
+    request 4 '{"messages":[{"role":"user","content":"x"}],"tools":[{"a":1}],"tool_choice":"none","chat_template_kwargs":{"mode":"on"},"max_tokens":3,"temperature":0}' /v1/chat/completions
+    request 5 '{"prompt":"user: x;no tools on 2024-07-26","max_tokens":3,"temperature":0}'
+} >"$WORK/tools.jsonl"
+run batch talks -i tools.jsonl -o tools.out
+same='def text: .response.body.choices[0] | .message.content // .text; def n: .response.body.usage.prompt_tokens;'
+ok "tools as put together by hand" json -s "$same"'(.[0] | text, n) == (.[1] | text, n) and (.[3] | text, n) == (.[4] | text, n)' "$WORK/tools.out"
+ok "what the template refuses" json -s '.[2].error | .code == "invalid_request" and (.message | test("chat_template:6:27: Mode bad is none"))' "$WORK/tools.out"
+cp "$WORK/talks/chat_template.jinja" "$WORK/other.jinja"
+run batch talks -i tools.jsonl -o dated.out --date 2031-05-04
+ok "another date" json -s '.[0].response.body.choices[0] != null' "$WORK/dated.out"
+fails "a date that is none" 2 '--date 2031-5-4:1:5' batch talks -i tools.jsonl -o bad.out --date 2031-5-4
+fails "a template that is nowhere" 2 'nowhere.jinja' batch talks -i tools.jsonl -o bad.out --template nowhere.jinja
+echo '{% nothing %}' >"$WORK/bad.jinja"
+fails "a template that cannot run" 2 'bad.jinja:1:4' batch talks -i tools.jsonl -o bad.out --template bad.jinja
+fails "the same batch with another template" 2 '*/tools.out.job' batch talks -i tools.jsonl -o tools.out --template other.jinja --date 2024-07-27
+jq -j '.templates[] | select(.key == "chatml") | .template' "$ROOT/tests/golden/chat/chat.json" >"$WORK/talks/chat_template.jinja"
 run generate talks --chat --system S --prompt a --max-tokens 3 --greedy
 ok "generate --chat" test "$rc" = 0 -a -s "$WORK/out"
+was=$(cat "$WORK/out")
 fails "--chat without a template" 2 '' generate @demo --chat --prompt a
+run generate @demo --chat --system S --prompt a --max-tokens 3 --greedy --template talks/chat_template.jinja
+ok "--template FILE" test "$rc" = 0 -a "$(cat "$WORK/out")" = "$was"
+# shellcheck disable=SC2016
+jq --rawfile t "$WORK/talks/chat_template.jinja" '. + {chat_template: [{name: "default", template: "x"}, {name: "real", template: $t}]}' \
+    "$ROOT/configs/demo/tokenizer_config.json" >"$WORK/talks/tokenizer_config.json"
+rm "$WORK/talks/chat_template.jinja"
+run generate talks --chat --system S --prompt a --max-tokens 3 --greedy --template real
+ok "--template NAME" test "$rc" = 0 -a "$(cat "$WORK/out")" = "$was"
+fails "--template of no chat" 2 generate generate talks --prompt a --template real
 echo '{{ unknown }}' >"$WORK/talks/chat_template.jinja"
-fails "an unknown template" 2 '' generate talks --chat --prompt a
+fails "a template that makes nothing" 2 '' generate talks --chat --prompt a
+echo '{{ messages[7].content }}' >"$WORK/talks/chat_template.jinja"
+fails "a template that fails" 2 'chat_template:1:15' generate talks --chat --prompt a
 
 # The journal, looked at.
 run journal show out.jsonl --json

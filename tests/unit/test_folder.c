@@ -57,15 +57,16 @@ static char *at(const char *name)
 /* All that reads a model folder; the first sentence of what fails. */
 static tsr_status read_all(const char *folder, struct tsr_errbuf *e)
 {
-    struct tsr_model     *m = NULL;
-    struct tsr_tokenizer *t = NULL;
-    struct tsr_chat      *c = NULL;
-    tsr_status            st = tsr_model_load(&m, folder, false, &e->err);
+    struct tsr_model                *m = NULL;
+    struct tsr_tokenizer            *t = NULL;
+    struct tsr_chat                 *c = NULL;
+    const struct tsr_checkpoint_chat plain = { 0 };
+    tsr_status                       st = tsr_model_load(&m, folder, false, &e->err);
     if (st == TSR_OK)
         st = tsr_checkpoint_tokenizer_load(&t, folder, &e->err);
     if (st == TSR_OK) {
         struct tsr_errbuf ce = TSR_ERRBUF(ce);
-        const tsr_status  chat = tsr_checkpoint_chat_load(&c, folder, t, &ce.err);
+        const tsr_status  chat = tsr_checkpoint_chat_load(&c, folder, &plain, t, &ce.err);
         if (chat != TSR_OK && ce.err.object_bytes > 0) /* not: the model has none */
             st = tsr_err_copy(&e->err, chat, &ce.err);
     }

@@ -27,6 +27,7 @@ static const struct tsr_option options[] = {
       .flags = TSR_OPT_UNSAID,
       .offset = TSR_FIELD(S, system, const char *),
       .def = { .s = "" } },
+    TSR_PIPELINE_CHAT_OPTIONS(S, talk),
     { .name = "greedy",
       .help = "Take the best token each time; the same as temperature 0.",
       .type = TSR_OPT_BOOL,
@@ -60,6 +61,9 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
         tsr_config_diag_error(d, &node->mark, NULL, "'chat' needs the message in 'prompt'");
     if (*o->system && !o->chat)
         tsr_config_diag_error(d, &node->mark, NULL, "'system' needs 'chat'");
+    if (*o->talk.template && !o->chat)
+        tsr_config_diag_error(d, &node->mark, NULL, "'template' needs 'chat'");
+    tsr_pipeline_chat_check(&o->talk, node, d);
     tsr_pipeline_check_strings(o->prompts, "prompts", d);
     return TSR_OK;
 }

@@ -1,10 +1,10 @@
 /* Continues one prompt, and prints each piece of text as soon as it is final. */
 #include "pipeline/steps/generate_step.h"
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/stdout.h"
-#include "checkpoint/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,17 +31,18 @@ struct generation {
 /* Special strings in typed text are plain text, as in a batch. */
 static tsr_status read_chat(struct generation *g, struct tsr_err *err)
 {
-    const struct generate_keys       *o = g->o;
-    struct tsr_tokenizer_chat_message m[2] = { { "system", o->system, strlen(o->system) },
-                                               { "user", o->prompt, strlen(o->prompt) } };
-    uint64_t                          first = *o->system ? 0 : 1;
-    char                             *folder = NULL;
-    TSR_TRY(tsr_model_resolve(g->job->model_path, &folder, err));
-    tsr_status st = tsr_checkpoint_chat_load(&g->chat, folder, g->job->tokenizer, err);
-    free(folder);
-    return st == TSR_OK
-               ? tsr_tokenizer_chat_render(g->chat, m + first, 2 - first, false, &g->prompt, err)
-               : st;
+    const struct generate_keys *o = g->o;
+    json_t                     *list = json_array();
+    if (*o->system)
+        tsr_json_add(&list, json_pack("{s:s, s:s}", "role", "system", "content", o->system));
+    tsr_json_add(&list, json_pack("{s:s, s:s}", "role", "user", "content", o->prompt));
+    tsr_status st = tsr_pipeline_chat_load(g->job, &o->talk, &g->chat, err);
+    if (st == TSR_OK && !list)
+        st = tsr_fail(err, TSR_E_INPUT, "prompt: a message is not UTF-8 text");
+    if (st == TSR_OK)
+        st = tsr_tokenizer_chat_render(g->chat, list, NULL, NULL, false, &g->prompt, err);
+    json_decref(list);
+    return st;
 }
 
 static tsr_status read_prompt(struct generation *g, struct tsr_err *err)

@@ -2,12 +2,14 @@
 #ifndef TSR_PIPELINE_STEPS_GENERATE_STEP_H
 #define TSR_PIPELINE_STEPS_GENERATE_STEP_H
 
+#include "pipeline/chat.h"
 #include "pipeline/sample.h"
 
 struct generate_keys {
     const struct tsr_config_node    *prompts;
     const char                      *tokens, *prompt, *system;
     int32_t                          chat, greedy, ignore_eos;
+    struct tsr_pipeline_chat_keys    talk;
     struct tsr_pipeline_sample_keys  sample;
     int64_t                          seed;
     struct tsr_pipeline_running_keys run;

@@ -1,5 +1,4 @@
 /* run: a file of requests through the model as the steps before left it, into a file of answers. */
-#include "checkpoint/tokenizer.h"
 #include "pipeline/job.h"
 #include "pipeline/step.h"
 #include "pipeline/steps/run_batch.h"
@@ -63,6 +62,7 @@ static const struct tsr_option options[] = {
                     "A worker, or a rank of a plan, without progress for this long is replaced."),
     TSR_OPTION_REAL(S, deadline, 0.0, 0.0, 1e6, "s",
                     "A record that takes longer becomes an error line; 0: none does."),
+    TSR_PIPELINE_CHAT_OPTIONS(S, talk),
     TSR_RUN_LAUNCH_OPTIONS(S, fleet),
 };
 #undef S
@@ -92,6 +92,7 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
         tsr_pipeline_check_input(job, node, "input", d);
     tsr_step_run_launch_check(job, &o->fleet, node, d);
     tsr_step_run_peers_check(job, &o->fleet, node, d);
+    tsr_pipeline_chat_check(&o->talk, node, d);
     if (!parse_shard(o->shard, &i, &n)) {
         const struct tsr_config_node *at = tsr_config_node_get(node, "shard");
         tsr_config_diag_error(d, at ? &at->mark : &node->mark, "write 2/4 for the second of four",
@@ -104,16 +105,13 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
 
 static tsr_status load_chat(struct tsr_step_run_batch *r, struct tsr_err *err)
 {
-    char *folder = NULL;
     if (!r->job->tokenizer) {
         (void)tsr_fail(&r->no_chat.err, TSR_E_INPUT, "the model has no tokenizer");
         return TSR_OK;
     }
-    TSR_TRY(tsr_model_resolve(r->job->model_path, &folder, err));
-    tsr_status st = tsr_checkpoint_chat_load(&r->chat, folder, r->job->tokenizer, &r->no_chat.err);
-    free(folder);
-    /* the lines that request a chat report a missing or unknown template */
-    return st == TSR_OK || st == TSR_E_INPUT || st == TSR_E_UNSUPPORTED
+    tsr_status st = tsr_pipeline_chat_load(r->job, &r->o->talk, &r->chat, &r->no_chat.err);
+    /* lines that request a chat report a model's template that is missing or cannot run */
+    return st == TSR_OK || (st == TSR_E_INPUT && !*r->o->talk.template)
                ? TSR_OK
                : tsr_err_copy(err, st, &r->no_chat.err);
 }
@@ -153,12 +151,8 @@ static json_t *name_json(const char *s)
 /* The template, and the message for a missing one, appear in answers or shape them. */
 static tsr_status note_chat(struct tsr_step_run_batch *r, struct tsr_err *err)
 {
-    const char *bos = "", *eos = "";
-    if (r->chat)
-        tsr_tokenizer_chat_ends(r->chat, &bos, &eos);
-    json_t *chat = r->chat ? json_pack("{s:s, s:s, s:s}", "template",
-                                       tsr_tokenizer_chat_name(r->chat), "bos", bos, "eos", eos)
-                           : json_null();
+    json_t *chat =
+        r->chat ? json_incref((json_t *)(uintptr_t)tsr_tokenizer_chat_about(r->chat)) : json_null();
     r->kept = json_pack("{s:o, s:o}", "model", name_json(tsr_step_run_model_name(r)), "no_chat",
                         name_json(r->no_chat.text));
     return r->kept && json_object_set_new(r->job->manifest, "chat", chat) == 0
