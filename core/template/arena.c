@@ -67,14 +67,14 @@ void tpl_arena_free(struct tpl_arena *a)
     a->used = 0;
 }
 
-tsr_status tpl_fail(struct tpl_ctx *c, const char *fmt, ...)
+void tpl_say(struct tpl_ctx *c, const char *fmt, ...)
 {
     char    text[1024];
     va_list args;
     va_start(args, fmt);
     (void)vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    return tsr_fail(c->err, TSR_E_INPUT, "%s:%u:%u: %s", c->name, c->line, c->column, text);
+    (void)tsr_fail(c->err, TSR_E_INPUT, "%s:%u:%u: %s", c->name, c->line, c->column, text);
 }
 
 tsr_status tpl_charge(struct tpl_ctx *c, uint64_t bytes)

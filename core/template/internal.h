@@ -88,8 +88,9 @@ static inline tsr_status tpl_failed(const struct tpl_ctx *c)
 void *tpl_new(struct tpl_ctx *c, uint64_t n, uint64_t size); /* zeroed; NULL: c->status */
 void *tpl_grow(struct tpl_ctx *c, void *p, uint64_t old, uint64_t n, uint64_t size);
 void  tpl_arena_free(struct tpl_arena *a);
-/* "NAME:1:2: ...": TSR_E_INPUT. */
-tsr_status tpl_fail(struct tpl_ctx *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* "NAME:1:2: ..." into the error; tpl_fail() is TSR_E_INPUT, where a reader and the analyzer see it. */
+void tpl_say(struct tpl_ctx *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+#define tpl_fail(c, ...) (tpl_say(c, __VA_ARGS__), TSR_E_INPUT)
 tsr_status tpl_charge(struct tpl_ctx *c, uint64_t bytes); /* steps for work on that many bytes */
 tsr_status tpl_enter(struct tpl_ctx *c); /* a level deeper; leave with c->depth-- */
 

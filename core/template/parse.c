@@ -34,7 +34,7 @@ bool tpl_skip_name(struct tpl_parser *p, const char *name)
     return yes;
 }
 
-tsr_status tpl_unexpected(struct tpl_parser *p, const char *wanted)
+void tpl_say_unexpected(struct tpl_parser *p, const char *wanted)
 {
     const struct tpl_token *t = p->t;
     const char             *s = t->type == TPL_T_PRINT_END   ? "}}"
@@ -43,12 +43,13 @@ tsr_status tpl_unexpected(struct tpl_parser *p, const char *wanted)
                                                              : NULL;
     place(p);
     if (t->type == TPL_T_NAME)
-        return tpl_fail(p->c, "'%.*s' is not %s", (int)(t->text->n < 60 ? t->text->n : 60),
-                        t->text->s, wanted);
-    if (s)
-        return tpl_fail(p->c, "'%s' is not %s", s, wanted);
-    return tpl_fail(p->c, "%s is not %s",
-                    t->type == TPL_T_END ? "the end of the template" : "what is here", wanted);
+        tpl_say(p->c, "'%.*s' is not %s", (int)(t->text->n < 60 ? t->text->n : 60), t->text->s,
+                wanted);
+    else if (s)
+        tpl_say(p->c, "'%s' is not %s", s, wanted);
+    else
+        tpl_say(p->c, "%s is not %s",
+                t->type == TPL_T_END ? "the end of the template" : "what is here", wanted);
 }
 
 tsr_status tpl_expect_op(struct tpl_parser *p, const char *op)

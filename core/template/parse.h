@@ -65,7 +65,9 @@ bool       tpl_skip_op(struct tpl_parser *p, const char *op);
 bool       tpl_skip_name(struct tpl_parser *p, const char *name);
 tsr_status tpl_expect_op(struct tpl_parser *p, const char *op);
 tsr_status tpl_expect_name(struct tpl_parser *p, const struct tpl_text **name);
-tsr_status tpl_unexpected(struct tpl_parser *p, const char *wanted);
+/* "'x' is not WANTED", of the current token. */
+void tpl_say_unexpected(struct tpl_parser *p, const char *wanted);
+#define tpl_unexpected(p, wanted) (tpl_say_unexpected(p, wanted), TSR_E_INPUT)
 tsr_status tpl_node(struct tpl_parser *p, enum tpl_type type, struct tpl_node **out);
 tsr_status tpl_parse_binary(struct tpl_parser *p, enum tpl_type type, enum tpl_op op,
                             struct tpl_node *a, struct tpl_node *b, struct tpl_node **out);

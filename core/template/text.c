@@ -8,7 +8,7 @@ static tsr_status room(struct tpl_ctx *c, struct tpl_build *b, uint64_t more)
     if (more > TPL_MAX_OUTPUT || b->n > TPL_MAX_OUTPUT - more)
         return tpl_fail(c, "the template makes a text of more than %llu MiB",
                         (unsigned long long)(TPL_MAX_OUTPUT >> 20));
-    if (more <= b->cap - b->n)
+    if (b->s && more <= b->cap - b->n)
         return TSR_OK;
     uint64_t cap = (b->n + more) * 2 + 32;
     char    *s = tpl_grow(c, b->s, b->n, cap, 1);
