@@ -19,6 +19,7 @@ static bool known(const char *key, bool chat)
                                         "temperature",
                                         "top_p",
                                         "top_k",
+                                        "min_p",
                                         "repetition_penalty",
                                         "seed",
                                         "stop",
@@ -147,6 +148,7 @@ static tsr_status read_values(struct tsr_batch_request *r, const json_t *body, u
         TSR_TRY(tsr_json_int(body, NAME, "max_completion_tokens", false, 0, limit, &most, err));
     TSR_TRY(tsr_json_real(body, NAME, "temperature", false, 0, 100, &s->temperature, err));
     TSR_TRY(tsr_json_real(body, NAME, "top_p", false, 1e-9, 1, &s->top_p, err));
+    TSR_TRY(tsr_json_real(body, NAME, "min_p", false, 0, 1, &s->min_p, err));
     TSR_TRY(tsr_json_int(body, NAME, "top_k", false, 0, limit, &k, err));
     TSR_TRY(tsr_json_real(body, NAME, "repetition_penalty", false, 1e-3, 1e3,
                           &s->repetition_penalty, err));

@@ -80,6 +80,7 @@ struct tsr_verb {
     uint64_t                 n_own;
     const char *const
         *presets; /* "key=value" defaults of the verb, before the user's; NULL-terminated */
+    const char *const *stated; /* defaults that the step itself has for this verb, for its help */
     const struct tsr_cli_rename *renames; /* options that have another name here than in the step */
     uint64_t                     n_renames;
     bool                         loose; /* has no job folder: the step's result is the output */

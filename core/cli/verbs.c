@@ -108,6 +108,8 @@ static const struct tsr_verb *make(const struct tsr_verb *v)
         add_options(m, tsr_pipeline_run_on_options, TSR_PIPELINE_N_RUN_ON_OPTIONS, ~0u);
     for (uint64_t i = 0; v->presets && v->presets[i]; i++)
         preset(m, v->presets[i]);
+    for (uint64_t i = 0; v->stated && v->stated[i]; i++)
+        preset(m, v->stated[i]);
     m->verb.options = m->options;
     m->verb.name = v->name ? v->name : v->step->name;
     m->verb.summary = v->summary ? v->summary : v->step->summary;

@@ -1,5 +1,5 @@
 /* The next token from logits.  Order of the steps: repetition penalty, temperature, top-k, top-p,
- * one draw.  All weights are doubles; candidates are sorted by descending logit, ties by ascending
+ * min-p, one draw.  All weights are doubles; candidates are sorted by descending logit, ties by ascending
  * id, so that the choice is the same on every machine. */
 #include "engine/engine.h"
 
@@ -71,16 +71,18 @@ static uint32_t draw(struct candidate *c, uint64_t vocab, double sum,
     uint64_t left = vocab, keep = s->top_k && s->top_k < vocab ? s->top_k : vocab;
     uint64_t taken = 0;
     double   mass = 0;
-    if (keep < vocab || s->top_p < 1) {
+    if (keep < vocab || s->top_p < 1 || s->min_p > 0) {
         if (keep < vocab) { /* the softmax is over the k best */
             for (sum = 0; taken < keep; taken++)
                 sum += pop(c, &left)->weight;
         }
-        /* the fewest of them that hold top_p of the mass, at least one */
+        /* the fewest of them that hold top_p of the mass, at least one; the best has the weight 1 */
         uint64_t popped = taken;
         taken = 0;
         do {
             const struct candidate *b = taken < popped ? &c[vocab - 1 - taken] : pop(c, &left);
+            if (taken > 0 && b->weight < s->min_p)
+                break;
             mass += b->weight;
             taken++;
         } while (taken < keep && mass < s->top_p * sum);
@@ -102,12 +104,12 @@ static uint32_t draw(struct candidate *c, uint64_t vocab, double sum,
 
 tsr_status tsr_engine_sampling_check(const struct tsr_engine_sampling *s, struct tsr_err *err)
 {
-    if (!(s->temperature >= 0 && s->top_p > 0 && s->top_p <= 1 && s->repetition_penalty > 0 &&
-          isfinite(s->temperature) && isfinite(s->repetition_penalty)))
+    if (!(s->temperature >= 0 && s->top_p > 0 && s->top_p <= 1 && s->min_p >= 0 && s->min_p <= 1 &&
+          s->repetition_penalty > 0 && isfinite(s->temperature) && isfinite(s->repetition_penalty)))
         return tsr_fail(err, TSR_E_CONFIG,
-                        "sampling needs temperature >= 0, 0 < top_p <= 1 and "
-                        "repetition_penalty > 0, not %g, %g and %g",
-                        s->temperature, s->top_p, s->repetition_penalty);
+                        "sampling needs temperature >= 0, 0 < top_p <= 1, 0 <= min_p <= 1 and "
+                        "repetition_penalty > 0, not %g, %g, %g and %g",
+                        s->temperature, s->top_p, s->min_p, s->repetition_penalty);
     return TSR_OK;
 }
 

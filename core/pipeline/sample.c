@@ -47,6 +47,7 @@ static tsr_status batch_fill(struct batch *b, struct tsr_pipeline_job *job,
                                           .sampling = { .temperature = k->temperature,
                                                         .top_k = (uint64_t)k->top_k,
                                                         .top_p = k->top_p,
+                                                        .min_p = k->min_p,
                                                         .repetition_penalty = k->repetition_penalty,
                                                         .seed = seed } };
         r->tokens = tsr_new(r->max_tokens, sizeof *r->tokens);

@@ -6,7 +6,7 @@
 
 struct tsr_pipeline_sample_keys {
     int64_t max_tokens, top_k;
-    double  temperature, top_p, repetition_penalty;
+    double  temperature, top_p, min_p, repetition_penalty;
 };
 /* least: of max_tokens. */
 #define TSR_PIPELINE_SAMPLE_OPTIONS(S, k, least)                                                   \
@@ -21,6 +21,7 @@ struct tsr_pipeline_sample_keys {
         { .name = "temperature",                                                                   \
           .help = "0 takes the best token each time.",                                             \
           .type = TSR_OPT_REAL,                                                                    \
+          .flags = TSR_OPT_UNSAID,                                                                 \
           .offset = TSR_FIELD(S, k.temperature, double),                                           \
           .def = { .r = 0.0 },                                                                     \
           .min = { .r = 0.0 },                                                                     \
@@ -29,21 +30,31 @@ struct tsr_pipeline_sample_keys {
           .help = "Draw from the k best tokens only; 0 takes all.",                                \
           .unit = "tokens",                                                                        \
           .type = TSR_OPT_INT,                                                                     \
+          .flags = TSR_OPT_UNSAID,                                                                 \
           .offset = TSR_FIELD(S, k.top_k, int64_t),                                                \
           .min = { .i = 0 },                                                                       \
           .max = { .i = INT64_C(1) << 31 } },                                                      \
         { .name = "top_p",                                                                         \
           .help = "Draw from the fewest tokens that hold this much probability.",                  \
           .type = TSR_OPT_REAL,                                                                    \
+          .flags = TSR_OPT_UNSAID,                                                                 \
           .offset = TSR_FIELD(S, k.top_p, double),                                                 \
           .def = { .r = 1.0 },                                                                     \
           .min = { .r = 1e-9 },                                                                    \
           .max = { .r = 1.0 } },                                                                   \
+        { .name = "min_p",                                                                         \
+          .help = "Draw from tokens with this part of the best one's probability; 0 takes all.",   \
+          .type = TSR_OPT_REAL,                                                                    \
+          .flags = TSR_OPT_UNSAID,                                                                 \
+          .offset = TSR_FIELD(S, k.min_p, double),                                                 \
+          .min = { .r = 0.0 },                                                                     \
+          .max = { .r = 1.0 } },                                                                   \
     {                                                                                              \
         .name = "repetition_penalty",                                                              \
         .help = "Divides (multiplies, if negative) logits of tokens seen before.",                 \
-        .type = TSR_OPT_REAL, .offset = TSR_FIELD(S, k.repetition_penalty, double),                \
-        .def = { .r = 1.0 }, .min = { .r = 1e-3 }, .max = {                                        \
+        .type = TSR_OPT_REAL, .flags = TSR_OPT_UNSAID,                                             \
+        .offset = TSR_FIELD(S, k.repetition_penalty, double), .def = { .r = 1.0 },                 \
+        .min = { .r = 1e-3 }, .max = {                                                             \
             .r = 1e3                                                                               \
         }                                                                                          \
     }

@@ -47,6 +47,42 @@ ok "another seed differs" test "$(cat "$WORK"/seed.* | sort -u | wc -l)" = 2
 run generate "$MODELS/llama3" --tokens 1,5 --max-tokens 4 --greedy --json
 ok "no tokenizer: text is null" json '.text == null and (.tokens | length) <= 4' "$WORK/out"
 
+# What the command line does not state is the model's generation_config.json.
+cp -r "$ROOT/configs/demo" "$WORK/own"
+once() { # the text of a draw with these options
+    run generate "$@" --prompt "The President said that" --max-tokens 24 --seed 5
+    ok "generate $*" test "$rc" = 0 -a -s "$WORK/out"
+    cat "$WORK/out"
+}
+says() { echo "$1" >"$WORK/own/generation_config.json"; } # CONFIGURATION
+says '{"eos_token_id": 4095, "do_sample": true, "temperature": 1.7, "top_k": 7, "top_p": 0.9, "min_p": 0.01, "repetition_penalty": 1.2}'
+file=$(once own)
+run generate own --prompt x --max-tokens 1 -v
+ok "it is printed" grep -q 'temperature 1.7, top_p 0.9, min_p 0.01, repetition_penalty 1.2, top_k 7' "$WORK/err"
+same=(--temperature 1.7 --top-k 7 --top-p 0.9 --min-p 0.01 --repetition-penalty 1.2)
+ok "as stated" test "$file" = "$(once own "${same[@]}")"
+other=$(once own --temperature 0.3)
+says '{"eos_token_id": 4095}'
+plain=$(once own)
+ok "the same without the file" test "$file" = "$(once own "${same[@]}")" -a "$file" != "$plain"
+ok "the command line wins" test "$other" = "$(once own --temperature 0.3 "${same[@]:2}")" -a "$other" != "$file"
+ok "else a plain draw" test "$plain" = "$(once own --temperature 1)"
+says '{"eos_token_id": [4095], "do_sample": false, "temperature": 0.9}'
+ok "do_sample: false" test "$(once own)" = "$(once own --greedy)"
+ok "the command line wins over it" test "$(once own --temperature 1)" = "$plain"
+printf '{"custom_id": "a", "url": "/v1/completions", "body": {"prompt": "The President said that", "max_tokens": 24}}\n' >"$WORK/one.jsonl"
+says '{"eos_token_id": 4095, "do_sample": true, "temperature": 0.4, "min_p": 0.2}'
+run batch own -i one.jsonl -o file.out
+run batch own -i one.jsonl -o stated.out --temperature 0.4 --min-p 0.2
+run batch own -i one.jsonl -o other.out --temperature 2
+text='.response.body.choices[0].text'
+ok "of a batch too" test "$(jq "$text" "$WORK/file.out")" = "$(jq "$text" "$WORK/stated.out")"
+ok "and its options win" test "$(jq "$text" "$WORK/file.out")" != "$(jq "$text" "$WORK/other.out")"
+says '{"temperature": "warm"}'
+fails "a value that is none" 2 generation_config.json generate own --prompt x
+run generate own --prompt x --max-tokens 1 --temperature 1
+ok "unless it is stated" test "$rc" = 0
+
 fails "a token past the vocabulary" 2 'request 1' generate "$MODELS/llama3" --tokens 1,320
 fails "no prompt" 2 'generate' generate "$STORIES"
 fails "two prompts" 2 'generate' generate "$STORIES" --tokens 1 --prompt a

@@ -20,7 +20,7 @@ pipeline:
   - eval: {text: text.txt, window: 48, numerics: exact}
   - eval: {choices: q.jsonl, against: "@demo"}
   - eval: {against: base.kld}
-  - generate: {prompt: "The President said that", max_tokens: 12, temperature: 1, top_p: 0.9}
+  - generate: {prompt: "The President said that", max_tokens: 12, temperature: 0.8, top_p: 0.9}
   - generate: {tokens: "1,5,9", max_tokens: 6, act: f32, ignore_eos: true}
   - logits: {tokens: "1,5,9,8", output: l.safetensors, kv: int8}
   - export: {to: m.gguf, format: gguf}

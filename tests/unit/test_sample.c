@@ -140,6 +140,32 @@ static void top_k_cuts_ties_by_id(void **state)
     assert_int_equal(c[0] + c[1], DRAWS);
 }
 
+/* The weights are 1, 1/2 and 1/8 of the best one's. */
+static void min_p_cuts_the_unlikely(void **state)
+{
+    const float                l[] = { 0, -0.69314718f, -2.0794415f };
+    int                        c[3];
+    struct tsr_engine_sampling s = {
+        .temperature = 1, .top_p = 1, .min_p = 0.2, .repetition_penalty = 1
+    };
+    (void)state;
+    count(l, 3, &s, DRAWS, c);
+    share(c[0], 2.0 / 3);
+    share(c[1], 1.0 / 3);
+    assert_int_equal(c[2], 0);
+    s.min_p = 1; /* the best stays */
+    count(l, 3, &s, 100, c);
+    assert_int_equal(c[0], 100);
+    s.min_p = 0.05; /* top-k is before it, and its part is of the best one */
+    s.top_k = 2;
+    count(l, 3, &s, DRAWS, c);
+    share(c[0], 2.0 / 3);
+    assert_int_equal(c[2], 0);
+    s.top_k = 0;
+    count(l, 3, &s, DRAWS, c);
+    share(c[2], 1.0 / 13);
+}
+
 /* The draw is the documented one: candidates by descending logit, u of (seed, record, index). */
 static void draws_follow_the_counter(void **state)
 {
@@ -215,6 +241,8 @@ static void bad_settings_are_refused(void **state)
         { .temperature = 1, .top_p = 0, .repetition_penalty = 1 },
         { .temperature = 1, .top_p = 1.5, .repetition_penalty = 1 },
         { .temperature = 1, .top_p = 1, .repetition_penalty = 0 },
+        { .temperature = 1, .top_p = 1, .min_p = -0.1, .repetition_penalty = 1 },
+        { .temperature = 1, .top_p = 1, .min_p = (double)NAN, .repetition_penalty = 1 },
         { .temperature = (double)NAN, .top_p = 1, .repetition_penalty = 1 },
         { .temperature = 1, .top_p = (double)NAN, .repetition_penalty = 1 },
     };
@@ -231,6 +259,7 @@ int main(void)
         cmocka_unit_test(penalty),
         cmocka_unit_test(shares),
         cmocka_unit_test(top_k_cuts_ties_by_id),
+        cmocka_unit_test(min_p_cuts_the_unlikely),
         cmocka_unit_test(draws_follow_the_counter),
         cmocka_unit_test(agrees_with_a_sort),
         cmocka_unit_test(bad_settings_are_refused),

@@ -1,6 +1,8 @@
 /* generate: continues prompts with the model as the steps before left it. */
 #include "pipeline/steps/generate_step.h"
 
+#include "pipeline/sampling.h"
+
 #define S struct generate_keys
 static const struct tsr_option options[] = {
     TSR_OPTION_NODE(S, prompts, "List of texts to continue."),
@@ -116,16 +118,35 @@ static tsr_status many(struct tsr_pipeline_job *job, const struct generate_keys 
     return TSR_OK;
 }
 
+/* Of the verb: what the command line does not state is the model's, else a plain draw.  A job that is to repeat takes the
+ * best token. */
+static tsr_status take_model(struct tsr_pipeline_job *job, const struct tsr_config_node *node,
+                             struct tsr_pipeline_sample_keys *k, struct tsr_err *err)
+{
+    struct tsr_engine_sampling s = { k->temperature, (uint64_t)k->top_k,    k->top_p,
+                                     k->min_p,       k->repetition_penalty, 0 };
+    if (!tsr_config_node_get(node, "temperature"))
+        s.temperature = 1;
+    TSR_TRY(tsr_pipeline_sampling(job, node, &s, err));
+    k->temperature = s.temperature;
+    k->top_k = (int64_t)s.top_k;
+    k->top_p = s.top_p;
+    k->min_p = s.min_p;
+    k->repetition_penalty = s.repetition_penalty;
+    return TSR_OK;
+}
+
 static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
                       const struct tsr_config_node *node, struct tsr_err *err)
 {
     struct generate_keys o = *(const struct generate_keys *)opts;
     uint64_t             seed = o.seed < 0 ? job->seed : (uint64_t)o.seed;
     json_t              *j = NULL;
-    (void)node;
+    TSR_TRY(tsr_pipeline_job_need_model(job, err));
+    if (job->loose && !o.greedy)
+        TSR_TRY(take_model(job, node, &o.sample, err));
     if (o.greedy)
         o.sample.temperature = 0;
-    TSR_TRY(tsr_pipeline_job_need_model(job, err));
     TSR_TRY(o.prompts ? many(job, &o, seed, &j, err) : generate_one(job, &o, seed, &j, err));
     return tsr_pipeline_step_result(job, "generate", j, err);
 }

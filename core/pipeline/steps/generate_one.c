@@ -110,6 +110,7 @@ static tsr_status run_request(struct generation *g, struct tsr_engine *e, struct
                                                  .sampling = { .temperature = k->temperature,
                                                                .top_k = (uint64_t)k->top_k,
                                                                .top_p = k->top_p,
+                                                               .min_p = k->min_p,
                                                                .repetition_penalty = k->repetition_penalty,
                                                                .seed = g->seed },
                                                  .tokens = g->tokens };

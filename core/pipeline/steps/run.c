@@ -1,5 +1,6 @@
 /* run: a file of requests through the model as the steps before left it, into a file of answers. */
 #include "pipeline/job.h"
+#include "pipeline/sampling.h"
 #include "pipeline/step.h"
 #include "pipeline/steps/run_batch.h"
 #include "pipeline/steps/run_errors.h"
@@ -18,6 +19,14 @@
 #include <string.h>
 
 #define S struct tsr_step_run_options
+/* Sampling: the model's generation_config.json counts where the job says nothing. */
+#define UNSAID(t, f, c_type, m, d, lo, hi, h)                                                      \
+    {                                                                                              \
+        .name = #f, .help = h, .type = TSR_OPT_##t, .flags = TSR_OPT_UNSAID,                       \
+        .offset = TSR_FIELD(S, f, c_type), .def = { .m = d }, .min = { .m = lo }, .max = {         \
+            .m = hi                                                                                \
+        }                                                                                          \
+    }
 static const struct tsr_option options[] = {
     { .name = "input",
       .help = "File of requests, one JSON object a line, as for the OpenAI batch API.",
@@ -35,14 +44,17 @@ static const struct tsr_option options[] = {
       .def = { .s = "" } },
     TSR_OPTION_INT(S, max_tokens, 256, 0, INT64_C(1) << 31, "tokens",
                    "Most new tokens of a request that does not say."),
-    TSR_OPTION_REAL(S, temperature, 1.0, 0.0, 100.0, NULL,
-                    "Of requests that do not say; 0 takes the best token each time."),
-    TSR_OPTION_REAL(S, top_p, 1.0, 1e-9, 1.0, NULL,
-                    "Draw from the fewest tokens that hold this much probability."),
-    TSR_OPTION_INT(S, top_k, 0, 0, INT64_C(1) << 31, "tokens",
-                   "Draw from the k best tokens only; 0 takes all."),
-    TSR_OPTION_REAL(S, repetition_penalty, 1.0, 1e-3, 1e3, NULL,
-                    "Divides logits of tokens seen before."),
+    UNSAID(
+        REAL, temperature, double, r, 1.0, 0.0, 100.0,
+        "Of requests that do not say; 0 takes the best token each time. Not given: the model's."),
+    UNSAID(REAL, top_p, double, r, 1.0, 1e-9, 1.0,
+           "Draw from the fewest tokens that hold this much probability."),
+    UNSAID(REAL, min_p, double, r, 0.0, 0.0, 1.0,
+           "Draw from tokens with this part of the best one's probability; 0 takes all."),
+    UNSAID(INT, top_k, int64_t, i, 0, 0, INT64_C(1) << 31,
+           "Draw from the k best tokens only; 0 takes all."),
+    UNSAID(REAL, repetition_penalty, double, r, 1.0, 1e-3, 1e3,
+           "Divides logits of tokens seen before."),
     TSR_OPTION_INT(S, slots, 8, 1, 4096, "records", "Records that are worked on at once."),
     TSR_OPTION_INT(S, context, 0, 0, INT64_C(1) << 31, "tokens",
                    "Most tokens of a prompt and its answer; 0: 2048, or the model's where it has "
@@ -65,6 +77,7 @@ static const struct tsr_option options[] = {
     TSR_PIPELINE_CHAT_OPTIONS(S, talk),
     TSR_RUN_LAUNCH_OPTIONS(S, fleet),
 };
+#undef UNSAID
 #undef S
 
 /* ---- options ------------------------------------------------------------ */
@@ -160,7 +173,22 @@ static tsr_status note_chat(struct tsr_step_run_batch *r, struct tsr_err *err)
                : tsr_fail_nomem(err, 64, "the manifest");
 }
 
-static tsr_status prepare(struct tsr_step_run_batch *r, struct tsr_err *err)
+/* Of requests that do not say: the step's, else the model's. */
+static tsr_status set_sampling(struct tsr_step_run_batch *r, const struct tsr_config_node *node,
+                               struct tsr_err *err)
+{
+    const struct tsr_step_run_options *o = r->o;
+    r->sampling = (struct tsr_engine_sampling){ .temperature = o->temperature,
+                                                .top_k = (uint64_t)o->top_k,
+                                                .top_p = o->top_p,
+                                                .min_p = o->min_p,
+                                                .repetition_penalty = o->repetition_penalty,
+                                                .seed = r->job->seed };
+    return tsr_pipeline_sampling(r->job, node, &r->sampling, err);
+}
+
+static tsr_status prepare(struct tsr_step_run_batch *r, const struct tsr_config_node *node,
+                          struct tsr_err *err)
 {
     struct tsr_batch_watch *w = tsr_batch_watch_get();
     if (w) {
@@ -171,6 +199,7 @@ static tsr_status prepare(struct tsr_step_run_batch *r, struct tsr_err *err)
     TSR_TRY(open_records(r, err));
     TSR_TRY(paths(r, err));
     TSR_TRY(tsr_pipeline_job_need_model(r->job, err));
+    TSR_TRY(set_sampling(r, node, err));
     if (r->job->packed && !r->job->overlay)
         TSR_TRY(tsr_model_load_streamed(&r->packed, r->job->packed, err));
     TSR_TRY(tsr_step_run_verify(r->job, err));
@@ -231,7 +260,7 @@ static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
     r.no_chat.err = e.err; /* its head; the text is our own */
     r.no_chat.err.text = r.no_chat.text;
     r.no_chat.text[0] = '\0';
-    tsr_status st = prepare(&r, err);
+    tsr_status st = prepare(&r, node, err);
     if (st == TSR_OK)
         st = tsr_step_run_launch_wanted(job, &r.o->fleet) ? tsr_step_run_on_ranks(&r, &s, err)
                                                           : tsr_step_run_on_engine(&r, &s, err);

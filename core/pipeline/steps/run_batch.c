@@ -40,11 +40,7 @@ static void set_defaults(struct tsr_step_run_batch *r, uint64_t context)
     r->b.ids = (struct tsr_batch_answer_ids){ r->base, tsr_step_run_model_name(r) };
     r->b.defaults = (struct tsr_batch_request_defaults){
         .max_tokens = (uint64_t)o->max_tokens,
-        .sampling = { .temperature = o->temperature,
-                      .top_k = (uint64_t)o->top_k,
-                      .top_p = o->top_p,
-                      .repetition_penalty = o->repetition_penalty,
-                      .seed = r->job->seed },
+        .sampling = r->sampling,
         .allow_special = o->allow_special != 0,
         .ignore_eos = o->ignore_eos != 0,
         .context = context,

@@ -12,7 +12,7 @@
 struct tsr_step_run_options {
     const char                   *input, *output, *shard;
     int64_t                       max_tokens, top_k, slots, context, limit;
-    double                        temperature, top_p, repetition_penalty, stall, deadline;
+    double                        temperature, top_p, min_p, repetition_penalty, stall, deadline;
     int32_t                       allow_special, ignore_eos, retry_errors, fail_on_errors;
     struct tsr_pipeline_chat_keys talk;
     struct tsr_step_run_keys      fleet;
@@ -23,14 +23,15 @@ struct tsr_step_run_batch {
     struct tsr_pipeline_job           *job;
     struct tsr_batch_records           records;
     struct tsr_batch_job               b;
-    struct tsr_model        *packed; /* written to disk by a streaming step of the job; or NULL */
-    json_t                  *result, *kept;
-    struct tsr_step_run_same same;
-    struct tsr_chat         *chat;
-    struct tsr_errbuf        no_chat;
-    char                     base[TSR_HASH_TEXT];
-    char                    *about, *output, *folder;
-    uint64_t                 ran[3]; /* tsr_engine_acts(), of all ranks */
+    struct tsr_model          *packed; /* written to disk by a streaming step of the job; or NULL */
+    json_t                    *result, *kept;
+    struct tsr_step_run_same   same;
+    struct tsr_chat           *chat;
+    struct tsr_engine_sampling sampling; /* of requests that do not say */
+    struct tsr_errbuf          no_chat;
+    char                       base[TSR_HASH_TEXT];
+    char                      *about, *output, *folder;
+    uint64_t                   ran[3]; /* tsr_engine_acts(), of all ranks */
 };
 
 /* What answers call the model: the last part of the job's name for it. */
