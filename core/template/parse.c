@@ -80,3 +80,8 @@ tsr_status tpl_node(struct tpl_parser *p, enum tpl_type type, struct tpl_node **
     *out = n;
     return TSR_OK;
 }
+
+struct tpl_node **tpl_after(struct tpl_node **at)
+{
+    return &(*at)->next;
+}

@@ -68,10 +68,12 @@ tsr_status tpl_expect_name(struct tpl_parser *p, const struct tpl_text **name);
 /* "'x' is not WANTED", of the current token. */
 void tpl_say_unexpected(struct tpl_parser *p, const char *wanted);
 #define tpl_unexpected(p, wanted) (tpl_say_unexpected(p, wanted), TSR_E_INPUT)
-tsr_status tpl_node(struct tpl_parser *p, enum tpl_type type, struct tpl_node **out);
-tsr_status tpl_parse_binary(struct tpl_parser *p, enum tpl_type type, enum tpl_op op,
-                            struct tpl_node *a, struct tpl_node *b, struct tpl_node **out);
-tsr_status tpl_parse_postfix(struct tpl_parser *p, struct tpl_node **n);
+/* Where the node after *at goes, in a list. */
+struct tpl_node **tpl_after(struct tpl_node **at);
+tsr_status        tpl_node(struct tpl_parser *p, enum tpl_type type, struct tpl_node **out);
+tsr_status        tpl_parse_binary(struct tpl_parser *p, enum tpl_type type, enum tpl_op op,
+                                   struct tpl_node *a, struct tpl_node *b, struct tpl_node **out);
+tsr_status        tpl_parse_postfix(struct tpl_parser *p, struct tpl_node **n);
 /* Filters, tests and calls after a primary. */
 tsr_status tpl_parse_filters(struct tpl_parser *p, struct tpl_node **n);
 tsr_status tpl_parse_primary(struct tpl_parser *p, struct tpl_node **out);

@@ -65,7 +65,7 @@ static tsr_status concat(struct tpl_parser *p, struct tpl_node **out)
     at = &first->next;
     while (tpl_skip_op(p, "~")) {
         TSR_TRY(product(p, at));
-        at = &(*at)->next;
+        at = tpl_after(at);
     }
     *out = n;
     return TSR_OK;
@@ -117,7 +117,7 @@ static tsr_status compare(struct tpl_parser *p, struct tpl_node **out)
         }
         TSR_TRY(sum(p, &b));
         TSR_TRY(tpl_parse_binary(p, TPL_CONST, op, b, NULL, at)); /* holds the operand */
-        at = &(*at)->next;
+        at = tpl_after(at);
     }
     return TSR_OK;
 }
@@ -195,7 +195,7 @@ tsr_status tpl_parse_tuple(struct tpl_parser *p, bool with_condition, bool in_pa
     at = &n->items;
     while (!at_tuple_end(p, !with_condition)) {
         TSR_TRY(with_condition ? tpl_parse_expression(p, at) : disjunction(p, at));
-        at = &(*at)->next;
+        at = tpl_after(at);
         if (!tpl_skip_op(p, ","))
             break;
         comma = true;

@@ -62,12 +62,12 @@ static tsr_status items(struct tpl_parser *p, enum tpl_type type, const char *cl
         if (tpl_at_op(p, close))
             break;
         TSR_TRY(p->expression(p, at));
-        at = &(*at)->next;
+        at = tpl_after(at);
         if (type != TPL_DICT_OF)
             continue;
         TSR_TRY(tpl_expect_op(p, ":"));
         TSR_TRY(p->expression(p, at));
-        at = &(*at)->next;
+        at = tpl_after(at);
     }
     return tpl_expect_op(p, close);
 }
@@ -124,7 +124,7 @@ static tsr_status one_arg(struct tpl_parser *p, struct tpl_node *n, struct tpl_n
     if (n->star || n->star2 || n->keywords)
         return tpl_unexpected(p, "a named argument, as those before are");
     TSR_TRY(p->expression(p, *args));
-    *args = &(**args)->next;
+    *args = tpl_after(*args);
     return TSR_OK;
 }
 
@@ -201,7 +201,7 @@ static tsr_status member(struct tpl_parser *p, struct tpl_node *a, struct tpl_no
         if (list->items)
             TSR_TRY(tpl_expect_op(p, ","));
         TSR_TRY(subscript(p, at));
-        at = &(*at)->next;
+        at = tpl_after(at);
     }
     n->b = list->items && !list->items->next ? list->items : list;
     return tpl_expect_op(p, "]");

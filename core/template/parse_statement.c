@@ -65,7 +65,7 @@ static tsr_status target(struct tpl_parser *p, bool member, struct tpl_node **ou
         } else {
             TSR_TRY(one_target(p, member, at));
         }
-        at = &(*at)->next;
+        at = tpl_after(at);
         comma = comma || tpl_at_op(p, ",");
     } while (tpl_skip_op(p, ","));
     *out = comma ? n : n->items;
@@ -147,7 +147,7 @@ static tsr_status signature(struct tpl_parser *p, struct tpl_node *n)
         } else if (defaults) {
             return tpl_unexpected(p, "a default, as arguments before have one");
         }
-        at = &(*at)->next;
+        at = tpl_after(at);
     }
     return tpl_expect_op(p, ")");
 }
@@ -209,7 +209,7 @@ static tsr_status parse_with(struct tpl_parser *p, struct tpl_node *n)
         TSR_TRY(target(p, false, &(*at)->a));
         TSR_TRY(tpl_expect_op(p, "="));
         TSR_TRY(tpl_parse_expression(p, &(*at)->b));
-        at = &(*at)->next;
+        at = tpl_after(at);
     }
     return block(p, "endwith", &n->items);
 }
@@ -228,7 +228,7 @@ static tsr_status parse_print(struct tpl_parser *p, struct tpl_node *n)
             TSR_TRY(tpl_expect_op(p, ","));
         TSR_TRY(tpl_node(p, TPL_PRINT, at));
         TSR_TRY(tpl_parse_expression(p, &(*at)->a));
-        at = &(*at)->next;
+        at = tpl_after(at);
     }
     return TSR_OK;
 }
@@ -279,7 +279,7 @@ static bool at_end(const struct tpl_parser *p, const char *const *ends)
 /* Text and tags up to a tag that begins with one of the names, at which it stops; NULL: to the end. */
 static tsr_status until(struct tpl_parser *p, const char *const *ends, struct tpl_node **at)
 {
-    for (; p->t->type != TPL_T_END; at = &(*at)->next) {
+    for (; p->t->type != TPL_T_END; at = tpl_after(at)) {
         if (p->t->type == TPL_T_DATA) {
             TSR_TRY(tpl_node(p, TPL_DATA, at));
             (*at)->name = p->t++->text;
