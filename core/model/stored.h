@@ -18,7 +18,7 @@ struct tsr_model_stored_view {
     const char                  *suffix;                    /* "weight" or "bias" */
     uint64_t                     layer;                     /* the model's number of layers: none */
     unsigned                     n; /* pieces, one below the other; 3 for a fused query-key-value */
-    uint32_t stack; /* the tensor is [stack, rows / stack, cols]; 0: [rows, cols] */
+    uint32_t stack;                 /* the tensor is [stack, rows / stack, cols]; 0: [rows, cols] */
     enum tsr_stored_kind {
         TSR_STORED_VECTOR, /* norms and biases */
         TSR_STORED_MATRIX, /* embeddings and projections */

@@ -26,14 +26,14 @@ static void reap(struct tsr_runtime_group *c, struct tsr_runtime_member *m)
     (void)kill(m->pid, SIGKILL);
     while ((got = waitpid(m->pid, &m->exit, WNOHANG)) == 0 || (got < 0 && errno == EINTR)) {
         if (tsr_runtime_now_ns() - start > KILL_NS) {
-            char text[160];
-            (void)snprintf(text, sizeof text,
+            struct tsr_err_sent why = { .status = TSR_E_DEVICE };
+            (void)snprintf(why.text, sizeof why.text,
                            "its process %d was killed and has not ended for %.0f s: it waits for a "
                            "disk or a driver",
                            (int)m->pid, (double)KILL_NS / 1e9);
             /* also where the first failure is another */
-            tsr_runtime_group_say(c, m->rank, "rank-remains", text);
-            tsr_runtime_page_fail(c->plan.page, m->rank, TSR_E_DEVICE, text);
+            tsr_runtime_group_say(c, m->rank, "rank-remains", why.text);
+            tsr_runtime_page_fail(c->plan.page, m->rank, &why);
             break;
         }
         tsr_runtime_group_nap();

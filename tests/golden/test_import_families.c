@@ -227,7 +227,7 @@ static void check_family(const char *name)
     assert_non_null(a->packed);
     assert_int_equal(a->parameters, b->parameters);
     for (uint64_t l = 0; l < a->hp.layers; l++)
-        for (int i = 0; i < TSR_LINEARS; i++)
+        for (uint64_t i = 0; i < a->hp.linears; i++)
             compare_linear(name, a->packed->lin[l][i], &a->layers[l].lin[i], &b->layers[l].lin[i]);
     if (!tied)
         compare_linear(name, a->packed->head, &a->head, &b->head);
@@ -241,8 +241,10 @@ static void check_family(const char *name)
 static void families(void **state)
 {
     (void)state;
-    for (size_t i = 0; golden_names[i]; i++)
-        check_family(golden_names[i]);
+    for (size_t i = 0; golden_names[i];
+         i++) /* gpt-oss has no form of GPTQ: its experts are in one tensor */
+        if (strncmp(golden_names[i], "gpt_oss", 7) != 0)
+            check_family(golden_names[i]);
     assert_true(heads > 2);
 }
 

@@ -148,7 +148,9 @@ static void families(void **state)
 {
     (void)state;
     for (size_t i = 0; golden_names[i]; i++) {
-        const char       *name = golden_names[i];
+        const char *name = golden_names[i];
+        if (strcmp(name, "gpt_oss-mxfp4") == 0) /* packed already */
+            continue;
         struct tsr_errbuf err = TSR_ERRBUF(err);
         struct golden     g;
         struct tsr_model *m = NULL;

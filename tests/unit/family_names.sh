@@ -9,7 +9,6 @@ ALLOWED='
 core/checkpoint/gguf/bpe.c            .                     values of tokenizer.ggml.pre: names that GGUF gives to patterns of words
 core/checkpoint/gguf/tokenizer.c      "llama|\\"llama       values of tokenizer.ggml.model: llama is its name of SentencePiece
 core/checkpoint/export/gguf_tokens.c  QWEN2|"qwen2"|llama   the same values, written
-core/tokenizer/chat_forms.c           .name.=               names of chat templates, chosen by their text
 core/checkpoint/random_model.c        Llama|llama           writes a config.json of made models; some family must be theirs
 core/cli/verbs/profile.c              1B.Llama              help of the made model
 core/cli/bench/plan.c                 papers/models/        names of files

@@ -72,7 +72,7 @@ static void a_call_hangs(void **state)
         uint64_t took = tsr_now_us() - start;
         assert_true(took >= 2 * STALL_US && took < 2 * STALL_US + SOON_US);
         start = tsr_now_us();
-        tsr_runtime_peers_leave(m, TSR_E_DEVICE, e.text, &said);
+        tsr_runtime_peers_leave(m, TSR_E_DEVICE, &e.err, &said);
         assert_false(said);
         assert_true(tsr_now_us() - start < SOON_US);
         start = tsr_now_us();

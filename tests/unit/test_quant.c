@@ -676,10 +676,7 @@ static void test_calibrate(void **state)
     assert_string_not_equal(a->hash, b->hash);
     tsr_quant_calibration_destroy(a);
     tsr_quant_calibration_destroy(b);
-    o.seqlen = 2000;
-    assert_int_equal(tsr_quant_calibrate(&b, registry[1], model, tokenizer, &o, &e.err),
-                     TSR_E_INPUT);
-    o.seqlen = 1024;
+    o.seqlen = 1024; /* the text is shorter */
     o.text = DEMO "/generation_config.json";
     assert_int_equal(tsr_quant_calibrate(&b, registry[1], model, tokenizer, &o, &e.err),
                      TSR_E_INPUT);
