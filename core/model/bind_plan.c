@@ -83,10 +83,12 @@ tsr_status tsr_model_bind_plan_floats(struct tsr_model_binding *b, const struct 
                                       uint64_t width, bool by_head, uint64_t *at)
 {
     char                          name[TSR_BIND_NAME];
-    struct tsr_checkpoint_stored *e;
+    struct tsr_checkpoint_stored *e = NULL;
     const uint64_t                shape[2] = { width ? n / width : n, width };
     TSR_TRY(tsr_model_bind_name(b, r, layer, suffix, name));
     TSR_TRY(tsr_model_bind_find(b, r, name, width ? 2 : 1, shape, &e));
+    if (!e)
+        return tsr_fail(b->err, TSR_E_BUG, "%s was not found", name);
     *at = b->floats;
     if (!tsr_add(b->floats, (n + 15) / 16 * 16, &b->floats))
         return too_large(b);
@@ -117,11 +119,13 @@ tsr_status tsr_model_bind_plan_stack(struct tsr_model_binding *b, const struct t
                                      bool by_head, uint32_t *dtype, uint64_t *at)
 {
     char                          name[TSR_BIND_NAME];
-    struct tsr_checkpoint_stored *e;
+    struct tsr_checkpoint_stored *e = NULL;
     const uint64_t                shape[2] = { rows, cols }, each = stack ? rows / stack : 0;
     const uint64_t stacked[3] = { stack, r->transposed ? cols : each, r->transposed ? each : cols };
     TSR_TRY(tsr_model_bind_name(b, r, layer, ".weight", name));
     TSR_TRY(tsr_model_bind_find(b, r, name, stack ? 3 : 2, stack ? stacked : shape, &e));
+    if (!e)
+        return tsr_fail(b->err, TSR_E_BUG, "%s was not found", name);
     bool      layered = is_layered(b, r);
     uint64_t *total = layered ? &b->layer_bytes[layer] : &b->bytes;
     *at = *total;

@@ -40,7 +40,7 @@ static void free_const(const float **p)
 
 void tsr_quant_layer_stats_limit(struct tsr_quant_layer_stats *s, uint64_t need)
 {
-    for (uint64_t i = 0; i < s->sites; i++) {
+    for (uint64_t i = 0; s->site && i < s->sites; i++) {
         struct tsr_quant_stats *q = &s->site[i];
         const struct {
             uint64_t      bit;

@@ -126,7 +126,7 @@ static void hessian(struct run *r, uint64_t layer, const struct tsr_quant_layer_
     for (uint32_t b = 0; b < r->opt->n_bits; b++)
         for (uint64_t i = 0; i < r->m->hp.linears && r->o[b]; i++) {
             const struct tsr_model_packed *p = r->o[b]->lin[layer][i];
-            if (p) /* a linear that stays original has no error */
+            if (p && s->top) /* a linear that stays original has no error */
                 row(r, TSR_IND_HESSIAN, layer)[b] +=
                     s->top[tsr_model_linear_site((enum tsr_linear_id)i)] * p->squared_error;
         }

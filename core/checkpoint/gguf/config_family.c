@@ -52,7 +52,8 @@ tsr_status tsr_gguf_config_sizes(struct tsr_gguf_config_out *o, int64_t *heads, 
     if (*heads <= 0)
         return tsr_fail(o->err, TSR_E_INPUT, "%s: \"%s.attention.head_count\" is 0", o->g->path,
                         o->arch);
-    *head_dim = hidden / *heads;
+    const int64_t width = hidden / *heads;
+    *head_dim = width;
     TSR_TRY(tsr_gguf_config_int(o, "attention.key_length", false, head_dim));
     value = *head_dim;
     TSR_TRY(tsr_gguf_config_int(o, "attention.value_length", false, &value));
@@ -62,7 +63,7 @@ tsr_status tsr_gguf_config_sizes(struct tsr_gguf_config_out *o, int64_t *heads, 
                         o->g->path, (long long)*head_dim, (long long)value);
     TSR_TRY(put_size(o, &f->heads, "attention.head_count", heads, hidden, 0));
     TSR_TRY(put_size(o, &f->kv_heads, "attention.head_count_kv", &kv, hidden, *heads));
-    return put_size(o, &f->head_dim, "attention.key_length", head_dim, hidden, hidden / *heads);
+    return put_size(o, &f->head_dim, "attention.key_length", head_dim, hidden, width);
 }
 
 /* ---- what the family says --------------------------------------------------------------- */

@@ -153,7 +153,7 @@ static tsr_status find_linear(struct pack *k, uint64_t layer, enum tsr_linear_id
         cut(a, t, id == TSR_Q ? 0 : id == TSR_K ? q : q + kv, q + 2 * kv);
     else
         cut(a, t, 0, a->rows);
-    if (!a->t || r->part != TSR_MODEL_PART_LINEAR)
+    if (!a->t || !r || r->part != TSR_MODEL_PART_LINEAR)
         return TSR_OK;
     return tsr_gguf_map(k->g, f, hp, a->t, &a->map, &is, k->err);
 }

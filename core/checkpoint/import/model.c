@@ -131,7 +131,7 @@ static tsr_status read_stack(struct walk *w, const struct tsr_model_role *r, uin
                              const char *name)
 {
     const struct tsr_model_hparams *hp = &w->config.hp;
-    unsigned                        each = r->part == TSR_MODEL_PART_EXPERTS ? 1 : 2;
+    uint64_t                        each = r->part == TSR_MODEL_PART_EXPERTS ? 1 : 2;
     enum tsr_linear_id              kind = each == 1 ? r->lin : TSR_GATE;
     struct tsr_model_packed        *whole;
     uint64_t                        rows, cols;
