@@ -7,9 +7,9 @@
 # ---- lines that are no answers ------------------------------------------------------------------
 begin m1
 line() { sed -n "$1p" "$WORK/clean.jsonl"; }
-forged() { # NAME PATTERN FORGE-ARGUMENT...
-    local name=$1 pattern=$2
-    shift 2
+forged() { # NAME FORGE-ARGUMENT...
+    local name=$1
+    shift
     half
     "$FORGE" "$J" "$@"
     cp "$J" "$WORK/forged"
@@ -26,20 +26,20 @@ forged() { # NAME PATTERN FORGE-ARGUMENT...
     batch
     ok "$name: whole after it" cmp "$WORK/out.jsonl" "$WORK/clean.jsonl"
 }
-forged "the line of another record" 'its "custom_id" is "r4", that of the request "r3"' line 3 "$(line 4)"
-forged "another custom_id" 'its "custom_id" is "x", that of the request "r3"' line 3 "$(line 3 | jq -c '.custom_id = "x"')"
-forged "no custom_id" 'its "custom_id" is null, that of the request "r3"' line 3 "$(line 3 | jq -c '.custom_id = null')"
-forged "no JSON" 'it is not one line of JSON' line 3 'hello'
-forged "an empty line" 'it is not one line of JSON' line 3 ''
-forged "cut JSON" 'it is not one line of JSON' line 3 "$(line 3 | head -c 60)"
-forged "two values" 'it is not one line of JSON' line 3 "$(line 3)$(line 3)"
-forged "two lines" 'its byte [0-9]+ is a control character; one line' line 3 "$(line 3)"$'\n'"$(line 3)"
-forged "a list" 'a response line is not an object' line 3 '[1]'
-forged "an error line as a result" 'an error line has no "response" that is null' type 3
-forged "no choices" '"body" has no "choices" that is a list' line 3 "$(line 3 | jq -c 'del(.response.body.choices)')"
-forged "two choices" '"choices" does not have one item' line 3 "$(line 3 | jq -c '.response.body.choices += [1]')"
-forged "another member" 'a response line has the member "more"' line 3 "$(line 3 | jq -c '.more = 1')"
-forged "both" 'a response line has no "error" that is null' line 3 "$(line 3 | jq -c '.error = {"code":"a","message":"b"}')"
+forged "the line of another record" line 3 "$(line 4)"
+forged "another custom_id" line 3 "$(line 3 | jq -c '.custom_id = "x"')"
+forged "no custom_id" line 3 "$(line 3 | jq -c '.custom_id = null')"
+forged "no JSON" line 3 'hello'
+forged "an empty line" line 3 ''
+forged "cut JSON" line 3 "$(line 3 | head -c 60)"
+forged "two values" line 3 "$(line 3)$(line 3)"
+forged "two lines" line 3 "$(line 3)"$'\n'"$(line 3)"
+forged "a list" line 3 '[1]'
+forged "an error line as a result" type 3
+forged "no choices" line 3 "$(line 3 | jq -c 'del(.response.body.choices)')"
+forged "two choices" line 3 "$(line 3 | jq -c '.response.body.choices += [1]')"
+forged "another member" line 3 "$(line 3 | jq -c '.more = 1')"
+forged "both" line 3 "$(line 3 | jq -c '.error = {"code":"a","message":"b"}')"
 # The id alone tells jobs and places apart; it is known where the job is, so not to `journal check`.
 half
 "$FORGE" "$J" line 3 "$(line 3 | jq -c '.id = "batch_req_0123456789abcdef"')"
