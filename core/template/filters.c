@@ -72,7 +72,8 @@ static tsr_status choose(struct tpl_ctx *c, const struct tpl_value *self,
             return tpl_fail(c, "'%.*s' is not a test that is supported",
                             (int)(name->n < 60 ? name->n : 60), name->s);
     }
-    struct tpl_args rest = { args->v + off + 1, args->k, f ? args->n - off - 1 : 0, args->n_k };
+    struct tpl_args rest = { f ? args->v + off + 1 : NULL, args->k, f ? args->n - off - 1 : 0,
+                             args->n_k };
     for (uint64_t i = 0; i < l->n; i++) {
         struct tpl_value v = l->v[i], yes;
         if (member)
