@@ -31,6 +31,9 @@ static json_t *list_of(const char *const *v)
     return list;
 }
 
+static const char *const routers[] = { "softmax over all", "softmax over the chosen",
+                                       "one after the other, by a threshold" };
+
 /* {name, keys, default, form} */
 static json_t *value_json(const char *name, const struct tsr_model_value *v, const char *help)
 {
@@ -48,7 +51,14 @@ static bool add_values(const struct tsr_model_family *f, json_t *to)
         return false;
     TSR_MODEL_VALUES(X)
 #undef X
-    return true;
+    if (!f->experts.is)
+        return true;
+    return json_array_append_new(to, value_json("experts", &f->experts.count,
+                                                "Experts of a layer that has some.")) == 0 &&
+           json_array_append_new(to, value_json("experts_used", &f->experts.used,
+                                                "Experts that a token takes.")) == 0 &&
+           json_array_append_new(to, value_json("expert_ffn", &f->experts.width,
+                                                "Width of an expert; 0: ffn.")) == 0;
 }
 
 /* Names alone, and {part, name, gguf} of each. */
@@ -91,9 +101,15 @@ tsr_status tsr_inspect_family(const char *name, json_t **out, struct tsr_err *er
                      "architectures", list_of(f->architectures), "model_types",
                      list_of(f->model_types), "prefixes", list_of(f->prefixes), "norm",
                      f->norm == TSR_NORM_RMS ? "rms" : "layer", "norms", place[f->norms], "qk_norm",
-                     qk[f->qk_norm], "feed_forward", f->gated ? "gated" : "plain", "positions",
-                     positions[f->position_form], "values", values, "tensors", tensors, "parts",
-                     parts, "gguf", list_of(f->gguf.architectures));
+                     qk[f->qk_norm], "feed_forward",
+                     f->clamped ? "clamped"
+                     : f->gated ? "gated"
+                                : "plain",
+                     "positions", positions[f->position_form], "values", values, "tensors", tensors,
+                     "parts", parts, "gguf", list_of(f->gguf.architectures));
+    if (*out && f->experts.is)
+        ok =
+            ok && json_object_set_new(*out, "router", json_string(routers[f->experts.router])) == 0;
     return ok && *out ? TSR_OK : tsr_fail_nomem(err, 0, name);
 }
 

@@ -56,9 +56,9 @@ static void print_parts(const json_t *parts)
 {
     size_t        i;
     const json_t *p;
-    (void)printf("\n  %-12s %-42s %s\n", "part", "tensor", "in a GGUF file");
+    (void)printf("\n  %-16s %-42s %s\n", "part", "tensor", "in a GGUF file");
     json_array_foreach (parts, i, p)
-        (void)printf("  %-12s %-42s %s\n", text_of(p, "part"), text_of(p, "name"),
+        (void)printf("  %-16s %-42s %s\n", text_of(p, "part"), text_of(p, "name"),
                      *text_of(p, "gguf") ? text_of(p, "gguf") : "-");
     (void)printf("\n");
 }
@@ -75,6 +75,9 @@ void tsr_inspect_print_family(const json_t *f)
                  text_of(f, "norms"), text_of(f, "qk_norm"));
     (void)printf("  feed-forward: %s; positions: %s\n", text_of(f, "feed_forward"),
                  text_of(f, "positions"));
+    if (json_object_get(f, "router"))
+        (void)printf("  experts in place of it in some layers or all; their weights: %s\n",
+                     text_of(f, "router"));
     (void)printf("\n  value           key of config.json       default            meaning\n");
     json_array_foreach (json_object_get(f, "values"), i, v)
         print_value(v);
