@@ -216,6 +216,8 @@ run quantize wide --use rtn --bits 4 --group 128 --out wide-4-128
 norms=$((6 * 2 * 256 * 4))
 ok "weights: those that quantize packs, routers and norms" test "$(stage four weights)" = \
     "$(($(jq .results.quantize.bytes "$WORK/wide-4-128/results.json") + norms))"
+fails "a plan for experts of different widths" 2 rules/packed plan rules/packed --cluster cluster.yaml \
+    --workload '{prompt: 16, generate: 8, batch: 1}' -o x.yaml
 # more(A, B, KEY): of plan A's and B's stage
 more() { jq -en --argjson a "$(stage "$1" "$3")" --argjson b "$(stage "$2" "$3")" '$a > $b' >/dev/null; }
 ok "more experts take more memory" more eight four weights

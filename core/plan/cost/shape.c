@@ -19,6 +19,7 @@ struct build {
     const struct tsr_model_config *c;
     const struct tsr_model        *m; /* NULL: of a config alone */
     uint32_t                       dtype;
+    bool                           uneven; /* experts of a layer are packed in different layouts */
     struct tsr_err                *err;
 };
 
@@ -73,7 +74,17 @@ static void linear(struct build *b, struct tsr_plan_shape_layer *l,
         packed_as(&l->lin[id], b->m->packed->lin[of - b->m->layers][id]);
 }
 
-/* A linear of every expert: those of one layer have one shape, and where they are packed the first one's layout. */
+static bool same_format(const struct tsr_format *a, const struct tsr_format *b)
+{
+    if (!a->id || !b->id)
+        return a->id == b->id;
+    return strcmp(a->id, b->id) == 0 && a->dtype == b->dtype && a->bits == b->bits &&
+           a->zero == b->zero && a->group == b->group && a->scale_dtype == b->scale_dtype &&
+           a->element == b->element && a->scale_bits == b->scale_bits &&
+           a->outliers == b->outliers && a->act8 == b->act8;
+}
+
+/* A linear of every expert: those of one layer have one shape, and must have one layout. */
 static void expert(struct build *b, struct tsr_plan_shape_layer *l,
                    const struct tsr_model_layer *of, enum tsr_linear_id kind,
                    const struct tsr_model_role *r)
@@ -85,8 +96,14 @@ static void expert(struct build *b, struct tsr_plan_shape_layer *l,
     *m = matrix(b, of ? &of->lin[id].w : NULL, rows, cols);
     m->bias = holds(b, r->bias);
     m->count = b->c->hp.experts;
-    if (of && b->m->packed)
-        packed_as(m, b->m->packed->lin[of - b->m->layers][id]);
+    for (uint64_t e = 0; of && b->m->packed && e < m->count; e++) {
+        struct tsr_plan_shape_matrix one = *m;
+        one.packed = (struct tsr_format){ 0 };
+        packed_as(&one, b->m->packed->lin[of - b->m->layers][tsr_model_expert_linear(e, kind)]);
+        b->uneven = b->uneven ||
+                    (e > 0 && (!same_format(&one.packed, &m->packed) || one.ordered != m->ordered));
+        *m = one;
+    }
 }
 
 static void router(struct build *b, struct tsr_plan_shape_layer *l,
@@ -167,16 +184,6 @@ static void at_ends(struct build *b, const struct tsr_model_role *r)
         s->head = matrix(b, m ? &m->head.w : NULL, hp->vocab, hp->embed_dim);
 }
 
-static bool same_format(const struct tsr_format *a, const struct tsr_format *b)
-{
-    if (!a->id || !b->id)
-        return a->id == b->id;
-    return strcmp(a->id, b->id) == 0 && a->dtype == b->dtype && a->bits == b->bits &&
-           a->zero == b->zero && a->group == b->group && a->scale_dtype == b->scale_dtype &&
-           a->element == b->element && a->scale_bits == b->scale_bits &&
-           a->outliers == b->outliers && a->act8 == b->act8;
-}
-
 static bool same_layer(const struct tsr_plan_shape_layer *a, const struct tsr_plan_shape_layer *b)
 {
     for (int i = 0; i < TSR_LINEARS; i++)
@@ -237,6 +244,11 @@ static tsr_status build(struct build *b, const char *name)
     if (!s->name || !s->layer_class || !s->layer)
         return tsr_fail_nomem(b->err, s->layers * sizeof *s->layer, "the shape of a model");
     layers(b);
+    if (b->uneven)
+        return tsr_fail(b->err, TSR_E_INPUT,
+                        "%s: experts of one layer are packed in different layouts, which a plan "
+                        "does not know; plan the original",
+                        name);
     for (uint32_t i = 0; i < b->c->family->n_roles; i++)
         at_ends(b, &b->c->family->roles[i]);
     const struct tsr_model_overlay *o = b->m ? b->m->packed : NULL;
