@@ -254,6 +254,11 @@ void tsr_compensation_close(struct tsr_compensation *c)
     *c = (struct tsr_compensation){ .st.file.fd = -1 };
 }
 
+tsr_status tsr_compensation_unchanged(const struct tsr_compensation *c, struct tsr_err *err)
+{
+    return c->map.file.fd >= 0 ? tsr_file_unchanged(&c->map.file, err) : TSR_OK;
+}
+
 void tsr_compensation_destroy(struct tsr_compensation *c)
 {
     if (!c)

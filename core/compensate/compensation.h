@@ -63,6 +63,9 @@ tsr_status tsr_compensation_parse_bits(const char *path, const unsigned char *da
                                        uint32_t *bits, struct tsr_err *err);
 void       tsr_compensation_close(struct tsr_compensation *c); /* of parse(): frees all but c */
 void       tsr_compensation_destroy(struct tsr_compensation *c);
+/* Call before results are written: the mapped file is the one whose hash was checked. TSR_E_INPUT
+   where it changed. A prepacked model's own file is its model's to check. */
+tsr_status tsr_compensation_unchanged(const struct tsr_compensation *c, struct tsr_err *err);
 /* Bits of the residuals of a packed model's folder or prepacked file, from its headers alone; 0: it has none. */
 tsr_status tsr_compensation_bits(const char *path, uint32_t *bits, struct tsr_err *err);
 /* True if the folder contains residuals. */

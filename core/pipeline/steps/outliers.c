@@ -352,6 +352,8 @@ static tsr_status find(struct outliers *w, struct tsr_err *err)
         st = watch(w, err);
     for (int s = 0; s < TSR_SITES && st == TSR_OK; s++)
         st = put_site(w, s, at, err);
+    if (st == TSR_OK)
+        st = tsr_compensation_unchanged(w->c, err);
     if (st == TSR_OK) {
         j = result(w, at);
         if (j && !w->job->json)
