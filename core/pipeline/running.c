@@ -39,6 +39,12 @@ tsr_status tsr_pipeline_running_open(struct tsr_pipeline_running *r, struct tsr_
     return st;
 }
 
+tsr_status tsr_pipeline_running_unchanged(const struct tsr_pipeline_running *r, struct tsr_err *err)
+{
+    const struct tsr_compensation *c = r->compensating.from;
+    return c ? tsr_compensation_unchanged(c, err) : TSR_OK;
+}
+
 void tsr_pipeline_running_close(struct tsr_pipeline_running *r)
 {
     tsr_pipeline_compensating_close(&r->compensating);

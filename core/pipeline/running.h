@@ -109,6 +109,9 @@ tsr_status tsr_pipeline_running_open(struct tsr_pipeline_running *r, struct tsr_
                                      const struct tsr_model *m, const char *packed, uint64_t seed,
                                      struct tsr_err *err);
 void       tsr_pipeline_running_close(struct tsr_pipeline_running *r);
+/* Call when the engine is done: the files that it read all along are those that were opened. */
+tsr_status tsr_pipeline_running_unchanged(const struct tsr_pipeline_running *r,
+                                          struct tsr_err                    *err);
 /* The options of one that others are compared with: on the same backend, but exact, F32 and not compensated. */
 struct tsr_engine_options tsr_pipeline_running_plain(const struct tsr_pipeline_running *r);
 

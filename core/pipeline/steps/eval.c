@@ -185,6 +185,8 @@ static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
     TSR_TRY(tsr_pipeline_step_need_tokenizer(job, "step 'eval'", err));
     tsr_status st = *e.o->choices ? ask(&e, err) : measure(&e, err);
     if (st == TSR_OK)
+        st = tsr_pipeline_running_unchanged(&e.running, err);
+    if (st == TSR_OK)
         st = file_result(&e, err);
     tsr_eval_choice_marks_free(&e.marks);
     tsr_eval_choice_marks_free(&e.reference_marks);

@@ -105,6 +105,8 @@ static tsr_status many(struct tsr_pipeline_job *job, const struct generate_keys 
     if (st == TSR_OK)
         st = tsr_pipeline_sample_texts(job, job->model, job->overlay, o->prompts, &o->sample,
                                        o->ignore_eos != 0, seed, &how.eo, texts, ran, err);
+    if (st == TSR_OK)
+        st = tsr_pipeline_running_unchanged(&how, err);
     if (st == TSR_OK && !tsr_pipeline_json_put_act(j, (uint32_t)o->run.act, ran))
         st = tsr_fail_nomem(err, 0, "the results");
     tsr_pipeline_running_close(&how);

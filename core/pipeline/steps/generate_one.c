@@ -183,6 +183,8 @@ tsr_status generate_one(struct tsr_pipeline_job *job, const struct generate_keys
     if (st == TSR_OK)
         st = generate(&g, err);
     if (st == TSR_OK)
+        st = tsr_pipeline_running_unchanged(&g.running, err);
+    if (st == TSR_OK)
         st = make_result(&g, result, err);
     tsr_pipeline_running_close(&g.running);
     tsr_tokenizer_detok_destroy(g.stream);

@@ -109,6 +109,8 @@ static tsr_status with_tokens(const struct call *c, struct tsr_err *err)
         st = tsr_engine_create(&e, job->registry, job->model, job->overlay, &how.eo, err);
     if (st == TSR_OK)
         st = with_engine(c, e, err);
+    if (st == TSR_OK)
+        st = tsr_pipeline_running_unchanged(&how, err);
     tsr_engine_destroy(e);
     tsr_pipeline_running_close(&how);
     return st;

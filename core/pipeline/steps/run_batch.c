@@ -109,6 +109,8 @@ tsr_status tsr_step_run_on_engine(struct tsr_step_run_batch *r, struct tsr_batch
         how.eo.slots = r->records.n ? (uint32_t)r->records.n : 1;
     if (st == TSR_OK)
         st = with_engine(r, &how.compensating, &how.eo, s, err);
+    if (st == TSR_OK)
+        st = tsr_pipeline_running_unchanged(&how, err);
     tsr_pipeline_running_close(&how);
     return st;
 }
