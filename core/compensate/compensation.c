@@ -256,7 +256,7 @@ void tsr_compensation_close(struct tsr_compensation *c)
 
 tsr_status tsr_compensation_unchanged(const struct tsr_compensation *c, struct tsr_err *err)
 {
-    return c->map.file.fd >= 0 ? tsr_file_unchanged(&c->map.file, err) : TSR_OK;
+    return c->map.file.path ? tsr_file_unchanged(&c->map.file, err) : TSR_OK;
 }
 
 void tsr_compensation_destroy(struct tsr_compensation *c)
