@@ -96,8 +96,9 @@ verdict() {
     case " $5 " in
     *" $rc "*)
         lines=$(grep -cE '^(tessera: error: |[{]"format":"tessera.error/1")' "$dir/stderr" || true)
-        # a worker that ends says why, and so does the one that takes its place
-        workers=$(grep -c '^{"format":"tessera.event/1",.*"then":"restart"' "$dir/stderr" || true)
+        # a worker that ends says why, and so does the one that takes its place; where no memory is
+        # left for the event, its text is printed instead
+        workers=$(grep -cE '^([{]"format":"tessera.event/1",.*"then":"restart"|tessera: warning: the worker .*; another one goes on$)' "$dir/stderr" || true)
         [ "$lines" = $((1 + workers)) ] || echo "exit $rc with $lines sentences on stderr of 1 + $workers workers"
         if [ "$name" = new ]; then # whole (it was stdout that failed) or not at all
             find "$dir" -mindepth 1 -maxdepth 1 ! -name stdout ! -name stderr ! -name mine \
