@@ -246,6 +246,8 @@ static tsr_status take(struct compare *c, struct group *g, struct compare_arm *a
     tsr_status st = samples_of(c, a, &texts, &e.err);
     if (st == TSR_OK)
         st = answers_of(c, a, &questions, &e.err);
+    if (st == TSR_OK)
+        st = tsr_pipeline_mapped_unchanged(compare_arm_model(c, a), NULL, &e.err);
     if (st != TSR_OK) {
         json_decref(texts);
         json_decref(questions);

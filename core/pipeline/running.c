@@ -1,5 +1,6 @@
 #include "pipeline/running.h"
 
+#include "checkpoint/prepacked/prepacked.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/put.h"
 
@@ -30,7 +31,8 @@ tsr_status tsr_pipeline_running_open(struct tsr_pipeline_running *r, struct tsr_
                                                 .act = (uint32_t)k->act,
                                                 .kv_dtype = (uint32_t)k->kv,
                                                 .chunk = (uint64_t)k->chunk,
-                                                .slots = 1 } };
+                                                .slots = 1 },
+                                        .model = m };
     if (*plan && !path)
         return tsr_fail_nomem(err, 0, "a path");
     tsr_status st = tsr_pipeline_compensating_open(&r->compensating, &k->compensation, path, packed,
@@ -39,10 +41,17 @@ tsr_status tsr_pipeline_running_open(struct tsr_pipeline_running *r, struct tsr_
     return st;
 }
 
+tsr_status tsr_pipeline_mapped_unchanged(const struct tsr_model        *m,
+                                         const struct tsr_compensation *c, struct tsr_err *err)
+{
+    if (m->prepacked)
+        TSR_TRY(tsr_file_unchanged(&m->prepacked->map.file, err));
+    return c ? tsr_compensation_unchanged(c, err) : TSR_OK;
+}
+
 tsr_status tsr_pipeline_running_unchanged(const struct tsr_pipeline_running *r, struct tsr_err *err)
 {
-    const struct tsr_compensation *c = r->compensating.from;
-    return c ? tsr_compensation_unchanged(c, err) : TSR_OK;
+    return tsr_pipeline_mapped_unchanged(r->model, r->compensating.from, err);
 }
 
 void tsr_pipeline_running_close(struct tsr_pipeline_running *r)

@@ -102,6 +102,7 @@ struct tsr_pipeline_running_keys {
 struct tsr_pipeline_running {
     struct tsr_engine_options eo; /* one slot; context, split and the like are the step's to add */
     struct tsr_pipeline_compensating compensating;
+    const struct tsr_model          *model; /* the caller's */
 };
 /* For m, whose residuals are those of the folder `packed` (NULL: its own).  close() also after an error.  [setup] */
 tsr_status tsr_pipeline_running_open(struct tsr_pipeline_running *r, struct tsr_pipeline_job *job,
@@ -109,9 +110,13 @@ tsr_status tsr_pipeline_running_open(struct tsr_pipeline_running *r, struct tsr_
                                      const struct tsr_model *m, const char *packed, uint64_t seed,
                                      struct tsr_err *err);
 void       tsr_pipeline_running_close(struct tsr_pipeline_running *r);
-/* Call when the engine is done: the files that it read all along are those that were opened. */
+/* Call when the engine is done and before anything is written: the files that it read all along, a prepacked
+ * model and residuals, are those that were opened. TSR_E_INPUT names the one that changed. */
 tsr_status tsr_pipeline_running_unchanged(const struct tsr_pipeline_running *r,
                                           struct tsr_err                    *err);
+/* The same of one model and of residuals (NULL: none). */
+tsr_status tsr_pipeline_mapped_unchanged(const struct tsr_model        *m,
+                                         const struct tsr_compensation *c, struct tsr_err *err);
 /* The options of one that others are compared with: on the same backend, but exact, F32 and not compensated. */
 struct tsr_engine_options tsr_pipeline_running_plain(const struct tsr_pipeline_running *r);
 

@@ -255,6 +255,8 @@ static tsr_status put_compensation(struct writer *w)
     TSR_TRY(tsr_compensation_open(&c, from, m, w->x->err)); /* whole, and of this model */
     tsr_status st = tsr_export_prepacked_block(&w->out, w->out.index, "compensation", c->map.data,
                                                c->map.bytes);
+    if (st == TSR_OK)
+        st = tsr_compensation_unchanged(c, w->x->err);
     tsr_compensation_destroy(c);
     return st;
 }

@@ -278,6 +278,8 @@ static tsr_status run(struct tsr_cli *cli, const void *opts, char **args, int n_
     if (st == TSR_OK)
         st = confirm(&s, err);
     if (st == TSR_OK)
+        st = tsr_pipeline_mapped_unchanged(s.model, NULL, err);
+    if (st == TSR_OK)
         st = cli->json ? print_json(&s, err) : print(&s, err);
     tsr_tokenizer_destroy(s.tokenizer);
     tsr_model_destroy(s.model);

@@ -76,7 +76,8 @@ static tsr_status write_logits(const char *path, const float *logits, uint64_t n
     return tsr_safetensors_commit(o, err);
 }
 
-static tsr_status with_engine(const struct call *c, struct tsr_engine *e, struct tsr_err *err)
+static tsr_status with_engine(const struct call *c, const struct tsr_pipeline_running *how,
+                              struct tsr_engine *e, struct tsr_err *err)
 {
     uint64_t vocab = tsr_engine_vocab(e), floats;
     float *logits = tsr_mul(c->n, vocab, &floats) ? tsr_new_aligned(floats, sizeof *logits) : NULL;
@@ -85,6 +86,8 @@ static tsr_status with_engine(const struct call *c, struct tsr_engine *e, struct
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: logits of %llu tokens",
                         (unsigned long long)c->n);
     tsr_status st = run_tokens(c, e, logits, err);
+    if (st == TSR_OK)
+        st = tsr_pipeline_running_unchanged(how, err);
     if (st == TSR_OK)
         st = tsr_pipeline_job_output(c->job, c->o->output, &path, err);
     if (st == TSR_OK)
@@ -108,9 +111,7 @@ static tsr_status with_tokens(const struct call *c, struct tsr_err *err)
     if (st == TSR_OK)
         st = tsr_engine_create(&e, job->registry, job->model, job->overlay, &how.eo, err);
     if (st == TSR_OK)
-        st = with_engine(c, e, err);
-    if (st == TSR_OK)
-        st = tsr_pipeline_running_unchanged(&how, err);
+        st = with_engine(c, &how, e, err);
     tsr_engine_destroy(e);
     tsr_pipeline_running_close(&how);
     return st;

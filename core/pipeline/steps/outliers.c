@@ -353,7 +353,7 @@ static tsr_status find(struct outliers *w, struct tsr_err *err)
     for (int s = 0; s < TSR_SITES && st == TSR_OK; s++)
         st = put_site(w, s, at, err);
     if (st == TSR_OK)
-        st = tsr_compensation_unchanged(w->c, err);
+        st = tsr_pipeline_mapped_unchanged(w->m, w->c, err);
     if (st == TSR_OK) {
         j = result(w, at);
         if (j && !w->job->json)

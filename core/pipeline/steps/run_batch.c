@@ -24,10 +24,11 @@ const char *tsr_step_run_model_name(const struct tsr_step_run_batch *r)
     return slash && slash[1] ? slash + 1 : path;
 }
 
-static void set_defaults(struct tsr_step_run_batch *r, uint64_t context)
+static void set_defaults(struct tsr_step_run_batch *r, uint64_t context,
+                         const struct tsr_compensation *residuals)
 {
     const struct tsr_step_run_options *o = r->o;
-    r->same = (struct tsr_step_run_same){ r->job, r->output };
+    r->same = (struct tsr_step_run_same){ r->job, residuals, r->output };
     r->b.same = tsr_step_run_same;
     r->b.same_ctx = &r->same;
     r->b.records = &r->records;
@@ -78,7 +79,7 @@ static tsr_status with_engine(struct tsr_step_run_batch              *r,
     struct tsr_engine       *e = NULL;
     char                    *theirs = NULL;
     TSR_TRY(identify(r, c, err));
-    set_defaults(r, eo->context);
+    set_defaults(r, eo->context, c->from);
     TSR_TRY(tsr_engine_create(&e, job->registry, r->packed ? r->packed : job->model, job->overlay,
                               eo, err));
     tsr_engine_acts(e, r->ran);
@@ -109,8 +110,6 @@ tsr_status tsr_step_run_on_engine(struct tsr_step_run_batch *r, struct tsr_batch
         how.eo.slots = r->records.n ? (uint32_t)r->records.n : 1;
     if (st == TSR_OK)
         st = with_engine(r, &how.compensating, &how.eo, s, err);
-    if (st == TSR_OK)
-        st = tsr_pipeline_running_unchanged(&how, err);
     tsr_pipeline_running_close(&how);
     return st;
 }
@@ -152,7 +151,7 @@ tsr_status tsr_step_run_on_ranks(struct tsr_step_run_batch *r, struct tsr_batch_
     if (st == TSR_OK)
         st = tsr_step_run_launch_note(&f, job, key, r->b.id, r->folder, err);
     if (st == TSR_OK) {
-        set_defaults(r, f.context);
+        set_defaults(r, f.context, tsr_launch_compensating(f.fleet)->from);
         tsr_launch_pass(f.fleet, &r->b.pass);
         st = tsr_batch_run(&r->b, s, &theirs, err);
         if (theirs)

@@ -5,6 +5,7 @@
 #include "batch/watch.h"
 #include "checkpoint/prepacked/prepacked.h"
 #include "pipeline/job.h"
+#include "pipeline/running.h"
 
 #define MB UINT64_C(1000000)
 
@@ -30,8 +31,7 @@ tsr_status tsr_step_run_verify(const struct tsr_pipeline_job *job, struct tsr_er
 tsr_status tsr_step_run_same(void *ctx, bool end, struct tsr_err *err)
 {
     const struct tsr_step_run_same *s = ctx;
-    const struct tsr_prepacked     *p = s->job->model->prepacked;
-    tsr_status                      st = p ? tsr_file_unchanged(&p->map.file, err) : TSR_OK;
+    tsr_status st = tsr_pipeline_mapped_unchanged(s->job->model, s->residuals, err);
     if (st == TSR_OK && end)
         st = tsr_stamps_check(&s->job->state->stamps, err);
     if (st == TSR_OK)

@@ -302,7 +302,7 @@ static tsr_status sweep(struct tsr_step_sweep_run *x, struct tsr_err *err)
     for (uint64_t i = 0; i < x->n_select; i++)
         TSR_TRY(run_select(x, x->select[i], err));
     TSR_TRY(run_targets(x, err));
-    TSR_TRY(tsr_compensation_unchanged(x->c, err));
+    TSR_TRY(tsr_pipeline_mapped_unchanged(x->job->model, x->c, err));
     json_t *j = tsr_step_sweep_json(x);
     if (j && !x->job->json)
         tsr_step_sweep_print(j, stdout);

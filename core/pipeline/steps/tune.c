@@ -155,7 +155,7 @@ static tsr_status tune(struct tsr_pipeline_job *job, const struct tune_options *
                                 (enum tsr_freeze)o->freeze, &r, err));
     tsr_step_tuning_sites(t, &r, k);
     TSR_TRY(tsr_step_tuning_lost(c, k, &lost, err));
-    TSR_TRY(tsr_compensation_unchanged(c, err));
+    TSR_TRY(tsr_pipeline_mapped_unchanged(job->model, c, err));
     if (*o->plan && !(from = tsr_pipeline_job_input(job, o->plan)))
         return tsr_fail_nomem(err, 0, "a path");
     tsr_status st = tsr_pipeline_job_output(job, o->to, &to, err);
