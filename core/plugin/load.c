@@ -175,19 +175,19 @@ static tsr_status load_open_file(struct tsr_plugin_loaded *l, struct tsr_file *f
 tsr_status tsr_plugin_load(struct tsr_plugin_loaded **out, const char *real, bool *is_plugin,
                            struct tsr_err *err)
 {
-    *is_plugin = false;
+    *is_plugin = true; /* one that cannot be read may be one, too: refused, not skipped */
     struct tsr_file f;
     TSR_TRY(tsr_file_open(&f, real, err));
     struct tsr_plugin_loaded *l = tsr_new(1, sizeof *l);
     if (l)
         l->path = tsr_strdup(real);
     tsr_status st = l && l->path ? TSR_OK : tsr_fail_nomem(err, sizeof *l, real);
-    if (st == TSR_OK) {
-        *is_plugin = true; /* a real path with wrong rights is refused, not skipped */
+    if (st == TSR_OK)
         st = tsr_plugin_path_trusted(real, err);
-    }
     if (st == TSR_OK)
         st = load_open_file(l, &f, is_plugin, err);
+    if (st == TSR_E_IO)
+        *is_plugin = true;
     tsr_file_close(&f);
     if (st != TSR_OK) {
         tsr_plugin_loaded_free(l);

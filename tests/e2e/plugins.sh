@@ -70,6 +70,11 @@ fails "not in the current folder" 2 'mine' inspect mine
 cp "$WORK/mine/mine.so" "$WORK/mine/open.so"
 echo >>"$WORK/mine/open.so" # other bytes, else it is the same plugin
 chmod o+w "$WORK/mine/open.so"
+mkdir "$WORK/mine/folder.so"
+run inspect --plugin-path "$WORK/mine" --json
+ok "what has a plugin's name and cannot be read as a file is refused, with the reason" json \
+    'any(.refused[]; (.path | endswith("/mine/folder.so")) and (.why | test("is a folder")))' "$WORK/out"
+rmdir "$WORK/mine/folder.so"
 run inspect --plugin-path "$WORK/mine" --json
 ok "a world-writable one is refused, with the reason" json \
     'any(.refused[]; .path | endswith("/mine/open.so")) and any(.refused[]; .why | test("writable by everybody"))' \
