@@ -253,6 +253,25 @@ static tsr_status scheme_fingerprint(struct compare *c, const struct compare_arm
     return st;
 }
 
+/* Which tokens a text becomes, and where an answer stops. */
+static tsr_status texts_of(const struct compare *c, const struct compare_arm *a, json_t *how,
+                           struct tsr_err *err)
+{
+    json_t *base = json_object(), *own = json_object();
+    bool    ok = base && own && json_object_set(how, "texts", base) == 0 &&
+              (!a->own || json_object_set(how, "arm_texts", own) == 0) &&
+              (!c->job->tokenizer ||
+               json_object_set_new(how, "tokenizer",
+                                   json_string(tsr_tokenizer_hash(c->job->tokenizer))) == 0);
+    tsr_status st = ok ? tsr_pipeline_manifest_texts(c->job->model, base, err)
+                       : tsr_fail_nomem(err, 256, "an arm");
+    if (st == TSR_OK && a->own)
+        st = tsr_pipeline_manifest_texts(a->own, own, err);
+    json_decref(base);
+    json_decref(own);
+    return st;
+}
+
 tsr_status compare_arm_of(struct compare *c, struct compare_arm *a, struct tsr_err *err)
 {
     if (a->kind == COMPARE_MODEL) {
@@ -266,7 +285,12 @@ tsr_status compare_arm_of(struct compare *c, struct compare_arm *a, struct tsr_e
     json_t *measure = c->keys.measure ? tsr_config_node_json(c->keys.measure) : json_object();
     if (measure)
         (void)json_object_del(measure, "speed"); /* is never kept */
-    json_t *how = json_pack("{s:s, s:o}", "version", TSR_VERSION, "measure", measure);
+    json_t    *how = json_pack("{s:s, s:o}", "version", TSR_VERSION, "measure", measure);
+    tsr_status st = how ? texts_of(c, a, how, err) : tsr_fail_nomem(err, 256, "an arm");
+    if (st != TSR_OK) {
+        json_decref(how);
+        return st;
+    }
     if (c->keys.samples)
         tsr_json_set(&how, "samples", tsr_config_node_json(c->keys.samples));
     if (c->keys.sampling)

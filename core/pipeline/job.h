@@ -86,6 +86,9 @@ tsr_status tsr_pipeline_manifest_make(struct tsr_pipeline_job *job, bool final, 
  * reference. texts: hashes of generation_config.json and similar files, of a folder or a file. */
 tsr_status tsr_pipeline_manifest_model(const struct tsr_pipeline_job *job, json_t **out,
                                        struct tsr_err *err);
+/* Hashes of a model's text files of which Tessera uses parts that hash and tokenizer_hash do not cover: special
+ * tokens, stop tokens, sampling, chat template. */
+tsr_status tsr_pipeline_manifest_texts(const struct tsr_model *m, json_t *to, struct tsr_err *err);
 /* Adds the differences in options and version between an old manifest and a current one. */
 void tsr_pipeline_manifest_differences(const json_t *old, const json_t *now,
                                        struct tsr_differences *d);

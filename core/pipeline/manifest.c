@@ -96,8 +96,7 @@ static tsr_status device(struct tsr_registry *r, char *buf, size_t cap, struct t
     return st;
 }
 
-/* The model's additional text files: Tessera uses parts of them that tokenizer_hash and hash do not cover. */
-static tsr_status texts(const struct tsr_model *m, json_t *to, struct tsr_err *err)
+tsr_status tsr_pipeline_manifest_texts(const struct tsr_model *m, json_t *to, struct tsr_err *err)
 {
     static const char *const names[] = { "generation_config.json", "tokenizer_config.json",
                                          "chat_template.jinja" };
@@ -133,7 +132,7 @@ tsr_status tsr_pipeline_manifest_model(const struct tsr_pipeline_job *job, json_
              (!*family_hash(job->model) ||
               put(model, "family_hash", json_string(family_hash(job->model)))) &&
              json_object_set(model, "texts", said) == 0;
-        st = texts(job->model, said, err);
+        st = tsr_pipeline_manifest_texts(job->model, said, err);
     }
     if (ok && job->tokenizer)
         ok = put(model, "tokenizer_hash", json_string(tsr_tokenizer_hash(job->tokenizer)));

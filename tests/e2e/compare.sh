@@ -164,6 +164,17 @@ ok "it goes on with what the original left" test "$rc" = 0 -a "$(grep -c 'run ag
 ok "an arm of another format is run anew" grep -q "'a'.*a.json.*tessera.arm/2" "$WORK/err"
 ok "to the same numbers" cmp <(jq 'del(.. | .seconds?)' "$WORK/whole/results.json") \
     <(jq 'del(.. | .seconds?)' "$WORK/damaged/results.json")
+# the file that says which token begins a text goes between two runs
+cp -r "$STORIES" "$WORK/begins"
+jq '.bos_token_id = null' "$STORIES/config.json" >"$WORK/begins/config.json"
+sed 's|^base:.*|model: begins|; s|{quantize.bits|{quantize.use: rtn, quantize.group: 32, quantize.bits|; s|arms:.*|arms: {a: {quantize: {use: rtn, bits: 3, group: 32}}}|; /fail_if/d; s/max_windows: 30/max_windows: 2/' \
+    "$WORK/long.yaml" >"$WORK/begins.yaml"
+run compare begins.yaml --out begun
+rm "$WORK/begun/results.json" "$WORK/begins/generation_config.json"
+run compare begins.yaml --out without
+run compare begins.yaml --out begun
+ok "an arm whose texts begin otherwise is run anew" cmp <(jq 'del(.. | .seconds?)' "$WORK/without/results.json") \
+    <(jq 'del(.. | .seconds?)' "$WORK/begun/results.json")
 rm -f "$WORK"/damaged/results.json "$WORK"/damaged/compare/[bc].*
 head -c 1000 /dev/zero >"$WORK/damaged/compare/original.states"
 run compare long.yaml --out damaged -v
