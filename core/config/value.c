@@ -6,9 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bounds that mean "none" on one side. */
-#define REAL_NO_LIMIT 1e300
-
 struct unit {
     const char *name;
     uint64_t    factor;
@@ -135,74 +132,6 @@ static bool ambiguous(const char *text)
     return false;
 }
 
-static void put(char *buf, size_t cap, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static void put(char *buf, size_t cap, const char *fmt, ...)
-{
-    size_t  n = strnlen(buf, cap);
-    va_list ap;
-    va_start(ap, fmt);
-    if (n < cap)
-        (void)vsnprintf(buf + n, cap - n, fmt, ap);
-    va_end(ap);
-}
-
-static void wanted_range(const struct tsr_option *o, char *buf, size_t cap)
-{
-    bool lo, hi;
-    char a[32], b[32];
-    if (o->type == TSR_OPT_INT) {
-        if (o->min.i == o->max.i)
-            return;
-        lo = o->min.i != INT64_MIN;
-        hi = o->max.i != INT64_MAX;
-        (void)snprintf(a, sizeof a, "%lld", (long long)o->min.i);
-        (void)snprintf(b, sizeof b, "%lld", (long long)o->max.i);
-    } else {
-        if (!(o->min.r < o->max.r))
-            return;
-        lo = o->min.r > -REAL_NO_LIMIT;
-        hi = o->max.r < REAL_NO_LIMIT;
-        (void)snprintf(a, sizeof a, "%g", o->min.r);
-        (void)snprintf(b, sizeof b, "%g", o->max.r);
-    }
-    if (lo && hi)
-        put(buf, cap, " from %s to %s", a, b);
-    else if (lo)
-        put(buf, cap, " of at least %s", a);
-    else if (hi)
-        put(buf, cap, " of at most %s", b);
-}
-
-void tsr_config_value_wanted(const struct tsr_option *o, char *buf, size_t cap)
-{
-    buf[0] = '\0';
-    switch (o->type) {
-    case TSR_OPT_BOOL:
-        put(buf, cap, "true or false");
-        break;
-    case TSR_OPT_INT:
-        put(buf, cap, "an integer");
-        wanted_range(o, buf, cap);
-        break;
-    case TSR_OPT_REAL:
-        put(buf, cap, "a number");
-        wanted_range(o, buf, cap);
-        break;
-    case TSR_OPT_ENUM:
-        if (o->n_choices > 1)
-            put(buf, cap, "one of ");
-        for (uint64_t i = 0; i < o->n_choices; i++)
-            put(buf, cap, "%s%s", i ? ", " : "", o->choices[i].name);
-        break;
-    case TSR_OPT_STRING:
-        put(buf, cap, "a string");
-        break;
-    default:
-        put(buf, cap, "a value");
-        break;
-    }
-}
-
 static bool parse_bool(const char *text, enum tsr_value_form form, void *into,
                        char hint[TSR_VALUE_TEXT])
 {
@@ -213,9 +142,9 @@ static bool parse_bool(const char *text, enum tsr_value_form form, void *into,
         return true;
     }
     if (v || strcmp(text, "false") == 0)
-        put(hint, TSR_VALUE_TEXT, "write it without quotes");
+        tsr_config_value_put(hint, TSR_VALUE_TEXT, "write it without quotes");
     else if (truth_word(text, &guess))
-        put(hint, TSR_VALUE_TEXT, "write %s", guess ? "true" : "false");
+        tsr_config_value_put(hint, TSR_VALUE_TEXT, "write %s", guess ? "true" : "false");
     return false;
 }
 
@@ -234,26 +163,26 @@ static bool parse_enum(const struct tsr_option *o, const char *text, void *into,
     }
     const char *near = tsr_config_nearest(text, names, n);
     if (near)
-        put(hint, TSR_VALUE_TEXT, "did you mean '%s'?", near);
+        tsr_config_value_put(hint, TSR_VALUE_TEXT, "did you mean '%s'?", near);
     return false;
 }
 
 /* Puts a value into msg so that it cannot spoil a terminal or a line. */
 static void put_text(char *buf, size_t cap, const char *text)
 {
-    put(buf, cap, "'");
+    tsr_config_value_put(buf, cap, "'");
     for (size_t i = 0; text[i]; i++) {
         unsigned char c = (unsigned char)text[i];
         if (i == 60) {
-            put(buf, cap, "...");
+            tsr_config_value_put(buf, cap, "...");
             break;
         }
         if (c < 0x20 || c == 0x7f)
-            put(buf, cap, "\\x%02x", c);
+            tsr_config_value_put(buf, cap, "\\x%02x", c);
         else
-            put(buf, cap, "%c", c);
+            tsr_config_value_put(buf, cap, "%c", c);
     }
-    put(buf, cap, "'");
+    tsr_config_value_put(buf, cap, "'");
 }
 
 bool tsr_config_value_parse(const struct tsr_option *o, const char *text, enum tsr_value_form form,
@@ -266,7 +195,7 @@ bool tsr_config_value_parse(const struct tsr_option *o, const char *text, enum t
         int64_t i;
         double  r;
         if (parse_int(o, text, &i) || parse_real(text, &r))
-            put(hint, TSR_VALUE_TEXT, "write it without quotes");
+            tsr_config_value_put(hint, TSR_VALUE_TEXT, "write it without quotes");
     } else if (o->type == TSR_OPT_INT) {
         int64_t v;
         ok = parse_int(o, text, &v) && (o->min.i == o->max.i || (v >= o->min.i && v <= o->max.i));
@@ -286,13 +215,13 @@ bool tsr_config_value_parse(const struct tsr_option *o, const char *text, enum t
         if (ok)
             memcpy(at, &text, sizeof text);
         else
-            put(hint, TSR_VALUE_TEXT, "write \"%s\" if you mean the word", text);
+            tsr_config_value_put(hint, TSR_VALUE_TEXT, "write \"%s\" if you mean the word", text);
     }
     if (ok)
         return true;
     char want[TSR_VALUE_TEXT / 2];
     tsr_config_value_wanted(o, want, sizeof want);
-    put(msg, TSR_VALUE_TEXT, "must be %s, not ", want);
+    tsr_config_value_put(msg, TSR_VALUE_TEXT, "must be %s, not ", want);
     put_text(msg, TSR_VALUE_TEXT, text);
     return false;
 }
@@ -336,68 +265,4 @@ void tsr_config_options_defaults(const struct tsr_config_optset *set)
         }
         }
     }
-}
-
-void tsr_config_option_describe(const struct tsr_option *o, char *buf, size_t cap)
-{
-    bool        word = o->type == TSR_OPT_STRING; /* its unit is the word for its value */
-    const char *unit = o->unit && !word ? o->unit : "";
-    const char *gap = *unit ? " " : "";
-    char        def[64] = "";
-    buf[0] = '\0';
-    switch (o->type) {
-    case TSR_OPT_BOOL:
-        put(buf, cap, "true or false");
-        (void)snprintf(def, sizeof def, "%s", o->def.i ? "true" : "false");
-        break;
-    case TSR_OPT_INT:
-        put(buf, cap, "int");
-        if (o->min.i != o->max.i) {
-            if (o->max.i == INT64_MAX)
-                put(buf, cap, " >= %lld", (long long)o->min.i);
-            else if (o->min.i == INT64_MIN)
-                put(buf, cap, " <= %lld", (long long)o->max.i);
-            else
-                put(buf, cap, " %lld..%lld", (long long)o->min.i, (long long)o->max.i);
-        }
-        (void)snprintf(def, sizeof def, "%lld", (long long)o->def.i);
-        break;
-    case TSR_OPT_REAL:
-        put(buf, cap, "number");
-        if (o->min.r < o->max.r) {
-            if (o->max.r >= REAL_NO_LIMIT)
-                put(buf, cap, " >= %g", o->min.r);
-            else if (o->min.r <= -REAL_NO_LIMIT)
-                put(buf, cap, " <= %g", o->max.r);
-            else
-                put(buf, cap, " %g..%g", o->min.r, o->max.r);
-        }
-        (void)snprintf(def, sizeof def, "%g", o->def.r);
-        break;
-    case TSR_OPT_ENUM:
-        (void)snprintf(def, sizeof def, "%lld", (long long)o->def.i);
-        for (uint64_t i = 0; i < o->n_choices; i++) {
-            put(buf, cap, "%s%s", i ? "|" : "", o->choices[i].name);
-            if (o->choices[i].value == o->def.i)
-                (void)snprintf(def, sizeof def, "%s", o->choices[i].name);
-        }
-        break;
-    case TSR_OPT_STRING:
-        put(buf, cap, "string");
-        if (o->def.s && *o->def.s)
-            (void)snprintf(def, sizeof def, "%s", o->def.s);
-        break;
-    case TSR_OPT_NODE:
-        put(buf, cap, "mapping or list");
-        break;
-    default:
-        put(buf, cap, "repeatable");
-        break;
-    }
-    if (o->flags & TSR_OPT_REQUIRED)
-        put(buf, cap, "%s%s, required", gap, unit);
-    else if (*def)
-        put(buf, cap, ", default %s%s%s", def, gap, unit);
-    else
-        put(buf, cap, "%s%s", gap, unit);
 }

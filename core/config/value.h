@@ -18,6 +18,13 @@ struct tsr_option tsr_config_option_at(const struct tsr_config_optset *set, uint
 bool tsr_config_value_parse(const struct tsr_option *o, const char *text, enum tsr_value_form form,
                             void *into, char msg[TSR_VALUE_TEXT], char hint[TSR_VALUE_TEXT]);
 
+/* Appends to a text of cap bytes, as far as it fits. */
+void tsr_config_value_put(char *buf, size_t cap, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Bounds of an option that mean "none" on one side. */
+#define TSR_VALUE_NO_LIMIT 1e300
+
 /* "an integer from 2 to 8", "true or false", "one of even, odd" */
 void tsr_config_value_wanted(const struct tsr_option *o, char *buf, size_t cap);
 
