@@ -1,39 +1,14 @@
-#include "batch/run.h"
+#include "batch/run_internal.h"
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/output.h"
-#include "batch/progress.h"
 #include "batch/watch.h"
 #include "plugin/registry.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* A record in the server. */
-struct taken {
-    bool                     busy, begun; /* begun: it has a token */
-    uint64_t                 index, since_us;
-    struct tsr_batch_request request;
-};
-
-struct run {
-    const struct tsr_batch_job       *job;
-    struct tsr_server                *server;
-    struct tsr_batch                 *batch;
-    struct taken                     *taken; /* [slots]; a request's id is its place here */
-    struct tsr_tokenizer_text         line;
-    struct tsr_batch_summary         *sum;
-    double                            start_s;
-    struct tsr_batch_progress         progress;
-    uint64_t                          generated; /* tokens, of records that are not done too */
-    struct tsr_batch_summary          before;    /* what other workers of this run did */
-    struct tsr_batch_answer_ids       ids;       /* the job's, with the values kept from the first
-                                                  * run */
-    struct tsr_batch_request_defaults defaults;  /* the same */
-    json_t                           *kept;      /* owns these texts; NULL: the journal is new */
-};
 
 /* ---- the worker --------------------------------------------------------- */
 
@@ -49,21 +24,22 @@ static tsr_status blame(tsr_status st)
 
 static uint32_t room(void *ctx)
 {
-    return tsr_engine_server_room(((struct run *)ctx)->server);
+    return tsr_engine_server_room(((struct tsr_batch_work *)ctx)->server);
 }
 
 static uint32_t busy(void *ctx)
 {
-    return tsr_engine_server_busy(((struct run *)ctx)->server);
+    return tsr_engine_server_busy(((struct tsr_batch_work *)ctx)->server);
 }
 
-static uint64_t number_of(const struct run *r, uint64_t index)
+static uint64_t number_of(const struct tsr_batch_work *r, uint64_t index)
 {
     return tsr_batch_records_line(r->job->records, index) - 1;
 }
 
 /* Puts the line of a record into the journal; its tokens are in the sums. */
-static tsr_status put_line(struct run *r, uint64_t index, bool error, struct tsr_err *err)
+static tsr_status put_line(struct tsr_batch_work *r, uint64_t index, bool error,
+                           struct tsr_err *err)
 {
     struct tsr_batch_watch *w = tsr_batch_watch_get();
     TSR_TRY(tsr_batch_line(r->batch, index, error, r->line.v, r->line.n, err));
@@ -78,8 +54,8 @@ static tsr_status put_line(struct run *r, uint64_t index, bool error, struct tsr
     return TSR_OK;
 }
 
-static tsr_status error_line(struct run *r, uint64_t index, const char *custom_id, const char *code,
-                             const char *why, struct tsr_err *err)
+static tsr_status error_line(struct tsr_batch_work *r, uint64_t index, const char *custom_id,
+                             const char *code, const char *why, struct tsr_err *err)
 {
     r->line.n = 0;
     TSR_TRY(
@@ -87,7 +63,7 @@ static tsr_status error_line(struct run *r, uint64_t index, const char *custom_i
     return put_line(r, index, true, err);
 }
 
-static struct taken *free_place(struct run *r)
+static struct tsr_batch_taken *free_place(struct tsr_batch_work *r)
 {
     uint32_t k = 0;
     while (r->taken[k].busy)
@@ -95,7 +71,7 @@ static struct taken *free_place(struct run *r)
     return &r->taken[k];
 }
 
-static void note_oldest(const struct run *r)
+static void note_oldest(const struct tsr_batch_work *r)
 {
     struct tsr_batch_watch *w = tsr_batch_watch_get();
     uint64_t                oldest = 0;
@@ -106,12 +82,12 @@ static void note_oldest(const struct run *r)
         atomic_store(&w->oldest_us, oldest);
 }
 
-static tsr_status take(struct run *r, uint64_t index, const char *line, uint64_t len,
+static tsr_status take(struct tsr_batch_work *r, uint64_t index, const char *line, uint64_t len,
                        struct tsr_err *err)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    struct taken     *t = free_place(r);
-    tsr_status        st =
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_batch_taken *t = free_place(r);
+    tsr_status              st =
         tsr_batch_request_parse(&t->request, line, len, number_of(r, index), &r->defaults, &e.err);
     if (st == TSR_OK) {
         t->busy = true;
@@ -134,11 +110,11 @@ static tsr_status take(struct run *r, uint64_t index, const char *line, uint64_t
 
 static tsr_status submit(void *ctx, uint64_t index, struct tsr_err *err)
 {
-    struct run       *r = ctx;
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    char             *line;
-    uint64_t          len;
-    tsr_status        st = tsr_batch_records_read(r->job->records, index, &line, &len, &e.err);
+    struct tsr_batch_work *r = ctx;
+    struct tsr_errbuf      e = TSR_ERRBUF(e);
+    char                  *line;
+    uint64_t               len;
+    tsr_status             st = tsr_batch_records_read(r->job->records, index, &line, &len, &e.err);
     if (st == TSR_E_INPUT)
         return error_line(r, index, NULL, "invalid_json", e.text, err);
     if (st != TSR_OK)
@@ -148,7 +124,7 @@ static tsr_status submit(void *ctx, uint64_t index, struct tsr_err *err)
     return blame(st);
 }
 
-static void note_first(struct run *r, struct taken *t)
+static void note_first(struct tsr_batch_work *r, struct tsr_batch_taken *t)
 {
     if (!t->begun)
         tsr_batch_ttft_note(&r->sum->ttft, t->index, (double)(tsr_now_us() - t->since_us) / 1e6);
@@ -157,7 +133,7 @@ static void note_first(struct run *r, struct taken *t)
 
 static tsr_status on_token(void *ctx, uint64_t id, uint32_t token)
 {
-    struct run *r = ctx;
+    struct tsr_batch_work *r = ctx;
     (void)token;
     r->generated++;
     note_first(r, &r->taken[id]);
@@ -166,9 +142,9 @@ static tsr_status on_token(void *ctx, uint64_t id, uint32_t token)
 
 static tsr_status on_done(void *ctx, const struct tsr_engine_served *s, struct tsr_err *err)
 {
-    struct run   *r = ctx;
-    struct taken *t = &r->taken[s->id];
-    tsr_status    st;
+    struct tsr_batch_work  *r = ctx;
+    struct tsr_batch_taken *t = &r->taken[s->id];
+    tsr_status              st;
     if (s->finish == TSR_ENGINE_FINISH_EOS)
         note_first(r, t); /* an end without a preceding token */
     if (s->finish == TSR_ENGINE_FINISH_FAILED) {
@@ -192,7 +168,7 @@ static tsr_status on_done(void *ctx, const struct tsr_engine_served *s, struct t
     return st;
 }
 
-static void end_late_ones(struct run *r)
+static void end_late_ones(struct tsr_batch_work *r)
 {
     uint64_t now = tsr_now_us();
     for (uint32_t k = 0; r->job->deadline_us && k < r->job->pass.slots; k++)
@@ -202,7 +178,7 @@ static void end_late_ones(struct run *r)
 
 static tsr_status step(void *ctx, struct tsr_err *err)
 {
-    struct run *r = ctx;
+    struct tsr_batch_work *r = ctx;
     tsr_batch_watch_beat();
     end_late_ones(r);
     tsr_status st = blame(tsr_engine_server_step(r->server, err));
@@ -221,7 +197,7 @@ static const char *custom_id_of(const char *line, uint64_t len, struct tsr_batch
 static tsr_status poison(void *ctx, uint64_t index, uint32_t deaths, struct tsr_tokenizer_text *out,
                          struct tsr_err *err)
 {
-    struct run              *r = ctx;
+    struct tsr_batch_work   *r = ctx;
     struct tsr_errbuf        ignored = TSR_ERRBUF(ignored);
     struct tsr_batch_request q = { 0 };
     char                    *line = NULL, why[200];
@@ -243,81 +219,13 @@ static tsr_status poison(void *ctx, uint64_t index, uint32_t deaths, struct tsr_
 
 /* ---- progress ----------------------------------------------------------- */
 
-/* One line that is redrawn on a terminal, one every five seconds elsewhere. */
-static void say(struct run *r, bool last)
-{
-    const struct tsr_batch_journal_counts *c = tsr_batch_counts(r->batch);
-    struct tsr_batch_state                 s = {
-                        .records = r->sum->records, .done = c->done, .errors = c->errors, .tokens = r->generated
-    };
-    bool tty = isatty(STDERR_FILENO) == 1;
-    char text[200];
-    if (r->job->quiet || (!tsr_batch_progress_due(&r->progress, tty ? 200000 : 5000000) && !last))
-        return;
-    tsr_batch_progress_text(&r->progress, &s, text, sizeof text);
-    (void)fprintf(stderr, "%sbatch: %s%s", tty ? "\r\033[K" : "", text, tty && !last ? "" : "\n");
-    (void)fflush(stderr);
-}
+/* ---- the whole ---------------------------------------------------------- */
 
 /* ---- the whole ---------------------------------------------------------- */
 
-/* Leftovers of other workers of this run. */
-static void begin(struct run *r)
-{
-    const struct tsr_batch_watch *w = tsr_batch_watch_get();
-    if (!w)
-        return;
-    r->before.seconds = (double)atomic_load(&w->work_us) / 1e6;
-    r->before.journal_s = (double)atomic_load(&w->journal_us) / 1e6;
-    /* lines of abandoned records have no tokens and no position */
-    uint64_t n = tsr_batch_counts(r->batch)->done;
-    for (uint64_t i = n; i > 0 && n - i < TSR_WATCH_LINES; i--) {
-        const struct tsr_batch_watch_line *l = &w->lines[i % TSR_WATCH_LINES];
-        if (atomic_load(&l->line) == i) {
-            r->before.prompt_tokens = atomic_load(&l->prompt_tokens);
-            r->before.new_tokens = atomic_load(&l->new_tokens);
-            return;
-        }
-    }
-}
-
-static double seconds(const struct run *r)
-{
-    return r->before.seconds + (r->start_s > 0 ? tsr_now_s() - r->start_s : 0);
-}
-
-static double journal_seconds(const struct run *r)
-{
-    return r->before.journal_s + (double)tsr_batch_journal_us(r->batch) / 1e6;
-}
-
-/* State that the next run after this worker needs. */
-static void tell(const struct run *r)
-{
-    struct tsr_batch_watch *w = tsr_batch_watch_get();
-    if (!w)
-        return;
-    atomic_store(&w->work_us, (uint64_t)(seconds(r) * 1e6));
-    atomic_store(&w->journal_us, (uint64_t)(journal_seconds(r) * 1e6));
-    atomic_store(&w->done, tsr_batch_counts(r->batch)->done -
-                               tsr_batch_journal_pending(tsr_batch_journal(r->batch)));
-}
-
-static void warn(const struct tsr_batch_journal_counts *c)
-{
-    if (c->cut)
-        tsr_logf(TSR_LOG_INFO, "the journal had a torn end of %llu bytes",
-                 (unsigned long long)c->cut);
-    if (c->unlike)
-        tsr_logf(TSR_LOG_WARN,
-                 "%llu records were computed twice with different results; the first ones stay, "
-                 "but this machine or its memory should be looked at",
-                 (unsigned long long)c->unlike);
-}
-
 /* Holds the lock of the output, so that leftovers of a killed run are removed and no other process
  * writes it. */
-static tsr_status publish(struct run *r, struct tsr_err *err)
+static tsr_status publish(struct tsr_batch_work *r, struct tsr_err *err)
 {
     const char             *output = r->job->output;
     struct tsr_output_lock *lock;
@@ -333,7 +241,7 @@ static tsr_status publish(struct run *r, struct tsr_err *err)
     return st;
 }
 
-static tsr_status work(struct run *r, struct tsr_err *err)
+static tsr_status work(struct tsr_batch_work *r, struct tsr_err *err)
 {
     struct tsr_batch_watch *w = tsr_batch_watch_get();
     bool                    over = false;
@@ -341,15 +249,15 @@ static tsr_status work(struct run *r, struct tsr_err *err)
         atomic_store(&w->opened, 1);
         atomic_store(&w->working, 1);
     }
-    begin(r);
+    tsr_batch_work_begin(r);
     r->start_s = tsr_now_s();
     tsr_batch_progress_begin(&r->progress, &tsr_clock_system, tsr_batch_counts(r->batch)->done);
-    warn(tsr_batch_counts(r->batch));
-    tell(r);
+    tsr_batch_work_warn(tsr_batch_counts(r->batch));
+    tsr_batch_work_tell(r);
     while (!over) {
         tsr_status st = tsr_batch_step(r->batch, &over, err);
-        tell(r);
-        say(r, st != TSR_OK || over);
+        tsr_batch_work_tell(r);
+        tsr_batch_work_say(r, st != TSR_OK || over);
         TSR_TRY(st);
     }
     double took = tsr_now_s() - r->start_s;
@@ -368,7 +276,7 @@ static tsr_status work(struct run *r, struct tsr_err *err)
                                   err);
 }
 
-static tsr_status open_batch(struct run *r, char **about, struct tsr_err *err)
+static tsr_status open_batch(struct tsr_batch_work *r, char **about, struct tsr_err *err)
 {
     const struct tsr_batch_job *job = r->job;
     struct tsr_batch_watch     *w = tsr_batch_watch_get();
@@ -399,7 +307,7 @@ static tsr_status open_batch(struct run *r, char **about, struct tsr_err *err)
 tsr_status tsr_batch_run(const struct tsr_batch_job *job, struct tsr_batch_summary *s, char **about,
                          struct tsr_err *err)
 {
-    struct run r = { .job = job, .sum = s, .ids = job->ids, .defaults = job->defaults };
+    struct tsr_batch_work r = { .job = job, .sum = s, .ids = job->ids, .defaults = job->defaults };
     struct tsr_engine_serve_events events = { .ctx = &r, .token = on_token, .done = on_done };
     *s = (struct tsr_batch_summary){ .records = job->records->n };
     *about = NULL;
@@ -415,12 +323,12 @@ tsr_status tsr_batch_run(const struct tsr_batch_job *job, struct tsr_batch_summa
         st = work(&r, err);
     if (r.batch) {
         s->counts = *tsr_batch_counts(r.batch);
-        s->journal_s = journal_seconds(&r);
+        s->journal_s = tsr_batch_work_journal_seconds(&r);
     }
     s->errors = s->counts.errors;
     s->prompt_tokens += r.before.prompt_tokens;
     s->new_tokens += r.before.new_tokens;
-    s->seconds = seconds(&r);
+    s->seconds = tsr_batch_work_seconds(&r);
     tsr_batch_close(r.batch);
     tsr_engine_server_destroy(r.server);
     for (uint32_t k = 0; k < job->pass.slots; k++)

@@ -68,6 +68,10 @@ static inline bool tsr_peers_speak(const struct tsr_runtime_peers *m, uint32_t r
     return r != m->rank && (m->rank == 0 || r == 0);
 }
 
+/* peers.c: waits for news, or a moment. [lock] */
+void tsr_runtime_peers_wait_news(struct tsr_runtime_peers *m);
+/* The failure that was noted, with its rank and host; TSR_OK: none. [lock] */
+tsr_status tsr_runtime_peers_failed(const struct tsr_runtime_peers *m, struct tsr_err *err);
 /* peers_beat.c: the thread that beats, arg the peers, until `stop`; it ends the transport. */
 void *tsr_runtime_peers_beat(void *arg);
 /* Reads the page of this process. [lock] */

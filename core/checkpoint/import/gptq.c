@@ -4,184 +4,17 @@
  *
  * A column of qweight, word after word, is the bit stream of an output's row, also for 3 bits.
  * Zero points come in two versions: v1 stores one less than v2. */
+#include "checkpoint/import/gptq.h"
 #include "base/f16.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "checkpoint/import/import.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define UNSET        INT64_MIN
 #define SAMPLE       UINT64_C(65536) /* codes whose mean is known to a twentieth of a step */
 #define SAMPLE_ROWS  64u             /* of a matrix */
 #define SAMPLE_WORDS 4096u           /* of a row */
-
-/* Of the whole checkpoint, or of the modules of a rule. */
-struct scheme {
-    int64_t bits, group;
-    bool    sym;
-};
-
-struct override {
-    struct tsr_import_rule rule;
-    bool                   skip, has_sym, sym;
-    int64_t                bits, group; /* UNSET: as the checkpoint */
-};
-
-struct gptq {
-    struct scheme    scheme;
-    bool             v2, said, by_word; /* by_word: v1 was made by subtracting from whole words */
-    struct override *rules;
-    uint64_t         n_rules;
-    double           sum; /* of code - zero over a sample of an asymmetric checkpoint */
-    uint64_t         n;
-};
-
-/* One of several names for the same key. */
-static tsr_status get_int(struct tsr_import *im, const json_t *j, const char *const *keys,
-                          bool required, int64_t lo, int64_t hi, int64_t *v)
-{
-    const char *key = keys[0];
-    for (unsigned i = 0; keys[i]; i++)
-        if (json_object_get(j, keys[i]))
-            key = keys[i];
-    return tsr_json_int(j, im->where, key, required, lo, hi, v, im->err);
-}
-
-static tsr_status get_bits(struct tsr_import *im, const json_t *j, bool required, int64_t *bits)
-{
-    static const char *const keys[] = { "bits", "w_bit", "wbits", NULL };
-    TSR_TRY(get_int(im, j, keys, required, 2, 8, bits));
-    if (*bits == UNSET || *bits == 2 || *bits == 3 || *bits == 4 || *bits == 8)
-        return TSR_OK;
-    return tsr_fail(im->err, TSR_E_INPUT,
-                    "%s: %lld bits; GPTQ checkpoints of 2, 3, 4 and 8 bits can be read", im->where,
-                    (long long)*bits);
-}
-
-static tsr_status get_group(struct tsr_import *im, const json_t *j, int64_t *group)
-{
-    static const char *const keys[] = { "group_size", "q_group_size", NULL };
-    TSR_TRY(get_int(im, j, keys, false, -1, INT64_C(1) << 40, group));
-    if (*group == 0)
-        return tsr_fail(im->err, TSR_E_INPUT, "%s: \"group_size\" is 0; -1 means the whole row",
-                        im->where);
-    return TSR_OK;
-}
-
-static tsr_status get_format(struct tsr_import *im, struct gptq *g)
-{
-    const char *format = NULL, *pack = NULL;
-    TSR_TRY(tsr_json_str(im->config, im->where, "format", false, &format, im->err));
-    TSR_TRY(tsr_json_str(im->config, im->where, "checkpoint_format", false, &format, im->err));
-    TSR_TRY(tsr_json_str(im->config, im->where, "pack_dtype", false, &pack, im->err));
-    if (pack && strcmp(pack, "int32") != 0)
-        return tsr_fail(im->err, TSR_E_INPUT,
-                        "%s: \"pack_dtype\": \"%.40s\"; codes packed into int32 can be read",
-                        im->where, pack);
-    if (format && strcmp(format, "gptq") != 0 && strcmp(format, "gptq_v2") != 0)
-        return tsr_fail(im->err, TSR_E_INPUT,
-                        "%s: \"checkpoint_format\": \"%.40s\" cannot be read; \"gptq\" and "
-                        "\"gptq_v2\" can",
-                        im->where, format);
-    g->v2 = format && strcmp(format, "gptq_v2") == 0;
-    return TSR_OK;
-}
-
-/* "gptqmodel:7.7.0", or a list of such. */
-static bool made_by(const json_t *config, const char *who)
-{
-    const json_t *q = json_object_get(json_object_get(config, "meta"), "quantizer");
-    size_t        n = json_is_array(q) ? json_array_size(q) : 1;
-    for (size_t i = 0; i < n; i++) {
-        const char *s = tsr_json_word(json_is_array(q) ? json_array_get(q, i) : q);
-        if (s && strncmp(s, who, strlen(who)) == 0)
-            return true;
-    }
-    return false;
-}
-
-static tsr_status read_rule(struct tsr_import *im, struct override *o, const char *pattern,
-                            const json_t *v)
-{
-    o->bits = o->group = UNSET;
-    o->skip = strncmp(pattern, "-:", 2) == 0;
-    if (o->skip || strncmp(pattern, "+:", 2) == 0)
-        pattern += 2;
-    TSR_TRY(tsr_import_rule_init(im, &o->rule, pattern, true));
-    if (!json_is_object(v))
-        return tsr_fail(im->err, TSR_E_INPUT, "%s: \"dynamic\": \"%.100s\" is not an object",
-                        im->where, pattern);
-    TSR_TRY(get_bits(im, v, false, &o->bits));
-    TSR_TRY(get_group(im, v, &o->group));
-    o->has_sym = json_is_boolean(json_object_get(v, "sym"));
-    return tsr_json_bool(v, im->where, "sym", false, &o->sym, im->err);
-}
-
-static tsr_status read_rules(struct tsr_import *im, struct gptq *g)
-{
-    json_t       *dynamic = NULL, *v;
-    const char   *pattern;
-    const json_t *d = json_object_get(im->config, "dynamic");
-    if (!d || json_is_null(d) || json_is_false(d))
-        return TSR_OK;
-    TSR_TRY(tsr_json_sub(im->config, im->where, "dynamic", true, JSON_OBJECT, &dynamic, im->err));
-    g->rules = tsr_new(json_object_size(dynamic), sizeof *g->rules);
-    if (!g->rules)
-        return tsr_fail_nomem(im->err, json_object_size(dynamic) * sizeof *g->rules, "rules");
-    json_object_foreach (dynamic, pattern, v)
-        TSR_TRY(read_rule(im, &g->rules[g->n_rules++], pattern, v));
-    return TSR_OK;
-}
-
-static tsr_status gptq_open(struct tsr_import *im)
-{
-    struct gptq *g = im->own = tsr_new(1, sizeof *g);
-    if (!g)
-        return tsr_fail_nomem(im->err, sizeof *g, im->where);
-    g->scheme = (struct scheme){ .bits = 0, .group = -1, .sym = true };
-    TSR_TRY(get_bits(im, im->config, true, &g->scheme.bits));
-    TSR_TRY(get_group(im, im->config, &g->scheme.group));
-    TSR_TRY(tsr_json_bool(im->config, im->where, "sym", false, &g->scheme.sym, im->err));
-    TSR_TRY(get_format(im, g));
-    g->by_word = made_by(im->config, "gptqmodel");
-    if (!g->scheme.sym && !json_object_get(im->config, "checkpoint_format") &&
-        !json_object_get(im->config, "format") && !g->by_word)
-        tsr_logf(TSR_LOG_WARN,
-                 "%s: does not say how zero points are stored; they are taken for v1 (one less "
-                 "than they are), as all early writers have them",
-                 im->where);
-    return read_rules(im, g);
-}
-
-static void gptq_close(void *own)
-{
-    struct gptq *g = own;
-    for (uint64_t i = 0; i < g->n_rules; i++)
-        tsr_import_rule_free(&g->rules[i].rule);
-    free(g->rules);
-    free(g);
-}
-
-/* What holds for a module: the first rule that matches it. */
-static tsr_status scheme_of(struct tsr_import *im, const char *name, struct scheme *s)
-{
-    const struct gptq *g = im->own;
-    *s = g->scheme;
-    for (uint64_t i = 0; i < g->n_rules; i++) {
-        const struct override *o = &g->rules[i];
-        bool                   yes;
-        TSR_TRY(tsr_import_rule_match(im, &o->rule, name, &yes));
-        if (!yes)
-            continue;
-        s->bits = o->bits == UNSET ? s->bits : o->bits;
-        s->group = o->group == UNSET ? s->group : o->group;
-        s->sym = o->has_sym ? o->sym : s->sym;
-        return TSR_OK;
-    }
-    return TSR_OK;
-}
 
 /* ---- zero points ---------------------------------------------------------------------- */
 
@@ -212,12 +45,12 @@ static void count_fields(const uint8_t *raw, uint64_t n, uint32_t bits, uint64_t
 }
 
 /* Which version these are.  The data of a symmetric matrix say it; otherwise the header does. */
-static bool is_v2(struct tsr_import *im, const struct scheme *s,
+static bool is_v2(struct tsr_import *im, const struct tsr_import_gptq_scheme *s,
                   const struct tsr_checkpoint_stored *e, uint64_t n, uint64_t middle,
                   uint64_t below)
 {
-    struct gptq *g = im->own;
-    bool         known = s->sym && (middle == n || below == n), v2 = known ? middle == n : g->v2;
+    struct tsr_import_gptq *g = im->own;
+    bool known = s->sym && (middle == n || below == n), v2 = known ? middle == n : g->v2;
     if (g->said || (known ? v2 == g->v2 : !s->sym))
         return v2;
     if (known)
@@ -235,13 +68,13 @@ static bool is_v2(struct tsr_import *im, const struct scheme *s,
 }
 
 /* words [groups, N*bits/32] -> zeros [N, groups] */
-static void read_zeros(struct tsr_import *im, const struct scheme *s,
+static void read_zeros(struct tsr_import *im, const struct tsr_import_gptq_scheme *s,
                        const struct tsr_checkpoint_stored *e, uint32_t *words, uint64_t groups,
                        uint64_t rows, uint8_t *raw, uint8_t *zeros)
 {
-    const struct gptq *g = im->own;
-    uint32_t           bits = (uint32_t)s->bits, mask = (1u << bits) - 1u;
-    uint64_t           width = rows * bits / 32, middle, below, ones;
+    const struct tsr_import_gptq *g = im->own;
+    uint32_t                      bits = (uint32_t)s->bits, mask = (1u << bits) - 1u;
+    uint64_t                      width = rows * bits / 32, middle, below, ones;
     for (uint64_t i = 0; i < groups; i++)
         tsr_import_unpack(words + i * width, 0, bits, rows, raw + i * rows);
     count_fields(raw, groups * rows, bits, &middle, &below, &ones);
@@ -325,7 +158,8 @@ static tsr_status read_order(struct tsr_import *im, const char *name, struct par
 }
 
 static tsr_status read_parts(struct tsr_import *im, const char *name, uint64_t rows, uint64_t cols,
-                             const struct scheme *s, struct parts *p, struct tsr_import_int *t)
+                             const struct tsr_import_gptq_scheme *s, struct parts *p,
+                             struct tsr_import_int *t)
 {
     uint64_t bits = (uint64_t)s->bits, group = s->group < 0 ? cols : (uint64_t)s->group;
     uint64_t groups = cols / group + (cols % group != 0);
@@ -370,12 +204,12 @@ static tsr_status read_parts(struct tsr_import *im, const char *name, uint64_t r
 
 /* Weights average 0.  Zero points of the other version would move all of them by a step, which no
  * header can be believed against in silence. */
-static void watch_mean(struct tsr_import *im, const struct scheme *s, const struct parts *p,
-                       uint64_t cols, uint64_t groups, uint8_t *codes)
+static void watch_mean(struct tsr_import *im, const struct tsr_import_gptq_scheme *s,
+                       const struct parts *p, uint64_t cols, uint64_t groups, uint8_t *codes)
 {
-    struct gptq *g = im->own;
-    uint64_t     before = g->n, group = s->group < 0 ? cols : (uint64_t)s->group;
-    uint32_t     column[SAMPLE_WORDS];
+    struct tsr_import_gptq *g = im->own;
+    uint64_t                before = g->n, group = s->group < 0 ? cols : (uint64_t)s->group;
+    uint32_t                column[SAMPLE_WORDS];
     if (im->again || s->sym || !p->words || p->order || p->height > SAMPLE_WORDS)
         return;
     for (uint64_t n = 0; n < p->rows; n += 1 + p->rows / SAMPLE_ROWS) {
@@ -400,12 +234,12 @@ static void watch_mean(struct tsr_import *im, const struct scheme *s, const stru
 static tsr_status gptq_read(struct tsr_import *im, const char *name, uint64_t rows, uint64_t cols,
                             struct tsr_model_packed **out)
 {
-    struct scheme         s;
-    struct parts          p = { 0 };
-    struct tsr_import_int t;
+    struct tsr_import_gptq_scheme s;
+    struct parts                  p = { 0 };
+    struct tsr_import_int         t;
     if (!tsr_import_find(im, name, "qweight") && tsr_import_find(im, name, "weight"))
         return TSR_OK; /* left as it was */
-    TSR_TRY(scheme_of(im, name, &s));
+    TSR_TRY(tsr_import_gptq_scheme_of(im, name, &s));
     uint8_t   *codes = tsr_new(cols, 1);
     tsr_status st =
         codes ? read_parts(im, name, rows, cols, &s, &p, &t) : tsr_fail_nomem(im->err, cols, name);
@@ -421,7 +255,7 @@ static tsr_status gptq_read(struct tsr_import *im, const char *name, uint64_t ro
 const struct tsr_importer tsr_importer_gptq = {
     .method = "gptq",
     .summary = "GPTQ v1 and v2 (AutoGPTQ, GPTQModel): 2, 3, 4 and 8 bits, g_idx, dynamic rules",
-    .open = gptq_open,
-    .close = gptq_close,
+    .open = tsr_import_gptq_open,
+    .close = tsr_import_gptq_close,
     .read = gptq_read,
 };

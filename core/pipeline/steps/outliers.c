@@ -1,6 +1,6 @@
 /* outliers: which input channels of a layer are large from token to token, and how fast the error of its linears
  * falls as channels are added back (arXiv 2412.20185, Figures 4 and 5). */
-#include "pipeline/step.h"
+#include "pipeline/steps/outliers.h"
 
 #include "base/mem.h"
 #include "base/rng.h"
@@ -12,53 +12,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define POINTS 64u   /* of a curve, and the one without any channel */
-#define SHOWN  1024u /* channels whose places are listed */
+#define SHOWN 1024u /* channels whose places are listed */
 
-struct outliers_options {
-    const char *prompt;
-    int64_t     layer, tokens, at, site, seed;
-    double      share;
-};
-
-static const struct tsr_choice sites[TSR_SITES] = {
-    { "qkv", "the input of q, k and v", TSR_MODEL_SITE_ATTN_IN },
-    { "o", "the input of o", TSR_MODEL_SITE_O_IN },
-    { "gate_up", "the input of gate and up", TSR_MODEL_SITE_FFN_IN },
-    { "down", "the input of down", TSR_MODEL_SITE_DOWN_IN },
-};
-
-#define S struct outliers_options
+#define S struct tsr_step_outliers_options
 static const struct tsr_option options[] = {
     TSR_OPTION_STRING(S, prompt, "Large language models are", "Text that is continued."),
     TSR_OPTION_INT(S, layer, -1, -1, 1 << 20, NULL, "Decoder layer, from 0; -1: the middle one."),
     TSR_OPTION_INT(S, tokens, 100, 1, 100000, "tokens",
                    "Tokens that are generated, the likeliest each time."),
     TSR_OPTION_INT(S, at, 7, 1, 100000, NULL, "Which of them the errors are taken at, from 1."),
-    TSR_OPTION_ENUM(S, site, TSR_MODEL_SITE_DOWN_IN, sites,
+    TSR_OPTION_ENUM(S, site, TSR_MODEL_SITE_DOWN_IN, tsr_step_outliers_sites,
                     "Input whose largest channels are listed."),
     TSR_OPTION_REAL(S, share, 5, 0.01, 100, "%", "Share of the channels that counts as large."),
     TSR_OPTION_INT(S, seed, -1, -1, INT64_MAX, NULL, "Of the random order; -1: the job's seed."),
 };
 #undef S
 
-struct outliers {
-    struct tsr_pipeline_job       *job;
-    const struct outliers_options *o;
-    struct tsr_compensation       *c;
-    const struct tsr_model        *m;
-    uint64_t                       layer, token; /* token: 0 while the prompt is read */
-    float                         *x[TSR_SITES]; /* at `at`; owned */
-    uint32_t *list, *last, *fixed, *scratch;     /* of the site: now, before, by the calibration */
-    uint64_t  count;                             /* channels that are large */
-    uint32_t *times;                             /* [cols] how often each was */
-    double    overlap, recall;
-    json_t   *large; /* per token, of the first SHOWN channels */
-};
-
 /* ---- token by token ---------------------------------------------------------------------------- */
 
-static tsr_status note_large(struct outliers *w, const float *x, uint64_t cols, struct tsr_err *err)
+static tsr_status note_large(struct tsr_step_outliers_run *w, const float *x, uint64_t cols,
+                             struct tsr_err *err)
 {
     json_t *one = json_array();
     bool    ok = json_array_append_new(w->large, one) == 0;
@@ -81,7 +54,7 @@ static tsr_status note_large(struct outliers *w, const float *x, uint64_t cols, 
 static tsr_status tap(void *ctx, uint64_t layer, enum tsr_site site, const float *x, uint64_t n,
                       uint64_t cols, struct tsr_err *err)
 {
-    struct outliers *w = ctx;
+    struct tsr_step_outliers_run *w = ctx;
     if (w->token == 0 || layer != w->layer || n != 1)
         return TSR_OK;
     if (w->token == (uint64_t)w->o->at)
@@ -97,7 +70,7 @@ static uint32_t likeliest(const float *v, uint64_t n)
     return (uint32_t)best;
 }
 
-static tsr_status generate(struct outliers *w, struct tsr_engine *e,
+static tsr_status generate(struct tsr_step_outliers_run *w, struct tsr_engine *e,
                            const struct tsr_tokenizer_ids *prompt, struct tsr_err *err)
 {
     uint64_t                 vocab = w->m->hp.vocab;
@@ -121,7 +94,7 @@ static tsr_status generate(struct outliers *w, struct tsr_engine *e,
     return st;
 }
 
-static tsr_status watch(struct outliers *w, struct tsr_err *err)
+static tsr_status watch(struct tsr_step_outliers_run *w, struct tsr_err *err)
 {
     struct tsr_tokenizer_ids  prompt = { 0 };
     struct tsr_engine        *e = NULL;
@@ -147,118 +120,13 @@ static tsr_status watch(struct outliers *w, struct tsr_err *err)
 
 /* ---- errors at one token -------------------------------------------------------------------------- */
 
-struct rank {
-    double   by;
-    uint32_t channel;
-};
-
-static int descending(const void *a, const void *b)
-{
-    const struct rank *x = a, *y = b;
-    if (x->by != y->by)
-        return x->by < y->by ? 1 : -1;
-    return x->channel < y->channel ? -1 : x->channel > y->channel;
-}
-
-/* Channels that were added back at point p of `cols`. */
-static uint64_t point_at(uint64_t p, uint64_t cols)
-{
-    return p * cols / POINTS;
-}
-
-/* Mean squares [POINTS + 1] of what the linears' outputs lack when the first channels of an order are added
- * back: from the last one on, what is still missing grows. */
-static tsr_status curve(const struct outliers *w, int site, const struct rank *order, double *mse,
-                        struct tsr_err *err)
-{
-    uint64_t cols = w->c->site[w->layer][site].cols, outputs = 0;
-    for (uint64_t p = 0; p <= POINTS; p++)
-        mse[p] = 0;
-    for (int l = 0; l < TSR_LINEARS; l++) {
-        const struct tsr_compensate_residual *r = &w->c->lin[w->layer][l];
-        if (tsr_model_linear_site((enum tsr_linear_id)l) != (enum tsr_site)site || !r->codes)
-            continue;
-        double *e = tsr_new(r->outputs, sizeof *e);
-        if (!e)
-            return tsr_fail_nomem(err, r->outputs * sizeof *e, "errors");
-        uint64_t i = cols;
-        for (uint64_t p = POINTS + 1; p-- > 0;) {
-            for (; i > point_at(p, cols); i--) {
-                uint32_t ch = order[i - 1].channel;
-                for (uint64_t n = 0; n < r->outputs; n++)
-                    e[n] +=
-                        (double)w->x[site][ch] * (double)tsr_compensate_residual_value(r, ch, n);
-            }
-            for (uint64_t n = 0; n < r->outputs; n++)
-                mse[p] += e[n] * e[n];
-        }
-        outputs += r->outputs;
-        free(e);
-    }
-    for (uint64_t p = 0; p <= POINTS && outputs; p++)
-        mse[p] /= (double)outputs;
-    return TSR_OK;
-}
-
-static bool put_list(json_t *j, const char *key, const double *v, uint64_t n)
-{
-    json_t *list = json_array();
-    bool    ok = tsr_pipeline_json_put(j, key, list);
-    for (uint64_t i = 0; i < n && ok; i++)
-        ok = json_array_append_new(list, isfinite(v[i]) ? json_real(v[i]) : json_null()) == 0;
-    return ok;
-}
-
-/* Share of the channels that halves the error. */
-static double half(const double *mse)
-{
-    uint64_t p = 0;
-    while (p < POINTS && !(mse[p] <= 0.5 * mse[0]))
-        p++;
-    return (double)p / POINTS;
-}
-
-static tsr_status put_site(struct outliers *w, int site, json_t *list, struct tsr_err *err)
-{
-    uint64_t     cols = w->c->site[w->layer][site].cols;
-    struct rank *order = tsr_new(cols, sizeof *order);
-    double       mse[2][POINTS + 1], size[POINTS + 1], channels[POINTS + 1];
-    json_t      *j = json_object();
-    tsr_status   st = order ? TSR_OK : tsr_fail_nomem(err, cols * sizeof *order, "channels");
-    for (int way = 0; way < 2 && st == TSR_OK; way++) {
-        uint64_t seed = w->o->seed < 0 ? w->job->seed : (uint64_t)w->o->seed;
-        for (uint64_t i = 0; i < cols; i++) {
-            order[i].channel = (uint32_t)i;
-            order[i].by = way ? tsr_uniform(seed, (uint64_t)site, i) : fabs((double)w->x[site][i]);
-        }
-        qsort(order, cols, sizeof *order, descending);
-        for (uint64_t p = 0; p <= POINTS && way == 0; p++) {
-            uint64_t at = point_at(p, cols);
-            channels[p] = (double)at;
-            size[p] = order[at < cols ? at : cols - 1].by;
-        }
-        st = curve(w, site, order, mse[way], err);
-    }
-    free(order);
-    bool ok = st == TSR_OK && tsr_pipeline_json_put_text(j, "name", sites[site].name) &&
-              tsr_pipeline_json_put_int(j, "inputs", cols) &&
-              put_list(j, "channels", channels, POINTS + 1) &&
-              put_list(j, "magnitude", size, POINTS + 1) &&
-              put_list(j, "sorted", mse[0], POINTS + 1) &&
-              put_list(j, "random", mse[1], POINTS + 1) &&
-              tsr_pipeline_json_put_real(j, "half_sorted", half(mse[0])) &&
-              tsr_pipeline_json_put_real(j, "half_random", half(mse[1]));
-    ok = json_array_append_new(list, j) == 0 && ok;
-    return st != TSR_OK || ok ? st : tsr_fail_nomem(err, POINTS, "the results");
-}
-
 /* ---- the step ------------------------------------------------------------------------------------- */
 
-static json_t *result(const struct outliers *w, json_t *at)
+static json_t *result(const struct tsr_step_outliers_run *w, json_t *at)
 {
-    const struct outliers_options *o = w->o;
-    uint64_t                       cols = w->c->site[w->layer][o->site].cols, often = 0;
-    json_t                        *j = json_object();
+    const struct tsr_step_outliers_options *o = w->o;
+    uint64_t                                cols = w->c->site[w->layer][o->site].cols, often = 0;
+    json_t                                 *j = json_object();
     for (uint64_t i = 0; i < cols; i++)
         often += UINT64_C(2) * w->times[i] >= (uint64_t)o->tokens;
     bool ok = tsr_pipeline_json_put_int(j, "layer", w->layer) &&
@@ -267,7 +135,7 @@ static json_t *result(const struct outliers *w, json_t *at)
               tsr_pipeline_json_put_int(j, "at", (uint64_t)o->at) &&
               tsr_pipeline_json_put_int(j, "residual_bits", w->c->bits) &&
               tsr_pipeline_json_put(j, "sites", json_incref(at)) &&
-              tsr_pipeline_json_put_text(j, "site", sites[o->site].name) &&
+              tsr_pipeline_json_put_text(j, "site", tsr_step_outliers_sites[o->site].name) &&
               tsr_pipeline_json_put_int(j, "inputs", cols) &&
               tsr_pipeline_json_put_real(j, "share", o->share) &&
               tsr_pipeline_json_put_int(j, "count", w->count) &&
@@ -308,7 +176,7 @@ static void print(const json_t *r, FILE *to)
                   100 * json_number_value(json_object_get(r, "recall")));
 }
 
-static tsr_status make_room(struct outliers *w, struct tsr_err *err)
+static tsr_status make_room(struct tsr_step_outliers_run *w, struct tsr_err *err)
 {
     const struct tsr_compensate_site_profile *p = w->c->site[w->layer];
     uint64_t                                  cols = p[w->o->site].cols;
@@ -316,7 +184,7 @@ static tsr_status make_room(struct outliers *w, struct tsr_err *err)
     for (int s = 0; s < TSR_SITES; s++) {
         if (!p[s].top)
             return tsr_fail(err, TSR_E_INPUT, "layer %llu: the linears after %s have no residuals",
-                            (unsigned long long)w->layer, sites[s].name);
+                            (unsigned long long)w->layer, tsr_step_outliers_sites[s].name);
         w->x[s] = tsr_new(p[s].cols, sizeof *w->x[s]);
         ok = ok && w->x[s];
     }
@@ -333,10 +201,10 @@ static tsr_status make_room(struct outliers *w, struct tsr_err *err)
     return TSR_OK;
 }
 
-static tsr_status find(struct outliers *w, struct tsr_err *err)
+static tsr_status find(struct tsr_step_outliers_run *w, struct tsr_err *err)
 {
-    const struct outliers_options *o = w->o;
-    json_t                        *at = json_array(), *j = NULL;
+    const struct tsr_step_outliers_options *o = w->o;
+    json_t                                 *at = json_array(), *j = NULL;
     w->m = w->job->model;
     w->layer = o->layer < 0 ? w->m->hp.layers / 2 : (uint64_t)o->layer;
     tsr_status st = TSR_OK;
@@ -351,7 +219,7 @@ static tsr_status find(struct outliers *w, struct tsr_err *err)
     if (st == TSR_OK)
         st = watch(w, err);
     for (int s = 0; s < TSR_SITES && st == TSR_OK; s++)
-        st = put_site(w, s, at, err);
+        st = tsr_step_outliers_site(w, s, at, err);
     if (st == TSR_OK)
         st = tsr_pipeline_mapped_unchanged(w->m, w->c, err);
     if (st == TSR_OK) {
@@ -367,7 +235,7 @@ static tsr_status find(struct outliers *w, struct tsr_err *err)
 static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
                       const struct tsr_config_node *node, struct tsr_err *err)
 {
-    struct outliers w = { .job = job, .o = opts };
+    struct tsr_step_outliers_run w = { .job = job, .o = opts };
     (void)node;
     TSR_TRY(tsr_pipeline_step_need_tokenizer(job, "step 'outliers'", err));
     TSR_TRY(tsr_model_without_experts(job->model, "compensation does not know", err));
@@ -387,8 +255,8 @@ static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
 static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
                         const struct tsr_config_node *node, struct tsr_diag *d, struct tsr_err *err)
 {
-    const struct outliers_options *o = opts;
-    const struct tsr_config_node  *at = tsr_config_node_get(node, "at");
+    const struct tsr_step_outliers_options *o = opts;
+    const struct tsr_config_node           *at = tsr_config_node_get(node, "at");
     (void)job;
     (void)err;
     if (o->at > o->tokens)
@@ -402,7 +270,7 @@ const struct tsr_pipeline_step tsr_step_outliers = {
     .summary = "follows the largest input channels of a layer from token to token",
     .options = options,
     .n_options = sizeof options / sizeof *options,
-    .options_size = sizeof(struct outliers_options),
+    .options_size = sizeof(struct tsr_step_outliers_options),
     .check = check,
     .run = run,
     .print = print,

@@ -233,11 +233,8 @@ void nc_links_close(struct nccl *s);
 /* NULL with TSR_OK: too many are outstanding. */
 tsr_status nc_request_new(struct nccl *s, struct nc_request **out, struct tsr_err *err);
 /* Back to the spare ones; it is in no link any more. */
-void nc_request_drop(struct nccl *s, struct nc_request *r);
-void nc_requests_free(struct nccl *s);
-/* Room for bytes that are in host memory, on the device and pinned. */
-tsr_status nc_request_room(struct nccl *s, struct nc_request *r, uint64_t bytes,
-                           struct tsr_err *err);
+void                                       nc_request_drop(struct nccl *s, struct nc_request *r);
+void                                       nc_requests_free(struct nccl *s);
 __attribute__((format(printf, 3, 4))) void nc_request_fail(struct nc_request *r, tsr_status st,
                                                            const char *fmt, ...);
 /* Makes the calls / takes the result to host memory / both without NCCL, to the rank itself. */
@@ -245,6 +242,18 @@ void nc_request_call(struct nccl *s, struct nc_request *r);
 void nc_request_record(struct nccl *s, struct nc_request *r);
 void nc_request_look(struct nccl *s, struct nc_request *r);
 void nc_requests_to_self(struct nccl *s, struct nc_link *out, struct nc_link *in);
+
+/* ---- room.c: memory of messages -------------------------------------------------------- */
+
+/* Room for bytes that are in host memory, on the device and pinned. */
+tsr_status nc_request_room(struct nccl *s, struct nc_request *r, uint64_t bytes,
+                           struct tsr_err *err);
+/* A spare one that has the bytes, or for 0 bytes one without memory; NULL: there is none. */
+struct nc_room *nc_room_take_spare(struct nccl *s, uint64_t bytes);
+void            nc_room_put_back(struct nccl *s, struct nc_request *r);
+void            nc_room_free(struct nccl *s, struct nc_room *room);
+/* Frees large and incomplete rooms when that does not wait. */
+void nc_rooms_trim(struct nccl *s);
 
 tsr_status nc_cuda_fail(const struct nccl *s, cu_result r, const char *what, struct tsr_err *err);
 

@@ -278,4 +278,14 @@ void ex_tables_free(struct ex *x);
 /* Models, tables and queue. */
 void ex_search_free(struct ex *x);
 
+/* How far the rounded tables may be from those of the instance, in ms of the objective. */
+double ex_error_of(const struct ex *x);
+/* What the objective of every plan is proved to be above. */
+double ex_proved(const struct ex *x);
+/* The gap that is asked for, as far as sums of 53 bits can prove it. */
+double ex_most_gap(const struct tsr_solver_instance *in);
+/* The incumbent with its bound, or that none is known; false without memory. */
+bool ex_answer(struct ex *x, struct tsr_solver_solution *out);
+void ex_put_infeasible(struct ex *x, struct tsr_solver_solution *out, const char *why);
+
 #endif
