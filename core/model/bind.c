@@ -8,8 +8,8 @@
 #include <string.h>
 
 /* A matrix without stored tensor: its weights are packed. */
-static tsr_status set_packed(struct tsr_model_binding *b, struct tsr_matrix *m,
-                             const struct tsr_model_packed *p, uint64_t rows, uint64_t cols)
+tsr_status tsr_model_bind_set_packed(struct tsr_model_binding *b, struct tsr_matrix *m,
+                                     const struct tsr_model_packed *p, uint64_t rows, uint64_t cols)
 {
     if (p->rows != rows || p->cols != cols)
         return tsr_fail(b->err, TSR_E_INPUT,
@@ -21,15 +21,10 @@ static tsr_status set_packed(struct tsr_model_binding *b, struct tsr_matrix *m,
     return TSR_OK;
 }
 
-static const struct tsr_model_packed *packed_of(const struct tsr_model_binding *b, uint64_t layer,
-                                                enum tsr_linear_id id)
-{
-    return b->packed ? b->packed->lin[layer][id] : NULL;
-}
-
 /* Stored forms of packed weights are not looked up; in a file that should not contain them, they
  * are unknown tensors like any other. */
-static tsr_status leave(struct tsr_model_binding *b, const struct tsr_model_role *r, uint64_t layer)
+tsr_status tsr_model_bind_leave(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                                uint64_t layer)
 {
     char name[TSR_BIND_NAME];
     TSR_TRY(tsr_model_bind_name(b, r, layer, ".weight", name));
@@ -39,7 +34,7 @@ static tsr_status leave(struct tsr_model_binding *b, const struct tsr_model_role
     return TSR_OK;
 }
 
-static tsr_status set_floats(struct tsr_model_binding *b, const float **p, uint64_t at)
+tsr_status tsr_model_bind_set_floats(struct tsr_model_binding *b, const float **p, uint64_t at)
 {
     return tsr_model_bind_add_patch(b, (struct tsr_model_patch){ .floats = p, .at = at });
 }
@@ -49,98 +44,14 @@ bool tsr_model_bind_holds(const struct tsr_model_binding *b, uint64_t needs)
     return (needs & ~b->config->has) == 0;
 }
 
-static tsr_status bind_matrix(struct tsr_model_binding *b, const struct tsr_model_role *r,
-                              uint64_t layer, struct tsr_matrix *m, uint64_t rows, uint64_t cols)
+tsr_status tsr_model_bind_whole_matrix(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                                       uint64_t layer, struct tsr_matrix *m, uint64_t rows,
+                                       uint64_t cols)
 {
     uint64_t at;
     uint32_t dtype;
     TSR_TRY(tsr_model_bind_plan_matrix(b, r, layer, rows, cols, false, &dtype, &at));
     return tsr_model_bind_set_matrix(b, r, layer, m, dtype, rows, cols, at);
-}
-
-/* Linears in one tensor, one below the other. */
-struct pieces {
-    unsigned            n;
-    enum tsr_linear_id *ids;
-    uint64_t           *rows, cols;
-    uint32_t            stack; /* the tensor is [stack, rows, cols]; 0: [rows, cols] */
-    bool                by_head;
-};
-
-/* Several linears of one input in one tensor: a matrix and perhaps a bias, cut by rows. */
-static tsr_status bind_fused(struct tsr_model_binding *b, const struct tsr_model_role *r,
-                             uint64_t layer, const struct pieces *of)
-{
-    struct tsr_model_layer *l = &b->model->layers[layer];
-    uint64_t                total = 0, at = 0, bias_at = 0;
-    uint32_t                dtype = 0;
-    bool                    bias = tsr_model_bind_holds(b, r->bias), packed = true;
-    for (unsigned i = 0; i < of->n; i++) {
-        total += of->rows[i];
-        packed = packed && packed_of(b, layer, of->ids[i]);
-    }
-    if (packed) /* all of them: the tensor is not needed */
-        TSR_TRY(leave(b, r, layer));
-    else
-        TSR_TRY(tsr_model_bind_plan_stack(b, r, layer, of->stack, total, of->cols, of->by_head,
-                                          &dtype, &at));
-    if (bias)
-        TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".bias", total,
-                                           of->stack ? total / of->stack : 0, of->by_head,
-                                           &bias_at));
-    for (unsigned i = 0; i < of->n; i++) {
-        struct tsr_model_linear       *lin = &l->lin[of->ids[i]];
-        const struct tsr_model_packed *p = packed_of(b, layer, of->ids[i]);
-        if (p)
-            TSR_TRY(set_packed(b, &lin->w, p, of->rows[i], of->cols));
-        else
-            TSR_TRY(
-                tsr_model_bind_set_matrix(b, r, layer, &lin->w, dtype, of->rows[i], of->cols, at));
-        at += packed ? 0 : of->rows[i] * of->cols * tsr_dtype_size(dtype);
-        if (bias)
-            TSR_TRY(set_floats(b, &lin->bias, bias_at));
-        bias_at += of->rows[i];
-    }
-    return TSR_OK;
-}
-
-static tsr_status bind_pair(struct tsr_model_binding *b, const struct tsr_model_role *r,
-                            uint64_t layer)
-{
-    static enum tsr_linear_id qkv[] = { TSR_Q, TSR_K, TSR_V }, gate_up[] = { TSR_GATE, TSR_UP };
-    uint64_t                  rows[3];
-    bool                      up = r->part == TSR_MODEL_PART_GATE_UP_ROWS;
-    struct pieces             of = { .n = up ? 2 : 3,
-                                     .ids = up ? gate_up : qkv,
-                                     .rows = rows,
-                                     .by_head = r->part == TSR_MODEL_PART_QKV_HEADS };
-    for (unsigned i = 0; i < of.n; i++)
-        tsr_model_bind_shape(&b->config->hp, of.ids[i], &rows[i], &of.cols);
-    return bind_fused(b, r, layer, &of);
-}
-
-/* A linear of all experts, or gate and up of each, in one tensor. */
-static tsr_status bind_experts(struct tsr_model_binding *b, const struct tsr_model_role *r,
-                               uint64_t layer)
-{
-    const struct tsr_model_hparams *hp = &b->config->hp;
-    unsigned                        each = r->part == TSR_MODEL_PART_EXPERTS ? 1 : 2;
-    struct pieces                   of = { .n = each * hp->experts,
-                                           .ids = tsr_new(hp->experts, each * sizeof *of.ids),
-                                           .rows = tsr_new(hp->experts, each * sizeof *of.rows),
-                                           .stack = hp->experts };
-    tsr_status                      st =
-        of.ids && of.rows ? TSR_OK : tsr_fail_nomem(b->err, of.n * sizeof *of.rows, r->name);
-    for (unsigned i = 0; i < of.n && st == TSR_OK; i++) {
-        enum tsr_linear_id kind = each == 1 ? r->lin : i % 2 ? TSR_UP : TSR_GATE;
-        of.ids[i] = tsr_model_expert_linear(i / each, kind);
-        tsr_model_bind_shape(hp, of.ids[i], &of.rows[i], &of.cols);
-    }
-    if (st == TSR_OK)
-        st = bind_fused(b, r, layer, &of);
-    free(of.ids);
-    free(of.rows);
-    return st;
 }
 
 uint64_t tsr_model_norm_width(const struct tsr_model_hparams *hp, enum tsr_model_part part,
@@ -163,15 +74,15 @@ static tsr_status bind_norm(struct tsr_model_binding *b, const struct tsr_model_
     if (!tsr_model_bind_holds(b, r->weight & ~(uint64_t)TSR_HAS_AFFINE))
         return TSR_OK;
     if (!tsr_model_bind_holds(b, r->weight)) { /* normalised, but without gain and bias: 1 and 0 */
-        TSR_TRY(set_floats(b, &norm->gain, b->ones));
-        return set_floats(b, &norm->bias, b->zeros);
+        TSR_TRY(tsr_model_bind_set_floats(b, &norm->gain, b->ones));
+        return tsr_model_bind_set_floats(b, &norm->bias, b->zeros);
     }
     TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".weight", n, row, false, &at));
-    TSR_TRY(set_floats(b, &norm->gain, at));
+    TSR_TRY(tsr_model_bind_set_floats(b, &norm->gain, at));
     if (!tsr_model_bind_holds(b, r->bias))
         return TSR_OK;
     TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".bias", n, row, false, &at));
-    return set_floats(b, &norm->bias, at);
+    return tsr_model_bind_set_floats(b, &norm->bias, at);
 }
 
 void tsr_model_bind_shape(const struct tsr_model_hparams *hp, enum tsr_linear_id id, uint64_t *rows,
@@ -204,38 +115,6 @@ void tsr_model_bind_shape(const struct tsr_model_hparams *hp, enum tsr_linear_id
     }
 }
 
-static tsr_status bind_linear(struct tsr_model_binding *b, const struct tsr_model_role *r,
-                              uint64_t layer)
-{
-    struct tsr_model_linear       *lin = &b->model->layers[layer].lin[r->lin];
-    const struct tsr_model_packed *p = packed_of(b, layer, r->lin);
-    uint64_t                       rows, cols, at;
-    tsr_model_bind_shape(&b->config->hp, r->lin, &rows, &cols);
-    if (p) {
-        TSR_TRY(set_packed(b, &lin->w, p, rows, cols));
-        TSR_TRY(leave(b, r, layer));
-    } else {
-        TSR_TRY(bind_matrix(b, r, layer, &lin->w, rows, cols));
-    }
-    if (!tsr_model_bind_holds(b, r->bias))
-        return TSR_OK;
-    TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".bias", rows, 0, false, &at));
-    return set_floats(b, &lin->bias, at);
-}
-
-static tsr_status bind_expert(struct tsr_model_binding *b, const struct tsr_model_role *r,
-                              uint64_t layer)
-{
-    for (uint64_t i = 0; i < b->config->hp.experts; i++) {
-        struct tsr_model_role one;
-        char                  name[TSR_FAMILY_NAME + 24];
-        if (!tsr_model_role_of_expert(r, i, name, &one))
-            return tsr_fail(b->err, TSR_E_BUG, "tensor name too long");
-        TSR_TRY(bind_linear(b, &one, layer));
-    }
-    return TSR_OK;
-}
-
 static tsr_status bind_head(struct tsr_model_binding *b, const struct tsr_model_role *r)
 {
     const struct tsr_model_hparams *hp = &b->config->hp;
@@ -243,12 +122,12 @@ static tsr_status bind_head(struct tsr_model_binding *b, const struct tsr_model_
     uint64_t                        at;
     if (tsr_model_bind_holds(b, r->bias)) {
         TSR_TRY(tsr_model_bind_plan_floats(b, r, 0, ".bias", hp->vocab, 0, false, &at));
-        TSR_TRY(set_floats(b, &head->bias, at));
+        TSR_TRY(tsr_model_bind_set_floats(b, &head->bias, at));
     }
     if (!b->packed || !b->packed->head)
-        return bind_matrix(b, r, 0, &head->w, hp->vocab, hp->embed_dim);
-    TSR_TRY(leave(b, r, 0));
-    return set_packed(b, &head->w, b->packed->head, hp->vocab, hp->embed_dim);
+        return tsr_model_bind_whole_matrix(b, r, 0, &head->w, hp->vocab, hp->embed_dim);
+    TSR_TRY(tsr_model_bind_leave(b, r, 0));
+    return tsr_model_bind_set_packed(b, &head->w, b->packed->head, hp->vocab, hp->embed_dim);
 }
 
 static tsr_status bind_role(struct tsr_model_binding *b, const struct tsr_model_role *r,
@@ -283,34 +162,23 @@ static tsr_status bind_role(struct tsr_model_binding *b, const struct tsr_model_
     switch (r->part) {
     case TSR_MODEL_PART_EMBED:
         if (!b->packed || !b->packed->embed)
-            return bind_matrix(b, r, 0, &m->embed, hp->vocab, hp->embed_dim);
-        TSR_TRY(leave(b, r, 0));
-        return set_packed(b, &m->embed, b->packed->embed, hp->vocab, hp->embed_dim);
+            return tsr_model_bind_whole_matrix(b, r, 0, &m->embed, hp->vocab, hp->embed_dim);
+        TSR_TRY(tsr_model_bind_leave(b, r, 0));
+        return tsr_model_bind_set_packed(b, &m->embed, b->packed->embed, hp->vocab, hp->embed_dim);
     case TSR_MODEL_PART_POSITIONS:
-        return bind_matrix(b, r, 0, &m->positions, hp->max_positions + hp->position_offset,
-                           hp->hidden);
+        return tsr_model_bind_whole_matrix(b, r, 0, &m->positions,
+                                           hp->max_positions + hp->position_offset, hp->hidden);
     case TSR_MODEL_PART_PROJECT_IN:
-        return bind_matrix(b, r, 0, &m->project_in.w, hp->hidden, hp->embed_dim);
+        return tsr_model_bind_whole_matrix(b, r, 0, &m->project_in.w, hp->hidden, hp->embed_dim);
     case TSR_MODEL_PART_PROJECT_OUT:
-        return bind_matrix(b, r, 0, &m->project_out.w, hp->embed_dim, hp->hidden);
+        return tsr_model_bind_whole_matrix(b, r, 0, &m->project_out.w, hp->embed_dim, hp->hidden);
     case TSR_MODEL_PART_HEAD:
         return bind_head(b, r);
-    case TSR_MODEL_PART_LINEAR:
-        return bind_linear(b, r, layer);
-    case TSR_MODEL_PART_QKV_ROWS:
-    case TSR_MODEL_PART_QKV_HEADS:
-    case TSR_MODEL_PART_GATE_UP_ROWS:
-        return bind_pair(b, r, layer);
     case TSR_MODEL_PART_SINKS:
         TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".weight", hp->heads, 0, false, &at));
-        return set_floats(b, &l->sinks, at);
-    case TSR_MODEL_PART_EXPERT:
-        return bind_expert(b, r, layer);
-    case TSR_MODEL_PART_EXPERTS:
-    case TSR_MODEL_PART_EXPERTS_GATE_UP:
-        return bind_experts(b, r, layer);
+        return tsr_model_bind_set_floats(b, &l->sinks, at);
     default:
-        return tsr_fail(b->err, TSR_E_BUG, "role %s has no part", r->name);
+        return tsr_model_bind_linears(b, r, layer);
     }
 }
 
@@ -323,14 +191,16 @@ static tsr_status bind_tied_head(struct tsr_model_binding *b)
             return tsr_fail(b->err, TSR_E_INPUT,
                             "%s: the embedding is packed without the head, which %s ties to it",
                             b->folder, b->says);
-        return set_packed(b, &m->head.w, b->packed->head, m->embed.rows, m->embed.cols);
+        return tsr_model_bind_set_packed(b, &m->head.w, b->packed->head, m->embed.rows,
+                                         m->embed.cols);
     }
     uint64_t embed_at = b->patches[0].at; /* the embedding is the first role of every row */
     TSR_TRY(tsr_model_bind_set_matrix(b, NULL, 0, &m->head.w, m->embed.dtype, m->embed.rows,
                                       m->embed.cols, embed_at));
     if (b->packed && b->packed->head) {
         struct tsr_matrix shape = { .name = m->head.w.name };
-        TSR_TRY(set_packed(b, &shape, b->packed->head, m->embed.rows, m->embed.cols));
+        TSR_TRY(
+            tsr_model_bind_set_packed(b, &shape, b->packed->head, m->embed.rows, m->embed.cols));
     }
     struct tsr_checkpoint_stored *e = tsr_checkpoint_shards_find(b->shards, "lm_head.weight");
     if (!e)

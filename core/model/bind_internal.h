@@ -1,4 +1,5 @@
-/* model/bind_internal.h - a model that is bound to stored tensors: bind.c says which, bind_plan.c plans reading them. */
+/* model/bind_internal.h - a model that is bound to stored tensors: bind.c and bind_linears.c say which, bind_plan.c plans
+ * reading them. */
 #ifndef TSR_MODEL_BIND_INTERNAL_H
 #define TSR_MODEL_BIND_INTERNAL_H
 
@@ -37,5 +38,22 @@ void tsr_model_bind_set_shape(struct tsr_matrix *m, uint32_t dtype, uint64_t row
 tsr_status tsr_model_bind_set_matrix(struct tsr_model_binding *b, const struct tsr_model_role *r,
                                      uint64_t layer, struct tsr_matrix *m, uint32_t dtype,
                                      uint64_t rows, uint64_t cols, uint64_t at);
+
+/* A matrix without stored tensor: its weights are packed. */
+tsr_status tsr_model_bind_set_packed(struct tsr_model_binding *b, struct tsr_matrix *m,
+                                     const struct tsr_model_packed *p, uint64_t rows,
+                                     uint64_t cols);
+/* Its stored form is not looked up. */
+tsr_status tsr_model_bind_leave(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                                uint64_t layer);
+/* A pointer to planned floats. */
+tsr_status tsr_model_bind_set_floats(struct tsr_model_binding *b, const float **p, uint64_t at);
+/* A matrix that is a tensor. */
+tsr_status tsr_model_bind_whole_matrix(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                                       uint64_t layer, struct tsr_matrix *m, uint64_t rows,
+                                       uint64_t cols);
+/* A role that has linears of a layer. */
+tsr_status tsr_model_bind_linears(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                                  uint64_t layer);
 
 #endif

@@ -9,11 +9,8 @@
 tsr_status tsr_model_bind_name(struct tsr_model_binding *b, const struct tsr_model_role *r,
                                uint64_t layer, const char *suffix, char name[TSR_BIND_NAME])
 {
-    if (r->suffixes[0] && strcmp(suffix, ".weight") == 0)
-        suffix = r->suffixes[0];
-    else if (r->suffixes[1] && strcmp(suffix, ".bias") == 0)
-        suffix = r->suffixes[1];
-    return tsr_model_role_name(name, TSR_BIND_NAME, r, b->prefix, layer, suffix)
+    return tsr_model_role_name(name, TSR_BIND_NAME, r, b->prefix, layer,
+                               tsr_model_role_suffix(r, suffix))
                ? TSR_OK
                : tsr_fail(b->err, TSR_E_BUG, "tensor name too long");
 }

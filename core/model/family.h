@@ -52,6 +52,7 @@ struct tsr_model_role {
     uint64_t            weight, bias; /* TSR_HAS_* that each needs */
     bool                bare;         /* name excludes the prefix */
     const char         *gguf;         /* name in a GGUF file; NULL: none */
+    const char         *gguf_up;      /* the second name of EXPERTS_GATE_UP there: up's */
     const char         *key; /* the part's name in the family's file, which has it at `at` */
     const struct tsr_config_mark *at;
     bool        interleaved; /* EXPERTS_GATE_UP: row 2 i is gate's, row 2 i + 1 up's */
@@ -219,9 +220,10 @@ void       tsr_model_family_destroy(struct tsr_model_family *f);
  * then of those built in.  *f NULL: there is none.  [any] */
 tsr_status tsr_model_family_find(const struct tsr_model_family **f, const char *architecture,
                                  const char *model_type, struct tsr_err *err);
-/* The family that GGUF files of this architecture are read as; *f NULL: there is none.  [any] */
+/* The family that GGUF files of this architecture are read as; *f NULL: there is none.  One architecture may have
+ * two families: files with experts are read as the one with experts.  [any] */
 tsr_status tsr_model_family_find_gguf(const struct tsr_model_family **f, const char *architecture,
-                                      struct tsr_err *err);
+                                      bool experts, struct tsr_err *err);
 /* Adds a family file; it wins over built-in ones.  TSR_E_INPUT with the file's first error.  [setup] */
 tsr_status tsr_model_family_add(const char *path, struct tsr_diag *d, struct tsr_err *err);
 /* True if a role exists in a layer: experts and a feed-forward exclude each other. */
@@ -230,6 +232,15 @@ bool tsr_model_role_in_layer(const struct tsr_model_hparams *hp, const struct ts
 /* The role of one expert of a TSR_MODEL_PART_EXPERT, with its name in buf.  False: too long. */
 bool tsr_model_role_of_expert(const struct tsr_model_role *r, uint64_t expert,
                               char buf[TSR_FAMILY_NAME + 24], struct tsr_model_role *one);
+/* The role of a linear of all experts in one tensor [experts, out, in], whatever form the family has them in: as
+ * containers without forms of families store them. */
+void tsr_model_role_stacked(const struct tsr_model_role *r, enum tsr_linear_id kind,
+                            struct tsr_model_role *one);
+bool tsr_model_part_is_expert(enum tsr_model_part part);
+/* Whether a role has that linear of the experts. */
+bool tsr_model_role_has_expert(const struct tsr_model_role *r, enum tsr_linear_id kind);
+/* The suffix of a role's tensor: ".weight" and ".bias" unless the family says otherwise. */
+const char *tsr_model_role_suffix(const struct tsr_model_role *r, const char *suffix);
 /* How many were added.  [any] */
 unsigned tsr_model_family_added(void);
 /* i-th family, the added ones first; *f NULL after the last.  [any] */

@@ -119,13 +119,46 @@ static void read_value(struct tsr_family_reading *r, const char *name,
     r->f->gguf.value[r->f->gguf.n_values++] = v;
 }
 
+static void check_name(struct tsr_family_reading *r, const struct tsr_config_node *n,
+                       const char *key, const char *name, const struct tsr_model_role *role)
+{
+    const char *hash = strchr(name, '#');
+    if ((hash != NULL) != (strchr(role->name, '#') != NULL) || (hash && strchr(hash + 1, '#')) ||
+        strlen(name) > NAME_MOST)
+        tsr_config_diag_error(r->d, &n->mark, NULL,
+                              "'%s' is no name of '%s': it has at most %d bytes, and one '#' if "
+                              "the part belongs to a layer",
+                              name, key, NAME_MOST);
+}
+
+/* Gate and up of all experts are two tensors in a GGUF file. */
+static void read_two_names(struct tsr_family_reading *r, const struct tsr_config_node *n,
+                           const char *key, struct tsr_model_role *role)
+{
+    const char *names[4] = { 0 };
+    tsr_family_strings(r, n, key, names, TSR_COUNT(names));
+    if (!names[0] || !names[1] || names[2]) {
+        tsr_config_diag_error(r->d, &n->mark, "as in [blk.#.ffn_gate_exps, blk.#.ffn_up_exps]",
+                              "'%s' needs two names: gate's and up's", key);
+        return;
+    }
+    check_name(r, n, key, names[0], role);
+    check_name(r, n, key, names[1], role);
+    role->gguf = names[0];
+    role->gguf_up = names[1];
+}
+
 static void read_names(struct tsr_family_reading *r, const struct tsr_config_node *map)
 {
     for (uint64_t i = 0; i < map->n; i++) {
         const struct tsr_config_node *key = map->keys[i], *n = map->items[i];
         bool                          known;
         int                           at = tsr_family_role(r, key->text, &known);
-        const char                   *name = text_of(r, n, key->text);
+        const char                   *name = NULL;
+        if (at >= 0 && r->f->roles[at].part == TSR_MODEL_PART_EXPERTS_GATE_UP)
+            read_two_names(r, n, key->text, &r->f->roles[at]);
+        else
+            name = text_of(r, n, key->text);
         if (!known)
             unknown(r, key, tsr_family_part_near(key->text), "tensors");
         else if (at < 0)
@@ -134,14 +167,7 @@ static void read_names(struct tsr_family_reading *r, const struct tsr_config_nod
         if (at < 0 || !name)
             continue;
         struct tsr_model_role *role = &r->f->roles[at];
-        const char            *hash = strchr(name, '#');
-        if ((hash != NULL) != (strchr(role->name, '#') != NULL) ||
-            (hash && strchr(hash + 1, '#')) || strlen(name) > NAME_MOST)
-            tsr_config_diag_error(
-                r->d, &n->mark, NULL,
-                "'%s' is no name of '%s': it has at most %d bytes, and one '#' if "
-                "the part belongs to a layer",
-                name, key->text, NAME_MOST);
+        check_name(r, n, key->text, name, role);
         role->gguf = name;
     }
 }
@@ -201,15 +227,20 @@ static void check_forms(struct tsr_family_reading *r, const struct tsr_config_ma
     }
 }
 
+static bool is_called(const struct tsr_model_role *r, const char *name)
+{
+    return (r->gguf && strcmp(name, r->gguf) == 0) || (r->gguf_up && strcmp(name, r->gguf_up) == 0);
+}
+
 static void check_names(struct tsr_family_reading *r, const struct tsr_config_mark *at)
 {
     const struct tsr_model_family *f = r->f;
     for (uint32_t i = 0; i < f->n_roles; i++) {
-        const char *name = f->roles[i].gguf;
+        const char *name = f->roles[i].gguf, *up = f->roles[i].gguf_up;
         bool        is_qk = f->roles[i].part == TSR_MODEL_PART_QKV_ROWS ||
                      f->roles[i].part == TSR_MODEL_PART_QKV_HEADS;
         for (uint32_t k = 0; name && k < i; k++)
-            if (f->roles[k].gguf && strcmp(name, f->roles[k].gguf) == 0)
+            if (is_called(&f->roles[k], name) || (up && is_called(&f->roles[k], up)))
                 tsr_config_diag_error(r->d, at, "name one of them in 'tensors' of 'gguf'",
                                       "two parts are called '%s' in a GGUF file", name);
         if (f->gguf.pairs && is_qk)

@@ -69,33 +69,40 @@ static tsr_status find(const struct tsr_model_family **f, const char *architectu
     return TSR_OK;
 }
 
+/* Sets *f and is true for the family of that kind; a first one of the other kind is kept in case there is none. */
+static bool reads(const struct tsr_model_family *one, const char *architecture, bool experts,
+                  const struct tsr_model_family **f)
+{
+    if (!lists(one->gguf.architectures, architecture))
+        return false;
+    if (!*f || one->experts.is == experts)
+        *f = one;
+    return one->experts.is == experts;
+}
+
 static tsr_status find_gguf(const struct tsr_model_family **f, const char *architecture,
-                            struct tsr_err *err)
+                            bool experts, struct tsr_err *err)
 {
     for (unsigned i = n_added; i-- > 0;)
-        if (lists(added[i]->gguf.architectures, architecture)) {
-            *f = added[i];
+        if (reads(added[i], architecture, experts, f))
             return TSR_OK;
-        }
     for (unsigned i = 0; i < TSR_FAMILY_BUILT_IN; i++) {
         const struct tsr_model_family *one;
         if (!strstr(tsr_model_family_texts[i].text, architecture))
             continue;
         TSR_TRY(built_in(i, &one, err));
-        if (lists(one->gguf.architectures, architecture)) {
-            *f = one;
+        if (reads(one, architecture, experts, f))
             return TSR_OK;
-        }
     }
     return TSR_OK;
 }
 
 tsr_status tsr_model_family_find_gguf(const struct tsr_model_family **f, const char *architecture,
-                                      struct tsr_err *err)
+                                      bool experts, struct tsr_err *err)
 {
     *f = NULL;
     pthread_mutex_lock(&lock);
-    tsr_status st = find_gguf(f, architecture, err);
+    tsr_status st = find_gguf(f, architecture, experts, err);
     pthread_mutex_unlock(&lock);
     return st;
 }

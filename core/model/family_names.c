@@ -75,6 +75,40 @@ bool tsr_model_role_of_expert(const struct tsr_model_role *r, uint64_t expert,
     return at && n > 0 && n < TSR_FAMILY_NAME + 24;
 }
 
+void tsr_model_role_stacked(const struct tsr_model_role *r, enum tsr_linear_id kind,
+                            struct tsr_model_role *one)
+{
+    static const char *const names[] = { "layers.#.experts.gate", "layers.#.experts.up",
+                                         "layers.#.experts.down" };
+    *one = *r;
+    one->name = names[kind - TSR_GATE];
+    one->part = TSR_MODEL_PART_EXPERTS;
+    one->lin = kind;
+    one->gguf = r->part == TSR_MODEL_PART_EXPERTS_GATE_UP && kind == TSR_UP ? r->gguf_up : r->gguf;
+    one->bare = one->interleaved = one->transposed = false;
+    one->suffixes[0] = one->suffixes[1] = NULL;
+}
+
+bool tsr_model_part_is_expert(enum tsr_model_part part)
+{
+    return part == TSR_MODEL_PART_EXPERT || part == TSR_MODEL_PART_EXPERTS ||
+           part == TSR_MODEL_PART_EXPERTS_GATE_UP;
+}
+
+bool tsr_model_role_has_expert(const struct tsr_model_role *r, enum tsr_linear_id kind)
+{
+    return r->part == TSR_MODEL_PART_EXPERTS_GATE_UP
+               ? kind == TSR_GATE || kind == TSR_UP
+               : tsr_model_part_is_expert(r->part) && r->lin == kind;
+}
+
+const char *tsr_model_role_suffix(const struct tsr_model_role *r, const char *suffix)
+{
+    if (r->suffixes[0] && strcmp(suffix, ".weight") == 0)
+        return r->suffixes[0];
+    return r->suffixes[1] && strcmp(suffix, ".bias") == 0 ? r->suffixes[1] : suffix;
+}
+
 static bool fill(char *name, size_t cap, const char *prefix, size_t prefix_len, const char *pattern,
                  uint64_t layer, const char *suffix)
 {

@@ -83,7 +83,7 @@ static const struct part {
     { "experts_gate", TSR_MODEL_PART_EXPERTS, TSR_GATE, true, "blk.#.ffn_gate_exps" },
     { "experts_up", TSR_MODEL_PART_EXPERTS, TSR_UP, true, "blk.#.ffn_up_exps" },
     { "experts_down", TSR_MODEL_PART_EXPERTS, TSR_DOWN, true, "blk.#.ffn_down_exps" },
-    { "experts_gate_up", TSR_MODEL_PART_EXPERTS_GATE_UP, 0, true, NULL },
+    { "experts_gate_up", TSR_MODEL_PART_EXPERTS_GATE_UP, 0, true, "blk.#.ffn_gate_exps" },
 };
 
 /* true, false, FLAG, "!FLAG" or a list of these: the bits that a weight or bias needs. */
@@ -152,6 +152,9 @@ static void read_tensor(struct tsr_family_reading *r, const struct part *p,
                                            .lin = p->lin,
                                            .bias = TSR_HAS_NEVER,
                                            .gguf = p->gguf,
+                                           .gguf_up = p->part == TSR_MODEL_PART_EXPERTS_GATE_UP
+                                                          ? "blk.#.ffn_up_exps"
+                                                          : NULL,
                                            .key = p->name,
                                            .at = &n->mark };
     const struct tsr_config_node *name = n;

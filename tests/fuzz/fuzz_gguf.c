@@ -93,7 +93,7 @@ static void parse(const uint8_t *data, size_t size, uint64_t file_size)
     if (r == TSR_OK && !more) {
         for (size_t i = 0; i < 4; i++) {
             const struct tsr_model_family *f;
-            must(tsr_model_family_find_gguf(&f, archs[i], NULL) == TSR_OK && f);
+            must(tsr_model_family_find_gguf(&f, archs[i], false, NULL) == TSR_OK && f);
             tensors(&g, f, data, size, file_size);
         }
         texts(&g);

@@ -13,13 +13,26 @@ static tsr_status refuse_strange(struct tsr_gguf_config_out *o)
     static const struct {
         const char *key;
         double      harmless;
-    } strange[] = { { "expert_count", 0.0 },         { "logit_scale", 1.0 },
-                    { "residual_scale", 1.0 },       { "embedding_scale", 1.0 },
-                    { "attention.scale", 0.0 },      { "attention.max_alibi_bias", 8.0 },
-                    { "attention.clamp_kqv", 0.0 },  { "attention.causal", 1.0 },
+    } strange[] = { { "expert_count", 0.0 },
+                    { "expert_shared_count", 0.0 },
+                    { "expert_shared_feed_forward_length", 0.0 },
+                    { "expert_group_count", 0.0 },
+                    { "expert_weights_scale", 1.0 },
+                    { "expert_weights_norm", 1.0 },
+                    { "expert_gating_func", 1.0 }, /* softmax */
+                    { "leading_dense_block_count", 0.0 },
+                    { "moe_every_n_layers", 0.0 },
+                    { "interleave_moe_layer_step", 0.0 },
+                    { "logit_scale", 1.0 },
+                    { "residual_scale", 1.0 },
+                    { "embedding_scale", 1.0 },
+                    { "attention.scale", 0.0 },
+                    { "attention.max_alibi_bias", 8.0 },
+                    { "attention.clamp_kqv", 0.0 },
+                    { "attention.causal", 1.0 },
                     { "use_parallel_residual", 0.0 } };
     for (size_t i = 0; i < sizeof strange / sizeof *strange; i++) {
-        if (tsr_gguf_config_takes(o, strange[i].key))
+        if (tsr_gguf_config_takes(o, strange[i].key) || (i == 0 && o->f->experts.is))
             continue;
         char                       name[128];
         const struct tsr_gguf_key *k =
@@ -61,7 +74,9 @@ static tsr_status find_family(struct tsr_gguf_config_out *o)
     const struct tsr_model_family *again, *one;
     char                           known[400] = "";
     size_t                         at = 0;
-    TSR_TRY(tsr_model_family_find_gguf(&o->f, o->arch, o->err));
+    int64_t                        experts = 0;
+    TSR_TRY(tsr_gguf_config_int(o, "expert_count", false, &experts));
+    TSR_TRY(tsr_model_family_find_gguf(&o->f, o->arch, experts > 0, o->err));
     if (o->f) {
         TSR_TRY(tsr_model_family_find(&again, o->f->architectures[0], NULL, o->err));
         if (again == o->f)

@@ -1,5 +1,6 @@
 /* What a GGUF file says of its model, as keys of config.json: the sizes that all architectures have, and what the
  * family's section says beyond them. */
+#include "base/mem.h"
 #include "checkpoint/gguf/config_internal.h"
 #include "tessera/backend.h"
 
@@ -37,6 +38,27 @@ static tsr_status put_eps(struct tsr_gguf_config_out *o)
     return tsr_gguf_config_put_value(o, v, tsr_gguf_config_shortest(eps));
 }
 
+/* Experts of a layer, those that a token takes, and the width of one.  Where config.json has no key for the width, it
+ * is that of the feed-forward. */
+static tsr_status put_experts(struct tsr_gguf_config_out *o, int64_t ffn)
+{
+    const struct tsr_model_family *f = o->f;
+    int64_t                        count = 0, used = 0, width = ffn;
+    if (!f->experts.is)
+        return TSR_OK;
+    TSR_TRY(put_size(o, &f->experts.count, "expert_count", &count, 0, 0));
+    TSR_TRY(put_size(o, &f->experts.used, "expert_used_count", &used, 0, 0));
+    if (f->experts.width.n_keys)
+        return put_size(o, &f->experts.width, "expert_feed_forward_length", &width, 0, 0);
+    TSR_TRY(tsr_gguf_config_int(o, "expert_feed_forward_length", false, &width));
+    if (width == ffn)
+        return TSR_OK;
+    return tsr_fail(o->err, TSR_E_INPUT,
+                    "%s: experts of width %lld with a feed-forward of %lld; a model of the family "
+                    "%s has one width",
+                    o->g->path, (long long)width, (long long)ffn, f->name);
+}
+
 tsr_status tsr_gguf_config_sizes(struct tsr_gguf_config_out *o, int64_t *heads, int64_t *head_dim)
 {
     const struct tsr_model_family *f = o->f;
@@ -45,6 +67,7 @@ tsr_status tsr_gguf_config_sizes(struct tsr_gguf_config_out *o, int64_t *heads, 
     TSR_TRY(put_size(o, &f->hidden, "embedding_length", &hidden, hidden, 0));
     TSR_TRY(put_size(o, &f->layers, "block_count", &layers, hidden, 0));
     TSR_TRY(put_size(o, &f->ffn, "feed_forward_length", &ffn, hidden, 0));
+    TSR_TRY(put_experts(o, ffn));
     TSR_TRY(put_size(o, &f->positions, "context_length", &positions, hidden, 0));
     TSR_TRY(put_eps(o));
     TSR_TRY(tsr_gguf_config_int(o, "attention.head_count", true, heads));
@@ -105,6 +128,28 @@ static tsr_status metadata(struct tsr_gguf_config_out *o, const struct tsr_model
     }
 }
 
+/* Under a key, or under OBJECT.KEY if the file gives the object. */
+static tsr_status put_named(struct tsr_gguf_config_out *o, const char *name, json_t *j)
+{
+    const char *dot = strchr(name, '.');
+    if (!dot)
+        return tsr_gguf_config_put(o, name, j);
+    char *object = tsr_strndup(name, (size_t)(dot - name));
+    if (!object || !j) {
+        free(object);
+        json_decref(j);
+        return tsr_fail_nomem(o->err, 64, name);
+    }
+    json_t    *in = json_object_get(o->j, object);
+    tsr_status st = TSR_OK;
+    free(object);
+    if (!in)
+        json_decref(j);
+    else if (json_object_set_new(in, dot + 1, j) != 0)
+        st = tsr_fail_nomem(o->err, 64, name);
+    return st;
+}
+
 static tsr_status put_one(struct tsr_gguf_config_out *o, const struct tsr_model_gguf_value *v,
                           int64_t layers, int64_t by_heads, int64_t head_dim)
 {
@@ -123,7 +168,7 @@ static tsr_status put_one(struct tsr_gguf_config_out *o, const struct tsr_model_
         j = tsr_config_node_json(v->def);
     else
         return tsr_fail(o->err, TSR_E_INPUT, "%s: the key \"%s\" is missing", o->g->path, name);
-    return tsr_gguf_config_put(o, v->name, j);
+    return put_named(o, v->name, j);
 }
 
 tsr_status tsr_gguf_config_family(struct tsr_gguf_config_out *o, int64_t heads, int64_t head_dim)

@@ -165,7 +165,8 @@ struct tsr_gguf_map {
     char                name[256]; /* the Hugging Face name */
     enum tsr_gguf_order order;
     uint32_t            heads;
-    float               offset; /* stored with it added: gains of norms */
+    float               offset;  /* stored with it added: gains of norms */
+    bool                stacked; /* a linear of all experts: [experts, out, in] */
 };
 /* The name of a tensor in a Hugging Face checkpoint.  false: not a tensor of the model (rope
  * factors, which the config contains).  TSR_E_INPUT for a name that the family does not have. */
@@ -177,6 +178,12 @@ const struct tsr_model_role  *tsr_gguf_role(const struct tsr_model_family *f,
                                             enum tsr_model_part            part);
 const struct tsr_gguf_tensor *tsr_gguf_of_role(const struct tsr_gguf       *g,
                                                const struct tsr_model_role *r, uint64_t layer);
+/* The matrix of one expert, in the form of files that have a tensor for each: blk.0.ffn_gate.7. */
+const struct tsr_gguf_tensor *tsr_gguf_of_expert(const struct tsr_gguf       *g,
+                                                 const struct tsr_model_role *r, uint64_t layer,
+                                                 uint64_t expert);
+/* Rows of a tensor, the last dimension but one and those before it. */
+uint64_t tsr_gguf_rows(const struct tsr_gguf_tensor *t);
 /* Row of the file's tensor that row r of the other one is. */
 uint64_t tsr_gguf_row(const struct tsr_gguf_map *map, uint64_t rows, uint64_t r);
 

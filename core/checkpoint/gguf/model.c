@@ -32,7 +32,7 @@ struct part {
 static tsr_status put_rows(struct pack *k, const struct part *a, struct tsr_model_packed *p,
                            unsigned char *raw)
 {
-    uint64_t bytes = a->t->bytes / a->t->dims[1];
+    uint64_t bytes = a->t->bytes / tsr_gguf_rows(a->t);
     uint64_t run = a->map.order == TSR_GGUF_PLAIN && bytes < RUN ? RUN / bytes : 1;
     for (uint64_t r = 0; r < a->rows; r += run) {
         uint64_t n = a->rows - r < run ? a->rows - r : run;
@@ -56,7 +56,7 @@ static tsr_status put_rows(struct pack *k, const struct part *a, struct tsr_mode
 
 static tsr_status put_bytes(struct pack *k, const struct part *a, struct tsr_model_packed *p)
 {
-    uint64_t       codes, meta, row = a->t->bytes / a->t->dims[1];
+    uint64_t       codes, meta, row = a->t->bytes / tsr_gguf_rows(a->t);
     unsigned char *raw = tsr_new_aligned(row > RUN ? row : RUN, 1);
     if (!tsr_mul(p->rows, p->code_stride, &codes) || !tsr_mul(p->rows, p->meta_stride, &meta)) {
         free(raw);
@@ -93,7 +93,7 @@ static tsr_status describe(struct pack *k, const struct part *a, struct tsr_mode
 static tsr_status pack(struct pack *k, const struct part *a, struct tsr_model_packed **out)
 {
     struct tsr_format f;
-    if (!a->t || a->t->rank != 2 || a->t->dims[0] != a->cols)
+    if (!a->t || a->t->dims[0] != a->cols)
         return TSR_OK;
     if (!tsr_gguf_format(a->t->type, &f)) {
         k->widened += !tsr_gguf_dtype(a->t->type);
@@ -110,7 +110,7 @@ static tsr_status pack(struct pack *k, const struct part *a, struct tsr_model_pa
         tsr_hasher_update(k->hash, a->t->name, strlen(a->t->name) + 1);
         tsr_hasher_update(k->hash, &a->t->type, sizeof a->t->type);
         tsr_hasher_update(k->hash, &a->first, sizeof a->first);
-        tsr_hasher_update(k->hash, a->t->dims, 2 * sizeof *a->t->dims);
+        tsr_hasher_update(k->hash, a->t->dims, a->t->rank * sizeof *a->t->dims);
     }
     return k->headers_only ? TSR_OK : put_bytes(k, a, p);
 }
@@ -121,6 +121,28 @@ static void cut(struct part *a, const struct tsr_gguf_tensor *t, uint64_t first,
     a->t = t && t->rank == 2 && t->dims[1] == all ? t : NULL;
     a->first = first;
     memset(&a->map, 0, sizeof a->map);
+}
+
+/* The matrix of one expert: a slice of the tensor of all of them, or a tensor. */
+static void find_expert(const struct pack *k, uint64_t layer, enum tsr_linear_id id, struct part *a)
+{
+    const struct tsr_model_hparams *hp = &k->m->hp;
+    const struct tsr_model_family  *f = k->m->storage->family;
+    enum tsr_linear_id              kind = tsr_model_linear_kind(id);
+    uint64_t                        expert = (uint64_t)(id - TSR_EXPERTS) / TSR_EXPERT_LINEARS;
+    for (uint32_t i = 0; i < f->n_roles && !a->t; i++) {
+        struct tsr_model_role one;
+        if (!tsr_model_role_has_expert(&f->roles[i], kind))
+            continue;
+        tsr_model_role_stacked(&f->roles[i], kind, &one);
+        const struct tsr_gguf_tensor *t = tsr_gguf_of_role(k->g, &one, layer);
+        if (!t) {
+            cut(a, tsr_gguf_of_expert(k->g, &f->roles[i], layer, expert), 0, a->rows);
+        } else if (t->rank == 3 && t->dims[1] == a->rows && t->dims[2] == hp->experts) {
+            a->t = t;
+            a->first = expert * a->rows;
+        }
+    }
 }
 
 /* The role that has a linear, alone or with others. */
@@ -147,6 +169,10 @@ static tsr_status find_linear(struct pack *k, uint64_t layer, enum tsr_linear_id
     const uint64_t                  kv = (uint64_t)hp->kv_heads * hp->head_dim;
     bool                            is = true;
     tsr_model_bind_shape(hp, id, &a->rows, &a->cols);
+    if (id >= TSR_EXPERTS) {
+        find_expert(k, layer, id, a);
+        return TSR_OK;
+    }
     if (r && r->part == TSR_MODEL_PART_GATE_UP_ROWS)
         cut(a, t, id == TSR_GATE ? 0 : hp->ffn, 2 * hp->ffn);
     else if (r && r->part != TSR_MODEL_PART_LINEAR)
@@ -160,7 +186,7 @@ static tsr_status find_linear(struct pack *k, uint64_t layer, enum tsr_linear_id
 
 static tsr_status pack_layer(struct pack *k, uint64_t l)
 {
-    for (int i = 0; i < TSR_LINEARS; i++) {
+    for (uint64_t i = 0; i < k->m->hp.linears; i++) {
         struct part a = { 0 };
         TSR_TRY(find_linear(k, l, (enum tsr_linear_id)i, &a));
         TSR_TRY(pack(k, &a, &k->m->packed->lin[l][i]));
@@ -173,7 +199,7 @@ static tsr_status pack_all(struct pack *k, bool keep)
     struct tsr_model *m = k->m;
     for (uint64_t l = 0; l < m->hp.layers; l++) {
         TSR_TRY(pack_layer(k, l));
-        for (int i = 0; !keep && i < TSR_LINEARS; i++)
+        for (uint64_t i = 0; !keep && i < m->hp.linears; i++)
             tsr_model_packed_drop(m->packed->lin[l][i]);
     }
     struct part         head = { .rows = m->hp.vocab, .cols = m->hp.embed_dim };
@@ -214,7 +240,7 @@ static tsr_status read_again(void *self, uint64_t layer, struct tsr_err *err)
 {
     struct pack *k = self;
     k->err = err;
-    for (int i = 0; i < TSR_LINEARS; i++) {
+    for (uint64_t i = 0; i < k->m->hp.linears; i++) {
         tsr_model_packed_destroy(k->m->packed->lin[layer][i]);
         k->m->packed->lin[layer][i] = NULL;
     }
@@ -251,7 +277,7 @@ tsr_status tsr_gguf_overlay(const struct tsr_checkpoint_shards *s, struct tsr_mo
         return TSR_OK;
     }
     for (uint64_t l = 0; l < m->hp.layers; l++)
-        for (int i = 0; i < TSR_LINEARS; i++)
+        for (uint64_t i = 0; i < m->hp.linears; i++)
             if (m->packed->lin[l][i]) {
                 const struct tsr_model_packed *p = m->packed->lin[l][i];
                 m->parameters += p->rows * p->cols;

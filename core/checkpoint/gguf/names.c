@@ -6,25 +6,40 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The number at *at, which moves on.  False: there is none in the form that all writers use, in which a layer has one
+ * name. */
+static bool number_at(const char **at, uint64_t *number)
+{
+    const char *digits = *at;
+    while (**at >= '0' && **at <= '9')
+        (*at)++;
+    if (*at == digits || *at - digits > 6 || (*digits == '0' && *at - digits > 1))
+        return false;
+    *number = strtoull(digits, NULL, 10);
+    return true;
+}
+
 /* Length of the prefix of name that the pattern matches, 0: none; *layer: the number at '#'. */
 static size_t match(const char *pattern, const char *name, uint64_t *layer)
 {
     const char *at = name;
     for (; *pattern; pattern++) {
-        if (*pattern != '#') {
-            if (*at++ != *pattern)
-                return 0;
-            continue;
-        }
-        const char *digits = at;
-        while (*at >= '0' && *at <= '9')
-            at++;
-        /* in the form that all writers use: a layer has one name */
-        if (at == digits || at - digits > 6 || (*digits == '0' && at - digits > 1))
+        if (*pattern == '#' ? !number_at(&at, layer) : *at++ != *pattern)
             return 0;
-        *layer = strtoull(digits, NULL, 10);
     }
     return (size_t)(at - name);
+}
+
+/* What stands for the tensors of one expert: the stacked tensor's name without its end, or NULL. */
+static const char *each_name(const struct tsr_model_role *r, char name[TSR_GGUF_MAX_NAME + 2])
+{
+    static const char end[] = "_exps";
+    size_t            n = r->gguf ? strlen(r->gguf) : 0, k = sizeof end - 1;
+    if (r->part != TSR_MODEL_PART_EXPERT || n <= k || n > TSR_GGUF_MAX_NAME ||
+        strcmp(r->gguf + n - k, end) != 0)
+        return NULL;
+    (void)snprintf(name, TSR_GGUF_MAX_NAME + 2, "%.*s.", (int)(n - k), r->gguf);
+    return name;
 }
 
 static bool rope_factors(const char *name)
@@ -51,6 +66,42 @@ static void order_of(const struct tsr_model_family *f, const struct tsr_model_hp
         map->offset = hp->norm_gain_offset;
 }
 
+static bool is_suffix(const char *s)
+{
+    return strcmp(s, ".weight") == 0 || strcmp(s, ".bias") == 0;
+}
+
+/* The role that a name of the file belongs to, in the form that binding expects; *suffix: the rest of the name. */
+static bool find_role(const struct tsr_model_role *r, const char *name, struct tsr_model_role *one,
+                      char buf[TSR_FAMILY_NAME + 24], uint64_t *layer, const char **suffix)
+{
+    char        each[TSR_GGUF_MAX_NAME + 2];
+    uint64_t    expert = 0;
+    size_t      len = 0;
+    const char *at;
+    if (!tsr_model_part_is_expert(r->part)) {
+        *one = *r;
+        len = r->gguf ? match(r->gguf, name, layer) : 0;
+        *suffix = name + len;
+        return len && is_suffix(*suffix);
+    }
+    for (int kind = TSR_GATE; kind <= TSR_DOWN; kind++) {
+        if (!tsr_model_role_has_expert(r, (enum tsr_linear_id)kind))
+            continue;
+        tsr_model_role_stacked(r, (enum tsr_linear_id)kind, one);
+        len = one->gguf ? match(one->gguf, name, layer) : 0;
+        *suffix = name + len;
+        if (len && is_suffix(*suffix))
+            return true;
+    }
+    len = each_name(r, each) ? match(each, name, layer) : 0;
+    at = name + len;
+    if (!len || !number_at(&at, &expert) || !is_suffix(at))
+        return false;
+    *suffix = at;
+    return tsr_model_role_of_expert(r, expert, buf, one);
+}
+
 tsr_status tsr_gguf_map(const struct tsr_gguf *g, const struct tsr_model_family *f,
                         const struct tsr_model_hparams *hp, const struct tsr_gguf_tensor *t,
                         struct tsr_gguf_map *map, bool *is, struct tsr_err *err)
@@ -60,17 +111,19 @@ tsr_status tsr_gguf_map(const struct tsr_gguf *g, const struct tsr_model_family 
     if (!*is)
         return TSR_OK;
     for (uint32_t i = 0; i < f->n_roles; i++) {
-        const struct tsr_model_role *r = &f->roles[i];
-        uint64_t                     layer = 0;
-        size_t                       len = r->gguf ? match(r->gguf, t->name, &layer) : 0;
-        const char                  *suffix = t->name + len;
-        if (!len || (strcmp(suffix, ".weight") != 0 && strcmp(suffix, ".bias") != 0))
+        char                  buf[TSR_FAMILY_NAME + 24];
+        struct tsr_model_role r;
+        uint64_t              layer = 0;
+        const char           *suffix = NULL;
+        if (!find_role(&f->roles[i], t->name, &r, buf, &layer, &suffix))
             continue;
-        order_of(f, hp, r, map);
-        return tsr_model_role_name(map->name, sizeof map->name, r, f->prefixes[0], layer, suffix)
+        order_of(f, hp, &r, map);
+        map->stacked = r.part == TSR_MODEL_PART_EXPERTS;
+        return tsr_model_role_name(map->name, sizeof map->name, &r, f->prefixes[0], layer,
+                                   tsr_model_role_suffix(&r, suffix))
                    ? TSR_OK
                    : tsr_fail(err, TSR_E_INPUT, "%s: the name of '%s' is longer than %zu bytes",
-                              tsr_config_doc_path(f->doc), r->name, sizeof map->name - 1);
+                              tsr_config_doc_path(f->doc), r.name, sizeof map->name - 1);
     }
     return tsr_fail(err, TSR_E_INPUT,
                     "%s: tensor \"%s\" is unknown: a model of the family %s has none of that name",
@@ -84,6 +137,25 @@ const struct tsr_gguf_tensor *tsr_gguf_of_role(const struct tsr_gguf       *g,
     if (!r || !r->gguf || !tsr_model_tensor_name(name, sizeof name, "", r->gguf, layer, ".weight"))
         return NULL;
     return tsr_gguf_find(g, name);
+}
+
+const struct tsr_gguf_tensor *tsr_gguf_of_expert(const struct tsr_gguf       *g,
+                                                 const struct tsr_model_role *r, uint64_t layer,
+                                                 uint64_t expert)
+{
+    char each[TSR_GGUF_MAX_NAME + 2], suffix[40], name[TSR_GGUF_MAX_NAME + 64];
+    (void)snprintf(suffix, sizeof suffix, "%llu.weight", (unsigned long long)expert);
+    if (!each_name(r, each) || !tsr_model_tensor_name(name, sizeof name, "", each, layer, suffix))
+        return NULL;
+    return tsr_gguf_find(g, name);
+}
+
+uint64_t tsr_gguf_rows(const struct tsr_gguf_tensor *t)
+{
+    uint64_t n = 1;
+    for (uint32_t d = 1; d < t->rank; d++)
+        n *= t->dims[d];
+    return n;
 }
 
 const struct tsr_model_role *tsr_gguf_role(const struct tsr_model_family *f,

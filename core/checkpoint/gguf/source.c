@@ -119,14 +119,14 @@ static tsr_status shape(struct source *s, struct item *it, struct tsr_safetensor
 {
     const struct tsr_gguf_tensor *g = it->t;
     uint64_t                      heads = it->map.heads;
-    if (g->rank > 2)
-        return tsr_fail(err, TSR_E_INPUT, "%s: tensor \"%s\" has %u dimensions; 1 or 2 are wanted",
-                        s->g.path, g->name, g->rank);
+    if (g->rank > (it->map.stacked ? 3u : 2u))
+        return tsr_fail(err, TSR_E_INPUT, "%s: tensor \"%s\" has %u dimensions; %s are wanted",
+                        s->g.path, g->name, g->rank, it->map.stacked ? "2 or 3" : "1 or 2");
     t->rank = g->rank;
-    t->shape[0] = g->dims[g->rank - 1];
-    t->shape[1] = g->dims[0];
-    it->rows = t->shape[0];
-    it->cols = g->rank == 2 ? g->dims[0] : 1;
+    for (uint32_t d = 0; d < g->rank; d++)
+        t->shape[d] = g->dims[g->rank - 1 - d];
+    it->rows = g->rank == 1 ? g->dims[0] : tsr_gguf_rows(g);
+    it->cols = g->rank == 1 ? 1 : g->dims[0];
     uint64_t per = it->map.order == TSR_GGUF_PARTS ? 3 * heads : 2 * heads;
     if (it->map.order != TSR_GGUF_PLAIN && (per == 0 || it->rows % per != 0))
         return tsr_fail(err, TSR_E_INPUT,
