@@ -35,6 +35,19 @@ static float *read_floats(const struct tsr_safetensors *st, const struct tsr_saf
     return v;
 }
 
+/* "...q_proj.weight" is ...q_proj; "...experts.down_proj.expert1" is ...experts.1.down_proj. */
+static void name_rows(char *name, size_t cap, const char *recorded)
+{
+    const char *last = strrchr(recorded, '.'), *each = strstr(recorded, ".experts.");
+    assert_non_null(last);
+    if (!each || strncmp(last, ".expert", strlen(".expert")) != 0)
+        (void)snprintf(name, cap, "%.*s", (int)(last - recorded), recorded);
+    else
+        (void)snprintf(name, cap, "%.*s.experts.%s.%.*s", (int)(each - recorded), recorded,
+                       last + strlen(".expert"), (int)(last - each) - (int)strlen(".experts."),
+                       each + strlen(".experts."));
+}
+
 void checkpoint_load(struct checkpoint *c, const char *name)
 {
     struct tsr_errbuf      e = TSR_ERRBUF(e);
@@ -60,26 +73,25 @@ void checkpoint_load(struct checkpoint *c, const char *name)
             assert_int_equal(t->shape[0], c->n);
             c->vocab = t->shape[1];
             c->logits = read_floats(&st, t);
-        } else if (!c->rows && strncmp(t->name, ROWS, sizeof ROWS - 1) == 0) { /* one of them */
-            c->rows_of = strdup(t->name + sizeof ROWS - 1);
-            assert_non_null(c->rows_of);
-            c->rows_of[strlen(c->rows_of) - strlen(".weight")] = '\0';
-            c->n_rows = t->shape[0];
-            c->cols = t->shape[1];
-            c->rows = read_floats(&st, t);
+        } else if (c->n_rows < CHECKPOINT_ROWS && strncmp(t->name, ROWS, sizeof ROWS - 1) == 0) {
+            struct checkpoint_rows *r = &c->rows[c->n_rows++];
+            name_rows(r->name, sizeof r->name, t->name + sizeof ROWS - 1);
+            r->n = t->shape[0];
+            r->cols = t->shape[1];
+            r->rows = read_floats(&st, t);
         }
     }
     tsr_safetensors_close(&st);
     assert_non_null(c->logits);
-    assert_non_null(c->rows);
+    assert_true(c->n_rows > 0);
 }
 
 void checkpoint_free(struct checkpoint *c)
 {
     free(c->prompt);
     free(c->logits);
-    free(c->rows_of);
-    free(c->rows);
+    for (uint64_t i = 0; i < c->n_rows; i++)
+        free(c->rows[i].rows);
 }
 
 static void compare(const char *what, const struct checkpoint *c, const float *logits)
@@ -112,8 +124,8 @@ static void find(const struct tsr_model *m, const char *name, const struct tsr_m
                  const struct tsr_model_packed **p)
 {
     for (uint64_t l = 0; l < m->hp.layers; l++)
-        for (int i = 0; i < TSR_LINEARS; i++)
-            if (strcmp(m->layers[l].lin[i].w.name, name) == 0) {
+        for (uint64_t i = 0; i < m->hp.linears; i++)
+            if (m->layers[l].lin[i].w.rows && strcmp(m->layers[l].lin[i].w.name, name) == 0) {
                 *w = &m->layers[l].lin[i].w;
                 *p = m->packed ? m->packed->lin[l][i] : NULL;
                 return;
@@ -121,24 +133,30 @@ static void find(const struct tsr_model *m, const char *name, const struct tsr_m
     fail_msg("%s: no such matrix", name);
 }
 
-void checkpoint_check_rows(const char *what, const struct tsr_model *m, const struct checkpoint *c)
+static void check_rows(const char *what, const struct tsr_model *m, const struct checkpoint_rows *r)
 {
     struct tsr_errbuf              e = TSR_ERRBUF(e);
     const struct tsr_matrix       *w = NULL;
     const struct tsr_model_packed *p = NULL;
-    uint64_t                       n = c->n_rows * c->cols;
+    uint64_t                       n = r->n * r->cols;
     float                         *v = calloc(n, sizeof *v);
     assert_non_null(v);
-    find(m, c->rows_of, &w, &p);
-    assert_int_equal(w->cols, c->cols);
-    assert_true(w->rows >= c->n_rows);
+    find(m, r->name, &w, &p);
+    assert_int_equal(w->cols, r->cols);
+    assert_true(w->rows >= r->n);
     if (p)
-        must(tsr_model_packed_dequantize(p, 0, c->n_rows, v, &e.err), &e);
+        must(tsr_model_packed_dequantize(p, 0, r->n, v, &e.err), &e);
     else
         tsr_widen(v, w->data, w->dtype, n);
     for (uint64_t i = 0; i < n; i++)
-        if (!(v[i] == c->rows[i]))
-            fail_msg("%s: %s row %d column %d: %.9g, recorded %.9g", what, c->rows_of,
-                     (int)(i / c->cols), (int)(i % c->cols), (double)v[i], (double)c->rows[i]);
+        if (!(v[i] == r->rows[i]))
+            fail_msg("%s: %s row %d column %d: %.9g, recorded %.9g", what, r->name,
+                     (int)(i / r->cols), (int)(i % r->cols), (double)v[i], (double)r->rows[i]);
     free(v);
+}
+
+void checkpoint_check_rows(const char *what, const struct tsr_model *m, const struct checkpoint *c)
+{
+    for (uint64_t i = 0; i < c->n_rows; i++)
+        check_rows(what, m, &c->rows[i]);
 }

@@ -6,13 +6,19 @@
 
 #define CHECKPOINTS TSR_SOURCE_ROOT "/tests/golden/checkpoints/"
 
+struct checkpoint_rows {
+    char     name[128]; /* "model.layers.0.self_attn.k_proj" */
+    float   *rows;      /* its first n dequantized rows, recorded */
+    uint64_t n, cols;
+};
+#define CHECKPOINT_ROWS 4
+
 struct checkpoint {
-    uint32_t *prompt;
-    uint64_t  n;
-    float    *logits;  /* [n, vocab], recorded */
-    char     *rows_of; /* "model.layers.0.self_attn.k_proj" */
-    float    *rows;    /* its first n_rows dequantized rows, recorded */
-    uint64_t  n_rows, cols, vocab;
+    uint32_t              *prompt;
+    uint64_t               n;
+    float                 *logits; /* [n, vocab], recorded */
+    struct checkpoint_rows rows[CHECKPOINT_ROWS];
+    uint64_t               n_rows, vocab;
 };
 
 /* Fail the running test on any error.  name: the case's folder. */

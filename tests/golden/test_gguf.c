@@ -19,25 +19,28 @@ static const struct {
     uint32_t    bits;   /* of the first of them, and its group */
     uint64_t    group;
     const char *format;
+    const char *experts; /* the format of every expert's linears */
 } cases[] = {
-    { "gguf-f32", 0, 0, 0, NULL },
-    { "gguf-f16", 0, 0, 0, NULL },
-    { "gguf-bf16", 0, 0, 0, NULL },
-    { "gguf-q8_0", 7, 8, 32, TSR_FORMAT_INT },
-    { "gguf-q4_0", 7, 4, 32, TSR_FORMAT_INT },
-    { "gguf-q4_1", 0, 0, 0, NULL },
-    { "gguf-q5_0", 7, 5, 32, TSR_FORMAT_INT },
-    { "gguf-q5_1", 0, 0, 0, NULL },
-    { "gguf-q2_k", 2, 3, 16, TSR_FORMAT_INT },   /* attn_output and ffn_down are Q3_K */
-    { "gguf-q3_k_m", 4, 3, 16, TSR_FORMAT_INT }, /* but attn_v, attn_output and ffn_down */
-    { "gguf-q4_k_m", 2, 6, 16, TSR_FORMAT_INT }, /* attn_v and ffn_down are Q6_K */
-    { "gguf-q6_k", 7, 6, 16, TSR_FORMAT_INT },
-    { "gguf-gemma3-q8_0", 7, 8, 32, TSR_FORMAT_INT },
-    { "gguf-granite-q5_1", 0, 0, 0, NULL },
-    { "gguf-olmo2-q4_1", 0, 0, 0, NULL },
-    { "gguf-qwen3-q4_0", 7, 4, 32, TSR_FORMAT_INT },
-    { "gguf-iq4_nl", 7, 8, 32, TSR_FORMAT_INT },
-    { "gguf-mxfp4", 7, 4, 32, TSR_FORMAT_MX },
+    { "gguf-f32", 0, 0, 0, NULL, NULL },
+    { "gguf-f16", 0, 0, 0, NULL, NULL },
+    { "gguf-bf16", 0, 0, 0, NULL, NULL },
+    { "gguf-q8_0", 7, 8, 32, TSR_FORMAT_INT, NULL },
+    { "gguf-q4_0", 7, 4, 32, TSR_FORMAT_INT, NULL },
+    { "gguf-q4_1", 0, 0, 0, NULL, NULL },
+    { "gguf-q5_0", 7, 5, 32, TSR_FORMAT_INT, NULL },
+    { "gguf-q5_1", 0, 0, 0, NULL, NULL },
+    { "gguf-q2_k", 2, 3, 16, TSR_FORMAT_INT, NULL },   /* attn_output and ffn_down are Q3_K */
+    { "gguf-q3_k_m", 4, 3, 16, TSR_FORMAT_INT, NULL }, /* but attn_v, attn_output and ffn_down */
+    { "gguf-q4_k_m", 2, 6, 16, TSR_FORMAT_INT, NULL }, /* attn_v and ffn_down are Q6_K */
+    { "gguf-q6_k", 7, 6, 16, TSR_FORMAT_INT, NULL },
+    { "gguf-gemma3-q8_0", 7, 8, 32, TSR_FORMAT_INT, NULL },
+    { "gguf-granite-q5_1", 0, 0, 0, NULL, NULL },
+    { "gguf-olmo2-q4_1", 0, 0, 0, NULL, NULL },
+    { "gguf-qwen3-q4_0", 7, 4, 32, TSR_FORMAT_INT, NULL },
+    { "gguf-iq4_nl", 7, 8, 32, TSR_FORMAT_INT, NULL },
+    { "gguf-mxfp4", 7, 4, 32, TSR_FORMAT_MX, NULL },
+    { "gguf-qwen3moe-q5_0", 4, 5, 32, TSR_FORMAT_INT, TSR_FORMAT_INT },
+    { "gguf-gpt-oss-mxfp4", 4, 8, 32, TSR_FORMAT_INT, TSR_FORMAT_MX },
 };
 
 static void check_layer(const char *name, size_t i, const struct tsr_model *m)
@@ -57,6 +60,16 @@ static void check_layer(const char *name, size_t i, const struct tsr_model *m)
         fail_msg("%s: %u matrices of the first layer are packed, not %u", name, n, cases[i].packed);
 }
 
+static void check_experts(const char *name, size_t i, const struct tsr_model *m)
+{
+    for (uint64_t l = 0; l < m->hp.layers; l++)
+        for (uint64_t k = TSR_EXPERTS; k < m->hp.linears; k++) {
+            const struct tsr_model_packed *p = m->packed ? m->packed->lin[l][k] : NULL;
+            if (!p || strcmp(p->format.id, cases[i].experts) != 0)
+                fail_msg("%s: %s is not packed as it is stored", name, m->layers[l].lin[k].w.name);
+        }
+}
+
 static void as_recorded(void **state)
 {
     struct tsr_pool     *pool = NULL;
@@ -74,6 +87,7 @@ static void as_recorded(void **state)
             tsr_model_load_streamed(&streamed, path, &e.err) != TSR_OK)
             fail_msg("%s", e.text);
         check_layer(cases[i].name, i, m);
+        check_experts(cases[i].name, i, m);
         checkpoint_check_rows(cases[i].name, m, &c);
         checkpoint_check_logits(cases[i].name, r, m, &c);
         checkpoint_check_logits(cases[i].name, r, streamed, &c);
@@ -152,9 +166,13 @@ static void check_family(struct tsr_registry *r, const char *name, const char *t
 static void families(void **state)
 {
     static const char *const files[][2] = {
-        { "bloom-6heads", "bf16" },          { "bloom", "q8_0" },  { "gemma2", "bf16" },
-        { "llama-linear-rope-bias", "f32" }, { "llama3", "bf16" }, { "mistral-nowindow", "f16" },
-        { "phi3-longrope", "f16" },          { "phi3", "q8_0" },   { "qwen2", "bf16" },
+        { "bloom-6heads", "bf16" }, { "bloom", "q8_0" },
+        { "gemma2", "bf16" },       { "llama-linear-rope-bias", "f32" },
+        { "llama3", "bf16" },       { "mistral-nowindow", "f16" },
+        { "phi3-longrope", "f16" }, { "phi3", "q8_0" },
+        { "qwen2", "bf16" },        { "granitemoe", "f16" },
+        { "mixtral", "bf16" },      { "mixtral", "bf16-each" },
+        { "phimoe", "bf16" },
     };
     struct tsr_pool     *pool = NULL;
     struct tsr_registry *r = golden_registry(2, NULL, &pool);
