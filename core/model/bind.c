@@ -39,11 +39,6 @@ tsr_status tsr_model_bind_set_floats(struct tsr_model_binding *b, const float **
     return tsr_model_bind_add_patch(b, (struct tsr_model_patch){ .floats = p, .at = at });
 }
 
-bool tsr_model_bind_holds(const struct tsr_model_binding *b, uint64_t needs)
-{
-    return (needs & ~b->config->has) == 0;
-}
-
 tsr_status tsr_model_bind_whole_matrix(struct tsr_model_binding *b, const struct tsr_model_role *r,
                                        uint64_t layer, struct tsr_matrix *m, uint64_t rows,
                                        uint64_t cols)

@@ -6,6 +6,11 @@
 
 #include <string.h>
 
+bool tsr_model_bind_holds(const struct tsr_model_binding *b, uint64_t needs)
+{
+    return (needs & ~b->config->has) == 0;
+}
+
 tsr_status tsr_model_bind_name(struct tsr_model_binding *b, const struct tsr_model_role *r,
                                uint64_t layer, const char *suffix, char name[TSR_BIND_NAME])
 {
