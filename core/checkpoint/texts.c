@@ -20,7 +20,7 @@ static tsr_status of_gguf(const char *path, const char *name, char **text, uint6
     tsr_status st = TSR_OK;
     if (!tokenizer)
         st = tsr_gguf_tokenizer_config(&g, text, len, err);
-    else if (tsr_gguf_key(&g, TSR_GGUF_TOKENIZER))
+    else if (tsr_gguf_has_tokenizer(&g))
         st = tsr_gguf_tokenizer(&g, text, len, err);
     tsr_gguf_close(&g);
     return st;
@@ -80,7 +80,7 @@ tsr_status tsr_checkpoint_text_there(const char *path, const char *name, bool *t
     TSR_TRY(tsr_checkpoint_kind(path, &kind, err));
     if (kind == TSR_CHECKPOINT_GGUF) {
         TSR_TRY(tsr_gguf_open(&g, path, err));
-        *there = tsr_gguf_key(&g, TSR_GGUF_TOKENIZER) != NULL;
+        *there = tsr_gguf_has_tokenizer(&g);
         tsr_gguf_close(&g);
         return TSR_OK;
     }

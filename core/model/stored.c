@@ -17,6 +17,7 @@ struct walk {
     const struct tsr_model_overlay *o;
     const struct tsr_model_family  *family;
     uint64_t                        has;
+    bool                            stacked;
     tsr_model_stored_visit          visit;
     void                           *ctx;
     struct tsr_err                 *err;
@@ -195,6 +196,19 @@ static tsr_status all_experts(const struct walk *w, const struct tsr_model_role 
     return st;
 }
 
+static tsr_status stacked_experts(const struct walk *w, const struct tsr_model_role *r,
+                                  uint64_t layer)
+{
+    for (int kind = TSR_GATE; kind <= TSR_DOWN; kind++) {
+        struct tsr_model_role one;
+        if (!tsr_model_role_has_expert(r, (enum tsr_linear_id)kind))
+            continue;
+        tsr_model_role_stacked(r, (enum tsr_linear_id)kind, &one);
+        TSR_TRY(all_experts(w, &one, layer));
+    }
+    return TSR_OK;
+}
+
 static tsr_status sinks(const struct walk *w, const struct tsr_model_role *r, uint64_t layer,
                         const float *values)
 {
@@ -224,7 +238,10 @@ static tsr_status role(const struct walk *w, const struct tsr_model_role *r, uin
     bool                          inside = layer < m->hp.layers;
     const struct tsr_model_layer *l = &m->layers[inside ? layer : 0]; /* there is at least one */
     const struct tsr_model_norm  *f = inside && w->o && w->o->norm ? w->o->norm[layer] : NULL;
-    TSR_TRY(check_form(w, r));
+    if (w->stacked && tsr_model_part_is_expert(r->part))
+        return stacked_experts(w, r, layer);
+    if (!w->stacked)
+        TSR_TRY(check_form(w, r));
     switch (r->part) {
     case TSR_MODEL_PART_EMBED:
         return matrix(w, r, &m->embed, w->o ? w->o->embed : NULL);
@@ -287,10 +304,12 @@ static tsr_status roles(const struct walk *w, uint64_t layer)
     return TSR_OK;
 }
 
-tsr_status tsr_model_visit(const struct tsr_model *m, const struct tsr_model_overlay *o, bool open,
-                           tsr_model_stored_visit visit, void *ctx, struct tsr_err *err)
+static tsr_status visit_all(const struct tsr_model *m, const struct tsr_model_overlay *o, bool open,
+                            bool stacked, tsr_model_stored_visit visit, void *ctx,
+                            struct tsr_err *err)
 {
     struct walk w = { .m = m,
+                      .stacked = stacked,
                       .o = o ? o : m->packed,
                       .family = m->storage->family,
                       .has = m->storage->has,
@@ -309,6 +328,19 @@ tsr_status tsr_model_visit(const struct tsr_model *m, const struct tsr_model_ove
     }
     leave_room(&w);
     return st;
+}
+
+tsr_status tsr_model_visit(const struct tsr_model *m, const struct tsr_model_overlay *o, bool open,
+                           tsr_model_stored_visit visit, void *ctx, struct tsr_err *err)
+{
+    return visit_all(m, o, open, false, visit, ctx, err);
+}
+
+tsr_status tsr_model_visit_stacked(const struct tsr_model *m, const struct tsr_model_overlay *o,
+                                   bool open, tsr_model_stored_visit visit, void *ctx,
+                                   struct tsr_err *err)
+{
+    return visit_all(m, o, open, true, visit, ctx, err);
 }
 
 /* ---- texts ------------------------------------------------------------------------- */

@@ -49,6 +49,11 @@ typedef tsr_status (*tsr_model_stored_visit)(void *ctx, const struct tsr_model_s
  * are visited.  A packed output head of a tied model is visited as "lm_head.weight". */
 tsr_status tsr_model_visit(const struct tsr_model *m, const struct tsr_model_overlay *o, bool open,
                            tsr_model_stored_visit visit, void *ctx, struct tsr_err *err);
+/* The same in the form of containers that have no families' forms: the experts' linears as gate, up and down, each of all
+ * experts in one tensor [experts, out, in], and every name with .weight and .bias. */
+tsr_status tsr_model_visit_stacked(const struct tsr_model *m, const struct tsr_model_overlay *o,
+                                   bool open, tsr_model_stored_visit visit, void *ctx,
+                                   struct tsr_err *err);
 
 /* The config.json that the model was read with; new reference. */
 tsr_status tsr_model_config_json(const struct tsr_model *m, json_t **config, struct tsr_err *err);

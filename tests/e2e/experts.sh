@@ -138,7 +138,47 @@ run convert wide-4 --to gptq -o as-gptq
 ok "as a GPTQ folder, got $rc" test "$rc" = 0
 run logits as-gptq --tokens 1,5,9,30,77 -o gptq.logits
 ok "which gives the same bytes" cmp -s "$WORK/packed.logits" "$WORK/gptq.logits"
-fails "GGUF does not know the family" 2 one.gguf convert one --to gguf -o one.gguf
+
+# ---- GGUF, in both directions ------------------------------------------------------------------------------------
+
+# same NAME A B: two models give the same bytes
+same() {
+    run logits "$2" --tokens 1,5,9,30,77 -o a.logits
+    rm -f "$WORK/b.logits"
+    run logits "$3" --tokens 1,5,9,30,77 -o b.logits
+    ok "$1: the same bytes" cmp -s "$WORK/a.logits" "$WORK/b.logits"
+}
+run convert wide-4 --to gguf -o wide-4.gguf --json
+ok "packed experts as GGUF, got $rc" test "$rc" = 0
+ok "each stack keeps its codes" json '.packed == 42 and .requantized == 0 and .quantized == 0' "$WORK/out"
+same "packed as GGUF" wide-4 wide-4.gguf
+run inspect wide-4.gguf --json
+ok "GGUF is read as the family with experts" json '.model | .family == "mixtral" and .experts.count == 4 and
+    any(.tensors[]; .name == "experts.0.down_proj" and (.format | startswith("tessera.int/1")))' "$WORK/out"
+run generate wide-4.gguf --prompt "It was" --max-tokens 4 --greedy --ignore-eos --json
+cp "$WORK/out" "$WORK/from-gguf"
+run generate wide-4 --prompt "It was" --max-tokens 4 --greedy --ignore-eos --json
+ok "with its tokenizer" test "$(jq -c .tokens "$WORK/out")" = "$(jq -c .tokens "$WORK/from-gguf")"
+for m in gpt_oss gpt_oss-mxfp4 granitemoe mixtral qwen3_moe; do
+    run convert "$GOLDEN/$m" --to gguf -o "$m.gguf"
+    ok "$m as GGUF, got $rc" test "$rc" = 0
+    same "$m as GGUF" "$GOLDEN/$m" "$m.gguf"
+    run convert "$m.gguf" --to gguf -o "$m-2.gguf"
+    ok "$m: written again, got $rc" test "$rc" = 0
+    same "$m: written again" "$m.gguf" "$m-2.gguf"
+done
+run convert granitemoe.gguf --to hf --dtype f16 -o granitemoe-back
+ok "back as a folder, got $rc" test "$rc" = 0
+same "back as a folder" "$GOLDEN/granitemoe" granitemoe-back
+fails "a family that llama.cpp computes otherwise" 2 x.gguf convert "$GOLDEN/phimoe" --to gguf -o x.gguf
+fails "weights of experts that llama.cpp would divide by their sum" 2 x.gguf \
+    convert "$GOLDEN/qwen3_moe-mixed" --to gguf -o x.gguf
+fails_with "rows that blocks do not divide" 2 x.gguf 'layers.0.experts.down' convert "$GOLDEN/mixtral" --to gguf --type q8_0 -o x.gguf
+# what is read from GGUF is quantized: some experts, others keep their stack with its biases
+run quantize gpt_oss.gguf --use rtn --bits 8 --group 16 --rules '[{tensors: "*.experts.1.*", keep: true}]' -o oss-8
+ok "experts of a GGUF file are packed, got $rc" test "$rc" = 0
+run quantize "$GOLDEN/gpt_oss" --use rtn --bits 8 --group 16 --rules '[{tensors: "*.experts.1.*", keep: true}]' -o oss-8-hf
+same "as those of the folder" oss-8-hf oss-8
 
 # ---- ranks and plans ---------------------------------------------------------------------------------------------
 
@@ -183,6 +223,13 @@ done <<'WAYS'
 1 2 threads
 2 2 processes
 WAYS
+run convert wide --to gguf -o wide.gguf
+plan 2 2 >"$WORK/plan.yaml"
+job wide.gguf "  - run: {plan: plan.yaml, input: prompts.jsonl, output: answers.jsonl, temperature: 0, ranks: threads}"
+run run job.yaml --out run-gguf
+ok "2 stages of 2 from a GGUF file, got $rc" test "$rc" = 0
+jq -c '.response.body.choices[0].text' "$WORK/run-gguf/answers.jsonl" >"$WORK/got-gguf"
+ok "2 stages of 2 from a GGUF file: the answers of one" cmp -s "$WORK/got-1-1" "$WORK/got-gguf"
 job wide "  - run: {input: prompts.jsonl, output: answers.jsonl, temperature: 0}"
 run run job.yaml --out batch
 ok "a batch, got $rc" test "$rc" = 0

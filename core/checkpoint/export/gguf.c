@@ -1,4 +1,4 @@
-/* gguf: one file; a first pass chooses types and lays the tensors out, a second writes them. */
+/* gguf: one file; a first pass lays the tensors out, in types that gguf_types.c chooses, a second writes them. */
 #include "checkpoint/export/gguf_out.h"
 
 #include "base/f16.h"
@@ -8,27 +8,16 @@
 #include "checkpoint/gguf/gguf.h"
 #include "model/bind.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define ROPE_FREQS "rope_freqs.weight"
 #define RUN        (UINT64_C(1) << 20) /* bytes that are copied at once */
 
-enum choice { AUTO, F16, Q8_0, Q4_0, MXFP4 };
-static const struct {
-    const char *name;
-    uint32_t    type, ftype; /* general.file_type */
-} choices[] = {
-    [AUTO] = { "auto", TSR_GGUF_OUT_F16, 1 },      [F16] = { "f16", TSR_GGUF_OUT_F16, 1 },
-    [Q8_0] = { "q8_0", TSR_GGUF_OUT_Q8_0, 7 },     [Q4_0] = { "q4_0", TSR_GGUF_OUT_Q4_0, 2 },
-    [MXFP4] = { "mxfp4", TSR_GGUF_OUT_MXFP4, 38 },
-};
-
 struct entry {
     char     name[64];
     uint32_t type, rank, heads;
-    uint64_t dims[2]; /* dims[0] is a row's length */
+    uint64_t dims[3]; /* dims[0] is a row's length */
     uint64_t bytes, offset;
     bool     exact; /* codes are taken over */
     bool     raw;   /* so are all bytes, from another GGUF file */
@@ -36,7 +25,7 @@ struct entry {
 
 struct file {
     struct tsr_export            *x;
-    enum choice                   choice;
+    enum tsr_export_gguf_choice   choice;
     struct entry                 *v;
     uint64_t                      n, cap, at, end;
     const struct tsr_gguf_tensor *embed; /* of the file that it is copied from, or NULL */
@@ -46,82 +35,7 @@ struct file {
     unsigned char                *line;
 };
 
-static tsr_status choose(struct tsr_export *x, enum choice *choice)
-{
-    const char *want = x->opt->type && *x->opt->type ? x->opt->type : "auto";
-    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
-        if (strcasecmp(choices[i].name, want) == 0) {
-            *choice = (enum choice)i;
-            return TSR_OK;
-        }
-    }
-    if (toupper((unsigned char)want[0]) == 'Q' && strlen(want) >= 4 && want[2] == '_' &&
-        toupper((unsigned char)want[3]) == 'K')
-        return tsr_fail(x->err, TSR_E_INPUT,
-                        "%s: type %.20s is a K-quant, which is read but not written; q8_0, q4_0, "
-                        "mxfp4 and f16 are, or quantize an f16 file with llama-quantize",
-                        x->path, want);
-    return tsr_fail(x->err, TSR_E_INPUT,
-                    "%s: type '%.40s' is not known; auto, f16, q8_0, q4_0 and mxfp4 are", x->path,
-                    want);
-}
-
 /* ---- the list --------------------------------------------------------------------------- */
-
-static uint32_t dense_type(uint32_t dtype)
-{
-    return dtype == TSR_F16    ? TSR_GGUF_OUT_F16
-           : dtype == TSR_BF16 ? TSR_GGUF_OUT_BF16
-                               : TSR_GGUF_OUT_F32;
-}
-
-static tsr_status not_exact(const struct file *f, const struct tsr_export_module *m)
-{
-    static const char *const what[] = {
-        [AUTO] = "Q4_0, Q8_0 or MXFP4", [Q8_0] = "Q8_0", [Q4_0] = "Q4_0", [MXFP4] = "MXFP4"
-    };
-    char     name[64];
-    unsigned i = 0;
-    while (i + 1 < m->v->n && !m->v->packed[i])
-        i++;
-    tsr_model_format_name(&m->v->packed[i]->format, name, sizeof name);
-    return tsr_fail(f->x->err, TSR_E_INPUT,
-                    "%s: \"%s\" is packed as %s, which %s does not hold exactly; "
-                    "--allow-requantize quantizes it a second time, --type f16 widens it",
-                    f->x->path, m->v->module, name, what[f->choice]);
-}
-
-/* The type of a decoder layer's matrix or of the head. */
-static tsr_status matrix_type(struct file *f, const struct tsr_export_module *m, struct entry *e)
-{
-    bool     packed = m->form != TSR_FORM_DENSE, fits = m->v->cols % TSR_GGUF_OUT_BLOCK == 0;
-    uint32_t want = choices[f->choice].type;
-    if (f->choice == F16) {
-        e->type = TSR_GGUF_OUT_F16;
-    } else if (!packed) {
-        bool keep = f->choice == AUTO || m->v->kind != TSR_STORED_LINEAR;
-        if (!keep && !fits)
-            return tsr_fail(f->x->err, TSR_E_INPUT,
-                            "%s: \"%s\" has %llu columns, and %s takes them in blocks of 32; "
-                            "--type f16 takes any number",
-                            f->x->path, m->v->module, (unsigned long long)m->v->cols,
-                            choices[f->choice].name);
-        e->type = keep ? dense_type(m->dtype) : want;
-    } else if (f->choice == AUTO) {
-        static const uint32_t order[] = { TSR_GGUF_OUT_MXFP4, TSR_GGUF_OUT_Q4_0,
-                                          TSR_GGUF_OUT_Q8_0 };
-        for (size_t i = 0; i < 3 && !e->exact; i++) {
-            e->exact = tsr_export_gguf_holds(order[i], m);
-            e->type = order[i];
-        }
-    } else {
-        e->exact = tsr_export_gguf_holds(want, m);
-        e->type = want;
-    }
-    if (packed && f->choice != F16 && !e->exact && !(f->x->opt->allow_requantize && fits))
-        return not_exact(f, m);
-    return TSR_OK;
-}
 
 static tsr_status append(struct file *f, const struct entry *e)
 {
@@ -135,7 +49,9 @@ static tsr_status append(struct file *f, const struct entry *e)
     }
     struct entry *n = &f->v[f->n++];
     *n = *e;
-    uint64_t rows = e->rank == 2 ? e->dims[1] : 1;
+    uint64_t rows = 1; /* of a tensor that is in memory */
+    for (uint32_t d = 1; d < e->rank; d++)
+        rows *= e->dims[d];
     if (!tsr_mul(tsr_export_gguf_row_bytes(e->type, e->dims[0]), rows, &n->bytes))
         return tsr_fail(f->x->err, TSR_E_INPUT, "%s: \"%s\" is too large", f->x->path, e->name);
     n->offset = f->end;
@@ -155,8 +71,8 @@ static void choose_embed(struct file *f)
     bool known = t && (t->type == TSR_GGUF_OUT_Q8_0 || t->type == TSR_GGUF_OUT_Q4_0 ||
                        t->type == TSR_GGUF_OUT_MXFP4);
     char name[16];
-    f->embed = known && f->choice != F16 ? t : NULL;
-    if (t && !known && tsr_gguf_dtype(t->type) == 0 && f->choice != F16)
+    f->embed = known && f->choice != TSR_EXPORT_GGUF_F16 ? t : NULL;
+    if (t && !known && tsr_gguf_dtype(t->type) == 0 && f->choice != TSR_EXPORT_GGUF_F16)
         tsr_logf(TSR_LOG_WARN,
                  "%s: the embedding is stored as %s, which is not written; it becomes F32, which "
                  "holds the same values, or F16 with --type f16",
@@ -171,27 +87,36 @@ static bool is_embed_again(const struct file *f, const struct tsr_model_stored_v
            v->packed[0] == m->packed->head;
 }
 
+/* A row's length first; the experts of a stack last. */
+static void set_dims(struct entry *e, const struct tsr_model_stored_view *v)
+{
+    if (v->kind != TSR_STORED_VECTOR)
+        e->dims[e->rank++] = v->cols;
+    e->dims[e->rank++] = v->stack ? v->rows / v->stack : v->rows;
+    if (v->stack)
+        e->dims[e->rank++] = v->stack;
+}
+
 static tsr_status list(void *ctx, const struct tsr_model_stored_view *v, struct tsr_err *err)
 {
     struct file             *f = ctx;
-    struct entry             e = { .rank = 1, .dims = { v->rows, 1 }, .type = TSR_GGUF_OUT_F32 };
+    struct entry             e = { .type = TSR_GGUF_OUT_F32 };
     struct tsr_export_module m;
     (void)err;
     if (is_embed_again(f, v))
         return TSR_OK;
     TSR_TRY(tsr_export_gguf_name(f->x, v, e.name, &e.heads));
+    set_dims(&e, v);
     if (v->kind != TSR_STORED_VECTOR) {
         tsr_export_module_of(&m, v);
-        e.rank = 2;
-        e.dims[0] = v->cols;
-        e.dims[1] = v->rows;
         if (f->embed && v->role->part == TSR_MODEL_PART_EMBED) {
             e.raw = e.exact = true;
             e.type = f->embed->type;
         } else if (v->kind == TSR_STORED_MATRIX) {
-            e.type = f->choice == F16 ? TSR_GGUF_OUT_F16 : dense_type(m.dtype);
+            e.type = f->choice == TSR_EXPORT_GGUF_F16 ? TSR_GGUF_OUT_F16
+                                                      : tsr_export_gguf_dense_type(m.dtype);
         } else {
-            TSR_TRY(matrix_type(f, &m, &e));
+            TSR_TRY(tsr_export_gguf_matrix_type(f->x, f->choice, &m, &e.type, &e.exact));
         }
     }
     return append(f, &e);
@@ -204,7 +129,7 @@ static tsr_status make_head(struct file *f, const char *arch)
     struct tsr_export_gguf_bytes *b = &f->head, meta = { 0 };
     tsr_status                    st = tsr_export_gguf_put_model(f->x, &meta, arch);
     if (st == TSR_OK) {
-        tsr_export_gguf_key_u32(&meta, "general.file_type", choices[f->choice].ftype);
+        tsr_export_gguf_key_u32(&meta, "general.file_type", tsr_export_gguf_ftype(f->choice));
         tsr_export_gguf_key_u32(&meta, "general.quantization_version", 2);
         st = tsr_export_gguf_put_tokens(f->x, &meta);
     }
@@ -375,18 +300,19 @@ static tsr_status write_file(struct file *f, const char *path)
 {
     struct tsr_export *x = f->x;
     const char        *arch = NULL;
-    TSR_TRY(choose(x, &f->choice));
+    TSR_TRY(tsr_export_gguf_choose(x, &f->choice));
     choose_embed(f);
     TSR_TRY(tsr_export_gguf_arch(x, &arch));
     TSR_TRY(add_rope(f));
-    TSR_TRY(tsr_model_visit(x->m, x->o, x->m->packed != NULL, list, f, x->err));
+    TSR_TRY(tsr_model_visit_stacked(x->m, x->o, x->m->packed != NULL, list, f, x->err));
     TSR_TRY(make_head(f, arch));
+    TSR_TRY(tsr_export_gguf_check(x, &f->head, f->end));
     TSR_TRY(x->opt->replace ? tsr_writer_open(&f->w, path, x->err)
                             : tsr_writer_open_fresh(&f->w, path, x->err));
     tsr_writer_put(&f->w, f->head.v, f->head.n);
     tsr_status st = put_rope(f);
     if (st == TSR_OK)
-        st = tsr_model_visit(x->m, x->o, true, write, f, x->err);
+        st = tsr_model_visit_stacked(x->m, x->o, true, write, f, x->err);
     if (st == TSR_OK)
         return tsr_writer_commit(&f->w, x->err);
     tsr_writer_abort(&f->w);

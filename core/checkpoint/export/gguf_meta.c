@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "model/bind.h"
 #include "tessera/backend.h"
 
 #include <math.h>
@@ -59,7 +60,7 @@ void tsr_export_gguf_key_u32(struct tsr_export_gguf_bytes *b, const char *name, 
     tsr_export_gguf_add_u32(b, (uint32_t)v);
 }
 
-static void key_f32(struct tsr_export_gguf_bytes *b, const char *name, double v)
+void tsr_export_gguf_key_f32(struct tsr_export_gguf_bytes *b, const char *name, double v)
 {
     float f = (float)v;
     tsr_export_gguf_key_begin(b, name, F32);
@@ -109,7 +110,22 @@ static void put_u32(const struct meta *m, const char *name, uint64_t v)
 static void put_f32(const struct meta *m, const char *name, double v)
 {
     char text[96];
-    key_f32(m->b, in_arch(m, name, text), v);
+    tsr_export_gguf_key_f32(m->b, in_arch(m, name, text), v);
+}
+
+/* The factor of the method is not stored: what is beyond it is. */
+static void put_yarn(const struct meta *m, const struct tsr_model_rope *r)
+{
+    double method = r->factor <= 1 ? 1 : 0.1 * log(r->factor) + 1, more;
+    char   text[96];
+    more = r->attention_factor / method;
+    tsr_export_gguf_key_text(m->b, in_arch(m, "rope.scaling.type", text), "yarn");
+    put_f32(m, "rope.scaling.factor", r->factor);
+    put_u32(m, "rope.scaling.original_context_length", r->original_positions);
+    put_f32(m, "rope.scaling.yarn_beta_fast", r->beta_fast);
+    put_f32(m, "rope.scaling.yarn_beta_slow", r->beta_slow);
+    if ((float)more != 1)
+        put_f32(m, "rope.scaling.attn_factor", more);
 }
 
 static tsr_status put_rope(struct tsr_export *x, const struct meta *m)
@@ -125,11 +141,20 @@ static tsr_status put_rope(struct tsr_export *x, const struct meta *m)
         tsr_export_gguf_key_text(m->b, in_arch(m, "rope.scaling.type", text), "linear");
         put_f32(m, "rope.scaling.factor", r->factor);
         return TSR_OK;
+    case TSR_ROPE_YARN:
+        if (!r->whole_ramp)
+            tsr_logf(TSR_LOG_WARN,
+                     "%s: llama.cpp rounds the ends of yarn's ramp, which %s does not: its logits "
+                     "differ there",
+                     x->path, x->m->path);
+        put_yarn(m, r);
+        return TSR_OK;
     default:
-        return tsr_fail(x->err, TSR_E_INPUT,
-                        "%s: rope scaling of %s is not written as gguf (linear and llama3 are); "
-                        "export to hf and use llama.cpp's own converter",
-                        x->path, x->m->path);
+        return tsr_fail(
+            x->err, TSR_E_INPUT,
+            "%s: rope scaling of %s is not written as gguf (linear, yarn and llama3 are); "
+            "export to hf and use llama.cpp's own converter",
+            x->path, x->m->path);
     }
 }
 
@@ -172,16 +197,36 @@ static bool ropes_differ(const struct tsr_model_hparams *hp)
 static tsr_status check(struct tsr_export *x)
 {
     const struct tsr_model_hparams *hp = &x->m->hp;
-    if (hp->func != TSR_FUNC_SILU || !hp->gated)
+    const struct tsr_model_family  *f = x->m->storage->family;
+    /* the factor and the limit of a clamped feed-forward are the program's own */
+    bool clamped = hp->func == TSR_FUNC_CLAMPED && hp->func_alpha == (float)f->ffn_alpha.def &&
+                   hp->func_limit == (float)f->ffn_limit.def;
+    if ((hp->func != TSR_FUNC_SILU && !clamped) || !hp->gated)
         return tsr_fail(x->err, TSR_E_INPUT,
                         "%s: the feed-forward of %s is not SiLU with a gate, which llama.cpp takes "
                         "for granted; export to hf",
                         x->path, x->m->path);
-    bool plain = hp->norm == TSR_NORM_RMS && hp->norm_gain_offset == 0 && hp->embed_scale == 1 &&
-                 hp->attn_softcap == 0 && hp->logit_softcap == 0 && hp->logit_scale == 1 &&
-                 hp->residual_scale == 1 && hp->positions == TSR_MODEL_POSITIONS_ROPE;
-    float scale = (float)(1.0 / sqrt((double)hp->head_dim));
-    if (!plain || hp->attn_scale != scale || (hp->rope_of && ropes_differ(hp)))
+    bool normal = !hp->experts || hp->router == TSR_MODEL_ROUTER_CHOSEN ||
+                  (hp->router == TSR_MODEL_ROUTER_SOFTMAX && hp->router_normalize);
+    if (!normal)
+        return tsr_fail(x->err, TSR_E_INPUT,
+                        "%s: the weights of the experts that a token of %s takes are not a softmax "
+                        "over them, which llama.cpp takes for granted; export to hf",
+                        x->path, x->m->path);
+    const struct {
+        bool        plain;
+        const char *key;
+    } values[] = {
+        { hp->attn_scale == (float)(1.0 / sqrt((double)hp->head_dim)), "attention.scale" },
+        { hp->embed_scale == 1, "embedding_scale" },
+        { hp->residual_scale == 1, "residual_scale" },
+        { hp->logit_scale == 1, "logit_scale" },
+    };
+    bool plain = hp->norm == TSR_NORM_RMS && hp->norm_gain_offset == 0 && hp->attn_softcap == 0 &&
+                 hp->logit_softcap == 0 && hp->positions == TSR_MODEL_POSITIONS_ROPE;
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        plain = plain && (values[i].plain || tsr_export_gguf_takes(f, values[i].key));
+    if (!plain || (hp->rope_of && ropes_differ(hp)))
         return tsr_fail(x->err, TSR_E_INPUT,
                         "%s: %s has scales, soft-caps, norms or positions that are not written as "
                         "gguf; export to hf and use llama.cpp's own converter",
@@ -189,11 +234,13 @@ static tsr_status check(struct tsr_export *x)
     return TSR_OK;
 }
 
-/* llama.cpp has no sliding window for these families: up to the window nothing is different. */
+/* Where llama.cpp has no sliding window for the family, up to the window nothing is different. */
 static uint64_t context_of(const struct tsr_export *x)
 {
     const struct tsr_model_hparams *hp = &x->m->hp;
     uint64_t                        n = hp->max_positions;
+    if (tsr_export_gguf_takes(x->m->storage->family, "attention.sliding_window"))
+        return n;
     for (uint64_t l = 0; hp->window && l < hp->layers; l++)
         if (hp->window[l] && hp->window[l] < n)
             n = hp->window[l];
@@ -241,5 +288,11 @@ tsr_status tsr_export_gguf_put_model(struct tsr_export *x, struct tsr_export_ggu
     put_u32(&m, "attention.value_length", hp->head_dim);
     put_f32(&m, "attention.layer_norm_rms_epsilon", (double)hp->norm_eps);
     put_u32(&m, "vocab_size", hp->vocab);
+    if (hp->experts) {
+        put_u32(&m, "expert_count", hp->experts);
+        put_u32(&m, "expert_used_count", hp->experts_used);
+        put_u32(&m, "expert_feed_forward_length", hp->expert_ffn);
+    }
+    TSR_TRY(tsr_export_gguf_put_family(x, b, arch));
     return put_rope(x, &m);
 }

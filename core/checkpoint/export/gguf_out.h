@@ -3,12 +3,16 @@
  *   header, metadata, list of tensors   a growing block of bytes (gguf_meta.c)
  *   tokens                              gguf_tokens.c
  *   names and order of rows             gguf_names.c
+ *   types of tensors                    gguf_types.c
  *   blocks of 32 weights                gguf_blocks.c
+ *   keys that the family reads          gguf_family.c
+ *   whether it would be read as it is   gguf_check.c
  */
 #ifndef TSR_CHECKPOINT_EXPORT_GGUF_OUT_H
 #define TSR_CHECKPOINT_EXPORT_GGUF_OUT_H
 
 #include "checkpoint/export/internal.h"
+#include "model/family.h"
 
 /* Types of tensors; the numbers are the file's. */
 #define TSR_GGUF_OUT_F32   0u
@@ -33,6 +37,7 @@ void tsr_export_gguf_add(struct tsr_export_gguf_bytes *b, const void *data, uint
 void tsr_export_gguf_add_u32(struct tsr_export_gguf_bytes *b, uint32_t v);
 void tsr_export_gguf_add_u64(struct tsr_export_gguf_bytes *b, uint64_t v);
 void tsr_export_gguf_add_text(struct tsr_export_gguf_bytes *b, const char *s, uint64_t n);
+void tsr_export_gguf_key_f32(struct tsr_export_gguf_bytes *b, const char *key, double v);
 /* A key whose value follows. */
 void tsr_export_gguf_key_begin(struct tsr_export_gguf_bytes *b, const char *key, uint32_t type);
 /* A key and its value. */
@@ -57,6 +62,33 @@ tsr_status tsr_export_gguf_put_templates(struct tsr_export *x, struct tsr_export
 bool tsr_export_gguf_has_rope_freqs(const struct tsr_model_rope *rope);
 /* These divisors, dim/2 of them: rope_freqs.weight. */
 void tsr_export_gguf_rope_freqs(const struct tsr_model_rope *rope, float *v);
+
+/* The keys that the family's section `gguf` reads, from config.json. */
+tsr_status tsr_export_gguf_put_family(struct tsr_export *x, struct tsr_export_gguf_bytes *b,
+                                      const char *arch);
+/* Whether the family reads a key of the architecture. */
+bool tsr_export_gguf_takes(const struct tsr_model_family *f, const char *key);
+/* TSR_E_INPUT unless a file with this header, before data_bytes of data, would be read as the model that it is. */
+tsr_status tsr_export_gguf_check(struct tsr_export *x, const struct tsr_export_gguf_bytes *head,
+                                 uint64_t data_bytes);
+
+/* ---- types ---------------------------------------------------------------------------------- */
+
+enum tsr_export_gguf_choice {
+    TSR_EXPORT_GGUF_AUTO,
+    TSR_EXPORT_GGUF_F16,
+    TSR_EXPORT_GGUF_Q8_0,
+    TSR_EXPORT_GGUF_Q4_0,
+    TSR_EXPORT_GGUF_MXFP4
+};
+/* What the option `type` asks for. */
+tsr_status tsr_export_gguf_choose(struct tsr_export *x, enum tsr_export_gguf_choice *choice);
+uint32_t   tsr_export_gguf_ftype(enum tsr_export_gguf_choice choice); /* general.file_type */
+uint32_t   tsr_export_gguf_dense_type(uint32_t dtype);
+/* The type of a decoder layer's matrix or of the head; exact: codes are taken over. */
+tsr_status tsr_export_gguf_matrix_type(struct tsr_export *x, enum tsr_export_gguf_choice choice,
+                                       const struct tsr_export_module *m, uint32_t *type,
+                                       bool *exact);
 
 /* ---- names -------------------------------------------------------------------------------- */
 

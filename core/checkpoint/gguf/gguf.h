@@ -150,6 +150,8 @@ tsr_status tsr_gguf_config(const struct tsr_gguf *g, char **text, uint64_t *len,
                            struct tsr_err *err);
 tsr_status tsr_gguf_tokenizer(const struct tsr_gguf *g, char **text, uint64_t *len,
                               struct tsr_err *err);
+/* Whether it has a tokenizer, known or not: files for token ids say that they have none. */
+bool tsr_gguf_has_tokenizer(const struct tsr_gguf *g);
 /* Special tokens and chat templates as the text of a tokenizer_config.json, or NULL if there are none.
  * Template bytes are unchanged. */
 tsr_status tsr_gguf_tokenizer_config(const struct tsr_gguf *g, char **text, uint64_t *len,

@@ -22,6 +22,17 @@ static tsr_status make(struct tsr_gguf_make *k, const char *model)
                     k->g->path, model);
 }
 
+bool tsr_gguf_has_tokenizer(const struct tsr_gguf *g)
+{
+    static const char *const   none[] = { "none", "no_vocab" };
+    const struct tsr_gguf_key *k = tsr_gguf_key(g, TSR_GGUF_TOKENIZER);
+    for (size_t i = 0; k && k->type == TSR_GGUF_STRING && i < sizeof none / sizeof *none; i++)
+        if (k->bytes == 8 + strlen(none[i]) &&
+            memcmp(g->header + k->at + 8, none[i], k->bytes - 8) == 0)
+            return false;
+    return k != NULL;
+}
+
 tsr_status tsr_gguf_tokenizer(const struct tsr_gguf *g, char **text, uint64_t *len,
                               struct tsr_err *err)
 {
