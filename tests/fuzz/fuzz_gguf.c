@@ -83,17 +83,22 @@ static void texts(const struct tsr_gguf *g)
 
 static void parse(const uint8_t *data, size_t size, uint64_t file_size)
 {
-    static const char *const archs[] = { "llama", "gemma2", "phi3", "bloom" };
-    struct tsr_errbuf        e = TSR_ERRBUF(e);
-    struct tsr_gguf          g;
-    bool                     more;
-    tsr_status               r = tsr_gguf_parse(&g, "input", data, size, file_size, &more, &e.err);
+    static const struct {
+        const char *arch;
+        bool        experts;
+    } archs[] = { { "llama", false }, { "gemma2", false }, { "phi3", false },
+                  { "bloom", false }, { "llama", true },   { "gpt-oss", true } };
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct tsr_gguf   g;
+    bool              more;
+    tsr_status        r = tsr_gguf_parse(&g, "input", data, size, file_size, &more, &e.err);
     said(r, &e);
     must(!more || (r == TSR_OK && size < file_size));
     if (r == TSR_OK && !more) {
-        for (size_t i = 0; i < 4; i++) {
+        for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
             const struct tsr_model_family *f;
-            must(tsr_model_family_find_gguf(&f, archs[i], false, NULL) == TSR_OK && f);
+            must(tsr_model_family_find_gguf(&f, archs[i].arch, archs[i].experts, NULL) == TSR_OK &&
+                 f && f->experts.is == archs[i].experts);
             tensors(&g, f, data, size, file_size);
         }
         texts(&g);

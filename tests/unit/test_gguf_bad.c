@@ -366,8 +366,11 @@ static void headers(void **state)
     key("general.architecture")->text = "\xff";
     bad("general.architecture");
     good();
-    add_key("llama.expert_count", TSR_GGUF_U32, 8, NULL);
-    bad("llama.expert_count");
+    add_key("llama.expert_count", TSR_GGUF_U32, 8, NULL); /* then it is a model with experts */
+    bad("llama.expert_used_count");
+    good();
+    add_key("llama.expert_shared_count", TSR_GGUF_U32, 1, NULL);
+    bad("llama.expert_shared_count 1");
     good();
     add_key("llama.rope.scaling.type", TSR_GGUF_STRING, 0, "longrope");
     bad("rope.scaling.type");
@@ -377,6 +380,113 @@ static void headers(void **state)
     good();
     add_key("llama.attention.value_length", TSR_GGUF_U32, 64, NULL);
     bad("32 64");
+}
+
+static void drop_tensor(const char *name)
+{
+    struct tensor *t = tensor(name);
+    *t = m.tensors[--m.have_tensors];
+}
+
+/* The same with two experts, of which a token takes one: one tensor of a kind. */
+static void good_experts(void)
+{
+    static const char *const kinds[] = { "gate", "up", "down" };
+    static char              names[3][40];
+    good();
+    add_key("llama.expert_count", TSR_GGUF_U32, 2, NULL);
+    add_key("llama.expert_used_count", TSR_GGUF_U32, 1, NULL);
+    add_tensor("blk.0.ffn_gate_inp.weight", TSR_GGUF_T_F32, 2, 32);
+    for (int i = 0; i < 3; i++) {
+        (void)snprintf(names[i], sizeof names[i], "blk.0.ffn_%s.weight", kinds[i]);
+        drop_tensor(names[i]);
+        (void)snprintf(names[i], sizeof names[i], "blk.0.ffn_%s_exps.weight", kinds[i]);
+        add_tensor(names[i], TSR_GGUF_T_Q4_0, 32, 32);
+        tensor(names[i])->rank = 3;
+        tensor(names[i])->dims[2] = 2;
+    }
+}
+
+/* The same as files had it at first: a tensor for each expert. */
+static void good_separate(void)
+{
+    static char names[6][40];
+    good_experts();
+    for (int i = 0; i < 6; i++) {
+        const char *kind = i % 3 == 0 ? "gate" : i % 3 == 1 ? "up" : "down";
+        (void)snprintf(names[i], sizeof names[i], "blk.0.ffn_%s_exps.weight", kind);
+        if (i < 3)
+            drop_tensor(names[i]);
+        (void)snprintf(names[i], sizeof names[i], "blk.0.ffn_%s.%d.weight", kind, i / 3);
+        add_tensor(names[i], TSR_GGUF_T_Q4_0, 32, 32);
+    }
+}
+
+static void experts_load(void (*good_one)(void))
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct tsr_model *model = NULL;
+    good_one();
+    make(UINT64_MAX, 0);
+    if (tsr_model_load(&model, path, false, &e.err) != TSR_OK)
+        fail_msg("%s", e.text);
+    assert_int_equal(model->hp.experts, 2);
+    for (uint64_t i = TSR_EXPERTS; i < model->hp.linears; i++)
+        assert_non_null(model->packed->lin[0][i]);
+    tsr_model_destroy(model);
+}
+
+static void experts(void **state)
+{
+    (void)state;
+    experts_load(good_experts);
+    experts_load(good_separate);
+    good_experts();
+    tensor("blk.0.ffn_up_exps.weight")->dims[2] = 3;
+    bad("experts.up 3");
+    good_experts();
+    tensor("blk.0.ffn_up_exps.weight")->dims[1] = 64;
+    bad("experts.up 64");
+    good_experts();
+    tensor("blk.0.ffn_up_exps.weight")->rank = 2;
+    bad("experts.up");
+    good_experts();
+    tensor("blk.0.attn_output.weight")->rank = 3;
+    tensor("blk.0.attn_output.weight")->dims[2] = 1;
+    bad("attn_output 3");
+    good_experts();
+    tensor("blk.0.ffn_gate_inp.weight")->dims[1] = 3;
+    bad("gate.weight 3");
+    good_experts();
+    drop_tensor("blk.0.ffn_down_exps.weight");
+    bad("experts.0.w2");
+    good_experts();
+    add_tensor("blk.0.ffn_up.0.weight", TSR_GGUF_T_Q4_0, 32, 32); /* both forms */
+    bad("experts.0.w3");
+    good_experts();
+    add_key("llama.expert_feed_forward_length", TSR_GGUF_U32, 16, NULL);
+    bad("16 32");
+    good_experts();
+    key("llama.expert_used_count")->value = 3;
+    bad("3 2");
+    good_experts();
+    key("llama.expert_count")->value = UINT32_MAX;
+    bad("num_local_experts");
+    good_separate();
+    drop_tensor("blk.0.ffn_up.1.weight");
+    bad("experts.1.w3");
+    good_separate();
+    tensor("blk.0.ffn_up.1.weight")->name = "blk.0.ffn_up.2.weight";
+    bad("experts.1.w3");
+    good_separate();
+    tensor("blk.0.ffn_up.1.weight")->name = "blk.0.ffn_up.01.weight";
+    bad("ffn_up.01");
+    good_experts(); /* the scale of a block of the last expert */
+    uint64_t at = 0;
+    (void)place();
+    at = tensor("blk.0.ffn_down_exps.weight")->offset + (uint64_t)(32 + 5) * 18 + 1;
+    make(at, 0x7c);
+    refused(path, "ffn_down_exps 37");
 }
 
 static void lists(void **state)
@@ -566,6 +676,7 @@ int main(void)
         cmocka_unit_test(a_window_is_said),
         cmocka_unit_test(headers),
         cmocka_unit_test(too_much),
+        cmocka_unit_test(experts),
         cmocka_unit_test(lists),
         cmocka_unit_test(huge),
         cmocka_unit_test(values),
