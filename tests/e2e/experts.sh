@@ -174,6 +174,20 @@ fails "a family that llama.cpp computes otherwise" 2 x.gguf convert "$GOLDEN/phi
 fails "weights of experts that llama.cpp would divide by their sum" 2 x.gguf \
     convert "$GOLDEN/qwen3_moe-mixed" --to gguf -o x.gguf
 fails_with "rows that blocks do not divide" 2 x.gguf 'layers.0.experts.down' convert "$GOLDEN/mixtral" --to gguf --type q8_0 -o x.gguf
+# other names, as the section of a family says; two for the part that is gate and up of each expert
+sed 's/^name: .*/name: mine/; s/^  architectures: .gpt-oss.*/  architectures: [gpt-0ss]/; /^  write:/d
+    s/^  tensors:/  tensors:\n    experts_gate_up: [blk.#.ffn_gate_all_, blk.#.ffn_up_all_]/' \
+    "$ROOT/configs/families/gpt_oss.yaml" >"$WORK/mine.yaml"
+LC_ALL=C sed 's/gpt-oss/gpt-0ss/g; s/ffn_gate_exps/ffn_gate_all_/g; s/ffn_up_exps/ffn_up_all_/g' "$WORK/gpt_oss.gguf" >"$WORK/other.gguf"
+run logits "$GOLDEN/gpt_oss" --tokens 1,5,9,30,77 -o a.logits
+run logits other.gguf --tokens 1,5,9,30,77 -o b.logits --family mine.yaml
+ok "GGUF of an added family with experts, got $rc" test "$rc" = 0
+ok "the same bytes" cmp -s "$WORK/a.logits" "$WORK/b.logits"
+sed -i 's/, blk.#.ffn_up_all_//' "$WORK/mine.yaml"
+fails "one name for two tensors" 2 mine.yaml:52:22 logits other.gguf --tokens 1 -o x.logits --family mine.yaml
+run inspect family gpt_oss --json
+ok "inspect tells both names" json 'any(.family.parts[]; .part == "experts_gate_up" and
+    .gguf == "blk.#.ffn_gate_exps, blk.#.ffn_up_exps")' "$WORK/out"
 # what is read from GGUF is quantized: some experts, others keep their stack with its biases
 run quantize gpt_oss.gguf --use rtn --bits 8 --group 16 --rules '[{tensors: "*.experts.1.*", keep: true}]' -o oss-8
 ok "experts of a GGUF file are packed, got $rc" test "$rc" = 0

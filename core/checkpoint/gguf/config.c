@@ -67,6 +67,16 @@ static tsr_status leave_window(struct tsr_gguf_config_out *o)
     return TSR_OK;
 }
 
+/* Whether a list like "llama, qwen2" has the word: two families may read one architecture. */
+static bool is_in(const char *list, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *at = strstr(list, word); at; at = strstr(at + 1, word))
+        if ((at == list || at[-1] == ' ') && (at[n] == ',' || at[n] == '\0'))
+            return true;
+    return false;
+}
+
 /* The family that reads the architecture; config.json will name it by its first entry of `architectures`, and
  * so must lead to the same one. */
 static tsr_status find_family(struct tsr_gguf_config_out *o)
@@ -93,7 +103,8 @@ static tsr_status find_family(struct tsr_gguf_config_out *o)
         if (!one)
             break;
         for (const char *const *a = one->gguf.architectures; *a && at < sizeof known; a++)
-            at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "", *a);
+            if (!is_in(known, *a))
+                at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "", *a);
     }
     return tsr_fail(o->err, TSR_E_INPUT,
                     "%s: the architecture \"%.40s\" is not supported; of GGUF files %s are; "
