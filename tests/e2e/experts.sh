@@ -188,6 +188,9 @@ fails "one name for two tensors" 2 mine.yaml:52:22 logits other.gguf --tokens 1 
 run inspect family gpt_oss --json
 ok "inspect tells both names" json 'any(.family.parts[]; .part == "experts_gate_up" and
     .gguf == "blk.#.ffn_gate_exps, blk.#.ffn_up_exps")' "$WORK/out"
+run convert gpt_oss.gguf --to prepacked -o oss.pre
+ok "GGUF as a prepacked file, got $rc" test "$rc" = 0
+same "GGUF as a prepacked file" gpt_oss.gguf oss.pre
 # what is read from GGUF is quantized: some experts, others keep their stack with its biases
 run quantize gpt_oss.gguf --use rtn --bits 8 --group 16 --rules '[{tensors: "*.experts.1.*", keep: true}]' -o oss-8
 ok "experts of a GGUF file are packed, got $rc" test "$rc" = 0

@@ -372,6 +372,10 @@ static void headers(void **state)
     add_key("llama.expert_shared_count", TSR_GGUF_U32, 1, NULL);
     bad("llama.expert_shared_count 1");
     good();
+    key("general.architecture")->text = "qwen2"; /* no family has experts there */
+    add_key("qwen2.expert_count", TSR_GGUF_U32, 8, NULL);
+    bad("qwen2.expert_count 8");
+    good();
     add_key("llama.rope.scaling.type", TSR_GGUF_STRING, 0, "longrope");
     bad("rope.scaling.type");
     good();
