@@ -28,13 +28,16 @@ static const char *const linear_names[TSR_LINEARS] = {
 
 const char *tsr_model_linear_name(enum tsr_linear_id id)
 {
-    return id == TSR_ROUTER ? "router" : linear_names[tsr_model_linear_kind(id)];
+    return id == TSR_ROUTER || id == TSR_SHARED_ROUTER ? "router"
+                                                       : linear_names[tsr_model_linear_kind(id)];
 }
 
 /* Where a linear is in its layer. */
 static void place_of(enum tsr_linear_id id, char place[PLACE_CAP])
 {
-    if (id < TSR_EXPERTS)
+    if (id >= TSR_SHARED_GATE && id <= TSR_SHARED_ROUTER)
+        (void)snprintf(place, PLACE_CAP, "mlp.shared_expert");
+    else if (id < TSR_EXPERTS)
         (void)snprintf(place, PLACE_CAP, "%s", id <= TSR_O ? "self_attn" : "mlp");
     else
         (void)snprintf(place, PLACE_CAP, "mlp.experts.%u",

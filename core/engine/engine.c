@@ -25,6 +25,7 @@ static tsr_status activations(struct tsr_engine *e, struct tsr_err *err)
 {
     const struct tsr_model_hparams *hp = &e->model->hp;
     uint64_t ffn = e->share.ffn > e->share.expert ? e->share.ffn : e->share.expert;
+    ffn = ffn > e->share.shared ? ffn : e->share.shared;
     const struct {
         struct tsr_tensor *t;
         uint64_t           cols;

@@ -37,6 +37,38 @@ static void take_largest(float *v, uint32_t n, uint32_t k, uint32_t *chosen)
     }
 }
 
+float tsr_engine_sigmoid(float x)
+{
+    float e = exp_below_0(-fabsf(x));
+    return x < 0 ? e / (1 + e) : 1 / (1 + e);
+}
+
+/* What a group's experts are worth together. */
+static float group_score(const struct tsr_model_hparams *hp, const float *v, uint32_t n)
+{
+    uint32_t first = largest(v, n), second = first == 0 ? 1 : 0;
+    if (hp->router_group_score == TSR_MODEL_GROUP_LARGEST)
+        return v[first];
+    for (uint32_t i = 0; i < n; i++)
+        if (i != first && !isnan(v[second]) && !(v[i] <= v[second]))
+            second = i;
+    return v[first] + v[second];
+}
+
+/* Experts of the groups that are not chosen leave the choice. */
+static void keep_groups(const struct tsr_model_hparams *hp, float *v)
+{
+    uint32_t groups = hp->router_groups, n = groups ? hp->experts / groups : 0;
+    float   *score = v + hp->experts;
+    for (uint32_t g = 0; g < groups; g++)
+        score[g] = group_score(hp, v + g * n, n);
+    for (uint32_t k = 0; groups && k < hp->router_groups_used; k++)
+        score[largest(score, groups)] = -INFINITY;
+    for (uint32_t g = 0; g < groups; g++)
+        for (uint32_t i = 0; i < n && score[g] > -INFINITY; i++)
+            v[g * n + i] = -INFINITY;
+}
+
 /* e^(scores - max) over all, or over the chosen only; the sum over these. */
 static float exponents(const float *scores, const uint32_t *of, uint32_t n, float max, float *out)
 {
@@ -55,12 +87,32 @@ static void by_softmax(const struct tsr_model_hparams *hp, const float *scores, 
     float    total = 0;
     for (uint32_t i = 0; i < n; i++)
         scratch[i] = scores[i];
+    float max = scores[largest(scratch, n)]; /* also if its group is not chosen */
+    keep_groups(hp, scratch);
     take_largest(scratch, n, k, chosen);
-    float sum = exponents(scores, NULL, n, scores[chosen[0]], scratch);
+    float sum = exponents(scores, NULL, n, max, scratch);
     for (uint32_t j = 0; j < k; j++)
         total += weight[j] = scratch[chosen[j]] / sum;
     for (uint32_t j = 0; j < k && hp->router_normalize; j++)
         weight[j] /= total;
+}
+
+/* The sum that divides the weights is never 0, as in the reference. */
+#define LEAST 1e-20f
+
+static void by_sigmoid(const struct tsr_model_hparams *hp, const float *scores,
+                       const float *correction, uint32_t *chosen, float *weight, float *scratch)
+{
+    uint32_t n = hp->experts, k = hp->experts_used;
+    float    total = 0;
+    for (uint32_t i = 0; i < n; i++)
+        scratch[i] = tsr_engine_sigmoid(scores[i]) + (correction ? correction[i] : 0);
+    keep_groups(hp, scratch);
+    take_largest(scratch, n, k, chosen);
+    for (uint32_t j = 0; j < k; j++)
+        total += weight[j] = tsr_engine_sigmoid(scores[chosen[j]]);
+    for (uint32_t j = 0; j < k && hp->router_normalize; j++)
+        weight[j] /= total + LEAST;
 }
 
 static void by_chosen(const struct tsr_model_hparams *hp, const float *scores, uint32_t *chosen,
@@ -95,15 +147,19 @@ static void by_threshold(const struct tsr_model_hparams *hp, const float *scores
     }
 }
 
-void tsr_engine_route(const struct tsr_model_hparams *hp, const float *scores, uint32_t *chosen,
-                      float *weight, float *scratch)
+void tsr_engine_route(const struct tsr_model_hparams *hp, const float *scores,
+                      const float *correction, uint32_t *chosen, float *weight, float *scratch)
 {
     if (hp->router == TSR_MODEL_ROUTER_SOFTMAX)
         by_softmax(hp, scores, chosen, weight, scratch);
     else if (hp->router == TSR_MODEL_ROUTER_CHOSEN)
         by_chosen(hp, scores, chosen, weight, scratch);
+    else if (hp->router == TSR_MODEL_ROUTER_SIGMOID)
+        by_sigmoid(hp, scores, correction, chosen, weight, scratch);
     else
         by_threshold(hp, scores, chosen, weight, scratch);
+    for (uint32_t j = 0; j < hp->experts_used && hp->router_scale != 1; j++)
+        weight[j] *= hp->router_scale;
     for (uint32_t j = 1; j < hp->experts_used; j++) /* few: sorted by insertion */
         for (uint32_t i = j; i > 0 && chosen[i] < chosen[i - 1]; i--) {
             uint32_t c = chosen[i];

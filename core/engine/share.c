@@ -34,6 +34,12 @@ tsr_status tsr_engine_share_of(const struct tsr_model_hparams *hp, uint32_t rank
     TSR_TRY(tsr_model_slice_columns(&down, rank, ranks, &part, err));
     s->expert_at = part.col;
     s->expert = part.cols;
+    if (hp->shared_ffn == 0)
+        return TSR_OK;
+    down = (struct tsr_model_cut){ .name = "shared_expert.down_proj", .cols = hp->shared_ffn };
+    TSR_TRY(tsr_model_slice_columns(&down, rank, ranks, &part, err));
+    s->shared_at = part.col;
+    s->shared = part.cols;
     return TSR_OK;
 }
 
@@ -45,6 +51,7 @@ tsr_status tsr_engine_share_linear(const struct tsr_engine_share  *s,
     struct tsr_model_cut cut = tsr_model_cut_of(w, p);
     uint64_t             dim = hp->head_dim;
     bool                 expert = id >= TSR_EXPERTS;
+    bool                 shared = id == TSR_SHARED_GATE || id == TSR_SHARED_UP;
     switch (tsr_model_linear_kind(id)) {
     case TSR_Q:
         *part = tsr_model_slice_rows(&cut, s->head * dim, s->heads * dim);
@@ -55,14 +62,19 @@ tsr_status tsr_engine_share_linear(const struct tsr_engine_share  *s,
         return TSR_OK;
     case TSR_GATE:
     case TSR_UP:
-        *part = expert ? tsr_model_slice_rows(&cut, s->expert_at, s->expert)
-                       : tsr_model_slice_rows(&cut, s->ffn_at, s->ffn);
+        *part = expert   ? tsr_model_slice_rows(&cut, s->expert_at, s->expert)
+                : shared ? tsr_model_slice_rows(&cut, s->shared_at, s->shared)
+                         : tsr_model_slice_rows(&cut, s->ffn_at, s->ffn);
         return TSR_OK;
     case TSR_ROUTER:
+    case TSR_SHARED_ROUTER:
         *part = tsr_model_slice_rows(&cut, 0, w->rows);
         return TSR_OK;
     case TSR_O:
     case TSR_DOWN:
+    case TSR_SHARED_GATE: /* a kind is none of these */
+    case TSR_SHARED_UP:
+    case TSR_SHARED_DOWN:
     case TSR_EXPERTS:
         break;
     }

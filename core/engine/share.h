@@ -2,7 +2,7 @@
  *
  *   q k v      whole heads, with their KV heads: rows
  *   gate up    some of the feed-forward, or of each expert: rows
- *   router     all
+ *   router     all, and the score of the shared expert
  *   o down     the columns that take these: the ranks' products are added
  *
  * The cuts of o and down (model/packed_slice.h) decide; rows follow them.
@@ -18,6 +18,7 @@ struct tsr_engine_share {
     uint32_t kv_head, kv_heads; /* first, and how many */
     uint64_t ffn_at, ffn;       /* first row of gate and up, and how many */
     uint64_t expert_at, expert; /* the same of each expert's */
+    uint64_t shared_at, shared; /* the same of the expert that every token takes */
 };
 
 /* The share of rank `rank` of `ranks`.  TSR_E_CONFIG, with the reason and the rank counts that

@@ -332,17 +332,20 @@ tsr_status tsr_engine_stream_estimate(const struct tsr_model *m, uint64_t longes
     uint64_t chunk = longest < TSR_DEFAULT_CHUNK ? longest : TSR_DEFAULT_CHUNK, layer = 0;
     uint64_t q = (uint64_t)hp->heads * hp->head_dim, kv = (uint64_t)hp->kv_heads * hp->head_dim;
     uint64_t embed = 0, head = 0, n = 0, stride = (kv * 4 + 15) / 16 * 16;
+    uint64_t ffn = hp->ffn > hp->expert_ffn ? hp->ffn : hp->expert_ffn;
+    uint64_t each = hp->experts_used + (hp->shared_ffn ? 1u : 0u); /* experts of a token */
+    ffn = ffn > hp->shared_ffn ? ffn : hp->shared_ffn;
     /* h, x, y; q, a; k, v; up, gate; narrow; ids, places and angles; logits; caches */
-    bool ok =
-        grow(&n, chunk, 3 * hp->hidden + 2 * q + 2 * kv, 4) &&
-        grow(&n, chunk, hp->ffn > hp->expert_ffn ? hp->ffn : hp->expert_ffn, hp->gated ? 8 : 4) &&
-        /* experts: scores, a row of each expert's input, what they say, weights and places */
-        grow(&n, chunk, hp->experts, 4) && grow(&n, hp->experts ? chunk : 0, hp->hidden, 4) &&
-        grow(&n, chunk * hp->experts_used, hp->hidden + 3, 4) &&
-        grow(&n, chunk, hp->embed_dim != hp->hidden ? hp->embed_dim : 0, 4) &&
-        grow(&n, chunk, 6 + hp->rope.dim + hp->rope_sliding.dim, 4) && tsr_add(n, 4096, &n) &&
-        grow(&n, chunk < TSR_HEAD_ROWS ? chunk : TSR_HEAD_ROWS, hp->vocab, 4) &&
-        grow(&n, 2 * longest, stride, 1) && grow(&n, hp->heads, 1, 4);
+    bool ok = grow(&n, chunk, 3 * hp->hidden + 2 * q + 2 * kv, 4) &&
+              grow(&n, chunk, ffn, hp->gated ? 8 : 4) &&
+              /* experts: scores, a row of each expert's input, what they say, weights and places */
+              grow(&n, chunk, hp->experts + (hp->shared_gated ? 1u : 0u), 4) &&
+              grow(&n, hp->experts ? chunk : 0, hp->hidden, 4) &&
+              grow(&n, chunk * each, hp->hidden + 3, 4) &&
+              grow(&n, chunk, hp->embed_dim != hp->hidden ? hp->embed_dim : 0, 4) &&
+              grow(&n, chunk, 6 + hp->rope.dim + hp->rope_sliding.dim, 4) && tsr_add(n, 4096, &n) &&
+              grow(&n, chunk < TSR_HEAD_ROWS ? chunk : TSR_HEAD_ROWS, hp->vocab, 4) &&
+              grow(&n, 2 * longest, stride, 1) && grow(&n, hp->heads, 1, 4);
     for (uint64_t i = 0; i < hp->layers && ok; i++) {
         uint64_t one = 0;
         for (uint64_t k = 0; k < hp->linears; k++)

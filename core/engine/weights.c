@@ -58,8 +58,8 @@ static tsr_status load_order(struct tsr_engine *e, const struct tsr_model_packed
 {
     const struct tsr_model_hparams *hp = &e->model->hp;
     uint64_t                        widest = (uint64_t)hp->heads * hp->head_dim,
-             more[4] = { hp->hidden, hp->ffn, hp->expert_ffn, p->cols };
-    for (int i = 0; i < 4; i++)
+             more[5] = { hp->hidden, hp->ffn, hp->expert_ffn, hp->shared_ffn, p->cols };
+    for (int i = 0; i < 5; i++)
         widest = more[i] > widest ? more[i] : widest;
     if (!p->order)
         return tsr_fail(err, TSR_E_INVAL, "the order of packed columns is not in memory");
@@ -104,7 +104,8 @@ static tsr_status load_part_bias(struct tsr_engine *e, enum tsr_linear_id id,
                                  struct tsr_engine_linear_dev *out, struct tsr_err *err)
 {
     enum tsr_linear_id kind = tsr_model_linear_kind(id);
-    if (id >= TSR_EXPERTS && kind == TSR_DOWN) /* inside of a weighed sum: one rank adds it */
+    if (id != TSR_DOWN &&
+        kind == TSR_DOWN) /* of an expert, inside of a weighed sum: one rank adds it */
         return e->tp.rank == 0 ? load_bias(e, l->bias, l->w.rows, out, err) : TSR_OK;
     if (kind == TSR_O || kind == TSR_DOWN)
         return l->bias && e->tp.sum_on

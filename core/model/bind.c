@@ -100,6 +100,9 @@ static tsr_status bind_role(struct tsr_model_binding *b, const struct tsr_model_
     case TSR_MODEL_PART_SINKS:
         TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".weight", hp->heads, 0, false, &at));
         return tsr_model_bind_set_floats(b, &l->sinks, at);
+    case TSR_MODEL_PART_ROUTER_CORRECTION:
+        TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".weight", hp->experts, 0, false, &at));
+        return tsr_model_bind_set_floats(b, &l->router_correction, at);
     default:
         return tsr_model_bind_linears(b, r, layer);
     }
@@ -168,11 +171,29 @@ static bool is_ignored(const struct tsr_model_binding *b, const char *name)
     return false;
 }
 
+/* A tensor of a layer after the last one, of those that config.json says are stored. */
+static bool is_extra(const struct tsr_model_binding *b, const char *name)
+{
+    const struct tsr_model_hparams *hp = &b->config->hp;
+    size_t                          n = strlen(b->prefix);
+    for (uint32_t i = 0; strncmp(name, b->prefix, n) == 0 && i < b->config->family->n_roles; i++) {
+        const char *pattern = b->config->family->roles[i].name, *hash = strchr(pattern, '#');
+        size_t      k = hash ? (size_t)(hash - pattern) : 0;
+        char       *end = NULL;
+        if (!k || strncmp(name + n, pattern, k) != 0 || name[n + k] < '0' || name[n + k] > '9')
+            continue;
+        unsigned long long layer = strtoull(name + n + k, &end, 10);
+        if (*end == '.' && layer >= hp->layers && layer - hp->layers < hp->extra_layers)
+            return true;
+    }
+    return false;
+}
+
 static tsr_status check_unused(struct tsr_model_binding *b)
 {
     for (uint64_t i = 0; i < b->shards->n; i++) {
         const struct tsr_checkpoint_stored *e = &b->shards->tensors[i];
-        if (!e->used && !e->imported && !is_ignored(b, e->t->name))
+        if (!e->used && !e->imported && !is_ignored(b, e->t->name) && !is_extra(b, e->t->name))
             return tsr_model_bind_unknown(b, e);
     }
     return TSR_OK;

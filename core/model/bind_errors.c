@@ -27,6 +27,8 @@ static unsigned values_of(const struct tsr_model_role *r)
     case TSR_MODEL_PART_GATE_UP_ROWS:
         return HIDDEN | FFN;
     case TSR_MODEL_PART_LINEAR:
+        if (r->lin >= TSR_ROUTER)
+            return HIDDEN;
         return HIDDEN | (r->lin == TSR_Q || r->lin == TSR_O   ? HEADS | DIM
                          : r->lin == TSR_K || r->lin == TSR_V ? KV | DIM
                                                               : FFN);

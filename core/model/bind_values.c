@@ -47,7 +47,9 @@ void tsr_model_bind_shape(const struct tsr_model_hparams *hp, enum tsr_linear_id
                           uint64_t *cols)
 {
     uint64_t q = (uint64_t)hp->heads * hp->head_dim, kv = (uint64_t)hp->kv_heads * hp->head_dim;
-    uint64_t ffn = id >= TSR_EXPERTS ? hp->expert_ffn : hp->ffn;
+    uint64_t ffn = id >= TSR_EXPERTS                                ? hp->expert_ffn
+                   : id >= TSR_SHARED_GATE && id <= TSR_SHARED_DOWN ? hp->shared_ffn
+                                                                    : hp->ffn;
     *cols = hp->hidden;
     switch (tsr_model_linear_kind(id)) {
     case TSR_Q:
@@ -67,6 +69,9 @@ void tsr_model_bind_shape(const struct tsr_model_hparams *hp, enum tsr_linear_id
         break;
     case TSR_ROUTER:
         *rows = hp->experts;
+        break;
+    case TSR_SHARED_ROUTER:
+        *rows = 1;
         break;
     default:
         *rows = ffn;

@@ -163,6 +163,7 @@ static tsr_status read_sizes(const struct tsr_model_config_source *s)
         return tsr_model_family_fail(f, none->at, s->err,
                                      "'vocab', 'hidden', 'layers' or 'ffn' of the family is 0");
     TSR_TRY(read_heads(s));
+    TSR_TRY(tsr_model_config_size(s, &f->extra_layers, MAX_LAYERS, &hp->extra_layers));
     TSR_TRY(tsr_model_config_size(s, &f->embed_dim, MAX_WIDTH, &hp->embed_dim));
     if (hp->embed_dim == 0)
         hp->embed_dim = hp->hidden;
@@ -208,7 +209,7 @@ static tsr_status read_flags(const struct tsr_model_config_source *s)
     }
     for (unsigned i = 0; i < f->n_flags; i++) {
         bool is = f->flag[i].def;
-        TSR_TRY(tsr_model_config_bool(s, f->flag[i].key, &is));
+        TSR_TRY(tsr_model_config_flag(s, &f->flag[i], &is));
         c->has |= TSR_HAS_FLAG << (2 * i + !is);
     }
     return TSR_OK;

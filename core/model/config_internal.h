@@ -42,9 +42,14 @@ tsr_status tsr_model_config_activation(const struct tsr_model_config_source *s,
                                        const struct tsr_model_value *v, uint32_t *func);
 /* A key that is true, false or absent; *v has the default. */
 tsr_status tsr_model_config_bool(const struct tsr_model_config_source *s, const char *key, bool *v);
+/* The same of a flag, whose key may be one of two words. */
+tsr_status tsr_model_config_flag(const struct tsr_model_config_source *s,
+                                 const struct tsr_model_flag *f, bool *v);
 
 /* config_rope.c: rotary embedding from both styles of config; head_dim and max_positions are set. */
 tsr_status tsr_model_config_rope(const struct tsr_model_config_source *s);
+/* config_experts.c: the experts of a family that has some, and their router. */
+tsr_status tsr_model_config_experts(const struct tsr_model_config_source *s);
 /* config_layers.c: the window and the rope of each layer. */
 tsr_status tsr_model_config_layers(const struct tsr_model_config_source *s);
 

@@ -148,33 +148,12 @@ static tsr_status experts(const struct tsr_model_config_source *s)
 {
     const struct tsr_model_family *f = s->config->family;
     struct tsr_model_hparams      *hp = &s->config->hp;
-    uint64_t                       count, used;
     int64_t                        n = 1;
     hp->linears = TSR_LINEARS;
     hp->sites = TSR_SITES;
     if (!f->experts.is)
         return TSR_OK;
-    TSR_TRY(tsr_model_config_size(s, &f->experts.count, MAX_EXPERTS, &count));
-    TSR_TRY(tsr_model_config_size(s, &f->experts.used, MAX_EXPERTS, &used));
-    TSR_TRY(tsr_model_config_size(s, &f->experts.width, MAX_WIDTH, &hp->expert_ffn));
-    TSR_TRY(tsr_model_config_float(s, &f->experts.jitter, 0, 1, &hp->router_jitter));
-    if (!count || !used || used > count)
-        return tsr_fail(s->err, TSR_E_INPUT, "%s: a token takes %llu of %llu experts", s->name,
-                        (unsigned long long)used, (unsigned long long)count);
-    if (f->experts.router == TSR_MODEL_ROUTER_THRESHOLD && used > TSR_MODEL_THRESHOLD_MOST)
-        return tsr_fail(s->err, TSR_E_INPUT,
-                        "%s: a token takes %llu experts; router threshold chooses at most %d",
-                        s->name, (unsigned long long)used, TSR_MODEL_THRESHOLD_MOST);
-    hp->experts = (uint32_t)count;
-    hp->experts_used = (uint32_t)used;
-    hp->expert_ffn = hp->expert_ffn ? hp->expert_ffn : hp->ffn;
-    hp->router = f->experts.router;
-    hp->router_normalize =
-        f->experts.normalize_if < 0
-            ? f->experts.normalize
-            : (s->config->has & TSR_HAS_FLAG << 2 * f->experts.normalize_if) != 0;
-    hp->linears = TSR_EXPERTS + TSR_EXPERT_LINEARS * count;
-    hp->sites = TSR_MODEL_SITE_EXPERTS + 2 * count;
+    TSR_TRY(tsr_model_config_experts(s));
     hp->sparse = tsr_new(hp->layers, sizeof *hp->sparse);
     if (!hp->sparse)
         return tsr_fail_nomem(s->err, hp->layers, "layers with experts");

@@ -138,6 +138,24 @@ tsr_status tsr_model_config_bool(const struct tsr_model_config_source *s, const 
     return tsr_json_bool(s->json, s->name, key, false, v, s->err);
 }
 
+tsr_status tsr_model_config_flag(const struct tsr_model_config_source *s,
+                                 const struct tsr_model_flag *f, bool *v)
+{
+    const char *word = f->words[*v];
+    if (!f->words[0])
+        return tsr_model_config_bool(s, f->key, v);
+    const json_t *o = json_object_get(s->json, f->key);
+    bool          there = o && !json_is_null(o);
+    tsr_model_config_note(s, f->key, there ? TSR_KEY_USED : TSR_KEY_DEFAULT);
+    TSR_TRY(there ? tsr_json_str(s->json, s->name, f->key, true, &word, s->err) : TSR_OK);
+    *v = f->words[1] && strcmp(word, f->words[1]) == 0;
+    if (*v || strcmp(word, f->words[0]) == 0)
+        return TSR_OK;
+    return tsr_fail(s->err, TSR_E_INPUT, "%s: \"%s\" \"%.60s\" is not supported; %s%s%s", s->name,
+                    f->key, word, f->words[0], f->words[1] ? " and " : " is",
+                    f->words[1] ? f->words[1] : "");
+}
+
 tsr_status tsr_model_config_truth(const struct tsr_model_config_source *s,
                                   const struct tsr_model_value *v, bool *out)
 {

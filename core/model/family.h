@@ -31,7 +31,7 @@ enum tsr_model_part {
     TSR_MODEL_PART_LINEAR, TSR_MODEL_PART_QKV_ROWS, TSR_MODEL_PART_QKV_HEADS, TSR_MODEL_PART_GATE_UP_ROWS,
     TSR_MODEL_PART_EXPERT, TSR_MODEL_PART_EXPERTS, TSR_MODEL_PART_EXPERTS_GATE_UP,
     TSR_MODEL_PART_ATTN_IN, TSR_MODEL_PART_ATTN_OUT, TSR_MODEL_PART_FFN_IN, TSR_MODEL_PART_FFN_OUT,
-    TSR_MODEL_PART_Q_NORM, TSR_MODEL_PART_K_NORM, TSR_MODEL_PART_SINKS
+    TSR_MODEL_PART_Q_NORM, TSR_MODEL_PART_K_NORM, TSR_MODEL_PART_SINKS, TSR_MODEL_PART_ROUTER_CORRECTION
 };
 // clang-format on
 
@@ -42,6 +42,7 @@ enum tsr_model_part {
 #define TSR_HAS_HEAD       2u /* the output head is stored, not tied */
 #define TSR_HAS_PROJECTION 4u /* the embedding is narrower than the model */
 #define TSR_HAS_NEVER      8u
+#define TSR_HAS_SHARED     16u /* layers with experts have a shared one */
 #define TSR_HAS_FLAG       (UINT64_C(1) << 8)
 
 /* NAME.weight and NAME.bias; '#' in name is replaced by the layer number, '@' by the expert's. */
@@ -106,6 +107,7 @@ struct tsr_model_value {
     X(residual_scale, NULL, 1, "Factor of a sub-layer's output before it is added.")               \
     X(logit_scale, NULL, 1, "Factor of the logits.")                                               \
     X(logit_softcap, NULL, 0, "Soft-cap of the logits; 0: none.")                                  \
+    X(extra_layers, NULL, 0, "Stored layers after the last that are not read.")                    \
     X(tied, "tie_word_embeddings", 0, "1: the output head is the embedding.")                      \
     X(bos, "bos_token_id", -1, "Token that begins a text; -1: none.")                              \
     X(eos, "eos_token_id", -1, "Tokens that end a text; -1: none.")
@@ -132,6 +134,7 @@ struct tsr_model_flag {
     const char *name;
     const char *key;
     bool        def;
+    const char *words[2]; /* the key's words for false and true; NULL: it is false or true itself */
 };
 
 /* A key of config.json that a GGUF file says elsewhere, or not at all.  The first of tensor, key and rule
@@ -198,6 +201,13 @@ struct tsr_model_family {
         bool                        normalize;
         int                         normalize_if; /* index of a flag, or -1 */
         struct tsr_model_layer_rule layers;
+        struct tsr_model_value      scale;
+        bool                        grouped;
+        struct tsr_model_value      groups, groups_used;
+        enum tsr_model_group_score  group_score;
+        int                         grouped_if; /* index of a flag, or -1 */
+        bool                        shared, shared_gated;
+        struct tsr_model_value      shared_count, shared_width; /* width 0: that of an expert */
     } experts;
     struct { /* all empty: no GGUF file is read or written as this family */
         const char                 *architectures[TSR_FAMILY_LIST]; /* of files that are read */

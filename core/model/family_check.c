@@ -73,6 +73,21 @@ static uint64_t expert_linear(const struct tsr_model_family *f, enum tsr_linear_
     return n + (id == TSR_DOWN ? 0 : count(f, TSR_MODEL_PART_EXPERTS_GATE_UP));
 }
 
+/* What every token takes besides, and what of an expert's score only counts in the choice. */
+static void check_shared(struct tsr_family_reading *r, const struct tsr_config_mark *at)
+{
+    static const char *const       names[] = { "shared_gate", "shared_up", "shared_down" };
+    const struct tsr_model_family *f = r->f;
+    for (int i = 0; i < (int)TSR_COUNT(names); i++)
+        need(r, at, names[i], linear(f, (enum tsr_linear_id)(TSR_SHARED_GATE + i)),
+             f->experts.shared, "'shared' of 'experts'");
+    if (!f->experts.shared)
+        need(r, at, "shared_router", linear(f, TSR_SHARED_ROUTER), false, "'shared' of 'experts'");
+    if (!f->experts.is || f->experts.router != TSR_MODEL_ROUTER_SIGMOID)
+        need(r, at, "router_correction", count(f, TSR_MODEL_PART_ROUTER_CORRECTION), false,
+             "the choice of experts");
+}
+
 static void check_linears(struct tsr_family_reading *r, const struct tsr_config_mark *at)
 {
     static const char *const names[TSR_LINEARS] = { "q", "k", "v", "o", "gate", "up", "down" };
@@ -94,6 +109,12 @@ static void check_linears(struct tsr_family_reading *r, const struct tsr_config_
     }
     if (f->experts.is && !f->gated)
         tsr_config_diag_error(r->d, at, NULL, "'experts' needs feed_forward gated");
+    check_shared(r, at);
+}
+
+static const char *suffix_of(const struct tsr_model_role *r)
+{
+    return r->suffixes[0] ? r->suffixes[0] : ".weight";
 }
 
 static void check_names(struct tsr_family_reading *r, const struct tsr_config_mark *at)
@@ -102,11 +123,12 @@ static void check_names(struct tsr_family_reading *r, const struct tsr_config_ma
     for (uint32_t i = 0; i < f->n_roles; i++) {
         for (uint32_t k = 0; k < i; k++)
             if (strcmp(f->roles[i].name, f->roles[k].name) == 0 &&
-                f->roles[i].bare == f->roles[k].bare)
+                f->roles[i].bare == f->roles[k].bare &&
+                strcmp(suffix_of(&f->roles[i]), suffix_of(&f->roles[k])) == 0)
                 tsr_config_diag_error(r->d, at, NULL, "'tensors' has the name '%s' twice",
                                       f->roles[i].name);
         char name[512];
-        int  n = snprintf(name, sizeof name, "%s.weight", f->roles[i].name);
+        int  n = snprintf(name, sizeof name, "%s%s", f->roles[i].name, suffix_of(&f->roles[i]));
         for (char *c = name; *c; c++)
             *c = *c == '#' || *c == '@' ? '0' : *c;
         for (const char *const *p = f->ignored; n < (int)sizeof name && *p; p++)

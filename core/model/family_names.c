@@ -52,6 +52,7 @@ bool tsr_model_role_in_layer(const struct tsr_model_hparams *hp, const struct ts
         return r->lin < TSR_GATE || sparse == (r->lin >= TSR_ROUTER);
     case TSR_MODEL_PART_GATE_UP_ROWS:
         return !sparse;
+    case TSR_MODEL_PART_ROUTER_CORRECTION:
     case TSR_MODEL_PART_EXPERT:
     case TSR_MODEL_PART_EXPERTS:
     case TSR_MODEL_PART_EXPERTS_GATE_UP:

@@ -66,6 +66,7 @@ static const struct part {
     { "q_norm", TSR_MODEL_PART_Q_NORM, 0, true, "blk.#.attn_q_norm" },
     { "k_norm", TSR_MODEL_PART_K_NORM, 0, true, "blk.#.attn_k_norm" },
     { "sinks", TSR_MODEL_PART_SINKS, 0, true, "blk.#.attn_sinks" },
+    { "router_correction", TSR_MODEL_PART_ROUTER_CORRECTION, 0, true, "blk.#.exp_probs_b" },
     { "q", TSR_MODEL_PART_LINEAR, TSR_Q, true, "blk.#.attn_q" },
     { "k", TSR_MODEL_PART_LINEAR, TSR_K, true, "blk.#.attn_k" },
     { "v", TSR_MODEL_PART_LINEAR, TSR_V, true, "blk.#.attn_v" },
@@ -77,6 +78,10 @@ static const struct part {
     { "qkv_heads", TSR_MODEL_PART_QKV_HEADS, 0, true, "blk.#.attn_qkv" },
     { "gate_up", TSR_MODEL_PART_GATE_UP_ROWS, 0, true, "blk.#.ffn_up" },
     { "router", TSR_MODEL_PART_LINEAR, TSR_ROUTER, true, "blk.#.ffn_gate_inp" },
+    { "shared_gate", TSR_MODEL_PART_LINEAR, TSR_SHARED_GATE, true, "blk.#.ffn_gate_shexp" },
+    { "shared_up", TSR_MODEL_PART_LINEAR, TSR_SHARED_UP, true, "blk.#.ffn_up_shexp" },
+    { "shared_down", TSR_MODEL_PART_LINEAR, TSR_SHARED_DOWN, true, "blk.#.ffn_down_shexp" },
+    { "shared_router", TSR_MODEL_PART_LINEAR, TSR_SHARED_ROUTER, true, "blk.#.ffn_gate_inp_shexp" },
     { "expert_gate", TSR_MODEL_PART_EXPERT, TSR_GATE, true, "blk.#.ffn_gate_exps" },
     { "expert_up", TSR_MODEL_PART_EXPERT, TSR_UP, true, "blk.#.ffn_up_exps" },
     { "expert_down", TSR_MODEL_PART_EXPERT, TSR_DOWN, true, "blk.#.ffn_down_exps" },
@@ -198,6 +203,10 @@ static void read_tensor(struct tsr_family_reading *r, const struct part *p,
         return;
     }
     role.name = name->text;
+    if (p->part == TSR_MODEL_PART_LINEAR && p->lin >= TSR_SHARED_GATE)
+        role.weight |= TSR_HAS_SHARED;
+    if (p->lin == TSR_SHARED_ROUTER)
+        r->f->experts.shared_gated = true;
     role.bias |= role.bias & TSR_HAS_NEVER ? 0 : role.weight;
     if (tsr_model_part_is_norm(p->part)) {
         role.weight |= TSR_HAS_AFFINE;

@@ -95,6 +95,21 @@ bool tsr_family_number(struct tsr_family_reading *r, const struct tsr_config_nod
     return false;
 }
 
+/* One or two words, of false and true. */
+static void flag_words(struct tsr_family_reading *r, const struct tsr_config_node *n,
+                       struct tsr_model_flag *f)
+{
+    const char *words[TSR_COUNT(f->words) + 2] = { 0 };
+    if (!n)
+        return;
+    tsr_family_strings(r, n, "words", words, TSR_COUNT(words));
+    if (!words[0] || !*words[0] || words[TSR_COUNT(f->words)])
+        tsr_config_diag_error(r->d, &n->mark, "as in [greedy, group_limited_greedy]",
+                              "'words' of flag '%s' are not those of false and true", f->name);
+    f->words[0] = words[0];
+    f->words[1] = words[1];
+}
+
 void tsr_family_flags(struct tsr_family_reading *r, const struct tsr_config_node *map)
 {
     if (map && map->kind != TSR_NODE_MAP) {
@@ -112,12 +127,16 @@ void tsr_family_flags(struct tsr_family_reading *r, const struct tsr_config_node
         if (v->kind == TSR_NODE_MAP) {
             of = tsr_config_node_get(v, "key");
             const struct tsr_config_node *d = tsr_config_node_get(v, "default");
+            const struct tsr_config_node *w = tsr_config_node_get(v, "words");
             for (uint64_t k = 0; k < v->n; k++)
                 if (strcmp(v->keys[k]->text, "key") != 0 &&
-                    strcmp(v->keys[k]->text, "default") != 0)
+                    strcmp(v->keys[k]->text, "default") != 0 &&
+                    strcmp(v->keys[k]->text, "words") != 0)
                     tsr_config_diag_error(r->d, &v->keys[k]->mark, NULL,
-                                          "unknown key '%s' in flag '%s'; it has key and default",
+                                          "unknown key '%s' in flag '%s'; it has key, default and "
+                                          "words",
                                           v->keys[k]->text, f.name);
+            flag_words(r, w, &f);
             if (d && tsr_family_number(r, d, "default", &def) && def != 0 && def != 1)
                 tsr_config_diag_error(r->d, &d->mark, NULL,
                                       "the default of a flag is true or false");
@@ -129,6 +148,9 @@ void tsr_family_flags(struct tsr_family_reading *r, const struct tsr_config_node
         }
         f.key = of->text;
         f.def = def != 0;
+        if (f.def && f.words[0] && !f.words[1])
+            tsr_config_diag_error(r->d, &v->mark, NULL,
+                                  "flag '%s' has no word for its default true", f.name);
         r->f->flag[r->f->n_flags++] = f;
     }
 }

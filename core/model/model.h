@@ -46,12 +46,16 @@ enum tsr_norm_place {
 enum tsr_qk_norm { TSR_QK_NORM_NONE, TSR_QK_NORM_HEAD, TSR_QK_NORM_HEADS, TSR_QK_NORM_WIDTH };
 /* How a router's scores choose experts and weigh them.  SOFTMAX: the largest of softmax(scores), divided by their
  * sum if router_normalize.  CHOSEN: softmax over the largest scores alone.  THRESHOLD: one after the other, by a
- * softmax over scores near the largest that is left (router_jitter; Phi-3.5-MoE). */
+ * softmax over scores near the largest that is left (router_jitter; Phi-3.5-MoE).  SIGMOID: the largest of
+ * sigmoid(score) + a correction of the expert; weights are the sigmoids, divided by their sum if router_normalize. */
 enum tsr_model_router {
     TSR_MODEL_ROUTER_SOFTMAX,
     TSR_MODEL_ROUTER_CHOSEN,
-    TSR_MODEL_ROUTER_THRESHOLD
+    TSR_MODEL_ROUTER_THRESHOLD,
+    TSR_MODEL_ROUTER_SIGMOID
 };
+/* What of a group's experts decides whether a router chooses among them: the largest, or the sum of the two largest. */
+enum tsr_model_group_score { TSR_MODEL_GROUP_LARGEST, TSR_MODEL_GROUP_TWO_LARGEST };
 #define TSR_MODEL_THRESHOLD_MOST 2 /* experts that THRESHOLD chooses */
 /* How a layer rotates: by hparams.rope, by rope_sliding, or not at all. */
 enum tsr_rope_of { TSR_ROPE_OF_ALL, TSR_ROPE_OF_SLIDING, TSR_ROPE_OF_NONE };
@@ -71,6 +75,7 @@ struct tsr_model_rope {
 
 struct tsr_model_hparams {
     uint64_t            vocab, hidden, layers, ffn, max_positions;
+    uint64_t            extra_layers; /* stored after the last one and not read */
     uint32_t            heads, kv_heads, head_dim;
     uint64_t            embed_dim; /* width of the embedding; != hidden for OPT-350m */
     uint32_t            norm;      /* TSR_NORM_RMS or TSR_NORM_LAYER */
@@ -92,18 +97,23 @@ struct tsr_model_hparams {
     uint64_t              expert_ffn;            /* width of an expert */
     enum tsr_model_router router;
     bool                  router_normalize;
-    float                 router_jitter;
-    uint8_t              *sparse; /* [layers], 1: experts in place of a feed-forward; owned */
-    float                 attn_scale, attn_softcap, logit_softcap, logit_scale, embed_scale;
-    float                 residual_scale; /* of a sub-layer's output */
-    uint32_t             *window;         /* [layers], 0: full attention; owned */
-    bool                  tied;           /* head is the embedding */
-    int64_t               bos;            /* -1: none */
-    uint32_t              eos[TSR_MAX_EOS], n_eos;
+    float                 router_jitter, router_scale; /* router_scale: factor of the weights */
+    uint32_t              router_groups, router_groups_used; /* experts in a row; 0: no groups */
+    enum tsr_model_group_score router_group_score;
+    uint64_t  shared_ffn;   /* width of an expert that every token takes besides; 0: none */
+    bool      shared_gated; /* its weight is the sigmoid of a score, not 1 */
+    uint8_t  *sparse;       /* [layers], 1: experts in place of a feed-forward; owned */
+    float     attn_scale, attn_softcap, logit_softcap, logit_scale, embed_scale;
+    float     residual_scale; /* of a sub-layer's output */
+    uint32_t *window;         /* [layers], 0: full attention; owned */
+    bool      tied;           /* head is the embedding */
+    int64_t   bos;            /* -1: none */
+    uint32_t  eos[TSR_MAX_EOS], n_eos;
 };
 
 /* The linears of a decoder layer, canonical.  GATE is absent when not gated.  A layer with experts has, in place of
- * GATE, UP and DOWN, a router and three for each expert: tsr_model_expert_linear(). */
+ * GATE, UP and DOWN, a router and three for each expert: tsr_model_expert_linear().  SHARED_*: the expert that
+ * every token takes, and the score that weighs it. */
 enum tsr_linear_id {
     TSR_Q,
     TSR_K,
@@ -114,6 +124,10 @@ enum tsr_linear_id {
     TSR_DOWN,
     TSR_LINEARS, /* of a model without experts */
     TSR_ROUTER = TSR_LINEARS,
+    TSR_SHARED_GATE,
+    TSR_SHARED_UP,
+    TSR_SHARED_DOWN,
+    TSR_SHARED_ROUTER,
     TSR_EXPERTS /* the first of an expert */
 };
 #define TSR_EXPERT_LINEARS 3
@@ -122,9 +136,11 @@ static inline enum tsr_linear_id tsr_model_expert_linear(uint64_t expert, enum t
 {
     return (enum tsr_linear_id)(TSR_EXPERTS + TSR_EXPERT_LINEARS * expert + (kind - TSR_GATE));
 }
-/* The part that a linear has: an expert's is one of TSR_GATE, TSR_UP and TSR_DOWN. */
+/* The part that a linear has: an expert's, shared or not, is one of TSR_GATE, TSR_UP and TSR_DOWN. */
 static inline enum tsr_linear_id tsr_model_linear_kind(enum tsr_linear_id id)
 {
+    if (id >= TSR_SHARED_GATE && id <= TSR_SHARED_DOWN)
+        return (enum tsr_linear_id)(TSR_GATE + (id - TSR_SHARED_GATE));
     return id < TSR_EXPERTS
                ? id
                : (enum tsr_linear_id)(TSR_GATE + (id - TSR_EXPERTS) % TSR_EXPERT_LINEARS);
@@ -148,6 +164,7 @@ struct tsr_model_layer {
                         TSR_NORM_AFTER uses attn_in and ffn_in after the residual */
     struct tsr_model_norm    q_norm, k_norm;
     const float             *sinks; /* [heads]: a logit of each head without a value; NULL: none */
+    const float             *router_correction; /* [experts], of router SIGMOID; NULL: none */
 };
 
 struct tsr_model {
@@ -226,20 +243,22 @@ void tsr_model_context_quiet(const struct tsr_model *m);
 const char *tsr_model_linear_name(enum tsr_linear_id id); /* "q_proj", ... */
 
 /* The inputs of a layer's linears; q, k and v share one, gate and up too.  In a layer with experts FFN_IN is the
- * router's, and each expert has two: the rows of it that the expert takes, and what its down takes. */
+ * router's and the shared expert's, and each other expert has two: the rows of it that the expert takes, and what
+ * its down takes. */
 enum tsr_site {
     TSR_MODEL_SITE_ATTN_IN,
     TSR_MODEL_SITE_O_IN,
     TSR_MODEL_SITE_FFN_IN,
     TSR_MODEL_SITE_DOWN_IN,
     TSR_SITES, /* of a model without experts */
-    TSR_MODEL_SITE_EXPERTS = TSR_SITES
+    TSR_MODEL_SITE_SHARED_DOWN_IN = TSR_SITES,
+    TSR_MODEL_SITE_EXPERTS
 };
 #define TSR_MODEL_SITE_TEXT 32
 enum tsr_site tsr_model_linear_site(enum tsr_linear_id id);
 /* FFN_IN or DOWN_IN of an expert. */
 enum tsr_site tsr_model_expert_site(uint64_t expert, enum tsr_site kind);
-/* "attn_in", "o_in", "ffn_in", "down_in", "experts.3.ffn_in", ... into buf; returns buf. */
+/* "attn_in", "o_in", "ffn_in", "down_in", "shared.down_in", "experts.3.ffn_in", ... into buf; returns buf. */
 const char *tsr_model_site_name(enum tsr_site site, char buf[TSR_MODEL_SITE_TEXT]);
 #define TSR_MODEL_SITE_NAME(site)                                                                  \
     tsr_model_site_name((enum tsr_site)(site), (char[TSR_MODEL_SITE_TEXT]){ "" })

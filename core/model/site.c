@@ -5,17 +5,19 @@
 
 #define EXPERT_SITES 2
 
-/* FFN_IN or DOWN_IN for an expert's, else the site itself. */
+/* FFN_IN or DOWN_IN for an expert's, shared or not, else the site itself. */
 static enum tsr_site kind_of(enum tsr_site site)
 {
-    return site < TSR_MODEL_SITE_EXPERTS                    ? site
+    return site == TSR_MODEL_SITE_SHARED_DOWN_IN            ? TSR_MODEL_SITE_DOWN_IN
+           : site < TSR_MODEL_SITE_EXPERTS                  ? site
            : (site - TSR_MODEL_SITE_EXPERTS) % EXPERT_SITES ? TSR_MODEL_SITE_DOWN_IN
                                                             : TSR_MODEL_SITE_FFN_IN;
 }
 
 const char *tsr_model_site_name(enum tsr_site site, char buf[TSR_MODEL_SITE_TEXT])
 {
-    static const char *const names[TSR_SITES] = { "attn_in", "o_in", "ffn_in", "down_in" };
+    static const char *const names[TSR_MODEL_SITE_EXPERTS] = { "attn_in", "o_in", "ffn_in",
+                                                               "down_in", "shared.down_in" };
     if (site < TSR_MODEL_SITE_EXPERTS)
         (void)snprintf(buf, TSR_MODEL_SITE_TEXT, "%s", names[site]);
     else
@@ -46,6 +48,8 @@ enum tsr_site tsr_model_linear_site(enum tsr_linear_id id)
         return TSR_MODEL_SITE_O_IN;
     case TSR_DOWN:
         return TSR_MODEL_SITE_DOWN_IN;
+    case TSR_SHARED_DOWN:
+        return TSR_MODEL_SITE_SHARED_DOWN_IN;
     default:
         return TSR_MODEL_SITE_FFN_IN;
     }
@@ -57,7 +61,9 @@ uint64_t tsr_model_site_cols(const struct tsr_model *m, enum tsr_site site)
     case TSR_MODEL_SITE_O_IN:
         return (uint64_t)m->hp.heads * m->hp.head_dim;
     case TSR_MODEL_SITE_DOWN_IN:
-        return site == TSR_MODEL_SITE_DOWN_IN ? m->hp.ffn : m->hp.expert_ffn;
+        return site == TSR_MODEL_SITE_DOWN_IN          ? m->hp.ffn
+               : site == TSR_MODEL_SITE_SHARED_DOWN_IN ? m->hp.shared_ffn
+                                                       : m->hp.expert_ffn;
     default:
         return m->hp.hidden;
     }
@@ -66,5 +72,7 @@ uint64_t tsr_model_site_cols(const struct tsr_model *m, enum tsr_site site)
 bool tsr_model_layer_has_site(const struct tsr_model *m, uint64_t layer, enum tsr_site site)
 {
     bool sparse = m->hp.sparse && m->hp.sparse[layer];
+    if (site == TSR_MODEL_SITE_SHARED_DOWN_IN)
+        return sparse && m->hp.shared_ffn;
     return site == TSR_MODEL_SITE_DOWN_IN ? !sparse : site < TSR_MODEL_SITE_EXPERTS || sparse;
 }

@@ -219,10 +219,23 @@ static tsr_status sinks(const struct walk *w, const struct tsr_model_role *r, ui
     return vector(w, &v, "weight", values, w->m->hp.heads);
 }
 
+static tsr_status router_correction(const struct walk *w, const struct tsr_model_role *r,
+                                    uint64_t layer)
+{
+    struct tsr_model_stored_view v = { .norm = false };
+    if (!holds(w, r->weight) || !tsr_model_role_in_layer(&w->m->hp, r, layer))
+        return TSR_OK;
+    TSR_TRY(begin(w, r, layer, &v));
+    return vector(w, &v, r->suffixes[0] ? r->suffixes[0] + 1 : "weight",
+                  w->m->layers[layer].router_correction, w->m->hp.experts);
+}
+
 /* Tensors are written as [out, in], under NAME.weight and NAME.bias. */
 static tsr_status check_form(const struct walk *w, const struct tsr_model_role *r)
 {
-    if (!r->interleaved && !r->transposed && !r->suffixes[0])
+    bool whole = r->part == TSR_MODEL_PART_ROUTER_CORRECTION && r->suffixes[0] &&
+                 *r->suffixes[0] == '.'; /* a vector of a module, as a bias is */
+    if (!r->interleaved && !r->transposed && (!r->suffixes[0] || whole))
         return TSR_OK;
     return tsr_fail(w->err, TSR_E_INPUT,
                     "%s: cannot be written: a %s model stores \"%s\" in a form that exports do not "
@@ -283,6 +296,8 @@ static tsr_status role(const struct walk *w, const struct tsr_model_role *r, uin
         return linears(w, r, layer, gate_up, 2);
     case TSR_MODEL_PART_SINKS:
         return sinks(w, r, layer, l->sinks);
+    case TSR_MODEL_PART_ROUTER_CORRECTION:
+        return router_correction(w, r, layer);
     case TSR_MODEL_PART_EXPERT:
         return each_expert(w, r, layer);
     case TSR_MODEL_PART_EXPERTS:

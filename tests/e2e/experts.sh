@@ -10,9 +10,9 @@ TEXT=$ROOT/tests/golden/models/README.md
 DEMO=$ROOT/configs/demo
 GOLDEN=$ROOT/tests/golden/models
 
-# model NAME DENSE EXPERTS USED
+# model NAME DENSE EXPERTS USED [FORM]
 model() {
-    "$MAKE" "$2" "$WORK/$1" "$3" "$4"
+    "$MAKE" "$2" "$WORK/$1" "${@:3}"
     cp "$2"/{tokenizer.json,tokenizer_config.json,generation_config.json} "$WORK/$1/"
 }
 model one "$STORIES" 4 1
@@ -39,6 +39,92 @@ run inspect one --json
 ok "inspect tells of experts" json '.model.experts == {count: 4, used: 1, ffn: 172, layers: 5} and
     any(.model.tensors[]; .name == "router" and .shape == [4, 64]) and
     any(.model.tensors[]; .name == "experts.0.down_proj" and .shape == [64, 172])' "$WORK/out"
+
+# ---- an expert that every token takes ----------------------------------------------------------------------------
+
+# family FORM: the shared expert with weight 1, or weighed by the sigmoid of a score
+family() {
+    cat <<FAMILY
+family: tessera.family/1
+name: made-$1
+architectures: [MadeExpertsForCausalLM]
+model_types: [made_experts]
+prefixes: ["model."]
+config: {eps: {key: rms_norm_eps, default: 1e-5}}
+experts:
+  count: num_local_experts
+  used: num_experts_per_tok
+  layers: {from: {key: first_k_dense_replace, default: 1}}
+  shared: {width: intermediate_size}
+tensors:
+  embed: embed_tokens
+  attn_in: layers.#.input_layernorm
+  q: layers.#.self_attn.q_proj
+  k: layers.#.self_attn.k_proj
+  v: layers.#.self_attn.v_proj
+  o: layers.#.self_attn.o_proj
+  ffn_in: layers.#.post_attention_layernorm
+  gate: layers.#.mlp.gate_proj
+  up: layers.#.mlp.up_proj
+  down: layers.#.mlp.down_proj
+  router: layers.#.mlp.gate
+  shared_gate: layers.#.mlp.shared.gate_proj
+  shared_up: layers.#.mlp.shared.up_proj
+  shared_down: layers.#.mlp.shared.down_proj
+$([ "$1" = shared ] || echo '  shared_router: layers.#.mlp.shared_gate')
+  expert_gate: layers.#.mlp.experts.@.gate_proj
+  expert_up: layers.#.mlp.experts.@.up_proj
+  expert_down: layers.#.mlp.experts.@.down_proj
+  final_norm: norm
+  head: {name: lm_head, bare: true}
+FAMILY
+}
+made() { printf 'version: 1\nmodel: %s\nfamilies: [%s.yaml]\npipeline:\n%s\n' "$1" "$1" "$2" >"$WORK/job.yaml"; }
+for form in shared gated; do
+    family $form >"$WORK/$form.yaml"
+    model $form "$STORIES" 4 2 $form
+    made $form "  - eval: {text: $TEXT}"
+    run run job.yaml --out "eval-$form"
+    ok "$form: it runs, got $rc" test "$rc" = 0
+    ok "$form: the dense perplexity" near "$(ppl "eval-$form")" "$dense"
+    made $form "  - calibrate: {text: $TEXT, samples: 4, seqlen: 64}
+  - quantize: {use: gptq, bits: 4, group: 32}
+  - eval: {text: $TEXT}"
+    run run job.yaml --out "gptq-$form"
+    ok "$form: gptq, got $rc" test "$rc" = 0
+    ok "$form: a finite perplexity below 400" json '.results.eval.perplexity < 400' "$WORK/gptq-$form/results.json"
+    ok "$form: the shared expert is packed, its score is not" json '[.results.quantize.linears[].name
+        | select(test("layers.4.mlp.shared_expert"))] | length == 3 and all(test("router") | not)' "$WORK/gptq-$form/results.json"
+    ok "$form: the input of its down is a site" grep -qa '"shared.down_in.hessian"' \
+        "$WORK/gptq-$form/calibration/layer-00004.safetensors"
+    run convert $form --to hf -o "$form.hf" --family $form.yaml # in 16 bits
+    ok "$form: as a folder of Hugging Face, got $rc" test "$rc" = 0
+    run convert $form.hf --to prepacked -o "$form.hf.pre" --family $form.yaml
+    run convert "gptq-$form/packed" --to prepacked -o "$form.pre" --family $form.yaml
+    ok "$form: prepacked, got $rc" test "$rc" = 0
+    while read -r from to; do
+        run logits "$from" --tokens 1,5,9,30,77 --family $form.yaml -o from.logits
+        run logits "$to" --tokens 1,5,9,30,77 --family $form.yaml -o to.logits
+        ok "$to: the same bytes" cmp -s "$WORK/from.logits" "$WORK/to.logits"
+    done <<PAIRS
+$form.hf $form.hf.pre
+gptq-$form/packed $form.pre
+PAIRS
+    run logits $form --tokens 1,5,9,30,77 --family $form.yaml -o "$form.logits"
+    run logits $form --tokens 1,5,9,30,77 --family $form.yaml --step --chunk 2 -o step.logits
+    ok "$form: token by token the same bytes" cmp -s "$WORK/$form.logits" "$WORK/step.logits"
+done
+run inspect shared --family shared.yaml --json
+ok "inspect tells of the shared expert" json '.model.experts == {count: 4, used: 2, ffn: 172, shared: 172, layers: 4} and
+    any(.model.tensors[]; .name == "shared_expert.down_proj" and .shape == [64, 172])' "$WORK/out"
+run inspect family made-gated --family gated.yaml
+ok "and of its form" grep -q 'an expert that every token takes, by the sigmoid of a score' "$WORK/out"
+sed '/shared_down/d' "$WORK/shared.yaml" >"$WORK/bad.yaml"
+fails "a family without the shared expert's down" 2 bad.yaml:13:3 inspect shared --family bad.yaml
+sed '/shared:/d' "$WORK/shared.yaml" >"$WORK/bad.yaml"
+fails "a family with its tensors alone" 2 bad.yaml:12:3 inspect shared --family bad.yaml
+sed 's/  shared: .*/  groups: {count: n_group, when: grouped}/; /shared_/d' "$WORK/shared.yaml" >"$WORK/bad.yaml"
+fails "groups by a flag that is not there" 2 bad.yaml:11:11 inspect shared --family bad.yaml
 
 # ---- calibration per expert --------------------------------------------------------------------------------------
 

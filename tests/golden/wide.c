@@ -131,6 +131,7 @@ static void put_role(struct maker *m, const struct tsr_model_role *r, uint64_t l
         rows = 2 * hp->ffn;
         break;
     case TSR_MODEL_PART_SINKS:
+    case TSR_MODEL_PART_ROUTER_CORRECTION:
     case TSR_MODEL_PART_EXPERT: /* no model here has experts */
     case TSR_MODEL_PART_EXPERTS:
     case TSR_MODEL_PART_EXPERTS_GATE_UP:

@@ -99,6 +99,19 @@ static tsr_status sinks(const struct walk *w, const struct tsr_model_role *r)
     return w->visit(w->ctx, &p, w->err);
 }
 
+static tsr_status router_correction(const struct walk *w, const struct tsr_model_role *r)
+{
+    struct tsr_prepacked_model_part p = { .part = r->part,
+                                          .layer = w->layer,
+                                          .values = &w->m->layers[w->layer].router_correction,
+                                          .n = w->m->hp.experts };
+    if (!holds(w, r->weight) || !tsr_model_role_in_layer(&w->m->hp, r, w->layer))
+        return TSR_OK;
+    (void)snprintf(p.name, sizeof p.name, "model.layers.%llu.router_correction",
+                   (unsigned long long)w->layer);
+    return w->visit(w->ctx, &p, w->err);
+}
+
 /* Stored one by one, or together: here each expert's linears are parts of their own. */
 static tsr_status experts(const struct walk *w, const struct tsr_model_role *r)
 {
@@ -177,6 +190,8 @@ static tsr_status role(const struct walk *w, const struct tsr_model_role *r)
         return linears(w, r, gate_up, 2);
     case TSR_MODEL_PART_SINKS:
         return sinks(w, r);
+    case TSR_MODEL_PART_ROUTER_CORRECTION:
+        return router_correction(w, r);
     case TSR_MODEL_PART_EXPERT:
     case TSR_MODEL_PART_EXPERTS:
     case TSR_MODEL_PART_EXPERTS_GATE_UP:

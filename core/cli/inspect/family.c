@@ -32,7 +32,7 @@ static json_t *list_of(const char *const *v)
 }
 
 static const char *const routers[] = { "softmax over all", "softmax over the chosen",
-                                       "one after the other, by a threshold" };
+                                       "one after the other, by a threshold", "sigmoid of each" };
 
 /* {name, keys, default, form} */
 static json_t *value_json(const char *name, const struct tsr_model_value *v, const char *help)
@@ -42,6 +42,31 @@ static json_t *value_json(const char *name, const struct tsr_model_value *v, con
     json_t *def = v->word ? json_string(v->word) : v->has_def ? json_real(v->def) : json_null();
     return json_pack("{s:s, s:o, s:o, s:s, s:s}", "name", name, "keys", list_of(keys), "default",
                      def, "form", forms[v->form], "help", help);
+}
+
+/* Groups that a router chooses from, the factor of its weights, and what every token takes. */
+static bool add_choice(const struct tsr_model_family *f, json_t *to)
+{
+    const struct {
+        bool                          is;
+        const char                   *name;
+        const struct tsr_model_value *v;
+        const char                   *help;
+    } of[] = {
+        { f->experts.scale.n_keys > 0, "router_scale", &f->experts.scale,
+          "Factor of the experts' weights." },
+        { f->experts.grouped, "groups", &f->experts.groups, "Groups of experts." },
+        { f->experts.grouped, "groups_used", &f->experts.groups_used,
+          "Groups that experts are chosen from." },
+        { f->experts.shared, "shared_count", &f->experts.shared_count,
+          "Experts that every token takes, stored as one." },
+        { f->experts.shared, "shared_ffn", &f->experts.shared_width,
+          "Width of each; 0: expert_ffn." },
+    };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (of[i].is && json_array_append_new(to, value_json(of[i].name, of[i].v, of[i].help)) != 0)
+            return false;
+    return true;
 }
 
 static bool add_values(const struct tsr_model_family *f, json_t *to)
@@ -58,7 +83,8 @@ static bool add_values(const struct tsr_model_family *f, json_t *to)
            json_array_append_new(to, value_json("experts_used", &f->experts.used,
                                                 "Experts that a token takes.")) == 0 &&
            json_array_append_new(to, value_json("expert_ffn", &f->experts.width,
-                                                "Width of an expert; 0: ffn.")) == 0;
+                                                "Width of an expert; 0: ffn.")) == 0 &&
+           add_choice(f, to);
 }
 
 /* Names alone, and {part, name, gguf} of each. */
@@ -113,6 +139,11 @@ tsr_status tsr_inspect_family(const char *name, json_t **out, struct tsr_err *er
     if (*out && f->experts.is)
         ok =
             ok && json_object_set_new(*out, "router", json_string(routers[f->experts.router])) == 0;
+    if (*out && f->experts.shared)
+        ok = ok &&
+             json_object_set_new(*out, "shared",
+                                 json_string(f->experts.shared_gated ? "by the sigmoid of a score"
+                                                                     : "with weight 1")) == 0;
     return ok && *out ? TSR_OK : tsr_fail_nomem(err, 0, name);
 }
 

@@ -78,6 +78,8 @@ void tsr_inspect_print_family(const json_t *f)
     if (json_object_get(f, "router"))
         (void)printf("  experts in place of it in some layers or all; their weights: %s\n",
                      text_of(f, "router"));
+    if (*text_of(f, "shared"))
+        (void)printf("  and an expert that every token takes, %s\n", text_of(f, "shared"));
     (void)printf("\n  value           key of config.json       default            meaning\n");
     json_array_foreach (json_object_get(f, "values"), i, v)
         print_value(v);

@@ -146,6 +146,8 @@ static bool add_experts(const struct tsr_model *m, json_t *to)
     for (uint64_t i = TSR_ROUTER; l < m->hp.layers && i < TSR_EXPERTS + TSR_EXPERT_LINEARS; i++) {
         const struct tsr_matrix *w = &m->layers[l].lin[i].w;
         const char              *name = strstr(w->name, ".mlp.");
+        if (w->rows == 0)
+            continue;
         ok = ok &&
              json_array_append_new(to, tensor_json(name ? name + 5 : w->name, w,
                                                    m->packed ? m->packed->lin[l][i] : NULL)) == 0;
@@ -285,6 +287,9 @@ tsr_status tsr_inspect_model(const char *path, bool verify, json_t **out, struct
                                            "used", (json_int_t)h->experts_used, "ffn",
                                            (json_int_t)h->expert_ffn, "layers",
                                            (json_int_t)sparse)) == 0;
+    if (ok && h->shared_ffn)
+        ok = json_object_set_new(json_object_get(j, "experts"), "shared",
+                                 json_integer((json_int_t)h->shared_ffn)) == 0;
     if (ok && m->packed)
         ok = json_object_set_new(j, "packed", json_string(m->packed_as)) == 0;
     if (ok && m->prepacked)

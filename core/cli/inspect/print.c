@@ -239,6 +239,8 @@ static void print_model(const json_t *m)
         (void)printf("  %lld experts of %lld in %lld of %lld layers, %lld for each token\n",
                      int_of(e, "count"), int_of(e, "ffn"), int_of(e, "layers"), int_of(m, "layers"),
                      int_of(e, "used"));
+    if (e && int_of(e, "shared"))
+        (void)printf("  and one of %lld that every token takes\n", int_of(e, "shared"));
     (void)printf("  vocabulary %lld, trained for %lld positions%s\n", int_of(m, "vocab"),
                  int_of(m, "max_positions"),
                  json_is_true(json_object_get(m, "tied")) ? ", head tied to the embedding" : "");

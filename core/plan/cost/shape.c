@@ -243,6 +243,11 @@ static tsr_status build(struct build *b, const char *name)
     s->layer = tsr_new(s->layers, sizeof *s->layer);
     if (!s->name || !s->layer_class || !s->layer)
         return tsr_fail_nomem(b->err, s->layers * sizeof *s->layer, "the shape of a model");
+    if (hp->shared_ffn)
+        return tsr_fail(b->err, TSR_E_INPUT,
+                        "%s: its layers have an expert that every token takes, which a plan does "
+                        "not know; run the model without a plan",
+                        name);
     layers(b);
     if (b->uneven)
         return tsr_fail(b->err, TSR_E_INPUT,
