@@ -28,6 +28,9 @@ static const char *const linear_names[TSR_LINEARS] = {
 
 const char *tsr_model_linear_name(enum tsr_linear_id id)
 {
+    static const char *const latent[] = { "q_a_proj", "q_b_proj", "kv_a_proj", "kv_b_proj" };
+    if (id >= TSR_Q_A && id <= TSR_KV_B)
+        return latent[id - TSR_Q_A];
     return id == TSR_ROUTER || id == TSR_SHARED_ROUTER ? "router"
                                                        : linear_names[tsr_model_linear_kind(id)];
 }
@@ -38,7 +41,7 @@ static void place_of(enum tsr_linear_id id, char place[PLACE_CAP])
     if (id >= TSR_SHARED_GATE && id <= TSR_SHARED_ROUTER)
         (void)snprintf(place, PLACE_CAP, "mlp.shared_expert");
     else if (id < TSR_EXPERTS)
-        (void)snprintf(place, PLACE_CAP, "%s", id <= TSR_O ? "self_attn" : "mlp");
+        (void)snprintf(place, PLACE_CAP, "%s", id <= TSR_O || id >= TSR_Q_A ? "self_attn" : "mlp");
     else
         (void)snprintf(place, PLACE_CAP, "mlp.experts.%u",
                        (unsigned)(id - TSR_EXPERTS) / TSR_EXPERT_LINEARS);
@@ -370,6 +373,9 @@ tsr_status tsr_model_plain(const struct tsr_model *m, const char *what, struct t
 tsr_status tsr_model_without_experts(const struct tsr_model *m, const char *what,
                                      struct tsr_err *err)
 {
+    if (m->hp.latent.rank)
+        return tsr_fail(err, TSR_E_INPUT, "%s: its layers have latent attention, which %s", m->path,
+                        what);
     return m->hp.experts
                ? tsr_fail(err, TSR_E_INPUT, "%s: its layers have experts, which %s", m->path, what)
                : TSR_OK;

@@ -88,7 +88,7 @@ static tsr_status residual(struct tsr_engine *e, uint64_t layer, uint64_t n, sub
     return add_scaled(e, hp->residual_from_norm ? &x : &h, &y, &h, err);
 }
 
-/* in -> q, k, v -> q and k normed and rotated -> k and v into the cache -> attention -> o -> out */
+/* in -> q, k, v (latent attention: latent.c) -> q and k normed and rotated -> k and v into the cache -> attention -> o -> out */
 tsr_status tsr_engine_block_attention(struct tsr_engine *e, uint64_t layer,
                                       const struct tsr_tensor *in, const struct tsr_tensor *out,
                                       struct tsr_err *err)
@@ -100,7 +100,8 @@ tsr_status tsr_engine_block_attention(struct tsr_engine *e, uint64_t layer,
                       a = tsr_engine_rows(&e->a, 0, in->rows);
     const struct tsr_tensor *qkv[] = { &q, &k, &v };
 
-    TSR_TRY(linears(e, layer, TSR_MODEL_SITE_ATTN_IN, in, qkv, err));
+    TSR_TRY(e->latent ? tsr_engine_latent_heads(e, layer, in, &q, &k, &v, err)
+                      : linears(e, layer, TSR_MODEL_SITE_ATTN_IN, in, qkv, err));
     TSR_TRY(norm_heads(e, &q, e->share.heads, &l->q_norm, err));
     TSR_TRY(norm_heads(e, &k, e->share.kv_heads, &l->k_norm, err));
     TSR_TRY(rotate(e, layer, &q, e->share.heads, err));
@@ -108,6 +109,8 @@ tsr_status tsr_engine_block_attention(struct tsr_engine *e, uint64_t layer,
     TSR_TRY(store(e, &k, &l->k, err));
     TSR_TRY(store(e, &v, &l->v, err));
     TSR_TRY(attend(e, layer, &q, &a, err));
+    if (e->latent)
+        TSR_TRY(tsr_engine_latent_values(e, &a, &a, err));
     return linears(e, layer, TSR_MODEL_SITE_O_IN, &a, &out, err);
 }
 

@@ -143,6 +143,8 @@ static tsr_status build(struct tsr_engine *e, const struct tsr_model_overlay *o,
     TSR_TRY(activations(e, err));
     if (e->model->hp.experts)
         TSR_TRY(tsr_engine_experts_create(e, err));
+    if (e->model->hp.latent.rank)
+        TSR_TRY(tsr_engine_latent_create(e, err));
     set_hooks(e, opt);
     return opt->compensate ? tsr_engine_compensate_create(e, opt->compensate, err) : TSR_OK;
 }
@@ -226,6 +228,7 @@ void tsr_engine_destroy(struct tsr_engine *e)
         }
     }
     tsr_engine_experts_destroy(e);
+    tsr_engine_latent_destroy(e);
     tsr_engine_feed_destroy(&e->feed);
     for (int i = 0; i < TSR_ROPES; i++)
         free(e->rope[i].inv);

@@ -15,6 +15,7 @@
 struct tsr_engine_split_dev;
 struct tsr_engine_norm_dev {
     struct tsr_tensor gain, bias;
+    float             eps; /* 0: the model's */
 };
 struct tsr_engine_linear_dev {
     struct tsr_engine_weight *w;
@@ -29,6 +30,7 @@ struct tsr_engine_linear_dev {
 struct tsr_engine_layer_dev {
     struct tsr_engine_linear_dev *lin; /* [hparams.linears] */
     struct tsr_engine_norm_dev    attn_in, attn_out, ffn_in, ffn_out, q_norm, k_norm;
+    struct tsr_engine_norm_dev    q_a_norm, kv_a_norm;
     struct tsr_tensor             sinks; /* [2, heads]: slopes, sinks; or buffer NULL */
     struct tsr_tensor             k, v;  /* caches: row slot * context + position */
     bool                          open;  /* the model's layer is held in memory */
@@ -83,6 +85,7 @@ struct tsr_engine {
     /* activations, `chunk` rows each */
     struct tsr_tensor         h, x, y, q, k, v, a, gate, up, narrow, logits;
     struct tsr_engine_routes *routes; /* experts.c; NULL: the model has no experts */
+    struct tsr_engine_latent *latent; /* latent.c; NULL: attention is not latent */
     const uint8_t    *shown_experts; /* [experts], 1: the tap sees all tokens through it; or NULL */
     struct tsr_tensor ordered;       /* [chunk, widest input], made with the first ordered weight */
     struct tsr_engine_feed feed;
@@ -188,6 +191,17 @@ tsr_status tsr_engine_experts_create(struct tsr_engine *e, struct tsr_err *err);
 void       tsr_engine_experts_destroy(struct tsr_engine *e);
 tsr_status tsr_engine_experts_run(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
                                   const struct tsr_tensor *out, struct tsr_err *err);
+
+/* latent.c: the heads of latent attention before they rotate, and what of attention's output is the input of o, in
+ * memory of the engine. */
+tsr_status tsr_engine_latent_create(struct tsr_engine *e, struct tsr_err *err);
+void       tsr_engine_latent_destroy(struct tsr_engine *e);
+tsr_status tsr_engine_latent_heads(struct tsr_engine *e, uint64_t layer,
+                                   const struct tsr_tensor *in, const struct tsr_tensor *q,
+                                   const struct tsr_tensor *k, const struct tsr_tensor *v,
+                                   struct tsr_err *err);
+tsr_status tsr_engine_latent_values(struct tsr_engine *e, const struct tsr_tensor *a,
+                                    struct tsr_tensor *o_in, struct tsr_err *err);
 
 /* ranks.c: what this rank has of a sum over the ranks of a stage, in `out`, becomes the sum; id: of the linear whose
  * sum it is, TSR_O or TSR_DOWN. */

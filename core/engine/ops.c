@@ -89,7 +89,7 @@ tsr_status tsr_engine_run_norm(struct tsr_engine *e, const struct tsr_engine_nor
                                            .out = out,
                                            .in = { in, &norm->gain, or_null(&norm->bias) },
                                            .norm = hp->norm,
-                                           .eps = hp->norm_eps,
+                                           .eps = norm->eps > 0 ? norm->eps : hp->norm_eps,
                                            .gain_offset = hp->norm_gain_offset };
     return tsr_engine_device_run(e->dev, &op, NULL, err);
 }

@@ -4,14 +4,14 @@
 /* Columns that must not be parted: the heads of one KV head. */
 static uint64_t unit_of(const struct tsr_model_hparams *hp, enum tsr_linear_id id)
 {
-    return id == TSR_O ? (uint64_t)(hp->heads / hp->kv_heads) * hp->head_dim : 0;
+    return id == TSR_O ? tsr_model_o_cols(hp) / hp->kv_heads : 0;
 }
 
 tsr_status tsr_engine_share_of(const struct tsr_model_hparams *hp, uint32_t rank, uint32_t ranks,
                                struct tsr_engine_share *s, struct tsr_err *err)
 {
     struct tsr_model_cut   o = { .name = "o_proj",
-                                 .cols = (uint64_t)hp->heads * hp->head_dim,
+                                 .cols = tsr_model_o_cols(hp),
                                  .unit = unit_of(hp, TSR_O) };
     struct tsr_model_cut   down = { .name = "down_proj", .cols = hp->ffn };
     struct tsr_model_slice part;
@@ -21,8 +21,9 @@ tsr_status tsr_engine_share_of(const struct tsr_model_hparams *hp, uint32_t rank
                         "the model norms queries over all heads: tensor parallelism would cut the "
                         "norm; use pipeline stages");
     TSR_TRY(tsr_model_slice_columns(&o, rank, ranks, &part, err));
-    s->head = (uint32_t)(part.col / hp->head_dim);
-    s->heads = (uint32_t)(part.cols / hp->head_dim);
+    uint64_t value = tsr_model_o_cols(hp) / hp->heads; /* columns of a head's */
+    s->head = (uint32_t)(part.col / value);
+    s->heads = (uint32_t)(part.cols / value);
     s->kv_head = s->head / (hp->heads / hp->kv_heads);
     s->kv_heads = s->heads / (hp->heads / hp->kv_heads);
     TSR_TRY(tsr_model_slice_columns(&down, rank, ranks, &part, err));
@@ -48,13 +49,18 @@ tsr_status tsr_engine_share_linear(const struct tsr_engine_share  *s,
                                    const struct tsr_matrix *w, const struct tsr_model_packed *p,
                                    struct tsr_model_slice *part, struct tsr_err *err)
 {
-    struct tsr_model_cut cut = tsr_model_cut_of(w, p);
-    uint64_t             dim = hp->head_dim;
-    bool                 expert = id >= TSR_EXPERTS;
-    bool                 shared = id == TSR_SHARED_GATE || id == TSR_SHARED_UP;
+    struct tsr_model_cut           cut = tsr_model_cut_of(w, p);
+    const struct tsr_model_latent *l = &hp->latent;
+    uint64_t dim = hp->head_dim, qk = l->rank ? l->nope + l->rope : dim, kv = l->nope + l->v;
+    bool     expert = id >= TSR_EXPERTS;
+    bool     shared = id == TSR_SHARED_GATE || id == TSR_SHARED_UP;
     switch (tsr_model_linear_kind(id)) {
     case TSR_Q:
-        *part = tsr_model_slice_rows(&cut, s->head * dim, s->heads * dim);
+    case TSR_Q_B:
+        *part = tsr_model_slice_rows(&cut, s->head * qk, s->heads * qk);
+        return TSR_OK;
+    case TSR_KV_B:
+        *part = tsr_model_slice_rows(&cut, s->head * kv, s->heads * kv);
         return TSR_OK;
     case TSR_K:
     case TSR_V:
@@ -68,6 +74,8 @@ tsr_status tsr_engine_share_linear(const struct tsr_engine_share  *s,
         return TSR_OK;
     case TSR_ROUTER:
     case TSR_SHARED_ROUTER:
+    case TSR_Q_A:
+    case TSR_KV_A:
         *part = tsr_model_slice_rows(&cut, 0, w->rows);
         return TSR_OK;
     case TSR_O:

@@ -1,6 +1,7 @@
 /* engine/share.h - what one of several ranks has of every layer (tensor parallelism).
  *
- *   q k v      whole heads, with their KV heads: rows
+ *   q k v      whole heads, with their KV heads: rows; of latent attention q_b and kv_b
+ *   q_a kv_a   all
  *   gate up    some of the feed-forward, or of each expert: rows
  *   router     all, and the score of the shared expert
  *   o down     the columns that take these: the ranks' products are added

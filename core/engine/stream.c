@@ -335,9 +335,12 @@ tsr_status tsr_engine_stream_estimate(const struct tsr_model *m, uint64_t longes
     uint64_t ffn = hp->ffn > hp->expert_ffn ? hp->ffn : hp->expert_ffn;
     uint64_t each = hp->experts_used + (hp->shared_ffn ? 1u : 0u); /* experts of a token */
     ffn = ffn > hp->shared_ffn ? ffn : hp->shared_ffn;
+    const struct tsr_model_latent *l = &hp->latent;
+    uint64_t                       latent = l->q_rank + 2 * (uint64_t)l->rank + l->rope +
+                      (l->rank ? (uint64_t)hp->heads * (l->nope + l->v + 1) : 0);
     /* h, x, y; q, a; k, v; up, gate; narrow; ids, places and angles; logits; caches */
     bool ok = grow(&n, chunk, 3 * hp->hidden + 2 * q + 2 * kv, 4) &&
-              grow(&n, chunk, ffn, hp->gated ? 8 : 4) &&
+              grow(&n, chunk, ffn, hp->gated ? 8 : 4) && grow(&n, chunk, latent, 4) &&
               /* experts: scores, a row of each expert's input, what they say, weights and places */
               grow(&n, chunk, hp->experts + (hp->shared_gated ? 1u : 0u), 4) &&
               grow(&n, hp->experts ? chunk : 0, hp->hidden, 4) &&
@@ -350,7 +353,8 @@ tsr_status tsr_engine_stream_estimate(const struct tsr_model *m, uint64_t longes
         uint64_t one = 0;
         for (uint64_t k = 0; k < hp->linears; k++)
             ok = ok && grow_linear(&one, &m->layers[i].lin[k]);
-        ok = ok && grow(&one, 8, hp->hidden, 4) && grow(&one, 2, hp->heads, 4); /* norms, sinks */
+        ok = ok && grow(&one, 8, hp->hidden, 4) && grow(&one, 2, hp->heads, 4) &&
+             grow(&one, 1, (uint64_t)l->q_rank + l->rank, 4); /* norms, sinks */
         layer = one > layer ? one : layer;
     }
     ok = ok && grow_matrix(&embed, &m->embed) && grow_matrix(&embed, &m->positions) &&

@@ -9,7 +9,12 @@
 /* Room for a chunk of the widest input, made when it is needed first. */
 static tsr_status make_rows(struct tsr_engine *e, struct tsr_err *err)
 {
-    uint64_t widest = e->h.cols, n;
+    const struct tsr_model_latent *l = &e->model->hp.latent;
+    uint64_t                       widest = e->h.cols, n;
+    if (widest < l->q_rank)
+        widest = l->q_rank;
+    if (widest < l->rank)
+        widest = l->rank;
     if (e->a.cols > widest)
         widest = e->a.cols;
     if (e->up.cols > widest)

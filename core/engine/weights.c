@@ -274,6 +274,9 @@ tsr_status tsr_engine_load_layer(struct tsr_engine *e, const struct tsr_model_ov
     TSR_TRY(load_norm(e, &l->attn_out, NULL, hidden, &d->attn_out, err));
     TSR_TRY(load_norm(e, &l->ffn_in, f ? &f[TSR_OVERLAY_FFN_IN] : NULL, hidden, &d->ffn_in, err));
     TSR_TRY(load_norm(e, &l->ffn_out, NULL, hidden, &d->ffn_out, err));
+    TSR_TRY(load_norm(e, &l->q_a_norm, NULL, e->model->hp.latent.q_rank, &d->q_a_norm, err));
+    TSR_TRY(load_norm(e, &l->kv_a_norm, NULL, e->model->hp.latent.rank, &d->kv_a_norm, err));
+    d->q_a_norm.eps = d->kv_a_norm.eps = e->model->hp.latent.eps;
     TSR_TRY(load_qk_norm(e, &l->q_norm, e->share.head, e->share.heads, &d->q_norm, err));
     TSR_TRY(load_qk_norm(e, &l->k_norm, e->share.kv_head, e->share.kv_heads, &d->k_norm, err));
     TSR_TRY(load_sinks(e, l->sinks, &d->sinks, err));
@@ -387,6 +390,8 @@ void tsr_engine_drop_layer(struct tsr_engine *e, uint64_t i)
     drop_norm(e, &d->attn_out);
     drop_norm(e, &d->ffn_in);
     drop_norm(e, &d->ffn_out);
+    drop_norm(e, &d->q_a_norm);
+    drop_norm(e, &d->kv_a_norm);
     drop_norm(e, &d->q_norm);
     drop_norm(e, &d->k_norm);
     tsr_engine_device_drop_tensor(e->dev, &d->sinks);

@@ -12,6 +12,8 @@ uint64_t tsr_model_norm_width(const struct tsr_model_hparams *hp, enum tsr_model
 {
     uint64_t heads = part == TSR_MODEL_PART_Q_NORM ? hp->heads : hp->kv_heads;
     *row = 0;
+    if (part == TSR_MODEL_PART_Q_A_NORM || part == TSR_MODEL_PART_KV_A_NORM)
+        return part == TSR_MODEL_PART_Q_A_NORM ? hp->latent.q_rank : hp->latent.rank;
     if (part != TSR_MODEL_PART_Q_NORM && part != TSR_MODEL_PART_K_NORM)
         return hp->hidden;
     if (hp->qk_norm == TSR_QK_NORM_HEAD)
@@ -73,6 +75,10 @@ static tsr_status bind_role(struct tsr_model_binding *b, const struct tsr_model_
         return bind_norm(b, r, layer, &l->ffn_in);
     case TSR_MODEL_PART_FFN_OUT:
         return bind_norm(b, r, layer, &l->ffn_out);
+    case TSR_MODEL_PART_Q_A_NORM:
+        return bind_norm(b, r, layer, &l->q_a_norm);
+    case TSR_MODEL_PART_KV_A_NORM:
+        return bind_norm(b, r, layer, &l->kv_a_norm);
     case TSR_MODEL_PART_Q_NORM:
         return bind_norm(b, r, layer, &l->q_norm);
     case TSR_MODEL_PART_K_NORM:

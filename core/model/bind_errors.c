@@ -4,7 +4,46 @@
 #include <string.h>
 
 /* The values that a part's shape follows from; bits of the table below. */
-enum { VOCAB = 1, HIDDEN = 2, FFN = 4, HEADS = 8, KV = 16, DIM = 32, EMBED = 64, POSITIONS = 128 };
+enum {
+    VOCAB = 1,
+    HIDDEN = 2,
+    FFN = 4,
+    HEADS = 8,
+    KV = 16,
+    DIM = 32,
+    EMBED = 64,
+    POSITIONS = 128,
+    Q_RANK = 256,
+    RANK = 512,
+    NOPE = 1024,
+    ROPE = 2048,
+    V = 4096,
+    EXPERTS = 8192,
+    SHARED = 16384
+};
+
+/* Those of a linear that a layer has in place of others. */
+static unsigned values_of_other(enum tsr_linear_id id)
+{
+    switch (id) {
+    case TSR_Q_A:
+        return HIDDEN | Q_RANK;
+    case TSR_Q_B:
+        return HEADS | NOPE | ROPE | Q_RANK;
+    case TSR_KV_A:
+        return HIDDEN | RANK | ROPE;
+    case TSR_KV_B:
+        return HEADS | NOPE | V | RANK;
+    case TSR_SHARED_GATE:
+    case TSR_SHARED_UP:
+    case TSR_SHARED_DOWN:
+        return HIDDEN | SHARED;
+    case TSR_ROUTER:
+        return HIDDEN | EXPERTS;
+    default:
+        return HIDDEN;
+    }
+}
 
 static unsigned values_of(const struct tsr_model_role *r)
 {
@@ -17,6 +56,12 @@ static unsigned values_of(const struct tsr_model_role *r)
     case TSR_MODEL_PART_PROJECT_IN:
     case TSR_MODEL_PART_PROJECT_OUT:
         return HIDDEN | EMBED;
+    case TSR_MODEL_PART_Q_A_NORM:
+        return Q_RANK;
+    case TSR_MODEL_PART_KV_A_NORM:
+        return RANK;
+    case TSR_MODEL_PART_ROUTER_CORRECTION:
+        return EXPERTS;
     case TSR_MODEL_PART_Q_NORM:
         return HEADS | DIM;
     case TSR_MODEL_PART_K_NORM:
@@ -28,8 +73,8 @@ static unsigned values_of(const struct tsr_model_role *r)
         return HIDDEN | FFN;
     case TSR_MODEL_PART_LINEAR:
         if (r->lin >= TSR_ROUTER)
-            return HIDDEN;
-        return HIDDEN | (r->lin == TSR_Q || r->lin == TSR_O   ? HEADS | DIM
+            return values_of_other(r->lin);
+        return HIDDEN | (r->lin == TSR_Q || r->lin == TSR_O   ? HEADS | DIM | NOPE | ROPE | V
                          : r->lin == TSR_K || r->lin == TSR_V ? KV | DIM
                                                               : FFN);
     default:
@@ -40,10 +85,12 @@ static unsigned values_of(const struct tsr_model_role *r)
 /* "hidden_size, num_attention_heads": the keys of these values. */
 static void keys_of(const struct tsr_model_family *f, unsigned values, char *text, size_t cap)
 {
-    const struct tsr_model_value *const all[] = { &f->vocab,     &f->hidden,   &f->ffn,
-                                                  &f->heads,     &f->kv_heads, &f->head_dim,
-                                                  &f->embed_dim, &f->positions };
-    size_t                              at = 0;
+    const struct tsr_model_value *const all[] = {
+        &f->vocab,       &f->hidden,      &f->ffn,       &f->heads,         &f->kv_heads,
+        &f->head_dim,    &f->embed_dim,   &f->positions, &f->latent.q_rank, &f->latent.rank,
+        &f->latent.nope, &f->latent.rope, &f->latent.v,  &f->experts.count, &f->experts.shared_width
+    };
+    size_t at = 0;
     text[0] = '\0';
     for (unsigned i = 0; i < sizeof all / sizeof *all && at < cap; i++)
         if ((values >> i & 1) && all[i]->n_keys)

@@ -46,7 +46,9 @@ tsr_status tsr_model_bind_whole_matrix(struct tsr_model_binding *b, const struct
 void tsr_model_bind_shape(const struct tsr_model_hparams *hp, enum tsr_linear_id id, uint64_t *rows,
                           uint64_t *cols)
 {
-    uint64_t q = (uint64_t)hp->heads * hp->head_dim, kv = (uint64_t)hp->kv_heads * hp->head_dim;
+    const struct tsr_model_latent *l = &hp->latent;
+    uint64_t qk = l->rank ? l->nope + l->rope : hp->head_dim, q = hp->heads * qk;
+    uint64_t kv = (uint64_t)hp->kv_heads * hp->head_dim;
     uint64_t ffn = id >= TSR_EXPERTS                                ? hp->expert_ffn
                    : id >= TSR_SHARED_GATE && id <= TSR_SHARED_DOWN ? hp->shared_ffn
                                                                     : hp->ffn;
@@ -61,7 +63,21 @@ void tsr_model_bind_shape(const struct tsr_model_hparams *hp, enum tsr_linear_id
         break;
     case TSR_O:
         *rows = hp->hidden;
-        *cols = q;
+        *cols = tsr_model_o_cols(hp);
+        break;
+    case TSR_Q_A:
+        *rows = l->q_rank;
+        break;
+    case TSR_Q_B:
+        *rows = q;
+        *cols = l->q_rank;
+        break;
+    case TSR_KV_A:
+        *rows = l->rank + l->rope;
+        break;
+    case TSR_KV_B:
+        *rows = (uint64_t)hp->heads * (l->nope + l->v);
+        *cols = l->rank;
         break;
     case TSR_DOWN:
         *rows = hp->hidden;

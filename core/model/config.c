@@ -123,10 +123,11 @@ static tsr_status read_heads(const struct tsr_model_config_source *s)
     uint64_t                       heads, kv, dim;
     TSR_TRY(tsr_model_config_size(s, &f->heads, MAX_HEADS, &heads));
     TSR_TRY(tsr_model_config_size(s, &f->kv_heads, MAX_HEADS, &kv));
-    TSR_TRY(tsr_model_config_size(s, &f->head_dim, MAX_WIDTH, &dim));
+    TSR_TRY(f->latent.is ? tsr_model_config_latent(s, &dim)
+                         : tsr_model_config_size(s, &f->head_dim, MAX_WIDTH, &dim));
     if (!heads)
         return tsr_model_family_fail(f, f->heads.at, s->err, "'heads' of the family is 0");
-    kv = kv ? kv : heads;
+    kv = kv && !f->latent.is ? kv : heads; /* latent keys are of every head */
     if (heads % kv != 0)
         return tsr_fail(s->err, TSR_E_INPUT,
                         "%s: %llu attention heads are not a multiple of %llu key-value heads",
@@ -151,6 +152,7 @@ static tsr_status read_sizes(const struct tsr_model_config_source *s)
 {
     const struct tsr_model_family *f = s->config->family;
     struct tsr_model_hparams      *hp = &s->config->hp;
+    int64_t                        extra = 0;
     TSR_TRY(tsr_model_config_size(s, &f->vocab, MAX_VOCAB, &hp->vocab));
     TSR_TRY(tsr_model_config_size(s, &f->hidden, MAX_WIDTH, &hp->hidden));
     TSR_TRY(tsr_model_config_size(s, &f->layers, MAX_LAYERS, &hp->layers));
@@ -163,7 +165,8 @@ static tsr_status read_sizes(const struct tsr_model_config_source *s)
         return tsr_model_family_fail(f, none->at, s->err,
                                      "'vocab', 'hidden', 'layers' or 'ffn' of the family is 0");
     TSR_TRY(read_heads(s));
-    TSR_TRY(tsr_model_config_size(s, &f->extra_layers, MAX_LAYERS, &hp->extra_layers));
+    TSR_TRY(tsr_model_config_integer(s, &f->extra_layers, 0, MAX_LAYERS, &extra));
+    hp->extra_layers = (uint64_t)extra;
     TSR_TRY(tsr_model_config_size(s, &f->embed_dim, MAX_WIDTH, &hp->embed_dim));
     if (hp->embed_dim == 0)
         hp->embed_dim = hp->hidden;
@@ -171,6 +174,12 @@ static tsr_status read_sizes(const struct tsr_model_config_source *s)
     if (!hp->max_positions)
         return tsr_model_family_fail(f, f->positions.at, s->err, "'positions' of the family is 0");
     return tsr_model_config_size(s, &f->position_offset, MAX_POSITIONS, &hp->position_offset);
+}
+
+/* Columns of a head's query and key. */
+static uint32_t qk_cols(const struct tsr_model_hparams *hp)
+{
+    return hp->latent.rank ? hp->latent.nope + hp->latent.rope : hp->head_dim;
 }
 
 static tsr_status read_scales(const struct tsr_model_config_source *s)
@@ -182,7 +191,7 @@ static tsr_status read_scales(const struct tsr_model_config_source *s)
     TSR_TRY(tsr_model_config_float(s, &f->embed_scale, 1e-9, 1e9, &hp->embed_scale));
     TSR_TRY(tsr_model_config_float(s, &f->attn_scale, 1e-6, 1e9, &hp->attn_scale));
     if (!(hp->attn_scale > 0))
-        hp->attn_scale = (float)(1.0 / sqrt((double)hp->head_dim));
+        hp->attn_scale = (float)(1.0 / sqrt((double)qk_cols(hp)));
     TSR_TRY(tsr_model_config_float(s, &f->attn_softcap, 1e-3, 1e9, &hp->attn_softcap));
     TSR_TRY(tsr_model_config_float(s, &f->ffn_alpha, 1e-6, 1e6, &hp->func_alpha));
     TSR_TRY(tsr_model_config_float(s, &f->ffn_limit, 1e-6, 1e9, &hp->func_limit));
@@ -229,6 +238,9 @@ static void choose_forms(struct tsr_model_config *c)
     c->has |= is_set(c, f->affine, true) ? TSR_HAS_AFFINE : 0;
     c->has |= hp->embed_dim != hp->hidden ? TSR_HAS_PROJECTION : 0;
     c->has |= hp->tied ? 0 : TSR_HAS_HEAD;
+    c->has |= hp->latent.q_rank ? TSR_HAS_Q_LATENT : TSR_HAS_Q_WHOLE;
+    hp->rope_adjacent =
+        is_set(c, f->rope.adjacent_if, true) ? f->rope.adjacent : f->rope.adjacent_unless;
 }
 
 static tsr_status parse(struct tsr_model_config_source *s)

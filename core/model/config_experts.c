@@ -43,9 +43,11 @@ static tsr_status shared(const struct tsr_model_config_source *s)
     const struct tsr_model_family *f = s->config->family;
     struct tsr_model_hparams      *hp = &s->config->hp;
     uint64_t                       count, width;
+    int64_t                        n = 0; /* 0: none */
     if (!f->experts.shared)
         return TSR_OK;
-    TSR_TRY(tsr_model_config_size(s, &f->experts.shared_count, MAX_EXPERTS, &count));
+    TSR_TRY(tsr_model_config_integer(s, &f->experts.shared_count, 0, MAX_EXPERTS, &n));
+    count = (uint64_t)n;
     TSR_TRY(tsr_model_config_size(s, &f->experts.shared_width, MAX_WIDTH, &width));
     width = width ? width : hp->expert_ffn;
     if (count * width > (uint64_t)MAX_WIDTH)

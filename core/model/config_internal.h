@@ -48,6 +48,8 @@ tsr_status tsr_model_config_flag(const struct tsr_model_config_source *s,
 
 /* config_rope.c: rotary embedding from both styles of config; head_dim and max_positions are set. */
 tsr_status tsr_model_config_rope(const struct tsr_model_config_source *s);
+/* config_latent.c: latent attention; *head_dim: columns of a head in attention and cache. */
+tsr_status tsr_model_config_latent(const struct tsr_model_config_source *s, uint64_t *head_dim);
 /* config_experts.c: the experts of a family that has some, and their router. */
 tsr_status tsr_model_config_experts(const struct tsr_model_config_source *s);
 /* config_layers.c: the window and the rope of each layer. */

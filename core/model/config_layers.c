@@ -149,8 +149,8 @@ static tsr_status experts(const struct tsr_model_config_source *s)
     const struct tsr_model_family *f = s->config->family;
     struct tsr_model_hparams      *hp = &s->config->hp;
     int64_t                        n = 1;
-    hp->linears = TSR_LINEARS;
-    hp->sites = TSR_SITES;
+    hp->linears = hp->latent.rank ? (uint64_t)TSR_EXPERTS : TSR_LINEARS;
+    hp->sites = hp->latent.rank ? (uint64_t)TSR_MODEL_SITE_EXPERTS : TSR_SITES;
     if (!f->experts.is)
         return TSR_OK;
     TSR_TRY(tsr_model_config_experts(s));

@@ -102,6 +102,10 @@ static tsr_status rope_yarn(const struct tsr_model_config_source *s, const json_
     r->attention_factor = mscale > 0.0 && all > 0.0
                               ? yarn_scale(r->factor, mscale) / yarn_scale(r->factor, all)
                               : yarn_scale(r->factor, 1.0);
+    if (hp->latent.rank && all > 0.0) { /* there the scores carry the scale, not cos and sin */
+        double scale = yarn_scale(r->factor, all);
+        hp->attn_scale = (float)((double)hp->attn_scale * scale * scale);
+    }
     return tsr_json_real(o, s->name, "attention_factor", false, 1e-6, 1e6, &r->attention_factor,
                          s->err);
 }
@@ -209,7 +213,6 @@ tsr_status tsr_model_config_rope(const struct tsr_model_config_source *s)
     r->factor = r->attention_factor = 1.0;
     r->scaling = TSR_ROPE_NONE;
     r->original_positions = hp->max_positions;
-    hp->rope_adjacent = f->rope.adjacent;
     TSR_TRY(tsr_model_config_real(s, &f->rope.theta, 1.0, 1e15, &r->theta));
     TSR_TRY(tsr_model_config_real(s, &f->rope.partial, 0.0, 1.0, &partial));
     if (!(r->theta >= 1.0))
@@ -228,7 +231,7 @@ tsr_status tsr_model_config_rope(const struct tsr_model_config_source *s)
         return tsr_fail(s->err, TSR_E_INPUT,
                         "%s: \"partial_rotary_factor\" %g is not supported for this family",
                         s->name, partial);
-    r->dim = (uint32_t)((double)hp->head_dim * partial);
+    r->dim = hp->latent.rank ? hp->latent.rope : (uint32_t)((double)hp->head_dim * partial);
     if (r->dim < 2 || r->dim % 2 != 0)
         return tsr_fail(s->err, TSR_E_INPUT,
                         "%s: %u of %u values of a head would rotate; the number must be even and "

@@ -31,7 +31,7 @@ enum tsr_model_part {
     TSR_MODEL_PART_LINEAR, TSR_MODEL_PART_QKV_ROWS, TSR_MODEL_PART_QKV_HEADS, TSR_MODEL_PART_GATE_UP_ROWS,
     TSR_MODEL_PART_EXPERT, TSR_MODEL_PART_EXPERTS, TSR_MODEL_PART_EXPERTS_GATE_UP,
     TSR_MODEL_PART_ATTN_IN, TSR_MODEL_PART_ATTN_OUT, TSR_MODEL_PART_FFN_IN, TSR_MODEL_PART_FFN_OUT,
-    TSR_MODEL_PART_Q_NORM, TSR_MODEL_PART_K_NORM, TSR_MODEL_PART_SINKS, TSR_MODEL_PART_ROUTER_CORRECTION
+    TSR_MODEL_PART_Q_A_NORM, TSR_MODEL_PART_KV_A_NORM, TSR_MODEL_PART_Q_NORM, TSR_MODEL_PART_K_NORM, TSR_MODEL_PART_SINKS, TSR_MODEL_PART_ROUTER_CORRECTION
 };
 // clang-format on
 
@@ -43,6 +43,8 @@ enum tsr_model_part {
 #define TSR_HAS_PROJECTION 4u /* the embedding is narrower than the model */
 #define TSR_HAS_NEVER      8u
 #define TSR_HAS_SHARED     16u /* layers with experts have a shared one */
+#define TSR_HAS_Q_LATENT   32u /* queries are of a row of their own */
+#define TSR_HAS_Q_WHOLE    64u /* they are not */
 #define TSR_HAS_FLAG       (UINT64_C(1) << 8)
 
 /* NAME.weight and NAME.bias; '#' in name is replaced by the layer number, '@' by the expert's. */
@@ -177,7 +179,13 @@ struct tsr_model_family {
     bool                     gated, clamped;
     enum tsr_model_positions position_form;
     struct {
-        bool                   adjacent; /* pairs (2 i, 2 i + 1) */
+        bool                   is;
+        struct tsr_model_value q_rank, rank, nope, rope, v, eps;
+    } latent;
+    struct {
+        bool adjacent,
+            adjacent_unless; /* pairs (2 i, 2 i + 1); unless: where flag adjacent_if is false */
+        int                    adjacent_if; /* index of a flag, or -1 */
         struct tsr_model_value theta, partial;
         bool                   partial_allowed;
         const char            *scaling[TSR_FAMILY_LIST]; /* words that are allowed; empty: all */

@@ -88,6 +88,23 @@ static void check_shared(struct tsr_family_reading *r, const struct tsr_config_m
              "the choice of experts");
 }
 
+static void check_latent(struct tsr_family_reading *r, const struct tsr_config_mark *at)
+{
+    static const struct {
+        const char        *name;
+        enum tsr_linear_id id;
+    } of[] = { { "q_a", TSR_Q_A }, { "q_b", TSR_Q_B }, { "kv_a", TSR_KV_A }, { "kv_b", TSR_KV_B } };
+    const struct tsr_model_family *f = r->f;
+    for (size_t i = 0; i < TSR_COUNT(of); i++)
+        need(r, at, of[i].name, linear(f, of[i].id), f->latent.is, "'latent'");
+    need(r, at, "q_a_norm", count(f, TSR_MODEL_PART_Q_A_NORM), f->latent.is, "'latent'");
+    need(r, at, "kv_a_norm", count(f, TSR_MODEL_PART_KV_A_NORM), f->latent.is, "'latent'");
+    if (f->latent.is && (f->position_form != TSR_MODEL_POSITIONS_ROPE ||
+                         f->qk_norm != TSR_QK_NORM_NONE || f->rope.partial_allowed))
+        tsr_config_diag_error(r->d, at, NULL,
+                              "'latent' needs positions rope, without qk_norm and partial");
+}
+
 static void check_linears(struct tsr_family_reading *r, const struct tsr_config_mark *at)
 {
     static const char *const names[TSR_LINEARS] = { "q", "k", "v", "o", "gate", "up", "down" };
@@ -96,8 +113,9 @@ static void check_linears(struct tsr_family_reading *r, const struct tsr_config_
                       !f->experts.layers.except && !f->experts.layers.list;
     for (int i = 0; i < TSR_LINEARS; i++)
         need(r, at, names[i], linear(f, (enum tsr_linear_id)i),
-             (i != TSR_GATE || f->gated) && (i < TSR_GATE || !all_sparse),
-             i < TSR_GATE ? "a layer"
+             (i != TSR_GATE || f->gated) && (i < TSR_GATE || !all_sparse) &&
+                 ((i != TSR_K && i != TSR_V) || !f->latent.is),
+             i < TSR_GATE ? f->latent.is ? "a layer with latent attention" : "a layer"
              : all_sparse ? "a layer with experts"
                           : "its feed-forward");
     need(r, at, "router", linear(f, TSR_ROUTER), f->experts.is, "the choice of experts");
@@ -110,6 +128,7 @@ static void check_linears(struct tsr_family_reading *r, const struct tsr_config_
     if (f->experts.is && !f->gated)
         tsr_config_diag_error(r->d, at, NULL, "'experts' needs feed_forward gated");
     check_shared(r, at);
+    check_latent(r, at);
 }
 
 static const char *suffix_of(const struct tsr_model_role *r)

@@ -40,6 +40,8 @@ void tsr_family_value(struct tsr_family_reading *r, const struct tsr_config_node
  * NULL. */
 void tsr_family_rule(struct tsr_family_reading *r, const struct tsr_config_node *n,
                      const char *what, struct tsr_model_layer_rule *rule);
+/* family_latent.c */
+void tsr_family_latent(struct tsr_family_reading *r, const struct tsr_config_node *map);
 /* family_experts.c */
 void tsr_family_experts(struct tsr_family_reading *r, const struct tsr_config_node *map);
 

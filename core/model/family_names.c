@@ -49,7 +49,8 @@ bool tsr_model_role_in_layer(const struct tsr_model_hparams *hp, const struct ts
     bool sparse = hp->sparse && layer < hp->layers && hp->sparse[layer];
     switch (r->part) {
     case TSR_MODEL_PART_LINEAR:
-        return r->lin < TSR_GATE || sparse == (r->lin >= TSR_ROUTER);
+        return r->lin < TSR_GATE || (r->lin >= TSR_Q_A && r->lin <= TSR_KV_B) ||
+               sparse == (r->lin >= TSR_ROUTER);
     case TSR_MODEL_PART_GATE_UP_ROWS:
         return !sparse;
     case TSR_MODEL_PART_ROUTER_CORRECTION:

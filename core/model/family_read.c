@@ -14,7 +14,7 @@
 struct head {
     const char                   *family, *name, *summary, *text;
     const struct tsr_config_node *architectures, *model_types, *prefixes, *ignored, *refused,
-        *flags, *config, *block, *rope, *window, *experts, *tensors, *gguf;
+        *flags, *config, *block, *latent, *rope, *window, *experts, *tensors, *gguf;
 };
 struct block {
     int64_t                       norm, feed_forward, positions;
@@ -22,8 +22,7 @@ struct block {
     const char                   *residual_from_norm, *affine;
 };
 struct rope {
-    int64_t                       pairs;
-    const struct tsr_config_node *theta, *partial, *scaling, *alias, *layers, *sliding;
+    const struct tsr_config_node *pairs, *theta, *partial, *scaling, *alias, *layers, *sliding;
 };
 struct sliding {
     const struct tsr_config_node *theta;
@@ -85,6 +84,7 @@ static const struct tsr_option head_options[] = {
     TSR_OPTION_NODE(struct head, flags, "Conditions."),
     TSR_OPTION_NODE(struct head, config, "Where values are in config.json."),
     TSR_OPTION_NODE(struct head, block, "Form of a decoder layer."),
+    TSR_OPTION_NODE(struct head, latent, "Keys and values as products of one row of a token."),
     TSR_OPTION_NODE(struct head, rope, "Rotary positions."),
     TSR_OPTION_NODE(struct head, window, "Layers that see a part of the context."),
     TSR_OPTION_NODE(struct head, experts, "Layers with experts in place of a feed-forward."),
@@ -103,7 +103,7 @@ static const struct tsr_option block_options[] = {
     TEXT(struct block, "affine", affine, "Flag: norms have gains and biases."),
 };
 static const struct tsr_option rope_options[] = {
-    TSR_OPTION_ENUM(struct rope, pairs, 0, pair_words, "Columns that rotate together."),
+    TSR_OPTION_NODE(struct rope, pairs, "Columns that rotate together."),
     TSR_OPTION_NODE(struct rope, theta, "Base of the frequencies."),
     TSR_OPTION_NODE(struct rope, partial, "Rotated part of a head."),
     TSR_OPTION_NODE(struct rope, scaling, "Scaling laws that are allowed."),
@@ -189,6 +189,8 @@ static void read_rope(struct tsr_family_reading *r, const struct tsr_config_node
 {
     struct tsr_model_family *f = r->f;
     struct rope              o = { 0 };
+    int64_t                  then = 0, other = 0;
+    f->rope.adjacent_if = -1;
     f->rope.theta = (struct tsr_model_value){
         .keys = { "rope_theta" }, .n_keys = 1, .has_def = true, .def = 10000
     };
@@ -199,7 +201,10 @@ static void read_rope(struct tsr_family_reading *r, const struct tsr_config_node
     if (!map)
         return;
     TSR_FAMILY_FILL(r, rope_options, map, "'rope'", &o);
-    f->rope.adjacent = o.pairs == 1;
+    read_choice(r, o.pairs, "pairs", pair_words, TSR_COUNT(pair_words), &f->rope.adjacent_if, &then,
+                &other);
+    f->rope.adjacent = then == 1;
+    f->rope.adjacent_unless = other == 1;
     tsr_family_value(r, o.theta, "theta", false, &f->rope.theta);
     f->rope.sliding_theta = f->rope.theta;
     f->rope.partial_allowed = o.partial != NULL;
@@ -280,6 +285,7 @@ static void read_head(struct tsr_family_reading *r, const struct tsr_config_node
     tsr_family_flags(r, h.flags);
     tsr_family_config(r, h.config);
     read_block(r, h.block);
+    tsr_family_latent(r, h.latent);
     read_rope(r, h.rope);
     read_window(r, h.window);
     tsr_family_experts(r, h.experts);

@@ -63,6 +63,8 @@ static const struct part {
     { "attn_out", TSR_MODEL_PART_ATTN_OUT, 0, true, "blk.#.post_attention_norm" },
     { "ffn_in", TSR_MODEL_PART_FFN_IN, 0, true, "blk.#.ffn_norm" },
     { "ffn_out", TSR_MODEL_PART_FFN_OUT, 0, true, "blk.#.post_ffw_norm" },
+    { "q_a_norm", TSR_MODEL_PART_Q_A_NORM, 0, true, "blk.#.attn_q_a_norm" },
+    { "kv_a_norm", TSR_MODEL_PART_KV_A_NORM, 0, true, "blk.#.attn_kv_a_norm" },
     { "q_norm", TSR_MODEL_PART_Q_NORM, 0, true, "blk.#.attn_q_norm" },
     { "k_norm", TSR_MODEL_PART_K_NORM, 0, true, "blk.#.attn_k_norm" },
     { "sinks", TSR_MODEL_PART_SINKS, 0, true, "blk.#.attn_sinks" },
@@ -71,6 +73,10 @@ static const struct part {
     { "k", TSR_MODEL_PART_LINEAR, TSR_K, true, "blk.#.attn_k" },
     { "v", TSR_MODEL_PART_LINEAR, TSR_V, true, "blk.#.attn_v" },
     { "o", TSR_MODEL_PART_LINEAR, TSR_O, true, "blk.#.attn_output" },
+    { "q_a", TSR_MODEL_PART_LINEAR, TSR_Q_A, true, "blk.#.attn_q_a" },
+    { "q_b", TSR_MODEL_PART_LINEAR, TSR_Q_B, true, "blk.#.attn_q_b" },
+    { "kv_a", TSR_MODEL_PART_LINEAR, TSR_KV_A, true, "blk.#.attn_kv_a_mqa" },
+    { "kv_b", TSR_MODEL_PART_LINEAR, TSR_KV_B, true, "blk.#.attn_kv_b" },
     { "gate", TSR_MODEL_PART_LINEAR, TSR_GATE, true, "blk.#.ffn_gate" },
     { "up", TSR_MODEL_PART_LINEAR, TSR_UP, true, "blk.#.ffn_up" },
     { "down", TSR_MODEL_PART_LINEAR, TSR_DOWN, true, "blk.#.ffn_down" },
@@ -148,6 +154,29 @@ static void read_form(struct tsr_family_reading *r, const struct part *p,
     role->suffixes[1] = list[1];
 }
 
+/* What a config must have for the part to exist. */
+static uint64_t has_of(const struct part *p)
+{
+    if (p->part == TSR_MODEL_PART_Q_A_NORM)
+        return TSR_HAS_Q_LATENT;
+    if (p->part != TSR_MODEL_PART_LINEAR)
+        return TSR_HAS_ALWAYS;
+    switch (p->lin) {
+    case TSR_Q:
+        return TSR_HAS_Q_WHOLE;
+    case TSR_Q_A:
+    case TSR_Q_B:
+        return TSR_HAS_Q_LATENT;
+    case TSR_SHARED_GATE:
+    case TSR_SHARED_UP:
+    case TSR_SHARED_DOWN:
+    case TSR_SHARED_ROUTER:
+        return TSR_HAS_SHARED;
+    default:
+        return TSR_HAS_ALWAYS;
+    }
+}
+
 static void read_tensor(struct tsr_family_reading *r, const struct part *p,
                         const struct tsr_config_node *n)
 {
@@ -203,8 +232,7 @@ static void read_tensor(struct tsr_family_reading *r, const struct part *p,
         return;
     }
     role.name = name->text;
-    if (p->part == TSR_MODEL_PART_LINEAR && p->lin >= TSR_SHARED_GATE)
-        role.weight |= TSR_HAS_SHARED;
+    role.weight |= has_of(p);
     if (p->lin == TSR_SHARED_ROUTER)
         r->f->experts.shared_gated = true;
     role.bias |= role.bias & TSR_HAS_NEVER ? 0 : role.weight;

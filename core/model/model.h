@@ -73,15 +73,25 @@ struct tsr_model_rope {
     float                *short_factor, *long_factor; /* [dim/2], long; owned */
 };
 
+/* Multi-head latent attention: keys and values of a token are products of one row of `rank` numbers, and a rope key
+ * of `rope` columns that all heads share.  Queries likewise, of rank q_rank; 0: they are not.  A head's query and key
+ * have `nope` columns that do not rotate and `rope` that do, its value has v. */
+struct tsr_model_latent {
+    uint32_t rank; /* 0: attention is not latent */
+    uint32_t q_rank, nope, rope, v;
+    float    eps; /* of the norms of both rows */
+};
+
 struct tsr_model_hparams {
-    uint64_t            vocab, hidden, layers, ffn, max_positions;
-    uint64_t            extra_layers; /* stored after the last one and not read */
-    uint32_t            heads, kv_heads, head_dim;
-    uint64_t            embed_dim; /* width of the embedding; != hidden for OPT-350m */
-    uint32_t            norm;      /* TSR_NORM_RMS or TSR_NORM_LAYER */
-    float               norm_eps, norm_gain_offset; /* Gemma: gain + 1 */
-    enum tsr_norm_place norm_place;
-    bool                residual_from_norm; /* BLOOM apply_residual_connection_post_layernorm */
+    uint64_t vocab, hidden, layers, ffn, max_positions;
+    uint64_t extra_layers;              /* stored after the last one and not read */
+    uint32_t heads, kv_heads, head_dim; /* head_dim: as attention and cache have it */
+    struct tsr_model_latent latent;     /* head_dim is then the larger of nope + rope and v */
+    uint64_t                embed_dim;  /* width of the embedding; != hidden for OPT-350m */
+    uint32_t                norm;       /* TSR_NORM_RMS or TSR_NORM_LAYER */
+    float                   norm_eps, norm_gain_offset; /* Gemma: gain + 1 */
+    enum tsr_norm_place     norm_place;
+    bool                    residual_from_norm; /* BLOOM apply_residual_connection_post_layernorm */
     enum tsr_model_positions positions;
     struct tsr_model_rope    rope, rope_sliding;
     uint8_t                 *rope_of;       /* [layers], TSR_ROPE_OF_*; owned */
@@ -113,7 +123,8 @@ struct tsr_model_hparams {
 
 /* The linears of a decoder layer, canonical.  GATE is absent when not gated.  A layer with experts has, in place of
  * GATE, UP and DOWN, a router and three for each expert: tsr_model_expert_linear().  SHARED_*: the expert that
- * every token takes, and the score that weighs it. */
+ * every token takes, and the score that weighs it.  A layer with latent attention has Q_A and Q_B in place of Q if
+ * latent.q_rank is set, and KV_A and KV_B in place of K and V. */
 enum tsr_linear_id {
     TSR_Q,
     TSR_K,
@@ -128,6 +139,10 @@ enum tsr_linear_id {
     TSR_SHARED_UP,
     TSR_SHARED_DOWN,
     TSR_SHARED_ROUTER,
+    TSR_Q_A, /* of latent attention: hidden to the row of queries, and on to the heads */
+    TSR_Q_B,
+    TSR_KV_A,
+    TSR_KV_B,
     TSR_EXPERTS /* the first of an expert */
 };
 #define TSR_EXPERT_LINEARS 3
@@ -135,6 +150,11 @@ enum tsr_linear_id {
 static inline enum tsr_linear_id tsr_model_expert_linear(uint64_t expert, enum tsr_linear_id kind)
 {
     return (enum tsr_linear_id)(TSR_EXPERTS + TSR_EXPERT_LINEARS * expert + (kind - TSR_GATE));
+}
+/* Columns of the values of all heads, which are the input of TSR_O. */
+static inline uint64_t tsr_model_o_cols(const struct tsr_model_hparams *hp)
+{
+    return (uint64_t)hp->heads * (hp->latent.rank ? hp->latent.v : hp->head_dim);
 }
 /* The part that a linear has: an expert's, shared or not, is one of TSR_GATE, TSR_UP and TSR_DOWN. */
 static inline enum tsr_linear_id tsr_model_linear_kind(enum tsr_linear_id id)
@@ -163,6 +183,7 @@ struct tsr_model_layer {
     struct tsr_model_norm    attn_in, attn_out, ffn_in, ffn_out; /* *_out: TSR_NORM_AROUND and _OUT.
                         TSR_NORM_AFTER uses attn_in and ffn_in after the residual */
     struct tsr_model_norm    q_norm, k_norm;
+    struct tsr_model_norm    q_a_norm, kv_a_norm; /* of latent attention's rows */
     const float             *sinks; /* [heads]: a logit of each head without a value; NULL: none */
     const float             *router_correction; /* [experts], of router SIGMOID; NULL: none */
 };
@@ -205,7 +226,7 @@ void       tsr_model_destroy(struct tsr_model *m);
  * "its weights cannot be ...". */
 tsr_status tsr_model_plain(const struct tsr_model *m, const char *what, struct tsr_err *err);
 
-/* TSR_E_INPUT for a model with experts; `what` completes "which ...". */
+/* TSR_E_INPUT for a model with experts or latent attention; `what` completes "which ...". */
 tsr_status tsr_model_without_experts(const struct tsr_model *m, const char *what,
                                      struct tsr_err *err);
 
@@ -252,13 +273,15 @@ enum tsr_site {
     TSR_MODEL_SITE_DOWN_IN,
     TSR_SITES, /* of a model without experts */
     TSR_MODEL_SITE_SHARED_DOWN_IN = TSR_SITES,
+    TSR_MODEL_SITE_Q_B_IN, /* of latent attention */
+    TSR_MODEL_SITE_KV_B_IN,
     TSR_MODEL_SITE_EXPERTS
 };
 #define TSR_MODEL_SITE_TEXT 32
 enum tsr_site tsr_model_linear_site(enum tsr_linear_id id);
 /* FFN_IN or DOWN_IN of an expert. */
 enum tsr_site tsr_model_expert_site(uint64_t expert, enum tsr_site kind);
-/* "attn_in", "o_in", "ffn_in", "down_in", "shared.down_in", "experts.3.ffn_in", ... into buf; returns buf. */
+/* "attn_in", "o_in", "ffn_in", "down_in", "shared.down_in", "q_b_in", "kv_b_in", "experts.3.ffn_in", ... into buf; returns buf. */
 const char *tsr_model_site_name(enum tsr_site site, char buf[TSR_MODEL_SITE_TEXT]);
 #define TSR_MODEL_SITE_NAME(site)                                                                  \
     tsr_model_site_name((enum tsr_site)(site), (char[TSR_MODEL_SITE_TEXT]){ "" })

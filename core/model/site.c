@@ -16,8 +16,9 @@ static enum tsr_site kind_of(enum tsr_site site)
 
 const char *tsr_model_site_name(enum tsr_site site, char buf[TSR_MODEL_SITE_TEXT])
 {
-    static const char *const names[TSR_MODEL_SITE_EXPERTS] = { "attn_in", "o_in", "ffn_in",
-                                                               "down_in", "shared.down_in" };
+    static const char *const names[TSR_MODEL_SITE_EXPERTS] = {
+        "attn_in", "o_in", "ffn_in", "down_in", "shared.down_in", "q_b_in", "kv_b_in"
+    };
     if (site < TSR_MODEL_SITE_EXPERTS)
         (void)snprintf(buf, TSR_MODEL_SITE_TEXT, "%s", names[site]);
     else
@@ -43,7 +44,13 @@ enum tsr_site tsr_model_linear_site(enum tsr_linear_id id)
     case TSR_Q:
     case TSR_K:
     case TSR_V:
+    case TSR_Q_A:
+    case TSR_KV_A:
         return TSR_MODEL_SITE_ATTN_IN;
+    case TSR_Q_B:
+        return TSR_MODEL_SITE_Q_B_IN;
+    case TSR_KV_B:
+        return TSR_MODEL_SITE_KV_B_IN;
     case TSR_O:
         return TSR_MODEL_SITE_O_IN;
     case TSR_DOWN:
@@ -59,7 +66,11 @@ uint64_t tsr_model_site_cols(const struct tsr_model *m, enum tsr_site site)
 {
     switch (kind_of(site)) {
     case TSR_MODEL_SITE_O_IN:
-        return (uint64_t)m->hp.heads * m->hp.head_dim;
+        return tsr_model_o_cols(&m->hp);
+    case TSR_MODEL_SITE_Q_B_IN:
+        return m->hp.latent.q_rank;
+    case TSR_MODEL_SITE_KV_B_IN:
+        return m->hp.latent.rank;
     case TSR_MODEL_SITE_DOWN_IN:
         return site == TSR_MODEL_SITE_DOWN_IN          ? m->hp.ffn
                : site == TSR_MODEL_SITE_SHARED_DOWN_IN ? m->hp.shared_ffn
@@ -74,5 +85,9 @@ bool tsr_model_layer_has_site(const struct tsr_model *m, uint64_t layer, enum ts
     bool sparse = m->hp.sparse && m->hp.sparse[layer];
     if (site == TSR_MODEL_SITE_SHARED_DOWN_IN)
         return sparse && m->hp.shared_ffn;
+    if (site == TSR_MODEL_SITE_Q_B_IN)
+        return m->hp.latent.q_rank != 0;
+    if (site == TSR_MODEL_SITE_KV_B_IN)
+        return m->hp.latent.rank != 0;
     return site == TSR_MODEL_SITE_DOWN_IN ? !sparse : site < TSR_MODEL_SITE_EXPERTS || sparse;
 }

@@ -283,6 +283,10 @@ static tsr_status role(const struct walk *w, const struct tsr_model_role *r, uin
         return norm(w, r, layer, &l->ffn_in, f ? &f[TSR_OVERLAY_FFN_IN] : NULL);
     case TSR_MODEL_PART_FFN_OUT:
         return norm(w, r, layer, &l->ffn_out, NULL);
+    case TSR_MODEL_PART_Q_A_NORM:
+        return norm(w, r, layer, &l->q_a_norm, NULL);
+    case TSR_MODEL_PART_KV_A_NORM:
+        return norm(w, r, layer, &l->kv_a_norm, NULL);
     case TSR_MODEL_PART_Q_NORM:
         return norm(w, r, layer, &l->q_norm, NULL);
     case TSR_MODEL_PART_K_NORM:

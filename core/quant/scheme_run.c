@@ -247,16 +247,19 @@ static tsr_status quantize_site(struct layer_work *k, enum tsr_site site, struct
     return TSR_OK;
 }
 
-/* A search over a layer's scales does not know experts. */
-static tsr_status check_experts(const struct tsr_scheme_run *a, uint64_t layer,
-                                const struct tsr_quantizer *const *q, struct tsr_err *err)
+/* A search over a layer's scales knows the linears of a dense layer with heads of its own. */
+static tsr_status check_search(const struct tsr_scheme_run *a, uint64_t layer,
+                               const struct tsr_quantizer *const *q, struct tsr_err *err)
 {
-    for (uint64_t i = TSR_EXPERTS; i < a->m->hp.linears; i++)
+    bool latent = a->m->hp.latent.rank != 0;
+    for (uint64_t i = latent ? 0 : TSR_LINEARS; i < a->m->hp.linears; i++)
         if (q[i] && tsr_quant_block_searches(q[i]))
             return tsr_fail(err, TSR_E_CONFIG,
-                            "quantizer '%s' searches scales of whole layers, which experts do not "
+                            "quantizer '%s' searches scales of whole layers, which %s do not "
                             "have; give '%s' a quantizer without a search",
-                            q[i]->name, a->m->layers[layer].lin[i].w.name);
+                            q[i]->name,
+                            i < TSR_EXPERTS && latent ? "layers with latent attention" : "experts",
+                            a->m->layers[layer].lin[i].w.name);
     return TSR_OK;
 }
 
@@ -275,7 +278,7 @@ static tsr_status quantizers_of(struct tsr_scheme_run *a, uint64_t layer,
         *need |= it.quantize ? it.need : 0;
     }
     *need = tsr_quant_need_collect(*need) | tsr_quant_block_need(q, search);
-    return check_experts(a, layer, q, err);
+    return check_search(a, layer, q, err);
 }
 
 /* Lets block searches choose scales and clips: the folded norms go into the overlay, the folded

@@ -202,7 +202,8 @@ run convert rtn/packed --to prepacked -o rtn.pre
 ok "prepacked, got $rc" test "$rc" = 0
 run logits rtn.pre --tokens 1,5,9,30,77 -o pre.logits
 ok "prepacked: the same bytes" cmp -s "$WORK/packed.logits" "$WORK/pre.logits"
-for m in granitemoe qwen3_moe-mixed phimoe; do # all experts in one tensor; some layers; with a bias of the head
+# all experts in one tensor; some layers; with a bias of the head; with latent attention
+for m in granitemoe qwen3_moe-mixed phimoe deepseek_v2-lite deepseek_v3; do
     run convert "$GOLDEN/$m" --to hf -o "$m"
     ok "$m as a folder of Hugging Face, got $rc" test "$rc" = 0
     for form in "$GOLDEN/$m" "$m"; do
@@ -333,6 +334,22 @@ run run job.yaml --out run-gguf
 ok "2 stages of 2 from a GGUF file, got $rc" test "$rc" = 0
 jq -c '.response.body.choices[0].text' "$WORK/run-gguf/answers.jsonl" >"$WORK/got-gguf"
 ok "2 stages of 2 from a GGUF file: the answers of one" cmp -s "$WORK/got-1-1" "$WORK/got-gguf"
+model wide-shared "$DEMO" 4 2 gated
+cp "$WORK/gated.yaml" "$WORK/wide-shared.yaml"
+while read -r stages tp; do
+    plan "$stages" "$tp" >"$WORK/plan.yaml"
+    made wide-shared "  - run: {plan: plan.yaml, input: prompts.jsonl, output: answers.jsonl, temperature: 0, ranks: threads}"
+    run run job.yaml --out "shared-$stages-$tp"
+    ok "a shared expert in $stages stages of $tp, got $rc" test "$rc" = 0
+    jq -c '.response.body.choices[0].text' "$WORK/shared-$stages-$tp/answers.jsonl" >"$WORK/shared-got-$stages-$tp"
+    ok "a shared expert in $stages stages of $tp: three answers" test "$(grep -c '"' "$WORK/shared-got-$stages-$tp")" = 3
+    ok "a shared expert in $stages stages of $tp: the answers of one" \
+        cmp -s "$WORK/shared-got-1-1" "$WORK/shared-got-$stages-$tp"
+done <<'WAYS'
+1 1
+1 2
+2 2
+WAYS
 job wide "  - run: {input: prompts.jsonl, output: answers.jsonl, temperature: 0}"
 run run job.yaml --out batch
 ok "a batch, got $rc" test "$rc" = 0
@@ -343,6 +360,86 @@ ok "a batch: three answers" test "$(jq -r 'select(.error == null) | .custom_id' 
 run quantize one --use rtn --bits 4 --group 32 --out packed-one
 fails "compensation" 2 one compensate one --packed packed-one --text "$TEXT" --out compensated
 fails "a profile" 2 one profile --model one -o one.profile
+
+# ---- latent attention ---------------------------------------------------------------------------------------------
+
+# A tokenizer whose ids are bytes, for models of 320 ids.
+jq -n '[range(33; 127), range(161; 173), range(174; 256)] as $own
+    | reduce range(256) as $b ({v: {}, n: 256}; if $own | any(. == $b) then .v[[$b] | implode] = $b
+        else .v[[.n] | implode] = $b | .n += 1 end)
+    | {version: "1.0", added_tokens: [], normalizer: null, decoder: {type: "ByteLevel"},
+       pre_tokenizer: {type: "ByteLevel", add_prefix_space: false, trim_offsets: true, use_regex: true},
+       model: {type: "BPE", vocab: .v, merges: []}}' >"$WORK/bytes.json"
+for m in deepseek_v2-lite deepseek_v3; do
+    cp -r "$GOLDEN/$m" "$WORK/l-$m"
+    cp "$WORK/bytes.json" "$WORK/l-$m/tokenizer.json"
+    job "l-$m" "  - calibrate: {text: $TEXT, samples: 4, seqlen: 64}
+  - quantize: {use: gptq, bits: 4, group: 8}
+  - eval: {text: $TEXT, window: 64, max_windows: 4}"
+    run run job.yaml --out "gptq-$m"
+    ok "$m: gptq, got $rc" test "$rc" = 0
+    ok "$m: every linear of attention and of the shared expert is packed" json '[.results.quantize.linears[].name] as $n
+        | ["self_attn.kv_a_proj", "self_attn.kv_b_proj", "self_attn.o_proj", "mlp.shared_expert.down_proj"]
+        | all(. as $p | $n | any(. == "model.layers.2." + $p))' "$WORK/gptq-$m/results.json"
+    ok "$m: each with a loss no larger than rounding's" json '[.results.quantize.linears[] | .loss <= .rtn_loss] | all'         "$WORK/gptq-$m/results.json"
+    ok "$m: the input of kv_b is a site" grep -qa '"kv_b_in.hessian"' "$WORK/gptq-$m/calibration/layer-00000.safetensors"
+    for use in "int8" "mx, element: int4"; do
+        job "l-$m" "  - calibrate: {text: $TEXT, samples: 4, seqlen: 64}
+  - quantize: {use: $use, on_unsupported: keep}
+  - eval: {text: $TEXT, window: 64, max_windows: 4}"
+        run run job.yaml --out "${use%%,*}-$m"
+        ok "$m: ${use%%,*}, got $rc" test "$rc" = 0
+    done
+    run convert "gptq-$m/packed" --to prepacked -o "$m.packed.pre"
+    ok "$m: prepacked, got $rc" test "$rc" = 0
+    for one in "gptq-$m/packed" "$m.packed.pre"; do
+        run logits "$one" --tokens 1,5,9,30,77 -o "${one//\//-}.logits"
+    done
+    ok "$m: the same bytes" cmp -s "$WORK/gptq-$m-packed.logits" "$WORK/$m.packed.pre.logits"
+    for kv in f16 int8; do
+        run logits "l-$m" --tokens 1,5,9,30,77,12,13 --kv $kv -o kv.logits
+        ok "$m: a cache of $kv, got $rc" test "$rc" = 0
+        run logits "l-$m" --tokens 1,5,9,30,77,12,13 --kv $kv --step -o step.logits
+        ok "$m: token by token the same bytes" cmp -s "$WORK/kv.logits" "$WORK/step.logits"
+    done
+    job "l-$m" "  - calibrate: {text: $TEXT, samples: 2, seqlen: 32}
+  - quantize: {use: awq, bits: 4, group: 8}"
+    fails "$m: a search over whole layers" 2 awq run job.yaml --out "awq-$m"
+    fails "$m: GGUF does not know the family" 2 "$m.gguf" convert "l-$m" --to gguf -o "$m.gguf"
+    fails "$m: compensation" 2 "l-$m" compensate "l-$m" --packed "gptq-$m/packed" --text "$TEXT" --out "compensated-$m"
+    plan 1 1 | sed 's/layers: 6/layers: 3/; s/0-5/0-2/g; s/group: 32/group: 8/' >"$WORK/plan.yaml"
+    job "l-$m" "  - run: {plan: plan.yaml, input: prompts.jsonl, output: answers.jsonl, temperature: 0, ranks: threads}"
+    run run job.yaml --out "one-$m"
+    ok "$m: a run by a plan, got $rc" test "$rc" = 0
+    plan 3 1 | sed 's/layers: 6/layers: 3/; s/0-1/0-0/g; s/2-3/1-1/g; s/4-5/2-2/g; s/group: 32/group: 8/' >"$WORK/plan.yaml"
+    run run job.yaml --out "three-$m"
+    ok "$m: three stages, got $rc" test "$rc" = 0
+    ok "$m: the answers of one" cmp -s <(jq -c .response.body.choices[0].text "$WORK/one-$m/answers.jsonl")         <(jq -c .response.body.choices[0].text "$WORK/three-$m/answers.jsonl")
+done
+bad() { jq "$1" "$GOLDEN/deepseek_v3/config.json" >"$WORK/bad/config.json"; }
+cp -r "$GOLDEN/deepseek_v3" "$WORK/bad"
+while IFS='#' read -r change says; do
+    bad "$change"
+    run inspect bad --json
+    ok "$change: an error, got $rc" test "$rc" = 2
+    ok "$change: of one sentence" test "$(grep -ac '^{"format":"tessera.error/1"' "$WORK/err")" = 1
+    ok "$change: $says" grep -qF "$says" "$WORK/err"
+done <<'BAD'
+.n_group = 3#must divide 8 experts
+.topk_group = 5#5 of 4 groups
+.topk_group = 1#a token takes 3 experts, but 1 of 4 groups have 2
+.n_group = 8 | .topk_group = 4#8 groups of one expert each
+.topk_method = "greedy"#is not supported; noaux_tc is
+.scoring_func = "softmax"#is not supported; sigmoid is
+.kv_lora_rank = null#kv_lora_rank
+.qk_rope_head_dim = 7#must be even
+.v_head_dim = 0#v_head_dim
+.q_lora_rank = null#q_proj.weight
+.kv_lora_rank = 32#kv_lora_rank, qk_rope_head_dim of config.json
+.n_shared_experts = 3#shared_experts
+.num_hidden_layers = 2#is unknown
+.num_nextn_predict_layers = 0#model.layers.3
+BAD
 
 # ---- plans -------------------------------------------------------------------------------------------------------
 
@@ -366,6 +463,16 @@ run quantize wide --use rtn --bits 4 --group 128 --out wide-4-128
 norms=$((6 * 2 * 256 * 4))
 ok "weights: those that quantize packs, routers and norms" test "$(stage four weights)" = \
     "$(($(jq .results.quantize.bytes "$WORK/wide-4-128/results.json") + norms))"
+for m in deepseek_v2-lite deepseek_v3; do
+    run plan "l-$m" --cluster cluster.yaml --workload '{prompt: 16, generate: 8, batch: 1}' --bits 4 --json -o x.yaml
+    ok "a plan for $m, got $rc" test "$rc" = 0
+    cp "$WORK/out" "$WORK/$m.plan"
+    run quantize "l-$m" --use rtn --bits 4 --group 128 --out "$m-4"
+    norms=$((3 * 4 * (64 + 64 + 24 + $([ $m = deepseek_v3 ] && echo 40 || echo 0))))
+    ok "$m: weights of the plan" test "$(stage $m weights)" = \
+        "$(($(jq .results.quantize.bytes "$WORK/$m-4/results.json") + norms))"
+    ok "$m: keys and values of 24 columns a head" test "$(stage $m kv)" = $((3 * 24 * 2 * 4 * 24 * 2))
+done
 fails "a plan for experts of different widths" 2 rules/packed plan rules/packed --cluster cluster.yaml \
     --workload '{prompt: 16, generate: 8, batch: 1}' -o x.yaml
 # more(A, B, KEY): of plan A's and B's stage

@@ -192,6 +192,27 @@ wrong "a name without the layer" "$(gguf 1 21)" 's/^gguf:/gguf:\n  tensors: {ffn
 wrong "one name for two" "$(gguf 1 3)" 's/^gguf:/gguf:\n  tensors: {ffn_in: blk.#.attn_q}/'
 wrong "gains without an offset" "$(gguf 1 3)" 's/^gguf:/gguf:\n  gains: offset/'
 wrong "neither read nor written" "$(gguf 1 3)" '/^  architectures: .qwen3/d'
+# Latent attention, groups of experts, and what every token takes.
+# latent WHAT PLACE SED
+latent() {
+    sed -E "$3" "$FAMILIES/deepseek_v3.yaml" >"$WORK/bad.yaml"
+    ok "$1: is another file" test "$(cmp -s "$FAMILIES/deepseek_v3.yaml" "$WORK/bad.yaml"; echo $?)" = 1
+    fails "$1" 2 "$2" inspect "$MODELS/deepseek_v3" --family bad.yaml
+}
+of() { grep -nE "$1" "$FAMILIES/deepseek_v3.yaml" | head -n 1 | cut -d: -f1; }
+tensors="bad.yaml:$(($(of '^tensors:') + 1)):3"
+latent "latent attention without its tensors" "$tensors" '/  kv_b: /d'
+latent "latent tensors without latent attention" "bad.yaml:$(($(of '^tensors:') - 5)):3" '/^latent:/,/^  v:/d'
+latent "keys next to latent ones" "$tensors" 's/^(  kv_b: .*)/\1\n  k: layers.#.self_attn.k_proj/'
+latent "an unknown key of latent" "bad.yaml:$(of '^  nope:'):3" 's/^  nope:/  nopes:/'
+latent "a norm of queries" "bad.yaml:$(($(of "^tensors:") + 2)):3" 's/^latent:/block: {qk_norm: head}\nlatent:/; s/^(  kv_b: .*)/\1\n  q_norm: layers.#.qn\n  k_norm: layers.#.kn/'
+latent "a flag of three words" "bad.yaml:$(of '^  method:'):37" 's/(noaux_tc)/\1, a, b/'
+latent "a flag without the word of its default" "bad.yaml:$(of '^  method:'):11" 's/(words: .noaux_tc.)/\1, default: true/'
+latent "groups for another router" "bad.yaml:$(of '^  groups:'):11" 's/router: sigmoid/router: chosen/; /router_correction/d'
+latent "a correction for another router" "$tensors" 's/router: sigmoid/router: softmax/'
+latent "an unknown score of groups" "bad.yaml:$(of '^  groups:'):91" 's/two_largest/two/'
+latent "a shared expert that nothing names" "$tensors" '/shared_up:/d'
+latent "pairs by a flag that is not there" "bad.yaml:$(of '^  pairs:'):10" 's/if: interleaved/if: adjacent/'
 head -c 300 /dev/zero >"$WORK/zero.yaml"
 fails "NUL bytes" 2 'zero.yaml:1:1' inspect "$MODELS/qwen3" --family zero.yaml
 fails "a folder" 2 '*families' inspect "$MODELS/qwen3" --family "$FAMILIES"

@@ -54,6 +54,8 @@ const char *const golden_names[] = {
     "phimoe",
     "gpt_oss",
     "gpt_oss-mxfp4",
+    "deepseek_v2-lite",
+    "deepseek_v3",
     NULL,
 };
 

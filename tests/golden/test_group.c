@@ -216,6 +216,17 @@ static void dense(void **state)
     }
 }
 
+static void latent(void **state)
+{
+    (void)state;
+    for (size_t i = 0; wide_latent_names[i]; i++) {
+        char              folder[64];
+        struct tsr_model *m = wide_load(wide_latent_names[i], true, folder);
+        ways(wide_latent_names[i], m, NULL, TSR_ACT_F32, 0.08);
+        wide_free(m, folder);
+    }
+}
+
 static void packed(void **state)
 {
     (void)state;
@@ -381,9 +392,13 @@ static void cannot_load(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dense),        cmocka_unit_test(packed),
-        cmocka_unit_test(other_widths), cmocka_unit_test(packed_while_loaded),
-        cmocka_unit_test(killed),       cmocka_unit_test(cannot_load),
+        cmocka_unit_test(dense),
+        cmocka_unit_test(latent),
+        cmocka_unit_test(packed),
+        cmocka_unit_test(other_widths),
+        cmocka_unit_test(packed_while_loaded),
+        cmocka_unit_test(killed),
+        cmocka_unit_test(cannot_load),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

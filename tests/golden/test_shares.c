@@ -290,6 +290,20 @@ static const struct {
     { "use: mx\nelement: fp8_e4m3\n", TSR_ACT_A8 },
 };
 
+static void latent(void **state)
+{
+    (void)state;
+    for (size_t i = 0; wide_latent_names[i]; i++) {
+        char                      folder[64];
+        struct tsr_model         *m = wide_load(wide_latent_names[i], false, folder);
+        struct tsr_model_overlay *o = wide_pack(registry, m, schemes[i].scheme);
+        widths(wide_latent_names[i], m, NULL, TSR_ACT_F32);
+        widths(schemes[i].scheme, m, o, schemes[i].act);
+        tsr_model_overlay_destroy(o);
+        wide_free(m, folder);
+    }
+}
+
 static void packed(void **state)
 {
     (void)state;
@@ -331,6 +345,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dense),
+        cmocka_unit_test(latent),
         cmocka_unit_test(packed),
         cmocka_unit_test(refused),
     };

@@ -24,6 +24,11 @@
     SIZES "\"intermediate_size\":704,\"rms_norm_eps\":1e-5,\"tie_word_embeddings\":false,"         \
           "\"num_key_value_heads\":4,"
 
+#define LATENT                                                                                     \
+    "\"intermediate_size\":512,\"moe_intermediate_size\":256,\"n_routed_experts\":8,"              \
+    "\"num_experts_per_tok\":3,\"first_k_dense_replace\":3,\"kv_lora_rank\":40,\"v_head_dim\":32," \
+    "\"rms_norm_eps\":1e-6,\"tie_word_embeddings\":false,\"hidden_act\":\"silu\","
+
 static const struct {
     const char *name, *config;
 } models[] = {
@@ -46,6 +51,17 @@ static const struct {
     { "phi3", "{\"architectures\":[\"Phi3ForCausalLM\"],\"model_type\":\"phi3\"," LLAMA
               "\"hidden_act\":\"silu\",\"sliding_window\":16,\"pad_token_id\":2,"
               "\"original_max_position_embeddings\":64}" },
+    /* latent attention, with and without latent queries; values wider than keys; dense layers, since a sum over ranks
+     * of experts is rounded otherwise than that of one */
+    { "latent",
+      "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"deepseek_v3\"," SIZES LATENT
+      "\"q_lora_rank\":48,\"qk_nope_head_dim\":32,\"qk_rope_head_dim\":16,"
+      "\"n_group\":4,\"topk_group\":2,\"n_shared_experts\":1}" },
+    { "latent-values",
+      "{\"architectures\":[\"DeepseekV2ForCausalLM\"],\"model_type\":\"deepseek_v2\"," SIZES LATENT
+      "\"q_lora_rank\":null,\"qk_nope_head_dim\":12,\"qk_rope_head_dim\":8,"
+      "\"topk_method\":\"group_limited_greedy\",\"n_group\":2,\"topk_group\":1,"
+      "\"n_shared_experts\":2,\"routed_scaling_factor\":4.0}" },
     /* one layer with wide inputs of o and down */
     { "wide",
       "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"vocab_size\":96,"
@@ -55,6 +71,7 @@ static const struct {
       "\"tie_word_embeddings\":false,\"hidden_act\":\"silu\"}" },
 };
 const char *const wide_names[] = { "llama", "qwen2", "gemma2", "opt", "bloom", "phi3", NULL };
+const char *const wide_latent_names[] = { "latent", "latent-values", NULL };
 
 static void must(tsr_status st, const struct tsr_errbuf *e)
 {
@@ -98,6 +115,18 @@ static void tensor(struct maker *m, const char *name, uint64_t rows, uint64_t co
     }
 }
 
+static void put_role(struct maker *m, const struct tsr_model_role *r, uint64_t layer);
+
+static void put_experts(struct maker *m, const struct tsr_model_role *r, uint64_t layer)
+{
+    for (uint64_t e = 0; e < m->c->hp.experts; e++) {
+        struct tsr_model_role one;
+        char                  name[TSR_FAMILY_NAME + 24];
+        assert_true(tsr_model_role_of_expert(r, e, name, &one));
+        put_role(m, &one, layer);
+    }
+}
+
 static void put_role(struct maker *m, const struct tsr_model_role *r, uint64_t layer)
 {
     const struct tsr_model_hparams *hp = &m->c->hp;
@@ -106,6 +135,8 @@ static void put_role(struct maker *m, const struct tsr_model_role *r, uint64_t l
     uint64_t    row, width = tsr_model_norm_width(hp, r->part, &row);
     bool        norm = false;
     const char *at = strchr(r->name, '#'), *prefix = r->bare ? "" : m->c->family->prefixes[0];
+    if (at && !tsr_model_role_in_layer(hp, r, layer))
+        return;
     if (at)
         (void)snprintf(base, sizeof base, "%s%.*s%llu%s", prefix, (int)(at - r->name), r->name,
                        (unsigned long long)layer, at + 1);
@@ -130,10 +161,15 @@ static void put_role(struct maker *m, const struct tsr_model_role *r, uint64_t l
     case TSR_MODEL_PART_GATE_UP_ROWS:
         rows = 2 * hp->ffn;
         break;
-    case TSR_MODEL_PART_SINKS:
+    case TSR_MODEL_PART_EXPERT:
+        put_experts(m, r, layer);
+        return;
     case TSR_MODEL_PART_ROUTER_CORRECTION:
-    case TSR_MODEL_PART_EXPERT: /* no model here has experts */
-    case TSR_MODEL_PART_EXPERTS:
+        (void)snprintf(name, sizeof name, "%s%s", base, r->suffixes[0]);
+        tensor(m, name, 0, hp->experts, 0, 0.1);
+        return;
+    case TSR_MODEL_PART_SINKS:
+    case TSR_MODEL_PART_EXPERTS: /* no model here has sinks or experts in one tensor */
     case TSR_MODEL_PART_EXPERTS_GATE_UP:
         return;
     case TSR_MODEL_PART_PROJECT_IN: /* no model here has projections */
@@ -145,6 +181,8 @@ static void put_role(struct maker *m, const struct tsr_model_role *r, uint64_t l
     case TSR_MODEL_PART_ATTN_OUT:
     case TSR_MODEL_PART_FFN_IN:
     case TSR_MODEL_PART_FFN_OUT:
+    case TSR_MODEL_PART_Q_A_NORM:
+    case TSR_MODEL_PART_KV_A_NORM:
     case TSR_MODEL_PART_Q_NORM:
     case TSR_MODEL_PART_K_NORM:
         norm = true;

@@ -7,6 +7,8 @@
 #define WIDE_LAYERS 3u
 
 extern const char *const wide_names[]; /* NULL behind the last */
+/* Not among them, for their linears: latent attention. */
+extern const char *const wide_latent_names[];
 /* Not among them, for its size: one layer of Llama where o and down have 5120 input channels, so that each of four
  * ranks has more than 1024 of them, and 40 outputs. */
 #define WIDE_INPUTS "wide"

@@ -177,6 +177,10 @@ static tsr_status role(const struct walk *w, const struct tsr_model_role *r)
         return norm(w, r, "ffn_in", &l->ffn_in);
     case TSR_MODEL_PART_FFN_OUT:
         return norm(w, r, "ffn_out", &l->ffn_out);
+    case TSR_MODEL_PART_Q_A_NORM:
+        return norm(w, r, "q_a_norm", &l->q_a_norm);
+    case TSR_MODEL_PART_KV_A_NORM:
+        return norm(w, r, "kv_a_norm", &l->kv_a_norm);
     case TSR_MODEL_PART_Q_NORM:
         return norm(w, r, "q_norm", &l->q_norm);
     case TSR_MODEL_PART_K_NORM:

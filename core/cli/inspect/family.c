@@ -69,6 +69,25 @@ static bool add_choice(const struct tsr_model_family *f, json_t *to)
     return true;
 }
 
+static bool add_latent(const struct tsr_model_family *f, json_t *to)
+{
+    const struct {
+        const char                   *name;
+        const struct tsr_model_value *v;
+        const char                   *help;
+    } of[] = { { "latent.q_rank", &f->latent.q_rank,
+                 "Rank of queries; null: they are not latent." },
+               { "latent.rank", &f->latent.rank, "Rank of keys and values." },
+               { "latent.nope", &f->latent.nope, "Columns of a head that do not rotate." },
+               { "latent.rope", &f->latent.rope, "Columns of a head that rotate." },
+               { "latent.v", &f->latent.v, "Columns of a head's value." },
+               { "latent.eps", &f->latent.eps, "Epsilon of the norms of both rows." } };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (json_array_append_new(to, value_json(of[i].name, of[i].v, of[i].help)) != 0)
+            return false;
+    return true;
+}
+
 static bool add_values(const struct tsr_model_family *f, json_t *to)
 {
 #define X(member, key, def, help)                                                                  \
@@ -76,6 +95,8 @@ static bool add_values(const struct tsr_model_family *f, json_t *to)
         return false;
     TSR_MODEL_VALUES(X)
 #undef X
+    if (f->latent.is && !add_latent(f, to))
+        return false;
     if (!f->experts.is)
         return true;
     return json_array_append_new(to, value_json("experts", &f->experts.count,

@@ -138,6 +138,11 @@ static uint64_t sparse_layer(const struct tsr_model *m, uint64_t *count)
     return first;
 }
 
+static bool is_latent(uint64_t id)
+{
+    return id >= TSR_Q_A && id <= TSR_KV_B;
+}
+
 /* Router and the linears of the first expert in the first layer that has some. */
 static bool add_experts(const struct tsr_model *m, json_t *to)
 {
@@ -146,7 +151,7 @@ static bool add_experts(const struct tsr_model *m, json_t *to)
     for (uint64_t i = TSR_ROUTER; l < m->hp.layers && i < TSR_EXPERTS + TSR_EXPERT_LINEARS; i++) {
         const struct tsr_matrix *w = &m->layers[l].lin[i].w;
         const char              *name = strstr(w->name, ".mlp.");
-        if (w->rows == 0)
+        if (w->rows == 0 || is_latent(i))
             continue;
         ok = ok &&
              json_array_append_new(to, tensor_json(name ? name + 5 : w->name, w,
@@ -158,11 +163,12 @@ static bool add_experts(const struct tsr_model *m, json_t *to)
 /* Embedding, the linears of the first layer, an expert's, head. */
 static bool add_shapes(const struct tsr_model *m, json_t *to)
 {
-    bool ok = json_array_append_new(to, tensor_json("embedding", &m->embed,
+    bool     ok = json_array_append_new(to, tensor_json("embedding", &m->embed,
                                                     m->packed ? m->packed->embed : NULL)) == 0;
-    for (int i = 0; ok && i < TSR_LINEARS && m->hp.layers > 0; i++) {
+    uint64_t linears = m->hp.layers > 0 ? m->hp.linears : 0;
+    for (uint64_t i = 0; ok && i < linears && i < TSR_EXPERTS; i++) {
         const struct tsr_model_linear *l = &m->layers[0].lin[i];
-        if (l->w.rows)
+        if (l->w.rows && (i < TSR_LINEARS || is_latent(i)))
             ok = json_array_append_new(to, tensor_json(tsr_model_linear_name((enum tsr_linear_id)i),
                                                        &l->w,
                                                        m->packed ? m->packed->lin[0][i] : NULL)) ==
@@ -287,6 +293,14 @@ tsr_status tsr_inspect_model(const char *path, bool verify, json_t **out, struct
                                            "used", (json_int_t)h->experts_used, "ffn",
                                            (json_int_t)h->expert_ffn, "layers",
                                            (json_int_t)sparse)) == 0;
+    if (ok && h->latent.rank)
+        ok = json_object_set_new(j, "latent",
+                                 json_pack("{s:I, s:I, s:I, s:I, s:I}", "rank",
+                                           (json_int_t)h->latent.rank, "q_rank",
+                                           (json_int_t)h->latent.q_rank, "nope",
+                                           (json_int_t)h->latent.nope, "rope",
+                                           (json_int_t)h->latent.rope, "v",
+                                           (json_int_t)h->latent.v)) == 0;
     if (ok && h->shared_ffn)
         ok = json_object_set_new(json_object_get(j, "experts"), "shared",
                                  json_integer((json_int_t)h->shared_ffn)) == 0;

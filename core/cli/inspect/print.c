@@ -234,7 +234,13 @@ static void print_model(const json_t *m)
         printf("  hidden %lld, feed-forward %lld, heads %lld (%lld for keys and values) of %lld\n",
                int_of(m, "hidden"), int_of(m, "ffn"), int_of(m, "heads"), int_of(m, "kv_heads"),
                int_of(m, "head_dim"));
-    const json_t *e = json_object_get(m, "experts");
+    const json_t *latent = json_object_get(m, "latent"), *e = json_object_get(m, "experts");
+    if (latent)
+        (void)printf(
+            "  latent attention: keys and values of rank %lld, queries of %lld (0: whole); a "
+            "head has %lld columns and %lld that rotate, a value %lld\n",
+            int_of(latent, "rank"), int_of(latent, "q_rank"), int_of(latent, "nope"),
+            int_of(latent, "rope"), int_of(latent, "v"));
     if (e)
         (void)printf("  %lld experts of %lld in %lld of %lld layers, %lld for each token\n",
                      int_of(e, "count"), int_of(e, "ffn"), int_of(e, "layers"), int_of(m, "layers"),

@@ -23,7 +23,7 @@ static uint64_t largest(const struct tsr_plan_shape *s, uint64_t cls)
 {
     const struct tsr_plan_shape_matrix *l = s->layer[cls].lin;
     uint64_t                            best = TSR_DOWN;
-    for (uint64_t i = 0; i < TSR_LINEARS; i++)
+    for (uint64_t i = 0; i < TSR_PLAN_LINEARS; i++)
         if (l[i].rows * l[i].cols > l[best].rows * l[best].cols)
             best = i;
     return best;
@@ -35,7 +35,7 @@ static void kept(struct tsr_plan_candidate *c, const struct tsr_plan_shape *s)
     double bits = 0, weights = 0;
     c->group = 1;
     for (uint64_t l = 0; l < s->layers; l++)
-        for (int i = 0; i < TSR_LINEARS; i++) {
+        for (int i = 0; i < TSR_PLAN_LINEARS; i++) {
             const struct tsr_plan_shape_matrix *m = &s->layer[s->layer_class[l]].lin[i];
             const struct tsr_format            *f = &m->packed;
             double n = (double)m->rows * (double)m->cols * (double)m->count;
@@ -127,7 +127,8 @@ static tsr_status open_one(struct tsr_plan_candidate *c, struct tsr_registry *r,
 const struct tsr_plan_candidate *tsr_plan_candidate_part(const struct tsr_plan_candidate *c,
                                                          int                              linear)
 {
-    return c && c->mixed && linear < TSR_LINEARS ? c->of[linear] : c;
+    enum tsr_linear_id kind = tsr_model_linear_kind((enum tsr_linear_id)linear);
+    return c && c->mixed && kind < TSR_LINEARS ? c->of[kind] : c;
 }
 
 double tsr_plan_candidate_share(const struct tsr_plan_candidate *c,
@@ -135,7 +136,7 @@ double tsr_plan_candidate_share(const struct tsr_plan_candidate *c,
                                 const struct tsr_plan_shape *s, uint64_t cls)
 {
     double sum = 0;
-    for (int i = 0; i < TSR_LINEARS; i++) {
+    for (int i = 0; i < TSR_PLAN_LINEARS; i++) {
         const struct tsr_plan_shape_matrix *m = &s->layer[cls].lin[i];
         if (tsr_plan_candidate_part(c, i) == part)
             sum += (double)m->rows * (double)m->cols * (double)m->count;
@@ -152,6 +153,11 @@ static tsr_status open_mix(struct tsr_plan_candidates *list, uint64_t at, const 
     double                     bits = 0, stored = 0;
     c->mixed = true;
     c->group = 1;
+    if (s->latent.rank)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: a plan gives the linears of a layer with latent attention one scheme, "
+                        "not a mix",
+                        s->name);
     for (int i = 0; i < TSR_LINEARS; i++) {
         size_t n = strcspn(p, "|");
         for (uint64_t k = 0; k < at && !c->of[i]; k++)
@@ -160,13 +166,16 @@ static tsr_status open_mix(struct tsr_plan_candidates *list, uint64_t at, const 
         if (!c->of[i])
             return tsr_fail(err, TSR_E_INPUT, "candidate '%.100s': '%.*s' is not in front of it",
                             texts[at], (int)(n < 100 ? n : 100), p);
-        const struct tsr_plan_shape_matrix *m = &s->layer[0].lin[i];
-        uint64_t                            g = c->of[i]->group;
-        double n_weights = (double)m->rows * (double)m->cols * (double)m->count;
-        bits += c->of[i]->bits * n_weights;
-        stored += c->of[i]->stored_bits * n_weights;
+        uint64_t g = c->of[i]->group;
         c->group = g == 0 || c->group == 0 ? 0 : g > c->group ? g : c->group;
         p += n + (p[n] == '|');
+    }
+    for (int i = 0; i < TSR_PLAN_LINEARS; i++) {
+        const struct tsr_plan_shape_matrix *m = &s->layer[0].lin[i];
+        const struct tsr_plan_candidate    *part = tsr_plan_candidate_part(c, i);
+        double n_weights = (double)m->rows * (double)m->cols * (double)m->count;
+        bits += n_weights > 0 ? part->bits * n_weights : 0;
+        stored += n_weights > 0 ? part->stored_bits * n_weights : 0;
     }
     c->bits = (uint32_t)(bits / (double)tsr_plan_shape_weights(s, 0) + 0.5);
     c->stored_bits = (uint32_t)(stored / (double)tsr_plan_shape_weights(s, 0) + 0.5);

@@ -19,7 +19,7 @@ static tsr_status work_of(const struct tsr_plan_latency_job *j, uint32_t tp, uin
     const struct tsr_plan_shape_layer *l = &s->layer[cls];
     double                             bytes = 0, weights = 0;
     uint64_t                           n;
-    for (int i = 0; i < TSR_LINEARS; i++) {
+    for (int i = 0; i < TSR_PLAN_LINEARS; i++) {
         struct tsr_format f;
         if (l->lin[i].rows == 0)
             continue;

@@ -150,7 +150,7 @@ tsr_status tsr_plan_memory_layer(const struct tsr_plan_memory_job *j, const stru
         tsr_plan_paper_layer(j, cls, given ? c->stored_bits : 16, weights, kv);
         return TSR_OK;
     }
-    for (int i = 0; i < TSR_LINEARS; i++) {
+    for (int i = 0; i < TSR_PLAN_LINEARS; i++) {
         struct tsr_plan_shape_matrix part =
             tsr_plan_shape_part(&l->lin[i], (enum tsr_linear_id)i, m->tp ? m->tp : 1);
         uint64_t bytes;
@@ -159,10 +159,13 @@ tsr_status tsr_plan_memory_layer(const struct tsr_plan_memory_job *j, const stru
                           (part.bias && !add(&rank, part.rows * part.count, 4))))
             return too_large(err);
     }
-    uint64_t router; /* whole on every rank, in its own dtype */
-    TSR_TRY(matrix(j, m, NULL, &l->router, 0, &router, &none, err));
-    if (!tsr_add(rank, router, &rank) || (l->router.bias && !add(&rank, l->router.rows, 4)))
-        return too_large(err);
+    for (int i = 0; i < 2; i++) { /* whole on every rank, in its own dtype */
+        const struct tsr_plan_shape_matrix *r = i ? &l->shared_router : &l->router;
+        uint64_t                            bytes;
+        TSR_TRY(matrix(j, m, NULL, r, 0, &bytes, &none, err));
+        if (!tsr_add(rank, bytes, &rank) || (r->bias && !add(&rank, r->rows, 4)))
+            return too_large(err);
+    }
     if (!add(&rank, l->norms, 4) || !tsr_mul(rank, m->tp, weights))
         return too_large(err);
     if (!tsr_add(j->prompt, j->generate, &rows) || !tsr_mul(rows, j->batch, &rows) ||
@@ -220,7 +223,7 @@ static tsr_status scratch_of(const struct tsr_plan_memory_job *j, const struct t
     if (!sizes)
         return TSR_OK;
     for (uint64_t cls = 0; cls < s->classes; cls++)
-        for (int i = 0; i < TSR_LINEARS; i++) {
+        for (int i = 0; i < TSR_PLAN_LINEARS; i++) {
             struct tsr_plan_shape_matrix part =
                 tsr_plan_shape_part(&s->layer[cls].lin[i], (enum tsr_linear_id)i, m->tp);
             for (uint64_t k = 0; k < c->n; k++) {
@@ -252,12 +255,19 @@ static bool buffers(const struct tsr_plan_memory_job *j, uint32_t tp, uint64_t t
     const struct tsr_plan_shape *s = j->shape;
     uint64_t                     q = (uint64_t)s->heads * s->head_dim / tp;
     uint64_t                     kv = (uint64_t)s->kv_heads * s->head_dim / tp;
-    uint64_t                     ffn = (s->ffn > s->expert_ffn ? s->ffn : s->expert_ffn) / tp;
-    uint64_t                     cols = 3 * s->hidden + 2 * q + 2 * kv + (s->gated ? 2 : 1) * ffn;
+    uint64_t                     ffn = s->ffn > s->expert_ffn ? s->ffn : s->expert_ffn;
+    uint64_t                     each = s->experts_used + (s->shared_ffn ? 1u : 0u);
+    ffn = (ffn > s->shared_ffn ? ffn : s->shared_ffn) / tp;
+    uint64_t cols = 3 * s->hidden + 2 * q + 2 * kv + (s->gated ? 2 : 1) * ffn;
     if (s->embed_dim != s->hidden)
         cols += s->embed_dim;
     if (s->experts) /* scores, an expert's inputs; what each says of a token, weights, places, rows */
-        cols += s->experts + s->hidden + s->experts_used * (s->hidden + 3);
+        cols += s->experts + s->layer[s->layer_class[s->layers - 1]].shared_router.rows +
+                s->hidden + each * (s->hidden + 3);
+    const struct tsr_model_latent *l = &s->latent;
+    if (l->rank) /* rows of latent attention, keys and values of its heads, and the token of each */
+        cols += l->q_rank + 2 * (uint64_t)l->rank + l->rope +
+                (uint64_t)s->heads / tp * (l->nope + l->v + 1);
     uint64_t ropes = s->sliding_rope ? 2 : 1;
     /* ids, positions, rows, spans, gather; cosine and sine of each rope */
     cols += 6 + (uint64_t)s->rotary_dim / 2 * 2 * ropes;

@@ -106,13 +106,14 @@ static void expert(struct build *b, struct tsr_plan_shape_layer *l,
     }
 }
 
-static void router(struct build *b, struct tsr_plan_shape_layer *l,
-                   const struct tsr_model_layer *of, const struct tsr_model_role *r)
+static struct tsr_plan_shape_matrix router(struct build *b, const struct tsr_model_layer *of,
+                                           const struct tsr_model_role *r)
 {
     uint64_t rows, cols;
-    tsr_model_bind_shape(&b->c->hp, TSR_ROUTER, &rows, &cols);
-    l->router = matrix(b, of ? &of->lin[TSR_ROUTER].w : NULL, rows, cols);
-    l->router.bias = holds(b, r->bias);
+    tsr_model_bind_shape(&b->c->hp, r->lin, &rows, &cols);
+    struct tsr_plan_shape_matrix m = matrix(b, of ? &of->lin[r->lin].w : NULL, rows, cols);
+    m.bias = holds(b, r->bias);
+    return m;
 }
 
 /* What a role adds to a layer. */
@@ -124,6 +125,8 @@ static void in_layer(struct build *b, const struct tsr_model_role *r,
     case TSR_MODEL_PART_ATTN_OUT:
     case TSR_MODEL_PART_FFN_IN:
     case TSR_MODEL_PART_FFN_OUT:
+    case TSR_MODEL_PART_Q_A_NORM:
+    case TSR_MODEL_PART_KV_A_NORM:
     case TSR_MODEL_PART_Q_NORM:
     case TSR_MODEL_PART_K_NORM:
         l->norms += norm_floats(b, r);
@@ -132,8 +135,12 @@ static void in_layer(struct build *b, const struct tsr_model_role *r,
         l->norms += holds(b, r->weight) ? 2 * (uint64_t)b->c->hp.heads : 0;
         break;
     case TSR_MODEL_PART_LINEAR:
+        if (!holds(b, r->weight))
+            break;
         if (r->lin == TSR_ROUTER)
-            router(b, l, of, r);
+            l->router = router(b, of, r);
+        else if (r->lin == TSR_SHARED_ROUTER)
+            l->shared_router = router(b, of, r);
         else
             linear(b, l, of, r->lin, r);
         break;
@@ -186,14 +193,15 @@ static void at_ends(struct build *b, const struct tsr_model_role *r)
 
 static bool same_layer(const struct tsr_plan_shape_layer *a, const struct tsr_plan_shape_layer *b)
 {
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_PLAN_LINEARS; i++)
         if (a->lin[i].rows != b->lin[i].rows || a->lin[i].ordered != b->lin[i].ordered ||
             a->lin[i].cols != b->lin[i].cols || a->lin[i].dtype != b->lin[i].dtype ||
             a->lin[i].bias != b->lin[i].bias || a->lin[i].count != b->lin[i].count ||
             !same_format(&a->lin[i].packed, &b->lin[i].packed))
             return false;
     return a->norms == b->norms && a->window == b->window && a->router.rows == b->router.rows &&
-           a->router.dtype == b->router.dtype;
+           a->router.dtype == b->router.dtype && a->shared_router.rows == b->shared_router.rows &&
+           a->shared_router.dtype == b->shared_router.dtype;
 }
 
 static void layers(struct build *b)
@@ -224,6 +232,8 @@ static tsr_status build(struct build *b, const char *name)
                                   .ffn = hp->ffn,
                                   .embed_dim = hp->embed_dim,
                                   .expert_ffn = hp->expert_ffn,
+                                  .shared_ffn = hp->shared_ffn,
+                                  .latent = hp->latent,
                                   .experts = hp->experts,
                                   .experts_used = hp->experts_used,
                                   .max_positions = hp->max_positions,
@@ -243,11 +253,6 @@ static tsr_status build(struct build *b, const char *name)
     s->layer = tsr_new(s->layers, sizeof *s->layer);
     if (!s->name || !s->layer_class || !s->layer)
         return tsr_fail_nomem(b->err, s->layers * sizeof *s->layer, "the shape of a model");
-    if (hp->shared_ffn)
-        return tsr_fail(b->err, TSR_E_INPUT,
-                        "%s: its layers have an expert that every token takes, which a plan does "
-                        "not know; run the model without a plan",
-                        name);
     layers(b);
     if (b->uneven)
         return tsr_fail(b->err, TSR_E_INPUT,
@@ -364,7 +369,7 @@ void tsr_plan_shape_destroy(struct tsr_plan_shape *s)
 uint64_t tsr_plan_shape_weights(const struct tsr_plan_shape *s, uint64_t cls)
 {
     uint64_t n = 0;
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_PLAN_LINEARS; i++)
         n += s->layer[cls].lin[i].rows * s->layer[cls].lin[i].cols * s->layer[cls].lin[i].count;
     return n;
 }
@@ -395,7 +400,7 @@ uint64_t tsr_plan_shape_kv(const struct tsr_plan_shape *s)
 tsr_status tsr_plan_shape_splits(const struct tsr_plan_shape *s, uint32_t tp, uint64_t group,
                                  struct tsr_err *err)
 {
-    uint64_t q = (uint64_t)s->heads * s->head_dim;
+    uint64_t q = (uint64_t)s->heads * (s->latent.rank ? s->latent.v : s->head_dim);
     if (tp <= 1)
         return TSR_OK;
     if (s->whole_qk_norm)
@@ -409,6 +414,10 @@ tsr_status tsr_plan_shape_splits(const struct tsr_plan_shape *s, uint32_t tp, ui
     if (s->expert_ffn % tp)
         return tsr_fail(err, TSR_E_CONFIG, "width %u does not divide the experts of %llu columns",
                         tp, (unsigned long long)s->expert_ffn);
+    if (s->shared_ffn % tp)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "width %u does not divide the shared expert of %llu columns", tp,
+                        (unsigned long long)s->shared_ffn);
     if (s->ffn % tp)
         return tsr_fail(err, TSR_E_CONFIG,
                         "width %u does not divide the feed-forward of %llu columns", tp,
@@ -420,6 +429,11 @@ tsr_status tsr_plan_shape_splits(const struct tsr_plan_shape *s, uint32_t tp, ui
         return tsr_fail(err, TSR_E_CONFIG,
                         "width %u would cut a group of %llu columns: parts of experts have %llu",
                         tp, (unsigned long long)group, (unsigned long long)(s->expert_ffn / tp));
+    if (s->shared_ffn / tp % group)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "width %u would cut a group of %llu columns: parts of the shared expert "
+                        "have %llu",
+                        tp, (unsigned long long)group, (unsigned long long)(s->shared_ffn / tp));
     if (q / tp % group || s->ffn / tp % group)
         return tsr_fail(err, TSR_E_CONFIG,
                         "width %u would cut a group of %llu columns: parts have %llu and %llu", tp,
@@ -432,9 +446,9 @@ struct tsr_plan_shape_matrix tsr_plan_shape_part(const struct tsr_plan_shape_mat
                                                  enum tsr_linear_id id, uint32_t tp)
 {
     struct tsr_plan_shape_matrix p = *m;
-    if (id == TSR_O || id == TSR_DOWN)
+    if (id == TSR_O || id == TSR_DOWN || id == TSR_SHARED_DOWN)
         p.cols /= tp;
-    else
+    else if (id != TSR_Q_A && id != TSR_KV_A) /* which every rank has */
         p.rows /= tp;
     return p;
 }

@@ -22,9 +22,11 @@ struct tsr_plan_shape_matrix {
     bool              ordered; /* packed with a stored order of its columns */
 };
 
-/* In a layer with experts gate, up and down are theirs. */
+/* Linears of a layer by their enum tsr_linear_id; in a layer with experts gate, up and down are those of all experts.
+ * The routers, which stay as they are, stand apart. */
+#define TSR_PLAN_LINEARS TSR_EXPERTS
 struct tsr_plan_shape_layer {
-    struct tsr_plan_shape_matrix lin[TSR_LINEARS], router;
+    struct tsr_plan_shape_matrix lin[TSR_PLAN_LINEARS], router, shared_router;
     uint64_t                     norms;  /* F32 numbers in gains and biases of its norms */
     uint64_t                     window; /* sliding window of attention in positions; 0: all */
 };
@@ -37,7 +39,8 @@ struct tsr_plan_shape {
     uint32_t                    *layer_class; /* [layers]; owned */
     struct tsr_plan_shape_layer *layer;       /* [classes]; owned */
     uint64_t                     vocab, hidden, ffn, embed_dim, max_positions;
-    uint64_t                     expert_ffn;
+    uint64_t                     expert_ffn, shared_ffn;
+    struct tsr_model_latent      latent;                /* rank 0: none */
     uint32_t                     experts, experts_used; /* of a layer that has some; 0: none has */
     uint32_t                     heads, kv_heads, head_dim, rotary_dim; /* rotary_dim 0: no rope */
     bool                         sliding_rope;  /* layers with a window have a rope of their own */
@@ -74,7 +77,7 @@ uint64_t tsr_plan_shape_kv(const struct tsr_plan_shape *s);
  * cannot be cut by columns without a scale for each part and are refused for tp > 1; 1: none). */
 tsr_status tsr_plan_shape_splits(const struct tsr_plan_shape *s, uint32_t tp, uint64_t group,
                                  struct tsr_err *err);
-/* The part of a linear that one of tp ranks holds: rows of q, k, v, gate, up; columns of o, down.
+/* The part of a linear that one of tp ranks holds: rows of q, k, v, gate, up; columns of o, down; all of q_a and kv_a.
  * tsr_plan_shape_splits() holds. */
 struct tsr_plan_shape_matrix tsr_plan_shape_part(const struct tsr_plan_shape_matrix *m,
                                                  enum tsr_linear_id id, uint32_t tp);
