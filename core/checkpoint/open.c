@@ -22,8 +22,9 @@
     80 /* "model.layers.16383.mlp.experts.4095.gate_proj" fits, with any number */
 #define PLACE_CAP 24
 
-static const char *const linear_names[TSR_LINEARS] = {
-    "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
+static const char *const linear_names[TSR_ROUTER + 1] = {
+    "q_proj",    "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
+    "down_proj", "z_proj", "b_proj", "a_proj", "router",
 };
 
 const char *tsr_model_linear_name(enum tsr_linear_id id)
@@ -31,8 +32,7 @@ const char *tsr_model_linear_name(enum tsr_linear_id id)
     static const char *const latent[] = { "q_a_proj", "q_b_proj", "kv_a_proj", "kv_b_proj" };
     if (id >= TSR_Q_A && id <= TSR_KV_B)
         return latent[id - TSR_Q_A];
-    return id == TSR_ROUTER || id == TSR_SHARED_ROUTER ? "router"
-                                                       : linear_names[tsr_model_linear_kind(id)];
+    return id == TSR_SHARED_ROUTER ? "router" : linear_names[tsr_model_linear_kind(id)];
 }
 
 /* Where a linear is in its layer. */
@@ -41,7 +41,7 @@ static void place_of(enum tsr_linear_id id, char place[PLACE_CAP])
     if (id >= TSR_SHARED_GATE && id <= TSR_SHARED_ROUTER)
         (void)snprintf(place, PLACE_CAP, "mlp.shared_expert");
     else if (id < TSR_EXPERTS)
-        (void)snprintf(place, PLACE_CAP, "%s", id <= TSR_O || id >= TSR_Q_A ? "self_attn" : "mlp");
+        (void)snprintf(place, PLACE_CAP, "%s", tsr_model_linear_attends(id) ? "self_attn" : "mlp");
     else
         (void)snprintf(place, PLACE_CAP, "mlp.experts.%u",
                        (unsigned)(id - TSR_EXPERTS) / TSR_EXPERT_LINEARS);
@@ -379,6 +379,15 @@ tsr_status tsr_model_without_experts(const struct tsr_model *m, const char *what
     return m->hp.experts
                ? tsr_fail(err, TSR_E_INPUT, "%s: its layers have experts, which %s", m->path, what)
                : TSR_OK;
+}
+
+tsr_status tsr_model_plain_attention(const struct tsr_model *m, const char *what,
+                                     struct tsr_err *err)
+{
+    if (!m->hp.attn_gate && !m->hp.recurrent)
+        return TSR_OK;
+    return tsr_fail(err, TSR_E_INPUT, "%s: its layers have %s, which %s", m->path,
+                    m->hp.recurrent ? "the gated delta rule" : "gates of attention", what);
 }
 
 void tsr_model_destroy(struct tsr_model *m)

@@ -224,6 +224,7 @@ tsr_status tsr_compensation_parse(struct tsr_compensation *c, const char *path,
     struct in r = { .c = c, .file = path, .err = err };
     c->st.file.fd = -1;
     TSR_TRY(tsr_model_without_experts(m, "compensation does not know", err));
+    TSR_TRY(tsr_model_plain_attention(m, "compensation does not know", err));
     TSR_TRY(tsr_safetensors_parse(&c->st, path, data, bytes, bytes, err));
     r.data = data + c->st.data_offset;
     tsr_status st = read_all(&r, packed, m);

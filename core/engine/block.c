@@ -1,7 +1,7 @@
 /* One decoder layer over e->h, from the top: forward.c calls tsr_engine_block_run(), which runs attention and
  * feed-forward, each in its residual with the norms where the family puts them.  What else may happen at a
  * linear (calibration, sums over ranks, compensation) hangs on hooks.h. */
-#include "engine/internal.h"
+#include "engine/recurrent.h"
 
 typedef tsr_status (*sublayer)(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
                                const struct tsr_tensor *out, struct tsr_err *err);
@@ -14,9 +14,6 @@ static tsr_status side_by_side(struct tsr_engine *e, uint64_t layer, uint64_t n,
 static tsr_status add_scaled(struct tsr_engine *e, const struct tsr_tensor *a,
                              const struct tsr_tensor *y, const struct tsr_tensor *out,
                              struct tsr_err *err);
-static tsr_status linears(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
-                          const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
-                          struct tsr_err *err);
 static tsr_status norm_heads(struct tsr_engine *e, const struct tsr_tensor *t, uint32_t heads,
                              const struct tsr_engine_norm_dev *norm, struct tsr_err *err);
 static tsr_status rotate(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *t,
@@ -88,20 +85,26 @@ static tsr_status residual(struct tsr_engine *e, uint64_t layer, uint64_t n, sub
     return add_scaled(e, hp->residual_from_norm ? &x : &h, &y, &h, err);
 }
 
-/* in -> q, k, v (latent attention: latent.c) -> q and k normed and rotated -> k and v into the cache -> attention -> o -> out */
+/* in -> q, k, v, z (latent attention: latent.c) -> q and k normed and rotated -> k and v into the cache -> attention ->
+ * times sigmoid(z), if there is a z -> o -> out */
 tsr_status tsr_engine_block_attention(struct tsr_engine *e, uint64_t layer,
                                       const struct tsr_tensor *in, const struct tsr_tensor *out,
                                       struct tsr_err *err)
 {
     const struct tsr_engine_layer_dev *l = &e->layers[layer];
-    struct tsr_tensor                  q = tsr_engine_rows(&e->q, 0, in->rows),
-                      k = tsr_engine_rows(&e->k, 0, in->rows);
-    struct tsr_tensor v = tsr_engine_rows(&e->v, 0, in->rows),
-                      a = tsr_engine_rows(&e->a, 0, in->rows);
-    const struct tsr_tensor *qkv[] = { &q, &k, &v };
+    uint64_t                           n = in->rows, dim = e->model->hp.head_dim;
+    uint64_t                           wide = e->share.heads * dim, kv = e->share.kv_heads * dim;
+    struct tsr_tensor q = tsr_engine_narrow(&e->q, n, wide), a = tsr_engine_narrow(&e->a, n, wide);
+    struct tsr_tensor k = tsr_engine_narrow(&e->k, n, kv), v = tsr_engine_narrow(&e->v, n, kv), z;
+    bool              gated = e->model->hp.attn_gate;
+    const struct tsr_tensor *qkv[] = { &q, &k, &v, gated ? &z : NULL, NULL, NULL };
 
+    if (tsr_model_is_recurrent(&e->model->hp, layer))
+        return tsr_engine_recurrent_run(e, layer, in, out, err);
+    if (gated)
+        z = tsr_engine_gate_rows(e, n);
     TSR_TRY(e->latent ? tsr_engine_latent_heads(e, layer, in, &q, &k, &v, err)
-                      : linears(e, layer, TSR_MODEL_SITE_ATTN_IN, in, qkv, err));
+                      : tsr_engine_block_linears(e, layer, TSR_MODEL_SITE_ATTN_IN, in, qkv, err));
     TSR_TRY(norm_heads(e, &q, e->share.heads, &l->q_norm, err));
     TSR_TRY(norm_heads(e, &k, e->share.kv_heads, &l->k_norm, err));
     TSR_TRY(rotate(e, layer, &q, e->share.heads, err));
@@ -111,7 +114,9 @@ tsr_status tsr_engine_block_attention(struct tsr_engine *e, uint64_t layer,
     TSR_TRY(attend(e, layer, &q, &a, err));
     if (e->latent)
         TSR_TRY(tsr_engine_latent_values(e, &a, &a, err));
-    return linears(e, layer, TSR_MODEL_SITE_O_IN, &a, &out, err);
+    if (gated)
+        TSR_TRY(tsr_engine_gate_attention(e, &a, err));
+    return tsr_engine_block_linears(e, layer, TSR_MODEL_SITE_O_IN, &a, &out, err);
 }
 
 /* in -> gate, up -> func(gate) * up, or func(up) -> down -> out */
@@ -126,7 +131,7 @@ tsr_status tsr_engine_block_feed_forward(struct tsr_engine *e, uint64_t layer,
     struct tsr_tensor gate = hp->gated ? tsr_engine_narrow(&e->gate, in->rows, e->share.ffn) : up;
     const struct tsr_tensor *both[] = { hp->gated ? &gate : NULL, &up };
 
-    TSR_TRY(linears(e, layer, TSR_MODEL_SITE_FFN_IN, in, both, err));
+    TSR_TRY(tsr_engine_block_linears(e, layer, TSR_MODEL_SITE_FFN_IN, in, both, err));
     struct tsr_op op = { .kind = TSR_OP_ACT,
                          .out = &gate,
                          .in = { &gate, hp->gated ? &up : NULL },
@@ -134,13 +139,12 @@ tsr_status tsr_engine_block_feed_forward(struct tsr_engine *e, uint64_t layer,
                          .scale = hp->func_alpha,
                          .softcap = hp->func_limit };
     TSR_TRY(tsr_engine_device_run(e->dev, &op, NULL, err));
-    return linears(e, layer, TSR_MODEL_SITE_DOWN_IN, &gate, &out, err);
+    return tsr_engine_block_linears(e, layer, TSR_MODEL_SITE_DOWN_IN, &gate, &out, err);
 }
 
-/* The linears over one input, and what hangs on them. */
-static tsr_status linears(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
-                          const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
-                          struct tsr_err *err)
+tsr_status tsr_engine_block_linears(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
+                                    const struct tsr_tensor        *in,
+                                    const struct tsr_tensor *const *outs, struct tsr_err *err)
 {
     if (e->hooks.input)
         TSR_TRY(e->hooks.input(e, layer, site, in, err));

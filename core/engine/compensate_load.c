@@ -255,6 +255,7 @@ tsr_status tsr_engine_compensate_create(struct tsr_engine                  *e,
                                         struct tsr_err                     *err)
 {
     TSR_TRY(tsr_model_without_experts(e->model, "compensation does not know", err));
+    TSR_TRY(tsr_model_plain_attention(e->model, "compensation does not know", err));
     struct tsr_engine_compensator *c = e->comp = tsr_new(1, sizeof *c);
     if (!c)
         return tsr_fail_nomem(err, sizeof *c, "compensation");

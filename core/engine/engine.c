@@ -1,4 +1,5 @@
 /* An engine's life, and the accessors. */
+#include "engine/recurrent.h"
 #include "engine/split.h"
 
 #include "base/mem.h"
@@ -21,11 +22,20 @@ static tsr_status choose_context(struct tsr_engine *e, uint64_t asked, struct ts
     return TSR_OK;
 }
 
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 static tsr_status activations(struct tsr_engine *e, struct tsr_err *err)
 {
     const struct tsr_model_hparams *hp = &e->model->hp;
     uint64_t ffn = e->share.ffn > e->share.expert ? e->share.ffn : e->share.expert;
     ffn = ffn > e->share.shared ? ffn : e->share.shared;
+    uint64_t heads = (uint64_t)e->share.heads * hp->head_dim,
+             kv = (uint64_t)e->share.kv_heads * hp->head_dim;
+    uint64_t keys = (uint64_t)hp->delta.key_heads * hp->delta.key_dim,
+             values = (uint64_t)hp->delta.value_heads * hp->delta.value_dim;
     const struct {
         struct tsr_tensor *t;
         uint64_t           cols;
@@ -33,10 +43,10 @@ static tsr_status activations(struct tsr_engine *e, struct tsr_err *err)
         { &e->h, hp->hidden },
         { &e->x, hp->hidden },
         { &e->y, hp->hidden },
-        { &e->q, (uint64_t)e->share.heads * hp->head_dim },
-        { &e->a, (uint64_t)e->share.heads * hp->head_dim },
-        { &e->k, (uint64_t)e->share.kv_heads * hp->head_dim },
-        { &e->v, (uint64_t)e->share.kv_heads * hp->head_dim },
+        { &e->q, larger(heads, keys) },
+        { &e->a, larger(heads, values) },
+        { &e->k, larger(kv, keys) },
+        { &e->v, larger(kv, values) },
         { &e->up, ffn },
         { &e->gate, hp->gated ? ffn : 0 },
         { &e->narrow, hp->embed_dim != hp->hidden ? hp->embed_dim : 0 },
@@ -141,6 +151,8 @@ static tsr_status build(struct tsr_engine *e, const struct tsr_model_overlay *o,
     if (e->model->hp.positions == TSR_MODEL_POSITIONS_ALIBI)
         TSR_TRY(alibi(e, err));
     TSR_TRY(activations(e, err));
+    if (e->model->hp.recurrent || e->model->hp.attn_gate)
+        TSR_TRY(tsr_engine_recurrent_create(e, err));
     if (e->model->hp.experts)
         TSR_TRY(tsr_engine_experts_create(e, err));
     if (e->model->hp.latent.rank)
@@ -229,6 +241,7 @@ void tsr_engine_destroy(struct tsr_engine *e)
     }
     tsr_engine_experts_destroy(e);
     tsr_engine_latent_destroy(e);
+    tsr_engine_recurrent_destroy(e);
     tsr_engine_feed_destroy(&e->feed);
     for (int i = 0; i < TSR_ROPES; i++)
         free(e->rope[i].inv);

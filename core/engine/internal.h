@@ -83,9 +83,10 @@ struct tsr_engine {
     struct tsr_tensor             slopes;  /* ALiBi, or buffer NULL */
 
     /* activations, `chunk` rows each */
-    struct tsr_tensor         h, x, y, q, k, v, a, gate, up, narrow, logits;
-    struct tsr_engine_routes *routes; /* experts.c; NULL: the model has no experts */
-    struct tsr_engine_latent *latent; /* latent.c; NULL: attention is not latent */
+    struct tsr_tensor            h, x, y, q, k, v, a, gate, up, narrow, logits;
+    struct tsr_engine_recurrent *recurrent; /* recurrent.c; NULL: plain attention in all layers */
+    struct tsr_engine_routes    *routes;    /* experts.c; NULL: the model has no experts */
+    struct tsr_engine_latent    *latent;    /* latent.c; NULL: attention is not latent */
     const uint8_t    *shown_experts; /* [experts], 1: the tap sees all tokens through it; or NULL */
     struct tsr_tensor ordered;       /* [chunk, widest input], made with the first ordered weight */
     struct tsr_engine_feed feed;
@@ -185,6 +186,11 @@ tsr_status tsr_engine_block_attention(struct tsr_engine *e, uint64_t layer,
 tsr_status tsr_engine_block_feed_forward(struct tsr_engine *e, uint64_t layer,
                                          const struct tsr_tensor *in, const struct tsr_tensor *out,
                                          struct tsr_err *err);
+
+/* The linears over one input, and what hangs on them; outs: as hooks.h says. */
+tsr_status tsr_engine_block_linears(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
+                                    const struct tsr_tensor        *in,
+                                    const struct tsr_tensor *const *outs, struct tsr_err *err);
 
 /* experts.c: from the normed input to the sum of the chosen experts, of a layer with experts. */
 tsr_status tsr_engine_experts_create(struct tsr_engine *e, struct tsr_err *err);

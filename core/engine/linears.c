@@ -58,6 +58,12 @@ static void add_compensation(const struct tsr_engine_compensator *c,
     j->all.add = &j->add;
 }
 
+/* The linears of a layer that run site by site: those before the router. */
+static int of_sites(const struct tsr_engine *e)
+{
+    return e->model->hp.linears < TSR_ROUTER ? TSR_LINEARS : TSR_ROUTER;
+}
+
 /* *done false: the device does not do that. */
 static tsr_status run_together(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
                                const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
@@ -66,18 +72,19 @@ static tsr_status run_together(struct tsr_engine *e, uint64_t layer, enum tsr_si
     const struct tsr_backend_compensate_v1 *table = in->rows == 1 ? table_of(e->dev) : NULL;
     const struct tsr_engine_comp_site      *s = compensated(e, layer, site);
     struct job                              j;
+    int                                     n_linears = of_sites(e);
     *done = false;
     if (!table || (s && !listed_there(e)))
         return TSR_OK;
     j.all = (struct tsr_site_op){ .struct_size = sizeof j.all };
-    for (int i = 0, place = 0; i < TSR_LINEARS; i++) {
+    for (int i = 0, place = 0; i < n_linears; i++) {
         const struct tsr_engine_linear_dev *l = &e->layers[layer].lin[i];
         if (tsr_model_linear_site((enum tsr_linear_id)i) != site)
             continue;
         const struct tsr_tensor *out = outs[place++];
         if (!out || !l->w)
             continue;
-        if (l->order.buffer || !l->w->handle)
+        if (l->order.buffer || !l->w->handle || j.all.n == TSR_COMPENSATE_LINEARS)
             return TSR_OK;
         j.all.linear[j.all.n] = &j.op[j.all.n];
         j.op[j.all.n++] = tsr_engine_linear_op(l, in, out);
@@ -101,10 +108,11 @@ tsr_status tsr_engine_run_site(struct tsr_engine *e, uint64_t layer, enum tsr_si
                                struct tsr_err *err)
 {
     bool done;
+    int  n_linears = of_sites(e);
     TSR_TRY(run_together(e, layer, site, in, outs, &done, err));
     if (done)
         return TSR_OK;
-    for (int i = 0, place = 0; i < TSR_LINEARS; i++) {
+    for (int i = 0, place = 0; i < n_linears; i++) {
         const struct tsr_engine_linear_dev *l = &e->layers[layer].lin[i];
         if (tsr_model_linear_site((enum tsr_linear_id)i) != site)
             continue;

@@ -20,6 +20,11 @@ tsr_status tsr_engine_share_of(const struct tsr_model_hparams *hp, uint32_t rank
         return tsr_fail(err, TSR_E_CONFIG,
                         "the model norms queries over all heads: tensor parallelism would cut the "
                         "norm; use pipeline stages");
+    if (ranks > 1 && (hp->recurrent || hp->attn_gate))
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "the model has %s, which tensor parallelism does not cut; use pipeline "
+                        "stages",
+                        hp->recurrent ? "layers of the gated delta rule" : "gates of attention");
     TSR_TRY(tsr_model_slice_columns(&o, rank, ranks, &part, err));
     uint64_t value = tsr_model_o_cols(hp) / hp->heads; /* columns of a head's */
     s->head = (uint32_t)(part.col / value);
@@ -72,6 +77,9 @@ tsr_status tsr_engine_share_linear(const struct tsr_engine_share  *s,
                 : shared ? tsr_model_slice_rows(&cut, s->shared_at, s->shared)
                          : tsr_model_slice_rows(&cut, s->ffn_at, s->ffn);
         return TSR_OK;
+    case TSR_Z: /* of models that no ranks share */
+    case TSR_B:
+    case TSR_A:
     case TSR_ROUTER:
     case TSR_SHARED_ROUTER:
     case TSR_Q_A:

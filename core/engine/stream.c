@@ -331,6 +331,8 @@ tsr_status tsr_engine_stream_estimate(const struct tsr_model *m, uint64_t longes
     const struct tsr_model_hparams *hp = &m->hp;
     uint64_t chunk = longest < TSR_DEFAULT_CHUNK ? longest : TSR_DEFAULT_CHUNK, layer = 0;
     uint64_t q = (uint64_t)hp->heads * hp->head_dim, kv = (uint64_t)hp->kv_heads * hp->head_dim;
+    uint64_t keys = (uint64_t)hp->delta.key_heads * hp->delta.key_dim;
+    uint64_t values = (uint64_t)hp->delta.value_heads * hp->delta.value_dim;
     uint64_t embed = 0, head = 0, n = 0, stride = (kv * 4 + 15) / 16 * 16;
     uint64_t ffn = hp->ffn > hp->expert_ffn ? hp->ffn : hp->expert_ffn;
     uint64_t each = hp->experts_used + (hp->shared_ffn ? 1u : 0u); /* experts of a token */
@@ -339,8 +341,13 @@ tsr_status tsr_engine_stream_estimate(const struct tsr_model *m, uint64_t longes
     uint64_t                       latent = l->q_rank + 2 * (uint64_t)l->rank + l->rope +
                       (l->rank ? (uint64_t)hp->heads * (l->nope + l->v + 1) : 0);
     /* h, x, y; q, a; k, v; up, gate; narrow; ids, places and angles; logits; caches */
-    bool ok = grow(&n, chunk, 3 * hp->hidden + 2 * q + 2 * kv, 4) &&
-              grow(&n, chunk, ffn, hp->gated ? 8 : 4) && grow(&n, chunk, latent, 4) &&
+    q = q > values ? q : values;
+    bool ok = grow(&n, chunk, 3 * hp->hidden + 2 * q + 2 * kv + 2 * keys + values, 4) &&
+              /* gates, and the rows of the delta rule */
+              grow(&n, hp->recurrent || hp->attn_gate ? chunk : 0,
+                   4 * q + 5 * keys + 3 * values + 6 * (uint64_t)hp->delta.value_heads, 4) &&
+              grow(&n, values, hp->delta.key_dim, 4) && grow(&n, chunk, ffn, hp->gated ? 8 : 4) &&
+              grow(&n, chunk, latent, 4) &&
               /* experts: scores, a row of each expert's input, what they say, weights and places */
               grow(&n, chunk, hp->experts + (hp->shared_gated ? 1u : 0u), 4) &&
               grow(&n, hp->experts ? chunk : 0, hp->hidden, 4) &&

@@ -58,8 +58,9 @@ static tsr_status load_order(struct tsr_engine *e, const struct tsr_model_packed
 {
     const struct tsr_model_hparams *hp = &e->model->hp;
     uint64_t                        widest = (uint64_t)hp->heads * hp->head_dim,
-             more[5] = { hp->hidden, hp->ffn, hp->expert_ffn, hp->shared_ffn, p->cols };
-    for (int i = 0; i < 5; i++)
+             values = (uint64_t)hp->delta.value_heads * hp->delta.value_dim,
+             more[] = { hp->hidden, hp->ffn, hp->expert_ffn, hp->shared_ffn, values, p->cols };
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
         widest = more[i] > widest ? more[i] : widest;
     if (!p->order)
         return tsr_fail(err, TSR_E_INVAL, "the order of packed columns is not in memory");

@@ -32,12 +32,22 @@ static tsr_status bind_norm(struct tsr_model_binding *b, const struct tsr_model_
         TSR_TRY(tsr_model_bind_set_floats(b, &norm->gain, b->ones));
         return tsr_model_bind_set_floats(b, &norm->bias, b->zeros);
     }
-    TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".weight", n, row, false, &at));
+    TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".weight", n, row, NULL, &at));
     TSR_TRY(tsr_model_bind_set_floats(b, &norm->gain, at));
     if (!tsr_model_bind_holds(b, r->bias))
         return TSR_OK;
-    TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".bias", n, row, false, &at));
+    TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".bias", n, row, NULL, &at));
     return tsr_model_bind_set_floats(b, &norm->bias, at);
+}
+
+static tsr_status bind_delta_vector(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                                    uint64_t layer)
+{
+    uint64_t      at, n = 0, row;
+    const float **to =
+        tsr_model_delta_vector(&b->config->hp, r->part, &b->model->layers[layer], &n, &row);
+    TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".weight", n, row, NULL, &at));
+    return tsr_model_bind_set_floats(b, to, at);
 }
 
 static tsr_status bind_head(struct tsr_model_binding *b, const struct tsr_model_role *r)
@@ -46,7 +56,7 @@ static tsr_status bind_head(struct tsr_model_binding *b, const struct tsr_model_
     struct tsr_model_linear        *head = &b->model->head;
     uint64_t                        at;
     if (tsr_model_bind_holds(b, r->bias)) {
-        TSR_TRY(tsr_model_bind_plan_floats(b, r, 0, ".bias", hp->vocab, 0, false, &at));
+        TSR_TRY(tsr_model_bind_plan_floats(b, r, 0, ".bias", hp->vocab, 0, NULL, &at));
         TSR_TRY(tsr_model_bind_set_floats(b, &head->bias, at));
     }
     if (!b->packed || !b->packed->head)
@@ -62,6 +72,8 @@ static tsr_status bind_role(struct tsr_model_binding *b, const struct tsr_model_
     struct tsr_model               *m = b->model;
     struct tsr_model_layer         *l = strchr(r->name, '#') ? &m->layers[layer] : NULL;
     uint64_t                        at;
+    if (!tsr_model_role_in_layer(hp, r, layer))
+        return TSR_OK;
     switch (r->part) {
     case TSR_MODEL_PART_EMBED_NORM:
         return bind_norm(b, r, 0, &m->embed_norm);
@@ -86,7 +98,7 @@ static tsr_status bind_role(struct tsr_model_binding *b, const struct tsr_model_
     default:
         break;
     }
-    if (!tsr_model_bind_holds(b, r->weight) || !tsr_model_role_in_layer(hp, r, layer))
+    if (!tsr_model_bind_holds(b, r->weight))
         return TSR_OK;
     switch (r->part) {
     case TSR_MODEL_PART_EMBED:
@@ -104,11 +116,16 @@ static tsr_status bind_role(struct tsr_model_binding *b, const struct tsr_model_
     case TSR_MODEL_PART_HEAD:
         return bind_head(b, r);
     case TSR_MODEL_PART_SINKS:
-        TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".weight", hp->heads, 0, false, &at));
+        TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".weight", hp->heads, 0, NULL, &at));
         return tsr_model_bind_set_floats(b, &l->sinks, at);
     case TSR_MODEL_PART_ROUTER_CORRECTION:
-        TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".weight", hp->experts, 0, false, &at));
+        TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".weight", hp->experts, 0, NULL, &at));
         return tsr_model_bind_set_floats(b, &l->router_correction, at);
+    case TSR_MODEL_PART_CONV:
+    case TSR_MODEL_PART_DECAY:
+    case TSR_MODEL_PART_STEP:
+    case TSR_MODEL_PART_DELTA_NORM:
+        return bind_delta_vector(b, r, layer);
     default:
         return tsr_model_bind_linears(b, r, layer);
     }

@@ -15,12 +15,19 @@
 
 #include <stdatomic.h>
 
+/* Rows of several matrices that take turns in a stored tensor: in each of n groups rows[0] of the first, rows[1] of
+ * the second, and so on. */
+struct tsr_model_row_groups {
+    uint32_t n, parts; /* n 0: they do not */
+    uint32_t rows[TSR_MODEL_FUSED];
+};
+
 /* One stored tensor to read. */
 struct tsr_model_tensor_load {
     struct tsr_checkpoint_stored *src;
-    uint64_t                      at;      /* byte in the sealed memory, or index of a float */
-    bool                          widen;   /* to floats */
-    bool                          by_head; /* rows [head][3][head_dim] go to [3][head][head_dim] */
+    uint64_t                      at;     /* byte in the sealed memory, or index of a float */
+    bool                          widen;  /* to floats */
+    struct tsr_model_row_groups   groups; /* n > 0: rows [n][part][rows] go to [part][n][rows] */
     bool                          interleaved; /* rows [experts][row][2] go to [experts][2][row] */
     bool                          transposed;  /* [experts, in, out] goes to [experts, out, in] */
     bool                          compare;     /* not kept: must equal the tensor at `at` */
@@ -64,8 +71,11 @@ void       tsr_model_bind_prefix(struct tsr_model_binding *b);
 tsr_status tsr_model_bind_name(struct tsr_model_binding *b, const struct tsr_model_role *r,
                                uint64_t layer, const char *suffix, char name[TSR_BIND_NAME]);
 bool       tsr_model_bind_holds(const struct tsr_model_binding *b, uint64_t needs);
-void tsr_model_bind_shape(const struct tsr_model_hparams *hp, enum tsr_linear_id id, uint64_t *rows,
-                          uint64_t *cols);
+void tsr_model_bind_shape(const struct tsr_model_hparams *hp, uint64_t layer, enum tsr_linear_id id,
+                          uint64_t *rows, uint64_t *cols);
+/* A vector of the delta rule: its numbers, and where a layer has them; *row as below.  NULL: the part is none. */
+const float **tsr_model_delta_vector(const struct tsr_model_hparams *hp, enum tsr_model_part part,
+                                     struct tsr_model_layer *l, uint64_t *n, uint64_t *row);
 
 /* Numbers of a norm; *row: the width of its rows where it is stored as a matrix, else 0. */
 uint64_t tsr_model_norm_width(const struct tsr_model_hparams *hp, enum tsr_model_part part,
@@ -119,8 +129,7 @@ struct tsr_model_storage {
 /* Reads one tensor to dst and hashes it (hash may be NULL), through a buffer if it is converted;
  * floats is the destination of a widened one. */
 tsr_status tsr_model_load_tensor(const struct tsr_checkpoint_shards *s,
-                                 const struct tsr_model_tensor_load *l,
-                                 const struct tsr_model_hparams *hp, void *dst, float *floats,
+                                 const struct tsr_model_tensor_load *l, void *dst, float *floats,
                                  struct tsr_hasher *hash, struct tsr_err *err);
 void       tsr_model_load_label(struct tsr_hasher *hash, const struct tsr_safetensors_tensor *t);
 /* Bytes of a tensor to the hash, and to a file if there is one. */

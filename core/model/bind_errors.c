@@ -19,7 +19,12 @@ enum {
     ROPE = 2048,
     V = 4096,
     EXPERTS = 8192,
-    SHARED = 16384
+    SHARED = 16384,
+    KEY_HEADS = 1 << 15,
+    VALUE_HEADS = 1 << 16,
+    KEY_DIM = 1 << 17,
+    VALUE_DIM = 1 << 18,
+    KERNEL = 1 << 19
 };
 
 /* Those of a linear that a layer has in place of others. */
@@ -45,8 +50,32 @@ static unsigned values_of_other(enum tsr_linear_id id)
     }
 }
 
+static unsigned values_of_delta(const struct tsr_model_role *r)
+{
+    unsigned keys = KEY_HEADS | KEY_DIM, values = VALUE_HEADS | VALUE_DIM;
+    switch (r->part) {
+    case TSR_MODEL_PART_CONV:
+        return keys | values | KERNEL;
+    case TSR_MODEL_PART_DECAY:
+    case TSR_MODEL_PART_STEP:
+        return VALUE_HEADS;
+    case TSR_MODEL_PART_DELTA_NORM:
+        return VALUE_DIM;
+    case TSR_MODEL_PART_BA_HEADS:
+        return HIDDEN | VALUE_HEADS;
+    case TSR_MODEL_PART_LINEAR:
+        return HIDDEN | (r->lin == TSR_Q || r->lin == TSR_K   ? keys
+                         : r->lin == TSR_B || r->lin == TSR_A ? VALUE_HEADS
+                                                              : values);
+    default:
+        return HIDDEN | keys | values;
+    }
+}
+
 static unsigned values_of(const struct tsr_model_role *r)
 {
+    if (r->delta)
+        return values_of_delta(r);
     switch (r->part) {
     case TSR_MODEL_PART_EMBED:
     case TSR_MODEL_PART_HEAD:
@@ -69,6 +98,8 @@ static unsigned values_of(const struct tsr_model_role *r)
     case TSR_MODEL_PART_QKV_ROWS:
     case TSR_MODEL_PART_QKV_HEADS:
         return HIDDEN | HEADS | KV | DIM;
+    case TSR_MODEL_PART_QZ_HEADS:
+        return HIDDEN | HEADS | DIM;
     case TSR_MODEL_PART_GATE_UP_ROWS:
         return HIDDEN | FFN;
     case TSR_MODEL_PART_LINEAR:
@@ -85,12 +116,27 @@ static unsigned values_of(const struct tsr_model_role *r)
 /* "hidden_size, num_attention_heads": the keys of these values. */
 static void keys_of(const struct tsr_model_family *f, unsigned values, char *text, size_t cap)
 {
-    const struct tsr_model_value *const all[] = {
-        &f->vocab,       &f->hidden,      &f->ffn,       &f->heads,         &f->kv_heads,
-        &f->head_dim,    &f->embed_dim,   &f->positions, &f->latent.q_rank, &f->latent.rank,
-        &f->latent.nope, &f->latent.rope, &f->latent.v,  &f->experts.count, &f->experts.shared_width
-    };
-    size_t at = 0;
+    const struct tsr_model_value *const all[] = { &f->vocab,
+                                                  &f->hidden,
+                                                  &f->ffn,
+                                                  &f->heads,
+                                                  &f->kv_heads,
+                                                  &f->head_dim,
+                                                  &f->embed_dim,
+                                                  &f->positions,
+                                                  &f->latent.q_rank,
+                                                  &f->latent.rank,
+                                                  &f->latent.nope,
+                                                  &f->latent.rope,
+                                                  &f->latent.v,
+                                                  &f->experts.count,
+                                                  &f->experts.shared_width,
+                                                  &f->delta.key_heads,
+                                                  &f->delta.value_heads,
+                                                  &f->delta.key_dim,
+                                                  &f->delta.value_dim,
+                                                  &f->delta.kernel };
+    size_t                              at = 0;
     text[0] = '\0';
     for (unsigned i = 0; i < sizeof all / sizeof *all && at < cap; i++)
         if ((values >> i & 1) && all[i]->n_keys)

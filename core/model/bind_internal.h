@@ -24,15 +24,17 @@ tsr_status tsr_model_bind_add_patch(struct tsr_model_binding *b, struct tsr_mode
  * index. */
 tsr_status tsr_model_bind_plan_floats(struct tsr_model_binding *b, const struct tsr_model_role *r,
                                       uint64_t layer, const char *suffix, uint64_t n,
-                                      uint64_t width, bool by_head, uint64_t *at);
+                                      uint64_t width, const struct tsr_model_row_groups *groups,
+                                      uint64_t *at);
 /* Plans a matrix and returns its first byte in sealed memory, or in its layer's. */
 tsr_status tsr_model_bind_plan_matrix(struct tsr_model_binding *b, const struct tsr_model_role *r,
-                                      uint64_t layer, uint64_t rows, uint64_t cols, bool by_head,
-                                      uint32_t *dtype, uint64_t *at);
+                                      uint64_t layer, uint64_t rows, uint64_t cols, uint32_t *dtype,
+                                      uint64_t *at);
 /* The same of a tensor [stack, rows / stack, cols]; stack 0: [rows, cols]. */
 tsr_status tsr_model_bind_plan_stack(struct tsr_model_binding *b, const struct tsr_model_role *r,
                                      uint64_t layer, uint32_t stack, uint64_t rows, uint64_t cols,
-                                     bool by_head, uint32_t *dtype, uint64_t *at);
+                                     const struct tsr_model_row_groups *groups, uint32_t *dtype,
+                                     uint64_t *at);
 void tsr_model_bind_set_shape(struct tsr_matrix *m, uint32_t dtype, uint64_t rows, uint64_t cols);
 /* A view on planned bytes. */
 tsr_status tsr_model_bind_set_matrix(struct tsr_model_binding *b, const struct tsr_model_role *r,

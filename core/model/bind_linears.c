@@ -14,13 +14,13 @@ static const struct tsr_model_packed *packed_of(const struct tsr_model_binding *
     return b->packed ? b->packed->lin[layer][id] : NULL;
 }
 
-/* Linears in one tensor, one below the other. */
+/* Linears in one tensor, one below the other or with rows in turns. */
 struct pieces {
-    unsigned            n;
-    enum tsr_linear_id *ids;
-    uint64_t           *rows, cols;
-    uint32_t            stack; /* the tensor is [stack, rows, cols]; 0: [rows, cols] */
-    bool                by_head;
+    unsigned                    n;
+    enum tsr_linear_id         *ids;
+    uint64_t                   *rows, cols;
+    uint32_t                    stack; /* the tensor is [stack, rows, cols]; 0: [rows, cols] */
+    struct tsr_model_row_groups groups;
 };
 
 /* Several linears of one input in one tensor: a matrix and perhaps a bias, cut by rows. */
@@ -38,11 +38,11 @@ static tsr_status bind_fused(struct tsr_model_binding *b, const struct tsr_model
     if (packed) /* all of them: the tensor is not needed */
         TSR_TRY(tsr_model_bind_leave(b, r, layer));
     else
-        TSR_TRY(tsr_model_bind_plan_stack(b, r, layer, of->stack, total, of->cols, of->by_head,
+        TSR_TRY(tsr_model_bind_plan_stack(b, r, layer, of->stack, total, of->cols, &of->groups,
                                           &dtype, &at));
     if (bias)
         TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".bias", total,
-                                           of->stack ? total / of->stack : 0, of->by_head,
+                                           of->stack ? total / of->stack : 0, &of->groups,
                                            &bias_at));
     for (unsigned i = 0; i < of->n; i++) {
         struct tsr_model_linear       *lin = &l->lin[of->ids[i]];
@@ -60,18 +60,18 @@ static tsr_status bind_fused(struct tsr_model_binding *b, const struct tsr_model
     return TSR_OK;
 }
 
-static tsr_status bind_pair(struct tsr_model_binding *b, const struct tsr_model_role *r,
-                            uint64_t layer)
+static tsr_status bind_several(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                               uint64_t layer)
 {
-    static enum tsr_linear_id qkv[] = { TSR_Q, TSR_K, TSR_V }, gate_up[] = { TSR_GATE, TSR_UP };
-    uint64_t                  rows[3];
-    bool                      up = r->part == TSR_MODEL_PART_GATE_UP_ROWS;
-    struct pieces             of = { .n = up ? 2 : 3,
-                                     .ids = up ? gate_up : qkv,
-                                     .rows = rows,
-                                     .by_head = r->part == TSR_MODEL_PART_QKV_HEADS };
-    for (unsigned i = 0; i < of.n; i++)
-        tsr_model_bind_shape(&b->config->hp, of.ids[i], &rows[i], &of.cols);
+    const struct tsr_model_hparams *hp = &b->config->hp;
+    enum tsr_linear_id              ids[TSR_MODEL_FUSED];
+    uint64_t                        rows[TSR_MODEL_FUSED];
+    struct pieces                   of = { .ids = ids, .rows = rows };
+    of.n = of.groups.parts = tsr_model_fused(hp, r->part, ids, &of.groups.n);
+    for (unsigned i = 0; i < of.n; i++) {
+        tsr_model_bind_shape(hp, layer, ids[i], &rows[i], &of.cols);
+        of.groups.rows[i] = of.groups.n ? (uint32_t)(rows[i] / of.groups.n) : 0;
+    }
     return bind_fused(b, r, layer, &of);
 }
 
@@ -81,7 +81,7 @@ static tsr_status bind_linear(struct tsr_model_binding *b, const struct tsr_mode
     struct tsr_model_linear       *lin = &b->model->layers[layer].lin[r->lin];
     const struct tsr_model_packed *p = packed_of(b, layer, r->lin);
     uint64_t                       rows, cols, at;
-    tsr_model_bind_shape(&b->config->hp, r->lin, &rows, &cols);
+    tsr_model_bind_shape(&b->config->hp, layer, r->lin, &rows, &cols);
     if (p) {
         TSR_TRY(tsr_model_bind_set_packed(b, &lin->w, p, rows, cols));
         TSR_TRY(tsr_model_bind_leave(b, r, layer));
@@ -90,7 +90,7 @@ static tsr_status bind_linear(struct tsr_model_binding *b, const struct tsr_mode
     }
     if (!tsr_model_bind_holds(b, r->bias))
         return TSR_OK;
-    TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".bias", rows, 0, false, &at));
+    TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".bias", rows, 0, NULL, &at));
     return tsr_model_bind_set_floats(b, &lin->bias, at);
 }
 
@@ -122,7 +122,7 @@ static tsr_status bind_stack(struct tsr_model_binding *b, const struct tsr_model
     for (unsigned i = 0; i < of.n && st == TSR_OK; i++) {
         enum tsr_linear_id kind = each == 1 ? r->lin : i % 2 ? TSR_UP : TSR_GATE;
         of.ids[i] = tsr_model_expert_linear(i / each, kind);
-        tsr_model_bind_shape(hp, of.ids[i], &of.rows[i], &of.cols);
+        tsr_model_bind_shape(hp, layer, of.ids[i], &of.rows[i], &of.cols);
     }
     if (st == TSR_OK)
         st = bind_fused(b, r, layer, &of);
@@ -178,7 +178,10 @@ tsr_status tsr_model_bind_linears(struct tsr_model_binding *b, const struct tsr_
     case TSR_MODEL_PART_QKV_ROWS:
     case TSR_MODEL_PART_QKV_HEADS:
     case TSR_MODEL_PART_GATE_UP_ROWS:
-        return bind_pair(b, r, layer);
+    case TSR_MODEL_PART_QZ_HEADS:
+    case TSR_MODEL_PART_QKVZ_HEADS:
+    case TSR_MODEL_PART_BA_HEADS:
+        return bind_several(b, r, layer);
     case TSR_MODEL_PART_EXPERT:
     case TSR_MODEL_PART_EXPERTS:
     case TSR_MODEL_PART_EXPERTS_GATE_UP:

@@ -80,15 +80,22 @@ static void count(struct tsr_model_binding *b, const struct tsr_checkpoint_store
     b->model->bytes += e->t->end - e->t->begin;
 }
 
+static struct tsr_model_row_groups groups_of(const struct tsr_model_row_groups *g)
+{
+    return g ? *g : (struct tsr_model_row_groups){ 0 };
+}
+
 tsr_status tsr_model_bind_plan_floats(struct tsr_model_binding *b, const struct tsr_model_role *r,
                                       uint64_t layer, const char *suffix, uint64_t n,
-                                      uint64_t width, bool by_head, uint64_t *at)
+                                      uint64_t width, const struct tsr_model_row_groups *groups,
+                                      uint64_t *at)
 {
     char                          name[TSR_BIND_NAME];
     struct tsr_checkpoint_stored *e = NULL;
-    const uint64_t                shape[2] = { width ? n / width : n, width };
+    bool                          deep = r->part == TSR_MODEL_PART_CONV; /* [channels, 1, kernel] */
+    const uint64_t                shape[3] = { width ? n / width : n, deep ? 1 : width, width };
     TSR_TRY(tsr_model_bind_name(b, r, layer, suffix, name));
-    TSR_TRY(tsr_model_bind_find(b, r, name, width ? 2 : 1, shape, &e));
+    TSR_TRY(tsr_model_bind_find(b, r, name, deep ? 3 : width ? 2 : 1, shape, &e));
     if (!e)
         return tsr_fail(b->err, TSR_E_BUG, "%s was not found", name);
     *at = b->floats;
@@ -99,7 +106,7 @@ tsr_status tsr_model_bind_plan_floats(struct tsr_model_binding *b, const struct 
                                    (struct tsr_model_tensor_load){ .src = e,
                                                                    .at = *at,
                                                                    .widen = true,
-                                                                   .by_head = by_head,
+                                                                   .groups = groups_of(groups),
                                                                    .interleaved = r->interleaved });
 }
 
@@ -110,15 +117,16 @@ static bool is_layered(const struct tsr_model_binding *b, const struct tsr_model
 }
 
 tsr_status tsr_model_bind_plan_matrix(struct tsr_model_binding *b, const struct tsr_model_role *r,
-                                      uint64_t layer, uint64_t rows, uint64_t cols, bool by_head,
-                                      uint32_t *dtype, uint64_t *at)
+                                      uint64_t layer, uint64_t rows, uint64_t cols, uint32_t *dtype,
+                                      uint64_t *at)
 {
-    return tsr_model_bind_plan_stack(b, r, layer, 0, rows, cols, by_head, dtype, at);
+    return tsr_model_bind_plan_stack(b, r, layer, 0, rows, cols, NULL, dtype, at);
 }
 
 tsr_status tsr_model_bind_plan_stack(struct tsr_model_binding *b, const struct tsr_model_role *r,
                                      uint64_t layer, uint32_t stack, uint64_t rows, uint64_t cols,
-                                     bool by_head, uint32_t *dtype, uint64_t *at)
+                                     const struct tsr_model_row_groups *groups, uint32_t *dtype,
+                                     uint64_t *at)
 {
     char                          name[TSR_BIND_NAME];
     struct tsr_checkpoint_stored *e = NULL;
@@ -138,7 +146,7 @@ tsr_status tsr_model_bind_plan_stack(struct tsr_model_binding *b, const struct t
     count(b, e);
     return tsr_model_bind_add_load(b, (struct tsr_model_tensor_load){ .src = e,
                                                                       .at = *at,
-                                                                      .by_head = by_head,
+                                                                      .groups = groups_of(groups),
                                                                       .interleaved = r->interleaved,
                                                                       .transposed = r->transposed,
                                                                       .layered = layered,

@@ -39,15 +39,41 @@ tsr_status tsr_model_bind_whole_matrix(struct tsr_model_binding *b, const struct
 {
     uint64_t at;
     uint32_t dtype;
-    TSR_TRY(tsr_model_bind_plan_matrix(b, r, layer, rows, cols, false, &dtype, &at));
+    TSR_TRY(tsr_model_bind_plan_matrix(b, r, layer, rows, cols, &dtype, &at));
     return tsr_model_bind_set_matrix(b, r, layer, m, dtype, rows, cols, at);
 }
 
-void tsr_model_bind_shape(const struct tsr_model_hparams *hp, enum tsr_linear_id id, uint64_t *rows,
-                          uint64_t *cols)
+const float **tsr_model_delta_vector(const struct tsr_model_hparams *hp, enum tsr_model_part part,
+                                     struct tsr_model_layer *l, uint64_t *n, uint64_t *row)
+{
+    const struct tsr_model_delta *d = &hp->delta;
+    *row = 0;
+    switch (part) {
+    case TSR_MODEL_PART_CONV:
+        *row = d->kernel;
+        *n = d->kernel *
+             (2 * (uint64_t)d->key_heads * d->key_dim + (uint64_t)d->value_heads * d->value_dim);
+        return &l->conv;
+    case TSR_MODEL_PART_DECAY:
+        *n = d->value_heads;
+        return &l->decay;
+    case TSR_MODEL_PART_STEP:
+        *n = d->value_heads;
+        return &l->step;
+    case TSR_MODEL_PART_DELTA_NORM:
+        *n = d->value_dim;
+        return &l->delta_norm;
+    default:
+        return NULL;
+    }
+}
+
+void tsr_model_bind_shape(const struct tsr_model_hparams *hp, uint64_t layer, enum tsr_linear_id id,
+                          uint64_t *rows, uint64_t *cols)
 {
     const struct tsr_model_latent *l = &hp->latent;
-    uint64_t qk = l->rank ? l->nope + l->rope : hp->head_dim, q = hp->heads * qk;
+    bool                           recurrent = tsr_model_is_recurrent(hp, layer);
+    uint64_t q = tsr_model_query_width(hp, layer), out = tsr_model_attended_width(hp, layer);
     uint64_t kv = (uint64_t)hp->kv_heads * hp->head_dim;
     uint64_t ffn = id >= TSR_EXPERTS                                ? hp->expert_ffn
                    : id >= TSR_SHARED_GATE && id <= TSR_SHARED_DOWN ? hp->shared_ffn
@@ -58,12 +84,21 @@ void tsr_model_bind_shape(const struct tsr_model_hparams *hp, enum tsr_linear_id
         *rows = q;
         break;
     case TSR_K:
+        *rows = recurrent ? q : kv;
+        break;
     case TSR_V:
-        *rows = kv;
+        *rows = recurrent ? out : kv;
+        break;
+    case TSR_Z:
+        *rows = out;
+        break;
+    case TSR_B:
+    case TSR_A:
+        *rows = hp->delta.value_heads;
         break;
     case TSR_O:
         *rows = hp->hidden;
-        *cols = tsr_model_o_cols(hp);
+        *cols = out;
         break;
     case TSR_Q_A:
         *rows = l->q_rank;

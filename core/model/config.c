@@ -233,6 +233,7 @@ static void choose_forms(struct tsr_model_config *c)
     hp->residual_from_norm = is_set(c, f->residual_from_norm, false);
     hp->qk_norm = is_set(c, f->qk_norm_if, true) ? f->qk_norm : TSR_QK_NORM_NONE;
     hp->gated = f->gated;
+    hp->attn_gate = f->attn_gate;
     hp->func = f->clamped ? TSR_FUNC_CLAMPED : hp->func;
     hp->positions = f->position_form;
     c->has |= is_set(c, f->affine, true) ? TSR_HAS_AFFINE : 0;
@@ -300,6 +301,7 @@ void tsr_model_hparams_free(struct tsr_model_hparams *hp)
     free(hp->window);
     free(hp->rope_of);
     free(hp->sparse);
+    free(hp->recurrent);
     free(hp->rope.short_factor);
     free(hp->rope.long_factor);
 }

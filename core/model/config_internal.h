@@ -11,6 +11,8 @@
 #define MAX_HEADS     (INT64_C(1) << 14)
 #define MAX_POSITIONS (INT64_C(1) << 31)
 #define MAX_EXPERTS   (INT64_C(1) << 12)
+#define MAX_STATE     (INT64_C(1) << 12) /* rows, columns of a state */
+#define MAX_KERNEL    (INT64_C(1) << 6)
 
 struct tsr_model_config_source {   /* config.json while it is read */
     const json_t            *json; /* the object with the text model's keys */

@@ -1,4 +1,4 @@
-/* What differs from layer to layer: windows and rope. */
+/* What differs from layer to layer: windows, rope, experts and the delta rule. */
 #include "model/config_internal.h"
 
 #include "base/mem.h"
@@ -59,17 +59,16 @@ static bool in_rule(const struct tsr_model_hparams *hp, enum tsr_model_layers ki
     return true;
 }
 
-/* A layer's entry in the list of types. */
+/* A layer's entry in the list of types: `word`, or full_attention. */
 static tsr_status by_type(const struct tsr_model_config_source *s, const char *key,
-                          const json_t *types, uint64_t i, bool *sliding)
+                          const json_t *types, uint64_t i, const char *word, bool *is)
 {
     const char *t = tsr_json_word(json_array_get(types, i));
-    *sliding = t && strcmp(t, "sliding_attention") == 0;
-    if (*sliding || (t && strcmp(t, "full_attention") == 0))
+    *is = t && strcmp(t, word) == 0;
+    if (*is || (t && strcmp(t, "full_attention") == 0))
         return TSR_OK;
-    return tsr_fail(s->err, TSR_E_INPUT,
-                    "%s: \"%s\"[%llu] is neither full_attention nor sliding_attention", s->name,
-                    key, (unsigned long long)i);
+    return tsr_fail(s->err, TSR_E_INPUT, "%s: \"%s\"[%llu] is neither full_attention nor %s",
+                    s->name, key, (unsigned long long)i, word);
 }
 
 static tsr_status windows(const struct tsr_model_config_source *s)
@@ -87,7 +86,7 @@ static tsr_status windows(const struct tsr_model_config_source *s)
     for (uint64_t i = 0; i < hp->layers; i++) {
         bool sliding = window != 0 && in_rule(hp, f->window.layers.kind, i, n);
         if (types)
-            TSR_TRY(by_type(s, f->window.types, types, i, &sliding));
+            TSR_TRY(by_type(s, f->window.types, types, i, "sliding_attention", &sliding));
         if (types && sliding && window == 0)
             return tsr_fail(s->err, TSR_E_INPUT, "%s: \"%s\"[%llu] slides, but no \"%s\" is in use",
                             s->name, f->window.types, (unsigned long long)i,
@@ -149,7 +148,8 @@ static tsr_status experts(const struct tsr_model_config_source *s)
     const struct tsr_model_family *f = s->config->family;
     struct tsr_model_hparams      *hp = &s->config->hp;
     int64_t                        n = 1;
-    hp->linears = hp->latent.rank ? (uint64_t)TSR_EXPERTS : TSR_LINEARS;
+    hp->linears =
+        hp->latent.rank || f->delta.is || f->attn_gate ? (uint64_t)TSR_EXPERTS : TSR_LINEARS;
     hp->sites = hp->latent.rank ? (uint64_t)TSR_MODEL_SITE_EXPERTS : TSR_SITES;
     if (!f->experts.is)
         return TSR_OK;
@@ -161,6 +161,62 @@ static tsr_status experts(const struct tsr_model_config_source *s)
     for (uint64_t i = 0; i < hp->layers; i++)
         hp->sparse[i] = in_rule(hp, f->experts.layers.kind, i, n);
     return exceptions(s, f->experts.layers.except, hp->sparse);
+}
+
+static tsr_status delta_sizes(const struct tsr_model_config_source *s)
+{
+    const struct tsr_model_family *f = s->config->family;
+    struct tsr_model_delta        *d = &s->config->hp.delta;
+    uint64_t                       key_heads, value_heads, key_dim, value_dim, kernel;
+    TSR_TRY(tsr_model_config_size(s, &f->delta.key_heads, MAX_HEADS, &key_heads));
+    TSR_TRY(tsr_model_config_size(s, &f->delta.value_heads, MAX_HEADS, &value_heads));
+    TSR_TRY(tsr_model_config_size(s, &f->delta.key_dim, MAX_STATE, &key_dim));
+    TSR_TRY(tsr_model_config_size(s, &f->delta.value_dim, MAX_STATE, &value_dim));
+    TSR_TRY(tsr_model_config_size(s, &f->delta.kernel, MAX_KERNEL, &kernel));
+    if (!key_heads || !value_heads || !key_dim || !value_dim || !kernel)
+        return tsr_model_family_fail(f, f->delta.key_heads.at, s->err,
+                                     "a size in 'delta' of the family is 0");
+    if (value_heads % key_heads != 0)
+        return tsr_fail(
+            s->err, TSR_E_INPUT,
+            "%s: %llu value heads of the delta rule are not a multiple of %llu key heads", s->name,
+            (unsigned long long)value_heads, (unsigned long long)key_heads);
+    if (key_heads * key_dim > (uint64_t)MAX_WIDTH || value_heads * value_dim > (uint64_t)MAX_WIDTH)
+        return tsr_fail(s->err, TSR_E_INPUT,
+                        "%s: heads of the delta rule are together wider than the limit of %lld",
+                        s->name, (long long)MAX_WIDTH);
+    *d = (struct tsr_model_delta){ .key_heads = (uint32_t)key_heads,
+                                   .value_heads = (uint32_t)value_heads,
+                                   .key_dim = (uint32_t)key_dim,
+                                   .value_dim = (uint32_t)value_dim,
+                                   .kernel = (uint32_t)kernel };
+    return TSR_OK;
+}
+
+/* The layers of the delta rule, which do not rotate. */
+static tsr_status delta(const struct tsr_model_config_source *s)
+{
+    const struct tsr_model_family *f = s->config->family;
+    struct tsr_model_hparams      *hp = &s->config->hp;
+    int64_t                        n = 1;
+    json_t                        *types;
+    if (!f->delta.is)
+        return TSR_OK;
+    TSR_TRY(delta_sizes(s));
+    hp->recurrent = tsr_new(hp->layers, sizeof *hp->recurrent);
+    if (!hp->recurrent)
+        return tsr_fail_nomem(s->err, hp->layers, "layers of the delta rule");
+    TSR_TRY(rule_number(s, &f->delta.layers, &n));
+    TSR_TRY(list_of(s, f->delta.types, &types));
+    for (uint64_t i = 0; i < hp->layers; i++) {
+        bool is = in_rule(hp, f->delta.layers.kind, i, n);
+        if (types)
+            TSR_TRY(by_type(s, f->delta.types, types, i, "linear_attention", &is));
+        hp->recurrent[i] = is;
+        if (is)
+            hp->rope_of[i] = TSR_ROPE_OF_NONE;
+    }
+    return TSR_OK;
 }
 
 /* Windows before ropes, unless windows follow from them. */
@@ -181,5 +237,6 @@ tsr_status tsr_model_config_layers(const struct tsr_model_config_source *s)
     for (uint64_t i = 0; f->rope.sliding_apart && i < hp->layers; i++)
         if (hp->window[i] && hp->rope_of[i] == TSR_ROPE_OF_ALL)
             hp->rope_of[i] = TSR_ROPE_OF_SLIDING;
+    TSR_TRY(delta(s));
     return experts(s);
 }

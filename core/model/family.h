@@ -21,8 +21,8 @@
 #define TSR_FAMILY_WORD   15  /* bytes of a family's name */
 #define TSR_FAMILY_GGUF   24  /* values of the section `gguf` */
 
-/* What a stored tensor contains.  *_ROWS: several matrices, one below the other; QKV_HEADS: rows
- * are ordered [head][q,k,v][head_dim] and are split by copying.  EXPERT: a linear of one expert; EXPERTS: that
+/* What a stored tensor contains.  *_ROWS: several matrices, one below the other; *_HEADS: their rows take turns,
+ * [head][q,k,v][head_dim], and are split by copying.  CONV, DECAY, STEP and DELTA_NORM are of the delta rule.  EXPERT: a linear of one expert; EXPERTS: that
  * of all, [experts, out, in]; EXPERTS_GATE_UP: gate above up for each. */
 // clang-format off
 enum tsr_model_part {
@@ -31,7 +31,9 @@ enum tsr_model_part {
     TSR_MODEL_PART_LINEAR, TSR_MODEL_PART_QKV_ROWS, TSR_MODEL_PART_QKV_HEADS, TSR_MODEL_PART_GATE_UP_ROWS,
     TSR_MODEL_PART_EXPERT, TSR_MODEL_PART_EXPERTS, TSR_MODEL_PART_EXPERTS_GATE_UP,
     TSR_MODEL_PART_ATTN_IN, TSR_MODEL_PART_ATTN_OUT, TSR_MODEL_PART_FFN_IN, TSR_MODEL_PART_FFN_OUT,
-    TSR_MODEL_PART_Q_A_NORM, TSR_MODEL_PART_KV_A_NORM, TSR_MODEL_PART_Q_NORM, TSR_MODEL_PART_K_NORM, TSR_MODEL_PART_SINKS, TSR_MODEL_PART_ROUTER_CORRECTION
+    TSR_MODEL_PART_Q_A_NORM, TSR_MODEL_PART_KV_A_NORM, TSR_MODEL_PART_Q_NORM, TSR_MODEL_PART_K_NORM, TSR_MODEL_PART_SINKS, TSR_MODEL_PART_ROUTER_CORRECTION,
+    TSR_MODEL_PART_QZ_HEADS, TSR_MODEL_PART_QKVZ_HEADS, TSR_MODEL_PART_BA_HEADS,
+    TSR_MODEL_PART_CONV, TSR_MODEL_PART_DECAY, TSR_MODEL_PART_STEP, TSR_MODEL_PART_DELTA_NORM
 };
 // clang-format on
 
@@ -58,6 +60,7 @@ struct tsr_model_role {
     const char         *gguf_up;      /* the second name of EXPERTS_GATE_UP there: up's */
     const char         *key; /* the part's name in the family's file, which has it at `at` */
     const struct tsr_config_mark *at;
+    bool        delta;       /* of layers of the delta rule, not of those of attention */
     bool        interleaved; /* EXPERTS_GATE_UP: row 2 i is gate's, row 2 i + 1 up's */
     bool        transposed;  /* EXPERTS*: [experts, in, out] */
     const char *suffixes[2]; /* of weight and bias; NULL: ".weight", ".bias" */
@@ -176,7 +179,7 @@ struct tsr_model_family {
     int                      residual_from_norm, affine; /* index of a flag, or -1 */
     enum tsr_qk_norm         qk_norm;
     int                      qk_norm_if; /* index of a flag, or -1 */
-    bool                     gated, clamped;
+    bool                     gated, clamped, attn_gate;
     enum tsr_model_positions position_form;
     struct {
         bool                   is;
@@ -217,6 +220,12 @@ struct tsr_model_family {
         bool                        shared, shared_gated;
         struct tsr_model_value      shared_count, shared_width; /* width 0: that of an expert */
     } experts;
+    struct {
+        bool                        is;
+        struct tsr_model_value      key_heads, value_heads, key_dim, value_dim, kernel;
+        struct tsr_model_layer_rule layers;
+        const char                 *types; /* key of the list of layer types, or NULL */
+    } delta;
     struct { /* all empty: no GGUF file is read or written as this family */
         const char                 *architectures[TSR_FAMILY_LIST]; /* of files that are read */
         const char                 *write;       /* of files that are written; NULL: none are */
@@ -275,6 +284,14 @@ tsr_status tsr_model_family_fail(const struct tsr_model_family *f, const struct 
     __attribute__((format(printf, 4, 5)));
 
 bool tsr_model_part_is_norm(enum tsr_model_part part);
+/* True for a vector whose tensor has the role's name alone, without a suffix. */
+bool tsr_model_part_is_unsuffixed(enum tsr_model_part part);
+
+/* The linears of a tensor with several of a layer, and how their rows take turns: `groups` times; 0: one matrix below
+ * the other.  0 linears: the part is no such tensor, or one of experts. */
+#define TSR_MODEL_FUSED 4
+unsigned tsr_model_fused(const struct tsr_model_hparams *hp, enum tsr_model_part part,
+                         enum tsr_linear_id ids[TSR_MODEL_FUSED], uint32_t *groups);
 
 /* A tensor's name: the pattern with the number of the layer for '#', between prefix and suffix.  False: it is
  * longer than cap. */

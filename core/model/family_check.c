@@ -12,17 +12,27 @@ static uint64_t count(const struct tsr_model_family *f, enum tsr_model_part part
     return n;
 }
 
-/* Times that a linear is named, alone or with others. */
-static uint64_t linear(const struct tsr_model_family *f, enum tsr_linear_id id)
+/* Times that a linear of a layer of this form is named, alone or with others. */
+static uint64_t linear_of(const struct tsr_model_family *f, enum tsr_linear_id id, bool delta)
 {
     uint64_t n = 0;
-    for (uint32_t i = 0; i < f->n_roles; i++)
-        n += f->roles[i].part == TSR_MODEL_PART_LINEAR && f->roles[i].lin == id;
-    if (id == TSR_Q || id == TSR_K || id == TSR_V)
-        n += count(f, TSR_MODEL_PART_QKV_ROWS) + count(f, TSR_MODEL_PART_QKV_HEADS);
-    if (id == TSR_GATE || id == TSR_UP)
-        n += count(f, TSR_MODEL_PART_GATE_UP_ROWS);
+    for (uint32_t i = 0; i < f->n_roles; i++) {
+        const struct tsr_model_role *r = &f->roles[i];
+        enum tsr_linear_id           ids[TSR_MODEL_FUSED];
+        uint32_t                     groups;
+        unsigned several = tsr_model_fused(&(struct tsr_model_hparams){ 0 }, r->part, ids, &groups);
+        if (r->delta != delta)
+            continue;
+        n += r->part == TSR_MODEL_PART_LINEAR && r->lin == id;
+        for (unsigned k = 0; k < several; k++)
+            n += ids[k] == id;
+    }
     return n;
+}
+
+static uint64_t linear(const struct tsr_model_family *f, enum tsr_linear_id id)
+{
+    return linear_of(f, id, false);
 }
 
 struct norm_use {
@@ -136,6 +146,40 @@ static const char *suffix_of(const struct tsr_model_role *r)
     return r->suffixes[0] ? r->suffixes[0] : ".weight";
 }
 
+static void check_delta(struct tsr_family_reading *r, const struct tsr_config_mark *at)
+{
+    static const struct {
+        const char        *name;
+        enum tsr_linear_id id;
+    } linears[] = { { "delta_qkv", TSR_Q }, { "delta_qkv", TSR_K }, { "delta_qkv", TSR_V },
+                    { "delta_z", TSR_Z },   { "delta_b", TSR_B },   { "delta_a", TSR_A },
+                    { "delta_o", TSR_O } };
+    static const struct {
+        const char         *name;
+        enum tsr_model_part part;
+    } vectors[] = { { "delta_conv", TSR_MODEL_PART_CONV },
+                    { "delta_decay", TSR_MODEL_PART_DECAY },
+                    { "delta_step", TSR_MODEL_PART_STEP },
+                    { "delta_norm", TSR_MODEL_PART_DELTA_NORM } };
+    const struct tsr_model_family *f = r->f;
+    for (size_t i = 0; i < TSR_COUNT(linears); i++)
+        need(r, at, linears[i].name, linear_of(f, linears[i].id, true), f->delta.is,
+             f->delta.is ? "a layer of 'delta'" : "a family without 'delta'");
+    for (size_t i = 0; i < TSR_COUNT(vectors); i++)
+        need(r, at, vectors[i].name, count(f, vectors[i].part), f->delta.is,
+             f->delta.is ? "a layer of 'delta'" : "a family without 'delta'");
+    need(r, at, "q_gate", linear(f, TSR_Z), f->attn_gate, "the form of its attention");
+    if (f->delta.layers.list || f->delta.layers.except ||
+        f->delta.layers.kind == TSR_LAYERS_SLIDING || f->delta.layers.kind == TSR_LAYERS_UNROTATED)
+        tsr_config_diag_error(r->d, at, "all, none, even, from, every or except_every",
+                              "'layers' of 'delta' cannot be sliding or unrotated, or name a list");
+    if (f->delta.is && f->position_form == TSR_MODEL_POSITIONS_ALIBI)
+        tsr_config_diag_error(r->d, at, NULL, "'delta' does not go with positions alibi");
+    if (f->gguf.architectures[0] && (f->delta.is || f->attn_gate))
+        tsr_config_diag_error(r->d, at, NULL,
+                              "'gguf' does not go with 'delta' or with attention gated");
+}
+
 static void check_names(struct tsr_family_reading *r, const struct tsr_config_mark *at)
 {
     const struct tsr_model_family *f = r->f;
@@ -186,6 +230,7 @@ void tsr_family_check(struct tsr_family_reading *r, const struct tsr_config_mark
     check_texts(r, at);
     check_norms(r, at);
     check_linears(r, at);
+    check_delta(r, at);
     check_names(r, at);
     need(r, at, "embed", count(f, TSR_MODEL_PART_EMBED), true, "a model");
     need(r, at, "final_norm", count(f, TSR_MODEL_PART_FINAL_NORM), true, "a model");

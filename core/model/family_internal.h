@@ -40,10 +40,10 @@ void tsr_family_value(struct tsr_family_reading *r, const struct tsr_config_node
  * NULL. */
 void tsr_family_rule(struct tsr_family_reading *r, const struct tsr_config_node *n,
                      const char *what, struct tsr_model_layer_rule *rule);
-/* family_latent.c */
+/* family_latent.c, family_experts.c, family_delta.c: these sections; map may be NULL. */
 void tsr_family_latent(struct tsr_family_reading *r, const struct tsr_config_node *map);
-/* family_experts.c */
 void tsr_family_experts(struct tsr_family_reading *r, const struct tsr_config_node *map);
+void tsr_family_delta(struct tsr_family_reading *r, const struct tsr_config_node *map);
 
 void tsr_family_config(struct tsr_family_reading *r, const struct tsr_config_node *map);
 void tsr_family_tensors(struct tsr_family_reading *r, const struct tsr_config_node *map,

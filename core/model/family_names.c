@@ -43,14 +43,72 @@ static size_t bare(const char *prefix)
     return n > k && strcmp(prefix + n - k, inner) == 0 ? n - k + 1 : 0;
 }
 
+bool tsr_model_part_is_unsuffixed(enum tsr_model_part part)
+{
+    return part == TSR_MODEL_PART_DECAY || part == TSR_MODEL_PART_STEP;
+}
+
+unsigned tsr_model_fused(const struct tsr_model_hparams *hp, enum tsr_model_part part,
+                         enum tsr_linear_id ids[TSR_MODEL_FUSED], uint32_t *groups)
+{
+    static const struct {
+        enum tsr_model_part part;
+        unsigned            n;
+        enum tsr_linear_id  ids[TSR_MODEL_FUSED];
+    } all[] = {
+        { TSR_MODEL_PART_QKV_ROWS, 3, { TSR_Q, TSR_K, TSR_V } },
+        { TSR_MODEL_PART_QKV_HEADS, 3, { TSR_Q, TSR_K, TSR_V } },
+        { TSR_MODEL_PART_GATE_UP_ROWS, 2, { TSR_GATE, TSR_UP } },
+        { TSR_MODEL_PART_QZ_HEADS, 2, { TSR_Q, TSR_Z } },
+        { TSR_MODEL_PART_QKVZ_HEADS, 4, { TSR_Q, TSR_K, TSR_V, TSR_Z } },
+        { TSR_MODEL_PART_BA_HEADS, 2, { TSR_B, TSR_A } },
+    };
+    bool of_heads = part == TSR_MODEL_PART_QKV_HEADS || part == TSR_MODEL_PART_QZ_HEADS;
+    bool of_keys = part == TSR_MODEL_PART_QKVZ_HEADS || part == TSR_MODEL_PART_BA_HEADS;
+    *groups = of_heads ? hp->heads : of_keys ? hp->delta.key_heads : 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].part == part) {
+            memcpy(ids, all[i].ids, sizeof all[i].ids);
+            return all[i].n;
+        }
+    return 0;
+}
+
+/* Parts of what stands in a layer's first sub-layer: attention, or the delta rule in its place. */
+static bool attends(const struct tsr_model_role *r)
+{
+    switch (r->part) {
+    case TSR_MODEL_PART_LINEAR:
+        return tsr_model_linear_attends(r->lin);
+    case TSR_MODEL_PART_QKV_ROWS:
+    case TSR_MODEL_PART_QKV_HEADS:
+    case TSR_MODEL_PART_QZ_HEADS:
+    case TSR_MODEL_PART_QKVZ_HEADS:
+    case TSR_MODEL_PART_BA_HEADS:
+    case TSR_MODEL_PART_CONV:
+    case TSR_MODEL_PART_DECAY:
+    case TSR_MODEL_PART_STEP:
+    case TSR_MODEL_PART_DELTA_NORM:
+    case TSR_MODEL_PART_Q_A_NORM:
+    case TSR_MODEL_PART_KV_A_NORM:
+    case TSR_MODEL_PART_Q_NORM:
+    case TSR_MODEL_PART_K_NORM:
+    case TSR_MODEL_PART_SINKS:
+        return true;
+    default:
+        return false;
+    }
+}
+
 bool tsr_model_role_in_layer(const struct tsr_model_hparams *hp, const struct tsr_model_role *r,
                              uint64_t layer)
 {
     bool sparse = hp->sparse && layer < hp->layers && hp->sparse[layer];
+    if (attends(r))
+        return r->delta == tsr_model_is_recurrent(hp, layer);
     switch (r->part) {
     case TSR_MODEL_PART_LINEAR:
-        return r->lin < TSR_GATE || (r->lin >= TSR_Q_A && r->lin <= TSR_KV_B) ||
-               sparse == (r->lin >= TSR_ROUTER);
+        return sparse == (r->lin >= TSR_ROUTER);
     case TSR_MODEL_PART_GATE_UP_ROWS:
         return !sparse;
     case TSR_MODEL_PART_ROUTER_CORRECTION:
@@ -106,6 +164,8 @@ bool tsr_model_role_has_expert(const struct tsr_model_role *r, enum tsr_linear_i
 
 const char *tsr_model_role_suffix(const struct tsr_model_role *r, const char *suffix)
 {
+    if (tsr_model_part_is_unsuffixed(r->part))
+        return "";
     if (r->suffixes[0] && strcmp(suffix, ".weight") == 0)
         return r->suffixes[0];
     return r->suffixes[1] && strcmp(suffix, ".bias") == 0 ? r->suffixes[1] : suffix;

@@ -14,10 +14,10 @@
 struct head {
     const char                   *family, *name, *summary, *text;
     const struct tsr_config_node *architectures, *model_types, *prefixes, *ignored, *refused,
-        *flags, *config, *block, *latent, *rope, *window, *experts, *tensors, *gguf;
+        *flags, *config, *block, *latent, *rope, *window, *experts, *delta, *tensors, *gguf;
 };
 struct block {
-    int64_t                       norm, feed_forward, positions;
+    int64_t                       norm, attention, feed_forward, positions;
     const struct tsr_config_node *norms, *qk_norm;
     const char                   *residual_from_norm, *affine;
 };
@@ -51,6 +51,9 @@ static const struct tsr_choice ffn_words[] = { { "gated", "down(f(gate) * up)", 
                                                  "down((up + 1) * gate * sigmoid(alpha * gate)), "
                                                  "both within a limit",
                                                  CLAMPED } };
+static const struct tsr_choice attention_words[] = {
+    { "plain", "o(attention)", 0 }, { "gated", "o(attention * sigmoid(gate))", 1 }
+};
 static const struct tsr_choice position_words[] = {
     { "rope", "queries and keys are rotated", TSR_MODEL_POSITIONS_ROPE },
     { "learned", "a row of a table is added", TSR_MODEL_POSITIONS_LEARNED },
@@ -88,11 +91,13 @@ static const struct tsr_option head_options[] = {
     TSR_OPTION_NODE(struct head, rope, "Rotary positions."),
     TSR_OPTION_NODE(struct head, window, "Layers that see a part of the context."),
     TSR_OPTION_NODE(struct head, experts, "Layers with experts in place of a feed-forward."),
+    TSR_OPTION_NODE(struct head, delta, "Layers of the gated delta rule in place of attention."),
     TSR_OPTION_NODE(struct head, tensors, "Names of tensors."),
     TSR_OPTION_NODE(struct head, gguf, "What differs in a GGUF file."),
 };
 static const struct tsr_option block_options[] = {
     TSR_OPTION_ENUM(struct block, norm, TSR_NORM_RMS, norm_words, "Kind of the norms."),
+    TSR_OPTION_ENUM(struct block, attention, 0, attention_words, "Form of attention."),
     TSR_OPTION_ENUM(struct block, feed_forward, GATED, ffn_words, "Form of the feed-forward."),
     TSR_OPTION_ENUM(struct block, positions, TSR_MODEL_POSITIONS_ROPE, position_words,
                     "Form of positions."),
@@ -165,6 +170,7 @@ static void read_block(struct tsr_family_reading *r, const struct tsr_config_nod
     if (map)
         TSR_FAMILY_FILL(r, block_options, map, "'block'", &b);
     f->norm = (uint32_t)b.norm;
+    f->attn_gate = b.attention == 1;
     f->gated = b.feed_forward != PLAIN;
     f->clamped = b.feed_forward == CLAMPED;
     f->position_form = (enum tsr_model_positions)b.positions;
@@ -289,6 +295,7 @@ static void read_head(struct tsr_family_reading *r, const struct tsr_config_node
     read_rope(r, h.rope);
     read_window(r, h.window);
     tsr_family_experts(r, h.experts);
+    tsr_family_delta(r, h.delta);
     tsr_family_tensors(r, h.tensors, &root->mark);
     tsr_family_gguf(r, h.gguf);
     if (tsr_config_diag_errors(r->d) == before)

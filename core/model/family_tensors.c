@@ -45,6 +45,7 @@ void tsr_family_config(struct tsr_family_reading *r, const struct tsr_config_nod
 
 /* ---- tensors ------------------------------------------------------------------------------------------ */
 
+#define DELTA "delta_" /* begins the names of parts of the delta rule */
 static const struct part {
     const char         *name;
     enum tsr_model_part part;
@@ -95,6 +96,18 @@ static const struct part {
     { "experts_up", TSR_MODEL_PART_EXPERTS, TSR_UP, true, "blk.#.ffn_up_exps" },
     { "experts_down", TSR_MODEL_PART_EXPERTS, TSR_DOWN, true, "blk.#.ffn_down_exps" },
     { "experts_gate_up", TSR_MODEL_PART_EXPERTS_GATE_UP, 0, true, "blk.#.ffn_gate_exps" },
+    { "q_gate", TSR_MODEL_PART_QZ_HEADS, 0, true, NULL },
+    { "delta_qkv", TSR_MODEL_PART_QKV_ROWS, 0, true, NULL },
+    { "delta_z", TSR_MODEL_PART_LINEAR, TSR_Z, true, NULL },
+    { "delta_b", TSR_MODEL_PART_LINEAR, TSR_B, true, NULL },
+    { "delta_a", TSR_MODEL_PART_LINEAR, TSR_A, true, NULL },
+    { "delta_qkvz", TSR_MODEL_PART_QKVZ_HEADS, 0, true, NULL },
+    { "delta_ba", TSR_MODEL_PART_BA_HEADS, 0, true, NULL },
+    { "delta_o", TSR_MODEL_PART_LINEAR, TSR_O, true, NULL },
+    { "delta_conv", TSR_MODEL_PART_CONV, 0, true, NULL },
+    { "delta_decay", TSR_MODEL_PART_DECAY, 0, true, NULL },
+    { "delta_step", TSR_MODEL_PART_STEP, 0, true, NULL },
+    { "delta_norm", TSR_MODEL_PART_DELTA_NORM, 0, true, NULL },
 };
 
 /* true, false, FLAG, "!FLAG" or a list of these: the bits that a weight or bias needs. */
@@ -189,6 +202,7 @@ static void read_tensor(struct tsr_family_reading *r, const struct part *p,
                                            .gguf_up = p->part == TSR_MODEL_PART_EXPERTS_GATE_UP
                                                           ? "blk.#.ffn_up_exps"
                                                           : NULL,
+                                           .delta = strncmp(p->name, DELTA, sizeof DELTA - 1) == 0,
                                            .key = p->name,
                                            .at = &n->mark };
     const struct tsr_config_node *name = n;
@@ -268,7 +282,7 @@ int tsr_family_role(const struct tsr_family_reading *r, const char *part, bool *
     const struct part *p = part_of(part);
     *known = p != NULL;
     for (uint32_t i = 0; p && i < r->f->n_roles; i++)
-        if (r->f->roles[i].part == p->part && r->f->roles[i].lin == p->lin)
+        if (strcmp(r->f->roles[i].key, p->name) == 0)
             return (int)i;
     return -1;
 }

@@ -114,7 +114,7 @@ static tsr_status load_unchanged(const struct tsr_model *m, const struct tsr_mod
                                  void *to, struct tsr_err *err)
 {
     const struct tsr_checkpoint_shards *s = &m->storage->shards;
-    TSR_TRY(tsr_model_load_tensor(s, l, &m->hp, to, NULL, NULL, err));
+    TSR_TRY(tsr_model_load_tensor(s, l, to, NULL, NULL, err));
     return tsr_file_unchanged(&s->files[l->src->file].file, err);
 }
 

@@ -57,6 +57,13 @@ enum tsr_model_router {
 /* What of a group's experts decides whether a router chooses among them: the largest, or the sum of the two largest. */
 enum tsr_model_group_score { TSR_MODEL_GROUP_LARGEST, TSR_MODEL_GROUP_TWO_LARGEST };
 #define TSR_MODEL_THRESHOLD_MOST 2 /* experts that THRESHOLD chooses */
+/* Layers without a cache of keys and values, the gated delta rule (docs/decisions/delta-rule.md): a causal
+ * convolution of q, k and v over `kernel` tokens, and for each value head a state [key_dim, value_dim], which
+ * every token multiplies and adds to. */
+struct tsr_model_delta {
+    uint32_t key_heads, value_heads; /* 0: no layer is of this form */
+    uint32_t key_dim, value_dim, kernel;
+};
 /* How a layer rotates: by hparams.rope, by rope_sliding, or not at all. */
 enum tsr_rope_of { TSR_ROPE_OF_ALL, TSR_ROPE_OF_SLIDING, TSR_ROPE_OF_NONE };
 
@@ -97,12 +104,15 @@ struct tsr_model_hparams {
     uint8_t                 *rope_of;       /* [layers], TSR_ROPE_OF_*; owned */
     bool                     rope_adjacent; /* columns (2 i, 2 i + 1) of a head rotate together */
     enum tsr_qk_norm         qk_norm;
-    uint64_t                 position_offset;        /* OPT: row = position + 2 */
-    uint32_t                 func;                   /* TSR_FUNC_* of the feed-forward */
-    float                    func_alpha, func_limit; /* of TSR_FUNC_CLAMPED */
-    bool                     gated;
-    uint64_t                 linears; /* of a layer, absent ones included: enum tsr_linear_id */
-    uint64_t                 sites;   /* of a layer, absent ones included: enum tsr_site */
+    bool                     attn_gate; /* attention * sigmoid(z) goes into o */
+    struct tsr_model_delta   delta;
+    uint8_t              *recurrent; /* [layers], 1: the delta rule in place of attention; owned */
+    uint64_t              position_offset;        /* OPT: row = position + 2 */
+    uint32_t              func;                   /* TSR_FUNC_* of the feed-forward */
+    float                 func_alpha, func_limit; /* of TSR_FUNC_CLAMPED */
+    bool                  gated;
+    uint64_t              linears; /* of a layer, absent ones included: enum tsr_linear_id */
+    uint64_t              sites;   /* of a layer, absent ones included: enum tsr_site */
     uint32_t              experts, experts_used; /* of a layer, and of them for a token; 0: none */
     uint64_t              expert_ffn;            /* width of an expert */
     enum tsr_model_router router;
@@ -121,7 +131,8 @@ struct tsr_model_hparams {
     uint32_t  eos[TSR_MAX_EOS], n_eos;
 };
 
-/* The linears of a decoder layer, canonical.  GATE is absent when not gated.  A layer with experts has, in place of
+/* The linears of a decoder layer, canonical.  GATE is absent when not gated.  Z is the gate of what goes into O;
+ * B and A are of the delta rule: how much of a token its state takes, and how much it forgets.  A layer with experts has, in place of
  * GATE, UP and DOWN, a router and three for each expert: tsr_model_expert_linear().  SHARED_*: the expert that
  * every token takes, and the score that weighs it.  A layer with latent attention has Q_A and Q_B in place of Q if
  * latent.q_rank is set, and KV_A and KV_B in place of K and V. */
@@ -133,8 +144,11 @@ enum tsr_linear_id {
     TSR_GATE,
     TSR_UP,
     TSR_DOWN,
-    TSR_LINEARS, /* of a model without experts */
-    TSR_ROUTER = TSR_LINEARS,
+    TSR_LINEARS, /* of a model with plain attention and without experts */
+    TSR_Z = TSR_LINEARS,
+    TSR_B,
+    TSR_A,
+    TSR_ROUTER,
     TSR_SHARED_GATE,
     TSR_SHARED_UP,
     TSR_SHARED_DOWN,
@@ -166,6 +180,12 @@ static inline enum tsr_linear_id tsr_model_linear_kind(enum tsr_linear_id id)
                : (enum tsr_linear_id)(TSR_GATE + (id - TSR_EXPERTS) % TSR_EXPERT_LINEARS);
 }
 
+/* True for a linear of attention, or of the delta rule in its place. */
+static inline bool tsr_model_linear_attends(enum tsr_linear_id id)
+{
+    return id <= TSR_O || (id >= TSR_Z && id <= TSR_A) || (id >= TSR_Q_A && id <= TSR_KV_B);
+}
+
 /* W [out, in] (a view; rows 0: absent) and bias [out] widened to F32, or NULL.  data is NULL if the
  * weights are packed (model.packed) or not in memory (headers only, a layer not open). */
 struct tsr_model_linear {
@@ -186,6 +206,9 @@ struct tsr_model_layer {
     struct tsr_model_norm    q_a_norm, kv_a_norm; /* of latent attention's rows */
     const float             *sinks; /* [heads]: a logit of each head without a value; NULL: none */
     const float             *router_correction; /* [experts], of router SIGMOID; NULL: none */
+    /* of the delta rule, or NULL: the convolution's weights [2 key_heads key_dim + value_heads value_dim,
+     * kernel], the logarithm of the rate of decay and the bias of the step [value_heads], a gain [value_dim] */
+    const float *conv, *decay, *step, *delta_norm;
 };
 
 struct tsr_model {
@@ -229,6 +252,27 @@ tsr_status tsr_model_plain(const struct tsr_model *m, const char *what, struct t
 /* TSR_E_INPUT for a model with experts or latent attention; `what` completes "which ...". */
 tsr_status tsr_model_without_experts(const struct tsr_model *m, const char *what,
                                      struct tsr_err *err);
+/* TSR_E_INPUT for a model whose layers have linears other than q, k, v and o around attention; `what` completes
+ * "which ...". */
+tsr_status tsr_model_plain_attention(const struct tsr_model *m, const char *what,
+                                     struct tsr_err *err);
+/* True for a layer of the delta rule. */
+static inline bool tsr_model_is_recurrent(const struct tsr_model_hparams *hp, uint64_t layer)
+{
+    return hp->recurrent && layer < hp->layers && hp->recurrent[layer];
+}
+/* Rows of a layer's q, k and v, and columns of its o. */
+static inline uint64_t tsr_model_query_width(const struct tsr_model_hparams *hp, uint64_t layer)
+{
+    return tsr_model_is_recurrent(hp, layer) ? (uint64_t)hp->delta.key_heads * hp->delta.key_dim
+           : hp->latent.rank ? (uint64_t)hp->heads * (hp->latent.nope + hp->latent.rope)
+                             : (uint64_t)hp->heads * hp->head_dim;
+}
+static inline uint64_t tsr_model_attended_width(const struct tsr_model_hparams *hp, uint64_t layer)
+{
+    return tsr_model_is_recurrent(hp, layer) ? (uint64_t)hp->delta.value_heads * hp->delta.value_dim
+                                             : tsr_model_o_cols(hp);
+}
 
 /* Reads a layer's matrices into newly allocated memory and sets their data.  Each open needs a
  * close; the last close frees.  Does nothing for a model that is fully in memory.  TSR_E_INPUT if a
@@ -263,7 +307,7 @@ void tsr_model_context_quiet(const struct tsr_model *m);
 /* "model.layers.3.self_attn.q_proj"; the canonical Llama-style name for every family. */
 const char *tsr_model_linear_name(enum tsr_linear_id id); /* "q_proj", ... */
 
-/* The inputs of a layer's linears; q, k and v share one, gate and up too.  In a layer with experts FFN_IN is the
+/* The inputs of a layer's linears; q, k, v, z, b and a share one, gate and up too.  In a layer with experts FFN_IN is the
  * router's and the shared expert's, and each other expert has two: the rows of it that the expert takes, and what
  * its down takes. */
 enum tsr_site {
@@ -285,7 +329,9 @@ enum tsr_site tsr_model_expert_site(uint64_t expert, enum tsr_site kind);
 const char *tsr_model_site_name(enum tsr_site site, char buf[TSR_MODEL_SITE_TEXT]);
 #define TSR_MODEL_SITE_NAME(site)                                                                  \
     tsr_model_site_name((enum tsr_site)(site), (char[TSR_MODEL_SITE_TEXT]){ "" })
-uint64_t tsr_model_site_cols(const struct tsr_model *m, enum tsr_site site); /* of the input */
+/* Columns of the input: of a layer, and the most that any layer has. */
+uint64_t tsr_model_layer_site_cols(const struct tsr_model *m, uint64_t layer, enum tsr_site site);
+uint64_t tsr_model_site_cols(const struct tsr_model *m, enum tsr_site site);
 bool     tsr_model_layer_has_site(const struct tsr_model *m, uint64_t layer, enum tsr_site site);
 
 /* i-th supported quant_method of checkpoints by other programs, with a description of what is

@@ -122,10 +122,10 @@ static struct place place_of(const struct tsr_model *m, const struct tsr_model_t
                         .at = p->at - l->at,
                         .row = w->cols * tsr_dtype_size(w->dtype),
                         .run = w->rows };
-    if (l->by_head) { /* stored as [head][3][head_dim], laid out as [3][head][head_dim] */
-        to.at /= m->hp.heads;
-        to.run = m->hp.head_dim;
-        to.step = 3 * to.run * to.row;
+    if (l->groups.n) { /* stored as [n][part][rows], laid out as [part][n][rows] */
+        to.at /= l->groups.n;
+        to.run = w->rows / l->groups.n;
+        to.step = l->src->t->shape[0] / l->groups.n * to.row;
     }
     return to;
 }
@@ -183,7 +183,7 @@ static tsr_status read_arranged(const struct tsr_model *m, uint64_t layer,
     unsigned char *all = tsr_new_large(bytes);
     if (!all)
         return tsr_fail_nomem(err, bytes, l->src->t->name);
-    tsr_status st = tsr_model_load_tensor(&m->storage->shards, l, &m->hp, all, NULL, NULL, err);
+    tsr_status st = tsr_model_load_tensor(&m->storage->shards, l, all, NULL, NULL, err);
     for (uint64_t i = 0; i < piece->n && st == TSR_OK; i++) {
         struct tsr_model_piece_linear *part = &piece->lin[i];
         const struct tsr_matrix       *w = &m->layers[layer].lin[part->id].w;

@@ -46,6 +46,9 @@ enum tsr_site tsr_model_linear_site(enum tsr_linear_id id)
     case TSR_V:
     case TSR_Q_A:
     case TSR_KV_A:
+    case TSR_Z:
+    case TSR_B:
+    case TSR_A:
         return TSR_MODEL_SITE_ATTN_IN;
     case TSR_Q_B:
         return TSR_MODEL_SITE_Q_B_IN;
@@ -62,11 +65,11 @@ enum tsr_site tsr_model_linear_site(enum tsr_linear_id id)
     }
 }
 
-uint64_t tsr_model_site_cols(const struct tsr_model *m, enum tsr_site site)
+uint64_t tsr_model_layer_site_cols(const struct tsr_model *m, uint64_t layer, enum tsr_site site)
 {
     switch (kind_of(site)) {
     case TSR_MODEL_SITE_O_IN:
-        return tsr_model_o_cols(&m->hp);
+        return tsr_model_attended_width(&m->hp, layer);
     case TSR_MODEL_SITE_Q_B_IN:
         return m->hp.latent.q_rank;
     case TSR_MODEL_SITE_KV_B_IN:
@@ -78,6 +81,16 @@ uint64_t tsr_model_site_cols(const struct tsr_model *m, enum tsr_site site)
     default:
         return m->hp.hidden;
     }
+}
+
+uint64_t tsr_model_site_cols(const struct tsr_model *m, enum tsr_site site)
+{
+    uint64_t most = tsr_model_layer_site_cols(m, m->hp.layers, site); /* of attention */
+    for (uint64_t i = 0; i < m->hp.layers && site == TSR_MODEL_SITE_O_IN; i++) {
+        uint64_t n = tsr_model_layer_site_cols(m, i, site);
+        most = n > most ? n : most;
+    }
+    return most;
 }
 
 bool tsr_model_layer_has_site(const struct tsr_model *m, uint64_t layer, enum tsr_site site)

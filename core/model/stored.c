@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FUSED 3 /* pieces of a fused tensor without experts */
+#define FUSED TSR_MODEL_FUSED /* pieces of a fused tensor without experts, at most */
 
 struct walk {
     const struct tsr_model         *m;
@@ -48,13 +48,15 @@ static void leave_room(struct walk *w)
 void tsr_model_stored_row(const struct tsr_model_stored_view *v, uint64_t r, unsigned *piece,
                           uint64_t *row)
 {
-    if (v->by_head) {
-        uint64_t head = r / (v->n * v->dim), in = r % (v->n * v->dim);
-        *piece = (unsigned)(in / v->dim);
-        *row = head * v->dim + in % v->dim;
+    unsigned p = 0;
+    if (v->groups) {
+        uint64_t together = v->rows / v->groups, in = r % together;
+        while (p + 1 < v->n && in >= v->piece_rows[p] / v->groups)
+            in -= v->piece_rows[p++] / v->groups;
+        *piece = p;
+        *row = r / together * (v->piece_rows[p] / v->groups) + in;
         return;
     }
-    unsigned p = 0;
     while (p + 1 < v->n && r >= v->piece_rows[p])
         r -= v->piece_rows[p++];
     *piece = p;
@@ -138,7 +140,7 @@ static tsr_status matrix(const struct walk *w, const struct tsr_model_role *r,
 }
 
 static tsr_status linears(const struct walk *w, const struct tsr_model_role *r, uint64_t layer,
-                          const enum tsr_linear_id *ids, unsigned n)
+                          const enum tsr_linear_id *ids, unsigned n, uint32_t groups)
 {
     struct tsr_model_stored_view  v = { .kind = TSR_STORED_LINEAR, .id = ids[0] };
     const struct tsr_model_layer *l = &w->m->layers[layer];
@@ -149,8 +151,7 @@ static tsr_status linears(const struct walk *w, const struct tsr_model_role *r, 
     v.stack = r->part == TSR_MODEL_PART_EXPERTS || r->part == TSR_MODEL_PART_EXPERTS_GATE_UP
                   ? w->m->hp.experts
                   : 0;
-    v.by_head = r->part == TSR_MODEL_PART_QKV_HEADS;
-    v.dim = w->m->hp.head_dim;
+    v.groups = groups;
     for (unsigned i = 0; i < n; i++) {
         add(&v, i, &l->lin[ids[i]].w, w->o ? w->o->lin[layer][ids[i]] : NULL);
         v.values[i] = NULL;
@@ -176,7 +177,7 @@ static tsr_status each_expert(const struct walk *w, const struct tsr_model_role 
         char                  name[TSR_FAMILY_NAME + 24];
         if (!tsr_model_role_of_expert(r, i, name, &one))
             return tsr_fail(w->err, TSR_E_BUG, "tensor name too long");
-        TSR_TRY(linears(w, &one, layer, &one.lin, 1));
+        TSR_TRY(linears(w, &one, layer, &one.lin, 1, 0));
     }
     return TSR_OK;
 }
@@ -191,7 +192,7 @@ static tsr_status all_experts(const struct walk *w, const struct tsr_model_role 
         return tsr_fail_nomem(w->err, n * sizeof *ids, r->name);
     for (unsigned i = 0; i < n; i++)
         ids[i] = tsr_model_expert_linear(i / each, each == 1 ? r->lin : i % 2 ? TSR_UP : TSR_GATE);
-    tsr_status st = n ? linears(w, r, layer, ids, n) : TSR_OK;
+    tsr_status st = n ? linears(w, r, layer, ids, n, 0) : TSR_OK;
     free(ids);
     return st;
 }
@@ -230,6 +231,28 @@ static tsr_status router_correction(const struct walk *w, const struct tsr_model
                   w->m->layers[layer].router_correction, w->m->hp.experts);
 }
 
+/* A vector of the delta rule; one whose name has no suffix is a tensor of the module before its last dot. */
+static tsr_status delta_vector(const struct walk *w, const struct tsr_model_role *r, uint64_t layer)
+{
+    struct tsr_model_stored_view v = { .norm = false };
+    uint64_t                     n = 0;
+    if (!holds(w, r->weight))
+        return TSR_OK;
+    const float *const *values =
+        tsr_model_delta_vector(&w->m->hp, r->part, &w->m->layers[layer], &n, &v.dim);
+    TSR_TRY(begin(w, r, layer, &v));
+    char       *dot = strrchr(v.module, '.');
+    const char *last = strrchr(r->name, '.');
+    bool        bare = tsr_model_part_is_unsuffixed(r->part);
+    if (bare && (!dot || !last))
+        return tsr_fail(w->err, TSR_E_INPUT,
+                        "%s: cannot be written: the name \"%s\" of part '%s' has no dot",
+                        w->m->path, r->name, r->key);
+    if (bare)
+        *dot = '\0';
+    return vector(w, &v, bare ? last + 1 : "weight", *values, n);
+}
+
 /* Tensors are written as [out, in], under NAME.weight and NAME.bias. */
 static tsr_status check_form(const struct walk *w, const struct tsr_model_role *r)
 {
@@ -245,8 +268,9 @@ static tsr_status check_form(const struct walk *w, const struct tsr_model_role *
 
 static tsr_status role(const struct walk *w, const struct tsr_model_role *r, uint64_t layer)
 {
-    static const enum tsr_linear_id qkv[] = { TSR_Q, TSR_K, TSR_V },
-                                    gate_up[] = { TSR_GATE, TSR_UP };
+    enum tsr_linear_id            ids[TSR_MODEL_FUSED];
+    uint32_t                      groups;
+    unsigned                      several = tsr_model_fused(&w->m->hp, r->part, ids, &groups);
     const struct tsr_model       *m = w->m;
     bool                          inside = layer < m->hp.layers;
     const struct tsr_model_layer *l = &m->layers[inside ? layer : 0]; /* there is at least one */
@@ -255,6 +279,10 @@ static tsr_status role(const struct walk *w, const struct tsr_model_role *r, uin
         return stacked_experts(w, r, layer);
     if (!w->stacked)
         TSR_TRY(check_form(w, r));
+    if (inside && !tsr_model_role_in_layer(&m->hp, r, layer))
+        return TSR_OK;
+    if (several)
+        return linears(w, r, layer, ids, several, groups);
     switch (r->part) {
     case TSR_MODEL_PART_EMBED:
         return matrix(w, r, &m->embed, w->o ? w->o->embed : NULL);
@@ -292,12 +320,12 @@ static tsr_status role(const struct walk *w, const struct tsr_model_role *r, uin
     case TSR_MODEL_PART_K_NORM:
         return norm(w, r, layer, &l->k_norm, NULL);
     case TSR_MODEL_PART_LINEAR:
-        return linears(w, r, layer, &r->lin, 1);
-    case TSR_MODEL_PART_QKV_ROWS:
-    case TSR_MODEL_PART_QKV_HEADS:
-        return linears(w, r, layer, qkv, 3);
-    case TSR_MODEL_PART_GATE_UP_ROWS:
-        return linears(w, r, layer, gate_up, 2);
+        return linears(w, r, layer, &r->lin, 1, 0);
+    case TSR_MODEL_PART_CONV:
+    case TSR_MODEL_PART_DECAY:
+    case TSR_MODEL_PART_STEP:
+    case TSR_MODEL_PART_DELTA_NORM:
+        return delta_vector(w, r, layer);
     case TSR_MODEL_PART_SINKS:
         return sinks(w, r, layer, l->sinks);
     case TSR_MODEL_PART_ROUTER_CORRECTION:

@@ -11,13 +11,13 @@
 
 struct tsr_model_role;
 
-/* One tensor MODULE.weight or MODULE.bias. */
+/* One tensor MODULE.SUFFIX. */
 struct tsr_model_stored_view {
     const struct tsr_model_role *role;                      /* valid during the visit */
     char                         module[TSR_STORED_MODULE]; /* "model.layers.3.self_attn.q_proj" */
-    const char                  *suffix;                    /* "weight" or "bias" */
+    const char                  *suffix;                    /* "weight", "bias"; of a few "A_log" */
     uint64_t                     layer;                     /* the model's number of layers: none */
-    unsigned                     n; /* pieces, one below the other; 3 for a fused query-key-value */
+    unsigned                     n; /* pieces; 3 for a fused query-key-value */
     uint32_t stack;                 /* the tensor is [stack, rows / stack, cols]; 0: [rows, cols] */
     enum tsr_stored_kind {
         TSR_STORED_VECTOR, /* norms and biases */
@@ -25,11 +25,10 @@ struct tsr_model_stored_view {
         TSR_STORED_LINEAR, /* of a decoder layer */
         TSR_STORED_HEAD
     } kind;
-    enum tsr_linear_id id;         /* of the first piece, TSR_STORED_LINEAR and biases of linears */
-    bool               norm;       /* a vector that is a norm's */
-    bool               by_head;    /* rows [head][piece][dim] */
-    uint64_t           dim;        /* rows of a head, by_head; of a vector that is stored as a
-                                            matrix: its columns */
+    enum tsr_linear_id id;     /* of the first piece, TSR_STORED_LINEAR and biases of linears */
+    bool               norm;   /* a vector that is a norm's */
+    uint32_t           groups; /* rows of the pieces take turns, as many times; 0: they do not */
+    uint64_t           dim;    /* of a vector that is stored as a matrix: its columns */
     uint64_t           rows, cols; /* of the whole; a vector has cols 1 */
     /* [n] each, valid for the visit */
     uint64_t                       *piece_rows;

@@ -22,14 +22,19 @@ static int compare_last(const void *a, const void *b)
     return x->compare != y->compare ? (x->compare ? 1 : -1) : by_source(a, b);
 }
 
-/* rows [head][3][dim] -> [3][head][dim], `row` bytes each */
-static void split_heads(unsigned char *dst, const unsigned char *src, uint64_t heads, uint64_t dim,
-                        uint64_t row)
+/* Rows that take turns, of `row` bytes each, matrix by matrix. */
+static void split_groups(unsigned char *dst, const unsigned char *src,
+                         const struct tsr_model_row_groups *g, uint64_t row)
 {
-    uint64_t block = dim * row;
-    for (uint64_t h = 0; h < heads; h++)
-        for (uint64_t part = 0; part < 3; part++)
-            memcpy(dst + (part * heads + h) * block, src + (h * 3 + part) * block, block);
+    uint64_t together = 0, before = 0;
+    for (uint32_t p = 0; p < g->parts; p++)
+        together += g->rows[p] * row;
+    for (uint32_t p = 0; p < g->parts; p++) {
+        uint64_t block = g->rows[p] * row;
+        for (uint64_t i = 0; i < g->n; i++, dst += block)
+            memcpy(dst, src + i * together + before, block);
+        before += block;
+    }
 }
 
 /* The linears of all experts, [stack, rows, cols] or transposed, `size` bytes each, to [stack, rows, cols]; interleaved,
@@ -118,8 +123,7 @@ tsr_status tsr_model_load_pass(const struct tsr_safetensors        *st,
 
 /* Through a buffer: tensors that are widened or split. */
 static tsr_status read_changed(const struct tsr_safetensors       *st,
-                               const struct tsr_model_tensor_load *l,
-                               const struct tsr_model_hparams *hp, void *dst, float *floats,
+                               const struct tsr_model_tensor_load *l, void *dst, float *floats,
                                struct tsr_hasher *hash, struct tsr_err *err)
 {
     const struct tsr_safetensors_tensor *t = l->src->t;
@@ -133,8 +137,8 @@ static tsr_status read_changed(const struct tsr_safetensors       *st,
     if (r == TSR_OK && !l->widen && stacked) {
         arrange(dst, raw, l, tsr_dtype_size(t->dtype));
     } else if (r == TSR_OK && !l->widen) {
-        split_heads(dst, raw, hp->heads, hp->head_dim, bytes / t->shape[0]);
-    } else if (r == TSR_OK && !l->by_head && !stacked) {
+        split_groups(dst, raw, &l->groups, bytes / t->shape[0]);
+    } else if (r == TSR_OK && !l->groups.n && !stacked) {
         tsr_widen(floats, raw, t->dtype, n);
     } else if (r == TSR_OK && !(wide = tsr_new(n, sizeof *wide))) {
         r = tsr_fail_nomem(err, n * sizeof *wide, t->name);
@@ -143,8 +147,8 @@ static tsr_status read_changed(const struct tsr_safetensors       *st,
         if (stacked)
             arrange((unsigned char *)floats, (const unsigned char *)wide, l, sizeof *wide);
         else
-            split_heads((unsigned char *)floats, (const unsigned char *)wide, hp->heads,
-                        hp->head_dim, sizeof *wide);
+            split_groups((unsigned char *)floats, (const unsigned char *)wide, &l->groups,
+                         sizeof *wide);
     }
     free(wide);
     free(raw);
@@ -152,13 +156,12 @@ static tsr_status read_changed(const struct tsr_safetensors       *st,
 }
 
 tsr_status tsr_model_load_tensor(const struct tsr_checkpoint_shards *s,
-                                 const struct tsr_model_tensor_load *l,
-                                 const struct tsr_model_hparams *hp, void *dst, float *floats,
+                                 const struct tsr_model_tensor_load *l, void *dst, float *floats,
                                  struct tsr_hasher *hash, struct tsr_err *err)
 {
     const struct tsr_safetensors *st = &s->files[l->src->file];
-    if (l->widen || l->by_head || l->interleaved || l->transposed)
-        return read_changed(st, l, hp, dst, floats, hash, err);
+    if (l->widen || l->groups.n || l->interleaved || l->transposed)
+        return read_changed(st, l, dst, floats, hash, err);
     return read_plain(st, l->src->t, dst, hash, err);
 }
 
@@ -179,8 +182,8 @@ static tsr_status read_all(struct tsr_model_binding *b, struct tsr_model_storage
         if (l->layered)
             TSR_TRY(tsr_model_load_pass(st, l->src->t, hash, NULL, b->err));
         else
-            TSR_TRY(tsr_model_load_tensor(b->shards, l, &b->config->hp, at,
-                                          l->widen ? s->floats + l->at : NULL, hash, b->err));
+            TSR_TRY(tsr_model_load_tensor(b->shards, l, at, l->widen ? s->floats + l->at : NULL,
+                                          hash, b->err));
     }
     for (uint32_t i = 0; i < b->shards->n_files; i++)
         TSR_TRY(tsr_file_unchanged(&b->shards->files[i].file, b->err));

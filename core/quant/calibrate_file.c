@@ -162,9 +162,10 @@ static bool is_number(const char *text, uint64_t v)
 }
 
 /* The parts of a site in this calibration. */
-static void parts_wanted(const struct tsr_quant_calibration *c, uint64_t site, struct part p[PARTS])
+static void parts_wanted(const struct tsr_quant_calibration *c, uint64_t layer, uint64_t site,
+                         struct part p[PARTS])
 {
-    parts_of(NULL, site, tsr_model_site_cols(c->source->model, (enum tsr_site)site),
+    parts_of(NULL, site, tsr_model_layer_site_cols(c->source->model, layer, (enum tsr_site)site),
              c->source->keep * c->seqlen, p);
     if (site >= TSR_MODEL_SITE_EXPERTS) /* records no inputs */
         p[5].bit = 0;
@@ -211,7 +212,7 @@ static uint64_t stored_needs(const struct tsr_safetensors       *st,
         struct part p[PARTS];
         if (!tsr_model_layer_has_site(c->source->model, layer, (enum tsr_site)i))
             continue;
-        parts_wanted(c, i, p);
+        parts_wanted(c, layer, i, p);
         if (!tokens_of(st, c, i, &tokens, &borrowed))
             return 0;
         for (int k = 0; k < PARTS; k++)
@@ -248,17 +249,17 @@ static tsr_status read_part(const struct tsr_safetensors        *st,
 }
 
 static tsr_status read_site(const struct tsr_safetensors *st, const struct tsr_quant_calibration *c,
-                            uint64_t site, uint64_t need, struct tsr_quant_layer_stats *s,
-                            struct tsr_err *err)
+                            uint64_t layer, uint64_t site, uint64_t need,
+                            struct tsr_quant_layer_stats *s, struct tsr_err *err)
 {
     bool                    borrowed;
     struct part             p[PARTS];
     struct tsr_quant_stats *q = &s->site[site];
     const float           **target[PARTS] = { &q->absmax,  &q->mean,   &q->variance, &q->mean_abs,
                                               &q->hessian, &q->inputs, NULL };
-    parts_wanted(c, site, p);
+    parts_wanted(c, layer, site, p);
     q->struct_size = sizeof *q;
-    q->cols = tsr_model_site_cols(c->source->model, (enum tsr_site)site);
+    q->cols = tsr_model_layer_site_cols(c->source->model, layer, (enum tsr_site)site);
     (void)tokens_of(st, c, site, &q->tokens, &borrowed); /* stored_needs() has seen it */
     s->borrowed[site] = borrowed;
     for (int k = 0; k < PARTS; k++) {
@@ -287,7 +288,7 @@ static tsr_status read_all(const struct tsr_safetensors *st, const struct tsr_qu
     tsr_status rc = TSR_OK;
     for (uint64_t i = 0; i < c->sites && rc == TSR_OK; i++)
         if (tsr_model_layer_has_site(c->source->model, layer, (enum tsr_site)i))
-            rc = read_site(st, c, i, need, out, err);
+            rc = read_site(st, c, layer, i, need, out, err);
     if (rc != TSR_OK)
         tsr_quant_layer_stats_free(out);
     return rc;

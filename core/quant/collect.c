@@ -123,7 +123,7 @@ static tsr_status find_linalg(struct tsr_quant_calibration_source *s, struct tsr
 static tsr_status begin_site(struct collect *k, uint64_t i, struct tsr_err *err)
 {
     struct collected *c = &k->site[i];
-    uint64_t          cols = tsr_model_site_cols(k->s->model, (enum tsr_site)i), n = 0;
+    uint64_t cols = tsr_model_layer_site_cols(k->s->model, k->layer, (enum tsr_site)i), n = 0;
     TSR_TRY(tsr_quant_moments_create(&c->sums, cols, err));
     if (k->need & TSR_NEED_HESSIAN) {
         c->hessian = tsr_mul(cols, cols, &n) ? tsr_new_aligned(n, sizeof(float)) : NULL;

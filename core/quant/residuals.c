@@ -321,6 +321,7 @@ tsr_status tsr_quant_compensation_make(struct tsr_registry *r, const struct tsr_
         return tsr_fail(err, TSR_E_CONFIG, "residuals of %u bits; write 2, 4, 8 or 16", opt->bits);
     TSR_TRY(tsr_model_plain(m, "compared with a packed model", err));
     TSR_TRY(tsr_model_without_experts(m, "compensation does not know", err));
+    TSR_TRY(tsr_model_plain_attention(m, "compensation does not know", err));
     tsr_status st = make_all(&w);
     work_free(&w);
     return st;

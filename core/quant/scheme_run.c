@@ -251,14 +251,17 @@ static tsr_status quantize_site(struct layer_work *k, enum tsr_site site, struct
 static tsr_status check_search(const struct tsr_scheme_run *a, uint64_t layer,
                                const struct tsr_quantizer *const *q, struct tsr_err *err)
 {
-    bool latent = a->m->hp.latent.rank != 0;
-    for (uint64_t i = latent ? 0 : TSR_LINEARS; i < a->m->hp.linears; i++)
+    const struct tsr_model_hparams *hp = &a->m->hp;
+    const char                     *other = hp->latent.rank ? "layers with latent attention"
+                                            : hp->recurrent ? "layers with the gated delta rule"
+                                            : hp->attn_gate ? "layers with gates of attention"
+                                                            : NULL;
+    for (uint64_t i = other ? 0 : TSR_LINEARS; i < hp->linears; i++)
         if (q[i] && tsr_quant_block_searches(q[i]))
             return tsr_fail(err, TSR_E_CONFIG,
                             "quantizer '%s' searches scales of whole layers, which %s do not "
                             "have; give '%s' a quantizer without a search",
-                            q[i]->name,
-                            i < TSR_EXPERTS && latent ? "layers with latent attention" : "experts",
+                            q[i]->name, i < TSR_EXPERTS && other ? other : "experts",
                             a->m->layers[layer].lin[i].w.name);
     return TSR_OK;
 }

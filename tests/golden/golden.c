@@ -56,6 +56,7 @@ const char *const golden_names[] = {
     "gpt_oss-mxfp4",
     "deepseek_v2-lite",
     "deepseek_v3",
+    "qwen3_5",
     NULL,
 };
 

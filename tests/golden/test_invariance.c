@@ -237,7 +237,7 @@ static struct tsr_model_overlay *pack(const struct tsr_model *m, const char *plu
                      TSR_OK);
     assert_int_equal(tsr_model_overlay_create(&o, m->hp.layers, m->hp.linears, &err.err), TSR_OK);
     for (uint64_t l = 0; l < m->hp.layers; l++)
-        for (int k = 0; k < TSR_LINEARS; k++)
+        for (uint64_t k = 0; k < m->hp.linears; k++)
             if (m->layers[l].lin[k].w.data &&
                 tsr_quantize_matrix(r, &q, &m->layers[l].lin[k].w, NULL, &o->lin[l][k], &err.err) !=
                     TSR_OK)
@@ -285,7 +285,7 @@ static void check_formats(const char *name, const struct tsr_model *m)
 
 static void on_golden(void **state)
 {
-    static const char *const names[] = { "gemma2", "bloom-6heads" };
+    static const char *const names[] = { "gemma2", "bloom-6heads", "qwen3_5" };
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct golden g;

@@ -152,7 +152,7 @@ static void put_role(struct maker *m, const struct tsr_model_role *r, uint64_t l
         rows = hp->max_positions + hp->position_offset;
         break;
     case TSR_MODEL_PART_LINEAR:
-        tsr_model_bind_shape(hp, r->lin, &rows, &cols);
+        tsr_model_bind_shape(hp, layer, r->lin, &rows, &cols);
         break;
     case TSR_MODEL_PART_QKV_ROWS:
     case TSR_MODEL_PART_QKV_HEADS:
@@ -163,6 +163,14 @@ static void put_role(struct maker *m, const struct tsr_model_role *r, uint64_t l
         break;
     case TSR_MODEL_PART_EXPERT:
         put_experts(m, r, layer);
+        return;
+    case TSR_MODEL_PART_QZ_HEADS: /* no model here has the delta rule */
+    case TSR_MODEL_PART_QKVZ_HEADS:
+    case TSR_MODEL_PART_BA_HEADS:
+    case TSR_MODEL_PART_CONV:
+    case TSR_MODEL_PART_DECAY:
+    case TSR_MODEL_PART_STEP:
+    case TSR_MODEL_PART_DELTA_NORM:
         return;
     case TSR_MODEL_PART_ROUTER_CORRECTION:
         (void)snprintf(name, sizeof name, "%s%s", base, r->suffixes[0]);

@@ -397,8 +397,7 @@ static void random_matrices(void **state)
             bool           gptq = bits <= 4 || bits == 8;
             struct fixture f;
             set_up(&f, &format, fused ? 3 : 1, 32, 128, &tsr_export_ct);
-            f.v.by_head = fused;
-            f.v.dim = 16;
+            f.v.groups = fused ? 2 : 0; /* of 16 rows of each piece */
             randomize(&f, &rng, stored);
             look(&f);
             if (!(bits == 8 && !stored && (format.group == 0 || format.group == 128)))

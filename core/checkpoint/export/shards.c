@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "checkpoint/safetensors/safetensors.h"
+#include "model/family.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -73,6 +74,12 @@ static tsr_status outs_of(struct pass *p, const struct tsr_export_module *m,
         out[0].rank = 2;
         out[0].shape[0] = v->rows / v->dim;
         out[0].shape[1] = v->dim;
+    }
+    if (v->role->part == TSR_MODEL_PART_CONV) {
+        out[0].rank = 3;
+        out[0].shape[0] = v->rows / v->dim;
+        out[0].shape[1] = 1;
+        out[0].shape[2] = v->dim;
     }
     *n = 1;
     return TSR_OK;

@@ -168,7 +168,7 @@ static tsr_status find_linear(struct pack *k, uint64_t layer, enum tsr_linear_id
     const uint64_t                  q = (uint64_t)hp->heads * hp->head_dim;
     const uint64_t                  kv = (uint64_t)hp->kv_heads * hp->head_dim;
     bool                            is = true;
-    tsr_model_bind_shape(hp, id, &a->rows, &a->cols);
+    tsr_model_bind_shape(hp, layer, id, &a->rows, &a->cols);
     if (id >= TSR_EXPERTS) {
         find_expert(k, layer, id, a);
         return TSR_OK;

@@ -94,13 +94,14 @@ static tsr_status cut_rows(const struct cut *c, struct tsr_model_packed **out, s
 static tsr_status read_fused(struct walk *w, const struct tsr_model_role *r, uint64_t layer,
                              const char *name)
 {
-    static const enum tsr_linear_id ids[] = { TSR_Q, TSR_K, TSR_V, TSR_GATE, TSR_UP };
     const struct tsr_model_hparams *hp = &w->config.hp;
-    unsigned   first = r->part == TSR_MODEL_PART_GATE_UP_ROWS ? 3 : 0, n = first ? 2 : 3;
-    uint64_t   total = 0, at = 0, rows[3], cols = 0;
-    tsr_status st;
+    enum tsr_linear_id              ids[TSR_MODEL_FUSED];
+    uint32_t                        groups;
+    unsigned                        n = tsr_model_fused(hp, r->part, ids, &groups);
+    uint64_t                        total = 0, at = 0, rows[TSR_MODEL_FUSED], cols = 0;
+    tsr_status                      st;
     for (unsigned i = 0; i < n; i++) {
-        tsr_model_bind_shape(hp, ids[first + i], &rows[i], &cols);
+        tsr_model_bind_shape(hp, layer, ids[i], &rows[i], &cols);
         total += rows[i];
     }
     struct tsr_model_packed *whole;
@@ -110,14 +111,14 @@ static tsr_status read_fused(struct walk *w, const struct tsr_model_role *r, uin
     st = tsr_model_bind_holds(&w->b, r->bias) ? TSR_OK : drop_zero_bias(w, name, total);
     for (unsigned i = 0; st == TSR_OK && i < n; i++) {
         struct cut c = { .whole = whole, .rows = rows[i], .first = at };
-        if (r->part == TSR_MODEL_PART_QKV_HEADS) { /* [head][q,k,v][head_dim] */
-            c.dim = hp->head_dim;
-            c.stride = 3 * c.dim;
-            c.inner = i * c.dim;
+        if (groups) { /* as [head][q,k,v][head_dim] */
+            c.dim = rows[i] / groups;
+            c.stride = total / groups;
+            c.inner = at / groups;
         }
-        st = cut_rows(&c, &w->o->lin[layer][ids[first + i]], w->im.err);
+        st = cut_rows(&c, &w->o->lin[layer][ids[i]], w->im.err);
         if (st == TSR_OK)
-            count(w, w->o->lin[layer][ids[first + i]]);
+            count(w, w->o->lin[layer][ids[i]]);
         at += rows[i];
     }
     tsr_model_packed_destroy(whole);
@@ -135,7 +136,7 @@ static tsr_status read_stack(struct walk *w, const struct tsr_model_role *r, uin
     enum tsr_linear_id              kind = each == 1 ? r->lin : TSR_GATE;
     struct tsr_model_packed        *whole;
     uint64_t                        rows, cols;
-    tsr_model_bind_shape(hp, tsr_model_expert_linear(0, kind), &rows, &cols);
+    tsr_model_bind_shape(hp, layer, tsr_model_expert_linear(0, kind), &rows, &cols);
     TSR_TRY(tsr_import_linear(&w->im, name, hp->experts * each * rows, cols, &whole));
     if (!whole)
         return TSR_OK;
@@ -175,13 +176,14 @@ static tsr_status read_role(struct walk *w, const struct tsr_model_role *r, uint
     const struct tsr_model_hparams *hp = &w->config.hp;
     uint64_t                        rows = hp->vocab, cols = hp->embed_dim;
     char                            name[TSR_BIND_NAME];
+    enum tsr_linear_id              ids[TSR_MODEL_FUSED];
+    uint32_t                        groups;
     if (!tsr_model_bind_holds(&w->b, r->weight) || !tsr_model_role_in_layer(hp, r, layer))
         return TSR_OK;
     if (r->part == TSR_MODEL_PART_EXPERT)
         return read_experts(w, r, layer);
     TSR_TRY(tsr_model_bind_name(&w->b, r, layer, "", name));
-    if (r->part == TSR_MODEL_PART_QKV_ROWS || r->part == TSR_MODEL_PART_QKV_HEADS ||
-        r->part == TSR_MODEL_PART_GATE_UP_ROWS)
+    if (tsr_model_fused(hp, r->part, ids, &groups))
         return read_fused(w, r, layer, name);
     if (r->part == TSR_MODEL_PART_EXPERTS || r->part == TSR_MODEL_PART_EXPERTS_GATE_UP)
         return read_stack(w, r, layer, name);
@@ -190,7 +192,7 @@ static tsr_status read_role(struct walk *w, const struct tsr_model_role *r, uint
     struct tsr_model_packed **p =
         r->part == TSR_MODEL_PART_HEAD ? &w->o->head : &w->o->lin[layer][r->lin];
     if (r->part == TSR_MODEL_PART_LINEAR)
-        tsr_model_bind_shape(hp, r->lin, &rows, &cols);
+        tsr_model_bind_shape(hp, layer, r->lin, &rows, &cols);
     TSR_TRY(tsr_import_linear(&w->im, name, rows, cols, p));
     if (!*p)
         return TSR_OK;

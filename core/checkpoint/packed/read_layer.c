@@ -176,7 +176,7 @@ static tsr_status read_scale(struct in *r, enum tsr_site site)
 {
     char         name[NAME_CAP];
     const float *v = NULL;
-    uint64_t     n = tsr_model_site_cols(r->m, site);
+    uint64_t     n = tsr_model_layer_site_cols(r->m, r->layer, site);
     (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)r->layer,
                    TSR_MODEL_SITE_NAME(site));
     if (!find(r, name, "scale"))

@@ -81,7 +81,7 @@ static tsr_status walk(struct out *w, const struct tsr_model *m, uint64_t layer,
     TSR_TRY(norm(w, layer, "ffn_in", &o->norm[layer][TSR_OVERLAY_FFN_IN], m->hp.hidden));
     for (int i = 0; i < TSR_SITES; i++) {
         char     name[NAME_CAP];
-        uint64_t cols = tsr_model_site_cols(m, (enum tsr_site)i);
+        uint64_t cols = tsr_model_layer_site_cols(m, layer, (enum tsr_site)i);
         (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)layer,
                        TSR_MODEL_SITE_NAME(i));
         if (o->scale[layer][i])

@@ -73,7 +73,7 @@ static tsr_status linear(const struct walk *w, const struct tsr_model_role *r,
     };
     if (!holds(w, r->weight) || !tsr_model_role_in_layer(&w->m->hp, r, w->layer))
         return TSR_OK;
-    tsr_model_bind_shape(&w->m->hp, id, &p.rows, &p.cols);
+    tsr_model_bind_shape(&w->m->hp, w->layer, id, &p.rows, &p.cols);
     (void)snprintf(p.name, sizeof p.name, "%s", l->w.name);
     TSR_TRY(w->visit(w->ctx, &p, w->err));
     return holds(w, r->bias) ? vector(w, &p, l->w.name, true, &l->bias, p.rows) : TSR_OK;
@@ -109,6 +109,19 @@ static tsr_status router_correction(const struct walk *w, const struct tsr_model
         return TSR_OK;
     (void)snprintf(p.name, sizeof p.name, "model.layers.%llu.router_correction",
                    (unsigned long long)w->layer);
+    return w->visit(w->ctx, &p, w->err);
+}
+
+static tsr_status delta_vector(const struct walk *w, const struct tsr_model_role *r,
+                               struct tsr_model_layer *l)
+{
+    struct tsr_prepacked_model_part p = { .part = r->part, .layer = w->layer };
+    uint64_t                        row;
+    if (!holds(w, r->weight))
+        return TSR_OK;
+    p.values = tsr_model_delta_vector(&w->m->hp, r->part, l, &p.n, &row);
+    (void)snprintf(p.name, sizeof p.name, "model.layers.%llu.%s", (unsigned long long)w->layer,
+                   r->key);
     return w->visit(w->ctx, &p, w->err);
 }
 
@@ -160,10 +173,15 @@ static tsr_status apart(const struct walk *w, const struct tsr_model_role *r)
 
 static tsr_status role(const struct walk *w, const struct tsr_model_role *r)
 {
-    static const enum tsr_linear_id qkv[] = { TSR_Q, TSR_K, TSR_V },
-                                    gate_up[] = { TSR_GATE, TSR_UP };
+    enum tsr_linear_id      ids[TSR_MODEL_FUSED];
+    uint32_t                groups;
     struct tsr_model       *m = w->m;
     struct tsr_model_layer *l = &m->layers[w->layer < m->hp.layers ? w->layer : 0];
+    unsigned                several = tsr_model_fused(&m->hp, r->part, ids, &groups);
+    if (w->layer < m->hp.layers && !tsr_model_role_in_layer(&m->hp, r, w->layer))
+        return TSR_OK;
+    if (several)
+        return linears(w, r, ids, several);
     switch (r->part) {
     case TSR_MODEL_PART_EMBED_NORM:
         return norm(w, r, "embed_norm", &m->embed_norm);
@@ -187,11 +205,11 @@ static tsr_status role(const struct walk *w, const struct tsr_model_role *r)
         return norm(w, r, "k_norm", &l->k_norm);
     case TSR_MODEL_PART_LINEAR:
         return linear(w, r, r->lin);
-    case TSR_MODEL_PART_QKV_ROWS:
-    case TSR_MODEL_PART_QKV_HEADS:
-        return linears(w, r, qkv, 3);
-    case TSR_MODEL_PART_GATE_UP_ROWS:
-        return linears(w, r, gate_up, 2);
+    case TSR_MODEL_PART_CONV:
+    case TSR_MODEL_PART_DECAY:
+    case TSR_MODEL_PART_STEP:
+    case TSR_MODEL_PART_DELTA_NORM:
+        return delta_vector(w, r, l);
     case TSR_MODEL_PART_SINKS:
         return sinks(w, r);
     case TSR_MODEL_PART_ROUTER_CORRECTION:

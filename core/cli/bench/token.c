@@ -321,6 +321,8 @@ tsr_status bench_dec_model(struct bench *b, const char *path, const uint32_t *k,
     if (st == TSR_OK)
         st = tsr_model_without_experts(m, "compensation does not know", err);
     if (st == TSR_OK)
+        st = tsr_model_plain_attention(m, "compensation does not know", err);
+    if (st == TSR_OK)
         st = open_token(&x, o, most, err);
     for (uint32_t i = 0; i < n && st == TSR_OK; i++)
         st = measure(&x, k[i], err);

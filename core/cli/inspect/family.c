@@ -170,7 +170,7 @@ tsr_status tsr_inspect_family(const char *name, json_t **out, struct tsr_err *er
 
 /* ---- a model --------------------------------------------------------------------------------- */
 
-static json_t *layer_json(const struct tsr_model_hparams *hp, uint64_t i)
+static json_t *attention_json(const struct tsr_model_hparams *hp, uint64_t i)
 {
     unsigned                     of = hp->rope_of ? hp->rope_of[i] : TSR_ROPE_OF_ALL;
     const struct tsr_model_rope *r = of == TSR_ROPE_OF_SLIDING ? &hp->rope_sliding : &hp->rope;
@@ -181,6 +181,20 @@ static json_t *layer_json(const struct tsr_model_hparams *hp, uint64_t i)
     return json_pack("{s:I, s:s, s:f, s:s, s:f}", "window", (json_int_t)hp->window[i], "positions",
                      hp->rope_adjacent ? "rope, adjacent pairs" : "rope", "theta", r->theta,
                      "scaling", scaling[r->scaling], "rotated", (double)r->dim / hp->head_dim);
+}
+
+/* The form of a layer whose attention is not the plain one, too. */
+static json_t *layer_json(const struct tsr_model_hparams *hp, uint64_t i)
+{
+    bool    recurrent = tsr_model_is_recurrent(hp, i);
+    json_t *j = attention_json(hp, i);
+    if (!j || (!recurrent && !hp->attn_gate))
+        return j;
+    if (json_object_set_new(j, "form", json_string(recurrent ? "delta rule" : "gated attention")) ==
+        0)
+        return j;
+    json_decref(j);
+    return NULL;
 }
 
 /* [{first, last, ...}]: layers in a row that are alike. */

@@ -155,6 +155,14 @@ static void print_layers(const json_t *l)
         (void)printf("  layer %lld: ", first);
     else
         (void)printf("  layers %lld-%lld: ", first, last);
+    if (*text_of(l, "form"))
+        (void)printf("%s", text_of(l, "form"));
+    if (strcmp(text_of(l, "form"), "delta rule") == 0) {
+        (void)printf("\n");
+        return;
+    }
+    if (*text_of(l, "form"))
+        (void)printf(", ");
     if (window)
         (void)printf("window %lld, ", window);
     else

@@ -168,7 +168,7 @@ static bool add_shapes(const struct tsr_model *m, json_t *to)
     uint64_t linears = m->hp.layers > 0 ? m->hp.linears : 0;
     for (uint64_t i = 0; ok && i < linears && i < TSR_EXPERTS; i++) {
         const struct tsr_model_linear *l = &m->layers[0].lin[i];
-        if (l->w.rows && (i < TSR_LINEARS || is_latent(i)))
+        if (l->w.rows && (i < TSR_ROUTER || is_latent(i)))
             ok = json_array_append_new(to, tensor_json(tsr_model_linear_name((enum tsr_linear_id)i),
                                                        &l->w,
                                                        m->packed ? m->packed->lin[0][i] : NULL)) ==

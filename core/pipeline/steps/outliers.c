@@ -239,6 +239,7 @@ static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
     (void)node;
     TSR_TRY(tsr_pipeline_step_need_tokenizer(job, "step 'outliers'", err));
     TSR_TRY(tsr_model_without_experts(job->model, "compensation does not know", err));
+    TSR_TRY(tsr_model_plain_attention(job->model, "compensation does not know", err));
     tsr_status st = find(&w, err);
     for (int s = 0; s < TSR_SITES; s++)
         free(w.x[s]);

@@ -67,7 +67,7 @@ static void linear(struct build *b, struct tsr_plan_shape_layer *l,
                    const struct tsr_model_role *r)
 {
     uint64_t rows, cols;
-    tsr_model_bind_shape(&b->c->hp, id, &rows, &cols);
+    tsr_model_bind_shape(&b->c->hp, b->c->hp.layers, id, &rows, &cols);
     l->lin[id] = matrix(b, of ? &of->lin[id].w : NULL, rows, cols);
     l->lin[id].bias = holds(b, r->bias);
     if (of && b->m->packed)
@@ -92,7 +92,7 @@ static void expert(struct build *b, struct tsr_plan_shape_layer *l,
     struct tsr_plan_shape_matrix *m = &l->lin[kind];
     enum tsr_linear_id            id = tsr_model_expert_linear(0, kind);
     uint64_t                      rows, cols;
-    tsr_model_bind_shape(&b->c->hp, id, &rows, &cols);
+    tsr_model_bind_shape(&b->c->hp, b->c->hp.layers, id, &rows, &cols);
     *m = matrix(b, of ? &of->lin[id].w : NULL, rows, cols);
     m->bias = holds(b, r->bias);
     m->count = b->c->hp.experts;
@@ -110,7 +110,7 @@ static struct tsr_plan_shape_matrix router(struct build *b, const struct tsr_mod
                                            const struct tsr_model_role *r)
 {
     uint64_t rows, cols;
-    tsr_model_bind_shape(&b->c->hp, r->lin, &rows, &cols);
+    tsr_model_bind_shape(&b->c->hp, b->c->hp.layers, r->lin, &rows, &cols);
     struct tsr_plan_shape_matrix m = matrix(b, of ? &of->lin[r->lin].w : NULL, rows, cols);
     m.bias = holds(b, r->bias);
     return m;
@@ -226,6 +226,10 @@ static tsr_status build(struct build *b, const char *name)
 {
     const struct tsr_model_hparams *hp = &b->c->hp;
     struct tsr_plan_shape          *s = b->s;
+    if (hp->recurrent || hp->attn_gate)
+        return tsr_fail(b->err, TSR_E_INPUT,
+                        "%s: its layers have %s, which a plan does not know; run it on one device",
+                        name, hp->recurrent ? "the gated delta rule" : "gates of attention");
     *s = (struct tsr_plan_shape){ .layers = hp->layers,
                                   .vocab = hp->vocab,
                                   .hidden = hp->hidden,

@@ -1,0 +1,191 @@
+#!/bin/bash
+# tests/e2e/recurrent.sh TESSERA - models with layers of the gated delta rule: every form of their weights, ways to run
+# them, and what is refused.
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+TEXT=$ROOT/tests/golden/models/README.md
+GOLDEN=$ROOT/tests/golden/models
+IDS=1,166,313,120,88,126,256,71,187,96,216,5,9,30,77
+
+# The recorded model with a tokenizer: the first 320 entries of one of 900.
+model() {
+    mkdir "$WORK/$1"
+    cp "$GOLDEN/$2"/*.json "$GOLDEN/$2"/model*.safetensors "$WORK/$1/"
+    jq '.model.vocab |= with_entries(select(.value < 320)) | .model.vocab as $v
+        | .model.merges |= map(select(sub(" "; "") | in($v)))' "$ROOT/tests/golden/tokenizers/gpt2/tokenizer.json" \
+        >"$WORK/$1/tokenizer.json"
+}
+job() { printf 'version: 1\nmodel: %s\npipeline:\n%s\n' "$1" "$2" >"$WORK/job.yaml"; }
+logits() { run logits "$1" --tokens "$IDS" -o "$2" "${@:3}"; }
+# same NAME A B: two files of logits
+same() { ok "$1: the same bytes" cmp -s "$WORK/$2" "$WORK/$3"; }
+
+# forms NAME LINEARS: every form of one model's weights; LINEARS: how many the layers have
+forms() {
+    local m=$1
+    run inspect "$m" --json
+    ok "$m: layers of both forms are told, got $rc" json '[.model.layer_forms[].form] | unique ==
+        ["delta rule", "gated attention"]' "$WORK/out"
+
+    logits "$m" first
+    ok "$m runs, got $rc" test "$rc" = 0
+    for how in --step "--chunk 1" "--chunk 4"; do
+        # shellcheck disable=SC2086 # two words
+        logits "$m" other $how
+        same "$m $how" first other
+    done
+    for kv in f16 int8; do
+        logits "$m" "$kv" --kv "$kv" --step
+        logits "$m" again --kv "$kv" --chunk 3
+        same "$m with a cache of $kv" "$kv" again
+    done
+
+    run convert "$m" --to hf -o "$m-hf"
+    ok "$m as a folder of Hugging Face, got $rc" test "$rc" = 0
+    logits "$m-hf" again
+    same "$m: a folder" first again
+    run convert "$m" --to prepacked -o "$m.pre"
+    ok "$m: prepacked, got $rc" test "$rc" = 0
+    logits "$m.pre" again
+    same "$m: prepacked" first again
+
+    while read -r use more; do
+        job "$m" "  - calibrate: {text: $TEXT, samples: 4, seqlen: 64}
+  - quantize: {use: $use$more}
+  - eval: {text: $TEXT}"
+        run run job.yaml --out "$m-$use"
+        ok "$m: $use, got $rc" test "$rc" = 0
+        ok "$m: $use: all linears are packed" json --argjson n "$2" '(.results.quantize.linears | length == $n) and
+            ([.results.quantize.linears[].name | capture("\\.(?<p>[zba])_proj$").p] | unique == ["a", "b", "z"])' \
+            "$WORK/$m-$use/results.json"
+        ok "$m: $use: a finite perplexity" json '.results.eval.perplexity < 2000' "$WORK/$m-$use/results.json"
+        logits "$m-$use/packed" packed
+        ok "$m: $use: the packed model runs, got $rc" test "$rc" = 0
+        run convert "$m-$use/packed" --to prepacked -o "$m-$use.pre"
+        logits "$m-$use.pre" again
+        same "$m: $use, prepacked" packed again
+        run convert "$m-$use/packed" --to hf --dtype f32 -o "$m-$use-hf"
+        ok "$m: $use as a folder of Hugging Face, got $rc" test "$rc" = 0
+        logits "$m-$use-hf" again
+        same "$m: $use, a folder" packed again
+    done <<'USES'
+rtn , bits: 4, group: 32
+gptq , bits: 4, group: 32
+int8
+USES
+    job "$m" "  - quantize: {use: rtn, bits: 4, group: 0, scale: f16}"
+    run run job.yaml --out "$m-rows"
+    logits "$m-rows/packed" packed
+    run convert "$m-rows/packed" --to compressed-tensors -o "$m-ct"
+    ok "$m as compressed-tensors, got $rc" test "$rc" = 0
+    logits "$m-ct" again
+    same "$m: compressed-tensors" packed again
+
+    job "$m" "  - calibrate: {text: $TEXT, samples: 2, seqlen: 32}
+  - quantize: {use: awq, bits: 4, group: 32}"
+    fails "$m: a search over whole layers" 2 awq run job.yaml --out awq
+    fails "$m: compensation" 2 "$m" compensate "$m" --packed "$m-rtn/packed" --text "$TEXT" --out compensated
+    fails "$m: a profile" 2 "$m" profile --model "$m" -o x.profile
+    fails "$m: a plan" 2 "$m" plan "$m" --cluster cluster.yaml --workload '{prompt: 16, generate: 8, batch: 1}' -o x.yaml
+    fails "$m: GGUF" 2 x.gguf convert "$m" --to gguf -o x.gguf
+}
+
+mkdir "$WORK/devices"
+cp "$ROOT/configs/plan/devices/midi.yaml" "$WORK/devices/"
+printf 'version: 1\nnodes:\n  - {name: desk, devices: [{profile: midi}]}\n' >"$WORK/cluster.yaml"
+model dense qwen3_5
+forms dense 32
+
+# ---- batches and ranks ---------------------------------------------------------------------------
+
+i=0
+while read -r text; do
+    jq -cn --arg t "$text" --arg i "r$((i += 1))" '{custom_id: $i, method: "POST", url: "/v1/completions",
+        body: {prompt: $t, max_tokens: 8}}'
+done >"$WORK/prompts.jsonl" <<'TEXTS'
+It was the best of times,
+The President said that
+In the beginning there was nothing but a word, and the word was long
+no
+TEXTS
+plan() {
+    cat <<PLAN
+format: tessera.plan/1
+layers: 4
+workload: {prompt: 16, generate: 8, batch: 4, chunk: 3, kv: f32}
+micro_batches: {prefill: 1, decode: 2}
+quality: {source: prior}
+objective: steady
+accounting: exact
+stages:
+PLAN
+    for ((i = 0; i < $1; i++)); do
+        local layers="$((4 * i / $1))-$((4 * (i + 1) / $1 - 1))"
+        printf '  - {layers: %s, node: here, device: this-machine, tp: %s, schemes: [{layers: %s, use: rtn, bits: 4, group: 32}]}\n' \
+            "$layers" "$2" "$layers"
+    done
+}
+answers() { jq -c '[.custom_id, .response.body.choices[0].text]' "$WORK/$1/answers.jsonl" | sort >"$WORK/$1.answers"; }
+while read -r stages kind; do
+    plan "$stages" 1 >"$WORK/plan.yaml"
+    job dense "  - run: {plan: plan.yaml, input: prompts.jsonl, output: answers.jsonl, temperature: 0, ranks: $kind}"
+    run run job.yaml --out "run-$stages"
+    ok "$stages stages as $kind, got $rc" test "$rc" = 0
+    answers "run-$stages"
+    ok "$stages stages: four answers" test "$(wc -l <"$WORK/run-$stages.answers")" = 4
+    ok "$stages stages: the answers of one" cmp -s "$WORK/run-1.answers" "$WORK/run-$stages.answers"
+done <<'WAYS'
+1 threads
+2 processes
+4 threads
+WAYS
+plan 1 2 >"$WORK/plan.yaml"
+job dense "  - run: {plan: plan.yaml, input: prompts.jsonl, output: answers.jsonl, temperature: 0, ranks: threads}"
+run run job.yaml --out tensor-parallel
+ok "tensor parallelism is refused, got $rc" test "$rc" = 2
+ok "with a sentence" grep -q 'tensor parallelism does not cut' "$WORK/err"
+for batch in 1 2 4; do
+    job dense "  - run: {input: prompts.jsonl, output: answers.jsonl, temperature: 0, batch: $batch}"
+    run run job.yaml --out "batch-$batch"
+    ok "a batch of $batch, got $rc" test "$rc" = 0
+    answers "batch-$batch"
+    ok "a batch of $batch: the same answers" cmp -s "$WORK/batch-1.answers" "$WORK/batch-$batch.answers"
+done
+
+# ---- configurations that cannot be ---------------------------------------------------------------
+
+# bad NAME FACTS FILTER: the model with another config.json is refused with these names and numbers
+bad() {
+    rm -rf "$WORK/bad"
+    cp -r "$WORK/dense" "$WORK/bad"
+    jq "$3" "$WORK/dense/config.json" >"$WORK/bad/config.json"
+    fails_with "$1" 2 "*" "$2" inspect bad
+}
+bad "an unknown type of layer" 'layer_types.*2' '.text_config.layer_types[2] = "sliding_attention"'
+bad "too few types" 'layer_types.* 3 .* 4 ' '.text_config.layer_types |= .[:3]'
+bad "heads that do not divide" ' 3 .* 2 ' '.text_config.linear_num_value_heads = 3'
+bad "no heads" 'linear_num_key_heads' '.text_config.linear_num_key_heads = 0'
+bad "a head too wide" 'linear_key_head_dim' '.text_config.linear_key_head_dim = 5000'
+bad "a convolution too long" 'linear_conv_kernel_dim' '.text_config.linear_conv_kernel_dim = 65'
+bad "an interval of 0" 'full_attention_interval' '.text_config.full_attention_interval = 0'
+bad "another convolution" 'conv1d.weight.*128, 1, 4.*128, 1, 3' '.text_config.linear_conv_kernel_dim = 3'
+bad "other widths" 'in_proj_qkv|conv1d' '.text_config.linear_key_head_dim = 8'
+bad "layers of the other form" 'self_attn|linear_attn' '.text_config.layer_types |= map("full_attention")'
+
+# ---- family files that cannot be -----------------------------------------------------------------
+
+# wrong NAME LINE-PATTERN SED: the built-in file, edited, is refused at that place
+wrong() {
+    sed -e 's/^name: .*/name: mine/' -e "$3" "$ROOT/configs/families/qwen3_5-wrapped.yaml" >"$WORK/mine.yaml"
+    fails "$1" 2 "$2" inspect dense --family mine.yaml
+}
+wrong "a part that is missing" '*mine.yaml:*' '/delta_conv/d'
+wrong "a linear that is missing" '*mine.yaml:*' '/delta_b:/d'
+wrong "a linear twice" '*mine.yaml:*' 's/^  delta_o:.*/&\n  delta_ba: layers.#.x/'
+wrong "parts without the section" '*mine.yaml:*' '/^delta:/,/^  types/d'
+wrong "a gate without the form" '*mine.yaml:*' '/attention: gated/d'
+wrong "the form without a gate" '*mine.yaml:*' 's/^  q_gate:/  q:/'
+wrong "an unknown key" '*mine.yaml:*' 's/^  kernel:/  kernels:/'
+wrong "layers by a list" '*mine.yaml:*' 's/^  layers: {except_every.*/  layers: {listed: some}/'
+wrong "GGUF" '*mine.yaml:*' 's/^tensors:/gguf:\n  architectures: [x]\ntensors:/'
+finish
