@@ -83,7 +83,9 @@ static void placed(void *ctx, uint64_t layer, enum tsr_linear_id id)
     l->numbers.place_s += tsr_now_s() - l->fetched_s;
     if (--l->part[i].left == 0) {
         tsr_runtime_loader_leave_room(l, &l->part[i]);
-        l->placed = i + 1;
+        /* a part may end after later ones: its last linear is the last of them */
+        while (l->placed < l->n && l->part[l->placed].left == 0)
+            l->placed++;
     }
     (void)pthread_cond_broadcast(&l->changed);
     (void)pthread_mutex_unlock(&l->lock);
