@@ -96,6 +96,8 @@ cp "$ROOT/configs/plan/devices/midi.yaml" "$WORK/devices/"
 printf 'version: 1\nnodes:\n  - {name: desk, devices: [{profile: midi}]}\n' >"$WORK/cluster.yaml"
 model dense qwen3_5
 forms dense 36
+model sparse qwen3_next
+forms sparse 110
 
 # ---- batches and ranks ---------------------------------------------------------------------------
 

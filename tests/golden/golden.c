@@ -57,6 +57,7 @@ const char *const golden_names[] = {
     "deepseek_v2-lite",
     "deepseek_v3",
     "qwen3_5",
+    "qwen3_next",
     NULL,
 };
 
