@@ -28,10 +28,16 @@ uint64_t tsr_delta_channels(const struct tsr_model_delta *d)
     return 2 * (uint64_t)d->key_heads * d->key_dim + (uint64_t)d->value_heads * d->value_dim;
 }
 
+/* Columns of a head's state. */
+static uint64_t padded(const struct tsr_model_delta *d)
+{
+    return ((uint64_t)d->value_dim + BLOCK - 1) / BLOCK * BLOCK;
+}
+
 /* The states of the value heads, then the last kernel - 1 rows before the convolution, the oldest first. */
 static uint64_t history_at(const struct tsr_model_delta *d)
 {
-    return (uint64_t)d->value_heads * d->key_dim * d->value_dim;
+    return (uint64_t)d->value_heads * d->key_dim * padded(d);
 }
 
 uint64_t tsr_delta_state_floats(const struct tsr_model_delta *d)
@@ -156,48 +162,52 @@ static void keep_history(const struct job *j, const struct tsr_delta_run *run)
 
 /* ---- recur -------------------------------------------------------------------------------- */
 
-/* One token over `width` columns of a state: S *= keep; S += k (beta (v - S^T k))^T; o = S^T q. */
-static inline __attribute__((always_inline)) void take(float *restrict s, uint64_t rows,
-                                                       unsigned width, const float *restrict q,
-                                                       const float *restrict k,
-                                                       const float *restrict v, float beta,
-                                                       float keep, float *restrict out)
+/* Columns of a row, elementwise operations of the compiler's on any machine. */
+typedef float quad __attribute__((vector_size(16)));
+#define QUADS (BLOCK / 4)
+
+static inline quad quad_at(const float *p)
 {
-    float has[BLOCK] = { 0 }, e[BLOCK], o[BLOCK] = { 0 };
-    for (uint64_t i = 0; i < rows; i++)
-        for (unsigned c = 0; c < width; c++)
-            has[c] += k[i] * s[i * width + c];
-    for (unsigned c = 0; c < width; c++)
-        e[c] = beta * (v[c] - keep * has[c]);
-    for (uint64_t i = 0; i < rows; i++)
-        for (unsigned c = 0; c < width; c++) {
-            float x = keep * s[i * width + c] + k[i] * e[c];
-            s[i * width + c] = x;
-            o[c] += q[i] * x;
-        }
-    for (unsigned c = 0; c < width; c++)
-        out[c] = o[c];
+    quad x;
+    memcpy(&x, p, sizeof x);
+    return x;
 }
 
-/* A run over one block of a head; blocks lie one behind the other, each [key_dim, width]. */
+/* One token over a block of a state: S *= keep; S += k (beta (v - S^T k))^T; o = S^T q. */
+static void take(float *restrict s, uint64_t rows, const float *restrict q, const float *restrict k,
+                 const float *restrict v, float beta, float keep, float *restrict out)
+{
+    quad has[QUADS] = { 0 }, o[QUADS] = { 0 }, e[QUADS];
+    for (uint64_t i = 0; i < rows; i++)
+        for (unsigned c = 0; c < QUADS; c++)
+            has[c] += quad_at(s + i * BLOCK + 4 * c) * k[i];
+    for (unsigned c = 0; c < QUADS; c++)
+        e[c] = (quad_at(v + 4 * c) - has[c] * keep) * beta;
+    for (uint64_t i = 0; i < rows; i++)
+        for (unsigned c = 0; c < QUADS; c++) {
+            quad x = quad_at(s + i * BLOCK + 4 * c) * keep + e[c] * k[i];
+            memcpy(s + i * BLOCK + 4 * c, &x, sizeof x);
+            o[c] += x * q[i];
+        }
+    memcpy(out, o, sizeof o);
+}
+
+/* A run over one block of a head; blocks lie one behind the other, the last one with columns that stay zero. */
 static void recur_block(const struct job *j, const struct tsr_delta_run *run, uint32_t head,
                         uint64_t first)
 {
     const struct tsr_model_delta *d = j->d;
     uint64_t                      key = head / (d->value_heads / d->key_heads) * d->key_dim;
-    unsigned width = d->value_dim - first < BLOCK ? (unsigned)(d->value_dim - first) : BLOCK;
-    float   *s = run->state + (head * (uint64_t)d->value_dim + first) * d->key_dim;
+    uint64_t width = d->value_dim - first < BLOCK ? d->value_dim - first : BLOCK;
+    float   *s = run->state + (head * padded(d) + first) * d->key_dim;
     for (uint64_t i = 0; i < run->n; i++) {
-        uint64_t     row = j->order[run->first + i], at = head * (uint64_t)d->value_dim + first;
-        const float *x = j->rows->mixed + row * j->channels, *q = x + key, *k = q + j->keys;
-        const float *v = x + 2 * j->keys + at;
-        float        beta = j->rows->beta[row * d->value_heads + head];
-        float        keep = j->rows->keep[row * d->value_heads + head];
-        float       *out = j->rows->out + row * j->values + at;
-        if (width == BLOCK)
-            take(s, d->key_dim, BLOCK, q, k, v, beta, keep, out);
-        else
-            take(s, d->key_dim, width, q, k, v, beta, keep, out);
+        uint64_t     at_row = j->order[run->first + i], at = head * (uint64_t)d->value_dim + first;
+        const float *x = j->rows->mixed + at_row * j->channels, *q = x + key, *k = q + j->keys;
+        float        v[BLOCK] = { 0 }, o[BLOCK];
+        memcpy(v, x + 2 * j->keys + at, width * sizeof *v);
+        take(s, d->key_dim, q, k, v, j->rows->beta[at_row * d->value_heads + head],
+             j->rows->keep[at_row * d->value_heads + head], o);
+        memcpy(j->rows->out + at_row * j->values + at, o, width * sizeof *o);
     }
 }
 

@@ -7,15 +7,16 @@
 #include <stdint.h>
 #include <string.h>
 
-/* e^x for x within -87 .. 88, the nearer end for others; NaN for NaN. */
+/* e^x for x within -87 .. 88, the nearer end for others; NaN for NaN.  No branch, for loops over many. */
 static inline float tsr_delta_exp(float x)
 {
     const float whole = 0x1.8p23f; /* added and taken away: rounds to a whole number */
-    float       c = x > -87.0f ? x : -87.0f;
-    c = c < 88.0f ? c : 88.0f;
-    float n = (c * 0x1.715476p+0f + whole) - whole;
-    float r = (c - n * 0x1.62e400p-1f) - n * 0x1.7f7d1cp-20f;
-    float y = 0x1.a01a02p-13f;
+    float       c = -87.0f > x ? -87.0f : x;
+    c = 88.0f < c ? 88.0f : c;
+    float    sum = c * 0x1.715476p+0f + whole, n = sum - whole, two;
+    float    r = (c - n * 0x1.62e400p-1f) - n * 0x1.7f7d1cp-20f;
+    uint32_t bits;
+    float    y = 0x1.a01a02p-13f;
     y = y * r + 0x1.6c16c2p-10f;
     y = y * r + 0x1.111112p-7f;
     y = y * r + 0x1.555556p-5f;
@@ -23,11 +24,10 @@ static inline float tsr_delta_exp(float x)
     y = y * r + 0.5f;
     y = y * r + 1.0f;
     y = y * r + 1.0f;
-    uint32_t bits = (uint32_t)((int32_t)n + 127) << 23;
-    float    two;
+    memcpy(&bits, &sum, sizeof bits); /* ends with n */
+    bits = (bits << 23) + (127u << 23);
     memcpy(&two, &bits, sizeof two);
-    y *= two;
-    return x == x ? y : x;
+    return y * two;
 }
 
 static inline float tsr_delta_sigmoid(float x)
