@@ -88,6 +88,23 @@ static bool add_latent(const struct tsr_model_family *f, json_t *to)
     return true;
 }
 
+static bool add_delta(const struct tsr_model_family *f, json_t *to)
+{
+    const struct {
+        const char                   *name;
+        const struct tsr_model_value *v;
+        const char                   *help;
+    } of[] = { { "delta.key_heads", &f->delta.key_heads, "Heads of queries and keys." },
+               { "delta.value_heads", &f->delta.value_heads, "Heads of values." },
+               { "delta.key_dim", &f->delta.key_dim, "Width of a head of queries and keys." },
+               { "delta.value_dim", &f->delta.value_dim, "Width of a head of values." },
+               { "delta.kernel", &f->delta.kernel, "Tokens that the convolution sees." } };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (json_array_append_new(to, value_json(of[i].name, of[i].v, of[i].help)) != 0)
+            return false;
+    return true;
+}
+
 static bool add_values(const struct tsr_model_family *f, json_t *to)
 {
 #define X(member, key, def, help)                                                                  \
@@ -95,6 +112,8 @@ static bool add_values(const struct tsr_model_family *f, json_t *to)
         return false;
     TSR_MODEL_VALUES(X)
 #undef X
+    if (f->delta.is && !add_delta(f, to))
+        return false;
     if (f->latent.is && !add_latent(f, to))
         return false;
     if (!f->experts.is)
