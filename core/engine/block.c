@@ -104,7 +104,7 @@ tsr_status tsr_engine_block_attention(struct tsr_engine *e, uint64_t layer,
     if (gated)
         z = tsr_engine_gate_rows(e, n);
     TSR_TRY(e->latent ? tsr_engine_latent_heads(e, layer, in, &q, &k, &v, err)
-                      : tsr_engine_block_linears(e, layer, TSR_MODEL_SITE_ATTN_IN, in, qkv, err));
+                      : tsr_engine_run_linears(e, layer, TSR_MODEL_SITE_ATTN_IN, in, qkv, err));
     TSR_TRY(norm_heads(e, &q, e->share.heads, &l->q_norm, err));
     TSR_TRY(norm_heads(e, &k, e->share.kv_heads, &l->k_norm, err));
     TSR_TRY(rotate(e, layer, &q, e->share.heads, err));
@@ -116,7 +116,7 @@ tsr_status tsr_engine_block_attention(struct tsr_engine *e, uint64_t layer,
         TSR_TRY(tsr_engine_latent_values(e, &a, &a, err));
     if (gated)
         TSR_TRY(tsr_engine_gate_attention(e, &a, err));
-    return tsr_engine_block_linears(e, layer, TSR_MODEL_SITE_O_IN, &a, &out, err);
+    return tsr_engine_run_linears(e, layer, TSR_MODEL_SITE_O_IN, &a, &out, err);
 }
 
 /* in -> gate, up -> func(gate) * up, or func(up) -> down -> out */
@@ -131,7 +131,7 @@ tsr_status tsr_engine_block_feed_forward(struct tsr_engine *e, uint64_t layer,
     struct tsr_tensor gate = hp->gated ? tsr_engine_narrow(&e->gate, in->rows, e->share.ffn) : up;
     const struct tsr_tensor *both[] = { hp->gated ? &gate : NULL, &up };
 
-    TSR_TRY(tsr_engine_block_linears(e, layer, TSR_MODEL_SITE_FFN_IN, in, both, err));
+    TSR_TRY(tsr_engine_run_linears(e, layer, TSR_MODEL_SITE_FFN_IN, in, both, err));
     struct tsr_op op = { .kind = TSR_OP_ACT,
                          .out = &gate,
                          .in = { &gate, hp->gated ? &up : NULL },
@@ -139,16 +139,7 @@ tsr_status tsr_engine_block_feed_forward(struct tsr_engine *e, uint64_t layer,
                          .scale = hp->func_alpha,
                          .softcap = hp->func_limit };
     TSR_TRY(tsr_engine_device_run(e->dev, &op, NULL, err));
-    return tsr_engine_block_linears(e, layer, TSR_MODEL_SITE_DOWN_IN, &gate, &out, err);
-}
-
-tsr_status tsr_engine_block_linears(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
-                                    const struct tsr_tensor        *in,
-                                    const struct tsr_tensor *const *outs, struct tsr_err *err)
-{
-    if (e->hooks.input)
-        TSR_TRY(e->hooks.input(e, layer, site, in, err));
-    return e->hooks.run[site](e, layer, site, in, outs, err);
+    return tsr_engine_run_linears(e, layer, TSR_MODEL_SITE_DOWN_IN, &gate, &out, err);
 }
 
 /* Columns first .. first + cols of a row are a row of the view: heads of one width become rows. */

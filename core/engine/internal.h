@@ -188,9 +188,9 @@ tsr_status tsr_engine_block_feed_forward(struct tsr_engine *e, uint64_t layer,
                                          struct tsr_err *err);
 
 /* The linears over one input, and what hangs on them; outs: as hooks.h says. */
-tsr_status tsr_engine_block_linears(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
-                                    const struct tsr_tensor        *in,
-                                    const struct tsr_tensor *const *outs, struct tsr_err *err);
+tsr_status tsr_engine_run_linears(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
+                                  const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
+                                  struct tsr_err *err);
 
 /* experts.c: from the normed input to the sum of the chosen experts, of a layer with experts. */
 tsr_status tsr_engine_experts_create(struct tsr_engine *e, struct tsr_err *err);

@@ -1,6 +1,7 @@
 /* Runs the linears of a site on its input, and adds compensation: for one token in one call if the device
- * supports that, else one linear after the other. */
+ * supports that, else one linear after the other; and the hooks around them. */
 #include "engine/compensator.h"
+#include "engine/internal.h"
 
 static const struct tsr_backend_compensate_v1 *table_of(struct tsr_engine_device *d)
 {
@@ -121,4 +122,13 @@ tsr_status tsr_engine_run_site(struct tsr_engine *e, uint64_t layer, enum tsr_si
             TSR_TRY(tsr_engine_run_linear(e, l, in, out, err));
     }
     return e->hooks.outputs ? e->hooks.outputs(e, layer, site, in, outs, err) : TSR_OK;
+}
+
+tsr_status tsr_engine_run_linears(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
+                                  const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
+                                  struct tsr_err *err)
+{
+    if (e->hooks.input)
+        TSR_TRY(e->hooks.input(e, layer, site, in, err));
+    return e->hooks.run[site](e, layer, site, in, outs, err);
 }

@@ -227,7 +227,7 @@ tsr_status tsr_engine_recurrent_run(struct tsr_engine *e, uint64_t layer,
     struct tsr_tensor b = tsr_engine_rows(&r->b, 0, n), a = tsr_engine_rows(&r->a, 0, n);
     const struct tsr_tensor *outs[] = { &q, &k, &v, &z, &b, &a };
     float *const to[] = { r->rows.q, r->rows.k, r->rows.v, r->rows.z, r->rows.b, r->rows.a };
-    TSR_TRY(tsr_engine_block_linears(e, layer, TSR_MODEL_SITE_ATTN_IN, in, outs, err));
+    TSR_TRY(tsr_engine_run_linears(e, layer, TSR_MODEL_SITE_ATTN_IN, in, outs, err));
     TSR_TRY(tsr_engine_device_sync(e->dev, err));
     for (size_t i = 0; i < sizeof to / sizeof *to; i++)
         TSR_TRY(tsr_engine_device_download(e->dev, outs[i], to[i], err));
@@ -236,7 +236,7 @@ tsr_status tsr_engine_recurrent_run(struct tsr_engine *e, uint64_t layer,
                                r->runs, n_runs));
     TSR_TRY(tsr_engine_device_upload(e->dev, &y, r->rows.out, err));
     const struct tsr_tensor *last = out;
-    return tsr_engine_block_linears(e, layer, TSR_MODEL_SITE_O_IN, &y, &last, err);
+    return tsr_engine_run_linears(e, layer, TSR_MODEL_SITE_O_IN, &y, &last, err);
 }
 
 struct tsr_tensor tsr_engine_gate_rows(const struct tsr_engine *e, uint64_t n)
