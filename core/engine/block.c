@@ -18,7 +18,7 @@ static tsr_status norm_heads(struct tsr_engine *e, const struct tsr_tensor *t, u
                              const struct tsr_engine_norm_dev *norm, struct tsr_err *err);
 static tsr_status rotate(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *t,
                          uint32_t heads, struct tsr_err *err);
-static tsr_status store(struct tsr_engine *e, const struct tsr_tensor *t,
+static tsr_status store(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *t,
                         const struct tsr_tensor *cache, struct tsr_err *err);
 static tsr_status attend(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *q,
                          const struct tsr_tensor *out, struct tsr_err *err);
@@ -109,8 +109,9 @@ tsr_status tsr_engine_block_attention(struct tsr_engine *e, uint64_t layer,
     TSR_TRY(norm_heads(e, &k, e->share.kv_heads, &l->k_norm, err));
     TSR_TRY(rotate(e, layer, &q, e->share.heads, err));
     TSR_TRY(rotate(e, layer, &k, e->share.kv_heads, err));
-    TSR_TRY(store(e, &k, &l->k, err));
-    TSR_TRY(store(e, &v, &l->v, err));
+    TSR_TRY(tsr_engine_cache_move(e, layer, err));
+    TSR_TRY(store(e, layer, &k, &l->k, err));
+    TSR_TRY(store(e, layer, &v, &l->v, err));
     TSR_TRY(attend(e, layer, &q, &a, err));
     if (e->latent)
         TSR_TRY(tsr_engine_latent_values(e, &a, &a, err));
@@ -199,12 +200,12 @@ static tsr_status rotate(struct tsr_engine *e, uint64_t layer, const struct tsr_
     return tsr_engine_device_run(e->dev, &op, NULL, err);
 }
 
-static tsr_status store(struct tsr_engine *e, const struct tsr_tensor *t,
+static tsr_status store(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *t,
                         const struct tsr_tensor *cache, struct tsr_err *err)
 {
     struct tsr_op op = { .kind = TSR_OP_KV_STORE,
                          .out = cache,
-                         .in = { t, &e->feed.rows },
+                         .in = { t, &e->feed.rows[tsr_engine_cache_of(e, layer)] },
                          .kv_heads = e->share.kv_heads,
                          .head_dim = e->model->hp.head_dim };
     return tsr_engine_device_run(e->dev, &op, NULL, err);
@@ -217,7 +218,7 @@ static tsr_status attend(struct tsr_engine *e, uint64_t layer, const struct tsr_
     const struct tsr_engine_layer_dev *l = &e->layers[layer];
     struct tsr_op                      op = { .kind = TSR_OP_ATTENTION,
                                               .out = out,
-                                              .in = { q, &l->k, &l->v, &e->feed.spans,
+                                              .in = { q, &l->k, &l->v, &e->feed.spans[tsr_engine_cache_of(e, layer)],
                                  l->sinks.buffer    ? &l->sinks
                                                       : e->slopes.buffer ? &e->slopes
                                                                          : NULL },

@@ -67,7 +67,8 @@ static struct tsr_tensor lists_of(const struct tsr_engine_compensator *c, uint64
 static uint64_t position_of(const struct tsr_engine *e, uint64_t row)
 {
     uint32_t spans[2];
-    memcpy(spans, e->feed.host + e->feed.spans.offset + row * sizeof spans, sizeof spans);
+    memcpy(spans, e->feed.host + e->feed.spans[TSR_CACHE_CONTEXT].offset + row * sizeof spans,
+           sizeof spans);
     return spans[1];
 }
 

@@ -250,6 +250,7 @@ void tsr_engine_destroy(struct tsr_engine *e)
     free(e->parts);
     free(e->split_rows);
     free(e->slots);
+    free(e->moves);
     free(e->linears);
     free(e->layers);
     free(e);

@@ -106,6 +106,9 @@ tsr_status tsr_engine_create(struct tsr_engine **e, struct tsr_registry *r,
                              const struct tsr_engine_options *opt, struct tsr_err *err);
 void       tsr_engine_destroy(struct tsr_engine *e);
 
+/* Rows that a sequence takes in the cache of a layer with a window, for forwards of at most `chunk` tokens: no more than
+ * context. */
+uint64_t tsr_engine_window_rows(uint64_t window, uint64_t chunk, uint64_t context);
 /* Bytes of weights and of cache on the device; a sliced weight counts its part. */
 void tsr_engine_memory(const struct tsr_engine *e, uint64_t *weights, uint64_t *cache);
 /* Bytes of the linears of all layers on the device, and how many of them it has as F32 since it declined their format;

@@ -40,8 +40,10 @@ static uint64_t lay_out(const struct tsr_engine *e, struct tsr_engine_feed *f, u
     uint64_t at = 0;
     f->ids = carve(f, &at, TSR_U32, 1, n);
     f->positions = carve(f, &at, TSR_U32, 1, n);
-    f->rows = carve(f, &at, TSR_U32, 1, n);
-    f->spans = carve(f, &at, TSR_U32, n, 2);
+    for (int i = 0; i < (e->window_rows ? TSR_CACHES : 1); i++) {
+        f->rows[i] = carve(f, &at, TSR_U32, 1, n);
+        f->spans[i] = carve(f, &at, TSR_U32, n, 2);
+    }
     f->gather = carve(f, &at, TSR_U32, 1, n);
     for (int i = 0; i < TSR_ROPES; i++) {
         f->cosine[i] = carve(f, &at, TSR_F32, n, half_dim(e, i));
@@ -96,24 +98,35 @@ static void put_angles(struct tsr_engine *e, uint64_t i, uint64_t position, uint
     }
 }
 
+/* Row and span of the token at position p of a slot: its cache begins with position base. */
+static void put_rows(struct tsr_engine *e, int cache, uint64_t i, uint64_t begin, uint64_t base,
+                     uint64_t p)
+{
+    struct tsr_engine_feed *f = &e->feed;
+    uint32_t               *span = host_u32(f, &f->spans[cache]) + 2 * i;
+    host_u32(f, &f->rows[cache])[i] = (uint32_t)(begin + p - base);
+    span[0] = (uint32_t)begin;
+    span[1] = (uint32_t)(p - base);
+}
+
 tsr_status tsr_engine_feed_chunk(struct tsr_engine *e, const struct tsr_engine_token *tokens,
                                  uint64_t n, uint64_t *wanted, struct tsr_err *err)
 {
     struct tsr_engine_feed *f = &e->feed;
     uint64_t                bytes = lay_out(e, f, n);
     uint32_t               *ids = host_u32(f, &f->ids), *positions = host_u32(f, &f->positions);
-    uint32_t               *rows = host_u32(f, &f->rows), *spans = host_u32(f, &f->spans);
     uint32_t               *gather = host_u32(f, &f->gather);
 
     *wanted = 0;
+    tsr_engine_cache_make_room(e, tokens, n);
     for (uint64_t i = 0; i < n; i++) {
         struct tsr_engine_slot *s = &e->slots[tokens[i].slot];
         uint64_t                p = s->length++;
         ids[i] = tokens[i].id;
         positions[i] = (uint32_t)(p + e->model->hp.position_offset);
-        rows[i] = (uint32_t)tsr_cache_row(e, tokens[i].slot, p);
-        spans[2 * i] = (uint32_t)tsr_cache_row(e, tokens[i].slot, 0);
-        spans[2 * i + 1] = (uint32_t)p;
+        put_rows(e, TSR_CACHE_CONTEXT, i, tokens[i].slot * e->context, 0, p);
+        if (e->window_rows)
+            put_rows(e, TSR_CACHE_WINDOW, i, tokens[i].slot * e->window_rows, s->base, p);
         put_angles(e, i, p, s->final);
         if (tokens[i].logits)
             gather[(*wanted)++] = (uint32_t)i;

@@ -11,6 +11,9 @@
 #define TSR_ROPES         2  /* of one model */
 #define TSR_HEAD_ROWS     64 /* rows of logits on the device at once */
 
+/* Layers keep the whole context in their caches, or as much as their window needs. */
+enum { TSR_CACHE_CONTEXT, TSR_CACHE_WINDOW, TSR_CACHES };
+
 /* Norms and linears of the model with their parts on the device; w or gain.buffer NULL: absent. */
 struct tsr_engine_split_dev;
 struct tsr_engine_norm_dev {
@@ -32,7 +35,7 @@ struct tsr_engine_layer_dev {
     struct tsr_engine_norm_dev    attn_in, attn_out, ffn_in, ffn_out, q_norm, k_norm;
     struct tsr_engine_norm_dev    q_a_norm, kv_a_norm;
     struct tsr_tensor             sinks; /* [2, heads]: slopes, sinks; or buffer NULL */
-    struct tsr_tensor             k, v;  /* caches: row slot * context + position */
+    struct tsr_tensor             k, v;  /* caches, kv.c */
     bool                          open;  /* the model's layer is held in memory */
 };
 
@@ -41,13 +44,20 @@ struct tsr_engine_feed {
     char             *host;
     struct tsr_tensor device; /* [1, capacity] bytes */
     /* views of the current chunk */
-    struct tsr_tensor ids, positions, rows, spans, gather;
+    struct tsr_tensor ids, positions, rows[TSR_CACHES], spans[TSR_CACHES], gather;
     struct tsr_tensor cosine[TSR_ROPES], sine[TSR_ROPES]; /* of hparams.rope and .rope_sliding */
 };
 
 struct tsr_engine_slot {
     uint64_t length; /* positions in the cache */
     uint64_t final;  /* length when the current call is done */
+    uint64_t base;   /* position of the first row in the caches of layers with a window */
+    uint64_t coming; /* tokens of the current chunk, while they are counted */
+};
+
+/* Rows first + from .. + rows of the caches of layers with a window, which go to row first. */
+struct tsr_engine_move {
+    uint64_t first, from, rows;
 };
 
 struct tsr_engine {
@@ -57,6 +67,11 @@ struct tsr_engine {
     uint64_t                  context, chunk, head_rows;
     uint32_t                  kv_dtype;
     uint64_t                  cache_bytes;
+    uint64_t                  window;      /* the largest of all layers; 0: none has one */
+    uint64_t                  window_rows; /* of a slot in their caches; 0: as many as context */
+    struct tsr_engine_move   *moves;       /* [n_slots], for the current chunk */
+    uint64_t                  n_moves;
+    struct tsr_tensor         ascending;  /* U32 [1, window_rows]: 0, 1, ... */
     uint64_t                  first, end; /* layers that it has */
     bool                      has_embed, has_head, release;
     void (*on_layer)(void *, uint64_t, bool);
@@ -149,12 +164,16 @@ void tsr_engine_drop_embed(struct tsr_engine *e);
 void tsr_engine_drop_layer(struct tsr_engine *e, uint64_t i);
 void tsr_engine_drop_head(struct tsr_engine *e);
 
-/* kv.c: caches of all layers, and the position of a token's row. */
-tsr_status             tsr_engine_cache_create(struct tsr_engine *e, struct tsr_err *err);
-static inline uint64_t tsr_cache_row(const struct tsr_engine *e, uint32_t slot, uint64_t position)
+/* kv.c: caches of all layers. */
+tsr_status        tsr_engine_cache_create(struct tsr_engine *e, struct tsr_err *err);
+static inline int tsr_engine_cache_of(const struct tsr_engine *e, uint64_t layer)
 {
-    return (uint64_t)slot * e->context + position;
+    return e->window_rows && e->model->hp.window[layer] ? TSR_CACHE_WINDOW : TSR_CACHE_CONTEXT;
 }
+/* Room for a chunk of n tokens, before their rows are known; then in each layer, before it stores them. */
+void       tsr_engine_cache_make_room(struct tsr_engine *e, const struct tsr_engine_token *tokens,
+                                      uint64_t n);
+tsr_status tsr_engine_cache_move(struct tsr_engine *e, uint64_t layer, struct tsr_err *err);
 
 /* feed.c: ids, positions, cache rows and angles of the current tokens. */
 tsr_status tsr_engine_feed_create(struct tsr_engine *e, struct tsr_err *err);

@@ -1,8 +1,28 @@
-/* The KV cache: for each layer of attention one tensor of keys and one of values, a row per slot and
- * position, laid out as tessera/backend.h says at KV_STORE. */
+/* The KV cache: for each layer of attention one tensor of keys and one of values, a row per slot and position, laid out as
+ * tessera/backend.h says at KV_STORE.
+ *
+ * A layer with a window keeps the rows that a token can still see, not those of the whole context.  Its rows are
+ * the positions base .. base + window_rows of a slot, one behind the other, and a base is a multiple of 256.
+ * When a chunk does not fit, the rows of the window move to the front.  The backend counts positions from base:
+ * numerics.md groups positions by 16 and by 256, so a sum does not change. */
 #include "engine/internal.h"
 
 #include "base/mem.h"
+
+#include <stdlib.h>
+
+#define BLOCK UINT64_C(256) /* positions in a chain of the output of ATTENTION */
+
+uint64_t tsr_engine_window_rows(uint64_t window, uint64_t chunk, uint64_t context)
+{
+    uint64_t rows;
+    chunk = chunk < context ? chunk : context;
+    /* the window of the first token of a chunk begins up to BLOCK - 1 rows after the base */
+    if (!tsr_add(window, chunk + 2 * BLOCK - 3, &rows))
+        return context;
+    rows = rows / BLOCK * BLOCK;
+    return rows < context ? rows : context;
+}
 
 /* Columns and bytes of a row. */
 static uint64_t cache_cols(const struct tsr_engine *e)
@@ -13,22 +33,54 @@ static uint64_t cache_cols(const struct tsr_engine *e)
     return e->share.kv_heads * head;
 }
 
+static uint64_t slot_rows(const struct tsr_engine *e, uint64_t layer)
+{
+    return tsr_engine_cache_of(e, layer) == TSR_CACHE_WINDOW ? e->window_rows : e->context;
+}
+
+/* The largest window, and the rows that it takes; 0 if that saves nothing.  A streamed engine has one cache for
+ * all layers. */
+static void choose_window(struct tsr_engine *e)
+{
+    const struct tsr_model_hparams *hp = &e->model->hp;
+    for (uint64_t i = 0; hp->window && !e->streamed && i < hp->layers; i++)
+        e->window = hp->window[i] > e->window ? hp->window[i] : e->window;
+    if (e->window)
+        e->window_rows = tsr_engine_window_rows(e->window, e->chunk, e->context);
+    if (e->window_rows == e->context)
+        e->window_rows = 0;
+}
+
+/* 0, 1, ...: the rows of a GATHER that copies. */
+static tsr_status create_ascending(struct tsr_engine *e, struct tsr_err *err)
+{
+    uint64_t  n = e->window_rows;
+    uint32_t *v = tsr_new(n, sizeof *v);
+    e->moves = tsr_new(e->n_slots, sizeof *e->moves);
+    if (!v || !e->moves) {
+        free(v);
+        return tsr_fail_nomem(err, n * sizeof *v, "rows of the KV cache");
+    }
+    for (uint64_t i = 0; i < n; i++)
+        v[i] = (uint32_t)i;
+    tsr_status st = tsr_engine_device_tensor(e->dev, TSR_U32, 1, n, 0, "rows of the KV cache",
+                                             &e->ascending, err);
+    if (st == TSR_OK)
+        st = tsr_engine_device_upload(e->dev, &e->ascending, v, err);
+    free(v);
+    return st;
+}
+
 tsr_status tsr_engine_cache_create(struct tsr_engine *e, struct tsr_err *err)
 {
-    uint64_t cols = cache_cols(e), rows, bytes;
+    uint64_t cols = cache_cols(e), total = 0;
     uint64_t width = e->kv_dtype == TSR_F32 ? 4 : e->kv_dtype == TSR_F16 ? 2 : 1;
     uint64_t stride = (cols * width + 15) / 16 * 16;
-    uint64_t layers = 0;
-    for (uint64_t i = e->first; i < e->end; i++)
-        layers += !tsr_model_is_recurrent(&e->model->hp, i);
-    rows = e->n_slots * e->context; /* fits 32 bits */
-    if (!tsr_mul(rows, stride, &bytes) ||
-        !tsr_mul(bytes, 2 * (e->streamed && layers ? 1 : layers), &bytes))
-        return tsr_fail(err, TSR_E_NOMEM, "a cache of %u sequences of %llu tokens is too large",
-                        e->n_slots, (unsigned long long)e->context);
+    choose_window(e);
     const struct tsr_engine_layer_dev *first = NULL;
     for (uint64_t i = e->first; i < e->end; i++) {
         struct tsr_engine_layer_dev *l = &e->layers[i];
+        uint64_t                     bytes, rows = e->n_slots * slot_rows(e, i); /* fits 32 bits */
         if (tsr_model_is_recurrent(&e->model->hp, i))
             continue;
         if (e->streamed && first) { /* a layer's run begins with an empty cache */
@@ -37,11 +89,80 @@ tsr_status tsr_engine_cache_create(struct tsr_engine *e, struct tsr_err *err)
             continue;
         }
         first = l;
+        if (!tsr_mul(rows, stride, &bytes) || !tsr_mul(bytes, 2, &bytes) ||
+            !tsr_add(total, bytes, &total))
+            return tsr_fail(err, TSR_E_NOMEM, "a cache of %u sequences of %llu tokens is too large",
+                            e->n_slots, (unsigned long long)e->context);
         TSR_TRY(tsr_engine_device_tensor(e->dev, e->kv_dtype, rows, cols, stride, "the KV cache",
                                          &l->k, err));
         TSR_TRY(tsr_engine_device_tensor(e->dev, e->kv_dtype, rows, cols, stride, "the KV cache",
                                          &l->v, err));
     }
-    e->cache_bytes = bytes;
+    e->cache_bytes = total;
+    return e->window_rows ? create_ascending(e, err) : TSR_OK;
+}
+
+/* Lets n more tokens of a slot in; what has to move for that is noted. */
+static void make_room_in(struct tsr_engine *e, uint32_t slot, uint64_t n)
+{
+    struct tsr_engine_slot *s = &e->slots[slot];
+    if (s->length == 0)
+        s->base = 0;
+    if (s->length + n - s->base <= e->window_rows)
+        return;
+    uint64_t seen = s->length + 1 > e->window ? s->length + 1 - e->window : 0;
+    uint64_t base = seen / BLOCK * BLOCK, from = base - s->base;
+    if (base < s->length) /* as many as the cache holds: the last chunk fitted */
+        e->moves[e->n_moves++] = (struct tsr_engine_move){ .first = slot * e->window_rows,
+                                                           .from = from,
+                                                           .rows = s->length - base };
+    s->base = base;
+}
+
+void tsr_engine_cache_make_room(struct tsr_engine *e, const struct tsr_engine_token *tokens,
+                                uint64_t n)
+{
+    e->n_moves = 0;
+    if (!e->window_rows)
+        return;
+    for (uint64_t i = 0; i < n; i++)
+        e->slots[tokens[i].slot].coming = 0;
+    for (uint64_t i = 0; i < n; i++)
+        e->slots[tokens[i].slot].coming++;
+    for (uint64_t i = 0; i < n; i++) {
+        struct tsr_engine_slot *s = &e->slots[tokens[i].slot];
+        if (s->coming)
+            make_room_in(e, tokens[i].slot, s->coming);
+        s->coming = 0;
+    }
+}
+
+/* Rows of a slot to its front, in pieces whose source and destination do not overlap.  Whatever their type, they
+ * are copied as columns of 4 bytes. */
+static tsr_status move_rows(struct tsr_engine *e, const struct tsr_tensor *cache,
+                            const struct tsr_engine_move *m, struct tsr_err *err)
+{
+    struct tsr_tensor all = *cache;
+    all.dtype = TSR_F32;
+    all.cols = cache->row_stride / sizeof(float);
+    for (uint64_t i = 0, n; i < m->rows; i += n) {
+        n = m->rows - i < m->from ? m->rows - i : m->from;
+        struct tsr_tensor to = tsr_engine_rows(&all, m->first + i, n),
+                          from = tsr_engine_rows(&all, m->first + m->from + i, n);
+        struct tsr_tensor index = tsr_engine_narrow(&e->ascending, 1, n);
+        struct tsr_op     op = { .kind = TSR_OP_GATHER, .out = &to, .in = { &from, &index } };
+        TSR_TRY(tsr_engine_device_run(e->dev, &op, NULL, err));
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_engine_cache_move(struct tsr_engine *e, uint64_t layer, struct tsr_err *err)
+{
+    if (tsr_engine_cache_of(e, layer) != TSR_CACHE_WINDOW)
+        return TSR_OK;
+    for (uint64_t i = 0; i < e->n_moves; i++) {
+        TSR_TRY(move_rows(e, &e->layers[layer].k, &e->moves[i], err));
+        TSR_TRY(move_rows(e, &e->layers[layer].v, &e->moves[i], err));
+    }
     return TSR_OK;
 }

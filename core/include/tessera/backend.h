@@ -99,7 +99,7 @@ struct tsr_tensor {
  * ADD        out [T,H] = in0 + in1; in place allowed (out = in0 or in1)
  * SCALE      out = in0 * scale, then, if softcap > 0, softcap * tanh(. / softcap);
  *            in place allowed
- * GATHER     out [M,H] = rows in1 U32 [1,M] of in0 [T,H]
+ * GATHER     out [M,H] = rows in1 U32 [1,M] of in0 [T,H], bit by bit
  * MIX        out [M,H]: row m is the sum over j < K of in1 [M,K] times row
  *            in2 U32 [M,K] of in0 [T,H], added in the order of j (since minor 1)
  */

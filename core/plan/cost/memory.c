@@ -4,6 +4,7 @@
 #include "base/f16.h"
 #include "base/mem.h"
 #include "engine/device.h"
+#include "engine/engine.h"
 #include "plan/cost/memory_paper.h"
 #include "tessera/draft/sizes.h"
 
@@ -131,6 +132,29 @@ static bool add(uint64_t *a, uint64_t b, uint64_t c)
     return tsr_mul(b, c, &n) && tsr_add(*a, n, a);
 }
 
+/* Positions of a request in the cache of a layer.  The largest forward is not known yet: it is a chunk of a prompt or a
+ * decode step of the whole batch. */
+static bool kv_rows(const struct tsr_plan_memory_job *j, uint64_t window, uint64_t *rows)
+{
+    uint64_t chunk = j->chunk ? j->chunk : ENGINE_CHUNK;
+    chunk = chunk > j->batch ? chunk : j->batch;
+    if (!tsr_add(j->prompt, j->generate, rows))
+        return false;
+    if (window)
+        *rows = tsr_engine_window_rows(window, chunk, *rows);
+    return true;
+}
+
+/* Rows of a request in layers with a window; 0 if they keep the context, as the others do. */
+static uint64_t window_rows(const struct tsr_plan_memory_job *j)
+{
+    uint64_t window = 0, context, rows;
+    for (uint64_t c = 0; c < j->shape->classes; c++)
+        window = j->shape->layer[c].window > window ? j->shape->layer[c].window : window;
+    return window && kv_rows(j, 0, &context) && kv_rows(j, window, &rows) && rows < context ? rows
+                                                                                            : 0;
+}
+
 static uint64_t kv_row(const struct tsr_plan_shape *s, uint32_t kv_bits, uint32_t tp)
 {
     uint64_t width = kv_bits == 32 ? 4 : kv_bits == 8 ? 1 : 2;
@@ -168,7 +192,7 @@ tsr_status tsr_plan_memory_layer(const struct tsr_plan_memory_job *j, const stru
     }
     if (!add(&rank, l->norms, 4) || !tsr_mul(rank, m->tp, weights))
         return too_large(err);
-    if (!tsr_add(j->prompt, j->generate, &rows) || !tsr_mul(rows, j->batch, &rows) ||
+    if (!kv_rows(j, l->window, &rows) || !tsr_mul(rows, j->batch, &rows) ||
         !tsr_mul(rows, 2 * kv_row(j->shape, j->kv_bits, m->tp) * m->tp, kv))
         return too_large(err);
     return TSR_OK;
@@ -272,6 +296,10 @@ static bool buffers(const struct tsr_plan_memory_job *j, uint32_t tp, uint64_t t
     /* ids, positions, rows, spans, gather; cosine and sine of each rope */
     cols += 6 + (uint64_t)s->rotary_dim / 2 * 2 * ropes;
     *bytes = (5 + 2 * ropes) * LINE;
+    if (window_rows(j)) { /* rows and spans of their caches, and the places of rows that move */
+        cols += 3;
+        *bytes += 2 * LINE + window_rows(j) * 4;
+    }
     if (!add(bytes, tokens, cols * 4))
         return false;
     return !last || add(bytes, tokens < HEAD_ROWS ? tokens : HEAD_ROWS, s->vocab * 4);
