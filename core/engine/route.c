@@ -170,3 +170,27 @@ void tsr_engine_route(const struct tsr_model_hparams *hp, const float *scores,
             weight[i - 1] = w;
         }
 }
+
+/* Numbers that look drawn: the finalizer of splitmix64. */
+static uint64_t scramble(uint64_t n)
+{
+    n = (n + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    n = (n ^ n >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    n = (n ^ n >> 27) * UINT64_C(0x94d049bb133111eb);
+    return n ^ n >> 31;
+}
+
+void tsr_engine_route_spread(const struct tsr_model_hparams *hp, uint64_t n, uint32_t *chosen,
+                             float *weight)
+{
+    /* `used` places at equal distances on a ring; those that begin again at its front come first */
+    uint32_t step = hp->experts / hp->experts_used, used = hp->experts_used, turned = 0;
+    uint32_t first = (uint32_t)(scramble(n) % hp->experts);
+    while (turned < used && first + (used - 1 - turned) * (uint64_t)step >= hp->experts)
+        turned++;
+    for (uint32_t j = 0; j < used; j++) {
+        uint32_t k = j < turned ? used - turned + j : j - turned;
+        chosen[j] = (uint32_t)((first + (uint64_t)k * step) % hp->experts);
+        weight[j] = 1.0f / (float)used;
+    }
+}

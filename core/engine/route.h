@@ -13,4 +13,9 @@ void tsr_engine_route(const struct tsr_model_hparams *hp, const float *scores,
 /* 1 / (1 + e^-x) with the same exp().  [any] */
 float tsr_engine_sigmoid(float x);
 
+/* In place of that for measurements: the n-th token takes experts that are spread over all of them, over many tokens each
+ * with the same chance, and with equal weights.  [any] */
+void tsr_engine_route_spread(const struct tsr_model_hparams *hp, uint64_t n, uint32_t *chosen,
+                             float *weight);
+
 #endif

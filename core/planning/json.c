@@ -124,6 +124,17 @@ static bool put_left_out(json_t *j, const struct tsr_plan_problem *p)
     return ok;
 }
 
+/* Experts, and where the number of those that a step reaches comes from. */
+static bool put_experts(json_t *j, const struct tsr_plan_shape *s)
+{
+    json_t *e = s->experts ? json_object() : NULL;
+    return !s->experts ||
+           (tsr_pipeline_json_put(j, "experts", e) &&
+            tsr_pipeline_json_put_int(e, "count", s->experts) &&
+            tsr_pipeline_json_put_int(e, "used", s->experts_used) &&
+            tsr_pipeline_json_put_text(e, "frequencies", s->routing ? "measured" : "equal"));
+}
+
 bool tsr_planning_put_problem(json_t *j, const struct tsr_plan_problem *p)
 {
     const struct tsr_plan_workload *w = &p->work;
@@ -159,7 +170,8 @@ bool tsr_planning_put_problem(json_t *j, const struct tsr_plan_problem *p)
          tsr_pipeline_json_put_real(j, "max_omega",
                                     p->max_omega >= 0 ? p->max_omega : (double)NAN) &&
          tsr_pipeline_json_put_text(j, "at_least", p->o.at_least) &&
-         tsr_pipeline_json_put_real(j, "theta", p->o.theta) && put_left_out(j, p) && ok;
+         tsr_pipeline_json_put_real(j, "theta", p->o.theta) && put_experts(j, p->shape) &&
+         put_left_out(j, p) && ok;
     ok = tsr_pipeline_json_put(j, "workload", work) && ok;
     return tsr_pipeline_json_put(j, "candidates", names) && ok;
 }

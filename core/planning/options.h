@@ -8,13 +8,13 @@
 
 struct tsr_planning_plan_keys {
     const struct tsr_config_node *bits, *candidates, *quality;
-    const char                   *use, *solver, *codec, *tp_codec, *baselines, *to;
+    const char                   *use, *solver, *codec, *tp_codec, *baselines, *to, *routing;
     int64_t objective, accounting, latency, head, layer_group, prefill_mb, decode_mb, min_tp,
         max_tp, copy_nodes, share_unit, seed;
     double  gap, time_limit;
     int32_t use_all;
 };
-#define TSR_PLAN_OPTIONS 24
+#define TSR_PLAN_OPTIONS 25
 extern const struct tsr_option tsr_plan_step_options[TSR_PLAN_OPTIONS];
 extern const struct tsr_choice tsr_latency_choices[2];
 
@@ -27,6 +27,9 @@ extern const struct tsr_choice tsr_latency_choices[2];
     TSR_OPTION_NODE(struct tsr_planning_plan_keys, quality, \
                     "{at_least: uniform-4}, {max_omega: X} or {theta: X}, with {indicators: FILE, " \
                     "table: NAME} or by a prior; at_least uniform-4 by default."), \
+    TSR_OPTION_PATH(struct tsr_planning_plan_keys, routing, "", "FOLDER", \
+                    "Statistics of a calibration that say how often each expert is taken; by default those of the " \
+                    "last step calibrate before this one."), \
     TSR_OPTION_ENUM(struct tsr_planning_plan_keys, objective, TSR_OBJECTIVE_STEADY, tsr_objective_choices, "What is minimised."), \
     TSR_OPTION_ENUM(struct tsr_planning_plan_keys, accounting, TSR_ACCOUNT_EXACT, tsr_accounting_choices, \
                     "How memory is counted."), \

@@ -3,6 +3,7 @@
 
 #include "pipeline/job.h"
 #include "pipeline/step.h"
+#include "quant/calibrate.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -142,6 +143,13 @@ tsr_status tsr_planning_read(struct tsr_planning *pl, struct tsr_pipeline_job *j
         .time_limit = k->time_limit,
         .seed = k->seed < 0 ? job->seed : (uint64_t)k->seed,
     };
+    if (*k->routing) {
+        tsr_pipeline_check_input(job, node, "routing", d);
+        pl->routing = tsr_pipeline_job_input(job, k->routing);
+        pl->options.routing = pl->routing;
+        if (!pl->routing)
+            return tsr_fail_nomem(err, strlen(k->routing), "a path");
+    }
     TSR_TRY(read_cluster(pl, job, node, d, err));
     TSR_TRY(read_work(pl, job, d, err));
     TSR_TRY(read_quality(pl, job, k, d, err));
@@ -154,6 +162,8 @@ tsr_status tsr_planning_read(struct tsr_planning *pl, struct tsr_pipeline_job *j
 tsr_status tsr_planning_open(struct tsr_planning *pl, struct tsr_pipeline_job *job,
                              struct tsr_err *err)
 {
+    if (!pl->routing && job->calibration && job->model->hp.experts)
+        pl->options.routing = tsr_quant_calibration_folder(job->calibration);
     pl->options.candidates = (const char *const *)pl->texts;
     pl->options.n_candidates = pl->n_texts;
     pl->options.numerics = job->on.numerics;
@@ -176,5 +186,6 @@ void tsr_planning_close(struct tsr_planning *pl)
         free(pl->texts[i]);
     free(pl->texts);
     free(pl->indicators);
+    free(pl->routing);
     *pl = (struct tsr_planning){ 0 };
 }

@@ -17,7 +17,7 @@ struct tsr_planning {
     struct tsr_plan_problem_options options;
     char                          **texts; /* of the candidates */
     uint64_t                        n_texts;
-    char                           *indicators;
+    char                           *indicators, *routing;
     struct tsr_plugin_spec          solver;
     struct tsr_plan_problem         problem; /* registry NULL: not open */
     struct tsr_plan_problem  whole; /* after a check of one copy: the problem of which `problem`

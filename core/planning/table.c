@@ -202,6 +202,16 @@ void tsr_planning_table_problem(const json_t *r, const json_t *plan, FILE *to)
         (void)snprintf(text + at, sizeof text - at, " on %lld of keys and values",
                        tsr_planning_table_int(r, "kv_heads"));
     tsr_planning_table_wrap(to, "model", text);
+    const json_t *experts = json_object_get(r, "experts");
+    if (experts) {
+        (void)snprintf(text, sizeof text, "%lld, of which a token takes %lld; frequencies %s",
+                       tsr_planning_table_int(experts, "count"),
+                       tsr_planning_table_int(experts, "used"),
+                       strcmp(tsr_planning_table_text(experts, "frequencies"), "measured") == 0
+                           ? "measured by a calibration"
+                           : "not measured: every expert alike");
+        tsr_planning_table_wrap(to, "experts", text);
+    }
     (void)snprintf(text, sizeof text, "%s: %lld device%s in %lld node%s",
                    tsr_planning_table_text(r, "cluster"), tsr_planning_table_int(r, "devices"),
                    tsr_planning_table_int(r, "devices") == 1 ? "" : "s",

@@ -200,6 +200,11 @@ tsr_status tsr_quant_calibration_layer(struct tsr_quant_calibration *c, uint64_t
     return TSR_OK;
 }
 
+const char *tsr_quant_calibration_folder(const struct tsr_quant_calibration *c)
+{
+    return c->source ? c->source->folder : NULL;
+}
+
 tsr_status tsr_quant_calibration_memory(const struct tsr_model                   *m,
                                         const struct tsr_quant_calibrate_options *opt,
                                         uint64_t need, uint64_t *bytes, struct tsr_err *err)

@@ -75,6 +75,9 @@ tsr_status tsr_quant_calibration_layer(struct tsr_quant_calibration *c, uint64_t
 tsr_status tsr_quant_calibration_stream(struct tsr_quant_calibration *c, uint64_t layer,
                                         struct tsr_stream **s, struct tsr_err *err);
 
+/* Where its files are, with the model's routing counts among them (routing.h); NULL: nowhere. */
+const char *tsr_quant_calibration_folder(const struct tsr_quant_calibration *c);
+
 /* Bytes that a calibration takes in addition to the model: hidden states, device, and one layer's
  * statistics for this need.  An upper bound, known before anything runs. */
 tsr_status tsr_quant_calibration_memory(const struct tsr_model                   *m,

@@ -7,16 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_SIDE   (1 << 24)
-#define MAX_POINTS 100000u
-#define MAX_MS     1e9
+#define MAX_SIDE    (1 << 24)
+#define MAX_POINTS  100000u
+#define MAX_EXPERTS 65536
+#define MAX_MS      1e9
 
 struct layer {
     const char                   *kernel, *source;
     const struct tsr_config_node *shape, *prefill, *decode;
 };
 struct side {
-    int64_t hidden, ffn, heads, kv_heads, head_dim;
+    int64_t hidden, ffn, heads, kv_heads, head_dim, experts, used;
     int32_t gated;
 };
 struct end {
@@ -52,6 +53,9 @@ static const struct tsr_option side_options[] = {
     SIZE(struct side, kv_heads, "Key and value heads."),
     SIZE(struct side, head_dim, "Width of a head."),
     TSR_OPTION_BOOL(struct side, gated, 0, "The feed-forward has a gate."),
+    TSR_OPTION_INT(struct side, experts, 0, 0, MAX_EXPERTS, NULL,
+                   "Experts of that width in place of it; 0: none."),
+    TSR_OPTION_INT(struct side, used, 0, 0, MAX_EXPERTS, NULL, "How many of them a token takes."),
 };
 static const struct tsr_option end_options[] = {
     PROFILE_TEXT(struct end, part, "embed or head."),
@@ -148,6 +152,8 @@ static void read_points(struct tsr_plan_profile_reading *r, const struct tsr_con
                                      .kv_heads = (uint32_t)s->kv_heads,
                                      .head_dim = (uint32_t)s->head_dim,
                                      .gated = s->gated != 0,
+                                     .experts = (uint32_t)s->experts,
+                                     .used = (uint32_t)s->used,
                                      .v = (uint64_t)v[0],
                                      .s = phase == TSR_PLAN_PREFILL ? (uint64_t)v[1] : 1,
                                      .t = (uint64_t)past,
@@ -167,6 +173,10 @@ void tsr_plan_profile_layer(struct tsr_plan_profile_reading *r, const struct tsr
         tsr_config_diag_error(r->d, &map->mark, NULL, "a measured layer needs 'shape'");
     else
         PROFILE_FILL(r, side_options, l.shape, "the shape of a layer", &s);
+    if (l.shape && tsr_config_diag_errors(r->d) == before &&
+        (!s.experts != !s.used || s.used > s.experts || (s.experts && !s.ffn)))
+        tsr_config_diag_error(r->d, &l.shape->mark, NULL,
+                              "'experts' need 'used', at most as many, and an 'ffn' that is not 0");
     if (!tsr_plan_profile_kernel_name(r, map, l.kernel) || tsr_config_diag_errors(r->d) != before)
         return;
     read_points(r, l.prefill, &l, &s, TSR_PLAN_PREFILL);

@@ -17,8 +17,15 @@ void tsr_plan_work_of_point(const struct tsr_plan_point *p, struct tsr_plan_work
     double q = (double)p->heads * (double)p->head_dim,
            kv = (double)p->kv_heads * (double)p->head_dim;
     double h = (double)p->hidden;
-    *w = (struct tsr_plan_work){ .weights = 2 * h * q + 2 * h * kv +
-                                            (p->gated ? 3 : 2) * h * (double)p->ffn,
+    double attention = 2 * h * q + 2 * h * kv, ffn = (p->gated ? 3 : 2) * h * (double)p->ffn;
+    double tokens = p->phase == TSR_PLAN_PREFILL ? (double)p->v * (double)p->s : (double)p->v;
+    double used = 1, read = 1;
+    if (p->experts) { /* tokens are spread over them: engine/stopwatch.c */
+        used = p->used;
+        read = p->experts * (1 - pow(1 - used / p->experts, tokens));
+    }
+    *w = (struct tsr_plan_work){ .weights = attention + used * ffn,
+                                 .read = attention + read * ffn,
                                  .hidden = h,
                                  .attend = q,
                                  .kv = 2 * kv };
@@ -33,7 +40,7 @@ static double seen(const struct tsr_plan_work *w, double t)
 void tsr_plan_features(const struct tsr_plan_work *w, enum tsr_phase phase, double v, double s,
                        double t, double f[TSR_PLAN_FEATURES])
 {
-    f[0] = w->weights;
+    f[0] = w->read;
     if (phase == TSR_PLAN_PREFILL) {
         double pairs = v * s * (s + 2 * t);
         if (w->window > 0)
@@ -80,7 +87,7 @@ static void rates(const struct tsr_plan_profile *p, const struct tsr_plan_kernel
                   double *convert, double *product)
 {
     double bytes = k->bytes_per_weight > 0 ? k->bytes_per_weight
-                   : w->bytes > 0          ? w->bytes / w->weights
+                   : w->bytes > 0          ? w->bytes / w->read
                                            : 2;
     *read = 1e3 * bytes / (p->bandwidth * k->read[phase]);
     *convert = 1e3 * k->convert / (p->bandwidth * k->read[phase]);
@@ -96,7 +103,7 @@ static void roofline_features(const struct tsr_plan_profile      *p,
     double read, convert, product;
     rates(p, k, phase, w, &read, &convert, &product);
     memset(c, 0, TSR_PLAN_FEATURES * sizeof *c);
-    c[0] = read + convert + p->overhead_ms[phase] / w->weights;
+    c[0] = read + convert + p->overhead_ms[phase] / w->read;
     if (phase == TSR_PLAN_PREFILL) {
         c[3] = product;
         c[4] = product; /* two products for each pair, and a token sees half of them */
@@ -113,7 +120,8 @@ double tsr_plan_roofline_ms(const struct tsr_plan_profile *p, const struct tsr_p
     double read, convert, product, f[TSR_PLAN_FEATURES];
     rates(p, k, phase, w, &read, &convert, &product);
     tsr_plan_features(w, phase, v, s, t, f);
-    double linears = (convert + fmax(read, product * v * s)) * w->weights;
+    double more = w->read / w->weights;
+    double linears = (convert * more + fmax(read * more, product * v * s)) * w->weights;
     double attention = phase == TSR_PLAN_PREFILL
                            ? product * f[4]
                            : 1e3 * kv_bytes / (p->bandwidth * k->read[phase]) * f[2];

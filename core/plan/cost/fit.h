@@ -6,11 +6,12 @@
 
 /* What a layer's time depends on, in numbers; of one rank of a mesh. */
 struct tsr_plan_work {
-    double weights; /* in its linears */
+    double weights; /* in its linears, that a token multiplies with */
+    double read;    /* that all tokens read: more, if they take different experts */
     double hidden;
     double attend; /* heads * head_dim */
     double kv;     /* numbers per token in K and V */
-    double bytes;  /* that its weights are read as; 0: not known (a point) */
+    double bytes;  /* that `read` weights are; 0: not known (a point) */
     double window; /* positions; 0: all */
 };
 void tsr_plan_work_of_point(const struct tsr_plan_point *p, struct tsr_plan_work *w);

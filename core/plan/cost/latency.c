@@ -17,18 +17,21 @@ static tsr_status work_of(const struct tsr_plan_latency_job *j, uint32_t tp, uin
 {
     const struct tsr_plan_shape       *s = j->shape;
     const struct tsr_plan_shape_layer *l = &s->layer[cls];
-    double                             bytes = 0, weights = 0;
-    uint64_t                           n;
+    double   bytes = 0, weights = 0, read = 0, reached = tsr_plan_shape_reached(s, cls, tokens);
+    uint64_t n;
     for (int i = 0; i < TSR_PLAN_LINEARS; i++) {
         struct tsr_format f;
         if (l->lin[i].rows == 0)
             continue;
         TSR_TRY(tsr_plan_candidate_matrix(c, &l->lin[i], &f, &n, err));
-        bytes += (double)n * tsr_plan_shape_read(s, &l->lin[i], tokens);
-        weights +=
-            (double)l->lin[i].rows * (double)l->lin[i].cols * tsr_plan_shape_used(s, &l->lin[i]);
+        double each = (double)l->lin[i].rows * (double)l->lin[i].cols;
+        double matrices = l->lin[i].count > 1 ? reached : 1;
+        bytes += (double)n * matrices;
+        read += each * matrices;
+        weights += each * tsr_plan_shape_used(s, &l->lin[i]);
     }
     *w = (struct tsr_plan_work){ .weights = weights / tp,
+                                 .read = read / tp,
                                  .hidden = (double)s->hidden,
                                  .attend = (double)s->heads * s->head_dim / tp,
                                  .kv = (double)tsr_plan_shape_kv(s) / tp,
@@ -298,7 +301,9 @@ tsr_status tsr_plan_latency_head(const struct tsr_plan_latency_job *j,
     if (!k)
         return TSR_OK;
     /* a layer without attention */
-    struct tsr_plan_work w = { .weights = (double)s->vocab * (double)s->embed_dim / m->tp,
+    double               weights = (double)s->vocab * (double)s->embed_dim / m->tp;
+    struct tsr_plan_work w = { .weights = weights,
+                               .read = weights,
                                .bytes = (double)bytes / m->tp };
     out->ms = tsr_plan_roofline_ms(m->profile, k, TSR_PLAN_DECODE, &w, 2, rows, 1, 0);
     return TSR_OK;

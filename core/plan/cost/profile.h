@@ -36,6 +36,7 @@ struct tsr_plan_point {
     uint64_t       hidden, ffn; /* of the layer; ffn 0: attention alone */
     uint32_t       heads, kv_heads, head_dim;
     bool           gated;
+    uint32_t       experts, used; /* of width ffn, and how many a token takes; 0: a feed-forward */
     uint64_t       v, s, t;
     double         ms, spread; /* median; interquartile range over it, NaN: not known */
     const char    *source;

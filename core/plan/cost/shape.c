@@ -7,7 +7,6 @@
 #include "model/bind.h"
 #include "quant/quant.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -367,6 +366,7 @@ void tsr_plan_shape_destroy(struct tsr_plan_shape *s)
     free(s->name);
     free(s->layer_class);
     free(s->layer);
+    free(s->routing);
     free(s);
 }
 
@@ -376,24 +376,6 @@ uint64_t tsr_plan_shape_weights(const struct tsr_plan_shape *s, uint64_t cls)
     for (int i = 0; i < TSR_PLAN_LINEARS; i++)
         n += s->layer[cls].lin[i].rows * s->layer[cls].lin[i].cols * s->layer[cls].lin[i].count;
     return n;
-}
-
-/* Experts of a layer that `tokens` tokens reach, if each takes any with the same chance: E (1 - (1 - k/E)^tokens). */
-static double reached(const struct tsr_plan_shape *s, double tokens)
-{
-    double e = s->experts;
-    return e * (1 - pow(1 - s->experts_used / e, tokens));
-}
-
-double tsr_plan_shape_read(const struct tsr_plan_shape *s, const struct tsr_plan_shape_matrix *m,
-                           double tokens)
-{
-    return m->count > 1 ? reached(s, tokens) : 1;
-}
-
-double tsr_plan_shape_used(const struct tsr_plan_shape *s, const struct tsr_plan_shape_matrix *m)
-{
-    return m->count > 1 ? s->experts_used : 1;
 }
 
 uint64_t tsr_plan_shape_kv(const struct tsr_plan_shape *s)

@@ -42,11 +42,13 @@ struct tsr_plan_shape {
     uint64_t                     expert_ffn, shared_ffn;
     struct tsr_model_latent      latent;                /* rank 0: none */
     uint32_t                     experts, experts_used; /* of a layer that has some; 0: none has */
-    uint32_t                     heads, kv_heads, head_dim, rotary_dim; /* rotary_dim 0: no rope */
-    bool                         sliding_rope;  /* layers with a window have a rope of their own */
-    bool                         whole_qk_norm; /* queries and keys are normed over all heads */
-    bool                         gated, tied, alibi;
-    char                         packed[24]; /* "gptq", ...: weights are packed already; "" */
+    double  *routing; /* [layers][experts]: the share of all tokens that an expert
+                                           * takes, as measured; NULL: not measured; owned */
+    uint32_t heads, kv_heads, head_dim, rotary_dim; /* rotary_dim 0: no rope */
+    bool     sliding_rope;  /* layers with a window have a rope of their own */
+    bool     whole_qk_norm; /* queries and keys are normed over all heads */
+    bool     gated, tied, alibi;
+    char     packed[24]; /* "gptq", ...: weights are packed already; "" */
     struct tsr_plan_shape_matrix embed, positions, project_in, project_out, head;
     uint64_t                     embed_norm, final_norm; /* F32 numbers; 0: absent */
 };
@@ -63,10 +65,14 @@ tsr_status tsr_plan_shape_config(struct tsr_plan_shape **s, const char *name, co
 tsr_status tsr_plan_shape_load(struct tsr_plan_shape **s, const char *path, struct tsr_err *err);
 void       tsr_plan_shape_destroy(struct tsr_plan_shape *s); /* NULL is fine */
 
-/* Matrices of a linear's shape that `tokens` tokens read, and that one token multiplies with.  Of E experts each token takes
- * any k with the same chance: tokens reach E (1 - (1 - k/E)^tokens) of them. */
-double tsr_plan_shape_read(const struct tsr_plan_shape *s, const struct tsr_plan_shape_matrix *m,
-                           double tokens);
+/* Takes the routing frequencies from the statistics of a calibration in `folder`.  TSR_E_INPUT if they are not of such a
+ * model.  [setup] */
+tsr_status tsr_plan_shape_measured(struct tsr_plan_shape *s, const char *folder,
+                                   struct tsr_err *err);
+/* Experts that `tokens` tokens reach in a layer of a class, 0 without experts: the sum over experts of 1 - (1 - f)^tokens,
+ * with f as measured, on average over the layers of the class; not measured: k/E, any k with the same chance. */
+double tsr_plan_shape_reached(const struct tsr_plan_shape *s, uint64_t cls, double tokens);
+/* Matrices of a linear's shape that one token multiplies with. */
 double tsr_plan_shape_used(const struct tsr_plan_shape *s, const struct tsr_plan_shape_matrix *m);
 /* Weights in the linears of a class, of all experts, and numbers per token in its K and V together. */
 uint64_t tsr_plan_shape_weights(const struct tsr_plan_shape *s, uint64_t cls);

@@ -145,6 +145,8 @@ static tsr_status fill(struct tsr_plan_problem *p, struct tsr_err *err)
 {
     const struct tsr_plan_problem_options *o = &p->o;
     TSR_TRY(tsr_plan_shape_load(&p->shape, o->model, err));
+    if (o->routing && *o->routing)
+        TSR_TRY(tsr_plan_shape_measured(p->shape, o->routing, err));
     TSR_TRY(check_context(p, err));
     TSR_TRY(open_candidates(p, err));
     if (*o->indicators)

@@ -16,9 +16,10 @@ struct tsr_plan_problem_options {
     uint64_t           n_candidates;
     bool               chosen;             /* the user set them: an error for a packed model */
     const char        *indicators, *table; /* file of indicators, "": the prior; its table */
-    const char        *at_least;           /* "uniform-4": no worse than that; ""; NULL: that of
+    const char        *routing; /* folder of a calibration that counted experts, "" or NULL: none */
+    const char        *at_least;         /* "uniform-4": no worse than that; ""; NULL: that of
                                               4 bits where neither theta nor max_omega is given */
-    double             theta, max_omega;   /* ms for each unit of omega; negative: no limit */
+    double             theta, max_omega; /* ms for each unit of omega; negative: no limit */
     int64_t            objective, accounting, latency; /* TSR_OBJECTIVE_*, TSR_ACCOUNT_*,
                                                           TSR_LATENCY_* */
     int64_t            head;                           /* TSR_HEAD_* */
