@@ -20,6 +20,7 @@ struct tsr_engine_routes {
     uint32_t         *chosen; /* [chunk, used] of each token */
     float            *weight; /* [chunk, each] */
     float            *scores, *scratch;
+    uint64_t          spread;       /* tokens that went by a count */
     float            *shared;       /* [chunk]: scores of the shared expert; or NULL */
     uint64_t         *count;        /* [experts + 1]: where an expert's rows begin */
     uint32_t         *host_rows;    /* [chunk * used]: tokens, by expert */
@@ -139,6 +140,8 @@ static tsr_status route(struct tsr_engine *e, uint64_t layer, const struct tsr_t
     for (uint64_t t = 0; t < in->rows; t++) {
         tsr_engine_route(hp, r->scores + t * hp->experts, e->model->layers[layer].router_correction,
                          r->chosen + t * used, r->weight + t * r->each, r->scratch);
+        if (e->spread_experts)
+            tsr_engine_route_spread(hp, r->spread++, r->chosen + t * used, r->weight + t * r->each);
         for (uint64_t j = 0; j < used; j++)
             r->count[r->chosen[t * used + j] + 1]++;
     }

@@ -45,8 +45,10 @@ tsr_status tsr_engine_stopwatch_open(struct tsr_stopwatch **out, struct tsr_regi
         return tsr_fail_nomem(err, sizeof *x, "a measurement");
     x->layers = layers < m->hp.layers ? layers : m->hp.layers;
     tsr_status st = tsr_engine_create_streamed(&x->e, r, m, &opt, err);
-    if (st == TSR_OK)
+    if (st == TSR_OK) {
+        x->e->spread_experts = true; /* the inputs are made, so the router's choice means nothing */
         st = load(x, o, err);
+    }
     if (st != TSR_OK) {
         tsr_engine_stopwatch_close(x);
         return st;

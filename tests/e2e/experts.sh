@@ -359,7 +359,7 @@ ok "a batch: three answers" test "$(jq -r 'select(.error == null) | .custom_id' 
 
 run quantize one --use rtn --bits 4 --group 32 --out packed-one
 fails "compensation" 2 one compensate one --packed packed-one --text "$TEXT" --out compensated
-fails "a profile" 2 one profile --model one -o one.profile
+fails "a profile of layers of two kinds" 2 "$GOLDEN/qwen3_moe-mixed" profile --model "$GOLDEN/qwen3_moe-mixed" -o mixed.yaml
 
 # ---- latent attention ---------------------------------------------------------------------------------------------
 
@@ -480,4 +480,47 @@ more() { jq -en --argjson a "$(stage "$1" "$3")" --argjson b "$(stage "$2" "$3")
 ok "more experts take more memory" more eight four weights
 ok "but one token takes as long" test "$(stage eight decode_ms)" = "$(stage four decode_ms)"
 ok "and eight tokens longer" more many eight decode_ms
+ok "every expert counts alike where nothing was measured" json '.experts == {count: 8, used: 2, frequencies: "equal"}' \
+    "$WORK/many.plan"
+
+# A profile of layers with experts: every time is finite, and the planner takes the points as measured.
+run profile --model wide --scheme original --scheme rtn:bits=4,group=32 --quick --repeats 1 --rounds 1 --positions 64 \
+    --sequences 8 -o wide.yaml
+ok "a profile, got $rc" test "$rc" = 0
+ok "its shape names the experts" test "$(grep -c 'ffn: 512, .*experts: 4, used: 2}' "$WORK/wide.yaml")" = 2
+run profile --of wide.yaml --model wide --scheme original --check 2 --repeats 1 --positions 64 --sequences 8 --json
+ok "it predicts workloads, got $rc" json 'all(.error_raw >= 0)' "$WORK/out"
+printf 'version: 1\nnodes:\n  - {name: desk, devices: [{profile: %s}]}\n' "$WORK/wide.yaml" >"$WORK/own.yaml"
+run plan wide --cluster own.yaml --workload '{prompt: 16, generate: 8, batch: 4}' --candidates '[original]' --json -o x.yaml
+ok "a plan with its times, got $rc" json '.plan.stages | length == 1 and all(.times == "fitted" or .times == "measured")' "$WORK/out"
+sed 's/, used: 2}/}/' "$WORK/wide.yaml" >"$WORK/bad.yaml"
+fails "experts without how many are used" 2 '*bad.yaml:*' profile --of bad.yaml --model wide --scheme original --check 2
+
+# Measured frequencies: the last expert of the model `one` gets no token.
+sed -i 's/ops: 10 GFLOP/ops: 10 TFLOP/' "$WORK/devices/midi.yaml" # so that reading is what takes the time
+job one "  - calibrate: {text: $TEXT, samples: 2, seqlen: 32}
+  - plan: {bits: [4], use: rtn, to: plan.yaml}"
+sed -i 's/^pipeline:/cluster: cluster.yaml\nworkload: {prompt: 16, generate: 8, batch: 8}\n&/' "$WORK/job.yaml"
+run run job.yaml --out routed
+ok "a plan behind a calibration, got $rc" test "$rc" = 0
+ok "uses its counts" json '.results.plan.experts == {count: 4, used: 1, frequencies: "measured"}' "$WORK/routed/results.json"
+ok "and says so" grep -q 'frequencies measured' "$WORK/out"
+for name in equal measured; do
+    routing=()
+    [ $name = equal ] || routing=(--routing routed/calibration)
+    run plan one --cluster cluster.yaml --workload '{prompt: 16, generate: 8, batch: 8}' --bits 4 --use rtn --json -o x.yaml \
+        "${routing[@]}"
+    ok "a plan with $name frequencies, got $rc" test "$rc" = 0
+    cp "$WORK/out" "$WORK/$name.plan"
+    ok "$name frequencies are named" json ".experts.frequencies == \"$name\"" "$WORK/$name.plan"
+done
+ok "fewer experts are reached than by equal chances" more equal measured decode_ms
+ok "the job's plan has the time of the verb's" test "$(stage measured decode_ms)" = \
+    "$(jq -r '.results.plan.plan.stages[0].decode_ms' "$WORK/routed/results.json")"
+fails "counts of another model" 2 "*/layer-00000.safetensors" plan wide --cluster cluster.yaml --workload '{prompt: 16, generate: 8, batch: 8}' \
+    --bits 4 --routing routed/calibration -o x.yaml
+fails "a model without experts" 2 "$DEMO" plan "$DEMO" --cluster cluster.yaml \
+    --workload '{prompt: 16, generate: 8, batch: 8}' --bits 4 --routing routed/calibration -o x.yaml
+fails "a folder that is not there" 2 "--routing nowhere*" plan one --cluster cluster.yaml \
+    --workload '{prompt: 16, generate: 8, batch: 8}' --bits 4 --routing nowhere -o x.yaml
 finish

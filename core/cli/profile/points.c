@@ -110,7 +110,7 @@ static tsr_status pack(struct profile *p, struct profile_model *m, const struct 
         tsr_status st = TSR_OK;
         for (uint64_t i = 0; i < m->m->hp.linears && st == TSR_OK; i++) {
             const struct tsr_matrix *w = &m->m->layers[l].lin[i].w;
-            if (w->data)
+            if (w->data && i != TSR_ROUTER) /* as a plan has it */
                 st = tsr_quantize_matrix(p->r, q, w, NULL, &o->lin[l][i], err);
         }
         tsr_model_close_layer(m->m, l);
@@ -135,7 +135,7 @@ static tsr_status open_scheme(struct profile *p, struct profile_model *m, uint64
     for (int i = 0; i < TSR_LINEARS; i++)
         if (m->shape->layer[0].lin[i].rows) {
             TSR_TRY(tsr_plan_candidate_matrix(c, &m->shape->layer[0].lin[i], &f, &bytes, err));
-            each += bytes;
+            each += bytes * m->shape->layer[0].lin[i].count;
         }
     uint64_t layers = each ? WEIGHTS / each + 1 : 1;
     layers = layers < m->shape->layers ? layers : m->shape->layers;

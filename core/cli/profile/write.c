@@ -64,15 +64,23 @@ static void put_kernel(FILE *f, const struct profile *p, const struct profile_mo
                        const struct profile_scheme *s)
 {
     double weights = (double)tsr_plan_shape_weights(m->shape, 0), compute[2] = { 0 }, read = 0;
+    double expert = 0; /* weights of one */
+    for (int i = 0; i < TSR_LINEARS; i++) {
+        const struct tsr_plan_shape_matrix *w = &m->shape->layer[0].lin[i];
+        expert += w->count > 1 ? (double)w->rows * (double)w->cols : 0;
+    }
+    double used = weights - expert * ((double)m->shape->experts - m->shape->experts_used);
     bool   dense = s->kernel[0] == 'f' || s->kernel[0] == 'b';
     double ops = 2 * (dense || p->dot <= 0 ? p->fma : p->dot);
     char   text[TSR_PLAN_QUANTITY_TEXT];
     for (uint64_t i = 0; i < s->n_grid; i++) {
         const struct profile_point *q = &s->points[i];
-        double reached = 2 * weights * (double)(q->v * q->s) / (q->ms * 1e-3 * ops);
+        double reached = 2 * used * (double)(q->v * q->s) / (q->ms * 1e-3 * ops);
+        double left = m->shape->experts - tsr_plan_shape_reached(m->shape, 0, (double)q->v);
+        double share = 1 - (expert > 0 ? left * expert / weights : 0); /* of the layer's weights */
         compute[q->phase] = fmax(compute[q->phase], reached);
         if (q->phase == TSR_PLAN_DECODE)
-            read = fmax(read, (double)s->layer_bytes / (q->ms * 1e-3 * q->probe));
+            read = fmax(read, share * (double)s->layer_bytes / (q->ms * 1e-3 * q->probe));
     }
     (void)fprintf(
         f,
@@ -91,10 +99,13 @@ static bool put_layers(FILE *f, const struct profile *p, const struct profile_mo
     for (uint64_t i = 0; i < p->n_schemes; i++) {
         (void)fprintf(f,
                       "  - kernel: %s\n    shape: {hidden: %llu, ffn: %llu, heads: %u, kv_heads: "
-                      "%u, head_dim: %u, gated: %s}\n",
+                      "%u, head_dim: %u, gated: %s",
                       m->schemes[i].kernel, (unsigned long long)s->hidden,
-                      (unsigned long long)s->ffn, s->heads, s->kv_heads, s->head_dim,
-                      s->gated ? "true" : "false");
+                      (unsigned long long)(s->layer[0].router.rows ? s->expert_ffn : s->ffn),
+                      s->heads, s->kv_heads, s->head_dim, s->gated ? "true" : "false");
+        if (s->layer[0].router.rows)
+            (void)fprintf(f, ", experts: %u, used: %u", s->experts, s->experts_used);
+        (void)fprintf(f, "}\n");
         put_points(f, &m->schemes[i], TSR_PLAN_PREFILL);
         put_points(f, &m->schemes[i], TSR_PLAN_DECODE);
         (void)fprintf(f, "    source: ");

@@ -82,10 +82,18 @@ static tsr_status open_model(struct profile *p, uint64_t i, struct tsr_err *err)
         TSR_TRY(tsr_model_load_streamed(&m->m, m->path, err));
     else
         TSR_TRY(random_model(p, &m->m, err));
-    TSR_TRY(tsr_model_without_experts(
-        m->m, "a profile does not measure; measure a model without, whose times a plan applies",
-        err));
     TSR_TRY(tsr_plan_shape_of(&m->shape, m->m, err));
+    if (m->shape->shared_ffn || m->shape->latent.rank)
+        return tsr_fail(err, TSR_E_UNSUPPORTED,
+                        "%s: its layers have %s, for which a profile has no shape; measure another "
+                        "model, whose times a plan applies",
+                        m->path, m->shape->shared_ffn ? "a shared expert" : "latent attention");
+    for (uint64_t c = 1; c < m->shape->classes; c++)
+        if (!m->shape->layer[c].router.rows != !m->shape->layer[0].router.rows)
+            return tsr_fail(err, TSR_E_UNSUPPORTED,
+                            "%s: some of its layers have experts and some have not, and a profile "
+                            "measures layers that are alike; measure a model of one kind",
+                            m->path);
     TSR_TRY(tsr_plan_candidates_open(&m->candidates, p->r, m->shape, p->texts, p->n_schemes, err));
     m->schemes = tsr_new(p->n_schemes, sizeof *m->schemes);
     return m->schemes ? TSR_OK : tsr_fail_nomem(err, p->n_schemes * sizeof *m->schemes, "points");
