@@ -247,18 +247,38 @@ static tsr_status write_weights(struct work *w, const char *folder, uint64_t ffn
     return st;
 }
 
+static tsr_status copy_text(const struct work *w, const char *folder, const char *name)
+{
+    char    *text;
+    uint64_t len;
+    TSR_TRY(tsr_checkpoint_text_read(w->model, name, TSR_TEXT_MAX, &text, &len, NULL, w->err));
+    tsr_status st = text ? tsr_file_store_in(folder, name, text, len, w->err) : TSR_OK;
+    free(text);
+    return st;
+}
+
+static tsr_status copy_templates(const struct work *w, const char *folder)
+{
+    struct tsr_model_text_list l;
+    char                      *below = tsr_path_join(folder, TSR_TEXT_TEMPLATES);
+    tsr_status                 st = tsr_checkpoint_text_list(w->model, &l, w->err);
+    if (st == TSR_OK && !below)
+        st = tsr_fail_nomem(w->err, strlen(folder), folder);
+    if (st == TSR_OK && l.n)
+        st = tsr_make_dirs(below, w->err);
+    for (uint64_t i = 0; i < l.n && st == TSR_OK; i++)
+        st = copy_text(w, folder, l.v[i]);
+    tsr_model_text_list_free(&l);
+    free(below);
+    return st;
+}
+
 static tsr_status copy_texts(const struct work *w, const char *folder)
 {
     const char *name;
-    for (uint64_t i = 0; (name = tsr_model_text_name(i)); i++) {
-        char    *text;
-        uint64_t len;
-        TSR_TRY(tsr_checkpoint_text_read(w->model, name, TSR_TEXT_MAX, &text, &len, NULL, w->err));
-        tsr_status st = text ? tsr_file_store_in(folder, name, text, len, w->err) : TSR_OK;
-        free(text);
-        TSR_TRY(st);
-    }
-    return TSR_OK;
+    for (uint64_t i = 0; (name = tsr_model_text_name(i)); i++)
+        TSR_TRY(copy_text(w, folder, name));
+    return copy_templates(w, folder);
 }
 
 /* config.json with the new number of neurons; *ffn: the old one. */

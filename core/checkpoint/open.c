@@ -421,6 +421,13 @@ tsr_status tsr_model_text_unchanged(const struct tsr_model *m, const char *name,
     return tsr_model_text_stamps_check(&s->stamps, s->folder, name, err);
 }
 
+tsr_status tsr_model_text_list(const struct tsr_model *m, struct tsr_model_text_list *l,
+                               struct tsr_err *err)
+{
+    const struct tsr_model_storage *s = m->storage;
+    return s && s->folder ? tsr_checkpoint_text_list(s->folder, l, err) : TSR_OK;
+}
+
 tsr_status tsr_model_text(const struct tsr_model *m, const char *name, char **text, uint64_t *len,
                           struct tsr_err *err)
 {

@@ -70,6 +70,33 @@ tsr_status tsr_checkpoint_text_read(const char *path, const char *name, uint64_t
     return st;
 }
 
+static tsr_status list_prepacked(const char *path, struct tsr_model_text_list *l,
+                                 struct tsr_err *err)
+{
+    struct tsr_prepacked p;
+    const char          *name;
+    json_t              *entry;
+    TSR_TRY(tsr_prepacked_open(&p, path, err));
+    tsr_status st = TSR_OK;
+    json_object_foreach (p.texts, name, entry) {
+        if (st == TSR_OK)
+            st = tsr_model_text_list_add(l, name, err);
+    }
+    tsr_prepacked_close(&p);
+    return st;
+}
+
+tsr_status tsr_checkpoint_text_list(const char *path, struct tsr_model_text_list *l,
+                                    struct tsr_err *err)
+{
+    enum tsr_checkpoint_kind kind;
+    *l = (struct tsr_model_text_list){ 0 };
+    TSR_TRY(tsr_checkpoint_kind(path, &kind, err));
+    if (kind == TSR_CHECKPOINT_PREPACKED)
+        return list_prepacked(path, l, err);
+    return kind == TSR_CHECKPOINT_GGUF ? TSR_OK : tsr_model_text_list_folder(l, path, err);
+}
+
 tsr_status tsr_checkpoint_text_there(const char *path, const char *name, bool *there,
                                      struct tsr_err *err)
 {

@@ -58,6 +58,18 @@ static tsr_status read_text(void *ctx, const char *name, uint64_t cap, char **te
     return tsr_checkpoint_text_read(ctx, name, cap, text, len, where, err);
 }
 
+tsr_status tsr_checkpoint_chat_texts(const char *path, json_t **list, json_t **config,
+                                     struct tsr_err *err)
+{
+    struct tsr_model_text_list more;
+    tsr_status                 st = tsr_checkpoint_text_list(path, &more, err);
+    if (st == TSR_OK)
+        st = tsr_tokenizer_chat_texts(list, config, (const char *const *)more.v, more.n, read_text,
+                                      (void *)(uintptr_t)path, err);
+    tsr_model_text_list_free(&more);
+    return st;
+}
+
 tsr_status tsr_checkpoint_chat_load(struct tsr_chat **c, const char *path,
                                     const struct tsr_checkpoint_chat *how,
                                     const struct tsr_tokenizer *t, struct tsr_err *err)
@@ -66,7 +78,7 @@ tsr_status tsr_checkpoint_chat_load(struct tsr_chat **c, const char *path,
     char    *text = NULL;
     uint64_t bytes = 0;
     *c = NULL;
-    TSR_TRY(tsr_tokenizer_chat_texts(&list, &config, read_text, (void *)(uintptr_t)path, err));
+    TSR_TRY(tsr_checkpoint_chat_texts(path, &list, &config, err));
     bool       named = how->name && tsr_tokenizer_chat_texts_find(list, how->name);
     tsr_status st = TSR_OK;
     if (how->name && !named && how->file && tsr_path_exists(how->file))

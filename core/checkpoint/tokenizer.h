@@ -4,6 +4,7 @@
 #ifndef TSR_CHECKPOINT_TOKENIZER_H
 #define TSR_CHECKPOINT_TOKENIZER_H
 
+#include "base/json.h"
 #include "tokenizer/chat.h"
 #include "tokenizer/tokenizer.h"
 
@@ -13,6 +14,9 @@ tsr_status tsr_checkpoint_tokenizer_load(struct tsr_tokenizer **t, const char *p
                                          struct tsr_err *err);
 /* Whether there is one to load. */
 tsr_status tsr_checkpoint_tokenizer_there(const char *path, bool *there, struct tsr_err *err);
+/* The chat templates of a model, as tokenizer/chat_texts.h has them; new references.  [setup] */
+tsr_status tsr_checkpoint_chat_texts(const char *path, json_t **list, json_t **config,
+                                     struct tsr_err *err);
 /* Which template. */
 struct tsr_checkpoint_chat {
     const char *name; /* of one of the model's; NULL: the default */

@@ -293,6 +293,10 @@ tsr_status tsr_model_copy_kept(const struct tsr_model *m, const struct tsr_model
  * or changed since the model was loaded.  [setup] */
 tsr_status tsr_model_text(const struct tsr_model *m, const char *name, char **text, uint64_t *len,
                           struct tsr_err *err);
+/* Names of the further texts that the model has, for text_names.h.  [setup] */
+struct tsr_model_text_list;
+tsr_status tsr_model_text_list(const struct tsr_model *m, struct tsr_model_text_list *l,
+                               struct tsr_err *err);
 /* TSR_E_INPUT: the file of that text, or the one that holds all texts, came, went or changed since the
  * model was loaded.  [setup] */
 tsr_status tsr_model_text_unchanged(const struct tsr_model *m, const char *name,

@@ -404,6 +404,29 @@ tsr_status tsr_model_config_json(const struct tsr_model *m, json_t **config, str
     return st;
 }
 
+tsr_status tsr_model_copy_templates(const struct tsr_model *m, const char *folder,
+                                    struct tsr_err *err)
+{
+    struct tsr_model_text_list l = { 0 };
+    char                      *below = tsr_path_join(folder, TSR_TEXT_TEMPLATES);
+    tsr_status                 st =
+        below ? tsr_model_text_list(m, &l, err) : tsr_fail_nomem(err, strlen(folder), folder);
+    if (st == TSR_OK && l.n)
+        st = tsr_make_dirs(below, err);
+    for (uint64_t i = 0; i < l.n && st == TSR_OK; i++) {
+        char    *text;
+        uint64_t len;
+        st = tsr_model_text(m, l.v[i], &text, &len, err);
+        if (st != TSR_OK || !text)
+            continue;
+        st = tsr_file_store_in(folder, l.v[i], text, len, err);
+        free(text);
+    }
+    tsr_model_text_list_free(&l);
+    free(below);
+    return st;
+}
+
 tsr_status tsr_model_copy_texts(const struct tsr_model *m, const char *folder, bool *tokenizer,
                                 struct tsr_err *err)
 {
@@ -420,5 +443,5 @@ tsr_status tsr_model_copy_texts(const struct tsr_model *m, const char *folder, b
         TSR_TRY(st);
         *tokenizer = *tokenizer || strcmp(name, "tokenizer.json") == 0;
     }
-    return TSR_OK;
+    return tsr_model_copy_templates(m, folder, err);
 }

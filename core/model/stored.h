@@ -60,5 +60,8 @@ tsr_status tsr_model_config_json(const struct tsr_model *m, json_t **config, str
  * *tokenizer: whether there is a tokenizer.json. */
 tsr_status tsr_model_copy_texts(const struct tsr_model *m, const char *folder, bool *tokenizer,
                                 struct tsr_err *err);
+/* Its part for the further chat templates. */
+tsr_status tsr_model_copy_templates(const struct tsr_model *m, const char *folder,
+                                    struct tsr_err *err);
 
 #endif

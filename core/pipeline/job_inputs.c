@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/output.h"
+#include "model/text_names.h"
 
 #include <dirent.h>
 #include <stdlib.h>
@@ -113,6 +114,19 @@ static bool ends_in(const char *name, const char *end)
     return n > k && strcmp(name + n - k, end) == 0;
 }
 
+static tsr_status stamp_templates(struct tsr_stamps *s, const char *place, struct tsr_err *err)
+{
+    struct tsr_model_text_list l = { 0 };
+    tsr_status                 st = tsr_model_text_list_folder(&l, place, err);
+    for (uint64_t i = 0; i < l.n && st == TSR_OK; i++) {
+        char *path = tsr_path_join(place, l.v[i]);
+        st = path ? tsr_stamps_take(s, path, err) : tsr_fail_nomem(err, strlen(place), "a path");
+        free(path);
+    }
+    tsr_model_text_list_free(&l);
+    return st;
+}
+
 /* The files that a model may be read from, before they are. */
 static tsr_status stamp_model(struct tsr_pipeline_job *job, struct tsr_err *err)
 {
@@ -138,6 +152,8 @@ static tsr_status stamp_model(struct tsr_pipeline_job *job, struct tsr_err *err)
     }
     if (dir)
         (void)closedir(dir);
+    if (st == TSR_OK)
+        st = stamp_templates(s, place, err);
     free(place);
     return st;
 }

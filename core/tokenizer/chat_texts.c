@@ -1,5 +1,7 @@
 #include "tokenizer/chat_texts.h"
 
+#include "base/mem.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,21 +52,35 @@ static tsr_status put_member(struct reading *r, const json_t *config)
     return TSR_OK;
 }
 
-static tsr_status put_jinja(struct reading *r)
+static tsr_status put_jinja(struct reading *r, const char *file, const char *name)
 {
     char    *text = NULL, *where = NULL;
     uint64_t len = 0;
-    TSR_TRY(r->read(r->ctx, "chat_template.jinja", MOST, &text, &len, &where, r->err));
+    TSR_TRY(r->read(r->ctx, file, MOST, &text, &len, &where, r->err));
     json_t    *s = text ? json_stringn(text, len) : NULL;
     tsr_status st = TSR_OK;
     if (text && !s)
-        st = tsr_fail(r->err, TSR_E_INPUT, "%s: is not UTF-8 text",
-                      where ? where : "chat_template.jinja");
+        st = tsr_fail(r->err, TSR_E_INPUT, "%s: is not UTF-8 text", where ? where : file);
     if (st == TSR_OK && text)
-        st = put(r, "default", s);
+        st = put(r, name, s);
     json_decref(s);
     free(where);
     free(text);
+    return st;
+}
+
+/* FOLDER/NAME.jinja is the template NAME. */
+static tsr_status put_named(struct reading *r, const char *file)
+{
+    const char *slash = strrchr(file, '/'), *own = slash ? slash + 1 : file;
+    char       *name = tsr_strdup(own);
+    if (!name)
+        return tsr_fail_nomem(r->err, strlen(own), own);
+    char *dot = strrchr(name, '.');
+    if (dot)
+        *dot = '\0';
+    tsr_status st = put_jinja(r, file, name);
+    free(name);
     return st;
 }
 
@@ -82,15 +98,18 @@ static tsr_status put_file(struct reading *r, const char *name, json_t **out)
     return st;
 }
 
-tsr_status tsr_tokenizer_chat_texts(json_t **list, json_t **config, tsr_tokenizer_chat_reader *read,
-                                    void *ctx, struct tsr_err *err)
+tsr_status tsr_tokenizer_chat_texts(json_t **list, json_t **config, const char *const *more,
+                                    uint64_t n_more, tsr_tokenizer_chat_reader *read, void *ctx,
+                                    struct tsr_err *err)
 {
     struct reading r = { read, ctx, json_array(), err };
     json_t        *processor = NULL;
     *list = *config = NULL;
     if (!r.list)
         return tsr_fail_nomem(err, 64, "chat templates");
-    tsr_status st = put_jinja(&r);
+    tsr_status st = put_jinja(&r, "chat_template.jinja", "default");
+    for (uint64_t i = 0; i < n_more && st == TSR_OK; i++)
+        st = put_named(&r, more[i]);
     if (st == TSR_OK)
         st = put_file(&r, "tokenizer_config.json", config);
     if (st == TSR_OK)

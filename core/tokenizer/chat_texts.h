@@ -11,10 +11,11 @@ typedef tsr_status tsr_tokenizer_chat_reader(void *ctx, const char *name, uint64
 
 /* A new list of {"name", "template"}, empty if there is none; "default" is the one for chats.  It is
  * chat_template.jinja, else that of tokenizer_config.json, else that of chat_template.json, which models with
- * a processor have; tokenizer_config.json may name others.  config: that file, a new reference, or NULL.
- * [setup] */
-tsr_status tsr_tokenizer_chat_texts(json_t **list, json_t **config, tsr_tokenizer_chat_reader *read,
-                                    void *ctx, struct tsr_err *err);
+ * a processor have.  Others are the files `more`, FOLDER/NAME.jinja, and those that tokenizer_config.json names; of one
+ * name the file counts.  config: tokenizer_config.json, a new reference, or NULL.  [setup] */
+tsr_status tsr_tokenizer_chat_texts(json_t **list, json_t **config, const char *const *more,
+                                    uint64_t n_more, tsr_tokenizer_chat_reader *read, void *ctx,
+                                    struct tsr_err *err);
 /* The template of that name, borrowed, or NULL. */
 const json_t *tsr_tokenizer_chat_texts_find(const json_t *list, const char *name);
 

@@ -69,6 +69,51 @@ ok "packed to gguf, got $rc" test "$rc" = 0
 run convert packed.gguf -o packed.gptq --to gptq
 ok "gguf to gptq keeps it" cmp -s "$WORK/chatml" <(template packed.gptq)
 
+# further templates in a folder of their own: by name, in every format
+place named 'cp ../chatml chat_template.jinja && mkdir additional_chat_templates &&
+    echo "rag: {{ messages[0].content }}" >additional_chat_templates/rag.jinja &&
+    echo "{{ raise_exception(1) }}" >additional_chat_templates/second.jinja &&
+    echo "x" >additional_chat_templates/README.md &&
+    jq ". + {chat_template: [{name: \"rag\", template: \"other\"}, {name: \"third\", template: \"t\"}]}" ../plain/$C >$C'
+want_named=$(run generate named --chat --template rag --prompt Hello --max-tokens 8 --greedy && cat "$WORK/out")
+ok "the named template is another one" test "$want_named" != "$want" -a -n "$want_named"
+ok "the default is what it was" test "$(says named)" = "$want"
+run inspect named --json
+ok "inspect lists the names" json '.model.chat_templates == ["default", "rag", "second", "third"]' "$WORK/out"
+run inspect named
+ok "and prints them" grep -q 'chat templates: default, rag, second, third' "$WORK/out"
+run inspect ./plain --json
+ok "a model without templates" json '.model.chat_templates == []' "$WORK/out"
+fails "a name that is not there" 2 fourth generate named --chat --template fourth --prompt x
+run quantize named --use rtn --bits 4 --group 32 --symmetric -o named-packed -q
+for form in named.hf:hf named.tsr:prepacked named.gguf:gguf; do
+    run convert named -o "${form%:*}" --to "${form#*:}"
+    ok "$form, got $rc" test "$rc" = 0
+    run generate "${form%:*}" --chat --template rag --prompt Hello --max-tokens 8 --greedy
+    ok "$form: the same answer by name" test "$(cat "$WORK/out")" = "$want_named"
+    run inspect "${form%:*}" --json
+    ok "$form: the names are there" json '.model.chat_templates == ["default", "rag", "second", "third"]' "$WORK/out"
+done
+for to in named.hf named-packed; do
+    ok "$to: the files are the same" diff -r --exclude README.md "$WORK/named/additional_chat_templates" \
+        "$WORK/$to/additional_chat_templates"
+done
+# in the hub's cache the files are links to its blobs; other links are refused
+H=$WORK/hub/models--a--b
+mkdir -p "$H/blobs" "$H/snapshots/1/additional_chat_templates" "$H/refs"
+cp "$WORK"/plain/* "$H/snapshots/1/"
+cp "$WORK/named/additional_chat_templates/rag.jinja" "$H/blobs/r"
+ln -s ../../../blobs/r "$H/snapshots/1/additional_chat_templates/rag.jinja"
+run generate hub/models--a--b/snapshots/1 --chat --template rag --prompt Hello --max-tokens 8 --greedy
+ok "a link to a blob of the hub, got $rc" test "$(cat "$WORK/out")" = "$want_named"
+echo secret >"$WORK/outside"
+ln -s "$WORK/outside" "$H/snapshots/1/additional_chat_templates/out.jinja"
+fails "a link out of the folder" 2 '*/out.jinja' generate hub/models--a--b/snapshots/1 --chat --template out --prompt x
+mkdir "$WORK/elsewhere"
+echo "x" >"$WORK/elsewhere/a.jinja"
+place linked 'ln -s ../elsewhere additional_chat_templates'
+fails "a folder that is a link out of it" 2 '*/a.jinja' generate linked --chat --template a --prompt x
+
 # what a GGUF file cannot hold is refused before there is a file
 # shellcheck disable=SC2016
 place twice 'jq ". + {chat_template: [{name: \"a b\", template: \"x\"}, {name: \"a_b\", template: \"y\"}]}" ../plain/$C >$C'

@@ -2,6 +2,7 @@
 #include "checkpoint/export/gguf_out.h"
 
 #include "checkpoint/gguf/gguf.h"
+#include "model/text_names.h"
 #include "tokenizer/chat_texts.h"
 
 #include <stdlib.h>
@@ -96,9 +97,14 @@ static tsr_status put_names(struct tsr_export *x, struct tsr_export_gguf_bytes *
 
 tsr_status tsr_export_gguf_put_templates(struct tsr_export *x, struct tsr_export_gguf_bytes *b)
 {
-    json_t *list, *config;
-    TSR_TRY(tsr_tokenizer_chat_texts(&list, &config, read_text, x, x->err));
-    tsr_status st = TSR_OK;
+    json_t                    *list, *config;
+    struct tsr_model_text_list more = { 0 };
+    tsr_status                 st = tsr_model_text_list(x->m, &more, x->err);
+    if (st == TSR_OK)
+        st = tsr_tokenizer_chat_texts(&list, &config, (const char *const *)more.v, more.n,
+                                      read_text, x, x->err);
+    tsr_model_text_list_free(&more);
+    TSR_TRY(st);
     for (size_t i = 0; i < json_array_size(list) && st == TSR_OK; i++)
         st = put_one(x, b, list, i);
     if (st == TSR_OK)

@@ -239,7 +239,12 @@ static tsr_status put_texts(struct writer *w)
     TSR_TRY(put_text(w, "config.json"));
     for (uint64_t i = 0; (name = tsr_model_text_name(i)); i++)
         TSR_TRY(put_text(w, name));
-    return TSR_OK;
+    struct tsr_model_text_list l = { 0 };
+    tsr_status                 st = tsr_model_text_list(w->x->m, &l, w->x->err);
+    for (uint64_t i = 0; i < l.n && st == TSR_OK; i++)
+        st = put_text(w, l.v[i]);
+    tsr_model_text_list_free(&l);
+    return st;
 }
 
 /* The residuals of a packed model, unchanged: a part like any other. */

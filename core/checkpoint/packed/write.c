@@ -5,6 +5,7 @@
 #include "checkpoint/packed/packed_model.h"
 #include "checkpoint/safetensors/safetensors.h"
 #include "checkpoint/safetensors/shards.h"
+#include "model/stored.h"
 #include "model/text_names.h"
 
 #include <stdlib.h>
@@ -207,6 +208,8 @@ tsr_status tsr_packed_model_finish(const char *folder, const struct tsr_model *m
     tsr_status  st = copy_text(m, folder, "config.json", err);
     for (uint64_t i = 0; st == TSR_OK && (name = tsr_model_text_name(i)); i++)
         st = copy_text(m, folder, name, err);
+    if (st == TSR_OK)
+        st = tsr_model_copy_templates(m, folder, err);
     TSR_TRY(st);
     char *path = tsr_path_join(folder, TSR_PACKED_KEPT);
     if (!path)

@@ -97,7 +97,9 @@ static tsr_status open_in(struct tsr_file *f, const char *folder, const char *na
     if (dir < 0)
         return tsr_fail_errno(err, errno, folder, "open");
     tsr_status s;
-    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode))
+    /* below it the folder may be the link, so that only the end of the way counts */
+    if (strchr(name, '/') ||
+        (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode)))
         s = open_link(f, dir, folder, name, path, err);
     else /* one that becomes a link now is refused by O_NOFOLLOW */
         s = tsr_file_open_as(f, dir, name, path, false, err);
@@ -110,7 +112,9 @@ tsr_status tsr_checkpoint_folder_open(struct tsr_file *f, const char *folder, co
 {
     memset(f, 0, sizeof *f);
     f->fd = -1;
-    if (*name == '\0' || strchr(name, '/') || strcmp(name, "..") == 0 || strcmp(name, ".") == 0)
+    size_t      below = sizeof TSR_CHECKPOINT_BELOW - 1;
+    const char *own = strncmp(name, TSR_CHECKPOINT_BELOW, below) == 0 ? name + below : name;
+    if (*own == '\0' || strchr(own, '/') || strcmp(own, "..") == 0 || strcmp(own, ".") == 0)
         return tsr_fail(err, TSR_E_INPUT, "%s: file name \"%.200s\" leads out of the folder",
                         folder, name);
     char *path = tsr_path_join(folder, name);

@@ -12,7 +12,10 @@
 
 #include "base/file.h"
 
-/* Opens `name` (without '/') of `folder` for reading.  TSR_E_INPUT names a link that leaves the
+/* The folder of a model in which files are, too. */
+#define TSR_CHECKPOINT_BELOW "additional_chat_templates/"
+
+/* Opens `name` (without '/' but for TSR_CHECKPOINT_BELOW) of `folder` for reading.  TSR_E_INPUT names a link that leaves the
  * folder, and its target.  f->fd is -1 on error.  [any] */
 tsr_status tsr_checkpoint_folder_open(struct tsr_file *f, const char *folder, const char *name,
                                       struct tsr_err *err);

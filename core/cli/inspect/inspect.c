@@ -217,6 +217,36 @@ static tsr_status tokenizer_json(const char *path, json_t **out, struct tsr_err 
     return *out ? TSR_OK : tsr_fail_nomem(err, 0, path);
 }
 
+/* Names of the chat templates, "default" first if there is one; null if a file that holds some is wrong. */
+static tsr_status templates_of(const char *path, json_t **out, struct tsr_err *err)
+{
+    char         *folder = NULL;
+    json_t       *list = NULL, *config = NULL, *names = NULL;
+    const json_t *one;
+    size_t        i;
+    TSR_TRY(tsr_model_resolve(path, &folder, err));
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    tsr_status        st = tsr_checkpoint_chat_texts(folder, &list, &config, &e.err);
+    free(folder);
+    if (st != TSR_OK && st != TSR_E_INPUT)
+        return tsr_err_copy(err, st, &e.err);
+    bool ok = st != TSR_OK || (names = json_array()) != NULL;
+    json_array_foreach (list, i, one) {
+        json_t *name = json_object_get(one, "name");
+        ok = ok &&
+             (strcmp(tsr_json_word(name), "default") == 0 ? json_array_insert(names, 0, name)
+                                                          : json_array_append(names, name)) == 0;
+    }
+    json_decref(list);
+    json_decref(config);
+    if (!ok) {
+        json_decref(names);
+        return tsr_fail_nomem(err, 64, path);
+    }
+    *out = names ? names : json_null();
+    return TSR_OK;
+}
+
 /* The same, and checks that the file is unchanged since before the model was opened. */
 static tsr_status tokenizer_of(const char *path, const struct tsr_stamp *then, json_t **out,
                                struct tsr_err *err)
@@ -254,7 +284,7 @@ static bool add_prepacked(const struct tsr_prepacked *p, bool verified, json_t *
 tsr_status tsr_inspect_model(const char *path, bool verify, json_t **out, struct tsr_err *err)
 {
     struct tsr_model *m = NULL;
-    json_t           *tokenizer = NULL;
+    json_t           *tokenizer = NULL, *templates = NULL;
     struct tsr_stamp  then;
     char             *file = NULL;
     TSR_TRY(stamp_file(path, &file, err));
@@ -269,20 +299,23 @@ tsr_status tsr_inspect_model(const char *path, bool verify, json_t **out, struct
                                      "every part; other models are checked when they are loaded",
                                      path);
     if (st == TSR_OK)
+        st = templates_of(path, &templates, err);
+    if (st == TSR_OK)
         st = tokenizer_of(path, &then, &tokenizer, err);
     if (st != TSR_OK) {
+        json_decref(templates);
         tsr_model_destroy(m);
         return st;
     }
     const struct tsr_model_hparams *h = &m->hp;
-    json_t                         *j =
-        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:s, s:o}",
-                  "path", m->path, "family", m->family, "layers", (json_int_t)h->layers, "hidden",
-                  (json_int_t)h->hidden, "ffn", (json_int_t)h->ffn, "heads", (json_int_t)h->heads,
-                  "kv_heads", (json_int_t)h->kv_heads, "head_dim", (json_int_t)h->head_dim, "vocab",
-                  (json_int_t)h->vocab, "max_positions", (json_int_t)h->max_positions, "tied",
-                  h->tied, "parameters", (json_int_t)m->parameters, "bytes", (json_int_t)m->bytes,
-                  "hash", m->hash, "tokenizer", tokenizer);
+    json_t                         *j = json_pack(
+                                "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:s, s:o, s:o}", "path",
+                                m->path, "family", m->family, "layers", (json_int_t)h->layers, "hidden",
+                                (json_int_t)h->hidden, "ffn", (json_int_t)h->ffn, "heads", (json_int_t)h->heads, "kv_heads",
+                                (json_int_t)h->kv_heads, "head_dim", (json_int_t)h->head_dim, "vocab", (json_int_t)h->vocab,
+                                "max_positions", (json_int_t)h->max_positions, "tied", h->tied, "parameters",
+                                (json_int_t)m->parameters, "bytes", (json_int_t)m->bytes, "hash", m->hash, "tokenizer",
+                                tokenizer, "chat_templates", templates);
     json_t *shapes = json_array();
     bool    ok = j && shapes && add_shapes(m, shapes) && json_object_set(j, "tensors", shapes) == 0;
     uint64_t sparse;

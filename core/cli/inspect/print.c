@@ -257,6 +257,12 @@ static void print_model(const json_t *m)
         (void)printf("  tokenizer: %s\n", text_of(tok, "error"));
     else
         (void)printf("  tokenizer of %lld ids\n", int_of(tok, "size"));
+    if (json_array_size(json_object_get(m, "chat_templates")))
+        (void)printf("  chat templates:");
+    json_array_foreach (json_object_get(m, "chat_templates"), i, t)
+        (void)printf("%s %s", i ? "," : "", json_string_value(t));
+    if (json_array_size(json_object_get(m, "chat_templates")))
+        (void)printf("\n");
     if (*text_of(m, "packed"))
         (void)printf("  packed, %s\n", text_of(m, "packed"));
     const json_t *p = json_object_get(m, "prepacked");
