@@ -262,6 +262,11 @@ void tsr_family_gguf_check(struct tsr_family_reading *r, const struct tsr_config
                               "rows: pairs is for families whose rope has pairs: halves");
     if (f->gguf.gain_offset && (f->gain_offset.n_keys || f->gain_offset.def == 0))
         tsr_config_diag_error(r->d, at, NULL, "gains: offset needs a gain_offset that is a number");
+    if (f->latent.is || f->experts.shared || f->experts.grouped || f->experts.scale.n_keys ||
+        (f->experts.is && f->experts.router == TSR_MODEL_ROUTER_SIGMOID))
+        tsr_config_diag_error(r->d, at, NULL,
+                              "'gguf' does not know latent attention, shared experts, groups of "
+                              "experts, a scale of their weights and router sigmoid");
     check_forms(r, at);
     check_names(r, at);
 }

@@ -213,6 +213,7 @@ latent "a correction for another router" "$tensors" 's/router: sigmoid/router: s
 latent "an unknown score of groups" "bad.yaml:$(of '^  groups:'):91" 's/two_largest/two/'
 latent "a shared expert that nothing names" "$tensors" '/shared_up:/d'
 latent "pairs by a flag that is not there" "bad.yaml:$(of '^  pairs:'):10" 's/if: interleaved/if: adjacent/'
+latent "a GGUF section" "bad.yaml:$(of '^tensors:'):7" 's/^tensors:/gguf: {architectures: [deepseek2]}\ntensors:/'
 head -c 300 /dev/zero >"$WORK/zero.yaml"
 fails "NUL bytes" 2 'zero.yaml:1:1' inspect "$MODELS/qwen3" --family zero.yaml
 fails "a folder" 2 '*families' inspect "$MODELS/qwen3" --family "$FAMILIES"
