@@ -370,6 +370,8 @@ jq -n '[range(33; 127), range(161; 173), range(174; 256)] as $own
     | {version: "1.0", added_tokens: [], normalizer: null, decoder: {type: "ByteLevel"},
        pre_tokenizer: {type: "ByteLevel", add_prefix_space: false, trim_offsets: true, use_regex: true},
        model: {type: "BPE", vocab: .v, merges: []}}' >"$WORK/bytes.json"
+run inspect "$GOLDEN/deepseek_v3"
+ok "inspect tells of latent attention" grep -q 'keys and values of rank 24, queries of rank 40; a head has 16' "$WORK/out"
 for m in deepseek_v2-lite deepseek_v3; do
     cp -r "$GOLDEN/$m" "$WORK/l-$m"
     cp "$WORK/bytes.json" "$WORK/l-$m/tokenizer.json"

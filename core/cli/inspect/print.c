@@ -235,12 +235,16 @@ static void print_model(const json_t *m)
                int_of(m, "hidden"), int_of(m, "ffn"), int_of(m, "heads"), int_of(m, "kv_heads"),
                int_of(m, "head_dim"));
     const json_t *latent = json_object_get(m, "latent"), *e = json_object_get(m, "experts");
-    if (latent)
-        (void)printf(
-            "  latent attention: keys and values of rank %lld, queries of %lld (0: whole); a "
-            "head has %lld columns and %lld that rotate, a value %lld\n",
-            int_of(latent, "rank"), int_of(latent, "q_rank"), int_of(latent, "nope"),
-            int_of(latent, "rope"), int_of(latent, "v"));
+    if (latent) {
+        char queries[48] = "whole";
+        if (int_of(latent, "q_rank"))
+            (void)snprintf(queries, sizeof queries, "of rank %lld", int_of(latent, "q_rank"));
+        (void)
+            printf("  latent attention: keys and values of rank %lld, queries %s; a head has %lld "
+                   "columns and %lld that rotate, a value %lld\n",
+                   int_of(latent, "rank"), queries, int_of(latent, "nope"), int_of(latent, "rope"),
+                   int_of(latent, "v"));
+    }
     if (e)
         (void)printf("  %lld experts of %lld in %lld of %lld layers, %lld for each token\n",
                      int_of(e, "count"), int_of(e, "ffn"), int_of(e, "layers"), int_of(m, "layers"),
