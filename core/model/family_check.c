@@ -109,10 +109,12 @@ static void check_latent(struct tsr_family_reading *r, const struct tsr_config_m
         need(r, at, of[i].name, linear(f, of[i].id), f->latent.is, "'latent'");
     need(r, at, "q_a_norm", count(f, TSR_MODEL_PART_Q_A_NORM), f->latent.is, "'latent'");
     need(r, at, "kv_a_norm", count(f, TSR_MODEL_PART_KV_A_NORM), f->latent.is, "'latent'");
-    if (f->latent.is && (f->position_form != TSR_MODEL_POSITIONS_ROPE ||
-                         f->qk_norm != TSR_QK_NORM_NONE || f->rope.partial_allowed))
+    if (f->latent.is &&
+        (f->position_form != TSR_MODEL_POSITIONS_ROPE || f->qk_norm != TSR_QK_NORM_NONE ||
+         f->rope.partial_allowed || f->attn_gate || f->delta.is))
         tsr_config_diag_error(r->d, at, NULL,
-                              "'latent' needs positions rope, without qk_norm and partial");
+                              "'latent' needs positions rope, without qk_norm, partial, attention "
+                              "gated and delta");
 }
 
 static void check_linears(struct tsr_family_reading *r, const struct tsr_config_mark *at)

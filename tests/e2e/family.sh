@@ -206,6 +206,7 @@ latent "latent tensors without latent attention" "bad.yaml:$(($(of '^tensors:') 
 latent "keys next to latent ones" "$tensors" 's/^(  kv_b: .*)/\1\n  k: layers.#.self_attn.k_proj/'
 latent "an unknown key of latent" "bad.yaml:$(of '^  nope:'):3" 's/^  nope:/  nopes:/'
 latent "a norm of queries" "bad.yaml:$(($(of "^tensors:") + 2)):3" 's/^latent:/block: {qk_norm: head}\nlatent:/; s/^(  kv_b: .*)/\1\n  q_norm: layers.#.qn\n  k_norm: layers.#.kn/'
+latent "gates of attention" "bad.yaml:$(($(of "^tensors:") + 2)):3" 's/^latent:/block: {attention: gated}\nlatent:/; s/^(  kv_b: .*)/\1\n  q_gate: layers.#.qg/'
 latent "a flag of three words" "bad.yaml:$(of '^  method:'):37" 's/(noaux_tc)/\1, a, b/'
 latent "a flag without the word of its default" "bad.yaml:$(of '^  method:'):11" 's/(words: .noaux_tc.)/\1, default: true/'
 latent "groups for another router" "bad.yaml:$(of '^  groups:'):11" 's/router: sigmoid/router: chosen/; /router_correction/d'
