@@ -44,7 +44,7 @@ struct tsr_engine_device {
     uint64_t                     tensor_bytes;
     uint32_t                     said_ops;          /* bit per TSR_OP_* */
     char                         said_foreign[256]; /* the last layout of a plugin's own */
-    uint32_t                     said_formats;      /* bit per layout and width */
+    uint64_t                     said_formats;      /* bit per layout and width */
     bool                         asked_site;        /* linears.c: for the next */
     const struct tsr_backend_compensate_v1 *site;   /* a table that has site(), or NULL */
 };

@@ -38,10 +38,11 @@ static void say_format(struct tsr_engine_device *d, const struct tsr_format *f, 
     uint32_t bit = strcmp(f->id, TSR_FORMAT_FLOAT) == 0 ? f->dtype
                    : strcmp(f->id, TSR_FORMAT_INT) == 0 ? 6 + f->bits
                    : strcmp(f->id, TSR_FORMAT_LUT) == 0 ? 14 + f->bits
-                                                        : 22 + f->bits;
-    if (d->said_formats >> bit % 32 & 1u)
+                   : strcmp(f->id, TSR_FORMAT_MX) == 0  ? 22 + f->bits
+                                                        : 30 + f->bits;
+    if (d->said_formats >> bit & 1u)
         return;
-    d->said_formats |= 1u << bit % 32;
+    d->said_formats |= UINT64_C(1) << bit;
     tsr_model_format_name(f, name, sizeof name);
     tsr_logf(TSR_LOG_WARN, "%s does not read %s (%s): such weights run as F32", d->text, name, why);
 }

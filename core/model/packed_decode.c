@@ -47,6 +47,46 @@ static void decode_int(const struct tsr_format *f, uint64_t cols, const unsigned
     }
 }
 
+/* Scale and minimum of a group. */
+static void affine_at(const struct tsr_format *f, uint64_t groups, const unsigned char *meta,
+                      uint64_t g, float *scale, float *minimum)
+{
+    if (f->scale_bits == 0) {
+        *scale = scale_at(meta, g, f->scale_dtype);
+        *minimum = scale_at(meta, groups + g, f->scale_dtype);
+        return;
+    }
+    uint64_t             per = TSR_AFFINE_SUPER / f->group, at = g % per * f->scale_bits;
+    const unsigned char *record = meta + g / per * tsr_format_affine_record_bytes(f);
+    const unsigned char *a = record + 4, *b = a + tsr_format_affine_level_bytes(f);
+    uint32_t             code[2];
+    for (int i = 0; i < 2; i++) {
+        const unsigned char *p = (i ? b : a) + at / 8;
+        uint32_t             v = p[0];
+        if (at % 8 + f->scale_bits > 8)
+            v |= (uint32_t)p[1] << 8;
+        code[i] = v >> at % 8 & ((1u << f->scale_bits) - 1u);
+    }
+    *scale = scale_at(record, 0, TSR_F16) * (float)code[0];
+    *minimum = -(scale_at(record, 1, TSR_F16) * (float)code[1]);
+}
+
+static void decode_affine(const struct tsr_format *f, uint64_t cols, const unsigned char *codes,
+                          const unsigned char *meta, float *dst)
+{
+    uint64_t      groups = tsr_format_groups(f, cols), width = groups == 1 ? cols : f->group;
+    struct reader in = { .p = codes, .bits = f->bits };
+    for (uint64_t g = 0; g < groups; g++) {
+        float    scale, minimum;
+        uint64_t end = g + 1 == groups ? cols : (g + 1) * width;
+        affine_at(f, groups, meta, g, &scale, &minimum);
+        for (uint64_t k = g * width; k < end; k++) {
+            float product = (float)next_code(&in) * scale;
+            dst[k] = product + minimum;
+        }
+    }
+}
+
 static uint32_t column_at(const unsigned char *columns, uint64_t i)
 {
     const unsigned char *p = columns + 4 * i;
@@ -121,6 +161,8 @@ void tsr_model_format_decode_row(const struct tsr_format *f, uint64_t cols, cons
         tsr_widen(dst, codes, f->dtype, cols);
     else if (strcmp(f->id, TSR_FORMAT_INT) == 0)
         decode_int(f, cols, codes, meta, dst);
+    else if (strcmp(f->id, TSR_FORMAT_AFFINE) == 0)
+        decode_affine(f, cols, codes, meta, dst);
     else if (strcmp(f->id, TSR_FORMAT_LUT) == 0)
         decode_lut(f, cols, codes, meta, dst);
     else

@@ -26,6 +26,16 @@ static bool int_known(const struct tsr_format *f)
            isfinite(f->act8_threshold) && f->act8_threshold >= 0;
 }
 
+static bool affine_known(const struct tsr_format *f)
+{
+    bool group = f->group == 16 || f->group == 32 || f->group == 64 || f->group == 128;
+    if (f->bits < 2 || f->bits > 8 || f->zero != 0)
+        return false;
+    if (f->scale_bits == 0)
+        return scales_known(f) && (group || f->group == 0);
+    return group && (f->scale_bits == 4 || f->scale_bits == 6 || f->scale_bits == 8);
+}
+
 static bool mx_known(const struct tsr_format *f)
 {
     static const uint32_t floats[] = { TSR_MX_FP8_E4M3, TSR_MX_FP8_E5M2, TSR_MX_FP6_E3M2,
@@ -49,6 +59,8 @@ bool tsr_model_format_known(const struct tsr_format *f)
         return false;
     if (is(f, TSR_FORMAT_FLOAT))
         return f->dtype == TSR_F32 || f->dtype == TSR_F16 || f->dtype == TSR_BF16;
+    if (is(f, TSR_FORMAT_AFFINE))
+        return affine_known(f);
     if (is(f, TSR_FORMAT_LUT))
         return f->bits >= 2 && f->bits <= 8 && scales_known(f) && f->outliers <= UINT32_MAX;
     return is(f, TSR_FORMAT_MX) && mx_known(f);
@@ -67,10 +79,11 @@ uint64_t tsr_model_format_code_bytes(const struct tsr_format *f, uint64_t cols)
 
 uint64_t tsr_model_format_meta_bytes(const struct tsr_format *f, uint64_t cols)
 {
-    return is(f, TSR_FORMAT_FLOAT) ? 0
-           : is(f, TSR_FORMAT_INT) ? tsr_format_int_meta_bytes(f, cols)
-           : is(f, TSR_FORMAT_LUT) ? tsr_format_lut_meta_bytes(f)
-                                   : tsr_format_mx_meta_bytes(f, cols);
+    return is(f, TSR_FORMAT_FLOAT)    ? 0
+           : is(f, TSR_FORMAT_INT)    ? tsr_format_int_meta_bytes(f, cols)
+           : is(f, TSR_FORMAT_AFFINE) ? tsr_format_affine_meta_bytes(f, cols)
+           : is(f, TSR_FORMAT_LUT)    ? tsr_format_lut_meta_bytes(f)
+                                      : tsr_format_mx_meta_bytes(f, cols);
 }
 
 #define LLM_COLS_MAX 65536u /* 255 * 127 times as many fit an int32 */
@@ -79,7 +92,7 @@ bool tsr_model_format_a8(const struct tsr_format *f, uint64_t cols)
 {
     if (is(f, TSR_FORMAT_INT))
         return f->act8 != TSR_ACT8_LLM || cols <= LLM_COLS_MAX;
-    return is(f, TSR_FORMAT_LUT) || is(f, TSR_FORMAT_MX);
+    return is(f, TSR_FORMAT_AFFINE) || is(f, TSR_FORMAT_LUT) || is(f, TSR_FORMAT_MX);
 }
 
 void tsr_model_format_name(const struct tsr_format *f, char *buf, size_t cap)

@@ -34,6 +34,10 @@ static bool is(const struct tsr_format *f, const char *id)
 /* Columns that share a scale; 0: a cut may fall anywhere. */
 static uint64_t group_of(const struct tsr_model_cut *c)
 {
+    if (is(c->format, TSR_FORMAT_AFFINE)) {
+        uint64_t shared = c->format->scale_bits ? TSR_AFFINE_SUPER : c->format->group;
+        return c->format->group < c->cols ? shared : 0;
+    }
     if (!is(c->format, TSR_FORMAT_INT) && !is(c->format, TSR_FORMAT_MX))
         return 0;
     return c->format->group < c->cols ? c->format->group : 0;
@@ -206,6 +210,14 @@ static void cut_meta(const struct tsr_model_packed *p, const struct tsr_model_sl
         copy_groups(to, from, first, n, size);
         if (f->zero == TSR_ZERO_STORED)
             copy_groups(to + n * size, from + whole * size, first, n, 1);
+    } else if (is(f, TSR_FORMAT_AFFINE) && f->scale_bits) {
+        uint64_t record = tsr_format_affine_record_bytes(f);
+        uint64_t records = (s->cols + TSR_AFFINE_SUPER - 1) / TSR_AFFINE_SUPER;
+        copy_groups(to, from, s->col / TSR_AFFINE_SUPER, records, record);
+    } else if (is(f, TSR_FORMAT_AFFINE)) {
+        uint64_t size = tsr_dtype_size(f->scale_dtype);
+        copy_groups(to, from, first, n, size);
+        copy_groups(to + n * size, from + whole * size, first, n, size);
     } else if (is(f, TSR_FORMAT_MX)) {
         copy_groups(to, from, first, n, 1);
     } else {

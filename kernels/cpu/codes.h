@@ -14,6 +14,8 @@ static inline uint32_t cpu_code_get(enum tsr_cpu_layout l, const uint8_t *panel,
     switch (l) {
     case W_I6: /* a vector has one whole code and two bits of the fourth */
         return j < 3 ? b[64 * j] & 63u : b[0] >> 6 | (b[64] >> 4 & 12u) | (b[128] >> 2 & 48u);
+    case W_I5: /* nibbles, and a vector of fifth bits */
+        return (b[64 * (j / 2)] >> j % 2 * 4 & 15u) | (b[256] >> j & 1u) << 4;
     case W_I4:
         return b[0] >> 4 * j & 15u;
     case W_I3: /* vector j / 2 has two whole codes and two bits left */

@@ -2,6 +2,7 @@
 #include "backend.h"
 #include "codes.h"
 #include "tessera/f16.h"
+#include "weight_affine.h"
 #include "weight_extra.h"
 
 #include <string.h>
@@ -19,6 +20,10 @@ void tsr_cpu_weight_row(const struct tsr_cpu_weight *w, uint64_t row, float *out
     const uint8_t *p = w->codes + panel * w->panel_bytes;
     if (w->layout >= W_TAB) {
         tsr_cpu_extra_row(w, row, out);
+        return;
+    }
+    if (w->affine) {
+        tsr_cpu_affine_row(w, row, out);
         return;
     }
     if (w->layout == W_F32) {

@@ -43,6 +43,13 @@ uint64_t K(choose)(const float *x, uint64_t n, uint64_t base, uint64_t take, con
 void K(few_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
                uint64_t t1);
 
+/* k_affine.c: the same of tessera.int/2, and its columns [k0,k1) of a panel as F32, [k][PANEL]. */
+void K(affine_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
+                  uint64_t t1);
+void K(affine_pairs_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart, uint64_t n);
+void K(widen_affine)(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, uint64_t k1,
+                     float *dst);
+
 /* Codes of x by one scale amax/127: returns the scale; q may be up to 15 lanes past n. */
 float K(codes_i8)(int8_t *q, const float *x, uint64_t n);
 

@@ -241,7 +241,7 @@ void K(round_bf16)(float *out, const float *x, uint64_t n)
 void K(quantize)(const struct tsr_cpu_weight *w, const float *x, int8_t *q, uint64_t ldq, float *sa,
                  int32_t *sums, uint64_t stride)
 {
-    const int32_t factor = w->zeros ? -1 : -(int32_t)w->mid;
+    const int32_t factor = w->affine ? 1 : w->zeros ? -1 : -(int32_t)w->mid;
     uint64_t      b = 0;
     for (uint64_t s = 0; s < w->cols; s += w->seg) {
         uint64_t end = w->cols - s < w->seg ? w->cols : s + w->seg;

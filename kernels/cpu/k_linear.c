@@ -19,14 +19,6 @@ INLINE v16 wide(enum tsr_cpu_layout kind, const uint8_t *panel, uint64_t k, uint
     return kind == W_BF16 ? v_load_bf16(panel + 2 * i) : v_load_f16(panel + 2 * i);
 }
 
-/* The four of column k. */
-INLINE i16v four_at(const enum tsr_cpu_layout l, const uint8_t *codes, uint64_t k)
-{
-    const uint64_t   step = cpu_step(l), j = k % step / 4;
-    struct code_step s = code_load(l, codes + k / step * 2 * cpu_unit(l));
-    return code_four(l, &s, (int)j);
-}
-
 /* One column of 16 rows: code j of four. */
 INLINE void widen_one(i16v four, uint32_t j, i16v zero, v16 scale, float *dst)
 {
@@ -71,6 +63,10 @@ static void widen(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, u
     const uint8_t *p = w->codes + panel * w->panel_bytes;
     if (w->layout >= W_TAB) {
         K(widen_extra)(w, panel, k0, k1, dst);
+        return;
+    }
+    if (w->affine) {
+        K(widen_affine)(w, panel, k0, k1, dst);
         return;
     }
     if (w->layout == W_BF16) {

@@ -76,6 +76,16 @@ INLINE void pack(const enum tsr_cpu_layout l, const i16v e[8], uint8_t *dst, uin
                      vi_or(vi_or(e[4], vi_shl(e[5], 3)),
                            vi_or(vi_shl(vi_bits(e[6], 0, 4), 4), vi_shl(vi_bits(e[7], 0, 4), 5))));
             break;
+        case W_I5: { /* nibbles as W_I4; bit j of the last vector's bytes is the fifth of four j */
+            i16v fifth = vi_bits(e[0], 4, 1);
+            for (uint32_t i = 0; i < 8; i++)
+                fifth = vi_or(fifth, vi_shl(vi_bits(e[i], 4, 1), i));
+            for (uint32_t i = 0; i < 4; i++)
+                vb_store(dst + 64 * i,
+                         vi_or(vi_bits(e[2 * i], 0, 15), vi_shl(vi_bits(e[2 * i + 1], 0, 15), 4)));
+            vb_store(dst + 256, fifth);
+            break;
+        }
         case W_I6: /* three whole codes; the fourth goes where bits are left over */
             for (uint32_t i = 0; i < 3; i++)
                 vb_store(dst + 64 * i,
@@ -137,6 +147,9 @@ void K(place)(enum tsr_cpu_layout l, uint8_t *panel, const uint8_t *codes, uint6
         return;
     case W_I3:
         place(W_I3, panel, codes, stride, rows, cols, 3);
+        return;
+    case W_I5:
+        place(W_I5, panel, codes, stride, rows, cols, 5);
         return;
     case W_I6:
         place(W_I6, panel, codes, stride, rows, cols, bits);

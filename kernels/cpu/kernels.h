@@ -26,6 +26,7 @@ enum tsr_cpu_layout {
     /* packed codes: [panel][k/step][2][vectors][16 rows][4 k], see k_codes.h */
     W_I8,  /* step  4, 1 vector: one byte each                          */
     W_I6,  /* step 16, 3 vectors                                        */
+    W_I5,  /* step 32, 5 vectors: as W_I4, and one of fifth bits        */
     W_I4,  /* step  8, 1 vector: low nibble k, high nibble k+4          */
     W_I3,  /* step 32, 3 vectors                                        */
     W_I2,  /* step 16, 1 vector: two bits of k, k+4, k+8, k+12          */
@@ -41,12 +42,20 @@ static inline int cpu_packed(enum tsr_cpu_layout l)
 /* Columns that are stored together, and the bytes of 16 rows of them. */
 static inline uint32_t cpu_step(enum tsr_cpu_layout l)
 {
-    return l == W_I8 ? 4 : l == W_I4 ? 8 : l == W_I3 ? 32 : 16;
+    return l == W_I8 ? 4 : l == W_I4 ? 8 : l == W_I3 || l == W_I5 ? 32 : 16;
 }
 static inline uint32_t cpu_unit(enum tsr_cpu_layout l)
 {
-    return l == W_I3 || l == W_I6 ? 192 : 64;
+    return l == W_I5 ? 320 : l == W_I3 || l == W_I6 ? 192 : 64;
 }
+
+/* How the scales and minimums of tessera.int/2 are stored. */
+enum tsr_cpu_affine {
+    AFFINE_NONE,   /* tessera.int/1: no minimums                              */
+    AFFINE_STORED, /* scales, minimums: [panel][group][32] of scale_f16       */
+    AFFINE_BYTES,  /* scales, minimums: [panel][group][32] bytes, times factors */
+    AFFINE_NIBBLES /* scales: the same, the minimum's code above the scale's    */
+};
 
 /* Columns of one weight group, one segment and one activation block. */
 struct tsr_cpu_run {
@@ -66,7 +75,11 @@ struct tsr_cpu_weight {
     uint32_t            mid;                    /* the zero point where zeros is NULL        */
     uint64_t            panel_bytes;            /* of codes                                  */
     uint8_t            *codes, *scales, *zeros; /* scales, zeros: [panel][group][32] */
-    uint8_t            *data;                   /* the allocation that holds them */
+    enum tsr_cpu_affine affine;
+    uint32_t            record_shift; /* log2 of the groups that share factors */
+    uint64_t            records;
+    uint8_t            *minimums, *factors; /* factors: [panel][record][2][32] F16 */
+    uint8_t            *data;               /* the allocation that holds them */
     uint64_t            data_bytes;
     uint32_t            borrowed; /* data is the host's, read only */
 
@@ -82,9 +95,10 @@ struct tsr_cpu_linear {
     const int8_t                *q;     /* [tokens][ldq], zero past cols             */
     uint64_t                     ldq;   /* a multiple of PAD                         */
     /* per TOKENS_MAX tokens, segment and tile8: [k/4][tokens of the tile][4]; or NULL */
-    const int8_t  *qpack;
-    const float   *sa;   /* [nblocks][tokens]                         */
-    const int32_t *sums; /* [nruns][tokens]: minus the sum of q, times mid without zeros */
+    const int8_t *qpack;
+    const float  *sa; /* [nblocks][tokens]                         */
+    /* [nruns][tokens]: minus the sum of q, times mid without zeros; of affine weights the sum */
+    const int32_t *sums;
     const float   *bias; /* [rows] or NULL                            */
     float         *out;  /* [tokens][ldo]                             */
     uint64_t       ldo;

@@ -1,6 +1,7 @@
 /* weight.c - from the plain row-major layouts of tessera/format.h to panels. */
 #include "../weight/weight.h"
 #include "backend.h"
+#include "weight_affine.h"
 #include "weight_extra.h"
 
 #include <stdlib.h>
@@ -39,13 +40,15 @@ static uint64_t cut_runs(struct tsr_cpu_weight *w)
 
 /* 2, 3 and 6 bits are stored in units of 16, 32 and 16 columns; if a group begins inside a unit, a wider
  * layout of smaller steps is faster. */
-static enum tsr_cpu_layout packed_layout(uint32_t bits, uint64_t group, uint64_t groups)
+static enum tsr_cpu_layout packed_layout(uint32_t bits, uint64_t group, uint64_t groups, int affine)
 {
     enum tsr_cpu_layout l = bits == 2   ? W_I2
                             : bits == 3 ? W_I3
                             : bits == 4 ? W_I4
                             : bits <= 6 ? W_I6
                                         : W_I8;
+    if (affine && bits == 5 && (groups == 1 || group % cpu_step(W_I5) == 0))
+        return W_I5;
     if (groups > 1 && group % cpu_step(l) != 0)
         return bits < 4 ? W_I4 : l == W_I6 ? W_I8 : l;
     return l;
@@ -68,14 +71,17 @@ static int plan(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d)
     } else {
         w->group = f->group && f->group < d->cols ? f->group : d->cols;
         w->groups = tsr_format_groups(f, d->cols);
-        w->layout = packed_layout(f->bits, w->group, w->groups);
+        w->layout = packed_layout(f->bits, w->group, w->groups, tsr_cpu_is_affine(f));
         w->mid = 1u << (f->bits - 1);
         w->scale_f16 = f->scale_dtype == TSR_F16;
         per_panel = cpu_ceil(w->cols, cpu_step(w->layout)) * 2 * cpu_unit(w->layout);
-        if (__builtin_mul_overflow(w->panels, w->groups * PANEL * (w->scale_f16 ? 2u : 4u),
+        if (tsr_cpu_is_affine(f) && !tsr_cpu_affine_plan(w, f, &scales))
+            return 0;
+        if (!w->affine &&
+            __builtin_mul_overflow(w->panels, w->groups * PANEL * (w->scale_f16 ? 2u : 4u),
                                    &scales))
             return 0;
-        if (f->zero == TSR_ZERO_STORED)
+        if (!w->affine && f->zero == TSR_ZERO_STORED)
             zeros = w->panels * w->groups * PANEL;
     }
     w->panel_bytes = per_panel;
@@ -89,7 +95,9 @@ static void place(struct tsr_cpu_weight *w, const struct tsr_format *f)
 {
     uint64_t codes = w->panels * w->panel_bytes;
     w->codes = w->data;
-    if (cpu_packed(w->layout)) {
+    if (w->affine) {
+        tsr_cpu_affine_place(w, w->data + codes);
+    } else if (cpu_packed(w->layout)) {
         w->scales = w->data + codes;
         if (f->zero == TSR_ZERO_STORED)
             w->zeros = w->scales + w->panels * w->groups * PANEL * (w->scale_f16 ? 2u : 4u);
@@ -134,6 +142,10 @@ static void fill_codes(const struct tsr_cpu_kernels *k, struct tsr_cpu_weight *w
     k->place(w->layout, w->codes + panel * w->panel_bytes,
              (const uint8_t *)d->codes + row0 * d->code_stride, d->code_stride, n, w->cols,
              f->bits);
+    if (w->affine) {
+        tsr_cpu_affine_fill(w, d, panel);
+        return;
+    }
     if (n < PANEL)
         memset(w->scales + meta * ssize, 0, w->groups * PANEL * ssize);
     if (n < PANEL && w->zeros)

@@ -94,6 +94,8 @@ tsr_status tsr_cuda_outline(const struct tsr_weight_desc *d, int data, struct ts
     if (st != TSR_OK)
         return st;
     const struct tsr_format *f = d->format;
+    if (strcmp(f->id, TSR_FORMAT_AFFINE) == 0)
+        return tsr_weight_not_read(err, d, "CUDA");
     *w = (struct tsr_cuda_weight){ .k = { .rows = d->rows,
                                           .cols = d->cols,
                                           .kind = K_FLOAT,

@@ -85,6 +85,43 @@ static tsr_status decode_int(const struct tsr_format *f, uint64_t cols, const ui
     return TSR_OK;
 }
 
+static int affine_known(const struct tsr_format *f)
+{
+    int levels = f->scale_bits == 4 || f->scale_bits == 6 || f->scale_bits == 8;
+    int group = f->group == 16 || f->group == 32 || f->group == 64 || f->group == 128;
+    if (f->bits < 2 || f->bits > 8 || f->zero != 0)
+        return 0;
+    return levels
+               ? group
+               : f->scale_bits == 0 && is_scale_dtype(f->scale_dtype) && (group || f->group == 0);
+}
+
+static tsr_status decode_affine(const struct tsr_format *f, uint64_t cols, const uint8_t *codes,
+                                const uint8_t *meta, float *dst)
+{
+    if (!affine_known(f))
+        return TSR_E_UNSUPPORTED;
+    uint64_t groups = tsr_format_groups(f, cols);
+    for (uint64_t k = 0; k < cols; k++) {
+        uint64_t g = f->group ? k / f->group : 0;
+        float    scale, minimum;
+        if (f->scale_bits == 0) {
+            scale = float_at(meta, f->scale_dtype, g);
+            minimum = float_at(meta, f->scale_dtype, groups + g);
+        } else {
+            uint64_t       per = 256 / f->group, bytes = (per * f->scale_bits + 7) / 8;
+            const uint8_t *record = meta + k / 256 * (4 + 2 * bytes);
+            scale =
+                float_at(record, TSR_F16, 0) * (float)code_at(record + 4, g % per, f->scale_bits);
+            minimum = -(float_at(record, TSR_F16, 1) *
+                        (float)code_at(record + 4 + bytes, g % per, f->scale_bits));
+        }
+        float product = (float)code_at(codes, k, f->bits) * scale;
+        dst[k] = product + minimum;
+    }
+    return TSR_OK;
+}
+
 static tsr_status decode_lut(const struct tsr_format *f, uint64_t cols, const uint8_t *codes,
                              const uint8_t *meta, float *dst)
 {
@@ -159,6 +196,8 @@ tsr_status tsr_ref_decode_row(const struct tsr_format *f, uint64_t cols, const v
         return decode_float(f, cols, codes, dst);
     if (strcmp(f->id, TSR_FORMAT_INT) == 0)
         return decode_int(f, cols, codes, meta, dst);
+    if (strcmp(f->id, TSR_FORMAT_AFFINE) == 0)
+        return decode_affine(f, cols, codes, meta, dst);
     if (strcmp(f->id, TSR_FORMAT_LUT) == 0)
         return decode_lut(f, cols, codes, meta, dst);
     return strcmp(f->id, TSR_FORMAT_MX) == 0 ? decode_mx(f, cols, codes, meta, dst)

@@ -60,10 +60,15 @@ static float add_block(float sum, const float *x, const struct tsr_ref_row *w, u
     for (uint64_t k = begin; k < end;) {
         uint64_t group = w->group[k];
         float    scale = w->scale[k];
-        int64_t  whole = 0;
-        for (; k < end && w->group[k] == group; k++)
+        float    minimum = w->minimum[k];
+        int64_t  whole = 0, ones = 0;
+        for (; k < end && w->group[k] == group; k++) {
             whole += w->t[k] * q[k - begin];
+            ones += q[k - begin];
+        }
         sum = fmaf((float)whole, scale * activation, sum);
+        if (w->minimums)
+            sum = fmaf((float)ones, minimum * activation, sum);
     }
     return sum;
 }

@@ -25,17 +25,19 @@ float tsr_ref_round_bf16(float x);
  * NaN where one is not finite. */
 float tsr_ref_round_i8(const float *x, uint64_t n, int32_t *q);
 
-/* A packed row for a8: w[k] = t[k] * scale[k], columns of a group summed as integers; and the addends of a
- * table's outliers. */
+/* A packed row for a8: w[k] = t[k] * scale[k] + minimum[k], columns of a group summed as integers; and the
+ * addends of a table's outliers. */
 struct tsr_ref_row {
     int64_t  *t;
     float    *scale;
     uint64_t *group;
-    float    *extra;   /* 0 for a column that is not an outlier */
-    uint8_t  *outlier; /* 1 where there is one */
+    float    *minimum;
+    int       minimums; /* int/2: they count */
+    float    *extra;    /* 0 for a column that is not an outlier */
+    uint8_t  *outlier;  /* 1 where there is one */
     int       outliers;
 };
-/* int, lut and mx, plain layout.  TSR_E_NOMEM; TSR_E_UNSUPPORTED for another format. */
+/* int/1, int/2, lut and mx, plain layout.  TSR_E_NOMEM; TSR_E_UNSUPPORTED for another format. */
 tsr_status tsr_ref_row_make(struct tsr_ref_row *row, const struct tsr_format *f, uint64_t cols,
                             const void *codes, const void *meta);
 void       tsr_ref_row_free(struct tsr_ref_row *row);

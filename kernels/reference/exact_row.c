@@ -31,6 +31,31 @@ static void make_int(struct tsr_ref_row *row, const struct tsr_format *f, uint64
     }
 }
 
+/* Scales and minimums, stored or from a record's factors and codes. */
+static void make_affine(struct tsr_ref_row *row, const struct tsr_format *f, uint64_t cols,
+                        const uint8_t *codes, const uint8_t *meta)
+{
+    uint64_t          groups = tsr_format_groups(f, cols), per = f->group ? 256 / f->group : 1;
+    struct tsr_format one = { .id = TSR_FORMAT_FLOAT, .dtype = f->scale_dtype };
+    struct tsr_format half = { .id = TSR_FORMAT_FLOAT, .dtype = TSR_F16 };
+    uint64_t size = f->scale_dtype == TSR_F32 ? 4 : 2, level = (per * f->scale_bits + 7) / 8;
+    row->minimums = 1;
+    for (uint64_t k = 0; k < cols; k++) {
+        uint64_t g = row->group[k] = groups == 1 ? 0 : k / f->group;
+        row->t[k] = (int64_t)code_at(codes, k, f->bits);
+        if (f->scale_bits == 0) {
+            (void)tsr_ref_decode_row(&one, 1, meta + g * size, NULL, &row->scale[k]);
+            (void)tsr_ref_decode_row(&one, 1, meta + (groups + g) * size, NULL, &row->minimum[k]);
+            continue;
+        }
+        const uint8_t *record = meta + g / per * (4 + 2 * level);
+        float          factor[2];
+        (void)tsr_ref_decode_row(&half, 2, record, NULL, factor);
+        row->scale[k] = factor[0] * (float)code_at(record + 4, g % per, f->scale_bits);
+        row->minimum[k] = -(factor[1] * (float)code_at(record + 4 + level, g % per, f->scale_bits));
+    }
+}
+
 /* The smallest step of the element, of which every value is a multiple, is its smallest value: 2^-unit. */
 static int unit_of(const struct tsr_format *f)
 {
@@ -108,12 +133,15 @@ tsr_status tsr_ref_row_make(struct tsr_ref_row *row, const struct tsr_format *f,
     *row = (struct tsr_ref_row){ .t = calloc(cols, sizeof *row->t),
                                  .scale = calloc(cols, sizeof *row->scale),
                                  .group = calloc(cols, sizeof *row->group),
+                                 .minimum = calloc(cols, sizeof *row->minimum),
                                  .extra = calloc(cols, sizeof *row->extra),
                                  .outlier = calloc(cols, 1) };
-    if (!row->t || !row->scale || !row->group || !row->extra || !row->outlier)
+    if (!row->t || !row->scale || !row->group || !row->minimum || !row->extra || !row->outlier)
         st = TSR_E_NOMEM;
     else if (strcmp(f->id, TSR_FORMAT_INT) == 0)
         make_int(row, f, cols, codes, meta);
+    else if (strcmp(f->id, TSR_FORMAT_AFFINE) == 0)
+        make_affine(row, f, cols, codes, meta);
     else if (strcmp(f->id, TSR_FORMAT_MX) == 0)
         make_mx(row, f, cols, codes, meta);
     else if (strcmp(f->id, TSR_FORMAT_LUT) == 0)
@@ -130,6 +158,7 @@ void tsr_ref_row_free(struct tsr_ref_row *row)
     free(row->t);
     free(row->scale);
     free(row->group);
+    free(row->minimum);
     free(row->extra);
     free(row->outlier);
     *row = (struct tsr_ref_row){ 0 };

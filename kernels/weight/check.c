@@ -10,6 +10,14 @@ tsr_status tsr_weight_refuse(struct tsr_err *err, const struct tsr_weight_desc *
     return tsr_fail(err, TSR_E_INVAL, "weight '%s': %s", d->name ? d->name : "?", why);
 }
 
+tsr_status tsr_weight_not_read(struct tsr_err *err, const struct tsr_weight_desc *d,
+                               const char *device)
+{
+    return tsr_fail(err, TSR_E_UNSUPPORTED,
+                    "weight '%s': format '%s' is not read by the %s backend",
+                    d->name ? d->name : "?", d->format->id, device);
+}
+
 uint64_t tsr_weight_segment(const struct tsr_weight_desc *d)
 {
     return TSR_HAS(struct tsr_weight_desc, d, segment) ? d->segment : 0;
@@ -52,6 +60,21 @@ static const char *act8_wrong(const struct tsr_format *f)
                : "LLM.int8's threshold must be 0 or a positive number";
 }
 
+static const char *affine_wrong(const struct tsr_format *f)
+{
+    int group = f->group == 16 || f->group == 32 || f->group == 64 || f->group == 128;
+    if (f->zero != 0)
+        return "tessera.int/2 has no zero points";
+    if (f->scale_bits == 0) {
+        if (!is_scale(f->scale_dtype))
+            return "scales must be F16 or F32";
+        return group || f->group == 0 ? NULL : "groups must be 16, 32, 64 or 128, or 0: the row";
+    }
+    if (f->scale_bits != 4 && f->scale_bits != 6 && f->scale_bits != 8)
+        return "scale_bits must be 0, 4, 6 or 8";
+    return group ? NULL : "groups under scale_bits must be 16, 32, 64 or 128";
+}
+
 /* What is wrong with the format for d->cols columns, or NULL and the bytes of a row's codes and meta. */
 static const char *format_wrong(const struct tsr_weight_desc *d, uint64_t *code, uint64_t *meta)
 {
@@ -74,6 +97,13 @@ static const char *format_wrong(const struct tsr_weight_desc *d, uint64_t *code,
     }
     if (f->struct_size < offsetof(struct tsr_format, act8))
         return "its format's struct_size has no room for the format's parameters";
+    if (strcmp(f->id, TSR_FORMAT_AFFINE) == 0) {
+        const char *why = affine_wrong(f);
+        if (why)
+            return why;
+        *meta = tsr_format_affine_meta_bytes(f, d->cols);
+        return act8_wrong(f);
+    }
     if (strcmp(f->id, TSR_FORMAT_LUT) == 0) {
         if (!is_scale(f->scale_dtype))
             return "tables must be F16 or F32";
@@ -119,10 +149,9 @@ tsr_status tsr_weight_check(const struct tsr_weight_desc *d, int data, const cha
     if (!f || !f->id || (data && !d->codes))
         return tsr_weight_refuse(err, d, "the format or the codes are missing");
     if (strcmp(f->id, TSR_FORMAT_FLOAT) != 0 && strcmp(f->id, TSR_FORMAT_INT) != 0 &&
-        strcmp(f->id, TSR_FORMAT_LUT) != 0 && strcmp(f->id, TSR_FORMAT_MX) != 0)
-        return tsr_fail(err, TSR_E_UNSUPPORTED,
-                        "weight '%s': format '%s' is not read by the %s backend",
-                        d->name ? d->name : "?", f->id, device);
+        strcmp(f->id, TSR_FORMAT_AFFINE) != 0 && strcmp(f->id, TSR_FORMAT_LUT) != 0 &&
+        strcmp(f->id, TSR_FORMAT_MX) != 0)
+        return tsr_weight_not_read(err, d, device);
     if (d->rows == 0 || d->cols == 0 || d->rows > UINT32_MAX || d->cols > UINT32_MAX / 2)
         return tsr_weight_refuse(err, d, "rows and columns must be 1 to 2^31");
     if (segment % 32 != 0)

@@ -18,6 +18,9 @@ tsr_status tsr_weight_check(const struct tsr_weight_desc *d, int data, const cha
                             struct tsr_err *err);
 /* TSR_E_INVAL: "weight 'NAME': why". */
 tsr_status tsr_weight_refuse(struct tsr_err *err, const struct tsr_weight_desc *d, const char *why);
+/* TSR_E_UNSUPPORTED: a format that `device` does not read. */
+tsr_status tsr_weight_not_read(struct tsr_err *err, const struct tsr_weight_desc *d,
+                               const char *device);
 /* d's columns per segment, 0 if unset. */
 uint64_t tsr_weight_segment(const struct tsr_weight_desc *d);
 /* Bytes of an element of tessera.float/1. */

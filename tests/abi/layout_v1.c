@@ -141,6 +141,7 @@ IS(TSR_MX_FP3_E1M1, 0x101);
 IS(TSR_MX_INT(4), 3);
 IS(TSR_ACT8_BLOCKS, 0);
 IS(TSR_ACT8_LLM, 1);
+IS(TSR_AFFINE_SUPER, 256);
 
 /* tessera/backend_layout.h */
 SIZE(struct tsr_weight_layout, 40);
@@ -631,5 +632,6 @@ TEXT(TSR_TRANSPORT_COUNTS, "tessera.transport.counts/1");
 TEXT(TSR_TRANSPORT_DEVICE, "tessera.transport.device/1");
 TEXT(TSR_FORMAT_FLOAT, "tessera.float/1");
 TEXT(TSR_FORMAT_INT, "tessera.int/1");
+TEXT(TSR_FORMAT_AFFINE, "tessera.int/2");
 TEXT(TSR_FORMAT_LUT, "tessera.lut/1");
 TEXT(TSR_FORMAT_MX, "tessera.mx/1");

@@ -214,6 +214,62 @@ static inline void wt_int(struct wt *w, uint64_t rows, uint64_t cols, uint32_t b
                                         .meta_stride = mb };
 }
 
+/* The same for tessera.int/2; scale_bits 0: scales of scale_dtype. */
+static inline void wt_affine(struct wt *w, uint64_t rows, uint64_t cols, uint32_t bits,
+                             uint64_t group, uint32_t scale_dtype, uint32_t scale_bits)
+{
+    *w = (struct wt){ 0 };
+    w->format = (struct tsr_format){ .struct_size = sizeof w->format,
+                                     .id = TSR_FORMAT_AFFINE,
+                                     .bits = bits,
+                                     .group = group,
+                                     .scale_dtype = scale_bits ? 0 : scale_dtype,
+                                     .scale_bits = scale_bits };
+    uint64_t cb = tsr_format_int_code_bytes(&w->format, cols) + 1;
+    uint64_t mb = tsr_format_affine_meta_bytes(&w->format, cols) + 4;
+    uint64_t values = 2 * tsr_format_groups(&w->format, cols);
+    w->codes = malloc(rows * cb);
+    w->meta = malloc(rows * mb);
+    assert_true(w->codes && w->meta);
+    for (uint64_t i = 0; i < rows * cb; i++)
+        w->codes[i] = (uint8_t)rnd();
+    for (uint64_t i = 0; i < rows * mb; i++)
+        w->meta[i] = (uint8_t)rnd();
+    for (uint64_t r = 0; r < rows; r++) {
+        uint8_t *m = w->meta + r * mb;
+        uint64_t record = tsr_format_affine_record_bytes(&w->format);
+        for (uint64_t i = 0; i < (scale_bits ? (cols + 255) / 256 * 2 : values); i++) {
+            float    s = 0.05f * rnd_f32();
+            uint16_t h = (uint16_t)((rnd() & 0x8000) | (0x1800 + rnd() % 0x600));
+            if (scale_bits)
+                memcpy(m + i / 2 * record + i % 2 * 2, &h, 2);
+            else if (scale_dtype == TSR_F32)
+                memcpy(m + 4 * i, &s, 4);
+            else
+                memcpy(m + 2 * i, &h, 2);
+        }
+    }
+    w->desc = (struct tsr_weight_desc){ .struct_size = sizeof w->desc,
+                                        .name = "w",
+                                        .format = &w->format,
+                                        .rows = rows,
+                                        .cols = cols,
+                                        .codes = w->codes,
+                                        .meta = w->meta,
+                                        .code_stride = cb,
+                                        .meta_stride = mb };
+}
+
+/* One of every kind of tessera.int/2: i from 0. */
+static inline void wt_affine_any(struct wt *w, uint64_t rows, uint64_t cols, uint32_t i)
+{
+    static const uint64_t groups[] = { 16, 32, 64, 128, 0 };
+    static const uint32_t levels[] = { 0, 4, 6, 8 };
+    uint32_t              level = levels[i / 7 % 4];
+    wt_affine(w, rows, cols, 2 + i % 7, groups[rnd() % (level ? 4 : 5)],
+              rnd() & 1 ? TSR_F32 : TSR_F16, level);
+}
+
 /* The same for tessera.mx/1: mostly scales near 1, sometimes any byte. */
 static inline void wt_mx(struct wt *w, uint64_t rows, uint64_t cols, uint32_t element,
                          uint64_t group, uint32_t scale_bits)

@@ -192,6 +192,17 @@ static void integers_come_back(void **state)
     check(&w);
 }
 
+static void affine_come_back(void **state)
+{
+    struct wt w;
+    (void)state;
+    for (size_t s = 0; s < SHAPES; s++)
+        for (uint32_t i = 0; i < 28; i++) {
+            wt_affine_any(&w, shapes[s].rows, shapes[s].cols, i);
+            check(&w);
+        }
+}
+
 static void looked_up_come_back(void **state)
 {
     struct wt w;
@@ -409,7 +420,7 @@ static void codes_are_placed(void **state)
         enum tsr_cpu_layout l;
         uint32_t            bits;
     } all[] = { { W_I2, 2 }, { W_I3, 3 }, { W_I4, 2 }, { W_I4, 3 }, { W_I4, 4 }, { W_I6, 5 },
-                { W_I6, 6 }, { W_I8, 5 }, { W_I8, 6 }, { W_I8, 7 }, { W_I8, 8 } };
+                { W_I5, 5 }, { W_I6, 6 }, { W_I8, 5 }, { W_I8, 6 }, { W_I8, 7 }, { W_I8, 8 } };
     static const uint64_t rows[] = { 1, 15, 16, 17, 31, 32 };
     static const uint64_t cols[] = { 1,  3,  4,  7,  8,  15,  16,  17,  31,  32, 33,
                                      40, 63, 64, 65, 96, 100, 127, 128, 129, 200 };
@@ -429,10 +440,15 @@ static void codes_are_placed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(codes_are_placed),   cmocka_unit_test(floats_come_back),
-        cmocka_unit_test(integers_come_back), cmocka_unit_test(looked_up_come_back),
-        cmocka_unit_test(blocks_come_back),   cmocka_unit_test(refusals),
-        cmocka_unit_test(damaged_panels),     cmocka_unit_test(damaged_padding),
+        cmocka_unit_test(codes_are_placed),
+        cmocka_unit_test(floats_come_back),
+        cmocka_unit_test(integers_come_back),
+        cmocka_unit_test(affine_come_back),
+        cmocka_unit_test(looked_up_come_back),
+        cmocka_unit_test(blocks_come_back),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(damaged_panels),
+        cmocka_unit_test(damaged_padding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,7 +27,7 @@ static void check_weight(const struct wt *w, uint64_t T, const float *x, int has
     uint64_t N = w->desc.rows, K = w->desc.cols;
     float   *dense = wt_dense(w), *bias = rnd_new(N, 1.0f), *x16 = malloc(T * K * 4);
     float   *want = malloc(T * N * 4);
-    int      packed = strcmp(w->format.id, TSR_FORMAT_INT) == 0;
+    int      packed = strcmp(w->format.id, TSR_FORMAT_FLOAT) != 0;
     assert_true(x16 && want);
     for (uint64_t i = 0; i < T * K; i++)
         x16[i] = tsr_ref_round_bf16(x[i]);
@@ -106,6 +106,20 @@ static void linear_float_follows_the_page(void **state)
     }
 }
 
+static void linear_affine_follows_the_page(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 84; i++) {
+        struct wt w;
+        uint64_t  K = PICK(some_k), N = PICK(some_n), T = PICK(some_t);
+        wt_affine_any(&w, N, K, i);
+        float *x = rnd_new(T * K, 2.0f);
+        check_weight(&w, T, x, i % 2);
+        free(x);
+        wt_free(&w);
+    }
+}
+
 static void linear_int_follows_the_page(void **state)
 {
     (void)state;
@@ -159,6 +173,12 @@ static void linear_many_tokens(void **state)
         check_weight(&w, 101, x, i % 2);
         wt_free(&w);
     }
+    for (uint32_t i = 0; i < 7; i++) {
+        struct wt w;
+        wt_affine_any(&w, 35, 500, i % 2 ? i : 7 + i);
+        check_weight(&w, 101, x, 0);
+        wt_free(&w);
+    }
     free(x);
 }
 
@@ -173,6 +193,12 @@ static void linear_panels_in_pairs(void **state)
         wt_int(&w, 34 * 32 + 5, 300, bits[i % 5], i % 2 ? 0 : 64, i % 2 ? TSR_F32 : TSR_F16,
                i % 5 < 2 ? TSR_ZERO_STORED : TSR_ZERO_MID);
         check_weight(&w, 1 + (uint64_t)i / 5, x, i % 2);
+        wt_free(&w);
+    }
+    for (uint32_t i = 0; i < 14; i++) {
+        struct wt w;
+        wt_affine_any(&w, 34 * 32 + 5, 300, i);
+        check_weight(&w, 1 + i % 4, x, i % 2);
         wt_free(&w);
     }
     free(x);
@@ -190,6 +216,36 @@ static void few_bits_take_few_bytes(void **state)
         wt_int(&w, 64, 1024, bits, 128, TSR_F16, TSR_ZERO_MID);
         assert_int_equal(tsr_cpu_weight_load(c, &w.desc, &h, NULL), TSR_OK);
         assert_int_equal(tsr_cpu_weight_bytes(c, h), 64 * 1024 * bits / 8 + 64 * 8 * 2);
+        tsr_cpu_weight_free(c, h);
+        tsr_cpu_destroy(c);
+        wt_free(&w);
+    }
+    assert_int_equal(host_bytes, 0);
+}
+
+/* tessera.int/2 as GGUF's types have it: not more than 3 % above the file's bytes per block. */
+static void minimums_take_few_bytes(void **state)
+{
+    static const struct {
+        uint32_t bits, group, level, block, bytes;
+    } types[] = { { 4, 32, 0, 32, 20 },
+                  { 5, 32, 0, 32, 24 },
+                  { 2, 16, 4, 256, 84 },
+                  { 4, 32, 6, 256, 144 },
+                  { 5, 32, 6, 256, 176 } };
+    (void)state;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        struct wt       w;
+        void           *h = NULL;
+        struct tsr_cpu *c = cpu_new("scalar");
+        uint64_t        file = UINT64_C(64) * 1024 / types[i].block * types[i].bytes;
+        assert_non_null(c);
+        wt_affine(&w, 64, 1024, types[i].bits, types[i].group, TSR_F16, types[i].level);
+        assert_int_equal(tsr_format_int_code_bytes(&w.format, 1024) +
+                             tsr_format_affine_meta_bytes(&w.format, 1024),
+                         file / 64);
+        assert_int_equal(tsr_cpu_weight_load(c, &w.desc, &h, NULL), TSR_OK);
+        assert_in_range(tsr_cpu_weight_bytes(c, h), file, file + file * 3 / 100);
         tsr_cpu_weight_free(c, h);
         tsr_cpu_destroy(c);
         wt_free(&w);
@@ -217,6 +273,9 @@ static void strange_activations(void **state)
     wt_int(&w, 17, K, 3, 64, TSR_F16, TSR_ZERO_MID);
     check_weight(&w, T, x, 0);
     wt_free(&w);
+    wt_affine(&w, 17, K, 4, 32, 0, 6);
+    check_weight(&w, T, x, 0);
+    wt_free(&w);
     free(x);
 }
 
@@ -234,6 +293,10 @@ static void extreme_codes(void **state)
         memset(w.codes, 0xff, 18 * w.desc.code_stride);
         for (uint64_t r = 0; r < 18; r++)
             w.meta[r * w.desc.meta_stride + 4] = 0;
+        check_weight(&w, T, x, 0);
+        wt_free(&w);
+        wt_affine(&w, 18, K, bits, 128, TSR_F16, 8);
+        memset(w.codes, 0xff, 18 * w.desc.code_stride);
         check_weight(&w, T, x, 0);
         wt_free(&w);
         free(x);
@@ -315,10 +378,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear_float_follows_the_page),
         cmocka_unit_test(linear_int_follows_the_page),
+        cmocka_unit_test(linear_affine_follows_the_page),
         cmocka_unit_test(linear_wide),
         cmocka_unit_test(linear_many_tokens),
         cmocka_unit_test(linear_panels_in_pairs),
         cmocka_unit_test(few_bits_take_few_bytes),
+        cmocka_unit_test(minimums_take_few_bytes),
         cmocka_unit_test(strange_activations),
         cmocka_unit_test(extreme_codes),
         cmocka_unit_test(linear_is_near_double),

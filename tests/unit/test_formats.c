@@ -50,7 +50,7 @@ static void same(const float *got, const float *want, uint64_t n, const char *wh
 static void check(const struct tsr_format *f, uint64_t cols, const uint8_t *codes, uint64_t nc,
                   const uint8_t *meta, uint64_t nm, const float *want, const char *line)
 {
-    float got[32];
+    float got[300];
     assert_int_equal(tsr_ref_decode_row(f, cols, codes, meta, got), TSR_OK);
     same(got, want, cols, "reference", line);
     memset(got, 0, sizeof got);
@@ -141,6 +141,40 @@ static void int_vectors(void **state)
     assert_int_equal(rows, 5);
 }
 
+static void affine_vectors(void **state)
+{
+    (void)state;
+    FILE    *f = vectors("int2.txt");
+    char     line[4096], scales[8], code_hex[600], meta_hex[160];
+    unsigned bits, group, cols;
+    int      rows = 0;
+    while (fgets(line, sizeof line, f)) {
+        if (line[0] == '#')
+            continue;
+        uint8_t codes[300], meta[80];
+        float   want[300];
+        assert_int_equal(sscanf(line, "%u %u %7s %u %599s %159s :", &bits, &group, scales, &cols,
+                                code_hex, meta_hex),
+                         6);
+        bool              levels = scales[0] != 'f';
+        struct tsr_format fmt = { .struct_size = sizeof fmt,
+                                  .id = TSR_FORMAT_AFFINE,
+                                  .bits = bits,
+                                  .group = group,
+                                  .scale_dtype = levels ? 0 : dtype_of(scales),
+                                  .scale_bits = levels ? (uint32_t)(scales[0] - '0') : 0 };
+        uint64_t nc = unhex(code_hex, codes, sizeof codes), nm = unhex(meta_hex, meta, sizeof meta);
+        assert_true(tsr_model_format_known(&fmt) && tsr_model_format_fits(&fmt, cols));
+        assert_int_equal(nc, tsr_model_format_code_bytes(&fmt, cols));
+        assert_int_equal(nm, tsr_model_format_meta_bytes(&fmt, cols));
+        assert_int_equal(values(line, want, 300), cols);
+        check(&fmt, cols, codes, nc, meta, nm, want, line);
+        rows++;
+    }
+    fclose(f);
+    assert_int_equal(rows, 7);
+}
+
 static void lut_vectors(void **state)
 {
     (void)state;
@@ -226,12 +260,31 @@ static void decoders_agree(void **state)
     }
 }
 
+/* The same of tessera.int/2, every kind of scales. */
+static void affine_decoders_agree(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 400; i++) {
+        struct wt w;
+        uint64_t  cols = 1 + rnd() % 700;
+        wt_affine_any(&w, 1, cols, i);
+        float *a = wt_dense(&w), *b = malloc(cols * 4);
+        assert_non_null(b);
+        tsr_model_format_decode_row(&w.format, cols, w.codes, w.meta, b);
+        assert_memory_equal(a, b, cols * 4);
+        free(a);
+        free(b);
+        wt_free(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(float_vectors),  cmocka_unit_test(int_vectors),
-        cmocka_unit_test(lut_vectors),    cmocka_unit_test(mx_vectors),
-        cmocka_unit_test(decoders_agree),
+        cmocka_unit_test(float_vectors),         cmocka_unit_test(int_vectors),
+        cmocka_unit_test(lut_vectors),           cmocka_unit_test(mx_vectors),
+        cmocka_unit_test(decoders_agree),        cmocka_unit_test(affine_vectors),
+        cmocka_unit_test(affine_decoders_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -178,10 +178,12 @@ static void make(struct wt *w, int i, uint64_t rows, uint64_t cols)
                i < 10 ? TSR_ZERO_MID : TSR_ZERO_STORED);
     else if (i < 25)
         wt_mx(w, rows, cols, elements[i - 17], groups[rnd() % 4], 4 + (uint32_t)(rnd() % 5));
-    else
+    else if (i < 32)
         wt_lut(w, rows, cols, 2 + (uint32_t)(i - 25), 0, scale);
+    else
+        wt_affine_any(w, rows, cols, (uint32_t)(i - 32));
 }
-#define FORMATS 32
+#define FORMATS 60
 
 static void parts_make_the_whole(void **state)
 {
@@ -274,6 +276,14 @@ static void what_cannot_be_cut_says_why(void **state)
     refused(c, 2,
             "tensor 'd': cannot be cut for 2 ranks: LLM.int8 has one activation scale for "
             "all columns; 1 would do");
+    struct tsr_format k4 = {
+        .struct_size = sizeof k4, .id = TSR_FORMAT_AFFINE, .bits = 4, .group = 32, .scale_bits = 6
+    };
+    c = (struct tsr_model_cut){ .name = "d", .rows = 8, .cols = 1536, .format = &k4 };
+    assert_true(tsr_model_slice_allowed(&c, 2));
+    refused(c, 4,
+            "tensor 'd': cannot be cut for 4 ranks: column 384 lies inside a group of 256 that "
+            "shares a scale; 1 and 2 would do");
     struct tsr_format lut = { .struct_size = sizeof lut,
                               .id = TSR_FORMAT_LUT,
                               .bits = 4,

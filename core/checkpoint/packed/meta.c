@@ -35,7 +35,10 @@ static bool put_format(json_t *j, const struct tsr_format *f)
     ok = ok && put_int(j, "bits", f->bits);
     if (strcmp(f->id, TSR_FORMAT_LUT) != 0)
         ok = ok && put_int(j, "group", f->group);
-    if (strcmp(f->id, TSR_FORMAT_MX) != 0)
+    bool affine = strcmp(f->id, TSR_FORMAT_AFFINE) == 0;
+    if (affine)
+        ok = ok && put_int(j, "scale_bits", f->scale_bits);
+    if (strcmp(f->id, TSR_FORMAT_MX) != 0 && (!affine || f->scale_bits == 0))
         ok = ok && put(j, "scales", json_string(tsr_dtype_name(f->scale_dtype)));
     if (strcmp(f->id, TSR_FORMAT_INT) == 0)
         ok = ok && put(j, "zero", json_string(f->zero == TSR_ZERO_STORED ? "stored" : "mid"));
@@ -134,7 +137,12 @@ static tsr_status get_format(const json_t *j, const char *name, struct tsr_forma
     f->bits = (uint32_t)bits;
     if (strcmp(f->id, TSR_FORMAT_LUT) != 0)
         TSR_TRY(get_int(j, name, "group", 0, MAX_COLS, &f->group, err));
-    if (strcmp(f->id, TSR_FORMAT_MX) != 0)
+    bool affine = strcmp(f->id, TSR_FORMAT_AFFINE) == 0;
+    if (affine) {
+        TSR_TRY(get_int(j, name, "scale_bits", 0, 8, &bits, err));
+        f->scale_bits = (uint32_t)bits;
+    }
+    if (strcmp(f->id, TSR_FORMAT_MX) != 0 && (!affine || f->scale_bits == 0))
         TSR_TRY(get_dtype(j, name, "scales", false, &f->scale_dtype, err));
     if (strcmp(f->id, TSR_FORMAT_LUT) == 0)
         TSR_TRY(get_int(j, name, "outliers", 0, UINT32_MAX, &f->outliers, err));

@@ -1,4 +1,4 @@
-/* Weight formats of bench that are looked up: tables, MX elements and LLM.int8. */
+/* Weight formats of bench with more than integers and scales: minimums, tables, MX elements, LLM.int8. */
 #include "cli/bench/bench.h"
 
 #include "quant/quant.h"
@@ -38,6 +38,13 @@ bool bench_format_parse(const char *name, uint64_t cols, struct tsr_format *f)
         f->act8_threshold = 0.9995; /* of activations from -1 to 1: 0.1 % are outliers */
         return true;
     }
+    if (len == 7 && memcmp(name, "affine", 6) == 0 && name[6] >= '2' && name[6] <= '8') {
+        f->id = TSR_FORMAT_AFFINE;
+        f->bits = (uint32_t)(name[6] - '0');
+        f->group = f->bits == 2 ? 16 : 32;
+        f->scale_bits = f->bits == 2 ? 4 : 6;
+        return true;
+    }
     if ((len != 4 && len != 5) || memcmp(name, "lut", 3) != 0 || name[3] < '2' || name[3] > '8' ||
         (len == 5 && name[4] != 'o'))
         return false;
@@ -54,6 +61,16 @@ void bench_format_fill(const struct tsr_format *f, uint64_t rows, uint64_t strid
     for (uint64_t r = 0; r < rows; r++, meta += stride) {
         if (strcmp(f->id, TSR_FORMAT_MX) == 0) {
             memset(meta, 117, tsr_format_groups(f, cols)); /* 2^-10 */
+            continue;
+        }
+        if (strcmp(f->id, TSR_FORMAT_AFFINE) == 0) {
+            const uint16_t d = 0x0400, m = 0x0c00; /* 2^-14, 2^-12 */
+            uint64_t       record = tsr_format_affine_record_bytes(f);
+            for (uint64_t s = 0; s * TSR_AFFINE_SUPER < cols; s++) {
+                memset(meta + s * record, (int)(0x55 + r % 64), record);
+                memcpy(meta + s * record, &d, 2);
+                memcpy(meta + s * record + 2, &m, 2);
+            }
             continue;
         }
         uint64_t n = (UINT64_C(1) << f->bits) + f->outliers;

@@ -20,10 +20,13 @@
 tsr_status tsr_inspect_formats(json_t **out, struct tsr_err *err)
 {
     *out = json_pack(
-        "[{s:s, s:s}, {s:s, s:s}, {s:s, s:s}, {s:s, s:s}]", "id", TSR_FORMAT_FLOAT, "summary",
-        "F32, F16 or BF16 elements", "id", TSR_FORMAT_INT, "summary",
+        "[{s:s, s:s}, {s:s, s:s}, {s:s, s:s}, {s:s, s:s}, {s:s, s:s}]", "id", TSR_FORMAT_FLOAT,
+        "summary", "F32, F16 or BF16 elements", "id", TSR_FORMAT_INT, "summary",
         "2 to 8 bits an element, a scale (F16 or F32) per group or row, optional zero points", "id",
-        TSR_FORMAT_LUT, "summary",
+        TSR_FORMAT_AFFINE, "summary",
+        "2 to 8 bits an element, a scale and a minimum per group or row, or codes of them under "
+        "F16 factors of 256 columns",
+        "id", TSR_FORMAT_LUT, "summary",
         "2 to 8 bits an element, a table (F16 or F32) per row, optional outliers", "id",
         TSR_FORMAT_MX, "summary",
         "FP8 to INT2 elements under a power of two of 4 to 8 bits per block");
@@ -308,14 +311,16 @@ tsr_status tsr_inspect_model(const char *path, bool verify, json_t **out, struct
         return st;
     }
     const struct tsr_model_hparams *h = &m->hp;
-    json_t                         *j = json_pack(
-                                "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:s, s:o, s:o}", "path",
-                                m->path, "family", m->family, "layers", (json_int_t)h->layers, "hidden",
-                                (json_int_t)h->hidden, "ffn", (json_int_t)h->ffn, "heads", (json_int_t)h->heads, "kv_heads",
-                                (json_int_t)h->kv_heads, "head_dim", (json_int_t)h->head_dim, "vocab", (json_int_t)h->vocab,
-                                "max_positions", (json_int_t)h->max_positions, "tied", h->tied, "parameters",
-                                (json_int_t)m->parameters, "bytes", (json_int_t)m->bytes, "hash", m->hash, "tokenizer",
-                                tokenizer, "chat_templates", templates);
+    uint64_t                        weights, resident;
+    tsr_model_overlay_size(m, m->packed, &weights, &resident);
+    json_t *j = json_pack(
+        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:s, s:o, s:o}",
+        "path", m->path, "family", m->family, "layers", (json_int_t)h->layers, "hidden",
+        (json_int_t)h->hidden, "ffn", (json_int_t)h->ffn, "heads", (json_int_t)h->heads, "kv_heads",
+        (json_int_t)h->kv_heads, "head_dim", (json_int_t)h->head_dim, "vocab", (json_int_t)h->vocab,
+        "max_positions", (json_int_t)h->max_positions, "tied", h->tied, "parameters",
+        (json_int_t)m->parameters, "bytes", (json_int_t)m->bytes, "resident_bytes",
+        (json_int_t)resident, "hash", m->hash, "tokenizer", tokenizer, "chat_templates", templates);
     json_t *shapes = json_array();
     bool    ok = j && shapes && add_shapes(m, shapes) && json_object_set(j, "tensors", shapes) == 0;
     uint64_t sparse;

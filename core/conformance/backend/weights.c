@@ -44,6 +44,17 @@ static void fill_meta(const struct tsr_conformance_case *c, uint64_t stream,
                 meta[size + g] =
                     (unsigned char)tsr_conformance_rule_below(c, stream, 1000 + g, entries);
         }
+    } else if (strcmp(f->id, TSR_FORMAT_AFFINE) == 0 && f->scale_bits) {
+        uint64_t record = tsr_format_affine_record_bytes(f);
+        for (uint64_t s = 0; s * TSR_AFFINE_SUPER < cols; s++) {
+            unsigned char *p = meta + s * record;
+            random_bytes(c, stream, p, record);
+            store(p, TSR_F16, 0, 0.001f * (1 + (float)tsr_uniform(c->seed, stream, 2 * s)));
+            store(p, TSR_F16, 1, 0.001f * (1 + (float)tsr_uniform(c->seed, stream, 2 * s + 1)));
+        }
+    } else if (strcmp(f->id, TSR_FORMAT_AFFINE) == 0) {
+        for (uint64_t i = 0; i < 2 * groups; i++)
+            store(meta, f->scale_dtype, i, 0.01f * (float)tsr_normal(c->seed, stream, i));
     } else if (strcmp(f->id, TSR_FORMAT_MX) == 0) {
         for (uint64_t g = 0; g < groups; g++)
             meta[g] = (unsigned char)((1u << (f->scale_bits - 1)) - 5 +
@@ -228,6 +239,14 @@ void tsr_backend_rule_formats(struct tsr_conformance_case *c)
                 f.scale_dtype = (g + f.bits) % 2 ? TSR_F16 : TSR_F32;
                 read += check_format(&d, &f);
             }
+    f = (struct tsr_format){ .struct_size = sizeof f, .id = TSR_FORMAT_AFFINE };
+    for (f.bits = 2; f.bits <= 8; f.bits++)
+        for (uint32_t i = 0; i < 4; i++) {
+            f.scale_bits = i < 2 ? 0 : 2 * i;
+            f.group = UINT64_C(16) << (f.bits + i) % 4;
+            f.scale_dtype = i == 0 ? TSR_F16 : i == 1 ? TSR_F32 : 0;
+            read += check_format(&d, &f);
+        }
     f = (struct tsr_format){ .struct_size = sizeof f, .id = TSR_FORMAT_LUT };
     for (f.bits = 2; f.bits <= 8; f.bits++) {
         f.outliers = UINT64_C(2) * (f.bits % 3);
@@ -379,6 +398,11 @@ void tsr_backend_rule_act(struct tsr_conformance_case *c)
                                         .bits = 4,
                                         .group = 32,
                                         .scale_dtype = TSR_F16 };
+    struct tsr_format             affine = { .struct_size = sizeof affine,
+                                             .id = TSR_FORMAT_AFFINE,
+                                             .bits = 4,
+                                             .group = 32,
+                                             .scale_bits = 6 };
     /* whole numbers that a byte does not hold */
     struct tsr_format fp8 = { .struct_size = sizeof fp8,
                               .id = TSR_FORMAT_MX,
@@ -393,5 +417,6 @@ void tsr_backend_rule_act(struct tsr_conformance_case *c)
         tsr_conformance_rule_skip(c, "the backend does not read packed integers");
     if (taken == 0)
         tsr_conformance_rule_skip(c, "the backend declines act a16 and a8");
+    (void)check_act(&d, &affine);
     (void)check_act(&d, &fp8);
 }

@@ -14,6 +14,13 @@
  *                   meta per row: G = ceil(cols/group) scales of scale_dtype.  If zero ==
  *                   TSR_ZERO_STORED, G zero points of one byte follow; else zero = 2^(bits-1).
  *                   Zero bytes pad the row to a multiple of 4.
+ * tessera.int/2     w[r][k] = code[r][k] * scale[r][g] + minimum[r][g], rounded to F32 after the
+ *                   product and after the sum.  codes as in int/1.  group is 16, 32, 64 or 128.
+ *                   scale_bits 0: group may also be 0, the whole row; meta per row: G scales of
+ *                   scale_dtype, then G minimums of scale_dtype.  scale_bits 4, 6 or 8: meta per
+ *                   row: a record for every 256 columns: F16 D, F16 M, 256/group codes a, then as
+ *                   many codes b, each a bit stream padded to a byte; scale = D * a, minimum =
+ *                   -(M * b).  Zero bytes pad the row to a multiple of 4.
  * tessera.lut/1     w[r][k] = table[r][code[r][k]], then w[r][col] = value for the outliers of
  *                   the row.  codes as in int.  meta per row: 2^bits table entries of scale_dtype,
  *                   `outliers` values of scale_dtype, zero bytes up to a multiple of 4, `outliers`
@@ -47,10 +54,13 @@
 extern "C" {
 #endif
 
-#define TSR_FORMAT_FLOAT "tessera.float/1"
-#define TSR_FORMAT_INT   "tessera.int/1"
-#define TSR_FORMAT_LUT   "tessera.lut/1"
-#define TSR_FORMAT_MX    "tessera.mx/1"
+#define TSR_FORMAT_FLOAT  "tessera.float/1"
+#define TSR_FORMAT_INT    "tessera.int/1"
+#define TSR_FORMAT_AFFINE "tessera.int/2"
+#define TSR_FORMAT_LUT    "tessera.lut/1"
+#define TSR_FORMAT_MX     "tessera.mx/1"
+
+#define TSR_AFFINE_SUPER UINT64_C(256) /* int/2 with scale_bits: columns of a record */
 
 #define TSR_ZERO_MID    0u /* implicit zero point 2^(bits-1)               */
 #define TSR_ZERO_STORED 1u /* one byte per group, after the scales          */
@@ -83,12 +93,12 @@ struct tsr_format {
     uint32_t    dtype;          /* float: TSR_F32, TSR_F16 or TSR_BF16        */
     const char *id;             /* one of the ids above, or a plugin's own    */
     uint32_t    bits;           /* of a code: int 2..8, lut 2..8, mx 2..8     */
-    uint32_t    zero;           /* int: TSR_ZERO_*                            */
+    uint32_t    zero;           /* int/1: TSR_ZERO_*                          */
     uint64_t    group;          /* int, mx: columns that share a scale; 0: row */
     uint32_t    scale_dtype;    /* int scales, lut entries: TSR_F16, TSR_F32  */
     uint32_t    reserved;       /* zero                                       */
     uint32_t    element;        /* mx: TSR_MX_*                               */
-    uint32_t    scale_bits;     /* mx: 4..8                                   */
+    uint32_t    scale_bits;     /* mx: 4..8; int/2: 0, 4, 6, 8                */
     uint64_t    outliers;       /* lut: per row, stored with the table        */
     uint64_t    act8;           /* TSR_ACT8_*                                 */
     double      act8_threshold; /* LLM: from this magnitude x stays F32    */
@@ -111,7 +121,7 @@ static inline uint64_t tsr_format_groups(const struct tsr_format *f, uint64_t co
     return cols / f->group + (cols % f->group != 0);
 }
 
-/* Bytes of codes in one row of tessera.int/1, lut/1 and mx/1.  cols is below 2^58. */
+/* Bytes of codes in one row of tessera.int/1, int/2, lut/1 and mx/1.  cols is below 2^58. */
 static inline uint64_t tsr_format_int_code_bytes(const struct tsr_format *f, uint64_t cols)
 {
     return (cols * f->bits + 7) / 8;
@@ -124,6 +134,31 @@ static inline uint64_t tsr_format_int_meta_bytes(const struct tsr_format *f, uin
     uint64_t n = g * (f->scale_dtype == TSR_F32 ? 4u : 2u);
     if (f->zero == TSR_ZERO_STORED)
         n += g;
+    return (n + 3) / 4 * 4;
+}
+
+/* Bytes of the codes of scales, or of minimums, in a record of tessera.int/2 with scale_bits. */
+static inline uint64_t tsr_format_affine_level_bytes(const struct tsr_format *f)
+{
+    uint64_t n = f->group ? TSR_AFFINE_SUPER / f->group : 1;
+    return (n * f->scale_bits + 7) / 8;
+}
+
+/* Bytes of such a record. */
+static inline uint64_t tsr_format_affine_record_bytes(const struct tsr_format *f)
+{
+    return 4 + 2 * tsr_format_affine_level_bytes(f);
+}
+
+/* Bytes of meta in one row of tessera.int/2. */
+static inline uint64_t tsr_format_affine_meta_bytes(const struct tsr_format *f, uint64_t cols)
+{
+    uint64_t n;
+    if (f->scale_bits)
+        n = (cols / TSR_AFFINE_SUPER + (cols % TSR_AFFINE_SUPER != 0)) *
+            tsr_format_affine_record_bytes(f);
+    else
+        n = 2 * tsr_format_groups(f, cols) * (f->scale_dtype == TSR_F32 ? 4u : 2u);
     return (n + 3) / 4 * 4;
 }
 

@@ -46,7 +46,7 @@ static void kept(struct tsr_plan_candidate *c, const struct tsr_plan_shape *s)
             weights += n;
             if (dense || c->group == 0)
                 continue;
-            bool grouped = strcmp(f->id, TSR_FORMAT_INT) == 0 || strcmp(f->id, TSR_FORMAT_MX) == 0;
+            bool grouped = strcmp(f->id, TSR_FORMAT_LUT) != 0;
             c->group = !grouped || f->group == 0 ? 0 : f->group > c->group ? f->group : c->group;
         }
     c->bits = c->stored_bits = weights > 0 ? (uint32_t)(bits / weights + 0.5) : 0;
@@ -113,7 +113,7 @@ static tsr_status open_one(struct tsr_plan_candidate *c, struct tsr_registry *r,
               : ours                                      ? f.bits
                      : (uint32_t)(8 * bytes / (m->rows * m->cols));
     c->stored_bits = ours ? c->bits : 32;
-    c->group = ours && (strcmp(f.id, TSR_FORMAT_INT) == 0 || strcmp(f.id, TSR_FORMAT_MX) == 0)
+    c->group = ours && strcmp(f.id, TSR_FORMAT_FLOAT) != 0 && strcmp(f.id, TSR_FORMAT_LUT) != 0
                    ? f.group
                    : 0;
     (void)snprintf(c->scheme, sizeof c->scheme, "%s", c->q.name);
@@ -287,8 +287,8 @@ void tsr_plan_kernel_name(const struct tsr_format *f, char kernel[TSR_PLAN_KERNE
                        f->dtype == TSR_F32   ? "f32"
                        : f->dtype == TSR_F16 ? "f16"
                                              : "bf16");
-    } else if (strcmp(f->id, TSR_FORMAT_INT) == 0) {
-        (void)snprintf(kernel, TSR_PLAN_KERNEL_TEXT, "%s%u",
+    } else if (strcmp(f->id, TSR_FORMAT_INT) == 0 || strcmp(f->id, TSR_FORMAT_AFFINE) == 0) {
+        (void)snprintf(kernel, TSR_PLAN_KERNEL_TEXT, "%s%u", /* a minimum costs little: int2.md */
                        f->act8 == TSR_ACT8_LLM ? "llm" : "int", f->bits);
     } else if (strcmp(f->id, TSR_FORMAT_LUT) == 0) {
         (void)snprintf(kernel, TSR_PLAN_KERNEL_TEXT, "lut%u%s", f->bits, f->outliers ? "o" : "");

@@ -49,8 +49,8 @@ static struct tsr_plan_shape_matrix matrix(const struct build *b, const struct t
 /* A packed linear's layout, with a name that does not go with the model. */
 static void packed_as(struct tsr_plan_shape_matrix *m, const struct tsr_model_packed *p)
 {
-    static const char *const ours[] = { TSR_FORMAT_FLOAT, TSR_FORMAT_INT, TSR_FORMAT_LUT,
-                                        TSR_FORMAT_MX };
+    static const char *const ours[] = { TSR_FORMAT_FLOAT, TSR_FORMAT_INT, TSR_FORMAT_AFFINE,
+                                        TSR_FORMAT_LUT, TSR_FORMAT_MX };
     if (!p)
         return;
     m->packed = p->format;
