@@ -436,9 +436,16 @@ static void orders_of_columns(void **state)
 /* What was read can be stored as a packed model of ours, which is the same model. */
 static void stored_as_packed(void **state)
 {
-    static const char *const names[] = { "gptq4-v1-asym-zero0",  "bnb-int8", "bnb-nf4",
-                                         "ct-fp8-channel",       "ct-mxfp4", "gptq4-g128-actorder",
-                                         "ct-w4a16-g64-actorder" };
+    static const char *const names[] = { "gptq4-v1-asym-zero0",
+                                         "bnb-int8",
+                                         "bnb-nf4",
+                                         "ct-fp8-channel",
+                                         "ct-mxfp4",
+                                         "gptq4-g128-actorder",
+                                         "ct-w4a16-g64-actorder",
+                                         "gguf-q4_k_m/model.gguf",
+                                         "gguf-q2_k/model.gguf",
+                                         "gguf-q5_1/model.gguf" };
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char       *name = names[i];
@@ -450,10 +457,13 @@ static void stored_as_packed(void **state)
         OK(tsr_model_load(&a, path, false, &e.err));
         for (uint64_t l = 0; l < a->hp.layers; l++)
             OK(tsr_packed_layer_write(folder, a, l, a->packed, "test", &e.err));
+        if (a->packed->head)
+            OK(tsr_packed_layer_write(folder, a, a->hp.layers, a->packed, "test", &e.err));
         OK(tsr_packed_model_finish(folder, a, a->packed, &e.err));
         OK(tsr_model_load(&b, folder, false, &e.err));
         assert_string_equal(b->packed_as, TSR_PACKED_FORMAT);
-        assert_int_equal(a->parameters, b->parameters);
+        if (!a->hp.tied) /* a packed folder counts a tied head that is packed */
+            assert_int_equal(a->parameters, b->parameters);
         same_packed(name, a, b);
         tsr_model_destroy(a);
         tsr_model_destroy(b);
@@ -493,8 +503,9 @@ static void check_streamed(const char *name)
 
 static void streamed_is_the_same(void **state)
 {
-    static const char *const files[] = { "gguf-q4_0/model.gguf", "gguf-q3_k_m/model.gguf",
-                                         "gguf-q4_k_m/model.gguf", "gguf-mxfp4/model.gguf" };
+    static const char *const files[] = { "gguf-q4_0/model.gguf",   "gguf-q3_k_m/model.gguf",
+                                         "gguf-q4_k_m/model.gguf", "gguf-mxfp4/model.gguf",
+                                         "gguf-q5_1/model.gguf",   "gguf-q2_k/model.gguf" };
     (void)state;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         check_streamed(table[i].folder);

@@ -3,6 +3,7 @@
 #include "checkpoint.h"
 
 #include "base/file.h"
+#include "checkpoint/gguf/gguf.h"
 #include "checkpoint/safetensors/safetensors.h"
 
 #include <setjmp.h>
@@ -26,16 +27,17 @@ static const struct {
     { "gguf-bf16", 0, 0, 0, NULL, NULL },
     { "gguf-q8_0", 7, 8, 32, TSR_FORMAT_INT, NULL },
     { "gguf-q4_0", 7, 4, 32, TSR_FORMAT_INT, NULL },
-    { "gguf-q4_1", 0, 0, 0, NULL, NULL },
+    { "gguf-q4_1", 7, 4, 32, TSR_FORMAT_AFFINE, NULL },
     { "gguf-q5_0", 7, 5, 32, TSR_FORMAT_INT, NULL },
-    { "gguf-q5_1", 0, 0, 0, NULL, NULL },
-    { "gguf-q2_k", 2, 3, 16, TSR_FORMAT_INT, NULL },   /* attn_output and ffn_down are Q3_K */
-    { "gguf-q3_k_m", 4, 3, 16, TSR_FORMAT_INT, NULL }, /* but attn_v, attn_output and ffn_down */
-    { "gguf-q4_k_m", 2, 6, 16, TSR_FORMAT_INT, NULL }, /* attn_v and ffn_down are Q6_K */
+    { "gguf-q5_1", 7, 5, 32, TSR_FORMAT_AFFINE, NULL },
+    { "gguf-q2_k", 7, 2, 16, TSR_FORMAT_AFFINE, NULL }, /* attn_output and ffn_down are Q3_K */
+    { "gguf-q3_k_m", 7, 3, 16, TSR_FORMAT_INT,
+      NULL }, /* attn_v, attn_output and ffn_down are not */
+    { "gguf-q4_k_m", 7, 4, 32, TSR_FORMAT_AFFINE, NULL }, /* attn_v and ffn_down are Q6_K */
     { "gguf-q6_k", 7, 6, 16, TSR_FORMAT_INT, NULL },
     { "gguf-gemma3-q8_0", 7, 8, 32, TSR_FORMAT_INT, NULL },
-    { "gguf-granite-q5_1", 0, 0, 0, NULL, NULL },
-    { "gguf-olmo2-q4_1", 0, 0, 0, NULL, NULL },
+    { "gguf-granite-q5_1", 7, 5, 32, TSR_FORMAT_AFFINE, NULL },
+    { "gguf-olmo2-q4_1", 7, 4, 32, TSR_FORMAT_AFFINE, NULL },
     { "gguf-qwen3-q4_0", 7, 4, 32, TSR_FORMAT_INT, NULL },
     { "gguf-iq4_nl", 7, 8, 32, TSR_FORMAT_INT, NULL },
     { "gguf-mxfp4", 7, 4, 32, TSR_FORMAT_MX, NULL },
@@ -70,6 +72,38 @@ static void check_experts(const char *name, size_t i, const struct tsr_model *m)
         }
 }
 
+/* Bytes of the blocks with minimums, in the file and as the backend holds them: 3 % more at most. */
+static void check_bytes(struct tsr_registry *r, const struct tsr_model *m)
+{
+    struct tsr_engine_options opt = { .on.backend = "cpu" };
+    uint64_t                  file = 0, plain = 0, rest = 0, bytes, widened;
+    struct tsr_engine        *engine = golden_engine(r, m, NULL, opt);
+    for (uint64_t l = 0; m->packed && l < m->hp.layers; l++)
+        for (uint64_t k = 0; k < m->hp.linears; k++) {
+            const struct tsr_model_packed *p = m->packed->lin[l][k];
+            uint32_t                       elements = 0, block = 0, type = TSR_GGUF_T_Q4_1;
+            char                           buf[16];
+            if (!p)
+                continue;
+            while (type < TSR_GGUF_T_MXFP4 && strcmp(tsr_gguf_type_name(type, buf), p->plugin) != 0)
+                type++;
+            assert_true(tsr_gguf_block(type, &elements, &block));
+            if (strcmp(p->format.id, TSR_FORMAT_AFFINE) != 0) {
+                rest += tsr_model_packed_bytes(p); /* 3 bits in groups of 16 take panels of 4 */
+                rest += p->format.bits == 3 ? p->rows * p->cols / 8 : 0;
+                continue;
+            }
+            file += p->rows * p->cols / elements * block;
+            plain += tsr_model_packed_bytes(p);
+        }
+    tsr_engine_linears(engine, &bytes, &widened);
+    assert_int_equal(widened, 0);
+    assert_int_equal(plain, file);
+    if (file)
+        assert_in_range(bytes, file, (file + rest) * 103 / 100);
+    tsr_engine_destroy(engine);
+}
+
 static void as_recorded(void **state)
 {
     struct tsr_pool     *pool = NULL;
@@ -88,6 +122,7 @@ static void as_recorded(void **state)
             fail_msg("%s", e.text);
         check_layer(cases[i].name, i, m);
         check_experts(cases[i].name, i, m);
+        check_bytes(r, m);
         checkpoint_check_rows(cases[i].name, m, &c);
         checkpoint_check_logits(cases[i].name, r, m, &c);
         checkpoint_check_logits(cases[i].name, r, streamed, &c);

@@ -307,6 +307,25 @@ static void on_demo(void **state)
     tsr_model_destroy(m);
 }
 
+/* Codes with minimums, as GGUF has them: records of 256 columns, and a scale and minimum per group. */
+static void on_minimums(void **state)
+{
+    static const char *const names[] = { "gguf-q4_k_m", "gguf-q2_k", "gguf-q3_k_m", "gguf-q5_1" };
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct tsr_errbuf err = TSR_ERRBUF(err);
+        struct tsr_model *m = NULL;
+        char              path[512];
+        (void)snprintf(path, sizeof path, TSR_SOURCE_ROOT "/tests/golden/checkpoints/%s/model.gguf",
+                       names[i]);
+        if (tsr_model_load(&m, path, false, &err.err) != TSR_OK)
+            fail_msg("%s", err.text);
+        for (uint32_t act = TSR_ACT_F32; act <= TSR_ACT_A8; act++)
+            check(names[i], m, NULL, act, TSR_F32);
+        tsr_model_destroy(m);
+    }
+}
+
 /* A packed linear equals the dense one on the dequantized matrix: with act f32 the overlay and
  * a model of F32 weights give the same bytes. */
 static void packed_equals_dequantized(void **state)
@@ -384,6 +403,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(packed_equals_dequantized),
         cmocka_unit_test(on_golden),
         cmocka_unit_test(on_demo),
+        cmocka_unit_test(on_minimums),
         cmocka_unit_test(draws_do_not_see_the_batch),
     };
     const char *all = getenv("TSR_TEST_ALL"), *seed = getenv("TSR_TEST_SEED");

@@ -20,10 +20,10 @@ static const struct {
 } types[] = {
     { "F32", TSR_GGUF_T_F32, false },    { "F16", TSR_GGUF_T_F16, false },
     { "BF16", TSR_GGUF_T_BF16, false },  { "Q8_0", TSR_GGUF_T_Q8_0, true },
-    { "Q4_0", TSR_GGUF_T_Q4_0, true },   { "Q4_1", TSR_GGUF_T_Q4_1, false },
-    { "Q5_0", TSR_GGUF_T_Q5_0, true },   { "Q5_1", TSR_GGUF_T_Q5_1, false },
-    { "Q2_K", TSR_GGUF_T_Q2_K, false },  { "Q3_K", TSR_GGUF_T_Q3_K, true },
-    { "Q4_K", TSR_GGUF_T_Q4_K, false },  { "Q5_K", TSR_GGUF_T_Q5_K, false },
+    { "Q4_0", TSR_GGUF_T_Q4_0, true },   { "Q4_1", TSR_GGUF_T_Q4_1, true },
+    { "Q5_0", TSR_GGUF_T_Q5_0, true },   { "Q5_1", TSR_GGUF_T_Q5_1, true },
+    { "Q2_K", TSR_GGUF_T_Q2_K, true },   { "Q3_K", TSR_GGUF_T_Q3_K, true },
+    { "Q4_K", TSR_GGUF_T_Q4_K, true },   { "Q5_K", TSR_GGUF_T_Q5_K, true },
     { "Q6_K", TSR_GGUF_T_Q6_K, true },   { "IQ4_NL", TSR_GGUF_T_IQ4_NL, true },
     { "MXFP4", TSR_GGUF_T_MXFP4, true },
 };
@@ -108,14 +108,42 @@ static void mxfp4_words(void **state)
 /* What no layout of ours can hold says so. */
 static void no_layout(void **state)
 {
-    unsigned char block[20] = { 0 }, codes[32], meta[32];
+    unsigned char block[128] = { 0 }, codes[128], meta[32];
     (void)state;
-    assert_non_null(tsr_gguf_pack_row(TSR_GGUF_T_Q4_1, block, 32, codes, meta));
+    assert_non_null(tsr_gguf_pack_row(TSR_GGUF_T_F32, block, 32, codes, meta));
+}
+
+/* Scales and minimums that are no numbers, in the second block of a row. */
+static void not_numbers(void **state)
+{
+    static const struct {
+        uint32_t type, scale; /* where the block has its scale; the minimum follows */
+    } kinds[] = { { TSR_GGUF_T_Q4_1, 0 },
+                  { TSR_GGUF_T_Q5_1, 0 },
+                  { TSR_GGUF_T_Q2_K, 80 },
+                  { TSR_GGUF_T_Q4_K, 0 },
+                  { TSR_GGUF_T_Q5_K, 0 } };
+    static const uint16_t bad[] = { 0x7c00, 0xfc00, 0x7e01 }; /* infinite, NaN */
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        for (size_t k = 0; k < 6; k++) {
+            unsigned char rows[2 * 176] = { 0 }, codes[320], meta[64];
+            uint32_t      elements, bytes;
+            assert_true(tsr_gguf_block(kinds[i].type, &elements, &bytes));
+            unsigned char *at = rows + bytes + kinds[i].scale + 2 * (k % 2);
+            at[0] = (unsigned char)bad[k / 2];
+            at[1] = (unsigned char)(bad[k / 2] >> 8);
+            const char *why =
+                tsr_gguf_pack_row(kinds[i].type, rows, (uint64_t)2 * elements, codes, meta);
+            assert_string_equal(why, k % 2 ? "has a minimum that is not a number"
+                                           : "has a scale that is not a number");
+        }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(every_type), cmocka_unit_test(mxfp4_words),
-                                        cmocka_unit_test(no_layout) };
+                                        cmocka_unit_test(no_layout),
+                                        cmocka_unit_test(not_numbers) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,4 +64,23 @@ static inline void gguf_k_scale(const unsigned char *q, unsigned s, unsigned *sc
     }
 }
 
+/* Sub-block s of 32 of Q4_K and Q5_K is in bytes 32 * (s / 2) on of the nibbles, below if s is even; its
+ * fifth bits are bits s. */
+static inline unsigned gguf_q4_code(const unsigned char *q, unsigned i)
+{
+    unsigned byte = q[i / 64 * 32 + i % 32];
+    return i / 32 % 2 ? byte >> 4 : byte & 15u;
+}
+
+static inline unsigned gguf_q5_fifth(const unsigned char *h, unsigned i)
+{
+    return (unsigned)(h[i % 32] >> (i / 32)) & 1u;
+}
+
+/* Q2_K: 16 bytes with a 4-bit scale below and a 4-bit minimum above, 64 of codes, d, dmin. */
+static inline unsigned gguf_q2_code(const unsigned char *b, unsigned i)
+{
+    return (unsigned)(b[16 + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2)) & 3u;
+}
+
 #endif

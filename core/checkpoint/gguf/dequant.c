@@ -63,8 +63,7 @@ static void q2_k(const unsigned char *b, float *y)
 {
     float d = gguf_f16(b + 80), dmin = gguf_f16(b + 82);
     for (unsigned i = 0; i < 256; i++) {
-        unsigned half = i / 128, part = i % 128 / 32, l = i % 32;
-        unsigned code = (unsigned)(b[16 + half * 32 + l] >> (2 * part)) & 3u;
+        unsigned code = gguf_q2_code(b, i);
         float    scale = d * (float)(b[i / 16] & 15), min = dmin * (float)(b[i / 16] >> 4);
         float    p = scale * (float)code;
         y[i] = p - min;

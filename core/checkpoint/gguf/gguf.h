@@ -204,8 +204,8 @@ const struct tsr_gguf_tensor *tsr_gguf_part(const struct tsr_model *m, const cha
 tsr_status tsr_gguf_part_read(const struct tsr_model *m, const struct tsr_gguf_tensor *t,
                               uint64_t at, void *dst, uint64_t n, struct tsr_err *err);
 /* Reads the matrices that fit one of our layouts into m->packed, a few rows at a time; m has
- * hparams and names.  hash gets their bytes.  m->packed stays NULL if there are none.  Logs which
- * matrices are widened.  reader: as in import.h. */
+ * hparams and names.  hash gets their bytes.  m->packed stays NULL if there are none.  Logs if
+ * the embedding is widened.  reader: as in import.h. */
 struct tsr_hasher;
 struct tsr_model_layer_reader;
 tsr_status tsr_gguf_overlay(const struct tsr_checkpoint_shards *s, struct tsr_model *m,

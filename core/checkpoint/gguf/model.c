@@ -18,8 +18,7 @@ struct pack {
     bool                   headers_only;
     struct tsr_hasher     *hash;
     struct tsr_err        *err;
-    uint64_t               packed, widened; /* matrices */
-    uint64_t               types;           /* that were widened, a bit each */
+    uint64_t               packed; /* matrices */
 };
 
 /* Rows of a tensor that are one matrix of the model. */
@@ -88,18 +87,15 @@ static tsr_status describe(struct pack *k, const struct part *a, struct tsr_mode
     return p->format_id && p->plugin ? TSR_OK : tsr_fail_nomem(k->err, sizeof *p, a->t->name);
 }
 
-/* *out stays NULL for what no layout holds, and for a shape that is not the model's, which binding
+/* *out stays NULL for floats, which are no blocks, and for a shape that is not the model's, which binding
  * then says. */
 static tsr_status pack(struct pack *k, const struct part *a, struct tsr_model_packed **out)
 {
     struct tsr_format f;
     if (!a->t || a->t->dims[0] != a->cols)
         return TSR_OK;
-    if (!tsr_gguf_format(a->t->type, &f)) {
-        k->widened += !tsr_gguf_dtype(a->t->type);
-        k->types |= tsr_gguf_dtype(a->t->type) ? 0 : UINT64_C(1) << (a->t->type % 64);
+    if (!tsr_gguf_format(a->t->type, &f))
         return TSR_OK;
-    }
     struct tsr_model_packed *p = *out = tsr_new(1, sizeof *p);
     if (!p)
         return tsr_fail_nomem(k->err, sizeof *p, a->t->name);
@@ -213,26 +209,13 @@ static void say(const struct pack *k)
 {
     const struct tsr_gguf_tensor *embed =
         tsr_gguf_of_role(k->g, tsr_gguf_role(k->m->storage->family, TSR_MODEL_PART_EMBED), 0);
-    bool   wide = embed && !tsr_gguf_dtype(embed->type);
-    char   names[200] = "", type[16];
-    size_t at = 0;
-    if (k->headers_only || (k->widened == 0 && !wide))
+    char type[16];
+    if (k->headers_only || !embed || tsr_gguf_dtype(embed->type))
         return;
-    for (uint32_t t = 0; t < 64 && at < sizeof names; t++)
-        if (k->types >> t & 1)
-            at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at ? ", " : "",
-                                   tsr_gguf_type_name(t, type));
-    if (k->widened == 0)
-        tsr_logf(TSR_LOG_INFO,
-                 "%s: the embedding (%s) is widened to F32; %llu matrices run packed as they are "
-                 "stored",
-                 k->g->path, tsr_gguf_type_name(embed->type, type), (unsigned long long)k->packed);
-    else
-        tsr_logf(TSR_LOG_WARN,
-                 "%s: %llu matrices (%s)%s are widened to F32, since no packed layout holds them "
-                 "exactly; %llu run packed as they are stored",
-                 k->g->path, (unsigned long long)k->widened, names,
-                 wide ? " and the embedding" : "", (unsigned long long)k->packed);
+    tsr_logf(
+        TSR_LOG_INFO,
+        "%s: the embedding (%s) is widened to F32; %llu matrices run packed as they are stored",
+        k->g->path, tsr_gguf_type_name(embed->type, type), (unsigned long long)k->packed);
 }
 
 /* A layer whose matrices are there without their bytes. */

@@ -1,10 +1,13 @@
-/* Rows of GGUF types in the packed layouts of tessera/format.h: the same codes in another order,
- * and two-step scales of a block multiplied out. */
+/* Rows of GGUF types in the packed layouts of tessera/format.h: the same codes in another order, and
+ * two-step scales of a block as they are or multiplied out. */
 #include "checkpoint/gguf/block.h"
 #include "checkpoint/gguf/gguf.h"
 
 #include <math.h>
 #include <string.h>
+
+#define NO_SCALE   "has a scale that is not a number"
+#define NO_MINIMUM "has a minimum that is not a number"
 
 /* The codes of a block, one a byte; the switch is outside the loops, which then are fast. */
 static void unpack(uint32_t type, const unsigned char *b, unsigned char codes[256])
@@ -13,6 +16,26 @@ static void unpack(uint32_t type, const unsigned char *b, unsigned char codes[25
     case TSR_GGUF_T_Q4_0:
         for (unsigned i = 0; i < 32; i++)
             codes[i] = (unsigned char)gguf_nibble(b + 2, i);
+        return;
+    case TSR_GGUF_T_Q4_1:
+        for (unsigned i = 0; i < 32; i++)
+            codes[i] = (unsigned char)gguf_nibble(b + 4, i);
+        return;
+    case TSR_GGUF_T_Q5_1:
+        for (unsigned i = 0; i < 32; i++)
+            codes[i] = (unsigned char)(gguf_nibble(b + 8, i) | gguf_fifth(b + 4, i) << 4);
+        return;
+    case TSR_GGUF_T_Q2_K:
+        for (unsigned i = 0; i < 256; i++)
+            codes[i] = (unsigned char)gguf_q2_code(b, i);
+        return;
+    case TSR_GGUF_T_Q4_K:
+        for (unsigned i = 0; i < 256; i++)
+            codes[i] = (unsigned char)gguf_q4_code(b + 16, i);
+        return;
+    case TSR_GGUF_T_Q5_K:
+        for (unsigned i = 0; i < 256; i++)
+            codes[i] = (unsigned char)(gguf_q4_code(b + 48, i) | gguf_q5_fifth(b + 16, i) << 4);
         return;
     case TSR_GGUF_T_Q5_0:
         for (unsigned i = 0; i < 32; i++)
@@ -40,7 +63,7 @@ static void unpack(uint32_t type, const unsigned char *b, unsigned char codes[25
     }
 }
 
-/* n codes, a multiple of 32, into a little-endian bit stream, which then ends with a byte. */
+/* n codes, a multiple of 8, into a little-endian bit stream, which then ends with a byte. */
 static unsigned char *put_codes(unsigned char *p, const unsigned char *codes, unsigned n,
                                 unsigned bits)
 {
@@ -69,7 +92,7 @@ static const char *put_super(uint32_t type, const unsigned char *b, unsigned cha
 {
     float d = gguf_f16(b + (type == TSR_GGUF_T_Q3_K ? 108 : 208));
     if (!isfinite(d))
-        return "has a scale that is not a number";
+        return NO_SCALE;
     for (unsigned s = 0; s < 16; s++) {
         int      sc = type == TSR_GGUF_T_Q3_K ? gguf_q3_scale(b, s) : (int8_t)b[192 + s];
         uint32_t u = tsr_f32_bits(d * (float)sc);
@@ -77,6 +100,40 @@ static const char *put_super(uint32_t type, const unsigned char *b, unsigned cha
             meta[4 * s + i] = (unsigned char)(u >> 8 * i);
     }
     return NULL;
+}
+
+/* Q4_1 and Q5_1: block k of n has its scale and its minimum, which tessera.int/2 keeps apart. */
+static const char *put_pair(const unsigned char *b, uint64_t k, uint64_t n, unsigned char *meta)
+{
+    memcpy(meta + 2 * k, b, 2);
+    memcpy(meta + 2 * (n + k), b + 2, 2);
+    return !isfinite(gguf_f16(b)) ? NO_SCALE : !isfinite(gguf_f16(b + 2)) ? NO_MINIMUM : NULL;
+}
+
+/* A K block with minimums as a record of tessera.int/2: d, dmin, codes of scales, codes of minimums. */
+static const char *put_record(uint32_t type, const unsigned char *b, unsigned char *record)
+{
+    const unsigned char *d = type == TSR_GGUF_T_Q2_K ? b + 80 : b;
+    unsigned char        scale[16], minimum[16];
+    memcpy(record, d, 4);
+    if (type == TSR_GGUF_T_Q2_K) {
+        for (unsigned s = 0; s < 16; s++) {
+            scale[s] = b[s] & 15u;
+            minimum[s] = b[s] >> 4;
+        }
+        (void)put_codes(record + 4, scale, 16, 4);
+        (void)put_codes(record + 12, minimum, 16, 4);
+    } else {
+        for (unsigned s = 0; s < 8; s++) {
+            unsigned a, m;
+            gguf_k_scale(b + 4, s, &a, &m);
+            scale[s] = (unsigned char)a;
+            minimum[s] = (unsigned char)m;
+        }
+        (void)put_codes(record + 4, scale, 8, 6);
+        (void)put_codes(record + 10, minimum, 8, 6);
+    }
+    return !isfinite(gguf_f16(d)) ? NO_SCALE : !isfinite(gguf_f16(d + 2)) ? NO_MINIMUM : NULL;
 }
 
 static const char *put_scale(uint32_t type, const unsigned char *b, unsigned char *meta)
@@ -87,7 +144,7 @@ static const char *put_scale(uint32_t type, const unsigned char *b, unsigned cha
     }
     meta[0] = b[0];
     meta[1] = b[1];
-    return isfinite(gguf_f16(b)) ? NULL : "has a scale that is not a number";
+    return isfinite(gguf_f16(b)) ? NULL : NO_SCALE;
 }
 
 const char *tsr_gguf_pack_row(uint32_t type, const unsigned char *src, uint64_t cols,
@@ -100,11 +157,18 @@ const char *tsr_gguf_pack_row(uint32_t type, const unsigned char *src, uint64_t 
     if (!tsr_gguf_format(type, &f) || !tsr_gguf_block(type, &elements, &bytes))
         return "is stored in a type that no packed layout holds";
     memset(meta, 0, tsr_model_format_meta_bytes(&f, cols));
+    bool     pairs = type == TSR_GGUF_T_Q4_1 || type == TSR_GGUF_T_Q5_1;
+    uint64_t records = f.scale_bits && strcmp(f.id, TSR_FORMAT_AFFINE) == 0
+                           ? tsr_format_affine_record_bytes(&f)
+                           : 0;
     unsigned step = super ? 64 : type == TSR_GGUF_T_MXFP4 ? 1 : 2;
     for (uint64_t k = 0; k < cols / elements; k++) {
         const unsigned char *b = src + k * bytes;
         unsigned char       *m = meta + k * step;
-        const char          *wrong = super ? put_super(type, b, m) : put_scale(type, b, m);
+        const char          *wrong = super     ? put_super(type, b, m)
+                                     : records ? put_record(type, b, meta + k * records)
+                                     : pairs   ? put_pair(b, k, cols / elements, meta)
+                                               : put_scale(type, b, m);
         if (wrong)
             return wrong;
         unpack(type, b, one);

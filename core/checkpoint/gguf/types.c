@@ -10,23 +10,25 @@
 static const struct type {
     const char *name;
     uint16_t    elements, bytes; /* of a block; 0: not read */
-    uint8_t     bits, group;     /* of tessera.int/1; 0: none holds it */
+    uint8_t     bits, group;     /* of tessera.int/1, of int/2 with a minimum */
     uint8_t     scale;           /* dtype of its scales */
+    uint8_t     affine;          /* has minimums */
+    uint8_t     level;           /* scale_bits of tessera.int/2 */
 } types[] = {
     [TSR_GGUF_T_F32] = { .name = "F32", .elements = 1, .bytes = 4 },
     [TSR_GGUF_T_F16] = { .name = "F16", .elements = 1, .bytes = 2 },
-    [TSR_GGUF_T_Q4_0] = { "Q4_0", 32, 18, 4, 32, TSR_F16 },
-    [TSR_GGUF_T_Q4_1] = { .name = "Q4_1", .elements = 32, .bytes = 20 },
-    [TSR_GGUF_T_Q5_0] = { "Q5_0", 32, 22, 5, 32, TSR_F16 },
-    [TSR_GGUF_T_Q5_1] = { .name = "Q5_1", .elements = 32, .bytes = 24 },
-    [TSR_GGUF_T_Q8_0] = { "Q8_0", 32, 34, 8, 32, TSR_F16 },
-    [TSR_GGUF_T_Q2_K] = { .name = "Q2_K", .elements = SUPER, .bytes = 84 },
-    [TSR_GGUF_T_Q3_K] = { "Q3_K", SUPER, 110, 3, 16, TSR_F32 },
-    [TSR_GGUF_T_Q4_K] = { .name = "Q4_K", .elements = SUPER, .bytes = 144 },
-    [TSR_GGUF_T_Q5_K] = { .name = "Q5_K", .elements = SUPER, .bytes = 176 },
-    [TSR_GGUF_T_Q6_K] = { "Q6_K", SUPER, 210, 6, 16, TSR_F32 },
+    [TSR_GGUF_T_Q4_0] = { "Q4_0", 32, 18, 4, 32, TSR_F16, 0, 0 },
+    [TSR_GGUF_T_Q4_1] = { "Q4_1", 32, 20, 4, 32, TSR_F16, 1, 0 },
+    [TSR_GGUF_T_Q5_0] = { "Q5_0", 32, 22, 5, 32, TSR_F16, 0, 0 },
+    [TSR_GGUF_T_Q5_1] = { "Q5_1", 32, 24, 5, 32, TSR_F16, 1, 0 },
+    [TSR_GGUF_T_Q8_0] = { "Q8_0", 32, 34, 8, 32, TSR_F16, 0, 0 },
+    [TSR_GGUF_T_Q2_K] = { "Q2_K", SUPER, 84, 2, 16, 0, 1, 4 },
+    [TSR_GGUF_T_Q3_K] = { "Q3_K", SUPER, 110, 3, 16, TSR_F32, 0, 0 },
+    [TSR_GGUF_T_Q4_K] = { "Q4_K", SUPER, 144, 4, 32, 0, 1, 6 },
+    [TSR_GGUF_T_Q5_K] = { "Q5_K", SUPER, 176, 5, 32, 0, 1, 6 },
+    [TSR_GGUF_T_Q6_K] = { "Q6_K", SUPER, 210, 6, 16, TSR_F32, 0, 0 },
     /* its 16 levels are integers of 8 bits */
-    [TSR_GGUF_T_IQ4_NL] = { "IQ4_NL", 32, 18, 8, 32, TSR_F16 },
+    [TSR_GGUF_T_IQ4_NL] = { "IQ4_NL", 32, 18, 8, 32, TSR_F16, 0, 0 },
     [TSR_GGUF_T_BF16] = { .name = "BF16", .elements = 1, .bytes = 2 },
     [TSR_GGUF_T_MXFP4] = { .name = "MXFP4", .elements = 32, .bytes = 17 },
     [4] = { .name = "Q4_2" },
@@ -104,10 +106,11 @@ bool tsr_gguf_format(uint32_t type, struct tsr_format *f)
     }
     if (!t || t->bits == 0)
         return false;
-    f->id = TSR_FORMAT_INT;
+    f->id = t->affine ? TSR_FORMAT_AFFINE : TSR_FORMAT_INT;
     f->bits = t->bits;
     f->zero = TSR_ZERO_MID;
     f->group = t->group;
     f->scale_dtype = t->scale;
+    f->scale_bits = t->level;
     return true;
 }
