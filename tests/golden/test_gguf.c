@@ -30,9 +30,8 @@ static const struct {
     { "gguf-q4_1", 7, 4, 32, TSR_FORMAT_AFFINE, NULL },
     { "gguf-q5_0", 7, 5, 32, TSR_FORMAT_INT, NULL },
     { "gguf-q5_1", 7, 5, 32, TSR_FORMAT_AFFINE, NULL },
-    { "gguf-q2_k", 7, 2, 16, TSR_FORMAT_AFFINE, NULL }, /* attn_output and ffn_down are Q3_K */
-    { "gguf-q3_k_m", 7, 3, 16, TSR_FORMAT_INT,
-      NULL }, /* attn_v, attn_output and ffn_down are not */
+    { "gguf-q2_k", 7, 2, 16, TSR_FORMAT_AFFINE, NULL },   /* attn_output and ffn_down are Q3_K */
+    { "gguf-q3_k_m", 7, 3, 16, TSR_FORMAT_INT, NULL },    /* three of them have minimums */
     { "gguf-q4_k_m", 7, 4, 32, TSR_FORMAT_AFFINE, NULL }, /* attn_v and ffn_down are Q6_K */
     { "gguf-q6_k", 7, 6, 16, TSR_FORMAT_INT, NULL },
     { "gguf-gemma3-q8_0", 7, 8, 32, TSR_FORMAT_INT, NULL },
