@@ -23,7 +23,8 @@ static uint64_t get(const unsigned char *p, unsigned bytes)
 
 uint64_t tsr_batch_entry_synced(const struct tsr_batch_entry *f)
 {
-    bool has = f->len == 8 && (f->type == TSR_ENTRY_LEASE || f->type == TSR_ENTRY_EPOCH);
+    bool has =
+        f->len == 8 && (f->type == TSR_BATCH_ENTRY_LEASE || f->type == TSR_BATCH_ENTRY_EPOCH);
     return has ? get((const unsigned char *)f->payload, 8) : 0;
 }
 
@@ -50,7 +51,7 @@ void tsr_batch_entry_write(const struct tsr_batch_entry *f, uint32_t seed, void 
     put(p + 28, f->len, 4);
     if (f->len)
         memcpy(p + TSR_ENTRY_HEAD, f->payload, f->len);
-    if (f->type == TSR_ENTRY_HEADER)
+    if (f->type == TSR_BATCH_ENTRY_HEADER)
         seed = 0;
     put(p + TSR_ENTRY_HEAD + f->len, tsr_batch_crc32c(seed, p, TSR_ENTRY_HEAD + (uint64_t)f->len),
         4);
@@ -69,12 +70,12 @@ int tsr_batch_entry_read(const void *data, uint64_t n, uint32_t seed, struct tsr
     if (n < TSR_ENTRY_HEAD)
         return -1;
     uint64_t type = get(p + 6, 2), len = get(p + 28, 4);
-    if (type < TSR_ENTRY_HEADER || type > TSR_ENTRY_SEAL || len > TSR_ENTRY_MOST)
+    if (type < TSR_BATCH_ENTRY_HEADER || type > TSR_BATCH_ENTRY_SEAL || len > TSR_ENTRY_MOST)
         return 0;
     *need = tsr_batch_entry_bytes((uint32_t)len);
     if (n < *need)
         return -1;
-    if (type == TSR_ENTRY_HEADER)
+    if (type == TSR_BATCH_ENTRY_HEADER)
         seed = 0;
     if (tsr_batch_crc32c(seed, p, TSR_ENTRY_HEAD + len) != get(p + TSR_ENTRY_HEAD + len, 4))
         return 0;

@@ -19,13 +19,13 @@
 #define TSR_ENTRY_MOST (64u << 20) /* of payload */
 
 enum tsr_entry_type {
-    TSR_ENTRY_HEADER = 1, /* first; payload: the job's identity */
-    TSR_ENTRY_RESULT,     /* payload: the record's output line without its newline */
-    TSR_ENTRY_ERROR,      /* the same, of a record that failed */
-    TSR_ENTRY_LEASE,      /* the record is in progress; not synced.  payload: as of EPOCH */
-    TSR_ENTRY_EPOCH,      /* a start; attempt: how the one before ended (enum tsr_verdict).
+    TSR_BATCH_ENTRY_HEADER = 1, /* first; payload: the job's identity */
+    TSR_BATCH_ENTRY_RESULT,     /* payload: the record's output line without its newline */
+    TSR_BATCH_ENTRY_ERROR,      /* the same, of a record that failed */
+    TSR_BATCH_ENTRY_LEASE,      /* the record is in progress; not synced.  payload: as of EPOCH */
+    TSR_BATCH_ENTRY_EPOCH,      /* a start; attempt: how the one before ended (enum tsr_verdict).
                          * payload: 8 bytes, how much of the file was on the disk by then */
-    TSR_ENTRY_SEAL,       /* all records are there; payload: hash of the output file */
+    TSR_BATCH_ENTRY_SEAL,       /* all records are there; payload: hash of the output file */
 };
 
 #define TSR_ENTRY_RETRY 1u /* EPOCH: preceding error lines are void */

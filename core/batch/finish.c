@@ -85,7 +85,7 @@ static tsr_status write_part(struct tsr_batch_journal *j, struct output *o, stru
 
 static tsr_status read_back(struct output *o, char text[TSR_HASH_TEXT], struct tsr_err *err)
 {
-    int e = o->io->open(o->io->ctx, o->path, TSR_IO_READ, &o->file);
+    int e = o->io->open(o->io->ctx, o->path, TSR_BATCH_IO_READ, &o->file);
     if (e)
         return tsr_fail_errno(err, e, o->path, "open");
     TSR_TRY(tsr_hasher_create(&o->hasher, err));
@@ -115,7 +115,7 @@ static tsr_status make_part(struct tsr_batch_journal *j, struct output *o, const
                             char hash[TSR_HASH_TEXT], struct tsr_err *err)
 {
     o->path = part;
-    int e = o->io->open(o->io->ctx, part, TSR_IO_NEW, &o->file);
+    int e = o->io->open(o->io->ctx, part, TSR_BATCH_IO_NEW, &o->file);
     if (e)
         return tsr_fail_errno(err, e, part, "create");
     tsr_status st = tsr_hasher_create(&o->hasher, err);
@@ -131,7 +131,7 @@ static tsr_status make_part(struct tsr_batch_journal *j, struct output *o, const
 static tsr_status seal(struct tsr_batch_journal *j, const char hash[TSR_HASH_TEXT],
                        struct tsr_err *err)
 {
-    struct tsr_batch_entry f = { .type = TSR_ENTRY_SEAL,
+    struct tsr_batch_entry f = { .type = TSR_BATCH_ENTRY_SEAL,
                                  .len = TSR_HASH_TEXT - 1,
                                  .payload = hash };
     if (j->scan.seal[0])

@@ -15,7 +15,7 @@ static int io_open(void *ctx, const char *path, enum tsr_io_how how, int *file)
     static const int flags[] = { O_RDONLY, O_RDWR | O_CREAT | O_APPEND, O_RDWR | O_CREAT,
                                  O_RDWR | O_CREAT | O_EXCL };
     (void)ctx;
-    if (how == TSR_IO_NEW && unlink(path) != 0 && errno != ENOENT)
+    if (how == TSR_BATCH_IO_NEW && unlink(path) != 0 && errno != ENOENT)
         return errno;
     return tsr_output_open(path, flags[how], file);
 }

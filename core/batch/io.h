@@ -11,10 +11,10 @@
 #include <stdbool.h>
 
 enum tsr_io_how {
-    TSR_IO_READ,   /* an existing regular file */
-    TSR_IO_APPEND, /* read, and write at the end; made if missing */
-    TSR_IO_UPDATE, /* read, and write at any place; made if missing */
-    TSR_IO_NEW,    /* written from the start; old content is discarded */
+    TSR_BATCH_IO_READ,   /* an existing regular file */
+    TSR_BATCH_IO_APPEND, /* read, and write at the end; made if missing */
+    TSR_BATCH_IO_UPDATE, /* read, and write at any place; made if missing */
+    TSR_BATCH_IO_NEW,    /* written from the start; old content is discarded */
 };
 
 struct tsr_batch_io {

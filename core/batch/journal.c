@@ -38,7 +38,7 @@ static tsr_status take_lock(struct tsr_batch_journal *j, struct tsr_err *err)
 {
     char     text[LOCK_BYTES + 1];
     uint64_t epoch = 0;
-    int      e = j->io->open(j->io->ctx, j->lock_path, TSR_IO_UPDATE, &j->lock);
+    int      e = j->io->open(j->io->ctx, j->lock_path, TSR_BATCH_IO_UPDATE, &j->lock);
     if (e)
         return tsr_fail_errno(err, e, j->lock_path, "open");
     e = j->io->lock(j->io->ctx, j->lock);
@@ -62,7 +62,7 @@ tsr_status tsr_batch_journal_put(struct tsr_batch_journal *j, const struct tsr_b
                                  struct tsr_err *err)
 {
     struct tsr_batch_entry f = *in;
-    if (f.type == TSR_ENTRY_LEASE || f.type == TSR_ENTRY_EPOCH)
+    if (f.type == TSR_BATCH_ENTRY_LEASE || f.type == TSR_BATCH_ENTRY_EPOCH)
         f.len = 8;
     uint64_t bytes = tsr_batch_entry_bytes(f.len), total;
     if (j->dead)
@@ -77,12 +77,12 @@ tsr_status tsr_batch_journal_put(struct tsr_batch_journal *j, const struct tsr_b
         j->cap = total * 2;
     }
     unsigned char synced[8];
-    if (f.type == TSR_ENTRY_LEASE || f.type == TSR_ENTRY_EPOCH) {
+    if (f.type == TSR_BATCH_ENTRY_LEASE || f.type == TSR_BATCH_ENTRY_EPOCH) {
         tsr_batch_entry_put_synced(synced, j->synced);
         f.payload = (const char *)synced;
     }
     f.epoch = j->epoch;
-    if (f.type != TSR_ENTRY_HEADER)
+    if (f.type != TSR_BATCH_ENTRY_HEADER)
         TSR_TRY(tsr_batch_scan_apply(&j->scan, &f, j->scan.end + j->n, err));
     tsr_batch_entry_write(&f, j->scan.seed, j->buffer + j->n);
     j->n = total;
@@ -191,7 +191,7 @@ tsr_status tsr_batch_journal_commit(struct tsr_batch_journal *j, bool wait, stru
 tsr_status tsr_batch_journal_lease(struct tsr_batch_journal *j, uint64_t index, struct tsr_err *err)
 {
     const struct tsr_batch_record *r = tsr_batch_journal_record(j, index);
-    struct tsr_batch_entry         f = { .type = TSR_ENTRY_LEASE,
+    struct tsr_batch_entry         f = { .type = TSR_BATCH_ENTRY_LEASE,
                                          .index = index,
                                          .attempt = (uint16_t)(r->deaths + 1) };
     return tsr_batch_journal_put(j, &f, err);
@@ -209,7 +209,7 @@ tsr_status tsr_batch_journal_line(struct tsr_batch_journal *j, uint64_t index, b
                         "the output line of record %llu has %llu bytes, more than "
                         "%u; ask for fewer tokens or logprobs",
                         (unsigned long long)index + 1, (unsigned long long)bytes, TSR_ENTRY_MOST);
-    struct tsr_batch_entry f = { .type = error ? TSR_ENTRY_ERROR : TSR_ENTRY_RESULT,
+    struct tsr_batch_entry f = { .type = error ? TSR_BATCH_ENTRY_ERROR : TSR_BATCH_ENTRY_RESULT,
                                  .index = index,
                                  .attempt = (uint16_t)(r->deaths + 1),
                                  .len = (uint32_t)bytes,
@@ -241,7 +241,7 @@ static tsr_status begin(struct tsr_batch_journal *j, const char *about, struct t
         return tsr_fail_nomem(err, len, "the header of a journal");
     }
     (void)snprintf(payload, len + 1, "%s%s", j->job, about);
-    struct tsr_batch_entry f = { .type = TSR_ENTRY_HEADER,
+    struct tsr_batch_entry f = { .type = TSR_BATCH_ENTRY_HEADER,
                                  .len = (uint32_t)len,
                                  .payload = payload };
     tsr_status             st = j->scan.size ? cut(j, 0, err) : TSR_OK;
@@ -256,7 +256,7 @@ static tsr_status start_epoch(struct tsr_batch_journal               *j,
                               const struct tsr_batch_journal_options *o, struct tsr_err *err)
 {
     bool                   fresh = j->scan.empty;
-    struct tsr_batch_entry f = { .type = TSR_ENTRY_EPOCH,
+    struct tsr_batch_entry f = { .type = TSR_BATCH_ENTRY_EPOCH,
                                  .attempt = (uint16_t)o->verdict,
                                  .flags = o->retry ? TSR_ENTRY_RETRY : 0 };
     if (fresh) {
@@ -299,7 +299,7 @@ static tsr_status open_all(struct tsr_batch_journal *j, const struct tsr_batch_j
     if (!j->path || !j->lock_path)
         return tsr_fail_nomem(err, strlen(o->folder), "a path");
     TSR_TRY(take_lock(j, err));
-    int e = j->io->open(j->io->ctx, j->path, TSR_IO_APPEND, &j->file);
+    int e = j->io->open(j->io->ctx, j->path, TSR_BATCH_IO_APPEND, &j->file);
     if (e)
         return tsr_fail_errno(err, e, j->path, "open");
     *s = (struct tsr_batch_scan){

@@ -20,7 +20,7 @@ static struct tsr_batch_scan scan_of(const struct tsr_batch_journal_view *v, con
 
 static tsr_status look(struct tsr_batch_journal_view *v, const char *path, struct tsr_err *err)
 {
-    int e = v->io->open(v->io->ctx, path, TSR_IO_READ, &v->file);
+    int e = v->io->open(v->io->ctx, path, TSR_BATCH_IO_READ, &v->file);
     if (e) {
         v->file = -1;
         return tsr_fail_errno(err, e, path, "open");
@@ -176,13 +176,13 @@ static tsr_status keep(void *ctx, const struct tsr_batch_entry *f, uint64_t at, 
 {
     struct salvage *s = ctx;
     uint64_t        bytes = tsr_batch_entry_bytes(f->len);
-    bool            line = f->type == TSR_ENTRY_RESULT || f->type == TSR_ENTRY_ERROR;
+    bool            line = f->type == TSR_BATCH_ENTRY_RESULT || f->type == TSR_BATCH_ENTRY_ERROR;
     if (s->bad && line && f->index < s->view->n && s->bad[f->index] &&
         s->view->records[f->index].at == at) {
         s->dropped = true;
         return TSR_OK;
     }
-    if (f->type == TSR_ENTRY_SEAL && s->dropped) /* it is of an output with these lines */
+    if (f->type == TSR_BATCH_ENTRY_SEAL && s->dropped) /* it is of an output with these lines */
         return TSR_OK;
     if (bytes > s->cap) {
         char *p = tsr_renew(s->buffer, bytes, 1);

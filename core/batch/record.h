@@ -8,8 +8,8 @@
 
 /* How the previous run ended, as observed by its supervisor. */
 enum tsr_verdict {
-    TSR_VERDICT_OUTSIDE, /* unknown, or not caused by a record: none is blamed */
-    TSR_VERDICT_OWN,     /* its own fatal signal, memory limit or deadline of a record */
+    TSR_BATCH_VERDICT_OUTSIDE, /* unknown, or not caused by a record: none is blamed */
+    TSR_BATCH_VERDICT_OWN,     /* its own fatal signal, memory limit or deadline of a record */
 };
 
 enum tsr_record_state { TSR_BATCH_RECORD_OPEN, TSR_BATCH_RECORD_RESULT, TSR_BATCH_RECORD_ERROR };

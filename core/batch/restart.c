@@ -28,21 +28,21 @@ enum tsr_after tsr_batch_restart_decide(struct tsr_batch_restarts     *r,
     bool obeyed = e->exited && e->code == 75 && e->stalled;
     bool own = !e->exited && (fatal(e) || e->memory || (e->stalled && e->late));
     own = own || starved || (obeyed && e->late) || (peer && (e->own_fault || e->memory || e->late));
-    *verdict = own ? TSR_VERDICT_OWN : TSR_VERDICT_OUTSIDE;
+    *verdict = own ? TSR_BATCH_VERDICT_OWN : TSR_BATCH_VERDICT_OUTSIDE;
     *wait_us = 0;
     if (e->exited && !peer && !starved && !obeyed)
-        return TSR_AFTER_STOP;
+        return TSR_BATCH_AFTER_STOP;
     if (e->done > r->done)
         r->row = 0;
     r->done = e->done;
     if (++r->row > TSR_RESTARTS_MOST)
-        return TSR_AFTER_GIVE_UP;
+        return TSR_BATCH_AFTER_GIVE_UP;
     if (r->row > 1) {
         *wait_us = TSR_RESTART_US << (r->row - 2);
         if (*wait_us > TSR_RESTART_CAP)
             *wait_us = TSR_RESTART_CAP;
     }
-    return TSR_AFTER_RESTART;
+    return TSR_BATCH_AFTER_RESTART;
 }
 
 bool tsr_batch_beat_stalled(struct tsr_batch_beat *b, uint64_t beats, bool working, uint64_t now_us,

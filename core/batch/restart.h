@@ -27,9 +27,9 @@ struct tsr_batch_ending {
 };
 
 enum tsr_after {
-    TSR_AFTER_STOP,    /* its exit code is the job's */
-    TSR_AFTER_RESTART, /* after *wait_us, with *verdict */
-    TSR_AFTER_GIVE_UP, /* too often: 75, run again to go on */
+    TSR_BATCH_AFTER_STOP,    /* its exit code is the job's */
+    TSR_BATCH_AFTER_RESTART, /* after *wait_us, with *verdict */
+    TSR_BATCH_AFTER_GIVE_UP, /* too often: 75, run again to go on */
 };
 enum tsr_after tsr_batch_restart_decide(struct tsr_batch_restarts     *r,
                                         const struct tsr_batch_ending *e, uint64_t *wait_us,

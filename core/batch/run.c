@@ -291,7 +291,7 @@ static tsr_status open_batch(struct tsr_batch_work *r, char **about, struct tsr_
                      .job = job->id,
                      .about = job->about,
                      .records = job->records->n,
-                     .verdict = w && w->verdict ? TSR_VERDICT_OWN : TSR_VERDICT_OUTSIDE,
+                     .verdict = w && w->verdict ? TSR_BATCH_VERDICT_OWN : TSR_BATCH_VERDICT_OUTSIDE,
                      .retry = job->retry && !(w && atomic_load(&w->opened)),
                      .who = who,
                      .check = tsr_batch_adopt_check,

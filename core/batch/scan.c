@@ -44,7 +44,7 @@ static void blame(struct tsr_batch_scan *s, enum tsr_verdict verdict)
         leased += s->r[i].leased;
     for (uint64_t i = 0; i < s->n && leased; i++) {
         struct tsr_batch_record *r = &s->r[i];
-        if (r->leased && verdict == TSR_VERDICT_OWN) {
+        if (r->leased && verdict == TSR_BATCH_VERDICT_OWN) {
             r->suspect = 1;
             if (leased == 1 && r->deaths < UINT8_MAX)
                 r->deaths++;
@@ -74,7 +74,7 @@ static tsr_status apply_line(struct tsr_batch_scan *s, const struct tsr_batch_en
         s->counts.unlike += r->hash != hash || r->len != f->len;
         return TSR_OK;
     }
-    bool error = f->type == TSR_ENTRY_ERROR;
+    bool error = f->type == TSR_BATCH_ENTRY_ERROR;
     *r = (struct tsr_batch_record){ .at = at,
                                     .hash = hash,
                                     .len = f->len,
@@ -88,12 +88,13 @@ static tsr_status apply_line(struct tsr_batch_scan *s, const struct tsr_batch_en
 tsr_status tsr_batch_scan_apply(struct tsr_batch_scan *s, const struct tsr_batch_entry *f,
                                 uint64_t at, struct tsr_err *err)
 {
-    if (f->type == TSR_ENTRY_EPOCH) {
+    if (f->type == TSR_BATCH_ENTRY_EPOCH) {
         if (f->epoch <= s->counts.epoch) {
             s->counts.stale++;
             return TSR_OK;
         }
-        blame(s, f->attempt == TSR_VERDICT_OWN ? TSR_VERDICT_OWN : TSR_VERDICT_OUTSIDE);
+        blame(s, f->attempt == TSR_BATCH_VERDICT_OWN ? TSR_BATCH_VERDICT_OWN
+                                                     : TSR_BATCH_VERDICT_OUTSIDE);
         if (f->flags & TSR_ENTRY_RETRY) {
             forget_errors(s);
             s->seal[0] = '\0';
@@ -102,15 +103,15 @@ tsr_status tsr_batch_scan_apply(struct tsr_batch_scan *s, const struct tsr_batch
         s->counts.starts++;
         return TSR_OK;
     }
-    if (f->epoch != s->counts.epoch || f->type == TSR_ENTRY_HEADER) {
+    if (f->epoch != s->counts.epoch || f->type == TSR_BATCH_ENTRY_HEADER) {
         s->counts.stale++; /* a writer that was given up for dead */
         return TSR_OK;
     }
     switch (f->type) {
-    case TSR_ENTRY_RESULT:
-    case TSR_ENTRY_ERROR:
+    case TSR_BATCH_ENTRY_RESULT:
+    case TSR_BATCH_ENTRY_ERROR:
         return apply_line(s, f, at, err);
-    case TSR_ENTRY_LEASE:
+    case TSR_BATCH_ENTRY_LEASE:
         TSR_TRY(tsr_batch_scan_reach(s, f->index, err));
         s->r[f->index].leased = s->r[f->index].state == TSR_BATCH_RECORD_OPEN;
         return TSR_OK;
@@ -227,7 +228,7 @@ static tsr_status walk(struct tsr_batch_scan *s, struct window *w, struct tsr_er
     while (at < s->size) {
         TSR_TRY(frame_at(s, w, at, &f, &good, err));
         if (good && at == 0) {
-            if (f.type != TSR_ENTRY_HEADER)
+            if (f.type != TSR_BATCH_ENTRY_HEADER)
                 return tsr_fail(err, TSR_E_CHECK, "%s: does not begin with a header", s->path);
             TSR_TRY(header(s, &f, err));
             s->empty = false;

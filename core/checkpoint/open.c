@@ -22,7 +22,7 @@
     80 /* "model.layers.16383.mlp.experts.4095.gate_proj" fits, with any number */
 #define PLACE_CAP 24
 
-static const char *const linear_names[TSR_ROUTER + 1] = {
+static const char *const linear_names[TSR_MODEL_ROUTER + 1] = {
     "q_proj",    "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
     "down_proj", "z_proj", "b_proj", "a_proj", "router",
 };
@@ -30,21 +30,21 @@ static const char *const linear_names[TSR_ROUTER + 1] = {
 const char *tsr_model_linear_name(enum tsr_linear_id id)
 {
     static const char *const latent[] = { "q_a_proj", "q_b_proj", "kv_a_proj", "kv_b_proj" };
-    if (id >= TSR_Q_A && id <= TSR_KV_B)
-        return latent[id - TSR_Q_A];
-    return id == TSR_SHARED_ROUTER ? "router" : linear_names[tsr_model_linear_kind(id)];
+    if (id >= TSR_MODEL_Q_A && id <= TSR_MODEL_KV_B)
+        return latent[id - TSR_MODEL_Q_A];
+    return id == TSR_MODEL_SHARED_ROUTER ? "router" : linear_names[tsr_model_linear_kind(id)];
 }
 
 /* Where a linear is in its layer. */
 static void place_of(enum tsr_linear_id id, char place[PLACE_CAP])
 {
-    if (id >= TSR_SHARED_GATE && id <= TSR_SHARED_ROUTER)
+    if (id >= TSR_MODEL_SHARED_GATE && id <= TSR_MODEL_SHARED_ROUTER)
         (void)snprintf(place, PLACE_CAP, "mlp.shared_expert");
-    else if (id < TSR_EXPERTS)
+    else if (id < TSR_MODEL_EXPERTS)
         (void)snprintf(place, PLACE_CAP, "%s", tsr_model_linear_attends(id) ? "self_attn" : "mlp");
     else
         (void)snprintf(place, PLACE_CAP, "mlp.experts.%u",
-                       (unsigned)(id - TSR_EXPERTS) / TSR_EXPERT_LINEARS);
+                       (unsigned)(id - TSR_MODEL_EXPERTS) / TSR_EXPERT_LINEARS);
 }
 
 tsr_status tsr_model_check(const char *path, struct tsr_err *err)

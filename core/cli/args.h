@@ -4,7 +4,7 @@
 
 #include "cli/cli.h"
 
-enum tsr_color { TSR_COLOR_AUTO, TSR_COLOR_ALWAYS, TSR_COLOR_NEVER };
+enum tsr_color { TSR_CLI_COLOR_AUTO, TSR_CLI_COLOR_ALWAYS, TSR_CLI_COLOR_NEVER };
 
 /* Options of every verb. */
 struct tsr_cli_common {

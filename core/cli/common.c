@@ -4,9 +4,9 @@
 #include "pipeline/running.h"
 
 static const struct tsr_choice color_choices[] = {
-    { "auto", "when standard error is a terminal and NO_COLOR is not set", TSR_COLOR_AUTO },
-    { "always", "also into files and pipes", TSR_COLOR_ALWAYS },
-    { "never", "plain text", TSR_COLOR_NEVER },
+    { "auto", "when standard error is a terminal and NO_COLOR is not set", TSR_CLI_COLOR_AUTO },
+    { "always", "also into files and pipes", TSR_CLI_COLOR_ALWAYS },
+    { "never", "plain text", TSR_CLI_COLOR_NEVER },
 };
 
 const struct tsr_option tsr_common_options[] = {
@@ -22,7 +22,7 @@ const struct tsr_option tsr_common_options[] = {
                       "override a key of the job, as in quantize.bits=3; may be repeated"),
     TSR_OPTION_BOOL(struct tsr_cli_common, quiet, 0, "no progress on standard error"),
     TSR_OPTION_BOOL(struct tsr_cli_common, verbose, 0, "say more; twice says most"),
-    TSR_OPTION_ENUM(struct tsr_cli_common, color, TSR_COLOR_AUTO, color_choices,
+    TSR_OPTION_ENUM(struct tsr_cli_common, color, TSR_CLI_COLOR_AUTO, color_choices,
                     "colour of messages"),
     TSR_OPTION_BOOL(struct tsr_cli_common, help, 0, "print this and stop"),
     TSR_OPTION_BOOL(struct tsr_cli_common, help_all, 0, "the same with rarely used options"),

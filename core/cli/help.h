@@ -30,7 +30,7 @@ const struct tsr_verb_group *tsr_verb_group_at(uint64_t i);
 struct json_t;
 struct json_t *tsr_cli_help_json(void);
 
-enum tsr_shell { TSR_SHELL_NONE, TSR_SHELL_BASH, TSR_SHELL_ZSH, TSR_SHELL_FISH };
+enum tsr_shell { TSR_CLI_SHELL_NONE, TSR_CLI_SHELL_BASH, TSR_CLI_SHELL_ZSH, TSR_CLI_SHELL_FISH };
 /* A script for the shell that completes verbs, options, their values, and files. */
 void tsr_cli_completions_bash(FILE *to);
 void tsr_cli_completions_zsh(FILE *to);

@@ -20,8 +20,8 @@
 static bool wants_colour(enum tsr_color choice)
 {
     const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
-    if (choice != TSR_COLOR_AUTO)
-        return choice == TSR_COLOR_ALWAYS;
+    if (choice != TSR_CLI_COLOR_AUTO)
+        return choice == TSR_CLI_COLOR_ALWAYS;
     return !(no && *no) && !(term && strcmp(term, "dumb") == 0) && isatty(STDERR_FILENO);
 }
 

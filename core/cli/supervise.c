@@ -353,13 +353,14 @@ tsr_status tsr_cli_supervise(struct tsr_cli *c, bool *worker, struct tsr_err *er
         if (*worker || st != TSR_OK)
             return st;
         enum tsr_after after = tsr_batch_restart_decide(&restarts, &x.end, &wait, &verdict);
-        if (after == TSR_AFTER_STOP) {
+        if (after == TSR_BATCH_AFTER_STOP) {
             c->code = x.end.code;
             break;
         }
         tsr_cli_say_end(x.pid, c->mpirun != NULL, &x.end, after);
         x.w->verdict = verdict;
-        if (after == TSR_AFTER_GIVE_UP || tsr_plugin_cancelled() || pause_for(wait) != TSR_OK) {
+        if (after == TSR_BATCH_AFTER_GIVE_UP || tsr_plugin_cancelled() ||
+            pause_for(wait) != TSR_OK) {
             c->code = 75;
             break;
         }

@@ -13,15 +13,15 @@ void tsr_cli_say_end(pid_t pid, bool mpirun, const struct tsr_batch_ending *e, e
         "it had been asked to stop: run the same command again", "another one goes on",
         "too often without progress: run the same command again"
     };
-    const int              next = tsr_plugin_cancelled() ? 0 : after == TSR_AFTER_RESTART ? 1 : 2;
-    const char            *cause = e->stalled     ? "supervisor"
-                                   : e->memory    ? "memory"
-                                   : e->own_fault ? "own-fault"
-                                                  : NULL;
-    const char            *why = !cause       ? ""
-                                 : e->stalled ? ", by its supervisor"
-                                 : e->memory  ? ", for memory"
-                                              : ", by its own fault";
+    const int   next = tsr_plugin_cancelled() ? 0 : after == TSR_BATCH_AFTER_RESTART ? 1 : 2;
+    const char *cause = e->stalled     ? "supervisor"
+                        : e->memory    ? "memory"
+                        : e->own_fault ? "own-fault"
+                                       : NULL;
+    const char *why = !cause       ? ""
+                      : e->stalled ? ", by its supervisor"
+                      : e->memory  ? ", for memory"
+                                   : ", by its own fault";
     const struct tsr_event event = { .kind = "worker-ended",
                                      .process = pid,
                                      .has_code = e->exited,

@@ -58,8 +58,9 @@ static tsr_status scheme_plan(struct compare *c, struct arm_scheme *s,
     } else if (st != TSR_OK) {
         return tsr_err_copy(err, st, &e.err);
     }
-    s->key =
-        (struct tsr_config_node){ .kind = TSR_NODE_SCALAR, .mark = plan->mark, .text = "rules" };
+    s->key = (struct tsr_config_node){ .kind = TSR_CONFIG_NODE_SCALAR,
+                                       .mark = plan->mark,
+                                       .text = "rules" };
     s->keys[s->node.n] = &s->key;
     s->items[s->node.n++] = &s->plan.list;
     return st;
@@ -81,7 +82,8 @@ static tsr_status scheme_make(struct compare *c, const struct compare_arm *a, st
     s->node.keys = s->keys;
     s->node.items = s->items;
     s->node.n = 0;
-    bool lists = !rules || rules->kind == TSR_NODE_LIST || rules->kind == TSR_NODE_NULL;
+    bool lists =
+        !rules || rules->kind == TSR_CONFIG_NODE_LIST || rules->kind == TSR_CONFIG_NODE_NULL;
     for (uint64_t i = 0; i < map->n; i++) {
         if (map->items[i] == plan || (plan && lists && map->items[i] == rules))
             continue;

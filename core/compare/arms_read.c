@@ -16,7 +16,7 @@ static bool put(struct compare *c, struct tsr_config_node *map, const char *key,
                 const struct tsr_config_mark *mark, const struct tsr_config_node *value)
 {
     struct tsr_config_doc  *doc = c->job->doc;
-    struct tsr_config_node *k = tsr_config_doc_node(doc, TSR_NODE_SCALAR, mark),
+    struct tsr_config_node *k = tsr_config_doc_node(doc, TSR_CONFIG_NODE_SCALAR, mark),
                            *v = tsr_config_doc_copy(doc, value);
     if (k)
         k->text = tsr_config_doc_strndup(doc, key, len);
@@ -31,8 +31,8 @@ static struct tsr_config_node *below(struct compare *c, struct tsr_config_node *
     for (int turn = 0; turn < 2; turn++) {
         for (uint64_t i = 0; i < map->n; i++)
             if (strlen(map->keys[i]->text) == len && memcmp(map->keys[i]->text, key, len) == 0)
-                return map->items[i]->kind == TSR_NODE_MAP ? map->items[i] : NULL;
-        struct tsr_config_node empty = { .kind = TSR_NODE_MAP, .mark = *mark, .text = "" };
+                return map->items[i]->kind == TSR_CONFIG_NODE_MAP ? map->items[i] : NULL;
+        struct tsr_config_node empty = { .kind = TSR_CONFIG_NODE_MAP, .mark = *mark, .text = "" };
         if (!put(c, map, key, len, mark, &empty)) {
             *nomem = true;
             return NULL;
@@ -77,7 +77,7 @@ void compare_arm_what(char what[96], const char *name)
 
 bool compare_is_text(const struct tsr_config_node *n, const char *what, struct tsr_diag *d)
 {
-    if (n->kind == TSR_NODE_SCALAR && *n->text)
+    if (n->kind == TSR_CONFIG_NODE_SCALAR && *n->text)
         return true;
     tsr_config_diag_error(d, &n->mark, NULL, "'%s' must be a path", what);
     return false;
@@ -156,7 +156,7 @@ static tsr_status read_pair(struct compare *c, struct compare_arm *a,
             return tsr_fail_nomem(err, 64, "an arm");
         return TSR_OK;
     }
-    if (strcmp(key->text, "set") == 0 && value->kind == TSR_NODE_MAP) {
+    if (strcmp(key->text, "set") == 0 && value->kind == TSR_CONFIG_NODE_MAP) {
         for (uint64_t i = 0; i < value->n; i++)
             TSR_TRY(override(c, a, value->keys[i], value->items[i], d, err));
         return TSR_OK;
@@ -183,8 +183,8 @@ static tsr_status start_map(struct compare *c, struct compare_arm *a,
 {
     const struct tsr_config_node *own = tsr_config_node_get(map, QUANTIZE),
                                  *from = own ? own : c->keys.quantize;
-    struct tsr_config_node empty = { .kind = TSR_NODE_MAP, .mark = map->mark, .text = "" };
-    if (from && from->kind != TSR_NODE_MAP) {
+    struct tsr_config_node empty = { .kind = TSR_CONFIG_NODE_MAP, .mark = map->mark, .text = "" };
+    if (from && from->kind != TSR_CONFIG_NODE_MAP) {
         tsr_config_diag_error(d, &from->mark, "write quantize: {use: rtn}",
                               "'quantize' must be a map");
         from = NULL;
@@ -198,7 +198,7 @@ static tsr_status read_arm(struct compare *c, struct compare_arm *a,
                            struct tsr_err *err)
 {
     uint64_t before = tsr_config_diag_errors(d);
-    if (map->kind != TSR_NODE_MAP || map->n == 0) {
+    if (map->kind != TSR_CONFIG_NODE_MAP || map->n == 0) {
         tsr_config_diag_error(d, &map->mark, HOW, "arm '%.60s' does not say what it is", a->name);
         return TSR_OK;
     }
@@ -249,8 +249,8 @@ tsr_status compare_read_arms(struct compare *c, struct tsr_diag *d, struct tsr_e
 {
     static const struct tsr_config_mark nowhere;
     const struct tsr_config_node       *map = c->keys.arms;
-    uint64_t                            n = map && map->kind == TSR_NODE_MAP ? map->n : 0;
-    if (map && map->kind != TSR_NODE_MAP)
+    uint64_t                            n = map && map->kind == TSR_CONFIG_NODE_MAP ? map->n : 0;
+    if (map && map->kind != TSR_CONFIG_NODE_MAP)
         tsr_config_diag_error(d, &map->mark, "write arms: {name: {quantize: {use: rtn}}}",
                               "'arms' is not a map");
     c->arms = tsr_new(n + 1, sizeof *c->arms);

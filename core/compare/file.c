@@ -53,7 +53,7 @@ static struct tsr_config_node *make(struct expansion *x, enum tsr_node_kind kind
 static void put(struct expansion *x, struct tsr_config_node *into, const char *key,
                 struct tsr_config_node *value)
 {
-    struct tsr_config_node *k = key ? make(x, TSR_NODE_SCALAR, key) : NULL;
+    struct tsr_config_node *k = key ? make(x, TSR_CONFIG_NODE_SCALAR, key) : NULL;
     if (x->nomem || !into || !value || (key && !k) || !tsr_config_doc_put(x->doc, into, k, value))
         x->nomem = true;
 }
@@ -69,7 +69,7 @@ static struct tsr_config_node *copy(struct expansion *x, const struct tsr_config
 /* A path of the base, seen from the file. */
 static void move_path(struct expansion *x, struct tsr_config_node *n)
 {
-    if (x->nomem || !x->base_dir || n->kind != TSR_NODE_SCALAR || !*n->text ||
+    if (x->nomem || !x->base_dir || n->kind != TSR_CONFIG_NODE_SCALAR || !*n->text ||
         tsr_model_is_name(n->text))
         return;
     char *path = tsr_path_join(x->base_dir, n->text);
@@ -81,9 +81,9 @@ static void move_path(struct expansion *x, struct tsr_config_node *n)
 static void move_key(struct expansion *x, const struct tsr_config_node *map, const char *key)
 {
     struct tsr_config_node *n = (struct tsr_config_node *)(uintptr_t)tsr_config_node_get(map, key);
-    for (uint64_t i = 0; n && n->kind == TSR_NODE_LIST && i < n->n; i++)
+    for (uint64_t i = 0; n && n->kind == TSR_CONFIG_NODE_LIST && i < n->n; i++)
         move_path(x, n->items[i]);
-    if (n && n->kind == TSR_NODE_SCALAR)
+    if (n && n->kind == TSR_CONFIG_NODE_SCALAR)
         move_path(x, n);
 }
 
@@ -94,23 +94,23 @@ static const struct tsr_config_node *base_step(struct expansion *x, const char *
 {
     const struct tsr_config_node *list = x->base ? tsr_config_node_get(x->base, "pipeline") : NULL,
                                  *found = NULL;
-    for (uint64_t i = 0; list && list->kind == TSR_NODE_LIST && i < list->n; i++) {
+    for (uint64_t i = 0; list && list->kind == TSR_CONFIG_NODE_LIST && i < list->n; i++) {
         const struct tsr_config_node *s = list->items[i];
-        if (s->kind != TSR_NODE_MAP || s->n != 1 || strcmp(s->keys[0]->text, name) != 0)
+        if (s->kind != TSR_CONFIG_NODE_MAP || s->n != 1 || strcmp(s->keys[0]->text, name) != 0)
             continue;
         if (found)
             tsr_config_diag_error(x->d, &s->keys[0]->mark, "a base has one of them",
                                   "the base of a comparison has a second step '%s'", name);
         found = s->items[0];
     }
-    return found && found->kind == TSR_NODE_MAP ? found : NULL;
+    return found && found->kind == TSR_CONFIG_NODE_MAP ? found : NULL;
 }
 
 /* The options of a step with its paths moved, without `to`, in the file's document. */
 static struct tsr_config_node *take_step(struct expansion *x, const char *name, const char *path)
 {
     const struct tsr_config_node *from = base_step(x, name);
-    struct tsr_config_node       *map = from ? make(x, TSR_NODE_MAP, "") : NULL;
+    struct tsr_config_node       *map = from ? make(x, TSR_CONFIG_NODE_MAP, "") : NULL;
     for (uint64_t i = 0; map && i < from->n; i++)
         if (strcmp(from->keys[i]->text, "to") != 0 &&
             !tsr_config_doc_put(x->doc, map, copy(x, from->keys[i]), copy(x, from->items[i])))
@@ -138,14 +138,14 @@ static void put_head(struct expansion *x, struct tsr_config_node *root)
 static void put_step(struct expansion *x, struct tsr_config_node *list, const char *name,
                      struct tsr_config_node *options)
 {
-    struct tsr_config_node *step = make(x, TSR_NODE_MAP, "");
+    struct tsr_config_node *step = make(x, TSR_CONFIG_NODE_MAP, "");
     put(x, step, name, options);
     put(x, list, NULL, step);
 }
 
 static struct tsr_config_node *compare_step(struct expansion *x)
 {
-    struct tsr_config_node *map = make(x, TSR_NODE_MAP, "");
+    struct tsr_config_node *map = make(x, TSR_CONFIG_NODE_MAP, "");
     for (size_t i = 0; i < N(step_keys); i++) {
         const struct tsr_config_node *own = tsr_config_node_get(x->file, step_keys[i]);
         struct tsr_config_node       *value = own      ? copy(x, own)
@@ -182,8 +182,9 @@ static void check_keys(struct expansion *x)
 
 static struct tsr_config_node *expand(struct expansion *x)
 {
-    struct tsr_config_node *root = make(x, TSR_NODE_MAP, ""), *list = make(x, TSR_NODE_LIST, "");
-    struct tsr_config_node *report = make(x, TSR_NODE_MAP, "");
+    struct tsr_config_node *root = make(x, TSR_CONFIG_NODE_MAP, ""),
+                           *list = make(x, TSR_CONFIG_NODE_LIST, "");
+    struct tsr_config_node       *report = make(x, TSR_CONFIG_NODE_MAP, "");
     const struct tsr_config_node *own = tsr_config_node_get(x->file, "calibrate");
     const struct tsr_config_node *claims = tsr_config_node_get(x->file, "claims");
     struct tsr_config_node *calibrate = own ? copy(x, own) : take_step(x, "calibrate", "text");
@@ -194,7 +195,7 @@ static struct tsr_config_node *expand(struct expansion *x)
     put_step(x, list, "compare", compare_step(x));
     if (claims)
         put_step(x, list, "claims", copy(x, claims));
-    put(x, report, "html", make(x, TSR_NODE_SCALAR, "report.html"));
+    put(x, report, "html", make(x, TSR_CONFIG_NODE_SCALAR, "report.html"));
     put_step(x, list, "report", report);
     put(x, root, "pipeline", list);
     return root;
@@ -239,7 +240,7 @@ tsr_status tsr_pipeline_compare_file_expand(struct tsr_config_doc *doc, const ch
     const struct tsr_config_node *base = tsr_config_node_get(x.file, "base");
     char                         *dir = NULL;
     tsr_status                    st = TSR_OK;
-    if (base && (base->kind != TSR_NODE_SCALAR || !*base->text))
+    if (base && (base->kind != TSR_CONFIG_NODE_SCALAR || !*base->text))
         tsr_config_diag_error(d, &base->mark, NULL, "'base' must be the path of a job file");
     else if (base)
         st = load_base(&x, path, base, &dir, err);

@@ -86,10 +86,11 @@ static bool has_arm(const struct compare *c, const char *name)
 static bool has_pair(const struct compare *c, const char *a, const char *b)
 {
     const struct tsr_config_node *list = c->keys.pairs;
-    for (uint64_t i = 0; list && list->kind == TSR_NODE_LIST && i < list->n; i++) {
+    for (uint64_t i = 0; list && list->kind == TSR_CONFIG_NODE_LIST && i < list->n; i++) {
         const struct tsr_config_node *p = list->items[i];
-        if (p->kind == TSR_NODE_LIST && p->n == 2 && p->items[0]->kind == TSR_NODE_SCALAR &&
-            p->items[1]->kind == TSR_NODE_SCALAR && strcmp(p->items[0]->text, a) == 0 &&
+        if (p->kind == TSR_CONFIG_NODE_LIST && p->n == 2 &&
+            p->items[0]->kind == TSR_CONFIG_NODE_SCALAR &&
+            p->items[1]->kind == TSR_CONFIG_NODE_SCALAR && strcmp(p->items[0]->text, a) == 0 &&
             strcmp(p->items[1]->text, b) == 0)
             return true;
     }
@@ -156,7 +157,7 @@ static void check_one(const struct compare *c, const struct tsr_config_node *n, 
 {
     struct expression e;
     char              hint[MAX_TEXT];
-    if (n->kind != TSR_NODE_SCALAR) {
+    if (n->kind != TSR_CONFIG_NODE_SCALAR) {
         tsr_config_diag_error(d, &n->mark, HOW,
                               "'fail_if' must be an expression or a list of them");
         return;
@@ -168,12 +169,12 @@ static void check_one(const struct compare *c, const struct tsr_config_node *n, 
 
 static void check_pair(const struct compare *c, const struct tsr_config_node *p, struct tsr_diag *d)
 {
-    if (p->kind != TSR_NODE_LIST || p->n != 2) {
+    if (p->kind != TSR_CONFIG_NODE_LIST || p->n != 2) {
         tsr_config_diag_error(d, &p->mark, NULL, "a pair must be a list of two arms");
         return;
     }
     for (int i = 0; i < 2; i++)
-        if (p->items[i]->kind != TSR_NODE_SCALAR || !has_arm(c, p->items[i]->text))
+        if (p->items[i]->kind != TSR_CONFIG_NODE_SCALAR || !has_arm(c, p->items[i]->text))
             tsr_config_diag_error(d, &p->items[i]->mark, NULL,
                                   "a pair names arms, and '%.60s' is none",
                                   p->items[i]->text ? p->items[i]->text : "");
@@ -185,13 +186,13 @@ static void check_pair(const struct compare *c, const struct tsr_config_node *p,
 void compare_check_gate(const struct compare *c, struct tsr_diag *d)
 {
     const struct tsr_config_node *f = c->keys.fail_if, *p = c->keys.pairs;
-    if (p && p->kind != TSR_NODE_LIST)
+    if (p && p->kind != TSR_CONFIG_NODE_LIST)
         tsr_config_diag_error(d, &p->mark, NULL, "write pairs: [[rtn3, gptq3]]");
-    for (uint64_t i = 0; p && p->kind == TSR_NODE_LIST && i < p->n; i++)
+    for (uint64_t i = 0; p && p->kind == TSR_CONFIG_NODE_LIST && i < p->n; i++)
         check_pair(c, p->items[i], d);
-    if (f && f->kind != TSR_NODE_LIST)
+    if (f && f->kind != TSR_CONFIG_NODE_LIST)
         check_one(c, f, d);
-    for (uint64_t i = 0; f && f->kind == TSR_NODE_LIST && i < f->n; i++)
+    for (uint64_t i = 0; f && f->kind == TSR_CONFIG_NODE_LIST && i < f->n; i++)
         check_one(c, f->items[i], d);
 }
 
@@ -263,12 +264,12 @@ bool compare_put_gate(json_t *result, const struct compare *c)
 {
     const struct tsr_config_node *f = c->keys.fail_if;
     json_t                       *gate = json_object(), *list = json_array();
-    uint64_t                      n = !f ? 0 : f->kind == TSR_NODE_LIST ? f->n : 1;
+    uint64_t                      n = !f ? 0 : f->kind == TSR_CONFIG_NODE_LIST ? f->n : 1;
     bool                          ok = true;
     for (uint64_t i = 0; ok && i < n; i++) {
         struct expression e;
         char              hint[MAX_TEXT];
-        const char       *text = f->kind == TSR_NODE_LIST ? f->items[i]->text : f->text;
+        const char       *text = f->kind == TSR_CONFIG_NODE_LIST ? f->items[i]->text : f->text;
         ok = parse(c, text, &e, hint) == NULL && judge(list, result, &e, text, c->base != NULL);
     }
     ok = tsr_pipeline_json_put(gate, "fail_if", list) && ok;

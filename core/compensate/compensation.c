@@ -67,7 +67,7 @@ uint32_t tsr_compensation_row(const struct tsr_model_layer *layer, enum tsr_site
 {
     uint32_t n = 0;
     *bytes = 0;
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         if (layer->lin[i].w.rows && tsr_model_linear_site((enum tsr_linear_id)i) == site) {
             *bytes += tsr_compensate_residual_stride(bits, layer->lin[i].w.rows);
             n++;
@@ -83,7 +83,7 @@ static tsr_status read_joined(struct in *r, const struct tsr_model *m, uint64_t 
     const unsigned char          *codes;
     char                          name[NAME_CAP];
     uint64_t                      shape[2] = { tsr_model_site_cols(m, site), 0 }, n;
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         if (!tsr_mul(from->lin[i].w.rows, 64, &n))
             return TSR_OK;
     if (tsr_compensation_row(from, site, r->c->bits, &shape[1]) < 2)
@@ -91,7 +91,7 @@ static tsr_status read_joined(struct in *r, const struct tsr_model *m, uint64_t 
     (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)layer,
                    TSR_MODEL_SITE_NAME(site));
     TSR_TRY(take(r, name, "residual", TSR_U8, 2, shape, ALIGN, &codes));
-    for (int i = 0; codes && i < TSR_LINEARS; i++)
+    for (int i = 0; codes && i < TSR_MODEL_LINEARS; i++)
         if (from->lin[i].w.rows && tsr_model_linear_site((enum tsr_linear_id)i) == site) {
             struct tsr_compensate_residual *to = &r->c->lin[layer][i];
             to->codes = (unsigned char *)(uintptr_t)codes;
@@ -155,7 +155,7 @@ static tsr_status read_site(struct in *r, const struct tsr_model *m, uint64_t la
     struct tsr_compensate_site_profile *p = &r->c->site[layer][site];
     char                                name[NAME_CAP];
     bool                                any = false;
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         any = any ||
               (tsr_model_linear_site((enum tsr_linear_id)i) == site && r->c->lin[layer][i].codes);
     p->cols = tsr_model_site_cols(m, site);
@@ -203,11 +203,11 @@ static tsr_status read_all(struct in *r, const char *packed, const struct tsr_mo
     if (!c->lin || !c->site)
         return tsr_fail_nomem(r->err, c->layers * sizeof *c->lin, "residuals");
     for (uint64_t l = 0; l < c->layers; l++) {
-        for (int i = 0; i < TSR_SITES; i++)
+        for (int i = 0; i < TSR_MODEL_SITES; i++)
             TSR_TRY(read_joined(r, m, l, (enum tsr_site)i));
-        for (int i = 0; i < TSR_LINEARS; i++)
+        for (int i = 0; i < TSR_MODEL_LINEARS; i++)
             TSR_TRY(read_linear(r, &m->layers[l].lin[i].w, &c->lin[l][i]));
-        for (int i = 0; i < TSR_SITES; i++)
+        for (int i = 0; i < TSR_MODEL_SITES; i++)
             TSR_TRY(read_site(r, m, l, (enum tsr_site)i));
     }
     if (r->used != c->st.n)

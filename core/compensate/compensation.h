@@ -36,9 +36,9 @@ struct tsr_compensation {
     uint32_t bits;
     uint64_t bytes; /* of residuals in host memory */
     struct tsr_compensate_residual (
-        *lin)[TSR_LINEARS]; /* [layers]; codes NULL: the linear has none */
+        *lin)[TSR_MODEL_LINEARS]; /* [layers]; codes NULL: the linear has none */
     struct tsr_compensate_site_profile (
-        *site)[TSR_SITES]; /* [layers]; top NULL: no linear of the site has */
+        *site)[TSR_MODEL_SITES]; /* [layers]; top NULL: no linear of the site has */
 };
 
 /* The number of linears of a layer that share the input of a site, and the bytes of one joined row of their

@@ -5,8 +5,9 @@
 #include <string.h>
 
 const struct tsr_choice tsr_freeze_choices[2] = {
-    { "retry", "a linear that does not fit is tried again in each round", TSR_FREEZE_RETRY },
-    { "once", "a linear that does not fit is left alone from then on", TSR_FREEZE_ONCE },
+    { "retry", "a linear that does not fit is tried again in each round",
+      TSR_COMPENSATE_FREEZE_RETRY },
+    { "once", "a linear that does not fit is left alone from then on", TSR_COMPENSATE_FREEZE_ONCE },
 };
 
 #define ALL_K 1024u /* above this there is nothing to add */
@@ -167,7 +168,7 @@ static bool raise_each(struct tuning *x, bool frozen[TSR_TUNE_MODULES], enum tsr
             continue;
         }
         x->r->k[next]--;
-        frozen[next] = freeze == TSR_FREEZE_ONCE;
+        frozen[next] = freeze == TSR_COMPENSATE_FREEZE_ONCE;
     }
     return any;
 }

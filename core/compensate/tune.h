@@ -35,8 +35,8 @@ struct tsr_compensate_tune_table {
 
 /* When a linear that does not fit any more is left alone in phase 2. */
 enum tsr_freeze {
-    TSR_FREEZE_RETRY, /* it is tried again in each round, as the public code does */
-    TSR_FREEZE_ONCE,  /* for good, as the paper says */
+    TSR_COMPENSATE_FREEZE_RETRY, /* it is tried again in each round, as the public code does */
+    TSR_COMPENSATE_FREEZE_ONCE,  /* for good, as the paper says */
 };
 extern const struct tsr_choice tsr_freeze_choices[2];
 

@@ -15,7 +15,12 @@
 
 /* ---- the tree ---------------------------------------------------------- */
 
-enum tsr_node_kind { TSR_NODE_NULL, TSR_NODE_SCALAR, TSR_NODE_LIST, TSR_NODE_MAP };
+enum tsr_node_kind {
+    TSR_CONFIG_NODE_NULL,
+    TSR_CONFIG_NODE_SCALAR,
+    TSR_CONFIG_NODE_LIST,
+    TSR_CONFIG_NODE_MAP
+};
 
 /* Where a value came from: a file or a --set argument.  line and column count from 1. */
 struct tsr_config_mark {

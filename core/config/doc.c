@@ -128,7 +128,7 @@ const char *tsr_config_doc_path(const struct tsr_config_doc *doc)
 const struct tsr_config_node *tsr_config_node_get(const struct tsr_config_node *map,
                                                   const char                   *key)
 {
-    if (!map || map->kind != TSR_NODE_MAP)
+    if (!map || map->kind != TSR_CONFIG_NODE_MAP)
         return NULL;
     for (uint64_t i = 0; i < map->n; i++)
         if (strcmp(map->keys[i]->text, key) == 0)

@@ -53,19 +53,19 @@ static void fill_one(const struct tsr_config_optset *set, const struct tsr_optio
         memcpy((char *)set->into + o->offset, &value, sizeof value);
         return;
     }
-    if (value->kind == TSR_NODE_SCALAR) {
-        enum tsr_value_form form = value->quoted ? TSR_FORM_QUOTED : TSR_FORM_PLAIN;
+    if (value->kind == TSR_CONFIG_NODE_SCALAR) {
+        enum tsr_value_form form = value->quoted ? TSR_CONFIG_FORM_QUOTED : TSR_CONFIG_FORM_PLAIN;
         if (!tsr_config_value_parse(o, value->text, form, set->into, msg, hint))
             tsr_config_diag_error(d, &value->mark, hint, "'%s' %s", o->name, msg);
         return;
     }
     tsr_config_value_wanted(o, msg, sizeof msg);
-    if (value->kind == TSR_NODE_NULL)
+    if (value->kind == TSR_CONFIG_NODE_NULL)
         tsr_config_diag_error(d, &key->mark, NULL, "'%s' has no value; it must be %s", o->name,
                               msg);
     else
         tsr_config_diag_error(d, &value->mark, NULL, "'%s' must be %s, not a %s", o->name, msg,
-                              value->kind == TSR_NODE_LIST ? "list" : "mapping");
+                              value->kind == TSR_CONFIG_NODE_LIST ? "list" : "mapping");
 }
 
 static bool listed(const char *const *also, const char *key)
@@ -82,9 +82,9 @@ void tsr_config_options_fill(const struct tsr_config_optset *sets, uint64_t n_se
 {
     for (uint64_t s = 0; s < n_sets; s++)
         tsr_config_options_defaults(&sets[s]);
-    if (map && map->kind != TSR_NODE_MAP && map->kind != TSR_NODE_NULL) {
+    if (map && map->kind != TSR_CONFIG_NODE_MAP && map->kind != TSR_CONFIG_NODE_NULL) {
         tsr_config_diag_error(d, &map->mark, NULL, "%s takes a mapping of options, not a %s", what,
-                              map->kind == TSR_NODE_LIST ? "list" : "single value");
+                              map->kind == TSR_CONFIG_NODE_LIST ? "list" : "single value");
         return;
     }
     for (uint64_t i = 0; map && i < map->n; i++) {
@@ -152,7 +152,7 @@ tsr_status tsr_config_doc_complete(struct tsr_config_doc *doc, const struct tsr_
                                    struct tsr_err *err)
 {
     struct tsr_config_node *into = (struct tsr_config_node *)(uintptr_t)map; /* the doc's own */
-    if (!map || (map->kind != TSR_NODE_MAP && map->kind != TSR_NODE_NULL))
+    if (!map || (map->kind != TSR_CONFIG_NODE_MAP && map->kind != TSR_CONFIG_NODE_NULL))
         return TSR_OK;
     if (!doc->defaults)
         doc->defaults = tsr_config_doc_source(doc, "default", "", 0, true);
@@ -167,9 +167,9 @@ tsr_status tsr_config_doc_complete(struct tsr_config_doc *doc, const struct tsr_
             if (tsr_config_node_get(map, o.name) || !default_text(&o, text, sizeof text, &quoted) ||
                 o.replaced_by || (o.flags & TSR_OPT_UNSAID))
                 continue;
-            into->kind = TSR_NODE_MAP;
-            struct tsr_config_node *k = tsr_config_doc_node(doc, TSR_NODE_SCALAR, &m);
-            struct tsr_config_node *v = tsr_config_doc_node(doc, TSR_NODE_SCALAR, &m);
+            into->kind = TSR_CONFIG_NODE_MAP;
+            struct tsr_config_node *k = tsr_config_doc_node(doc, TSR_CONFIG_NODE_SCALAR, &m);
+            struct tsr_config_node *v = tsr_config_doc_node(doc, TSR_CONFIG_NODE_SCALAR, &m);
             if (k)
                 k->text = tsr_config_doc_strndup(doc, o.name, strlen(o.name));
             if (v)

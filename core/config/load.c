@@ -18,12 +18,12 @@ static tsr_status parse(struct tsr_config_doc *doc, const char *name, const char
     struct tsr_config_mark  top = { s, 1, 1, 1 };
     if (tsr_config_yaml_check_text(s, d))
         TSR_TRY(tsr_config_yaml_parse(doc, s, 0, &root, d, err));
-    if (tsr_config_diag_errors(d) == before && (!root || root->kind == TSR_NODE_NULL))
+    if (tsr_config_diag_errors(d) == before && (!root || root->kind == TSR_CONFIG_NODE_NULL))
         tsr_config_diag_error(d, &top, "a job begins with 'version: 1'", "the file is empty");
-    else if (root && root->kind != TSR_NODE_MAP)
+    else if (root && root->kind != TSR_CONFIG_NODE_MAP)
         tsr_config_diag_error(d, &root->mark, "a job begins with 'version: 1'",
                               "the file must be a mapping of keys to values, not a %s",
-                              root->kind == TSR_NODE_LIST ? "list" : "single value");
+                              root->kind == TSR_CONFIG_NODE_LIST ? "list" : "single value");
     if (tsr_config_diag_errors(d) != before)
         return tsr_config_diag_status(d, err);
     doc->root = root;

@@ -67,12 +67,12 @@ unsigned tsr_config_node_height(const struct tsr_config_node *n, unsigned bound)
         unsigned h = tsr_config_node_height(n->items[i], bound - 1);
         most = h > most ? h : most;
     }
-    return n->kind == TSR_NODE_LIST || n->kind == TSR_NODE_MAP ? most + 1 : 0;
+    return n->kind == TSR_CONFIG_NODE_LIST || n->kind == TSR_CONFIG_NODE_MAP ? most + 1 : 0;
 }
 
 static void key_complete(struct parser *p, struct tsr_config_node *n)
 {
-    if (n->kind != TSR_NODE_SCALAR && n->kind != TSR_NODE_NULL) {
+    if (n->kind != TSR_CONFIG_NODE_SCALAR && n->kind != TSR_CONFIG_NODE_NULL) {
         stop(p, &n->mark, NULL, "a key must be a plain word, not a list or mapping");
         return;
     }
@@ -96,15 +96,15 @@ static void complete(struct parser *p, struct tsr_config_node *n)
         return;
     }
     struct frame *f = &p->stack[p->depth - 1];
-    if (f->node->kind == TSR_NODE_MAP && !f->key) {
+    if (f->node->kind == TSR_CONFIG_NODE_MAP && !f->key) {
         key_complete(p, n);
         return;
     }
     /* straight append: a search for the key would make a large map quadratic */
-    struct tsr_config_node list = { .kind = TSR_NODE_LIST,
+    struct tsr_config_node list = { .kind = TSR_CONFIG_NODE_LIST,
                                     .n = f->node->n,
                                     .items = f->node->items };
-    struct tsr_config_node keys = { .kind = TSR_NODE_LIST,
+    struct tsr_config_node keys = { .kind = TSR_CONFIG_NODE_LIST,
                                     .n = f->node->n,
                                     .items = f->node->keys };
     bool                   ok = tsr_config_doc_put(p->doc, &list, NULL, n) &&
@@ -187,8 +187,9 @@ static void on_scalar(struct parser *p, const yaml_event_t *e)
     const char            *text = (const char *)e->data.scalar.value;
     bool                   quoted = e->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
     bool null = !quoted && (!*text || strcmp(text, "~") == 0 || strcmp(text, "null") == 0);
-    struct tsr_config_node *n = new_node(p, null ? TSR_NODE_NULL : TSR_NODE_SCALAR, &m);
-    const char             *anchor = keep(p, e->data.scalar.anchor);
+    struct tsr_config_node *n =
+        new_node(p, null ? TSR_CONFIG_NODE_NULL : TSR_CONFIG_NODE_SCALAR, &m);
+    const char *anchor = keep(p, e->data.scalar.anchor);
     refuse_tag(p, &m, e->data.scalar.tag);
     if (strlen(text) != e->data.scalar.length) {
         stop(p, &m, NULL, "a string with a NUL character in it");
@@ -214,7 +215,7 @@ static void on_start(struct parser *p, const yaml_event_t *e)
         stop(p, &m, NULL, "nested deeper than 32 levels");
         return;
     }
-    struct tsr_config_node *n = new_node(p, map ? TSR_NODE_MAP : TSR_NODE_LIST, &m);
+    struct tsr_config_node *n = new_node(p, map ? TSR_CONFIG_NODE_MAP : TSR_CONFIG_NODE_LIST, &m);
     refuse_tag(p, &m, tag);
     if (!n)
         return;
@@ -229,7 +230,7 @@ static void on_end(struct parser *p)
     if (p->depth == 0 || !p->stack[p->depth - 1].node)
         return; /* libyaml closes only what is open */
     struct frame f = p->stack[--p->depth];
-    if (f.node->kind == TSR_NODE_MAP)
+    if (f.node->kind == TSR_CONFIG_NODE_MAP)
         check_duplicates(p, f.node);
     if (f.anchor && !remember(p, f.anchor, f.node))
         p->nomem = true;

@@ -102,17 +102,17 @@ static void value(const struct tsr_config_node *n, FILE *to, bool origin, unsign
 {
     if (depth > TSR_TREE_DEPTH)
         return;
-    if (n->kind == TSR_NODE_NULL || n->kind == TSR_NODE_SCALAR || n->n == 0) {
+    if (n->kind == TSR_CONFIG_NODE_NULL || n->kind == TSR_CONFIG_NODE_SCALAR || n->n == 0) {
         (void)fputc(' ', to);
-        if (n->kind == TSR_NODE_SCALAR)
+        if (n->kind == TSR_CONFIG_NODE_SCALAR)
             scalar(n, to);
         else
-            (void)fputs(n->kind == TSR_NODE_NULL   ? "null"
-                        : n->kind == TSR_NODE_LIST ? "[]"
-                                                   : "{}",
+            (void)fputs(n->kind == TSR_CONFIG_NODE_NULL   ? "null"
+                        : n->kind == TSR_CONFIG_NODE_LIST ? "[]"
+                                                          : "{}",
                         to);
         origin_of(n, to, origin);
-    } else if (n->kind == TSR_NODE_MAP) {
+    } else if (n->kind == TSR_CONFIG_NODE_MAP) {
         (void)fputc(inline_map ? ' ' : '\n', to);
         map(n, to, origin, indent, inline_map, depth);
     } else {
@@ -126,7 +126,7 @@ static void value(const struct tsr_config_node *n, FILE *to, bool origin, unsign
 
 void tsr_config_node_print(const struct tsr_config_node *n, FILE *to, bool origin)
 {
-    if (n->kind == TSR_NODE_MAP && n->n > 0)
+    if (n->kind == TSR_CONFIG_NODE_MAP && n->n > 0)
         map(n, to, origin, 0, false, 0);
     else
         value(n, to, origin, 0, false, 0);
@@ -157,15 +157,16 @@ static json_t *to_json(const struct tsr_config_node *n, unsigned depth)
 {
     if (depth > TSR_TREE_DEPTH)
         return NULL;
-    if (n->kind == TSR_NODE_NULL)
+    if (n->kind == TSR_CONFIG_NODE_NULL)
         return json_null();
-    if (n->kind == TSR_NODE_SCALAR)
+    if (n->kind == TSR_CONFIG_NODE_SCALAR)
         return scalar_json(n);
-    json_t *j = n->kind == TSR_NODE_LIST ? json_array() : json_object();
+    json_t *j = n->kind == TSR_CONFIG_NODE_LIST ? json_array() : json_object();
     for (uint64_t i = 0; j && i < n->n; i++) {
         json_t *v = to_json(n->items[i], depth + 1);
-        int     bad = !v || (n->kind == TSR_NODE_LIST ? json_array_append_new(j, v)
-                                                      : json_object_set_new(j, n->keys[i]->text, v));
+        int     bad =
+            !v || (n->kind == TSR_CONFIG_NODE_LIST ? json_array_append_new(j, v)
+                                                   : json_object_set_new(j, n->keys[i]->text, v));
         if (bad) {
             json_decref(j);
             return NULL;

@@ -84,7 +84,7 @@ static bool named(const struct tsr_config_node *n, const struct part *p)
 
 static struct tsr_config_node *get(const struct tsr_config_node *map, const struct part *p)
 {
-    for (uint64_t i = 0; map->kind == TSR_NODE_MAP && i < map->n; i++)
+    for (uint64_t i = 0; map->kind == TSR_CONFIG_NODE_MAP && i < map->n; i++)
         if (named(map->keys[i], p))
             return map->items[i];
     return NULL;
@@ -95,7 +95,7 @@ static struct tsr_config_node *make(struct override *o, enum tsr_node_kind kind,
 {
     struct tsr_config_mark  m = { o->source, 1, p->column, (uint32_t)p->len };
     struct tsr_config_node *n = tsr_config_doc_node(o->doc, kind, &m);
-    if (n && kind == TSR_NODE_SCALAR)
+    if (n && kind == TSR_CONFIG_NODE_SCALAR)
         n->text = tsr_config_doc_strndup(o->doc, p->name, p->len);
     if (!n || !n->text)
         o->nomem = true;
@@ -105,16 +105,16 @@ static struct tsr_config_node *make(struct override *o, enum tsr_node_kind kind,
 /* The name of a step: `- name` or `- name: {...}`. */
 static const struct tsr_config_node *step_name(const struct tsr_config_node *item)
 {
-    if (item->kind == TSR_NODE_SCALAR)
+    if (item->kind == TSR_CONFIG_NODE_SCALAR)
         return item;
-    return item->kind == TSR_NODE_MAP && item->n == 1 ? item->keys[0] : NULL;
+    return item->kind == TSR_CONFIG_NODE_MAP && item->n == 1 ? item->keys[0] : NULL;
 }
 
 /* How many steps have this name; *at is the wanted one's place in the list. */
 static uint64_t count_steps(const struct tsr_config_node *list, const struct part *p, uint64_t *at)
 {
     uint64_t n = 0;
-    for (uint64_t i = 0; list && list->kind == TSR_NODE_LIST && i < list->n; i++) {
+    for (uint64_t i = 0; list && list->kind == TSR_CONFIG_NODE_LIST && i < list->n; i++) {
         const struct tsr_config_node *name = step_name(list->items[i]);
         if (name && named(name, p) && (++n == p->index || (p->index == 0 && n == 1)))
             *at = i;
@@ -125,10 +125,10 @@ static uint64_t count_steps(const struct tsr_config_node *list, const struct par
 /* The storage of a place's value, so that it can be replaced. */
 static struct tsr_config_node **step_value(struct override *o, struct tsr_config_node **item)
 {
-    if ((*item)->kind == TSR_NODE_MAP)
+    if ((*item)->kind == TSR_CONFIG_NODE_MAP)
         return &(*item)->items[0];
-    struct tsr_config_node *map = make(o, TSR_NODE_MAP, &o->parts[0]);
-    struct tsr_config_node *value = make(o, TSR_NODE_MAP, &o->parts[0]);
+    struct tsr_config_node *map = make(o, TSR_CONFIG_NODE_MAP, &o->parts[0]);
+    struct tsr_config_node *value = make(o, TSR_CONFIG_NODE_MAP, &o->parts[0]);
     if (o->nomem || !tsr_config_doc_put(o->doc, map, *item, value)) {
         o->nomem = true;
         return NULL;
@@ -142,22 +142,22 @@ static struct tsr_config_node **descend(struct override *o, struct tsr_config_no
                                         const struct part *p)
 {
     struct tsr_config_node *n = *at;
-    if (n->kind == TSR_NODE_NULL) {
-        n = make(o, TSR_NODE_MAP, p);
+    if (n->kind == TSR_CONFIG_NODE_NULL) {
+        n = make(o, TSR_CONFIG_NODE_MAP, p);
         if (!n)
             return NULL;
         *at = n;
     }
-    if (n->kind != TSR_NODE_MAP) {
+    if (n->kind != TSR_CONFIG_NODE_MAP) {
         complain(o, p, NULL,
-                 n->kind == TSR_NODE_LIST ? "this is a key below a list; pick an item, "
-                                            "as in rules[1].bits=3"
-                                          : "this is a key below a single value");
+                 n->kind == TSR_CONFIG_NODE_LIST ? "this is a key below a list; pick an item, "
+                                                   "as in rules[1].bits=3"
+                                                 : "this is a key below a single value");
         return NULL;
     }
     if (!get(n, p)) {
-        struct tsr_config_node *key = make(o, TSR_NODE_SCALAR, p),
-                               *value = make(o, TSR_NODE_NULL, p);
+        struct tsr_config_node *key = make(o, TSR_CONFIG_NODE_SCALAR, p),
+                               *value = make(o, TSR_CONFIG_NODE_NULL, p);
         if (o->nomem || !tsr_config_doc_put(o->doc, n, key, value)) {
             o->nomem = true;
             return NULL;
@@ -169,7 +169,7 @@ static struct tsr_config_node **descend(struct override *o, struct tsr_config_no
     if (!p->index)
         return &n->items[i];
     struct tsr_config_node *list = n->items[i];
-    bool                    is_list = list && list->kind == TSR_NODE_LIST;
+    bool                    is_list = list && list->kind == TSR_CONFIG_NODE_LIST;
     uint64_t                n_items = is_list ? list->n : 0;
     if (p->index > n_items) {
         char what[120];
@@ -217,13 +217,13 @@ static tsr_status take_value(struct override *o, const char *from, bool as_text,
     if (!as_text)
         TSR_TRY(tsr_config_yaml_parse(o->doc, o->source, (uint64_t)(from - o->source->text), value,
                                       o->d, err));
-    else if ((*value = make(o, TSR_NODE_SCALAR, last))) {
+    else if ((*value = make(o, TSR_CONFIG_NODE_SCALAR, last))) {
         (*value)->text = tsr_config_doc_strndup(o->doc, from, strlen(from));
         (*value)->quoted = true;
         o->nomem = !(*value)->text;
     }
     if (!*value)
-        *value = make(o, TSR_NODE_NULL, last);
+        *value = make(o, TSR_CONFIG_NODE_NULL, last);
     return TSR_OK;
 }
 

@@ -137,7 +137,7 @@ static bool parse_bool(const char *text, enum tsr_value_form form, void *into,
 {
     int32_t v = strcmp(text, "true") == 0;
     bool    guess;
-    if (form != TSR_FORM_QUOTED && (v || strcmp(text, "false") == 0)) {
+    if (form != TSR_CONFIG_FORM_QUOTED && (v || strcmp(text, "false") == 0)) {
         memcpy(into, &v, sizeof v);
         return true;
     }
@@ -191,7 +191,7 @@ bool tsr_config_value_parse(const struct tsr_option *o, const char *text, enum t
     msg[0] = hint[0] = '\0';
     void *at = (char *)into + o->offset;
     bool  ok = false;
-    if (form == TSR_FORM_QUOTED && (o->type == TSR_OPT_INT || o->type == TSR_OPT_REAL)) {
+    if (form == TSR_CONFIG_FORM_QUOTED && (o->type == TSR_OPT_INT || o->type == TSR_OPT_REAL)) {
         int64_t i;
         double  r;
         if (parse_int(o, text, &i) || parse_real(text, &r))
@@ -211,7 +211,7 @@ bool tsr_config_value_parse(const struct tsr_option *o, const char *text, enum t
     } else if (o->type == TSR_OPT_ENUM) {
         ok = parse_enum(o, text, at, hint);
     } else if (o->type == TSR_OPT_STRING) {
-        ok = form != TSR_FORM_PLAIN || !ambiguous(text);
+        ok = form != TSR_CONFIG_FORM_PLAIN || !ambiguous(text);
         if (ok)
             memcpy(at, &text, sizeof text);
         else
@@ -232,7 +232,7 @@ tsr_status tsr_config_option_set(const struct tsr_option *o, void *into, const c
     char msg[TSR_VALUE_TEXT], hint[TSR_VALUE_TEXT];
     if (o->type == TSR_OPT_NODE)
         return tsr_fail(err, TSR_E_INVAL, "option '%s' takes a YAML tree", o->name);
-    if (tsr_config_value_parse(o, text, TSR_FORM_ARGUMENT, into, msg, hint))
+    if (tsr_config_value_parse(o, text, TSR_CONFIG_FORM_ARGUMENT, into, msg, hint))
         return TSR_OK;
     return tsr_fail(err, TSR_E_INPUT, "'%s' %s%s%s", o->name, msg, *hint ? "; " : "", hint);
 }

@@ -8,7 +8,7 @@
 
 /* How the text was written: plain YAML scalars that YAML 1.1 would read as something else are
  * refused as strings; quoted ones are refused as numbers; a command-line argument is plain text. */
-enum tsr_value_form { TSR_FORM_PLAIN, TSR_FORM_QUOTED, TSR_FORM_ARGUMENT };
+enum tsr_value_form { TSR_CONFIG_FORM_PLAIN, TSR_CONFIG_FORM_QUOTED, TSR_CONFIG_FORM_ARGUMENT };
 
 /* The i-th option of a set; a table of a newer, larger struct is read by its own stride. */
 struct tsr_option tsr_config_option_at(const struct tsr_config_optset *set, uint64_t i);

@@ -70,7 +70,8 @@ _Noreturn void tsr_conformance_rule_fail(struct tsr_conformance_case *c, const c
     va_start(ap, fmt);
     say(r, fmt, ap);
     va_end(ap);
-    end(r, c->rule && c->rule->flags & TSR_CONFORMANCE_RULE_ADVICE ? TSR_WARN : TSR_FAILED);
+    end(r, c->rule && c->rule->flags & TSR_CONFORMANCE_RULE_ADVICE ? TSR_CONFORMANCE_WARN
+                                                                   : TSR_CONFORMANCE_FAILED);
 }
 
 _Noreturn void tsr_conformance_rule_skip(struct tsr_conformance_case *c, const char *fmt, ...)
@@ -80,7 +81,7 @@ _Noreturn void tsr_conformance_rule_skip(struct tsr_conformance_case *c, const c
     va_start(ap, fmt);
     say(r, fmt, ap);
     va_end(ap);
-    end(r, TSR_SKIP);
+    end(r, TSR_CONFORMANCE_SKIP);
 }
 
 /* Without a separate process, memory that a rule leaves stays reachable, so that a leak detector reports
@@ -135,7 +136,7 @@ static void on_crash(int sig, siginfo_t *info, void *context)
                        strsignal(sig), info->si_addr);
     if (on_signal)
         on_signal(what);
-    send_verdict(TSR_CRASHED, text, strlen(text));
+    send_verdict(TSR_CONFORMANCE_CRASHED, text, strlen(text));
     tsr_guard_current = NULL;
     _exit(1);
 }
@@ -282,7 +283,7 @@ void tsr_conformance_rule_run_here(struct tsr_conformance_rule_run *r)
         return;
     run(r);
     *r->text = '\0';
-    end(r, TSR_PASS);
+    end(r, TSR_CONFORMANCE_PASS);
 }
 
 void tsr_conformance_describe_here(struct tsr_conformance_rule_run *r)
@@ -312,5 +313,5 @@ void tsr_conformance_describe_here(struct tsr_conformance_rule_run *r)
         r->text[at++] = '\n';
         r->text[at] = '\0';
     }
-    end(r, TSR_PASS);
+    end(r, TSR_CONFORMANCE_PASS);
 }

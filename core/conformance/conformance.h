@@ -15,12 +15,12 @@
 #include <stdio.h>
 
 enum tsr_verdict {
-    TSR_PASS,
-    TSR_WARN, /* broken, but only advice */
-    TSR_FAILED,
-    TSR_SKIP,    /* does not apply to this component; text says why */
-    TSR_CRASHED, /* text names the signal, and the buffer whose end was passed */
-    TSR_HUNG,    /* over the rule's time limit */
+    TSR_CONFORMANCE_PASS,
+    TSR_CONFORMANCE_WARN, /* broken, but only advice */
+    TSR_CONFORMANCE_FAILED,
+    TSR_CONFORMANCE_SKIP,    /* does not apply to this component; text says why */
+    TSR_CONFORMANCE_CRASHED, /* text names the signal, and the buffer whose end was passed */
+    TSR_CONFORMANCE_HUNG,    /* over the rule's time limit */
 };
 
 struct tsr_conformance_check_options {

@@ -130,19 +130,19 @@ static void judge(struct tsr_conformance_rule_run *r, struct outcome *o, uint32_
         r->verdict = (enum tsr_verdict)(o->text[0] - '0');
         (void)snprintf(r->text, sizeof r->text, "%s", o->text + 1);
     } else if (o->over) {
-        r->verdict = TSR_HUNG;
+        r->verdict = TSR_CONFORMANCE_HUNG;
         (void)snprintf(r->text, sizeof r->text, "it did not return within %u seconds", limit_s);
     } else if (WIFSIGNALED(o->status)) {
-        r->verdict = TSR_CRASHED;
+        r->verdict = TSR_CONFORMANCE_CRASHED;
         (void)snprintf(r->text, sizeof r->text, "it ended with signal %d (%s)", WTERMSIG(o->status),
                        strsignal(WTERMSIG(o->status)));
     } else {
-        r->verdict = TSR_CRASHED;
+        r->verdict = TSR_CONFORMANCE_CRASHED;
         (void)snprintf(r->text, sizeof r->text,
                        "it ended the whole process with exit status %d, which is the host's to do",
                        WEXITSTATUS(o->status));
     }
-    if (r->verdict == TSR_CRASHED)
+    if (r->verdict == TSR_CONFORMANCE_CRASHED)
         quote(r, streams);
     clean(r->text);
 }

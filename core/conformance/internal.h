@@ -27,8 +27,8 @@ struct tsr_conformance_rule_run {
 /* Runs the rule in this process; returns only with fd -1. */
 void tsr_conformance_rule_run_here(struct tsr_conformance_rule_run *r);
 /* Loads the plugin and answers with its id in a line, then
- * "kind\tname\t\n" per component (before the end a '1' or '0' per --set: is it an option?) as the text of TSR_PASS; a file
- * that the host refuses is TSR_FAILED, options that do not fit TSR_SKIP. */
+ * "kind\tname\t\n" per component (before the end a '1' or '0' per --set: is it an option?) as the text of TSR_CONFORMANCE_PASS; a file
+ * that the host refuses is TSR_CONFORMANCE_FAILED, options that do not fit TSR_CONFORMANCE_SKIP. */
 void tsr_conformance_describe_here(struct tsr_conformance_rule_run *r);
 
 /* Runs f(r) in a child with its own standard streams and reads the verdict. */

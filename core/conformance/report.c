@@ -18,7 +18,7 @@ void tsr_conformance_check_print(const struct tsr_conformance_check_result *r, F
     if (r->text)
         (void)fprintf(to, ": %s", r->text);
     (void)fputc('\n', to);
-    if (r->verdict != TSR_PASS && r->verdict != TSR_SKIP)
+    if (r->verdict != TSR_CONFORMANCE_PASS && r->verdict != TSR_CONFORMANCE_SKIP)
         (void)fprintf(to, "         the rule: %s\n", r->rule->text);
 }
 

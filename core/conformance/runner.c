@@ -38,15 +38,16 @@ static tsr_status add_result(struct check *k, const struct tsr_conformance_rule 
     struct tsr_conformance_check_result *one = &all[r->n];
     *one = (struct tsr_conformance_check_result){ .rule = rule, .verdict = v, .seconds = seconds };
     if ((component && !(one->component = tsr_strdup(component))) ||
-        (v != TSR_PASS && !(one->text = tsr_strdup(text)))) {
+        (v != TSR_CONFORMANCE_PASS && !(one->text = tsr_strdup(text)))) {
         free(one->component);
         return tsr_fail_nomem(err, strlen(text), "a verdict");
     }
     r->n++;
-    r->passed += v == TSR_PASS;
-    r->warned += v == TSR_WARN;
-    r->skipped += v == TSR_SKIP;
-    r->failed += v == TSR_FAILED || v == TSR_CRASHED || v == TSR_HUNG;
+    r->passed += v == TSR_CONFORMANCE_PASS;
+    r->warned += v == TSR_CONFORMANCE_WARN;
+    r->skipped += v == TSR_CONFORMANCE_SKIP;
+    r->failed +=
+        v == TSR_CONFORMANCE_FAILED || v == TSR_CONFORMANCE_CRASHED || v == TSR_CONFORMANCE_HUNG;
     if (k->progress)
         tsr_conformance_check_print(one, k->progress);
     return TSR_OK;
@@ -83,8 +84,9 @@ static tsr_status run_rule(struct check *k, const struct tsr_conformance_rule *r
             tsr_conformance_rule_fork(r, tsr_conformance_rule_run_here,
                                       k->o->limit_s ? k->o->limit_s : rule->limit_s, &seconds, err);
     /* of advice that cannot run */
-    if (st == TSR_OK && rule->flags & TSR_CONFORMANCE_RULE_ADVICE && r->verdict >= TSR_CRASHED)
-        r->verdict = TSR_WARN;
+    if (st == TSR_OK && rule->flags & TSR_CONFORMANCE_RULE_ADVICE &&
+        r->verdict >= TSR_CONFORMANCE_CRASHED)
+        r->verdict = TSR_CONFORMANCE_WARN;
     if (st == TSR_OK)
         st = add_result(k, rule, part ? part->text : NULL, r->verdict, r->text, seconds, err);
     free(r);
@@ -170,9 +172,9 @@ static tsr_status describe(struct check *k, struct tsr_err *err)
         st = tsr_conformance_rule_fork(r, tsr_conformance_describe_here, k->o->limit_s, &seconds,
                                        err);
     }
-    if (st == TSR_OK && r->verdict == TSR_SKIP)
+    if (st == TSR_OK && r->verdict == TSR_CONFORMANCE_SKIP)
         st = tsr_fail(err, TSR_E_INPUT, "%s", r->text);
-    else if (st == TSR_OK && r->verdict == TSR_PASS) {
+    else if (st == TSR_OK && r->verdict == TSR_CONFORMANCE_PASS) {
         k->loads = true;
         st = read_parts(k, r->text, taken, err);
     }
@@ -209,11 +211,11 @@ static bool no_life(const struct check *k)
     if (!last)
         return false;
     if (strcmp(last->rule->name, "no-exit") == 0 || strcmp(last->rule->name, "no-crash") == 0)
-        return last->verdict == TSR_FAILED || last->verdict == TSR_CRASHED ||
-               last->verdict == TSR_HUNG;
+        return last->verdict == TSR_CONFORMANCE_FAILED ||
+               last->verdict == TSR_CONFORMANCE_CRASHED || last->verdict == TSR_CONFORMANCE_HUNG;
     return strcmp(last->rule->name, "works") == 0 &&
-           (last->verdict == TSR_CRASHED || last->verdict == TSR_HUNG ||
-            (last->verdict == TSR_SKIP && strstr(last->text, "TSR_E_DEVICE")));
+           (last->verdict == TSR_CONFORMANCE_CRASHED || last->verdict == TSR_CONFORMANCE_HUNG ||
+            (last->verdict == TSR_CONFORMANCE_SKIP && strstr(last->text, "TSR_E_DEVICE")));
 }
 
 static tsr_status run_part(struct check *k, const struct part *part, struct tsr_err *err)

@@ -39,8 +39,9 @@ static void *host_alloc(void *ctx, uint64_t size, uint64_t align)
     if (h->fail_alloc && n == h->fail_alloc)
         return NULL;
     if (align == 0 || (align & (align - 1)) != 0) {
-        misused(h, TSR_MISUSE_ALLOC, "alloc() of %llu bytes asks for an alignment of %llu",
-                (unsigned long long)size, (unsigned long long)align);
+        misused(h, TSR_CONFORMANCE_MISUSE_ALLOC,
+                "alloc() of %llu bytes asks for an alignment of %llu", (unsigned long long)size,
+                (unsigned long long)align);
         return NULL;
     }
     struct tsr_conformance_region *r =
@@ -60,17 +61,18 @@ static void host_release(void *ctx, void *p, uint64_t size)
         return;
     struct tsr_conformance_region *r = tsr_conformance_region_find(p);
     if (!r || r->owner != h) {
-        misused(h, TSR_MISUSE_RELEASE,
+        misused(h, TSR_CONFORMANCE_MISUSE_RELEASE,
                 "release() of %llu bytes at an address that alloc() did not give, or a second time",
                 (unsigned long long)size);
         return;
     }
     if (r->bytes != size)
-        misused(h, TSR_MISUSE_RELEASE, "release() says %llu bytes of memory that was %llu",
-                (unsigned long long)size, (unsigned long long)r->bytes);
-    if (!tsr_conformance_region_intact(r))
-        misused(h, TSR_MISUSE_OVERRUN, "bytes outside memory of %llu bytes were written",
+        misused(h, TSR_CONFORMANCE_MISUSE_RELEASE,
+                "release() says %llu bytes of memory that was %llu", (unsigned long long)size,
                 (unsigned long long)r->bytes);
+    if (!tsr_conformance_region_intact(r))
+        misused(h, TSR_CONFORMANCE_MISUSE_OVERRUN,
+                "bytes outside memory of %llu bytes were written", (unsigned long long)r->bytes);
     atomic_fetch_sub(&h->live, 1);
     atomic_fetch_sub(&h->live_bytes, r->bytes);
     tsr_conformance_region_free(r);
@@ -88,15 +90,15 @@ static void host_log(void *ctx, int32_t level, const char *msg)
     struct tsr_conformance_test_host *h = ctx;
     atomic_fetch_add(&h->logged, 1);
     if (level < TSR_LOG_DEBUG || level > TSR_LOG_WARN)
-        misused(h, TSR_MISUSE_LOG, "log() with level %d, which does not exist", level);
+        misused(h, TSR_CONFORMANCE_MISUSE_LOG, "log() with level %d, which does not exist", level);
     if (!msg)
-        misused(h, TSR_MISUSE_LOG, "log() of NULL");
+        misused(h, TSR_CONFORMANCE_MISUSE_LOG, "log() of NULL");
     else if (!*msg)
-        misused(h, TSR_MISUSE_LOG, "log() of an empty line");
+        misused(h, TSR_CONFORMANCE_MISUSE_LOG, "log() of an empty line");
     else
         for (const unsigned char *p = (const unsigned char *)msg; *p; p++)
             if (*p < 0x20 || *p == 0x7f) {
-                misused(h, TSR_MISUSE_LOG,
+                misused(h, TSR_CONFORMANCE_MISUSE_LOG,
                         "log() with control character 0x%02x at byte %llu of \"%.40s\"", *p,
                         (unsigned long long)(p - (const unsigned char *)msg), msg);
                 break;

@@ -9,11 +9,11 @@
 
 /* What a plugin can get wrong with its host; misuse[] keeps the first of each. */
 enum tsr_host_misuse {
-    TSR_MISUSE_ALLOC,   /* alignment is not a power of two */
-    TSR_MISUSE_OVERRUN, /* bytes outside the memory were written; detected on release */
-    TSR_MISUSE_RELEASE, /* wrong size, foreign pointer or double release */
-    TSR_MISUSE_LOG,     /* NULL, empty, control characters, a level that does not exist */
-    TSR_MISUSES
+    TSR_CONFORMANCE_MISUSE_ALLOC,   /* alignment is not a power of two */
+    TSR_CONFORMANCE_MISUSE_OVERRUN, /* bytes outside the memory were written; detected on release */
+    TSR_CONFORMANCE_MISUSE_RELEASE, /* wrong size, foreign pointer or double release */
+    TSR_CONFORMANCE_MISUSE_LOG, /* NULL, empty, control characters, a level that does not exist */
+    TSR_CONFORMANCE_MISUSES
 };
 
 struct tsr_conformance_test_host {
@@ -32,7 +32,7 @@ struct tsr_conformance_test_host {
     bool        no_services; /* service() returns nothing; else "tessera.linalg/1" */
     /* counted */
     _Atomic uint64_t allocs, live, live_bytes, logged, asked; /* asked: calls of cancelled() */
-    char             misuse[TSR_MISUSES][256];                /* sentences; "" : none */
+    char             misuse[TSR_CONFORMANCE_MISUSES][256];    /* sentences; "" : none */
     uint64_t         started_ns;                              /* its own */
 };
 

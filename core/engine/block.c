@@ -27,7 +27,7 @@ tsr_status tsr_engine_block_run(struct tsr_engine *e, uint64_t layer, uint64_t n
                                 struct tsr_err *err)
 {
     const struct tsr_engine_layer_dev *l = &e->layers[layer];
-    if (e->model->hp.norm_place == TSR_NORM_PARALLEL)
+    if (e->model->hp.norm_place == TSR_MODEL_NORM_PARALLEL)
         return side_by_side(e, layer, n, err);
     TSR_TRY(residual(e, layer, n, tsr_engine_block_attention, &l->attn_in, &l->attn_out, err));
     return residual(e, layer, n, tsr_engine_block_feed_forward, &l->ffn_in, &l->ffn_out, err);
@@ -72,15 +72,15 @@ static tsr_status residual(struct tsr_engine *e, uint64_t layer, uint64_t n, sub
     struct tsr_tensor h = tsr_engine_rows(&e->h, 0, n), x = tsr_engine_rows(&e->x, 0, n);
     struct tsr_tensor y = tsr_engine_rows(&e->y, 0, n);
 
-    if (hp->norm_place == TSR_NORM_AFTER) {
+    if (hp->norm_place == TSR_MODEL_NORM_AFTER) {
         TSR_TRY(f(e, layer, &h, &y, err));
         TSR_TRY(add_scaled(e, &h, &y, &h, err));
         return tsr_engine_run_norm(e, before, &h, &h, err);
     }
-    if (hp->norm_place != TSR_NORM_OUT)
+    if (hp->norm_place != TSR_MODEL_NORM_OUT)
         TSR_TRY(tsr_engine_run_norm(e, before, &h, &x, err));
-    TSR_TRY(f(e, layer, hp->norm_place == TSR_NORM_OUT ? &h : &x, &y, err));
-    if (hp->norm_place == TSR_NORM_AROUND || hp->norm_place == TSR_NORM_OUT)
+    TSR_TRY(f(e, layer, hp->norm_place == TSR_MODEL_NORM_OUT ? &h : &x, &y, err));
+    if (hp->norm_place == TSR_MODEL_NORM_AROUND || hp->norm_place == TSR_MODEL_NORM_OUT)
         TSR_TRY(tsr_engine_run_norm(e, after, &y, &y, err));
     return add_scaled(e, hp->residual_from_norm ? &x : &h, &y, &h, err);
 }
@@ -169,9 +169,9 @@ static tsr_status norm_heads(struct tsr_engine *e, const struct tsr_tensor *t, u
     uint64_t dim = e->model->hp.head_dim;
     if (!norm->gain.buffer)
         return TSR_OK;
-    if (e->model->hp.qk_norm == TSR_QK_NORM_WIDTH)
+    if (e->model->hp.qk_norm == TSR_MODEL_QK_NORM_WIDTH)
         return tsr_engine_run_norm(e, norm, t, t, err);
-    if (e->model->hp.qk_norm == TSR_QK_NORM_HEAD) {
+    if (e->model->hp.qk_norm == TSR_MODEL_QK_NORM_HEAD) {
         struct tsr_tensor v = heads_as_rows(t, dim);
         return tsr_engine_run_norm(e, norm, &v, &v, err);
     }
@@ -187,8 +187,8 @@ static tsr_status rotate(struct tsr_engine *e, uint64_t layer, const struct tsr_
                          uint32_t heads, struct tsr_err *err)
 {
     const struct tsr_model_hparams *hp = &e->model->hp;
-    unsigned                        of = hp->rope_of ? hp->rope_of[layer] : TSR_ROPE_OF_ALL;
-    if (hp->positions != TSR_MODEL_POSITIONS_ROPE || of == TSR_ROPE_OF_NONE)
+    unsigned                        of = hp->rope_of ? hp->rope_of[layer] : TSR_MODEL_ROPE_OF_ALL;
+    if (hp->positions != TSR_MODEL_POSITIONS_ROPE || of == TSR_MODEL_ROPE_OF_NONE)
         return TSR_OK;
     struct tsr_op op = { .kind = TSR_OP_ROPE,
                          .out = t,

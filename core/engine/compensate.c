@@ -67,7 +67,8 @@ static struct tsr_tensor lists_of(const struct tsr_engine_compensator *c, uint64
 static uint64_t position_of(const struct tsr_engine *e, uint64_t row)
 {
     uint32_t spans[2];
-    memcpy(spans, e->feed.host + e->feed.spans[TSR_CACHE_CONTEXT].offset + row * sizeof spans,
+    memcpy(spans,
+           e->feed.host + e->feed.spans[TSR_ENGINE_CACHE_CONTEXT].offset + row * sizeof spans,
            sizeof spans);
     return spans[1];
 }
@@ -299,8 +300,8 @@ tsr_status tsr_engine_compensate_site(struct tsr_engine *e, uint64_t layer, enum
     else if (e->tp.ranks > 1 && site == TSR_MODEL_SITE_DOWN_IN)
         st = run_split(e, s, (uint32_t)(2 * layer + 1), in, e->share.ffn_at, outs[0], err);
     else
-        st = c->dev == e->dev ? run_here(e, s, layer * TSR_SITES + site, in, outs, err)
-                              : run_staged(e, s, layer * TSR_SITES + site, in, outs, err);
+        st = c->dev == e->dev ? run_here(e, s, layer * TSR_MODEL_SITES + site, in, outs, err)
+                              : run_staged(e, s, layer * TSR_MODEL_SITES + site, in, outs, err);
     return st == TSR_OK ? st
                         : tsr_err_prefix(err, st, "compensation of layer %llu, %s",
                                          (unsigned long long)layer, TSR_MODEL_SITE_NAME(site));

@@ -111,7 +111,7 @@ static tsr_status load_linear(struct tsr_engine *e, struct tsr_engine_compensato
     s->there = c->any = true;
     if (e->tp.ranks > 1) {
         struct tsr_model_slice part;
-        if (id == TSR_O || id == TSR_DOWN) {
+        if (id == TSR_MODEL_O || id == TSR_MODEL_DOWN) {
             part = share_of_outputs(e, r);
             s->at = part.row;
             s->part = part.rows;
@@ -171,7 +171,7 @@ static tsr_status load_site(struct tsr_engine *e, struct tsr_engine_compensator 
     s->count = tsr_compensate_select_count(s->k, p->cols);
     tsr_compensate_select_floors(b0, b15, s->floors);
     TSR_TRY(tsr_engine_compensate_fix(c, p, s, err));
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         if (tsr_model_linear_site((enum tsr_linear_id)i) == site)
             TSR_TRY(load_linear(e, c, layer, (enum tsr_linear_id)i, s, place++, err));
     c->room = s->count > c->room ? s->count : c->room;
@@ -239,7 +239,7 @@ static tsr_status load(struct tsr_engine *e, struct tsr_engine_compensator *c, s
         return tsr_fail_nomem(err, from->layers * sizeof *c->site, "residuals");
     TSR_TRY(choose_device(e, c, err));
     for (uint64_t l = e->first; l < e->end; l++)
-        for (int s = 0; s < TSR_SITES; s++)
+        for (int s = 0; s < TSR_MODEL_SITES; s++)
             TSR_TRY(load_site(e, c, l, (enum tsr_site)s, err));
     if (!c->any) {
         tsr_logf(TSR_LOG_WARN,
@@ -271,7 +271,7 @@ void tsr_engine_compensate_destroy(struct tsr_engine *e)
     if (!c)
         return;
     for (uint64_t l = e->first; c->site && l < e->end; l++)
-        for (int i = 0; i < TSR_SITES; i++) {
+        for (int i = 0; i < TSR_MODEL_SITES; i++) {
             struct tsr_engine_comp_site *s = &c->site[l][i];
             for (uint64_t j = 0; j < s->n; j++)
                 c->table->residual_free(c->dev->self, s->residual[j]);

@@ -8,14 +8,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-tsr_status tsr_engine_compensate_k(struct tsr_engine *e, const uint32_t (*k)[TSR_SITES],
+tsr_status tsr_engine_compensate_k(struct tsr_engine *e, const uint32_t (*k)[TSR_MODEL_SITES],
                                    uint32_t each, struct tsr_err *err)
 {
     struct tsr_engine_compensator *c = e->comp;
     if (!c)
         return tsr_fail(err, TSR_E_INVAL, "this engine compensates nothing");
     for (uint64_t l = e->first; l < e->end; l++)
-        for (int i = 0; i < TSR_SITES; i++) {
+        for (int i = 0; i < TSR_MODEL_SITES; i++) {
             const struct tsr_compensate_site_profile *p = &c->use.from->site[l][i];
             struct tsr_engine_comp_site              *s = &c->site[l][i];
             uint32_t                                  want = k ? k[l][i] : each;
@@ -67,22 +67,22 @@ static void kind_of(const struct tsr_engine *e, enum tsr_site site, struct kind 
     switch (site) {
     case TSR_MODEL_SITE_ATTN_IN:
         s->in = tsr_engine_rows(&e->x, 0, 1);
-        add(s, TSR_Q, &e->q);
-        add(s, TSR_K, &e->k);
-        add(s, TSR_V, &e->v);
+        add(s, TSR_MODEL_Q, &e->q);
+        add(s, TSR_MODEL_K, &e->k);
+        add(s, TSR_MODEL_V, &e->v);
         break;
     case TSR_MODEL_SITE_O_IN:
         s->in = tsr_engine_rows(&e->a, 0, 1);
-        add(s, TSR_O, &e->y);
+        add(s, TSR_MODEL_O, &e->y);
         break;
     case TSR_MODEL_SITE_FFN_IN:
         s->in = tsr_engine_rows(&e->x, 0, 1);
-        add(s, TSR_GATE, e->model->hp.gated ? &e->gate : &e->up);
-        add(s, TSR_UP, &e->up);
+        add(s, TSR_MODEL_GATE, e->model->hp.gated ? &e->gate : &e->up);
+        add(s, TSR_MODEL_UP, &e->up);
         break;
     default:
         s->in = tsr_engine_rows(e->model->hp.gated ? &e->gate : &e->up, 0, 1);
-        add(s, TSR_DOWN, &e->y);
+        add(s, TSR_MODEL_DOWN, &e->y);
         break;
     }
 }

@@ -23,9 +23,9 @@ struct tsr_engine_compensator {
     struct tsr_engine_compensate            use;
     struct tsr_engine_device               *dev; /* the engine's, or its fallback: with copies */
     const struct tsr_backend_compensate_v1 *table;
-    struct tsr_engine_comp_site (*site)[TSR_SITES]; /* [layers] */
-    bool            any;                            /* of them there are some */
-    unsigned char **copies;                         /* residuals that a rank had to copy */
+    struct tsr_engine_comp_site (*site)[TSR_MODEL_SITES]; /* [layers] */
+    bool            any;                                  /* of them there are some */
+    unsigned char **copies;                               /* residuals that a rank had to copy */
     uint64_t        n_copies, cap_copies;
 
     /* of a chunk */

@@ -116,7 +116,7 @@ static tsr_status choose_part(struct tsr_engine *e, const struct tsr_engine_opti
 static void set_hooks(struct tsr_engine *e, const struct tsr_engine_options *opt)
 {
     bool shared = e->tp.ranks > 1 || e->split.ranks > 0;
-    for (int s = 0; s < TSR_SITES; s++)
+    for (int s = 0; s < TSR_MODEL_SITES; s++)
         e->hooks.run[s] = tsr_engine_run_site;
     if (shared)
         e->hooks.run[TSR_MODEL_SITE_O_IN] = e->hooks.run[TSR_MODEL_SITE_DOWN_IN] =

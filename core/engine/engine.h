@@ -54,7 +54,8 @@ struct tsr_compensation;
 struct tsr_engine_compensate {
     const struct tsr_compensation *from; /* outlives the engine */
     uint32_t                       each; /* number for every layer if k is NULL */
-    const uint32_t (*k)[TSR_SITES];      /* [layers], up to 1024; 0: none; read by create() alone */
+    const uint32_t (
+        *k)[TSR_MODEL_SITES]; /* [layers], up to 1024; 0: none; read by create() alone */
     enum tsr_compensate_select select;
     bool                       all;    /* every token; else those that are marked `decode` */
     bool                       recall; /* compare every selection with the exact one */
@@ -126,7 +127,7 @@ struct tsr_engine_compensated {
 void tsr_engine_compensation(const struct tsr_engine *e, struct tsr_engine_compensated *c);
 /* Changes the numbers of channels, none above the number at creation: k [layers] or, NULL, `each`
  * everywhere.  [worker] */
-tsr_status tsr_engine_compensate_k(struct tsr_engine *e, const uint32_t (*k)[TSR_SITES],
+tsr_status tsr_engine_compensate_k(struct tsr_engine *e, const uint32_t (*k)[TSR_MODEL_SITES],
                                    uint32_t each, struct tsr_err *err);
 /* Seconds of one token through the linears of a site in all layers, with their compensation: the least of
  * `repeats` passes.  [worker] */

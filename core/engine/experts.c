@@ -110,8 +110,8 @@ static tsr_status add_shared(struct tsr_engine *e, uint64_t layer, const struct 
         return TSR_OK;
     if (hp->shared_gated) {
         struct tsr_tensor score = tsr_engine_rows(&r->shared_score, 0, in->rows);
-        TSR_TRY(
-            tsr_engine_run_linear(e, &e->layers[layer].lin[TSR_SHARED_ROUTER], in, &score, err));
+        TSR_TRY(tsr_engine_run_linear(e, &e->layers[layer].lin[TSR_MODEL_SHARED_ROUTER], in, &score,
+                                      err));
         TSR_TRY(tsr_engine_device_sync(e->dev, err));
         TSR_TRY(tsr_engine_device_download(e->dev, &score, r->shared, err));
     }
@@ -132,7 +132,7 @@ static tsr_status route(struct tsr_engine *e, uint64_t layer, const struct tsr_t
     struct tsr_engine_routes       *r = e->routes;
     struct tsr_tensor               score = tsr_engine_rows(&r->score, 0, in->rows);
     uint64_t                        used = hp->experts_used;
-    TSR_TRY(tsr_engine_run_linear(e, &e->layers[layer].lin[TSR_ROUTER], in, &score, err));
+    TSR_TRY(tsr_engine_run_linear(e, &e->layers[layer].lin[TSR_MODEL_ROUTER], in, &score, err));
     TSR_TRY(tsr_engine_device_sync(e->dev, err));
     TSR_TRY(tsr_engine_device_download(e->dev, &score, r->scores, err));
     for (uint64_t i = 0; i <= hp->experts; i++)
@@ -191,9 +191,9 @@ static tsr_status run_inner(struct tsr_engine *e, uint64_t layer, uint32_t exper
     if (e->hooks.input)
         TSR_TRY(
             e->hooks.input(e, layer, tsr_model_expert_site(expert, TSR_MODEL_SITE_FFN_IN), x, err));
-    TSR_TRY(run_gated(e, &lin[tsr_model_expert_linear(expert, TSR_GATE)],
-                      &lin[tsr_model_expert_linear(expert, TSR_UP)], e->share.expert, x, inner,
-                      err));
+    TSR_TRY(run_gated(e, &lin[tsr_model_expert_linear(expert, TSR_MODEL_GATE)],
+                      &lin[tsr_model_expert_linear(expert, TSR_MODEL_UP)], e->share.expert, x,
+                      inner, err));
     return e->hooks.input
                ? e->hooks.input(e, layer, tsr_model_expert_site(expert, TSR_MODEL_SITE_DOWN_IN),
                                 inner, err)
@@ -216,8 +216,8 @@ static tsr_status run_expert(struct tsr_engine *e, uint64_t layer, uint32_t expe
     }
     struct tsr_tensor said = tsr_engine_rows(&r->said, first, n);
     TSR_TRY(run_inner(e, layer, expert, &x, &inner, err));
-    return tsr_engine_run_linear(e, &lin[tsr_model_expert_linear(expert, TSR_DOWN)], &inner, &said,
-                                 err);
+    return tsr_engine_run_linear(e, &lin[tsr_model_expert_linear(expert, TSR_MODEL_DOWN)], &inner,
+                                 &said, err);
 }
 
 /* The shared expert over all rows; its gate and up have the router's input. */
@@ -231,11 +231,11 @@ static tsr_status run_shared(struct tsr_engine *e, uint64_t layer, const struct 
         return TSR_OK;
     struct tsr_tensor said =
         tsr_engine_rows(&r->said, in->rows * e->model->hp.experts_used, in->rows);
-    TSR_TRY(
-        run_gated(e, &lin[TSR_SHARED_GATE], &lin[TSR_SHARED_UP], e->share.shared, in, &inner, err));
+    TSR_TRY(run_gated(e, &lin[TSR_MODEL_SHARED_GATE], &lin[TSR_MODEL_SHARED_UP], e->share.shared,
+                      in, &inner, err));
     if (e->hooks.input)
         TSR_TRY(e->hooks.input(e, layer, TSR_MODEL_SITE_SHARED_DOWN_IN, &inner, err));
-    return tsr_engine_run_linear(e, &lin[TSR_SHARED_DOWN], &inner, &said, err);
+    return tsr_engine_run_linear(e, &lin[TSR_MODEL_SHARED_DOWN], &inner, &said, err);
 }
 
 tsr_status tsr_engine_experts_run(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
@@ -262,5 +262,5 @@ tsr_status tsr_engine_experts_run(struct tsr_engine *e, uint64_t layer, const st
         if (e->shown_experts[i])
             TSR_TRY(run_inner(e, layer, i, in, &inner, err));
     }
-    return e->tp.ranks > 1 ? tsr_engine_sum_over_ranks(e, layer, TSR_DOWN, out, err) : TSR_OK;
+    return e->tp.ranks > 1 ? tsr_engine_sum_over_ranks(e, layer, TSR_MODEL_DOWN, out, err) : TSR_OK;
 }

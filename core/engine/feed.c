@@ -11,7 +11,7 @@
 
 static const struct tsr_model_rope *rope_of(const struct tsr_engine *e, int i)
 {
-    return i == TSR_ROPE_OF_SLIDING ? &e->model->hp.rope_sliding : &e->model->hp.rope;
+    return i == TSR_MODEL_ROPE_OF_SLIDING ? &e->model->hp.rope_sliding : &e->model->hp.rope;
 }
 
 /* Half of the part of a head that rope i rotates; 0 without it. */
@@ -40,7 +40,7 @@ static uint64_t lay_out(const struct tsr_engine *e, struct tsr_engine_feed *f, u
     uint64_t at = 0;
     f->ids = carve(f, &at, TSR_U32, 1, n);
     f->positions = carve(f, &at, TSR_U32, 1, n);
-    for (int i = 0; i < (e->window_rows ? TSR_CACHES : 1); i++) {
+    for (int i = 0; i < (e->window_rows ? TSR_ENGINE_CACHES : 1); i++) {
         f->rows[i] = carve(f, &at, TSR_U32, 1, n);
         f->spans[i] = carve(f, &at, TSR_U32, n, 2);
     }
@@ -124,9 +124,9 @@ tsr_status tsr_engine_feed_chunk(struct tsr_engine *e, const struct tsr_engine_t
         uint64_t                p = s->length++;
         ids[i] = tokens[i].id;
         positions[i] = (uint32_t)(p + e->model->hp.position_offset);
-        put_rows(e, TSR_CACHE_CONTEXT, i, tokens[i].slot * e->context, 0, p);
+        put_rows(e, TSR_ENGINE_CACHE_CONTEXT, i, tokens[i].slot * e->context, 0, p);
         if (e->window_rows)
-            put_rows(e, TSR_CACHE_WINDOW, i, tokens[i].slot * e->window_rows, s->base, p);
+            put_rows(e, TSR_ENGINE_CACHE_WINDOW, i, tokens[i].slot * e->window_rows, s->base, p);
         put_angles(e, i, p, s->final);
         if (tokens[i].logits)
             gather[(*wanted)++] = (uint32_t)i;

@@ -72,7 +72,7 @@ static tsr_status check_logits(const struct tsr_engine *e, const struct tsr_engi
             continue;
         uint32_t at, spans[2];
         memcpy(&at, f->host + f->gather.offset + (first + i) * sizeof at, sizeof at);
-        memcpy(spans, f->host + f->spans[TSR_CACHE_CONTEXT].offset + at * sizeof spans,
+        memcpy(spans, f->host + f->spans[TSR_ENGINE_CACHE_CONTEXT].offset + at * sizeof spans,
                sizeof spans);
         return tsr_fail(err, TSR_E_NUMERIC,
                         "%s: the logits of sequence %u at position %u are not finite",

@@ -26,7 +26,7 @@ struct tsr_engine_hooks {
                         struct tsr_err *err);
     tsr_status (*input)(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
                         const struct tsr_tensor *in, struct tsr_err *err);
-    tsr_engine_site_hook run[TSR_SITES];
+    tsr_engine_site_hook run[TSR_MODEL_SITES];
     tsr_engine_site_hook outputs;
     tsr_status (*hidden)(struct tsr_engine *e, const struct tsr_tensor *rows, struct tsr_err *err);
 };

@@ -12,7 +12,7 @@
 #define TSR_HEAD_ROWS     64 /* rows of logits on the device at once */
 
 /* Layers keep the whole context in their caches, or as much as their window needs. */
-enum { TSR_CACHE_CONTEXT, TSR_CACHE_WINDOW, TSR_CACHES };
+enum { TSR_ENGINE_CACHE_CONTEXT, TSR_ENGINE_CACHE_WINDOW, TSR_ENGINE_CACHES };
 
 /* Norms and linears of the model with their parts on the device; w or gain.buffer NULL: absent. */
 struct tsr_engine_split_dev;
@@ -44,7 +44,7 @@ struct tsr_engine_feed {
     char             *host;
     struct tsr_tensor device; /* [1, capacity] bytes */
     /* views of the current chunk */
-    struct tsr_tensor ids, positions, rows[TSR_CACHES], spans[TSR_CACHES], gather;
+    struct tsr_tensor ids, positions, rows[TSR_ENGINE_CACHES], spans[TSR_ENGINE_CACHES], gather;
     struct tsr_tensor cosine[TSR_ROPES], sine[TSR_ROPES]; /* of hparams.rope and .rope_sliding */
 };
 
@@ -169,7 +169,8 @@ void tsr_engine_drop_head(struct tsr_engine *e);
 tsr_status        tsr_engine_cache_create(struct tsr_engine *e, struct tsr_err *err);
 static inline int tsr_engine_cache_of(const struct tsr_engine *e, uint64_t layer)
 {
-    return e->window_rows && e->model->hp.window[layer] ? TSR_CACHE_WINDOW : TSR_CACHE_CONTEXT;
+    return e->window_rows && e->model->hp.window[layer] ? TSR_ENGINE_CACHE_WINDOW
+                                                        : TSR_ENGINE_CACHE_CONTEXT;
 }
 /* Room for a chunk of n tokens, before their rows are known; then in each layer, before it stores them. */
 void       tsr_engine_cache_make_room(struct tsr_engine *e, const struct tsr_engine_token *tokens,
@@ -230,7 +231,7 @@ tsr_status tsr_engine_latent_values(struct tsr_engine *e, const struct tsr_tenso
                                     struct tsr_tensor *o_in, struct tsr_err *err);
 
 /* ranks.c: what this rank has of a sum over the ranks of a stage, in `out`, becomes the sum; id: of the linear whose
- * sum it is, TSR_O or TSR_DOWN. */
+ * sum it is, TSR_MODEL_O or TSR_MODEL_DOWN. */
 tsr_status tsr_engine_sum_over_ranks(struct tsr_engine *e, uint64_t layer, enum tsr_linear_id id,
                                      const struct tsr_tensor *out, struct tsr_err *err);
 

@@ -35,7 +35,7 @@ static uint64_t cache_cols(const struct tsr_engine *e)
 
 static uint64_t slot_rows(const struct tsr_engine *e, uint64_t layer)
 {
-    return tsr_engine_cache_of(e, layer) == TSR_CACHE_WINDOW ? e->window_rows : e->context;
+    return tsr_engine_cache_of(e, layer) == TSR_ENGINE_CACHE_WINDOW ? e->window_rows : e->context;
 }
 
 /* The largest window, and the rows that it takes; 0 if that saves nothing.  A streamed engine has one cache for
@@ -158,7 +158,7 @@ static tsr_status move_rows(struct tsr_engine *e, const struct tsr_tensor *cache
 
 tsr_status tsr_engine_cache_move(struct tsr_engine *e, uint64_t layer, struct tsr_err *err)
 {
-    if (tsr_engine_cache_of(e, layer) != TSR_CACHE_WINDOW)
+    if (tsr_engine_cache_of(e, layer) != TSR_ENGINE_CACHE_WINDOW)
         return TSR_OK;
     for (uint64_t i = 0; i < e->n_moves; i++) {
         TSR_TRY(move_rows(e, &e->layers[layer].k, &e->moves[i], err));

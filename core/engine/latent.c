@@ -127,11 +127,11 @@ static tsr_status queries(struct tsr_engine *e, uint64_t layer, const struct tsr
 {
     struct tsr_tensor row = tsr_engine_rows(&e->latent->q_row, 0, in->rows);
     if (!e->model->hp.latent.q_rank)
-        return run(e, layer, TSR_Q, in, out, err);
-    TSR_TRY(run(e, layer, TSR_Q_A, in, &row, err));
+        return run(e, layer, TSR_MODEL_Q, in, out, err);
+    TSR_TRY(run(e, layer, TSR_MODEL_Q_A, in, &row, err));
     TSR_TRY(tsr_engine_run_norm(e, &e->layers[layer].q_a_norm, &row, &row, err));
     TSR_TRY(show(e, layer, TSR_MODEL_SITE_Q_B_IN, &row, err));
-    return run(e, layer, TSR_Q_B, &row, out, err);
+    return run(e, layer, TSR_MODEL_Q_B, &row, out, err);
 }
 
 /* Keys and values as kv_b has them, [does not rotate | value] per head; the rope key is a part of latent.kv. */
@@ -141,10 +141,10 @@ static tsr_status keys(struct tsr_engine *e, uint64_t layer, const struct tsr_te
     struct tsr_tensor kv = tsr_engine_rows(&e->latent->kv, 0, in->rows);
     struct tsr_tensor row = tsr_engine_rows(&e->latent->kv_row, 0, in->rows), part = kv;
     part.cols = row.cols;
-    TSR_TRY(run(e, layer, TSR_KV_A, in, &kv, err));
+    TSR_TRY(run(e, layer, TSR_MODEL_KV_A, in, &kv, err));
     TSR_TRY(tsr_engine_run_norm(e, &e->layers[layer].kv_a_norm, &part, &row, err));
     TSR_TRY(show(e, layer, TSR_MODEL_SITE_KV_B_IN, &row, err));
-    return run(e, layer, TSR_KV_B, &row, out, err);
+    return run(e, layer, TSR_MODEL_KV_B, &row, out, err);
 }
 
 tsr_status tsr_engine_latent_heads(struct tsr_engine *e, uint64_t layer,

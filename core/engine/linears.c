@@ -62,7 +62,7 @@ static void add_compensation(const struct tsr_engine_compensator *c,
 /* The linears of a layer that run site by site: those before the router. */
 static int of_sites(const struct tsr_engine *e)
 {
-    return e->model->hp.linears < TSR_ROUTER ? TSR_LINEARS : TSR_ROUTER;
+    return e->model->hp.linears < TSR_MODEL_ROUTER ? TSR_MODEL_LINEARS : TSR_MODEL_ROUTER;
 }
 
 /* *done false: the device does not do that. */

@@ -5,7 +5,7 @@
 /* The number by which ranks know this sum: two for each layer. */
 static uint32_t number_of(uint64_t layer, enum tsr_linear_id id)
 {
-    return (uint32_t)(2 * layer + (id == TSR_DOWN));
+    return (uint32_t)(2 * layer + (id == TSR_MODEL_DOWN));
 }
 
 /* The other ranks' parts are added on the device; *done false: they are not. */
@@ -59,7 +59,7 @@ tsr_status tsr_engine_run_site_over_ranks(struct tsr_engine *e, uint64_t layer, 
                                           const struct tsr_tensor        *in,
                                           const struct tsr_tensor *const *outs, struct tsr_err *err)
 {
-    enum tsr_linear_id id = site == TSR_MODEL_SITE_O_IN ? TSR_O : TSR_DOWN;
+    enum tsr_linear_id id = site == TSR_MODEL_SITE_O_IN ? TSR_MODEL_O : TSR_MODEL_DOWN;
     TSR_TRY(e->split.ranks ? tsr_engine_split_run(e, layer, id, in, outs[0], err)
                            : run_ranks(e, layer, id, in, outs[0], err));
     return e->hooks.outputs ? e->hooks.outputs(e, layer, site, in, outs, err) : TSR_OK;

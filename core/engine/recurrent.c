@@ -173,7 +173,8 @@ static tsr_status order_tokens(struct tsr_engine *e, struct layer *l, uint64_t n
 {
     struct tsr_engine_recurrent *r = e->recurrent;
     const uint32_t              *spans =
-        (const uint32_t *)(const void *)(e->feed.host + e->feed.spans[TSR_CACHE_CONTEXT].offset);
+        (const uint32_t *)(const void *)(e->feed.host +
+                                         e->feed.spans[TSR_ENGINE_CACHE_CONTEXT].offset);
     uint64_t place = 0;
     *n_runs = 0;
     for (uint32_t s = 0; s < e->n_slots; s++)

@@ -42,13 +42,13 @@ static double yarn_frequency(const struct tsr_model_rope *r, uint32_t i, double 
 
 bool tsr_engine_rope_varies(const struct tsr_model_rope *r)
 {
-    return r->scaling == TSR_ROPE_LONG || r->scaling == TSR_ROPE_DYNAMIC_NTK;
+    return r->scaling == TSR_MODEL_ROPE_LONG || r->scaling == TSR_MODEL_ROPE_DYNAMIC_NTK;
 }
 
 void tsr_engine_rope_frequencies(const struct tsr_model_rope *r, uint64_t length, double *inv)
 {
     double theta = r->theta;
-    if (r->scaling == TSR_ROPE_DYNAMIC_NTK && length > r->original_positions) {
+    if (r->scaling == TSR_MODEL_ROPE_DYNAMIC_NTK && length > r->original_positions) {
         double grown = r->factor * (double)length / (double)r->original_positions - (r->factor - 1);
         theta *= pow(grown, r->dim / (r->dim - 2.0));
     }
@@ -56,20 +56,20 @@ void tsr_engine_rope_frequencies(const struct tsr_model_rope *r, uint64_t length
     for (uint32_t i = 0; i < r->dim / 2; i++) {
         double f = 1 / pow(theta, 2.0 * i / r->dim);
         switch (r->scaling) {
-        case TSR_ROPE_LINEAR:
+        case TSR_MODEL_ROPE_LINEAR:
             f /= r->factor;
             break;
-        case TSR_ROPE_LLAMA3:
+        case TSR_MODEL_ROPE_LLAMA3:
             f = llama3_frequency(r, f);
             break;
-        case TSR_ROPE_LONG:
+        case TSR_MODEL_ROPE_LONG:
             f /= (double)factors[i];
             break;
-        case TSR_ROPE_YARN:
+        case TSR_MODEL_ROPE_YARN:
             f = yarn_frequency(r, i, f);
             break;
-        case TSR_ROPE_NONE:
-        case TSR_ROPE_DYNAMIC_NTK:
+        case TSR_MODEL_ROPE_NONE:
+        case TSR_MODEL_ROPE_DYNAMIC_NTK:
             break;
         }
         inv[i] = f;

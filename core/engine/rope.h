@@ -6,7 +6,7 @@
 #include "model/model.h"
 
 /* Inverse frequencies [dim/2] for a sequence that is `length` tokens long when the token is
- * computed.  length matters to TSR_ROPE_LONG and TSR_ROPE_DYNAMIC_NTK only. */
+ * computed.  length matters to TSR_MODEL_ROPE_LONG and TSR_MODEL_ROPE_DYNAMIC_NTK only. */
 void tsr_engine_rope_frequencies(const struct tsr_model_rope *r, uint64_t length, double *inv);
 /* True when tsr_engine_rope_frequencies() depends on length. */
 bool tsr_engine_rope_varies(const struct tsr_model_rope *r);

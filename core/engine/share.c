@@ -4,7 +4,7 @@
 /* Columns that must not be parted: the heads of one KV head. */
 static uint64_t unit_of(const struct tsr_model_hparams *hp, enum tsr_linear_id id)
 {
-    return id == TSR_O ? tsr_model_o_cols(hp) / hp->kv_heads : 0;
+    return id == TSR_MODEL_O ? tsr_model_o_cols(hp) / hp->kv_heads : 0;
 }
 
 tsr_status tsr_engine_share_of(const struct tsr_model_hparams *hp, uint32_t rank, uint32_t ranks,
@@ -12,11 +12,11 @@ tsr_status tsr_engine_share_of(const struct tsr_model_hparams *hp, uint32_t rank
 {
     struct tsr_model_cut   o = { .name = "o_proj",
                                  .cols = tsr_model_o_cols(hp),
-                                 .unit = unit_of(hp, TSR_O) };
+                                 .unit = unit_of(hp, TSR_MODEL_O) };
     struct tsr_model_cut   down = { .name = "down_proj", .cols = hp->ffn };
     struct tsr_model_slice part;
     *s = (struct tsr_engine_share){ .rank = rank, .ranks = ranks };
-    if (ranks > 1 && hp->qk_norm == TSR_QK_NORM_WIDTH)
+    if (ranks > 1 && hp->qk_norm == TSR_MODEL_QK_NORM_WIDTH)
         return tsr_fail(err, TSR_E_CONFIG,
                         "the model norms queries over all heads: tensor parallelism would cut the "
                         "norm; use pipeline stages");
@@ -57,41 +57,41 @@ tsr_status tsr_engine_share_linear(const struct tsr_engine_share  *s,
     struct tsr_model_cut           cut = tsr_model_cut_of(w, p);
     const struct tsr_model_latent *l = &hp->latent;
     uint64_t dim = hp->head_dim, qk = l->rank ? l->nope + l->rope : dim, kv = l->nope + l->v;
-    bool     expert = id >= TSR_EXPERTS;
-    bool     shared = id == TSR_SHARED_GATE || id == TSR_SHARED_UP;
+    bool     expert = id >= TSR_MODEL_EXPERTS;
+    bool     shared = id == TSR_MODEL_SHARED_GATE || id == TSR_MODEL_SHARED_UP;
     switch (tsr_model_linear_kind(id)) {
-    case TSR_Q:
-    case TSR_Q_B:
+    case TSR_MODEL_Q:
+    case TSR_MODEL_Q_B:
         *part = tsr_model_slice_rows(&cut, s->head * qk, s->heads * qk);
         return TSR_OK;
-    case TSR_KV_B:
+    case TSR_MODEL_KV_B:
         *part = tsr_model_slice_rows(&cut, s->head * kv, s->heads * kv);
         return TSR_OK;
-    case TSR_K:
-    case TSR_V:
+    case TSR_MODEL_K:
+    case TSR_MODEL_V:
         *part = tsr_model_slice_rows(&cut, s->kv_head * dim, s->kv_heads * dim);
         return TSR_OK;
-    case TSR_GATE:
-    case TSR_UP:
+    case TSR_MODEL_GATE:
+    case TSR_MODEL_UP:
         *part = expert   ? tsr_model_slice_rows(&cut, s->expert_at, s->expert)
                 : shared ? tsr_model_slice_rows(&cut, s->shared_at, s->shared)
                          : tsr_model_slice_rows(&cut, s->ffn_at, s->ffn);
         return TSR_OK;
-    case TSR_Z: /* of models that no ranks share */
-    case TSR_B:
-    case TSR_A:
-    case TSR_ROUTER:
-    case TSR_SHARED_ROUTER:
-    case TSR_Q_A:
-    case TSR_KV_A:
+    case TSR_MODEL_Z: /* of models that no ranks share */
+    case TSR_MODEL_B:
+    case TSR_MODEL_A:
+    case TSR_MODEL_ROUTER:
+    case TSR_MODEL_SHARED_ROUTER:
+    case TSR_MODEL_Q_A:
+    case TSR_MODEL_KV_A:
         *part = tsr_model_slice_rows(&cut, 0, w->rows);
         return TSR_OK;
-    case TSR_O:
-    case TSR_DOWN:
-    case TSR_SHARED_GATE: /* a kind is none of these */
-    case TSR_SHARED_UP:
-    case TSR_SHARED_DOWN:
-    case TSR_EXPERTS:
+    case TSR_MODEL_O:
+    case TSR_MODEL_DOWN:
+    case TSR_MODEL_SHARED_GATE: /* a kind is none of these */
+    case TSR_MODEL_SHARED_UP:
+    case TSR_MODEL_SHARED_DOWN:
+    case TSR_MODEL_EXPERTS:
         break;
     }
     cut.unit = unit_of(hp, id);

@@ -54,8 +54,8 @@ tsr_status tsr_engine_split_run(struct tsr_engine *e, uint64_t layer, enum tsr_l
         partial[r] = e->split_rows + r * n;
         TSR_TRY(run_part(e, l, &l->split->part[r], in, out, e->split_rows + r * n, err));
     }
-    TSR_TRY(e->split.sum(e->split.ctx, (uint32_t)(2 * layer + (id == TSR_DOWN)), partial, out->rows,
-                         out->cols, sum, err));
+    TSR_TRY(e->split.sum(e->split.ctx, (uint32_t)(2 * layer + (id == TSR_MODEL_DOWN)), partial,
+                         out->rows, out->cols, sum, err));
     for (uint64_t i = 0; bias && i < n; i++)
         sum[i] += bias[i % out->cols];
     return tsr_engine_device_upload(e->dev, out, sum, err);

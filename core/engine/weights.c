@@ -24,7 +24,7 @@ static tsr_status load_qk_norm(struct tsr_engine *e, const struct tsr_model_norm
                                uint32_t heads, struct tsr_engine_norm_dev *out, struct tsr_err *err)
 {
     uint64_t              dim = e->model->hp.head_dim;
-    bool                  shared = e->model->hp.qk_norm == TSR_QK_NORM_HEAD;
+    bool                  shared = e->model->hp.qk_norm == TSR_MODEL_QK_NORM_HEAD;
     struct tsr_model_norm own = *n;
     if (!n->gain)
         return TSR_OK;
@@ -105,10 +105,10 @@ static tsr_status load_part_bias(struct tsr_engine *e, enum tsr_linear_id id,
                                  struct tsr_engine_linear_dev *out, struct tsr_err *err)
 {
     enum tsr_linear_id kind = tsr_model_linear_kind(id);
-    if (id != TSR_DOWN &&
-        kind == TSR_DOWN) /* of an expert, inside of a weighed sum: one rank adds it */
+    if (id != TSR_MODEL_DOWN &&
+        kind == TSR_MODEL_DOWN) /* of an expert, inside of a weighed sum: one rank adds it */
         return e->tp.rank == 0 ? load_bias(e, l->bias, l->w.rows, out, err) : TSR_OK;
-    if (kind == TSR_O || kind == TSR_DOWN)
+    if (kind == TSR_MODEL_O || kind == TSR_MODEL_DOWN)
         return l->bias && e->tp.sum_on
                    ? tsr_engine_device_vector(e->dev, l->bias, l->w.rows, &out->behind, err)
                    : TSR_OK;
@@ -187,9 +187,9 @@ static tsr_status load_linear(struct tsr_engine *e, enum tsr_linear_id id,
         if (p->ordered)
             TSR_TRY(load_order(e, p, out, err));
     }
-    if (e->split.ranks && id >= TSR_EXPERTS && id != NO_LAYER)
+    if (e->split.ranks && id >= TSR_MODEL_EXPERTS && id != NO_LAYER)
         return tsr_fail(err, TSR_E_CONFIG, "%s: ranks are not simulated for experts", l->w.name);
-    if (e->split.ranks && (id == TSR_O || id == TSR_DOWN))
+    if (e->split.ranks && (id == TSR_MODEL_O || id == TSR_MODEL_DOWN))
         return tsr_engine_split_load(e, l, p, out, err);
     if (p && !m)
         TSR_TRY(tsr_engine_device_packed(e->dev, l->w.name, p, &out->w, err));
@@ -270,10 +270,11 @@ tsr_status tsr_engine_load_layer(struct tsr_engine *e, const struct tsr_model_ov
     }
     const struct tsr_model_norm *f = o && o->norm ? o->norm[i] : NULL;
     uint64_t                     hidden = e->model->hp.hidden;
-    TSR_TRY(
-        load_norm(e, &l->attn_in, f ? &f[TSR_OVERLAY_ATTN_IN] : NULL, hidden, &d->attn_in, err));
+    TSR_TRY(load_norm(e, &l->attn_in, f ? &f[TSR_MODEL_OVERLAY_ATTN_IN] : NULL, hidden, &d->attn_in,
+                      err));
     TSR_TRY(load_norm(e, &l->attn_out, NULL, hidden, &d->attn_out, err));
-    TSR_TRY(load_norm(e, &l->ffn_in, f ? &f[TSR_OVERLAY_FFN_IN] : NULL, hidden, &d->ffn_in, err));
+    TSR_TRY(
+        load_norm(e, &l->ffn_in, f ? &f[TSR_MODEL_OVERLAY_FFN_IN] : NULL, hidden, &d->ffn_in, err));
     TSR_TRY(load_norm(e, &l->ffn_out, NULL, hidden, &d->ffn_out, err));
     TSR_TRY(load_norm(e, &l->q_a_norm, NULL, e->model->hp.latent.q_rank, &d->q_a_norm, err));
     TSR_TRY(load_norm(e, &l->kv_a_norm, NULL, e->model->hp.latent.rank, &d->kv_a_norm, err));

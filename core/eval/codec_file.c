@@ -46,7 +46,7 @@ static void hash_layer(struct tsr_hasher *h, const struct tsr_model_overlay *o, 
 {
     for (uint64_t i = 0; i < o->linears; i++)
         hash_packed(h, o->lin[layer][i]);
-    for (int i = 0; o->norm && i < TSR_OVERLAY_NORMS; i++)
+    for (int i = 0; o->norm && i < TSR_MODEL_OVERLAY_NORMS; i++)
         hash_norm(h, &o->norm[layer][i], hidden);
 }
 

@@ -191,7 +191,7 @@ static void summarize(const struct run *run, uint64_t arm)
     r->perplexity = exp(total / (double)w->tokens);
     r->kl_mean = r->kl_max = r->kl_p99 = r->kl_median = r->top1 = NAN;
     r->word_perplexity = r->byte_perplexity = r->bits_per_byte = NAN;
-    if (w->opt.protocol == TSR_PPL_LM_EVAL_WIKITEXT) {
+    if (w->opt.protocol == TSR_EVAL_PPL_LM_EVAL_WIKITEXT) {
         r->word_perplexity = r->perplexity;
         r->byte_perplexity = exp(sum / (double)w->bytes);
         r->bits_per_byte = sum / ((double)w->bytes * log(2.0));

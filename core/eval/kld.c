@@ -176,7 +176,7 @@ tsr_status tsr_eval_kld_windows(const struct tsr_eval_kld *k, int64_t bos, uint6
     *out = NULL;
     if (!w)
         return tsr_fail_nomem(err, sizeof *w, "evaluation windows");
-    w->opt = (struct tsr_eval_options){ .protocol = TSR_PPL_LLAMACPP_512,
+    w->opt = (struct tsr_eval_options){ .protocol = TSR_EVAL_PPL_LLAMACPP_512,
                                         .window = c,
                                         .max_windows = max };
     w->ids = tsr_new(n * c, sizeof *w->ids);
@@ -198,7 +198,7 @@ tsr_status tsr_eval_kld_windows(const struct tsr_eval_kld *k, int64_t bos, uint6
     w->n = n;
     w->tokens = w->scored = n * (c - from);
     w->window = c;
-    w->protocol_name = tsr_eval_protocol_name(TSR_PPL_LLAMACPP_512);
+    w->protocol_name = tsr_eval_protocol_name(TSR_EVAL_PPL_LLAMACPP_512);
     w->bos = bos >= 0 ? "per window" : "none";
     (void)snprintf(w->text_hash, sizeof w->text_hash, "%s", k->hash);
     *out = w;
@@ -247,7 +247,7 @@ tsr_status tsr_eval_kld_create(struct tsr_kld_out **out, const char *path,
                                struct tsr_err *err)
 {
     *out = NULL;
-    if (w->opt.protocol != TSR_PPL_LLAMACPP_512)
+    if (w->opt.protocol != TSR_EVAL_PPL_LLAMACPP_512)
         return tsr_fail(
             err, TSR_E_CONFIG,
             "a .kld file holds windows as llamacpp-512 scores them; take that protocol");

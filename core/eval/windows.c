@@ -24,15 +24,16 @@
 #define JSON_DEPTH 32
 
 const struct tsr_choice tsr_protocol_choices[3] = {
-    { "gptq-2048", "windows of 2048 side by side, as in papers", TSR_PPL_GPTQ_2048 },
-    { "llamacpp-512", "windows of 512, second half scored, as llama.cpp", TSR_PPL_LLAMACPP_512 },
+    { "gptq-2048", "windows of 2048 side by side, as in papers", TSR_EVAL_PPL_GPTQ_2048 },
+    { "llamacpp-512", "windows of 512, second half scored, as llama.cpp",
+      TSR_EVAL_PPL_LLAMACPP_512 },
     { "lm-eval-wikitext", "per document, rolling, per word, as lm-evaluation-harness",
-      TSR_PPL_LM_EVAL_WIKITEXT },
+      TSR_EVAL_PPL_LM_EVAL_WIKITEXT },
 };
 const struct tsr_choice tsr_rows_choices[3] = {
-    { "file", "the file is one row", TSR_ROWS_FILE },
-    { "lines", "each line is a row", TSR_ROWS_LINES },
-    { "jsonl", "each line is a JSON object, its \"text\" a row", TSR_ROWS_JSONL },
+    { "file", "the file is one row", TSR_EVAL_ROWS_FILE },
+    { "lines", "each line is a row", TSR_EVAL_ROWS_LINES },
+    { "jsonl", "each line is a JSON object, its \"text\" a row", TSR_EVAL_ROWS_JSONL },
 };
 
 const char *tsr_eval_protocol_name(enum tsr_protocol p)
@@ -126,7 +127,7 @@ static uint64_t next_line(struct rows *r, const char **line)
 {
     *line = r->p;
     uint64_t    n = (uint64_t)(r->end - r->p);
-    const char *nl = r->kind == TSR_ROWS_FILE ? NULL : memchr(r->p, '\n', n);
+    const char *nl = r->kind == TSR_EVAL_ROWS_FILE ? NULL : memchr(r->p, '\n', n);
     if (nl)
         n = (uint64_t)(nl - r->p) + 1;
     r->p += n;
@@ -145,12 +146,12 @@ static tsr_status next_row(struct rows *r, struct tsr_tokenizer_text *row, bool 
         return TSR_OK;
     do /* JSON Lines may have blank lines */
         n = next_line(r, &line);
-    while (r->kind == TSR_ROWS_JSONL && blank(line, n) && r->p < r->end);
-    if (r->kind == TSR_ROWS_JSONL) {
+    while (r->kind == TSR_EVAL_ROWS_JSONL && blank(line, n) && r->p < r->end);
+    if (r->kind == TSR_EVAL_ROWS_JSONL) {
         *more = !blank(line, n);
         return *more ? json_row(r, line, n, row, err) : TSR_OK;
     }
-    if (r->kind == TSR_ROWS_LINES) {
+    if (r->kind == TSR_EVAL_ROWS_LINES) {
         if (blank(line, n))
             n = 0;
         else if (line[n - 1] == '\n' && !r->keep_newline)
@@ -184,7 +185,7 @@ static tsr_status cut(struct build *b, struct tsr_tokenizer_ids *ids, struct tsr
 {
     struct tsr_eval_windows *w = b->w;
     uint64_t                 n = w->window;
-    bool                     half = w->opt.protocol == TSR_PPL_LLAMACPP_512;
+    bool                     half = w->opt.protocol == TSR_EVAL_PPL_LLAMACPP_512;
     bool bos = b->m->hp.bos >= 0 && ids->n && ids->v[0] == (uint32_t)b->m->hp.bos;
     w->bos = !bos ? "none" : half ? "per window" : "once";
     if (ids->n < n)
@@ -290,8 +291,9 @@ static tsr_status build(struct build *b, struct tsr_err *err)
                          .end = text + bytes,
                          .kind = w->opt.rows,
                          .keep_newline = strcmp(w->opt.join, "\n\n") == 0 };
-    tsr_status  st = w->opt.protocol == TSR_PPL_LM_EVAL_WIKITEXT ? by_document(b, &rows, err)
-                                                                 : by_joined_text(b, &rows, err);
+    tsr_status  st = w->opt.protocol == TSR_EVAL_PPL_LM_EVAL_WIKITEXT
+                         ? by_document(b, &rows, err)
+                         : by_joined_text(b, &rows, err);
     free(text);
     w->ids = b->ids.v;
     for (uint64_t i = 0; st == TSR_OK && i < b->ids.n; i++)
@@ -307,9 +309,9 @@ tsr_status tsr_eval_windows_create(struct tsr_eval_windows **out, const struct t
                                    const struct tsr_model *m, const char *text_path,
                                    const struct tsr_eval_options *opt, struct tsr_err *err)
 {
-    uint64_t natural = opt->protocol == TSR_PPL_GPTQ_2048      ? 2048
-                       : opt->protocol == TSR_PPL_LLAMACPP_512 ? 512
-                                                               : m->hp.max_positions;
+    uint64_t natural = opt->protocol == TSR_EVAL_PPL_GPTQ_2048      ? 2048
+                       : opt->protocol == TSR_EVAL_PPL_LLAMACPP_512 ? 512
+                                                                    : m->hp.max_positions;
     TSR_TRY(tsr_model_context(m, opt->window, err));
     if (natural > m->hp.max_positions)
         natural = m->hp.max_positions;

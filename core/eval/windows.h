@@ -8,8 +8,12 @@
 
 #include <stdbool.h>
 
-enum tsr_protocol { TSR_PPL_GPTQ_2048, TSR_PPL_LLAMACPP_512, TSR_PPL_LM_EVAL_WIKITEXT };
-enum tsr_engine_rows { TSR_ROWS_FILE, TSR_ROWS_LINES, TSR_ROWS_JSONL };
+enum tsr_protocol {
+    TSR_EVAL_PPL_GPTQ_2048,
+    TSR_EVAL_PPL_LLAMACPP_512,
+    TSR_EVAL_PPL_LM_EVAL_WIKITEXT
+};
+enum tsr_engine_rows { TSR_EVAL_ROWS_FILE, TSR_EVAL_ROWS_LINES, TSR_EVAL_ROWS_JSONL };
 
 struct tsr_eval_options {
     enum tsr_protocol    protocol;

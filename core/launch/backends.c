@@ -27,8 +27,8 @@ static const char *text_of(const struct tsr_plan_group *g, uint64_t at)
         return g->emulate;
     if (!g->backend)
         return NULL;
-    return g->backend->kind == TSR_NODE_LIST ? g->backend->items[at % g->backend->n]->text
-                                             : g->backend->text;
+    return g->backend->kind == TSR_CONFIG_NODE_LIST ? g->backend->items[at % g->backend->n]->text
+                                                    : g->backend->text;
 }
 
 static tsr_status fill(struct tsr_runtime_layout *l, const struct tsr_plan_file *p,

@@ -92,7 +92,7 @@ static tsr_status place(struct tsr_launch_emulate *e, const struct tsr_plan_file
         TSR_TRY(paced(m->inside, e->cluster->slower, &layout->stages[i].collective_over, err));
     for (int k = 0; k < TSR_PLAN_PHASES; k++) /* the sums really run, over paced links */
         m->inside[k] = (struct tsr_plan_link){ .alpha_ms = 0, .rate = 1e30 };
-    if (back && (i == 0 || p->head != TSR_HEAD_FIRST))
+    if (back && (i == 0 || p->head != TSR_PLAN_HEAD_FIRST))
         return TSR_OK;
     const struct tsr_plan_group *to = group_of(e->cluster, next, &h);
     if (!to)
@@ -140,7 +140,7 @@ static tsr_status open_times(struct tsr_launch_emulate *e, struct tsr_registry *
     TSR_TRY(tsr_plan_candidates_open(&e->candidates, r, e->shape, (const char *const *)e->texts,
                                      e->n_texts, err));
     e->pacing.job = (struct tsr_plan_latency_job){ .shape = e->shape,
-                                                   .mode = TSR_LATENCY_FIT,
+                                                   .mode = TSR_PLAN_LATENCY_FIT,
                                                    .kv_bits = p->load.kv == TSR_F32  ? 32
                                                               : p->load.kv == TSR_I8 ? 8
                                                                                      : 16 };

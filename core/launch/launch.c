@@ -13,8 +13,8 @@
 #define MPI_WAIT_US UINT64_C(12000000)
 
 const struct tsr_choice tsr_rank_kind_choices[2] = {
-    { "processes", "each rank but the first is a process", TSR_RANKS_PROCESSES },
-    { "threads", "all ranks are threads of one process", TSR_RANKS_THREADS },
+    { "processes", "each rank but the first is a process", TSR_RUNTIME_RANKS_PROCESSES },
+    { "threads", "all ranks are threads of one process", TSR_RUNTIME_RANKS_THREADS },
 };
 
 struct tsr_launch {
@@ -37,7 +37,7 @@ static tsr_status open_scheme(struct tsr_launch *f, struct tsr_registry *r, stru
     TSR_TRY(tsr_config_doc_parse(&f->base, "plan", base, sizeof base - 1, d, err));
     const struct tsr_config_node *root = tsr_config_doc_root(f->base);
     f->map = *root;
-    f->rules_key = (struct tsr_config_node){ .kind = TSR_NODE_SCALAR, .text = "rules" };
+    f->rules_key = (struct tsr_config_node){ .kind = TSR_CONFIG_NODE_SCALAR, .text = "rules" };
     f->keys[0] = root->keys[0];
     f->items[0] = root->items[0];
     f->keys[1] = &f->rules_key;
@@ -56,7 +56,7 @@ static tsr_status check_sums(const struct tsr_launch *f, const struct tsr_engine
         const struct tsr_runtime_layout_stage *s = &f->layout.stages[i];
         bool                                   any = !use->k && use->each > 0;
         for (uint64_t l = s->first; use->k && l < s->end; l++)
-            for (int k = 0; k < TSR_SITES; k++)
+            for (int k = 0; k < TSR_MODEL_SITES; k++)
                 any = any || use->k[l][k] > 0;
         for (int k = 0; k < TSR_PLAN_PHASES && any && s->ranks > 1; k++)
             if (s->collective[k] && strcmp(s->collective[k], "plain") != 0)

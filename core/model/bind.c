@@ -16,9 +16,9 @@ uint64_t tsr_model_norm_width(const struct tsr_model_hparams *hp, enum tsr_model
         return part == TSR_MODEL_PART_Q_A_NORM ? hp->latent.q_rank : hp->latent.rank;
     if (part != TSR_MODEL_PART_Q_NORM && part != TSR_MODEL_PART_K_NORM)
         return hp->hidden;
-    if (hp->qk_norm == TSR_QK_NORM_HEAD)
+    if (hp->qk_norm == TSR_MODEL_QK_NORM_HEAD)
         return hp->head_dim;
-    *row = hp->qk_norm == TSR_QK_NORM_HEADS ? hp->head_dim : 0;
+    *row = hp->qk_norm == TSR_MODEL_QK_NORM_HEADS ? hp->head_dim : 0;
     return heads * hp->head_dim;
 }
 

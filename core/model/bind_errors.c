@@ -31,19 +31,19 @@ enum {
 static unsigned values_of_other(enum tsr_linear_id id)
 {
     switch (id) {
-    case TSR_Q_A:
+    case TSR_MODEL_Q_A:
         return HIDDEN | Q_RANK;
-    case TSR_Q_B:
+    case TSR_MODEL_Q_B:
         return HEADS | NOPE | ROPE | Q_RANK;
-    case TSR_KV_A:
+    case TSR_MODEL_KV_A:
         return HIDDEN | RANK | ROPE;
-    case TSR_KV_B:
+    case TSR_MODEL_KV_B:
         return HEADS | NOPE | V | RANK;
-    case TSR_SHARED_GATE:
-    case TSR_SHARED_UP:
-    case TSR_SHARED_DOWN:
+    case TSR_MODEL_SHARED_GATE:
+    case TSR_MODEL_SHARED_UP:
+    case TSR_MODEL_SHARED_DOWN:
         return HIDDEN | SHARED;
-    case TSR_ROUTER:
+    case TSR_MODEL_ROUTER:
         return HIDDEN | EXPERTS;
     default:
         return HIDDEN;
@@ -64,9 +64,9 @@ static unsigned values_of_delta(const struct tsr_model_role *r)
     case TSR_MODEL_PART_BA_HEADS:
         return HIDDEN | VALUE_HEADS;
     case TSR_MODEL_PART_LINEAR:
-        return HIDDEN | (r->lin == TSR_Q || r->lin == TSR_K   ? keys
-                         : r->lin == TSR_B || r->lin == TSR_A ? VALUE_HEADS
-                                                              : values);
+        return HIDDEN | (r->lin == TSR_MODEL_Q || r->lin == TSR_MODEL_K   ? keys
+                         : r->lin == TSR_MODEL_B || r->lin == TSR_MODEL_A ? VALUE_HEADS
+                                                                          : values);
     default:
         return HIDDEN | keys | values;
     }
@@ -103,11 +103,12 @@ static unsigned values_of(const struct tsr_model_role *r)
     case TSR_MODEL_PART_GATE_UP_ROWS:
         return HIDDEN | FFN;
     case TSR_MODEL_PART_LINEAR:
-        if (r->lin >= TSR_ROUTER)
+        if (r->lin >= TSR_MODEL_ROUTER)
             return values_of_other(r->lin);
-        return HIDDEN | (r->lin == TSR_Q || r->lin == TSR_O   ? HEADS | DIM | NOPE | ROPE | V
-                         : r->lin == TSR_K || r->lin == TSR_V ? KV | DIM
-                                                              : FFN);
+        return HIDDEN |
+               (r->lin == TSR_MODEL_Q || r->lin == TSR_MODEL_O   ? HEADS | DIM | NOPE | ROPE | V
+                : r->lin == TSR_MODEL_K || r->lin == TSR_MODEL_V ? KV | DIM
+                                                                 : FFN);
     default:
         return HIDDEN;
     }

@@ -120,7 +120,7 @@ static tsr_status bind_stack(struct tsr_model_binding *b, const struct tsr_model
     tsr_status                      st =
         of.ids && of.rows ? TSR_OK : tsr_fail_nomem(b->err, of.n * sizeof *of.rows, r->name);
     for (unsigned i = 0; i < of.n && st == TSR_OK; i++) {
-        enum tsr_linear_id kind = each == 1 ? r->lin : i % 2 ? TSR_UP : TSR_GATE;
+        enum tsr_linear_id kind = each == 1 ? r->lin : i % 2 ? TSR_MODEL_UP : TSR_MODEL_GATE;
         of.ids[i] = tsr_model_expert_linear(i / each, kind);
         tsr_model_bind_shape(hp, layer, of.ids[i], &of.rows[i], &of.cols);
     }
@@ -149,7 +149,7 @@ static tsr_status bind_experts(struct tsr_model_binding *b, const struct tsr_mod
                                uint64_t layer)
 {
     bool stacked = false, one_is;
-    for (int kind = TSR_GATE; kind <= TSR_DOWN; kind++) {
+    for (int kind = TSR_MODEL_GATE; kind <= TSR_MODEL_DOWN; kind++) {
         struct tsr_model_role one;
         if (!tsr_model_role_has_expert(r, (enum tsr_linear_id)kind))
             continue;
@@ -157,7 +157,7 @@ static tsr_status bind_experts(struct tsr_model_binding *b, const struct tsr_mod
         TSR_TRY(is_stacked(b, &one, layer, &one_is));
         stacked = stacked || one_is;
     }
-    for (int kind = TSR_GATE; stacked && kind <= TSR_DOWN; kind++) {
+    for (int kind = TSR_MODEL_GATE; stacked && kind <= TSR_MODEL_DOWN; kind++) {
         struct tsr_model_role one;
         if (!tsr_model_role_has_expert(r, (enum tsr_linear_id)kind))
             continue;

@@ -75,53 +75,53 @@ void tsr_model_bind_shape(const struct tsr_model_hparams *hp, uint64_t layer, en
     bool                           recurrent = tsr_model_is_recurrent(hp, layer);
     uint64_t q = tsr_model_query_width(hp, layer), out = tsr_model_attended_width(hp, layer);
     uint64_t kv = (uint64_t)hp->kv_heads * hp->head_dim;
-    uint64_t ffn = id >= TSR_EXPERTS                                ? hp->expert_ffn
-                   : id >= TSR_SHARED_GATE && id <= TSR_SHARED_DOWN ? hp->shared_ffn
-                                                                    : hp->ffn;
+    uint64_t ffn = id >= TSR_MODEL_EXPERTS                                      ? hp->expert_ffn
+                   : id >= TSR_MODEL_SHARED_GATE && id <= TSR_MODEL_SHARED_DOWN ? hp->shared_ffn
+                                                                                : hp->ffn;
     *cols = hp->hidden;
     switch (tsr_model_linear_kind(id)) {
-    case TSR_Q:
+    case TSR_MODEL_Q:
         *rows = q;
         break;
-    case TSR_K:
+    case TSR_MODEL_K:
         *rows = recurrent ? q : kv;
         break;
-    case TSR_V:
+    case TSR_MODEL_V:
         *rows = recurrent ? out : kv;
         break;
-    case TSR_Z:
+    case TSR_MODEL_Z:
         *rows = out;
         break;
-    case TSR_B:
-    case TSR_A:
+    case TSR_MODEL_B:
+    case TSR_MODEL_A:
         *rows = hp->delta.value_heads;
         break;
-    case TSR_O:
+    case TSR_MODEL_O:
         *rows = hp->hidden;
         *cols = out;
         break;
-    case TSR_Q_A:
+    case TSR_MODEL_Q_A:
         *rows = l->q_rank;
         break;
-    case TSR_Q_B:
+    case TSR_MODEL_Q_B:
         *rows = q;
         *cols = l->q_rank;
         break;
-    case TSR_KV_A:
+    case TSR_MODEL_KV_A:
         *rows = l->rank + l->rope;
         break;
-    case TSR_KV_B:
+    case TSR_MODEL_KV_B:
         *rows = (uint64_t)hp->heads * (l->nope + l->v);
         *cols = l->rank;
         break;
-    case TSR_DOWN:
+    case TSR_MODEL_DOWN:
         *rows = hp->hidden;
         *cols = ffn;
         break;
-    case TSR_ROUTER:
+    case TSR_MODEL_ROUTER:
         *rows = hp->experts;
         break;
-    case TSR_SHARED_ROUTER:
+    case TSR_MODEL_SHARED_ROUTER:
         *rows = 1;
         break;
     default:

@@ -42,7 +42,7 @@ static tsr_status find_family(const struct tsr_model_config_source *s,
         return tsr_fail(s->err, TSR_E_INPUT,
                         "%s: neither \"architectures\" nor \"model_type\" says what model this is",
                         s->name);
-    tsr_model_config_note(s, name ? "architectures" : "model_type", TSR_KEY_USED);
+    tsr_model_config_note(s, name ? "architectures" : "model_type", TSR_MODEL_KEY_USED);
     TSR_TRY(tsr_model_family_find(f, name, type, s->err));
     if (*f)
         return TSR_OK;
@@ -107,7 +107,7 @@ static tsr_status own_specials(const struct tsr_model_config_source *s)
     struct tsr_model_hparams      *hp = &s->config->hp;
     const json_t                  *eos = json_object_get(s->json, "eos_token_id");
     TSR_TRY(tsr_model_config_integer(s, &f->bos, 0, UINT32_MAX, &hp->bos));
-    tsr_model_config_note(s, "eos_token_id", eos ? TSR_KEY_USED : TSR_KEY_DEFAULT);
+    tsr_model_config_note(s, "eos_token_id", eos ? TSR_MODEL_KEY_USED : TSR_MODEL_KEY_DEFAULT);
     if (!eos && f->eos.def >= 0) {
         hp->eos[0] = (uint32_t)f->eos.def;
         hp->n_eos = 1;
@@ -231,7 +231,7 @@ static void choose_forms(struct tsr_model_config *c)
     hp->norm = f->norm;
     hp->norm_place = is_set(c, f->norms_if, true) ? f->norms : f->norms_unless;
     hp->residual_from_norm = is_set(c, f->residual_from_norm, false);
-    hp->qk_norm = is_set(c, f->qk_norm_if, true) ? f->qk_norm : TSR_QK_NORM_NONE;
+    hp->qk_norm = is_set(c, f->qk_norm_if, true) ? f->qk_norm : TSR_MODEL_QK_NORM_NONE;
     hp->gated = f->gated;
     hp->attn_gate = f->attn_gate;
     hp->func = f->clamped ? TSR_FUNC_CLAMPED : hp->func;
@@ -254,7 +254,7 @@ static tsr_status parse(struct tsr_model_config_source *s)
     if (c->family->text) {
         json_t *inner;
         TSR_TRY(tsr_json_sub(s->json, s->name, c->family->text, true, JSON_OBJECT, &inner, s->err));
-        tsr_model_config_note(s, c->family->text, TSR_KEY_USED);
+        tsr_model_config_note(s, c->family->text, TSR_MODEL_KEY_USED);
         s->json = inner;
     }
     TSR_TRY(own_specials(s));

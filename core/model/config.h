@@ -7,7 +7,7 @@
 #include "model/family.h"
 
 /* Keys that the family reads: config.json has it, or its default counts. */
-enum tsr_model_key_use { TSR_KEY_USED, TSR_KEY_DEFAULT };
+enum tsr_model_key_use { TSR_MODEL_KEY_USED, TSR_MODEL_KEY_DEFAULT };
 
 struct tsr_model_key {
     const char            *name; /* lives as long as the family */

@@ -82,7 +82,7 @@ tsr_status tsr_model_config_experts(const struct tsr_model_config_source *s)
     hp->expert_ffn = hp->expert_ffn ? hp->expert_ffn : hp->ffn;
     hp->router = f->experts.router;
     hp->router_normalize = flag(s->config, f->experts.normalize_if, f->experts.normalize);
-    hp->linears = TSR_EXPERTS + TSR_EXPERT_LINEARS * count;
+    hp->linears = TSR_MODEL_EXPERTS + TSR_EXPERT_LINEARS * count;
     hp->sites = TSR_MODEL_SITE_EXPERTS + 2 * count;
     TSR_TRY(groups(s));
     return shared(s);

@@ -12,7 +12,7 @@ static tsr_status list_of(const struct tsr_model_config_source *s, const char *k
     if (!key)
         return TSR_OK;
     TSR_TRY(tsr_json_sub(s->json, s->name, key, false, JSON_ARRAY, list, s->err));
-    tsr_model_config_note(s, key, *list ? TSR_KEY_USED : TSR_KEY_DEFAULT);
+    tsr_model_config_note(s, key, *list ? TSR_MODEL_KEY_USED : TSR_MODEL_KEY_DEFAULT);
     if (*list && json_array_size(*list) != s->config->hp.layers)
         return tsr_fail(s->err, TSR_E_INPUT, "%s: \"%s\" has %zu entries for %llu layers", s->name,
                         key, json_array_size(*list), (unsigned long long)s->config->hp.layers);
@@ -23,15 +23,17 @@ static tsr_status rule_number(const struct tsr_model_config_source *s,
                               const struct tsr_model_layer_rule *rule, int64_t *n)
 {
     *n = 1;
-    if (rule->kind == TSR_LAYERS_FROM)
+    if (rule->kind == TSR_MODEL_LAYERS_FROM)
         return tsr_model_config_integer(s, &rule->n, 0, MAX_LAYERS, n);
-    bool every = rule->kind == TSR_LAYERS_EXCEPT_EVERY || rule->kind == TSR_LAYERS_EVERY;
+    bool every =
+        rule->kind == TSR_MODEL_LAYERS_EXCEPT_EVERY || rule->kind == TSR_MODEL_LAYERS_EVERY;
     if (every)
         TSR_TRY(tsr_model_config_integer(s, &rule->n, 1, MAX_LAYERS, n));
     if (*n < 0 || (*n == 0 && every))
         return tsr_model_family_fail(s->config->family, rule->n.at, s->err,
                                      "'%s' of the family is 0",
-                                     rule->kind == TSR_LAYERS_EVERY ? "every" : "except_every");
+                                     rule->kind == TSR_MODEL_LAYERS_EVERY ? "every"
+                                                                          : "except_every");
     return TSR_OK;
 }
 
@@ -39,21 +41,21 @@ static bool in_rule(const struct tsr_model_hparams *hp, enum tsr_model_layers ki
                     int64_t n)
 {
     switch (kind) {
-    case TSR_LAYERS_NONE:
+    case TSR_MODEL_LAYERS_NONE:
         return false;
-    case TSR_LAYERS_EVEN:
+    case TSR_MODEL_LAYERS_EVEN:
         return i % 2 == 0;
-    case TSR_LAYERS_FROM:
+    case TSR_MODEL_LAYERS_FROM:
         return i >= (uint64_t)n;
-    case TSR_LAYERS_EXCEPT_EVERY:
+    case TSR_MODEL_LAYERS_EXCEPT_EVERY:
         return (i + 1) % (uint64_t)n != 0;
-    case TSR_LAYERS_EVERY:
+    case TSR_MODEL_LAYERS_EVERY:
         return (i + 1) % (uint64_t)n == 0;
-    case TSR_LAYERS_SLIDING:
+    case TSR_MODEL_LAYERS_SLIDING:
         return hp->window[i] != 0;
-    case TSR_LAYERS_UNROTATED:
-        return hp->rope_of && hp->rope_of[i] == TSR_ROPE_OF_NONE;
-    case TSR_LAYERS_ALL:
+    case TSR_MODEL_LAYERS_UNROTATED:
+        return hp->rope_of && hp->rope_of[i] == TSR_MODEL_ROPE_OF_NONE;
+    case TSR_MODEL_LAYERS_ALL:
         break;
     }
     return true;
@@ -104,7 +106,8 @@ static tsr_status ropes(const struct tsr_model_config_source *s)
     struct tsr_model_hparams          *hp = &s->config->hp;
     int64_t                            n = 1;
     json_t                            *list;
-    if (hp->positions != TSR_MODEL_POSITIONS_ROPE || (rule->kind == TSR_LAYERS_ALL && !rule->list))
+    if (hp->positions != TSR_MODEL_POSITIONS_ROPE ||
+        (rule->kind == TSR_MODEL_LAYERS_ALL && !rule->list))
         return TSR_OK;
     TSR_TRY(rule_number(s, rule, &n));
     TSR_TRY(list_of(s, rule->list, &list));
@@ -117,7 +120,7 @@ static tsr_status ropes(const struct tsr_model_config_source *s)
                                 rule->list, (unsigned long long)i);
             is = json_integer_value(v) == 1;
         }
-        hp->rope_of[i] = is ? TSR_ROPE_OF_ALL : TSR_ROPE_OF_NONE;
+        hp->rope_of[i] = is ? TSR_MODEL_ROPE_OF_ALL : TSR_MODEL_ROPE_OF_NONE;
     }
     return TSR_OK;
 }
@@ -130,7 +133,7 @@ static tsr_status exceptions(const struct tsr_model_config_source *s, const char
     if (!key)
         return TSR_OK;
     TSR_TRY(tsr_json_sub(s->json, s->name, key, false, JSON_ARRAY, &list, s->err));
-    tsr_model_config_note(s, key, list ? TSR_KEY_USED : TSR_KEY_DEFAULT);
+    tsr_model_config_note(s, key, list ? TSR_MODEL_KEY_USED : TSR_MODEL_KEY_DEFAULT);
     for (size_t i = 0; list && i < json_array_size(list); i++) {
         const json_t *v = json_array_get(list, i);
         if (!json_is_integer(v) || json_integer_value(v) < 0 ||
@@ -148,9 +151,9 @@ static tsr_status experts(const struct tsr_model_config_source *s)
     const struct tsr_model_family *f = s->config->family;
     struct tsr_model_hparams      *hp = &s->config->hp;
     int64_t                        n = 1;
-    hp->linears =
-        hp->latent.rank || f->delta.is || f->attn_gate ? (uint64_t)TSR_EXPERTS : TSR_LINEARS;
-    hp->sites = hp->latent.rank ? (uint64_t)TSR_MODEL_SITE_EXPERTS : TSR_SITES;
+    hp->linears = hp->latent.rank || f->delta.is || f->attn_gate ? (uint64_t)TSR_MODEL_EXPERTS
+                                                                 : TSR_MODEL_LINEARS;
+    hp->sites = hp->latent.rank ? (uint64_t)TSR_MODEL_SITE_EXPERTS : TSR_MODEL_SITES;
     if (!f->experts.is)
         return TSR_OK;
     TSR_TRY(tsr_model_config_experts(s));
@@ -214,7 +217,7 @@ static tsr_status delta(const struct tsr_model_config_source *s)
             TSR_TRY(by_type(s, f->delta.types, types, i, "linear_attention", &is));
         hp->recurrent[i] = is;
         if (is)
-            hp->rope_of[i] = TSR_ROPE_OF_NONE;
+            hp->rope_of[i] = TSR_MODEL_ROPE_OF_NONE;
     }
     return TSR_OK;
 }
@@ -224,7 +227,7 @@ tsr_status tsr_model_config_layers(const struct tsr_model_config_source *s)
 {
     struct tsr_model_hparams      *hp = &s->config->hp;
     const struct tsr_model_family *f = s->config->family;
-    bool                           later = f->window.layers.kind == TSR_LAYERS_UNROTATED;
+    bool                           later = f->window.layers.kind == TSR_MODEL_LAYERS_UNROTATED;
     hp->window = tsr_new(hp->layers, sizeof *hp->window);
     hp->rope_of = tsr_new(hp->layers, sizeof *hp->rope_of);
     if (!hp->window || !hp->rope_of)
@@ -235,8 +238,8 @@ tsr_status tsr_model_config_layers(const struct tsr_model_config_source *s)
     if (later)
         TSR_TRY(windows(s));
     for (uint64_t i = 0; f->rope.sliding_apart && i < hp->layers; i++)
-        if (hp->window[i] && hp->rope_of[i] == TSR_ROPE_OF_ALL)
-            hp->rope_of[i] = TSR_ROPE_OF_SLIDING;
+        if (hp->window[i] && hp->rope_of[i] == TSR_MODEL_ROPE_OF_ALL)
+            hp->rope_of[i] = TSR_MODEL_ROPE_OF_SLIDING;
     TSR_TRY(delta(s));
     return experts(s);
 }

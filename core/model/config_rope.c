@@ -45,7 +45,7 @@ static tsr_status rope_llama3(const struct tsr_model_config_source *s, const jso
                               struct tsr_model_hparams *hp)
 {
     struct tsr_model_rope *r = &hp->rope;
-    r->scaling = TSR_ROPE_LLAMA3;
+    r->scaling = TSR_MODEL_ROPE_LLAMA3;
     TSR_TRY(tsr_json_real(o, s->name, "factor", true, 1.0, 1e6, &r->factor, s->err));
     TSR_TRY(
         tsr_json_real(o, s->name, "low_freq_factor", true, 1e-6, 1e6, &r->low_freq_factor, s->err));
@@ -63,7 +63,7 @@ static tsr_status rope_long(const struct tsr_model_config_source *s, const json_
                             struct tsr_model_hparams *hp)
 {
     struct tsr_model_rope *r = &hp->rope;
-    r->scaling = TSR_ROPE_LONG;
+    r->scaling = TSR_MODEL_ROPE_LONG;
     TSR_TRY(original_positions(s, o, r));
     double original = (double)r->original_positions;
     r->factor = (double)hp->max_positions / original;
@@ -86,7 +86,7 @@ static tsr_status rope_yarn(const struct tsr_model_config_source *s, const json_
     struct tsr_model_rope *r = &hp->rope;
     double                 mscale = 0.0, all = 0.0;
     bool                   whole = true;
-    r->scaling = TSR_ROPE_YARN;
+    r->scaling = TSR_MODEL_ROPE_YARN;
     r->beta_fast = 32.0;
     r->beta_slow = 1.0;
     TSR_TRY(original_positions(s, o, r));
@@ -115,7 +115,7 @@ static tsr_status rope_dynamic(const struct tsr_model_config_source *s, const js
                                struct tsr_model_hparams *hp)
 {
     struct tsr_model_rope *r = &hp->rope;
-    r->scaling = TSR_ROPE_DYNAMIC_NTK;
+    r->scaling = TSR_MODEL_ROPE_DYNAMIC_NTK;
     if (r->dim < 4)
         return tsr_fail(s->err, TSR_E_INPUT,
                         "%s: dynamic rope needs at least 4 rotated values a head", s->name);
@@ -125,7 +125,7 @@ static tsr_status rope_dynamic(const struct tsr_model_config_source *s, const js
 static tsr_status rope_linear(const struct tsr_model_config_source *s, const json_t *o,
                               struct tsr_model_hparams *hp)
 {
-    hp->rope.scaling = TSR_ROPE_LINEAR;
+    hp->rope.scaling = TSR_MODEL_ROPE_LINEAR;
     return tsr_json_real(o, s->name, "factor", true, 1.0, 1e6, &hp->rope.factor, s->err);
 }
 
@@ -134,7 +134,7 @@ static tsr_status rope_default(const struct tsr_model_config_source *s, const js
 {
     (void)s;
     (void)o;
-    hp->rope.scaling = TSR_ROPE_NONE;
+    hp->rope.scaling = TSR_MODEL_ROPE_NONE;
     return TSR_OK;
 }
 
@@ -147,7 +147,7 @@ static tsr_status scaling_object(const struct tsr_model_config_source *s, json_t
     TSR_TRY(tsr_json_sub(s->json, s->name, "rope_parameters", false, JSON_OBJECT, o, s->err));
     TSR_TRY(tsr_json_sub(s->json, s->name, "rope_scaling", false, JSON_OBJECT, &old, s->err));
     tsr_model_config_note(s, *o ? "rope_parameters" : "rope_scaling",
-                          *o || old ? TSR_KEY_USED : TSR_KEY_DEFAULT);
+                          *o || old ? TSR_MODEL_KEY_USED : TSR_MODEL_KEY_DEFAULT);
     if (old && json_object_size(old) > 0)
         *o = old; /* if both are present, the older one wins, as in the reference */
     if (!*o || !(json_object_get(*o, "full_attention") || json_object_get(*o, "sliding_attention")))
@@ -211,7 +211,7 @@ tsr_status tsr_model_config_rope(const struct tsr_model_config_source *s)
     const char                    *type = "default", *old_type = NULL;
     double                         partial;
     r->factor = r->attention_factor = 1.0;
-    r->scaling = TSR_ROPE_NONE;
+    r->scaling = TSR_MODEL_ROPE_NONE;
     r->original_positions = hp->max_positions;
     TSR_TRY(tsr_model_config_real(s, &f->rope.theta, 1.0, 1e15, &r->theta));
     TSR_TRY(tsr_model_config_real(s, &f->rope.partial, 0.0, 1.0, &partial));
@@ -241,7 +241,7 @@ tsr_status tsr_model_config_rope(const struct tsr_model_config_source *s)
         TSR_TRY(sliding_rope(s, sliding));
     const struct tsr_config_node *other =
         f->rope.alias ? tsr_config_node_get(f->rope.alias, type) : NULL;
-    const char *law = other && other->kind == TSR_NODE_SCALAR ? other->text : type;
+    const char *law = other && other->kind == TSR_CONFIG_NODE_SCALAR ? other->text : type;
     for (size_t i = 0; allowed(f, law) && i < sizeof known / sizeof *known; i++)
         if (strcmp(law, known[i].name) == 0)
             return known[i].read(s, o, hp);

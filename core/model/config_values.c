@@ -34,17 +34,17 @@ static const char *present(const struct tsr_model_config_source *s, const struct
 static double formed(const struct tsr_model_value *v, double x, double hidden)
 {
     switch (v->form) {
-    case TSR_VALUE_INVERSE:
+    case TSR_MODEL_VALUE_INVERSE:
         return 1 / x;
-    case TSR_VALUE_INVERSE_ROOT:
+    case TSR_MODEL_VALUE_INVERSE_ROOT:
         return 1 / sqrt(x);
-    case TSR_VALUE_ROOT:
+    case TSR_MODEL_VALUE_ROOT:
         return sqrt(x);
-    case TSR_VALUE_OF_HIDDEN:
+    case TSR_MODEL_VALUE_OF_HIDDEN:
         return x * hidden;
-    case TSR_VALUE_ROOT_OF_HIDDEN:
+    case TSR_MODEL_VALUE_ROOT_OF_HIDDEN:
         return sqrt(hidden);
-    case TSR_VALUE_AS_IT_IS:
+    case TSR_MODEL_VALUE_AS_IT_IS:
         break;
     }
     return x;
@@ -60,11 +60,11 @@ static const char *choose(const struct tsr_model_config_source *s, const struct 
         *x = v->null_value;
     else if (!key && v->has_def)
         *x = v->def;
-    else if (!key && v->form != TSR_VALUE_ROOT_OF_HIDDEN)
+    else if (!key && v->form != TSR_MODEL_VALUE_ROOT_OF_HIDDEN)
         key = v->n_keys ? v->keys[0] : "?";    /* required: reading it reports the error */
     const char *name = key ? key : v->keys[0]; /* NULL: it is always the default */
     if (name)
-        tsr_model_config_note(s, name, key || null ? TSR_KEY_USED : TSR_KEY_DEFAULT);
+        tsr_model_config_note(s, name, key || null ? TSR_MODEL_KEY_USED : TSR_MODEL_KEY_DEFAULT);
     return key;
 }
 
@@ -91,7 +91,7 @@ tsr_status tsr_model_config_integer(const struct tsr_model_config_source *s,
         return default_error(s, v, x);
     else
         i = (int64_t)x;
-    *out = v->form == TSR_VALUE_AS_IT_IS
+    *out = v->form == TSR_MODEL_VALUE_AS_IT_IS
                ? i
                : (int64_t)formed(v, (double)i, (double)s->config->hp.hidden);
     return TSR_OK;
@@ -134,7 +134,7 @@ tsr_status tsr_model_config_float(const struct tsr_model_config_source *s,
 tsr_status tsr_model_config_bool(const struct tsr_model_config_source *s, const char *key, bool *v)
 {
     const json_t *o = json_object_get(s->json, key);
-    tsr_model_config_note(s, key, o ? TSR_KEY_USED : TSR_KEY_DEFAULT);
+    tsr_model_config_note(s, key, o ? TSR_MODEL_KEY_USED : TSR_MODEL_KEY_DEFAULT);
     return tsr_json_bool(s->json, s->name, key, false, v, s->err);
 }
 
@@ -146,7 +146,7 @@ tsr_status tsr_model_config_flag(const struct tsr_model_config_source *s,
         return tsr_model_config_bool(s, f->key, v);
     const json_t *o = json_object_get(s->json, f->key);
     bool          there = o && !json_is_null(o);
-    tsr_model_config_note(s, f->key, there ? TSR_KEY_USED : TSR_KEY_DEFAULT);
+    tsr_model_config_note(s, f->key, there ? TSR_MODEL_KEY_USED : TSR_MODEL_KEY_DEFAULT);
     TSR_TRY(there ? tsr_json_str(s->json, s->name, f->key, true, &word, s->err) : TSR_OK);
     *v = f->words[1] && strcmp(word, f->words[1]) == 0;
     if (*v || strcmp(word, f->words[0]) == 0)
@@ -181,7 +181,7 @@ tsr_status tsr_model_config_activation(const struct tsr_model_config_source *s,
     const char *key = present(s, v, &null), *word = v->word ? v->word : "";
     const char *name = key ? key : v->keys[0]; /* NULL: it is always the default */
     if (name)
-        tsr_model_config_note(s, name, key ? TSR_KEY_USED : TSR_KEY_DEFAULT);
+        tsr_model_config_note(s, name, key ? TSR_MODEL_KEY_USED : TSR_MODEL_KEY_DEFAULT);
     if (key)
         TSR_TRY(tsr_json_str(s->json, s->name, key, true, &word, s->err));
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {

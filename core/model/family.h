@@ -68,12 +68,12 @@ struct tsr_model_role {
 
 /* How the value of a key becomes the number that is meant. */
 enum tsr_model_value_form {
-    TSR_VALUE_AS_IT_IS,
-    TSR_VALUE_INVERSE,      /* 1 / v */
-    TSR_VALUE_INVERSE_ROOT, /* 1 / sqrt(v) */
-    TSR_VALUE_ROOT,         /* sqrt(v) */
-    TSR_VALUE_OF_HIDDEN,    /* v * hidden */
-    TSR_VALUE_ROOT_OF_HIDDEN
+    TSR_MODEL_VALUE_AS_IT_IS,
+    TSR_MODEL_VALUE_INVERSE,      /* 1 / v */
+    TSR_MODEL_VALUE_INVERSE_ROOT, /* 1 / sqrt(v) */
+    TSR_MODEL_VALUE_ROOT,         /* sqrt(v) */
+    TSR_MODEL_VALUE_OF_HIDDEN,    /* v * hidden */
+    TSR_MODEL_VALUE_ROOT_OF_HIDDEN
 };
 
 /* A number or word: the first key that config.json has, or the default. */
@@ -119,14 +119,14 @@ struct tsr_model_value {
 
 /* Layers of which something holds. */
 enum tsr_model_layers {
-    TSR_LAYERS_ALL,
-    TSR_LAYERS_NONE,
-    TSR_LAYERS_EVEN,
-    TSR_LAYERS_FROM,         /* i >= n */
-    TSR_LAYERS_EXCEPT_EVERY, /* (i + 1) % n != 0 */
-    TSR_LAYERS_EVERY,        /* (i + 1) % n == 0 */
-    TSR_LAYERS_SLIDING,      /* those with a window */
-    TSR_LAYERS_UNROTATED     /* those without rope */
+    TSR_MODEL_LAYERS_ALL,
+    TSR_MODEL_LAYERS_NONE,
+    TSR_MODEL_LAYERS_EVEN,
+    TSR_MODEL_LAYERS_FROM,         /* i >= n */
+    TSR_MODEL_LAYERS_EXCEPT_EVERY, /* (i + 1) % n != 0 */
+    TSR_MODEL_LAYERS_EVERY,        /* (i + 1) % n == 0 */
+    TSR_MODEL_LAYERS_SLIDING,      /* those with a window */
+    TSR_MODEL_LAYERS_UNROTATED     /* those without rope */
 };
 struct tsr_model_layer_rule {
     enum tsr_model_layers  kind;
@@ -145,9 +145,9 @@ struct tsr_model_flag {
 /* A key of config.json that a GGUF file says elsewhere, or not at all.  The first of tensor, key and rule
  * counts that is there, then the default. */
 enum tsr_model_gguf_rule {
-    TSR_GGUF_RULE_NONE,
-    TSR_GGUF_RULE_HEAD_DIM,       /* the width of a head */
-    TSR_GGUF_RULE_HIDDEN_BY_HEADS /* hidden / heads */
+    TSR_MODEL_GGUF_RULE_NONE,
+    TSR_MODEL_GGUF_RULE_HEAD_DIM,       /* the width of a head */
+    TSR_MODEL_GGUF_RULE_HIDDEN_BY_HEADS /* hidden / heads */
 };
 struct tsr_model_gguf_value {
     const char                   *name;        /* the key of config.json */

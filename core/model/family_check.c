@@ -38,9 +38,9 @@ static uint64_t linear(const struct tsr_model_family *f, enum tsr_linear_id id)
 struct norm_use {
     enum tsr_model_part part;
     const char         *name;
-    unsigned            places; /* bits 1 << TSR_NORM_*, of those that use it */
+    unsigned            places; /* bits 1 << TSR_MODEL_NORM_*, of those that use it */
 };
-#define AT(place) (1u << (TSR_NORM_##place))
+#define AT(place) (1u << (TSR_MODEL_NORM_##place))
 static const struct norm_use norms[] = {
     { TSR_MODEL_PART_ATTN_IN, "attn_in", AT(BEFORE) | AT(AFTER) | AT(AROUND) | AT(PARALLEL) },
     { TSR_MODEL_PART_ATTN_OUT, "attn_out", AT(AROUND) | AT(OUT) },
@@ -68,7 +68,7 @@ static void check_norms(struct tsr_family_reading *r, const struct tsr_config_ma
         bool used = (norms[i].places & (1u << f->norms | 1u << f->norms_unless)) != 0;
         need(r, at, norms[i].name, count(f, norms[i].part), used, "the place of its norms");
     }
-    bool qk = f->qk_norm != TSR_QK_NORM_NONE;
+    bool qk = f->qk_norm != TSR_MODEL_QK_NORM_NONE;
     need(r, at, "q_norm", count(f, TSR_MODEL_PART_Q_NORM), qk, "qk_norm");
     need(r, at, "k_norm", count(f, TSR_MODEL_PART_K_NORM), qk, "qk_norm");
 }
@@ -80,7 +80,7 @@ static uint64_t expert_linear(const struct tsr_model_family *f, enum tsr_linear_
         n += (f->roles[i].part == TSR_MODEL_PART_EXPERT ||
               f->roles[i].part == TSR_MODEL_PART_EXPERTS) &&
              f->roles[i].lin == id;
-    return n + (id == TSR_DOWN ? 0 : count(f, TSR_MODEL_PART_EXPERTS_GATE_UP));
+    return n + (id == TSR_MODEL_DOWN ? 0 : count(f, TSR_MODEL_PART_EXPERTS_GATE_UP));
 }
 
 /* What every token takes besides, and what of an expert's score only counts in the choice. */
@@ -89,10 +89,11 @@ static void check_shared(struct tsr_family_reading *r, const struct tsr_config_m
     static const char *const       names[] = { "shared_gate", "shared_up", "shared_down" };
     const struct tsr_model_family *f = r->f;
     for (int i = 0; i < (int)TSR_COUNT(names); i++)
-        need(r, at, names[i], linear(f, (enum tsr_linear_id)(TSR_SHARED_GATE + i)),
+        need(r, at, names[i], linear(f, (enum tsr_linear_id)(TSR_MODEL_SHARED_GATE + i)),
              f->experts.shared, "'shared' of 'experts'");
     if (!f->experts.shared)
-        need(r, at, "shared_router", linear(f, TSR_SHARED_ROUTER), false, "'shared' of 'experts'");
+        need(r, at, "shared_router", linear(f, TSR_MODEL_SHARED_ROUTER), false,
+             "'shared' of 'experts'");
     if (!f->experts.is || f->experts.router != TSR_MODEL_ROUTER_SIGMOID)
         need(r, at, "router_correction", count(f, TSR_MODEL_PART_ROUTER_CORRECTION), false,
              "the choice of experts");
@@ -103,14 +104,17 @@ static void check_latent(struct tsr_family_reading *r, const struct tsr_config_m
     static const struct {
         const char        *name;
         enum tsr_linear_id id;
-    } of[] = { { "q_a", TSR_Q_A }, { "q_b", TSR_Q_B }, { "kv_a", TSR_KV_A }, { "kv_b", TSR_KV_B } };
+    } of[] = { { "q_a", TSR_MODEL_Q_A },
+               { "q_b", TSR_MODEL_Q_B },
+               { "kv_a", TSR_MODEL_KV_A },
+               { "kv_b", TSR_MODEL_KV_B } };
     const struct tsr_model_family *f = r->f;
     for (size_t i = 0; i < TSR_COUNT(of); i++)
         need(r, at, of[i].name, linear(f, of[i].id), f->latent.is, "'latent'");
     need(r, at, "q_a_norm", count(f, TSR_MODEL_PART_Q_A_NORM), f->latent.is, "'latent'");
     need(r, at, "kv_a_norm", count(f, TSR_MODEL_PART_KV_A_NORM), f->latent.is, "'latent'");
     if (f->latent.is &&
-        (f->position_form != TSR_MODEL_POSITIONS_ROPE || f->qk_norm != TSR_QK_NORM_NONE ||
+        (f->position_form != TSR_MODEL_POSITIONS_ROPE || f->qk_norm != TSR_MODEL_QK_NORM_NONE ||
          f->rope.partial_allowed || f->attn_gate || f->delta.is))
         tsr_config_diag_error(r->d, at, NULL,
                               "'latent' needs positions rope, without qk_norm, partial, attention "
@@ -119,19 +123,21 @@ static void check_latent(struct tsr_family_reading *r, const struct tsr_config_m
 
 static void check_linears(struct tsr_family_reading *r, const struct tsr_config_mark *at)
 {
-    static const char *const names[TSR_LINEARS] = { "q", "k", "v", "o", "gate", "up", "down" };
+    static const char *const names[TSR_MODEL_LINEARS] = {
+        "q", "k", "v", "o", "gate", "up", "down"
+    };
     const struct tsr_model_family *f = r->f;
-    bool all_sparse = f->experts.is && f->experts.layers.kind == TSR_LAYERS_ALL &&
+    bool all_sparse = f->experts.is && f->experts.layers.kind == TSR_MODEL_LAYERS_ALL &&
                       !f->experts.layers.except && !f->experts.layers.list;
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         need(r, at, names[i], linear(f, (enum tsr_linear_id)i),
-             (i != TSR_GATE || f->gated) && (i < TSR_GATE || !all_sparse) &&
-                 ((i != TSR_K && i != TSR_V) || !f->latent.is),
-             i < TSR_GATE ? f->latent.is ? "a layer with latent attention" : "a layer"
-             : all_sparse ? "a layer with experts"
-                          : "its feed-forward");
-    need(r, at, "router", linear(f, TSR_ROUTER), f->experts.is, "the choice of experts");
-    for (int i = TSR_GATE; i <= TSR_DOWN; i++) {
+             (i != TSR_MODEL_GATE || f->gated) && (i < TSR_MODEL_GATE || !all_sparse) &&
+                 ((i != TSR_MODEL_K && i != TSR_MODEL_V) || !f->latent.is),
+             i < TSR_MODEL_GATE ? f->latent.is ? "a layer with latent attention" : "a layer"
+             : all_sparse       ? "a layer with experts"
+                                : "its feed-forward");
+    need(r, at, "router", linear(f, TSR_MODEL_ROUTER), f->experts.is, "the choice of experts");
+    for (int i = TSR_MODEL_GATE; i <= TSR_MODEL_DOWN; i++) {
         char name[16];
         (void)snprintf(name, sizeof name, "expert_%s", names[i]);
         need(r, at, name, expert_linear(f, (enum tsr_linear_id)i), f->experts.is && f->gated,
@@ -153,9 +159,10 @@ static void check_delta(struct tsr_family_reading *r, const struct tsr_config_ma
     static const struct {
         const char        *name;
         enum tsr_linear_id id;
-    } linears[] = { { "delta_qkv", TSR_Q }, { "delta_qkv", TSR_K }, { "delta_qkv", TSR_V },
-                    { "delta_z", TSR_Z },   { "delta_b", TSR_B },   { "delta_a", TSR_A },
-                    { "delta_o", TSR_O } };
+    } linears[] = { { "delta_qkv", TSR_MODEL_Q }, { "delta_qkv", TSR_MODEL_K },
+                    { "delta_qkv", TSR_MODEL_V }, { "delta_z", TSR_MODEL_Z },
+                    { "delta_b", TSR_MODEL_B },   { "delta_a", TSR_MODEL_A },
+                    { "delta_o", TSR_MODEL_O } };
     static const struct {
         const char         *name;
         enum tsr_model_part part;
@@ -170,9 +177,10 @@ static void check_delta(struct tsr_family_reading *r, const struct tsr_config_ma
     for (size_t i = 0; i < TSR_COUNT(vectors); i++)
         need(r, at, vectors[i].name, count(f, vectors[i].part), f->delta.is,
              f->delta.is ? "a layer of 'delta'" : "a family without 'delta'");
-    need(r, at, "q_gate", linear(f, TSR_Z), f->attn_gate, "the form of its attention");
+    need(r, at, "q_gate", linear(f, TSR_MODEL_Z), f->attn_gate, "the form of its attention");
     if (f->delta.layers.list || f->delta.layers.except ||
-        f->delta.layers.kind == TSR_LAYERS_SLIDING || f->delta.layers.kind == TSR_LAYERS_UNROTATED)
+        f->delta.layers.kind == TSR_MODEL_LAYERS_SLIDING ||
+        f->delta.layers.kind == TSR_MODEL_LAYERS_UNROTATED)
         tsr_config_diag_error(r->d, at, "all, none, even, from, every or except_every",
                               "'layers' of 'delta' cannot be sliding or unrotated, or name a list");
     if (f->delta.is && f->position_form == TSR_MODEL_POSITIONS_ALIBI)
@@ -242,17 +250,18 @@ void tsr_family_check(struct tsr_family_reading *r, const struct tsr_config_mark
     if (f->rope.layers.except || f->window.layers.except || f->experts.layers.list)
         tsr_config_diag_error(r->d, at, NULL,
                               "only 'layers' of 'experts' has except, and it has no listed");
-    if (f->experts.layers.kind == TSR_LAYERS_SLIDING ||
-        f->experts.layers.kind == TSR_LAYERS_UNROTATED)
+    if (f->experts.layers.kind == TSR_MODEL_LAYERS_SLIDING ||
+        f->experts.layers.kind == TSR_MODEL_LAYERS_UNROTATED)
         tsr_config_diag_error(r->d, at, "all, even, from, every or except_every",
                               "'layers' of 'experts' cannot be sliding or unrotated");
-    if (f->rope.layers.kind == TSR_LAYERS_UNROTATED)
+    if (f->rope.layers.kind == TSR_MODEL_LAYERS_UNROTATED)
         tsr_config_diag_error(r->d, at, "all, sliding, even, from or except_every",
                               "'layers' of 'rope' cannot be unrotated");
-    if (f->window.layers.kind == TSR_LAYERS_SLIDING)
+    if (f->window.layers.kind == TSR_MODEL_LAYERS_SLIDING)
         tsr_config_diag_error(r->d, at, "all, unrotated, even, from or except_every",
                               "'layers' of 'window' cannot be sliding");
-    if (f->rope.layers.kind == TSR_LAYERS_SLIDING && f->window.layers.kind == TSR_LAYERS_UNROTATED)
+    if (f->rope.layers.kind == TSR_MODEL_LAYERS_SLIDING &&
+        f->window.layers.kind == TSR_MODEL_LAYERS_UNROTATED)
         tsr_config_diag_error(r->d, at, NULL,
                               "'layers' of 'rope' and of 'window' each follow from the other");
 }

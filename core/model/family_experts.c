@@ -126,7 +126,7 @@ void tsr_family_experts(struct tsr_family_reading *r, const struct tsr_config_no
     read_shared(r, e.shared);
     if (!e.normalize)
         return;
-    const char *word = e.normalize->kind == TSR_NODE_SCALAR ? e.normalize->text : "";
+    const char *word = e.normalize->kind == TSR_CONFIG_NODE_SCALAR ? e.normalize->text : "";
     f->experts.normalize = strcmp(word, "true") == 0;
     if (!f->experts.normalize && strcmp(word, "false") != 0) {
         f->experts.normalize_if = tsr_family_flag(r, &e.normalize->mark, word);

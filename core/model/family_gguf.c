@@ -19,8 +19,8 @@ static const struct tsr_choice gain_words[] = { { "plain", "gains of norms as in
                                                   0 },
                                                 { "offset", "gain_offset is added to them", 1 } };
 static const struct tsr_choice rule_words[] = {
-    { "head_dim", "width of a head", TSR_GGUF_RULE_HEAD_DIM },
-    { "hidden_by_heads", "hidden / heads", TSR_GGUF_RULE_HIDDEN_BY_HEADS }
+    { "head_dim", "width of a head", TSR_MODEL_GGUF_RULE_HEAD_DIM },
+    { "hidden_by_heads", "hidden / heads", TSR_MODEL_GGUF_RULE_HIDDEN_BY_HEADS }
 };
 static const struct tsr_option gguf_options[] = {
     TSR_OPTION_NODE(struct gguf, architectures, "Values of general.architecture that are read."),
@@ -47,9 +47,9 @@ static void unknown(struct tsr_family_reading *r, const struct tsr_config_node *
 static enum tsr_model_gguf_rule rule_of(struct tsr_family_reading    *r,
                                         const struct tsr_config_node *n, const char *what)
 {
-    int64_t v = TSR_GGUF_RULE_NONE;
+    int64_t v = TSR_MODEL_GGUF_RULE_NONE;
     if (n && !tsr_family_word(r, n, what, rule_words, TSR_COUNT(rule_words), &v))
-        return TSR_GGUF_RULE_NONE;
+        return TSR_MODEL_GGUF_RULE_NONE;
     return (enum tsr_model_gguf_rule)v;
 }
 
@@ -58,9 +58,10 @@ static void read_other(struct tsr_family_reading *r, const struct tsr_config_nod
                        struct tsr_model_gguf_value *v)
 {
     char *end = NULL;
-    if (n->kind == TSR_NODE_MAP && n->n == 1)
+    if (n->kind == TSR_CONFIG_NODE_MAP && n->n == 1)
         v->layers = strtoull(n->keys[0]->text, &end, 10);
-    if (!end || *end || v->layers == 0 || v->layers > UINT32_MAX || v->rule == TSR_GGUF_RULE_NONE) {
+    if (!end || *end || v->layers == 0 || v->layers > UINT32_MAX ||
+        v->rule == TSR_MODEL_GGUF_RULE_NONE) {
         tsr_config_diag_error(r->d, &n->mark,
                               "as in {rule: head_dim, layers: {46: hidden_by_heads}}",
                               "'layers' of '%s' needs a rule, and one number with another rule",
@@ -73,7 +74,7 @@ static void read_other(struct tsr_family_reading *r, const struct tsr_config_nod
 static const char *text_of(struct tsr_family_reading *r, const struct tsr_config_node *n,
                            const char *what)
 {
-    if (!n || (n->kind == TSR_NODE_SCALAR && *n->text))
+    if (!n || (n->kind == TSR_CONFIG_NODE_SCALAR && *n->text))
         return n ? n->text : NULL;
     tsr_config_diag_error(r->d, &n->mark, NULL, "'%s' is not a name", what);
     return NULL;
@@ -92,7 +93,7 @@ static void read_value(struct tsr_family_reading *r, const char *name,
                               TSR_FAMILY_GGUF);
         return;
     }
-    if (n->kind == TSR_NODE_MAP) {
+    if (n->kind == TSR_CONFIG_NODE_MAP) {
         for (uint64_t i = 0; i < n->n; i++) {
             bool known = false;
             for (size_t k = 0; k < TSR_COUNT(names); k++)
@@ -107,7 +108,7 @@ static void read_value(struct tsr_family_reading *r, const char *name,
         v.def = tsr_config_node_get(n, "default");
         if ((layers = tsr_config_node_get(n, "layers")))
             read_other(r, layers, &v);
-        if (v.def && v.def->kind != TSR_NODE_SCALAR && v.def->kind != TSR_NODE_NULL)
+        if (v.def && v.def->kind != TSR_CONFIG_NODE_SCALAR && v.def->kind != TSR_CONFIG_NODE_NULL)
             tsr_config_diag_error(r->d, &v.def->mark, NULL, "the default of '%s' is not a scalar",
                                   name);
     } else {
@@ -174,9 +175,9 @@ static void read_names(struct tsr_family_reading *r, const struct tsr_config_nod
 
 static bool is_map(struct tsr_family_reading *r, const struct tsr_config_node *n, const char *what)
 {
-    if (n && n->kind != TSR_NODE_MAP)
+    if (n && n->kind != TSR_CONFIG_NODE_MAP)
         tsr_config_diag_error(r->d, &n->mark, NULL, "'%s' of 'gguf' is not a mapping", what);
-    return n && n->kind == TSR_NODE_MAP;
+    return n && n->kind == TSR_CONFIG_NODE_MAP;
 }
 
 void tsr_family_gguf(struct tsr_family_reading *r, const struct tsr_config_node *map)
@@ -220,7 +221,7 @@ static void check_forms(struct tsr_family_reading *r, const struct tsr_config_ma
     };
     for (size_t i = 0; i < TSR_COUNT(copied); i++) {
         const struct tsr_model_value *v = copied[i].v;
-        if (v->form != TSR_VALUE_AS_IT_IS && v->n_keys && !is_given(f, v->keys[0]))
+        if (v->form != TSR_MODEL_VALUE_AS_IT_IS && v->n_keys && !is_given(f, v->keys[0]))
             tsr_config_diag_error(r->d, at, NULL,
                                   "'%s' has a form: 'config' of 'gguf' must give '%s'",
                                   copied[i].name, v->keys[0]);

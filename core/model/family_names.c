@@ -56,12 +56,12 @@ unsigned tsr_model_fused(const struct tsr_model_hparams *hp, enum tsr_model_part
         unsigned            n;
         enum tsr_linear_id  ids[TSR_MODEL_FUSED];
     } all[] = {
-        { TSR_MODEL_PART_QKV_ROWS, 3, { TSR_Q, TSR_K, TSR_V } },
-        { TSR_MODEL_PART_QKV_HEADS, 3, { TSR_Q, TSR_K, TSR_V } },
-        { TSR_MODEL_PART_GATE_UP_ROWS, 2, { TSR_GATE, TSR_UP } },
-        { TSR_MODEL_PART_QZ_HEADS, 2, { TSR_Q, TSR_Z } },
-        { TSR_MODEL_PART_QKVZ_HEADS, 4, { TSR_Q, TSR_K, TSR_V, TSR_Z } },
-        { TSR_MODEL_PART_BA_HEADS, 2, { TSR_B, TSR_A } },
+        { TSR_MODEL_PART_QKV_ROWS, 3, { TSR_MODEL_Q, TSR_MODEL_K, TSR_MODEL_V } },
+        { TSR_MODEL_PART_QKV_HEADS, 3, { TSR_MODEL_Q, TSR_MODEL_K, TSR_MODEL_V } },
+        { TSR_MODEL_PART_GATE_UP_ROWS, 2, { TSR_MODEL_GATE, TSR_MODEL_UP } },
+        { TSR_MODEL_PART_QZ_HEADS, 2, { TSR_MODEL_Q, TSR_MODEL_Z } },
+        { TSR_MODEL_PART_QKVZ_HEADS, 4, { TSR_MODEL_Q, TSR_MODEL_K, TSR_MODEL_V, TSR_MODEL_Z } },
+        { TSR_MODEL_PART_BA_HEADS, 2, { TSR_MODEL_B, TSR_MODEL_A } },
     };
     bool of_heads = part == TSR_MODEL_PART_QKV_HEADS || part == TSR_MODEL_PART_QZ_HEADS;
     bool of_keys = part == TSR_MODEL_PART_QKVZ_HEADS || part == TSR_MODEL_PART_BA_HEADS;
@@ -108,7 +108,7 @@ bool tsr_model_role_in_layer(const struct tsr_model_hparams *hp, const struct ts
         return r->delta == tsr_model_is_recurrent(hp, layer);
     switch (r->part) {
     case TSR_MODEL_PART_LINEAR:
-        return sparse == (r->lin >= TSR_ROUTER);
+        return sparse == (r->lin >= TSR_MODEL_ROUTER);
     case TSR_MODEL_PART_GATE_UP_ROWS:
         return !sparse;
     case TSR_MODEL_PART_ROUTER_CORRECTION:
@@ -141,10 +141,11 @@ void tsr_model_role_stacked(const struct tsr_model_role *r, enum tsr_linear_id k
     static const char *const names[] = { "layers.#.experts.gate", "layers.#.experts.up",
                                          "layers.#.experts.down" };
     *one = *r;
-    one->name = names[kind - TSR_GATE];
+    one->name = names[kind - TSR_MODEL_GATE];
     one->part = TSR_MODEL_PART_EXPERTS;
     one->lin = kind;
-    one->gguf = r->part == TSR_MODEL_PART_EXPERTS_GATE_UP && kind == TSR_UP ? r->gguf_up : r->gguf;
+    one->gguf =
+        r->part == TSR_MODEL_PART_EXPERTS_GATE_UP && kind == TSR_MODEL_UP ? r->gguf_up : r->gguf;
     one->bare = one->interleaved = one->transposed = false;
     one->suffixes[0] = one->suffixes[1] = NULL;
 }
@@ -158,7 +159,7 @@ bool tsr_model_part_is_expert(enum tsr_model_part part)
 bool tsr_model_role_has_expert(const struct tsr_model_role *r, enum tsr_linear_id kind)
 {
     return r->part == TSR_MODEL_PART_EXPERTS_GATE_UP
-               ? kind == TSR_GATE || kind == TSR_UP
+               ? kind == TSR_MODEL_GATE || kind == TSR_MODEL_UP
                : tsr_model_part_is_expert(r->part) && r->lin == kind;
 }
 

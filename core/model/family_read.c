@@ -62,17 +62,17 @@ static const struct tsr_choice position_words[] = {
 static const struct tsr_choice pair_words[] = { { "halves", "columns i and i + r/2", 0 },
                                                 { "adjacent", "columns 2i and 2i + 1", 1 } };
 static const struct tsr_choice place_words[] = {
-    { "before", "h += f(norm(h))", TSR_NORM_BEFORE },
-    { "after", "h = norm(h + f(h))", TSR_NORM_AFTER },
-    { "around", "h += norm(f(norm(h)))", TSR_NORM_AROUND },
-    { "out", "h += norm(f(h))", TSR_NORM_OUT },
-    { "parallel", "h += attention(norm(h)) + feed_forward(norm(h))", TSR_NORM_PARALLEL }
+    { "before", "h += f(norm(h))", TSR_MODEL_NORM_BEFORE },
+    { "after", "h = norm(h + f(h))", TSR_MODEL_NORM_AFTER },
+    { "around", "h += norm(f(norm(h)))", TSR_MODEL_NORM_AROUND },
+    { "out", "h += norm(f(h))", TSR_MODEL_NORM_OUT },
+    { "parallel", "h += attention(norm(h)) + feed_forward(norm(h))", TSR_MODEL_NORM_PARALLEL }
 };
 static const struct tsr_choice qk_words[] = {
-    { "none", "no norm of queries and keys", TSR_QK_NORM_NONE },
-    { "head", "each head, one gain for all", TSR_QK_NORM_HEAD },
-    { "heads", "each head, a gain for each", TSR_QK_NORM_HEADS },
-    { "width", "the whole width", TSR_QK_NORM_WIDTH }
+    { "none", "no norm of queries and keys", TSR_MODEL_QK_NORM_NONE },
+    { "head", "each head, one gain for all", TSR_MODEL_QK_NORM_HEAD },
+    { "heads", "each head, a gain for each", TSR_MODEL_QK_NORM_HEADS },
+    { "width", "the whole width", TSR_MODEL_QK_NORM_WIDTH }
 };
 static const struct tsr_option head_options[] = {
     TEXT(struct head, "family", family, "Version of this form: " TSR_FAMILY_FORMAT "."),
@@ -141,7 +141,7 @@ static void read_choice(struct tsr_family_reading *r, const struct tsr_config_no
     *flag = -1;
     if (!n)
         return;
-    if (n->kind != TSR_NODE_MAP) {
+    if (n->kind != TSR_CONFIG_NODE_MAP) {
         if (tsr_family_word(r, n, what, of, n_of, then))
             *other = *then;
         return;
@@ -166,7 +166,7 @@ static void read_block(struct tsr_family_reading *r, const struct tsr_config_nod
     struct block             b = { .norm = TSR_NORM_RMS,
                                    .feed_forward = GATED,
                                    .positions = TSR_MODEL_POSITIONS_ROPE };
-    int64_t                  then = TSR_NORM_BEFORE, other = TSR_NORM_BEFORE;
+    int64_t                  then = TSR_MODEL_NORM_BEFORE, other = TSR_MODEL_NORM_BEFORE;
     if (map)
         TSR_FAMILY_FILL(r, block_options, map, "'block'", &b);
     f->norm = (uint32_t)b.norm;
@@ -178,11 +178,11 @@ static void read_block(struct tsr_family_reading *r, const struct tsr_config_nod
                 &other);
     f->norms = (enum tsr_norm_place)then;
     f->norms_unless = (enum tsr_norm_place)other;
-    then = other = TSR_QK_NORM_NONE;
+    then = other = TSR_MODEL_QK_NORM_NONE;
     read_choice(r, b.qk_norm, "qk_norm", qk_words, TSR_COUNT(qk_words), &f->qk_norm_if, &then,
                 &other);
     f->qk_norm = (enum tsr_qk_norm)then;
-    if (other != then && other != TSR_QK_NORM_NONE)
+    if (other != then && other != TSR_MODEL_QK_NORM_NONE)
         tsr_config_diag_error(r->d, &b.qk_norm->mark, NULL, "'else' of qk_norm must be none");
     f->residual_from_norm = f->affine = -1;
     if (map) {
@@ -216,7 +216,7 @@ static void read_rope(struct tsr_family_reading *r, const struct tsr_config_node
     f->rope.partial_allowed = o.partial != NULL;
     tsr_family_value(r, o.partial, "partial", false, &f->rope.partial);
     tsr_family_strings(r, o.scaling, "scaling", f->rope.scaling, TSR_FAMILY_LIST);
-    if (o.alias && o.alias->kind != TSR_NODE_MAP)
+    if (o.alias && o.alias->kind != TSR_CONFIG_NODE_MAP)
         tsr_config_diag_error(r->d, &o.alias->mark, NULL, "'alias' is not a mapping");
     else
         f->rope.alias = o.alias;
@@ -254,9 +254,9 @@ static void read_window(struct tsr_family_reading *r, const struct tsr_config_no
 static bool is_family(struct tsr_family_reading *r, const struct tsr_config_node *root)
 {
     const struct tsr_config_node *form = tsr_config_node_get(root, "family");
-    if (form && form->kind == TSR_NODE_SCALAR && strcmp(form->text, TSR_FAMILY_FORMAT) == 0)
+    if (form && form->kind == TSR_CONFIG_NODE_SCALAR && strcmp(form->text, TSR_FAMILY_FORMAT) == 0)
         return true;
-    if (form && form->kind == TSR_NODE_SCALAR)
+    if (form && form->kind == TSR_CONFIG_NODE_SCALAR)
         tsr_config_diag_error(r->d, &form->mark, NULL,
                               "the form '%.40s' is not known; " TSR_FAMILY_FORMAT " is",
                               form->text);

@@ -70,40 +70,41 @@ static const struct part {
     { "k_norm", TSR_MODEL_PART_K_NORM, 0, true, "blk.#.attn_k_norm" },
     { "sinks", TSR_MODEL_PART_SINKS, 0, true, "blk.#.attn_sinks" },
     { "router_correction", TSR_MODEL_PART_ROUTER_CORRECTION, 0, true, "blk.#.exp_probs_b" },
-    { "q", TSR_MODEL_PART_LINEAR, TSR_Q, true, "blk.#.attn_q" },
-    { "k", TSR_MODEL_PART_LINEAR, TSR_K, true, "blk.#.attn_k" },
-    { "v", TSR_MODEL_PART_LINEAR, TSR_V, true, "blk.#.attn_v" },
-    { "o", TSR_MODEL_PART_LINEAR, TSR_O, true, "blk.#.attn_output" },
-    { "q_a", TSR_MODEL_PART_LINEAR, TSR_Q_A, true, "blk.#.attn_q_a" },
-    { "q_b", TSR_MODEL_PART_LINEAR, TSR_Q_B, true, "blk.#.attn_q_b" },
-    { "kv_a", TSR_MODEL_PART_LINEAR, TSR_KV_A, true, "blk.#.attn_kv_a_mqa" },
-    { "kv_b", TSR_MODEL_PART_LINEAR, TSR_KV_B, true, "blk.#.attn_kv_b" },
-    { "gate", TSR_MODEL_PART_LINEAR, TSR_GATE, true, "blk.#.ffn_gate" },
-    { "up", TSR_MODEL_PART_LINEAR, TSR_UP, true, "blk.#.ffn_up" },
-    { "down", TSR_MODEL_PART_LINEAR, TSR_DOWN, true, "blk.#.ffn_down" },
+    { "q", TSR_MODEL_PART_LINEAR, TSR_MODEL_Q, true, "blk.#.attn_q" },
+    { "k", TSR_MODEL_PART_LINEAR, TSR_MODEL_K, true, "blk.#.attn_k" },
+    { "v", TSR_MODEL_PART_LINEAR, TSR_MODEL_V, true, "blk.#.attn_v" },
+    { "o", TSR_MODEL_PART_LINEAR, TSR_MODEL_O, true, "blk.#.attn_output" },
+    { "q_a", TSR_MODEL_PART_LINEAR, TSR_MODEL_Q_A, true, "blk.#.attn_q_a" },
+    { "q_b", TSR_MODEL_PART_LINEAR, TSR_MODEL_Q_B, true, "blk.#.attn_q_b" },
+    { "kv_a", TSR_MODEL_PART_LINEAR, TSR_MODEL_KV_A, true, "blk.#.attn_kv_a_mqa" },
+    { "kv_b", TSR_MODEL_PART_LINEAR, TSR_MODEL_KV_B, true, "blk.#.attn_kv_b" },
+    { "gate", TSR_MODEL_PART_LINEAR, TSR_MODEL_GATE, true, "blk.#.ffn_gate" },
+    { "up", TSR_MODEL_PART_LINEAR, TSR_MODEL_UP, true, "blk.#.ffn_up" },
+    { "down", TSR_MODEL_PART_LINEAR, TSR_MODEL_DOWN, true, "blk.#.ffn_down" },
     { "qkv", TSR_MODEL_PART_QKV_ROWS, 0, true, "blk.#.attn_qkv" },
     { "qkv_heads", TSR_MODEL_PART_QKV_HEADS, 0, true, "blk.#.attn_qkv" },
     { "gate_up", TSR_MODEL_PART_GATE_UP_ROWS, 0, true, "blk.#.ffn_up" },
-    { "router", TSR_MODEL_PART_LINEAR, TSR_ROUTER, true, "blk.#.ffn_gate_inp" },
-    { "shared_gate", TSR_MODEL_PART_LINEAR, TSR_SHARED_GATE, true, "blk.#.ffn_gate_shexp" },
-    { "shared_up", TSR_MODEL_PART_LINEAR, TSR_SHARED_UP, true, "blk.#.ffn_up_shexp" },
-    { "shared_down", TSR_MODEL_PART_LINEAR, TSR_SHARED_DOWN, true, "blk.#.ffn_down_shexp" },
-    { "shared_router", TSR_MODEL_PART_LINEAR, TSR_SHARED_ROUTER, true, "blk.#.ffn_gate_inp_shexp" },
-    { "expert_gate", TSR_MODEL_PART_EXPERT, TSR_GATE, true, "blk.#.ffn_gate_exps" },
-    { "expert_up", TSR_MODEL_PART_EXPERT, TSR_UP, true, "blk.#.ffn_up_exps" },
-    { "expert_down", TSR_MODEL_PART_EXPERT, TSR_DOWN, true, "blk.#.ffn_down_exps" },
-    { "experts_gate", TSR_MODEL_PART_EXPERTS, TSR_GATE, true, "blk.#.ffn_gate_exps" },
-    { "experts_up", TSR_MODEL_PART_EXPERTS, TSR_UP, true, "blk.#.ffn_up_exps" },
-    { "experts_down", TSR_MODEL_PART_EXPERTS, TSR_DOWN, true, "blk.#.ffn_down_exps" },
+    { "router", TSR_MODEL_PART_LINEAR, TSR_MODEL_ROUTER, true, "blk.#.ffn_gate_inp" },
+    { "shared_gate", TSR_MODEL_PART_LINEAR, TSR_MODEL_SHARED_GATE, true, "blk.#.ffn_gate_shexp" },
+    { "shared_up", TSR_MODEL_PART_LINEAR, TSR_MODEL_SHARED_UP, true, "blk.#.ffn_up_shexp" },
+    { "shared_down", TSR_MODEL_PART_LINEAR, TSR_MODEL_SHARED_DOWN, true, "blk.#.ffn_down_shexp" },
+    { "shared_router", TSR_MODEL_PART_LINEAR, TSR_MODEL_SHARED_ROUTER, true,
+      "blk.#.ffn_gate_inp_shexp" },
+    { "expert_gate", TSR_MODEL_PART_EXPERT, TSR_MODEL_GATE, true, "blk.#.ffn_gate_exps" },
+    { "expert_up", TSR_MODEL_PART_EXPERT, TSR_MODEL_UP, true, "blk.#.ffn_up_exps" },
+    { "expert_down", TSR_MODEL_PART_EXPERT, TSR_MODEL_DOWN, true, "blk.#.ffn_down_exps" },
+    { "experts_gate", TSR_MODEL_PART_EXPERTS, TSR_MODEL_GATE, true, "blk.#.ffn_gate_exps" },
+    { "experts_up", TSR_MODEL_PART_EXPERTS, TSR_MODEL_UP, true, "blk.#.ffn_up_exps" },
+    { "experts_down", TSR_MODEL_PART_EXPERTS, TSR_MODEL_DOWN, true, "blk.#.ffn_down_exps" },
     { "experts_gate_up", TSR_MODEL_PART_EXPERTS_GATE_UP, 0, true, "blk.#.ffn_gate_exps" },
     { "q_gate", TSR_MODEL_PART_QZ_HEADS, 0, true, NULL },
     { "delta_qkv", TSR_MODEL_PART_QKV_ROWS, 0, true, NULL },
-    { "delta_z", TSR_MODEL_PART_LINEAR, TSR_Z, true, NULL },
-    { "delta_b", TSR_MODEL_PART_LINEAR, TSR_B, true, NULL },
-    { "delta_a", TSR_MODEL_PART_LINEAR, TSR_A, true, NULL },
+    { "delta_z", TSR_MODEL_PART_LINEAR, TSR_MODEL_Z, true, NULL },
+    { "delta_b", TSR_MODEL_PART_LINEAR, TSR_MODEL_B, true, NULL },
+    { "delta_a", TSR_MODEL_PART_LINEAR, TSR_MODEL_A, true, NULL },
     { "delta_qkvz", TSR_MODEL_PART_QKVZ_HEADS, 0, true, NULL },
     { "delta_ba", TSR_MODEL_PART_BA_HEADS, 0, true, NULL },
-    { "delta_o", TSR_MODEL_PART_LINEAR, TSR_O, true, NULL },
+    { "delta_o", TSR_MODEL_PART_LINEAR, TSR_MODEL_O, true, NULL },
     { "delta_conv", TSR_MODEL_PART_CONV, 0, true, NULL },
     { "delta_decay", TSR_MODEL_PART_DECAY, 0, true, NULL },
     { "delta_step", TSR_MODEL_PART_STEP, 0, true, NULL },
@@ -175,15 +176,15 @@ static uint64_t has_of(const struct part *p)
     if (p->part != TSR_MODEL_PART_LINEAR)
         return TSR_HAS_ALWAYS;
     switch (p->lin) {
-    case TSR_Q:
+    case TSR_MODEL_Q:
         return TSR_HAS_Q_WHOLE;
-    case TSR_Q_A:
-    case TSR_Q_B:
+    case TSR_MODEL_Q_A:
+    case TSR_MODEL_Q_B:
         return TSR_HAS_Q_LATENT;
-    case TSR_SHARED_GATE:
-    case TSR_SHARED_UP:
-    case TSR_SHARED_DOWN:
-    case TSR_SHARED_ROUTER:
+    case TSR_MODEL_SHARED_GATE:
+    case TSR_MODEL_SHARED_UP:
+    case TSR_MODEL_SHARED_DOWN:
+    case TSR_MODEL_SHARED_ROUTER:
         return TSR_HAS_SHARED;
     default:
         return TSR_HAS_ALWAYS;
@@ -206,7 +207,7 @@ static void read_tensor(struct tsr_family_reading *r, const struct part *p,
                                            .key = p->name,
                                            .at = &n->mark };
     const struct tsr_config_node *name = n;
-    if (n->kind == TSR_NODE_MAP) {
+    if (n->kind == TSR_CONFIG_NODE_MAP) {
         for (uint64_t i = 0; i < n->n; i++) {
             bool known = false;
             for (size_t k = 0; k < TSR_COUNT(keys); k++)
@@ -222,7 +223,7 @@ static void read_tensor(struct tsr_family_reading *r, const struct part *p,
         role.bias = bias ? needs(r, bias, "bias") : TSR_HAS_NEVER;
         read_form(r, p, n, &role);
     }
-    if (!name || name->kind != TSR_NODE_SCALAR || !*name->text) {
+    if (!name || name->kind != TSR_CONFIG_NODE_SCALAR || !*name->text) {
         tsr_config_diag_error(r->d, &n->mark, NULL, "tensor '%s' has no name", p->name);
         return;
     }
@@ -247,7 +248,7 @@ static void read_tensor(struct tsr_family_reading *r, const struct part *p,
     }
     role.name = name->text;
     role.weight |= has_of(p);
-    if (p->lin == TSR_SHARED_ROUTER)
+    if (p->lin == TSR_MODEL_SHARED_ROUTER)
         r->f->experts.shared_gated = true;
     role.bias |= role.bias & TSR_HAS_NEVER ? 0 : role.weight;
     if (tsr_model_part_is_norm(p->part)) {
@@ -290,7 +291,7 @@ int tsr_family_role(const struct tsr_family_reading *r, const char *part, bool *
 void tsr_family_tensors(struct tsr_family_reading *r, const struct tsr_config_node *map,
                         const struct tsr_config_mark *at)
 {
-    if (!map || map->kind != TSR_NODE_MAP) {
+    if (!map || map->kind != TSR_CONFIG_NODE_MAP) {
         tsr_config_diag_error(r->d, map ? &map->mark : at, NULL,
                               map ? "'tensors' is not a mapping" : "a family needs tensors");
         return;

@@ -6,11 +6,11 @@
 #include <string.h>
 
 static const struct tsr_choice form_words[] = {
-    { "inverse", "1 / v", TSR_VALUE_INVERSE },
-    { "inverse_root", "1 / sqrt(v)", TSR_VALUE_INVERSE_ROOT },
-    { "root", "sqrt(v)", TSR_VALUE_ROOT },
-    { "of_hidden", "v * hidden", TSR_VALUE_OF_HIDDEN },
-    { "root_of_hidden", "sqrt(hidden)", TSR_VALUE_ROOT_OF_HIDDEN }
+    { "inverse", "1 / v", TSR_MODEL_VALUE_INVERSE },
+    { "inverse_root", "1 / sqrt(v)", TSR_MODEL_VALUE_INVERSE_ROOT },
+    { "root", "sqrt(v)", TSR_MODEL_VALUE_ROOT },
+    { "of_hidden", "v * hidden", TSR_MODEL_VALUE_OF_HIDDEN },
+    { "root_of_hidden", "sqrt(hidden)", TSR_MODEL_VALUE_ROOT_OF_HIDDEN }
 };
 
 const char *tsr_family_some(const char *s)
@@ -24,14 +24,15 @@ bool tsr_family_word(struct tsr_family_reading *r, const struct tsr_config_node 
     const char *names[16] = { NULL };
     for (size_t i = 0; i < n_of && i < TSR_COUNT(names); i++) {
         names[i] = of[i].name;
-        if (n->kind == TSR_NODE_SCALAR && strcmp(n->text, of[i].name) == 0) {
+        if (n->kind == TSR_CONFIG_NODE_SCALAR && strcmp(n->text, of[i].name) == 0) {
             *v = of[i].value;
             return true;
         }
     }
-    const char *near = n->kind == TSR_NODE_SCALAR ? tsr_config_nearest(n->text, names, n_of) : NULL;
-    char        hint[120], list[200];
-    size_t      at = 0;
+    const char *near =
+        n->kind == TSR_CONFIG_NODE_SCALAR ? tsr_config_nearest(n->text, names, n_of) : NULL;
+    char   hint[120], list[200];
+    size_t at = 0;
     for (size_t i = 0; i < n_of && at < sizeof list; i++)
         at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", names[i]);
     (void)snprintf(hint, sizeof hint, "did you mean '%s'?", near ? near : "");
@@ -45,18 +46,18 @@ void tsr_family_strings(struct tsr_family_reading *r, const struct tsr_config_no
 {
     if (!n)
         return;
-    uint64_t count = n->kind == TSR_NODE_LIST ? n->n : 1;
+    uint64_t count = n->kind == TSR_CONFIG_NODE_LIST ? n->n : 1;
     if (count >= cap) {
         tsr_config_diag_error(r->d, &n->mark, NULL, "%s has %llu entries, at most %zu are possible",
                               what, (unsigned long long)count, cap - 1);
         return;
     }
     for (uint64_t i = 0; i < count; i++) {
-        const struct tsr_config_node *one = n->kind == TSR_NODE_LIST ? n->items[i] : n;
-        if (one->kind != TSR_NODE_SCALAR)
+        const struct tsr_config_node *one = n->kind == TSR_CONFIG_NODE_LIST ? n->items[i] : n;
+        if (one->kind != TSR_CONFIG_NODE_SCALAR)
             tsr_config_diag_error(r->d, &one->mark, NULL, "%s holds something else than names",
                                   what);
-        out[i] = one->kind == TSR_NODE_SCALAR ? one->text : "";
+        out[i] = one->kind == TSR_CONFIG_NODE_SCALAR ? one->text : "";
     }
 }
 
@@ -82,7 +83,7 @@ bool tsr_family_number(struct tsr_family_reading *r, const struct tsr_config_nod
                        const char *what, double *v)
 {
     char *end = NULL;
-    if (n->kind == TSR_NODE_SCALAR && !n->quoted) {
+    if (n->kind == TSR_CONFIG_NODE_SCALAR && !n->quoted) {
         if (strcmp(n->text, "true") == 0 || strcmp(n->text, "false") == 0) {
             *v = n->text[0] == 't';
             return true;
@@ -112,7 +113,7 @@ static void flag_words(struct tsr_family_reading *r, const struct tsr_config_nod
 
 void tsr_family_flags(struct tsr_family_reading *r, const struct tsr_config_node *map)
 {
-    if (map && map->kind != TSR_NODE_MAP) {
+    if (map && map->kind != TSR_CONFIG_NODE_MAP) {
         tsr_config_diag_error(r->d, &map->mark, NULL, "flags is not a mapping");
         return;
     }
@@ -124,7 +125,7 @@ void tsr_family_flags(struct tsr_family_reading *r, const struct tsr_config_node
             tsr_config_diag_error(r->d, &v->mark, NULL, "more than %d flags", TSR_FAMILY_FLAGS);
             return;
         }
-        if (v->kind == TSR_NODE_MAP) {
+        if (v->kind == TSR_CONFIG_NODE_MAP) {
             of = tsr_config_node_get(v, "key");
             const struct tsr_config_node *d = tsr_config_node_get(v, "default");
             const struct tsr_config_node *w = tsr_config_node_get(v, "words");
@@ -141,7 +142,7 @@ void tsr_family_flags(struct tsr_family_reading *r, const struct tsr_config_node
                 tsr_config_diag_error(r->d, &d->mark, NULL,
                                       "the default of a flag is true or false");
         }
-        if (!of || of->kind != TSR_NODE_SCALAR) {
+        if (!of || of->kind != TSR_CONFIG_NODE_SCALAR) {
             tsr_config_diag_error(r->d, &v->mark, "as in {key: attention_bias, default: false}",
                                   "flag '%s' names no key of config.json", f.name);
             continue;
@@ -179,7 +180,7 @@ void tsr_family_value(struct tsr_family_reading *r, const struct tsr_config_node
     if (!n)
         return;
     v->at = &n->mark;
-    if (n->kind != TSR_NODE_MAP) {
+    if (n->kind != TSR_CONFIG_NODE_MAP) {
         memset(v->keys, 0, sizeof v->keys);
         tsr_family_strings(r, n, what, v->keys, TSR_FAMILY_KEYS);
         count_keys(r, n, what, v);
@@ -208,12 +209,12 @@ void tsr_family_value(struct tsr_family_reading *r, const struct tsr_config_node
         count_keys(r, key, what, v);
     }
     if (def && is_word)
-        v->word = def->kind == TSR_NODE_SCALAR ? def->text : NULL;
+        v->word = def->kind == TSR_CONFIG_NODE_SCALAR ? def->text : NULL;
     else if (def)
         v->has_def = tsr_family_number(r, def, "default", &v->def);
     if (null)
         v->has_null = tsr_family_number(r, null, "null", &v->null_value);
-    int64_t f = TSR_VALUE_AS_IT_IS;
+    int64_t f = TSR_MODEL_VALUE_AS_IT_IS;
     if (form && tsr_family_word(r, form, "form", form_words, TSR_COUNT(form_words), &f))
         v->form = (enum tsr_model_value_form)f;
     if (!key && !def && !form)

@@ -24,26 +24,31 @@ enum tsr_model_positions {
     TSR_MODEL_POSITIONS_ALIBI
 };
 enum tsr_rope_scaling {
-    TSR_ROPE_NONE,
-    TSR_ROPE_LINEAR,
-    TSR_ROPE_LLAMA3,
-    TSR_ROPE_LONG,
-    TSR_ROPE_DYNAMIC_NTK,
-    TSR_ROPE_YARN
+    TSR_MODEL_ROPE_NONE,
+    TSR_MODEL_ROPE_LINEAR,
+    TSR_MODEL_ROPE_LLAMA3,
+    TSR_MODEL_ROPE_LONG,
+    TSR_MODEL_ROPE_DYNAMIC_NTK,
+    TSR_MODEL_ROPE_YARN
 };
 /* Where the norms of a block sit: before each sub-layer; after the residual (OPT-350m); both before and after
  * each sub-layer, inside the residual (Gemma 2); after each sub-layer, inside the residual (OLMo 2); or once,
  * before attention and feed-forward, which run side by side (Cohere). */
 enum tsr_norm_place {
-    TSR_NORM_BEFORE,
-    TSR_NORM_AFTER,
-    TSR_NORM_AROUND,
-    TSR_NORM_OUT,
-    TSR_NORM_PARALLEL
+    TSR_MODEL_NORM_BEFORE,
+    TSR_MODEL_NORM_AFTER,
+    TSR_MODEL_NORM_AROUND,
+    TSR_MODEL_NORM_OUT,
+    TSR_MODEL_NORM_PARALLEL
 };
 /* The norm of queries and keys before they rotate: of each head, with one gain [head_dim] or with a gain for
  * each [heads * head_dim]; or of the whole width. */
-enum tsr_qk_norm { TSR_QK_NORM_NONE, TSR_QK_NORM_HEAD, TSR_QK_NORM_HEADS, TSR_QK_NORM_WIDTH };
+enum tsr_qk_norm {
+    TSR_MODEL_QK_NORM_NONE,
+    TSR_MODEL_QK_NORM_HEAD,
+    TSR_MODEL_QK_NORM_HEADS,
+    TSR_MODEL_QK_NORM_WIDTH
+};
 /* How a router's scores choose experts and weigh them.  SOFTMAX: the largest of softmax(scores), divided by their
  * sum if router_normalize.  CHOSEN: softmax over the largest scores alone.  THRESHOLD: one after the other, by a
  * softmax over scores near the largest that is left (router_jitter; Phi-3.5-MoE).  SIGMOID: the largest of
@@ -65,7 +70,7 @@ struct tsr_model_delta {
     uint32_t key_dim, value_dim, kernel;
 };
 /* How a layer rotates: by hparams.rope, by rope_sliding, or not at all. */
-enum tsr_rope_of { TSR_ROPE_OF_ALL, TSR_ROPE_OF_SLIDING, TSR_ROPE_OF_NONE };
+enum tsr_rope_of { TSR_MODEL_ROPE_OF_ALL, TSR_MODEL_ROPE_OF_SLIDING, TSR_MODEL_ROPE_OF_NONE };
 
 struct tsr_model_rope {
     double                theta;
@@ -137,53 +142,55 @@ struct tsr_model_hparams {
  * every token takes, and the score that weighs it.  A layer with latent attention has Q_A and Q_B in place of Q if
  * latent.q_rank is set, and KV_A and KV_B in place of K and V. */
 enum tsr_linear_id {
-    TSR_Q,
-    TSR_K,
-    TSR_V,
-    TSR_O,
-    TSR_GATE,
-    TSR_UP,
-    TSR_DOWN,
-    TSR_LINEARS, /* of a model with plain attention and without experts */
-    TSR_Z = TSR_LINEARS,
-    TSR_B,
-    TSR_A,
-    TSR_ROUTER,
-    TSR_SHARED_GATE,
-    TSR_SHARED_UP,
-    TSR_SHARED_DOWN,
-    TSR_SHARED_ROUTER,
-    TSR_Q_A, /* of latent attention: hidden to the row of queries, and on to the heads */
-    TSR_Q_B,
-    TSR_KV_A,
-    TSR_KV_B,
-    TSR_EXPERTS /* the first of an expert */
+    TSR_MODEL_Q,
+    TSR_MODEL_K,
+    TSR_MODEL_V,
+    TSR_MODEL_O,
+    TSR_MODEL_GATE,
+    TSR_MODEL_UP,
+    TSR_MODEL_DOWN,
+    TSR_MODEL_LINEARS, /* of a model with plain attention and without experts */
+    TSR_MODEL_Z = TSR_MODEL_LINEARS,
+    TSR_MODEL_B,
+    TSR_MODEL_A,
+    TSR_MODEL_ROUTER,
+    TSR_MODEL_SHARED_GATE,
+    TSR_MODEL_SHARED_UP,
+    TSR_MODEL_SHARED_DOWN,
+    TSR_MODEL_SHARED_ROUTER,
+    TSR_MODEL_Q_A, /* of latent attention: hidden to the row of queries, and on to the heads */
+    TSR_MODEL_Q_B,
+    TSR_MODEL_KV_A,
+    TSR_MODEL_KV_B,
+    TSR_MODEL_EXPERTS /* the first of an expert */
 };
 #define TSR_EXPERT_LINEARS 3
-/* The linear of an expert that has the part of TSR_GATE, TSR_UP or TSR_DOWN. */
+/* The linear of an expert that has the part of TSR_MODEL_GATE, TSR_MODEL_UP or TSR_MODEL_DOWN. */
 static inline enum tsr_linear_id tsr_model_expert_linear(uint64_t expert, enum tsr_linear_id kind)
 {
-    return (enum tsr_linear_id)(TSR_EXPERTS + TSR_EXPERT_LINEARS * expert + (kind - TSR_GATE));
+    return (enum tsr_linear_id)(TSR_MODEL_EXPERTS + TSR_EXPERT_LINEARS * expert +
+                                (kind - TSR_MODEL_GATE));
 }
-/* Columns of the values of all heads, which are the input of TSR_O. */
+/* Columns of the values of all heads, which are the input of TSR_MODEL_O. */
 static inline uint64_t tsr_model_o_cols(const struct tsr_model_hparams *hp)
 {
     return (uint64_t)hp->heads * (hp->latent.rank ? hp->latent.v : hp->head_dim);
 }
-/* The part that a linear has: an expert's, shared or not, is one of TSR_GATE, TSR_UP and TSR_DOWN. */
+/* The part that a linear has: an expert's, shared or not, is one of TSR_MODEL_GATE, TSR_MODEL_UP and TSR_MODEL_DOWN. */
 static inline enum tsr_linear_id tsr_model_linear_kind(enum tsr_linear_id id)
 {
-    if (id >= TSR_SHARED_GATE && id <= TSR_SHARED_DOWN)
-        return (enum tsr_linear_id)(TSR_GATE + (id - TSR_SHARED_GATE));
-    return id < TSR_EXPERTS
-               ? id
-               : (enum tsr_linear_id)(TSR_GATE + (id - TSR_EXPERTS) % TSR_EXPERT_LINEARS);
+    if (id >= TSR_MODEL_SHARED_GATE && id <= TSR_MODEL_SHARED_DOWN)
+        return (enum tsr_linear_id)(TSR_MODEL_GATE + (id - TSR_MODEL_SHARED_GATE));
+    return id < TSR_MODEL_EXPERTS ? id
+                                  : (enum tsr_linear_id)(TSR_MODEL_GATE + (id - TSR_MODEL_EXPERTS) %
+                                                                              TSR_EXPERT_LINEARS);
 }
 
 /* True for a linear of attention, or of the delta rule in its place. */
 static inline bool tsr_model_linear_attends(enum tsr_linear_id id)
 {
-    return id <= TSR_O || (id >= TSR_Z && id <= TSR_A) || (id >= TSR_Q_A && id <= TSR_KV_B);
+    return id <= TSR_MODEL_O || (id >= TSR_MODEL_Z && id <= TSR_MODEL_A) ||
+           (id >= TSR_MODEL_Q_A && id <= TSR_MODEL_KV_B);
 }
 
 /* W [out, in] (a view; rows 0: absent) and bias [out] widened to F32, or NULL.  data is NULL if the
@@ -200,12 +207,13 @@ struct tsr_model_norm {
 
 struct tsr_model_layer {
     struct tsr_model_linear *lin; /* [hparams.linears], rows 0: absent */
-    struct tsr_model_norm    attn_in, attn_out, ffn_in, ffn_out; /* *_out: TSR_NORM_AROUND and _OUT.
-                        TSR_NORM_AFTER uses attn_in and ffn_in after the residual */
-    struct tsr_model_norm    q_norm, k_norm;
-    struct tsr_model_norm    q_a_norm, kv_a_norm; /* of latent attention's rows */
-    const float             *sinks; /* [heads]: a logit of each head without a value; NULL: none */
-    const float             *router_correction; /* [experts], of router SIGMOID; NULL: none */
+    struct tsr_model_norm    attn_in, attn_out, ffn_in,
+        ffn_out; /* *_out: TSR_MODEL_NORM_AROUND and _OUT.
+                        TSR_MODEL_NORM_AFTER uses attn_in and ffn_in after the residual */
+    struct tsr_model_norm q_norm, k_norm;
+    struct tsr_model_norm q_a_norm, kv_a_norm; /* of latent attention's rows */
+    const float          *sinks; /* [heads]: a logit of each head without a value; NULL: none */
+    const float          *router_correction; /* [experts], of router SIGMOID; NULL: none */
     /* of the delta rule, or NULL: the convolution's weights [2 key_heads key_dim + value_heads value_dim,
      * kernel], the logarithm of the rate of decay and the bias of the step [value_heads], a gain [value_dim] */
     const float *conv, *decay, *step, *delta_norm;
@@ -319,8 +327,8 @@ enum tsr_site {
     TSR_MODEL_SITE_O_IN,
     TSR_MODEL_SITE_FFN_IN,
     TSR_MODEL_SITE_DOWN_IN,
-    TSR_SITES, /* of a model without experts */
-    TSR_MODEL_SITE_SHARED_DOWN_IN = TSR_SITES,
+    TSR_MODEL_SITES, /* of a model without experts */
+    TSR_MODEL_SITE_SHARED_DOWN_IN = TSR_MODEL_SITES,
     TSR_MODEL_SITE_Q_B_IN, /* of latent attention */
     TSR_MODEL_SITE_KV_B_IN,
     TSR_MODEL_SITE_EXPERTS

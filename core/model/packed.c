@@ -66,7 +66,7 @@ tsr_status tsr_model_overlay_create(struct tsr_model_overlay **o, uint64_t layer
 
 void tsr_model_overlay_drop_folds(struct tsr_model_overlay *o, uint64_t layer)
 {
-    for (int i = 0; i < TSR_OVERLAY_NORMS; i++) {
+    for (int i = 0; i < TSR_MODEL_OVERLAY_NORMS; i++) {
         free((void *)(uintptr_t)o->norm[layer][i].gain);
         free((void *)(uintptr_t)o->norm[layer][i].bias);
         o->norm[layer][i] = (struct tsr_model_norm){ 0 };

@@ -48,7 +48,11 @@ void     tsr_model_packed_drop(
 void tsr_model_packed_destroy(struct tsr_model_packed *p); /* frees p too; NULL is allowed */
 
 /* Norms of a layer that take a folded scale (quantizer_block.h). */
-enum tsr_overlay_norm { TSR_OVERLAY_ATTN_IN, TSR_OVERLAY_FFN_IN, TSR_OVERLAY_NORMS };
+enum tsr_overlay_norm {
+    TSR_MODEL_OVERLAY_ATTN_IN,
+    TSR_MODEL_OVERLAY_FFN_IN,
+    TSR_MODEL_OVERLAY_NORMS
+};
 #define TSR_OVERLAY_SITES 4 /* enum tsr_site */
 
 /* Packed weights of a model: NULL for unpacked ones. */
@@ -58,7 +62,7 @@ struct tsr_model_overlay {
     struct tsr_model_packed   *head;
     struct tsr_model_packed   *embed; /* of a tied model, only if the head is packed */
     struct tsr_model_norm (
-        *norm)[TSR_OVERLAY_NORMS]; /* [layers]; arrays [hidden] owned, NULL: original */
+        *norm)[TSR_MODEL_OVERLAY_NORMS]; /* [layers]; arrays [hidden] owned, NULL: original */
     /* [layers]; by site, the factors that multiplied the columns of its linears before packing, and
      * divided the rows of the linear that produces its input; [cols], owned; NULL: 1 */
     float *(*scale)[TSR_OVERLAY_SITES];

@@ -36,29 +36,30 @@ enum tsr_site tsr_model_expert_site(uint64_t expert, enum tsr_site kind)
 
 enum tsr_site tsr_model_linear_site(enum tsr_linear_id id)
 {
-    uint64_t expert = id < TSR_EXPERTS ? 0 : (uint64_t)(id - TSR_EXPERTS) / TSR_EXPERT_LINEARS;
-    bool     down = tsr_model_linear_kind(id) == TSR_DOWN;
-    if (id >= TSR_EXPERTS)
+    uint64_t expert =
+        id < TSR_MODEL_EXPERTS ? 0 : (uint64_t)(id - TSR_MODEL_EXPERTS) / TSR_EXPERT_LINEARS;
+    bool down = tsr_model_linear_kind(id) == TSR_MODEL_DOWN;
+    if (id >= TSR_MODEL_EXPERTS)
         return tsr_model_expert_site(expert, down ? TSR_MODEL_SITE_DOWN_IN : TSR_MODEL_SITE_FFN_IN);
     switch (id) {
-    case TSR_Q:
-    case TSR_K:
-    case TSR_V:
-    case TSR_Q_A:
-    case TSR_KV_A:
-    case TSR_Z:
-    case TSR_B:
-    case TSR_A:
+    case TSR_MODEL_Q:
+    case TSR_MODEL_K:
+    case TSR_MODEL_V:
+    case TSR_MODEL_Q_A:
+    case TSR_MODEL_KV_A:
+    case TSR_MODEL_Z:
+    case TSR_MODEL_B:
+    case TSR_MODEL_A:
         return TSR_MODEL_SITE_ATTN_IN;
-    case TSR_Q_B:
+    case TSR_MODEL_Q_B:
         return TSR_MODEL_SITE_Q_B_IN;
-    case TSR_KV_B:
+    case TSR_MODEL_KV_B:
         return TSR_MODEL_SITE_KV_B_IN;
-    case TSR_O:
+    case TSR_MODEL_O:
         return TSR_MODEL_SITE_O_IN;
-    case TSR_DOWN:
+    case TSR_MODEL_DOWN:
         return TSR_MODEL_SITE_DOWN_IN;
-    case TSR_SHARED_DOWN:
+    case TSR_MODEL_SHARED_DOWN:
         return TSR_MODEL_SITE_SHARED_DOWN_IN;
     default:
         return TSR_MODEL_SITE_FFN_IN;

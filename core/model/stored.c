@@ -100,7 +100,7 @@ static void add(struct tsr_model_stored_view *v, unsigned i, const struct tsr_ma
 static tsr_status vector(const struct walk *w, struct tsr_model_stored_view *v, const char *suffix,
                          const float *values, uint64_t n)
 {
-    v->kind = TSR_STORED_VECTOR;
+    v->kind = TSR_MODEL_STORED_VECTOR;
     v->suffix = suffix;
     v->values[0] = values;
     v->rows = v->piece_rows[0] = n;
@@ -125,8 +125,9 @@ static tsr_status norm(const struct walk *w, const struct tsr_model_role *r, uin
 static tsr_status matrix(const struct walk *w, const struct tsr_model_role *r,
                          const struct tsr_matrix *m, const struct tsr_model_packed *p)
 {
-    struct tsr_model_stored_view v = { .kind = r->part == TSR_MODEL_PART_HEAD ? TSR_STORED_HEAD
-                                                                              : TSR_STORED_MATRIX };
+    struct tsr_model_stored_view v = { .kind = r->part == TSR_MODEL_PART_HEAD
+                                                   ? TSR_MODEL_STORED_HEAD
+                                                   : TSR_MODEL_STORED_MATRIX };
     if (!holds(w, r->weight))
         return TSR_OK;
     TSR_TRY(begin(w, r, 0, &v));
@@ -142,7 +143,7 @@ static tsr_status matrix(const struct walk *w, const struct tsr_model_role *r,
 static tsr_status linears(const struct walk *w, const struct tsr_model_role *r, uint64_t layer,
                           const enum tsr_linear_id *ids, unsigned n, uint32_t groups)
 {
-    struct tsr_model_stored_view  v = { .kind = TSR_STORED_LINEAR, .id = ids[0] };
+    struct tsr_model_stored_view  v = { .kind = TSR_MODEL_STORED_LINEAR, .id = ids[0] };
     const struct tsr_model_layer *l = &w->m->layers[layer];
     if (!holds(w, r->weight) || !tsr_model_role_in_layer(&w->m->hp, r, layer))
         return TSR_OK;
@@ -159,7 +160,7 @@ static tsr_status linears(const struct walk *w, const struct tsr_model_role *r, 
     TSR_TRY(w->visit(w->ctx, &v, w->err));
     if (!holds(w, r->bias))
         return TSR_OK;
-    v.kind = TSR_STORED_VECTOR;
+    v.kind = TSR_MODEL_STORED_VECTOR;
     v.suffix = "bias";
     v.cols = 1;
     for (unsigned i = 0; i < n; i++) {
@@ -191,7 +192,9 @@ static tsr_status all_experts(const struct walk *w, const struct tsr_model_role 
     if (!ids)
         return tsr_fail_nomem(w->err, n * sizeof *ids, r->name);
     for (unsigned i = 0; i < n; i++)
-        ids[i] = tsr_model_expert_linear(i / each, each == 1 ? r->lin : i % 2 ? TSR_UP : TSR_GATE);
+        ids[i] = tsr_model_expert_linear(i / each, each == 1 ? r->lin
+                                                   : i % 2   ? TSR_MODEL_UP
+                                                             : TSR_MODEL_GATE);
     tsr_status st = n ? linears(w, r, layer, ids, n, 0) : TSR_OK;
     free(ids);
     return st;
@@ -200,7 +203,7 @@ static tsr_status all_experts(const struct walk *w, const struct tsr_model_role 
 static tsr_status stacked_experts(const struct walk *w, const struct tsr_model_role *r,
                                   uint64_t layer)
 {
-    for (int kind = TSR_GATE; kind <= TSR_DOWN; kind++) {
+    for (int kind = TSR_MODEL_GATE; kind <= TSR_MODEL_DOWN; kind++) {
         struct tsr_model_role one;
         if (!tsr_model_role_has_expert(r, (enum tsr_linear_id)kind))
             continue;
@@ -304,11 +307,11 @@ static tsr_status role(const struct walk *w, const struct tsr_model_role *r, uin
     case TSR_MODEL_PART_FINAL_NORM:
         return norm(w, r, 0, &m->final_norm, NULL);
     case TSR_MODEL_PART_ATTN_IN:
-        return norm(w, r, layer, &l->attn_in, f ? &f[TSR_OVERLAY_ATTN_IN] : NULL);
+        return norm(w, r, layer, &l->attn_in, f ? &f[TSR_MODEL_OVERLAY_ATTN_IN] : NULL);
     case TSR_MODEL_PART_ATTN_OUT:
         return norm(w, r, layer, &l->attn_out, NULL);
     case TSR_MODEL_PART_FFN_IN:
-        return norm(w, r, layer, &l->ffn_in, f ? &f[TSR_OVERLAY_FFN_IN] : NULL);
+        return norm(w, r, layer, &l->ffn_in, f ? &f[TSR_MODEL_OVERLAY_FFN_IN] : NULL);
     case TSR_MODEL_PART_FFN_OUT:
         return norm(w, r, layer, &l->ffn_out, NULL);
     case TSR_MODEL_PART_Q_A_NORM:

@@ -20,13 +20,13 @@ struct tsr_model_stored_view {
     unsigned                     n; /* pieces; 3 for a fused query-key-value */
     uint32_t stack;                 /* the tensor is [stack, rows / stack, cols]; 0: [rows, cols] */
     enum tsr_stored_kind {
-        TSR_STORED_VECTOR, /* norms and biases */
-        TSR_STORED_MATRIX, /* embeddings and projections */
-        TSR_STORED_LINEAR, /* of a decoder layer */
-        TSR_STORED_HEAD
+        TSR_MODEL_STORED_VECTOR, /* norms and biases */
+        TSR_MODEL_STORED_MATRIX, /* embeddings and projections */
+        TSR_MODEL_STORED_LINEAR, /* of a decoder layer */
+        TSR_MODEL_STORED_HEAD
     } kind;
-    enum tsr_linear_id id;     /* of the first piece, TSR_STORED_LINEAR and biases of linears */
-    bool               norm;   /* a vector that is a norm's */
+    enum tsr_linear_id id;   /* of the first piece, TSR_MODEL_STORED_LINEAR and biases of linears */
+    bool               norm; /* a vector that is a norm's */
     uint32_t           groups; /* rows of the pieces take turns, as many times; 0: they do not */
     uint64_t           dim;    /* of a vector that is stored as a matrix: its columns */
     uint64_t           rows, cols; /* of the whole; a vector has cols 1 */

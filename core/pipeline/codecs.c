@@ -195,13 +195,13 @@ void tsr_pipeline_codecs_check(struct tsr_pipeline_job *job, const struct tsr_co
 {
     struct codecs c;
     uint64_t      before = tsr_config_diag_errors(d);
-    if (map->kind != TSR_NODE_MAP) {
+    if (map->kind != TSR_CONFIG_NODE_MAP) {
         tsr_config_diag_error(d, &map->mark, "write codecs: {use: [int4_bf16], tp: 8}",
                               "'codecs' must be a map");
         return;
     }
     fill(map, &c, d);
-    if (!c.use || c.use->kind != TSR_NODE_LIST || c.use->n == 0)
+    if (!c.use || c.use->kind != TSR_CONFIG_NODE_LIST || c.use->n == 0)
         tsr_config_diag_error(d, c.use ? &c.use->mark : &map->mark, "write use: [int4_bf16]",
                               "'use' must be a list of codecs");
     else

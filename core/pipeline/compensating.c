@@ -7,8 +7,8 @@
 #include <stdlib.h>
 
 const struct tsr_choice tsr_positions_choices[2] = {
-    { "decode", "tokens that were generated", TSR_POSITIONS_DECODE },
-    { "all", "every token, prompts too", TSR_POSITIONS_ALL },
+    { "decode", "tokens that were generated", TSR_PIPELINE_POSITIONS_DECODE },
+    { "all", "every token, prompts too", TSR_PIPELINE_POSITIONS_ALL },
 };
 
 tsr_status tsr_pipeline_compensating_open(struct tsr_pipeline_compensating          *c,
@@ -32,9 +32,9 @@ tsr_status tsr_pipeline_compensating_open(struct tsr_pipeline_compensating      
         TSR_TRY(tsr_pipeline_compensating_plan(plan, m, &c->k, err));
     c->use = (struct tsr_engine_compensate){ .from = c->from,
                                              .each = (uint32_t)k->compensate,
-                                             .k = (const uint32_t(*)[TSR_SITES])c->k,
+                                             .k = (const uint32_t(*)[TSR_MODEL_SITES])c->k,
                                              .select = (enum tsr_compensate_select)k->select,
-                                             .all = k->positions == TSR_POSITIONS_ALL,
+                                             .all = k->positions == TSR_PIPELINE_POSITIONS_ALL,
                                              .recall = k->recall != 0,
                                              .seed = seed };
     *e = &c->use;

@@ -12,7 +12,7 @@ struct tsr_pipeline_compensate_keys {
     const char *compensate_plan;
     int32_t     recall;
 };
-enum tsr_positions_of { TSR_POSITIONS_DECODE, TSR_POSITIONS_ALL };
+enum tsr_positions_of { TSR_PIPELINE_POSITIONS_DECODE, TSR_PIPELINE_POSITIONS_ALL };
 extern const struct tsr_choice tsr_positions_choices[2];
 
 #define TSR_PIPELINE_RECALL_OPTION(S, f, fl)                                                       \
@@ -55,7 +55,7 @@ extern const struct tsr_choice tsr_positions_choices[2];
 /* What an engine is created with.  Zeroed before open(). */
 struct tsr_pipeline_compensating {
     struct tsr_compensation *from;
-    uint32_t (*k)[TSR_SITES]; /* of a plan */
+    uint32_t (*k)[TSR_MODEL_SITES]; /* of a plan */
     struct tsr_engine_compensate use;
 };
 
@@ -71,8 +71,8 @@ tsr_status tsr_pipeline_compensating_open(struct tsr_pipeline_compensating      
 void       tsr_pipeline_compensating_close(struct tsr_pipeline_compensating *c);
 
 /* k of every layer and site from a plan's compensation lists. */
-tsr_status tsr_pipeline_compensating_plan(const char *path, const struct tsr_model  *m,
-                                          uint32_t (**k)[TSR_SITES], struct tsr_err *err);
+tsr_status tsr_pipeline_compensating_plan(const char *path, const struct tsr_model        *m,
+                                          uint32_t (**k)[TSR_MODEL_SITES], struct tsr_err *err);
 
 /* "compensation": k, selection, positions, bits, host bytes, and the selected channels; nothing if e has
  * none. false: out of memory. */

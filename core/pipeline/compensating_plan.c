@@ -13,13 +13,13 @@ struct taking {
     const struct tsr_plan_file *p;
     const struct tsr_model     *m;
     const char                 *path;
-    uint32_t (*lin)[TSR_LINEARS]; /* [layers] */
+    uint32_t (*lin)[TSR_MODEL_LINEARS]; /* [layers] */
 };
 
 static const char *text_of(const struct tsr_config_node *map, const char *key)
 {
     const struct tsr_config_node *n = tsr_config_node_get(map, key);
-    return n && n->kind == TSR_NODE_SCALAR ? n->text : "";
+    return n && n->kind == TSR_CONFIG_NODE_SCALAR ? n->text : "";
 }
 
 /* One entry; the reader of the file has checked its form. */
@@ -32,7 +32,7 @@ static tsr_status take_entry(const struct taking *t, const struct tsr_plan_stage
         bool covers = true;
         if (*text_of(entry, "layers"))
             TSR_TRY(tsr_plan_file_covers(t->p, entry, l, &covers, err));
-        for (int i = 0; covers && i < TSR_LINEARS; i++) {
+        for (int i = 0; covers && i < TSR_MODEL_LINEARS; i++) {
             const struct tsr_matrix *w = &t->m->layers[l].lin[i].w;
             if (w->rows && (!*tensors || tsr_quant_name_matches(tensors, w->name)))
                 t->lin[l][i] = k;
@@ -42,10 +42,11 @@ static tsr_status take_entry(const struct taking *t, const struct tsr_plan_stage
 }
 
 /* Linears that share an input share their channels. */
-static tsr_status to_sites(const struct taking *t, uint32_t (*k)[TSR_SITES], struct tsr_err *err)
+static tsr_status to_sites(const struct taking *t, uint32_t (*k)[TSR_MODEL_SITES],
+                           struct tsr_err      *err)
 {
     for (uint64_t l = 0; l < t->m->hp.layers; l++)
-        for (int i = 0; i < TSR_LINEARS; i++) {
+        for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
             const struct tsr_matrix *w = &t->m->layers[l].lin[i].w;
             enum tsr_site            site = tsr_model_linear_site((enum tsr_linear_id)i);
             uint32_t                 n = t->lin[l][i] == UNSAID ? 0 : t->lin[l][i];
@@ -61,7 +62,8 @@ static tsr_status to_sites(const struct taking *t, uint32_t (*k)[TSR_SITES], str
     return TSR_OK;
 }
 
-static tsr_status take_all(const struct taking *t, uint32_t (*k)[TSR_SITES], struct tsr_err *err)
+static tsr_status take_all(const struct taking *t, uint32_t (*k)[TSR_MODEL_SITES],
+                           struct tsr_err      *err)
 {
     if (t->p->layers != t->m->hp.layers)
         return tsr_fail(err, TSR_E_INPUT,
@@ -69,32 +71,32 @@ static tsr_status take_all(const struct taking *t, uint32_t (*k)[TSR_SITES], str
                         t->path, (unsigned long long)t->p->layers, t->m->path,
                         (unsigned long long)t->m->hp.layers);
     for (uint64_t l = 0; l < t->m->hp.layers; l++) {
-        for (int i = 0; i < TSR_LINEARS; i++)
+        for (int i = 0; i < TSR_MODEL_LINEARS; i++)
             t->lin[l][i] = UNSAID;
-        for (int i = 0; i < TSR_SITES; i++)
+        for (int i = 0; i < TSR_MODEL_SITES; i++)
             k[l][i] = UNSAID;
     }
     for (uint64_t i = 0; i < t->p->n_stages; i++) {
         const struct tsr_config_node *list =
             tsr_config_node_get(t->p->stages[i].map, "compensation");
-        for (uint64_t j = 0; list && list->kind == TSR_NODE_LIST && j < list->n; j++)
+        for (uint64_t j = 0; list && list->kind == TSR_CONFIG_NODE_LIST && j < list->n; j++)
             TSR_TRY(take_entry(t, &t->p->stages[i], list->items[j], err));
     }
     TSR_TRY(to_sites(t, k, err));
     for (uint64_t l = 0; l < t->m->hp.layers; l++)
-        for (int i = 0; i < TSR_SITES; i++)
+        for (int i = 0; i < TSR_MODEL_SITES; i++)
             k[l][i] = k[l][i] == UNSAID ? 0 : k[l][i];
     return TSR_OK;
 }
 
-tsr_status tsr_pipeline_compensating_plan(const char *path, const struct tsr_model    *m,
-                                          uint32_t (**out)[TSR_SITES], struct tsr_err *err)
+tsr_status tsr_pipeline_compensating_plan(const char *path, const struct tsr_model          *m,
+                                          uint32_t (**out)[TSR_MODEL_SITES], struct tsr_err *err)
 {
     struct tsr_plan_file p = { 0 };
     struct tsr_diag     *d = NULL;
     TSR_TRY(tsr_config_diag_create(&d, err));
     struct taking t = { .p = &p, .m = m, .path = path };
-    uint32_t(*k)[TSR_SITES] = tsr_new(m->hp.layers, sizeof *k);
+    uint32_t(*k)[TSR_MODEL_SITES] = tsr_new(m->hp.layers, sizeof *k);
     t.lin = tsr_new(m->hp.layers, sizeof *t.lin);
     tsr_status st = k && t.lin ? tsr_plan_file_load(&p, path, d, err)
                                : tsr_fail_nomem(err, m->hp.layers * sizeof *k, path);

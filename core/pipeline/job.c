@@ -71,7 +71,7 @@ static void check_head(struct tsr_pipeline_job *job, struct tsr_diag *d)
                                            sizeof *head_options, &s->head };
     uint64_t                       before = tsr_config_diag_errors(d);
     tsr_config_options_fill(&set, 1, NULL, root, "the job", d);
-    if ((node = tsr_config_node_get(root, "version")) && node->kind == TSR_NODE_SCALAR &&
+    if ((node = tsr_config_node_get(root, "version")) && node->kind == TSR_CONFIG_NODE_SCALAR &&
         tsr_config_diag_errors(d) == before && s->head.version != 1)
         tsr_config_diag_error(d, &node->mark, NULL,
                               "version %lld of the job format is not known; this "
@@ -151,14 +151,14 @@ static struct tsr_config_node *longer_list(struct tsr_pipeline_job      *job,
                                            const struct tsr_config_mark *mark)
 {
     uint64_t                 n = list ? list->n : 0;
-    struct tsr_config_node   last = { .kind = TSR_NODE_SCALAR, .mark = *mark, .text = name };
+    struct tsr_config_node   last = { .kind = TSR_CONFIG_NODE_SCALAR, .mark = *mark, .text = name };
     struct tsr_config_node **items = tsr_new(n + 1, sizeof *items), *copy = NULL;
     if (items) {
         for (uint64_t i = 0; i < n; i++)
             items[i] = list->items[i];
         items[n] = &last;
         struct tsr_config_node all = {
-            .kind = TSR_NODE_LIST, .mark = *mark, .text = "", .n = n + 1, .items = items
+            .kind = TSR_CONFIG_NODE_LIST, .mark = *mark, .text = "", .n = n + 1, .items = items
         };
         copy = tsr_config_doc_copy(job->doc, &all);
     }
@@ -170,9 +170,10 @@ static bool has_step(const struct tsr_config_node *list, const char *name)
 {
     for (uint64_t i = 0; i < list->n; i++) {
         const struct tsr_config_node *item = list->items[i];
-        if (item->kind == TSR_NODE_SCALAR && strcmp(item->text, name) == 0)
+        if (item->kind == TSR_CONFIG_NODE_SCALAR && strcmp(item->text, name) == 0)
             return true;
-        if (item->kind == TSR_NODE_MAP && item->n > 0 && strcmp(item->keys[0]->text, name) == 0)
+        if (item->kind == TSR_CONFIG_NODE_MAP && item->n > 0 &&
+            strcmp(item->keys[0]->text, name) == 0)
             return true;
     }
     return false;
@@ -182,7 +183,7 @@ bool tsr_pipeline_job_has_step(const struct tsr_pipeline_job *job, const char *n
 {
     const struct tsr_config_node *list =
         tsr_config_node_get(tsr_config_doc_root(job->doc), "pipeline");
-    return list && list->kind == TSR_NODE_LIST && has_step(list, name);
+    return list && list->kind == TSR_CONFIG_NODE_LIST && has_step(list, name);
 }
 
 /* A job may omit the step of the verb. */
@@ -196,17 +197,18 @@ static tsr_status append_step(struct tsr_pipeline_job *job, const char *name, st
         if (strcmp(root->keys[i]->text, "pipeline") != 0)
             continue;
         list = root->items[i];
-        if (list->kind == TSR_NODE_LIST && has_step(list, name))
+        if (list->kind == TSR_CONFIG_NODE_LIST && has_step(list, name))
             return TSR_OK;
-        if (list->kind != TSR_NODE_LIST && list->kind != TSR_NODE_NULL)
+        if (list->kind != TSR_CONFIG_NODE_LIST && list->kind != TSR_CONFIG_NODE_NULL)
             return TSR_OK; /* the check reports it */
-        copy = longer_list(job, list->kind == TSR_NODE_LIST ? list : NULL, name, &list->mark);
+        copy =
+            longer_list(job, list->kind == TSR_CONFIG_NODE_LIST ? list : NULL, name, &list->mark);
         if (!copy)
             return tsr_fail_nomem(err, 64, "a step");
         root->items[i] = copy;
         return TSR_OK;
     }
-    struct tsr_config_node   key = { .kind = TSR_NODE_SCALAR,
+    struct tsr_config_node   key = { .kind = TSR_CONFIG_NODE_SCALAR,
                                      .mark = root->mark,
                                      .text = "pipeline" };
     struct tsr_config_node **items = tsr_new(root->n + 1, sizeof *items);

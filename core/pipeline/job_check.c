@@ -14,7 +14,7 @@ static tsr_status add_plugin(struct tsr_pipeline_job *job, struct tsr_registry *
                              struct tsr_err *err)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
-    if (n->kind != TSR_NODE_SCALAR) {
+    if (n->kind != TSR_CONFIG_NODE_SCALAR) {
         tsr_config_diag_error(d, &n->mark, NULL, "'plugins' must be a list of files and folders");
         return TSR_OK;
     }
@@ -36,9 +36,9 @@ static tsr_status add_plugins(struct tsr_pipeline_job *job, struct tsr_registry 
                               const struct tsr_config_node *n, struct tsr_diag *d,
                               struct tsr_err *err)
 {
-    if (!n || n->kind == TSR_NODE_NULL)
+    if (!n || n->kind == TSR_CONFIG_NODE_NULL)
         return TSR_OK;
-    if (n->kind != TSR_NODE_LIST)
+    if (n->kind != TSR_CONFIG_NODE_LIST)
         return add_plugin(job, r, n, d, err);
     for (uint64_t i = 0; i < n->n; i++)
         TSR_TRY(add_plugin(job, r, n->items[i], d, err));
@@ -82,9 +82,9 @@ tsr_status tsr_pipeline_job_plugins(struct tsr_pipeline_job *job, struct tsr_reg
                                     struct tsr_diag *d, struct tsr_err *err)
 {
     const struct tsr_config_node *n = job->state->head.plugins;
-    if (!n || n->kind == TSR_NODE_NULL)
+    if (!n || n->kind == TSR_CONFIG_NODE_NULL)
         return TSR_OK;
-    if (n->kind != TSR_NODE_MAP)
+    if (n->kind != TSR_CONFIG_NODE_MAP)
         return add_plugins(job, r, n, d, err);
     struct plugins_keys      k = { .paths = NULL };
     struct tsr_config_optset set = { plugins_options,
@@ -103,7 +103,7 @@ static tsr_status add_family(struct tsr_pipeline_job *job, const struct tsr_conf
                              struct tsr_diag *d, struct tsr_err *err)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
-    if (n->kind != TSR_NODE_SCALAR) {
+    if (n->kind != TSR_CONFIG_NODE_SCALAR) {
         tsr_config_diag_error(d, &n->mark, NULL, "'families' must be a list of files");
         return TSR_OK;
     }
@@ -129,9 +129,9 @@ tsr_status tsr_pipeline_job_families(struct tsr_pipeline_job *job, struct tsr_di
                                      struct tsr_err *err)
 {
     const struct tsr_config_node *n = job->state->head.families;
-    if (!n || n->kind == TSR_NODE_NULL)
+    if (!n || n->kind == TSR_CONFIG_NODE_NULL)
         return TSR_OK;
-    if (n->kind != TSR_NODE_LIST)
+    if (n->kind != TSR_CONFIG_NODE_LIST)
         return add_family(job, n, d, err);
     for (uint64_t i = 0; i < n->n; i++)
         TSR_TRY(add_family(job, n->items[i], d, err));
@@ -159,16 +159,16 @@ static void unknown_step(const struct tsr_config_node *key, struct tsr_diag *d)
 static bool step_parts(const struct tsr_config_node *item, struct tsr_pipeline_job_step *s,
                        struct tsr_diag *d)
 {
-    if (item->kind == TSR_NODE_MAP && item->n == 1) {
+    if (item->kind == TSR_CONFIG_NODE_MAP && item->n == 1) {
         s->key = item->keys[0];
         s->node = item->items[0];
-        if (s->node->kind == TSR_NODE_NULL) {
-            ((struct tsr_config_node *)(uintptr_t)s->node)->kind = TSR_NODE_MAP;
+        if (s->node->kind == TSR_CONFIG_NODE_NULL) {
+            ((struct tsr_config_node *)(uintptr_t)s->node)->kind = TSR_CONFIG_NODE_MAP;
             ((struct tsr_config_node *)(uintptr_t)s->node)->mark = s->key->mark;
         }
         return true;
     }
-    if (item->kind == TSR_NODE_MAP && item->n > 1)
+    if (item->kind == TSR_CONFIG_NODE_MAP && item->n > 1)
         tsr_config_diag_error(d, &item->keys[1]->mark,
                               "indent options further than the name of the step",
                               "'%.60s' conflicts with the step '%.60s'", item->keys[1]->text,
@@ -184,9 +184,9 @@ static tsr_status spell_out(struct tsr_pipeline_job *job, const struct tsr_confi
                             uint64_t i, struct tsr_err *err)
 {
     struct tsr_config_node *name = list->items[i];
-    if (name->kind != TSR_NODE_SCALAR)
+    if (name->kind != TSR_CONFIG_NODE_SCALAR)
         return TSR_OK;
-    struct tsr_config_node pair = { .kind = TSR_NODE_MAP, .mark = name->mark, .text = "" },
+    struct tsr_config_node pair = { .kind = TSR_CONFIG_NODE_MAP, .mark = name->mark, .text = "" },
                            *map = NULL;
     struct tsr_config_node empty = pair, *items[1] = { &empty }, *keys[1] = { name };
     pair.n = 1;
@@ -204,7 +204,7 @@ static const char **others(const struct tsr_pipeline_step *step, const struct ts
 {
     const char **names = tsr_new(node->n + 1, sizeof *names);
     uint64_t     n = 0;
-    for (uint64_t i = 0; names && node->kind == TSR_NODE_MAP && i < node->n; i++) {
+    for (uint64_t i = 0; names && node->kind == TSR_CONFIG_NODE_MAP && i < node->n; i++) {
         bool own = false;
         for (uint64_t k = 0; k < step->n_options; k++)
             own = own || strcmp(step->options[k].name, node->keys[i]->text) == 0;
@@ -256,10 +256,10 @@ static void switch_off(struct tsr_pipeline_job *job, const struct tsr_pipeline_s
         const struct tsr_option    *o = option_of(c->options, c->n_options, key->text + 3);
         if (option_of(c->options, c->n_options, key->text) || !o || o->type != TSR_OPT_BOOL)
             continue;
-        if (value->kind != TSR_NODE_SCALAR || strcmp(value->text, "true") != 0)
+        if (value->kind != TSR_CONFIG_NODE_SCALAR || strcmp(value->text, "true") != 0)
             tsr_config_diag_error(d, &value->mark, NULL,
                                   "--no-%s takes no value; '%.100s' follows it", o->name,
-                                  value->kind == TSR_NODE_SCALAR ? value->text : "");
+                                  value->kind == TSR_CONFIG_NODE_SCALAR ? value->text : "");
         key->text += 3;
         value->text = "false";
     }
@@ -273,7 +273,7 @@ static tsr_status check_step(struct tsr_pipeline_job *job, struct tsr_pipeline_j
     const char                    **also = NULL;
     (void)snprintf(what, sizeof what, "step '%s'", step->name);
     s->opts = tsr_new(step->options_size ? step->options_size : 1, 1);
-    if (step->open && s->node->kind == TSR_NODE_MAP)
+    if (step->open && s->node->kind == TSR_CONFIG_NODE_MAP)
         switch_off(job, step, (struct tsr_config_node *)(uintptr_t)s->node, d);
     if (step->open)
         also = others(step, s->node);
@@ -287,7 +287,8 @@ static tsr_status check_step(struct tsr_pipeline_job *job, struct tsr_pipeline_j
     tsr_config_options_fill(&set, 1, also, s->node, what, d);
     inherit(job, step, s->node, s->opts);
     free(also);
-    if (step->check && (tsr_config_diag_errors(d) == before || s->node->kind == TSR_NODE_MAP)) {
+    if (step->check &&
+        (tsr_config_diag_errors(d) == before || s->node->kind == TSR_CONFIG_NODE_MAP)) {
         struct tsr_errbuf e = TSR_ERRBUF(e);
         tsr_status        st = step->check(job, s->opts, s->node, d, &e.err);
         if (st == TSR_E_INPUT || st == TSR_E_CONFIG || st == TSR_E_UNSUPPORTED)
@@ -311,7 +312,7 @@ tsr_status tsr_pipeline_job_check(struct tsr_pipeline_job *job, struct tsr_regis
     job->registry = r;
     if (!list)
         return TSR_OK;
-    if (list->kind != TSR_NODE_LIST || list->n == 0) {
+    if (list->kind != TSR_CONFIG_NODE_LIST || list->n == 0) {
         tsr_config_diag_error(d, &list->mark,
                               "write '- calibrate: {text: FILE}' and so on, one below the "
                               "other",

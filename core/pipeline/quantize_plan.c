@@ -9,7 +9,7 @@
 static tsr_status join(struct tsr_pipeline_plan_rules *p, const struct tsr_config_node *rules,
                        struct tsr_err *err)
 {
-    uint64_t n = rules && rules->kind == TSR_NODE_LIST ? rules->n : 0;
+    uint64_t n = rules && rules->kind == TSR_CONFIG_NODE_LIST ? rules->n : 0;
     p->items = tsr_new(p->file.n_entries + n, sizeof(struct tsr_config_node *));
     if (!p->items)
         return tsr_fail_nomem(err, n * sizeof(struct tsr_config_node *), "the rules of a plan");
@@ -17,7 +17,7 @@ static tsr_status join(struct tsr_pipeline_plan_rules *p, const struct tsr_confi
         memcpy(p->items, p->file.entries, p->file.n_entries * sizeof(struct tsr_config_node *));
     if (n)
         memcpy(p->items + p->file.n_entries, rules->items, n * sizeof(struct tsr_config_node *));
-    p->list = (struct tsr_config_node){ .kind = TSR_NODE_LIST,
+    p->list = (struct tsr_config_node){ .kind = TSR_CONFIG_NODE_LIST,
                                         .mark = tsr_config_doc_root(p->file.doc)->mark,
                                         .n = p->file.n_entries + n,
                                         .items = p->items };

@@ -12,12 +12,12 @@ void tsr_pipeline_check_strings(const struct tsr_config_node *list, const char *
 {
     if (!list)
         return;
-    if (list->kind != TSR_NODE_LIST) {
+    if (list->kind != TSR_CONFIG_NODE_LIST) {
         tsr_config_diag_error(d, &list->mark, "write [\"...\", \"...\"]", "%s is not a list", what);
         return;
     }
     for (uint64_t i = 0; i < list->n; i++)
-        if (list->items[i]->kind != TSR_NODE_SCALAR)
+        if (list->items[i]->kind != TSR_CONFIG_NODE_SCALAR)
             tsr_config_diag_error(d, &list->items[i]->mark, NULL, "item %llu of %s is not a string",
                                   (unsigned long long)i + 1, what);
 }
@@ -78,7 +78,7 @@ bool tsr_pipeline_eval_result_put(json_t *o, const struct tsr_eval_windows *w,
               tsr_pipeline_json_put_int(o, "tokens", r->tokens) &&
               tsr_pipeline_json_put_int(o, "scored", r->scored) &&
               tsr_pipeline_json_put_real(o, "mean_nll", r->mean_nll);
-    if (w->opt.protocol == TSR_PPL_LM_EVAL_WIKITEXT)
+    if (w->opt.protocol == TSR_EVAL_PPL_LM_EVAL_WIKITEXT)
         ok = ok && tsr_pipeline_json_put_real(o, "word_perplexity", r->word_perplexity) &&
              tsr_pipeline_json_put_real(o, "byte_perplexity", r->byte_perplexity) &&
              tsr_pipeline_json_put_real(o, "bits_per_byte", r->bits_per_byte) &&
@@ -100,8 +100,8 @@ void tsr_pipeline_check_input(const struct tsr_pipeline_job *job, const struct t
                               const char *key, struct tsr_diag *d)
 {
     const struct tsr_config_node *n =
-        map && map->kind == TSR_NODE_MAP ? tsr_config_node_get(map, key) : NULL;
-    if (!n || n->kind != TSR_NODE_SCALAR || !*n->text)
+        map && map->kind == TSR_CONFIG_NODE_MAP ? tsr_config_node_get(map, key) : NULL;
+    if (!n || n->kind != TSR_CONFIG_NODE_SCALAR || !*n->text)
         return;
     char *path = tsr_pipeline_job_input(job, n->text);
     if (path && !tsr_path_exists(path))

@@ -52,14 +52,14 @@ struct tsr_pipeline_eval_keys {
           .help = "How perplexity is taken; no number is given without it.",                       \
           .type = TSR_OPT_ENUM,                                                                    \
           .offset = TSR_FIELD(S, k.protocol, int64_t),                                             \
-          .def = { .i = TSR_PPL_GPTQ_2048 },                                                       \
+          .def = { .i = TSR_EVAL_PPL_GPTQ_2048 },                                                  \
           .choices = tsr_protocol_choices,                                                         \
           .n_choices = 3 },                                                                        \
         { .name = "rows",                                                                          \
           .help = "What a row of the text is.",                                                    \
           .type = TSR_OPT_ENUM,                                                                    \
           .offset = TSR_FIELD(S, k.rows, int64_t),                                                 \
-          .def = { .i = TSR_ROWS_FILE },                                                           \
+          .def = { .i = TSR_EVAL_ROWS_FILE },                                                      \
           .choices = tsr_rows_choices,                                                             \
           .n_choices = 3 },                                                                        \
         { .name = "join",                                                                          \

@@ -48,7 +48,7 @@ static bool add_keys(char text[TEXT], const struct tsr_config_node *map, bool st
         size_t                        at = strlen(text);
         if ((step && tsr_planning_own(key->text)) || strcmp(key->text, skip) == 0)
             continue;
-        if (value->kind != TSR_NODE_SCALAR || strchr(value->text, ',') ||
+        if (value->kind != TSR_CONFIG_NODE_SCALAR || strchr(value->text, ',') ||
             at + strlen(key->text) + strlen(value->text) + 3 > TEXT) {
             tsr_config_diag_error(d, &value->mark, NULL, "'%s' is not one short value", key->text);
             return false;
@@ -105,7 +105,7 @@ static tsr_status add_width(struct tsr_planning *pl, const struct tsr_pipeline_j
         return TSR_OK;
     }
     (void)snprintf(text, sizeof text, "%.100s:bits=%lu", k->use, strtoul(width, NULL, 10));
-    if (node->kind == TSR_NODE_MAP && !add_keys(text, node, true, "bits", d))
+    if (node->kind == TSR_CONFIG_NODE_MAP && !add_keys(text, node, true, "bits", d))
         return TSR_OK;
     return add(pl, job, text, at, d, err);
 }
@@ -120,7 +120,7 @@ static tsr_status check_use(const struct tsr_pipeline_job       *job,
     struct tsr_errbuf             e = TSR_ERRBUF(e);
     struct tsr_plugin_found       found;
     struct tsr_config_node        map = *node;
-    uint64_t                      n = node->kind == TSR_NODE_MAP ? node->n : 0;
+    uint64_t                      n = node->kind == TSR_CONFIG_NODE_MAP ? node->n : 0;
     tsr_status                    st =
         tsr_plugin_registry_find(job->registry, TSR_KIND_QUANTIZER, k->use, &found, &e.err);
     if (st == TSR_E_INPUT)
@@ -165,12 +165,12 @@ static tsr_status read_bits(struct tsr_planning *pl, const struct tsr_pipeline_j
     TSR_TRY(check_use(job, k, node, d, err));
     if (tsr_config_diag_errors(d) != before)
         return TSR_OK; /* each bit width would report the same */
-    if (!list || list->kind == TSR_NODE_NULL) {
+    if (!list || list->kind == TSR_CONFIG_NODE_NULL) {
         for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
             TSR_TRY(add_width(pl, job, k, node, usual[i], node, d, err));
         return TSR_OK;
     }
-    if (list->kind == TSR_NODE_SCALAR) { /* "3,4,8" of a command line */
+    if (list->kind == TSR_CONFIG_NODE_SCALAR) { /* "3,4,8" of a command line */
         for (const char *s = list->text;;) {
             size_t n = strcspn(s, ",");
             char   one[8];
@@ -181,13 +181,13 @@ static tsr_status read_bits(struct tsr_planning *pl, const struct tsr_pipeline_j
             s += n + 1;
         }
     }
-    if (list->kind != TSR_NODE_LIST || !list->n)
+    if (list->kind != TSR_CONFIG_NODE_LIST || !list->n)
         tsr_config_diag_error(d, &list->mark, "write bits: [3, 4, 8, 16]", "'bits' is %s",
-                              list->kind == TSR_NODE_LIST ? "an empty list" : "not a list");
-    for (uint64_t i = 0; list->kind == TSR_NODE_LIST && i < list->n; i++) {
+                              list->kind == TSR_CONFIG_NODE_LIST ? "an empty list" : "not a list");
+    for (uint64_t i = 0; list->kind == TSR_CONFIG_NODE_LIST && i < list->n; i++) {
         const struct tsr_config_node *item = list->items[i];
-        TSR_TRY(add_width(pl, job, k, node, item->kind == TSR_NODE_SCALAR ? item->text : "", item,
-                          d, err));
+        TSR_TRY(add_width(pl, job, k, node, item->kind == TSR_CONFIG_NODE_SCALAR ? item->text : "",
+                          item, d, err));
     }
     return TSR_OK;
 }
@@ -197,11 +197,11 @@ static tsr_status add_candidate(struct tsr_planning *pl, const struct tsr_pipeli
                                 struct tsr_err *err)
 {
     char text[TEXT];
-    if (item->kind == TSR_NODE_SCALAR)
+    if (item->kind == TSR_CONFIG_NODE_SCALAR)
         return add(pl, job, item->text, item, d, err);
     const struct tsr_config_node *use =
-        item->kind == TSR_NODE_MAP ? tsr_config_node_get(item, "use") : NULL;
-    if (!use || use->kind != TSR_NODE_SCALAR) {
+        item->kind == TSR_CONFIG_NODE_MAP ? tsr_config_node_get(item, "use") : NULL;
+    if (!use || use->kind != TSR_CONFIG_NODE_SCALAR) {
         tsr_config_diag_error(d, &item->mark, "write {use: gptq, bits: 4} or original",
                               "a candidate does not say which quantizer");
         return TSR_OK;
@@ -216,28 +216,28 @@ tsr_status tsr_planning_candidates(struct tsr_planning *pl, const struct tsr_pip
                                    struct tsr_err *err)
 {
     const struct tsr_config_node *list = k->candidates;
-    if (!list || list->kind == TSR_NODE_NULL)
+    if (!list || list->kind == TSR_CONFIG_NODE_NULL)
         return read_bits(pl, job, k, node, d, err);
-    if (k->bits && k->bits->kind != TSR_NODE_NULL)
+    if (k->bits && k->bits->kind != TSR_CONFIG_NODE_NULL)
         tsr_config_diag_error(d, &k->bits->mark, NULL,
                               "'bits' and 'candidates' are given; keep one");
-    for (uint64_t i = 0; node->kind == TSR_NODE_MAP && i < node->n; i++)
-        if (!tsr_planning_own(node->keys[i]->text) && node->items[i]->kind != TSR_NODE_NULL)
+    for (uint64_t i = 0; node->kind == TSR_CONFIG_NODE_MAP && i < node->n; i++)
+        if (!tsr_planning_own(node->keys[i]->text) && node->items[i]->kind != TSR_CONFIG_NODE_NULL)
             tsr_config_diag_error(d, &node->keys[i]->mark, "options stand in each candidate",
                                   "unknown key '%.60s' in " WHAT " with candidates",
                                   node->keys[i]->text);
     const struct tsr_config_node *use =
-        node->kind == TSR_NODE_MAP ? tsr_config_node_get(node, "use") : NULL;
+        node->kind == TSR_CONFIG_NODE_MAP ? tsr_config_node_get(node, "use") : NULL;
     char from[40] = "default";
     if (use)
         tsr_config_mark_text(&use->mark, from, sizeof from);
     if (strcmp(from, "default") != 0)
         tsr_config_diag_error(d, &use->mark, "each candidate names its quantizer",
                               "'use' is for 'bits'; with 'candidates' it would do nothing");
-    if (list->kind != TSR_NODE_LIST || !list->n) {
+    if (list->kind != TSR_CONFIG_NODE_LIST || !list->n) {
         tsr_config_diag_error(d, &list->mark, "write [{use: gptq, bits: 4}, original]",
                               "'candidates' is %s",
-                              list->kind == TSR_NODE_LIST ? "an empty list" : "not a list");
+                              list->kind == TSR_CONFIG_NODE_LIST ? "an empty list" : "not a list");
         return TSR_OK;
     }
     for (uint64_t i = 0; i < list->n; i++)

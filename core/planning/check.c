@@ -38,7 +38,7 @@ static void put(struct layer *l, const char *key, const char *value)
 static void take(struct layer *l, const struct tsr_config_node *e, struct tsr_diag *d)
 {
     const struct tsr_config_node *use = tsr_config_node_get(e, "use");
-    if (use && use->kind == TSR_NODE_SCALAR && strcmp(use->text, l->use) != 0) {
+    if (use && use->kind == TSR_CONFIG_NODE_SCALAR && strcmp(use->text, l->use) != 0) {
         l->use = use->text;
         l->n = 0;
     }
@@ -48,7 +48,7 @@ static void take(struct layer *l, const struct tsr_config_node *e, struct tsr_di
         const struct tsr_config_node *v = e->items[i];
         if (strcmp(key, "use") == 0 || strcmp(key, "layers") == 0 || strcmp(key, "tensors") == 0)
             continue;
-        if (v->kind != TSR_NODE_SCALAR || strchr(v->text, ',') || strlen(v->text) > 60 ||
+        if (v->kind != TSR_CONFIG_NODE_SCALAR || strchr(v->text, ',') || strlen(v->text) > 60 ||
             strlen(key) > 60)
             tsr_config_diag_error(d, &v->mark, NULL, "'%.60s' is not one short value", key);
         else if (strcmp(key, "keep") == 0)
@@ -94,8 +94,8 @@ static bool names(const struct tsr_config_node *e, uint64_t layer, int linear)
 {
     const struct tsr_config_node *t = tsr_config_node_get(e, "tensors");
     char                          name[80];
-    bool                          attn = linear <= TSR_O;
-    if (!t || t->kind != TSR_NODE_SCALAR)
+    bool                          attn = linear <= TSR_MODEL_O;
+    if (!t || t->kind != TSR_CONFIG_NODE_SCALAR)
         return true;
     (void)snprintf(name, sizeof name, "model.layers.%llu.%s.%s", (unsigned long long)layer,
                    attn ? "self_attn" : "mlp", tsr_model_linear_name((enum tsr_linear_id)linear));
@@ -112,8 +112,9 @@ static tsr_status linear_text(const struct tsr_plan_file *f, uint64_t layer, int
                               bool *used, struct tsr_diag *d, struct tsr_err *err)
 {
     struct layer one = { .use = use };
-    for (uint64_t i = 0; node && node->kind == TSR_NODE_MAP && i < node->n; i++)
-        if (!tsr_planning_own(node->keys[i]->text) && node->items[i]->kind == TSR_NODE_SCALAR)
+    for (uint64_t i = 0; node && node->kind == TSR_CONFIG_NODE_MAP && i < node->n; i++)
+        if (!tsr_planning_own(node->keys[i]->text) &&
+            node->items[i]->kind == TSR_CONFIG_NODE_SCALAR)
             put(&one, node->keys[i]->text, node->items[i]->text);
     for (uint64_t i = 0; i < f->n_entries; i++) {
         const struct tsr_config_node *tensors = tsr_config_node_get(f->entries[i], "tensors");
@@ -168,11 +169,11 @@ static tsr_status read_linear(const struct rules *z, uint64_t layer, int linear,
 static tsr_status read_layer(const struct rules *z, uint64_t layer, uint32_t *candidate,
                              struct tsr_err *err)
 {
-    char     text[TSR_LINEARS * TEXT];
-    uint32_t index[TSR_LINEARS];
+    char     text[TSR_MODEL_LINEARS * TEXT];
+    uint32_t index[TSR_MODEL_LINEARS];
     bool     same = true;
     size_t   at = strlen(TSR_CANDIDATE_MIX);
-    for (int i = 0; i < TSR_LINEARS; i++) {
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
         TSR_TRY(read_linear(z, layer, i, &index[i], err));
         same = same && index[i] == index[0];
     }
@@ -180,7 +181,7 @@ static tsr_status read_layer(const struct rules *z, uint64_t layer, uint32_t *ca
     if (same || tsr_config_diag_errors(z->d))
         return TSR_OK;
     memcpy(text, TSR_CANDIDATE_MIX, at + 1);
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", i ? "|" : "",
                                z->pl->texts[index[i]]);
     for (uint64_t i = 0; i < z->pl->n_texts; i++)

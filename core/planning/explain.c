@@ -194,12 +194,12 @@ static tsr_status more_devices(json_t *list, const struct tsr_planning *pl,
 static tsr_status other_end(json_t *list, const struct tsr_planning *pl,
                             const struct tsr_plan_planned *a, struct tsr_err *err)
 {
-    bool                    first = pl->problem.o.head == TSR_HEAD_FIRST;
+    bool                    first = pl->problem.o.head == TSR_PLAN_HEAD_FIRST;
     struct tsr_plan_variant v;
     if (tsr_plan_cluster_devices(pl->problem.cluster) < 2 || pl->problem.shape->layers < 2)
         return TSR_OK;
     TSR_TRY(tsr_plan_variant_make(&v, &pl->problem, err));
-    tsr_plan_problem_put_head(&v.p, first ? TSR_HEAD_LAST : TSR_HEAD_FIRST);
+    tsr_plan_problem_put_head(&v.p, first ? TSR_PLAN_HEAD_LAST : TSR_PLAN_HEAD_FIRST);
     tsr_status st =
         bought(list, &v, &pl->solver, a,
                first ? "the head on the last stage" : "the head on the first stage", err);

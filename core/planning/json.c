@@ -49,7 +49,7 @@ static json_t *stage_json(const struct tsr_plan_problem *p, const struct tsr_pla
                                              s->compensation.assumed)) &&
              tsr_pipeline_json_put_real(json_object_get(j, "compensation"), "decode_ms",
                                         s->compensation.decode_ms);
-    if (i + 1 < o->n_stages || (i > 0 && p->o.head == TSR_HEAD_FIRST))
+    if (i + 1 < o->n_stages || (i > 0 && p->o.head == TSR_PLAN_HEAD_FIRST))
         ok = ok && tsr_pipeline_json_put_real(j, "send_prefill_ms", s->link_pre_ms) &&
              tsr_pipeline_json_put_real(j, "send_decode_ms", s->link_dec_ms);
     if (ok)
@@ -150,28 +150,29 @@ bool tsr_planning_put_problem(json_t *j, const struct tsr_plan_problem *p)
          tsr_pipeline_json_put_int(work, "chunk", w->chunk) &&
          tsr_pipeline_json_put_int(work, "kv_bits", w->kv_bits) &&
          tsr_pipeline_json_put(work, "distribution", json_boolean(w->distribution));
-    ok = tsr_pipeline_json_put_text(j, "model", p->shape->name) &&
-         tsr_pipeline_json_put_text(j, "family", p->shape->family) &&
-         tsr_pipeline_json_put_text(j, "headers", p->shape->hash) &&
-         tsr_pipeline_json_put_int(j, "layers", p->shape->layers) &&
-         tsr_pipeline_json_put_int(j, "hidden", p->shape->hidden) &&
-         tsr_pipeline_json_put_int(j, "heads", p->shape->heads) &&
-         tsr_pipeline_json_put_int(j, "kv_heads", p->shape->kv_heads) &&
-         tsr_pipeline_json_put_text(j, "cluster", p->cluster->name) &&
-         tsr_pipeline_json_put_int(j, "devices", tsr_plan_cluster_devices(p->cluster)) &&
-         tsr_pipeline_json_put_int(j, "nodes", p->cluster->n_nodes) &&
-         tsr_pipeline_json_put_text(j, "objective",
-                                    p->o.objective == TSR_OBJECTIVE_PAPER ? "paper" : "steady") &&
-         tsr_pipeline_json_put_text(j, "accounting",
-                                    p->o.accounting == TSR_ACCOUNT_PAPER ? "paper" : "exact") &&
-         tsr_pipeline_json_put_text(j, "head", tsr_head_choices[p->o.head].name) &&
-         tsr_pipeline_json_put_text(j, "quality", p->quality.basis) &&
-         tsr_pipeline_json_put(j, "prior", json_boolean(p->quality.prior)) &&
-         tsr_pipeline_json_put_real(j, "max_omega",
-                                    p->max_omega >= 0 ? p->max_omega : (double)NAN) &&
-         tsr_pipeline_json_put_text(j, "at_least", p->o.at_least) &&
-         tsr_pipeline_json_put_real(j, "theta", p->o.theta) && put_experts(j, p->shape) &&
-         put_left_out(j, p) && ok;
+    ok =
+        tsr_pipeline_json_put_text(j, "model", p->shape->name) &&
+        tsr_pipeline_json_put_text(j, "family", p->shape->family) &&
+        tsr_pipeline_json_put_text(j, "headers", p->shape->hash) &&
+        tsr_pipeline_json_put_int(j, "layers", p->shape->layers) &&
+        tsr_pipeline_json_put_int(j, "hidden", p->shape->hidden) &&
+        tsr_pipeline_json_put_int(j, "heads", p->shape->heads) &&
+        tsr_pipeline_json_put_int(j, "kv_heads", p->shape->kv_heads) &&
+        tsr_pipeline_json_put_text(j, "cluster", p->cluster->name) &&
+        tsr_pipeline_json_put_int(j, "devices", tsr_plan_cluster_devices(p->cluster)) &&
+        tsr_pipeline_json_put_int(j, "nodes", p->cluster->n_nodes) &&
+        tsr_pipeline_json_put_text(j, "objective",
+                                   p->o.objective == TSR_OBJECTIVE_PAPER ? "paper" : "steady") &&
+        tsr_pipeline_json_put_text(j, "accounting",
+                                   p->o.accounting == TSR_PLAN_ACCOUNT_PAPER ? "paper" : "exact") &&
+        tsr_pipeline_json_put_text(j, "head", tsr_head_choices[p->o.head].name) &&
+        tsr_pipeline_json_put_text(j, "quality", p->quality.basis) &&
+        tsr_pipeline_json_put(j, "prior", json_boolean(p->quality.prior)) &&
+        tsr_pipeline_json_put_real(j, "max_omega",
+                                   p->max_omega >= 0 ? p->max_omega : (double)NAN) &&
+        tsr_pipeline_json_put_text(j, "at_least", p->o.at_least) &&
+        tsr_pipeline_json_put_real(j, "theta", p->o.theta) && put_experts(j, p->shape) &&
+        put_left_out(j, p) && ok;
     ok = tsr_pipeline_json_put(j, "workload", work) && ok;
     return tsr_pipeline_json_put(j, "candidates", names) && ok;
 }

@@ -78,7 +78,7 @@ static void totals(const json_t *r, const json_t *plan, FILE *to)
 static const char *weaker(const char *a, const json_t *stage, const char *key)
 {
     const char *b = tsr_planning_table_text(stage, key);
-    for (int i = TSR_ROOFLINE; i > TSR_MEASURED; i--) {
+    for (int i = TSR_PLAN_ROOFLINE; i > TSR_PLAN_MEASURED; i--) {
         const char *name = tsr_plan_basis_name((enum tsr_basis)i);
         if (strcmp(a, name) == 0 || strcmp(b, name) == 0)
             return name;

@@ -31,10 +31,10 @@ extern const struct tsr_choice tsr_latency_choices[2];
                     "Statistics of a calibration that say how often each expert is taken; by default those of the " \
                     "last step calibrate before this one."), \
     TSR_OPTION_ENUM(struct tsr_planning_plan_keys, objective, TSR_OBJECTIVE_STEADY, tsr_objective_choices, "What is minimised."), \
-    TSR_OPTION_ENUM(struct tsr_planning_plan_keys, accounting, TSR_ACCOUNT_EXACT, tsr_accounting_choices, \
+    TSR_OPTION_ENUM(struct tsr_planning_plan_keys, accounting, TSR_PLAN_ACCOUNT_EXACT, tsr_accounting_choices, \
                     "How memory is counted."), \
-    TSR_OPTION_ENUM(struct tsr_planning_plan_keys, latency, TSR_LATENCY_FIT, tsr_latency_choices, "Where times come from."), \
-    TSR_OPTION_ENUM(struct tsr_planning_plan_keys, head, TSR_HEAD_LAST, tsr_head_choices, "Which stage has the head."), \
+    TSR_OPTION_ENUM(struct tsr_planning_plan_keys, latency, TSR_PLAN_LATENCY_FIT, tsr_latency_choices, "Where times come from."), \
+    TSR_OPTION_ENUM(struct tsr_planning_plan_keys, head, TSR_PLAN_HEAD_LAST, tsr_head_choices, "Which stage has the head."), \
     TSR_OPTION_PATH(struct tsr_planning_plan_keys, to, "plan.yaml", "FILE", "The plan file, in the job folder."), \
     TSR_OPTION_STRING(struct tsr_planning_plan_keys, solver, "exact", "The solver, with its options as NAME:key=value,..."), \
     TSR_OPTION_STRING(struct tsr_planning_plan_keys, baselines, "uniform,pipeedge,het,adabits", \

@@ -39,8 +39,8 @@ static tsr_status read_quality(struct tsr_planning *pl, const struct tsr_pipelin
     struct tsr_config_optset         set = { quality_options, 5, sizeof *quality_options, &q };
     o->indicators = o->table = "";
     o->max_omega = -1;
-    if (!map || map->kind == TSR_NODE_NULL ||
-        (map->kind == TSR_NODE_SCALAR && strcmp(map->text, "prior") == 0))
+    if (!map || map->kind == TSR_CONFIG_NODE_NULL ||
+        (map->kind == TSR_CONFIG_NODE_SCALAR && strcmp(map->text, "prior") == 0))
         return TSR_OK;
     uint64_t before = tsr_config_diag_errors(d);
     tsr_config_options_fill(&set, 1, NULL, map, "quality", d);
@@ -94,7 +94,7 @@ static tsr_status read_work(struct tsr_planning *pl, const struct tsr_pipeline_j
 {
     const struct tsr_config_node *map = job->state->head.workload;
     const struct tsr_config_node *from =
-        map && map->kind == TSR_NODE_MAP ? tsr_config_node_get(map, "from") : NULL;
+        map && map->kind == TSR_CONFIG_NODE_MAP ? tsr_config_node_get(map, "from") : NULL;
     struct tsr_tokenizer *tok = NULL;
     if (from)
         TSR_TRY(tsr_pipeline_job_load_tokenizer(&tok, job->model_path, err));
@@ -154,8 +154,8 @@ tsr_status tsr_planning_read(struct tsr_planning *pl, struct tsr_pipeline_job *j
     TSR_TRY(read_work(pl, job, d, err));
     TSR_TRY(read_quality(pl, job, k, d, err));
     TSR_TRY(tsr_planning_candidates(pl, job, k, node, d, err));
-    pl->options.chosen = (k->bits && k->bits->kind != TSR_NODE_NULL) ||
-                         (k->candidates && k->candidates->kind != TSR_NODE_NULL);
+    pl->options.chosen = (k->bits && k->bits->kind != TSR_CONFIG_NODE_NULL) ||
+                         (k->candidates && k->candidates->kind != TSR_CONFIG_NODE_NULL);
     return read_solver(pl, job, k, node, d, err);
 }
 

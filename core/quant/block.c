@@ -28,7 +28,7 @@ uint64_t tsr_quant_block_need(const struct tsr_quantizer *const *q, bool *any)
 {
     uint64_t need = 0;
     *any = false;
-    for (int i = 0; i < TSR_LINEARS; i++) {
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
         const struct tsr_quantizer_block_v1 *t = block_table(q[i]);
         if (!t)
             continue;
@@ -46,16 +46,16 @@ static bool norm_produces(const struct block_view *v, enum tsr_site site)
     const struct tsr_model_layer   *l = &v->job->model->layers[v->job->layer];
     const struct tsr_model_norm    *n = site == TSR_MODEL_SITE_ATTN_IN ? &l->attn_in : &l->ffn_in;
     /* a norm before attention and feed-forward at once has more inputs than a site's */
-    return n->gain && hp->norm_place != TSR_NORM_AFTER && hp->norm_place != TSR_NORM_PARALLEL &&
-           !hp->residual_from_norm;
+    return n->gain && hp->norm_place != TSR_MODEL_NORM_AFTER &&
+           hp->norm_place != TSR_MODEL_NORM_PARALLEL && !hp->residual_from_norm;
 }
 
 static bool linear_produces(const struct block_view *v, enum tsr_site site)
 {
     const struct tsr_model_hparams *hp = &v->job->model->hp;
     const struct tsr_model_linear  *l = v->job->model->layers[v->job->layer].lin;
-    enum tsr_linear_id              from = site == TSR_MODEL_SITE_O_IN ? TSR_V : TSR_UP;
-    enum tsr_linear_id              to = site == TSR_MODEL_SITE_O_IN ? TSR_O : TSR_DOWN;
+    enum tsr_linear_id              from = site == TSR_MODEL_SITE_O_IN ? TSR_MODEL_V : TSR_MODEL_UP;
+    enum tsr_linear_id              to = site == TSR_MODEL_SITE_O_IN ? TSR_MODEL_O : TSR_MODEL_DOWN;
     if (v->job->q[from] != v->q || l[from].bias || l[from].w.rows != l[to].w.cols)
         return false;
     return site == TSR_MODEL_SITE_O_IN ? hp->heads == hp->kv_heads
@@ -66,7 +66,7 @@ static bool linear_produces(const struct block_view *v, enum tsr_site site)
 static bool owns_site(const struct block_view *v, enum tsr_site site)
 {
     const struct tsr_model_linear *l = v->job->model->layers[v->job->layer].lin;
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         if (tsr_model_linear_site((enum tsr_linear_id)i) == site && l[i].w.rows &&
             v->job->q[i] != v->q)
             return false;
@@ -85,7 +85,7 @@ static void find_producer(const struct block_view *v, struct tsr_block_site *s, 
     }
     if (!linear_produces(v, site))
         return;
-    enum tsr_linear_id from = site == TSR_MODEL_SITE_O_IN ? TSR_V : TSR_UP;
+    enum tsr_linear_id from = site == TSR_MODEL_SITE_O_IN ? TSR_MODEL_V : TSR_MODEL_UP;
     s->producer = TSR_PRODUCER_LINEAR;
     for (uint64_t i = 0; i < v->n; i++)
         for (uint64_t k = 0; k < v->site[i].n_linears; k++)
@@ -149,7 +149,7 @@ static tsr_status add_site(struct block_view *v, enum tsr_site site, struct tsr_
                                   .name = tsr_model_site_name(site, v->name[at]),
                                   .linears = v->list[at],
                                   .stats = &v->stats[at] };
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         if (tsr_model_linear_site((enum tsr_linear_id)i) == site && l[i].w.data &&
             v->job->q[i] == v->q)
             TSR_TRY(add_linear(v, at, (enum tsr_linear_id)i, err));
@@ -173,11 +173,11 @@ static tsr_status add_site(struct block_view *v, enum tsr_site site, struct tsr_
 
 static void view_free(struct block_view *v)
 {
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         free(v->wide[i].data);
-    for (int s = 0; s < TSR_SITES; s++) {
+    for (int s = 0; s < TSR_MODEL_SITES; s++) {
         free(v->choice[s].scale);
-        for (int i = 0; i < TSR_LINEARS; i++)
+        for (int i = 0; i < TSR_MODEL_LINEARS; i++)
             free(v->clip[s][i]);
     }
     free(v->original[0]);
@@ -219,7 +219,7 @@ static tsr_status search_view(struct block_view *v, struct tsr_quant_block_fold 
                               struct tsr_err *err)
 {
     char name[48];
-    for (int s = 0; s < TSR_SITES; s++)
+    for (int s = 0; s < TSR_MODEL_SITES; s++)
         TSR_TRY(add_site(v, (enum tsr_site)s, err));
     (void)snprintf(name, sizeof name, "model.layers.%llu", (unsigned long long)v->job->layer);
     struct tsr_block b = { .struct_size = sizeof b,
@@ -240,7 +240,7 @@ tsr_status tsr_quant_block_search(const struct tsr_quant_block_job *job,
                                   struct tsr_quant_block_fold *f, struct tsr_err *err)
 {
     *f = (struct tsr_quant_block_fold){ 0 };
-    for (int i = 0; i < TSR_LINEARS; i++) {
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
         bool seen = false;
         for (int k = 0; k < i; k++)
             seen = seen || job->q[k] == job->q[i];

@@ -17,28 +17,30 @@
 
 /* One layer as the scheme quantizes it. */
 struct tsr_quant_block_job {
-    struct tsr_registry          *registry;
-    const struct tsr_model       *model;
-    uint64_t                      layer;
-    const struct tsr_quantizer   *q[TSR_LINEARS]; /* NULL: stays; one instance, one pointer */
-    const struct tsr_quant_stats *stats;    /* [TSR_SITES], all that tsr_quant_block_need() names */
-    uint64_t                      sequence; /* rows of recorded inputs that are one sequence */
-    struct tsr_stream            *stream;   /* the original layer is open in it */
+    struct tsr_registry        *registry;
+    const struct tsr_model     *model;
+    uint64_t                    layer;
+    const struct tsr_quantizer *q[TSR_MODEL_LINEARS]; /* NULL: stays; one instance, one pointer */
+    const struct tsr_quant_stats
+                      *stats;    /* [TSR_MODEL_SITES], all that tsr_quant_block_need() names */
+    uint64_t           sequence; /* rows of recorded inputs that are one sequence */
+    struct tsr_stream *stream;   /* the original layer is open in it */
 };
 
 /* The changed layer.  Its linears must be quantized from `lin`, with `stats` of tsr_quant_block_stats(),
  * and its norms go into the overlay. */
 struct tsr_quant_block_fold {
-    struct tsr_matrix     lin[TSR_LINEARS]; /* F32, scaled and clamped; data NULL: the model's */
-    struct tsr_model_norm norm[TSR_OVERLAY_NORMS]; /* arrays [hidden]; gain NULL: the model's */
-    float                *scale[TSR_SITES];        /* [cols], what divides the inputs; NULL: 1 */
+    struct tsr_matrix lin[TSR_MODEL_LINEARS]; /* F32, scaled and clamped; data NULL: the model's */
+    struct tsr_model_norm
+           norm[TSR_MODEL_OVERLAY_NORMS]; /* arrays [hidden]; gain NULL: the model's */
+    float *scale[TSR_MODEL_SITES];        /* [cols], what divides the inputs; NULL: 1 */
 };
 void tsr_quant_block_fold_free(struct tsr_quant_block_fold *f);
 
 /* True for a quantizer with a block search. */
 bool tsr_quant_block_searches(const struct tsr_quantizer *q);
 
-/* TSR_NEED_* of all block tables among q [TSR_LINEARS]; any: whether a block table exists. */
+/* TSR_NEED_* of all block tables among q [TSR_MODEL_LINEARS]; any: whether a block table exists. */
 uint64_t tsr_quant_block_need(const struct tsr_quantizer *const *q, bool *any);
 
 /* Runs the search of every instance that has a table and fills f, which is empty if no instance

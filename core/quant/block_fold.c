@@ -10,13 +10,13 @@
 
 void tsr_quant_block_fold_free(struct tsr_quant_block_fold *f)
 {
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         free(f->lin[i].data);
-    for (int i = 0; i < TSR_OVERLAY_NORMS; i++) {
+    for (int i = 0; i < TSR_MODEL_OVERLAY_NORMS; i++) {
         free((void *)(uintptr_t)f->norm[i].gain);
         free((void *)(uintptr_t)f->norm[i].bias);
     }
-    for (int i = 0; i < TSR_SITES; i++)
+    for (int i = 0; i < TSR_MODEL_SITES; i++)
         free(f->scale[i]);
     *f = (struct tsr_quant_block_fold){ 0 };
 }
@@ -95,9 +95,10 @@ static tsr_status fold_norm(const struct block_view *v, enum tsr_site site, cons
     const struct tsr_model_layer *l = &v->job->model->layers[v->job->layer];
     bool                          attention = site == TSR_MODEL_SITE_ATTN_IN;
     const struct tsr_model_norm  *n = attention ? &l->attn_in : &l->ffn_in;
-    struct tsr_model_norm *out = &f->norm[attention ? TSR_OVERLAY_ATTN_IN : TSR_OVERLAY_FFN_IN];
-    uint64_t               hidden = v->job->model->hp.hidden;
-    float                 *gain = NULL, *bias = NULL;
+    struct tsr_model_norm        *out =
+        &f->norm[attention ? TSR_MODEL_OVERLAY_ATTN_IN : TSR_MODEL_OVERLAY_FFN_IN];
+    uint64_t   hidden = v->job->model->hp.hidden;
+    float     *gain = NULL, *bias = NULL;
     tsr_status st = divided(n->gain, scale, hidden, (double)v->job->model->hp.norm_gain_offset,
                             "norm gain", v->job->layer, &gain, err);
     if (st == TSR_OK && n->bias)
@@ -141,7 +142,7 @@ tsr_status block_fold(struct block_view *v, struct tsr_quant_block_fold *f, stru
         f->scale[v->id[s]] = v->choice[s].scale;
         v->choice[s].scale = NULL;
     }
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         if (v->wide[i].data) {
             f->lin[i] = v->wide[i];
             v->wide[i].data = NULL;

@@ -9,18 +9,18 @@ struct block_view {
     const struct tsr_quant_block_job    *job;
     const struct tsr_quantizer          *q;
     const struct tsr_quantizer_block_v1 *table;
-    struct tsr_matrix                    wide[TSR_LINEARS]; /* F32 copies; owned */
+    struct tsr_matrix                    wide[TSR_MODEL_LINEARS]; /* F32 copies; owned */
     uint64_t                             n;
-    enum tsr_site                        id[TSR_SITES];
-    char                                 name[TSR_SITES][TSR_MODEL_SITE_TEXT];
-    enum tsr_linear_id                   lin[TSR_SITES][TSR_LINEARS];
-    struct tsr_block_site                site[TSR_SITES];
-    const struct tsr_block_site         *sites[TSR_SITES];
-    const struct tsr_matrix             *list[TSR_SITES][TSR_LINEARS];
-    struct tsr_quant_stats               stats[TSR_SITES];
-    struct tsr_block_choice              choice[TSR_SITES];
-    struct tsr_block_choice             *choices[TSR_SITES];
-    float                               *clip[TSR_SITES][TSR_LINEARS]; /* owned */
+    enum tsr_site                        id[TSR_MODEL_SITES];
+    char                                 name[TSR_MODEL_SITES][TSR_MODEL_SITE_TEXT];
+    enum tsr_linear_id                   lin[TSR_MODEL_SITES][TSR_MODEL_LINEARS];
+    struct tsr_block_site                site[TSR_MODEL_SITES];
+    const struct tsr_block_site         *sites[TSR_MODEL_SITES];
+    const struct tsr_matrix             *list[TSR_MODEL_SITES][TSR_MODEL_LINEARS];
+    struct tsr_quant_stats               stats[TSR_MODEL_SITES];
+    struct tsr_block_choice              choice[TSR_MODEL_SITES];
+    struct tsr_block_choice             *choices[TSR_MODEL_SITES];
+    float                               *clip[TSR_MODEL_SITES][TSR_MODEL_LINEARS]; /* owned */
     float *original[2]; /* outputs of attention and feed-forward; owned, computed on demand */
 };
 

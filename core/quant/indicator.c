@@ -12,8 +12,8 @@
 
 const char *tsr_quant_indicator_name(enum tsr_indicator i)
 {
-    static const char *const names[TSR_INDICATORS] = { "variance", "variance_stochastic", "hessian",
-                                                       "random", "measured" };
+    static const char *const names[TSR_QUANT_INDICATORS] = { "variance", "variance_stochastic",
+                                                             "hessian", "random", "measured" };
     return names[i];
 }
 
@@ -66,7 +66,7 @@ double tsr_quant_extents_step_sq(const struct tsr_quant_extents *e, uint32_t bit
 {
     double levels = symmetric ? ldexp(1, (int)bits - 1) - 1 : ldexp(1, (int)bits) - 1;
     double sq = symmetric ? e->absmax * e->absmax : e->range * e->range;
-    if (step == TSR_STEP_ROW)
+    if (step == TSR_QUANT_STEP_ROW)
         sq = symmetric ? e->row_absmax_sq : e->row_range_sq;
     return sq / (levels * levels);
 }

@@ -21,7 +21,7 @@
 
 /* ---- of one linear ------------------------------------------------------- */
 
-enum tsr_indicator_step { TSR_STEP_TENSOR, TSR_STEP_ROW };
+enum tsr_indicator_step { TSR_QUANT_STEP_TENSOR, TSR_QUANT_STEP_ROW };
 
 /* Extents of a matrix, in double: of the whole, and mean squares over rows. */
 struct tsr_quant_extents {
@@ -54,12 +54,12 @@ double tsr_quant_kendall_tau(const double *a, const double *b, uint64_t n);
 /* ---- of a model ----------------------------------------------------------- */
 
 enum tsr_indicator {
-    TSR_IND_VARIANCE,
-    TSR_IND_VARIANCE_STOCHASTIC,
-    TSR_IND_HESSIAN,
-    TSR_IND_RANDOM,
-    TSR_IND_MEASURED,
-    TSR_INDICATORS
+    TSR_QUANT_IND_VARIANCE,
+    TSR_QUANT_IND_VARIANCE_STOCHASTIC,
+    TSR_QUANT_IND_HESSIAN,
+    TSR_QUANT_IND_RANDOM,
+    TSR_QUANT_IND_MEASURED,
+    TSR_QUANT_INDICATORS
 };
 const char *tsr_quant_indicator_name(enum tsr_indicator i); /* "variance_stochastic" */
 
@@ -78,10 +78,10 @@ struct tsr_quant_indicators {
     uint64_t layers;
     uint32_t bits[TSR_INDICATOR_BITS], n_bits;
     uint32_t kinds;
-    double  *omega[TSR_INDICATORS];   /* [layers][n_bits], NULL: not made; owned */
-    double   seconds[TSR_INDICATORS]; /* statistics and work, in this run of the program */
-    double   loss;                    /* mean loss of the original, measured only */
-    uint64_t sequences, tokens;       /* that the loss is over */
+    double  *omega[TSR_QUANT_INDICATORS];   /* [layers][n_bits], NULL: not made; owned */
+    double   seconds[TSR_QUANT_INDICATORS]; /* statistics and work, in this run of the program */
+    double   loss;                          /* mean loss of the original, measured only */
+    uint64_t sequences, tokens;             /* that the loss is over */
 };
 
 /* Runs layer by layer.  Losses can fall too: measured may be negative. */

@@ -52,18 +52,19 @@ static json_t *table_json(const struct tsr_quant_indicators *t, enum tsr_indicat
 {
     json_t *o = json_object();
     bool    ok = o && put(o, "name", json_string(tsr_quant_indicator_name(kind)));
-    if (kind == TSR_IND_VARIANCE || kind == TSR_IND_VARIANCE_STOCHASTIC)
-        ok = ok && put(o, "step", json_string(opt->step == TSR_STEP_ROW ? "row" : "tensor")) &&
+    if (kind == TSR_QUANT_IND_VARIANCE || kind == TSR_QUANT_IND_VARIANCE_STOCHASTIC)
+        ok = ok &&
+             put(o, "step", json_string(opt->step == TSR_QUANT_STEP_ROW ? "row" : "tensor")) &&
              put(o, "symmetric", json_boolean(opt->symmetric));
-    if (kind == TSR_IND_HESSIAN || kind == TSR_IND_MEASURED)
+    if (kind == TSR_QUANT_IND_HESSIAN || kind == TSR_QUANT_IND_MEASURED)
         ok = ok && put(o, "quantizer", tsr_json_copy(quantizer));
-    if (kind == TSR_IND_RANDOM)
+    if (kind == TSR_QUANT_IND_RANDOM)
         ok = ok && put(o, "seed", json_integer((json_int_t)opt->seed));
-    if (kind == TSR_IND_MEASURED)
+    if (kind == TSR_QUANT_IND_MEASURED)
         ok = ok && put(o, "loss", number(t->loss)) &&
              put(o, "sequences", json_integer((json_int_t)t->sequences)) &&
              put(o, "tokens", json_integer((json_int_t)t->tokens));
-    else if (t->omega[TSR_IND_MEASURED])
+    else if (t->omega[TSR_QUANT_IND_MEASURED])
         ok = ok && put(o, "tau", tau_json(t, kind));
     ok = ok && put(o, "seconds", number(t->seconds[kind])) &&
          put(o, "omega", rows_json(t, t->omega[kind]));
@@ -86,7 +87,7 @@ json_t *tsr_quant_indicators_json(const struct tsr_quant_indicators *t, const st
               put(o, "layers", json_integer((json_int_t)t->layers));
     for (uint32_t b = 0; ok && b < t->n_bits; b++)
         ok = json_array_append_new(bits, json_integer(t->bits[b])) == 0;
-    for (int i = 0; ok && i < TSR_INDICATORS; i++)
+    for (int i = 0; ok && i < TSR_QUANT_INDICATORS; i++)
         if (t->omega[i])
             ok = json_array_append_new(tables,
                                        table_json(t, (enum tsr_indicator)i, opt, quantizer)) == 0;

@@ -26,7 +26,7 @@ struct run {
 
 void tsr_quant_indicators_free(struct tsr_quant_indicators *t)
 {
-    for (int i = 0; i < TSR_INDICATORS; i++)
+    for (int i = 0; i < TSR_QUANT_INDICATORS; i++)
         free(t->omega[i]);
     *t = (struct tsr_quant_indicators){ 0 };
 }
@@ -39,7 +39,7 @@ static double *row(struct run *r, enum tsr_indicator i, uint64_t layer)
 static bool packs(const struct run *r, uint32_t b)
 {
     return r->opt->bits[b] < ORIGINAL_BITS &&
-           (HAS(r->t, TSR_IND_HESSIAN) || HAS(r->t, TSR_IND_MEASURED));
+           (HAS(r->t, TSR_QUANT_IND_HESSIAN) || HAS(r->t, TSR_QUANT_IND_MEASURED));
 }
 
 /* ---- set up --------------------------------------------------------------- */
@@ -59,7 +59,7 @@ static tsr_status check(const struct run *r, struct tsr_err *err)
     if (r->c->layers != r->m->hp.layers)
         return tsr_fail(err, TSR_E_INPUT, "the calibration is of %llu layers, the model has %llu",
                         (unsigned long long)r->c->layers, (unsigned long long)r->m->hp.layers);
-    if (HAS(r->t, TSR_IND_MEASURED) && r->c->seqlen < 2)
+    if (HAS(r->t, TSR_QUANT_IND_MEASURED) && r->c->seqlen < 2)
         return tsr_fail(err, TSR_E_INPUT,
                         "measured indicators need sequences of 2 tokens or more; raise seqlen");
     return TSR_OK;
@@ -70,20 +70,20 @@ static tsr_status set_up(struct run *r, struct tsr_err *err)
     uint64_t n = r->m->hp.layers * r->opt->n_bits, sequences = r->opt->sequences;
     struct tsr_quant_indicators *t = r->t;
     TSR_TRY(check(r, err));
-    for (int i = 0; i < TSR_INDICATORS; i++)
+    for (int i = 0; i < TSR_QUANT_INDICATORS; i++)
         if (HAS(t, i) && !(t->omega[i] = tsr_new(n, sizeof *t->omega[i])))
             return tsr_fail_nomem(err, n * sizeof *t->omega[i], "indicators");
     for (uint32_t b = 0; b < r->opt->n_bits; b++)
         if (packs(r, b))
             TSR_TRY(
                 tsr_quant_scheme_open(&r->scheme[b], r->opt->schemes[b], r->registry, r->m, err));
-    if (!HAS(t, TSR_IND_MEASURED))
+    if (!HAS(t, TSR_QUANT_IND_MEASURED))
         return TSR_OK;
     double start = tsr_now_s();
     t->sequences = sequences && sequences < r->c->sequences ? sequences : r->c->sequences;
     tsr_status st = tsr_quant_measure_create(&r->measure, r->registry, r->m, r->c, t->sequences,
                                              r->opt->n_bits, err);
-    t->seconds[TSR_IND_MEASURED] += tsr_now_s() - start;
+    t->seconds[TSR_QUANT_IND_MEASURED] += tsr_now_s() - start;
     return st;
 }
 
@@ -107,16 +107,16 @@ static tsr_status variance(struct run *r, uint64_t layer, const struct tsr_quant
                 continue;
             double sq =
                 tsr_quant_extents_step_sq(&e, r->opt->bits[b], r->opt->step, r->opt->symmetric);
-            if (HAS(r->t, TSR_IND_VARIANCE))
-                row(r, TSR_IND_VARIANCE, layer)[b] +=
+            if (HAS(r->t, TSR_QUANT_IND_VARIANCE))
+                row(r, TSR_QUANT_IND_VARIANCE, layer)[b] +=
                     tsr_quant_omega_variance(w->cols, sq, mean, var, false);
-            if (HAS(r->t, TSR_IND_VARIANCE_STOCHASTIC))
-                row(r, TSR_IND_VARIANCE_STOCHASTIC, layer)[b] +=
+            if (HAS(r->t, TSR_QUANT_IND_VARIANCE_STOCHASTIC))
+                row(r, TSR_QUANT_IND_VARIANCE_STOCHASTIC, layer)[b] +=
                     tsr_quant_omega_variance(w->cols, sq, mean, var, true);
         }
     }
-    r->t->seconds[TSR_IND_VARIANCE] += tsr_now_s() - start;
-    r->t->seconds[TSR_IND_VARIANCE_STOCHASTIC] += tsr_now_s() - start;
+    r->t->seconds[TSR_QUANT_IND_VARIANCE] += tsr_now_s() - start;
+    r->t->seconds[TSR_QUANT_IND_VARIANCE_STOCHASTIC] += tsr_now_s() - start;
     return TSR_OK;
 }
 
@@ -127,27 +127,27 @@ static void hessian(struct run *r, uint64_t layer, const struct tsr_quant_layer_
         for (uint64_t i = 0; i < r->m->hp.linears && r->o[b]; i++) {
             const struct tsr_model_packed *p = r->o[b]->lin[layer][i];
             if (p && s->top) /* a linear that stays original has no error */
-                row(r, TSR_IND_HESSIAN, layer)[b] +=
+                row(r, TSR_QUANT_IND_HESSIAN, layer)[b] +=
                     s->top[tsr_model_linear_site((enum tsr_linear_id)i)] * p->squared_error;
         }
-    r->t->seconds[TSR_IND_HESSIAN] += tsr_now_s() - start;
+    r->t->seconds[TSR_QUANT_IND_HESSIAN] += tsr_now_s() - start;
 }
 
 static tsr_status measure(struct run *r, uint64_t layer, struct tsr_err *err)
 {
     double     start = tsr_now_s();
-    tsr_status st =
-        tsr_quant_measure_layer(r->measure, layer, r->o, row(r, TSR_IND_MEASURED, layer), err);
-    r->t->seconds[TSR_IND_MEASURED] += tsr_now_s() - start;
+    tsr_status st = tsr_quant_measure_layer(r->measure, layer, r->o,
+                                            row(r, TSR_QUANT_IND_MEASURED, layer), err);
+    r->t->seconds[TSR_QUANT_IND_MEASURED] += tsr_now_s() - start;
     return st;
 }
 
 static uint64_t own_need(const struct run *r)
 {
     uint64_t need = 0;
-    if (HAS(r->t, TSR_IND_VARIANCE) || HAS(r->t, TSR_IND_VARIANCE_STOCHASTIC))
+    if (HAS(r->t, TSR_QUANT_IND_VARIANCE) || HAS(r->t, TSR_QUANT_IND_VARIANCE_STOCHASTIC))
         need |= TSR_NEED_MEAN | TSR_NEED_VARIANCE;
-    if (HAS(r->t, TSR_IND_HESSIAN))
+    if (HAS(r->t, TSR_QUANT_IND_HESSIAN))
         need |= TSR_NEED_TOP;
     return need;
 }
@@ -181,14 +181,14 @@ static tsr_status one_layer(struct run *r, uint64_t layer, const struct tsr_quan
                             struct tsr_err *err)
 {
     TSR_TRY(pack(r, layer, s, err));
-    if (HAS(r->t, TSR_IND_VARIANCE) || HAS(r->t, TSR_IND_VARIANCE_STOCHASTIC))
+    if (HAS(r->t, TSR_QUANT_IND_VARIANCE) || HAS(r->t, TSR_QUANT_IND_VARIANCE_STOCHASTIC))
         TSR_TRY(variance(r, layer, s, err));
-    if (HAS(r->t, TSR_IND_HESSIAN))
+    if (HAS(r->t, TSR_QUANT_IND_HESSIAN))
         hessian(r, layer, s);
-    if (HAS(r->t, TSR_IND_RANDOM))
+    if (HAS(r->t, TSR_QUANT_IND_RANDOM))
         tsr_quant_omega_random(r->opt->seed, layer, r->opt->bits, r->opt->n_bits,
-                               row(r, TSR_IND_RANDOM, layer));
-    return HAS(r->t, TSR_IND_MEASURED) ? measure(r, layer, err) : TSR_OK;
+                               row(r, TSR_QUANT_IND_RANDOM, layer));
+    return HAS(r->t, TSR_QUANT_IND_MEASURED) ? measure(r, layer, err) : TSR_OK;
 }
 
 static tsr_status all_layers(struct run *r, struct tsr_err *err)
@@ -223,16 +223,16 @@ static tsr_status finish(struct run *r, struct tsr_err *err)
 {
     struct tsr_quant_indicators *t = r->t;
     double                       passes = r->c->run_seconds, start = tsr_now_s();
-    t->seconds[TSR_IND_VARIANCE] += passes;
-    t->seconds[TSR_IND_VARIANCE_STOCHASTIC] += passes;
-    t->seconds[TSR_IND_HESSIAN] += passes + r->c->hessian_seconds + r->pack_s;
+    t->seconds[TSR_QUANT_IND_VARIANCE] += passes;
+    t->seconds[TSR_QUANT_IND_VARIANCE_STOCHASTIC] += passes;
+    t->seconds[TSR_QUANT_IND_HESSIAN] += passes + r->c->hessian_seconds + r->pack_s;
     if (!r->measure)
         return TSR_OK;
     TSR_TRY(tsr_quant_measure_original(r->measure, &t->loss, &t->tokens, err));
     for (uint64_t i = 0; i < t->layers * t->n_bits; i++)
         if (t->bits[i % t->n_bits] < ORIGINAL_BITS)
-            t->omega[TSR_IND_MEASURED][i] -= t->loss;
-    t->seconds[TSR_IND_MEASURED] += tsr_now_s() - start + r->pack_s;
+            t->omega[TSR_QUANT_IND_MEASURED][i] -= t->loss;
+    t->seconds[TSR_QUANT_IND_MEASURED] += tsr_now_s() - start + r->pack_s;
     return TSR_OK;
 }
 
@@ -263,7 +263,7 @@ tsr_status tsr_quant_indicators_run(struct tsr_quant_indicators *out, struct tsr
 double tsr_quant_indicators_tau(const struct tsr_quant_indicators *t, enum tsr_indicator kind,
                                 int b)
 {
-    const double *x = t->omega[kind], *y = t->omega[TSR_IND_MEASURED];
+    const double *x = t->omega[kind], *y = t->omega[TSR_QUANT_IND_MEASURED];
     uint64_t      n = 0, total = t->layers * t->n_bits;
     double       *pair = x && y ? tsr_new(2 * total, sizeof *pair) : NULL, tau = NAN;
     if (!pair)

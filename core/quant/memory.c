@@ -75,9 +75,9 @@ static tsr_status linear(struct sizes *z, uint64_t layer, uint64_t id, uint64_t 
 {
     const struct tsr_quantizer *q;
     struct tsr_quant_plan       p;
-    const struct tsr_matrix    *w = layer < z->m->hp.layers ? &z->m->layers[layer].lin[id].w
-                                    : id == TSR_END_HEAD    ? &z->m->head.w
-                                                            : &z->m->embed;
+    const struct tsr_matrix    *w = layer < z->m->hp.layers    ? &z->m->layers[layer].lin[id].w
+                                    : id == TSR_QUANT_END_HEAD ? &z->m->head.w
+                                                               : &z->m->embed;
     *packed = *work = 0;
     TSR_TRY(tsr_quant_scheme_plan(z->run, layer, (enum tsr_linear_id)id, &q, &p, err));
     if (!q)
@@ -105,7 +105,7 @@ static tsr_status layers(struct sizes *z, struct tsr_err *err)
     for (uint64_t l = 0; l <= z->m->hp.layers; l++) {
         bool     ends = l == z->m->hp.layers;
         uint64_t packed = 0, work = 0, stored = ends ? 0 : tsr_model_layer_bytes(z->m, l);
-        for (uint64_t i = 0; i < (ends ? TSR_ENDS : z->m->hp.linears); i++) {
+        for (uint64_t i = 0; i < (ends ? TSR_QUANT_ENDS : z->m->hp.linears); i++) {
             uint64_t p, w;
             TSR_TRY(linear(z, l, i, &p, &w, err));
             packed = plus(packed, p);

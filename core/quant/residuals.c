@@ -64,7 +64,7 @@ static tsr_status read_shapes(struct tsr_quant_residuals_work *w)
     for (uint64_t l = 0; l < w->m->hp.layers; l++) {
         TSR_TRY(tsr_packed_layer_read(w->opt->folder, w->m, l, true, w->index.layer[l], NULL, w->o,
                                       w->err));
-        for (int i = 0; i < TSR_LINEARS; i++)
+        for (int i = 0; i < TSR_MODEL_LINEARS; i++)
             w->report->linears += w->o->lin[l][i] != NULL;
     }
     return w->report->linears
@@ -74,7 +74,7 @@ static tsr_status read_shapes(struct tsr_quant_residuals_work *w)
 
 static void drop_layer(struct tsr_quant_residuals_work *w)
 {
-    for (int i = 0; i < TSR_LINEARS; i++) {
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
         tsr_model_packed_destroy(w->o->lin[w->layer][i]);
         w->o->lin[w->layer][i] = NULL;
     }
@@ -88,8 +88,8 @@ static tsr_status open_layer(struct tsr_quant_residuals_work *w)
     drop_layer(w);
     TSR_TRY(tsr_packed_layer_read(w->opt->folder, w->m, w->layer, false, w->index.layer[w->layer],
                                   NULL, w->o, w->err));
-    if ((n[TSR_OVERLAY_ATTN_IN].gain && !w->o->scale[w->layer][TSR_MODEL_SITE_ATTN_IN]) ||
-        (n[TSR_OVERLAY_FFN_IN].gain && !w->o->scale[w->layer][TSR_MODEL_SITE_FFN_IN]))
+    if ((n[TSR_MODEL_OVERLAY_ATTN_IN].gain && !w->o->scale[w->layer][TSR_MODEL_SITE_ATTN_IN]) ||
+        (n[TSR_MODEL_OVERLAY_FFN_IN].gain && !w->o->scale[w->layer][TSR_MODEL_SITE_FFN_IN]))
         return tsr_fail(w->err, TSR_E_INPUT,
                         "%s: layer %llu has folded norms but not the scales that were folded; "
                         "quantize it again with this version",
@@ -172,7 +172,9 @@ static tsr_status keep_profile(struct tsr_quant_residuals_work *w, enum tsr_site
 /* The linear whose rows were divided by a site's scale. */
 static enum tsr_site divided_by(enum tsr_linear_id id)
 {
-    return id == TSR_V ? TSR_MODEL_SITE_O_IN : id == TSR_UP ? TSR_MODEL_SITE_DOWN_IN : TSR_SITES;
+    return id == TSR_MODEL_V    ? TSR_MODEL_SITE_O_IN
+           : id == TSR_MODEL_UP ? TSR_MODEL_SITE_DOWN_IN
+                                : TSR_MODEL_SITES;
 }
 
 /* Rows of a site's linears. */
@@ -201,7 +203,8 @@ static tsr_status make_linear(struct tsr_quant_residuals_work *w, enum tsr_linea
     struct tsr_compensate_residual_source src = { .w = &w->m->layers[w->layer].lin[id].w,
                                                   .packed = w->o->lin[w->layer][id],
                                                   .columns = scale[in],
-                                                  .rows = out < TSR_SITES ? scale[out] : NULL };
+                                                  .rows =
+                                                      out < TSR_MODEL_SITES ? scale[out] : NULL };
     struct tsr_compensate_residual        r = { 0 };
     struct tsr_compensate_residual_report rep;
     double                               *one = tsr_new(src.w->cols, sizeof *one);
@@ -237,7 +240,7 @@ static tsr_status make_site(struct tsr_quant_residuals_work *w, enum tsr_site si
         if (!rows.codes)
             st = tsr_fail_nomem(w->err, bytes, "residuals");
     }
-    for (int i = 0; i < TSR_LINEARS && st == TSR_OK; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS && st == TSR_OK; i++)
         if (tsr_model_linear_site((enum tsr_linear_id)i) == site && w->o->lin[w->layer][i])
             st = make_linear(w, (enum tsr_linear_id)i, energy, &rows);
     if (st == TSR_OK && rows.codes)
@@ -252,7 +255,7 @@ static tsr_status make_site(struct tsr_quant_residuals_work *w, enum tsr_site si
 static tsr_status make_layer(struct tsr_quant_residuals_work *w)
 {
     tsr_status st = open_layer(w);
-    for (int i = 0; i < TSR_SITES && st == TSR_OK; i++)
+    for (int i = 0; i < TSR_MODEL_SITES && st == TSR_OK; i++)
         st = tsr_compensate_profile_create(&w->sums[i], tsr_model_site_cols(w->m, (enum tsr_site)i),
                                            w->err);
     if (st == TSR_OK)
@@ -260,14 +263,14 @@ static tsr_status make_layer(struct tsr_quant_residuals_work *w)
     if (st == TSR_OK)
         st = tsr_model_open_layer(w->m, w->layer, w->err);
     if (st == TSR_OK) {
-        for (int i = 0; i < TSR_SITES && st == TSR_OK; i++)
+        for (int i = 0; i < TSR_MODEL_SITES && st == TSR_OK; i++)
             if (tsr_quant_residuals_has_site(w, w->layer, (enum tsr_site)i))
                 st = make_site(w, (enum tsr_site)i);
         tsr_model_close_layer(w->m, w->layer);
     }
-    for (int i = 0; i < TSR_SITES; i++)
+    for (int i = 0; i < TSR_MODEL_SITES; i++)
         tsr_compensate_profile_free(&w->sums[i]);
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         if (w->o->lin[w->layer][i])
             tsr_model_packed_drop(w->o->lin[w->layer][i]);
     return st;
@@ -280,9 +283,9 @@ static void work_free(struct tsr_quant_residuals_work *w)
     tsr_model_overlay_destroy(w->o);
     tsr_packed_index_free(&w->index);
     for (uint64_t l = 0; w->out && l < w->m->hp.layers; l++) {
-        for (int i = 0; i < TSR_LINEARS; i++)
+        for (int i = 0; i < TSR_MODEL_LINEARS; i++)
             free(w->out[l].scales[i]);
-        for (int i = 0; i < TSR_SITES; i++)
+        for (int i = 0; i < TSR_MODEL_SITES; i++)
             free(w->out[l].top[i]);
     }
     free(w->out);

@@ -10,8 +10,8 @@
 
 /* Data of a layer that is kept until the codes of all layers are written. */
 struct tsr_quant_residuals_layer {
-    uint16_t *scales[TSR_LINEARS];
-    float    *top[TSR_SITES], *meansq[TSR_SITES], *lost[TSR_SITES];
+    uint16_t *scales[TSR_MODEL_LINEARS];
+    float    *top[TSR_MODEL_SITES], *meansq[TSR_MODEL_SITES], *lost[TSR_MODEL_SITES];
 };
 
 struct tsr_quant_residuals_work {
@@ -26,7 +26,7 @@ struct tsr_quant_residuals_work {
     struct tsr_st_out                           *file;
     struct tsr_stream                           *stream;
     float                                       *h; /* [sequences][seqlen][hidden] */
-    struct tsr_compensate_profile_sums           sums[TSR_SITES];
+    struct tsr_compensate_profile_sums           sums[TSR_MODEL_SITES];
     uint64_t                                     layer;
     struct tsr_err                              *err;
 };

@@ -13,7 +13,7 @@
 bool tsr_quant_residuals_has_site(const struct tsr_quant_residuals_work *w, uint64_t layer,
                                   enum tsr_site site)
 {
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         if (tsr_model_linear_site((enum tsr_linear_id)i) == site && w->o->lin[layer][i])
             return true;
     return false;
@@ -23,7 +23,7 @@ bool tsr_quant_residuals_is_joined(const struct tsr_quant_residuals_work *w, uin
                                    enum tsr_site site, uint64_t *bytes)
 {
     const struct tsr_model_layer *from = &w->m->layers[layer];
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         if (from->lin[i].w.rows && tsr_model_linear_site((enum tsr_linear_id)i) == site &&
             !w->o->lin[layer][i])
             return false;
@@ -44,7 +44,7 @@ static tsr_status small(struct tsr_quant_residuals_work *w, bool writing)
 {
     static const char *const suffix[] = { "top", "meansq", "lost" };
     for (uint64_t l = 0; l < w->m->hp.layers; l++)
-        for (int s = 0; s < TSR_SITES; s++) {
+        for (int s = 0; s < TSR_MODEL_SITES; s++) {
             char     name[NAME_CAP];
             uint64_t cols = tsr_model_site_cols(w->m, (enum tsr_site)s);
             if (!tsr_quant_residuals_has_site(w, l, (enum tsr_site)s))
@@ -57,7 +57,7 @@ static tsr_status small(struct tsr_quant_residuals_work *w, bool writing)
                 tsr_safetensors_put(w->file, w->out[l].top[s], 3 * cols * sizeof(float));
         }
     for (uint64_t l = 0; l < w->m->hp.layers && w->opt->bits != 16; l++)
-        for (int i = 0; i < TSR_LINEARS; i++) {
+        for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
             const struct tsr_matrix *m = &w->m->layers[l].lin[i].w;
             if (!w->o->lin[l][i])
                 continue;
@@ -79,7 +79,7 @@ static tsr_status declare_site(struct tsr_quant_residuals_work *w, uint64_t laye
                        TSR_MODEL_SITE_NAME(site));
         return declare(w, name, "residual", TSR_U8, 2, all);
     }
-    for (int i = 0; i < TSR_LINEARS; i++) {
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
         const struct tsr_matrix *m = &w->m->layers[layer].lin[i].w;
         const uint64_t           shape[2] = { m->cols,
                                               tsr_compensate_residual_stride(w->opt->bits, m->rows) };
@@ -93,7 +93,7 @@ static tsr_status declare_site(struct tsr_quant_residuals_work *w, uint64_t laye
 static tsr_status declare_codes(struct tsr_quant_residuals_work *w)
 {
     for (uint64_t l = 0; l < w->m->hp.layers; l++)
-        for (int s = 0; s < TSR_SITES; s++)
+        for (int s = 0; s < TSR_MODEL_SITES; s++)
             TSR_TRY(declare_site(w, l, (enum tsr_site)s));
     return TSR_OK;
 }

@@ -107,7 +107,7 @@ static tsr_status merge_rules(const struct tsr_quant_scheme *s, const bool *flag
         m->node.mark = r->node->mark;
         TSR_TRY(merge(m, r->node, rule_options, N_OPTIONS(rule_options), err));
     }
-    m->node.kind = TSR_NODE_MAP;
+    m->node.kind = TSR_CONFIG_NODE_MAP;
     m->node.keys = m->keys;
     m->node.items = m->items;
     return TSR_OK;
@@ -194,7 +194,7 @@ static void read_rule(struct rule *r, const struct tsr_config_node *n, struct ts
 {
     r->node = n;
     r->use = r->layers = r->tensors = "";
-    if (n->kind != TSR_NODE_MAP) {
+    if (n->kind != TSR_CONFIG_NODE_MAP) {
         tsr_config_diag_error(d, &n->mark, "a rule is {layers: 4-27, bits: 3}",
                               "a rule is not a map");
         return;
@@ -221,9 +221,9 @@ static void read_rule(struct rule *r, const struct tsr_config_node *n, struct ts
 static tsr_status read_rules(struct tsr_quant_scheme *s, struct tsr_diag *d, struct tsr_err *err)
 {
     const struct tsr_config_node *list = s->keys.rules;
-    if (!list || list->kind == TSR_NODE_NULL)
+    if (!list || list->kind == TSR_CONFIG_NODE_NULL)
         return TSR_OK;
-    if (list->kind != TSR_NODE_LIST || list->n > MAX_RULES) {
+    if (list->kind != TSR_CONFIG_NODE_LIST || list->n > MAX_RULES) {
         tsr_config_diag_error(d, &list->mark, NULL, "rules is not a list of at most %d maps",
                               MAX_RULES);
         return TSR_OK;
@@ -293,7 +293,7 @@ tsr_status tsr_quant_scheme_create(struct tsr_quant_scheme **out, struct tsr_reg
                                    struct tsr_diag *d, struct tsr_err *err)
 {
     *out = NULL;
-    if (map->kind != TSR_NODE_MAP) {
+    if (map->kind != TSR_CONFIG_NODE_MAP) {
         tsr_config_diag_error(d, &map->mark, "write {use: rtn, bits: 4}", "%s is not a map", what);
         return TSR_OK;
     }

@@ -256,12 +256,12 @@ static tsr_status check_search(const struct tsr_scheme_run *a, uint64_t layer,
                                             : hp->recurrent ? "layers with the gated delta rule"
                                             : hp->attn_gate ? "layers with gates of attention"
                                                             : NULL;
-    for (uint64_t i = other ? 0 : TSR_LINEARS; i < hp->linears; i++)
+    for (uint64_t i = other ? 0 : TSR_MODEL_LINEARS; i < hp->linears; i++)
         if (q[i] && tsr_quant_block_searches(q[i]))
             return tsr_fail(err, TSR_E_CONFIG,
                             "quantizer '%s' searches scales of whole layers, which %s do not "
                             "have; give '%s' a quantizer without a search",
-                            q[i]->name, i < TSR_EXPERTS && other ? other : "experts",
+                            q[i]->name, i < TSR_MODEL_EXPERTS && other ? other : "experts",
                             a->m->layers[layer].lin[i].w.name);
     return TSR_OK;
 }
@@ -298,18 +298,18 @@ static tsr_status fold_layer(struct layer_work *k, struct tsr_quant_calibration 
                                        .stats = k->stats ? k->stats->site : NULL,
                                        .sequence = k->stats ? k->stats->sequence : 0 };
     TSR_TRY(quantizers_of(k->a, k->layer, k->q, &need, &search, err));
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         job.q[i] = k->q[i];
     if (!search)
         return TSR_OK;
     if (c && need & TSR_NEED_INPUTS)
         TSR_TRY(tsr_quant_calibration_stream(c, k->layer, &job.stream, err));
     TSR_TRY(tsr_quant_block_search(&job, f, err));
-    for (int i = 0; i < TSR_OVERLAY_NORMS; i++) {
+    for (int i = 0; i < TSR_MODEL_OVERLAY_NORMS; i++) {
         k->o->norm[k->layer][i] = f->norm[i];
         f->norm[i] = (struct tsr_model_norm){ 0 };
     }
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         if (f->lin[i].data) {
             k->w[i] = &f->lin[i];
             k->bound[i] = 1; /* a folded norm fits no original */
@@ -318,7 +318,7 @@ static tsr_status fold_layer(struct layer_work *k, struct tsr_quant_calibration 
         return TSR_OK;
     TSR_TRY(tsr_quant_layer_stats_new(folded, k->stats->sites, k->stats->sequence, err));
     for (uint64_t i = 0; i < folded->sites; i++) {
-        if (i >= TSR_SITES) /* not searched: borrowed */
+        if (i >= TSR_MODEL_SITES) /* not searched: borrowed */
             folded->site[i] = k->stats->site[i];
         else
             TSR_TRY(tsr_quant_block_stats(f, (enum tsr_site)i, &k->stats->site[i], &folded->site[i],
@@ -332,7 +332,7 @@ static tsr_status fold_layer(struct layer_work *k, struct tsr_quant_calibration 
 static void folded_free(const struct tsr_quant_block_fold *fold, struct tsr_quant_layer_stats *s)
 {
     for (uint64_t i = 0; i < s->sites; i++) {
-        if (i < TSR_SITES && fold->scale[i])
+        if (i < TSR_MODEL_SITES && fold->scale[i])
             tsr_quant_block_stats_free(&s->site[i]);
         s->site[i] = (struct tsr_quant_stats){ 0 };
     }
@@ -359,7 +359,7 @@ tsr_status tsr_quant_scheme_layer(struct tsr_scheme_run *a, uint64_t layer,
     for (uint64_t site = 0; site < a->m->hp.sites && st == TSR_OK; site++)
         st = quantize_site(&k, (enum tsr_site)site, err);
     folded_free(&fold, &folded);
-    for (int i = 0; i < TSR_SITES && st == TSR_OK; i++) {
+    for (int i = 0; i < TSR_MODEL_SITES && st == TSR_OK; i++) {
         o->scale[layer][i] = fold.scale[i];
         fold.scale[i] = NULL;
     }
@@ -459,14 +459,16 @@ tsr_status tsr_quant_scheme_plan(struct tsr_scheme_run *a, uint64_t layer, enum 
                                  struct tsr_err *err)
 {
     bool                              end = layer == a->m->hp.layers;
-    struct tsr_matrix                 w = !end                       ? a->m->layers[layer].lin[id].w
-                                          : (int)id == TSR_END_EMBED ? a->m->embed
-                                                                     : a->m->head.w;
+    struct tsr_matrix                 w = !end ? a->m->layers[layer].lin[id].w
+                                          : (int)id == TSR_QUANT_END_EMBED ? a->m->embed
+                                                                           : a->m->head.w;
     struct tsr_quant_scheme_instance *in = NULL;
     *q = NULL;
     if (w.rows)
-        TSR_TRY(tsr_quant_scheme_instance(
-            a, layer, end && (int)id == TSR_END_HEAD ? TSR_QUANT_HEAD_NAME : w.name, &in, err));
+        TSR_TRY(tsr_quant_scheme_instance(a, layer,
+                                          end && (int)id == TSR_QUANT_END_HEAD ? TSR_QUANT_HEAD_NAME
+                                                                               : w.name,
+                                          &in, err));
     if (!in)
         return TSR_OK;
     tsr_status st = tsr_quantizer_plan(&in->q, &w, plan, err);

@@ -23,9 +23,9 @@ void       tsr_quant_scheme_close(struct tsr_scheme_run *run);
 tsr_status tsr_quant_scheme_need(struct tsr_scheme_run *run, uint64_t layer, uint64_t *need,
                                  struct tsr_err *err);
 /* Ids of matrices outside the layers, where a linear's id is expected. */
-enum { TSR_END_HEAD, TSR_END_EMBED, TSR_ENDS };
+enum { TSR_QUANT_END_HEAD, TSR_QUANT_END_EMBED, TSR_QUANT_ENDS };
 /* The quantizer of a linear and its layout; *q is NULL if the linear is not quantized.  layer ==
- * m->hp.layers: the head, or with TSR_END_EMBED the embedding.  Borrowed from the run. */
+ * m->hp.layers: the head, or with TSR_QUANT_END_EMBED the embedding.  Borrowed from the run. */
 tsr_status tsr_quant_scheme_plan(struct tsr_scheme_run *run, uint64_t layer, enum tsr_linear_id id,
                                  const struct tsr_quantizer **q, struct tsr_quant_plan *plan,
                                  struct tsr_err *err);

@@ -12,8 +12,9 @@ tsr_status tsr_runtime_edge_create(struct tsr_runtime_edge *e, struct tsr_regist
                                    struct tsr_err *err)
 {
     TSR_TRY(tsr_comm_world_create(&e->heads, r, e->heads_over, 2, err));
-    return e->kind == TSR_EDGE_TOKENS ? TSR_OK
-                                      : tsr_comm_world_create(&e->rows, r, e->rows_over, 2, err);
+    return e->kind == TSR_RUNTIME_EDGE_TOKENS
+               ? TSR_OK
+               : tsr_comm_world_create(&e->rows, r, e->rows_over, 2, err);
 }
 
 void tsr_runtime_edge_free(struct tsr_runtime_edge *e)
@@ -45,7 +46,7 @@ tsr_status tsr_runtime_edge_open(struct tsr_runtime_edge_end *n, const struct ts
     struct tsr_comm_link_options o = options(&e->heads, e->heads_over, e->epoch, sender);
     o.pieces = pieces;
     TSR_TRY(tsr_comm_link_create(&n->heads, r, &o, err));
-    if (e->kind == TSR_EDGE_TOKENS)
+    if (e->kind == TSR_RUNTIME_EDGE_TOKENS)
         return TSR_OK;
     o = options(&e->rows, e->rows_over, e->epoch, sender);
     o.pieces = pieces;
@@ -72,16 +73,17 @@ void tsr_runtime_edge_abort(struct tsr_runtime_edge_end *n)
 /* Rows that follow a head, and how wide they are. */
 static uint64_t rows_of(const struct tsr_runtime_edge_end *n, const struct tsr_runtime_frame *f)
 {
-    if (n->edge->kind == TSR_EDGE_ROWS && f->kind == TSR_FRAME_WORK)
+    if (n->edge->kind == TSR_RUNTIME_EDGE_ROWS && f->kind == TSR_RUNTIME_FRAME_WORK)
         return f->tokens;
-    bool answers = n->edge->kind == TSR_EDGE_RESULT || n->edge->kind == TSR_EDGE_BACK;
+    bool answers =
+        n->edge->kind == TSR_RUNTIME_EDGE_RESULT || n->edge->kind == TSR_RUNTIME_EDGE_BACK;
     return answers && f->status == TSR_OK ? f->wanted : 0;
 }
 
 static uint64_t cols_of(const struct tsr_runtime_edge_end     *n,
                         const struct tsr_runtime_frame_limits *l)
 {
-    return n->edge->kind == TSR_EDGE_RESULT ? l->vocab : l->hidden;
+    return n->edge->kind == TSR_RUNTIME_EDGE_RESULT ? l->vocab : l->hidden;
 }
 
 /* The error of its link, with the ranks of the job. */

@@ -12,10 +12,10 @@
 #define TSR_MPI_NAME 64 /* "mpi:first=3,stride=-3,tag=12" */
 
 enum tsr_edge_kind {
-    TSR_EDGE_TOKENS, /* the coordinator to the first stage of another replica: no rows */
-    TSR_EDGE_ROWS,   /* hidden rows */
-    TSR_EDGE_RESULT, /* logits to the coordinator */
-    TSR_EDGE_BACK,   /* requested hidden rows to a head on the first stage */
+    TSR_RUNTIME_EDGE_TOKENS, /* the coordinator to the first stage of another replica: no rows */
+    TSR_RUNTIME_EDGE_ROWS,   /* hidden rows */
+    TSR_RUNTIME_EDGE_RESULT, /* logits to the coordinator */
+    TSR_RUNTIME_EDGE_BACK,   /* requested hidden rows to a head on the first stage */
 };
 
 struct tsr_runtime_edge {

@@ -87,7 +87,8 @@ static void wait_until(uint64_t until, struct tsr_runtime_page_rank *r)
         struct timespec t = { .tv_sec = (time_t)(stop / 1000000000u),
                               .tv_nsec = (long)(stop % 1000000000u) };
         (void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
-        tsr_runtime_progress_beat(&r->progress, TSR_RANK_WORKS, atomic_load(&r->progress.site));
+        tsr_runtime_progress_beat(&r->progress, TSR_RUNTIME_RANK_WORKS,
+                                  atomic_load(&r->progress.site));
     }
 }
 
@@ -118,5 +119,5 @@ uint64_t tsr_runtime_pacing_limit(const struct tsr_runtime_pacing *p,
     const struct tsr_plan_mesh *m = &p->stages[place->stage].mesh;
     if (!m->profile)
         return 0;
-    return tsr_plan_memory_capacity(m, TSR_ACCOUNT_EXACT) / m->tp;
+    return tsr_plan_memory_capacity(m, TSR_PLAN_ACCOUNT_EXACT) / m->tp;
 }

@@ -26,7 +26,7 @@ tsr_status tsr_runtime_frame_check(const struct tsr_runtime_frame        *f,
     const char *what = NULL;
     if (f->magic != MAGIC)
         what = "begins with other bytes";
-    else if (f->kind < TSR_FRAME_WORK || f->kind > TSR_FRAME_BACK)
+    else if (f->kind < TSR_RUNTIME_FRAME_WORK || f->kind > TSR_RUNTIME_FRAME_BACK)
         what = "is of no known kind";
     else if (f->phase > TSR_PLAN_DECODE)
         what = "has no known phase";
@@ -34,7 +34,7 @@ tsr_status tsr_runtime_frame_check(const struct tsr_runtime_frame        *f,
         what = "has more tokens or logits than a micro-batch may";
     else if (f->resets > l->slots || f->slot_set >= l->slots)
         what = "names more slots or slot sets than there are";
-    else if (f->kind == TSR_FRAME_WORK && f->tokens == 0)
+    else if (f->kind == TSR_RUNTIME_FRAME_WORK && f->tokens == 0)
         what = "has no tokens";
     if (what)
         return tsr_fail(err, TSR_E_DEVICE,
@@ -46,14 +46,15 @@ tsr_status tsr_runtime_frame_check(const struct tsr_runtime_frame        *f,
 /* Only the rows of the requested tokens, or the reason for their absence. */
 static bool answers(const struct tsr_runtime_frame *f)
 {
-    return f->kind == TSR_FRAME_RESULT || f->kind == TSR_FRAME_BACK;
+    return f->kind == TSR_RUNTIME_FRAME_RESULT || f->kind == TSR_RUNTIME_FRAME_BACK;
 }
 
 uint64_t tsr_runtime_frame_body(const struct tsr_runtime_frame *f)
 {
     if (answers(f))
         return f->status == TSR_OK ? 0 : sizeof(struct tsr_err_sent);
-    return f->kind == TSR_FRAME_WORK ? (uint64_t)f->tokens * TOKEN + (uint64_t)f->resets * 4 : 0;
+    return f->kind == TSR_RUNTIME_FRAME_WORK ? (uint64_t)f->tokens * TOKEN + (uint64_t)f->resets * 4
+                                             : 0;
 }
 
 /* Grows *p to n elements; discards the content. */
@@ -76,7 +77,7 @@ tsr_status tsr_runtime_micro_batch_reserve(struct tsr_runtime_micro_batch       
 {
     const struct tsr_runtime_frame *f = &b->head;
     uint64_t                        n = 0, m = 0;
-    bool                            logit = f->kind == TSR_FRAME_RESULT;
+    bool                            logit = f->kind == TSR_RUNTIME_FRAME_RESULT;
     if (rows && !tsr_mul(answers(f) ? f->wanted : f->tokens, logit ? l->vocab : l->hidden, &n))
         return tsr_fail_nomem(err, UINT64_MAX, "rows of a micro-batch");
     if (logits && !tsr_mul(f->wanted, l->vocab, &m))
@@ -98,7 +99,7 @@ tsr_status tsr_runtime_micro_batch_pack(struct tsr_runtime_micro_batch *b, struc
     at = b->body;
     if (answers(&b->head) && b->head.status != TSR_OK)
         memcpy(at, &b->why, sizeof b->why);
-    if (b->head.kind != TSR_FRAME_WORK)
+    if (b->head.kind != TSR_RUNTIME_FRAME_WORK)
         return TSR_OK;
     for (uint32_t i = 0; i < b->head.tokens; i++, at += TOKEN) {
         uint32_t slot = b->token[i].slot | (b->token[i].logits ? WANTS : 0) |
@@ -122,7 +123,7 @@ tsr_status tsr_runtime_micro_batch_unpack(struct tsr_runtime_micro_batch        
         b->why.text[sizeof b->why.text - 1] = '\0';
         b->why.status = b->head.status;
     }
-    if (b->head.kind != TSR_FRAME_WORK)
+    if (b->head.kind != TSR_RUNTIME_FRAME_WORK)
         return TSR_OK;
     bool sound = true;
     for (uint32_t i = 0; i < b->head.tokens; i++, at += TOKEN) {

@@ -10,10 +10,11 @@
 #include "engine/engine.h"
 
 enum tsr_frame_kind {
-    TSR_FRAME_WORK = 1,
-    TSR_FRAME_RESULT = 2, /* logits */
-    TSR_FRAME_STOP = 3,
-    TSR_FRAME_BACK = 4, /* input of a result: the requested hidden rows after the last layer */
+    TSR_RUNTIME_FRAME_WORK = 1,
+    TSR_RUNTIME_FRAME_RESULT = 2, /* logits */
+    TSR_RUNTIME_FRAME_STOP = 3,
+    TSR_RUNTIME_FRAME_BACK =
+        4, /* input of a result: the requested hidden rows after the last layer */
 };
 
 /* Fixed size; both ends are the same build on the same kind of machine (checked by the magic). */

@@ -47,7 +47,7 @@ _Noreturn static void run_process(const struct tsr_runtime_member *m, pid_t pare
 static tsr_status start_rank(struct tsr_runtime_member *m, struct tsr_err *err)
 {
     struct tsr_runtime_progress *p = &m->group->plan.page->rank[m->rank].progress;
-    tsr_runtime_progress_beat(p, TSR_RANK_STARTS,
+    tsr_runtime_progress_beat(p, TSR_RUNTIME_RANK_STARTS,
                               0); /* before its own first step a rank may also make no progress */
     if (m->rank > 0 && m->group->plan.processes && !m->group->plan.peers) {
         pid_t parent = getpid();
@@ -90,7 +90,7 @@ static bool as_processes(const struct tsr_runtime_group_options *opt,
         if (own && strcmp(own, TSR_PLUGIN_DEFAULT_BACKEND) != 0)
             backend = own;
     }
-    if (opt->peers || opt->ranks != TSR_RANKS_PROCESSES)
+    if (opt->peers || opt->ranks != TSR_RUNTIME_RANKS_PROCESSES)
         return opt->peers != NULL;
     if (!backend || strcmp(backend, TSR_PLUGIN_DEFAULT_BACKEND) == 0 ||
         !tsr_plugin_spec_backend_made())
@@ -129,7 +129,7 @@ static tsr_status begin(struct tsr_runtime_group *c, struct tsr_registry *r, str
         if (!c->plan.peers || tsr_runtime_peers_rank(c->plan.peers) == i)
             TSR_TRY(start_rank(&c->member[i], err));
         else /* it is heard from now on */
-            tsr_runtime_progress_beat(&c->plan.page->rank[i].progress, TSR_RANK_STARTS, 0);
+            tsr_runtime_progress_beat(&c->plan.page->rank[i].progress, TSR_RUNTIME_RANK_STARTS, 0);
     }
     if (c->plan.peers && tsr_runtime_peers_rank(c->plan.peers) > 0)
         return TSR_OK;

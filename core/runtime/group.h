@@ -19,7 +19,7 @@ struct tsr_runtime_pacing;
 struct tsr_quant_scheme;
 
 struct tsr_runtime_peers;
-enum tsr_rank_kind { TSR_RANKS_PROCESSES, TSR_RANKS_THREADS };
+enum tsr_rank_kind { TSR_RUNTIME_RANKS_PROCESSES, TSR_RUNTIME_RANKS_THREADS };
 
 struct tsr_runtime_group_options {
     enum tsr_rank_kind               ranks;

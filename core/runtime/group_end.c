@@ -117,7 +117,7 @@ tsr_status tsr_runtime_group_stop(struct tsr_runtime_group *c, struct tsr_err *e
         struct tsr_runtime_micro_batch *b = tsr_new(1, sizeof *b);
         if (!b)
             return tsr_fail_nomem(err, sizeof *b, "the end");
-        tsr_runtime_frame_make(&b->head, TSR_FRAME_STOP);
+        tsr_runtime_frame_make(&b->head, TSR_RUNTIME_FRAME_STOP);
         tsr_runtime_queue_put(tsr_runtime_group_entry(c, r), b);
     }
     join_all(c, false);

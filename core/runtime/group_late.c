@@ -8,7 +8,7 @@ bool tsr_runtime_group_late(const struct tsr_runtime_group *c, uint32_t rank, ui
     const struct tsr_runtime_page_rank *r = &c->plan.page->rank[rank];
     uint64_t                            now = tsr_runtime_now_ns(), since = ended_ns;
     uint64_t                            ns = atomic_load(&r->progress.ns);
-    if (atomic_load(&r->progress.op) != TSR_RANK_IDLE && ns > since)
+    if (atomic_load(&r->progress.op) != TSR_RUNTIME_RANK_IDLE && ns > since)
         since = ns;
     return now > since && now - since > 2 * tsr_group_stall_ns(c);
 }

@@ -31,19 +31,20 @@ static void draw_edges(struct tsr_runtime_group *c)
         uint32_t last = tsr_runtime_layout_rank(l, r, l->n_stages - 1, 0);
         uint32_t head = l->head_first ? first : last;
         if (first != 0)
-            add_edge(c, 0, first, TSR_EDGE_TOKENS, NULL);
+            add_edge(c, 0, first, TSR_RUNTIME_EDGE_TOKENS, NULL);
         for (uint32_t t = 1; t < l->stages[0].ranks; t++)
-            add_edge(c, first, first + t, TSR_EDGE_ROWS, NULL);
+            add_edge(c, first, first + t, TSR_RUNTIME_EDGE_ROWS, NULL);
         for (uint32_t s = 0; s + 1 < l->n_stages; s++)
             for (uint32_t t = 0; t < l->stages[s + 1].ranks; t++)
                 add_edge(c,
                          tsr_runtime_layout_rank(l, r, s,
                                                  t % (l->stages[s].ranks ? l->stages[s].ranks : 1)),
-                         tsr_runtime_layout_rank(l, r, s + 1, t), TSR_EDGE_ROWS, &l->stages[s]);
+                         tsr_runtime_layout_rank(l, r, s + 1, t), TSR_RUNTIME_EDGE_ROWS,
+                         &l->stages[s]);
         if (head != last)
-            add_edge(c, last, head, TSR_EDGE_BACK, &l->stages[l->n_stages - 1]);
+            add_edge(c, last, head, TSR_RUNTIME_EDGE_BACK, &l->stages[l->n_stages - 1]);
         if (head != 0)
-            add_edge(c, head, 0, TSR_EDGE_RESULT, NULL);
+            add_edge(c, head, 0, TSR_RUNTIME_EDGE_RESULT, NULL);
     }
 }
 
@@ -82,7 +83,7 @@ static void feed(struct tsr_runtime_feeder *f)
         struct tsr_runtime_micro_batch *b = tsr_runtime_queue_take(&f->queue);
         if (!b)
             return;
-        stop = b->head.kind == TSR_FRAME_STOP;
+        stop = b->head.kind == TSR_RUNTIME_FRAME_STOP;
         tsr_status st = tsr_runtime_edge_send(&f->end, b, &e.err);
         tsr_runtime_micro_batch_free(b);
         if (st != TSR_OK) {
@@ -106,7 +107,7 @@ static void collect(struct tsr_runtime_feeder *f)
         tsr_status st = tsr_runtime_edge_recv(&f->end, b, &f->group->plan.limits, &e.err);
         if (st != TSR_OK && st != TSR_E_CANCELLED)
             tsr_runtime_page_fail_by(f->group->plan.page, 0, st, &e.err);
-        if (st != TSR_OK || b->head.kind == TSR_FRAME_STOP) {
+        if (st != TSR_OK || b->head.kind == TSR_RUNTIME_FRAME_STOP) {
             tsr_runtime_micro_batch_free(b);
             return;
         }
@@ -140,11 +141,11 @@ tsr_status tsr_runtime_group_feed(struct tsr_runtime_group *c, struct tsr_err *e
         return tsr_fail_nomem(err, sizeof *c->feeder, "links");
     for (uint32_t i = 0; i < c->plan.n_edges; i++) {
         const struct tsr_runtime_edge *e = &c->edges[i];
-        if (e->kind == TSR_EDGE_ROWS || e->kind == TSR_EDGE_BACK)
+        if (e->kind == TSR_RUNTIME_EDGE_ROWS || e->kind == TSR_RUNTIME_EDGE_BACK)
             continue;
         struct tsr_runtime_feeder *f = &c->feeder[c->n_feeders++];
         f->group = c;
-        f->sends = e->kind == TSR_EDGE_TOKENS;
+        f->sends = e->kind == TSR_RUNTIME_EDGE_TOKENS;
         f->replica = tsr_runtime_layout_place(c->plan.layout, f->sends ? e->to : e->from).replica;
         tsr_runtime_queue_init(&f->queue);
         f->made = true;

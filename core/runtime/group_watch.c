@@ -102,8 +102,8 @@ static bool more_to_blame(const struct tsr_runtime_group *c, uint32_t a, uint32_
 {
     const struct tsr_runtime_progress *p = &c->plan.page->rank[a].progress;
     const struct tsr_runtime_progress *q = &c->plan.page->rank[b].progress;
-    bool                               p_waits = atomic_load(&p->op) == TSR_RANK_SUMS,
-         q_waits = atomic_load(&q->op) == TSR_RANK_SUMS;
+    bool                               p_waits = atomic_load(&p->op) == TSR_RUNTIME_RANK_SUMS,
+         q_waits = atomic_load(&q->op) == TSR_RUNTIME_RANK_SUMS;
     uint64_t p_ran = c->member[a].spent_ns, q_ran = c->member[b].spent_ns; /* 0: on another host */
     uint64_t apart = p_ran > q_ran ? p_ran - q_ran : q_ran - p_ran;
     if (p_waits != q_waits)
@@ -118,9 +118,8 @@ static bool stands_still(const struct tsr_runtime_group *c, uint32_t rank, uint6
 {
     const struct tsr_runtime_progress *p = &c->plan.page->rank[rank].progress;
     uint64_t                           stall = tsr_group_stall_ns(c);
-    return tsr_runtime_progress_stalled(p, now,
-                                        atomic_load(&p->op) == TSR_RANK_SUMS ? stall + stall / 2
-                                                                             : stall);
+    return tsr_runtime_progress_stalled(
+        p, now, atomic_load(&p->op) == TSR_RUNTIME_RANK_SUMS ? stall + stall / 2 : stall);
 }
 
 tsr_status tsr_runtime_group_check(struct tsr_runtime_group *c, struct tsr_err *err)
@@ -183,7 +182,7 @@ static bool at_work(const struct tsr_runtime_group *c, uint64_t *sum)
         const struct tsr_runtime_page_rank *r = &c->plan.page->rank[i];
         *sum += atomic_load(&r->progress.step) + atomic_load(&r->numbers.moved);
         uint32_t op = atomic_load(&r->progress.op);
-        any = any || op == TSR_RANK_WORKS || op == TSR_RANK_SUMS;
+        any = any || op == TSR_RUNTIME_RANK_WORKS || op == TSR_RUNTIME_RANK_SUMS;
     }
     return any;
 }

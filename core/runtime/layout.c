@@ -93,7 +93,7 @@ tsr_status tsr_runtime_layout_plan(struct tsr_runtime_layout *l, const struct ts
     if (requests && requests < slots)
         slots = requests < l->replicas ? l->replicas : requests;
     l->slots = (uint32_t)slots;
-    l->head_first = p->head == TSR_HEAD_FIRST;
+    l->head_first = p->head == TSR_PLAN_HEAD_FIRST;
     l->chunk = (uint64_t)p->load.chunk;
     l->n_stages = (uint32_t)p->n_stages;
     l->stages = tsr_new(p->n_stages, sizeof *l->stages);

@@ -85,7 +85,7 @@ void *tsr_runtime_loader_read(void *arg)
 {
     struct tsr_loader *l = arg;
     struct tsr_errbuf  e = TSR_ERRBUF(e);
-    show(l, TSR_RANK_READER, true);
+    show(l, TSR_RUNTIME_RANK_READER, true);
     (void)pthread_mutex_lock(&l->lock);
     for (uint64_t i = 0; i < l->n; i++) {
         struct tsr_runtime_loader_part *p = &l->part[i];
@@ -107,7 +107,7 @@ void *tsr_runtime_loader_read(void *arg)
         end_with(l, st, &e.err);
     }
     (void)pthread_mutex_unlock(&l->lock);
-    show(l, TSR_RANK_READER, false);
+    show(l, TSR_RUNTIME_RANK_READER, false);
     return NULL;
 }
 
@@ -167,7 +167,7 @@ void *tsr_runtime_loader_pack(void *arg)
     struct tsr_errbuf               e = TSR_ERRBUF(e);
     struct tsr_runtime_loader_part *p;
     (void)pthread_mutex_lock(&l->lock);
-    uint32_t own = TSR_RANK_PACKER + l->packing++;
+    uint32_t own = TSR_RUNTIME_RANK_PACKER + l->packing++;
     show(l, own, true);
     while ((p = take_part(l)) != NULL) {
         (void)pthread_mutex_unlock(&l->lock);

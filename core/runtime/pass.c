@@ -51,7 +51,7 @@ static tsr_status new_batch(struct cutter *k, uint64_t tokens, struct tsr_runtim
     struct tsr_runtime_micro_batch *b = tsr_new(1, sizeof *b);
     if (!b)
         return tsr_fail_nomem(err, sizeof *b, "a micro-batch");
-    tsr_runtime_frame_make(&b->head, TSR_FRAME_WORK);
+    tsr_runtime_frame_make(&b->head, TSR_RUNTIME_FRAME_WORK);
     b->head.phase = k->phase;
     b->head.tokens = (uint32_t)tokens;
     b->head.resets = resets;

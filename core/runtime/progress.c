@@ -54,7 +54,7 @@ void tsr_runtime_progress_clock(struct tsr_runtime_progress *p, uint32_t i, bool
 uint64_t tsr_runtime_progress_spent(const struct tsr_runtime_progress *p)
 {
     uint64_t sum = 0;
-    for (uint32_t i = 0; i < TSR_RANK_CLOCKS; i++)
+    for (uint32_t i = 0; i < TSR_RUNTIME_RANK_CLOCKS; i++)
         sum += tsr_runtime_clock_spent(atomic_load(&p->clock[i]));
     return sum;
 }
@@ -68,7 +68,8 @@ uint64_t tsr_runtime_process_spent(int32_t pid)
 bool tsr_runtime_progress_long(const struct tsr_runtime_progress *p)
 {
     uint32_t op = atomic_load_explicit(&p->op, memory_order_relaxed);
-    return op == TSR_RANK_STARTS || op == TSR_RANK_LOADS || op == TSR_RANK_ENDS;
+    return op == TSR_RUNTIME_RANK_STARTS || op == TSR_RUNTIME_RANK_LOADS ||
+           op == TSR_RUNTIME_RANK_ENDS;
 }
 
 bool tsr_runtime_progress_stalled(const struct tsr_runtime_progress *p, uint64_t now_ns,
@@ -77,7 +78,7 @@ bool tsr_runtime_progress_stalled(const struct tsr_runtime_progress *p, uint64_t
     uint64_t beats = atomic_load_explicit(&p->beats, memory_order_acquire);
     uint32_t op = atomic_load_explicit(&p->op, memory_order_relaxed);
     uint64_t ns = atomic_load_explicit(&p->ns, memory_order_relaxed);
-    if (ns == 0 || op == TSR_RANK_ENDED)
+    if (ns == 0 || op == TSR_RUNTIME_RANK_ENDED)
         return false;
     return now_ns > ns && now_ns - ns > stall_ns &&
            atomic_load_explicit(&p->beats, memory_order_acquire) == beats;
@@ -98,9 +99,9 @@ void tsr_runtime_progress_describe(const struct tsr_runtime_progress *p, uint64_
     uint32_t op = atomic_load(&p->op), site = atomic_load(&p->site);
     uint64_t ns = atomic_load(&p->ns);
     char     where[48] = "";
-    if (op == TSR_RANK_LOADS || op == TSR_RANK_WORKS)
+    if (op == TSR_RUNTIME_RANK_LOADS || op == TSR_RUNTIME_RANK_WORKS)
         (void)snprintf(where, sizeof where, " on layer %u", site);
-    else if (op == TSR_RANK_SUMS)
+    else if (op == TSR_RUNTIME_RANK_SUMS)
         (void)snprintf(where, sizeof where, " %s of layer %u", site % 2 ? "down" : "o", site / 2);
     (void)snprintf(text, cap, "its process %d %s%s, step %llu, and has made no progress for %.1f s",
                    (int)atomic_load(&p->pid), op_name((enum tsr_rank_op)op), where,

@@ -14,17 +14,22 @@
 #include <stdbool.h>
 
 enum tsr_rank_op {
-    TSR_RANK_STARTS, /* begins */
-    TSR_RANK_LOADS,  /* weights; site: layer */
-    TSR_RANK_IDLE,   /* waits for work, and beats twice a second */
-    TSR_RANK_WORKS,  /* site: layer */
-    TSR_RANK_SUMS,   /* over the ranks of its stage; site: 2 * layer, + 1 for down */
-    TSR_RANK_ENDS,   /* was ordered to end, and releases its resources */
-    TSR_RANK_ENDED,
+    TSR_RUNTIME_RANK_STARTS, /* begins */
+    TSR_RUNTIME_RANK_LOADS,  /* weights; site: layer */
+    TSR_RUNTIME_RANK_IDLE,   /* waits for work, and beats twice a second */
+    TSR_RUNTIME_RANK_WORKS,  /* site: layer */
+    TSR_RUNTIME_RANK_SUMS,   /* over the ranks of its stage; site: 2 * layer, + 1 for down */
+    TSR_RUNTIME_RANK_ENDS,   /* was ordered to end, and releases its resources */
+    TSR_RUNTIME_RANK_ENDED,
 };
 
 /* Threads of a rank that work while it loads: its own, which reads, which quantize. */
-enum { TSR_RANK_OWN, TSR_RANK_READER, TSR_RANK_PACKER, TSR_RANK_CLOCKS = TSR_RANK_PACKER + 2 };
+enum {
+    TSR_RUNTIME_RANK_OWN,
+    TSR_RUNTIME_RANK_READER,
+    TSR_RUNTIME_RANK_PACKER,
+    TSR_RUNTIME_RANK_CLOCKS = TSR_RUNTIME_RANK_PACKER + 2
+};
 
 /* One rank's line.  Written by its worker alone. */
 struct tsr_runtime_progress {
@@ -33,8 +38,8 @@ struct tsr_runtime_progress {
     _Atomic uint64_t step;  /* micro-batches begun */
     _Atomic uint64_t ns;    /* CLOCK_MONOTONIC of the last beat */
     _Atomic uint32_t op, site;
-    _Atomic int32_t  pid;                    /* of its process */
-    _Atomic int32_t  clock[TSR_RANK_CLOCKS]; /* processor time of its threads; 0: none */
+    _Atomic int32_t  pid;                            /* of its process */
+    _Atomic int32_t  clock[TSR_RUNTIME_RANK_CLOCKS]; /* processor time of its threads; 0: none */
     uint32_t         pad;
 };
 

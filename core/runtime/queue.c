@@ -43,7 +43,7 @@ void tsr_runtime_queue_put_ahead(struct tsr_runtime_queue *q, struct tsr_runtime
 {
     (void)pthread_mutex_lock(&q->lock);
     struct tsr_runtime_micro_batch **at = &q->first;
-    while (*at && (*at)->head.kind == TSR_FRAME_BACK)
+    while (*at && (*at)->head.kind == TSR_RUNTIME_FRAME_BACK)
         at = &(*at)->next;
     b->next = *at;
     *at = b;

@@ -17,7 +17,7 @@ void tsr_runtime_queue_init(struct tsr_runtime_queue *q);
 /* Frees the queue with its entries. */
 void tsr_runtime_queue_free(struct tsr_runtime_queue *q);
 void tsr_runtime_queue_put(struct tsr_runtime_queue *q, struct tsr_runtime_micro_batch *b);
-/* Ahead of all but rows that came back before it (TSR_FRAME_BACK): somebody waits for them already. */
+/* Ahead of all but rows that came back before it (TSR_RUNTIME_FRAME_BACK): somebody waits for them already. */
 void tsr_runtime_queue_put_ahead(struct tsr_runtime_queue *q, struct tsr_runtime_micro_batch *b);
 /* Waits; NULL once the queue is closed, even if entries remain. */
 struct tsr_runtime_micro_batch *tsr_runtime_queue_take(struct tsr_runtime_queue *q);

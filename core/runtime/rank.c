@@ -41,7 +41,7 @@ static void *receive(void *arg)
             tsr_runtime_rank_failed(r, st, &e.err);
             return NULL;
         }
-        bool                    stop = b->head.kind == TSR_FRAME_STOP;
+        bool                    stop = b->head.kind == TSR_RUNTIME_FRAME_STOP;
         struct tsr_runtime_span span = { .number = b->head.number,
                                          .slot_set = b->head.slot_set,
                                          .decode = b->head.phase == TSR_PLAN_DECODE,
@@ -65,7 +65,7 @@ static void *send_all(void *arg)
         tsr_status                      st = TSR_OK;
         if (!b)
             return NULL;
-        stop = b->head.kind == TSR_FRAME_STOP;
+        stop = b->head.kind == TSR_RUNTIME_FRAME_STOP;
         for (uint32_t i = 0; i < s->n && st == TSR_OK; i++)
             st = tsr_runtime_edge_send(&s->end[i], b, &e.err);
         if (s->back)
@@ -152,8 +152,8 @@ static tsr_status start(struct tsr_runtime_rank *r, struct tsr_err *err)
 {
     uint64_t t0 = tsr_runtime_now_ns();
     atomic_store(&r->page->progress.pid, (int32_t)getpid());
-    tsr_runtime_progress_clock(&r->page->progress, TSR_RANK_OWN, true);
-    tsr_runtime_progress_beat(&r->page->progress, TSR_RANK_STARTS, 0);
+    tsr_runtime_progress_clock(&r->page->progress, TSR_RUNTIME_RANK_OWN, true);
+    tsr_runtime_progress_beat(&r->page->progress, TSR_RUNTIME_RANK_STARTS, 0);
     TSR_TRY(tsr_pool_create(&r->pool, r->plan->threads, err));
     TSR_TRY(settle(r, err));
     TSR_TRY(tsr_runtime_rank_open_edges(r, err));
@@ -209,7 +209,7 @@ static void note_sums(struct tsr_runtime_rank *r)
 
 static void end(struct tsr_runtime_rank *r)
 {
-    tsr_runtime_progress_beat(&r->page->progress, TSR_RANK_ENDS, 0);
+    tsr_runtime_progress_beat(&r->page->progress, TSR_RUNTIME_RANK_ENDS, 0);
     if (r->receiving)
         (void)pthread_join(r->receiver, NULL);
     if (r->back.started)
@@ -231,10 +231,10 @@ static void end(struct tsr_runtime_rank *r)
         tsr_runtime_edge_close(&r->next.end[i]);
         tsr_runtime_edge_close(&r->fan.end[i]);
     }
-    tsr_runtime_progress_beat(&r->page->progress, TSR_RANK_ENDS, 0);
+    tsr_runtime_progress_beat(&r->page->progress, TSR_RUNTIME_RANK_ENDS, 0);
     tsr_engine_destroy(r->engine);
     tsr_runtime_loader_close(r->loader);
-    tsr_runtime_progress_beat(&r->page->progress, TSR_RANK_ENDS, 0);
+    tsr_runtime_progress_beat(&r->page->progress, TSR_RUNTIME_RANK_ENDS, 0);
     tsr_plugin_registry_destroy(r->registry);
     tsr_pool_destroy(r->pool);
     tsr_runtime_queue_free(&r->queue);
@@ -242,8 +242,8 @@ static void end(struct tsr_runtime_rank *r)
     tsr_runtime_queue_free(&r->next.queue);
     tsr_runtime_queue_free(&r->fan.queue);
     tsr_runtime_queue_free(&r->answer.queue);
-    tsr_runtime_progress_clock(&r->page->progress, TSR_RANK_OWN, false);
-    tsr_runtime_progress_beat(&r->page->progress, TSR_RANK_ENDED, 0);
+    tsr_runtime_progress_clock(&r->page->progress, TSR_RUNTIME_RANK_OWN, false);
+    tsr_runtime_progress_beat(&r->page->progress, TSR_RUNTIME_RANK_ENDED, 0);
 }
 
 tsr_status tsr_runtime_rank_run(const struct tsr_runtime_group_plan *plan, uint32_t rank,

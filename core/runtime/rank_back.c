@@ -16,7 +16,7 @@ static void *hear(void *arg)
                           : tsr_fail_nomem(&e.err, sizeof *b, "a micro-batch");
         if (st != TSR_OK)
             tsr_runtime_rank_failed(r, st, &e.err);
-        if (st != TSR_OK || b->head.kind == TSR_FRAME_STOP) {
+        if (st != TSR_OK || b->head.kind == TSR_RUNTIME_FRAME_STOP) {
             tsr_runtime_micro_batch_free(b);
             return NULL;
         }

@@ -15,20 +15,20 @@ tsr_status tsr_runtime_rank_open_edges(struct tsr_runtime_rank *r, struct tsr_er
     _Atomic uint64_t                    *moved = &r->page->numbers.moved;
     for (uint32_t i = 0; i < p->n_edges; i++) {
         const struct tsr_runtime_edge *e = &p->edges[i];
-        bool                           here = e->kind != TSR_EDGE_TOKENS;
-        if (e->to == r->place.rank && e->kind == TSR_EDGE_BACK) {
+        bool                           here = e->kind != TSR_RUNTIME_EDGE_TOKENS;
+        if (e->to == r->place.rank && e->kind == TSR_RUNTIME_EDGE_BACK) {
             TSR_TRY(tsr_runtime_edge_open(&r->back.end, e, false, p->deadline_us, moved,
                                           r->registry, err));
             r->back.there = true;
-        } else if (e->to == r->place.rank && e->kind != TSR_EDGE_RESULT) {
+        } else if (e->to == r->place.rank && e->kind != TSR_RUNTIME_EDGE_RESULT) {
             TSR_TRY(
                 tsr_runtime_edge_open(&r->in, e, false, p->deadline_us, moved, r->registry, err));
             r->has_in = true;
         }
         if (e->from == r->place.rank && here) {
-            bool fan = e->kind == TSR_EDGE_ROWS &&
+            bool fan = e->kind == TSR_RUNTIME_EDGE_ROWS &&
                        tsr_runtime_layout_place(p->layout, e->to).stage == r->place.stage;
-            bool                            answer = e->kind == TSR_EDGE_RESULT && r->place.back;
+            bool answer = e->kind == TSR_RUNTIME_EDGE_RESULT && r->place.back;
             struct tsr_runtime_rank_sender *s = fan ? &r->fan : answer ? &r->answer : &r->next;
             TSR_TRY(tsr_runtime_edge_open(&s->end[s->n++], e, true, p->deadline_us, moved,
                                           r->registry, err));
@@ -65,7 +65,7 @@ static tsr_status hear_choice(const struct tsr_runtime_rank *r, int phase, struc
             return tsr_fail(err, TSR_E_CANCELLED, "ended by another rank");
         if (tsr_plugin_cancelled())
             return tsr_fail(err, TSR_E_CANCELLED, "interrupted");
-        tsr_runtime_progress_beat(&r->page->progress, TSR_RANK_STARTS, 0);
+        tsr_runtime_progress_beat(&r->page->progress, TSR_RUNTIME_RANK_STARTS, 0);
         (void)nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     }
     way->codec = c->codec;
@@ -142,7 +142,8 @@ tsr_status tsr_runtime_rank_join(struct tsr_runtime_rank *r, struct tsr_err *err
 static void on_layer(void *ctx, uint64_t layer, bool load)
 {
     struct tsr_runtime_rank *r = ctx;
-    tsr_runtime_progress_beat(&r->page->progress, load ? TSR_RANK_LOADS : TSR_RANK_WORKS,
+    tsr_runtime_progress_beat(&r->page->progress,
+                              load ? TSR_RUNTIME_RANK_LOADS : TSR_RUNTIME_RANK_WORKS,
                               (uint32_t)layer);
 }
 
@@ -152,7 +153,7 @@ static bool compensates(const struct tsr_runtime_rank *r)
     const struct tsr_engine_compensate *c = r->plan->compensate;
     bool                                any = c && !c->k && c->each > 0;
     for (uint64_t l = r->place.first; c && c->k && l < r->place.end; l++)
-        for (int s = 0; s < TSR_SITES; s++)
+        for (int s = 0; s < TSR_MODEL_SITES; s++)
             any = any || c->k[l][s] > 0;
     return any;
 }
@@ -190,10 +191,10 @@ static tsr_status take_turn(struct tsr_runtime_rank *r, pthread_mutex_t *turn, s
             return tsr_fail(err, TSR_E_CANCELLED, "ended by another rank");
         if (tsr_plugin_cancelled())
             return tsr_fail(err, TSR_E_CANCELLED, "interrupted");
-        tsr_runtime_progress_beat(&r->page->progress, TSR_RANK_STARTS, 0);
+        tsr_runtime_progress_beat(&r->page->progress, TSR_RUNTIME_RANK_STARTS, 0);
         (void)nanosleep(&(struct timespec){ .tv_nsec = TURN_NS }, NULL);
     }
-    tsr_runtime_progress_beat(&r->page->progress, TSR_RANK_LOADS, (uint32_t)r->place.first);
+    tsr_runtime_progress_beat(&r->page->progress, TSR_RUNTIME_RANK_LOADS, (uint32_t)r->place.first);
     return TSR_OK;
 }
 
@@ -220,7 +221,7 @@ tsr_status tsr_runtime_rank_open_engine(struct tsr_runtime_rank *r, struct tsr_e
                                                .release = true,
                                                .on_layer = on_layer,
                                                .layer_ctx = r };
-    tsr_runtime_progress_beat(&r->page->progress, TSR_RANK_LOADS, (uint32_t)r->place.first);
+    tsr_runtime_progress_beat(&r->page->progress, TSR_RUNTIME_RANK_LOADS, (uint32_t)r->place.first);
     if (p->pacing)
         tsr_plugin_registry_set_limit(r->registry, tsr_runtime_pacing_limit(p->pacing, &r->place));
     /* a loader opens no layer of the model */

@@ -16,10 +16,10 @@ tsr_status tsr_runtime_rank_sum(void *ctx, uint32_t site, float *x, uint64_t row
         tsr_runtime_pacing_mark(r->began_ns + r->summed_ns,
                                 r->paced_ms * (double)r->sums / (double)r->all_sums, r->page);
     uint64_t t0 = tsr_runtime_now_ns();
-    tsr_runtime_progress_beat(&r->page->progress, TSR_RANK_SUMS, site);
+    tsr_runtime_progress_beat(&r->page->progress, TSR_RUNTIME_RANK_SUMS, site);
     TSR_TRY(tsr_comm_group_sum(r->group, r->phase, site, x, rows, cols, err));
     r->summed_ns += tsr_runtime_now_ns() - t0;
-    tsr_runtime_progress_beat(&r->page->progress, TSR_RANK_WORKS, site / 2);
+    tsr_runtime_progress_beat(&r->page->progress, TSR_RUNTIME_RANK_WORKS, site / 2);
     return TSR_OK;
 }
 
@@ -33,10 +33,10 @@ tsr_status tsr_runtime_rank_sum_on(void *ctx, uint32_t site, const struct tsr_ba
     *done = false;
     if (r->plan->pacing)
         return TSR_OK;
-    tsr_runtime_progress_beat(&r->page->progress, TSR_RANK_SUMS, site);
+    tsr_runtime_progress_beat(&r->page->progress, TSR_RUNTIME_RANK_SUMS, site);
     TSR_TRY(tsr_comm_group_sum_on(r->group, r->phase, site, backend, self, x, done, err));
     r->summed_ns += tsr_runtime_now_ns() - t0;
-    tsr_runtime_progress_beat(&r->page->progress, TSR_RANK_WORKS, site / 2);
+    tsr_runtime_progress_beat(&r->page->progress, TSR_RUNTIME_RANK_WORKS, site / 2);
     return TSR_OK;
 }
 
@@ -109,11 +109,11 @@ static void give_result(struct tsr_runtime_rank *r, struct tsr_runtime_micro_bat
     if (!r->place.head) {
         if (st == TSR_OK)
             tsr_runtime_rank_pick(r, b);
-        b->head.kind = TSR_FRAME_BACK;
+        b->head.kind = TSR_RUNTIME_FRAME_BACK;
         tsr_runtime_queue_put(&r->next.queue, b);
         return;
     }
-    b->head.kind = TSR_FRAME_RESULT;
+    b->head.kind = TSR_RUNTIME_FRAME_RESULT;
     b->rows = b->logits;
     b->cap_rows = b->cap_logits;
     b->logits = rows;
@@ -152,7 +152,7 @@ static tsr_status handle(struct tsr_runtime_rank *r, struct tsr_runtime_micro_ba
     double                       ms = 0;
     r->summed_ns = 0;
     atomic_fetch_add(&progress->step, 1);
-    tsr_runtime_progress_beat(progress, TSR_RANK_WORKS, (uint32_t)r->place.first);
+    tsr_runtime_progress_beat(progress, TSR_RUNTIME_RANK_WORKS, (uint32_t)r->place.first);
     tsr_status st = TSR_OK;
     if (r->plan->pacing)
         st = tsr_runtime_pacing_time(r->plan->pacing, &r->place, r->engine, b, &ms, err);
@@ -201,7 +201,8 @@ static tsr_status finish(struct tsr_runtime_rank *r, struct tsr_runtime_micro_ba
         return TSR_OK;
     }
     atomic_fetch_add(&progress->step, 1);
-    tsr_runtime_progress_beat(progress, TSR_RANK_WORKS, (uint32_t)r->plan->model->hp.layers);
+    tsr_runtime_progress_beat(progress, TSR_RUNTIME_RANK_WORKS,
+                              (uint32_t)r->plan->model->hp.layers);
     if (r->plan->pacing)
         st = tsr_runtime_pacing_head(r->plan->pacing, &r->place, b->head.wanted, &ms, err);
     if (st == TSR_OK)
@@ -247,20 +248,20 @@ static void pass_stop(struct tsr_runtime_rank *r, struct tsr_runtime_micro_batch
 tsr_status tsr_runtime_rank_work(struct tsr_runtime_rank *r, struct tsr_err *err)
 {
     for (;;) {
-        tsr_runtime_progress_beat(&r->page->progress, TSR_RANK_IDLE, 0);
+        tsr_runtime_progress_beat(&r->page->progress, TSR_RUNTIME_RANK_IDLE, 0);
         struct tsr_runtime_micro_batch *b = NULL;
         while (tsr_runtime_queue_take_for(r->work, BEAT_US, &b) && !b) {
-            tsr_runtime_progress_beat(&r->page->progress, TSR_RANK_IDLE,
+            tsr_runtime_progress_beat(&r->page->progress, TSR_RUNTIME_RANK_IDLE,
                                       0); /* a waiting rank is not stalled */
             if (tsr_runtime_page_failed(r->plan->page))
                 break;
         }
         if (!b)
             return tsr_fail(err, TSR_E_CANCELLED, "ended by another rank");
-        if (b->head.kind == TSR_FRAME_STOP) {
+        if (b->head.kind == TSR_RUNTIME_FRAME_STOP) {
             pass_stop(r, b);
             return TSR_OK;
         }
-        TSR_TRY(b->head.kind == TSR_FRAME_BACK ? finish(r, b, err) : handle(r, b, err));
+        TSR_TRY(b->head.kind == TSR_RUNTIME_FRAME_BACK ? finish(r, b, err) : handle(r, b, err));
     }
 }

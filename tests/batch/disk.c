@@ -215,14 +215,14 @@ static int d_open(void *ctx, const char *path, enum tsr_io_how how, int *file)
     int                  e, i = inode_of(d, path), f = 0;
     if (hit(p, &e, NULL))
         return e;
-    if (i < 0 && how == TSR_IO_READ)
+    if (i < 0 && how == TSR_BATCH_IO_READ)
         return ENOENT;
     if (i < 0) {
         if (d->n_inodes == DISK_INODES)
             abort();
         i = d->n_inodes++;
         change_name(d, path, i, "");
-    } else if (how == TSR_IO_NEW && d->inodes[i].live.n) {
+    } else if (how == TSR_BATCH_IO_NEW && d->inodes[i].live.n) {
         resize(&d->inodes[i].live, 0);
         d->inodes[i].ops[d->inodes[i].n_ops++] = (struct disk_op){ .truncate = true };
     }
@@ -231,7 +231,7 @@ static int d_open(void *ctx, const char *path, enum tsr_io_how how, int *file)
     if (f == DISK_FDS)
         abort();
     p->fd[f].inode = i;
-    p->fd[f].append = how == TSR_IO_APPEND;
+    p->fd[f].append = how == TSR_BATCH_IO_APPEND;
     *file = f;
     return 0;
 }

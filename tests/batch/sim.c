@@ -304,7 +304,7 @@ static void bring_down(struct sim *s)
         /* the supervisor went with it, and what it knew of the last ending: the next one blames nobody
          * for what it finds, whose last lines may be lost */
         s->restarts = (struct tsr_batch_restarts){ 0 };
-        s->verdict = TSR_VERDICT_OUTSIDE;
+        s->verdict = TSR_BATCH_VERDICT_OUTSIDE;
     }
 }
 
@@ -334,11 +334,11 @@ static void restart(struct sim *s, bool own_fault, bool retry)
     e.done = acked;
     s->r->deaths++;
     enum tsr_after after = tsr_batch_restart_decide(&s->restarts, &e, &wait, &s->verdict);
-    if (after == TSR_AFTER_STOP)
+    if (after == TSR_BATCH_AFTER_STOP)
         complain(s, "a death was taken for an end");
-    if (after == TSR_AFTER_GIVE_UP) { /* somebody runs it again */
+    if (after == TSR_BATCH_AFTER_GIVE_UP) { /* somebody runs it again */
         s->restarts = (struct tsr_batch_restarts){ 0 };
-        s->verdict = TSR_VERDICT_OUTSIDE;
+        s->verdict = TSR_BATCH_VERDICT_OUTSIDE;
     }
     s->time_us += wait;
     if (s->disk.power_lost || disk_random(&s->disk, 5) == 0)
@@ -351,7 +351,7 @@ static void run_job(struct sim *s, bool retry)
     bool     finished = false;
     uint64_t rounds = 0;
     s->now = 0;
-    s->verdict = TSR_VERDICT_OUTSIDE;
+    s->verdict = TSR_BATCH_VERDICT_OUTSIDE;
     start_process(s, retry);
     for (; !finished && !s->bad; rounds++) {
         struct process *p = &s->p[s->now], *z = &s->p[1 - s->now];

@@ -49,7 +49,7 @@ static void place_free(struct place *x)
 static void put_file(struct place *x, const char *path, const void *data, uint64_t n)
 {
     int f;
-    assert_int_equal(x->io.open(&x->p, path, TSR_IO_NEW, &f), 0);
+    assert_int_equal(x->io.open(&x->p, path, TSR_BATCH_IO_NEW, &f), 0);
     assert_int_equal(tsr_batch_io_put(&x->io, f, 0, data, n), 0);
     assert_int_equal(x->io.sync(&x->p, f), 0);
     assert_int_equal(x->io.close(&x->p, f), 0);
@@ -121,12 +121,12 @@ static void complete(struct place *x, struct tsr_batch_journal *j)
 static char *image(uint64_t *n)
 {
     struct place             *x = place_new();
-    struct tsr_batch_journal *j = must_open(x, TSR_VERDICT_OUTSIDE, false);
+    struct tsr_batch_journal *j = must_open(x, TSR_BATCH_VERDICT_OUTSIDE, false);
     add(j, 1, false);
     add(j, 0, false);
     commit(j);
     tsr_batch_journal_close(j);
-    j = must_open(x, TSR_VERDICT_OUTSIDE, false);
+    j = must_open(x, TSR_BATCH_VERDICT_OUTSIDE, false);
     add(j, 4, false);
     commit(j);
     add(j, 3, false);
@@ -169,7 +169,7 @@ static void every_cut_is_recovered(void **state)
             assert_non_null(bytes);
             memcpy(bytes, whole, n);
             put_file(x, "f/journal", bytes, zeros ? size : n);
-            struct tsr_batch_journal *j = must_open(x, TSR_VERDICT_OUTSIDE, false);
+            struct tsr_batch_journal *j = must_open(x, TSR_BATCH_VERDICT_OUTSIDE, false);
             assert_int_equal(tsr_batch_journal_counts(j)->done, lines_in(whole, n));
             complete(x, j);
             place_free(x);
@@ -197,7 +197,7 @@ static void no_flip_is_believed(void **state)
             memcpy(bytes, whole, size);
             bytes[at] ^= (char)(1 << (bits == 8 ? (uint64_t)b : (seed + at * 7) % 8));
             put_file(x, "f/journal", bytes, size);
-            tsr_status st = open_job(x, JOB, TSR_VERDICT_OUTSIDE, false, &j, &about, &e.err);
+            tsr_status st = open_job(x, JOB, TSR_BATCH_VERDICT_OUTSIDE, false, &j, &about, &e.err);
             if (st == TSR_OK) {
                 complete(x, j);
             } else {
@@ -300,7 +300,7 @@ static void other_jobs_are_refused(void **state)
 {
     struct tsr_errbuf         e = TSR_ERRBUF(e);
     struct place             *x = place_new();
-    struct tsr_batch_journal *j = must_open(x, TSR_VERDICT_OUTSIDE, false), *k;
+    struct tsr_batch_journal *j = must_open(x, TSR_BATCH_VERDICT_OUTSIDE, false), *k;
     char                     *about;
     (void)state;
     add(j, 2, false);
@@ -316,12 +316,12 @@ static void other_jobs_are_refused(void **state)
     assert_true(error_is(&e.err, "f/lock", NULL));
     tsr_batch_journal_close(j);
     /* another job */
-    assert_int_equal(open_job(x, "xxh3:ffffffffffffffffffffffffffffffff", TSR_VERDICT_OUTSIDE,
+    assert_int_equal(open_job(x, "xxh3:ffffffffffffffffffffffffffffffff", TSR_BATCH_VERDICT_OUTSIDE,
                               false, &j, &about, &e.err),
                      TSR_E_INPUT);
     assert_string_equal(about, "{\"x\":1}");
     free(about);
-    complete(x, must_open(x, TSR_VERDICT_OUTSIDE, false));
+    complete(x, must_open(x, TSR_BATCH_VERDICT_OUTSIDE, false));
     place_free(x);
 }
 
@@ -330,14 +330,14 @@ static void blame(void **state)
 {
     struct tsr_errbuf         e = TSR_ERRBUF(e);
     struct place             *x = place_new();
-    struct tsr_batch_journal *j = must_open(x, TSR_VERDICT_OUTSIDE, false);
+    struct tsr_batch_journal *j = must_open(x, TSR_BATCH_VERDICT_OUTSIDE, false);
     (void)state;
     for (uint64_t i = 0; i < 3; i++)
         assert_int_equal(tsr_batch_journal_lease(j, i, &e.err), TSR_OK);
     add(j, 3, false);
     commit(j);
     tsr_batch_journal_close(j);
-    j = must_open(x, TSR_VERDICT_OWN, false); /* one of three */
+    j = must_open(x, TSR_BATCH_VERDICT_OWN, false); /* one of three */
     for (uint64_t i = 0; i < N; i++) {
         assert_int_equal(tsr_batch_journal_record(j, i)->suspect, i < 3);
         assert_int_equal(tsr_batch_journal_record(j, i)->deaths, 0);
@@ -345,13 +345,13 @@ static void blame(void **state)
     assert_int_equal(tsr_batch_journal_lease(j, 1, &e.err), TSR_OK);
     commit(j);
     tsr_batch_journal_close(j);
-    j = must_open(x, TSR_VERDICT_OUTSIDE, false); /* SIGKILL: nobody */
+    j = must_open(x, TSR_BATCH_VERDICT_OUTSIDE, false); /* SIGKILL: nobody */
     assert_int_equal(tsr_batch_journal_record(j, 1)->deaths, 0);
     for (unsigned n = 1; n <= 2; n++) {
         assert_int_equal(tsr_batch_journal_lease(j, 1, &e.err), TSR_OK);
         commit(j);
         tsr_batch_journal_close(j);
-        j = must_open(x, TSR_VERDICT_OWN, false);
+        j = must_open(x, TSR_BATCH_VERDICT_OWN, false);
         assert_int_equal(tsr_batch_journal_record(j, 1)->deaths, n);
         assert_int_equal(tsr_batch_journal_record(j, 0)->deaths, 0);
     }
@@ -359,7 +359,7 @@ static void blame(void **state)
     assert_int_equal(tsr_batch_journal_line(j, 1, true, "{}", 2, &e.err), TSR_E_BUG);
     commit(j);
     tsr_batch_journal_close(j);
-    j = must_open(x, TSR_VERDICT_OUTSIDE, true); /* errors again */
+    j = must_open(x, TSR_BATCH_VERDICT_OUTSIDE, true); /* errors again */
     assert_int_equal(tsr_batch_journal_record(j, 1)->state, TSR_BATCH_RECORD_OPEN);
     assert_int_equal(tsr_batch_journal_record(j, 1)->deaths, 0);
     assert_int_equal(tsr_batch_journal_record(j, 3)->state, TSR_BATCH_RECORD_RESULT);
@@ -374,7 +374,7 @@ static void failure_is_final(void **state)
     for (uint64_t at = 0; at < 5; at++) {
         struct tsr_errbuf         e = TSR_ERRBUF(e);
         struct place             *x = place_new();
-        struct tsr_batch_journal *j = must_open(x, TSR_VERDICT_OUTSIDE, false);
+        struct tsr_batch_journal *j = must_open(x, TSR_BATCH_VERDICT_OUTSIDE, false);
         add(j, 0, false);
         x->disk.fault = DISK_ERRNO;
         x->disk.fault_errno = ENOSPC;
@@ -417,7 +417,7 @@ static void stale_writers(void **state)
     int                       f;
     (void)state;
     x->disk.no_locks = true;
-    j = must_open(x, TSR_VERDICT_OUTSIDE, false);
+    j = must_open(x, TSR_BATCH_VERDICT_OUTSIDE, false);
     disk_process_start(&other, &x->disk, 1, &io);
     struct tsr_batch_journal_options o = {
         .io = &io, .folder = "f", .job = JOB, .about = "{}", .records = N, .who = "another"
@@ -431,13 +431,13 @@ static void stale_writers(void **state)
     tsr_batch_journal_close(k);
     /* past the fence: a line of epoch 1 behind the frame of epoch 2 */
     struct tsr_batch_entry late = {
-        .type = TSR_ENTRY_RESULT, .epoch = 1, .index = 2, .len = 7, .payload = "{\"z\":9}"
+        .type = TSR_BATCH_ENTRY_RESULT, .epoch = 1, .index = 2, .len = 7, .payload = "{\"z\":9}"
     };
     tsr_batch_entry_write(&late, tsr_batch_crc32c(0, JOB, TSR_HASH_TEXT - 1), frame);
-    assert_int_equal(x->io.open(&x->p, "f/journal", TSR_IO_APPEND, &f), 0);
+    assert_int_equal(x->io.open(&x->p, "f/journal", TSR_BATCH_IO_APPEND, &f), 0);
     assert_int_equal(tsr_batch_io_put(&x->io, f, 0, frame, tsr_batch_entry_bytes(7)), 0);
     assert_int_equal(x->io.close(&x->p, f), 0);
-    j = must_open(x, TSR_VERDICT_OUTSIDE, false);
+    j = must_open(x, TSR_BATCH_VERDICT_OUTSIDE, false);
     assert_int_equal(tsr_batch_journal_counts(j)->stale, 1);
     assert_int_equal(tsr_batch_journal_record(j, 2)->state, TSR_BATCH_RECORD_OPEN);
     complete(x, j);
@@ -451,22 +451,22 @@ static void restarts(void **state)
         struct tsr_batch_ending e;
         enum tsr_verdict        verdict;
     } cases[] = {
-        { { .signal = SIGKILL }, TSR_VERDICT_OUTSIDE },
-        { { .signal = SIGKILL, .own_fault = true }, TSR_VERDICT_OUTSIDE },
-        { { .signal = SIGKILL, .memory = true }, TSR_VERDICT_OWN },
-        { { .signal = SIGSEGV, .own_fault = true }, TSR_VERDICT_OWN },
-        { { .signal = SIGSEGV }, TSR_VERDICT_OUTSIDE }, /* somebody sent it */
-        { { .signal = SIGABRT, .own_fault = true }, TSR_VERDICT_OWN },
-        { { .signal = SIGTERM, .own_fault = true }, TSR_VERDICT_OUTSIDE },
-        { { .signal = SIGKILL, .stalled = true }, TSR_VERDICT_OUTSIDE },
-        { { .signal = SIGKILL, .stalled = true, .late = true }, TSR_VERDICT_OWN },
-        { { .exited = true, .code = 6 }, TSR_VERDICT_OUTSIDE },
-        { { .exited = true, .code = 6, .own_fault = true }, TSR_VERDICT_OWN },
-        { { .exited = true, .code = 6, .memory = true }, TSR_VERDICT_OWN },
-        { { .exited = true, .code = 6, .late = true }, TSR_VERDICT_OWN },
-        { { .exited = true, .code = 4, .memory = true }, TSR_VERDICT_OWN },
-        { { .exited = true, .code = 75, .stalled = true }, TSR_VERDICT_OUTSIDE },
-        { { .exited = true, .code = 75, .stalled = true, .late = true }, TSR_VERDICT_OWN },
+        { { .signal = SIGKILL }, TSR_BATCH_VERDICT_OUTSIDE },
+        { { .signal = SIGKILL, .own_fault = true }, TSR_BATCH_VERDICT_OUTSIDE },
+        { { .signal = SIGKILL, .memory = true }, TSR_BATCH_VERDICT_OWN },
+        { { .signal = SIGSEGV, .own_fault = true }, TSR_BATCH_VERDICT_OWN },
+        { { .signal = SIGSEGV }, TSR_BATCH_VERDICT_OUTSIDE }, /* somebody sent it */
+        { { .signal = SIGABRT, .own_fault = true }, TSR_BATCH_VERDICT_OWN },
+        { { .signal = SIGTERM, .own_fault = true }, TSR_BATCH_VERDICT_OUTSIDE },
+        { { .signal = SIGKILL, .stalled = true }, TSR_BATCH_VERDICT_OUTSIDE },
+        { { .signal = SIGKILL, .stalled = true, .late = true }, TSR_BATCH_VERDICT_OWN },
+        { { .exited = true, .code = 6 }, TSR_BATCH_VERDICT_OUTSIDE },
+        { { .exited = true, .code = 6, .own_fault = true }, TSR_BATCH_VERDICT_OWN },
+        { { .exited = true, .code = 6, .memory = true }, TSR_BATCH_VERDICT_OWN },
+        { { .exited = true, .code = 6, .late = true }, TSR_BATCH_VERDICT_OWN },
+        { { .exited = true, .code = 4, .memory = true }, TSR_BATCH_VERDICT_OWN },
+        { { .exited = true, .code = 75, .stalled = true }, TSR_BATCH_VERDICT_OUTSIDE },
+        { { .exited = true, .code = 75, .stalled = true, .late = true }, TSR_BATCH_VERDICT_OWN },
     };
     enum tsr_verdict          v;
     uint64_t                  wait, sum = 0;
@@ -475,28 +475,28 @@ static void restarts(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct tsr_batch_restarts fresh = { 0 };
         assert_int_equal(tsr_batch_restart_decide(&fresh, &cases[i].e, &wait, &v),
-                         TSR_AFTER_RESTART);
+                         TSR_BATCH_AFTER_RESTART);
         assert_int_equal(v, cases[i].verdict);
         assert_int_equal(wait, 0);
     }
     struct tsr_batch_ending killed = { .signal = SIGKILL }, exited = { .exited = true, .code = 75 };
     struct tsr_batch_ending peer = { .exited = true, .code = 6 };
     struct tsr_batch_restarts fresh = { 0 };
-    assert_int_equal(tsr_batch_restart_decide(&r, &exited, &wait, &v), TSR_AFTER_STOP);
+    assert_int_equal(tsr_batch_restart_decide(&r, &exited, &wait, &v), TSR_BATCH_AFTER_STOP);
     struct tsr_batch_ending full = { .exited = true,
                                      .code = 4 }; /* a disk without room blames nobody */
-    assert_int_equal(tsr_batch_restart_decide(&r, &full, &wait, &v), TSR_AFTER_STOP);
-    assert_int_equal(v, TSR_VERDICT_OUTSIDE);
-    assert_int_equal(tsr_batch_restart_decide(&fresh, &peer, &wait, &v), TSR_AFTER_RESTART);
+    assert_int_equal(tsr_batch_restart_decide(&r, &full, &wait, &v), TSR_BATCH_AFTER_STOP);
+    assert_int_equal(v, TSR_BATCH_VERDICT_OUTSIDE);
+    assert_int_equal(tsr_batch_restart_decide(&fresh, &peer, &wait, &v), TSR_BATCH_AFTER_RESTART);
     for (unsigned i = 0; i < TSR_RESTARTS_MOST; i++) {
-        assert_int_equal(tsr_batch_restart_decide(&r, &killed, &wait, &v), TSR_AFTER_RESTART);
+        assert_int_equal(tsr_batch_restart_decide(&r, &killed, &wait, &v), TSR_BATCH_AFTER_RESTART);
         assert_true(i == 0 ? wait == 0 : wait == TSR_RESTART_US << (i - 1));
         sum += wait;
     }
-    assert_int_equal(tsr_batch_restart_decide(&r, &killed, &wait, &v), TSR_AFTER_GIVE_UP);
+    assert_int_equal(tsr_batch_restart_decide(&r, &killed, &wait, &v), TSR_BATCH_AFTER_GIVE_UP);
     assert_true(sum < 2000000);
     killed.done = 1; /* progress: the count begins anew */
-    assert_int_equal(tsr_batch_restart_decide(&r, &killed, &wait, &v), TSR_AFTER_RESTART);
+    assert_int_equal(tsr_batch_restart_decide(&r, &killed, &wait, &v), TSR_BATCH_AFTER_RESTART);
     assert_int_equal(wait, 0);
 }
 
@@ -535,7 +535,7 @@ static void power_goes_while_opening(void **state)
         for (uint64_t seed = 0; seed < 12; seed++) {
             struct tsr_errbuf         e = TSR_ERRBUF(e);
             struct place             *x = place_new();
-            struct tsr_batch_journal *j = must_open(x, TSR_VERDICT_OUTSIDE, false);
+            struct tsr_batch_journal *j = must_open(x, TSR_BATCH_VERDICT_OUTSIDE, false);
             char                     *about;
             add(j, 0, false);
             commit(j);
@@ -547,13 +547,13 @@ static void power_goes_while_opening(void **state)
             x->disk.rng = seed * 977 + at;
             x->disk.fault = DISK_POWER;
             x->disk.fault_at = x->disk.ops + at;
-            if (open_job(x, JOB, TSR_VERDICT_OUTSIDE, false, &j, &about, &e.err) == TSR_OK)
+            if (open_job(x, JOB, TSR_BATCH_VERDICT_OUTSIDE, false, &j, &about, &e.err) == TSR_OK)
                 tsr_batch_journal_close(j);
             disk_process_end(&x->p);
             disk_power_cut(&x->disk);
             x->disk.fault_at = UINT64_MAX;
             disk_process_start(&x->p, &x->disk, 2, &x->io);
-            j = must_open(x, TSR_VERDICT_OUTSIDE, false);
+            j = must_open(x, TSR_BATCH_VERDICT_OUTSIDE, false);
             assert_int_equal(tsr_batch_journal_record(j, 0)->state, TSR_BATCH_RECORD_RESULT);
             complete(x, j);
             place_free(x);
@@ -567,7 +567,7 @@ static void power_goes_behind_a_sync(void **state)
     for (uint64_t seed = 0; seed < 200; seed++) {
         struct tsr_errbuf         e = TSR_ERRBUF(e);
         struct place             *x = place_new();
-        struct tsr_batch_journal *j = must_open(x, TSR_VERDICT_OUTSIDE, false);
+        struct tsr_batch_journal *j = must_open(x, TSR_BATCH_VERDICT_OUTSIDE, false);
         x->disk.rng = seed * 31;
         for (uint64_t i = 0; i < N; i++) {
             assert_int_equal(tsr_batch_journal_line(j, i, false, lines[i], strlen(lines[i]),
@@ -586,7 +586,7 @@ static void power_goes_behind_a_sync(void **state)
         disk_process_end(&x->p);
         disk_power_cut(&x->disk);
         disk_process_start(&x->p, &x->disk, 2, &x->io);
-        complete(x, must_open(x, TSR_VERDICT_OUTSIDE, false));
+        complete(x, must_open(x, TSR_BATCH_VERDICT_OUTSIDE, false));
         place_free(x);
     }
 }
@@ -595,7 +595,7 @@ static void power_goes_behind_a_sync(void **state)
 static void the_first_line_counts(void **state)
 {
     struct place             *x = place_new();
-    struct tsr_batch_journal *j = must_open(x, TSR_VERDICT_OUTSIDE, false);
+    struct tsr_batch_journal *j = must_open(x, TSR_BATCH_VERDICT_OUTSIDE, false);
     char                      frame[128];
     int                       f;
     (void)state;
@@ -604,17 +604,17 @@ static void the_first_line_counts(void **state)
     tsr_batch_journal_close(j);
     for (int k = 0; k < 2; k++) {
         const char            *line = k ? lines[2] : "{\"z\":9}";
-        struct tsr_batch_entry late = { .type = TSR_ENTRY_RESULT,
+        struct tsr_batch_entry late = { .type = TSR_BATCH_ENTRY_RESULT,
                                         .epoch = 1,
                                         .index = 2,
                                         .len = (uint32_t)strlen(line),
                                         .payload = line };
         tsr_batch_entry_write(&late, tsr_batch_crc32c(0, JOB, TSR_HASH_TEXT - 1), frame);
-        assert_int_equal(x->io.open(&x->p, "f/journal", TSR_IO_APPEND, &f), 0);
+        assert_int_equal(x->io.open(&x->p, "f/journal", TSR_BATCH_IO_APPEND, &f), 0);
         assert_int_equal(tsr_batch_io_put(&x->io, f, 0, frame, tsr_batch_entry_bytes(late.len)), 0);
         assert_int_equal(x->io.close(&x->p, f), 0);
     }
-    j = must_open(x, TSR_VERDICT_OUTSIDE, false);
+    j = must_open(x, TSR_BATCH_VERDICT_OUTSIDE, false);
     assert_int_equal(tsr_batch_journal_counts(j)->doubled, 2);
     assert_int_equal(tsr_batch_journal_counts(j)->unlike, 1);
     assert_int_equal(tsr_batch_journal_counts(j)->done, 1);
@@ -627,7 +627,7 @@ static void long_lines(void **state)
 {
     struct tsr_errbuf         e = TSR_ERRBUF(e);
     struct place             *x = place_new();
-    struct tsr_batch_journal *j = must_open(x, TSR_VERDICT_OUTSIDE, false);
+    struct tsr_batch_journal *j = must_open(x, TSR_BATCH_VERDICT_OUTSIDE, false);
     const uint64_t            bytes = 3000000;
     char                     *line = malloc(bytes);
     (void)state;
@@ -640,7 +640,8 @@ static void long_lines(void **state)
                          TSR_OK);
     commit(j);
     tsr_batch_journal_close(j);
-    j = must_open(x, TSR_VERDICT_OUTSIDE, false); /* the long one is the last before the epoch */
+    j = must_open(x, TSR_BATCH_VERDICT_OUTSIDE,
+                  false); /* the long one is the last before the epoch */
     assert_int_equal(tsr_batch_journal_counts(j)->done, N);
     assert_int_equal(tsr_batch_journal_finish(j, "out.part", "out", &e.err), TSR_OK);
     const struct disk_blob *b = disk_file(&x->disk, "out");

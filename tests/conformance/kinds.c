@@ -21,8 +21,9 @@
 static const char *name_of(enum tsr_verdict v)
 {
     static const char *const names[] = {
-        [TSR_PASS] = "passed",  [TSR_WARN] = "warning",    [TSR_FAILED] = "failed",
-        [TSR_SKIP] = "skipped", [TSR_CRASHED] = "crashed", [TSR_HUNG] = "hung"
+        [TSR_CONFORMANCE_PASS] = "passed",     [TSR_CONFORMANCE_WARN] = "warning",
+        [TSR_CONFORMANCE_FAILED] = "failed",   [TSR_CONFORMANCE_SKIP] = "skipped",
+        [TSR_CONFORMANCE_CRASHED] = "crashed", [TSR_CONFORMANCE_HUNG] = "hung"
     };
     return names[v];
 }
@@ -38,7 +39,8 @@ static void keeps(const char *path, const char *component, const char *only, con
         fail_msg("%s", e.text);
     assert_true(r.n > 5);
     for (uint64_t i = 0; i < r.n; i++)
-        if (r.results[i].verdict != TSR_PASS && r.results[i].verdict != TSR_SKIP)
+        if (r.results[i].verdict != TSR_CONFORMANCE_PASS &&
+            r.results[i].verdict != TSR_CONFORMANCE_SKIP)
             fail_msg("%s %s: %s %s: %s", path, set ? set : "", name_of(r.results[i].verdict),
                      r.results[i].rule->name, r.results[i].text);
     assert_true(r.failed == 0 && r.passed > 0);
@@ -122,10 +124,11 @@ static void breaks(const char *noun, const char *component, const char *fault, c
     bool found = false;
     for (uint64_t i = 0; i < r.n; i++) {
         const struct tsr_conformance_check_result *x = &r.results[i];
-        bool ok = x->verdict == TSR_PASS || x->verdict == TSR_SKIP || x->verdict == TSR_WARN;
+        bool ok = x->verdict == TSR_CONFORMANCE_PASS || x->verdict == TSR_CONFORMANCE_SKIP ||
+                  x->verdict == TSR_CONFORMANCE_WARN;
         if (strcmp(x->rule->name, rule) == 0) {
             found = true;
-            if (x->verdict != TSR_FAILED && x->verdict != TSR_CRASHED)
+            if (x->verdict != TSR_CONFORMANCE_FAILED && x->verdict != TSR_CONFORMANCE_CRASHED)
                 fail_msg("fault %s of the %s does not break %s: %s %s", fault, noun, rule,
                          name_of(x->verdict), x->text ? x->text : "");
             if (!x->text || !*x->text)

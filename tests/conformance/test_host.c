@@ -33,7 +33,7 @@ static void memory_is_aligned_and_dirty(void **state)
                 assert_int_equal(atomic_load(&h.live_bytes), size);
                 h.table.release(&h, p, size);
                 assert_int_equal(atomic_load(&h.live), 0);
-                for (int m = 0; m < TSR_MISUSES; m++)
+                for (int m = 0; m < TSR_CONFORMANCE_MISUSES; m++)
                     assert_string_equal(h.misuse[m], "");
             }
 }
@@ -44,25 +44,25 @@ static void misuse_is_noticed(void **state)
     struct tsr_conformance_test_host h;
     tsr_conformance_test_host_init(&h, 1);
     assert_null(h.table.alloc(&h, 8, 24));
-    assert_true(text_has(h.misuse[TSR_MISUSE_ALLOC], "24"));
+    assert_true(text_has(h.misuse[TSR_CONFORMANCE_MISUSE_ALLOC], "24"));
     char *p = h.table.alloc(&h, 100, 16);
     assert_non_null(p);
     h.table.release(&h, NULL, 100);
-    assert_string_equal(h.misuse[TSR_MISUSE_RELEASE], "");
+    assert_string_equal(h.misuse[TSR_CONFORMANCE_MISUSE_RELEASE], "");
     p[100] = 1;
     h.table.release(&h, p, 99);
-    assert_true(text_has(h.misuse[TSR_MISUSE_RELEASE], "99 100"));
-    assert_true(text_has(h.misuse[TSR_MISUSE_OVERRUN], "100"));
+    assert_true(text_has(h.misuse[TSR_CONFORMANCE_MISUSE_RELEASE], "99 100"));
+    assert_true(text_has(h.misuse[TSR_CONFORMANCE_MISUSE_OVERRUN], "100"));
     assert_int_equal(atomic_load(&h.live), 0);
     tsr_conformance_test_host_init(&h, 1);
     p = h.table.alloc(&h, 100, 16);
     h.table.release(&h, p, 100);
     h.table.release(&h, p, 100);
-    assert_true(text_has(h.misuse[TSR_MISUSE_RELEASE], "second"));
+    assert_true(text_has(h.misuse[TSR_CONFORMANCE_MISUSE_RELEASE], "second"));
     h.table.log(&h, TSR_LOG_INFO, "fine");
-    assert_string_equal(h.misuse[TSR_MISUSE_LOG], "");
+    assert_string_equal(h.misuse[TSR_CONFORMANCE_MISUSE_LOG], "");
     h.table.log(&h, TSR_LOG_INFO, "two\nlines");
-    assert_true(text_has(h.misuse[TSR_MISUSE_LOG], "0x0a"));
+    assert_true(text_has(h.misuse[TSR_CONFORMANCE_MISUSE_LOG], "0x0a"));
 }
 
 static void the_named_allocation_fails(void **state)

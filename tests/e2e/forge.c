@@ -27,7 +27,7 @@ static char *slurp(const char *path, uint64_t *n)
 
 static int is_line(const struct tsr_batch_entry *f)
 {
-    return f->type == TSR_ENTRY_RESULT || f->type == TSR_ENTRY_ERROR;
+    return f->type == TSR_BATCH_ENTRY_RESULT || f->type == TSR_BATCH_ENTRY_ERROR;
 }
 
 int main(int argc, char **argv)
@@ -37,7 +37,8 @@ int main(int argc, char **argv)
     const char            *how = argc > 3 ? argv[2] : "";
     uint64_t               number = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
     struct tsr_batch_entry f, other = { .payload = argc > 4 ? argv[4] : "" };
-    if (!data || tsr_batch_entry_read(data, n, 0, &f, &need) != 1 || f.type != TSR_ENTRY_HEADER)
+    if (!data || tsr_batch_entry_read(data, n, 0, &f, &need) != 1 ||
+        f.type != TSR_BATCH_ENTRY_HEADER)
         return 2;
     uint32_t seed = tsr_batch_crc32c(0, f.payload, TSR_HASH_TEXT - 1);
     other.len = (uint32_t)strlen(other.payload);
@@ -48,13 +49,14 @@ int main(int argc, char **argv)
          at < n && tsr_batch_entry_read(data + at, n - at, seed, &f, &need) == 1;) {
         at += tsr_batch_entry_bytes(f.len);
         if (strcmp(how, "first") == 0) {
-            if (f.type == TSR_ENTRY_SEAL || (is_line(&f) && ++lines > number))
+            if (f.type == TSR_BATCH_ENTRY_SEAL || (is_line(&f) && ++lines > number))
                 continue;
             hits = 1;
         } else if (is_line(&f) && f.index + 1 == number) {
             hits++;
             if (strcmp(how, "type") == 0) {
-                f.type = f.type == TSR_ENTRY_ERROR ? TSR_ENTRY_RESULT : TSR_ENTRY_ERROR;
+                f.type = f.type == TSR_BATCH_ENTRY_ERROR ? TSR_BATCH_ENTRY_RESULT
+                                                         : TSR_BATCH_ENTRY_ERROR;
             } else {
                 f.payload = other.payload;
                 f.len = other.len;

@@ -31,7 +31,7 @@ static void touch(const float *x, uint64_t n)
 static void look(const struct tsr_quant_layer_stats *s, const struct tsr_model *m, uint64_t need)
 {
     must(s->sequence == SEQLEN);
-    for (int i = 0; i < TSR_SITES; i++) {
+    for (int i = 0; i < TSR_MODEL_SITES; i++) {
         const struct tsr_quant_stats *q = &s->site[i];
         must(q->cols == tsr_model_site_cols(m, (enum tsr_site)i));
         touch(q->absmax, q->cols);
@@ -48,20 +48,20 @@ static void look(const struct tsr_quant_layer_stats *s, const struct tsr_model *
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct tsr_errbuf                   e = TSR_ERRBUF(e);
-    struct tsr_model_linear             lin[TSR_LINEARS] = { 0 };
+    struct tsr_model_linear             lin[TSR_MODEL_LINEARS] = { 0 };
     struct tsr_model_layer              layer = { .lin = lin };
     struct tsr_model                    m = { .path = "m",
                                               .layers = &layer,
                                               .hp = { .layers = 1,
-                                                      .linears = TSR_LINEARS,
-                                                      .sites = TSR_SITES,
+                                                      .linears = TSR_MODEL_LINEARS,
+                                                      .sites = TSR_MODEL_SITES,
                                                       .hidden = 8,
                                                       .ffn = 12,
                                                       .heads = 2,
                                                       .head_dim = 4 } };
     struct tsr_quant_calibration_source source = { .model = &m, .keep = 2 };
     struct tsr_quant_calibration        c = { .layers = 1,
-                                              .sites = TSR_SITES,
+                                              .sites = TSR_MODEL_SITES,
                                               .sequences = 2,
                                               .seqlen = SEQLEN,
                                               .tokens = 8,

@@ -28,12 +28,12 @@ static void check(const struct tsr_model_hparams *hp)
     const struct tsr_model_rope *r = &hp->rope;
     must(r->dim >= 2 && r->dim % 2 == 0 && r->dim <= hp->head_dim);
     must(isfinite(r->theta) && isfinite(r->factor) && isfinite(r->attention_factor));
-    must((r->short_factor != NULL) == (r->scaling == TSR_ROPE_LONG));
+    must((r->short_factor != NULL) == (r->scaling == TSR_MODEL_ROPE_LONG));
     must(hp->rope_sliding.dim == 0 || hp->rope_sliding.dim == r->dim);
     must(isfinite(hp->rope_sliding.theta) && hp->rope_of != NULL);
     for (uint64_t i = 0; i < hp->layers; i++)
-        must(hp->rope_of[i] <= TSR_ROPE_OF_NONE &&
-             (hp->rope_of[i] != TSR_ROPE_OF_SLIDING || hp->rope_sliding.dim));
+        must(hp->rope_of[i] <= TSR_MODEL_ROPE_OF_NONE &&
+             (hp->rope_of[i] != TSR_MODEL_ROPE_OF_SLIDING || hp->rope_sliding.dim));
     for (uint32_t i = 0; r->short_factor && i < r->dim / 2; i++)
         must(isfinite(r->short_factor[i]) && isfinite(r->long_factor[i]));
 }

@@ -34,7 +34,7 @@ static void try_profile(const struct tsr_plan_profile *p)
     for (uint64_t i = 0; i < p->n_kernels; i++)
         must(p->kernels[i].ops > 0 && p->kernels[i].read[0] > 0 && p->kernels[i].compute[1] > 0);
     struct tsr_plan_mesh m = { .profile = p, .tp = 1 };
-    must(tsr_plan_memory_capacity(&m, TSR_ACCOUNT_EXACT) <= p->memory_bytes);
+    must(tsr_plan_memory_capacity(&m, TSR_PLAN_ACCOUNT_EXACT) <= p->memory_bytes);
 }
 
 static void device(const char *text, size_t size, struct tsr_diag *d, struct tsr_err *err)

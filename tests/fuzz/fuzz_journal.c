@@ -57,7 +57,7 @@ static uint64_t piece(const uint8_t **p, size_t *n, char *out)
                                  .flags = next(p, n) % 3,
                                  .len = len,
                                  .payload = payload };
-    if (f.type == TSR_ENTRY_HEADER || f.type == TSR_ENTRY_SEAL)
+    if (f.type == TSR_BATCH_ENTRY_HEADER || f.type == TSR_BATCH_ENTRY_SEAL)
         f.len = TSR_HASH_TEXT - 1;
     else if (len == 8)
         tsr_batch_entry_put_synced((unsigned char *)payload, next(p, n));
@@ -65,7 +65,7 @@ static uint64_t piece(const uint8_t **p, size_t *n, char *out)
         memset(payload, 'a' + len % 3, len);
     else {
         bool error =
-            (f.type == TSR_ENTRY_ERROR) != (len % 16 == 15); /* or the other kind of line */
+            (f.type == TSR_BATCH_ENTRY_ERROR) != (len % 16 == 15); /* or the other kind of line */
         f.len = (uint32_t)snprintf(payload, sizeof payload, "%s", error ? ERROR : RESULT);
         if (len % 4 == 3)
             payload[(uint32_t)next(p, n) * 2 % f.len] = (char)next(p, n);
@@ -133,7 +133,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     must(d != NULL && size < 65536);
     disk_init(d, 1);
     disk_process_start(&p, d, 0, &io);
-    must(io.open(&p, "f/journal", TSR_IO_APPEND, &f) == 0);
+    must(io.open(&p, "f/journal", TSR_BATCH_IO_APPEND, &f) == 0);
     for (int pieces = 0; size > 0 && pieces < 200; pieces++) {
         uint64_t n = piece(&data, &size, frame);
         must(n == 0 || tsr_batch_io_put(&io, f, 0, frame, n) == 0);

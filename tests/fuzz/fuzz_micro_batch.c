@@ -19,14 +19,15 @@ static void accepted(struct tsr_runtime_micro_batch *p, const struct tsr_runtime
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     uint32_t          wanted = 0;
-    for (uint32_t i = 0; p->head.kind == TSR_FRAME_WORK && i < p->head.tokens; i++) {
+    for (uint32_t i = 0; p->head.kind == TSR_RUNTIME_FRAME_WORK && i < p->head.tokens; i++) {
         must(p->token[i].id < l->vocab && p->token[i].slot < l->slots);
         wanted += p->token[i].logits;
     }
-    for (uint32_t i = 0; p->head.kind == TSR_FRAME_WORK && i < p->head.resets; i++)
+    for (uint32_t i = 0; p->head.kind == TSR_RUNTIME_FRAME_WORK && i < p->head.resets; i++)
         must(p->reset[i] < l->slots);
-    must(p->head.kind != TSR_FRAME_WORK || wanted == p->head.wanted);
-    bool answers = p->head.kind == TSR_FRAME_RESULT || p->head.kind == TSR_FRAME_BACK;
+    must(p->head.kind != TSR_RUNTIME_FRAME_WORK || wanted == p->head.wanted);
+    bool answers =
+        p->head.kind == TSR_RUNTIME_FRAME_RESULT || p->head.kind == TSR_RUNTIME_FRAME_BACK;
     if (answers && p->head.status != TSR_OK)
         must(strlen(p->why.text) < sizeof p->why.text);
     else {

@@ -62,28 +62,30 @@ static void matrix_of(const uint8_t *data, size_t size)
 
 static void layer_of(const uint8_t *data, size_t size, uint64_t file_size)
 {
-    static const char *const  names[TSR_LINEARS] = { "q", "k", "v", "o", "gate", "up", "down" };
+    static const char *const names[TSR_MODEL_LINEARS] = {
+        "q", "k", "v", "o", "gate", "up", "down"
+    };
     struct tsr_errbuf         e = TSR_ERRBUF(e);
-    struct tsr_model_linear   lin[TSR_LINEARS] = { 0 };
+    struct tsr_model_linear   lin[TSR_MODEL_LINEARS] = { 0 };
     struct tsr_model_layer    layer = { .lin = lin };
     struct tsr_model          m = { .path = "m",
                                     .layers = &layer,
                                     .hp.layers = 1,
-                                    .hp.linears = TSR_LINEARS,
-                                    .hp.sites = TSR_SITES,
+                                    .hp.linears = TSR_MODEL_LINEARS,
+                                    .hp.sites = TSR_MODEL_SITES,
                                     .hp.hidden = 8 };
     struct tsr_model_overlay *o = NULL;
     struct tsr_safetensors    st;
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         layer.lin[i].w.name = names[i];
     m.head.w.name = "lm_head";
     m.embed.name = "model.embed_tokens";
     if (tsr_safetensors_parse(&st, "input", data, size, file_size, &e.err) == TSR_OK) {
         for (uint64_t at = 0;
-             at < 2 && tsr_model_overlay_create(&o, 1, TSR_LINEARS, &e.err) == TSR_OK; at++) {
+             at < 2 && tsr_model_overlay_create(&o, 1, TSR_MODEL_LINEARS, &e.err) == TSR_OK; at++) {
             tsr_status s = tsr_packed_layer_check(&st, "input", &m, at, NULL, o, &e.err);
             expected(s, &e);
-            for (int i = 0; i < TSR_LINEARS && s == TSR_OK; i++)
+            for (int i = 0; i < TSR_MODEL_LINEARS && s == TSR_OK; i++)
                 if (o->lin[0][i])
                     check_packed(o->lin[0][i]);
             if (s == TSR_OK && o->head)

@@ -42,7 +42,7 @@ static void check_model(const struct tsr_prepacked *p, const struct tsr_model *m
          ((const unsigned char *)m->final_norm.gain >= p->data &&
           (const unsigned char *)(m->final_norm.gain + m->hp.hidden) <= p->data + p->bytes));
     for (uint64_t l = 0; l < m->hp.layers; l++)
-        for (int i = 0; i < TSR_LINEARS; i++) {
+        for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
             check_slot(p, &p->lin[l][i]);
             must((m->layers[l].lin[i].w.rows != 0) == (p->lin[l][i].data != NULL));
         }

@@ -93,7 +93,7 @@ static void open_job(struct job *j, const struct authors_plan *p, int64_t object
                                                     .max_omega = -1,
                                                     .objective = objective,
                                                     .accounting = accounting,
-                                                    .latency = TSR_LATENCY_FIT,
+                                                    .latency = TSR_PLAN_LATENCY_FIT,
                                                     .together = 1,
                                                     .prefill_mb = p->prefill_mb,
                                                     .decode_mb = p->decode_mb,
@@ -124,7 +124,7 @@ static void test_memory(void **state)
         const struct authors_plan *p = &plans[i];
         struct job                 j;
         bool                       all = true;
-        open_job(&j, p, TSR_OBJECTIVE_PAPER, TSR_ACCOUNT_PAPER);
+        open_job(&j, p, TSR_OBJECTIVE_PAPER, TSR_PLAN_ACCOUNT_PAPER);
         for (uint64_t s = 0, first = 0, g = 0, in = 0; s < p->stages; first += p->count[s++]) {
             struct tsr_errbuf            e = TSR_ERRBUF(e);
             struct tsr_plan_stage_memory m;
@@ -224,7 +224,7 @@ static void compare(const struct authors_plan *p, int64_t objective, int64_t acc
     if (isinf(best)) {
         (void)printf("  %s (%s, %s, cluster %u) does not fit by %s accounting: %s\n", p->id,
                      p->method, p->model, p->cluster,
-                     accounting == TSR_ACCOUNT_PAPER ? "the papers'" : "exact", why);
+                     accounting == TSR_PLAN_ACCOUNT_PAPER ? "the papers'" : "exact", why);
         score->infeasible++;
         close_job(&j);
         return;
@@ -262,7 +262,7 @@ static void test_not_worse(void **state)
         struct score s = { 0 };
         for (uint64_t i = whole ? 0 : (at + c) % 24; i < n_plans; i += whole ? 1 : 24)
             compare(&plans[i], c % 2 ? TSR_OBJECTIVE_PAPER : TSR_OBJECTIVE_STEADY,
-                    c / 2 ? TSR_ACCOUNT_PAPER : TSR_ACCOUNT_EXACT, &solver, &s);
+                    c / 2 ? TSR_PLAN_ACCOUNT_PAPER : TSR_PLAN_ACCOUNT_EXACT, &solver, &s);
         (void)printf("objective %s, accounting %s: %llu plans not worse than the authors', %llu "
                      "better by more than 0.1 %%, %.3f times as fast on average; %llu of theirs do "
                      "not fit\n",

@@ -121,7 +121,7 @@ int main(void)
         .text = DEMO "/calibration.txt", .samples = 16, .seqlen = 256, .seed = 7, .input_rows = 512
     };
     bool                    all = getenv("TSR_TEST_ALL") != NULL;
-    struct tsr_eval_options eo = { .protocol = TSR_PPL_GPTQ_2048,
+    struct tsr_eval_options eo = { .protocol = TSR_EVAL_PPL_GPTQ_2048,
                                    .window = all ? 0 : 256,
                                    .max_windows = all ? 0 : FEW };
     if (tsr_pool_create(&pool, 0, &e.err) != TSR_OK ||

@@ -53,7 +53,7 @@ enum act { SCALE, CLIP, BAD_SCALE, BAD_ONES, BAD_CLIP, LOSSES };
 
 struct fake {
     enum act act;
-    uint32_t producer[TSR_SITES];
+    uint32_t producer[TSR_MODEL_SITES];
     uint64_t sites, group;
     double   change[4]; /* LOSSES */
 };
@@ -92,8 +92,8 @@ static double loss_of(const struct tsr_block *b, uint64_t site, const double *ti
                       const double *add)
 {
     struct tsr_errbuf        err = TSR_ERRBUF(err);
-    struct tsr_matrix        m[TSR_LINEARS];
-    const struct tsr_matrix *list[TSR_LINEARS] = { NULL };
+    struct tsr_matrix        m[TSR_MODEL_LINEARS];
+    const struct tsr_matrix *list[TSR_MODEL_LINEARS] = { NULL };
     double                   mse = NAN;
     for (uint64_t i = 0; i < b->sites[site]->n_linears && i < 3; i++) {
         m[i] = copy_of(b->sites[site]->linears[i], times[i], add[i]);
@@ -130,8 +130,8 @@ static void check_losses(const struct tsr_block *b)
 {
     const double one[3] = { 1, 1, 1 }, none[3] = { 0 }, some[3] = { 0, 0, 0.01 };
     const double opposite[3] = { 2, 0.5, 1 }, add[3] = { 0.01 }, up[3] = { 0, 0.01 };
-    assert_int_equal(b->n_sites, TSR_SITES);
-    for (uint64_t s = 0; s < TSR_SITES; s++)
+    assert_int_equal(b->n_sites, TSR_MODEL_SITES);
+    for (uint64_t s = 0; s < TSR_MODEL_SITES; s++)
         assert_true(loss_of(b, s, one, none) == 0.0);
     assert_true(loss_of(b, 0, one, some) > 0.0);
     /* powers of two in q and k cancel in their product without any rounding */
@@ -207,9 +207,9 @@ static const struct tsr_quantizer_v1 deaf_table = { .struct_size = sizeof deaf_t
 struct layer {
     struct golden              g;
     struct tsr_stream         *s;
-    struct tsr_quant_stats     stats[TSR_SITES];
+    struct tsr_quant_stats     stats[TSR_MODEL_SITES];
     float                     *h; /* [SEQS * LENGTH, hidden] in front of the layer */
-    uint64_t                   rows[TSR_SITES];
+    uint64_t                   rows[TSR_MODEL_SITES];
     struct tsr_quant_block_job job;
 };
 
@@ -264,13 +264,13 @@ static void layer_open(struct layer *l, const char *name, const struct fake *f, 
                                            .stats = l->stats,
                                            .sequence = LENGTH,
                                            .stream = l->s };
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         l->job.q[i] = m->layers[at].lin[i].w.data ? &q : NULL;
 }
 
 static void layer_close(struct layer *l)
 {
-    for (int i = 0; i < TSR_SITES; i++)
+    for (int i = 0; i < TSR_MODEL_SITES; i++)
         tsr_quant_block_stats_free(&l->stats[i]);
     tsr_engine_stream_destroy(l->s);
     free(l->h);
@@ -298,7 +298,7 @@ static float *run_folded(struct layer *l, const struct tsr_quant_block_fold *f)
     memcpy(o->norm[l->job.layer], f->norm, sizeof f->norm);
     OK(tsr_engine_stream_open_layer(l->s, l->job.layer, o, &err.err));
     memset(o->norm[l->job.layer], 0, sizeof f->norm); /* f's */
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         if (f->lin[i].data)
             OK(tsr_engine_stream_set_linear(l->s, (enum tsr_linear_id)i, &f->lin[i], &err.err));
     float *out = run_all(l);
@@ -312,7 +312,7 @@ static float *run_folded(struct layer *l, const struct tsr_quant_block_fold *f)
 #define NORM   TSR_PRODUCER_NORM
 #define LINEAR TSR_PRODUCER_LINEAR
 
-static void check_fold(const char *name, uint64_t at, const uint32_t want[TSR_SITES],
+static void check_fold(const char *name, uint64_t at, const uint32_t want[TSR_MODEL_SITES],
                        void (*change)(struct tsr_model_hparams *))
 {
     struct tsr_errbuf           err = TSR_ERRBUF(err);
@@ -327,9 +327,9 @@ static void check_fold(const char *name, uint64_t at, const uint32_t want[TSR_SI
     assert_int_equal(tsr_quant_block_need(l.job.q, &any), TSR_NEED_INPUTS);
     assert_true(any);
     OK(tsr_quant_block_search(&l.job, &fold, &err.err));
-    assert_int_equal(f.sites, TSR_SITES);
+    assert_int_equal(f.sites, TSR_MODEL_SITES);
     bool scaled = false;
-    for (int s = 0; s < TSR_SITES; s++) {
+    for (int s = 0; s < TSR_MODEL_SITES; s++) {
         if (f.producer[s] != want[s])
             fail_msg("%s: site %d has producer %u, expected %u", name, s, f.producer[s], want[s]);
         assert_int_equal(fold.scale[s] != NULL, want[s] != NONE);
@@ -392,27 +392,27 @@ static void foreign_linears(void **state)
     struct tsr_quant_block_fold fold;
     struct tsr_quantizer        deaf = { .iface = &deaf_table, .name = "deaf" };
     layer_open(&l, "llama2", &f, 0);
-    l.job.q[TSR_V] = NULL;
-    l.job.q[TSR_UP] = &deaf;
+    l.job.q[TSR_MODEL_V] = NULL;
+    l.job.q[TSR_MODEL_UP] = &deaf;
     float *original = run_all(&l);
     OK(tsr_quant_block_search(&l.job, &fold, &err.err));
-    for (int s = 0; s < TSR_SITES; s++)
+    for (int s = 0; s < TSR_MODEL_SITES; s++)
         assert_int_equal(f.producer[s], NONE);
-    assert_null(fold.lin[TSR_V].data);
-    assert_null(fold.lin[TSR_UP].data);
+    assert_null(fold.lin[TSR_MODEL_V].data);
+    assert_null(fold.lin[TSR_MODEL_UP].data);
     float *out = run_folded(&l, &fold);
     assert_memory_equal(out, original,
                         (uint64_t)SEQS * (uint64_t)LENGTH * l.g.model->hp.hidden * sizeof *out);
     free(out);
     free(original);
     tsr_quant_block_fold_free(&fold);
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         l.job.q[i] = &deaf;
     bool any;
     assert_int_equal(tsr_quant_block_need(l.job.q, &any), 0);
     assert_false(any);
     OK(tsr_quant_block_search(&l.job, &fold, &err.err));
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         assert_null(fold.lin[i].data);
     layer_close(&l);
 }
@@ -426,7 +426,7 @@ static void clips(void **state)
     struct tsr_quant_block_fold fold;
     layer_open(&l, "llama2", &f, 0);
     OK(tsr_quant_block_search(&l.job, &fold, &err.err));
-    const struct tsr_matrix *w = &l.g.model->layers[0].lin[TSR_DOWN].w;
+    const struct tsr_matrix *w = &l.g.model->layers[0].lin[TSR_MODEL_DOWN].w;
     float                   *was = tsr_new(w->rows * w->cols, sizeof *was);
     assert_non_null(was);
     for (uint64_t r = 0; r < w->rows; r++)
@@ -438,7 +438,7 @@ static void clips(void **state)
             cut += fabsf(v) > 0.01f;
             v = fminf(fmaxf(v, -0.01f), 0.01f);
         }
-        assert_true(((float *)fold.lin[TSR_DOWN].data)[i] == v);
+        assert_true(((float *)fold.lin[TSR_MODEL_DOWN].data)[i] == v);
     }
     assert_true(cut > 0);
     assert_null(fold.scale[TSR_MODEL_SITE_DOWN_IN]);
@@ -477,7 +477,7 @@ static void refusals(void **state)
         layer_open(&l, "llama3", &f, 0);
         assert_int_equal(tsr_quant_block_search(&l.job, &fold, &err.err), TSR_E_UNSUPPORTED);
         assert_true(error_is(&err.err, bad[i].about, bad[i].facts));
-        assert_null(fold.lin[TSR_Q].data);
+        assert_null(fold.lin[TSR_MODEL_Q].data);
         layer_close(&l);
     }
     struct fake f = { .act = SCALE };

@@ -179,9 +179,9 @@ static void check_format(const char *name, const struct tsr_model_packed *p, con
 
 static void check_formats(const struct tsr_model *m, const struct expectation *x)
 {
-    const struct tsr_model_packed *q = m->packed ? m->packed->lin[0][TSR_Q] : NULL;
+    const struct tsr_model_packed *q = m->packed ? m->packed->lin[0][TSR_MODEL_Q] : NULL;
     check_format(x->folder, q, x->q);
-    check_format(x->folder, m->packed ? m->packed->lin[0][TSR_O] : NULL, x->o ? x->o : x->q);
+    check_format(x->folder, m->packed ? m->packed->lin[0][TSR_MODEL_O] : NULL, x->o ? x->o : x->q);
     assert_true((m->packed_as != NULL) == (q != NULL));
     if (!q)
         return;
@@ -200,7 +200,7 @@ static void check_headers(const char *name, const struct tsr_model *m, const cha
     assert_int_equal(h->parameters, m->parameters);
     assert_int_equal(h->bytes, m->bytes);
     for (uint64_t l = 0; m->packed && l < m->hp.layers; l++)
-        for (int i = 0; i < TSR_LINEARS; i++) {
+        for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
             const struct tsr_model_packed *a = m->packed->lin[l][i], *b = h->packed->lin[l][i];
             assert_null(b->codes);
             assert_string_equal(a->format.id, b->format.id);
@@ -225,7 +225,7 @@ static void check(struct tsr_registry *r, const struct expectation *x)
     OK(tsr_model_load(&m, path, false, &e.err));
     check_formats(m, x);
     if (m->packed)
-        compare_rows(m->packed->lin[0][TSR_K], &c, x);
+        compare_rows(m->packed->lin[0][TSR_MODEL_K], &c, x);
     check_headers(name, m, path);
     struct tsr_engine_options opt = { .on.backend = "cpu" };
     struct tsr_engine        *engine = golden_engine(r, m, NULL, opt);
@@ -311,7 +311,7 @@ static void same_matrix(const char *name, const struct tsr_matrix *x, const stru
 static void same_layer(const char *name, const struct tsr_model *a, const struct tsr_model *b,
                        uint64_t l)
 {
-    for (int i = 0; i < TSR_LINEARS; i++) {
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
         const struct tsr_model_packed *x = a->packed ? a->packed->lin[l][i] : NULL;
         const struct tsr_model_packed *y = b->packed ? b->packed->lin[l][i] : NULL;
         assert_true((x != NULL) == (y != NULL));
@@ -419,7 +419,7 @@ static void orders_of_columns(void **state)
         (void)snprintf(path, sizeof path, CHECKPOINTS "%s", name);
         OK(tsr_model_load(&m, path, false, &e.err));
         for (uint64_t l = 0; l < m->hp.layers; l++)
-            for (int k = 0; k < TSR_LINEARS; k++) {
+            for (int k = 0; k < TSR_MODEL_LINEARS; k++) {
                 const struct tsr_model_packed *p = m->packed->lin[l][k];
                 if (!p->ordered)
                     continue;
@@ -491,7 +491,7 @@ static void check_streamed(const char *name)
             tsr_model_close_layer(b, l);
             same_layer(name, a, b, l);
             tsr_model_close_layer(b, l);
-            for (int i = 0; i < TSR_LINEARS; i++) {
+            for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
                 assert_null(b->layers[l].lin[i].w.data);
                 const struct tsr_model_packed *p = b->packed ? b->packed->lin[l][i] : NULL;
                 assert_true(!p || (!p->codes && !p->order));

@@ -53,14 +53,14 @@ static bool is_first(const struct tsr_compensate_residual *lin, int i)
 
 /* Rows of q, k, v and of gate, up behind each other, as a file has them. */
 static void join_rows(const struct tsr_model_layer  *layer,
-                      struct tsr_compensate_residual lin[TSR_LINEARS], enum tsr_site site,
+                      struct tsr_compensate_residual lin[TSR_MODEL_LINEARS], enum tsr_site site,
                       uint32_t bits)
 {
     uint64_t       row, at = 0;
     unsigned char *all = NULL;
     if (tsr_compensation_row(layer, site, bits, &row) < 2)
         return;
-    for (int i = 0; i < TSR_LINEARS; i++) {
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
         struct tsr_compensate_residual *r = &lin[i];
         if (tsr_model_linear_site((enum tsr_linear_id)i) != site)
             continue;
@@ -90,7 +90,7 @@ static const struct tsr_compensation *residuals(const struct tsr_model         *
     c->site = calloc(c->layers, sizeof *c->site);
     assert_true(c->lin && c->site);
     for (uint64_t l = 0; l < c->layers; l++) {
-        for (int i = 0; i < TSR_LINEARS; i++) {
+        for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
             struct tsr_compensate_residual_source src = { .w = &m->layers[l].lin[i].w,
                                                           .packed = o->lin[l][i] };
             struct tsr_compensate_residual_report rep;
@@ -98,9 +98,9 @@ static const struct tsr_compensation *residuals(const struct tsr_model         *
                                                            &rep, &err.err) != TSR_OK)
                 fail_msg("%s", err.text);
         }
-        for (int s = 0; s < TSR_SITES && l % 2 == 0; s++)
+        for (int s = 0; s < TSR_MODEL_SITES && l % 2 == 0; s++)
             join_rows(&m->layers[l], c->lin[l], (enum tsr_site)s, bits);
-        for (int s = 0; s < TSR_SITES; s++) {
+        for (int s = 0; s < TSR_MODEL_SITES; s++) {
             uint64_t n = tsr_model_site_cols(m, (enum tsr_site)s);
             float   *v = malloc(3 * n * sizeof *v);
             assert_non_null(v);
@@ -118,12 +118,12 @@ static const struct tsr_compensation *residuals(const struct tsr_model         *
 static void residuals_free(const struct tsr_compensation *c)
 {
     for (uint64_t l = 0; l < c->layers; l++) {
-        for (int i = TSR_LINEARS - 1; i >= 0; i--)
+        for (int i = TSR_MODEL_LINEARS - 1; i >= 0; i--)
             if (l % 2 == 0 && !is_first(c->lin[l], i))
                 free(c->lin[l][i].scales);
             else
                 tsr_compensate_residual_free(&c->lin[l][i]);
-        for (int s = 0; s < TSR_SITES; s++)
+        for (int s = 0; s < TSR_MODEL_SITES; s++)
             free((void *)(uintptr_t)c->site[l][s].top);
     }
     free(c->lin);
@@ -220,7 +220,7 @@ static void against_weights(const char *scheme, uint32_t bits, uint32_t k,
     float                         *got = run_script(engine_of(registry, m, o, &use, 0, NULL), &s);
     float                         *bare = run_script(engine_of(registry, m, o, NULL, 0, NULL), &s);
     for (uint64_t l = 0; l < m->hp.layers; l++)
-        for (int i = 0; i < TSR_LINEARS; i++) {
+        for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
             const struct tsr_compensate_site_profile *p =
                 &c->site[l][tsr_model_linear_site((enum tsr_linear_id)i)];
             uint64_t  n = tsr_compensate_select_count(k, p->cols);
@@ -410,24 +410,26 @@ static void test_counts(void **state)
     struct tsr_errbuf              err = TSR_ERRBUF(err);
     uint64_t                       each = 0, decoded = 0, linears = 0;
     float                         *logits = malloc(MOST * m->hp.vocab * sizeof *logits);
-    uint32_t k[WIDE_LAYERS][TSR_SITES] = { { 64, 0, 32, 8 }, { 0, 0, 0, 0 }, { 1024, 1, 1, 1 } };
+    uint32_t                       k[WIDE_LAYERS][TSR_MODEL_SITES] = { { 64, 0, 32, 8 },
+                                                                       { 0, 0, 0, 0 },
+                                                                       { 1024, 1, 1, 1 } };
     (void)state;
     assert_non_null(logits);
     struct tsr_engine_compensate use = { .from = c,
-                                         .k = (const uint32_t(*)[TSR_SITES])k,
+                                         .k = (const uint32_t(*)[TSR_MODEL_SITES])k,
                                          .select = TSR_COMPENSATE_SELECT_EXACT,
                                          .recall = true };
     struct tsr_engine           *e = engine_of(registry, m, o, &use, 0, NULL);
     memset(k, 0, sizeof k); /* was read */
-    static const uint32_t again[WIDE_LAYERS][TSR_SITES] = { { 64, 0, 32, 8 },
-                                                            { 0, 0, 0, 0 },
-                                                            { 1024, 1, 1, 1 } };
+    static const uint32_t again[WIDE_LAYERS][TSR_MODEL_SITES] = { { 64, 0, 32, 8 },
+                                                                  { 0, 0, 0, 0 },
+                                                                  { 1024, 1, 1, 1 } };
     for (uint64_t l = 0; l < m->hp.layers; l++)
-        for (int i = 0; i < TSR_LINEARS; i++) {
+        for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
             enum tsr_site site = tsr_model_linear_site((enum tsr_linear_id)i);
             uint64_t      n = tsr_compensate_select_count(again[l][site], c->site[l][site].cols);
             linears += n && o->lin[l][i];
-            if (i == TSR_Q || i == TSR_O || i == TSR_UP || i == TSR_DOWN)
+            if (i == TSR_MODEL_Q || i == TSR_MODEL_O || i == TSR_MODEL_UP || i == TSR_MODEL_DOWN)
                 each += n;
         }
     for (uint32_t t = 0; t < STEPS; t++) {
@@ -611,7 +613,7 @@ static void test_chunks(void **state)
     struct script                  s = write_script(m->hp.vocab);
     uint64_t                       bytes = s.logits * m->hp.vocab * sizeof(float);
     (void)state;
-    for (int site = 0; site < TSR_SITES; site++) {
+    for (int site = 0; site < TSR_MODEL_SITES; site++) {
         bool split = site == TSR_MODEL_SITE_O_IN || site == TSR_MODEL_SITE_DOWN_IN;
         assert_int_equal(c->site[0][site].cols, split ? 5120 : 40);
     }
@@ -621,7 +623,7 @@ static void test_chunks(void **state)
     for (uint32_t tp = 1; tp <= 4; tp *= 2)
         ranks(m, o, &use, tp, 1, &s, want);
     /* where nothing else is compensated, a rank that adds nothing up still takes part */
-    static const uint32_t down[1][TSR_SITES] = { [0][TSR_MODEL_SITE_DOWN_IN] = 37 };
+    static const uint32_t down[1][TSR_MODEL_SITES] = { [0][TSR_MODEL_SITE_DOWN_IN] = 37 };
     use.k = down;
     free(want);
     want = run_script(engine_of(threaded, m, o, &use, 0, NULL), &s);

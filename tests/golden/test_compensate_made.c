@@ -40,7 +40,7 @@ static int remove_one(const char *path, const struct stat *s, int kind, struct F
 static void fold(struct tsr_model_overlay *o, const struct tsr_model *m, uint64_t layer,
                  bool recorded)
 {
-    struct tsr_model_norm *n = &o->norm[layer][TSR_OVERLAY_ATTN_IN];
+    struct tsr_model_norm *n = &o->norm[layer][TSR_MODEL_OVERLAY_ATTN_IN];
     uint64_t               hidden = m->hp.hidden;
     float *gain = malloc(hidden * sizeof *gain), *scale = malloc(hidden * sizeof *scale);
     assert_true(gain && scale);
@@ -67,7 +67,7 @@ static void check_rows(struct tsr_registry *r, const struct tsr_model *m,
     struct tsr_compensation *c = NULL;
     OK(tsr_compensation_open(&c, folder, m, &err.err));
     const struct tsr_compensate_residual *lin = c->lin[layer];
-    for (int i = 0; i < TSR_LINEARS; i++) {
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
         struct tsr_compensate_residual_source src = { .w = &m->layers[layer].lin[i].w,
                                                       .packed = o->lin[layer][i] };
         struct tsr_compensate_residual        want = { 0 };
@@ -85,12 +85,12 @@ static void check_rows(struct tsr_registry *r, const struct tsr_model *m,
                                 want.stride);
         tsr_compensate_residual_free(&want);
     }
-    uint64_t q = tsr_compensate_residual_stride(4, lin[TSR_Q].outputs);
-    uint64_t gate = tsr_compensate_residual_stride(4, lin[TSR_GATE].outputs);
-    assert_int_equal(lin[TSR_K].codes == lin[TSR_Q].codes + q, joined);
-    assert_int_equal(lin[TSR_Q].stride == q, !joined);
-    assert_ptr_equal(lin[TSR_UP].codes, lin[TSR_GATE].codes + gate);
-    assert_int_equal(lin[TSR_GATE].stride, 2 * gate);
+    uint64_t q = tsr_compensate_residual_stride(4, lin[TSR_MODEL_Q].outputs);
+    uint64_t gate = tsr_compensate_residual_stride(4, lin[TSR_MODEL_GATE].outputs);
+    assert_int_equal(lin[TSR_MODEL_K].codes == lin[TSR_MODEL_Q].codes + q, joined);
+    assert_int_equal(lin[TSR_MODEL_Q].stride == q, !joined);
+    assert_ptr_equal(lin[TSR_MODEL_UP].codes, lin[TSR_MODEL_GATE].codes + gate);
+    assert_int_equal(lin[TSR_MODEL_GATE].stride, 2 * gate);
     tsr_compensation_destroy(c);
 }
 
@@ -118,8 +118,8 @@ static void test_scales(void **state)
         struct tsr_quant_compensation_report  report;
         assert_non_null(mkdtemp(folder));
         fold(o, m, 2, recorded);
-        tsr_model_packed_destroy(o->lin[1][TSR_K]);
-        o->lin[1][TSR_K] = NULL;
+        tsr_model_packed_destroy(o->lin[1][TSR_MODEL_K]);
+        o->lin[1][TSR_MODEL_K] = NULL;
         for (uint64_t l = 0; l < m->hp.layers; l++)
             OK(tsr_packed_layer_write(folder, m, l, o, "xxh3:0", &err.err));
         OK(tsr_packed_model_finish(folder, m, o, &err.err));

@@ -101,7 +101,7 @@ static void non_finite_logits_are_named(void **state)
 {
     struct tsr_errbuf         err = TSR_ERRBUF(err);
     struct tsr_model_overlay *o = NULL;
-    const struct tsr_matrix  *w = &g.model->layers[0].lin[TSR_DOWN].w;
+    const struct tsr_matrix  *w = &g.model->layers[0].lin[TSR_MODEL_DOWN].w;
     (void)state;
     assert_int_equal(tsr_model_overlay_create(&o, g.model->hp.layers, g.model->hp.linears,
                                               &err.err),
@@ -113,7 +113,7 @@ static void non_finite_logits_are_named(void **state)
     p->format = (struct tsr_format){ .struct_size = sizeof p->format, .id = p->format_id };
     p->dense = calloc(w->rows * w->cols, sizeof(float));
     p->dense[3] = NAN;
-    o->lin[0][TSR_DOWN] = p;
+    o->lin[0][TSR_MODEL_DOWN] = p;
     struct tsr_engine *e =
         golden_engine(registry, g.model, o, (struct tsr_engine_options){ .slots = 3 });
     float                  *logits = calloc(tsr_engine_vocab(e), sizeof *logits);
@@ -130,9 +130,9 @@ static void non_finite_logits_are_named(void **state)
 /* ---- taps ---------------------------------------------------------------- */
 
 struct seen {
-    uint64_t rows[8][TSR_SITES];
-    float   *x[8][TSR_SITES]; /* all rows so far */
-    uint64_t cols[TSR_SITES];
+    uint64_t rows[8][TSR_MODEL_SITES];
+    float   *x[8][TSR_MODEL_SITES]; /* all rows so far */
+    uint64_t cols[TSR_MODEL_SITES];
     bool     stop;
 };
 
@@ -179,7 +179,7 @@ static void taps_see_every_input(void **state)
     assert_int_equal(a.cols[TSR_MODEL_SITE_FFN_IN], hp->hidden);
     assert_int_equal(a.cols[TSR_MODEL_SITE_DOWN_IN], hp->ffn);
     for (uint64_t l = 0; l < hp->layers; l++)
-        for (int s = 0; s < TSR_SITES; s++) {
+        for (int s = 0; s < TSR_MODEL_SITES; s++) {
             assert_int_equal(a.rows[l][s], n);
             assert_int_equal(b.rows[l][s], n);
             assert_memory_equal(a.x[l][s], b.x[l][s], n * a.cols[s] * sizeof(float));
@@ -202,7 +202,7 @@ static void taps_see_every_input(void **state)
     }
     free(row);
     for (uint64_t l = 0; l < hp->layers; l++)
-        for (int s = 0; s < TSR_SITES; s++) {
+        for (int s = 0; s < TSR_MODEL_SITES; s++) {
             free(a.x[l][s]);
             free(b.x[l][s]);
         }

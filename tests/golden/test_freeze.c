@@ -37,8 +37,8 @@ struct scene {
     const char        *facts;
 };
 
-#define P       TSR_RANKS_PROCESSES
-#define T       TSR_RANKS_THREADS
+#define P       TSR_RUNTIME_RANKS_PROCESSES
+#define T       TSR_RUNTIME_RANKS_THREADS
 #define AT_FORK "fork" /* the first thing that a forked process does */
 #define NEVER   "return"
 #define HELD    "held" /* a killed process of it does not end */

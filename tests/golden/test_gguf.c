@@ -47,7 +47,7 @@ static const struct {
 static void check_layer(const char *name, size_t i, const struct tsr_model *m)
 {
     uint32_t n = 0;
-    for (int k = 0; k < TSR_LINEARS; k++) {
+    for (int k = 0; k < TSR_MODEL_LINEARS; k++) {
         const struct tsr_model_packed *p = m->packed ? m->packed->lin[0][k] : NULL;
         if (!p)
             continue;
@@ -64,7 +64,7 @@ static void check_layer(const char *name, size_t i, const struct tsr_model *m)
 static void check_experts(const char *name, size_t i, const struct tsr_model *m)
 {
     for (uint64_t l = 0; l < m->hp.layers; l++)
-        for (uint64_t k = TSR_EXPERTS; k < m->hp.linears; k++) {
+        for (uint64_t k = TSR_MODEL_EXPERTS; k < m->hp.linears; k++) {
             const struct tsr_model_packed *p = m->packed ? m->packed->lin[l][k] : NULL;
             if (!p || strcmp(p->format.id, cases[i].experts) != 0)
                 fail_msg("%s: %s is not packed as it is stored", name, m->layers[l].lin[k].w.name);
@@ -182,7 +182,7 @@ static void check_family(struct tsr_registry *r, const char *name, const char *t
         fail_msg("%s", e.text);
     assert_string_equal(m->family, strncmp(name, "mistral", 7) == 0 ? "llama" : g.model->family);
     assert_int_equal(m->packed != NULL, rounded);
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         if (rounded && m->layers[0].lin[i].w.rows && !m->packed->lin[0][i])
             fail_msg("%s: %s is not packed", what, tsr_model_linear_name((enum tsr_linear_id)i));
     struct tsr_engine *engine = golden_engine(r, m, NULL, opt);

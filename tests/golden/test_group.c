@@ -287,10 +287,10 @@ static void packed_while_loaded(void **state)
         const char        *family;
         uint32_t           stages, ranks;
         enum tsr_rank_kind kind;
-    } cases[] = { { "qwen2", 2, 2, TSR_RANKS_PROCESSES },
-                  { "qwen2", 2, 2, TSR_RANKS_THREADS },
-                  { "bloom", 1, 4, TSR_RANKS_PROCESSES },
-                  { "phi3", 1, 4, TSR_RANKS_THREADS } };
+    } cases[] = { { "qwen2", 2, 2, TSR_RUNTIME_RANKS_PROCESSES },
+                  { "qwen2", 2, 2, TSR_RUNTIME_RANKS_THREADS },
+                  { "bloom", 1, 4, TSR_RUNTIME_RANKS_PROCESSES },
+                  { "phi3", 1, 4, TSR_RUNTIME_RANKS_THREADS } };
     struct answers *want = malloc(sizeof *want);
     (void)state;
     assert_non_null(want);
@@ -334,7 +334,7 @@ static void killed(void **state)
     struct tsr_runtime_layout        l;
     struct tsr_runtime_group        *c = NULL;
     struct tsr_runtime_group_options opt = {
-        .kv_dtype = TSR_F16, .context = CONTEXT, .threads = 1, .ranks = TSR_RANKS_PROCESSES
+        .kv_dtype = TSR_F16, .context = CONTEXT, .threads = 1, .ranks = TSR_RUNTIME_RANKS_PROCESSES
     };
     struct tsr_engine_pass  p;
     struct tsr_engine_token t = { .id = 1, .slot = 0, .logits = true };

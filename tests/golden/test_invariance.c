@@ -338,7 +338,7 @@ static void packed_equals_dequantized(void **state)
     struct tsr_model_overlay *o = pack(g.model, "rtn", "bits", "4", "group", "32");
     assert_true(generate(g.model, o, TSR_ACT_F32, TSR_F32, &reference, 0, &packed));
     for (uint64_t l = 0; l <= g.model->hp.layers; l++)
-        for (int k = 0; k < TSR_LINEARS; k++) {
+        for (int k = 0; k < TSR_MODEL_LINEARS; k++) {
             struct tsr_model_packed *p =
                 l == g.model->hp.layers ? (k ? NULL : o->head) : o->lin[l][k];
             if (!p)

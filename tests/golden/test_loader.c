@@ -93,7 +93,7 @@ static void load_and_compare(struct tsr_registry *r, const struct tsr_model *m, 
                  (unsigned long long)n.peak, (unsigned long long)n.layer,
                  (unsigned long long)n.piece);
     assert_true(weights > 0 && peak >= weights);
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         assert_null(m->layers[0].lin[i].w.data); /* closed again */
     tsr_engine_destroy(e);
     tsr_runtime_loader_close(l);
@@ -143,11 +143,11 @@ static uint64_t bytes_of(const struct tsr_matrix *w)
 
 /* Copies of a layer's matrices. */
 static void copy_layer(const struct tsr_model *m, uint64_t layer,
-                       struct tsr_matrix all[TSR_LINEARS])
+                       struct tsr_matrix all[TSR_MODEL_LINEARS])
 {
     struct tsr_errbuf err = TSR_ERRBUF(err);
     must(tsr_model_open_layer(m, layer, &err.err), &err);
-    for (unsigned i = 0; i < TSR_LINEARS; i++) {
+    for (unsigned i = 0; i < TSR_MODEL_LINEARS; i++) {
         all[i] = m->layers[layer].lin[i].w;
         if (all[i].rows == 0)
             continue;
@@ -158,9 +158,9 @@ static void copy_layer(const struct tsr_model *m, uint64_t layer,
     tsr_model_close_layer(m, layer);
 }
 
-static void free_layer(struct tsr_matrix all[TSR_LINEARS])
+static void free_layer(struct tsr_matrix all[TSR_MODEL_LINEARS])
 {
-    for (unsigned i = 0; i < TSR_LINEARS; i++)
+    for (unsigned i = 0; i < TSR_MODEL_LINEARS; i++)
         if (all[i].rows)
             free(all[i].data);
 }
@@ -182,14 +182,14 @@ static void pieces_of(const struct tsr_model *m, uint64_t layer,
                       const struct tsr_engine_share *share)
 {
     struct tsr_errbuf             err = TSR_ERRBUF(err);
-    struct tsr_model_layer_piece  piece[TSR_LINEARS];
-    struct tsr_model_piece_linear lin[TSR_LINEARS];
-    struct tsr_matrix             all[TSR_LINEARS], part[TSR_LINEARS];
+    struct tsr_model_layer_piece  piece[TSR_MODEL_LINEARS];
+    struct tsr_model_piece_linear lin[TSR_MODEL_LINEARS];
+    struct tsr_matrix             all[TSR_MODEL_LINEARS], part[TSR_MODEL_LINEARS];
     uint32_t                      seen = 0, wanted = 0;
     uint64_t                      bytes = 0;
     copy_layer(m, layer, all);
     uint64_t n = tsr_model_pieces(m, layer, piece, lin);
-    for (unsigned i = 0; i < TSR_LINEARS; i++)
+    for (unsigned i = 0; i < TSR_MODEL_LINEARS; i++)
         wanted |= all[i].rows ? 1u << i : 0;
     for (uint64_t p = 0; p < n; p++)
         for (uint64_t k = 0; k < piece[p].n; k++) {
@@ -222,7 +222,7 @@ static void pieces_of(const struct tsr_model *m, uint64_t layer,
     }
     assert_int_equal(seen, wanted);
     assert_int_equal(bytes, 0);
-    for (unsigned i = 0; i < TSR_LINEARS; i++)
+    for (unsigned i = 0; i < TSR_MODEL_LINEARS; i++)
         assert_null(m->layers[layer].lin[i].w.data);
     free_layer(all);
 }
@@ -252,11 +252,11 @@ static void nothing_to_read(void **state)
     struct tsr_errbuf             err = TSR_ERRBUF(err);
     char                          folder[64];
     struct tsr_model             *m = wide_load("phi3", false, folder);
-    struct tsr_model_layer_piece  piece[TSR_LINEARS];
-    struct tsr_model_piece_linear lin[TSR_LINEARS];
+    struct tsr_model_layer_piece  piece[TSR_MODEL_LINEARS];
+    struct tsr_model_piece_linear lin[TSR_MODEL_LINEARS];
     (void)state;
-    assert_int_equal(tsr_model_pieces(m, 1, piece, lin), TSR_LINEARS);
-    for (unsigned i = 0; i < TSR_LINEARS; i++) {
+    assert_int_equal(tsr_model_pieces(m, 1, piece, lin), TSR_MODEL_LINEARS);
+    for (unsigned i = 0; i < TSR_MODEL_LINEARS; i++) {
         const struct tsr_matrix *all = &m->layers[1].lin[i].w;
         struct tsr_model_slice   s = { .row = 3, .rows = 5, .cols = all->cols };
         assert_int_equal(piece[i].bytes, 0);
@@ -327,7 +327,7 @@ static void load_rank(struct tsr_registry *r, const struct tsr_model *m, const c
     struct tsr_runtime_loader_numbers n;
     const struct tsr_engine_source   *from;
     uint64_t                          whole = 0;
-    struct tsr_matrix                 every[WIDE_LAYERS][TSR_LINEARS];
+    struct tsr_matrix                 every[WIDE_LAYERS][TSR_MODEL_LINEARS];
     assert_int_equal(m->hp.layers, WIDE_LAYERS);
     for (uint64_t layer = 0; layer < WIDE_LAYERS; layer++) /* before threads look at the model */
         copy_layer(m, layer, every[layer]);
@@ -336,7 +336,7 @@ static void load_rank(struct tsr_registry *r, const struct tsr_model *m, const c
     for (uint64_t layer = 0; layer < m->hp.layers; layer++) {
         const struct tsr_matrix *all = every[layer];
         uint64_t                 bytes = 0;
-        for (unsigned i = 0; i < TSR_LINEARS; i++) {
+        for (unsigned i = 0; i < TSR_MODEL_LINEARS; i++) {
             struct tsr_engine_fetched f = { 0 };
             must(from->fetch(from->ctx, layer, (enum tsr_linear_id)i, &f, &err.err), &err);
             if (all[i].rows) {
@@ -367,8 +367,10 @@ static void load_rank(struct tsr_registry *r, const struct tsr_model *m, const c
     tsr_config_doc_destroy(doc);
 }
 
-#define ALL  ((1u << TSR_LINEARS) - 1)
-#define ROWS (1u << TSR_Q | 1u << TSR_K | 1u << TSR_V | 1u << TSR_GATE | 1u << TSR_UP)
+#define ALL ((1u << TSR_MODEL_LINEARS) - 1)
+#define ROWS                                                                                       \
+    (1u << TSR_MODEL_Q | 1u << TSR_MODEL_K | 1u << TSR_MODEL_V | 1u << TSR_MODEL_GATE |            \
+     1u << TSR_MODEL_UP)
 
 /* Ranks read their rows and columns alone and get what the whole would have there. */
 static void parts(void **state)
@@ -457,16 +459,16 @@ static void first_failure(void **state)
         must(tsr_runtime_loader_open(&l, s, r, m, 0, m->hp.layers, NULL, false, NULL, &err.err),
              &err);
         const struct tsr_engine_source *from = tsr_runtime_loader_source(l);
-        for (uint64_t k = 0; k < WIDE_LAYERS * TSR_LINEARS && st == TSR_OK; k++) {
+        for (uint64_t k = 0; k < WIDE_LAYERS * TSR_MODEL_LINEARS && st == TSR_OK; k++) {
             struct tsr_engine_fetched f = { 0 };
-            enum tsr_linear_id        id = (enum tsr_linear_id)(k % TSR_LINEARS);
-            st = from->fetch(from->ctx, k / TSR_LINEARS, id, &f, &err.err);
+            enum tsr_linear_id        id = (enum tsr_linear_id)(k % TSR_MODEL_LINEARS);
+            st = from->fetch(from->ctx, k / TSR_MODEL_LINEARS, id, &f, &err.err);
             if (st == TSR_OK)
-                from->placed(from->ctx, k / TSR_LINEARS, id);
+                from->placed(from->ctx, k / TSR_MODEL_LINEARS, id);
             got = k;
         }
         assert_int_equal(st, TSR_E_INPUT);
-        assert_int_equal(got, TSR_LINEARS + TSR_GATE);
+        assert_int_equal(got, TSR_MODEL_LINEARS + TSR_MODEL_GATE);
         assert_true(error_is(&err.err, "model.layers.1.mlp.gate_proj", "703 255"));
         tsr_runtime_loader_close(l);
     }
@@ -493,7 +495,7 @@ static void wants_statistics(void **state)
     assert_null(l);
     assert_true(error_is(&err.err, "", "1"));
     for (uint64_t i = 0; i < m->hp.layers; i++)
-        assert_null(m->layers[i].lin[TSR_Q].w.data);
+        assert_null(m->layers[i].lin[TSR_MODEL_Q].w.data);
     tsr_quant_scheme_destroy(s);
     tsr_config_doc_destroy(doc);
     wide_free(m, folder);

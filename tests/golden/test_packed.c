@@ -69,14 +69,14 @@ static void streamed_is_whole(const char *name, const struct tsr_model *whole,
     assert_string_equal(whole->hash, m->hash);
     assert_int_equal(whole->bytes, m->bytes);
     for (uint64_t l = 0; l < m->hp.layers; l++) {
-        assert_null(m->layers[l].lin[TSR_O].w.data);
+        assert_null(m->layers[l].lin[TSR_MODEL_O].w.data);
         OK(tsr_model_open_layer(m, l, &err.err));
         OK(tsr_model_open_layer(m, l, &err.err));
         check_layer(name, &whole->layers[l], &m->layers[l], m->hp.linears);
         tsr_model_close_layer(m, l);
-        assert_non_null(m->layers[l].lin[TSR_O].w.data); /* one open is left */
+        assert_non_null(m->layers[l].lin[TSR_MODEL_O].w.data); /* one open is left */
         tsr_model_close_layer(m, l);
-        assert_null(m->layers[l].lin[TSR_O].w.data);
+        assert_null(m->layers[l].lin[TSR_MODEL_O].w.data);
     }
 }
 
@@ -176,7 +176,7 @@ static void engine_opens_layers(void **state)
     OK(tsr_model_load_streamed(&m, g.model->path, &err.err));
     float *want = logits_of(g.model, NULL, &g.cases[0]), *got = logits_of(m, NULL, &g.cases[0]);
     assert_memory_equal(want, got, g.cases[0].n_prompt * m->hp.vocab * sizeof *got);
-    assert_null(m->layers[0].lin[TSR_Q].w.data);
+    assert_null(m->layers[0].lin[TSR_MODEL_Q].w.data);
     free(want);
     free(got);
     tsr_model_destroy(m);

@@ -64,10 +64,10 @@ static void test_held_out(void **state)
 {
     (void)state;
     /* the recorded values have four decimals */
-    assert_true(fabs(perplexity(NULL, TSR_PPL_GPTQ_2048) - 49.4654) <= 0.00005);
-    assert_true(fabs(perplexity(NULL, TSR_PPL_LLAMACPP_512) - 50.1676) <= 0.00005);
+    assert_true(fabs(perplexity(NULL, TSR_EVAL_PPL_GPTQ_2048) - 49.4654) <= 0.00005);
+    assert_true(fabs(perplexity(NULL, TSR_EVAL_PPL_LLAMACPP_512) - 50.1676) <= 0.00005);
     /* recorded with three: F32 scales, asymmetric, groups of 128 */
-    double p = perplexity("{use: rtn, bits: 3, group: 128, scale: f32}", TSR_PPL_GPTQ_2048);
+    double p = perplexity("{use: rtn, bits: 3, group: 128, scale: f32}", TSR_EVAL_PPL_GPTQ_2048);
     assert_true(fabs(p - 56.636) <= 0.0005);
 }
 

@@ -427,7 +427,7 @@ static void damage_is_found(void **state)
     (void)state;
     put_bad(good, good_bytes);
     OK(tsr_model_load(&m, bad_path, false, &e.err));
-    uint64_t at = (uint64_t)(m->prepacked->lin[1][TSR_DOWN].data - m->prepacked->data);
+    uint64_t at = (uint64_t)(m->prepacked->lin[1][TSR_MODEL_DOWN].data - m->prepacked->data);
     struct tsr_prepacked_place v = tsr_prepacked_place(m->prepacked->vectors);
     tsr_model_destroy(m);
     memcpy(copy, good, good_bytes);

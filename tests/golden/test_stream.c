@@ -118,7 +118,7 @@ static void one_layer_at_a_time(void **state)
     OK(tsr_model_load(&m, TSR_SOURCE_ROOT "/configs/demo", false, &err.err));
     OK(tsr_engine_stream_create(&s, registry[0], m, 4, TSR_ACT_F32, NULL, &err.err));
     free(stream_logits(s, m, NULL, ids, 4));
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         layer += m->layers[0].lin[i].w.rows * m->layers[0].lin[i].w.cols *
                  tsr_dtype_size(m->layers[0].lin[i].w.dtype);
     OK(tsr_engine_stream_estimate(m, 4, &bound, &err.err));
@@ -177,7 +177,7 @@ static void parts_and_linears(void **state)
     OK(tsr_engine_stream_open_layer(s, 1, NULL, &err.err));
     OK(tsr_engine_stream_run(s, h, n, a, &err.err));
     OK(tsr_engine_stream_run_part(s, TSR_ENGINE_STREAM_FEED_FORWARD, h, n, x, &err.err));
-    for (int id = 0; id < TSR_LINEARS; id++) {
+    for (int id = 0; id < TSR_MODEL_LINEARS; id++) {
         struct tsr_matrix w = m->layers[1].lin[id].w;
         float            *v = room(w.rows, w.cols);
         rows_of(v, &w);
@@ -192,7 +192,7 @@ static void parts_and_linears(void **state)
         OK(tsr_engine_stream_set_linear(s, (enum tsr_linear_id)id, &w, &err.err));
         OK(tsr_engine_stream_run(s, h, n, b, &err.err));
         assert_true(memcmp(a, b, n * hidden * sizeof *a) != 0);
-        if (id == TSR_DOWN) { /* the output of down is linear in it: exactly half */
+        if (id == TSR_MODEL_DOWN) { /* the output of down is linear in it: exactly half */
             OK(tsr_engine_stream_run_part(s, TSR_ENGINE_STREAM_FEED_FORWARD, h, n, b, &err.err));
             for (uint64_t i = 0; i < n * hidden; i++)
                 assert_true(b[i] == 0.5f * x[i]);
@@ -235,7 +235,7 @@ static void pack_rtn(struct tsr_model_overlay *o, const struct tsr_model *m)
     OK(q.iface->create(tsr_plugin_registry_host(registry[0]), opts, &self, &err.err));
     q.self = self;
     for (uint64_t l = 0; l < o->layers; l++)
-        for (int id = (int)(l % 2); id < TSR_LINEARS; id++) /* some stay dense */
+        for (int id = (int)(l % 2); id < TSR_MODEL_LINEARS; id++) /* some stay dense */
             if (m->layers[l].lin[id].w.data)
                 OK(tsr_quantize_matrix(registry[0], &q, &m->layers[l].lin[id].w, NULL,
                                        &o->lin[l][id], &err.err));
@@ -257,7 +257,8 @@ static void packed_layers(void **state)
         float *gain = room(1, g.model->hp.hidden);
         for (uint64_t c = 0; c < g.model->hp.hidden; c++)
             gain[c] = g.model->layers[0].ffn_in.gain[c] * (1 + (float)(c % 3));
-        o->norm[0][TSR_OVERLAY_FFN_IN] = (struct tsr_model_norm){ .gain = gain, .bias = NULL };
+        o->norm[0][TSR_MODEL_OVERLAY_FFN_IN] =
+            (struct tsr_model_norm){ .gain = gain, .bias = NULL };
         check_same(names[i], g.model, o, g.cases[0].prompt, g.cases[0].n_prompt, registry[1]);
         tsr_model_overlay_destroy(o);
         golden_free(&g);

@@ -230,7 +230,7 @@ static void the_engine_s_inputs(void **state)
         struct tsr_quant_layer_stats s;
         OK(tsr_quant_calibration_layer(c, l, ALL, NULL, &s, &err.err));
         assert_int_equal(s.sequence, SEQLEN);
-        for (int i = 0; i < TSR_SITES; i++) {
+        for (int i = 0; i < TSR_MODEL_SITES; i++) {
             struct seen x = engine_inputs(c, NULL, l, (enum tsr_site)i);
             check_moments(&s.site[i], &x);
             check_moments(&c->site[l][i], &x);
@@ -252,7 +252,7 @@ static bool same(const float *a, const float *b, uint64_t n)
 
 static void check_same(const struct tsr_quant_layer_stats *a, const struct tsr_quant_layer_stats *b)
 {
-    for (int i = 0; i < TSR_SITES; i++) {
+    for (int i = 0; i < TSR_MODEL_SITES; i++) {
         const struct tsr_quant_stats *x = &a->site[i], *y = &b->site[i];
         assert_int_equal(x->cols, y->cols);
         assert_int_equal(x->tokens, y->tokens);
@@ -324,11 +324,11 @@ static void a_model_read_layer_by_layer(void **state)
         tsr_quant_layer_stats_free(&x);
         tsr_quant_layer_stats_free(&y);
         for (uint64_t k = 0; k < a->layers; k++)
-            assert_true(k == l || !streamed->layers[k].lin[TSR_Q].w.data);
+            assert_true(k == l || !streamed->layers[k].lin[TSR_MODEL_Q].w.data);
     }
     tsr_quant_calibration_destroy(b);
     for (uint64_t k = 0; k < a->layers; k++)
-        assert_null(streamed->layers[k].lin[TSR_Q].w.data);
+        assert_null(streamed->layers[k].lin[TSR_MODEL_Q].w.data);
     tsr_quant_calibration_destroy(a);
     tsr_model_destroy(streamed);
 }
@@ -351,7 +351,7 @@ static void pack(struct tsr_model_overlay *o, uint64_t layer)
     struct tsr_quantizer q = { .iface = found.iface, .name = "rtn" };
     OK(q.iface->create(tsr_plugin_registry_host(registry[0]), opts, &self, &err.err));
     q.self = self;
-    for (int id = 0; id < TSR_LINEARS; id++)
+    for (int id = 0; id < TSR_MODEL_LINEARS; id++)
         if (model->layers[layer].lin[id].w.data)
             OK(tsr_quantize_matrix(registry[0], &q, &model->layers[layer].lin[id].w, NULL,
                                    &o->lin[layer][id], &err.err));
@@ -375,7 +375,7 @@ static void quantized_layers_in_front(void **state)
                                        &err.err)); /* the same layer twice */
         check_same(&s, &again);
         tsr_quant_layer_stats_free(&again);
-        for (int i = 0; i < TSR_SITES; i++) {
+        for (int i = 0; i < TSR_MODEL_SITES; i++) {
             struct seen x = engine_inputs(c, before, l, (enum tsr_site)i);
             assert_memory_equal(s.site[i].inputs, x.x, TOKENS * x.cols * sizeof(float));
             check_moments(&s.site[i], &x);
@@ -476,7 +476,7 @@ static void stored_files(void **state)
     assert_memory_equal(first, second, n);
     free(second);
     for (uint64_t l = 0; l < c->layers; l++)
-        for (int i = 0; i < TSR_SITES; i++)
+        for (int i = 0; i < TSR_MODEL_SITES; i++)
             assert_true(
                 same(c->site[l][i].variance, plain->site[l][i].variance, c->site[l][i].cols));
     /* from the file, and from a run */
@@ -556,7 +556,7 @@ static void memory_is_stated(void **state)
     OK(tsr_quant_calibration_stream(c, 1, &s, &err.err));
     assert_true(few >= hidden + tsr_engine_stream_memory(s));
     uint64_t squares = 0, rows = 0;
-    for (int i = 0; i < TSR_SITES; i++) {
+    for (int i = 0; i < TSR_MODEL_SITES; i++) {
         uint64_t cols = i == TSR_MODEL_SITE_DOWN_IN ? model->hp.ffn : model->hp.hidden;
         squares += cols * cols * (sizeof(float) + sizeof(double));
         rows += cols * TOKENS * sizeof(float);

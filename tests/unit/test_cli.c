@@ -81,7 +81,7 @@ static void test_forms(void **state)
     assert_int_equal(a.common.help, 1);
     tsr_cli_args_free(&a);
     accepted("run|j|--color|never|--threads|0");
-    assert_int_equal(a.common.color, TSR_COLOR_NEVER);
+    assert_int_equal(a.common.color, TSR_CLI_COLOR_NEVER);
     tsr_cli_args_free(&a);
 }
 

@@ -15,9 +15,9 @@ static void shapes(void **state)
     assert_int_equal(s->layers, 48);
     assert_int_equal(tsr_plan_shape_weights(s, 0), 4 * 7168ull * 7168 + 2 * 7168ull * 28672);
     assert_int_equal(s->layer[0].norms, 4 * 7168);
-    assert_true(s->layer[0].lin[TSR_Q].bias && s->layer[0].lin[TSR_DOWN].bias);
-    assert_int_equal(s->layer[0].lin[TSR_GATE].rows, 0);
-    assert_int_equal(s->layer[0].lin[TSR_Q].dtype, TSR_F16);
+    assert_true(s->layer[0].lin[TSR_MODEL_Q].bias && s->layer[0].lin[TSR_MODEL_DOWN].bias);
+    assert_int_equal(s->layer[0].lin[TSR_MODEL_GATE].rows, 0);
+    assert_int_equal(s->layer[0].lin[TSR_MODEL_Q].dtype, TSR_F16);
     assert_int_equal(s->positions.rows, 2050);
     assert_true(s->tied);
     tsr_plan_shape_destroy(s);
@@ -25,16 +25,17 @@ static void shapes(void **state)
     s = shape(llama_70b);
     assert_int_equal(tsr_plan_shape_kv(s), 2 * 8 * 128);
     assert_int_equal(s->layer[0].norms, 2 * 8192);
-    assert_false(s->layer[0].lin[TSR_Q].bias);
-    assert_int_equal(s->layer[0].lin[TSR_Q].dtype, TSR_BF16);
+    assert_false(s->layer[0].lin[TSR_MODEL_Q].bias);
+    assert_int_equal(s->layer[0].lin[TSR_MODEL_Q].dtype, TSR_BF16);
     assert_int_equal(tsr_plan_shape_splits(s, 8, 128, &e.err), TSR_OK);
     assert_int_equal(tsr_plan_shape_splits(s, 16, 128, &e.err), TSR_E_CONFIG); /* 8 KV heads */
     assert_true(error_is(&e.err, "", "KV"));
     assert_int_equal(tsr_plan_shape_splits(s, 2, 0, &e.err), TSR_E_CONFIG);
     assert_int_equal(tsr_plan_shape_splits(s, 8, 3584 * 2, &e.err), TSR_E_CONFIG);
-    struct tsr_plan_shape_matrix p = tsr_plan_shape_part(&s->layer[0].lin[TSR_DOWN], TSR_DOWN, 4);
+    struct tsr_plan_shape_matrix p =
+        tsr_plan_shape_part(&s->layer[0].lin[TSR_MODEL_DOWN], TSR_MODEL_DOWN, 4);
     assert_int_equal(p.cols, 7168);
-    p = tsr_plan_shape_part(&s->layer[0].lin[TSR_K], TSR_K, 4);
+    p = tsr_plan_shape_part(&s->layer[0].lin[TSR_MODEL_K], TSR_MODEL_K, 4);
     assert_int_equal(p.rows, 256);
     tsr_plan_shape_destroy(s);
 }
@@ -51,7 +52,7 @@ static void shape_of_demo(void **state)
     assert_int_equal(tsr_plan_shape_load(&s, "@demo", &e.err), TSR_OK);
     for (uint64_t l = 0; l < s->layers; l++) {
         const struct tsr_plan_shape_layer *k = &s->layer[s->layer_class[l]];
-        for (int i = 0; i < TSR_LINEARS; i++) {
+        for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
             assert_int_equal(k->lin[i].rows, m->layers[l].lin[i].w.rows);
             assert_int_equal(k->lin[i].cols, m->layers[l].lin[i].w.cols);
             assert_int_equal(k->lin[i].dtype, m->layers[l].lin[i].w.dtype);
@@ -162,22 +163,22 @@ static void latencies(void **state)
     assert_string_equal(q.v[1].name, "rtn-4");
     tsr_plan_mesh_of(c, 0, 1, &m);
     /* the table gives back its points: T4, int4, 4 x 512 took 5654.02 ms */
-    struct tsr_plan_latency_job j = { .shape = s, .mode = TSR_LATENCY_TABLE };
+    struct tsr_plan_latency_job j = { .shape = s, .mode = TSR_PLAN_LATENCY_TABLE };
     assert_int_equal(tsr_plan_latency_layer(&j, &m, 0, &q.v[1], TSR_PLAN_PREFILL, 4, 512, 0, &at,
                                             &e.err),
                      TSR_OK);
     assert_true(fabs(at.ms - 5654.02) < 1e-6);
-    assert_int_equal(at.basis, TSR_MEASURED);
+    assert_int_equal(at.basis, TSR_PLAN_MEASURED);
     assert_false(at.extrapolated);
     /* the regression is near all three, and inside its range says so */
-    j.mode = TSR_LATENCY_FIT;
+    j.mode = TSR_PLAN_LATENCY_FIT;
     const double v[] = { 2, 4, 8 }, ms[] = { 67.0084, 124.687, 262.595 };
     for (int i = 0; i < 3; i++) {
         assert_int_equal(tsr_plan_latency_layer(&j, &m, 0, &q.v[3], TSR_PLAN_PREFILL, v[i], 512, 0,
                                                 &at, &e.err),
                          TSR_OK);
         assert_true(fabs(at.ms / ms[i] - 1) < 0.1); /* three points, pulled by the datasheet */
-        assert_int_equal(at.basis, TSR_FITTED);
+        assert_int_equal(at.basis, TSR_PLAN_FITTED);
         assert_false(at.extrapolated);
     }
     double one = at.ms, last = 0;
@@ -209,7 +210,7 @@ static void latencies(void **state)
     assert_int_equal(tsr_plan_latency_layer(&j, &m, 0, &q.v[2], TSR_PLAN_PREFILL, 8, 512, 0, &at,
                                             &e.err),
                      TSR_OK);
-    assert_int_equal(at.basis, TSR_ROOFLINE);
+    assert_int_equal(at.basis, TSR_PLAN_ROOFLINE);
     two.profile = m.profile;
     assert_int_equal(tsr_plan_latency_layer(&j, &two, 0, &q.v[2], TSR_PLAN_PREFILL, 8, 512, 0,
                                             &wide, &e.err),

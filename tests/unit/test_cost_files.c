@@ -17,22 +17,22 @@ static void quantities(void **state)
         const char       *text;
         enum tsr_quantity what;
         double            v; /* NAN: refused */
-    } cases[] = { { "15 GiB", TSR_BYTES, 15 * 0x1p30 },
-                  { "1.5GB", TSR_BYTES, 1.5e9 },
-                  { "800 Gbit/s", TSR_RATE, 1e11 },
-                  { "12 GB/s", TSR_RATE, 12e9 },
-                  { "10 us", TSR_TIME, 0.01 },
-                  { "2 s", TSR_TIME, 2000 },
-                  { "65 TFLOP/s", TSR_OPERATIONS, 65e12 },
-                  { "0 B", TSR_BYTES, 0 },
-                  { "15", TSR_BYTES, NAN },
-                  { "-1 GB", TSR_BYTES, NAN },
-                  { "nan GB", TSR_BYTES, NAN },
-                  { "inf GB", TSR_BYTES, NAN },
-                  { "1e30 GB", TSR_BYTES, NAN },
-                  { "12 GB", TSR_RATE, NAN },
-                  { "10 m", TSR_TIME, NAN },
-                  { "", TSR_TIME, NAN } };
+    } cases[] = { { "15 GiB", TSR_PLAN_QUANTITY_BYTES, 15 * 0x1p30 },
+                  { "1.5GB", TSR_PLAN_QUANTITY_BYTES, 1.5e9 },
+                  { "800 Gbit/s", TSR_PLAN_QUANTITY_RATE, 1e11 },
+                  { "12 GB/s", TSR_PLAN_QUANTITY_RATE, 12e9 },
+                  { "10 us", TSR_PLAN_QUANTITY_TIME, 0.01 },
+                  { "2 s", TSR_PLAN_QUANTITY_TIME, 2000 },
+                  { "65 TFLOP/s", TSR_PLAN_QUANTITY_OPERATIONS, 65e12 },
+                  { "0 B", TSR_PLAN_QUANTITY_BYTES, 0 },
+                  { "15", TSR_PLAN_QUANTITY_BYTES, NAN },
+                  { "-1 GB", TSR_PLAN_QUANTITY_BYTES, NAN },
+                  { "nan GB", TSR_PLAN_QUANTITY_BYTES, NAN },
+                  { "inf GB", TSR_PLAN_QUANTITY_BYTES, NAN },
+                  { "1e30 GB", TSR_PLAN_QUANTITY_BYTES, NAN },
+                  { "12 GB", TSR_PLAN_QUANTITY_RATE, NAN },
+                  { "10 m", TSR_PLAN_QUANTITY_TIME, NAN },
+                  { "", TSR_PLAN_QUANTITY_TIME, NAN } };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char   why[160] = "";
         double v = 0;

@@ -119,7 +119,7 @@ static void paper_memory(void **state)
     struct tsr_plan_candidates q;
     struct tsr_plan_mesh       m;
     struct tsr_plan_memory_job j = { .shape = s,
-                                     .accounting = TSR_ACCOUNT_PAPER,
+                                     .accounting = TSR_PLAN_ACCOUNT_PAPER,
                                      .batch = 32,
                                      .prompt = 512,
                                      .generate = 100,
@@ -141,7 +141,7 @@ static void paper_memory(void **state)
     assert_int_equal(head, 0); /* ruling: both ends on stage 1 */
     assert_int_equal(embed, (2 * UINT64_C(50272) * 7168 + 2048 * 7168) * 2 + 4 * 7168);
     /* 0.95 of 15114.24 MiB less 1930 */
-    assert_int_equal(tsr_plan_memory_capacity(&m, TSR_ACCOUNT_PAPER) >> 20, 12428);
+    assert_int_equal(tsr_plan_memory_capacity(&m, TSR_PLAN_ACCOUNT_PAPER) >> 20, 12428);
     uint64_t first, other;
     assert_int_equal(tsr_plan_memory_workspace(&j, &m, &q, 2, 8, true, false, &first, NULL, &e.err),
                      TSR_OK);

@@ -39,7 +39,7 @@ static struct tsr_runtime_micro_batch *work(uint32_t tokens)
     struct tsr_errbuf               e = TSR_ERRBUF(e);
     struct tsr_runtime_micro_batch *b = calloc(1, sizeof *b);
     assert_non_null(b);
-    tsr_runtime_frame_make(&b->head, TSR_FRAME_WORK);
+    tsr_runtime_frame_make(&b->head, TSR_RUNTIME_FRAME_WORK);
     b->head.tokens = tokens;
     b->cols = limits.hidden;
     assert_int_equal(tsr_runtime_micro_batch_reserve(b, &limits, true, false, &e.err), TSR_OK);
@@ -70,7 +70,7 @@ static void open_edge(struct tsr_runtime_edge *e, struct tsr_runtime_edge_end *f
     struct tsr_errbuf b = TSR_ERRBUF(b);
     *e = (struct tsr_runtime_edge){ .from = 3,
                                     .to = 5,
-                                    .kind = TSR_EDGE_ROWS,
+                                    .kind = TSR_RUNTIME_EDGE_ROWS,
                                     .heads_over = "local",
                                     .rows_over = rows_over,
                                     .epoch = 1 };

@@ -161,7 +161,8 @@ static void test_side_by_side(void **state)
     assert_int_equal(tsr_file_slurp(DEMO "/held-out.txt", 1 << 20, &text, &n, &e.err), TSR_OK);
     assert_int_equal(tsr_tokenize(tokenizer, text, n, TSR_TOKENIZER_SPECIAL, &ids, &e.err), TSR_OK);
     struct tsr_eval_windows *w =
-        windows(DEMO "/held-out.txt", (struct tsr_eval_options){ .protocol = TSR_PPL_GPTQ_2048 });
+        windows(DEMO "/held-out.txt",
+                (struct tsr_eval_options){ .protocol = TSR_EVAL_PPL_GPTQ_2048 });
     assert_string_equal(w->protocol_name, "gptq-2048");
     assert_string_equal(w->bos, "once");
     assert_int_equal(w->window, 1024); /* 2048, but the model has 1024 positions */
@@ -177,7 +178,7 @@ static void test_side_by_side(void **state)
     }
     tsr_eval_windows_destroy(w);
     w = windows(DEMO "/held-out.txt",
-                (struct tsr_eval_options){ .protocol = TSR_PPL_LLAMACPP_512 });
+                (struct tsr_eval_options){ .protocol = TSR_EVAL_PPL_LLAMACPP_512 });
     assert_string_equal(w->bos, "per window");
     assert_int_equal(w->tokens, 19635);
     assert_int_equal(w->n, 77);
@@ -231,7 +232,7 @@ static void test_rolling(void **state)
     for (uint64_t max = ids.n - 2; max >= 7; max = max > 200 ? max - 131 : max / 2) {
         struct tsr_eval_windows *w =
             windows(file_with(text),
-                    (struct tsr_eval_options){ .protocol = TSR_PPL_LM_EVAL_WIKITEXT,
+                    (struct tsr_eval_options){ .protocol = TSR_EVAL_PPL_LM_EVAL_WIKITEXT,
                                                .window = max < 1024 ? max : 1024 });
         check_rolling(w, &ids, w->window);
         assert_int_equal(w->scored, ids.n);
@@ -244,7 +245,8 @@ static void test_rolling(void **state)
     struct tsr_eval_windows *w = windows(
         file_with(
             "{\"text\": \"One here.\"}\n\n{\"text\": \"\"}\n{\"id\": 2, \"text\": \"Two .\"}\n"),
-        (struct tsr_eval_options){ .protocol = TSR_PPL_LM_EVAL_WIKITEXT, .rows = TSR_ROWS_JSONL });
+        (struct tsr_eval_options){ .protocol = TSR_EVAL_PPL_LM_EVAL_WIKITEXT,
+                                   .rows = TSR_EVAL_ROWS_JSONL });
     assert_int_equal(w->n, 2); /* the empty document scores nothing */
     assert_int_equal(w->words, 2 + 1 + 2);
     assert_int_equal(w->bytes, 9 + 0 + 5);
@@ -275,10 +277,11 @@ static void test_rows(void **state)
 {
     (void)state;
     const char *text = " one two \n \n\nthree four\nfive";
-    check_rows(text, TSR_ROWS_FILE, NULL, text);
-    check_rows(text, TSR_ROWS_LINES, NULL, " one two \n\n\n\n\n\n\nthree four\n\n\nfive");
-    check_rows(text, TSR_ROWS_LINES, " ", " one two    three four five");
-    check_rows("{\"text\":\"a b\\n\"}\n{\"text\":\"c d\"}", TSR_ROWS_JSONL, "--", "a b\n--c d");
+    check_rows(text, TSR_EVAL_ROWS_FILE, NULL, text);
+    check_rows(text, TSR_EVAL_ROWS_LINES, NULL, " one two \n\n\n\n\n\n\nthree four\n\n\nfive");
+    check_rows(text, TSR_EVAL_ROWS_LINES, " ", " one two    three four five");
+    check_rows("{\"text\":\"a b\\n\"}\n{\"text\":\"c d\"}", TSR_EVAL_ROWS_JSONL, "--",
+               "a b\n--c d");
 }
 
 /* Refused, with an error about this part of the file; NULL: about none. */
@@ -298,8 +301,8 @@ static void refused(const char *file, struct tsr_eval_options o, const char *par
 static void test_refusals(void **state)
 {
     (void)state;
-    struct tsr_eval_options jsonl = { .rows = TSR_ROWS_JSONL };
-    struct tsr_eval_options lm = { .protocol = TSR_PPL_LM_EVAL_WIKITEXT };
+    struct tsr_eval_options jsonl = { .rows = TSR_EVAL_ROWS_JSONL };
+    struct tsr_eval_options lm = { .protocol = TSR_EVAL_PPL_LM_EVAL_WIKITEXT };
     refused("/nowhere/at/all", (struct tsr_eval_options){ 0 }, "", NULL);
     refused(file_with("short"), (struct tsr_eval_options){ 0 }, "", "1024");
     refused(file_with("short"), (struct tsr_eval_options){ .window = 2000 }, "", "2000");
@@ -361,8 +364,8 @@ static void test_run(void **state)
     for (int p = 0; p < 2; p++) {
         struct tsr_eval_windows *w =
             windows(DEMO "/held-out.txt",
-                    (struct tsr_eval_options){ .protocol =
-                                                   p ? TSR_PPL_LLAMACPP_512 : TSR_PPL_GPTQ_2048,
+                    (struct tsr_eval_options){ .protocol = p ? TSR_EVAL_PPL_LLAMACPP_512
+                                                             : TSR_EVAL_PPL_GPTQ_2048,
                                                .window = 64,
                                                .max_windows = 3 });
         if (tsr_eval_run(a, NULL, pool, w, &r, &e.err) != TSR_OK)

@@ -88,7 +88,7 @@ static void set_up(struct fixture *f, const struct tsr_format *format, unsigned 
     f->v = (struct tsr_model_stored_view){ .module = "m",
                                            .suffix = "weight",
                                            .n = n,
-                                           .kind = TSR_STORED_LINEAR,
+                                           .kind = TSR_MODEL_STORED_LINEAR,
                                            .cols = cols,
                                            .piece_rows = f->piece_rows,
                                            .w = f->ws,

@@ -233,9 +233,9 @@ static void the_good_one_loads(void **state)
         fail_msg("%s", e.text);
     assert_true(model->hp.tied);
     assert_non_null(model->packed);
-    assert_non_null(model->packed->lin[0][TSR_DOWN]);
-    assert_int_equal(model->packed->lin[0][TSR_DOWN]->format.bits, 8);
-    assert_string_equal(model->packed->lin[0][TSR_V]->format.id, TSR_FORMAT_AFFINE);
+    assert_non_null(model->packed->lin[0][TSR_MODEL_DOWN]);
+    assert_int_equal(model->packed->lin[0][TSR_MODEL_DOWN]->format.bits, 8);
+    assert_string_equal(model->packed->lin[0][TSR_MODEL_V]->format.id, TSR_FORMAT_AFFINE);
     tsr_model_destroy(model);
 }
 
@@ -435,7 +435,7 @@ static void experts_load(void (*good_one)(void))
     if (tsr_model_load(&model, path, false, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     assert_int_equal(model->hp.experts, 2);
-    for (uint64_t i = TSR_EXPERTS; i < model->hp.linears; i++)
+    for (uint64_t i = TSR_MODEL_EXPERTS; i < model->hp.linears; i++)
         assert_non_null(model->packed->lin[0][i]);
     tsr_model_destroy(model);
 }

@@ -165,7 +165,8 @@ static void check_variances(const struct linear *l, const json_t *c, const json_
         for (int sym = 0; sym < 2; sym++) {
             const json_t *o = json_object_get(json_object_get(bits, "omega"), names[step][sym]);
             double        sq =
-                tsr_quant_extents_step_sq(&e, b, step ? TSR_STEP_ROW : TSR_STEP_TENSOR, sym);
+                tsr_quant_extents_step_sq(&e, b, step ? TSR_QUANT_STEP_ROW : TSR_QUANT_STEP_TENSOR,
+                                          sym);
             double nearest = tsr_quant_omega_variance(l->cols, sq, mean, var, false);
             double stochastic = tsr_quant_omega_variance(l->cols, sq, mean, var, true);
             close_to(names[step][sym], sq, golden_real(o, "S_squared"), 1e-12);
@@ -258,7 +259,7 @@ static void beside_simulated_rounding(void **state)
                          *m = json_object_get(b, "monte_carlo_row_sym"),
                          *nearest = json_object_get(m, "nearest"),
                          *stochastic = json_object_get(m, "stochastic");
-            double sq = tsr_quant_extents_step_sq(&e, widths[k], TSR_STEP_ROW, true);
+            double sq = tsr_quant_extents_step_sq(&e, widths[k], TSR_QUANT_STEP_ROW, true);
             double is = golden_real(stochastic, "mean_squared_output_error"),
                    room = 5 * golden_real(stochastic, "standard_error");
             double omega = tsr_quant_omega_variance(l.cols, sq, mean, var, true);
@@ -501,8 +502,8 @@ static struct tsr_quant_indicators indicators(int threads, struct tsr_quant_cali
     struct tsr_quant_indicator_options o = { .bits = { 3, 8, 16 },
                                              .n_bits = 3,
                                              .schemes = list,
-                                             .kinds = (1u << TSR_INDICATORS) - 1,
-                                             .step = TSR_STEP_ROW,
+                                             .kinds = (1u << TSR_QUANT_INDICATORS) - 1,
+                                             .step = TSR_QUANT_STEP_ROW,
                                              .seed = 3,
                                              .sequences = 2 };
     OK(tsr_quant_indicators_run(&t, registry[threads], model, c, &o, &err.err));
@@ -510,10 +511,10 @@ static struct tsr_quant_indicators indicators(int threads, struct tsr_quant_cali
            *j = tsr_quant_indicators_json(&t, model, c, &o, q);
     assert_non_null(j);
     assert_string_equal(json_string_value(json_object_get(j, "format")), "tessera.indicators/1");
-    assert_int_equal(json_array_size(json_object_get(j, "tables")), TSR_INDICATORS);
-    const json_t *v = json_array_get(json_object_get(j, "tables"), TSR_IND_MEASURED);
+    assert_int_equal(json_array_size(json_object_get(j, "tables")), TSR_QUANT_INDICATORS);
+    const json_t *v = json_array_get(json_object_get(j, "tables"), TSR_QUANT_IND_MEASURED);
     v = json_array_get(json_array_get(json_object_get(v, "omega"), 1), 0);
-    assert_true(json_real_value(v) == t.omega[TSR_IND_MEASURED][1 * 3 + 0]);
+    assert_true(json_real_value(v) == t.omega[TSR_QUANT_IND_MEASURED][1 * 3 + 0]);
     json_decref(j);
     json_decref(q);
     parsed_free(&s3);
@@ -528,7 +529,7 @@ static double plain_variance(struct tsr_quant_calibration *c, uint64_t layer, ui
     struct tsr_quant_layer_stats s;
     double                       sum = 0;
     OK(tsr_quant_calibration_layer(c, layer, TSR_NEED_INPUTS, NULL, &s, &err.err));
-    for (int i = 0; i < TSR_LINEARS; i++) {
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
         const struct tsr_matrix      *w = &model->layers[layer].lin[i].w;
         const struct tsr_quant_stats *q = &s.site[tsr_model_linear_site((enum tsr_linear_id)i)];
         struct tsr_quant_extents      e;
@@ -541,9 +542,10 @@ static double plain_variance(struct tsr_quant_calibration *c, uint64_t layer, ui
         for (uint64_t k = 0; k < q->input_rows * q->cols; k++)
             square += pow((double)q->inputs[k] - total / n, 2);
         OK(tsr_quant_extents_of(w, &e, &err.err));
-        sum += tsr_quant_omega_variance(w->cols,
-                                        tsr_quant_extents_step_sq(&e, bits, TSR_STEP_ROW, false),
-                                        total / n, square / n, false);
+        sum +=
+            tsr_quant_omega_variance(w->cols,
+                                     tsr_quant_extents_step_sq(&e, bits, TSR_QUANT_STEP_ROW, false),
+                                     total / n, square / n, false);
     }
     tsr_quant_layer_stats_free(&s);
     return sum;
@@ -558,7 +560,7 @@ static void a_model(void **state)
     double                        original = engine_loss(c, NULL);
     assert_true(t.loss == original); /* the same logits, the same order of the sum */
     assert_int_equal(t.tokens, 2 * (SEQLEN - 1));
-    for (int i = 0; i < TSR_INDICATORS; i++) {
+    for (int i = 0; i < TSR_QUANT_INDICATORS; i++) {
         assert_memory_equal(t.omega[i], u.omega[i], t.layers * 3 * sizeof(double));
         for (uint64_t l = 0; l < t.layers; l++)
             assert_true(t.omega[i][l * 3 + 2] == 0); /* 16 bits: nothing changes */
@@ -573,20 +575,21 @@ static void a_model(void **state)
         struct parsed s = scheme(registry[0], yaml);
         OK(tsr_quant_scheme_apply(s.s, registry[0], model, NULL, &o, &err.err));
         for (uint64_t k = 0; k < t.layers; k++)
-            assert_true((o->lin[k][TSR_UP] != NULL) == (k == l));
-        assert_true(t.omega[TSR_IND_MEASURED][l * 3] == engine_loss(c, o) - original);
+            assert_true((o->lin[k][TSR_MODEL_UP] != NULL) == (k == l));
+        assert_true(t.omega[TSR_QUANT_IND_MEASURED][l * 3] == engine_loss(c, o) - original);
         tsr_model_overlay_destroy(o);
         parsed_free(&s);
         /* columns' moments are F32 */
-        close_to("variance", t.omega[TSR_IND_VARIANCE][l * 3], plain_variance(c, l, 3), 1e-6);
-        assert_true(t.omega[TSR_IND_HESSIAN][l * 3] > 100 * t.omega[TSR_IND_HESSIAN][l * 3 + 1]);
-        assert_true(t.omega[TSR_IND_HESSIAN][l * 3 + 1] > 0);
+        close_to("variance", t.omega[TSR_QUANT_IND_VARIANCE][l * 3], plain_variance(c, l, 3), 1e-6);
+        assert_true(t.omega[TSR_QUANT_IND_HESSIAN][l * 3] >
+                    100 * t.omega[TSR_QUANT_IND_HESSIAN][l * 3 + 1]);
+        assert_true(t.omega[TSR_QUANT_IND_HESSIAN][l * 3 + 1] > 0);
     }
-    assert_true(tsr_quant_indicators_tau(&t, TSR_IND_MEASURED, -1) == 1);
-    assert_true(tsr_quant_indicators_tau(&t, TSR_IND_VARIANCE, -1) >= -1);
-    assert_true(
-        isnan(tsr_quant_indicators_tau(&t, TSR_IND_VARIANCE, 2))); /* 16 bits: nothing to rank */
-    assert_true(t.seconds[TSR_IND_MEASURED] > 0 && t.seconds[TSR_IND_VARIANCE] > 0);
+    assert_true(tsr_quant_indicators_tau(&t, TSR_QUANT_IND_MEASURED, -1) == 1);
+    assert_true(tsr_quant_indicators_tau(&t, TSR_QUANT_IND_VARIANCE, -1) >= -1);
+    assert_true(isnan(
+        tsr_quant_indicators_tau(&t, TSR_QUANT_IND_VARIANCE, 2))); /* 16 bits: nothing to rank */
+    assert_true(t.seconds[TSR_QUANT_IND_MEASURED] > 0 && t.seconds[TSR_QUANT_IND_VARIANCE] > 0);
     tsr_quant_indicators_free(&t);
     tsr_quant_indicators_free(&u);
     tsr_quant_calibration_destroy(c);

@@ -202,7 +202,7 @@ static void test_variants(void **state)
     for (size_t i = 0; i < COUNT(norms); i++)
         for (int k = 0; k < 4; k++)
             assert_true(norms[i]->gain[k] == 1.0f && norms[i]->bias[k] == 0.0f);
-    assert_null(m->layers[0].lin[TSR_Q].bias);
+    assert_null(m->layers[0].lin[TSR_MODEL_Q].bias);
     tsr_model_destroy(m);
 }
 

@@ -155,12 +155,12 @@ static void test_all_load(void **state)
         for (uint64_t l = 0; l < hp->layers && l < 4; l++)
             assert_int_equal(hp->window[l], want[i].windows[l]);
         for (uint64_t l = 0; l < hp->layers; l++) {
-            for (unsigned k = 0; k < TSR_LINEARS; k++) {
+            for (unsigned k = 0; k < TSR_MODEL_LINEARS; k++) {
                 const struct tsr_matrix *w = &m->layers[l].lin[k].w;
-                assert_int_equal(w->data != NULL, k != TSR_GATE || hp->gated);
+                assert_int_equal(w->data != NULL, k != TSR_MODEL_GATE || hp->gated);
                 char name[64];
                 (void)snprintf(name, sizeof name, "model.layers.%d.%s.%s", (int)l,
-                               k <= TSR_O ? "self_attn" : "mlp", tsr_model_linear_name(k));
+                               k <= TSR_MODEL_O ? "self_attn" : "mlp", tsr_model_linear_name(k));
                 assert_string_equal(w->name, name);
             }
         }
@@ -168,8 +168,8 @@ static void test_all_load(void **state)
         struct tsr_model *headers = load(want[i].name, true);
         assert_int_equal(headers->parameters, m->parameters);
         assert_int_equal(headers->bytes, m->bytes);
-        assert_null(headers->layers[0].lin[TSR_Q].w.data);
-        assert_int_equal(headers->layers[0].lin[TSR_Q].w.rows, hp->heads * hp->head_dim);
+        assert_null(headers->layers[0].lin[TSR_MODEL_Q].w.data);
+        assert_int_equal(headers->layers[0].lin[TSR_MODEL_Q].w.rows, hp->heads * hp->head_dim);
         tsr_model_destroy(headers);
         struct tsr_model *again = load(want[i].name, false);
         assert_string_equal(again->hash, m->hash);
@@ -184,12 +184,13 @@ static void test_llama(void **state)
     struct tsr_model *m = load("llama2", false);
     check_whole("llama2", &m->embed, "model.embed_tokens.weight");
     check_whole("llama2", &m->head.w, "lm_head.weight");
-    check_whole("llama2", &m->layers[2].lin[TSR_DOWN].w, "model.layers.2.mlp.down_proj.weight");
+    check_whole("llama2", &m->layers[2].lin[TSR_MODEL_DOWN].w,
+                "model.layers.2.mlp.down_proj.weight");
     check_vector("llama2", m->layers[1].ffn_in.gain,
                  "model.layers.1.post_attention_layernorm.weight", 64);
-    assert_null(m->layers[0].lin[TSR_Q].bias);
+    assert_null(m->layers[0].lin[TSR_MODEL_Q].bias);
     assert_null(m->final_norm.bias);
-    assert_int_equal(m->hp.rope.scaling, TSR_ROPE_NONE);
+    assert_int_equal(m->hp.rope.scaling, TSR_MODEL_ROPE_NONE);
     assert_int_equal(m->hp.rope.dim, 16);
     assert_true(m->hp.attn_scale == 0.25f);
     assert_int_equal(m->hp.norm, TSR_NORM_RMS);
@@ -199,19 +200,20 @@ static void test_llama(void **state)
 
     m = load("llama3", false);
     const struct tsr_model_rope *r = &m->hp.rope;
-    assert_int_equal(r->scaling, TSR_ROPE_LLAMA3);
+    assert_int_equal(r->scaling, TSR_MODEL_ROPE_LLAMA3);
     assert_true(r->theta == 500000.0 && r->factor == 8.0 && r->low_freq_factor == 1.0);
     assert_true(r->high_freq_factor == 4.0 && r->original_positions == 64);
     assert_ptr_equal(m->head.w.data, m->embed.data);
-    check_whole("llama3", &m->layers[1].lin[TSR_K].w, "model.layers.1.self_attn.k_proj.weight");
+    check_whole("llama3", &m->layers[1].lin[TSR_MODEL_K].w,
+                "model.layers.1.self_attn.k_proj.weight");
     tsr_model_destroy(m);
 
     m = load("llama-linear-rope-bias", false);
-    assert_int_equal(m->hp.rope.scaling, TSR_ROPE_LINEAR);
+    assert_int_equal(m->hp.rope.scaling, TSR_MODEL_ROPE_LINEAR);
     assert_true(m->hp.rope.factor == 4.0);
-    check_vector("llama-linear-rope-bias", m->layers[1].lin[TSR_O].bias,
+    check_vector("llama-linear-rope-bias", m->layers[1].lin[TSR_MODEL_O].bias,
                  "model.layers.1.self_attn.o_proj.bias", 48);
-    check_vector("llama-linear-rope-bias", m->layers[1].lin[TSR_GATE].bias,
+    check_vector("llama-linear-rope-bias", m->layers[1].lin[TSR_MODEL_GATE].bias,
                  "model.layers.1.mlp.gate_proj.bias", 96);
     tsr_model_destroy(m);
 }
@@ -220,9 +222,9 @@ static void test_qwen2(void **state)
 {
     (void)state;
     struct tsr_model *m = load("qwen2-untied", false);
-    check_vector("qwen2-untied", m->layers[3].lin[TSR_V].bias,
+    check_vector("qwen2-untied", m->layers[3].lin[TSR_MODEL_V].bias,
                  "model.layers.3.self_attn.v_proj.bias", 32);
-    assert_null(m->layers[3].lin[TSR_O].bias);
+    assert_null(m->layers[3].lin[TSR_MODEL_O].bias);
     assert_true(m->hp.rope.theta == 1000000.0);
     tsr_model_destroy(m);
 }
@@ -231,7 +233,7 @@ static void test_gemma2(void **state)
 {
     (void)state;
     struct tsr_model *m = load("gemma2", false);
-    assert_int_equal(m->hp.norm_place, TSR_NORM_AROUND);
+    assert_int_equal(m->hp.norm_place, TSR_MODEL_NORM_AROUND);
     assert_true(m->hp.norm_gain_offset == 1.0f && m->hp.embed_scale == 8.0f);
     assert_true(fabs((double)m->hp.attn_scale - 1.0 / sqrt(24.0)) < 1e-8);
     assert_true(m->hp.attn_softcap == 50.0f && m->hp.logit_softcap == 30.0f);
@@ -258,12 +260,13 @@ static void test_opt(void **state)
     check_vector("opt", m->final_norm.bias, "model.decoder.final_layer_norm.bias", 64);
     check_vector("opt", m->layers[2].ffn_in.bias, "model.decoder.layers.2.final_layer_norm.bias",
                  64);
-    check_vector("opt", m->layers[2].lin[TSR_UP].bias, "model.decoder.layers.2.fc1.bias", 192);
+    check_vector("opt", m->layers[2].lin[TSR_MODEL_UP].bias, "model.decoder.layers.2.fc1.bias",
+                 192);
     assert_null(m->project_in.w.data);
     tsr_model_destroy(m);
 
     m = load("opt-350m-style", false);
-    assert_int_equal(m->hp.norm_place, TSR_NORM_AFTER);
+    assert_int_equal(m->hp.norm_place, TSR_MODEL_NORM_AFTER);
     assert_int_equal(m->hp.embed_dim, 32);
     assert_null(m->final_norm.gain);
     check_whole("opt-350m-style", &m->project_in.w, "model.decoder.project_in.weight");
@@ -287,7 +290,7 @@ static void check_bloom(const char *name, const char *prefix, uint64_t heads)
         (void)snprintf(key, sizeof key, "%sh.%u.self_attention.query_key_value.bias", prefix, l);
         float *bias = stored(name, key, &n);
         assert_int_equal(n, 3 * heads * 16);
-        for (unsigned part = TSR_Q; part <= TSR_V; part++) {
+        for (unsigned part = TSR_MODEL_Q; part <= TSR_MODEL_V; part++) {
             const struct tsr_model_linear *lin = &m->layers[l].lin[part];
             check_rows(&lin->w, w, part * 16, 16, 48);
             for (uint64_t i = 0; i < heads * 16; i++)
@@ -317,18 +320,18 @@ static void test_phi3(void **state)
         uint64_t                      n;
         (void)snprintf(key, sizeof key, "model.layers.%u.self_attn.qkv_proj.weight", l);
         float *w = stored("phi3-longrope", key, &n);
-        check_rows(&layer->lin[TSR_Q].w, w, 0, 64, 64);
-        check_rows(&layer->lin[TSR_K].w, w, 64, 32, 32);
-        check_rows(&layer->lin[TSR_V].w, w, 96, 32, 32);
+        check_rows(&layer->lin[TSR_MODEL_Q].w, w, 0, 64, 64);
+        check_rows(&layer->lin[TSR_MODEL_K].w, w, 64, 32, 32);
+        check_rows(&layer->lin[TSR_MODEL_V].w, w, 96, 32, 32);
         free(w);
         (void)snprintf(key, sizeof key, "model.layers.%u.mlp.gate_up_proj.weight", l);
         w = stored("phi3-longrope", key, &n);
-        check_rows(&layer->lin[TSR_GATE].w, w, 0, 160, 160);
-        check_rows(&layer->lin[TSR_UP].w, w, 160, 160, 160);
+        check_rows(&layer->lin[TSR_MODEL_GATE].w, w, 0, 160, 160);
+        check_rows(&layer->lin[TSR_MODEL_UP].w, w, 160, 160, 160);
         free(w);
     }
     const struct tsr_model_rope *r = &m->hp.rope;
-    assert_int_equal(r->scaling, TSR_ROPE_LONG);
+    assert_int_equal(r->scaling, TSR_MODEL_ROPE_LONG);
     assert_int_equal(r->original_positions, 32);
     assert_true(r->short_factor[7] == 1.6f && r->long_factor[6] == 8.0f);
     /* sqrt(1 + ln(256/32) / ln 32) = sqrt(1.6) */
@@ -359,7 +362,7 @@ static void test_rope(void **state)
     parse(&c, llama,
           ",\"max_position_embeddings\":4096,\"rope_scaling\":{\"type\":\"yarn\","
           "\"factor\":4.0,\"original_max_position_embeddings\":1024}");
-    assert_int_equal(r->scaling, TSR_ROPE_YARN);
+    assert_int_equal(r->scaling, TSR_MODEL_ROPE_YARN);
     assert_true(r->beta_fast == 32.0 && r->beta_slow == 1.0 && r->factor == 4.0);
     assert_true(fabs(r->attention_factor - (0.1 * log(4.0) + 1.0)) < 1e-12);
     assert_int_equal(r->original_positions, 1024);
@@ -367,7 +370,7 @@ static void test_rope(void **state)
     parse(&c, llama,
           ",\"rope_parameters\":{\"rope_type\":\"dynamic\",\"factor\":2,"
           "\"rope_theta\":5e5},\"max_position_embeddings\":99");
-    assert_int_equal(r->scaling, TSR_ROPE_DYNAMIC_NTK);
+    assert_int_equal(r->scaling, TSR_MODEL_ROPE_DYNAMIC_NTK);
     assert_true(r->theta == 5e5);
     assert_int_equal(r->original_positions, 99);
     tsr_model_config_free(&c);
@@ -375,7 +378,7 @@ static void test_rope(void **state)
     parse(&c, llama,
           ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":3},\"rope_theta\":7e4,"
           "\"rope_parameters\":{\"rope_type\":\"default\"}");
-    assert_int_equal(r->scaling, TSR_ROPE_LINEAR);
+    assert_int_equal(r->scaling, TSR_MODEL_ROPE_LINEAR);
     assert_true(r->factor == 3.0 && r->theta == 7e4);
     tsr_model_config_free(&c);
     /* Phi-3: "su" is long rope, a part of the head rotates, the top level's length wins */
@@ -384,7 +387,7 @@ static void test_rope(void **state)
           "\"original_max_position_embeddings\":16,\"rope_scaling\":{\"type\":\"su\","
           "\"short_factor\":[1,1,1,1,1,1],\"long_factor\":[2,2,2,2,2,2.5],"
           "\"original_max_position_embeddings\":32}");
-    assert_int_equal(r->scaling, TSR_ROPE_LONG);
+    assert_int_equal(r->scaling, TSR_MODEL_ROPE_LONG);
     assert_int_equal(r->dim, 12);
     assert_int_equal(r->original_positions, 16);
     assert_true(fabs(r->attention_factor - sqrt(1.75)) < 1e-12); /* 1 + ln 8 / ln 16 */

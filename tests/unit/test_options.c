@@ -91,7 +91,7 @@ static void test_values(void **state)
     assert_true(f.o.ratio == 0.1);
     assert_int_equal(f.o.flag, 0);
     assert_string_equal(f.o.name, "yes");
-    assert_int_equal(f.o.tree->kind, TSR_NODE_MAP);
+    assert_int_equal(f.o.tree->kind, TSR_CONFIG_NODE_MAP);
     end(&f);
 }
 

@@ -200,7 +200,7 @@ static void test_base_write(void **state)
                                   .n = 1,
                                   .scored = 1,
                                   .window = 4,
-                                  .opt.protocol = TSR_PPL_LLAMACPP_512 };
+                                  .opt.protocol = TSR_EVAL_PPL_LLAMACPP_512 };
     const float             logits[3] = { 1.0f, 0.0f, -20.0f };
     struct tsr_kld_out     *o = NULL;
     unsigned char           want[52];
@@ -221,7 +221,7 @@ static void test_base_write(void **state)
     assert_int_equal(tsr_eval_kld_create(&o, scratch(), &w, 3, &e.err), TSR_OK);
     assert_int_equal(tsr_eval_kld_commit(o, &e.err), TSR_E_BUG);
     assert_false(tsr_path_exists(scratch()));
-    w.opt.protocol = TSR_PPL_GPTQ_2048;
+    w.opt.protocol = TSR_EVAL_PPL_GPTQ_2048;
     assert_int_equal(tsr_eval_kld_create(&o, scratch(), &w, 3, &e.err), TSR_E_CONFIG);
 }
 

@@ -316,7 +316,7 @@ static double back_ms(const struct all *z, bool decode, bool slowest)
 static void phase(const struct all *z, bool decode, bool coarse, double *sum, double *links,
                   double *most)
 {
-    bool first = z->p->o.head == TSR_HEAD_FIRST;
+    bool first = z->p->o.head == TSR_PLAN_HEAD_FIRST;
     *sum = *links = *most = 0;
     for (uint64_t i = 0; i < z->n; i++) {
         const struct stage *s = &z->stage[i];
@@ -371,7 +371,7 @@ static double price_of(const struct all *z, double w, bool coarse)
 
 static void price(struct all *z)
 {
-    bool   safe, first = z->p->o.head == TSR_HEAD_FIRST;
+    bool   safe, first = z->p->o.head == TSR_PLAN_HEAD_FIRST;
     double w = 0;
     for (uint64_t l = 0; l < z->p->shape->layers; l++)
         w += z->p->quality.omega[l * z->p->candidates.n + z->bits[l]];
@@ -511,7 +511,7 @@ static void test_best(void **state)
         o.theta = i % 2 ? 0.01 : 0;
         o.max_omega = i % 3 == 2 ? 2.5 : -1;
         compare(text, o, 1 + draw / 3 % 4);
-        o.head = TSR_HEAD_FIRST;
+        o.head = TSR_PLAN_HEAD_FIRST;
         compare(text, o, 1 + draw / 3 % 4);
     }
     assert_true(compared >= rounds);

@@ -519,9 +519,9 @@ static void test_rules(void **state)
               "  - {tensors: \"*.layers.3.*.q_proj\", use: int8, clip: false}\n"
               "  - {layers: \"5\", tensors: \"*.o_proj\", keep: true}\n");
     for (uint64_t l = 0; l < model->hp.layers; l++)
-        for (int i = 0; i < TSR_LINEARS; i++) {
+        for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
             const struct tsr_model_packed *p = o->lin[l][i];
-            if ((l == 3 && i != TSR_Q) || (l == 5 && i == TSR_O)) {
+            if ((l == 3 && i != TSR_MODEL_Q) || (l == 5 && i == TSR_MODEL_O)) {
                 assert_null(p);
                 continue;
             }
@@ -530,10 +530,10 @@ static void test_rules(void **state)
                 assert_string_equal(p->plugin, "int8");
                 continue;
             }
-            uint32_t bits = i == TSR_DOWN ? 6 : l == 1 || l == 2 ? 3 : 4;
+            uint32_t bits = i == TSR_MODEL_DOWN ? 6 : l == 1 || l == 2 ? 3 : 4;
             assert_int_equal(p->format.bits, bits);
             assert_int_equal(p->format.group, l == 2 ? 0 : 64);
-            assert_int_equal(p->format.zero, i == TSR_DOWN ? TSR_ZERO_MID : TSR_ZERO_STORED);
+            assert_int_equal(p->format.zero, i == TSR_MODEL_DOWN ? TSR_ZERO_MID : TSR_ZERO_STORED);
             assert_true(p->squared_error > 0);
         }
     assert_null(o->head); /* not unless a rule names it */
@@ -660,7 +660,7 @@ static void test_calibrate(void **state)
     assert_int_equal(a->tokens, 48);
     assert_string_equal(a->hash, b->hash);
     for (uint64_t l = 0; l < a->layers; l++)
-        for (int s = 0; s < TSR_SITES; s++) {
+        for (int s = 0; s < TSR_MODEL_SITES; s++) {
             const struct tsr_quant_stats *x = &a->site[l][s], *y = &b->site[l][s];
             uint64_t cols = s == TSR_MODEL_SITE_DOWN_IN ? model->hp.ffn : model->hp.hidden;
             assert_int_equal(x->cols, cols);

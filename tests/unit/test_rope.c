@@ -27,7 +27,7 @@ static void plain_and_linear(void **state)
     near(inv[1], 0.1, TIGHT);
     near(inv[2], 0.01, TIGHT);
     near(inv[3], 0.001, TIGHT);
-    r.scaling = TSR_ROPE_LINEAR;
+    r.scaling = TSR_MODEL_ROPE_LINEAR;
     tsr_engine_rope_frequencies(&r, 1, inv);
     near(inv[1], 0.025, TIGHT);
     assert_false(tsr_engine_rope_varies(&r));
@@ -38,7 +38,7 @@ static void llama3(void **state)
 {
     struct tsr_model_rope r = { .theta = 500000,
                                 .dim = 128,
-                                .scaling = TSR_ROPE_LLAMA3,
+                                .scaling = TSR_MODEL_ROPE_LLAMA3,
                                 .factor = 8,
                                 .low_freq_factor = 1,
                                 .high_freq_factor = 4,
@@ -73,7 +73,7 @@ static void longrope_takes_factors_by_length(void **state)
     float                 narrow[2] = { 1, 1.5f }, wide[2] = { 2, 8 };
     struct tsr_model_rope r = { .theta = 100,
                                 .dim = 4,
-                                .scaling = TSR_ROPE_LONG,
+                                .scaling = TSR_MODEL_ROPE_LONG,
                                 .original_positions = 32,
                                 .attention_factor = 1.25,
                                 .short_factor = narrow,
@@ -111,7 +111,7 @@ static void yarn(void **state)
 {
     struct tsr_model_rope r = { .theta = 10000,
                                 .dim = 64,
-                                .scaling = TSR_ROPE_YARN,
+                                .scaling = TSR_MODEL_ROPE_YARN,
                                 .factor = 4,
                                 .beta_fast = 32,
                                 .beta_slow = 1,
@@ -132,7 +132,7 @@ static void dynamic_ntk(void **state)
 {
     struct tsr_model_rope r = { .theta = 10000,
                                 .dim = 8,
-                                .scaling = TSR_ROPE_DYNAMIC_NTK,
+                                .scaling = TSR_MODEL_ROPE_DYNAMIC_NTK,
                                 .factor = 2,
                                 .original_positions = 100,
                                 .attention_factor = 1 };

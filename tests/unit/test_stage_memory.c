@@ -115,13 +115,13 @@ static void open_setting(struct setting *t, const struct tsr_checkpoint_random_s
     assert_non_null(p);
     tsr_config_diag_destroy(d);
     t->mesh = (struct tsr_plan_mesh){ .profile = p, .tp = 1 };
-    t->packed = calloc(t->s->layers * CANDIDATES * TSR_LINEARS, sizeof *t->packed);
+    t->packed = calloc(t->s->layers * CANDIDATES * TSR_MODEL_LINEARS, sizeof *t->packed);
     assert_non_null(t->packed);
 }
 
 static void close_setting(struct setting *t)
 {
-    for (uint64_t i = 0; i < t->s->layers * CANDIDATES * TSR_LINEARS; i++)
+    for (uint64_t i = 0; i < t->s->layers * CANDIDATES * TSR_MODEL_LINEARS; i++)
         tsr_model_packed_destroy(t->packed[i]);
     free(t->packed);
     tsr_plan_candidates_close(&t->c);
@@ -136,11 +136,12 @@ static struct tsr_model_overlay *overlay(struct setting *t, const uint32_t *bits
 {
     struct tsr_errbuf         e = TSR_ERRBUF(e);
     struct tsr_model_overlay *o = NULL;
-    assert_int_equal(tsr_model_overlay_create(&o, t->s->layers, TSR_LINEARS, &e.err), TSR_OK);
+    assert_int_equal(tsr_model_overlay_create(&o, t->s->layers, TSR_MODEL_LINEARS, &e.err), TSR_OK);
     for (uint64_t l = 0; l < t->s->layers; l++)
-        for (uint64_t i = 0; i < TSR_LINEARS; i++) {
-            struct tsr_model_packed **p = &t->packed[(l * CANDIDATES + bits[l]) * TSR_LINEARS + i];
-            const struct tsr_matrix  *w = &t->m->layers[l].lin[i].w;
+        for (uint64_t i = 0; i < TSR_MODEL_LINEARS; i++) {
+            struct tsr_model_packed **p =
+                &t->packed[(l * CANDIDATES + bits[l]) * TSR_MODEL_LINEARS + i];
+            const struct tsr_matrix *w = &t->m->layers[l].lin[i].w;
             if (!t->c.v[bits[l]].q.self || w->rows == 0)
                 continue;
             if (!*p && tsr_quantize_matrix(t->r, &t->c.v[bits[l]].q, w, NULL, p, &e.err) != TSR_OK)
@@ -153,7 +154,7 @@ static struct tsr_model_overlay *overlay(struct setting *t, const uint32_t *bits
 static void drop_overlay(struct setting *t, struct tsr_model_overlay *o)
 {
     for (uint64_t l = 0; l < t->s->layers; l++)
-        for (int i = 0; i < TSR_LINEARS; i++)
+        for (int i = 0; i < TSR_MODEL_LINEARS; i++)
             o->lin[l][i] = NULL;
     tsr_model_overlay_destroy(o);
 }
@@ -216,12 +217,12 @@ static void check_map(struct setting *t, uint64_t *seed, double *worst)
 
     /* a stage in the middle: weights alone, as the engine loads a range of layers */
     uint64_t a = draw(seed, L), b = a + 1 + draw(seed, L - a);
-    j.place = draw(seed, 2) ? TSR_HEAD_FIRST : TSR_HEAD_LAST;
+    j.place = draw(seed, 2) ? TSR_PLAN_HEAD_FIRST : TSR_PLAN_HEAD_LAST;
     assert_int_equal(tsr_plan_memory_open(&j, &e.err), TSR_OK);
     if (tsr_plan_memory_stage(&j, &t->mesh, &t->c, bits, a, b - a, batch, batch, &said, &e.err) !=
         TSR_OK)
         fail_msg("%s", e.text);
-    uint64_t took = range_bytes(t, o, a, b, j.place == TSR_HEAD_FIRST ? a == 0 : b == L);
+    uint64_t took = range_bytes(t, o, a, b, j.place == TSR_PLAN_HEAD_FIRST ? a == 0 : b == L);
     double   error = relative(said.weights + said.ends, took);
     *worst = fmax(*worst, error);
     if (!(error < TOLERANCE))

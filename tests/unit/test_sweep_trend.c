@@ -48,7 +48,7 @@ static void test_line(void **state)
     assert_int_equal(t.steps, POINTS - 1);
     assert_int_equal(t.rises, 0);
     assert_int_equal(t.proven, 0);
-    assert_int_equal(t.verdict, TSR_TREND_FALLS);
+    assert_int_equal(t.verdict, TSR_PIPELINE_TREND_FALLS);
     /* noise of 1e-3 / sqrt(12 * 480) a point */
     assert_true(fabs(t.slope.mean + 0.1) < 1e-4);
     assert_true(t.slope.low < t.slope.mean && t.slope.mean < t.slope.high && t.slope.high < 0);
@@ -84,7 +84,7 @@ static void test_noise(void **state)
     for (uint64_t seed = 0; seed < 100; seed++) {
         make(mean, 1, 100 + seed);
         tsr_step_sweep_trend(at, POINTS, start, WINDOWS, 0.05, scratch, &t);
-        open += t.verdict == TSR_TREND_OPEN;
+        open += t.verdict == TSR_PIPELINE_TREND_OPEN;
         rises += t.proven > 0;
         assert_true(t.proven <= t.rises);
     }
@@ -105,7 +105,7 @@ static void test_rise(void **state)
     assert_int_equal(t.proven, 1);
     assert_true(t.step[2].low > 0);
     assert_true(t.slope.high < 0);
-    assert_int_equal(t.verdict, TSR_TREND_RISES);
+    assert_int_equal(t.verdict, TSR_PIPELINE_TREND_RISES);
 }
 
 /* One window says nothing. */
@@ -118,7 +118,7 @@ static void test_one(void **state)
     start[1] = TOKENS;
     tsr_step_sweep_trend(at, 2, start, 1, 0.05, scratch, &t);
     assert_int_equal(t.steps, 1);
-    assert_int_equal(t.verdict, TSR_TREND_OPEN);
+    assert_int_equal(t.verdict, TSR_PIPELINE_TREND_OPEN);
 }
 
 int main(void)

@@ -160,8 +160,8 @@ static void test_exhaustive(void **state)
         for (uint32_t i = 0; i < x.t.n; i++)
             limit += x.t.m[i].base;
         limit *= 1 + targets[seed % 5];
-        assert_int_equal(tsr_compensate_tune(&x.t, targets[seed % 5], 0, TSR_FREEZE_RETRY, &r,
-                                             NULL),
+        assert_int_equal(tsr_compensate_tune(&x.t, targets[seed % 5], 0,
+                                             TSR_COMPENSATE_FREEZE_RETRY, &r, NULL),
                          TSR_OK);
         assert_true(r.limit == limit);
         while ((common = exhaustive_common(&x.t, dropped, limit, &most, &time)) == 0) {
@@ -209,7 +209,8 @@ static void test_most_channels(void **state)
         uint32_t                          row[4], k[4] = { 0 }, best = 0, got = 0;
         knee_table(&x, seed, true);
         x.t.n = x.t.n > 3 ? 3 : x.t.n;
-        assert_int_equal(tsr_compensate_tune(&x.t, 0.05, 0, TSR_FREEZE_RETRY, &r, NULL), TSR_OK);
+        assert_int_equal(tsr_compensate_tune(&x.t, 0.05, 0, TSR_COMPENSATE_FREEZE_RETRY, &r, NULL),
+                         TSR_OK);
         assert_true(r.common > 0);
         for (uint32_t i = 0; i < x.t.n; i++) {
             row[i] = row_of(&x.t.m[i], r.most_blocks);
@@ -253,23 +254,28 @@ static void test_freezing(void **state)
     (void)state;
     module_of(&t.m[0], 2048, 10, a, 6);
     module_of(&t.m[1], 1024, 10, b, 6);
-    assert_int_equal(tsr_compensate_tune(&t, 0.1, 0, TSR_FREEZE_RETRY, &r, NULL), TSR_OK);
+    assert_int_equal(tsr_compensate_tune(&t, 0.1, 0, TSR_COMPENSATE_FREEZE_RETRY, &r, NULL),
+                     TSR_OK);
     assert_true(r.common == 1 && r.k[0] == 4 && r.k[1] == 2);
     assert_true(fabs(r.total - 21.9) < 1e-9);
-    assert_int_equal(tsr_compensate_tune(&t, 0.1, 0, TSR_FREEZE_ONCE, &r, NULL), TSR_OK);
+    assert_int_equal(tsr_compensate_tune(&t, 0.1, 0, TSR_COMPENSATE_FREEZE_ONCE, &r, NULL), TSR_OK);
     assert_true(r.common == 1 && r.k[0] == 4 && r.k[1] == 1);
     assert_true(fabs(r.total - 20.8) < 1e-9);
     /* 3 %, 20.6: no common step; b, the smaller matrix, goes to 0; a alone takes 20.5 and stops at 20.8,
      * which is above 20.6 */
-    assert_int_equal(tsr_compensate_tune(&t, 0.03, 0, TSR_FREEZE_RETRY, &r, NULL), TSR_OK);
+    assert_int_equal(tsr_compensate_tune(&t, 0.03, 0, TSR_COMPENSATE_FREEZE_RETRY, &r, NULL),
+                     TSR_OK);
     assert_true(r.dropped[1] && r.common == 1 && r.k[0] == 1 && r.k[1] == 0 && r.blocks[1] == 0);
     /* nothing fits */
-    assert_int_equal(tsr_compensate_tune(&t, 0.001, 0, TSR_FREEZE_RETRY, &r, NULL), TSR_OK);
+    assert_int_equal(tsr_compensate_tune(&t, 0.001, 0, TSR_COMPENSATE_FREEZE_RETRY, &r, NULL),
+                     TSR_OK);
     assert_true(r.common == 0 && r.most_blocks == 0 && r.k[0] == 0 && r.total == 20);
     /* a table that ends */
-    assert_int_equal(tsr_compensate_tune(&t, 5, 0, TSR_FREEZE_RETRY, &r, &err.err), TSR_E_INPUT);
+    assert_int_equal(tsr_compensate_tune(&t, 5, 0, TSR_COMPENSATE_FREEZE_RETRY, &r, &err.err),
+                     TSR_E_INPUT);
     assert_true(error_is(&err.err, "", "5 1"));
-    assert_int_equal(tsr_compensate_tune(&t, (double)NAN, 0, TSR_FREEZE_RETRY, &r, &err.err),
+    assert_int_equal(tsr_compensate_tune(&t, (double)NAN, 0, TSR_COMPENSATE_FREEZE_RETRY, &r,
+                                         &err.err),
                      TSR_E_CONFIG);
 }
 

@@ -74,7 +74,7 @@ static void test_tree(void **state)
     const struct tsr_config_node *n,
         *root = good(&f, "a: 1\nb: \"2\"\nc: [x, 'y', ~]\nd:\n  e: |\n    t\nf:\n");
     (void)state;
-    assert_int_equal(root->kind, TSR_NODE_MAP);
+    assert_int_equal(root->kind, TSR_CONFIG_NODE_MAP);
     assert_int_equal(root->n, 5);
     n = tsr_config_node_get(root, "a");
     assert_string_equal(n->text, "1");
@@ -85,14 +85,14 @@ static void test_tree(void **state)
     assert_true(n->quoted);
     assert_int_equal(n->mark.length, 3);
     n = tsr_config_node_get(root, "c");
-    assert_int_equal(n->kind, TSR_NODE_LIST);
+    assert_int_equal(n->kind, TSR_CONFIG_NODE_LIST);
     assert_int_equal(n->n, 3);
-    assert_int_equal(n->items[2]->kind, TSR_NODE_NULL);
+    assert_int_equal(n->items[2]->kind, TSR_CONFIG_NODE_NULL);
     assert_int_equal(n->items[1]->mark.column, 8);
     n = tsr_config_node_get(tsr_config_node_get(root, "d"), "e");
     assert_string_equal(n->text, "t\n");
     assert_true(n->quoted);
-    assert_int_equal(tsr_config_node_get(root, "f")->kind, TSR_NODE_NULL);
+    assert_int_equal(tsr_config_node_get(root, "f")->kind, TSR_CONFIG_NODE_NULL);
     assert_null(tsr_config_node_get(root, "g"));
     end(&f);
 }
@@ -359,7 +359,7 @@ static void test_set(void **state)
     assert_string_equal(tsr_config_node_get(n, "x")->items[0]->text, "1");
     assert_string_equal(tsr_config_node_get(step(root, 0), "html")->text, "r.html");
     assert_string_equal(tsr_config_node_get(step(root, 4), "k")->text, "1");
-    assert_int_equal(tsr_config_node_get(step(root, 3), "e")->kind, TSR_NODE_NULL);
+    assert_int_equal(tsr_config_node_get(step(root, 3), "e")->kind, TSR_CONFIG_NODE_NULL);
     end(&f);
 }
 

@@ -25,7 +25,7 @@ static enum layout layout_of(bool mx, uint32_t bits, uint64_t group, uint32_t ze
 
 static enum layout layout(const struct tsr_export_module *m)
 {
-    return layout_of(m->form == TSR_FORM_MX, m->f.bits, m->f.group, m->f.zero);
+    return layout_of(m->form == TSR_EXPORT_FORM_MX, m->f.bits, m->f.group, m->f.zero);
 }
 
 static const char *layout_name(enum layout l)
@@ -42,9 +42,9 @@ static tsr_status refuse(struct tsr_export *x, const struct tsr_export_module *m
 static tsr_status check(struct tsr_export *x, const struct tsr_export_module *m)
 {
     const struct tsr_model_stored_view *v = m->v;
-    bool mx = m->form == TSR_FORM_MX && m->f.element == TSR_MX_FP4_E2M1 && m->f.bits == 4 &&
+    bool mx = m->form == TSR_EXPORT_FORM_MX && m->f.element == TSR_MX_FP4_E2M1 && m->f.bits == 4 &&
               m->f.scale_bits == 8 && (m->f.group == 32 || (m->f.group == 0 && v->cols == 32));
-    if (m->form != TSR_FORM_INT && !mx)
+    if (m->form != TSR_EXPORT_FORM_INT && !mx)
         return refuse(x, m,
                       "its weights are neither integers with scales of groups nor MXFP4 in blocks "
                       "of 32; export to hf");
@@ -54,7 +54,7 @@ static tsr_status check(struct tsr_export *x, const struct tsr_export_module *m)
                       "compressed-tensors 0.20 has no tensor; export to gptq or hf");
     if (m->f.group && v->cols % m->f.group != 0)
         return refuse(x, m, "its last group is short; choose a group that divides the columns");
-    if (v->kind == TSR_STORED_HEAD && x->m->hp.tied)
+    if (v->kind == TSR_MODEL_STORED_HEAD && x->m->hp.tied)
         return refuse(x, m, "the head is tied to the embedding; leave it unpacked (keep: true)");
     return TSR_OK;
 }
@@ -65,11 +65,11 @@ static tsr_status look(struct tsr_export *x, const struct tsr_model_stored_view 
     struct tsr_export_module m;
     /* every module that a loader finds to be a linear and the configuration does not exclude is
      * quantized */
-    bool projection = v->kind == TSR_STORED_MATRIX && strstr(v->module, "project_");
+    bool projection = v->kind == TSR_MODEL_STORED_MATRIX && strstr(v->module, "project_");
     if (!tsr_export_is_linear(v) && !projection)
         return TSR_OK;
     tsr_export_module_of(&m, v);
-    bool packed = m.form != TSR_FORM_DENSE;
+    bool packed = m.form != TSR_EXPORT_FORM_DENSE;
     if (packed)
         TSR_TRY(check(x, &m));
     return tsr_export_rule_add(x, &c->rules, &m, packed);
@@ -93,7 +93,7 @@ static tsr_status plan(struct tsr_export *x, const struct tsr_export_module *m,
 {
     uint64_t rows = m->v->rows, cols = m->v->cols, bits = m->f.bits;
     *n = 0;
-    if (m->form == TSR_FORM_DENSE)
+    if (m->form == TSR_EXPORT_FORM_DENSE)
         return TSR_OK;
     enum layout l = layout(m);
     if (l == MXFP4) {
@@ -148,7 +148,7 @@ static void put_scales(const struct tsr_export_module *m, const struct tsr_expor
     uint64_t inexact = 0;
     uint32_t dtype = out->size == 4 ? TSR_F32 : strcmp(out->dtype, "F16") == 0 ? TSR_F16 : TSR_BF16;
     for (uint64_t r = 0; r < m->v->rows; r++) {
-        if (m->form == TSR_FORM_MX) {
+        if (m->form == TSR_EXPORT_FORM_MX) {
             memcpy(dst + r * m->groups, tsr_export_module_meta(m, r), m->groups);
             continue;
         }

@@ -83,14 +83,14 @@ static void choose_embed(struct file *f)
 static bool is_embed_again(const struct file *f, const struct tsr_model_stored_view *v)
 {
     const struct tsr_model *m = f->x->m;
-    return f->embed && v->kind == TSR_STORED_HEAD && m->hp.tied && m->packed &&
+    return f->embed && v->kind == TSR_MODEL_STORED_HEAD && m->hp.tied && m->packed &&
            v->packed[0] == m->packed->head;
 }
 
 /* A row's length first; the experts of a stack last. */
 static void set_dims(struct entry *e, const struct tsr_model_stored_view *v)
 {
-    if (v->kind != TSR_STORED_VECTOR)
+    if (v->kind != TSR_MODEL_STORED_VECTOR)
         e->dims[e->rank++] = v->cols;
     e->dims[e->rank++] = v->stack ? v->rows / v->stack : v->rows;
     if (v->stack)
@@ -107,12 +107,12 @@ static tsr_status list(void *ctx, const struct tsr_model_stored_view *v, struct 
         return TSR_OK;
     TSR_TRY(tsr_export_gguf_name(f->x, v, e.name, &e.heads));
     set_dims(&e, v);
-    if (v->kind != TSR_STORED_VECTOR) {
+    if (v->kind != TSR_MODEL_STORED_VECTOR) {
         tsr_export_module_of(&m, v);
         if (f->embed && v->role->part == TSR_MODEL_PART_EMBED) {
             e.raw = e.exact = true;
             e.type = f->embed->type;
-        } else if (v->kind == TSR_STORED_MATRIX) {
+        } else if (v->kind == TSR_MODEL_STORED_MATRIX) {
             e.type = f->choice == TSR_EXPORT_GGUF_F16 ? TSR_GGUF_OUT_F16
                                                       : tsr_export_gguf_dense_type(m.dtype);
         } else {
@@ -209,7 +209,8 @@ static tsr_status put_matrix(struct file *f, const struct tsr_model_stored_view 
     free(f->line);
     f->row = NULL;
     f->line = NULL;
-    bool packed = m.form != TSR_FORM_DENSE, blocks = tsr_export_gguf_row_bytes(e->type, 32) < 64;
+    bool packed = m.form != TSR_EXPORT_FORM_DENSE,
+         blocks = tsr_export_gguf_row_bytes(e->type, 32) < 64;
     f->x->report->packed += e->exact;
     f->x->report->widened += packed && !blocks;
     f->x->report->requantized += packed && blocks && !e->exact;
@@ -257,7 +258,7 @@ static tsr_status write(void *ctx, const struct tsr_model_stored_view *v, struct
     if (is_embed_again(f, v))
         return TSR_OK;
     const struct entry *e = &f->v[f->at++];
-    if (v->kind == TSR_STORED_VECTOR)
+    if (v->kind == TSR_MODEL_STORED_VECTOR)
         put_vector(f, v, e);
     else if (e->raw)
         TSR_TRY(copy_matrix(f, e));

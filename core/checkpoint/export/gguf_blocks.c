@@ -145,9 +145,9 @@ bool tsr_export_gguf_holds(uint32_t type, const struct tsr_export_module *m)
 {
     if (m->v->cols % QK != 0 || m->f.group % QK != 0 || m->order)
         return false;
-    if (m->form == TSR_FORM_MX)
+    if (m->form == TSR_EXPORT_FORM_MX)
         return type == TSR_GGUF_OUT_MXFP4 && holds_mx(m);
-    if (m->form != TSR_FORM_INT || type == TSR_GGUF_OUT_MXFP4 ||
+    if (m->form != TSR_EXPORT_FORM_INT || type == TSR_GGUF_OUT_MXFP4 ||
         tsr_export_module_scale_dtype(m, TSR_F16) != TSR_F16)
         return false;
     int lo = type == TSR_GGUF_OUT_Q4_0 ? -8 : -128, hi = type == TSR_GGUF_OUT_Q4_0 ? 7 : 127;
@@ -198,7 +198,7 @@ void tsr_export_gguf_repack_row(uint32_t type, const struct tsr_export_module *m
                                 unsigned char *dst)
 {
     for (uint64_t b = 0; b < m->v->cols / QK; b++, dst += tsr_export_gguf_row_bytes(type, QK)) {
-        if (m->form == TSR_FORM_MX)
+        if (m->form == TSR_EXPORT_FORM_MX)
             repack_mx(m, r, b, dst);
         else
             repack_int(type, m, r, b, dst);

@@ -22,7 +22,7 @@ static const char *rope_differs(const struct tsr_model_rope *a, const struct tsr
     if (a->scaling != b->scaling || !is_same(a->factor, b->factor) ||
         !is_same(a->attention_factor, b->attention_factor))
         return "its scaling of rope";
-    if (a->scaling != TSR_ROPE_YARN)
+    if (a->scaling != TSR_MODEL_ROPE_YARN)
         return NULL;
     return is_same(a->beta_fast, b->beta_fast) && is_same(a->beta_slow, b->beta_slow) &&
                    a->original_positions == b->original_positions && a->whole_ramp == b->whole_ramp

@@ -56,14 +56,14 @@ static tsr_status put_rope(struct tsr_export *x, const struct meta *m)
     char                         text[96];
     put_u32(m, "rope.dimension_count", r->dim);
     put_f32(m, "rope.freq_base", r->theta);
-    if (r->scaling == TSR_ROPE_NONE || tsr_export_gguf_has_rope_freqs(r))
+    if (r->scaling == TSR_MODEL_ROPE_NONE || tsr_export_gguf_has_rope_freqs(r))
         return TSR_OK;
     switch (r->scaling) {
-    case TSR_ROPE_LINEAR:
+    case TSR_MODEL_ROPE_LINEAR:
         tsr_export_gguf_key_text(m->b, in_arch(m, "rope.scaling.type", text), "linear");
         put_f32(m, "rope.scaling.factor", r->factor);
         return TSR_OK;
-    case TSR_ROPE_YARN:
+    case TSR_MODEL_ROPE_YARN:
         if (!r->whole_ramp)
             tsr_logf(TSR_LOG_WARN,
                      "%s: llama.cpp rounds the ends of yarn's ramp, which %s does not: its logits "
@@ -82,15 +82,15 @@ static tsr_status put_rope(struct tsr_export *x, const struct meta *m)
 
 bool tsr_export_gguf_has_rope_freqs(const struct tsr_model_rope *r)
 {
-    bool same = r->scaling == TSR_ROPE_LONG && r->attention_factor == 1;
+    bool same = r->scaling == TSR_MODEL_ROPE_LONG && r->attention_factor == 1;
     for (uint32_t i = 0; same && i < r->dim / 2; i++)
         same = r->short_factor[i] == r->long_factor[i];
-    return same || r->scaling == TSR_ROPE_LLAMA3;
+    return same || r->scaling == TSR_MODEL_ROPE_LLAMA3;
 }
 
 void tsr_export_gguf_rope_freqs(const struct tsr_model_rope *r, float *v)
 {
-    if (r->scaling == TSR_ROPE_LONG) {
+    if (r->scaling == TSR_MODEL_ROPE_LONG) {
         memcpy(v, r->short_factor, r->dim / 2 * sizeof *v);
         return;
     }
@@ -110,7 +110,7 @@ void tsr_export_gguf_rope_freqs(const struct tsr_model_rope *r, float *v)
 static bool ropes_differ(const struct tsr_model_hparams *hp)
 {
     for (uint64_t l = 0; l < hp->layers; l++)
-        if (hp->rope_of[l] != TSR_ROPE_OF_ALL)
+        if (hp->rope_of[l] != TSR_MODEL_ROPE_OF_ALL)
             return true;
     return false;
 }

@@ -34,7 +34,9 @@ tsr_status tsr_export_gguf_name(struct tsr_export *x, const struct tsr_model_sto
     char                         suffix[16];
     *heads = 0;
     if (x->m->storage->family->gguf.pairs && r->part == TSR_MODEL_PART_LINEAR)
-        *heads = r->lin == TSR_Q ? x->m->hp.heads : r->lin == TSR_K ? x->m->hp.kv_heads : 0;
+        *heads = r->lin == TSR_MODEL_Q   ? x->m->hp.heads
+                 : r->lin == TSR_MODEL_K ? x->m->hp.kv_heads
+                                         : 0;
     (void)snprintf(suffix, sizeof suffix, ".%s", v->suffix);
     if (r->gguf && !v->groups && tsr_model_tensor_name(name, 64, "", r->gguf, v->layer, suffix))
         return TSR_OK;

@@ -70,17 +70,17 @@ tsr_status tsr_export_gguf_matrix_type(struct tsr_export *x, enum tsr_export_ggu
                                        const struct tsr_export_module *m, uint32_t *type,
                                        bool *exact)
 {
-    bool     packed = m->form != TSR_FORM_DENSE, fits = m->v->cols % TSR_GGUF_OUT_BLOCK == 0;
+    bool     packed = m->form != TSR_EXPORT_FORM_DENSE, fits = m->v->cols % TSR_GGUF_OUT_BLOCK == 0;
     uint32_t want = choices[choice].type;
     *exact = false;
-    if (m->v->kind == TSR_STORED_LINEAR && m->v->id == TSR_ROUTER) {
+    if (m->v->kind == TSR_MODEL_STORED_LINEAR && m->v->id == TSR_MODEL_ROUTER) {
         *type = TSR_GGUF_OUT_F32; /* as llama.cpp has it, whatever the other types are */
         return TSR_OK;
     }
     if (choice == TSR_EXPORT_GGUF_F16) {
         *type = TSR_GGUF_OUT_F16;
     } else if (!packed) {
-        bool keep = choice == TSR_EXPORT_GGUF_AUTO || m->v->kind != TSR_STORED_LINEAR;
+        bool keep = choice == TSR_EXPORT_GGUF_AUTO || m->v->kind != TSR_MODEL_STORED_LINEAR;
         if (!keep && !fits)
             return tsr_fail(x->err, TSR_E_INPUT,
                             "%s: \"%s\" has %llu columns, and %s takes them in blocks of 32; "

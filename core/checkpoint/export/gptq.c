@@ -23,7 +23,7 @@ static tsr_status refuse(struct tsr_export *x, const struct tsr_export_module *m
 static tsr_status check(struct tsr_export *x, const struct tsr_export_module *m)
 {
     const struct tsr_model_stored_view *v = m->v;
-    if (m->form != TSR_FORM_INT)
+    if (m->form != TSR_EXPORT_FORM_INT)
         return refuse(x, m,
                       "its weights are not integers of one width with scales of groups; quantize "
                       "with rtn, gptq or awq, or export to another format");
@@ -33,7 +33,7 @@ static tsr_status check(struct tsr_export *x, const struct tsr_export_module *m)
         return refuse(x, m, "rows and columns must be multiples of 32; keep this linear");
     if (m->f.group && v->cols % m->f.group != 0)
         return refuse(x, m, "its last group is short; choose a group that divides the columns");
-    if (v->kind == TSR_STORED_HEAD && x->m->hp.tied)
+    if (v->kind == TSR_MODEL_STORED_HEAD && x->m->hp.tied)
         return refuse(x, m, "the head is tied to the embedding; leave it unpacked (keep: true)");
     return TSR_OK;
 }
@@ -45,14 +45,14 @@ static tsr_status look(struct tsr_export *x, const struct tsr_model_stored_view 
     if (!tsr_export_is_linear(v))
         return TSR_OK;
     tsr_export_module_of(&m, v);
-    bool packed = m.form != TSR_FORM_DENSE;
+    bool packed = m.form != TSR_EXPORT_FORM_DENSE;
     if (packed)
         TSR_TRY(check(x, &m));
     if (packed && tsr_export_module_scale_dtype(&m, TSR_F16) == TSR_F32)
         return refuse(x, &m, "a scale has more than 16 bits; quantize with scale: f16");
     g->ordered = g->ordered || (packed && m.order);
     g->v2 = g->v2 || (packed && m.f.zero == TSR_ZERO_STORED);
-    g->head = g->head || (packed && v->kind == TSR_STORED_HEAD);
+    g->head = g->head || (packed && v->kind == TSR_MODEL_STORED_HEAD);
     return tsr_export_rule_add(x, &g->rules, &m, packed);
 }
 
@@ -74,7 +74,7 @@ static tsr_status plan(struct tsr_export *x, const struct tsr_export_module *m,
     uint64_t rows = m->v->rows, cols = m->v->cols, bits = m->f.bits;
     (void)x;
     *n = 0;
-    if (m->form == TSR_FORM_DENSE)
+    if (m->form == TSR_EXPORT_FORM_DENSE)
         return TSR_OK;
     uint32_t scale = tsr_export_module_scale_dtype(m, TSR_F16);
     out[0] = (struct tsr_export_out){ "qweight", "I32", 4, 2, { cols * bits / 32, rows } };

@@ -8,10 +8,10 @@
 /* ---- a matrix in any stored form (module.c) ----------------------------------- */
 
 enum tsr_module_form {
-    TSR_FORM_DENSE, /* F32, F16 or BF16 */
-    TSR_FORM_INT,   /* every piece tessera.int/1 of one kind, columns in one order */
-    TSR_FORM_MX,    /* every piece tessera.mx/1 of one kind */
-    TSR_FORM_OTHER  /* packed otherwise, or pieces of several kinds */
+    TSR_EXPORT_FORM_DENSE, /* F32, F16 or BF16 */
+    TSR_EXPORT_FORM_INT,   /* every piece tessera.int/1 of one kind, columns in one order */
+    TSR_EXPORT_FORM_MX,    /* every piece tessera.mx/1 of one kind */
+    TSR_EXPORT_FORM_OTHER  /* packed otherwise, or pieces of several kinds */
 };
 struct tsr_export_module {
     const struct tsr_model_stored_view *v;

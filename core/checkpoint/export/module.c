@@ -29,11 +29,11 @@ static uint32_t plain_dtype(const struct tsr_model_packed *p)
 static void dense(struct tsr_export_module *m)
 {
     const struct tsr_model_stored_view *v = m->v;
-    m->form = TSR_FORM_DENSE;
+    m->form = TSR_EXPORT_FORM_DENSE;
     for (unsigned i = 0; i < v->n; i++) {
         uint32_t d = v->packed[i] ? plain_dtype(v->packed[i]) : v->w[i]->dtype;
         if (d == 0)
-            m->form = TSR_FORM_OTHER;
+            m->form = TSR_EXPORT_FORM_OTHER;
         m->dtype = i == 0 || m->dtype == d ? d : TSR_F32;
     }
 }
@@ -42,7 +42,7 @@ void tsr_export_module_of(struct tsr_export_module *m, const struct tsr_model_st
 {
     memset(m, 0, sizeof *m);
     m->v = v;
-    if (v->kind == TSR_STORED_VECTOR) {
+    if (v->kind == TSR_MODEL_STORED_VECTOR) {
         m->dtype = TSR_F32;
         return;
     }
@@ -57,9 +57,9 @@ void tsr_export_module_of(struct tsr_export_module *m, const struct tsr_model_st
     }
     m->f = p->format;
     m->order = p->order;
-    m->form = strcmp(p->format.id, TSR_FORMAT_INT) == 0  ? TSR_FORM_INT
-              : strcmp(p->format.id, TSR_FORMAT_MX) == 0 ? TSR_FORM_MX
-                                                         : TSR_FORM_OTHER;
+    m->form = strcmp(p->format.id, TSR_FORMAT_INT) == 0  ? TSR_EXPORT_FORM_INT
+              : strcmp(p->format.id, TSR_FORMAT_MX) == 0 ? TSR_EXPORT_FORM_MX
+                                                         : TSR_EXPORT_FORM_OTHER;
     if (m->f.group >= v->cols)
         m->f.group = 0;
     m->groups = tsr_format_groups(&m->f, v->cols);

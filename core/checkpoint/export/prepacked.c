@@ -156,9 +156,9 @@ static const float *values_of(const struct writer *w, const struct tsr_prepacked
 {
     const struct tsr_model_norm *f = NULL;
     if (w->o && w->o->norm && part->part == TSR_MODEL_PART_ATTN_IN)
-        f = &w->o->norm[part->layer][TSR_OVERLAY_ATTN_IN];
+        f = &w->o->norm[part->layer][TSR_MODEL_OVERLAY_ATTN_IN];
     if (w->o && w->o->norm && part->part == TSR_MODEL_PART_FFN_IN)
-        f = &w->o->norm[part->layer][TSR_OVERLAY_FFN_IN];
+        f = &w->o->norm[part->layer][TSR_MODEL_OVERLAY_FFN_IN];
     if (f && f->gain)
         return part->bias ? f->bias : f->gain;
     return *part->values;

@@ -35,7 +35,7 @@ struct pass {
 /* The dtype of a tensor that is not packed: 16 bits in an hf export, else unchanged. */
 static uint32_t plain_dtype(const struct pass *p, const struct tsr_export_module *m)
 {
-    if (m->v->kind == TSR_STORED_VECTOR) {
+    if (m->v->kind == TSR_MODEL_STORED_VECTOR) {
         uint64_t inexact = 0;
         uint32_t dtype = p->x->dtype;
         for (unsigned i = 0; i < m->v->n; i++)
@@ -46,7 +46,8 @@ static uint32_t plain_dtype(const struct pass *p, const struct tsr_export_module
             }
         return dtype;
     }
-    return p->x->kind == &tsr_export_hf || m->form != TSR_FORM_DENSE ? p->x->dtype : m->dtype;
+    return p->x->kind == &tsr_export_hf || m->form != TSR_EXPORT_FORM_DENSE ? p->x->dtype
+                                                                            : m->dtype;
 }
 
 static tsr_status outs_of(struct pass *p, const struct tsr_export_module *m,
@@ -54,7 +55,7 @@ static tsr_status outs_of(struct pass *p, const struct tsr_export_module *m,
 {
     const struct tsr_model_stored_view *v = m->v;
     *n = 0;
-    if (v->kind == TSR_STORED_LINEAR || v->kind == TSR_STORED_HEAD)
+    if (v->kind == TSR_MODEL_STORED_LINEAR || v->kind == TSR_MODEL_STORED_HEAD)
         TSR_TRY(p->x->kind->plan(p->x, m, out, n));
     if (*n)
         return TSR_OK;
@@ -62,7 +63,7 @@ static tsr_status outs_of(struct pass *p, const struct tsr_export_module *m,
     out[0] = (struct tsr_export_out){ .suffix = v->suffix,
                                       .dtype = tsr_dtype_name(dtype),
                                       .size = (uint32_t)tsr_dtype_size(dtype),
-                                      .rank = v->kind == TSR_STORED_VECTOR ? 1 : 2,
+                                      .rank = v->kind == TSR_MODEL_STORED_VECTOR ? 1 : 2,
                                       .shape = { v->rows, v->cols } };
     if (v->stack) { /* the linears of all experts */
         out[0].rank = 3;
@@ -182,7 +183,7 @@ static tsr_status fill_plain(struct pass *p, const struct tsr_export_module *m, 
     const struct tsr_model_stored_view *v = m->v;
     struct tsr_export_report           *rep = p->x->report;
     uint32_t dtype = o->size == 4 ? TSR_F32 : strcmp(o->dtype, "F16") == 0 ? TSR_F16 : TSR_BF16;
-    if (v->kind == TSR_STORED_VECTOR) {
+    if (v->kind == TSR_MODEL_STORED_VECTOR) {
         for (uint64_t r = 0; r < v->rows; r++, dst += o->size) {
             unsigned i;
             uint64_t row;
@@ -248,7 +249,7 @@ static tsr_status write(void *ctx, const struct tsr_model_stored_view *v, struct
     }
     if (!plain)
         p->x->report->packed++;
-    else if (v->packed[0] && m.form != TSR_FORM_DENSE)
+    else if (v->packed[0] && m.form != TSR_EXPORT_FORM_DENSE)
         p->x->report->widened++;
     return TSR_OK;
 }
@@ -298,7 +299,7 @@ tsr_status tsr_export_tensors(struct tsr_export *x, const char *folder)
 
 bool tsr_export_is_linear(const struct tsr_model_stored_view *v)
 {
-    return v->kind == TSR_STORED_LINEAR || v->kind == TSR_STORED_HEAD;
+    return v->kind == TSR_MODEL_STORED_LINEAR || v->kind == TSR_MODEL_STORED_HEAD;
 }
 
 tsr_status tsr_export_rule_add(struct tsr_export *x, struct tsr_export_rules *r,
@@ -315,10 +316,10 @@ tsr_status tsr_export_rule_add(struct tsr_export *x, struct tsr_export_rules *r,
     struct tsr_export_rule *n = &r->v[r->n++];
     memset(n, 0, sizeof *n);
     memcpy(n->module, m->v->module, sizeof n->module);
-    n->head = m->v->kind == TSR_STORED_HEAD;
+    n->head = m->v->kind == TSR_MODEL_STORED_HEAD;
     n->packed = packed;
     if (packed) {
-        n->mx = m->form == TSR_FORM_MX;
+        n->mx = m->form == TSR_EXPORT_FORM_MX;
         n->bits = m->f.bits;
         n->zero = n->mx ? 0 : m->f.zero;
         n->group = n->mx ? 32 : m->f.group;

@@ -16,9 +16,9 @@ static tsr_status put_size(struct tsr_gguf_config_out *o, const struct tsr_model
 {
     char   name[128];
     bool   given = v->n_keys && tsr_gguf_config_gives(o, v->keys[0]);
-    double want = v->form == TSR_VALUE_OF_HIDDEN ? v->def * (double)hidden
-                  : v->def != 0                  ? v->def
-                                                 : (double)derived;
+    double want = v->form == TSR_MODEL_VALUE_OF_HIDDEN ? v->def * (double)hidden
+                  : v->def != 0                        ? v->def
+                                                       : (double)derived;
     TSR_TRY(tsr_gguf_config_int(o, key, !given && derived == 0, value));
     if (v->n_keys || (double)*value == want)
         return tsr_gguf_config_put_value(o, v, json_integer(*value));
@@ -105,7 +105,7 @@ static tsr_status metadata(struct tsr_gguf_config_out *o, const struct tsr_model
     int64_t whole = 0;
     double  real = 0;
     char   *text = NULL;
-    bool    null = v->def && v->def->kind == TSR_NODE_NULL, is = false;
+    bool    null = v->def && v->def->kind == TSR_CONFIG_NODE_NULL, is = false;
     switch (k->type) {
     case TSR_GGUF_F32:
     case TSR_GGUF_F64:
@@ -163,7 +163,7 @@ static tsr_status put_one(struct tsr_gguf_config_out *o, const struct tsr_model_
     else if (k)
         TSR_TRY(metadata(o, v, k, &j));
     else if (rule)
-        j = json_integer(rule == TSR_GGUF_RULE_HEAD_DIM ? head_dim : by_heads);
+        j = json_integer(rule == TSR_MODEL_GGUF_RULE_HEAD_DIM ? head_dim : by_heads);
     else if (v->def)
         j = tsr_config_node_json(v->def);
     else

@@ -125,7 +125,7 @@ static void find_expert(const struct pack *k, uint64_t layer, enum tsr_linear_id
     const struct tsr_model_hparams *hp = &k->m->hp;
     const struct tsr_model_family  *f = k->m->storage->family;
     enum tsr_linear_id              kind = tsr_model_linear_kind(id);
-    uint64_t                        expert = (uint64_t)(id - TSR_EXPERTS) / TSR_EXPERT_LINEARS;
+    uint64_t expert = (uint64_t)(id - TSR_MODEL_EXPERTS) / TSR_EXPERT_LINEARS;
     for (uint32_t i = 0; i < f->n_roles && !a->t; i++) {
         struct tsr_model_role one;
         if (!tsr_model_role_has_expert(&f->roles[i], kind))
@@ -147,8 +147,9 @@ static const struct tsr_model_role *role_of(const struct tsr_model_family *f, en
     for (uint32_t i = 0; i < f->n_roles; i++) {
         const struct tsr_model_role *r = &f->roles[i];
         bool qkv = r->part == TSR_MODEL_PART_QKV_ROWS || r->part == TSR_MODEL_PART_QKV_HEADS;
-        if ((r->part == TSR_MODEL_PART_LINEAR && r->lin == id) || (qkv && id <= TSR_V) ||
-            (r->part == TSR_MODEL_PART_GATE_UP_ROWS && (id == TSR_GATE || id == TSR_UP)))
+        if ((r->part == TSR_MODEL_PART_LINEAR && r->lin == id) || (qkv && id <= TSR_MODEL_V) ||
+            (r->part == TSR_MODEL_PART_GATE_UP_ROWS &&
+             (id == TSR_MODEL_GATE || id == TSR_MODEL_UP)))
             return r;
     }
     return NULL;
@@ -165,14 +166,14 @@ static tsr_status find_linear(struct pack *k, uint64_t layer, enum tsr_linear_id
     const uint64_t                  kv = (uint64_t)hp->kv_heads * hp->head_dim;
     bool                            is = true;
     tsr_model_bind_shape(hp, layer, id, &a->rows, &a->cols);
-    if (id >= TSR_EXPERTS) {
+    if (id >= TSR_MODEL_EXPERTS) {
         find_expert(k, layer, id, a);
         return TSR_OK;
     }
     if (r && r->part == TSR_MODEL_PART_GATE_UP_ROWS)
-        cut(a, t, id == TSR_GATE ? 0 : hp->ffn, 2 * hp->ffn);
+        cut(a, t, id == TSR_MODEL_GATE ? 0 : hp->ffn, 2 * hp->ffn);
     else if (r && r->part != TSR_MODEL_PART_LINEAR)
-        cut(a, t, id == TSR_Q ? 0 : id == TSR_K ? q : q + kv, q + 2 * kv);
+        cut(a, t, id == TSR_MODEL_Q ? 0 : id == TSR_MODEL_K ? q : q + kv, q + 2 * kv);
     else
         cut(a, t, 0, a->rows);
     if (!a->t || !r || r->part != TSR_MODEL_PART_LINEAR)

@@ -55,8 +55,8 @@ static bool rope_factors(const char *name)
 static void order_of(const struct tsr_model_family *f, const struct tsr_model_hparams *hp,
                      const struct tsr_model_role *r, struct tsr_gguf_map *map)
 {
-    bool q = r->part == TSR_MODEL_PART_LINEAR && r->lin == TSR_Q;
-    bool k = r->part == TSR_MODEL_PART_LINEAR && r->lin == TSR_K;
+    bool q = r->part == TSR_MODEL_PART_LINEAR && r->lin == TSR_MODEL_Q;
+    bool k = r->part == TSR_MODEL_PART_LINEAR && r->lin == TSR_MODEL_K;
     if (f->gguf.pairs && (q || k))
         map->order = TSR_GGUF_PAIRS;
     if (r->part == TSR_MODEL_PART_QKV_HEADS)
@@ -85,7 +85,7 @@ static bool find_role(const struct tsr_model_role *r, const char *name, struct t
         *suffix = name + len;
         return len && is_suffix(*suffix);
     }
-    for (int kind = TSR_GATE; kind <= TSR_DOWN; kind++) {
+    for (int kind = TSR_MODEL_GATE; kind <= TSR_MODEL_DOWN; kind++) {
         if (!tsr_model_role_has_expert(r, (enum tsr_linear_id)kind))
             continue;
         tsr_model_role_stacked(r, (enum tsr_linear_id)kind, one);

@@ -83,11 +83,11 @@ static tsr_status read_strategy(struct tsr_import *im, const json_t *w,
     static const struct {
         const char          *name;
         enum tsr_ct_strategy strategy;
-    } all[] = { { "tensor", TSR_CT_TENSOR },
-                { "channel", TSR_CT_CHANNEL },
-                { "group", TSR_CT_GROUP },
-                { "tensor_group", TSR_CT_GROUP },
-                { "block", TSR_CT_BLOCK } };
+    } all[] = { { "tensor", TSR_IMPORT_CT_TENSOR },
+                { "channel", TSR_IMPORT_CT_CHANNEL },
+                { "group", TSR_IMPORT_CT_GROUP },
+                { "tensor_group", TSR_IMPORT_CT_GROUP },
+                { "block", TSR_IMPORT_CT_BLOCK } };
     int64_t     group = -1;
     const char *name = NULL;
     TSR_TRY(tsr_json_int(w, im->where, "group_size", false, -1, INT64_C(1) << 40, &group, im->err));
@@ -103,11 +103,11 @@ static tsr_status read_strategy(struct tsr_import *im, const json_t *w,
             continue;
         s->strategy = all[i].strategy;
         s->group = group > 0 ? (uint64_t)group : 0;
-        if (s->strategy == TSR_CT_GROUP && group <= 0)
+        if (s->strategy == TSR_IMPORT_CT_GROUP && group <= 0)
             return tsr_fail(im->err, TSR_E_INPUT,
                             "%s: strategy \"%s\" needs a \"group_size\" of 1 or more", im->where,
                             name);
-        return s->strategy == TSR_CT_BLOCK ? read_block(im, w, s) : TSR_OK;
+        return s->strategy == TSR_IMPORT_CT_BLOCK ? read_block(im, w, s) : TSR_OK;
     }
     return tsr_fail(im->err, TSR_E_INPUT, "%s: \"strategy\": \"%.40s\" of weights cannot be read",
                     im->where, name);

@@ -6,7 +6,12 @@
 
 #include "checkpoint/import/import.h"
 
-enum tsr_ct_strategy { TSR_CT_TENSOR, TSR_CT_CHANNEL, TSR_CT_GROUP, TSR_CT_BLOCK };
+enum tsr_ct_strategy {
+    TSR_IMPORT_CT_TENSOR,
+    TSR_IMPORT_CT_CHANNEL,
+    TSR_IMPORT_CT_GROUP,
+    TSR_IMPORT_CT_BLOCK
+};
 
 /* The weights of a group. */
 struct tsr_import_ct_scheme {

@@ -17,15 +17,16 @@
 static void scale_shape(struct tsr_import_ct_linear *l, uint64_t shape[2])
 {
     const struct tsr_import_ct_scheme *s = l->s;
-    l->group = s->strategy == TSR_CT_GROUP   ? s->group
-               : s->strategy == TSR_CT_BLOCK ? s->block[1]
-                                             : l->cols;
+    l->group = s->strategy == TSR_IMPORT_CT_GROUP   ? s->group
+               : s->strategy == TSR_IMPORT_CT_BLOCK ? s->block[1]
+                                                    : l->cols;
     if (l->group > l->cols)
         l->group = l->cols;
     l->groups = l->cols / l->group + (l->cols % l->group != 0);
-    shape[0] = s->strategy == TSR_CT_TENSOR  ? 1
-               : s->strategy == TSR_CT_BLOCK ? l->rows / s->block[0] + (l->rows % s->block[0] != 0)
-                                             : l->rows;
+    shape[0] = s->strategy == TSR_IMPORT_CT_TENSOR ? 1
+               : s->strategy == TSR_IMPORT_CT_BLOCK
+                   ? l->rows / s->block[0] + (l->rows % s->block[0] != 0)
+                   : l->rows;
     shape[1] = l->groups;
 }
 
@@ -44,9 +45,9 @@ static tsr_status need_shaped(struct tsr_import *im, const struct tsr_import_ct_
 /* Index of a row's scale among the stored ones. */
 static uint64_t stored_row(const struct tsr_import_ct_linear *l, uint64_t row)
 {
-    return l->s->strategy == TSR_CT_TENSOR  ? 0
-           : l->s->strategy == TSR_CT_BLOCK ? row / l->s->block[0]
-                                            : row;
+    return l->s->strategy == TSR_IMPORT_CT_TENSOR  ? 0
+           : l->s->strategy == TSR_IMPORT_CT_BLOCK ? row / l->s->block[0]
+                                                   : row;
 }
 
 /* As biased bytes if stored that way (MX), else as floats. */

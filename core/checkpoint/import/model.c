@@ -133,7 +133,7 @@ static tsr_status read_stack(struct walk *w, const struct tsr_model_role *r, uin
 {
     const struct tsr_model_hparams *hp = &w->config.hp;
     uint64_t                        each = r->part == TSR_MODEL_PART_EXPERTS ? 1 : 2;
-    enum tsr_linear_id              kind = each == 1 ? r->lin : TSR_GATE;
+    enum tsr_linear_id              kind = each == 1 ? r->lin : TSR_MODEL_GATE;
     struct tsr_model_packed        *whole;
     uint64_t                        rows, cols;
     tsr_model_bind_shape(hp, layer, tsr_model_expert_linear(0, kind), &rows, &cols);
@@ -149,8 +149,8 @@ static tsr_status read_stack(struct walk *w, const struct tsr_model_role *r, uin
             c.inner = i / 2 * 2 * rows + i % 2;
         }
         enum tsr_linear_id id = tsr_model_expert_linear(i / each, each == 1 ? kind
-                                                                  : i % 2   ? TSR_UP
-                                                                            : TSR_GATE);
+                                                                  : i % 2   ? TSR_MODEL_UP
+                                                                            : TSR_MODEL_GATE);
         st = cut_rows(&c, &w->o->lin[layer][id], w->im.err);
         if (st == TSR_OK)
             count(w, w->o->lin[layer][id]);

@@ -214,9 +214,9 @@ static tsr_status read_parts(struct in *r)
             linears++;
             TSR_TRY(read_linear(r, name, text, &r->o->lin[r->layer][i]));
         }
-        TSR_TRY(read_norm(r, "attn_in", &r->o->norm[r->layer][TSR_OVERLAY_ATTN_IN]));
-        TSR_TRY(read_norm(r, "ffn_in", &r->o->norm[r->layer][TSR_OVERLAY_FFN_IN]));
-        for (int i = 0; i < TSR_SITES; i++)
+        TSR_TRY(read_norm(r, "attn_in", &r->o->norm[r->layer][TSR_MODEL_OVERLAY_ATTN_IN]));
+        TSR_TRY(read_norm(r, "ffn_in", &r->o->norm[r->layer][TSR_MODEL_OVERLAY_FFN_IN]));
+        for (int i = 0; i < TSR_MODEL_SITES; i++)
             TSR_TRY(read_scale(r, (enum tsr_site)i));
     }
     if (r->used != r->st->n)

@@ -78,9 +78,9 @@ static tsr_status walk(struct out *w, const struct tsr_model *m, uint64_t layer,
     for (uint64_t i = 0; i < o->linears; i++)
         if (o->lin[layer][i])
             TSR_TRY(linear(w, m->layers[layer].lin[i].w.name, o->lin[layer][i]));
-    TSR_TRY(norm(w, layer, "attn_in", &o->norm[layer][TSR_OVERLAY_ATTN_IN], m->hp.hidden));
-    TSR_TRY(norm(w, layer, "ffn_in", &o->norm[layer][TSR_OVERLAY_FFN_IN], m->hp.hidden));
-    for (int i = 0; i < TSR_SITES; i++) {
+    TSR_TRY(norm(w, layer, "attn_in", &o->norm[layer][TSR_MODEL_OVERLAY_ATTN_IN], m->hp.hidden));
+    TSR_TRY(norm(w, layer, "ffn_in", &o->norm[layer][TSR_MODEL_OVERLAY_FFN_IN], m->hp.hidden));
+    for (int i = 0; i < TSR_MODEL_SITES; i++) {
         char     name[NAME_CAP];
         uint64_t cols = tsr_model_layer_site_cols(m, layer, (enum tsr_site)i);
         (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)layer,

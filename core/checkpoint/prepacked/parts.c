@@ -130,9 +130,9 @@ static tsr_status experts(const struct walk *w, const struct tsr_model_role *r)
 {
     bool both = r->part == TSR_MODEL_PART_EXPERTS_GATE_UP;
     for (uint64_t i = 0; i < w->m->hp.experts; i++) {
-        TSR_TRY(linear(w, r, tsr_model_expert_linear(i, both ? TSR_GATE : r->lin)));
+        TSR_TRY(linear(w, r, tsr_model_expert_linear(i, both ? TSR_MODEL_GATE : r->lin)));
         if (both)
-            TSR_TRY(linear(w, r, tsr_model_expert_linear(i, TSR_UP)));
+            TSR_TRY(linear(w, r, tsr_model_expert_linear(i, TSR_MODEL_UP)));
     }
     return TSR_OK;
 }

@@ -269,7 +269,7 @@ static void count_work(struct e2e *x, uint64_t device_bytes)
     for (uint64_t l = 0; l < m->hp.layers; l++)
         for (uint64_t i = 0; i < m->hp.linears; i++) {
             const struct tsr_matrix *w = &m->layers[l].lin[i].w;
-            double share = i < TSR_EXPERTS ? 1 : (double)m->hp.experts_used / m->hp.experts;
+            double share = i < TSR_MODEL_EXPERTS ? 1 : (double)m->hp.experts_used / m->hp.experts;
             if (w->rows)
                 x->macs += share * (double)w->rows * (double)w->cols;
         }

@@ -28,11 +28,11 @@ static void token_free(struct token *x)
 {
     tsr_engine_destroy(x->e);
     for (uint64_t l = 0; x->made.site && l < x->made.layers; l++)
-        for (int s = 0; s < TSR_SITES; s++)
+        for (int s = 0; s < TSR_MODEL_SITES; s++)
             free((void *)(uintptr_t)x->made.site[l][s].top);
     if (x->made.lin) { /* the first linear has the memory of all */
-        free(x->made.lin[0][TSR_Q].codes);
-        free(x->made.lin[0][TSR_Q].scales);
+        free(x->made.lin[0][TSR_MODEL_Q].codes);
+        free(x->made.lin[0][TSR_MODEL_Q].scales);
     }
     free(x->made.lin);
     free(x->made.site);
@@ -60,7 +60,7 @@ static tsr_status shape(struct token *x, uint64_t *bytes, uint64_t *outputs, str
     uint64_t one;
     *bytes = *outputs = 0;
     for (uint64_t l = 0; l < x->made.layers; l++)
-        for (int i = 0; i < TSR_LINEARS; i++) {
+        for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
             const struct tsr_matrix        *w = &x->m->layers[l].lin[i].w;
             struct tsr_compensate_residual *r = &x->made.lin[l][i];
             if (!w->rows)
@@ -83,7 +83,7 @@ static unsigned char *place_site(struct token *x, uint64_t layer, enum tsr_site 
 {
     uint64_t row, done = 0;
     (void)tsr_compensation_row(&x->m->layers[layer], site, x->made.bits, &row);
-    for (int i = 0; i < TSR_LINEARS; i++) {
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
         struct tsr_compensate_residual *r = &x->made.lin[layer][i];
         if (!r->inputs || tsr_model_linear_site((enum tsr_linear_id)i) != site)
             continue;
@@ -105,7 +105,7 @@ static tsr_status make_residuals(struct token *x, struct tsr_err *err)
     if (!x->made.lin || !x->made.site)
         return tsr_fail_nomem(err, x->made.layers * sizeof *x->made.lin, "residuals");
     TSR_TRY(shape(x, &bytes, &outputs, err));
-    struct tsr_compensate_residual *all = &x->made.lin[0][TSR_Q];
+    struct tsr_compensate_residual *all = &x->made.lin[0][TSR_MODEL_Q];
     all->codes = bench_large_pages(bytes);
     all->scales = x->made.bits == 16 ? NULL : tsr_new(outputs, sizeof *all->scales);
     if (!all->codes || (x->made.bits != 16 && !all->scales))
@@ -114,7 +114,7 @@ static tsr_status make_residuals(struct token *x, struct tsr_err *err)
     unsigned char *at = all->codes;
     uint16_t      *scales = all->scales;
     for (uint64_t l = 0; l < x->made.layers; l++)
-        for (int s = 0; s < TSR_SITES; s++)
+        for (int s = 0; s < TSR_MODEL_SITES; s++)
             at = place_site(x, l, (enum tsr_site)s, at, scales);
     x->made.bytes = bytes;
     return TSR_OK;
@@ -231,7 +231,7 @@ static double extra_bytes(const struct token *x, uint32_t k)
 {
     double sum = 0;
     for (uint64_t l = 0; l < x->made.layers; l++)
-        for (int i = 0; i < TSR_LINEARS; i++) {
+        for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
             const struct tsr_compensate_residual *r = &x->made.lin[l][i];
             sum += (double)tsr_compensate_select_count(k, r->inputs) *
                        (double)tsr_compensate_residual_stride(r->bits, r->outputs) +

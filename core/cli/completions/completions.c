@@ -6,13 +6,14 @@ enum tsr_value_kind tsr_cli_completion_kind(const struct tsr_option *o)
 {
     const char *word = tsr_cli_option_word(o);
     if (!*word)
-        return TSR_VALUE_NONE;
+        return TSR_CLI_VALUE_NONE;
     if (o->type == TSR_OPT_ENUM)
-        return TSR_VALUE_CHOICE;
+        return TSR_CLI_VALUE_CHOICE;
     if (strcmp(word, "FOLDER") == 0)
-        return TSR_VALUE_FOLDER;
-    return strstr(word, "FILE") || strstr(word, "MODEL") || strstr(word, "PATH") ? TSR_VALUE_FILE
-                                                                                 : TSR_VALUE_OTHER;
+        return TSR_CLI_VALUE_FOLDER;
+    return strstr(word, "FILE") || strstr(word, "MODEL") || strstr(word, "PATH")
+               ? TSR_CLI_VALUE_FILE
+               : TSR_CLI_VALUE_OTHER;
 }
 
 bool tsr_cli_completion_has(const struct tsr_verb *v, const struct tsr_option *o)

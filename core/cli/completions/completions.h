@@ -7,11 +7,11 @@
 
 /* How the value of an option is completed. */
 enum tsr_value_kind {
-    TSR_VALUE_NONE,   /* a switch */
-    TSR_VALUE_CHOICE, /* one of the option's choices */
-    TSR_VALUE_FILE,
-    TSR_VALUE_FOLDER,
-    TSR_VALUE_OTHER, /* a number or a text */
+    TSR_CLI_VALUE_NONE,   /* a switch */
+    TSR_CLI_VALUE_CHOICE, /* one of the option's choices */
+    TSR_CLI_VALUE_FILE,
+    TSR_CLI_VALUE_FOLDER,
+    TSR_CLI_VALUE_OTHER, /* a number or a text */
 };
 enum tsr_value_kind tsr_cli_completion_kind(const struct tsr_option *o);
 

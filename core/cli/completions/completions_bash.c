@@ -12,12 +12,12 @@ static void pattern(FILE *to, const char *verb, const char *flag)
 
 static void values_of(FILE *to, const char *verb, const struct tsr_option *o)
 {
-    static const char *const kinds[] = {
-        [TSR_VALUE_FILE] = "file", [TSR_VALUE_FOLDER] = "folder", [TSR_VALUE_OTHER] = "value"
-    };
-    enum tsr_value_kind kind = tsr_cli_completion_kind(o);
-    char                flag[90], letter[] = { '-', tsr_cli_option_short(o->name), '\0' };
-    if (kind == TSR_VALUE_NONE)
+    static const char *const kinds[] = { [TSR_CLI_VALUE_FILE] = "file",
+                                         [TSR_CLI_VALUE_FOLDER] = "folder",
+                                         [TSR_CLI_VALUE_OTHER] = "value" };
+    enum tsr_value_kind      kind = tsr_cli_completion_kind(o);
+    char                     flag[90], letter[] = { '-', tsr_cli_option_short(o->name), '\0' };
+    if (kind == TSR_CLI_VALUE_NONE)
         return;
     tsr_cli_completion_flag(o, flag, sizeof flag);
     (void)fputs("    ", to);
@@ -26,7 +26,7 @@ static void values_of(FILE *to, const char *verb, const struct tsr_option *o)
         (void)fputs(" | ", to);
         pattern(to, verb, letter);
     }
-    if (kind == TSR_VALUE_CHOICE) {
+    if (kind == TSR_CLI_VALUE_CHOICE) {
         (void)fputs(") words='", to);
         tsr_cli_completion_choices(o, to);
         (void)fputs("' kind='words' ;;\n", to);
@@ -75,7 +75,7 @@ static void find_verb(FILE *to)
     const char *gap = "";
     char        flag[90];
     for (uint64_t i = 0; i < tsr_n_common_options; i++)
-        if (tsr_cli_completion_kind(&tsr_common_options[i]) != TSR_VALUE_NONE) {
+        if (tsr_cli_completion_kind(&tsr_common_options[i]) != TSR_CLI_VALUE_NONE) {
             tsr_cli_completion_flag(&tsr_common_options[i], flag, sizeof flag);
             (void)fprintf(to, "%s%s", gap, flag);
             gap = " | ";

@@ -20,18 +20,18 @@ static void option_of(FILE *to, const struct tsr_verb *v, const struct tsr_optio
     if (letter)
         (void)fprintf(to, " -s %c", letter);
     switch (tsr_cli_completion_kind(o)) {
-    case TSR_VALUE_CHOICE:
+    case TSR_CLI_VALUE_CHOICE:
         (void)fputs(" -x -a '", to);
         tsr_cli_completion_choices(o, to);
         (void)fputs("'", to);
         break;
-    case TSR_VALUE_FILE:
+    case TSR_CLI_VALUE_FILE:
         (void)fputs(" -r -F", to);
         break;
-    case TSR_VALUE_FOLDER:
+    case TSR_CLI_VALUE_FOLDER:
         (void)fputs(" -x -a '(__fish_complete_directories)'", to);
         break;
-    case TSR_VALUE_OTHER:
+    case TSR_CLI_VALUE_OTHER:
         (void)fputs(" -x", to);
         break;
     default:

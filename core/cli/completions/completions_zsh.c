@@ -25,23 +25,23 @@ static void option_of(FILE *to, const struct tsr_option *o)
         (void)fprintf(to, "'*'{-%c,%s}", letter, flag);
     else if (letter)
         (void)fprintf(to, "'(-%c %s)'{-%c,%s%s}", letter, flag, letter, flag,
-                      kind == TSR_VALUE_NONE ? "" : "=");
+                      kind == TSR_CLI_VALUE_NONE ? "" : "=");
     else
-        (void)fprintf(to, "%s%s%s", many ? "'*'" : "", flag, kind == TSR_VALUE_NONE ? "" : "=");
+        (void)fprintf(to, "%s%s%s", many ? "'*'" : "", flag, kind == TSR_CLI_VALUE_NONE ? "" : "=");
     (void)fputs("'[", to);
     quoted(to, o->help ? o->help : "", "[]:\\");
     (void)fputs("]", to);
-    if (kind != TSR_VALUE_NONE) {
+    if (kind != TSR_CLI_VALUE_NONE) {
         (void)fputs(":", to);
         quoted(to, tsr_cli_option_word(o), "[]:\\");
         (void)fputs(":", to);
     }
-    if (kind == TSR_VALUE_CHOICE) {
+    if (kind == TSR_CLI_VALUE_CHOICE) {
         (void)fputs("(", to);
         tsr_cli_completion_choices(o, to);
         (void)fputs(")", to);
-    } else if (kind == TSR_VALUE_FILE || kind == TSR_VALUE_FOLDER) {
-        (void)fprintf(to, "_files%s", kind == TSR_VALUE_FOLDER ? " -/" : "");
+    } else if (kind == TSR_CLI_VALUE_FILE || kind == TSR_CLI_VALUE_FOLDER) {
+        (void)fprintf(to, "_files%s", kind == TSR_CLI_VALUE_FOLDER ? " -/" : "");
     }
     (void)fputs("'", to);
 }

@@ -191,9 +191,10 @@ tsr_status tsr_inspect_family(const char *name, json_t **out, struct tsr_err *er
 
 static json_t *attention_json(const struct tsr_model_hparams *hp, uint64_t i)
 {
-    unsigned                     of = hp->rope_of ? hp->rope_of[i] : TSR_ROPE_OF_ALL;
-    const struct tsr_model_rope *r = of == TSR_ROPE_OF_SLIDING ? &hp->rope_sliding : &hp->rope;
-    if (hp->positions != TSR_MODEL_POSITIONS_ROPE || of == TSR_ROPE_OF_NONE)
+    unsigned                     of = hp->rope_of ? hp->rope_of[i] : TSR_MODEL_ROPE_OF_ALL;
+    const struct tsr_model_rope *r =
+        of == TSR_MODEL_ROPE_OF_SLIDING ? &hp->rope_sliding : &hp->rope;
+    if (hp->positions != TSR_MODEL_POSITIONS_ROPE || of == TSR_MODEL_ROPE_OF_NONE)
         return json_pack("{s:I, s:s}", "window", (json_int_t)hp->window[i], "positions",
                          hp->positions == TSR_MODEL_POSITIONS_ROPE ? "none"
                                                                    : positions[hp->positions]);
@@ -291,7 +292,7 @@ static json_t *keys_json(const struct tsr_model_config *c, json_t *config)
     bool    ok = used && defaults && ignored && values;
     for (unsigned i = 0; ok && i < c->n_keys; i++) {
         const char *key = c->keys[i].name;
-        bool        is = c->keys[i].use == TSR_KEY_USED;
+        bool        is = c->keys[i].use == TSR_MODEL_KEY_USED;
         json_t     *v = is ? value_of(c, config, key) : NULL;
         ok = json_array_append_new(is ? used : defaults, json_string(key)) == 0;
         if (ok && v && (!c->family->text || strcmp(key, c->family->text) != 0))

@@ -143,7 +143,7 @@ static uint64_t sparse_layer(const struct tsr_model *m, uint64_t *count)
 
 static bool is_latent(uint64_t id)
 {
-    return id >= TSR_Q_A && id <= TSR_KV_B;
+    return id >= TSR_MODEL_Q_A && id <= TSR_MODEL_KV_B;
 }
 
 /* Router and the linears of the first expert in the first layer that has some. */
@@ -151,7 +151,8 @@ static bool add_experts(const struct tsr_model *m, json_t *to)
 {
     uint64_t count, l = sparse_layer(m, &count);
     bool     ok = true;
-    for (uint64_t i = TSR_ROUTER; l < m->hp.layers && i < TSR_EXPERTS + TSR_EXPERT_LINEARS; i++) {
+    for (uint64_t i = TSR_MODEL_ROUTER;
+         l < m->hp.layers && i < TSR_MODEL_EXPERTS + TSR_EXPERT_LINEARS; i++) {
         const struct tsr_matrix *w = &m->layers[l].lin[i].w;
         const char              *name = strstr(w->name, ".mlp.");
         if (w->rows == 0 || is_latent(i))
@@ -169,9 +170,9 @@ static bool add_shapes(const struct tsr_model *m, json_t *to)
     bool     ok = json_array_append_new(to, tensor_json("embedding", &m->embed,
                                                     m->packed ? m->packed->embed : NULL)) == 0;
     uint64_t linears = m->hp.layers > 0 ? m->hp.linears : 0;
-    for (uint64_t i = 0; ok && i < linears && i < TSR_EXPERTS; i++) {
+    for (uint64_t i = 0; ok && i < linears && i < TSR_MODEL_EXPERTS; i++) {
         const struct tsr_model_linear *l = &m->layers[0].lin[i];
-        if (l->w.rows && (i < TSR_ROUTER || is_latent(i)))
+        if (l->w.rows && (i < TSR_MODEL_ROUTER || is_latent(i)))
             ok = json_array_append_new(to, tensor_json(tsr_model_linear_name((enum tsr_linear_id)i),
                                                        &l->w,
                                                        m->packed ? m->packed->lin[0][i] : NULL)) ==

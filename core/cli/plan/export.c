@@ -142,7 +142,7 @@ static const char *ggml_type(const struct tsr_plan_candidate *c, const struct ts
     static const char *const types[] = { "q2_K", "q2_K", "q2_K", "q3_K", "q4_0",
                                          "q5_0", "q6_K", "q8_0", "q8_0" };
     if (!c->q.self || bits > 8)
-        return ggml_float(s->layer[0].lin[TSR_O].dtype);
+        return ggml_float(s->layer[0].lin[TSR_MODEL_O].dtype);
     return types[bits];
 }
 

@@ -110,8 +110,9 @@ static tsr_status compare(const struct profile_model *m, uint64_t scheme,
         const struct profile_point *at = &s->points[i];
         struct errors              *to = &e[at->phase];
         double                      fit, table;
-        TSR_TRY(predict(m, mesh, &m->candidates.v[scheme], at, TSR_LATENCY_FIT, &fit, err));
-        TSR_TRY(predict(m, mesh, &m->candidates.v[scheme], at, TSR_LATENCY_TABLE, &table, err));
+        TSR_TRY(predict(m, mesh, &m->candidates.v[scheme], at, TSR_PLAN_LATENCY_FIT, &fit, err));
+        TSR_TRY(
+            predict(m, mesh, &m->candidates.v[scheme], at, TSR_PLAN_LATENCY_TABLE, &table, err));
         to->raw += fabs(fit / at->raw_ms - 1);
         to->normal += fabs(fit / at->ms - 1);
         to->table += fabs(table / at->ms - 1);

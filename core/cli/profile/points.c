@@ -110,7 +110,7 @@ static tsr_status pack(struct profile *p, struct profile_model *m, const struct 
         tsr_status st = TSR_OK;
         for (uint64_t i = 0; i < m->m->hp.linears && st == TSR_OK; i++) {
             const struct tsr_matrix *w = &m->m->layers[l].lin[i].w;
-            if (w->data && i != TSR_ROUTER) /* as a plan has it */
+            if (w->data && i != TSR_MODEL_ROUTER) /* as a plan has it */
                 st = tsr_quantize_matrix(p->r, q, w, NULL, &o->lin[l][i], err);
         }
         tsr_model_close_layer(m->m, l);
@@ -132,7 +132,7 @@ static tsr_status open_scheme(struct profile *p, struct profile_model *m, uint64
     const struct tsr_plan_candidate *c = &m->candidates.v[scheme];
     uint64_t                         bytes, each = 0;
     struct tsr_format                f;
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         if (m->shape->layer[0].lin[i].rows) {
             TSR_TRY(tsr_plan_candidate_matrix(c, &m->shape->layer[0].lin[i], &f, &bytes, err));
             each += bytes * m->shape->layer[0].lin[i].count;

@@ -65,7 +65,7 @@ static void put_kernel(FILE *f, const struct profile *p, const struct profile_mo
 {
     double weights = (double)tsr_plan_shape_weights(m->shape, 0), compute[2] = { 0 }, read = 0;
     double expert = 0; /* weights of one */
-    for (int i = 0; i < TSR_LINEARS; i++) {
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
         const struct tsr_plan_shape_matrix *w = &m->shape->layer[0].lin[i];
         expert += w->count > 1 ? (double)w->rows * (double)w->cols : 0;
     }
@@ -88,7 +88,7 @@ static void put_kernel(FILE *f, const struct profile *p, const struct profile_mo
         "    decode: {compute: %.3g, read: %.3g}\n    bytes_per_weight: %.4g\n"
         "    source: \"ops: the %s probe; bytes: as packed; shares of ops and of the bandwidth "
         "above: the most that the points below reach\"\n",
-        s->kernel, tsr_plan_quantity_text(ops, TSR_OPERATIONS, text, sizeof text),
+        s->kernel, tsr_plan_quantity_text(ops, TSR_PLAN_QUANTITY_OPERATIONS, text, sizeof text),
         fmin(compute[0], 1), fmin(read, 1), fmin(compute[1], 1), fmin(read, 1),
         (double)s->layer_bytes / weights, dense || p->dot <= 0 ? "FMA" : "int8");
 }
@@ -173,8 +173,8 @@ static bool put_all(FILE *f, const struct profile *p, uint64_t memory)
                 "\nmemory: {total: %s, usable: 0.9, source: \"the backend; 0.9: assumed, for the "
                 "system and the program\"}\nbandwidth: {peak: %s, source: \"read probe, median of "
                 "%llu\"}\nknots: {prefill: [96], decode: [4, 16]}\nkernels:\n",
-                tsr_plan_quantity_text((double)memory, TSR_BYTES, a, sizeof a),
-                tsr_plan_quantity_text(p->bandwidth, TSR_RATE, b, sizeof b),
+                tsr_plan_quantity_text((double)memory, TSR_PLAN_QUANTITY_BYTES, a, sizeof a),
+                tsr_plan_quantity_text(p->bandwidth, TSR_PLAN_QUANTITY_RATE, b, sizeof b),
                 (unsigned long long)p->n_probes);
     put_kernels(f, p);
     (void)fprintf(f, "layers:\n");

@@ -6,17 +6,17 @@ struct help_options {
 };
 
 static const struct tsr_choice shells[] = {
-    { "none", NULL, TSR_SHELL_NONE },
+    { "none", NULL, TSR_CLI_SHELL_NONE },
     { "bash", "source it, or put it into share/bash-completion/completions/tessera",
-      TSR_SHELL_BASH },
-    { "zsh", "put it into a folder of $fpath as _tessera", TSR_SHELL_ZSH },
-    { "fish", "put it into share/fish/vendor_completions.d/tessera.fish", TSR_SHELL_FISH },
+      TSR_CLI_SHELL_BASH },
+    { "zsh", "put it into a folder of $fpath as _tessera", TSR_CLI_SHELL_ZSH },
+    { "fish", "put it into share/fish/vendor_completions.d/tessera.fish", TSR_CLI_SHELL_FISH },
 };
 
 static const struct tsr_option options[] = {
     TSR_OPTION_BOOL(struct help_options, man, 0, "print the man page instead"),
     TSR_OPTION_BOOL(struct help_options, all, 0, "with rarely used options"),
-    TSR_OPTION_ENUM(struct help_options, completions, TSR_SHELL_NONE, shells,
+    TSR_OPTION_ENUM(struct help_options, completions, TSR_CLI_SHELL_NONE, shells,
                     "print what completes command lines in this shell"),
 };
 
@@ -26,7 +26,7 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
     const struct help_options *o = opts;
     const struct tsr_verb     *v = NULL;
     const char                *near = NULL;
-    if (o->completions != TSR_SHELL_NONE && (n_args || o->man || o->all || c->json))
+    if (o->completions != TSR_CLI_SHELL_NONE && (n_args || o->man || o->all || c->json))
         return tsr_fail(err, TSR_E_INPUT, "--completions is about every verb; leave out the rest");
     if (n_args > 0 && !(v = tsr_verb_find(args[0], &near)))
         return tsr_fail(err, TSR_E_INPUT, "unknown verb '%s'%s%s%s", args[0],
@@ -37,11 +37,11 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
                         "--json prints the tables of every verb; leave out the rest");
     if (c->json)
         return tsr_cli_print_json(tsr_cli_help_json(), err);
-    if (o->completions == TSR_SHELL_BASH)
+    if (o->completions == TSR_CLI_SHELL_BASH)
         tsr_cli_completions_bash(stdout);
-    else if (o->completions == TSR_SHELL_ZSH)
+    else if (o->completions == TSR_CLI_SHELL_ZSH)
         tsr_cli_completions_zsh(stdout);
-    else if (o->completions == TSR_SHELL_FISH)
+    else if (o->completions == TSR_CLI_SHELL_FISH)
         tsr_cli_completions_fish(stdout);
     else if (o->man)
         tsr_cli_man_page(v, stdout);

@@ -38,7 +38,7 @@ static const struct tsr_option options[] = {
       .help = "How perplexity is taken.",
       .type = TSR_OPT_ENUM,
       .offset = TSR_FIELD(S, eval.protocol, int64_t),
-      .def = { .i = TSR_PPL_GPTQ_2048 },
+      .def = { .i = TSR_EVAL_PPL_GPTQ_2048 },
       .choices = tsr_protocol_choices,
       .n_choices = 3 },
     { .name = "window",
@@ -257,7 +257,7 @@ static tsr_status run(struct tsr_cli *cli, const void *opts, char **args, int n_
     struct search s = { .o = opts };
     s.eval = s.o->eval;
     s.eval.join = "\\n\\n";
-    s.eval.rows = TSR_ROWS_FILE;
+    s.eval.rows = TSR_EVAL_ROWS_FILE;
     if (*s.o->table && n_args)
         return tsr_fail(err, TSR_E_INPUT, "--table is about what was measured; leave MODEL out");
     if (*s.o->table)

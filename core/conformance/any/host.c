@@ -88,8 +88,8 @@ void tsr_any_extension_unknown(struct tsr_conformance_case *c)
 void tsr_any_log_lines(struct tsr_conformance_case *c)
 {
     (void)c->kind->exercise(c, false, NULL);
-    if (*c->host->misuse[TSR_MISUSE_LOG])
-        tsr_conformance_rule_fail(c, "%s", c->host->misuse[TSR_MISUSE_LOG]);
+    if (*c->host->misuse[TSR_CONFORMANCE_MISUSE_LOG])
+        tsr_conformance_rule_fail(c, "%s", c->host->misuse[TSR_CONFORMANCE_MISUSE_LOG]);
 }
 
 /* ---- cancel ------------------------------------------------------------------------------ */

@@ -133,16 +133,16 @@ void tsr_any_growth(struct tsr_conformance_case *c)
 void tsr_any_releases(struct tsr_conformance_case *c)
 {
     (void)c->kind->exercise(c, false, NULL);
-    if (*c->host->misuse[TSR_MISUSE_ALLOC])
-        tsr_conformance_rule_fail(c, "%s", c->host->misuse[TSR_MISUSE_ALLOC]);
-    if (*c->host->misuse[TSR_MISUSE_RELEASE])
-        tsr_conformance_rule_fail(c, "%s", c->host->misuse[TSR_MISUSE_RELEASE]);
+    if (*c->host->misuse[TSR_CONFORMANCE_MISUSE_ALLOC])
+        tsr_conformance_rule_fail(c, "%s", c->host->misuse[TSR_CONFORMANCE_MISUSE_ALLOC]);
+    if (*c->host->misuse[TSR_CONFORMANCE_MISUSE_RELEASE])
+        tsr_conformance_rule_fail(c, "%s", c->host->misuse[TSR_CONFORMANCE_MISUSE_RELEASE]);
 }
 
 void tsr_any_memory_guarded(struct tsr_conformance_case *c)
 {
     c->host->guard = true;
     (void)c->kind->exercise(c, false, NULL);
-    if (*c->host->misuse[TSR_MISUSE_OVERRUN])
-        tsr_conformance_rule_fail(c, "%s", c->host->misuse[TSR_MISUSE_OVERRUN]);
+    if (*c->host->misuse[TSR_CONFORMANCE_MISUSE_OVERRUN])
+        tsr_conformance_rule_fail(c, "%s", c->host->misuse[TSR_CONFORMANCE_MISUSE_OVERRUN]);
 }

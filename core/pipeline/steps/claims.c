@@ -32,7 +32,7 @@ static const struct tsr_option options[] = {
 
 static void check_column(const struct tsr_config_node *n, struct tsr_diag *d)
 {
-    if (n->kind != TSR_NODE_MAP) {
+    if (n->kind != TSR_CONFIG_NODE_MAP) {
         tsr_config_diag_error(d, &n->mark, "write COLUMN: {ARM: 15.42}", "a column is not a map");
         return;
     }
@@ -48,9 +48,9 @@ static void check_column(const struct tsr_config_node *n, struct tsr_diag *d)
 
 static void check_order(const struct tsr_config_node *n, struct tsr_diag *d)
 {
-    bool ok = n->kind == TSR_NODE_LIST && n->n == 2;
+    bool ok = n->kind == TSR_CONFIG_NODE_LIST && n->n == 2;
     for (uint64_t i = 0; ok && i < 2; i++)
-        ok = n->items[i]->kind == TSR_NODE_SCALAR;
+        ok = n->items[i]->kind == TSR_CONFIG_NODE_SCALAR;
     if (!ok)
         tsr_config_diag_error(d, &n->mark, "write [better, worse]",
                               "an order is not two names of arms");
@@ -65,13 +65,13 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
     if (!o->paper && !o->order)
         tsr_config_diag_error(d, &node->mark, "give 'paper', 'order' or both",
                               "there is nothing to hold the comparison against");
-    if (o->paper && o->paper->kind != TSR_NODE_MAP)
+    if (o->paper && o->paper->kind != TSR_CONFIG_NODE_MAP)
         tsr_config_diag_error(d, &o->paper->mark, "write paper: {COLUMN: {ARM: 15.42}}",
                               "'paper' is not a map");
     else
         for (uint64_t i = 0; o->paper && i < o->paper->n; i++)
             check_column(o->paper->items[i], d);
-    if (o->order && o->order->kind != TSR_NODE_LIST)
+    if (o->order && o->order->kind != TSR_CONFIG_NODE_LIST)
         tsr_config_diag_error(d, &o->order->mark, "write order: [[better, worse], ...]",
                               "'order' is not a list");
     else

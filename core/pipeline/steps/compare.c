@@ -104,7 +104,7 @@ static void read_measure(struct compare *c, struct tsr_diag *d)
     c->do_speed = c->measure.speed != NULL;
     if (c->measure.perplexity)
         FILL(eval_options, &c->eval, c->measure.perplexity, "'perplexity'", d);
-    if (save && *c->measure.save_base && c->eval.protocol != TSR_PPL_LLAMACPP_512)
+    if (save && *c->measure.save_base && c->eval.protocol != TSR_EVAL_PPL_LLAMACPP_512)
         tsr_config_diag_error(
             d, &save->mark, "protocol: llamacpp-512",
             "'save_base' writes a file that holds windows as llamacpp-512 scores them");

@@ -33,7 +33,7 @@ static const struct tsr_option options[] = {
       .flags = TSR_OPT_UNSAID,
       .offset = TSR_FIELD(S, save_kld, const char *),
       .def = { .s = "" } },
-    TSR_PIPELINE_RUNNING_OPTIONS(S, run, TSR_ACT_F32, TSR_POSITIONS_ALL, 0),
+    TSR_PIPELINE_RUNNING_OPTIONS(S, run, TSR_ACT_F32, TSR_PIPELINE_POSITIONS_ALL, 0),
     TSR_PIPELINE_TP_OPTIONS(S, tp),
 };
 #undef S

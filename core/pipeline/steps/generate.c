@@ -42,7 +42,7 @@ static const struct tsr_option options[] = {
       .offset = TSR_FIELD(S, ignore_eos, int32_t) },
     TSR_PIPELINE_SAMPLE_OPTIONS(S, sample, 0),
     TSR_OPTION_INT(S, seed, -1, -1, INT64_MAX, NULL, "Seed of the draws; -1: the job's."),
-    TSR_PIPELINE_RUNNING_OPTIONS(S, run, TSR_ACT_A8, TSR_POSITIONS_DECODE, TSR_OPT_UNSAID),
+    TSR_PIPELINE_RUNNING_OPTIONS(S, run, TSR_ACT_A8, TSR_PIPELINE_POSITIONS_DECODE, TSR_OPT_UNSAID),
 };
 #undef S
 

@@ -20,8 +20,8 @@ struct indicators_options {
 };
 
 static const struct tsr_choice steps[] = {
-    { "row", "mean over the rows of the squared step of a row", TSR_STEP_ROW },
-    { "tensor", "one step for the whole matrix", TSR_STEP_TENSOR },
+    { "row", "mean over the rows of the squared step of a row", TSR_QUANT_STEP_ROW },
+    { "tensor", "one step for the whole matrix", TSR_QUANT_STEP_TENSOR },
 };
 
 #define S struct indicators_options
@@ -31,7 +31,7 @@ static const struct tsr_option options[] = {
     TSR_OPTION_STRING(S, bits, "3,4,8,16", "Widths, ascending; 16: the original weights, 0."),
     TSR_OPTION_NODE(S, quantize,
                     "The quantizer of 'hessian' and 'measured' without its bits: {use: rtn}."),
-    TSR_OPTION_ENUM(S, step, TSR_STEP_ROW, steps, "The step S of the variance indicators."),
+    TSR_OPTION_ENUM(S, step, TSR_QUANT_STEP_ROW, steps, "The step S of the variance indicators."),
     TSR_OPTION_BOOL(S, symmetric, 0, "A symmetric step for the variance indicators."),
     TSR_OPTION_BOOL(S, hessian, 1, "Make the Hessian indicator."),
     TSR_OPTION_BOOL(S, measured, 1, "Measure the loss with one layer quantized at a time."),
@@ -87,7 +87,8 @@ static bool read_bits(struct widths *w, const char *text)
 
 static struct tsr_config_node scalar(const struct tsr_config_node *at, const char *text)
 {
-    return (struct tsr_config_node){ .kind = TSR_NODE_SCALAR, .mark = at->mark, .text = text };
+    return (
+        struct tsr_config_node){ .kind = TSR_CONFIG_NODE_SCALAR, .mark = at->mark, .text = text };
 }
 
 /* The map of width i; from NULL: {use: rtn}. */
@@ -112,7 +113,7 @@ static tsr_status make_map(struct widths *w, uint32_t i, const struct tsr_config
     keys[n] = &w->key;
     items[n] = &w->value[i];
     w->map[i] = (struct tsr_config_node){
-        .kind = TSR_NODE_MAP, .mark = at->mark, .n = n + 1, .items = items, .keys = keys
+        .kind = TSR_CONFIG_NODE_MAP, .mark = at->mark, .n = n + 1, .items = items, .keys = keys
     };
     return TSR_OK;
 }
@@ -131,9 +132,9 @@ static tsr_status read_widths(struct widths *w, struct tsr_pipeline_job *job,
             TSR_INDICATOR_BITS);
         return TSR_OK;
     }
-    if (map && map->kind == TSR_NODE_NULL)
+    if (map && map->kind == TSR_CONFIG_NODE_NULL)
         map = NULL;
-    if (map && map->kind != TSR_NODE_MAP) {
+    if (map && map->kind != TSR_CONFIG_NODE_MAP) {
         tsr_config_diag_error(d, &map->mark, "write quantize: {use: rtn}",
                               "'quantize' is not a map");
         return TSR_OK;
@@ -163,11 +164,12 @@ static tsr_status read_widths(struct widths *w, struct tsr_pipeline_job *job,
 
 static uint32_t kinds(const struct indicators_options *o)
 {
-    uint32_t k = 1u << TSR_IND_VARIANCE | 1u << TSR_IND_VARIANCE_STOCHASTIC | 1u << TSR_IND_RANDOM;
+    uint32_t k = 1u << TSR_QUANT_IND_VARIANCE | 1u << TSR_QUANT_IND_VARIANCE_STOCHASTIC |
+                 1u << TSR_QUANT_IND_RANDOM;
     if (o->hessian)
-        k |= 1u << TSR_IND_HESSIAN;
+        k |= 1u << TSR_QUANT_IND_HESSIAN;
     if (o->measured)
-        k |= 1u << TSR_IND_MEASURED;
+        k |= 1u << TSR_QUANT_IND_MEASURED;
     return k;
 }
 
@@ -272,7 +274,7 @@ static tsr_status write_file(struct tsr_pipeline_job *job, const json_t *j, stru
 
 static json_t *quantizer_json(const struct indicators_options *o)
 {
-    if (o->quantize && o->quantize->kind == TSR_NODE_MAP)
+    if (o->quantize && o->quantize->kind == TSR_CONFIG_NODE_MAP)
         return tsr_config_node_json(o->quantize);
     return json_pack("{s:s}", "use", "rtn");
 }

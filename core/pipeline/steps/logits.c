@@ -28,7 +28,7 @@ static const struct tsr_option options[] = {
       .offset = TSR_FIELD(S, output, const char *),
       .def = { .s = "" } },
     TSR_OPTION_BOOL(S, step, 0, "Feed one token at a time through the cache."),
-    TSR_PIPELINE_RUNNING_OPTIONS(S, run, TSR_ACT_F32, TSR_POSITIONS_ALL, 0),
+    TSR_PIPELINE_RUNNING_OPTIONS(S, run, TSR_ACT_F32, TSR_PIPELINE_POSITIONS_ALL, 0),
 };
 #undef S
 

@@ -181,7 +181,7 @@ static tsr_status make_room(struct tsr_step_outliers_run *w, struct tsr_err *err
     const struct tsr_compensate_site_profile *p = w->c->site[w->layer];
     uint64_t                                  cols = p[w->o->site].cols;
     bool                                      ok = true;
-    for (int s = 0; s < TSR_SITES; s++) {
+    for (int s = 0; s < TSR_MODEL_SITES; s++) {
         if (!p[s].top)
             return tsr_fail(err, TSR_E_INPUT, "layer %llu: the linears after %s have no residuals",
                             (unsigned long long)w->layer, tsr_step_outliers_sites[s].name);
@@ -218,7 +218,7 @@ static tsr_status find(struct tsr_step_outliers_run *w, struct tsr_err *err)
         st = make_room(w, err);
     if (st == TSR_OK)
         st = watch(w, err);
-    for (int s = 0; s < TSR_SITES && st == TSR_OK; s++)
+    for (int s = 0; s < TSR_MODEL_SITES && st == TSR_OK; s++)
         st = tsr_step_outliers_site(w, s, at, err);
     if (st == TSR_OK)
         st = tsr_pipeline_mapped_unchanged(w->m, w->c, err);
@@ -241,7 +241,7 @@ static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
     TSR_TRY(tsr_model_without_experts(job->model, "compensation does not know", err));
     TSR_TRY(tsr_model_plain_attention(job->model, "compensation does not know", err));
     tsr_status st = find(&w, err);
-    for (int s = 0; s < TSR_SITES; s++)
+    for (int s = 0; s < TSR_MODEL_SITES; s++)
         free(w.x[s]);
     free(w.list);
     free(w.last);

@@ -11,7 +11,7 @@ struct tsr_step_outliers_options {
     double      share;
 };
 
-extern const struct tsr_choice tsr_step_outliers_sites[TSR_SITES];
+extern const struct tsr_choice tsr_step_outliers_sites[TSR_MODEL_SITES];
 
 struct tsr_step_outliers_run {
     struct tsr_pipeline_job                *job;
@@ -19,7 +19,7 @@ struct tsr_step_outliers_run {
     struct tsr_compensation                *c;
     const struct tsr_model                 *m;
     uint64_t                                layer, token; /* token: 0 while the prompt is read */
-    float                                  *x[TSR_SITES]; /* at `at`; owned */
+    float                                  *x[TSR_MODEL_SITES]; /* at `at`; owned */
     uint32_t *list, *last, *fixed, *scratch; /* of the site: now, before, by the calibration */
     uint64_t  count;                         /* channels that are large */
     uint32_t *times;                         /* [cols] how often each was */

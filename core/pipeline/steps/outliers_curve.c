@@ -9,7 +9,7 @@
 
 #define POINTS 64u /* of a curve, and the one without any channel */
 
-const struct tsr_choice tsr_step_outliers_sites[TSR_SITES] = {
+const struct tsr_choice tsr_step_outliers_sites[TSR_MODEL_SITES] = {
     { "qkv", "the input of q, k and v", TSR_MODEL_SITE_ATTN_IN },
     { "o", "the input of o", TSR_MODEL_SITE_O_IN },
     { "gate_up", "the input of gate and up", TSR_MODEL_SITE_FFN_IN },
@@ -43,7 +43,7 @@ static tsr_status curve(const struct tsr_step_outliers_run *w, int site, const s
     uint64_t cols = w->c->site[w->layer][site].cols, outputs = 0;
     for (uint64_t p = 0; p <= POINTS; p++)
         mse[p] = 0;
-    for (int l = 0; l < TSR_LINEARS; l++) {
+    for (int l = 0; l < TSR_MODEL_LINEARS; l++) {
         const struct tsr_compensate_residual *r = &w->c->lin[w->layer][l];
         if (tsr_model_linear_site((enum tsr_linear_id)l) != (enum tsr_site)site || !r->codes)
             continue;

@@ -49,8 +49,8 @@ static tsr_status view_plan(struct view *v, const struct tsr_pipeline_job *job,
                             struct tsr_err *err)
 {
     const struct tsr_config_node *at = tsr_config_node_get(node, "plan");
-    if (!*o->plan || (o->scheme.rules && o->scheme.rules->kind != TSR_NODE_LIST &&
-                      o->scheme.rules->kind != TSR_NODE_NULL))
+    if (!*o->plan || (o->scheme.rules && o->scheme.rules->kind != TSR_CONFIG_NODE_LIST &&
+                      o->scheme.rules->kind != TSR_CONFIG_NODE_NULL))
         return TSR_OK; /* the scheme rejects rules that are not a list */
     struct tsr_errbuf                   e = TSR_ERRBUF(e);
     uint64_t                            before = tsr_config_diag_errors(d);
@@ -69,7 +69,7 @@ static tsr_status view_plan(struct view *v, const struct tsr_pipeline_job *job,
         return tsr_err_copy(err, st, &e.err);
     if (tsr_config_diag_errors(d) != before)
         return TSR_OK;
-    v->rules_key = (struct tsr_config_node){ .kind = TSR_NODE_SCALAR, .text = "rules" };
+    v->rules_key = (struct tsr_config_node){ .kind = TSR_CONFIG_NODE_SCALAR, .text = "rules" };
     v->keys[v->node.n] = &v->rules_key;
     v->items[v->node.n++] = &v->plan.list;
     v->scheme.rules = &v->plan.list;
@@ -82,7 +82,7 @@ static tsr_status view_make(struct view *v, const struct tsr_pipeline_job *job,
                             struct tsr_err *err)
 {
     *v = (struct view){ .node = *node, .scheme = o->scheme };
-    if (node->kind != TSR_NODE_MAP)
+    if (node->kind != TSR_CONFIG_NODE_MAP)
         return TSR_OK;
     v->keys = tsr_new(node->n + 1, sizeof(struct tsr_config_node *));
     v->items = tsr_new(node->n + 1, sizeof(struct tsr_config_node *));

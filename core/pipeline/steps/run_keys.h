@@ -18,9 +18,9 @@ struct tsr_step_run_keys {
     { .name = "plan", .type = TSR_OPT_STRING, .unit = "FILE", .offset = TSR_FIELD(S, k.plan, const char *), .def = { .s = "" }, \
       .help = "A plan file, or what a plan step before writes, whose ranks run it; left out: that of a plan step " \
               "before, else one process runs all." }, \
-    TSR_PIPELINE_RUNNING_WAYS(S, k.run, TSR_ACT_A8, TSR_POSITIONS_DECODE, 0, 0), \
+    TSR_PIPELINE_RUNNING_WAYS(S, k.run, TSR_ACT_A8, TSR_PIPELINE_POSITIONS_DECODE, 0, 0), \
     { .name = "ranks", .type = TSR_OPT_ENUM, .offset = TSR_FIELD(S, k.ranks, int64_t), \
-      .def = { .i = TSR_RANKS_PROCESSES }, .choices = tsr_rank_kind_choices, .n_choices = 2, \
+      .def = { .i = TSR_RUNTIME_RANKS_PROCESSES }, .choices = tsr_rank_kind_choices, .n_choices = 2, \
       .help = "What a rank of a plan is." }, \
     { .name = "codec_state", .type = TSR_OPT_STRING, .unit = "FILE", .offset = TSR_FIELD(S, k.codec_state, const char *), \
       .def = { .s = "" }, \

@@ -17,7 +17,7 @@ void tsr_step_run_peers_check(const struct tsr_pipeline_job *job, const struct t
                                  *at = tsr_config_node_get(node, "gantt");
     if (!job->state->options.launched)
         return;
-    if (list && list->kind == TSR_NODE_LIST && list->n > 1)
+    if (list && list->kind == TSR_CONFIG_NODE_LIST && list->n > 1)
         tsr_config_diag_error(
             d, &list->items[0]->mark,
             "run the others alone, and `export` or `quantize: {to: ...}` what `run` takes",

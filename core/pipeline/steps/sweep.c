@@ -181,7 +181,7 @@ static tsr_status run_select(struct tsr_step_sweep_run *x, int select, struct ts
             continue; /* the same whatever is selected */
         struct tsr_step_sweep_point *p = &x->point[x->n++];
         *p = (struct tsr_step_sweep_point){ .select = select, .k = x->k[i] };
-        for (int s = 0; s < TSR_SITES; s++)
+        for (int s = 0; s < TSR_MODEL_SITES; s++)
             p->site[s] = x->k[i];
         st = tsr_engine_compensate_k(e, NULL, x->k[i], err);
         if (st == TSR_OK)
@@ -202,20 +202,20 @@ static tsr_status run_target(struct tsr_step_sweep_run *x, struct tsr_engine *e,
     struct tsr_compensate_tune_result r;
     struct tsr_step_sweep_point      *p = &x->point[x->n++];
     *p = (struct tsr_step_sweep_point){ .select = -1, .k = percent };
-    TSR_TRY(tsr_compensate_tune(t, percent / 100, 0, TSR_FREEZE_RETRY, &r, err));
+    TSR_TRY(tsr_compensate_tune(t, percent / 100, 0, TSR_COMPENSATE_FREEZE_RETRY, &r, err));
     tsr_step_tuning_sites(t, &r, p->site);
     p->base = r.base;
     p->ms = r.total;
-    uint32_t(*k)[TSR_SITES] = tsr_new(x->job->model->hp.layers, sizeof *k);
+    uint32_t(*k)[TSR_MODEL_SITES] = tsr_new(x->job->model->hp.layers, sizeof *k);
     if (!k)
         return tsr_fail_nomem(err, x->job->model->hp.layers * sizeof *k, "channels");
     for (uint64_t l = 0; l < x->job->model->hp.layers; l++)
         memcpy(k[l], p->site, sizeof p->site);
-    tsr_status st =
-        tsr_step_tuning_decode(timed, x->job->model->hp.vocab, (const uint32_t(*)[TSR_SITES])k,
-                               TIMED, (uint32_t)x->o->repeats, &p->decoded, err);
+    tsr_status st = tsr_step_tuning_decode(timed, x->job->model->hp.vocab,
+                                           (const uint32_t(*)[TSR_MODEL_SITES])k, TIMED,
+                                           (uint32_t)x->o->repeats, &p->decoded, err);
     if (st == TSR_OK)
-        st = tsr_engine_compensate_k(e, (const uint32_t(*)[TSR_SITES])k, 0, err);
+        st = tsr_engine_compensate_k(e, (const uint32_t(*)[TSR_MODEL_SITES])k, 0, err);
     free(k);
     return st == TSR_OK ? evaluate(x, e, p, err) : st;
 }

@@ -29,7 +29,7 @@ struct tsr_step_sweep_point {
     struct tsr_eval_result     result;
     double                     recall;
     struct tsr_eval_difference delta; /* from k = 0 */
-    uint32_t                   site[TSR_SITES];
+    uint32_t                   site[TSR_MODEL_SITES];
     double                     base, ms; /* at a target: of a layer's linears, bare and with it */
     struct tsr_step_tuning_decoded decoded; /* and of a whole token, measured */
     struct tsr_eval_choice_marks   marks;

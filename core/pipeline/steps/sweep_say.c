@@ -29,10 +29,10 @@ static bool put_difference(json_t *j, const char *key, const struct tsr_eval_dif
 
 static json_t *point_json(const struct tsr_step_sweep_run *x, const struct tsr_step_sweep_point *p)
 {
-    static const char *const kinds[TSR_SITES] = { "qkv", "o", "gate_up", "down" };
+    static const char *const kinds[TSR_MODEL_SITES] = { "qkv", "o", "gate_up", "down" };
     json_t                  *j = json_object(), *k = json_object();
     bool                     ok = tsr_pipeline_json_put(j, "channels", k);
-    for (int s = 0; s < TSR_SITES && ok; s++)
+    for (int s = 0; s < TSR_MODEL_SITES && ok; s++)
         ok = tsr_pipeline_json_put_int(k, kinds[s], p->site[s]);
     if (p->select < 0)
         ok = ok && tsr_pipeline_json_put_real(j, "target", p->k) &&

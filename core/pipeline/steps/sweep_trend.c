@@ -3,8 +3,8 @@
 static enum tsr_trend judge(const struct tsr_step_sweep_trend *t)
 {
     if (t->proven || t->slope.low > 0)
-        return TSR_TREND_RISES;
-    return t->slope.high < 0 ? TSR_TREND_FALLS : TSR_TREND_OPEN;
+        return TSR_PIPELINE_TREND_RISES;
+    return t->slope.high < 0 ? TSR_PIPELINE_TREND_FALLS : TSR_PIPELINE_TREND_OPEN;
 }
 
 void tsr_step_sweep_trend(const float *const *nll, uint64_t n, const uint64_t *start,

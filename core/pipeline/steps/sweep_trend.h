@@ -7,9 +7,9 @@
 #define TSR_TREND_MOST 32u /* points */
 
 enum tsr_trend {
-    TSR_TREND_FALLS, /* the slope's interval is below 0 and no step's is above */
-    TSR_TREND_OPEN,  /* neither is established */
-    TSR_TREND_RISES, /* the slope's interval is above 0, or a step's is */
+    TSR_PIPELINE_TREND_FALLS, /* the slope's interval is below 0 and no step's is above */
+    TSR_PIPELINE_TREND_OPEN,  /* neither is established */
+    TSR_PIPELINE_TREND_RISES, /* the slope's interval is above 0, or a step's is */
 };
 
 struct tsr_step_sweep_trend {

@@ -19,7 +19,7 @@ static const struct tsr_option options[] = {
                     "Times of a device (tessera.dec-profile/1); without it this one is measured."),
     TSR_OPTION_PATH(S, plan, "", "FILE", "A plan that gets the channels; without it a new one."),
     TSR_OPTION_PATH(S, to, "tuned.yaml", "FILE", "The plan to write, in the job folder."),
-    TSR_OPTION_ENUM(S, freeze, TSR_FREEZE_RETRY, tsr_freeze_choices,
+    TSR_OPTION_ENUM(S, freeze, TSR_COMPENSATE_FREEZE_RETRY, tsr_freeze_choices,
                     "When a linear that does not fit any more is left alone."),
     TSR_OPTION_INT(S, most_blocks, 0, 0, 65535, NULL,
                    "Most thread blocks for compensation; 0: as the profile has them."),
@@ -148,7 +148,7 @@ static tsr_status tune(struct tsr_pipeline_job *job, const struct tune_options *
                        struct tsr_err *err)
 {
     struct tsr_compensate_tune_result r;
-    uint32_t                          k[TSR_SITES];
+    uint32_t                          k[TSR_MODEL_SITES];
     char                             *from = NULL, *to = NULL;
     double                            lost = 0;
     TSR_TRY(tsr_compensate_tune(t, o->slower / 100, (uint32_t)o->most_blocks,

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kinds[TSR_SITES] = { "qkv", "o", "gate_up", "down" };
+static const char *const kinds[TSR_MODEL_SITES] = { "qkv", "o", "gate_up", "down" };
 
 /* ---- measuring -------------------------------------------------------------------------------- */
 
@@ -25,7 +25,7 @@ static void shape_of(const struct tsr_model *m, enum tsr_site site,
 {
     (void)snprintf(out->name, sizeof out->name, "%s", kinds[site]);
     out->inputs = tsr_model_site_cols(m, site);
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         if (tsr_model_linear_site((enum tsr_linear_id)i) == site)
             out->outputs += m->layers[0].lin[i].w.rows;
 }
@@ -113,13 +113,13 @@ tsr_status tsr_step_tuning_measure(struct tsr_compensate_tune_table *t, struct t
     tsr_status st = tsr_engine_create(&e, r, m, o, &opt, err);
     if (st == TSR_OK)
         (void)snprintf(t->device, sizeof t->device, "%s", tsr_engine_device(e));
-    for (uint32_t s = 0; s < TSR_SITES && st == TSR_OK; s++) {
+    for (uint32_t s = 0; s < TSR_MODEL_SITES && st == TSR_OK; s++) {
         struct tsr_compensate_tune_module *k = &t->m[t->n++];
         shape_of(m, (enum tsr_site)s, k);
         k->n_blocks = 1;
         k->blocks[0] = threads;
         st = measure_site(e, (enum tsr_site)s, repeats, m->hp.layers, k, err);
-        tsr_progress("tune", s + 1, TSR_SITES);
+        tsr_progress("tune", s + 1, TSR_MODEL_SITES);
     }
     tsr_engine_destroy(e);
     if (st != TSR_OK)
@@ -188,21 +188,22 @@ tsr_status tsr_step_tuning_store(const struct tsr_compensate_tune_table *t,
 
 /* ---- what was found ----------------------------------------------------------------------------- */
 
-/* The place of a name among the kinds; TSR_SITES: none. */
+/* The place of a name among the kinds; TSR_MODEL_SITES: none. */
 static int kind_of(const char *name)
 {
     int s = 0;
-    while (s < TSR_SITES && strcmp(kinds[s], name) != 0)
+    while (s < TSR_MODEL_SITES && strcmp(kinds[s], name) != 0)
         s++;
     return s;
 }
 
 static tsr_status fits_shape(const struct tsr_compensate_tune_module *k, const char *what,
-                             const struct tsr_model *m, bool seen[TSR_SITES], struct tsr_err *err)
+                             const struct tsr_model *m, bool seen[TSR_MODEL_SITES],
+                             struct tsr_err *err)
 {
     struct tsr_compensate_tune_module is = { .n_k = 0 };
     int                               s = kind_of(k->name);
-    if (s == TSR_SITES)
+    if (s == TSR_MODEL_SITES)
         return tsr_fail(err, TSR_E_INPUT, "%s: module '%s' is not one of qkv, o, gate_up, down",
                         what, k->name);
     if (seen[s])
@@ -222,7 +223,7 @@ tsr_status tsr_step_tuning_fits(const struct tsr_compensate_tune_table *t, const
                                 const struct tsr_model *m, const struct tsr_model_overlay *o,
                                 const struct tsr_compensation *c, struct tsr_err *err)
 {
-    bool   seen[TSR_SITES] = { false };
+    bool   seen[TSR_MODEL_SITES] = { false };
     double bits = bits_of(m, o, NULL);
     for (uint32_t i = 0; i < t->n; i++)
         TSR_TRY(fits_shape(&t->m[i], what, m, seen, err));
@@ -240,13 +241,13 @@ tsr_status tsr_step_tuning_fits(const struct tsr_compensate_tune_table *t, const
 }
 
 void tsr_step_tuning_sites(const struct tsr_compensate_tune_table  *t,
-                           const struct tsr_compensate_tune_result *r, uint32_t k[TSR_SITES])
+                           const struct tsr_compensate_tune_result *r, uint32_t k[TSR_MODEL_SITES])
 {
-    for (int s = 0; s < TSR_SITES; s++)
+    for (int s = 0; s < TSR_MODEL_SITES; s++)
         k[s] = 0;
     for (uint32_t i = 0; i < t->n; i++) {
         int s = kind_of(t->m[i].name);
-        if (s < TSR_SITES)
+        if (s < TSR_MODEL_SITES)
             k[s] = r->k[i];
     }
 }
@@ -257,20 +258,20 @@ static int descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-tsr_status tsr_step_tuning_lost(const struct tsr_compensation *c, const uint32_t k[TSR_SITES],
+tsr_status tsr_step_tuning_lost(const struct tsr_compensation *c, const uint32_t k[TSR_MODEL_SITES],
                                 double *lost, struct tsr_err *err)
 {
     double   all = 0, left = 0;
     uint64_t most = 0;
     for (uint64_t l = 0; l < c->layers; l++)
-        for (int s = 0; s < TSR_SITES; s++)
+        for (int s = 0; s < TSR_MODEL_SITES; s++)
             if (c->site[l][s].top && c->site[l][s].cols > most)
                 most = c->site[l][s].cols;
     float *v = most ? tsr_new(most, sizeof *v) : NULL;
     if (most && !v)
         return tsr_fail_nomem(err, most * sizeof *v, "the lost error of a site");
     for (uint64_t l = 0; l < c->layers; l++)
-        for (int s = 0; s < TSR_SITES; s++) {
+        for (int s = 0; s < TSR_MODEL_SITES; s++) {
             const struct tsr_compensate_site_profile *p = &c->site[l][s];
             if (!p->top)
                 continue;

@@ -21,9 +21,10 @@ struct tsr_step_tuning_decoded {
 };
 /* `tokens` single tokens in slot 0 of an engine whose compensation has room for k, `repeats` passes of each in turn,
  * the fastest counts.  k stays set. */
-tsr_status tsr_step_tuning_decode(struct tsr_engine *e, uint64_t           vocab,
-                                  const uint32_t (*k)[TSR_SITES], uint32_t tokens, uint32_t repeats,
-                                  struct tsr_step_tuning_decoded *d, struct tsr_err *err);
+tsr_status tsr_step_tuning_decode(struct tsr_engine *e, uint64_t                 vocab,
+                                  const uint32_t (*k)[TSR_MODEL_SITES], uint32_t tokens,
+                                  uint32_t repeats, struct tsr_step_tuning_decoded *d,
+                                  struct tsr_err *err);
 /* Writes the table as a file of the job folder. */
 tsr_status tsr_step_tuning_store(const struct tsr_compensate_tune_table *t,
                                  struct tsr_pipeline_job *job, const char *name,
@@ -37,16 +38,17 @@ tsr_status tsr_step_tuning_fits(const struct tsr_compensate_tune_table *t, const
                                 const struct tsr_compensation *c, struct tsr_err *err);
 /* The k of each site from the four kinds of a result, by name; the table fits. */
 void tsr_step_tuning_sites(const struct tsr_compensate_tune_table  *t,
-                           const struct tsr_compensate_tune_result *r, uint32_t k[TSR_SITES]);
+                           const struct tsr_compensate_tune_result *r, uint32_t k[TSR_MODEL_SITES]);
 /* Share of the expected squared error of all sites' outputs that is left when a static choice of the k most
  * important channels is added back; a choice by token leaves less. */
-tsr_status tsr_step_tuning_lost(const struct tsr_compensation *c, const uint32_t k[TSR_SITES],
+tsr_status tsr_step_tuning_lost(const struct tsr_compensation *c, const uint32_t k[TSR_MODEL_SITES],
                                 double *lost, struct tsr_err *err);
 
 /* Writes a plan with compensation: from `from` (a plan file, its compensation replaced) or, NULL, one that
  * keeps all layers unchanged. Written as JSON, which YAML reads. */
 tsr_status tsr_step_tuning_write(const char *path, const char *from, const struct tsr_model *m,
-                                 const struct tsr_compensation *c, const uint32_t k[TSR_SITES],
-                                 double slower, double lost, struct tsr_err *err);
+                                 const struct tsr_compensation *c,
+                                 const uint32_t k[TSR_MODEL_SITES], double slower, double lost,
+                                 struct tsr_err *err);
 
 #endif

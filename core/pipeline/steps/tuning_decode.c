@@ -24,9 +24,9 @@ static tsr_status pass(struct tsr_engine *e, uint32_t tokens, float *logits, dou
     return TSR_OK;
 }
 
-static tsr_status measure(struct tsr_engine *e, const uint32_t (*k)[TSR_SITES], uint32_t tokens,
-                          uint32_t repeats, float *logits, struct tsr_step_tuning_decoded *d,
-                          struct tsr_err *err)
+static tsr_status measure(struct tsr_engine *e, const uint32_t (*k)[TSR_MODEL_SITES],
+                          uint32_t tokens, uint32_t repeats, float *logits,
+                          struct tsr_step_tuning_decoded *d, struct tsr_err *err)
 {
     *d = (struct tsr_step_tuning_decoded){ .bare = INFINITY, .with = INFINITY };
     for (uint32_t i = 0; i <= repeats; i++) { /* the first warms caches up */
@@ -45,9 +45,10 @@ static tsr_status measure(struct tsr_engine *e, const uint32_t (*k)[TSR_SITES], 
     return TSR_OK;
 }
 
-tsr_status tsr_step_tuning_decode(struct tsr_engine *e, uint64_t           vocab,
-                                  const uint32_t (*k)[TSR_SITES], uint32_t tokens, uint32_t repeats,
-                                  struct tsr_step_tuning_decoded *d, struct tsr_err *err)
+tsr_status tsr_step_tuning_decode(struct tsr_engine *e, uint64_t                 vocab,
+                                  const uint32_t (*k)[TSR_MODEL_SITES], uint32_t tokens,
+                                  uint32_t repeats, struct tsr_step_tuning_decoded *d,
+                                  struct tsr_err *err)
 {
     float *logits = tsr_new(vocab, sizeof *logits);
     if (!logits)

@@ -5,13 +5,13 @@
 #include "pipeline/step.h"
 #include "plan/file/plan_file.h"
 
-static json_t *channels_json(const uint32_t k[TSR_SITES])
+static json_t *channels_json(const uint32_t k[TSR_MODEL_SITES])
 {
-    static const char *const names[TSR_LINEARS] = { "*.q_proj",   "*.k_proj",    "*.v_proj",
-                                                    "*.o_proj",   "*.gate_proj", "*.up_proj",
-                                                    "*.down_proj" };
+    static const char *const names[TSR_MODEL_LINEARS] = { "*.q_proj",   "*.k_proj",    "*.v_proj",
+                                                          "*.o_proj",   "*.gate_proj", "*.up_proj",
+                                                          "*.down_proj" };
     json_t                  *list = json_array();
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         if (json_array_append_new(
                 list, json_pack("{s:s, s:I}", "tensors", names[i], "k",
                                 (json_int_t)k[tsr_model_linear_site((enum tsr_linear_id)i)])) !=
@@ -23,12 +23,12 @@ static json_t *channels_json(const uint32_t k[TSR_SITES])
 }
 
 /* Bytes of residuals of layers [first, end) that have some k. */
-static uint64_t host_bytes(const struct tsr_compensation *c, const uint32_t k[TSR_SITES],
+static uint64_t host_bytes(const struct tsr_compensation *c, const uint32_t k[TSR_MODEL_SITES],
                            uint64_t first, uint64_t end)
 {
     uint64_t n = 0;
     for (uint64_t l = first; l < end; l++)
-        for (int i = 0; i < TSR_LINEARS; i++) {
+        for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
             const struct tsr_compensate_residual *r = &c->lin[l][i];
             if (r->codes &&
                 tsr_compensate_select_count(k[tsr_model_linear_site((enum tsr_linear_id)i)],
@@ -81,8 +81,8 @@ static tsr_status read_plan(const char *from, const struct tsr_model *m, struct 
 }
 
 static bool fill_plan(json_t *j, const struct tsr_plan_file *p, const struct tsr_model *m,
-                      const struct tsr_compensation *c, const uint32_t k[TSR_SITES], double slower,
-                      double lost)
+                      const struct tsr_compensation *c, const uint32_t k[TSR_MODEL_SITES],
+                      double slower, double lost)
 {
     json_t *stages = json_object_get(j, "stages");
     bool    ok = true;
@@ -99,8 +99,9 @@ static bool fill_plan(json_t *j, const struct tsr_plan_file *p, const struct tsr
 }
 
 tsr_status tsr_step_tuning_write(const char *path, const char *from, const struct tsr_model *m,
-                                 const struct tsr_compensation *c, const uint32_t k[TSR_SITES],
-                                 double slower, double lost, struct tsr_err *err)
+                                 const struct tsr_compensation *c,
+                                 const uint32_t k[TSR_MODEL_SITES], double slower, double lost,
+                                 struct tsr_err *err)
 {
     struct tsr_plan_file p = { 0 };
     json_t              *j = NULL;

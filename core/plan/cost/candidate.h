@@ -24,7 +24,7 @@ struct tsr_plan_candidate {
     struct tsr_quantizer   q; /* self NULL: original, or mixed */
     bool                   mixed;
     /* mixed: another candidate of the list for each linear */
-    const struct tsr_plan_candidate *of[TSR_LINEARS];
+    const struct tsr_plan_candidate *of[TSR_MODEL_LINEARS];
 };
 
 struct tsr_plan_candidates {

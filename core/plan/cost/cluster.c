@@ -106,10 +106,10 @@ static void check_backend(struct tsr_plan_cluster_reading *r, const struct tsr_c
                           const struct device *dev)
 {
     const struct tsr_config_node *b = dev->backend;
-    bool                          list = b && b->kind == TSR_NODE_LIST,
-         ok = !b || (list ? b->n > 0 : b->kind == TSR_NODE_SCALAR);
+    bool                          list = b && b->kind == TSR_CONFIG_NODE_LIST,
+         ok = !b || (list ? b->n > 0 : b->kind == TSR_CONFIG_NODE_SCALAR);
     for (uint64_t i = 0; ok && list && i < b->n; i++)
-        ok = b->items[i]->kind == TSR_NODE_SCALAR;
+        ok = b->items[i]->kind == TSR_CONFIG_NODE_SCALAR;
     if (!ok)
         tsr_config_diag_error(
             r->d, &b->mark,
@@ -164,7 +164,7 @@ static void read_node(struct tsr_plan_cluster_reading *r, const struct tsr_confi
     n->host = o.host ? o.host : "";
     n->model_at = o.model_at ? o.model_at : "";
     n->first_group = r->c->n_groups;
-    if (!o.devices || o.devices->kind != TSR_NODE_LIST || o.devices->n == 0) {
+    if (!o.devices || o.devices->kind != TSR_CONFIG_NODE_LIST || o.devices->n == 0) {
         tsr_config_diag_error(r->d, o.devices ? &o.devices->mark : &map->mark,
                               "as in devices: [{profile: T4, count: 3}]",
                               "a node needs 'devices', a list with at least one");
@@ -193,7 +193,7 @@ static void read_nodes(struct tsr_plan_cluster_reading *r, const struct tsr_conf
                        const struct tsr_config_node *root)
 {
     struct tsr_plan_cluster *c = r->c;
-    if (!list || list->kind != TSR_NODE_LIST || list->n == 0 || list->n > MOST_NODES) {
+    if (!list || list->kind != TSR_CONFIG_NODE_LIST || list->n == 0 || list->n > MOST_NODES) {
         tsr_config_diag_error(r->d, list ? &list->mark : &root->mark, NULL,
                               "a cluster needs 'nodes', a list of 1 to %u", MOST_NODES);
         return;

@@ -34,10 +34,11 @@ static void set_link(struct tsr_plan_cluster_reading *r, const struct tsr_config
 {
     const struct tsr_config_node *b = tsr_config_node_get(map, "bandwidth"),
                                  *a = tsr_config_node_get(map, "latency");
-    if (b && tsr_plan_quantity_node(b, "bandwidth", TSR_RATE, &l->rate, r->d) && !(l->rate > 0))
+    if (b && tsr_plan_quantity_node(b, "bandwidth", TSR_PLAN_QUANTITY_RATE, &l->rate, r->d) &&
+        !(l->rate > 0))
         tsr_config_diag_error(r->d, &b->mark, NULL, "'bandwidth' must be more than 0");
     if (a)
-        (void)tsr_plan_quantity_node(a, "latency", TSR_TIME, &l->alpha_ms, r->d);
+        (void)tsr_plan_quantity_node(a, "latency", TSR_PLAN_QUANTITY_TIME, &l->alpha_ms, r->d);
 }
 
 /* {bandwidth, latency}, and what differs by phase. */
@@ -68,7 +69,7 @@ void tsr_plan_cluster_read_link(struct tsr_plan_cluster_reading *r,
 {
     struct link one = { 0 };
     TSR_PLAN_CLUSTER_FILL(r, link_options, map, what, &one);
-    if (map->kind == TSR_NODE_MAP)
+    if (map->kind == TSR_CONFIG_NODE_MAP)
         read_link(r, map, one.prefill, one.decode, l);
 }
 
@@ -124,9 +125,9 @@ void tsr_plan_cluster_read_links(struct tsr_plan_cluster_reading *r,
         for (uint64_t i = 0; i < c->n_nodes; i++)
             for (uint64_t k = 0; k < c->n_nodes; k++)
                 *between(c, p, i, k) = i == k ? c->nodes[i].link[p] : net[p];
-    if (links && links->kind != TSR_NODE_LIST)
+    if (links && links->kind != TSR_CONFIG_NODE_LIST)
         tsr_config_diag_error(r->d, &links->mark, NULL, "'links' must be a list");
-    for (uint64_t i = 0; links && links->kind == TSR_NODE_LIST && i < links->n; i++)
+    for (uint64_t i = 0; links && links->kind == TSR_CONFIG_NODE_LIST && i < links->n; i++)
         read_pair(r, links->items[i]);
     for (uint64_t i = 0; i < c->n_nodes && tsr_config_diag_errors(r->d) == r->before; i++)
         for (uint64_t k = 0; k < c->n_nodes; k++)

@@ -107,7 +107,7 @@ static double quantity(struct tsr_plan_profile_reading *r, const struct tsr_conf
 {
     const struct tsr_config_node *n = map ? tsr_config_node_get(map, key) : NULL;
     double                        v = none;
-    if (n && n->kind == TSR_NODE_SCALAR)
+    if (n && n->kind == TSR_CONFIG_NODE_SCALAR)
         (void)tsr_plan_quantity_node(n, key, what, &v, r->d);
     return v;
 }
@@ -128,7 +128,7 @@ static void one_kernel(struct tsr_plan_profile_reading *r, const struct tsr_conf
         else
             tsr_config_diag_error(r->d, &map->mark, "as in {compute: 0.5, read: 0.8}",
                                   "a kernel needs '%s'", i ? "decode" : "prefill");
-    double ops = quantity(r, map, "ops", TSR_OPERATIONS, 0);
+    double ops = quantity(r, map, "ops", TSR_PLAN_QUANTITY_OPERATIONS, 0);
     if (!tsr_plan_profile_kernel_name(r, map, k.kernel) || tsr_config_diag_errors(r->d) != before)
         return;
     for (uint64_t i = 0; i < p->n_kernels; i++)
@@ -165,9 +165,9 @@ static void read_knots(struct tsr_plan_profile_reading *r, const struct tsr_conf
 {
     static const char *const names[] = { "prefill", "decode" };
     struct tsr_plan_profile *p = r->p;
-    if (!map || map->kind == TSR_NODE_NULL)
+    if (!map || map->kind == TSR_CONFIG_NODE_NULL)
         return;
-    if (map->kind != TSR_NODE_MAP) {
+    if (map->kind != TSR_CONFIG_NODE_MAP) {
         tsr_config_diag_error(r->d, &map->mark, NULL,
                               "'knots' must be {prefill: [...], decode: [...]}");
         return;
@@ -176,12 +176,12 @@ static void read_knots(struct tsr_plan_profile_reading *r, const struct tsr_conf
         const struct tsr_config_node *list = map->items[i];
         int                           phase = strcmp(map->keys[i]->text, names[1]) == 0;
         uint64_t                      last = 0;
-        bool                          ok = list->kind == TSR_NODE_LIST && list->n <= 8 &&
+        bool                          ok = list->kind == TSR_CONFIG_NODE_LIST && list->n <= 8 &&
                   strcmp(map->keys[i]->text, names[phase]) == 0;
         for (uint64_t k = 0; ok && k < list->n; k++) {
             char    *end = NULL;
             uint64_t v = 0;
-            if (list->items[k]->kind == TSR_NODE_SCALAR && *list->items[k]->text != '-')
+            if (list->items[k]->kind == TSR_CONFIG_NODE_SCALAR && *list->items[k]->text != '-')
                 v = strtoull(list->items[k]->text, &end, 10);
             ok = end && *end == '\0' && v > last && v < UINT32_MAX;
             p->knots[phase][k] = last = v;
@@ -230,16 +230,18 @@ static void read_head(struct tsr_plan_profile_reading *r, const struct tsr_confi
     if (h.name && strlen(h.name) > 32)
         tsr_config_diag_error(r->d, &tsr_config_node_get(root, "name")->mark, NULL,
                               "'name' has more than 32 characters");
-    double total = quantity(r, h.memory, "total", TSR_BYTES, 0);
-    double reserved = quantity(r, h.memory, "reserved", TSR_BYTES, 0);
+    double total = quantity(r, h.memory, "total", TSR_PLAN_QUANTITY_BYTES, 0);
+    double reserved = quantity(r, h.memory, "reserved", TSR_PLAN_QUANTITY_BYTES, 0);
     p->usable = m.usable;
-    p->bandwidth = quantity(r, h.bandwidth, "peak", TSR_RATE, 0);
-    p->host_bandwidth = quantity(r, h.host, "peak", TSR_RATE, 0);
+    p->bandwidth = quantity(r, h.bandwidth, "peak", TSR_PLAN_QUANTITY_RATE, 0);
+    p->host_bandwidth = quantity(r, h.host, "peak", TSR_PLAN_QUANTITY_RATE, 0);
     p->memory_bytes = (uint64_t)fmin(total, 0x1p60);
     p->reserved_bytes = (uint64_t)fmin(reserved, 0x1p60);
-    p->paper_bytes = (uint64_t)fmin(quantity(r, h.memory, "paper", TSR_BYTES, 0), 0x1p60);
-    p->overhead_ms[TSR_PLAN_PREFILL] = quantity(r, h.overhead, "prefill", TSR_TIME, 0);
-    p->overhead_ms[TSR_PLAN_DECODE] = quantity(r, h.overhead, "decode", TSR_TIME, 0);
+    p->paper_bytes =
+        (uint64_t)fmin(quantity(r, h.memory, "paper", TSR_PLAN_QUANTITY_BYTES, 0), 0x1p60);
+    p->overhead_ms[TSR_PLAN_PREFILL] =
+        quantity(r, h.overhead, "prefill", TSR_PLAN_QUANTITY_TIME, 0);
+    p->overhead_ms[TSR_PLAN_DECODE] = quantity(r, h.overhead, "decode", TSR_PLAN_QUANTITY_TIME, 0);
     if (tsr_config_diag_errors(r->d) == r->before && (!(total > 0) || !(p->bandwidth > 0)))
         tsr_config_diag_error(r->d, &root->mark, NULL,
                               "the memory and the bandwidth of a device must be more than 0");

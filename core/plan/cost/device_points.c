@@ -75,7 +75,7 @@ static bool numbers(struct tsr_plan_profile_reading *r, const struct tsr_config_
     static const struct tsr_option real = {
         .name = "a point", .type = TSR_OPT_REAL, .min = { .r = 0 }, .max = { .r = MAX_MS }
     };
-    if (n->kind != TSR_NODE_LIST || n->n > most || n->n + 1 < most) {
+    if (n->kind != TSR_CONFIG_NODE_LIST || n->n > most || n->n + 1 < most) {
         tsr_config_diag_error(r->d, &n->mark, "the last number, the spread, may be left out",
                               "a point is %s", wanted);
         return false;
@@ -83,7 +83,7 @@ static bool numbers(struct tsr_plan_profile_reading *r, const struct tsr_config_
     v[most - 1] = NAN;
     for (uint64_t i = 0; i < n->n; i++) {
         struct tsr_errbuf e = TSR_ERRBUF(e);
-        if (n->items[i]->kind == TSR_NODE_SCALAR &&
+        if (n->items[i]->kind == TSR_CONFIG_NODE_SCALAR &&
             tsr_config_option_set(&real, &v[i], n->items[i]->text, &e.err) == TSR_OK)
             continue;
         tsr_config_diag_error(r->d, &n->items[i]->mark, NULL,
@@ -123,9 +123,9 @@ static void read_points(struct tsr_plan_profile_reading *r, const struct tsr_con
                                                    : "[sequences, past, ms, spread]";
     uint64_t    most = phase == TSR_PLAN_PREFILL ? 5 : 4;
     double      v[5];
-    if (!list || list->kind == TSR_NODE_NULL)
+    if (!list || list->kind == TSR_CONFIG_NODE_NULL)
         return;
-    if (list->kind != TSR_NODE_LIST) {
+    if (list->kind != TSR_CONFIG_NODE_LIST) {
         tsr_config_diag_error(r->d, &list->mark, NULL, "points are a list of %s", wanted);
         return;
     }
@@ -196,7 +196,7 @@ void tsr_plan_profile_end(struct tsr_plan_profile_reading *r, const struct tsr_c
                               "'part' must be embed or head");
     if (!tsr_plan_profile_kernel_name(r, map, e.kernel) || tsr_config_diag_errors(r->d) != before)
         return;
-    if (!e.points || e.points->kind != TSR_NODE_LIST) {
+    if (!e.points || e.points->kind != TSR_CONFIG_NODE_LIST) {
         tsr_config_diag_error(r->d, &map->mark, NULL, "a measured end needs 'points', a list");
         return;
     }

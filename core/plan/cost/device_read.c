@@ -17,14 +17,14 @@ void tsr_plan_profile_each(struct tsr_plan_profile_reading *r, const struct tsr_
                            void (*one)(struct tsr_plan_profile_reading *,
                                        const struct tsr_config_node *))
 {
-    if (!list || list->kind == TSR_NODE_NULL)
+    if (!list || list->kind == TSR_CONFIG_NODE_NULL)
         return;
-    if (list->kind != TSR_NODE_LIST) {
+    if (list->kind != TSR_CONFIG_NODE_LIST) {
         tsr_config_diag_error(r->d, &list->mark, NULL, "'%s' must be a list", what);
         return;
     }
     for (uint64_t i = 0; i < list->n; i++)
-        if (list->items[i]->kind == TSR_NODE_MAP)
+        if (list->items[i]->kind == TSR_CONFIG_NODE_MAP)
             one(r, list->items[i]);
         else
             tsr_config_diag_error(r->d, &list->items[i]->mark, NULL,

@@ -133,8 +133,8 @@ static tsr_status mixed(const struct tsr_plan_latency_job *j, const struct tsr_p
                         double v, double s, double t, struct tsr_plan_time *out,
                         struct tsr_err *err)
 {
-    *out = (struct tsr_plan_time){ .basis = TSR_MEASURED, .extrapolated = true };
-    for (int i = 0; i < TSR_LINEARS; i++) {
+    *out = (struct tsr_plan_time){ .basis = TSR_PLAN_MEASURED, .extrapolated = true };
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
         struct tsr_plan_time one;
         int                  k = 0;
         while (c->of[k] != c->of[i])
@@ -161,7 +161,7 @@ tsr_status tsr_plan_latency_layer(const struct tsr_plan_latency_job *j,
     char                           kernel[TSR_PLAN_KERNEL_TEXT];
     struct tsr_plan_work           w;
     uint32_t                       kv_bits = j->kv_bits ? j->kv_bits : 16;
-    *out = (struct tsr_plan_time){ .ms = NAN, .basis = TSR_ROOFLINE };
+    *out = (struct tsr_plan_time){ .ms = NAN, .basis = TSR_PLAN_ROOFLINE };
     TSR_TRY(tsr_plan_candidate_kernel(c, j->shape, cls, kernel, err));
     if (!tsr_plan_profile_runs(p, kernel))
         return TSR_OK;
@@ -170,13 +170,13 @@ tsr_status tsr_plan_latency_layer(const struct tsr_plan_latency_job *j,
     const struct tsr_plan_fit *f = tsr_plan_fit_find(p->fits, kernel, phase, &w, tokens);
     if (f) {
         bool same = tsr_plan_fit_same_shape(&f->shape, &w), exact = false;
-        out->basis = TSR_FITTED;
+        out->basis = TSR_PLAN_FITTED;
         out->extrapolated = outside(f, v, s, t) || (!same && f->pooled) ||
                             tokens <= (double)f->knots[0] || tokens > (double)f->knots[1];
-        if (j->mode == TSR_LATENCY_TABLE) {
+        if (j->mode == TSR_PLAN_LATENCY_TABLE) {
             out->ms = from_table(p, f, &w, kv_bits, v, s, t, &exact);
             if (exact) {
-                out->basis = TSR_MEASURED;
+                out->basis = TSR_PLAN_MEASURED;
                 out->extrapolated = false;
             }
         } else {
@@ -205,7 +205,7 @@ tsr_status tsr_plan_latency_prompt(const struct tsr_plan_latency_job *j,
     uint64_t             last, n = tsr_plan_workload_chunks(w, &last);
     uint64_t             chunk = n > 1 ? w->chunk : last;
     struct tsr_plan_time one;
-    *out = (struct tsr_plan_time){ .basis = TSR_MEASURED };
+    *out = (struct tsr_plan_time){ .basis = TSR_PLAN_MEASURED };
     for (uint64_t i = 0; i < n; i++) {
         uint64_t s = i + 1 < n ? chunk : last;
         TSR_TRY(tsr_plan_latency_layer(j, m, cls, c, TSR_PLAN_PREFILL, (double)v, (double)s,
@@ -254,7 +254,7 @@ static bool end_fit(const struct tsr_plan_profile *p, bool head, const char *ker
         a = through ? 0 : sy / sw;
     }
     out->ms = a + b * tokens;
-    out->basis = TSR_FITTED;
+    out->basis = TSR_PLAN_FITTED;
     out->extrapolated = out->extrapolated || tokens < low || tokens > high;
     return true;
 }
@@ -269,7 +269,7 @@ tsr_status tsr_plan_latency_embed(const struct tsr_plan_latency_job *j,
     uint64_t                     bytes;
     TSR_TRY(tsr_plan_candidate_matrix(NULL, &s->embed, &f, &bytes, err));
     tsr_plan_kernel_name(&f, kernel);
-    *out = (struct tsr_plan_time){ .basis = TSR_ROOFLINE };
+    *out = (struct tsr_plan_time){ .basis = TSR_PLAN_ROOFLINE };
     if (end_fit(m->profile, false, kernel, (double)s->vocab, (double)s->embed_dim, tokens, out))
         return TSR_OK;
     /* a row is read, widened and written: 4 bytes out */
@@ -290,7 +290,7 @@ tsr_status tsr_plan_latency_head(const struct tsr_plan_latency_job *j,
     uint64_t                     bytes;
     TSR_TRY(tsr_plan_candidate_matrix(head, &s->head, &f, &bytes, err));
     tsr_plan_kernel_name(&f, kernel);
-    *out = (struct tsr_plan_time){ .basis = TSR_ROOFLINE };
+    *out = (struct tsr_plan_time){ .basis = TSR_PLAN_ROOFLINE };
     if (end_fit(m->profile, true, kernel, (double)s->vocab, (double)s->embed_dim, rows, out)) {
         out->ms /= m->tp;
         return TSR_OK;

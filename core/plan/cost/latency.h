@@ -14,7 +14,7 @@
 
 #include "plan/cost/memory.h"
 
-enum tsr_latency_mode { TSR_LATENCY_FIT, TSR_LATENCY_TABLE };
+enum tsr_latency_mode { TSR_PLAN_LATENCY_FIT, TSR_PLAN_LATENCY_TABLE };
 
 struct tsr_plan_time {
     double         ms; /* NaN: the device does not run it */

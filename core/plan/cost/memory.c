@@ -169,7 +169,7 @@ tsr_status tsr_plan_memory_layer(const struct tsr_plan_memory_job *j, const stru
     const struct tsr_plan_shape_layer *l = &j->shape->layer[cls];
     uint64_t                           rank = 0, none, rows;
     *weights = *kv = 0;
-    if (j->accounting == TSR_ACCOUNT_PAPER) {
+    if (j->accounting == TSR_PLAN_ACCOUNT_PAPER) {
         bool given = c && (c->q.self || c->mixed || *j->shape->packed);
         tsr_plan_paper_layer(j, cls, given ? c->stored_bits : 16, weights, kv);
         return TSR_OK;
@@ -205,7 +205,7 @@ tsr_status tsr_plan_memory_ends(const struct tsr_plan_memory_job *j, const struc
     const struct tsr_plan_shape *s = j->shape;
     uint64_t                     n, none;
     *embed = *head = *shared = 0;
-    if (j->accounting == TSR_ACCOUNT_PAPER) {
+    if (j->accounting == TSR_PLAN_ACCOUNT_PAPER) {
         *embed = tsr_plan_paper_ends(j);
         return TSR_OK;
     }
@@ -313,7 +313,7 @@ static tsr_status workspace(const struct tsr_plan_memory_job *j, const struct ts
     uint64_t tokens, work, scratch, n;
     *lead = 0;
     uint64_t chunk = j->chunk && j->chunk < j->prompt ? j->chunk : j->prompt;
-    if (j->accounting == TSR_ACCOUNT_PAPER) {
+    if (j->accounting == TSR_PLAN_ACCOUNT_PAPER) {
         *bytes = tsr_plan_paper_workspace(j, prefill_mb, first);
         return TSR_OK;
     }
@@ -360,7 +360,7 @@ uint64_t tsr_plan_memory_capacity(const struct tsr_plan_mesh *m, enum tsr_accoun
 {
     const struct tsr_plan_profile *p = m->profile;
     uint64_t                       one, all;
-    if (a == TSR_ACCOUNT_PAPER) {
+    if (a == TSR_PLAN_ACCOUNT_PAPER) {
         one = tsr_plan_paper_capacity(p);
     } else {
         one = (uint64_t)(p->usable * (double)p->memory_bytes);
@@ -373,7 +373,7 @@ bool tsr_plan_memory_uneven(const struct tsr_plan_memory_job *j, const struct ts
                             uint64_t ends, uint64_t lead, uint64_t *bytes)
 {
     *bytes = 0;
-    if (j->accounting == TSR_ACCOUNT_PAPER)
+    if (j->accounting == TSR_PLAN_ACCOUNT_PAPER)
         return true;
     return tsr_add(ends, lead, bytes) && tsr_mul(*bytes, m->tp - 1, bytes);
 }
@@ -386,7 +386,8 @@ tsr_status tsr_plan_memory_stage(const struct tsr_plan_memory_job *j, const stru
 {
     const struct tsr_plan_shape *s = j->shape;
     bool                         begins = first == 0;
-    bool     ends = j->place == TSR_HEAD_FIRST ? begins : first + n == s->layers; /* has the head */
+    bool                         ends =
+        j->place == TSR_PLAN_HEAD_FIRST ? begins : first + n == s->layers; /* has the head */
     uint64_t embed, head, shared, lead, used = 0;
     *out = (struct tsr_plan_stage_memory){ .capacity = tsr_plan_memory_capacity(m, j->accounting) };
     for (uint64_t l = first; l < first + n; l++) {

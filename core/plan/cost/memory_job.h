@@ -6,8 +6,8 @@
 
 /* The stage whose rank 0 has the final norm and the LM head: the last one, or the first, with the
  * embedding (LLM-PQ's master). */
-enum tsr_head_place { TSR_HEAD_LAST, TSR_HEAD_FIRST };
-enum tsr_accounting { TSR_ACCOUNT_EXACT, TSR_ACCOUNT_PAPER };
+enum tsr_head_place { TSR_PLAN_HEAD_LAST, TSR_PLAN_HEAD_FIRST };
+enum tsr_accounting { TSR_PLAN_ACCOUNT_EXACT, TSR_PLAN_ACCOUNT_PAPER };
 
 /* What the functions of memory.h and memory_paper.h are about. */
 struct tsr_plan_memory_job {

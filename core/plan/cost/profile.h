@@ -11,9 +11,9 @@ enum tsr_phase { TSR_PLAN_PREFILL, TSR_PLAN_DECODE };
 
 /* Source of a time, worst last. */
 enum tsr_basis {
-    TSR_MEASURED, /* a point of the profile itself (latency: table) */
-    TSR_FITTED,   /* regression over points of this kernel */
-    TSR_ROOFLINE  /* datasheet and efficiencies */
+    TSR_PLAN_MEASURED, /* a point of the profile itself (latency: table) */
+    TSR_PLAN_FITTED,   /* regression over points of this kernel */
+    TSR_PLAN_ROOFLINE  /* datasheet and efficiencies */
 };
 
 /* Roofline of a kernel.  Efficiencies are shares of peak, in (0, 1]. */

@@ -69,7 +69,7 @@ bool tsr_plan_quantity_node(const struct tsr_config_node *n, const char *key,
                             enum tsr_quantity what, double *v, struct tsr_diag *d)
 {
     char why[160];
-    if (n->kind != TSR_NODE_SCALAR) {
+    if (n->kind != TSR_CONFIG_NODE_SCALAR) {
         tsr_config_diag_error(d, &n->mark, NULL, "'%s' must be %s", key, kinds[what].wanted);
         return false;
     }
@@ -88,8 +88,8 @@ char *tsr_plan_quantity_text(double v, enum tsr_quantity what, char *buf, size_t
                                               "PFLOP/s" } };
     static const double      first[] = { 1, 1, 1e-6, 1e3 };
     double                   scale = first[what];
-    int                      i = 0, last = what == TSR_TIME ? 3 : 4;
-    if (what == TSR_OPERATIONS) {
+    int                      i = 0, last = what == TSR_PLAN_QUANTITY_TIME ? 3 : 4;
+    if (what == TSR_PLAN_QUANTITY_OPERATIONS) {
         scale = 1e6;
         i = 1;
     }

@@ -5,10 +5,10 @@
 #include "config/config.h"
 
 enum tsr_quantity {
-    TSR_BYTES,     /* B, KB, MB, GB, TB, KiB, MiB, GiB, TiB */
-    TSR_RATE,      /* bytes a second: the same with /s, and bit/s, Kbit/s, Mbit/s, Gbit/s, Tbit/s */
-    TSR_TIME,      /* ms: ns, us, ms, s */
-    TSR_OPERATIONS /* operations a second, a multiply-add is two: MFLOP/s to PFLOP/s, GOP/s, TOP/s */
+    TSR_PLAN_QUANTITY_BYTES, /* B, KB, MB, GB, TB, KiB, MiB, GiB, TiB */
+    TSR_PLAN_QUANTITY_RATE, /* bytes a second: the same with /s, and bit/s, Kbit/s, Mbit/s, Gbit/s, Tbit/s */
+    TSR_PLAN_QUANTITY_TIME, /* ms: ns, us, ms, s */
+    TSR_PLAN_QUANTITY_OPERATIONS /* operations a second, a multiply-add is two: MFLOP/s to PFLOP/s, GOP/s, TOP/s */
 };
 
 /* The number in bytes, bytes/s, ms or operations/s: finite, >= 0, at most 1e21. A unit must follow it.

@@ -136,9 +136,9 @@ static void in_layer(struct build *b, const struct tsr_model_role *r,
     case TSR_MODEL_PART_LINEAR:
         if (!holds(b, r->weight))
             break;
-        if (r->lin == TSR_ROUTER)
+        if (r->lin == TSR_MODEL_ROUTER)
             l->router = router(b, of, r);
-        else if (r->lin == TSR_SHARED_ROUTER)
+        else if (r->lin == TSR_MODEL_SHARED_ROUTER)
             l->shared_router = router(b, of, r);
         else
             linear(b, l, of, r->lin, r);
@@ -148,18 +148,18 @@ static void in_layer(struct build *b, const struct tsr_model_role *r,
         expert(b, l, of, r->lin, r);
         break;
     case TSR_MODEL_PART_EXPERTS_GATE_UP:
-        expert(b, l, of, TSR_GATE, r);
-        expert(b, l, of, TSR_UP, r);
+        expert(b, l, of, TSR_MODEL_GATE, r);
+        expert(b, l, of, TSR_MODEL_UP, r);
         break;
     case TSR_MODEL_PART_QKV_ROWS:
     case TSR_MODEL_PART_QKV_HEADS:
-        linear(b, l, of, TSR_Q, r);
-        linear(b, l, of, TSR_K, r);
-        linear(b, l, of, TSR_V, r);
+        linear(b, l, of, TSR_MODEL_Q, r);
+        linear(b, l, of, TSR_MODEL_K, r);
+        linear(b, l, of, TSR_MODEL_V, r);
         break;
     case TSR_MODEL_PART_GATE_UP_ROWS:
-        linear(b, l, of, TSR_GATE, r);
-        linear(b, l, of, TSR_UP, r);
+        linear(b, l, of, TSR_MODEL_GATE, r);
+        linear(b, l, of, TSR_MODEL_UP, r);
         break;
     default:
         break;
@@ -246,7 +246,7 @@ static tsr_status build(struct build *b, const char *name)
                                   .rotary_dim =
                                       hp->positions == TSR_MODEL_POSITIONS_ROPE ? hp->rope.dim : 0,
                                   .sliding_rope = hp->rope_sliding.dim > 0,
-                                  .whole_qk_norm = hp->qk_norm == TSR_QK_NORM_WIDTH,
+                                  .whole_qk_norm = hp->qk_norm == TSR_MODEL_QK_NORM_WIDTH,
                                   .gated = hp->gated,
                                   .tied = hp->tied,
                                   .alibi = hp->positions == TSR_MODEL_POSITIONS_ALIBI };
@@ -432,9 +432,9 @@ struct tsr_plan_shape_matrix tsr_plan_shape_part(const struct tsr_plan_shape_mat
                                                  enum tsr_linear_id id, uint32_t tp)
 {
     struct tsr_plan_shape_matrix p = *m;
-    if (id == TSR_O || id == TSR_DOWN || id == TSR_SHARED_DOWN)
+    if (id == TSR_MODEL_O || id == TSR_MODEL_DOWN || id == TSR_MODEL_SHARED_DOWN)
         p.cols /= tp;
-    else if (id != TSR_Q_A && id != TSR_KV_A) /* which every rank has */
+    else if (id != TSR_MODEL_Q_A && id != TSR_MODEL_KV_A) /* which every rank has */
         p.rows /= tp;
     return p;
 }

@@ -24,7 +24,7 @@ struct tsr_plan_shape_matrix {
 
 /* Linears of a layer by their enum tsr_linear_id; in a layer with experts gate, up and down are those of all experts.
  * The routers, which stay as they are, stand apart. */
-#define TSR_PLAN_LINEARS TSR_EXPERTS
+#define TSR_PLAN_LINEARS TSR_MODEL_EXPERTS
 struct tsr_plan_shape_layer {
     struct tsr_plan_shape_matrix lin[TSR_PLAN_LINEARS], router, shared_router;
     uint64_t                     norms;  /* F32 numbers in gains and biases of its norms */

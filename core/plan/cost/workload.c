@@ -102,11 +102,11 @@ static tsr_status read_lengths(struct tsr_plan_lengths *l, const struct tsr_conf
                                const char *key, struct tsr_diag *d, struct tsr_err *err)
 {
     uint64_t length, count;
-    if (n->kind == TSR_NODE_SCALAR && whole(n->text, MOST_TOKENS, &length))
+    if (n->kind == TSR_CONFIG_NODE_SCALAR && whole(n->text, MOST_TOKENS, &length))
         return put(l, length, 1, err);
-    bool ok = n->kind == TSR_NODE_MAP && n->n > 0;
+    bool ok = n->kind == TSR_CONFIG_NODE_MAP && n->n > 0;
     for (uint64_t i = 0; ok && i < n->n; i++) {
-        ok = n->items[i]->kind == TSR_NODE_SCALAR &&
+        ok = n->items[i]->kind == TSR_CONFIG_NODE_SCALAR &&
              whole(n->keys[i]->text, MOST_TOKENS, &length) &&
              whole(n->items[i]->text, MOST_BATCH, &count);
         if (ok)
@@ -239,7 +239,7 @@ static tsr_status read_map(struct tsr_plan_workload *w, const struct options *o,
         tsr_config_diag_error(d, &tsr_config_node_get(map, "concurrency")->mark, NULL,
                               "'concurrency' is %lld, more than the batch of %lld",
                               (long long)o->concurrency, (long long)o->batch);
-    if (from && o->generate && o->generate->kind != TSR_NODE_SCALAR)
+    if (from && o->generate && o->generate->kind != TSR_CONFIG_NODE_SCALAR)
         tsr_config_diag_error(
             d, &o->generate->mark, NULL,
             "with 'from', 'generate' is one number, for records without max_tokens");

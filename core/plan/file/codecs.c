@@ -51,7 +51,7 @@ tsr_status tsr_plan_take_codecs(struct tsr_plan_problem *p, const struct tsr_pla
         TSR_TRY(widest(p, f, k, true, &collective[k], err));
     }
     TSR_TRY(tsr_plan_problem_put_codecs(p, send, collective, err));
-    for (int k = 0; k < TSR_PLAN_PHASES && f->head == TSR_HEAD_FIRST && f->n_stages > 1; k++) {
+    for (int k = 0; k < TSR_PLAN_PHASES && f->head == TSR_PLAN_HEAD_FIRST && f->n_stages > 1; k++) {
         tsr_plan_wire_close(&p->back[k]);
         TSR_TRY(tsr_plan_wire_open(&p->back[k], p->registry,
                                    named(f->stages[f->n_stages - 1].send[k].codec), err));

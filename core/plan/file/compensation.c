@@ -18,7 +18,7 @@
 static const char *text_of(const struct tsr_config_node *map, const char *key)
 {
     const struct tsr_config_node *n = tsr_config_node_get(map, key);
-    return n && n->kind == TSR_NODE_SCALAR ? n->text : "";
+    return n && n->kind == TSR_CONFIG_NODE_SCALAR ? n->text : "";
 }
 
 /* k of a linear: the last entry that covers its layer and name. */
@@ -110,9 +110,9 @@ static tsr_status stage_compensation(const struct tsr_plan_problem *p,
                                               .bits = bits ? bits : USUAL_BITS,
                                               .assumed = !bits };
     for (uint64_t l = s->first; list && s->compensated && l < s->first + s->count; l++) {
-        uint64_t of_site[TSR_SITES] = { 0 };
-        bool     seen[TSR_SITES] = { false };
-        for (int i = 0; i < TSR_LINEARS; i++) {
+        uint64_t of_site[TSR_MODEL_SITES] = { 0 };
+        bool     seen[TSR_MODEL_SITES] = { false };
+        for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
             const struct tsr_plan_shape_matrix *w =
                 &p->shape->layer[p->shape->layer_class[l]].lin[i];
             enum tsr_site site = tsr_model_linear_site((enum tsr_linear_id)i);

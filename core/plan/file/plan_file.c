@@ -15,14 +15,14 @@ const struct tsr_choice tsr_objective_choices[2] = {
     { "paper", "LLM-PQ's formula as printed", TSR_OBJECTIVE_PAPER },
 };
 const struct tsr_choice tsr_accounting_choices[2] = {
-    { "exact", "bytes of real tensors and kernels", TSR_ACCOUNT_EXACT },
-    { "paper", "LLM-PQ's formulas, embedding and head on the first stage", TSR_ACCOUNT_PAPER },
+    { "exact", "bytes of real tensors and kernels", TSR_PLAN_ACCOUNT_EXACT },
+    { "paper", "LLM-PQ's formulas, embedding and head on the first stage", TSR_PLAN_ACCOUNT_PAPER },
 };
 
 const struct tsr_choice tsr_head_choices[2] = {
-    { "last", "the last stage, which sends logits", TSR_HEAD_LAST },
+    { "last", "the last stage, which sends logits", TSR_PLAN_HEAD_LAST },
     { "first", "the first stage, with the embedding; the last one sends hidden rows",
-      TSR_HEAD_FIRST },
+      TSR_PLAN_HEAD_FIRST },
 };
 /* What has one place alone. */
 static const struct tsr_choice embed_choices[] = { { "first", "the first stage", 0 } };
@@ -60,7 +60,7 @@ static const struct tsr_option head_options[] = {
     TSR_OPTION_NODE(struct head, quality, "Where the quality of a width comes from."),
     TSR_OPTION_ENUM(struct head, objective, TSR_OBJECTIVE_STEADY, tsr_objective_choices,
                     "What was minimised."),
-    TSR_OPTION_ENUM(struct head, accounting, TSR_ACCOUNT_EXACT, tsr_accounting_choices,
+    TSR_OPTION_ENUM(struct head, accounting, TSR_PLAN_ACCOUNT_EXACT, tsr_accounting_choices,
                     "How memory was counted."),
     TSR_OPTION_INT(struct head, replicas, 1, 1, 1000000, NULL, "How often the stages exist."),
     TSR_OPTION_INT(struct head, share, 0, 0, 1 << 30, "requests",
@@ -86,7 +86,8 @@ static const struct tsr_option micro_options[] = {
 static const struct tsr_option master_options[] = {
     TSR_OPTION_ENUM(struct master, tokenize, 0, text_choices, "Text to tokens."),
     TSR_OPTION_ENUM(struct master, embed, 0, embed_choices, "Tokens to hidden rows."),
-    TSR_OPTION_ENUM(struct master, head, TSR_HEAD_LAST, tsr_head_choices, "Hidden rows to logits."),
+    TSR_OPTION_ENUM(struct master, head, TSR_PLAN_HEAD_LAST, tsr_head_choices,
+                    "Hidden rows to logits."),
     TSR_OPTION_ENUM(struct master, sample, 0, text_choices, "Logits to tokens."),
 };
 static const struct tsr_option quality_options[] = {
@@ -198,14 +199,14 @@ static void read_replicas(struct tsr_plan_reading *r, const struct head *h)
             r->d, at ? &at->mark : &list->mark, NULL,
             "%llu replicas with %lld requests each are more than the batch of %llu",
             (unsigned long long)copies, (long long)p->share, (unsigned long long)batch);
-    if (!list || list->kind == TSR_NODE_NULL)
+    if (!list || list->kind == TSR_CONFIG_NODE_NULL)
         return;
-    bool ok = list->kind == TSR_NODE_LIST && list->n == copies;
+    bool ok = list->kind == TSR_CONFIG_NODE_LIST && list->n == copies;
     for (uint64_t i = 0; ok && i < list->n; i++) {
         const struct tsr_config_node *one = list->items[i];
-        ok = one->kind == TSR_NODE_LIST && one->n > 0;
+        ok = one->kind == TSR_CONFIG_NODE_LIST && one->n > 0;
         for (uint64_t k = 0; ok && k < one->n; k++)
-            ok = one->items[k]->kind == TSR_NODE_SCALAR;
+            ok = one->items[k]->kind == TSR_CONFIG_NODE_SCALAR;
     }
     if (!ok)
         tsr_config_diag_error(r->d, &list->mark, "as in [[node-a, node-b], [node-c, node-d]]",
@@ -324,7 +325,8 @@ tsr_status tsr_plan_file_layer(const struct tsr_plan_file *p, uint64_t layer, ch
                                    : at   ? "; "
                                           : "",
                                    e->keys[k]->text,
-                                   e->items[k]->kind == TSR_NODE_SCALAR ? e->items[k]->text : "?");
+                                   e->items[k]->kind == TSR_CONFIG_NODE_SCALAR ? e->items[k]->text
+                                                                               : "?");
             first = false;
         }
     }

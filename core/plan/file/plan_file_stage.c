@@ -67,7 +67,7 @@ static const struct tsr_option stage_said_options[] = {
 const char *tsr_plan_linear(uint64_t layer, int linear, char buf[TSR_PLAN_LINEAR_TEXT])
 {
     (void)snprintf(buf, TSR_PLAN_LINEAR_TEXT, "model.layers.%llu.%s.%s", (unsigned long long)layer,
-                   linear <= TSR_O ? "self_attn" : "mlp",
+                   linear <= TSR_MODEL_O ? "self_attn" : "mlp",
                    tsr_model_linear_name((enum tsr_linear_id)linear));
     return buf;
 }
@@ -82,7 +82,7 @@ void tsr_plan_fill(const struct tsr_plan_reading *r, const struct tsr_option *o,
 bool tsr_plan_is_list(const struct tsr_config_node *n, const struct tsr_config_mark *at,
                       const char *what, struct tsr_diag *d)
 {
-    if (n && n->kind == TSR_NODE_LIST && n->n)
+    if (n && n->kind == TSR_CONFIG_NODE_LIST && n->n)
         return true;
     tsr_config_diag_error(d, n ? &n->mark : at, NULL, "%s is not a list of at least one map", what);
     return false;
@@ -117,8 +117,8 @@ static void read_entry(struct tsr_plan_reading *r, struct tsr_config_node *entry
                        uint64_t end)
 {
     const struct tsr_config_node *layers =
-        entry->kind == TSR_NODE_MAP ? tsr_config_node_get(entry, "layers") : NULL;
-    if (!layers || layers->kind != TSR_NODE_SCALAR) {
+        entry->kind == TSR_CONFIG_NODE_MAP ? tsr_config_node_get(entry, "layers") : NULL;
+    if (!layers || layers->kind != TSR_CONFIG_NODE_SCALAR) {
         tsr_config_diag_error(r->d, &entry->mark, "write {layers: 0-10, bits: 4}",
                               "an entry of schemes does not say which layers");
         return;
@@ -173,7 +173,7 @@ static bool names_linear(const struct tsr_plan_reading *r, const struct tsr_conf
 {
     const struct tsr_config_node *at = tsr_config_node_get(entry, "tensors");
     char                          name[TSR_PLAN_LINEAR_TEXT];
-    for (int i = 0; i < TSR_LINEARS; i++)
+    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         if (!*tensors || tsr_quant_name_matches(tensors, tsr_plan_linear(layer, i, name)))
             return true;
     tsr_config_diag_error(r->d, at ? &at->mark : &entry->mark, "as in \"*.down_proj\"",
@@ -213,7 +213,7 @@ tsr_status tsr_plan_read_stage(struct tsr_plan_reading *r, const struct tsr_conf
     struct stage_map       m = { 0 };
     struct tsr_plan_stage *s = &r->p->stages[r->p->n_stages];
     uint64_t               end, count = 0;
-    if (n->kind != TSR_NODE_MAP) {
+    if (n->kind != TSR_CONFIG_NODE_MAP) {
         tsr_config_diag_error(r->d, &n->mark, NULL, "a stage is not a map");
         return TSR_OK;
     }

@@ -140,7 +140,7 @@ static bool put_mixed(struct tsr_writer *w, const struct tsr_plan_problem *p,
                       uint32_t c)
 {
     for (uint64_t l = s->first; l < s->first + s->count; l++)
-        for (int i = 0; i < TSR_LINEARS && o->bits[l] == c; i++) {
+        for (int i = 0; i < TSR_MODEL_LINEARS && o->bits[l] == c; i++) {
             char rule[RULE_TEXT];
             if (p->shape->layer[p->shape->layer_class[l]].lin[i].rows == 0)
                 continue;
@@ -231,7 +231,7 @@ static tsr_status put_stage(struct tsr_writer *w, const struct tsr_plan_problem 
         return tsr_fail(err, TSR_E_INPUT, "a candidate's options are too long for a plan file");
     if (i + 1 < o->n_stages)
         put_way(w, "send", p->o.codec, "send", "send");
-    else if (i > 0 && p->o.head == TSR_HEAD_FIRST) /* back to the head, exactly */
+    else if (i > 0 && p->o.head == TSR_PLAN_HEAD_FIRST) /* back to the head, exactly */
         put_way(w, "send", "plain", "send", "send");
     if (s->mesh.tp > 1) {
         const char *pre, *dec;

@@ -173,8 +173,8 @@ static tsr_status add_part(struct tsr_plan_built *b, const uint64_t *options, ui
         o[i].head_pre_ms += first;
         o[i].head_dec_ms += first;
         o[i].workspace_bytes += first;
-        o[i].comm_pre_ms = o[i].comm_dec_ms = none; /* a single stage has no peer */
-        if (b->p->memory.place == TSR_HEAD_FIRST)   /* the head's time is the embedding's */
+        o[i].comm_pre_ms = o[i].comm_dec_ms = none;    /* a single stage has no peer */
+        if (b->p->memory.place == TSR_PLAN_HEAD_FIRST) /* the head's time is the embedding's */
             o[i].head_pre_ms = o[i].head_dec_ms = none;
     }
     in->options = list;
@@ -243,7 +243,7 @@ static tsr_status make_parts(struct tsr_plan_built *b, struct tsr_plan_build_end
 {
     uint64_t n = b->whole.n_options, k = b->whole.n_kinds;
     bool     several = b->meshes.total > 1;
-    bool     back = b->p->memory.place == TSR_HEAD_FIRST; /* not where one has all */
+    bool     back = b->p->memory.place == TSR_PLAN_HEAD_FIRST; /* not where one has all */
     bool     alone = !several || ((shared || back) && !b->p->o.use_all);
     struct tsr_plan_build_ends *one;
     NEW(b, b->parts, n * (k + 1));

@@ -18,7 +18,7 @@ static tsr_status workspaces(const struct tsr_plan_built *b, uint64_t k,
 {
     const struct tsr_plan_problem *p = b->p;
     const struct tsr_plan_mesh    *m = &b->meshes.kinds[k].mesh;
-    bool head = p->memory.place == TSR_HEAD_FIRST; /* is the first stage's */
+    bool head = p->memory.place == TSR_PLAN_HEAD_FIRST; /* is the first stage's */
     TSR_TRY(tsr_plan_memory_workspace(&p->memory, m, &p->candidates, o->prefill_mb, o->decode_mb,
                                       false, false, &w->mid, NULL, err));
     TSR_TRY(tsr_plan_memory_workspace(&p->memory, m, &p->candidates, o->prefill_mb, o->decode_mb,
@@ -104,7 +104,7 @@ tsr_status tsr_plan_build_ends(struct tsr_plan_built *b, struct tsr_plan_build_e
         TSR_TRY(tsr_plan_memory_ends(&b->p->memory, &b->meshes.kinds[k].mesh, &of[k].embed,
                                      &of[k].head, &s, err));
         of[k].both = of[k].embed + above(of[k].head, s);
-        if (b->p->memory.place == TSR_HEAD_FIRST) {
+        if (b->p->memory.place == TSR_PLAN_HEAD_FIRST) {
             of[k].embed = of[k].both;
             of[k].head = s = 0;
         }

@@ -152,7 +152,7 @@ static tsr_status ends_table(struct tsr_plan_built *b, enum tsr_phase phase, str
                             isfinite(embed.ms) ? "head" : "embedding");
         z->embed[k] = embed.ms;
         z->head[k] = head.ms;
-        if (b->p->memory.place == TSR_HEAD_FIRST)
+        if (b->p->memory.place == TSR_PLAN_HEAD_FIRST)
             TSR_TRY(head_first(b, k, phase, z, err));
     }
     return TSR_OK;

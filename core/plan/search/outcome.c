@@ -38,8 +38,8 @@ static tsr_status basis_of(struct tsr_plan_outcome_stage *st, const struct tsr_p
                            struct tsr_err *err)
 {
     const uint32_t *cls = b->p->shape->layer_class;
-    enum tsr_basis  ends = TSR_MEASURED;
-    st->basis = TSR_MEASURED;
+    enum tsr_basis  ends = TSR_PLAN_MEASURED;
+    st->basis = TSR_PLAN_MEASURED;
     st->extrapolated = false;
     for (int ph = 0; ph < 2; ph++) {
         enum tsr_phase       phase = ph ? TSR_PLAN_DECODE : TSR_PLAN_PREFILL;
@@ -65,7 +65,7 @@ static tsr_status basis_of(struct tsr_plan_outcome_stage *st, const struct tsr_p
 /* Hidden rows go back from the last of several stages to the head on the first. */
 static bool goes_back(const struct tsr_plan_built *b, uint64_t stages)
 {
-    return b->p->memory.place == TSR_HEAD_FIRST && stages > 1;
+    return b->p->memory.place == TSR_PLAN_HEAD_FIRST && stages > 1;
 }
 
 /* The link of the last stage, and the head's share of the first stage's time. */
@@ -110,8 +110,8 @@ static tsr_status stage_of(struct tsr_plan_outcome *o, const struct tsr_plan_bui
     tsr_plan_mesh_of(p->cluster, st->group, b->meshes.tp[st->group], &st->mesh);
     st->pre_ms = cost.pre_ms;
     st->dec_ms = cost.dec_ms;
-    TSR_TRY(
-        basis_of(st, o, b, kind, i == 0, p->memory.place == TSR_HEAD_FIRST ? i == 0 : last, err));
+    TSR_TRY(basis_of(st, o, b, kind, i == 0, p->memory.place == TSR_PLAN_HEAD_FIRST ? i == 0 : last,
+                     err));
     if (back && last)
         TSR_TRY(way_back(o, b, s->stage_kind[0] + pt->first_kind, err));
     if (!last) {

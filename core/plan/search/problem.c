@@ -72,7 +72,7 @@ void tsr_plan_problem_refresh(struct tsr_plan_problem *p)
     const struct tsr_plan_workload *w = &p->work;
     p->memory.batch = w->concurrency ? w->concurrency : w->batch;
     /* a distribution is planned with its means; memory must fit the longest of each */
-    bool paper = p->o.accounting == TSR_ACCOUNT_PAPER;
+    bool paper = p->o.accounting == TSR_PLAN_ACCOUNT_PAPER;
     p->memory.prompt =
         paper || !w->distribution ? w->s : w->context - w->generate.length[w->generate.n - 1];
     p->memory.generate = paper || !w->distribution ? w->n : w->context - p->memory.prompt;
@@ -119,7 +119,7 @@ tsr_status tsr_plan_problem_put_codecs(struct tsr_plan_problem *p, const char *c
         tsr_plan_wire_close(&p->tp_wire[k]);
         TSR_TRY(tsr_plan_wire_open(&p->wire[k], p->registry, send[k], err));
         TSR_TRY(tsr_plan_wire_open(&p->tp_wire[k], p->registry, collective[k], err));
-        if (p->o.accounting == TSR_ACCOUNT_PAPER)
+        if (p->o.accounting == TSR_PLAN_ACCOUNT_PAPER)
             p->wire[k].element = p->tp_wire[k].element = PAPER_ELEMENT;
     }
     return TSR_OK;

@@ -269,7 +269,7 @@ static tsr_status find(struct tsr_plan_remedies *r, const struct tsr_plan_proble
         }
     TSR_TRY(largest(p, solver, set_batch, NULL, p->memory.batch, &r->batch, err));
     TSR_TRY(largest(p, solver, set_prompt, NULL, p->memory.prompt, &r->prompt, err));
-    if (p->work.kv_bits > 8 && p->o.accounting == TSR_ACCOUNT_EXACT) {
+    if (p->work.kv_bits > 8 && p->o.accounting == TSR_PLAN_ACCOUNT_EXACT) {
         struct tsr_plan_variant v;
         bool                    known;
         TSR_TRY(variant(&v, p, err));
