@@ -8,7 +8,7 @@ TABLE=docs/decisions/waits.md
 # Calls that wait, and the tree's own functions that do nothing but nap.
 CALLS='(nanosleep|clock_nanosleep|usleep|p?poll|select|pause|wait(pid|id)|sched_yield|sem_(timed)?wait|sigwait(info)?|flock|popen'
 CALLS+='|pthread_(cond_(timed|clock)?wait|(timed|clock)?join(_np)?|barrier_wait|mutex_(try|timed|clock)lock)|MPI_(Wait[a-z]*|Barrier|Finalize|Init_thread|Recv|Send|Probe)'
-CALLS+='|tsr_runtime_group_nap|mpi_nap|wait_news|nap|wait_round|tsr_comm_link_wait_for|tsr_comm_flow_wait|tsr_runtime_queue_take(_for)?)[(]'
+CALLS+='|tsr_runtime_group_nap|mpi_nap|tsr_runtime_peers_wait_news|nap|wait_round|tsr_comm_link_wait_for|tsr_comm_flow_wait|tsr_runtime_queue_take(_for)?)[(]'
 MORE='->wait[(]|FUTEX_WAIT,|F_(OFD_)?SETLKW'
 find core plugins/comm -name '*.c' ! -path 'core/conformance/*' ! -path 'core/cli/bench/*' | sort | while read -r file; do
     awk -v file="$file" -v calls="(^|[^A-Za-z0-9_.>])$CALLS|$MORE" '

@@ -133,10 +133,12 @@ static bool add_tensors(const struct tsr_model_family *f, json_t *names, json_t 
     bool gguf = f->gguf.architectures[0] || f->gguf.write;
     for (uint32_t i = 0; i < f->n_roles; i++) {
         const struct tsr_model_role *r = &f->roles[i];
-        json_t                      *in_gguf = !gguf || !r->gguf ? json_null()
-                                               : r->gguf_up ? json_sprintf("%s, %s", r->gguf, r->gguf_up)
-                                                            : json_string(r->gguf);
-        json_t                      *one =
+        char                         both[300];
+        if (r->gguf && r->gguf_up)
+            (void)snprintf(both, sizeof both, "%s, %s", r->gguf, r->gguf_up);
+        json_t *in_gguf =
+            !gguf || !r->gguf ? json_null() : json_string(r->gguf_up ? both : r->gguf);
+        json_t *one =
             json_pack("{s:s, s:s, s:o}", "part", r->key, "name", r->name, "gguf", in_gguf);
         if (json_array_append_new(names, json_string(r->name)) != 0 ||
             json_array_append_new(parts, one) != 0)
