@@ -1,0 +1,71 @@
+/* Questions to a shape: weights and cache of its layers, and how ranks split it. */
+#include "plan/cost/shape.h"
+
+uint64_t tsr_plan_shape_weights(const struct tsr_plan_shape *s, uint64_t cls)
+{
+    uint64_t n = 0;
+    for (int i = 0; i < TSR_PLAN_LINEARS; i++)
+        n += s->layer[cls].lin[i].rows * s->layer[cls].lin[i].cols * s->layer[cls].lin[i].count;
+    return n;
+}
+
+uint64_t tsr_plan_shape_kv(const struct tsr_plan_shape *s)
+{
+    return 2 * (uint64_t)s->kv_heads * s->head_dim;
+}
+
+tsr_status tsr_plan_shape_splits(const struct tsr_plan_shape *s, uint32_t tp, uint64_t group,
+                                 struct tsr_err *err)
+{
+    uint64_t q = (uint64_t)s->heads * (s->latent.rank ? s->latent.v : s->head_dim);
+    if (tp <= 1)
+        return TSR_OK;
+    if (s->whole_qk_norm)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "width %u would cut the norm of queries and keys, which is over all heads",
+                        tp);
+    if (s->heads % tp || s->kv_heads % tp)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "width %u would cut a head: the model has %u heads and %u KV heads", tp,
+                        s->heads, s->kv_heads);
+    if (s->expert_ffn % tp)
+        return tsr_fail(err, TSR_E_CONFIG, "width %u does not divide the experts of %llu columns",
+                        tp, (unsigned long long)s->expert_ffn);
+    if (s->shared_ffn % tp)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "width %u does not divide the shared expert of %llu columns", tp,
+                        (unsigned long long)s->shared_ffn);
+    if (s->ffn % tp)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "width %u does not divide the feed-forward of %llu columns", tp,
+                        (unsigned long long)s->ffn);
+    if (group == 0)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "width %u would cut rows that share one scale (group: 0)", tp);
+    if (s->expert_ffn / tp % group)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "width %u would cut a group of %llu columns: parts of experts have %llu",
+                        tp, (unsigned long long)group, (unsigned long long)(s->expert_ffn / tp));
+    if (s->shared_ffn / tp % group)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "width %u would cut a group of %llu columns: parts of the shared expert "
+                        "have %llu",
+                        tp, (unsigned long long)group, (unsigned long long)(s->shared_ffn / tp));
+    if (q / tp % group || s->ffn / tp % group)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "width %u would cut a group of %llu columns: parts have %llu and %llu", tp,
+                        (unsigned long long)group, (unsigned long long)(q / tp),
+                        (unsigned long long)(s->ffn / tp));
+    return TSR_OK;
+}
+
+struct tsr_plan_shape_matrix tsr_plan_shape_part(const struct tsr_plan_shape_matrix *m,
+                                                 enum tsr_linear_id id, uint32_t tp)
+{
+    struct tsr_plan_shape_matrix p = *m;
+    if (id == TSR_MODEL_O || id == TSR_MODEL_DOWN || id == TSR_MODEL_SHARED_DOWN)
+        p.cols /= tp;
+    else if (id != TSR_MODEL_Q_A && id != TSR_MODEL_KV_A) /* which every rank has */
+        p.rows /= tp;
+    return p;
+}
