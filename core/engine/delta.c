@@ -179,12 +179,12 @@ static void take(float *restrict s, uint64_t rows, const float *restrict q, cons
 {
     quad has[QUADS] = { 0 }, o[QUADS] = { 0 }, e[QUADS];
     for (uint64_t i = 0; i < rows; i++)
-        for (unsigned c = 0; c < QUADS; c++)
+        for (size_t c = 0; c < QUADS; c++)
             has[c] += quad_at(s + i * BLOCK + 4 * c) * k[i];
-    for (unsigned c = 0; c < QUADS; c++)
+    for (size_t c = 0; c < QUADS; c++)
         e[c] = (quad_at(v + 4 * c) - has[c] * keep) * beta;
     for (uint64_t i = 0; i < rows; i++)
-        for (unsigned c = 0; c < QUADS; c++) {
+        for (size_t c = 0; c < QUADS; c++) {
             quad x = quad_at(s + i * BLOCK + 4 * c) * keep + e[c] * k[i];
             memcpy(s + i * BLOCK + 4 * c, &x, sizeof x);
             o[c] += x * q[i];
@@ -197,7 +197,7 @@ static void recur_block(const struct job *j, const struct tsr_delta_run *run, ui
                         uint64_t first)
 {
     const struct tsr_model_delta *d = j->d;
-    uint64_t                      key = head / (d->value_heads / d->key_heads) * d->key_dim;
+    uint64_t key = (uint64_t)(head / (d->value_heads / d->key_heads)) * d->key_dim;
     uint64_t width = d->value_dim - first < BLOCK ? d->value_dim - first : BLOCK;
     float   *s = run->state + (head * padded(d) + first) * d->key_dim;
     for (uint64_t i = 0; i < run->n; i++) {

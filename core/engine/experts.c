@@ -38,7 +38,7 @@ tsr_status tsr_engine_experts_create(struct tsr_engine *e, struct tsr_err *err)
 {
     const struct tsr_model_hparams *hp = &e->model->hp;
     struct tsr_engine_routes       *r = e->routes = tsr_new(1, sizeof *r);
-    uint64_t                        pairs = e->chunk * hp->experts_used, all = pairs;
+    uint64_t                        pairs = e->chunk * hp->experts_used, all;
     if (!r)
         return tsr_fail_nomem(err, sizeof *r, "routes");
     r->each = hp->experts_used + (hp->shared_ffn ? 1u : 0u);

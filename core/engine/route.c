@@ -61,12 +61,12 @@ static void keep_groups(const struct tsr_model_hparams *hp, float *v)
     uint32_t groups = hp->router_groups, n = groups ? hp->experts / groups : 0;
     float   *score = v + hp->experts;
     for (uint32_t g = 0; g < groups; g++)
-        score[g] = group_score(hp, v + g * n, n);
+        score[g] = group_score(hp, v + (size_t)g * n, n);
     for (uint32_t k = 0; groups && k < hp->router_groups_used; k++)
         score[largest(score, groups)] = -INFINITY;
     for (uint32_t g = 0; g < groups; g++)
         for (uint32_t i = 0; i < n && score[g] > -INFINITY; i++)
-            v[g * n + i] = -INFINITY;
+            v[(size_t)g * n + i] = -INFINITY;
 }
 
 /* e^(scores - max) over all, or over the chosen only; the sum over these. */

@@ -94,14 +94,14 @@ tsr_status tsr_cuda_outline(const struct tsr_weight_desc *d, int data, struct ts
     if (st != TSR_OK)
         return st;
     const struct tsr_format *f = d->format;
-    if (strcmp(f->id, TSR_FORMAT_AFFINE) == 0)
-        return tsr_weight_not_read(err, d, "CUDA");
     *w = (struct tsr_cuda_weight){ .k = { .rows = d->rows,
                                           .cols = d->cols,
                                           .kind = K_FLOAT,
                                           .group = (uint32_t)d->cols,
                                           .groups = 1,
                                           .regular = 1 } };
+    if (strcmp(f->id, TSR_FORMAT_AFFINE) == 0)
+        return tsr_weight_not_read(err, d, "CUDA");
     uint64_t segment = tsr_weight_segment(d) ? tsr_weight_segment(d) : 32 * cuda_ceil(d->cols, 256);
     w->k.segment = (uint32_t)cuda_min(segment, cuda_ceil(d->cols, 32) * 32);
     /* there is a column, so that segments are not 0 wide; the analyzer does not see it */

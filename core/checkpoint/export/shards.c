@@ -76,7 +76,7 @@ static tsr_status outs_of(struct pass *p, const struct tsr_export_module *m,
         out[0].shape[0] = v->rows / v->dim;
         out[0].shape[1] = v->dim;
     }
-    if (v->role->part == TSR_MODEL_PART_CONV) {
+    if (v->role->part == TSR_MODEL_PART_CONV && v->dim) {
         out[0].rank = 3;
         out[0].shape[0] = v->rows / v->dim;
         out[0].shape[1] = 1;

@@ -31,6 +31,21 @@ static void store(unsigned char *p, uint32_t dtype, uint64_t i, float v)
         memcpy(p + 2 * i, &h, 2);
 }
 
+/* Scales and minimums of a row: plain, or codes under those of a superblock. */
+static void fill_affine(const struct tsr_conformance_case *c, uint64_t stream,
+                        const struct tsr_format *f, uint64_t cols, unsigned char *meta)
+{
+    uint64_t record = f->scale_bits ? tsr_format_affine_record_bytes(f) : 0;
+    for (uint64_t s = 0; record && s * TSR_AFFINE_SUPER < cols; s++) {
+        unsigned char *p = meta + s * record;
+        random_bytes(c, stream, p, record);
+        store(p, TSR_F16, 0, 0.001f * (1 + (float)tsr_uniform(c->seed, stream, 2 * s)));
+        store(p, TSR_F16, 1, 0.001f * (1 + (float)tsr_uniform(c->seed, stream, 2 * s + 1)));
+    }
+    for (uint64_t i = 0; !record && i < 2 * tsr_format_groups(f, cols); i++)
+        store(meta, f->scale_dtype, i, 0.01f * (float)tsr_normal(c->seed, stream, i));
+}
+
 /* What a row's meta holds; meta is zeroed. */
 static void fill_meta(const struct tsr_conformance_case *c, uint64_t stream,
                       const struct tsr_format *f, uint64_t cols, unsigned char *meta)
@@ -44,17 +59,8 @@ static void fill_meta(const struct tsr_conformance_case *c, uint64_t stream,
                 meta[size + g] =
                     (unsigned char)tsr_conformance_rule_below(c, stream, 1000 + g, entries);
         }
-    } else if (strcmp(f->id, TSR_FORMAT_AFFINE) == 0 && f->scale_bits) {
-        uint64_t record = tsr_format_affine_record_bytes(f);
-        for (uint64_t s = 0; s * TSR_AFFINE_SUPER < cols; s++) {
-            unsigned char *p = meta + s * record;
-            random_bytes(c, stream, p, record);
-            store(p, TSR_F16, 0, 0.001f * (1 + (float)tsr_uniform(c->seed, stream, 2 * s)));
-            store(p, TSR_F16, 1, 0.001f * (1 + (float)tsr_uniform(c->seed, stream, 2 * s + 1)));
-        }
     } else if (strcmp(f->id, TSR_FORMAT_AFFINE) == 0) {
-        for (uint64_t i = 0; i < 2 * groups; i++)
-            store(meta, f->scale_dtype, i, 0.01f * (float)tsr_normal(c->seed, stream, i));
+        fill_affine(c, stream, f, cols, meta);
     } else if (strcmp(f->id, TSR_FORMAT_MX) == 0) {
         for (uint64_t g = 0; g < groups; g++)
             meta[g] = (unsigned char)((1u << (f->scale_bits - 1)) - 5 +

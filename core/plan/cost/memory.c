@@ -298,7 +298,7 @@ static bool buffers(const struct tsr_plan_memory_job *j, uint32_t tp, uint64_t t
     *bytes = (5 + 2 * ropes) * LINE;
     if (window_rows(j)) { /* rows and spans of their caches, and the places of rows that move */
         cols += 3;
-        *bytes += 2 * LINE + window_rows(j) * 4;
+        *bytes += UINT64_C(2) * LINE + window_rows(j) * 4;
     }
     if (!add(bytes, tokens, cols * 4))
         return false;

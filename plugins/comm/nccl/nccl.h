@@ -243,6 +243,8 @@ void nc_request_record(struct nccl *s, struct nc_request *r);
 void nc_request_look(struct nccl *s, struct nc_request *r);
 void nc_requests_to_self(struct nccl *s, struct nc_link *out, struct nc_link *in);
 
+tsr_status nc_cuda_fail(const struct nccl *s, cu_result r, const char *what, struct tsr_err *err);
+
 /* ---- room.c: memory of messages -------------------------------------------------------- */
 
 /* Room for bytes that are in host memory, on the device and pinned. */
@@ -254,7 +256,5 @@ void            nc_room_put_back(struct nccl *s, struct nc_request *r);
 void            nc_room_free(struct nccl *s, struct nc_room *room);
 /* Frees large and incomplete rooms when that does not wait. */
 void nc_rooms_trim(struct nccl *s);
-
-tsr_status nc_cuda_fail(const struct nccl *s, cu_result r, const char *what, struct tsr_err *err);
 
 #endif

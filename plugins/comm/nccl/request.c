@@ -39,6 +39,15 @@ static bool staged(const struct nc_request *r)
 
 /* ---- memory -------------------------------------------------------------------- */
 
+tsr_status nc_cuda_fail(const struct nccl *s, cu_result r, const char *what, struct tsr_err *err)
+{
+    const char *text = NULL;
+    (void)s->l.cuGetErrorString(r, &text);
+    return tsr_fail(err, r == CU_OUT_OF_MEMORY ? TSR_E_NOMEM : TSR_E_DEVICE,
+                    "nccl: rank %u: %s: %s (CUDA error %d)", s->rank, what,
+                    text ? text : "unknown error", r);
+}
+
 static tsr_status no_memory(uint64_t bytes, struct tsr_err *err)
 {
     return tsr_fail(err, TSR_E_NOMEM, "out of memory: %llu bytes for a request of transport nccl",

@@ -1,15 +1,6 @@
 /* Rooms: memory of messages on the device and pinned on the host, kept for later requests. */
 #include "nccl.h"
 
-tsr_status nc_cuda_fail(const struct nccl *s, cu_result r, const char *what, struct tsr_err *err)
-{
-    const char *text = NULL;
-    (void)s->l.cuGetErrorString(r, &text);
-    return tsr_fail(err, r == CU_OUT_OF_MEMORY ? TSR_E_NOMEM : TSR_E_DEVICE,
-                    "nccl: rank %u: %s: %s (CUDA error %d)", s->rank, what,
-                    text ? text : "unknown error", r);
-}
-
 void nc_room_free(struct nccl *s, struct nc_room *room)
 {
     if (room->device && !nc_lost()) /* else a free could wait forever */
