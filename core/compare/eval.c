@@ -142,12 +142,18 @@ static tsr_status close_states(struct compare *c, struct group *g, tsr_status st
     return st == TSR_OK ? st : no_states(c, st, e.text, err);
 }
 
-static tsr_status close_save(struct group *g, tsr_status st, struct tsr_err *err)
+/* The file is of the original. */
+static tsr_status close_save(const struct compare *c, struct group *g, tsr_status st,
+                             struct tsr_err *err)
 {
     struct tsr_kld_out *o = g->save;
     g->save = NULL;
-    if (!o || st == TSR_OK)
-        return o ? tsr_eval_kld_commit(o, err) : st;
+    if (!o)
+        return st;
+    if (st == TSR_OK)
+        st = tsr_pipeline_mapped_unchanged(compare_arm_model(c, &c->arms[0]), NULL, err);
+    if (st == TSR_OK)
+        return tsr_eval_kld_commit(o, err);
     tsr_eval_kld_abort(o);
     return st;
 }
@@ -179,7 +185,7 @@ static tsr_status evaluate(struct compare *c, struct group *g, struct tsr_err *e
         st = tsr_eval_arms(g->list, g->n_list, g->reference ? 0 : g->n_list,
                            tsr_plugin_registry_pool(c->job->registry), c->windows, err);
     st = close_states(c, g, st, err);
-    return close_save(g, st, err);
+    return close_save(c, g, st, err);
 }
 
 /* ---- what was found -------------------------------------------------------------------- */

@@ -24,6 +24,7 @@ COMMANDS="
 logits    $R logits compensated --tokens 1,403,407 --compensate 8 --positions all -o out/logits.safetensors
 generate  $R generate compensated --prompt Once --max-tokens 4 --greedy --json --compensate 8
 eval      $R eval compensated --text text --window 32 --max-windows 1 --compensate 8 --positions all --json
+save-kld  $R eval compensated --text text --protocol llamacpp-512 --window 32 --max-windows 1 --compensate 8 --positions all --save-kld out/b.kld --json
 sweep     $R sweep compensated --text text --window 32 --max-windows 1 --channels 0,64 -o out/s
 tune      $R tune compensated --slower 5 --profile profile.json -o out/t
 outliers  $R outliers compensated --tokens 4 --at 2 -o out/o
@@ -33,6 +34,7 @@ convert   $R convert compensated -o out/m.tsr --to prepacked
 mapped-logits   m.tsr logits m.tsr --tokens 1,403,407 -o out/logits.safetensors
 mapped-generate m.tsr generate m.tsr --prompt Once --max-tokens 4 --greedy --json
 mapped-eval     m.tsr eval m.tsr --text text --window 32 --max-windows 1 --json
+mapped-save     m.tsr eval m.tsr --text text --protocol llamacpp-512 --window 32 --max-windows 1 --save-kld out/b.kld --json
 mapped-compare  m.tsr run ab.yaml --out out/j
 "
 
@@ -52,7 +54,7 @@ fresh() { rm -rf "$WORK/run" && cp -r "$WORK/in" "$WORK/run" && mkdir "$WORK/run
 left() {
     (
         cd "$WORK/run"
-        for f in out/logits.safetensors out/m.tsr out/j/answers.jsonl; do
+        for f in out/logits.safetensors out/m.tsr out/b.kld out/j/answers.jsonl; do
             [ ! -e "$f" ] || sha256sum "$f"
         done
         for f in stdout out/*/results.json out/t/*.yaml; do
@@ -69,7 +71,7 @@ spread() {
     awk -v n="$1" -v s="$SAMPLES" -v seed="$SEED" 'BEGIN { srand(seed); at = rand()
         for (i = 0; i < s; i++) print 1 + int((i + at) * n / s) }' | uniq
 }
-published() { find "$WORK/run/out" \( -name '*.safetensors' -o -name m.tsr -o -name answers.jsonl -o -name results.json \) -printf '%P '; }
+published() { find "$WORK/run/out" \( -name '*.safetensors' -o -name m.tsr -o -name '*.kld' -o -name answers.jsonl -o -name results.json \) -printf '%P '; }
 
 while read -r name file command; do
     [ -n "$name" ] || continue

@@ -133,7 +133,7 @@ static bool add_tensors(const struct tsr_model_family *f, json_t *names, json_t 
     bool gguf = f->gguf.architectures[0] || f->gguf.write;
     for (uint32_t i = 0; i < f->n_roles; i++) {
         const struct tsr_model_role *r = &f->roles[i];
-        char                         both[300];
+        char                         both[2 * TSR_FAMILY_NAME + 4];
         if (r->gguf && r->gguf_up)
             (void)snprintf(both, sizeof both, "%s, %s", r->gguf, r->gguf_up);
         json_t *in_gguf =

@@ -115,6 +115,13 @@ static tsr_status run_arms(struct eval_step *e, struct tsr_kld_out *save, struct
     return st;
 }
 
+/* Of the model, and of the one that it is compared with. */
+static tsr_status unchanged(const struct eval_step *e, struct tsr_err *err)
+{
+    TSR_TRY(tsr_pipeline_running_unchanged(&e->running, err));
+    return e->reference ? tsr_pipeline_mapped_unchanged(e->reference, NULL, err) : TSR_OK;
+}
+
 /* And into a base file, if requested. */
 static tsr_status run_saving(struct eval_step *e, struct tsr_err *err)
 {
@@ -126,6 +133,8 @@ static tsr_status run_saving(struct eval_step *e, struct tsr_err *err)
     tsr_status st = tsr_eval_kld_create(&save, path, e->windows, e->job->model->hp.vocab, err);
     if (st == TSR_OK)
         st = run_arms(e, save, err);
+    if (st == TSR_OK)
+        st = unchanged(e, err);
     if (st == TSR_OK)
         st = tsr_eval_kld_commit(save, err);
     else
@@ -185,7 +194,7 @@ static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
     TSR_TRY(tsr_pipeline_step_need_tokenizer(job, "step 'eval'", err));
     tsr_status st = *e.o->choices ? ask(&e, err) : measure(&e, err);
     if (st == TSR_OK)
-        st = tsr_pipeline_running_unchanged(&e.running, err);
+        st = unchanged(&e, err);
     if (st == TSR_OK)
         st = file_result(&e, err);
     tsr_eval_choice_marks_free(&e.marks);
