@@ -68,10 +68,20 @@ for target in 60 200; do
         close(.base_ms; at($t; [0, 0, 0, 0])) and close(.ms; at($t; $k)) and .slower == .ms / .base_ms - 1 and
         .decode_slower == .decode_ms / .decode_base_ms - 1' sweep.json
 done
+# What is chosen follows this machine's times, and so does how many channels lie on a border: the perplexity is held by logits of
+# the same channels, and by the other forward pass only to within the few channels on which rounding decides.
+jq -r --slurpfile config "$ROOT/configs/demo/config.json" '($config[0].num_hidden_layers) as $n |
+    .points[] | select(.target == 60).channels | "format: tessera.plan/1", "layers: \($n)", "stages:", "  - layers: 0-\($n - 1)",
+    "    schemes: [{layers: 0-\($n - 1), bits: 4}]", "    compensation: [{tensors: \"*self_attn.[qkv]_proj\", k: \(.qkv)}," +
+    " {tensors: \"*o_proj\", k: \(.o)}, {tensors: \"*mlp.[gu]*\", k: \(.gate_up)}, {tensors: \"*down_proj\", k: \(.down)}]"' \
+    sweep.json >chosen.yaml
+of target-60 q4 --compensate-plan chosen.yaml
+"$FIGURES" eval "$WINDOW" ids target-60 k0 | jq '{perplexity, mean_nll, delta: (.delta | {mean, low, high, p})}' >want.json
+ok "target 60: from logits" near '.points[] | select(.target == 60)' 1e-5 2e-6 want.json sweep.json
 # shellcheck disable=SC2046 # words
 "$FORWARD" sweep model "$WINDOW" ids dynamic $(jq -r '.points[] | select(.target == 60).channels | "\(.qkv) \(.o) \(.gate_up) \(.down)"' sweep.json) \
     $SEED >want.json
-same ".target == 60" 1e-4
+same ".target == 60" 1e-3
 ok "a token without compensation" json '[.points[].decode_base_ms // empty] as $l | ($l | length) == 2 and .decode_ms == ($l | min)' sweep.json
 
 # ---- answers: 32 tokens behind each of three prompts of 32; the original reads the same and ranks them
