@@ -186,8 +186,6 @@ tsr_status tsr_plugin_load(struct tsr_plugin_loaded **out, const char *real, boo
         st = tsr_plugin_path_trusted(real, err);
     if (st == TSR_OK)
         st = load_open_file(l, &f, is_plugin, err);
-    if (st == TSR_E_IO)
-        *is_plugin = true;
     tsr_file_close(&f);
     if (st != TSR_OK) {
         tsr_plugin_loaded_free(l);

@@ -61,7 +61,8 @@ tsr_status tsr_plugin_registry_scan_path(struct tsr_registry *r, const char *pat
 
 /* Reads every plugin in the paths; find() calls it when needed.  A file that is not a plugin is
  * skipped with a debug line if it was found in a folder, and is an error if it was named.  A
- * rejected plugin is an error if it was named, else a warning that find()'s message repeats. */
+ * rejected plugin is an error if it was named, else a warning that find()'s message repeats.
+ * Memory or reading that fails is always an error. */
 tsr_status tsr_plugin_registry_scan(struct tsr_registry *r, struct tsr_err *err);
 
 /* One loaded plugin. */

@@ -95,7 +95,8 @@ static tsr_status scan_file(struct tsr_registry *r, const char *path, bool named
         st = tsr_plugin_load(&l, real, &is_plugin, &e.err);
     if (st == TSR_OK) {
         st = keep_loaded(r, l, err);
-    } else if (named || st == TSR_E_NOMEM) {
+    } else if (named || st == TSR_E_NOMEM || st == TSR_E_IO) {
+        /* says nothing about the file; another run would find the plugin and have other results */
         st = tsr_err_copy(err, st, &e.err);
     } else if (!is_plugin) {
         tsr_logf(TSR_LOG_DEBUG, "%s", e.text);
