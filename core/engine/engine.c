@@ -140,10 +140,11 @@ static tsr_status build(struct tsr_engine *e, const struct tsr_model_overlay *o,
     e->slots = tsr_new(e->n_slots, sizeof *e->slots);
     e->layers = tsr_new(e->model->hp.layers, sizeof *e->layers);
     e->linears = tsr_new(e->model->hp.layers * e->model->hp.linears, sizeof *e->linears);
+    /* before the check: tsr_engine_destroy() reads the linears of every layer where both exist */
+    for (uint64_t i = 0; e->layers && e->linears && i < e->model->hp.layers; i++)
+        e->layers[i].lin = e->linears + i * e->model->hp.linears;
     if (!e->slots || !e->layers || !e->linears)
         return tsr_fail_nomem(err, e->n_slots * sizeof *e->slots, "slots");
-    for (uint64_t i = 0; i < e->model->hp.layers; i++)
-        e->layers[i].lin = e->linears + i * e->model->hp.linears;
     if (!e->streamed)
         TSR_TRY(tsr_engine_load(e, o, opt->act, err));
     TSR_TRY(tsr_engine_cache_create(e, err));
