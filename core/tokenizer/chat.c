@@ -4,6 +4,7 @@
 
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "template/template.h"
 
@@ -12,6 +13,8 @@
 
 struct tsr_chat {
     struct tsr_template *template, *with_tools; /* with_tools: NULL where it is the same */
+    tsr_status                  tools_status;   /* of with_tools; not TSR_OK: tools_wrong says it */
+    struct tsr_errbuf           tools_wrong;
     json_t                     *tokens, *about;
     int64_t                     date;
     const struct tsr_tokenizer *tokenizer;
@@ -82,11 +85,45 @@ static tsr_status compile(struct tsr_chat *c, struct tsr_template **t, const cha
     return tsr_template_compile(t, where, text, bytes, err);
 }
 
+static tsr_status compile_entry(struct tsr_chat *c, struct tsr_template **t, const char *key,
+                                const char *where, const json_t *one, struct tsr_err *err)
+{
+    const json_t *text = json_object_get(one, "template");
+    TSR_TRY(tsr_tokenizer_chat_texts_check(one, err));
+    return compile(c, t, key, where, json_string_value(text), json_string_length(text), err);
+}
+
+/* The template of conversations with tools; one that is wrong fails those alone. */
+static tsr_status compile_tools(struct tsr_chat *c, const json_t *one, struct tsr_err *err)
+{
+    struct tsr_errbuf *e = &c->tools_wrong;
+    *e = (struct tsr_errbuf)TSR_ERRBUF(*e);
+    c->tools_status =
+        compile_entry(c, &c->with_tools, "tool_use", "chat_template.tool_use", one, &e->err);
+    if (c->tools_status == TSR_OK)
+        return TSR_OK;
+    if (c->tools_status != TSR_E_INPUT)
+        return tsr_err_copy(err, c->tools_status, &e->err);
+    tsr_logf(TSR_LOG_WARN, "%s; conversations with tools fail", e->text);
+    tsr_json_set(&c->about, "tool_use", json_string(e->text));
+    return TSR_OK;
+}
+
+static void warn_of_others(const json_t *list, const json_t *used, const json_t *tools)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    const json_t     *one;
+    size_t            i;
+    json_array_foreach ((json_t *)(uintptr_t)list, i, one)
+        if (one != used && one != tools && tsr_tokenizer_chat_texts_check(one, &e.err) != TSR_OK)
+            tsr_logf(TSR_LOG_WARN, "%s; this chat template is not used", e.text);
+}
+
 static tsr_status compile_all(struct tsr_chat *c, const struct tsr_tokenizer_chat_source *source,
                               struct tsr_err *err)
 {
     const json_t *list = source->templates,
-                 *text =
+                 *one =
                      tsr_tokenizer_chat_texts_find(list, source->name ? source->name : "default"),
                  *tools = source->name ? NULL : tsr_tokenizer_chat_texts_find(list, "tool_use");
     char where[100] = "chat_template";
@@ -95,13 +132,11 @@ static tsr_status compile_all(struct tsr_chat *c, const struct tsr_tokenizer_cha
     if (source->text)
         return compile(c, &c->template, "template", source->where, source->text, source->bytes,
                        err);
-    if (!text)
+    if (!one)
         return none(source, err);
-    TSR_TRY(compile(c, &c->template, "template", where, json_string_value(text),
-                    json_string_length(text), err));
-    return tools ? compile(c, &c->with_tools, "tool_use", "chat_template.tool_use",
-                           json_string_value(tools), json_string_length(tools), err)
-                 : TSR_OK;
+    TSR_TRY(compile_entry(c, &c->template, "template", where, one, err));
+    warn_of_others(list, one, tools);
+    return tools ? compile_tools(c, tools, err) : TSR_OK;
 }
 
 tsr_status tsr_tokenizer_chat_create(struct tsr_chat                       **out,
@@ -172,6 +207,10 @@ tsr_status tsr_tokenizer_chat_render(const struct tsr_chat *c, const json_t *mes
     struct tsr_template_text   text = { 0 };
     if (!input)
         return tsr_fail_nomem(err, 64, "a conversation");
+    if (tools && c->tools_status != TSR_OK) {
+        json_decref(input);
+        return tsr_err_copy(err, c->tools_status, &c->tools_wrong.err);
+    }
     tsr_status st =
         tsr_template_render(tools && c->with_tools ? c->with_tools : c->template, &v, &text, err);
     if (st == TSR_OK)

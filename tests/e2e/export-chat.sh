@@ -109,6 +109,23 @@ ok "a link to a blob of the hub, got $rc" test "$(cat "$WORK/out")" = "$want_nam
 echo secret >"$WORK/outside"
 ln -s "$WORK/outside" "$H/snapshots/1/additional_chat_templates/out.jinja"
 fails "a link out of the folder" 2 '*/out.jinja' generate hub/models--a--b/snapshots/1 --chat --template out --prompt x
+run generate hub/models--a--b/snapshots/1 --chat --template rag --prompt Hello --max-tokens 8 --greedy
+ok "next to one that is chosen, it is a warning, got $rc" test "$(cat "$WORK/out")" = "$want_named"
+ok "the warning names it" grep -q 'warning.*/out.jinja' "$WORK/err"
+# a file that is no text fails the chats that choose it, not the others
+place wrong 'cp ../chatml chat_template.jinja && mkdir additional_chat_templates &&
+    printf "\\377" >additional_chat_templates/rag.jinja && printf "\\377" >additional_chat_templates/tool_use.jinja &&
+    jq ". + {chat_template: [{name: \"rag\", template: \"other\"}]}" ../plain/$C >$C'
+ok "a default next to bad ones" test "$(says wrong)" = "$want"
+ok "the warnings name them" test "$(grep -c 'warning.*\(rag\|tool_use\).jinja: is not UTF-8 text' "$WORK/err")" = 2
+fails "a bad one" 2 '*/rag.jinja' generate wrong --chat --template rag --prompt x
+fails "a bad one in a GGUF file" 2 '*/rag.jinja*' convert wrong -o x.gguf --to gguf
+for tools in '' ',"tools":[{"a":1}]'; do
+    echo '{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"messages":[{"role":"user","content":"x"}],"max_tokens":2'"$tools"'}}'
+done | jq -c '.custom_id += "\(input_line_number)"' >"$WORK/tools.jsonl"
+run batch wrong -i tools.jsonl -o tools.out
+ok "only the conversation with tools fails" json -s 'map(.error.message // "" | test("tool_use.jinja: is not UTF-8")) | sort ==
+    [false, true]' "$WORK/tools.out"
 mkdir "$WORK/elsewhere"
 echo "x" >"$WORK/elsewhere/a.jinja"
 place linked 'ln -s ../elsewhere additional_chat_templates'

@@ -65,6 +65,7 @@ static tsr_status put_one(struct tsr_export *x, struct tsr_export_gguf_bytes *b,
 {
     char key[NAME_BYTES], whole[sizeof TSR_GGUF_CHAT + 1 + NAME_BYTES] = TSR_GGUF_CHAT;
     TSR_TRY(name_one(x, list, i, key));
+    TSR_TRY(tsr_tokenizer_chat_texts_check(json_array_get(list, i), x->err));
     const json_t *text = json_object_get(json_array_get(list, i), "template");
     if (!tsr_json_word(text))
         return tsr_fail(x->err, TSR_E_INPUT,
