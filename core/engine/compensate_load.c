@@ -116,7 +116,8 @@ static tsr_status load_linear(struct tsr_engine *e, struct tsr_engine_compensato
             s->at = part.row;
             s->part = part.rows;
         } else
-            TSR_TRY(tsr_engine_share_linear(&e->share, &e->model->hp, id, w, NULL, &part, err));
+            TSR_TRY(
+                tsr_engine_share_linear(&e->share, &e->model->hp, layer, id, w, NULL, &part, err));
         if (!part.rows)
             return TSR_OK;
         TSR_TRY(part_of(c, r, &part, &d, err));

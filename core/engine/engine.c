@@ -34,8 +34,9 @@ static tsr_status activations(struct tsr_engine *e, struct tsr_err *err)
     ffn = ffn > e->share.shared ? ffn : e->share.shared;
     uint64_t heads = (uint64_t)e->share.heads * hp->head_dim,
              kv = (uint64_t)e->share.kv_heads * hp->head_dim;
-    uint64_t keys = (uint64_t)hp->delta.key_heads * hp->delta.key_dim,
-             values = (uint64_t)hp->delta.value_heads * hp->delta.value_dim;
+    const struct tsr_model_delta *d = &e->share.delta;
+    uint64_t                      keys = (uint64_t)d->key_heads * d->key_dim,
+             values = (uint64_t)d->value_heads * d->value_dim;
     const struct {
         struct tsr_tensor *t;
         uint64_t           cols;

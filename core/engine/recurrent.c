@@ -39,7 +39,7 @@ static tsr_status new_rows(struct tsr_engine *e, float **out, uint64_t cols, str
 /* Room for a chunk of every layer. */
 static tsr_status create_rows(struct tsr_engine *e, struct tsr_err *err)
 {
-    const struct tsr_model_delta *d = &e->model->hp.delta;
+    const struct tsr_model_delta *d = &e->share.delta;
     struct tsr_engine_recurrent  *r = e->recurrent;
     struct tsr_delta_rows        *h = &r->rows;
     uint64_t heads = d->value_heads, keys = (uint64_t)d->key_heads * d->key_dim;
@@ -70,27 +70,41 @@ static tsr_status create_rows(struct tsr_engine *e, struct tsr_err *err)
     return tsr_engine_device_tensor(e->dev, TSR_F32, e->chunk, heads, 0, "activations", &r->a, err);
 }
 
+/* Of the model's queries, keys or values the first channel that is here, and how many are. */
+static uint64_t first_channel(const struct tsr_engine *e, int part, uint64_t *n)
+{
+    const struct tsr_model_delta *all = &e->model->hp.delta, *d = &e->share.delta;
+    uint64_t                      keys = (uint64_t)all->key_heads * all->key_dim;
+    *n = part == 2 ? (uint64_t)d->value_heads * d->value_dim : (uint64_t)d->key_heads * d->key_dim;
+    return part == 2 ? 2 * keys + (uint64_t)e->share.value_head * d->value_dim
+                     : (uint64_t)part * keys + (uint64_t)e->share.key_head * d->key_dim;
+}
+
 /* The numbers of a layer, in the order in which they are used. */
 static tsr_status create_weights(const struct tsr_engine *e, uint64_t layer, struct layer *l,
                                  struct tsr_err *err)
 {
-    const struct tsr_model_delta *d = &e->model->hp.delta;
+    const struct tsr_model_delta *d = &e->share.delta;
     const struct tsr_model_layer *m = &e->model->layers[layer];
-    uint64_t                      channels = tsr_delta_channels(d);
+    uint64_t                      channels = tsr_delta_channels(d), first, to = 0, n;
     if (!m->conv || !m->decay || !m->step || !m->delta_norm)
         return tsr_fail(err, TSR_E_INVAL, "%s was loaded without its weights", e->model->path);
     l->conv = tsr_new(channels, d->kernel * sizeof *l->conv);
     l->rate = tsr_new(d->value_heads, sizeof *l->rate);
     if (!l->conv || !l->rate)
         return tsr_fail_nomem(err, channels * d->kernel * sizeof *l->conv, "a convolution");
-    for (uint64_t c = 0; c < channels; c++)
-        for (uint64_t s = 0; s < d->kernel; s++)
-            l->conv[s * channels + c] = m->conv[c * d->kernel + s];
+    for (int part = 0; part < 3; part++, to += n) {
+        first = first_channel(e, part, &n);
+        for (uint64_t c = 0; c < n; c++)
+            for (uint64_t s = 0; s < d->kernel; s++)
+                l->conv[s * channels + to + c] = m->conv[(first + c) * d->kernel + s];
+    }
     for (uint32_t h = 0; h < d->value_heads; h++)
-        l->rate[h] = (float)tsr_delta_exp_wide((double)m->decay[h]);
-    l->w = (struct tsr_delta_weights){
-        .conv = l->conv, .rate = l->rate, .step = m->step, .norm = m->delta_norm
-    };
+        l->rate[h] = (float)tsr_delta_exp_wide((double)m->decay[e->share.value_head + h]);
+    l->w = (struct tsr_delta_weights){ .conv = l->conv,
+                                       .rate = l->rate,
+                                       .step = m->step + e->share.value_head,
+                                       .norm = m->delta_norm };
     return TSR_OK;
 }
 
@@ -99,7 +113,7 @@ static tsr_status create_states(struct tsr_engine *e, struct tsr_err *err)
     struct tsr_engine_recurrent *r = e->recurrent;
     struct layer                *shared = NULL; /* streamed: a layer's run begins with zeros */
     uint64_t                     n, bytes;
-    r->floats = tsr_delta_state_floats(&e->model->hp.delta);
+    r->floats = tsr_delta_state_floats(&e->share.delta);
     if (!tsr_mul(r->floats, e->n_slots, &n) || !tsr_mul(n, sizeof(float), &bytes))
         return tsr_fail(err, TSR_E_NOMEM, "the states of %u sequences are too large", e->n_slots);
     for (uint64_t i = e->first; i < e->end; i++) {
@@ -217,7 +231,7 @@ tsr_status tsr_engine_recurrent_run(struct tsr_engine *e, uint64_t layer,
                                     const struct tsr_tensor *in, const struct tsr_tensor *out,
                                     struct tsr_err *err)
 {
-    const struct tsr_model_delta *d = &e->model->hp.delta;
+    const struct tsr_model_delta *d = &e->share.delta;
     struct tsr_engine_recurrent  *r = e->recurrent;
     struct layer                 *l = &r->layer[layer];
     uint64_t                      keys = (uint64_t)d->key_heads * d->key_dim, n = in->rows, n_runs;

@@ -2,6 +2,7 @@
  *
  *   q k v      whole heads, with their KV heads: rows; of latent attention q_b and kv_b
  *   q_a kv_a   all
+ *   z b a      of these heads' values; the channels of a convolution that they read, and a state for each
  *   gate up    some of the feed-forward, or of each expert: rows
  *   router     all, and the score of the shared expert
  *   o down     the columns that take these: the ranks' products are added
@@ -14,12 +15,14 @@
 #include "model/packed_slice.h"
 
 struct tsr_engine_share {
-    uint32_t rank, ranks;
-    uint32_t head, heads;       /* first, and how many */
-    uint32_t kv_head, kv_heads; /* first, and how many */
-    uint64_t ffn_at, ffn;       /* first row of gate and up, and how many */
-    uint64_t expert_at, expert; /* the same of each expert's */
-    uint64_t shared_at, shared; /* the same of the expert that every token takes */
+    uint32_t               rank, ranks;
+    uint32_t               head, heads;          /* first, and how many */
+    uint32_t               kv_head, kv_heads;    /* first, and how many */
+    uint32_t               key_head, value_head; /* the first of the delta rule's heads ... */
+    struct tsr_model_delta delta;                /* ... and the sizes of what is here */
+    uint64_t               ffn_at, ffn;          /* first row of gate and up, and how many */
+    uint64_t               expert_at, expert;    /* the same of each expert's */
+    uint64_t               shared_at, shared;    /* the same of the expert that every token takes */
 };
 
 /* The share of rank `rank` of `ranks`.  TSR_E_CONFIG, with the reason and the rank counts that
@@ -27,11 +30,12 @@ struct tsr_engine_share {
 tsr_status tsr_engine_share_of(const struct tsr_model_hparams *hp, uint32_t rank, uint32_t ranks,
                                struct tsr_engine_share *s, struct tsr_err *err);
 
-/* A rank's part of a linear; p: its packed weights, or NULL.  TSR_E_CONFIG if their format does not
+/* A rank's part of a linear of a layer; p: its packed weights, or NULL.  TSR_E_CONFIG if their format does not
  * allow the split.  [any] */
 tsr_status tsr_engine_share_linear(const struct tsr_engine_share  *s,
-                                   const struct tsr_model_hparams *hp, enum tsr_linear_id id,
-                                   const struct tsr_matrix *w, const struct tsr_model_packed *p,
-                                   struct tsr_model_slice *part, struct tsr_err *err);
+                                   const struct tsr_model_hparams *hp, uint64_t layer,
+                                   enum tsr_linear_id id, const struct tsr_matrix *w,
+                                   const struct tsr_model_packed *p, struct tsr_model_slice *part,
+                                   struct tsr_err *err);
 
 #endif

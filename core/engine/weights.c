@@ -116,12 +116,12 @@ static tsr_status load_part_bias(struct tsr_engine *e, enum tsr_linear_id id,
 }
 
 /* This rank's part of a linear of a layer. */
-static tsr_status load_part(struct tsr_engine *e, enum tsr_linear_id id,
+static tsr_status load_part(struct tsr_engine *e, uint64_t layer, enum tsr_linear_id id,
                             const struct tsr_model_linear *l, const struct tsr_model_packed *p,
                             uint32_t act, struct tsr_engine_linear_dev *out, struct tsr_err *err)
 {
     struct tsr_model_slice s;
-    TSR_TRY(tsr_engine_share_linear(&e->share, &e->model->hp, id, &l->w, p, &s, err));
+    TSR_TRY(tsr_engine_share_linear(&e->share, &e->model->hp, layer, id, &l->w, p, &s, err));
     if (p) {
         TSR_TRY(tsr_model_packed_slice(p, &s, &out->part, err));
         out->act = packed_act(e, p, act);
@@ -163,7 +163,7 @@ static tsr_status load_cut(struct tsr_engine *e, enum tsr_linear_id id,
     ((enum tsr_linear_id)UINT32_MAX) /* a weight outside the layers, which is never split */
 
 /* act: for a packed weight; a dense one is F32 by definition.  m: its place in a prepacked file, or NULL. */
-static tsr_status load_linear(struct tsr_engine *e, enum tsr_linear_id id,
+static tsr_status load_linear(struct tsr_engine *e, uint64_t layer, enum tsr_linear_id id,
                               const struct tsr_model_linear *l, const struct tsr_model_packed *p,
                               const struct tsr_prepacked_mapped_weight *m, uint32_t act,
                               struct tsr_engine_linear_dev *out, struct tsr_err *err)
@@ -180,7 +180,7 @@ static tsr_status load_linear(struct tsr_engine *e, enum tsr_linear_id id,
                             (unsigned long long)l->w.rows, (unsigned long long)l->w.cols);
     }
     if (e->tp.ranks > 1 && id != NO_LAYER)
-        return load_part(e, id, l, p, act, out, err);
+        return load_part(e, layer, id, l, p, act, out, err);
     if (p) {
         out->act = packed_act(e, p, act);
         e->ran[out->act]++;
@@ -238,7 +238,7 @@ static tsr_status load_fetched(struct tsr_engine *e, uint64_t i, enum tsr_linear
         st = load_cut(e, id, &l, &f, act, d, err);
     } else {
         l.w = f.w;
-        st = load_linear(e, id, &l, f.packed, NULL, act, d, err);
+        st = load_linear(e, i, id, &l, f.packed, NULL, act, d, err);
     }
     if (st == TSR_OK)
         st = tsr_engine_device_sync(e->dev, err);
@@ -265,7 +265,7 @@ tsr_status tsr_engine_load_layer(struct tsr_engine *e, const struct tsr_model_ov
         if (e->source)
             TSR_TRY(load_fetched(e, i, id, act, err));
         else
-            TSR_TRY(load_linear(e, id, &l->lin[k], o ? o->lin[i][k] : NULL,
+            TSR_TRY(load_linear(e, i, id, &l->lin[k], o ? o->lin[i][k] : NULL,
                                 p ? &p->lin[i][k] : NULL, act, &d->lin[k], err));
     }
     const struct tsr_model_norm *f = o && o->norm ? o->norm[i] : NULL;
@@ -314,7 +314,7 @@ tsr_status tsr_engine_load_embed(struct tsr_engine *e, const struct tsr_model_ov
     if (m->hp.positions == TSR_MODEL_POSITIONS_LEARNED)
         TSR_TRY(load_matrix(e, &m->positions, p ? &p->positions : NULL, &e->positions, err));
     TSR_TRY(load_norm(e, &m->embed_norm, NULL, m->hp.hidden, &e->embed_norm, err));
-    return load_linear(e, NO_LAYER, &m->project_in, NULL, p ? &p->project_in : NULL, TSR_ACT_F32,
+    return load_linear(e, 0, NO_LAYER, &m->project_in, NULL, p ? &p->project_in : NULL, TSR_ACT_F32,
                        &e->project_in, err);
 }
 
@@ -326,14 +326,14 @@ tsr_status tsr_engine_load_head(struct tsr_engine *e, const struct tsr_model_ove
     TSR_TRY(check(e, o, err));
     TSR_TRY(load_norm(e, &m->final_norm, NULL, m->hp.hidden, &e->final_norm, err));
     struct tsr_prepacked *p = m->prepacked;
-    TSR_TRY(load_linear(e, NO_LAYER, &m->project_out, NULL, p ? &p->project_out : NULL, act,
+    TSR_TRY(load_linear(e, 0, NO_LAYER, &m->project_out, NULL, p ? &p->project_out : NULL, act,
                         &e->project_out, err));
     if (m->hp.tied && !(o && o->head) && e->embed) {
         e->head.w = e->embed; /* one copy serves both ends */
         e->head.act = TSR_ACT_F32;
         return TSR_OK;
     }
-    return load_linear(e, NO_LAYER, &m->head, o ? o->head : NULL, p ? &p->head : NULL, act,
+    return load_linear(e, 0, NO_LAYER, &m->head, o ? o->head : NULL, p ? &p->head : NULL, act,
                        &e->head, err);
 }
 

@@ -132,8 +132,8 @@ static void cut(struct tsr_loader *l, struct tsr_runtime_loader_part *p, uint64_
     struct tsr_model_packed like = { .rows = w->rows, .cols = w->cols };
     if (q)
         like.format = plan.format;
-    if (tsr_engine_share_linear(&l->share, &l->model->hp, id, w, q ? &like : NULL, &s, &e.err) !=
-        TSR_OK)
+    if (tsr_engine_share_linear(&l->share, &l->model->hp, p->layer, id, w, q ? &like : NULL, &s,
+                                &e.err) != TSR_OK)
         return;
     if (q && !tsr_quantizer_alone(q, &plan, w, &s))
         return;

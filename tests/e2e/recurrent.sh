@@ -1,8 +1,9 @@
 #!/bin/bash
-# tests/e2e/recurrent.sh TESSERA - models with layers of the gated delta rule: every form of their weights, ways to run
+# tests/e2e/recurrent.sh TESSERA WIDE_MODEL - models with layers of the gated delta rule: every form of their weights, ways to run
 # them, and what is refused.
 # shellcheck source=tests/e2e/lib.sh
 . "$(dirname "$0")/lib.sh"
+WIDE=$2
 TEXT=$ROOT/tests/golden/models/README.md
 GOLDEN=$ROOT/tests/golden/models
 IDS=1,166,313,120,88,126,256,71,187,96,216,5,9,30,77
@@ -111,10 +112,11 @@ The President said that
 In the beginning there was nothing but a word, and the word was long
 no
 TEXTS
+# plan STAGES RANKS LAYERS
 plan() {
     cat <<PLAN
 format: tessera.plan/1
-layers: 4
+layers: $3
 workload: {prompt: 16, generate: 8, batch: 4, chunk: 3, kv: f32}
 micro_batches: {prefill: 1, decode: 2}
 quality: {source: prior}
@@ -123,30 +125,40 @@ accounting: exact
 stages:
 PLAN
     for ((i = 0; i < $1; i++)); do
-        local layers="$((4 * i / $1))-$((4 * (i + 1) / $1 - 1))"
+        local layers="$(($3 * i / $1))-$(($3 * (i + 1) / $1 - 1))"
         printf '  - {layers: %s, node: here, device: this-machine, tp: %s, schemes: [{layers: %s, use: rtn, bits: 4, group: 32}]}\n' \
             "$layers" "$2" "$layers"
     done
 }
 answers() { jq -c '[.custom_id, .response.body.choices[0].text]' "$WORK/$1/answers.jsonl" | sort >"$WORK/$1.answers"; }
-while read -r stages kind; do
-    plan "$stages" 1 >"$WORK/plan.yaml"
-    job dense "  - run: {plan: plan.yaml, input: prompts.jsonl, output: answers.jsonl, temperature: 0, ranks: $kind}"
-    run run job.yaml --out "run-$stages"
-    ok "$stages stages as $kind, got $rc" test "$rc" = 0
-    answers "run-$stages"
-    ok "$stages stages: four answers" test "$(wc -l <"$WORK/run-$stages.answers")" = 4
-    ok "$stages stages: the answers of one" cmp -s "$WORK/run-1.answers" "$WORK/run-$stages.answers"
+# Ranks get what one gets: of the recorded model, and of one that can be cut, whose prompts are token ids.
+jq -c '.body.prompt = ([.custom_id | explode | add] | [.[0], 3, .[0] - 60, 5])' "$WORK/prompts.jsonl" >"$WORK/ids.jsonl"
+for name in delta delta-fused; do
+    "$WIDE" "$WORK/$name" "$name"
+done
+while read -r model input layers stages ranks kind; do
+    plan "$stages" "$ranks" "$layers" >"$WORK/plan.yaml"
+    job "$model" "  - run: {plan: plan.yaml, input: $input.jsonl, output: answers.jsonl, temperature: 0, ranks: $kind}"
+    to=$model-$stages-$ranks
+    run run job.yaml --out "$to"
+    ok "$model: $stages stages of $ranks as $kind, got $rc" test "$rc" = 0
+    answers "$to"
+    ok "$to: four answers" test "$(wc -l <"$WORK/$to.answers")" = 4
+    ok "$to: the answers of one" cmp -s "$WORK/$model-1-1.answers" "$WORK/$to.answers"
 done <<'WAYS'
-1 threads
-2 processes
-4 threads
+dense prompts 4 1 1 threads
+dense prompts 4 2 1 processes
+dense prompts 4 4 1 threads
+delta ids 3 1 1 threads
+delta ids 3 1 4 processes
+delta ids 3 3 2 threads
+delta-fused ids 3 1 1 threads
+delta-fused ids 3 1 2 threads
+delta-fused ids 3 2 4 processes
 WAYS
-plan 1 2 >"$WORK/plan.yaml"
+plan 1 2 4 >"$WORK/plan.yaml"
 job dense "  - run: {plan: plan.yaml, input: prompts.jsonl, output: answers.jsonl, temperature: 0, ranks: threads}"
-run run job.yaml --out tensor-parallel
-ok "tensor parallelism is refused, got $rc" test "$rc" = 2
-ok "with a sentence" grep -q 'tensor parallelism does not cut' "$WORK/err"
+fails_with "heads too narrow for two ranks" 2 "*" 'out_proj.* 96 ' run job.yaml --out tensor-parallel
 for batch in 1 2 4; do
     job dense "  - run: {input: prompts.jsonl, output: answers.jsonl, temperature: 0, slots: $batch}"
     run run job.yaml --out "batch-$batch"

@@ -227,6 +227,17 @@ static void latent(void **state)
     }
 }
 
+static void delta(void **state)
+{
+    (void)state;
+    for (size_t i = 0; wide_delta_names[i]; i++) {
+        char              folder[64];
+        struct tsr_model *m = wide_load(wide_delta_names[i], true, folder);
+        ways(wide_delta_names[i], m, NULL, TSR_ACT_F32, 0.08);
+        wide_free(m, folder);
+    }
+}
+
 static void packed(void **state)
 {
     (void)state;
@@ -290,7 +301,9 @@ static void packed_while_loaded(void **state)
     } cases[] = { { "qwen2", 2, 2, TSR_RUNTIME_RANKS_PROCESSES },
                   { "qwen2", 2, 2, TSR_RUNTIME_RANKS_THREADS },
                   { "bloom", 1, 4, TSR_RUNTIME_RANKS_PROCESSES },
-                  { "phi3", 1, 4, TSR_RUNTIME_RANKS_THREADS } };
+                  { "phi3", 1, 4, TSR_RUNTIME_RANKS_THREADS },
+                  { "delta", 1, 4, TSR_RUNTIME_RANKS_PROCESSES },
+                  { "delta-fused", 2, 2, TSR_RUNTIME_RANKS_THREADS } };
     struct answers *want = malloc(sizeof *want);
     (void)state;
     assert_non_null(want);
@@ -392,13 +405,10 @@ static void cannot_load(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dense),
-        cmocka_unit_test(latent),
-        cmocka_unit_test(packed),
-        cmocka_unit_test(other_widths),
-        cmocka_unit_test(packed_while_loaded),
-        cmocka_unit_test(killed),
-        cmocka_unit_test(cannot_load),
+        cmocka_unit_test(dense),        cmocka_unit_test(latent),
+        cmocka_unit_test(delta),        cmocka_unit_test(packed),
+        cmocka_unit_test(other_widths), cmocka_unit_test(packed_while_loaded),
+        cmocka_unit_test(killed),       cmocka_unit_test(cannot_load),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -196,7 +196,8 @@ static void pieces_of(const struct tsr_model *m, uint64_t layer,
             enum tsr_linear_id     i = piece[p].lin[k].id;
             struct tsr_model_slice s = { .rows = all[i].rows, .cols = all[i].cols };
             if (share) {
-                must(tsr_engine_share_linear(share, &m->hp, i, &all[i], NULL, &s, &err.err), &err);
+                must(tsr_engine_share_linear(share, &m->hp, layer, i, &all[i], NULL, &s, &err.err),
+                     &err);
                 assert_true(s.rows * s.cols < all[i].rows * all[i].cols);
                 tsr_model_piece_cut(m, layer, &piece[p], k, &s);
             }
@@ -300,7 +301,7 @@ static void same_part(const struct tsr_model *m, const struct tsr_engine_share *
     struct tsr_model_packed *part = NULL;
     assert_true((f->packed != NULL) == (packed != NULL));
     if (f->part) {
-        must(tsr_engine_share_linear(share, &m->hp, id, all, packed, &s, &err.err), &err);
+        must(tsr_engine_share_linear(share, &m->hp, layer, id, all, packed, &s, &err.err), &err);
         assert_memory_equal(f->part, &s, sizeof s);
     }
     if (packed) {

@@ -304,6 +304,20 @@ static void latent(void **state)
     }
 }
 
+static void delta(void **state)
+{
+    (void)state;
+    for (size_t i = 0; wide_delta_names[i]; i++) {
+        char                      folder[64];
+        struct tsr_model         *m = wide_load(wide_delta_names[i], false, folder);
+        struct tsr_model_overlay *o = wide_pack(registry, m, schemes[i].scheme);
+        widths(wide_delta_names[i], m, NULL, TSR_ACT_F32);
+        widths(schemes[i].scheme, m, o, schemes[i].act);
+        tsr_model_overlay_destroy(o);
+        wide_free(m, folder);
+    }
+}
+
 static void packed(void **state)
 {
     (void)state;
@@ -344,10 +358,8 @@ static void refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dense),
-        cmocka_unit_test(latent),
-        cmocka_unit_test(packed),
-        cmocka_unit_test(refused),
+        cmocka_unit_test(dense),  cmocka_unit_test(latent),  cmocka_unit_test(delta),
+        cmocka_unit_test(packed), cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -29,6 +29,12 @@
     "\"num_experts_per_tok\":3,\"first_k_dense_replace\":3,\"kv_lora_rank\":40,\"v_head_dim\":32," \
     "\"rms_norm_eps\":1e-6,\"tie_word_embeddings\":false,\"hidden_act\":\"silu\","
 
+#define DELTA                                                                                      \
+    "\"intermediate_size\":512,\"rms_norm_eps\":1e-6,\"tie_word_embeddings\":false,"               \
+    "\"num_key_value_heads\":4,\"head_dim\":32,\"full_attention_interval\":2,"                     \
+    "\"linear_num_key_heads\":8,\"linear_num_value_heads\":16,\"linear_key_head_dim\":24,"         \
+    "\"linear_value_head_dim\":32,\"linear_conv_kernel_dim\":4,\"hidden_act\":\"silu\","
+
 static const struct {
     const char *name, *config;
 } models[] = {
@@ -62,6 +68,13 @@ static const struct {
       "\"q_lora_rank\":null,\"qk_nope_head_dim\":12,\"qk_rope_head_dim\":8,"
       "\"topk_method\":\"group_limited_greedy\",\"n_group\":2,\"topk_group\":1,"
       "\"n_shared_experts\":2,\"routed_scaling_factor\":4.0}" },
+    /* the gated delta rule in two layers of three, its linears one by one, and in two tensors with rows in turns */
+    { "delta",
+      "{\"architectures\":[\"Qwen3_5ForCausalLM\"],\"model_type\":\"qwen3_5_text\"," SIZES DELTA
+      "\"partial_rotary_factor\":0.25}" },
+    { "delta-fused",
+      "{\"architectures\":[\"Qwen3NextForCausalLM\"],\"model_type\":\"qwen3_next\"," SIZES DELTA
+      "\"mlp_only_layers\":[0,1,2],\"num_experts\":4,\"num_experts_per_tok\":2}" },
     /* one layer with wide inputs of o and down */
     { "wide",
       "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"vocab_size\":96,"
@@ -72,6 +85,7 @@ static const struct {
 };
 const char *const wide_names[] = { "llama", "qwen2", "gemma2", "opt", "bloom", "phi3", NULL };
 const char *const wide_latent_names[] = { "latent", "latent-values", NULL };
+const char *const wide_delta_names[] = { "delta", "delta-fused", NULL };
 
 static void must(tsr_status st, const struct tsr_errbuf *e)
 {
@@ -96,23 +110,44 @@ struct maker {
     uint64_t                       n;
 };
 
+static void shaped(struct maker *m, const char *name, uint32_t dims, const uint64_t *shape,
+                   double mean, double spread)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    uint64_t          n = 1;
+    m->n++;
+    for (uint32_t i = 0; i < dims; i++)
+        n *= shape[i];
+    if (!m->writing) {
+        must(tsr_safetensors_declare(m->out, name, TSR_F32, dims, shape, &e.err), &e);
+        return;
+    }
+    for (uint64_t i = 0; i < n; i++) {
+        float v = (float)(mean + spread * tsr_normal(5, m->n, i));
+        tsr_safetensors_put(m->out, &v, sizeof v);
+    }
+}
+
 /* Matrices have a spread that keeps sums near 1, gains are near it, the rest is small. */
 static void tensor(struct maker *m, const char *name, uint64_t rows, uint64_t cols, double mean,
                    double spread)
 {
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    uint64_t          shape[2] = { rows, cols };
-    m->n++;
-    if (!m->writing) {
-        must(tsr_safetensors_declare(m->out, name, TSR_F32, rows ? 2 : 1, rows ? shape : shape + 1,
-                                     &e.err),
-             &e);
-        return;
-    }
-    for (uint64_t i = 0; i < (rows ? rows : 1) * cols; i++) {
-        float v = (float)(mean + spread * tsr_normal(5, m->n, i));
-        tsr_safetensors_put(m->out, &v, sizeof v);
-    }
+    uint64_t shape[2] = { rows, cols };
+    shaped(m, name, rows ? 2 : 1, rows ? shape : shape + 1, mean, spread);
+}
+
+/* A vector of the delta rule, or the weights of its convolution. */
+static void put_delta(struct maker *m, const struct tsr_model_role *r, const char *base)
+{
+    struct tsr_model_layer none;
+    char                   name[192];
+    uint64_t               n = 0, row;
+    bool                   gain = r->part == TSR_MODEL_PART_DELTA_NORM;
+    (void)tsr_model_delta_vector(&m->c->hp, r->part, &none, &n, &row);
+    uint64_t shape[3] = { row ? n / row : n, 1, row };
+    (void)snprintf(name, sizeof name, "%s%s", base,
+                   tsr_model_part_is_unsuffixed(r->part) ? "" : ".weight");
+    shaped(m, name, row ? 3 : 1, shape, gain ? 1 : 0, gain ? 0.1 : 0.5);
 }
 
 static void put_role(struct maker *m, const struct tsr_model_role *r, uint64_t layer);
@@ -130,10 +165,13 @@ static void put_experts(struct maker *m, const struct tsr_model_role *r, uint64_
 static void put_role(struct maker *m, const struct tsr_model_role *r, uint64_t layer)
 {
     const struct tsr_model_hparams *hp = &m->c->hp;
-    uint64_t    rows = 0, cols = hp->hidden, heads = hp->heads + 2 * (uint64_t)hp->kv_heads;
-    char        base[160], name[192];
-    uint64_t    row, width = tsr_model_norm_width(hp, r->part, &row);
-    bool        norm = false;
+    uint64_t                        rows = 0, cols = hp->hidden, one;
+    enum tsr_linear_id              ids[TSR_MODEL_FUSED];
+    uint32_t                        groups;
+    unsigned                        fused = tsr_model_fused(hp, r->part, ids, &groups);
+    char                            base[160], name[192];
+    uint64_t                        row, width = tsr_model_norm_width(hp, r->part, &row);
+    bool                            norm = false;
     const char *at = strchr(r->name, '#'), *prefix = r->bare ? "" : m->c->family->prefixes[0];
     if (at && !tsr_model_role_in_layer(hp, r, layer))
         return;
@@ -142,6 +180,8 @@ static void put_role(struct maker *m, const struct tsr_model_role *r, uint64_t l
                        (unsigned long long)layer, at + 1);
     else
         (void)snprintf(base, sizeof base, "%s%s", prefix, r->name);
+    for (unsigned i = 0; i < fused; i++, rows += one)
+        tsr_model_bind_shape(hp, layer, ids[i], &one, &cols);
     switch (r->part) {
     case TSR_MODEL_PART_EMBED:
     case TSR_MODEL_PART_HEAD:
@@ -156,21 +196,19 @@ static void put_role(struct maker *m, const struct tsr_model_role *r, uint64_t l
         break;
     case TSR_MODEL_PART_QKV_ROWS:
     case TSR_MODEL_PART_QKV_HEADS:
-        rows = heads * hp->head_dim;
-        break;
     case TSR_MODEL_PART_GATE_UP_ROWS:
-        rows = 2 * hp->ffn;
+    case TSR_MODEL_PART_QZ_HEADS:
+    case TSR_MODEL_PART_QKVZ_HEADS:
+    case TSR_MODEL_PART_BA_HEADS:
         break;
     case TSR_MODEL_PART_EXPERT:
         put_experts(m, r, layer);
         return;
-    case TSR_MODEL_PART_QZ_HEADS: /* no model here has the delta rule */
-    case TSR_MODEL_PART_QKVZ_HEADS:
-    case TSR_MODEL_PART_BA_HEADS:
     case TSR_MODEL_PART_CONV:
     case TSR_MODEL_PART_DECAY:
     case TSR_MODEL_PART_STEP:
     case TSR_MODEL_PART_DELTA_NORM:
+        put_delta(m, r, base);
         return;
     case TSR_MODEL_PART_ROUTER_CORRECTION:
         (void)snprintf(name, sizeof name, "%s%s", base, r->suffixes[0]);

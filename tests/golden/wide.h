@@ -9,6 +9,8 @@
 extern const char *const wide_names[]; /* NULL behind the last */
 /* Not among them, for their linears: latent attention. */
 extern const char *const wide_latent_names[];
+/* Not among them, for the same reason: the gated delta rule, and gated attention between. */
+extern const char *const wide_delta_names[];
 /* Not among them, for its size: one layer of Llama where o and down have 5120 input channels, so that each of four
  * ranks has more than 1024 of them, and 40 outputs. */
 #define WIDE_INPUTS "wide"
