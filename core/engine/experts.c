@@ -140,7 +140,7 @@ static tsr_status route(struct tsr_engine *e, uint64_t layer, const struct tsr_t
     for (uint64_t t = 0; t < in->rows; t++) {
         tsr_engine_route(hp, r->scores + t * hp->experts, e->model->layers[layer].router_correction,
                          r->chosen + t * used, r->weight + t * r->each, r->scratch);
-        if (e->spread_experts)
+        if (e->timed)
             tsr_engine_route_spread(hp, r->spread++, r->chosen + t * used, r->weight + t * r->each);
         for (uint64_t j = 0; j < used; j++)
             r->count[r->chosen[t * used + j] + 1]++;

@@ -102,7 +102,8 @@ struct tsr_engine {
     struct tsr_engine_recurrent *recurrent; /* recurrent.c; NULL: plain attention in all layers */
     struct tsr_engine_routes    *routes;    /* experts.c; NULL: the model has no experts */
     struct tsr_engine_latent    *latent;    /* latent.c; NULL: attention is not latent */
-    bool              spread_experts;       /* tokens take experts by a count, not by the router */
+    bool
+                      timed; /* stopwatch.h: inputs are made.  Tokens take experts by a count, and states begin anywhere */
     const uint8_t    *shown_experts; /* [experts], 1: the tap sees all tokens through it; or NULL */
     struct tsr_tensor ordered;       /* [chunk, widest input], made with the first ordered weight */
     struct tsr_engine_feed feed;

@@ -210,6 +210,8 @@ static tsr_status order_tokens(struct tsr_engine *e, struct layer *l, uint64_t n
             memset(l->state + slot * r->floats, 0, r->floats * sizeof *l->state);
             l->length[slot] = 0;
         }
+        if (e->timed)
+            l->length[slot] = position;
         if (position != l->length[slot])
             return tsr_fail(err, TSR_E_INVAL,
                             "sequence %llu goes on at position %llu, and its state holds %llu "

@@ -5,11 +5,13 @@
 #include "engine/internal.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct tsr_stopwatch {
     struct tsr_engine       *e;
     struct tsr_engine_token *tokens; /* [chunk] */
     float                   *logits; /* [head_rows][vocab] */
+    uint64_t                *layer;  /* [layers] */
     uint64_t                 layers, next, layer_bytes;
 };
 
@@ -22,7 +24,7 @@ static tsr_status load(struct tsr_stopwatch *m, const struct tsr_model_overlay *
     TSR_TRY(tsr_engine_load_head(e, NULL, TSR_ACT_A8, err));
     tsr_engine_device_memory(e->dev, &tensors, &before);
     for (uint64_t i = 0; i < m->layers; i++)
-        TSR_TRY(tsr_engine_load_layer(e, o, i, TSR_ACT_A8, err));
+        TSR_TRY(tsr_engine_load_layer(e, o, m->layer[i], TSR_ACT_A8, err));
     tsr_engine_device_memory(e->dev, &tensors, &after);
     m->layer_bytes = m->layers ? (after - before) / m->layers : 0;
     m->tokens = tsr_new(e->chunk, sizeof *m->tokens);
@@ -34,8 +36,8 @@ static tsr_status load(struct tsr_stopwatch *m, const struct tsr_model_overlay *
 
 tsr_status tsr_engine_stopwatch_open(struct tsr_stopwatch **out, struct tsr_registry *r,
                                      const struct tsr_model *m, const struct tsr_model_overlay *o,
-                                     uint64_t layers, uint32_t slots, uint64_t context,
-                                     uint64_t chunk, struct tsr_err *err)
+                                     const uint64_t *layer, uint64_t n, uint32_t slots,
+                                     uint64_t context, uint64_t chunk, struct tsr_err *err)
 {
     struct tsr_engine_options opt = {
         .act = TSR_ACT_A8, .kv_dtype = TSR_F16, .slots = slots, .context = context, .chunk = chunk
@@ -43,10 +45,13 @@ tsr_status tsr_engine_stopwatch_open(struct tsr_stopwatch **out, struct tsr_regi
     struct tsr_stopwatch *x = tsr_new(1, sizeof *x);
     if (!x)
         return tsr_fail_nomem(err, sizeof *x, "a measurement");
-    x->layers = layers < m->hp.layers ? layers : m->hp.layers;
-    tsr_status st = tsr_engine_create_streamed(&x->e, r, m, &opt, err);
+    x->layers = n;
+    x->layer = tsr_new(n, sizeof *x->layer);
+    tsr_status st = x->layer ? tsr_engine_create_streamed(&x->e, r, m, &opt, err)
+                             : tsr_fail_nomem(err, n * sizeof *x->layer, "a measurement");
     if (st == TSR_OK) {
-        x->e->spread_experts = true; /* the inputs are made, so the router's choice means nothing */
+        memcpy(x->layer, layer, n * sizeof *layer);
+        x->e->timed = true;
         st = load(x, o, err);
     }
     if (st != TSR_OK) {
@@ -62,6 +67,7 @@ void tsr_engine_stopwatch_close(struct tsr_stopwatch *m)
     if (!m)
         return;
     tsr_engine_destroy(m->e);
+    free(m->layer);
     free(m->tokens);
     free(m->logits);
     free(m);
@@ -87,7 +93,7 @@ static tsr_status run_layer(struct tsr_stopwatch *m, uint64_t n, double *seconds
                             struct tsr_err *err)
 {
     double start = tsr_now_s();
-    TSR_TRY(tsr_engine_block_run(m->e, m->next, n, err));
+    TSR_TRY(tsr_engine_block_run(m->e, m->layer[m->next], n, err));
     TSR_TRY(tsr_engine_device_sync(m->e->dev, err));
     *seconds += tsr_now_s() - start;
     m->next = (m->next + 1) % m->layers;

@@ -2,7 +2,7 @@
  * the real engine runs them.
  *
  * Several layers are on the device and run in turn, so that no cache holds the weights of the next
- * one.  KV caches are zero for positions before the timed tokens.  Times do not depend on values,
+ * one.  KV caches are zero for positions before the timed tokens, and states are what other tokens left.  Times do not depend on values,
  * except for LLM.int8, whose outliers are those of the embedding of the given ids.
  */
 #ifndef TSR_ENGINE_STOPWATCH_H
@@ -12,12 +12,12 @@
 
 struct tsr_stopwatch;
 
-/* layers: of the model, from the first.  o: their packed weights, or NULL.  slots and context: most
+/* layer: n layers of the model.  o: their packed weights, or NULL.  slots and context: most
  * sequences and positions that will be measured.  The model and overlay must outlive it.  [setup] */
 tsr_status tsr_engine_stopwatch_open(struct tsr_stopwatch **out, struct tsr_registry *r,
                                      const struct tsr_model *m, const struct tsr_model_overlay *o,
-                                     uint64_t layers, uint32_t slots, uint64_t context,
-                                     uint64_t chunk, struct tsr_err *err);
+                                     const uint64_t *layer, uint64_t n, uint32_t slots,
+                                     uint64_t context, uint64_t chunk, struct tsr_err *err);
 void       tsr_engine_stopwatch_close(struct tsr_stopwatch *m);
 /* Bytes of one layer's weights on the device. */
 uint64_t tsr_engine_stopwatch_layer_bytes(const struct tsr_stopwatch *m);

@@ -94,7 +94,7 @@ static bool names(const struct tsr_config_node *e, uint64_t layer, int linear)
 {
     const struct tsr_config_node *t = tsr_config_node_get(e, "tensors");
     char                          name[80];
-    bool                          attn = linear <= TSR_MODEL_O;
+    bool                          attn = tsr_model_linear_attends((enum tsr_linear_id)linear);
     if (!t || t->kind != TSR_CONFIG_NODE_SCALAR)
         return true;
     (void)snprintf(name, sizeof name, "model.layers.%llu.%s.%s", (unsigned long long)layer,
@@ -152,7 +152,7 @@ struct rules {
     const struct tsr_config_node        *node; /* of the step */
     const struct tsr_plan_file          *f;
     struct tsr_diag                     *d;
-    bool                                *used; /* [entries] some linear has the name */
+    bool *used, *later; /* [entries] some linear of any model has the name; of some models */
 };
 
 /* The candidate of one linear. */
@@ -161,7 +161,8 @@ static tsr_status read_linear(const struct rules *z, uint64_t layer, int linear,
 {
     const struct tsr_config_node *last = z->node;
     char                          text[TSR_PLANNING_TEXT];
-    TSR_TRY(linear_text(z->f, layer, linear, z->k->use, z->node, text, &last, z->used, z->d, err));
+    TSR_TRY(linear_text(z->f, layer, linear, z->k->use, z->node, text, &last,
+                        linear < TSR_MODEL_LINEARS ? z->used : z->later, z->d, err));
     return index_of(z->pl, z->job, text, last, index, z->d, err);
 }
 
@@ -169,11 +170,11 @@ static tsr_status read_linear(const struct rules *z, uint64_t layer, int linear,
 static tsr_status read_layer(const struct rules *z, uint64_t layer, uint32_t *candidate,
                              struct tsr_err *err)
 {
-    char     text[TSR_MODEL_LINEARS * TEXT];
-    uint32_t index[TSR_MODEL_LINEARS];
+    char     text[TSR_PLAN_MIXED * TEXT];
+    uint32_t index[TSR_PLAN_MIXED];
     bool     same = true;
     size_t   at = strlen(TSR_CANDIDATE_MIX);
-    for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
+    for (int i = 0; i < TSR_PLAN_MIXED; i++) {
         TSR_TRY(read_linear(z, layer, i, &index[i], err));
         same = same && index[i] == index[0];
     }
@@ -181,7 +182,7 @@ static tsr_status read_layer(const struct rules *z, uint64_t layer, uint32_t *ca
     if (same || tsr_config_diag_errors(z->d))
         return TSR_OK;
     memcpy(text, TSR_CANDIDATE_MIX, at + 1);
-    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
+    for (int i = 0; i < TSR_PLAN_MIXED; i++)
         at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", i ? "|" : "",
                                z->pl->texts[index[i]]);
     for (uint64_t i = 0; i < z->pl->n_texts; i++)
@@ -193,25 +194,51 @@ static tsr_status read_layer(const struct rules *z, uint64_t layer, uint32_t *ca
     return tsr_planning_add(z->pl, text, err);
 }
 
+/* An entry whose names no linear has. */
+static void unused(const struct rules *z, uint64_t entry)
+{
+    const struct tsr_config_node *t = tsr_config_node_get(z->f->entries[entry], "tensors");
+    tsr_config_diag_error(z->d, t ? &t->mark : &z->f->entries[entry]->mark,
+                          "as in model.layers.3.mlp.down_proj", "no linear has this name");
+}
+
 static tsr_status read_layers(struct rules *z, uint32_t *candidate, struct tsr_err *err)
 {
     uint64_t   before = tsr_config_diag_errors(z->d);
     tsr_status st = TSR_OK;
-    z->used = tsr_new(z->f->n_entries, sizeof *z->used);
-    if (!z->used)
-        return tsr_fail_nomem(err, z->f->n_entries, "the rules of a plan");
     for (uint64_t l = 0; l < z->f->layers && st == TSR_OK && tsr_config_diag_errors(z->d) == before;
          l++)
         st = read_layer(z, l, &candidate[l], err);
     for (uint64_t i = 0; i < z->f->n_entries && st == TSR_OK; i++)
-        if (!z->used[i] && tsr_config_diag_errors(z->d) == before) {
-            const struct tsr_config_node *t = tsr_config_node_get(z->f->entries[i], "tensors");
-            tsr_config_diag_error(z->d, t ? &t->mark : &z->f->entries[i]->mark,
-                                  "as in model.layers.3.mlp.down_proj", "no linear has this name");
-        }
-    free(z->used);
+        if (!z->used[i] && !z->later[i] && tsr_config_diag_errors(z->d) == before)
+            unused(z, i);
     if (st != TSR_OK)
         return st;
+    return tsr_config_diag_errors(z->d) == before ? TSR_OK : tsr_config_diag_status(z->d, err);
+}
+
+/* With the model known: a mix of which a layer has one part alone is that part. */
+static tsr_status settle(const struct rules *z, uint32_t *candidate, struct tsr_err *err)
+{
+    const struct tsr_plan_problem *p = &z->pl->problem;
+    uint64_t                       before = tsr_config_diag_errors(z->d);
+    bool                           more = p->shape->attn_gate || p->shape->delta.value_heads;
+    for (uint64_t i = 0; i < z->f->n_entries && !more; i++)
+        if (!z->used[i] && tsr_config_diag_errors(z->d) == before)
+            unused(z, i);
+    for (uint64_t l = 0; l < z->f->layers; l++) {
+        const struct tsr_plan_shape_layer *s = &p->shape->layer[p->shape->layer_class[l]];
+        const struct tsr_plan_candidate   *c = &p->candidates.v[candidate[l]], *one = NULL;
+        bool                               same = c->mixed;
+        for (int i = 0; i < TSR_PLAN_MIXED && same; i++) {
+            if (s->lin[i].rows == 0)
+                continue;
+            same = !one || c->of[i] == one;
+            one = c->of[i];
+        }
+        if (same && one)
+            candidate[l] = (uint32_t)(one - p->candidates.v);
+    }
     return tsr_config_diag_errors(z->d) == before ? TSR_OK : tsr_config_diag_status(z->d, err);
 }
 
@@ -287,7 +314,10 @@ tsr_status tsr_planning_check(struct tsr_planning *pl, struct tsr_pipeline_job *
     if (!candidate)
         return tsr_fail_nomem(err, f->layers * sizeof *candidate, "the layers of a plan");
     struct rules z = { .pl = pl, .job = job, .k = k, .node = node, .f = f, .d = d };
-    tsr_status   st = read_layers(&z, candidate, err);
+    z.used = tsr_new(f->n_entries, 2 * sizeof *z.used);
+    z.later = z.used ? z.used + f->n_entries : NULL;
+    tsr_status st = z.used ? read_layers(&z, candidate, err)
+                           : tsr_fail_nomem(err, f->n_entries, "the rules of a plan");
     pl->options.prefill_mb = (uint64_t)f->prefill_mb;
     pl->options.decode_mb = (uint64_t)f->decode_mb;
     pl->options.head = f->head;
@@ -300,6 +330,8 @@ tsr_status tsr_planning_check(struct tsr_planning *pl, struct tsr_pipeline_job *
                       tsr_config_doc_path(f->doc), (unsigned long long)f->layers,
                       pl->problem.shape->name, (unsigned long long)pl->problem.shape->layers);
     if (st == TSR_OK)
+        st = settle(&z, candidate, err);
+    if (st == TSR_OK)
         st = check_made_for(pl, f, err);
     if (st == TSR_OK && *pl->problem.shape->packed)
         st = check_kept(pl, f, candidate, err);
@@ -311,6 +343,7 @@ tsr_status tsr_planning_check(struct tsr_planning *pl, struct tsr_pipeline_job *
         st = tsr_plan_check(a, &pl->problem, f, candidate, d, err);
     if (st == TSR_OK && tsr_config_diag_errors(d) == 0)
         st = tsr_plan_compensate(a, &pl->problem, f, err);
+    free(z.used);
     free(candidate);
     return st;
 }

@@ -359,7 +359,13 @@ ok "a batch: three answers" test "$(jq -r 'select(.error == null) | .custom_id' 
 
 run quantize one --use rtn --bits 4 --group 32 --out packed-one
 fails "compensation" 2 one compensate one --packed packed-one --text "$TEXT" --out compensated
-fails "a profile of layers of two kinds" 2 "$GOLDEN/qwen3_moe-mixed" profile --model "$GOLDEN/qwen3_moe-mixed" -o mixed.yaml
+
+# A profile of layers of two forms has both: the dense one has no experts.
+run profile --model "$GOLDEN/qwen3_moe-mixed" --scheme original --quick --repeats 1 --rounds 1 --positions 32 --sequences 2 \
+    -o mixed.yaml
+ok "a profile of layers of two forms, got $rc" test "$rc" = 0
+ok "one shape has experts" test "$(grep -c '    shape: .*experts: ' "$WORK/mixed.yaml")" = 1
+ok "another has none" test "$(grep '    shape: ' "$WORK/mixed.yaml" | grep -vc 'experts: ')" = 1
 
 # ---- latent attention ---------------------------------------------------------------------------------------------
 

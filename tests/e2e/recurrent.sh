@@ -21,7 +21,34 @@ logits() { run logits "$1" --tokens "$IDS" -o "$2" "${@:3}"; }
 # same NAME A B: two files of logits
 same() { ok "$1: the same bytes" cmp -s "$WORK/$2" "$WORK/$3"; }
 
-# forms NAME LINEARS: every form of one model's weights; LINEARS: how many the layers have
+# planned NAME ATTENTION: ATTENTION is its first layer that has some; a profile of both forms of its layers, and plans with its times and without them, which run
+planned() {
+    local m=$1 shape="delta: {key_heads: 2, value_heads: 4, key_dim: 16, value_dim: [0-9]+, kernel: 4}"
+    run profile --model "$m" --scheme rtn:bits=4,group=32 --quick --repeats 1 --rounds 1 --positions 64 --sequences 4 \
+        --name "$m" --times "$m.times" -o "devices/$m.yaml"
+    ok "$m: a profile, got $rc" test "$rc" = 0
+    ok "$m: its shapes" test "$(grep -Ec "    shape: .*($shape|head_dim: 32, attention_gate: true), gated: true" \
+        "$WORK/devices/$m.yaml")" = 2
+    ok "$m: its times are of both" json -s --argjson a "$2" 'map(.first_layer // empty) | unique == [0, $a]' "$WORK/$m.times"
+    run profile --of "devices/$m.yaml" --model "$m" --scheme rtn:bits=4,group=32 --check 2 --repeats 1 --positions 64 \
+        --sequences 4 --json
+    ok "$m: it predicts workloads, got $rc" json 'length == 4 and all(.error_raw >= 0)' "$WORK/out"
+    for of in "$m fitted" "midi roofline"; do
+        local device=${of% *}
+        printf 'version: 1\nnodes:\n  - {name: desk, devices: [{profile: %s, count: 2}], link: {bandwidth: 12 GB/s, latency: 10 us}}\n' \
+            "$device" >"$WORK/$m-$device.yaml"
+        run plan "$m" --cluster "$m-$device.yaml" --workload '{prompt: 16, generate: 8, batch: 4}' \
+            --candidates '[{use: rtn, bits: 4, group: 32}]' -o "$m-$device.plan" --json
+        ok "$m on $device: a plan, got $rc" test "$rc" = 0
+        ok "$m on $device: all layers, times ${of#* }" json --arg t "${of#* }" \
+            '[.plan.stages[] | select(.times == $t) | .layers] | add == 4' "$WORK/out"
+        job "$m" "  - run: {plan: $m-$device.plan, input: prompts.jsonl, output: answers.jsonl, temperature: 0, ranks: threads}"
+        run run job.yaml --out "$m-$device"
+        ok "$m on $device: the plan runs, got $rc" test "$rc" = 0
+    done
+}
+
+# forms NAME LINEARS ATTENTION: every form of one model's weights; LINEARS: how many the layers have
 forms() {
     local m=$1
     run inspect "$m" --json
@@ -87,20 +114,9 @@ USES
   - quantize: {use: awq, bits: 4, group: 32}"
     fails "$m: a search over whole layers" 2 awq run job.yaml --out awq
     fails "$m: compensation" 2 "$m" compensate "$m" --packed "$m-rtn/packed" --text "$TEXT" --out compensated
-    fails "$m: a profile" 2 "$m" profile --model "$m" -o x.profile
-    fails "$m: a plan" 2 "$m" plan "$m" --cluster cluster.yaml --workload '{prompt: 16, generate: 8, batch: 1}' -o x.yaml
+    planned "$m" "$3"
     fails "$m: GGUF" 2 x.gguf convert "$m" --to gguf -o x.gguf
 }
-
-mkdir "$WORK/devices"
-cp "$ROOT/configs/plan/devices/midi.yaml" "$WORK/devices/"
-printf 'version: 1\nnodes:\n  - {name: desk, devices: [{profile: midi}]}\n' >"$WORK/cluster.yaml"
-model dense qwen3_5
-forms dense 36
-model sparse qwen3_next
-forms sparse 110
-
-# ---- batches and ranks ---------------------------------------------------------------------------
 
 i=0
 while read -r text; do
@@ -112,6 +128,15 @@ The President said that
 In the beginning there was nothing but a word, and the word was long
 no
 TEXTS
+mkdir "$WORK/devices"
+cp "$ROOT/configs/plan/devices/midi.yaml" "$WORK/devices/"
+model dense qwen3_5
+forms dense 36 1
+model sparse qwen3_next
+forms sparse 110 3
+
+# ---- batches and ranks ---------------------------------------------------------------------------
+
 # plan STAGES RANKS LAYERS
 plan() {
     cat <<PLAN

@@ -87,6 +87,33 @@ static uint64_t planned(const struct tsr_model *m, uint64_t batch, uint64_t prom
     return sum;
 }
 
+/* Layers of the delta rule: what the planner counts is what the engine has, however long the context is. */
+static void bytes_of_states(void **state)
+{
+    static const char *const recurrent[] = { "qwen3_5", "qwen3_next" };
+    (void)state;
+    for (size_t i = 0; i < sizeof recurrent / sizeof *recurrent; i++)
+        for (uint32_t slots = 1; slots <= 5; slots += 2) {
+            struct golden             g;
+            struct tsr_engine_options opt = { .kv_dtype = TSR_F16, .slots = slots };
+            uint64_t                  weights, cache[2];
+            golden_load(&g, recurrent[i]);
+            for (int longer = 0; longer < 2; longer++) {
+                opt.context = longer ? 4096 : 64;
+                struct tsr_engine *e = golden_engine(registries[1], g.model, NULL, opt);
+                tsr_engine_memory(e, &weights, &cache[longer]);
+                tsr_engine_destroy(e);
+                assert_int_equal(planned(g.model, slots, opt.context - 8, 8, 16), cache[longer]);
+            }
+            uint64_t full = 0, row = 2 * 2 * (uint64_t)g.model->hp.kv_heads * g.model->hp.head_dim;
+            for (uint64_t l = 0; l < g.model->hp.layers; l++)
+                full += !tsr_model_is_recurrent(&g.model->hp, l);
+            assert_true(full > 0 && full < g.model->hp.layers);
+            assert_int_equal(cache[1] - cache[0], full * row * slots * (4096 - 64));
+            golden_free(&g);
+        }
+}
+
 static void bytes_of_a_long_context(void **state)
 {
     static const uint32_t types[] = { TSR_F32, TSR_F16, TSR_I8 }, bits[] = { 32, 16, 8 };
@@ -416,6 +443,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_of_a_window),
         cmocka_unit_test(bytes_of_a_long_context),
+        cmocka_unit_test(bytes_of_states),
         cmocka_unit_test(windows_do_not_change_a_bit),
         cmocka_unit_test(stages_give_the_same),
         cmocka_unit_test(ranks_give_the_same),

@@ -66,7 +66,7 @@ static tsr_status predict(const struct profile_model *m, const struct tsr_plan_m
 {
     struct tsr_plan_latency_job j = { .shape = m->shape, .mode = mode, .kv_bits = 16 };
     struct tsr_plan_time        t;
-    TSR_TRY(tsr_plan_latency_layer(&j, mesh, 0, c, at->phase, (double)at->v, (double)at->s,
+    TSR_TRY(tsr_plan_latency_layer(&j, mesh, m->cls, c, at->phase, (double)at->v, (double)at->s,
                                    (double)at->t, &t, err));
     *ms = t.ms;
     return TSR_OK;
@@ -138,6 +138,7 @@ static bool put_row(const struct profile_model *m, const struct profile_scheme *
     double  n = (double)e->n;
     json_t *j = json_object();
     bool    ok = tsr_pipeline_json_put_text(j, "model", m->path) &&
+              tsr_pipeline_json_put_int(j, "first_layer", profile_first(m)) &&
               tsr_pipeline_json_put_text(j, "scheme", s->text) &&
               tsr_pipeline_json_put_text(j, "kernel", s->kernel) &&
               tsr_pipeline_json_put_text(j, "phase", phase) &&

@@ -25,6 +25,19 @@ uint64_t profile_positions(const struct profile *p, const struct profile_model *
     return m->shape->alibi || want < most ? want : most;
 }
 
+bool profile_same_form(const struct tsr_plan_shape_layer *a, const struct tsr_plan_shape_layer *b)
+{
+    return a->recurrent == b->recurrent && !a->router.rows == !b->router.rows;
+}
+
+uint64_t profile_first(const struct profile_model *m)
+{
+    uint64_t l = 0;
+    while (m->shape->layer_class[l] != m->cls)
+        l++;
+    return l;
+}
+
 /* The better of two, because an interrupted probe does not measure the memory. */
 static tsr_status note_probe(struct profile *p, double two[2], struct tsr_err *err)
 {
@@ -101,16 +114,18 @@ static tsr_status time_point(struct profile *p, const struct profile_model *m,
 
 /* ---- one scheme ------------------------------------------------------------------------------ */
 
-/* Packs the first layers; the whole model stays open in between. */
+/* Packs n layers; the whole model stays open in between. */
 static tsr_status pack(struct profile *p, struct profile_model *m, const struct tsr_quantizer *q,
-                       uint64_t layers, struct tsr_model_overlay *o, struct tsr_err *err)
+                       const uint64_t *layer, uint64_t n, struct tsr_model_overlay *o,
+                       struct tsr_err *err)
 {
-    for (uint64_t l = 0; l < layers; l++) {
+    for (uint64_t k = 0; k < n; k++) {
+        uint64_t l = layer[k];
         TSR_TRY(tsr_model_open_layer(m->m, l, err));
         tsr_status st = TSR_OK;
         for (uint64_t i = 0; i < m->m->hp.linears && st == TSR_OK; i++) {
             const struct tsr_matrix *w = &m->m->layers[l].lin[i].w;
-            if (w->data && i != TSR_MODEL_ROUTER) /* as a plan has it */
+            if (w->data && i != TSR_MODEL_ROUTER && i != TSR_MODEL_SHARED_ROUTER) /* as planned */
                 st = tsr_quantize_matrix(p->r, q, w, NULL, &o->lin[l][i], err);
         }
         tsr_model_close_layer(m->m, l);
@@ -129,27 +144,33 @@ static tsr_status open_scheme(struct profile *p, struct profile_model *m, uint64
                               struct tsr_model_overlay **o, struct tsr_stopwatch **x,
                               struct tsr_err *err)
 {
-    const struct tsr_plan_candidate *c = &m->candidates.v[scheme];
-    uint64_t                         bytes, each = 0;
-    struct tsr_format                f;
-    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
-        if (m->shape->layer[0].lin[i].rows) {
-            TSR_TRY(tsr_plan_candidate_matrix(c, &m->shape->layer[0].lin[i], &f, &bytes, err));
-            each += bytes * m->shape->layer[0].lin[i].count;
-        }
-    uint64_t layers = each ? WEIGHTS / each + 1 : 1;
-    layers = layers < m->shape->layers ? layers : m->shape->layers;
+    const struct tsr_plan_candidate   *c = &m->candidates.v[scheme];
+    const struct tsr_plan_shape_layer *like = &m->shape->layer[m->cls];
+    uint64_t                           bytes, each = 0, n = 0;
+    struct tsr_format                  f;
     *o = NULL;
     *x = NULL;
+    for (int i = 0; i < TSR_PLAN_LINEARS; i++)
+        if (like->lin[i].rows) {
+            TSR_TRY(tsr_plan_candidate_matrix(c, &like->lin[i], &f, &bytes, err));
+            each += bytes * like->lin[i].count;
+        }
+    uint64_t *layer = tsr_new(m->shape->layers, sizeof *layer);
+    if (!layer)
+        return tsr_fail_nomem(err, m->shape->layers * sizeof *layer, "layers");
+    for (uint64_t l = 0; l < m->shape->layers && n < (each ? WEIGHTS / each + 1 : 1); l++)
+        if (profile_same_form(&m->shape->layer[m->shape->layer_class[l]], like))
+            layer[n++] = l;
     tsr_status st = TSR_OK;
     if (c->q.self) {
         st = tsr_model_overlay_create(o, m->shape->layers, m->m->hp.linears, err);
         if (st == TSR_OK)
-            st = pack(p, m, &c->q, layers, *o, err);
+            st = pack(p, m, &c->q, layer, n, *o, err);
     }
     if (st == TSR_OK)
-        st = tsr_engine_stopwatch_open(x, p->r, m->m, *o, layers, (uint32_t)profile_sequences(p),
+        st = tsr_engine_stopwatch_open(x, p->r, m->m, *o, layer, n, (uint32_t)profile_sequences(p),
                                        profile_positions(p, m), CHUNK, err);
+    free(layer);
     if (st != TSR_OK) {
         close_scheme(*o, *x);
         *o = NULL;
@@ -237,7 +258,7 @@ tsr_status profile_begin(struct profile *p, struct profile_model *m, uint64_t sc
     struct profile_scheme *s = &m->schemes[scheme];
     uint64_t               room = (grid ? MOST_POINTS : 0) + (uint64_t)p->o->check;
     s->text = p->texts[scheme];
-    TSR_TRY(tsr_plan_candidate_kernel(&m->candidates.v[scheme], m->shape, 0, s->kernel, err));
+    TSR_TRY(tsr_plan_candidate_kernel(&m->candidates.v[scheme], m->shape, m->cls, s->kernel, err));
     s->points = tsr_new(room, sizeof *s->points);
     if (!s->points)
         return tsr_fail_nomem(err, room * sizeof *s->points, "points");
@@ -282,7 +303,7 @@ tsr_status profile_measure(struct profile *p, struct profile_model *m, uint64_t 
     struct tsr_stopwatch     *x;
     TSR_TRY(open_scheme(p, m, scheme, &o, &x, err));
     tsr_status st = measure_all(p, m, x, s, err);
-    if (st == TSR_OK && s->n_grid && !m->ends)
+    if (st == TSR_OK && s->n_grid && !m->ends && !m->again)
         st = measure_ends(p, m, x, err);
     close_scheme(o, x);
     return st;

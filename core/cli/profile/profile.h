@@ -8,6 +8,8 @@
 #include "plan/cost/latency.h"
 
 #define PROFILE_ROUNDS 16
+#define PROFILE_FORMS                                                                              \
+    4 /* of layers in a model: attention or the delta rule, with experts or without */
 
 struct profile_options {
     const char            *output, *of, *name, *backend, *transport, *times;
@@ -54,8 +56,11 @@ struct profile_end {
     uint64_t tokens;
     double   ms, spread;
 };
+/* The layers of one form in a model. */
 struct profile_model {
-    const char                *path; /* as the user gave it */
+    const char                *path;  /* as the user gave it */
+    uint64_t                   cls;   /* of the form's first layer */
+    bool                       again; /* ends are those of the entry before */
     struct tsr_model          *m;
     struct tsr_plan_shape     *shape;
     struct tsr_plan_candidates candidates; /* one for each scheme */
@@ -72,7 +77,7 @@ struct profile {
     const char *const            *texts; /* schemes */
     uint64_t                      n_schemes;
     struct profile_model         *models;
-    uint64_t                      n_models;
+    uint64_t                      n_models;            /* forms of all models */
     double                        bandwidth, fma, dot; /* medians of the probes */
     double                       *probes;              /* every read probe that was taken */
     uint64_t                      n_probes, cap_probes;
@@ -82,6 +87,11 @@ struct profile {
 /* Most sequences and positions that models are measured with. */
 uint64_t profile_sequences(const struct profile *p);
 uint64_t profile_positions(const struct profile *p, const struct profile_model *m);
+
+/* Layers of a form have one shape in a profile. */
+bool profile_same_form(const struct tsr_plan_shape_layer *a, const struct tsr_plan_shape_layer *b);
+/* The first layer of its form. */
+uint64_t profile_first(const struct profile_model *m);
 
 /* Computes the points from their rounds: ms becomes the geometric mean of times normalized to the
  * profile's memory bandwidth. Times vary with a power of the read probe of the same second: about -1 where

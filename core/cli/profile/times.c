@@ -53,15 +53,14 @@ tsr_status profile_times_point(struct profile *p, const struct profile_model *m,
     for (uint64_t i = 0; i < x->n; i++)
         tsr_json_add(&repeats, json_pack("{s:f, s:I}", "ms", x->repeat[i].ms, "interrupted",
                                          (json_int_t)x->repeat[i].interrupted));
-    json_t *j =
-        json_pack("{s:s, s:I, s:s, s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:f, s:o, s:o, s:o}",
-                  "time_of", "layer", "round", (json_int_t)s->rounds + 1, "model", m->path,
-                  "scheme", s->text, "kernel", s->kernel, "phase",
-                  at->phase == TSR_PLAN_DECODE ? "decode" : "prefill", "grid",
-                  at < s->points + s->n_grid, "layer_bytes", (json_int_t)s->layer_bytes,
-                  "sequences", (json_int_t)at->v, "tokens", (json_int_t)at->s, "past",
-                  (json_int_t)at->t, "warm_up_ms", 1e3 * x->warm, "repeats", repeats, "before",
-                  numbers(x->before, 2), "after", numbers(x->after, 2));
+    json_t *j = json_pack(
+        "{s:s, s:I, s:s, s:I, s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:f, s:o, s:o, s:o}",
+        "time_of", "layer", "round", (json_int_t)s->rounds + 1, "model", m->path, "first_layer",
+        (json_int_t)profile_first(m), "scheme", s->text, "kernel", s->kernel, "phase",
+        at->phase == TSR_PLAN_DECODE ? "decode" : "prefill", "grid", at < s->points + s->n_grid,
+        "layer_bytes", (json_int_t)s->layer_bytes, "sequences", (json_int_t)at->v, "tokens",
+        (json_int_t)at->s, "past", (json_int_t)at->t, "warm_up_ms", 1e3 * x->warm, "repeats",
+        repeats, "before", numbers(x->before, 2), "after", numbers(x->after, 2));
     return put_line(p, j, err);
 }
 

@@ -63,20 +63,21 @@ static void put_points(FILE *f, const struct profile_scheme *s, enum tsr_phase p
 static void put_kernel(FILE *f, const struct profile *p, const struct profile_model *m,
                        const struct profile_scheme *s)
 {
-    double weights = (double)tsr_plan_shape_weights(m->shape, 0), compute[2] = { 0 }, read = 0;
+    double weights = (double)tsr_plan_shape_weights(m->shape, m->cls), compute[2] = { 0 }, read = 0;
     double expert = 0; /* weights of one */
-    for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
-        const struct tsr_plan_shape_matrix *w = &m->shape->layer[0].lin[i];
+    for (int i = 0; i < TSR_PLAN_LINEARS; i++) {
+        const struct tsr_plan_shape_matrix *w = &m->shape->layer[m->cls].lin[i];
         expert += w->count > 1 ? (double)w->rows * (double)w->cols : 0;
     }
-    double used = weights - expert * ((double)m->shape->experts - m->shape->experts_used);
+    double experts = expert > 0 ? m->shape->experts : 0; /* none in a dense layer between */
+    double used = weights - expert * (experts - m->shape->experts_used);
     bool   dense = s->kernel[0] == 'f' || s->kernel[0] == 'b';
     double ops = 2 * (dense || p->dot <= 0 ? p->fma : p->dot);
     char   text[TSR_PLAN_QUANTITY_TEXT];
     for (uint64_t i = 0; i < s->n_grid; i++) {
         const struct profile_point *q = &s->points[i];
         double reached = 2 * used * (double)(q->v * q->s) / (q->ms * 1e-3 * ops);
-        double left = m->shape->experts - tsr_plan_shape_reached(m->shape, 0, (double)q->v);
+        double left = experts - tsr_plan_shape_reached(m->shape, m->cls, (double)q->v);
         double share = 1 - (expert > 0 ? left * expert / weights : 0); /* of the layer's weights */
         compute[q->phase] = fmax(compute[q->phase], reached);
         if (q->phase == TSR_PLAN_DECODE)
@@ -93,19 +94,32 @@ static void put_kernel(FILE *f, const struct profile *p, const struct profile_mo
         (double)s->layer_bytes / weights, dense || p->dot <= 0 ? "FMA" : "int8");
 }
 
+static void put_shape(FILE *f, const struct tsr_plan_shape *s, const struct tsr_plan_shape_layer *l)
+{
+    const struct tsr_model_delta *d = &s->delta;
+    (void)fprintf(f, "    shape: {hidden: %llu, ffn: %llu, ", (unsigned long long)s->hidden,
+                  (unsigned long long)(l->router.rows ? s->expert_ffn : s->ffn));
+    if (l->recurrent)
+        (void)fprintf(f,
+                      "delta: {key_heads: %u, value_heads: %u, key_dim: %u, value_dim: %u, kernel: "
+                      "%u}, ",
+                      d->key_heads, d->value_heads, d->key_dim, d->value_dim, d->kernel);
+    else
+        (void)fprintf(f, "heads: %u, kv_heads: %u, head_dim: %u, %s", s->heads, s->kv_heads,
+                      s->head_dim, s->attn_gate ? "attention_gate: true, " : "");
+    (void)fprintf(f, "gated: %s", s->gated ? "true" : "false");
+    if (l->router.rows)
+        (void)fprintf(f, ", experts: %u, used: %u", s->experts, s->experts_used);
+    if (l->router.rows && s->shared_ffn)
+        (void)fprintf(f, ", shared: %llu", (unsigned long long)s->shared_ffn);
+    (void)fprintf(f, "}\n");
+}
+
 static bool put_layers(FILE *f, const struct profile *p, const struct profile_model *m)
 {
-    const struct tsr_plan_shape *s = m->shape;
     for (uint64_t i = 0; i < p->n_schemes; i++) {
-        (void)fprintf(f,
-                      "  - kernel: %s\n    shape: {hidden: %llu, ffn: %llu, heads: %u, kv_heads: "
-                      "%u, head_dim: %u, gated: %s",
-                      m->schemes[i].kernel, (unsigned long long)s->hidden,
-                      (unsigned long long)(s->layer[0].router.rows ? s->expert_ffn : s->ffn),
-                      s->heads, s->kv_heads, s->head_dim, s->gated ? "true" : "false");
-        if (s->layer[0].router.rows)
-            (void)fprintf(f, ", experts: %u, used: %u", s->experts, s->experts_used);
-        (void)fprintf(f, "}\n");
+        (void)fprintf(f, "  - kernel: %s\n", m->schemes[i].kernel);
+        put_shape(f, m->shape, &m->shape->layer[m->cls]);
         put_points(f, &m->schemes[i], TSR_PLAN_PREFILL);
         put_points(f, &m->schemes[i], TSR_PLAN_DECODE);
         (void)fprintf(f, "    source: ");
@@ -182,7 +196,7 @@ static bool put_all(FILE *f, const struct profile *p, uint64_t memory)
         ok = put_layers(f, p, &p->models[i]) && ok;
     (void)fprintf(f, "ends:\n");
     for (uint64_t i = 0; i < p->n_models; i++)
-        ok = put_ends(f, p, &p->models[i]) && ok;
+        ok = (p->models[i].again || put_ends(f, p, &p->models[i])) && ok;
     return ok;
 }
 

@@ -74,29 +74,50 @@ static tsr_status random_model(struct profile *p, struct tsr_model **m, struct t
     return st;
 }
 
-static tsr_status open_model(struct profile *p, uint64_t i, struct tsr_err *err)
+/* An entry for each form of the model's layers. */
+static tsr_status add_forms(struct profile *p, const struct profile_model *first,
+                            struct tsr_err *err)
 {
-    struct profile_model *m = &p->models[i];
+    for (uint64_t c = 0; c < first->shape->classes; c++) {
+        bool seen = false;
+        for (uint64_t k = 0; k < c; k++)
+            seen = seen || profile_same_form(&first->shape->layer[k], &first->shape->layer[c]);
+        if (seen)
+            continue;
+        struct profile_model *m = &p->models[p->n_models];
+        *m = *first;
+        m->cls = c;
+        m->again = c > 0;
+        m->schemes = tsr_new(p->n_schemes, sizeof *m->schemes);
+        p->n_models++;
+        if (!m->schemes)
+            return tsr_fail_nomem(err, p->n_schemes * sizeof *m->schemes, "points");
+    }
+    return TSR_OK;
+}
+
+static tsr_status open_model(struct profile *p, uint64_t i, struct profile_model *m,
+                             struct tsr_err *err)
+{
     m->path = p->o->model.n ? p->o->model.v[i] : "random weights";
     if (p->o->model.n)
         TSR_TRY(tsr_model_load_streamed(&m->m, m->path, err));
     else
         TSR_TRY(random_model(p, &m->m, err));
     TSR_TRY(tsr_plan_shape_of(&m->shape, m->m, err));
-    if (m->shape->shared_ffn || m->shape->latent.rank)
+    if (m->shape->latent.rank)
         return tsr_fail(err, TSR_E_UNSUPPORTED,
-                        "%s: its layers have %s, for which a profile has no shape; measure another "
-                        "model, whose times a plan applies",
-                        m->path, m->shape->shared_ffn ? "a shared expert" : "latent attention");
-    for (uint64_t c = 1; c < m->shape->classes; c++)
-        if (!m->shape->layer[c].router.rows != !m->shape->layer[0].router.rows)
-            return tsr_fail(err, TSR_E_UNSUPPORTED,
-                            "%s: some of its layers have experts and some have not, and a profile "
-                            "measures layers that are alike; measure a model of one kind",
-                            m->path);
-    TSR_TRY(tsr_plan_candidates_open(&m->candidates, p->r, m->shape, p->texts, p->n_schemes, err));
-    m->schemes = tsr_new(p->n_schemes, sizeof *m->schemes);
-    return m->schemes ? TSR_OK : tsr_fail_nomem(err, p->n_schemes * sizeof *m->schemes, "points");
+                        "%s: its layers have latent attention, for which a profile has no shape; "
+                        "measure another model, whose times a plan applies",
+                        m->path);
+    return tsr_plan_candidates_open(&m->candidates, p->r, m->shape, p->texts, p->n_schemes, err);
+}
+
+static void close_model(struct profile_model *m)
+{
+    tsr_plan_candidates_close(&m->candidates);
+    tsr_plan_shape_destroy(m->shape);
+    tsr_model_destroy(m->m);
 }
 
 static void close_all(struct profile *p)
@@ -107,9 +128,8 @@ static void close_all(struct profile *p)
             free(m->schemes[k].points);
         free(m->schemes);
         free(m->ends);
-        tsr_plan_candidates_close(&m->candidates);
-        tsr_plan_shape_destroy(m->shape);
-        tsr_model_destroy(m->m);
+        if (!m->again)
+            close_model(m);
     }
     tsr_writer_abort(&p->times);
     free(p->models);
@@ -130,6 +150,11 @@ static tsr_status probe(struct profile *p, enum bench_probe which, double *rate,
     return profile_times_peak(p, which == BENCH_FMA ? "fma" : "int8", one, 3, err);
 }
 
+static uint64_t models_of(const struct profile *p)
+{
+    return p->o->model.n ? p->o->model.n : 1;
+}
+
 static tsr_status prepare(struct profile *p, struct tsr_err *err)
 {
     TSR_TRY(bench_prepare_read(&p->bench, err));
@@ -137,8 +162,15 @@ static tsr_status prepare(struct profile *p, struct tsr_err *err)
         return tsr_fail(err, TSR_E_UNSUPPORTED,
                         "backend '%s' has no probes, so that its times could not be compared",
                         p->o->backend);
-    for (uint64_t i = 0; i < p->n_models; i++)
-        TSR_TRY(open_model(p, i, err));
+    for (uint64_t i = 0; i < models_of(p); i++) {
+        struct profile_model m = { 0 };
+        tsr_status           st = open_model(p, i, &m, err);
+        if (st != TSR_OK) {
+            close_model(&m);
+            return st;
+        }
+        TSR_TRY(add_forms(p, &m, err)); /* the first entry has it now */
+    }
     return TSR_OK;
 }
 
@@ -205,7 +237,7 @@ static tsr_status write_one(struct profile *p, struct tsr_plan_profile **dev, st
     }
     if (st == TSR_OK && !p->bench.cli->json && !p->bench.cli->quiet)
         (void)printf("%s: %llu models, %llu schemes, memory read at %.1f GB/s\n", p->o->output,
-                     (unsigned long long)p->n_models, (unsigned long long)p->n_schemes,
+                     (unsigned long long)models_of(p), (unsigned long long)p->n_schemes,
                      p->bandwidth * 1e-9);
     if (st == TSR_OK)
         st = tsr_plan_profile_parse(dev, p->o->output, text, len, d, err);
@@ -267,14 +299,13 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
         return tsr_fail(err, TSR_E_CONFIG, "--of %s: how many workloads? add --check 50", p.o->of);
     p.texts = p.o->scheme.n ? p.o->scheme.v : default_schemes;
     p.n_schemes = p.o->scheme.n ? p.o->scheme.n : sizeof default_schemes / sizeof *default_schemes;
-    p.n_models = p.o->model.n ? p.o->model.n : 1;
     p.bench_options = (struct bench_options){ .backend = p.o->backend, .mib = 256 };
     TSR_TRY(tsr_cli_registry(c, &p.r, err));
     TSR_TRY(tsr_config_diag_create(&d, err));
     tsr_status st = bench_open(&p.bench, c, &p.bench_options, err);
-    p.models = tsr_new(p.n_models, sizeof *p.models);
+    p.models = tsr_new(models_of(&p), PROFILE_FORMS * sizeof *p.models);
     if (st == TSR_OK && !p.models)
-        st = tsr_fail_nomem(err, p.n_models * sizeof *p.models, "models");
+        st = tsr_fail_nomem(err, models_of(&p) * PROFILE_FORMS * sizeof *p.models, "models");
     if (st == TSR_OK)
         st = profile_times_open(&p, err);
     if (st == TSR_OK)

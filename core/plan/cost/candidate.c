@@ -128,7 +128,7 @@ const struct tsr_plan_candidate *tsr_plan_candidate_part(const struct tsr_plan_c
                                                          int                              linear)
 {
     enum tsr_linear_id kind = tsr_model_linear_kind((enum tsr_linear_id)linear);
-    return c && c->mixed && kind < TSR_MODEL_LINEARS ? c->of[kind] : c;
+    return c && c->mixed && kind < TSR_PLAN_MIXED ? c->of[kind] : c;
 }
 
 double tsr_plan_candidate_share(const struct tsr_plan_candidate *c,
@@ -158,7 +158,7 @@ static tsr_status open_mix(struct tsr_plan_candidates *list, uint64_t at, const 
                         "%s: a plan gives the linears of a layer with latent attention one scheme, "
                         "not a mix",
                         s->name);
-    for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
+    for (int i = 0; i < TSR_PLAN_MIXED; i++) {
         size_t n = strcspn(p, "|");
         for (uint64_t k = 0; k < at && !c->of[i]; k++)
             if (strlen(texts[k]) == n && memcmp(texts[k], p, n) == 0 && !list->v[k].mixed)

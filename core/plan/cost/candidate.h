@@ -12,6 +12,7 @@
 #include "quant/quant.h"
 
 #define TSR_PLAN_KERNEL_TEXT 24
+#define TSR_PLAN_MIXED       TSR_MODEL_ROUTER /* linears of a layer that can have schemes of their own */
 
 struct tsr_plan_candidate {
     char                   name[40];     /* "gptq-4", "original": unique in a list */
@@ -24,7 +25,7 @@ struct tsr_plan_candidate {
     struct tsr_quantizer   q; /* self NULL: original, or mixed */
     bool                   mixed;
     /* mixed: another candidate of the list for each linear */
-    const struct tsr_plan_candidate *of[TSR_MODEL_LINEARS];
+    const struct tsr_plan_candidate *of[TSR_PLAN_MIXED];
 };
 
 struct tsr_plan_candidates {
@@ -38,7 +39,7 @@ struct tsr_plan_candidates {
 tsr_status tsr_plan_candidates_open(struct tsr_plan_candidates *c, struct tsr_registry *r,
                                     const struct tsr_plan_shape *shape, const char *const *texts,
                                     uint64_t n, struct tsr_err *err);
-/* A list may also have "mix|TEXT|...", one text of the list for each linear of a layer in the order of
+/* A list may also have "mix|TEXT|...", one text of the list for each of TSR_PLAN_MIXED linears in the order of
  * enum tsr_linear_id: the result of plan files with schemes for single tensors. */
 #define TSR_CANDIDATE_MIX "mix|"
 /* The candidate of one linear: the candidate itself, or a part of it. */

@@ -17,8 +17,12 @@ struct layer {
     const struct tsr_config_node *shape, *prefill, *decode;
 };
 struct side {
-    int64_t hidden, ffn, heads, kv_heads, head_dim, experts, used;
-    int32_t gated;
+    int64_t                       hidden, ffn, heads, kv_heads, head_dim, experts, used, shared;
+    int32_t                       gated, attention_gate;
+    const struct tsr_config_node *delta;
+};
+struct rule {
+    int64_t key_heads, value_heads, key_dim, value_dim, kernel;
 };
 struct end {
     const char                   *part, *kernel, *source;
@@ -49,13 +53,24 @@ static const struct tsr_option side_options[] = {
       .flags = TSR_OPT_REQUIRED,
       .offset = TSR_FIELD(struct side, ffn, int64_t),
       .max = { .i = MAX_SIDE } },
-    SIZE(struct side, heads, "Query heads."),
-    SIZE(struct side, kv_heads, "Key and value heads."),
-    SIZE(struct side, head_dim, "Width of a head."),
+    TSR_OPTION_INT(struct side, heads, 0, 0, MAX_SIDE, NULL, "Query heads."),
+    TSR_OPTION_INT(struct side, kv_heads, 0, 0, MAX_SIDE, NULL, "Key and value heads."),
+    TSR_OPTION_INT(struct side, head_dim, 0, 0, MAX_SIDE, NULL, "Width of a head."),
+    TSR_OPTION_BOOL(struct side, attention_gate, 0, "Attention has a gate."),
+    TSR_OPTION_NODE(struct side, delta, "Heads of the gated delta rule, in place of attention."),
     TSR_OPTION_BOOL(struct side, gated, 0, "The feed-forward has a gate."),
     TSR_OPTION_INT(struct side, experts, 0, 0, MAX_EXPERTS, NULL,
                    "Experts of that width in place of it; 0: none."),
     TSR_OPTION_INT(struct side, used, 0, 0, MAX_EXPERTS, NULL, "How many of them a token takes."),
+    TSR_OPTION_INT(struct side, shared, 0, 0, MAX_SIDE, NULL,
+                   "Width of the expert that every token takes in addition; 0: none."),
+};
+static const struct tsr_option rule_options[] = {
+    SIZE(struct rule, key_heads, "Heads of queries and keys."),
+    SIZE(struct rule, value_heads, "Heads of values, a multiple."),
+    SIZE(struct rule, key_dim, "Width of a head of queries and keys."),
+    SIZE(struct rule, value_dim, "Width of a head of values."),
+    SIZE(struct rule, kernel, "Tokens that the convolution sees."),
 };
 static const struct tsr_option end_options[] = {
     PROFILE_TEXT(struct end, part, "embed or head."),
@@ -117,7 +132,7 @@ static bool whole(double v, double least)
 }
 
 static void read_points(struct tsr_plan_profile_reading *r, const struct tsr_config_node *list,
-                        const struct layer *l, const struct side *s, enum tsr_phase phase)
+                        const struct tsr_plan_point *of, enum tsr_phase phase)
 {
     const char *wanted = phase == TSR_PLAN_PREFILL ? "[prompts, tokens, past, ms, spread]"
                                                    : "[sequences, past, ms, spread]";
@@ -143,44 +158,79 @@ static void read_points(struct tsr_plan_profile_reading *r, const struct tsr_con
                 phase == TSR_PLAN_PREFILL ? "prompt of one token" : "sequence");
             continue;
         }
-        p->points[p->n_points++] =
-            (struct tsr_plan_point){ .kernel = l->kernel,
-                                     .phase = phase,
-                                     .hidden = (uint64_t)s->hidden,
-                                     .ffn = (uint64_t)s->ffn,
-                                     .heads = (uint32_t)s->heads,
-                                     .kv_heads = (uint32_t)s->kv_heads,
-                                     .head_dim = (uint32_t)s->head_dim,
-                                     .gated = s->gated != 0,
-                                     .experts = (uint32_t)s->experts,
-                                     .used = (uint32_t)s->used,
-                                     .v = (uint64_t)v[0],
-                                     .s = phase == TSR_PLAN_PREFILL ? (uint64_t)v[1] : 1,
-                                     .t = (uint64_t)past,
-                                     .ms = ms,
-                                     .spread = v[most - 1],
-                                     .source = l->source };
+        struct tsr_plan_point *to = &p->points[p->n_points++];
+        *to = *of;
+        to->phase = phase;
+        to->v = (uint64_t)v[0];
+        to->s = phase == TSR_PLAN_PREFILL ? (uint64_t)v[1] : 1;
+        to->t = (uint64_t)past;
+        to->ms = ms;
+        to->spread = v[most - 1];
     }
+}
+
+static void read_rule(struct tsr_plan_profile_reading *r, const struct tsr_config_node *map,
+                      struct tsr_model_delta *d)
+{
+    struct rule u = { 0 };
+    uint64_t    before = tsr_config_diag_errors(r->d);
+    PROFILE_FILL(r, rule_options, map, "the delta rule of a layer", &u);
+    if (tsr_config_diag_errors(r->d) != before)
+        return;
+    if (u.value_heads % u.key_heads)
+        tsr_config_diag_error(r->d, &map->mark, NULL,
+                              "'value_heads' must be a multiple of 'key_heads'");
+    *d = (struct tsr_model_delta){ .key_heads = (uint32_t)u.key_heads,
+                                   .value_heads = (uint32_t)u.value_heads,
+                                   .key_dim = (uint32_t)u.key_dim,
+                                   .value_dim = (uint32_t)u.value_dim,
+                                   .kernel = (uint32_t)u.kernel };
+}
+
+/* The shape of a layer, to which its points add what was run. */
+static void read_shape(struct tsr_plan_profile_reading *r, const struct tsr_config_node *map,
+                       struct tsr_plan_point *of)
+{
+    struct side s = { 0 };
+    uint64_t    before = tsr_config_diag_errors(r->d);
+    PROFILE_FILL(r, side_options, map, "the shape of a layer", &s);
+    if (tsr_config_diag_errors(r->d) != before)
+        return;
+    if (!s.experts != !s.used || s.used > s.experts || (s.experts && !s.ffn))
+        tsr_config_diag_error(r->d, &map->mark, NULL,
+                              "'experts' need 'used', at most as many, and an 'ffn' that is not 0");
+    bool whole = s.heads && s.kv_heads && s.head_dim, some = s.heads || s.kv_heads || s.head_dim;
+    if (s.delta ? some || s.attention_gate : !whole)
+        tsr_config_diag_error(r->d, &map->mark, NULL,
+                              "a layer has 'heads', 'kv_heads' and 'head_dim', or it has 'delta'");
+    of->hidden = (uint64_t)s.hidden;
+    of->ffn = (uint64_t)s.ffn;
+    of->heads = (uint32_t)s.heads;
+    of->kv_heads = (uint32_t)s.kv_heads;
+    of->head_dim = (uint32_t)s.head_dim;
+    of->gated = s.gated != 0;
+    of->attn_gate = s.attention_gate != 0;
+    of->experts = (uint32_t)s.experts;
+    of->used = (uint32_t)s.used;
+    of->shared_ffn = (uint64_t)s.shared;
+    if (s.delta)
+        read_rule(r, s.delta, &of->delta);
 }
 
 void tsr_plan_profile_layer(struct tsr_plan_profile_reading *r, const struct tsr_config_node *map)
 {
     struct layer l = { 0 };
-    struct side  s = { 0 };
     uint64_t     before = tsr_config_diag_errors(r->d);
     PROFILE_FILL(r, layer_options, map, "a measured layer", &l);
+    struct tsr_plan_point of = { .kernel = l.kernel, .source = l.source };
     if (!l.shape)
         tsr_config_diag_error(r->d, &map->mark, NULL, "a measured layer needs 'shape'");
     else
-        PROFILE_FILL(r, side_options, l.shape, "the shape of a layer", &s);
-    if (l.shape && tsr_config_diag_errors(r->d) == before &&
-        (!s.experts != !s.used || s.used > s.experts || (s.experts && !s.ffn)))
-        tsr_config_diag_error(r->d, &l.shape->mark, NULL,
-                              "'experts' need 'used', at most as many, and an 'ffn' that is not 0");
+        read_shape(r, l.shape, &of);
     if (!tsr_plan_profile_kernel_name(r, map, l.kernel) || tsr_config_diag_errors(r->d) != before)
         return;
-    read_points(r, l.prefill, &l, &s, TSR_PLAN_PREFILL);
-    read_points(r, l.decode, &l, &s, TSR_PLAN_DECODE);
+    read_points(r, l.prefill, &of, TSR_PLAN_PREFILL);
+    read_points(r, l.decode, &of, TSR_PLAN_DECODE);
 }
 
 void tsr_plan_profile_end(struct tsr_plan_profile_reading *r, const struct tsr_config_node *map)

@@ -2,6 +2,7 @@
 #include "plan/cost/fit.h"
 
 #include "base/mem.h"
+#include "engine/delta.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,23 +13,43 @@
     0.1 /* weight of a coefficient's relative distance from the datasheet's, compared with a
          * relative error of 1 at a point: a prior where points give no information */
 
+void tsr_plan_work_of_rule(const struct tsr_model_delta *d, struct tsr_plan_work *w)
+{
+    w->attend = w->kv = 0;
+    w->state = (double)tsr_delta_state_floats(d);
+    /* each number of a state: read, multiplied by what stays, added to, and read again */
+    w->steps = 4.0 * d->value_heads * d->key_dim * d->value_dim +
+               d->kernel * (double)tsr_delta_channels(d);
+}
+
+/* Weights around attention, or around the delta rule: q, k, v, z, b, a and o. */
+static double attention_weights(const struct tsr_plan_point *p)
+{
+    const struct tsr_model_delta *d = &p->delta;
+    double q = (double)p->heads * p->head_dim, kv = (double)p->kv_heads * p->head_dim;
+    double keys = (double)d->key_heads * d->key_dim, values = (double)d->value_heads * d->value_dim;
+    return (double)p->hidden * (d->value_heads ? 2 * keys + 3 * values + 2.0 * d->value_heads
+                                               : (p->attn_gate ? 3 : 2) * q + 2 * kv);
+}
+
 void tsr_plan_work_of_point(const struct tsr_plan_point *p, struct tsr_plan_work *w)
 {
-    double q = (double)p->heads * (double)p->head_dim,
-           kv = (double)p->kv_heads * (double)p->head_dim;
-    double h = (double)p->hidden;
-    double attention = 2 * h * q + 2 * h * kv, ffn = (p->gated ? 3 : 2) * h * (double)p->ffn;
+    double h = (double)p->hidden, each = (p->gated ? 3 : 2) * h;
+    double always = attention_weights(p) + each * (double)p->shared_ffn,
+           ffn = each * (double)p->ffn;
     double tokens = p->phase == TSR_PLAN_PREFILL ? (double)p->v * (double)p->s : (double)p->v;
     double used = 1, read = 1;
     if (p->experts) { /* tokens are spread over them: engine/stopwatch.c */
         used = p->used;
         read = p->experts * (1 - pow(1 - used / p->experts, tokens));
     }
-    *w = (struct tsr_plan_work){ .weights = attention + used * ffn,
-                                 .read = attention + read * ffn,
+    *w = (struct tsr_plan_work){ .weights = always + used * ffn,
+                                 .read = always + read * ffn,
                                  .hidden = h,
-                                 .attend = q,
-                                 .kv = 2 * kv };
+                                 .attend = (double)p->heads * (double)p->head_dim,
+                                 .kv = 2 * (double)p->kv_heads * (double)p->head_dim };
+    if (p->delta.value_heads)
+        tsr_plan_work_of_rule(&p->delta, w);
 }
 
 /* Positions that a token after t others attends to: at most the window. */
@@ -48,11 +69,11 @@ void tsr_plan_features(const struct tsr_plan_work *w, enum tsr_phase phase, doub
         f[1] = v * w->hidden;
         f[2] = s * w->hidden;
         f[3] = v * s * w->weights;
-        f[4] = pairs * w->attend;
-    } else {
+        f[4] = w->state > 0 ? v * s * w->steps : pairs * w->attend;
+    } else { /* a state is read and written, F32 where K and V are F16 */
         f[1] = v * w->weights;
-        f[2] = v * seen(w, t) * w->kv;
-        f[3] = seen(w, t) * w->hidden;
+        f[2] = w->state > 0 ? v * 4 * w->state : v * seen(w, t) * w->kv;
+        f[3] = w->state > 0 ? 0 : seen(w, t) * w->hidden;
         f[4] = 0;
     }
 }
@@ -60,7 +81,7 @@ void tsr_plan_features(const struct tsr_plan_work *w, enum tsr_phase phase, doub
 bool tsr_plan_fit_same_shape(const struct tsr_plan_work *a, const struct tsr_plan_work *b)
 {
     return a->weights == b->weights && a->hidden == b->hidden && a->attend == b->attend &&
-           a->kv == b->kv;
+           a->kv == b->kv && a->state == b->state;
 }
 
 /* ---- roofline -------------------------------------------------------------------------------- */
@@ -120,6 +141,7 @@ double tsr_plan_roofline_ms(const struct tsr_plan_profile *p, const struct tsr_p
     double read, convert, product, f[TSR_PLAN_FEATURES];
     rates(p, k, phase, w, &read, &convert, &product);
     tsr_plan_features(w, phase, v, s, t, f);
+    kv_bytes = w->state > 0 ? 2 : kv_bytes;
     double more = w->read / w->weights;
     double linears = (convert * more + fmax(read * more, product * v * s)) * w->weights;
     double attention = phase == TSR_PLAN_PREFILL

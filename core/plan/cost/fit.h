@@ -13,7 +13,11 @@ struct tsr_plan_work {
     double kv;     /* numbers per token in K and V */
     double bytes;  /* that `read` weights are; 0: not known (a point) */
     double window; /* positions; 0: all */
+    double state;  /* F32 numbers that a sequence keeps in place of K and V; 0: attention */
+    double steps;  /* multiplications of a token with them */
 };
+/* The delta rule in place of attention. */
+void tsr_plan_work_of_rule(const struct tsr_model_delta *d, struct tsr_plan_work *w);
 void tsr_plan_work_of_point(const struct tsr_plan_point *p, struct tsr_plan_work *w);
 
 /* Features of a layer: v, s, t as in latency.h. */

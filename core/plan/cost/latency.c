@@ -37,6 +37,10 @@ static tsr_status work_of(const struct tsr_plan_latency_job *j, uint32_t tp, uin
                                  .kv = (double)tsr_plan_shape_kv(s) / tp,
                                  .bytes = bytes / tp,
                                  .window = (double)l->window };
+    if (l->recurrent) {
+        struct tsr_model_delta part = tsr_plan_shape_delta(&s->delta, tp);
+        tsr_plan_work_of_rule(&part, w);
+    }
     return TSR_OK;
 }
 
@@ -55,7 +59,8 @@ static double evaluate(const struct tsr_plan_fit *f, const struct tsr_plan_work 
     double x[TSR_PLAN_FEATURES], ms = 0;
     tsr_plan_features(w, f->phase, v, s, t, x);
     for (int i = 0; i < TSR_PLAN_FEATURES; i++)
-        ms += f->c[i] * x[i] * (f->phase == TSR_PLAN_DECODE && i == 2 ? kv_bits / 16.0 : 1);
+        ms += f->c[i] * x[i] *
+              (f->phase == TSR_PLAN_DECODE && i == 2 && !(w->state > 0) ? kv_bits / 16.0 : 1);
     return ms;
 }
 
@@ -134,7 +139,7 @@ static tsr_status mixed(const struct tsr_plan_latency_job *j, const struct tsr_p
                         struct tsr_err *err)
 {
     *out = (struct tsr_plan_time){ .basis = TSR_PLAN_MEASURED, .extrapolated = true };
-    for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
+    for (int i = 0; i < TSR_PLAN_MIXED; i++) {
         struct tsr_plan_time one;
         int                  k = 0;
         while (c->of[k] != c->of[i])

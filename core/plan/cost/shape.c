@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "engine/delta.h"
 #include "model/bind.h"
 #include "quant/quant.h"
 
@@ -18,6 +19,7 @@ struct build {
     const struct tsr_model_config *c;
     const struct tsr_model        *m; /* NULL: of a config alone */
     uint32_t                       dtype;
+    uint64_t                       at;     /* the layer that is described */
     bool                           uneven; /* experts of a layer are packed in different layouts */
     struct tsr_err                *err;
 };
@@ -66,7 +68,7 @@ static void linear(struct build *b, struct tsr_plan_shape_layer *l,
                    const struct tsr_model_role *r)
 {
     uint64_t rows, cols;
-    tsr_model_bind_shape(&b->c->hp, b->c->hp.layers, id, &rows, &cols);
+    tsr_model_bind_shape(&b->c->hp, b->at, id, &rows, &cols);
     l->lin[id] = matrix(b, of ? &of->lin[id].w : NULL, rows, cols);
     l->lin[id].bias = holds(b, r->bias);
     if (of && b->m->packed)
@@ -91,7 +93,7 @@ static void expert(struct build *b, struct tsr_plan_shape_layer *l,
     struct tsr_plan_shape_matrix *m = &l->lin[kind];
     enum tsr_linear_id            id = tsr_model_expert_linear(0, kind);
     uint64_t                      rows, cols;
-    tsr_model_bind_shape(&b->c->hp, b->c->hp.layers, id, &rows, &cols);
+    tsr_model_bind_shape(&b->c->hp, b->at, id, &rows, &cols);
     *m = matrix(b, of ? &of->lin[id].w : NULL, rows, cols);
     m->bias = holds(b, r->bias);
     m->count = b->c->hp.experts;
@@ -109,16 +111,30 @@ static struct tsr_plan_shape_matrix router(struct build *b, const struct tsr_mod
                                            const struct tsr_model_role *r)
 {
     uint64_t rows, cols;
-    tsr_model_bind_shape(&b->c->hp, b->c->hp.layers, r->lin, &rows, &cols);
+    tsr_model_bind_shape(&b->c->hp, b->at, r->lin, &rows, &cols);
     struct tsr_plan_shape_matrix m = matrix(b, of ? &of->lin[r->lin].w : NULL, rows, cols);
     m.bias = holds(b, r->bias);
     return m;
+}
+
+/* Several linears of one tensor; false: the role is not such. */
+static bool several(struct build *b, const struct tsr_model_role *r, struct tsr_plan_shape_layer *l,
+                    const struct tsr_model_layer *of)
+{
+    enum tsr_linear_id ids[TSR_MODEL_FUSED];
+    uint32_t           groups;
+    unsigned           n = tsr_model_fused(&b->c->hp, r->part, ids, &groups);
+    for (unsigned i = 0; i < n; i++)
+        linear(b, l, of, ids[i], r);
+    return n > 0;
 }
 
 /* What a role adds to a layer. */
 static void in_layer(struct build *b, const struct tsr_model_role *r,
                      struct tsr_plan_shape_layer *l, const struct tsr_model_layer *of)
 {
+    if (several(b, r, l, of))
+        return;
     switch (r->part) {
     case TSR_MODEL_PART_ATTN_IN:
     case TSR_MODEL_PART_ATTN_OUT:
@@ -151,15 +167,13 @@ static void in_layer(struct build *b, const struct tsr_model_role *r,
         expert(b, l, of, TSR_MODEL_GATE, r);
         expert(b, l, of, TSR_MODEL_UP, r);
         break;
-    case TSR_MODEL_PART_QKV_ROWS:
-    case TSR_MODEL_PART_QKV_HEADS:
-        linear(b, l, of, TSR_MODEL_Q, r);
-        linear(b, l, of, TSR_MODEL_K, r);
-        linear(b, l, of, TSR_MODEL_V, r);
+    case TSR_MODEL_PART_CONV: /* kept by the engine in an order of its own */
+        l->rule += holds(b, r->weight)
+                       ? tsr_delta_channels(&b->c->hp.delta) * (uint64_t)b->c->hp.delta.kernel
+                       : 0;
         break;
-    case TSR_MODEL_PART_GATE_UP_ROWS:
-        linear(b, l, of, TSR_MODEL_GATE, r);
-        linear(b, l, of, TSR_MODEL_UP, r);
+    case TSR_MODEL_PART_DECAY:
+        l->rule += holds(b, r->weight) ? b->c->hp.delta.value_heads : 0;
         break;
     default:
         break;
@@ -198,7 +212,8 @@ static bool same_layer(const struct tsr_plan_shape_layer *a, const struct tsr_pl
             a->lin[i].bias != b->lin[i].bias || a->lin[i].count != b->lin[i].count ||
             !same_format(&a->lin[i].packed, &b->lin[i].packed))
             return false;
-    return a->norms == b->norms && a->window == b->window && a->router.rows == b->router.rows &&
+    return a->norms == b->norms && a->rule == b->rule && a->window == b->window &&
+           a->recurrent == b->recurrent && a->router.rows == b->router.rows &&
            a->router.dtype == b->router.dtype && a->shared_router.rows == b->shared_router.rows &&
            a->shared_router.dtype == b->shared_router.dtype;
 }
@@ -208,7 +223,11 @@ static void layers(struct build *b)
     const struct tsr_model_family *a = b->c->family;
     struct tsr_plan_shape         *s = b->s;
     for (uint64_t l = 0; l < s->layers; l++) {
-        struct tsr_plan_shape_layer one = { .window = b->c->hp.window ? b->c->hp.window[l] : 0 };
+        bool                        recurrent = tsr_model_is_recurrent(&b->c->hp, l);
+        struct tsr_plan_shape_layer one = {
+            .window = b->c->hp.window && !recurrent ? b->c->hp.window[l] : 0, .recurrent = recurrent
+        };
+        b->at = l;
         for (uint32_t i = 0; i < a->n_roles; i++)
             if (tsr_model_role_in_layer(&b->c->hp, &a->roles[i], l))
                 in_layer(b, &a->roles[i], &one, b->m ? &b->m->layers[l] : NULL);
@@ -225,10 +244,6 @@ static tsr_status build(struct build *b, const char *name)
 {
     const struct tsr_model_hparams *hp = &b->c->hp;
     struct tsr_plan_shape          *s = b->s;
-    if (hp->recurrent || hp->attn_gate)
-        return tsr_fail(b->err, TSR_E_INPUT,
-                        "%s: its layers have %s, which a plan does not know; run it on one device",
-                        name, hp->recurrent ? "the gated delta rule" : "gates of attention");
     *s = (struct tsr_plan_shape){ .layers = hp->layers,
                                   .vocab = hp->vocab,
                                   .hidden = hp->hidden,
@@ -237,6 +252,8 @@ static tsr_status build(struct build *b, const char *name)
                                   .expert_ffn = hp->expert_ffn,
                                   .shared_ffn = hp->shared_ffn,
                                   .latent = hp->latent,
+                                  .delta = hp->delta,
+                                  .attn_gate = hp->attn_gate,
                                   .experts = hp->experts,
                                   .experts_used = hp->experts_used,
                                   .max_positions = hp->max_positions,

@@ -27,8 +27,10 @@ struct tsr_plan_shape_matrix {
 #define TSR_PLAN_LINEARS TSR_MODEL_EXPERTS
 struct tsr_plan_shape_layer {
     struct tsr_plan_shape_matrix lin[TSR_PLAN_LINEARS], router, shared_router;
-    uint64_t                     norms;  /* F32 numbers in gains and biases of its norms */
-    uint64_t                     window; /* sliding window of attention in positions; 0: all */
+    uint64_t                     norms; /* F32 numbers in gains and biases of its norms */
+    uint64_t                     rule; /* F32 numbers of the delta rule that a rank has a part of */
+    uint64_t                     window;    /* sliding window of attention in positions; 0: all */
+    bool                         recurrent; /* the delta rule in place of attention */
 };
 
 struct tsr_plan_shape {
@@ -41,12 +43,14 @@ struct tsr_plan_shape {
     uint64_t                     vocab, hidden, ffn, embed_dim, max_positions;
     uint64_t                     expert_ffn, shared_ffn;
     struct tsr_model_latent      latent;                /* rank 0: none */
+    struct tsr_model_delta       delta;                 /* value_heads 0: no layer is recurrent */
     uint32_t                     experts, experts_used; /* of a layer that has some; 0: none has */
     double  *routing; /* [layers][experts]: the share of all tokens that an expert
                                            * takes, as measured; NULL: not measured; owned */
     uint32_t heads, kv_heads, head_dim, rotary_dim; /* rotary_dim 0: no rope */
     bool     sliding_rope;  /* layers with a window have a rope of their own */
     bool     whole_qk_norm; /* queries and keys are normed over all heads */
+    bool     attn_gate;     /* gates of attention */
     bool     gated, tied, alibi;
     char     packed[24]; /* "gptq", ...: weights are packed already; "" */
     struct tsr_plan_shape_matrix embed, positions, project_in, project_out, head;
@@ -74,6 +78,8 @@ tsr_status tsr_plan_shape_measured(struct tsr_plan_shape *s, const char *folder,
 double tsr_plan_shape_reached(const struct tsr_plan_shape *s, uint64_t cls, double tokens);
 /* Matrices of a linear's shape that one token multiplies with. */
 double tsr_plan_shape_used(const struct tsr_plan_shape *s, const struct tsr_plan_shape_matrix *m);
+/* The delta rule's heads of one of tp ranks. */
+struct tsr_model_delta tsr_plan_shape_delta(const struct tsr_model_delta *d, uint32_t tp);
 /* Weights in the linears of a class, of all experts, and numbers per token in its K and V together. */
 uint64_t tsr_plan_shape_weights(const struct tsr_plan_shape *s, uint64_t cls);
 uint64_t tsr_plan_shape_kv(const struct tsr_plan_shape *s);
@@ -83,7 +89,7 @@ uint64_t tsr_plan_shape_kv(const struct tsr_plan_shape *s);
  * cannot be cut by columns without a scale for each part and are refused for tp > 1; 1: none). */
 tsr_status tsr_plan_shape_splits(const struct tsr_plan_shape *s, uint32_t tp, uint64_t group,
                                  struct tsr_err *err);
-/* The part of a linear that one of tp ranks holds: rows of q, k, v, gate, up; columns of o, down; all of q_a and kv_a.
+/* The part of a linear that one of tp ranks holds: rows of q, k, v, z, b, a, gate, up; columns of o, down; all of q_a and kv_a.
  * tsr_plan_shape_splits() holds. */
 struct tsr_plan_shape_matrix tsr_plan_shape_part(const struct tsr_plan_shape_matrix *m,
                                                  enum tsr_linear_id id, uint32_t tp);

@@ -14,6 +14,31 @@ uint64_t tsr_plan_shape_kv(const struct tsr_plan_shape *s)
     return 2 * (uint64_t)s->kv_heads * s->head_dim;
 }
 
+struct tsr_model_delta tsr_plan_shape_delta(const struct tsr_model_delta *d, uint32_t tp)
+{
+    struct tsr_model_delta part = *d;
+    part.key_heads /= tp;
+    part.value_heads /= tp;
+    return part;
+}
+
+/* Heads of the delta rule, and the columns of its o. */
+static tsr_status splits_delta(const struct tsr_model_delta *d, uint32_t tp, uint64_t group,
+                               struct tsr_err *err)
+{
+    uint64_t values = (uint64_t)d->value_heads * d->value_dim;
+    if (d->key_heads % tp)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "width %u would cut a head of the delta rule: the model has %u key heads",
+                        tp, d->key_heads);
+    if (group && values / tp % group)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "width %u would cut a group of %llu columns: parts of the delta rule have "
+                        "%llu",
+                        tp, (unsigned long long)group, (unsigned long long)(values / tp));
+    return TSR_OK;
+}
+
 tsr_status tsr_plan_shape_splits(const struct tsr_plan_shape *s, uint32_t tp, uint64_t group,
                                  struct tsr_err *err)
 {
@@ -28,6 +53,8 @@ tsr_status tsr_plan_shape_splits(const struct tsr_plan_shape *s, uint32_t tp, ui
         return tsr_fail(err, TSR_E_CONFIG,
                         "width %u would cut a head: the model has %u heads and %u KV heads", tp,
                         s->heads, s->kv_heads);
+    if (s->delta.value_heads)
+        TSR_TRY(splits_delta(&s->delta, tp, group, err));
     if (s->expert_ffn % tp)
         return tsr_fail(err, TSR_E_CONFIG, "width %u does not divide the experts of %llu columns",
                         tp, (unsigned long long)s->expert_ffn);

@@ -140,7 +140,7 @@ static bool put_mixed(struct tsr_writer *w, const struct tsr_plan_problem *p,
                       uint32_t c)
 {
     for (uint64_t l = s->first; l < s->first + s->count; l++)
-        for (int i = 0; i < TSR_MODEL_LINEARS && o->bits[l] == c; i++) {
+        for (int i = 0; i < TSR_PLAN_MIXED && o->bits[l] == c; i++) {
             char rule[RULE_TEXT];
             if (p->shape->layer[p->shape->layer_class[l]].lin[i].rows == 0)
                 continue;
