@@ -441,12 +441,9 @@ static void ranks_give_the_same(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_of_a_window),
-        cmocka_unit_test(bytes_of_a_long_context),
-        cmocka_unit_test(bytes_of_states),
-        cmocka_unit_test(windows_do_not_change_a_bit),
-        cmocka_unit_test(stages_give_the_same),
-        cmocka_unit_test(ranks_give_the_same),
+        cmocka_unit_test(rows_of_a_window),     cmocka_unit_test(bytes_of_a_long_context),
+        cmocka_unit_test(bytes_of_states),      cmocka_unit_test(windows_do_not_change_a_bit),
+        cmocka_unit_test(stages_give_the_same), cmocka_unit_test(ranks_give_the_same),
     };
     if (argc > 1)
         backend = argv[1];
