@@ -227,10 +227,12 @@ struct tsr_model_family {
         const char                 *types; /* key of the list of layer types, or NULL */
     } delta;
     struct { /* all empty: no GGUF file is read or written as this family */
-        const char                 *architectures[TSR_FAMILY_LIST]; /* of files that are read */
-        const char                 *write;       /* of files that are written; NULL: none are */
-        bool                        pairs;       /* rows of q and k: rotary pairs side by side */
-        bool                        gain_offset; /* gains of norms contain it */
+        const char *architectures[TSR_FAMILY_LIST]; /* of files that are read */
+        const char *write;                          /* of files that are written; NULL: none are */
+        bool        pairs;                          /* rows of q and k: rotary pairs side by side */
+        bool        gain_offset;                    /* gains of norms contain it */
+        bool tiled; /* value heads of the delta rule: the first of each key head, the second ... */
+        bool sections; /* metadata have rope.dimension_sections */
         struct tsr_model_gguf_value value[TSR_FAMILY_GGUF];
         unsigned                    n_values;
     } gguf;

@@ -185,9 +185,6 @@ static void check_delta(struct tsr_family_reading *r, const struct tsr_config_ma
                               "'layers' of 'delta' cannot be sliding or unrotated, or name a list");
     if (f->delta.is && f->position_form == TSR_MODEL_POSITIONS_ALIBI)
         tsr_config_diag_error(r->d, at, NULL, "'delta' does not go with positions alibi");
-    if (f->gguf.architectures[0] && (f->delta.is || f->attn_gate))
-        tsr_config_diag_error(r->d, at, NULL,
-                              "'gguf' does not go with 'delta' or with attention gated");
 }
 
 static void check_names(struct tsr_family_reading *r, const struct tsr_config_mark *at)

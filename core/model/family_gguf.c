@@ -8,7 +8,7 @@
 #define NAME_MOST 60 /* bytes of a tensor's name in a GGUF file, before .weight */
 
 struct gguf {
-    int64_t                       rows, gains;
+    int64_t                       rows, gains, heads, rope;
     const char                   *write;
     const struct tsr_config_node *architectures, *config, *tensors;
 };
@@ -18,6 +18,13 @@ static const struct tsr_choice rows_words[] = { { "plain", "rows of q and k as i
 static const struct tsr_choice gain_words[] = { { "plain", "gains of norms as in the checkpoint",
                                                   0 },
                                                 { "offset", "gain_offset is added to them", 1 } };
+static const struct tsr_choice head_words[] = {
+    { "plain", "value heads of one key head together", 0 },
+    { "tiled", "the first value head of each key head, then the second ones", 1 }
+};
+static const struct tsr_choice rope_words[] = {
+    { "plain", "one position for a token", 0 }, { "sections", "several, which texts have alike", 1 }
+};
 static const struct tsr_choice rule_words[] = {
     { "head_dim", "width of a head", TSR_MODEL_GGUF_RULE_HEAD_DIM },
     { "hidden_by_heads", "hidden / heads", TSR_MODEL_GGUF_RULE_HIDDEN_BY_HEADS }
@@ -31,6 +38,8 @@ static const struct tsr_option gguf_options[] = {
       .def = { .s = "" } },
     TSR_OPTION_ENUM(struct gguf, rows, 0, rows_words, "Order of the rows of q and k."),
     TSR_OPTION_ENUM(struct gguf, gains, 0, gain_words, "Gains of norms."),
+    TSR_OPTION_ENUM(struct gguf, heads, 0, head_words, "Order of the delta rule's value heads."),
+    TSR_OPTION_ENUM(struct gguf, rope, 0, rope_words, "Positions of a token in the metadata."),
     TSR_OPTION_NODE(struct gguf, config, "Keys of config.json that the rules do not give."),
     TSR_OPTION_NODE(struct gguf, tensors, "Names that differ from the common ones."),
 };
@@ -191,6 +200,8 @@ void tsr_family_gguf(struct tsr_family_reading *r, const struct tsr_config_node 
     f->gguf.write = tsr_family_some(o.write);
     f->gguf.pairs = o.rows == 1;
     f->gguf.gain_offset = o.gains == 1;
+    f->gguf.tiled = o.heads == 1;
+    f->gguf.sections = o.rope == 1;
     for (uint64_t i = 0; is_map(r, o.config, "config") && i < o.config->n; i++)
         read_value(r, o.config->keys[i]->text, o.config->items[i]);
     if (is_map(r, o.tensors, "tensors"))
@@ -255,9 +266,10 @@ void tsr_family_gguf_check(struct tsr_family_reading *r, const struct tsr_config
     const struct tsr_model_family *f = r->f;
     if (!f->gguf.architectures[0] && !f->gguf.write)
         tsr_config_diag_error(r->d, at, NULL, "'gguf' needs architectures, write or both");
-    if (f->text)
+    if (f->text && f->gguf.architectures[0])
         tsr_config_diag_error(r->d, at, NULL,
-                              "'gguf' is for families without 'text': a GGUF file has one model");
+                              "'architectures' of 'gguf' are for families without 'text': a GGUF "
+                              "file has one model");
     if (f->gguf.pairs && f->rope.adjacent)
         tsr_config_diag_error(r->d, at, NULL,
                               "rows: pairs is for families whose rope has pairs: halves");
@@ -268,6 +280,11 @@ void tsr_family_gguf_check(struct tsr_family_reading *r, const struct tsr_config
         tsr_config_diag_error(r->d, at, NULL,
                               "'gguf' does not know latent attention, shared experts, groups of "
                               "experts, a scale of their weights and router sigmoid");
+    for (uint32_t i = 0; i < f->n_roles; i++)
+        if (f->roles[i].part == TSR_MODEL_PART_QKVZ_HEADS)
+            tsr_config_diag_error(r->d, at, NULL, "'gguf' does not know 'delta_qkvz'");
+    if (f->gguf.tiled && !f->delta.is)
+        tsr_config_diag_error(r->d, at, NULL, "heads: tiled is for families with 'delta'");
     check_forms(r, at);
     check_names(r, at);
 }

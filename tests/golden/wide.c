@@ -32,7 +32,7 @@
 #define DELTA                                                                                      \
     "\"intermediate_size\":512,\"rms_norm_eps\":1e-6,\"tie_word_embeddings\":false,"               \
     "\"num_key_value_heads\":4,\"head_dim\":32,\"full_attention_interval\":2,"                     \
-    "\"linear_num_key_heads\":8,\"linear_num_value_heads\":16,\"linear_key_head_dim\":24,"         \
+    "\"linear_num_key_heads\":8,\"linear_num_value_heads\":16,\"linear_key_head_dim\":32,"         \
     "\"linear_value_head_dim\":32,\"linear_conv_kernel_dim\":4,\"hidden_act\":\"silu\","
 
 static const struct {

@@ -555,14 +555,24 @@ static void files_of_llama_cpp(void **state)
     }
 }
 
-/* Rotary halves: row 2j+s of a head is row s*dim/2+j. */
+/* Rotary halves: row 2j+s of a head is row s*dim/2+j.  Six heads of two rows after four others: those of two key heads
+ * are in turns in the file. */
 static void rows_of_heads(void **state)
 {
+    static const uint64_t     turned[] = { 0, 2, 4, 1, 3, 5 };
+    const struct tsr_gguf_map pairs = { .order = TSR_GGUF_PAIRS, .heads = 2 }, plain = { 0 };
+    const struct tsr_gguf_map tiled = {
+        .order = TSR_GGUF_TILED, .heads = 6, .keys = 2, .first = 4
+    };
     static const uint64_t want[] = { 0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15 };
     (void)state;
     for (uint64_t r = 0; r < 16; r++) {
-        assert_int_equal(tsr_export_gguf_row_of(r, 16, 2), want[r]);
-        assert_int_equal(tsr_export_gguf_row_of(r, 16, 0), r);
+        assert_int_equal(tsr_gguf_row_back(&pairs, 16, r), want[r]);
+        assert_int_equal(tsr_gguf_row(&pairs, 16, want[r]), r);
+        assert_int_equal(tsr_gguf_row_back(&plain, 16, r), r);
+        assert_int_equal(tsr_gguf_row(&tiled, 16, r),
+                         r < 4 ? r : 4 + turned[(r - 4) / 2] * 2 + r % 2);
+        assert_int_equal(tsr_gguf_row_back(&tiled, 16, tsr_gguf_row(&tiled, 16, r)), r);
     }
 }
 

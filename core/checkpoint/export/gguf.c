@@ -15,12 +15,14 @@
 #define RUN        (UINT64_C(1) << 20) /* bytes that are copied at once */
 
 struct entry {
-    char     name[64];
-    uint32_t type, rank, heads;
-    uint64_t dims[3]; /* dims[0] is a row's length */
-    uint64_t bytes, offset;
-    bool     exact; /* codes are taken over */
-    bool     raw;   /* so are all bytes, from another GGUF file */
+    char                name[64];
+    uint32_t            type, rank;
+    struct tsr_gguf_map map;
+    uint64_t            dims[3]; /* dims[0] is a row's length */
+    uint64_t            bytes, offset;
+    bool                exact;  /* codes are taken over */
+    bool                raw;    /* so are all bytes, from another GGUF file */
+    bool                turned; /* columns are packed in the file's order */
 };
 
 struct file {
@@ -31,7 +33,7 @@ struct file {
     const struct tsr_gguf_tensor *embed; /* of the file that it is copied from, or NULL */
     struct tsr_export_gguf_bytes  head;
     struct tsr_writer             w;
-    float                        *row;
+    float                        *row; /* and room for another one */
     unsigned char                *line;
 };
 
@@ -90,11 +92,40 @@ static bool is_embed_again(const struct file *f, const struct tsr_model_stored_v
 /* A row's length first; the experts of a stack last. */
 static void set_dims(struct entry *e, const struct tsr_model_stored_view *v)
 {
+    if (e->map.deep) {
+        e->rank = 2;
+        e->dims[0] = v->dim;
+        e->dims[1] = v->rows / v->dim;
+        return;
+    }
     if (v->kind != TSR_MODEL_STORED_VECTOR)
         e->dims[e->rank++] = v->cols;
     e->dims[e->rank++] = v->stack ? v->rows / v->stack : v->rows;
     if (v->stack)
         e->dims[e->rank++] = v->stack;
+}
+
+/* The matrix; columns that are packed in the file's order are in no other order for the file. */
+static void module_of(struct tsr_export_module *m, const struct tsr_model_stored_view *v,
+                      struct entry *e)
+{
+    tsr_export_module_of(m, v);
+    e->turned = e->map.columns && tsr_export_gguf_is_turned(&e->map, m);
+    if (e->turned)
+        m->order = NULL;
+}
+
+/* Codes of columns that change their places go by whole blocks. */
+static tsr_status check_blocks(const struct file *f, const struct tsr_model_stored_view *v,
+                               const struct entry *e)
+{
+    uint64_t width = f->x->m->hp.delta.value_dim;
+    if (!e->map.columns || !e->exact || e->turned || width % TSR_GGUF_OUT_BLOCK == 0)
+        return TSR_OK;
+    return tsr_fail(f->x->err, TSR_E_INPUT,
+                    "%s: \"%s\": heads of %llu columns change their places, and its codes are in "
+                    "blocks of 32; --type f16 takes any number",
+                    f->x->path, v->module, (unsigned long long)width);
 }
 
 static tsr_status list(void *ctx, const struct tsr_model_stored_view *v, struct tsr_err *err)
@@ -105,10 +136,10 @@ static tsr_status list(void *ctx, const struct tsr_model_stored_view *v, struct 
     (void)err;
     if (is_embed_again(f, v))
         return TSR_OK;
-    TSR_TRY(tsr_export_gguf_name(f->x, v, e.name, &e.heads));
+    TSR_TRY(tsr_export_gguf_name(f->x, v, e.name, &e.map));
     set_dims(&e, v);
     if (v->kind != TSR_MODEL_STORED_VECTOR) {
-        tsr_export_module_of(&m, v);
+        module_of(&m, v, &e);
         if (f->embed && v->role->part == TSR_MODEL_PART_EMBED) {
             e.raw = e.exact = true;
             e.type = f->embed->type;
@@ -117,6 +148,7 @@ static tsr_status list(void *ctx, const struct tsr_model_stored_view *v, struct 
                                                       : tsr_export_gguf_dense_type(m.dtype);
         } else {
             TSR_TRY(tsr_export_gguf_matrix_type(f->x, f->choice, &m, &e.type, &e.exact));
+            TSR_TRY(check_blocks(f, v, &e));
         }
     }
     return append(f, &e);
@@ -167,6 +199,12 @@ static tsr_status not_held(const struct file *f, const struct entry *e, uint64_t
                     f->x->path, e->name, (unsigned long long)row);
 }
 
+/* Row of the model's tensor that row r of the file's is. */
+static uint64_t row_of(const struct entry *e, uint64_t rows, uint64_t r)
+{
+    return e->map.columns ? r : tsr_gguf_row_back(&e->map, rows, r);
+}
+
 static tsr_status put_row(struct file *f, const struct tsr_export_module *m, const struct entry *e,
                           uint64_t row)
 {
@@ -174,9 +212,14 @@ static tsr_status put_row(struct file *f, const struct tsr_export_module *m, con
     uint64_t                  cols = m->v->cols;
     if (e->exact) {
         tsr_export_gguf_repack_row(e->type, m, row, f->line);
+        if (e->map.columns && !e->turned)
+            tsr_export_gguf_turn_columns(&e->map, cols, f->line, f->row, TSR_GGUF_OUT_BLOCK,
+                                         tsr_export_gguf_row_bytes(e->type, TSR_GGUF_OUT_BLOCK));
         return TSR_OK;
     }
     tsr_export_module_row(m, row, f->row);
+    if (e->map.columns)
+        tsr_export_gguf_turn_columns(&e->map, cols, f->row, f->row + cols, 1, sizeof *f->row);
     uint32_t dtype = e->type == TSR_GGUF_OUT_F16    ? TSR_F16
                      : e->type == TSR_GGUF_OUT_BF16 ? TSR_BF16
                      : e->type == TSR_GGUF_OUT_F32  ? TSR_F32
@@ -196,12 +239,13 @@ static tsr_status put_matrix(struct file *f, const struct tsr_model_stored_view 
 {
     struct tsr_export_module m;
     uint64_t                 bytes = tsr_export_gguf_row_bytes(e->type, v->cols);
-    tsr_export_module_of(&m, v);
-    f->row = tsr_new(v->cols, sizeof *f->row);
+    struct entry             now = *e;
+    module_of(&m, v, &now);
+    f->row = tsr_new(v->cols, 2 * sizeof *f->row);
     f->line = tsr_new(bytes, 1);
     tsr_status st = f->row && f->line ? TSR_OK : tsr_fail_nomem(f->x->err, bytes, e->name);
     for (uint64_t r = 0; r < v->rows && st == TSR_OK; r++) {
-        st = put_row(f, &m, e, tsr_export_gguf_row_of(r, v->rows, e->heads));
+        st = put_row(f, &m, e, row_of(e, v->rows, r));
         if (st == TSR_OK)
             tsr_writer_put(&f->w, f->line, bytes);
     }
@@ -235,11 +279,13 @@ static tsr_status copy_matrix(struct file *f, const struct entry *e)
 
 static void put_vector(struct file *f, const struct tsr_model_stored_view *v, const struct entry *e)
 {
+    uint64_t each = e->map.deep ? v->dim : 1;
     for (uint64_t r = 0; r < v->rows; r++) {
         unsigned i;
-        uint64_t row;
-        tsr_model_stored_row(v, tsr_export_gguf_row_of(r, v->rows, e->heads), &i, &row);
-        tsr_writer_put(&f->w, &v->values[i][row], 4);
+        uint64_t row, from = row_of(e, v->rows / each, r / each) * each + r % each;
+        tsr_model_stored_row(v, from, &i, &row);
+        float number = tsr_export_gguf_number(&e->map, v->values[i][row]);
+        tsr_writer_put(&f->w, &number, 4);
     }
 }
 

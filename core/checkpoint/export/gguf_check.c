@@ -36,6 +36,8 @@ static const char *layers_differ(const struct tsr_model_hparams *a,
     for (uint64_t l = 0; l < a->layers; l++) {
         if (windows && (a->window ? a->window[l] : 0) != (b->window ? b->window[l] : 0))
             return "the windows of its layers";
+        if (tsr_model_is_recurrent(a, l) != tsr_model_is_recurrent(b, l))
+            return "which of its layers have the delta rule";
         if ((a->rope_of ? a->rope_of[l] : 0) != (b->rope_of ? b->rope_of[l] : 0))
             return "the positions of its layers";
         if ((a->sparse && a->sparse[l]) != (b->sparse && b->sparse[l]))
@@ -52,6 +54,10 @@ static const char *differs(const struct tsr_model_hparams *a, const struct tsr_m
         a->ffn != b->ffn || a->heads != b->heads || a->kv_heads != b->kv_heads ||
         a->head_dim != b->head_dim || a->embed_dim != b->embed_dim)
         return "its sizes";
+    if (a->delta.key_heads != b->delta.key_heads || a->delta.value_heads != b->delta.value_heads ||
+        a->delta.key_dim != b->delta.key_dim || a->delta.value_dim != b->delta.value_dim ||
+        a->delta.kernel != b->delta.kernel || a->attn_gate != b->attn_gate)
+        return "its delta rule";
     if (a->experts != b->experts || a->experts_used != b->experts_used ||
         a->expert_ffn != b->expert_ffn)
         return "the number or the width of its experts";

@@ -128,7 +128,8 @@ tsr_status tsr_export_gguf_put_family(struct tsr_export *x, struct tsr_export_gg
     tsr_status st = TSR_OK;
     for (unsigned i = 0; i < f->gguf.n_values && st == TSR_OK; i++)
         if (f->gguf.value[i].key)
-            st = put(x, b, arch, config, &f->gguf.value[i]);
+            st = put(x, b, arch, f->text ? json_object_get(config, f->text) : config,
+                     &f->gguf.value[i]);
     json_decref(config);
     return st;
 }

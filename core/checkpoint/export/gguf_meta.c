@@ -110,7 +110,7 @@ void tsr_export_gguf_rope_freqs(const struct tsr_model_rope *r, float *v)
 static bool ropes_differ(const struct tsr_model_hparams *hp)
 {
     for (uint64_t l = 0; l < hp->layers; l++)
-        if (hp->rope_of[l] != TSR_MODEL_ROPE_OF_ALL)
+        if (hp->rope_of[l] != TSR_MODEL_ROPE_OF_ALL && !tsr_model_is_recurrent(hp, l))
             return true;
     return false;
 }
@@ -144,8 +144,9 @@ static tsr_status check(struct tsr_export *x)
         { hp->residual_scale == 1, "residual_scale" },
         { hp->logit_scale == 1, "logit_scale" },
     };
-    bool plain = hp->norm == TSR_NORM_RMS && hp->norm_gain_offset == 0 && hp->attn_softcap == 0 &&
-                 hp->logit_softcap == 0 && hp->positions == TSR_MODEL_POSITIONS_ROPE;
+    bool plain = hp->norm == TSR_NORM_RMS && (hp->norm_gain_offset == 0 || f->gguf.gain_offset) &&
+                 hp->attn_softcap == 0 && hp->logit_softcap == 0 &&
+                 hp->positions == TSR_MODEL_POSITIONS_ROPE;
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         plain = plain && (values[i].plain || tsr_export_gguf_takes(f, values[i].key));
     if (!plain || (hp->rope_of && ropes_differ(hp)))
@@ -215,6 +216,7 @@ tsr_status tsr_export_gguf_put_model(struct tsr_export *x, struct tsr_export_ggu
         put_u32(&m, "expert_used_count", hp->experts_used);
         put_u32(&m, "expert_feed_forward_length", hp->expert_ffn);
     }
+    TSR_TRY(tsr_export_gguf_put_delta(x, b, arch));
     TSR_TRY(tsr_export_gguf_put_family(x, b, arch));
     return put_rope(x, &m);
 }

@@ -1,6 +1,7 @@
 /* What llama.cpp calls architectures and tensors, as the family says. */
 #include "checkpoint/export/gguf_out.h"
 
+#include "checkpoint/gguf/gguf.h"
 #include "model/bind.h"
 
 #include <string.h>
@@ -27,30 +28,27 @@ tsr_status tsr_export_gguf_arch(struct tsr_export *x, const char **arch)
                     x->path, f->name, known);
 }
 
+/* Tensors in which several linears take turns as llama.cpp has them, too. */
+static bool is_alike(enum tsr_model_part part)
+{
+    return part == TSR_MODEL_PART_QZ_HEADS || part == TSR_MODEL_PART_BA_HEADS;
+}
+
 tsr_status tsr_export_gguf_name(struct tsr_export *x, const struct tsr_model_stored_view *v,
-                                char name[64], uint32_t *heads)
+                                char name[64], struct tsr_gguf_map *map)
 {
     const struct tsr_model_role *r = v->role;
-    char                         suffix[16];
-    *heads = 0;
-    if (x->m->storage->family->gguf.pairs && r->part == TSR_MODEL_PART_LINEAR)
-        *heads = r->lin == TSR_MODEL_Q   ? x->m->hp.heads
-                 : r->lin == TSR_MODEL_K ? x->m->hp.kv_heads
-                                         : 0;
-    (void)snprintf(suffix, sizeof suffix, ".%s", v->suffix);
-    if (r->gguf && !v->groups && tsr_model_tensor_name(name, 64, "", r->gguf, v->layer, suffix))
+    char                         suffix[16] = "";
+    *map = (struct tsr_gguf_map){ .order = TSR_GGUF_PLAIN };
+    tsr_gguf_order_of(x->m->storage->family, &x->m->hp, r, map);
+    if (!tsr_model_part_is_unsuffixed(r->part))
+        (void)snprintf(suffix, sizeof suffix, ".%s", v->suffix);
+    if (r->gguf && (!v->groups || is_alike(r->part)) &&
+        tsr_model_tensor_name(name, 64, "", r->gguf, v->layer, suffix))
         return TSR_OK;
     return tsr_fail(
         x->err, TSR_E_INPUT,
         "%s: tensor \"%s\" is not written as gguf: the family %s gives it no name there, "
         "or orders its rows by heads",
         x->path, v->module, x->m->family);
-}
-
-uint64_t tsr_export_gguf_row_of(uint64_t r, uint64_t rows, uint32_t heads)
-{
-    if (heads == 0)
-        return r;
-    uint64_t dim = rows / heads, head = r / dim, in = r % dim;
-    return head * dim + in % 2 * (dim / 2) + in / 2;
 }

@@ -66,6 +66,9 @@ void tsr_export_gguf_rope_freqs(const struct tsr_model_rope *rope, float *v);
 /* The keys that the family's section `gguf` reads, from config.json. */
 tsr_status tsr_export_gguf_put_family(struct tsr_export *x, struct tsr_export_gguf_bytes *b,
                                       const char *arch);
+/* Those of the gated delta rule, and sections of rope; TSR_E_INPUT if llama.cpp has no word for its sizes. */
+tsr_status tsr_export_gguf_put_delta(struct tsr_export *x, struct tsr_export_gguf_bytes *b,
+                                     const char *arch);
 /* Whether the family reads a key of the architecture. */
 bool tsr_export_gguf_takes(const struct tsr_model_family *f, const char *key);
 /* TSR_E_INPUT unless a file with this header, before data_bytes of data, would be read as the model that it is. */
@@ -94,11 +97,17 @@ tsr_status tsr_export_gguf_matrix_type(struct tsr_export *x, enum tsr_export_ggu
 
 /* What llama.cpp calls the family; TSR_E_INPUT for one that it is not written for. */
 tsr_status tsr_export_gguf_arch(struct tsr_export *x, const char **arch);
-/* The tensor's name.  *pairs: rows [head][2][dim/2] go to [head][dim/2][2]; *heads of them. */
+/* The tensor's name, and how the file orders its rows or columns and stores its numbers. */
+struct tsr_gguf_map;
 tsr_status tsr_export_gguf_name(struct tsr_export *x, const struct tsr_model_stored_view *v,
-                                char name[64], uint32_t *heads);
-/* Row of the model's tensor that row r of the file's is; heads 0: the same. */
-uint64_t tsr_export_gguf_row_of(uint64_t r, uint64_t rows, uint32_t heads);
+                                char name[64], struct tsr_gguf_map *map);
+/* A number of a vector as the file has it. */
+float tsr_export_gguf_number(const struct tsr_gguf_map *map, float v);
+/* Columns of a row into the file's order, `each` in `bytes` bytes at a time; room: the row's bytes. */
+void tsr_export_gguf_turn_columns(const struct tsr_gguf_map *map, uint64_t cols, void *row,
+                                  void *room, uint64_t each, uint64_t bytes);
+/* Whether packed columns are in the file's order already. */
+bool tsr_export_gguf_is_turned(const struct tsr_gguf_map *map, const struct tsr_export_module *m);
 
 /* ---- blocks ------------------------------------------------------------------------------- */
 

@@ -96,20 +96,23 @@ unsigned tsr_export_module_zero(const struct tsr_export_module *m, uint64_t r, u
     return tsr_export_module_meta(m, r)[m->groups * tsr_dtype_size(m->f.scale_dtype) + g];
 }
 
-/* tessera.int/1, column by column to its place. */
-static void ordered_row(const struct tsr_model_packed *p, uint64_t r, float *dst)
+/* dst[j] to dst[order[j]], one cycle after the other, each from its first column. */
+static void put_columns(const uint32_t *order, uint64_t cols, float *dst)
 {
-    const struct tsr_format *f = &p->format;
-    const unsigned char     *codes = (const unsigned char *)p->codes + r * p->code_stride;
-    const unsigned char     *meta = (const unsigned char *)p->meta + r * p->meta_stride;
-    uint64_t groups = tsr_format_groups(f, p->cols), size = tsr_dtype_size(f->scale_dtype);
-    for (uint64_t j = 0; j < p->cols; j++) {
-        uint64_t g = groups > 1 ? j / f->group : 0;
-        int      z = f->zero == TSR_ZERO_STORED ? meta[groups * size + g] : 1 << (f->bits - 1);
-        float    scale;
-        tsr_widen(&scale, meta + g * size, f->scale_dtype, 1);
-        dst[p->order[j]] =
-            (float)((int)tsr_export_bits_get(codes, j * f->bits, f->bits) - z) * scale;
+    for (uint64_t first = 0; first < cols; first++) {
+        uint64_t j = order[first];
+        while (j > first)
+            j = order[j];
+        if (j < first) /* moved already */
+            continue;
+        float has = dst[first];
+        for (j = order[first];; j = order[j]) {
+            float next = dst[j];
+            dst[j] = has;
+            has = next;
+            if (j == first)
+                break;
+        }
     }
 }
 
@@ -123,14 +126,15 @@ void tsr_export_module_row(const struct tsr_export_module *m, uint64_t r, float 
         tsr_widen(dst, (const unsigned char *)w->data + r * w->row_stride, w->dtype, w->cols);
     else if (p->dense)
         memcpy(dst, p->dense + r * p->cols, p->cols * sizeof *dst);
-    else if (p->order)
-        ordered_row(p, r, dst);
-    else
+    else {
         tsr_model_format_decode_row(&p->format, p->cols,
                                     (const unsigned char *)p->codes + r * p->code_stride,
                                     p->meta ? (const unsigned char *)p->meta + r * p->meta_stride
                                             : NULL,
                                     dst);
+        if (p->order)
+            put_columns(p->order, p->cols, dst);
+    }
 }
 
 uint32_t tsr_export_module_scale_dtype(const struct tsr_export_module *m, uint32_t first)

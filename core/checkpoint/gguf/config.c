@@ -169,6 +169,7 @@ static tsr_status fill(struct tsr_gguf_config_out *o)
     TSR_TRY(tsr_gguf_config_sizes(o, &heads, &head_dim));
     if (f->position_form == TSR_MODEL_POSITIONS_ROPE)
         TSR_TRY(tsr_gguf_config_rope(o, head_dim));
+    TSR_TRY(tsr_gguf_config_delta(o));
     return tsr_gguf_config_family(o, heads, head_dim);
 }
 

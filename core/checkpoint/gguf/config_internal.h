@@ -40,6 +40,8 @@ bool tsr_gguf_config_takes(const struct tsr_gguf_config_out *o, const char *key)
 tsr_status tsr_gguf_config_sizes(struct tsr_gguf_config_out *o, int64_t *heads, int64_t *head_dim);
 /* What the family's section says beyond the rules. */
 tsr_status tsr_gguf_config_family(struct tsr_gguf_config_out *o, int64_t heads, int64_t head_dim);
+/* Sizes and layers of the gated delta rule. */
+tsr_status tsr_gguf_config_delta(struct tsr_gguf_config_out *o);
 /* Base, scaling and rotated part. */
 tsr_status tsr_gguf_config_rope(struct tsr_gguf_config_out *o, int64_t head_dim);
 

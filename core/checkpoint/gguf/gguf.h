@@ -161,12 +161,17 @@ tsr_status tsr_gguf_tokenizer_config(const struct tsr_gguf *g, char **text, uint
 enum tsr_gguf_order {
     TSR_GGUF_PLAIN,
     TSR_GGUF_PAIRS, /* [head][dim/2][2] for [head][2][dim/2]: rotary pairs side by side */
-    TSR_GGUF_PARTS  /* [3][head][dim] for [head][3][dim]: query, key, value in one tensor */
+    TSR_GGUF_PARTS, /* [3][head][dim] for [head][3][dim]: query, key, value in one tensor */
+    TSR_GGUF_TILED /* [heads / keys][keys][dim] for [keys][heads / keys][dim], after `first` that are plain */
 };
 struct tsr_gguf_map {
     char                name[256]; /* the Hugging Face name */
     enum tsr_gguf_order order;
-    uint32_t            heads;
+    uint32_t            heads, keys; /* keys: of TILED, of which each has as many heads */
+    uint64_t            first;
+    bool                columns; /* they are tiled, not the rows */
+    bool                deep;    /* [rows, 1, cols] for [rows, cols] */
+    bool                decay;   /* stored as -e^x */
     float               offset;  /* stored with it added: gains of norms */
     bool                stacked; /* a linear of all experts: [experts, out, in] */
 };
@@ -186,8 +191,12 @@ const struct tsr_gguf_tensor *tsr_gguf_of_expert(const struct tsr_gguf       *g,
                                                  uint64_t expert);
 /* Rows of a tensor, the last dimension but one and those before it. */
 uint64_t tsr_gguf_rows(const struct tsr_gguf_tensor *t);
-/* Row of the file's tensor that row r of the other one is. */
+/* The order of a role's rows or columns, and how its numbers are stored; the rest of map stays. */
+void tsr_gguf_order_of(const struct tsr_model_family *f, const struct tsr_model_hparams *hp,
+                       const struct tsr_model_role *r, struct tsr_gguf_map *map);
+/* Row of the file's tensor that row r of the other one is, and back; of TILED and columns, the same of columns. */
 uint64_t tsr_gguf_row(const struct tsr_gguf_map *map, uint64_t rows, uint64_t r);
+uint64_t tsr_gguf_row_back(const struct tsr_gguf_map *map, uint64_t rows, uint64_t r);
 
 /* The file as a set of tensors under their Hugging Face names, for tsr_model_bind(); takes g over, also
  * on error. */

@@ -21,21 +21,32 @@ struct pack {
     uint64_t               packed; /* matrices */
 };
 
-/* Rows of a tensor that are one matrix of the model. */
+/* Rows of a tensor that are one matrix of the model: from `first` on, or a part of each of `groups` groups. */
 struct part {
     const struct tsr_gguf_tensor *t;
     struct tsr_gguf_map           map;
     uint64_t                      first, rows, cols;
+    uint64_t                      groups, group_rows; /* group_rows: of all matrices in a group */
 };
+
+static uint64_t row_of(const struct part *a, uint64_t r)
+{
+    if (a->groups) {
+        uint64_t own = a->rows / a->groups;
+        return r / own * a->group_rows + a->first + r % own;
+    }
+    return a->first + (a->map.columns ? r : tsr_gguf_row(&a->map, a->rows, r));
+}
 
 static tsr_status put_rows(struct pack *k, const struct part *a, struct tsr_model_packed *p,
                            unsigned char *raw)
 {
     uint64_t bytes = a->t->bytes / tsr_gguf_rows(a->t);
-    uint64_t run = a->map.order == TSR_GGUF_PLAIN && bytes < RUN ? RUN / bytes : 1;
+    bool     plain = !a->groups && (a->map.order == TSR_GGUF_PLAIN || a->map.columns);
+    uint64_t run = plain && bytes < RUN ? RUN / bytes : 1;
     for (uint64_t r = 0; r < a->rows; r += run) {
         uint64_t n = a->rows - r < run ? a->rows - r : run;
-        uint64_t from = a->first + tsr_gguf_row(&a->map, a->rows, r);
+        uint64_t from = row_of(a, r);
         TSR_TRY(tsr_file_read(k->file, a->t->at + from * bytes, raw, n * bytes, k->err));
         if (k->hash)
             tsr_hasher_update(k->hash, raw, n * bytes);
@@ -53,6 +64,16 @@ static tsr_status put_rows(struct pack *k, const struct part *a, struct tsr_mode
     return TSR_OK;
 }
 
+static tsr_status put_order(const struct pack *k, const struct part *a, struct tsr_model_packed *p)
+{
+    p->order = tsr_new(p->cols, sizeof *p->order);
+    if (!p->order)
+        return tsr_fail_nomem(k->err, p->cols * sizeof *p->order, a->t->name);
+    for (uint64_t c = 0; c < p->cols; c++)
+        p->order[c] = (uint32_t)tsr_gguf_row_back(&a->map, p->cols, c);
+    return TSR_OK;
+}
+
 static tsr_status put_bytes(struct pack *k, const struct part *a, struct tsr_model_packed *p)
 {
     uint64_t       codes, meta, row = a->t->bytes / tsr_gguf_rows(a->t);
@@ -66,6 +87,8 @@ static tsr_status put_bytes(struct pack *k, const struct part *a, struct tsr_mod
     p->meta = tsr_new_aligned(meta, 1);
     tsr_status st = raw && p->codes && p->meta ? put_rows(k, a, p, raw)
                                                : tsr_fail_nomem(k->err, codes + meta, a->t->name);
+    if (st == TSR_OK && p->ordered)
+        st = put_order(k, a, p);
     free(raw);
     return st;
 }
@@ -81,6 +104,7 @@ static tsr_status describe(struct pack *k, const struct part *a, struct tsr_mode
     p->squared_error = 0; /* relative to the file's values, the only known ones */
     p->report =
         (struct tsr_model_pack_report){ (double)NAN, (double)NAN, (double)NAN, (double)NAN, 0 };
+    p->ordered = a->map.columns; /* the codes stay where they are */
     p->format_id = tsr_strdup(p->format.id);
     p->format.id = p->format_id;
     p->plugin = tsr_strdup(tsr_gguf_type_name(a->t->type, type));
@@ -141,51 +165,67 @@ static void find_expert(const struct pack *k, uint64_t layer, enum tsr_linear_id
     }
 }
 
-/* The role that has a linear, alone or with others. */
-static const struct tsr_model_role *role_of(const struct tsr_model_family *f, enum tsr_linear_id id)
+/* The role that has a linear of a layer, alone or with others, and its rows among theirs. */
+static const struct tsr_model_role *role_of(const struct tsr_model_family  *f,
+                                            const struct tsr_model_hparams *hp, uint64_t layer,
+                                            enum tsr_linear_id id, struct part *a, uint64_t *all)
 {
     for (uint32_t i = 0; i < f->n_roles; i++) {
         const struct tsr_model_role *r = &f->roles[i];
-        bool qkv = r->part == TSR_MODEL_PART_QKV_ROWS || r->part == TSR_MODEL_PART_QKV_HEADS;
-        if ((r->part == TSR_MODEL_PART_LINEAR && r->lin == id) || (qkv && id <= TSR_MODEL_V) ||
-            (r->part == TSR_MODEL_PART_GATE_UP_ROWS &&
-             (id == TSR_MODEL_GATE || id == TSR_MODEL_UP)))
-            return r;
+        enum tsr_linear_id           ids[TSR_MODEL_FUSED] = { r->lin };
+        uint32_t                     groups = 0;
+        unsigned                     n = tsr_model_fused(hp, r->part, ids, &groups), at = 0;
+        if ((!n && r->part != TSR_MODEL_PART_LINEAR) || !tsr_model_role_in_layer(hp, r, layer))
+            continue;
+        n = n ? n : 1;
+        while (at < n && ids[at] != id)
+            at++;
+        if (at == n)
+            continue;
+        /* those of QKV_HEADS are ordered by q, k and v, and then by head */
+        a->groups = r->part == TSR_MODEL_PART_QKV_HEADS ? 0 : groups;
+        *all = 0;
+        for (unsigned k = 0; k < n; k++) {
+            uint64_t rows, cols;
+            tsr_model_bind_shape(hp, layer, ids[k], &rows, &cols);
+            a->first += k < at ? rows : 0;
+            *all += rows;
+        }
+        a->first /= a->groups ? a->groups : 1;
+        a->group_rows = a->groups ? *all / a->groups : 0;
+        return r;
     }
     return NULL;
 }
 
 /* A separate linear, or its rows of a tensor shared by several. */
-static tsr_status find_linear(struct pack *k, uint64_t layer, enum tsr_linear_id id, struct part *a)
+static void find_linear(struct pack *k, uint64_t layer, enum tsr_linear_id id, struct part *a)
 {
     const struct tsr_model_hparams *hp = &k->m->hp;
     const struct tsr_model_family  *f = k->m->storage->family;
-    const struct tsr_model_role    *r = role_of(f, id);
-    const struct tsr_gguf_tensor   *t = tsr_gguf_of_role(k->g, r, layer);
-    const uint64_t                  q = (uint64_t)hp->heads * hp->head_dim;
-    const uint64_t                  kv = (uint64_t)hp->kv_heads * hp->head_dim;
-    bool                            is = true;
+    uint64_t                        all = 0;
     tsr_model_bind_shape(hp, layer, id, &a->rows, &a->cols);
     if (id >= TSR_MODEL_EXPERTS) {
         find_expert(k, layer, id, a);
-        return TSR_OK;
+        return;
     }
-    if (r && r->part == TSR_MODEL_PART_GATE_UP_ROWS)
-        cut(a, t, id == TSR_MODEL_GATE ? 0 : hp->ffn, 2 * hp->ffn);
-    else if (r && r->part != TSR_MODEL_PART_LINEAR)
-        cut(a, t, id == TSR_MODEL_Q ? 0 : id == TSR_MODEL_K ? q : q + kv, q + 2 * kv);
-    else
-        cut(a, t, 0, a->rows);
-    if (!a->t || !r || r->part != TSR_MODEL_PART_LINEAR)
-        return TSR_OK;
-    return tsr_gguf_map(k->g, f, hp, a->t, &a->map, &is, k->err);
+    const struct tsr_model_role *r = role_of(f, hp, layer, id, a, &all);
+    cut(a, tsr_gguf_of_role(k->g, r, layer), a->first, all);
+    if (!a->t || !r)
+        return;
+    if (r->part == TSR_MODEL_PART_LINEAR)
+        tsr_gguf_order_of(f, hp, r, &a->map);
+    if (r->part == TSR_MODEL_PART_QKV_ROWS && id == TSR_MODEL_V) { /* its rows alone are tiled */
+        tsr_gguf_order_of(f, hp, r, &a->map);
+        a->map.first = 0;
+    }
 }
 
 static tsr_status pack_layer(struct pack *k, uint64_t l)
 {
     for (uint64_t i = 0; i < k->m->hp.linears; i++) {
         struct part a = { 0 };
-        TSR_TRY(find_linear(k, l, (enum tsr_linear_id)i, &a));
+        find_linear(k, l, (enum tsr_linear_id)i, &a);
         TSR_TRY(pack(k, &a, &k->m->packed->lin[l][i]));
     }
     return TSR_OK;

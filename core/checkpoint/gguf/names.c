@@ -52,20 +52,6 @@ static bool rope_factors(const char *name)
     return false;
 }
 
-static void order_of(const struct tsr_model_family *f, const struct tsr_model_hparams *hp,
-                     const struct tsr_model_role *r, struct tsr_gguf_map *map)
-{
-    bool q = r->part == TSR_MODEL_PART_LINEAR && r->lin == TSR_MODEL_Q;
-    bool k = r->part == TSR_MODEL_PART_LINEAR && r->lin == TSR_MODEL_K;
-    if (f->gguf.pairs && (q || k))
-        map->order = TSR_GGUF_PAIRS;
-    if (r->part == TSR_MODEL_PART_QKV_HEADS)
-        map->order = TSR_GGUF_PARTS;
-    map->heads = k ? hp->kv_heads : hp->heads;
-    if (f->gguf.gain_offset && tsr_model_part_is_norm(r->part))
-        map->offset = hp->norm_gain_offset;
-}
-
 static bool is_suffix(const char *s)
 {
     return strcmp(s, ".weight") == 0 || strcmp(s, ".bias") == 0;
@@ -83,7 +69,7 @@ static bool find_role(const struct tsr_model_role *r, const char *name, struct t
         *one = *r;
         len = r->gguf ? match(r->gguf, name, layer) : 0;
         *suffix = name + len;
-        return len && is_suffix(*suffix);
+        return len && (tsr_model_part_is_unsuffixed(r->part) ? !**suffix : is_suffix(*suffix));
     }
     for (int kind = TSR_MODEL_GATE; kind <= TSR_MODEL_DOWN; kind++) {
         if (!tsr_model_role_has_expert(r, (enum tsr_linear_id)kind))
@@ -117,7 +103,7 @@ tsr_status tsr_gguf_map(const struct tsr_gguf *g, const struct tsr_model_family 
         const char           *suffix = NULL;
         if (!find_role(&f->roles[i], t->name, &r, buf, &layer, &suffix))
             continue;
-        order_of(f, hp, &r, map);
+        tsr_gguf_order_of(f, hp, &r, map);
         map->stacked = r.part == TSR_MODEL_PART_EXPERTS;
         return tsr_model_role_name(map->name, sizeof map->name, &r, f->prefixes[0], layer,
                                    tsr_model_role_suffix(&r, suffix))
@@ -165,23 +151,4 @@ const struct tsr_model_role *tsr_gguf_role(const struct tsr_model_family *f,
         if (f->roles[i].part == part)
             return &f->roles[i];
     return NULL;
-}
-
-uint64_t tsr_gguf_row(const struct tsr_gguf_map *map, uint64_t rows, uint64_t r)
-{
-    uint64_t per = map->order == TSR_GGUF_PARTS ? 3 * (uint64_t)map->heads : map->heads, dim, head,
-             part, i;
-    if (map->order == TSR_GGUF_PLAIN || per == 0)
-        return r;
-    dim = rows / per;
-    if (map->order == TSR_GGUF_PAIRS) {
-        head = r / dim;
-        part = r % dim / (dim / 2);
-        i = r % (dim / 2);
-        return head * dim + 2 * i + part;
-    }
-    head = r / (3 * dim);
-    part = r / dim % 3;
-    i = r % dim;
-    return (part * map->heads + head) * dim + i;
 }

@@ -31,7 +31,7 @@ static tsr_status convert(const struct item *it, const unsigned char *src, uint6
                           uint64_t n, unsigned char *dst, const char *path, struct tsr_err *err)
 {
     float *f = (float *)(void *)dst;
-    if (tsr_gguf_dtype(it->t->type) == it->dtype && it->map.offset == 0) {
+    if (tsr_gguf_dtype(it->t->type) == it->dtype && it->map.offset == 0 && !it->map.decay) {
         memcpy(dst, src, n * it->row_bytes);
         return TSR_OK;
     }
@@ -44,21 +44,48 @@ static tsr_status convert(const struct item *it, const unsigned char *src, uint6
                             (unsigned long long)(i % it->cols), (double)f[i]);
         if (it->map.offset != 0)
             f[i] -= it->map.offset;
+        if (it->map.decay && !(f[i] < 0))
+            return tsr_fail(err, TSR_E_INPUT,
+                            "%s: tensor \"%s\": head %llu decays at the rate %g, which is not "
+                            "below 0",
+                            path, it->t->name, (unsigned long long)(first + i), (double)f[i]);
+        if (it->map.decay)
+            f[i] = (float)log(-(double)f[i]);
     }
     return TSR_OK;
+}
+
+static bool is_turned(const struct item *it)
+{
+    return it->map.order != TSR_GGUF_PLAIN && !it->map.columns;
+}
+
+/* Columns of n rows, from the file's order; room: a row. */
+static void turn_columns(const struct item *it, uint64_t n, unsigned char *rows,
+                         unsigned char *room)
+{
+    uint64_t size = tsr_dtype_size(it->dtype), row = it->cols * size;
+    for (uint64_t r = 0; r < n; r++, rows += row) {
+        memcpy(room, rows, row);
+        for (uint64_t c = 0; c < it->cols; c++)
+            memcpy(rows + c * size, room + tsr_gguf_row(&it->map, it->cols, c) * size, size);
+    }
 }
 
 static tsr_status read_rows(const struct source *s, const struct item *it, uint64_t first,
                             uint64_t n, unsigned char *dst, unsigned char *raw, struct tsr_err *err)
 {
     uint64_t out = it->cols * tsr_dtype_size(it->dtype);
-    uint64_t run = it->map.order == TSR_GGUF_PLAIN ? RUN / it->row_bytes : 1;
+    uint64_t run = is_turned(it) ? 1 : RUN / it->row_bytes;
     run = run ? run : 1;
     for (uint64_t r = first; r < first + n; r += run) {
         uint64_t m = first + n - r < run ? first + n - r : run;
-        uint64_t at = it->t->at + tsr_gguf_row(&it->map, it->rows, r) * it->row_bytes;
+        uint64_t from = is_turned(it) ? tsr_gguf_row(&it->map, it->rows, r) : r;
+        uint64_t at = it->t->at + from * it->row_bytes;
         TSR_TRY(tsr_file_read(&s->st->file, at, raw, m * it->row_bytes, err));
         TSR_TRY(convert(it, raw, r, m, dst + (r - first) * out, s->g.path, err));
+        if (it->map.columns)
+            turn_columns(it, m, dst + (r - first) * out, raw);
     }
     return TSR_OK;
 }
@@ -93,7 +120,8 @@ static tsr_status source_read(void *self, const struct tsr_safetensors_tensor *t
     const struct source *s = self;
     const struct item   *it = &s->items[t - s->st->tensors];
     uint64_t             run = it->row_bytes > RUN ? it->row_bytes : RUN;
-    unsigned char       *raw = tsr_new_aligned(run, 1);
+    run = run > 4 * it->cols ? run : 4 * it->cols; /* a row of floats goes through it, too */
+    unsigned char *raw = tsr_new_aligned(run, 1);
     /* a separate row is aligned for floats, whatever dst is */
     unsigned char *row = tsr_new_aligned(it->cols, 4);
     tsr_status     st = raw && row ? TSR_OK : tsr_fail_nomem(err, run, t->name);
@@ -125,13 +153,23 @@ static tsr_status shape(struct source *s, struct item *it, struct tsr_safetensor
     t->rank = g->rank;
     for (uint32_t d = 0; d < g->rank; d++)
         t->shape[d] = g->dims[g->rank - 1 - d];
+    if (it->map.deep && g->rank == 2) {
+        t->rank = 3;
+        t->shape[2] = t->shape[1];
+        t->shape[1] = 1;
+    }
     it->rows = g->rank == 1 ? g->dims[0] : tsr_gguf_rows(g);
     it->cols = g->rank == 1 ? 1 : g->dims[0];
-    uint64_t per = it->map.order == TSR_GGUF_PARTS ? 3 * heads : 2 * heads;
-    if (it->map.order != TSR_GGUF_PLAIN && (per == 0 || it->rows % per != 0))
+    bool     tiled = it->map.order == TSR_GGUF_TILED;
+    uint64_t per = it->map.order == TSR_GGUF_PARTS ? 3 * heads : tiled ? heads : 2 * heads;
+    uint64_t turned = it->map.columns ? it->cols : it->rows, first = it->map.first;
+    if (it->map.order != TSR_GGUF_PLAIN &&
+        (per == 0 || turned <= first || (turned - first) % per != 0 ||
+         (tiled && (it->map.keys == 0 || heads % it->map.keys != 0))))
         return tsr_fail(err, TSR_E_INPUT,
-                        "%s: tensor \"%s\" has %llu rows, which %llu heads cannot share", s->g.path,
-                        g->name, (unsigned long long)it->rows, (unsigned long long)heads);
+                        "%s: tensor \"%s\" has %llu %s, which %llu heads cannot share", s->g.path,
+                        g->name, (unsigned long long)turned, it->map.columns ? "columns" : "rows",
+                        (unsigned long long)heads);
     if (g->rank == 1 && it->map.order == TSR_GGUF_PLAIN) {
         it->cols = it->rows;
         it->rows = 1;
@@ -140,7 +178,8 @@ static tsr_status shape(struct source *s, struct item *it, struct tsr_safetensor
         return tsr_fail(err, TSR_E_INPUT, "%s: tensor \"%s\" is a quantized vector", s->g.path,
                         g->name);
     it->row_bytes = g->bytes / it->rows;
-    it->dtype = it->map.offset != 0 || !tsr_gguf_dtype(g->type) ? TSR_F32 : tsr_gguf_dtype(g->type);
+    bool same = it->map.offset == 0 && !it->map.decay && tsr_gguf_dtype(g->type);
+    it->dtype = same ? tsr_gguf_dtype(g->type) : TSR_F32;
     t->name = it->map.name;
     t->dtype = it->dtype;
     (void)snprintf(t->dtype_name, sizeof t->dtype_name, "%s", tsr_dtype_name(it->dtype));
