@@ -75,6 +75,34 @@ static tsr_status bind_several(struct tsr_model_binding *b, const struct tsr_mod
     return bind_fused(b, r, layer, &of);
 }
 
+/* Whether a container has the experts' linears of that kind stacked, whatever form the family gives them. */
+static tsr_status is_stacked(struct tsr_model_binding *b, const struct tsr_model_role *stacked,
+                             uint64_t layer, bool *is)
+{
+    static const char *const suffixes[] = { ".weight", ".bias" };
+    char                     name[TSR_BIND_NAME];
+    *is = false;
+    for (size_t i = 0; i < 2; i++) {
+        TSR_TRY(tsr_model_bind_name(b, stacked, layer, suffixes[i], name));
+        *is = *is || tsr_checkpoint_shards_find(b->shards, name);
+    }
+    return TSR_OK;
+}
+
+/* A container may have the parts of one stored tensor as several. */
+static tsr_status bind_split(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                             uint64_t layer)
+{
+    struct tsr_model_role one;
+    bool                  is;
+    TSR_TRY(tsr_model_role_split(r, 1, &one) ? is_stacked(b, &one, layer, &is) : TSR_OK);
+    if (!tsr_model_role_split(r, 1, &one) || !is)
+        return bind_several(b, r, layer);
+    for (unsigned i = 0; tsr_model_role_split(r, i, &one); i++)
+        TSR_TRY(tsr_model_bind_linears(b, &one, layer));
+    return TSR_OK;
+}
+
 static tsr_status bind_linear(struct tsr_model_binding *b, const struct tsr_model_role *r,
                               uint64_t layer)
 {
@@ -131,20 +159,6 @@ static tsr_status bind_stack(struct tsr_model_binding *b, const struct tsr_model
     return st;
 }
 
-/* Whether a container has the experts' linears of that kind stacked, whatever form the family gives them. */
-static tsr_status is_stacked(struct tsr_model_binding *b, const struct tsr_model_role *stacked,
-                             uint64_t layer, bool *is)
-{
-    static const char *const suffixes[] = { ".weight", ".bias" };
-    char                     name[TSR_BIND_NAME];
-    *is = false;
-    for (size_t i = 0; i < 2; i++) {
-        TSR_TRY(tsr_model_bind_name(b, stacked, layer, suffixes[i], name));
-        *is = *is || tsr_checkpoint_shards_find(b->shards, name);
-    }
-    return TSR_OK;
-}
-
 static tsr_status bind_experts(struct tsr_model_binding *b, const struct tsr_model_role *r,
                                uint64_t layer)
 {
@@ -181,7 +195,7 @@ tsr_status tsr_model_bind_linears(struct tsr_model_binding *b, const struct tsr_
     case TSR_MODEL_PART_QZ_HEADS:
     case TSR_MODEL_PART_QKVZ_HEADS:
     case TSR_MODEL_PART_BA_HEADS:
-        return bind_several(b, r, layer);
+        return bind_split(b, r, layer);
     case TSR_MODEL_PART_EXPERT:
     case TSR_MODEL_PART_EXPERTS:
     case TSR_MODEL_PART_EXPERTS_GATE_UP:

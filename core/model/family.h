@@ -57,8 +57,8 @@ struct tsr_model_role {
     uint64_t            weight, bias; /* TSR_HAS_* that each needs */
     bool                bare;         /* name excludes the prefix */
     const char         *gguf;         /* name in a GGUF file; NULL: none */
-    const char         *gguf_up;      /* the second name of EXPERTS_GATE_UP there: up's */
-    const char         *key; /* the part's name in the family's file, which has it at `at` */
+    const char *gguf_up; /* the second name there: of EXPERTS_GATE_UP up's, of QKVZ_HEADS z's */
+    const char *key;     /* the part's name in the family's file, which has it at `at` */
     const struct tsr_config_mark *at;
     bool        delta;       /* of layers of the delta rule, not of those of attention */
     bool        interleaved; /* EXPERTS_GATE_UP: row 2 i is gate's, row 2 i + 1 up's */
@@ -265,6 +265,9 @@ bool tsr_model_role_of_expert(const struct tsr_model_role *r, uint64_t expert,
  * containers without forms of families store them. */
 void tsr_model_role_stacked(const struct tsr_model_role *r, enum tsr_linear_id kind,
                             struct tsr_model_role *one);
+/* The i-th role of such a container for a role that is none of experts'.  QKVZ_HEADS is two there, QKV_ROWS and z, others
+ * are themselves.  False: there are no more. */
+bool tsr_model_role_split(const struct tsr_model_role *r, unsigned i, struct tsr_model_role *one);
 bool tsr_model_part_is_expert(enum tsr_model_part part);
 /* Whether a role has that linear of the experts. */
 bool tsr_model_role_has_expert(const struct tsr_model_role *r, enum tsr_linear_id kind);

@@ -141,7 +141,7 @@ static void check_name(struct tsr_family_reading *r, const struct tsr_config_nod
                               name, key, NAME_MOST);
 }
 
-/* Gate and up of all experts are two tensors in a GGUF file. */
+/* Gate and up of all experts are two tensors in a GGUF file, and so are q, k and v, and z, of the delta rule. */
 static void read_two_names(struct tsr_family_reading *r, const struct tsr_config_node *n,
                            const char *key, struct tsr_model_role *role)
 {
@@ -149,7 +149,7 @@ static void read_two_names(struct tsr_family_reading *r, const struct tsr_config
     tsr_family_strings(r, n, key, names, TSR_COUNT(names));
     if (!names[0] || !names[1] || names[2]) {
         tsr_config_diag_error(r->d, &n->mark, "as in [blk.#.ffn_gate_exps, blk.#.ffn_up_exps]",
-                              "'%s' needs two names: gate's and up's", key);
+                              "'%s' needs two names, in the order of its own", key);
         return;
     }
     check_name(r, n, key, names[0], role);
@@ -165,7 +165,7 @@ static void read_names(struct tsr_family_reading *r, const struct tsr_config_nod
         bool                          known;
         int                           at = tsr_family_role(r, key->text, &known);
         const char                   *name = NULL;
-        if (at >= 0 && r->f->roles[at].part == TSR_MODEL_PART_EXPERTS_GATE_UP)
+        if (at >= 0 && r->f->roles[at].gguf_up)
             read_two_names(r, n, key->text, &r->f->roles[at]);
         else
             name = text_of(r, n, key->text);
@@ -275,14 +275,11 @@ void tsr_family_gguf_check(struct tsr_family_reading *r, const struct tsr_config
                               "rows: pairs is for families whose rope has pairs: halves");
     if (f->gguf.gain_offset && (f->gain_offset.n_keys || f->gain_offset.def == 0))
         tsr_config_diag_error(r->d, at, NULL, "gains: offset needs a gain_offset that is a number");
-    if (f->latent.is || f->experts.shared || f->experts.grouped || f->experts.scale.n_keys ||
+    if (f->latent.is || f->experts.grouped || f->experts.scale.n_keys ||
         (f->experts.is && f->experts.router == TSR_MODEL_ROUTER_SIGMOID))
         tsr_config_diag_error(r->d, at, NULL,
-                              "'gguf' does not know latent attention, shared experts, groups of "
+                              "'gguf' does not know latent attention, groups of "
                               "experts, a scale of their weights and router sigmoid");
-    for (uint32_t i = 0; i < f->n_roles; i++)
-        if (f->roles[i].part == TSR_MODEL_PART_QKVZ_HEADS)
-            tsr_config_diag_error(r->d, at, NULL, "'gguf' does not know 'delta_qkvz'");
     if (f->gguf.tiled && !f->delta.is)
         tsr_config_diag_error(r->d, at, NULL, "heads: tiled is for families with 'delta'");
     check_forms(r, at);

@@ -150,6 +150,19 @@ void tsr_model_role_stacked(const struct tsr_model_role *r, enum tsr_linear_id k
     one->suffixes[0] = one->suffixes[1] = NULL;
 }
 
+bool tsr_model_role_split(const struct tsr_model_role *r, unsigned i, struct tsr_model_role *one)
+{
+    *one = *r;
+    if (r->part != TSR_MODEL_PART_QKVZ_HEADS || i > 1)
+        return i == 0;
+    one->part = i ? TSR_MODEL_PART_LINEAR : TSR_MODEL_PART_QKV_ROWS;
+    one->lin = TSR_MODEL_Z;
+    one->name = i ? "layers.#.delta.z" : "layers.#.delta.qkv";
+    one->gguf = i ? r->gguf_up : r->gguf;
+    one->bare = false;
+    return true;
+}
+
 bool tsr_model_part_is_expert(enum tsr_model_part part)
 {
     return part == TSR_MODEL_PART_EXPERT || part == TSR_MODEL_PART_EXPERTS ||

@@ -102,7 +102,7 @@ static const struct part {
     { "delta_z", TSR_MODEL_PART_LINEAR, TSR_MODEL_Z, true, "blk.#.attn_gate" },
     { "delta_b", TSR_MODEL_PART_LINEAR, TSR_MODEL_B, true, "blk.#.ssm_beta" },
     { "delta_a", TSR_MODEL_PART_LINEAR, TSR_MODEL_A, true, "blk.#.ssm_alpha" },
-    { "delta_qkvz", TSR_MODEL_PART_QKVZ_HEADS, 0, true, NULL },
+    { "delta_qkvz", TSR_MODEL_PART_QKVZ_HEADS, 0, true, "blk.#.attn_qkv" },
     { "delta_ba", TSR_MODEL_PART_BA_HEADS, 0, true, "blk.#.ssm_ba" },
     { "delta_o", TSR_MODEL_PART_LINEAR, TSR_MODEL_O, true, "blk.#.ssm_out" },
     { "delta_conv", TSR_MODEL_PART_CONV, 0, true, "blk.#.ssm_conv1d" },
@@ -202,6 +202,8 @@ static void read_tensor(struct tsr_family_reading *r, const struct part *p,
                                            .gguf = p->gguf,
                                            .gguf_up = p->part == TSR_MODEL_PART_EXPERTS_GATE_UP
                                                           ? "blk.#.ffn_up_exps"
+                                                      : p->part == TSR_MODEL_PART_QKVZ_HEADS
+                                                          ? "blk.#.attn_gate"
                                                           : NULL,
                                            .delta = strncmp(p->name, DELTA, sizeof DELTA - 1) == 0,
                                            .key = p->name,

@@ -269,7 +269,7 @@ static tsr_status check_form(const struct walk *w, const struct tsr_model_role *
                     w->m->path, w->family->name, r->name);
 }
 
-static tsr_status role(const struct walk *w, const struct tsr_model_role *r, uint64_t layer)
+static tsr_status one_role(const struct walk *w, const struct tsr_model_role *r, uint64_t layer)
 {
     enum tsr_linear_id            ids[TSR_MODEL_FUSED];
     uint32_t                      groups;
@@ -341,6 +341,16 @@ static tsr_status role(const struct walk *w, const struct tsr_model_role *r, uin
     default:
         return tsr_fail(w->err, TSR_E_BUG, "role %s has no part", r->name);
     }
+}
+
+static tsr_status role(const struct walk *w, const struct tsr_model_role *r, uint64_t layer)
+{
+    struct tsr_model_role one;
+    if (!w->stacked)
+        return one_role(w, r, layer);
+    for (unsigned i = 0; tsr_model_role_split(r, i, &one); i++)
+        TSR_TRY(one_role(w, &one, layer));
+    return TSR_OK;
 }
 
 /* All roles of a layer, or (layer == the number of layers) those of none. */

@@ -41,6 +41,7 @@ static const struct {
     { "gguf-qwen3_5-q4_1", 7, 4, 32, TSR_FORMAT_AFFINE, NULL },
     { "gguf-iq4_nl", 7, 8, 32, TSR_FORMAT_INT, NULL },
     { "gguf-mxfp4", 7, 4, 32, TSR_FORMAT_MX, NULL },
+    { "gguf-qwen3_next-q8_0", 4, 8, 32, TSR_FORMAT_INT, TSR_FORMAT_INT },
     { "gguf-qwen3moe-q5_0", 4, 5, 32, TSR_FORMAT_INT, TSR_FORMAT_INT },
     { "gguf-gpt-oss-mxfp4", 4, 8, 32, TSR_FORMAT_INT, TSR_FORMAT_MX },
 };

@@ -233,7 +233,7 @@ static void delta(void **state)
     for (size_t i = 0; wide_delta_names[i]; i++) {
         char              folder[64];
         struct tsr_model *m = wide_load(wide_delta_names[i], true, folder);
-        ways(wide_delta_names[i], m, NULL, TSR_ACT_F32, 0.08);
+        ways(wide_delta_names[i], m, NULL, TSR_ACT_F32, 0.05);
         wide_free(m, folder);
     }
 }

@@ -73,7 +73,8 @@ tsr_status tsr_export_gguf_matrix_type(struct tsr_export *x, enum tsr_export_ggu
     bool     packed = m->form != TSR_EXPORT_FORM_DENSE, fits = m->v->cols % TSR_GGUF_OUT_BLOCK == 0;
     uint32_t want = choices[choice].type;
     *exact = false;
-    if (m->v->kind == TSR_MODEL_STORED_LINEAR && m->v->id == TSR_MODEL_ROUTER) {
+    if (m->v->kind == TSR_MODEL_STORED_LINEAR &&
+        (m->v->id == TSR_MODEL_ROUTER || m->v->id == TSR_MODEL_SHARED_ROUTER)) {
         *type = TSR_GGUF_OUT_F32; /* as llama.cpp has it, whatever the other types are */
         return TSR_OK;
     }

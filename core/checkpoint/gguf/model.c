@@ -165,60 +165,60 @@ static void find_expert(const struct pack *k, uint64_t layer, enum tsr_linear_id
     }
 }
 
-/* The role that has a linear of a layer, alone or with others, and its rows among theirs. */
-static const struct tsr_model_role *role_of(const struct tsr_model_family  *f,
-                                            const struct tsr_model_hparams *hp, uint64_t layer,
-                                            enum tsr_linear_id id, struct part *a, uint64_t *all)
+/* Whether a role has a linear of a layer, alone or with others, and its rows among theirs. */
+static bool has_linear(const struct tsr_model_hparams *hp, const struct tsr_model_role *r,
+                       uint64_t layer, enum tsr_linear_id id, struct part *a, uint64_t *all)
 {
-    for (uint32_t i = 0; i < f->n_roles; i++) {
-        const struct tsr_model_role *r = &f->roles[i];
-        enum tsr_linear_id           ids[TSR_MODEL_FUSED] = { r->lin };
-        uint32_t                     groups = 0;
-        unsigned                     n = tsr_model_fused(hp, r->part, ids, &groups), at = 0;
-        if ((!n && r->part != TSR_MODEL_PART_LINEAR) || !tsr_model_role_in_layer(hp, r, layer))
-            continue;
-        n = n ? n : 1;
-        while (at < n && ids[at] != id)
-            at++;
-        if (at == n)
-            continue;
-        /* those of QKV_HEADS are ordered by q, k and v, and then by head */
-        a->groups = r->part == TSR_MODEL_PART_QKV_HEADS ? 0 : groups;
-        *all = 0;
-        for (unsigned k = 0; k < n; k++) {
-            uint64_t rows, cols;
-            tsr_model_bind_shape(hp, layer, ids[k], &rows, &cols);
-            a->first += k < at ? rows : 0;
-            *all += rows;
-        }
-        a->first /= a->groups ? a->groups : 1;
-        a->group_rows = a->groups ? *all / a->groups : 0;
-        return r;
+    enum tsr_linear_id ids[TSR_MODEL_FUSED] = { r->lin };
+    uint32_t           groups = 0;
+    unsigned           n = tsr_model_fused(hp, r->part, ids, &groups), at = 0;
+    if ((!n && r->part != TSR_MODEL_PART_LINEAR) || !tsr_model_role_in_layer(hp, r, layer))
+        return false;
+    n = n ? n : 1;
+    while (at < n && ids[at] != id)
+        at++;
+    /* those of QKV_HEADS are ordered by q, k and v, and then by head */
+    a->groups = r->part == TSR_MODEL_PART_QKV_HEADS ? 0 : groups;
+    a->first = *all = 0;
+    for (unsigned k = 0; k < n; k++) {
+        uint64_t rows, cols;
+        tsr_model_bind_shape(hp, layer, ids[k], &rows, &cols);
+        a->first += k < at ? rows : 0;
+        *all += rows;
     }
-    return NULL;
+    a->first /= a->groups ? a->groups : 1;
+    a->group_rows = a->groups ? *all / a->groups : 0;
+    return at < n;
+}
+
+static bool find_role(const struct pack *k, uint64_t layer, enum tsr_linear_id id,
+                      struct tsr_model_role *one, struct part *a, uint64_t *all)
+{
+    const struct tsr_model_family *f = k->m->storage->family;
+    for (uint32_t i = 0; i < f->n_roles; i++)
+        for (unsigned s = 0; tsr_model_role_split(&f->roles[i], s, one); s++)
+            if (has_linear(&k->m->hp, one, layer, id, a, all))
+                return true;
+    return false;
 }
 
 /* A separate linear, or its rows of a tensor shared by several. */
 static void find_linear(struct pack *k, uint64_t layer, enum tsr_linear_id id, struct part *a)
 {
-    const struct tsr_model_hparams *hp = &k->m->hp;
-    const struct tsr_model_family  *f = k->m->storage->family;
-    uint64_t                        all = 0;
-    tsr_model_bind_shape(hp, layer, id, &a->rows, &a->cols);
+    struct tsr_model_role r;
+    uint64_t              all = 0;
+    tsr_model_bind_shape(&k->m->hp, layer, id, &a->rows, &a->cols);
     if (id >= TSR_MODEL_EXPERTS) {
         find_expert(k, layer, id, a);
         return;
     }
-    const struct tsr_model_role *r = role_of(f, hp, layer, id, a, &all);
-    cut(a, tsr_gguf_of_role(k->g, r, layer), a->first, all);
-    if (!a->t || !r)
+    if (!find_role(k, layer, id, &r, a, &all))
         return;
-    if (r->part == TSR_MODEL_PART_LINEAR)
-        tsr_gguf_order_of(f, hp, r, &a->map);
-    if (r->part == TSR_MODEL_PART_QKV_ROWS && id == TSR_MODEL_V) { /* its rows alone are tiled */
-        tsr_gguf_order_of(f, hp, r, &a->map);
-        a->map.first = 0;
-    }
+    cut(a, tsr_gguf_of_role(k->g, &r, layer), a->first, all);
+    bool values = r.part == TSR_MODEL_PART_QKV_ROWS && id == TSR_MODEL_V;
+    if (a->t && (values || r.part == TSR_MODEL_PART_LINEAR))
+        tsr_gguf_order_of(k->m->storage->family, &k->m->hp, &r, &a->map);
+    a->map.first = 0; /* of the values' rows alone */
 }
 
 static tsr_status pack_layer(struct pack *k, uint64_t l)

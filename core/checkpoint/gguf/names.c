@@ -66,10 +66,13 @@ static bool find_role(const struct tsr_model_role *r, const char *name, struct t
     size_t      len = 0;
     const char *at;
     if (!tsr_model_part_is_expert(r->part)) {
-        *one = *r;
-        len = r->gguf ? match(r->gguf, name, layer) : 0;
-        *suffix = name + len;
-        return len && (tsr_model_part_is_unsuffixed(r->part) ? !**suffix : is_suffix(*suffix));
+        for (unsigned i = 0; tsr_model_role_split(r, i, one); i++) {
+            len = one->gguf ? match(one->gguf, name, layer) : 0;
+            *suffix = name + len;
+            if (len && (tsr_model_part_is_unsuffixed(r->part) ? !**suffix : is_suffix(*suffix)))
+                return true;
+        }
+        return false;
     }
     for (int kind = TSR_MODEL_GATE; kind <= TSR_MODEL_DOWN; kind++) {
         if (!tsr_model_role_has_expert(r, (enum tsr_linear_id)kind))
