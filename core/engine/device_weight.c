@@ -35,11 +35,12 @@ static tsr_status widen_weight(const struct tsr_weight_desc *w, const struct tsr
 static void say_format(struct tsr_engine_device *d, const struct tsr_format *f, const char *why)
 {
     char     name[64];
-    uint32_t bit = strcmp(f->id, TSR_FORMAT_FLOAT) == 0 ? f->dtype
-                   : strcmp(f->id, TSR_FORMAT_INT) == 0 ? 6 + f->bits
-                   : strcmp(f->id, TSR_FORMAT_LUT) == 0 ? 14 + f->bits
-                   : strcmp(f->id, TSR_FORMAT_MX) == 0  ? 22 + f->bits
-                                                        : 30 + f->bits;
+    uint32_t bit = strcmp(f->id, TSR_FORMAT_FLOAT) == 0   ? f->dtype
+                   : strcmp(f->id, TSR_FORMAT_INT) == 0   ? 6 + f->bits
+                   : strcmp(f->id, TSR_FORMAT_LUT) == 0   ? 14 + f->bits
+                   : strcmp(f->id, TSR_FORMAT_MX) == 0    ? 22 + f->bits
+                   : strcmp(f->id, TSR_FORMAT_TABLE) == 0 ? 38 + f->bits
+                                                          : 30 + f->bits;
     if (d->said_formats >> bit & 1u)
         return;
     d->said_formats |= UINT64_C(1) << bit;

@@ -47,6 +47,15 @@ static void decode_int(const struct tsr_format *f, uint64_t cols, const unsigned
     }
 }
 
+/* The code of `bits` bits, at most 8, from bit `at` on. */
+static uint32_t level_at(const unsigned char *p, uint64_t at, uint32_t bits)
+{
+    uint32_t v = p[at / 8];
+    if (at % 8 + bits > 8)
+        v |= (uint32_t)p[at / 8 + 1] << 8;
+    return v >> at % 8 & ((1u << bits) - 1u);
+}
+
 /* Scale and minimum of a group. */
 static void affine_at(const struct tsr_format *f, uint64_t groups, const unsigned char *meta,
                       uint64_t g, float *scale, float *minimum)
@@ -59,16 +68,8 @@ static void affine_at(const struct tsr_format *f, uint64_t groups, const unsigne
     uint64_t             per = TSR_AFFINE_SUPER / f->group, at = g % per * f->scale_bits;
     const unsigned char *record = meta + g / per * tsr_format_affine_record_bytes(f);
     const unsigned char *a = record + 4, *b = a + tsr_format_affine_level_bytes(f);
-    uint32_t             code[2];
-    for (int i = 0; i < 2; i++) {
-        const unsigned char *p = (i ? b : a) + at / 8;
-        uint32_t             v = p[0];
-        if (at % 8 + f->scale_bits > 8)
-            v |= (uint32_t)p[1] << 8;
-        code[i] = v >> at % 8 & ((1u << f->scale_bits) - 1u);
-    }
-    *scale = scale_at(record, 0, TSR_F16) * (float)code[0];
-    *minimum = -(scale_at(record, 1, TSR_F16) * (float)code[1]);
+    *scale = scale_at(record, 0, TSR_F16) * (float)level_at(a, at, f->scale_bits);
+    *minimum = -(scale_at(record, 1, TSR_F16) * (float)level_at(b, at, f->scale_bits));
 }
 
 static void decode_affine(const struct tsr_format *f, uint64_t cols, const unsigned char *codes,
@@ -154,6 +155,36 @@ static void decode_mx(const struct tsr_format *f, uint64_t cols, const unsigned 
     }
 }
 
+/* The scale of a group: stored, a signed code under a factor, or an element under the row's divisor. */
+static float table_scale(const struct tsr_format *f, const unsigned char *meta, uint64_t g,
+                         const float *element)
+{
+    if (f->scale_bits == 0)
+        return scale_at(meta, g, f->scale_dtype);
+    if (f->element)
+        return element[meta[4 + g]] / scale_at(meta, 0, TSR_F32);
+    uint64_t             per = TSR_TABLE_SUPER / f->group, at = g % per * f->scale_bits;
+    const unsigned char *record = meta + g / per * tsr_format_table_record_bytes(f);
+    int32_t              code = (int32_t)level_at(record + 2, at, f->scale_bits);
+    return scale_at(record, 0, TSR_F16) * (float)(code - (1 << f->scale_bits) / 2);
+}
+
+static void decode_table(const struct tsr_format *f, uint64_t cols, const unsigned char *codes,
+                         const unsigned char *meta, float *dst)
+{
+    uint64_t      groups = tsr_format_groups(f, cols), width = groups == 1 ? cols : f->group;
+    float         element[256] = { 0 };
+    struct reader in = { .p = codes, .bits = f->bits };
+    if (f->element)
+        mx_table(f, element);
+    for (uint64_t g = 0; g < groups; g++) {
+        float    scale = table_scale(f, meta, g, element);
+        uint64_t end = g + 1 == groups ? cols : (g + 1) * width;
+        for (uint64_t k = g * width; k < end; k++)
+            dst[k] = f->table[next_code(&in)] * scale;
+    }
+}
+
 void tsr_model_format_decode_row(const struct tsr_format *f, uint64_t cols, const void *codes,
                                  const void *meta, float *dst)
 {
@@ -165,6 +196,8 @@ void tsr_model_format_decode_row(const struct tsr_format *f, uint64_t cols, cons
         decode_affine(f, cols, codes, meta, dst);
     else if (strcmp(f->id, TSR_FORMAT_LUT) == 0)
         decode_lut(f, cols, codes, meta, dst);
+    else if (strcmp(f->id, TSR_FORMAT_TABLE) == 0)
+        decode_table(f, cols, codes, meta, dst);
     else
         decode_mx(f, cols, codes, meta, dst);
 }

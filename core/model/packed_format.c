@@ -36,6 +36,21 @@ static bool affine_known(const struct tsr_format *f)
     return group && (f->scale_bits == 4 || f->scale_bits == 6 || f->scale_bits == 8);
 }
 
+static bool table_known(const struct tsr_format *f)
+{
+    bool power = f->group >= 16 && (f->group & (f->group - 1)) == 0;
+    if (f->bits < 2 || f->bits > 4 || f->zero != 0)
+        return false;
+    for (uint32_t i = 0; i < TSR_TABLE_ENTRIES; i++)
+        if (!isfinite(f->table[i]) || (i >> f->bits != 0 && f->table[i] != 0.0f))
+            return false;
+    if (f->scale_bits == 0)
+        return f->element == 0 && scales_known(f) && (power || f->group == 0);
+    if (f->element != 0)
+        return f->element == TSR_MX_FP8_E4M3 && f->scale_bits == 8 && (power || f->group == 0);
+    return power && f->group <= 128 && (f->scale_bits == 6 || f->scale_bits == 8);
+}
+
 static bool mx_known(const struct tsr_format *f)
 {
     static const uint32_t floats[] = { TSR_MX_FP8_E4M3, TSR_MX_FP8_E5M2, TSR_MX_FP6_E3M2,
@@ -61,6 +76,8 @@ bool tsr_model_format_known(const struct tsr_format *f)
         return f->dtype == TSR_F32 || f->dtype == TSR_F16 || f->dtype == TSR_BF16;
     if (is(f, TSR_FORMAT_AFFINE))
         return affine_known(f);
+    if (is(f, TSR_FORMAT_TABLE))
+        return table_known(f);
     if (is(f, TSR_FORMAT_LUT))
         return f->bits >= 2 && f->bits <= 8 && scales_known(f) && f->outliers <= UINT32_MAX;
     return is(f, TSR_FORMAT_MX) && mx_known(f);
@@ -82,6 +99,7 @@ uint64_t tsr_model_format_meta_bytes(const struct tsr_format *f, uint64_t cols)
     return is(f, TSR_FORMAT_FLOAT)    ? 0
            : is(f, TSR_FORMAT_INT)    ? tsr_format_int_meta_bytes(f, cols)
            : is(f, TSR_FORMAT_AFFINE) ? tsr_format_affine_meta_bytes(f, cols)
+           : is(f, TSR_FORMAT_TABLE)  ? tsr_format_table_meta_bytes(f, cols)
            : is(f, TSR_FORMAT_LUT)    ? tsr_format_lut_meta_bytes(f)
                                       : tsr_format_mx_meta_bytes(f, cols);
 }
@@ -92,7 +110,7 @@ bool tsr_model_format_a8(const struct tsr_format *f, uint64_t cols)
 {
     if (is(f, TSR_FORMAT_INT))
         return f->act8 != TSR_ACT8_LLM || cols <= LLM_COLS_MAX;
-    return is(f, TSR_FORMAT_AFFINE) || is(f, TSR_FORMAT_LUT) || is(f, TSR_FORMAT_MX);
+    return !is(f, TSR_FORMAT_FLOAT);
 }
 
 void tsr_model_format_name(const struct tsr_format *f, char *buf, size_t cap)

@@ -31,16 +31,27 @@ static bool is(const struct tsr_format *f, const char *id)
     return f && strcmp(f->id, id) == 0;
 }
 
+/* Groups are in records of 256 columns: TSR_AFFINE_SUPER, TSR_TABLE_SUPER. */
+static bool has_records(const struct tsr_format *f)
+{
+    return (is(f, TSR_FORMAT_AFFINE) && f->scale_bits) ||
+           (is(f, TSR_FORMAT_TABLE) && f->scale_bits && !f->element);
+}
+
+static uint64_t record_bytes(const struct tsr_format *f)
+{
+    return is(f, TSR_FORMAT_TABLE) ? tsr_format_table_record_bytes(f)
+                                   : tsr_format_affine_record_bytes(f);
+}
+
 /* Columns that share a scale; 0: a cut may fall anywhere. */
 static uint64_t group_of(const struct tsr_model_cut *c)
 {
-    if (is(c->format, TSR_FORMAT_AFFINE)) {
-        uint64_t shared = c->format->scale_bits ? TSR_AFFINE_SUPER : c->format->group;
-        return c->format->group < c->cols ? shared : 0;
-    }
-    if (!is(c->format, TSR_FORMAT_INT) && !is(c->format, TSR_FORMAT_MX))
+    bool grouped = is(c->format, TSR_FORMAT_INT) || is(c->format, TSR_FORMAT_AFFINE) ||
+                   is(c->format, TSR_FORMAT_TABLE) || is(c->format, TSR_FORMAT_MX);
+    if (!grouped || c->format->group >= c->cols)
         return 0;
-    return c->format->group < c->cols ? c->format->group : 0;
+    return has_records(c->format) ? TSR_AFFINE_SUPER : c->format->group;
 }
 
 /* Why it cannot be split by columns, or NULL. */
@@ -210,14 +221,18 @@ static void cut_meta(const struct tsr_model_packed *p, const struct tsr_model_sl
         copy_groups(to, from, first, n, size);
         if (f->zero == TSR_ZERO_STORED)
             copy_groups(to + n * size, from + whole * size, first, n, 1);
-    } else if (is(f, TSR_FORMAT_AFFINE) && f->scale_bits) {
-        uint64_t record = tsr_format_affine_record_bytes(f);
+    } else if (has_records(f)) {
         uint64_t records = (s->cols + TSR_AFFINE_SUPER - 1) / TSR_AFFINE_SUPER;
-        copy_groups(to, from, s->col / TSR_AFFINE_SUPER, records, record);
+        copy_groups(to, from, s->col / TSR_AFFINE_SUPER, records, record_bytes(f));
     } else if (is(f, TSR_FORMAT_AFFINE)) {
         uint64_t size = tsr_dtype_size(f->scale_dtype);
         copy_groups(to, from, first, n, size);
         copy_groups(to + n * size, from + whole * size, first, n, size);
+    } else if (is(f, TSR_FORMAT_TABLE) && f->element) {
+        memcpy(to, from, 4);
+        copy_groups(to + 4, from + 4, first, n, 1);
+    } else if (is(f, TSR_FORMAT_TABLE)) {
+        copy_groups(to, from, first, n, tsr_dtype_size(f->scale_dtype));
     } else if (is(f, TSR_FORMAT_MX)) {
         copy_groups(to, from, first, n, 1);
     } else {

@@ -4,6 +4,7 @@
 #include "tessera/f16.h"
 #include "weight_affine.h"
 #include "weight_extra.h"
+#include "weight_mapped.h"
 
 #include <string.h>
 
@@ -24,6 +25,10 @@ void tsr_cpu_weight_row(const struct tsr_cpu_weight *w, uint64_t row, float *out
     }
     if (w->affine) {
         tsr_cpu_affine_row(w, row, out);
+        return;
+    }
+    if (w->mapped) {
+        tsr_cpu_mapped_row(w, row, out);
         return;
     }
     if (w->layout == W_F32) {

@@ -99,15 +99,70 @@ INLINE struct affine group_affine(const struct tsr_cpu_weight *w, uint64_t panel
     return s;
 }
 
+/* E4M3 in the lowest byte of each lane.  Exponent and mantissa, where F32 has them, are the value divided by
+ * 2^120, also for denormals; a zero has no sign. */
+INLINE v16 v_e4m3(i16v b)
+{
+    i16v bits = vi_or(vi_and(vi_shl(b, 24), INT32_MIN), vi_shl(vi_and(b, 127), 20));
+    v16  v = v_mul(vi_bits_f32(bits), v_set1(0x1p120f));
+    v = v_sel(v_lt(v_set1(448.0f), v_abs(v)), v_set1(__builtin_nanf("")), v);
+    return v_add(v, v_set1(0.0f));
+}
+
+/* tessera.table/1: rows 16 * half and on of a panel. */
+INLINE v16 group_mapped(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t group,
+                        uint64_t half)
+{
+    const uint64_t at = (panel * w->groups + group) * PANEL + 16 * half;
+    if (w->mapped == MAPPED_STORED)
+        return group_scale(w, at);
+    const i16v a = vi_load_u8(w->scales + at);
+    if (w->mapped == MAPPED_ELEMENTS)
+        return v_div(v_e4m3(a),
+                     v_load((const float *)(const void *)w->factors + panel * PANEL + 16 * half));
+    const uint64_t record = panel * w->records + (group >> w->record_shift);
+    return v_mul(v_load_f16(w->factors + 2 * (record * PANEL + 16 * half)),
+                 vi_cvt(vi_sub(a, vi_set1(w->bias))));
+}
+
+/* What a run of columns is. */
+enum run_kind {
+    RUN_PLAIN,  /* tessera.int/1 */
+    RUN_AFFINE, /* tessera.int/2: it adds its minimum times the sum of its activations */
+    RUN_MAPPED  /* tessera.table/1: codes are looked up */
+};
+
 /* The scale, and of tessera.int/2 the minimum. */
 INLINE struct affine group_of(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t group,
-                              uint64_t half, const int affine)
+                              uint64_t half, const enum run_kind kind)
 {
-    if (affine)
+    if (kind == RUN_AFFINE)
         return group_affine(w, panel, group, half);
-    v16           scale = group_scale(w, (panel * w->groups + group) * PANEL + 16 * half);
+    v16           scale = kind == RUN_MAPPED
+                              ? v_mul(group_mapped(w, panel, group, half), v_set1(w->unit))
+                              : group_scale(w, (panel * w->groups + group) * PANEL + 16 * half);
     struct affine s = { scale, scale };
     return s;
+}
+
+/* The bytes that codes are looked up in. */
+INLINE i16v run_table(const struct tsr_cpu_weight *w, const enum run_kind kind)
+{
+    return kind == RUN_MAPPED ? vi_load(w->table8) : vi_zero();
+}
+
+/* code_four() as the products take it. */
+INLINE i16v run_four(const enum run_kind kind, const enum tsr_cpu_layout l,
+                     const struct code_step *s, const int j, i16v table)
+{
+    i16v codes = code_four(l, s, j);
+    return kind == RUN_MAPPED ? vb_lookup(table, codes) : codes;
+}
+
+/* Their product: four bits at most cannot saturate. */
+INLINE i16v run_dot(const enum run_kind kind, const enum tsr_cpu_layout l, i16v acc, i16v w, i16v x)
+{
+    return l == W_I8 || kind == RUN_MAPPED ? vi_dot4(acc, w, x) : vi_dot4_low(acc, w, x);
 }
 
 #endif

@@ -50,6 +50,13 @@ void K(affine_pairs_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t
 void K(widen_affine)(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, uint64_t k1,
                      float *dst);
 
+/* k_mapped.c: the same of tessera.table/1. */
+void K(mapped_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
+                  uint64_t t1);
+void K(mapped_pairs_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart, uint64_t n);
+void K(widen_mapped)(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, uint64_t k1,
+                     float *dst);
+
 /* Codes of x by one scale amax/127: returns the scale; q may be up to 15 lanes past n. */
 float K(codes_i8)(int8_t *q, const float *x, uint64_t n);
 

@@ -16,16 +16,16 @@
             PAIR_SWITCH(l < W_I4 ? 1 : a->tokens, PAIR_##l)                                        \
         }                                                                                          \
     }
-#define FEW_W_I8(i)  few(a, panel, t0, W_I8, 1, i, 0)
-#define FEW_W_I6(i)  few(a, panel, t0, W_I6, 1, i, 0)
-#define FEW_W_I4(i)  few(a, panel, t0, W_I4, 1, i, 0)
-#define FEW_W_I3(i)  few(a, panel, t0, W_I3, 1, i, 0)
-#define FEW_W_I2(i)  few(a, panel, t0, W_I2, 1, i, 0)
-#define PAIR_W_I8(m) pair(a, i, apart, W_I8, m, 0)
-#define PAIR_W_I6(m) pair(a, i, apart, W_I6, m, 0)
-#define PAIR_W_I4(m) pair(a, i, apart, W_I4, m, 0)
-#define PAIR_W_I3(m) pair(a, i, apart, W_I3, m, 0)
-#define PAIR_W_I2(m) pair(a, i, apart, W_I2, m, 0)
+#define FEW_W_I8(i)  few(a, panel, t0, W_I8, 1, i, RUN_PLAIN)
+#define FEW_W_I6(i)  few(a, panel, t0, W_I6, 1, i, RUN_PLAIN)
+#define FEW_W_I4(i)  few(a, panel, t0, W_I4, 1, i, RUN_PLAIN)
+#define FEW_W_I3(i)  few(a, panel, t0, W_I3, 1, i, RUN_PLAIN)
+#define FEW_W_I2(i)  few(a, panel, t0, W_I2, 1, i, RUN_PLAIN)
+#define PAIR_W_I8(m) pair(a, i, apart, W_I8, m, RUN_PLAIN)
+#define PAIR_W_I6(m) pair(a, i, apart, W_I6, m, RUN_PLAIN)
+#define PAIR_W_I4(m) pair(a, i, apart, W_I4, m, RUN_PLAIN)
+#define PAIR_W_I3(m) pair(a, i, apart, W_I3, m, RUN_PLAIN)
+#define PAIR_W_I2(m) pair(a, i, apart, W_I2, m, RUN_PLAIN)
 FEW(W_I8)
 FEW(W_I6)
 FEW(W_I4)
@@ -36,15 +36,19 @@ FEW(W_I2)
 static void few_ragged(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t token)
 {
     if (a->w->layout == W_I4)
-        few(a, panel, token, W_I4, 0, 1, 0);
+        few(a, panel, token, W_I4, 0, 1, RUN_PLAIN);
     else
-        few(a, panel, token, W_I8, 0, 1, 0);
+        few(a, panel, token, W_I8, 0, 1, RUN_PLAIN);
 }
 
 void K(pairs_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart, uint64_t n)
 {
     if (a->w->affine) {
         K(affine_pairs_a8)(a, panel, apart, n);
+        return;
+    }
+    if (a->w->mapped) {
+        K(mapped_pairs_a8)(a, panel, apart, n);
         return;
     }
     switch (a->w->layout) {

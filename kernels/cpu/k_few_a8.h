@@ -1,5 +1,5 @@
 /* k_few_a8.h - a few tokens of int8 activations through panels of codes: the loops of k_few_a8.c and of
- * k_affine.c.  affine: tessera.int/2, whose runs add their minimum times the sum of their activations. */
+ * k_loops.h. */
 #ifndef TSR_K_FEW_A8_H
 #define TSR_K_FEW_A8_H
 
@@ -20,8 +20,6 @@
 #else
 #define PAIR_SWITCH(m, f) f(1);
 #endif
-
-#define FEW_DOT(l, acc, w, x) ((l) == W_I8 ? vi_dot4(acc, w, x) : vi_dot4_low(acc, w, x))
 
 INLINE void finish(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t half, uint64_t token,
                    const v16 s[SEGMENTS])
@@ -52,11 +50,19 @@ INLINE void prefetch_scales(const struct tsr_cpu_weight *w, uint64_t at)
         v_prefetch(w->zeros + at);
 }
 
+INLINE void prefetch_run(const struct tsr_cpu_weight *w, const enum run_kind kind, uint64_t at)
+{
+    if (kind == RUN_PLAIN || w->mapped == MAPPED_STORED)
+        prefetch_scales(w, at);
+    else if (kind == RUN_MAPPED)
+        v_prefetch(w->scales + at + GROUPS_AHEAD * PANEL);
+}
+
 /* Adds the run r of m tokens to their chains acc[t][2]. q is [tokens][ldq] from column k0 of the weight,
  * where a step of the codes begins; it ends at k1 or has zeros after it. */
 INLINE void few_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, uint64_t t0,
                     const int8_t *q, uint64_t ldq, uint64_t k0, uint64_t k1,
-                    const enum tsr_cpu_layout l, const int m, const int affine,
+                    const enum tsr_cpu_layout l, const int m, const enum run_kind kind,
                     v16 acc[DIRECT_MAX][2])
 {
     const struct tsr_cpu_weight *w = a->w;
@@ -71,13 +77,13 @@ INLINE void few_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, 
         za = vi_load_u8(w->zeros + at);
         zb = vi_load_u8(w->zeros + at + 16);
     }
-    if (!affine)
-        prefetch_scales(w, at);
+    const i16v table = run_table(w, kind);
+    prefetch_run(w, kind, at);
 /* Several sums a row, so that as many chains hide the latency of the product. */
 #define TAKE(t)                                                                                    \
     i16v i##t##a = vi_zero(), i##t##b = vi_zero(), j##t##a = vi_zero(), j##t##b = vi_zero(),       \
          g##t##a = vi_zero(), g##t##b = vi_zero(), h##t##a = vi_zero(), h##t##b = vi_zero();       \
-    if (t < m && !affine) {                                                                        \
+    if (t < m && kind != RUN_AFFINE) {                                                             \
         i##t##a = i##t##b = vi_set1(sums[t]);                                                      \
         if (w->zeros) {                                                                            \
             i##t##a = vi_mul(i##t##a, za);                                                         \
@@ -86,8 +92,8 @@ INLINE void few_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, 
     }
 #define ADD(s, t)                                                                                  \
     do {                                                                                           \
-        s##t##a = FEW_DOT(l, s##t##a, wa, x);                                                      \
-        s##t##b = FEW_DOT(l, s##t##b, wb, x);                                                      \
+        s##t##a = run_dot(kind, l, s##t##a, wa, x);                                                \
+        s##t##b = run_dot(kind, l, s##t##b, wb, x);                                                \
     } while (0)
 #define FOUR(t)                                                                                    \
     if (t < m) {                                                                                   \
@@ -102,19 +108,19 @@ INLINE void few_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, 
             ADD(h, t);                                                                             \
     }
 /* One step, the u-th of those together. */
-#define STEP(u)                                                                                    \
-    do {                                                                                           \
-        UNROLL                                                                                     \
-        for (uint64_t line = 0; line < 2 * unit; line += 64)                                       \
-            v_prefetch(c + AHEAD + line);                                                          \
-        struct code_step ca = code_load(l, c), cb = code_load(l, c + unit);                        \
-        UNROLL                                                                                     \
-        for (int j = 0; j < fours; j++) {                                                          \
-            const int f = (u)*fours + j;                                                           \
-            i16v      wa = code_four(l, &ca, j), wb = code_four(l, &cb, j);                        \
-            FEW_EACH(FOUR)                                                                         \
-        }                                                                                          \
-        k += step, c += 2 * unit, q += step;                                                       \
+#define STEP(u)                                                                                     \
+    do {                                                                                            \
+        UNROLL                                                                                      \
+        for (uint64_t line = 0; line < 2 * unit; line += 64)                                        \
+            v_prefetch(c + AHEAD + line);                                                           \
+        struct code_step ca = code_load(l, c), cb = code_load(l, c + unit);                         \
+        UNROLL                                                                                      \
+        for (int j = 0; j < fours; j++) {                                                           \
+            const int f = (u)*fours + j;                                                            \
+            i16v      wa = run_four(kind, l, &ca, j, table), wb = run_four(kind, l, &cb, j, table); \
+            FEW_EACH(FOUR)                                                                          \
+        }                                                                                           \
+        k += step, c += 2 * unit, q += step;                                                        \
     } while (0)
 #define GIVE(t)                                                                                    \
     if (t < m) {                                                                                   \
@@ -123,7 +129,7 @@ INLINE void few_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, 
         i##t##b = vi_add(vi_add(i##t##b, g##t##b), vi_add(j##t##b, h##t##b));                      \
         acc[t][0] = v_fma(vi_cvt(i##t##a), v_mul(sw, s), acc[t][0]);                               \
         acc[t][1] = v_fma(vi_cvt(i##t##b), v_mul(sv, s), acc[t][1]);                               \
-        if (affine) {                                                                              \
+        if (kind == RUN_AFFINE) {                                                                  \
             v16 sum = vi_cvt(vi_set1(sums[t]));                                                    \
             acc[t][0] = v_fma(sum, v_mul(ga.minimum, s), acc[t][0]);                               \
             acc[t][1] = v_fma(sum, v_mul(gb.minimum, s), acc[t][1]);                               \
@@ -143,8 +149,8 @@ INLINE void few_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, 
         }
     while (k < k1)
         STEP(0);
-    struct affine ga = group_of(w, panel, u->group, 0, affine);
-    struct affine gb = group_of(w, panel, u->group, 1, affine);
+    struct affine ga = group_of(w, panel, u->group, 0, kind);
+    struct affine gb = group_of(w, panel, u->group, 1, kind);
     v16           sw = ga.scale, sv = gb.scale;
     FEW_EACH(GIVE)
 #undef TAKE
@@ -162,11 +168,12 @@ INLINE void ragged_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t 
     const uint64_t            from = u->k0 / cpu_step(l) * cpu_step(l);
     int8_t                    t[BLOCK + 2 * PAD] = { 0 };
     memcpy(t + (u->k0 - from), a->q + token * a->ldq + u->k0, u->k1 - u->k0);
-    few_run(a, panel, r, token, t, 0, from, u->k1, l, 1, 0, acc);
+    few_run(a, panel, r, token, t, 0, from, u->k1, l, 1, RUN_PLAIN, acc);
 }
 
 INLINE void few(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0,
-                const enum tsr_cpu_layout l, const int aligned, const int m, const int affine)
+                const enum tsr_cpu_layout l, const int aligned, const int m,
+                const enum run_kind kind)
 {
     const struct tsr_cpu_weight *w = a->w;
     v16                          s[DIRECT_MAX][2][SEGMENTS];
@@ -182,7 +189,7 @@ INLINE void few(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0,
             const struct tsr_cpu_run *u = &w->runs[r];
             if (aligned)
                 few_run(a, panel, r, t0, a->q + t0 * a->ldq + u->k0, a->ldq, u->k0, u->k1, l, m,
-                        affine, acc);
+                        kind, acc);
             else
                 ragged_run(a, panel, r, t0, l, acc);
         }
@@ -199,7 +206,7 @@ INLINE void few(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0,
 /* The run r of all m tokens through the panels `panel` and panel + apart: two streams from memory in
  * flight, and each four of activations is spread once for both. */
 INLINE void pair_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart, uint64_t r,
-                     const enum tsr_cpu_layout l, const int m, const int affine,
+                     const enum tsr_cpu_layout l, const int m, const enum run_kind kind,
                      v16 acc[DIRECT_MAX][2][2])
 {
     const struct tsr_cpu_weight *w = a->w;
@@ -214,19 +221,18 @@ INLINE void pair_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t ap
     const int                    chains = m <= 2 ? 2 : 1; /* 16 registers of sums at most */
     const uint64_t               ahead = PAIR_AHEAD(l, m);
     i16v                         i[DIRECT_MAX][2][2][2]; /* token, panel, half, chain */
-    if (!affine) {
-        prefetch_scales(w, at);
-        prefetch_scales(w, at + next);
-    }
+    const i16v                   table = run_table(w, kind);
+    prefetch_run(w, kind, at);
+    prefetch_run(w, kind, at + next);
     UNROLL
     for (int t = 0; t < m; t++) {
         UNROLL
         for (int p = 0; p < 2; p++) {
             UNROLL
             for (int h = 0; h < 2; h++) {
-                i[t][p][h][0] = affine ? vi_zero() : vi_set1(sums[t]);
+                i[t][p][h][0] = kind == RUN_AFFINE ? vi_zero() : vi_set1(sums[t]);
                 i[t][p][h][1] = vi_zero();
-                if (!affine && w->zeros)
+                if (kind != RUN_AFFINE && w->zeros)
                     i[t][p][h][0] =
                         vi_mul(i[t][p][h][0],
                                vi_load_u8(w->zeros + at + (p ? next : 0) + 16 * (uint64_t)h));
@@ -244,15 +250,15 @@ INLINE void pair_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t ap
         struct code_step da = code_load(l, d), db = code_load(l, d + unit);
         UNROLL
         for (int f = 0; f < fours; f++) {
-            i16v wa = code_four(l, &ca, f), wb = code_four(l, &cb, f);
-            i16v va = code_four(l, &da, f), vb = code_four(l, &db, f);
+            i16v wa = run_four(kind, l, &ca, f, table), wb = run_four(kind, l, &cb, f, table);
+            i16v va = run_four(kind, l, &da, f, table), vb = run_four(kind, l, &db, f, table);
             UNROLL
             for (int t = 0; t < m; t++) {
                 i16v x = vi_four(q + (uint64_t)t * a->ldq + 4 * f);
-                i[t][0][0][f % chains] = FEW_DOT(l, i[t][0][0][f % chains], wa, x);
-                i[t][0][1][f % chains] = FEW_DOT(l, i[t][0][1][f % chains], wb, x);
-                i[t][1][0][f % chains] = FEW_DOT(l, i[t][1][0][f % chains], va, x);
-                i[t][1][1][f % chains] = FEW_DOT(l, i[t][1][1][f % chains], vb, x);
+                i[t][0][0][f % chains] = run_dot(kind, l, i[t][0][0][f % chains], wa, x);
+                i[t][0][1][f % chains] = run_dot(kind, l, i[t][0][1][f % chains], wb, x);
+                i[t][1][0][f % chains] = run_dot(kind, l, i[t][1][0][f % chains], va, x);
+                i[t][1][1][f % chains] = run_dot(kind, l, i[t][1][1][f % chains], vb, x);
             }
         }
     }
@@ -261,7 +267,7 @@ INLINE void pair_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t ap
     for (int p = 0; p < 2; p++) {
         UNROLL
         for (int h = 0; h < 2; h++) {
-            struct affine g = group_of(w, panel + (p ? apart : 0), u->group, (uint64_t)h, affine);
+            struct affine g = group_of(w, panel + (p ? apart : 0), u->group, (uint64_t)h, kind);
             UNROLL
             for (int t = 0; t < m; t++) {
                 i16v sum = i[t][p][h][0];
@@ -269,7 +275,7 @@ INLINE void pair_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t ap
                     sum = vi_add(sum, i[t][p][h][1]);
                 v16 s = v_set1(sa[t]);
                 acc[t][p][h] = v_fma(vi_cvt(sum), v_mul(g.scale, s), acc[t][p][h]);
-                if (affine)
+                if (kind == RUN_AFFINE)
                     acc[t][p][h] =
                         v_fma(vi_cvt(vi_set1(sums[t])), v_mul(g.minimum, s), acc[t][p][h]);
             }
@@ -278,7 +284,7 @@ INLINE void pair_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t ap
 }
 
 INLINE void pair(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart,
-                 const enum tsr_cpu_layout l, const int m, const int affine)
+                 const enum tsr_cpu_layout l, const int m, const enum run_kind kind)
 {
     const struct tsr_cpu_weight *w = a->w;
     v16                          s[DIRECT_MAX][2][2][SEGMENTS];
@@ -288,7 +294,7 @@ INLINE void pair(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart,
         for (int t = 0; t < m; t++)
             acc[t][0][0] = acc[t][0][1] = acc[t][1][0] = acc[t][1][1] = v_set1(0.0f);
         for (; r < w->nruns && w->runs[r].segment == seg; r++)
-            pair_run(a, panel, apart, r, l, m, affine, acc);
+            pair_run(a, panel, apart, r, l, m, kind, acc);
         for (int t = 0; t < m; t++)
             for (int p = 0; p < 2; p++) {
                 s[t][p][0][seg] = acc[t][p][0];

@@ -69,6 +69,10 @@ static void widen(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, u
         K(widen_affine)(w, panel, k0, k1, dst);
         return;
     }
+    if (w->mapped) {
+        K(widen_mapped)(w, panel, k0, k1, dst);
+        return;
+    }
     if (w->layout == W_BF16) {
         widen_half_floats(W_BF16, p, k0, k1, dst);
         return;

@@ -8,7 +8,7 @@
     static void tiles_##l(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0,             \
                           uint64_t t1)                                                             \
     {                                                                                              \
-        tiles(a, l, 0, panel, t0, t1);                                                             \
+        tiles(a, l, RUN_PLAIN, panel, t0, t1);                                                     \
     }
 TILES(W_I8)
 TILES(W_I6)
@@ -21,6 +21,10 @@ void K(linear_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, u
 {
     if (a->w->affine) {
         K(affine_a8)(a, panel, np, t0, t1);
+        return;
+    }
+    if (a->w->mapped) {
+        K(mapped_a8)(a, panel, np, t0, t1);
         return;
     }
     if (!a->qpack) {

@@ -1,5 +1,5 @@
 /* k_tile_a8.h - many tokens of int8 activations through panels of codes: the loops of k_linear_a8.c and of
- * k_affine.c.  affine: tessera.int/2, whose runs add their minimum times the sum of their activations. */
+ * k_loops.h. */
 #ifndef TSR_K_TILE_A8_H
 #define TSR_K_TILE_A8_H
 
@@ -27,7 +27,7 @@ struct tile {
  * Meanwhile it prefetches the tile's share of the next segment's codes, spread out: a burst of prefetches
  * would stall the products. */
 INLINE void tile_segment(const struct tsr_cpu_linear *a, const enum tsr_cpu_layout l, const int m,
-                         const int v, const int affine, const struct tile *p, float *acc)
+                         const int v, const enum run_kind kind, const struct tile *p, float *acc)
 {
     const struct tsr_cpu_weight *w = a->w;
     const uint32_t               segment = w->runs[p->run].segment, first = w->runs[p->run].k0;
@@ -37,13 +37,14 @@ INLINE void tile_segment(const struct tsr_cpu_linear *a, const enum tsr_cpu_layo
         w->codes + p->panel * w->panel_bytes + first / step * 2 * unit + (uint64_t)v * unit;
     const uint8_t *ahead = c + bytes + bytes * p->part / p->n;
     const int8_t  *q = p->q;
+    const i16v     table = run_table(w, kind);
 #define BEGIN(t)                                                                                   \
     v16 f##t##a = v_set1(0.0f);                                                                    \
     SECOND(v16 f##t##b = f##t##a;)
 #define TAKE(t)                                                                                    \
     i16v c##t##a = vi_zero();                                                                      \
     SECOND(i16v c##t##b = c##t##a;)                                                                \
-    if (t < m && !affine) {                                                                        \
+    if (t < m && kind != RUN_AFFINE) {                                                             \
         c##t##a = vi_set1(sums[t]);                                                                \
         SECOND(c##t##b = c##t##a;)                                                                 \
     }
@@ -52,19 +53,18 @@ INLINE void tile_segment(const struct tsr_cpu_linear *a, const enum tsr_cpu_layo
         c##t##a = vi_mul(c##t##a, za);                                                             \
         SECOND(c##t##b = vi_mul(c##t##b, zb);)                                                     \
     }
-#define DOT(acc, w, x) (l == W_I8 ? vi_dot4(acc, w, x) : vi_dot4_low(acc, w, x))
 #define STEP(t)                                                                                    \
     if (t < m) {                                                                                   \
         i16v x = vi_four(q + 4 * t);                                                               \
-        c##t##a = DOT(c##t##a, wa, x);                                                             \
-        SECOND(c##t##b = DOT(c##t##b, wb, x);)                                                     \
+        c##t##a = run_dot(kind, l, c##t##a, wa, x);                                                \
+        SECOND(c##t##b = run_dot(kind, l, c##t##b, wb, x);)                                        \
     }
 #define FOLD(t)                                                                                    \
     if (t < m) {                                                                                   \
         v16 s = v_set1(sa[t]);                                                                     \
         f##t##a = v_fma(vi_cvt(c##t##a), v_mul(sw, s), f##t##a);                                   \
         SECOND(f##t##b = v_fma(vi_cvt(c##t##b), v_mul(sv, s), f##t##b);)                           \
-        if (affine) {                                                                              \
+        if (kind == RUN_AFFINE) {                                                                  \
             v16 sum = vi_cvt(vi_set1(sums[t]));                                                    \
             f##t##a = v_fma(sum, v_mul(ga.minimum, s), f##t##a);                                   \
             SECOND(f##t##b = v_fma(sum, v_mul(gb.minimum, s), f##t##b);)                           \
@@ -82,7 +82,7 @@ INLINE void tile_segment(const struct tsr_cpu_linear *a, const enum tsr_cpu_layo
         const int32_t            *sums = a->sums + r * a->tokens + p->token;
         const float              *sa = a->sa + u->block * a->tokens + p->token;
         TILE8_EACH(TAKE)
-        if (!affine && w->zeros) {
+        if (kind != RUN_AFFINE && w->zeros) {
             i16v za = vi_load_u8(w->zeros + at);
             SECOND(i16v zb = vi_load_u8(w->zeros + at + 16);)
             TILE8_EACH(ZERO)
@@ -95,13 +95,13 @@ INLINE void tile_segment(const struct tsr_cpu_linear *a, const enum tsr_cpu_layo
             SECOND(struct code_step cb = code_load(l, c + unit);)
             UNROLL
             for (int j = 0; j < (int)step / 4; j++, q += 4 * m) {
-                i16v wa = code_four(l, &ca, j);
-                SECOND(i16v wb = code_four(l, &cb, j);)
+                i16v wa = run_four(kind, l, &ca, j, table);
+                SECOND(i16v wb = run_four(kind, l, &cb, j, table);)
                 TILE8_EACH(STEP)
             }
         }
-        struct affine ga = group_of(w, p->panel, u->group, (uint64_t)v, affine);
-        SECOND(struct affine gb = group_of(w, p->panel, u->group, (uint64_t)v + 1, affine);)
+        struct affine ga = group_of(w, p->panel, u->group, (uint64_t)v, kind);
+        SECOND(struct affine gb = group_of(w, p->panel, u->group, (uint64_t)v + 1, kind);)
         v16 sw = ga.scale;
         SECOND(v16 sv = gb.scale;)
         TILE8_EACH(FOLD)
@@ -110,7 +110,6 @@ INLINE void tile_segment(const struct tsr_cpu_linear *a, const enum tsr_cpu_layo
 #undef BEGIN
 #undef TAKE
 #undef ZERO
-#undef DOT
 #undef STEP
 #undef FOLD
 #undef GIVE
@@ -129,8 +128,8 @@ INLINE void put(const struct tsr_cpu_linear *a, uint64_t row, uint64_t token, v1
 
 /* Tokens [t0,t1) of one panel.  Segments outside, so that their codes stay near for all tiles;
  * the tree of segment sums grows as a binary counter, part[i] holding sums of 2^i of them. */
-INLINE void tiles(const struct tsr_cpu_linear *a, const enum tsr_cpu_layout l, const int affine,
-                  uint64_t panel, uint64_t t0, uint64_t t1)
+INLINE void tiles(const struct tsr_cpu_linear *a, const enum tsr_cpu_layout l,
+                  const enum run_kind kind, uint64_t panel, uint64_t t0, uint64_t t1)
 {
     const struct tsr_cpu_weight *w = a->w;
     const uint64_t               n = t1 - t0;
@@ -145,7 +144,7 @@ INLINE void tiles(const struct tsr_cpu_linear *a, const enum tsr_cpu_layout l, c
             p.token = t0 + t;
             p.part = t / ISA_TOKENS8;
             for (int v = 0; s < w->nseg && v < 2; v += ISA_VECS) {
-#define CALL(i) tile_segment(a, l, i, v, affine, &p, acc[0] + 16 * v)
+#define CALL(i) tile_segment(a, l, i, v, kind, &p, acc[0] + 16 * v)
                 TILE8_SWITCH(m, CALL)
 #undef CALL
             }

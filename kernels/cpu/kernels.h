@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "extra.h"
+#include "tessera/format.h"
 
 #define PANEL      32u  /* rows in a panel                              */
 #define SEGMENTS   8u   /* most segments of docs/decisions/numerics.md  */
@@ -57,6 +58,14 @@ enum tsr_cpu_affine {
     AFFINE_NIBBLES /* scales: the same, the minimum's code above the scale's    */
 };
 
+/* How the scales of tessera.table/1 are stored. */
+enum tsr_cpu_mapped {
+    MAPPED_NONE,    /* not that layout                                       */
+    MAPPED_STORED,  /* scales: [panel][group][32] of scale_f16                */
+    MAPPED_BYTES,   /* scales: the same of bytes, less `bias`, times factors  */
+    MAPPED_ELEMENTS /* scales: bytes of E4M3, over factors: [panel][32] F32   */
+};
+
 /* Columns of one weight group, one segment and one activation block. */
 struct tsr_cpu_run {
     uint32_t k0, k1, group, block, segment;
@@ -78,8 +87,14 @@ struct tsr_cpu_weight {
     enum tsr_cpu_affine affine;
     uint32_t            record_shift; /* log2 of the groups that share factors */
     uint64_t            records;
-    uint8_t            *minimums, *factors; /* factors: [panel][record][2][32] F16 */
-    uint8_t            *data;               /* the allocation that holds them */
+    /* factors: [panel][record][2][32] F16; of tables without the [2] */
+    uint8_t            *minimums, *factors;
+    enum tsr_cpu_mapped mapped;
+    int32_t             bias;
+    float               unit;                     /* a8: of table8 less `mid` */
+    float               table[TSR_TABLE_ENTRIES]; /* values of codes */
+    uint8_t             table8[64];               /* a8: 16 bytes, four times */
+    uint8_t            *data;                     /* the allocation that holds them */
     uint64_t            data_bytes;
     uint32_t            borrowed; /* data is the host's, read only */
 

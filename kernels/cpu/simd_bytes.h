@@ -32,12 +32,17 @@ static inline void vb_store(void *p, i16v v)
 {
     _mm512_storeu_si512(p, v);
 }
+/* table[n] for each lane n below 16. */
+static inline v16 v_pick16(const float *table, i16v n)
+{
+    return _mm512_permutexvar_ps(n, _mm512_loadu_ps(table));
+}
 /* table[n] for the 16 low or high nibbles n at p. */
 static inline v16 v_lookup16(const float *table, const uint8_t *p, const int high)
 {
     __m128i c = _mm_loadu_si128((const void *)p);
     c = _mm_and_si128(high ? _mm_srli_epi16(c, 4) : c, _mm_set1_epi8(15));
-    return _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(c), _mm512_loadu_ps(table));
+    return v_pick16(table, _mm512_cvtepu8_epi32(c));
 }
 /* a[i] lane j becomes a[j] lane i. */
 static inline void v_transpose16(v16 a[16])
@@ -148,18 +153,22 @@ static inline void vb_store(void *p, i16v v)
     _mm256_storeu_si256(p, v.a);
     _mm256_storeu_si256((__m256i *)p + 1, v.b);
 }
-static inline __m256 v_lookup8(const float *table, __m128i c)
+static inline __m256 v_lookup8(const float *table, __m256i i)
 {
-    __m256i i = _mm256_cvtepu8_epi32(c);
-    __m256  lo = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), i);
-    __m256  hi = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), i);
+    __m256 lo = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), i);
+    __m256 hi = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), i);
     return _mm256_blendv_ps(lo, hi, _mm256_castsi256_ps(_mm256_slli_epi32(i, 28)));
+}
+static inline v16 v_pick16(const float *table, i16v n)
+{
+    return v_make(v_lookup8(table, n.a), v_lookup8(table, n.b));
 }
 static inline v16 v_lookup16(const float *table, const uint8_t *p, const int high)
 {
     __m128i c = _mm_loadu_si128((const void *)p);
     c = _mm_and_si128(high ? _mm_srli_epi16(c, 4) : c, _mm_set1_epi8(15));
-    return v_make(v_lookup8(table, c), v_lookup8(table, _mm_srli_si128(c, 8)));
+    return v_pick16(table,
+                    vi_make(_mm256_cvtepu8_epi32(c), _mm256_cvtepu8_epi32(_mm_srli_si128(c, 8))));
 }
 /* Eight rows of eight. */
 static inline void v_transpose8(__m256 a[8])
@@ -285,6 +294,13 @@ static inline void vb_transpose4(i16v a[4])
 static inline void vb_store(void *p, i16v v)
 {
     memcpy(p, v.i, sizeof v.i);
+}
+static inline v16 v_pick16(const float *table, i16v n)
+{
+    v16 r;
+    for (int l = 0; l < 16; l++)
+        r.f[l] = table[n.i[l]];
+    return r;
 }
 static inline v16 v_lookup16(const float *table, const uint8_t *p, const int high)
 {

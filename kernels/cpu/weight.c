@@ -3,6 +3,7 @@
 #include "backend.h"
 #include "weight_affine.h"
 #include "weight_extra.h"
+#include "weight_mapped.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -77,11 +78,13 @@ static int plan(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d)
         per_panel = cpu_ceil(w->cols, cpu_step(w->layout)) * 2 * cpu_unit(w->layout);
         if (tsr_cpu_is_affine(f) && !tsr_cpu_affine_plan(w, f, &scales))
             return 0;
-        if (!w->affine &&
+        if (tsr_cpu_is_mapped(f) && !tsr_cpu_mapped_plan(w, f, &scales))
+            return 0;
+        if (!w->affine && !w->mapped &&
             __builtin_mul_overflow(w->panels, w->groups * PANEL * (w->scale_f16 ? 2u : 4u),
                                    &scales))
             return 0;
-        if (!w->affine && f->zero == TSR_ZERO_STORED)
+        if (!w->affine && !w->mapped && f->zero == TSR_ZERO_STORED)
             zeros = w->panels * w->groups * PANEL;
     }
     w->panel_bytes = per_panel;
@@ -97,6 +100,8 @@ static void place(struct tsr_cpu_weight *w, const struct tsr_format *f)
     w->codes = w->data;
     if (w->affine) {
         tsr_cpu_affine_place(w, w->data + codes);
+    } else if (w->mapped) {
+        tsr_cpu_mapped_place(w, w->data + codes);
     } else if (cpu_packed(w->layout)) {
         w->scales = w->data + codes;
         if (f->zero == TSR_ZERO_STORED)
@@ -144,6 +149,10 @@ static void fill_codes(const struct tsr_cpu_kernels *k, struct tsr_cpu_weight *w
              f->bits);
     if (w->affine) {
         tsr_cpu_affine_fill(w, d, panel);
+        return;
+    }
+    if (w->mapped) {
+        tsr_cpu_mapped_fill(w, d, panel);
         return;
     }
     if (n < PANEL)

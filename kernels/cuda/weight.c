@@ -100,7 +100,7 @@ tsr_status tsr_cuda_outline(const struct tsr_weight_desc *d, int data, struct ts
                                           .group = (uint32_t)d->cols,
                                           .groups = 1,
                                           .regular = 1 } };
-    if (strcmp(f->id, TSR_FORMAT_AFFINE) == 0)
+    if (strcmp(f->id, TSR_FORMAT_AFFINE) == 0 || strcmp(f->id, TSR_FORMAT_TABLE) == 0)
         return tsr_weight_not_read(err, d, "CUDA");
     uint64_t segment = tsr_weight_segment(d) ? tsr_weight_segment(d) : 32 * cuda_ceil(d->cols, 256);
     w->k.segment = (uint32_t)cuda_min(segment, cuda_ceil(d->cols, 32) * 32);

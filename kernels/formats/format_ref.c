@@ -189,6 +189,45 @@ static tsr_status decode_mx(const struct tsr_format *f, uint64_t cols, const uin
     return TSR_OK;
 }
 
+static int table_known(const struct tsr_format *f)
+{
+    int power = f->group >= 16 && (f->group & (f->group - 1)) == 0;
+    if (f->bits < 2 || f->bits > 4 || f->zero != 0)
+        return 0;
+    for (uint32_t i = 0; i < 16; i++)
+        if (!isfinite(f->table[i]) || (i >= 1u << f->bits && f->table[i] != 0.0f))
+            return 0;
+    if (f->scale_bits == 0)
+        return f->element == 0 && is_scale_dtype(f->scale_dtype) && (power || f->group == 0);
+    if (f->element)
+        return f->element == TSR_MX_FP8_E4M3 && f->scale_bits == 8 && (power || f->group == 0);
+    return (f->scale_bits == 6 || f->scale_bits == 8) && power && f->group <= 128;
+}
+
+static tsr_status decode_table(const struct tsr_format *f, uint64_t cols, const uint8_t *codes,
+                               const uint8_t *meta, float *dst)
+{
+    if (!table_known(f))
+        return TSR_E_UNSUPPORTED;
+    for (uint64_t k = 0; k < cols; k++) {
+        uint64_t g = f->group ? k / f->group : 0;
+        float    scale;
+        if (f->scale_bits == 0) {
+            scale = float_at(meta, f->scale_dtype, g);
+        } else if (f->element) {
+            float divisor = float_at(meta, TSR_F32, 0);
+            scale = mx_element(f->element, meta[4 + g]) / divisor;
+        } else {
+            uint64_t       per = 256 / f->group, bytes = 2 + (per * f->scale_bits + 7) / 8;
+            const uint8_t *record = meta + k / 256 * bytes;
+            int32_t        code = (int32_t)code_at(record + 2, g % per, f->scale_bits);
+            scale = float_at(record, TSR_F16, 0) * (float)(code - (1 << (f->scale_bits - 1)));
+        }
+        dst[k] = f->table[code_at(codes, k, f->bits)] * scale;
+    }
+    return TSR_OK;
+}
+
 tsr_status tsr_ref_decode_row(const struct tsr_format *f, uint64_t cols, const void *codes,
                               const void *meta, float *dst)
 {
@@ -200,6 +239,8 @@ tsr_status tsr_ref_decode_row(const struct tsr_format *f, uint64_t cols, const v
         return decode_affine(f, cols, codes, meta, dst);
     if (strcmp(f->id, TSR_FORMAT_LUT) == 0)
         return decode_lut(f, cols, codes, meta, dst);
+    if (strcmp(f->id, TSR_FORMAT_TABLE) == 0)
+        return decode_table(f, cols, codes, meta, dst);
     return strcmp(f->id, TSR_FORMAT_MX) == 0 ? decode_mx(f, cols, codes, meta, dst)
                                              : TSR_E_UNSUPPORTED;
 }

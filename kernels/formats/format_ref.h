@@ -8,7 +8,7 @@
 #include "tessera/format.h"
 
 /* One row of cols weights as F32. Returns TSR_E_UNSUPPORTED for a format other than tessera.float/1,
- * int/1, int/2, lut/1 and mx/1, or with parameters that they do not allow; TSR_E_INVAL for a row of lut/1 whose
+ * int/1, int/2, lut/1, table/1 and mx/1, or with parameters that they do not allow; TSR_E_INVAL for a row of lut/1 whose
  * outlier columns do not ascend within the row. */
 tsr_status tsr_ref_decode_row(const struct tsr_format *f, uint64_t cols, const void *codes,
                               const void *meta, float *dst);

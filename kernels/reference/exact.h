@@ -37,7 +37,7 @@ struct tsr_ref_row {
     uint8_t  *outlier;  /* 1 where there is one */
     int       outliers;
 };
-/* int/1, int/2, lut and mx, plain layout.  TSR_E_NOMEM; TSR_E_UNSUPPORTED for another format. */
+/* int/1, int/2, lut, table and mx, plain layout.  TSR_E_NOMEM; TSR_E_UNSUPPORTED for another format. */
 tsr_status tsr_ref_row_make(struct tsr_ref_row *row, const struct tsr_format *f, uint64_t cols,
                             const void *codes, const void *meta);
 void       tsr_ref_row_free(struct tsr_ref_row *row);

@@ -126,6 +126,45 @@ static tsr_status make_lut(struct tsr_ref_row *row, const struct tsr_format *f, 
     return TSR_OK;
 }
 
+/* A table of whole numbers of at most 127 over a power of two, up to 64, stays as it is; another one becomes
+ * codes by the rule for activations. */
+static float round_table(const struct tsr_format *f, int32_t t[16])
+{
+    int n = 1 << f->bits;
+    for (int u = 0; u <= 6; u++) {
+        int whole = 1;
+        for (int i = 0; i < n; i++) {
+            float v = ldexpf(f->table[i], u);
+            whole &= v == rintf(v) && fabsf(v) <= 127.0f;
+            t[i] = whole ? (int32_t)v : 0;
+        }
+        if (whole)
+            return ldexpf(1.0f, -u);
+    }
+    return tsr_ref_round_i8(f->table, (uint64_t)n, t);
+}
+
+/* A row of codes 0 under a table that has a 1 there is the row's scales. */
+static tsr_status make_table(struct tsr_ref_row *row, const struct tsr_format *f, uint64_t cols,
+                             const uint8_t *codes, const uint8_t *meta)
+{
+    int32_t           t[16] = { 0 };
+    float             unit = round_table(f, t);
+    uint64_t          groups = tsr_format_groups(f, cols);
+    struct tsr_format one = *f;
+    uint8_t          *zeros = calloc(tsr_format_int_code_bytes(f, cols), 1);
+    memset(one.table, 0, sizeof one.table);
+    one.table[0] = 1.0f;
+    tsr_status st = zeros ? tsr_ref_decode_row(&one, cols, zeros, meta, row->scale) : TSR_E_NOMEM;
+    free(zeros);
+    for (uint64_t k = 0; k < cols && st == TSR_OK; k++) {
+        row->group[k] = groups == 1 ? 0 : k / f->group;
+        row->t[k] = t[code_at(codes, k, f->bits)];
+        row->scale[k] = row->scale[k] * unit;
+    }
+    return st;
+}
+
 tsr_status tsr_ref_row_make(struct tsr_ref_row *row, const struct tsr_format *f, uint64_t cols,
                             const void *codes, const void *meta)
 {
@@ -142,6 +181,8 @@ tsr_status tsr_ref_row_make(struct tsr_ref_row *row, const struct tsr_format *f,
         make_int(row, f, cols, codes, meta);
     else if (strcmp(f->id, TSR_FORMAT_AFFINE) == 0)
         make_affine(row, f, cols, codes, meta);
+    else if (strcmp(f->id, TSR_FORMAT_TABLE) == 0)
+        st = make_table(row, f, cols, codes, meta);
     else if (strcmp(f->id, TSR_FORMAT_MX) == 0)
         make_mx(row, f, cols, codes, meta);
     else if (strcmp(f->id, TSR_FORMAT_LUT) == 0)

@@ -75,6 +75,27 @@ static const char *affine_wrong(const struct tsr_format *f)
     return group ? NULL : "groups under scale_bits must be 16, 32, 64 or 128";
 }
 
+static const char *table_wrong(const struct tsr_format *f)
+{
+    int power = f->group >= 16 && (f->group & (f->group - 1)) == 0;
+    if (!TSR_HAS(struct tsr_format, f, table))
+        return "its format's struct_size has no room for a table";
+    if (f->bits > 4 || f->zero != 0)
+        return "tessera.table/1 has 2 to 4 bits and no zero points";
+    for (uint32_t i = 0; i < TSR_TABLE_ENTRIES; i++)
+        if (!isfinite(f->table[i]) || (i >> f->bits != 0 && f->table[i] != 0.0f))
+            return "entries of its table must be finite, and 0 past the last";
+    if (f->scale_bits == 0 && !is_scale(f->scale_dtype))
+        return "scales must be F16 or F32";
+    if (f->element != 0 && (f->element != TSR_MX_FP8_E4M3 || f->scale_bits != 8))
+        return "scales that are elements must be FP8 E4M3 with scale_bits 8";
+    if (f->scale_bits == 0 || f->element != 0)
+        return power || f->group == 0 ? NULL : "groups must be a power of two from 16 on, or 0";
+    if (f->scale_bits != 6 && f->scale_bits != 8)
+        return "scale_bits must be 0, 6 or 8";
+    return power && f->group <= 128 ? NULL : "groups under scale_bits must be 16, 32, 64 or 128";
+}
+
 /* What is wrong with the format for d->cols columns, or NULL and the bytes of a row's codes and meta. */
 static const char *format_wrong(const struct tsr_weight_desc *d, uint64_t *code, uint64_t *meta)
 {
@@ -102,6 +123,13 @@ static const char *format_wrong(const struct tsr_weight_desc *d, uint64_t *code,
         if (why)
             return why;
         *meta = tsr_format_affine_meta_bytes(f, d->cols);
+        return act8_wrong(f);
+    }
+    if (strcmp(f->id, TSR_FORMAT_TABLE) == 0) {
+        const char *why = table_wrong(f);
+        if (why)
+            return why;
+        *meta = tsr_format_table_meta_bytes(f, d->cols);
         return act8_wrong(f);
     }
     if (strcmp(f->id, TSR_FORMAT_LUT) == 0) {
@@ -150,7 +178,7 @@ tsr_status tsr_weight_check(const struct tsr_weight_desc *d, int data, const cha
         return tsr_weight_refuse(err, d, "the format or the codes are missing");
     if (strcmp(f->id, TSR_FORMAT_FLOAT) != 0 && strcmp(f->id, TSR_FORMAT_INT) != 0 &&
         strcmp(f->id, TSR_FORMAT_AFFINE) != 0 && strcmp(f->id, TSR_FORMAT_LUT) != 0 &&
-        strcmp(f->id, TSR_FORMAT_MX) != 0)
+        strcmp(f->id, TSR_FORMAT_MX) != 0 && strcmp(f->id, TSR_FORMAT_TABLE) != 0)
         return tsr_weight_not_read(err, d, device);
     if (d->rows == 0 || d->cols == 0 || d->rows > UINT32_MAX || d->cols > UINT32_MAX / 2)
         return tsr_weight_refuse(err, d, "rows and columns must be 1 to 2^31");

@@ -48,6 +48,24 @@ float tsr_weight_round_table(const float *table, uint64_t n, int8_t *t)
     return scale;
 }
 
+float tsr_weight_map_table(const struct tsr_format *f, int8_t t[TSR_TABLE_ENTRIES])
+{
+    uint32_t n = 1u << f->bits;
+    memset(t, 0, TSR_TABLE_ENTRIES);
+    for (int u = 0; u <= 6; u++) {
+        uint32_t whole = 0;
+        for (; whole < n; whole++) {
+            float v = ldexpf(f->table[whole], u);
+            if (v != rintf(v) || fabsf(v) > 127.0f)
+                break;
+            t[whole] = (int8_t)v;
+        }
+        if (whole == n)
+            return ldexpf(1.0f, -u);
+    }
+    return tsr_weight_round_table(f->table, n, t);
+}
+
 /* ---- MX ---------------------------------------------------------------------------- */
 
 /* Integers (no exponent) have one bit before the point. */

@@ -11,8 +11,8 @@
 #define WEIGHT_SEGMENTS 8u /* at most, docs/decisions/numerics.md */
 
 /* Checks d against its format. data: its codes and meta are set and are checked (strides, and the columns
- * of outliers); else only its shape and format. TSR_E_UNSUPPORTED for a format other than float, int, lut
- * and mx; TSR_E_INVAL with the weight's name for everything else; `device` is the backend's name in
+ * of outliers); else only its shape and format. TSR_E_UNSUPPORTED for a format other than float, int, lut,
+ * table and mx; TSR_E_INVAL with the weight's name for everything else; `device` is the backend's name in
  * messages. */
 tsr_status tsr_weight_check(const struct tsr_weight_desc *d, int data, const char *device,
                             struct tsr_err *err);
@@ -33,6 +33,9 @@ float tsr_weight_entry(const struct tsr_format *f, const uint8_t *meta, uint64_t
 /* n entries as int8, by the rule for activations (docs/decisions/numerics.md): t[i] times the
  * returned scale, largest magnitude over 127; 0 for a table of zeros, NaN where one is not finite. */
 float tsr_weight_round_table(const float *table, uint64_t n, int8_t *t);
+
+/* The table of tessera.table/1 as int8: t[i] times the returned unit (docs/decisions/numerics.md). */
+float tsr_weight_map_table(const struct tsr_format *f, int8_t t[TSR_TABLE_ENTRIES]);
 
 /* An MX element's value without its block's scale (docs/formats/mx.md). */
 float tsr_element_value(uint32_t element, uint32_t code);

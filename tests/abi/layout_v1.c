@@ -114,7 +114,7 @@ AT(struct tsr_plugin, needs_minor, 64);
 AT(struct tsr_plugin, reserved, 68);
 
 /* tessera/format.h */
-SIZE(struct tsr_format, 72);
+SIZE(struct tsr_format, 136);
 AT(struct tsr_format, struct_size, 0);
 AT(struct tsr_format, dtype, 4);
 AT(struct tsr_format, id, 8);
@@ -128,6 +128,7 @@ AT(struct tsr_format, scale_bits, 44);
 AT(struct tsr_format, outliers, 48);
 AT(struct tsr_format, act8, 56);
 AT(struct tsr_format, act8_threshold, 64);
+AT(struct tsr_format, table, 72);
 IS(TSR_MX_FP8_E4M3, 0x403);
 IS(TSR_MX_FP8_E5M2, 0x502);
 IS(TSR_MX_FP6_E3M2, 0x302);
@@ -142,6 +143,8 @@ IS(TSR_MX_INT(4), 3);
 IS(TSR_ACT8_BLOCKS, 0);
 IS(TSR_ACT8_LLM, 1);
 IS(TSR_AFFINE_SUPER, 256);
+IS(TSR_TABLE_SUPER, 256);
+IS(TSR_TABLE_ENTRIES, 16);
 
 /* tessera/backend_layout.h */
 SIZE(struct tsr_weight_layout, 40);
@@ -635,3 +638,4 @@ TEXT(TSR_FORMAT_INT, "tessera.int/1");
 TEXT(TSR_FORMAT_AFFINE, "tessera.int/2");
 TEXT(TSR_FORMAT_LUT, "tessera.lut/1");
 TEXT(TSR_FORMAT_MX, "tessera.mx/1");
+TEXT(TSR_FORMAT_TABLE, "tessera.table/1");

@@ -2,7 +2,7 @@
  * over memory that cannot be written, on every instruction set; and what is refused. */
 #include "../fixtures/error_is.h"
 #include "codes.h"
-#include "cpu_fixture.h"
+#include "table_fixture.h"
 
 #include <stdio.h>
 #include <sys/mman.h>
@@ -192,13 +192,15 @@ static void integers_come_back(void **state)
     check(&w);
 }
 
-static void affine_come_back(void **state)
+static void affine_and_tables_come_back(void **state)
 {
     struct wt w;
     (void)state;
     for (size_t s = 0; s < SHAPES; s++)
         for (uint32_t i = 0; i < 28; i++) {
             wt_affine_any(&w, shapes[s].rows, shapes[s].cols, i);
+            check(&w);
+            wt_table_any(&w, shapes[s].rows, shapes[s].cols, i);
             check(&w);
         }
 }
@@ -443,7 +445,7 @@ int main(void)
         cmocka_unit_test(codes_are_placed),
         cmocka_unit_test(floats_come_back),
         cmocka_unit_test(integers_come_back),
-        cmocka_unit_test(affine_come_back),
+        cmocka_unit_test(affine_and_tables_come_back),
         cmocka_unit_test(looked_up_come_back),
         cmocka_unit_test(blocks_come_back),
         cmocka_unit_test(refusals),

@@ -1,8 +1,8 @@
 /* LINEAR and EMBED: against kernels/reference/exact.h, which spells docs/decisions/numerics.md, to the bit, on
  * every instruction set that this machine has; and against double precision. */
-#include "cpu_fixture.h"
 #include "exact.h"
 #include "reference.h"
+#include "table_fixture.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -120,6 +120,20 @@ static void linear_affine_follows_the_page(void **state)
     }
 }
 
+static void linear_table_follows_the_page(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 90; i++) {
+        struct wt w;
+        uint64_t  K = PICK(some_k), N = PICK(some_n), T = PICK(some_t);
+        wt_table_any(&w, N, K, i);
+        float *x = rnd_new(T * K, 2.0f);
+        check_weight(&w, T, x, i % 2);
+        free(x);
+        wt_free(&w);
+    }
+}
+
 static void linear_int_follows_the_page(void **state)
 {
     (void)state;
@@ -178,6 +192,9 @@ static void linear_many_tokens(void **state)
         wt_affine_any(&w, 35, 500, i % 2 ? i : 7 + i);
         check_weight(&w, 101, x, 0);
         wt_free(&w);
+        wt_table_any(&w, 35, 500, 2 * i + 1);
+        check_weight(&w, 101, x, 0);
+        wt_free(&w);
     }
     free(x);
 }
@@ -198,6 +215,9 @@ static void linear_panels_in_pairs(void **state)
     for (uint32_t i = 0; i < 14; i++) {
         struct wt w;
         wt_affine_any(&w, 34 * 32 + 5, 300, i);
+        check_weight(&w, 1 + i % 4, x, i % 2);
+        wt_free(&w);
+        wt_table_any(&w, 34 * 32 + 5, 300, i);
         check_weight(&w, 1 + i % 4, x, i % 2);
         wt_free(&w);
     }
@@ -253,6 +273,37 @@ static void minimums_take_few_bytes(void **state)
     assert_int_equal(host_bytes, 0);
 }
 
+/* The same of tessera.table/1: IQ4_NL, IQ4_XS, TQ2_0, NVFP4 and NF4. */
+static void tables_take_few_bytes(void **state)
+{
+    static const struct {
+        uint32_t bits, group, scale, level, element, block, bytes;
+    } types[] = { { 4, 32, TSR_F16, 0, 0, 32, 18 },
+                  { 4, 32, 0, 6, 0, 256, 136 },
+                  { 2, 256, TSR_F16, 0, 0, 256, 66 },
+                  { 4, 16, 0, 8, TSR_MX_FP8_E4M3, 16, 9 },
+                  { 4, 64, TSR_F32, 0, 0, 64, 36 } };
+    (void)state;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        struct wt       w;
+        void           *h = NULL;
+        struct tsr_cpu *c = cpu_new("scalar");
+        uint64_t        file = UINT64_C(64) * 1024 / types[i].block * types[i].bytes;
+        assert_non_null(c);
+        wt_table(&w, 64, 1024, types[i].bits, types[i].group, types[i].scale, types[i].level,
+                 types[i].element);
+        assert_in_range(tsr_format_int_code_bytes(&w.format, 1024) +
+                            tsr_format_table_meta_bytes(&w.format, 1024),
+                        file / 64, file / 64 + 4); /* a divisor */
+        assert_int_equal(tsr_cpu_weight_load(c, &w.desc, &h, NULL), TSR_OK);
+        assert_in_range(tsr_cpu_weight_bytes(c, h), file, file + file * 3 / 100);
+        tsr_cpu_weight_free(c, h);
+        tsr_cpu_destroy(c);
+        wt_free(&w);
+    }
+    assert_int_equal(host_bytes, 0);
+}
+
 static void strange_activations(void **state)
 {
     (void)state;
@@ -274,6 +325,9 @@ static void strange_activations(void **state)
     check_weight(&w, T, x, 0);
     wt_free(&w);
     wt_affine(&w, 17, K, 4, 32, 0, 6);
+    check_weight(&w, T, x, 0);
+    wt_free(&w);
+    wt_table_any(&w, 17, K, 5);
     check_weight(&w, T, x, 0);
     wt_free(&w);
     free(x);
@@ -379,11 +433,13 @@ int main(void)
         cmocka_unit_test(linear_float_follows_the_page),
         cmocka_unit_test(linear_int_follows_the_page),
         cmocka_unit_test(linear_affine_follows_the_page),
+        cmocka_unit_test(linear_table_follows_the_page),
         cmocka_unit_test(linear_wide),
         cmocka_unit_test(linear_many_tokens),
         cmocka_unit_test(linear_panels_in_pairs),
         cmocka_unit_test(few_bits_take_few_bytes),
         cmocka_unit_test(minimums_take_few_bytes),
+        cmocka_unit_test(tables_take_few_bytes),
         cmocka_unit_test(strange_activations),
         cmocka_unit_test(extreme_codes),
         cmocka_unit_test(linear_is_near_double),

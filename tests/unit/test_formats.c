@@ -1,6 +1,6 @@
 /* The vectors of kernels/formats/vectors through every reader of packed weights: the reference
  * decoder, the core's, and a row out of the CPU backend's panels. */
-#include "cpu_fixture.h"
+#include "table_fixture.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -175,6 +175,46 @@ static void affine_vectors(void **state)
     assert_int_equal(rows, 7);
 }
 
+static void table_vectors(void **state)
+{
+    (void)state;
+    FILE    *f = vectors("table.txt");
+    char     line[8192], scales[8], table[400], code_hex[300], meta_hex[160];
+    unsigned bits, group, cols;
+    int      rows = 0;
+    while (fgets(line, sizeof line, f)) {
+        if (line[0] == '#')
+            continue;
+        uint8_t codes[150], meta[80];
+        float   want[300];
+        assert_int_equal(sscanf(line, "%u %u %7s %u %399s %299s %159s :", &bits, &group, scales,
+                                &cols, table, code_hex, meta_hex),
+                         7);
+        bool              levels = scales[0] != 'f', elements = scales[0] == 'e';
+        struct tsr_format fmt = { .struct_size = sizeof fmt,
+                                  .id = TSR_FORMAT_TABLE,
+                                  .bits = bits,
+                                  .group = group,
+                                  .scale_dtype = levels ? 0 : dtype_of(scales),
+                                  .element = elements ? TSR_MX_FP8_E4M3 : 0,
+                                  .scale_bits = elements ? 8
+                                                : levels ? (uint32_t)(scales[0] - '0')
+                                                         : 0 };
+        char             *p = table;
+        for (uint32_t i = 0; i < 1u << bits; i++, p += *p == ',')
+            fmt.table[i] = strtof(p, &p);
+        uint64_t nc = unhex(code_hex, codes, sizeof codes), nm = unhex(meta_hex, meta, sizeof meta);
+        assert_true(tsr_model_format_known(&fmt) && tsr_model_format_fits(&fmt, cols));
+        assert_int_equal(nc, tsr_model_format_code_bytes(&fmt, cols));
+        assert_int_equal(nm, tsr_model_format_meta_bytes(&fmt, cols));
+        assert_int_equal(values(line, want, 300), cols);
+        check(&fmt, cols, codes, nc, meta, nm, want, line);
+        rows++;
+    }
+    fclose(f);
+    assert_int_equal(rows, 8);
+}
+
 static void lut_vectors(void **state)
 {
     (void)state;
@@ -260,14 +300,17 @@ static void decoders_agree(void **state)
     }
 }
 
-/* The same of tessera.int/2, every kind of scales. */
-static void affine_decoders_agree(void **state)
+/* The same of tessera.int/2 and of tessera.table/1, every kind of scales. */
+static void affine_and_table_decoders_agree(void **state)
 {
     (void)state;
-    for (uint32_t i = 0; i < 400; i++) {
+    for (uint32_t i = 0; i < 800; i++) {
         struct wt w;
         uint64_t  cols = 1 + rnd() % 700;
-        wt_affine_any(&w, 1, cols, i);
+        if (i % 2)
+            wt_affine_any(&w, 1, cols, i / 2);
+        else
+            wt_table_any(&w, 1, cols, i / 2);
         float *a = wt_dense(&w), *b = malloc(cols * 4);
         assert_non_null(b);
         tsr_model_format_decode_row(&w.format, cols, w.codes, w.meta, b);
@@ -281,10 +324,10 @@ static void affine_decoders_agree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(float_vectors),         cmocka_unit_test(int_vectors),
-        cmocka_unit_test(lut_vectors),           cmocka_unit_test(mx_vectors),
-        cmocka_unit_test(decoders_agree),        cmocka_unit_test(affine_vectors),
-        cmocka_unit_test(affine_decoders_agree),
+        cmocka_unit_test(float_vectors),  cmocka_unit_test(int_vectors),
+        cmocka_unit_test(lut_vectors),    cmocka_unit_test(mx_vectors),
+        cmocka_unit_test(decoders_agree), cmocka_unit_test(affine_vectors),
+        cmocka_unit_test(table_vectors),  cmocka_unit_test(affine_and_table_decoders_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* Parts of a linear: cut between columns they add up to the whole, cut between rows they are its rows,
  * to the bit, in every format, under every kind of activation, on every instruction set. */
-#include "cpu_fixture.h"
+#include "table_fixture.h"
 
 #include "model/packed_slice.h"
 
@@ -180,10 +180,12 @@ static void make(struct wt *w, int i, uint64_t rows, uint64_t cols)
         wt_mx(w, rows, cols, elements[i - 17], groups[rnd() % 4], 4 + (uint32_t)(rnd() % 5));
     else if (i < 32)
         wt_lut(w, rows, cols, 2 + (uint32_t)(i - 25), 0, scale);
-    else
+    else if (i < 60)
         wt_affine_any(w, rows, cols, (uint32_t)(i - 32));
+    else
+        wt_table_any(w, rows, cols, (uint32_t)(i - 60));
 }
-#define FORMATS 60
+#define FORMATS 90
 
 static void parts_make_the_whole(void **state)
 {
@@ -280,6 +282,14 @@ static void what_cannot_be_cut_says_why(void **state)
         .struct_size = sizeof k4, .id = TSR_FORMAT_AFFINE, .bits = 4, .group = 32, .scale_bits = 6
     };
     c = (struct tsr_model_cut){ .name = "d", .rows = 8, .cols = 1536, .format = &k4 };
+    assert_true(tsr_model_slice_allowed(&c, 2));
+    refused(c, 4,
+            "tensor 'd': cannot be cut for 4 ranks: column 384 lies inside a group of 256 that "
+            "shares a scale; 1 and 2 would do");
+    struct tsr_format xs = {
+        .struct_size = sizeof xs, .id = TSR_FORMAT_TABLE, .bits = 4, .group = 32, .scale_bits = 6
+    };
+    c.format = &xs;
     assert_true(tsr_model_slice_allowed(&c, 2));
     refused(c, 4,
             "tensor 'd': cannot be cut for 4 ranks: column 384 lies inside a group of 256 that "

@@ -25,6 +25,23 @@ static bool put_known(json_t *j, const char *key, double v)
     return !isfinite(v) || put(j, key, json_real(v));
 }
 
+/* Scales may be codes under other scales. */
+static bool has_levels(const struct tsr_format *f)
+{
+    return strcmp(f->id, TSR_FORMAT_AFFINE) == 0 || strcmp(f->id, TSR_FORMAT_TABLE) == 0;
+}
+
+static bool put_table(json_t *j, const struct tsr_format *f)
+{
+    json_t *table = json_array();
+    bool    ok = put(j, "table", table);
+    for (uint32_t i = 0; i >> f->bits == 0; i++)
+        ok = ok && json_array_append_new(table, json_real((double)f->table[i])) == 0;
+    if (f->element)
+        ok = ok && put(j, "scale_element", json_string("fp8_e4m3"));
+    return ok;
+}
+
 static bool put_format(json_t *j, const struct tsr_format *f)
 {
     bool ok = put(j, "format", json_string(f->id));
@@ -35,10 +52,11 @@ static bool put_format(json_t *j, const struct tsr_format *f)
     ok = ok && put_int(j, "bits", f->bits);
     if (strcmp(f->id, TSR_FORMAT_LUT) != 0)
         ok = ok && put_int(j, "group", f->group);
-    bool affine = strcmp(f->id, TSR_FORMAT_AFFINE) == 0;
-    if (affine)
+    if (has_levels(f))
         ok = ok && put_int(j, "scale_bits", f->scale_bits);
-    if (strcmp(f->id, TSR_FORMAT_MX) != 0 && (!affine || f->scale_bits == 0))
+    if (strcmp(f->id, TSR_FORMAT_TABLE) == 0)
+        ok = ok && put_table(j, f);
+    if (strcmp(f->id, TSR_FORMAT_MX) != 0 && (!has_levels(f) || f->scale_bits == 0))
         ok = ok && put(j, "scales", json_string(tsr_dtype_name(f->scale_dtype)));
     if (strcmp(f->id, TSR_FORMAT_INT) == 0)
         ok = ok && put(j, "zero", json_string(f->zero == TSR_ZERO_STORED ? "stored" : "mid"));
@@ -125,6 +143,31 @@ static tsr_status get_act8(const json_t *j, const char *name, struct tsr_format 
     return tsr_json_real(j, name, "act8_threshold", true, 0.0, HUGE_VAL, &f->act8_threshold, err);
 }
 
+static tsr_status get_table(const json_t *j, const char *name, struct tsr_format *f,
+                            struct tsr_err *err)
+{
+    json_t     *table = NULL;
+    const char *element = NULL;
+    TSR_TRY(tsr_json_sub(j, name, "table", true, JSON_ARRAY, &table, err));
+    TSR_TRY(tsr_json_str(j, name, "scale_element", false, &element, err));
+    if (f->bits > 4 || json_array_size(table) != (size_t)1 << f->bits)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: \"table\" has %zu values, not a power of two from 4 to 16 by \"bits\"",
+                        name, json_array_size(table));
+    for (uint32_t i = 0; i >> f->bits == 0; i++) {
+        const json_t *v = json_array_get(table, i);
+        f->table[i] = (float)json_number_value(v);
+        if (!json_is_number(v) || !isfinite(f->table[i]))
+            return tsr_fail(err, TSR_E_INPUT, "%s: \"table\": value %u is not an F32 number", name,
+                            i);
+    }
+    if (element && strcmp(element, "fp8_e4m3") != 0)
+        return tsr_fail(err, TSR_E_INPUT, "%s: \"scale_element\": \"%.40s\" is not \"fp8_e4m3\"",
+                        name, element);
+    f->element = element ? TSR_MX_FP8_E4M3 : 0;
+    return TSR_OK;
+}
+
 /* The parameters of one of our formats. */
 static tsr_status get_format(const json_t *j, const char *name, struct tsr_format *f,
                              struct tsr_err *err)
@@ -137,12 +180,13 @@ static tsr_status get_format(const json_t *j, const char *name, struct tsr_forma
     f->bits = (uint32_t)bits;
     if (strcmp(f->id, TSR_FORMAT_LUT) != 0)
         TSR_TRY(get_int(j, name, "group", 0, MAX_COLS, &f->group, err));
-    bool affine = strcmp(f->id, TSR_FORMAT_AFFINE) == 0;
-    if (affine) {
+    if (has_levels(f)) {
         TSR_TRY(get_int(j, name, "scale_bits", 0, 8, &bits, err));
         f->scale_bits = (uint32_t)bits;
     }
-    if (strcmp(f->id, TSR_FORMAT_MX) != 0 && (!affine || f->scale_bits == 0))
+    if (strcmp(f->id, TSR_FORMAT_TABLE) == 0)
+        TSR_TRY(get_table(j, name, f, err));
+    if (strcmp(f->id, TSR_FORMAT_MX) != 0 && (!has_levels(f) || f->scale_bits == 0))
         TSR_TRY(get_dtype(j, name, "scales", false, &f->scale_dtype, err));
     if (strcmp(f->id, TSR_FORMAT_LUT) == 0)
         TSR_TRY(get_int(j, name, "outliers", 0, UINT32_MAX, &f->outliers, err));

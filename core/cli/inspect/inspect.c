@@ -20,15 +20,17 @@
 tsr_status tsr_inspect_formats(json_t **out, struct tsr_err *err)
 {
     *out = json_pack(
-        "[{s:s, s:s}, {s:s, s:s}, {s:s, s:s}, {s:s, s:s}, {s:s, s:s}]", "id", TSR_FORMAT_FLOAT,
-        "summary", "F32, F16 or BF16 elements", "id", TSR_FORMAT_INT, "summary",
+        "[{s:s, s:s}, {s:s, s:s}, {s:s, s:s}, {s:s, s:s}, {s:s, s:s}, {s:s, s:s}]", "id",
+        TSR_FORMAT_FLOAT, "summary", "F32, F16 or BF16 elements", "id", TSR_FORMAT_INT, "summary",
         "2 to 8 bits an element, a scale (F16 or F32) per group or row, optional zero points", "id",
         TSR_FORMAT_AFFINE, "summary",
         "2 to 8 bits an element, a scale and a minimum per group or row, or codes of them under "
         "F16 factors of 256 columns",
         "id", TSR_FORMAT_LUT, "summary",
         "2 to 8 bits an element, a table (F16 or F32) per row, optional outliers", "id",
-        TSR_FORMAT_MX, "summary",
+        TSR_FORMAT_TABLE, "summary",
+        "2 to 4 bits an element, a table of the matrix, a scale per group or row, or codes of them",
+        "id", TSR_FORMAT_MX, "summary",
         "FP8 to INT2 elements under a power of two of 4 to 8 bits per block");
     return *out ? TSR_OK : tsr_fail_nomem(err, 0, "the list of formats");
 }

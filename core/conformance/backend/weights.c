@@ -46,6 +46,24 @@ static void fill_affine(const struct tsr_conformance_case *c, uint64_t stream,
         store(meta, f->scale_dtype, i, 0.01f * (float)tsr_normal(c->seed, stream, i));
 }
 
+/* Scales of a row: plain, codes under those of a superblock, or elements under a divisor. */
+static void fill_table(const struct tsr_conformance_case *c, uint64_t stream,
+                       const struct tsr_format *f, uint64_t cols, unsigned char *meta)
+{
+    uint64_t groups = tsr_format_groups(f, cols);
+    for (uint64_t g = 0; f->scale_bits == 0 && g < groups; g++)
+        store(meta, f->scale_dtype, g, 0.01f * (float)tsr_normal(c->seed, stream, g));
+    for (uint64_t g = 0; f->element && g < groups; g++) /* of 2^-3 to 2 */
+        meta[4 + g] = (unsigned char)(32 + tsr_conformance_rule_below(c, stream, g, 32));
+    if (f->element)
+        store(meta, TSR_F32, 0, 100.0f * (1 + (float)tsr_uniform(c->seed, stream, groups)));
+    uint64_t record = f->scale_bits && !f->element ? tsr_format_table_record_bytes(f) : 0;
+    for (uint64_t s = 0; record && s * TSR_TABLE_SUPER < cols; s++) {
+        random_bytes(c, stream, meta + s * record, record);
+        store(meta + s * record, TSR_F16, 0, 0.001f * (1 + (float)tsr_uniform(c->seed, stream, s)));
+    }
+}
+
 /* What a row's meta holds; meta is zeroed. */
 static void fill_meta(const struct tsr_conformance_case *c, uint64_t stream,
                       const struct tsr_format *f, uint64_t cols, unsigned char *meta)
@@ -61,6 +79,8 @@ static void fill_meta(const struct tsr_conformance_case *c, uint64_t stream,
         }
     } else if (strcmp(f->id, TSR_FORMAT_AFFINE) == 0) {
         fill_affine(c, stream, f, cols, meta);
+    } else if (strcmp(f->id, TSR_FORMAT_TABLE) == 0) {
+        fill_table(c, stream, f, cols, meta);
     } else if (strcmp(f->id, TSR_FORMAT_MX) == 0) {
         for (uint64_t g = 0; g < groups; g++)
             meta[g] = (unsigned char)((1u << (f->scale_bits - 1)) - 5 +
@@ -253,6 +273,18 @@ void tsr_backend_rule_formats(struct tsr_conformance_case *c)
             f.scale_dtype = i == 0 ? TSR_F16 : i == 1 ? TSR_F32 : 0;
             read += check_format(&d, &f);
         }
+    f = (struct tsr_format){ .struct_size = sizeof f, .id = TSR_FORMAT_TABLE };
+    for (f.bits = 2; f.bits <= 4; f.bits++) {
+        for (uint32_t i = 0; i < 1u << f.bits; i++) /* halves; of 3 bits numbers that are rounded */
+            f.table[i] = f.bits == 3 ? 0.1f * (float)(i + 1) : 0.5f * ((float)i - 7);
+        for (uint32_t i = 0; i < 5; i++) { /* F16, F32, 6 and 8 bits, elements */
+            f.scale_bits = i < 2 ? 0 : i == 2 ? 6 : 8;
+            f.element = i == 4 ? TSR_MX_FP8_E4M3 : 0;
+            f.group = UINT64_C(16) << (f.bits + i) % 4;
+            f.scale_dtype = i == 0 ? TSR_F16 : i == 1 ? TSR_F32 : 0;
+            read += check_format(&d, &f);
+        }
+    }
     f = (struct tsr_format){ .struct_size = sizeof f, .id = TSR_FORMAT_LUT };
     for (f.bits = 2; f.bits <= 8; f.bits++) {
         f.outliers = UINT64_C(2) * (f.bits % 3);
@@ -409,6 +441,12 @@ void tsr_backend_rule_act(struct tsr_conformance_case *c)
                                              .bits = 4,
                                              .group = 32,
                                              .scale_bits = 6 };
+    struct tsr_format             table = { .struct_size = sizeof table,
+                                            .id = TSR_FORMAT_TABLE,
+                                            .bits = 2,
+                                            .group = 32,
+                                            .scale_dtype = TSR_F16,
+                                            .table = { -1.0f, -0.3f, 0.3f, 1.0f } };
     /* whole numbers that a byte does not hold */
     struct tsr_format fp8 = { .struct_size = sizeof fp8,
                               .id = TSR_FORMAT_MX,
@@ -424,5 +462,6 @@ void tsr_backend_rule_act(struct tsr_conformance_case *c)
     if (taken == 0)
         tsr_conformance_rule_skip(c, "the backend declines act a16 and a8");
     (void)check_act(&d, &affine);
+    (void)check_act(&d, &table);
     (void)check_act(&d, &fp8);
 }

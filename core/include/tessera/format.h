@@ -25,6 +25,14 @@
  *                   the row.  codes as in int.  meta per row: 2^bits table entries of scale_dtype,
  *                   `outliers` values of scale_dtype, zero bytes up to a multiple of 4, `outliers`
  *                   columns U32, strictly ascending.  outliers is at most cols.
+ * tessera.table/1   w[r][k] = table[code[r][k]] * scale[r][g], g = k / group, rounded to F32 once.
+ *                   bits 2 to 4; 2^bits entries of `table`.  codes as in int.  group is a power of
+ *                   two from 16 on, or 0, the whole row.  meta per row: scale_bits 0: G scales of
+ *                   scale_dtype.  scale_bits 6 or 8: group is at most 128; a record for every 256
+ *                   columns: F16 D, 256/group codes a, a bit stream padded to a byte; scale =
+ *                   D * (a - 2^(scale_bits-1)).  scale_bits 8 with element TSR_MX_FP8_E4M3: F32 D,
+ *                   then G bytes b; scale = E4M3(b) / D, rounded to F32.  Zero bytes pad the row to
+ *                   a multiple of 4.
  * tessera.mx/1      w[r][k] = element(code[r][k]) * 2^(scale[r][g] - lim), g = k / group,
  *                   lim = 2^(scale_bits-1) - 1.  codes as in int.  A code is sign (top bit),
  *                   exponent and mantissa of `element`, or sign and magnitude for the integers,
@@ -59,8 +67,13 @@ extern "C" {
 #define TSR_FORMAT_AFFINE "tessera.int/2"
 #define TSR_FORMAT_LUT    "tessera.lut/1"
 #define TSR_FORMAT_MX     "tessera.mx/1"
+#define TSR_FORMAT_TABLE  "tessera.table/1"
 
-#define TSR_AFFINE_SUPER UINT64_C(256) /* int/2 with scale_bits: columns of a record */
+/* int/2 and table/1 with scale_bits: columns of a record. */
+#define TSR_AFFINE_SUPER UINT64_C(256)
+#define TSR_TABLE_SUPER  UINT64_C(256)
+
+#define TSR_TABLE_ENTRIES 16u /* of table/1; those from 2^bits on are 0 */
 
 #define TSR_ZERO_MID    0u /* implicit zero point 2^(bits-1)               */
 #define TSR_ZERO_STORED 1u /* one byte per group, after the scales          */
@@ -90,18 +103,19 @@ extern "C" {
  * long as the plugin or the host that wrote it. */
 struct tsr_format {
     uint32_t    struct_size;
-    uint32_t    dtype;          /* float: TSR_F32, TSR_F16 or TSR_BF16        */
-    const char *id;             /* one of the ids above, or a plugin's own    */
-    uint32_t    bits;           /* of a code: int 2..8, lut 2..8, mx 2..8     */
-    uint32_t    zero;           /* int/1: TSR_ZERO_*                          */
-    uint64_t    group;          /* int, mx: columns that share a scale; 0: row */
-    uint32_t    scale_dtype;    /* int scales, lut entries: TSR_F16, TSR_F32  */
-    uint32_t    reserved;       /* zero                                       */
-    uint32_t    element;        /* mx: TSR_MX_*                               */
-    uint32_t    scale_bits;     /* mx: 4..8; int/2: 0, 4, 6, 8                */
-    uint64_t    outliers;       /* lut: per row, stored with the table        */
-    uint64_t    act8;           /* TSR_ACT8_*                                 */
-    double      act8_threshold; /* LLM: from this magnitude x stays F32    */
+    uint32_t    dtype;                    /* float: TSR_F32, TSR_F16 or TSR_BF16        */
+    const char *id;                       /* one of the ids above, or a plugin's own    */
+    uint32_t    bits;                     /* of a code: 2..8, table 2..4                */
+    uint32_t    zero;                     /* int/1: TSR_ZERO_*                          */
+    uint64_t    group;                    /* columns that share a scale; 0: row         */
+    uint32_t    scale_dtype;              /* scales, lut entries: TSR_F16, TSR_F32      */
+    uint32_t    reserved;                 /* zero                                       */
+    uint32_t    element;                  /* mx: TSR_MX_*; table: of its scales, or 0   */
+    uint32_t    scale_bits;               /* mx: 4..8; int/2: 0, 4, 6, 8; table: 0,6,8  */
+    uint64_t    outliers;                 /* lut: per row, stored with the table        */
+    uint64_t    act8;                     /* TSR_ACT8_*                                 */
+    double      act8_threshold;           /* LLM: from this magnitude x stays F32    */
+    float       table[TSR_TABLE_ENTRIES]; /* table/1 */
 };
 
 /* Writes a format into one of the host (tsr_quant_plan.format).  An assignment with = would write
@@ -121,7 +135,7 @@ static inline uint64_t tsr_format_groups(const struct tsr_format *f, uint64_t co
     return cols / f->group + (cols % f->group != 0);
 }
 
-/* Bytes of codes in one row of tessera.int/1, int/2, lut/1 and mx/1.  cols is below 2^58. */
+/* Bytes of codes in one row of tessera.int/1, int/2, lut/1, mx/1 and table/1.  cols is below 2^58. */
 static inline uint64_t tsr_format_int_code_bytes(const struct tsr_format *f, uint64_t cols)
 {
     return (cols * f->bits + 7) / 8;
@@ -167,6 +181,27 @@ static inline uint64_t tsr_format_lut_meta_bytes(const struct tsr_format *f)
 {
     uint64_t size = f->scale_dtype == TSR_F32 ? 4u : 2u;
     return (((UINT64_C(1) << f->bits) + f->outliers) * size + 3) / 4 * 4 + f->outliers * 4u;
+}
+
+/* Bytes of a record of tessera.table/1 with scale_bits. */
+static inline uint64_t tsr_format_table_record_bytes(const struct tsr_format *f)
+{
+    uint64_t n = f->group ? TSR_TABLE_SUPER / f->group : 1;
+    return 2 + (n * f->scale_bits + 7) / 8;
+}
+
+/* Bytes of meta in one row of tessera.table/1. */
+static inline uint64_t tsr_format_table_meta_bytes(const struct tsr_format *f, uint64_t cols)
+{
+    uint64_t n = tsr_format_groups(f, cols);
+    if (f->scale_bits == 0)
+        n *= f->scale_dtype == TSR_F32 ? 4u : 2u;
+    else if (f->element)
+        n += 4;
+    else
+        n = (cols / TSR_TABLE_SUPER + (cols % TSR_TABLE_SUPER != 0)) *
+            tsr_format_table_record_bytes(f);
+    return (n + 3) / 4 * 4;
 }
 
 /* Bytes of meta in one row of tessera.mx/1. */

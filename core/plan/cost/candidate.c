@@ -287,8 +287,9 @@ void tsr_plan_kernel_name(const struct tsr_format *f, char kernel[TSR_PLAN_KERNE
                        f->dtype == TSR_F32   ? "f32"
                        : f->dtype == TSR_F16 ? "f16"
                                              : "bf16");
-    } else if (strcmp(f->id, TSR_FORMAT_INT) == 0 || strcmp(f->id, TSR_FORMAT_AFFINE) == 0) {
-        (void)snprintf(kernel, TSR_PLAN_KERNEL_TEXT, "%s%u", /* a minimum costs little: int2.md */
+    } else if (strcmp(f->id, TSR_FORMAT_INT) == 0 || strcmp(f->id, TSR_FORMAT_AFFINE) == 0 ||
+               strcmp(f->id, TSR_FORMAT_TABLE) == 0) {
+        (void)snprintf(kernel, TSR_PLAN_KERNEL_TEXT, "%s%u", /* alike: int2.md, table.md */
                        f->act8 == TSR_ACT8_LLM ? "llm" : "int", f->bits);
     } else if (strcmp(f->id, TSR_FORMAT_LUT) == 0) {
         (void)snprintf(kernel, TSR_PLAN_KERNEL_TEXT, "lut%u%s", f->bits, f->outliers ? "o" : "");

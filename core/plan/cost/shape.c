@@ -52,7 +52,7 @@ static struct tsr_plan_shape_matrix matrix(const struct build *b, const struct t
 static void packed_as(struct tsr_plan_shape_matrix *m, const struct tsr_model_packed *p)
 {
     static const char *const ours[] = { TSR_FORMAT_FLOAT, TSR_FORMAT_INT, TSR_FORMAT_AFFINE,
-                                        TSR_FORMAT_LUT, TSR_FORMAT_MX };
+                                        TSR_FORMAT_TABLE, TSR_FORMAT_LUT, TSR_FORMAT_MX };
     if (!p)
         return;
     m->packed = p->format;
