@@ -180,8 +180,10 @@ static void decode_table(const struct tsr_format *f, uint64_t cols, const unsign
     for (uint64_t g = 0; g < groups; g++) {
         float    scale = table_scale(f, meta, g, element);
         uint64_t end = g + 1 == groups ? cols : (g + 1) * width;
-        for (uint64_t k = g * width; k < end; k++)
+        for (uint64_t k = g * width; k < end && f->bits <= 4; k++)
             dst[k] = f->table[next_code(&in)] * scale;
+        for (uint64_t k = g * width; k < end && f->bits > 4; k++)
+            dst[k] = (float)((int)next_code(&in) - (1 << f->bits) / 2) * scale;
     }
 }
 

@@ -39,10 +39,10 @@ static bool affine_known(const struct tsr_format *f)
 static bool table_known(const struct tsr_format *f)
 {
     bool power = f->group >= 16 && (f->group & (f->group - 1)) == 0;
-    if (f->bits < 2 || f->bits > 4 || f->zero != 0)
+    if (f->bits < 2 || f->bits > 8 || f->zero != 0)
         return false;
     for (uint32_t i = 0; i < TSR_TABLE_ENTRIES; i++)
-        if (!isfinite(f->table[i]) || (i >> f->bits != 0 && f->table[i] != 0.0f))
+        if (!isfinite(f->table[i]) || ((f->bits > 4 || i >> f->bits != 0) && f->table[i] != 0.0f))
             return false;
     if (f->scale_bits == 0)
         return f->element == 0 && scales_known(f) && (power || f->group == 0);

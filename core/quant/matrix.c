@@ -333,6 +333,7 @@ static bool same_format(const struct tsr_format *a, const struct tsr_format *b)
            a->zero == b->zero && a->group == b->group && a->scale_dtype == b->scale_dtype &&
            a->element == b->element && a->scale_bits == b->scale_bits &&
            a->outliers == b->outliers && a->act8 == b->act8 &&
+           memcmp(a->table, b->table, sizeof a->table) == 0 &&
            a->act8_threshold <= b->act8_threshold && a->act8_threshold >= b->act8_threshold;
 }
 

@@ -9,10 +9,11 @@ INLINE struct affine widen_group(const struct tsr_cpu_weight *w, uint64_t panel,
 }
 
 /* The product is rounded, then the sum. */
-INLINE void widen_one(const struct tsr_cpu_weight *w, i16v four, uint32_t j, const struct affine *g,
-                      float *dst)
+INLINE void widen_one(const struct tsr_cpu_weight *w, const enum tsr_cpu_layout l, i16v four,
+                      uint32_t j, const struct affine *g, float *dst)
 {
     (void)w;
+    (void)l;
     v_store(dst, v_add(v_mul(vi_cvt(vi_byte(four, j)), g->scale), g->minimum));
 }
 

@@ -156,13 +156,14 @@ INLINE i16v run_four(const enum run_kind kind, const enum tsr_cpu_layout l,
                      const struct code_step *s, const int j, i16v table)
 {
     i16v codes = code_four(l, s, j);
-    return kind == RUN_MAPPED ? vb_lookup(table, codes) : codes;
+    return kind == RUN_MAPPED && cpu_looked_up(l) ? vb_lookup(table, codes) : codes;
 }
 
-/* Their product: four bits at most cannot saturate. */
+/* Their product: up to six bits cannot saturate. */
 INLINE i16v run_dot(const enum run_kind kind, const enum tsr_cpu_layout l, i16v acc, i16v w, i16v x)
 {
-    return l == W_I8 || kind == RUN_MAPPED ? vi_dot4(acc, w, x) : vi_dot4_low(acc, w, x);
+    return l == W_I8 || (kind == RUN_MAPPED && cpu_looked_up(l)) ? vi_dot4(acc, w, x)
+                                                                 : vi_dot4_low(acc, w, x);
 }
 
 #endif

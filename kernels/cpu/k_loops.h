@@ -14,8 +14,8 @@
 INLINE struct affine widen_group(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t group,
                                  uint64_t half);
 /* Code j of four. */
-INLINE void widen_one(const struct tsr_cpu_weight *w, i16v four, uint32_t j, const struct affine *g,
-                      float *dst);
+INLINE void widen_one(const struct tsr_cpu_weight *w, const enum tsr_cpu_layout l, i16v four,
+                      uint32_t j, const struct affine *g, float *dst);
 
 /* Columns [k0,k1) of half a panel. */
 INLINE void widen_half(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t half, uint64_t k0,
@@ -30,10 +30,10 @@ INLINE void widen_half(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t 
             i16v v = four_at(l, codes, k);
             UNROLL
             for (uint32_t j = 0; j < 4; j++)
-                widen_one(w, v, j, &group, dst + j * PANEL);
+                widen_one(w, l, v, j, &group, dst + j * PANEL);
         }
         for (; k < end; k++, dst += PANEL)
-            widen_one(w, four_at(l, codes, k), (uint32_t)(k % 4), &group, dst);
+            widen_one(w, l, four_at(l, codes, k), (uint32_t)(k % 4), &group, dst);
     }
 }
 

@@ -50,6 +50,12 @@ static inline uint32_t cpu_unit(enum tsr_cpu_layout l)
     return l == W_I5 ? 320 : l == W_I3 || l == W_I6 ? 192 : 64;
 }
 
+/* Codes of tessera.table/1 that mean an entry of its table. */
+static inline int cpu_looked_up(enum tsr_cpu_layout l)
+{
+    return l == W_I4 || l == W_I3 || l == W_I2;
+}
+
 /* How the scales and minimums of tessera.int/2 are stored. */
 enum tsr_cpu_affine {
     AFFINE_NONE,   /* tessera.int/1: no minimums                              */

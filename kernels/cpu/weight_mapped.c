@@ -15,7 +15,8 @@ static void fill_table(struct tsr_cpu_weight *w, const struct tsr_format *f)
 {
     int8_t t[TSR_TABLE_ENTRIES];
     w->unit = tsr_weight_map_table(f, t);
-    w->mid = 128; /* bytes are unsigned; the sums of activations take it back */
+    /* bytes are unsigned; the sums of activations take it back.  More than 4 bits are not looked up */
+    w->mid = f->bits > 4 ? 1u << (f->bits - 1) : 128;
     memcpy(w->table, f->table, sizeof w->table);
     for (uint32_t i = 0; i < sizeof w->table8; i++)
         w->table8[i] = (uint8_t)(t[i % TSR_TABLE_ENTRIES] + 128);
@@ -109,7 +110,11 @@ void tsr_cpu_mapped_row(const struct tsr_cpu_weight *w, uint64_t row, float *out
     for (uint64_t g = 0, k = 0; g < w->groups; g++) {
         uint64_t end = cpu_min((g + 1) * w->group, w->cols);
         float    scale = scale_of(w, panel, g, r);
-        for (; k < end; k++)
-            out[k] = w->table[cpu_code_get(w->layout, codes, r, k) & 15u] * scale;
+        for (; k < end; k++) {
+            uint32_t code = cpu_code_get(w->layout, codes, r, k);
+            out[k] = (cpu_looked_up(w->layout) ? w->table[code & 15u]
+                                               : (float)((int32_t)code - (int32_t)w->mid)) *
+                     scale;
+        }
     }
 }

@@ -192,10 +192,10 @@ static tsr_status decode_mx(const struct tsr_format *f, uint64_t cols, const uin
 static int table_known(const struct tsr_format *f)
 {
     int power = f->group >= 16 && (f->group & (f->group - 1)) == 0;
-    if (f->bits < 2 || f->bits > 4 || f->zero != 0)
+    if (f->bits < 2 || f->bits > 8 || f->zero != 0)
         return 0;
     for (uint32_t i = 0; i < 16; i++)
-        if (!isfinite(f->table[i]) || (i >= 1u << f->bits && f->table[i] != 0.0f))
+        if (!isfinite(f->table[i]) || ((f->bits > 4 || i >= 1u << f->bits) && f->table[i] != 0.0f))
             return 0;
     if (f->scale_bits == 0)
         return f->element == 0 && is_scale_dtype(f->scale_dtype) && (power || f->group == 0);
@@ -220,10 +220,12 @@ static tsr_status decode_table(const struct tsr_format *f, uint64_t cols, const 
         } else {
             uint64_t       per = 256 / f->group, bytes = 2 + (per * f->scale_bits + 7) / 8;
             const uint8_t *record = meta + k / 256 * bytes;
-            int32_t        code = (int32_t)code_at(record + 2, g % per, f->scale_bits);
-            scale = float_at(record, TSR_F16, 0) * (float)(code - (1 << (f->scale_bits - 1)));
+            int32_t        a = (int32_t)code_at(record + 2, g % per, f->scale_bits);
+            scale = float_at(record, TSR_F16, 0) * (float)(a - (1 << (f->scale_bits - 1)));
         }
-        dst[k] = f->table[code_at(codes, k, f->bits)] * scale;
+        uint32_t code = code_at(codes, k, f->bits);
+        float value = f->bits > 4 ? (float)((int32_t)code - (1 << (f->bits - 1))) : f->table[code];
+        dst[k] = value * scale;
     }
     return TSR_OK;
 }

@@ -130,7 +130,7 @@ static tsr_status make_lut(struct tsr_ref_row *row, const struct tsr_format *f, 
  * codes by the rule for activations. */
 static float round_table(const struct tsr_format *f, int32_t t[16])
 {
-    int n = 1 << f->bits;
+    int n = f->bits > 4 ? 0 : 1 << f->bits; /* more bits: whole numbers without a table */
     for (int u = 0; u <= 6; u++) {
         int whole = 1;
         for (int i = 0; i < n; i++) {
@@ -153,13 +153,15 @@ static tsr_status make_table(struct tsr_ref_row *row, const struct tsr_format *f
     uint64_t          groups = tsr_format_groups(f, cols);
     struct tsr_format one = *f;
     uint8_t          *zeros = calloc(tsr_format_int_code_bytes(f, cols), 1);
+    one.bits = 2;
     memset(one.table, 0, sizeof one.table);
     one.table[0] = 1.0f;
     tsr_status st = zeros ? tsr_ref_decode_row(&one, cols, zeros, meta, row->scale) : TSR_E_NOMEM;
     free(zeros);
     for (uint64_t k = 0; k < cols && st == TSR_OK; k++) {
         row->group[k] = groups == 1 ? 0 : k / f->group;
-        row->t[k] = t[code_at(codes, k, f->bits)];
+        uint32_t code = code_at(codes, k, f->bits);
+        row->t[k] = f->bits > 4 ? (int64_t)code - (1 << (f->bits - 1)) : t[code];
         row->scale[k] = row->scale[k] * unit;
     }
     return st;

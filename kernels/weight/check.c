@@ -80,10 +80,10 @@ static const char *table_wrong(const struct tsr_format *f)
     int power = f->group >= 16 && (f->group & (f->group - 1)) == 0;
     if (!TSR_HAS(struct tsr_format, f, table))
         return "its format's struct_size has no room for a table";
-    if (f->bits > 4 || f->zero != 0)
-        return "tessera.table/1 has 2 to 4 bits and no zero points";
+    if (f->zero != 0)
+        return "tessera.table/1 has no zero points";
     for (uint32_t i = 0; i < TSR_TABLE_ENTRIES; i++)
-        if (!isfinite(f->table[i]) || (i >> f->bits != 0 && f->table[i] != 0.0f))
+        if (!isfinite(f->table[i]) || ((f->bits > 4 || i >> f->bits != 0) && f->table[i] != 0.0f))
             return "entries of its table must be finite, and 0 past the last";
     if (f->scale_bits == 0 && !is_scale(f->scale_dtype))
         return "scales must be F16 or F32";

@@ -50,7 +50,7 @@ float tsr_weight_round_table(const float *table, uint64_t n, int8_t *t)
 
 float tsr_weight_map_table(const struct tsr_format *f, int8_t t[TSR_TABLE_ENTRIES])
 {
-    uint32_t n = 1u << f->bits;
+    uint32_t n = f->bits > 4 ? 0 : 1u << f->bits;
     memset(t, 0, TSR_TABLE_ENTRIES);
     for (int u = 0; u <= 6; u++) {
         uint32_t whole = 0;

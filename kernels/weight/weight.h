@@ -34,7 +34,8 @@ float tsr_weight_entry(const struct tsr_format *f, const uint8_t *meta, uint64_t
  * returned scale, largest magnitude over 127; 0 for a table of zeros, NaN where one is not finite. */
 float tsr_weight_round_table(const float *table, uint64_t n, int8_t *t);
 
-/* The table of tessera.table/1 as int8: t[i] times the returned unit (docs/decisions/numerics.md). */
+/* The table of tessera.table/1 as int8: t[i] times the returned unit (docs/decisions/numerics.md); codes of
+ * more than 4 bits are whole numbers without a table. */
 float tsr_weight_map_table(const struct tsr_format *f, int8_t t[TSR_TABLE_ENTRIES]);
 
 /* An MX element's value without its block's scale (docs/formats/mx.md). */

@@ -123,7 +123,7 @@ static void linear_affine_follows_the_page(void **state)
 static void linear_table_follows_the_page(void **state)
 {
     (void)state;
-    for (uint32_t i = 0; i < 90; i++) {
+    for (uint32_t i = 0; i < 105; i++) {
         struct wt w;
         uint64_t  K = PICK(some_k), N = PICK(some_n), T = PICK(some_t);
         wt_table_any(&w, N, K, i);
@@ -273,13 +273,14 @@ static void minimums_take_few_bytes(void **state)
     assert_int_equal(host_bytes, 0);
 }
 
-/* The same of tessera.table/1: IQ4_NL, IQ4_XS, TQ2_0, NVFP4 and NF4. */
+/* The same of tessera.table/1: IQ4_NL, IQ4_XS, Q6_K, TQ2_0, NVFP4 and NF4. */
 static void tables_take_few_bytes(void **state)
 {
     static const struct {
         uint32_t bits, group, scale, level, element, block, bytes;
     } types[] = { { 4, 32, TSR_F16, 0, 0, 32, 18 },
                   { 4, 32, 0, 6, 0, 256, 136 },
+                  { 6, 16, 0, 8, 0, 256, 210 },
                   { 2, 256, TSR_F16, 0, 0, 256, 66 },
                   { 4, 16, 0, 8, TSR_MX_FP8_E4M3, 16, 9 },
                   { 4, 64, TSR_F32, 0, 0, 64, 36 } };

@@ -185,7 +185,7 @@ static void make(struct wt *w, int i, uint64_t rows, uint64_t cols)
     else
         wt_table_any(w, rows, cols, (uint32_t)(i - 60));
 }
-#define FORMATS 90
+#define FORMATS 95
 
 static void parts_make_the_whole(void **state)
 {

@@ -33,9 +33,9 @@ static bool has_levels(const struct tsr_format *f)
 
 static bool put_table(json_t *j, const struct tsr_format *f)
 {
-    json_t *table = json_array();
-    bool    ok = put(j, "table", table);
-    for (uint32_t i = 0; i >> f->bits == 0; i++)
+    json_t *table = f->bits <= 4 ? json_array() : NULL;
+    bool    ok = f->bits > 4 || put(j, "table", table);
+    for (uint32_t i = 0; f->bits <= 4 && i >> f->bits == 0; i++)
         ok = ok && json_array_append_new(table, json_real((double)f->table[i])) == 0;
     if (f->element)
         ok = ok && put(j, "scale_element", json_string("fp8_e4m3"));
@@ -148,13 +148,13 @@ static tsr_status get_table(const json_t *j, const char *name, struct tsr_format
 {
     json_t     *table = NULL;
     const char *element = NULL;
-    TSR_TRY(tsr_json_sub(j, name, "table", true, JSON_ARRAY, &table, err));
+    TSR_TRY(tsr_json_sub(j, name, "table", f->bits <= 4, JSON_ARRAY, &table, err));
     TSR_TRY(tsr_json_str(j, name, "scale_element", false, &element, err));
-    if (f->bits > 4 || json_array_size(table) != (size_t)1 << f->bits)
+    if (json_array_size(table) != (f->bits <= 4 ? (size_t)1 << f->bits : 0))
         return tsr_fail(err, TSR_E_INPUT,
-                        "%s: \"table\" has %zu values, not a power of two from 4 to 16 by \"bits\"",
+                        "%s: \"table\" has %zu values, not 2^bits, or none with more than 4 bits",
                         name, json_array_size(table));
-    for (uint32_t i = 0; i >> f->bits == 0; i++) {
+    for (uint32_t i = 0; i < json_array_size(table); i++) {
         const json_t *v = json_array_get(table, i);
         f->table[i] = (float)json_number_value(v);
         if (!json_is_number(v) || !isfinite(f->table[i]))

@@ -6,6 +6,35 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Tables as their writers have them, with any values. */
+static bool parse_table(const char *name, struct tsr_format *f)
+{
+    static const struct {
+        const char *name;
+        uint32_t    bits, group, scale, level, element;
+    } all[] = { { "nf4", 4, 64, TSR_F32, 0, 0 },
+                { "iq4_nl", 4, 32, TSR_F16, 0, 0 },
+                { "iq4_xs", 4, 32, 0, 6, 0 },
+                { "q3_k", 3, 16, 0, 6, 0 },
+                { "q6_k", 6, 16, 0, 8, 0 },
+                { "tq2_0", 2, 256, TSR_F16, 0, 0 },
+                { "nvfp4", 4, 16, 0, 8, TSR_MX_FP8_E4M3 } };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (strcmp(name, all[i].name) != 0)
+            continue;
+        f->id = TSR_FORMAT_TABLE;
+        f->bits = all[i].bits;
+        f->group = all[i].group;
+        f->scale_dtype = all[i].scale;
+        f->scale_bits = all[i].level;
+        f->element = all[i].element;
+        for (uint32_t c = 0; f->bits <= 4 && c >> f->bits == 0; c++)
+            f->table[c] = (float)c - (float)(1u << f->bits) / 2;
+        return true;
+    }
+    return false;
+}
+
 bool bench_format_parse(const char *name, uint64_t cols, struct tsr_format *f)
 {
     static const struct {
@@ -45,6 +74,8 @@ bool bench_format_parse(const char *name, uint64_t cols, struct tsr_format *f)
         f->scale_bits = f->bits == 2 ? 4 : 6;
         return true;
     }
+    if (parse_table(name, f))
+        return true;
     if ((len != 4 && len != 5) || memcmp(name, "lut", 3) != 0 || name[3] < '2' || name[3] > '8' ||
         (len == 5 && name[4] != 'o'))
         return false;
@@ -53,6 +84,28 @@ bool bench_format_parse(const char *name, uint64_t cols, struct tsr_format *f)
     f->scale_dtype = TSR_F32;
     f->outliers = len == 5 ? cols / 200 : 0;
     return true;
+}
+
+/* Scales of a row of tessera.table/1, all 2^-10. */
+static void fill_table(const struct tsr_format *f, uint64_t cols, uint8_t *meta)
+{
+    const uint16_t half = 0x1400, d = 0x0400; /* 2^-10; 2^-14, times 16 */
+    const float    whole = 0x1p-10f, divisor = 1024.0f;
+    uint64_t       groups = tsr_format_groups(f, cols);
+    for (uint64_t g = 0; g < groups && f->scale_bits == 0; g++)
+        if (f->scale_dtype == TSR_F16)
+            memcpy(meta + 2 * g, &half, 2);
+        else
+            memcpy(meta + 4 * g, &whole, 4);
+    if (f->element) {
+        memcpy(meta, &divisor, 4);
+        memset(meta + 4, 0x38, groups);
+    }
+    uint64_t record = f->scale_bits && !f->element ? tsr_format_table_record_bytes(f) : 0;
+    for (uint64_t s = 0; record && s * TSR_TABLE_SUPER < cols; s++) {
+        memset(meta + s * record, 0xc3, record); /* codes of 6 bits from 3 to 60, of 8 bits 195 */
+        memcpy(meta + s * record, &d, 2);
+    }
 }
 
 void bench_format_fill(const struct tsr_format *f, uint64_t rows, uint64_t stride, uint64_t cols,
@@ -71,6 +124,10 @@ void bench_format_fill(const struct tsr_format *f, uint64_t rows, uint64_t strid
                 memcpy(meta + s * record, &d, 2);
                 memcpy(meta + s * record + 2, &m, 2);
             }
+            continue;
+        }
+        if (strcmp(f->id, TSR_FORMAT_TABLE) == 0) {
+            fill_table(f, cols, meta);
             continue;
         }
         uint64_t n = (UINT64_C(1) << f->bits) + f->outliers;

@@ -29,7 +29,8 @@ tsr_status tsr_inspect_formats(json_t **out, struct tsr_err *err)
         "id", TSR_FORMAT_LUT, "summary",
         "2 to 8 bits an element, a table (F16 or F32) per row, optional outliers", "id",
         TSR_FORMAT_TABLE, "summary",
-        "2 to 4 bits an element, a table of the matrix, a scale per group or row, or codes of them",
+        "2 to 8 bits an element, up to 4 under a table of the matrix, a scale per group or row, or "
+        "codes of them",
         "id", TSR_FORMAT_MX, "summary",
         "FP8 to INT2 elements under a power of two of 4 to 8 bits per block");
     return *out ? TSR_OK : tsr_fail_nomem(err, 0, "the list of formats");

@@ -274,8 +274,10 @@ void tsr_backend_rule_formats(struct tsr_conformance_case *c)
             read += check_format(&d, &f);
         }
     f = (struct tsr_format){ .struct_size = sizeof f, .id = TSR_FORMAT_TABLE };
-    for (f.bits = 2; f.bits <= 4; f.bits++) {
-        for (uint32_t i = 0; i < 1u << f.bits; i++) /* halves; of 3 bits numbers that are rounded */
+    for (f.bits = 2; f.bits <= 8; f.bits++) {
+        memset(f.table, 0, sizeof f.table); /* more than 4 bits have no table */
+        for (uint32_t i = 0; f.bits <= 4 && i < 1u << f.bits;
+             i++) /* halves; of 3 bits numbers that are rounded */
             f.table[i] = f.bits == 3 ? 0.1f * (float)(i + 1) : 0.5f * ((float)i - 7);
         for (uint32_t i = 0; i < 5; i++) { /* F16, F32, 6 and 8 bits, elements */
             f.scale_bits = i < 2 ? 0 : i == 2 ? 6 : 8;

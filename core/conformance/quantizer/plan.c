@@ -72,6 +72,7 @@ static bool same_plan(const struct tsr_quant_plan *a, const struct tsr_quant_pla
            f->bits == g->bits && f->zero == g->zero && f->group == g->group &&
            f->dtype == g->dtype && f->scale_dtype == g->scale_dtype && f->element == g->element &&
            f->scale_bits == g->scale_bits && f->outliers == g->outliers && f->act8 == g->act8 &&
+           memcmp(f->table, g->table, sizeof f->table) == 0 &&
            f->act8_threshold == g->act8_threshold;
 }
 

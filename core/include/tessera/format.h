@@ -26,8 +26,8 @@
  *                   `outliers` values of scale_dtype, zero bytes up to a multiple of 4, `outliers`
  *                   columns U32, strictly ascending.  outliers is at most cols.
  * tessera.table/1   w[r][k] = table[code[r][k]] * scale[r][g], g = k / group, rounded to F32 once.
- *                   bits 2 to 4; 2^bits entries of `table`.  codes as in int.  group is a power of
- *                   two from 16 on, or 0, the whole row.  meta per row: scale_bits 0: G scales of
+ *                   bits 2 to 4: 2^bits entries of `table`; 5 to 8: code[r][k] - 2^(bits-1) in their
+ *                   place.  codes as in int.  group is a power of two from 16 on, or 0, the whole row.  meta per row: scale_bits 0: G scales of
  *                   scale_dtype.  scale_bits 6 or 8: group is at most 128; a record for every 256
  *                   columns: F16 D, 256/group codes a, a bit stream padded to a byte; scale =
  *                   D * (a - 2^(scale_bits-1)).  scale_bits 8 with element TSR_MX_FP8_E4M3: F32 D,
@@ -73,7 +73,7 @@ extern "C" {
 #define TSR_AFFINE_SUPER UINT64_C(256)
 #define TSR_TABLE_SUPER  UINT64_C(256)
 
-#define TSR_TABLE_ENTRIES 16u /* of table/1; those from 2^bits on are 0 */
+#define TSR_TABLE_ENTRIES 16u /* of table/1; those that no code means are 0 */
 
 #define TSR_ZERO_MID    0u /* implicit zero point 2^(bits-1)               */
 #define TSR_ZERO_STORED 1u /* one byte per group, after the scales          */
@@ -105,7 +105,7 @@ struct tsr_format {
     uint32_t    struct_size;
     uint32_t    dtype;                    /* float: TSR_F32, TSR_F16 or TSR_BF16        */
     const char *id;                       /* one of the ids above, or a plugin's own    */
-    uint32_t    bits;                     /* of a code: 2..8, table 2..4                */
+    uint32_t    bits;                     /* of a code: 2..8                */
     uint32_t    zero;                     /* int/1: TSR_ZERO_*                          */
     uint64_t    group;                    /* columns that share a scale; 0: row         */
     uint32_t    scale_dtype;              /* scales, lut entries: TSR_F16, TSR_F32      */

@@ -82,7 +82,8 @@ static bool same_format(const struct tsr_format *a, const struct tsr_format *b)
     return strcmp(a->id, b->id) == 0 && a->dtype == b->dtype && a->bits == b->bits &&
            a->zero == b->zero && a->group == b->group && a->scale_dtype == b->scale_dtype &&
            a->element == b->element && a->scale_bits == b->scale_bits &&
-           a->outliers == b->outliers && a->act8 == b->act8;
+           a->outliers == b->outliers && a->act8 == b->act8 &&
+           memcmp(a->table, b->table, sizeof a->table) == 0;
 }
 
 /* A linear of every expert: those of one layer have one shape, and must have one layout. */
