@@ -310,7 +310,8 @@ static void on_demo(void **state)
 /* Codes with minimums, as GGUF has them: records of 256 columns, and a scale and minimum per group. */
 static void on_minimums(void **state)
 {
-    static const char *const names[] = { "gguf-q4_k_m", "gguf-q2_k", "gguf-q3_k_m", "gguf-q5_1" };
+    static const char *const names[] = { "gguf-q4_k_m", "gguf-q2_k", "gguf-q3_k_m",
+                                         "gguf-q5_1",   "gguf-q6_k", "gguf-iq4_nl" };
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct tsr_errbuf err = TSR_ERRBUF(err);

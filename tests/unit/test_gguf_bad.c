@@ -234,7 +234,8 @@ static void the_good_one_loads(void **state)
     assert_true(model->hp.tied);
     assert_non_null(model->packed);
     assert_non_null(model->packed->lin[0][TSR_MODEL_DOWN]);
-    assert_int_equal(model->packed->lin[0][TSR_MODEL_DOWN]->format.bits, 8);
+    assert_int_equal(model->packed->lin[0][TSR_MODEL_DOWN]->format.bits, 4);
+    assert_string_equal(model->packed->lin[0][TSR_MODEL_DOWN]->format.id, TSR_FORMAT_TABLE);
     assert_string_equal(model->packed->lin[0][TSR_MODEL_V]->format.id, TSR_FORMAT_AFFINE);
     tsr_model_destroy(model);
 }

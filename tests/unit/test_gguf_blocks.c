@@ -25,7 +25,8 @@ static const struct {
     { "Q2_K", TSR_GGUF_T_Q2_K, true },   { "Q3_K", TSR_GGUF_T_Q3_K, true },
     { "Q4_K", TSR_GGUF_T_Q4_K, true },   { "Q5_K", TSR_GGUF_T_Q5_K, true },
     { "Q6_K", TSR_GGUF_T_Q6_K, true },   { "IQ4_NL", TSR_GGUF_T_IQ4_NL, true },
-    { "MXFP4", TSR_GGUF_T_MXFP4, true },
+    { "MXFP4", TSR_GGUF_T_MXFP4, true }, { "IQ4_XS", TSR_GGUF_T_IQ4_XS, true },
+    { "TQ1_0", TSR_GGUF_T_TQ1_0, true }, { "TQ2_0", TSR_GGUF_T_TQ2_0, true },
 };
 
 static void *read(const struct tsr_safetensors *st, const char *name, const char *suffix,
@@ -123,6 +124,10 @@ static void not_numbers(void **state)
                   { TSR_GGUF_T_Q2_K, 80 },
                   { TSR_GGUF_T_Q4_K, 0 },
                   { TSR_GGUF_T_Q5_K, 0 } };
+    static const struct {
+        uint32_t type, scale;
+    } alone[] = { { TSR_GGUF_T_IQ4_NL, 0 }, { TSR_GGUF_T_IQ4_XS, 0 }, { TSR_GGUF_T_TQ1_0, 52 },
+                  { TSR_GGUF_T_TQ2_0, 64 }, { TSR_GGUF_T_Q3_K, 108 }, { TSR_GGUF_T_Q6_K, 208 } };
     static const uint16_t bad[] = { 0x7c00, 0xfc00, 0x7e01 }; /* infinite, NaN */
     (void)state;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
@@ -137,6 +142,17 @@ static void not_numbers(void **state)
                 tsr_gguf_pack_row(kinds[i].type, rows, (uint64_t)2 * elements, codes, meta);
             assert_string_equal(why, k % 2 ? "has a minimum that is not a number"
                                            : "has a scale that is not a number");
+        }
+    for (size_t i = 0; i < sizeof alone / sizeof *alone; i++)
+        for (size_t k = 0; k < 3; k++) {
+            unsigned char rows[2 * 210] = { 0 }, codes[512], meta[128];
+            uint32_t      elements, bytes;
+            assert_true(tsr_gguf_block(alone[i].type, &elements, &bytes));
+            memcpy(rows + bytes + alone[i].scale, &bad[k], 2);
+            const char *why =
+                tsr_gguf_pack_row(alone[i].type, rows, (uint64_t)2 * elements, codes, meta);
+            assert_non_null(why);
+            assert_string_equal(why, "has a scale that is not a number");
         }
 }
 

@@ -1,5 +1,5 @@
-/* Blocks of 32 weights: Q4_0, Q8_0 and MXFP4, rounded as ggml's reference rounds them, or taken over
- * from codes and scales that are the same numbers. */
+/* Blocks of 32 weights: Q4_0, Q8_0 and MXFP4, rounded as ggml's reference rounds them, or these and IQ4_NL
+ * taken over from codes and scales that are the same numbers. */
 #include "checkpoint/export/gguf_out.h"
 
 #include "base/f16.h"
@@ -18,6 +18,7 @@ uint64_t tsr_export_gguf_row_bytes(uint32_t type, uint64_t cols)
     case TSR_GGUF_OUT_BF16:
         return cols * 2;
     case TSR_GGUF_OUT_Q4_0:
+    case TSR_GGUF_OUT_IQ4_NL:
         return cols / QK * 18;
     case TSR_GGUF_OUT_Q8_0:
         return cols / QK * 34;
@@ -141,12 +142,25 @@ static bool holds_mx(const struct tsr_export_module *m)
     return true;
 }
 
+/* Codes under the levels of IQ4_NL, with an F16 scale for each block. */
+static bool holds_table(const struct tsr_export_module *m)
+{
+    static const float levels[16] = { -127, -104, -83, -65, -49, -35, -22, -10,
+                                      1,    13,   25,  38,  53,  69,  89,  113 };
+    return strcmp(m->f.id, TSR_FORMAT_TABLE) == 0 && m->f.scale_bits == 0 &&
+           m->f.scale_dtype == TSR_F16 &&
+           (m->f.group == QK || (m->f.group == 0 && m->v->cols == QK)) &&
+           memcmp(m->f.table, levels, sizeof levels) == 0;
+}
+
 bool tsr_export_gguf_holds(uint32_t type, const struct tsr_export_module *m)
 {
     if (m->v->cols % QK != 0 || m->f.group % QK != 0 || m->order)
         return false;
     if (m->form == TSR_EXPORT_FORM_MX)
         return type == TSR_GGUF_OUT_MXFP4 && holds_mx(m);
+    if (m->form == TSR_EXPORT_FORM_TABLE || type == TSR_GGUF_OUT_IQ4_NL)
+        return m->form == TSR_EXPORT_FORM_TABLE && type == TSR_GGUF_OUT_IQ4_NL && holds_table(m);
     if (m->form != TSR_EXPORT_FORM_INT || type == TSR_GGUF_OUT_MXFP4 ||
         tsr_export_module_scale_dtype(m, TSR_F16) != TSR_F16)
         return false;
@@ -183,13 +197,15 @@ static void repack_int(uint32_t type, const struct tsr_export_module *m, uint64_
             dst[2 + i] = (unsigned char)(((q[i] + 8) & 15) | (q[i + QK / 2] + 8) << 4);
 }
 
-static void repack_mx(const struct tsr_export_module *m, uint64_t r, uint64_t block,
-                      unsigned char *dst)
+/* Codes of MXFP4 and IQ4_NL after the bytes of their scales. */
+static void repack_nibbles(const struct tsr_export_module *m, uint64_t r, uint64_t block,
+                           unsigned char *dst)
 {
     const unsigned char *codes = tsr_export_module_codes(m, r);
-    dst[0] = tsr_export_module_meta(m, r)[block];
+    uint64_t             scale = m->form == TSR_EXPORT_FORM_TABLE ? 2 : 1;
+    memcpy(dst, tsr_export_module_meta(m, r) + block * scale, scale);
     for (unsigned i = 0; i < QK / 2; i++)
-        dst[1 + i] =
+        dst[scale + i] =
             (unsigned char)(tsr_export_bits_get(codes, (block * QK + i) * 4, 4) |
                             tsr_export_bits_get(codes, (block * QK + i + QK / 2) * 4, 4) << 4);
 }
@@ -198,8 +214,8 @@ void tsr_export_gguf_repack_row(uint32_t type, const struct tsr_export_module *m
                                 unsigned char *dst)
 {
     for (uint64_t b = 0; b < m->v->cols / QK; b++, dst += tsr_export_gguf_row_bytes(type, QK)) {
-        if (m->form == TSR_EXPORT_FORM_MX)
-            repack_mx(m, r, b, dst);
+        if (m->form == TSR_EXPORT_FORM_MX || m->form == TSR_EXPORT_FORM_TABLE)
+            repack_nibbles(m, r, b, dst);
         else
             repack_int(type, m, r, b, dst);
     }

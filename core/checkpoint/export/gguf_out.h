@@ -15,12 +15,13 @@
 #include "model/family.h"
 
 /* Types of tensors; the numbers are the file's. */
-#define TSR_GGUF_OUT_F32   0u
-#define TSR_GGUF_OUT_F16   1u
-#define TSR_GGUF_OUT_Q4_0  2u
-#define TSR_GGUF_OUT_Q8_0  8u
-#define TSR_GGUF_OUT_BF16  30u
-#define TSR_GGUF_OUT_MXFP4 39u
+#define TSR_GGUF_OUT_F32    0u
+#define TSR_GGUF_OUT_F16    1u
+#define TSR_GGUF_OUT_Q4_0   2u
+#define TSR_GGUF_OUT_Q8_0   8u
+#define TSR_GGUF_OUT_IQ4_NL 20u /* taken over alone: nothing is rounded to it */
+#define TSR_GGUF_OUT_BF16   30u
+#define TSR_GGUF_OUT_MXFP4  39u
 
 #define TSR_GGUF_OUT_BLOCK 32u
 #define TSR_GGUF_OUT_ALIGN 32u

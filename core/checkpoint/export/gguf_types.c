@@ -51,7 +51,7 @@ uint32_t tsr_export_gguf_dense_type(uint32_t dtype)
 static tsr_status not_exact(struct tsr_export *x, enum tsr_export_gguf_choice choice,
                             const struct tsr_export_module *m)
 {
-    static const char *const what[] = { [TSR_EXPORT_GGUF_AUTO] = "Q4_0, Q8_0 or MXFP4",
+    static const char *const what[] = { [TSR_EXPORT_GGUF_AUTO] = "Q4_0, Q8_0, IQ4_NL or MXFP4",
                                         [TSR_EXPORT_GGUF_Q8_0] = "Q8_0",
                                         [TSR_EXPORT_GGUF_Q4_0] = "Q4_0",
                                         [TSR_EXPORT_GGUF_MXFP4] = "MXFP4" };
@@ -90,9 +90,9 @@ tsr_status tsr_export_gguf_matrix_type(struct tsr_export *x, enum tsr_export_ggu
                             choices[choice].name);
         *type = keep ? tsr_export_gguf_dense_type(m->dtype) : want;
     } else if (choice == TSR_EXPORT_GGUF_AUTO) {
-        static const uint32_t order[] = { TSR_GGUF_OUT_MXFP4, TSR_GGUF_OUT_Q4_0,
-                                          TSR_GGUF_OUT_Q8_0 };
-        for (size_t i = 0; i < 3 && !*exact; i++) {
+        static const uint32_t order[] = { TSR_GGUF_OUT_MXFP4, TSR_GGUF_OUT_IQ4_NL,
+                                          TSR_GGUF_OUT_Q4_0, TSR_GGUF_OUT_Q8_0 };
+        for (size_t i = 0; i < 4 && !*exact; i++) {
             *exact = tsr_export_gguf_holds(order[i], m);
             *type = order[i];
         }

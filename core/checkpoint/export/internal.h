@@ -11,6 +11,7 @@ enum tsr_module_form {
     TSR_EXPORT_FORM_DENSE, /* F32, F16 or BF16 */
     TSR_EXPORT_FORM_INT,   /* every piece tessera.int/1 of one kind, columns in one order */
     TSR_EXPORT_FORM_MX,    /* every piece tessera.mx/1 of one kind */
+    TSR_EXPORT_FORM_TABLE, /* every piece tessera.table/1 of one kind */
     TSR_EXPORT_FORM_OTHER  /* packed otherwise, or pieces of several kinds */
 };
 struct tsr_export_module {
@@ -22,7 +23,7 @@ struct tsr_export_module {
     uint32_t        dtype; /* dense: of every piece; F32 if they differ */
 };
 void tsr_export_module_of(struct tsr_export_module *m, const struct tsr_model_stored_view *v);
-/* Codes (a bit stream) and meta of row r; int and mx. */
+/* Codes (a bit stream) and meta of row r; int, mx and table. */
 const unsigned char *tsr_export_module_codes(const struct tsr_export_module *m, uint64_t r);
 const unsigned char *tsr_export_module_meta(const struct tsr_export_module *m, uint64_t r);
 /* Scale of a group and its zero point, 2^(bits-1) if none is stored; int. */

@@ -17,7 +17,7 @@ static bool same_format(const struct tsr_format *a, const struct tsr_format *b)
 {
     return strcmp(a->id, b->id) == 0 && a->bits == b->bits && a->zero == b->zero &&
            a->group == b->group && a->scale_dtype == b->scale_dtype && a->element == b->element &&
-           a->scale_bits == b->scale_bits;
+           a->scale_bits == b->scale_bits && memcmp(a->table, b->table, sizeof a->table) == 0;
 }
 
 /* A packed matrix that holds plain numbers. */
@@ -57,9 +57,10 @@ void tsr_export_module_of(struct tsr_export_module *m, const struct tsr_model_st
     }
     m->f = p->format;
     m->order = p->order;
-    m->form = strcmp(p->format.id, TSR_FORMAT_INT) == 0  ? TSR_EXPORT_FORM_INT
-              : strcmp(p->format.id, TSR_FORMAT_MX) == 0 ? TSR_EXPORT_FORM_MX
-                                                         : TSR_EXPORT_FORM_OTHER;
+    m->form = strcmp(p->format.id, TSR_FORMAT_INT) == 0     ? TSR_EXPORT_FORM_INT
+              : strcmp(p->format.id, TSR_FORMAT_MX) == 0    ? TSR_EXPORT_FORM_MX
+              : strcmp(p->format.id, TSR_FORMAT_TABLE) == 0 ? TSR_EXPORT_FORM_TABLE
+                                                            : TSR_EXPORT_FORM_OTHER;
     if (m->f.group >= v->cols)
         m->f.group = 0;
     m->groups = tsr_format_groups(&m->f, v->cols);

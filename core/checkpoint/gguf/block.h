@@ -14,6 +14,29 @@ static inline float gguf_f16(const unsigned char *p)
 static const int8_t gguf_iq4_nl[16] = { -127, -104, -83, -65, -49, -35, -22, -10,
                                         1,    13,   25,  38,  53,  69,  89,  113 };
 
+/* IQ4_XS: d, 2 bytes of two high bits of eight scales, 4 of low nibbles; 128 of codes. */
+static inline unsigned gguf_iq4_xs_scale(const unsigned char *b, unsigned s)
+{
+    unsigned low = (unsigned)(b[4 + s / 2] >> (s % 2 * 4)) & 15u;
+    return low | ((unsigned)(b[2 + s / 4] >> (s % 4 * 2)) & 3u) << 4; /* 32 is zero */
+}
+
+/* TQ1_0: 48 bytes of five base-3 digits and 4 of four, as fractions of 256; d.  Digit n of a run of `width`
+ * bytes is element width * n on.  TQ2_0: 64 bytes of two bits, d.  1 is zero. */
+static inline unsigned gguf_tq1_code(const unsigned char *b, unsigned i)
+{
+    static const unsigned char power[5] = { 1, 3, 9, 27, 81 };
+    unsigned first = i < 160 ? 0 : i < 240 ? 32 : 48, width = i < 160 ? 32 : i < 240 ? 16 : 4;
+    unsigned at = i - (i < 160 ? 0 : i < 240 ? 160 : 240);
+    unsigned q = (unsigned)b[first + at % width] * power[at / width] & 255u;
+    return q * 3 >> 8;
+}
+
+static inline unsigned gguf_tq2_code(const unsigned char *b, unsigned i)
+{
+    return (unsigned)(b[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2)) & 3u;
+}
+
 /* Blocks of 32 with nibbles: byte j holds element j below and element j + 16 above. */
 static inline unsigned gguf_nibble(const unsigned char *q, unsigned i)
 {

@@ -50,6 +50,29 @@ static void iq4_nl(const unsigned char *b, float *y)
         y[i] = (float)gguf_iq4_nl[gguf_nibble(b + 2, i)] * d;
 }
 
+static void iq4_xs(const unsigned char *b, float *y)
+{
+    float d = gguf_f16(b);
+    for (unsigned i = 0; i < 256; i++) {
+        float scale = d * (float)((int)gguf_iq4_xs_scale(b, i / 32) - 32);
+        y[i] = scale * (float)gguf_iq4_nl[gguf_nibble(b + 8 + i / 32 * 16, i % 32)];
+    }
+}
+
+static void tq1_0(const unsigned char *b, float *y)
+{
+    float d = gguf_f16(b + 52);
+    for (unsigned i = 0; i < 256; i++)
+        y[i] = (float)((int)gguf_tq1_code(b, i) - 1) * d;
+}
+
+static void tq2_0(const unsigned char *b, float *y)
+{
+    float d = gguf_f16(b + 64);
+    for (unsigned i = 0; i < 256; i++)
+        y[i] = (float)((int)gguf_tq2_code(b, i) - 1) * d;
+}
+
 static void mxfp4(const unsigned char *b, float *y)
 {
     static const float twice[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
@@ -121,10 +144,11 @@ static void q6_k(const unsigned char *b, float *y)
 void tsr_gguf_widen(uint32_t type, const unsigned char *src, uint64_t n, float *dst)
 {
     static void (*const widen[])(const unsigned char *, float *) = {
-        [TSR_GGUF_T_Q4_0] = q4_0, [TSR_GGUF_T_Q4_1] = q4_1,     [TSR_GGUF_T_Q5_0] = q5_0,
-        [TSR_GGUF_T_Q5_1] = q5_1, [TSR_GGUF_T_Q8_0] = q8_0,     [TSR_GGUF_T_Q2_K] = q2_k,
-        [TSR_GGUF_T_Q3_K] = q3_k, [TSR_GGUF_T_Q4_K] = q4_k,     [TSR_GGUF_T_Q5_K] = q5_k,
-        [TSR_GGUF_T_Q6_K] = q6_k, [TSR_GGUF_T_IQ4_NL] = iq4_nl, [TSR_GGUF_T_MXFP4] = mxfp4,
+        [TSR_GGUF_T_Q4_0] = q4_0,   [TSR_GGUF_T_Q4_1] = q4_1,     [TSR_GGUF_T_Q5_0] = q5_0,
+        [TSR_GGUF_T_Q5_1] = q5_1,   [TSR_GGUF_T_Q8_0] = q8_0,     [TSR_GGUF_T_Q2_K] = q2_k,
+        [TSR_GGUF_T_Q3_K] = q3_k,   [TSR_GGUF_T_Q4_K] = q4_k,     [TSR_GGUF_T_Q5_K] = q5_k,
+        [TSR_GGUF_T_Q6_K] = q6_k,   [TSR_GGUF_T_IQ4_NL] = iq4_nl, [TSR_GGUF_T_MXFP4] = mxfp4,
+        [TSR_GGUF_T_TQ1_0] = tq1_0, [TSR_GGUF_T_TQ2_0] = tq2_0,   [TSR_GGUF_T_IQ4_XS] = iq4_xs,
     };
     uint32_t dtype = tsr_gguf_dtype(type), elements, bytes;
     if (dtype) {

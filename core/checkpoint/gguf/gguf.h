@@ -61,7 +61,10 @@ enum tsr_gguf_type {
     TSR_GGUF_T_Q5_K = 13,
     TSR_GGUF_T_Q6_K = 14,
     TSR_GGUF_T_IQ4_NL = 20,
+    TSR_GGUF_T_IQ4_XS = 23,
     TSR_GGUF_T_BF16 = 30,
+    TSR_GGUF_T_TQ1_0 = 34,
+    TSR_GGUF_T_TQ2_0 = 35,
     TSR_GGUF_T_MXFP4 = 39
 };
 

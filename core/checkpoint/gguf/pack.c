@@ -47,7 +47,19 @@ static void unpack(uint32_t type, const unsigned char *b, unsigned char codes[25
         return;
     case TSR_GGUF_T_IQ4_NL:
         for (unsigned i = 0; i < 32; i++)
-            codes[i] = (unsigned char)(gguf_iq4_nl[gguf_nibble(b + 2, i)] + 128);
+            codes[i] = (unsigned char)gguf_nibble(b + 2, i);
+        return;
+    case TSR_GGUF_T_IQ4_XS:
+        for (unsigned i = 0; i < 256; i++)
+            codes[i] = (unsigned char)gguf_nibble(b + 8 + i / 32 * 16, i % 32);
+        return;
+    case TSR_GGUF_T_TQ1_0:
+        for (unsigned i = 0; i < 256; i++)
+            codes[i] = (unsigned char)gguf_tq1_code(b, i);
+        return;
+    case TSR_GGUF_T_TQ2_0:
+        for (unsigned i = 0; i < 256; i++)
+            codes[i] = (unsigned char)gguf_tq2_code(b, i);
         return;
     case TSR_GGUF_T_Q3_K:
         for (unsigned i = 0; i < 256; i++)
@@ -87,21 +99,6 @@ static unsigned char *put_codes(unsigned char *p, const unsigned char *codes, un
     return p;
 }
 
-/* The 16 scales of a K block; the products are exact: 11 bits by 8 at most. */
-static const char *put_super(uint32_t type, const unsigned char *b, unsigned char *meta)
-{
-    float d = gguf_f16(b + (type == TSR_GGUF_T_Q3_K ? 108 : 208));
-    if (!isfinite(d))
-        return NO_SCALE;
-    for (unsigned s = 0; s < 16; s++) {
-        int      sc = type == TSR_GGUF_T_Q3_K ? gguf_q3_scale(b, s) : (int8_t)b[192 + s];
-        uint32_t u = tsr_f32_bits(d * (float)sc);
-        for (unsigned i = 0; i < 4; i++)
-            meta[4 * s + i] = (unsigned char)(u >> 8 * i);
-    }
-    return NULL;
-}
-
 /* Q4_1 and Q5_1: block k of n has its scale and its minimum, which tessera.int/2 keeps apart. */
 static const char *put_pair(const unsigned char *b, uint64_t k, uint64_t n, unsigned char *meta)
 {
@@ -136,8 +133,25 @@ static const char *put_record(uint32_t type, const unsigned char *b, unsigned ch
     return !isfinite(gguf_f16(d)) ? NO_SCALE : !isfinite(gguf_f16(d + 2)) ? NO_MINIMUM : NULL;
 }
 
+/* Q3_K, Q6_K and IQ4_XS as a record of tessera.table/1: d, then signed scales plus 32 or 128. */
+static const char *put_signed(uint32_t type, const unsigned char *b, unsigned char *record)
+{
+    bool                 xs = type == TSR_GGUF_T_IQ4_XS, six = type == TSR_GGUF_T_Q6_K;
+    const unsigned char *d = b + (xs ? 0 : six ? 208 : 108);
+    unsigned char        scale[16];
+    for (unsigned s = 0; s < (xs ? 8u : 16u); s++)
+        scale[s] = (unsigned char)(xs    ? gguf_iq4_xs_scale(b, s)
+                                   : six ? b[192 + s] ^ 0x80u
+                                         : (unsigned)(gguf_q3_scale(b, s) + 32));
+    memcpy(record, d, 2);
+    (void)put_codes(record + 2, scale, xs ? 8 : 16, six ? 8 : 6);
+    return isfinite(gguf_f16(d)) ? NULL : NO_SCALE;
+}
+
 static const char *put_scale(uint32_t type, const unsigned char *b, unsigned char *meta)
 {
+    if (type == TSR_GGUF_T_TQ1_0 || type == TSR_GGUF_T_TQ2_0)
+        b += type == TSR_GGUF_T_TQ1_0 ? 52 : 64;
     if (type == TSR_GGUF_T_MXFP4) {
         meta[0] = b[0];
         return b[0] == 255 ? "has a block with the scale 255, which is not a number" : NULL;
@@ -153,22 +167,23 @@ const char *tsr_gguf_pack_row(uint32_t type, const unsigned char *src, uint64_t 
     struct tsr_format f;
     uint32_t          elements = 1, bytes = 0;
     unsigned char     one[256];
-    bool              super = type == TSR_GGUF_T_Q3_K || type == TSR_GGUF_T_Q6_K;
     if (!tsr_gguf_format(type, &f) || !tsr_gguf_block(type, &elements, &bytes))
         return "is stored in a type that no packed layout holds";
     memset(meta, 0, tsr_model_format_meta_bytes(&f, cols));
     bool     pairs = type == TSR_GGUF_T_Q4_1 || type == TSR_GGUF_T_Q5_1;
-    uint64_t records = f.scale_bits && strcmp(f.id, TSR_FORMAT_AFFINE) == 0
-                           ? tsr_format_affine_record_bytes(&f)
-                           : 0;
-    unsigned step = super ? 64 : type == TSR_GGUF_T_MXFP4 ? 1 : 2;
+    bool     records = f.scale_bits && strcmp(f.id, TSR_FORMAT_AFFINE) == 0;
+    bool     signed_scales = f.scale_bits && strcmp(f.id, TSR_FORMAT_TABLE) == 0;
+    uint64_t step = records                    ? tsr_format_affine_record_bytes(&f)
+                    : signed_scales            ? tsr_format_table_record_bytes(&f)
+                    : type == TSR_GGUF_T_MXFP4 ? 1
+                                               : 2;
     for (uint64_t k = 0; k < cols / elements; k++) {
         const unsigned char *b = src + k * bytes;
         unsigned char       *m = meta + k * step;
-        const char          *wrong = super     ? put_super(type, b, m)
-                                     : records ? put_record(type, b, meta + k * records)
-                                     : pairs   ? put_pair(b, k, cols / elements, meta)
-                                               : put_scale(type, b, m);
+        const char          *wrong = signed_scales ? put_signed(type, b, m)
+                                     : records     ? put_record(type, b, m)
+                                     : pairs       ? put_pair(b, k, cols / elements, meta)
+                                                   : put_scale(type, b, m);
         if (wrong)
             return wrong;
         unpack(type, b, one);

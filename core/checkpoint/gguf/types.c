@@ -1,5 +1,6 @@
 /* The block types of GGUF: sizes, and the packed layout of ours that represents each exactly. */
 #include "base/f16.h"
+#include "checkpoint/gguf/block.h"
 #include "checkpoint/gguf/gguf.h"
 
 #include <stdio.h>
@@ -7,28 +8,36 @@
 
 #define SUPER 256u /* elements of a K block */
 
+static const int8_t q3_k[8] = { -4, -3, -2, -1, 0, 1, 2, 3 };
+static const int8_t ternary[4] = { -1, 0, 1, 2 };
+static const int8_t no_table[1] = { 0 }; /* more than 4 bits: tessera.table/1 has none */
+
 static const struct type {
-    const char *name;
-    uint16_t    elements, bytes; /* of a block; 0: not read */
-    uint8_t     bits, group;     /* of tessera.int/1, of int/2 with a minimum */
-    uint8_t     scale;           /* dtype of its scales */
-    uint8_t     affine;          /* has minimums */
-    uint8_t     level;           /* scale_bits of tessera.int/2 */
+    const char   *name;
+    uint16_t      elements, bytes; /* of a block; 0: not read */
+    uint8_t       bits; /* of tessera.int/1, of int/2 with a minimum, of table/1 with a table */
+    uint16_t      group;
+    uint8_t       scale;  /* dtype of its scales */
+    uint8_t       affine; /* has minimums */
+    uint8_t       level;  /* scale_bits of tessera.int/2 and table/1 */
+    const int8_t *table;
 } types[] = {
     [TSR_GGUF_T_F32] = { .name = "F32", .elements = 1, .bytes = 4 },
     [TSR_GGUF_T_F16] = { .name = "F16", .elements = 1, .bytes = 2 },
-    [TSR_GGUF_T_Q4_0] = { "Q4_0", 32, 18, 4, 32, TSR_F16, 0, 0 },
-    [TSR_GGUF_T_Q4_1] = { "Q4_1", 32, 20, 4, 32, TSR_F16, 1, 0 },
-    [TSR_GGUF_T_Q5_0] = { "Q5_0", 32, 22, 5, 32, TSR_F16, 0, 0 },
-    [TSR_GGUF_T_Q5_1] = { "Q5_1", 32, 24, 5, 32, TSR_F16, 1, 0 },
-    [TSR_GGUF_T_Q8_0] = { "Q8_0", 32, 34, 8, 32, TSR_F16, 0, 0 },
-    [TSR_GGUF_T_Q2_K] = { "Q2_K", SUPER, 84, 2, 16, 0, 1, 4 },
-    [TSR_GGUF_T_Q3_K] = { "Q3_K", SUPER, 110, 3, 16, TSR_F32, 0, 0 },
-    [TSR_GGUF_T_Q4_K] = { "Q4_K", SUPER, 144, 4, 32, 0, 1, 6 },
-    [TSR_GGUF_T_Q5_K] = { "Q5_K", SUPER, 176, 5, 32, 0, 1, 6 },
-    [TSR_GGUF_T_Q6_K] = { "Q6_K", SUPER, 210, 6, 16, TSR_F32, 0, 0 },
-    /* its 16 levels are integers of 8 bits */
-    [TSR_GGUF_T_IQ4_NL] = { "IQ4_NL", 32, 18, 8, 32, TSR_F16, 0, 0 },
+    [TSR_GGUF_T_Q4_0] = { "Q4_0", 32, 18, 4, 32, TSR_F16, 0, 0, NULL },
+    [TSR_GGUF_T_Q4_1] = { "Q4_1", 32, 20, 4, 32, TSR_F16, 1, 0, NULL },
+    [TSR_GGUF_T_Q5_0] = { "Q5_0", 32, 22, 5, 32, TSR_F16, 0, 0, NULL },
+    [TSR_GGUF_T_Q5_1] = { "Q5_1", 32, 24, 5, 32, TSR_F16, 1, 0, NULL },
+    [TSR_GGUF_T_Q8_0] = { "Q8_0", 32, 34, 8, 32, TSR_F16, 0, 0, NULL },
+    [TSR_GGUF_T_Q2_K] = { "Q2_K", SUPER, 84, 2, 16, 0, 1, 4, NULL },
+    [TSR_GGUF_T_Q3_K] = { "Q3_K", SUPER, 110, 3, 16, 0, 0, 6, q3_k },
+    [TSR_GGUF_T_Q4_K] = { "Q4_K", SUPER, 144, 4, 32, 0, 1, 6, NULL },
+    [TSR_GGUF_T_Q5_K] = { "Q5_K", SUPER, 176, 5, 32, 0, 1, 6, NULL },
+    [TSR_GGUF_T_Q6_K] = { "Q6_K", SUPER, 210, 6, 16, 0, 0, 8, no_table },
+    [TSR_GGUF_T_IQ4_NL] = { "IQ4_NL", 32, 18, 4, 32, TSR_F16, 0, 0, gguf_iq4_nl },
+    [TSR_GGUF_T_IQ4_XS] = { "IQ4_XS", SUPER, 136, 4, 32, 0, 0, 6, gguf_iq4_nl },
+    [TSR_GGUF_T_TQ1_0] = { "TQ1_0", SUPER, 54, 2, SUPER, TSR_F16, 0, 0, ternary },
+    [TSR_GGUF_T_TQ2_0] = { "TQ2_0", SUPER, 66, 2, SUPER, TSR_F16, 0, 0, ternary },
     [TSR_GGUF_T_BF16] = { .name = "BF16", .elements = 1, .bytes = 2 },
     [TSR_GGUF_T_MXFP4] = { .name = "MXFP4", .elements = 32, .bytes = 17 },
     [4] = { .name = "Q4_2" },
@@ -41,7 +50,6 @@ static const struct type {
     [19] = { .name = "IQ1_S" },
     [21] = { .name = "IQ3_S" },
     [22] = { .name = "IQ2_S" },
-    [23] = { .name = "IQ4_XS" },
     [24] = { .name = "I8" },
     [25] = { .name = "I16" },
     [26] = { .name = "I32" },
@@ -51,8 +59,6 @@ static const struct type {
     [31] = { .name = "Q4_0_4_4" },
     [32] = { .name = "Q4_0_4_8" },
     [33] = { .name = "Q4_0_8_8" },
-    [34] = { .name = "TQ1_0" },
-    [35] = { .name = "TQ2_0" },
     [36] = { .name = "IQ4_NL_4_4" },
     [37] = { .name = "IQ4_NL_4_8" },
     [38] = { .name = "IQ4_NL_8_8" },
@@ -106,11 +112,13 @@ bool tsr_gguf_format(uint32_t type, struct tsr_format *f)
     }
     if (!t || t->bits == 0)
         return false;
-    f->id = t->affine ? TSR_FORMAT_AFFINE : TSR_FORMAT_INT;
+    f->id = t->affine ? TSR_FORMAT_AFFINE : t->table ? TSR_FORMAT_TABLE : TSR_FORMAT_INT;
     f->bits = t->bits;
     f->zero = TSR_ZERO_MID;
     f->group = t->group;
     f->scale_dtype = t->scale;
     f->scale_bits = t->level;
+    for (uint32_t i = 0; t->table && t->bits <= 4 && i >> t->bits == 0; i++)
+        f->table[i] = t->table[i];
     return true;
 }
