@@ -56,10 +56,9 @@ static const struct expectation table[] = {
      * against two, each half an ulp */
     { "bnb-int8", "tessera.int/1 with 8 bits", NULL, 0, TSR_F32, false, "logits_definition",
       4 * 0x1p-24 },
-    /* a row of 64 is a block; one of 128 is two */
-    { "bnb-nf4", "tessera.lut/1 with 4 bits", "tessera.float/1 F32", 0, 0, false, "logits", 0 },
-    { "bnb-fp4-nested", "tessera.lut/1 with 4 bits", "tessera.float/1 F32", 0, 0, false, "logits",
-      0 },
+    /* a row of 64 is a block; one of 96 is one and a half, so that groups of 32 share a scale */
+    { "bnb-nf4", "tessera.table/1 with 4 bits", NULL, 0, TSR_F32, false, "logits", 0 },
+    { "bnb-fp4-nested", "tessera.table/1 with 4 bits", NULL, 0, TSR_F32, false, "logits", 0 },
     { "ct-fp8-channel", "tessera.lut/1 with 8 bits", NULL, 0, 0, false, "logits", 0 },
     /* four groups: patterns go before classes */
     { "ct-mixed", "tessera.int/1 with 4 bits", "tessera.lut/1 with 8 bits", 32, TSR_F32, true,
@@ -69,8 +68,7 @@ static const struct expectation table[] = {
       "logits", 0 },
     { "ct-mxfp4", "tessera.mx/1 with fp4_e2m1", NULL, 32, 0, false, "logits", 0 },
     /* the package rounds the weights to BF16 */
-    { "ct-nvfp4", "tessera.int/1 with 5 bits", NULL, 16, TSR_F32, false, "logits_definition",
-      0x1p-8 },
+    { "ct-nvfp4", "tessera.table/1 with 4 bits", NULL, 16, 0, false, "logits_definition", 0x1p-8 },
     { "ct-w3a16-g32", "tessera.int/1 with 3 bits", NULL, 32, TSR_F16, false, "logits", 0 },
     { "ct-w4a16-g128-sym", "tessera.int/1 with 4 bits", NULL, 0, TSR_F32, false, "logits", 0 },
     { "ct-w4a16-g64-actorder", "tessera.int/1 with 4 bits", NULL, 64, TSR_F16, false, "logits", 0 },
@@ -441,6 +439,9 @@ static void stored_as_packed(void **state)
                                          "bnb-nf4",
                                          "ct-fp8-channel",
                                          "ct-mxfp4",
+                                         "ct-nvfp4",
+                                         "gguf-iq4_nl/model.gguf",
+                                         "gguf-q3_k_m/model.gguf",
                                          "gptq4-g128-actorder",
                                          "ct-w4a16-g64-actorder",
                                          "gguf-q4_k_m/model.gguf",

@@ -236,21 +236,39 @@ static void four_values(const void *source, uint64_t first, uint64_t n, unsigned
     }
 }
 
+/* A group of columns that lies in one block in every row: blocks run on over the ends of rows. */
+static uint64_t columns_of_block(const struct four *f)
+{
+    uint64_t a = f->block, b = f->cols;
+    while (b) {
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 static tsr_status put_four(struct tsr_import *im, const char *name, struct four *f,
                            struct tsr_model_packed **out)
 {
-    if (f->block % f->cols != 0)
+    uint64_t group = columns_of_block(f), groups = f->cols / group;
+    if (group != f->cols && (group < 16 || (group & (group - 1)) != 0))
         return tsr_import_put_wide(im, name, f->rows, f->cols, four_values, f,
-                                   "4-bit blocks with several scales to a row, or across rows, "
-                                   "which no packed layout has, are widened to F32",
+                                   "4-bit blocks that end in a row at places that are no multiple "
+                                   "of 16 columns, which no packed layout has, are widened to F32",
                                    out);
-    float *scales = tsr_new(f->rows, sizeof *scales); /* whole rows in a block */
+    float *scales = tsr_new(f->rows, groups * sizeof *scales);
     if (!scales)
-        return tsr_fail_nomem(im->err, f->rows * sizeof *scales, name);
-    for (uint64_t n = 0; n < f->rows; n++)
-        scales[n] = f->absmax[n * f->cols / f->block];
-    tsr_status st =
-        tsr_import_put_lut(im, name, f->rows, f->cols, 4, f->map, scales, four_codes, f, out);
+        return tsr_fail_nomem(im->err, f->rows * groups * sizeof *scales, name);
+    for (uint64_t i = 0; i < f->rows * groups; i++)
+        scales[i] = f->absmax[i * group / f->block];
+    struct tsr_import_table t = { .bits = 4,
+                                  .group = group,
+                                  .table = f->map,
+                                  .scales = scales,
+                                  .rows = four_codes,
+                                  .source = f };
+    tsr_status              st = tsr_import_put_table(im, name, f->rows, f->cols, &t, out);
     free(scales);
     return st;
 }

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NVFP4_BITS 5 /* FP4 in halves: -12 to 12 */
-
 /* The scales as biased bytes, if all of them are powers of two that E8M0 has. */
 static tsr_status find_powers(struct tsr_import *im, struct tsr_import_ct_linear *l)
 {
@@ -83,31 +81,29 @@ tsr_status tsr_import_ct_fp8(struct tsr_import *im, struct tsr_import_ct_linear 
 
 /* ---- FP4 ---------------------------------------------------------------------------------- */
 
-/* Halves: 0 .5 1 1.5 2 3 4 6 and their negatives, as codes around 16 of tessera.int/1. */
-static void nvfp4_rows(const void *source, uint64_t first, uint64_t n, unsigned char *dst,
-                       uint64_t stride)
+/* The codes of scales, which are values of E4M3. */
+static void e4m3_codes(const float *scales, uint64_t n, uint8_t *codes)
 {
-    static const uint8_t halves[16] = {
-        16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4
-    };
-    const struct tsr_import_ct_linear *l = source;
     for (uint64_t i = 0; i < n; i++) {
-        const uint8_t *row = (const uint8_t *)l->data + (first + i) * l->width;
-        for (uint64_t k = 0; k < l->cols; k += 8) {
-            uint8_t  codes[8];
-            uint64_t m = l->cols - k < 8 ? l->cols - k : 8;
-            for (uint64_t j = 0; j < m; j++)
-                codes[j] = halves[row[(k + j) / 2] >> 4 * ((k + j) % 2) & 15];
-            tsr_import_pack(codes, NVFP4_BITS, m, dst + i * stride + k / 8 * NVFP4_BITS);
+        uint8_t low = 0, high = 126; /* values ascend */
+        while (low < high) {
+            uint8_t mid = (uint8_t)((low + high) / 2);
+            if (tsr_import_fp8(mid) < fabsf(scales[i]))
+                low = (uint8_t)(mid + 1);
+            else
+                high = mid;
         }
+        codes[i] = signbit(scales[i]) ? low | 0x80u : low;
     }
 }
 
-/* w = fp4 * (scale / global), with FP4 in halves.  Exact: halving rounds nothing here. */
+/* w = fp4 * (scale / global). */
 static tsr_status put_nvfp4(struct tsr_import *im, struct tsr_import_ct_linear *l,
                             struct tsr_model_packed **out)
 {
-    const uint64_t                one = 1;
+    static const float            e2m1[16] = { 0, 0.5f,  1,  1.5f,  2,  3,  4,  6,
+                                               0, -0.5f, -1, -1.5f, -2, -3, -4, -6 };
+    const uint64_t                one = 1, n = l->rows * l->groups;
     struct tsr_checkpoint_stored *e = tsr_import_find(im, l->name, "weight_global_scale");
     float                        *global;
     TSR_TRY(tsr_import_need(im, l->name, "weight_global_scale", "F32", e ? e->t->rank != 0 : 1,
@@ -117,15 +113,27 @@ static tsr_status put_nvfp4(struct tsr_import *im, struct tsr_import_ct_linear *
     free(global);
     if (!(divisor > 0))
         return tsr_import_fail(im, e, "is %g, which is not a divisor of scales", (double)divisor);
-    for (uint64_t i = 0; i < l->rows * l->groups; i++) {
-        l->scales[i] = l->scales[i] / divisor * 0.5f;
-        if (!isfinite(l->scales[i]))
+    for (uint64_t i = 0; i < n; i++)
+        if (!isfinite(l->scales[i] / divisor))
             return tsr_import_fail(im, e, "is %g, too small for the scales", (double)divisor);
-    }
-    struct tsr_import_int t = {
-        .bits = NVFP4_BITS, .group = l->group, .scales = l->scales, .rows = nvfp4_rows, .source = l
-    };
-    return tsr_import_put_int(im, l->name, l->rows, l->cols, &t, out);
+    if (l->groups > 1 && (l->group < 16 || (l->group & (l->group - 1)) != 0))
+        return tsr_import_fail(im, l->scale,
+                               "has a scale for every %llu columns; NVFP4 has one for 16",
+                               (unsigned long long)l->group);
+    uint8_t *elements = tsr_new(n, 1);
+    if (!elements)
+        return tsr_fail_nomem(im->err, n, l->name);
+    e4m3_codes(l->scales, n, elements);
+    struct tsr_import_table t = { .bits = 4,
+                                  .group = l->group,
+                                  .table = e2m1,
+                                  .elements = elements,
+                                  .divisor = divisor,
+                                  .rows = copied_rows,
+                                  .source = l };
+    tsr_status              st = tsr_import_put_table(im, l->name, l->rows, l->cols, &t, out);
+    free(elements);
+    return st;
 }
 
 tsr_status tsr_import_ct_fp4(struct tsr_import *im, struct tsr_import_ct_linear *l,

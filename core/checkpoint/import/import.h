@@ -2,8 +2,8 @@
  * to the folders of checkpoint.
  *
  *   quantization_config --tsr_import_open--> a row of the table of importers
- *   PREFIX.qweight, ... --tsr_import_linear--> tsr_model_packed: tessera.int/1, mx/1 or lut/1 if one of
- *                                              them holds the same values, else F32, with a log line
+ *   PREFIX.qweight, ... --tsr_import_linear--> tsr_model_packed: tessera.int/1, table/1, mx/1 or lut/1 if
+ *                                              one of them holds the same values, else F32, with a log line
  *
  * Each importer is one file of this folder.  Codes are bit streams, processed one row of the matrix at a
  * time; besides the result, one stored tensor of a linear is in memory.  model.c walks over a model.
@@ -123,6 +123,20 @@ tsr_status tsr_import_put_mx(struct tsr_import *im, const char *name, uint64_t r
                              uint32_t element, uint64_t group, const uint8_t *scales,
                              tsr_import_rows codes, const void *source,
                              struct tsr_model_packed **out);
+/* w = table[code] * scale: a table of 2^bits values for all rows, and a scale for each group. */
+struct tsr_import_table {
+    uint32_t        bits;
+    uint64_t        group; /* columns that share a scale, as tessera.table/1 has them; 0: all */
+    const float    *table;
+    const float    *scales;   /* [rows, groups] */
+    const uint8_t  *elements; /* instead of them: E4M3 codes [rows, groups], over the divisor */
+    float           divisor;
+    tsr_import_rows rows;
+    const void     *source;
+};
+tsr_status tsr_import_put_table(struct tsr_import *im, const char *name, uint64_t rows,
+                                uint64_t cols, const struct tsr_import_table *t,
+                                struct tsr_model_packed **out);
 /* A table of 2^bits values for all rows, times a scale for each; a value may be NaN if no code
  * refers to it.  scales: [rows]. */
 tsr_status tsr_import_put_lut(struct tsr_import *im, const char *name, uint64_t rows, uint64_t cols,

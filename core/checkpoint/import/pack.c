@@ -268,6 +268,37 @@ tsr_status tsr_import_put_mx(struct tsr_import *im, const char *name, uint64_t r
     return TSR_OK;
 }
 
+tsr_status tsr_import_put_table(struct tsr_import *im, const char *name, uint64_t rows,
+                                uint64_t cols, const struct tsr_import_table *t,
+                                struct tsr_model_packed **out)
+{
+    struct tsr_format f = { .struct_size = sizeof f,
+                            .id = TSR_FORMAT_TABLE,
+                            .bits = t->bits,
+                            .group = t->group >= cols ? 0 : t->group,
+                            .scale_dtype = t->elements ? 0 : TSR_F32,
+                            .scale_bits = t->elements ? 8 : 0,
+                            .element = t->elements ? TSR_MX_FP8_E4M3 : 0 };
+    uint64_t          groups = tsr_format_groups(&f, cols);
+    memcpy(f.table, t->table, sizeof(float) << t->bits);
+    TSR_TRY(create(im, name, rows, cols, &f, out));
+    im->packed++;
+    if (im->headers_only)
+        return TSR_OK;
+    struct tsr_model_packed *p = *out;
+    fill_codes(p, t->bits, t->rows, t->source);
+    for (uint64_t r = 0; r < rows; r++) {
+        unsigned char *at = (unsigned char *)p->meta + r * p->meta_stride;
+        if (t->elements) {
+            memcpy(at, &t->divisor, 4);
+            memcpy(at + 4, t->elements + r * groups, groups);
+        } else {
+            memcpy(at, t->scales + r * groups, 4 * groups);
+        }
+    }
+    return TSR_OK;
+}
+
 tsr_status tsr_import_put_lut(struct tsr_import *im, const char *name, uint64_t rows, uint64_t cols,
                               uint32_t bits, const float *table, const float *scales,
                               tsr_import_rows codes, const void *source,
