@@ -8,4 +8,16 @@
 bool tsr_engine_device_grow(void *list, uint64_t n, uint64_t *cap);
 void tsr_engine_device_free_weight(struct tsr_engine_device *d, struct tsr_engine_weight *w);
 
+/* A weight as tessera.int/1, with the same values and, under a8, the same sums. */
+struct tsr_engine_integers {
+    struct tsr_format      format;
+    struct tsr_weight_desc desc; /* of codes and meta */
+    unsigned char         *codes, *meta;
+};
+/* TSR_E_UNSUPPORTED, without a message, for another format than tessera.table/1 and for numbers that are not
+ * whole.  The description points into *i. */
+tsr_status tsr_engine_integers_make(struct tsr_engine_integers *i, const struct tsr_weight_desc *w,
+                                    struct tsr_err *err);
+void       tsr_engine_integers_free(struct tsr_engine_integers *i);
+
 #endif

@@ -48,7 +48,18 @@ static void say_format(struct tsr_engine_device *d, const struct tsr_format *f, 
     tsr_logf(TSR_LOG_WARN, "%s does not read %s (%s): such weights run as F32", d->text, name, why);
 }
 
-/* Loads w->desc, or its F32 matrix if the device declines the format. */
+/* TSR_E_UNSUPPORTED if it is not whole numbers under a table, or if the device does not read these either. */
+static tsr_status load_integers(struct tsr_engine_device *d, struct tsr_engine_weight *w,
+                                struct tsr_err *err)
+{
+    struct tsr_engine_integers i;
+    TSR_TRY(tsr_engine_integers_make(&i, &w->desc, err));
+    tsr_status st = d->iface->weight_load(d->self, &i.desc, &w->handle, err);
+    tsr_engine_integers_free(&i);
+    return st;
+}
+
+/* Loads w->desc, or the same values as integers or F32 if the device declines the format. */
 static tsr_status load_weight(struct tsr_engine_device *d, struct tsr_engine_weight *w,
                               const struct tsr_model_packed *p, struct tsr_err *err)
 {
@@ -57,6 +68,9 @@ static tsr_status load_weight(struct tsr_engine_device *d, struct tsr_engine_wei
     tsr_status st = d->iface->weight_load(d->self, &w->desc, &w->handle, &why.err);
     if (st != TSR_E_UNSUPPORTED)
         return st == TSR_OK ? st : tsr_fail(err, st, "%s: %s", w->desc.name, why.text);
+    st = load_integers(d, w, err);
+    if (st != TSR_E_UNSUPPORTED)
+        return st;
     say_format(d, &w->format, why.text);
     w->widened = true;
     float *dense = NULL;
