@@ -40,7 +40,7 @@ int tsr_cpu_mapped_plan(struct tsr_cpu_weight *w, const struct tsr_format *f, ui
     w->scale_f16 = w->mapped == MAPPED_STORED && f->scale_dtype == TSR_F16;
     fill_table(w, f);
     if (w->mapped == MAPPED_BYTES) {
-        w->bias = 1 << (f->scale_bits - 1);
+        w->bias = (1 << f->scale_bits) / 2; /* 32 or 128 */
         w->records = cpu_ceil(w->cols, TSR_TABLE_SUPER);
         while (f->group << w->record_shift < TSR_TABLE_SUPER)
             w->record_shift++;

@@ -21,9 +21,9 @@ static const struct tsr_option options[] = {
         S, formats, "",
         "Weight formats, separated by commas: f32, f16, bf16, int2 to int8, affine2 "
         "to affine8 (with "
-        "minimums, as GGUF's K types), nf4, iq4_nl, iq4_xs, q3_k, q6_k, tq2_0 and nvfp4 "
-        "(codes under a table), lut2 to lut8 (lut4o: with outliers), llm8, "
-        "fp4_e2m1 and other MX elements, mxint2 to mxint8. If empty "
+        "minimums, as GGUF's K types), lut2 to lut8 (lut4o: with outliers), llm8, "
+        "fp4_e2m1 and other MX elements, mxint2 to mxint8. Under a table: nf4, iq4_nl, iq4_xs, "
+        "q3_k, q6_k, tq2_0, nvfp4. If empty "
         "f32,f16,bf16,int8,int4; for dec int3,int4, which can be compensated."),
     TSR_OPTION_STRING(S, bits, "", "packed formats by their bits, as in 4,8; instead of --formats"),
     TSR_OPTION_INT(S, group, 128, 0, 1 << 30, "columns",
