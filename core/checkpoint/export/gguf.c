@@ -243,8 +243,9 @@ static tsr_status put_matrix(struct file *f, const struct tsr_model_stored_view 
     module_of(&m, v, &now);
     f->row = tsr_new(v->cols, 2 * sizeof *f->row);
     f->line = tsr_new(bytes, 1);
-    tsr_status st = f->row && f->line ? TSR_OK : tsr_fail_nomem(f->x->err, bytes, e->name);
-    for (uint64_t r = 0; r < v->rows && st == TSR_OK; r++) {
+    bool       room = f->row && f->line;
+    tsr_status st = room ? TSR_OK : tsr_fail_nomem(f->x->err, bytes, e->name);
+    for (uint64_t r = 0; room && r < v->rows && st == TSR_OK; r++) {
         st = put_row(f, &m, e, row_of(e, v->rows, r));
         if (st == TSR_OK)
             tsr_writer_put(&f->w, f->line, bytes);

@@ -58,7 +58,7 @@ static tsr_status put_rows(struct pack *k, const struct part *a, struct tsr_mode
             if (wrong)
                 return tsr_fail(k->err, TSR_E_INPUT,
                                 "%s: tensor \"%s\": row %llu %s; the file is damaged", k->g->path,
-                                a->t->name, (unsigned long long)(from + i), wrong);
+                                a->t->name, (unsigned long long)from + i, wrong);
         }
     }
     return TSR_OK;
