@@ -25,19 +25,6 @@ uint64_t profile_positions(const struct profile *p, const struct profile_model *
     return m->shape->alibi || want < most ? want : most;
 }
 
-bool profile_same_form(const struct tsr_plan_shape_layer *a, const struct tsr_plan_shape_layer *b)
-{
-    return a->recurrent == b->recurrent && !a->router.rows == !b->router.rows;
-}
-
-uint64_t profile_first(const struct profile_model *m)
-{
-    uint64_t l = 0;
-    while (m->shape->layer_class[l] != m->cls)
-        l++;
-    return l;
-}
-
 /* The better of two, because an interrupted probe does not measure the memory. */
 static tsr_status note_probe(struct profile *p, double two[2], struct tsr_err *err)
 {

@@ -7,7 +7,6 @@
 #include "engine/engine.h"
 #include "plan/cost/memory_paper.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -211,59 +210,5 @@ tsr_status tsr_plan_memory_ends(const struct tsr_plan_memory_job *j, const struc
     if (!tsr_plan_memory_add(embed, s->embed_norm, 4) ||
         !tsr_plan_memory_add(head, s->final_norm, 4))
         return tsr_plan_memory_too_large(err);
-    return TSR_OK;
-}
-
-uint64_t tsr_plan_memory_capacity(const struct tsr_plan_mesh *m, enum tsr_accounting a)
-{
-    const struct tsr_plan_profile *p = m->profile;
-    uint64_t                       one, all;
-    if (a == TSR_PLAN_ACCOUNT_PAPER) {
-        one = tsr_plan_paper_capacity(p);
-    } else {
-        one = (uint64_t)(p->usable * (double)p->memory_bytes);
-        one = one > p->reserved_bytes ? one - p->reserved_bytes : 0;
-    }
-    return tsr_mul(one, m->tp, &all) ? all : UINT64_MAX;
-}
-
-bool tsr_plan_memory_uneven(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
-                            uint64_t ends, uint64_t lead, uint64_t *bytes)
-{
-    *bytes = 0;
-    if (j->accounting == TSR_PLAN_ACCOUNT_PAPER)
-        return true;
-    return tsr_add(ends, lead, bytes) && tsr_mul(*bytes, m->tp - 1, bytes);
-}
-
-tsr_status tsr_plan_memory_stage(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
-                                 const struct tsr_plan_candidates *c, const uint32_t *bits,
-                                 uint64_t first, uint64_t n, uint64_t prefill_mb,
-                                 uint64_t decode_mb, struct tsr_plan_stage_memory *out,
-                                 struct tsr_err *err)
-{
-    const struct tsr_plan_shape *s = j->shape;
-    bool                         begins = first == 0;
-    bool                         ends =
-        j->place == TSR_PLAN_HEAD_FIRST ? begins : first + n == s->layers; /* has the head */
-    uint64_t embed, head, shared, lead, used = 0;
-    *out = (struct tsr_plan_stage_memory){ .capacity = tsr_plan_memory_capacity(m, j->accounting) };
-    for (uint64_t l = first; l < first + n; l++) {
-        uint64_t w, kv;
-        used |= UINT64_C(1) << bits[l];
-        TSR_TRY(tsr_plan_memory_layer(j, m, s->layer_class[l], &c->v[bits[l]], &w, &kv, err));
-        if (!tsr_add(out->weights, w, &out->weights) || !tsr_add(out->kv, kv, &out->kv))
-            return tsr_plan_memory_too_large(err);
-    }
-    TSR_TRY(tsr_plan_memory_ends(j, m, &embed, &head, &shared, err));
-    out->ends = (begins ? embed : 0) + (ends ? head : 0) - (begins && ends ? shared : 0);
-    TSR_TRY(tsr_plan_memory_work(j, m, c, used, prefill_mb, decode_mb, begins, ends,
-                                 &out->workspace, &lead, err));
-    if (!tsr_plan_memory_uneven(j, m, out->ends, lead, &out->uneven) ||
-        !tsr_add(out->weights, out->kv, &out->total) ||
-        !tsr_add(out->total, out->ends, &out->total) ||
-        !tsr_add(out->total, out->workspace, &out->total))
-        return tsr_plan_memory_too_large(err);
-    out->capacity = tsr_capacity_left(out->capacity, out->uneven);
     return TSR_OK;
 }

@@ -1,4 +1,4 @@
-/* plan/cost/memory_internal.h - shared by memory.c and memory_work.c. */
+/* plan/cost/memory_internal.h - shared by memory.c, memory_work.c and memory_stage.c. */
 #ifndef TSR_PLAN_COST_MEMORY_INTERNAL_H
 #define TSR_PLAN_COST_MEMORY_INTERNAL_H
 
