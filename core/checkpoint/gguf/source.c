@@ -30,18 +30,19 @@ struct source {
 static tsr_status convert(const struct item *it, const unsigned char *src, uint64_t first,
                           uint64_t n, unsigned char *dst, const char *path, struct tsr_err *err)
 {
-    float *f = (float *)(void *)dst;
+    float         *f = (float *)(void *)dst;
+    const uint64_t cols = it->cols;
     if (tsr_gguf_dtype(it->t->type) == it->dtype && it->map.offset == 0 && !it->map.decay) {
         memcpy(dst, src, n * it->row_bytes);
         return TSR_OK;
     }
-    tsr_gguf_widen(it->t->type, src, n * it->cols, f);
-    for (uint64_t i = 0; i < n * it->cols; i++) {
+    tsr_gguf_widen(it->t->type, src, n * cols, f);
+    for (uint64_t i = 0; i < n * cols; i++) {
         if (!isfinite(f[i]))
             return tsr_fail(err, TSR_E_INPUT,
                             "%s: tensor \"%s\": row %llu column %llu is %g; the file is damaged",
-                            path, it->t->name, (unsigned long long)(first + i / it->cols),
-                            (unsigned long long)(i % it->cols), (double)f[i]);
+                            path, it->t->name, (unsigned long long)(first + i / cols),
+                            (unsigned long long)(i % cols), (double)f[i]);
         if (it->map.offset != 0)
             f[i] -= it->map.offset;
         if (it->map.decay && !(f[i] < 0))
