@@ -21,6 +21,17 @@ static inline unsigned gguf_iq4_xs_scale(const unsigned char *b, unsigned s)
     return low | ((unsigned)(b[2 + s / 4] >> (s % 4 * 2)) & 3u) << 4; /* 32 is zero */
 }
 
+/* Blocks of 32 with nibbles: byte j holds element j below and element j + 16 above. */
+static inline unsigned gguf_nibble(const unsigned char *q, unsigned i)
+{
+    return i < 16 ? q[i] & 15u : q[i - 16] >> 4;
+}
+
+static inline unsigned gguf_iq4_xs_code(const unsigned char *b, unsigned i)
+{
+    return gguf_nibble(b + 8 + (size_t)(i / 32) * 16, i % 32);
+}
+
 /* TQ1_0: 48 bytes of five base-3 digits and 4 of four, as fractions of 256; d.  Digit n of a run of `width`
  * bytes is element width * n on.  TQ2_0: 64 bytes of two bits, d.  1 is zero. */
 static inline unsigned gguf_tq1_code(const unsigned char *b, unsigned i)
@@ -35,12 +46,6 @@ static inline unsigned gguf_tq1_code(const unsigned char *b, unsigned i)
 static inline unsigned gguf_tq2_code(const unsigned char *b, unsigned i)
 {
     return (unsigned)(b[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2)) & 3u;
-}
-
-/* Blocks of 32 with nibbles: byte j holds element j below and element j + 16 above. */
-static inline unsigned gguf_nibble(const unsigned char *q, unsigned i)
-{
-    return i < 16 ? q[i] & 15u : q[i - 16] >> 4;
 }
 
 /* The fifth bits of this block. */

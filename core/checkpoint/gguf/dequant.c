@@ -55,7 +55,7 @@ static void iq4_xs(const unsigned char *b, float *y)
     float d = gguf_f16(b);
     for (unsigned i = 0; i < 256; i++) {
         float scale = d * (float)((int)gguf_iq4_xs_scale(b, i / 32) - 32);
-        y[i] = scale * (float)gguf_iq4_nl[gguf_nibble(b + 8 + i / 32 * 16, i % 32)];
+        y[i] = scale * (float)gguf_iq4_nl[gguf_iq4_xs_code(b, i)];
     }
 }
 

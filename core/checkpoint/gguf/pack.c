@@ -51,7 +51,7 @@ static void unpack(uint32_t type, const unsigned char *b, unsigned char codes[25
         return;
     case TSR_GGUF_T_IQ4_XS:
         for (unsigned i = 0; i < 256; i++)
-            codes[i] = (unsigned char)gguf_nibble(b + 8 + i / 32 * 16, i % 32);
+            codes[i] = (unsigned char)gguf_iq4_xs_code(b, i);
         return;
     case TSR_GGUF_T_TQ1_0:
         for (unsigned i = 0; i < 256; i++)
