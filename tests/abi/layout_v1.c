@@ -228,7 +228,7 @@ AT(struct tsr_matrix, data, 16);
 AT(struct tsr_matrix, rows, 24);
 AT(struct tsr_matrix, cols, 32);
 AT(struct tsr_matrix, row_stride, 40);
-SIZE(struct tsr_quant_plan, 112);
+SIZE(struct tsr_quant_plan, 176);
 AT(struct tsr_quant_plan, struct_size, 0);
 AT(struct tsr_quant_plan, rows_per_unit, 4);
 AT(struct tsr_quant_plan, code_bytes, 8);
