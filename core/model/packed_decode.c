@@ -165,8 +165,9 @@ static float table_scale(const struct tsr_format *f, const unsigned char *meta, 
         return element[meta[4 + g]] / scale_at(meta, 0, TSR_F32);
     uint64_t             per = TSR_TABLE_SUPER / f->group, at = g % per * f->scale_bits;
     const unsigned char *record = meta + g / per * tsr_format_table_record_bytes(f);
-    int32_t              code = (int32_t)level_at(record + 2, at, f->scale_bits);
-    return scale_at(record, 0, TSR_F16) * (float)(code - (1 << f->scale_bits) / 2);
+    int                  middle = (1 << f->scale_bits) / 2;
+    int                  code = (int)level_at(record + 2, at, f->scale_bits);
+    return scale_at(record, 0, TSR_F16) * (float)(code - middle);
 }
 
 static void decode_table(const struct tsr_format *f, uint64_t cols, const unsigned char *codes,
@@ -175,6 +176,7 @@ static void decode_table(const struct tsr_format *f, uint64_t cols, const unsign
     uint64_t      groups = tsr_format_groups(f, cols), width = groups == 1 ? cols : f->group;
     float         element[256] = { 0 };
     struct reader in = { .p = codes, .bits = f->bits };
+    int           middle = (1 << f->bits) / 2;
     if (f->element)
         mx_table(f, element);
     for (uint64_t g = 0; g < groups; g++) {
@@ -183,7 +185,7 @@ static void decode_table(const struct tsr_format *f, uint64_t cols, const unsign
         for (uint64_t k = g * width; k < end && f->bits <= 4; k++)
             dst[k] = f->table[next_code(&in)] * scale;
         for (uint64_t k = g * width; k < end && f->bits > 4; k++)
-            dst[k] = (float)((int)next_code(&in) - (1 << f->bits) / 2) * scale;
+            dst[k] = (float)((int)next_code(&in) - middle) * scale;
     }
 }
 

@@ -2,6 +2,7 @@
  * the pool, and the codes are decoded and checked before use. */
 #include "base/f16.h"
 #include "base/mem.h"
+#include "model/packed_table.h"
 #include "quant/matrix_internal.h"
 #include "quant/quant.h"
 #include "tessera/quantizer_report.h"
@@ -333,8 +334,8 @@ static bool same_format(const struct tsr_format *a, const struct tsr_format *b)
            a->zero == b->zero && a->group == b->group && a->scale_dtype == b->scale_dtype &&
            a->element == b->element && a->scale_bits == b->scale_bits &&
            a->outliers == b->outliers && a->act8 == b->act8 &&
-           memcmp(a->table, b->table, sizeof a->table) == 0 &&
-           a->act8_threshold <= b->act8_threshold && a->act8_threshold >= b->act8_threshold;
+           tsr_model_same_table(a->table, b->table) && a->act8_threshold <= b->act8_threshold &&
+           a->act8_threshold >= b->act8_threshold;
 }
 
 tsr_status tsr_quantize_part(struct tsr_registry *r, const struct tsr_quantizer *q,

@@ -218,7 +218,8 @@ static tsr_status decode_table(const struct tsr_format *f, uint64_t cols, const 
             float divisor = float_at(meta, TSR_F32, 0);
             scale = mx_element(f->element, meta[4 + g]) / divisor;
         } else {
-            uint64_t       per = 256 / f->group, bytes = 2 + (per * f->scale_bits + 7) / 8;
+            uint64_t       per = f->group ? 256 / f->group : 1;
+            uint64_t       bytes = 2 + (per * f->scale_bits + 7) / 8;
             const uint8_t *record = meta + k / 256 * bytes;
             int32_t        a = (int32_t)code_at(record + 2, g % per, f->scale_bits);
             scale = float_at(record, TSR_F16, 0) * (float)(a - (1 << (f->scale_bits - 1)));

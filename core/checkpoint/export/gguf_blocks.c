@@ -3,6 +3,7 @@
 #include "checkpoint/export/gguf_out.h"
 
 #include "base/f16.h"
+#include "model/packed_table.h"
 
 #include <math.h>
 #include <string.h>
@@ -150,7 +151,7 @@ static bool holds_table(const struct tsr_export_module *m)
     return strcmp(m->f.id, TSR_FORMAT_TABLE) == 0 && m->f.scale_bits == 0 &&
            m->f.scale_dtype == TSR_F16 &&
            (m->f.group == QK || (m->f.group == 0 && m->v->cols == QK)) &&
-           memcmp(m->f.table, levels, sizeof levels) == 0;
+           tsr_model_same_table(m->f.table, levels);
 }
 
 bool tsr_export_gguf_holds(uint32_t type, const struct tsr_export_module *m)

@@ -2,6 +2,7 @@
 #include "checkpoint/export/internal.h"
 
 #include "base/f16.h"
+#include "model/packed_table.h"
 
 #include <math.h>
 #include <string.h>
@@ -17,7 +18,7 @@ static bool same_format(const struct tsr_format *a, const struct tsr_format *b)
 {
     return strcmp(a->id, b->id) == 0 && a->bits == b->bits && a->zero == b->zero &&
            a->group == b->group && a->scale_dtype == b->scale_dtype && a->element == b->element &&
-           a->scale_bits == b->scale_bits && memcmp(a->table, b->table, sizeof a->table) == 0;
+           a->scale_bits == b->scale_bits && tsr_model_same_table(a->table, b->table);
 }
 
 /* A packed matrix that holds plain numbers. */

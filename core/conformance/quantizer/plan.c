@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "model/packed_table.h"
 #include "quant/quant.h"
 
 #include <string.h>
@@ -72,8 +73,7 @@ static bool same_plan(const struct tsr_quant_plan *a, const struct tsr_quant_pla
            f->bits == g->bits && f->zero == g->zero && f->group == g->group &&
            f->dtype == g->dtype && f->scale_dtype == g->scale_dtype && f->element == g->element &&
            f->scale_bits == g->scale_bits && f->outliers == g->outliers && f->act8 == g->act8 &&
-           memcmp(f->table, g->table, sizeof f->table) == 0 &&
-           f->act8_threshold == g->act8_threshold;
+           tsr_model_same_table(f->table, g->table) && f->act8_threshold == g->act8_threshold;
 }
 
 void tsr_conformance_quant_plan_pure(struct tsr_conformance_case *c)

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "engine/delta.h"
 #include "model/bind.h"
+#include "model/packed_table.h"
 #include "quant/quant.h"
 
 #include <stdlib.h>
@@ -83,7 +84,7 @@ static bool same_format(const struct tsr_format *a, const struct tsr_format *b)
            a->zero == b->zero && a->group == b->group && a->scale_dtype == b->scale_dtype &&
            a->element == b->element && a->scale_bits == b->scale_bits &&
            a->outliers == b->outliers && a->act8 == b->act8 &&
-           memcmp(a->table, b->table, sizeof a->table) == 0;
+           tsr_model_same_table(a->table, b->table);
 }
 
 /* A linear of every expert: those of one layer have one shape, and must have one layout. */
