@@ -94,7 +94,7 @@ static tsr_status bind_split(struct tsr_model_binding *b, const struct tsr_model
                              uint64_t layer)
 {
     struct tsr_model_role one;
-    bool                  is;
+    bool                  is = false;
     TSR_TRY(tsr_model_role_split(r, 1, &one) ? is_stacked(b, &one, layer, &is) : TSR_OK);
     if (!tsr_model_role_split(r, 1, &one) || !is)
         return bind_several(b, r, layer);

@@ -38,11 +38,12 @@ static tsr_status convert(const struct item *it, const unsigned char *src, uint6
     }
     tsr_gguf_widen(it->t->type, src, n * cols, f);
     for (uint64_t i = 0; i < n * cols; i++) {
+        uint64_t row = cols ? i / cols : 0;
         if (!isfinite(f[i]))
             return tsr_fail(err, TSR_E_INPUT,
                             "%s: tensor \"%s\": row %llu column %llu is %g; the file is damaged",
-                            path, it->t->name, (unsigned long long)(first + i / cols),
-                            (unsigned long long)(i % cols), (double)f[i]);
+                            path, it->t->name, (unsigned long long)first + row,
+                            (unsigned long long)i - row * cols, (double)f[i]);
         if (it->map.offset != 0)
             f[i] -= it->map.offset;
         if (it->map.decay && !(f[i] < 0))
