@@ -15,6 +15,7 @@
 #include "tessera/backend.h"
 #include "tessera/backend_layout.h"
 #include "tessera/draft/compensate.h"
+#include "tessera/draft/linears.h"
 
 /* A weight on a device. */
 struct tsr_engine_weight {
@@ -42,11 +43,13 @@ struct tsr_engine_device {
     struct tsr_engine_weight   **weights;
     uint64_t                     n_weights, cap_weights;
     uint64_t                     tensor_bytes;
-    uint32_t                     said_ops;          /* bit per TSR_OP_* */
-    char                         said_foreign[256]; /* the last layout of a plugin's own */
-    uint64_t                     said_formats;      /* bit per layout and width */
-    bool                         asked_site;        /* linears.c: for the next */
-    const struct tsr_backend_compensate_v1 *site;   /* a table that has site(), or NULL */
+    uint32_t                     said_ops;                 /* bit per TSR_OP_* */
+    char                         said_foreign[256];        /* the last layout of a plugin's own */
+    uint64_t                     said_formats;             /* bit per layout and width */
+    bool                         asked_site;               /* linears.c: for the next */
+    const struct tsr_backend_compensate_v1 *site;          /* a table that has site(), or NULL */
+    bool                                    asked_linears; /* the same */
+    const struct tsr_backend_linears_v1    *linears;
 };
 
 /* name: "cuda:device=1"; NULL: TSR_PLUGIN_DEFAULT_BACKEND; "auto": "cuda" if it has a device, else the default.
@@ -114,7 +117,10 @@ tsr_status tsr_engine_device_download(struct tsr_engine_device *d, const struct 
                                       void *dst, struct tsr_err *err);
 tsr_status tsr_engine_device_sync(struct tsr_engine_device *d, struct tsr_err *err);
 
-/* Opens d->fallback, the default backend; TSR_E_UNSUPPORTED with `why` if d already is that one. */
+/* Opens d->fallback, the default backend; *other NULL: d already is that one. */
+tsr_status tsr_engine_device_other(struct tsr_engine_device *d, struct tsr_engine_device **other,
+                                   struct tsr_err *err);
+/* The same; TSR_E_UNSUPPORTED with `why` if d already is that one. */
 tsr_status tsr_engine_device_fallback(struct tsr_engine_device *d, const char *what,
                                       const char *why, struct tsr_err *err);
 

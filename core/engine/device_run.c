@@ -11,12 +11,22 @@ static const char *const op_name[] = { "?",    "linear",   "embed",     "norm",
                                        "rope", "kv_store", "attention", "act",
                                        "add",  "scale",    "gather",    "mix" };
 
-tsr_status tsr_engine_device_fallback(struct tsr_engine_device *d, const char *what,
-                                      const char *why, struct tsr_err *err)
+tsr_status tsr_engine_device_other(struct tsr_engine_device *d, struct tsr_engine_device **other,
+                                   struct tsr_err *err)
 {
     if (!d->fallback)
         TSR_TRY(tsr_engine_device_open(&d->fallback, d->registry, NULL, d->numerics, err));
-    if (d->fallback->iface == d->iface) /* the registry has one table for a component */
+    *other = d->fallback->iface == d->iface ? NULL : d->fallback; /* the registry has one table for
+                                                                   * a component */
+    return TSR_OK;
+}
+
+tsr_status tsr_engine_device_fallback(struct tsr_engine_device *d, const char *what,
+                                      const char *why, struct tsr_err *err)
+{
+    struct tsr_engine_device *other;
+    TSR_TRY(tsr_engine_device_other(d, &other, err));
+    if (!other)
         return tsr_fail(err, TSR_E_UNSUPPORTED, "%s cannot run %s: %s", d->text, what, why);
     return TSR_OK;
 }

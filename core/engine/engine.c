@@ -32,6 +32,7 @@ static tsr_status activations(struct tsr_engine *e, struct tsr_err *err)
     const struct tsr_model_hparams *hp = &e->model->hp;
     uint64_t ffn = e->share.ffn > e->share.expert ? e->share.ffn : e->share.expert;
     ffn = ffn > e->share.shared ? ffn : e->share.shared;
+    ffn = larger(ffn, tsr_engine_expert_columns(hp->experts_used, e->share.expert, e->chunk));
     uint64_t heads = (uint64_t)e->share.heads * hp->head_dim,
              kv = (uint64_t)e->share.kv_heads * hp->head_dim;
     const struct tsr_model_delta *d = &e->share.delta;
@@ -110,7 +111,8 @@ static tsr_status choose_part(struct tsr_engine *e, const struct tsr_engine_opti
         return tsr_fail(err, TSR_E_INVAL, "layers %llu to %llu of %llu, or no sum over ranks",
                         (unsigned long long)e->first, (unsigned long long)e->end,
                         (unsigned long long)layers);
-    return tsr_engine_share_of(&e->model->hp, e->tp.rank, e->tp.ranks, &e->share, err);
+    return tsr_engine_share_of(&e->model->hp, e->tp.rank, e->tp.ranks, e->tp.whole_experts,
+                               &e->share, err);
 }
 
 /* Who runs the linears and adds to them; taps.c sets the others. */
@@ -133,6 +135,7 @@ static tsr_status build(struct tsr_engine *e, const struct tsr_model_overlay *o,
 {
     TSR_TRY(choose_context(e, opt->context, err));
     TSR_TRY(choose_part(e, opt, err));
+    TSR_TRY(tsr_engine_experts_place(e, &opt->on, err));
     e->chunk = opt->chunk ? opt->chunk : TSR_DEFAULT_CHUNK;
     /* no batch is longer than all slots together */
     if (e->chunk / e->n_slots >= e->context)
@@ -174,7 +177,7 @@ static tsr_status create(struct tsr_engine **out, struct tsr_engine_device *dev,
     if (!e)
         return tsr_fail_nomem(err, sizeof *e, "an engine");
     e->model = m;
-    e->dev = dev;
+    e->dev = e->tap_dev = dev;
     e->kv_dtype = opt->kv_dtype;
     e->n_slots = opt->slots;
     e->streamed = streamed;
@@ -278,9 +281,10 @@ void tsr_engine_linears(const struct tsr_engine *e, uint64_t *bytes, uint64_t *w
         tsr_engine_linears(e->behind, bytes, widened);
     for (uint64_t l = 0; l < e->model->hp.layers; l++)
         for (uint64_t i = 0; i < e->model->hp.linears; i++) {
-            const struct tsr_engine_weight *w = e->layers[l].lin[i].w;
-            *bytes += w ? tsr_engine_device_weight_bytes(e->dev, w) : 0;
-            *widened += w && w->widened;
+            const struct tsr_engine_linear_dev *d = &e->layers[l].lin[i];
+            *bytes +=
+                d->w ? tsr_engine_device_weight_bytes(tsr_engine_linear_device(e, d), d->w) : 0;
+            *widened += d->w && d->w->widened;
         }
 }
 

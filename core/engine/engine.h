@@ -23,6 +23,7 @@ struct tsr_engine;
  * part to the others'. */
 struct tsr_engine_tp {
     uint32_t rank, ranks;
+    bool whole_experts; /* experts fall to ranks whole, in equal numbers; else some rows of each */
     /* x [rows, cols] dense F32 in host memory: this rank's part on input, the sum over all ranks on
      * output, bit-identical on every rank.  site: 2 * layer for o, 2 * layer + 1 for down.  The
      * bias is added once, after the sum.  Called on the thread that runs forward(). */

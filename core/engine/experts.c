@@ -1,38 +1,93 @@
 /* A layer with experts, from the normed input to the weighed sum of what the chosen experts say:
  *
  *   in -> router -> scores, in host memory     route.c: the experts of each token, and their weights
- *   for each expert that a token takes:
- *     its rows of in -> gate, up -> func(gate) * up -> down -> rows of `said`
+ *   in -> the chosen experts -> rows of `said`                                         experts_run.c
  *   the shared expert, where the layer has one, over all rows likewise; its weight is 1, or the sigmoid of a score
  *   out = the sum over a token's experts of weight * row of `said`, in rising order of the expert, the shared one last
  *
- * A product does not depend on the rows beside it, and the sum has a fixed order: neither batch nor chunk changes a bit. */
+ * A product does not depend on the rows beside it, and the sum has a fixed order: neither batch nor chunk changes a bit.
+ * The chosen experts and the sum are on the engine's device or, of the first host_experts layers, on the host: `in`,
+ * rows of the shared expert and `out` cross the border. */
+#include "engine/experts.h"
 #include "engine/hooks.h"
-#include "engine/internal.h"
 #include "engine/route.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
 
-struct tsr_engine_routes {
-    uint64_t          each;   /* experts of a token, with the shared one */
-    uint32_t         *chosen; /* [chunk, used] of each token */
-    float            *weight; /* [chunk, each] */
-    float            *scores, *scratch;
-    uint64_t          spread;       /* tokens that went by a count */
-    float            *shared;       /* [chunk]: scores of the shared expert; or NULL */
-    uint64_t         *count;        /* [experts + 1]: where an expert's rows begin */
-    uint32_t         *host_rows;    /* [chunk * used]: tokens, by expert */
-    uint32_t         *host_places;  /* [chunk, each]: rows of `said` */
-    struct tsr_tensor score;        /* [chunk, experts] */
-    struct tsr_tensor shared_score; /* [chunk, 1] */
-    struct tsr_tensor rows;         /* U32 [1, chunk * used] */
-    struct tsr_tensor places;       /* U32 [chunk, each] */
-    struct tsr_tensor weights;      /* [chunk, each] */
-    struct tsr_tensor in;           /* [chunk, hidden]: rows of one expert */
-    struct tsr_tensor said; /* [chunk * each, hidden]; the shared expert's rows are the last */
+tsr_status tsr_engine_experts_place(struct tsr_engine *e, const struct tsr_plugin_run_on *on,
+                                    struct tsr_err *err)
+{
+    if (!on->cpu_experts)
+        return TSR_OK;
+    if (!e->model->hp.experts)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "%s: the model has no experts for cpu_experts; leave the key out",
+                        e->model->path);
+    TSR_TRY(tsr_engine_device_other(e->dev, &e->host, err)); /* NULL: all is there already */
+    e->host_experts = e->host ? on->cpu_experts : 0;
+    if (e->host && e->first < e->host_experts)
+        tsr_logf(TSR_LOG_INFO, "the experts of layers %llu to %llu run on %s",
+                 (unsigned long long)e->first,
+                 (unsigned long long)(e->host_experts < e->end ? e->host_experts : e->end) - 1,
+                 tsr_engine_device_text(e->host));
+    return TSR_OK;
+}
+
+struct planned {
+    struct tsr_tensor *t;
+    uint32_t           dtype;
+    uint64_t           rows, cols; /* cols 0: absent */
 };
+
+static tsr_status make(struct tsr_engine_device *dev, const struct planned *plan, size_t n,
+                       struct tsr_err *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (plan[i].cols)
+            TSR_TRY(tsr_engine_device_tensor(dev, plan[i].dtype, plan[i].rows, plan[i].cols, 0,
+                                             "experts", plan[i].t, err));
+    return TSR_OK;
+}
+
+/* Tensors of experts on a device; on the host, whose layers have no others, also those of their ends. */
+static tsr_status make_place(struct tsr_engine *e, struct tsr_engine_device *dev,
+                             struct tsr_engine_experts_at *at, struct tsr_err *err)
+{
+    const struct tsr_model_hparams *hp = &e->model->hp;
+    uint64_t                        pairs = e->chunk * hp->experts_used;
+    uint64_t                        each = e->routes->each, hidden = hp->hidden;
+    uint64_t cols = tsr_engine_expert_columns(hp->experts_used, e->share.expert, e->chunk);
+    bool     host = dev != e->dev;
+    at->dev = dev;
+    if (!host) {
+        at->gate = e->gate;
+        at->up = e->up;
+    }
+    const struct planned plan[] = {
+        { &at->rows, TSR_U32, 1, pairs },
+        { &at->places, TSR_U32, e->chunk, each },
+        { &at->weights, TSR_F32, e->chunk, each },
+        { &at->in, TSR_F32, e->chunk, hidden },
+        { &at->said, TSR_F32, e->chunk * each, hidden },
+        { &at->zero, TSR_F32, 1, e->share.whole_experts ? hidden : 0 },
+        { &at->zeros, TSR_U32, 1, e->share.whole_experts ? pairs : 0 },
+        { &at->gate, TSR_F32, e->chunk, host ? cols : 0 },
+        { &at->up, TSR_F32, e->chunk, host ? cols : 0 },
+        { &at->x, TSR_F32, e->chunk, host ? hidden : 0 },
+        { &at->out, TSR_F32, e->chunk, host ? hidden : 0 },
+    };
+    return make(dev, plan, sizeof plan / sizeof *plan, err);
+}
+
+/* Whether layers of this engine have experts on its device; else on the host. */
+static bool has_place(const struct tsr_engine *e, bool host)
+{
+    uint64_t border = e->host_experts < e->end ? e->host_experts : e->end;
+    return host ? e->first < border : border < e->end;
+}
 
 tsr_status tsr_engine_experts_create(struct tsr_engine *e, struct tsr_err *err)
 {
@@ -51,27 +106,21 @@ tsr_status tsr_engine_experts_create(struct tsr_engine *e, struct tsr_err *err)
     r->count = tsr_new(hp->experts + UINT64_C(1), sizeof *r->count);
     r->host_rows = tsr_new(pairs, sizeof *r->host_rows);
     r->host_places = tsr_new(all, sizeof *r->host_places);
+    r->products = tsr_new(UINT64_C(2) * hp->experts, sizeof *r->products);
+    r->border =
+        has_place(e, true) ? tsr_new_aligned(e->chunk, hp->hidden * sizeof *r->border) : NULL;
     if (!r->chosen || !r->weight || !r->scores || !r->scratch || !r->shared || !r->count ||
-        !r->host_rows || !r->host_places)
+        !r->host_rows || !r->host_places || !r->products || (has_place(e, true) && !r->border))
         return tsr_fail_nomem(err, e->chunk * hp->experts * sizeof *r->scores, "routes");
-    const struct {
-        struct tsr_tensor *t;
-        uint32_t           dtype;
-        uint64_t           rows, cols;
-    } plan[] = {
+    const struct planned plan[] = {
         { &r->score, TSR_F32, e->chunk, hp->experts },
         { &r->shared_score, TSR_F32, e->chunk, hp->shared_gated ? 1 : 0 },
-        { &r->rows, TSR_U32, 1, pairs },
-        { &r->places, TSR_U32, e->chunk, r->each },
-        { &r->weights, TSR_F32, e->chunk, r->each },
-        { &r->in, TSR_F32, e->chunk, hp->hidden },
-        { &r->said, TSR_F32, all, hp->hidden },
+        { &r->shared_said, TSR_F32, e->chunk, r->border && hp->shared_ffn ? hp->hidden : 0 },
     };
-    for (size_t i = 0; i < sizeof plan / sizeof *plan; i++)
-        if (plan[i].cols)
-            TSR_TRY(tsr_engine_device_tensor(e->dev, plan[i].dtype, plan[i].rows, plan[i].cols, 0,
-                                             "experts", plan[i].t, err));
-    return TSR_OK;
+    TSR_TRY(make(e->dev, plan, sizeof plan / sizeof *plan, err));
+    if (has_place(e, false))
+        TSR_TRY(make_place(e, e->dev, &r->own, err));
+    return has_place(e, true) ? make_place(e, e->host, &r->host, err) : TSR_OK;
 }
 
 void tsr_engine_experts_destroy(struct tsr_engine *e)
@@ -87,17 +136,10 @@ void tsr_engine_experts_destroy(struct tsr_engine *e)
     free(r->count);
     free(r->host_rows);
     free(r->host_places);
+    free(r->products);
+    free(r->border);
     free(r);
     e->routes = NULL;
-}
-
-/* The first n elements of a row. */
-static struct tsr_tensor part_of_row(const struct tsr_tensor *t, uint64_t first, uint64_t n)
-{
-    struct tsr_tensor v = *t;
-    v.offset += first * sizeof(uint32_t);
-    v.cols = n;
-    return v;
 }
 
 /* The shared expert joins the others: every token takes it, and its rows of `said` follow theirs. */
@@ -153,114 +195,127 @@ static tsr_status route(struct tsr_engine *e, uint64_t layer, const struct tsr_t
             r->host_rows[at] = (uint32_t)t;
             r->host_places[t * r->each + j] = (uint32_t)at;
         }
-    TSR_TRY(add_shared(e, layer, in, err));
-    struct tsr_tensor rows = part_of_row(&r->rows, 0, in->rows * used);
-    struct tsr_tensor places = tsr_engine_rows(&r->places, 0, in->rows);
-    struct tsr_tensor weights = tsr_engine_rows(&r->weights, 0, in->rows);
-    if (in->rows > 1)
-        TSR_TRY(tsr_engine_device_upload(e->dev, &rows, r->host_rows, err));
-    TSR_TRY(tsr_engine_device_upload(e->dev, &places, r->host_places, err));
-    return tsr_engine_device_upload(e->dev, &weights, r->weight, err);
+    return add_shared(e, layer, in, err);
 }
 
-/* x through gate and up: func(gate) * up into `inner` of `cols` columns. */
-static tsr_status run_gated(struct tsr_engine *e, const struct tsr_engine_linear_dev *gate,
-                            const struct tsr_engine_linear_dev *up_of, uint64_t cols,
-                            const struct tsr_tensor *x, struct tsr_tensor *inner,
-                            struct tsr_err *err)
+/* The routing of n tokens, to where the experts run. */
+static tsr_status send_routes(struct tsr_engine *e, const struct tsr_engine_experts_at *at,
+                              uint64_t n, struct tsr_err *err)
 {
-    struct tsr_tensor up = tsr_engine_narrow(&e->up, x->rows, cols);
-    *inner = tsr_engine_narrow(&e->gate, x->rows, cols);
-    TSR_TRY(tsr_engine_run_linear(e, gate, x, inner, err));
-    TSR_TRY(tsr_engine_run_linear(e, up_of, x, &up, err));
-    struct tsr_op op = { .kind = TSR_OP_ACT,
-                         .out = inner,
-                         .in = { inner, &up },
-                         .func = e->model->hp.func,
-                         .scale = e->model->hp.func_alpha,
-                         .softcap = e->model->hp.func_limit };
-    return tsr_engine_device_run(e->dev, &op, NULL, err);
+    const struct tsr_engine_routes *r = e->routes;
+    struct tsr_tensor rows = tsr_engine_part_of_row(&at->rows, 0, n * e->model->hp.experts_used);
+    struct tsr_tensor places = tsr_engine_rows(&at->places, 0, n);
+    struct tsr_tensor weights = tsr_engine_rows(&at->weights, 0, n);
+    if (n > 1)
+        TSR_TRY(tsr_engine_device_upload(at->dev, &rows, r->host_rows, err));
+    TSR_TRY(tsr_engine_device_upload(at->dev, &places, r->host_places, err));
+    return tsr_engine_device_upload(at->dev, &weights, r->weight, err);
 }
 
-/* The same of an expert. */
-static tsr_status run_inner(struct tsr_engine *e, uint64_t layer, uint32_t expert,
-                            const struct tsr_tensor *x, struct tsr_tensor *inner,
-                            struct tsr_err *err)
+static tsr_status mix(const struct tsr_engine *e, const struct tsr_engine_experts_at *at,
+                      const struct tsr_tensor *out, struct tsr_err *err)
 {
-    const struct tsr_engine_linear_dev *lin = e->layers[layer].lin;
-    if (e->hooks.input)
-        TSR_TRY(
-            e->hooks.input(e, layer, tsr_model_expert_site(expert, TSR_MODEL_SITE_FFN_IN), x, err));
-    TSR_TRY(run_gated(e, &lin[tsr_model_expert_linear(expert, TSR_MODEL_GATE)],
-                      &lin[tsr_model_expert_linear(expert, TSR_MODEL_UP)], e->share.expert, x,
-                      inner, err));
-    return e->hooks.input
-               ? e->hooks.input(e, layer, tsr_model_expert_site(expert, TSR_MODEL_SITE_DOWN_IN),
-                                inner, err)
-               : TSR_OK;
+    struct tsr_tensor said = tsr_engine_rows(&at->said, 0, out->rows * e->routes->each);
+    struct tsr_tensor weights = tsr_engine_rows(&at->weights, 0, out->rows);
+    struct tsr_tensor places = tsr_engine_rows(&at->places, 0, out->rows);
+    struct tsr_op     op = { .kind = TSR_OP_MIX, .out = out, .in = { &said, &weights, &places } };
+    return tsr_engine_device_run(at->dev, &op, NULL, err);
 }
 
-/* One expert over rows [first, end) of the order. */
-static tsr_status run_expert(struct tsr_engine *e, uint64_t layer, uint32_t expert, uint64_t first,
-                             uint64_t end, const struct tsr_tensor *in, struct tsr_err *err)
+/* Of whole experts: rows of `said` of experts that other ranks have are zeros here, and the sum over ranks fills them
+ * in.  Each then is what one rank computed, so that MIX is that of one engine, to the bit. */
+static tsr_status fill_in(struct tsr_engine *e, uint64_t layer,
+                          const struct tsr_engine_experts_at *at, uint64_t n, struct tsr_err *err)
 {
-    struct tsr_engine_routes           *r = e->routes;
-    const struct tsr_engine_linear_dev *lin = e->layers[layer].lin;
-    uint64_t                            n = end - first;
-    struct tsr_tensor                   x = *in, inner;
-    if (in->rows > 1) {
-        struct tsr_tensor which = part_of_row(&r->rows, first, n);
-        x = tsr_engine_rows(&r->in, 0, n);
-        struct tsr_op op = { .kind = TSR_OP_GATHER, .out = &x, .in = { in, &which } };
-        TSR_TRY(tsr_engine_device_run(e->dev, &op, NULL, err));
-    }
-    struct tsr_tensor said = tsr_engine_rows(&r->said, first, n);
-    TSR_TRY(run_inner(e, layer, expert, &x, &inner, err));
-    return tsr_engine_run_linear(e, &lin[tsr_model_expert_linear(expert, TSR_MODEL_DOWN)], &inner,
-                                 &said, err);
-}
-
-/* The shared expert over all rows; its gate and up have the router's input. */
-static tsr_status run_shared(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
-                             struct tsr_err *err)
-{
-    const struct tsr_engine_linear_dev *lin = e->layers[layer].lin;
-    struct tsr_engine_routes           *r = e->routes;
-    struct tsr_tensor                   inner;
-    if (!e->model->hp.shared_ffn)
+    const struct tsr_engine_routes *r = e->routes;
+    uint64_t                        all = n * e->model->hp.experts_used, rows = n * r->each;
+    uint64_t                        first = tsr_engine_experts_first(r, e->share.first_expert);
+    uint64_t       end = tsr_engine_experts_first(r, e->share.first_expert + e->share.n_experts);
+    const uint64_t others[2][2] = { { 0, first }, { end, all } };
+    if (!e->share.whole_experts)
         return TSR_OK;
-    struct tsr_tensor said =
-        tsr_engine_rows(&r->said, in->rows * e->model->hp.experts_used, in->rows);
-    TSR_TRY(run_gated(e, &lin[TSR_MODEL_SHARED_GATE], &lin[TSR_MODEL_SHARED_UP], e->share.shared,
-                      in, &inner, err));
-    if (e->hooks.input)
-        TSR_TRY(e->hooks.input(e, layer, TSR_MODEL_SITE_SHARED_DOWN_IN, &inner, err));
-    return tsr_engine_run_linear(e, &lin[TSR_MODEL_SHARED_DOWN], &inner, &said, err);
+    for (int i = 0; i < 2; i++) {
+        uint64_t          some = others[i][1] - others[i][0];
+        struct tsr_tensor out = tsr_engine_rows(&at->said, others[i][0], some);
+        struct tsr_tensor zeros = tsr_engine_part_of_row(&at->zeros, 0, some);
+        struct tsr_op     op = { .kind = TSR_OP_GATHER, .out = &out, .in = { &at->zero, &zeros } };
+        if (some)
+            TSR_TRY(tsr_engine_device_run(at->dev, &op, NULL, err));
+    }
+    for (uint64_t at_row = 0, some; at_row < rows; at_row += some) {
+        some = rows - at_row < e->chunk ? rows - at_row : e->chunk;
+        struct tsr_tensor said = tsr_engine_rows(&at->said, at_row, some);
+        TSR_TRY(tsr_engine_sum_over_ranks(e, at->dev, layer, TSR_MODEL_DOWN, &said, err));
+    }
+    return TSR_OK;
+}
+
+/* The shared expert's rows of `said`, of n tokens. */
+static struct tsr_tensor shared_rows(const struct tsr_engine            *e,
+                                     const struct tsr_engine_experts_at *at, uint64_t n)
+{
+    return tsr_engine_rows(&at->said, n * e->model->hp.experts_used, n);
+}
+
+static tsr_status run_here(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
+                           const struct tsr_tensor *out, struct tsr_err *err)
+{
+    const struct tsr_engine_experts_at *at = &e->routes->own;
+    TSR_TRY(send_routes(e, at, in->rows, err));
+    TSR_TRY(tsr_engine_experts_run_chosen(e, layer, at, in, err));
+    if (e->model->hp.shared_ffn) {
+        struct tsr_tensor said = shared_rows(e, at, in->rows);
+        TSR_TRY(tsr_engine_experts_run_shared(e, layer, in, &said, err));
+    }
+    TSR_TRY(fill_in(e, layer, at, in->rows, err));
+    return mix(e, at, out, err);
+}
+
+/* Rows of one device to another, through host memory. */
+static tsr_status carry(struct tsr_engine *e, struct tsr_engine_device *from,
+                        const struct tsr_tensor *src, struct tsr_engine_device *to,
+                        const struct tsr_tensor *dst, struct tsr_err *err)
+{
+    TSR_TRY(tsr_engine_device_sync(from, err));
+    TSR_TRY(tsr_engine_device_download(from, src, e->routes->border, err));
+    return tsr_engine_device_upload(to, dst, e->routes->border, err);
+}
+
+/* The shared expert is queued on the device first and computes there meanwhile. */
+static tsr_status run_on_host(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
+                              const struct tsr_tensor *out, struct tsr_err *err)
+{
+    const struct tsr_engine_experts_at *at = &e->routes->host;
+    struct tsr_tensor                   x = tsr_engine_rows(&at->x, 0, in->rows),
+                      sum = tsr_engine_rows(&at->out, 0, in->rows);
+    struct tsr_tensor shared = tsr_engine_rows(&e->routes->shared_said, 0, in->rows);
+    TSR_TRY(send_routes(e, at, in->rows, err));
+    TSR_TRY(carry(e, e->dev, in, at->dev, &x, err));
+    if (e->model->hp.shared_ffn)
+        TSR_TRY(tsr_engine_experts_run_shared(e, layer, in, &shared, err));
+    TSR_TRY(tsr_engine_experts_run_chosen(e, layer, at, &x, err));
+    if (e->model->hp.shared_ffn) {
+        struct tsr_tensor said = shared_rows(e, at, in->rows);
+        TSR_TRY(carry(e, e->dev, &shared, at->dev, &said, err));
+    }
+    TSR_TRY(fill_in(e, layer, at, in->rows, err));
+    TSR_TRY(mix(e, at, &sum, err));
+    return carry(e, at->dev, &sum, e->dev, out, err);
 }
 
 tsr_status tsr_engine_experts_run(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
                                   const struct tsr_tensor *out, struct tsr_err *err)
 {
     const struct tsr_model_hparams *hp = &e->model->hp;
-    struct tsr_engine_routes       *r = e->routes;
+    bool                            host = layer < e->host_experts;
     if (e->hooks.input)
         TSR_TRY(e->hooks.input(e, layer, TSR_MODEL_SITE_FFN_IN, in, err));
     TSR_TRY(route(e, layer, in, err));
-    for (uint32_t i = 0; i < hp->experts; i++) {
-        uint64_t first = i ? r->count[i - 1] : 0, end = r->count[i];
-        if (end > first)
-            TSR_TRY(run_expert(e, layer, i, first, end, in, err));
-    }
-    TSR_TRY(run_shared(e, layer, in, err));
-    struct tsr_tensor said = tsr_engine_rows(&r->said, 0, in->rows * r->each);
-    struct tsr_tensor weights = tsr_engine_rows(&r->weights, 0, in->rows);
-    struct tsr_tensor places = tsr_engine_rows(&r->places, 0, in->rows);
-    struct tsr_op     op = { .kind = TSR_OP_MIX, .out = out, .in = { &said, &weights, &places } };
-    TSR_TRY(tsr_engine_device_run(e->dev, &op, NULL, err));
-    for (uint32_t i = 0; e->shown_experts && i < hp->experts; i++) {
-        struct tsr_tensor inner;
+    TSR_TRY(host ? run_on_host(e, layer, in, out, err) : run_here(e, layer, in, out, err));
+    for (uint32_t i = 0; e->shown_experts && i < hp->experts; i++)
         if (e->shown_experts[i])
-            TSR_TRY(run_inner(e, layer, i, in, &inner, err));
-    }
-    return e->tp.ranks > 1 ? tsr_engine_sum_over_ranks(e, layer, TSR_MODEL_DOWN, out, err) : TSR_OK;
+            TSR_TRY(tsr_engine_experts_show(e, layer, i, in, err));
+    return e->tp.ranks > 1 && !e->share.whole_experts
+               ? tsr_engine_sum_over_ranks(e, e->dev, layer, TSR_MODEL_DOWN, out, err)
+               : TSR_OK;
 }

@@ -21,6 +21,7 @@ struct tsr_engine_norm_dev {
     float             eps; /* 0: the model's */
 };
 struct tsr_engine_linear_dev {
+    struct tsr_engine_device *dev; /* that runs it; NULL: the engine's */
     struct tsr_engine_weight *w;
     struct tsr_tensor         bias;
     struct tsr_tensor         behind; /* a bias that is added after the sum over ranks */
@@ -64,16 +65,19 @@ struct tsr_engine {
     const struct tsr_model   *model;
     struct tsr_engine_device *dev;
     bool                      owns_dev;
-    uint64_t                  context, chunk, head_rows;
-    uint32_t                  kv_dtype;
-    uint64_t                  cache_bytes;
-    uint64_t                  window;      /* the largest of all layers; 0: none has one */
-    uint64_t                  window_rows; /* of a slot in their caches; 0: as many as context */
-    struct tsr_engine_move   *moves;       /* [n_slots], for the current chunk */
-    uint64_t                  n_moves;
-    struct tsr_tensor         ascending;  /* U32 [1, window_rows]: 0, 1, ... */
-    uint64_t                  first, end; /* layers that it has */
-    bool                      has_embed, has_head, release;
+    struct tsr_engine_device
+            *host;         /* the default backend, which runs the experts of some layers; or NULL */
+    uint64_t host_experts; /* layers, from the first, whose experts it runs */
+    uint64_t context, chunk, head_rows;
+    uint32_t kv_dtype;
+    uint64_t cache_bytes;
+    uint64_t window;               /* the largest of all layers; 0: none has one */
+    uint64_t window_rows;          /* of a slot in their caches; 0: as many as context */
+    struct tsr_engine_move *moves; /* [n_slots], for the current chunk */
+    uint64_t                n_moves;
+    struct tsr_tensor       ascending;  /* U32 [1, window_rows]: 0, 1, ... */
+    uint64_t                first, end; /* layers that it has */
+    bool                    has_embed, has_head, release;
     void (*on_layer)(void *, uint64_t, bool);
     void                           *layer_ctx;
     uint64_t                        at_layer;   /* of a forward, for on_layer */
@@ -106,6 +110,7 @@ struct tsr_engine {
                       timed; /* stopwatch.h: inputs are made.  Tokens take experts by a count, and states begin anywhere */
     const uint8_t    *shown_experts; /* [experts], 1: the tap sees all tokens through it; or NULL */
     struct tsr_tensor ordered;       /* [chunk, widest input], made with the first ordered weight */
+    struct tsr_tensor host_ordered;  /* the same on `host` */
     struct tsr_engine_feed feed;
     struct {
         double  *inv; /* frequencies [dim/2] for `length`; NULL: the model lacks this rope */
@@ -119,9 +124,10 @@ struct tsr_engine {
     uint64_t ran[3];   /* packed linears by TSR_ACT_* */
     bool     said_act; /* that some packed linear takes F32 under a8 */
 
-    tsr_engine_tap tap;
-    void          *tap_ctx;
-    float         *tap_rows; /* made at the first tapped chunk */
+    tsr_engine_tap            tap;
+    void                     *tap_ctx;
+    struct tsr_engine_device *tap_dev;  /* that has what the tap sees */
+    float                    *tap_rows; /* made at the first tapped chunk */
 
     tsr_engine_hidden_tap hidden_tap;
     void                 *hidden_ctx;
@@ -214,6 +220,36 @@ tsr_status tsr_engine_run_linears(struct tsr_engine *e, uint64_t layer, enum tsr
                                   const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
                                   struct tsr_err *err);
 
+/* The device of a linear, and its room for inputs in another order. */
+static inline struct tsr_engine_device *tsr_engine_linear_device(
+    const struct tsr_engine *e, const struct tsr_engine_linear_dev *l)
+{
+    return l->dev ? l->dev : e->dev;
+}
+static inline struct tsr_tensor *tsr_engine_ordered(struct tsr_engine                  *e,
+                                                    const struct tsr_engine_linear_dev *l)
+{
+    return l->dev && l->dev != e->dev ? &e->host_ordered : &e->ordered;
+}
+
+/* Products that need nothing of each other, all on the device of the first. */
+struct tsr_engine_product {
+    const struct tsr_engine_linear_dev *l;
+    struct tsr_tensor                   in, out;
+};
+/* linears.c: in one call where the device has that. */
+tsr_status tsr_engine_run_products(struct tsr_engine *e, const struct tsr_engine_product *p,
+                                   uint64_t n, struct tsr_err *err);
+
+/* experts.c: e->host for the linear of an expert that it runs, else NULL: the engine's device. */
+tsr_status tsr_engine_experts_place(struct tsr_engine *e, const struct tsr_plugin_run_on *on,
+                                    struct tsr_err *err);
+static inline struct tsr_engine_device *tsr_engine_experts_device(const struct tsr_engine *e,
+                                                                  uint64_t                 layer,
+                                                                  enum tsr_linear_id       id)
+{
+    return layer < e->host_experts && id >= TSR_MODEL_EXPERTS ? e->host : NULL;
+}
 /* experts.c: from the normed input to the sum of the chosen experts, of a layer with experts. */
 tsr_status tsr_engine_experts_create(struct tsr_engine *e, struct tsr_err *err);
 void       tsr_engine_experts_destroy(struct tsr_engine *e);
@@ -231,9 +267,10 @@ tsr_status tsr_engine_latent_heads(struct tsr_engine *e, uint64_t layer,
 tsr_status tsr_engine_latent_values(struct tsr_engine *e, const struct tsr_tensor *a,
                                     struct tsr_tensor *o_in, struct tsr_err *err);
 
-/* ranks.c: what this rank has of a sum over the ranks of a stage, in `out`, becomes the sum; id: of the linear whose
+/* ranks.c: what this rank has of a sum over the ranks of a stage, in `out` on `dev`, becomes the sum; id: of the linear whose
  * sum it is, TSR_MODEL_O or TSR_MODEL_DOWN. */
-tsr_status tsr_engine_sum_over_ranks(struct tsr_engine *e, uint64_t layer, enum tsr_linear_id id,
+tsr_status tsr_engine_sum_over_ranks(struct tsr_engine *e, struct tsr_engine_device *dev,
+                                     uint64_t layer, enum tsr_linear_id id,
                                      const struct tsr_tensor *out, struct tsr_err *err);
 
 /* compensate_load.c: residuals of the engine's layers; hooks.h has what runs with them. */

@@ -124,6 +124,54 @@ tsr_status tsr_engine_run_site(struct tsr_engine *e, uint64_t layer, enum tsr_si
     return e->hooks.outputs ? e->hooks.outputs(e, layer, site, in, outs, err) : TSR_OK;
 }
 
+#define TOGETHER 64u /* products of a call */
+
+static const struct tsr_backend_linears_v1 *linears_of(struct tsr_engine_device *d)
+{
+    if (!d->asked_linears) {
+        d->asked_linears = true;
+        d->linears = d->iface->extension ? d->iface->extension(d->self, TSR_BACKEND_LINEARS) : NULL;
+    }
+    return d->linears;
+}
+
+/* *done false: the device does not do that, or an input needs another order first. */
+static tsr_status run_some(struct tsr_engine *e, const struct tsr_engine_product *p, uint32_t n,
+                           bool *done, struct tsr_err *err)
+{
+    struct tsr_engine_device            *dev = tsr_engine_linear_device(e, p->l);
+    const struct tsr_backend_linears_v1 *table = n > 1 ? linears_of(dev) : NULL;
+    struct tsr_op                        op[TOGETHER];
+    const struct tsr_op                 *list[TOGETHER];
+    *done = false;
+    for (uint32_t i = 0; table && i < n; i++) {
+        if (p[i].l->order.buffer || !p[i].l->w->handle)
+            return TSR_OK;
+        op[i] = tsr_engine_linear_op(p[i].l, &p[i].in, &p[i].out);
+        list[i] = &op[i];
+    }
+    if (!table)
+        return TSR_OK;
+    if (e->on_layer)
+        e->on_layer(e->layer_ctx, e->at_layer, false);
+    tsr_status st = table->linears(dev->self, NULL, list, n, err);
+    *done = st != TSR_E_UNSUPPORTED;
+    return *done ? st : TSR_OK;
+}
+
+tsr_status tsr_engine_run_products(struct tsr_engine *e, const struct tsr_engine_product *p,
+                                   uint64_t n, struct tsr_err *err)
+{
+    for (uint32_t some; n > 0; p += some, n -= some) {
+        bool done;
+        some = n < TOGETHER ? (uint32_t)n : TOGETHER;
+        TSR_TRY(run_some(e, p, some, &done, err));
+        for (uint32_t i = 0; !done && i < some; i++)
+            TSR_TRY(tsr_engine_run_linear(e, p[i].l, &p[i].in, &p[i].out, err));
+    }
+    return TSR_OK;
+}
+
 tsr_status tsr_engine_run_linears(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
                                   const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
                                   struct tsr_err *err)

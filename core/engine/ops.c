@@ -36,12 +36,12 @@ static tsr_status put_in_order(struct tsr_engine *e, const struct tsr_engine_lin
                                const struct tsr_tensor *in, struct tsr_tensor *out,
                                struct tsr_err *err)
 {
-    *out = tsr_engine_rows(&e->ordered, 0, in->rows);
+    *out = tsr_engine_rows(tsr_engine_ordered(e, l), 0, in->rows);
     out->cols = in->cols;
     for (uint64_t t = 0; t < in->rows; t++) {
         struct tsr_tensor from = column_of(in, t, in->cols), to = column_of(out, t, in->cols);
         struct tsr_op     op = { .kind = TSR_OP_GATHER, .out = &to, .in = { &from, &l->order } };
-        TSR_TRY(tsr_engine_device_run(e->dev, &op, NULL, err));
+        TSR_TRY(tsr_engine_device_run(tsr_engine_linear_device(e, l), &op, NULL, err));
     }
     return TSR_OK;
 }
@@ -69,7 +69,7 @@ tsr_status tsr_engine_run_linear(struct tsr_engine *e, const struct tsr_engine_l
         in = &sorted;
     }
     struct tsr_op op = tsr_engine_linear_op(l, in, out);
-    return tsr_engine_device_run(e->dev, &op, l->w, err);
+    return tsr_engine_device_run(tsr_engine_linear_device(e, l), &op, l->w, err);
 }
 
 tsr_status tsr_engine_run_embed(struct tsr_engine *e, struct tsr_engine_weight *w,

@@ -26,25 +26,27 @@ static tsr_status sum_there(struct tsr_engine *e, uint64_t layer, enum tsr_linea
 }
 
 /* The same through host memory. */
-static tsr_status sum_here(struct tsr_engine *e, uint64_t layer, enum tsr_linear_id id,
-                           const struct tsr_tensor *out, struct tsr_err *err)
+static tsr_status sum_here(struct tsr_engine *e, struct tsr_engine_device *dev, uint64_t layer,
+                           enum tsr_linear_id id, const struct tsr_tensor *out, struct tsr_err *err)
 {
     const float *bias = e->model->layers[layer].lin[id].bias;
-    TSR_TRY(tsr_engine_device_sync(e->dev, err));
-    TSR_TRY(tsr_engine_device_download(e->dev, out, e->parts, err));
+    TSR_TRY(tsr_engine_device_sync(dev, err));
+    TSR_TRY(tsr_engine_device_download(dev, out, e->parts, err));
     TSR_TRY(e->tp.sum(e->tp.ctx, number_of(layer, id), e->parts, out->rows, out->cols, err));
     for (uint64_t r = 0; bias && r < out->rows; r++)
         for (uint64_t c = 0; c < out->cols; c++)
             e->parts[r * out->cols + c] += bias[c];
-    return tsr_engine_device_upload(e->dev, out, e->parts, err);
+    return tsr_engine_device_upload(dev, out, e->parts, err);
 }
 
-tsr_status tsr_engine_sum_over_ranks(struct tsr_engine *e, uint64_t layer, enum tsr_linear_id id,
+tsr_status tsr_engine_sum_over_ranks(struct tsr_engine *e, struct tsr_engine_device *dev,
+                                     uint64_t layer, enum tsr_linear_id id,
                                      const struct tsr_tensor *out, struct tsr_err *err)
 {
-    bool done;
-    TSR_TRY(sum_there(e, layer, id, out, &done, err));
-    return done ? TSR_OK : sum_here(e, layer, id, out, err);
+    bool done = false;
+    if (dev == e->dev)
+        TSR_TRY(sum_there(e, layer, id, out, &done, err));
+    return done ? TSR_OK : sum_here(e, dev, layer, id, out, err);
 }
 
 static tsr_status run_ranks(struct tsr_engine *e, uint64_t layer, enum tsr_linear_id id,
@@ -52,7 +54,7 @@ static tsr_status run_ranks(struct tsr_engine *e, uint64_t layer, enum tsr_linea
                             struct tsr_err *err)
 {
     TSR_TRY(tsr_engine_run_linear(e, &e->layers[layer].lin[id], in, out, err));
-    return tsr_engine_sum_over_ranks(e, layer, id, out, err);
+    return tsr_engine_sum_over_ranks(e, e->dev, layer, id, out, err);
 }
 
 tsr_status tsr_engine_run_site_over_ranks(struct tsr_engine *e, uint64_t layer, enum tsr_site site,

@@ -29,8 +29,33 @@ static tsr_status share_delta(const struct tsr_model_hparams *hp, struct tsr_eng
     return TSR_OK;
 }
 
+/* Whole experts, or the rows of all of them. */
+static tsr_status share_experts(const struct tsr_model_hparams *hp, bool whole,
+                                struct tsr_engine_share *s, struct tsr_err *err)
+{
+    struct tsr_model_cut   down = { .name = "experts.down_proj", .cols = hp->expert_ffn };
+    struct tsr_model_slice part;
+    s->whole_experts = whole && s->ranks > 1;
+    s->n_experts = hp->experts;
+    s->expert = hp->expert_ffn;
+    if (!s->whole_experts) {
+        TSR_TRY(tsr_model_slice_columns(&down, s->rank, s->ranks, &part, err));
+        s->expert_at = part.col;
+        s->expert = part.cols;
+        return TSR_OK;
+    }
+    if (hp->experts % s->ranks)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "%u experts do not divide among %u ranks whole; share their rows "
+                        "(experts: rows)",
+                        hp->experts, s->ranks);
+    s->n_experts = hp->experts / s->ranks;
+    s->first_expert = s->rank * s->n_experts;
+    return TSR_OK;
+}
+
 tsr_status tsr_engine_share_of(const struct tsr_model_hparams *hp, uint32_t rank, uint32_t ranks,
-                               struct tsr_engine_share *s, struct tsr_err *err)
+                               bool whole_experts, struct tsr_engine_share *s, struct tsr_err *err)
 {
     struct tsr_model_cut   o = { .name = "o_proj",
                                  .cols = tsr_model_o_cols(hp),
@@ -54,10 +79,7 @@ tsr_status tsr_engine_share_of(const struct tsr_model_hparams *hp, uint32_t rank
     s->ffn = part.cols;
     if (hp->experts == 0)
         return TSR_OK;
-    down = (struct tsr_model_cut){ .name = "experts.down_proj", .cols = hp->expert_ffn };
-    TSR_TRY(tsr_model_slice_columns(&down, rank, ranks, &part, err));
-    s->expert_at = part.col;
-    s->expert = part.cols;
+    TSR_TRY(share_experts(hp, whole_experts, s, err));
     if (hp->shared_ffn == 0)
         return TSR_OK;
     down = (struct tsr_model_cut){ .name = "shared_expert.down_proj", .cols = hp->shared_ffn };
@@ -91,6 +113,12 @@ tsr_status tsr_engine_share_linear(const struct tsr_engine_share  *s,
     bool     shared = id == TSR_MODEL_SHARED_GATE || id == TSR_MODEL_SHARED_UP;
     if (recurrent && id != TSR_MODEL_O && tsr_model_linear_attends(id)) {
         *part = rows_of_delta(s, &cut, id);
+        return TSR_OK;
+    }
+    if (expert && s->whole_experts) {
+        uint64_t which = (uint64_t)(id - TSR_MODEL_EXPERTS) / TSR_EXPERT_LINEARS;
+        bool     own = which >= s->first_expert && which < s->first_expert + s->n_experts;
+        *part = tsr_model_slice_rows(&cut, 0, own ? w->rows : 0);
         return TSR_OK;
     }
     switch (tsr_model_linear_kind(id)) {

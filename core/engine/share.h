@@ -4,6 +4,7 @@
  *   q_a kv_a   all
  *   z b a      of these heads' values; the channels of a convolution that they read, and a state for each
  *   gate up    some of the feed-forward, or of each expert: rows
+ *   an expert  all of it, where experts are whole: of some experts; its gate, up and down
  *   router     all, and the score of the shared expert
  *   o down     the columns that take these: the ranks' products are added
  *
@@ -23,14 +24,25 @@ struct tsr_engine_share {
     uint64_t               ffn_at, ffn;          /* first row of gate and up, and how many */
     uint64_t               expert_at, expert;    /* the same of each expert's */
     uint64_t               shared_at, shared;    /* the same of the expert that every token takes */
+    bool                   whole_experts;
+    uint32_t first_expert, n_experts; /* whose weights it has: all, unless experts are whole */
 };
 
-/* The share of rank `rank` of `ranks`.  TSR_E_CONFIG, with the reason and the rank counts that
+/* Columns of gate and up for each of `chunk` tokens, so that all experts of one token, `used` of width `expert`, fit into
+ * the rows together.  [any] */
+static inline uint64_t tsr_engine_expert_columns(uint64_t used, uint64_t expert, uint64_t chunk)
+{
+    uint64_t each = (used * expert + chunk - 1) / chunk;
+    return each > expert ? each : expert;
+}
+
+/* The share of rank `rank` of `ranks`; whole_experts: as in struct tsr_engine_tp.  TSR_E_CONFIG, with the reason and the rank counts that
  * work, if the ranks cannot share a layer.  [any] */
 tsr_status tsr_engine_share_of(const struct tsr_model_hparams *hp, uint32_t rank, uint32_t ranks,
-                               struct tsr_engine_share *s, struct tsr_err *err);
+                               bool whole_experts, struct tsr_engine_share *s, struct tsr_err *err);
 
-/* A rank's part of a linear of a layer; p: its packed weights, or NULL.  TSR_E_CONFIG if their format does not
+/* A rank's part of a linear of a layer, without rows where it has nothing of it; p: its packed weights, or NULL.
+ * TSR_E_CONFIG if their format does not
  * allow the split.  [any] */
 tsr_status tsr_engine_share_linear(const struct tsr_engine_share  *s,
                                    const struct tsr_model_hparams *hp, uint64_t layer,

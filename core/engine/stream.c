@@ -29,6 +29,7 @@ tsr_status tsr_engine_stream_create(struct tsr_stream **out, struct tsr_registry
     };
     if (on)
         opt.on = *on;
+    opt.on.cpu_experts = 0; /* a layer at a time is on the device, all of it */
     TSR_TRY(tsr_model_plain(m, "calibrated on or quantized", err));
     struct tsr_stream *s = tsr_new(1, sizeof *s);
     if (!s)
@@ -337,6 +338,9 @@ tsr_status tsr_engine_stream_estimate(const struct tsr_model *m, uint64_t longes
     uint64_t ffn = hp->ffn > hp->expert_ffn ? hp->ffn : hp->expert_ffn;
     uint64_t each = hp->experts_used + (hp->shared_ffn ? 1u : 0u); /* experts of a token */
     ffn = ffn > hp->shared_ffn ? ffn : hp->shared_ffn;
+    uint64_t short_chunk =
+        tsr_engine_expert_columns(hp->experts_used, hp->expert_ffn, chunk ? chunk : 1);
+    ffn = ffn > short_chunk ? ffn : short_chunk;
     const struct tsr_model_latent *l = &hp->latent;
     uint64_t                       latent = l->q_rank + 2 * (uint64_t)l->rank + l->rope +
                       (l->rank ? (uint64_t)hp->heads * (l->nope + l->v + 1) : 0);

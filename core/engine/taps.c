@@ -29,8 +29,8 @@ static tsr_status show_input(struct tsr_engine *e, uint64_t layer, enum tsr_site
 {
     if (!e->tap_rows)
         TSR_TRY(make_rows(e, err));
-    TSR_TRY(tsr_engine_device_sync(e->dev, err));
-    TSR_TRY(tsr_engine_device_download(e->dev, in, e->tap_rows, err));
+    TSR_TRY(tsr_engine_device_sync(e->tap_dev, err));
+    TSR_TRY(tsr_engine_device_download(e->tap_dev, in, e->tap_rows, err));
     return e->tap(e->tap_ctx, layer, site, e->tap_rows, in->rows, in->cols, err);
 }
 

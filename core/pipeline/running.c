@@ -17,6 +17,8 @@ struct tsr_plugin_run_on tsr_pipeline_run_on_of(const struct tsr_pipeline_run_on
 {
     return (struct tsr_plugin_run_on){ .backend = k->backend,
                                        .layers = (uint64_t)(k->gpu_layers + 1),
+                                       .cpu_experts = k->cpu_experts < 0 ? UINT64_MAX
+                                                                         : (uint64_t)k->cpu_experts,
                                        .numerics = (uint32_t)k->numerics };
 }
 

@@ -1,7 +1,7 @@
 /* pipeline/running.h - options of every step that runs a model: one group of options, one struct, one path.
  *
  *   command line, step or job head --> tsr_pipeline_running_keys --tsr_pipeline_running_open()--> engine options
- *   head `backend`, `gpu_layers`, `numerics`, `threads` -> job->on -> a step's `on`, unless the step sets its own
+ *   head `backend`, `gpu_layers`, `cpu_experts`, `numerics`, `threads` -> job->on -> a step's `on`, unless the step sets its own
  *   a verb of a step: args.c collects "key=value" -> tsr_pipeline_job_make_steps() -> check -> resolve -> run -> print
  *   a loose job (a verb without a job folder) keeps its results only in memory; they are the verb's output
  *   what steps need of earlier ones: declared by need(), resolved by job_resolve.c before the first step runs
@@ -17,7 +17,7 @@ struct tsr_pipeline_job;
 /* What models run on.  flags: TSR_OPT_UNSAID in a step, which takes the head's values then. */
 struct tsr_pipeline_run_on_keys {
     const char *backend;
-    int64_t     gpu_layers, numerics, threads;
+    int64_t     gpu_layers, cpu_experts, numerics, threads;
 };
 /* Also an option of the command line, for verbs that are not jobs; not part of a job's identity
  * (TSR_OPT_UNSAID). */
@@ -47,13 +47,22 @@ struct tsr_pipeline_run_on_keys {
           .def = { .i = -1 },                                                                      \
           .min = { .i = -1 },                                                                      \
           .max = { .i = 1 << 20 } },                                                               \
+        { .name = "cpu_experts",                                                                   \
+          .help = "In how many layers, from the first, the CPU runs the experts; the rest of a "   \
+                  "layer stays on the backend; -1: all.",                                          \
+          .unit = "layers",                                                                        \
+          .type = TSR_OPT_INT,                                                                     \
+          .flags = fl,                                                                             \
+          .offset = TSR_FIELD(S, f.cpu_experts, int64_t),                                          \
+          .min = { .i = -1 },                                                                      \
+          .max = { .i = 1 << 20 } },                                                               \
         TSR_PIPELINE_THREADS_OPTION(S, f.threads, TSR_OPT_UNSAID),                                 \
     {                                                                                              \
         .name = "numerics", .help = "Whether instructions that only some machines have may run.",  \
         .type = TSR_OPT_ENUM, .flags = fl, .offset = TSR_FIELD(S, f.numerics, int64_t),            \
         .def = { .i = TSR_NUMERICS_EXACT }, .choices = tsr_numerics_choices, .n_choices = 2        \
     }
-#define TSR_PIPELINE_N_RUN_ON_OPTIONS 4u
+#define TSR_PIPELINE_N_RUN_ON_OPTIONS 5u
 extern const struct tsr_option
     tsr_pipeline_run_on_options[TSR_PIPELINE_N_RUN_ON_OPTIONS]; /* the head's */
 /* k must outlive the result. */

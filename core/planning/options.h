@@ -9,14 +9,14 @@
 struct tsr_planning_plan_keys {
     const struct tsr_config_node *bits, *candidates, *quality;
     const char                   *use, *solver, *codec, *tp_codec, *baselines, *to, *routing;
-    int64_t objective, accounting, latency, head, layer_group, prefill_mb, decode_mb, min_tp,
-        max_tp, copy_nodes, share_unit, seed;
+    int64_t objective, accounting, latency, head, experts, layer_group, prefill_mb, decode_mb,
+        min_tp, max_tp, copy_nodes, share_unit, seed;
     double  gap, time_limit;
     int32_t use_all;
 };
-#define TSR_PLAN_OPTIONS 25
+#define TSR_PLAN_OPTIONS 26
 extern const struct tsr_option tsr_plan_step_options[TSR_PLAN_OPTIONS];
-extern const struct tsr_choice tsr_latency_choices[2];
+extern const struct tsr_choice tsr_latency_choices[2], tsr_planning_experts_choices[3];
 
 // clang-format off
 #define TSR_PLAN_OPTION_LIST \
@@ -35,6 +35,8 @@ extern const struct tsr_choice tsr_latency_choices[2];
                     "How memory is counted."), \
     TSR_OPTION_ENUM(struct tsr_planning_plan_keys, latency, TSR_PLAN_LATENCY_FIT, tsr_latency_choices, "Where times come from."), \
     TSR_OPTION_ENUM(struct tsr_planning_plan_keys, head, TSR_PLAN_HEAD_LAST, tsr_head_choices, "Which stage has the head."), \
+    TSR_OPTION_ENUM(struct tsr_planning_plan_keys, experts, TSR_PLAN_EXPERTS_ROWS, tsr_planning_experts_choices, \
+                    "What of the experts each of the devices of a stage has."), \
     TSR_OPTION_PATH(struct tsr_planning_plan_keys, to, "plan.yaml", "FILE", "The plan file, in the job folder."), \
     TSR_OPTION_STRING(struct tsr_planning_plan_keys, solver, "exact", "The solver, with its options as NAME:key=value,..."), \
     TSR_OPTION_STRING(struct tsr_planning_plan_keys, baselines, "uniform,pipeedge,het,adabits", \

@@ -131,6 +131,7 @@ tsr_status tsr_planning_read(struct tsr_planning *pl, struct tsr_pipeline_job *j
         .accounting = k->accounting,
         .latency = k->latency,
         .head = k->head,
+        .experts = k->experts,
         .codec = k->codec,
         .tp_codec = k->tp_codec,
         .together = (uint64_t)k->layer_group,

@@ -32,6 +32,8 @@ struct tsr_plugin_run_on {
     /* 1 + how many of a model's layers, from the first, the backend runs; the others and the head go to the
      * default one.  0: all. */
     uint64_t layers;
+    /* Layers, from the first, whose experts run on the default backend while the rest of the layer runs on `backend`. */
+    uint64_t cpu_experts;
     uint32_t numerics; /* TSR_NUMERICS_* */
 };
 

@@ -6,6 +6,7 @@
 #include "tessera/backend_codec.h"
 #include "tessera/backend_layout.h"
 #include "tessera/draft/compensate.h"
+#include "tessera/draft/linears.h"
 #include "tessera/draft/probe.h"
 #include "tessera/draft/sizes.h"
 #include "tessera/linalg.h"
@@ -32,9 +33,13 @@ struct tsr_plugin_shim_device {
         const void         *raw;
         struct tsr_sizes_v1 table;
     } sizes;
+    struct {
+        const void                   *raw;
+        struct tsr_backend_linears_v1 table;
+    } linears;
 };
 
-#define TSR_SHIM_BACKEND_TABLES 5
+#define TSR_SHIM_BACKEND_TABLES 6
 extern const struct tsr_plugin_shim_extension tsr_shim_backend_tables[TSR_SHIM_BACKEND_TABLES];
 
 #endif

@@ -12,6 +12,9 @@
                                                             TSR_BACKEND_COMPENSATE))
 #define PROBE                                                                                      \
     ((const struct tsr_probe_v1 *)tsr_shim_raw(&shim->base, &shim->probe.raw, TSR_PROBE_EXTENSION))
+#define LINEARS                                                                                    \
+    ((const struct tsr_backend_linears_v1 *)tsr_shim_raw(&shim->base, &shim->linears.raw,          \
+                                                         TSR_BACKEND_LINEARS))
 #define SIZES                                                                                      \
     ((const struct tsr_sizes_v1 *)tsr_shim_raw(&shim->base, &shim->sizes.raw, TSR_SIZES_EXTENSION))
 
@@ -215,6 +218,16 @@ static const struct tsr_sizes_v1 sizes = { .weight = sizes_weight,
                                            .linear = sizes_linear,
                                            .attention = sizes_attention };
 
+/* ---- tessera.backend.linears/1 ------------------------------------------------------------------------ */
+
+static tsr_status run_linears(void *self, void *stream, const struct tsr_op *const *op, uint32_t n,
+                              struct tsr_err *err)
+{
+    TSR_CALL_QUEUED(tsr_plugin_shim_device, LINEARS, linears, stream, op, n, err);
+}
+
+static const struct tsr_backend_linears_v1 linears = { .linears = run_linears };
+
 const struct tsr_plugin_shim_extension tsr_shim_backend_tables[TSR_SHIM_BACKEND_TABLES] = {
     TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_BACKEND_CODEC, codec, codec),
     TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_BACKEND_LAYOUT, layout, layout),
@@ -222,4 +235,5 @@ const struct tsr_plugin_shim_extension tsr_shim_backend_tables[TSR_SHIM_BACKEND_
                        compensation),
     TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_PROBE_EXTENSION, probe, probe),
     TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_SIZES_EXTENSION, sizes, sizes),
+    TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_BACKEND_LINEARS, linears, linears),
 };

@@ -40,9 +40,15 @@ static bool keep(char **to, const char *text)
 }
 
 static tsr_status stage_of(struct tsr_runtime_layout_stage *s, const struct tsr_plan_stage *p,
-                           struct tsr_err *err)
+                           const struct tsr_model_hparams *hp, struct tsr_err *err)
 {
     bool there = true;
+    if (p->experts == TSR_PLAN_EXPERTS_WHOLE && !hp->experts)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "the plan: layers %llu-%llu have 'experts: whole', but the model has no "
+                        "experts; leave the key out",
+                        (unsigned long long)p->first,
+                        (unsigned long long)(p->first + p->count - 1));
     for (int k = 0; k < TSR_PLAN_PHASES; k++)
         if (tsr_comm_is_auto(p->send[k].codec) || strcmp(p->send[k].algorithm, "auto") == 0)
             return tsr_fail(err, TSR_E_INPUT,
@@ -53,6 +59,8 @@ static tsr_status stage_of(struct tsr_runtime_layout_stage *s, const struct tsr_
     s->first = p->first;
     s->end = p->first + p->count;
     s->ranks = (uint32_t)p->tp;
+    s->whole_experts = p->experts == TSR_PLAN_EXPERTS_WHOLE;
+    s->cpu_experts = p->cpu_experts;
     if (strcmp(p->send[0].codec, TSR_WIRE_16) == 0 ||
         (p->tp > 1 && strcmp(p->collective[0].codec, TSR_WIRE_16) == 0))
         tsr_logf(
@@ -99,7 +107,7 @@ tsr_status tsr_runtime_layout_plan(struct tsr_runtime_layout *l, const struct ts
     l->stages = tsr_new(p->n_stages, sizeof *l->stages);
     tsr_status st = l->stages ? TSR_OK : tsr_fail_nomem(err, p->n_stages, "stages");
     for (uint64_t i = 0; i < p->n_stages && st == TSR_OK; i++)
-        st = stage_of(&l->stages[i], &p->stages[i], err);
+        st = stage_of(&l->stages[i], &p->stages[i], hp, err);
     if (st == TSR_OK)
         st = check(l, err);
     if (st != TSR_OK)

@@ -19,8 +19,10 @@
 #define TSR_WIRE_16 "f16"
 
 struct tsr_runtime_layout_stage {
-    uint64_t first, end; /* layers */
-    uint32_t ranks;      /* that share each of them */
+    uint64_t first, end;    /* layers */
+    uint32_t ranks;         /* that share each of them */
+    bool     whole_experts; /* as in struct tsr_engine_tp */
+    bool     cpu_experts;   /* the default backend runs the experts of all these layers */
     /* codec to the next stage, of the last one to the head if that is on the first; owned; NULL: "plain",
      * exact */
     char *send[TSR_PLAN_PHASES];

@@ -135,7 +135,7 @@ static void cut(struct tsr_loader *l, struct tsr_runtime_loader_part *p, uint64_
     if (tsr_engine_share_linear(&l->share, &l->model->hp, p->layer, id, w, q ? &like : NULL, &s,
                                 &e.err) != TSR_OK)
         return;
-    if (q && !tsr_quantizer_alone(q, &plan, w, &s))
+    if (q && s.rows && !tsr_quantizer_alone(q, &plan, w, &s))
         return;
     tsr_model_piece_cut(l->model, p->layer, &p->piece, i, &s);
     p->cut[i] = 1;

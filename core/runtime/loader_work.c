@@ -117,7 +117,7 @@ static tsr_status pack(struct tsr_loader *l, const struct tsr_runtime_loader_par
     return tsr_quant_scheme_linears(l->run, p->layer, p->piece.lin, p->piece.n, l->overlay, err);
 }
 
-/* The lock is held. The stored form of a completely packed part is no longer needed. */
+/* The lock is held. The stored form of a completely packed part is no longer needed; of what other ranks have nothing is. */
 static void note_packed(struct tsr_loader *l, struct tsr_runtime_loader_part *p)
 {
     uint64_t bytes = 0;
@@ -125,7 +125,7 @@ static void note_packed(struct tsr_loader *l, struct tsr_runtime_loader_part *p)
     for (uint64_t i = 0; i < p->piece.n; i++) {
         const struct tsr_model_packed *w = l->overlay->lin[p->layer][p->piece.lin[i].id];
         bytes += w ? tsr_model_packed_bytes(w) : 0;
-        kept = kept || !w;
+        kept = kept || (!w && p->piece.lin[i].part.rows > 0);
     }
     tsr_runtime_loader_count(l, bytes, 0);
     if (!kept)

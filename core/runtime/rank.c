@@ -142,7 +142,11 @@ static tsr_status settle(struct tsr_runtime_rank *r, struct tsr_err *err)
     r->on = r->plan->on;
     if (tsr_runtime_layout_backend(r->plan->layout,
                                    r->place.rank)) /* also for the quantizers' products */
-        r->on = (struct tsr_plugin_run_on){ .backend = own, .numerics = r->plan->on.numerics };
+        r->on = (struct tsr_plugin_run_on){ .backend = own,
+                                            .cpu_experts = r->plan->on.cpu_experts,
+                                            .numerics = r->plan->on.numerics };
+    if (r->plan->layout->stages[r->place.stage].cpu_experts)
+        r->on.cpu_experts = UINT64_MAX;
     TSR_TRY(tsr_plugin_registry_like(&r->registry, r->plan->registry, r->pool, &r->on, err));
     tsr_plugin_registry_set_here(r->registry, before, all);
     return TSR_OK;

@@ -167,7 +167,8 @@ static tsr_status load(struct tsr_runtime_rank *r, struct tsr_engine_options *o,
     struct tsr_engine_share              share;
     if (!p->scheme)
         return tsr_engine_create(&r->engine, r->registry, p->model, p->overlay, o, err);
-    TSR_TRY(tsr_engine_share_of(&p->model->hp, o->tp->rank, o->tp->ranks, &share, err));
+    TSR_TRY(tsr_engine_share_of(&p->model->hp, o->tp->rank, o->tp->ranks, o->tp->whole_experts,
+                                &share, err));
     TSR_TRY(tsr_runtime_loader_open(&r->loader, p->scheme, r->registry, p->model, o->first, o->end,
                                     &share, r->place.head, &r->page->progress, err));
     o->source = tsr_runtime_loader_source(r->loader);
@@ -203,6 +204,7 @@ tsr_status tsr_runtime_rank_open_engine(struct tsr_runtime_rank *r, struct tsr_e
     const struct tsr_runtime_group_plan *p = r->plan;
     struct tsr_engine_tp                 tp = { .rank = r->place.tp,
                                                 .ranks = p->layout->stages[r->place.stage].ranks,
+                                                .whole_experts = p->layout->stages[r->place.stage].whole_experts,
                                                 .sum = tsr_runtime_rank_sum,
                                                 .sum_on = tsr_runtime_rank_sum_on,
                                                 .ctx = r };

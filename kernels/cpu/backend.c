@@ -220,5 +220,7 @@ const void *tsr_cpu_extension(const void *self, const char *id)
         return tsr_cpu_sizes();
     if (strcmp(id, TSR_BACKEND_COMPENSATE) == 0)
         return tsr_cpu_compensate();
+    if (strcmp(id, TSR_BACKEND_LINEARS) == 0)
+        return tsr_cpu_linears();
     return strcmp(id, TSR_BACKEND_LAYOUT) == 0 ? tsr_cpu_layout() : NULL;
 }

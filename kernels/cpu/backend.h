@@ -8,6 +8,7 @@
 #include "linalg.h"
 #include "tessera/backend.h"
 #include "tessera/backend_layout.h"
+#include "tessera/draft/linears.h"
 #include "tessera/draft/sizes.h"
 
 /* Source of device memory. open() and close() bracket every access to it, so that an allocator may keep it
@@ -126,6 +127,8 @@ uint64_t tsr_cpu_attention_scratch(uint64_t tokens, uint64_t positions, uint32_t
                                    uint32_t kv_heads);
 /* The table of tessera/draft/sizes.h. */
 const struct tsr_sizes_v1 *tsr_cpu_sizes(void);
+/* The table of tessera/draft/linears.h. */
+const struct tsr_backend_linears_v1 *tsr_cpu_linears(void);
 
 /* Opens or closes everything that an operation names, and a tensor's buffer; NULL is fine. */
 void tsr_cpu_touch_op(const struct tsr_op *op, void (*how)(void *p, uint64_t bytes));

@@ -6,7 +6,6 @@
 
 #define PACK_COLS                                                                                  \
     64u /* of a tile at a time, so that its lines are written while they are in the first cache */
-#define PAIRS_FROM 16u /* pairs of panels that few tokens need: fewer are too uneven for threads */
 
 struct job {
     const struct tsr_cpu *c;
@@ -246,22 +245,38 @@ void tsr_cpu_linear_prepare(const struct tsr_cpu *c, struct tsr_cpu_linear *a, u
                    (int32_t *)(void *)(room + at.sums), 1);
 }
 
-static int in_pairs(const struct tsr_cpu_weight *w)
+int tsr_cpu_linear_alike(const struct tsr_cpu_weight *a, const struct tsr_cpu_weight *b)
 {
-    return w->aligned && w->panels >= PAIRS_FROM * 2;
+    return a->cols == b->cols && a->seg == b->seg && a->nblocks == b->nblocks &&
+           a->nruns == b->nruns && (a->zeros != NULL) == (b->zeros != NULL) &&
+           (a->zeros || a->mid == b->mid) &&
+           memcmp(a->runs, b->runs, a->nruns * sizeof *a->runs) == 0;
 }
 
-uint64_t tsr_cpu_linear_units(const struct tsr_cpu_linear *a)
+void tsr_cpu_linear_share(struct tsr_cpu_linear *to, const struct tsr_cpu_linear *of)
 {
-    return in_pairs(a->w) ? cpu_ceil(a->w->panels, 2) : a->w->panels;
+    to->q = of->q;
+    to->ldq = of->ldq;
+    to->sa = of->sa;
+    to->sums = of->sums;
+}
+
+static int in_pairs(const struct tsr_cpu_weight *w, uint64_t from)
+{
+    return w->aligned && w->panels >= from * 2;
+}
+
+uint64_t tsr_cpu_linear_units(const struct tsr_cpu_linear *a, uint64_t from)
+{
+    return in_pairs(a->w, from) ? cpu_ceil(a->w->panels, 2) : a->w->panels;
 }
 
 /* In pairs: the first half of the panels, each with its like in the second half. */
-void tsr_cpu_linear_run(const struct tsr_cpu *c, const struct tsr_cpu_linear *a, uint64_t begin,
-                        uint64_t end)
+void tsr_cpu_linear_run(const struct tsr_cpu *c, const struct tsr_cpu_linear *a, uint64_t from,
+                        uint64_t begin, uint64_t end)
 {
     uint64_t half = a->w->panels / 2;
-    if (!in_pairs(a->w)) {
+    if (!in_pairs(a->w, from)) {
         for (; begin < end; begin++)
             c->k->linear_a8(a, begin, 1, 0, a->tokens);
         return;
@@ -275,7 +290,7 @@ void tsr_cpu_linear_run(const struct tsr_cpu *c, const struct tsr_cpu_linear *a,
 static tsr_status run_pairs(void *arg, uint64_t begin, uint64_t end)
 {
     const struct job *j = arg;
-    tsr_cpu_linear_run(j->c, &j->a, begin, end);
+    tsr_cpu_linear_run(j->c, &j->a, CPU_PAIRS_FROM, begin, end);
     return TSR_OK;
 }
 
@@ -303,7 +318,7 @@ tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op,
     }
     if (st != TSR_OK)
         return st;
-    if (j.a8 && T <= (w->layout < W_I4 ? 1 : c->k->pair_tokens) && in_pairs(w))
+    if (j.a8 && T <= (w->layout < W_I4 ? 1 : c->k->pair_tokens) && in_pairs(w, CPU_PAIRS_FROM))
         return c->host->parallel_for(c->host->ctx, cpu_ceil(w->panels, 2), 1, run_pairs, &j);
     uint64_t chunks = cpu_ceil(T, j.per_chunk);
     /* groups of panels only where enough work is left for the threads */

@@ -124,51 +124,80 @@ uint64_t tsr_cpu_extra_scratch(const struct tsr_cpu_weight *w, uint64_t tokens)
     return find_places(w, tokens, &p) ? p.total : 0;
 }
 
-static tsr_status prepare(struct tsr_cpu *c, struct job *j, struct tsr_err *err)
+/* Activations at p, which has room for the places. */
+static tsr_status prepare_at(const struct tsr_cpu *c, struct job *j, const struct places *at,
+                             uint8_t *p)
 {
     const struct tsr_cpu_weight *w = j->a.w;
     uint64_t                     T = j->a.tokens;
-    struct places                at;
-    uint8_t                     *p;
-    if (!find_places(w, T, &at))
-        return tsr_fail(err, TSR_E_NOMEM, "LINEAR: the activations are larger than the memory");
-    tsr_status st = tsr_cpu_scratch(c, at.total, &p, err);
-    if (st != TSR_OK)
-        return st;
-    j->a.ldq = at.ldq;
-    j->rows = (int8_t *)p + at.rows;
-    j->a.q = j->q = (int8_t *)p + at.q;
-    j->a.sa = j->sa = (float *)(void *)(p + at.sa);
-    j->a.sums = j->sums = (int32_t *)(void *)(p + at.sums);
-    j->a.found = j->found = (uint32_t *)(void *)(p + at.found);
-    j->a.nfound = j->nfound = (uint64_t *)(void *)(p + at.nfound);
+    tsr_status                   st;
+    j->a.ldq = at->ldq;
+    j->rows = (int8_t *)p + at->rows;
+    j->a.q = j->q = (int8_t *)p + at->q;
+    j->a.sa = j->sa = (float *)(void *)(p + at->sa);
+    j->a.sums = j->sums = (int32_t *)(void *)(p + at->sums);
+    j->a.found = j->found = (uint32_t *)(void *)(p + at->found);
+    j->a.nfound = j->nfound = (uint64_t *)(void *)(p + at->nfound);
     if ((st = tsr_cpu_for(c, T, w->cols * 4, prepare_rows, j)) != TSR_OK ||
         (st = tsr_cpu_for(c, cpu_ceil(T, c->k->tile8), w->cols * c->k->tile8, pack_tiles, j)) !=
             TSR_OK ||
         !w->extra.outliers)
         return st;
-    j->a.xt = j->xt = (float *)(void *)(p + at.xt);
+    j->a.xt = j->xt = (float *)(void *)(p + at->xt);
     return tsr_cpu_for(c, cpu_ceil(T, TOKENS_MAX), w->cols * TOKENS_MAX * 4, transpose, j);
+}
+
+/* chunks of the transposed activations are TOKENS_MAX, which every tile divides */
+static struct job job_of(const struct tsr_cpu *c, const struct tsr_cpu_linear *a)
+{
+    return (struct job){ .c = c,
+                         .per_chunk = TOKENS_MAX,
+                         .a = { .w = a->w,
+                                .tokens = a->tokens,
+                                .x = a->x,
+                                .ldx = a->ldx,
+                                .bias = a->bias,
+                                .out = a->out,
+                                .ldo = a->ldo,
+                                .permute = c->permute } };
+}
+
+int tsr_cpu_extra_single(const struct tsr_cpu_linear *a, uint32_t act)
+{
+    return a->tokens == 1 && tsr_cpu_extra_runs(a->w, tsr_cpu_extra_act(a->w, act));
+}
+
+struct tsr_cpu_linear8 tsr_cpu_extra_prepare(const struct tsr_cpu        *c,
+                                             const struct tsr_cpu_linear *a, uint8_t *room)
+{
+    struct job    j = job_of(c, a);
+    struct places at = { 0 };
+    (void)find_places(a->w, 1, &at);
+    (void)prepare_at(c, &j, &at, room); /* one token: no loop over threads, which may fail */
+    return j.a;
+}
+
+void tsr_cpu_extra_run(const struct tsr_cpu *c, const struct tsr_cpu_linear8 *a, uint64_t begin,
+                       uint64_t end)
+{
+    struct job j = { .c = c, .a = *a, .per_chunk = TOKENS_MAX };
+    (void)panels(&j, begin, end);
 }
 
 tsr_status tsr_cpu_linear_extra(struct tsr_cpu *c, const struct tsr_cpu_linear *a,
                                 struct tsr_err *err)
 {
     const struct tsr_cpu_weight *w = a->w;
-    struct job                   j = { .c = c };
-    j.a = (struct tsr_cpu_linear8){ .w = w,
-                                    .tokens = a->tokens,
-                                    .x = a->x,
-                                    .ldx = a->ldx,
-                                    .bias = a->bias,
-                                    .out = a->out,
-                                    .ldo = a->ldo,
-                                    .permute = c->permute };
-    tsr_status st = prepare(c, &j, err);
+    struct job                   j = job_of(c, a);
+    struct places                at;
+    uint8_t                     *p;
+    if (!find_places(w, a->tokens, &at))
+        return tsr_fail(err, TSR_E_NOMEM, "LINEAR: the activations are larger than the memory");
+    tsr_status st = tsr_cpu_scratch(c, at.total, &p, err);
+    if (st == TSR_OK)
+        st = prepare_at(c, &j, &at, p);
     if (st != TSR_OK)
         return st;
-    /* chunks of the transposed activations are TOKENS_MAX, which every tile divides */
-    j.per_chunk = TOKENS_MAX;
     uint64_t work = w->panel_bytes + cpu_min(a->tokens, TOKENS_MAX) * w->cols * (PANEL / 8);
     return tsr_cpu_for(c, w->panels * cpu_ceil(a->tokens, TOKENS_MAX), work, panels, &j);
 }

@@ -66,23 +66,6 @@ static int fits(const struct tsr_site_op *op)
            same(s->x, op->linear[0]->in[0]) && same(a->x, s->x) && same(a->list, s->list);
 }
 
-/* The activations of one are those of the other. */
-static int alike(const struct tsr_cpu_weight *a, const struct tsr_cpu_weight *b)
-{
-    return a->cols == b->cols && a->seg == b->seg && a->nblocks == b->nblocks &&
-           a->nruns == b->nruns && (a->zeros != NULL) == (b->zeros != NULL) &&
-           (a->zeros || a->mid == b->mid) &&
-           memcmp(a->runs, b->runs, a->nruns * sizeof *a->runs) == 0;
-}
-
-static void share(struct tsr_cpu_linear *to, const struct tsr_cpu_linear *of)
-{
-    to->q = of->q;
-    to->ldq = of->ldq;
-    to->sa = of->sa;
-    to->sums = of->sums;
-}
-
 static uint64_t sum_room(const struct tsr_cpu_adding *a, uint32_t j)
 {
     return cpu_ceil(a->out[j].cols, 16) * 64;
@@ -114,10 +97,10 @@ static tsr_status prepare(struct site *s, struct tsr_err *err)
         return st;
     for (uint32_t j = 0; j < s->op->n; j++) {
         uint32_t of = 0;
-        while (of < j && !alike(s->a[of].w, s->a[j].w))
+        while (of < j && !tsr_cpu_linear_alike(s->a[of].w, s->a[j].w))
             of++;
         if (of < j) {
-            share(&s->a[j], &s->a[of]);
+            tsr_cpu_linear_share(&s->a[j], &s->a[of]);
             continue;
         }
         tsr_cpu_linear_prepare(s->c, &s->a[j], p);
@@ -171,7 +154,7 @@ static void run_units(const struct site *s, uint64_t begin, uint64_t end)
         uint64_t first = s->units[j], upto = cpu_min(end, s->units[j + 1]);
         if (begin >= upto)
             continue;
-        tsr_cpu_linear_run(s->c, &s->a[j], begin - first, upto - first);
+        tsr_cpu_linear_run(s->c, &s->a[j], CPU_PAIRS_FROM, begin - first, upto - first);
         begin = upto;
     }
 }
@@ -250,7 +233,7 @@ static tsr_status view(struct site *s, int *single, struct tsr_err *err)
             *single = 0;
             return st;
         }
-        s->units[j + 1] = s->units[j] + tsr_cpu_linear_units(&s->a[j]);
+        s->units[j + 1] = s->units[j] + tsr_cpu_linear_units(&s->a[j], CPU_PAIRS_FROM);
     }
     return s->op->add && st == TSR_OK ? tsr_cpu_adding_view(s->c, s->op->add, 1, &s->add, err) : st;
 }

@@ -31,6 +31,13 @@ uint32_t tsr_cpu_extra_act(const struct tsr_cpu_weight *w, uint32_t act);
 int tsr_cpu_extra_runs(const struct tsr_cpu_weight *w, uint32_t act);
 /* Scratch that it takes for so many tokens; 0 on overflow. */
 uint64_t tsr_cpu_extra_scratch(const struct tsr_cpu_weight *w, uint64_t tokens);
+/* LINEAR of them for one token, as site.h has it of integers: whether it is one; in tsr_cpu_extra_scratch() bytes of room;
+ * any panels. */
+int                    tsr_cpu_extra_single(const struct tsr_cpu_linear *a, uint32_t act);
+struct tsr_cpu_linear8 tsr_cpu_extra_prepare(const struct tsr_cpu        *c,
+                                             const struct tsr_cpu_linear *a, uint8_t *room);
+void tsr_cpu_extra_run(const struct tsr_cpu *c, const struct tsr_cpu_linear8 *a, uint64_t begin,
+                       uint64_t end);
 /* LINEAR of them: a has weight, tokens, x, bias and out. */
 tsr_status tsr_cpu_linear_extra(struct tsr_cpu *c, const struct tsr_cpu_linear *a,
                                 struct tsr_err *err);

@@ -54,7 +54,7 @@ completes "a folder for --out" "folder" run --out ''
 completes "the letter of --out" "folder" run -o ''
 completes "a file for --of" "model.gguf" profile --of mod
 completes "nothing for a number" "" generate --max-tokens ''
-completes "words of a verb" "e2e encode" bench e
+completes "words of a verb" "e2e encode experts" bench e
 completes "verbs to explain" "tokenize tune" help t
 cd "$ROOT"
 

@@ -327,7 +327,22 @@ done <<'WAYS'
 1 2 threads
 2 2 processes
 WAYS
+# whole experts: of a folder, where others' are not even read, and of a stack that is cut
 run convert wide --to gguf -o wide.gguf
+while read -r stages m; do
+    plan "$stages" 2 | sed 's/tp: 2/tp: 2, experts: whole/' >"$WORK/plan.yaml"
+    job "$m" "  - run: {plan: plan.yaml, input: prompts.jsonl, output: answers.jsonl, temperature: 0, ranks: threads}"
+    run run job.yaml --out "whole-$stages-$m"
+    ok "$m: whole experts in $stages stages of 2, got $rc" test "$rc" = 0
+    jq -c '.response.body.choices[0].text' "$WORK/whole-$stages-$m/answers.jsonl" >"$WORK/got-whole"
+    ok "$m: whole experts in $stages stages of 2: the answers of one" cmp -s "$WORK/got-1-1" "$WORK/got-whole"
+done <<'WAYS'
+1 wide
+2 wide
+1 wide.gguf
+WAYS
+job "$DEMO" "  - run: {plan: plan.yaml, input: prompts.jsonl, output: answers.jsonl, temperature: 0, ranks: threads}"
+fails "whole experts of a model without any" 2 "job.yaml:4: step 'run'" run job.yaml --out none
 plan 2 2 >"$WORK/plan.yaml"
 job wide.gguf "  - run: {plan: plan.yaml, input: prompts.jsonl, output: answers.jsonl, temperature: 0, ranks: threads}"
 run run job.yaml --out run-gguf
@@ -490,6 +505,29 @@ ok "but one token takes as long" test "$(stage eight decode_ms)" = "$(stage four
 ok "and eight tokens longer" more many eight decode_ms
 ok "every expert counts alike where nothing was measured" json '.experts == {count: 8, used: 2, frequencies: "equal"}' \
     "$WORK/many.plan"
+
+# Two devices of a node: some rows of every expert, whole ones, or the better of both, which is no worse than either.
+mkdir "$WORK/pair"
+sed 's/devices: \[.*/link: {bandwidth: 10 GB\/s}, devices: [{profile: midi, count: 2}]}/' "$WORK/cluster.yaml" >"$WORK/pair.yaml"
+for experts in rows whole any; do
+    run plan wider --cluster pair.yaml --workload '{prompt: 16, generate: 8, batch: 4}' --bits 4 --min-tp 2 --json \
+        --experts $experts -o "$experts.yaml"
+    ok "a plan of $experts, got $rc" test "$rc" = 0
+    cp "$WORK/out" "$WORK/$experts.plan"
+    run plan wider --cluster pair.yaml --workload '{prompt: 16, generate: 8, batch: 4}' --bits 4 --check "$experts.yaml" --json
+    ok "$experts: --check has its time" jq -en --argjson a "$(jq .plan.latency_ms "$WORK/$experts.plan")" \
+        --argjson b "$(jq .plan.latency_ms "$WORK/out")" '($a / $b - 1) | fabs < 1e-9'
+done
+ok "whole experts are in the plan" grep -q '^    experts: whole' "$WORK/whole.yaml"
+ok "and in its table" test "$(stage whole experts)" = whole
+ok "rows are not named" test "$(stage rows experts)" = null
+ok "of any, the better" jq -en --argjson a "$(jq .plan.objective_ms "$WORK/any.plan")" \
+    --argjson r "$(jq .plan.objective_ms "$WORK/rows.plan")" --argjson w "$(jq .plan.objective_ms "$WORK/whole.plan")" \
+    '$a <= $r and $a <= $w and $r < $w'
+plan 1 2 | sed 's/layers: 6/layers: 5/; s/0-5/0-4/g; s/here, device: this-machine, tp: 2/desk, device: midi, tp: 2, experts: whole/' \
+    >"$WORK/plan-two.yaml"
+fails_with "experts that do not divide" 2 'stage 0, layer 0 as rtn-4' '5 experts' plan two --cluster pair.yaml \
+    --workload '{prompt: 16, generate: 8, batch: 4}' --bits 4 --check plan-two.yaml
 
 # A profile of layers with experts: every time is finite, and the planner takes the points as measured.
 run profile --model wide --scheme original --scheme rtn:bits=4,group=32 --quick --repeats 1 --rounds 1 --positions 64 \

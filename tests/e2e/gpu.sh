@@ -1,9 +1,10 @@
 #!/bin/bash
-# tests/e2e/gpu.sh TESSERA SIMT.so - models on a CUDA device, which is emulated here: whole or with some
+# tests/e2e/gpu.sh TESSERA SIMT.so MAKE_EXPERTS - models on a CUDA device, which is emulated here: whole or with some
 # of their layers on the CPU they give the CPU's bytes; where there is no device, that is said.
 # shellcheck source=tests/e2e/lib.sh
 . "$(dirname "$0")/lib.sh"
 SIMT=$(readlink -f "$2")
+MAKE=$(readlink -f "$3")
 MODEL=$ROOT/tests/golden/models/llama2
 
 # logits NAME ARGUMENT...: of eight tokens
@@ -18,6 +19,26 @@ for layers in 0 1 -1; do
 done
 run logits "$MODEL" --tokens 1,5 --output x --plugin-path "$SIMT" --backend simt --gpu-layers 1 -v
 ok "the log names both devices" grep -q "SIMT emulation.*\b1 layer.*\bcpu\b" "$WORK/err"
+
+# The experts of some layers or of all on the CPU, the rest on the device.
+EXPERTS=$ROOT/tests/golden/models/qwen3_moe
+run quantize "$EXPERTS" --use rtn --bits 4 --group 16 -o packed-experts
+ok "experts are packed, got $rc" test "$rc" = 0
+while read -r name model act; do
+    run logits "$model" --tokens 1,5,9,2,7,30,4,11 --act "$act" --output "$name-cpu"
+    for layers in 1 -1; do
+        run logits "$model" --tokens 1,5,9,2,7,30,4,11 --act "$act" --output "$name$layers" -v \
+            --plugin-path "$SIMT" --backend simt --cpu-experts "$layers"
+        ok "$name: the experts of $layers layers on the CPU, got $rc" test "$rc" = 0
+        ok "$name, $layers: the bytes of the CPU" cmp -s "$WORK/$name-cpu" "$WORK/$name$layers"
+    done
+    ok "$name: the log says where they run" grep -q 'the experts of layers 0 to [0-9]* run on cpu' "$WORK/err"
+done <<MODELS
+dense $EXPERTS f32
+packed packed-experts a8
+MODELS
+fails "experts of a model that has none" 2 '*llama2' \
+    logits "$MODEL" --tokens 1,5 --output x --plugin-path "$SIMT" --backend simt --cpu-experts 1
 
 # A job: a packed model, its activations as int8 on both, one layer on either.
 job() {
@@ -113,6 +134,48 @@ by-layers backend: simt\ngpu_layers: 1
 WAYS
 ok "by-layers: one layer is on the device" grep -q "SIMT emulation.*\b1 layer.*\bcpu\b" "$WORK/err"
 ok "by-cluster: results say what ran on what" json '[.results.run.ranks[].backend] == ["simt", "cpu"]' "$WORK/by-cluster/results.json"
+
+# Ranks that share layers on the device, the experts of all of them, or of the first stage, on the CPU.
+"$MAKE" "$ROOT/configs/demo" "$WORK/moe" 4 2
+cp "$ROOT"/configs/demo/{tokenizer.json,tokenizer_config.json,generation_config.json} "$WORK/moe/"
+sed -n '/^stages:/q;p' "$WORK/plan.yaml" >"$WORK/moe.yaml"
+cat >>"$WORK/moe.yaml" <<'STAGES'
+stages:
+  - {layers: 0-2, node: here, device: this-machine, tp: 2, experts: whole, schemes: [{layers: 0-2, use: rtn, bits: 4, group: 32}]}
+  - {layers: 3-5, node: here, device: this-machine, tp: 1, schemes: [{layers: 3-5, use: rtn, bits: 4, group: 32}]}
+STAGES
+while read -r name backend experts; do
+    cat >"$WORK/moe-ranks.yaml" <<JOB
+version: 1
+model: moe
+plugins: [$SIMT]
+backend: $backend
+cpu_experts: $experts
+pipeline:
+  - run: {input: prompts.jsonl, output: answers.jsonl, plan: moe.yaml, ranks: threads}
+JOB
+    run run moe-ranks.yaml --out "moe-$name"
+    ok "$name: ranks with experts, got $rc" test "$rc" = 0
+    ok "$name: the answers of ranks on the CPU" cmp -s <(jq -c .response.body.choices "$WORK/moe-$name/answers.jsonl") \
+        <(jq -c .response.body.choices "$WORK/moe-cpu/answers.jsonl")
+done <<'WAYS'
+cpu cpu 0
+some simt 3
+all simt -1
+WAYS
+# the same by the plan alone, of one stage
+sed '/layers: 3-5/s/tp: 1/tp: 1, cpu_experts: true/' "$WORK/moe.yaml" >"$WORK/moe-stage.yaml"
+sed 's/moe.yaml/moe-stage.yaml/; /^cpu_experts:/d' "$WORK/moe-ranks.yaml" >"$WORK/moe-stages.yaml"
+run run moe-stages.yaml --out moe-stage -v
+ok "stage: experts of one stage by its plan, got $rc" test "$rc" = 0
+ok "stage: the log says where" grep -q 'the experts of layers 3 to 5 run on cpu' "$WORK/err"
+ok "stage: the other's are on the device" eval '! grep -q "the experts of layers 0" "$WORK/err"'
+ok "stage: the answers of ranks on the CPU" cmp -s <(jq -c .response.body.choices "$WORK/moe-stage/answers.jsonl") \
+    <(jq -c .response.body.choices "$WORK/moe-cpu/answers.jsonl")
+run plan moe --cluster cluster.yaml --workload '{prompt: 4, generate: 2, batch: 1}' --bits 4 --check moe-stage.yaml
+ok "stage: no predictions, got $rc" test "$rc" = 2
+ok "stage: which is said at its place" grep -q 'moe-stage.yaml:.*experts on the CPU have no predicted' "$WORK/err"
+ok "of two tokens, too" json '.response.body.usage.completion_tokens == 2' "$WORK/moe-all/answers.jsonl"
 
 # Without a device (and where there is one, this machine's): auto takes what there is, and says so.
 run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --output auto --backend auto -v

@@ -296,6 +296,16 @@ static void on_golden(void **state)
     }
 }
 
+/* Products of the experts of a token, or of a few, run together. */
+static void on_experts(void **state)
+{
+    struct golden g;
+    (void)state;
+    golden_load(&g, "qwen3_moe");
+    check_model("qwen3_moe", g.model);
+    golden_free(&g);
+}
+
 static void on_demo(void **state)
 {
     struct tsr_errbuf err = TSR_ERRBUF(err);
@@ -403,6 +413,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packed_equals_dequantized),
         cmocka_unit_test(on_golden),
+        cmocka_unit_test(on_experts),
         cmocka_unit_test(on_demo),
         cmocka_unit_test(on_minimums),
         cmocka_unit_test(draws_do_not_see_the_batch),

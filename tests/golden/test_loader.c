@@ -240,7 +240,7 @@ static void pieces(void **state)
             pieces_of(m, layer, NULL);
         for (uint32_t ranks = 2; ranks <= 4; ranks *= 2)
             for (uint32_t rank = 0; rank < ranks; rank++) {
-                must(tsr_engine_share_of(&m->hp, rank, ranks, &share, &err.err), &err);
+                must(tsr_engine_share_of(&m->hp, rank, ranks, false, &share, &err.err), &err);
                 pieces_of(m, rank % m->hp.layers, &share);
             }
         wide_free(m, folder);
@@ -406,7 +406,7 @@ static void parts(void **state)
             for (uint32_t ranks = 2; ranks <= 4; ranks *= 2) {
                 uint64_t read = 0, want = 0;
                 for (uint32_t rank = 0; rank < ranks; rank++) {
-                    must(tsr_engine_share_of(&m->hp, rank, ranks, &share, &err.err), &err);
+                    must(tsr_engine_share_of(&m->hp, rank, ranks, false, &share, &err.err), &err);
                     load_rank(r, m, cases[c].scheme, o, &share, cases[c].alone, &read, &want);
                 }
                 assert_int_equal(read, want);

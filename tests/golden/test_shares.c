@@ -24,7 +24,7 @@ static struct tsr_registry *registry;
 static struct tsr_pool     *pool;
 
 static uint64_t seed;
-static bool     all;
+static bool     all, whole_experts;
 
 static int set_up(void **state)
 {
@@ -163,7 +163,9 @@ static void open_stage(struct stage *g, const struct tsr_model *m,
     (void)pthread_barrier_init(&g->group.barrier, NULL, tp);
     for (uint32_t r = 0; r < tp; r++) {
         struct worker       *w = &g->w[r];
-        struct tsr_engine_tp hook = { .rank = r, .ranks = tp, .sum = sum, .ctx = &w->me };
+        struct tsr_engine_tp hook = {
+            .rank = r, .ranks = tp, .whole_experts = whole_experts, .sum = sum, .ctx = &w->me
+        };
         w->me = (struct member){ &g->group, r };
         w->s = s;
         w->err.err = (struct tsr_err){ .text = w->err.text, .cap = sizeof w->err.text };
@@ -318,6 +320,28 @@ static void delta(void **state)
     }
 }
 
+/* Whole experts, 2 or 4 of 8 to a rank: the weighed sum is that of one engine. */
+static void experts(void **state)
+{
+    char                      folder[64];
+    struct tsr_model         *m = wide_load(WIDE_EXPERTS, false, folder);
+    struct tsr_model_overlay *o = wide_pack(registry, m, "use: rtn\nbits: 4\ngroup: 32\n");
+    struct script             s = write_script(m->hp.vocab);
+    (void)state;
+    whole_experts = true;
+    for (int packed_too = 0; packed_too < 2; packed_too++) {
+        uint32_t act = packed_too ? TSR_ACT_A8 : TSR_ACT_F32;
+        float   *want = plain(m, packed_too ? o : NULL, act, &s);
+        for (uint32_t tp = 2; tp <= 4; tp *= 2)
+            for (uint32_t pp = 1; pp <= 3; pp++)
+                compare("whole experts", m, packed_too ? o : NULL, act, tp, pp, &s, want);
+        free(want);
+    }
+    whole_experts = false;
+    tsr_model_overlay_destroy(o);
+    wide_free(m, folder);
+}
+
 static void packed(void **state)
 {
     (void)state;
@@ -358,8 +382,8 @@ static void refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dense),  cmocka_unit_test(latent),  cmocka_unit_test(delta),
-        cmocka_unit_test(packed), cmocka_unit_test(refused),
+        cmocka_unit_test(dense),   cmocka_unit_test(latent), cmocka_unit_test(delta),
+        cmocka_unit_test(experts), cmocka_unit_test(packed), cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -24,9 +24,10 @@
     SIZES "\"intermediate_size\":704,\"rms_norm_eps\":1e-5,\"tie_word_embeddings\":false,"         \
           "\"num_key_value_heads\":4,"
 
-#define LATENT                                                                                     \
+#define LATENT(dense)                                                                              \
     "\"intermediate_size\":512,\"moe_intermediate_size\":256,\"n_routed_experts\":8,"              \
-    "\"num_experts_per_tok\":3,\"first_k_dense_replace\":3,\"kv_lora_rank\":40,\"v_head_dim\":32," \
+    "\"num_experts_per_tok\":3,\"first_k_dense_replace\":" dense                                   \
+    ",\"kv_lora_rank\":40,\"v_head_dim\":32,"                                                      \
     "\"rms_norm_eps\":1e-6,\"tie_word_embeddings\":false,\"hidden_act\":\"silu\","
 
 #define DELTA                                                                                      \
@@ -60,14 +61,19 @@ static const struct {
     /* latent attention, with and without latent queries; values wider than keys; dense layers, since a sum over ranks
      * of experts is rounded otherwise than that of one */
     { "latent",
-      "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"deepseek_v3\"," SIZES LATENT
-      "\"q_lora_rank\":48,\"qk_nope_head_dim\":32,\"qk_rope_head_dim\":16,"
-      "\"n_group\":4,\"topk_group\":2,\"n_shared_experts\":1}" },
+      "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"deepseek_v3\"," SIZES LATENT(
+          "3") "\"q_lora_rank\":48,\"qk_nope_head_dim\":32,\"qk_rope_head_dim\":16,"
+               "\"n_group\":4,\"topk_group\":2,\"n_shared_experts\":1}" },
     { "latent-values",
-      "{\"architectures\":[\"DeepseekV2ForCausalLM\"],\"model_type\":\"deepseek_v2\"," SIZES LATENT
-      "\"q_lora_rank\":null,\"qk_nope_head_dim\":12,\"qk_rope_head_dim\":8,"
-      "\"topk_method\":\"group_limited_greedy\",\"n_group\":2,\"topk_group\":1,"
-      "\"n_shared_experts\":2,\"routed_scaling_factor\":4.0}" },
+      "{\"architectures\":[\"DeepseekV2ForCausalLM\"],\"model_type\":\"deepseek_v2\"," SIZES LATENT(
+          "3") "\"q_lora_rank\":null,\"qk_nope_head_dim\":12,\"qk_rope_head_dim\":8,"
+               "\"topk_method\":\"group_limited_greedy\",\"n_group\":2,\"topk_group\":1,"
+               "\"n_shared_experts\":2,\"routed_scaling_factor\":4.0}" },
+    /* two layers of experts, one of them shared, each 256 wide */
+    { WIDE_EXPERTS,
+      "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"deepseek_v3\"," SIZES LATENT(
+          "1") "\"q_lora_rank\":48,\"qk_nope_head_dim\":32,\"qk_rope_head_dim\":16,"
+               "\"n_group\":4,\"topk_group\":2,\"n_shared_experts\":1}" },
     /* the gated delta rule in two layers of three, its linears one by one, and in two tensors with rows in turns */
     { "delta",
       "{\"architectures\":[\"Qwen3_5ForCausalLM\"],\"model_type\":\"qwen3_5_text\"," SIZES DELTA

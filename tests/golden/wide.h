@@ -15,6 +15,9 @@ extern const char *const wide_delta_names[];
  * ranks has more than 1024 of them, and 40 outputs. */
 #define WIDE_INPUTS "wide"
 
+/* Not among them: the sum over ranks of what experts say is rounded otherwise than that of one, unless experts are whole. */
+#define WIDE_EXPERTS "experts"
+
 /* Writes the model into folder, which exists.  Fails the running test on any error. */
 void wide_write(const char *name, const char *folder);
 /* The same in a folder of its own, which `folder` names afterwards, loaded; streamed as

@@ -27,15 +27,16 @@ static void shapes(void **state)
     assert_int_equal(s->layer[0].norms, 2 * 8192);
     assert_false(s->layer[0].lin[TSR_MODEL_Q].bias);
     assert_int_equal(s->layer[0].lin[TSR_MODEL_Q].dtype, TSR_BF16);
-    assert_int_equal(tsr_plan_shape_splits(s, 8, 128, &e.err), TSR_OK);
-    assert_int_equal(tsr_plan_shape_splits(s, 16, 128, &e.err), TSR_E_CONFIG); /* 8 KV heads */
+    assert_int_equal(tsr_plan_shape_splits(s, 8, false, 128, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_shape_splits(s, 16, false, 128, &e.err),
+                     TSR_E_CONFIG); /* 8 KV heads */
     assert_true(error_is(&e.err, "", "KV"));
-    assert_int_equal(tsr_plan_shape_splits(s, 2, 0, &e.err), TSR_E_CONFIG);
-    assert_int_equal(tsr_plan_shape_splits(s, 8, 3584 * 2, &e.err), TSR_E_CONFIG);
+    assert_int_equal(tsr_plan_shape_splits(s, 2, false, 0, &e.err), TSR_E_CONFIG);
+    assert_int_equal(tsr_plan_shape_splits(s, 8, false, 3584 * 2, &e.err), TSR_E_CONFIG);
     struct tsr_plan_shape_matrix p =
-        tsr_plan_shape_part(&s->layer[0].lin[TSR_MODEL_DOWN], TSR_MODEL_DOWN, 4);
+        tsr_plan_shape_part(&s->layer[0].lin[TSR_MODEL_DOWN], TSR_MODEL_DOWN, 4, false);
     assert_int_equal(p.cols, 7168);
-    p = tsr_plan_shape_part(&s->layer[0].lin[TSR_MODEL_K], TSR_MODEL_K, 4);
+    p = tsr_plan_shape_part(&s->layer[0].lin[TSR_MODEL_K], TSR_MODEL_K, 4, false);
     assert_int_equal(p.rows, 256);
     tsr_plan_shape_destroy(s);
 }
@@ -366,12 +367,44 @@ static void regression(void **state)
     tsr_plan_shape_destroy(s);
 }
 
+/* By counting: over all sets of n of 8 experts, the mean of the most that fall to one rank. */
+static double counted(uint32_t n, uint32_t ranks)
+{
+    double sum = 0, sets = 0;
+    for (uint32_t set = 0; set < 256; set++) {
+        int of[8] = { 0 }, most = 0;
+        if ((uint32_t)__builtin_popcount(set) != n)
+            continue;
+        for (uint32_t i = 0; i < 8; i++)
+            of[i / (8 / ranks)] += (int)(set >> i & 1);
+        for (uint32_t r = 0; r < ranks; r++)
+            most = of[r] > most ? of[r] : most;
+        sum += most;
+        sets++;
+    }
+    return sum / sets;
+}
+
+static void busiest_rank(void **state)
+{
+    struct tsr_plan_shape s = { .experts = 8 }, wide = { .experts = 512 };
+    (void)state;
+    for (uint32_t ranks = 1; ranks <= 8; ranks *= 2)
+        for (uint32_t n = 0; n <= 8; n++)
+            assert_true(fabs(tsr_plan_shape_busiest(&s, n, ranks) - counted(n, ranks)) < 1e-9);
+    double half = (counted(3, 4) + counted(4, 4)) / 2;
+    assert_true(fabs(tsr_plan_shape_busiest(&s, 3.5, 4) - half) < 1e-9);
+    double some = tsr_plan_shape_busiest(&wide, 80, 8); /* no overflow: between the mean and all */
+    assert_true(some > 10 && some < 20);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shapes),     cmocka_unit_test(shape_of_demo),
-        cmocka_unit_test(links),      cmocka_unit_test(latencies),
-        cmocka_unit_test(regression), cmocka_unit_test(kernels_by_tokens)
+        cmocka_unit_test(shapes),      cmocka_unit_test(shape_of_demo),
+        cmocka_unit_test(links),       cmocka_unit_test(latencies),
+        cmocka_unit_test(regression),  cmocka_unit_test(kernels_by_tokens),
+        cmocka_unit_test(busiest_rank)
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

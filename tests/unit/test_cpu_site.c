@@ -1,5 +1,7 @@
-/* All of a site in one call, in any order of its items, against its operations one behind the other. */
+/* All of a site, and several products that need nothing of each other, in one call, in any order of its items, against
+ * its operations one behind the other. */
 #include "compensate_fixture.h"
+#include "tessera/draft/linears.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -234,8 +236,121 @@ static void test_site(void **state)
     assert_int_equal(host_bytes, 0);
 }
 
+/* ---- several products ----------------------------------------------------------------------------------- */
+
+/* One product of a call: its weight and its input, which may be that of the product before. */
+struct product {
+    uint64_t T, rows, cols;
+    uint32_t bits, act; /* bits: of integers; or an MX element; or LUT of a table with outliers */
+    int      same;      /* the input of the product before it */
+};
+#define LUT      1000u
+#define PRODUCTS 12u
+
+static const struct product mixed[PRODUCTS] = {
+    { 1, 768, 512, 4, TSR_ACT_A8, 0 },
+    { 1, 768, 512, 4, TSR_ACT_A8, 1 },
+    { 1, 1100, 512, 3, TSR_ACT_A8, 1 },
+    { 1, 2090, 512, 4, TSR_ACT_A8, 1 }, /* other runs; in pairs */
+    { 1, 96, 300, 8, TSR_ACT_A8, 0 },
+    { 3, 128, 512, 4, TSR_ACT_A8, 0 }, /* several tokens */
+    { 1, 128, 512, 4, TSR_ACT_F32, 0 },
+    { 7, 64, 96, 2, TSR_ACT_A16, 0 },
+    { 1, 320, 512, TSR_MX_FP4_E2M1, TSR_ACT_A8, 0 },
+    { 1, 320, 512, TSR_MX_FP4_E2M1, TSR_ACT_A8, 1 },
+    { 1, 96, 300, TSR_MX_FP8_E4M3, TSR_ACT_A8, 0 },
+    { 1, 200, 300, LUT, TSR_ACT_A8, 1 },
+};
+
+static void product_weight(struct wt *w, const struct product *p)
+{
+    if (p->bits == LUT)
+        wt_lut(w, p->rows, p->cols, 4, 2, TSR_F16);
+    else if (p->bits > 8)
+        wt_mx(w, p->rows, p->cols, p->bits, 32, 8);
+    else
+        wt_int(w, p->rows, p->cols, p->bits, 128, TSR_F16,
+               p->bits == 3 ? TSR_ZERO_STORED : TSR_ZERO_MID);
+}
+
+static void one_call(struct tsr_cpu *c, const struct product *p, uint32_t n)
+{
+    const struct tsr_backend_linears_v1 *t = tsr_cpu_extension(c, TSR_BACKEND_LINEARS);
+    struct tsr_tensor                    x[PRODUCTS], y[PRODUCTS];
+    struct wt                            w[PRODUCTS];
+    void                                *loaded[PRODUCTS];
+    float                               *want[PRODUCTS];
+    struct tsr_op                        op[PRODUCTS];
+    const struct tsr_op                 *list[PRODUCTS];
+    assert_non_null(t);
+    for (uint32_t j = 0; j < n; j++) {
+        float *in = rnd_new(p[j].T * p[j].cols, 2);
+        x[j] = j > 0 && p[j].same ? x[j - 1] : dev(c, in, TSR_F32, p[j].T, p[j].cols, 0);
+        y[j] = dev(c, NULL, TSR_F32, p[j].T, p[j].rows, 0);
+        free(in);
+        product_weight(&w[j], &p[j]);
+        assert_int_equal(tsr_cpu_weight_load(c, &w[j].desc, &loaded[j], NULL), TSR_OK);
+        op[j] = (struct tsr_op){ .struct_size = sizeof op[j],
+                                 .kind = TSR_OP_LINEAR,
+                                 .out = &y[j],
+                                 .in = { &x[j] },
+                                 .weight = loaded[j],
+                                 .act = p[j].act };
+        list[j] = &op[j];
+        run_ok(c, &op[j]);
+        want[j] = host_of(c, &y[j]);
+    }
+    for (size_t order = 0; order < sizeof orders / sizeof *orders; order++) {
+        for (uint32_t j = 0; j < n; j++) {
+            float *none = calloc(p[j].T * p[j].rows, 4);
+            assert_int_equal(tsr_cpu_upload(c, y[j].buffer, y[j].offset, none,
+                                            p[j].T * p[j].rows * 4, NULL),
+                             TSR_OK);
+            free(none);
+        }
+        host_for_instead = orders[order];
+        assert_int_equal(t->linears(c, NULL, list, n, NULL), TSR_OK);
+        host_for_instead = NULL;
+        for (uint32_t j = 0; j < n; j++) {
+            float *got = host_of(c, &y[j]);
+            assert_memory_equal(got, want[j], p[j].T * p[j].rows * 4);
+            free(got);
+        }
+    }
+    for (uint32_t j = 0; j < n; j++) {
+        free(want[j]);
+        tsr_cpu_weight_free(c, loaded[j]);
+        wt_free(&w[j]);
+        undev(c, &y[j]);
+        if (j + 1 == n || !p[j + 1].same)
+            undev(c, &x[j]);
+    }
+}
+
+static void test_linears(void **state)
+{
+    (void)state;
+    for (int isa = 0; isa < ISAS; isa++) {
+        struct tsr_cpu *c = cpu_new(test_isas[isa]);
+        struct tsr_op   add = { .struct_size = sizeof add, .kind = TSR_OP_ADD };
+        if (!c)
+            continue;
+        const struct tsr_backend_linears_v1 *t = tsr_cpu_extension(c, TSR_BACKEND_LINEARS);
+        one_call(c, mixed, PRODUCTS);
+        one_call(c, mixed, 1);
+        one_call(c, mixed + 5, 3); /* none that goes together */
+        one_call(c, mixed + 8, 4);
+        assert_int_equal(t->linears(c, NULL, NULL, 0, NULL), TSR_OK);
+        assert_int_equal(t->linears(c, NULL, (const struct tsr_op *const[]){ &add }, 1, NULL),
+                         TSR_E_INVAL);
+        tsr_cpu_destroy(c);
+    }
+    assert_int_equal(host_bytes, 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_site) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_site),
+                                        cmocka_unit_test(test_linears) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,7 @@ struct bench_options {
     const char *m; /* tokens, see bench_tokens */
     int64_t     rows, cols, group, act, segment, repeats, mib, output;
     int64_t     prompt, tokens, kv;
+    int64_t     used; /* experts of a token, at most BENCH_MOST_USED */
     int64_t     hidden, layers, ffn, heads, kv_heads, vocab;
     int64_t     seed, numerics;
     const char *channels;
@@ -21,6 +22,8 @@ struct bench_options {
     int64_t     ranks;
     double      gap, time_limit;
 };
+
+#define BENCH_MOST_USED 32u
 
 #define BENCH_MD       0
 #define BENCH_CSV      1
@@ -45,8 +48,8 @@ struct bench_row {
     double   busy; /* CPU time over threads times wall time: low when other processes used the
                     * cores */
     double   milliseconds;
-    /* tokens a second over those of the first size of --m, median over the rounds of the ratio within a
-     * round; 0: --m has one size; below 0: the first did not have its cores */
+    /* tokens a second over those of the first row that shares its rounds (sizes of --m; experts), median over
+     * the rounds of the ratio within a round; 0: none does; below 0: the first did not have its cores */
     double times;
 };
 
@@ -134,6 +137,8 @@ void          bench_work_free(struct bench *b, struct bench_work *w);
 
 tsr_status bench_gemv(struct bench *b, struct tsr_err *err);
 tsr_status bench_gemm(struct bench *b, struct tsr_err *err);
+/* One token through the experts that it takes: of --used each of width --ffn, over --hidden columns. */
+tsr_status bench_experts(struct bench *b, struct tsr_err *err);
 tsr_status bench_linalg(struct bench *b, bool cholesky, struct tsr_err *err);
 /* One token through --formats with residuals of --residual bits on top, per k of --channels; with a
  * model (or --shape) through all of it, packed by --quantizer. */

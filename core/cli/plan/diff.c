@@ -88,8 +88,13 @@ static void stage_text(const struct tsr_plan_file *p, uint64_t i, char *buf, siz
                    (unsigned long long)(s->first + s->count - 1), *s->node ? " on " : "", s->node,
                    *s->device ? ":" : "", s->device);
     size_t n = strlen(buf);
+    if (s->cpu_experts && n < cap) {
+        (void)snprintf(buf + n, cap - n, ", experts on the CPU");
+        n = strlen(buf);
+    }
     if (s->tp > 1 && n < cap)
-        (void)snprintf(buf + n, cap - n, " x%lld", (long long)s->tp);
+        (void)snprintf(buf + n, cap - n, " x%lld%s", (long long)s->tp,
+                       s->experts == TSR_PLAN_EXPERTS_WHOLE ? ", experts whole" : "");
 }
 
 static void stages(struct both *z)

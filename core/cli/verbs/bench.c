@@ -48,9 +48,12 @@ static const struct tsr_option options[] = {
     TSR_OPTION_ENUM(S, kv, TSR_F32, tsr_kv_choices, "e2e, dec: type of the KV cache"),
     TSR_OPTION_STRING(S, shape, "",
                       "e2e, dec: a random model of a known shape instead of MODEL: tiny, 1b, 8b"),
-    TSR_OPTION_INT(S, hidden, 0, 0, 1 << 20, NULL, "e2e, dec: hidden size of a random model"),
+    TSR_OPTION_INT(S, used, 8, 1, BENCH_MOST_USED, NULL, "experts: how many a token takes"),
+    TSR_OPTION_INT(S, hidden, 0, 0, 1 << 20, NULL,
+                   "e2e, dec: hidden size of a random model; experts: of a layer, 0: 2048"),
     TSR_OPTION_INT(S, layers, 0, 0, 4096, NULL, "e2e, dec: its layers"),
-    TSR_OPTION_INT(S, ffn, 0, 0, 1 << 22, NULL, "e2e, dec: its feed-forward size"),
+    TSR_OPTION_INT(S, ffn, 0, 0, 1 << 22, NULL,
+                   "e2e, dec: its feed-forward size; experts: of one, 0: 768"),
     TSR_OPTION_INT(S, heads, 0, 0, 4096, NULL, "e2e, dec: its heads"),
     TSR_OPTION_INT(S, kv_heads, 0, 0, 4096, NULL, "e2e, dec: its KV heads"),
     TSR_OPTION_INT(S, vocab, 0, 0, 1 << 24, NULL, "e2e, dec: its vocabulary"),
@@ -113,17 +116,18 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
             return tsr_fail(err, TSR_E_INPUT, "bench comm takes no MODEL");
         return bench_comm(c, &p, err);
     }
-    static const char *const whats[] = { "gemv",   "gemm", "syrk", "cholesky",
-                                         "encode", "dec",  "e2e",  "load" };
+    static const char *const whats[] = { "gemv",    "gemm", "syrk", "cholesky", "encode",
+                                         "experts", "dec",  "e2e",  "load" };
     uint64_t                 what = 0, n = sizeof whats / sizeof whats[0];
     while (what < n && strcmp(args[0], whats[what]) != 0)
         what++;
     if (what == n)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "bench: '%s' is not one of gemv, gemm, syrk, cholesky, encode, dec, e2e, "
-                        "load, plan, comm",
-                        args[0]);
-    if (n_args > 1 && what < 5)
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "bench: '%s' is not one of gemv, gemm, syrk, cholesky, encode, experts, dec, e2e, "
+            "load, plan, comm",
+            args[0]);
+    if (n_args > 1 && what < 6)
         return tsr_fail(err, TSR_E_INPUT, "bench %s takes no MODEL; only dec, e2e and load do",
                         args[0]);
     struct bench b;
@@ -133,8 +137,9 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
              : what == 1 ? bench_gemm(&b, err)
              : what <= 3 ? bench_linalg(&b, what == 3, err)
              : what == 4 ? bench_encode(&b, err)
-             : what == 5 ? bench_dec(&b, n_args > 1 ? args[1] : NULL, err)
-             : what == 6 ? bench_e2e(&b, n_args > 1 ? args[1] : NULL, err)
+             : what == 5 ? bench_experts(&b, err)
+             : what == 6 ? bench_dec(&b, n_args > 1 ? args[1] : NULL, err)
+             : what == 7 ? bench_e2e(&b, n_args > 1 ? args[1] : NULL, err)
                          : bench_load(&b, n_args > 1 ? args[1] : NULL, err);
     if (st == TSR_OK)
         st = bench_print(&b, err);
@@ -145,7 +150,7 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
 const struct tsr_verb tsr_verb_bench = {
     .name = "bench",
     .summary = "benchmarks kernels or a model against measured hardware peaks",
-    .args = "gemv|gemm|syrk|cholesky|encode|dec|e2e|load|plan|comm [MODEL]",
+    .args = "gemv|gemm|syrk|cholesky|encode|experts|dec|e2e|load|plan|comm [MODEL]",
     .min_args = 1,
     .max_args = 2,
     .details =
@@ -160,6 +165,11 @@ const struct tsr_verb tsr_verb_bench = {
         "cholesky  the factor of that, against the FMA peak.\n"
         "encode    F32 in the L1 cache to wire formats, on one core, against its clock. The "
         "share is elements per cycle.\n"
+        "experts   one token through the experts that it takes, --used of width --ffn over "
+        "--hidden columns, as the forward pass runs them. Experts are as many as --mib holds; the "
+        "next token "
+        "takes others. The first row is gemv of a matrix of equal size, in the same rounds; "
+        "tokens_over_first compares with it. `apart` is one product after the other.\n"
         "dec       gemv of each of --formats (int3 and int4), without and with error "
         "compensation of --channels of 1024 input channels. 'slower' is the extra time in "
         "percent; the extra bytes stand next to it. 'select' is microseconds for 4096 "

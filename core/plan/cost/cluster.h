@@ -73,16 +73,25 @@ tsr_status tsr_plan_cluster_part(struct tsr_plan_cluster **part, const struct ts
  * numbered as they come first.  Returns how many types. */
 uint64_t tsr_plan_cluster_types(const struct tsr_plan_cluster *c, uint64_t *type);
 
+/* How devices of a group share layers: their number, and what each has of the experts. */
+#define TSR_PLAN_WAY_WHOLE (1u << 16) /* experts are whole */
+#define TSR_PLAN_WAY_FLAGS TSR_PLAN_WAY_WHOLE
+static inline uint32_t tsr_plan_way_tp(uint32_t way)
+{
+    return way & ~TSR_PLAN_WAY_FLAGS;
+}
+
 /* A device of a plan: tp devices of one group. */
 struct tsr_plan_mesh {
     const struct tsr_plan_profile *profile;
     uint32_t                       tp;
+    bool                           whole_experts; /* of several devices; else some rows of each */
     uint64_t                       node;
     struct tsr_plan_link           inside[2]; /* between its devices, by phase */
-    char                           name[48];  /* "T4", "T4 x2" */
+    char                           name[64];  /* "T4", "T4 x2", "T4 x2, experts whole" */
 };
-/* The mesh of tp devices of a group. */
-void tsr_plan_mesh_of(const struct tsr_plan_cluster *c, uint64_t group, uint32_t tp,
+/* The mesh of devices of a group; way: their number, with TSR_PLAN_WAY_*. */
+void tsr_plan_mesh_of(const struct tsr_plan_cluster *c, uint64_t group, uint32_t way,
                       struct tsr_plan_mesh *m);
 
 /* ---- traffic over links -------------------------------------------------------------------- */

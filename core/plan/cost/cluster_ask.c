@@ -42,15 +42,20 @@ const struct tsr_plan_link *tsr_plan_cluster_link(const struct tsr_plan_cluster 
     return &c->between[((uint64_t)phase * c->n_nodes + from_node) * c->n_nodes + to_node];
 }
 
-void tsr_plan_mesh_of(const struct tsr_plan_cluster *c, uint64_t group, uint32_t tp,
+void tsr_plan_mesh_of(const struct tsr_plan_cluster *c, uint64_t group, uint32_t way,
                       struct tsr_plan_mesh *m)
 {
     const struct tsr_plan_group *g = &c->groups[group];
-    *m = (struct tsr_plan_mesh){ .profile = g->profile, .tp = tp, .node = g->node };
+    uint32_t                     tp = tsr_plan_way_tp(way);
+    *m = (struct tsr_plan_mesh){ .profile = g->profile,
+                                 .tp = tp,
+                                 .whole_experts = tp > 1 && way & TSR_PLAN_WAY_WHOLE,
+                                 .node = g->node };
     for (int i = 0; i < 2; i++)
         m->inside[i] = c->nodes[g->node].link[i];
     if (tp > 1)
-        (void)snprintf(m->name, sizeof m->name, "%.32s x%u", g->profile->name, tp);
+        (void)snprintf(m->name, sizeof m->name, "%.32s x%u%s", g->profile->name, tp,
+                       m->whole_experts ? ", experts whole" : "");
     else
         (void)snprintf(m->name, sizeof m->name, "%.32s", g->profile->name);
 }

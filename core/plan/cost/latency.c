@@ -11,24 +11,28 @@
 #define NEIGHBOURS 4 /* points that a table's value is made of */
 
 /* The layer that one rank of the mesh runs, with the experts that `tokens` tokens reach. */
-static tsr_status work_of(const struct tsr_plan_latency_job *j, uint32_t tp, uint64_t cls,
-                          const struct tsr_plan_candidate *c, double tokens,
+static tsr_status work_of(const struct tsr_plan_latency_job *j, const struct tsr_plan_mesh *m,
+                          uint64_t cls, const struct tsr_plan_candidate *c, double tokens,
                           struct tsr_plan_work *w, struct tsr_err *err)
 {
     const struct tsr_plan_shape       *s = j->shape;
     const struct tsr_plan_shape_layer *l = &s->layer[cls];
     double   bytes = 0, weights = 0, read = 0, reached = tsr_plan_shape_reached(s, cls, tokens);
+    double   tp = m->tp, uneven = 1; /* what the rank with the most experts has, over the mean */
     uint64_t n;
+    if (m->whole_experts && reached > 0)
+        uneven = tsr_plan_shape_busiest(s, reached, m->tp) * tp / reached;
     for (int i = 0; i < TSR_PLAN_LINEARS; i++) {
         struct tsr_format f;
         if (l->lin[i].rows == 0)
             continue;
         TSR_TRY(tsr_plan_candidate_matrix(c, &l->lin[i], &f, &n, err));
         double each = (double)l->lin[i].rows * (double)l->lin[i].cols;
-        double matrices = l->lin[i].count > 1 ? reached : 1;
+        double more = l->lin[i].count > 1 ? uneven : 1;
+        double matrices = l->lin[i].count > 1 ? reached * more : 1;
         bytes += (double)n * matrices;
         read += each * matrices;
-        weights += each * tsr_plan_shape_used(s, &l->lin[i]);
+        weights += each * more * tsr_plan_shape_used(s, &l->lin[i]);
     }
     *w = (struct tsr_plan_work){ .weights = weights / tp,
                                  .read = read / tp,
@@ -38,7 +42,7 @@ static tsr_status work_of(const struct tsr_plan_latency_job *j, uint32_t tp, uin
                                  .bytes = bytes / tp,
                                  .window = (double)l->window };
     if (l->recurrent) {
-        struct tsr_model_delta part = tsr_plan_shape_delta(&s->delta, tp);
+        struct tsr_model_delta part = tsr_plan_shape_delta(&s->delta, m->tp);
         tsr_plan_work_of_rule(&part, w);
     }
     return TSR_OK;
@@ -117,17 +121,25 @@ static double from_table(const struct tsr_plan_profile *p, const struct tsr_plan
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
+/* One sum after attention and one after the feed-forward; of whole experts what each says of a token. */
 static tsr_status collectives(const struct tsr_plan_latency_job *j, const struct tsr_plan_mesh *m,
-                              enum tsr_phase phase, double tokens, struct tsr_plan_time *out,
-                              struct tsr_err *err)
+                              uint64_t cls, enum tsr_phase phase, double tokens,
+                              struct tsr_plan_time *out, struct tsr_err *err)
 {
-    double ms;
-    bool   two;
+    const struct tsr_plan_shape *s = j->shape;
+    double                       ms, said;
+    bool                         two, whole = m->whole_experts && s->layer[cls].router.rows;
+    double                       each = s->experts_used + (s->shared_ffn ? 1.0 : 0.0);
     if (m->tp <= 1)
         return TSR_OK;
     TSR_TRY(tsr_plan_latency_collective(m, phase, j->tp_wire[phase], (uint64_t)ceil(tokens),
                                         j->shape->hidden, &ms, &two, err));
-    out->ms += 2 * ms;
+    said = ms;
+    if (whole)
+        TSR_TRY(tsr_plan_latency_collective(m, phase, j->tp_wire[phase],
+                                            (uint64_t)ceil(tokens * each), s->hidden, &said, &two,
+                                            err));
+    out->ms += ms + said;
     out->extrapolated = true; /* no point was taken at this width */
     return TSR_OK;
 }
@@ -171,7 +183,7 @@ tsr_status tsr_plan_latency_layer(const struct tsr_plan_latency_job *j,
     if (!tsr_plan_profile_runs(p, kernel))
         return TSR_OK;
     double tokens = phase == TSR_PLAN_PREFILL ? v * s : v;
-    TSR_TRY(work_of(j, m->tp, cls, c, tokens, &w, err));
+    TSR_TRY(work_of(j, m, cls, c, tokens, &w, err));
     const struct tsr_plan_fit *f = tsr_plan_fit_find(p->fits, kernel, phase, &w, tokens);
     if (f) {
         bool same = tsr_plan_fit_same_shape(&f->shape, &w), exact = false;
@@ -191,7 +203,7 @@ tsr_status tsr_plan_latency_layer(const struct tsr_plan_latency_job *j,
         out->ms = tsr_plan_roofline_ms(p, tsr_plan_profile_kernel(p, kernel, tokens), phase, &w,
                                        kv_bits / 8.0, v, s, t);
     }
-    return collectives(j, m, phase, tokens, out, err);
+    return collectives(j, m, cls, phase, tokens, out, err);
 }
 
 static void add(struct tsr_plan_time *sum, const struct tsr_plan_time *one)

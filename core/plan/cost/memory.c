@@ -148,7 +148,8 @@ tsr_status tsr_plan_memory_layer(const struct tsr_plan_memory_job *j, const stru
     }
     for (int i = 0; i < TSR_PLAN_LINEARS; i++) {
         struct tsr_plan_shape_matrix part =
-            tsr_plan_shape_part(&l->lin[i], (enum tsr_linear_id)i, m->tp ? m->tp : 1);
+            tsr_plan_shape_part(&l->lin[i], (enum tsr_linear_id)i, m->tp ? m->tp : 1,
+                                m->whole_experts);
         uint64_t bytes;
         TSR_TRY(tsr_plan_memory_matrix(j, m, tsr_plan_candidate_part(c, i), &part, 0, &bytes, &none,
                                        err));

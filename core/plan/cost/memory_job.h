@@ -7,6 +7,8 @@
 /* The stage whose rank 0 has the final norm and the LM head: the last one, or the first, with the
  * embedding (LLM-PQ's master). */
 enum tsr_head_place { TSR_PLAN_HEAD_LAST, TSR_PLAN_HEAD_FIRST };
+/* What of a layer's experts each device of a mesh has: some rows of all, some whole; ANY: the planner's choice. */
+enum tsr_plan_experts { TSR_PLAN_EXPERTS_ROWS, TSR_PLAN_EXPERTS_WHOLE, TSR_PLAN_EXPERTS_ANY };
 enum tsr_accounting { TSR_PLAN_ACCOUNT_EXACT, TSR_PLAN_ACCOUNT_PAPER };
 
 /* What the functions of memory.h and memory_paper.h are about. */

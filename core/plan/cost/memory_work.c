@@ -1,6 +1,7 @@
 /* Bytes of run-time buffers in addition to weights and caches: activations, scratch of kernels, logits. */
 #include "engine/delta.h"
 #include "engine/engine.h"
+#include "engine/share.h"
 #include "plan/cost/memory_internal.h"
 #include "plan/cost/memory_paper.h"
 
@@ -36,7 +37,8 @@ static tsr_status scratch_of(const struct tsr_plan_memory_job *j, const struct t
     for (uint64_t cls = 0; cls < s->classes; cls++)
         for (int i = 0; i < TSR_PLAN_LINEARS; i++) {
             struct tsr_plan_shape_matrix part =
-                tsr_plan_shape_part(&s->layer[cls].lin[i], (enum tsr_linear_id)i, m->tp);
+                tsr_plan_shape_part(&s->layer[cls].lin[i], (enum tsr_linear_id)i, m->tp,
+                                    m->whole_experts);
             for (uint64_t k = 0; k < c->n; k++) {
                 if (!(used >> k & 1))
                     continue;
@@ -60,15 +62,18 @@ static tsr_status scratch_of(const struct tsr_plan_memory_job *j, const struct t
 }
 
 /* The engine's buffers for forwards of `tokens` tokens, as engine.c and feed.c make them. */
-static bool buffers(const struct tsr_plan_memory_job *j, uint32_t tp, uint64_t tokens, bool last,
-                    uint64_t *bytes)
+static bool buffers(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
+                    uint64_t tokens, bool last, uint64_t *bytes)
 {
+    uint32_t                     tp = m->tp;
     const struct tsr_plan_shape *s = j->shape;
     uint64_t                     q = (uint64_t)s->heads * s->head_dim / tp;
     uint64_t                     kv = (uint64_t)s->kv_heads * s->head_dim / tp;
-    uint64_t                     ffn = s->ffn > s->expert_ffn ? s->ffn : s->expert_ffn;
-    uint64_t                     each = s->experts_used + (s->shared_ffn ? 1u : 0u);
-    ffn = (ffn > s->shared_ffn ? ffn : s->shared_ffn) / tp;
+    uint64_t                     expert = s->expert_ffn / (m->whole_experts ? 1 : tp),
+             ffn = s->ffn > s->shared_ffn ? s->ffn : s->shared_ffn;
+    uint64_t each = s->experts_used + (s->shared_ffn ? 1u : 0u);
+    uint64_t few = tsr_engine_expert_columns(s->experts_used, expert, tokens);
+    ffn = ffn / tp > few ? ffn / tp : few;
     const struct tsr_model_delta d = tsr_plan_shape_delta(&s->delta, tp);
     uint64_t                     keys = (uint64_t)d.key_heads * d.key_dim,
              values = (uint64_t)d.value_heads * d.value_dim;
@@ -84,7 +89,7 @@ static bool buffers(const struct tsr_plan_memory_job *j, uint32_t tp, uint64_t t
         cols += s->embed_dim;
     if (s->experts) /* scores, an expert's inputs; what each says of a token, weights, places, rows */
         cols += s->experts + s->layer[s->layer_class[s->layers - 1]].shared_router.rows +
-                s->hidden + each * (s->hidden + 3);
+                s->hidden + each * (s->hidden + 3) + (m->whole_experts ? s->experts_used : 0);
     const struct tsr_model_latent *l = &s->latent;
     if (l->rank) /* rows of latent attention, keys and values of its heads, and the token of each */
         cols += l->q_rank + 2 * (uint64_t)l->rank + l->rope +
@@ -92,7 +97,7 @@ static bool buffers(const struct tsr_plan_memory_job *j, uint32_t tp, uint64_t t
     uint64_t ropes = s->sliding_rope ? 2 : 1;
     /* ids, positions, rows, spans, gather; cosine and sine of each rope */
     cols += 6 + (uint64_t)s->rotary_dim / 2 * 2 * ropes;
-    *bytes = (5 + 2 * ropes) * LINE;
+    *bytes = (5 + 2 * ropes) * LINE + (m->whole_experts ? s->hidden * 4 : 0);
     if (window_rows(j)) { /* rows and spans of their caches, and the places of rows that move */
         cols += 3;
         *bytes += UINT64_C(2) * LINE + window_rows(j) * 4;
@@ -134,7 +139,7 @@ tsr_status tsr_plan_memory_work(const struct tsr_plan_memory_job *j, const struc
     for (uint32_t rank = 0; rank < m->tp && rank < 2; rank++) { /* the head is the first one's */
         bool head = last && rank == 0;
         TSR_TRY(scratch_of(j, m, c, used, work, decode, head, &scratch, err));
-        if (!buffers(j, m->tp, tokens, head, &n) || !tsr_add(n, scratch, &n) ||
+        if (!buffers(j, m, tokens, head, &n) || !tsr_add(n, scratch, &n) ||
             !tsr_plan_memory_add(bytes, n, rank ? m->tp - 1 : 1))
             return tsr_plan_memory_too_large(err);
         *lead = rank ? *lead - (n < *lead ? n : *lead) : n;

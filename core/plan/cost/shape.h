@@ -86,12 +86,16 @@ uint64_t tsr_plan_shape_kv(const struct tsr_plan_shape *s);
 
 /* TSR_E_CONFIG with the reason where tp ranks cannot share a layer: heads, KV heads or the
  * feed-forward do not divide, or a part would cut groups of `group` columns (0: whole rows, which
- * cannot be cut by columns without a scale for each part and are refused for tp > 1; 1: none). */
-tsr_status tsr_plan_shape_splits(const struct tsr_plan_shape *s, uint32_t tp, uint64_t group,
-                                 struct tsr_err *err);
-/* The part of a linear that one of tp ranks holds: rows of q, k, v, z, b, a, gate, up; columns of o, down; all of q_a and kv_a.
- * tsr_plan_shape_splits() holds. */
+ * cannot be cut by columns without a scale for each part and are refused for tp > 1; 1: none).  whole: experts are not
+ * cut, and their number divides. */
+tsr_status tsr_plan_shape_splits(const struct tsr_plan_shape *s, uint32_t tp, bool whole,
+                                 uint64_t group, struct tsr_err *err);
+/* The part of a linear that one of tp ranks holds: rows of q, k, v, z, b, a, gate, up; columns of o, down; all of q_a and kv_a;
+ * whole: some of the experts.  tsr_plan_shape_splits() holds. */
 struct tsr_plan_shape_matrix tsr_plan_shape_part(const struct tsr_plan_shape_matrix *m,
-                                                 enum tsr_linear_id id, uint32_t tp);
+                                                 enum tsr_linear_id id, uint32_t tp, bool whole);
+/* Of `reached` experts of a layer, any with the same chance, those of the rank that has the most; each of tp ranks has as
+ * many of the layer's. */
+double tsr_plan_shape_busiest(const struct tsr_plan_shape *s, double reached, uint32_t tp);
 
 #endif

@@ -39,9 +39,10 @@ static tsr_status splits_delta(const struct tsr_model_delta *d, uint32_t tp, uin
     return TSR_OK;
 }
 
-tsr_status tsr_plan_shape_splits(const struct tsr_plan_shape *s, uint32_t tp, uint64_t group,
-                                 struct tsr_err *err)
+tsr_status tsr_plan_shape_splits(const struct tsr_plan_shape *s, uint32_t tp, bool whole,
+                                 uint64_t group, struct tsr_err *err)
 {
+    uint64_t expert_ffn = whole ? 0 : s->expert_ffn; /* that are cut */
     uint64_t q = (uint64_t)s->heads * (s->latent.rank ? s->latent.v : s->head_dim);
     if (tp <= 1)
         return TSR_OK;
@@ -55,9 +56,12 @@ tsr_status tsr_plan_shape_splits(const struct tsr_plan_shape *s, uint32_t tp, ui
                         s->heads, s->kv_heads);
     if (s->delta.value_heads)
         TSR_TRY(splits_delta(&s->delta, tp, group, err));
-    if (s->expert_ffn % tp)
+    if (whole && s->experts % tp)
+        return tsr_fail(err, TSR_E_CONFIG, "%u experts do not divide among %u devices whole",
+                        s->experts, tp);
+    if (expert_ffn % tp)
         return tsr_fail(err, TSR_E_CONFIG, "width %u does not divide the experts of %llu columns",
-                        tp, (unsigned long long)s->expert_ffn);
+                        tp, (unsigned long long)expert_ffn);
     if (s->shared_ffn % tp)
         return tsr_fail(err, TSR_E_CONFIG,
                         "width %u does not divide the shared expert of %llu columns", tp,
@@ -69,10 +73,10 @@ tsr_status tsr_plan_shape_splits(const struct tsr_plan_shape *s, uint32_t tp, ui
     if (group == 0)
         return tsr_fail(err, TSR_E_CONFIG,
                         "width %u would cut rows that share one scale (group: 0)", tp);
-    if (s->expert_ffn / tp % group)
+    if (expert_ffn / tp % group)
         return tsr_fail(err, TSR_E_CONFIG,
                         "width %u would cut a group of %llu columns: parts of experts have %llu",
-                        tp, (unsigned long long)group, (unsigned long long)(s->expert_ffn / tp));
+                        tp, (unsigned long long)group, (unsigned long long)(expert_ffn / tp));
     if (s->shared_ffn / tp % group)
         return tsr_fail(err, TSR_E_CONFIG,
                         "width %u would cut a group of %llu columns: parts of the shared expert "
@@ -87,10 +91,12 @@ tsr_status tsr_plan_shape_splits(const struct tsr_plan_shape *s, uint32_t tp, ui
 }
 
 struct tsr_plan_shape_matrix tsr_plan_shape_part(const struct tsr_plan_shape_matrix *m,
-                                                 enum tsr_linear_id id, uint32_t tp)
+                                                 enum tsr_linear_id id, uint32_t tp, bool whole)
 {
     struct tsr_plan_shape_matrix p = *m;
-    if (id == TSR_MODEL_O || id == TSR_MODEL_DOWN || id == TSR_MODEL_SHARED_DOWN)
+    if (whole && m->count > 1)
+        p.count /= tp;
+    else if (id == TSR_MODEL_O || id == TSR_MODEL_DOWN || id == TSR_MODEL_SHARED_DOWN)
         p.cols /= tp;
     else if (id != TSR_MODEL_Q_A && id != TSR_MODEL_KV_A) /* which every rank has */
         p.rows /= tp;

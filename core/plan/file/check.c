@@ -24,6 +24,12 @@ static const struct tsr_config_mark *mark_of(const struct tsr_plan_stage *s, con
     return n ? &n->mark : &s->map->mark;
 }
 
+static uint32_t way_of(const struct tsr_plan_stage *s)
+{
+    bool whole = s->tp > 1 && s->experts == TSR_PLAN_EXPERTS_WHOLE;
+    return (uint32_t)s->tp | (whole ? TSR_PLAN_WAY_WHOLE : 0);
+}
+
 /* A group of the node with that profile, that width and devices to spare. */
 static void find_group(struct check *z, uint64_t i)
 {
@@ -39,9 +45,9 @@ static void find_group(struct check *z, uint64_t i)
         uint64_t have = tsr_plan_problem_devices(z->p, g), want = (uint64_t)s->tp;
         known = true;
         there += have;
-        if ((z->taken[g] && z->tp[g] != want) || have - z->taken[g] < want)
+        if ((z->taken[g] && z->tp[g] != way_of(s)) || have - z->taken[g] < want)
             continue;
-        z->tp[g] = (uint32_t)want;
+        z->tp[g] = way_of(s);
         z->taken[g] += want;
         z->group[i] = g;
         return;
@@ -61,7 +67,8 @@ static tsr_status check_width(const struct check *z, uint64_t i, struct tsr_err 
     const struct tsr_plan_stage *s = &z->f->stages[i];
     for (uint64_t l = s->first; s->tp > 1 && l < s->first + s->count; l++) {
         const struct tsr_plan_candidate *c = &z->p->candidates.v[z->candidate[l]];
-        tsr_status st = tsr_plan_shape_splits(z->p->shape, (uint32_t)s->tp, c->group, err);
+        tsr_status                       st = tsr_plan_shape_splits(z->p->shape, (uint32_t)s->tp,
+                                                                    s->experts == TSR_PLAN_EXPERTS_WHOLE, c->group, err);
         if (st != TSR_OK)
             return tsr_err_prefix(err, st, "stage %llu, layer %llu as %s", (unsigned long long)i,
                                   (unsigned long long)l, c->name);
@@ -78,7 +85,7 @@ static tsr_status check_memory(const struct check *z, uint64_t i, struct tsr_err
     struct tsr_plan_mesh           mesh;
     char w[TSR_BYTES_TEXT], kv[TSR_BYTES_TEXT], work[TSR_BYTES_TEXT], lack[TSR_BYTES_TEXT],
         place[300];
-    tsr_plan_mesh_of(p->cluster, z->group[i], (uint32_t)s->tp, &mesh);
+    tsr_plan_mesh_of(p->cluster, z->group[i], way_of(s), &mesh);
     TSR_TRY(tsr_plan_memory_stage(&p->memory, &mesh, &p->candidates, z->candidate, s->first,
                                   s->count, (uint64_t)z->f->prefill_mb, (uint64_t)z->f->decode_mb,
                                   &m, err));
@@ -174,8 +181,14 @@ static tsr_status run(struct check *z, struct tsr_plan_planned *a, struct tsr_er
     uint64_t before = tsr_config_diag_errors(z->d);
     for (uint64_t g = 0; g < z->p->cluster->n_groups; g++)
         z->tp[g] = 1;
-    for (uint64_t i = 0; i < z->f->n_stages; i++)
+    for (uint64_t i = 0; i < z->f->n_stages; i++) {
         find_group(z, i);
+        if (z->f->stages[i].cpu_experts)
+            tsr_config_diag_error(
+                z->d, mark_of(&z->f->stages[i], "cpu_experts"), "run it, or leave the key out here",
+                "stage %llu: experts on the CPU have no predicted memory and time",
+                (unsigned long long)i);
+    }
     if (tsr_config_diag_errors(z->d) != before)
         return tsr_config_diag_status(z->d, err);
     for (uint64_t i = 0; i < z->f->n_stages; i++) {

@@ -6,6 +6,7 @@
 #define TSR_PLAN_FILE_PLAN_FILE_H
 
 #include "plan/cost/device.h"
+#include "plan/cost/memory_job.h"
 #include "plugin/choices.h"
 
 #define TSR_PLAN_FORMAT   "tessera.plan/1"
@@ -30,6 +31,8 @@ struct tsr_plan_stage {
     uint64_t                      first, count;
     const char                   *node, *device; /* "" where the plan has no places */
     int64_t                       tp;
+    int64_t                       experts;     /* TSR_PLAN_EXPERTS_* */
+    bool                          cpu_experts; /* the node's CPU runs them */
     const struct tsr_config_node *map;
     struct tsr_plan_way           send[TSR_PLAN_PHASES], collective[TSR_PLAN_PHASES];
     bool                          compensated; /* some k above 0 */

@@ -8,7 +8,8 @@
 
 struct stage_map {
     const char                   *layers, *node, *device;
-    int64_t                       tp;
+    int64_t                       tp, experts;
+    int32_t                       cpu_experts;
     const struct tsr_config_node *schemes, *compensation, *send, *collective, *predicted;
 };
 struct phases {
@@ -22,11 +23,19 @@ struct channels {
 #define SAID_BYTES(f, h)                                                                           \
     TSR_OPTION_INT(struct tsr_plan_stage_said, f, -1, -1, TSR_PLAN_BYTES, "bytes", h)
 
+static const struct tsr_choice experts_choices[2] = {
+    { "rows", "some rows of every expert", TSR_PLAN_EXPERTS_ROWS },
+    { "whole", "some experts, whole", TSR_PLAN_EXPERTS_WHOLE },
+};
 static const struct tsr_option stage_options[] = {
     REQUIRED_TEXT(struct stage_map, layers, "Layers, such as 0-10."),
     TSR_OPTION_STRING(struct stage_map, node, "", "A node of the cluster."),
     TSR_OPTION_STRING(struct stage_map, device, "", "A device profile."),
     TSR_OPTION_INT(struct stage_map, tp, 1, 1, 1024, NULL, "Devices that share each layer."),
+    TSR_OPTION_ENUM(struct stage_map, experts, TSR_PLAN_EXPERTS_ROWS, experts_choices,
+                    "What of the experts each device has."),
+    TSR_OPTION_BOOL(struct stage_map, cpu_experts, false,
+                    "Whether the CPU of the node runs the experts of the stage's layers."),
     TSR_OPTION_NODE(struct stage_map, schemes, "Rules for the stage's layers."),
     TSR_OPTION_NODE(struct stage_map, compensation, "Channels that are compensated."),
     TSR_OPTION_NODE(struct stage_map, send, "How a stage sends to the next."),
@@ -236,6 +245,8 @@ tsr_status tsr_plan_read_stage(struct tsr_plan_reading *r, const struct tsr_conf
                                   .node = m.node,
                                   .device = m.device,
                                   .tp = m.tp,
+                                  .experts = m.experts,
+                                  .cpu_experts = m.cpu_experts != 0,
                                   .map = n };
     r->p->n_stages++;
     r->next = end;

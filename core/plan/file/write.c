@@ -227,6 +227,8 @@ static tsr_status put_stage(struct tsr_writer *w, const struct tsr_plan_problem 
     tsr_writer_printf(w, "\n    device: ");
     put_text(w, s->mesh.profile->name);
     tsr_writer_printf(w, "\n    tp: %u\n", s->mesh.tp);
+    if (s->mesh.whole_experts)
+        tsr_writer_printf(w, "    experts: whole\n");
     if (!put_schemes(w, p, o, s))
         return tsr_fail(err, TSR_E_INPUT, "a candidate's options are too long for a plan file");
     if (i + 1 < o->n_stages)

@@ -76,7 +76,7 @@ static tsr_status make_kinds(struct tsr_plan_built *b, struct tsr_err *err)
     uint64_t  n = 0;
     NEW(b, order, m->total);
     for (uint64_t g = 0; g < m->n_groups; g++)
-        for (uint64_t i = 0; i < tsr_plan_problem_devices(b->p, g) / m->tp[g]; i++)
+        for (uint64_t i = 0; i < tsr_plan_problem_devices(b->p, g) / tsr_plan_way_tp(m->tp[g]); i++)
             order[n++] = m->kind_of[g];
     b->whole.order = order;
     b->whole.order_len = n;

@@ -31,7 +31,8 @@ static bool alike(const struct tsr_plan_problem *p, uint64_t a, uint64_t b, cons
     uint64_t na = tsr_plan_problem_devices(p, a), nb = tsr_plan_problem_devices(p, b);
     if (g->profile != h->profile || p->more_bytes[a] != p->more_bytes[b])
         return false;
-    bool wide = tp ? tp[a] > 1 || tp[b] > 1 : true; /* links inside a mesh matter */
+    bool wide = tp ? tsr_plan_way_tp(tp[a]) > 1 || tsr_plan_way_tp(tp[b]) > 1
+                   : true; /* links inside a mesh matter */
     if (tp && tp[a] != tp[b])
         return false;
     if (!tp && na != nb)
@@ -40,9 +41,9 @@ static bool alike(const struct tsr_plan_problem *p, uint64_t a, uint64_t b, cons
         return false;
     if (!same_links(c, g->node, h->node, h->node, g->node))
         return false;
-    if (tp && na / tp[a] > 1 && !same_links(c, g->node, g->node, g->node, h->node))
+    if (tp && na / tsr_plan_way_tp(tp[a]) > 1 && !same_links(c, g->node, g->node, g->node, h->node))
         return false;
-    if (tp && nb / tp[b] > 1 && !same_links(c, h->node, h->node, g->node, h->node))
+    if (tp && nb / tsr_plan_way_tp(tp[b]) > 1 && !same_links(c, h->node, h->node, g->node, h->node))
         return false;
     for (uint64_t i = 0; i < c->n_groups; i++) {
         uint64_t n = c->groups[i].node;
@@ -68,7 +69,7 @@ tsr_status tsr_plan_meshes_make(struct tsr_plan_meshes *m, const struct tsr_plan
     }
     memcpy(m->tp, tp, n * sizeof *tp);
     for (uint64_t g = 0; g < n; g++) {
-        uint64_t count = tsr_plan_problem_devices(p, g) / tp[g], k = 0;
+        uint64_t count = tsr_plan_problem_devices(p, g) / tsr_plan_way_tp(tp[g]), k = 0;
         m->total += count;
         /* compare every pair of members: similarity is not transitive */
         for (; k < m->n_kinds; k++) {
@@ -98,23 +99,34 @@ void tsr_plan_meshes_free(struct tsr_plan_meshes *m)
     *m = (struct tsr_plan_meshes){ 0 };
 }
 
+/* Whether the user's options have it; ways of one device, or without experts, are those of rows. */
+static bool wanted(const struct tsr_plan_problem *p, uint32_t way)
+{
+    bool choice = tsr_plan_way_tp(way) > 1 && p->shape->experts;
+    if (way & TSR_PLAN_WAY_WHOLE)
+        return choice && p->o.experts != TSR_PLAN_EXPERTS_ROWS;
+    return !choice || p->o.experts != TSR_PLAN_EXPERTS_WHOLE;
+}
+
 /* NULL where the width works, else why not. */
-static const char *refused(const struct tsr_plan_problem *p, uint64_t group, uint32_t tp,
+static const char *refused(const struct tsr_plan_problem *p, uint64_t group, uint32_t way,
                            struct tsr_errbuf *e)
 {
     struct tsr_plan_mesh mesh;
-    bool                 any = false;
+    uint32_t             tp = tsr_plan_way_tp(way);
+    bool                 any = false, whole = way & TSR_PLAN_WAY_WHOLE;
     if (tp == 1)
         return NULL;
     if (p->o.max_tp && tp > p->o.max_tp)
         return "wider than the job allows";
-    tsr_plan_mesh_of(p->cluster, group, tp, &mesh);
+    tsr_plan_mesh_of(p->cluster, group, way, &mesh);
     if (!(mesh.inside[TSR_PLAN_PREFILL].rate > 0 && mesh.inside[TSR_PLAN_DECODE].rate > 0))
         return "the node's devices have no link";
-    if (tsr_plan_shape_splits(p->shape, tp, 1, &e->err) != TSR_OK)
+    if (tsr_plan_shape_splits(p->shape, tp, whole, 1, &e->err) != TSR_OK)
         return e->text;
     for (uint64_t i = 0; i < p->candidates.n && !any; i++)
-        any = tsr_plan_shape_splits(p->shape, tp, p->candidates.v[i].group, &e->err) == TSR_OK;
+        any =
+            tsr_plan_shape_splits(p->shape, tp, whole, p->candidates.v[i].group, &e->err) == TSR_OK;
     return any ? NULL : e->text;
 }
 
@@ -126,23 +138,26 @@ uint32_t tsr_plan_meshes_widths(const struct tsr_plan_problem *p, uint64_t group
     size_t   at = 0;
     if (why && cap)
         why[0] = '\0';
-    for (uint32_t tp = 1; tp <= count && tp <= 1024 && n < TSR_PLAN_MESH_WIDTHS; tp++) {
-        struct tsr_errbuf e = TSR_ERRBUF(e);
-        if (count % tp)
-            continue;
-        const char *no = refused(p, group, tp, &e);
-        if (!no)
-            w[n++] = tp;
-        else if (why && at < cap)
-            at += (size_t)snprintf(why + at, cap - at, "%stp %u of %s: %s", at ? "; " : "", tp,
-                                   p->cluster->groups[group].profile->name, no);
-    }
+    for (uint32_t tp = 1; tp <= count && tp <= 1024; tp++)
+        for (uint32_t whole = 0; whole < 2 && n < TSR_PLAN_MESH_WIDTHS; whole++) {
+            struct tsr_errbuf e = TSR_ERRBUF(e);
+            uint32_t          way = whole ? tp | TSR_PLAN_WAY_WHOLE : tp;
+            if (count % tp || !wanted(p, way))
+                continue;
+            const char *no = refused(p, group, way, &e);
+            if (!no)
+                w[n++] = way;
+            else if (why && at < cap)
+                at += (size_t)snprintf(why + at, cap - at, "%stp %u of %s: %s", at ? "; " : "", tp,
+                                       p->cluster->groups[group].profile->name, no);
+        }
     /* ascending, so those below min_tp come first; they stay if nothing wider works */
-    while (narrow + 1 < n && w[narrow] < p->o.min_tp)
+    while (narrow + 1 < n && tsr_plan_way_tp(w[narrow]) < p->o.min_tp)
         narrow++;
     for (uint32_t i = 0; i < narrow && why && at < cap; i++)
         at += (size_t)snprintf(why + at, cap - at, "%stp %u of %s: narrower than the job allows",
-                               at ? "; " : "", w[i], p->cluster->groups[group].profile->name);
+                               at ? "; " : "", tsr_plan_way_tp(w[i]),
+                               p->cluster->groups[group].profile->name);
     n -= narrow;
     memmove(w, w + narrow, n * sizeof *w);
     if (!n) /* no device left, after a what-if */

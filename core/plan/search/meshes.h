@@ -14,7 +14,7 @@ struct tsr_plan_mesh_kind {
 };
 
 struct tsr_plan_meshes {
-    uint32_t                  *tp;      /* [groups] width; owned, as all here */
+    uint32_t                  *tp; /* [groups] width, with TSR_PLAN_WAY_*; owned, as all here */
     uint32_t                  *kind_of; /* [groups] kind of the group's meshes */
     struct tsr_plan_mesh_kind *kinds;
     uint64_t                   n_kinds, n_groups, total; /* total: meshes */
@@ -26,7 +26,7 @@ void       tsr_plan_meshes_free(struct tsr_plan_meshes *m);
 
 /* Widths that a group can take, ascending, in w[TSR_PLAN_MESH_WIDTHS]; with why (may be NULL) the
  * sentence for each divisor of the count that is left out, one after the other. */
-#define TSR_PLAN_MESH_WIDTHS 16
+#define TSR_PLAN_MESH_WIDTHS 32
 uint32_t tsr_plan_meshes_widths(const struct tsr_plan_problem *p, uint64_t group, uint32_t *w,
                                 char *why, size_t cap);
 

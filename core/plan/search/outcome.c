@@ -21,7 +21,8 @@ static uint64_t place(const struct tsr_plan_built *b, uint32_t kind, uint64_t *u
 {
     const struct tsr_plan_meshes *m = &b->meshes;
     for (uint64_t g = 0; g < m->n_groups; g++)
-        if (m->kind_of[g] == kind && used[g] < tsr_plan_problem_devices(b->p, g) / m->tp[g]) {
+        if (m->kind_of[g] == kind &&
+            used[g] < tsr_plan_problem_devices(b->p, g) / tsr_plan_way_tp(m->tp[g])) {
             used[g]++;
             return g;
         }

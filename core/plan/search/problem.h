@@ -23,6 +23,7 @@ struct tsr_plan_problem_options {
     int64_t            objective, accounting, latency; /* TSR_OBJECTIVE_*, TSR_ACCOUNT_*,
                                                           TSR_LATENCY_* */
     int64_t            head;                           /* TSR_HEAD_* */
+    int64_t            experts;                        /* TSR_PLAN_EXPERTS_* */
     const char        *codec, *tp_codec;               /* of links, of meshes; "": F16 */
     uint64_t           together;                       /* layers that are decided as one, >= 1 */
     uint64_t           prefill_mb, decode_mb;          /* 0: searched */

@@ -1,0 +1,161 @@
+/* The products of experts.  Rows of a chunk lie by expert, and as many experts as fit go together:
+ *
+ *   their rows of x -> `in` -> gate, up of each -> func(gate) * up of all rows -> down of each -> rows of `said`
+ *
+ * The products of a line need nothing of each other: a device may run them in one call. */
+#include "engine/experts.h"
+#include "engine/hooks.h"
+
+/* The input of a linear of an expert, for who observes it. */
+static tsr_status show(struct tsr_engine *e, struct tsr_engine_device *dev, uint64_t layer,
+                       enum tsr_site site, const struct tsr_tensor *in, struct tsr_err *err)
+{
+    if (!e->hooks.input)
+        return TSR_OK;
+    e->tap_dev = dev;
+    tsr_status st = e->hooks.input(e, layer, site, in, err);
+    e->tap_dev = e->dev;
+    return st;
+}
+
+/* gate = func(gate) * up */
+static tsr_status act(struct tsr_engine *e, struct tsr_engine_device *dev, struct tsr_tensor *gate,
+                      const struct tsr_tensor *up, struct tsr_err *err)
+{
+    struct tsr_op op = { .kind = TSR_OP_ACT,
+                         .out = gate,
+                         .in = { gate, up },
+                         .func = e->model->hp.func,
+                         .scale = e->model->hp.func_alpha,
+                         .softcap = e->model->hp.func_limit };
+    return tsr_engine_device_run(dev, &op, NULL, err);
+}
+
+/* Experts [begin, end), whose rows in the order are [first, upto). */
+struct group {
+    uint32_t begin, end;
+    uint64_t first, upto;
+};
+
+/* The experts from `begin`, of this rank's, whose rows fit into `room`; begin == end: none is left. */
+static struct group next_group(const struct tsr_engine *e, uint32_t begin, uint64_t room)
+{
+    const struct tsr_engine_routes *r = e->routes;
+    uint32_t                        own = e->share.first_expert + e->share.n_experts;
+    struct group                    g = { .begin = begin, .end = begin };
+    g.first = g.upto = tsr_engine_experts_first(r, begin);
+    while (g.end < own && r->count[g.end] - g.first <= room)
+        g.upto = r->count[g.end++];
+    return g;
+}
+
+/* Expert i's rows of a tensor that has those of the group. */
+static struct tsr_tensor rows_of(const struct tsr_engine_routes *r, const struct group *g,
+                                 uint32_t i, const struct tsr_tensor *t)
+{
+    uint64_t first = tsr_engine_experts_first(r, i);
+    return tsr_engine_rows(t, first - g->first, r->count[i] - first);
+}
+
+/* in, and the rows of it that the group takes; one token is the row of all. */
+static tsr_status gather(const struct tsr_engine_experts_at *at, const struct group *g,
+                         const struct tsr_tensor *x, struct tsr_tensor *in, struct tsr_err *err)
+{
+    struct tsr_tensor which = tsr_engine_part_of_row(&at->rows, g->first, g->upto - g->first);
+    struct tsr_op     op = { .kind = TSR_OP_GATHER, .out = in, .in = { x, &which } };
+    *in = *x;
+    if (x->rows == 1)
+        return TSR_OK;
+    *in = tsr_engine_rows(&at->in, 0, g->upto - g->first);
+    return tsr_engine_device_run(at->dev, &op, NULL, err);
+}
+
+static tsr_status run_group(struct tsr_engine *e, uint64_t layer,
+                            const struct tsr_engine_experts_at *at, const struct group *g,
+                            const struct tsr_tensor *x, struct tsr_err *err)
+{
+    struct tsr_engine_routes           *r = e->routes;
+    const struct tsr_engine_linear_dev *lin = e->layers[layer].lin;
+    uint64_t                            n = 0, rows = g->upto - g->first;
+    struct tsr_tensor                   gate = tsr_engine_narrow(&at->gate, rows, e->share.expert),
+                      up = tsr_engine_narrow(&at->up, rows, e->share.expert), in,
+                      said = tsr_engine_rows(&at->said, g->first, rows);
+    TSR_TRY(gather(at, g, x, &in, err));
+    for (uint32_t i = g->begin; i < g->end; i++) {
+        struct tsr_tensor own = x->rows == 1 ? *x : rows_of(r, g, i, &in);
+        if (r->count[i] == tsr_engine_experts_first(r, i))
+            continue;
+        TSR_TRY(
+            show(e, at->dev, layer, tsr_model_expert_site(i, TSR_MODEL_SITE_FFN_IN), &own, err));
+        r->products[n++] =
+            (struct tsr_engine_product){ &lin[tsr_model_expert_linear(i, TSR_MODEL_GATE)], own,
+                                         rows_of(r, g, i, &gate) };
+        r->products[n++] =
+            (struct tsr_engine_product){ &lin[tsr_model_expert_linear(i, TSR_MODEL_UP)], own,
+                                         rows_of(r, g, i, &up) };
+    }
+    TSR_TRY(tsr_engine_run_products(e, r->products, n, err));
+    TSR_TRY(act(e, at->dev, &gate, &up, err));
+    n = 0;
+    for (uint32_t i = g->begin; i < g->end; i++) {
+        struct tsr_tensor own = rows_of(r, g, i, &gate);
+        if (own.rows == 0)
+            continue;
+        TSR_TRY(
+            show(e, at->dev, layer, tsr_model_expert_site(i, TSR_MODEL_SITE_DOWN_IN), &own, err));
+        r->products[n++] =
+            (struct tsr_engine_product){ &lin[tsr_model_expert_linear(i, TSR_MODEL_DOWN)], own,
+                                         rows_of(r, g, i, &said) };
+    }
+    return tsr_engine_run_products(e, r->products, n, err);
+}
+
+tsr_status tsr_engine_experts_run_chosen(struct tsr_engine *e, uint64_t layer,
+                                         const struct tsr_engine_experts_at *at,
+                                         const struct tsr_tensor *x, struct tsr_err *err)
+{
+    uint64_t     room = x->rows == 1 ? UINT64_MAX : e->chunk;
+    struct group g = next_group(e, e->share.first_expert, room);
+    for (; g.end > g.begin; g = next_group(e, g.end, room))
+        if (g.upto > g.first)
+            TSR_TRY(run_group(e, layer, at, &g, x, err));
+    return TSR_OK;
+}
+
+/* x through one expert's gate and up: func(gate) * up into `inner` of `cols` columns. */
+static tsr_status run_gated(struct tsr_engine *e, const struct tsr_engine_linear_dev *gate,
+                            const struct tsr_engine_linear_dev *up_of, uint64_t cols,
+                            const struct tsr_tensor *x, struct tsr_tensor *inner,
+                            struct tsr_err *err)
+{
+    struct tsr_tensor up = tsr_engine_narrow(&e->up, x->rows, cols);
+    *inner = tsr_engine_narrow(&e->gate, x->rows, cols);
+    const struct tsr_engine_product both[] = { { gate, *x, *inner }, { up_of, *x, up } };
+    TSR_TRY(tsr_engine_run_products(e, both, 2, err));
+    return act(e, e->dev, inner, &up, err);
+}
+
+tsr_status tsr_engine_experts_run_shared(struct tsr_engine *e, uint64_t layer,
+                                         const struct tsr_tensor *x, const struct tsr_tensor *said,
+                                         struct tsr_err *err)
+{
+    const struct tsr_engine_linear_dev *lin = e->layers[layer].lin;
+    struct tsr_tensor                   inner;
+    TSR_TRY(run_gated(e, &lin[TSR_MODEL_SHARED_GATE], &lin[TSR_MODEL_SHARED_UP], e->share.shared, x,
+                      &inner, err));
+    TSR_TRY(show(e, e->dev, layer, TSR_MODEL_SITE_SHARED_DOWN_IN, &inner, err));
+    return tsr_engine_run_linear(e, &lin[TSR_MODEL_SHARED_DOWN], &inner, said, err);
+}
+
+tsr_status tsr_engine_experts_show(struct tsr_engine *e, uint64_t layer, uint32_t expert,
+                                   const struct tsr_tensor *x, struct tsr_err *err)
+{
+    const struct tsr_engine_linear_dev *lin = e->layers[layer].lin;
+    struct tsr_tensor                   inner;
+    TSR_TRY(show(e, e->dev, layer, tsr_model_expert_site(expert, TSR_MODEL_SITE_FFN_IN), x, err));
+    TSR_TRY(run_gated(e, &lin[tsr_model_expert_linear(expert, TSR_MODEL_GATE)],
+                      &lin[tsr_model_expert_linear(expert, TSR_MODEL_UP)], e->share.expert, x,
+                      &inner, err));
+    return show(e, e->dev, layer, tsr_model_expert_site(expert, TSR_MODEL_SITE_DOWN_IN), &inner,
+                err);
+}
