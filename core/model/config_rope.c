@@ -104,6 +104,7 @@ static tsr_status rope_yarn(const struct tsr_model_config_source *s, const json_
                               : yarn_scale(r->factor, 1.0);
     if (hp->latent.rank && all > 0.0) { /* there the scores carry the scale, not cos and sin */
         double scale = yarn_scale(r->factor, all);
+        r->all_dim = all;
         hp->attn_scale = (float)((double)hp->attn_scale * scale * scale);
     }
     return tsr_json_real(o, s->name, "attention_factor", false, 1e-6, 1e6, &r->attention_factor,

@@ -218,6 +218,30 @@ static bool is_given(const struct tsr_model_family *f, const char *key)
     return false;
 }
 
+/* Numbers that the rules give need a key in config.json. */
+static void check_keys(struct tsr_family_reading *r, const struct tsr_config_mark *at)
+{
+    const struct tsr_model_family *f = r->f;
+    const struct {
+        const char                   *name;
+        bool                          is;
+        const struct tsr_model_value *v;
+    } keyed[] = { { "q_rank", f->latent.is, &f->latent.q_rank },
+                  { "rank", f->latent.is, &f->latent.rank },
+                  { "nope", f->latent.is, &f->latent.nope },
+                  { "rope", f->latent.is, &f->latent.rope },
+                  { "v", f->latent.is, &f->latent.v },
+                  { "count' of 'groups", f->experts.grouped, &f->experts.groups },
+                  { "used' of 'groups", f->experts.grouped, &f->experts.groups_used },
+                  { "count' of 'shared", f->experts.shared && !f->experts.shared_width.n_keys,
+                    &f->experts.shared_count } };
+    for (size_t i = 0; i < TSR_COUNT(keyed); i++)
+        if (keyed[i].is && (!keyed[i].v->n_keys || keyed[i].v->form != TSR_MODEL_VALUE_AS_IT_IS))
+            tsr_config_diag_error(r->d, at, NULL,
+                                  "'gguf' needs a key of config.json, without a form, for '%s'",
+                                  keyed[i].name);
+}
+
 /* The rules copy a number as it is. */
 static void check_forms(struct tsr_family_reading *r, const struct tsr_config_mark *at)
 {
@@ -275,13 +299,9 @@ void tsr_family_gguf_check(struct tsr_family_reading *r, const struct tsr_config
                               "rows: pairs is for families whose rope has pairs: halves");
     if (f->gguf.gain_offset && (f->gain_offset.n_keys || f->gain_offset.def == 0))
         tsr_config_diag_error(r->d, at, NULL, "gains: offset needs a gain_offset that is a number");
-    if (f->latent.is || f->experts.grouped || f->experts.scale.n_keys ||
-        (f->experts.is && f->experts.router == TSR_MODEL_ROUTER_SIGMOID))
-        tsr_config_diag_error(r->d, at, NULL,
-                              "'gguf' does not know latent attention, groups of "
-                              "experts, a scale of their weights and router sigmoid");
     if (f->gguf.tiled && !f->delta.is)
         tsr_config_diag_error(r->d, at, NULL, "heads: tiled is for families with 'delta'");
+    check_keys(r, at);
     check_forms(r, at);
     check_names(r, at);
 }

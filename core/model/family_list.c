@@ -70,39 +70,43 @@ static tsr_status find(const struct tsr_model_family **f, const char *architectu
 }
 
 /* Sets *f and is true for the family of that kind; a first one of the other kind is kept in case there is none. */
-static bool reads(const struct tsr_model_family *one, const char *architecture, bool experts,
-                  const struct tsr_model_family **f)
+static bool reads(const struct tsr_model_family *one, const char *architecture,
+                  enum tsr_model_gguf_kind kind, const struct tsr_model_family **f)
 {
+    enum tsr_model_gguf_kind own = !one->experts.is ? TSR_MODEL_GGUF_DENSE
+                                   : one->experts.router == TSR_MODEL_ROUTER_SIGMOID
+                                       ? TSR_MODEL_GGUF_SIGMOID
+                                       : TSR_MODEL_GGUF_EXPERTS;
     if (!lists(one->gguf.architectures, architecture))
         return false;
-    if (!*f || one->experts.is == experts)
+    if (!*f || own == kind)
         *f = one;
-    return one->experts.is == experts;
+    return own == kind;
 }
 
 static tsr_status find_gguf(const struct tsr_model_family **f, const char *architecture,
-                            bool experts, struct tsr_err *err)
+                            enum tsr_model_gguf_kind kind, struct tsr_err *err)
 {
     for (unsigned i = n_added; i-- > 0;)
-        if (reads(added[i], architecture, experts, f))
+        if (reads(added[i], architecture, kind, f))
             return TSR_OK;
     for (unsigned i = 0; i < TSR_FAMILY_BUILT_IN; i++) {
         const struct tsr_model_family *one;
         if (!strstr(tsr_model_family_texts[i].text, architecture))
             continue;
         TSR_TRY(built_in(i, &one, err));
-        if (reads(one, architecture, experts, f))
+        if (reads(one, architecture, kind, f))
             return TSR_OK;
     }
     return TSR_OK;
 }
 
 tsr_status tsr_model_family_find_gguf(const struct tsr_model_family **f, const char *architecture,
-                                      bool experts, struct tsr_err *err)
+                                      enum tsr_model_gguf_kind kind, struct tsr_err *err)
 {
     *f = NULL;
     pthread_mutex_lock(&lock);
-    tsr_status st = find_gguf(f, architecture, experts, err);
+    tsr_status st = find_gguf(f, architecture, kind, err);
     pthread_mutex_unlock(&lock);
     return st;
 }

@@ -82,6 +82,7 @@ struct tsr_model_rope {
     bool                  whole_ramp; /* yarn: the ends of the ramp are whole numbers */
     uint64_t              original_positions;
     double                attention_factor; /* multiplies cos and sin; 1 unless long or yarn */
+    double                all_dim; /* yarn's mscale_all_dim where the scores carry it; 0: none */
     float                *short_factor, *long_factor; /* [dim/2], long; owned */
 };
 

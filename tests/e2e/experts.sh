@@ -246,7 +246,7 @@ run generate wide-4.gguf --prompt "It was" --max-tokens 4 --greedy --ignore-eos 
 cp "$WORK/out" "$WORK/from-gguf"
 run generate wide-4 --prompt "It was" --max-tokens 4 --greedy --ignore-eos --json
 ok "with its tokenizer" test "$(jq -c .tokens "$WORK/out")" = "$(jq -c .tokens "$WORK/from-gguf")"
-for m in gpt_oss gpt_oss-mxfp4 granitemoe mixtral qwen3_moe; do
+for m in gpt_oss gpt_oss-mxfp4 granitemoe mixtral qwen3_moe deepseek_v2-lite deepseek_v2-groups deepseek_v3; do
     run convert "$GOLDEN/$m" --to gguf -o "$m.gguf"
     ok "$m as GGUF, got $rc" test "$rc" = 0
     same "$m as GGUF" "$GOLDEN/$m" "$m.gguf"
@@ -428,7 +428,10 @@ for m in deepseek_v2-lite deepseek_v3; do
     job "l-$m" "  - calibrate: {text: $TEXT, samples: 2, seqlen: 32}
   - quantize: {use: awq, bits: 4, group: 8}"
     fails "$m: a search over whole layers" 2 awq run job.yaml --out "awq-$m"
-    fails "$m: GGUF does not know the family" 2 "$m.gguf" convert "l-$m" --to gguf -o "$m.gguf"
+    run convert "gptq-$m/packed" --to gguf --allow-requantize --type f16 -o "packed-$m.gguf" --json
+    ok "$m: packed matrices as floats in GGUF, got $rc" json '.packed == 0 and .widened > 0' "$WORK/out"
+    run logits "packed-$m.gguf" --tokens 1,5,9,30,77 -o packed.logits
+    ok "$m: which is read, got $rc" test "$rc" = 0
     fails "$m: compensation" 2 "l-$m" compensate "l-$m" --packed "gptq-$m/packed" --text "$TEXT" --out "compensated-$m"
     plan 1 1 | sed 's/layers: 6/layers: 3/; s/0-5/0-2/g; s/group: 32/group: 8/' >"$WORK/plan.yaml"
     job "l-$m" "  - run: {plan: plan.yaml, input: prompts.jsonl, output: answers.jsonl, temperature: 0, ranks: threads}"
@@ -463,6 +466,28 @@ done <<'BAD'
 .num_hidden_layers = 2#is unknown
 .num_nextn_predict_layers = 0#model.layers.3
 BAD
+
+# What a GGUF file of latent attention has no word for.
+refused() {
+    rm -rf "$WORK/other"
+    cp -r "$GOLDEN/deepseek_v3" "$WORK/other"
+    jq "$2" "$GOLDEN/deepseek_v3/config.json" >"$WORK/other/config.json"
+    fails_with "$1" 2 x.gguf "$3" convert other --to gguf -o x.gguf
+}
+refused "halves that rotate together" '.rope_interleave = false' "the pairs of columns"
+refused "two scales of yarn" '.rope_scaling.mscale = 0.5' "scaling of rope"
+# and what a damaged one says: a half without the other, other sizes
+# broken WHAT FROM TO TEXT: the file with one word for another
+broken() {
+    LC_ALL=C sed "s/$2/$3/" "$WORK/deepseek_v3.gguf" >"$WORK/broken.gguf"
+    fails_with "$1" 2 broken.gguf "$4" logits broken.gguf --tokens 1 -o x.logits
+}
+broken "keys without values" 'blk.1.attn_v_b' 'blk.1.attn_v_x' 'attn_v_'
+broken "values without keys" 'blk.1.attn_k_b' 'blk.1.attn_k_x' 'attn_k_'
+broken "no rank" 'attention.kv_lora_rank' 'attention.kv_lora_xxxx' 'kv_lora_rank'
+broken "no columns that rotate" 'rope.dimension_count' 'rope.dimension_xxxxx' 'dimension_count'
+broken "a head of another width" 'attention.key_length_mla' 'attention.key_length_xxx' 'key-value heads'
+broken "another router" 'expert_gating_func' 'expert_gating_xxxx' 'expert_weights_norm'
 
 # ---- plans -------------------------------------------------------------------------------------------------------
 

@@ -214,7 +214,9 @@ latent "a correction for another router" "$tensors" 's/router: sigmoid/router: s
 latent "an unknown score of groups" "bad.yaml:$(of '^  groups:'):91" 's/two_largest/two/'
 latent "a shared expert that nothing names" "$tensors" '/shared_up:/d'
 latent "pairs by a flag that is not there" "bad.yaml:$(of '^  pairs:'):10" 's/if: interleaved/if: adjacent/'
-latent "a GGUF section" "bad.yaml:$(of '^tensors:'):7" 's/^tensors:/gguf: {architectures: [deepseek2]}\ntensors:/'
+gguf="bad.yaml:$(($(of '^gguf:') + 1)):3"
+latent "a GGUF section and a number without a key" "$gguf" 's/^  nope:.*/  nope: {default: 16}/'
+latent "a GGUF section and a shared expert of its own width" "$gguf" 's/^(  shared: .count: .*)\}$/\1, width: {key: w, default: 24}}/'
 head -c 300 /dev/zero >"$WORK/zero.yaml"
 fails "NUL bytes" 2 'zero.yaml:1:1' inspect "$MODELS/qwen3" --family zero.yaml
 fails "a folder" 2 '*families' inspect "$MODELS/qwen3" --family "$FAMILIES"

@@ -84,10 +84,14 @@ static void texts(const struct tsr_gguf *g)
 static void parse(const uint8_t *data, size_t size, uint64_t file_size)
 {
     static const struct {
-        const char *arch;
-        bool        experts;
-    } archs[] = { { "llama", false }, { "gemma2", false }, { "phi3", false },
-                  { "bloom", false }, { "llama", true },   { "gpt-oss", true } };
+        const char              *arch;
+        enum tsr_model_gguf_kind kind;
+    } archs[] = {
+        { "llama", TSR_MODEL_GGUF_DENSE },       { "gemma2", TSR_MODEL_GGUF_DENSE },
+        { "phi3", TSR_MODEL_GGUF_DENSE },        { "bloom", TSR_MODEL_GGUF_DENSE },
+        { "llama", TSR_MODEL_GGUF_EXPERTS },     { "gpt-oss", TSR_MODEL_GGUF_EXPERTS },
+        { "deepseek2", TSR_MODEL_GGUF_EXPERTS }, { "deepseek2", TSR_MODEL_GGUF_SIGMOID }
+    };
     struct tsr_errbuf e = TSR_ERRBUF(e);
     struct tsr_gguf   g;
     bool              more;
@@ -97,8 +101,8 @@ static void parse(const uint8_t *data, size_t size, uint64_t file_size)
     if (r == TSR_OK && !more) {
         for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
             const struct tsr_model_family *f;
-            must(tsr_model_family_find_gguf(&f, archs[i].arch, archs[i].experts, NULL) == TSR_OK &&
-                 f && f->experts.is == archs[i].experts);
+            must(tsr_model_family_find_gguf(&f, archs[i].arch, archs[i].kind, NULL) == TSR_OK &&
+                 f && f->experts.is == (archs[i].kind != TSR_MODEL_GGUF_DENSE));
             tensors(&g, f, data, size, file_size);
         }
         texts(&g);

@@ -44,6 +44,7 @@ static const struct {
     { "gguf-qwen3_next-q8_0", 4, 8, 32, TSR_FORMAT_INT, TSR_FORMAT_INT },
     { "gguf-qwen3moe-q5_0", 4, 5, 32, TSR_FORMAT_INT, TSR_FORMAT_INT },
     { "gguf-gpt-oss-mxfp4", 4, 8, 32, TSR_FORMAT_INT, TSR_FORMAT_MX },
+    { "gguf-deepseek_v2-q8_0", 4, 8, 32, TSR_FORMAT_INT, TSR_FORMAT_INT }, /* kv_b: F32 */
 };
 
 static void check_layer(const char *name, size_t i, const struct tsr_model *m)
@@ -66,7 +67,8 @@ static void check_layer(const char *name, size_t i, const struct tsr_model *m)
 static void check_experts(const char *name, size_t i, const struct tsr_model *m)
 {
     for (uint64_t l = 0; l < m->hp.layers; l++)
-        for (uint64_t k = TSR_MODEL_EXPERTS; k < m->hp.linears; k++) {
+        for (uint64_t k = TSR_MODEL_EXPERTS; m->hp.sparse && m->hp.sparse[l] && k < m->hp.linears;
+             k++) {
             const struct tsr_model_packed *p = m->packed ? m->packed->lin[l][k] : NULL;
             if (!p || strcmp(p->format.id, cases[i].experts) != 0)
                 fail_msg("%s: %s is not packed as it is stored", name, m->layers[l].lin[k].w.name);
@@ -208,13 +210,21 @@ static void check_family(struct tsr_registry *r, const char *name, const char *t
 static void families(void **state)
 {
     static const char *const files[][2] = {
-        { "bloom-6heads", "bf16" }, { "bloom", "q8_0" },
-        { "gemma2", "bf16" },       { "llama-linear-rope-bias", "f32" },
-        { "llama3", "bf16" },       { "mistral-nowindow", "f16" },
-        { "phi3-longrope", "f16" }, { "phi3", "q8_0" },
-        { "qwen2", "bf16" },        { "granitemoe", "f16" },
-        { "mixtral", "bf16" },      { "mixtral", "bf16-each" },
+        { "bloom-6heads", "bf16" },
+        { "bloom", "q8_0" },
+        { "gemma2", "bf16" },
+        { "llama-linear-rope-bias", "f32" },
+        { "llama3", "bf16" },
+        { "mistral-nowindow", "f16" },
+        { "phi3-longrope", "f16" },
+        { "phi3", "q8_0" },
+        { "qwen2", "bf16" },
+        { "granitemoe", "f16" },
+        { "mixtral", "bf16" },
+        { "mixtral", "bf16-each" },
         { "phimoe", "bf16" },
+        { "deepseek_v3", "bf16" },
+        { "deepseek_v2-lite", "bf16-older" },
     };
     struct tsr_pool     *pool = NULL;
     struct tsr_registry *r = golden_registry(2, NULL, &pool);

@@ -128,6 +128,24 @@ static tsr_status check_blocks(const struct file *f, const struct tsr_model_stor
                     f->x->path, v->module, (unsigned long long)width);
 }
 
+/* kv_b of latent attention is two tensors. */
+static tsr_status list_halves(struct file *f, const struct tsr_model_stored_view *v)
+{
+    const struct tsr_model_latent *l = &f->x->m->hp.latent;
+    struct tsr_export_module       m;
+    tsr_export_module_of(&m, v);
+    uint32_t     type = f->choice == TSR_EXPORT_GGUF_F16  ? TSR_GGUF_OUT_F16
+                        : m.form == TSR_EXPORT_FORM_DENSE ? tsr_export_gguf_dense_type(m.dtype)
+                                                          : TSR_GGUF_OUT_F32;
+    uint64_t     heads = f->x->m->hp.heads;
+    struct entry keys = { .type = type, .rank = 3, .dims = { l->nope, l->rank, heads } };
+    struct entry values = { .type = type, .rank = 3, .dims = { l->rank, l->v, heads } };
+    TSR_TRY(tsr_export_gguf_half_name(f->x, v, true, keys.name));
+    TSR_TRY(tsr_export_gguf_half_name(f->x, v, false, values.name));
+    TSR_TRY(append(f, &keys));
+    return append(f, &values);
+}
+
 static tsr_status list(void *ctx, const struct tsr_model_stored_view *v, struct tsr_err *err)
 {
     struct file             *f = ctx;
@@ -136,6 +154,8 @@ static tsr_status list(void *ctx, const struct tsr_model_stored_view *v, struct 
     (void)err;
     if (is_embed_again(f, v))
         return TSR_OK;
+    if (tsr_export_gguf_is_halves(v))
+        return list_halves(f, v);
     TSR_TRY(tsr_export_gguf_name(f->x, v, e.name, &e.map));
     set_dims(&e, v);
     if (v->kind != TSR_MODEL_STORED_VECTOR) {
@@ -191,14 +211,6 @@ static tsr_status make_head(struct file *f, const char *arch)
 
 /* ---- data --------------------------------------------------------------------------------- */
 
-static tsr_status not_held(const struct file *f, const struct entry *e, uint64_t row)
-{
-    return tsr_fail(f->x->err, TSR_E_INPUT,
-                    "%s: \"%s\": row %llu has a value that is not finite or too large for the "
-                    "format; --type auto keeps what is not packed in its own dtype",
-                    f->x->path, e->name, (unsigned long long)row);
-}
-
 /* Row of the model's tensor that row r of the file's is. */
 static uint64_t row_of(const struct entry *e, uint64_t rows, uint64_t r)
 {
@@ -208,8 +220,7 @@ static uint64_t row_of(const struct entry *e, uint64_t rows, uint64_t r)
 static tsr_status put_row(struct file *f, const struct tsr_export_module *m, const struct entry *e,
                           uint64_t row)
 {
-    struct tsr_export_report *rep = f->x->report;
-    uint64_t                  cols = m->v->cols;
+    uint64_t cols = m->v->cols;
     if (e->exact) {
         tsr_export_gguf_repack_row(e->type, m, row, f->line);
         if (e->map.columns && !e->turned)
@@ -220,17 +231,39 @@ static tsr_status put_row(struct file *f, const struct tsr_export_module *m, con
     tsr_export_module_row(m, row, f->row);
     if (e->map.columns)
         tsr_export_gguf_turn_columns(&e->map, cols, f->row, f->row + cols, 1, sizeof *f->row);
-    uint32_t dtype = e->type == TSR_GGUF_OUT_F16    ? TSR_F16
-                     : e->type == TSR_GGUF_OUT_BF16 ? TSR_BF16
-                     : e->type == TSR_GGUF_OUT_F32  ? TSR_F32
-                                                    : 0;
-    if (!dtype)
-        return tsr_export_gguf_quantize_row(e->type, f->row, cols, f->line) ? TSR_OK
-                                                                            : not_held(f, e, row);
-    uint64_t size = tsr_dtype_size(dtype);
-    for (uint64_t k = 0; k < cols; k++)
-        if (!tsr_export_put(f->line + k * size, dtype, f->row[k], &rep->rounded))
-            return not_held(f, e, row);
+    if (tsr_export_gguf_is_float(e->type))
+        return tsr_export_gguf_put_floats(f->x, e->name, e->type, row, f->row, cols, f->line);
+    return tsr_export_gguf_quantize_row(e->type, f->row, cols, f->line)
+               ? TSR_OK
+               : tsr_export_gguf_not_held(f->x, e->name, row);
+}
+
+static void pad(struct file *f, uint64_t bytes)
+{
+    static const unsigned char zeros[TSR_GGUF_OUT_ALIGN];
+    uint64_t                   over = bytes % TSR_GGUF_OUT_ALIGN;
+    if (over)
+        tsr_writer_put(&f->w, zeros, TSR_GGUF_OUT_ALIGN - over);
+}
+
+/* The tensor whose bytes were put is complete. */
+static void done(struct file *f, const struct entry *e)
+{
+    pad(f, e->bytes);
+    f->x->report->tensors++;
+    f->x->report->bytes += e->bytes;
+}
+
+static tsr_status put_halves(struct file *f, const struct tsr_model_stored_view *v)
+{
+    struct tsr_export_module m;
+    tsr_export_module_of(&m, v);
+    for (int keys = 1; keys >= 0; keys--) {
+        const struct entry *e = &f->v[f->at++];
+        TSR_TRY(tsr_export_gguf_put_half(f->x, &f->w, &m, keys, e->name, e->type));
+        done(f, e);
+    }
+    f->x->report->widened += m.form != TSR_EXPORT_FORM_DENSE;
     return TSR_OK;
 }
 
@@ -290,20 +323,14 @@ static void put_vector(struct file *f, const struct tsr_model_stored_view *v, co
     }
 }
 
-static void pad(struct file *f, uint64_t bytes)
-{
-    static const unsigned char zeros[TSR_GGUF_OUT_ALIGN];
-    uint64_t                   over = bytes % TSR_GGUF_OUT_ALIGN;
-    if (over)
-        tsr_writer_put(&f->w, zeros, TSR_GGUF_OUT_ALIGN - over);
-}
-
 static tsr_status write(void *ctx, const struct tsr_model_stored_view *v, struct tsr_err *err)
 {
     struct file *f = ctx;
     (void)err;
     if (is_embed_again(f, v))
         return TSR_OK;
+    if (tsr_export_gguf_is_halves(v))
+        return put_halves(f, v);
     const struct entry *e = &f->v[f->at++];
     if (v->kind == TSR_MODEL_STORED_VECTOR)
         put_vector(f, v, e);
@@ -311,9 +338,7 @@ static tsr_status write(void *ctx, const struct tsr_model_stored_view *v, struct
         TSR_TRY(copy_matrix(f, e));
     else
         TSR_TRY(put_matrix(f, v, e));
-    pad(f, e->bytes);
-    f->x->report->tensors++;
-    f->x->report->bytes += e->bytes;
+    done(f, e);
     return TSR_OK;
 }
 
@@ -337,9 +362,7 @@ static tsr_status put_rope(struct file *f)
         return tsr_fail_nomem(f->x->err, r->dim * sizeof *v, ROPE_FREQS);
     tsr_export_gguf_rope_freqs(r, v);
     tsr_writer_put(&f->w, v, r->dim / 2 * sizeof *v);
-    pad(f, f->v[f->at].bytes);
-    f->x->report->tensors++;
-    f->x->report->bytes += f->v[f->at++].bytes;
+    done(f, &f->v[f->at++]);
     free(v);
     return TSR_OK;
 }

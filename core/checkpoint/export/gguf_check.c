@@ -46,6 +46,21 @@ static const char *layers_differ(const struct tsr_model_hparams *a,
     return NULL;
 }
 
+static bool latents_differ(const struct tsr_model_latent *a, const struct tsr_model_latent *b)
+{
+    return a->rank != b->rank || a->q_rank != b->q_rank || a->nope != b->nope ||
+           a->rope != b->rope || a->v != b->v || a->eps != b->eps;
+}
+
+static bool routers_differ(const struct tsr_model_hparams *a, const struct tsr_model_hparams *b)
+{
+    return a->router != b->router || a->router_normalize != b->router_normalize ||
+           a->router_jitter != b->router_jitter || a->router_groups != b->router_groups ||
+           a->router_groups_used != b->router_groups_used ||
+           a->router_group_score != b->router_group_score ||
+           !is_same((double)a->router_scale, (double)b->router_scale);
+}
+
 /* What of a model with a the file would say otherwise, b; NULL: nothing. */
 static const char *differs(const struct tsr_model_hparams *a, const struct tsr_model_hparams *b,
                            bool windows)
@@ -58,11 +73,14 @@ static const char *differs(const struct tsr_model_hparams *a, const struct tsr_m
         a->delta.key_dim != b->delta.key_dim || a->delta.value_dim != b->delta.value_dim ||
         a->delta.kernel != b->delta.kernel || a->attn_gate != b->attn_gate)
         return "its delta rule";
+    if (latents_differ(&a->latent, &b->latent))
+        return "its latent attention";
+    if (a->rope_adjacent != b->rope_adjacent)
+        return "the pairs of columns that rotate";
     if (a->experts != b->experts || a->experts_used != b->experts_used ||
-        a->expert_ffn != b->expert_ffn)
+        a->expert_ffn != b->expert_ffn || a->shared_ffn != b->shared_ffn)
         return "the number or the width of its experts";
-    if (a->router != b->router || a->router_normalize != b->router_normalize ||
-        a->router_jitter != b->router_jitter)
+    if (routers_differ(a, b))
         return "how its experts are chosen";
     if (a->norm != b->norm || a->norm_place != b->norm_place || a->qk_norm != b->qk_norm ||
         !is_same((double)a->norm_eps, (double)b->norm_eps) ||

@@ -35,7 +35,8 @@ static void put_f32(const struct meta *m, const char *name, double v)
     tsr_export_gguf_key_f32(m->b, in_arch(m, name, text), v);
 }
 
-/* The factor of the method is not stored: what is beyond it is. */
+/* The factor of the method is not stored: what is beyond it is.  Where the scores carry a scale, a tenth of its
+ * mscale_all_dim is, and cosine and sine have the factor 1. */
 static void put_yarn(const struct meta *m, const struct tsr_model_rope *r)
 {
     double method = r->factor <= 1 ? 1 : 0.1 * log(r->factor) + 1, more;
@@ -46,7 +47,9 @@ static void put_yarn(const struct meta *m, const struct tsr_model_rope *r)
     put_u32(m, "rope.scaling.original_context_length", r->original_positions);
     put_f32(m, "rope.scaling.yarn_beta_fast", r->beta_fast);
     put_f32(m, "rope.scaling.yarn_beta_slow", r->beta_slow);
-    if ((float)more != 1)
+    if (r->all_dim > 0)
+        put_f32(m, "rope.scaling.yarn_log_multiplier", 0.1 * r->all_dim);
+    else if ((float)more != 1)
         put_f32(m, "rope.scaling.attn_factor", more);
 }
 
@@ -115,6 +118,19 @@ static bool ropes_differ(const struct tsr_model_hparams *hp)
     return false;
 }
 
+/* Whether llama.cpp divides the weights of the chosen experts by their sum if the file does not say it: the family
+ * does what a file without the key means. */
+static bool is_normalized_without_key(const struct tsr_model_family *f)
+{
+    for (unsigned i = 0; i < f->gguf.n_values; i++) {
+        const struct tsr_model_gguf_value *v = &f->gguf.value[i];
+        if (v->key && strcmp(v->key, "expert_weights_norm") == 0)
+            return !v->def || v->def->kind != TSR_CONFIG_NODE_SCALAR ||
+                   strcmp(v->def->text, "false") != 0;
+    }
+    return f->experts.normalize;
+}
+
 /* What the metadata that are written have no word for. */
 static tsr_status check(struct tsr_export *x)
 {
@@ -128,9 +144,9 @@ static tsr_status check(struct tsr_export *x)
                         "%s: the feed-forward of %s is not SiLU with a gate, which llama.cpp takes "
                         "for granted; export to hf",
                         x->path, x->m->path);
-    bool normal = !hp->experts || hp->router == TSR_MODEL_ROUTER_CHOSEN ||
-                  (hp->router == TSR_MODEL_ROUTER_SOFTMAX && hp->router_normalize);
-    if (!normal)
+    bool normal = !hp->experts || hp->router == TSR_MODEL_ROUTER_CHOSEN || hp->router_normalize ||
+                  !is_normalized_without_key(f);
+    if (!normal || hp->router == TSR_MODEL_ROUTER_THRESHOLD)
         return tsr_fail(x->err, TSR_E_INPUT,
                         "%s: the weights of the experts that a token of %s takes are not a softmax "
                         "over them, which llama.cpp takes for granted; export to hf",
@@ -139,7 +155,8 @@ static tsr_status check(struct tsr_export *x)
         bool        plain;
         const char *key;
     } values[] = {
-        { hp->attn_scale == (float)(1.0 / sqrt((double)hp->head_dim)), "attention.scale" },
+        { hp->latent.rank || hp->attn_scale == (float)(1.0 / sqrt((double)hp->head_dim)),
+          "attention.scale" },
         { hp->embed_scale == 1, "embedding_scale" },
         { hp->residual_scale == 1, "residual_scale" },
         { hp->logit_scale == 1, "logit_scale" },
@@ -192,6 +209,58 @@ static tsr_status put_name(struct tsr_export *x, struct tsr_export_gguf_bytes *b
     return TSR_OK;
 }
 
+/* Latent attention as llama.cpp runs it: a token has one key, its row and its rope key, and the row is its value. */
+static void put_attention(const struct tsr_export *x, const struct meta *m)
+{
+    const struct tsr_model_hparams *hp = &x->m->hp;
+    const struct tsr_model_latent  *l = &hp->latent;
+    put_u32(m, "attention.head_count", hp->heads);
+    put_u32(m, "attention.head_count_kv", l->rank ? 1 : hp->kv_heads);
+    put_u32(m, "attention.key_length", l->rank ? l->rank + l->rope : hp->head_dim);
+    put_u32(m, "attention.value_length", l->rank ? l->rank : hp->head_dim);
+    put_f32(m, "attention.layer_norm_rms_epsilon", (double)hp->norm_eps);
+    if (!l->rank)
+        return;
+    put_u32(m, "attention.q_lora_rank", l->q_rank); /* 0: llama.cpp takes attn_q */
+    put_u32(m, "attention.kv_lora_rank", l->rank);
+    put_u32(m, "attention.key_length_mla", (uint64_t)l->nope + l->rope);
+    put_u32(m, "attention.value_length_mla", l->v);
+    if (hp->norm_eps != l->eps)
+        tsr_logf(TSR_LOG_WARN,
+                 "%s: llama.cpp has one epsilon for all norms, %g, where those of the rows of "
+                 "latent attention have %g: its logits differ",
+                 x->path, (double)hp->norm_eps, (double)l->eps);
+}
+
+static void put_experts(const struct tsr_export *x, const struct meta *m)
+{
+    const struct tsr_model_hparams *hp = &x->m->hp;
+    const struct tsr_model_family  *f = x->m->storage->family;
+    uint64_t                        dense = 0;
+    put_u32(m, "expert_count", hp->experts);
+    put_u32(m, "expert_used_count", hp->experts_used);
+    put_u32(m, "expert_feed_forward_length", hp->expert_ffn);
+    while (dense < hp->layers && !hp->sparse[dense])
+        dense++;
+    if (f->experts.layers.kind == TSR_MODEL_LAYERS_FROM)
+        put_u32(m, "leading_dense_block_count", dense);
+    if (f->experts.shared && f->experts.shared_count.n_keys)
+        put_u32(m, "expert_shared_count", hp->shared_ffn / hp->expert_ffn);
+    if (f->experts.scale.n_keys)
+        put_f32(m, "expert_weights_scale", (double)hp->router_scale);
+    if (hp->router == TSR_MODEL_ROUTER_SIGMOID)
+        put_u32(m, "expert_gating_func", 2);
+    if (!hp->router_groups)
+        return;
+    put_u32(m, "expert_group_count", hp->router_groups);
+    put_u32(m, "expert_group_used_count", hp->router_groups_used);
+    if (hp->router_group_score != TSR_MODEL_GROUP_TWO_LARGEST)
+        tsr_logf(TSR_LOG_WARN,
+                 "%s: llama.cpp scores a group of experts by the two largest, %s by the largest: "
+                 "its logits differ",
+                 x->path, x->m->path);
+}
+
 tsr_status tsr_export_gguf_put_model(struct tsr_export *x, struct tsr_export_gguf_bytes *b,
                                      const char *arch)
 {
@@ -205,17 +274,10 @@ tsr_status tsr_export_gguf_put_model(struct tsr_export *x, struct tsr_export_ggu
     put_u32(&m, "context_length", context_of(x));
     put_u32(&m, "embedding_length", hp->hidden);
     put_u32(&m, "feed_forward_length", hp->ffn);
-    put_u32(&m, "attention.head_count", hp->heads);
-    put_u32(&m, "attention.head_count_kv", hp->kv_heads);
-    put_u32(&m, "attention.key_length", hp->head_dim);
-    put_u32(&m, "attention.value_length", hp->head_dim);
-    put_f32(&m, "attention.layer_norm_rms_epsilon", (double)hp->norm_eps);
+    put_attention(x, &m);
     put_u32(&m, "vocab_size", hp->vocab);
-    if (hp->experts) {
-        put_u32(&m, "expert_count", hp->experts);
-        put_u32(&m, "expert_used_count", hp->experts_used);
-        put_u32(&m, "expert_feed_forward_length", hp->expert_ffn);
-    }
+    if (hp->experts)
+        put_experts(x, &m);
     TSR_TRY(tsr_export_gguf_put_delta(x, b, arch));
     TSR_TRY(tsr_export_gguf_put_family(x, b, arch));
     return put_rope(x, &m);

@@ -42,7 +42,9 @@ tsr_status tsr_export_gguf_name(struct tsr_export *x, const struct tsr_model_sto
     *map = (struct tsr_gguf_map){ .order = TSR_GGUF_PLAIN };
     tsr_gguf_order_of(x->m->storage->family, &x->m->hp, r, map);
     if (!tsr_model_part_is_unsuffixed(r->part))
-        (void)snprintf(suffix, sizeof suffix, ".%s", v->suffix);
+        /* a correction is a bias there, whatever a Hugging Face checkpoint calls it */
+        (void)snprintf(suffix, sizeof suffix, ".%s",
+                       r->part == TSR_MODEL_PART_ROUTER_CORRECTION ? "bias" : v->suffix);
     if (r->gguf && (!v->groups || is_alike(r->part)) &&
         tsr_model_tensor_name(name, 64, "", r->gguf, v->layer, suffix))
         return TSR_OK;

@@ -4,6 +4,7 @@
  *   tokens                              gguf_tokens.c
  *   names and order of rows             gguf_names.c
  *   types of tensors                    gguf_types.c
+ *   kv_b of latent attention            gguf_halves.c
  *   blocks of 32 weights                gguf_blocks.c
  *   keys that the family reads          gguf_family.c
  *   whether it would be read as it is   gguf_check.c
@@ -11,6 +12,7 @@
 #ifndef TSR_CHECKPOINT_EXPORT_GGUF_OUT_H
 #define TSR_CHECKPOINT_EXPORT_GGUF_OUT_H
 
+#include "base/output.h"
 #include "checkpoint/export/internal.h"
 #include "model/family.h"
 
@@ -89,6 +91,11 @@ enum tsr_export_gguf_choice {
 tsr_status tsr_export_gguf_choose(struct tsr_export *x, enum tsr_export_gguf_choice *choice);
 uint32_t   tsr_export_gguf_ftype(enum tsr_export_gguf_choice choice); /* general.file_type */
 uint32_t   tsr_export_gguf_dense_type(uint32_t dtype);
+bool       tsr_export_gguf_is_float(uint32_t type);
+/* n numbers of a row in a type of floats; TSR_E_INPUT for one that it does not hold. */
+tsr_status tsr_export_gguf_put_floats(struct tsr_export *x, const char *name, uint32_t type,
+                                      uint64_t row, const float *v, uint64_t n, unsigned char *dst);
+tsr_status tsr_export_gguf_not_held(struct tsr_export *x, const char *name, uint64_t row);
 /* The type of a decoder layer's matrix or of the head; exact: codes are taken over. */
 tsr_status tsr_export_gguf_matrix_type(struct tsr_export *x, enum tsr_export_gguf_choice choice,
                                        const struct tsr_export_module *m, uint32_t *type,
@@ -109,6 +116,17 @@ void tsr_export_gguf_turn_columns(const struct tsr_gguf_map *map, uint64_t cols,
                                   void *room, uint64_t each, uint64_t bytes);
 /* Whether packed columns are in the file's order already. */
 bool tsr_export_gguf_is_turned(const struct tsr_gguf_map *map, const struct tsr_export_module *m);
+
+/* kv_b of latent attention, which is written as two tensors: of each head the transposed rows of its keys, and the rows
+ * of its values. */
+bool tsr_export_gguf_is_halves(const struct tsr_model_stored_view *v);
+/* The name of the one or the other. */
+tsr_status tsr_export_gguf_half_name(struct tsr_export *x, const struct tsr_model_stored_view *v,
+                                     bool keys, char name[64]);
+/* Its bytes, in a type of floats. */
+tsr_status tsr_export_gguf_put_half(struct tsr_export *x, struct tsr_writer *w,
+                                    const struct tsr_export_module *m, bool keys, const char *name,
+                                    uint32_t type);
 
 /* ---- blocks ------------------------------------------------------------------------------- */
 

@@ -1,6 +1,8 @@
 /* The types of tensors in a GGUF file that is written: what is asked for, and what holds a matrix. */
 #include "checkpoint/export/gguf_out.h"
 
+#include "base/f16.h"
+
 #include <ctype.h>
 #include <string.h>
 #include <strings.h>
@@ -46,6 +48,38 @@ uint32_t tsr_export_gguf_dense_type(uint32_t dtype)
     return dtype == TSR_F16    ? TSR_GGUF_OUT_F16
            : dtype == TSR_BF16 ? TSR_GGUF_OUT_BF16
                                : TSR_GGUF_OUT_F32;
+}
+
+static uint32_t dtype_of(uint32_t type)
+{
+    return type == TSR_GGUF_OUT_F16    ? TSR_F16
+           : type == TSR_GGUF_OUT_BF16 ? TSR_BF16
+           : type == TSR_GGUF_OUT_F32  ? TSR_F32
+                                       : 0;
+}
+
+bool tsr_export_gguf_is_float(uint32_t type)
+{
+    return dtype_of(type) != 0;
+}
+
+tsr_status tsr_export_gguf_not_held(struct tsr_export *x, const char *name, uint64_t row)
+{
+    return tsr_fail(x->err, TSR_E_INPUT,
+                    "%s: \"%s\": row %llu has a value that is not finite or too large for the "
+                    "format; --type auto keeps what is not packed in its own dtype",
+                    x->path, name, (unsigned long long)row);
+}
+
+tsr_status tsr_export_gguf_put_floats(struct tsr_export *x, const char *name, uint32_t type,
+                                      uint64_t row, const float *v, uint64_t n, unsigned char *dst)
+{
+    uint32_t dtype = dtype_of(type);
+    uint64_t size = tsr_dtype_size(dtype);
+    for (uint64_t k = 0; k < n; k++)
+        if (!tsr_export_put(dst + k * size, dtype, v[k], &x->report->rounded))
+            return tsr_export_gguf_not_held(x, name, row);
+    return TSR_OK;
 }
 
 static tsr_status not_exact(struct tsr_export *x, enum tsr_export_gguf_choice choice,

@@ -7,32 +7,41 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Keys that change the computation in a way that a family must know. */
+/* Keys that change the computation in a way that a family must know: the value that changes nothing for this one, and
+ * whether it reads the key. */
 static tsr_status refuse_strange(struct tsr_gguf_config_out *o)
 {
-    static const struct {
+    const struct tsr_model_family *f = o->f;
+    const bool sigmoid = f->experts.is && f->experts.router == TSR_MODEL_ROUTER_SIGMOID;
+    const bool whole = f->experts.is && f->experts.router == TSR_MODEL_ROUTER_SOFTMAX &&
+                       !f->experts.normalize && f->experts.normalize_if < 0;
+    const bool leading = f->experts.is && f->experts.layers.kind == TSR_MODEL_LAYERS_FROM;
+    const struct {
         const char *key;
         double      harmless;
-    } strange[] = { { "expert_count", 0.0 },
-                    { "expert_shared_count", 0.0 },
-                    { "expert_shared_feed_forward_length", 0.0 },
-                    { "expert_group_count", 0.0 },
-                    { "expert_weights_scale", 1.0 },
-                    { "expert_weights_norm", 1.0 },
-                    { "expert_gating_func", 1.0 }, /* softmax */
-                    { "leading_dense_block_count", 0.0 },
-                    { "moe_every_n_layers", 0.0 },
-                    { "interleave_moe_layer_step", 0.0 },
-                    { "logit_scale", 1.0 },
-                    { "residual_scale", 1.0 },
-                    { "embedding_scale", 1.0 },
-                    { "attention.scale", 0.0 },
-                    { "attention.max_alibi_bias", 8.0 },
-                    { "attention.clamp_kqv", 0.0 },
-                    { "attention.causal", 1.0 },
-                    { "use_parallel_residual", 0.0 } };
+        bool        read;
+    } strange[] = { { "expert_count", 0.0, f->experts.is },
+                    { "expert_shared_count", 0.0, f->experts.shared },
+                    { "expert_shared_feed_forward_length", 0.0, false },
+                    { "expert_group_count", 0.0, f->experts.grouped },
+                    { "expert_weights_scale", 1.0, f->experts.scale.n_keys > 0 },
+                    { "expert_weights_norm", whole ? 0.0 : 1.0, false },
+                    { "expert_gating_func", sigmoid ? 2.0 : 1.0, false }, /* 1: softmax */
+                    { "leading_dense_block_count", 0.0, leading },
+                    { "nextn_predict_layers", 0.0, false },
+                    { "moe_every_n_layers", 0.0, false },
+                    { "interleave_moe_layer_step", 0.0, false },
+                    { "logit_scale", 1.0, false },
+                    { "residual_scale", 1.0, false },
+                    { "embedding_scale", 1.0, false },
+                    { "attention.scale", 0.0, false },
+                    { "attention.temperature_scale", 0.0, false },
+                    { "attention.max_alibi_bias", 8.0, false },
+                    { "attention.clamp_kqv", 0.0, false },
+                    { "attention.causal", 1.0, false },
+                    { "use_parallel_residual", 0.0, false } };
     for (size_t i = 0; i < sizeof strange / sizeof *strange; i++) {
-        if (tsr_gguf_config_takes(o, strange[i].key) || (i == 0 && o->f->experts.is))
+        if (tsr_gguf_config_takes(o, strange[i].key) || strange[i].read)
             continue;
         char                       name[128];
         const struct tsr_gguf_key *k =
@@ -84,9 +93,14 @@ static tsr_status find_family(struct tsr_gguf_config_out *o)
     const struct tsr_model_family *again, *one;
     char                           known[400] = "";
     size_t                         at = 0;
-    int64_t                        experts = 0;
+    int64_t                        experts = 0, gating = 0;
     TSR_TRY(tsr_gguf_config_int(o, "expert_count", false, &experts));
-    TSR_TRY(tsr_model_family_find_gguf(&o->f, o->arch, experts > 0, o->err));
+    TSR_TRY(tsr_gguf_config_int(o, "expert_gating_func", false, &gating));
+    TSR_TRY(tsr_model_family_find_gguf(&o->f, o->arch,
+                                       experts == 0  ? TSR_MODEL_GGUF_DENSE
+                                       : gating == 2 ? TSR_MODEL_GGUF_SIGMOID
+                                                     : TSR_MODEL_GGUF_EXPERTS,
+                                       o->err));
     if (o->f) {
         TSR_TRY(tsr_model_family_find(&again, o->f->architectures[0], NULL, o->err));
         if (again == o->f)

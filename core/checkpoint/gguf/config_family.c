@@ -38,6 +38,30 @@ static tsr_status put_eps(struct tsr_gguf_config_out *o)
     return tsr_gguf_config_put_value(o, v, tsr_gguf_config_shortest(eps));
 }
 
+/* What a router does beyond the choice of experts, which are the same ones in every layer from `dense` on: a number
+ * that the file does not have is the one that changes nothing. */
+static tsr_status put_router(struct tsr_gguf_config_out *o)
+{
+    const struct tsr_model_family *f = o->f;
+    int64_t                        shared = 0, groups = 1, used = 1, dense = 0;
+    double                         scale = 1;
+    TSR_TRY(tsr_gguf_config_int(o, "expert_shared_count", false, &shared));
+    TSR_TRY(tsr_gguf_config_int(o, "expert_group_count", false, &groups));
+    TSR_TRY(tsr_gguf_config_int(o, "expert_group_used_count", false, &used));
+    TSR_TRY(tsr_gguf_config_int(o, "leading_dense_block_count", false, &dense));
+    TSR_TRY(tsr_gguf_config_real(o, "expert_weights_scale", false, &scale));
+    scale = scale == 0 ? 1 : scale; /* as llama.cpp */
+    if (f->experts.shared)
+        TSR_TRY(tsr_gguf_config_put_value(o, &f->experts.shared_count, json_integer(shared)));
+    if (f->experts.grouped) {
+        TSR_TRY(tsr_gguf_config_put_value(o, &f->experts.groups, json_integer(groups)));
+        TSR_TRY(tsr_gguf_config_put_value(o, &f->experts.groups_used, json_integer(used)));
+    }
+    if (f->experts.layers.kind == TSR_MODEL_LAYERS_FROM)
+        TSR_TRY(tsr_gguf_config_put_value(o, &f->experts.layers.n, json_integer(dense)));
+    return tsr_gguf_config_put_value(o, &f->experts.scale, tsr_gguf_config_shortest(scale));
+}
+
 /* Experts of a layer, those that a token takes, and the width of one.  Where config.json has no key for the width, it
  * is that of the feed-forward. */
 static tsr_status put_experts(struct tsr_gguf_config_out *o, int64_t ffn)
@@ -48,6 +72,7 @@ static tsr_status put_experts(struct tsr_gguf_config_out *o, int64_t ffn)
         return TSR_OK;
     TSR_TRY(put_size(o, &f->experts.count, "expert_count", &count, 0, 0));
     TSR_TRY(put_size(o, &f->experts.used, "expert_used_count", &used, 0, 0));
+    TSR_TRY(put_router(o));
     if (f->experts.width.n_keys)
         return put_size(o, &f->experts.width, "expert_feed_forward_length", &width, 0, 0);
     TSR_TRY(tsr_gguf_config_int(o, "expert_feed_forward_length", false, &width));
@@ -57,6 +82,40 @@ static tsr_status put_experts(struct tsr_gguf_config_out *o, int64_t ffn)
                     "%s: experts of width %lld with a feed-forward of %lld; a model of the family "
                     "%s has one width",
                     o->g->path, (long long)width, (long long)ffn, f->name);
+}
+
+/* Latent attention.  llama.cpp's newer files describe the form in which a token has one key, the row and the rope key:
+ * head_count_kv is 1 and key_length is rank + rope; the columns of a head are key_length_mla and value_length_mla.
+ * In the older ones key_length and value_length are those of a head, and head_count_kv is head_count. */
+static tsr_status put_latent(struct tsr_gguf_config_out *o, int64_t heads, int64_t *rotated)
+{
+    const struct tsr_model_family *f = o->f;
+    int64_t                        q_rank = 0, rank = 0, key = 0, value = 0, rope = 0, kv = heads;
+    bool                           row = false;
+    char                           name[128];
+    row = tsr_gguf_key(o->g, tsr_gguf_config_key(o, "attention.key_length_mla", name)) != NULL;
+    TSR_TRY(tsr_gguf_config_int(o, "attention.q_lora_rank", false, &q_rank));
+    TSR_TRY(tsr_gguf_config_int(o, "attention.kv_lora_rank", true, &rank));
+    TSR_TRY(tsr_gguf_config_int(o, row ? "attention.key_length_mla" : "attention.key_length", true,
+                                &key));
+    TSR_TRY(tsr_gguf_config_int(o, row ? "attention.value_length_mla" : "attention.value_length",
+                                true, &value));
+    TSR_TRY(tsr_gguf_config_int(o, "attention.head_count_kv", false, &kv));
+    TSR_TRY(tsr_gguf_config_int(o, "rope.dimension_count", true, &rope));
+    if (rope <= 0 || rope >= key || kv != (row ? 1 : heads))
+        return tsr_fail(o->err, TSR_E_INPUT,
+                        "%s: latent attention with keys of %lld, of which %lld rotate, and %lld "
+                        "key-value heads of %lld; some of a key rotate, and the heads are %lld",
+                        o->g->path, (long long)key, (long long)rope, (long long)kv,
+                        (long long)heads, (long long)(row ? 1 : heads));
+    TSR_TRY(tsr_gguf_config_put_value(o, &f->latent.q_rank,
+                                      q_rank ? json_integer(q_rank) : json_null()));
+    TSR_TRY(tsr_gguf_config_put_value(o, &f->latent.rank, json_integer(rank)));
+    TSR_TRY(tsr_gguf_config_put_value(o, &f->latent.nope, json_integer(key - rope)));
+    TSR_TRY(tsr_gguf_config_put_value(o, &f->latent.rope, json_integer(rope)));
+    TSR_TRY(tsr_gguf_config_put_value(o, &f->latent.v, json_integer(value)));
+    *rotated = rope;
+    return put_size(o, &f->heads, "attention.head_count", &heads, 0, 0);
 }
 
 tsr_status tsr_gguf_config_sizes(struct tsr_gguf_config_out *o, int64_t *heads, int64_t *head_dim)
@@ -75,6 +134,8 @@ tsr_status tsr_gguf_config_sizes(struct tsr_gguf_config_out *o, int64_t *heads, 
     if (*heads <= 0)
         return tsr_fail(o->err, TSR_E_INPUT, "%s: \"%s.attention.head_count\" is 0", o->g->path,
                         o->arch);
+    if (f->latent.is)
+        return put_latent(o, *heads, head_dim);
     const int64_t width = hidden / *heads;
     *head_dim = width;
     TSR_TRY(tsr_gguf_config_int(o, "attention.key_length", false, head_dim));

@@ -36,7 +36,7 @@ bool    tsr_gguf_config_has(const struct tsr_gguf_config_out *o, const char *ten
 bool tsr_gguf_config_gives(const struct tsr_gguf_config_out *o, const char *name);
 bool tsr_gguf_config_takes(const struct tsr_gguf_config_out *o, const char *key);
 
-/* Sizes of the model; *head_dim of a head. */
+/* Sizes of the model; *head_dim of a head, or of the part that rotates under latent attention. */
 tsr_status tsr_gguf_config_sizes(struct tsr_gguf_config_out *o, int64_t *heads, int64_t *head_dim);
 /* What the family's section says beyond the rules. */
 tsr_status tsr_gguf_config_family(struct tsr_gguf_config_out *o, int64_t heads, int64_t head_dim);

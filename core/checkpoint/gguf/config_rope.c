@@ -52,20 +52,36 @@ static tsr_status factor_rope(struct tsr_gguf_config_out *o, json_t *r, const ch
     return ok ? TSR_OK : tsr_fail_nomem(o->err, 64, "rope_scaling");
 }
 
+/* Under latent attention the scores carry the scale: the file has a tenth of mscale_all_dim, and llama.cpp takes mscale
+ * for the same number, so that cosine and sine have the factor 1. */
+static bool put_score_scale(json_t *r, double log_mul)
+{
+    json_t *tenth = tsr_gguf_config_shortest(log_mul);
+    json_t *all = tenth ? tsr_gguf_config_shortest(10.0 * json_real_value(tenth)) : NULL;
+    bool    ok = all && json_object_set(r, "mscale", all) == 0 &&
+              json_object_set(r, "mscale_all_dim", all) == 0;
+    json_decref(tenth);
+    json_decref(all);
+    return ok;
+}
+
 static tsr_status yarn_rope(struct tsr_gguf_config_out *o, json_t *r, double factor)
 {
-    double  fast = 32.0, slow = 1.0, attention = 1.0;
+    double  fast = 32.0, slow = 1.0, attention = 1.0, log_mul = 0.0;
     int64_t original = 0;
+    TSR_TRY(tsr_gguf_config_real(o, "rope.scaling.yarn_log_multiplier", false, &log_mul));
     TSR_TRY(tsr_gguf_config_real(o, "rope.scaling.yarn_beta_fast", false, &fast));
     TSR_TRY(tsr_gguf_config_real(o, "rope.scaling.yarn_beta_slow", false, &slow));
     TSR_TRY(tsr_gguf_config_real(o, "rope.scaling.attn_factor", false, &attention));
     TSR_TRY(tsr_gguf_config_int(o, "rope.scaling.original_context_length", true, &original));
     /* ggml multiplies the factor of the method by the one that is stored */
     double whole = attention * (factor <= 1.0 ? 1.0 : 0.1 * log(factor) + 1.0);
+    bool   scores = o->f->latent.is && log_mul != 0.0;
     bool   ok =
         json_object_set_new(r, "beta_fast", json_real(fast)) == 0 &&
         json_object_set_new(r, "beta_slow", json_real(slow)) == 0 &&
-        json_object_set_new(r, "attention_factor", json_real(whole)) == 0 &&
+        (scores ? put_score_scale(r, log_mul)
+                : json_object_set_new(r, "attention_factor", json_real(whole)) == 0) &&
         json_object_set_new(r, "original_max_position_embeddings", json_integer(original)) == 0;
     return ok ? TSR_OK : tsr_fail_nomem(o->err, 64, "rope_scaling");
 }

@@ -4,7 +4,7 @@
  *   block types                     types.c, dequant.c, pack.c
  *   metadata -> config.json         config.c, by the section `gguf` of the family's file
  *   metadata -> tokenizer.json      tokenizer.c, spm.c, bpe.c, merges.c
- *   tensors -> a model's            names.c, source.c, model.c
+ *   tensors -> a model's            names.c, source.c, halves.c, model.c
  *
  * Private to the folders of checkpoint and to tests.
  */
@@ -165,8 +165,12 @@ enum tsr_gguf_order {
     TSR_GGUF_PLAIN,
     TSR_GGUF_PAIRS, /* [head][dim/2][2] for [head][2][dim/2]: rotary pairs side by side */
     TSR_GGUF_PARTS, /* [3][head][dim] for [head][3][dim]: query, key, value in one tensor */
-    TSR_GGUF_TILED /* [heads / keys][keys][dim] for [keys][heads / keys][dim], after `first` that are plain */
+    TSR_GGUF_TILED, /* [heads / keys][keys][dim] for [keys][heads / keys][dim], after `first` that are plain */
+    TSR_GGUF_HALVES /* kv_b in two tensors: [head][rank][nope], transposed, and [head][v][rank] */
 };
+/* The two tensors that newer files have in place of kv_b, attn_kv_b. */
+#define TSR_GGUF_KEYS_OF_ROW   "blk.#.attn_k_b"
+#define TSR_GGUF_VALUES_OF_ROW "blk.#.attn_v_b"
 struct tsr_gguf_map {
     char                name[256]; /* the Hugging Face name */
     enum tsr_gguf_order order;
@@ -188,6 +192,20 @@ const struct tsr_model_role  *tsr_gguf_role(const struct tsr_model_family *f,
                                             enum tsr_model_part            part);
 const struct tsr_gguf_tensor *tsr_gguf_of_role(const struct tsr_gguf       *g,
                                                const struct tsr_model_role *r, uint64_t layer);
+/* kv_b of latent attention in two tensors, as one matrix: the rows of a head's keys, then those of its values. */
+struct tsr_gguf_halves {
+    const struct tsr_gguf_tensor *keys, *values;
+    uint64_t                      heads, nope, v, rank;
+    uint32_t                      dtype; /* that of both, else F32 */
+};
+/* Checks the shapes against the model's.  [setup] */
+tsr_status tsr_gguf_halves_find(const struct tsr_gguf *g, const struct tsr_model_hparams *hp,
+                                const struct tsr_gguf_tensor *keys, struct tsr_gguf_halves *h,
+                                struct tsr_err *err);
+/* Rows [first, first + n) in that dtype; path is for messages.  [setup] */
+tsr_status tsr_gguf_halves_read(const struct tsr_gguf_halves *h, const struct tsr_file *file,
+                                uint64_t first, uint64_t n, unsigned char *dst, const char *path,
+                                struct tsr_err *err);
 /* The matrix of one expert, in the form of files that have a tensor for each: blk.0.ffn_gate.7. */
 const struct tsr_gguf_tensor *tsr_gguf_of_expert(const struct tsr_gguf       *g,
                                                  const struct tsr_model_role *r, uint64_t layer,

@@ -57,6 +57,26 @@ static bool is_suffix(const char *s)
     return strcmp(s, ".weight") == 0 || strcmp(s, ".bias") == 0;
 }
 
+/* Whether this is one of the two tensors of kv_b; *read: it stands for both. */
+static bool is_half(const struct tsr_gguf *g, const struct tsr_model_role *r, const char *name,
+                    uint64_t *layer, bool *read)
+{
+    size_t keys = match(TSR_GGUF_KEYS_OF_ROW, name, layer);
+    size_t len = keys ? keys : match(TSR_GGUF_VALUES_OF_ROW, name, layer);
+    if (!len || strcmp(name + len, ".weight") != 0 || r->part != TSR_MODEL_PART_LINEAR ||
+        r->lin != TSR_MODEL_KV_B)
+        return false;
+    *read = keys && !tsr_gguf_of_role(g, r, *layer); /* some files have kv_b besides */
+    return true;
+}
+
+/* The suffix in a Hugging Face checkpoint: a correction is a bias in GGUF, and the only tensor of its role. */
+static const char *suffix_of(const struct tsr_model_role *r, const char *suffix)
+{
+    bool correction = r->part == TSR_MODEL_PART_ROUTER_CORRECTION && strcmp(suffix, ".bias") == 0;
+    return tsr_model_role_suffix(r, correction ? ".weight" : suffix);
+}
+
 /* The role that a name of the file belongs to, in the form that binding expects; *suffix: the rest of the name. */
 static bool find_role(const struct tsr_model_role *r, const char *name, struct tsr_model_role *one,
                       char buf[TSR_FAMILY_NAME + 24], uint64_t *layer, const char **suffix)
@@ -104,12 +124,18 @@ tsr_status tsr_gguf_map(const struct tsr_gguf *g, const struct tsr_model_family 
         struct tsr_model_role r;
         uint64_t              layer = 0;
         const char           *suffix = NULL;
-        if (!find_role(&f->roles[i], t->name, &r, buf, &layer, &suffix))
+        bool                  half = is_half(g, &f->roles[i], t->name, &layer, is);
+        if (half) {
+            r = f->roles[i];
+            suffix = ".weight";
+        } else if (!find_role(&f->roles[i], t->name, &r, buf, &layer, &suffix)) {
             continue;
+        }
         tsr_gguf_order_of(f, hp, &r, map);
+        map->order = half ? TSR_GGUF_HALVES : map->order;
         map->stacked = r.part == TSR_MODEL_PART_EXPERTS;
         return tsr_model_role_name(map->name, sizeof map->name, &r, f->prefixes[0], layer,
-                                   tsr_model_role_suffix(&r, suffix))
+                                   suffix_of(&r, suffix))
                    ? TSR_OK
                    : tsr_fail(err, TSR_E_INPUT, "%s: the name of '%s' is longer than %zu bytes",
                               tsr_config_doc_path(f->doc), r.name, sizeof map->name - 1);

@@ -16,6 +16,7 @@ struct item {
     struct tsr_gguf_map           map;
     uint64_t                      rows, cols, row_bytes; /* in the file */
     uint32_t                      dtype;                 /* dtype after conversion */
+    struct tsr_gguf_halves        halves;                /* of TSR_GGUF_HALVES */
 };
 
 struct source {
@@ -80,6 +81,8 @@ static tsr_status read_rows(const struct source *s, const struct item *it, uint6
     uint64_t out = it->cols * tsr_dtype_size(it->dtype);
     uint64_t run = is_turned(it) ? 1 : RUN / it->row_bytes;
     run = run ? run : 1;
+    if (it->map.order == TSR_GGUF_HALVES)
+        return tsr_gguf_halves_read(&it->halves, &s->st->file, first, n, dst, s->g.path, err);
     for (uint64_t r = first; r < first + n; r += run) {
         uint64_t m = first + n - r < run ? first + n - r : run;
         uint64_t from = is_turned(it) ? tsr_gguf_row(&it->map, it->rows, r) : r;
@@ -144,6 +147,32 @@ static void source_close(void *self)
 
 /* ---- the list -------------------------------------------------------------------------- */
 
+static void name_of(const struct item *it, struct tsr_safetensors_tensor *t)
+{
+    t->name = it->map.name;
+    t->dtype = it->dtype;
+    (void)snprintf(t->dtype_name, sizeof t->dtype_name, "%s", tsr_dtype_name(it->dtype));
+}
+
+/* A matrix of two tensors, whose sizes are those of the metadata. */
+static tsr_status shape_halves(struct source *s, const struct tsr_model_hparams *hp,
+                               struct item *it, struct tsr_safetensors_tensor *t,
+                               struct tsr_err *err)
+{
+    const struct tsr_gguf_halves *h = &it->halves;
+    TSR_TRY(tsr_gguf_halves_find(&s->g, hp, it->t, &it->halves, err));
+    it->rows = h->heads * (h->nope + h->v);
+    it->cols = h->rank;
+    it->row_bytes = h->keys->bytes / h->heads; /* read together */
+    it->dtype = h->dtype;
+    t->rank = 2;
+    t->shape[0] = it->rows;
+    t->shape[1] = it->cols;
+    t->end = it->rows * it->cols * tsr_dtype_size(it->dtype); /* both are in a file */
+    name_of(it, t);
+    return TSR_OK;
+}
+
 static tsr_status shape(struct source *s, struct item *it, struct tsr_safetensors_tensor *t,
                         struct tsr_err *err)
 {
@@ -182,9 +211,7 @@ static tsr_status shape(struct source *s, struct item *it, struct tsr_safetensor
     it->row_bytes = g->bytes / it->rows;
     bool same = it->map.offset == 0 && !it->map.decay && tsr_gguf_dtype(g->type);
     it->dtype = same ? tsr_gguf_dtype(g->type) : TSR_F32;
-    t->name = it->map.name;
-    t->dtype = it->dtype;
-    (void)snprintf(t->dtype_name, sizeof t->dtype_name, "%s", tsr_dtype_name(it->dtype));
+    name_of(it, t);
     uint64_t n = it->rows * it->cols; /* its bytes in the file are counted, so it is small enough */
     if (!tsr_mul(n, tsr_dtype_size(it->dtype), &t->end))
         return tsr_fail(err, TSR_E_INPUT, "%s: tensor \"%s\" is too large", s->g.path, g->name);
@@ -210,7 +237,9 @@ static tsr_status list(struct source *s, const struct tsr_model_family *f,
     if (n)
         qsort(s->items, n, sizeof *s->items, by_name);
     for (uint64_t i = 0; i < n; i++)
-        TSR_TRY(shape(s, &s->items[i], &st->tensors[i], err));
+        TSR_TRY(s->items[i].map.order == TSR_GGUF_HALVES
+                    ? shape_halves(s, hp, &s->items[i], &st->tensors[i], err)
+                    : shape(s, &s->items[i], &st->tensors[i], err));
     st->n = n;
     return TSR_OK;
 }
