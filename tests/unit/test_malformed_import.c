@@ -60,8 +60,8 @@ static void methods(void **state)
     static const struct bad    b[] = {
            { "config.json", "quant_method hqq", "{\"quant_method\":\"hqq\"}", { 0 } },
            { "config.json",
-             "quantization_config quant_method fp8",
-             "{\"quant_method\":\"fp8\"}",
+             "quantization_config quant_method fp6",
+             "{\"quant_method\":\"fp6\"}",
              { 0 } },
            { "config.json", "quant_method", "{\"quant_method\":7}", { 0 } },
            { "config.json", "quantization_config", "[]", { 0 } },
@@ -427,13 +427,42 @@ static void mxfp4(void **state)
         expect_bad("{\"quant_method\":\"mxfp4\"}", t, COUNT(t), &b[i], 8, 32);
 }
 
+#define FP8 "{\"quant_method\":\"fp8\",\"weight_block_size\":[4,8]"
+
+static void fp8(void **state)
+{
+    static const struct tensor t[] = { { "l.weight", "F8_E4M3", 6, 20, 0x38 },
+                                       { "l.weight_scale_inv", "F32", 2, 3, 0x3f000000 } };
+    static const struct bad    b[] = {
+           { "input", "NaN 0", NULL, { "l.weight", "F8_E4M3", 6, 20, 0x7f } },
+           { "input", "6 19 6 20", NULL, { "l.weight", "F8_E4M3", 6, 19, 0x38 } },
+           { "input", "I8 F8_E4M3", NULL, { "l.weight", "I8", 6, 20, 0 } },
+           { "input", "2 3", NULL, { "l.weight_scale_inv", "F32", 3, 2, 0x3f000000 } },
+           { "input", "weight_scale_inv", NULL, { "l.weight_scale_inv", "F32", 2, 3, 0x7f800000 } },
+           { "config.json: \"quantization_config\" (fp8)",
+             "weight_block_size",
+             "{\"quant_method\":\"fp8\",\"weight_block_size\":[128]}",
+             { 0 } },
+           { "config.json: \"quantization_config\" (fp8)",
+             "weight_block_size",
+             "{\"quant_method\":\"fp8\",\"weight_block_size\":[0,128]}",
+             { 0 } },
+           { "config.json: \"quantization_config\" (fp8)",
+             "fmt e5m2",
+             FP8 ",\"fmt\":\"e5m2\"}",
+             { 0 } },
+    };
+    (void)state;
+    ALL(FP8 "}", t, b, 6, 20);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(methods),   cmocka_unit_test(gptq),         cmocka_unit_test(awq),
         cmocka_unit_test(ct_packed), cmocka_unit_test(ct_ambiguous), cmocka_unit_test(ct_bytes),
         cmocka_unit_test(ct_fp4),    cmocka_unit_test(bnb),          cmocka_unit_test(bnb_four),
-        cmocka_unit_test(mxfp4),
+        cmocka_unit_test(mxfp4),     cmocka_unit_test(fp8),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -266,8 +266,7 @@ static tsr_status find_scheme(struct tsr_import *im, const char *name,
     return TSR_OK;
 }
 
-/* What belongs to activations, which run as the command says and not as the checkpoint does. */
-static void leave_activations(struct tsr_import *im, const char *name)
+void tsr_import_ct_leave_activations(struct tsr_import *im, const char *name)
 {
     static const char *const own[] = { "input_scale", "input_zero_point", "input_global_scale",
                                        "output_scale", "output_zero_point" };
@@ -288,7 +287,7 @@ static void leave_activations(struct tsr_import *im, const char *name)
     }
 }
 
-static void linear_free(struct tsr_import_ct_linear *l)
+void tsr_import_ct_free(struct tsr_import_ct_linear *l)
 {
     free(l->scales);
     free(l->zeros);
@@ -308,7 +307,7 @@ static tsr_status read_linear(struct tsr_import *im, const struct tsr_import_ct_
         st = s->bits == 4 ? tsr_import_ct_fp4(im, &l, out) : tsr_import_ct_fp8(im, &l, out);
     else
         st = tsr_import_ct_int(im, &l, out);
-    linear_free(&l);
+    tsr_import_ct_free(&l);
     return st;
 }
 
@@ -319,7 +318,7 @@ static tsr_status ct_read(struct tsr_import *im, const char *name, uint64_t rows
     if (!tsr_import_find(im, name, "weight_packed") && !tsr_import_find(im, name, "weight_scale"))
         return TSR_OK;
     TSR_TRY(find_scheme(im, name, &s));
-    leave_activations(im, name);
+    tsr_import_ct_leave_activations(im, name);
     return read_linear(im, s, name, rows, cols, out);
 }
 

@@ -25,7 +25,7 @@ struct tsr_import_ct_scheme {
 /* A linear while it is read. */
 struct tsr_import_ct_linear {
     const struct tsr_import_ct_scheme *s;
-    const char                        *name;
+    const char                        *name, *scale_name;         /* NULL: "weight_scale" */
     uint64_t                           rows, cols, group, groups; /* group: columns of one scale */
     struct tsr_checkpoint_stored      *scale;
     float                             *scales; /* [rows, groups] */
@@ -37,6 +37,9 @@ struct tsr_import_ct_linear {
     float                              table[256];
 };
 
+void tsr_import_ct_free(struct tsr_import_ct_linear *l);
+/* Takes what belongs to activations, which run as the command says and not as the checkpoint does. */
+void tsr_import_ct_leave_activations(struct tsr_import *im, const char *name);
 /* Scales, as biased bytes if stored that way (MX), else as floats; and the value of "weight_shape"
  * if it is present. */
 tsr_status tsr_import_ct_scales(struct tsr_import *im, struct tsr_import_ct_linear *l);

@@ -57,7 +57,7 @@ tsr_status tsr_import_ct_scales(struct tsr_import *im, struct tsr_import_ct_line
     float   *v = NULL;
     uint8_t *bytes = NULL;
     scale_shape(l, shape);
-    TSR_TRY(need_shaped(im, l, "weight_scale",
+    TSR_TRY(need_shaped(im, l, l->scale_name ? l->scale_name : "weight_scale",
                         l->s->is_float ? "F16 BF16 F32 F8_E4M3 U8 F8_E8M0" : "F16 BF16 F32", shape,
                         &l->scale));
     if (!tsr_mul(l->rows, l->groups, &n) || !(l->scales = tsr_new(n, sizeof *l->scales)))

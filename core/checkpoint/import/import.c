@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct tsr_importer *const table[] = { &tsr_importer_gptq, &tsr_importer_awq,
-                                                    &tsr_importer_ct, &tsr_importer_bnb,
-                                                    &tsr_importer_mxfp4 };
+static const struct tsr_importer *const table[] = { &tsr_importer_gptq,  &tsr_importer_awq,
+                                                    &tsr_importer_ct,    &tsr_importer_bnb,
+                                                    &tsr_importer_mxfp4, &tsr_importer_fp8 };
 #define N_TABLE (sizeof table / sizeof *table)
 
 const char *tsr_model_checkpoint_get(uint64_t i, const char **summary)

@@ -167,6 +167,6 @@ void       tsr_import_rule_free(struct tsr_import_rule *r);
 /* ---- writers ------------------------------------------------------------------------ */
 
 extern const struct tsr_importer tsr_importer_gptq, tsr_importer_awq, tsr_importer_ct,
-    tsr_importer_bnb, tsr_importer_mxfp4;
+    tsr_importer_bnb, tsr_importer_mxfp4, tsr_importer_fp8;
 
 #endif

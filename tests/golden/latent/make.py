@@ -46,6 +46,7 @@ QWEN3_FP8 = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "voca
              "rope_theta": 10000.0, "tie_word_embeddings": False, "attention_bias": False, "torch_dtype": "bfloat16",
              "bos_token_id": 1, "eos_token_id": 2,
              "quantization_config": {**FP8, "modules_to_not_convert": ["lm_head"]}}
+QWEN3_POWERS = {**QWEN3_FP8, "quantization_config": {**QWEN3_FP8["quantization_config"], "scale_fmt": "ue8m0"}}
 
 
 def shapes(c):
@@ -105,8 +106,9 @@ def is_fp8(c, name):
     return "quantization_config" in c and name.endswith(("_proj.weight", "_with_mqa.weight"))
 
 
-def blocks(x):
-    """Codes and scales of 128 x 128 blocks: the largest of a block becomes 448, codes are nearest, even of two."""
+def blocks(x, power):
+    """Codes and scales of 128 x 128 blocks: the largest of a block becomes 448, or at most that with scales that are
+    powers of two; codes are nearest, even of two."""
     table = latent.e4m3()[:127]
     rows, cols = x.shape
     scale = np.zeros((-(-rows // 128), -(-cols // 128)), np.float32)
@@ -115,6 +117,7 @@ def blocks(x):
         for j in range(scale.shape[1]):
             at = np.s_[i * 128 : i * 128 + 128, j * 128 : j * 128 + 128]
             scale[i, j] = np.float32(np.abs(x[at]).max() / 448)
+            scale[i, j] = 2.0 ** np.ceil(np.log2(scale[i, j])) if power else scale[i, j]
             v = np.abs(x[at]).astype(np.float64) / scale[i, j]
             up = np.clip(np.searchsorted(table, v), 1, 126)
             low = up - 1
@@ -129,7 +132,7 @@ def stored(c, w):
     out = {}
     for name, x in w.items():
         if is_fp8(c, name):
-            codes, scale = blocks(x)
+            codes, scale = blocks(x, c["quantization_config"].get("scale_fmt") == "ue8m0")
             out[name] = ("F8_E4M3", codes)
             out[name + "_scale_inv"] = ("F32", scale)
         elif c.get("torch_dtype") == "bfloat16" and not name.endswith("bias"):
@@ -236,3 +239,4 @@ if __name__ == "__main__":
     if not which or "fp8" in which:
         make_checkpoint("fp8-deepseek_v3", V3_FP8, 1, "model.layers.1.mlp.experts.1.gate_proj")
         make_checkpoint("fp8-qwen3", QWEN3_FP8, 1, "model.layers.1.mlp.down_proj")
+        make_checkpoint("fp8-qwen3-ue8m0", QWEN3_POWERS, 1, "model.layers.1.mlp.down_proj")
