@@ -88,13 +88,14 @@ static void every_name(void **state)
         const char *name;
         unsigned    digits;
     } names[] = {
-        { "gpt-2", 0 },     { "phi-2", 0 },     { "mpt", 0 },
-        { "olmo", 0 },      { "jais", 0 },      { "bloom", 0 },
-        { "starcoder", 1 }, { "refact", 1 },    { "command-r", 1 },
-        { "smollm", 1 },    { "codeshell", 1 }, { "qwen2", 1 },
-        { "stablelm2", 1 }, { "tekken", 1 },    { "llama3", 3 },
-        { "llama-v3", 3 },  { "llama-bpe", 3 }, { "dbrx", 3 },
-        { "smaug-bpe", 3 }, { "gpt-4o", 3 },    { "deepseek-r1-qwen", 1 },
+        { "gpt-2", 0 },       { "phi-2", 0 },     { "mpt", 0 },
+        { "olmo", 0 },        { "jais", 0 },      { "bloom", 0 },
+        { "starcoder", 1 },   { "refact", 1 },    { "command-r", 1 },
+        { "smollm", 1 },      { "codeshell", 1 }, { "qwen2", 1 },
+        { "stablelm2", 1 },   { "tekken", 1 },    { "llama3", 3 },
+        { "llama-v3", 3 },    { "llama-bpe", 3 }, { "dbrx", 3 },
+        { "smaug-bpe", 3 },   { "gpt-4o", 3 },    { "deepseek-r1-qwen", 1 },
+        { "deepseek-v3", 3 },
     };
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

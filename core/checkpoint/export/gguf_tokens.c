@@ -3,6 +3,7 @@
 #include "checkpoint/export/gguf_out.h"
 
 #include "checkpoint/gguf/gguf.h"
+#include "checkpoint/gguf/words.h"
 
 #include "base/json.h"
 #include "base/log.h"
@@ -67,6 +68,23 @@ static const char *pattern_of(const json_t *pre, bool *own)
     return regex;
 }
 
+/* Whether text is cut by those patterns one after the other, as bytes. */
+static bool is_splits(const json_t *pre, const struct tsr_gguf_splits *of)
+{
+    const json_t *list = json_object_get(pre, "pretokenizers");
+    const json_t *bytes = json_array_get(list, TSR_GGUF_SPLITS);
+    bool          same = json_array_size(list) == TSR_GGUF_SPLITS + 1 &&
+                strcmp(str(bytes, "type"), "ByteLevel") == 0 &&
+                json_is_false(json_object_get(bytes, "use_regex"));
+    for (size_t i = 0; same && i < TSR_GGUF_SPLITS; i++) {
+        const json_t *e = json_array_get(list, i);
+        same = strcmp(str(e, "type"), "Split") == 0 &&
+               strcmp(str(e, "behavior"), "Isolated") == 0 &&
+               strcmp(str(json_object_get(e, "pattern"), "Regex"), of->words[i]) == 0;
+    }
+    return same;
+}
+
 /* What llama.cpp calls the way in which text is cut. */
 static tsr_status pre_name(const struct tokens *t, const char **name)
 {
@@ -79,6 +97,8 @@ static tsr_status pre_name(const struct tokens *t, const char **name)
         *name = whole ? "llama-bpe" : "smaug-bpe";
     else if (regex && !own && !whole && strcmp(regex, QWEN2) == 0)
         *name = "qwen2";
+    else if (!whole && is_splits(json_object_get(t->root, "pre_tokenizer"), &tsr_gguf_three_splits))
+        *name = tsr_gguf_three_splits.name;
     else if (!regex && own && !whole)
         *name = "gpt-2";
     else

@@ -1,6 +1,7 @@
 /* Byte-level BPE in the metadata of a GGUF file ("gpt2"), which cuts a text into words as
  * tokenizer.ggml.pre says. */
 #include "checkpoint/gguf/vocab.h"
+#include "checkpoint/gguf/words.h"
 #include "tokenizer/internal.h"
 
 #include <stdlib.h>
@@ -29,6 +30,7 @@ static const struct pre {
     const char *words;  /* NULL: GPT-2's */
     bool        digits; /* each digit apart, before GPT-2's */
     bool        nfc, ignore_merges, bos;
+    bool        several; /* the patterns of words.h */
 } pres[] = {
     { .name = "gpt-2" },
     { .name = "phi-2" },
@@ -61,6 +63,9 @@ static tsr_status find_pre(struct tsr_gguf_make *k, const struct pre **pre)
     for (size_t i = 0; name && i < sizeof pres / sizeof *pres; i++)
         if (strcmp(name, pres[i].name) == 0)
             *pre = &pres[i];
+    static const struct pre several = { .several = true };
+    if (name && strcmp(name, tsr_gguf_three_splits.name) == 0)
+        *pre = &several;
     tsr_status st = TSR_OK;
     if (!*pre)
         st = tsr_fail(k->err, TSR_E_INPUT,
@@ -78,13 +83,22 @@ static json_t *byte_level(bool use_regex)
                      "trim_offsets", 1, "use_regex", use_regex);
 }
 
+static json_t *split_of(const char *words)
+{
+    return json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex", words,
+                     "behavior", "Isolated", "invert", 0);
+}
+
 static json_t *words_of(const struct pre *pre)
 {
-    json_t *split = pre->digits ? json_pack("{s:s, s:b}", "type", "Digits", "individual_digits", 1)
-                    : pre->words
-                        ? json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex",
-                                    pre->words, "behavior", "Isolated", "invert", 0)
-                        : NULL;
+    if (pre->several)
+        return json_pack("{s:s, s:[o, o, o, o]}", "type", "Sequence", "pretokenizers",
+                         split_of(tsr_gguf_three_splits.words[0]),
+                         split_of(tsr_gguf_three_splits.words[1]),
+                         split_of(tsr_gguf_three_splits.words[2]), byte_level(false));
+    json_t *split = pre->digits  ? json_pack("{s:s, s:b}", "type", "Digits", "individual_digits", 1)
+                    : pre->words ? split_of(pre->words)
+                                 : NULL;
     if (!split)
         return pre->words || pre->digits ? NULL : byte_level(true);
     return json_pack("{s:s, s:[o, o]}", "type", "Sequence", "pretokenizers", split,
