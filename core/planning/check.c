@@ -175,7 +175,7 @@ static tsr_status read_layer(const struct rules *z, uint64_t layer, uint32_t *ca
     bool     same = true;
     size_t   at = strlen(TSR_CANDIDATE_MIX);
     for (int i = 0; i < TSR_PLAN_MIXED; i++) {
-        TSR_TRY(read_linear(z, layer, i, &index[i], err));
+        TSR_TRY(read_linear(z, layer, tsr_plan_mixed(i), &index[i], err));
         same = same && index[i] == index[0];
     }
     *candidate = index[0];
@@ -222,7 +222,7 @@ static tsr_status settle(const struct rules *z, uint32_t *candidate, struct tsr_
 {
     const struct tsr_plan_problem *p = &z->pl->problem;
     uint64_t                       before = tsr_config_diag_errors(z->d);
-    bool                           more = p->shape->attn_gate || p->shape->delta.value_heads;
+    bool more = p->shape->attn_gate || p->shape->delta.value_heads || p->shape->latent.rank;
     for (uint64_t i = 0; i < z->f->n_entries && !more; i++)
         if (!z->used[i] && tsr_config_diag_errors(z->d) == before)
             unused(z, i);
@@ -231,7 +231,7 @@ static tsr_status settle(const struct rules *z, uint32_t *candidate, struct tsr_
         const struct tsr_plan_candidate   *c = &p->candidates.v[candidate[l]], *one = NULL;
         bool                               same = c->mixed;
         for (int i = 0; i < TSR_PLAN_MIXED && same; i++) {
-            if (s->lin[i].rows == 0)
+            if (s->lin[tsr_plan_mixed(i)].rows == 0)
                 continue;
             same = !one || c->of[i] == one;
             one = c->of[i];

@@ -567,6 +567,47 @@ ok "a plan with its times, got $rc" json '.plan.stages | length == 1 and all(.ti
 sed 's/, used: 2}/}/' "$WORK/wide.yaml" >"$WORK/bad.yaml"
 fails "experts without how many are used" 2 '*bad.yaml:*' profile --of bad.yaml --model wide --scheme original --check 2
 
+# Latent attention: an entry for its dense layers and one for those with experts, whose times a plan applies.
+for m in deepseek_v2-lite deepseek_v3; do
+    run profile --model "l-$m" --scheme rtn:bits=4,group=8 --quick --repeats 1 --rounds 1 --positions 64 --sequences 8 -o "l-$m.yaml"
+    ok "$m: a profile, got $rc" test "$rc" = 0
+    ok "$m: its shapes name the rows and the columns of a head" test \
+        "$(grep -c 'heads: 4, latent: {q_rank: [0-9]*, rank: 24, nope: 16, rope: 8, v: 16}, gated: true' "$WORK/l-$m.yaml")" = 2
+    printf 'version: 1\nnodes:\n  - {name: desk, devices: [{profile: %s}]}\n' "$WORK/l-$m.yaml" >"$WORK/own.yaml"
+    run plan "l-$m" --cluster own.yaml --workload '{prompt: 16, generate: 8, batch: 4}' --candidates '[{use: rtn, bits: 4, group: 8}]' \
+        --json -o "l-$m.plan"
+    ok "$m: a plan with its times, got $rc" json '.plan.stages | length == 1 and all(.times == "fitted" or .times == "measured")' \
+        "$WORK/out"
+done
+sed 's/latent: {/kv_heads: 4, &/' "$WORK/l-deepseek_v3.yaml" >"$WORK/bad.yaml"
+fails "latent attention and heads of keys" 2 '*bad.yaml:*' profile --of bad.yaml --model l-deepseek_v3 --scheme original --check 2
+sed 's/ rank: 24,//' "$WORK/l-deepseek_v3.yaml" >"$WORK/bad.yaml"
+fails "latent attention without its row" 2 '*bad.yaml:*' profile --of bad.yaml --model l-deepseek_v3 --scheme original --check 2
+
+# Schemes for some linears of a layer with latent attention: the plan lies between those with either for the whole layer, by
+# their share of the weights, and a model is packed by it.
+job l-deepseek_v3 "  - plan: {bits: [4], use: rtn, group: 8, to: plan.yaml}"
+sed -i 's/^pipeline:/cluster: cluster.yaml\nworkload: {prompt: 16, generate: 8, batch: 1}\n&/' "$WORK/job.yaml"
+run run job.yaml --out planned
+ok "a plan, got $rc" test "$rc" = 0
+# weights NAME RULE: bytes of the plan with that rule in addition
+weights() {
+    sed "s/^    schemes:.*/&\n      - {layers: 0-2, use: rtn, bits: 4, group: 8}\n      - {layers: 1, $2}/; /^      - {layers: \"/d" \
+        "$WORK/planned/plan.yaml" >"$WORK/$1.yaml"
+    run plan job.yaml --check "$1.yaml" --json -o again.yaml
+    ok "layer 1 with $2 is priced, got $rc" test "$rc" = 0
+    jq -c '[.plan.stages[0].weights, .plan.omega]' "$WORK/out"
+}
+four=$(weights four 'bits: 4') eight=$(weights eight 'bits: 8')
+some=$(weights some 'tensors: "*.kv_b_proj", bits: 8')
+ok "kv_b at 8 bits lies between" jq -ne --argjson a "$four" --argjson b "$eight" --argjson m "$some" \
+    '$m[0] == $a[0] + 128 * 24 / 2 and $m[0] < $b[0] and $m[1] < $a[1] and $m[1] > $b[1]' >"$WORK/jq"
+ok "the plan that is written names it" grep -q 'layers: "1", tensors: "\*.kv_b_proj", .*bits: 8' "$WORK/again.yaml"
+run quantize l-deepseek_v3 --use rtn --plan again.yaml --out some
+ok "a model is packed by it, got $rc" json '[.results.quantize.linears[] | select(.bits_per_weight > 8) | .name] ==
+    ["model.layers.1.self_attn.kv_b_proj"]' "$WORK/some/results.json"
+ok "a linear that is none" test "$(weights none 'tensors: "*.kv_c_proj", bits: 8' >/dev/null 2>&1; grep -c 'no linear' "$WORK/err")" -gt 0
+
 # Measured frequencies: the last expert of the model `one` gets no token.
 sed -i 's/ops: 10 GFLOP/ops: 10 TFLOP/' "$WORK/devices/midi.yaml" # so that reading is what takes the time
 job one "  - calibrate: {text: $TEXT, samples: 2, seqlen: 32}

@@ -96,7 +96,8 @@ static void put_kernel(FILE *f, const struct profile *p, const struct profile_mo
 
 static void put_shape(FILE *f, const struct tsr_plan_shape *s, const struct tsr_plan_shape_layer *l)
 {
-    const struct tsr_model_delta *d = &s->delta;
+    const struct tsr_model_delta  *d = &s->delta;
+    const struct tsr_model_latent *a = &s->latent;
     (void)fprintf(f, "    shape: {hidden: %llu, ffn: %llu, ", (unsigned long long)s->hidden,
                   (unsigned long long)(l->router.rows ? s->expert_ffn : s->ffn));
     if (l->recurrent)
@@ -104,6 +105,9 @@ static void put_shape(FILE *f, const struct tsr_plan_shape *s, const struct tsr_
                       "delta: {key_heads: %u, value_heads: %u, key_dim: %u, value_dim: %u, kernel: "
                       "%u}, ",
                       d->key_heads, d->value_heads, d->key_dim, d->value_dim, d->kernel);
+    else if (a->rank)
+        (void)fprintf(f, "heads: %u, latent: {q_rank: %u, rank: %u, nope: %u, rope: %u, v: %u}, ",
+                      s->heads, a->q_rank, a->rank, a->nope, a->rope, a->v);
     else
         (void)fprintf(f, "heads: %u, kv_heads: %u, head_dim: %u, %s", s->heads, s->kv_heads,
                       s->head_dim, s->attn_gate ? "attention_gate: true, " : "");

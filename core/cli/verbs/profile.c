@@ -105,11 +105,6 @@ static tsr_status open_model(struct profile *p, uint64_t i, struct profile_model
     else
         TSR_TRY(random_model(p, &m->m, err));
     TSR_TRY(tsr_plan_shape_of(&m->shape, m->m, err));
-    if (m->shape->latent.rank)
-        return tsr_fail(err, TSR_E_UNSUPPORTED,
-                        "%s: its layers have latent attention, for which a profile has no shape; "
-                        "measure another model, whose times a plan applies",
-                        m->path);
     return tsr_plan_candidates_open(&m->candidates, p->r, m->shape, p->texts, p->n_schemes, err);
 }
 

@@ -128,7 +128,10 @@ const struct tsr_plan_candidate *tsr_plan_candidate_part(const struct tsr_plan_c
                                                          int                              linear)
 {
     enum tsr_linear_id kind = tsr_model_linear_kind((enum tsr_linear_id)linear);
-    return c && c->mixed && kind < TSR_PLAN_MIXED ? c->of[kind] : c;
+    for (int i = 0; c && c->mixed && i < TSR_PLAN_MIXED; i++)
+        if (tsr_plan_mixed(i) == kind)
+            return c->of[i];
+    return c;
 }
 
 double tsr_plan_candidate_share(const struct tsr_plan_candidate *c,
@@ -153,11 +156,6 @@ static tsr_status open_mix(struct tsr_plan_candidates *list, uint64_t at, const 
     double                     bits = 0, stored = 0;
     c->mixed = true;
     c->group = 1;
-    if (s->latent.rank)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "%s: a plan gives the linears of a layer with latent attention one scheme, "
-                        "not a mix",
-                        s->name);
     for (int i = 0; i < TSR_PLAN_MIXED; i++) {
         size_t n = strcspn(p, "|");
         for (uint64_t k = 0; k < at && !c->of[i]; k++)

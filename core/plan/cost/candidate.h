@@ -12,7 +12,8 @@
 #include "quant/quant.h"
 
 #define TSR_PLAN_KERNEL_TEXT 24
-#define TSR_PLAN_MIXED       TSR_MODEL_ROUTER /* linears of a layer that can have schemes of their own */
+/* Linears of a layer that can have schemes of their own: those before the router, then those of latent attention. */
+#define TSR_PLAN_MIXED (TSR_MODEL_ROUTER + TSR_MODEL_KV_B - TSR_MODEL_Q_A + 1)
 
 struct tsr_plan_candidate {
     char                   name[40];     /* "gptq-4", "original": unique in a list */
@@ -39,9 +40,13 @@ struct tsr_plan_candidates {
 tsr_status tsr_plan_candidates_open(struct tsr_plan_candidates *c, struct tsr_registry *r,
                                     const struct tsr_plan_shape *shape, const char *const *texts,
                                     uint64_t n, struct tsr_err *err);
-/* A list may also have "mix|TEXT|...", one text of the list for each of TSR_PLAN_MIXED linears in the order of
- * enum tsr_linear_id: the result of plan files with schemes for single tensors. */
+/* A list may also have "mix|TEXT|...", one text of the list for each of TSR_PLAN_MIXED linears: the result of plan files with schemes for single tensors. */
 #define TSR_CANDIDATE_MIX "mix|"
+/* The i-th of these linears. */
+static inline enum tsr_linear_id tsr_plan_mixed(int i)
+{
+    return (enum tsr_linear_id)(i < TSR_MODEL_ROUTER ? i : TSR_MODEL_Q_A + i - TSR_MODEL_ROUTER);
+}
 /* The candidate of one linear: the candidate itself, or a part of it. */
 const struct tsr_plan_candidate *tsr_plan_candidate_part(const struct tsr_plan_candidate *c,
                                                          int                              linear);

@@ -19,10 +19,13 @@ struct layer {
 struct side {
     int64_t                       hidden, ffn, heads, kv_heads, head_dim, experts, used, shared;
     int32_t                       gated, attention_gate;
-    const struct tsr_config_node *delta;
+    const struct tsr_config_node *delta, *latent;
 };
 struct rule {
     int64_t key_heads, value_heads, key_dim, value_dim, kernel;
+};
+struct latent {
+    int64_t q_rank, rank, nope, rope, v;
 };
 struct end {
     const char                   *part, *kernel, *source;
@@ -58,6 +61,7 @@ static const struct tsr_option side_options[] = {
     TSR_OPTION_INT(struct side, head_dim, 0, 0, MAX_SIDE, NULL, "Width of a head."),
     TSR_OPTION_BOOL(struct side, attention_gate, 0, "Attention has a gate."),
     TSR_OPTION_NODE(struct side, delta, "Heads of the gated delta rule, in place of attention."),
+    TSR_OPTION_NODE(struct side, latent, "Latent attention, with 'heads' alone."),
     TSR_OPTION_BOOL(struct side, gated, 0, "The feed-forward has a gate."),
     TSR_OPTION_INT(struct side, experts, 0, 0, MAX_EXPERTS, NULL,
                    "Experts of that width in place of it; 0: none."),
@@ -71,6 +75,13 @@ static const struct tsr_option rule_options[] = {
     SIZE(struct rule, key_dim, "Width of a head of queries and keys."),
     SIZE(struct rule, value_dim, "Width of a head of values."),
     SIZE(struct rule, kernel, "Tokens that the convolution sees."),
+};
+static const struct tsr_option latent_options[] = {
+    TSR_OPTION_INT(struct latent, q_rank, 0, 0, MAX_SIDE, NULL, "Row of the queries; 0: none."),
+    SIZE(struct latent, rank, "Row of keys and values."),
+    SIZE(struct latent, nope, "Columns of a head that do not rotate."),
+    SIZE(struct latent, rope, "Columns of a head that rotate."),
+    SIZE(struct latent, v, "Columns of a head's value."),
 };
 static const struct tsr_option end_options[] = {
     PROFILE_TEXT(struct end, part, "embed or head."),
@@ -187,6 +198,24 @@ static void read_rule(struct tsr_plan_profile_reading *r, const struct tsr_confi
                                    .kernel = (uint32_t)u.kernel };
 }
 
+/* As the engine runs it: keys and values of every head, in one width. */
+static void read_latent(struct tsr_plan_profile_reading *r, const struct tsr_config_node *map,
+                        struct tsr_plan_point *of)
+{
+    struct latent l = { 0 };
+    uint64_t      before = tsr_config_diag_errors(r->d);
+    PROFILE_FILL(r, latent_options, map, "the latent attention of a layer", &l);
+    if (tsr_config_diag_errors(r->d) != before)
+        return;
+    of->latent = (struct tsr_model_latent){ .q_rank = (uint32_t)l.q_rank,
+                                            .rank = (uint32_t)l.rank,
+                                            .nope = (uint32_t)l.nope,
+                                            .rope = (uint32_t)l.rope,
+                                            .v = (uint32_t)l.v };
+    of->kv_heads = of->heads;
+    of->head_dim = (uint32_t)(l.nope + l.rope > l.v ? l.nope + l.rope : l.v);
+}
+
 /* The shape of a layer, to which its points add what was run. */
 static void read_shape(struct tsr_plan_profile_reading *r, const struct tsr_config_node *map,
                        struct tsr_plan_point *of)
@@ -200,9 +229,12 @@ static void read_shape(struct tsr_plan_profile_reading *r, const struct tsr_conf
         tsr_config_diag_error(r->d, &map->mark, NULL,
                               "'experts' need 'used', at most as many, and an 'ffn' that is not 0");
     bool whole = s.heads && s.kv_heads && s.head_dim, some = s.heads || s.kv_heads || s.head_dim;
-    if (s.delta ? some || s.attention_gate : !whole)
-        tsr_config_diag_error(r->d, &map->mark, NULL,
-                              "a layer has 'heads', 'kv_heads' and 'head_dim', or it has 'delta'");
+    bool latent = s.heads && !s.kv_heads && !s.head_dim && !s.attention_gate && !s.delta;
+    if (s.latent ? !latent : s.delta ? some || s.attention_gate : !whole)
+        tsr_config_diag_error(
+            r->d, &map->mark, NULL,
+            "a layer has 'heads', 'kv_heads' and 'head_dim', or it has 'delta', or "
+            "'heads' and 'latent'");
     of->hidden = (uint64_t)s.hidden;
     of->ffn = (uint64_t)s.ffn;
     of->heads = (uint32_t)s.heads;
@@ -215,6 +247,8 @@ static void read_shape(struct tsr_plan_profile_reading *r, const struct tsr_conf
     of->shared_ffn = (uint64_t)s.shared;
     if (s.delta)
         read_rule(r, s.delta, &of->delta);
+    if (s.latent)
+        read_latent(r, s.latent, of);
 }
 
 void tsr_plan_profile_layer(struct tsr_plan_profile_reading *r, const struct tsr_config_node *map)

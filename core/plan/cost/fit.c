@@ -22,6 +22,16 @@ void tsr_plan_work_of_rule(const struct tsr_model_delta *d, struct tsr_plan_work
                d->kernel * (double)tsr_delta_channels(d);
 }
 
+/* q, or q_a and q_b; kv_a and kv_b; o. */
+static double latent_weights(const struct tsr_plan_point *p)
+{
+    const struct tsr_model_latent *l = &p->latent;
+    double heads = (double)p->heads, hidden = (double)p->hidden, rank = (double)l->rank;
+    double q = heads * ((double)l->nope + l->rope), q_rank = (double)l->q_rank;
+    return (q_rank > 0 ? q_rank * (hidden + q) : hidden * q) + hidden * (rank + l->rope) +
+           rank * heads * ((double)l->nope + l->v) + hidden * heads * l->v;
+}
+
 /* Weights around attention, or around the delta rule: q, k, v, z, b, a and o. */
 static double attention_weights(const struct tsr_plan_point *p)
 {
@@ -35,8 +45,8 @@ static double attention_weights(const struct tsr_plan_point *p)
 void tsr_plan_work_of_point(const struct tsr_plan_point *p, struct tsr_plan_work *w)
 {
     double h = (double)p->hidden, each = (p->gated ? 3 : 2) * h;
-    double always = attention_weights(p) + each * (double)p->shared_ffn,
-           ffn = each * (double)p->ffn;
+    double attention = p->latent.rank ? latent_weights(p) : attention_weights(p);
+    double always = attention + each * (double)p->shared_ffn, ffn = each * (double)p->ffn;
     double tokens = p->phase == TSR_PLAN_PREFILL ? (double)p->v * (double)p->s : (double)p->v;
     double used = 1, read = 1;
     if (p->experts) { /* tokens are spread over them: engine/stopwatch.c */

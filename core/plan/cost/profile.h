@@ -39,10 +39,11 @@ struct tsr_plan_point {
     uint32_t       experts, used; /* of width ffn, and how many a token takes; 0: a feed-forward */
     uint64_t       shared_ffn; /* width of the expert that every token takes in addition; 0: none */
     bool           attn_gate;  /* attention has a gate */
-    struct tsr_model_delta delta; /* in place of attention; value_heads 0: attention */
-    uint64_t               v, s, t;
-    double                 ms, spread; /* median; interquartile range over it, NaN: not known */
-    const char            *source;
+    struct tsr_model_delta  delta;  /* in place of attention; value_heads 0: attention */
+    struct tsr_model_latent latent; /* attention's linears; rank 0: q, k and v */
+    uint64_t                v, s, t;
+    double                  ms, spread; /* median; interquartile range over it, NaN: not known */
+    const char             *source;
 };
 
 /* Ends of the model: one whole pass of v * s tokens through embedding or head. */

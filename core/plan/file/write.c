@@ -141,14 +141,14 @@ static bool put_mixed(struct tsr_writer *w, const struct tsr_plan_problem *p,
 {
     for (uint64_t l = s->first; l < s->first + s->count; l++)
         for (int i = 0; i < TSR_PLAN_MIXED && o->bits[l] == c; i++) {
-            char rule[RULE_TEXT];
-            if (p->shape->layer[p->shape->layer_class[l]].lin[i].rows == 0)
+            char               rule[RULE_TEXT];
+            enum tsr_linear_id id = tsr_plan_mixed(i);
+            if (p->shape->layer[p->shape->layer_class[l]].lin[id].rows == 0)
                 continue;
             if (!candidate_rule(p->candidates.v[c].of[i], rule, sizeof rule))
                 return false;
             tsr_writer_printf(w, "      - {layers: \"%llu\", tensors: \"*.%s\", %s}\n",
-                              (unsigned long long)l, tsr_model_linear_name((enum tsr_linear_id)i),
-                              rule);
+                              (unsigned long long)l, tsr_model_linear_name(id), rule);
         }
     return true;
 }
