@@ -216,7 +216,6 @@ latent "a shared expert that nothing names" "$tensors" '/shared_up:/d'
 latent "pairs by a flag that is not there" "bad.yaml:$(of '^  pairs:'):10" 's/if: interleaved/if: adjacent/'
 gguf="bad.yaml:$(($(of '^gguf:') + 1)):3"
 latent "a GGUF section and a number without a key" "$gguf" 's/^  nope:.*/  nope: {default: 16}/'
-latent "a GGUF section and a shared expert of its own width" "$gguf" 's/^(  shared: .count: .*)\}$/\1, width: {key: w, default: 24}}/'
 head -c 300 /dev/zero >"$WORK/zero.yaml"
 fails "NUL bytes" 2 'zero.yaml:1:1' inspect "$MODELS/qwen3" --family zero.yaml
 fails "a folder" 2 '*families' inspect "$MODELS/qwen3" --family "$FAMILIES"
