@@ -19,24 +19,15 @@ tsr_status tsr_model_plain(const struct tsr_model *m, const char *what, struct t
                     m->path, what);
 }
 
-tsr_status tsr_model_without_experts(const struct tsr_model *m, const char *what,
-                                     struct tsr_err *err)
-{
-    if (m->hp.latent.rank)
-        return tsr_fail(err, TSR_E_INPUT, "%s: its layers have latent attention, which %s", m->path,
-                        what);
-    return m->hp.experts
-               ? tsr_fail(err, TSR_E_INPUT, "%s: its layers have experts, which %s", m->path, what)
-               : TSR_OK;
-}
-
 tsr_status tsr_model_plain_attention(const struct tsr_model *m, const char *what,
                                      struct tsr_err *err)
 {
-    if (!m->hp.attn_gate && !m->hp.recurrent)
-        return TSR_OK;
-    return tsr_fail(err, TSR_E_INPUT, "%s: its layers have %s, which %s", m->path,
-                    m->hp.recurrent ? "the gated delta rule" : "gates of attention", what);
+    const char *has = m->hp.latent.rank ? "latent attention"
+                      : m->hp.recurrent ? "the gated delta rule"
+                      : m->hp.attn_gate ? "gates of attention"
+                                        : NULL;
+    return has ? tsr_fail(err, TSR_E_INPUT, "%s: its layers have %s, which %s", m->path, has, what)
+               : TSR_OK;
 }
 
 void tsr_model_destroy(struct tsr_model *m)

@@ -62,14 +62,37 @@ static tsr_status check_scales(struct in *r, const char *name, const uint16_t *s
     return TSR_OK;
 }
 
-uint32_t tsr_compensation_row(const struct tsr_model_layer *layer, enum tsr_site site,
+enum tsr_linear_id tsr_compensation_linears(const struct tsr_model *m, uint64_t layer,
+                                            enum tsr_site site, uint32_t *n)
+{
+    bool sparse = m->hp.sparse && m->hp.sparse[layer];
+    bool shared = site == TSR_MODEL_SITE_SHARED_DOWN_IN ||
+                  (sparse && m->hp.shared_ffn && site == TSR_MODEL_SITE_FFN_IN);
+    enum tsr_site      kind = tsr_model_site_kind(site);
+    enum tsr_linear_id id = kind == TSR_MODEL_SITE_ATTN_IN  ? TSR_MODEL_Q
+                            : kind == TSR_MODEL_SITE_O_IN   ? TSR_MODEL_O
+                            : kind == TSR_MODEL_SITE_FFN_IN ? TSR_MODEL_GATE
+                                                            : TSR_MODEL_DOWN;
+    *n = kind >= TSR_MODEL_SITES || !tsr_model_layer_has_site(m, layer, site) ? 0
+         : id == TSR_MODEL_Q                                                  ? 3
+         : id == TSR_MODEL_GATE                                               ? 2
+                                                                              : 1;
+    if (shared)
+        return (enum tsr_linear_id)(TSR_MODEL_SHARED_GATE + (id - TSR_MODEL_GATE));
+    return site < TSR_MODEL_SITE_EXPERTS ? id
+                                         : tsr_model_expert_linear(tsr_model_site_expert(site), id);
+}
+
+uint32_t tsr_compensation_row(const struct tsr_model *m, uint64_t layer, enum tsr_site site,
                               uint32_t bits, uint64_t *bytes)
 {
-    uint32_t n = 0;
+    uint32_t                       all, n = 0;
+    enum tsr_linear_id             first = tsr_compensation_linears(m, layer, site, &all);
+    const struct tsr_model_linear *lin = &m->layers[layer].lin[first];
     *bytes = 0;
-    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
-        if (layer->lin[i].w.rows && tsr_model_linear_site((enum tsr_linear_id)i) == site) {
-            *bytes += tsr_compensate_residual_stride(bits, layer->lin[i].w.rows);
+    for (uint32_t i = 0; i < all; i++)
+        if (lin[i].w.rows) {
+            *bytes += tsr_compensate_residual_stride(bits, lin[i].w.rows);
             n++;
         }
     return n;
@@ -79,24 +102,26 @@ uint32_t tsr_compensation_row(const struct tsr_model_layer *layer, enum tsr_site
 static tsr_status read_joined(struct in *r, const struct tsr_model *m, uint64_t layer,
                               enum tsr_site site)
 {
-    const struct tsr_model_layer *from = &m->layers[layer];
-    const unsigned char          *codes;
-    char                          name[NAME_CAP];
-    uint64_t                      shape[2] = { tsr_model_site_cols(m, site), 0 }, n;
-    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
-        if (!tsr_mul(from->lin[i].w.rows, 64, &n))
+    uint32_t                       all;
+    enum tsr_linear_id             first = tsr_compensation_linears(m, layer, site, &all);
+    const struct tsr_model_linear *lin = &m->layers[layer].lin[first];
+    const unsigned char           *codes;
+    char                           name[NAME_CAP];
+    uint64_t                       shape[2] = { tsr_model_layer_site_cols(m, layer, site), 0 }, n;
+    for (uint32_t i = 0; i < all; i++)
+        if (!tsr_mul(lin[i].w.rows, 64, &n))
             return TSR_OK;
-    if (tsr_compensation_row(from, site, r->c->bits, &shape[1]) < 2)
+    if (tsr_compensation_row(m, layer, site, r->c->bits, &shape[1]) < 2)
         return TSR_OK;
     (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)layer,
                    TSR_MODEL_SITE_NAME(site));
     TSR_TRY(take(r, name, "residual", TSR_U8, 2, shape, ALIGN, &codes));
-    for (int i = 0; codes && i < TSR_MODEL_LINEARS; i++)
-        if (from->lin[i].w.rows && tsr_model_linear_site((enum tsr_linear_id)i) == site) {
-            struct tsr_compensate_residual *to = &r->c->lin[layer][i];
+    for (uint32_t i = 0; codes && i < all; i++)
+        if (lin[i].w.rows) {
+            struct tsr_compensate_residual *to = &r->c->lin[layer][first + i];
             to->codes = (unsigned char *)(uintptr_t)codes;
             to->stride = shape[1];
-            codes += tsr_compensate_residual_stride(r->c->bits, from->lin[i].w.rows);
+            codes += tsr_compensate_residual_stride(r->c->bits, lin[i].w.rows);
         }
     return TSR_OK;
 }
@@ -155,10 +180,11 @@ static tsr_status read_site(struct in *r, const struct tsr_model *m, uint64_t la
     struct tsr_compensate_site_profile *p = &r->c->site[layer][site];
     char                                name[NAME_CAP];
     bool                                any = false;
-    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
-        any = any ||
-              (tsr_model_linear_site((enum tsr_linear_id)i) == site && r->c->lin[layer][i].codes);
-    p->cols = tsr_model_site_cols(m, site);
+    uint32_t                            all;
+    enum tsr_linear_id                  first = tsr_compensation_linears(m, layer, site, &all);
+    for (uint32_t i = 0; i < all; i++)
+        any = any || r->c->lin[layer][first + i].codes;
+    p->cols = tsr_model_layer_site_cols(m, layer, site);
     if (!any)
         return TSR_OK;
     (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)layer,
@@ -193,23 +219,34 @@ static tsr_status read_head(struct in *r, const char *packed)
                                  bits ? bits : "");
 }
 
+tsr_status tsr_compensation_new_layers(struct tsr_compensation *c, const struct tsr_model *m,
+                                       struct tsr_err *err)
+{
+    c->layers = m->hp.layers;
+    c->linears = m->hp.linears;
+    c->sites = m->hp.sites;
+    c->lin = tsr_new_rows(c->layers, m->hp.linears, sizeof **c->lin);
+    c->site = tsr_new_rows(c->layers, m->hp.sites, sizeof **c->site);
+    return c->lin && c->site
+               ? TSR_OK
+               : tsr_fail_nomem(err, c->layers * m->hp.linears * sizeof **c->lin, "residuals");
+}
+
 static tsr_status read_all(struct in *r, const char *packed, const struct tsr_model *m)
 {
     struct tsr_compensation *c = r->c;
     TSR_TRY(read_head(r, packed));
-    c->layers = m->hp.layers;
-    c->lin = tsr_new(c->layers, sizeof *c->lin);
-    c->site = tsr_new(c->layers, sizeof *c->site);
-    if (!c->lin || !c->site)
-        return tsr_fail_nomem(r->err, c->layers * sizeof *c->lin, "residuals");
-    for (uint64_t l = 0; l < c->layers; l++) {
-        for (int i = 0; i < TSR_MODEL_SITES; i++)
-            TSR_TRY(read_joined(r, m, l, (enum tsr_site)i));
-        for (int i = 0; i < TSR_MODEL_LINEARS; i++)
-            TSR_TRY(read_linear(r, &m->layers[l].lin[i].w, &c->lin[l][i]));
-        for (int i = 0; i < TSR_MODEL_SITES; i++)
-            TSR_TRY(read_site(r, m, l, (enum tsr_site)i));
-    }
+    TSR_TRY(tsr_compensation_new_layers(c, m, r->err));
+    for (uint64_t l = 0; l < c->layers; l++)
+        for (uint64_t i = 0; i < m->hp.sites; i++) {
+            enum tsr_site      site = (enum tsr_site)i;
+            uint32_t           n;
+            enum tsr_linear_id first = tsr_compensation_linears(m, l, site, &n);
+            TSR_TRY(read_joined(r, m, l, site));
+            for (uint32_t j = 0; j < n; j++)
+                TSR_TRY(read_linear(r, &m->layers[l].lin[first + j].w, &c->lin[l][first + j]));
+            TSR_TRY(read_site(r, m, l, site));
+        }
     if (r->used != c->st.n)
         return tsr_fail(r->err, TSR_E_INPUT,
                         "%s: holds %llu tensors, of which %llu belong to the model", r->file,
@@ -223,7 +260,6 @@ tsr_status tsr_compensation_parse(struct tsr_compensation *c, const char *path,
 {
     struct in r = { .c = c, .file = path, .err = err };
     c->st.file.fd = -1;
-    TSR_TRY(tsr_model_without_experts(m, "compensation does not know", err));
     TSR_TRY(tsr_model_plain_attention(m, "compensation does not know", err));
     TSR_TRY(tsr_safetensors_parse(&c->st, path, data, bytes, bytes, err));
     r.data = data + c->st.data_offset;

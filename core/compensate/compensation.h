@@ -31,19 +31,27 @@ struct tsr_compensation {
     struct tsr_map         map; /* of the folder's file */
     struct tsr_safetensors st;
     char                  *path;
-    char     hash[TSR_HASH_TEXT]; /* of the residuals' bytes; "": parse() was called alone */
-    uint64_t layers;
+    char     hash[TSR_HASH_TEXT];    /* of the residuals' bytes; "": parse() was called alone */
+    uint64_t layers, linears, sites; /* linears and sites of a layer, as in hparams */
     uint32_t bits;
     uint64_t bytes; /* of residuals in host memory */
-    struct tsr_compensate_residual (
-        *lin)[TSR_MODEL_LINEARS]; /* [layers]; codes NULL: the linear has none */
-    struct tsr_compensate_site_profile (
-        *site)[TSR_MODEL_SITES]; /* [layers]; top NULL: no linear of the site has */
+    struct tsr_compensate_residual *
+        *lin; /* [layers][hparams.linears]; codes NULL: the linear has none */
+    struct tsr_compensate_site_profile *
+        *site; /* [layers][hparams.sites]; top NULL: no linear of the site has */
 };
 
-/* The number of linears of a layer that share the input of a site, and the bytes of one joined row of their
- * residuals.  Several linears share one tensor of joined rows if all of them are packed. */
-uint32_t tsr_compensation_row(const struct tsr_model_layer *layer, enum tsr_site site,
+/* Rows for the linears and sites of a model like m.  [setup] */
+tsr_status tsr_compensation_new_layers(struct tsr_compensation *c, const struct tsr_model *m,
+                                       struct tsr_err *err);
+
+/* The linears that share the input of a site and can be compensated: *n from the returned one on, absent ones
+ * included; *n is 0 where the layer does not have the site.  Routers keep their error. */
+enum tsr_linear_id tsr_compensation_linears(const struct tsr_model *m, uint64_t layer,
+                                            enum tsr_site site, uint32_t *n);
+/* The number of them that the layer has, and the bytes of one joined row of their residuals.  Several linears
+ * share one tensor of joined rows if all of them are packed. */
+uint32_t tsr_compensation_row(const struct tsr_model *m, uint64_t layer, enum tsr_site site,
                               uint32_t bits, uint64_t *bytes);
 
 /* The residuals that belong to a loaded model: of its folder, or of its prepacked file.  A model without

@@ -111,7 +111,7 @@ static tsr_status load_linear(struct tsr_engine *e, struct tsr_engine_compensato
     s->there = c->any = true;
     if (e->tp.ranks > 1) {
         struct tsr_model_slice part;
-        if (id == TSR_MODEL_O || id == TSR_MODEL_DOWN) {
+        if (tsr_engine_is_row_parallel(id)) {
             part = share_of_outputs(e, r);
             s->at = part.row;
             s->part = part.rows;
@@ -159,9 +159,16 @@ static tsr_status load_site(struct tsr_engine *e, struct tsr_engine_compensator 
     const struct tsr_compensate_site_profile *p = &c->use.from->site[layer][site];
     struct tsr_engine_comp_site              *s = &c->site[layer][site];
     float                                     b0, b15;
-    uint32_t                                  place = 0;
-    s->k = c->use.k ? c->use.k[layer][site] : c->use.each;
+    uint64_t                                  sites = e->model->hp.sites, dense = TSR_MODEL_SITES;
+    uint32_t                                  n;
+    enum tsr_linear_id first = tsr_compensation_linears(e->model, layer, site, &n);
+    if (n == 0)
+        return TSR_OK;
+    s->k = c->use.k ? c->use.k[layer][tsr_model_site_kind(site)] : c->use.each;
     s->channels = p->cols;
+    s->number = site < dense
+                    ? dense * layer + site
+                    : dense * e->model->hp.layers + (sites - dense) * layer + (site - dense);
     if (s->k > TSR_COMPENSATE_CHUNK)
         return tsr_fail(err, TSR_E_CONFIG, "layer %llu, %s: %u of 1024 channels",
                         (unsigned long long)layer, TSR_MODEL_SITE_NAME(site), s->k);
@@ -172,9 +179,8 @@ static tsr_status load_site(struct tsr_engine *e, struct tsr_engine_compensator 
     s->count = tsr_compensate_select_count(s->k, p->cols);
     tsr_compensate_select_floors(b0, b15, s->floors);
     TSR_TRY(tsr_engine_compensate_fix(c, p, s, err));
-    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
-        if (tsr_model_linear_site((enum tsr_linear_id)i) == site)
-            TSR_TRY(load_linear(e, c, layer, (enum tsr_linear_id)i, s, place++, err));
+    for (uint32_t i = 0; i < n; i++)
+        TSR_TRY(load_linear(e, c, layer, (enum tsr_linear_id)(first + i), s, i, err));
     c->room = s->count > c->room ? s->count : c->room;
     c->widest = s->channels > c->widest ? s->channels : c->widest;
     return TSR_OK;
@@ -213,6 +219,19 @@ tsr_status tsr_engine_compensate_room(struct tsr_engine *e, uint64_t n, struct t
     return TSR_OK;
 }
 
+static tsr_status expert_buffers(struct tsr_engine *e, struct tsr_engine_compensator *c,
+                                 struct tsr_err *err)
+{
+    uint64_t pairs = e->chunk * e->model->hp.experts_used;
+    c->taken = tsr_new(e->chunk, sizeof *c->taken);
+    c->expert_at = tsr_new(pairs, sizeof *c->expert_at);
+    c->expert_end = tsr_new(e->model->hp.experts, sizeof *c->expert_end);
+    if (!c->taken || !c->expert_at || !c->expert_end)
+        return tsr_fail_nomem(err, pairs * sizeof *c->expert_at, "compensated tokens");
+    return tsr_engine_device_tensor(c->dev, TSR_U32, 1, pairs, 0, "compensated tokens",
+                                    &c->expert_rows, err);
+}
+
 /* If only generated tokens are compensated, room for one per sequence; larger chunks grow the buffers when they
  * come. */
 static tsr_status buffers(struct tsr_engine *e, struct tsr_engine_compensator *c,
@@ -226,21 +245,25 @@ static tsr_status buffers(struct tsr_engine *e, struct tsr_engine_compensator *c
         return tsr_fail_nomem(err, e->chunk * sizeof *c->at, "compensated tokens");
     TSR_TRY(tsr_engine_device_tensor(c->dev, TSR_U32, 1, e->chunk, 0, "compensated tokens",
                                      &c->rows, err));
+    if (e->model->hp.experts)
+        TSR_TRY(expert_buffers(e, c, err));
     return tsr_engine_compensate_room(e, n, err);
 }
 
 static tsr_status load(struct tsr_engine *e, struct tsr_engine_compensator *c, struct tsr_err *err)
 {
     const struct tsr_compensation *from = c->use.from;
-    if (from->layers != e->model->hp.layers)
+    if (from->layers != e->model->hp.layers || from->linears != e->model->hp.linears ||
+        from->sites != e->model->hp.sites)
         return tsr_fail(err, TSR_E_INVAL, "residuals of %llu layers, the model has %llu",
                         (unsigned long long)from->layers, (unsigned long long)e->model->hp.layers);
-    c->site = tsr_new(from->layers, sizeof *c->site);
+    c->site = tsr_new_rows(from->layers, e->model->hp.sites, sizeof **c->site);
     if (!c->site)
-        return tsr_fail_nomem(err, from->layers * sizeof *c->site, "residuals");
+        return tsr_fail_nomem(err, from->layers * e->model->hp.sites * sizeof **c->site,
+                              "residuals");
     TSR_TRY(choose_device(e, c, err));
     for (uint64_t l = e->first; l < e->end; l++)
-        for (int s = 0; s < TSR_MODEL_SITES; s++)
+        for (uint64_t s = 0; s < e->model->hp.sites; s++)
             TSR_TRY(load_site(e, c, l, (enum tsr_site)s, err));
     if (!c->any) {
         tsr_logf(TSR_LOG_WARN,
@@ -255,7 +278,6 @@ tsr_status tsr_engine_compensate_create(struct tsr_engine                  *e,
                                         const struct tsr_engine_compensate *use,
                                         struct tsr_err                     *err)
 {
-    TSR_TRY(tsr_model_without_experts(e->model, "compensation does not know", err));
     TSR_TRY(tsr_model_plain_attention(e->model, "compensation does not know", err));
     struct tsr_engine_compensator *c = e->comp = tsr_new(1, sizeof *c);
     if (!c)
@@ -272,7 +294,7 @@ void tsr_engine_compensate_destroy(struct tsr_engine *e)
     if (!c)
         return;
     for (uint64_t l = e->first; c->site && l < e->end; l++)
-        for (int i = 0; i < TSR_MODEL_SITES; i++) {
+        for (uint64_t i = 0; i < e->model->hp.sites; i++) {
             struct tsr_engine_comp_site *s = &c->site[l][i];
             for (uint64_t j = 0; j < s->n; j++)
                 c->table->residual_free(c->dev->self, s->residual[j]);
@@ -283,6 +305,9 @@ void tsr_engine_compensate_destroy(struct tsr_engine *e)
     free(c->copies);
     free(c->site);
     free(c->at);
+    free(c->taken);
+    free(c->expert_at);
+    free(c->expert_end);
     free(c->x);
     free(c->lists);
     free(c->exact);

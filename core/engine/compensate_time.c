@@ -15,11 +15,13 @@ tsr_status tsr_engine_compensate_k(struct tsr_engine *e, const uint32_t (*k)[TSR
     if (!c)
         return tsr_fail(err, TSR_E_INVAL, "this engine compensates nothing");
     for (uint64_t l = e->first; l < e->end; l++)
-        for (int i = 0; i < TSR_MODEL_SITES; i++) {
+        for (uint64_t i = 0; i < e->model->hp.sites; i++) {
             const struct tsr_compensate_site_profile *p = &c->use.from->site[l][i];
             struct tsr_engine_comp_site              *s = &c->site[l][i];
-            uint32_t                                  want = k ? k[l][i] : each;
-            float                                     b0 = 0, b15 = 0;
+            if (!s->channels) /* the layer does not have the site */
+                continue;
+            uint32_t want = k ? k[l][tsr_model_site_kind((enum tsr_site)i)] : each;
+            float    b0 = 0, b15 = 0;
             uint64_t count = s->there ? tsr_compensate_select_count(want, s->channels) : 0;
             if (want > TSR_COMPENSATE_CHUNK || count > c->room)
                 return tsr_fail(err, TSR_E_INVAL,
@@ -49,74 +51,83 @@ static tsr_status make_input(struct tsr_engine *e, const struct tsr_tensor *t, s
     return st;
 }
 
-struct kind {
-    struct tsr_tensor  in, out[TSR_COMPENSATE_LINEARS];
-    enum tsr_linear_id id[TSR_COMPENSATE_LINEARS];
-    uint32_t           n;
-};
-
-static void add(struct kind *s, enum tsr_linear_id id, const struct tsr_tensor *out)
+/* What the linears of a kind of site read. */
+static const struct tsr_tensor *time_input(const struct tsr_engine *e, enum tsr_site kind)
 {
-    s->id[s->n] = id;
-    s->out[s->n++] = tsr_engine_rows(out, 0, 1);
+    return kind == TSR_MODEL_SITE_O_IN      ? &e->a
+           : kind != TSR_MODEL_SITE_DOWN_IN ? &e->x
+           : e->model->hp.gated             ? &e->gate
+                                            : &e->up;
 }
 
-static void kind_of(const struct tsr_engine *e, enum tsr_site site, struct kind *s)
-{
-    *s = (struct kind){ .n = 0 };
-    switch (site) {
-    case TSR_MODEL_SITE_ATTN_IN:
-        s->in = tsr_engine_rows(&e->x, 0, 1);
-        add(s, TSR_MODEL_Q, &e->q);
-        add(s, TSR_MODEL_K, &e->k);
-        add(s, TSR_MODEL_V, &e->v);
-        break;
-    case TSR_MODEL_SITE_O_IN:
-        s->in = tsr_engine_rows(&e->a, 0, 1);
-        add(s, TSR_MODEL_O, &e->y);
-        break;
-    case TSR_MODEL_SITE_FFN_IN:
-        s->in = tsr_engine_rows(&e->x, 0, 1);
-        add(s, TSR_MODEL_GATE, e->model->hp.gated ? &e->gate : &e->up);
-        add(s, TSR_MODEL_UP, &e->up);
-        break;
-    default:
-        s->in = tsr_engine_rows(e->model->hp.gated ? &e->gate : &e->up, 0, 1);
-        add(s, TSR_MODEL_DOWN, &e->y);
-        break;
-    }
-}
-
-static tsr_status run_once(struct tsr_engine *e, enum tsr_site site, const struct kind *s,
+/* One token through the linears of a site; the outputs are not used. */
+static tsr_status run_site(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
                            struct tsr_err *err)
 {
+    enum tsr_site            kind = tsr_model_site_kind(site);
+    const struct tsr_tensor *from = time_input(e, kind);
+    struct tsr_tensor *to[TSR_COMPENSATE_LINEARS] = { &e->y }, out[TSR_COMPENSATE_LINEARS], in;
     const struct tsr_tensor *outs[TSR_COMPENSATE_LINEARS] = { NULL };
-    for (uint64_t l = e->first; l < e->end; l++) {
-        for (uint32_t i = 0; i < s->n; i++)
-            outs[i] = e->layers[l].lin[s->id[i]].w ? &s->out[i] : NULL;
-        TSR_TRY(tsr_engine_run_site(e, l, site, &s->in, outs, err));
+    uint32_t                 n;
+    enum tsr_linear_id       first = tsr_compensation_linears(e->model, layer, site, &n);
+    if (kind == TSR_MODEL_SITE_ATTN_IN)
+        to[0] = &e->q, to[1] = &e->k, to[2] = &e->v;
+    if (kind == TSR_MODEL_SITE_FFN_IN)
+        to[0] = &e->gate, to[1] = &e->up;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t rows = e->model->layers[layer].lin[first + i].w.rows;
+        if (!rows)
+            continue;
+        out[i] = tsr_engine_narrow(to[i], 1, rows);
+        outs[i] = &out[i];
     }
+    in = tsr_engine_narrow(from, 1, tsr_model_layer_site_cols(e->model, layer, site));
+    return tsr_engine_run_site(e, layer, site, &in, outs, err);
+}
+
+/* A layer's linears of a kind: in one with experts those of as many as a token takes, others in every turn, and of
+ * the shared one. */
+static tsr_status run_layer(struct tsr_engine *e, uint64_t layer, enum tsr_site kind, uint64_t turn,
+                            struct tsr_err *err)
+{
+    const struct tsr_model_hparams *hp = &e->model->hp;
+    bool ffn = kind == TSR_MODEL_SITE_FFN_IN || kind == TSR_MODEL_SITE_DOWN_IN;
+    if (!ffn || !hp->sparse || !hp->sparse[layer])
+        return run_site(e, layer, kind, err);
+    for (uint64_t i = 0; i < hp->experts_used; i++)
+        TSR_TRY(run_site(e, layer,
+                         tsr_model_expert_site((turn * hp->experts_used + i) % hp->experts, kind),
+                         err));
+    if (!hp->shared_ffn)
+        return TSR_OK;
+    return run_site(e, layer, kind == TSR_MODEL_SITE_FFN_IN ? kind : TSR_MODEL_SITE_SHARED_DOWN_IN,
+                    err);
+}
+
+static tsr_status run_once(struct tsr_engine *e, enum tsr_site kind, uint64_t turn,
+                           struct tsr_err *err)
+{
+    for (uint64_t l = e->first; l < e->end; l++)
+        TSR_TRY(run_layer(e, l, kind, turn, err));
     return tsr_engine_device_sync(e->dev, err);
 }
 
-tsr_status tsr_engine_time_site(struct tsr_engine *e, enum tsr_site site, uint32_t repeats,
+tsr_status tsr_engine_time_site(struct tsr_engine *e, enum tsr_site kind, uint32_t repeats,
                                 double *seconds, struct tsr_err *err)
 {
-    struct kind s;
     if (!e->comp || e->tp.ranks > 1)
         return tsr_fail(err, TSR_E_INVAL, "this engine has no compensation");
-    kind_of(e, site, &s);
-    TSR_TRY(make_input(e, &s.in, err));
-    e->comp->n = 1;
-    e->comp->full = true;
+    struct tsr_tensor in = tsr_engine_rows(time_input(e, kind), 0, 1);
+    TSR_TRY(make_input(e, &in, err));
     e->comp->at[0] = 0;
-    TSR_TRY(run_once(e, site, &s, err));
+    e->comp->now = (struct tsr_engine_comp_rows){ .n = 1, .full = true, .at = e->comp->at };
+    TSR_TRY(run_once(e, kind, 0, err));
     *seconds = INFINITY;
     for (uint32_t i = 0; i < repeats; i++) {
         if (tsr_plugin_cancelled())
             return tsr_fail(err, TSR_E_CANCELLED, "interrupted");
         double t0 = tsr_now_s();
-        TSR_TRY(run_once(e, site, &s, err));
+        TSR_TRY(run_once(e, kind, 1 + i, err));
         double t = tsr_now_s() - t0;
         *seconds = t < *seconds ? t : *seconds;
     }

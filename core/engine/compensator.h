@@ -13,27 +13,43 @@ struct tsr_engine_comp_site {
     bool      there;    /* linears with residuals, of which a rank may have no part */
     uint64_t  n;        /* those that it has a part of */
     uint64_t  at, part; /* of o and down on several ranks: outputs [at, at + part) are this one's */
+    uint64_t  number;   /* of the site among those of all layers, for a random selection */
     void     *residual[TSR_COMPENSATE_LINEARS];
     uint32_t  which[TSR_COMPENSATE_LINEARS]; /* place among the site's linears */
     float     floors[TSR_COMPENSATE_BUCKETS];
     uint32_t *fixed; /* a static selection */
 };
 
+/* Rows of an input that are compensated. */
+struct tsr_engine_comp_rows {
+    uint64_t        n;
+    bool            full; /* all of them */
+    const uint32_t *at;   /* [n], ascending */
+    const uint32_t
+        *tokens; /* of an expert: which token of the chunk a row is; NULL: that of its number */
+    struct tsr_tensor on; /* `at` on the device; not if full */
+};
+
 struct tsr_engine_compensator {
     struct tsr_engine_compensate            use;
     struct tsr_engine_device               *dev; /* the engine's, or its fallback: with copies */
     const struct tsr_backend_compensate_v1 *table;
-    struct tsr_engine_comp_site (*site)[TSR_MODEL_SITES]; /* [layers] */
-    bool            any;                                  /* of them there are some */
-    unsigned char **copies;                               /* residuals that a rank had to copy */
-    uint64_t        n_copies, cap_copies;
+    struct tsr_engine_comp_site           **site;   /* [layers][hparams.sites] */
+    bool                                    any;    /* of them there are some */
+    unsigned char                         **copies; /* residuals that a rank had to copy */
+    uint64_t                                n_copies, cap_copies;
 
     /* of a chunk */
-    uint64_t          n;    /* tokens that are compensated */
-    bool              full; /* all of them */
-    uint32_t         *at;   /* their rows, [chunk] */
-    struct tsr_tensor rows; /* the same on the device */
-    struct tsr_tensor list; /* [most, 1 + room] */
+    struct tsr_engine_comp_rows now;   /* of the input that runs */
+    struct tsr_engine_comp_rows chunk; /* of an input with a row for each token */
+    uint32_t                   *at;    /* [chunk] */
+    struct tsr_tensor           rows;  /* [1, chunk] */
+    /* of the experts of a layer: rows of each among its own, one expert's after the other's; NULL: no experts */
+    uint32_t         *expert_at;   /* [chunk * used] */
+    struct tsr_tensor expert_rows; /* [1, chunk * used] */
+    uint64_t         *expert_end;  /* [experts] */
+    uint8_t          *taken;       /* [chunk]: 1: a token is compensated */
+    struct tsr_tensor list;        /* [most, 1 + room] */
     uint64_t          room;
     uint64_t          most; /* compensated tokens of a chunk that there is memory for */
 
@@ -50,7 +66,7 @@ struct tsr_engine_compensator {
 /* Memory for chunks of n compensated tokens; discards the old content. */
 tsr_status tsr_engine_compensate_room(struct tsr_engine *e, uint64_t n, struct tsr_err *err);
 
-/* The channels of a static selection, s->count of them; nothing to do for another. */
+/* k of a site under `each`, or under the k of its kind; the channels of a static selection, s->count of them; nothing to do for another. */
 struct tsr_compensate_site_profile;
 tsr_status tsr_engine_compensate_fix(struct tsr_engine_compensator            *c,
                                      const struct tsr_compensate_site_profile *p,

@@ -56,7 +56,8 @@ struct tsr_engine_compensate {
     const struct tsr_compensation *from; /* outlives the engine */
     uint32_t                       each; /* number for every layer if k is NULL */
     const uint32_t (
-        *k)[TSR_MODEL_SITES]; /* [layers], up to 1024; 0: none; read by create() alone */
+        *k)[TSR_MODEL_SITES]; /* [layers], up to 1024; 0: none; for experts by kind of site;
+                                           * read by create() alone */
     enum tsr_compensate_select select;
     bool                       all;    /* every token; else those that are marked `decode` */
     bool                       recall; /* compare every selection with the exact one */
@@ -130,9 +131,10 @@ void tsr_engine_compensation(const struct tsr_engine *e, struct tsr_engine_compe
  * everywhere.  [worker] */
 tsr_status tsr_engine_compensate_k(struct tsr_engine *e, const uint32_t (*k)[TSR_MODEL_SITES],
                                    uint32_t each, struct tsr_err *err);
-/* Seconds of one token through the linears of a site in all layers, with their compensation: the least of
- * `repeats` passes.  [worker] */
-tsr_status tsr_engine_time_site(struct tsr_engine *e, enum tsr_site site, uint32_t repeats,
+/* Seconds of one token through the linears of a kind of site in all layers, with their compensation: the least of
+ * `repeats` passes.  Of experts it goes through as many as a token takes, others in every pass, and through the
+ * shared one.  [worker] */
+tsr_status tsr_engine_time_site(struct tsr_engine *e, enum tsr_site kind, uint32_t repeats,
                                 double *seconds, struct tsr_err *err);
 uint64_t   tsr_engine_context(const struct tsr_engine *e);
 uint32_t   tsr_engine_slots(const struct tsr_engine *e);

@@ -11,6 +11,7 @@
 #include "engine/experts.h"
 #include "engine/hooks.h"
 #include "engine/route.h"
+#include "engine/split.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -18,7 +19,7 @@
 #include <stdlib.h>
 
 tsr_status tsr_engine_experts_place(struct tsr_engine *e, const struct tsr_plugin_run_on *on,
-                                    struct tsr_err *err)
+                                    bool compensated, struct tsr_err *err)
 {
     if (!on->cpu_experts)
         return TSR_OK;
@@ -28,6 +29,11 @@ tsr_status tsr_engine_experts_place(struct tsr_engine *e, const struct tsr_plugi
                         e->model->path);
     TSR_TRY(tsr_engine_device_other(e->dev, &e->host, err)); /* NULL: all is there already */
     e->host_experts = e->host ? on->cpu_experts : 0;
+    if (e->host && (e->split.ranks || compensated))
+        return tsr_fail(
+            err, TSR_E_CONFIG,
+            "experts on the CPU (cpu_experts) are not run with %s; leave one of them out",
+            e->split.ranks ? "simulated ranks" : "compensation");
     if (e->host && e->first < e->host_experts)
         tsr_logf(TSR_LOG_INFO, "the experts of layers %llu to %llu run on %s",
                  (unsigned long long)e->first,
@@ -71,7 +77,7 @@ static tsr_status make_place(struct tsr_engine *e, struct tsr_engine_device *dev
         { &at->places, TSR_U32, e->chunk, each },
         { &at->weights, TSR_F32, e->chunk, each },
         { &at->in, TSR_F32, e->chunk, hidden },
-        { &at->said, TSR_F32, e->chunk * each, hidden },
+        { &at->said, TSR_F32, e->chunk * each * (e->split.ranks ? e->split.ranks : 1), hidden },
         { &at->zero, TSR_F32, 1, e->share.whole_experts ? hidden : 0 },
         { &at->zeros, TSR_U32, 1, e->share.whole_experts ? pairs : 0 },
         { &at->gate, TSR_F32, e->chunk, host ? cols : 0 },
@@ -195,7 +201,8 @@ static tsr_status route(struct tsr_engine *e, uint64_t layer, const struct tsr_t
             r->host_rows[at] = (uint32_t)t;
             r->host_places[t * r->each + j] = (uint32_t)at;
         }
-    return add_shared(e, layer, in, err);
+    TSR_TRY(add_shared(e, layer, in, err));
+    return tsr_engine_compensate_routes(e, r->host_rows, r->count, err);
 }
 
 /* The routing of n tokens, to where the experts run. */
@@ -212,14 +219,21 @@ static tsr_status send_routes(struct tsr_engine *e, const struct tsr_engine_expe
     return tsr_engine_device_upload(at->dev, &weights, r->weight, err);
 }
 
-static tsr_status mix(const struct tsr_engine *e, const struct tsr_engine_experts_at *at,
+/* What the experts said of each token, weighed and added; of simulated ranks one after the other. */
+static tsr_status mix(struct tsr_engine *e, uint64_t layer, const struct tsr_engine_experts_at *at,
                       const struct tsr_tensor *out, struct tsr_err *err)
 {
-    struct tsr_tensor said = tsr_engine_rows(&at->said, 0, out->rows * e->routes->each);
+    uint64_t          n = out->rows * e->routes->each;
     struct tsr_tensor weights = tsr_engine_rows(&at->weights, 0, out->rows);
     struct tsr_tensor places = tsr_engine_rows(&at->places, 0, out->rows);
-    struct tsr_op     op = { .kind = TSR_OP_MIX, .out = out, .in = { &said, &weights, &places } };
-    return tsr_engine_device_run(at->dev, &op, NULL, err);
+    for (uint32_t k = 0; k == 0 || k < e->split.ranks; k++) {
+        struct tsr_tensor said = tsr_engine_rows(&at->said, k * n, n);
+        struct tsr_op op = { .kind = TSR_OP_MIX, .out = out, .in = { &said, &weights, &places } };
+        TSR_TRY(tsr_engine_device_run(at->dev, &op, NULL, err));
+        if (e->split.ranks)
+            TSR_TRY(tsr_engine_split_keep(e, k, out, err));
+    }
+    return e->split.ranks ? tsr_engine_split_sum(e, layer, TSR_MODEL_DOWN, out, err) : TSR_OK;
 }
 
 /* Of whole experts: rows of `said` of experts that other ranks have are zeros here, and the sum over ranks fills them
@@ -268,7 +282,7 @@ static tsr_status run_here(struct tsr_engine *e, uint64_t layer, const struct ts
         TSR_TRY(tsr_engine_experts_run_shared(e, layer, in, &said, err));
     }
     TSR_TRY(fill_in(e, layer, at, in->rows, err));
-    return mix(e, at, out, err);
+    return mix(e, layer, at, out, err);
 }
 
 /* Rows of one device to another, through host memory. */
@@ -299,7 +313,7 @@ static tsr_status run_on_host(struct tsr_engine *e, uint64_t layer, const struct
         TSR_TRY(carry(e, e->dev, &shared, at->dev, &said, err));
     }
     TSR_TRY(fill_in(e, layer, at, in->rows, err));
-    TSR_TRY(mix(e, at, &sum, err));
+    TSR_TRY(mix(e, layer, at, &sum, err));
     return carry(e, at->dev, &sum, e->dev, out, err);
 }
 

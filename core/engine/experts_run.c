@@ -70,42 +70,90 @@ static tsr_status gather(const struct tsr_engine_experts_at *at, const struct gr
     return tsr_engine_device_run(at->dev, &op, NULL, err);
 }
 
+/* One expert's rows in the group, of the layer's input. */
+static tsr_status compensated(struct tsr_engine *e, uint64_t layer, uint32_t expert,
+                              enum tsr_site kind, const struct tsr_tensor *in,
+                              const struct tsr_tensor *const *outs, struct tsr_err *err)
+{
+    const struct tsr_engine_routes *r = e->routes;
+    uint64_t                        first = tsr_engine_experts_first(r, expert);
+    tsr_engine_compensate_expert(e, expert, r->host_rows + first, r->count[expert] - first);
+    return tsr_engine_run_site(e, layer, tsr_model_expert_site(expert, kind), in, outs, err);
+}
+
+/* A linear's columns that each simulated rank has, into rows from `first` of its part of `said`. */
+static tsr_status run_parts(struct tsr_engine *e, uint64_t layer, enum tsr_linear_id id,
+                            const struct tsr_engine_experts_at *at, uint64_t tokens,
+                            const struct tsr_tensor *in, uint64_t first, struct tsr_err *err)
+{
+    for (uint32_t k = 0; k < e->split.ranks; k++) {
+        struct tsr_tensor said =
+            tsr_engine_rows(&at->said, k * tokens * e->routes->each + first, in->rows);
+        TSR_TRY(tsr_engine_split_part(e, &e->layers[layer].lin[id], k, in, &said, err));
+    }
+    return TSR_OK;
+}
+
+/* gate and up of the group's experts; with compensation one expert after the other. */
+static tsr_status run_gates(struct tsr_engine *e, uint64_t layer,
+                            const struct tsr_engine_experts_at *at, const struct group *g,
+                            const struct tsr_tensor *x, const struct tsr_tensor *gate,
+                            const struct tsr_tensor *up, struct tsr_err *err)
+{
+    struct tsr_engine_routes           *r = e->routes;
+    const struct tsr_engine_linear_dev *lin = e->layers[layer].lin;
+    uint64_t                            n = 0;
+    struct tsr_tensor                   in;
+    TSR_TRY(gather(at, g, x, &in, err));
+    for (uint32_t i = g->begin; i < g->end; i++) {
+        struct tsr_tensor own = x->rows == 1 ? *x : rows_of(r, g, i, &in);
+        struct tsr_tensor own_gate = rows_of(r, g, i, gate), own_up = rows_of(r, g, i, up);
+        if (own_gate.rows == 0)
+            continue;
+        TSR_TRY(
+            show(e, at->dev, layer, tsr_model_expert_site(i, TSR_MODEL_SITE_FFN_IN), &own, err));
+        if (e->hooks.outputs) {
+            const struct tsr_tensor *outs[] = { &own_gate, &own_up };
+            TSR_TRY(compensated(e, layer, i, TSR_MODEL_SITE_FFN_IN, &own, outs, err));
+            continue;
+        }
+        r->products[n++] =
+            (struct tsr_engine_product){ &lin[tsr_model_expert_linear(i, TSR_MODEL_GATE)], own,
+                                         own_gate };
+        r->products[n++] =
+            (struct tsr_engine_product){ &lin[tsr_model_expert_linear(i, TSR_MODEL_UP)], own,
+                                         own_up };
+    }
+    return tsr_engine_run_products(e, r->products, n, err);
+}
+
 static tsr_status run_group(struct tsr_engine *e, uint64_t layer,
                             const struct tsr_engine_experts_at *at, const struct group *g,
                             const struct tsr_tensor *x, struct tsr_err *err)
 {
-    struct tsr_engine_routes           *r = e->routes;
-    const struct tsr_engine_linear_dev *lin = e->layers[layer].lin;
-    uint64_t                            n = 0, rows = g->upto - g->first;
-    struct tsr_tensor                   gate = tsr_engine_narrow(&at->gate, rows, e->share.expert),
-                      up = tsr_engine_narrow(&at->up, rows, e->share.expert), in,
+    struct tsr_engine_routes *r = e->routes;
+    uint64_t                  n = 0, rows = g->upto - g->first;
+    struct tsr_tensor         gate = tsr_engine_narrow(&at->gate, rows, e->share.expert),
+                      up = tsr_engine_narrow(&at->up, rows, e->share.expert),
                       said = tsr_engine_rows(&at->said, g->first, rows);
-    TSR_TRY(gather(at, g, x, &in, err));
-    for (uint32_t i = g->begin; i < g->end; i++) {
-        struct tsr_tensor own = x->rows == 1 ? *x : rows_of(r, g, i, &in);
-        if (r->count[i] == tsr_engine_experts_first(r, i))
-            continue;
-        TSR_TRY(
-            show(e, at->dev, layer, tsr_model_expert_site(i, TSR_MODEL_SITE_FFN_IN), &own, err));
-        r->products[n++] =
-            (struct tsr_engine_product){ &lin[tsr_model_expert_linear(i, TSR_MODEL_GATE)], own,
-                                         rows_of(r, g, i, &gate) };
-        r->products[n++] =
-            (struct tsr_engine_product){ &lin[tsr_model_expert_linear(i, TSR_MODEL_UP)], own,
-                                         rows_of(r, g, i, &up) };
-    }
-    TSR_TRY(tsr_engine_run_products(e, r->products, n, err));
+    TSR_TRY(run_gates(e, layer, at, g, x, &gate, &up, err));
     TSR_TRY(act(e, at->dev, &gate, &up, err));
-    n = 0;
     for (uint32_t i = g->begin; i < g->end; i++) {
-        struct tsr_tensor own = rows_of(r, g, i, &gate);
+        struct tsr_tensor  own = rows_of(r, g, i, &gate), into = rows_of(r, g, i, &said);
+        enum tsr_linear_id id = tsr_model_expert_linear(i, TSR_MODEL_DOWN);
         if (own.rows == 0)
             continue;
         TSR_TRY(
             show(e, at->dev, layer, tsr_model_expert_site(i, TSR_MODEL_SITE_DOWN_IN), &own, err));
-        r->products[n++] =
-            (struct tsr_engine_product){ &lin[tsr_model_expert_linear(i, TSR_MODEL_DOWN)], own,
-                                         rows_of(r, g, i, &said) };
+        if (e->split.ranks) {
+            TSR_TRY(
+                run_parts(e, layer, id, at, x->rows, &own, tsr_engine_experts_first(r, i), err));
+        } else if (e->hooks.outputs) {
+            const struct tsr_tensor *out = &into;
+            TSR_TRY(compensated(e, layer, i, TSR_MODEL_SITE_DOWN_IN, &own, &out, err));
+        } else {
+            r->products[n++] = (struct tsr_engine_product){ &e->layers[layer].lin[id], own, into };
+        }
     }
     return tsr_engine_run_products(e, r->products, n, err);
 }
@@ -119,19 +167,19 @@ tsr_status tsr_engine_experts_run_chosen(struct tsr_engine *e, uint64_t layer,
     for (; g.end > g.begin; g = next_group(e, g.end, room))
         if (g.upto > g.first)
             TSR_TRY(run_group(e, layer, at, &g, x, err));
+    tsr_engine_compensate_expert(e, 0, NULL, 0); /* what follows has the rows of all tokens again */
     return TSR_OK;
 }
 
-/* x through one expert's gate and up: func(gate) * up into `inner` of `cols` columns. */
-static tsr_status run_gated(struct tsr_engine *e, const struct tsr_engine_linear_dev *gate,
-                            const struct tsr_engine_linear_dev *up_of, uint64_t cols,
+/* x through gate and up of a site: func(gate) * up into `inner` of `cols` columns. */
+static tsr_status run_gated(struct tsr_engine *e, uint64_t layer, enum tsr_site site, uint64_t cols,
                             const struct tsr_tensor *x, struct tsr_tensor *inner,
                             struct tsr_err *err)
 {
-    struct tsr_tensor up = tsr_engine_narrow(&e->up, x->rows, cols);
+    struct tsr_tensor        up = tsr_engine_narrow(&e->up, x->rows, cols);
+    const struct tsr_tensor *both[] = { inner, &up };
     *inner = tsr_engine_narrow(&e->gate, x->rows, cols);
-    const struct tsr_engine_product both[] = { { gate, *x, *inner }, { up_of, *x, up } };
-    TSR_TRY(tsr_engine_run_products(e, both, 2, err));
+    TSR_TRY(tsr_engine_run_site(e, layer, site, x, both, err));
     return act(e, e->dev, inner, &up, err);
 }
 
@@ -139,23 +187,22 @@ tsr_status tsr_engine_experts_run_shared(struct tsr_engine *e, uint64_t layer,
                                          const struct tsr_tensor *x, const struct tsr_tensor *said,
                                          struct tsr_err *err)
 {
-    const struct tsr_engine_linear_dev *lin = e->layers[layer].lin;
-    struct tsr_tensor                   inner;
-    TSR_TRY(run_gated(e, &lin[TSR_MODEL_SHARED_GATE], &lin[TSR_MODEL_SHARED_UP], e->share.shared, x,
-                      &inner, err));
+    struct tsr_tensor inner;
+    TSR_TRY(run_gated(e, layer, TSR_MODEL_SITE_FFN_IN, e->share.shared, x, &inner, err));
     TSR_TRY(show(e, e->dev, layer, TSR_MODEL_SITE_SHARED_DOWN_IN, &inner, err));
-    return tsr_engine_run_linear(e, &lin[TSR_MODEL_SHARED_DOWN], &inner, said, err);
+    return e->split.ranks
+               ? run_parts(e, layer, TSR_MODEL_SHARED_DOWN, &e->routes->own, x->rows, &inner,
+                           x->rows * e->model->hp.experts_used, err)
+               : tsr_engine_run_site(e, layer, TSR_MODEL_SITE_SHARED_DOWN_IN, &inner, &said, err);
 }
 
 tsr_status tsr_engine_experts_show(struct tsr_engine *e, uint64_t layer, uint32_t expert,
                                    const struct tsr_tensor *x, struct tsr_err *err)
 {
-    const struct tsr_engine_linear_dev *lin = e->layers[layer].lin;
-    struct tsr_tensor                   inner;
-    TSR_TRY(show(e, e->dev, layer, tsr_model_expert_site(expert, TSR_MODEL_SITE_FFN_IN), x, err));
-    TSR_TRY(run_gated(e, &lin[tsr_model_expert_linear(expert, TSR_MODEL_GATE)],
-                      &lin[tsr_model_expert_linear(expert, TSR_MODEL_UP)], e->share.expert, x,
-                      &inner, err));
+    enum tsr_site     site = tsr_model_expert_site(expert, TSR_MODEL_SITE_FFN_IN);
+    struct tsr_tensor inner;
+    TSR_TRY(show(e, e->dev, layer, site, x, err));
+    TSR_TRY(run_gated(e, layer, site, e->share.expert, x, &inner, err));
     return show(e, e->dev, layer, tsr_model_expert_site(expert, TSR_MODEL_SITE_DOWN_IN), &inner,
                 err);
 }

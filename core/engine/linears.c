@@ -1,7 +1,8 @@
 /* Runs the linears of a site on its input, and adds compensation: for one token in one call if the device
  * supports that, else one linear after the other; and the hooks around them. */
 #include "engine/compensator.h"
-#include "engine/internal.h"
+
+#include "compensate/compensation.h"
 
 static const struct tsr_backend_compensate_v1 *table_of(struct tsr_engine_device *d)
 {
@@ -14,12 +15,18 @@ static const struct tsr_backend_compensate_v1 *table_of(struct tsr_engine_device
     return d->site;
 }
 
-/* The site's residuals if its token is compensated, or NULL. */
+/* The site's residuals if its token is compensated as the linears run, or NULL.  Several ranks compensate what
+ * their products are partial sums of afterwards. */
 static struct tsr_engine_comp_site *compensated(const struct tsr_engine *e, uint64_t layer,
                                                 enum tsr_site site)
 {
     struct tsr_engine_comp_site *s = e->comp && e->comp->site ? &e->comp->site[layer][site] : NULL;
-    return s && s->n && s->count && e->comp->n ? s : NULL;
+    return s && s->n && s->count && e->comp->now.n ? s : NULL;
+}
+
+static bool in_parts(const struct tsr_engine *e, enum tsr_site site)
+{
+    return e->tp.ranks > 1 && tsr_model_site_kind(site) == TSR_MODEL_SITE_DOWN_IN;
 }
 
 /* Lists that the host creates or reads require single steps. */
@@ -59,10 +66,22 @@ static void add_compensation(const struct tsr_engine_compensator *c,
     j->all.add = &j->add;
 }
 
-/* The linears of a layer that run site by site: those before the router. */
-static int of_sites(const struct tsr_engine *e)
+/* The linears of a site in the order of their outputs: those that can be compensated, and after q, k and v the
+ * others of attention. */
+struct linears {
+    enum tsr_linear_id id[TSR_COMPENSATE_LINEARS + 3];
+    uint32_t           n;
+};
+static struct linears linears_of(const struct tsr_engine *e, uint64_t layer, enum tsr_site site)
 {
-    return e->model->hp.linears < TSR_MODEL_ROUTER ? TSR_MODEL_LINEARS : TSR_MODEL_ROUTER;
+    struct linears     l;
+    enum tsr_linear_id first = tsr_compensation_linears(e->model, layer, site, &l.n);
+    for (uint32_t i = 0; i < l.n; i++)
+        l.id[i] = (enum tsr_linear_id)(first + i);
+    for (int i = TSR_MODEL_Z; i <= TSR_MODEL_A && site == TSR_MODEL_SITE_ATTN_IN; i++)
+        if (e->model->hp.linears > TSR_MODEL_LINEARS)
+            l.id[l.n++] = (enum tsr_linear_id)i;
+    return l;
 }
 
 /* *done false: the device does not do that. */
@@ -72,17 +91,15 @@ static tsr_status run_together(struct tsr_engine *e, uint64_t layer, enum tsr_si
 {
     const struct tsr_backend_compensate_v1 *table = in->rows == 1 ? table_of(e->dev) : NULL;
     const struct tsr_engine_comp_site      *s = compensated(e, layer, site);
+    struct linears                          of = linears_of(e, layer, site);
     struct job                              j;
-    int                                     n_linears = of_sites(e);
     *done = false;
-    if (!table || (s && !listed_there(e)))
+    if (!table || (s && (!listed_there(e) || in_parts(e, site))))
         return TSR_OK;
     j.all = (struct tsr_site_op){ .struct_size = sizeof j.all };
-    for (int i = 0, place = 0; i < n_linears; i++) {
-        const struct tsr_engine_linear_dev *l = &e->layers[layer].lin[i];
-        if (tsr_model_linear_site((enum tsr_linear_id)i) != site)
-            continue;
-        const struct tsr_tensor *out = outs[place++];
+    for (uint32_t i = 0; i < of.n; i++) {
+        const struct tsr_engine_linear_dev *l = &e->layers[layer].lin[of.id[i]];
+        const struct tsr_tensor            *out = outs[i];
         if (!out || !l->w)
             continue;
         if (l->order.buffer || !l->w->handle || j.all.n == TSR_COMPENSATE_LINEARS)
@@ -108,25 +125,22 @@ tsr_status tsr_engine_run_site(struct tsr_engine *e, uint64_t layer, enum tsr_si
                                const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
                                struct tsr_err *err)
 {
-    bool done;
-    int  n_linears = of_sites(e);
+    bool           done;
+    struct linears of = linears_of(e, layer, site);
     TSR_TRY(run_together(e, layer, site, in, outs, &done, err));
     if (done)
         return TSR_OK;
-    for (int i = 0, place = 0; i < n_linears; i++) {
-        const struct tsr_engine_linear_dev *l = &e->layers[layer].lin[i];
-        if (tsr_model_linear_site((enum tsr_linear_id)i) != site)
-            continue;
-        const struct tsr_tensor *out = outs[place++];
-        if (out && l->w)
-            TSR_TRY(tsr_engine_run_linear(e, l, in, out, err));
+    for (uint32_t i = 0; i < of.n; i++) {
+        const struct tsr_engine_linear_dev *l = &e->layers[layer].lin[of.id[i]];
+        if (outs[i] && l->w)
+            TSR_TRY(tsr_engine_run_linear(e, l, in, outs[i], err));
     }
     return e->hooks.outputs ? e->hooks.outputs(e, layer, site, in, outs, err) : TSR_OK;
 }
 
 #define TOGETHER 64u /* products of a call */
 
-static const struct tsr_backend_linears_v1 *linears_of(struct tsr_engine_device *d)
+static const struct tsr_backend_linears_v1 *products_of(struct tsr_engine_device *d)
 {
     if (!d->asked_linears) {
         d->asked_linears = true;
@@ -140,7 +154,7 @@ static tsr_status run_some(struct tsr_engine *e, const struct tsr_engine_product
                            bool *done, struct tsr_err *err)
 {
     struct tsr_engine_device            *dev = tsr_engine_linear_device(e, p->l);
-    const struct tsr_backend_linears_v1 *table = n > 1 ? linears_of(dev) : NULL;
+    const struct tsr_backend_linears_v1 *table = n > 1 ? products_of(dev) : NULL;
     struct tsr_op                        op[TOGETHER];
     const struct tsr_op                 *list[TOGETHER];
     *done = false;

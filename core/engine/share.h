@@ -36,6 +36,13 @@ static inline uint64_t tsr_engine_expert_columns(uint64_t used, uint64_t expert,
     return each > expert ? each : expert;
 }
 
+/* True for o and down, also of an expert: ranks share their columns. */
+static inline bool tsr_engine_is_row_parallel(enum tsr_linear_id id)
+{
+    enum tsr_linear_id kind = tsr_model_linear_kind(id);
+    return kind == TSR_MODEL_O || kind == TSR_MODEL_DOWN;
+}
+
 /* The share of rank `rank` of `ranks`; whole_experts: as in struct tsr_engine_tp.  TSR_E_CONFIG, with the reason and the rank counts that
  * work, if the ranks cannot share a layer.  [any] */
 tsr_status tsr_engine_share_of(const struct tsr_model_hparams *hp, uint32_t rank, uint32_t ranks,

@@ -27,38 +27,54 @@ tsr_status tsr_engine_split_load(struct tsr_engine *e, const struct tsr_model_li
     return TSR_OK;
 }
 
-/* Rank r's product, into its place on the host. */
-static tsr_status run_part(struct tsr_engine *e, const struct tsr_engine_linear_dev *l,
-                           const struct tsr_engine_split_part *q, const struct tsr_tensor *in,
-                           const struct tsr_tensor *out, float *partial, struct tsr_err *err)
+tsr_status tsr_engine_split_part(struct tsr_engine *e, const struct tsr_engine_linear_dev *l,
+                                 uint32_t rank, const struct tsr_tensor *in,
+                                 const struct tsr_tensor *out, struct tsr_err *err)
 {
-    struct tsr_tensor x = *in;
+    const struct tsr_engine_split_part *q = &l->split->part[rank];
+    struct tsr_tensor                   x = *in;
     x.offset += q->s.col * sizeof(float);
     x.cols = q->s.cols;
-    struct tsr_op op = { .kind = TSR_OP_LINEAR, .out = out, .in = { &x }, .act = l->act };
-    TSR_TRY(tsr_engine_device_run(e->dev, &op, q->w, err));
+    struct tsr_op op = { .kind = TSR_OP_LINEAR,
+                         .out = out,
+                         .in = { &x, rank == 0 && l->bias.buffer ? &l->bias : NULL },
+                         .act = l->act };
+    return tsr_engine_device_run(e->dev, &op, q->w, err);
+}
+
+tsr_status tsr_engine_split_keep(struct tsr_engine *e, uint32_t rank, const struct tsr_tensor *out,
+                                 struct tsr_err *err)
+{
     TSR_TRY(tsr_engine_device_sync(e->dev, err));
-    return tsr_engine_device_download(e->dev, out, partial, err);
+    return tsr_engine_device_download(e->dev, out, e->split_rows + rank * out->rows * out->cols,
+                                      err);
+}
+
+tsr_status tsr_engine_split_sum(struct tsr_engine *e, uint64_t layer, enum tsr_linear_id id,
+                                const struct tsr_tensor *out, struct tsr_err *err)
+{
+    const float *bias = e->model->layers[layer].lin[id].bias;
+    const float *partial[TSR_ENGINE_SPLIT_MAX];
+    uint64_t     n = out->rows * out->cols;
+    float       *sum = e->split_rows + e->split.ranks * n;
+    for (uint32_t r = 0; r < e->split.ranks; r++)
+        partial[r] = e->split_rows + r * n;
+    TSR_TRY(e->split.sum(e->split.ctx, (uint32_t)(2 * layer + (id == TSR_MODEL_DOWN)), partial,
+                         out->rows, out->cols, sum, err));
+    for (uint64_t i = 0; bias && i < n; i++)
+        sum[i] += bias[i % out->cols];
+    return tsr_engine_device_upload(e->dev, out, sum, err);
 }
 
 tsr_status tsr_engine_split_run(struct tsr_engine *e, uint64_t layer, enum tsr_linear_id id,
                                 const struct tsr_tensor *in, const struct tsr_tensor *out,
                                 struct tsr_err *err)
 {
-    const struct tsr_engine_linear_dev *l = &e->layers[layer].lin[id];
-    const float                        *bias = e->model->layers[layer].lin[id].bias;
-    const float                        *partial[TSR_ENGINE_SPLIT_MAX];
-    uint64_t                            n = out->rows * out->cols;
-    float                              *sum = e->split_rows + l->split->n * n;
-    for (uint32_t r = 0; r < l->split->n; r++) {
-        partial[r] = e->split_rows + r * n;
-        TSR_TRY(run_part(e, l, &l->split->part[r], in, out, e->split_rows + r * n, err));
+    for (uint32_t r = 0; r < e->split.ranks; r++) {
+        TSR_TRY(tsr_engine_split_part(e, &e->layers[layer].lin[id], r, in, out, err));
+        TSR_TRY(tsr_engine_split_keep(e, r, out, err));
     }
-    TSR_TRY(e->split.sum(e->split.ctx, (uint32_t)(2 * layer + (id == TSR_MODEL_DOWN)), partial,
-                         out->rows, out->cols, sum, err));
-    for (uint64_t i = 0; bias && i < n; i++)
-        sum[i] += bias[i % out->cols];
-    return tsr_engine_device_upload(e->dev, out, sum, err);
+    return tsr_engine_split_sum(e, layer, id, out, err);
 }
 
 void tsr_engine_split_drop(struct tsr_engine *e, struct tsr_engine_split_dev *s, bool device)

@@ -157,10 +157,12 @@ tsr_status tsr_engine_linear_load(struct tsr_engine *e, uint64_t layer, enum tsr
         if (p->ordered)
             TSR_TRY(load_order(e, p, out, err));
     }
-    if (e->split.ranks && id >= TSR_MODEL_EXPERTS && id != TSR_ENGINE_NO_LAYER)
-        return tsr_fail(err, TSR_E_CONFIG, "%s: ranks are not simulated for experts", l->w.name);
-    if (e->split.ranks && (id == TSR_MODEL_O || id == TSR_MODEL_DOWN))
-        return tsr_engine_split_load(e, l, p, out, err);
+    if (e->split.ranks && id != TSR_ENGINE_NO_LAYER && tsr_engine_is_row_parallel(id)) {
+        TSR_TRY(tsr_engine_split_load(e, l, p, out, err));
+        return id == TSR_MODEL_O || id == TSR_MODEL_DOWN
+                   ? TSR_OK /* the bias follows the sum */
+                   : load_bias(e, l->bias, l->w.rows, out, err);
+    }
     if (p && !m)
         TSR_TRY(
             tsr_engine_device_packed(tsr_engine_linear_device(e, out), l->w.name, p, &out->w, err));

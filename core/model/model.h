@@ -258,9 +258,6 @@ void       tsr_model_destroy(struct tsr_model *m);
  * "its weights cannot be ...". */
 tsr_status tsr_model_plain(const struct tsr_model *m, const char *what, struct tsr_err *err);
 
-/* TSR_E_INPUT for a model with experts or latent attention; `what` completes "which ...". */
-tsr_status tsr_model_without_experts(const struct tsr_model *m, const char *what,
-                                     struct tsr_err *err);
 /* TSR_E_INPUT for a model whose layers have linears other than q, k, v and o around attention; `what` completes
  * "which ...". */
 tsr_status tsr_model_plain_attention(const struct tsr_model *m, const char *what,
@@ -338,6 +335,10 @@ enum tsr_site {
 enum tsr_site tsr_model_linear_site(enum tsr_linear_id id);
 /* FFN_IN or DOWN_IN of an expert. */
 enum tsr_site tsr_model_expert_site(uint64_t expert, enum tsr_site kind);
+/* The same of a site: which expert's it is, and FFN_IN or DOWN_IN for that of an expert, shared or not; any other site is
+ * its own kind. */
+uint64_t      tsr_model_site_expert(enum tsr_site site);
+enum tsr_site tsr_model_site_kind(enum tsr_site site);
 /* "attn_in", "o_in", "ffn_in", "down_in", "shared.down_in", "q_b_in", "kv_b_in", "experts.3.ffn_in", ... into buf; returns buf. */
 const char *tsr_model_site_name(enum tsr_site site, char buf[TSR_MODEL_SITE_TEXT]);
 #define TSR_MODEL_SITE_NAME(site)                                                                  \

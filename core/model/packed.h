@@ -67,6 +67,12 @@ struct tsr_model_overlay {
      * divided the rows of the linear that produces its input; [cols], owned; NULL: 1 */
     float *(*scale)[TSR_OVERLAY_SITES];
 };
+/* The factors of a site, or NULL: 1. */
+static inline const float *tsr_model_overlay_scale(const struct tsr_model_overlay *o,
+                                                   uint64_t layer, uint64_t site)
+{
+    return site < TSR_OVERLAY_SITES ? o->scale[layer][site] : NULL;
+}
 /* Frees folded norms and scales of a layer. */
 void tsr_model_overlay_drop_folds(struct tsr_model_overlay *o, uint64_t layer);
 /* linears: of a layer, as in struct tsr_model_hparams. */

@@ -5,13 +5,17 @@
 
 #define EXPERT_SITES 2
 
-/* FFN_IN or DOWN_IN for an expert's, shared or not, else the site itself. */
-static enum tsr_site kind_of(enum tsr_site site)
+enum tsr_site tsr_model_site_kind(enum tsr_site site)
 {
     return site == TSR_MODEL_SITE_SHARED_DOWN_IN            ? TSR_MODEL_SITE_DOWN_IN
            : site < TSR_MODEL_SITE_EXPERTS                  ? site
            : (site - TSR_MODEL_SITE_EXPERTS) % EXPERT_SITES ? TSR_MODEL_SITE_DOWN_IN
                                                             : TSR_MODEL_SITE_FFN_IN;
+}
+
+uint64_t tsr_model_site_expert(enum tsr_site site)
+{
+    return (uint64_t)(site - TSR_MODEL_SITE_EXPERTS) / EXPERT_SITES;
 }
 
 const char *tsr_model_site_name(enum tsr_site site, char buf[TSR_MODEL_SITE_TEXT])
@@ -23,8 +27,7 @@ const char *tsr_model_site_name(enum tsr_site site, char buf[TSR_MODEL_SITE_TEXT
         (void)snprintf(buf, TSR_MODEL_SITE_TEXT, "%s", names[site]);
     else
         (void)snprintf(buf, TSR_MODEL_SITE_TEXT, "experts.%u.%s",
-                       (unsigned)(site - TSR_MODEL_SITE_EXPERTS) / EXPERT_SITES,
-                       names[kind_of(site)]);
+                       (unsigned)tsr_model_site_expert(site), names[tsr_model_site_kind(site)]);
     return buf;
 }
 
@@ -68,7 +71,7 @@ enum tsr_site tsr_model_linear_site(enum tsr_linear_id id)
 
 uint64_t tsr_model_layer_site_cols(const struct tsr_model *m, uint64_t layer, enum tsr_site site)
 {
-    switch (kind_of(site)) {
+    switch (tsr_model_site_kind(site)) {
     case TSR_MODEL_SITE_O_IN:
         return tsr_model_attended_width(&m->hp, layer);
     case TSR_MODEL_SITE_Q_B_IN:

@@ -13,7 +13,7 @@ struct taking {
     const struct tsr_plan_file *p;
     const struct tsr_model     *m;
     const char                 *path;
-    uint32_t (*lin)[TSR_MODEL_LINEARS]; /* [layers] */
+    uint32_t                  **lin; /* [layers][hparams.linears] */
 };
 
 static const char *text_of(const struct tsr_config_node *map, const char *key)
@@ -32,7 +32,7 @@ static tsr_status take_entry(const struct taking *t, const struct tsr_plan_stage
         bool covers = true;
         if (*text_of(entry, "layers"))
             TSR_TRY(tsr_plan_file_covers(t->p, entry, l, &covers, err));
-        for (int i = 0; covers && i < TSR_MODEL_LINEARS; i++) {
+        for (uint64_t i = 0; covers && i < t->m->hp.linears; i++) {
             const struct tsr_matrix *w = &t->m->layers[l].lin[i].w;
             if (w->rows && (!*tensors || tsr_quant_name_matches(tensors, w->name)))
                 t->lin[l][i] = k;
@@ -41,23 +41,30 @@ static tsr_status take_entry(const struct taking *t, const struct tsr_plan_stage
     return TSR_OK;
 }
 
-/* Linears that share an input share their channels. */
+/* Linears that share an input share their channels, and experts of a layer their number. */
 static tsr_status to_sites(const struct taking *t, uint32_t (*k)[TSR_MODEL_SITES],
                            struct tsr_err      *err)
 {
     for (uint64_t l = 0; l < t->m->hp.layers; l++)
-        for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
+        for (uint64_t i = 0; i < t->m->hp.linears; i++) {
             const struct tsr_matrix *w = &t->m->layers[l].lin[i].w;
             enum tsr_site            site = tsr_model_linear_site((enum tsr_linear_id)i);
+            enum tsr_site            kind = tsr_model_site_kind(site);
             uint32_t                 n = t->lin[l][i] == UNSAID ? 0 : t->lin[l][i];
-            if (!w->rows)
+            if (!w->rows || kind >= TSR_MODEL_SITES || i == TSR_MODEL_ROUTER ||
+                i == TSR_MODEL_SHARED_ROUTER)
                 continue;
-            if (k[l][site] != UNSAID && k[l][site] != n)
-                return tsr_fail(err, TSR_E_INPUT,
-                                "%s: %s is given %u channels, the other linears with the same "
-                                "input %u; they share a selection: give them one k",
-                                t->path, w->name, n, k[l][site]);
-            k[l][site] = n;
+            if (k[l][kind] != UNSAID && k[l][kind] != n)
+                return tsr_fail(
+                    err, TSR_E_INPUT,
+                    t->m->hp.sparse && t->m->hp.sparse[l] && kind >= TSR_MODEL_SITE_FFN_IN
+                        ? "%s: %s is given %u channels, others of its kind in the "
+                          "layer %u; experts of a layer share the number: give them "
+                          "one k"
+                        : "%s: %s is given %u channels, the other linears with the same "
+                          "input %u; they share a selection: give them one k",
+                    t->path, w->name, n, k[l][kind]);
+            k[l][kind] = n;
         }
     return TSR_OK;
 }
@@ -71,7 +78,7 @@ static tsr_status take_all(const struct taking *t, uint32_t (*k)[TSR_MODEL_SITES
                         t->path, (unsigned long long)t->p->layers, t->m->path,
                         (unsigned long long)t->m->hp.layers);
     for (uint64_t l = 0; l < t->m->hp.layers; l++) {
-        for (int i = 0; i < TSR_MODEL_LINEARS; i++)
+        for (uint64_t i = 0; i < t->m->hp.linears; i++)
             t->lin[l][i] = UNSAID;
         for (int i = 0; i < TSR_MODEL_SITES; i++)
             k[l][i] = UNSAID;
@@ -97,7 +104,7 @@ tsr_status tsr_pipeline_compensating_plan(const char *path, const struct tsr_mod
     TSR_TRY(tsr_config_diag_create(&d, err));
     struct taking t = { .p = &p, .m = m, .path = path };
     uint32_t(*k)[TSR_MODEL_SITES] = tsr_new(m->hp.layers, sizeof *k);
-    t.lin = tsr_new(m->hp.layers, sizeof *t.lin);
+    t.lin = tsr_new_rows(m->hp.layers, m->hp.linears, sizeof **t.lin);
     tsr_status st = k && t.lin ? tsr_plan_file_load(&p, path, d, err)
                                : tsr_fail_nomem(err, m->hp.layers * sizeof *k, path);
     if (st == TSR_OK)

@@ -64,8 +64,9 @@ static tsr_status read_shapes(struct tsr_quant_residuals_work *w)
     for (uint64_t l = 0; l < w->m->hp.layers; l++) {
         TSR_TRY(tsr_packed_layer_read(w->opt->folder, w->m, l, true, w->index.layer[l], NULL, w->o,
                                       w->err));
-        for (int i = 0; i < TSR_MODEL_LINEARS; i++)
-            w->report->linears += w->o->lin[l][i] != NULL;
+        for (uint64_t i = 0; i < w->m->hp.linears; i++)
+            w->report->linears +=
+                w->o->lin[l][i] && tsr_quant_residuals_covers((enum tsr_linear_id)i);
     }
     return w->report->linears
                ? TSR_OK
@@ -74,7 +75,7 @@ static tsr_status read_shapes(struct tsr_quant_residuals_work *w)
 
 static void drop_layer(struct tsr_quant_residuals_work *w)
 {
-    for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
+    for (uint64_t i = 0; i < w->m->hp.linears; i++) {
         tsr_model_packed_destroy(w->o->lin[w->layer][i]);
         w->o->lin[w->layer][i] = NULL;
     }
@@ -103,11 +104,15 @@ static tsr_status tap(void *ctx, uint64_t layer, enum tsr_site site, const float
                       uint64_t cols, struct tsr_err *err)
 {
     struct tsr_quant_residuals_work *w = ctx;
-    (void)cols;
     if (!tsr_quant_residuals_has_site(w, layer, site))
         return TSR_OK;
+    if (w->borrowing &&
+        (site < TSR_MODEL_SITE_EXPERTS || !w->borrowing[tsr_model_site_expert(site)]))
+        return TSR_OK;
+    if (!w->sums[site].cols)
+        TSR_TRY(tsr_compensate_profile_create(&w->sums[site], cols, err));
     tsr_status st = tsr_compensate_profile_add(&w->sums[site], tsr_plugin_registry_pool(w->r), x, n,
-                                               w->o->scale[layer][site], err);
+                                               tsr_model_overlay_scale(w->o, layer, site), err);
     return st == TSR_OK ? st
                         : tsr_err_prefix(err, st, "layer %llu, %s", (unsigned long long)layer,
                                          TSR_MODEL_SITE_NAME(site));
@@ -130,20 +135,58 @@ static tsr_status start_stream(struct tsr_quant_residuals_work *w)
     return TSR_OK;
 }
 
+/* Experts that no token took get the layer's inputs in the first sequence, h, which stays. */
+static tsr_status borrow(struct tsr_quant_residuals_work *w, float *h)
+{
+    uint64_t experts = w->m->hp.experts, n = 0;
+    uint8_t *unused = tsr_new(experts, sizeof *unused);
+    if (!unused)
+        return tsr_fail_nomem(w->err, experts, "experts");
+    for (uint64_t i = 0; i < experts; i++) {
+        enum tsr_site in = tsr_model_expert_site(i, TSR_MODEL_SITE_FFN_IN);
+        enum tsr_site down = tsr_model_expert_site(i, TSR_MODEL_SITE_DOWN_IN);
+        bool          any = tsr_quant_residuals_has_site(w, w->layer, in) ||
+                   tsr_quant_residuals_has_site(w, w->layer, down);
+        unused[i] = any && w->sums[in].rows == 0 && w->sums[down].rows == 0;
+        n += unused[i];
+        if (unused[i])
+            tsr_logf(TSR_LOG_WARN,
+                     "compensate, layer %llu: no token takes expert %llu; its channels are judged "
+                     "by the layer's inputs",
+                     (unsigned long long)w->layer, (unsigned long long)i);
+    }
+    w->borrowing = unused;
+    tsr_engine_stream_show_experts(w->stream, unused);
+    tsr_status st =
+        n ? tsr_engine_stream_run(w->stream, h, w->opt->calibration->seqlen, h, w->err) : TSR_OK;
+    tsr_engine_stream_show_experts(w->stream, NULL);
+    w->borrowing = NULL;
+    free(unused);
+    return st;
+}
+
 /* Runs the original layer over all sequences, which advances them to the next layer. */
 static tsr_status run_layer(struct tsr_quant_residuals_work *w)
 {
     const struct tsr_quant_calibration *c = w->opt->calibration;
     uint64_t                            step = c->seqlen * w->m->hp.hidden;
-    TSR_TRY(tsr_engine_stream_open_layer(w->stream, w->layer, NULL, w->err));
+    bool                                sparse = w->m->hp.sparse && w->m->hp.sparse[w->layer];
+    float *first = sparse ? tsr_new_aligned(step, sizeof *first) : NULL;
+    if (sparse && !first)
+        return tsr_fail_nomem(w->err, step * sizeof *first, "hidden states of a sequence");
+    if (sparse)
+        memcpy(first, w->h, step * sizeof *first);
+    tsr_status st = tsr_engine_stream_open_layer(w->stream, w->layer, NULL, w->err);
     tsr_engine_stream_set_tap(w->stream, tap, w);
-    tsr_status st = TSR_OK;
     for (uint64_t i = 0; i < c->sequences && st == TSR_OK; i++) {
         float *h = w->h + i * step;
         st = tsr_plugin_cancelled() ? tsr_fail(w->err, TSR_E_CANCELLED, "interrupted")
                                     : tsr_engine_stream_run(w->stream, h, c->seqlen, h, w->err);
     }
+    if (st == TSR_OK && sparse)
+        st = borrow(w, first);
     tsr_engine_stream_set_tap(w->stream, NULL, NULL);
+    free(first);
     return st;
 }
 
@@ -151,30 +194,29 @@ static tsr_status keep_profile(struct tsr_quant_residuals_work *w, enum tsr_site
                                const double *energy)
 {
     struct tsr_compensate_profile_sums *s = &w->sums[site];
-    struct tsr_quant_residuals_layer   *o = &w->out[w->layer];
     float                              *v = tsr_new(s->cols, 3 * sizeof *v);
     if (!v)
         return tsr_fail_nomem(w->err, s->cols * 3 * sizeof *v, "a profile of inputs");
-    o->top[site] = v; /* one block for the three */
-    o->meansq[site] = v + s->cols;
-    o->lost[site] = v + 2 * s->cols;
+    w->out[w->layer].profile[site] = v;
     for (uint64_t k = 0; k < s->cols; k++) {
         double mean = s->square[k] / (double)s->rows;
-        o->top[site][k] = s->top[k];
-        o->meansq[site][k] = (float)mean;
-        o->lost[site][k] = (float)(mean * energy[k]);
+        v[k] = s->top[k];
+        v[s->cols + k] = (float)mean;
+        v[2 * s->cols + k] = (float)(mean * energy[k]);
     }
     return TSR_OK;
 }
 
 /* ---- residuals ---------------------------------------------------------------------------------- */
 
-/* The linear whose rows were divided by a site's scale. */
-static enum tsr_site divided_by(enum tsr_linear_id id)
+/* The scale that the rows of a linear were divided by: of the site that they are the input of. */
+static const float *divided_by(const struct tsr_quant_residuals_work *w, enum tsr_linear_id id)
 {
-    return id == TSR_MODEL_V    ? TSR_MODEL_SITE_O_IN
-           : id == TSR_MODEL_UP ? TSR_MODEL_SITE_DOWN_IN
-                                : TSR_MODEL_SITES;
+    bool up = tsr_model_linear_kind(id) == TSR_MODEL_UP; /* its down has the next number */
+    return id == TSR_MODEL_V ? tsr_model_overlay_scale(w->o, w->layer, TSR_MODEL_SITE_O_IN)
+           : up              ? tsr_model_overlay_scale(w->o, w->layer,
+                                                       tsr_model_linear_site((enum tsr_linear_id)(id + 1)))
+                             : NULL;
 }
 
 /* Rows of a site's linears. */
@@ -198,13 +240,12 @@ static void put_codes(struct tsr_quant_residuals_work *w, const struct tsr_compe
 static tsr_status make_linear(struct tsr_quant_residuals_work *w, enum tsr_linear_id id,
                               double *energy, struct rows *rows)
 {
-    enum tsr_site                         in = tsr_model_linear_site(id), out = divided_by(id);
-    float *const                         *scale = w->o->scale[w->layer];
-    struct tsr_compensate_residual_source src = { .w = &w->m->layers[w->layer].lin[id].w,
-                                                  .packed = w->o->lin[w->layer][id],
-                                                  .columns = scale[in],
-                                                  .rows =
-                                                      out < TSR_MODEL_SITES ? scale[out] : NULL };
+    struct tsr_compensate_residual_source src = {
+        .w = &w->m->layers[w->layer].lin[id].w,
+        .packed = w->o->lin[w->layer][id],
+        .columns = tsr_model_overlay_scale(w->o, w->layer, tsr_model_linear_site(id)),
+        .rows = divided_by(w, id)
+    };
     struct tsr_compensate_residual        r = { 0 };
     struct tsr_compensate_residual_report rep;
     double                               *one = tsr_new(src.w->cols, sizeof *one);
@@ -229,9 +270,11 @@ static tsr_status make_linear(struct tsr_quant_residuals_work *w, enum tsr_linea
 
 static tsr_status make_site(struct tsr_quant_residuals_work *w, enum tsr_site site)
 {
-    struct rows rows = { 0 };
-    uint64_t    cols = tsr_model_site_cols(w->m, site), bytes = 0;
-    double     *energy = tsr_new(cols, sizeof *energy);
+    struct rows        rows = { 0 };
+    uint64_t           cols = tsr_model_layer_site_cols(w->m, w->layer, site), bytes = 0;
+    uint32_t           n;
+    enum tsr_linear_id first = tsr_compensation_linears(w->m, w->layer, site, &n);
+    double            *energy = tsr_new(cols, sizeof *energy);
     if (!energy)
         return tsr_fail_nomem(w->err, cols * sizeof *energy, "residuals");
     tsr_status st = TSR_OK;
@@ -240,8 +283,8 @@ static tsr_status make_site(struct tsr_quant_residuals_work *w, enum tsr_site si
         if (!rows.codes)
             st = tsr_fail_nomem(w->err, bytes, "residuals");
     }
-    for (int i = 0; i < TSR_MODEL_LINEARS && st == TSR_OK; i++)
-        if (tsr_model_linear_site((enum tsr_linear_id)i) == site && w->o->lin[w->layer][i])
+    for (uint32_t i = first; i < first + n && st == TSR_OK; i++)
+        if (w->o->lin[w->layer][i])
             st = make_linear(w, (enum tsr_linear_id)i, energy, &rows);
     if (st == TSR_OK && rows.codes)
         tsr_safetensors_put(w->file, rows.codes, bytes);
@@ -254,23 +297,21 @@ static tsr_status make_site(struct tsr_quant_residuals_work *w, enum tsr_site si
 
 static tsr_status make_layer(struct tsr_quant_residuals_work *w)
 {
+    uint64_t   sites = w->m->hp.sites;
     tsr_status st = open_layer(w);
-    for (int i = 0; i < TSR_MODEL_SITES && st == TSR_OK; i++)
-        st = tsr_compensate_profile_create(&w->sums[i], tsr_model_site_cols(w->m, (enum tsr_site)i),
-                                           w->err);
     if (st == TSR_OK)
         st = run_layer(w);
     if (st == TSR_OK)
         st = tsr_model_open_layer(w->m, w->layer, w->err);
     if (st == TSR_OK) {
-        for (int i = 0; i < TSR_MODEL_SITES && st == TSR_OK; i++)
+        for (uint64_t i = 0; i < sites && st == TSR_OK; i++)
             if (tsr_quant_residuals_has_site(w, w->layer, (enum tsr_site)i))
                 st = make_site(w, (enum tsr_site)i);
         tsr_model_close_layer(w->m, w->layer);
     }
-    for (int i = 0; i < TSR_MODEL_SITES; i++)
+    for (uint64_t i = 0; i < sites; i++)
         tsr_compensate_profile_free(&w->sums[i]);
-    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
+    for (uint64_t i = 0; i < w->m->hp.linears; i++)
         if (w->o->lin[w->layer][i])
             tsr_model_packed_drop(w->o->lin[w->layer][i]);
     return st;
@@ -283,12 +324,15 @@ static void work_free(struct tsr_quant_residuals_work *w)
     tsr_model_overlay_destroy(w->o);
     tsr_packed_index_free(&w->index);
     for (uint64_t l = 0; w->out && l < w->m->hp.layers; l++) {
-        for (int i = 0; i < TSR_MODEL_LINEARS; i++)
+        for (uint64_t i = 0; w->out[l].scales && i < w->m->hp.linears; i++)
             free(w->out[l].scales[i]);
-        for (int i = 0; i < TSR_MODEL_SITES; i++)
-            free(w->out[l].top[i]);
+        for (uint64_t i = 0; w->out[l].profile && i < w->m->hp.sites; i++)
+            free(w->out[l].profile[i]);
+        free(w->out[l].scales);
+        free(w->out[l].profile);
     }
     free(w->out);
+    free(w->sums);
     free(w->h);
 }
 
@@ -296,7 +340,14 @@ static tsr_status make_all(struct tsr_quant_residuals_work *w)
 {
     uint64_t layers = w->m->hp.layers;
     w->out = tsr_new(layers, sizeof *w->out);
-    if (!w->out)
+    w->sums = tsr_new(w->m->hp.sites, sizeof *w->sums);
+    bool room = w->out && w->sums;
+    for (uint64_t l = 0; l < layers && room; l++) {
+        w->out[l].scales = tsr_new(w->m->hp.linears, sizeof *w->out[l].scales);
+        w->out[l].profile = tsr_new(w->m->hp.sites, sizeof *w->out[l].profile);
+        room = w->out[l].scales && w->out[l].profile;
+    }
+    if (!room)
         return tsr_fail_nomem(w->err, layers * sizeof *w->out, "residuals");
     TSR_TRY(read_packed_index(w));
     TSR_TRY(read_shapes(w));
@@ -323,7 +374,6 @@ tsr_status tsr_quant_compensation_make(struct tsr_registry *r, const struct tsr_
     if (!tsr_compensate_residual_bits_known(opt->bits))
         return tsr_fail(err, TSR_E_CONFIG, "residuals of %u bits; write 2, 4, 8 or 16", opt->bits);
     TSR_TRY(tsr_model_plain(m, "compared with a packed model", err));
-    TSR_TRY(tsr_model_without_experts(m, "compensation does not know", err));
     TSR_TRY(tsr_model_plain_attention(m, "compensation does not know", err));
     tsr_status st = make_all(&w);
     work_free(&w);

@@ -10,8 +10,8 @@
 
 /* Data of a layer that is kept until the codes of all layers are written. */
 struct tsr_quant_residuals_layer {
-    uint16_t *scales[TSR_MODEL_LINEARS];
-    float    *top[TSR_MODEL_SITES], *meansq[TSR_MODEL_SITES], *lost[TSR_MODEL_SITES];
+    uint16_t **scales;  /* [linears] */
+    float    **profile; /* [sites][3 * cols]: top, meansq, lost */
 };
 
 struct tsr_quant_residuals_work {
@@ -25,12 +25,19 @@ struct tsr_quant_residuals_work {
     struct tsr_quant_residuals_layer            *out; /* [layers] */
     struct tsr_st_out                           *file;
     struct tsr_stream                           *stream;
-    float                                       *h; /* [sequences][seqlen][hidden] */
-    struct tsr_compensate_profile_sums           sums[TSR_MODEL_SITES];
-    uint64_t                                     layer;
-    struct tsr_err                              *err;
+    float                                       *h;    /* [sequences][seqlen][hidden] */
+    struct tsr_compensate_profile_sums          *sums; /* [sites], of the layer */
+    uint8_t        *borrowing; /* [experts] that no token took, while the tap sees all
+                                                             * tokens through them; else NULL */
+    uint64_t        layer;
+    struct tsr_err *err;
 };
 
+/* Routers keep their error. */
+static inline bool tsr_quant_residuals_covers(enum tsr_linear_id id)
+{
+    return id != TSR_MODEL_ROUTER && id != TSR_MODEL_SHARED_ROUTER;
+}
 bool       tsr_quant_residuals_has_site(const struct tsr_quant_residuals_work *w, uint64_t layer,
                                         enum tsr_site site);
 tsr_status tsr_quant_residuals_begin_file(struct tsr_quant_residuals_work *w);

@@ -13,8 +13,10 @@
 bool tsr_quant_residuals_has_site(const struct tsr_quant_residuals_work *w, uint64_t layer,
                                   enum tsr_site site)
 {
-    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
-        if (tsr_model_linear_site((enum tsr_linear_id)i) == site && w->o->lin[layer][i])
+    uint32_t           n;
+    enum tsr_linear_id first = tsr_compensation_linears(w->m, layer, site, &n);
+    for (uint32_t i = 0; i < n; i++)
+        if (w->o->lin[layer][first + i])
             return true;
     return false;
 }
@@ -22,12 +24,12 @@ bool tsr_quant_residuals_has_site(const struct tsr_quant_residuals_work *w, uint
 bool tsr_quant_residuals_is_joined(const struct tsr_quant_residuals_work *w, uint64_t layer,
                                    enum tsr_site site, uint64_t *bytes)
 {
-    const struct tsr_model_layer *from = &w->m->layers[layer];
-    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
-        if (from->lin[i].w.rows && tsr_model_linear_site((enum tsr_linear_id)i) == site &&
-            !w->o->lin[layer][i])
+    uint32_t           n;
+    enum tsr_linear_id first = tsr_compensation_linears(w->m, layer, site, &n);
+    for (uint32_t i = first; i < first + n; i++)
+        if (w->m->layers[layer].lin[i].w.rows && !w->o->lin[layer][i])
             return false;
-    return tsr_compensation_row(from, site, w->opt->bits, bytes) > 1;
+    return tsr_compensation_row(w->m, layer, site, w->opt->bits, bytes) > 1;
 }
 
 static tsr_status declare(struct tsr_quant_residuals_work *w, const char *name, const char *suffix,
@@ -44,9 +46,9 @@ static tsr_status small(struct tsr_quant_residuals_work *w, bool writing)
 {
     static const char *const suffix[] = { "top", "meansq", "lost" };
     for (uint64_t l = 0; l < w->m->hp.layers; l++)
-        for (int s = 0; s < TSR_MODEL_SITES; s++) {
+        for (uint64_t s = 0; s < w->m->hp.sites; s++) {
             char     name[NAME_CAP];
-            uint64_t cols = tsr_model_site_cols(w->m, (enum tsr_site)s);
+            uint64_t cols = tsr_model_layer_site_cols(w->m, l, (enum tsr_site)s);
             if (!tsr_quant_residuals_has_site(w, l, (enum tsr_site)s))
                 continue;
             (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)l,
@@ -54,12 +56,12 @@ static tsr_status small(struct tsr_quant_residuals_work *w, bool writing)
             for (int k = 0; k < 3 && !writing; k++)
                 TSR_TRY(declare(w, name, suffix[k], TSR_F32, 1, &cols));
             if (writing)
-                tsr_safetensors_put(w->file, w->out[l].top[s], 3 * cols * sizeof(float));
+                tsr_safetensors_put(w->file, w->out[l].profile[s], 3 * cols * sizeof(float));
         }
     for (uint64_t l = 0; l < w->m->hp.layers && w->opt->bits != 16; l++)
-        for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
+        for (uint64_t i = 0; i < w->m->hp.linears; i++) {
             const struct tsr_matrix *m = &w->m->layers[l].lin[i].w;
-            if (!w->o->lin[l][i])
+            if (!w->o->lin[l][i] || !tsr_quant_residuals_covers((enum tsr_linear_id)i))
                 continue;
             if (writing)
                 tsr_safetensors_put(w->file, w->out[l].scales[i], m->rows * sizeof(uint16_t));
@@ -72,18 +74,20 @@ static tsr_status small(struct tsr_quant_residuals_work *w, bool writing)
 static tsr_status declare_site(struct tsr_quant_residuals_work *w, uint64_t layer,
                                enum tsr_site site)
 {
-    uint64_t all[2] = { tsr_model_site_cols(w->m, site), 0 };
+    uint64_t           all[2] = { tsr_model_layer_site_cols(w->m, layer, site), 0 };
+    uint32_t           n;
+    enum tsr_linear_id first = tsr_compensation_linears(w->m, layer, site, &n);
     if (tsr_quant_residuals_is_joined(w, layer, site, &all[1])) {
         char name[NAME_CAP];
         (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)layer,
                        TSR_MODEL_SITE_NAME(site));
         return declare(w, name, "residual", TSR_U8, 2, all);
     }
-    for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
+    for (uint32_t i = first; i < first + n; i++) {
         const struct tsr_matrix *m = &w->m->layers[layer].lin[i].w;
         const uint64_t           shape[2] = { m->cols,
                                               tsr_compensate_residual_stride(w->opt->bits, m->rows) };
-        if (tsr_model_linear_site((enum tsr_linear_id)i) == site && w->o->lin[layer][i])
+        if (w->o->lin[layer][i])
             TSR_TRY(declare(w, m->name, "residual", TSR_U8, 2, shape));
     }
     return TSR_OK;
@@ -93,7 +97,7 @@ static tsr_status declare_site(struct tsr_quant_residuals_work *w, uint64_t laye
 static tsr_status declare_codes(struct tsr_quant_residuals_work *w)
 {
     for (uint64_t l = 0; l < w->m->hp.layers; l++)
-        for (int s = 0; s < TSR_MODEL_SITES; s++)
+        for (uint64_t s = 0; s < w->m->hp.sites; s++)
             TSR_TRY(declare_site(w, l, (enum tsr_site)s));
     return TSR_OK;
 }

@@ -370,10 +370,7 @@ run run job.yaml --out batch
 ok "a batch, got $rc" test "$rc" = 0
 ok "a batch: three answers" test "$(jq -r 'select(.error == null) | .custom_id' "$WORK/batch/answers.jsonl" | wc -l)" = 3
 
-# ---- what experts cannot have yet --------------------------------------------------------------------------------
-
-run quantize one --use rtn --bits 4 --group 32 --out packed-one
-fails "compensation" 2 one compensate one --packed packed-one --text "$TEXT" --out compensated
+# ---- profiles of two forms ---------------------------------------------------------------------------------------
 
 # A profile of layers of two forms has both: the dense one has no experts.
 run profile --model "$GOLDEN/qwen3_moe-mixed" --scheme original --quick --repeats 1 --rounds 1 --positions 32 --sequences 2 \

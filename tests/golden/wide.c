@@ -81,6 +81,11 @@ static const struct {
     { "delta-fused",
       "{\"architectures\":[\"Qwen3NextForCausalLM\"],\"model_type\":\"qwen3_next\"," SIZES DELTA
       "\"mlp_only_layers\":[0,1,2],\"num_experts\":4,\"num_experts_per_tok\":2}" },
+    { "experts",
+      "{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\"," LLAMA
+      "\"hidden_act\":\"silu\",\"head_dim\":32,\"num_experts\":6,\"num_experts_per_tok\":2,"
+      "\"moe_intermediate_size\":512,\"norm_topk_prob\":true,\"mlp_only_layers\":[1],"
+      "\"decoder_sparse_step\":1}" },
     /* one layer with wide inputs of o and down */
     { "wide",
       "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"vocab_size\":96,"

@@ -11,6 +11,9 @@ extern const char *const wide_names[]; /* NULL behind the last */
 extern const char *const wide_latent_names[];
 /* Not among them, for the same reason: the gated delta rule, and gated attention between. */
 extern const char *const wide_delta_names[];
+/* Not among them, since a sum over ranks of experts is rounded otherwise than that of one: layers 0 and 2 have six
+ * experts, of which a token takes two; layer 1 has a feed-forward. */
+#define WIDE_EXPERTS "experts"
 /* Not among them, for its size: one layer of Llama where o and down have 5120 input channels, so that each of four
  * ranks has more than 1024 of them, and 40 outputs. */
 #define WIDE_INPUTS "wide"

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "../fixtures/error_is.h"
+#include "../golden/wide.h"
 #include "comm/group.h"
 #include "eval/codec_file.h"
 #include "eval/simulate.h"
@@ -186,6 +187,42 @@ static void simulated_ranks_are_real_ranks(void **unused)
     }
 }
 
+/* Experts: each rank weighs what its columns of every expert's down give, and the sum over the ranks is that of the
+ * layer, which is rounded otherwise than that of one engine. */
+static void experts_are_too(void **unused)
+{
+    static const char *const codecs[] = { "plain", "mx:block=8", "plain", "plain:dtype=bf16" };
+    static float             want[VOCAB], got[VOCAB], whole[VOCAB];
+    struct tsr_model        *before = model;
+    uint32_t                 kept[2 * TOKENS];
+    char                     path[64];
+    (void)unused;
+    memcpy(kept, ids, sizeof ids);
+    model = wide_load(WIDE_EXPERTS, false, path);
+    for (uint32_t t = 0; t < 2 * TOKENS; t++)
+        ids[t] = kept[t] % (uint32_t)model->hp.vocab;
+    run(NULL, whole);
+    for (int i = 0; i < 4; i++) {
+        enum tsr_comm_algorithm a = i % 2 ? TSR_COMM_TWO_STEP : TSR_COMM_ALL_GATHER;
+        struct tsr_comm_way     way = { .codec = codecs[i], .algorithm = a };
+        uint32_t                ranks = i < 2 ? 2 : 4;
+        struct tsr_tp          *t = open_tp(ranks, codecs[i], a, NULL, 0);
+        run_real(ranks, &way, want);
+        run(tsr_eval_tp_split(t), got);
+        assert_memory_equal(got, want, sizeof want);
+        for (uint32_t v = 0; tsr_eval_tp_exact(t) && v < model->hp.vocab; v++)
+            if (!(got[v] - whole[v] < 1e-4f && whole[v] - got[v] < 1e-4f))
+                fail_msg("%u ranks: logit %u is %g, of one engine %g", ranks, v, (double)got[v],
+                         (double)whole[v]);
+        if (!tsr_eval_tp_exact(t))
+            assert_memory_not_equal(got, whole, sizeof whole);
+        tsr_eval_tp_close(t);
+    }
+    wide_free(model, path);
+    model = before;
+    memcpy(ids, kept, sizeof ids);
+}
+
 /* ---- files -------------------------------------------------------------------------- */
 
 static char folder[] = "/tmp/tessera-codec-XXXXXX";
@@ -296,6 +333,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exact_sums_change_nothing),
         cmocka_unit_test(simulated_ranks_are_real_ranks),
+        cmocka_unit_test(experts_are_too),
         cmocka_unit_test(files_are_of_one_key),
         cmocka_unit_test(what_cannot_be_simulated),
     };

@@ -28,7 +28,7 @@ static void token_free(struct token *x)
 {
     tsr_engine_destroy(x->e);
     for (uint64_t l = 0; x->made.site && l < x->made.layers; l++)
-        for (int s = 0; s < TSR_MODEL_SITES; s++)
+        for (uint64_t s = 0; s < x->made.sites; s++)
             free((void *)(uintptr_t)x->made.site[l][s].top);
     if (x->made.lin) { /* the first linear has the memory of all */
         free(x->made.lin[0][TSR_MODEL_Q].codes);
@@ -60,7 +60,7 @@ static tsr_status shape(struct token *x, uint64_t *bytes, uint64_t *outputs, str
     uint64_t one;
     *bytes = *outputs = 0;
     for (uint64_t l = 0; l < x->made.layers; l++)
-        for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
+        for (uint64_t i = 0; i < x->made.linears; i++) {
             const struct tsr_matrix        *w = &x->m->layers[l].lin[i].w;
             struct tsr_compensate_residual *r = &x->made.lin[l][i];
             if (!w->rows)
@@ -81,29 +81,27 @@ static tsr_status shape(struct token *x, uint64_t *bytes, uint64_t *outputs, str
 static unsigned char *place_site(struct token *x, uint64_t layer, enum tsr_site site,
                                  unsigned char *at, uint16_t *scales)
 {
-    uint64_t row, done = 0;
-    (void)tsr_compensation_row(&x->m->layers[layer], site, x->made.bits, &row);
-    for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
+    uint64_t           row, done = 0;
+    uint32_t           n;
+    enum tsr_linear_id first = tsr_compensation_linears(x->m, layer, site, &n);
+    (void)tsr_compensation_row(x->m, layer, site, x->made.bits, &row);
+    for (uint32_t i = first; i < first + n; i++) {
         struct tsr_compensate_residual *r = &x->made.lin[layer][i];
-        if (!r->inputs || tsr_model_linear_site((enum tsr_linear_id)i) != site)
+        if (!r->inputs)
             continue;
         r->codes = at + done;
         r->scales = scales;
         done += r->stride;
         r->stride = row;
     }
-    return at + tsr_model_site_cols(x->m, site) * done;
+    return at + tsr_model_layer_site_cols(x->m, layer, site) * done;
 }
 
 static tsr_status make_residuals(struct token *x, struct tsr_err *err)
 {
     uint64_t bytes, outputs;
-    x->made.layers = x->m->hp.layers;
     x->made.bits = (uint32_t)x->b->o->residual;
-    x->made.lin = tsr_new(x->made.layers, sizeof *x->made.lin);
-    x->made.site = tsr_new(x->made.layers, sizeof *x->made.site);
-    if (!x->made.lin || !x->made.site)
-        return tsr_fail_nomem(err, x->made.layers * sizeof *x->made.lin, "residuals");
+    TSR_TRY(tsr_compensation_new_layers(&x->made, x->m, err));
     TSR_TRY(shape(x, &bytes, &outputs, err));
     struct tsr_compensate_residual *all = &x->made.lin[0][TSR_MODEL_Q];
     all->codes = bench_large_pages(bytes);
@@ -114,7 +112,7 @@ static tsr_status make_residuals(struct token *x, struct tsr_err *err)
     unsigned char *at = all->codes;
     uint16_t      *scales = all->scales;
     for (uint64_t l = 0; l < x->made.layers; l++)
-        for (int s = 0; s < TSR_MODEL_SITES; s++)
+        for (uint64_t s = 0; s < x->made.sites; s++)
             at = place_site(x, l, (enum tsr_site)s, at, scales);
     x->made.bytes = bytes;
     return TSR_OK;
@@ -231,7 +229,7 @@ static double extra_bytes(const struct token *x, uint32_t k)
 {
     double sum = 0;
     for (uint64_t l = 0; l < x->made.layers; l++)
-        for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
+        for (uint64_t i = 0; i < x->made.linears; i++) {
             const struct tsr_compensate_residual *r = &x->made.lin[l][i];
             sum += (double)tsr_compensate_select_count(k, r->inputs) *
                        (double)tsr_compensate_residual_stride(r->bits, r->outputs) +
@@ -318,8 +316,11 @@ tsr_status bench_dec_model(struct bench *b, const char *path, const uint32_t *k,
         bench_model_open(b, path, *b->o->quantizer ? b->o->quantizer : BENCH_DEC_QUANTIZER, &m, &o,
                          err);
     x.m = m;
-    if (st == TSR_OK)
-        st = tsr_model_without_experts(m, "compensation does not know", err);
+    if (st == TSR_OK && m->hp.experts)
+        st = tsr_fail(err, TSR_E_INPUT,
+                      "%s: its layers have experts, of which a step reads some; bench dec counts "
+                      "all weights as read",
+                      m->path);
     if (st == TSR_OK)
         st = tsr_model_plain_attention(m, "compensation does not know", err);
     if (st == TSR_OK)

@@ -18,6 +18,8 @@
 static const struct tsr_option options[] = {
     TSR_OPTION_STRING(S, prompt, "Large language models are", "Text that is continued."),
     TSR_OPTION_INT(S, layer, -1, -1, 1 << 20, NULL, "Decoder layer, from 0; -1: the middle one."),
+    TSR_OPTION_INT(S, expert, -1, -1, 1 << 20, NULL,
+                   "Expert, in a layer with experts; -1: the first that the token `at` takes."),
     TSR_OPTION_INT(S, tokens, 100, 1, 100000, "tokens",
                    "Tokens that are generated, the likeliest each time."),
     TSR_OPTION_INT(S, at, 7, 1, 100000, NULL, "Which of them the errors are taken at, from 1."),
@@ -35,6 +37,7 @@ static tsr_status note_large(struct tsr_step_outliers_run *w, const float *x, ui
 {
     json_t *one = json_array();
     bool    ok = json_array_append_new(w->large, one) == 0;
+    w->taken++;
     tsr_compensate_select_exact(x, cols, w->count, w->list, w->scratch);
     for (uint32_t i = 1; i <= w->list[0] && ok; i++) {
         w->times[w->list[i]]++;
@@ -43,7 +46,7 @@ static tsr_status note_large(struct tsr_step_outliers_run *w, const float *x, ui
     }
     if (w->list[0] > 0) {
         w->recall += (double)tsr_compensate_select_common(w->fixed, w->list) / (double)w->list[0];
-        if (w->token > 1)
+        if (w->taken > 1)
             w->overlap +=
                 (double)tsr_compensate_select_common(w->last, w->list) / (double)w->list[0];
     }
@@ -55,11 +58,24 @@ static tsr_status tap(void *ctx, uint64_t layer, enum tsr_site site, const float
                       uint64_t cols, struct tsr_err *err)
 {
     struct tsr_step_outliers_run *w = ctx;
+    enum tsr_site                 kind = tsr_model_site_kind(site);
+    bool                          at = w->token == (uint64_t)w->o->at;
     if (w->token == 0 || layer != w->layer || n != 1)
         return TSR_OK;
-    if (w->token == (uint64_t)w->o->at)
-        memcpy(w->x[site], x, cols * sizeof *x);
-    return site == (enum tsr_site)w->o->site ? note_large(w, x, cols, err) : TSR_OK;
+    if (w->looking) { /* they run in rising order */
+        if (at && site >= TSR_MODEL_SITE_EXPERTS && !w->reached) {
+            w->expert = tsr_model_site_expert(site);
+            w->reached = true;
+        }
+        return TSR_OK;
+    }
+    if (site != tsr_step_outliers_place(w, (int)kind))
+        return TSR_OK;
+    if (at) {
+        memcpy(w->x[kind], x, cols * sizeof *x);
+        w->reached = w->reached || kind == TSR_MODEL_SITE_DOWN_IN;
+    }
+    return kind == (enum tsr_site)w->o->site ? note_large(w, x, cols, err) : TSR_OK;
 }
 
 static uint32_t likeliest(const float *v, uint64_t n)
@@ -81,7 +97,8 @@ static tsr_status generate(struct tsr_step_outliers_run *w, struct tsr_engine *e
         t[i] = (struct tsr_engine_token){ .id = prompt->v[i], .logits = i + 1 == prompt->n };
     if (st == TSR_OK)
         st = tsr_engine_forward(e, t, prompt->n, logits, err);
-    for (w->token = 1; w->token <= (uint64_t)w->o->tokens && st == TSR_OK; w->token++) {
+    uint64_t last = (uint64_t)(w->looking ? w->o->at : w->o->tokens);
+    for (w->token = 1; w->token <= last && st == TSR_OK; w->token++) {
         t[0] = (struct tsr_engine_token){ .id = likeliest(logits, vocab),
                                           .logits = true,
                                           .decode = true };
@@ -118,17 +135,48 @@ static tsr_status watch(struct tsr_step_outliers_run *w, struct tsr_err *err)
     return st;
 }
 
-/* ---- errors at one token -------------------------------------------------------------------------- */
+/* Which expert is watched: the one that was given, or what the token `at` takes. */
+static tsr_status find_expert(struct tsr_step_outliers_run *w, struct tsr_err *err)
+{
+    uint64_t experts = w->m->hp.experts;
+    w->sparse = w->m->hp.sparse && w->m->hp.sparse[w->layer];
+    if (w->o->expert >= 0 && (!w->sparse || (uint64_t)w->o->expert >= experts))
+        return tsr_fail(err, TSR_E_INPUT,
+                        "expert: %lld; layer %llu has %llu experts, counted from 0",
+                        (long long)w->o->expert, (unsigned long long)w->layer,
+                        (unsigned long long)(w->sparse ? experts : 0));
+    w->expert = w->o->expert >= 0 ? (uint64_t)w->o->expert : 0;
+    if (!w->sparse || w->o->expert >= 0)
+        return TSR_OK;
+    w->looking = true;
+    TSR_TRY(watch(w, err));
+    w->looking = false;
+    w->token = 0;
+    w->reached = false;
+    return TSR_OK;
+}
+
+static tsr_status watch_expert(struct tsr_step_outliers_run *w, struct tsr_err *err)
+{
+    TSR_TRY(watch(w, err));
+    return w->reached
+               ? TSR_OK
+               : tsr_fail(err, TSR_E_INPUT,
+                          "expert: token %lld does not take expert %llu in layer %llu; leave the "
+                          "key out for one that it takes",
+                          (long long)w->o->at, (unsigned long long)w->expert,
+                          (unsigned long long)w->layer);
+}
 
 /* ---- the step ------------------------------------------------------------------------------------- */
 
 static json_t *result(const struct tsr_step_outliers_run *w, json_t *at)
 {
     const struct tsr_step_outliers_options *o = w->o;
-    uint64_t                                cols = w->c->site[w->layer][o->site].cols, often = 0;
-    json_t                                 *j = json_object();
+    uint64_t cols = w->c->site[w->layer][tsr_step_outliers_place(w, (int)o->site)].cols, often = 0;
+    json_t  *j = json_object();
     for (uint64_t i = 0; i < cols; i++)
-        often += UINT64_C(2) * w->times[i] >= (uint64_t)o->tokens;
+        often += w->taken && UINT64_C(2) * w->times[i] >= w->taken;
     bool ok = tsr_pipeline_json_put_int(j, "layer", w->layer) &&
               tsr_pipeline_json_put_text(j, "prompt", o->prompt) &&
               tsr_pipeline_json_put_int(j, "tokens", (uint64_t)o->tokens) &&
@@ -141,10 +189,13 @@ static json_t *result(const struct tsr_step_outliers_run *w, json_t *at)
               tsr_pipeline_json_put_int(j, "count", w->count) &&
               tsr_pipeline_json_put_int(j, "often", often) &&
               tsr_pipeline_json_put_real(j, "again",
-                                         o->tokens > 1 ? w->overlap / (double)(o->tokens - 1)
-                                                       : (double)NAN) &&
-              tsr_pipeline_json_put_real(j, "recall", w->recall / (double)o->tokens) &&
+                                         w->taken > 1 ? w->overlap / (double)(w->taken - 1)
+                                                      : (double)NAN) &&
+              tsr_pipeline_json_put_real(j, "recall", w->recall / (double)w->taken) &&
               tsr_pipeline_json_put(j, "large", json_incref(w->large));
+    if (ok && w->sparse)
+        ok = tsr_pipeline_json_put_int(j, "expert", w->expert) &&
+             tsr_pipeline_json_put_int(j, "taken", w->taken);
     if (ok)
         return j;
     json_decref(j);
@@ -155,9 +206,13 @@ static void print(const json_t *r, FILE *to)
 {
     const json_t *s;
     size_t        i;
+    const json_t *expert = json_object_get(r, "expert");
     (void)fprintf(to, "layer %lld, token %lld: channels that halve the error of the outputs\n",
                   (long long)json_integer_value(json_object_get(r, "layer")),
                   (long long)json_integer_value(json_object_get(r, "at")));
+    if (expert)
+        (void)fprintf(to, "  gate_up and down of expert %lld\n",
+                      (long long)json_integer_value(expert));
     json_array_foreach (json_object_get(r, "sites"), i, s)
         (void)fprintf(to, "  %-8s %5.1f %% by magnitude, %5.1f %% at random\n",
                       json_string_value(json_object_get(s, "name")),
@@ -170,7 +225,7 @@ static void print(const json_t *r, FILE *to)
                   (long long)json_integer_value(json_object_get(r, "count")),
                   (long long)json_integer_value(json_object_get(r, "inputs")),
                   json_string_value(json_object_get(r, "site")),
-                  (long long)json_integer_value(json_object_get(r, "tokens")),
+                  (long long)json_integer_value(json_object_get(r, expert ? "taken" : "tokens")),
                   100 * json_number_value(json_object_get(r, "again")),
                   (long long)json_integer_value(json_object_get(r, "often")),
                   100 * json_number_value(json_object_get(r, "recall")));
@@ -178,14 +233,15 @@ static void print(const json_t *r, FILE *to)
 
 static tsr_status make_room(struct tsr_step_outliers_run *w, struct tsr_err *err)
 {
-    const struct tsr_compensate_site_profile *p = w->c->site[w->layer];
-    uint64_t                                  cols = p[w->o->site].cols;
-    bool                                      ok = true;
+    const struct tsr_compensate_site_profile *all = w->c->site[w->layer];
+    uint64_t cols = all[tsr_step_outliers_place(w, (int)w->o->site)].cols;
+    bool     ok = true;
     for (int s = 0; s < TSR_MODEL_SITES; s++) {
-        if (!p[s].top)
+        const struct tsr_compensate_site_profile *p = &all[tsr_step_outliers_place(w, s)];
+        if (!p->top)
             return tsr_fail(err, TSR_E_INPUT, "layer %llu: the linears after %s have no residuals",
                             (unsigned long long)w->layer, tsr_step_outliers_sites[s].name);
-        w->x[s] = tsr_new(p[s].cols, sizeof *w->x[s]);
+        w->x[s] = tsr_new(p->cols, sizeof *w->x[s]);
         ok = ok && w->x[s];
     }
     w->count = (uint64_t)ceil(w->o->share / 100 * (double)cols);
@@ -197,7 +253,8 @@ static tsr_status make_room(struct tsr_step_outliers_run *w, struct tsr_err *err
     w->large = json_array();
     if (!ok || !w->list || !w->last || !w->fixed || !w->scratch || !w->times || !w->large)
         return tsr_fail_nomem(err, cols * sizeof *w->list, "channels");
-    tsr_compensate_select_top(p[w->o->site].meansq, cols, w->count, w->fixed, w->scratch);
+    tsr_compensate_select_top(all[tsr_step_outliers_place(w, (int)w->o->site)].meansq, cols,
+                              w->count, w->fixed, w->scratch);
     return TSR_OK;
 }
 
@@ -215,9 +272,11 @@ static tsr_status find(struct tsr_step_outliers_run *w, struct tsr_err *err)
         st = w->job->packed ? tsr_compensation_open(&w->c, w->job->packed, w->m, err)
                             : tsr_compensation_of_model(&w->c, w->m, err);
     if (st == TSR_OK)
+        st = find_expert(w, err);
+    if (st == TSR_OK)
         st = make_room(w, err);
     if (st == TSR_OK)
-        st = watch(w, err);
+        st = watch_expert(w, err);
     for (int s = 0; s < TSR_MODEL_SITES && st == TSR_OK; s++)
         st = tsr_step_outliers_site(w, s, at, err);
     if (st == TSR_OK)
@@ -238,7 +297,6 @@ static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
     struct tsr_step_outliers_run w = { .job = job, .o = opts };
     (void)node;
     TSR_TRY(tsr_pipeline_step_need_tokenizer(job, "step 'outliers'", err));
-    TSR_TRY(tsr_model_without_experts(job->model, "compensation does not know", err));
     TSR_TRY(tsr_model_plain_attention(job->model, "compensation does not know", err));
     tsr_status st = find(&w, err);
     for (int s = 0; s < TSR_MODEL_SITES; s++)

@@ -29,6 +29,13 @@ static int descending(const void *a, const void *b)
     return x->channel < y->channel ? -1 : x->channel > y->channel;
 }
 
+enum tsr_site tsr_step_outliers_place(const struct tsr_step_outliers_run *w, int kind)
+{
+    return w->sparse && kind >= TSR_MODEL_SITE_FFN_IN
+               ? tsr_model_expert_site(w->expert, (enum tsr_site)kind)
+               : (enum tsr_site)kind;
+}
+
 /* Channels that were added back at point p of `cols`. */
 static uint64_t point_at(uint64_t p, uint64_t cols)
 {
@@ -40,12 +47,15 @@ static uint64_t point_at(uint64_t p, uint64_t cols)
 static tsr_status curve(const struct tsr_step_outliers_run *w, int site, const struct rank *order,
                         double *mse, struct tsr_err *err)
 {
-    uint64_t cols = w->c->site[w->layer][site].cols, outputs = 0;
+    enum tsr_site      place = tsr_step_outliers_place(w, site);
+    uint64_t           cols = w->c->site[w->layer][place].cols, outputs = 0;
+    uint32_t           all;
+    enum tsr_linear_id first = tsr_compensation_linears(w->m, w->layer, place, &all);
     for (uint64_t p = 0; p <= POINTS; p++)
         mse[p] = 0;
-    for (int l = 0; l < TSR_MODEL_LINEARS; l++) {
+    for (uint32_t l = first; l < first + all; l++) {
         const struct tsr_compensate_residual *r = &w->c->lin[w->layer][l];
-        if (tsr_model_linear_site((enum tsr_linear_id)l) != (enum tsr_site)site || !r->codes)
+        if (!r->codes)
             continue;
         double *e = tsr_new(r->outputs, sizeof *e);
         if (!e)
@@ -90,7 +100,7 @@ static double half(const double *mse)
 tsr_status tsr_step_outliers_site(struct tsr_step_outliers_run *w, int site, json_t *list,
                                   struct tsr_err *err)
 {
-    uint64_t     cols = w->c->site[w->layer][site].cols;
+    uint64_t     cols = w->c->site[w->layer][tsr_step_outliers_place(w, site)].cols;
     struct rank *order = tsr_new(cols, sizeof *order);
     double       mse[2][POINTS + 1], size[POINTS + 1], channels[POINTS + 1];
     json_t      *j = json_object();

@@ -20,14 +20,36 @@ static const char *const kinds[TSR_MODEL_SITES] = { "qkv", "o", "gate_up", "down
 static const uint32_t points[] = { 4, 8, 16, 32, 64, 128, 256, 512, 1024 };
 #define POINTS (sizeof points / sizeof *points)
 
-static void shape_of(const struct tsr_model *m, enum tsr_site site,
+/* Weights of a kind that a token reads in a layer, and the columns of the widest. */
+static uint64_t weights_of(const struct tsr_model *m, uint64_t layer, enum tsr_site kind,
+                           uint64_t *widest)
+{
+    uint64_t sum = 0, taken = m->hp.experts_used;
+    for (uint64_t s = 0; s < m->hp.sites; s++) {
+        enum tsr_site site = (enum tsr_site)s;
+        uint32_t      n;
+        if (tsr_model_site_kind(site) != kind ||
+            (s >= TSR_MODEL_SITE_EXPERTS && tsr_model_site_expert(site) >= taken))
+            continue; /* all experts of a layer are alike */
+        enum tsr_linear_id first = tsr_compensation_linears(m, layer, site, &n);
+        for (uint32_t i = 0; i < n; i++) {
+            const struct tsr_matrix *w = &m->layers[layer].lin[first + i].w;
+            sum += w->rows * w->cols;
+            *widest = w->rows && w->cols > *widest ? w->cols : *widest;
+        }
+    }
+    return sum;
+}
+
+/* On average over the layers: as many outputs of the widest input as make up what a token reads. */
+static void shape_of(const struct tsr_model *m, enum tsr_site kind,
                      struct tsr_compensate_tune_module *out)
 {
-    (void)snprintf(out->name, sizeof out->name, "%s", kinds[site]);
-    out->inputs = tsr_model_site_cols(m, site);
-    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
-        if (tsr_model_linear_site((enum tsr_linear_id)i) == site)
-            out->outputs += m->layers[0].lin[i].w.rows;
+    uint64_t sum = 0;
+    (void)snprintf(out->name, sizeof out->name, "%s", kinds[kind]);
+    for (uint64_t l = 0; l < m->hp.layers; l++)
+        sum += weights_of(m, l, kind, &out->inputs);
+    out->outputs = out->inputs ? sum / out->inputs / m->hp.layers : 0;
 }
 
 /* Bits of a weight with its metadata, 0 where there are none; *bytes (NULL: not asked) of all. */
@@ -84,14 +106,17 @@ static tsr_status measure_site(struct tsr_engine *e, enum tsr_site site, uint32_
 static void rates(struct tsr_compensate_tune_table *t, const struct tsr_model *m,
                   uint32_t residual_bits, uint64_t bytes)
 {
-    double base = 0, more = 0, rows = 0;
+    double base = 0, more = 0, rows = 0, read = 0;
     for (uint32_t i = 0; i < t->n; i++) {
         const struct tsr_compensate_tune_module *k = &t->m[i];
         base += k->base;
         more += k->ms[1024] - k->ms[512];
         rows += (double)k->inputs / 2 * (double)k->outputs * residual_bits / 8;
+        read += (double)k->inputs * (double)k->outputs * t->bits / 8;
     }
-    t->device_gbps = (double)bytes / (double)m->hp.layers / base * 1e-6;
+    if (!m->hp.experts) /* of experts a token reads some */
+        read = (double)bytes / (double)m->hp.layers;
+    t->device_gbps = read / base * 1e-6;
     t->host_gbps = more > 0 ? rows / more * 1e-6 : 0;
 }
 
@@ -264,20 +289,21 @@ tsr_status tsr_step_tuning_lost(const struct tsr_compensation *c, const uint32_t
     double   all = 0, left = 0;
     uint64_t most = 0;
     for (uint64_t l = 0; l < c->layers; l++)
-        for (int s = 0; s < TSR_MODEL_SITES; s++)
+        for (uint64_t s = 0; s < c->sites; s++)
             if (c->site[l][s].top && c->site[l][s].cols > most)
                 most = c->site[l][s].cols;
     float *v = most ? tsr_new(most, sizeof *v) : NULL;
     if (most && !v)
         return tsr_fail_nomem(err, most * sizeof *v, "the lost error of a site");
     for (uint64_t l = 0; l < c->layers; l++)
-        for (int s = 0; s < TSR_MODEL_SITES; s++) {
+        for (uint64_t s = 0; s < c->sites; s++) {
             const struct tsr_compensate_site_profile *p = &c->site[l][s];
             if (!p->top)
                 continue;
             memcpy(v, p->lost, p->cols * sizeof *v);
             qsort(v, p->cols, sizeof *v, descending);
-            uint64_t n = tsr_compensate_select_count(k[s], p->cols);
+            uint64_t n =
+                tsr_compensate_select_count(k[tsr_model_site_kind((enum tsr_site)s)], p->cols);
             for (uint64_t i = 0; i < p->cols; i++) {
                 all += (double)v[i];
                 left += i < n ? 0 : (double)v[i];

@@ -28,11 +28,10 @@ static uint64_t host_bytes(const struct tsr_compensation *c, const uint32_t k[TS
 {
     uint64_t n = 0;
     for (uint64_t l = first; l < end; l++)
-        for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
+        for (uint64_t i = 0; i < c->linears; i++) {
             const struct tsr_compensate_residual *r = &c->lin[l][i];
-            if (r->codes &&
-                tsr_compensate_select_count(k[tsr_model_linear_site((enum tsr_linear_id)i)],
-                                            r->inputs))
+            enum tsr_site kind = tsr_model_site_kind(tsr_model_linear_site((enum tsr_linear_id)i));
+            if (r->codes && tsr_compensate_select_count(k[kind], r->inputs))
                 n += tsr_compensate_residual_bytes(r);
         }
     return n;

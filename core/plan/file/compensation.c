@@ -65,7 +65,9 @@ static tsr_status working(const struct tsr_plan_problem *p, const struct tsr_pla
     uint64_t n = p->memory.batch, each = 1 + listed, tokens;
     uint64_t chunk = p->memory.chunk ? p->memory.chunk : p->memory.prompt;
     *bytes = 0;
-    if (!tsr_mul((uint64_t)f->prefill_mb, chunk, &tokens))
+    if (!tsr_mul((uint64_t)f->prefill_mb, chunk, &tokens) ||
+        !tsr_mul(tokens, UINT64_C(1) + p->shape->experts_used,
+                 &tokens)) /* and the rows of experts */
         tokens = UINT64_MAX;
     if (m->tp > 1 && !(tsr_add(each, widest, &each) && tsr_add(each, p->shape->hidden, &each)))
         each = UINT64_MAX;
@@ -112,13 +114,13 @@ static tsr_status stage_compensation(const struct tsr_plan_problem *p,
     for (uint64_t l = s->first; list && s->compensated && l < s->first + s->count; l++) {
         uint64_t of_site[TSR_MODEL_SITES] = { 0 };
         bool     seen[TSR_MODEL_SITES] = { false };
-        for (int i = 0; i < TSR_MODEL_LINEARS; i++) {
+        for (int i = 0; i < TSR_PLAN_LINEARS; i++) {
             const struct tsr_plan_shape_matrix *w =
                 &p->shape->layer[p->shape->layer_class[l]].lin[i];
-            enum tsr_site site = tsr_model_linear_site((enum tsr_linear_id)i);
+            enum tsr_site site = tsr_model_site_kind(tsr_model_linear_site((enum tsr_linear_id)i));
             uint64_t      k, row = tsr_compensate_residual_stride(out->bits, w->rows);
             TSR_TRY(channels(f, list, l, i, &k, err));
-            if (!w->rows)
+            if (!w->rows || site >= TSR_MODEL_SITES)
                 continue;
             if (seen[site] && k != of_site[site])
                 return differ(list, l, i, k, of_site[site], err);
@@ -130,10 +132,10 @@ static tsr_status stage_compensation(const struct tsr_plan_problem *p,
             out->k = k > out->k ? k : out->k;
             listed = selected > listed ? selected : listed;
             widest = w->cols > widest ? w->cols : widest;
-            TSR_TRY(count(&scales, w->rows, 2, err));
-            TSR_TRY(count(&out->bytes, w->cols, row, err));
-            TSR_TRY(count(&out->bytes, w->rows, out->bits == 16 ? 0 : 2, err));
-            TSR_TRY(count(&read, selected, row, err));
+            TSR_TRY(count(&scales, w->count * w->rows, 2, err));
+            TSR_TRY(count(&out->bytes, w->count * w->cols, row, err));
+            TSR_TRY(count(&out->bytes, w->count * w->rows, out->bits == 16 ? 0 : 2, err));
+            TSR_TRY(count(&read, selected * (uint64_t)tsr_plan_shape_used(p->shape, w), row, err));
         }
     }
     if (out->bytes)
