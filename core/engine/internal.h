@@ -243,7 +243,7 @@ tsr_status tsr_engine_run_products(struct tsr_engine *e, const struct tsr_engine
 
 /* experts.c: e->host for the linear of an expert that it runs, else NULL: the engine's device. */
 tsr_status tsr_engine_experts_place(struct tsr_engine *e, const struct tsr_plugin_run_on *on,
-                                    struct tsr_err *err);
+                                    bool compensated, struct tsr_err *err);
 static inline struct tsr_engine_device *tsr_engine_experts_device(const struct tsr_engine *e,
                                                                   uint64_t                 layer,
                                                                   enum tsr_linear_id       id)
