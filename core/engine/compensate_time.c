@@ -67,7 +67,7 @@ static tsr_status run_site(struct tsr_engine *e, uint64_t layer, enum tsr_site s
     enum tsr_site            kind = tsr_model_site_kind(site);
     const struct tsr_tensor *from = time_input(e, kind);
     struct tsr_tensor *to[TSR_COMPENSATE_LINEARS] = { &e->y }, out[TSR_COMPENSATE_LINEARS], in;
-    const struct tsr_tensor *outs[TSR_COMPENSATE_LINEARS] = { NULL };
+    const struct tsr_tensor *outs[TSR_ENGINE_SITE_LINEARS] = { NULL };
     uint32_t                 n;
     enum tsr_linear_id       first = tsr_compensation_linears(e->model, layer, site, &n);
     if (kind == TSR_MODEL_SITE_ATTN_IN)

@@ -15,7 +15,11 @@
 
 #include "engine/engine.h"
 
-/* outs: of the site's linears, in the order of enum tsr_linear_id; NULL if a linear is absent. */
+/* Outputs of a site at most: of q, k, v, z, b and a. */
+#define TSR_ENGINE_SITE_LINEARS 6u
+
+/* outs: of the site's linears, in the order of enum tsr_linear_id; NULL if a linear is absent.  Those of attention have
+ * room for all six. */
 typedef tsr_status (*tsr_engine_site_hook)(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
                                            const struct tsr_tensor        *in,
                                            const struct tsr_tensor *const *outs,

@@ -69,7 +69,7 @@ static void add_compensation(const struct tsr_engine_compensator *c,
 /* The linears of a site in the order of their outputs: those that can be compensated, and after q, k and v the
  * others of attention. */
 struct linears {
-    enum tsr_linear_id id[TSR_COMPENSATE_LINEARS + 3];
+    enum tsr_linear_id id[TSR_ENGINE_SITE_LINEARS];
     uint32_t           n;
 };
 static struct linears linears_of(const struct tsr_engine *e, uint64_t layer, enum tsr_site site)

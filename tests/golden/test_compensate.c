@@ -92,8 +92,10 @@ static const struct tsr_compensation *residuals(const struct tsr_model         *
             join_rows(m, l, c->lin[l], (enum tsr_site)s, bits);
         for (uint64_t s = 0; s < c->sites; s++) {
             uint64_t n = tsr_model_layer_site_cols(m, l, (enum tsr_site)s);
-            float   *v = n ? malloc(3 * n * sizeof *v) : NULL;
-            assert_true(v || !n);
+            if (!n)
+                continue; /* of latent attention */
+            float *v = malloc(3 * n * sizeof *v);
+            assert_non_null(v);
             for (uint64_t i = 0; i < n; i++) {
                 v[i] = 3.0f * (float)(n - i) / (float)n; /* inputs are about 1 */
                 v[n + i] = (float)tsr_uniform(5, l * 4 + s, i);

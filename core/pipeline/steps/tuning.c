@@ -49,7 +49,7 @@ static void shape_of(const struct tsr_model *m, enum tsr_site kind,
     (void)snprintf(out->name, sizeof out->name, "%s", kinds[kind]);
     for (uint64_t l = 0; l < m->hp.layers; l++)
         sum += weights_of(m, l, kind, &out->inputs);
-    out->outputs = out->inputs ? sum / out->inputs / m->hp.layers : 0;
+    out->outputs = sum ? sum / out->inputs / m->hp.layers : 0;
 }
 
 /* Bits of a weight with its metadata, 0 where there are none; *bytes (NULL: not asked) of all. */
@@ -298,7 +298,7 @@ tsr_status tsr_step_tuning_lost(const struct tsr_compensation *c, const uint32_t
     for (uint64_t l = 0; l < c->layers; l++)
         for (uint64_t s = 0; s < c->sites; s++) {
             const struct tsr_compensate_site_profile *p = &c->site[l][s];
-            if (!p->top)
+            if (!p->top || !v)
                 continue;
             memcpy(v, p->lost, p->cols * sizeof *v);
             qsort(v, p->cols, sizeof *v, descending);
