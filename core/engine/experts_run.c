@@ -5,6 +5,7 @@
  * The products of a line need nothing of each other: a device may run them in one call. */
 #include "engine/experts.h"
 #include "engine/hooks.h"
+#include "engine/split.h"
 
 /* The input of a linear of an expert, for who observes it. */
 static tsr_status show(struct tsr_engine *e, struct tsr_engine_device *dev, uint64_t layer,
