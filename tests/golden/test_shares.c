@@ -324,7 +324,7 @@ static void delta(void **state)
 static void experts(void **state)
 {
     char                      folder[64];
-    struct tsr_model         *m = wide_load(WIDE_EXPERTS, false, folder);
+    struct tsr_model         *m = wide_load(WIDE_SHARED_EXPERT, false, folder);
     struct tsr_model_overlay *o = wide_pack(registry, m, "use: rtn\nbits: 4\ngroup: 32\n");
     struct script             s = write_script(m->hp.vocab);
     (void)state;

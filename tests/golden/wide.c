@@ -70,7 +70,7 @@ static const struct {
                "\"topk_method\":\"group_limited_greedy\",\"n_group\":2,\"topk_group\":1,"
                "\"n_shared_experts\":2,\"routed_scaling_factor\":4.0}" },
     /* two layers of experts, one of them shared, each 256 wide */
-    { WIDE_EXPERTS,
+    { WIDE_SHARED_EXPERT,
       "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"deepseek_v3\"," SIZES LATENT(
           "1") "\"q_lora_rank\":48,\"qk_nope_head_dim\":32,\"qk_rope_head_dim\":16,"
                "\"n_group\":4,\"topk_group\":2,\"n_shared_experts\":1}" },
@@ -81,7 +81,7 @@ static const struct {
     { "delta-fused",
       "{\"architectures\":[\"Qwen3NextForCausalLM\"],\"model_type\":\"qwen3_next\"," SIZES DELTA
       "\"mlp_only_layers\":[0,1,2],\"num_experts\":4,\"num_experts_per_tok\":2}" },
-    { "experts",
+    { WIDE_EXPERTS,
       "{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\"," LLAMA
       "\"hidden_act\":\"silu\",\"head_dim\":32,\"num_experts\":6,\"num_experts_per_tok\":2,"
       "\"moe_intermediate_size\":512,\"norm_topk_prob\":true,\"mlp_only_layers\":[1],"

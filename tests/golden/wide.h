@@ -11,15 +11,14 @@ extern const char *const wide_names[]; /* NULL behind the last */
 extern const char *const wide_latent_names[];
 /* Not among them, for the same reason: the gated delta rule, and gated attention between. */
 extern const char *const wide_delta_names[];
-/* Not among them, since a sum over ranks of experts is rounded otherwise than that of one: layers 0 and 2 have six
+/* Not among them, since a sum over ranks of experts is rounded otherwise than that of one, unless experts are whole: layers 0 and 2 have six
  * experts, of which a token takes two; layer 1 has a feed-forward. */
 #define WIDE_EXPERTS "experts"
+/* The same with latent attention and a shared expert in two layers. */
+#define WIDE_SHARED_EXPERT "shared-expert"
 /* Not among them, for its size: one layer of Llama where o and down have 5120 input channels, so that each of four
  * ranks has more than 1024 of them, and 40 outputs. */
 #define WIDE_INPUTS "wide"
-
-/* Not among them: the sum over ranks of what experts say is rounded otherwise than that of one, unless experts are whole. */
-#define WIDE_EXPERTS "experts"
 
 /* Writes the model into folder, which exists.  Fails the running test on any error. */
 void wide_write(const char *name, const char *folder);

@@ -336,7 +336,7 @@ static void fp4_bytes(void **state)
     image_add(m, "l.weight_packed", "U8", 1, 16, ocp);
     image_add(m, "l.weight_scale", "F8_E4M3", 1, 2, fp8);
     image_add(m, "l.weight_global_scale", "F32", 1, 0, &global);
-    expect(m, 1, 32, "tessera.int/1 with 5 bits", want);
+    expect(m, 1, 32, "tessera.table/1 with 4 bits", want);
 }
 
 /* Exact names before patterns before classes, and what is ignored is not stored so. */
@@ -404,8 +404,8 @@ static void bnb_four(void **state)
         int         rows, cols;
         const char *format;
     } shapes[] = { { 4, 6, "tessera.float/1 F32" },
-                   { 3, 8, "tessera.lut/1 with 4 bits" },
-                   { 6, 4, "tessera.lut/1 with 4 bits" } };
+                   { 3, 8, "tessera.table/1 with 4 bits" },
+                   { 6, 4, "tessera.table/1 with 4 bits" } };
     for (int i = 0; i < 3; i++) {
         struct image *m = image_new("{\"quant_method\":\"bitsandbytes\",\"load_in_4bit\":true}");
         image_add(m, "l.weight", "U8", 12, 1, data);
@@ -426,7 +426,7 @@ static void bnb_four(void **state)
     image_add(m, "l.weight.nested_absmax", "F32", 2, 0, second);
     image_add(m, "l.weight.nested_quant_map", "F32", 256, 0, nested_map);
     add_state(m, "nf4", 3, 8, ",\"nested_blocksize\":2,\"nested_offset\":1.5");
-    expect(m, 3, 8, "tessera.lut/1 with 4 bits", want);
+    expect(m, 3, 8, "tessera.table/1 with 4 bits", want);
 }
 
 /* A row of zeros has the scale 0, and int8 runs as its writer's product. */
