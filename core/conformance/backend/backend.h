@@ -78,11 +78,11 @@ void tsr_conformance_cache_encode(uint32_t dtype, uint64_t rows, uint32_t kv_hea
 void tsr_conformance_cache_decode(uint32_t dtype, uint64_t rows, uint32_t kv_heads,
                                   uint32_t head_dim, const void *cache, double *x);
 
-/* weights.c */
-/* A weight matrix with random codes and sane scales in format f. */
+/* weights_random.c: with sane scales, in format f. */
 void tsr_conformance_weight_random(struct tsr_conformance_case *c, uint64_t stream,
                                    const struct tsr_format *f, uint64_t rows, uint64_t cols,
                                    struct tsr_weight_desc *w);
+/* weights.c */
 /* weight_load(); false when the device does not read the format. */
 bool tsr_conformance_weight_load(struct tsr_conformance_device *d, const struct tsr_weight_desc *w,
                                  void **weight);
