@@ -38,7 +38,9 @@ fails "where there is no order" 2 'ct' convert "$CHECKPOINTS/gptq4-g128-actorder
 run convert "$CHECKPOINTS/gptq4-g128-actorder" -o wide --to hf --dtype bf16
 ok "widened, columns are where they were" test "$rc" = 0
 run logits "$CHECKPOINTS/bnb-nf4" --tokens $IDS -o nf4.st
-ok "what is widened is said" grep -q '\b14\b.*\b4\b.*widened.*F32' "$WORK/err"
+ok "blocks of NF4 run packed, also where several lie in a row" bash -c '! grep -q widened "$0"' "$WORK/err"
+run logits "$CHECKPOINTS/fp8-qwen3" --tokens 1,2,3 -o fp8.st
+ok "what is widened is said" grep -q '\b14\b.*\b14\b.*widened.*F32' "$WORK/err"
 run logits "$CHECKPOINTS/gptq4-v1-asym-zero0" --tokens $IDS -o zero.st
 ok "zero points of 0 are told of" grep -q 'whole words' "$WORK/err"
 run generate "$CHECKPOINTS/awq4-g64-autoawq" --tokens $IDS --max-tokens 4 --greedy --ignore-eos --json

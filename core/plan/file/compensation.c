@@ -119,9 +119,9 @@ static tsr_status stage_compensation(const struct tsr_plan_problem *p,
                 &p->shape->layer[p->shape->layer_class[l]].lin[i];
             enum tsr_site site = tsr_model_site_kind(tsr_model_linear_site((enum tsr_linear_id)i));
             uint64_t      k, row = tsr_compensate_residual_stride(out->bits, w->rows);
-            TSR_TRY(channels(f, list, l, i, &k, err));
             if (!w->rows || site >= TSR_MODEL_SITES)
                 continue;
+            TSR_TRY(channels(f, list, l, i, &k, err));
             if (seen[site] && k != of_site[site])
                 return differ(list, l, i, k, of_site[site], err);
             seen[site] = true;

@@ -76,7 +76,7 @@ static const struct tsr_option stage_said_options[] = {
 const char *tsr_plan_linear(uint64_t layer, int linear, char buf[TSR_PLAN_LINEAR_TEXT])
 {
     (void)snprintf(buf, TSR_PLAN_LINEAR_TEXT, "model.layers.%llu.%s.%s", (unsigned long long)layer,
-                   linear <= TSR_MODEL_O ? "self_attn" : "mlp",
+                   tsr_model_linear_attends((enum tsr_linear_id)linear) ? "self_attn" : "mlp",
                    tsr_model_linear_name((enum tsr_linear_id)linear));
     return buf;
 }
