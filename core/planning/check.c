@@ -330,11 +330,11 @@ tsr_status tsr_planning_check(struct tsr_planning *pl, struct tsr_pipeline_job *
                       tsr_config_doc_path(f->doc), (unsigned long long)f->layers,
                       pl->problem.shape->name, (unsigned long long)pl->problem.shape->layers);
     if (st == TSR_OK)
-        st = settle(&z, candidate, err);
-    if (st == TSR_OK)
         st = check_made_for(pl, f, err);
-    if (st == TSR_OK && *pl->problem.shape->packed)
+    if (st == TSR_OK && *pl->problem.shape->packed) /* first: its problem has one candidate */
         st = check_kept(pl, f, candidate, err);
+    if (st == TSR_OK)
+        st = settle(&z, candidate, err);
     if (st == TSR_OK) /* the file's, whatever the job would have */
         st = tsr_plan_take_codecs(&pl->problem, f, err);
     if (st == TSR_OK && f->share)
