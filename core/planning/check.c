@@ -175,7 +175,7 @@ static tsr_status read_layer(const struct rules *z, uint64_t layer, uint32_t *ca
     bool     same = true;
     size_t   at = strlen(TSR_CANDIDATE_MIX);
     for (int i = 0; i < TSR_PLAN_MIXED; i++) {
-        TSR_TRY(read_linear(z, layer, tsr_plan_mixed(i), &index[i], err));
+        TSR_TRY(read_linear(z, layer, (int)tsr_plan_mixed(i), &index[i], err));
         same = same && index[i] == index[0];
     }
     *candidate = index[0];
