@@ -25,6 +25,12 @@ sampled() {
           if (int(h / 7) % n == 0) print }'
 }
 
+# rotated N: N of the lines on stdin, from the one that the seed chooses.
+rotated() {
+    awk -v n="$1" -v seed="$TSR_TEST_SEED" '{ line[NR - 1] = $0 }
+        END { for (i = 0; i < n && i < NR; i++) print line[(seed + i) % NR] }'
+}
+
 # result pass|fail|skip SECONDS NAME [REASON]
 result() {
     printf '%s\t%s\t%s\n' "$1" "$2" "$3" >>"$RESULTS"
