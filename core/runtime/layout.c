@@ -74,7 +74,7 @@ static tsr_status stage_of(struct tsr_runtime_layout_stage *s, const struct tsr_
     return there ? TSR_OK : tsr_fail_nomem(err, 0, "stages");
 }
 
-/* As the planner counts the engine's buffers (plan/cost/memory.c): a prefill micro-batch in forwards of the
+/* As the planner counts the engine's buffers (plan/cost/memory_work.c): a prefill micro-batch in forwards of the
  * engine's size, a decode one whole. */
 static uint64_t forward_tokens(const struct tsr_runtime_layout *l, uint64_t prompt)
 {
