@@ -1,5 +1,5 @@
-/* quant/scheme_run_internal.h - applying a scheme: scheme_rules.c finds the quantizer of a linear, scheme_run.c
- * quantizes. */
+/* quant/scheme_run_internal.h - applying a scheme: scheme_rules.c finds the quantizer of a linear, scheme_site.c
+ * quantizes those of a site, scheme_run.c a layer. */
 #ifndef TSR_QUANT_SCHEME_RUN_INTERNAL_H
 #define TSR_QUANT_SCHEME_RUN_INTERNAL_H
 
@@ -36,5 +36,43 @@ struct tsr_scheme_run {
 /* NULL: the linear is not quantized. */
 tsr_status tsr_quant_scheme_instance(struct tsr_scheme_run *a, uint64_t layer, const char *name,
                                      struct tsr_quant_scheme_instance **in, struct tsr_err *err);
+
+/* A linear of a site together with who quantizes it. */
+struct tsr_quant_site_item {
+    enum tsr_linear_id                id;
+    bool                              quantize;
+    struct tsr_quant_scheme_instance *instance;
+    uint64_t                          need;
+};
+
+/* One layer while it is quantized. */
+struct tsr_quant_layer_work {
+    struct tsr_scheme_run              *a;
+    uint64_t                            layer;
+    const struct tsr_quant_layer_stats *stats; /* or NULL */
+    struct tsr_model_overlay           *o;
+    /* [linears] each */
+    const struct tsr_matrix      **w;     /* the packed matrix; rows 0: absent */
+    const struct tsr_model_slice **part;  /* of the model's, or NULL: all */
+    uint8_t                       *bound; /* 1: what cannot stay as it was */
+    struct tsr_quant_site_item    *items; /* room for a site's */
+    const struct tsr_quantizer   **q;     /* room for a layer's */
+};
+
+tsr_status tsr_quant_layer_work_new(struct tsr_quant_layer_work *k, struct tsr_err *err);
+void       tsr_quant_layer_work_free(struct tsr_quant_layer_work *k);
+
+/* The quantizer and the purpose for a linear; *it is unchanged if there is none. */
+tsr_status tsr_quant_scheme_choose(struct tsr_scheme_run *a, uint64_t layer, enum tsr_linear_id id,
+                                   const struct tsr_matrix *w, struct tsr_quant_site_item *it,
+                                   struct tsr_err *err);
+/* Quantizes the linears of a site. */
+tsr_status tsr_quant_scheme_site(struct tsr_quant_layer_work *k, enum tsr_site site,
+                                 struct tsr_err *err);
+/* TSR_E_UNSUPPORTED keeps the original if the scheme allows it. */
+tsr_status tsr_quant_scheme_or_keep(const struct tsr_scheme_run *a, tsr_status st, const char *name,
+                                    struct tsr_err *err);
+/* Something is packed now: the remarks until here are said. */
+void tsr_quant_scheme_say_remarks(struct tsr_scheme_run *a);
 
 #endif

@@ -1,20 +1,15 @@
 /* tessera inspect: plugins, formats, model families, devices, and one of them in detail. */
 #include "cli/inspect/inspect.h"
-#include "checkpoint/kind.h"
 #include "cli/cli.h"
 #include "cli/inspect/apart.h"
 #include "cli/inspect/probe.h"
+#include "cli/inspect/target.h"
 
-#include "base/file.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "checkpoint/contents.h"
-#include "checkpoint/gguf/gguf.h"
-#include "checkpoint/prepacked/prepacked.h"
 #include "model/model.h"
 #include "plugin/semver.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,42 +61,6 @@ static tsr_status list(struct tsr_cli *c, unsigned what, json_t *to, struct tsr_
     return TSR_OK;
 }
 
-/* Whether a component answers to X: its name, kind:name, id/name, its plugin's id, or, if real is
- * set, its file. */
-static bool answers(const struct tsr_plugin_found *f, const char *x, const char *real)
-{
-    const char *name = f->component->name, *id = f->info->plugin->id, *kind = f->component->kind;
-    if (real)
-        return strcmp(real, f->info->path) == 0;
-    if (strcmp(x, name) == 0 || strcmp(x, id) == 0)
-        return true;
-    const char *slash = strrchr(x, '/'), *colon = strchr(x, ':');
-    if (slash && strcmp(slash + 1, name) == 0 && strlen(id) == (size_t)(slash - x) &&
-        memcmp(id, x, strlen(id)) == 0)
-        return true;
-    const char *dot = strrchr(kind, '.'), *word = dot ? dot + 1 : kind;
-    return colon && strcmp(colon + 1, name) == 0 && strcspn(word, "/") == (size_t)(colon - x) &&
-           memcmp(word, x, (size_t)(colon - x)) == 0;
-}
-
-static tsr_status not_known(struct tsr_registry *r, const char *x, struct tsr_err *err)
-{
-    static const char *const words[] = { "plugins", "formats", "models", "devices" };
-    const char              *names[256];
-    uint64_t                 n = 0;
-    struct tsr_plugin_found  f;
-    for (size_t i = 0; i < 4; i++)
-        names[n++] = words[i];
-    for (uint64_t i = 0; n < 256 && tsr_plugin_registry_component(r, i, &f); i++)
-        names[n++] = f.component->name;
-    const char *near = tsr_config_nearest(x, names, n);
-    return tsr_fail(
-        err, TSR_E_INPUT,
-        "%s: no such file or folder, and no plugin of that name%s%s%s; `tessera inspect` lists "
-        "what there is",
-        x, near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
-}
-
 static unsigned word_of(const char *x)
 {
     return strcmp(x, "plugins") == 0   ? PLUGINS
@@ -111,81 +70,14 @@ static unsigned word_of(const char *x)
                                        : 0;
 }
 
-/* Whether a bare word is a plugin's name, even if a folder has the same name. */
-static tsr_status names_plugin(struct tsr_cli *c, const char *x, bool *yes, struct tsr_err *err)
-{
-    struct tsr_registry    *r = NULL;
-    struct tsr_plugin_found f;
-    *yes = false;
-    if (tsr_model_is_name(x) || strchr(x, '/'))
-        return TSR_OK;
-    TSR_TRY(tsr_cli_registry(c, &r, err));
-    TSR_TRY(tsr_plugin_registry_scan(r, err));
-    for (uint64_t i = 0; !*yes && tsr_plugin_registry_component(r, i, &f); i++)
-        *yes = answers(&f, x, NULL);
-    return *yes ? TSR_OK : tsr_plugin_registry_ask(r, x, yes, err);
-}
-
-/* What x means: all but a model have the registry at hand. */
-struct target {
-    struct tsr_registry *r;
-    char                *real; /* a plugin's file, or NULL: a name */
-    bool                 model;
-};
-
-static void close_target(struct target *t)
-{
-    free(t->real);
-}
-
-/* A name goes before a file, a folder or a GGUF file is a model. */
-static tsr_status open_target(struct tsr_cli *c, const char *x, struct target *t,
-                              struct tsr_err *err)
-{
-    size_t n = strlen(x);
-    bool   name = false;
-    *t = (struct target){ 0 };
-    TSR_TRY(names_plugin(c, x, &name, err));
-    enum tsr_checkpoint_kind kind = TSR_CHECKPOINT_OTHER;
-    if (!name && !tsr_model_is_name(x))
-        TSR_TRY(tsr_checkpoint_kind(x, &kind, err));
-    t->model =
-        !name && (tsr_model_is_name(x) || tsr_path_is_dir(x) || kind != TSR_CHECKPOINT_OTHER);
-    if (t->model)
-        return TSR_OK;
-    bool so = n > 3 && strcmp(x + n - 3, ".so") == 0, file = !name && (so || tsr_path_exists(x));
-    if (file && !so && !tsr_file_begins(x, "\177ELF", 4)) {
-        tsr_status st = tsr_model_check(x, err);
-        return st == TSR_OK ? tsr_fail(err, TSR_E_INPUT, "%s: is no plugin's .so file", x)
-                            : tsr_err_append(err, st, "; nor is it a plugin's .so file");
-    }
-    TSR_TRY(tsr_cli_registry(c, &t->r, err));
-    if (file) {
-        t->real = realpath(x, NULL);
-        if (!t->real && errno == ENOMEM)
-            return tsr_fail_nomem(err, n, x);
-        TSR_TRY(tsr_plugin_registry_add_path(t->r, x, err));
-    }
-    return tsr_plugin_registry_scan(t->r, err);
-}
-
-static bool nth_answer(const struct target *t, const char *x, uint64_t n,
-                       struct tsr_plugin_found *f)
-{
-    for (uint64_t i = 0; tsr_plugin_registry_component(t->r, i, f); i++)
-        if (answers(f, x, t->real) && n-- == 0)
-            return true;
-    return false;
-}
-
 /* For a child process: tsr_inspect_nth. */
 static tsr_status nth(struct tsr_cli *c, const char *x, uint64_t i, struct tsr_plugin_found *f,
                       bool *have, struct tsr_err *err)
 {
-    struct target t;
-    tsr_status    st = open_target(c, x, &t, err);
-    *have = st == TSR_OK && !t.model && nth_answer(&t, x, i, f);
-    close_target(&t);
+    struct tsr_inspect_target t;
+    tsr_status                st = tsr_inspect_target_open(c, x, &t, err);
+    *have = st == TSR_OK && !t.model && tsr_inspect_target_nth(&t, x, i, f);
+    tsr_inspect_target_close(&t);
     return st;
 }
 
@@ -203,13 +95,13 @@ static tsr_status probe(struct tsr_cli *c, const char *x, json_t *to, struct tsr
 }
 
 /* "components": all that match x, with the results of their probes (probes may be NULL). */
-static tsr_status components(const struct target *t, const char *x, const json_t *probes,
-                             json_t *to, struct tsr_err *err)
+static tsr_status components(const struct tsr_inspect_target *t, const char *x,
+                             const json_t *probes, json_t *to, struct tsr_err *err)
 {
     struct tsr_plugin_found f;
     json_t                 *all = json_array();
     tsr_status              st = all ? TSR_OK : tsr_fail_nomem(err, 0, x);
-    for (uint64_t i = 0; st == TSR_OK && nth_answer(t, x, i, &f); i++) {
+    for (uint64_t i = 0; st == TSR_OK && tsr_inspect_target_nth(t, x, i, &f); i++) {
         json_t *one = NULL, *said = json_array_get(probes, i);
         st = tsr_inspect_component(&f, &one, err);
         if (st == TSR_OK && said && json_object_set(one, "probe", said) != 0)
@@ -226,30 +118,30 @@ static tsr_status components(const struct target *t, const char *x, const json_t
                        "%s: holds nothing that this host knows, or only what another file with the "
                        "same bytes holds too",
                        x)
-                 : not_known(t->r, x, err);
+                 : tsr_inspect_not_known(t->r, x, err);
     return put(to, "components", st, all, err);
 }
 
 static tsr_status one(struct tsr_cli *c, const char *x, const json_t *probes, bool verify,
                       json_t *to, struct tsr_err *err)
 {
-    struct target           t;
-    struct tsr_plugin_found f;
-    json_t                 *m = NULL;
-    tsr_status              st = open_target(c, x, &t, err);
+    struct tsr_inspect_target t;
+    struct tsr_plugin_found   f;
+    json_t                   *m = NULL;
+    tsr_status                st = tsr_inspect_target_open(c, x, &t, err);
     if (st == TSR_OK && t.model) {
         char *in_it = tsr_checkpoint_contents_only_model(x);
         st = tsr_inspect_model(in_it ? in_it : x, verify, &m, err);
         free(in_it);
         st = put(to, "model", st, m, err);
     } else if (st == TSR_OK && verify) {
-        st = nth_answer(&t, x, 0, &f)
+        st = tsr_inspect_target_nth(&t, x, 0, &f)
                  ? tsr_fail(err, TSR_E_INPUT, "%s: is a plugin; --verify reads a prepacked file", x)
-                 : not_known(t.r, x, err);
+                 : tsr_inspect_not_known(t.r, x, err);
     } else if (st == TSR_OK) {
         st = components(&t, x, probes, to, err);
     }
-    close_target(&t);
+    tsr_inspect_target_close(&t);
     return st;
 }
 
