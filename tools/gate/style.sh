@@ -50,6 +50,13 @@ no_empty_files() {
     [ $bad = 0 ]
 }
 
+# A file of the product has one idea; more than 400 lines are more than one.
+short_files() {
+    tree_files | grep -E '^(core|kernels|plugins)/.*\.(c|h|cu|cuh)$' | xargs awk '
+        FNR == 401 { print FILENAME ": has more than 400 lines; move a part that stands alone to a file of its own"; bad = 1 }
+        END { exit bad }'
+}
+
 # What `tessera help` prints is checked too, so the program must be there.
 language_clean() {
     { [ -f build/build.ninja ] || configure_dir build "${RELEASE[@]}" -Dtests=false; } &&
@@ -66,6 +73,7 @@ phase_style() {
     check "style: layers of the core" tools/layers --check
     check "style: the root of the tree" root_clean
     check "style: no empty files or folders" no_empty_files
+    check "style: lengths of files" short_files
 }
 
 # Lines "FILE <tab> what it includes", without the system's headers, from what the compiler wrote down.
