@@ -105,7 +105,7 @@ const void *tsr_cuda_extension(const void *self, const char *id);
 
 /* Places in a weight's bytes, multiples of 256. */
 struct tsr_cuda_places {
-    uint64_t scales, zeros, table, table8, unit, column, value, delta, total;
+    uint64_t scales, minimums, factors, zeros, table, table8, unit, column, value, delta, total;
 };
 
 struct tsr_cuda_weight {
@@ -119,6 +119,8 @@ struct tsr_cuda_weight {
 /* k without addresses, and the places; data: codes and meta are set and are checked. */
 tsr_status tsr_cuda_outline(const struct tsr_weight_desc *d, int data, struct tsr_cuda_weight *w,
                             struct tsr_err *err);
+/* Zero points are in the meta. */
+int tsr_cuda_stores_zeros(const struct tsr_format *f);
 /* Fills the layout's bytes, zeroed. */
 tsr_status tsr_cuda_pack(const struct tsr_cuda *c, const struct tsr_weight_desc *d,
                          const struct tsr_cuda_weight *w, uint8_t *bytes);

@@ -30,27 +30,35 @@
 #define K_ROPE_ADJACENT 1u /* TSR_ROPE_ADJACENT: columns 2i and 2i + 1 rotate together */
 
 #define K_FLOAT 0u /* bits 32: F32; bits 16: F16, or BF16 with `bf16` */
-#define K_INT   1u /* (code - zero) * scale */
+#define K_INT   1u /* (code - zero) * scale; with `affine` code * scale + minimum */
 #define K_LUT   2u /* table[row][code], then outliers */
-#define K_MX    3u /* table[code] * scale */
+#define K_MX    3u /* table[code] * scale: tessera.mx/1, and tessera.table/1 of up to 4 bits */
 
 /* Layout of scales: [panel][group][32]. */
-#define K_SCALE_F32 0u
-#define K_SCALE_F16 1u
-#define K_SCALE_E8  2u /* a byte b: 2^(b - 127); 255: NaN */
+#define K_SCALE_F32     0u
+#define K_SCALE_F16     1u
+#define K_SCALE_E8      2u /* a byte b: 2^(b - 127); 255: NaN */
+#define K_SCALE_LEVELS  3u /* a byte less `bias`, times a factor */
+#define K_SCALE_NIBBLES 4u /* the same of the low nibble; the high one is that of the minimum */
+#define K_SCALE_E4M3    5u /* a byte, E4M3, over a divisor */
 
 struct k_weight {
     uint64_t codes, scales;
-    uint64_t zeros;                /* [panel][group][32] bytes; 0: all are `mid` */
-    uint64_t table;                /* LUT: [panel][entries][32] F32; MX: [256] F32 */
-    uint64_t table8;               /* LUT: [panel][entries][32] int8; MX: [digits][256] int8 */
-    uint64_t unit;                 /* LUT, MX: [panels * 32] F32, the scale of table8 */
+    uint64_t minimums; /* affine, unless NIBBLES: as the scales */
+    uint64_t factors;  /* LEVELS, NIBBLES: [panel][record][32] F16, affine: [2][32], of scales, of
+                        * minimums; E4M3: [panel][32] F32 */
+    uint64_t zeros;    /* [panel][group][32] bytes; 0: all are `mid` */
+    uint64_t table;    /* LUT: [panel][entries][32] F32; MX: [256] F32 */
+    uint64_t table8;   /* LUT: [panel][entries][32] int8; MX: [digits][256] int8 */
+    uint64_t unit;     /* LUT, MX: [panels * 32] F32, the scale of table8 */
     uint64_t column, value, delta; /* outliers of LUT: [panels * 32][outliers] U32, F32, F32 */
     uint64_t rows, cols;
     uint32_t kind, bits, bf16, scale_kind, mid;
-    uint32_t segment, segments; /* columns of one; how many */
-    uint32_t group, groups;     /* columns of one; group is cols where there is one */
-    uint32_t regular;           /* groups begin on steps */
+    uint32_t segment, segments;           /* columns of one; how many */
+    uint32_t group, groups;               /* columns of one; group is cols where there is one */
+    uint32_t regular;                     /* groups begin on steps */
+    uint32_t affine;                      /* INT: there are minimums */
+    uint32_t records, record_shift, bias; /* of LEVELS and NIBBLES: 2^record_shift groups each */
     uint32_t entries, outliers;
     uint32_t digits;    /* of table8, to base 128, lowest first; 1 but for small floats of MX */
     float    threshold; /* LLM.int8; 0: no outliers */

@@ -27,6 +27,7 @@ DEV void chain_fast(const struct k_linear *a, const int kind, const int bits, co
     struct step_words      s, ahead;
     d.scale = 1.0f;
     d.zero = 0.0f;
+    d.minimum = 0.0f;
     d.stride = w->kind == K_LUT ? K_PANEL : 1;
     d.table =
         AT(const float, w->table) + (w->kind == K_LUT ? panel * w->entries * K_PANEL + lane : 0);
@@ -40,8 +41,10 @@ DEV void chain_fast(const struct k_linear *a, const int kind, const int bits, co
             uint64_t group = k / w->group;
             group_end = (group + 1) * w->group;
             d.scale = scale_of(w, panel, group, lane);
-            if (kind == (int)K_INT)
+            if (kind == (int)K_INT) {
                 d.zero = (float)zero_of(w, panel, group, lane);
+                d.minimum = minimum_of(w, panel, group, lane);
+            }
         }
         if (bits == K_ANY)
             step_spread(&s, (int)w->bits);

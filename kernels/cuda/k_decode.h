@@ -16,6 +16,24 @@ DEV const uint8_t *step_at(const struct k_weight *w, uint64_t panel, uint64_t st
     return AT(const uint8_t, w->codes) + (panel * steps_of(w) + step) * 128u * w->bits;
 }
 
+/* The F16 factor of a group's scale, or with which = 1 of its minimum. */
+DEV float factor_of(const struct k_weight *w, uint64_t panel, uint64_t group, uint32_t lane,
+                    const uint32_t which)
+{
+    const uint64_t record = panel * w->records + (group >> w->record_shift);
+    return k_half(
+        AT(const uint16_t, w->factors)[(record * (1 + w->affine) + which) * K_PANEL + lane]);
+}
+
+/* An E4M3 number. */
+DEV float k_e4m3(uint32_t b)
+{
+    const uint32_t e = b >> 3 & 15u, m = b & 7u;
+    float          v = e ? __uint_as_float((e + 120u) << 23 | m << 20) : (float)m * 0x1p-9f;
+    v = (b & 127u) == 127u ? k_nan() : v;
+    return b & 128u ? -v : v;
+}
+
 DEV float scale_of(const struct k_weight *w, uint64_t panel, uint64_t group, uint32_t lane)
 {
     const uint64_t at = (panel * w->groups + group) * K_PANEL + lane;
@@ -24,7 +42,28 @@ DEV float scale_of(const struct k_weight *w, uint64_t panel, uint64_t group, uin
     if (w->scale_kind == K_SCALE_F16)
         return k_half(AT(const uint16_t, w->scales)[at]);
     uint32_t b = AT(const uint8_t, w->scales)[at];
+    if (w->scale_kind == K_SCALE_E4M3)
+        return k_e4m3(b) / AT(const float, w->factors)[panel * K_PANEL + lane];
+    if (w->scale_kind != K_SCALE_E8) {
+        b = w->scale_kind == K_SCALE_NIBBLES ? b & 15u : b;
+        return factor_of(w, panel, group, lane, 0) * (float)((int32_t)b - (int32_t)w->bias);
+    }
     return b == 255 ? k_nan() : __uint_as_float(b ? b << 23 : 0x400000u);
+}
+
+/* The minimum of a group, +0 where there is none. */
+DEV float minimum_of(const struct k_weight *w, uint64_t panel, uint64_t group, uint32_t lane)
+{
+    const uint64_t at = (panel * w->groups + group) * K_PANEL + lane;
+    if (!w->affine)
+        return 0.0f;
+    if (w->scale_kind == K_SCALE_F32)
+        return AT(const float, w->minimums)[at];
+    if (w->scale_kind == K_SCALE_F16)
+        return k_half(AT(const uint16_t, w->minimums)[at]);
+    uint32_t b = w->scale_kind == K_SCALE_NIBBLES ? AT(const uint8_t, w->scales)[at] >> 4
+                                                  : AT(const uint8_t, w->minimums)[at];
+    return -(factor_of(w, panel, group, lane, 1) * (float)b);
 }
 
 DEV uint32_t zero_of(const struct k_weight *w, uint64_t panel, uint64_t group, uint32_t lane)
@@ -85,9 +124,11 @@ DEV_CALL float weight_at(const struct k_weight *w, uint64_t panel, uint32_t lane
     }
     const uint32_t code = code_at(w, panel, lane, k);
     const uint64_t g = k / w->group;
-    if (w->kind == K_INT)
-        return (float)((int32_t)code - (int32_t)zero_of(w, panel, g, lane)) *
-               scale_of(w, panel, g, lane);
+    if (w->kind == K_INT) {
+        float v = (float)((int32_t)code - (int32_t)zero_of(w, panel, g, lane)) *
+                  scale_of(w, panel, g, lane);
+        return w->affine ? v + minimum_of(w, panel, g, lane) : v;
+    }
     if (w->kind == K_MX)
         return AT(const float, w->table)[code] * scale_of(w, panel, g, lane);
     float v = AT(const float, w->table)[(panel * w->entries + code) * K_PANEL + lane];
@@ -201,7 +242,7 @@ DEV float byte_float(uint32_t c, const int i, float zero)
 
 /* What widens a lane's codes: of one group, or of the row. */
 struct decoder {
-    float        scale, zero;
+    float        scale, zero, minimum;
     const float *table; /* of this lane: entry e at table[e * stride] */
     uint32_t     stride;
 };
@@ -227,8 +268,8 @@ DEV void widen4(const struct step_words *s, const int kind, const int bits, cons
     const uint32_t c = codes4(s, bits, j);
     UNROLL_LOOP
     for (int i = 0; i < 4; i++) {
-        if (kind == (int)K_INT)
-            v[i] = byte_float(c, i, d->zero) * d->scale;
+        if (kind == (int)K_INT) /* a minimum of +0 changes no sum: chains begin at +0 */
+            v[i] = byte_float(c, i, d->zero) * d->scale + d->minimum;
         else /* a scale of 1 changes nothing: LUT and MX share their code */
             v[i] = d->table[(c >> 8 * i & 255u) * d->stride] * d->scale;
     }

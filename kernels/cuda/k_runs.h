@@ -94,12 +94,15 @@ DEV void run_step(const struct k_linear *a, const int digits, struct run *r, uin
     if (!block_ends && !group_ends)
         return;
     float   scale = run_scale(w, panel, r->group, lane);
+    float   minimum = minimum_of(w, panel, r->group, lane);
     int32_t zero = run_zero(w, panel, r->group, lane);
     UNROLL_LOOP
     for (int t = 0; t < tokens; t++) {
         float sa =
             AT(const float, a->sa)[(uint64_t)token_of(a, t0 + (uint32_t)t) * a->blocks + r->block];
         acc[t] = fmaf(run_total(digits, sum + t, tokens, zero * zeros[t]), scale * sa, acc[t]);
+        if (digits == 1 && w->affine) /* uniform over all lanes */
+            acc[t] = fmaf((float)zeros[t], minimum * sa, acc[t]);
         zeros[t] = 0;
         UNROLL_LOOP
         for (int d = 0; d < digits; d++)
@@ -181,21 +184,25 @@ DEV_CALL void runs_slow(const struct k_linear *a, uint64_t panel, uint32_t lane,
         end = end < block_end ? end : block_end;
         end = end < k1 ? end : k1;
         float   scale = run_scale(w, panel, group, lane);
+        float   minimum = minimum_of(w, panel, group, lane);
         int32_t zero = w->kind == K_INT ? (int32_t)zero_of(w, panel, group, lane) : 0;
         for (int t = 0; t < tokens; t++) {
             uint32_t      token = token_of(a, t0 + (uint32_t)t);
             const int8_t *q = AT(const int8_t, a->q) + token * a->ldq;
+            const float   sa = AT(const float, a->sa)[(uint64_t)token * a->blocks + block];
             int64_t       sum = 0;
+            int32_t       ones = 0;
             for (uint64_t i = k; i < end; i++) {
                 const uint32_t c = code_at(w, panel, lane, i);
                 int64_t        v = table ? 0 : (int32_t)c - zero;
                 for (uint32_t d = table ? w->digits : 0; d-- > 0;)
                     v = v * 128 + table[256 * d + c];
                 sum += v * q[i];
+                ones += q[i];
             }
-            acc[t] =
-                fmaf((float)sum,
-                     scale * AT(const float, a->sa)[(uint64_t)token * a->blocks + block], acc[t]);
+            acc[t] = fmaf((float)sum, scale * sa, acc[t]);
+            if (w->affine)
+                acc[t] = fmaf((float)ones, minimum * sa, acc[t]);
         }
         block += end == block_end;
         k = end;

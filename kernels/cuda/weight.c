@@ -21,6 +21,11 @@ static int take(uint64_t *total, uint64_t a, uint64_t b, uint64_t *place)
            !__builtin_add_overflow(*total, (n + 255) / 256 * 256, total);
 }
 
+int tsr_cuda_stores_zeros(const struct tsr_format *f)
+{
+    return strcmp(f->id, TSR_FORMAT_INT) == 0 && f->zero == TSR_ZERO_STORED;
+}
+
 static int plan(struct tsr_cuda_weight *w, const struct tsr_weight_desc *d)
 {
     const struct tsr_format *f = d->format;
@@ -30,12 +35,18 @@ static int plan(struct tsr_cuda_weight *w, const struct tsr_weight_desc *d)
     uint64_t panels = cuda_ceil(d->rows, K_PANEL), rows = panels * K_PANEL, codes, none = 0,
              total = 0;
     uint64_t scale = k->scale_kind == K_SCALE_F32 ? 4 : k->scale_kind == K_SCALE_F16 ? 2 : 1;
+    int      minimums = k->affine && k->scale_kind != K_SCALE_NIBBLES;
     if (__builtin_mul_overflow(cuda_ceil(d->cols, K_STEP), 128u * (uint64_t)k->bits, &codes))
         return 0;
     if (!take(&total, panels, codes, &none) ||
         !take(&total, packed && !lut ? rows * scale : 0, k->groups, &p->scales) ||
-        !take(&total, k->kind == K_INT && f->zero == TSR_ZERO_STORED ? rows : 0, k->groups,
-              &p->zeros) ||
+        !take(&total, minimums ? rows * scale : 0, k->groups, &p->minimums) ||
+        !take(&total,
+              k->records                      ? rows * 2 * (1 + k->affine)
+              : k->scale_kind == K_SCALE_E4M3 ? rows * 4
+                                              : 0,
+              k->records ? k->records : 1, &p->factors) ||
+        !take(&total, tsr_cuda_stores_zeros(f) ? rows : 0, k->groups, &p->zeros) ||
         !take(&total,
               lut               ? rows * 4
               : k->kind == K_MX ? 4
@@ -55,6 +66,41 @@ static int plan(struct tsr_cuda_weight *w, const struct tsr_weight_desc *d)
     return 1;
 }
 
+/* Scales as codes of records of 256 columns. */
+static void outline_records(struct k_weight *k, const struct tsr_format *f, uint64_t cols)
+{
+    k->records = (uint32_t)cuda_ceil(cols, 256);
+    while (f->group << k->record_shift < 256)
+        k->record_shift++;
+}
+
+static void outline_affine(struct k_weight *k, const struct tsr_format *f, uint64_t cols)
+{
+    k->kind = K_INT;
+    k->affine = 1;
+    k->scale_kind = f->scale_bits == 4          ? K_SCALE_NIBBLES
+                    : f->scale_bits             ? K_SCALE_LEVELS
+                    : f->scale_dtype == TSR_F16 ? K_SCALE_F16
+                                                : K_SCALE_F32;
+    if (f->scale_bits)
+        outline_records(k, f, cols);
+}
+
+static void outline_table(struct k_weight *k, const struct tsr_format *f, uint64_t cols)
+{
+    k->kind = f->bits > 4 ? K_INT : K_MX;
+    k->mid = 1u << (f->bits - 1);
+    k->entries = f->bits > 4 ? 0 : 256;
+    k->scale_kind = f->element                  ? K_SCALE_E4M3
+                    : f->scale_bits             ? K_SCALE_LEVELS
+                    : f->scale_dtype == TSR_F16 ? K_SCALE_F16
+                                                : K_SCALE_F32;
+    if (k->scale_kind == K_SCALE_LEVELS) {
+        k->bias = 1u << (f->scale_bits - 1);
+        outline_records(k, f, cols);
+    }
+}
+
 static void outline_packed(struct tsr_cuda_weight *w, const struct tsr_weight_desc *d)
 {
     const struct tsr_format *f = d->format;
@@ -69,7 +115,11 @@ static void outline_packed(struct tsr_cuda_weight *w, const struct tsr_weight_de
     } else {
         k->group = f->group && f->group < d->cols ? (uint32_t)f->group : (uint32_t)d->cols;
         k->groups = (uint32_t)tsr_format_groups(f, d->cols);
-        if (strcmp(f->id, TSR_FORMAT_INT) == 0) {
+        if (strcmp(f->id, TSR_FORMAT_AFFINE) == 0) {
+            outline_affine(k, f, d->cols);
+        } else if (strcmp(f->id, TSR_FORMAT_TABLE) == 0) {
+            outline_table(k, f, d->cols);
+        } else if (strcmp(f->id, TSR_FORMAT_INT) == 0) {
             k->kind = K_INT;
             k->mid = 1u << (f->bits - 1);
             k->scale_kind = f->scale_dtype == TSR_F16 ? K_SCALE_F16 : K_SCALE_F32;
@@ -100,8 +150,6 @@ tsr_status tsr_cuda_outline(const struct tsr_weight_desc *d, int data, struct ts
                                           .group = (uint32_t)d->cols,
                                           .groups = 1,
                                           .regular = 1 } };
-    if (strcmp(f->id, TSR_FORMAT_AFFINE) == 0 || strcmp(f->id, TSR_FORMAT_TABLE) == 0)
-        return tsr_weight_not_read(err, d, "CUDA");
     uint64_t segment = tsr_weight_segment(d) ? tsr_weight_segment(d) : 32 * cuda_ceil(d->cols, 256);
     w->k.segment = (uint32_t)cuda_min(segment, cuda_ceil(d->cols, 32) * 32);
     /* there is a column, so that segments are not 0 wide; the analyzer does not see it */
@@ -122,7 +170,9 @@ static void place(struct tsr_cuda_weight *w, const struct tsr_format *f)
     uint64_t base = w->address;
     w->k.codes = base;
     w->k.scales = base + w->at.scales;
-    w->k.zeros = w->k.kind == K_INT && f->zero == TSR_ZERO_STORED ? base + w->at.zeros : 0;
+    w->k.minimums = base + w->at.minimums;
+    w->k.factors = base + w->at.factors;
+    w->k.zeros = tsr_cuda_stores_zeros(f) ? base + w->at.zeros : 0;
     w->k.table = base + w->at.table;
     w->k.table8 = base + w->at.table8;
     w->k.unit = base + w->at.unit;

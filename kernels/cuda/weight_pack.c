@@ -3,6 +3,7 @@
 #include "backend.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@ struct fill {
     const struct tsr_weight_desc *d;
     const struct tsr_cuda_weight *w;
     uint8_t                      *bytes;
+    float                         unit; /* of tessera.table/1 */
 };
 
 /* A step's 32 codes of lane r, into the planes of k_args.h. */
@@ -77,6 +79,34 @@ static void fill_float(const struct fill *f, uint64_t row)
         memcpy(dst + k / each * 512 + r * 16, src + k * size, cuda_min(each, d->cols - k) * size);
 }
 
+/* Codes of scales and minimums, and their factors. */
+static void fill_levels(const struct fill *f, uint64_t row)
+{
+    const struct k_weight        *k = &f->w->k;
+    const struct tsr_cuda_places *at = &f->w->at;
+    const struct tsr_format      *form = f->d->format;
+    const uint8_t                *meta = (const uint8_t *)f->d->meta + row * f->d->meta_stride;
+    uint64_t panel = row / K_PANEL, lane = row % K_PANEL, halves = 1 + k->affine;
+    uint64_t record =
+        k->affine ? tsr_format_affine_record_bytes(form) : tsr_format_table_record_bytes(form);
+    uint64_t level = k->affine ? tsr_format_affine_level_bytes(form) : 0;
+    for (uint64_t s = 0; s < k->records; s++)
+        for (uint64_t i = 0; i < halves; i++)
+            memcpy(f->bytes + at->factors +
+                       2 * (((panel * k->records + s) * halves + i) * K_PANEL + lane),
+                   meta + s * record + 2 * i, 2);
+    for (uint64_t g = 0; g < k->groups; g++) {
+        const uint8_t *codes = meta + (g >> k->record_shift) * record + 2 * halves;
+        uint64_t       i = g & ((UINT64_C(1) << k->record_shift) - 1);
+        uint64_t       place = (panel * k->groups + g) * K_PANEL + lane;
+        uint32_t       a = tsr_weight_code(codes, i, form->scale_bits);
+        uint32_t       b = k->affine ? tsr_weight_code(codes + level, i, form->scale_bits) : 0;
+        f->bytes[at->scales + place] = (uint8_t)(k->scale_kind == K_SCALE_NIBBLES ? a | b << 4 : a);
+        if (k->affine && k->scale_kind == K_SCALE_LEVELS)
+            f->bytes[at->minimums + place] = (uint8_t)b;
+    }
+}
+
 static void fill_scales(const struct fill *f, uint64_t row)
 {
     const struct k_weight   *k = &f->w->k;
@@ -84,15 +114,27 @@ static void fill_scales(const struct fill *f, uint64_t row)
     const uint8_t           *meta = (const uint8_t *)f->d->meta + row * f->d->meta_stride;
     uint64_t                 size = k->scale_kind == K_SCALE_F32 ? 4 : 2;
     int                      lim = (1 << (form->scale_bits ? form->scale_bits - 1 : 0)) - 1;
+    if (k->records) {
+        fill_levels(f, row);
+        return;
+    }
+    if (k->scale_kind == K_SCALE_E4M3)
+        memcpy(f->bytes + f->w->at.factors + 4 * row, meta, 4);
     for (uint64_t g = 0; g < k->groups; g++) {
         uint64_t at = (row / K_PANEL * k->groups + g) * K_PANEL + row % K_PANEL;
-        if (k->kind == K_MX) {
+        if (k->scale_kind == K_SCALE_E8) {
             f->bytes[f->w->at.scales + at] =
                 meta[g] > 2 * lim ? 255 : (uint8_t)(meta[g] - lim + 127);
             continue;
         }
+        if (k->scale_kind == K_SCALE_E4M3) {
+            f->bytes[f->w->at.scales + at] = meta[4 + g];
+            continue;
+        }
         memcpy(f->bytes + f->w->at.scales + at * size, meta + g * size, size);
-        if (form->zero == TSR_ZERO_STORED)
+        if (k->affine)
+            memcpy(f->bytes + f->w->at.minimums + at * size, meta + (k->groups + g) * size, size);
+        if (tsr_cuda_stores_zeros(form))
             f->bytes[f->w->at.zeros + at] = meta[k->groups * size + g];
     }
 }
@@ -128,14 +170,41 @@ static void fill_lut(const struct fill *f, uint64_t row)
     }
 }
 
+/* The values of the codes, and as int8 by digits; returns the unit of tessera.table/1. */
+static float fill_entries(const struct fill *f)
+{
+    const struct k_weight        *k = &f->w->k;
+    const struct tsr_cuda_places *at = &f->w->at;
+    const struct tsr_format      *form = f->d->format;
+    uint32_t                      half = 1u << (k->bits - 1);
+    int8_t                        t8[TSR_TABLE_ENTRIES];
+    if (strcmp(form->id, TSR_FORMAT_TABLE) == 0) {
+        float unit = tsr_weight_map_table(form, t8);
+        memcpy(f->bytes + at->table, form->table, sizeof form->table);
+        memcpy(f->bytes + at->table8, t8, sizeof t8);
+        return unit;
+    }
+    for (uint32_t i = 0; i < 1u << k->bits; i++) {
+        float    v = tsr_element_value(form->element, i);
+        uint32_t units = tsr_element_units(form->element, i & (half - 1));
+        memcpy(f->bytes + at->table + 4u * i, &v, 4);
+        for (uint32_t n = 0; n < k->digits; n++, units >>= 7) {
+            int8_t t = (int8_t)(i & half ? -(int)(units & 127u) : (int)(units & 127u));
+            memcpy(f->bytes + at->table8 + 256u * n + i, &t, 1);
+        }
+    }
+    return 0.0f;
+}
+
 /* The unit of a row's digits; NaN if the row has a code that is not a number. */
 static void fill_unit(const struct fill *f, uint64_t row)
 {
     const struct tsr_weight_desc *d = f->d;
     uint32_t                      element = d->format->element, bits = d->format->bits;
     const uint8_t                *codes = (const uint8_t *)d->codes + row * d->code_stride;
-    float                         unit = ldexpf(1.0f, -tsr_element_unit(element));
-    for (uint64_t k = 0; k < d->cols && bits == 8; k++)
+    bool                          mapped = strcmp(d->format->id, TSR_FORMAT_TABLE) == 0;
+    float unit = mapped ? f->unit : ldexpf(1.0f, -tsr_element_unit(element));
+    for (uint64_t k = 0; k < d->cols && bits == 8 && !mapped; k++)
         if (!tsr_element_finite(element, codes[k] & 127u))
             unit = NAN;
     memcpy(f->bytes + f->w->at.unit + 4 * row, &unit, 4);
@@ -162,17 +231,8 @@ static tsr_status fill_panels(void *arg, uint64_t begin, uint64_t end)
 tsr_status tsr_cuda_pack(const struct tsr_cuda *c, const struct tsr_weight_desc *d,
                          const struct tsr_cuda_weight *w, uint8_t *bytes)
 {
-    struct fill f = { d, w, bytes };
+    struct fill f = { d, w, bytes, 0.0f };
     if (w->k.kind == K_MX)
-        for (uint32_t i = 0; i < 1u << w->k.bits; i++) {
-            float    v = tsr_element_value(d->format->element, i);
-            uint32_t half = 1u << (w->k.bits - 1),
-                     units = tsr_element_units(d->format->element, i & (half - 1));
-            memcpy(bytes + w->at.table + 4u * i, &v, 4);
-            for (uint32_t n = 0; n < w->k.digits; n++, units >>= 7) {
-                int8_t t = (int8_t)(i & half ? -(int)(units & 127u) : (int)(units & 127u));
-                memcpy(bytes + w->at.table8 + 256u * n + i, &t, 1);
-            }
-        }
+        f.unit = fill_entries(&f);
     return c->host->parallel_for(c->host->ctx, cuda_ceil(d->rows, K_PANEL), 1, fill_panels, &f);
 }

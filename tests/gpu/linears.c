@@ -17,6 +17,12 @@
 #define MX(e, b, g, s)                                                                             \
     FORMAT(.id = TSR_FORMAT_MX, .element = TSR_MX_##e, .bits = b, .group = g, .scale_bits = s)
 
+#define INT2(b, g, s, t)                                                                           \
+    FORMAT(.id = TSR_FORMAT_AFFINE, .bits = b, .group = g, .scale_bits = s, .scale_dtype = TSR_##t)
+#define TABLE(b, g, s, t, ...)                                                                     \
+    FORMAT(.id = TSR_FORMAT_TABLE, .bits = b, .group = g, .scale_bits = s, .scale_dtype = TSR_##t, \
+           .table = { __VA_ARGS__ })
+
 /* The formats that a bench measures come first. */
 static const struct tsr_format formats[] = {
     FORMAT(.id = TSR_FORMAT_FLOAT, .dtype = TSR_BF16),
@@ -65,6 +71,27 @@ static const struct tsr_format formats[] = {
     FORMAT(.id = TSR_FORMAT_MX, .element = TSR_MX_INT(3), .bits = 3, .group = 32, .scale_bits = 8),
     FORMAT(.id = TSR_FORMAT_MX, .element = TSR_MX_INT(8), .bits = 8, .group = 0, .scale_bits = 8),
     FORMAT(.id = TSR_FORMAT_INT, .bits = 8, .scale_dtype = TSR_F16, .act8 = TSR_ACT8_LLM),
+    INT2(4, 32, 6, F16), /* Q4_K */
+    INT2(5, 32, 6, F16), /* Q5_K */
+    INT2(2, 16, 4, F16), /* Q2_K */
+    INT2(4, 32, 0, F16), /* Q4_1 */
+    INT2(8, 64, 8, F16),
+    INT2(3, 128, 0, F32),
+    INT2(8, 0, 0, F32),
+    INT2(6, 128, 4, F16),
+    INT2(7, 64, 6, F16),
+    TABLE(4, 64, 0, F32, -1.0f, -0.6961928f, -0.52507305f, -0.39491749f, -0.28444138f, -0.18477343f,
+          -0.09105004f, 0.0f, 0.0795803f, 0.1609302f, 0.2461123f, 0.33791524f, 0.44070983f,
+          0.562617f, 0.72295684f, 1.0f), /* NF4 */
+    TABLE(4, 32, 6, F16, -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113),
+    TABLE(3, 16, 6, F16, -4, -3, -2, -1, 0, 1, 2, 3), /* Q3_K */
+    TABLE(2, 256, 0, F16, -1, 0, 1, 2),               /* TQ2_0 */
+    TABLE(6, 16, 8, F16, 0),                          /* Q6_K */
+    TABLE(8, 128, 6, F16, 0),
+    TABLE(5, 0, 0, F32, 0),
+    FORMAT(.id = TSR_FORMAT_TABLE, .bits = 4, .group = 16, .scale_bits = 8,
+           .element = TSR_MX_FP8_E4M3, /* NVFP4 */
+           .table = { 0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6 }),
 };
 #define FORMATS (sizeof formats / sizeof formats[0])
 
@@ -74,7 +101,7 @@ bool pair_format_at(uint64_t i, struct tsr_format *f)
         return false;
     *f = formats[i];
     /* what grew at the end is there only where it is used */
-    if (f->act8 == TSR_ACT8_BLOCKS)
+    if (f->act8 == TSR_ACT8_BLOCKS && strcmp(f->id, TSR_FORMAT_TABLE) != 0)
         f->struct_size = offsetof(struct tsr_format, act8);
     return true;
 }
@@ -104,6 +131,31 @@ static float near_one(struct pair *p)
     return pair_draw(p, 2) ? f : -f;
 }
 
+/* Scales, and minimums if affine, of int/2 and table/1. */
+static void fill_records(struct pair *p, const struct tsr_format *f, uint64_t cols, bool affine,
+                         uint8_t *m)
+{
+    uint64_t groups = tsr_format_groups(f, cols);
+    if (!f->scale_bits) {
+        for (uint64_t g = 0; g < groups * (affine ? 2 : 1); g++)
+            put(m, f->scale_dtype, g, near_one(p) / 64);
+        return;
+    }
+    if (f->element) { /* a divisor, then any number of E4M3 */
+        put(m, TSR_F32, 0, near_one(p) * 100);
+        for (uint64_t g = 0; g < groups; g++)
+            m[4 + g] = (uint8_t)(pair_draw(p, 300) ? pair_draw(p, 127) : pair_draw(p, 256));
+        return;
+    }
+    uint64_t record = affine ? tsr_format_affine_record_bytes(f) : tsr_format_table_record_bytes(f);
+    for (uint64_t at = 0; at * 256 < cols; at++, m += record) {
+        for (uint64_t i = affine ? 4 : 2; i < record; i++)
+            m[i] = (uint8_t)pair_draw(p, 256);
+        for (uint64_t i = 0; i < (affine ? 2 : 1); i++)
+            put(m, TSR_F16, i, near_one(p) / 64);
+    }
+}
+
 static void fill_meta(struct pair *p, const struct tsr_format *f, uint64_t cols, uint8_t *m)
 {
     uint64_t groups = tsr_format_groups(f, cols), size = f->scale_dtype == TSR_F32 ? 4 : 2;
@@ -113,6 +165,12 @@ static void fill_meta(struct pair *p, const struct tsr_format *f, uint64_t cols,
             if (f->zero == TSR_ZERO_STORED)
                 m[groups * size + g] = (uint8_t)pair_draw(p, UINT64_C(1) << f->bits);
         }
+        return;
+    }
+    bool affine = strcmp(f->id, TSR_FORMAT_AFFINE) == 0,
+         table = strcmp(f->id, TSR_FORMAT_TABLE) == 0;
+    if (affine || table) {
+        fill_records(p, f, cols, affine, m);
         return;
     }
     if (strcmp(f->id, TSR_FORMAT_MX) == 0) {
@@ -158,10 +216,12 @@ bool pair_weight(struct pair *p, const struct tsr_format *f, uint64_t rows, uint
     bool     plain = strcmp(f->id, TSR_FORMAT_FLOAT) == 0;
     uint64_t code =
         plain ? cols * (f->dtype == TSR_F32 ? 4 : 2) : tsr_format_int_code_bytes(f, cols);
-    uint64_t meta = plain                                ? 0
-                    : strcmp(f->id, TSR_FORMAT_INT) == 0 ? tsr_format_int_meta_bytes(f, cols)
-                    : strcmp(f->id, TSR_FORMAT_MX) == 0  ? tsr_format_mx_meta_bytes(f, cols)
-                                                         : tsr_format_lut_meta_bytes(f);
+    uint64_t meta = plain                                   ? 0
+                    : strcmp(f->id, TSR_FORMAT_INT) == 0    ? tsr_format_int_meta_bytes(f, cols)
+                    : strcmp(f->id, TSR_FORMAT_MX) == 0     ? tsr_format_mx_meta_bytes(f, cols)
+                    : strcmp(f->id, TSR_FORMAT_AFFINE) == 0 ? tsr_format_affine_meta_bytes(f, cols)
+                    : strcmp(f->id, TSR_FORMAT_TABLE) == 0  ? tsr_format_table_meta_bytes(f, cols)
+                                                            : tsr_format_lut_meta_bytes(f);
     uint8_t *codes = malloc(rows * code), *metas = calloc(rows, meta + 1);
     if (!codes || !metas)
         abort();
