@@ -114,13 +114,12 @@ struct tsr_cuda_weight {
     uint64_t               address;
     enum tsr_cuda_memory   memory;
     int                    a8, llm; /* has an int8 form; is LLM.int8 */
+    int                    zeros;   /* stores zero points */
 };
 
 /* k without addresses, and the places; data: codes and meta are set and are checked. */
 tsr_status tsr_cuda_outline(const struct tsr_weight_desc *d, int data, struct tsr_cuda_weight *w,
                             struct tsr_err *err);
-/* Zero points are in the meta. */
-int tsr_cuda_stores_zeros(const struct tsr_format *f);
 /* Fills the layout's bytes, zeroed. */
 tsr_status tsr_cuda_pack(const struct tsr_cuda *c, const struct tsr_weight_desc *d,
                          const struct tsr_cuda_weight *w, uint8_t *bytes);

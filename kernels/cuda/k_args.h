@@ -21,6 +21,7 @@
 
 #define K_PANEL    32u  /* rows of a panel */
 #define K_STEP     32u  /* columns of a step */
+#define K_HALF     16u  /* of half a step: groups may begin there */
 #define K_SEGMENTS 8u   /* at most, docs/decisions/numerics.md */
 #define K_BLOCK    128u /* columns of an activation block, counted inside a segment */
 #define K_GEMM     64u  /* tokens of a tile of the GEMM kernels */
@@ -54,10 +55,10 @@ struct k_weight {
     uint64_t column, value, delta; /* outliers of LUT: [panels * 32][outliers] U32, F32, F32 */
     uint64_t rows, cols;
     uint32_t kind, bits, bf16, scale_kind, mid;
-    uint32_t segment, segments;           /* columns of one; how many */
-    uint32_t group, groups;               /* columns of one; group is cols where there is one */
-    uint32_t regular;                     /* groups begin on steps */
-    uint32_t affine;                      /* INT: there are minimums */
+    uint32_t segment, segments; /* columns of one; how many */
+    uint32_t group, groups;     /* columns of one; group is cols where there is one */
+    uint32_t regular;           /* groups begin on steps; 2: on halves of them; 0: anywhere */
+    uint32_t affine;            /* INT: there are minimums */
     uint32_t records, record_shift, bias; /* of LEVELS and NIBBLES: 2^record_shift groups each */
     uint32_t entries, outliers;
     uint32_t digits;    /* of table8, to base 128, lowest first; 1 but for small floats of MX */
@@ -72,7 +73,7 @@ struct k_linear {
     uint64_t        bias;     /* or 0 */
     uint64_t        q, ldq;   /* a8: int8, rows of whole steps */
     uint64_t        sa;       /* [T][blocks]; LLM: [T] */
-    uint64_t        sums;     /* of q: [T][ldq / 32] */
+    uint64_t        sums;     /* of q: [T][ldq / 16] */
     uint64_t        found;    /* LLM: U32 [T], how many outliers a token has */
     uint32_t        tokens, blocks;
     uint32_t        vector; /* x and its rows are aligned to 16 bytes */

@@ -15,7 +15,7 @@ DEV_CALL void chain_slow(const struct k_linear *a, uint64_t panel, uint32_t lane
     }
 }
 
-/* Whole steps of columns [k0,k1), groups on steps, no outliers, activations on 16 bytes. */
+/* Whole steps of columns [k0,k1), groups on halves of steps, no outliers, activations on 16 bytes. */
 DEV void chain_fast(const struct k_linear *a, const int kind, const int bits, const int bf16,
                     uint64_t panel, uint32_t lane, uint64_t k0, uint64_t k1, uint32_t t0,
                     const int tokens, float *acc)
@@ -37,19 +37,21 @@ DEV void chain_fast(const struct k_linear *a, const int kind, const int bits, co
         p += 128u * w->bits;
         if (k + K_STEP < k1) /* its bytes are under way while these are used */
             step_load(&ahead, bits, w, p, lane);
-        if (kind != (int)K_FLOAT && w->kind != K_LUT && k >= group_end) {
-            uint64_t group = k / w->group;
-            group_end = (group + 1) * w->group;
-            d.scale = scale_of(w, panel, group, lane);
-            if (kind == (int)K_INT) {
-                d.zero = (float)zero_of(w, panel, group, lane);
-                d.minimum = minimum_of(w, panel, group, lane);
-            }
-        }
         if (bits == K_ANY)
             step_spread(&s, (int)w->bits);
         UNROLL_LOOP
         for (int j = 0; j < 8; j++) {
+            /* a group may begin at each half of a step */
+            const uint64_t at = k + 4 * (uint64_t)j;
+            if (j % 4 == 0 && kind != (int)K_FLOAT && w->kind != K_LUT && at >= group_end) {
+                uint64_t group = at / w->group;
+                group_end = (group + 1) * w->group;
+                d.scale = scale_of(w, panel, group, lane);
+                if (kind == (int)K_INT) {
+                    d.zero = (float)zero_of(w, panel, group, lane);
+                    d.minimum = minimum_of(w, panel, group, lane);
+                }
+            }
             float v[4];
             widen4(&s, kind, bits == K_ANY ? 8 : bits, bf16, j, &d, v);
             UNROLL_LOOP

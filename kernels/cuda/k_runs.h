@@ -2,8 +2,8 @@
  *
  * The product of a run is an exact integer, so that its order is free; runs enter a chain of F32 for
  * each segment.  Small floats are larger integers than a byte holds: their digits to base 128, all with the
- * number's sign, have a sum each.  Runs end where a step does, if groups begin on steps; else they are cut column by
- * column.
+ * number's sign, have a sum each.  Runs end where a step or half of one does, if groups begin there; else they are cut
+ * column by column.
  */
 #ifndef TSR_CUDA_K_RUNS_H
 #define TSR_CUDA_K_RUNS_H
@@ -65,9 +65,10 @@ DEV void run_begin(const struct k_weight *w, uint32_t s, struct run *r)
     r->block = s * ((w->segment + K_BLOCK - 1) / K_BLOCK);
 }
 
+/* Of 16 activations of a token. */
 DEV uint32_t sum_of(const struct k_linear *a, uint32_t t, uint64_t k)
 {
-    return AT(const uint32_t, a->sums)[token_of(a, t) * (a->ldq / K_STEP) + k / K_STEP];
+    return AT(const uint32_t, a->sums)[token_of(a, t) * (a->ldq / K_HALF) + k / K_HALF];
 }
 
 /* sum[0] + 128 sum[stride] + ..., less zeros, rounded once. */
@@ -119,7 +120,7 @@ DEV uint32_t word4(uint4 v, const int i)
     return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
-/* A segment's chain, runs of whole steps. */
+/* A segment's chain, runs of whole steps or halves. */
 DEV void runs_fast(const struct k_linear *a, const int kind, const int bits, const int digits,
                    uint64_t panel, uint32_t lane, uint32_t segment, uint32_t t0, const int tokens,
                    float *acc)
@@ -161,11 +162,15 @@ DEV void runs_fast(const struct k_linear *a, const int kind, const int bits, con
                             __dp4a((int32_t)c, (int32_t)word4(q[t], j), sum[d * tokens + t]);
                 }
             }
+            const uint64_t at = k + K_HALF * (uint64_t)half;
+            if (at >= w->cols) /* the last step has one half */
+                break;
+            UNROLL_LOOP
+            for (int t = 0; t < tokens; t++)
+                zeros[t] += (int32_t)sum_of(a, t0 + (uint32_t)t, at);
+            if (half == 1 || w->regular == 2 || at + K_HALF >= w->cols)
+                run_step(a, digits, &r, panel, lane, at + K_HALF, t0, tokens, sum, zeros, acc);
         }
-        UNROLL_LOOP
-        for (int t = 0; t < tokens; t++)
-            zeros[t] += (int32_t)sum_of(a, t0 + (uint32_t)t, k);
-        run_step(a, digits, &r, panel, lane, k + K_STEP, t0, tokens, sum, zeros, acc);
         s = ahead;
     }
 }
@@ -283,8 +288,9 @@ DEV uint32_t signed4_any(const struct k_weight *w, uint32_t codes, const int8_t 
 
 /* A GEMM's chains over segment s.  A run's integers stay in registers until it ends.  ws: eight words of
  * a step for each digit. */
-DEV void gemm_runs(const struct k_linear *a, const int digits, uint32_t          s,
-                   uint32_t (*ws)[K_PANEL + 1], uint32_t (*qs)[K_GEMM], int32_t *zs, float *acc)
+DEV void gemm_runs(const struct k_linear *a, const int digits, uint32_t s,
+                   uint32_t (*ws)[K_PANEL + 1], uint32_t (*qs)[K_GEMM], int32_t (*zs)[K_GEMM],
+                   float *acc)
 {
     const struct k_weight *w = &a->w;
     const uint32_t         lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -305,25 +311,30 @@ DEV void gemm_runs(const struct k_linear *a, const int digits, uint32_t         
         for (uint32_t i = threadIdx.x; i < 8 * K_GEMM; i += 256)
             qs[i % 8][i / 8] =
                 AT(const uint32_t, a->q)[(token_of(a, t0 + i / 8) * a->ldq + k) / 4 + i % 8];
-        if (threadIdx.x < K_GEMM)
-            zs[threadIdx.x] = (int32_t)sum_of(a, t0 + threadIdx.x, k);
+        for (uint32_t i = threadIdx.x; i < 2 * K_GEMM; i += 256)
+            zs[i / K_GEMM][i % K_GEMM] =
+                (int32_t)sum_of(a, t0 + i % K_GEMM, k + K_HALF * (i / K_GEMM));
         __syncthreads();
-        UNROLL_LOOP
-        for (int d = 0; d < digits; d++) {
-            if (d >= (int)w->digits) /* uniform over all lanes */
-                continue;
-            for (uint32_t j = 0; j < 8; j++) {
-                int32_t c = (int32_t)ws[8 * (uint32_t)d + j][lane];
-                UNROLL_LOOP
-                for (int t = 0; t < GEMM_EACH; t++)
-                    sum[d * GEMM_EACH + t] =
-                        __dp4a(c, (int32_t)qs[j][mine + (uint32_t)t], sum[d * GEMM_EACH + t]);
+        for (uint32_t half = 0; half < 2 && k + K_HALF * half < w->cols; half++) {
+            UNROLL_LOOP
+            for (int d = 0; d < digits; d++) {
+                if (d >= (int)w->digits) /* uniform over all lanes */
+                    continue;
+                for (uint32_t j = 4 * half; j < 4 * half + 4; j++) {
+                    int32_t c = (int32_t)ws[8 * (uint32_t)d + j][lane];
+                    UNROLL_LOOP
+                    for (int t = 0; t < GEMM_EACH; t++)
+                        sum[d * GEMM_EACH + t] =
+                            __dp4a(c, (int32_t)qs[j][mine + (uint32_t)t], sum[d * GEMM_EACH + t]);
+                }
             }
+            UNROLL_LOOP
+            for (int t = 0; t < GEMM_EACH; t++)
+                zeros[t] += zs[half][mine + (uint32_t)t];
+            const uint64_t next = k + K_HALF * (half + 1);
+            if (half == 1 || w->regular == 2 || next >= w->cols)
+                run_step(a, digits, &r, panel, lane, next, t0 + mine, GEMM_EACH, sum, zeros, acc);
         }
-        UNROLL_LOOP
-        for (int t = 0; t < GEMM_EACH; t++)
-            zeros[t] += zs[mine + (uint32_t)t];
-        run_step(a, digits, &r, panel, lane, k + K_STEP, t0 + mine, GEMM_EACH, sum, zeros, acc);
     }
     if (w->outliers && s < w->segments) {
         outlier_chain(a, panel * K_PANEL + lane, r.k0, r.k1, t0 + mine, 4, acc);

@@ -38,7 +38,7 @@ static int find_places(const struct tsr_cuda_weight *w, uint32_t act, uint64_t t
     return take(&p->total, act == TSR_ACT_A16 ? tokens : 0, p->ldx * 4, &p->x) &&
            take(&p->total, a8 ? tokens : 0, p->ldq, &p->q) &&
            take(&p->total, a8 ? tokens : 0, p->blocks * 4, &p->sa) &&
-           take(&p->total, a8 ? tokens : 0, p->ldq / K_STEP * 4, &p->sums) &&
+           take(&p->total, a8 ? tokens : 0, p->ldq / K_HALF * 4, &p->sums) &&
            take(&p->total, a8 ? tokens : 0, 4, &p->found);
 }
 

@@ -58,7 +58,7 @@ TSR_KERNEL(k_gemm, struct k_linear, 256)
     {                                                                                              \
         __shared__ uint32_t ws[(digits)*8][K_PANEL + 1];                                           \
         __shared__ uint32_t qs[8][K_GEMM];                                                         \
-        __shared__ int32_t  zs[K_GEMM];                                                            \
+        __shared__ int32_t  zs[2][K_GEMM];                                                         \
         struct gemm_tree    tree;                                                                  \
         for (uint32_t s = 0; s < K_SEGMENTS; s++) {                                                \
             float acc[GEMM_EACH] = { 0.0f };                                                       \

@@ -42,7 +42,7 @@ TSR_KERNEL(k_quantize, struct k_quantize, 128)
         word |= ((uint32_t)code & 255u) << 8 * i;
         sum += (uint32_t)code;
     }
-    for (uint32_t l = 4; l > 0; l /= 2) /* eight lanes hold a step */
+    for (uint32_t l = 2; l > 0; l /= 2) /* four lanes hold half a step */
         sum += shfl_xor_u(ALL_LANES, sum, l);
     if (lane == 0)
         AT(float, a.sa)[token * a.blocks + b] = scale;
@@ -50,8 +50,8 @@ TSR_KERNEL(k_quantize, struct k_quantize, 128)
     if (at >= (k1 + K_STEP - 1) / K_STEP * K_STEP)
         return;
     AT(uint32_t, a.q)[(token * a.ldq + at) / 4] = word;
-    if (lane % 8 == 0)
-        AT(uint32_t, a.sums)[token * (a.ldq / K_STEP) + at / K_STEP] = sum;
+    if (lane % 4 == 0)
+        AT(uint32_t, a.sums)[token * (a.ldq / K_HALF) + at / K_HALF] = sum;
 }
 
 /* LLM.int8: a block for a token; one scale, outliers are left out and counted. */

@@ -21,17 +21,11 @@ static int take(uint64_t *total, uint64_t a, uint64_t b, uint64_t *place)
            !__builtin_add_overflow(*total, (n + 255) / 256 * 256, total);
 }
 
-int tsr_cuda_stores_zeros(const struct tsr_format *f)
-{
-    return strcmp(f->id, TSR_FORMAT_INT) == 0 && f->zero == TSR_ZERO_STORED;
-}
-
 static int plan(struct tsr_cuda_weight *w, const struct tsr_weight_desc *d)
 {
-    const struct tsr_format *f = d->format;
-    struct k_weight         *k = &w->k;
-    struct tsr_cuda_places  *p = &w->at;
-    int                      lut = k->kind == K_LUT, packed = k->kind != K_FLOAT;
+    struct k_weight        *k = &w->k;
+    struct tsr_cuda_places *p = &w->at;
+    int                     lut = k->kind == K_LUT, packed = k->kind != K_FLOAT;
     uint64_t panels = cuda_ceil(d->rows, K_PANEL), rows = panels * K_PANEL, codes, none = 0,
              total = 0;
     uint64_t scale = k->scale_kind == K_SCALE_F32 ? 4 : k->scale_kind == K_SCALE_F16 ? 2 : 1;
@@ -46,7 +40,7 @@ static int plan(struct tsr_cuda_weight *w, const struct tsr_weight_desc *d)
               : k->scale_kind == K_SCALE_E4M3 ? rows * 4
                                               : 0,
               k->records ? k->records : 1, &p->factors) ||
-        !take(&total, tsr_cuda_stores_zeros(f) ? rows : 0, k->groups, &p->zeros) ||
+        !take(&total, w->zeros ? rows : 0, k->groups, &p->zeros) ||
         !take(&total,
               lut               ? rows * 4
               : k->kind == K_MX ? 4
@@ -122,6 +116,7 @@ static void outline_packed(struct tsr_cuda_weight *w, const struct tsr_weight_de
         } else if (strcmp(f->id, TSR_FORMAT_INT) == 0) {
             k->kind = K_INT;
             k->mid = 1u << (f->bits - 1);
+            w->zeros = f->zero == TSR_ZERO_STORED;
             k->scale_kind = f->scale_dtype == TSR_F16 ? K_SCALE_F16 : K_SCALE_F32;
             w->llm = TSR_HAS(struct tsr_format, f, act8) && f->act8 == TSR_ACT8_LLM;
             k->threshold = w->llm ? (float)f->act8_threshold : 0.0f;
@@ -134,7 +129,7 @@ static void outline_packed(struct tsr_cuda_weight *w, const struct tsr_weight_de
         }
     }
     w->a8 = int8;
-    k->regular = k->groups == 1 || k->group % K_STEP == 0;
+    k->regular = k->groups == 1 || k->group % K_STEP == 0 ? 1 : k->group % K_HALF == 0 ? 2 : 0;
 }
 
 tsr_status tsr_cuda_outline(const struct tsr_weight_desc *d, int data, struct tsr_cuda_weight *w,
@@ -165,14 +160,14 @@ tsr_status tsr_cuda_outline(const struct tsr_weight_desc *d, int data, struct ts
 
 /* ---- on the device ------------------------------------------------------------------ */
 
-static void place(struct tsr_cuda_weight *w, const struct tsr_format *f)
+static void place(struct tsr_cuda_weight *w)
 {
     uint64_t base = w->address;
     w->k.codes = base;
     w->k.scales = base + w->at.scales;
     w->k.minimums = base + w->at.minimums;
     w->k.factors = base + w->at.factors;
-    w->k.zeros = tsr_cuda_stores_zeros(f) ? base + w->at.zeros : 0;
+    w->k.zeros = w->zeros ? base + w->at.zeros : 0;
     w->k.table = base + w->at.table;
     w->k.table8 = base + w->at.table8;
     w->k.unit = base + w->at.unit;
@@ -217,7 +212,7 @@ static tsr_status make(struct tsr_cuda *c, const struct tsr_weight_desc *d, cons
         c->api->release(c->device, w->address, w->memory);
         goto error_bytes;
     }
-    place(w, d->format);
+    place(w);
     *weight = w;
 error_bytes:
     if (bytes)

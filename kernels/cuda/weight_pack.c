@@ -134,7 +134,7 @@ static void fill_scales(const struct fill *f, uint64_t row)
         memcpy(f->bytes + f->w->at.scales + at * size, meta + g * size, size);
         if (k->affine)
             memcpy(f->bytes + f->w->at.minimums + at * size, meta + (k->groups + g) * size, size);
-        if (tsr_cuda_stores_zeros(form))
+        if (f->w->zeros)
             f->bytes[f->w->at.zeros + at] = meta[k->groups * size + g];
     }
 }

@@ -20,6 +20,18 @@ done
 run logits "$MODEL" --tokens 1,5 --output x --plugin-path "$SIMT" --backend simt --gpu-layers 1 -v
 ok "the log names both devices" grep -q "SIMT emulation.*\b1 layer.*\bcpu\b" "$WORK/err"
 
+# Layouts with a minimum and with a table run packed on the device, too.
+for file in bnb-nf4 ct-nvfp4 gguf-iq4_nl/*.gguf gguf-olmo2-q4_1/*.gguf gguf-q2_k/*.gguf; do
+    for model in "$ROOT/tests/golden/checkpoints/"$file; do
+        name=${file%%/*}
+        run logits "$model" --tokens 1,5,9,2,7,30,4,11 --act a8 --output "$name-cpu"
+        run logits "$model" --tokens 1,5,9,2,7,30,4,11 --act a8 --output "$name" --plugin-path "$SIMT" --backend simt -v
+        ok "$name runs, got $rc" test "$rc" = 0
+        ok "$name: the bytes of the CPU" cmp -s "$WORK/$name-cpu" "$WORK/$name"
+        ok "$name: no linear is widened" bash -c '! grep -q "such weights run as F32" "$0"' "$WORK/err"
+    done
+done
+
 # The experts of some layers or of all on the CPU, the rest on the device.
 EXPERTS=$ROOT/tests/golden/models/qwen3_moe
 run quantize "$EXPERTS" --use rtn --bits 4 --group 16 -o packed-experts
