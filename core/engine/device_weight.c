@@ -40,6 +40,7 @@ static void say_format(struct tsr_engine_device *d, const struct tsr_format *f, 
                    : strcmp(f->id, TSR_FORMAT_LUT) == 0   ? 14 + f->bits
                    : strcmp(f->id, TSR_FORMAT_MX) == 0    ? 22 + f->bits
                    : strcmp(f->id, TSR_FORMAT_TABLE) == 0 ? 38 + f->bits
+                   : strcmp(f->id, TSR_FORMAT_FP8) == 0   ? 47
                                                           : 30 + f->bits;
     if (d->said_formats >> bit & 1u)
         return;

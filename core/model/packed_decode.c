@@ -155,6 +155,20 @@ static void decode_mx(const struct tsr_format *f, uint64_t cols, const unsigned 
     }
 }
 
+static void decode_fp8(const struct tsr_format *f, uint64_t cols, const unsigned char *codes,
+                       const unsigned char *meta, float *dst)
+{
+    uint64_t groups = tsr_format_groups(f, cols), width = groups == 1 ? cols : f->group;
+    float    table[256];
+    mx_table(f, table);
+    for (uint64_t g = 0; g < groups; g++) {
+        float    scale = scale_at(meta, g, f->scale_dtype);
+        uint64_t end = g + 1 == groups ? cols : (g + 1) * width;
+        for (uint64_t k = g * width; k < end; k++)
+            dst[k] = table[codes[k]] * scale;
+    }
+}
+
 /* The scale of a group: stored, a signed code under a factor, or an element under the row's divisor. */
 static float table_scale(const struct tsr_format *f, const unsigned char *meta, uint64_t g,
                          const float *element)
@@ -202,6 +216,8 @@ void tsr_model_format_decode_row(const struct tsr_format *f, uint64_t cols, cons
         decode_lut(f, cols, codes, meta, dst);
     else if (strcmp(f->id, TSR_FORMAT_TABLE) == 0)
         decode_table(f, cols, codes, meta, dst);
+    else if (strcmp(f->id, TSR_FORMAT_FP8) == 0)
+        decode_fp8(f, cols, codes, meta, dst);
     else
         decode_mx(f, cols, codes, meta, dst);
 }

@@ -64,6 +64,13 @@ static bool mx_known(const struct tsr_format *f)
            f->scale_bits <= 8;
 }
 
+static bool fp8_known(const struct tsr_format *f)
+{
+    return (f->element == TSR_MX_FP8_E4M3 || f->element == TSR_MX_FP8_E5M2) && f->bits == 8 &&
+           f->zero == 0 && f->scale_bits == 0 &&
+           (f->scale_dtype == TSR_F32 || f->scale_dtype == TSR_BF16);
+}
+
 bool tsr_model_format_known(const struct tsr_format *f)
 {
     if (!f->id)
@@ -78,6 +85,8 @@ bool tsr_model_format_known(const struct tsr_format *f)
         return affine_known(f);
     if (is(f, TSR_FORMAT_TABLE))
         return table_known(f);
+    if (is(f, TSR_FORMAT_FP8))
+        return fp8_known(f);
     if (is(f, TSR_FORMAT_LUT))
         return f->bits >= 2 && f->bits <= 8 && scales_known(f) && f->outliers <= UINT32_MAX;
     return is(f, TSR_FORMAT_MX) && mx_known(f);
@@ -101,6 +110,7 @@ uint64_t tsr_model_format_meta_bytes(const struct tsr_format *f, uint64_t cols)
            : is(f, TSR_FORMAT_AFFINE) ? tsr_format_affine_meta_bytes(f, cols)
            : is(f, TSR_FORMAT_TABLE)  ? tsr_format_table_meta_bytes(f, cols)
            : is(f, TSR_FORMAT_LUT)    ? tsr_format_lut_meta_bytes(f)
+           : is(f, TSR_FORMAT_FP8)    ? tsr_format_fp8_meta_bytes(f, cols)
                                       : tsr_format_mx_meta_bytes(f, cols);
 }
 
@@ -127,7 +137,7 @@ void tsr_model_format_name(const struct tsr_format *f, char *buf, size_t cap)
         (void)snprintf(buf, cap, "%s %s", f->id, tsr_dtype_name(f->dtype));
         return;
     }
-    if (!is(f, TSR_FORMAT_MX)) {
+    if (!is(f, TSR_FORMAT_MX) && !is(f, TSR_FORMAT_FP8)) {
         (void)snprintf(buf, cap, "%s with %u bits", f->id, f->bits);
         return;
     }

@@ -48,7 +48,8 @@ static uint64_t record_bytes(const struct tsr_format *f)
 static uint64_t group_of(const struct tsr_model_cut *c)
 {
     bool grouped = is(c->format, TSR_FORMAT_INT) || is(c->format, TSR_FORMAT_AFFINE) ||
-                   is(c->format, TSR_FORMAT_TABLE) || is(c->format, TSR_FORMAT_MX);
+                   is(c->format, TSR_FORMAT_TABLE) || is(c->format, TSR_FORMAT_MX) ||
+                   is(c->format, TSR_FORMAT_FP8);
     if (!grouped || c->format->group >= c->cols)
         return 0;
     return has_records(c->format) ? TSR_AFFINE_SUPER : c->format->group;
@@ -231,7 +232,7 @@ static void cut_meta(const struct tsr_model_packed *p, const struct tsr_model_sl
     } else if (is(f, TSR_FORMAT_TABLE) && f->element) {
         memcpy(to, from, 4);
         copy_groups(to + 4, from + 4, first, n, 1);
-    } else if (is(f, TSR_FORMAT_TABLE)) {
+    } else if (is(f, TSR_FORMAT_TABLE) || is(f, TSR_FORMAT_FP8)) {
         copy_groups(to, from, first, n, tsr_dtype_size(f->scale_dtype));
     } else if (is(f, TSR_FORMAT_MX)) {
         copy_groups(to, from, first, n, 1);

@@ -32,6 +32,7 @@ struct tsr_cpu_extra {
     const uint8_t  *where;  /* [row][outliers]: the segment of each */
     /* W_FPX; table8 is [digits][128] there: of a magnitude in the upper bits of seven, by digits */
     uint32_t     ebits, mbits;
+    uint32_t     stored; /* scales are F32, else BF16 */
     uint32_t     digits; /* to base 256, of the largest number in units; at most DIGITS_MAX */
     const float *unit;   /* [row]: of an element, NaN where the row holds a code that is not a
                         * number */

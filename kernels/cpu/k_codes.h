@@ -69,6 +69,15 @@ INLINE v16 group_scale(const struct tsr_cpu_weight *w, uint64_t at)
                         : v_load((const float *)(const void *)w->scales + at);
 }
 
+/* Elements that share a scale, extra.h: rows 16 * half and on of a panel. */
+INLINE v16 element_scale(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t half,
+                         uint64_t group)
+{
+    const uint64_t at = (panel * w->groups + group) * PANEL + 16 * half;
+    return w->extra.stored ? v_load((const float *)(const void *)w->scales + at)
+                           : v_load_bf16(w->scales + 2 * at);
+}
+
 /* Scale and minimum of 16 rows. */
 struct affine {
     v16 scale, minimum;

@@ -4,6 +4,7 @@
  * integer, exact for every instruction set, which is rounded to F32 once.
  */
 #include "extra.h"
+#include "k_codes.h"
 #include "k_decl.h"
 #include "simd_bytes.h"
 
@@ -31,7 +32,7 @@ INLINE v16 digits_f32(const int D, i16v c0, i16v c1, i16v c2, i16v c3)
 /* The scales of a run's group for 16 rows: units of the element, NaN where a row has no number. */
 INLINE v16 scale_of(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t half, uint64_t group)
 {
-    return v_mul(v_load_bf16(w->scales + 2 * ((panel * w->groups + group) * PANEL + 16 * half)),
+    return v_mul(element_scale(w, panel, half, group),
                  v_load(w->extra.unit + panel * PANEL + 16 * half));
 }
 

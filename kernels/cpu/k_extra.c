@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "extra.h"
+#include "k_codes.h"
 #include "k_decl.h"
 #include "simd_bytes.h"
 
@@ -107,15 +108,14 @@ INLINE void widen_column(const uint8_t *codes, uint64_t k, const v16 scale[2], c
                     special, dst + 16 * half);
 }
 
-/* [k/4][2][16 rows][4 k] bytes, the sign on top; scales BF16. */
+/* [k/4][2][16 rows][4 k] bytes, the sign on top. */
 INLINE void widen_floats(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, uint64_t k1,
                          const int ebits, const int special, float *dst)
 {
     const uint8_t *codes = w->codes + panel * w->panel_bytes;
     for (uint64_t k = k0; k < k1;) {
         const uint64_t g = k / w->group, end = (g + 1) * w->group < k1 ? (g + 1) * w->group : k1;
-        const uint8_t *at = w->scales + 2 * (panel * w->groups + g) * PANEL;
-        const v16      scale[2] = { v_load_bf16(at), v_load_bf16(at + 32) };
+        const v16      scale[2] = { element_scale(w, panel, 0, g), element_scale(w, panel, 1, g) };
         for (; k < end && k % 4 != 0; k++, dst += PANEL)
             widen_column(codes, k, scale, ebits, special, dst);
         for (; k + 4 <= end; k += 4, dst += 4 * PANEL) {

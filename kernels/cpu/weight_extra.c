@@ -1,4 +1,4 @@
-/* weight_extra.c - converts tessera.lut/1 and tessera.mx/1 to the kernels' layouts (extra.h). */
+/* weight_extra.c - converts tessera.lut/1, tessera.mx/1 and tessera.fp8/1 to the kernels' layouts (extra.h). */
 #include "weight_extra.h"
 
 #include "../weight/weight.h"
@@ -11,7 +11,9 @@
 int tsr_cpu_extra_takes(const struct tsr_weight_desc *d)
 {
     const struct tsr_format *f = d->format;
-    return f && f->id && (strcmp(f->id, TSR_FORMAT_LUT) == 0 || strcmp(f->id, TSR_FORMAT_MX) == 0);
+    return f && f->id &&
+           (strcmp(f->id, TSR_FORMAT_LUT) == 0 || strcmp(f->id, TSR_FORMAT_MX) == 0 ||
+            strcmp(f->id, TSR_FORMAT_FP8) == 0);
 }
 
 /* ---- W_TAB and W_FPX ----------------------------------------------------------------- */
@@ -66,6 +68,7 @@ static int plan(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d, struc
         e->ebits = f->element >> 8;
         e->mbits = f->element & 255;
         e->digits = tsr_element_digits(f->element, 8);
+        e->stored = strcmp(f->id, TSR_FORMAT_FP8) == 0 && f->scale_dtype == TSR_F32;
         w->panel_bytes = cpu_ceil(w->cols, 4) * 4 * PANEL;
     } else {
         e->byte_codes = lut && f->bits > 4;
@@ -77,7 +80,7 @@ static int plan(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d, struc
     uint64_t tables = e->shared ? 1 : rows;
     int      tab = w->layout == W_TAB;
     if (!take(&total, w->panels, w->panel_bytes, &p->codes) ||
-        !take(&total, rows * (lut ? 4u : 2u), w->groups, &p->scales) ||
+        !take(&total, rows * (lut || e->stored ? 4u : 2u), w->groups, &p->scales) ||
         !take(&total, tab ? 0 : rows, 4, &p->unit) ||
         !take(&total, tab ? tables : 0, e->entries * 4, &p->table) ||
         !take(&total, !tab ? e->digits : (e->shared ? 4 : rows), tab ? e->entries : 128,
@@ -176,6 +179,7 @@ static void fill_lut_row(const struct fill *a, uint64_t row)
 static void fill_mx_row(const struct fill *a, uint64_t row)
 {
     struct tsr_cpu_weight   *w = a->w;
+    struct tsr_cpu_extra    *e = &w->extra;
     const struct tsr_format *f = a->d->format;
     const uint8_t           *scales = (const uint8_t *)a->d->meta + row * a->d->meta_stride;
     const uint8_t           *codes = (const uint8_t *)a->d->codes + row * a->d->code_stride;
@@ -192,11 +196,17 @@ static void fill_mx_row(const struct fill *a, uint64_t row)
         memcpy(w->data + a->p.unit + 4 * row, &one, 4);
     }
     for (uint64_t g = 0; g < w->groups; g++) {
+        uint64_t at = (row / PANEL * w->groups + g) * PANEL + row % PANEL;
+        if (strcmp(f->id, TSR_FORMAT_FP8) == 0) { /* as they are */
+            uint64_t size = e->stored ? 4 : 2;
+            memcpy(w->scales + at * size, scales + g * size, size);
+            continue;
+        }
         float    s = tsr_element_scale(f, scales[g], unit);
         uint32_t u;
         memcpy(&u, &s, 4);
         uint16_t h = (uint16_t)(u >> 16); /* BF16 holds 2^-133 and more exactly, and NaN */
-        memcpy(w->scales + 2 * ((row / PANEL * w->groups + g) * PANEL + row % PANEL), &h, 2);
+        memcpy(w->scales + 2 * at, &h, 2);
     }
 }
 
@@ -357,11 +367,15 @@ void tsr_cpu_extra_row(const struct tsr_cpu_weight *w, uint64_t row, float *out)
         }
         uint64_t at = (row / PANEL * w->groups + k / w->group) * PANEL + row % PANEL;
         uint16_t h;
+        float    scale;
         memcpy(&h, w->scales + 2 * at, 2);
+        scale = tsr_bf16_f32(h);
+        if (e->stored)
+            memcpy(&scale, w->scales + 4 * at, 4);
         out[k] = (e->shared ? e->table[code]
                             : tsr_element_value(TSR_MX_ELEMENT(e->ebits, e->mbits),
                                                 code >> (7 - e->ebits - e->mbits))) *
-                 tsr_bf16_f32(h);
+                 scale;
     }
     for (uint64_t i = 0; i < e->outliers; i++)
         out[e->column[row * e->outliers + i]] = e->value[row * e->outliers + i];

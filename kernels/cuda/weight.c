@@ -124,7 +124,7 @@ static void outline_packed(struct tsr_cuda_weight *w, const struct tsr_weight_de
         } else {
             k->kind = K_MX;
             k->entries = 256;
-            k->scale_kind = K_SCALE_E8;
+            k->scale_kind = strcmp(f->id, TSR_FORMAT_FP8) == 0 ? K_SCALE_F32 : K_SCALE_E8;
             k->digits = tsr_element_digits(f->element, 7);
         }
     }

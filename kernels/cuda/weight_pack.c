@@ -114,6 +114,7 @@ static void fill_scales(const struct fill *f, uint64_t row)
     const uint8_t           *meta = (const uint8_t *)f->d->meta + row * f->d->meta_stride;
     uint64_t                 size = k->scale_kind == K_SCALE_F32 ? 4 : 2;
     int                      lim = (1 << (form->scale_bits ? form->scale_bits - 1 : 0)) - 1;
+    int                      fp8 = strcmp(form->id, TSR_FORMAT_FP8) == 0;
     if (k->records) {
         fill_levels(f, row);
         return;
@@ -122,6 +123,11 @@ static void fill_scales(const struct fill *f, uint64_t row)
         memcpy(f->bytes + f->w->at.factors + 4 * row, meta, 4);
     for (uint64_t g = 0; g < k->groups; g++) {
         uint64_t at = (row / K_PANEL * k->groups + g) * K_PANEL + row % K_PANEL;
+        if (fp8) {
+            float v = tsr_weight_fp8_scale(form, meta, g);
+            memcpy(f->bytes + f->w->at.scales + 4 * at, &v, 4);
+            continue;
+        }
         if (k->scale_kind == K_SCALE_E8) {
             f->bytes[f->w->at.scales + at] =
                 meta[g] > 2 * lim ? 255 : (uint8_t)(meta[g] - lim + 127);

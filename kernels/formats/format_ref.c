@@ -189,6 +189,19 @@ static tsr_status decode_mx(const struct tsr_format *f, uint64_t cols, const uin
     return TSR_OK;
 }
 
+static tsr_status decode_fp8(const struct tsr_format *f, uint64_t cols, const uint8_t *codes,
+                             const uint8_t *meta, float *dst)
+{
+    if ((f->element != TSR_MX_FP8_E4M3 && f->element != TSR_MX_FP8_E5M2) || f->bits != 8 ||
+        f->zero != 0 || f->scale_bits != 0 ||
+        (f->scale_dtype != TSR_F32 && f->scale_dtype != TSR_BF16))
+        return TSR_E_UNSUPPORTED;
+    for (uint64_t k = 0; k < cols; k++)
+        dst[k] = mx_element(f->element, codes[k]) *
+                 float_at(meta, f->scale_dtype, f->group ? k / f->group : 0);
+    return TSR_OK;
+}
+
 static int table_known(const struct tsr_format *f)
 {
     int power = f->group >= 16 && (f->group & (f->group - 1)) == 0;
@@ -244,6 +257,8 @@ tsr_status tsr_ref_decode_row(const struct tsr_format *f, uint64_t cols, const v
         return decode_lut(f, cols, codes, meta, dst);
     if (strcmp(f->id, TSR_FORMAT_TABLE) == 0)
         return decode_table(f, cols, codes, meta, dst);
+    if (strcmp(f->id, TSR_FORMAT_FP8) == 0)
+        return decode_fp8(f, cols, codes, meta, dst);
     return strcmp(f->id, TSR_FORMAT_MX) == 0 ? decode_mx(f, cols, codes, meta, dst)
                                              : TSR_E_UNSUPPORTED;
 }

@@ -56,38 +56,49 @@ static void make_affine(struct tsr_ref_row *row, const struct tsr_format *f, uin
     }
 }
 
+/* One code of an element under the scale 1. */
+static float element_value(const struct tsr_format *f, uint8_t code)
+{
+    struct tsr_format one = {
+        .id = TSR_FORMAT_MX, .bits = f->bits, .element = f->element, .scale_bits = 8
+    };
+    uint8_t middle = 127;
+    float   v = 0;
+    (void)tsr_ref_decode_row(&one, 1, &code, &middle, &v);
+    return v;
+}
+
 /* The smallest step of the element, of which every value is a multiple, is its smallest value: 2^-unit. */
 static int unit_of(const struct tsr_format *f)
 {
-    uint8_t           lim = (uint8_t)((1 << (f->scale_bits - 1)) - 1);
-    float             least = INFINITY, v = 0;
-    struct tsr_format one = *f;
-    one.group = 0;
+    float least = INFINITY;
     for (uint32_t c = 0; c < 1u << f->bits; c++) {
-        uint8_t code = (uint8_t)c;
-        (void)tsr_ref_decode_row(&one, 1, &code, &lim, &v);
-        v = fabsf(v);
+        float v = fabsf(element_value(f, (uint8_t)c));
         if (v > 0 && v < least)
             least = v;
     }
     return -ilogbf(least);
 }
 
+/* Elements: scales are powers of two, or stored. */
 static void make_mx(struct tsr_ref_row *row, const struct tsr_format *f, uint64_t cols,
                     const uint8_t *codes, const uint8_t *meta)
 {
-    int               unit = unit_of(f), lim = (1 << (f->scale_bits - 1)) - 1, any = 0;
-    struct tsr_format one = *f;
-    one.group = 0;
+    int               unit = unit_of(f), any = 0, stored = strcmp(f->id, TSR_FORMAT_FP8) == 0;
+    int               lim = stored ? 0 : (1 << (f->scale_bits - 1)) - 1;
+    struct tsr_format scale = { .id = TSR_FORMAT_FLOAT, .dtype = f->scale_dtype };
+    uint64_t          size = f->scale_dtype == TSR_F32 ? 4 : 2;
     for (uint64_t k = 0; k < cols; k++) {
-        uint8_t code = (uint8_t)code_at(codes, k, f->bits), middle = (uint8_t)lim;
-        float   v = 0;
-        row->group[k] = f->group ? k / f->group : 0;
-        uint8_t s = meta[row->group[k]];
-        (void)tsr_ref_decode_row(&one, 1, &code, &middle, &v);
+        float    v = element_value(f, (uint8_t)code_at(codes, k, f->bits));
+        uint64_t g = row->group[k] = f->group ? k / f->group : 0;
         any |= !isfinite(v);
         row->t[k] = isfinite(v) ? (int64_t)ldexp((double)v, unit) : 0;
-        row->scale[k] = s > 2 * lim ? NAN : ldexpf(1.0f, s - lim - unit);
+        if (stored) {
+            (void)tsr_ref_decode_row(&scale, 1, meta + g * size, NULL, &row->scale[k]);
+            row->scale[k] = row->scale[k] * ldexpf(1.0f, -unit);
+        } else {
+            row->scale[k] = meta[g] > 2 * lim ? NAN : ldexpf(1.0f, meta[g] - lim - unit);
+        }
     }
     for (uint64_t k = 0; any && k < cols; k++)
         row->scale[k] = NAN; /* a non-finite value makes its whole row NaN */
@@ -185,7 +196,7 @@ tsr_status tsr_ref_row_make(struct tsr_ref_row *row, const struct tsr_format *f,
         make_affine(row, f, cols, codes, meta);
     else if (strcmp(f->id, TSR_FORMAT_TABLE) == 0)
         st = make_table(row, f, cols, codes, meta);
-    else if (strcmp(f->id, TSR_FORMAT_MX) == 0)
+    else if (strcmp(f->id, TSR_FORMAT_MX) == 0 || strcmp(f->id, TSR_FORMAT_FP8) == 0)
         make_mx(row, f, cols, codes, meta);
     else if (strcmp(f->id, TSR_FORMAT_LUT) == 0)
         st = make_lut(row, f, cols, codes, meta);

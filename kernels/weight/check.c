@@ -96,6 +96,16 @@ static const char *table_wrong(const struct tsr_format *f)
     return power && f->group <= 128 ? NULL : "groups under scale_bits must be 16, 32, 64 or 128";
 }
 
+static const char *fp8_wrong(const struct tsr_format *f)
+{
+    if ((f->element != TSR_MX_FP8_E4M3 && f->element != TSR_MX_FP8_E5M2) || f->bits != 8)
+        return "elements must be FP8 E4M3 or E5M2, with bits 8";
+    if (f->zero != 0 || f->scale_bits != 0)
+        return "tessera.fp8/1 has stored scales and no zero points";
+    return f->scale_dtype == TSR_F32 || f->scale_dtype == TSR_BF16 ? act8_wrong(f)
+                                                                   : "scales must be F32 or BF16";
+}
+
 /* What is wrong with the format for d->cols columns, or NULL and the bytes of a row's codes and meta. */
 static const char *format_wrong(const struct tsr_weight_desc *d, uint64_t *code, uint64_t *meta)
 {
@@ -131,6 +141,10 @@ static const char *format_wrong(const struct tsr_weight_desc *d, uint64_t *code,
             return why;
         *meta = tsr_format_table_meta_bytes(f, d->cols);
         return act8_wrong(f);
+    }
+    if (strcmp(f->id, TSR_FORMAT_FP8) == 0) {
+        *meta = tsr_format_fp8_meta_bytes(f, d->cols);
+        return fp8_wrong(f);
     }
     if (strcmp(f->id, TSR_FORMAT_LUT) == 0) {
         if (!is_scale(f->scale_dtype))
@@ -178,7 +192,8 @@ tsr_status tsr_weight_check(const struct tsr_weight_desc *d, int data, const cha
         return tsr_weight_refuse(err, d, "the format or the codes are missing");
     if (strcmp(f->id, TSR_FORMAT_FLOAT) != 0 && strcmp(f->id, TSR_FORMAT_INT) != 0 &&
         strcmp(f->id, TSR_FORMAT_AFFINE) != 0 && strcmp(f->id, TSR_FORMAT_LUT) != 0 &&
-        strcmp(f->id, TSR_FORMAT_MX) != 0 && strcmp(f->id, TSR_FORMAT_TABLE) != 0)
+        strcmp(f->id, TSR_FORMAT_MX) != 0 && strcmp(f->id, TSR_FORMAT_TABLE) != 0 &&
+        strcmp(f->id, TSR_FORMAT_FP8) != 0)
         return tsr_weight_not_read(err, d, device);
     if (d->rows == 0 || d->cols == 0 || d->rows > UINT32_MAX || d->cols > UINT32_MAX / 2)
         return tsr_weight_refuse(err, d, "rows and columns must be 1 to 2^31");

@@ -27,6 +27,16 @@ float tsr_weight_entry(const struct tsr_format *f, const uint8_t *meta, uint64_t
     return tsr_f16_f32_quiet(h);
 }
 
+float tsr_weight_fp8_scale(const struct tsr_format *f, const uint8_t *meta, uint64_t g)
+{
+    uint32_t bits = 0; /* BF16 is the upper half of F32 */
+    uint64_t size = f->scale_dtype == TSR_F32 ? 4 : 2;
+    float    v;
+    memcpy((uint8_t *)&bits + 4 - size, meta + g * size, size);
+    memcpy(&v, &bits, 4);
+    return v;
+}
+
 float tsr_weight_round_table(const float *table, uint64_t n, int8_t *t)
 {
     float amax = 0.0f;

@@ -12,7 +12,7 @@
 
 /* Checks d against its format. data: its codes and meta are set and are checked (strides, and the columns
  * of outliers); else only its shape and format. TSR_E_UNSUPPORTED for a format other than float, int, lut,
- * table and mx; TSR_E_INVAL with the weight's name for everything else; `device` is the backend's name in
+ * table, fp8 and mx; TSR_E_INVAL with the weight's name for everything else; `device` is the backend's name in
  * messages. */
 tsr_status tsr_weight_check(const struct tsr_weight_desc *d, int data, const char *device,
                             struct tsr_err *err);
@@ -30,6 +30,8 @@ uint64_t tsr_weight_float_size(uint32_t dtype);
 uint32_t tsr_weight_code(const uint8_t *row, uint64_t k, uint32_t bits);
 /* Entry i of a table of lut (its values of outliers follow the entries), F16 or F32. */
 float tsr_weight_entry(const struct tsr_format *f, const uint8_t *meta, uint64_t i);
+/* Scale g of a row of tessera.fp8/1. */
+float tsr_weight_fp8_scale(const struct tsr_format *f, const uint8_t *meta, uint64_t g);
 /* n entries as int8, by the rule for activations (docs/decisions/numerics.md): t[i] times the
  * returned scale, largest magnitude over 127; 0 for a table of zeros, NaN where one is not finite. */
 float tsr_weight_round_table(const float *table, uint64_t n, int8_t *t);

@@ -638,4 +638,5 @@ TEXT(TSR_FORMAT_INT, "tessera.int/1");
 TEXT(TSR_FORMAT_AFFINE, "tessera.int/2");
 TEXT(TSR_FORMAT_LUT, "tessera.lut/1");
 TEXT(TSR_FORMAT_MX, "tessera.mx/1");
+TEXT(TSR_FORMAT_FP8, "tessera.fp8/1");
 TEXT(TSR_FORMAT_TABLE, "tessera.table/1");

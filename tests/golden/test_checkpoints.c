@@ -59,9 +59,9 @@ static const struct expectation table[] = {
     /* a row of 64 is a block; one of 96 is one and a half, so that groups of 32 share a scale */
     { "bnb-nf4", "tessera.table/1 with 4 bits", NULL, 0, TSR_F32, false, "logits", 0 },
     { "bnb-fp4-nested", "tessera.table/1 with 4 bits", NULL, 0, TSR_F32, false, "logits", 0 },
-    { "ct-fp8-channel", "tessera.lut/1 with 8 bits", NULL, 0, 0, false, "logits", 0 },
+    { "ct-fp8-channel", "tessera.fp8/1 with fp8_e4m3", NULL, 0, TSR_BF16, false, "logits", 0 },
     /* four groups: patterns go before classes */
-    { "ct-mixed", "tessera.int/1 with 4 bits", "tessera.lut/1 with 8 bits", 32, TSR_F32, true,
+    { "ct-mixed", "tessera.int/1 with 4 bits", "tessera.fp8/1 with fp8_e4m3", 32, TSR_F32, true,
       "logits", 0 },
     /* 32/bits codes to a word: 3, 5, 6 and 7 bits, the last with zero points */
     { "ct-gapped", "tessera.int/1 with 3 bits", "tessera.int/1 with 5 bits", 32, TSR_F16, false,

@@ -1,8 +1,8 @@
 /* LINEAR and EMBED on tessera.lut/1, tessera.mx/1 and LLM.int8 weights: against
  * kernels/reference/exact.h, which spells docs/decisions/numerics.md, to the bit, on every instruction set that this machine has. */
 #include "../fixtures/error_is.h"
-#include "cpu_fixture.h"
 #include "exact.h"
+#include "fp8_fixture.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -128,6 +128,24 @@ static void mx_follows_the_page(void **state)
         struct wt w;
         uint64_t  K = PICK(some_k), N = PICK(some_n), T = PICK(some_t);
         wt_mx(&w, N, K, elements[i % ELEMENTS], PICK(groups), 4 + (uint32_t)rnd() % 5);
+        mostly_numbers(&w);
+        float *x = rnd_new(T * K, 2.0f);
+        check_weight(&w, T, x);
+        free(x);
+        wt_free(&w);
+    }
+}
+
+/* Stored scales, F32 and BF16. */
+static void fp8_follows_the_page(void **state)
+{
+    (void)state;
+    static const uint64_t groups[] = { 0, 6, 16, 32, 64, 100, 128, 256, 5000 };
+    for (uint32_t i = 0; i < 36; i++) {
+        struct wt w;
+        uint64_t  K = PICK(some_k), N = PICK(some_n), T = PICK(some_t);
+        wt_fp8(&w, N, K, i % 3 == 2 ? TSR_MX_FP8_E5M2 : TSR_MX_FP8_E4M3, groups[i % 9],
+               i / 2 % 2 ? TSR_F32 : TSR_BF16);
         mostly_numbers(&w);
         float *x = rnd_new(T * K, 2.0f);
         check_weight(&w, T, x);
@@ -360,7 +378,9 @@ static void embed_takes_rows(void **state)
     for (uint32_t i = 0; i < 24; i++) {
         struct wt w;
         uint64_t  K = PICK(some_k), N = 70;
-        if (i % 3 == 0)
+        if (i % 8 == 7)
+            wt_fp8(&w, N, K, TSR_MX_FP8_E4M3, 1 + rnd() % 40, i & 16 ? TSR_F32 : TSR_BF16);
+        else if (i % 3 == 0)
             wt_lut(&w, N, K, 2 + i / 3 % 7, K < 5 ? 1 : 5, i & 1 ? TSR_F32 : TSR_F16);
         else
             wt_mx(&w, N, K, elements[i % ELEMENTS], 1 + rnd() % 40, 8);
@@ -418,6 +438,16 @@ static void refusals(void **state)
     w.format.scale_bits = 8;
     w.desc.meta_stride = 4;
     refused(&w, "code_stride meta_stride");
+    w.format.id = TSR_FORMAT_FP8;
+    refused(&w, "FP8");
+    w.format.element = TSR_MX_FP8_E4M3;
+    w.format.bits = 8;
+    refused(&w, "scales");
+    w.format.scale_bits = 0;
+    w.format.scale_dtype = TSR_F16;
+    refused(&w, "scales F32 BF16");
+    w.format.scale_dtype = TSR_BF16;
+    refused(&w, "code_stride meta_stride");
     w.desc.meta_stride = 9;
     w.format.act8 = TSR_ACT8_LLM;
     refused(&w, "act8");
@@ -457,6 +487,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mx_follows_the_page),
+        cmocka_unit_test(fp8_follows_the_page),
         cmocka_unit_test(small_floats_at_every_count),
         cmocka_unit_test(no_numbers),
         cmocka_unit_test(lut_follows_the_page),

@@ -281,6 +281,39 @@ static void mx_vectors(void **state)
     assert_int_equal(rows, 14);
 }
 
+static void fp8_vectors(void **state)
+{
+    (void)state;
+    FILE    *f = vectors("fp8.txt");
+    char     line[512], dtype[8], code_hex[128], meta_hex[128];
+    unsigned e, m, group, cols;
+    int      rows = 0;
+    while (fgets(line, sizeof line, f)) {
+        if (line[0] == '#')
+            continue;
+        uint8_t codes[64], meta[64];
+        float   want[32];
+        assert_int_equal(sscanf(line, "%u %u %u %7s %u %127s %127s :", &e, &m, &group, dtype, &cols,
+                                code_hex, meta_hex),
+                         7);
+        struct tsr_format fmt = { .struct_size = sizeof fmt,
+                                  .id = TSR_FORMAT_FP8,
+                                  .bits = 8,
+                                  .element = TSR_MX_ELEMENT(e, m),
+                                  .group = group,
+                                  .scale_dtype = dtype_of(dtype) };
+        uint64_t nc = unhex(code_hex, codes, sizeof codes), nm = unhex(meta_hex, meta, sizeof meta);
+        assert_true(tsr_model_format_known(&fmt));
+        assert_int_equal(nc, tsr_model_format_code_bytes(&fmt, cols));
+        assert_int_equal(nm, tsr_model_format_meta_bytes(&fmt, cols));
+        assert_int_equal(values(line, want, 32), cols);
+        check(&fmt, cols, codes, nc, meta, nm, want, line);
+        rows++;
+    }
+    fclose(f);
+    assert_int_equal(rows, 4);
+}
+
 /* The core's decoder reads bits in words, the reference one by one: equal on random rows. */
 static void decoders_agree(void **state)
 {
@@ -328,6 +361,7 @@ int main(void)
         cmocka_unit_test(lut_vectors),    cmocka_unit_test(mx_vectors),
         cmocka_unit_test(decoders_agree), cmocka_unit_test(affine_vectors),
         cmocka_unit_test(table_vectors),  cmocka_unit_test(affine_and_table_decoders_agree),
+        cmocka_unit_test(fp8_vectors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,7 +34,6 @@ struct tsr_import_ct_linear {
     void                              *data;     /* the codes as stored */
     uint64_t                           width;    /* bytes of a row of data */
     uint32_t                           per_word; /* codes in a word; 0: dense */
-    float                              table[256];
 };
 
 void tsr_import_ct_free(struct tsr_import_ct_linear *l);

@@ -36,19 +36,6 @@ static void copied_rows(const void *source, uint64_t first, uint64_t n, unsigned
         memcpy(dst + i * stride, (const unsigned char *)l->data + (first + i) * l->width, stride);
 }
 
-static void fp8_rows(const void *source, uint64_t first, uint64_t n, unsigned char *dst,
-                     uint64_t stride)
-{
-    const struct tsr_import_ct_linear *l = source;
-    for (uint64_t i = 0; i < n; i++) {
-        const uint8_t *row = (const uint8_t *)l->data + (first + i) * l->cols;
-        const float   *scale = l->scales + (first + i) * l->groups;
-        float         *to = (float *)(void *)(dst + i * stride);
-        for (uint64_t k = 0; k < l->cols; k++)
-            to[k] = l->table[row[k]] * scale[k / l->group];
-    }
-}
-
 tsr_status tsr_import_ct_fp8(struct tsr_import *im, struct tsr_import_ct_linear *l,
                              struct tsr_model_packed **out)
 {
@@ -64,19 +51,11 @@ tsr_status tsr_import_ct_fp8(struct tsr_import *im, struct tsr_import_ct_linear 
         if ((v[i] & 0x7f) == 0x7f)
             return tsr_import_fail(im, e, "is NaN at element %llu; the file is damaged",
                                    (unsigned long long)i);
-    for (unsigned i = 0; i < 256; i++)
-        l->table[i] = tsr_import_fp8(i);
     TSR_TRY(find_powers(im, l));
-    if (l->bytes_of_scale)
-        return tsr_import_put_mx(im, l->name, l->rows, l->cols, TSR_MX_FP8_E4M3, l->group,
-                                 l->bytes_of_scale, copied_rows, l, out);
-    if (l->groups == 1)
-        return tsr_import_put_lut(im, l->name, l->rows, l->cols, 8, l->table, l->scales,
-                                  copied_rows, l, out);
-    return tsr_import_put_wide(im, l->name, l->rows, l->cols, fp8_rows, l,
-                               "FP8 with several scales to a row, which no packed layout has, is "
-                               "widened to F32",
-                               out);
+    return l->bytes_of_scale ? tsr_import_put_mx(im, l->name, l->rows, l->cols, TSR_MX_FP8_E4M3,
+                                                 l->group, l->bytes_of_scale, copied_rows, l, out)
+                             : tsr_import_put_fp8(im, l->name, l->rows, l->cols, l->group,
+                                                  l->scales, copied_rows, l, out);
 }
 
 /* ---- FP4 ---------------------------------------------------------------------------------- */

@@ -123,6 +123,10 @@ tsr_status tsr_import_put_mx(struct tsr_import *im, const char *name, uint64_t r
                              uint32_t element, uint64_t group, const uint8_t *scales,
                              tsr_import_rows codes, const void *source,
                              struct tsr_model_packed **out);
+/* FP8 (E4M3) codes, times a scale for each group; 0: the row.  scales: [rows, groups]. */
+tsr_status tsr_import_put_fp8(struct tsr_import *im, const char *name, uint64_t rows, uint64_t cols,
+                              uint64_t group, const float *scales, tsr_import_rows codes,
+                              const void *source, struct tsr_model_packed **out);
 /* w = table[code] * scale: a table of 2^bits values for all rows, and a scale for each group. */
 struct tsr_import_table {
     uint32_t        bits;
@@ -137,12 +141,6 @@ struct tsr_import_table {
 tsr_status tsr_import_put_table(struct tsr_import *im, const char *name, uint64_t rows,
                                 uint64_t cols, const struct tsr_import_table *t,
                                 struct tsr_model_packed **out);
-/* A table of 2^bits values for all rows, times a scale for each; a value may be NaN if no code
- * refers to it.  scales: [rows]. */
-tsr_status tsr_import_put_lut(struct tsr_import *im, const char *name, uint64_t rows, uint64_t cols,
-                              uint32_t bits, const float *table, const float *scales,
-                              tsr_import_rows codes, const void *source,
-                              struct tsr_model_packed **out);
 /* The values: rows() writes floats, stride bytes a row.  why goes to the log. */
 tsr_status tsr_import_put_wide(struct tsr_import *im, const char *name, uint64_t rows,
                                uint64_t cols, tsr_import_rows values, const void *source,

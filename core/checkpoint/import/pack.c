@@ -268,6 +268,44 @@ tsr_status tsr_import_put_mx(struct tsr_import *im, const char *name, uint64_t r
     return TSR_OK;
 }
 
+/* BF16 holds every one of n scales. */
+static bool all_bf16(const float *scales, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        if (tsr_f32_bits(scales[i]) & 0xffffu)
+            return false;
+    return true;
+}
+
+tsr_status tsr_import_put_fp8(struct tsr_import *im, const char *name, uint64_t rows, uint64_t cols,
+                              uint64_t group, const float *scales, tsr_import_rows codes,
+                              const void *source, struct tsr_model_packed **out)
+{
+    struct tsr_format f = { .struct_size = sizeof f,
+                            .id = TSR_FORMAT_FP8,
+                            .bits = 8,
+                            .group = group >= cols ? 0 : group,
+                            .element = TSR_MX_FP8_E4M3 };
+    uint64_t          groups = tsr_format_groups(&f, cols);
+    f.scale_dtype = all_bf16(scales, rows * groups) ? TSR_BF16 : TSR_F32;
+    TSR_TRY(create(im, name, rows, cols, &f, out));
+    im->packed++;
+    if (im->headers_only)
+        return TSR_OK;
+    struct tsr_model_packed *p = *out;
+    fill_codes(p, f.bits, codes, source);
+    for (uint64_t r = 0; r < rows; r++)
+        for (uint64_t g = 0; g < groups; g++) {
+            unsigned char *at = (unsigned char *)p->meta + r * p->meta_stride;
+            uint16_t       h = tsr_f32_bf16(scales[r * groups + g]);
+            if (f.scale_dtype == TSR_F32)
+                memcpy(at + 4 * g, &scales[r * groups + g], 4);
+            else
+                memcpy(at + 2 * g, &h, 2);
+        }
+    return TSR_OK;
+}
+
 tsr_status tsr_import_put_table(struct tsr_import *im, const char *name, uint64_t rows,
                                 uint64_t cols, const struct tsr_import_table *t,
                                 struct tsr_model_packed **out)
@@ -294,30 +332,6 @@ tsr_status tsr_import_put_table(struct tsr_import *im, const char *name, uint64_
             memcpy(at + 4, t->elements + r * groups, groups);
         } else {
             memcpy(at, t->scales + r * groups, 4 * groups);
-        }
-    }
-    return TSR_OK;
-}
-
-tsr_status tsr_import_put_lut(struct tsr_import *im, const char *name, uint64_t rows, uint64_t cols,
-                              uint32_t bits, const float *table, const float *scales,
-                              tsr_import_rows codes, const void *source,
-                              struct tsr_model_packed **out)
-{
-    struct tsr_format f = {
-        .struct_size = sizeof f, .id = TSR_FORMAT_LUT, .bits = bits, .scale_dtype = TSR_F32
-    };
-    TSR_TRY(create(im, name, rows, cols, &f, out));
-    im->packed++;
-    if (im->headers_only)
-        return TSR_OK;
-    struct tsr_model_packed *p = *out;
-    fill_codes(p, bits, codes, source);
-    for (uint64_t r = 0; r < rows; r++) {
-        unsigned char *at = (unsigned char *)p->meta + r * p->meta_stride;
-        for (uint64_t i = 0; i < UINT64_C(1) << bits; i++) {
-            float v = isfinite(table[i]) ? table[i] * scales[r] : 0.0f;
-            memcpy(at + 4 * i, &v, 4);
         }
     }
     return TSR_OK;

@@ -31,6 +31,12 @@ static bool has_levels(const struct tsr_format *f)
     return strcmp(f->id, TSR_FORMAT_AFFINE) == 0 || strcmp(f->id, TSR_FORMAT_TABLE) == 0;
 }
 
+/* Codes are small floats or signed integers. */
+static bool has_element(const struct tsr_format *f)
+{
+    return strcmp(f->id, TSR_FORMAT_MX) == 0 || strcmp(f->id, TSR_FORMAT_FP8) == 0;
+}
+
 static bool put_table(json_t *j, const struct tsr_format *f)
 {
     json_t *table = f->bits <= 4 ? json_array() : NULL;
@@ -62,10 +68,11 @@ static bool put_format(json_t *j, const struct tsr_format *f)
         ok = ok && put(j, "zero", json_string(f->zero == TSR_ZERO_STORED ? "stored" : "mid"));
     if (strcmp(f->id, TSR_FORMAT_LUT) == 0)
         ok = ok && put_int(j, "outliers", f->outliers);
-    if (strcmp(f->id, TSR_FORMAT_MX) == 0)
+    if (has_element(f))
         ok = ok && put_int(j, "exponent_bits", f->element >> 8) &&
-             put_int(j, "mantissa_bits", f->element & 0xff) &&
-             put_int(j, "scale_bits", f->scale_bits);
+             put_int(j, "mantissa_bits", f->element & 0xff);
+    if (strcmp(f->id, TSR_FORMAT_MX) == 0)
+        ok = ok && put_int(j, "scale_bits", f->scale_bits);
     if (f->act8 == TSR_ACT8_LLM)
         ok = ok && put(j, "act8", json_string("llm")) &&
              put(j, "act8_threshold", json_real(f->act8_threshold));
@@ -121,10 +128,11 @@ static tsr_status get_dtype(const json_t *j, const char *name, const char *key, 
 static tsr_status get_element(const json_t *j, const char *name, struct tsr_format *f,
                               struct tsr_err *err)
 {
-    uint64_t exponent, mantissa, scale;
+    uint64_t exponent, mantissa, scale = 0;
     TSR_TRY(get_int(j, name, "exponent_bits", 0, 7, &exponent, err));
     TSR_TRY(get_int(j, name, "mantissa_bits", 0, 7, &mantissa, err));
-    TSR_TRY(get_int(j, name, "scale_bits", 4, 8, &scale, err));
+    if (strcmp(f->id, TSR_FORMAT_MX) == 0)
+        TSR_TRY(get_int(j, name, "scale_bits", 4, 8, &scale, err));
     f->element = TSR_MX_ELEMENT(exponent, mantissa);
     f->scale_bits = (uint32_t)scale;
     return TSR_OK;
@@ -187,10 +195,11 @@ static tsr_status get_format(const json_t *j, const char *name, struct tsr_forma
     if (strcmp(f->id, TSR_FORMAT_TABLE) == 0)
         TSR_TRY(get_table(j, name, f, err));
     if (strcmp(f->id, TSR_FORMAT_MX) != 0 && (!has_levels(f) || f->scale_bits == 0))
-        TSR_TRY(get_dtype(j, name, "scales", false, &f->scale_dtype, err));
+        TSR_TRY(
+            get_dtype(j, name, "scales", strcmp(f->id, TSR_FORMAT_FP8) == 0, &f->scale_dtype, err));
     if (strcmp(f->id, TSR_FORMAT_LUT) == 0)
         TSR_TRY(get_int(j, name, "outliers", 0, UINT32_MAX, &f->outliers, err));
-    if (strcmp(f->id, TSR_FORMAT_MX) == 0)
+    if (has_element(f))
         TSR_TRY(get_element(j, name, f, err));
     if (strcmp(f->id, TSR_FORMAT_INT) == 0) {
         TSR_TRY(tsr_json_str(j, name, "zero", true, &zero, err));

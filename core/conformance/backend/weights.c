@@ -180,6 +180,13 @@ void tsr_backend_rule_formats(struct tsr_conformance_case *c)
         f.group = i % 2 ? 32 : 48;
         read += check_format(&d, &f);
     }
+    f = (struct tsr_format){ .struct_size = sizeof f, .id = TSR_FORMAT_FP8, .bits = 8 };
+    for (uint64_t i = 0; i < 4; i++) {
+        f.element = elements[i % 2];
+        f.scale_dtype = i < 2 ? TSR_F32 : TSR_BF16;
+        f.group = i == 3 ? 0 : UINT64_C(32) << i;
+        read += check_format(&d, &f);
+    }
     if (read == 0)
         tsr_conformance_rule_fail(c, "the backend reads no format");
 }
@@ -336,6 +343,12 @@ void tsr_backend_rule_act(struct tsr_conformance_case *c)
                               .element = TSR_MX_FP8_E4M3,
                               .group = 32,
                               .scale_bits = 8 };
+    struct tsr_format stored = { .struct_size = sizeof stored,
+                                 .id = TSR_FORMAT_FP8,
+                                 .bits = 8,
+                                 .element = TSR_MX_FP8_E4M3,
+                                 .group = 128,
+                                 .scale_dtype = TSR_F32 };
     tsr_conformance_device_make(&d, c);
     need_linear(&d);
     uint64_t taken = check_act(&d, &f);
@@ -346,4 +359,5 @@ void tsr_backend_rule_act(struct tsr_conformance_case *c)
     (void)check_act(&d, &affine);
     (void)check_act(&d, &table);
     (void)check_act(&d, &fp8);
+    (void)check_act(&d, &stored);
 }

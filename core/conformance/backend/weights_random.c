@@ -76,6 +76,9 @@ static void fill_meta(const struct tsr_conformance_case *c, uint64_t stream,
         fill_affine(c, stream, f, cols, meta);
     } else if (strcmp(f->id, TSR_FORMAT_TABLE) == 0) {
         fill_table(c, stream, f, cols, meta);
+    } else if (strcmp(f->id, TSR_FORMAT_FP8) == 0) {
+        for (uint64_t g = 0; g < groups; g++)
+            store(meta, f->scale_dtype, g, 0.01f * (1 + (float)tsr_uniform(c->seed, stream, g)));
     } else if (strcmp(f->id, TSR_FORMAT_MX) == 0) {
         for (uint64_t g = 0; g < groups; g++)
             meta[g] = (unsigned char)((1u << (f->scale_bits - 1)) - 5 +
@@ -113,7 +116,7 @@ void tsr_conformance_weight_random(struct tsr_conformance_case *c, uint64_t stre
     for (uint64_t r = 0; !plain && r < rows; r++) {
         unsigned char *row = codes + r * w->code_stride;
         random_bytes(c, stream + r, row, code);
-        for (uint64_t i = 0; i < code && strcmp(f->id, TSR_FORMAT_MX) == 0 && f->bits == 8; i++)
+        for (uint64_t i = 0; i < code && f->element && f->bits == 8; i++)
             row[i] &= 0xbf;     /* the largest codes of E4M3 and E5M2 are not numbers */
         if (cols * f->bits % 8) /* the row is padded with zero bits */
             row[code - 1] &= (unsigned char)((1u << cols * f->bits % 8) - 1);

@@ -33,6 +33,10 @@
  *                   D * (a - 2^(scale_bits-1)).  scale_bits 8 with element TSR_MX_FP8_E4M3: F32 D,
  *                   then G bytes b; scale = E4M3(b) / D, rounded to F32.  Zero bytes pad the row to
  *                   a multiple of 4.
+ * tessera.fp8/1     w[r][k] = element(code[r][k]) * scale[r][g], g = k / group, rounded to F32 once;
+ *                   group 0: the whole row.  element: TSR_MX_FP8_E4M3 or TSR_MX_FP8_E5M2, bits 8: a
+ *                   byte per code, whose value is that of mx/1.  meta per row: G scales of
+ *                   scale_dtype, F32 or BF16.  Zero bytes pad the row to a multiple of 4.
  * tessera.mx/1      w[r][k] = element(code[r][k]) * 2^(scale[r][g] - lim), g = k / group,
  *                   lim = 2^(scale_bits-1) - 1.  codes as in int.  A code is sign (top bit),
  *                   exponent and mantissa of `element`, or sign and magnitude for the integers,
@@ -67,6 +71,7 @@ extern "C" {
 #define TSR_FORMAT_AFFINE "tessera.int/2"
 #define TSR_FORMAT_LUT    "tessera.lut/1"
 #define TSR_FORMAT_MX     "tessera.mx/1"
+#define TSR_FORMAT_FP8    "tessera.fp8/1"
 #define TSR_FORMAT_TABLE  "tessera.table/1"
 
 /* int/2 and table/1 with scale_bits: columns of a record. */
@@ -108,9 +113,9 @@ struct tsr_format {
     uint32_t    bits;                     /* of a code: 2..8                */
     uint32_t    zero;                     /* int/1: TSR_ZERO_*                          */
     uint64_t    group;                    /* columns that share a scale; 0: row         */
-    uint32_t    scale_dtype;              /* scales, lut entries: TSR_F16, TSR_F32      */
+    uint32_t    scale_dtype;              /* scales, lut entries: F16, F32; fp8: F32, BF16 */
     uint32_t    reserved;                 /* zero                                       */
-    uint32_t    element;                  /* mx: TSR_MX_*; table: of its scales, or 0   */
+    uint32_t    element;                  /* mx, fp8: TSR_MX_*; table: of its scales, or 0 */
     uint32_t    scale_bits;               /* mx: 4..8; int/2: 0, 4, 6, 8; table: 0,6,8  */
     uint64_t    outliers;                 /* lut: per row, stored with the table        */
     uint64_t    act8;                     /* TSR_ACT8_*                                 */
@@ -135,7 +140,7 @@ static inline uint64_t tsr_format_groups(const struct tsr_format *f, uint64_t co
     return cols / f->group + (cols % f->group != 0);
 }
 
-/* Bytes of codes in one row of tessera.int/1, int/2, lut/1, mx/1 and table/1.  cols is below 2^58. */
+/* Bytes of codes in one row of tessera.int/1, int/2, lut/1, mx/1, fp8/1 and table/1.  cols is below 2^58. */
 static inline uint64_t tsr_format_int_code_bytes(const struct tsr_format *f, uint64_t cols)
 {
     return (cols * f->bits + 7) / 8;
@@ -208,6 +213,12 @@ static inline uint64_t tsr_format_table_meta_bytes(const struct tsr_format *f, u
 static inline uint64_t tsr_format_mx_meta_bytes(const struct tsr_format *f, uint64_t cols)
 {
     return (tsr_format_groups(f, cols) + 3) / 4 * 4;
+}
+
+/* Bytes of meta in one row of tessera.fp8/1. */
+static inline uint64_t tsr_format_fp8_meta_bytes(const struct tsr_format *f, uint64_t cols)
+{
+    return (tsr_format_groups(f, cols) * (f->scale_dtype == TSR_F32 ? 4u : 2u) + 3) / 4 * 4;
 }
 
 #ifdef __cplusplus

@@ -53,7 +53,8 @@ static struct tsr_plan_shape_matrix matrix(const struct build *b, const struct t
 static void packed_as(struct tsr_plan_shape_matrix *m, const struct tsr_model_packed *p)
 {
     static const char *const ours[] = { TSR_FORMAT_FLOAT, TSR_FORMAT_INT, TSR_FORMAT_AFFINE,
-                                        TSR_FORMAT_TABLE, TSR_FORMAT_LUT, TSR_FORMAT_MX };
+                                        TSR_FORMAT_TABLE, TSR_FORMAT_LUT, TSR_FORMAT_MX,
+                                        TSR_FORMAT_FP8 };
     if (!p)
         return;
     m->packed = p->format;
@@ -284,11 +285,11 @@ static tsr_status build(struct build *b, const char *name)
     for (uint32_t i = 0; i < b->c->family->n_roles; i++)
         at_ends(b, &b->c->family->roles[i]);
     const struct tsr_model_overlay *o = b->m ? b->m->packed : NULL;
-    if (s->tied)
-        s->head = s->embed;
     if (o && o->embed)
         packed_as(&s->embed, o->embed);
-    if (o && o->head) { /* its own copy then */
+    if (s->tied)
+        s->head = s->embed;
+    if (o && o->head && o->head != o->embed) { /* its own copy then */
         s->tied = false;
         packed_as(&s->head, o->head);
     }
