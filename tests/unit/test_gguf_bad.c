@@ -510,8 +510,8 @@ static void lists(void **state)
     tensor("blk.0.ffn_up.weight")->name = "blk.1.ffn_up.weight";
     bad("up_proj");
     good();
-    tensor("blk.0.attn_q.weight")->type = 16;
-    bad("IQ2_XXS");
+    tensor("blk.0.attn_q.weight")->type = 40;
+    bad("NVFP4");
     good();
     tensor("blk.0.attn_q.weight")->type = 4000000000u;
     bad("blk.0.attn_q.weight 0");

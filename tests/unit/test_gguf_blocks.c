@@ -27,6 +27,10 @@ static const struct {
     { "Q6_K", TSR_GGUF_T_Q6_K, true },   { "IQ4_NL", TSR_GGUF_T_IQ4_NL, true },
     { "MXFP4", TSR_GGUF_T_MXFP4, true }, { "IQ4_XS", TSR_GGUF_T_IQ4_XS, true },
     { "TQ1_0", TSR_GGUF_T_TQ1_0, true }, { "TQ2_0", TSR_GGUF_T_TQ2_0, true },
+    { "IQ2_S", TSR_GGUF_T_IQ2_S, true }, { "IQ2_XS", TSR_GGUF_T_IQ2_XS, true },
+    { "IQ3_S", TSR_GGUF_T_IQ3_S, true }, { "IQ2_XXS", TSR_GGUF_T_IQ2_XXS, true },
+    { "IQ1_S", TSR_GGUF_T_IQ1_S, true }, { "IQ3_XXS", TSR_GGUF_T_IQ3_XXS, true },
+    { "IQ1_M", TSR_GGUF_T_IQ1_M, true },
 };
 
 static void *read(const struct tsr_safetensors *st, const char *name, const char *suffix,
@@ -127,7 +131,8 @@ static void not_numbers(void **state)
     static const struct {
         uint32_t type, scale;
     } alone[] = { { TSR_GGUF_T_IQ4_NL, 0 }, { TSR_GGUF_T_IQ4_XS, 0 }, { TSR_GGUF_T_TQ1_0, 52 },
-                  { TSR_GGUF_T_TQ2_0, 64 }, { TSR_GGUF_T_Q3_K, 108 }, { TSR_GGUF_T_Q6_K, 208 } };
+                  { TSR_GGUF_T_TQ2_0, 64 }, { TSR_GGUF_T_Q3_K, 108 }, { TSR_GGUF_T_Q6_K, 208 },
+                  { TSR_GGUF_T_IQ2_S, 0 },  { TSR_GGUF_T_IQ3_S, 0 },  { TSR_GGUF_T_IQ1_S, 0 } };
     static const uint16_t bad[] = { 0x7c00, 0xfc00, 0x7e01 }; /* infinite, NaN */
     (void)state;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)

@@ -1,6 +1,7 @@
 /* Widens blocks of GGUF types to F32, rounding each product and sum as ggml does. */
 #include "checkpoint/gguf/block.h"
 #include "checkpoint/gguf/gguf.h"
+#include "checkpoint/gguf/grid.h"
 
 #include <math.h>
 
@@ -141,6 +142,21 @@ static void q6_k(const unsigned char *b, float *y)
     }
 }
 
+/* Codes are vectors in a grid: a factor times an odd number times a value. */
+static void vectors(uint32_t type, const unsigned char *b, float *y)
+{
+    struct tsr_format f;
+    unsigned char     codes[256], scale[16];
+    float             d = tsr_f16_f32(tsr_gguf_vectors_factor(type, b));
+    unsigned          per = 256 / tsr_gguf_vectors_scales(type, b, scale);
+    (void)tsr_gguf_format(type, &f);
+    tsr_gguf_vectors_codes(type, b, codes);
+    for (unsigned i = 0; i < 256; i++) {
+        float one = d * (float)scale[i / per];
+        y[i] = f.table[codes[i]] * one;
+    }
+}
+
 void tsr_gguf_widen(uint32_t type, const unsigned char *src, uint64_t n, float *dst)
 {
     static void (*const widen[])(const unsigned char *, float *) = {
@@ -157,6 +173,8 @@ void tsr_gguf_widen(uint32_t type, const unsigned char *src, uint64_t n, float *
     }
     if (!tsr_gguf_block(type, &elements, &bytes))
         return;
-    for (uint64_t i = 0; i < n / elements; i++)
+    for (uint64_t i = 0; tsr_gguf_is_vectors(type) && i < n / elements; i++)
+        vectors(type, src + i * bytes, dst + i * elements);
+    for (uint64_t i = 0; !tsr_gguf_is_vectors(type) && i < n / elements; i++)
         widen[type](src + i * bytes, dst + i * elements);
 }

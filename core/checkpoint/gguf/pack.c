@@ -2,6 +2,7 @@
  * two-step scales of a block as they are or multiplied out. */
 #include "checkpoint/gguf/block.h"
 #include "checkpoint/gguf/gguf.h"
+#include "checkpoint/gguf/grid.h"
 
 #include <math.h>
 #include <string.h>
@@ -12,6 +13,10 @@
 /* The codes of a block, one a byte; the switch is outside the loops, which then are fast. */
 static void unpack(uint32_t type, const unsigned char *b, unsigned char codes[256])
 {
+    if (tsr_gguf_is_vectors(type)) {
+        tsr_gguf_vectors_codes(type, b, codes);
+        return;
+    }
     switch (type) {
     case TSR_GGUF_T_Q4_0:
         for (unsigned i = 0; i < 32; i++)
@@ -148,6 +153,20 @@ static const char *put_signed(uint32_t type, const unsigned char *b, unsigned ch
     return isfinite(gguf_f16(d)) ? NULL : NO_SCALE;
 }
 
+/* The same of types with vectors. */
+static const char *put_odd(uint32_t type, const unsigned char *b, unsigned char *record)
+{
+    uint16_t      d = tsr_gguf_vectors_factor(type, b);
+    unsigned char scale[16];
+    unsigned      n = tsr_gguf_vectors_scales(type, b, scale);
+    record[0] = (unsigned char)d;
+    record[1] = (unsigned char)(d >> 8);
+    for (unsigned s = 0; s < n; s++)
+        scale[s] = (unsigned char)(scale[s] + 32);
+    (void)put_codes(record + 2, scale, n, 6);
+    return isfinite(tsr_f16_f32(d)) ? NULL : NO_SCALE;
+}
+
 static const char *put_scale(uint32_t type, const unsigned char *b, unsigned char *meta)
 {
     if (type == TSR_GGUF_T_TQ1_0 || type == TSR_GGUF_T_TQ2_0)
@@ -180,10 +199,11 @@ const char *tsr_gguf_pack_row(uint32_t type, const unsigned char *src, uint64_t 
     for (uint64_t k = 0; k < cols / elements; k++) {
         const unsigned char *b = src + k * bytes;
         unsigned char       *m = meta + k * step;
-        const char          *wrong = signed_scales ? put_signed(type, b, m)
-                                     : records     ? put_record(type, b, m)
-                                     : pairs       ? put_pair(b, k, cols / elements, meta)
-                                                   : put_scale(type, b, m);
+        const char          *wrong = tsr_gguf_is_vectors(type) ? put_odd(type, b, m)
+                                     : signed_scales           ? put_signed(type, b, m)
+                                     : records                 ? put_record(type, b, m)
+                                     : pairs ? put_pair(b, k, cols / elements, meta)
+                                             : put_scale(type, b, m);
         if (wrong)
             return wrong;
         unpack(type, b, one);
