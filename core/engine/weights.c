@@ -173,6 +173,12 @@ tsr_status tsr_engine_load_head(struct tsr_engine *e, const struct tsr_model_ove
         e->head.act = TSR_ACT_F32;
         return TSR_OK;
     }
+    if (o && o->head && o->head == o->embed && e->embed) { /* likewise */
+        e->head.w = e->embed;
+        e->head.act = tsr_engine_packed_act(e, o->head, act);
+        e->ran[e->head.act]++;
+        return TSR_OK;
+    }
     return tsr_engine_linear_load(e, 0, TSR_ENGINE_NO_LAYER, &m->head, o ? o->head : NULL,
                                   p ? &p->head : NULL, act, &e->head, err);
 }

@@ -7,6 +7,9 @@
 #define TSR_ENGINE_NO_LAYER                                                                        \
     ((enum tsr_linear_id)UINT32_MAX) /* a weight outside the layers, which is never split */
 
+/* The activation type of a packed weight if `act` is requested.  A plugin's own layout is stored as F32. */
+uint32_t tsr_engine_packed_act(struct tsr_engine *e, const struct tsr_model_packed *p,
+                               uint32_t act);
 /* Onto out->dev.  act: for a packed weight; a dense one is F32 by definition.  m: its place in a prepacked file, or
  * NULL. */
 tsr_status tsr_engine_linear_load(struct tsr_engine *e, uint64_t layer, enum tsr_linear_id id,

@@ -4,9 +4,7 @@
 
 #include "base/log.h"
 
-/* The activation type of a packed weight if `act` is requested.  A plugin's own layout is stored as
- * F32. */
-static uint32_t packed_act(struct tsr_engine *e, const struct tsr_model_packed *p, uint32_t act)
+uint32_t tsr_engine_packed_act(struct tsr_engine *e, const struct tsr_model_packed *p, uint32_t act)
 {
     char name[64];
     if (p->dense || !tsr_model_format_known(&p->format))
@@ -91,7 +89,7 @@ static tsr_status load_part(struct tsr_engine *e, uint64_t layer, enum tsr_linea
         return TSR_OK;
     if (p) {
         TSR_TRY(tsr_model_packed_slice(p, &s, &out->part, err));
-        out->act = packed_act(e, p, act);
+        out->act = tsr_engine_packed_act(e, p, act);
         e->ran[out->act]++;
         if (p->ordered)
             TSR_TRY(load_order(e, p, out, err));
@@ -120,7 +118,7 @@ tsr_status tsr_engine_linear_load_cut(struct tsr_engine *e, enum tsr_linear_id i
                         (unsigned long long)rows, (unsigned long long)cols,
                         (unsigned long long)s->rows, (unsigned long long)s->cols);
     if (p) {
-        out->act = packed_act(e, p, act);
+        out->act = tsr_engine_packed_act(e, p, act);
         e->ran[out->act]++;
         TSR_TRY(
             tsr_engine_device_packed(tsr_engine_linear_device(e, out), l->w.name, p, &out->w, err));
@@ -152,7 +150,7 @@ tsr_status tsr_engine_linear_load(struct tsr_engine *e, uint64_t layer, enum tsr
     if (e->tp.ranks > 1 && id != TSR_ENGINE_NO_LAYER)
         return load_part(e, layer, id, l, p, act, out, err);
     if (p) {
-        out->act = packed_act(e, p, act);
+        out->act = tsr_engine_packed_act(e, p, act);
         e->ran[out->act]++;
         if (p->ordered)
             TSR_TRY(load_order(e, p, out, err));

@@ -87,7 +87,8 @@ void tsr_model_overlay_destroy(struct tsr_model_overlay *o)
         tsr_model_overlay_drop_folds(o, l);
     }
     tsr_model_packed_destroy(o->head);
-    tsr_model_packed_destroy(o->embed);
+    if (o->embed != o->head)
+        tsr_model_packed_destroy(o->embed);
     free(o->scale);
     free(o->norm);
     free(o->lin);
@@ -114,7 +115,7 @@ void tsr_model_overlay_size_like(const struct tsr_model *m, const struct tsr_mod
             add_size(&m->layers[l].lin[i].w, o ? o->lin[l][i] : NULL, weights, bytes);
     if (head || (like && like->head && !m->hp.tied))
         add_size(&m->head.w, head, weights, bytes);
-    if (embed || (like && like->embed))
+    if ((embed && embed != head) || (like && like->embed))
         add_size(&m->embed, embed, weights, bytes);
 }
 

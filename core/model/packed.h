@@ -60,7 +60,7 @@ struct tsr_model_overlay {
     uint64_t                   layers, linears;
     struct tsr_model_packed ***lin; /* [layers][linears] */
     struct tsr_model_packed   *head;
-    struct tsr_model_packed   *embed; /* of a tied model, only if the head is packed */
+    struct tsr_model_packed   *embed; /* of a tied model, only if the head is packed; may be it */
     struct tsr_model_norm (
         *norm)[TSR_MODEL_OVERLAY_NORMS]; /* [layers]; arrays [hidden] owned, NULL: original */
     /* [layers]; by site, the factors that multiplied the columns of its linears before packing, and

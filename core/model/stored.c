@@ -90,7 +90,7 @@ static tsr_status one_role(const struct tsr_model_stored_walk *w, const struct t
     case TSR_MODEL_PART_PROJECT_OUT:
         return tsr_model_stored_matrix(w, r, &m->project_out.w, NULL);
     case TSR_MODEL_PART_HEAD:
-        if (m->hp.tied && w->o && w->o->head) {
+        if (m->hp.tied && w->o && w->o->head && w->o->head != w->o->embed) {
             struct tsr_model_role untied = *r;
             untied.weight = TSR_HAS_ALWAYS;
             return tsr_model_stored_matrix(w, &untied, &m->head.w, w->o->head);

@@ -11,7 +11,9 @@ ok "inspect: exit code 0, got $rc" test "$rc" = 0
 ok "inspect tells what runs packed" json '.model | .family == "llama" and .packed == "GGUF" and .tokenizer.size == 288 and .tensors[3].format == "tessera.table/1 with 6 bits" and .tensors[1].format == "tessera.int/2 with 4 bits" and .resident_bytes < .bytes' "$WORK/out"
 run logits "$Q" --tokens $TOKENS -o a.st -v
 ok "logits: exit code 0, got $rc" test "$rc" = 0
-ok "a line says what is widened" grep -q 'embedding (Q6_K) is widened to F32; 8 matrices run packed' "$WORK/err"
+ok "nothing is widened" bash -c '! grep -q widened "$0"' "$WORK/err"
+run inspect "$Q" --json
+ok "the embedding stays packed" json '.model.tensors | any(.name == "embedding" and .format == "tessera.table/1 with 6 bits")' "$WORK/out"
 run logits "$Q" --tokens $TOKENS -o b.st --step
 ok "step by step the same bytes" cmp "$WORK/a.st" "$WORK/b.st"
 run generate "$Q" --prompt "hello" --max-tokens 4 --greedy --ignore-eos --json

@@ -35,7 +35,7 @@ static tsr_status edit(struct tsr_export *x, json_t *c, json_t *quantization)
               json_object_set_new(c, "architectures", json_pack("[s]", f->architectures[0])) == 0;
     /* a packed head no longer equals the embedding */
     const struct tsr_model_overlay *o = x->o ? x->o : x->m->packed;
-    if (ok && x->m->hp.tied && o && o->head)
+    if (ok && x->m->hp.tied && o && o->head && o->head != o->embed)
         ok = json_object_set_new(c, "tie_word_embeddings", json_false()) == 0;
     if (ok && quantization)
         ok = json_object_set(c, "quantization_config", quantization) == 0;

@@ -31,6 +31,7 @@ struct file {
     struct entry                 *v;
     uint64_t                      n, cap, at, end;
     const struct tsr_gguf_tensor *embed; /* of the file that it is copied from, or NULL */
+    bool                          wide;  /* it is in blocks that are not written: F32 */
     struct tsr_export_gguf_bytes  head;
     struct tsr_writer             w;
     float                        *row; /* and room for another one */
@@ -61,7 +62,7 @@ static tsr_status append(struct file *f, const struct entry *e)
     return TSR_OK;
 }
 
-/* An embedding that was quantized is F32 in memory; one of an exported type is copied. */
+/* An embedding of an exported type is copied. */
 static void choose_embed(struct file *f)
 {
     char                          of[64];
@@ -74,19 +75,12 @@ static void choose_embed(struct file *f)
                        t->type == TSR_GGUF_OUT_MXFP4);
     char name[16];
     f->embed = known && f->choice != TSR_EXPORT_GGUF_F16 ? t : NULL;
-    if (t && !known && tsr_gguf_dtype(t->type) == 0 && f->choice != TSR_EXPORT_GGUF_F16)
+    f->wide = t && !known && tsr_gguf_dtype(t->type) == 0 && f->choice != TSR_EXPORT_GGUF_F16;
+    if (f->wide)
         tsr_logf(TSR_LOG_WARN,
                  "%s: the embedding is stored as %s, which is not written; it becomes F32, which "
                  "holds the same values, or F16 with --type f16",
                  f->x->path, tsr_gguf_type_name(t->type, name));
-}
-
-/* If a copied embedding is also the head, no separate head is needed. */
-static bool is_embed_again(const struct file *f, const struct tsr_model_stored_view *v)
-{
-    const struct tsr_model *m = f->x->m;
-    return f->embed && v->kind == TSR_MODEL_STORED_HEAD && m->hp.tied && m->packed &&
-           v->packed[0] == m->packed->head;
 }
 
 /* A row's length first; the experts of a stack last. */
@@ -152,8 +146,6 @@ static tsr_status list(void *ctx, const struct tsr_model_stored_view *v, struct 
     struct entry             e = { .type = TSR_GGUF_OUT_F32 };
     struct tsr_export_module m;
     (void)err;
-    if (is_embed_again(f, v))
-        return TSR_OK;
     if (tsr_export_gguf_is_halves(v))
         return list_halves(f, v);
     TSR_TRY(tsr_export_gguf_name(f->x, v, e.name, &e.map));
@@ -164,8 +156,10 @@ static tsr_status list(void *ctx, const struct tsr_model_stored_view *v, struct 
             e.raw = e.exact = true;
             e.type = f->embed->type;
         } else if (v->kind == TSR_MODEL_STORED_MATRIX) {
-            e.type = f->choice == TSR_EXPORT_GGUF_F16 ? TSR_GGUF_OUT_F16
-                                                      : tsr_export_gguf_dense_type(m.dtype);
+            bool wide = f->wide && v->role->part == TSR_MODEL_PART_EMBED;
+            e.type = f->choice == TSR_EXPORT_GGUF_F16
+                         ? TSR_GGUF_OUT_F16
+                         : tsr_export_gguf_dense_type(wide ? TSR_F32 : m.dtype);
         } else {
             TSR_TRY(tsr_export_gguf_matrix_type(f->x, f->choice, &m, &e.type, &e.exact));
             TSR_TRY(check_blocks(f, v, &e));
@@ -327,8 +321,6 @@ static tsr_status write(void *ctx, const struct tsr_model_stored_view *v, struct
 {
     struct file *f = ctx;
     (void)err;
-    if (is_embed_again(f, v))
-        return TSR_OK;
     if (tsr_export_gguf_is_halves(v))
         return put_halves(f, v);
     const struct entry *e = &f->v[f->at++];

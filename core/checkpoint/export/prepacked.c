@@ -138,7 +138,7 @@ static tsr_status matrix(struct writer *w, const struct tsr_prepacked_model_part
         p = w->o->head;
     else if (w->o && part->part == TSR_MODEL_PART_EMBED)
         p = w->o->embed;
-    if (part->optional && !p) /* the embedding is the head */
+    if (part->optional && (!p || p == w->o->embed)) /* the embedding is the head */
         return TSR_OK;
     if (tsr_plugin_cancelled())
         return tsr_fail(w->x->err, TSR_E_CANCELLED, "interrupted");

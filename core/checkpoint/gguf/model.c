@@ -231,6 +231,15 @@ static tsr_status pack_layer(struct pack *k, uint64_t l)
     return TSR_OK;
 }
 
+/* The embedding or the head. */
+static tsr_status pack_end(struct pack *k, enum tsr_model_part part, struct tsr_model_packed **out)
+{
+    const struct tsr_model *m = k->m;
+    struct part             a = { .rows = m->hp.vocab, .cols = m->hp.embed_dim };
+    cut(&a, tsr_gguf_of_role(k->g, tsr_gguf_role(m->storage->family, part), 0), 0, m->hp.vocab);
+    return pack(k, &a, out);
+}
+
 static tsr_status pack_all(struct pack *k, bool keep)
 {
     struct tsr_model *m = k->m;
@@ -239,24 +248,11 @@ static tsr_status pack_all(struct pack *k, bool keep)
         for (uint64_t i = 0; !keep && i < m->hp.linears; i++)
             tsr_model_packed_drop(m->packed->lin[l][i]);
     }
-    struct part         head = { .rows = m->hp.vocab, .cols = m->hp.embed_dim };
-    enum tsr_model_part part = m->hp.tied ? TSR_MODEL_PART_EMBED : TSR_MODEL_PART_HEAD;
-    cut(&head, tsr_gguf_of_role(k->g, tsr_gguf_role(m->storage->family, part), 0), 0, m->hp.vocab);
-    return pack(k, &head, &m->packed->head);
-}
-
-/* One line of what costs memory. */
-static void say(const struct pack *k)
-{
-    const struct tsr_gguf_tensor *embed =
-        tsr_gguf_of_role(k->g, tsr_gguf_role(k->m->storage->family, TSR_MODEL_PART_EMBED), 0);
-    char type[16];
-    if (k->headers_only || !embed || tsr_gguf_dtype(embed->type))
-        return;
-    tsr_logf(
-        TSR_LOG_INFO,
-        "%s: the embedding (%s) is widened to F32; %llu matrices run packed as they are stored",
-        k->g->path, tsr_gguf_type_name(embed->type, type), (unsigned long long)k->packed);
+    TSR_TRY(pack_end(k, TSR_MODEL_PART_EMBED, &m->packed->embed));
+    if (!m->hp.tied)
+        return pack_end(k, TSR_MODEL_PART_HEAD, &m->packed->head);
+    m->packed->head = m->packed->embed;
+    return TSR_OK;
 }
 
 /* A layer whose matrices are there without their bytes. */
@@ -282,6 +278,32 @@ static tsr_status keep_reader(const struct pack *k, struct tsr_model_layer_reade
     return tsr_model_layer_reader_set(reader, k->m, own, read_again, free, k->err);
 }
 
+/* One line of what costs memory. */
+static tsr_status say(const struct pack *k)
+{
+    const struct tsr_model_family *f = k->m->storage->family;
+    uint64_t                       wide = 0;
+    for (uint64_t i = 0; i < k->g->n && !k->headers_only; i++) {
+        struct tsr_gguf_map map;
+        bool                is = false;
+        TSR_TRY(tsr_gguf_map(k->g, f, &k->m->hp, &k->g->tensors[i], &map, &is, k->err));
+        wide += is && map.order == TSR_GGUF_HALVES && !tsr_gguf_dtype(k->g->tensors[i].type);
+    }
+    if (wide)
+        tsr_logf(
+            TSR_LOG_INFO,
+            "%s: %llu matrices that are stored as attn_k_b and attn_v_b are widened to F32, since "
+            "their blocks lie across rows; %llu run packed",
+            k->g->path, (unsigned long long)wide, (unsigned long long)k->packed);
+    return TSR_OK;
+}
+
+static void count(struct tsr_model *m, const struct tsr_model_packed *p)
+{
+    m->parameters += p ? p->rows * p->cols : 0;
+    m->bytes += p ? tsr_model_packed_bytes(p) : 0;
+}
+
 tsr_status tsr_gguf_overlay(const struct tsr_checkpoint_shards *s, struct tsr_model *m,
                             bool headers_only, struct tsr_hasher *hash,
                             struct tsr_model_layer_reader *reader, struct tsr_err *err)
@@ -294,7 +316,7 @@ tsr_status tsr_gguf_overlay(const struct tsr_checkpoint_shards *s, struct tsr_mo
                       .err = err };
     TSR_TRY(tsr_model_overlay_create(&m->packed, m->hp.layers, m->hp.linears, err));
     TSR_TRY(pack_all(&k, reader == NULL));
-    say(&k);
+    TSR_TRY(say(&k));
     if (k.packed == 0) {
         tsr_model_overlay_destroy(m->packed);
         m->packed = NULL;
@@ -302,14 +324,9 @@ tsr_status tsr_gguf_overlay(const struct tsr_checkpoint_shards *s, struct tsr_mo
     }
     for (uint64_t l = 0; l < m->hp.layers; l++)
         for (uint64_t i = 0; i < m->hp.linears; i++)
-            if (m->packed->lin[l][i]) {
-                const struct tsr_model_packed *p = m->packed->lin[l][i];
-                m->parameters += p->rows * p->cols;
-                m->bytes += tsr_model_packed_bytes(p);
-            }
-    if (m->packed->head) {
-        m->parameters += m->hp.tied ? 0 : m->packed->head->rows * m->packed->head->cols;
-        m->bytes += tsr_model_packed_bytes(m->packed->head);
-    }
+            count(m, m->packed->lin[l][i]);
+    count(m, m->packed->embed);
+    if (m->packed->head != m->packed->embed)
+        count(m, m->packed->head);
     return reader ? keep_reader(&k, reader) : TSR_OK;
 }

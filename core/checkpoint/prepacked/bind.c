@@ -156,6 +156,8 @@ static tsr_status bind_matrix(struct bind *b, const struct tsr_prepacked_model_p
     (void)snprintf(where, sizeof where, "%s: index: \"%s\"", b->p->path, part->name);
     if (!j && part->optional) { /* the head is the embedding */
         set_shape(part->w, b->m->embed.dtype, part->rows, part->cols);
+        if (b->m->packed) /* it comes first */
+            b->m->packed->head = b->m->packed->embed;
         return TSR_OK;
     }
     if (!j)
