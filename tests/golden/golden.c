@@ -59,6 +59,7 @@ const char *const golden_names[] = {
     "deepseek_v3",
     "deepseek_v3-halves",
     "qwen3_5",
+    "qwen3_5_moe",
     "qwen3_next",
     NULL,
 };
