@@ -44,6 +44,7 @@ struct tsr_engine_device {
     uint64_t                     n_weights, cap_weights;
     uint64_t                     tensor_bytes;
     uint32_t                     said_ops;                 /* bit per TSR_OP_* */
+    bool                         no_columns;               /* it has declined COLUMNS */
     char                         said_foreign[256];        /* the last layout of a plugin's own */
     uint64_t                     said_formats;             /* bit per layout and width */
     bool                         asked_site;               /* linears.c: for the next */

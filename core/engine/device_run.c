@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const op_name[] = { "?",    "linear",   "embed",     "norm",
-                                       "rope", "kv_store", "attention", "act",
-                                       "add",  "scale",    "gather",    "mix" };
+static const char *const op_name[] = { "?",        "linear",    "embed",  "norm", "rope",
+                                       "kv_store", "attention", "act",    "add",  "scale",
+                                       "gather",   "mix",       "columns" };
 
 tsr_status tsr_engine_device_other(struct tsr_engine_device *d, struct tsr_engine_device **other,
                                    struct tsr_err *err)

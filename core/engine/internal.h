@@ -26,6 +26,7 @@ struct tsr_engine_linear_dev {
     struct tsr_tensor         bias;
     struct tsr_tensor         behind; /* a bias that is added after the sum over ranks */
     struct tsr_tensor order; /* U32 [1, cols]: of the input's columns; buffer NULL: natural order */
+    bool order_shared;       /* an earlier linear of its site has the same order, and owns it */
     struct tsr_model_packed
         *part; /* a rank's part of packed weights, which w was made from; or NULL */
     struct tsr_engine_split_dev *split; /* split.h: the parts that replace w; or NULL */
@@ -289,14 +290,22 @@ struct tsr_op     tsr_engine_linear_op(const struct tsr_engine_linear_dev *l,
 tsr_status        tsr_engine_run_linear(struct tsr_engine *e, const struct tsr_engine_linear_dev *l,
                                         const struct tsr_tensor *in, const struct tsr_tensor *out,
                                         struct tsr_err *err);
-tsr_status        tsr_engine_run_embed(struct tsr_engine *e, struct tsr_engine_weight *w,
-                                       const struct tsr_tensor *ids, float scale,
-                                       const struct tsr_tensor *out, struct tsr_err *err);
-tsr_status        tsr_engine_run_norm(struct tsr_engine *e, const struct tsr_engine_norm_dev *norm,
-                                      const struct tsr_tensor *in, const struct tsr_tensor *out,
-                                      struct tsr_err *err);
-tsr_status        tsr_engine_run_add(struct tsr_engine *e, const struct tsr_tensor *a,
-                                     const struct tsr_tensor *b, const struct tsr_tensor *out,
-                                     struct tsr_err *err);
+/* The same on an input whose columns are in the order of the weight's; and an input in that order, into rows of
+ * tsr_engine_ordered() from `first` on: one operation for all tokens. */
+tsr_status tsr_engine_run_linear_on(struct tsr_engine *e, const struct tsr_engine_linear_dev *l,
+                                    const struct tsr_tensor *in, const struct tsr_tensor *out,
+                                    struct tsr_err *err);
+tsr_status tsr_engine_put_in_order(struct tsr_engine *e, const struct tsr_engine_linear_dev *l,
+                                   const struct tsr_tensor *in, uint64_t first,
+                                   struct tsr_tensor *out, struct tsr_err *err);
+tsr_status tsr_engine_run_embed(struct tsr_engine *e, struct tsr_engine_weight *w,
+                                const struct tsr_tensor *ids, float scale,
+                                const struct tsr_tensor *out, struct tsr_err *err);
+tsr_status tsr_engine_run_norm(struct tsr_engine *e, const struct tsr_engine_norm_dev *norm,
+                               const struct tsr_tensor *in, const struct tsr_tensor *out,
+                               struct tsr_err *err);
+tsr_status tsr_engine_run_add(struct tsr_engine *e, const struct tsr_tensor *a,
+                              const struct tsr_tensor *b, const struct tsr_tensor *out,
+                              struct tsr_err *err);
 
 #endif

@@ -121,27 +121,40 @@ static tsr_status show(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
     return e->hooks.input ? e->hooks.input(e, layer, site, in, err) : TSR_OK;
 }
 
+/* q or q_a, and kv_a: what the layer's input goes through. */
+static tsr_status rows_of_input(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
+                                const struct tsr_tensor *raw, struct tsr_err *err)
+{
+    const struct tsr_engine_linear_dev *lin = e->layers[layer].lin;
+    struct tsr_engine_product           p[] = { { &lin[TSR_MODEL_Q], *in, *raw },
+                                                { &lin[TSR_MODEL_KV_A], *in,
+                                                  tsr_engine_rows(&e->latent->kv, 0, in->rows) } };
+    if (e->model->hp.latent.q_rank) {
+        p[0].l = &lin[TSR_MODEL_Q_A];
+        p[0].out = tsr_engine_rows(&e->latent->q_row, 0, in->rows);
+    }
+    return tsr_engine_run_products(e, p, 2, err);
+}
+
 /* Queries as q or q_b has them: [does not rotate | rotates] per head. */
-static tsr_status queries(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
+static tsr_status queries(struct tsr_engine *e, uint64_t layer, uint64_t n,
                           const struct tsr_tensor *out, struct tsr_err *err)
 {
-    struct tsr_tensor row = tsr_engine_rows(&e->latent->q_row, 0, in->rows);
+    struct tsr_tensor row = tsr_engine_rows(&e->latent->q_row, 0, n);
     if (!e->model->hp.latent.q_rank)
-        return run(e, layer, TSR_MODEL_Q, in, out, err);
-    TSR_TRY(run(e, layer, TSR_MODEL_Q_A, in, &row, err));
+        return TSR_OK;
     TSR_TRY(tsr_engine_run_norm(e, &e->layers[layer].q_a_norm, &row, &row, err));
     TSR_TRY(show(e, layer, TSR_MODEL_SITE_Q_B_IN, &row, err));
     return run(e, layer, TSR_MODEL_Q_B, &row, out, err);
 }
 
 /* Keys and values as kv_b has them, [does not rotate | value] per head; the rope key is a part of latent.kv. */
-static tsr_status keys(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
+static tsr_status keys(struct tsr_engine *e, uint64_t layer, uint64_t n,
                        const struct tsr_tensor *out, struct tsr_err *err)
 {
-    struct tsr_tensor kv = tsr_engine_rows(&e->latent->kv, 0, in->rows);
-    struct tsr_tensor row = tsr_engine_rows(&e->latent->kv_row, 0, in->rows), part = kv;
+    struct tsr_tensor part = tsr_engine_rows(&e->latent->kv, 0, n);
+    struct tsr_tensor row = tsr_engine_rows(&e->latent->kv_row, 0, n);
     part.cols = row.cols;
-    TSR_TRY(run(e, layer, TSR_MODEL_KV_A, in, &kv, err));
     TSR_TRY(tsr_engine_run_norm(e, &e->layers[layer].kv_a_norm, &part, &row, err));
     TSR_TRY(show(e, layer, TSR_MODEL_SITE_KV_B_IN, &row, err));
     return run(e, layer, TSR_MODEL_KV_B, &row, out, err);
@@ -164,8 +177,9 @@ tsr_status tsr_engine_latent_heads(struct tsr_engine *e, uint64_t layer,
     tokens.cols = n * heads;
     tokens.row_stride = tokens.cols * sizeof(uint32_t);
     TSR_TRY(show(e, layer, TSR_MODEL_SITE_ATTN_IN, in, err));
-    TSR_TRY(queries(e, layer, in, &raw, err));
-    TSR_TRY(keys(e, layer, in, &kv, err));
+    TSR_TRY(rows_of_input(e, layer, in, &raw, err));
+    TSR_TRY(queries(e, layer, n, &raw, err));
+    TSR_TRY(keys(e, layer, n, &kv, err));
     TSR_TRY(copy(e, of_heads(&raw, nope + rope, nope, rope), of_heads(q, width, 0, rope), err));
     TSR_TRY(copy(e, of_heads(&raw, nope + rope, 0, nope), of_heads(q, width, rope, nope), err));
     TSR_TRY(copy(e, of_heads(&kv, nope + value, 0, nope), of_heads(k, width, rope, nope), err));

@@ -84,7 +84,12 @@ static struct linears linears_of(const struct tsr_engine *e, uint64_t layer, enu
     return l;
 }
 
-/* *done false: the device does not do that. */
+static bool same_order(const struct tsr_engine_linear_dev *a, const struct tsr_engine_linear_dev *b)
+{
+    return a->order.buffer == b->order.buffer && a->dev == b->dev;
+}
+
+/* *done false: the device does not do that, or the linears need inputs in several orders. */
 static tsr_status run_together(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
                                const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
                                bool *done, struct tsr_err *err)
@@ -93,6 +98,8 @@ static tsr_status run_together(struct tsr_engine *e, uint64_t layer, enum tsr_si
     const struct tsr_engine_comp_site      *s = compensated(e, layer, site);
     struct linears                          of = linears_of(e, layer, site);
     struct job                              j;
+    const struct tsr_engine_linear_dev     *first = NULL;
+    struct tsr_tensor                       sorted = *in;
     *done = false;
     if (!table || (s && (!listed_there(e) || in_parts(e, site))))
         return TSR_OK;
@@ -102,10 +109,16 @@ static tsr_status run_together(struct tsr_engine *e, uint64_t layer, enum tsr_si
         const struct tsr_tensor            *out = outs[i];
         if (!out || !l->w)
             continue;
-        if (l->order.buffer || !l->w->handle || j.all.n == TSR_COMPENSATE_LINEARS)
+        first = first ? first : l;
+        if (!same_order(l, first) || !l->w->handle || j.all.n == TSR_COMPENSATE_LINEARS)
             return TSR_OK;
         j.all.linear[j.all.n] = &j.op[j.all.n];
-        j.op[j.all.n++] = tsr_engine_linear_op(l, in, out);
+        j.op[j.all.n++] = tsr_engine_linear_op(l, &sorted, out);
+    }
+    if (first && first->order.buffer) { /* residuals have their columns in the matrix's order */
+        if (s)
+            return TSR_OK;
+        TSR_TRY(tsr_engine_put_in_order(e, first, in, 0, &sorted, err));
     }
     if (s)
         add_compensation(e->comp, s, in, outs, &j);
@@ -121,6 +134,32 @@ static tsr_status run_together(struct tsr_engine *e, uint64_t layer, enum tsr_si
                                 TSR_MODEL_SITE_NAME(site));
 }
 
+/* One linear after the other; those with one order of columns after each other, on an input that is put into it once. */
+static tsr_status run_each(struct tsr_engine *e, uint64_t layer, const struct linears *of,
+                           const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
+                           struct tsr_err *err)
+{
+    const struct tsr_engine_linear_dev *l[TSR_ENGINE_SITE_LINEARS];
+    for (uint32_t i = 0; i < of->n; i++) {
+        l[i] = &e->layers[layer].lin[of->id[i]];
+        if (!outs[i] || !l[i]->w)
+            l[i] = NULL;
+    }
+    for (uint32_t i = 0; i < of->n; i++) {
+        const struct tsr_engine_linear_dev *first = l[i];
+        struct tsr_tensor                   x = *in;
+        if (first && first->order.buffer)
+            TSR_TRY(tsr_engine_put_in_order(e, first, in, 0, &x, err));
+        for (uint32_t j = i; first && j < of->n; j++) {
+            if (!l[j] || !same_order(l[j], first))
+                continue;
+            TSR_TRY(tsr_engine_run_linear_on(e, l[j], &x, outs[j], err));
+            l[j] = NULL;
+        }
+    }
+    return TSR_OK;
+}
+
 tsr_status tsr_engine_run_site(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
                                const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
                                struct tsr_err *err)
@@ -130,11 +169,7 @@ tsr_status tsr_engine_run_site(struct tsr_engine *e, uint64_t layer, enum tsr_si
     TSR_TRY(run_together(e, layer, site, in, outs, &done, err));
     if (done)
         return TSR_OK;
-    for (uint32_t i = 0; i < of.n; i++) {
-        const struct tsr_engine_linear_dev *l = &e->layers[layer].lin[of.id[i]];
-        if (outs[i] && l->w)
-            TSR_TRY(tsr_engine_run_linear(e, l, in, outs[i], err));
-    }
+    TSR_TRY(run_each(e, layer, &of, in, outs, err));
     return e->hooks.outputs ? e->hooks.outputs(e, layer, site, in, outs, err) : TSR_OK;
 }
 
@@ -149,9 +184,39 @@ static const struct tsr_backend_linears_v1 *products_of(struct tsr_engine_device
     return d->linears;
 }
 
-/* *done false: the device does not do that, or an input needs another order first. */
-static tsr_status run_some(struct tsr_engine *e, const struct tsr_engine_product *p, uint32_t n,
-                           bool *done, struct tsr_err *err)
+static bool same_rows(const struct tsr_tensor *a, const struct tsr_tensor *b)
+{
+    return a->buffer == b->buffer && a->offset == b->offset && a->rows == b->rows &&
+           a->cols == b->cols;
+}
+
+/* The inputs x of the first *n products, in the order of their weights' columns; products that follow each other share
+ * one.  Fewer, where the place for such inputs is full; it has room for the first. */
+static tsr_status order_inputs(struct tsr_engine *e, const struct tsr_engine_product *p,
+                               uint32_t *n, struct tsr_tensor *x, struct tsr_err *err)
+{
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < *n; i++) {
+        x[i] = p[i].in;
+        if (!p[i].l->order.buffer)
+            continue;
+        if (i && same_order(p[i].l, p[i - 1].l) && same_rows(&p[i].in, &p[i - 1].in)) {
+            x[i] = x[i - 1];
+            continue;
+        }
+        if (at + x[i].rows > tsr_engine_ordered(e, p[i].l)->rows) {
+            *n = i;
+            return TSR_OK;
+        }
+        TSR_TRY(tsr_engine_put_in_order(e, p[i].l, &p[i].in, at, &x[i], err));
+        at += x[i].rows;
+    }
+    return TSR_OK;
+}
+
+/* *done false: the device does not do that. */
+static tsr_status run_some(struct tsr_engine *e, const struct tsr_engine_product *p,
+                           const struct tsr_tensor *x, uint32_t n, bool *done, struct tsr_err *err)
 {
     struct tsr_engine_device            *dev = tsr_engine_linear_device(e, p->l);
     const struct tsr_backend_linears_v1 *table = n > 1 ? products_of(dev) : NULL;
@@ -159,9 +224,9 @@ static tsr_status run_some(struct tsr_engine *e, const struct tsr_engine_product
     const struct tsr_op                 *list[TOGETHER];
     *done = false;
     for (uint32_t i = 0; table && i < n; i++) {
-        if (p[i].l->order.buffer || !p[i].l->w->handle)
+        if (!p[i].l->w->handle)
             return TSR_OK;
-        op[i] = tsr_engine_linear_op(p[i].l, &p[i].in, &p[i].out);
+        op[i] = tsr_engine_linear_op(p[i].l, &x[i], &p[i].out);
         list[i] = &op[i];
     }
     if (!table)
@@ -177,11 +242,13 @@ tsr_status tsr_engine_run_products(struct tsr_engine *e, const struct tsr_engine
                                    uint64_t n, struct tsr_err *err)
 {
     for (uint32_t some; n > 0; p += some, n -= some) {
-        bool done;
+        struct tsr_tensor x[TOGETHER];
+        bool              done;
         some = n < TOGETHER ? (uint32_t)n : TOGETHER;
-        TSR_TRY(run_some(e, p, some, &done, err));
+        TSR_TRY(order_inputs(e, p, &some, x, err));
+        TSR_TRY(run_some(e, p, x, some, &done, err));
         for (uint32_t i = 0; !done && i < some; i++)
-            TSR_TRY(tsr_engine_run_linear(e, p[i].l, &p[i].in, &p[i].out, err));
+            TSR_TRY(tsr_engine_run_linear_on(e, p[i].l, &x[i], &p[i].out, err));
     }
     return TSR_OK;
 }

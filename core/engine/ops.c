@@ -32,18 +32,35 @@ static struct tsr_tensor column_of(const struct tsr_tensor *t, uint64_t row, uin
     return v;
 }
 
-static tsr_status put_in_order(struct tsr_engine *e, const struct tsr_engine_linear_dev *l,
-                               const struct tsr_tensor *in, struct tsr_tensor *out,
-                               struct tsr_err *err)
+/* For a device of before COLUMNS: a GATHER for each token. */
+static tsr_status gather_columns(struct tsr_engine_device *dev, const struct tsr_tensor *in,
+                                 const struct tsr_tensor *order, const struct tsr_tensor *out,
+                                 struct tsr_err *err)
 {
-    *out = tsr_engine_rows(tsr_engine_ordered(e, l), 0, in->rows);
-    out->cols = in->cols;
     for (uint64_t t = 0; t < in->rows; t++) {
         struct tsr_tensor from = column_of(in, t, in->cols), to = column_of(out, t, in->cols);
-        struct tsr_op     op = { .kind = TSR_OP_GATHER, .out = &to, .in = { &from, &l->order } };
-        TSR_TRY(tsr_engine_device_run(tsr_engine_linear_device(e, l), &op, NULL, err));
+        struct tsr_op     op = { .kind = TSR_OP_GATHER, .out = &to, .in = { &from, order } };
+        TSR_TRY(tsr_engine_device_run(dev, &op, NULL, err));
     }
     return TSR_OK;
+}
+
+tsr_status tsr_engine_put_in_order(struct tsr_engine *e, const struct tsr_engine_linear_dev *l,
+                                   const struct tsr_tensor *in, uint64_t first,
+                                   struct tsr_tensor *out, struct tsr_err *err)
+{
+    struct tsr_engine_device *dev = tsr_engine_linear_device(e, l);
+    *out = tsr_engine_rows(tsr_engine_ordered(e, l), first, in->rows);
+    out->cols = in->cols;
+    struct tsr_op op = {
+        .struct_size = sizeof op, .kind = TSR_OP_COLUMNS, .out = out, .in = { in, &l->order }
+    };
+    tsr_status st =
+        dev->no_columns ? TSR_E_UNSUPPORTED : dev->iface->run(dev->self, NULL, &op, err);
+    if (st != TSR_E_UNSUPPORTED)
+        return st;
+    dev->no_columns = true;
+    return gather_columns(dev, in, &l->order, out, err);
 }
 
 struct tsr_op tsr_engine_linear_op(const struct tsr_engine_linear_dev *l,
@@ -57,19 +74,24 @@ struct tsr_op tsr_engine_linear_op(const struct tsr_engine_linear_dev *l,
                             .act = l->act };
 }
 
+tsr_status tsr_engine_run_linear_on(struct tsr_engine *e, const struct tsr_engine_linear_dev *l,
+                                    const struct tsr_tensor *in, const struct tsr_tensor *out,
+                                    struct tsr_err *err)
+{
+    if (e->on_layer)
+        e->on_layer(e->layer_ctx, e->at_layer, false);
+    struct tsr_op op = tsr_engine_linear_op(l, in, out);
+    return tsr_engine_device_run(tsr_engine_linear_device(e, l), &op, l->w, err);
+}
+
 tsr_status tsr_engine_run_linear(struct tsr_engine *e, const struct tsr_engine_linear_dev *l,
                                  const struct tsr_tensor *in, const struct tsr_tensor *out,
                                  struct tsr_err *err)
 {
-    struct tsr_tensor sorted;
-    if (e->on_layer)
-        e->on_layer(e->layer_ctx, e->at_layer, false);
-    if (l->order.buffer) {
-        TSR_TRY(put_in_order(e, l, in, &sorted, err));
-        in = &sorted;
-    }
-    struct tsr_op op = tsr_engine_linear_op(l, in, out);
-    return tsr_engine_device_run(tsr_engine_linear_device(e, l), &op, l->w, err);
+    struct tsr_tensor sorted = *in;
+    if (l->order.buffer)
+        TSR_TRY(tsr_engine_put_in_order(e, l, in, 0, &sorted, err));
+    return tsr_engine_run_linear_on(e, l, &sorted, out, err);
 }
 
 tsr_status tsr_engine_run_embed(struct tsr_engine *e, struct tsr_engine_weight *w,

@@ -4,6 +4,8 @@
 #include "base/pool.h"
 #include "checkpoint/prepacked/prepacked.h"
 
+#include <string.h>
+
 /* folded: replaces n if it has a gain; may be NULL. */
 static tsr_status load_norm(struct tsr_engine *e, const struct tsr_model_norm *n,
                             const struct tsr_model_norm *folded, uint64_t width,
@@ -87,6 +89,30 @@ static tsr_status load_fetched(struct tsr_engine *e, uint64_t i, enum tsr_linear
     return TSR_OK;
 }
 
+static bool same_order(const struct tsr_model_packed *a, const struct tsr_model_packed *b)
+{
+    return a && b && a->order && b->order && a->cols == b->cols &&
+           memcmp(a->order, b->order, a->cols * sizeof *a->order) == 0;
+}
+
+/* Linears of a site whose columns have one order get one tensor of it, so that their input is put into that
+ * order once. */
+static void share_orders(struct tsr_engine *e, struct tsr_model_packed *const *p, uint64_t i)
+{
+    struct tsr_engine_linear_dev *lin = e->layers[i].lin;
+    for (uint64_t k = 1; k < e->model->hp.linears; k++)
+        for (uint64_t j = 0; j < k && lin[k].order.buffer && !lin[k].order_shared; j++) {
+            if (!lin[j].order.buffer || lin[j].dev != lin[k].dev ||
+                tsr_model_linear_site((enum tsr_linear_id)j) !=
+                    tsr_model_linear_site((enum tsr_linear_id)k) ||
+                !same_order(p[j], p[k]))
+                continue;
+            tsr_engine_device_drop_tensor(tsr_engine_linear_device(e, &lin[k]), &lin[k].order);
+            lin[k].order = lin[j].order;
+            lin[k].order_shared = true;
+        }
+}
+
 tsr_status tsr_engine_load_layer(struct tsr_engine *e, const struct tsr_model_overlay *o,
                                  uint64_t i, uint32_t act, struct tsr_err *err)
 {
@@ -106,6 +132,8 @@ tsr_status tsr_engine_load_layer(struct tsr_engine *e, const struct tsr_model_ov
             TSR_TRY(tsr_engine_linear_load(e, i, id, &l->lin[k], o ? o->lin[i][k] : NULL,
                                            p ? &p->lin[i][k] : NULL, act, &d->lin[k], err));
     }
+    if (o && !e->source)
+        share_orders(e, o->lin[i], i);
     const struct tsr_model_norm *f = o && o->norm ? o->norm[i] : NULL;
     uint64_t                     hidden = e->model->hp.hidden;
     TSR_TRY(load_norm(e, &l->attn_in, f ? &f[TSR_MODEL_OVERLAY_ATTN_IN] : NULL, hidden, &d->attn_in,

@@ -184,7 +184,8 @@ void tsr_engine_linear_drop(struct tsr_engine *e, struct tsr_engine_linear_dev *
     tsr_engine_device_drop_weight(dev, l->w);
     tsr_engine_device_drop_tensor(dev, &l->bias);
     tsr_engine_device_drop_tensor(dev, &l->behind);
-    tsr_engine_device_drop_tensor(dev, &l->order);
+    if (!l->order_shared)
+        tsr_engine_device_drop_tensor(dev, &l->order);
     tsr_model_packed_destroy(l->part);
     tsr_engine_split_drop(e, l->split, true);
     *l = (struct tsr_engine_linear_dev){ 0 };

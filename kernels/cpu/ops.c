@@ -67,13 +67,21 @@ static tsr_status scale_rows(void *arg, uint64_t begin, uint64_t end)
 static tsr_status gather_rows(void *arg, uint64_t begin, uint64_t end)
 {
     const struct rows *r = arg;
-    if (r->out.cols == 1) { /* columns put into another order: one element each */
-        for (uint64_t t = begin; t < end; t++)
-            *row_f32(&r->out, t) = *row_f32(&r->a, r->index[t]);
-        return TSR_OK;
-    }
     for (uint64_t t = begin; t < end; t++)
         memcpy(row_f32(&r->out, t), row_f32(&r->a, r->index[t]), r->out.cols * 4);
+    return TSR_OK;
+}
+
+/* Work items: columns; a column of all rows reads its index once, and one row goes to several threads. */
+static tsr_status take_columns(void *arg, uint64_t begin, uint64_t end)
+{
+    const struct rows *r = arg;
+    for (uint64_t t = 0; t < r->out.rows; t++) {
+        const float *from = row_f32(&r->a, t);
+        float       *to = row_f32(&r->out, t);
+        for (uint64_t i = begin; i < end; i++)
+            to[i] = from[r->index[i]];
+    }
     return TSR_OK;
 }
 
@@ -112,6 +120,8 @@ static tsr_status run_rows(const struct tsr_cpu *c, const struct tsr_op *op,
         return tsr_cpu_for(c, r.out.rows, n * (op->softcap > 0 ? 32 : 8), scale_rows, &r);
     case TSR_OP_MIX:
         return tsr_cpu_for(c, r.out.rows, n * 4 * (1 + r.b.cols), mix_rows, &r);
+    case TSR_OP_COLUMNS:
+        return tsr_cpu_for(c, n, r.out.rows * 8, take_columns, &r);
     default:
         return tsr_cpu_for(c, r.out.rows, n * 4, gather_rows, &r);
     }

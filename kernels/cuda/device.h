@@ -15,6 +15,7 @@
     X(k_scale)                                                                                     \
     X(k_gather)                                                                                    \
     X(k_mix)                                                                                       \
+    X(k_columns)                                                                                   \
     X(k_round)                                                                                     \
     X(k_rope)                                                                                      \
     X(k_norm)                                                                                      \

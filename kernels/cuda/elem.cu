@@ -1,8 +1,8 @@
-/* elem.cu - operations on rows: ADD, ACT, SCALE, GATHER, MIX, ROPE, rounding to BF16, NORM.
+/* elem.cu - operations on rows: ADD, ACT, SCALE, GATHER, MIX, COLUMNS, ROPE, rounding to BF16, NORM.
  *
  * Reference: kernels/cpu/k_elem.c; held to its bytes by tests/gpu/ops.c.
  * Bytes moved: what is read and written once, 4 bytes an element: ADD and gated ACT 12 n, SCALE,
- * ACT and GATHER 8 n, ROPE 8 n and its angles; NORM 8 n and gain and bias, where a row of more than
+ * ACT, GATHER and COLUMNS 8 n, ROPE 8 n and its angles; NORM 8 n and gain and bias, where a row of more than
  * NORM_TILE columns is read two or three times.
  */
 #include "k_math.h"
@@ -99,6 +99,15 @@ TSR_KERNEL(k_mix, struct k_rows, 256)
         for (uint32_t j = 0; j < a.kind; j++)
             y = fmaf(weight[j], AT(const float, a.a)[row[j] * a.a_stride + c], y);
         AT(float, a.out)[r * a.out_stride + c] = y;
+    }
+}
+
+TSR_KERNEL(k_columns, struct k_rows, 256)
+{
+    EACH(i, a.rows * a.n)
+    {
+        uint64_t r = i / a.n, c = i % a.n, from = AT(const uint32_t, a.b)[c];
+        AT(float, a.out)[r * a.out_stride + c] = AT(const float, a.a)[r * a.a_stride + from];
     }
 }
 

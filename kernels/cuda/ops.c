@@ -70,6 +70,8 @@ static tsr_status run_rows(struct tsr_cuda *c, void *stream, const struct tsr_op
     case TSR_OP_MIX:
         a.kind = (uint32_t)r.b.cols;
         return each(&r, KERNEL_k_mix, &a, all, err);
+    case TSR_OP_COLUMNS:
+        return each(&r, KERNEL_k_columns, &a, all, err);
     default:
         return each(&r, KERNEL_k_gather, &a, all, err);
     }

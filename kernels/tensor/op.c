@@ -174,6 +174,21 @@ static tsr_status check_gather(const struct check *c)
     return TSR_OK;
 }
 
+static tsr_status check_columns(const struct check *c)
+{
+    tsr_status st;
+    if ((st = check_out(c, 0, 0)) != TSR_OK ||
+        (st = check_in(c, 0, "in", TSR_F32, c->p->out.rows, 0, 0)) != TSR_OK ||
+        (st = check_in(c, 1, "columns", TSR_U32, 1, c->p->out.cols, 0)) != TSR_OK ||
+        (st = get_indices(c, 1)) != TSR_OK)
+        return st;
+    for (uint64_t i = 0; i < c->p->out.cols; i++)
+        if (c->p->index[i] >= c->p->in[0].cols)
+            return tsr_fail(c->err, TSR_E_INVAL, "COLUMNS: column %u is not below %llu",
+                            c->p->index[i], U(c->p->in[0].cols));
+    return TSR_OK;
+}
+
 static tsr_status check_mix(const struct check *c)
 {
     tsr_status st;
@@ -292,7 +307,8 @@ tsr_status tsr_op_check(const struct tsr_op_source *s, const struct tsr_op *op,
                   [TSR_OP_ADD] = { "ADD", check_rows },
                   [TSR_OP_SCALE] = { "SCALE", check_rows },
                   [TSR_OP_GATHER] = { "GATHER", check_gather },
-                  [TSR_OP_MIX] = { "MIX", check_mix } };
+                  [TSR_OP_MIX] = { "MIX", check_mix },
+                  [TSR_OP_COLUMNS] = { "COLUMNS", check_columns } };
     *p = (struct tsr_op_parts){ 0 };
     if (op->kind >= sizeof kinds / sizeof *kinds || !kinds[op->kind].check)
         return tsr_fail(err, TSR_E_UNSUPPORTED, "operation %u is not known to the %s backend",

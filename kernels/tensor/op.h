@@ -30,8 +30,8 @@ struct tsr_op_part {
 
 struct tsr_op_parts {
     struct tsr_op_part out, in[TSR_OP_INPUTS];
-    const uint32_t
-        *index; /* ids of EMBED, rows of GATHER, MIX and KV_STORE, spans of ATTENTION; else NULL */
+    const uint32_t      *
+        index; /* ids of EMBED, rows of GATHER, MIX and KV_STORE, columns of COLUMNS, spans of ATTENTION; else NULL */
     uint64_t index_stride;
     int      rising; /* KV_STORE: every row is above the one before, so none comes twice */
 };

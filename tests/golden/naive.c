@@ -330,6 +330,20 @@ static bool gather(const struct tsr_op *op)
     return true;
 }
 
+static bool columns(const struct tsr_op *op)
+{
+    uint64_t m = op->out->rows, n = op->out->cols;
+    if (!is(op->in[0], TSR_F32, m, op->in[0]->cols) || !is(op->in[1], TSR_U32, 1, n))
+        return false;
+    for (uint64_t i = 0; i < m * n; i++) {
+        uint32_t c = u32(op->in[1], 0)[i % n];
+        if (c >= op->in[0]->cols)
+            return false;
+        f32(op->out, i / n)[i % n] = f32(op->in[0], i / n)[c];
+    }
+    return true;
+}
+
 static bool mix(const struct tsr_op *op)
 {
     uint64_t h = op->out->cols, n = op->out->rows, k = op->in[1]->cols;
@@ -351,13 +365,13 @@ static bool mix(const struct tsr_op *op)
 
 static tsr_status run(void *self, void *stream, const struct tsr_op *op, struct tsr_err *err)
 {
-    static bool (*const table[])(const struct tsr_op *) = { NULL,        linear,      embed,
-                                                            norm,        rope,        kv_store,
-                                                            attention,   elementwise, elementwise,
-                                                            elementwise, gather,      mix };
+    static bool (*const table[])(const struct tsr_op *) = {
+        NULL,        linear,      embed,       norm,   rope, kv_store, attention,
+        elementwise, elementwise, elementwise, gather, mix,  columns
+    };
     struct naive *n = self;
     (void)stream;
-    if (op->kind == 0 || op->kind > TSR_OP_MIX)
+    if (op->kind == 0 || op->kind > TSR_OP_COLUMNS)
         return tsr_fail(err, TSR_E_INVAL, "naive: operation %u", op->kind);
     if (n->decline_ops >> op->kind & 1)
         return tsr_fail(err, TSR_E_UNSUPPORTED, "naive: told to decline");

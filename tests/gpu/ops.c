@@ -100,6 +100,24 @@ static bool gather(struct pair *p)
     return ok;
 }
 
+static bool columns(struct pair *p)
+{
+    uint32_t           of[90];
+    struct pair_tensor x[3];
+    uint64_t           cols = 1 + pair_draw(p, 90), n = 1 + pair_draw(p, 90);
+    uint64_t           rows = 1 + pair_draw(p, 40);
+    struct tsr_op      op = { .kind = TSR_OP_COLUMNS };
+    for (int i = 0; i < 90; i++)
+        of[i] = (uint32_t)pair_draw(p, cols);
+    bool ok = pair_tensor(p, &x[0], TSR_F32, rows, n, NULL) &&
+              pair_tensor(p, &x[1], TSR_F32, rows, cols, NULL) &&
+              pair_tensor(p, &x[2], TSR_U32, 1, n, of);
+    struct pair_tensor *v[TSR_OP_INPUTS + 1] = { &x[0], &x[1], &x[2] };
+    ok = ok && pair_run(p, "COLUMNS", &op, v, NULL);
+    drop(p, x, 3);
+    return ok;
+}
+
 static bool mix(struct pair *p)
 {
     uint32_t           rows[40];
@@ -173,7 +191,8 @@ static bool attention(struct pair *p)
 
 bool pair_check_ops(struct pair *p, uint64_t count)
 {
-    bool (*const kinds[])(struct pair *) = { elementwise, norm, attention, rope, gather, mix };
+    bool (*const kinds[])(struct pair *) = { elementwise, norm, attention, rope,
+                                             gather,      mix,  columns };
     for (uint64_t i = 0; i < count; i++)
         if (!kinds[i % (sizeof kinds / sizeof kinds[0])](p))
             return false;

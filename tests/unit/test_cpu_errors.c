@@ -185,6 +185,14 @@ static void shapes_of_operations(void **state)
             .struct_size = sizeof gather, .kind = TSR_OP_GATHER, .out = &y, .in = { &x, &ids }
     };
     refused(&gather, "", "GATHER row#2");
+    struct tsr_tensor two = y, few = x;
+    two.cols = few.cols = 2;
+    struct tsr_op columns = {
+        .struct_size = sizeof columns, .kind = TSR_OP_COLUMNS, .out = &two, .in = { &x, &ids }
+    };
+    run_ok(c, &columns);
+    columns.in[0] = &few;
+    refused(&columns, "", "COLUMNS column#2");
     struct tsr_op lin = {
         .struct_size = sizeof lin, .kind = TSR_OP_LINEAR, .out = &y, .in = { &x }
     };

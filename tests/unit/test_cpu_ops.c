@@ -216,6 +216,21 @@ static void gather_takes_rows(void **state)
     free(y);
 }
 
+static void columns_in_another_order(void **state)
+{
+    (void)state;
+    float        *x = rnd_new(7 * 33, 1);
+    uint32_t      of[5] = { 32, 0, 6, 3, 6 };
+    struct input  in[] = { { x, TSR_F32, 7, 33 }, { of, TSR_U32, 1, 5 } };
+    struct tsr_op op = { .kind = TSR_OP_COLUMNS };
+    float        *y = run_all(op, 7, 5, in, 2, 0);
+    for (int t = 0; t < 7; t++)
+        for (int i = 0; i < 5; i++)
+            assert_memory_equal(y + t * 5 + i, x + (uint32_t)t * 33 + of[i], 4);
+    free(x);
+    free(y);
+}
+
 static void mix_adds_rows_in_order(void **state)
 {
     (void)state;
@@ -506,6 +521,7 @@ int main(void)
         cmocka_unit_test(elementwise),
         cmocka_unit_test(clamped_gates),
         cmocka_unit_test(gather_takes_rows),
+        cmocka_unit_test(columns_in_another_order),
         cmocka_unit_test(mix_adds_rows_in_order),
         cmocka_unit_test(attention_is_near_double),
         cmocka_unit_test(sinks_are_dropped),

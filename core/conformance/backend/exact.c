@@ -116,6 +116,9 @@ static bool in_order(const struct tsr_conformance_trial *t, float *y)
         case TSR_OP_GATHER:
             y[i] = t->x[0][t->ids[i / n] * n + i % n];
             break;
+        case TSR_OP_COLUMNS:
+            y[i] = t->x[0][i / n * t->op.in[0]->cols + t->ids[i % n]];
+            break;
         case TSR_OP_MIX: {
             uint64_t k = t->op.in[1]->cols, at = i / n * k;
             y[i] = 0;
@@ -136,7 +139,7 @@ void tsr_backend_rule_numerics(struct tsr_conformance_case *c)
     tsr_conformance_device_make(&d, c);
     if (!d.exact)
         tsr_conformance_rule_skip(c, "the backend does not say that it is deterministic");
-    for (uint32_t op = TSR_OP_LINEAR; op <= TSR_OP_MIX; op++)
+    for (uint32_t op = TSR_OP_LINEAR; op <= TSR_OP_COLUMNS; op++)
         for (uint64_t v = 0; v < tsr_conformance_trial_count(op); v++) {
             struct tsr_conformance_trial t;
             if (!tsr_conformance_trial_make(&d, &t, op, v))

@@ -87,6 +87,10 @@ void tsr_backend_rule_mix(struct tsr_conformance_case *c)
 {
     operation(c, TSR_OP_MIX);
 }
+void tsr_backend_rule_columns(struct tsr_conformance_case *c)
+{
+    operation(c, TSR_OP_COLUMNS);
+}
 
 /* ---- all operations --------------------------------------------------------------- */
 
@@ -98,7 +102,7 @@ static void every_trial(struct tsr_conformance_case *c,
     struct tsr_conformance_device d;
     uint64_t                      taken = 0;
     tsr_conformance_device_make(&d, c);
-    for (uint32_t op = TSR_OP_LINEAR; op <= TSR_OP_MIX; op++)
+    for (uint32_t op = TSR_OP_LINEAR; op <= TSR_OP_COLUMNS; op++)
         for (uint64_t v = 0; v < tsr_conformance_trial_count(op); v++) {
             struct tsr_conformance_trial t;
             if (!tsr_conformance_trial_make(&d, &t, op, v) || !tsr_conformance_trial_run(&d, &t))

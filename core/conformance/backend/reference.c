@@ -138,6 +138,16 @@ static void gather(struct tsr_conformance_device *d, struct tsr_conformance_tria
     }
 }
 
+static void columns(struct tsr_conformance_device *d, struct tsr_conformance_trial *t)
+{
+    uint64_t n = t->out.t.cols, h = t->op.in[0]->cols;
+    (void)d;
+    for (uint64_t i = 0; i < t->n; i++) {
+        t->want[i] = t->x[0][i / n * h + t->ids[i % n]];
+        t->room[i] = 0;
+    }
+}
+
 static void mix(struct tsr_conformance_device *d, struct tsr_conformance_trial *t)
 {
     uint64_t n = t->out.t.cols, k = t->op.in[1]->cols;
@@ -160,7 +170,7 @@ void tsr_conformance_trial_reference(struct tsr_conformance_device *d,
         [TSR_OP_LINEAR] = linear,   [TSR_OP_EMBED] = embed,       [TSR_OP_NORM] = norm,
         [TSR_OP_ROPE] = rope,       [TSR_OP_KV_STORE] = kv_store, [TSR_OP_ATTENTION] = attention,
         [TSR_OP_ACT] = elementwise, [TSR_OP_ADD] = elementwise,   [TSR_OP_SCALE] = elementwise,
-        [TSR_OP_GATHER] = gather,   [TSR_OP_MIX] = mix,
+        [TSR_OP_GATHER] = gather,   [TSR_OP_MIX] = mix,           [TSR_OP_COLUMNS] = columns,
     };
     f[t->op.kind](d, t);
 }

@@ -10,10 +10,10 @@
 
 const char *tsr_conformance_op_name(uint32_t op)
 {
-    static const char *const names[] = { "operation 0", "LINEAR",   "EMBED",     "NORM",
-                                         "ROPE",        "KV_STORE", "ATTENTION", "ACT",
-                                         "ADD",         "SCALE",    "GATHER",    "MIX" };
-    return op <= TSR_OP_MIX ? names[op] : "an unknown operation";
+    static const char *const names[] = { "operation 0", "LINEAR",    "EMBED",  "NORM", "ROPE",
+                                         "KV_STORE",    "ATTENTION", "ACT",    "ADD",  "SCALE",
+                                         "GATHER",      "MIX",       "COLUMNS" };
+    return op <= TSR_OP_COLUMNS ? names[op] : "an unknown operation";
 }
 
 static float *numbers(struct tsr_conformance_device *d, uint64_t stream, uint64_t n)
@@ -258,6 +258,18 @@ static bool make_gather(struct tsr_conformance_device *d, struct tsr_conformance
     return true;
 }
 
+static bool make_columns(struct tsr_conformance_device *d, struct tsr_conformance_trial *t,
+                         uint64_t v)
+{
+    static const uint32_t of[] = { 6, 2, 129, 0, 2 };
+    (void)v;
+    (void)snprintf(t->what, sizeof t->what, "COLUMNS, 5 of 4 x 130");
+    input(d, t, 0, 4, 130);
+    input_ids(d, t, 1, 1, 5, of);
+    output(d, t, 4, 5);
+    return true;
+}
+
 static bool make_mix(struct tsr_conformance_device *d, struct tsr_conformance_trial *t, uint64_t v)
 {
     static const uint32_t rows[] = { 6, 2, 2, 0, 5, 6, 1, 1, 3, 4, 0, 2 };
@@ -279,7 +291,7 @@ static const struct {
     [TSR_OP_KV_STORE] = { 3, make_kv_store }, [TSR_OP_ATTENTION] = { 6, make_attention },
     [TSR_OP_ACT] = { 9, make_act },           [TSR_OP_ADD] = { 1, make_plain },
     [TSR_OP_SCALE] = { 2, make_plain },       [TSR_OP_GATHER] = { 1, make_gather },
-    [TSR_OP_MIX] = { 2, make_mix },
+    [TSR_OP_MIX] = { 2, make_mix },           [TSR_OP_COLUMNS] = { 1, make_columns },
 };
 
 uint64_t tsr_conformance_trial_count(uint32_t op)

@@ -102,6 +102,8 @@ struct tsr_tensor {
  * GATHER     out [M,H] = rows in1 U32 [1,M] of in0 [T,H], bit by bit
  * MIX        out [M,H]: row m is the sum over j < K of in1 [M,K] times row
  *            in2 U32 [M,K] of in0 [T,H], added in the order of j (since minor 1)
+ * COLUMNS    out [T,N]: column n is column in1 U32 [1,N] of in0 [T,H], bit by bit (since
+ *            minor 1)
  */
 #define TSR_OP_LINEAR    1u
 #define TSR_OP_EMBED     2u
@@ -114,6 +116,7 @@ struct tsr_tensor {
 #define TSR_OP_SCALE     9u
 #define TSR_OP_GATHER    10u
 #define TSR_OP_MIX       11u
+#define TSR_OP_COLUMNS   12u
 
 #define TSR_OP_INPUTS 5
 
