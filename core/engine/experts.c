@@ -6,7 +6,7 @@
  *   out = the sum over a token's experts of weight * row of `said`, in rising order of the expert, the shared one last
  *
  * A product does not depend on the rows beside it, and the sum has a fixed order: neither batch nor chunk changes a bit.
- * The chosen experts and the sum are on the engine's device or, of the first host_experts layers, on the host: `in`,
+ * The chosen experts and the sum are on the engine's device or, of some layers, on the host: `in`,
  * rows of the shared expert and `out` cross the border. */
 #include "engine/experts.h"
 #include "engine/hooks.h"
@@ -18,27 +18,37 @@
 
 #include <stdlib.h>
 
+/* Layers of this engine whose experts are on the host; else on its device. */
+static uint64_t count_layers(const struct tsr_engine *e, bool host)
+{
+    uint64_t n = 0;
+    for (uint64_t l = e->first; l < e->end; l++)
+        n += tsr_engine_experts_on_host(e, l) == host;
+    return n;
+}
+
 tsr_status tsr_engine_experts_place(struct tsr_engine *e, const struct tsr_plugin_run_on *on,
                                     bool compensated, struct tsr_err *err)
 {
-    if (!on->cpu_experts)
+    if (!on->cpu_experts && !on->cpu_experts_of)
         return TSR_OK;
     if (!e->model->hp.experts)
         return tsr_fail(err, TSR_E_CONFIG,
                         "%s: the model has no experts for cpu_experts; leave the key out",
                         e->model->path);
     TSR_TRY(tsr_engine_device_other(e->dev, &e->host, err)); /* NULL: all is there already */
-    e->host_experts = e->host ? on->cpu_experts : 0;
+    e->host_experts = on->cpu_experts;
+    e->host_experts_of = on->cpu_experts_of;
     if (e->host && (e->split.ranks || compensated))
         return tsr_fail(
             err, TSR_E_CONFIG,
             "experts on the CPU (cpu_experts) are not run with %s; leave one of them out",
             e->split.ranks ? "simulated ranks" : "compensation");
-    if (e->host && e->first < e->host_experts)
-        tsr_logf(TSR_LOG_INFO, "the experts of layers %llu to %llu run on %s",
-                 (unsigned long long)e->first,
-                 (unsigned long long)(e->host_experts < e->end ? e->host_experts : e->end) - 1,
-                 tsr_engine_device_text(e->host));
+    uint64_t layers = count_layers(e, true);
+    if (layers)
+        tsr_logf(TSR_LOG_INFO, "the experts of %llu of the layers %llu to %llu run on %s",
+                 (unsigned long long)layers, (unsigned long long)e->first,
+                 (unsigned long long)e->end - 1, tsr_engine_device_text(e->host));
     return TSR_OK;
 }
 
@@ -88,13 +98,6 @@ static tsr_status make_place(struct tsr_engine *e, struct tsr_engine_device *dev
     return make(dev, plan, sizeof plan / sizeof *plan, err);
 }
 
-/* Whether layers of this engine have experts on its device; else on the host. */
-static bool has_place(const struct tsr_engine *e, bool host)
-{
-    uint64_t border = e->host_experts < e->end ? e->host_experts : e->end;
-    return host ? e->first < border : border < e->end;
-}
-
 tsr_status tsr_engine_experts_create(struct tsr_engine *e, struct tsr_err *err)
 {
     const struct tsr_model_hparams *hp = &e->model->hp;
@@ -114,9 +117,9 @@ tsr_status tsr_engine_experts_create(struct tsr_engine *e, struct tsr_err *err)
     r->host_places = tsr_new(all, sizeof *r->host_places);
     r->products = tsr_new(UINT64_C(2) * hp->experts, sizeof *r->products);
     r->border =
-        has_place(e, true) ? tsr_new_aligned(e->chunk, hp->hidden * sizeof *r->border) : NULL;
+        count_layers(e, true) ? tsr_new_aligned(e->chunk, hp->hidden * sizeof *r->border) : NULL;
     if (!r->chosen || !r->weight || !r->scores || !r->scratch || !r->shared || !r->count ||
-        !r->host_rows || !r->host_places || !r->products || (has_place(e, true) && !r->border))
+        !r->host_rows || !r->host_places || !r->products || (count_layers(e, true) && !r->border))
         return tsr_fail_nomem(err, e->chunk * hp->experts * sizeof *r->scores, "routes");
     const struct planned plan[] = {
         { &r->score, TSR_F32, e->chunk, hp->experts },
@@ -124,9 +127,9 @@ tsr_status tsr_engine_experts_create(struct tsr_engine *e, struct tsr_err *err)
         { &r->shared_said, TSR_F32, e->chunk, r->border && hp->shared_ffn ? hp->hidden : 0 },
     };
     TSR_TRY(make(e->dev, plan, sizeof plan / sizeof *plan, err));
-    if (has_place(e, false))
+    if (count_layers(e, false))
         TSR_TRY(make_place(e, e->dev, &r->own, err));
-    return has_place(e, true) ? make_place(e, e->host, &r->host, err) : TSR_OK;
+    return count_layers(e, true) ? make_place(e, e->host, &r->host, err) : TSR_OK;
 }
 
 void tsr_engine_experts_destroy(struct tsr_engine *e)
@@ -321,7 +324,7 @@ tsr_status tsr_engine_experts_run(struct tsr_engine *e, uint64_t layer, const st
                                   const struct tsr_tensor *out, struct tsr_err *err)
 {
     const struct tsr_model_hparams *hp = &e->model->hp;
-    bool                            host = layer < e->host_experts;
+    bool                            host = tsr_engine_experts_on_host(e, layer);
     if (e->hooks.input)
         TSR_TRY(e->hooks.input(e, layer, TSR_MODEL_SITE_FFN_IN, in, err));
     TSR_TRY(route(e, layer, in, err));

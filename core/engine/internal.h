@@ -69,6 +69,7 @@ struct tsr_engine {
     struct tsr_engine_device
             *host;         /* the default backend, which runs the experts of some layers; or NULL */
     uint64_t host_experts; /* layers, from the first, whose experts it runs */
+    const uint8_t *host_experts_of; /* [layers] instead, where not NULL; borrowed */
     uint64_t context, chunk, head_rows;
     uint32_t kv_dtype;
     uint64_t cache_bytes;
@@ -245,11 +246,15 @@ tsr_status tsr_engine_run_products(struct tsr_engine *e, const struct tsr_engine
 /* experts.c: e->host for the linear of an expert that it runs, else NULL: the engine's device. */
 tsr_status tsr_engine_experts_place(struct tsr_engine *e, const struct tsr_plugin_run_on *on,
                                     bool compensated, struct tsr_err *err);
+static inline bool tsr_engine_experts_on_host(const struct tsr_engine *e, uint64_t layer)
+{
+    return e->host && (e->host_experts_of ? e->host_experts_of[layer] : layer < e->host_experts);
+}
 static inline struct tsr_engine_device *tsr_engine_experts_device(const struct tsr_engine *e,
                                                                   uint64_t                 layer,
                                                                   enum tsr_linear_id       id)
 {
-    return layer < e->host_experts && id >= TSR_MODEL_EXPERTS ? e->host : NULL;
+    return id >= TSR_MODEL_EXPERTS && tsr_engine_experts_on_host(e, layer) ? e->host : NULL;
 }
 /* experts.c: from the normed input to the sum of the chosen experts, of a layer with experts. */
 tsr_status tsr_engine_experts_create(struct tsr_engine *e, struct tsr_err *err);

@@ -29,6 +29,7 @@ tsr_status tsr_engine_stream_create(struct tsr_stream **out, struct tsr_registry
     };
     if (on)
         opt.on = *on;
+    opt.on.cpu_experts_of = NULL;
     opt.on.cpu_experts = 0; /* a layer at a time is on the device, all of it */
     TSR_TRY(tsr_model_plain(m, "calibrated on or quantized", err));
     struct tsr_stream *s = tsr_new(1, sizeof *s);

@@ -14,7 +14,8 @@ struct tsr_launch_emulate {
     struct tsr_plan_candidates candidates;
     char                     **texts; /* [n_texts] */
     uint64_t                   n_texts;
-    uint32_t                  *candidate; /* [layers] */
+    uint32_t                  *candidate;   /* [layers] */
+    uint8_t                   *cpu_experts; /* [layers] */
     struct tsr_runtime_pacing  pacing;
 };
 
@@ -25,8 +26,10 @@ static tsr_status layer_texts(struct tsr_launch_emulate *e, const struct tsr_pla
 {
     e->texts = tsr_new(p->layers, sizeof *e->texts);
     e->candidate = tsr_new(p->layers, sizeof *e->candidate);
-    if (!e->texts || !e->candidate)
+    e->cpu_experts = tsr_new(p->layers, sizeof *e->cpu_experts);
+    if (!e->texts || !e->candidate || !e->cpu_experts)
         return tsr_fail_nomem(err, p->layers * sizeof *e->texts, "the layers of a plan");
+    memcpy(e->cpu_experts, p->cpu_experts, p->layers);
     for (uint64_t l = 0; l < p->layers && !tsr_config_diag_errors(d); l++) {
         char                          text[TSR_PLANNING_TEXT];
         const struct tsr_config_node *last = NULL;
@@ -88,6 +91,11 @@ static tsr_status place(struct tsr_launch_emulate *e, const struct tsr_plan_file
     if (*real)
         return TSR_OK;
     tsr_plan_mesh_of(e->cluster, g, (uint32_t)s->tp, m);
+    if (s->cpu_experts && !m->cpu)
+        tsr_config_diag_error(d, &s->map->mark,
+                              "give the node 'cpu: {profile: NAME, link: {...}}' in the cluster",
+                              "nothing is known of the CPU of node '%.60s', which runs experts",
+                              s->node);
     if (s->tp > 1)
         TSR_TRY(paced(m->inside, e->cluster->slower, &layout->stages[i].collective_over, err));
     for (int k = 0; k < TSR_PLAN_PHASES; k++) /* the sums really run, over paced links */
@@ -146,6 +154,7 @@ static tsr_status open_times(struct tsr_launch_emulate *e, struct tsr_registry *
                                                                                      : 16 };
     e->pacing.candidates = &e->candidates;
     e->pacing.candidate = e->candidate;
+    e->pacing.cpu_experts = e->cpu_experts;
     e->pacing.scale = e->cluster->slower;
     return TSR_OK;
 }
@@ -186,6 +195,7 @@ void tsr_launch_emulate_close(struct tsr_launch_emulate *e)
         free(e->texts[i]);
     free(e->texts);
     free(e->candidate);
+    free(e->cpu_experts);
     free(e->pacing.stages);
     tsr_plan_shape_destroy(e->shape);
     tsr_plan_cluster_destroy(e->cluster);

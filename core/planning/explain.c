@@ -97,6 +97,24 @@ static tsr_status memory(json_t *list, const struct tsr_plan_problem *p,
     return TSR_OK;
 }
 
+/* Where experts are not on their stage's device. */
+static bool experts(json_t *list, const struct tsr_plan_problem *p,
+                    const struct tsr_plan_outcome *o)
+{
+    bool ok = true;
+    for (uint64_t i = 0; i < o->n_stages; i++) {
+        const struct tsr_plan_outcome_stage *s = &o->stages[i];
+        char     layers[TSR_PLAN_RANGES], name[120], a[TSR_BYTES_TEXT], b[TSR_BYTES_TEXT];
+        uint64_t n = tsr_plan_outcome_on_cpu(o, s, layers);
+        if (n)
+            ok = ok && say(list, "experts: of %llu of the %llu layers of %s on the CPU, %s of %s",
+                           (unsigned long long)n, (unsigned long long)s->count,
+                           name_of(p, s, name), tsr_format_bytes(a, sizeof a, s->memory.host),
+                           tsr_format_bytes(b, sizeof b, s->memory.host_capacity));
+    }
+    return ok;
+}
+
 static bool quality(json_t *list, const struct tsr_plan_problem *p,
                     const struct tsr_plan_outcome *o)
 {
@@ -245,7 +263,7 @@ tsr_status tsr_planning_explain(const struct tsr_planning *pl, const struct tsr_
     json_t                        *binds = json_array(), *bought_list = json_array();
     bool ok = binds && bought_list && slowest(binds, p, o, TSR_PLAN_PREFILL) &&
               slowest(binds, p, o, TSR_PLAN_DECODE) && decode_form(binds, p, o) &&
-              quality(binds, p, o);
+              experts(binds, p, o) && quality(binds, p, o);
     tsr_status st = ok ? memory(binds, p, o, err) : tsr_fail_nomem(err, 64, "an explanation");
     if (st == TSR_OK)
         st = buys(bought_list, pl, a, err);

@@ -11,6 +11,22 @@
 
 #define LEFT_OUT 65536 /* of one group: at most 1,024 widths, of which few divide its devices */
 
+/* Where a stage's experts are, if not on its device. */
+static bool put_cpu_experts(json_t *j, const struct tsr_plan_outcome *o,
+                            const struct tsr_plan_outcome_stage *s)
+{
+    char    layers[TSR_PLAN_RANGES];
+    json_t *e;
+    if (tsr_plan_outcome_on_cpu(o, s, layers) == 0)
+        return true;
+    e = json_object();
+    return tsr_pipeline_json_put(j, "cpu_experts", e) &&
+           tsr_pipeline_json_put_text(e, "layers", strcmp(layers, "true") ? layers : "all") &&
+           tsr_pipeline_json_put_text(e, "cpu", s->mesh.cpu->name) &&
+           tsr_pipeline_json_put_int(e, "bytes", s->memory.host) &&
+           tsr_pipeline_json_put_int(e, "capacity", s->memory.host_capacity);
+}
+
 static json_t *stage_json(const struct tsr_plan_problem *p, const struct tsr_plan_outcome *o,
                           uint64_t i)
 {
@@ -22,6 +38,7 @@ static json_t *stage_json(const struct tsr_plan_problem *p, const struct tsr_pla
               tsr_pipeline_json_put_text(j, "mesh", s->mesh.name) &&
               tsr_pipeline_json_put_int(j, "tp", s->mesh.tp) &&
               (!s->mesh.whole_experts || tsr_pipeline_json_put_text(j, "experts", "whole")) &&
+              put_cpu_experts(j, o, s) &&
               tsr_pipeline_json_put_int(j, "first", s->first) &&
               tsr_pipeline_json_put_int(j, "layers", s->count) &&
               tsr_pipeline_json_put(j, "bits", tsr_planning_counts(p, o, s->first, s->count)) &&

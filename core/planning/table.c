@@ -2,6 +2,8 @@
 #include "planning/table.h"
 #include "planning/planning.h"
 
+#include "base/mem.h"
+
 #include <math.h>
 #include <string.h>
 #include <strings.h>
@@ -163,6 +165,23 @@ static void stage_row(const json_t *r, const json_t *s, int wide, int bits_wide,
         (void)fprintf(to, "%-*s        %s\n", wide, "", bits);
 }
 
+/* "experts    box:RTX4090: layers 0-11 on the CPU xeon, 41.2 GiB of the 60.0 GiB of its memory" */
+static void cpu_experts(const json_t *s, FILE *to)
+{
+    const json_t *e = json_object_get(s, "cpu_experts");
+    char device[CELL], layers[CELL], text[SENTENCE], a[TSR_BYTES_TEXT], b[TSR_BYTES_TEXT];
+    if (!e)
+        return;
+    const char *of = tsr_planning_table_text(e, "layers");
+    stage_cells(s, device, layers);
+    (void)snprintf(text, sizeof text, "%s: %s%.400s on the CPU %.32s, %s of the %s of its memory",
+                   device, strcmp(of, "all") ? "layers " : "", strcmp(of, "all") ? of : "all layers",
+                   tsr_planning_table_text(e, "cpu"),
+                   tsr_format_bytes(a, sizeof a, (uint64_t)tsr_planning_table_int(e, "bytes")),
+                   tsr_format_bytes(b, sizeof b, (uint64_t)tsr_planning_table_int(e, "capacity")));
+    tsr_planning_table_wrap(to, "experts", text);
+}
+
 void tsr_planning_table_stages(const json_t *r, const json_t *list, FILE *to)
 {
     const char   *unit_name;
@@ -188,6 +207,8 @@ void tsr_planning_table_stages(const json_t *r, const json_t *list, FILE *to)
                   "decode");
     json_array_foreach (list, i, s)
         stage_row(r, s, wide, bits_wide, unit, to);
+    json_array_foreach (list, i, s)
+        cpu_experts(s, to);
 }
 
 void tsr_planning_table_problem(const json_t *r, const json_t *plan, FILE *to)

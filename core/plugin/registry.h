@@ -34,6 +34,9 @@ struct tsr_plugin_run_on {
     uint64_t layers;
     /* Layers, from the first, whose experts run on the default backend while the rest of the layer runs on `backend`. */
     uint64_t cpu_experts;
+    /* [layers of the model] 1: the layer is one of them, whatever cpu_experts says; NULL: that counts.  Borrowed, and
+     * outlives all engines. */
+    const uint8_t *cpu_experts_of;
     uint32_t numerics; /* TSR_NUMERICS_* */
 };
 

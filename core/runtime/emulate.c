@@ -34,6 +34,7 @@ tsr_status tsr_runtime_pacing_time(const struct tsr_runtime_pacing      *p,
                                    struct tsr_err *err)
 {
     const struct tsr_plan_mesh *m = &p->stages[place->stage].mesh;
+    struct tsr_plan_mesh        of = *m;
     enum tsr_phase phase = b->head.phase == TSR_PLAN_DECODE ? TSR_PLAN_DECODE : TSR_PLAN_PREFILL;
     double         v, s, t, total = 0;
     struct tsr_plan_time one;
@@ -42,7 +43,8 @@ tsr_status tsr_runtime_pacing_time(const struct tsr_runtime_pacing      *p,
         return TSR_OK;
     shape_of(e, b, &v, &s, &t);
     for (uint64_t l = place->first; l < place->end; l++) {
-        TSR_TRY(tsr_plan_latency_layer(&p->job, m, p->job.shape->layer_class[l],
+        of.cpu_experts = p->cpu_experts[l];
+        TSR_TRY(tsr_plan_latency_layer(&p->job, &of, p->job.shape->layer_class[l],
                                        &p->candidates->v[p->candidate[l]], phase, v, s, t, &one,
                                        err));
         if (!(one.ms >= 0))
@@ -119,5 +121,11 @@ uint64_t tsr_runtime_pacing_limit(const struct tsr_runtime_pacing *p,
     const struct tsr_plan_mesh *m = &p->stages[place->stage].mesh;
     if (!m->profile)
         return 0;
-    return tsr_plan_memory_capacity(m, TSR_PLAN_ACCOUNT_EXACT) / m->tp;
+    bool     on_cpu = false;
+    uint64_t limit = tsr_plan_memory_capacity(m, TSR_PLAN_ACCOUNT_EXACT);
+    for (uint64_t l = place->first; l < place->end; l++)
+        on_cpu = on_cpu || p->cpu_experts[l];
+    if (on_cpu) /* the backend that emulates the device has both memories */
+        limit += tsr_plan_memory_host(m);
+    return limit / m->tp;
 }

@@ -106,6 +106,11 @@ tsr_status tsr_runtime_layout_plan(struct tsr_runtime_layout *l, const struct ts
     l->n_stages = (uint32_t)p->n_stages;
     l->stages = tsr_new(p->n_stages, sizeof *l->stages);
     tsr_status st = l->stages ? TSR_OK : tsr_fail_nomem(err, p->n_stages, "stages");
+    l->cpu_experts = tsr_new(p->layers, 1);
+    if (st == TSR_OK && !l->cpu_experts)
+        st = tsr_fail_nomem(err, p->layers, "stages");
+    if (st == TSR_OK)
+        memcpy(l->cpu_experts, p->cpu_experts, p->layers);
     for (uint64_t i = 0; i < p->n_stages && st == TSR_OK; i++)
         st = stage_of(&l->stages[i], &p->stages[i], hp, err);
     if (st == TSR_OK)
@@ -140,6 +145,7 @@ void tsr_runtime_layout_free(struct tsr_runtime_layout *l)
         free(s->collective_over);
     }
     free(l->stages);
+    free(l->cpu_experts);
     *l = (struct tsr_runtime_layout){ 0 };
 }
 

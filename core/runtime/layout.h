@@ -22,7 +22,7 @@ struct tsr_runtime_layout_stage {
     uint64_t first, end;    /* layers */
     uint32_t ranks;         /* that share each of them */
     bool     whole_experts; /* as in struct tsr_engine_tp */
-    bool     cpu_experts;   /* the default backend runs the experts of all these layers */
+    bool     cpu_experts;   /* the default backend runs the experts of some of these layers */
     /* codec to the next stage, of the last one to the head if that is on the first; owned; NULL: "plain",
      * exact */
     char *send[TSR_PLAN_PHASES];
@@ -38,6 +38,7 @@ struct tsr_runtime_layout {
     uint32_t                         replicas, n_stages;
     bool                             head_first; /* the head is on the first stage */
     struct tsr_runtime_layout_stage *stages;     /* of one replica; owned */
+    uint8_t *cpu_experts; /* [layers] 1: the default backend runs their experts; owned */
     /* requests resident at once, and how many of them go together */
     uint32_t slots, prefill_mb, decode_mb;
     uint64_t chunk;   /* most tokens of a prompt at once; 0: all */

@@ -146,7 +146,7 @@ static tsr_status settle(struct tsr_runtime_rank *r, struct tsr_err *err)
                                             .cpu_experts = r->plan->on.cpu_experts,
                                             .numerics = r->plan->on.numerics };
     if (r->plan->layout->stages[r->place.stage].cpu_experts)
-        r->on.cpu_experts = UINT64_MAX;
+        r->on.cpu_experts_of = r->plan->layout->cpu_experts;
     TSR_TRY(tsr_plugin_registry_like(&r->registry, r->plan->registry, r->pool, &r->on, err));
     tsr_plugin_registry_set_here(r->registry, before, all);
     return TSR_OK;

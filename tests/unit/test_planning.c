@@ -27,6 +27,7 @@ static char                 folder[] = "/tmp/tessera-planning-XXXXXX";
 static uint64_t             seed = 1;
 static bool                 all_of_them;
 static unsigned             compared; /* problems with plans */
+static uint64_t             on_cpus;  /* layers of their plans with experts on a CPU */
 
 /* ---- a problem ---------------------------------------------------------------------- */
 
@@ -246,18 +247,21 @@ struct all {
     struct stage                   stage[4];
     uint64_t                       n, left[4]; /* stages; meshes of a group that are free */
     uint32_t                       bits[8];
+    uint8_t  on_cpu[8]; /* of a layer's experts */
     double   best, safe; /* of all; of those that leave 1/256 of each device */
     uint64_t plans;
 };
 
-static double layer_ms(const struct all *z, const struct tsr_plan_mesh *m, uint64_t layer,
+static double layer_ms(const struct all *z, const struct tsr_plan_mesh *of, uint64_t layer,
                        bool decode)
 {
+    struct tsr_plan_mesh             mesh = *of, *m = &mesh;
     struct tsr_errbuf                e = TSR_ERRBUF(e);
     const struct tsr_plan_problem   *p = z->p;
     const struct tsr_plan_candidate *c = &p->candidates.v[z->bits[layer]];
     uint64_t                         cls = p->shape->layer_class[layer];
     struct tsr_plan_time             t;
+    mesh.cpu_experts = z->on_cpu[layer];
     double                           past = (double)p->work.s + ((double)p->work.n - 2) / 2;
     if (decode)
         assert_int_equal(tsr_plan_latency_layer(&p->latency, m, cls, c, TSR_PLAN_DECODE,
@@ -339,6 +343,25 @@ static void phase(const struct all *z, bool decode, bool coarse, double *sum, do
     }
 }
 
+/* Whether the CPU holds the experts of all layers at each candidate with which the stage has some there (build.h). */
+static bool all_fit(const struct all *z, const struct stage *s)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    for (uint64_t l = s->first; l < s->first + s->count; l++) {
+        uint64_t sum = 0, n;
+        for (uint64_t k = 0; z->on_cpu[l] && k < z->p->shape->layers; k++) {
+            assert_int_equal(tsr_plan_memory_experts(&z->p->memory, &s->mesh,
+                                                     z->p->shape->layer_class[k],
+                                                     &z->p->candidates.v[z->bits[l]], &n, &e.err),
+                             TSR_OK);
+            sum += n;
+        }
+        if (sum > tsr_plan_memory_host(&s->mesh))
+            return false;
+    }
+    return true;
+}
+
 static bool fits(const struct all *z, bool *safe)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
@@ -346,11 +369,12 @@ static bool fits(const struct all *z, bool *safe)
     for (uint64_t i = 0; i < z->n; i++) {
         struct tsr_plan_stage_memory m;
         assert_int_equal(tsr_plan_memory_stage(&z->p->memory, &z->stage[i].mesh, &z->p->candidates,
-                                               z->bits, z->stage[i].first, z->stage[i].count,
-                                               z->eta, z->xi, &m, &e.err),
+                                               z->bits, z->on_cpu, z->stage[i].first,
+                                               z->stage[i].count, z->eta, z->xi, &m, &e.err),
                          TSR_OK);
-        if (m.total > m.capacity)
+        if (m.total > m.capacity || m.host > m.host_capacity)
             return false;
+        *safe = *safe && all_fit(z, &z->stage[i]);
         *safe = *safe && m.total <= m.capacity - m.capacity / 256;
     }
     return true;
@@ -392,6 +416,7 @@ static void check_latency(const struct tsr_plan_problem *p, const struct tsr_pla
                                      .count = o->stages[i].count,
                                      .mesh = o->stages[i].mesh };
     memcpy(z.bits, o->bits, p->shape->layers * sizeof *z.bits);
+    memcpy(z.on_cpu, o->cpu_experts, p->shape->layers);
     double ms = price_of(&z, 0, false);
     if (!(fabs(o->latency_ms - ms) <= 1e-9 * ms))
         fail_msg("latency %.12g, by hand %.12g", o->latency_ms, ms);
@@ -403,8 +428,14 @@ static void all_bits(struct all *z, uint64_t layer)
         price(z);
         return;
     }
-    for (z->bits[layer] = 0; z->bits[layer] < z->p->candidates.n; z->bits[layer]++)
-        all_bits(z, layer + 1);
+    bool router = z->p->shape->layer[z->p->shape->layer_class[layer]].router.rows;
+    bool cpu = false;
+    for (uint64_t i = 0; i < z->n; i++)
+        cpu = cpu || (layer >= z->stage[i].first &&
+                      layer < z->stage[i].first + z->stage[i].count && z->stage[i].mesh.cpu);
+    for (z->on_cpu[layer] = 0; z->on_cpu[layer] < (cpu && router ? 2 : 1); z->on_cpu[layer]++)
+        for (z->bits[layer] = 0; z->bits[layer] < z->p->candidates.n; z->bits[layer]++)
+            all_bits(z, layer + 1);
 }
 
 static void all_stages(struct all *z, uint64_t next)
@@ -484,6 +515,8 @@ static void compare(const char *text, struct tsr_plan_problem_options o, uint64_
         check_latency(&s.p, &a.outcome);
         for (uint64_t i = 0; i < a.outcome.n_stages; i++)
             assert_true(a.outcome.stages[i].memory.total <= a.outcome.stages[i].memory.capacity);
+        for (uint64_t l = 0; l < s.p.shape->layers; l++)
+            on_cpus += a.outcome.cpu_experts[l];
         compared++;
     }
     tsr_plan_planned_free(&a);
@@ -516,6 +549,127 @@ static void test_best(void **state)
     }
     assert_true(compared >= rounds);
     profile("slow", 1024, 200);
+    profile("fast", 2048, 800);
+}
+
+/* ---- experts on the CPU of a node ------------------------------------------------------------ */
+
+#define EXPERTS TSR_SOURCE_ROOT "/tests/golden/models/"
+
+static const char *const expert_texts[] = { "rtn:bits=4,group=8", "rtn:bits=8,group=8" };
+
+static struct tsr_plan_problem_options experts(const char *model)
+{
+    struct tsr_plan_problem_options o = usual();
+    o.model = model;
+    o.candidates = expert_texts;
+    return o;
+}
+
+/* One device or two next to a CPU, and one without; the CPU's memory may be too small. */
+static void test_cpu_experts(void **state)
+{
+    static const char *const models[] = { EXPERTS "qwen3_moe", EXPERTS "deepseek_v3",
+                                          EXPERTS "mixtral" };
+    uint64_t                 rounds = all_of_them ? 120 : 18, before = compared;
+    (void)state;
+    on_cpus = 0;
+    for (uint64_t i = 0; i < rounds; i++) {
+        char     text[800];
+        uint32_t r[4];
+        tsr_philox(r, i, 1, seed);
+        unsigned draw = r[0];
+        struct tsr_plan_problem_options o = experts(models[i % 3]);
+        profile("slow", 400 + draw / 2 % 900, 100 + draw / 7 % 300);
+        profile("fast", 300 + draw / 11 % 400, 500 + draw / 13 % 900);
+        profile("host", 20 + draw / 19 % (i % 2 ? 300 : 3000), 50 + draw / 23 % 200);
+        (void)snprintf(text, sizeof text,
+                       "version: 1\nnodes:\n"
+                       "  - {name: a, devices: [{profile: fast, count: %u}], " LINK ",\n"
+                       "     cpu: {profile: host, link: {bandwidth: %u MB/s, latency: 5 us}}}\n%s" NET,
+                       1 + draw % 2, 20 + draw / 17 % 500,
+                       i % 3 == 2 ? "  - {name: b, devices: [{profile: slow}]}\n" : "");
+        o.theta = i % 2 ? 0.01 : 0;
+        o.max_tp = 1;
+        compare(text, o, 1 + draw / 3 % 4);
+    }
+    assert_true(compared >= before + rounds / 2);
+    assert_true(on_cpus > 0);
+    profile("slow", 1024, 200);
+    profile("fast", 2048, 800);
+}
+
+static void plan_of(const char *text, struct tsr_plan_problem_options o, struct tsr_plan_planned *a)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct setting    s;
+    set_up(&s, text, &o, 24, 9, 4);
+    if (tsr_search(a, &s.p, &s.solver, INFINITY, &e.err) != TSR_OK)
+        fail_msg("%s", e.text);
+    /* the outcome's layers outlive the problem, its meshes do not */
+    if (a->built)
+        tsr_plan_built_destroy(a->built);
+    a->built = NULL;
+    take_down(&s);
+}
+
+static const char with_cpu[] =
+    "version: 1\nnodes:\n"
+    "  - {name: a, devices: [{profile: fast}],\n"
+    "     cpu: {profile: host, link: {bandwidth: 500 MB/s, latency: 1 us}}}\n";
+static const char without[] = "version: 1\nnodes:\n  - {name: a, devices: [{profile: fast}]}\n";
+
+/* A larger device is never worse, and a CPU next to it neither. */
+static void test_cpu_experts_never_worse(void **state)
+{
+    double before = INFINITY;
+    bool   some = false, none = false;
+    (void)state;
+    profile("host", 3000, 100);
+    for (unsigned kib = 360; kib <= 760; kib += 16) {
+        struct tsr_plan_planned with, alone;
+        double                  ms, other;
+        uint64_t                on = 0;
+        profile("fast", kib, 800);
+        plan_of(with_cpu, experts(EXPERTS "qwen3_moe"), &with);
+        plan_of(without, experts(EXPERTS "qwen3_moe"), &alone);
+        ms = tsr_plan_planned_has_plan(&with) ? with.objective : INFINITY;
+        other = tsr_plan_planned_has_plan(&alone) ? alone.objective : INFINITY;
+        for (uint64_t l = 0; l < with.outcome.layers; l++)
+            on += with.outcome.cpu_experts[l];
+        if (!(ms <= other * (1 + 1e-9)))
+            fail_msg("%u KiB: %.9g with a CPU, %.9g without", kib, ms, other);
+        if (!(ms <= before * (1 + 1e-9)))
+            fail_msg("%u KiB: %.9g, less memory %.9g", kib, ms, before);
+        some = some || (on > 0 && on < with.outcome.layers);
+        none = none || (on == 0 && isfinite(ms));
+        before = ms;
+        tsr_plan_planned_free(&with);
+        tsr_plan_planned_free(&alone);
+    }
+    assert_true(some && none); /* some layers' experts; and none's, on a large device */
+    profile("fast", 2048, 800);
+}
+
+/* A fast device that holds everything but experts, next to a slow CPU with much memory: experts on the CPU beat the
+ * CPU alone, and the device alone has no plan. */
+static void test_cpu_experts_wins(void **state)
+{
+    static const char       on_cpu[] = "version: 1\nnodes:\n  - {name: a, devices: [{profile: host}]}\n";
+    struct tsr_plan_planned both, cpu, device;
+    (void)state;
+    profile("host", 3000, 50);
+    profile("fast", 440, 2000);
+    plan_of(with_cpu, experts(EXPERTS "qwen3_moe"), &both);
+    plan_of(on_cpu, experts(EXPERTS "qwen3_moe"), &cpu);
+    plan_of(without, experts(EXPERTS "qwen3_moe"), &device);
+    assert_int_equal(both.status, TSR_SOLVED_OPTIMAL);
+    assert_int_equal(cpu.status, TSR_SOLVED_OPTIMAL);
+    assert_int_equal(device.status, TSR_SOLVED_INFEASIBLE);
+    assert_true(both.objective < cpu.objective);
+    tsr_plan_planned_free(&both);
+    tsr_plan_planned_free(&cpu);
+    tsr_plan_planned_free(&device);
     profile("fast", 2048, 800);
 }
 
@@ -586,6 +740,8 @@ int main(void)
         cmocka_unit_test(test_sizes),    cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_widths),   cmocka_unit_test(test_best),
         cmocka_unit_test(test_together), cmocka_unit_test(test_short),
+        cmocka_unit_test(test_cpu_experts), cmocka_unit_test(test_cpu_experts_never_worse),
+        cmocka_unit_test(test_cpu_experts_wins),
     };
     const char *s = getenv("TSR_TEST_SEED"), *all = getenv("TSR_TEST_ALL");
     char        path[200];

@@ -68,11 +68,11 @@ static void test_chosen(void **state)
     static const struct {
         struct tsr_plugin_run_on on;
         bool                     there;
-    } cases[] = { { { "none", 0, 0, TSR_NUMERICS_EXACT }, true },
-                  { { NULL, 0, 0, TSR_NUMERICS_FAST }, true },
-                  { { "cpu", 0, 0, TSR_NUMERICS_FAST }, true },
-                  { { "auto", 0, 0, TSR_NUMERICS_FAST }, true },
-                  { { "none", 0, 0, TSR_NUMERICS_FAST }, false } };
+    } cases[] = { { { .backend = "none", .numerics = TSR_NUMERICS_EXACT }, true },
+                  { { .backend = NULL, .numerics = TSR_NUMERICS_FAST }, true },
+                  { { .backend = "cpu", .numerics = TSR_NUMERICS_FAST }, true },
+                  { { .backend = "auto", .numerics = TSR_NUMERICS_FAST }, true },
+                  { { .backend = "none", .numerics = TSR_NUMERICS_FAST }, false } };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct tsr_errbuf    e = TSR_ERRBUF(e);

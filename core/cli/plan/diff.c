@@ -89,7 +89,10 @@ static void stage_text(const struct tsr_plan_file *p, uint64_t i, char *buf, siz
                    *s->device ? ":" : "", s->device);
     size_t n = strlen(buf);
     if (s->cpu_experts && n < cap) {
-        (void)snprintf(buf + n, cap - n, ", experts on the CPU");
+        const struct tsr_config_node *at = tsr_config_node_get(s->map, "cpu_experts");
+        bool                          all = strcmp(at->text, "true") == 0;
+        (void)snprintf(buf + n, cap - n, ", experts%s%s on the CPU", all ? "" : " of layers ",
+                       all ? "" : at->text);
         n = strlen(buf);
     }
     if (s->tp > 1 && n < cap)

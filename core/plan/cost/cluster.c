@@ -20,7 +20,11 @@ struct head {
 };
 struct node {
     const char                   *name, *host, *model_at;
-    const struct tsr_config_node *devices, *link;
+    const struct tsr_config_node *devices, *link, *cpu;
+};
+struct cpu {
+    const char                   *profile;
+    const struct tsr_config_node *link;
 };
 struct device {
     const char                   *profile, *emulate, *transport;
@@ -48,6 +52,11 @@ static const struct tsr_option node_options[] = {
     TSR_OPTION_STRING(struct node, model_at, "", "Path of the model there."),
     TSR_OPTION_NODE(struct node, devices, "What it has."),
     TSR_OPTION_NODE(struct node, link, "Between its devices."),
+    TSR_OPTION_NODE(struct node, cpu, "CPU that may run experts out of its memory."),
+};
+static const struct tsr_option cpu_options[] = {
+    TSR_PLAN_CLUSTER_TEXT(struct cpu, profile, "Name or path of a device profile."),
+    TSR_OPTION_NODE(struct cpu, link, "Between it and each device."),
 };
 static const struct tsr_option device_options[] = {
     TSR_PLAN_CLUSTER_TEXT(struct device, profile, "Name or path of a device profile."),
@@ -153,6 +162,30 @@ static void read_device(struct tsr_plan_cluster_reading *r, const struct tsr_con
                                                 .mark = map->mark };
 }
 
+/* The CPU next to a node's devices. */
+static void read_cpu(struct tsr_plan_cluster_reading *r, const struct tsr_config_node *map,
+                     struct tsr_plan_node_info *n)
+{
+    struct cpu cpu = { 0 };
+    uint64_t   before = tsr_config_diag_errors(r->d);
+    TSR_PLAN_CLUSTER_FILL(r, cpu_options, map, "'cpu'", &cpu);
+    if (tsr_config_diag_errors(r->d) != before)
+        return;
+    if (!cpu.link) {
+        tsr_config_diag_error(r->d, &map->mark, "as in link: {bandwidth: 12 GB/s, latency: 10 us}",
+                              "'cpu' needs 'link', between it and each device of the node");
+        return;
+    }
+    tsr_plan_cluster_read_link(r, cpu.link, "'link'", n->to_cpu);
+    n->cpu = profile(r, tsr_config_node_get(map, "profile"));
+    for (uint64_t i = 0; n->cpu && i < n->n_groups; i++)
+        if (r->c->groups[n->first_group + i].profile == n->cpu)
+            tsr_config_diag_error(r->d, &map->mark, "leave it out of one of them",
+                                  "'%.32s' is one of the node's devices and its 'cpu', and would "
+                                  "have its memory twice",
+                                  n->cpu->name);
+}
+
 static void read_node(struct tsr_plan_cluster_reading *r, const struct tsr_config_node *map,
                       uint64_t at)
 {
@@ -179,6 +212,8 @@ static void read_node(struct tsr_plan_cluster_reading *r, const struct tsr_confi
         read_device(r, o.devices->items[i], at);
     }
     n->n_groups = r->c->n_groups - n->first_group;
+    if (o.cpu)
+        read_cpu(r, o.cpu, n);
     for (uint64_t i = 0; i < n->n_groups; i++)
         devices += r->c->groups[n->first_group + i].count;
     if (o.link)

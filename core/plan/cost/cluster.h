@@ -30,6 +30,8 @@ struct tsr_plan_group {
 struct tsr_plan_node_info {
     const char          *name, *host, *model_at; /* host, model_at: "" when absent */
     struct tsr_plan_link link[2];                /* between its devices, by phase */
+    const struct tsr_plan_profile *cpu; /* may run experts out of its memory; NULL: it may not */
+    struct tsr_plan_link           to_cpu[2]; /* of each device, by phase */
     uint64_t             first_group, n_groups;
 };
 
@@ -88,11 +90,17 @@ struct tsr_plan_mesh {
     bool                           whole_experts; /* of several devices; else some rows of each */
     uint64_t                       node;
     struct tsr_plan_link           inside[2]; /* between its devices, by phase */
-    char                           name[64];  /* "T4", "T4 x2", "T4 x2, experts whole" */
+    const struct tsr_plan_profile *cpu;       /* of the node, which may run experts; NULL: it may not */
+    double               cpu_share; /* of the CPU and its memory: devices of a node have equal parts */
+    struct tsr_plan_link to_cpu[2]; /* of each device, by phase */
+    bool cpu_experts; /* set by a caller that means layers whose experts that CPU runs */
+    char name[64];    /* "T4", "T4 x2", "T4 x2, experts whole" */
 };
 /* The mesh of devices of a group; way: their number, with TSR_PLAN_WAY_*. */
 void tsr_plan_mesh_of(const struct tsr_plan_cluster *c, uint64_t group, uint32_t way,
                       struct tsr_plan_mesh *m);
+/* Whether they have equal parts of equal CPUs over equal links, or none. */
+bool tsr_plan_mesh_same_cpu(const struct tsr_plan_mesh *a, const struct tsr_plan_mesh *b);
 
 /* ---- traffic over links -------------------------------------------------------------------- */
 

@@ -51,8 +51,16 @@ void tsr_plan_mesh_of(const struct tsr_plan_cluster *c, uint64_t group, uint32_t
                                  .tp = tp,
                                  .whole_experts = tp > 1 && way & TSR_PLAN_WAY_WHOLE,
                                  .node = g->node };
-    for (int i = 0; i < 2; i++)
-        m->inside[i] = c->nodes[g->node].link[i];
+    const struct tsr_plan_node_info *n = &c->nodes[g->node];
+    uint64_t                         devices = 0;
+    for (uint64_t i = 0; i < n->n_groups; i++)
+        devices += c->groups[n->first_group + i].count;
+    m->cpu = n->cpu;
+    m->cpu_share = (double)tp / (double)devices;
+    for (int i = 0; i < 2; i++) {
+        m->inside[i] = n->link[i];
+        m->to_cpu[i] = n->to_cpu[i];
+    }
     if (tp > 1)
         (void)snprintf(m->name, sizeof m->name, "%.32s x%u%s", g->profile->name, tp,
                        m->whole_experts ? ", experts whole" : "");
@@ -109,17 +117,29 @@ tsr_status tsr_plan_cluster_part(struct tsr_plan_cluster **part, const struct ts
 }
 
 /* Both come from the same file, so equal links have equal numbers. */
+static bool same_link(const struct tsr_plan_link *l, const struct tsr_plan_link *m)
+{
+    return !(l->alpha_ms < m->alpha_ms || l->alpha_ms > m->alpha_ms || l->rate < m->rate ||
+             l->rate > m->rate);
+}
+
 static bool same_way(const struct tsr_plan_cluster *c, uint64_t a, uint64_t b, uint64_t x,
                      uint64_t y)
 {
-    for (int p = 0; p < 2; p++) {
-        const struct tsr_plan_link *l = tsr_plan_cluster_link(c, a, b, (enum tsr_phase)p);
-        const struct tsr_plan_link *m = tsr_plan_cluster_link(c, x, y, (enum tsr_phase)p);
-        if (l->alpha_ms < m->alpha_ms || l->alpha_ms > m->alpha_ms || l->rate < m->rate ||
-            l->rate > m->rate)
+    for (int p = 0; p < 2; p++)
+        if (!same_link(tsr_plan_cluster_link(c, a, b, (enum tsr_phase)p),
+                       tsr_plan_cluster_link(c, x, y, (enum tsr_phase)p)))
             return false;
-    }
     return true;
+}
+
+bool tsr_plan_mesh_same_cpu(const struct tsr_plan_mesh *a, const struct tsr_plan_mesh *b)
+{
+    if (a->cpu != b->cpu)
+        return false;
+    return !a->cpu || (same_link(&a->to_cpu[0], &b->to_cpu[0]) &&
+                       same_link(&a->to_cpu[1], &b->to_cpu[1]) &&
+                       !(a->cpu_share < b->cpu_share) && !(b->cpu_share < a->cpu_share));
 }
 
 /* The same devices in the same order, and the same ways to each other and to all others.  What is
@@ -129,6 +149,9 @@ static bool same_node(const struct tsr_plan_cluster *c, uint64_t a, uint64_t b)
 {
     const struct tsr_plan_node_info *x = &c->nodes[a], *y = &c->nodes[b];
     if (x->n_groups != y->n_groups || !same_way(c, a, a, b, b) || !same_way(c, a, b, b, a))
+        return false;
+    if (x->cpu != y->cpu || (x->cpu && (!same_link(&x->to_cpu[0], &y->to_cpu[0]) ||
+                                        !same_link(&x->to_cpu[1], &y->to_cpu[1]))))
         return false;
     for (uint64_t g = 0; g < x->n_groups; g++) {
         const struct tsr_plan_group *u = &c->groups[x->first_group + g],

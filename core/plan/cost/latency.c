@@ -1,8 +1,6 @@
-/* Times of layers and ends from a device profile. */
+/* Times of layers from a device profile. */
 #include "plan/cost/latency.h"
 
-#include "base/f16.h"
-#include "comm/predict.h"
 #include "plan/cost/fit.h"
 
 #include <math.h>
@@ -10,10 +8,13 @@
 
 #define NEIGHBOURS 4 /* points that a table's value is made of */
 
+/* Of a layer: the experts that its router chooses from, what is around them, or all. */
+enum some { EXPERTS, OTHERS, ALL };
+
 /* The layer that one rank of the mesh runs, with the experts that `tokens` tokens reach. */
 static tsr_status work_of(const struct tsr_plan_latency_job *j, const struct tsr_plan_mesh *m,
-                          uint64_t cls, const struct tsr_plan_candidate *c, double tokens,
-                          struct tsr_plan_work *w, struct tsr_err *err)
+                          uint64_t cls, const struct tsr_plan_candidate *c, enum some some,
+                          double tokens, struct tsr_plan_work *w, struct tsr_err *err)
 {
     const struct tsr_plan_shape       *s = j->shape;
     const struct tsr_plan_shape_layer *l = &s->layer[cls];
@@ -24,7 +25,8 @@ static tsr_status work_of(const struct tsr_plan_latency_job *j, const struct tsr
         uneven = tsr_plan_shape_busiest(s, reached, m->tp) * tp / reached;
     for (int i = 0; i < TSR_PLAN_LINEARS; i++) {
         struct tsr_format f;
-        if (l->lin[i].rows == 0)
+        if (l->lin[i].rows == 0 ||
+            (some != ALL && tsr_plan_shape_is_expert(l, i) != (some == EXPERTS)))
             continue;
         TSR_TRY(tsr_plan_candidate_matrix(c, &l->lin[i], &f, &n, err));
         double each = (double)l->lin[i].rows * (double)l->lin[i].cols;
@@ -41,7 +43,9 @@ static tsr_status work_of(const struct tsr_plan_latency_job *j, const struct tsr
                                  .kv = (double)tsr_plan_shape_kv(s) / tp,
                                  .bytes = bytes / tp,
                                  .window = (double)l->window };
-    if (l->recurrent) {
+    if (some == EXPERTS) { /* what does not grow with weights is of the rest */
+        w->hidden = w->attend = w->kv = 0;
+    } else if (l->recurrent) {
         struct tsr_model_delta part = tsr_plan_shape_delta(&s->delta, m->tp);
         tsr_plan_work_of_rule(&part, w);
     }
@@ -166,44 +170,89 @@ static tsr_status mixed(const struct tsr_plan_latency_job *j, const struct tsr_p
     return TSR_OK;
 }
 
-tsr_status tsr_plan_latency_layer(const struct tsr_plan_latency_job *j,
-                                  const struct tsr_plan_mesh *m, uint64_t cls,
-                                  const struct tsr_plan_candidate *c, enum tsr_phase phase,
-                                  double v, double s, double t, struct tsr_plan_time *out,
-                                  struct tsr_err *err)
+/* Some of a layer on the mesh's own device, as one rank runs it, without sums over ranks. Regressions are of whole
+ * layers; their features are linear in weights, and a part has its share of each. */
+static tsr_status part_of(const struct tsr_plan_latency_job *j, const struct tsr_plan_mesh *m,
+                          uint64_t cls, const struct tsr_plan_candidate *c, enum some some,
+                          enum tsr_phase phase, double v, double s, double t,
+                          struct tsr_plan_time *out, struct tsr_err *err)
 {
-    if (c->mixed)
-        return mixed(j, m, cls, c, phase, v, s, t, out, err);
     const struct tsr_plan_profile *p = m->profile;
     char                           kernel[TSR_PLAN_KERNEL_TEXT];
-    struct tsr_plan_work           w;
+    struct tsr_plan_work           w, part;
     uint32_t                       kv_bits = j->kv_bits ? j->kv_bits : 16;
     *out = (struct tsr_plan_time){ .ms = NAN, .basis = TSR_PLAN_ROOFLINE };
     TSR_TRY(tsr_plan_candidate_kernel(c, j->shape, cls, kernel, err));
     if (!tsr_plan_profile_runs(p, kernel))
         return TSR_OK;
     double tokens = phase == TSR_PLAN_PREFILL ? v * s : v;
-    TSR_TRY(work_of(j, m, cls, c, tokens, &w, err));
+    TSR_TRY(work_of(j, m, cls, c, ALL, tokens, &w, err));
     const struct tsr_plan_fit *f = tsr_plan_fit_find(p->fits, kernel, phase, &w, tokens);
-    if (f) {
-        bool same = tsr_plan_fit_same_shape(&f->shape, &w), exact = false;
-        out->basis = TSR_PLAN_FITTED;
-        out->extrapolated = outside(f, v, s, t) || (!same && f->pooled) ||
-                            tokens <= (double)f->knots[0] || tokens > (double)f->knots[1];
-        if (j->mode == TSR_PLAN_LATENCY_TABLE) {
-            out->ms = from_table(p, f, &w, kv_bits, v, s, t, &exact);
-            if (exact) {
-                out->basis = TSR_PLAN_MEASURED;
-                out->extrapolated = false;
-            }
-        } else {
-            out->ms = evaluate(f, &w, kv_bits, v, s, t);
+    part = w;
+    if (some != ALL)
+        TSR_TRY(work_of(j, m, cls, c, some, tokens, &part, err));
+    if (!f) {
+        out->ms = tsr_plan_roofline_ms(p, tsr_plan_profile_kernel(p, kernel, tokens), phase, &part,
+                                       kv_bits / 8.0, v, s, t);
+        return TSR_OK;
+    }
+    bool same = tsr_plan_fit_same_shape(&f->shape, &w), exact = false;
+    out->basis = TSR_PLAN_FITTED;
+    out->extrapolated = outside(f, v, s, t) || (!same && f->pooled) ||
+                        tokens <= (double)f->knots[0] || tokens > (double)f->knots[1];
+    if (j->mode == TSR_PLAN_LATENCY_TABLE) {
+        out->ms = from_table(p, f, &w, kv_bits, v, s, t, &exact);
+        if (exact) {
+            out->basis = TSR_PLAN_MEASURED;
+            out->extrapolated = false;
         }
     } else {
-        out->ms = tsr_plan_roofline_ms(p, tsr_plan_profile_kernel(p, kernel, tokens), phase, &w,
-                                       kv_bits / 8.0, v, s, t);
+        out->ms = evaluate(f, &w, kv_bits, v, s, t);
     }
-    return collectives(j, m, cls, phase, tokens, out, err);
+    if (some != ALL && out->ms > 0)
+        out->ms *= evaluate(f, &part, kv_bits, v, s, t) / evaluate(f, &w, kv_bits, v, s, t);
+    return TSR_OK;
+}
+
+/* The experts on the mesh's part of its CPU, and the rows on their way there and back: inputs, what the shared expert
+ * says, and sums. */
+static tsr_status on_cpu(const struct tsr_plan_latency_job *j, const struct tsr_plan_mesh *m,
+                         uint64_t cls, const struct tsr_plan_candidate *c, enum tsr_phase phase,
+                         double v, double s, double t, struct tsr_plan_time *out,
+                         struct tsr_err *err)
+{
+    const struct tsr_plan_mesh cpu = { .profile = m->cpu,
+                                       .tp = m->tp,
+                                       .whole_experts = m->whole_experts };
+    struct tsr_plan_time       one;
+    double tokens = phase == TSR_PLAN_PREFILL ? v * s : v, rows = j->shape->shared_ffn ? 3 : 2;
+    if (!m->cpu) {
+        out->ms = NAN;
+        return TSR_OK;
+    }
+    TSR_TRY(part_of(j, &cpu, cls, c, EXPERTS, phase, v, s, t, &one, err));
+    out->ms += one.ms * m->tp / m->cpu_share +
+               rows * tsr_plan_link_ms(&m->to_cpu[phase], tokens * (double)j->shape->hidden * 4);
+    out->basis = one.basis > out->basis ? one.basis : out->basis;
+    out->extrapolated = out->extrapolated || one.extrapolated;
+    return TSR_OK;
+}
+
+tsr_status tsr_plan_latency_layer(const struct tsr_plan_latency_job *j,
+                                  const struct tsr_plan_mesh *m, uint64_t cls,
+                                  const struct tsr_plan_candidate *c, enum tsr_phase phase,
+                                  double v, double s, double t, struct tsr_plan_time *out,
+                                  struct tsr_err *err)
+{
+    bool apart = m->cpu_experts && j->shape->layer[cls].router.rows;
+    if (c->mixed)
+        return mixed(j, m, cls, c, phase, v, s, t, out, err);
+    TSR_TRY(part_of(j, m, cls, c, apart ? OTHERS : ALL, phase, v, s, t, out, err));
+    if (isnan(out->ms))
+        return TSR_OK;
+    if (apart)
+        TSR_TRY(on_cpu(j, m, cls, c, phase, v, s, t, out, err));
+    return collectives(j, m, cls, phase, phase == TSR_PLAN_PREFILL ? v * s : v, out, err);
 }
 
 static void add(struct tsr_plan_time *sum, const struct tsr_plan_time *one)
@@ -229,153 +278,5 @@ tsr_status tsr_plan_latency_prompt(const struct tsr_plan_latency_job *j,
                                        (double)(i * chunk), &one, err));
         add(out, &one);
     }
-    return TSR_OK;
-}
-
-/* ---- ends ------------------------------------------------------------------------------------ */
-
-/* c0 + c1 * tokens over the measured ends of a kernel, scaled by the matrix; false: none. */
-static bool end_fit(const struct tsr_plan_profile *p, bool head, const char *kernel, double vocab,
-                    double width, double tokens, struct tsr_plan_time *out)
-{
-    double   sw = 0, sx = 0, sxx = 0, sy = 0, sxy = 0, low = INFINITY, high = 0;
-    uint64_t n = 0;
-    out->extrapolated = true;
-    for (uint64_t i = 0; i < p->n_ends; i++) {
-        const struct tsr_plan_end_point *e = &p->ends[i];
-        /* reading a row costs its width; a product the whole matrix */
-        double scale =
-            head ? vocab * width / ((double)e->vocab * (double)e->width) : width / (double)e->width;
-        double y = e->ms * scale, x = (double)e->tokens, weight = 1 / (y * y);
-        if (e->head != head || strcmp(e->kernel, kernel) != 0)
-            continue;
-        sw += weight;
-        sx += weight * x;
-        sxx += weight * x * x;
-        sy += weight * y;
-        sxy += weight * x * y;
-        low = fmin(low, x);
-        high = fmax(high, x);
-        n++;
-        if ((double)e->vocab == vocab && (double)e->width == width)
-            out->extrapolated = false;
-    }
-    if (n == 0)
-        return false;
-    double det = sw * sxx - sx * sx;
-    double b = det > 1e-12 * sw * sxx ? (sw * sxy - sx * sy) / det : 0;
-    double a = (sy - b * sx) / sw;
-    if (b < 0 || a < 0) { /* non-negative: one of the two */
-        bool through = sxy * sxy / sxx > sy * sy / sw;
-        b = through ? sxy / sxx : 0;
-        a = through ? 0 : sy / sw;
-    }
-    out->ms = a + b * tokens;
-    out->basis = TSR_PLAN_FITTED;
-    out->extrapolated = out->extrapolated || tokens < low || tokens > high;
-    return true;
-}
-
-tsr_status tsr_plan_latency_embed(const struct tsr_plan_latency_job *j,
-                                  const struct tsr_plan_mesh *m, double tokens,
-                                  struct tsr_plan_time *out, struct tsr_err *err)
-{
-    const struct tsr_plan_shape *s = j->shape;
-    char                         kernel[TSR_PLAN_KERNEL_TEXT];
-    struct tsr_format            f;
-    uint64_t                     bytes;
-    TSR_TRY(tsr_plan_candidate_matrix(NULL, &s->embed, &f, &bytes, err));
-    tsr_plan_kernel_name(&f, kernel);
-    *out = (struct tsr_plan_time){ .basis = TSR_PLAN_ROOFLINE };
-    if (end_fit(m->profile, false, kernel, (double)s->vocab, (double)s->embed_dim, tokens, out))
-        return TSR_OK;
-    /* a row is read, widened and written: 4 bytes out */
-    double moved = tokens * (double)s->embed_dim * (double)(tsr_dtype_size(s->embed.dtype) + 4);
-    out->extrapolated = false;
-    out->ms = 1e3 * moved / m->profile->bandwidth;
-    return TSR_OK;
-}
-
-tsr_status tsr_plan_latency_head(const struct tsr_plan_latency_job *j,
-                                 const struct tsr_plan_mesh        *m,
-                                 const struct tsr_plan_candidate *head, double rows,
-                                 struct tsr_plan_time *out, struct tsr_err *err)
-{
-    const struct tsr_plan_shape *s = j->shape;
-    char                         kernel[TSR_PLAN_KERNEL_TEXT];
-    struct tsr_format            f;
-    uint64_t                     bytes;
-    TSR_TRY(tsr_plan_candidate_matrix(head, &s->head, &f, &bytes, err));
-    tsr_plan_kernel_name(&f, kernel);
-    *out = (struct tsr_plan_time){ .basis = TSR_PLAN_ROOFLINE };
-    if (end_fit(m->profile, true, kernel, (double)s->vocab, (double)s->embed_dim, rows, out)) {
-        out->ms /= m->tp;
-        return TSR_OK;
-    }
-    const struct tsr_plan_kernel_speed *k = tsr_plan_profile_kernel(m->profile, kernel, rows);
-    out->extrapolated = false;
-    out->ms = NAN;
-    if (!k)
-        return TSR_OK;
-    /* a layer without attention */
-    double               weights = (double)s->vocab * (double)s->embed_dim / m->tp;
-    struct tsr_plan_work w = { .weights = weights,
-                               .read = weights,
-                               .bytes = (double)bytes / m->tp };
-    out->ms = tsr_plan_roofline_ms(m->profile, k, TSR_PLAN_DECODE, &w, 2, rows, 1, 0);
-    return TSR_OK;
-}
-
-/* ---- links ------------------------------------------------------------------------------------- */
-
-tsr_status tsr_plan_latency_link(const struct tsr_plan_cluster *c, const struct tsr_plan_mesh *from,
-                                 const struct tsr_plan_mesh *to, enum tsr_phase phase,
-                                 const struct tsr_plan_wire *w, uint64_t rows, uint64_t cols,
-                                 double *ms, struct tsr_err *err)
-{
-    uint64_t bytes;
-    TSR_TRY(tsr_plan_wire_bytes(w, rows, cols, &bytes, err));
-    *ms = tsr_plan_link_ms(tsr_plan_cluster_link(c, from->node, to->node, phase), (double)bytes);
-    return TSR_OK;
-}
-
-/* What a sum asks of a codec when only its bytes count: the wire's, under a codec's interface. */
-static tsr_status size_of(const void *self, uint64_t rows, uint64_t cols, uint64_t *bytes,
-                          struct tsr_err *err)
-{
-    return tsr_plan_wire_bytes(self, rows, cols, bytes, err);
-}
-
-tsr_status tsr_plan_latency_collective(const struct tsr_plan_mesh *m, enum tsr_phase phase,
-                                       const struct tsr_plan_wire *w, uint64_t rows, uint64_t cols,
-                                       double *ms, bool *two_step, struct tsr_err *err)
-{
-    static const struct tsr_codec_v1 sizes = { .wire_bytes = size_of };
-    const struct tsr_plan_link      *l = &m->inside[phase];
-    const struct tsr_comm_path       path = { l->alpha_ms * 1e-3, l->rate };
-    const struct tsr_comm_speed      free_of_charge = { 0, 0 };
-    void                            *self[2 * TSR_COMM_MAX_RANKS];
-    double                           s[2];
-    *two_step = false;
-    *ms = m->tp <= 1 || l->rate > 0 ? 0 : INFINITY;
-    if (m->tp <= 1 || !(l->rate > 0))
-        return TSR_OK;
-    if (m->tp > TSR_COMM_MAX_RANKS)
-        return tsr_fail(err, TSR_E_INPUT, "%u devices share a layer, at most %u can", m->tp,
-                        TSR_COMM_MAX_RANKS);
-    for (uint32_t i = 0; i < 2 * m->tp; i++)
-        self[i] = (void *)(uintptr_t)w;
-    struct tsr_comm_coder c = { .iface = &sizes,
-                                .ranks = m->tp,
-                                .coupled = w && w->iface && w->iface->extension &&
-                                           w->iface->extension(w->self, TSR_CODEC_COUPLED),
-                                .self = self };
-    for (int i = 0; i < 2; i++) {
-        c.algorithm = i ? TSR_COMM_TWO_STEP : TSR_COMM_ALL_GATHER;
-        c.piece = tsr_comm_piece(c.algorithm, m->tp);
-        TSR_TRY(tsr_comm_predict(&c, &free_of_charge, &path, rows, cols, &s[i], err));
-    }
-    *two_step = s[1] < s[0];
-    *ms = 1e3 * s[*two_step];
     return TSR_OK;
 }

@@ -32,7 +32,8 @@ struct tsr_plan_latency_job {
 
 /* One layer. Prefill: v prompts, s tokens of each after t past ones; decode: v requests, s = 1, t past
  * positions (a mean, so not an integer). A candidate that a device cannot run is not an error: out->ms is
- * NaN. [any] */
+ * NaN. With m->cpu_experts the time of the layer without its experts, of these on the mesh's part of the CPU, and of
+ * the rows that travel between the two. [any] */
 tsr_status tsr_plan_latency_layer(const struct tsr_plan_latency_job *j,
                                   const struct tsr_plan_mesh *m, uint64_t cls,
                                   const struct tsr_plan_candidate *c, enum tsr_phase phase,

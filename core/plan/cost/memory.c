@@ -134,6 +134,47 @@ static uint64_t kv_row(const struct tsr_plan_shape *s, uint32_t kv_bits, uint32_
     return (s->kv_heads / tp * head * width + 15) / 16 * 16;
 }
 
+/* Linears of one rank: those of experts, or the others, or all. */
+enum some { EXPERTS, OTHERS, ALL };
+static tsr_status linears(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
+                          uint64_t cls, const struct tsr_plan_candidate *c, enum some some,
+                          uint64_t *rank, struct tsr_err *err)
+{
+    const struct tsr_plan_shape_layer *l = &j->shape->layer[cls];
+    for (int i = 0; i < TSR_PLAN_LINEARS; i++) {
+        struct tsr_plan_shape_matrix part =
+            tsr_plan_shape_part(&l->lin[i], (enum tsr_linear_id)i, m->tp ? m->tp : 1,
+                                m->whole_experts);
+        uint64_t bytes, none;
+        if (some != ALL && tsr_plan_shape_is_expert(l, i) != (some == EXPERTS))
+            continue;
+        TSR_TRY(tsr_plan_memory_matrix(j, m, tsr_plan_candidate_part(c, i), &part, 0, &bytes, &none,
+                                       err));
+        if (part.rows && (!tsr_plan_memory_add(rank, bytes, part.count) ||
+                          (part.bias && !tsr_plan_memory_add(rank, part.rows * part.count, 4))))
+            return tsr_plan_memory_too_large(err);
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_plan_memory_experts(const struct tsr_plan_memory_job *j,
+                                   const struct tsr_plan_mesh *m, uint64_t cls,
+                                   const struct tsr_plan_candidate *c, uint64_t *bytes,
+                                   struct tsr_err *err)
+{
+    const struct tsr_plan_mesh cpu = { .profile = m->cpu,
+                                       .tp = m->tp,
+                                       .whole_experts = m->whole_experts };
+    uint64_t                   rank = 0;
+    *bytes = 0;
+    if (!j->shape->layer[cls].router.rows)
+        return TSR_OK;
+    if (!m->cpu)
+        return tsr_fail(err, TSR_E_INPUT, "%s: nothing is known of the CPU next to it", m->name);
+    TSR_TRY(linears(j, &cpu, cls, c, EXPERTS, &rank, err));
+    return tsr_mul(rank, m->tp, bytes) ? TSR_OK : tsr_plan_memory_too_large(err);
+}
+
 tsr_status tsr_plan_memory_layer(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
                                  uint64_t cls, const struct tsr_plan_candidate *c,
                                  uint64_t *weights, uint64_t *kv, struct tsr_err *err)
@@ -146,17 +187,7 @@ tsr_status tsr_plan_memory_layer(const struct tsr_plan_memory_job *j, const stru
         tsr_plan_paper_layer(j, cls, given ? c->stored_bits : 16, weights, kv);
         return TSR_OK;
     }
-    for (int i = 0; i < TSR_PLAN_LINEARS; i++) {
-        struct tsr_plan_shape_matrix part =
-            tsr_plan_shape_part(&l->lin[i], (enum tsr_linear_id)i, m->tp ? m->tp : 1,
-                                m->whole_experts);
-        uint64_t bytes;
-        TSR_TRY(tsr_plan_memory_matrix(j, m, tsr_plan_candidate_part(c, i), &part, 0, &bytes, &none,
-                                       err));
-        if (part.rows && (!tsr_plan_memory_add(&rank, bytes, part.count) ||
-                          (part.bias && !tsr_plan_memory_add(&rank, part.rows * part.count, 4))))
-            return tsr_plan_memory_too_large(err);
-    }
+    TSR_TRY(linears(j, m, cls, c, m->cpu_experts ? OTHERS : ALL, &rank, err));
     for (int i = 0; i < 2; i++) { /* whole on every rank, in its own dtype */
         const struct tsr_plan_shape_matrix *r = i ? &l->shared_router : &l->router;
         uint64_t                            bytes;

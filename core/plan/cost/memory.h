@@ -20,11 +20,19 @@
 tsr_status tsr_plan_memory_open(struct tsr_plan_memory_job *j, struct tsr_err *err);
 void       tsr_plan_memory_close(struct tsr_plan_memory_job *j);
 
-/* Weights of one layer of a class, with scales, norms and biases; and its KV for the whole batch.
+/* Weights of one layer of a class, with scales, norms and biases; and its KV for the whole batch.  Without those of
+ * experts that the CPU runs (m->cpu_experts).
  * TSR_E_UNSUPPORTED where the candidate cannot pack it.  [setup] */
 tsr_status tsr_plan_memory_layer(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
                                  uint64_t cls, const struct tsr_plan_candidate *c,
                                  uint64_t *weights, uint64_t *kv, struct tsr_err *err);
+/* The experts of a layer in the memory of the mesh's CPU, of all its ranks; 0 where the layer has none.  exact alone. */
+tsr_status tsr_plan_memory_experts(const struct tsr_plan_memory_job *j,
+                                   const struct tsr_plan_mesh *m, uint64_t cls,
+                                   const struct tsr_plan_candidate *c, uint64_t *bytes,
+                                   struct tsr_err *err);
+/* What the mesh has of its CPU's memory; 0 without a CPU. */
+uint64_t tsr_plan_memory_host(const struct tsr_plan_mesh *m);
 /* Memory of the embedding and the head, in addition to layers. A tied head on another stage counts again
  * (both hold the matrix); *shared is the saving if one stage has both. paper: embedding and head on stage
  * 1, so *head is 0 (ruling 27). [setup] */
@@ -52,13 +60,16 @@ static inline uint64_t tsr_capacity_left(uint64_t capacity, uint64_t uneven)
     return capacity > uneven ? capacity - uneven : 0;
 }
 
-/* A whole stage, as the sum of the above: layers first..first+n-1 with candidate bits[l] each. It fits if
- * total <= capacity, which is the mesh's capacity less `uneven`. */
+/* A whole stage, as the sum of the above: layers first..first+n-1 with candidate bits[l] each, and experts on the CPU
+ * where cpu_experts[l] (NULL: nowhere). It fits if total <= capacity, which is the mesh's capacity less `uneven`, and
+ * host <= host_capacity, of the CPU's memory. */
 struct tsr_plan_stage_memory {
     uint64_t weights, kv, ends, workspace, total, capacity, uneven;
+    uint64_t host, host_capacity;
 };
 tsr_status tsr_plan_memory_stage(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
                                  const struct tsr_plan_candidates *c, const uint32_t *bits,
+                                 const uint8_t *cpu_experts,
                                  uint64_t first, uint64_t n, uint64_t prefill_mb,
                                  uint64_t decode_mb, struct tsr_plan_stage_memory *out,
                                  struct tsr_err *err);

@@ -15,6 +15,14 @@ uint64_t tsr_plan_memory_capacity(const struct tsr_plan_mesh *m, enum tsr_accoun
     return tsr_mul(one, m->tp, &all) ? all : UINT64_MAX;
 }
 
+uint64_t tsr_plan_memory_host(const struct tsr_plan_mesh *m)
+{
+    const struct tsr_plan_mesh cpu = { .profile = m->cpu, .tp = 1 };
+    return m->cpu ? (uint64_t)(m->cpu_share *
+                               (double)tsr_plan_memory_capacity(&cpu, TSR_PLAN_ACCOUNT_EXACT))
+                  : 0;
+}
+
 bool tsr_plan_memory_uneven(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
                             uint64_t ends, uint64_t lead, uint64_t *bytes)
 {
@@ -26,6 +34,7 @@ bool tsr_plan_memory_uneven(const struct tsr_plan_memory_job *j, const struct ts
 
 tsr_status tsr_plan_memory_stage(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
                                  const struct tsr_plan_candidates *c, const uint32_t *bits,
+                                 const uint8_t *cpu_experts,
                                  uint64_t first, uint64_t n, uint64_t prefill_mb,
                                  uint64_t decode_mb, struct tsr_plan_stage_memory *out,
                                  struct tsr_err *err)
@@ -35,12 +44,18 @@ tsr_status tsr_plan_memory_stage(const struct tsr_plan_memory_job *j, const stru
     bool                         ends =
         j->place == TSR_PLAN_HEAD_FIRST ? begins : first + n == s->layers; /* has the head */
     uint64_t embed, head, shared, lead, used = 0;
-    *out = (struct tsr_plan_stage_memory){ .capacity = tsr_plan_memory_capacity(m, j->accounting) };
+    struct tsr_plan_mesh of = *m;
+    *out = (struct tsr_plan_stage_memory){ .capacity = tsr_plan_memory_capacity(m, j->accounting),
+                                           .host_capacity = tsr_plan_memory_host(m) };
     for (uint64_t l = first; l < first + n; l++) {
-        uint64_t w, kv;
+        uint64_t w, kv, host = 0;
         used |= UINT64_C(1) << bits[l];
-        TSR_TRY(tsr_plan_memory_layer(j, m, s->layer_class[l], &c->v[bits[l]], &w, &kv, err));
-        if (!tsr_add(out->weights, w, &out->weights) || !tsr_add(out->kv, kv, &out->kv))
+        of.cpu_experts = cpu_experts && cpu_experts[l];
+        TSR_TRY(tsr_plan_memory_layer(j, &of, s->layer_class[l], &c->v[bits[l]], &w, &kv, err));
+        if (of.cpu_experts)
+            TSR_TRY(tsr_plan_memory_experts(j, &of, s->layer_class[l], &c->v[bits[l]], &host, err));
+        if (!tsr_add(out->weights, w, &out->weights) || !tsr_add(out->kv, kv, &out->kv) ||
+            !tsr_add(out->host, host, &out->host))
             return tsr_plan_memory_too_large(err);
     }
     TSR_TRY(tsr_plan_memory_ends(j, m, &embed, &head, &shared, err));

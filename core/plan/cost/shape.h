@@ -78,6 +78,12 @@ tsr_status tsr_plan_shape_measured(struct tsr_plan_shape *s, const char *folder,
 double tsr_plan_shape_reached(const struct tsr_plan_shape *s, uint64_t cls, double tokens);
 /* Matrices of a linear's shape that one token multiplies with. */
 double tsr_plan_shape_used(const struct tsr_plan_shape *s, const struct tsr_plan_shape_matrix *m);
+/* Whether a linear stands for those of experts that a router chooses from. */
+static inline bool tsr_plan_shape_is_expert(const struct tsr_plan_shape_layer *l, int linear)
+{
+    return l->router.rows &&
+           (linear == TSR_MODEL_GATE || linear == TSR_MODEL_UP || linear == TSR_MODEL_DOWN);
+}
 /* The delta rule's heads of one of tp ranks. */
 struct tsr_model_delta tsr_plan_shape_delta(const struct tsr_model_delta *d, uint32_t tp);
 /* Weights in the linears of a class, of all experts, and numbers per token in its K and V together. */

@@ -62,6 +62,28 @@ static void find_group(struct check *z, uint64_t i)
                               (long long)s->tp);
 }
 
+/* Experts on the CPU are of a model that has some, in a node whose CPU is known. */
+static void check_place(const struct check *z, uint64_t i)
+{
+    const struct tsr_plan_stage   *s = &z->f->stages[i];
+    const struct tsr_plan_problem *p = z->p;
+    uint64_t                       node = p->cluster->groups[z->group[i]].node;
+    if (!s->cpu_experts)
+        return;
+    if (!p->shape->experts)
+        tsr_config_diag_error(z->d, mark_of(s, "cpu_experts"), "leave the key out",
+                              "stage %llu: the model has no experts", (unsigned long long)i);
+    else if (p->memory.accounting != TSR_PLAN_ACCOUNT_EXACT)
+        tsr_config_diag_error(z->d, mark_of(s, "cpu_experts"), "use accounting: exact",
+                              "stage %llu: accounting: paper counts whole layers",
+                              (unsigned long long)i);
+    else if (!p->cluster->nodes[node].cpu)
+        tsr_config_diag_error(z->d, mark_of(s, "cpu_experts"),
+                              "give the node 'cpu: {profile: NAME, link: {...}}' in the cluster",
+                              "stage %llu: nothing is known of the CPU of node '%.60s'",
+                              (unsigned long long)i, s->node);
+}
+
 static tsr_status check_width(const struct check *z, uint64_t i, struct tsr_err *err)
 {
     const struct tsr_plan_stage *s = &z->f->stages[i];
@@ -86,13 +108,19 @@ static tsr_status check_memory(const struct check *z, uint64_t i, struct tsr_err
     char w[TSR_BYTES_TEXT], kv[TSR_BYTES_TEXT], work[TSR_BYTES_TEXT], lack[TSR_BYTES_TEXT],
         place[300];
     tsr_plan_mesh_of(p->cluster, z->group[i], way_of(s), &mesh);
-    TSR_TRY(tsr_plan_memory_stage(&p->memory, &mesh, &p->candidates, z->candidate, s->first,
-                                  s->count, (uint64_t)z->f->prefill_mb, (uint64_t)z->f->decode_mb,
-                                  &m, err));
+    TSR_TRY(tsr_plan_memory_stage(&p->memory, &mesh, &p->candidates, z->candidate,
+                                  z->f->cpu_experts, s->first, s->count,
+                                  (uint64_t)z->f->prefill_mb, (uint64_t)z->f->decode_mb, &m, err));
     uint64_t has = tsr_capacity_left(tsr_plan_problem_capacity(p, z->group[i], &mesh), m.uneven);
-    if (m.total <= has)
+    if (m.total <= has && m.host <= m.host_capacity)
         return TSR_OK;
     tsr_config_mark_text(&s->map->mark, place, sizeof place);
+    if (m.total <= has)
+        return tsr_fail(
+            err, TSR_E_INFEASIBLE,
+            "%s: stage %llu: its experts take %s, the memory of node %s's CPU for it is short by %s",
+            place, (unsigned long long)i, tsr_format_bytes(w, sizeof w, m.host), s->node,
+            tsr_format_bytes(lack, sizeof lack, m.host - m.host_capacity));
     return tsr_fail(err, TSR_E_INFEASIBLE,
                     "%s: stage %llu does not fit on %s of node %s: weights %s, cache %s, work %s, "
                     "short by %s",
@@ -131,7 +159,8 @@ static tsr_status solution(const struct check *z, const struct tsr_plan_built *b
         s->stage_first[i] = z->f->stages[i].first;
         s->stage_count[i] = z->f->stages[i].count;
     }
-    memcpy(s->layer_bits, z->candidate, pt->inst.in.layers * sizeof *s->layer_bits);
+    for (uint64_t l = 0; l < pt->inst.in.layers; l++)
+        s->layer_bits[l] = tsr_plan_built_bits(b, z->candidate[l], z->f->cpu_experts[l]);
     s->status = TSR_SOLVED_FEASIBLE;
     *out = s;
     return TSR_OK;
@@ -146,11 +175,12 @@ static tsr_status check_runs(const struct check *z, const struct tsr_plan_built 
         const struct tsr_plan_stage *s = &z->f->stages[i];
         uint64_t                     k = b->meshes.kind_of[z->group[i]];
         for (uint64_t l = s->first; l < s->first + s->count; l++) {
-            uint64_t e = (k * in->classes + in->layer_class[l]) * in->bits + z->candidate[l];
+            uint32_t bits = tsr_plan_built_bits(b, z->candidate[l], z->f->cpu_experts[l]);
+            uint64_t e = (k * in->classes + in->layer_class[l]) * in->bits + bits;
             if (isnan(in->options[0]->pre_ms[e]) || isnan(in->options[0]->dec_ms[e]))
                 return tsr_fail(err, TSR_E_INFEASIBLE, "layer %llu: %s cannot run %s",
                                 (unsigned long long)l, b->meshes.kinds[k].mesh.name,
-                                in->bit_names[z->candidate[l]]);
+                                in->bit_names[bits]);
         }
     }
     return TSR_OK;
@@ -183,11 +213,7 @@ static tsr_status run(struct check *z, struct tsr_plan_planned *a, struct tsr_er
         z->tp[g] = 1;
     for (uint64_t i = 0; i < z->f->n_stages; i++) {
         find_group(z, i);
-        if (z->f->stages[i].cpu_experts)
-            tsr_config_diag_error(
-                z->d, mark_of(&z->f->stages[i], "cpu_experts"), "run it, or leave the key out here",
-                "stage %llu: experts on the CPU have no predicted memory and time",
-                (unsigned long long)i);
+        check_place(z, i);
     }
     if (tsr_config_diag_errors(z->d) != before)
         return tsr_config_diag_status(z->d, err);

@@ -250,7 +250,8 @@ static tsr_status read_head(struct tsr_plan_reading *r, struct tsr_err *err)
     read_replicas(r, &h);
     r->in = tsr_new(p->layers, sizeof *r->in);
     r->covered = tsr_new(p->layers, sizeof *r->covered);
-    if (!r->in || !r->covered)
+    p->cpu_experts = tsr_new(p->layers, 1);
+    if (!r->in || !r->covered || !p->cpu_experts)
         return tsr_fail_nomem(err, 2 * p->layers, "the layers of a plan");
     if (!tsr_plan_failed(r))
         TSR_TRY(read_stages(r, h.stages, err));
@@ -288,6 +289,7 @@ tsr_status tsr_plan_file_parse(struct tsr_plan_file *p, const char *name, const 
 void tsr_plan_file_free(struct tsr_plan_file *p)
 {
     free(p->stages);
+    free(p->cpu_experts);
     free(p->entries);
     tsr_config_doc_destroy(p->doc);
     *p = (struct tsr_plan_file){ 0 };

@@ -25,6 +25,7 @@ struct tsr_plan_stage_said {
     int64_t weights, kv, ends, workspace, capacity; /* bytes */
     double  prefill_ms, decode_ms, busy;
     int64_t residuals; /* bytes */
+    int64_t host, host_capacity; /* bytes of the node's memory, for experts */
 };
 
 struct tsr_plan_stage {
@@ -32,7 +33,7 @@ struct tsr_plan_stage {
     const char                   *node, *device; /* "" where the plan has no places */
     int64_t                       tp;
     int64_t                       experts;     /* TSR_PLAN_EXPERTS_* */
-    bool                          cpu_experts; /* the node's CPU runs them */
+    bool                          cpu_experts; /* the node's CPU runs those of some layers */
     const struct tsr_config_node *map;
     struct tsr_plan_way           send[TSR_PLAN_PHASES], collective[TSR_PLAN_PHASES];
     bool                          compensated; /* some k above 0 */
@@ -64,6 +65,7 @@ struct tsr_plan_file {
     const char                   *quality, *table, *quality_hash;
     struct tsr_plan_stage        *stages;
     uint64_t                      n_stages;
+    uint8_t                      *cpu_experts; /* [layers] 1: the CPU runs the layer's; owned */
     struct tsr_config_node      **entries; /* of all schemes, in order; the array is owned */
     uint64_t                      n_entries;
     struct tsr_plan_said          said;

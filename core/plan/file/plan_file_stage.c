@@ -9,8 +9,7 @@
 struct stage_map {
     const char                   *layers, *node, *device;
     int64_t                       tp, experts;
-    int32_t                       cpu_experts;
-    const struct tsr_config_node *schemes, *compensation, *send, *collective, *predicted;
+    const struct tsr_config_node *cpu_experts, *schemes, *compensation, *send, *collective, *predicted;
 };
 struct phases {
     const struct tsr_config_node *prefill, *decode;
@@ -34,8 +33,8 @@ static const struct tsr_option stage_options[] = {
     TSR_OPTION_INT(struct stage_map, tp, 1, 1, 1024, NULL, "Devices that share each layer."),
     TSR_OPTION_ENUM(struct stage_map, experts, TSR_PLAN_EXPERTS_ROWS, experts_choices,
                     "What of the experts each device has."),
-    TSR_OPTION_BOOL(struct stage_map, cpu_experts, false,
-                    "Whether the CPU of the node runs the experts of the stage's layers."),
+    TSR_OPTION_NODE(struct stage_map, cpu_experts,
+                    "Layers whose experts the CPU of the node runs; true: all of the stage."),
     TSR_OPTION_NODE(struct stage_map, schemes, "Rules for the stage's layers."),
     TSR_OPTION_NODE(struct stage_map, compensation, "Channels that are compensated."),
     TSR_OPTION_NODE(struct stage_map, send, "How a stage sends to the next."),
@@ -67,6 +66,8 @@ static const struct tsr_option stage_said_options[] = {
     SAID_BYTES(ends, "Embedding and head."),
     SAID_BYTES(workspace, "What the kernels need."),
     SAID_BYTES(capacity, "What the device has for all that."),
+    SAID_BYTES(host, "Experts in the memory of the node's CPU."),
+    SAID_BYTES(host_capacity, "What the stage has of that memory."),
     SAID_MS(struct tsr_plan_stage_said, prefill_ms, "A prefill micro-batch."),
     SAID_MS(struct tsr_plan_stage_said, decode_ms, "A decode step of a micro-batch."),
     TSR_OPTION_REAL(struct tsr_plan_stage_said, busy, NAN, 0, 1, NULL, "Share of the time."),
@@ -97,16 +98,22 @@ bool tsr_plan_is_list(const struct tsr_config_node *n, const struct tsr_config_m
     return false;
 }
 
-/* "3-7" into in[]; false after a diagnostic. */
+/* "3-7", the value of a key of the map, into in[]; false after a diagnostic. */
+static bool read_range(const struct tsr_plan_reading *r, const char *text, const char *key,
+                       const struct tsr_config_node *map)
+{
+    struct tsr_errbuf             e = TSR_ERRBUF(e);
+    const struct tsr_config_node *at = tsr_config_node_get(map, key);
+    if (tsr_config_parse_ranges(text, r->p->layers, r->in, &e.err) == TSR_OK)
+        return true;
+    tsr_config_diag_error(r->d, at ? &at->mark : &map->mark, NULL, "%s: %s", key, e.text);
+    return false;
+}
+
 static bool read_layers(const struct tsr_plan_reading *r, const char *text,
                         const struct tsr_config_node *map)
 {
-    struct tsr_errbuf             e = TSR_ERRBUF(e);
-    const struct tsr_config_node *at = tsr_config_node_get(map, "layers");
-    if (tsr_config_parse_ranges(text, r->p->layers, r->in, &e.err) == TSR_OK)
-        return true;
-    tsr_config_diag_error(r->d, at ? &at->mark : &map->mark, NULL, "layers: %s", e.text);
-    return false;
+    return read_range(r, text, "layers", map);
 }
 
 /* false after a diagnostic: in[] names a layer that is not of this stage. */
@@ -191,6 +198,28 @@ static bool names_linear(const struct tsr_plan_reading *r, const struct tsr_conf
     return false;
 }
 
+/* true, false, or layers of the stage. */
+static void read_cpu_experts(const struct tsr_plan_reading *r, const struct tsr_config_node *n,
+                             struct tsr_plan_stage *s)
+{
+    uint64_t end = s->first + s->count;
+    if (!n || n->kind == TSR_CONFIG_NODE_NULL)
+        return;
+    if (n->kind != TSR_CONFIG_NODE_SCALAR) {
+        tsr_config_diag_error(r->d, &n->mark, "write true, or layers as in \"0-10\"",
+                              "cpu_experts is not a value");
+        return;
+    }
+    bool all = strcmp(n->text, "true") == 0;
+    if (strcmp(n->text, "false") == 0 ||
+        (!all && (!read_range(r, n->text, "cpu_experts", s->map) ||
+                  !inside(r, &n->mark, s->first, end))))
+        return;
+    for (uint64_t l = s->first; l < end; l++)
+        r->p->cpu_experts[l] = all || r->in[l];
+    s->cpu_experts = true;
+}
+
 static void read_compensation(const struct tsr_plan_reading *r, const struct tsr_config_node *list,
                               struct tsr_plan_stage *s)
 {
@@ -246,7 +275,6 @@ tsr_status tsr_plan_read_stage(struct tsr_plan_reading *r, const struct tsr_conf
                                   .device = m.device,
                                   .tp = m.tp,
                                   .experts = m.experts,
-                                  .cpu_experts = m.cpu_experts != 0,
                                   .map = n };
     r->p->n_stages++;
     r->next = end;
@@ -254,5 +282,6 @@ tsr_status tsr_plan_read_stage(struct tsr_plan_reading *r, const struct tsr_conf
     read_ways(r, m.collective, "collective", s->collective);
     TSR_PLAN_FILL(r, stage_said_options, &s->said, m.predicted, "predicted");
     read_compensation(r, m.compensation, s);
+    read_cpu_experts(r, m.cpu_experts, s);
     return take_entries(r, m.schemes, s->first, end, err);
 }

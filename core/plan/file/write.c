@@ -190,6 +190,18 @@ static bool put_schemes(struct tsr_writer *w, const struct tsr_plan_problem *p,
     return true;
 }
 
+/* "0-3,7": layers of the stage whose experts are on the CPU; true: all. */
+static void put_cpu_experts(struct tsr_writer *w, const struct tsr_plan_outcome *o,
+                            const struct tsr_plan_outcome_stage *s)
+{
+    char text[TSR_PLAN_RANGES];
+    if (tsr_plan_outcome_on_cpu(o, s, text) == 0)
+        return;
+    tsr_writer_printf(w, "    cpu_experts: ");
+    put_text(w, text);
+    tsr_writer_printf(w, "\n");
+}
+
 static void put_way(struct tsr_writer *w, const char *what, const char *codec, const char *pre,
                     const char *dec)
 {
@@ -229,6 +241,7 @@ static tsr_status put_stage(struct tsr_writer *w, const struct tsr_plan_problem 
     tsr_writer_printf(w, "\n    tp: %u\n", s->mesh.tp);
     if (s->mesh.whole_experts)
         tsr_writer_printf(w, "    experts: whole\n");
+    put_cpu_experts(w, o, s);
     if (!put_schemes(w, p, o, s))
         return tsr_fail(err, TSR_E_INPUT, "a candidate's options are too long for a plan file");
     if (i + 1 < o->n_stages)
@@ -247,6 +260,9 @@ static tsr_status put_stage(struct tsr_writer *w, const struct tsr_plan_problem 
                       (unsigned long long)m->weights, (unsigned long long)m->kv,
                       (unsigned long long)m->ends, (unsigned long long)m->workspace,
                       (unsigned long long)m->capacity);
+    if (m->host)
+        tsr_writer_printf(w, ", host: %llu, host_capacity: %llu", (unsigned long long)m->host,
+                          (unsigned long long)m->host_capacity);
     put_real(w, "prefill_ms", s->pre_ms, false);
     put_real(w, "decode_ms", s->dec_ms, false);
     put_real(w, "busy", s->busy, false);

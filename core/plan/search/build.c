@@ -85,17 +85,20 @@ static tsr_status make_kinds(struct tsr_plan_built *b, struct tsr_err *err)
 
 static tsr_status make_omega(struct tsr_plan_built *b, struct tsr_err *err)
 {
-    uint64_t     q = b->p->candidates.n;
+    uint64_t     n = b->p->candidates.n, q = b->places ? 2 * n : n;
     const char **names;
     double      *omega;
     NEW(b, names, q);
     NEW(b, omega, b->units * q);
-    for (uint64_t i = 0; i < q; i++)
+    for (uint64_t i = 0; i < n; i++)
         names[i] = b->p->candidates.v[i].name;
+    for (uint64_t i = n; i < q; i++)
+        TSR_TRY(tsr_plan_build_name(b, names[i - n], &names[i], err));
     for (uint64_t u = 0; u < b->units; u++)
         for (uint64_t l = b->unit_first[u]; l < b->unit_first[u + 1]; l++)
             for (uint64_t i = 0; i < q; i++)
-                omega[u * q + i] += b->p->quality.omega[l * q + i];
+                omega[u * q + i] +=
+                    b->p->quality.omega[l * n + tsr_plan_built_candidate(b, i)];
     b->whole.bits = q;
     b->whole.bit_names = names;
     b->whole.omega = omega;
@@ -108,20 +111,23 @@ static tsr_status make_omega(struct tsr_plan_built *b, struct tsr_err *err)
 static tsr_status make_bytes(struct tsr_plan_built *b, const uint32_t *counts, struct tsr_err *err)
 {
     const struct tsr_plan_problem *p = b->p;
-    uint64_t                       q = p->candidates.n, sc = p->shape->classes;
+    uint64_t                       q = b->whole.bits, sc = p->shape->classes;
     uint64_t                      *out, *layer;
     NEW(b, out, b->whole.classes * q);
     NEW(b, layer, sc * q);
     for (uint64_t k = 0; k < b->meshes.n_kinds; k++)
         for (uint64_t c = 0; c < sc; c++)
             for (uint64_t i = 0; i < q; i++) {
-                uint64_t          w, kv, sum;
-                struct tsr_errbuf e = TSR_ERRBUF(e);
-                tsr_status st = tsr_plan_memory_layer(&p->memory, &b->meshes.kinds[k].mesh, c,
-                                                      &p->candidates.v[i], &w, &kv, &e.err);
+                uint64_t             w, kv, sum;
+                struct tsr_errbuf    e = TSR_ERRBUF(e);
+                struct tsr_plan_mesh m = b->meshes.kinds[k].mesh;
+                const struct tsr_plan_candidate *of =
+                    &p->candidates.v[tsr_plan_built_candidate(b, i)];
+                m.cpu_experts = tsr_plan_built_on_cpu(b, i);
+                tsr_status st = tsr_plan_memory_layer(&p->memory, &m, c, of, &w, &kv, &e.err);
                 if (st != TSR_OK)
                     return tsr_fail(err, st == TSR_E_UNSUPPORTED ? TSR_E_INPUT : st,
-                                    "candidate %s: %s", p->candidates.v[i].name, e.text);
+                                    "candidate %s: %s", of->name, e.text);
                 if (!tsr_add(w, kv, &sum))
                     return tsr_fail(err, TSR_E_INPUT,
                                     "a layer takes more bytes than can be counted");
@@ -277,9 +283,11 @@ static tsr_status fill(struct tsr_plan_built *b, struct tsr_err *err)
         .seed = p->o.seed,
         .cutoff = INFINITY,
     };
+    b->places = tsr_plan_problem_cpu_experts(p);
     TSR_TRY(make_units(b, &counts, err));
     TSR_TRY(make_kinds(b, err));
     TSR_TRY(make_omega(b, err));
+    TSR_TRY(tsr_plan_build_places(b, err));
     TSR_TRY(make_bytes(b, counts, err));
     TSR_TRY(tsr_plan_build_options(b, counts, err));
     TSR_TRY(tsr_plan_build_ends(b, &ends, &shared, err));

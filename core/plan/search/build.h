@@ -13,6 +13,10 @@
  * Rank 0 alone has the ends (plan/cost/memory.h), which reduces what a mesh can offer. The part that all
  * kinds share counts with the ends; the excess of a wider mesh is subtracted from its capacity on every
  * stage, so that no device is overfilled.
+ *
+ * Where a CPU may run experts, an instance has each candidate twice: candidate c with all of a layer on its device,
+ * and candidate c + n with the layer's experts on the CPU.  An instance has no memory of CPUs.  So a kind has the
+ * second only of candidates with which the experts of all layers fit into its part of the CPU's memory.
  */
 #ifndef TSR_PLAN_SEARCH_BUILD_H
 #define TSR_PLAN_SEARCH_BUILD_H
@@ -31,11 +35,13 @@ struct tsr_plan_part {
 /* What the tables hold that a solver need not know. */
 struct tsr_plan_built_kind {
     uint64_t capacity; /* of the mesh, before anything is taken from it */
+    uint64_t on_cpu;   /* candidates whose experts may be on the CPU, a bit for each */
 };
 
 struct tsr_plan_built {
     const struct tsr_plan_problem *p;
     struct tsr_plan_meshes         meshes;
+    bool                           places;     /* each candidate also with experts on the CPU */
     uint64_t                       units;      /* of layers that are decided together */
     uint64_t                      *unit_first; /* [units + 1] */
     struct tsr_solver_instance  whole; /* all kinds and options, without ends beyond the matrices */
@@ -51,10 +57,25 @@ tsr_status tsr_plan_build(struct tsr_plan_built **b, const struct tsr_plan_probl
                           const uint32_t *tp, struct tsr_err *err);
 void       tsr_plan_built_destroy(struct tsr_plan_built *b); /* NULL is fine */
 
-/* The inputs of the tables: one layer of class cls with a candidate, embedding and head, for `size`
- * sequences on a mesh of the kind. ms is NAN where the mesh cannot run the candidate. */
+/* Bit candidates of an instance to those of the problem, and whether experts are on the CPU; and back. */
+static inline uint64_t tsr_plan_built_candidate(const struct tsr_plan_built *b, uint64_t bits)
+{
+    return bits % b->p->candidates.n;
+}
+static inline bool tsr_plan_built_on_cpu(const struct tsr_plan_built *b, uint64_t bits)
+{
+    return bits >= b->p->candidates.n;
+}
+static inline uint32_t tsr_plan_built_bits(const struct tsr_plan_built *b, uint32_t candidate,
+                                           bool on_cpu)
+{
+    return candidate + (on_cpu ? (uint32_t)b->p->candidates.n : 0);
+}
+
+/* The inputs of the tables: one layer of class cls with a bit candidate, embedding and head, for `size`
+ * sequences on a mesh of the kind. ms is NAN where the mesh cannot run it. */
 tsr_status tsr_plan_built_layer(const struct tsr_plan_built *b, uint64_t kind, uint64_t cls,
-                                uint64_t candidate, enum tsr_phase phase, uint64_t size,
+                                uint64_t bits, enum tsr_phase phase, uint64_t size,
                                 struct tsr_plan_time *t, struct tsr_err *err);
 tsr_status tsr_plan_built_ends(const struct tsr_plan_built *b, uint64_t kind, enum tsr_phase phase,
                                uint64_t size, struct tsr_plan_time *embed,

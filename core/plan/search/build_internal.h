@@ -19,6 +19,12 @@ struct tsr_plan_build_ends {
 /* Zeroed memory that lives as long as the build; NULL when out of memory. */
 void *tsr_plan_build_alloc(struct tsr_plan_built *b, uint64_t n, uint64_t size);
 
+/* The name of a candidate with experts on the CPU. */
+tsr_status tsr_plan_build_name(struct tsr_plan_built *b, const char *candidate, const char **name,
+                               struct tsr_err *err);
+/* on_cpu of the kinds. */
+tsr_status tsr_plan_build_places(struct tsr_plan_built *b, struct tsr_err *err);
+
 /* whole.options: all pairs of micro-batch sizes.  counts: [classes][shape classes]. */
 tsr_status tsr_plan_build_options(struct tsr_plan_built *b, const uint32_t *counts,
                                   struct tsr_err *err);

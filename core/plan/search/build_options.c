@@ -50,20 +50,24 @@ struct sized {
 };
 
 tsr_status tsr_plan_built_layer(const struct tsr_plan_built *b, uint64_t kind, uint64_t cls,
-                                uint64_t candidate, enum tsr_phase phase, uint64_t size,
+                                uint64_t bits, enum tsr_phase phase, uint64_t size,
                                 struct tsr_plan_time *t, struct tsr_err *err)
 {
     const struct tsr_plan_problem   *p = b->p;
-    const struct tsr_plan_mesh      *m = &b->meshes.kinds[kind].mesh;
-    const struct tsr_plan_candidate *c = &p->candidates.v[candidate];
+    struct tsr_plan_mesh             m = b->meshes.kinds[kind].mesh;
+    uint64_t                         at = tsr_plan_built_candidate(b, bits);
+    const struct tsr_plan_candidate *c = &p->candidates.v[at];
     struct tsr_errbuf                e = TSR_ERRBUF(e);
     *t = (struct tsr_plan_time){ .ms = NAN };
-    if (m->tp > 1 &&
-        tsr_plan_shape_splits(p->shape, m->tp, m->whole_experts, c->group, &e.err) != TSR_OK)
+    m.cpu_experts = tsr_plan_built_on_cpu(b, bits);
+    if (m.cpu_experts && !(b->kinds[kind].on_cpu >> at & 1))
+        return TSR_OK; /* nor can its CPU hold the experts */
+    if (m.tp > 1 &&
+        tsr_plan_shape_splits(p->shape, m.tp, m.whole_experts, c->group, &e.err) != TSR_OK)
         return TSR_OK; /* this candidate cannot be cut so */
     if (phase == TSR_PLAN_PREFILL)
-        return tsr_plan_latency_prompt(&p->latency, m, cls, c, &p->work, size, t, err);
-    return tsr_plan_latency_layer(&p->latency, m, cls, c, TSR_PLAN_DECODE, (double)size, 1,
+        return tsr_plan_latency_prompt(&p->latency, &m, cls, c, &p->work, size, t, err);
+    return tsr_plan_latency_layer(&p->latency, &m, cls, c, TSR_PLAN_DECODE, (double)size, 1,
                                   tsr_plan_workload_past(&p->work,
                                                          p->o.objective == TSR_OBJECTIVE_PAPER),
                                   t, err);

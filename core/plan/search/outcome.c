@@ -12,7 +12,30 @@ void tsr_plan_outcome_free(struct tsr_plan_outcome *o)
 {
     free(o->stages);
     free(o->bits);
+    free(o->cpu_experts);
     *o = (struct tsr_plan_outcome){ 0 };
+}
+
+uint64_t tsr_plan_outcome_on_cpu(const struct tsr_plan_outcome       *o,
+                                 const struct tsr_plan_outcome_stage *s, char text[TSR_PLAN_RANGES])
+{
+    uint64_t end = s->first + s->count, all = 0;
+    size_t   at = 0;
+    text[0] = '\0';
+    for (uint64_t l = s->first, n; l < end; l += n) {
+        for (n = 1; o->cpu_experts[l] && l + n < end && o->cpu_experts[l + n]; n++)
+            ;
+        if (!o->cpu_experts[l])
+            continue;
+        all += n;
+        if (at < TSR_PLAN_RANGES)
+            at += (size_t)snprintf(text + at, TSR_PLAN_RANGES - at, n > 1 ? "%s%llu-%llu" : "%s%llu",
+                                   at ? "," : "", (unsigned long long)l,
+                                   (unsigned long long)(l + n - 1));
+    }
+    if (all == s->count)
+        (void)snprintf(text, TSR_PLAN_RANGES, "true");
+    return all;
 }
 
 /* The group that a stage of kind k gets: meshes of a kind change places freely, so they are taken in
@@ -47,9 +70,12 @@ static tsr_status basis_of(struct tsr_plan_outcome_stage *st, const struct tsr_p
         uint64_t             size = ph ? o->decode_mb : o->prefill_mb;
         struct tsr_plan_time t, embed, head;
         for (uint64_t l = st->first; l < st->first + st->count; l++) {
-            if (l > st->first && cls[l] == cls[l - 1] && o->bits[l] == o->bits[l - 1])
+            if (l > st->first && cls[l] == cls[l - 1] && o->bits[l] == o->bits[l - 1] &&
+                o->cpu_experts[l] == o->cpu_experts[l - 1])
                 continue;
-            TSR_TRY(tsr_plan_built_layer(b, kind, cls[l], o->bits[l], phase, size, &t, err));
+            TSR_TRY(tsr_plan_built_layer(b, kind, cls[l],
+                                         tsr_plan_built_bits(b, o->bits[l], o->cpu_experts[l]),
+                                         phase, size, &t, err));
             st->basis = weaker(st->basis, t.basis);
             st->extrapolated = st->extrapolated || t.extrapolated;
         }
@@ -120,8 +146,9 @@ static tsr_status stage_of(struct tsr_plan_outcome *o, const struct tsr_plan_bui
         st->link_pre_ms = opt->comm_pre_ms[e];
         st->link_dec_ms = opt->comm_dec_ms[e];
     }
-    TSR_TRY(tsr_plan_memory_stage(&p->memory, &st->mesh, &p->candidates, o->bits, st->first,
-                                  st->count, o->prefill_mb, o->decode_mb, &st->memory, err));
+    TSR_TRY(tsr_plan_memory_stage(&p->memory, &st->mesh, &p->candidates, o->bits, o->cpu_experts,
+                                  st->first, st->count, o->prefill_mb, o->decode_mb, &st->memory,
+                                  err));
     st->memory.capacity =
         tsr_capacity_left(tsr_plan_problem_capacity(p, st->group, &st->mesh), st->memory.uneven);
     if (st->memory.total > st->memory.capacity)
@@ -129,6 +156,11 @@ static tsr_status stage_of(struct tsr_plan_outcome *o, const struct tsr_plan_bui
                         "stage %llu: %llu bytes do not fit in the %llu of %s",
                         (unsigned long long)i, (unsigned long long)st->memory.total,
                         (unsigned long long)st->memory.capacity, st->mesh.name);
+    if (st->memory.host > st->memory.host_capacity)
+        return tsr_fail(err, TSR_E_INFEASIBLE,
+                        "stage %llu: %llu bytes of experts do not fit in the %llu of the CPU",
+                        (unsigned long long)i, (unsigned long long)st->memory.host,
+                        (unsigned long long)st->memory.host_capacity);
     return TSR_OK;
 }
 
@@ -187,8 +219,12 @@ static tsr_status fill(struct tsr_plan_outcome *o, const struct tsr_plan_built *
     o->objective_ms = s->objective;
     for (uint64_t u = 0; u < b->units; u++)
         for (uint64_t l = b->unit_first[u]; l < b->unit_first[u + 1]; l++) {
-            o->bits[l] = s->layer_bits[u];
-            o->omega += b->p->quality.omega[l * b->p->candidates.n + s->layer_bits[u]];
+            uint64_t c = tsr_plan_built_candidate(b, s->layer_bits[u]);
+            o->bits[l] = (uint32_t)c;
+            /* a layer without experts has two ways to be the same */
+            o->cpu_experts[l] = tsr_plan_built_on_cpu(b, s->layer_bits[u]) &&
+                                b->p->shape->layer[b->p->shape->layer_class[l]].router.rows;
+            o->omega += b->p->quality.omega[l * b->p->candidates.n + c];
         }
     for (uint64_t i = 0; i < s->stages; i++, o->n_stages++)
         TSR_TRY(stage_of(o, b, part, s, i, used, err));
@@ -203,7 +239,8 @@ tsr_status tsr_plan_outcome_of(struct tsr_plan_outcome *o, const struct tsr_plan
     *o = (struct tsr_plan_outcome){ .layers = b->p->shape->layers };
     o->stages = tsr_new(s->stages, sizeof *o->stages);
     o->bits = tsr_new(o->layers, sizeof *o->bits);
-    tsr_status st = used && o->stages && o->bits
+    o->cpu_experts = tsr_new(o->layers, 1);
+    tsr_status st = used && o->stages && o->bits && o->cpu_experts
                         ? fill(o, b, part, s, used, err)
                         : tsr_fail_nomem(err, o->layers * sizeof *o->bits, "a plan");
     free(used);

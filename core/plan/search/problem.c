@@ -201,6 +201,14 @@ void tsr_plan_problem_close(struct tsr_plan_problem *p)
     *p = (struct tsr_plan_problem){ 0 };
 }
 
+bool tsr_plan_problem_cpu_experts(const struct tsr_plan_problem *p)
+{
+    bool any = false;
+    for (uint64_t i = 0; i < p->cluster->n_nodes; i++)
+        any = any || p->cluster->nodes[i].cpu;
+    return any && p->shape->experts && p->memory.accounting == TSR_PLAN_ACCOUNT_EXACT;
+}
+
 uint64_t tsr_plan_problem_devices(const struct tsr_plan_problem *p, uint64_t group)
 {
     int64_t n = (int64_t)p->cluster->groups[group].count + p->more[group];

@@ -51,6 +51,7 @@ struct tsr_plan_problem {
     int64_t                    *more;       /* [groups] devices */
     const uint32_t             *widths;     /* [groups] only these; NULL: all that work */
     bool                        few;        /* decode sizes of 1, 2, 4 ... parts alone */
+    bool given; /* a plan's own stages are priced: the memory of CPUs is checked by stage */
 };
 
 /* Opens all of it.  cluster and work stay the caller's and outlive the problem.  [setup] */
@@ -68,6 +69,8 @@ tsr_status tsr_plan_problem_put_codecs(struct tsr_plan_problem *p, const char *c
 /* Puts the head elsewhere. */
 void tsr_plan_problem_put_head(struct tsr_plan_problem *p, enum tsr_head_place place);
 
+/* Whether some device may leave a layer's experts to the CPU next to it. */
+bool tsr_plan_problem_cpu_experts(const struct tsr_plan_problem *p);
 /* Devices of a group, what-ifs included. */
 uint64_t tsr_plan_problem_devices(const struct tsr_plan_problem *p, uint64_t group);
 /* Milliseconds of `rows` rows, by p->back, on their way back from the last of several stages to a head on the

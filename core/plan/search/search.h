@@ -37,6 +37,7 @@ struct tsr_plan_outcome {
     struct tsr_plan_outcome_stage *stages; /* owned, as bits */
     uint64_t                       n_stages;
     uint32_t                      *bits; /* [layers] candidates */
+    uint8_t *cpu_experts; /* [layers] 1: a CPU runs the layer's experts; owned */
     uint64_t                       layers, prefill_mb, decode_mb;
     double                         latency_ms; /* of the whole batch, by the form `steady` */
     double prefill_ms; /* of one round of it, until the last prompt is done */
@@ -47,6 +48,11 @@ struct tsr_plan_outcome {
     uint64_t                      rounds; /* batch / concurrent requests, rounded up */
 };
 void tsr_plan_outcome_free(struct tsr_plan_outcome *o);
+/* Layers of a stage whose experts a CPU runs, as text: "true" for all with experts, else ranges, "0-3,7", cut where they
+ * are too long.  Returns how many. */
+#define TSR_PLAN_RANGES 480
+uint64_t tsr_plan_outcome_on_cpu(const struct tsr_plan_outcome       *o,
+                                 const struct tsr_plan_outcome_stage *s, char text[TSR_PLAN_RANGES]);
 
 struct tsr_plan_planned {
     uint32_t                    status;                   /* TSR_SOLVED_* */
