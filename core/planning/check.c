@@ -339,7 +339,6 @@ tsr_status tsr_planning_check(struct tsr_planning *pl, struct tsr_pipeline_job *
         st = tsr_plan_take_codecs(&pl->problem, f, err);
     if (st == TSR_OK && f->share)
         st = take_share(pl, f, d, err);
-    pl->problem.given = true;
     if (st == TSR_OK)
         st = tsr_plan_check(a, &pl->problem, f, candidate, d, err);
     if (st == TSR_OK && tsr_config_diag_errors(d) == 0)

@@ -343,25 +343,6 @@ static void phase(const struct all *z, bool decode, bool coarse, double *sum, do
     }
 }
 
-/* Whether the CPU holds the experts of all layers at each candidate with which the stage has some there (build.h). */
-static bool all_fit(const struct all *z, const struct stage *s)
-{
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    for (uint64_t l = s->first; l < s->first + s->count; l++) {
-        uint64_t sum = 0, n;
-        for (uint64_t k = 0; z->on_cpu[l] && k < z->p->shape->layers; k++) {
-            assert_int_equal(tsr_plan_memory_experts(&z->p->memory, &s->mesh,
-                                                     z->p->shape->layer_class[k],
-                                                     &z->p->candidates.v[z->bits[l]], &n, &e.err),
-                             TSR_OK);
-            sum += n;
-        }
-        if (sum > tsr_plan_memory_host(&s->mesh))
-            return false;
-    }
-    return true;
-}
-
 static bool fits(const struct all *z, bool *safe)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
@@ -374,7 +355,6 @@ static bool fits(const struct all *z, bool *safe)
                          TSR_OK);
         if (m.total > m.capacity || m.host > m.host_capacity)
             return false;
-        *safe = *safe && all_fit(z, &z->stage[i]);
         *safe = *safe && m.total <= m.capacity - m.capacity / 256;
     }
     return true;

@@ -28,6 +28,7 @@ void tsr_conformance_problem_link(struct tsr_conformance_problem *p)
     p->in.layer_class = p->layer_class;
     p->in.bit_names = p->bit_names;
     p->in.layer_bytes = p->layer_bytes;
+    p->in.host_bytes = p->host_bytes;
     p->in.omega = p->omega;
     p->in.kinds = p->kinds;
     p->in.options = p->options;
@@ -123,8 +124,20 @@ static void devices(struct tsr_conformance_problem *p, uint64_t k, uint32_t coun
                     uint64_t capacity)
 {
     static const char *const names[TSR_PROBLEM_KINDS] = { "a", "b", "c", "d" };
-    p->kind[k] = (struct tsr_solver_kind){ sizeof p->kind[k], count, names[k], capacity };
+    p->kind[k] = (struct tsr_solver_kind){ .struct_size = sizeof p->kind[k],
+                                            .count = count,
+                                            .name = names[k],
+                                            .capacity_bytes = capacity };
     p->devices += count;
+}
+
+/* Some candidates take memory of hosts, of which kinds have from none to more than enough. */
+static void set_hosts(struct tsr_conformance_problem *p, struct dice *d)
+{
+    for (uint64_t i = 0; i < p->in.classes * p->in.bits; i++)
+        p->host_bytes[i] = below(d, 3) ? 0 : 10 + below(d, 30);
+    for (uint64_t k = 0; k < p->in.n_kinds; k++)
+        p->kind[k].host_capacity_bytes = below(d, 30 * p->in.layers);
 }
 
 /* A fixed order: kinds in turn while they last. */
@@ -232,6 +245,8 @@ void tsr_conformance_problem_small(struct tsr_conformance_problem    *p,
         p->in.allow_unused = 0;
     if (has(use, TSR_SOLVER_FIXED_ORDER) && below(&d, 2))
         set_order(p, &d);
+    if (has(use, TSR_SOLVER_HOST))
+        set_hosts(p, &d);
     tsr_conformance_problem_link(p);
     brute_force(p);
 }

@@ -42,6 +42,7 @@ extern "C" {
 #define TSR_SOLVER_WORKSPACE   (UINT64_C(1) << 5)
 #define TSR_SOLVER_ENDS        (UINT64_C(1) << 6) /* head and embedding        */
 #define TSR_SOLVER_FIXED_ORDER (UINT64_C(1) << 7)
+#define TSR_SOLVER_HOST        (UINT64_C(1) << 8) /* host_bytes                */
 
 /* Not a part of an instance: the solver calls a library that may abort, hang or take all memory.
  * The host runs it in a separate process with limits of time and memory.  In that process
@@ -55,6 +56,7 @@ struct tsr_solver_kind {
     uint32_t    count;
     const char *name;
     uint64_t    capacity_bytes; /* per device                          */
+    uint64_t    host_capacity_bytes; /* what each device has of its host's memory */
 };
 
 /* One micro-batch option.  K kinds of device, C layer classes, Q bit candidates. */
@@ -93,6 +95,7 @@ struct tsr_solver_instance {
     uint64_t                               deadline_us; /* us after the call; 0: none          */
     uint64_t                               seed;
     double                                 cutoff; /* find only better plans; INFINITY: none */
+    const uint64_t *host_bytes; /* [C][Q] of a layer in the memory of its device's host; NULL: none */
 };
 
 /* Outcomes of solve(). */

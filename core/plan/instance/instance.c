@@ -93,6 +93,11 @@ static tsr_status read_layers(struct tsr_instance_reading *r, const json_t *o)
     TSR_TRY(tsr_instance_read_table(r, o, "", "layer_bytes", true, TSR_INSTANCE_INTEGER, 2, cq,
                                     &table));
     in->layer_bytes = table;
+    if (json_object_get(o, "host_bytes")) {
+        TSR_TRY(tsr_instance_read_table(r, o, "", "host_bytes", true, TSR_INSTANCE_INTEGER, 2, cq,
+                                        &table));
+        in->host_bytes = table;
+    }
     TSR_TRY(tsr_instance_read_table(r, o, "", "omega", true, TSR_INSTANCE_OMEGA, 2, lq, &table));
     in->omega = table;
     struct tsr_instance_place p = { "layer_class", 0, { 0 } };
@@ -127,7 +132,7 @@ static tsr_status read_kinds(struct tsr_instance_reading *r, const json_t *o)
     for (uint64_t k = 0; k < in->n_kinds; k++) {
         const json_t *j = json_array_get(kinds, k);
         const char   *name = "";
-        int64_t       count = 0, capacity = 0;
+        int64_t       count = 0, capacity = 0, host = 0;
         char          where[512];
         (void)snprintf(where, sizeof where, "%.440s: kinds[%llu]", r->name, (unsigned long long)k);
         if (!json_is_object(j))
@@ -136,12 +141,15 @@ static tsr_status read_kinds(struct tsr_instance_reading *r, const json_t *o)
         TSR_TRY(tsr_json_int(j, where, "count", true, 1, MAX_DEVICES, &count, r->err));
         TSR_TRY(tsr_json_int(j, where, "capacity_bytes", true, 0, TSR_INSTANCE_MAX_INT, &capacity,
                              r->err));
+        TSR_TRY(tsr_json_int(j, where, "host_capacity_bytes", false, 0, TSR_INSTANCE_MAX_INT, &host,
+                             r->err));
         struct tsr_solver_kind *kind = tsr_instance_take(r, 1, sizeof *kind, &st);
         char                   *copy = kind ? tsr_instance_take(r, strlen(name) + 1, 1, &st) : NULL;
         if (!copy)
             return st;
         memcpy(copy, name, strlen(name) + 1);
-        *kind = (struct tsr_solver_kind){ sizeof *kind, (uint32_t)count, copy, (uint64_t)capacity };
+        *kind = (struct tsr_solver_kind){ sizeof *kind, (uint32_t)count, copy, (uint64_t)capacity,
+                                          (uint64_t)host };
         list[k] = kind;
         r->inst->devices += (uint64_t)count;
         if (r->inst->devices > MAX_DEVICES)

@@ -27,6 +27,8 @@ uint64_t tsr_instance_features(const struct tsr_solver_instance *in)
     f |= in->max_omega >= 0 ? TSR_SOLVER_MAX_OMEGA : 0;
     f |= in->allow_unused ? 0 : TSR_SOLVER_USE_ALL;
     f |= in->order ? TSR_SOLVER_FIXED_ORDER : 0;
+    for (uint64_t i = 0; in->host_bytes && i < in->classes * in->bits; i++)
+        f |= in->host_bytes[i] ? TSR_SOLVER_HOST : 0;
     f |= in->embed_bytes || in->head_bytes ? TSR_SOLVER_ENDS : 0;
     for (uint64_t i = 0; i < in->n_options; i++) {
         const struct tsr_solver_option *o = in->options[i];
@@ -57,6 +59,7 @@ char *tsr_plan_solver_parts(uint64_t mask, char *buf, size_t cap)
         { TSR_SOLVER_WORKSPACE, "workspace" },
         { TSR_SOLVER_ENDS, "embedding and head" },
         { TSR_SOLVER_FIXED_ORDER, "a fixed order" },
+        { TSR_SOLVER_HOST, "the memory of hosts" },
     };
     size_t n = 0;
     buf[0] = '\0';

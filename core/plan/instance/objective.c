@@ -66,7 +66,7 @@ tsr_status tsr_plan_stage(const struct tsr_solver_instance *in, const struct tsr
                           uint64_t i, struct tsr_plan_stage_cost *cost, struct tsr_err *err)
 {
     const struct tsr_solver_option *o = in->options[s->option];
-    uint64_t                        k = s->stage_kind[i], bytes = 0, all;
+    uint64_t                        k = s->stage_kind[i], bytes = 0, host = 0, all;
     bool                            last = i + 1 == s->stages;
     double                          pre = i == 0 ? o->embed_pre_ms[k] : 0;
     double                          dec = i == 0 ? o->embed_dec_ms[k] : 0;
@@ -81,11 +81,16 @@ tsr_status tsr_plan_stage(const struct tsr_solver_instance *in, const struct tsr
         pre += o->pre_ms[e];
         dec += o->dec_ms[e];
         fits = tsr_add(bytes, in->layer_bytes[c * in->bits + q], &bytes);
+        if (in->host_bytes && !tsr_add(host, in->host_bytes[c * in->bits + q], &host))
+            host = UINT64_MAX;
     }
     fits = fits && tsr_add(bytes, o->workspace_bytes[k], &all);
     if (!fits || all > in->kinds[k]->capacity_bytes)
         return NOT("stage %llu: needs %llu bytes of the %llu of kind %llu", U(i),
                    U(fits ? all : UINT64_MAX), U(in->kinds[k]->capacity_bytes), U(k));
+    if (host > in->kinds[k]->host_capacity_bytes)
+        return NOT("stage %llu: needs %llu bytes of the %llu of the host of kind %llu", U(i),
+                   U(host), U(in->kinds[k]->host_capacity_bytes), U(k));
     *cost = (struct tsr_plan_stage_cost){ pre, dec, bytes, o->workspace_bytes[k] };
     return TSR_OK;
 }

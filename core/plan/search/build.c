@@ -287,8 +287,8 @@ static tsr_status fill(struct tsr_plan_built *b, struct tsr_err *err)
     TSR_TRY(make_units(b, &counts, err));
     TSR_TRY(make_kinds(b, err));
     TSR_TRY(make_omega(b, err));
-    TSR_TRY(tsr_plan_build_places(b, err));
     TSR_TRY(make_bytes(b, counts, err));
+    TSR_TRY(tsr_plan_build_host(b, counts, err));
     TSR_TRY(tsr_plan_build_options(b, counts, err));
     TSR_TRY(tsr_plan_build_ends(b, &ends, &shared, err));
     for (uint64_t k = 0; k < b->whole.n_kinds; k++) {

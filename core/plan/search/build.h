@@ -15,8 +15,8 @@
  * stage, so that no device is overfilled.
  *
  * Where a CPU may run experts, an instance has each candidate twice: candidate c with all of a layer on its device,
- * and candidate c + n with the layer's experts on the CPU.  An instance has no memory of CPUs.  So a kind has the
- * second only of candidates with which the experts of all layers fit into its part of the CPU's memory.
+ * and candidate c + n with the layer's experts on the CPU, whose memory is then the device's host's.  host_bytes is left
+ * out where the experts of all layers fit there at any candidate, for solvers that do not know it.
  */
 #ifndef TSR_PLAN_SEARCH_BUILD_H
 #define TSR_PLAN_SEARCH_BUILD_H
@@ -35,7 +35,6 @@ struct tsr_plan_part {
 /* What the tables hold that a solver need not know. */
 struct tsr_plan_built_kind {
     uint64_t capacity; /* of the mesh, before anything is taken from it */
-    uint64_t on_cpu;   /* candidates whose experts may be on the CPU, a bit for each */
 };
 
 struct tsr_plan_built {

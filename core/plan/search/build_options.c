@@ -55,13 +55,10 @@ tsr_status tsr_plan_built_layer(const struct tsr_plan_built *b, uint64_t kind, u
 {
     const struct tsr_plan_problem   *p = b->p;
     struct tsr_plan_mesh             m = b->meshes.kinds[kind].mesh;
-    uint64_t                         at = tsr_plan_built_candidate(b, bits);
-    const struct tsr_plan_candidate *c = &p->candidates.v[at];
+    const struct tsr_plan_candidate *c = &p->candidates.v[tsr_plan_built_candidate(b, bits)];
     struct tsr_errbuf                e = TSR_ERRBUF(e);
     *t = (struct tsr_plan_time){ .ms = NAN };
     m.cpu_experts = tsr_plan_built_on_cpu(b, bits);
-    if (m.cpu_experts && !(b->kinds[kind].on_cpu >> at & 1))
-        return TSR_OK; /* nor can its CPU hold the experts */
     if (m.tp > 1 &&
         tsr_plan_shape_splits(p->shape, m.tp, m.whole_experts, c->group, &e.err) != TSR_OK)
         return TSR_OK; /* this candidate cannot be cut so */

@@ -1,4 +1,4 @@
-/* Which candidates may have their experts in the memory of a CPU. */
+/* Candidates with their experts in the memory of a CPU. */
 #include "plan/search/build_internal.h"
 
 #include "base/mem.h"
@@ -19,58 +19,65 @@ tsr_status tsr_plan_build_name(struct tsr_plan_built *b, const char *candidate, 
     return TSR_OK;
 }
 
-/* Bytes of the experts of all layers in a CPU's memory, each at the largest of `set` candidates. */
-static tsr_status largest(const struct tsr_plan_built *b, const struct tsr_plan_mesh *m,
-                          uint64_t set, uint64_t *bytes, struct tsr_err *err)
+/* Experts of a class of layers in the memory of a CPU: the largest of all kinds. */
+static tsr_status bytes_of(const struct tsr_plan_built *b, uint64_t cls, uint64_t candidate,
+                           uint64_t *most, struct tsr_err *err)
 {
-    const struct tsr_plan_problem *p = b->p;
-    *bytes = 0;
-    for (uint64_t l = 0; l < p->shape->layers; l++) {
+    *most = 0;
+    for (uint64_t k = 0; k < b->meshes.n_kinds; k++) {
+        const struct tsr_plan_mesh *m = &b->meshes.kinds[k].mesh;
+        uint64_t                    n;
+        if (!m->cpu)
+            continue;
+        TSR_TRY(tsr_plan_memory_experts(&b->p->memory, m, cls, &b->p->candidates.v[candidate], &n,
+                                        err));
+        *most = n > *most ? n : *most;
+    }
+    return TSR_OK;
+}
+
+/* The largest that all layers may take at any candidates. */
+static bool all_fit(const struct tsr_plan_built *b, const uint64_t *bytes)
+{
+    uint64_t q = b->whole.bits, all = 0;
+    for (uint64_t u = 0; u < b->units; u++) {
         uint64_t most = 0;
-        for (uint64_t i = 0; i < p->candidates.n; i++) {
-            uint64_t n;
-            if (!(set >> i & 1))
-                continue;
-            TSR_TRY(tsr_plan_memory_experts(&p->memory, m, p->shape->layer_class[l],
-                                            &p->candidates.v[i], &n, err));
+        for (uint64_t i = 0; i < q; i++) {
+            uint64_t n = bytes[b->whole.layer_class[u] * q + i];
             most = n > most ? n : most;
         }
-        if (!tsr_add(*bytes, most, bytes))
-            return tsr_fail(err, TSR_E_INPUT, "experts take more bytes than can be counted");
+        if (!tsr_add(all, most, &all))
+            return false;
     }
-    return TSR_OK;
+    for (uint64_t k = 0; k < b->meshes.n_kinds; k++)
+        if (b->meshes.kinds[k].mesh.cpu && all > tsr_plan_memory_host(&b->meshes.kinds[k].mesh))
+            return false;
+    return true;
 }
 
-/* Smaller ones first, as long as all layers with any of them fit. */
-static tsr_status places(const struct tsr_plan_built *b, const struct tsr_plan_mesh *m,
-                         uint64_t *set, struct tsr_err *err)
+tsr_status tsr_plan_build_host(struct tsr_plan_built *b, const uint32_t *counts,
+                               struct tsr_err *err)
 {
-    uint64_t n = b->p->candidates.n, has = tsr_plan_memory_host(m), tried = 0;
-    *set = 0;
-    if (!m->cpu)
+    uint64_t q = b->whole.bits, n = b->p->candidates.n, sc = b->p->shape->classes, one, sum;
+    if (!b->places)
         return TSR_OK;
-    for (uint64_t i = 0; i < n; i++) {
-        uint64_t least = UINT64_MAX, at = 0, bytes;
-        for (uint64_t k = 0; k < n; k++) {
-            if (tried >> k & 1)
-                continue;
-            TSR_TRY(largest(b, m, UINT64_C(1) << k, &bytes, err));
-            if (bytes < least) {
-                least = bytes;
-                at = k;
-            }
+    uint64_t *bytes = tsr_plan_build_alloc(b, b->whole.classes * q, sizeof *bytes);
+    if (!bytes)
+        return tsr_fail_nomem(err, b->whole.classes * q, "a planning problem");
+    for (uint64_t s = 0; s < sc; s++)
+        for (uint64_t i = n; i < q; i++) {
+            TSR_TRY(bytes_of(b, s, i - n, &one, err));
+            for (uint64_t c = 0; c < b->whole.classes; c++)
+                if (!tsr_mul(one, counts[c * sc + s], &sum) ||
+                    !tsr_add(bytes[c * q + i], sum, &bytes[c * q + i]))
+                    return tsr_fail(err, TSR_E_INPUT,
+                                    "experts take more bytes than can be counted");
         }
-        tried |= UINT64_C(1) << at;
-        TSR_TRY(largest(b, m, *set | UINT64_C(1) << at, &bytes, err));
-        if (bytes <= has || b->p->given)
-            *set |= UINT64_C(1) << at;
-    }
-    return TSR_OK;
-}
-
-tsr_status tsr_plan_build_places(struct tsr_plan_built *b, struct tsr_err *err)
-{
-    for (uint64_t k = 0; b->places && k < b->whole.n_kinds; k++)
-        TSR_TRY(places(b, &b->meshes.kinds[k].mesh, &b->kinds[k].on_cpu, err));
+    if (all_fit(b, bytes))
+        return TSR_OK;
+    b->whole.host_bytes = bytes;
+    for (uint64_t k = 0; k < b->whole.n_kinds; k++)
+        ((struct tsr_solver_kind *)(uintptr_t)b->whole.kinds[k])->host_capacity_bytes =
+            tsr_plan_memory_host(&b->meshes.kinds[k].mesh);
     return TSR_OK;
 }

@@ -51,7 +51,6 @@ struct tsr_plan_problem {
     int64_t                    *more;       /* [groups] devices */
     const uint32_t             *widths;     /* [groups] only these; NULL: all that work */
     bool                        few;        /* decode sizes of 1, 2, 4 ... parts alone */
-    bool given; /* a plan's own stages are priced: the memory of CPUs is checked by stage */
 };
 
 /* Opens all of it.  cluster and work stay the caller's and outlive the problem.  [setup] */

@@ -27,14 +27,16 @@ static const struct ex_item *items_of(const struct back *b, uint64_t l, uint32_t
 
 static bool same(const struct ex_label *a, const struct ex_label *b)
 {
-    return a->mem == b->mem && a->pre == b->pre && a->dec == b->dec;
+    return a->mem == b->mem && a->host == b->host && a->pre == b->pre && a->dec == b->dec;
 }
 
 static bool before(const struct ex_label *a, const struct ex_label *b)
 {
     if (a->mem != b->mem)
         return a->mem < b->mem;
-    return a->pre != b->pre ? a->pre < b->pre : a->dec < b->dec;
+    if (a->pre != b->pre)
+        return a->pre < b->pre;
+    return a->dec != b->dec ? a->dec < b->dec : a->host < b->host;
 }
 
 /* Appends the labels of one more layer after those of [from, to): a merge as in columns.c. */
@@ -55,6 +57,7 @@ static bool add_layer(struct back *b, uint64_t l, uint64_t from, uint64_t to)
                 continue;
             struct ex_label v = b->t[at[i]].v;
             v.mem += it[i].mem;
+            v.host += it[i].host;
             v.pre += it[i].pre;
             v.dec += it[i].dec;
             v.w += x->omega[l * x->Q + it[i].q];
@@ -67,11 +70,12 @@ static bool add_layer(struct back *b, uint64_t l, uint64_t from, uint64_t to)
             if (at[i] < to) {
                 struct ex_label v = b->t[at[i]].v;
                 v.mem += it[i].mem;
+                v.host += it[i].host;
                 v.pre += it[i].pre;
                 v.dec += it[i].dec;
                 at[i] += same(&v, &best.v);
             }
-        if (best.v.mem > b->room || best.v.w > b->st->w || best.v.pre + b->rest[l + 1] > b->pre ||
+        if (best.v.mem > b->room || best.v.host > b->m->host[b->st->k] || best.v.w > b->st->w || best.v.pre + b->rest[l + 1] > b->pre ||
             best.v.dec + b->rest[x->L + 1 + l + 1] > b->dec)
             continue;
         if (!ex_grow(x, (void **)&b->t, &b->cap, b->n + 1, sizeof *b->t)) {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 /* Labels of a stage from layer s: sums of bytes, prefill and decode time with the least omega that
- * any choice of bits has for them.  They stay sorted by (bytes, prefill, decode), for adding a layer's
+ * any choice of bits has for them.  They stay sorted by (bytes, prefill, decode, bytes of the host), for adding a layer's
  * candidate shifts all alike: the labels of one more layer are a merge of shifted lists, and equal
  * sums meet there.  That makes counts of candidates, not vectors of bits, the size of the lists. */
 
@@ -97,13 +97,14 @@ static bool before(const struct ex_label *a, const struct ex_label *b)
         return a->mem < b->mem;
     if (a->pre != b->pre)
         return a->pre < b->pre;
-    return a->dec < b->dec;
+    return a->dec != b->dec ? a->dec < b->dec : a->host < b->host;
 }
 
 static void shift(struct ex_label *out, const struct ex_label *v, const struct ex_item *it,
                   const double *omega)
 {
     out->mem = v->mem + it->mem;
+    out->host = v->host + it->host;
     out->pre = v->pre + it->pre;
     out->dec = v->dec + it->dec;
     out->w = v->w + omega[it->q];
@@ -141,7 +142,8 @@ static uint64_t add_layer(struct grow *w, uint64_t l, const struct ex_label *a, 
             if (++at[i] < n)
                 shift(&front[i], &a[at[i]], &it[i], omega);
         }
-        if (v.pre <= x->w.p_hi && v.dec <= x->w.d_hi && v.w <= x->w_limit && passes(w, &v, l + 1))
+        if (v.pre <= x->w.p_hi && v.dec <= x->w.d_hi && v.w <= x->w_limit &&
+            v.host <= w->m->host[w->k] && passes(w, &v, l + 1))
             b[out++] = v;
     }
     return out;
@@ -229,9 +231,9 @@ static bool end_stage(struct grow *w, uint64_t e, const struct ex_label *a, uint
 static struct ex_label start(const struct grow *w)
 {
     const double   *ends = w->m->end + w->k * 4;
-    struct ex_label v = { 0, 0, 0, 0 };
+    struct ex_label v = { 0, 0, 0, 0, 0 };
     if (w->s == 0)
-        v = (struct ex_label){ w->x->in->embed_bytes, ends[0], ends[1], 0 };
+        v = (struct ex_label){ w->x->in->embed_bytes, 0, ends[0], ends[1], 0 };
     return v;
 }
 

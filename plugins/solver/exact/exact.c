@@ -78,10 +78,10 @@ static bool set_models(struct ex *x, const char **why)
     for (uint64_t i = 0; i < n && x->status == TSR_OK; i++) {
         uint64_t stages = smallest(x, &x->models[i]);
         bool     none = stages == 0;
-        if (!none && x->w_limit < INFINITY) {
+        if (!none && (x->w_limit < INFINITY || x->host_bytes)) { /* not memory of devices alone */
             double w = ex_omega_least(x, i);
             none = w == INFINITY;
-            if (none)
+            if (none && x->w_limit < INFINITY)
                 *why = "max_omega is below the least sum of omega of any plan that fits";
         } else if (!none) {
             ex_incumbent(x, i, x->trial, stages);
@@ -205,6 +205,9 @@ static tsr_status exact_solve(void *self, const struct tsr_solver_instance *in,
                         .K = in->n_kinds,
                         .Q = in->bits,
                         .C = in->classes,
+                        .host_bytes = TSR_HAS(struct tsr_solver_instance, in, host_bytes)
+                                          ? in->host_bytes
+                                          : NULL,
                         .small = in->layers * in->n_kinds <= EX_SMALL,
                         .theta = in->theta,
                         .dearest = in->cutoff,
@@ -254,7 +257,7 @@ static const struct tsr_solver_v1 exact_iface = {
     .struct_size = sizeof exact_iface,
     .supports = TSR_SOLVER_CLASSES | TSR_SOLVER_MAX_OMEGA | TSR_SOLVER_LINKS | TSR_SOLVER_USE_ALL |
                 TSR_SOLVER_FORBIDDEN | TSR_SOLVER_WORKSPACE | TSR_SOLVER_ENDS |
-                TSR_SOLVER_FIXED_ORDER,
+                TSR_SOLVER_FIXED_ORDER | TSR_SOLVER_HOST,
     .create = exact_create,
     .destroy = exact_destroy,
     .solve = exact_solve,

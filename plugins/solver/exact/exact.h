@@ -28,7 +28,7 @@
 
 /* A bit candidate that a kind can run for a class. */
 struct ex_item {
-    uint64_t mem;
+    uint64_t mem, host; /* of the device; of its host */
     double   pre, dec;
     uint32_t q, pad;
 };
@@ -49,6 +49,7 @@ struct ex_model {
     struct ex_item *items;            /* [K][C][Q]                                                */
     uint32_t       *n_items;          /* [K][C]                                                   */
     uint64_t       *room;             /* [K] capacity less workspace                              */
+    uint64_t       *host;             /* [K] of the host's memory                                 */
     bool           *usable;           /* [K]                                                      */
     double         *end;              /* [K][4] embed_pre, embed_dec, head_pre, head_dec          */
     double         *link;             /* [K][K][2] pre, dec                                       */
@@ -99,7 +100,7 @@ struct ex_pairs {
 };
 
 struct ex_label {
-    uint64_t mem;
+    uint64_t mem, host;
     double   pre, dec, w;
 };
 
@@ -130,6 +131,7 @@ struct ex {
     const struct tsr_host            *host;
     const struct tsr_solver_instance *in;
     uint64_t                          L, K, Q, C;
+    const uint64_t                   *host_bytes; /* [C][Q]; NULL: no layer has any there */
     bool                              small; /* L K is at most EX_SMALL */
     /* devices */
     uint64_t         n_states;         /* state 0: none used */

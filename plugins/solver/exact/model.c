@@ -205,8 +205,9 @@ static void set_forms(const struct ex *x, struct ex_model *m, const struct tsr_s
 static bool dominated(const struct ex *x, const struct ex_item *p, const struct ex_item *q,
                       uint64_t class)
 {
-    bool equal = p->mem == q->mem && p->pre == q->pre && p->dec == q->dec;
-    if (q->mem > p->mem || q->pre > p->pre || q->dec > p->dec)
+    bool equal =
+        p->mem == q->mem && p->host == q->host && p->pre == q->pre && p->dec == q->dec;
+    if (q->mem > p->mem || q->host > p->host || q->pre > p->pre || q->dec > p->dec)
         return false;
     for (uint64_t l = 0; l < x->L; l++)
         if (x->in->layer_class[l] == class) {
@@ -226,10 +227,11 @@ static void set_items(struct ex *x, struct ex_model *m, const struct tsr_solver_
     uint32_t                          n = 0;
     for (uint32_t q = 0; q < x->Q; q++) {
         uint64_t e = (k * x->C + c) * x->Q + q;
-        if (isnan(o->pre_ms[e]) || isnan(o->dec_ms[e]) || !m->usable[k] ||
+        uint64_t host = x->host_bytes ? x->host_bytes[c * x->Q + q] : 0;
+        if (isnan(o->pre_ms[e]) || isnan(o->dec_ms[e]) || !m->usable[k] || host > m->host[k] ||
             in->layer_bytes[c * x->Q + q] > m->room[k])
             continue;
-        struct ex_item v = { in->layer_bytes[c * x->Q + q], snap(pre, o->pre_ms[e]),
+        struct ex_item v = { in->layer_bytes[c * x->Q + q], host, snap(pre, o->pre_ms[e]),
                              snap(dec, o->dec_ms[e]), q, 0 };
         uint32_t       at = n++;
         for (; at > 0 && it[at - 1].mem > v.mem; at--)
@@ -269,11 +271,12 @@ static bool model_block(struct ex *x, struct ex_model *m)
 {
     uint64_t K = x->K, C = x->C;
     uint64_t items = K * C * x->Q * sizeof *m->items;
-    char    *p = m->block = ex_new(x, items + K * C * 4 + K * (8 + 32 + K * 16 + 1), 1);
+    char    *p = m->block = ex_new(x, items + K * C * 4 + K * (16 + 32 + K * 16 + 1), 1);
     if (!p)
         return false;
     m->items = (struct ex_item *)(void *)p;
     m->room = (uint64_t *)(void *)(p += items);
+    m->host = (uint64_t *)(void *)(p += K * 8);
     m->end = (double *)(void *)(p += K * 8);
     m->link = (double *)(void *)(p += K * 32);
     m->n_items = (uint32_t *)(void *)(p += K * K * 16);
@@ -338,6 +341,7 @@ bool ex_model_init(struct ex *x, struct ex_model *m, uint64_t option)
         uint64_t cap = in->kinds[k]->capacity_bytes, ws = o->workspace_bytes[k];
         m->usable[k] = ws <= cap;
         m->room[k] = ws <= cap ? cap - ws : 0;
+        m->host[k] = x->host_bytes ? in->kinds[k]->host_capacity_bytes : 0;
         e[0] = snap(&pre, o->embed_pre_ms[k]);
         e[1] = snap(&dec, o->embed_dec_ms[k]);
         e[2] = snap(&pre, o->head_pre_ms[k]);

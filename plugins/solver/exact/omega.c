@@ -1,5 +1,7 @@
 #include "exact.h"
 
+#include <float.h>
+
 /* The quality of plans: the table of omega as sums that are exact, and what is below its limit. */
 
 /* The omegas as multiples of one unit.  Only sums up to a cap matter: the limit, what alone costs as
@@ -44,11 +46,12 @@ static const struct ex_item *item_for(const struct ex *x, const struct ex_model 
     uint64_t              c = x->in->layer_class[l], j = 0;
     const struct ex_item *it = m->items + (k * x->C + c) * x->Q;
     uint64_t              bytes = x->in->layer_bytes[c * x->Q + q];
+    uint64_t              host = x->host_bytes ? x->host_bytes[c * x->Q + q] : 0;
     const double         *omega = x->omega + l * x->Q;
     for (uint64_t i = 0; i < m->n_items[k * x->C + c]; i++) {
         if (it[i].q == q)
             return &it[i];
-        if (it[i].mem <= bytes && omega[it[i].q] <= omega[q])
+        if (it[i].mem <= bytes && it[i].host <= host && omega[it[i].q] <= omega[q])
             j = i;
     }
     return &it[j];
@@ -62,6 +65,7 @@ double ex_omega_least(struct ex *x, uint64_t model)
                     .K = x->K,
                     .Q = x->Q,
                     .C = x->C,
+                    .host_bytes = x->host_bytes,
                     .small = x->small,
                     .n_states = x->n_states,
                     .next = x->next,
@@ -73,7 +77,7 @@ double ex_omega_least(struct ex *x, uint64_t model)
                     .theta = 1,
                     .dearest = INFINITY,
                     .omega_only = true,
-                    .enough = x->w_limit,
+                    .enough = fmin(x->w_limit, DBL_MAX), /* any plan */
                     .closed = INFINITY,
                     .best = INFINITY,
                     .end_us = x->end_us };

@@ -360,6 +360,16 @@ void ex_relax_stage(const struct ex *x, const struct ex_model *m, struct ex_stag
     st->w += share * (other.w - st->w);
 }
 
+/* Bytes of the host at a price. */
+static uint64_t host_at(const struct ex *x, const struct ex_model *m, const struct ex_price *p,
+                        const struct ex_stage *st)
+{
+    uint64_t sum = 0;
+    for (uint64_t l = st->s; x->host_bytes && l < st->e; l++)
+        sum += cheapest(x, m, st->k, l, p)->host;
+    return sum;
+}
+
 bool ex_relax_fit(const struct ex *x, const struct ex_model *m, struct ex_stage *st)
 {
     const struct ex_price *p = &x->price[(uint64_t)st->k * EX_PRICES], *high, *low;
@@ -373,8 +383,9 @@ bool ex_relax_fit(const struct ex *x, const struct ex_model *m, struct ex_stage 
         if (g >= n || p[g].pre > 0 || p[g].dec > 0)
             return false;
     }
+    uint64_t host = host_at(x, m, &p[g], st);
     if (g == 0)
-        return true;
+        return host <= m->host[st->k];
     /* the rest of the room goes to layers by the previous price's order */
     high = &p[g];
     low = &p[g - 1];
@@ -384,9 +395,10 @@ bool ex_relax_fit(const struct ex *x, const struct ex_model *m, struct ex_stage 
         if (a == b || !(mem + ((double)b->mem - (double)a->mem) <= room))
             continue;
         mem += (double)b->mem - (double)a->mem;
+        host += b->host - a->host; /* modulo 2^64 */
         st->pre += b->pre - a->pre;
         st->dec += b->dec - a->dec;
         st->w += x->omega[l * x->Q + b->q] - x->omega[l * x->Q + a->q];
     }
-    return true;
+    return host <= m->host[st->k];
 }

@@ -7,6 +7,7 @@
  * least of all cases. */
 #include "ilp.h"
 
+#include "../common/host.h"
 #include "../common/transfer.h"
 
 #include <math.h>
@@ -217,7 +218,7 @@ static void start(struct work *w)
     struct transfer_found f;
     (void)transfer_search(w->in, &w->clock, 2, TRANSFER_WIDER, &a, w->s.best, &w->s.cost, &f);
     plan_release(&a);
-    if (w->s.cost >= w->in->cutoff)
+    if (w->s.cost >= w->in->cutoff || !plan_host_fits(w->in, w->s.best))
         w->s.cost = INFINITY;
 }
 
@@ -290,7 +291,7 @@ static const struct tsr_solver_v1 ilp_iface = {
     .struct_size = sizeof ilp_iface,
     .supports = TSR_SOLVER_CLASSES | TSR_SOLVER_MAX_OMEGA | TSR_SOLVER_LINKS | TSR_SOLVER_USE_ALL |
                 TSR_SOLVER_FORBIDDEN | TSR_SOLVER_WORKSPACE | TSR_SOLVER_ENDS |
-                TSR_SOLVER_FIXED_ORDER | TSR_SOLVER_ISOLATED,
+                TSR_SOLVER_FIXED_ORDER | TSR_SOLVER_HOST | TSR_SOLVER_ISOLATED,
     .create = ilp_create,
     .destroy = ilp_destroy,
     .solve = ilp_run,

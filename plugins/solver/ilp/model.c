@@ -18,6 +18,8 @@
  * The objective: P and D are the maxima, T the decode time of `steady`, above both of its terms. */
 #include "model.h"
 
+#include "../common/host.h"
+
 #include <limits.h>
 #include <math.h>
 #include <string.h>
@@ -93,6 +95,7 @@ static bool is_possible(const struct ilp_model *m, uint64_t i, uint64_t j, uint6
     double                            omega = in->omega[i * Q_(m) + q];
     return plan_can_run(in, m->c.o, m->c.order[j], i, q) &&
            bytes_of(m, i, q) <= plan_room(in, m->c.o, m->c.order[j]) &&
+           plan_host_bytes(in, i, q) <= plan_host_room(in, m->c.order[j]) &&
            omega <= plan_omega_limit(in) &&
            ilp_least_cost(m, time_of(m, i, j, q, false), time_of(m, i, j, q, true), false) +
                    in->theta * omega <=
@@ -203,6 +206,14 @@ static void add_limits(struct ilp_model *m)
                 ilp_put(m, ilp_z(m, i, j, q), (double)bytes_of(m, i, q) / room);
         if (m->len)
             ilp_finish(m, -INFINITY, 1, j == 0 ? "c13" : "c12_%llu", j, 0, 0);
+    }
+    for (uint64_t j = 0; j < N_(m); j++) {
+        double room = fmax(1, (double)plan_host_room(m->c.in, m->c.order[j]));
+        for (uint64_t i = 0; i < L_(m); i++)
+            for (uint64_t q = 0; q < Q_(m); q++)
+                ilp_put(m, ilp_z(m, i, j, q), (double)plan_host_bytes(m->c.in, i, q) / room);
+        if (m->len)
+            ilp_finish(m, -INFINITY, 1, "host_%llu", j, 0, 0);
     }
     double limit = plan_omega_limit(m->c.in), largest = 0;
     for (uint64_t i = 0; i < L_(m); i++) {

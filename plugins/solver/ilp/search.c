@@ -10,6 +10,8 @@
  * bounds are believed to one part in a million. */
 #include "ilp.h"
 
+#include "../common/host.h"
+
 #include <float.h>
 #include <limits.h>
 #include <math.h>
@@ -155,7 +157,7 @@ static void look_at(struct ilp_search *s, glp_prob *p)
     double                            cost = INFINITY;
     if (!read_plan(s, p))
         return;
-    if (plan_cost(c->in, x, &cost)) {
+    if (plan_host_fits(c->in, x) && plan_cost(c->in, x, &cost)) {
         if (cost < s->cost) {
             s->cost = cost;
             plan_copy(s->best, x, c->in);
@@ -163,7 +165,8 @@ static void look_at(struct ilp_search *s, glp_prob *p)
         return;
     }
     for (uint64_t n = 0; n < x->stages; n++)
-        if (stage_bytes(s, n) > plan_room(c->in, c->o, x->stage_kind[n])) {
+        if (stage_bytes(s, n) > plan_room(c->in, c->o, x->stage_kind[n]) ||
+            !plan_host_fits_stage(c->in, x, n)) {
             cut_off(s, p, x->stage_first[n], x->stage_first[n] + x->stage_count[n]);
             return;
         }
