@@ -14,14 +14,17 @@ enum { WT_RANGE_GPTQ, WT_RANGE_AWQ, WT_RANGE_ABSMAX };
 #define WT_TINY_RANGE 1e-5f /* AWQ and absmax clamp their range here */
 
 struct wt_rule {
-    uint32_t bits, scale_dtype;
+    uint32_t bits, scale_dtype; /* TSR_F32 also where affine.h rounds the scales */
     int      symmetric, mse;
+    int      minimum; /* tessera.int/2: the range's lower end instead of a zero point; range GPTQ */
+    uint32_t scale_bits; /* of tessera.int/2 */
     int64_t  range;
 };
 
-/* How the weights of one group map to codes: code = clamp(round(w/scale) + zero, lo, hi). */
+/* How the weights of one group map to codes: code = clamp(round((w - minimum) / scale) + zero, lo, hi).
+ * Either minimum or zero is 0. */
 struct wt_params {
-    float scale;
+    float scale, minimum;
     int   zero, lo, hi;
 };
 
@@ -41,6 +44,11 @@ static inline struct wt_params wt_params_of_range(const struct wt_rule *q, float
     p.scale = wt_scale_round(scale, q->scale_dtype);
     if (q->range == WT_RANGE_ABSMAX)
         p.lo = 1;
+    if (q->minimum) {
+        p.zero = 0;
+        p.minimum = q->scale_dtype == TSR_F32 ? lo : tsr_f16_f32(tsr_f32_f16(lo));
+        return p;
+    }
     if (q->symmetric || p.scale == 0.0f)
         return p;
     float zero = q->range == WT_RANGE_GPTQ ? rintf(-lo / p.scale) : -rintf(lo / p.scale);
@@ -52,8 +60,15 @@ static inline struct wt_params wt_params_of_range(const struct wt_rule *q, float
  * as a float first; every clamped value gives the same code. */
 static inline int wt_code_nearest(const struct wt_params *p, float w)
 {
-    float c = rintf(wt_min(wt_max(w / p->scale, -1024.0f), 1024.0f)) + (float)p->zero;
+    float x = (w - p->minimum) / p->scale;
+    float c = rintf(wt_min(wt_max(x, -1024.0f), 1024.0f)) + (float)p->zero;
     return (int)wt_min(wt_max(c, (float)p->lo), (float)p->hi);
+}
+
+/* What a code means. */
+static inline float wt_value(const struct wt_params *p, int code)
+{
+    return p->scale * (float)(code - p->zero) + p->minimum;
 }
 
 /* GPTQ's clip search: both ends shrink by 1 % of the range per trial; the first of the smallest sum
@@ -70,7 +85,7 @@ static inline struct wt_params wt_mse_search(const struct wt_rule *q, const floa
             continue;
         double error = 0.0;
         for (uint64_t k = 0; k < n && error < least; k++) {
-            float d = p.scale * (float)(wt_code_nearest(&p, w[k]) - p.zero) - w[k];
+            float d = wt_value(&p, wt_code_nearest(&p, w[k])) - w[k];
             error += pow(fabs((double)d), WT_MSE_POWER);
         }
         if (error < least) {
@@ -110,13 +125,19 @@ static inline int wt_range_vanishes(const struct wt_rule *q, float lo, float hi)
     return q->range == WT_RANGE_GPTQ && (hi == lo || (hi - lo) / steps == 0.0f);
 }
 
+/* Parameters of a group of zeros under tessera.int/2; where scales are codes, theirs is 0. */
+static inline struct wt_params wt_params_flat(const struct wt_rule *q)
+{
+    return (struct wt_params){ .scale = q->scale_bits ? 0.0f : 1.0f, .hi = (1 << q->bits) - 1 };
+}
+
 /* Parameters of one group of n >= 1 weights; scale 0 when its type cannot hold it. */
 static inline struct wt_params wt_find_params(const struct wt_rule *q, const float *w, uint64_t n)
 {
     float lo, hi;
     wt_find_range(q, w, n, &lo, &hi);
     if (wt_range_vanishes(q, lo, hi))
-        return wt_params_of_range(q, -1.0f, 1.0f);
+        return q->minimum ? wt_params_flat(q) : wt_params_of_range(q, -1.0f, 1.0f);
     struct wt_params p = q->mse ? wt_mse_search(q, w, n, lo, hi) : wt_params_of_range(q, lo, hi);
     if (p.scale == 0.0f && lo == 0.0f && hi == 0.0f) /* zeros alone: any scale is right */
         return wt_params_of_range(q, -1.0f, 1.0f);

@@ -10,7 +10,8 @@ struct gptq_options {
     int64_t bits, group;
     int32_t symmetric, mse, act_order, static_groups;
     double  damp;
-    int64_t scale, params, refine, block;
+    int64_t scale, params, refine, block, scale_bits;
+    int32_t minimum;
 };
 enum { GPTQ_AUTO, GPTQ_RANGE };
 

@@ -32,7 +32,9 @@ static void test_options_layout(void **state)
                  { "scale", offsetof(struct gptq_options, scale) },
                  { "params", offsetof(struct gptq_options, params) },
                  { "refine", offsetof(struct gptq_options, refine) },
-                 { "block", offsetof(struct gptq_options, block) } };
+                 { "block", offsetof(struct gptq_options, block) },
+                 { "minimum", offsetof(struct gptq_options, minimum) },
+                 { "scale_bits", offsetof(struct gptq_options, scale_bits) } };
     const struct tsr_component *c = gptq_found.component;
     (void)state;
     assert_int_equal(c->options_size, sizeof(struct gptq_options));
@@ -49,13 +51,15 @@ static void test_rows_are_independent(void **state)
     struct tsr_errbuf              e = TSR_ERRBUF(e);
     const struct tsr_quantizer_v1 *f = gptq_found.iface;
     (void)state;
-    for (int variant = 0; variant < 3; variant++) {
-        struct gptq_case   p = gptq_case_named(variant == 0   ? "17_C_b2_g32_asym_mse"
-                                               : variant == 1 ? "21_D_b3_grow_sym_act"
-                                                              : "22_D_b4_g64_asym");
+    for (int variant = 0; variant < 5; variant++) {
+        struct gptq_case   p = gptq_case_named(variant % 3 == 0 ? "17_C_b2_g32_asym_mse"
+                                               : variant == 1   ? "21_D_b3_grow_sym_act"
+                                                                : "22_D_b4_g64_asym");
         struct gptq_result r;
         void              *self = NULL, *prepared = NULL;
         p.o.params = variant == 2 ? GPTQ_RANGE : GPTQ_AUTO;
+        p.o.minimum = variant > 2;
+        p.o.scale_bits = variant == 4 ? 6 : 0;
         gptq_quantize(&r, &p.o, p.w, p.h, p.rows, p.cols);
         gptq_must(r.status, &r.err);
         gptq_must(f->create(tsr_plugin_registry_host(gptq_registry), &p.o, &self, &e.err), &e);
@@ -92,6 +96,37 @@ static void test_rows_are_independent(void **state)
         free(meta);
         free(scratch);
         gptq_result_free(&r);
+        gptq_case_close(&p);
+    }
+}
+
+/* Minimums instead of zero points: the reported loss is that of the decoded weights, is below that of
+ * rounding to nearest in the same layout, and below that of zero points with as many bits. */
+static void test_minimums(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "17_C_b2_g32_asym_mse", "22_D_b4_g64_asym" };
+    for (int i = 0; i < 2; i++) {
+        struct gptq_case p = gptq_case_named(names[i]);
+        double           loss[3];
+        p.o.params = GPTQ_AUTO;
+        p.o.mse = 0;
+        for (int variant = 0; variant < 3; variant++) {
+            struct gptq_result r;
+            p.o.minimum = variant > 0;
+            p.o.scale_bits = variant == 2 ? 6 : 0;
+            gptq_quantize(&r, &p.o, p.w, p.h, p.rows, p.cols);
+            gptq_must(r.status, &r.err);
+            loss[variant] = gptq_layer_error(p.w, r.dense, p.h, p.rows, p.cols);
+            assert_string_equal(r.packed->format.id, variant ? TSR_FORMAT_AFFINE : TSR_FORMAT_INT);
+            if (!(fabs(r.report.loss - loss[variant]) <= 1e-3 * loss[variant]))
+                fail_msg("%s: reported %g, computed %g", names[i], r.report.loss, loss[variant]);
+            if (!(loss[variant] < r.report.rtn_loss))
+                fail_msg("%s: %g, by rounding %g", names[i], loss[variant], r.report.rtn_loss);
+            gptq_result_free(&r);
+        }
+        if (!(loss[1] < loss[0]))
+            fail_msg("%s: with minimums %g, with zero points %g", names[i], loss[1], loss[0]);
         gptq_case_close(&p);
     }
 }
@@ -354,10 +389,10 @@ static void test_host_that_cannot(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_options_layout), cmocka_unit_test(test_rows_are_independent),
-        cmocka_unit_test(test_damping),        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_no_hessian),     cmocka_unit_test(test_host_that_cannot),
-        cmocka_unit_test(test_dead_columns),
+        cmocka_unit_test(test_options_layout),   cmocka_unit_test(test_rows_are_independent),
+        cmocka_unit_test(test_minimums),         cmocka_unit_test(test_damping),
+        cmocka_unit_test(test_refusals),         cmocka_unit_test(test_no_hessian),
+        cmocka_unit_test(test_host_that_cannot), cmocka_unit_test(test_dead_columns),
     };
     return cmocka_run_group_tests(tests, gptq_setup, gptq_teardown);
 }

@@ -8,8 +8,8 @@ extern const struct tsr_plugin tsr_builtin_awq;
 /* The layout that the option table describes; the offsets are checked against it. */
 struct options {
     int64_t bits, group;
-    int32_t clip;
-    int64_t scale;
+    int32_t clip, minimum;
+    int64_t scale, scale_bits;
 };
 
 #define HIDDEN 64
@@ -520,7 +520,9 @@ static void test_options_layout(void **state)
     } want[] = { { "bits", offsetof(struct options, bits) },
                  { "group", offsetof(struct options, group) },
                  { "clip", offsetof(struct options, clip) },
-                 { "scale", offsetof(struct options, scale) } };
+                 { "scale", offsetof(struct options, scale) },
+                 { "minimum", offsetof(struct options, minimum) },
+                 { "scale_bits", offsetof(struct options, scale_bits) } };
     assert_int_equal(c->options_size, sizeof(struct options));
     assert_int_equal(c->n_options, sizeof want / sizeof *want);
     for (uint64_t i = 0; i < c->n_options; i++) {

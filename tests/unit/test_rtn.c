@@ -25,6 +25,8 @@ struct options {
     int64_t range, scale, rounding, seed;
     int32_t act_order, static_groups; /* these and damp: gptq's */
     double  damp;
+    int32_t minimum;
+    int64_t scale_bits;
 };
 enum { GPTQ, AWQ, ABSMAX };
 
@@ -316,7 +318,9 @@ static void test_options_layout(void **state)
                  { "seed", offsetof(struct options, seed) },
                  { "act_order", offsetof(struct options, act_order) },
                  { "static_groups", offsetof(struct options, static_groups) },
-                 { "damp", offsetof(struct options, damp) } };
+                 { "damp", offsetof(struct options, damp) },
+                 { "minimum", offsetof(struct options, minimum) },
+                 { "scale_bits", offsetof(struct options, scale_bits) } };
     assert_int_equal(c->options_size, sizeof(struct options));
     assert_int_equal(c->n_options, sizeof want / sizeof *want);
     for (uint64_t i = 0; i < c->n_options; i++) {

@@ -6,8 +6,8 @@
 
 struct awq_options {
     int64_t bits, group;
-    int32_t clip;
-    int64_t scale;
+    int32_t clip, minimum;
+    int64_t scale, scale_bits;
 };
 
 static tsr_status awq_create(const struct tsr_host *host, const void *opts, void **self,
@@ -17,12 +17,17 @@ static tsr_status awq_create(const struct tsr_host *host, const void *opts, void
     if (o->group == 0)
         return tsr_fail(err, TSR_E_CONFIG,
                         "group: 0 columns share no scale; use -1 for the whole row, or 1 or more");
+    tsr_status st = wt_affine_check(o->minimum, o->group, o->scale_bits, err);
+    if (st != TSR_OK)
+        return st;
     struct awq *q = host->alloc(host->ctx, sizeof *q, 16);
     if (!q)
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: %zu bytes for awq", sizeof *q);
     *q = (struct awq){ .host = host,
                        .bits = (uint32_t)o->bits,
-                       .scale_dtype = (uint32_t)o->scale,
+                       .scale_dtype = o->scale_bits ? TSR_F32 : (uint32_t)o->scale,
+                       .minimum = o->minimum,
+                       .scale_bits = (uint32_t)o->scale_bits,
                        .group = o->group < 0 ? 0 : (uint64_t)o->group,
                        .clip = o->clip };
     *self = q;
@@ -38,11 +43,20 @@ static void awq_destroy(void *self)
 
 static struct tsr_format awq_format(const struct awq *q)
 {
+    if (q->minimum)
+        return wt_affine_format(q->bits, q->group, q->scale_bits, q->scale_dtype);
     return (struct tsr_format){ .id = TSR_FORMAT_INT,
                                 .bits = q->bits,
                                 .zero = TSR_ZERO_STORED,
                                 .group = q->group,
                                 .scale_dtype = q->scale_dtype };
+}
+
+static uint64_t awq_meta_bytes(const struct awq *q, uint64_t cols)
+{
+    struct tsr_format f = awq_format(q);
+    return q->minimum ? tsr_format_affine_meta_bytes(&f, cols)
+                      : tsr_format_int_meta_bytes(&f, cols);
 }
 
 static tsr_status awq_plan(const void *self, const struct tsr_matrix *w,
@@ -56,10 +70,48 @@ static tsr_status awq_plan(const void *self, const struct tsr_matrix *w,
     tsr_format_store(&plan->format, &f);
     plan->rows_per_unit = 1;
     plan->code_bytes = tsr_format_int_code_bytes(&f, w->cols);
-    plan->meta_bytes = tsr_format_int_meta_bytes(&f, w->cols);
-    plan->scratch_bytes = w->cols * (sizeof(float) + 1); /* a widened row and its codes */
+    plan->meta_bytes = awq_meta_bytes(q, w->cols);
+    /* a widened row, its groups and its codes */
+    plan->scratch_bytes =
+        w->cols * (sizeof(float) + 1) + awq_groups(q, w->cols) * sizeof(struct wt_params);
     plan->need = 0;
     return TSR_OK;
+}
+
+/* Codes and meta of tessera.int/1; the first group whose scale fits no number, or the number of groups. */
+static uint64_t put_int(const struct awq *q, const struct tsr_format *f, const float *row,
+                        uint64_t cols, uint8_t *codes, unsigned char *to, unsigned char *meta)
+{
+    uint64_t groups = awq_groups(q, cols);
+    uint64_t zeros = groups * (q->scale_dtype == TSR_F32 ? 4u : 2u);
+    memset(meta, 0, tsr_format_int_meta_bytes(f, cols));
+    for (uint64_t g = 0; g < groups; g++) {
+        struct awq_span   s = awq_span_of(q, cols, g);
+        struct awq_params p = awq_params_of(q, row + s.begin, s.end - s.begin);
+        if (p.scale == 0.0f)
+            return g;
+        wt_scale_put(meta, g, q->scale_dtype, p.scale);
+        meta[zeros + g] = (unsigned char)p.zero;
+        for (uint64_t k = s.begin; k < s.end; k++)
+            codes[k] = (uint8_t)awq_code(q, &p, row[k]);
+    }
+    wt_pack(to, codes, cols, q->bits);
+    return groups;
+}
+
+/* The same of tessera.int/2. */
+static uint64_t put_affine(const struct awq *q, const struct tsr_format *f, const float *row,
+                           uint64_t cols, struct wt_params *p, unsigned char *to,
+                           unsigned char *meta)
+{
+    uint64_t groups = awq_groups(q, cols);
+    for (uint64_t g = 0; g < groups; g++) {
+        struct awq_span   s = awq_span_of(q, cols, g);
+        struct awq_params a = awq_params_of(q, row + s.begin, s.end - s.begin);
+        p[g] =
+            (struct wt_params){ .scale = a.scale, .minimum = a.minimum, .hi = (1 << q->bits) - 1 };
+    }
+    return wt_affine_row(f, row, cols, p, (uint8_t *)(p + groups), to, meta);
 }
 
 static tsr_status awq_quantize(const void *self, const struct tsr_quant_job *job,
@@ -69,37 +121,24 @@ static tsr_status awq_quantize(const void *self, const struct tsr_quant_job *job
     const struct tsr_matrix *w = job->src;
     struct tsr_format        f = awq_format(q);
     uint64_t                 code_bytes = tsr_format_int_code_bytes(&f, w->cols);
-    uint64_t                 meta_bytes = tsr_format_int_meta_bytes(&f, w->cols);
-    uint64_t                 groups = awq_groups(q, w->cols);
-    uint64_t                 zeros = groups * (q->scale_dtype == TSR_F32 ? 4u : 2u);
+    uint64_t                 meta_bytes = awq_meta_bytes(q, w->cols);
+    uint64_t                 groups = awq_groups(q, w->cols), held;
     float                   *row = job->scratch;
-    uint8_t                 *codes = (uint8_t *)(row + w->cols);
+    void                    *rest = row + w->cols;
     for (uint64_t r = 0; r < w->rows; r++) {
         if (q->host->cancelled(q->host->ctx))
             return tsr_fail(err, TSR_E_CANCELLED, "stopped");
+        unsigned char *codes = (unsigned char *)job->codes + r * code_bytes;
         unsigned char *meta = (unsigned char *)job->meta + r * meta_bytes;
         uint64_t       n_row = job->first_row + r;
         wt_row(row, w, r);
         tsr_status st = wt_check(w, row, n_row, err);
         if (st != TSR_OK)
             return st;
-        memset(meta, 0, meta_bytes);
-        for (uint64_t g = 0; g < groups; g++) {
-            struct awq_span   s = awq_span_of(q, w->cols, g);
-            struct awq_params p = awq_params_of(q, row + s.begin, s.end - s.begin);
-            if (p.scale == 0.0f)
-                return tsr_fail(
-                    err, TSR_E_NUMERIC,
-                    "tensor '%s': row %llu group %llu: the scale is not a normal %s number%s",
-                    w->name ? w->name : "?", (unsigned long long)n_row, (unsigned long long)g,
-                    q->scale_dtype == TSR_F16 ? "F16" : "F32",
-                    q->scale_dtype == TSR_F16 ? "; use scale: f32" : "");
-            wt_scale_put(meta, g, q->scale_dtype, p.scale);
-            meta[zeros + g] = (unsigned char)p.zero;
-            for (uint64_t k = s.begin; k < s.end; k++)
-                codes[k] = (uint8_t)awq_code(q, &p, row[k]);
-        }
-        wt_pack((unsigned char *)job->codes + r * code_bytes, codes, w->cols, q->bits);
+        held = q->minimum ? put_affine(q, &f, row, w->cols, rest, codes, meta)
+                          : put_int(q, &f, row, w->cols, rest, codes, meta);
+        if (held != groups)
+            return wt_affine_refused(&f, w, n_row, held, err);
     }
     return TSR_OK;
 }
@@ -109,7 +148,8 @@ static tsr_status awq_dequantize(const void *self, const struct tsr_quant_job *j
 {
     struct tsr_format f = awq_format(self);
     (void)err;
-    return wt_dequantize_int(job, &f);
+    return ((const struct awq *)self)->minimum ? wt_dequantize_affine(job, &f)
+                                               : wt_dequantize_int(job, &f);
 }
 
 /* ---- the block ------------------------------------------------------------ */
@@ -180,6 +220,12 @@ static const struct tsr_option options[] = {
     TSR_OPTION_BOOL(struct awq_options, clip, 1,
                     "Search each group's range for the smallest change of the output."),
     TSR_OPTION_ENUM(struct awq_options, scale, TSR_F16, scale_choices, "Type of the scales."),
+    TSR_OPTION_BOOL(struct awq_options, minimum, 0,
+                    "Store the range's lower end instead of a zero point: tessera.int/2."),
+    TSR_OPTION_INT(
+        struct awq_options, scale_bits, 0, 0, 8, "bits",
+        "With minimum: 4, 6 or 8: codes of scales and minimums under two F16 factors for "
+        "256 columns; 0: stored as they are."),
 };
 
 static const struct tsr_quantizer_v1 table = {

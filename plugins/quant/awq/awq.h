@@ -2,13 +2,15 @@
 #ifndef TSR_AWQ_H
 #define TSR_AWQ_H
 
-#include "../weights.h"
+#include "../affine.h"
 
 #include <tessera/quantizer_block.h>
 
 struct awq {
     const struct tsr_host *host;
     uint32_t               bits, scale_dtype;
+    int                    minimum; /* tessera.int/2 */
+    uint32_t               scale_bits;
     uint64_t               group; /* 0: the whole row */
     int                    clip;
 };
@@ -16,7 +18,8 @@ struct awq {
 /* How the weights of one group map to codes; scale 0: its type cannot represent the step. */
 struct awq_params {
     float scale;
-    float zero; /* an integer from 0 to 2^bits-1 */
+    float zero;    /* an integer from 0 to 2^bits-1 */
+    float minimum; /* instead of it               */
 };
 
 #define AWQ_TINY_RANGE 1e-5f
@@ -30,28 +33,31 @@ static inline struct awq_params awq_params_of(const struct awq *q, const float *
         lo = wt_min(lo, w[k]);
         hi = wt_max(hi, w[k]);
     }
-    if (lo == hi) /* nothing but zeros */
-        return (struct awq_params){ .scale = 1.0f };
+    if (lo == hi) /* nothing but zeros; where scales are codes, theirs is 0 */
+        return (struct awq_params){ .scale = q->scale_bits ? 0.0f : 1.0f };
     struct awq_params p = { .scale = wt_scale_round(wt_max(hi - lo, AWQ_TINY_RANGE) / top,
                                                     q->scale_dtype) };
-    if (p.scale != 0.0f)
+    if (q->minimum)
+        p.minimum = q->scale_dtype == TSR_F32 ? lo : tsr_f16_f32(tsr_f32_f16(lo));
+    else if (p.scale != 0.0f)
         p.zero = wt_min(wt_max(-rintf(lo / p.scale), 0.0f), top);
     return p;
 }
 
 static inline float awq_code(const struct awq *q, const struct awq_params *p, float w)
 {
-    return wt_min(wt_max(rintf(w / p->scale) + p->zero, 0.0f), (float)((1u << q->bits) - 1u));
+    return wt_min(wt_max(rintf((w - p->minimum) / p->scale) + p->zero, 0.0f),
+                  (float)((1u << q->bits) - 1u));
 }
 
 /* out = the decoded group; false if the scale's type cannot represent the step. */
 static inline int awq_round_trip(const struct awq *q, const float *w, uint64_t n, float *out)
 {
     struct awq_params p = awq_params_of(q, w, n);
-    if (p.scale == 0.0f)
+    if (p.scale == 0.0f && (p.minimum != 0.0f || !q->scale_bits))
         return 0;
     for (uint64_t k = 0; k < n; k++)
-        out[k] = (awq_code(q, &p, w[k]) - p.zero) * p.scale;
+        out[k] = (awq_code(q, &p, w[k]) - p.zero) * p.scale + p.minimum;
     return 1;
 }
 

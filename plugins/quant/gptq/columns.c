@@ -26,7 +26,7 @@ static tsr_status column(struct gptq_tile *t, uint64_t begin, uint64_t j, uint64
                          struct tsr_err *err)
 {
     uint64_t k = t->site->order[begin + j], g = k / t->width;
-    float    code[GPTQ_LANES], value[GPTQ_LANES], maxq = (float)((1 << t->q->rule.bits) - 1);
+    float    code[GPTQ_LANES], value[GPTQ_LANES];
     float   *u = t->e + (begin + j) * GPTQ_LANES, *e = t->side + j * GPTQ_LANES;
     if (t->q->dynamic && k % t->width == 0) {
         uint64_t   end = begin + n, last = gptq_min(k + t->width, t->cols);
@@ -36,7 +36,7 @@ static tsr_status column(struct gptq_tile *t, uint64_t begin, uint64_t j, uint64
         if (st != TSR_OK)
             return st;
     }
-    gptq_round(code, value, u, gptq_at(t->scale, g), gptq_at(t->zero, g), maxq);
+    gptq_round(&t->q->rule, code, value, u, gptq_at(t->scale, g), gptq_at(t->zero, g));
     const float *l = t->tri + j * n;
     for (uint32_t r = 0; r < GPTQ_LANES; r++) {
         t->codes[k * GPTQ_LANES + r] = (uint8_t)code[r];
@@ -86,9 +86,12 @@ static void errors(struct gptq_tile *t)
     for (uint64_t k = 0; k < t->cols; k++) {
         const float *w = gptq_at(t->w, k), *scale = gptq_at(t->scale, k / t->width);
         const float *zero = gptq_at(t->zero, k / t->width);
-        float       *e = t->e + k * GPTQ_LANES;
+        float       *e = t->e + k * GPTQ_LANES, code[GPTQ_LANES], value[GPTQ_LANES];
         for (uint32_t r = 0; r < GPTQ_LANES; r++)
-            e[r] = w[r] - ((float)t->codes[k * GPTQ_LANES + r] - zero[r]) * scale[r];
+            code[r] = (float)t->codes[k * GPTQ_LANES + r];
+        gptq_value(&t->q->rule, value, code, scale, zero);
+        for (uint32_t r = 0; r < GPTQ_LANES; r++)
+            e[r] = w[r] - value[r];
     }
 }
 

@@ -5,7 +5,8 @@ struct gptq_options {
     int64_t bits, group;
     int32_t symmetric, mse, act_order, static_groups;
     double  damp;
-    int64_t scale, params, refine, block;
+    int64_t scale, params, refine, block, scale_bits;
+    int32_t minimum;
 };
 
 static tsr_status check_options(const struct gptq_options *o, struct tsr_err *err)
@@ -17,7 +18,14 @@ static tsr_status check_options(const struct gptq_options *o, struct tsr_err *er
         return tsr_fail(err, TSR_E_CONFIG,
                         "act_order with params: range would find a group's range in the middle of "
                         "its columns; add static_groups: true, or use params: weighted");
-    return TSR_OK;
+    if (o->minimum && o->symmetric)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "minimum: true stores the lower end of a range; leave symmetric out");
+    if (o->scale_bits && o->params == GPTQ_PARAMS_RANGE && !o->static_groups)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "scale_bits: the scales of 256 columns are found together; add "
+                        "static_groups: true, or use params: weighted");
+    return wt_affine_check(o->minimum, o->group, o->scale_bits, err);
 }
 
 static tsr_status gptq_create(const struct tsr_host *host, const void *opts, void **self,
@@ -34,9 +42,11 @@ static tsr_status gptq_create(const struct tsr_host *host, const void *opts, voi
                                                  : o->params == GPTQ_PARAMS_WEIGHTED;
     *q = (struct gptq){ .host = host,
                         .rule = { .bits = (uint32_t)o->bits,
-                                  .scale_dtype = (uint32_t)o->scale,
+                                  .scale_dtype = o->scale_bits ? TSR_F32 : (uint32_t)o->scale,
                                   .symmetric = o->symmetric,
                                   .mse = o->mse,
+                                  .minimum = o->minimum,
+                                  .scale_bits = (uint32_t)o->scale_bits,
                                   .range = WT_RANGE_GPTQ },
                         .group = o->group < 0 ? 0 : (uint64_t)o->group,
                         .weighted = weighted,
@@ -61,24 +71,23 @@ static void gptq_destroy(void *self)
         q->host->release(q->host->ctx, q, sizeof *q);
 }
 
-static struct tsr_format gptq_format(const struct gptq *q)
-{
-    return (struct tsr_format){ .id = TSR_FORMAT_INT,
-                                .bits = q->rule.bits,
-                                .zero = q->rule.symmetric ? TSR_ZERO_MID : TSR_ZERO_STORED,
-                                .group = q->group,
-                                .scale_dtype = q->rule.scale_dtype };
-}
-
 /* ---- scratch ------------------------------------------------------------------------- */
 
 /* Assigns the tile's arrays one after the other; returns the bytes.  base may be NULL. */
 static uint64_t lay_out(struct gptq_tile *t, unsigned char *base)
 {
     uint64_t       lanes = GPTQ_LANES, at = 0, block = t->q->block;
-    const uint64_t size[] = { t->cols * lanes * 4,   t->cols * lanes * 4, t->groups * lanes * 4,
-                              t->groups * lanes * 4, block * lanes * 4,   block * block * 4,
-                              t->cols * 4,           t->cols * lanes,     t->cols };
+    const uint64_t size[] = { t->cols * lanes * 4,
+                              t->cols * lanes * 4,
+                              t->groups * lanes * 4,
+                              t->groups * lanes * 4,
+                              block * lanes * 4,
+                              block * block * 4,
+                              t->cols * 4,
+                              t->cols * lanes,
+                              t->cols,
+                              t->groups * sizeof *t->p,
+                              gptq_meta_bytes(t->q, t->cols) };
     void          *part[sizeof size / sizeof *size];
     for (uint64_t i = 0; i < sizeof size / sizeof *size; i++) {
         part[i] = base ? base + at : NULL;
@@ -93,6 +102,8 @@ static uint64_t lay_out(struct gptq_tile *t, unsigned char *base)
     t->row = part[6];
     t->codes = part[7];
     t->out = part[8];
+    t->p = part[9];
+    t->spare = part[10];
     return at;
 }
 
@@ -118,7 +129,7 @@ static tsr_status gptq_plan(const void *self, const struct tsr_matrix *w,
     tsr_format_store(&plan->format, &f);
     plan->rows_per_unit = 1;
     plan->code_bytes = tsr_format_int_code_bytes(&f, w->cols);
-    plan->meta_bytes = tsr_format_int_meta_bytes(&f, w->cols);
+    plan->meta_bytes = gptq_meta_bytes(q, w->cols);
     plan->scratch_bytes = lay_out(&t, NULL);
     plan->need = TSR_NEED_HESSIAN;
     return TSR_OK;
@@ -146,8 +157,13 @@ static void pack(const struct gptq_tile *t, const struct tsr_format *f, uint64_t
                  unsigned char *codes, unsigned char *meta)
 {
     uint64_t zeros = t->groups * (f->scale_dtype == TSR_F32 ? 4u : 2u);
-    memset(meta, 0, tsr_format_int_meta_bytes(f, t->cols));
-    for (uint64_t g = 0; g < t->groups; g++) {
+    if (t->q->rule.minimum && f->scale_bits == 0) {
+        gptq_row_params(t, lane);
+        (void)wt_affine_meta(f, t->cols, t->p, meta); /* rounded before */
+    } else if (!t->q->rule.minimum) {
+        memset(meta, 0, tsr_format_int_meta_bytes(f, t->cols));
+    }
+    for (uint64_t g = 0; !t->q->rule.minimum && g < t->groups; g++) {
         wt_scale_put(meta, g, f->scale_dtype, t->scale[g * GPTQ_LANES + lane]);
         if (f->zero == TSR_ZERO_STORED)
             meta[zeros + g] = (unsigned char)t->zero[g * GPTQ_LANES + lane];
@@ -163,6 +179,8 @@ static tsr_status quantize_tile(struct gptq_tile *t, double *loss, double *rtn_l
     tsr_status st = gptq_load(t, err);
     if (st == TSR_OK && t->q->weighted)
         st = gptq_params_weighted(t, err);
+    if (st == TSR_OK && t->q->rule.scale_bits)
+        st = gptq_params_codes(t, err);
     if (st == TSR_OK)
         st = gptq_columns(t, err);
     if (st == TSR_OK)
@@ -184,17 +202,18 @@ static tsr_status quantize_tiles(struct gptq_tile *t, const struct tsr_quant_job
 {
     struct tsr_format f = gptq_format(t->q);
     uint64_t          code_bytes = tsr_format_int_code_bytes(&f, t->cols);
-    uint64_t          meta_bytes = tsr_format_int_meta_bytes(&f, t->cols);
+    uint64_t          meta_bytes = gptq_meta_bytes(t->q, t->cols);
     for (t->first = 0; t->first < t->src->rows; t->first += GPTQ_LANES) {
         t->rows = gptq_min(GPTQ_LANES, t->src->rows - t->first);
         t->n_row = job->first_row + t->first;
+        t->meta = (unsigned char *)job->meta + t->first * meta_bytes;
         tsr_status st = quantize_tile(t, loss ? loss + t->first : NULL,
                                       rtn_loss ? rtn_loss + t->first : NULL, err);
         if (st != TSR_OK)
             return st;
         for (uint64_t lane = 0; lane < t->rows; lane++)
             pack(t, &f, lane, (unsigned char *)job->codes + (t->first + lane) * code_bytes,
-                 (unsigned char *)job->meta + (t->first + lane) * meta_bytes);
+                 t->meta + lane * meta_bytes);
     }
     return TSR_OK;
 }
@@ -237,7 +256,8 @@ static tsr_status gptq_dequantize(const void *self, const struct tsr_quant_job *
 {
     struct tsr_format f = gptq_format(self);
     (void)err;
-    return wt_dequantize_int(job, &f);
+    return ((const struct gptq *)self)->rule.minimum ? wt_dequantize_affine(job, &f)
+                                                     : wt_dequantize_int(job, &f);
 }
 
 static void report_prepared(const void *self, const void *prepared,
@@ -304,6 +324,12 @@ static const struct tsr_option options[] = {
       .def = { .i = 128 },
       .min = { .i = 16 },
       .max = { .i = 1024 } },
+    TSR_OPTION_BOOL(struct gptq_options, minimum, 0,
+                    "Store the range's lower end instead of a zero point: tessera.int/2."),
+    TSR_OPTION_INT(
+        struct gptq_options, scale_bits, 0, 0, 8, "bits",
+        "With minimum: 4, 6 or 8: codes of scales and minimums under two F16 factors for "
+        "256 columns; 0: stored as they are."),
 };
 
 static const struct tsr_quantizer_v1 table = {

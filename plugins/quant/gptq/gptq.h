@@ -11,7 +11,7 @@
 #ifndef TSR_GPTQ_H
 #define TSR_GPTQ_H
 
-#include "../ranges.h"
+#include "../affine.h"
 
 #include <tessera/linalg.h>
 #include <tessera/quantizer_report.h>
@@ -59,11 +59,14 @@ struct gptq_tile {
     int                      held;  /* e, on the device of the linear algebra                 */
     uint8_t                 *codes; /* [cols][lane]                                           */
     float                   *scale; /* [groups][lane]                                         */
-    float                   *zero;  /* [groups][lane]                                         */
+    float                   *zero;  /* [groups][lane] zero point, or minimum                  */
     float                   *side;  /* [block][lane] errors or gradients of a block           */
     float                   *tri;   /* [block][block] diagonal block of the factor, transposed */
     float                   *row;   /* [cols]                                                 */
     uint8_t                 *out;   /* [cols]                                                 */
+    struct wt_params        *p;     /* [groups] of one row                                    */
+    unsigned char           *spare; /* the meta of a row                                      */
+    unsigned char           *meta;  /* of the tile's first row, in the job                    */
 };
 
 static inline const float *gptq_at(const float *a, uint64_t k)
@@ -71,22 +74,45 @@ static inline const float *gptq_at(const float *a, uint64_t k)
     return a + k * GPTQ_LANES;
 }
 
-/* Codes of one column over all lanes, as floats, and their values: the same operations as
- * wt_code_nearest(), and a NaN becomes a code too (its loss is NaN, which is refused). */
-static inline void gptq_round(float *restrict code, float *restrict value, const float *restrict t,
-                              const float *restrict scale, const float *restrict zero, float maxq)
+/* The nearest whole number within 0..maxq after a shift, ties to even.  A NaN becomes a code too (its loss
+ * is NaN, which is refused). */
+static inline float gptq_code(float x, float zero, float maxq)
 {
-    for (uint32_t r = 0; r < GPTQ_LANES; r++) {
-        float x = t[r] / scale[r];
-        x = x > -1024.0f ? x : -1024.0f;
-        x = x < 1024.0f ? x : 1024.0f;
-        x = (x + 0x1.8p23f) - 0x1.8p23f; /* to the nearest whole number, ties to even */
-        x = x + zero[r];
-        x = x > 0.0f ? x : 0.0f;
-        x = x < maxq ? x : maxq;
-        code[r] = x;
-        value[r] = (x - zero[r]) * scale[r];
-    }
+    x = x > -1024.0f ? x : -1024.0f;
+    x = x < 1024.0f ? x : 1024.0f;
+    x = (x + 0x1.8p23f) - 0x1.8p23f;
+    x = x + zero;
+    x = x > 0.0f ? x : 0.0f;
+    return x < maxq ? x : maxq;
+}
+
+/* Values of the codes of one column over all lanes: the same operations as wt_value(). */
+static inline void gptq_value(const struct wt_rule *q, float *restrict value,
+                              const float *restrict code, const float *restrict scale,
+                              const float *restrict zero)
+{
+    if (q->minimum)
+        for (uint32_t r = 0; r < GPTQ_LANES; r++)
+            value[r] = code[r] * scale[r] + zero[r];
+    else
+        for (uint32_t r = 0; r < GPTQ_LANES; r++)
+            value[r] = (code[r] - zero[r]) * scale[r];
+}
+
+/* Codes of one column over all lanes, as floats, and their values: the same operations as
+ * wt_code_nearest(). */
+static inline void gptq_round(const struct wt_rule *q, float *restrict code, float *restrict value,
+                              const float *restrict t, const float *restrict scale,
+                              const float *restrict zero)
+{
+    float maxq = (float)((1 << q->bits) - 1);
+    if (q->minimum)
+        for (uint32_t r = 0; r < GPTQ_LANES; r++)
+            code[r] = gptq_code((t[r] - zero[r]) / scale[r], 0.0f, maxq);
+    else
+        for (uint32_t r = 0; r < GPTQ_LANES; r++)
+            code[r] = gptq_code(t[r] / scale[r], zero[r], maxq);
+    gptq_value(q, value, code, scale, zero);
 }
 
 /* site.c: prepare() and its inverse */
@@ -100,6 +126,10 @@ tsr_status gptq_factorize(const struct gptq *q, const struct gptq_site *s, struc
 /* params.c: scales and zero points */
 tsr_status gptq_load(struct gptq_tile *t, struct tsr_err *err);
 tsr_status gptq_params_weighted(struct gptq_tile *t, struct tsr_err *err);
+/* t->p from scales and minimums of a row. */
+void gptq_row_params(const struct gptq_tile *t, uint64_t lane);
+/* Rounds scales and minimums to their codes under the factors of a record, and writes the meta. */
+tsr_status gptq_params_codes(struct gptq_tile *t, struct tsr_err *err);
 /* Group g from the current columns of t->e (natural order). */
 tsr_status gptq_params_dynamic(struct gptq_tile *t, uint64_t g, struct tsr_err *err);
 
@@ -139,6 +169,24 @@ static inline tsr_status gptq_push(const struct gptq_tile *t, uint64_t begin, ui
     const struct tsr_linalg_v1 *la = t->site->la;
     return t->held ? la->push(la->ctx, t->e + begin * GPTQ_LANES, (end - begin) * GPTQ_LANES, err)
                    : TSR_OK;
+}
+
+static inline struct tsr_format gptq_format(const struct gptq *q)
+{
+    if (q->rule.minimum)
+        return wt_affine_format(q->rule.bits, q->group, q->rule.scale_bits, q->rule.scale_dtype);
+    return (struct tsr_format){ .id = TSR_FORMAT_INT,
+                                .bits = q->rule.bits,
+                                .zero = q->rule.symmetric ? TSR_ZERO_MID : TSR_ZERO_STORED,
+                                .group = q->group,
+                                .scale_dtype = q->rule.scale_dtype };
+}
+
+static inline uint64_t gptq_meta_bytes(const struct gptq *q, uint64_t cols)
+{
+    struct tsr_format f = gptq_format(q);
+    return q->rule.minimum ? tsr_format_affine_meta_bytes(&f, cols)
+                           : tsr_format_int_meta_bytes(&f, cols);
 }
 
 static inline uint64_t gptq_min(uint64_t a, uint64_t b)

@@ -28,21 +28,32 @@ tsr_status gptq_loss(struct gptq_tile *t, double *loss, struct tsr_err *err)
     return TSR_OK;
 }
 
-/* The errors of rtn with the same bits, groups, symmetry, search and type of scales; NaN for a
- * group that it would refuse. */
+/* What rtn with the same bits, groups, symmetry, search and type of scales makes of a row; false for one
+ * that it refuses. */
+static int nearest_params(struct gptq_tile *t)
+{
+    struct tsr_format f = gptq_format(t->q);
+    int               held = 1;
+    for (uint64_t g = 0; g < t->groups; g++) {
+        uint64_t begin = g * t->width, end = g + 1 == t->groups ? t->cols : begin + t->width;
+        t->p[g] = wt_find_params(&t->q->rule, t->row + begin, end - begin);
+    }
+    if (t->q->rule.scale_bits)
+        held = wt_affine_meta(&f, t->cols, t->p, t->spare) == t->groups;
+    return held;
+}
+
+/* The errors of rtn; NaN for a group that it would refuse. */
 void gptq_nearest(struct gptq_tile *t)
 {
     for (uint64_t lane = 0; lane < t->rows; lane++) {
         wt_row(t->row, t->src, t->first + lane);
-        for (uint64_t g = 0; g < t->groups; g++) {
-            uint64_t         begin = g * t->width;
-            uint64_t         end = g + 1 == t->groups ? t->cols : begin + t->width;
-            struct wt_params p = wt_find_params(&t->q->rule, t->row + begin, end - begin);
-            for (uint64_t k = begin; k < end; k++)
-                t->e[k * GPTQ_LANES + lane] =
-                    p.scale == 0.0f
-                        ? NAN
-                        : t->row[k] - (float)(wt_code_nearest(&p, t->row[k]) - p.zero) * p.scale;
+        int held = nearest_params(t);
+        for (uint64_t k = 0; k < t->cols; k++) {
+            const struct wt_params *p = &t->p[k / t->width];
+            int                     known = held && (p->scale != 0.0f || t->q->rule.scale_bits);
+            t->e[k * GPTQ_LANES + lane] =
+                known ? t->row[k] - wt_value(p, wt_code_nearest(p, t->row[k])) : NAN;
         }
     }
 }

@@ -12,10 +12,10 @@ static uint64_t group_end(const struct gptq_tile *t, uint64_t g)
 static tsr_status put(struct gptq_tile *t, uint64_t g, uint64_t lane, struct wt_params p,
                       struct tsr_err *err)
 {
-    if (p.scale == 0.0f)
+    if (p.scale == 0.0f && !t->q->rule.scale_bits)
         return wt_scale_refused(t->q->rule.scale_dtype, t->src, t->n_row + lane, g, err);
     t->scale[g * GPTQ_LANES + lane] = p.scale;
-    t->zero[g * GPTQ_LANES + lane] = (float)p.zero;
+    t->zero[g * GPTQ_LANES + lane] = t->q->rule.minimum ? p.minimum : (float)p.zero;
     return TSR_OK;
 }
 
@@ -68,6 +68,7 @@ tsr_status gptq_load(struct gptq_tile *t, struct tsr_err *err)
 struct search {
     float lo[GPTQ_LANES], hi[GPTQ_LANES];
     float scale[GPTQ_LANES], zero[GPTQ_LANES], least[GPTQ_LANES];
+    int   flat[GPTQ_LANES]; /* nothing but zeros */
 };
 
 static void ranges(const struct gptq_tile *t, uint64_t g, struct search *s)
@@ -86,7 +87,8 @@ static void ranges(const struct gptq_tile *t, uint64_t g, struct search *s)
             s->hi[r] = wt_max(-s->lo[r], s->hi[r]);
             s->lo[r] = -s->hi[r];
         }
-        if (wt_range_vanishes(&t->q->rule, s->lo[r], s->hi[r])) {
+        s->flat[r] = wt_range_vanishes(&t->q->rule, s->lo[r], s->hi[r]);
+        if (s->flat[r]) {
             s->lo[r] = -1.0f;
             s->hi[r] = 1.0f;
         }
@@ -97,12 +99,12 @@ static void ranges(const struct gptq_tile *t, uint64_t g, struct search *s)
 static void trial_error(const struct gptq_tile *t, uint64_t g, const float *scale,
                         const float *zero, float *restrict error)
 {
-    float maxq = (float)((1 << t->q->rule.bits) - 1), code[GPTQ_LANES], value[GPTQ_LANES];
+    float code[GPTQ_LANES], value[GPTQ_LANES];
     for (uint32_t r = 0; r < GPTQ_LANES; r++)
         error[r] = 0.0f;
     for (uint64_t k = g * t->width; k < group_end(t, g); k++) {
         const float *w = gptq_at(t->w, k), v = t->site->weight[k];
-        gptq_round(code, value, w, scale, zero, maxq);
+        gptq_round(&t->q->rule, code, value, w, scale, zero);
         for (uint32_t r = 0; r < GPTQ_LANES; r++) {
             float d = value[r] - w[r];
             error[r] += v * (d * d);
@@ -116,7 +118,7 @@ static void try_shrink(const struct gptq_tile *t, uint64_t g, float shrink, stru
     for (uint32_t r = 0; r < GPTQ_LANES; r++) {
         struct wt_params p = wt_params_of_range(&t->q->rule, shrink * s->lo[r], shrink * s->hi[r]);
         scale[r] = p.scale;
-        zero[r] = (float)p.zero;
+        zero[r] = t->q->rule.minimum ? p.minimum : (float)p.zero;
         if (p.scale == 0.0f)
             scale[r] = 1.0f;
         error[r] = p.scale == 0.0f ? INFINITY : 0.0f;
@@ -133,7 +135,8 @@ static void try_shrink(const struct gptq_tile *t, uint64_t g, float shrink, stru
 
 tsr_status gptq_params_weighted(struct gptq_tile *t, struct tsr_err *err)
 {
-    struct search s;
+    const struct wt_rule *q = &t->q->rule;
+    struct search         s;
     for (uint64_t g = 0; g < t->groups; g++) {
         if (t->q->host->cancelled(t->q->host->ctx))
             return tsr_fail(err, TSR_E_CANCELLED, "stopped");
@@ -146,10 +149,44 @@ tsr_status gptq_params_weighted(struct gptq_tile *t, struct tsr_err *err)
         for (int i = 0; i < TRIALS; i++)
             try_shrink(t, g, (float)(1.0 - i / GRID), &s);
         for (uint64_t lane = 0; lane < t->rows; lane++) {
-            struct wt_params p = { .scale = s.scale[lane], .zero = (int)s.zero[lane] };
-            tsr_status       st = put(t, g, lane, p, err);
+            struct wt_params p = { .scale = s.scale[lane] };
+            if (!q->minimum)
+                p.zero = (int)s.zero[lane];
+            else if (s.flat[lane])
+                p = wt_params_flat(q);
+            else
+                p.minimum = s.zero[lane];
+            if (p.scale == 0.0f && !s.flat[lane])
+                return wt_scale_refused(q->scale_dtype, t->src, t->n_row + lane, g, err);
+            tsr_status st = put(t, g, lane, p, err);
             if (st != TSR_OK)
                 return st;
+        }
+    }
+    return TSR_OK;
+}
+
+/* ---- codes of scales ----------------------------------------------------------------- */
+
+void gptq_row_params(const struct gptq_tile *t, uint64_t lane)
+{
+    for (uint64_t g = 0; g < t->groups; g++)
+        t->p[g] = (struct wt_params){ .scale = t->scale[g * GPTQ_LANES + lane],
+                                      .minimum = t->zero[g * GPTQ_LANES + lane] };
+}
+
+tsr_status gptq_params_codes(struct gptq_tile *t, struct tsr_err *err)
+{
+    struct tsr_format f = gptq_format(t->q);
+    uint64_t          meta_bytes = gptq_meta_bytes(t->q, t->cols);
+    for (uint64_t lane = 0; lane < t->rows; lane++) {
+        gptq_row_params(t, lane);
+        uint64_t held = wt_affine_meta(&f, t->cols, t->p, t->meta + lane * meta_bytes);
+        if (held != t->groups)
+            return wt_affine_refused(&f, t->src, t->n_row + lane, held, err);
+        for (uint64_t g = 0; g < t->groups; g++) {
+            t->scale[g * GPTQ_LANES + lane] = t->p[g].scale;
+            t->zero[g * GPTQ_LANES + lane] = t->p[g].minimum;
         }
     }
     return TSR_OK;

@@ -12,17 +12,18 @@ static void column(struct gptq_tile *t, uint64_t begin, uint64_t j, uint64_t n)
     const float *h = t->hessian + k * t->cols, *scale = gptq_at(t->scale, g);
     const float *zero = gptq_at(t->zero, g), *gradient = gptq_at(t->side, j);
     float       *e = t->e + k * GPTQ_LANES, ridge = t->site->ridge;
-    float        curve = h[k] + ridge, maxq = (float)((1 << t->q->rule.bits) - 1);
+    float        curve = h[k] + ridge;
     float        now[GPTQ_LANES], best[GPTQ_LANES], code[GPTQ_LANES], value[GPTQ_LANES];
     uint8_t     *codes = t->codes + k * GPTQ_LANES;
     int          moved = 0;
     if (t->site->weight[k] == 0.0f)
         return;
-    for (uint32_t r = 0; r < GPTQ_LANES; r++) {
-        now[r] = ((float)codes[r] - zero[r]) * scale[r];
+    for (uint32_t r = 0; r < GPTQ_LANES; r++)
+        code[r] = (float)codes[r];
+    gptq_value(&t->q->rule, now, code, scale, zero);
+    for (uint32_t r = 0; r < GPTQ_LANES; r++)
         best[r] = now[r] + (gradient[r] + ridge * e[r]) / curve;
-    }
-    gptq_round(code, value, best, scale, zero, maxq);
+    gptq_round(&t->q->rule, code, value, best, scale, zero);
     for (uint32_t r = 0; r < GPTQ_LANES; r++) {
         best[r] = value[r] - now[r];
         moved |= best[r] != 0.0f;

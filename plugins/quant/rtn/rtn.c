@@ -1,7 +1,7 @@
 /* rtn - round to nearest: every group of a row gets a scale (and a zero point) from its own
  * weights, every weight the nearest code.  The conventions for the range and the order of the
  * F32 operations are those of GPTQ's quantizer, of AWQ's and of absmax; see README.md. */
-#include "../ranges.h"
+#include "../affine.h"
 
 struct rtn_options {
     int64_t bits, group;
@@ -10,6 +10,8 @@ struct rtn_options {
     /* of gptq, so that one set of options serves both: without effect here */
     int32_t act_order, static_groups;
     double  damp;
+    int32_t minimum;
+    int64_t scale_bits;
 };
 #define ACT_ORDER     1 /* gptq's defaults */
 #define STATIC_GROUPS 0
@@ -47,21 +49,35 @@ static void say_idle(const struct tsr_host *host, const struct rtn_options *o)
     host->log(host->ctx, TSR_LOG_WARN, text);
 }
 
+static tsr_status check_options(const struct rtn_options *o, struct tsr_err *err)
+{
+    if (o->group == 0)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "group: 0 columns share no scale; use -1 for the whole row, or 1 or more");
+    if (o->minimum && (o->symmetric || o->range != WT_RANGE_GPTQ || o->rounding != ROUND_NEAREST))
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "minimum: true rounds to nearest between a group's smallest and largest "
+                        "weight; leave symmetric, range and rounding out");
+    return wt_affine_check(o->minimum, o->group, o->scale_bits, err);
+}
+
 static tsr_status rtn_create(const struct tsr_host *host, const void *opts, void **self,
                              struct tsr_err *err)
 {
     const struct rtn_options *o = opts;
-    if (o->group == 0)
-        return tsr_fail(err, TSR_E_CONFIG,
-                        "group: 0 columns share no scale; use -1 for the whole row, or 1 or more");
+    tsr_status                st = check_options(o, err);
+    if (st != TSR_OK)
+        return st;
     struct rtn *q = host->alloc(host->ctx, sizeof *q, 16);
     if (!q)
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: %zu bytes for rtn", sizeof *q);
     *q = (struct rtn){ .host = host,
                        .rule = { .bits = (uint32_t)o->bits,
-                                 .scale_dtype = (uint32_t)o->scale,
+                                 .scale_dtype = o->scale_bits ? TSR_F32 : (uint32_t)o->scale,
                                  .symmetric = o->symmetric || o->range == WT_RANGE_ABSMAX,
                                  .mse = o->mse,
+                                 .minimum = o->minimum,
+                                 .scale_bits = (uint32_t)o->scale_bits,
                                  .range = o->range },
                        .group = o->group < 0 ? 0 : (uint64_t)o->group,
                        .stochastic = o->rounding == ROUND_STOCHASTIC,
@@ -80,6 +96,8 @@ static void rtn_destroy(void *self)
 
 static struct tsr_format rtn_format(const struct rtn *q)
 {
+    if (q->rule.minimum)
+        return wt_affine_format(q->rule.bits, q->group, q->rule.scale_bits, q->rule.scale_dtype);
     return (struct tsr_format){ .id = TSR_FORMAT_INT,
                                 .bits = q->rule.bits,
                                 .zero = q->rule.symmetric ? TSR_ZERO_MID : TSR_ZERO_STORED,
@@ -98,8 +116,11 @@ static tsr_status rtn_plan(const void *self, const struct tsr_matrix *w,
     tsr_format_store(&plan->format, &f);
     plan->rows_per_unit = 1;
     plan->code_bytes = tsr_format_int_code_bytes(&f, w->cols);
-    plan->meta_bytes = tsr_format_int_meta_bytes(&f, w->cols);
-    plan->scratch_bytes = w->cols * (sizeof(float) + 1); /* a widened row and its codes */
+    plan->meta_bytes = q->rule.minimum ? tsr_format_affine_meta_bytes(&f, w->cols)
+                                       : tsr_format_int_meta_bytes(&f, w->cols);
+    /* a widened row, its groups and its codes */
+    plan->scratch_bytes =
+        w->cols * (sizeof(float) + 1) + tsr_format_groups(&f, w->cols) * sizeof(struct wt_params);
     plan->need = 0;
     return TSR_OK;
 }
@@ -132,44 +153,70 @@ static int code_stochastic(const struct wt_params *p, float w, float u)
     return (int)wt_min(wt_max(c, (float)p->lo), (float)p->hi);
 }
 
+/* Codes and meta of tessera.int/1 for groups p; the first group whose scale fits no number, or groups. */
+static uint64_t put_int(const struct rtn *q, const struct tsr_format *f, const float *row,
+                        uint64_t n_row, uint64_t cols, const struct wt_params *p, uint8_t *codes,
+                        unsigned char *meta)
+{
+    uint64_t groups = tsr_format_groups(f, cols), width = groups == 1 ? cols : f->group;
+    uint64_t zeros = groups * (f->scale_dtype == TSR_F32 ? 4u : 2u);
+    memset(meta, 0, tsr_format_int_meta_bytes(f, cols));
+    for (uint64_t g = 0; g < groups; g++) {
+        uint64_t begin = g * width, end = g + 1 == groups ? cols : begin + width;
+        if (p[g].scale == 0.0f)
+            return g;
+        wt_scale_put(meta, g, f->scale_dtype, p[g].scale);
+        if (!q->rule.symmetric)
+            meta[zeros + g] = (unsigned char)p[g].zero;
+        for (uint64_t k = begin; k < end; k++)
+            codes[k] =
+                (uint8_t)(q->stochastic ? code_stochastic(&p[g], row[k], uniform(q->seed, n_row, k))
+                                        : wt_code_nearest(&p[g], row[k]));
+    }
+    return groups;
+}
+
+static tsr_status quantize_row(const struct rtn *q, const struct tsr_quant_job *job, uint64_t r,
+                               struct tsr_err *err)
+{
+    const struct tsr_matrix *w = job->src;
+    struct tsr_format        f = rtn_format(q);
+    uint64_t groups = tsr_format_groups(&f, w->cols), width = groups == 1 ? w->cols : f.group;
+    uint64_t code_bytes = tsr_format_int_code_bytes(&f, w->cols), n_row = job->first_row + r, held;
+    float   *row = job->scratch;
+    struct wt_params *p = (struct wt_params *)(void *)(row + w->cols);
+    uint8_t          *codes = (uint8_t *)(p + groups);
+    unsigned char    *to = (unsigned char *)job->codes + r * code_bytes;
+    unsigned char    *meta = job->meta;
+    wt_row(row, w, r);
+    tsr_status st = wt_check(w, row, n_row, err);
+    if (st != TSR_OK)
+        return st;
+    for (uint64_t g = 0; g < groups; g++)
+        p[g] = wt_find_params(&q->rule, row + g * width,
+                              g + 1 == groups ? w->cols - g * width : width);
+    if (q->rule.minimum) {
+        meta += r * tsr_format_affine_meta_bytes(&f, w->cols);
+        held = wt_affine_row(&f, row, w->cols, p, codes, to, meta);
+        return held == groups ? TSR_OK : wt_affine_refused(&f, w, n_row, held, err);
+    }
+    meta += r * tsr_format_int_meta_bytes(&f, w->cols);
+    held = put_int(q, &f, row, n_row, w->cols, p, codes, meta);
+    if (held != groups)
+        return wt_scale_refused(q->rule.scale_dtype, w, n_row, held, err);
+    wt_pack(to, codes, w->cols, q->rule.bits);
+    return TSR_OK;
+}
+
 static tsr_status rtn_quantize(const void *self, const struct tsr_quant_job *job,
                                struct tsr_err *err)
 {
-    const struct rtn        *q = self;
-    const struct tsr_matrix *w = job->src;
-    struct tsr_format        f = rtn_format(q);
-    uint64_t                 code_bytes = tsr_format_int_code_bytes(&f, w->cols);
-    uint64_t                 meta_bytes = tsr_format_int_meta_bytes(&f, w->cols);
-    uint64_t groups = tsr_format_groups(&f, w->cols), width = groups == 1 ? w->cols : f.group;
-    uint64_t zeros = groups * (q->rule.scale_dtype == TSR_F32 ? 4u : 2u);
-    float   *row = job->scratch;
-    uint8_t *codes = (uint8_t *)(row + w->cols);
-    for (uint64_t r = 0; r < w->rows; r++) {
-        if (q->host->cancelled(q->host->ctx))
-            return tsr_fail(err, TSR_E_CANCELLED, "stopped");
-        unsigned char *meta = (unsigned char *)job->meta + r * meta_bytes;
-        uint64_t       n_row = job->first_row + r;
-        wt_row(row, w, r);
-        tsr_status st = wt_check(w, row, n_row, err);
-        if (st != TSR_OK)
-            return st;
-        memset(meta, 0, meta_bytes);
-        for (uint64_t g = 0; g < groups; g++) {
-            uint64_t         begin = g * width, end = g + 1 == groups ? w->cols : begin + width;
-            struct wt_params p = wt_find_params(&q->rule, row + begin, end - begin);
-            if (p.scale == 0.0f)
-                return wt_scale_refused(q->rule.scale_dtype, w, n_row, g, err);
-            wt_scale_put(meta, g, q->rule.scale_dtype, p.scale);
-            if (!q->rule.symmetric)
-                meta[zeros + g] = (unsigned char)p.zero;
-            for (uint64_t k = begin; k < end; k++)
-                codes[k] = (uint8_t)(q->stochastic
-                                         ? code_stochastic(&p, row[k], uniform(q->seed, n_row, k))
-                                         : wt_code_nearest(&p, row[k]));
-        }
-        wt_pack((unsigned char *)job->codes + r * code_bytes, codes, w->cols, q->rule.bits);
-    }
-    return TSR_OK;
+    const struct rtn *q = self;
+    tsr_status        st = TSR_OK;
+    for (uint64_t r = 0; r < job->src->rows && st == TSR_OK; r++)
+        st = q->host->cancelled(q->host->ctx) ? tsr_fail(err, TSR_E_CANCELLED, "stopped")
+                                              : quantize_row(q, job, r, err);
+    return st;
 }
 
 static tsr_status rtn_dequantize(const void *self, const struct tsr_quant_job *job,
@@ -177,7 +224,8 @@ static tsr_status rtn_dequantize(const void *self, const struct tsr_quant_job *j
 {
     struct tsr_format f = rtn_format(self);
     (void)err;
-    return wt_dequantize_int(job, &f);
+    return ((const struct rtn *)self)->rule.minimum ? wt_dequantize_affine(job, &f)
+                                                    : wt_dequantize_int(job, &f);
 }
 
 /* If the range contains every weight, only the rounding of the scale can push one out of the codes:
@@ -186,7 +234,8 @@ static tsr_status rtn_dequantize(const void *self, const struct tsr_quant_job *j
 static double rtn_max_error_steps(const void *self)
 {
     const struct rtn *q = self;
-    if (q->rule.mse || q->rule.range == WT_RANGE_AWQ || q->rule.scale_dtype != TSR_F16)
+    if (q->rule.mse || q->rule.minimum || q->rule.range == WT_RANGE_AWQ ||
+        q->rule.scale_dtype != TSR_F16)
         return 0.0;
     return q->stochastic ? 1.0 : 0.5 + ((1 << q->rule.bits) - 1) * 0x1p-11;
 }
@@ -195,7 +244,7 @@ static double rtn_max_error_steps(const void *self)
 static uint64_t rtn_columns_alone(const void *self)
 {
     const struct rtn *q = self;
-    return q->stochastic ? 0 : q->group;
+    return q->stochastic ? 0 : q->rule.scale_bits ? TSR_AFFINE_SUPER : q->group;
 }
 
 static const struct tsr_choice range_choices[] = {
@@ -234,6 +283,12 @@ static const struct tsr_option options[] = {
                     "As gptq has it; without effect: groups are always of the original weights."),
     TSR_OPTION_REAL(struct rtn_options, damp, DAMP, 0.0, 100.0, NULL,
                     "As gptq has it; without effect: there is no Hessian."),
+    TSR_OPTION_BOOL(struct rtn_options, minimum, 0,
+                    "Store the range's lower end instead of a zero point: tessera.int/2."),
+    TSR_OPTION_INT(
+        struct rtn_options, scale_bits, 0, 0, 8, "bits",
+        "With minimum: 4, 6 or 8: codes of scales and minimums under two F16 factors for "
+        "256 columns; 0: stored as they are."),
 };
 
 static const struct tsr_quantizer_v1 table = {
