@@ -40,10 +40,10 @@ static inline tsr_status wt_affine_check(int minimum, int64_t group, int64_t sca
     return TSR_OK;
 }
 
-/* One level of a record, [n] numbers of at least 0: F16 factor and codes.  Rounds them to what is stored;
- * 0 if F16 has no such factor. */
-static inline int wt_affine_level(float *v, uint64_t n, uint32_t bits, unsigned char *factor,
-                                  unsigned char *codes)
+/* One level of a record, [n] numbers of at least 0: F16 factor and codes.  Rounds them to what is stored.
+ * Numbers below `least` may become 0.  Returns 0 if F16 has no such factor. */
+static inline int wt_affine_level(float *v, uint64_t n, uint32_t bits, float least,
+                                  unsigned char *factor, unsigned char *codes)
 {
     float    top = (float)((1u << bits) - 1u), largest = 0.0f;
     uint8_t  code[WT_AFFINE_MOST] = { 0 };
@@ -52,10 +52,10 @@ static inline int wt_affine_level(float *v, uint64_t n, uint32_t bits, unsigned 
         largest = wt_max(largest, v[i]);
     half = tsr_f32_f16(largest / top);
     float d = tsr_f16_f32(half);
-    if (!isfinite(d) || (d == 0.0f && largest != 0.0f))
+    if (!isfinite(d) || (d == 0.0f && largest != 0.0f && largest >= least))
         return 0;
     for (uint64_t i = 0; i < n; i++) {
-        code[i] = d == 0.0f ? 0 : (uint8_t)wt_min(rintf(v[i] / d), top);
+        code[i] = d == 0.0f ? 0 : (uint8_t)wt_max(wt_min(rintf(v[i] / d), top), 0.0f);
         v[i] = d * (float)code[i];
     }
     memcpy(factor, &half, sizeof half);
@@ -70,13 +70,14 @@ static inline int wt_affine_record(const struct tsr_format *f, uint64_t groups, 
     uint64_t       each = TSR_AFFINE_SUPER / f->group, begin = at * each;
     uint64_t       n = groups - begin < each ? groups - begin : each;
     unsigned char *to = meta + at * tsr_format_affine_record_bytes(f);
-    float          scale[WT_AFFINE_MOST] = { 0 }, minus[WT_AFFINE_MOST] = { 0 };
+    float          scale[WT_AFFINE_MOST] = { 0 }, minus[WT_AFFINE_MOST] = { 0 }, step = 0.0f;
     for (uint64_t i = 0; i < n; i++) {
         scale[i] = p[begin + i].scale;
         minus[i] = -p[begin + i].minimum;
+        step = wt_max(step, scale[i]);
     }
-    if (!wt_affine_level(scale, each, f->scale_bits, to, to + 4) ||
-        !wt_affine_level(minus, each, f->scale_bits, to + 2,
+    if (!wt_affine_level(scale, each, f->scale_bits, 0.0f, to, to + 4) ||
+        !wt_affine_level(minus, each, f->scale_bits, step, to + 2,
                          to + 4 + tsr_format_affine_level_bytes(f)))
         return 0;
     for (uint64_t i = 0; i < n; i++) {
