@@ -171,8 +171,10 @@ static tsr_status quantize_widened(struct tsr_registry *r, struct tsr_quant_matr
     (void)pthread_mutex_init(&k->lock, NULL);
     k->failed_at = UINT64_MAX;
     k->err = err;
-    tsr_status st =
-        tsr_pool_for(tsr_plugin_registry_pool(r), units, grain, tsr_quant_matrix_run_body, k);
+    /* a tensor that is one unit leaves the threads to what the plugin runs on them */
+    tsr_status st = units == 1 ? tsr_quant_matrix_run_body(k, 0, 1)
+                               : tsr_pool_for(tsr_plugin_registry_pool(r), units, grain,
+                                              tsr_quant_matrix_run_body, k);
     (void)pthread_mutex_destroy(&k->lock);
     if (st != TSR_OK)
         return k->failed;

@@ -18,6 +18,7 @@ struct wt_rule {
     int      symmetric, mse;
     int      minimum; /* tessera.int/2: the range's lower end instead of a zero point; range GPTQ */
     uint32_t scale_bits; /* of tessera.int/2 */
+    int      fp4;        /* WT_FP4_*: E2M1 codes in blocks of fp4.h, which then has the scales */
     int64_t  range;
 };
 

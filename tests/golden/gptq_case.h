@@ -12,6 +12,7 @@ struct gptq_options {
     double  damp;
     int64_t scale, params, refine, block, scale_bits;
     int32_t minimum;
+    int64_t element; /* 0: int, 1: nvfp4, 2: mxfp4 */
 };
 enum { GPTQ_AUTO, GPTQ_RANGE };
 

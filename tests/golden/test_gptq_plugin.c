@@ -34,7 +34,8 @@ static void test_options_layout(void **state)
                  { "refine", offsetof(struct gptq_options, refine) },
                  { "block", offsetof(struct gptq_options, block) },
                  { "minimum", offsetof(struct gptq_options, minimum) },
-                 { "scale_bits", offsetof(struct gptq_options, scale_bits) } };
+                 { "scale_bits", offsetof(struct gptq_options, scale_bits) },
+                 { "element", offsetof(struct gptq_options, element) } };
     const struct tsr_component *c = gptq_found.component;
     (void)state;
     assert_int_equal(c->options_size, sizeof(struct gptq_options));
@@ -129,6 +130,32 @@ static void test_minimums(void **state)
             fail_msg("%s: with minimums %g, with zero points %g", names[i], loss[1], loss[0]);
         gptq_case_close(&p);
     }
+}
+
+/* On the grids of NVFP4 and MXFP4 the layer error is below that of rounding to nearest, and the reported
+ * losses are those of the decoded weights. */
+static void test_fp4(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < json_array_size(json_object_get(gptq_cases, "cases")); i += 4)
+        for (int element = 1; element <= 2; element++) {
+            struct gptq_case p =
+                gptq_case_open(json_array_get(json_object_get(gptq_cases, "cases"), i));
+            struct gptq_result  r;
+            struct gptq_options o = gptq_defaults();
+            o.element = element;
+            gptq_quantize(&r, &o, p.w, p.h, p.rows, p.cols);
+            gptq_must(r.status, &r.err);
+            double loss = gptq_layer_error(p.w, r.dense, p.h, p.rows, p.cols);
+            assert_string_equal(r.packed->format.id,
+                                element == 1 ? TSR_FORMAT_TABLE : TSR_FORMAT_MX);
+            if (!(fabs(r.report.loss - loss) <= 1e-3 * loss))
+                fail_msg("%s: reported %g, computed %g", p.name, r.report.loss, loss);
+            if (!(loss < r.report.rtn_loss))
+                fail_msg("%s: %g, by rounding %g", p.name, loss, r.report.rtn_loss);
+            gptq_result_free(&r);
+            gptq_case_close(&p);
+        }
 }
 
 /* A Hessian of rank 1 and no damping: it is doubled until the factor exists, and that is said. */
@@ -389,10 +416,11 @@ static void test_host_that_cannot(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_options_layout),   cmocka_unit_test(test_rows_are_independent),
-        cmocka_unit_test(test_minimums),         cmocka_unit_test(test_damping),
-        cmocka_unit_test(test_refusals),         cmocka_unit_test(test_no_hessian),
-        cmocka_unit_test(test_host_that_cannot), cmocka_unit_test(test_dead_columns),
+        cmocka_unit_test(test_options_layout), cmocka_unit_test(test_rows_are_independent),
+        cmocka_unit_test(test_minimums),       cmocka_unit_test(test_fp4),
+        cmocka_unit_test(test_damping),        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_no_hessian),     cmocka_unit_test(test_host_that_cannot),
+        cmocka_unit_test(test_dead_columns),
     };
     return cmocka_run_group_tests(tests, gptq_setup, gptq_teardown);
 }

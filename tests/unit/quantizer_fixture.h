@@ -43,7 +43,7 @@ struct made {
     struct tsr_errbuf     err;
 };
 
-static void made_free(struct made *m)
+static inline void made_free(struct made *m)
 {
     free(m->codes);
     free(m->meta);

@@ -1,13 +1,32 @@
 /* gptq - the component: options, sizes, and a run of rows as tiles.  See README.md. */
 #include "gptq.h"
 
+#define GROUP 128 /* the default */
+
 struct gptq_options {
     int64_t bits, group;
     int32_t symmetric, mse, act_order, static_groups;
     double  damp;
     int64_t scale, params, refine, block, scale_bits;
     int32_t minimum;
+    int64_t element;
 };
+
+/* Options that FP4 grids leave no choice of. */
+static tsr_status check_fp4(const struct gptq_options *o, struct tsr_err *err)
+{
+    int64_t group = (int64_t)wt_fp4_format((int)o->element).group;
+    if (o->bits != 4 || (o->group != GROUP && o->group != group))
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "element: its numbers have 4 bits in blocks of %lld; leave bits and group "
+                        "out",
+                        (long long)group);
+    if (o->symmetric || o->minimum || o->scale_bits || o->mse || o->params == GPTQ_PARAMS_RANGE)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "element: its blocks have no range and no minimum, and scales of their own "
+                        "kind; leave symmetric, minimum, scale_bits, mse and params out");
+    return TSR_OK;
+}
 
 static tsr_status check_options(const struct gptq_options *o, struct tsr_err *err)
 {
@@ -18,6 +37,8 @@ static tsr_status check_options(const struct gptq_options *o, struct tsr_err *er
         return tsr_fail(err, TSR_E_CONFIG,
                         "act_order with params: range would find a group's range in the middle of "
                         "its columns; add static_groups: true, or use params: weighted");
+    if (o->element)
+        return check_fp4(o, err);
     if (o->minimum && o->symmetric)
         return tsr_fail(err, TSR_E_CONFIG,
                         "minimum: true stores the lower end of a range; leave symmetric out");
@@ -38,17 +59,21 @@ static tsr_status gptq_create(const struct tsr_host *host, const void *opts, voi
     struct gptq *q = host->alloc(host->ctx, sizeof *q, 16);
     if (!q)
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: %zu bytes for gptq", sizeof *q);
-    int weighted = o->params == GPTQ_PARAMS_AUTO ? o->group > 0 && !o->static_groups
-                                                 : o->params == GPTQ_PARAMS_WEIGHTED;
+    int weighted = o->element                      ? 1
+                   : o->params == GPTQ_PARAMS_AUTO ? o->group > 0 && !o->static_groups
+                                                   : o->params == GPTQ_PARAMS_WEIGHTED;
     *q = (struct gptq){ .host = host,
                         .rule = { .bits = (uint32_t)o->bits,
                                   .scale_dtype = o->scale_bits ? TSR_F32 : (uint32_t)o->scale,
                                   .symmetric = o->symmetric,
                                   .mse = o->mse,
                                   .minimum = o->minimum,
+                                  .fp4 = (int)o->element,
                                   .scale_bits = (uint32_t)o->scale_bits,
                                   .range = WT_RANGE_GPTQ },
-                        .group = o->group < 0 ? 0 : (uint64_t)o->group,
+                        .group = o->element     ? wt_fp4_format((int)o->element).group
+                                 : o->group < 0 ? 0
+                                                : (uint64_t)o->group,
                         .weighted = weighted,
                         .dynamic = !weighted && o->group > 0 && !o->static_groups,
                         .act_order = o->act_order,
@@ -126,10 +151,14 @@ static tsr_status gptq_plan(const void *self, const struct tsr_matrix *w,
                         (unsigned long long)w->rows, (unsigned long long)w->cols);
     struct tsr_format f = gptq_format(q);
     struct gptq_tile  t = tile_of(q, w->cols);
+    uint64_t          rows = q->rule.fp4 == WT_FP4_NV ? w->rows : 1;
+    if (rows > UINT64_C(1) << 36)
+        return tsr_fail(err, TSR_E_UNSUPPORTED, "%llu rows are too many for one divisor",
+                        (unsigned long long)rows);
     tsr_format_store(&plan->format, &f);
-    plan->rows_per_unit = 1;
-    plan->code_bytes = tsr_format_int_code_bytes(&f, w->cols);
-    plan->meta_bytes = gptq_meta_bytes(q, w->cols);
+    plan->rows_per_unit = q->rule.fp4 == WT_FP4_NV ? 0 : 1; /* a divisor of the whole tensor */
+    plan->code_bytes = rows * tsr_format_int_code_bytes(&f, w->cols);
+    plan->meta_bytes = rows * gptq_meta_bytes(q, w->cols);
     plan->scratch_bytes = lay_out(&t, NULL);
     plan->need = TSR_NEED_HESSIAN;
     return TSR_OK;
@@ -152,33 +181,12 @@ static void gptq_unprepare(void *self, void *prepared)
     gptq_site_destroy(self, prepared);
 }
 
-/* Row `lane` of the tile into its bytes. */
-static void pack(const struct gptq_tile *t, const struct tsr_format *f, uint64_t lane,
-                 unsigned char *codes, unsigned char *meta)
-{
-    uint64_t zeros = t->groups * (f->scale_dtype == TSR_F32 ? 4u : 2u);
-    if (t->q->rule.minimum && f->scale_bits == 0) {
-        gptq_row_params(t, lane);
-        (void)wt_affine_meta(f, t->cols, t->p, meta); /* rounded before */
-    } else if (!t->q->rule.minimum) {
-        memset(meta, 0, tsr_format_int_meta_bytes(f, t->cols));
-    }
-    for (uint64_t g = 0; !t->q->rule.minimum && g < t->groups; g++) {
-        wt_scale_put(meta, g, f->scale_dtype, t->scale[g * GPTQ_LANES + lane]);
-        if (f->zero == TSR_ZERO_STORED)
-            meta[zeros + g] = (unsigned char)t->zero[g * GPTQ_LANES + lane];
-    }
-    for (uint64_t k = 0; k < t->cols; k++)
-        t->out[k] = t->codes[k * GPTQ_LANES + lane];
-    wt_pack(codes, t->out, t->cols, f->bits);
-}
-
 static tsr_status quantize_tile(struct gptq_tile *t, double *loss, double *rtn_loss,
                                 struct tsr_err *err)
 {
     tsr_status st = gptq_load(t, err);
     if (st == TSR_OK && t->q->weighted)
-        st = gptq_params_weighted(t, err);
+        st = t->q->rule.fp4 ? gptq_fp4_params(t, err) : gptq_params_weighted(t, err);
     if (st == TSR_OK && t->q->rule.scale_bits)
         st = gptq_params_codes(t, err);
     if (st == TSR_OK)
@@ -203,6 +211,8 @@ static tsr_status quantize_tiles(struct gptq_tile *t, const struct tsr_quant_job
     struct tsr_format f = gptq_format(t->q);
     uint64_t          code_bytes = tsr_format_int_code_bytes(&f, t->cols);
     uint64_t          meta_bytes = gptq_meta_bytes(t->q, t->cols);
+    if (t->q->rule.fp4)
+        t->grid = gptq_fp4_grid(t->q, t->src, t->row);
     for (t->first = 0; t->first < t->src->rows; t->first += GPTQ_LANES) {
         t->rows = gptq_min(GPTQ_LANES, t->src->rows - t->first);
         t->n_row = job->first_row + t->first;
@@ -212,8 +222,8 @@ static tsr_status quantize_tiles(struct gptq_tile *t, const struct tsr_quant_job
         if (st != TSR_OK)
             return st;
         for (uint64_t lane = 0; lane < t->rows; lane++)
-            pack(t, &f, lane, (unsigned char *)job->codes + (t->first + lane) * code_bytes,
-                 t->meta + lane * meta_bytes);
+            gptq_pack(t, &f, lane, (unsigned char *)job->codes + (t->first + lane) * code_bytes,
+                      t->meta + lane * meta_bytes);
     }
     return TSR_OK;
 }
@@ -256,8 +266,10 @@ static tsr_status gptq_dequantize(const void *self, const struct tsr_quant_job *
 {
     struct tsr_format f = gptq_format(self);
     (void)err;
-    return ((const struct gptq *)self)->rule.minimum ? wt_dequantize_affine(job, &f)
-                                                     : wt_dequantize_int(job, &f);
+    const struct wt_rule *q = &((const struct gptq *)self)->rule;
+    if (q->fp4)
+        return wt_dequantize_fp4(job, q->fp4);
+    return q->minimum ? wt_dequantize_affine(job, &f) : wt_dequantize_int(job, &f);
 }
 
 static void report_prepared(const void *self, const void *prepared,
@@ -294,9 +306,15 @@ static const struct tsr_choice params_choices[] = {
       GPTQ_PARAMS_WEIGHTED },
 };
 
+static const struct tsr_choice element_choices[] = {
+    { "int", "a whole number", WT_FP4_NONE },
+    { "nvfp4", "E2M1 in blocks of 16 with E4M3 scales", WT_FP4_NV },
+    { "mxfp4", "E2M1 in blocks of 32 with powers of two", WT_FP4_MX },
+};
+
 static const struct tsr_option options[] = {
     TSR_OPTION_INT(struct gptq_options, bits, 4, 2, 8, "bits", "Width of a code."),
-    TSR_OPTION_INT(struct gptq_options, group, 128, -1, INT64_C(1) << 40, "columns",
+    TSR_OPTION_INT(struct gptq_options, group, GROUP, -1, INT64_C(1) << 40, "columns",
                    "Columns that share a scale; -1: the whole row."),
     TSR_OPTION_BOOL(struct gptq_options, symmetric, 0, "Range -m..m without a stored zero point."),
     TSR_OPTION_BOOL(struct gptq_options, mse, 0,
@@ -330,6 +348,8 @@ static const struct tsr_option options[] = {
         struct gptq_options, scale_bits, 0, 0, 8, "bits",
         "With minimum: 4, 6 or 8: codes of scales and minimums under two F16 factors for "
         "256 columns; 0: stored as they are."),
+    TSR_OPTION_ENUM(struct gptq_options, element, WT_FP4_NONE, element_choices,
+                    "What a code is; nvfp4 and mxfp4 have their own bits, groups and scales."),
 };
 
 static const struct tsr_quantizer_v1 table = {

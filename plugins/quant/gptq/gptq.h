@@ -12,6 +12,7 @@
 #define TSR_GPTQ_H
 
 #include "../affine.h"
+#include "../fp4.h"
 
 #include <tessera/linalg.h>
 #include <tessera/quantizer_report.h>
@@ -59,7 +60,8 @@ struct gptq_tile {
     int                      held;  /* e, on the device of the linear algebra                 */
     uint8_t                 *codes; /* [cols][lane]                                           */
     float                   *scale; /* [groups][lane]                                         */
-    float                   *zero;  /* [groups][lane] zero point, or minimum                  */
+    float                   *zero; /* [groups][lane] zero point, minimum, or byte of an FP4 scale */
+    struct wt_fp4            grid;
     float                   *side;  /* [block][lane] errors or gradients of a block           */
     float                   *tri;   /* [block][block] diagonal block of the factor, transposed */
     float                   *row;   /* [cols]                                                 */
@@ -91,7 +93,10 @@ static inline void gptq_value(const struct wt_rule *q, float *restrict value,
                               const float *restrict code, const float *restrict scale,
                               const float *restrict zero)
 {
-    if (q->minimum)
+    if (q->fp4)
+        for (uint32_t r = 0; r < GPTQ_LANES; r++)
+            value[r] = wt_e2m1[(int)code[r]] * scale[r];
+    else if (q->minimum)
         for (uint32_t r = 0; r < GPTQ_LANES; r++)
             value[r] = code[r] * scale[r] + zero[r];
     else
@@ -106,7 +111,10 @@ static inline void gptq_round(const struct wt_rule *q, float *restrict code, flo
                               const float *restrict zero)
 {
     float maxq = (float)((1 << q->bits) - 1);
-    if (q->minimum)
+    if (q->fp4)
+        for (uint32_t r = 0; r < GPTQ_LANES; r++)
+            code[r] = scale[r] > 0.0f ? wt_e2m1_code(t[r] / scale[r]) : 0.0f;
+    else if (q->minimum)
         for (uint32_t r = 0; r < GPTQ_LANES; r++)
             code[r] = gptq_code((t[r] - zero[r]) / scale[r], 0.0f, maxq);
     else
@@ -130,6 +138,12 @@ tsr_status gptq_params_weighted(struct gptq_tile *t, struct tsr_err *err);
 void gptq_row_params(const struct gptq_tile *t, uint64_t lane);
 /* Rounds scales and minimums to their codes under the factors of a record, and writes the meta. */
 tsr_status gptq_params_codes(struct gptq_tile *t, struct tsr_err *err);
+/* fp4.c: the grid of the whole tensor; scales of blocks; rtn's errors of a row; a row's meta */
+struct wt_fp4 gptq_fp4_grid(const struct gptq *q, const struct tsr_matrix *w, float *row);
+tsr_status    gptq_fp4_params(struct gptq_tile *t, struct tsr_err *err);
+void          gptq_fp4_nearest(const struct gptq_tile *t, uint64_t lane);
+void          gptq_fp4_meta(const struct gptq_tile *t, uint64_t lane, unsigned char *meta);
+
 /* Group g from the current columns of t->e (natural order). */
 tsr_status gptq_params_dynamic(struct gptq_tile *t, uint64_t g, struct tsr_err *err);
 
@@ -137,6 +151,9 @@ tsr_status gptq_params_dynamic(struct gptq_tile *t, uint64_t g, struct tsr_err *
 tsr_status gptq_columns(struct gptq_tile *t, struct tsr_err *err);
 /* refine.c: sweeps of coordinate descent over the codes */
 tsr_status gptq_refine(struct gptq_tile *t, struct tsr_err *err);
+/* pack.c: row `lane` of the tile into its bytes */
+void gptq_pack(const struct gptq_tile *t, const struct tsr_format *f, uint64_t lane,
+               unsigned char *codes, unsigned char *meta);
 /* loss.c: e H e^T of every lane for the errors in t->e; rounding to nearest instead of GPTQ */
 tsr_status gptq_loss(struct gptq_tile *t, double *loss, struct tsr_err *err);
 void       gptq_nearest(struct gptq_tile *t);
@@ -173,6 +190,8 @@ static inline tsr_status gptq_push(const struct gptq_tile *t, uint64_t begin, ui
 
 static inline struct tsr_format gptq_format(const struct gptq *q)
 {
+    if (q->rule.fp4)
+        return wt_fp4_format(q->rule.fp4);
     if (q->rule.minimum)
         return wt_affine_format(q->rule.bits, q->group, q->rule.scale_bits, q->rule.scale_dtype);
     return (struct tsr_format){ .id = TSR_FORMAT_INT,
@@ -185,8 +204,9 @@ static inline struct tsr_format gptq_format(const struct gptq *q)
 static inline uint64_t gptq_meta_bytes(const struct gptq *q, uint64_t cols)
 {
     struct tsr_format f = gptq_format(q);
-    return q->rule.minimum ? tsr_format_affine_meta_bytes(&f, cols)
-                           : tsr_format_int_meta_bytes(&f, cols);
+    return q->rule.fp4       ? wt_fp4_meta_bytes(q->rule.fp4, cols)
+           : q->rule.minimum ? tsr_format_affine_meta_bytes(&f, cols)
+                             : tsr_format_int_meta_bytes(&f, cols);
 }
 
 static inline uint64_t gptq_min(uint64_t a, uint64_t b)

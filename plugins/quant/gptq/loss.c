@@ -48,6 +48,10 @@ void gptq_nearest(struct gptq_tile *t)
 {
     for (uint64_t lane = 0; lane < t->rows; lane++) {
         wt_row(t->row, t->src, t->first + lane);
+        if (t->q->rule.fp4) {
+            gptq_fp4_nearest(t, lane);
+            continue;
+        }
         int held = nearest_params(t);
         for (uint64_t k = 0; k < t->cols; k++) {
             const struct wt_params *p = &t->p[k / t->width];
