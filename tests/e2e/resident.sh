@@ -1,6 +1,7 @@
 #!/bin/bash
-# Quantized models of other programs: each takes at most 3 % more in memory than its file, and nothing is widened but what
-# docs/formats names with the reason.
+# tests/e2e/resident.sh TESSERA - quantized models of other programs: each takes at most 3 % more in memory than its file,
+# and nothing is widened but what docs/formats names with the reason.
+# shellcheck source=tests/e2e/lib.sh
 . "$(dirname "$0")/lib.sh"
 CASES=$(cd "$(dirname "$0")/../golden/checkpoints" && pwd)
 
@@ -12,7 +13,7 @@ for case in "$CASES"/*/; do
     model=$case
     [ -f "$case/model.gguf" ] && model=$case/model.gguf
     [ "$name" = mxfp4-gptoss-tensors ] && continue # tensors alone
-    stored=$(find "$case" -name 'model*.safetensors' -o -name model.gguf | xargs cat | wc -c)
+    stored=$(find "$case" \( -name 'model*.safetensors' -o -name model.gguf \) -exec cat {} + | wc -c)
     run logits "$model" --tokens 1,2,3 -o l.st -v
     ok "$name: logits" test "$rc" = 0
     said=$(grep -c widened "$WORK/err" || true)
