@@ -152,7 +152,8 @@ static void vectors(uint32_t type, const unsigned char *b, float *y)
     (void)tsr_gguf_format(type, &f);
     tsr_gguf_vectors_codes(type, b, codes);
     for (unsigned i = 0; i < 256; i++) {
-        float one = d * (float)scale[i / per];
+        unsigned group = i / per;
+        float    one = d * (float)scale[group];
         y[i] = f.table[codes[i]] * one;
     }
 }

@@ -4,6 +4,8 @@
 
 #include "checkpoint/gguf/gguf.h"
 
+#include <stddef.h>
+
 static unsigned word(const unsigned char *p)
 {
     return p[0] | (unsigned)p[1] << 8;
@@ -35,7 +37,7 @@ static void put(unsigned char *codes, unsigned vector, unsigned bits, unsigned n
 /* d, 32 bytes of indices and 32 of signs, 8 of upper bits, 8 of scales. */
 static void iq2_s(const unsigned char *b, unsigned char *codes)
 {
-    for (unsigned v = 0; v < 32; v++) {
+    for (size_t v = 0; v < 32; v++) {
         unsigned high = (unsigned)(b[66 + v / 4] >> 2 * (v % 4)) & 3u;
         put(codes + 8 * v, tsr_gguf_grid_iq2_s[b[2 + v] | high << 8], 2, 8, b[34 + v]);
     }
@@ -44,7 +46,7 @@ static void iq2_s(const unsigned char *b, unsigned char *codes)
 /* d, for each 32 weights four indices, then four times seven signs and four bits of scale. */
 static void iq2_xxs(const unsigned char *b, unsigned char *codes)
 {
-    for (unsigned v = 0; v < 32; v++) {
+    for (size_t v = 0; v < 32; v++) {
         const unsigned char *q = b + 2 + v / 4 * 8;
         uint32_t             signs = four_bytes(q + 4) >> 7 * (v % 4);
         put(codes + 8 * v, tsr_gguf_grid_iq2_xxs[q[v % 4]], 2, 8, even_signs(signs));
@@ -54,7 +56,7 @@ static void iq2_xxs(const unsigned char *b, unsigned char *codes)
 /* d, 32 words of nine bits of index and seven signs, 8 bytes of scales. */
 static void iq2_xs(const unsigned char *b, unsigned char *codes)
 {
-    for (unsigned v = 0; v < 32; v++) {
+    for (size_t v = 0; v < 32; v++) {
         unsigned q = word(b + 2 + 2 * v);
         put(codes + 8 * v, tsr_gguf_grid_iq2_xs[q & 511u], 2, 8, even_signs(q >> 9));
     }
@@ -63,7 +65,7 @@ static void iq2_xs(const unsigned char *b, unsigned char *codes)
 /* d, 64 indices, then for each 32 weights signs and scale as IQ2_XXS has them. */
 static void iq3_xxs(const unsigned char *b, unsigned char *codes)
 {
-    for (unsigned v = 0; v < 64; v++) {
+    for (size_t v = 0; v < 64; v++) {
         uint32_t signs = even_signs(four_bytes(b + 66 + v / 8 * 4) >> 7 * (v % 8 / 2));
         put(codes + 4 * v, tsr_gguf_grid_iq3_xxs[b[2 + v]], 3, 4, signs >> 4 * (v % 2));
     }
@@ -72,7 +74,7 @@ static void iq3_xxs(const unsigned char *b, unsigned char *codes)
 /* d, 64 indices, 8 bytes of their upper bits, 32 of signs, 4 of scales. */
 static void iq3_s(const unsigned char *b, unsigned char *codes)
 {
-    for (unsigned v = 0; v < 64; v++) {
+    for (size_t v = 0; v < 64; v++) {
         unsigned high = (unsigned)(b[66 + v / 8] >> v % 8) & 1u;
         put(codes + 4 * v, tsr_gguf_grid_iq3_s[b[2 + v] | high << 8], 3, 4,
             (unsigned)b[74 + v / 2] >> 4 * (v % 2));
@@ -82,7 +84,7 @@ static void iq3_s(const unsigned char *b, unsigned char *codes)
 /* d, 32 indices, 8 words: four times three upper bits, three bits of scale, the sign of the shift. */
 static void iq1_s(const unsigned char *b, unsigned char *codes)
 {
-    for (unsigned v = 0; v < 32; v++) {
+    for (size_t v = 0; v < 32; v++) {
         unsigned q = word(b + 34 + v / 4 * 2), high = q >> 3 * (v % 4) & 7u;
         put(codes + 8 * v, tsr_gguf_grid_iq1[b[2 + v] | high << 8], 2, 8, q >> 15 ? 255 : 0);
     }
@@ -92,7 +94,7 @@ static void iq1_s(const unsigned char *b, unsigned char *codes)
  * bits of scale and a nibble of d. */
 static void iq1_m(const unsigned char *b, unsigned char *codes)
 {
-    for (unsigned v = 0; v < 32; v++) {
+    for (size_t v = 0; v < 32; v++) {
         unsigned q = (unsigned)b[32 + v / 2] >> 4 * (v % 2) & 15u;
         put(codes + 8 * v, tsr_gguf_grid_iq1[b[v] | (q & 7u) << 8], 2, 8, q >> 3 ? 255 : 0);
     }
@@ -135,13 +137,13 @@ uint16_t tsr_gguf_vectors_factor(uint32_t type, const unsigned char *b)
     if (type != TSR_GGUF_T_IQ1_M)
         return (uint16_t)word(b);
     unsigned d = 0;
-    for (unsigned i = 0; i < 4; i++)
+    for (size_t i = 0; i < 4; i++)
         d |= word(b + 48 + 2 * i) >> 12 << 4 * i;
     return (uint16_t)d;
 }
 
 /* Bits of the scale of group s. */
-static unsigned scale_of(uint32_t type, const unsigned char *b, unsigned s)
+static unsigned scale_of(uint32_t type, const unsigned char *b, size_t s)
 {
     switch (type) {
     case TSR_GGUF_T_IQ2_XXS:
