@@ -152,7 +152,7 @@ struct rules {
     const struct tsr_config_node        *node; /* of the step */
     const struct tsr_plan_file          *f;
     struct tsr_diag                     *d;
-    bool *used, *later; /* [entries] some linear of any model has the name; of some models */
+    bool                                *used; /* [entries] some linear of any model has the name */
 };
 
 /* The candidate of one linear. */
@@ -161,8 +161,7 @@ static tsr_status read_linear(const struct rules *z, uint64_t layer, int linear,
 {
     const struct tsr_config_node *last = z->node;
     char                          text[TSR_PLANNING_TEXT];
-    TSR_TRY(linear_text(z->f, layer, linear, z->k->use, z->node, text, &last,
-                        linear < TSR_MODEL_LINEARS ? z->used : z->later, z->d, err));
+    TSR_TRY(linear_text(z->f, layer, linear, z->k->use, z->node, text, &last, z->used, z->d, err));
     return index_of(z->pl, z->job, text, last, index, z->d, err);
 }
 
@@ -210,22 +209,41 @@ static tsr_status read_layers(struct rules *z, uint32_t *candidate, struct tsr_e
          l++)
         st = read_layer(z, l, &candidate[l], err);
     for (uint64_t i = 0; i < z->f->n_entries && st == TSR_OK; i++)
-        if (!z->used[i] && !z->later[i] && tsr_config_diag_errors(z->d) == before)
+        if (!z->used[i] && tsr_config_diag_errors(z->d) == before)
             unused(z, i);
     if (st != TSR_OK)
         return st;
     return tsr_config_diag_errors(z->d) == before ? TSR_OK : tsr_config_diag_status(z->d, err);
 }
 
-/* With the model known: a mix of which a layer has one part alone is that part. */
+/* Whether one of the model's linears is meant: a layer lacks those of the other forms of attention. */
+static tsr_status is_used(const struct rules *z, uint64_t entry, bool *used, struct tsr_err *err)
+{
+    const struct tsr_plan_shape *shape = z->pl->problem.shape;
+    *used = false;
+    for (uint64_t l = 0; l < z->f->layers && !*used; l++) {
+        const struct tsr_plan_shape_layer *s = &shape->layer[shape->layer_class[l]];
+        bool                               covers;
+        TSR_TRY(tsr_plan_file_covers(z->f, z->f->entries[entry], l, &covers, err));
+        for (int i = 0; i < TSR_PLAN_MIXED && covers && !*used; i++)
+            *used = s->lin[tsr_plan_mixed(i)].rows &&
+                    names(z->f->entries[entry], l, (int)tsr_plan_mixed(i));
+    }
+    return TSR_OK;
+}
+
+/* With the model known: every entry is about a linear of it, and a mix of which a layer has one part alone is that
+ * part. */
 static tsr_status settle(const struct rules *z, uint32_t *candidate, struct tsr_err *err)
 {
     const struct tsr_plan_problem *p = &z->pl->problem;
     uint64_t                       before = tsr_config_diag_errors(z->d);
-    bool more = p->shape->attn_gate || p->shape->delta.value_heads || p->shape->latent.rank;
-    for (uint64_t i = 0; i < z->f->n_entries && !more; i++)
-        if (!z->used[i] && tsr_config_diag_errors(z->d) == before)
+    for (uint64_t i = 0; i < z->f->n_entries; i++) {
+        bool used;
+        TSR_TRY(is_used(z, i, &used, err));
+        if (!used && tsr_config_diag_errors(z->d) == before)
             unused(z, i);
+    }
     for (uint64_t l = 0; l < z->f->layers; l++) {
         const struct tsr_plan_shape_layer *s = &p->shape->layer[p->shape->layer_class[l]];
         const struct tsr_plan_candidate   *c = &p->candidates.v[candidate[l]], *one = NULL;
@@ -314,8 +332,7 @@ tsr_status tsr_planning_check(struct tsr_planning *pl, struct tsr_pipeline_job *
     if (!candidate)
         return tsr_fail_nomem(err, f->layers * sizeof *candidate, "the layers of a plan");
     struct rules z = { .pl = pl, .job = job, .k = k, .node = node, .f = f, .d = d };
-    z.used = tsr_new(f->n_entries, 2 * sizeof *z.used);
-    z.later = z.used ? z.used + f->n_entries : NULL;
+    z.used = tsr_new(f->n_entries, sizeof *z.used);
     tsr_status st = z.used ? read_layers(&z, candidate, err)
                            : tsr_fail_nomem(err, f->n_entries, "the rules of a plan");
     pl->options.prefill_mb = (uint64_t)f->prefill_mb;

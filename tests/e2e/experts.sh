@@ -603,7 +603,11 @@ ok "the plan that is written names it" grep -q 'layers: "1", tensors: "\*.kv_b_p
 run quantize l-deepseek_v3 --use rtn --plan again.yaml --out some
 ok "a model is packed by it, got $rc" json '[.results.quantize.linears[] | select(.bits_per_weight > 8) | .name] ==
     ["model.layers.1.self_attn.kv_b_proj"]' "$WORK/some/results.json"
-ok "a linear that is none" test "$(weights none 'tensors: "*.kv_c_proj", bits: 8' >/dev/null 2>&1; grep -c 'no linear' "$WORK/err")" -gt 0
+for name in kv_c k z; do
+    (weights none "tensors: \"*.${name}_proj\", bits: 8") >/dev/null 2>&1
+    fails "$name: a linear that is none, or that this model lacks" 2 'none.yaml:*' plan job.yaml --check none.yaml
+    ok "$name: a sentence about it" grep -q 'no linear' "$WORK/err"
+done
 
 # Measured frequencies: the last expert of the model `one` gets no token.
 sed -i 's/ops: 10 GFLOP/ops: 10 TFLOP/' "$WORK/devices/midi.yaml" # so that reading is what takes the time
