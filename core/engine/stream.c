@@ -6,6 +6,7 @@
 #include "engine/internal.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define NO_LAYER UINT64_MAX
 
@@ -70,6 +71,11 @@ void tsr_engine_stream_show_experts(struct tsr_stream *s, const uint8_t *experts
     s->e->shown_experts = experts;
 }
 
+const struct tsr_engine *tsr_engine_stream_engine(const struct tsr_stream *s)
+{
+    return s->e;
+}
+
 static void note_peak(struct tsr_stream *s)
 {
     uint64_t tensors, weights;
@@ -127,6 +133,8 @@ tsr_status tsr_engine_stream_open_layer(struct tsr_stream *s, uint64_t layer,
     close_layer(s);
     close_embed(s);
     s->layer = layer;
+    if (layer == 0) /* linears are counted once, however many passes there are */
+        memset(s->e->ran, 0, sizeof s->e->ran);
     tsr_status st = tsr_engine_load_layer(s->e, o, layer, s->act, err);
     note_peak(s);
     if (st != TSR_OK)

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "eval/kld.h"
+#include "eval/layers.h"
 #include "eval/states.h"
 
 #include <math.h>
@@ -74,11 +75,12 @@ static tsr_status get_logits(struct run *run, uint64_t arm, uint64_t window, uin
     float               *out = arm == run->reference ? run->base : run->logits;
     if (a->states)
         return tsr_eval_states_logits(a->states, run->tally[arm].n, scored, out, err);
-    if (!a->engine)
+    if (!a->engine && !a->layers)
         return tsr_eval_kld_read(a->base, window, row, scored, out, err);
     for (uint64_t i = 0; i < n; i++)
         run->tokens[i] = (struct tsr_engine_token){ .id = ids[at + i], .logits = at + i >= begin };
-    TSR_TRY(tsr_engine_forward(a->engine, run->tokens, n, out, err));
+    TSR_TRY(a->layers ? tsr_eval_layers_logits(a->layers, window, begin, scored, out, err)
+                      : tsr_engine_forward(a->engine, run->tokens, n, out, err));
     for (uint64_t i = 0; a->save && i < scored; i++)
         tsr_eval_kld_put(a->save, out + i * run->vocab);
     return TSR_OK;
@@ -203,6 +205,7 @@ static void summarize(const struct run *run, uint64_t arm)
 static uint64_t vocab_of(const struct tsr_eval_arm *a)
 {
     return a->engine   ? tsr_engine_vocab(a->engine)
+           : a->layers ? tsr_engine_vocab(tsr_eval_layers_engine(a->layers))
            : a->states ? tsr_eval_states_vocab(a->states)
                        : tsr_eval_kld_vocab(a->base);
 }

@@ -40,16 +40,18 @@ tsr_status tsr_eval_run(struct tsr_engine *e, struct tsr_engine *reference, stru
  * and overlays, but need the same vocabulary.  The reference may be a .kld file instead of an
  * engine; then w must be of that file, and its result is only the likelihoods and first choices of
  * the file.  It may also be stored hidden rows of an engine for these windows, in the order of
- * scoring. */
+ * scoring.  An arm may run layer by layer instead of in an engine. */
 struct tsr_eval_kld;
 struct tsr_kld_out;
 struct tsr_states;
+struct tsr_eval_layers;
 struct tsr_eval_arm {
     const char                *name;
-    struct tsr_engine         *engine; /* NULL: base or states */
+    struct tsr_engine         *engine; /* NULL: base, states or layers */
     const struct tsr_eval_kld *base;
     struct tsr_states         *states;
-    struct tsr_kld_out        *save; /* of the reference: takes its rows; or NULL */
+    struct tsr_eval_layers    *layers; /* of the same windows */
+    struct tsr_kld_out        *save;   /* of the reference: takes its rows; or NULL */
     tsr_status                 status;
     struct tsr_errbuf          error;
     struct tsr_eval_result     result;

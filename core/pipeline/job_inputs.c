@@ -102,9 +102,11 @@ tsr_status tsr_pipeline_job_load_tokenizer(struct tsr_tokenizer **t, const char 
 bool tsr_pipeline_job_streams(const struct tsr_pipeline_job *job)
 {
     const struct tsr_pipeline_job_state *s = job->state;
-    for (uint64_t i = 0; i < s->n; i++)
-        if (!s->steps[i].step->streams)
+    for (uint64_t i = 0; i < s->n; i++) {
+        const struct tsr_pipeline_step *step = s->steps[i].step;
+        if (!step->streams && !(step->streams_with && step->streams_with(s->steps[i].opts)))
             return false;
+    }
     return s->n > 0;
 }
 

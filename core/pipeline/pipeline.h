@@ -69,9 +69,10 @@ struct tsr_pipeline_step {
      * whether the options make these results a failure of the command. NULL: no remarks. */
     void (*remark)(const json_t *result, FILE *to);
     tsr_status (*gate)(const void *opts, const json_t *result, struct tsr_err *err);
-    bool resolves; /* its output determines what later steps need */
-    bool streams;  /* reads the weights one layer at a time */
-    bool later;    /* valid only after other steps: has no verb */
+    bool resolves;                          /* its output determines what later steps need */
+    bool streams;                           /* reads the weights one layer at a time */
+    bool (*streams_with)(const void *opts); /* the same where it depends on the options; or NULL */
+    bool later;                             /* valid only after other steps: has no verb */
 };
 extern const struct tsr_pipeline_step *const tsr_steps[];
 extern const uint64_t                        tsr_n_steps;

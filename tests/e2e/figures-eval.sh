@@ -34,6 +34,8 @@ ok "what both ran with" json '.act == "a8" and .packed_linears.a8 == 42 and .kv 
 again "an int8 cache" int8 plain @demo --kv int8 --against @demo
 ok "the reference has none" json '.kl.mean > 0 and .kv == "int8" and .reference.kv == "f32"' out
 again "chunks change nothing" int8 plain @demo --kv int8 --chunk 7 --against @demo
+again "by layers" a8 plain q4 --act a8 --against @demo --by-layers 2
+ok "linears of several passes are counted once" json '.packed_linears.a8 == 42 and .device != null' out
 of q4 q4
 again "a packed model against itself: a8 and the cache are the model's" both q4 q4 --act a8 --kv int8 --against q4
 ok "the packed reference ran in f32" json '.kl.mean > 0 and .reference.packed_linears == {f32: 42, a16: 0, a8: 0}' out

@@ -33,12 +33,41 @@ static const struct tsr_option options[] = {
       .flags = TSR_OPT_UNSAID,
       .offset = TSR_FIELD(S, save_kld, const char *),
       .def = { .s = "" } },
+    { .name = "by_layers",
+      .help = "Read the weights one layer at a time, and run so many windows through each; 0: the "
+              "model "
+              "is in memory.",
+      .unit = "windows",
+      .type = TSR_OPT_INT,
+      .flags = TSR_OPT_UNSAID,
+      .offset = TSR_FIELD(S, by_layers, int64_t),
+      .min = { .i = 0 },
+      .max = { .i = 1 << 20 } },
     TSR_PIPELINE_RUNNING_OPTIONS(S, run, TSR_ACT_F32, TSR_PIPELINE_POSITIONS_ALL, 0),
     TSR_PIPELINE_TP_OPTIONS(S, tp),
 };
 #undef S
 
 /* ---- checks ------------------------------------------------------------------------- */
+
+/* What a pass over the layers does not do. */
+static void check_by_layers(const struct eval_step_keys *o, const struct tsr_config_node *node,
+                            struct tsr_diag *d)
+{
+    const struct tsr_config_node *at = tsr_config_node_get(node, "by_layers");
+    const char                   *what = *o->choices            ? "choices"
+                                         : o->tp.simulate_tp    ? "simulate_tp"
+                                         : o->run.kv != TSR_F32 ? "kv"
+                                         : o->run.compensation.compensate || *o->run.compensation.compensate_plan
+                                             ? "compensate"
+                                             : NULL;
+    if (o->by_layers && what)
+        tsr_config_diag_error(
+            d, at ? &at->mark : &node->mark, "leave one out",
+            "'by_layers' evaluates a text with a cache of F32; '%s' needs the model "
+            "in memory",
+            what);
+}
 
 static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
                         const struct tsr_config_node *node, struct tsr_diag *d, struct tsr_err *err)
@@ -58,6 +87,7 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
     if (o->kl && *o->against)
         tsr_config_diag_error(d, &node->mark, "give one",
                               "'kl' compares with the original, 'against' with another model");
+    check_by_layers(o, node, d);
     tsr_pipeline_check_input(job, node, "text", d);
     tsr_pipeline_check_input(job, node, "choices", d);
     tsr_pipeline_tp_keys_check(job, &o->tp, true, node, d);
@@ -76,8 +106,10 @@ static tsr_status open_engine(struct eval_step *e, uint64_t context, struct tsr_
                                       (uint32_t)e->o->run.act, &e->ranks, err));
     e->running.eo.context = context;
     e->running.eo.split = e->ranks ? tsr_eval_tp_split(e->ranks) : NULL;
-    return tsr_engine_create(&e->engine, job->registry, job->model, job->overlay, &e->running.eo,
-                             err);
+    TSR_TRY(tsr_engine_create(&e->engine, job->registry, job->model, job->overlay, &e->running.eo,
+                              err));
+    e->ran = e->engine;
+    return TSR_OK;
 }
 
 /* The reference is its model as it is: only where it runs, and in what chunks, is the model's too. */
@@ -85,7 +117,32 @@ static tsr_status open_plain(struct eval_step *e, uint64_t context, struct tsr_e
 {
     struct tsr_engine_options eo = tsr_pipeline_running_plain(&e->running);
     eo.context = context;
-    return tsr_engine_create(&e->reference_engine, e->job->registry, e->reference, NULL, &eo, err);
+    TSR_TRY(
+        tsr_engine_create(&e->reference_engine, e->job->registry, e->reference, NULL, &eo, err));
+    e->reference_ran = e->reference_engine;
+    return TSR_OK;
+}
+
+/* The model as it is stored, or as `quantize` stored it, and the reference. */
+static tsr_status open_layers(struct eval_step *e, struct tsr_err *err)
+{
+    struct tsr_pipeline_job *job = e->job;
+    uint64_t                 at_once = (uint64_t)e->o->by_layers;
+    if (job->packed)
+        TSR_TRY(tsr_model_load_streamed(&e->packed, job->packed, err));
+    const struct tsr_model *m = e->packed ? e->packed : job->model;
+    TSR_TRY(
+        tsr_pipeline_running_open(&e->running, job, &e->o->run, m, job->packed, job->seed, err));
+    TSR_TRY(tsr_eval_layers_open(&e->layers, job->registry, m, e->windows, at_once,
+                                 e->running.eo.act, &e->running.eo.on, err));
+    e->ran = tsr_eval_layers_engine(e->layers);
+    if (!e->reference)
+        return TSR_OK;
+    struct tsr_engine_options eo = tsr_pipeline_running_plain(&e->running);
+    TSR_TRY(tsr_eval_layers_open(&e->reference_layers, job->registry, e->reference, e->windows,
+                                 at_once, eo.act, &eo.on, err));
+    e->reference_ran = tsr_eval_layers_engine(e->reference_layers);
+    return TSR_OK;
 }
 
 /* ---- a text ------------------------------------------------------------------------- */
@@ -94,12 +151,15 @@ static tsr_status open_plain(struct eval_step *e, uint64_t context, struct tsr_e
 static tsr_status run_arms(struct eval_step *e, struct tsr_kld_out *save, struct tsr_err *err)
 {
     struct tsr_eval_arm *arms = tsr_new(2, sizeof *arms);
-    uint64_t             n = e->base || e->reference_engine ? 2 : 1;
+    uint64_t             n = e->base || e->reference ? 2 : 1;
     if (!arms)
         return tsr_fail_nomem(err, 2 * sizeof *arms, "an evaluation");
-    arms[0] = (struct tsr_eval_arm){ .name = "model", .engine = e->engine, .save = save };
+    arms[0] = (struct tsr_eval_arm){
+        .name = "model", .engine = e->engine, .layers = e->layers, .save = save
+    };
     arms[1] = (struct tsr_eval_arm){ .name = *e->o->against ? e->o->against : "the original",
                                      .engine = e->reference_engine,
+                                     .layers = e->reference_layers,
                                      .base = e->base };
     tsr_status st =
         tsr_eval_arms(arms, n, 1, tsr_plugin_registry_pool(e->job->registry), e->windows, err);
@@ -147,6 +207,10 @@ static tsr_status measure(struct eval_step *e, struct tsr_err *err)
 {
     TSR_TRY(eval_open_windows(e, err));
     TSR_TRY(eval_open_reference(e, err));
+    if (e->o->by_layers) {
+        TSR_TRY(open_layers(e, err));
+        return run_saving(e, err);
+    }
     TSR_TRY(open_engine(e, e->windows->window, err));
     if (e->reference)
         TSR_TRY(open_plain(e, e->windows->window, err));
@@ -178,6 +242,12 @@ static tsr_status ask(struct eval_step *e, struct tsr_err *err)
     return tsr_eval_choices_score(e->reference_engine, t, e->questions, &e->reference_marks, err);
 }
 
+static bool by_layers(const void *opts)
+{
+    const struct eval_step_keys *o = opts;
+    return o->by_layers > 0;
+}
+
 static tsr_status file_result(const struct eval_step *e, struct tsr_err *err)
 {
     json_t *j = eval_result_json(e);
@@ -200,11 +270,14 @@ static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
     tsr_eval_choice_marks_free(&e.marks);
     tsr_eval_choice_marks_free(&e.reference_marks);
     tsr_eval_choices_destroy(e.questions);
+    tsr_eval_layers_close(e.reference_layers);
+    tsr_eval_layers_close(e.layers);
     tsr_engine_destroy(e.reference_engine);
     tsr_engine_destroy(e.engine);
     tsr_pipeline_running_close(&e.running);
     tsr_eval_tp_close(e.ranks);
     tsr_eval_windows_destroy(e.windows);
+    tsr_model_destroy(e.packed);
     eval_close_reference(&e);
     return st;
 }
@@ -217,5 +290,6 @@ const struct tsr_pipeline_step tsr_step_eval = {
     .options_size = sizeof(struct eval_step_keys),
     .check = check,
     .run = run,
+    .streams_with = by_layers,
     .print = eval_result_print,
 };

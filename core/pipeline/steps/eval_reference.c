@@ -86,7 +86,8 @@ static tsr_status check_tokenizer(const struct eval_step *e, const char *path, s
 static tsr_status load_other(struct eval_step *e, const char *path, struct tsr_err *err)
 {
     const struct tsr_eval_windows *w = e->windows;
-    TSR_TRY(tsr_model_load(&e->other, path, false, err));
+    TSR_TRY(e->o->by_layers ? tsr_model_load_streamed(&e->other, path, err)
+                            : tsr_model_load(&e->other, path, false, err));
     TSR_TRY(tsr_pipeline_job_note_model(e->job, path, e->other->hash, err));
     TSR_TRY(other_vocabulary(e, e->other->hp.vocab, err));
     TSR_TRY(check_tokenizer(e, path, err));

@@ -1,6 +1,8 @@
 /* What an evaluation found. */
 #include "pipeline/steps/eval_step.h"
 
+#include "quant/quantize.h"
+
 #include <math.h>
 
 static bool put_questions(json_t *j, const struct eval_step *e)
@@ -32,7 +34,7 @@ static bool put_against(json_t *j, const struct eval_step *e)
         r = json_object();
         ok = tsr_pipeline_json_put_text(r, "model", o->against) &&
              tsr_pipeline_json_put_text(r, "model_hash", e->other->hash) &&
-             tsr_pipeline_running_put_plain(r, e->job, e->reference_engine);
+             tsr_pipeline_running_put_plain(r, e->job, e->reference_ran);
         ok = tsr_pipeline_json_put(j, "reference", r) && ok;
     }
     return ok && (e->questions || tsr_compare_json_put_difference(j, "delta", &e->paired.delta));
@@ -49,8 +51,10 @@ json_t *eval_result_json(const struct eval_step *e)
          tsr_pipeline_json_put(j, "simulated", tsr_pipeline_tp_json(e->ranks, e->job->model))) &&
         (e->questions ? put_questions(j, e)
                       : tsr_pipeline_eval_result_put(j, e->windows, &e->result)) &&
-        put_model(j, e) && tsr_pipeline_running_put(j, e->job, &o->run, &e->running, e->engine) &&
-        tsr_pipeline_json_put(j, "quantized", json_boolean(e->job->overlay != NULL)) &&
+        put_model(j, e) && tsr_pipeline_running_put(j, e->job, &o->run, &e->running, e->ran) &&
+        (!e->layers || !e->job->loose ||
+         tsr_pipeline_json_put_int(j, "peak_memory_bytes", tsr_quant_memory_peak())) &&
+        tsr_pipeline_json_put(j, "quantized", json_boolean(e->job->overlay || e->packed)) &&
         put_against(j, e))
         return j;
     json_decref(j);

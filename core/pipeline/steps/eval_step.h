@@ -10,6 +10,7 @@
 #include "compare/compare.h"
 #include "eval/choices.h"
 #include "eval/kld.h"
+#include "eval/layers.h"
 #include "eval/paired.h"
 #include "pipeline/codecs.h"
 
@@ -19,6 +20,7 @@ struct eval_step_keys {
     struct tsr_pipeline_eval_keys    eval;
     const char                      *against, *choices, *save_kld;
     int32_t                          kl;
+    int64_t                          by_layers; /* windows; 0: the model is in memory */
     struct tsr_pipeline_running_keys run;
     struct tsr_pipeline_tp_keys      tp;
 };
@@ -30,11 +32,14 @@ struct eval_step {
     struct tsr_eval_windows     *windows;
     struct tsr_eval_kld         *base;      /* against a .kld file */
     struct tsr_model            *other;     /* against another model */
+    struct tsr_model            *packed;    /* by layers: what `quantize` stored */
     const struct tsr_model      *reference; /* other, the job's with kl, or NULL */
     struct tsr_eval_choices     *questions;
     struct tsr_tp               *ranks; /* simulated, of the model and not of the reference */
     struct tsr_pipeline_running  running;
     struct tsr_engine           *engine, *reference_engine;
+    struct tsr_eval_layers      *layers, *reference_layers; /* in place of them */
+    const struct tsr_engine     *ran, *reference_ran;       /* whichever it is */
     struct tsr_eval_choice_marks marks, reference_marks;
     struct tsr_eval_result       result;
     struct tsr_eval_paired       paired; /* with `against` */
