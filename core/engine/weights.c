@@ -142,8 +142,10 @@ tsr_status tsr_engine_load_layer(struct tsr_engine *e, const struct tsr_model_ov
     TSR_TRY(
         load_norm(e, &l->ffn_in, f ? &f[TSR_MODEL_OVERLAY_FFN_IN] : NULL, hidden, &d->ffn_in, err));
     TSR_TRY(load_norm(e, &l->ffn_out, NULL, hidden, &d->ffn_out, err));
-    TSR_TRY(load_norm(e, &l->q_a_norm, NULL, e->model->hp.latent.q_rank, &d->q_a_norm, err));
-    TSR_TRY(load_norm(e, &l->kv_a_norm, NULL, e->model->hp.latent.rank, &d->kv_a_norm, err));
+    TSR_TRY(load_norm(e, &l->q_a_norm, f ? &f[TSR_MODEL_OVERLAY_Q_B_IN] : NULL,
+                      e->model->hp.latent.q_rank, &d->q_a_norm, err));
+    TSR_TRY(load_norm(e, &l->kv_a_norm, f ? &f[TSR_MODEL_OVERLAY_KV_B_IN] : NULL,
+                      e->model->hp.latent.rank, &d->kv_a_norm, err));
     d->q_a_norm.eps = d->kv_a_norm.eps = e->model->hp.latent.eps;
     TSR_TRY(load_qk_norm(e, &l->q_norm, e->share.head, e->share.heads, &d->q_norm, err));
     TSR_TRY(load_qk_norm(e, &l->k_norm, e->share.kv_head, e->share.kv_heads, &d->k_norm, err));

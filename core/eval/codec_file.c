@@ -33,21 +33,23 @@ static void hash_packed(struct tsr_hasher *h, const struct tsr_model_packed *p)
         tsr_hasher_update(h, p->order, p->cols * sizeof *p->order);
 }
 
-static void hash_norm(struct tsr_hasher *h, const struct tsr_model_norm *n, uint64_t hidden)
+static void hash_norm(struct tsr_hasher *h, const struct tsr_model_norm *n, uint64_t cols)
 {
     if (n->gain)
-        tsr_hasher_update(h, n->gain, hidden * sizeof *n->gain);
+        tsr_hasher_update(h, n->gain, cols * sizeof *n->gain);
     if (n->bias)
-        tsr_hasher_update(h, n->bias, hidden * sizeof *n->bias);
+        tsr_hasher_update(h, n->bias, cols * sizeof *n->bias);
 }
 
-static void hash_layer(struct tsr_hasher *h, const struct tsr_model_overlay *o, uint64_t layer,
-                       uint64_t hidden)
+static void hash_layer(struct tsr_hasher *h, const struct tsr_model *m,
+                       const struct tsr_model_overlay *o, uint64_t layer)
 {
     for (uint64_t i = 0; i < o->linears; i++)
         hash_packed(h, o->lin[layer][i]);
     for (int i = 0; o->norm && i < TSR_MODEL_OVERLAY_NORMS; i++)
-        hash_norm(h, &o->norm[layer][i], hidden);
+        hash_norm(h, &o->norm[layer][i],
+                  tsr_model_layer_site_cols(m, layer,
+                                            tsr_model_overlay_norm_site((enum tsr_overlay_norm)i)));
 }
 
 static bool packs(const struct tsr_model_overlay *o)
@@ -77,7 +79,7 @@ tsr_status tsr_eval_codec_key_model(struct tsr_eval_codec_key *k, const struct t
         if (folder) /* of one that is streamed only an open layer has its bytes */
             st = tsr_model_open_layer(m, l, err);
         if (st == TSR_OK)
-            hash_layer(h, o, l, m->hp.hidden);
+            hash_layer(h, m, o, l);
         if (folder && st == TSR_OK)
             tsr_model_close_layer(m, l);
     }

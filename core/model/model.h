@@ -339,6 +339,8 @@ enum tsr_site tsr_model_expert_site(uint64_t expert, enum tsr_site kind);
  * its own kind. */
 uint64_t      tsr_model_site_expert(enum tsr_site site);
 enum tsr_site tsr_model_site_kind(enum tsr_site site);
+/* The site whose columns a site has: an expert's FFN_IN has rows of the layer's FFN_IN; any other is its own. */
+enum tsr_site tsr_model_site_columns(enum tsr_site site);
 /* "attn_in", "o_in", "ffn_in", "down_in", "shared.down_in", "q_b_in", "kv_b_in", "experts.3.ffn_in", ... into buf; returns buf. */
 const char *tsr_model_site_name(enum tsr_site site, char buf[TSR_MODEL_SITE_TEXT]);
 #define TSR_MODEL_SITE_NAME(site)                                                                  \

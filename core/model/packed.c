@@ -49,9 +49,13 @@ tsr_status tsr_model_overlay_create(struct tsr_model_overlay **o, uint64_t layer
         return tsr_fail_nomem(err, sizeof *v, "the list of packed weights");
     v->layers = layers;
     v->linears = linears;
+    v->sites = linears <= TSR_MODEL_EXPERTS
+                   ? (uint64_t)TSR_MODEL_SITE_EXPERTS
+                   : tsr_model_expert_site((linears - TSR_MODEL_EXPERTS) / TSR_EXPERT_LINEARS,
+                                           TSR_MODEL_SITE_FFN_IN);
     v->lin = tsr_new_rows(layers, linears, sizeof **v->lin);
     v->norm = tsr_new(layers, sizeof *v->norm);
-    v->scale = tsr_new(layers, sizeof *v->scale);
+    v->scale = tsr_new_rows(layers, v->sites, sizeof **v->scale);
     if (!v->lin || !v->norm || !v->scale) {
         free(v->lin);
         free(v->norm);
@@ -64,6 +68,22 @@ tsr_status tsr_model_overlay_create(struct tsr_model_overlay **o, uint64_t layer
     return TSR_OK;
 }
 
+enum tsr_site tsr_model_overlay_norm_site(enum tsr_overlay_norm which)
+{
+    static const enum tsr_site sites[TSR_MODEL_OVERLAY_NORMS] = {
+        TSR_MODEL_SITE_ATTN_IN, TSR_MODEL_SITE_FFN_IN, TSR_MODEL_SITE_Q_B_IN, TSR_MODEL_SITE_KV_B_IN
+    };
+    return sites[which];
+}
+
+const struct tsr_model_norm *tsr_model_overlay_norm_of(const struct tsr_model_layer *l,
+                                                       enum tsr_overlay_norm         which)
+{
+    const struct tsr_model_norm *norms[TSR_MODEL_OVERLAY_NORMS] = { &l->attn_in, &l->ffn_in,
+                                                                    &l->q_a_norm, &l->kv_a_norm };
+    return norms[which];
+}
+
 void tsr_model_overlay_drop_folds(struct tsr_model_overlay *o, uint64_t layer)
 {
     for (int i = 0; i < TSR_MODEL_OVERLAY_NORMS; i++) {
@@ -71,7 +91,7 @@ void tsr_model_overlay_drop_folds(struct tsr_model_overlay *o, uint64_t layer)
         free((void *)(uintptr_t)o->norm[layer][i].bias);
         o->norm[layer][i] = (struct tsr_model_norm){ 0 };
     }
-    for (int i = 0; i < TSR_OVERLAY_SITES; i++) {
+    for (uint64_t i = 0; i < o->sites; i++) {
         free(o->scale[layer][i]);
         o->scale[layer][i] = NULL;
     }

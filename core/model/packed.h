@@ -47,31 +47,37 @@ void     tsr_model_packed_drop(
         struct tsr_model_packed *p); /* frees the weights; shape and format stay */
 void tsr_model_packed_destroy(struct tsr_model_packed *p); /* frees p too; NULL is allowed */
 
-/* Norms of a layer that take a folded scale (quantizer_block.h). */
+/* Norms of a layer that take a folded scale (quantizer_block.h); the last two are of latent attention's rows. */
 enum tsr_overlay_norm {
     TSR_MODEL_OVERLAY_ATTN_IN,
     TSR_MODEL_OVERLAY_FFN_IN,
+    TSR_MODEL_OVERLAY_Q_B_IN,
+    TSR_MODEL_OVERLAY_KV_B_IN,
     TSR_MODEL_OVERLAY_NORMS
 };
-#define TSR_OVERLAY_SITES 4 /* enum tsr_site */
+/* The site whose input the norm is, and the model's own norm. */
+enum tsr_site                tsr_model_overlay_norm_site(enum tsr_overlay_norm which);
+const struct tsr_model_norm *tsr_model_overlay_norm_of(const struct tsr_model_layer *l,
+                                                       enum tsr_overlay_norm         which);
 
 /* Packed weights of a model: NULL for unpacked ones. */
 struct tsr_model_overlay {
-    uint64_t                   layers, linears;
+    uint64_t                   layers, linears, sites;
     struct tsr_model_packed ***lin; /* [layers][linears] */
     struct tsr_model_packed   *head;
     struct tsr_model_packed   *embed; /* of a tied model, only if the head is packed; may be it */
     struct tsr_model_norm (
-        *norm)[TSR_MODEL_OVERLAY_NORMS]; /* [layers]; arrays [hidden] owned, NULL: original */
-    /* [layers]; by site, the factors that multiplied the columns of its linears before packing, and
-     * divided the rows of the linear that produces its input; [cols], owned; NULL: 1 */
-    float *(*scale)[TSR_OVERLAY_SITES];
+        *norm)[TSR_MODEL_OVERLAY_NORMS]; /* [layers]; arrays [cols] owned, NULL: original */
+    /* [layers][sites]: the factors that multiplied the columns of the site's linears before packing, and
+     * divided the rows of the linear that produces its input; [cols], owned; NULL: 1.  Experts' FFN_IN have
+     * those of the layer's. */
+    float ***scale;
 };
 /* The factors of a site, or NULL: 1. */
 static inline const float *tsr_model_overlay_scale(const struct tsr_model_overlay *o,
-                                                   uint64_t layer, uint64_t site)
+                                                   uint64_t layer, enum tsr_site site)
 {
-    return site < TSR_OVERLAY_SITES ? o->scale[layer][site] : NULL;
+    return o->scale[layer][tsr_model_site_columns(site)];
 }
 /* Frees folded norms and scales of a layer. */
 void tsr_model_overlay_drop_folds(struct tsr_model_overlay *o, uint64_t layer);

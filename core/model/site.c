@@ -18,6 +18,13 @@ uint64_t tsr_model_site_expert(enum tsr_site site)
     return (uint64_t)(site - TSR_MODEL_SITE_EXPERTS) / EXPERT_SITES;
 }
 
+enum tsr_site tsr_model_site_columns(enum tsr_site site)
+{
+    return site >= TSR_MODEL_SITE_EXPERTS && tsr_model_site_kind(site) == TSR_MODEL_SITE_FFN_IN
+               ? TSR_MODEL_SITE_FFN_IN
+               : site;
+}
+
 const char *tsr_model_site_name(enum tsr_site site, char buf[TSR_MODEL_SITE_TEXT])
 {
     static const char *const names[TSR_MODEL_SITE_EXPERTS] = {

@@ -111,9 +111,11 @@ static tsr_status one_role(const struct tsr_model_stored_walk *w, const struct t
     case TSR_MODEL_PART_FFN_OUT:
         return tsr_model_stored_norm(w, r, layer, &l->ffn_out, NULL);
     case TSR_MODEL_PART_Q_A_NORM:
-        return tsr_model_stored_norm(w, r, layer, &l->q_a_norm, NULL);
+        return tsr_model_stored_norm(w, r, layer, &l->q_a_norm,
+                                     f ? &f[TSR_MODEL_OVERLAY_Q_B_IN] : NULL);
     case TSR_MODEL_PART_KV_A_NORM:
-        return tsr_model_stored_norm(w, r, layer, &l->kv_a_norm, NULL);
+        return tsr_model_stored_norm(w, r, layer, &l->kv_a_norm,
+                                     f ? &f[TSR_MODEL_OVERLAY_KV_B_IN] : NULL);
     case TSR_MODEL_PART_Q_NORM:
         return tsr_model_stored_norm(w, r, layer, &l->q_norm, NULL);
     case TSR_MODEL_PART_K_NORM:

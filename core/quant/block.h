@@ -6,8 +6,15 @@
  *
  *   attn_in, ffn_in  the norm before the sub-layer, if nothing else reads its output (not
  *                    after the residual, not if the residual is taken from the norm)
- *   o_in             v, of the same instance, with one head per query head and no bias
- *   down_in          up, of the same instance, without bias; with ReLU if there is no gate
+ *   q_b_in, kv_b_in  the norm of latent attention's row
+ *   o_in             v, of the same instance, with one head per query head and no bias; not in
+ *                    latent attention, and not after the gated delta rule
+ *   down_in          up, of the same instance, without bias; with ReLU if there is no gate, and
+ *                    not where the function adds to what up says
+ *
+ * attn_in has all linears that read the norm.  In a layer with experts, ffn_in has gate and up of
+ * all experts, and each expert's down is a site.  A router reads the norm of ffn_in, too: one that is not
+ * quantized becomes a matrix of F32 with scaled columns.
  */
 #ifndef TSR_QUANT_BLOCK_H
 #define TSR_QUANT_BLOCK_H
@@ -17,12 +24,12 @@
 
 /* One layer as the scheme quantizes it. */
 struct tsr_quant_block_job {
-    struct tsr_registry        *registry;
-    const struct tsr_model     *model;
-    uint64_t                    layer;
-    const struct tsr_quantizer *q[TSR_MODEL_LINEARS]; /* NULL: stays; one instance, one pointer */
-    const struct tsr_quant_stats
-                      *stats;    /* [TSR_MODEL_SITES], all that tsr_quant_block_need() names */
+    struct tsr_registry               *registry;
+    const struct tsr_model            *model;
+    uint64_t                           layer;
+    const struct tsr_quantizer *const *q; /* [linears], NULL: stays; one instance, one pointer */
+    const struct tsr_quant_stats *
+        stats; /* [sites], all that tsr_quant_block_need() names; inputs of experts are not needed */
     uint64_t           sequence; /* rows of recorded inputs that are one sequence */
     struct tsr_stream *stream;   /* the original layer is open in it */
 };
@@ -30,18 +37,19 @@ struct tsr_quant_block_job {
 /* The changed layer.  Its linears must be quantized from `lin`, with `stats` of tsr_quant_block_stats(),
  * and its norms go into the overlay. */
 struct tsr_quant_block_fold {
-    struct tsr_matrix lin[TSR_MODEL_LINEARS]; /* F32, scaled and clamped; data NULL: the model's */
-    struct tsr_model_norm
-           norm[TSR_MODEL_OVERLAY_NORMS]; /* arrays [hidden]; gain NULL: the model's */
-    float *scale[TSR_MODEL_SITES];        /* [cols], what divides the inputs; NULL: 1 */
+    uint64_t           linears, sites;
+    struct tsr_matrix *lin; /* [linears]: F32, scaled and clamped; data NULL: the model's.  One that
+                             * is not quantized is a router whose input is divided */
+    struct tsr_model_norm norm[TSR_MODEL_OVERLAY_NORMS]; /* arrays [cols]; gain NULL: the model's */
+    float               **scale; /* [sites]: [cols], what divides the inputs; NULL: 1 */
 };
 void tsr_quant_block_fold_free(struct tsr_quant_block_fold *f);
 
 /* True for a quantizer with a block search. */
 bool tsr_quant_block_searches(const struct tsr_quantizer *q);
 
-/* TSR_NEED_* of all block tables among q [TSR_MODEL_LINEARS]; any: whether a block table exists. */
-uint64_t tsr_quant_block_need(const struct tsr_quantizer *const *q, bool *any);
+/* TSR_NEED_* of all block tables among q [linears]; any: whether a block table exists. */
+uint64_t tsr_quant_block_need(const struct tsr_quantizer *const *q, uint64_t linears, bool *any);
 
 /* Runs the search of every instance that has a table and fills f, which is empty if no instance
  * changes anything.  Missing statistics are TSR_E_INPUT; an invalid scale or clip is
@@ -49,9 +57,12 @@ uint64_t tsr_quant_block_need(const struct tsr_quantizer *const *q, bool *any);
 tsr_status tsr_quant_block_search(const struct tsr_quant_block_job *job,
                                   struct tsr_quant_block_fold *f, struct tsr_err *err);
 
+/* What divides the inputs of a site; NULL: 1. */
+const float *tsr_quant_block_scale(const struct tsr_quant_block_fold *f, enum tsr_site site);
+
 /* The statistics of a site's inputs divided by its scale: fresh arrays for those in `in` (except
- * sensitivity, which is of the weights), freed by tsr_quant_block_stats_free(); if f->scale[site] is
- * NULL, `in` itself. */
+ * sensitivity, which is of the weights), freed by tsr_quant_block_stats_free(); if the site takes no scale,
+ * `in` itself. */
 tsr_status tsr_quant_block_stats(const struct tsr_quant_block_fold *f, enum tsr_site site,
                                  const struct tsr_quant_stats *in, struct tsr_quant_stats *out,
                                  struct tsr_err *err);

@@ -10,14 +10,16 @@
 
 void tsr_quant_block_fold_free(struct tsr_quant_block_fold *f)
 {
-    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
+    for (uint64_t i = 0; f->lin && i < f->linears; i++)
         free(f->lin[i].data);
     for (int i = 0; i < TSR_MODEL_OVERLAY_NORMS; i++) {
         free((void *)(uintptr_t)f->norm[i].gain);
         free((void *)(uintptr_t)f->norm[i].bias);
     }
-    for (int i = 0; i < TSR_MODEL_SITES; i++)
+    for (uint64_t i = 0; f->scale && i < f->sites; i++)
         free(f->scale[i]);
+    free(f->lin);
+    free(f->scale);
     *f = (struct tsr_quant_block_fold){ 0 };
 }
 
@@ -92,20 +94,36 @@ static tsr_status divided(const float *v, const float *scale, uint64_t n, double
 static tsr_status fold_norm(const struct block_view *v, enum tsr_site site, const float *scale,
                             struct tsr_quant_block_fold *f, struct tsr_err *err)
 {
-    const struct tsr_model_layer *l = &v->job->model->layers[v->job->layer];
-    bool                          attention = site == TSR_MODEL_SITE_ATTN_IN;
-    const struct tsr_model_norm  *n = attention ? &l->attn_in : &l->ffn_in;
-    struct tsr_model_norm        *out =
-        &f->norm[attention ? TSR_MODEL_OVERLAY_ATTN_IN : TSR_MODEL_OVERLAY_FFN_IN];
-    uint64_t   hidden = v->job->model->hp.hidden;
+    int which = 0;
+    while (tsr_model_overlay_norm_site((enum tsr_overlay_norm)which) != site)
+        which++;
+    const struct tsr_model      *m = v->job->model;
+    const struct tsr_model_norm *n =
+        tsr_model_overlay_norm_of(&m->layers[v->job->layer], (enum tsr_overlay_norm)which);
+    uint64_t   cols = tsr_model_layer_site_cols(m, v->job->layer, site);
     float     *gain = NULL, *bias = NULL;
-    tsr_status st = divided(n->gain, scale, hidden, (double)v->job->model->hp.norm_gain_offset,
-                            "norm gain", v->job->layer, &gain, err);
+    tsr_status st = divided(n->gain, scale, cols, (double)m->hp.norm_gain_offset, "norm gain",
+                            v->job->layer, &gain, err);
     if (st == TSR_OK && n->bias)
-        st = divided(n->bias, scale, hidden, 0.0, "norm bias", v->job->layer, &bias, err);
-    out->gain = gain;
-    out->bias = bias;
+        st = divided(n->bias, scale, cols, 0.0, "norm bias", v->job->layer, &bias, err);
+    f->norm[which] = (struct tsr_model_norm){ .gain = gain, .bias = bias };
     return st;
+}
+
+/* Routers read the norm, and what they say stays. */
+static tsr_status fold_routers(const struct block_view *v, const float *scale,
+                               struct tsr_quant_block_fold *f, struct tsr_err *err)
+{
+    static const enum tsr_linear_id routers[] = { TSR_MODEL_ROUTER, TSR_MODEL_SHARED_ROUTER };
+    for (int i = 0; i < 2 && routers[i] < v->job->model->hp.linears; i++) {
+        enum tsr_linear_id id = routers[i];
+        if (!block_follows(v->job, id))
+            continue;
+        TSR_TRY(block_widen(&v->job->model->layers[v->job->layer].lin[id].w, &f->lin[id], err));
+        scale_columns(&f->lin[id], scale);
+        TSR_TRY(check_finite(&f->lin[id], err));
+    }
+    return TSR_OK;
 }
 
 /* ---- all of it -------------------------------------------------------------- */
@@ -121,28 +139,32 @@ static bool all_ones(const float *v, uint64_t n)
 tsr_status block_fold(struct block_view *v, struct tsr_quant_block_fold *f, struct tsr_err *err)
 {
     for (uint64_t s = 0; s < v->n; s++)
-        for (uint64_t i = 0; i < v->site[s].n_linears; i++)
-            scale_columns(v->list[s][i], v->choice[s].scale);
+        for (uint64_t i = 0; i < v->sites[s]->n_linears; i++)
+            scale_columns(v->sites[s]->linears[i], v->choices[s]->scale);
     for (uint64_t s = 0; s < v->n; s++) {
-        const struct tsr_block_site *site = &v->site[s];
+        const struct tsr_block_site *site = v->sites[s];
         if (site->producer == TSR_PRODUCER_LINEAR)
-            divide_rows(v->list[site->producer_site][site->producer_linear], v->choice[s].scale);
+            divide_rows(v->sites[site->producer_site]->linears[site->producer_linear],
+                        v->choices[s]->scale);
     }
     for (uint64_t s = 0; s < v->n; s++)
-        for (uint64_t i = 0; i < v->site[s].n_linears; i++) {
-            const struct tsr_matrix *w = v->list[s][i];
-            clamp(w, v->clip[s][i], v->table->clip_group(v->q->self, w->cols));
+        for (uint64_t i = 0; i < v->sites[s]->n_linears; i++) {
+            const struct tsr_matrix *w = v->sites[s]->linears[i];
+            clamp(w, v->choices[s]->clip[i], v->table->clip_group(v->q->self, w->cols));
             TSR_TRY(check_finite(w, err));
         }
     for (uint64_t s = 0; s < v->n; s++) {
-        if (all_ones(v->choice[s].scale, v->site[s].cols))
+        enum tsr_site id = v->site[s].id;
+        if (all_ones(v->choices[s]->scale, v->sites[s]->cols))
             continue;
-        if (v->site[s].producer == TSR_PRODUCER_NORM)
-            TSR_TRY(fold_norm(v, v->id[s], v->choice[s].scale, f, err));
-        f->scale[v->id[s]] = v->choice[s].scale;
-        v->choice[s].scale = NULL;
+        if (v->sites[s]->producer == TSR_PRODUCER_NORM)
+            TSR_TRY(fold_norm(v, id, v->choices[s]->scale, f, err));
+        if (id == TSR_MODEL_SITE_FFN_IN)
+            TSR_TRY(fold_routers(v, v->choices[s]->scale, f, err));
+        f->scale[id] = v->choices[s]->scale;
+        v->choices[s]->scale = NULL;
     }
-    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
+    for (uint64_t i = 0; i < f->linears; i++)
         if (v->wide[i].data) {
             f->lin[i] = v->wide[i];
             v->wide[i].data = NULL;
@@ -186,11 +208,16 @@ static tsr_status divide(const float **out, const float *v, uint64_t rows, uint6
     return TSR_OK;
 }
 
+const float *tsr_quant_block_scale(const struct tsr_quant_block_fold *f, enum tsr_site site)
+{
+    return f->scale ? f->scale[tsr_model_site_columns(site)] : NULL;
+}
+
 tsr_status tsr_quant_block_stats(const struct tsr_quant_block_fold *f, enum tsr_site site,
                                  const struct tsr_quant_stats *in, struct tsr_quant_stats *out,
                                  struct tsr_err *err)
 {
-    const float *s = f->scale[site];
+    const float *s = tsr_quant_block_scale(f, site);
     uint64_t     n = in->cols;
     *out = *in;
     if (!s)

@@ -1,6 +1,6 @@
-/* The loss of a block search: for q, k, v and gate, up the layer's own half over the recorded
- * inputs, with some linears replaced, against the original; for o and down, whose own output
- * counts, the product of the inputs and the change of the weights. */
+/* The loss of a block search: for linears that read the norm of a half (q, k, v; gate, up), that half of the layer over
+ * the recorded inputs, with some linears replaced, against the original; for a linear whose own output counts (o, down,
+ * q_b, kv_b), the product of the inputs and the change of the weights. */
 #include "quant/block_internal.h"
 
 #include "base/mem.h"
@@ -33,7 +33,7 @@ static tsr_status run(const struct block_view *v, int half, float *out, struct t
 
 static tsr_status check_inputs(const struct block_view *v, enum tsr_site site, struct tsr_err *err)
 {
-    const struct tsr_quant_stats *in = v->job->stats ? &v->job->stats[site] : NULL;
+    const struct tsr_quant_stats *in = v->in ? &v->in[site] : NULL;
     if (v->job->stream && in && in->inputs && in->input_rows > 0 && v->job->sequence > 0)
         return TSR_OK;
     return tsr_fail(err, TSR_E_INPUT,
@@ -57,13 +57,13 @@ static tsr_status replaced(struct block_view *v, uint64_t site, int half, float 
 {
     struct tsr_stream *s = v->job->stream;
     tsr_status         st = TSR_OK;
-    for (uint64_t i = 0; i < v->site[site].n_linears && st == TSR_OK; i++)
-        st = tsr_engine_stream_set_linear(s, v->lin[site][i], linears[i], err);
+    for (uint64_t i = 0; i < v->sites[site]->n_linears && st == TSR_OK; i++)
+        st = tsr_engine_stream_set_linear(s, v->site[site].lin[i], linears[i], err);
     if (st == TSR_OK)
         st = run(v, half, out, err);
-    for (uint64_t i = 0; i < v->site[site].n_linears; i++) {
+    for (uint64_t i = 0; i < v->sites[site]->n_linears; i++) {
         struct tsr_errbuf e = TSR_ERRBUF(e);
-        tsr_status        back = tsr_engine_stream_set_linear(s, v->lin[site][i], NULL, &e.err);
+        tsr_status back = tsr_engine_stream_set_linear(s, v->site[site].lin[i], NULL, &e.err);
         if (back != TSR_OK && st == TSR_OK)
             st = tsr_err_copy(err, back, &e.err);
     }
@@ -117,10 +117,10 @@ static tsr_status square_change(const struct block_view *v, const struct tsr_qua
 static tsr_status loss_of_linear(struct block_view *v, uint64_t site,
                                  const struct tsr_matrix *linear, double *mse, struct tsr_err *err)
 {
-    const struct tsr_quant_stats *in = &v->job->stats[v->id[site]];
-    const struct tsr_matrix      *w = v->list[site][0];
+    const struct tsr_quant_stats *in = &v->in[v->site[site].id];
+    const struct tsr_matrix      *w = v->sites[site]->linears[0];
     uint64_t                      size, step;
-    TSR_TRY(check_inputs(v, v->id[site], err));
+    TSR_TRY(check_inputs(v, v->site[site].id, err));
     if (!tsr_mul(w->rows, w->cols, &size) || !tsr_mul(w->rows, STEP, &step))
         return tsr_fail(err, TSR_E_NOMEM, "the sizes of '%s' overflow", w->name);
     float     *dw = tsr_new_aligned(size, sizeof *dw), *y = tsr_new_aligned(step, sizeof *y);
@@ -148,7 +148,8 @@ tsr_status block_loss(void *ctx, uint64_t site, const struct tsr_matrix *const *
     if (site >= v->n)
         return tsr_fail(err, TSR_E_INVAL, "a loss of site %llu, the block shows %llu",
                         (unsigned long long)site, (unsigned long long)v->n);
-    if (v->id[site] == TSR_MODEL_SITE_O_IN || v->id[site] == TSR_MODEL_SITE_DOWN_IN)
-        return loss_of_linear(v, site, linears[0], mse, err);
-    return loss_of_half(v, site, v->id[site] == TSR_MODEL_SITE_FFN_IN, linears, mse, err);
+    enum tsr_site id = v->site[site].id;
+    return id == TSR_MODEL_SITE_ATTN_IN || id == TSR_MODEL_SITE_FFN_IN
+               ? loss_of_half(v, site, id == TSR_MODEL_SITE_FFN_IN, linears, mse, err)
+               : loss_of_linear(v, site, linears[0], mse, err);
 }

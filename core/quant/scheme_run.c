@@ -1,30 +1,10 @@
 /* Applies a scheme: quantizes a layer, the listed linears of one, or the ends of a model, site by site. */
-#include "quant/block.h"
 #include "quant/scheme_run_internal.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
-
-/* A search over a layer's scales knows the linears of a dense layer with heads of its own. */
-static tsr_status check_search(const struct tsr_scheme_run *a, uint64_t layer,
-                               const struct tsr_quantizer *const *q, struct tsr_err *err)
-{
-    const struct tsr_model_hparams *hp = &a->m->hp;
-    const char                     *other = hp->latent.rank ? "layers with latent attention"
-                                            : hp->recurrent ? "layers with the gated delta rule"
-                                            : hp->attn_gate ? "layers with gates of attention"
-                                                            : NULL;
-    for (uint64_t i = other ? 0 : TSR_MODEL_LINEARS; i < hp->linears; i++)
-        if (q[i] && tsr_quant_block_searches(q[i]))
-            return tsr_fail(err, TSR_E_CONFIG,
-                            "quantizer '%s' searches scales of whole layers, which %s do not "
-                            "have; give '%s' a quantizer without a search",
-                            q[i]->name, i < TSR_MODEL_EXPERTS && other ? other : "experts",
-                            a->m->layers[layer].lin[i].w.name);
-    return TSR_OK;
-}
 
 /* The quantizer of each linear of a layer (NULL: none), and the statistics that they need in total; q [linears]. */
 static tsr_status quantizers_of(struct tsr_scheme_run *a, uint64_t layer,
@@ -40,63 +20,8 @@ static tsr_status quantizers_of(struct tsr_scheme_run *a, uint64_t layer,
         q[i] = it.quantize ? &it.instance->q : NULL;
         *need |= it.quantize ? it.need : 0;
     }
-    *need = tsr_quant_need_collect(*need) | tsr_quant_block_need(q, search);
-    return check_search(a, layer, q, err);
-}
-
-/* Lets block searches choose scales and clips: the folded norms go into the overlay, the folded
- * weights and statistics take the place of the originals. */
-static tsr_status fold_layer(struct tsr_quant_layer_work *k, struct tsr_quant_calibration *c,
-                             struct tsr_quant_block_fold *f, struct tsr_quant_layer_stats *folded,
-                             struct tsr_err *err)
-{
-    uint64_t                   need;
-    bool                       search;
-    struct tsr_quant_block_job job = { .registry = k->a->registry,
-                                       .model = k->a->m,
-                                       .layer = k->layer,
-                                       .stats = k->stats ? k->stats->site : NULL,
-                                       .sequence = k->stats ? k->stats->sequence : 0 };
-    TSR_TRY(quantizers_of(k->a, k->layer, k->q, &need, &search, err));
-    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
-        job.q[i] = k->q[i];
-    if (!search)
-        return TSR_OK;
-    if (c && need & TSR_NEED_INPUTS)
-        TSR_TRY(tsr_quant_calibration_stream(c, k->layer, &job.stream, err));
-    TSR_TRY(tsr_quant_block_search(&job, f, err));
-    for (int i = 0; i < TSR_MODEL_OVERLAY_NORMS; i++) {
-        k->o->norm[k->layer][i] = f->norm[i];
-        f->norm[i] = (struct tsr_model_norm){ 0 };
-    }
-    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
-        if (f->lin[i].data) {
-            k->w[i] = &f->lin[i];
-            k->bound[i] = 1; /* a folded norm fits no original */
-        }
-    if (!k->stats)
-        return TSR_OK;
-    TSR_TRY(tsr_quant_layer_stats_new(folded, k->stats->sites, k->stats->sequence, err));
-    for (uint64_t i = 0; i < folded->sites; i++) {
-        if (i >= TSR_MODEL_SITES) /* not searched: borrowed */
-            folded->site[i] = k->stats->site[i];
-        else
-            TSR_TRY(tsr_quant_block_stats(f, (enum tsr_site)i, &k->stats->site[i], &folded->site[i],
-                                          err));
-    }
-    k->stats = folded;
+    *need = tsr_quant_need_collect(*need) | tsr_quant_block_need(q, a->m->hp.linears, search);
     return TSR_OK;
-}
-
-/* The statistics that a search made; the others are not its own. */
-static void folded_free(const struct tsr_quant_block_fold *fold, struct tsr_quant_layer_stats *s)
-{
-    for (uint64_t i = 0; i < s->sites; i++) {
-        if (i < TSR_MODEL_SITES && fold->scale[i])
-            tsr_quant_block_stats_free(&s->site[i]);
-        s->site[i] = (struct tsr_quant_stats){ 0 };
-    }
-    tsr_quant_layer_stats_free(s);
 }
 
 tsr_status tsr_quant_scheme_layer(struct tsr_scheme_run *a, uint64_t layer,
@@ -104,9 +29,10 @@ tsr_status tsr_quant_scheme_layer(struct tsr_scheme_run *a, uint64_t layer,
                                   const struct tsr_quant_layer_stats *stats,
                                   struct tsr_model_overlay *o, struct tsr_err *err)
 {
-    struct tsr_quant_layer_work  k = { .a = a, .layer = layer, .stats = stats, .o = o };
-    struct tsr_quant_block_fold  fold = { 0 };
-    struct tsr_quant_layer_stats folded = { 0 };
+    struct tsr_quant_layer_work k = { .a = a, .layer = layer, .stats = stats, .o = o };
+    struct tsr_quant_layer_fold fold = { 0 };
+    uint64_t                    need;
+    bool                        search;
     TSR_TRY(tsr_quant_layer_work_new(&k, err));
     tsr_status st = tsr_model_open_layer(a->m, layer, err);
     if (st != TSR_OK) {
@@ -115,15 +41,12 @@ tsr_status tsr_quant_scheme_layer(struct tsr_scheme_run *a, uint64_t layer,
     }
     for (uint64_t i = 0; i < a->m->hp.linears; i++)
         k.w[i] = &a->m->layers[layer].lin[i].w;
-    st = fold_layer(&k, c, &fold, &folded, err);
+    st = quantizers_of(a, layer, k.q, &need, &search, err);
+    if (st == TSR_OK && search)
+        st = tsr_quant_layer_fold_search(&k, c, need, &fold, err);
     for (uint64_t site = 0; site < a->m->hp.sites && st == TSR_OK; site++)
         st = tsr_quant_scheme_site(&k, (enum tsr_site)site, err);
-    folded_free(&fold, &folded);
-    for (int i = 0; i < TSR_MODEL_SITES && st == TSR_OK; i++) {
-        o->scale[layer][i] = fold.scale[i];
-        fold.scale[i] = NULL;
-    }
-    tsr_quant_block_fold_free(&fold);
+    tsr_quant_layer_fold_end(&k, &fold, st == TSR_OK);
     tsr_model_close_layer(a->m, layer);
     tsr_quant_layer_work_free(&k);
     return st;

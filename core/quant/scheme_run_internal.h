@@ -1,8 +1,9 @@
 /* quant/scheme_run_internal.h - applying a scheme: scheme_rules.c finds the quantizer of a linear, scheme_site.c
- * quantizes those of a site, scheme_run.c a layer. */
+ * quantizes those of a site, scheme_fold.c runs the searches over a layer, scheme_run.c quantizes it. */
 #ifndef TSR_QUANT_SCHEME_RUN_INTERNAL_H
 #define TSR_QUANT_SCHEME_RUN_INTERNAL_H
 
+#include "quant/block.h"
 #include "quant/remarks.h"
 #include "quant/scheme_internal.h"
 #include "quant/scheme_run.h"
@@ -56,7 +57,7 @@ struct tsr_quant_layer_work {
     const struct tsr_model_slice **part;  /* of the model's, or NULL: all */
     uint8_t                       *bound; /* 1: what cannot stay as it was */
     struct tsr_quant_site_item    *items; /* room for a site's */
-    const struct tsr_quantizer   **q;     /* room for a layer's */
+    const struct tsr_quantizer   **q;     /* of the layer */
 };
 
 tsr_status tsr_quant_layer_work_new(struct tsr_quant_layer_work *k, struct tsr_err *err);
@@ -69,6 +70,19 @@ tsr_status tsr_quant_scheme_choose(struct tsr_scheme_run *a, uint64_t layer, enu
 /* Quantizes the linears of a site. */
 tsr_status tsr_quant_scheme_site(struct tsr_quant_layer_work *k, enum tsr_site site,
                                  struct tsr_err *err);
+/* What a search changed of a layer; zeroed: nothing. */
+struct tsr_quant_layer_fold {
+    struct tsr_quant_block_fold  fold;
+    struct tsr_quant_layer_stats stats;
+};
+/* Lets block searches choose scales and clips: folded norms and routers go into the overlay, folded
+ * weights and statistics take the place of the originals in k. */
+tsr_status tsr_quant_layer_fold_search(struct tsr_quant_layer_work  *k,
+                                       struct tsr_quant_calibration *c, uint64_t need,
+                                       struct tsr_quant_layer_fold *f, struct tsr_err *err);
+/* Frees f; if the layer is done, its scales go into the overlay. */
+void tsr_quant_layer_fold_end(struct tsr_quant_layer_work *k, struct tsr_quant_layer_fold *f,
+                              bool done);
 /* TSR_E_UNSUPPORTED keeps the original if the scheme allows it. */
 tsr_status tsr_quant_scheme_or_keep(const struct tsr_scheme_run *a, tsr_status st, const char *name,
                                     struct tsr_err *err);

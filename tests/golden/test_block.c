@@ -51,12 +51,34 @@ static double noise(uint64_t i)
 
 enum act { SCALE, CLIP, BAD_SCALE, BAD_ONES, BAD_CLIP, LOSSES };
 
+#define MOST_SITES 24
+
 struct fake {
     enum act act;
-    uint32_t producer[TSR_MODEL_SITES];
-    uint64_t sites, group;
-    double   change[4]; /* LOSSES */
+    struct {
+        char     name[TSR_MODEL_SITE_TEXT];
+        uint32_t producer;
+    } site[MOST_SITES];
+    uint64_t                      sites, group;
+    double                        change[4]; /* LOSSES */
+    const struct tsr_quant_stats *seen;      /* inputs of experts, as the layer had them */
 };
+
+/* Inputs of an expert's down are shown as the layer had them; one that no token took has those of one sequence. */
+static void check_inputs(const struct fake *f, const struct tsr_block_site *s)
+{
+    unsigned expert;
+    if (sscanf(s->name, "experts.%u.", &expert) != 1)
+        return;
+    const struct tsr_quant_stats *in =
+        &f->seen[tsr_model_expert_site(expert, TSR_MODEL_SITE_DOWN_IN)];
+    if (!in->input_rows) {
+        assert_true(s->stats->input_rows > 0);
+        return;
+    }
+    assert_int_equal(s->stats->input_rows, in->input_rows);
+    assert_memory_equal(s->stats->inputs, in->inputs, in->input_rows * s->cols * sizeof(float));
+}
 
 static uint64_t fake_need(const void *self)
 {
@@ -152,7 +174,10 @@ static tsr_status fake_search(const void *self, const struct tsr_block *b,
     f->sites = b->n_sites;
     for (uint64_t s = 0; s < b->n_sites; s++) {
         const struct tsr_block_site *site = b->sites[s];
-        f->producer[s] = site->producer;
+        assert_true(s < MOST_SITES);
+        f->site[s].producer = site->producer;
+        (void)snprintf(f->site[s].name, sizeof f->site[s].name, "%s", site->name);
+        check_inputs(f, site);
         assert_int_equal(site->stats->cols, site->cols);
         assert_null(site->stats->absmax); /* what was not asked for is not shown */
         for (uint64_t i = 0; i < site->n_linears; i++)
@@ -205,33 +230,32 @@ static const struct tsr_quantizer_v1 deaf_table = { .struct_size = sizeof deaf_t
 #define SEQS   3
 
 struct layer {
-    struct golden              g;
-    struct tsr_stream         *s;
-    struct tsr_quant_stats     stats[TSR_MODEL_SITES];
-    float                     *h; /* [SEQS * LENGTH, hidden] in front of the layer */
-    uint64_t                   rows[TSR_MODEL_SITES];
-    struct tsr_quant_block_job job;
+    struct golden                g;
+    struct tsr_stream           *s;
+    struct tsr_quant_stats      *stats, *experts; /* [sites]; experts: what a search is not given */
+    float                       *h; /* [SEQS * LENGTH, hidden] in front of the layer */
+    const struct tsr_quantizer **q; /* [linears] */
+    struct tsr_quant_block_job   job;
 };
 
 static tsr_status record(void *ctx, uint64_t layer, enum tsr_site site, const float *x, uint64_t n,
                          uint64_t cols, struct tsr_err *err)
 {
     struct layer           *l = ctx;
-    struct tsr_quant_stats *s = &l->stats[site];
+    struct tsr_quant_stats *s = site < TSR_MODEL_SITE_EXPERTS ? &l->stats[site] : &l->experts[site];
     (void)layer;
     (void)err;
     if (!s->inputs) {
         s->inputs = tsr_new((uint64_t)SEQS * (uint64_t)LENGTH * cols, sizeof(float));
         s->absmax = tsr_new(cols, sizeof(float)); /* present, not asked for */
-        s->cols = cols;
     }
-    assert_true(s->inputs && s->absmax && s->cols == cols);
+    assert_true(s->inputs && s->absmax && l->stats[site].cols == cols);
     memcpy((float *)(uintptr_t)s->inputs + s->input_rows * cols, x, n * cols * sizeof *x);
     s->input_rows += n;
     return TSR_OK;
 }
 
-static void layer_open(struct layer *l, const char *name, const struct fake *f, uint64_t at)
+static void layer_open(struct layer *l, const char *name, struct fake *f, uint64_t at)
 {
     struct tsr_errbuf err = TSR_ERRBUF(err);
     uint32_t          ids[LENGTH];
@@ -239,9 +263,15 @@ static void layer_open(struct layer *l, const char *name, const struct fake *f, 
     golden_load(&l->g, name);
     const struct tsr_model     *m = l->g.model;
     static struct tsr_quantizer q;
-    q = (struct tsr_quantizer){ .iface = &fake_table,
-                                .self = (void *)(uintptr_t)f,
-                                .name = "fake" };
+    q = (struct tsr_quantizer){ .iface = &fake_table, .self = f, .name = "fake" };
+    l->stats = tsr_new(m->hp.sites, sizeof *l->stats);
+    l->experts = tsr_new(m->hp.sites, sizeof *l->experts);
+    l->q = tsr_new(m->hp.linears, sizeof(struct tsr_quantizer *));
+    assert_true(l->stats && l->experts && l->q);
+    f->seen = l->experts;
+    for (uint64_t i = 0; i < m->hp.sites; i++)
+        if (tsr_model_layer_has_site(m, at, (enum tsr_site)i))
+            l->stats[i].cols = tsr_model_layer_site_cols(m, at, (enum tsr_site)i);
     l->h = tsr_new((uint64_t)SEQS * (uint64_t)LENGTH * m->hp.hidden, sizeof(float));
     assert_non_null(l->h);
     OK(tsr_engine_stream_create(&l->s, registry, m, LENGTH, TSR_ACT_F32, NULL, &err.err));
@@ -261,17 +291,26 @@ static void layer_open(struct layer *l, const char *name, const struct fake *f, 
     l->job = (struct tsr_quant_block_job){ .registry = registry,
                                            .model = m,
                                            .layer = at,
+                                           .q = l->q,
                                            .stats = l->stats,
                                            .sequence = LENGTH,
                                            .stream = l->s };
-    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
-        l->job.q[i] = m->layers[at].lin[i].w.data ? &q : NULL;
+    for (uint64_t i = 0; i < m->hp.linears; i++)
+        l->q[i] =
+            m->layers[at].lin[i].w.data && i != TSR_MODEL_ROUTER && i != TSR_MODEL_SHARED_ROUTER
+                ? &q
+                : NULL;
 }
 
 static void layer_close(struct layer *l)
 {
-    for (int i = 0; i < TSR_MODEL_SITES; i++)
+    for (uint64_t i = 0; i < l->g.model->hp.sites; i++) {
         tsr_quant_block_stats_free(&l->stats[i]);
+        tsr_quant_block_stats_free(&l->experts[i]);
+    }
+    free(l->stats);
+    free(l->experts);
+    free(l->q);
     tsr_engine_stream_destroy(l->s);
     free(l->h);
     golden_free(&l->g);
@@ -298,7 +337,7 @@ static float *run_folded(struct layer *l, const struct tsr_quant_block_fold *f)
     memcpy(o->norm[l->job.layer], f->norm, sizeof f->norm);
     OK(tsr_engine_stream_open_layer(l->s, l->job.layer, o, &err.err));
     memset(o->norm[l->job.layer], 0, sizeof f->norm); /* f's */
-    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
+    for (uint64_t i = 0; i < f->linears; i++)
         if (f->lin[i].data)
             OK(tsr_engine_stream_set_linear(l->s, (enum tsr_linear_id)i, &f->lin[i], &err.err));
     float *out = run_all(l);
@@ -312,34 +351,43 @@ static float *run_folded(struct layer *l, const struct tsr_quant_block_fold *f)
 #define NORM   TSR_PRODUCER_NORM
 #define LINEAR TSR_PRODUCER_LINEAR
 
-static void check_fold(const char *name, uint64_t at, const uint32_t want[TSR_MODEL_SITES],
-                       void (*change)(struct tsr_model_hparams *))
+/* Producers by the end of a site's name. */
+struct producers {
+    uint32_t attn_in, o_in, ffn_in, down_in, q_b_in, kv_b_in;
+};
+
+static uint32_t expected(const struct producers *want, const char *name)
 {
-    struct tsr_errbuf           err = TSR_ERRBUF(err);
-    struct fake                 f = { .act = SCALE, .group = 16 };
-    struct layer                l;
-    struct tsr_quant_block_fold fold;
-    bool                        any;
-    layer_open(&l, name, &f, at);
-    if (change)
-        change(&l.g.model->hp);
-    float *original = run_all(&l);
-    assert_int_equal(tsr_quant_block_need(l.job.q, &any), TSR_NEED_INPUTS);
-    assert_true(any);
-    OK(tsr_quant_block_search(&l.job, &fold, &err.err));
-    assert_int_equal(f.sites, TSR_MODEL_SITES);
-    bool scaled = false;
-    for (int s = 0; s < TSR_MODEL_SITES; s++) {
-        if (f.producer[s] != want[s])
-            fail_msg("%s: site %d has producer %u, expected %u", name, s, f.producer[s], want[s]);
-        assert_int_equal(fold.scale[s] != NULL, want[s] != NONE);
-        scaled = scaled || fold.scale[s];
+    const struct {
+        const char *name;
+        uint32_t    producer;
+    } list[] = { { "attn_in", want->attn_in }, { "q_b_in", want->q_b_in },
+                 { "kv_b_in", want->kv_b_in }, { "ffn_in", want->ffn_in },
+                 { "down_in", want->down_in }, { "o_in", want->o_in } };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        size_t n = strlen(name), k = strlen(list[i].name);
+        if (n >= k && strcmp(name + n - k, list[i].name) == 0)
+            return list[i].producer;
     }
-    assert_int_equal(fold.norm[0].gain != NULL, want[0] == NORM);
-    assert_int_equal(fold.norm[1].gain != NULL, want[2] == NORM);
-    float *out = run_folded(&l, &fold);
+    fail_msg("site %s", name);
+    return NONE;
+}
+
+static bool has_scale(const struct tsr_quant_block_fold *f, const char *name)
+{
+    for (uint64_t i = 0; i < f->sites; i++)
+        if (strcmp(TSR_MODEL_SITE_NAME(i), name) == 0)
+            return f->scale[i] != NULL;
+    fail_msg("site %s", name);
+    return false;
+}
+
+/* The output of a layer before and after. */
+static void same_output(const char *name, const struct layer *l, const float *out,
+                        const float *original, bool scaled)
+{
     double worst = 0.0, size = 0.0, moved = 0.0;
-    for (uint64_t i = 0; i < (uint64_t)SEQS * (uint64_t)LENGTH * l.g.model->hp.hidden; i++) {
+    for (uint64_t i = 0; i < (uint64_t)SEQS * (uint64_t)LENGTH * l->g.model->hp.hidden; i++) {
         worst = fmax(worst, fabs((double)out[i] - (double)original[i]));
         size = fmax(size, fabs((double)original[i]));
         moved += out[i] != original[i];
@@ -348,6 +396,40 @@ static void check_fold(const char *name, uint64_t at, const uint32_t want[TSR_MO
     if (!(worst <= 2e-5 * size))
         fail_msg("%s: folding moved an output by %.3g of %.3g", name, worst, size);
     assert_int_equal(moved > 0.0, scaled);
+}
+
+static void check_fold(const char *name, uint64_t at, const struct producers *want,
+                       void (*change)(struct tsr_model_hparams *))
+{
+    struct tsr_errbuf           err = TSR_ERRBUF(err);
+    struct fake                 f = { .act = SCALE, .group = 16 };
+    struct layer                l;
+    struct tsr_quant_block_fold fold;
+    bool                        any, scaled = false;
+    layer_open(&l, name, &f, at);
+    if (change)
+        change(&l.g.model->hp);
+    float *original = run_all(&l);
+    assert_int_equal(tsr_quant_block_need(l.q, l.g.model->hp.linears, &any), TSR_NEED_INPUTS);
+    assert_true(any);
+    OK(tsr_quant_block_search(&l.job, &fold, &err.err));
+    assert_true(f.sites >= TSR_MODEL_SITES);
+    for (uint64_t s = 0; s < f.sites; s++) {
+        uint32_t producer = expected(want, f.site[s].name);
+        if (f.site[s].producer != producer)
+            fail_msg("%s: site %s has producer %u, expected %u", name, f.site[s].name,
+                     f.site[s].producer, producer);
+        assert_int_equal(has_scale(&fold, f.site[s].name), producer != NONE);
+        scaled = scaled || producer != NONE;
+    }
+    assert_int_equal(fold.norm[TSR_MODEL_OVERLAY_ATTN_IN].gain != NULL, want->attn_in == NORM);
+    assert_int_equal(fold.norm[TSR_MODEL_OVERLAY_FFN_IN].gain != NULL, want->ffn_in == NORM);
+    assert_int_equal(fold.norm[TSR_MODEL_OVERLAY_Q_B_IN].gain != NULL, want->q_b_in == NORM);
+    assert_int_equal(fold.norm[TSR_MODEL_OVERLAY_KV_B_IN].gain != NULL, want->kv_b_in == NORM);
+    if (l.g.model->hp.experts && l.g.model->hp.sparse[at])
+        assert_int_equal(fold.lin[TSR_MODEL_ROUTER].data != NULL, want->ffn_in == NORM);
+    float *out = run_folded(&l, &fold);
+    same_output(name, &l, out, original, scaled);
     free(out);
     free(original);
     tsr_quant_block_fold_free(&fold);
@@ -362,23 +444,50 @@ static void residual_from_norm(struct tsr_model_hparams *hp)
 static void folding(void **state)
 {
     (void)state;
-    static const uint32_t all[] = { NORM, LINEAR, NORM, LINEAR };
-    static const uint32_t shared_heads[] = { NORM, NONE, NORM, LINEAR };
-    static const uint32_t norms[] = { NORM, NONE, NORM, NONE };
-    static const uint32_t nothing[] = { NONE, NONE, NONE, NONE };
-    static const uint32_t last[] = { NONE, LINEAR, NONE, LINEAR };
-    check_fold("llama2", 1, all, NULL);
-    check_fold("llama3", 0, shared_heads, NULL);
-    check_fold("llama-linear-rope-bias", 0, norms, NULL); /* all linears have biases */
-    check_fold("mistral", 2, shared_heads, NULL);
-    check_fold("phi3", 1, all, NULL);
-    check_fold("gemma2", 1, shared_heads, NULL);
-    check_fold("qwen2", 1, shared_heads, NULL); /* v has a bias besides */
-    check_fold("opt", 1, norms, NULL);          /* v and up have biases */
-    check_fold("bloom", 0, norms, NULL);
-    check_fold("opt-350m-style", 1, nothing, NULL);
-    check_fold("bloom", 0, nothing, residual_from_norm);
-    check_fold("llama2", 0, last, residual_from_norm);
+    static const struct producers all = { NORM, LINEAR, NORM, LINEAR, NONE, NONE };
+    static const struct producers shared_heads = { NORM, NONE, NORM, LINEAR, NONE, NONE };
+    static const struct producers norms = { NORM, NONE, NORM, NONE, NONE, NONE };
+    static const struct producers nothing = { 0 };
+    static const struct producers last = { NONE, LINEAR, NONE, LINEAR, NONE, NONE };
+    check_fold("llama2", 1, &all, NULL);
+    check_fold("llama3", 0, &shared_heads, NULL);
+    check_fold("llama-linear-rope-bias", 0, &norms, NULL); /* all linears have biases */
+    check_fold("mistral", 2, &shared_heads, NULL);
+    check_fold("phi3", 1, &all, NULL);
+    check_fold("gemma2", 1, &shared_heads, NULL);
+    check_fold("qwen2", 1, &shared_heads, NULL); /* v has a bias besides */
+    check_fold("opt", 1, &norms, NULL);          /* v and up have biases */
+    check_fold("bloom", 0, &norms, NULL);
+    check_fold("opt-350m-style", 1, &nothing, NULL);
+    check_fold("bloom", 0, &nothing, residual_from_norm);
+    check_fold("llama2", 0, &last, residual_from_norm);
+}
+
+/* Layers with experts: routers follow the norm.  Latent attention: the norms of its rows.  The gated delta rule: no
+ * scale before o.  Norms of the last two have gains of 1 + w. */
+static void folding_forms(void **state)
+{
+    (void)state;
+    static const struct producers experts = { NORM, NONE, NORM, LINEAR, NONE, NONE };
+    static const struct producers adding = { NORM, NONE, NORM, NONE, NONE, NONE };
+    static const struct producers latent = { NORM, NONE, NORM, LINEAR, NONE, NORM };
+    static const struct producers rows = { NORM, NONE, NORM, LINEAR, NORM, NORM };
+    check_fold("mixtral", 0, &experts, NULL);
+    check_fold("qwen3_moe", 1, &experts, NULL);
+    check_fold("qwen3_moe-mixed", 0, &experts, NULL);
+    check_fold("qwen3_moe-mixed", 1, &experts, NULL);
+    check_fold("granitemoe", 1, &experts, NULL);
+    check_fold("phimoe", 1, &experts, NULL);
+    check_fold("gpt_oss", 1, &adding, NULL); /* its function adds 1 to up */
+    check_fold("deepseek_v2-lite", 0, &latent, NULL);
+    check_fold("deepseek_v2-lite", 1, &latent, NULL);
+    check_fold("deepseek_v2-groups", 1, &rows, NULL);
+    check_fold("deepseek_v3", 1, &rows, NULL);
+    check_fold("deepseek_v3-halves", 1, &rows, NULL);
+    for (uint64_t at = 0; at < 4; at++) {
+        check_fold("qwen3_next", at, &experts, NULL);
+        check_fold("qwen3_5", at, &experts, NULL);
+    }
 }
 
 /* A site with a linear of someone else's takes no scale, and neither does one whose maker is
@@ -392,12 +501,12 @@ static void foreign_linears(void **state)
     struct tsr_quant_block_fold fold;
     struct tsr_quantizer        deaf = { .iface = &deaf_table, .name = "deaf" };
     layer_open(&l, "llama2", &f, 0);
-    l.job.q[TSR_MODEL_V] = NULL;
-    l.job.q[TSR_MODEL_UP] = &deaf;
+    l.q[TSR_MODEL_V] = NULL;
+    l.q[TSR_MODEL_UP] = &deaf;
     float *original = run_all(&l);
     OK(tsr_quant_block_search(&l.job, &fold, &err.err));
-    for (int s = 0; s < TSR_MODEL_SITES; s++)
-        assert_int_equal(f.producer[s], NONE);
+    for (uint64_t s = 0; s < f.sites; s++)
+        assert_int_equal(f.site[s].producer, NONE);
     assert_null(fold.lin[TSR_MODEL_V].data);
     assert_null(fold.lin[TSR_MODEL_UP].data);
     float *out = run_folded(&l, &fold);
@@ -407,13 +516,14 @@ static void foreign_linears(void **state)
     free(original);
     tsr_quant_block_fold_free(&fold);
     for (int i = 0; i < TSR_MODEL_LINEARS; i++)
-        l.job.q[i] = &deaf;
+        l.q[i] = &deaf;
     bool any;
-    assert_int_equal(tsr_quant_block_need(l.job.q, &any), 0);
+    assert_int_equal(tsr_quant_block_need(l.q, TSR_MODEL_LINEARS, &any), 0);
     assert_false(any);
     OK(tsr_quant_block_search(&l.job, &fold, &err.err));
     for (int i = 0; i < TSR_MODEL_LINEARS; i++)
         assert_null(fold.lin[i].data);
+    tsr_quant_block_fold_free(&fold);
     layer_close(&l);
 }
 
@@ -477,7 +587,7 @@ static void refusals(void **state)
         layer_open(&l, "llama3", &f, 0);
         assert_int_equal(tsr_quant_block_search(&l.job, &fold, &err.err), TSR_E_UNSUPPORTED);
         assert_true(error_is(&err.err, bad[i].about, bad[i].facts));
-        assert_null(fold.lin[TSR_MODEL_Q].data);
+        assert_null(fold.lin);
         layer_close(&l);
     }
     struct fake f = { .act = SCALE };
@@ -498,7 +608,8 @@ static void statistics(void **state)
     float                       x[ROWS * N], scale[N] = { 0.5f, 3.0f, 1.25f };
     float                       h[N * N] = { 0 }, top[N] = { 0 }, mean[N], var[N], mag[N];
     struct tsr_quant_stats      in = { .struct_size = sizeof in, .cols = N, .tokens = ROWS }, out;
-    struct tsr_quant_block_fold f = { .scale = { [TSR_MODEL_SITE_O_IN] = scale } };
+    float                      *scales[TSR_MODEL_SITES] = { [TSR_MODEL_SITE_O_IN] = scale };
+    struct tsr_quant_block_fold f = { .sites = TSR_MODEL_SITES, .scale = scales };
     for (int i = 0; i < ROWS * N; i++)
         x[i] = (float)noise((uint64_t)i);
     for (int round = 0; round < 2; round++) {
@@ -550,8 +661,10 @@ static void statistics(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(folding), cmocka_unit_test(foreign_linears), cmocka_unit_test(clips),
-        cmocka_unit_test(losses),  cmocka_unit_test(refusals),        cmocka_unit_test(statistics),
+        cmocka_unit_test(folding),         cmocka_unit_test(folding_forms),
+        cmocka_unit_test(foreign_linears), cmocka_unit_test(clips),
+        cmocka_unit_test(losses),          cmocka_unit_test(refusals),
+        cmocka_unit_test(statistics),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

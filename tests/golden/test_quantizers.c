@@ -41,28 +41,11 @@ static const struct {
 #define NEAR_TIES       "deepseek_v3-halves"
 #define NEAR_TIES_BOUND 0.5
 
-/* What is refused by all ("") or one of them: weights that are packed, and a search that knows the linears of a dense layer with plain attention. */
-#define SEARCH  "quantizer 'awq' searches scales of whole layers, which "
-#define EXPERTS SEARCH "experts do not have"
-#define LATENT  SEARCH "layers with latent attention do not have"
-#define DELTA   SEARCH "layers with the gated delta rule do not have"
+/* What is refused by all ("") or one of them: weights that are packed. */
 static const struct {
     const char *use, *model, *says;
 } refused[] = {
-    { "awq", "mixtral", EXPERTS },
-    { "awq", "mixtral-window", EXPERTS },
-    { "awq", "qwen3_moe", EXPERTS },
-    { "awq", "qwen3_moe-mixed", EXPERTS },
-    { "awq", "granitemoe", EXPERTS },
-    { "awq", "phimoe", EXPERTS },
-    { "awq", "gpt_oss", EXPERTS },
     { "", "gpt_oss-mxfp4", "is packed already; quantize the original" },
-    { "awq", "deepseek_v2-lite", LATENT },
-    { "awq", "deepseek_v2-groups", LATENT },
-    { "awq", "deepseek_v3", LATENT },
-    { "awq", "deepseek_v3-halves", LATENT },
-    { "awq", "qwen3_5", DELTA },
-    { "awq", "qwen3_next", DELTA },
 };
 
 static struct tsr_registry  *registry;

@@ -154,13 +154,15 @@ static tsr_status matrix(struct writer *w, const struct tsr_prepacked_model_part
 /* A folded norm replaces the model's. */
 static const float *values_of(const struct writer *w, const struct tsr_prepacked_model_part *part)
 {
-    const struct tsr_model_norm *f = NULL;
-    if (w->o && w->o->norm && part->part == TSR_MODEL_PART_ATTN_IN)
-        f = &w->o->norm[part->layer][TSR_MODEL_OVERLAY_ATTN_IN];
-    if (w->o && w->o->norm && part->part == TSR_MODEL_PART_FFN_IN)
-        f = &w->o->norm[part->layer][TSR_MODEL_OVERLAY_FFN_IN];
-    if (f && f->gain)
-        return part->bias ? f->bias : f->gain;
+    static const enum tsr_model_part parts[TSR_MODEL_OVERLAY_NORMS] = { TSR_MODEL_PART_ATTN_IN,
+                                                                        TSR_MODEL_PART_FFN_IN,
+                                                                        TSR_MODEL_PART_Q_A_NORM,
+                                                                        TSR_MODEL_PART_KV_A_NORM };
+    for (int i = 0; w->o && w->o->norm && i < TSR_MODEL_OVERLAY_NORMS; i++) {
+        const struct tsr_model_norm *f = &w->o->norm[part->layer][i];
+        if (part->part == parts[i] && f->gain)
+            return part->bias ? f->bias : f->gain;
+    }
     return *part->values;
 }
 

@@ -161,14 +161,18 @@ static tsr_status read_vector(struct in *r, const char *name, const char *suffix
     return TSR_OK;
 }
 
-static tsr_status read_norm(struct in *r, const char *which, struct tsr_model_norm *n)
+static tsr_status read_norm(struct in *r, enum tsr_overlay_norm which)
 {
-    char name[NAME_CAP];
-    (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)r->layer, which);
-    if (!find(r, name, "gain"))
+    char                   name[NAME_CAP];
+    enum tsr_site          site = tsr_model_overlay_norm_site(which);
+    uint64_t               cols = tsr_model_layer_site_cols(r->m, r->layer, site);
+    struct tsr_model_norm *n = &r->o->norm[r->layer][which];
+    (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)r->layer,
+                   TSR_MODEL_SITE_NAME(site));
+    if (!tsr_model_layer_has_site(r->m, r->layer, site) || !find(r, name, "gain"))
         return TSR_OK;
-    TSR_TRY(read_vector(r, name, "gain", r->m->hp.hidden, &n->gain));
-    return find(r, name, "bias") ? read_vector(r, name, "bias", r->m->hp.hidden, &n->bias) : TSR_OK;
+    TSR_TRY(read_vector(r, name, "gain", cols, &n->gain));
+    return find(r, name, "bias") ? read_vector(r, name, "bias", cols, &n->bias) : TSR_OK;
 }
 
 /* What a site's inputs are divided by. */
@@ -179,7 +183,8 @@ static tsr_status read_scale(struct in *r, enum tsr_site site)
     uint64_t     n = tsr_model_layer_site_cols(r->m, r->layer, site);
     (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)r->layer,
                    TSR_MODEL_SITE_NAME(site));
-    if (!find(r, name, "scale"))
+    if (!tsr_model_layer_has_site(r->m, r->layer, site) || tsr_model_site_columns(site) != site ||
+        !find(r, name, "scale"))
         return TSR_OK;
     tsr_status st = read_vector(r, name, "scale", n, &v);
     r->o->scale[r->layer][site] = (float *)(uintptr_t)v;
@@ -214,9 +219,9 @@ static tsr_status read_parts(struct in *r)
             linears++;
             TSR_TRY(read_linear(r, name, text, &r->o->lin[r->layer][i]));
         }
-        TSR_TRY(read_norm(r, "attn_in", &r->o->norm[r->layer][TSR_MODEL_OVERLAY_ATTN_IN]));
-        TSR_TRY(read_norm(r, "ffn_in", &r->o->norm[r->layer][TSR_MODEL_OVERLAY_FFN_IN]));
-        for (int i = 0; i < TSR_MODEL_SITES; i++)
+        for (int i = 0; i < TSR_MODEL_OVERLAY_NORMS; i++)
+            TSR_TRY(read_norm(r, (enum tsr_overlay_norm)i));
+        for (uint64_t i = 0; i < r->m->hp.sites; i++)
             TSR_TRY(read_scale(r, (enum tsr_site)i));
     }
     if (r->used != r->st->n)

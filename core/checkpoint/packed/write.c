@@ -58,13 +58,13 @@ static tsr_status linear(struct out *w, const char *name, const struct tsr_model
 }
 
 static tsr_status norm(struct out *w, uint64_t layer, const char *which,
-                       const struct tsr_model_norm *n, uint64_t hidden)
+                       const struct tsr_model_norm *n, uint64_t cols)
 {
     char name[NAME_CAP];
     (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)layer, which);
     if (n->gain)
-        TSR_TRY(part(w, name, "gain", TSR_F32, 1, &hidden, n->gain));
-    return n->gain && n->bias ? part(w, name, "bias", TSR_F32, 1, &hidden, n->bias) : TSR_OK;
+        TSR_TRY(part(w, name, "gain", TSR_F32, 1, &cols, n->gain));
+    return n->gain && n->bias ? part(w, name, "bias", TSR_F32, 1, &cols, n->bias) : TSR_OK;
 }
 
 static tsr_status walk(struct out *w, const struct tsr_model *m, uint64_t layer,
@@ -78,9 +78,12 @@ static tsr_status walk(struct out *w, const struct tsr_model *m, uint64_t layer,
     for (uint64_t i = 0; i < o->linears; i++)
         if (o->lin[layer][i])
             TSR_TRY(linear(w, m->layers[layer].lin[i].w.name, o->lin[layer][i]));
-    TSR_TRY(norm(w, layer, "attn_in", &o->norm[layer][TSR_MODEL_OVERLAY_ATTN_IN], m->hp.hidden));
-    TSR_TRY(norm(w, layer, "ffn_in", &o->norm[layer][TSR_MODEL_OVERLAY_FFN_IN], m->hp.hidden));
-    for (int i = 0; i < TSR_MODEL_SITES; i++) {
+    for (int i = 0; i < TSR_MODEL_OVERLAY_NORMS; i++) {
+        enum tsr_site site = tsr_model_overlay_norm_site((enum tsr_overlay_norm)i);
+        TSR_TRY(norm(w, layer, TSR_MODEL_SITE_NAME(site), &o->norm[layer][i],
+                     tsr_model_layer_site_cols(m, layer, site)));
+    }
+    for (uint64_t i = 0; i < m->hp.sites; i++) {
         char     name[NAME_CAP];
         uint64_t cols = tsr_model_layer_site_cols(m, layer, (enum tsr_site)i);
         (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)layer,
