@@ -148,16 +148,29 @@ static uint64_t statistics(const struct sizes *z, const struct tsr_quant_calibra
 }
 
 /* What a block search holds: the stream with one layer, the layer as F32 scaled, searched and
- * packed from, and one half's activations. */
+ * packed from, one half's activations, and the inputs of experts, twice while they grow. */
 static tsr_status block_search(const struct sizes *z, const struct tsr_quant_calibrate_options *c,
                                uint64_t *bytes, struct tsr_err *err)
 {
-    uint64_t stream, weights = 0;
+    const struct tsr_model_hparams *hp = &z->m->hp;
+    uint64_t                        stream, most = 0,
+                     rows = larger(c->input_rows ? c->input_rows : TSR_INPUT_ROWS, c->seqlen);
     TSR_TRY(tsr_engine_stream_estimate(z->m, c->seqlen, &stream, err));
-    for (uint64_t i = 0; i < z->m->hp.linears; i++)
-        weights =
-            plus(weights, times(z->m->layers[0].lin[i].w.rows, z->m->layers[0].lin[i].w.cols));
-    *bytes = plus(stream, times(weights, 12));
+    for (uint64_t l = 0; l < hp->layers; l++) {
+        uint64_t weights = 0;
+        for (uint64_t i = 0; i < hp->linears; i++) {
+            const struct tsr_matrix *w = &z->m->layers[l].lin[i].w;
+            weights = plus(weights, times(w->rows, w->cols));
+        }
+        most = larger(most, weights);
+    }
+    *bytes = plus(stream, times(most, 12));
+    if (hp->experts) /* each token goes to so many; of those that no token took, all that one sequence has */
+        *bytes =
+            plus(*bytes,
+                 times(times(plus(times(rows, hp->experts_used), times(c->seqlen, hp->experts)),
+                             hp->expert_ffn),
+                       8));
     return TSR_OK;
 }
 

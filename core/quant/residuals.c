@@ -89,12 +89,13 @@ static tsr_status open_layer(struct tsr_quant_residuals_work *w)
     drop_layer(w);
     TSR_TRY(tsr_packed_layer_read(w->opt->folder, w->m, w->layer, false, w->index.layer[w->layer],
                                   NULL, w->o, w->err));
-    if ((n[TSR_MODEL_OVERLAY_ATTN_IN].gain && !w->o->scale[w->layer][TSR_MODEL_SITE_ATTN_IN]) ||
-        (n[TSR_MODEL_OVERLAY_FFN_IN].gain && !w->o->scale[w->layer][TSR_MODEL_SITE_FFN_IN]))
-        return tsr_fail(w->err, TSR_E_INPUT,
-                        "%s: layer %llu has folded norms but not the scales that were folded; "
-                        "quantize it again with this version",
-                        w->opt->folder, (unsigned long long)w->layer);
+    for (int i = 0; i < TSR_MODEL_OVERLAY_NORMS; i++)
+        if (n[i].gain &&
+            !w->o->scale[w->layer][tsr_model_overlay_norm_site((enum tsr_overlay_norm)i)])
+            return tsr_fail(w->err, TSR_E_INPUT,
+                            "%s: layer %llu has folded norms but not the scales that were folded; "
+                            "quantize it again with this version",
+                            w->opt->folder, (unsigned long long)w->layer);
     return TSR_OK;
 }
 

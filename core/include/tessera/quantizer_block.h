@@ -43,7 +43,10 @@ extern "C" {
 struct tsr_block_site {
     uint32_t                        struct_size;
     uint32_t                        producer; /* TSR_PRODUCER_*                             */
-    const char                     *name;     /* "attn_in", "o_in", "ffn_in", "down_in"       */
+    const char                     *name;     /* "attn_in", "o_in", "ffn_in", "down_in",
+                                               * "q_b_in", "kv_b_in", "shared.down_in",
+                                               * "experts.3.down_in"; ffn_in of a layer with
+                                               * experts has gate and up of all             */
     uint64_t                        cols;
     uint64_t                        n_linears;
     const struct tsr_matrix *const *linears; /* F32, original values, [rows, cols] each;
@@ -74,8 +77,8 @@ struct tsr_block {
 
     /* Replaces the linears of the site by these matrices (F32, one per linear, in order), with the
      * original input.  *mse is the mean squared change of an output over the recorded inputs.  The
-     * output is that of the attention for q, k and v, of the feed-forward for gate and up, and of
-     * the linear for the others.  The rest of the block is the original.  Call it only inside
+     * output is that of the attention for attn_in, of the feed-forward for ffn_in, and of the
+     * linear for the other sites.  The rest of the block is the original.  Call it only inside
      * search(). */
     tsr_status (*loss)(void *ctx, uint64_t site, const struct tsr_matrix *const *linears,
                        double *mse, struct tsr_err *err);

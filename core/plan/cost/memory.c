@@ -6,6 +6,7 @@
 #include "engine/device.h"
 #include "engine/engine.h"
 #include "plan/cost/memory_paper.h"
+#include "quant/block.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -188,11 +189,14 @@ tsr_status tsr_plan_memory_layer(const struct tsr_plan_memory_job *j, const stru
         return TSR_OK;
     }
     TSR_TRY(linears(j, m, cls, c, m->cpu_experts ? OTHERS : ALL, &rank, err));
-    for (int i = 0; i < 2; i++) { /* whole on every rank, in its own dtype */
-        const struct tsr_plan_shape_matrix *r = i ? &l->shared_router : &l->router;
-        uint64_t                            bytes;
-        TSR_TRY(tsr_plan_memory_matrix(j, m, NULL, r, 0, &bytes, &none, err));
-        if (!tsr_add(rank, bytes, &rank) || (r->bias && !tsr_plan_memory_add(&rank, r->rows, 4)))
+    const struct tsr_plan_candidate *up = tsr_plan_candidate_part(c, TSR_MODEL_UP);
+    bool                             scaled = up && up->q.self && tsr_quant_block_searches(&up->q);
+    for (int i = 0; i < 2; i++) { /* whole on every rank, in its own dtype or with scaled columns */
+        struct tsr_plan_shape_matrix r = i ? l->shared_router : l->router;
+        uint64_t                     bytes;
+        r.dtype = scaled ? TSR_F32 : r.dtype;
+        TSR_TRY(tsr_plan_memory_matrix(j, m, NULL, &r, 0, &bytes, &none, err));
+        if (!tsr_add(rank, bytes, &rank) || (r.bias && !tsr_plan_memory_add(&rank, r.rows, 4)))
             return tsr_plan_memory_too_large(err);
     }
     if (!tsr_plan_memory_add(&rank, l->norms, 4) ||

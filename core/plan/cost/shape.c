@@ -115,7 +115,11 @@ static struct tsr_plan_shape_matrix router(struct build *b, const struct tsr_mod
 {
     uint64_t rows, cols;
     tsr_model_bind_shape(&b->c->hp, b->at, r->lin, &rows, &cols);
-    struct tsr_plan_shape_matrix m = matrix(b, of ? &of->lin[r->lin].w : NULL, rows, cols);
+    struct tsr_plan_shape_matrix   m = matrix(b, of ? &of->lin[r->lin].w : NULL, rows, cols);
+    const struct tsr_model_packed *p =
+        of && b->m->packed ? b->m->packed->lin[of - b->m->layers][r->lin] : NULL;
+    if (p && strcmp(p->format.id, TSR_FORMAT_FLOAT) == 0) /* a search scaled its columns */
+        m.dtype = p->format.dtype;
     m.bias = holds(b, r->bias);
     return m;
 }

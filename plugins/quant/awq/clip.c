@@ -1,6 +1,6 @@
 /* The clip search of AWQ: every group of every row may shrink its range by up to 45 % where that
- * changes the group's part of the output less than the finer step gains.  The query and key
- * linears are left alone: their product is what matters, not each output. */
+ * changes the group's part of the output less than the finer step gains.  Linears of queries or keys
+ * alone are left alone: their product is what matters, not each output. */
 #include "awq.h"
 
 #include <tessera/linalg.h>
@@ -157,7 +157,8 @@ static tsr_status clip_linears(struct clip_work *k, const struct tsr_block *b, u
     const struct tsr_block_site *s = b->sites[site];
     for (uint64_t i = 0; i < s->n_linears; i++) {
         const char *name = s->linears[i]->name;
-        if (ends_with(name, "q_proj") || ends_with(name, "k_proj"))
+        if (ends_with(name, "q_proj") || ends_with(name, "k_proj") || ends_with(name, "q_a_proj") ||
+            ends_with(name, "q_b_proj"))
             continue;
         k->w = s->linears[i];
         k->divide = divisor_of(b, site, i, choices);
