@@ -62,39 +62,72 @@ static tsr_status check_scales(struct in *r, const char *name, const uint16_t *s
     return TSR_OK;
 }
 
-enum tsr_linear_id tsr_compensation_linears(const struct tsr_model *m, uint64_t layer,
-                                            enum tsr_site site, uint32_t *n)
+enum tsr_site tsr_compensation_kind(enum tsr_site site)
 {
-    bool sparse = m->hp.sparse && m->hp.sparse[layer];
-    bool shared = site == TSR_MODEL_SITE_SHARED_DOWN_IN ||
-                  (sparse && m->hp.shared_ffn && site == TSR_MODEL_SITE_FFN_IN);
-    enum tsr_site      kind = tsr_model_site_kind(site);
-    enum tsr_linear_id id = kind == TSR_MODEL_SITE_ATTN_IN  ? TSR_MODEL_Q
-                            : kind == TSR_MODEL_SITE_O_IN   ? TSR_MODEL_O
-                            : kind == TSR_MODEL_SITE_FFN_IN ? TSR_MODEL_GATE
-                                                            : TSR_MODEL_DOWN;
-    *n = kind >= TSR_MODEL_SITES || !tsr_model_layer_has_site(m, layer, site) ? 0
-         : id == TSR_MODEL_Q                                                  ? 3
-         : id == TSR_MODEL_GATE                                               ? 2
-                                                                              : 1;
-    if (shared)
-        return (enum tsr_linear_id)(TSR_MODEL_SHARED_GATE + (id - TSR_MODEL_GATE));
-    return site < TSR_MODEL_SITE_EXPERTS ? id
-                                         : tsr_model_expert_linear(tsr_model_site_expert(site), id);
+    enum tsr_site kind = tsr_model_site_kind(site);
+    return kind < TSR_MODEL_SITES ? kind : TSR_MODEL_SITE_ATTN_IN;
+}
+
+/* What reads the norm before attention. */
+static struct tsr_compensation_linears of_attention(const struct tsr_model_hparams *hp)
+{
+    if (hp->latent.rank)
+        return (struct tsr_compensation_linears){ 3,
+                                                  { TSR_MODEL_Q, TSR_MODEL_Q_A, TSR_MODEL_KV_A } };
+    if (hp->recurrent || hp->attn_gate)
+        return (struct tsr_compensation_linears){
+            6, { TSR_MODEL_Q, TSR_MODEL_K, TSR_MODEL_V, TSR_MODEL_Z, TSR_MODEL_B, TSR_MODEL_A }
+        };
+    return (struct tsr_compensation_linears){ 3, { TSR_MODEL_Q, TSR_MODEL_K, TSR_MODEL_V } };
+}
+
+struct tsr_compensation_linears tsr_compensation_linears(const struct tsr_model *m, uint64_t layer,
+                                                         enum tsr_site site)
+{
+    struct tsr_compensation_linears l = { .n = 1 };
+    bool                            sparse = m->hp.sparse && m->hp.sparse[layer];
+    if (!tsr_model_layer_has_site(m, layer, site))
+        return (struct tsr_compensation_linears){ 0 };
+    switch (site) {
+    case TSR_MODEL_SITE_ATTN_IN:
+        return of_attention(&m->hp);
+    case TSR_MODEL_SITE_O_IN:
+        l.id[0] = TSR_MODEL_O;
+        return l;
+    case TSR_MODEL_SITE_Q_B_IN:
+        l.id[0] = TSR_MODEL_Q_B;
+        return l;
+    case TSR_MODEL_SITE_KV_B_IN:
+        l.id[0] = TSR_MODEL_KV_B;
+        return l;
+    case TSR_MODEL_SITE_SHARED_DOWN_IN:
+        l.id[0] = TSR_MODEL_SHARED_DOWN;
+        return l;
+    default:
+        break;
+    }
+    bool               gate = tsr_model_site_kind(site) == TSR_MODEL_SITE_FFN_IN;
+    enum tsr_linear_id kind = gate ? TSR_MODEL_GATE : TSR_MODEL_DOWN;
+    l.id[0] = site >= TSR_MODEL_SITE_EXPERTS
+                  ? tsr_model_expert_linear(tsr_model_site_expert(site), kind)
+              : sparse && m->hp.shared_ffn && gate ? TSR_MODEL_SHARED_GATE
+                                                   : kind;
+    if (gate)
+        l.id[l.n++] = (enum tsr_linear_id)(l.id[0] + 1);
+    return l;
 }
 
 uint32_t tsr_compensation_row(const struct tsr_model *m, uint64_t layer, enum tsr_site site,
                               uint32_t bits, uint64_t *bytes)
 {
-    uint32_t                       all, n = 0;
-    enum tsr_linear_id             first = tsr_compensation_linears(m, layer, site, &all);
-    const struct tsr_model_linear *lin = &m->layers[layer].lin[first];
+    struct tsr_compensation_linears of = tsr_compensation_linears(m, layer, site);
+    uint32_t                        n = 0;
     *bytes = 0;
-    for (uint32_t i = 0; i < all; i++)
-        if (lin[i].w.rows) {
-            *bytes += tsr_compensate_residual_stride(bits, lin[i].w.rows);
-            n++;
-        }
+    for (uint32_t i = 0; i < of.n; i++) {
+        uint64_t rows = m->layers[layer].lin[of.id[i]].w.rows;
+        *bytes += rows ? tsr_compensate_residual_stride(bits, rows) : 0;
+        n += rows != 0;
+    }
     return n;
 }
 
@@ -102,26 +135,25 @@ uint32_t tsr_compensation_row(const struct tsr_model *m, uint64_t layer, enum ts
 static tsr_status read_joined(struct in *r, const struct tsr_model *m, uint64_t layer,
                               enum tsr_site site)
 {
-    uint32_t                       all;
-    enum tsr_linear_id             first = tsr_compensation_linears(m, layer, site, &all);
-    const struct tsr_model_linear *lin = &m->layers[layer].lin[first];
-    const unsigned char           *codes;
-    char                           name[NAME_CAP];
-    uint64_t                       shape[2] = { tsr_model_layer_site_cols(m, layer, site), 0 }, n;
-    for (uint32_t i = 0; i < all; i++)
-        if (!tsr_mul(lin[i].w.rows, 64, &n))
+    struct tsr_compensation_linears of = tsr_compensation_linears(m, layer, site);
+    const struct tsr_model_linear  *lin = m->layers[layer].lin;
+    const unsigned char            *codes;
+    char                            name[NAME_CAP];
+    uint64_t                        shape[2] = { tsr_model_layer_site_cols(m, layer, site), 0 }, n;
+    for (uint32_t i = 0; i < of.n; i++)
+        if (!tsr_mul(lin[of.id[i]].w.rows, 64, &n))
             return TSR_OK;
     if (tsr_compensation_row(m, layer, site, r->c->bits, &shape[1]) < 2)
         return TSR_OK;
     (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)layer,
                    TSR_MODEL_SITE_NAME(site));
     TSR_TRY(take(r, name, "residual", TSR_U8, 2, shape, ALIGN, &codes));
-    for (uint32_t i = 0; codes && i < all; i++)
-        if (lin[i].w.rows) {
-            struct tsr_compensate_residual *to = &r->c->lin[layer][first + i];
+    for (uint32_t i = 0; codes && i < of.n; i++)
+        if (lin[of.id[i]].w.rows) {
+            struct tsr_compensate_residual *to = &r->c->lin[layer][of.id[i]];
             to->codes = (unsigned char *)(uintptr_t)codes;
             to->stride = shape[1];
-            codes += tsr_compensate_residual_stride(r->c->bits, lin[i].w.rows);
+            codes += tsr_compensate_residual_stride(r->c->bits, lin[of.id[i]].w.rows);
         }
     return TSR_OK;
 }
@@ -180,10 +212,9 @@ static tsr_status read_site(struct in *r, const struct tsr_model *m, uint64_t la
     struct tsr_compensate_site_profile *p = &r->c->site[layer][site];
     char                                name[NAME_CAP];
     bool                                any = false;
-    uint32_t                            all;
-    enum tsr_linear_id                  first = tsr_compensation_linears(m, layer, site, &all);
-    for (uint32_t i = 0; i < all; i++)
-        any = any || r->c->lin[layer][first + i].codes;
+    struct tsr_compensation_linears     of = tsr_compensation_linears(m, layer, site);
+    for (uint32_t i = 0; i < of.n; i++)
+        any = any || r->c->lin[layer][of.id[i]].codes;
     p->cols = tsr_model_layer_site_cols(m, layer, site);
     if (!any)
         return TSR_OK;
@@ -239,12 +270,11 @@ static tsr_status read_all(struct in *r, const char *packed, const struct tsr_mo
     TSR_TRY(tsr_compensation_new_layers(c, m, r->err));
     for (uint64_t l = 0; l < c->layers; l++)
         for (uint64_t i = 0; i < m->hp.sites; i++) {
-            enum tsr_site      site = (enum tsr_site)i;
-            uint32_t           n;
-            enum tsr_linear_id first = tsr_compensation_linears(m, l, site, &n);
+            enum tsr_site                   site = (enum tsr_site)i;
+            struct tsr_compensation_linears of = tsr_compensation_linears(m, l, site);
             TSR_TRY(read_joined(r, m, l, site));
-            for (uint32_t j = 0; j < n; j++)
-                TSR_TRY(read_linear(r, &m->layers[l].lin[first + j].w, &c->lin[l][first + j]));
+            for (uint32_t j = 0; j < of.n; j++)
+                TSR_TRY(read_linear(r, &m->layers[l].lin[of.id[j]].w, &c->lin[l][of.id[j]]));
             TSR_TRY(read_site(r, m, l, site));
         }
     if (r->used != c->st.n)
@@ -260,7 +290,6 @@ tsr_status tsr_compensation_parse(struct tsr_compensation *c, const char *path,
 {
     struct in r = { .c = c, .file = path, .err = err };
     c->st.file.fd = -1;
-    TSR_TRY(tsr_model_plain_attention(m, "compensation does not know", err));
     TSR_TRY(tsr_safetensors_parse(&c->st, path, data, bytes, bytes, err));
     r.data = data + c->st.data_offset;
     tsr_status st = read_all(&r, packed, m);

@@ -12,6 +12,7 @@
 #include "checkpoint/packed/packed_model.h"
 #include "checkpoint/safetensors/safetensors.h"
 #include "compensate/residual.h"
+#include "tessera/draft/compensate.h"
 
 #define TSR_COMPENSATION_FORMAT "tessera.compensation/1"
 #define TSR_COMPENSATION_FILE   "compensation.safetensors"
@@ -45,10 +46,17 @@ struct tsr_compensation {
 tsr_status tsr_compensation_new_layers(struct tsr_compensation *c, const struct tsr_model *m,
                                        struct tsr_err *err);
 
-/* The linears that share the input of a site and can be compensated: *n from the returned one on, absent ones
- * included; *n is 0 where the layer does not have the site.  Routers keep their error. */
-enum tsr_linear_id tsr_compensation_linears(const struct tsr_model *m, uint64_t layer,
-                                            enum tsr_site site, uint32_t *n);
+/* The linears that share the input of a site and can be compensated, in the order of their rows and outputs, absent ones
+ * included; n is 0 where the layer does not have the site.  Routers keep their error. */
+struct tsr_compensation_linears {
+    uint32_t           n;
+    enum tsr_linear_id id[TSR_COMPENSATE_LINEARS];
+};
+struct tsr_compensation_linears tsr_compensation_linears(const struct tsr_model *m, uint64_t layer,
+                                                         enum tsr_site site);
+/* The kind of input whose number of channels a site has, below TSR_MODEL_SITES: those of latent attention's rows have
+ * that of attn_in, those of experts that of their layer. */
+enum tsr_site tsr_compensation_kind(enum tsr_site site);
 /* The number of them that the layer has, and the bytes of one joined row of their residuals.  Several linears
  * share one tensor of joined rows if all of them are packed. */
 uint32_t tsr_compensation_row(const struct tsr_model *m, uint64_t layer, enum tsr_site site,

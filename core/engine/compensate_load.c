@@ -39,6 +39,21 @@ static tsr_status choose_device(struct tsr_engine *e, struct tsr_engine_compensa
     return TSR_OK;
 }
 
+/* n codes of `bits` from bit `from` of a row on, to the start of one that is zero. */
+static void copy_codes(unsigned char *to, const unsigned char *row, uint64_t from, uint64_t n,
+                       uint32_t bits)
+{
+    if (from % 8 == 0) {
+        memcpy(to, row + from / 8, (n * bits + 7) / 8);
+        return;
+    }
+    for (uint64_t i = 0; i < n; i++) { /* less than a byte each */
+        uint64_t at = from + i * bits, put = i * bits;
+        unsigned code = row[at / 8] >> at % 8 & ((1u << bits) - 1);
+        to[put / 8] = (unsigned char)(to[put / 8] | code << put % 8);
+    }
+}
+
 /* Rows [at, at+n) of the codes' channels as separate residuals: in place if their bytes are aligned
  * as a kernel requires, else copied. */
 static tsr_status part_of(struct tsr_engine_compensator *c, const struct tsr_compensate_residual *r,
@@ -54,9 +69,6 @@ static tsr_status part_of(struct tsr_engine_compensator *c, const struct tsr_com
     if (bit % 512 == 0)
         return TSR_OK;
     d->stride = tsr_compensate_residual_stride(r->bits, s->rows);
-    if (bit % 8 != 0)
-        return tsr_fail(err, TSR_E_CONFIG, "%s: its residuals cannot be parted at channel %llu",
-                        d->name, (unsigned long long)s->row);
     if (c->n_copies == c->cap_copies) {
         uint64_t        more = c->cap_copies ? 2 * c->cap_copies : 64;
         unsigned char **v = tsr_renew(c->copies, more, sizeof *v);
@@ -71,8 +83,8 @@ static tsr_status part_of(struct tsr_engine_compensator *c, const struct tsr_com
     c->copies[c->n_copies++] = copy;
     memset(copy, 0, bytes);
     for (uint64_t i = 0; i < s->cols; i++)
-        memcpy(copy + i * d->stride, r->codes + (s->col + i) * r->stride + bit / 8,
-               (s->rows * r->bits + 7) / 8);
+        copy_codes(copy + i * d->stride, r->codes + (s->col + i) * r->stride, bit, s->rows,
+                   r->bits);
     d->codes = copy;
     return TSR_OK;
 }
@@ -160,11 +172,10 @@ static tsr_status load_site(struct tsr_engine *e, struct tsr_engine_compensator 
     struct tsr_engine_comp_site              *s = &c->site[layer][site];
     float                                     b0, b15;
     uint64_t                                  sites = e->model->hp.sites, dense = TSR_MODEL_SITES;
-    uint32_t                                  n;
-    enum tsr_linear_id first = tsr_compensation_linears(e->model, layer, site, &n);
-    if (n == 0)
+    struct tsr_compensation_linears           of = tsr_compensation_linears(e->model, layer, site);
+    if (of.n == 0)
         return TSR_OK;
-    s->k = c->use.k ? c->use.k[layer][tsr_model_site_kind(site)] : c->use.each;
+    s->k = c->use.k ? c->use.k[layer][tsr_compensation_kind(site)] : c->use.each;
     s->channels = p->cols;
     s->number = site < dense
                     ? dense * layer + site
@@ -179,8 +190,8 @@ static tsr_status load_site(struct tsr_engine *e, struct tsr_engine_compensator 
     s->count = tsr_compensate_select_count(s->k, p->cols);
     tsr_compensate_select_floors(b0, b15, s->floors);
     TSR_TRY(tsr_engine_compensate_fix(c, p, s, err));
-    for (uint32_t i = 0; i < n; i++)
-        TSR_TRY(load_linear(e, c, layer, (enum tsr_linear_id)(first + i), s, i, err));
+    for (uint32_t i = 0; i < of.n; i++)
+        TSR_TRY(load_linear(e, c, layer, of.id[i], s, i, err));
     c->room = s->count > c->room ? s->count : c->room;
     c->widest = s->channels > c->widest ? s->channels : c->widest;
     return TSR_OK;
@@ -278,7 +289,6 @@ tsr_status tsr_engine_compensate_create(struct tsr_engine                  *e,
                                         const struct tsr_engine_compensate *use,
                                         struct tsr_err                     *err)
 {
-    TSR_TRY(tsr_model_plain_attention(e->model, "compensation does not know", err));
     struct tsr_engine_compensator *c = e->comp = tsr_new(1, sizeof *c);
     if (!c)
         return tsr_fail_nomem(err, sizeof *c, "compensation");

@@ -1,5 +1,6 @@
 /* Times the linears of one kind followed by compensation: the data of the tuner's table. */
 #include "engine/compensator.h"
+#include "engine/experts.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -20,7 +21,7 @@ tsr_status tsr_engine_compensate_k(struct tsr_engine *e, const uint32_t (*k)[TSR
             struct tsr_engine_comp_site              *s = &c->site[l][i];
             if (!s->channels) /* the layer does not have the site */
                 continue;
-            uint32_t want = k ? k[l][tsr_model_site_kind((enum tsr_site)i)] : each;
+            uint32_t want = k ? k[l][tsr_compensation_kind((enum tsr_site)i)] : each;
             float    b0 = 0, b15 = 0;
             uint64_t count = s->there ? tsr_compensate_select_count(want, s->channels) : 0;
             if (want > TSR_COMPENSATE_CHUNK || count > c->room)
@@ -51,85 +52,112 @@ static tsr_status make_input(struct tsr_engine *e, const struct tsr_tensor *t, s
     return st;
 }
 
-/* What the linears of a kind of site read. */
-static const struct tsr_tensor *time_input(const struct tsr_engine *e, enum tsr_site kind)
-{
-    return kind == TSR_MODEL_SITE_O_IN      ? &e->a
-           : kind != TSR_MODEL_SITE_DOWN_IN ? &e->x
-           : e->model->hp.gated             ? &e->gate
-                                            : &e->up;
-}
+/* What is timed reads and writes these rows. */
+struct timed {
+    struct tsr_tensor in, out; /* of the widest input, of all outputs of the widest site */
+};
 
 /* One token through the linears of a site; the outputs are not used. */
-static tsr_status run_site(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
-                           struct tsr_err *err)
+static tsr_status run_site(struct tsr_engine *e, const struct timed *t, uint64_t layer,
+                           enum tsr_site site, struct tsr_err *err)
 {
-    enum tsr_site            kind = tsr_model_site_kind(site);
-    const struct tsr_tensor *from = time_input(e, kind);
-    struct tsr_tensor *to[TSR_COMPENSATE_LINEARS] = { &e->y }, out[TSR_COMPENSATE_LINEARS], in;
-    const struct tsr_tensor *outs[TSR_ENGINE_SITE_LINEARS] = { NULL };
-    uint32_t                 n;
-    enum tsr_linear_id       first = tsr_compensation_linears(e->model, layer, site, &n);
-    if (kind == TSR_MODEL_SITE_ATTN_IN)
-        to[0] = &e->q, to[1] = &e->k, to[2] = &e->v;
-    if (kind == TSR_MODEL_SITE_FFN_IN)
-        to[0] = &e->gate, to[1] = &e->up;
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t rows = e->model->layers[layer].lin[first + i].w.rows;
+    struct tsr_compensation_linears of = tsr_compensation_linears(e->model, layer, site);
+    struct tsr_tensor               out[TSR_COMPENSATE_LINEARS], in;
+    const struct tsr_tensor        *outs[TSR_COMPENSATE_LINEARS] = { NULL };
+    uint64_t                        at = 0;
+    if (of.n == 0)
+        return TSR_OK;
+    for (uint32_t i = 0; i < of.n; i++) {
+        uint64_t rows = e->model->layers[layer].lin[of.id[i]].w.rows;
         if (!rows)
             continue;
-        out[i] = tsr_engine_narrow(to[i], 1, rows);
+        out[i] = tsr_engine_part_of_row(&t->out, at, rows);
         outs[i] = &out[i];
+        at += (rows + 15) / 16 * 16;
     }
-    in = tsr_engine_narrow(from, 1, tsr_model_layer_site_cols(e->model, layer, site));
+    in = tsr_engine_narrow(&t->in, 1, tsr_model_layer_site_cols(e->model, layer, site));
     return tsr_engine_run_site(e, layer, site, &in, outs, err);
 }
 
 /* A layer's linears of a kind: in one with experts those of as many as a token takes, others in every turn, and of
  * the shared one. */
-static tsr_status run_layer(struct tsr_engine *e, uint64_t layer, enum tsr_site kind, uint64_t turn,
-                            struct tsr_err *err)
+static tsr_status run_layer(struct tsr_engine *e, const struct timed *t, uint64_t layer,
+                            enum tsr_site kind, uint64_t turn, struct tsr_err *err)
 {
     const struct tsr_model_hparams *hp = &e->model->hp;
     bool ffn = kind == TSR_MODEL_SITE_FFN_IN || kind == TSR_MODEL_SITE_DOWN_IN;
-    if (!ffn || !hp->sparse || !hp->sparse[layer])
-        return run_site(e, layer, kind, err);
+    if (!ffn || !hp->sparse || !hp->sparse[layer]) {
+        TSR_TRY(run_site(e, t, layer, kind, err));
+        if (kind != TSR_MODEL_SITE_ATTN_IN)
+            return TSR_OK;
+        TSR_TRY(run_site(e, t, layer, TSR_MODEL_SITE_Q_B_IN, err)); /* where it has them */
+        return run_site(e, t, layer, TSR_MODEL_SITE_KV_B_IN, err);
+    }
     for (uint64_t i = 0; i < hp->experts_used; i++)
-        TSR_TRY(run_site(e, layer,
+        TSR_TRY(run_site(e, t, layer,
                          tsr_model_expert_site((turn * hp->experts_used + i) % hp->experts, kind),
                          err));
     if (!hp->shared_ffn)
         return TSR_OK;
-    return run_site(e, layer, kind == TSR_MODEL_SITE_FFN_IN ? kind : TSR_MODEL_SITE_SHARED_DOWN_IN,
-                    err);
+    return run_site(e, t, layer,
+                    kind == TSR_MODEL_SITE_FFN_IN ? kind : TSR_MODEL_SITE_SHARED_DOWN_IN, err);
 }
 
-static tsr_status run_once(struct tsr_engine *e, enum tsr_site kind, uint64_t turn,
-                           struct tsr_err *err)
+static tsr_status run_once(struct tsr_engine *e, const struct timed *t, enum tsr_site kind,
+                           uint64_t turn, struct tsr_err *err)
 {
     for (uint64_t l = e->first; l < e->end; l++)
-        TSR_TRY(run_layer(e, l, kind, turn, err));
+        TSR_TRY(run_layer(e, t, l, kind, turn, err));
     return tsr_engine_device_sync(e->dev, err);
 }
 
-tsr_status tsr_engine_time_site(struct tsr_engine *e, enum tsr_site kind, uint32_t repeats,
-                                double *seconds, struct tsr_err *err)
+static tsr_status make_rows(struct tsr_engine *e, struct timed *t, struct tsr_err *err)
 {
-    if (!e->comp || e->tp.ranks > 1)
-        return tsr_fail(err, TSR_E_INVAL, "this engine has no compensation");
-    struct tsr_tensor in = tsr_engine_rows(time_input(e, kind), 0, 1);
-    TSR_TRY(make_input(e, &in, err));
+    uint64_t widest = 0, most = 0;
+    for (uint64_t l = e->first; l < e->end; l++)
+        for (uint64_t s = 0; s < e->model->hp.sites; s++) {
+            struct tsr_compensation_linears of =
+                tsr_compensation_linears(e->model, l, (enum tsr_site)s);
+            uint64_t cols = of.n ? tsr_model_layer_site_cols(e->model, l, (enum tsr_site)s) : 0;
+            uint64_t sum = 0;
+            for (uint32_t i = 0; i < of.n; i++)
+                sum += (e->model->layers[l].lin[of.id[i]].w.rows + 15) / 16 * 16;
+            widest = cols > widest ? cols : widest;
+            most = sum > most ? sum : most;
+        }
+    TSR_TRY(tsr_engine_device_tensor(e->dev, TSR_F32, 1, widest, 0, "a timed input", &t->in, err));
+    return tsr_engine_device_tensor(e->dev, TSR_F32, 1, most, 0, "timed outputs", &t->out, err);
+}
+
+static tsr_status time_rows(struct tsr_engine *e, const struct timed *t, enum tsr_site kind,
+                            uint32_t repeats, double *seconds, struct tsr_err *err)
+{
+    TSR_TRY(make_input(e, &t->in, err));
     e->comp->at[0] = 0;
     e->comp->now = (struct tsr_engine_comp_rows){ .n = 1, .full = true, .at = e->comp->at };
-    TSR_TRY(run_once(e, kind, 0, err));
+    TSR_TRY(run_once(e, t, kind, 0, err));
     *seconds = INFINITY;
     for (uint32_t i = 0; i < repeats; i++) {
         if (tsr_plugin_cancelled())
             return tsr_fail(err, TSR_E_CANCELLED, "interrupted");
         double t0 = tsr_now_s();
-        TSR_TRY(run_once(e, kind, 1 + i, err));
-        double t = tsr_now_s() - t0;
-        *seconds = t < *seconds ? t : *seconds;
+        TSR_TRY(run_once(e, t, kind, 1 + i, err));
+        double now = tsr_now_s() - t0;
+        *seconds = now < *seconds ? now : *seconds;
     }
     return TSR_OK;
+}
+
+tsr_status tsr_engine_time_site(struct tsr_engine *e, enum tsr_site kind, uint32_t repeats,
+                                double *seconds, struct tsr_err *err)
+{
+    struct timed t = { 0 };
+    if (!e->comp || e->tp.ranks > 1)
+        return tsr_fail(err, TSR_E_INVAL, "this engine has no compensation");
+    tsr_status st = make_rows(e, &t, err);
+    if (st == TSR_OK)
+        st = time_rows(e, &t, kind, repeats, seconds, err);
+    tsr_engine_device_drop_tensor(e->dev, &t.in);
+    tsr_engine_device_drop_tensor(e->dev, &t.out);
+    return st;
 }

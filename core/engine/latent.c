@@ -108,56 +108,39 @@ static tsr_status copy(struct tsr_engine *e, struct tsr_tensor from, struct tsr_
     return tsr_engine_device_run(e->dev, &op, NULL, err);
 }
 
-static tsr_status run(struct tsr_engine *e, uint64_t layer, enum tsr_linear_id id,
-                      const struct tsr_tensor *in, const struct tsr_tensor *out,
+/* A site's linears, after who observes their input. */
+static tsr_status run(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
+                      const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
                       struct tsr_err *err)
 {
-    return tsr_engine_run_linear(e, &e->layers[layer].lin[id], in, out, err);
+    if (e->hooks.input)
+        TSR_TRY(e->hooks.input(e, layer, site, in, err));
+    return tsr_engine_run_site(e, layer, site, in, outs, err);
 }
 
-static tsr_status show(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
-                       const struct tsr_tensor *in, struct tsr_err *err)
+/* Queries as q or q_b has them, [does not rotate | rotates] per head, and the row of keys and values. */
+static tsr_status queries(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
+                          const struct tsr_tensor *out, const struct tsr_tensor *kv,
+                          struct tsr_err *err)
 {
-    return e->hooks.input ? e->hooks.input(e, layer, site, in, err) : TSR_OK;
-}
-
-/* q or q_a, and kv_a: what the layer's input goes through. */
-static tsr_status rows_of_input(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
-                                const struct tsr_tensor *raw, struct tsr_err *err)
-{
-    const struct tsr_engine_linear_dev *lin = e->layers[layer].lin;
-    struct tsr_engine_product           p[] = { { &lin[TSR_MODEL_Q], *in, *raw },
-                                                { &lin[TSR_MODEL_KV_A], *in,
-                                                  tsr_engine_rows(&e->latent->kv, 0, in->rows) } };
-    if (e->model->hp.latent.q_rank) {
-        p[0].l = &lin[TSR_MODEL_Q_A];
-        p[0].out = tsr_engine_rows(&e->latent->q_row, 0, in->rows);
-    }
-    return tsr_engine_run_products(e, p, 2, err);
-}
-
-/* Queries as q or q_b has them: [does not rotate | rotates] per head. */
-static tsr_status queries(struct tsr_engine *e, uint64_t layer, uint64_t n,
-                          const struct tsr_tensor *out, struct tsr_err *err)
-{
-    struct tsr_tensor row = tsr_engine_rows(&e->latent->q_row, 0, n);
-    if (!e->model->hp.latent.q_rank)
+    bool                     two = e->model->hp.latent.q_rank != 0;
+    struct tsr_tensor        row = tsr_engine_rows(&e->latent->q_row, 0, in->rows);
+    const struct tsr_tensor *outs[] = { two ? NULL : out, two ? &row : NULL, kv };
+    TSR_TRY(run(e, layer, TSR_MODEL_SITE_ATTN_IN, in, outs, err));
+    if (!two)
         return TSR_OK;
     TSR_TRY(tsr_engine_run_norm(e, &e->layers[layer].q_a_norm, &row, &row, err));
-    TSR_TRY(show(e, layer, TSR_MODEL_SITE_Q_B_IN, &row, err));
-    return run(e, layer, TSR_MODEL_Q_B, &row, out, err);
+    return run(e, layer, TSR_MODEL_SITE_Q_B_IN, &row, &out, err);
 }
 
 /* Keys and values as kv_b has them, [does not rotate | value] per head; the rope key is a part of latent.kv. */
-static tsr_status keys(struct tsr_engine *e, uint64_t layer, uint64_t n,
+static tsr_status keys(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *kv,
                        const struct tsr_tensor *out, struct tsr_err *err)
 {
-    struct tsr_tensor part = tsr_engine_rows(&e->latent->kv, 0, n);
-    struct tsr_tensor row = tsr_engine_rows(&e->latent->kv_row, 0, n);
+    struct tsr_tensor row = tsr_engine_rows(&e->latent->kv_row, 0, kv->rows), part = *kv;
     part.cols = row.cols;
     TSR_TRY(tsr_engine_run_norm(e, &e->layers[layer].kv_a_norm, &part, &row, err));
-    TSR_TRY(show(e, layer, TSR_MODEL_SITE_KV_B_IN, &row, err));
-    return run(e, layer, TSR_MODEL_KV_B, &row, out, err);
+    return run(e, layer, TSR_MODEL_SITE_KV_B_IN, &row, &out, err);
 }
 
 tsr_status tsr_engine_latent_heads(struct tsr_engine *e, uint64_t layer,
@@ -170,16 +153,14 @@ tsr_status tsr_engine_latent_heads(struct tsr_engine *e, uint64_t layer,
     uint64_t          heads = e->share.heads, width = hp->head_dim, n = in->rows;
     struct tsr_tensor raw = tsr_engine_narrow(&e->a, n, heads * (nope + rope));
     struct tsr_tensor kv = tsr_engine_rows(&e->latent->heads, 0, n);
-    struct tsr_tensor rope_key = tsr_engine_rows(&e->latent->kv, 0, n);
+    struct tsr_tensor rows = tsr_engine_rows(&e->latent->kv, 0, n), rope_key = rows;
     struct tsr_tensor tokens = e->latent->tokens, rotated = of_heads(k, width, 0, rope);
     rope_key.offset += hp->latent.rank * sizeof(float);
     rope_key.cols = rope;
     tokens.cols = n * heads;
     tokens.row_stride = tokens.cols * sizeof(uint32_t);
-    TSR_TRY(show(e, layer, TSR_MODEL_SITE_ATTN_IN, in, err));
-    TSR_TRY(rows_of_input(e, layer, in, &raw, err));
-    TSR_TRY(queries(e, layer, n, &raw, err));
-    TSR_TRY(keys(e, layer, n, &kv, err));
+    TSR_TRY(queries(e, layer, in, &raw, &rows, err));
+    TSR_TRY(keys(e, layer, &rows, &kv, err));
     TSR_TRY(copy(e, of_heads(&raw, nope + rope, nope, rope), of_heads(q, width, 0, rope), err));
     TSR_TRY(copy(e, of_heads(&raw, nope + rope, 0, nope), of_heads(q, width, rope, nope), err));
     TSR_TRY(copy(e, of_heads(&kv, nope + value, 0, nope), of_heads(k, width, rope, nope), err));

@@ -66,24 +66,6 @@ static void add_compensation(const struct tsr_engine_compensator *c,
     j->all.add = &j->add;
 }
 
-/* The linears of a site in the order of their outputs: those that can be compensated, and after q, k and v the
- * others of attention. */
-struct linears {
-    enum tsr_linear_id id[TSR_ENGINE_SITE_LINEARS];
-    uint32_t           n;
-};
-static struct linears linears_of(const struct tsr_engine *e, uint64_t layer, enum tsr_site site)
-{
-    struct linears     l;
-    enum tsr_linear_id first = tsr_compensation_linears(e->model, layer, site, &l.n);
-    for (uint32_t i = 0; i < l.n; i++)
-        l.id[i] = (enum tsr_linear_id)(first + i);
-    for (int i = TSR_MODEL_Z; i <= TSR_MODEL_A && site == TSR_MODEL_SITE_ATTN_IN; i++)
-        if (e->model->hp.linears > TSR_MODEL_LINEARS)
-            l.id[l.n++] = (enum tsr_linear_id)i;
-    return l;
-}
-
 static bool same_order(const struct tsr_engine_linear_dev *a, const struct tsr_engine_linear_dev *b)
 {
     return a->order.buffer == b->order.buffer && a->dev == b->dev;
@@ -96,7 +78,7 @@ static tsr_status run_together(struct tsr_engine *e, uint64_t layer, enum tsr_si
 {
     const struct tsr_backend_compensate_v1 *table = in->rows == 1 ? table_of(e->dev) : NULL;
     const struct tsr_engine_comp_site      *s = compensated(e, layer, site);
-    struct linears                          of = linears_of(e, layer, site);
+    struct tsr_compensation_linears         of = tsr_compensation_linears(e->model, layer, site);
     struct job                              j;
     const struct tsr_engine_linear_dev     *first = NULL;
     struct tsr_tensor                       sorted = *in;
@@ -135,9 +117,9 @@ static tsr_status run_together(struct tsr_engine *e, uint64_t layer, enum tsr_si
 }
 
 /* One linear after the other; those with one order of columns after each other, on an input that is put into it once. */
-static tsr_status run_each(struct tsr_engine *e, uint64_t layer, const struct linears *of,
-                           const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
-                           struct tsr_err *err)
+static tsr_status run_each(struct tsr_engine *e, uint64_t layer,
+                           const struct tsr_compensation_linears *of, const struct tsr_tensor *in,
+                           const struct tsr_tensor *const *outs, struct tsr_err *err)
 {
     const struct tsr_engine_linear_dev *l[TSR_ENGINE_SITE_LINEARS];
     for (uint32_t i = 0; i < of->n; i++) {
@@ -164,8 +146,8 @@ tsr_status tsr_engine_run_site(struct tsr_engine *e, uint64_t layer, enum tsr_si
                                const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
                                struct tsr_err *err)
 {
-    bool           done;
-    struct linears of = linears_of(e, layer, site);
+    bool                            done;
+    struct tsr_compensation_linears of = tsr_compensation_linears(e->model, layer, site);
     TSR_TRY(run_together(e, layer, site, in, outs, &done, err));
     if (done)
         return TSR_OK;

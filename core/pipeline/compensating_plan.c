@@ -49,10 +49,9 @@ static tsr_status to_sites(const struct taking *t, uint32_t (*k)[TSR_MODEL_SITES
         for (uint64_t i = 0; i < t->m->hp.linears; i++) {
             const struct tsr_matrix *w = &t->m->layers[l].lin[i].w;
             enum tsr_site            site = tsr_model_linear_site((enum tsr_linear_id)i);
-            enum tsr_site            kind = tsr_model_site_kind(site);
+            enum tsr_site            kind = tsr_compensation_kind(site);
             uint32_t                 n = t->lin[l][i] == UNSAID ? 0 : t->lin[l][i];
-            if (!w->rows || kind >= TSR_MODEL_SITES || i == TSR_MODEL_ROUTER ||
-                i == TSR_MODEL_SHARED_ROUTER)
+            if (!w->rows || i == TSR_MODEL_ROUTER || i == TSR_MODEL_SHARED_ROUTER)
                 continue;
             if (k[l][kind] != UNSAID && k[l][kind] != n)
                 return tsr_fail(
@@ -61,6 +60,9 @@ static tsr_status to_sites(const struct taking *t, uint32_t (*k)[TSR_MODEL_SITES
                         ? "%s: %s is given %u channels, others of its kind in the "
                           "layer %u; experts of a layer share the number: give them "
                           "one k"
+                    : kind == TSR_MODEL_SITE_ATTN_IN && t->m->hp.latent.rank
+                        ? "%s: %s is given %u channels, others before attention %u; they share the "
+                          "number: give them one k"
                         : "%s: %s is given %u channels, the other linears with the same "
                           "input %u; they share a selection: give them one k",
                     t->path, w->name, n, k[l][kind]);

@@ -271,11 +271,10 @@ static tsr_status make_linear(struct tsr_quant_residuals_work *w, enum tsr_linea
 
 static tsr_status make_site(struct tsr_quant_residuals_work *w, enum tsr_site site)
 {
-    struct rows        rows = { 0 };
-    uint64_t           cols = tsr_model_layer_site_cols(w->m, w->layer, site), bytes = 0;
-    uint32_t           n;
-    enum tsr_linear_id first = tsr_compensation_linears(w->m, w->layer, site, &n);
-    double            *energy = tsr_new(cols, sizeof *energy);
+    struct rows rows = { 0 };
+    uint64_t    cols = tsr_model_layer_site_cols(w->m, w->layer, site), bytes = 0;
+    struct tsr_compensation_linears of = tsr_compensation_linears(w->m, w->layer, site);
+    double                         *energy = tsr_new(cols, sizeof *energy);
     if (!energy)
         return tsr_fail_nomem(w->err, cols * sizeof *energy, "residuals");
     tsr_status st = TSR_OK;
@@ -284,9 +283,9 @@ static tsr_status make_site(struct tsr_quant_residuals_work *w, enum tsr_site si
         if (!rows.codes)
             st = tsr_fail_nomem(w->err, bytes, "residuals");
     }
-    for (uint32_t i = first; i < first + n && st == TSR_OK; i++)
-        if (w->o->lin[w->layer][i])
-            st = make_linear(w, (enum tsr_linear_id)i, energy, &rows);
+    for (uint32_t i = 0; i < of.n && st == TSR_OK; i++)
+        if (w->o->lin[w->layer][of.id[i]])
+            st = make_linear(w, of.id[i], energy, &rows);
     if (st == TSR_OK && rows.codes)
         tsr_safetensors_put(w->file, rows.codes, bytes);
     if (st == TSR_OK)
@@ -375,7 +374,6 @@ tsr_status tsr_quant_compensation_make(struct tsr_registry *r, const struct tsr_
     if (!tsr_compensate_residual_bits_known(opt->bits))
         return tsr_fail(err, TSR_E_CONFIG, "residuals of %u bits; write 2, 4, 8 or 16", opt->bits);
     TSR_TRY(tsr_model_plain(m, "compared with a packed model", err));
-    TSR_TRY(tsr_model_plain_attention(m, "compensation does not know", err));
     tsr_status st = make_all(&w);
     work_free(&w);
     return st;

@@ -13,10 +13,9 @@
 bool tsr_quant_residuals_has_site(const struct tsr_quant_residuals_work *w, uint64_t layer,
                                   enum tsr_site site)
 {
-    uint32_t           n;
-    enum tsr_linear_id first = tsr_compensation_linears(w->m, layer, site, &n);
-    for (uint32_t i = 0; i < n; i++)
-        if (w->o->lin[layer][first + i])
+    struct tsr_compensation_linears of = tsr_compensation_linears(w->m, layer, site);
+    for (uint32_t i = 0; i < of.n; i++)
+        if (w->o->lin[layer][of.id[i]])
             return true;
     return false;
 }
@@ -24,10 +23,9 @@ bool tsr_quant_residuals_has_site(const struct tsr_quant_residuals_work *w, uint
 bool tsr_quant_residuals_is_joined(const struct tsr_quant_residuals_work *w, uint64_t layer,
                                    enum tsr_site site, uint64_t *bytes)
 {
-    uint32_t           n;
-    enum tsr_linear_id first = tsr_compensation_linears(w->m, layer, site, &n);
-    for (uint32_t i = first; i < first + n; i++)
-        if (w->m->layers[layer].lin[i].w.rows && !w->o->lin[layer][i])
+    struct tsr_compensation_linears of = tsr_compensation_linears(w->m, layer, site);
+    for (uint32_t i = 0; i < of.n; i++)
+        if (w->m->layers[layer].lin[of.id[i]].w.rows && !w->o->lin[layer][of.id[i]])
             return false;
     return tsr_compensation_row(w->m, layer, site, w->opt->bits, bytes) > 1;
 }
@@ -74,20 +72,19 @@ static tsr_status small(struct tsr_quant_residuals_work *w, bool writing)
 static tsr_status declare_site(struct tsr_quant_residuals_work *w, uint64_t layer,
                                enum tsr_site site)
 {
-    uint64_t           all[2] = { tsr_model_layer_site_cols(w->m, layer, site), 0 };
-    uint32_t           n;
-    enum tsr_linear_id first = tsr_compensation_linears(w->m, layer, site, &n);
+    uint64_t                        all[2] = { tsr_model_layer_site_cols(w->m, layer, site), 0 };
+    struct tsr_compensation_linears of = tsr_compensation_linears(w->m, layer, site);
     if (tsr_quant_residuals_is_joined(w, layer, site, &all[1])) {
         char name[NAME_CAP];
         (void)snprintf(name, sizeof name, "model.layers.%llu.%s", (unsigned long long)layer,
                        TSR_MODEL_SITE_NAME(site));
         return declare(w, name, "residual", TSR_U8, 2, all);
     }
-    for (uint32_t i = first; i < first + n; i++) {
-        const struct tsr_matrix *m = &w->m->layers[layer].lin[i].w;
+    for (uint32_t i = 0; i < of.n; i++) {
+        const struct tsr_matrix *m = &w->m->layers[layer].lin[of.id[i]].w;
         const uint64_t           shape[2] = { m->cols,
                                               tsr_compensate_residual_stride(w->opt->bits, m->rows) };
-        if (w->o->lin[layer][i])
+        if (w->o->lin[layer][of.id[i]])
             TSR_TRY(declare(w, m->name, "residual", TSR_U8, 2, shape));
     }
     return TSR_OK;

@@ -47,14 +47,13 @@ static int tear_down(void **state)
 static void join_rows(const struct tsr_model *m, uint64_t layer,
                       struct tsr_compensate_residual *lin, enum tsr_site site, uint32_t bits)
 {
-    uint64_t           row, at = 0;
-    unsigned char     *all = NULL;
-    uint32_t           n;
-    enum tsr_linear_id first = tsr_compensation_linears(m, layer, site, &n);
+    uint64_t                        row, at = 0;
+    unsigned char                  *all = NULL;
+    struct tsr_compensation_linears of = tsr_compensation_linears(m, layer, site);
     if (tsr_compensation_row(m, layer, site, bits, &row) < 2)
         return;
-    for (uint32_t i = first; i < first + n; i++) {
-        struct tsr_compensate_residual *r = &lin[i];
+    for (uint32_t i = 0; i < of.n; i++) {
+        struct tsr_compensate_residual *r = &lin[of.id[i]];
         if (!r->inputs)
             continue;
         assert_non_null(r->codes);
@@ -107,16 +106,26 @@ static const struct tsr_compensation *residuals(const struct tsr_model         *
     return c;
 }
 
-static void residuals_free(const struct tsr_compensation *c)
+/* Joined: the first of a site has the memory of all. */
+static void unjoin(const struct tsr_model *m, uint64_t layer, struct tsr_compensate_residual *lin,
+                   enum tsr_site site)
+{
+    struct tsr_compensation_linears of = tsr_compensation_linears(m, layer, site);
+    bool                            seen = false;
+    for (uint32_t i = 0; i < of.n; i++) {
+        if (seen)
+            lin[of.id[i]].codes = NULL;
+        seen = seen || lin[of.id[i]].codes;
+    }
+}
+
+static void residuals_free(const struct tsr_model *m, const struct tsr_compensation *c)
 {
     for (uint64_t l = 0; l < c->layers; l++) {
-        for (uint64_t i = c->linears; i-- > 0;)
-            if (l % 2 == 0 && i && c->lin[l][i - 1].codes &&
-                tsr_model_linear_site((enum tsr_linear_id)i) ==
-                    tsr_model_linear_site((enum tsr_linear_id)(i - 1)))
-                free(c->lin[l][i].scales); /* joined: the first has the memory of all */
-            else
-                tsr_compensate_residual_free(&c->lin[l][i]);
+        for (uint64_t s = 0; s < c->sites && l % 2 == 0; s++)
+            unjoin(m, l, c->lin[l], (enum tsr_site)s);
+        for (uint64_t i = 0; i < c->linears; i++)
+            tsr_compensate_residual_free(&c->lin[l][i]);
         for (uint64_t s = 0; s < c->sites; s++)
             free((void *)(uintptr_t)c->site[l][s].top);
     }
@@ -245,7 +254,7 @@ static void against_weights(const char *name, const char *scheme, uint32_t bits,
     free(got);
     free(bare);
     free(want);
-    residuals_free(c);
+    residuals_free(m, c);
     tsr_model_overlay_destroy(o);
     wide_free(m, folder);
 }
@@ -255,6 +264,14 @@ static void test_weights(void **state)
     (void)state;
     against_weights(WIDE_EXPERTS, "use: rtn\nbits: 3\ngroup: 64\n", 4, 256,
                     TSR_COMPENSATE_SELECT_STATIC_MEANSQ);
+    against_weights(WIDE_SHARED_EXPERT, "use: rtn\nbits: 3\ngroup: 64\n", 4, 256,
+                    TSR_COMPENSATE_SELECT_STATIC_MEANSQ);
+    for (int i = 0; wide_latent_names[i]; i++)
+        against_weights(wide_latent_names[i], "use: rtn\nbits: 3\ngroup: 16\n", 4, 256,
+                        TSR_COMPENSATE_SELECT_STATIC_MEANSQ);
+    for (int i = 0; wide_delta_names[i]; i++)
+        against_weights(wide_delta_names[i], "use: rtn\nbits: 3\ngroup: 16\n", 4, 256,
+                        TSR_COMPENSATE_SELECT_STATIC_HESSIAN);
     against_weights(wide_names[0], "use: rtn\nbits: 3\ngroup: 64\n", 4, 256,
                     TSR_COMPENSATE_SELECT_STATIC_MEANSQ);
     against_weights(wide_names[0], "use: squeeze\nbits: 3\nsensitivity: none\n", 8, 100,
@@ -285,7 +302,7 @@ static void whole(const char *name)
     assert_true(worst < 2e-3 * range);
     free(got);
     free(want);
-    residuals_free(c);
+    residuals_free(m, c);
     tsr_model_overlay_destroy(o);
     wide_free(m, folder);
 }
@@ -295,6 +312,8 @@ static void test_whole(void **state)
     (void)state;
     whole(wide_names[0]);
     whole(WIDE_EXPERTS);
+    whole(wide_latent_names[0]);
+    whole(wide_delta_names[0]);
 }
 
 /* ---- one arithmetic -------------------------------------------------------------------------------- */
@@ -396,7 +415,7 @@ static void invariance(const char *name, int ways)
                                                .recall = way != 2,
                                                .seed = 4 };
         one_arithmetic(m, o, &use);
-        residuals_free(c);
+        residuals_free(m, c);
     }
     tsr_model_overlay_destroy(o);
     wide_free(m, folder);
@@ -407,6 +426,8 @@ static void test_invariance(void **state)
     (void)state;
     invariance(wide_names[0], 5);
     invariance(WIDE_EXPERTS, 3);
+    invariance(wide_latent_names[0], 3);
+    invariance(wide_delta_names[0], 3);
 }
 
 /* Which tokens, how many channels, what a selection finds again. */
@@ -457,7 +478,7 @@ static void test_counts(void **state)
     assert_true(done.host_bytes > 0);
     tsr_engine_destroy(e);
     free(logits);
-    residuals_free(c);
+    residuals_free(m, c);
     tsr_model_overlay_destroy(o);
     wide_free(m, folder);
 }
@@ -590,29 +611,39 @@ static void ranks(const struct tsr_model *m, const struct tsr_model_overlay *o,
     free(logits);
 }
 
+static const uint32_t widths[][2] = { { 1, 3 }, { 2, 1 }, { 2, 2 }, { 4, 1 } };
+
+static void rank_ways(const char *name, int way)
+{
+    char                           folder[64];
+    struct tsr_model              *m = wide_load(name, false, folder);
+    struct tsr_model_overlay      *o = wide_pack(registry, m, "use: rtn\nbits: 3\ngroup: 32\n");
+    const struct tsr_compensation *c = residuals(m, o, way == 3 ? 2 : way == 2 ? 16 : 4);
+    struct tsr_engine_compensate   use = { .from = c,
+                                           .each = 70,
+                                           .select = way == 1 ? TSR_COMPENSATE_SELECT_EXACT
+                                                              : TSR_COMPENSATE_SELECT_DYNAMIC,
+                                           .all = way == 0 };
+    struct script                  s = write_script(m->hp.vocab);
+    float                         *want = run_script(engine_of(registry, m, o, &use, 0, NULL), &s);
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        ranks(m, o, &use, widths[i][0], widths[i][1], &s, want, 0);
+    free(want);
+    residuals_free(m, c);
+    tsr_model_overlay_destroy(o);
+    wide_free(m, folder);
+}
+
 static void test_ranks(void **state)
 {
-    static const uint32_t widths[][2] = { { 1, 3 }, { 2, 1 }, { 2, 2 }, { 4, 1 } };
     (void)state;
-    for (int way = 0; way < 4; way++) {
-        char                           folder[64];
-        struct tsr_model              *m = wide_load(wide_names[way % 2], false, folder);
-        struct tsr_model_overlay      *o = wide_pack(registry, m, "use: rtn\nbits: 3\ngroup: 32\n");
-        const struct tsr_compensation *c = residuals(m, o, way == 3 ? 2 : way == 2 ? 16 : 4);
-        struct tsr_engine_compensate   use = { .from = c,
-                                               .each = 70,
-                                               .select = way == 1 ? TSR_COMPENSATE_SELECT_EXACT
-                                                                  : TSR_COMPENSATE_SELECT_DYNAMIC,
-                                               .all = way == 0 };
-        struct script                  s = write_script(m->hp.vocab);
-        float *want = run_script(engine_of(registry, m, o, &use, 0, NULL), &s);
-        for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
-            ranks(m, o, &use, widths[i][0], widths[i][1], &s, want, 0);
-        free(want);
-        residuals_free(c);
-        tsr_model_overlay_destroy(o);
-        wide_free(m, folder);
-    }
+    for (int way = 0; way < 4; way++)
+        rank_ways(wide_names[way % 2], way);
+    /* gates of the delta rule have a row for each value head: those of a rank begin in the middle of a byte */
+    for (int i = 0; wide_latent_names[i]; i++)
+        rank_ways(wide_latent_names[i], i % 2 ? 1 : 0);
+    for (int i = 0; wide_delta_names[i]; i++)
+        rank_ways(wide_delta_names[i], i % 2 ? 0 : 3);
 }
 
 /* Stages give the bytes of one engine.  The sum over the ranks of a stage with experts is rounded otherwise than that of one,
@@ -644,7 +675,7 @@ static void test_expert_ranks(void **state)
         ranks(m, o, &use, 2, 1, &s, want, 2e-5 * range);
         ranks(m, o, &use, 4, 1, &s, want, 2e-5 * range);
         free(want);
-        residuals_free(c);
+        residuals_free(m, c);
     }
     free(bare);
     tsr_model_overlay_destroy(o);
@@ -682,7 +713,7 @@ static void test_chunks(void **state)
     ranks(m, o, &use, 4, 1, &s, want, 0);
     free(bare);
     free(want);
-    residuals_free(c);
+    residuals_free(m, c);
     tsr_model_overlay_destroy(o);
     wide_free(m, folder);
 }

@@ -81,12 +81,11 @@ static tsr_status shape(struct token *x, uint64_t *bytes, uint64_t *outputs, str
 static unsigned char *place_site(struct token *x, uint64_t layer, enum tsr_site site,
                                  unsigned char *at, uint16_t *scales)
 {
-    uint64_t           row, done = 0;
-    uint32_t           n;
-    enum tsr_linear_id first = tsr_compensation_linears(x->m, layer, site, &n);
+    uint64_t                        row, done = 0;
+    struct tsr_compensation_linears of = tsr_compensation_linears(x->m, layer, site);
     (void)tsr_compensation_row(x->m, layer, site, x->made.bits, &row);
-    for (uint32_t i = first; i < first + n; i++) {
-        struct tsr_compensate_residual *r = &x->made.lin[layer][i];
+    for (uint32_t i = 0; i < of.n; i++) {
+        struct tsr_compensate_residual *r = &x->made.lin[layer][of.id[i]];
         if (!r->inputs)
             continue;
         r->codes = at + done;
@@ -322,7 +321,7 @@ tsr_status bench_dec_model(struct bench *b, const char *path, const uint32_t *k,
                       "all weights as read",
                       m->path);
     if (st == TSR_OK)
-        st = tsr_model_plain_attention(m, "compensation does not know", err);
+        st = tsr_model_plain_attention(m, "bench dec does not know", err);
     if (st == TSR_OK)
         st = open_token(&x, o, most, err);
     for (uint32_t i = 0; i < n && st == TSR_OK; i++)

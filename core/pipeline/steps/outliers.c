@@ -69,7 +69,7 @@ static tsr_status tap(void *ctx, uint64_t layer, enum tsr_site site, const float
         }
         return TSR_OK;
     }
-    if (site != tsr_step_outliers_place(w, (int)kind))
+    if (kind >= TSR_MODEL_SITES || site != tsr_step_outliers_place(w, (int)kind))
         return TSR_OK;
     if (at) {
         memcpy(w->x[kind], x, cols * sizeof *x);
@@ -297,7 +297,6 @@ static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
     struct tsr_step_outliers_run w = { .job = job, .o = opts };
     (void)node;
     TSR_TRY(tsr_pipeline_step_need_tokenizer(job, "step 'outliers'", err));
-    TSR_TRY(tsr_model_plain_attention(job->model, "compensation does not know", err));
     tsr_status st = find(&w, err);
     for (int s = 0; s < TSR_MODEL_SITES; s++)
         free(w.x[s]);

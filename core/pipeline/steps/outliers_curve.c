@@ -47,14 +47,13 @@ static uint64_t point_at(uint64_t p, uint64_t cols)
 static tsr_status curve(const struct tsr_step_outliers_run *w, int site, const struct rank *order,
                         double *mse, struct tsr_err *err)
 {
-    enum tsr_site      place = tsr_step_outliers_place(w, site);
-    uint64_t           cols = w->c->site[w->layer][place].cols, outputs = 0;
-    uint32_t           all;
-    enum tsr_linear_id first = tsr_compensation_linears(w->m, w->layer, place, &all);
+    enum tsr_site                   place = tsr_step_outliers_place(w, site);
+    uint64_t                        cols = w->c->site[w->layer][place].cols, outputs = 0;
+    struct tsr_compensation_linears of = tsr_compensation_linears(w->m, w->layer, place);
     for (uint64_t p = 0; p <= POINTS; p++)
         mse[p] = 0;
-    for (uint32_t l = first; l < first + all; l++) {
-        const struct tsr_compensate_residual *r = &w->c->lin[w->layer][l];
+    for (uint32_t l = 0; l < of.n; l++) {
+        const struct tsr_compensate_residual *r = &w->c->lin[w->layer][of.id[l]];
         if (!r->codes)
             continue;
         double *e = tsr_new(r->outputs, sizeof *e);

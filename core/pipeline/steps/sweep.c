@@ -321,7 +321,6 @@ static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
 {
     (void)node;
     TSR_TRY(tsr_pipeline_step_need_tokenizer(job, "step 'sweep'", err));
-    TSR_TRY(tsr_model_plain_attention(job->model, "compensation does not know", err));
     struct tsr_step_sweep_run *x = tsr_new(1, sizeof *x);
     if (!x)
         return tsr_fail_nomem(err, sizeof *x, "a sweep");

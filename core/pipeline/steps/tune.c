@@ -178,7 +178,6 @@ static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
     struct tsr_compensate_tune_table t = { 0 };
     (void)node;
     TSR_TRY(tsr_pipeline_job_need_model(job, err));
-    TSR_TRY(tsr_model_plain_attention(job->model, "compensation does not know", err));
     TSR_TRY(job->packed ? tsr_compensation_open(&c, job->packed, job->model, err)
                         : tsr_compensation_of_model(&c, job->model, err));
     tsr_status st = get_table(job, o, c, &t, err);

@@ -26,14 +26,13 @@ static uint64_t weights_of(const struct tsr_model *m, uint64_t layer, enum tsr_s
 {
     uint64_t sum = 0, taken = m->hp.experts_used;
     for (uint64_t s = 0; s < m->hp.sites; s++) {
-        enum tsr_site site = (enum tsr_site)s;
-        uint32_t      n;
-        if (tsr_model_site_kind(site) != kind ||
+        enum tsr_site                   site = (enum tsr_site)s;
+        struct tsr_compensation_linears of = tsr_compensation_linears(m, layer, site);
+        if (tsr_compensation_kind(site) != kind ||
             (s >= TSR_MODEL_SITE_EXPERTS && tsr_model_site_expert(site) >= taken))
             continue; /* all experts of a layer are alike */
-        enum tsr_linear_id first = tsr_compensation_linears(m, layer, site, &n);
-        for (uint32_t i = 0; i < n; i++) {
-            const struct tsr_matrix *w = &m->layers[layer].lin[first + i].w;
+        for (uint32_t i = 0; i < of.n; i++) {
+            const struct tsr_matrix *w = &m->layers[layer].lin[of.id[i]].w;
             sum += w->rows * w->cols;
             *widest = w->rows && w->cols > *widest ? w->cols : *widest;
         }
@@ -303,7 +302,7 @@ tsr_status tsr_step_tuning_lost(const struct tsr_compensation *c, const uint32_t
             memcpy(v, p->lost, p->cols * sizeof *v);
             qsort(v, p->cols, sizeof *v, descending);
             uint64_t n =
-                tsr_compensate_select_count(k[tsr_model_site_kind((enum tsr_site)s)], p->cols);
+                tsr_compensate_select_count(k[tsr_compensation_kind((enum tsr_site)s)], p->cols);
             for (uint64_t i = 0; i < p->cols; i++) {
                 all += (double)v[i];
                 left += i < n ? 0 : (double)v[i];

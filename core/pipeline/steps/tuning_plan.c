@@ -5,21 +5,34 @@
 #include "pipeline/step.h"
 #include "plan/file/plan_file.h"
 
-static json_t *channels_json(const uint32_t k[TSR_MODEL_SITES])
+/* True if a plan names linears of that id: those of a dense layer for experts, too. */
+static bool is_named(const struct tsr_model *m, enum tsr_linear_id id)
 {
-    static const char *const names[TSR_MODEL_LINEARS] = { "*.q_proj",   "*.k_proj",    "*.v_proj",
-                                                          "*.o_proj",   "*.gate_proj", "*.up_proj",
-                                                          "*.down_proj" };
-    json_t                  *list = json_array();
-    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
-        if (json_array_append_new(
-                list, json_pack("{s:s, s:I}", "tensors", names[i], "k",
-                                (json_int_t)k[tsr_model_linear_site((enum tsr_linear_id)i)])) !=
-            0) {
-            json_decref(list);
-            return NULL;
-        }
-    return list;
+    bool feeds = id == TSR_MODEL_GATE || id == TSR_MODEL_UP || id == TSR_MODEL_DOWN, any = feeds;
+    for (uint64_t l = 0; l < m->hp.layers && !any && tsr_model_linear_attends(id); l++)
+        any = m->layers[l].lin[id].w.rows != 0;
+    return any;
+}
+
+static json_t *channels_json(const struct tsr_model *m, const uint32_t k[TSR_MODEL_SITES])
+{
+    json_t *list = json_array();
+    bool    ok = list != NULL;
+    for (uint64_t i = 0; i < m->hp.linears && i < TSR_MODEL_EXPERTS && ok; i++) {
+        enum tsr_linear_id id = (enum tsr_linear_id)i;
+        char               name[64];
+        (void)snprintf(name, sizeof name, "*.%s", tsr_model_linear_name(id));
+        if (is_named(m, id))
+            ok = json_array_append_new(
+                     list,
+                     json_pack("{s:s, s:I}", "tensors", name, "k",
+                               (json_int_t)k[tsr_compensation_kind(tsr_model_linear_site(id))])) ==
+                 0;
+    }
+    if (ok)
+        return list;
+    json_decref(list);
+    return NULL;
 }
 
 /* Bytes of residuals of layers [first, end) that have some k. */
@@ -30,7 +43,8 @@ static uint64_t host_bytes(const struct tsr_compensation *c, const uint32_t k[TS
     for (uint64_t l = first; l < end; l++)
         for (uint64_t i = 0; i < c->linears; i++) {
             const struct tsr_compensate_residual *r = &c->lin[l][i];
-            enum tsr_site kind = tsr_model_site_kind(tsr_model_linear_site((enum tsr_linear_id)i));
+            enum tsr_site                         kind =
+                tsr_compensation_kind(tsr_model_linear_site((enum tsr_linear_id)i));
             if (r->codes && tsr_compensate_select_count(k[kind], r->inputs))
                 n += tsr_compensate_residual_bytes(r);
         }
@@ -89,7 +103,7 @@ static bool fill_plan(json_t *j, const struct tsr_plan_file *p, const struct tsr
         json_t  *s = json_array_get(stages, i);
         uint64_t first = p->n_stages ? p->stages[i].first : 0;
         uint64_t end = p->n_stages ? first + p->stages[i].count : m->hp.layers;
-        ok = tsr_pipeline_json_put(s, "compensation", channels_json(k)) &&
+        ok = tsr_pipeline_json_put(s, "compensation", channels_json(m, k)) &&
              put_in(s, "predicted", "residuals",
                     json_integer((json_int_t)host_bytes(c, k, first, end)));
     }

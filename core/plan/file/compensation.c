@@ -117,9 +117,10 @@ static tsr_status stage_compensation(const struct tsr_plan_problem *p,
         for (int i = 0; i < TSR_PLAN_LINEARS; i++) {
             const struct tsr_plan_shape_matrix *w =
                 &p->shape->layer[p->shape->layer_class[l]].lin[i];
-            enum tsr_site site = tsr_model_site_kind(tsr_model_linear_site((enum tsr_linear_id)i));
-            uint64_t      k, row = tsr_compensate_residual_stride(out->bits, w->rows);
-            if (!w->rows || site >= TSR_MODEL_SITES)
+            enum tsr_site site =
+                tsr_compensation_kind(tsr_model_linear_site((enum tsr_linear_id)i));
+            uint64_t k, row = tsr_compensate_residual_stride(out->bits, w->rows);
+            if (!w->rows)
                 continue;
             TSR_TRY(channels(f, list, l, i, &k, err));
             if (seen[site] && k != of_site[site])

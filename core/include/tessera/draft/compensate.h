@@ -1,6 +1,6 @@
 /* tessera/draft/compensate.h - compensation: adds to the output of a linear the quantization error
  * of a few input channels (arXiv 2412.20185).  Draft: an optional table of a backend,
- * "tessera.backend.compensate/2".
+ * "tessera.backend.compensate/3".
  *
  *   out[n] += sum over the selected channels i of x[i] * R[i][n],   R[i][n] = code[i][n] * scale[n]
  *
@@ -32,11 +32,11 @@
 extern "C" {
 #endif
 
-#define TSR_BACKEND_COMPENSATE "tessera.backend.compensate/2"
+#define TSR_BACKEND_COMPENSATE "tessera.backend.compensate/3"
 
 #define TSR_COMPENSATE_CHUNK   1024u /* channels of a chunk                      */
 #define TSR_COMPENSATE_BUCKETS 32u
-#define TSR_COMPENSATE_LINEARS 3u /* at most, that share an input */
+#define TSR_COMPENSATE_LINEARS 6u /* at most, that share an input */
 
 /* Residuals of one linear in host memory, tessera.residual/1 (docs/formats/compensation.md).  Each
  * input channel has a row of `outputs` codes.  Rows are `stride` bytes apart, with both ends
