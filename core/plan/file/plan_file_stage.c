@@ -189,8 +189,9 @@ static bool names_linear(const struct tsr_plan_reading *r, const struct tsr_conf
 {
     const struct tsr_config_node *at = tsr_config_node_get(entry, "tensors");
     char                          name[TSR_PLAN_LINEAR_TEXT];
-    for (int i = 0; i < TSR_MODEL_LINEARS; i++)
-        if (!*tensors || tsr_quant_name_matches(tensors, tsr_plan_linear(layer, i, name)))
+    for (int i = 0; i < TSR_MODEL_EXPERTS; i++) /* of any family; routers keep their error */
+        if (i != TSR_MODEL_ROUTER && i != TSR_MODEL_SHARED_ROUTER &&
+            (!*tensors || tsr_quant_name_matches(tensors, tsr_plan_linear(layer, i, name))))
             return true;
     tsr_config_diag_error(r->d, at ? &at->mark : &entry->mark, "as in \"*.down_proj\"",
                           "no linear of layer %llu is called '%.80s'", (unsigned long long)layer,
