@@ -67,14 +67,14 @@ struct tsr_engine {
     struct tsr_engine_device *dev;
     bool                      owns_dev;
     struct tsr_engine_device
-            *host;         /* the default backend, which runs the experts of some layers; or NULL */
-    uint64_t host_experts; /* layers, from the first, whose experts it runs */
+                  *host; /* the default backend, which runs the experts of some layers; or NULL */
+    uint64_t       host_experts;    /* layers, from the first, whose experts it runs */
     const uint8_t *host_experts_of; /* [layers] instead, where not NULL; borrowed */
-    uint64_t context, chunk, head_rows;
-    uint32_t kv_dtype;
-    uint64_t cache_bytes;
-    uint64_t window;               /* the largest of all layers; 0: none has one */
-    uint64_t window_rows;          /* of a slot in their caches; 0: as many as context */
+    uint64_t       context, chunk, head_rows;
+    uint32_t       kv_dtype;
+    uint64_t       cache_bytes;
+    uint64_t       window;         /* the largest of all layers; 0: none has one */
+    uint64_t       window_rows;    /* of a slot in their caches; 0: as many as context */
     struct tsr_engine_move *moves; /* [n_slots], for the current chunk */
     uint64_t                n_moves;
     struct tsr_tensor       ascending;  /* U32 [1, window_rows]: 0, 1, ... */

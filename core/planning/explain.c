@@ -108,8 +108,8 @@ static bool experts(json_t *list, const struct tsr_plan_problem *p,
         uint64_t n = tsr_plan_outcome_on_cpu(o, s, layers);
         if (n)
             ok = ok && say(list, "experts: of %llu of the %llu layers of %s on the CPU, %s of %s",
-                           (unsigned long long)n, (unsigned long long)s->count,
-                           name_of(p, s, name), tsr_format_bytes(a, sizeof a, s->memory.host),
+                           (unsigned long long)n, (unsigned long long)s->count, name_of(p, s, name),
+                           tsr_format_bytes(a, sizeof a, s->memory.host),
                            tsr_format_bytes(b, sizeof b, s->memory.host_capacity));
     }
     return ok;

@@ -38,8 +38,7 @@ static json_t *stage_json(const struct tsr_plan_problem *p, const struct tsr_pla
               tsr_pipeline_json_put_text(j, "mesh", s->mesh.name) &&
               tsr_pipeline_json_put_int(j, "tp", s->mesh.tp) &&
               (!s->mesh.whole_experts || tsr_pipeline_json_put_text(j, "experts", "whole")) &&
-              put_cpu_experts(j, o, s) &&
-              tsr_pipeline_json_put_int(j, "first", s->first) &&
+              put_cpu_experts(j, o, s) && tsr_pipeline_json_put_int(j, "first", s->first) &&
               tsr_pipeline_json_put_int(j, "layers", s->count) &&
               tsr_pipeline_json_put(j, "bits", tsr_planning_counts(p, o, s->first, s->count)) &&
               tsr_pipeline_json_put_int(j, "weights", m->weights) &&

@@ -169,14 +169,14 @@ static void stage_row(const json_t *r, const json_t *s, int wide, int bits_wide,
 static void cpu_experts(const json_t *s, FILE *to)
 {
     const json_t *e = json_object_get(s, "cpu_experts");
-    char device[CELL], layers[CELL], text[SENTENCE], a[TSR_BYTES_TEXT], b[TSR_BYTES_TEXT];
+    char          device[CELL], layers[CELL], text[SENTENCE], a[TSR_BYTES_TEXT], b[TSR_BYTES_TEXT];
     if (!e)
         return;
     const char *of = tsr_planning_table_text(e, "layers");
     stage_cells(s, device, layers);
     (void)snprintf(text, sizeof text, "%s: %s%.400s on the CPU %.32s, %s of the %s of its memory",
-                   device, strcmp(of, "all") ? "layers " : "", strcmp(of, "all") ? of : "all layers",
-                   tsr_planning_table_text(e, "cpu"),
+                   device, strcmp(of, "all") ? "layers " : "",
+                   strcmp(of, "all") ? of : "all layers", tsr_planning_table_text(e, "cpu"),
                    tsr_format_bytes(a, sizeof a, (uint64_t)tsr_planning_table_int(e, "bytes")),
                    tsr_format_bytes(b, sizeof b, (uint64_t)tsr_planning_table_int(e, "capacity")));
     tsr_planning_table_wrap(to, "experts", text);

@@ -37,7 +37,7 @@ struct tsr_plugin_run_on {
     /* [layers of the model] 1: the layer is one of them, whatever cpu_experts says; NULL: that counts.  Borrowed, and
      * outlives all engines. */
     const uint8_t *cpu_experts_of;
-    uint32_t numerics; /* TSR_NUMERICS_* */
+    uint32_t       numerics; /* TSR_NUMERICS_* */
 };
 
 /* pool (may be NULL) serves parallel_for and must outlive the registry.  [setup] */

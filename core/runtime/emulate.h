@@ -21,11 +21,11 @@ struct tsr_runtime_pacing_stage {
 struct tsr_runtime_pacing {
     struct tsr_plan_latency_job       job;
     const struct tsr_plan_candidates *candidates;
-    const uint32_t                   *candidate; /* [layers]: index into them */
+    const uint32_t                   *candidate;   /* [layers]: index into them */
     const uint8_t                    *cpu_experts; /* [layers] 1: the CPU runs the experts */
-    const struct tsr_plan_candidate  *head;      /* or NULL: as stored */
-    struct tsr_runtime_pacing_stage  *stages;    /* of one replica */
-    double                            scale;     /* of all times; 1 */
+    const struct tsr_plan_candidate  *head;        /* or NULL: as stored */
+    struct tsr_runtime_pacing_stage  *stages;      /* of one replica */
+    double                            scale;       /* of all times; 1 */
 };
 
 /* How long rank `place` takes for a micro-batch before its tokens are in the engine's slots.  [any] */

@@ -135,8 +135,8 @@ static void test_memory(void **state)
             }
             in++;
             tsr_plan_mesh_of(j.cluster, g, 1, &mesh);
-            if (tsr_plan_memory_stage(&j.problem.memory, &mesh, &j.problem.candidates, p->bits, NULL,
-                                      first, p->count[s], p->prefill_mb, p->decode_mb, &m,
+            if (tsr_plan_memory_stage(&j.problem.memory, &mesh, &j.problem.candidates, p->bits,
+                                      NULL, first, p->count[s], p->prefill_mb, p->decode_mb, &m,
                                       &e.err) != TSR_OK)
                 fail_msg("%s: %s", p->id, e.text);
             double budget =

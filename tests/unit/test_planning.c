@@ -247,8 +247,8 @@ struct all {
     struct stage                   stage[4];
     uint64_t                       n, left[4]; /* stages; meshes of a group that are free */
     uint32_t                       bits[8];
-    uint8_t  on_cpu[8]; /* of a layer's experts */
-    double   best, safe; /* of all; of those that leave 1/256 of each device */
+    uint8_t                        on_cpu[8]; /* of a layer's experts */
+    double   best, safe;                      /* of all; of those that leave 1/256 of each device */
     uint64_t plans;
 };
 
@@ -262,7 +262,7 @@ static double layer_ms(const struct all *z, const struct tsr_plan_mesh *of, uint
     uint64_t                         cls = p->shape->layer_class[layer];
     struct tsr_plan_time             t;
     mesh.cpu_experts = z->on_cpu[layer];
-    double                           past = (double)p->work.s + ((double)p->work.n - 2) / 2;
+    double past = (double)p->work.s + ((double)p->work.n - 2) / 2;
     if (decode)
         assert_int_equal(tsr_plan_latency_layer(&p->latency, m, cls, c, TSR_PLAN_DECODE,
                                                 (double)z->xi, 1, past, &t, &e.err),
@@ -411,8 +411,8 @@ static void all_bits(struct all *z, uint64_t layer)
     bool router = z->p->shape->layer[z->p->shape->layer_class[layer]].router.rows;
     bool cpu = false;
     for (uint64_t i = 0; i < z->n; i++)
-        cpu = cpu || (layer >= z->stage[i].first &&
-                      layer < z->stage[i].first + z->stage[i].count && z->stage[i].mesh.cpu);
+        cpu = cpu || (layer >= z->stage[i].first && layer < z->stage[i].first + z->stage[i].count &&
+                      z->stage[i].mesh.cpu);
     for (z->on_cpu[layer] = 0; z->on_cpu[layer] < (cpu && router ? 2 : 1); z->on_cpu[layer]++)
         for (z->bits[layer] = 0; z->bits[layer] < z->p->candidates.n; z->bits[layer]++)
             all_bits(z, layer + 1);
@@ -558,17 +558,18 @@ static void test_cpu_experts(void **state)
         char     text[800];
         uint32_t r[4];
         tsr_philox(r, i, 1, seed);
-        unsigned draw = r[0];
+        unsigned                        draw = r[0];
         struct tsr_plan_problem_options o = experts(models[i % 3]);
         profile("slow", 400 + draw / 2 % 900, 100 + draw / 7 % 300);
         profile("fast", 300 + draw / 11 % 400, 500 + draw / 13 % 900);
         profile("host", 20 + draw / 19 % (i % 2 ? 300 : 3000), 50 + draw / 23 % 200);
-        (void)snprintf(text, sizeof text,
-                       "version: 1\nnodes:\n"
-                       "  - {name: a, devices: [{profile: fast, count: %u}], " LINK ",\n"
-                       "     cpu: {profile: host, link: {bandwidth: %u MB/s, latency: 5 us}}}\n%s" NET,
-                       1 + draw % 2, 20 + draw / 17 % 500,
-                       i % 3 == 2 ? "  - {name: b, devices: [{profile: slow}]}\n" : "");
+        (void)snprintf(
+            text, sizeof text,
+            "version: 1\nnodes:\n"
+            "  - {name: a, devices: [{profile: fast, count: %u}], " LINK ",\n"
+            "     cpu: {profile: host, link: {bandwidth: %u MB/s, latency: 5 us}}}\n%s" NET,
+            1 + draw % 2, 20 + draw / 17 % 500,
+            i % 3 == 2 ? "  - {name: b, devices: [{profile: slow}]}\n" : "");
         o.theta = i % 2 ? 0.01 : 0;
         o.max_tp = 1;
         compare(text, o, 1 + draw / 3 % 4);
@@ -635,7 +636,7 @@ static void test_cpu_experts_never_worse(void **state)
  * CPU alone, and the device alone has no plan. */
 static void test_cpu_experts_wins(void **state)
 {
-    static const char       on_cpu[] = "version: 1\nnodes:\n  - {name: a, devices: [{profile: host}]}\n";
+    static const char on_cpu[] = "version: 1\nnodes:\n  - {name: a, devices: [{profile: host}]}\n";
     struct tsr_plan_planned both, cpu, device;
     (void)state;
     profile("host", 3000, 50);
@@ -717,10 +718,14 @@ static void test_short(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),    cmocka_unit_test(test_kinds),
-        cmocka_unit_test(test_widths),   cmocka_unit_test(test_best),
-        cmocka_unit_test(test_together), cmocka_unit_test(test_short),
-        cmocka_unit_test(test_cpu_experts), cmocka_unit_test(test_cpu_experts_never_worse),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_widths),
+        cmocka_unit_test(test_best),
+        cmocka_unit_test(test_together),
+        cmocka_unit_test(test_short),
+        cmocka_unit_test(test_cpu_experts),
+        cmocka_unit_test(test_cpu_experts_never_worse),
         cmocka_unit_test(test_cpu_experts_wins),
     };
     const char *s = getenv("TSR_TEST_SEED"), *all = getenv("TSR_TEST_ALL");

@@ -219,8 +219,8 @@ static void check_map(struct setting *t, uint64_t *seed, double *worst)
     uint64_t a = draw(seed, L), b = a + 1 + draw(seed, L - a);
     j.place = draw(seed, 2) ? TSR_PLAN_HEAD_FIRST : TSR_PLAN_HEAD_LAST;
     assert_int_equal(tsr_plan_memory_open(&j, &e.err), TSR_OK);
-    if (tsr_plan_memory_stage(&j, &t->mesh, &t->c, bits, NULL, a, b - a, batch, batch, &said, &e.err) !=
-        TSR_OK)
+    if (tsr_plan_memory_stage(&j, &t->mesh, &t->c, bits, NULL, a, b - a, batch, batch, &said,
+                              &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     uint64_t took = range_bytes(t, o, a, b, j.place == TSR_PLAN_HEAD_FIRST ? a == 0 : b == L);
     double   error = relative(said.weights + said.ends, took);

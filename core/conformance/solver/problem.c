@@ -125,9 +125,9 @@ static void devices(struct tsr_conformance_problem *p, uint64_t k, uint32_t coun
 {
     static const char *const names[TSR_PROBLEM_KINDS] = { "a", "b", "c", "d" };
     p->kind[k] = (struct tsr_solver_kind){ .struct_size = sizeof p->kind[k],
-                                            .count = count,
-                                            .name = names[k],
-                                            .capacity_bytes = capacity };
+                                           .count = count,
+                                           .name = names[k],
+                                           .capacity_bytes = capacity };
     p->devices += count;
 }
 

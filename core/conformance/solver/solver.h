@@ -24,8 +24,8 @@ struct tsr_conformance_problem {
     const char *bit_names[TSR_PROBLEM_BITS];
     uint32_t    layer_class[TSR_PROBLEM_LAYERS], order[TSR_PROBLEM_DEVICES];
     uint64_t    layer_bytes[TSR_PROBLEM_CLASSES * TSR_PROBLEM_BITS];
-    uint64_t    host_bytes[TSR_PROBLEM_CLASSES * TSR_PROBLEM_BITS]; /* all 0: the part is not used */
-    double      omega[TSR_PROBLEM_LAYERS * TSR_PROBLEM_BITS];
+    uint64_t host_bytes[TSR_PROBLEM_CLASSES * TSR_PROBLEM_BITS]; /* all 0: the part is not used */
+    double   omega[TSR_PROBLEM_LAYERS * TSR_PROBLEM_BITS];
     struct {
         double   pre[TSR_PROBLEM_KINDS * TSR_PROBLEM_CLASSES * TSR_PROBLEM_BITS];
         double   dec[TSR_PROBLEM_KINDS * TSR_PROBLEM_CLASSES * TSR_PROBLEM_BITS];

@@ -55,7 +55,7 @@ struct tsr_solver_kind {
     uint32_t    struct_size;
     uint32_t    count;
     const char *name;
-    uint64_t    capacity_bytes; /* per device                          */
+    uint64_t    capacity_bytes;      /* per device                          */
     uint64_t    host_capacity_bytes; /* what each device has of its host's memory */
 };
 
@@ -95,7 +95,8 @@ struct tsr_solver_instance {
     uint64_t                               deadline_us; /* us after the call; 0: none          */
     uint64_t                               seed;
     double                                 cutoff; /* find only better plans; INFINITY: none */
-    const uint64_t *host_bytes; /* [C][Q] of a layer in the memory of its device's host; NULL: none */
+    const uint64_t
+        *host_bytes; /* [C][Q] of a layer in the memory of its device's host; NULL: none */
 };
 
 /* Outcomes of solve(). */

@@ -28,11 +28,11 @@ struct tsr_plan_group {
 };
 
 struct tsr_plan_node_info {
-    const char          *name, *host, *model_at; /* host, model_at: "" when absent */
-    struct tsr_plan_link link[2];                /* between its devices, by phase */
+    const char                    *name, *host, *model_at; /* host, model_at: "" when absent */
+    struct tsr_plan_link           link[2];                /* between its devices, by phase */
     const struct tsr_plan_profile *cpu; /* may run experts out of its memory; NULL: it may not */
     struct tsr_plan_link           to_cpu[2]; /* of each device, by phase */
-    uint64_t             first_group, n_groups;
+    uint64_t                       first_group, n_groups;
 };
 
 struct tsr_plan_cluster {
@@ -90,8 +90,8 @@ struct tsr_plan_mesh {
     bool                           whole_experts; /* of several devices; else some rows of each */
     uint64_t                       node;
     struct tsr_plan_link           inside[2]; /* between its devices, by phase */
-    const struct tsr_plan_profile *cpu;       /* of the node, which may run experts; NULL: it may not */
-    double               cpu_share; /* of the CPU and its memory: devices of a node have equal parts */
+    const struct tsr_plan_profile *cpu; /* of the node, which may run experts; NULL: it may not */
+    double cpu_share; /* of the CPU and its memory: devices of a node have equal parts */
     struct tsr_plan_link to_cpu[2]; /* of each device, by phase */
     bool cpu_experts; /* set by a caller that means layers whose experts that CPU runs */
     char name[64];    /* "T4", "T4 x2", "T4 x2, experts whole" */

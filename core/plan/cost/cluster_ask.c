@@ -137,9 +137,9 @@ bool tsr_plan_mesh_same_cpu(const struct tsr_plan_mesh *a, const struct tsr_plan
 {
     if (a->cpu != b->cpu)
         return false;
-    return !a->cpu || (same_link(&a->to_cpu[0], &b->to_cpu[0]) &&
-                       same_link(&a->to_cpu[1], &b->to_cpu[1]) &&
-                       !(a->cpu_share < b->cpu_share) && !(b->cpu_share < a->cpu_share));
+    return !a->cpu ||
+           (same_link(&a->to_cpu[0], &b->to_cpu[0]) && same_link(&a->to_cpu[1], &b->to_cpu[1]) &&
+            !(a->cpu_share < b->cpu_share) && !(b->cpu_share < a->cpu_share));
 }
 
 /* The same devices in the same order, and the same ways to each other and to all others.  What is

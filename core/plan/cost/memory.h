@@ -69,9 +69,8 @@ struct tsr_plan_stage_memory {
 };
 tsr_status tsr_plan_memory_stage(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
                                  const struct tsr_plan_candidates *c, const uint32_t *bits,
-                                 const uint8_t *cpu_experts,
-                                 uint64_t first, uint64_t n, uint64_t prefill_mb,
-                                 uint64_t decode_mb, struct tsr_plan_stage_memory *out,
-                                 struct tsr_err *err);
+                                 const uint8_t *cpu_experts, uint64_t first, uint64_t n,
+                                 uint64_t prefill_mb, uint64_t decode_mb,
+                                 struct tsr_plan_stage_memory *out, struct tsr_err *err);
 
 #endif

@@ -34,16 +34,15 @@ bool tsr_plan_memory_uneven(const struct tsr_plan_memory_job *j, const struct ts
 
 tsr_status tsr_plan_memory_stage(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
                                  const struct tsr_plan_candidates *c, const uint32_t *bits,
-                                 const uint8_t *cpu_experts,
-                                 uint64_t first, uint64_t n, uint64_t prefill_mb,
-                                 uint64_t decode_mb, struct tsr_plan_stage_memory *out,
-                                 struct tsr_err *err)
+                                 const uint8_t *cpu_experts, uint64_t first, uint64_t n,
+                                 uint64_t prefill_mb, uint64_t decode_mb,
+                                 struct tsr_plan_stage_memory *out, struct tsr_err *err)
 {
     const struct tsr_plan_shape *s = j->shape;
     bool                         begins = first == 0;
     bool                         ends =
         j->place == TSR_PLAN_HEAD_FIRST ? begins : first + n == s->layers; /* has the head */
-    uint64_t embed, head, shared, lead, used = 0;
+    uint64_t             embed, head, shared, lead, used = 0;
     struct tsr_plan_mesh of = *m;
     *out = (struct tsr_plan_stage_memory){ .capacity = tsr_plan_memory_capacity(m, j->accounting),
                                            .host_capacity = tsr_plan_memory_host(m) };

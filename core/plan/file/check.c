@@ -109,18 +109,18 @@ static tsr_status check_memory(const struct check *z, uint64_t i, struct tsr_err
         place[300];
     tsr_plan_mesh_of(p->cluster, z->group[i], way_of(s), &mesh);
     TSR_TRY(tsr_plan_memory_stage(&p->memory, &mesh, &p->candidates, z->candidate,
-                                  z->f->cpu_experts, s->first, s->count,
-                                  (uint64_t)z->f->prefill_mb, (uint64_t)z->f->decode_mb, &m, err));
+                                  z->f->cpu_experts, s->first, s->count, (uint64_t)z->f->prefill_mb,
+                                  (uint64_t)z->f->decode_mb, &m, err));
     uint64_t has = tsr_capacity_left(tsr_plan_problem_capacity(p, z->group[i], &mesh), m.uneven);
     if (m.total <= has && m.host <= m.host_capacity)
         return TSR_OK;
     tsr_config_mark_text(&s->map->mark, place, sizeof place);
     if (m.total <= has)
-        return tsr_fail(
-            err, TSR_E_INFEASIBLE,
-            "%s: stage %llu: its experts take %s, the memory of node %s's CPU for it is short by %s",
-            place, (unsigned long long)i, tsr_format_bytes(w, sizeof w, m.host), s->node,
-            tsr_format_bytes(lack, sizeof lack, m.host - m.host_capacity));
+        return tsr_fail(err, TSR_E_INFEASIBLE,
+                        "%s: stage %llu: its experts take %s, the memory of node %s's CPU for it "
+                        "is short by %s",
+                        place, (unsigned long long)i, tsr_format_bytes(w, sizeof w, m.host),
+                        s->node, tsr_format_bytes(lack, sizeof lack, m.host - m.host_capacity));
     return tsr_fail(err, TSR_E_INFEASIBLE,
                     "%s: stage %llu does not fit on %s of node %s: weights %s, cache %s, work %s, "
                     "short by %s",

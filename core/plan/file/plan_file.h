@@ -24,7 +24,7 @@ struct tsr_plan_way {
 struct tsr_plan_stage_said {
     int64_t weights, kv, ends, workspace, capacity; /* bytes */
     double  prefill_ms, decode_ms, busy;
-    int64_t residuals; /* bytes */
+    int64_t residuals;           /* bytes */
     int64_t host, host_capacity; /* bytes of the node's memory, for experts */
 };
 
@@ -66,7 +66,7 @@ struct tsr_plan_file {
     struct tsr_plan_stage        *stages;
     uint64_t                      n_stages;
     uint8_t                      *cpu_experts; /* [layers] 1: the CPU runs the layer's; owned */
-    struct tsr_config_node      **entries; /* of all schemes, in order; the array is owned */
+    struct tsr_config_node      **entries;     /* of all schemes, in order; the array is owned */
     uint64_t                      n_entries;
     struct tsr_plan_said          said;
 };

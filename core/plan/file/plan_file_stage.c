@@ -9,7 +9,8 @@
 struct stage_map {
     const char                   *layers, *node, *device;
     int64_t                       tp, experts;
-    const struct tsr_config_node *cpu_experts, *schemes, *compensation, *send, *collective, *predicted;
+    const struct tsr_config_node *cpu_experts, *schemes, *compensation, *send, *collective,
+        *predicted;
 };
 struct phases {
     const struct tsr_config_node *prefill, *decode;
@@ -212,9 +213,8 @@ static void read_cpu_experts(const struct tsr_plan_reading *r, const struct tsr_
         return;
     }
     bool all = strcmp(n->text, "true") == 0;
-    if (strcmp(n->text, "false") == 0 ||
-        (!all && (!read_range(r, n->text, "cpu_experts", s->map) ||
-                  !inside(r, &n->mark, s->first, end))))
+    if (strcmp(n->text, "false") == 0 || (!all && (!read_range(r, n->text, "cpu_experts", s->map) ||
+                                                   !inside(r, &n->mark, s->first, end))))
         return;
     for (uint64_t l = s->first; l < end; l++)
         r->p->cpu_experts[l] = all || r->in[l];

@@ -97,8 +97,7 @@ static tsr_status make_omega(struct tsr_plan_built *b, struct tsr_err *err)
     for (uint64_t u = 0; u < b->units; u++)
         for (uint64_t l = b->unit_first[u]; l < b->unit_first[u + 1]; l++)
             for (uint64_t i = 0; i < q; i++)
-                omega[u * q + i] +=
-                    b->p->quality.omega[l * n + tsr_plan_built_candidate(b, i)];
+                omega[u * q + i] += b->p->quality.omega[l * n + tsr_plan_built_candidate(b, i)];
     b->whole.bits = q;
     b->whole.bit_names = names;
     b->whole.omega = omega;
@@ -118,9 +117,9 @@ static tsr_status make_bytes(struct tsr_plan_built *b, const uint32_t *counts, s
     for (uint64_t k = 0; k < b->meshes.n_kinds; k++)
         for (uint64_t c = 0; c < sc; c++)
             for (uint64_t i = 0; i < q; i++) {
-                uint64_t             w, kv, sum;
-                struct tsr_errbuf    e = TSR_ERRBUF(e);
-                struct tsr_plan_mesh m = b->meshes.kinds[k].mesh;
+                uint64_t                         w, kv, sum;
+                struct tsr_errbuf                e = TSR_ERRBUF(e);
+                struct tsr_plan_mesh             m = b->meshes.kinds[k].mesh;
                 const struct tsr_plan_candidate *of =
                     &p->candidates.v[tsr_plan_built_candidate(b, i)];
                 m.cpu_experts = tsr_plan_built_on_cpu(b, i);

@@ -28,8 +28,8 @@ static bool alike(const struct tsr_plan_problem *p, uint64_t a, uint64_t b, cons
 {
     const struct tsr_plan_cluster *c = p->cluster;
     const struct tsr_plan_group   *g = &c->groups[a], *h = &c->groups[b];
-    uint64_t na = tsr_plan_problem_devices(p, a), nb = tsr_plan_problem_devices(p, b);
-    struct tsr_plan_mesh           x, y;
+    uint64_t             na = tsr_plan_problem_devices(p, a), nb = tsr_plan_problem_devices(p, b);
+    struct tsr_plan_mesh x, y;
     if (g->profile != h->profile || p->more_bytes[a] != p->more_bytes[b])
         return false;
     tsr_plan_mesh_of(c, a, 1, &x);

@@ -29,9 +29,9 @@ uint64_t tsr_plan_outcome_on_cpu(const struct tsr_plan_outcome       *o,
             continue;
         all += n;
         if (at < TSR_PLAN_RANGES)
-            at += (size_t)snprintf(text + at, TSR_PLAN_RANGES - at, n > 1 ? "%s%llu-%llu" : "%s%llu",
-                                   at ? "," : "", (unsigned long long)l,
-                                   (unsigned long long)(l + n - 1));
+            at += (size_t)snprintf(text + at, TSR_PLAN_RANGES - at,
+                                   n > 1 ? "%s%llu-%llu" : "%s%llu", at ? "," : "",
+                                   (unsigned long long)l, (unsigned long long)(l + n - 1));
     }
     if (all == s->count)
         (void)snprintf(text, TSR_PLAN_RANGES, "true");

@@ -37,13 +37,13 @@ struct tsr_plan_outcome {
     struct tsr_plan_outcome_stage *stages; /* owned, as bits */
     uint64_t                       n_stages;
     uint32_t                      *bits; /* [layers] candidates */
-    uint8_t *cpu_experts; /* [layers] 1: a CPU runs the layer's experts; owned */
-    uint64_t                       layers, prefill_mb, decode_mb;
-    double                         latency_ms; /* of the whole batch, by the form `steady` */
-    double prefill_ms; /* of one round of it, until the last prompt is done */
-    double tokens_per_second, omega;
-    double objective_ms;                /* as the problem has it, of one round */
-    bool   goes_back;                   /* hidden rows, to a head on the first of several stages */
+    uint8_t *cpu_experts;                /* [layers] 1: a CPU runs the layer's experts; owned */
+    uint64_t layers, prefill_mb, decode_mb;
+    double   latency_ms; /* of the whole batch, by the form `steady` */
+    double   prefill_ms; /* of one round of it, until the last prompt is done */
+    double   tokens_per_second, omega;
+    double   objective_ms;              /* as the problem has it, of one round */
+    bool     goes_back;                 /* hidden rows, to a head on the first of several stages */
     struct tsr_plan_pipeline_back back; /* where they do; part of the stages' times and links */
     uint64_t                      rounds; /* batch / concurrent requests, rounded up */
 };
@@ -52,7 +52,8 @@ void tsr_plan_outcome_free(struct tsr_plan_outcome *o);
  * are too long.  Returns how many. */
 #define TSR_PLAN_RANGES 480
 uint64_t tsr_plan_outcome_on_cpu(const struct tsr_plan_outcome       *o,
-                                 const struct tsr_plan_outcome_stage *s, char text[TSR_PLAN_RANGES]);
+                                 const struct tsr_plan_outcome_stage *s,
+                                 char                                 text[TSR_PLAN_RANGES]);
 
 struct tsr_plan_planned {
     uint32_t                    status;                   /* TSR_SOLVED_* */

@@ -75,8 +75,8 @@ static bool add_layer(struct back *b, uint64_t l, uint64_t from, uint64_t to)
                 v.dec += it[i].dec;
                 at[i] += same(&v, &best.v);
             }
-        if (best.v.mem > b->room || best.v.host > b->m->host[b->st->k] || best.v.w > b->st->w || best.v.pre + b->rest[l + 1] > b->pre ||
-            best.v.dec + b->rest[x->L + 1 + l + 1] > b->dec)
+        if (best.v.mem > b->room || best.v.host > b->m->host[b->st->k] || best.v.w > b->st->w ||
+            best.v.pre + b->rest[l + 1] > b->pre || best.v.dec + b->rest[x->L + 1 + l + 1] > b->dec)
             continue;
         if (!ex_grow(x, (void **)&b->t, &b->cap, b->n + 1, sizeof *b->t)) {
             ex_free(x, at);

@@ -205,9 +205,8 @@ static tsr_status exact_solve(void *self, const struct tsr_solver_instance *in,
                         .K = in->n_kinds,
                         .Q = in->bits,
                         .C = in->classes,
-                        .host_bytes = TSR_HAS(struct tsr_solver_instance, in, host_bytes)
-                                          ? in->host_bytes
-                                          : NULL,
+                        .host_bytes =
+                        TSR_HAS(struct tsr_solver_instance, in, host_bytes) ? in->host_bytes : NULL,
                         .small = in->layers * in->n_kinds <= EX_SMALL,
                         .theta = in->theta,
                         .dearest = in->cutoff,

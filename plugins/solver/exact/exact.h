@@ -5,6 +5,7 @@
  * stage) are searched best bound first:
  *   model.c    one micro-batch option as rounded tables; device states
  *   relax.c    lower bounds of all stages at once, memory and caps priced
+ *   relax_stage.c  the bits that a bound is of
  *   paths.c    shortest paths over stages
  *   columns.c  the stages' sums that can still be part of a better plan
  *   labels.c   the best path over these
@@ -132,7 +133,7 @@ struct ex {
     const struct tsr_solver_instance *in;
     uint64_t                          L, K, Q, C;
     const uint64_t                   *host_bytes; /* [C][Q]; NULL: no layer has any there */
-    bool                              small; /* L K is at most EX_SMALL */
+    bool                              small;      /* L K is at most EX_SMALL */
     /* devices */
     uint64_t         n_states;         /* state 0: none used */
     uint32_t        *next;             /* [n_states][K] */
@@ -216,6 +217,21 @@ double ex_objective(const struct ex *x, const struct ex_model *m, double sum, do
 /* Objective of stages, links included; INFINITY if omega is above its limit. */
 double ex_value(const struct ex *x, const struct ex_model *m, const struct ex_stage *st,
                 uint64_t n);
+
+/* Bit candidates of a layer on a kind, and what one costs at a price. */
+static inline const struct ex_item *ex_items_of(const struct ex *x, const struct ex_model *m,
+                                                uint64_t k, uint64_t l, uint32_t *n)
+{
+    uint64_t c = k * x->C + x->in->layer_class[l];
+    *n = m->n_items[c];
+    return m->items + c * x->Q;
+}
+static inline double ex_item_cost(const struct ex *x, uint64_t k, uint64_t l,
+                                  const struct ex_item *it, const struct ex_price *p)
+{
+    return (x->w.a[k] + p->pre) * it->pre + (x->w.b[k] + p->dec) * it->dec +
+           p->mem * (double)it->mem + x->w.theta * x->omega[l * x->Q + it->q];
+}
 
 /* Least bytes and times of the layers, for ex_relax(). */
 void ex_least(struct ex *x, const struct ex_model *m);

@@ -205,8 +205,7 @@ static void set_forms(const struct ex *x, struct ex_model *m, const struct tsr_s
 static bool dominated(const struct ex *x, const struct ex_item *p, const struct ex_item *q,
                       uint64_t class)
 {
-    bool equal =
-        p->mem == q->mem && p->host == q->host && p->pre == q->pre && p->dec == q->dec;
+    bool equal = p->mem == q->mem && p->host == q->host && p->pre == q->pre && p->dec == q->dec;
     if (q->mem > p->mem || q->host > p->host || q->pre > p->pre || q->dec > p->dec)
         return false;
     for (uint64_t l = 0; l < x->L; l++)
@@ -232,7 +231,7 @@ static void set_items(struct ex *x, struct ex_model *m, const struct tsr_solver_
             in->layer_bytes[c * x->Q + q] > m->room[k])
             continue;
         struct ex_item v = { in->layer_bytes[c * x->Q + q], host, snap(pre, o->pre_ms[e]),
-                             snap(dec, o->dec_ms[e]), q, 0 };
+                             snap(dec, o->dec_ms[e]),       q,    0 };
         uint32_t       at = n++;
         for (; at > 0 && it[at - 1].mem > v.mem; at--)
             it[at] = it[at - 1];

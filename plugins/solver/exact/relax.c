@@ -19,14 +19,6 @@ static const double grid[][3] = {
 #define GRID (sizeof grid / sizeof grid[0])
 _Static_assert(GRID <= EX_PRICES, "prices");
 
-static const struct ex_item *items_of(const struct ex *x, const struct ex_model *m, uint64_t k,
-                                      uint64_t l, uint32_t *n)
-{
-    uint64_t c = k * x->C + x->in->layer_class[l];
-    *n = m->n_items[c];
-    return m->items + c * x->Q;
-}
-
 /* Shell's sort with Ciura's gaps: at a few hundred numbers three times as fast as qsort(), and a small
  * part of that where they are nearly sorted.  The pairs go with their values. */
 static void sort(double *a, struct ex_pair *p, uint64_t n)
@@ -63,7 +55,7 @@ static uint64_t list_pairs(const struct ex *x, const struct ex_model *m, uint64_
     uint64_t n = 0, pairs = x->L * (x->Q * (x->Q - 1) / 2 + 1), stride = 1 + pairs / EX_SLOPES;
     for (uint64_t l = 0; l < x->L; l += stride) {
         uint32_t              count;
-        const struct ex_item *it = items_of(x, m, k, l, &count);
+        const struct ex_item *it = ex_items_of(x, m, k, l, &count);
         for (uint32_t i = 0; i < count; i++)
             for (uint32_t j = 0; j < count && n < x->n_slopes; j++)
                 if (more_of(&it[i], &it[j], axis) > 0)
@@ -88,7 +80,7 @@ static uint64_t slopes(struct ex *x, const struct ex_model *m, uint64_t k, int a
     for (uint64_t n = 0; n < list->n; n++) {
         struct ex_pair        p = pair[n];
         uint32_t              count;
-        const struct ex_item *it = items_of(x, m, k, p.l, &count), *i = it + p.i, *j = it + p.j;
+        const struct ex_item *it = ex_items_of(x, m, k, p.l, &count), *i = it + p.i, *j = it + p.j;
         double                save = x->w.a[k] * (j->pre - i->pre) + x->w.b[k] * (j->dec - i->dec) +
                       x->w.theta * (x->omega[p.l * x->Q + j->q] - x->omega[p.l * x->Q + i->q]);
         out[n] = save > 0 ? save / more_of(i, j, axis) : 0;
@@ -129,13 +121,6 @@ static void set_prices(struct ex *x, const struct ex_model *m, uint64_t k)
     x->n_price[k] = count;
 }
 
-static double item_cost(const struct ex *x, uint64_t k, uint64_t l, const struct ex_item *it,
-                        const struct ex_price *p)
-{
-    return (x->w.a[k] + p->pre) * it->pre + (x->w.b[k] + p->dec) * it->dec +
-           p->mem * (double)it->mem + x->w.theta * x->omega[l * x->Q + it->q];
-}
-
 /* x->priced: the cost of an item of a class at each price, without its omega. */
 static void set_priced(struct ex *x, const struct ex_model *m, uint64_t k)
 {
@@ -163,7 +148,7 @@ static void set_prefix(struct ex *x, const struct ex_model *m, uint64_t k)
         to[g * (L + 1)] = 0;
     for (uint64_t l = 0; l < L; l++) {
         uint32_t              n;
-        const struct ex_item *it = items_of(x, m, k, l, &n);
+        const struct ex_item *it = ex_items_of(x, m, k, l, &n);
         const double         *row = x->priced + x->in->layer_class[l] * x->Q * G;
         for (uint64_t g = 0; g < G; g++)
             least[g] = n ? INFINITY : 0; /* reach stops before a layer without */
@@ -238,7 +223,7 @@ void ex_least(struct ex *x, const struct ex_model *m)
     for (uint64_t k = 0; k < x->K; k++)
         for (uint64_t l = 0; l < x->L; l++) {
             uint32_t              n;
-            const struct ex_item *it = items_of(x, m, k, l, &n);
+            const struct ex_item *it = ex_items_of(x, m, k, l, &n);
             double                v[3] = { INFINITY, INFINITY, INFINITY };
             for (uint32_t i = 0; i < n; i++) {
                 v[0] = fmin(v[0], (double)it[i].mem);
@@ -299,106 +284,4 @@ uint32_t ex_relax_price(const struct ex *x, const struct ex_model *m, uint64_t k
         }
     }
     return best;
-}
-
-/* The item of a layer that is cheapest at a price. */
-static const struct ex_item *cheapest(const struct ex *x, const struct ex_model *m, uint32_t k,
-                                      uint64_t l, const struct ex_price *p)
-{
-    uint32_t              n;
-    const struct ex_item *it = items_of(x, m, k, l, &n), *best = it;
-    double                least = item_cost(x, k, l, it, p);
-    for (uint32_t i = 1; i < n; i++) {
-        double v = item_cost(x, k, l, &it[i], p);
-        if (v < least) {
-            least = v;
-            best = &it[i];
-        }
-    }
-    return best;
-}
-
-/* Sums of the bits that are cheapest at a price; returns their bytes. */
-static double sums_at(const struct ex *x, const struct ex_model *m, uint32_t price,
-                      struct ex_stage *st)
-{
-    const double          *t = m->end + (uint64_t)st->k * 4;
-    const struct ex_price *p = &x->price[(uint64_t)st->k * EX_PRICES + price];
-    double                 mem =
-        (st->s ? 0 : (double)x->in->embed_bytes) + (st->e == x->L ? (double)x->in->head_bytes : 0);
-    st->pre = (st->s ? 0 : t[0]) + (st->e == x->L ? t[2] : 0);
-    st->dec = (st->s ? 0 : t[1]) + (st->e == x->L ? t[3] : 0);
-    st->w = 0;
-    for (uint64_t l = st->s; l < st->e; l++) {
-        const struct ex_item *it = cheapest(x, m, st->k, l, p);
-        st->pre += it->pre;
-        st->dec += it->dec;
-        st->w += x->omega[l * x->Q + it->q];
-        mem += (double)it->mem;
-    }
-    return mem;
-}
-
-void ex_relax_stage(const struct ex *x, const struct ex_model *m, struct ex_stage *st)
-{
-    uint32_t               g = ex_relax_price(x, m, st->k, st->s, st->e);
-    const struct ex_price *p = &x->price[(uint64_t)st->k * EX_PRICES];
-    struct ex_stage        other = *st;
-    double                 room = (double)m->room[st->k], mem = sums_at(x, m, g, st);
-    /* between two prices of memory the stage is a mixture that fills the room: without it the
-     * gradient is that of a stage that no price would leave alone */
-    uint32_t h = mem > room ? g + 1 : g - 1;
-    if ((mem < room && g == 0) || h >= x->n_price[st->k] || p[g].pre > 0 || p[g].dec > 0 ||
-        p[h].pre > 0 || p[h].dec > 0)
-        return;
-    double far = sums_at(x, m, h, &other);
-    if (!((mem - room) * (far - room) < 0))
-        return;
-    double share = (room - mem) / (far - mem);
-    st->pre += share * (other.pre - st->pre);
-    st->dec += share * (other.dec - st->dec);
-    st->w += share * (other.w - st->w);
-}
-
-/* Bytes of the host at a price. */
-static uint64_t host_at(const struct ex *x, const struct ex_model *m, const struct ex_price *p,
-                        const struct ex_stage *st)
-{
-    uint64_t sum = 0;
-    for (uint64_t l = st->s; x->host_bytes && l < st->e; l++)
-        sum += cheapest(x, m, st->k, l, p)->host;
-    return sum;
-}
-
-bool ex_relax_fit(const struct ex *x, const struct ex_model *m, struct ex_stage *st)
-{
-    const struct ex_price *p = &x->price[(uint64_t)st->k * EX_PRICES], *high, *low;
-    double                 room = (double)m->room[st->k], mem;
-    uint32_t               g = ex_relax_price(x, m, st->k, st->s, st->e), n = x->n_price[st->k];
-    if (p[g].pre > 0 || p[g].dec > 0)
-        g = 0;
-    /* prices of memory alone come first, in ascending order */
-    while ((mem = sums_at(x, m, g, st)) > room) {
-        g++;
-        if (g >= n || p[g].pre > 0 || p[g].dec > 0)
-            return false;
-    }
-    uint64_t host = host_at(x, m, &p[g], st);
-    if (g == 0)
-        return host <= m->host[st->k];
-    /* the rest of the room goes to layers by the previous price's order */
-    high = &p[g];
-    low = &p[g - 1];
-    for (uint64_t l = st->s; l < st->e; l++) {
-        const struct ex_item *a = cheapest(x, m, st->k, l, high);
-        const struct ex_item *b = cheapest(x, m, st->k, l, low);
-        if (a == b || !(mem + ((double)b->mem - (double)a->mem) <= room))
-            continue;
-        mem += (double)b->mem - (double)a->mem;
-        host += b->host - a->host; /* modulo 2^64 */
-        st->pre += b->pre - a->pre;
-        st->dec += b->dec - a->dec;
-        st->w += x->omega[l * x->Q + b->q] - x->omega[l * x->Q + a->q];
-    }
-    return host <= m->host[st->k];
 }
