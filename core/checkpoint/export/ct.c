@@ -1,5 +1,5 @@
 /* compressed-tensors: integers as pack-quantized (one of 8 bits with a scale a row as
- * int-quantized), MXFP4 as mxfp4-pack-quantized.  A row of codes is stored unchanged, padded to a
+ * int-quantized), MXFP4 as mxfp4-pack-quantized, NVFP4 as nvfp4-pack-quantized.  A row of codes is stored unchanged, padded to a
  * word; zero points are packed along the outputs. */
 #include "checkpoint/export/internal.h"
 
@@ -14,23 +14,27 @@ struct ct {
     struct tsr_export_rules rules;
 };
 
-enum layout { PACKED, INT8, MXFP4 };
+enum layout { PACKED, INT8, MXFP4, NVFP4 };
 
-static enum layout layout_of(bool mx, uint32_t bits, uint64_t group, uint32_t zero)
+static enum layout layout_of(bool mx, bool nvfp4, uint32_t bits, uint64_t group, uint32_t zero)
 {
-    if (mx)
-        return MXFP4;
+    if (mx || nvfp4)
+        return mx ? MXFP4 : NVFP4;
     return bits == 8 && group == 0 && zero == TSR_ZERO_MID ? INT8 : PACKED;
 }
 
 static enum layout layout(const struct tsr_export_module *m)
 {
-    return layout_of(m->form == TSR_EXPORT_FORM_MX, m->f.bits, m->f.group, m->f.zero);
+    return layout_of(m->form == TSR_EXPORT_FORM_MX, m->form == TSR_EXPORT_FORM_TABLE, m->f.bits,
+                     m->f.group, m->f.zero);
 }
 
 static const char *layout_name(enum layout l)
 {
-    return l == MXFP4 ? "mxfp4-pack-quantized" : l == INT8 ? "int-quantized" : "pack-quantized";
+    return l == NVFP4   ? "nvfp4-pack-quantized"
+           : l == MXFP4 ? "mxfp4-pack-quantized"
+           : l == INT8  ? "int-quantized"
+                        : "pack-quantized";
 }
 
 static tsr_status refuse(struct tsr_export *x, const struct tsr_export_module *m, const char *why)
@@ -39,15 +43,42 @@ static tsr_status refuse(struct tsr_export *x, const struct tsr_export_module *m
                     x->path, m->v->module, why);
 }
 
+/* The divisor of the scales of a row. */
+static float divisor(const struct tsr_export_module *m, uint64_t r)
+{
+    float d;
+    memcpy(&d, tsr_export_module_meta(m, r), sizeof d);
+    return d;
+}
+
+static tsr_status check_nvfp4(struct tsr_export *x, const struct tsr_export_module *m)
+{
+    static const float e2m1[8] = { 0, 0.5f, 1, 1.5f, 2, 3, 4, 6 };
+    bool               group = m->f.group == 16 || (m->f.group == 0 && m->v->cols == 16);
+    bool               same = m->f.bits == 4 && m->f.element == TSR_MX_FP8_E4M3 && group;
+    for (unsigned i = 0; i < 16; i++)
+        same = same && m->f.table[i] == (i < 8 ? e2m1[i] : -e2m1[i - 8]);
+    if (!same)
+        return refuse(x, m, "of tables it has NVFP4 alone; export to hf");
+    for (uint64_t r = 1; r < m->v->rows; r++)
+        if (divisor(m, r) != divisor(m, 0))
+            return refuse(x, m,
+                          "its rows have several divisors of scales, where NVFP4 has one for a "
+                          "tensor; quantize its parts as one, or export to hf");
+    return TSR_OK;
+}
+
 static tsr_status check(struct tsr_export *x, const struct tsr_export_module *m)
 {
     const struct tsr_model_stored_view *v = m->v;
     bool mx = m->form == TSR_EXPORT_FORM_MX && m->f.element == TSR_MX_FP4_E2M1 && m->f.bits == 4 &&
               m->f.scale_bits == 8 && (m->f.group == 32 || (m->f.group == 0 && v->cols == 32));
-    if (m->form != TSR_EXPORT_FORM_INT && !mx)
+    if (m->form == TSR_EXPORT_FORM_TABLE)
+        TSR_TRY(check_nvfp4(x, m));
+    else if (m->form != TSR_EXPORT_FORM_INT && !mx)
         return refuse(x, m,
-                      "its weights are neither integers with scales of groups nor MXFP4 in blocks "
-                      "of 32; export to hf");
+                      "its weights are neither integers with scales of groups, nor MXFP4 in blocks "
+                      "of 32, nor NVFP4; export to hf");
     if (m->order)
         return refuse(x, m,
                       "its columns are in a permuted order (act-order), for which "
@@ -80,12 +111,7 @@ static tsr_status decide(struct tsr_export *x)
     struct ct *c = x->own;
     tsr_export_rules_merge(&c->rules,
                            false); /* 8 bits with one scale per row has a separate layout */
-    if (!tsr_export_rule_common(&c->rules))
-        return tsr_fail(x->err, TSR_E_INPUT,
-                        "%s: no linear of %s is quantized; quantize it first (tessera quantize), "
-                        "or export to hf",
-                        x->path, x->m->path);
-    return TSR_OK;
+    return tsr_export_rules_need_packed(x, &c->rules);
 }
 
 static tsr_status plan(struct tsr_export *x, const struct tsr_export_module *m,
@@ -100,6 +126,13 @@ static tsr_status plan(struct tsr_export *x, const struct tsr_export_module *m,
         out[0] = (struct tsr_export_out){ "weight_packed", "U8", 1, 2, { rows, cols / 2 } };
         out[1] = (struct tsr_export_out){ "weight_scale", "U8", 1, 2, { rows, m->groups } };
         *n = 2;
+        return TSR_OK;
+    }
+    if (l == NVFP4) {
+        out[0] = (struct tsr_export_out){ "weight_global_scale", "F32", 4, 1, { 1, 0 } };
+        out[1] = (struct tsr_export_out){ "weight_packed", "U8", 1, 2, { rows, cols / 2 } };
+        out[2] = (struct tsr_export_out){ "weight_scale", "F8_E4M3", 1, 2, { rows, m->groups } };
+        *n = 3;
         return TSR_OK;
     }
     uint32_t scale = tsr_export_module_scale_dtype(m, x->dtype);
@@ -148,8 +181,9 @@ static void put_scales(const struct tsr_export_module *m, const struct tsr_expor
     uint64_t inexact = 0;
     uint32_t dtype = out->size == 4 ? TSR_F32 : strcmp(out->dtype, "F16") == 0 ? TSR_F16 : TSR_BF16;
     for (uint64_t r = 0; r < m->v->rows; r++) {
-        if (m->form == TSR_EXPORT_FORM_MX) {
-            memcpy(dst + r * m->groups, tsr_export_module_meta(m, r), m->groups);
+        if (m->form != TSR_EXPORT_FORM_INT) { /* bytes, NVFP4's after the divisor */
+            size_t head = m->form == TSR_EXPORT_FORM_TABLE ? sizeof(float) : 0;
+            memcpy(dst + r * m->groups, tsr_export_module_meta(m, r) + head, m->groups);
             continue;
         }
         for (uint64_t g = 0; g < m->groups; g++)
@@ -187,6 +221,8 @@ static tsr_status fill(struct tsr_export *x, const struct tsr_export_module *m,
         put_codes(m, out->shape[1] * out->size, dst);
     else if (strcmp(out->suffix, "weight_scale") == 0)
         put_scales(m, out, dst);
+    else if (strcmp(out->suffix, "weight_global_scale") == 0)
+        memcpy(dst, tsr_export_module_meta(m, 0), sizeof(float));
     else if (strcmp(out->suffix, "weight") == 0)
         put_int8(m, dst);
     else {
@@ -204,6 +240,10 @@ static json_t *weights_of(const struct tsr_export_rule *r)
         return json_pack("{s:b, s:i, s:i, s:s, s:s, s:b, s:s}", "dynamic", 0, "group_size", 32,
                          "num_bits", 4, "scale_dtype", "torch.uint8", "strategy", "group",
                          "symmetric", 1, "type", "float");
+    if (r->nvfp4)
+        return json_pack("{s:b, s:i, s:i, s:s, s:s, s:b, s:s}", "dynamic", 0, "group_size", 16,
+                         "num_bits", 4, "scale_dtype", "torch.float8_e4m3fn", "strategy",
+                         "tensor_group", "symmetric", 1, "type", "float");
     json_t *group = r->group ? json_integer((json_int_t)r->group) : json_null();
     return json_pack("{s:b, s:o, s:i, s:s, s:b, s:s}", "dynamic", 0, "group_size", group,
                      "num_bits", (int)r->bits, "strategy", r->group ? "group" : "channel",
@@ -246,7 +286,7 @@ static bool put_groups(const struct ct *c, json_t *groups, json_t *ignore, const
             return false;
         if (!first_of_kind(c, i))
             continue;
-        const char *f = layout_name(layout_of(r->mx, r->bits, r->group, r->zero));
+        const char *f = layout_name(layout_of(r->mx, r->nvfp4, r->bits, r->group, r->zero));
         *format = !*format || strcmp(*format, f) == 0 ? f : "mixed-precision";
         (void)snprintf(name, sizeof name, "group_%llu", (unsigned long long)at++);
         json_t *g = json_pack("{s:s, s:n, s:n, s:o, s:o}", "format", f, "input_activations",

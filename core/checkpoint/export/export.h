@@ -3,7 +3,8 @@
  *
  *   hf                  a Hugging Face folder of 16-bit weights
  *   gptq                GPTQ: v1 where every zero point is in the middle, else v2
- *   compressed-tensors  pack-quantized, int-quantized and mxfp4-pack-quantized
+ *   compressed-tensors  pack-quantized, int-quantized, mxfp4-pack-quantized, nvfp4-pack-quantized
+ *   awq                 AutoAWQ's GEMM: 4 bits
  *   gguf                GGUF with F16, Q8_0, Q4_0 or MXFP4 tensors
  *   prepacked           ours: weights as a backend keeps them (docs/formats/prepacked.md)
  *
@@ -23,10 +24,11 @@ enum tsr_export_format {
     TSR_EXPORT_HF,
     TSR_EXPORT_GPTQ,
     TSR_EXPORT_CT,
+    TSR_EXPORT_AWQ,
     TSR_EXPORT_GGUF,
     TSR_EXPORT_PREPACKED
 };
-extern const struct tsr_choice tsr_export_formats[5];
+extern const struct tsr_choice tsr_export_formats[6];
 extern const struct tsr_choice tsr_export_dtypes[3]; /* auto, f16, bf16 */
 
 #define TSR_EXPORT_SHARD_BYTES UINT64_C(5000000000)

@@ -60,12 +60,7 @@ static tsr_status decide(struct tsr_export *x)
 {
     struct gptq *g = x->own;
     tsr_export_rules_merge(&g->rules, true);
-    if (!tsr_export_rule_common(&g->rules))
-        return tsr_fail(x->err, TSR_E_INPUT,
-                        "%s: no linear of %s is quantized; quantize it first (tessera quantize), "
-                        "or export to hf",
-                        x->path, x->m->path);
-    return TSR_OK;
+    return tsr_export_rules_need_packed(x, &g->rules);
 }
 
 static tsr_status plan(struct tsr_export *x, const struct tsr_export_module *m,
@@ -125,15 +120,6 @@ static void put_zeros(const struct tsr_export_module *m, bool v2, unsigned char 
                                 tsr_export_module_zero(m, r, g) - (v2 ? 0u : 1u));
 }
 
-static void put_scales(const struct tsr_export_module *m, uint32_t dtype, unsigned char *dst)
-{
-    uint64_t rows = m->v->rows, inexact = 0;
-    for (uint64_t r = 0; r < rows; r++)
-        for (uint64_t g = 0; g < m->groups; g++)
-            (void)tsr_export_put(dst + (g * rows + r) * 2, dtype, tsr_export_module_scale(m, r, g),
-                                 &inexact); /* exact: the dtype was chosen for it */
-}
-
 static tsr_status fill(struct tsr_export *x, const struct tsr_export_module *m,
                        const struct tsr_export_out *out, unsigned char *dst)
 {
@@ -143,7 +129,7 @@ static tsr_status fill(struct tsr_export *x, const struct tsr_export_module *m,
     if (strcmp(out->suffix, "qzeros") == 0)
         put_zeros(m, g->v2, dst);
     else if (strcmp(out->suffix, "scales") == 0)
-        put_scales(m, strcmp(out->dtype, "F16") == 0 ? TSR_F16 : TSR_BF16, dst);
+        tsr_export_module_scales_down(m, strcmp(out->dtype, "F16") == 0 ? TSR_F16 : TSR_BF16, dst);
     else
         for (uint64_t k = 0; k < m->v->cols; k++) {
             uint32_t group = m->f.group ? (uint32_t)(k / m->f.group) : 0;

@@ -34,6 +34,9 @@ void tsr_export_module_row(const struct tsr_export_module *m, uint64_t r, float 
 /* A dtype that holds every scale: their own if that is F16, else `first` (F16 or BF16), the other of
  * the two, or F32. */
 uint32_t tsr_export_module_scale_dtype(const struct tsr_export_module *m, uint32_t first);
+/* All scales as [groups][rows] of F16 or BF16, which tsr_export_module_scale_dtype() said. */
+void tsr_export_module_scales_down(const struct tsr_export_module *m, uint32_t dtype,
+                                   unsigned char *dst);
 /* A field of a little-endian bit stream. */
 unsigned tsr_export_bits_get(const unsigned char *stream, uint64_t at, unsigned bits);
 void     tsr_export_bits_put(unsigned char *stream, uint64_t at, unsigned bits, unsigned value);
@@ -75,7 +78,7 @@ struct tsr_export_kind {
     tsr_status (*files)(struct tsr_export *x, const json_t *config, const char *folder);
     void (*free_own)(void *own);
 };
-extern const struct tsr_export_kind tsr_export_hf, tsr_export_gptq, tsr_export_ct;
+extern const struct tsr_export_kind tsr_export_hf, tsr_export_gptq, tsr_export_ct, tsr_export_awq;
 
 struct tsr_export {
     const struct tsr_model          *m;
@@ -103,7 +106,7 @@ tsr_status tsr_export_prepacked(struct tsr_export *x);
 /* A list of module names with the configuration of each. */
 struct tsr_export_rule {
     char     module[TSR_STORED_MODULE];
-    bool     packed, mx, head;
+    bool     packed, mx, nvfp4, head;
     uint32_t bits, zero;
     uint64_t group; /* 0: row */
     uint64_t cols;
@@ -117,7 +120,9 @@ tsr_status tsr_export_rule_add(struct tsr_export *x, struct tsr_export_rules *r,
 /* Per-row scales of `cols` columns are stored as groups of `cols` if other linears have this group
  * size, so that one rule covers both; for 8 bits only if eight is set. */
 void tsr_export_rules_merge(struct tsr_export_rules *r, bool eight);
-bool tsr_export_rule_same(const struct tsr_export_rule *a, const struct tsr_export_rule *b);
+/* Fails if no module of the rules is packed. */
+tsr_status tsr_export_rules_need_packed(struct tsr_export *x, const struct tsr_export_rules *r);
+bool       tsr_export_rule_same(const struct tsr_export_rule *a, const struct tsr_export_rule *b);
 /* The kind of rule that most packed modules have, or NULL if none is packed. */
 const struct tsr_export_rule *tsr_export_rule_common(const struct tsr_export_rules *r);
 

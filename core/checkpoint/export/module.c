@@ -156,6 +156,16 @@ uint32_t tsr_export_module_scale_dtype(const struct tsr_export_module *m, uint32
     return f16 ? TSR_F16 : bf16 ? TSR_BF16 : TSR_F32;
 }
 
+void tsr_export_module_scales_down(const struct tsr_export_module *m, uint32_t dtype,
+                                   unsigned char *dst)
+{
+    uint64_t rows = m->v->rows, inexact = 0;
+    for (uint64_t r = 0; r < rows; r++)
+        for (uint64_t g = 0; g < m->groups; g++)
+            (void)tsr_export_put(dst + (g * rows + r) * 2, dtype, tsr_export_module_scale(m, r, g),
+                                 &inexact); /* exact: the dtype was chosen for it */
+}
+
 unsigned tsr_export_bits_get(const unsigned char *stream, uint64_t at, unsigned bits)
 {
     unsigned v = (unsigned)stream[at / 8] >> at % 8;

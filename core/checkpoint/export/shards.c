@@ -320,9 +320,10 @@ tsr_status tsr_export_rule_add(struct tsr_export *x, struct tsr_export_rules *r,
     n->packed = packed;
     if (packed) {
         n->mx = m->form == TSR_EXPORT_FORM_MX;
+        n->nvfp4 = m->form == TSR_EXPORT_FORM_TABLE;
         n->bits = m->f.bits;
         n->zero = n->mx ? 0 : m->f.zero;
-        n->group = n->mx ? 32 : m->f.group;
+        n->group = n->mx ? 32 : n->nvfp4 ? 16 : m->f.group;
         n->cols = m->v->cols;
     }
     return TSR_OK;
@@ -343,10 +344,20 @@ void tsr_export_rules_merge(struct tsr_export_rules *r, bool eight)
     }
 }
 
+tsr_status tsr_export_rules_need_packed(struct tsr_export *x, const struct tsr_export_rules *r)
+{
+    if (tsr_export_rule_common(r))
+        return TSR_OK;
+    return tsr_fail(x->err, TSR_E_INPUT,
+                    "%s: no linear of %s is quantized; quantize it first (tessera quantize), "
+                    "or export to hf",
+                    x->path, x->m->path);
+}
+
 bool tsr_export_rule_same(const struct tsr_export_rule *a, const struct tsr_export_rule *b)
 {
-    return a->packed == b->packed && a->mx == b->mx && a->bits == b->bits && a->zero == b->zero &&
-           a->group == b->group;
+    return a->packed == b->packed && a->mx == b->mx && a->nvfp4 == b->nvfp4 && a->bits == b->bits &&
+           a->zero == b->zero && a->group == b->group;
 }
 
 const struct tsr_export_rule *tsr_export_rule_common(const struct tsr_export_rules *r)
