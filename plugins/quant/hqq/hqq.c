@@ -120,12 +120,14 @@ static struct wt_params params_of(const struct hqq *q, const float *w, uint64_t 
         double inverse = 1.0 / (double)p.scale, z = -(double)lo * inverse, beta = q->beta;
         double best = z, next;
         float  least = INFINITY; /* errors that differ in F64 alone are equal */
-        for (int64_t i = 0; i < q->iterations; i++, beta *= q->kappa, z = next) {
+        for (int64_t i = 0; i < q->iterations; i++) {
             float error = (float)step(q, w, n, inverse, z, beta, &next);
             if (!(error < least))
                 break;
             least = error;
             best = z;
+            z = next;
+            beta *= q->kappa;
         }
         p.minimum = (float)(-best / inverse);
     }
