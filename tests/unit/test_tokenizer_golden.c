@@ -200,7 +200,8 @@ static void copy(const char *from, const char *to)
  * names no first token: that is the tokenizer's to say. */
 static void written_as_gguf(void **state)
 {
-    static const char *const names[] = { "gpt2", "llama3", "qwen2", "opt", "deepseek3" };
+    static const char *const names[] = { "gpt2",     "llama3",    "qwen2",  "opt",
+                                         "deepseek", "deepseek3", "qwen3_5" };
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct tsr_errbuf     e = TSR_ERRBUF(e);

@@ -22,6 +22,9 @@ enum { NORMAL = 1, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5 };
 #define QWEN2                                                                                      \
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "                          \
     "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define QWEN35                                                                                     \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| "                  \
+    "?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
 struct tokens {
     struct tsr_export            *x;
@@ -72,11 +75,14 @@ static const char *pattern_of(const json_t *pre, bool *own)
 static bool is_splits(const json_t *pre, const struct tsr_gguf_splits *of)
 {
     const json_t *list = json_object_get(pre, "pretokenizers");
-    const json_t *bytes = json_array_get(list, TSR_GGUF_SPLITS);
-    bool          same = json_array_size(list) == TSR_GGUF_SPLITS + 1 &&
+    const size_t  n = tsr_gguf_count_splits(of), digits = of->digits ? 1 : 0;
+    const json_t *bytes = json_array_get(list, n + digits), *apart = json_array_get(list, n);
+    bool          same = json_array_size(list) == n + digits + 1 &&
                 strcmp(str(bytes, "type"), "ByteLevel") == 0 &&
-                json_is_false(json_object_get(bytes, "use_regex"));
-    for (size_t i = 0; same && i < TSR_GGUF_SPLITS; i++) {
+                json_is_false(json_object_get(bytes, "use_regex")) &&
+                (!digits || (strcmp(str(apart, "type"), "Digits") == 0 &&
+                             json_is_true(json_object_get(apart, "individual_digits"))));
+    for (size_t i = 0; same && i < n; i++) {
         const json_t *e = json_array_get(list, i);
         same = strcmp(str(e, "type"), "Split") == 0 &&
                strcmp(str(e, "behavior"), "Isolated") == 0 &&
@@ -85,11 +91,21 @@ static bool is_splits(const json_t *pre, const struct tsr_gguf_splits *of)
     return same;
 }
 
+/* The name of the patterns that do so; NULL: none. */
+static const char *splits_name(const json_t *pre)
+{
+    for (size_t i = 0; i < sizeof tsr_gguf_several / sizeof *tsr_gguf_several; i++)
+        if (is_splits(pre, &tsr_gguf_several[i]))
+            return tsr_gguf_several[i].name;
+    return NULL;
+}
+
 /* What llama.cpp calls the way in which text is cut. */
 static tsr_status pre_name(const struct tokens *t, const char **name)
 {
-    bool        own, whole = json_is_true(json_object_get(t->model, "ignore_merges"));
-    const char *regex = pattern_of(json_object_get(t->root, "pre_tokenizer"), &own);
+    bool          own, whole = json_is_true(json_object_get(t->model, "ignore_merges"));
+    const json_t *pre = json_object_get(t->root, "pre_tokenizer");
+    const char   *regex = pattern_of(pre, &own);
     if (strcmp(str(t->model, "type"), "BPE") != 0 ||
         json_is_true(json_object_get(t->model, "byte_fallback")))
         return refuse(t, "it is not byte-level BPE");
@@ -97,8 +113,10 @@ static tsr_status pre_name(const struct tokens *t, const char **name)
         *name = whole ? "llama-bpe" : "smaug-bpe";
     else if (regex && !own && !whole && strcmp(regex, QWEN2) == 0)
         *name = "qwen2";
-    else if (!whole && is_splits(json_object_get(t->root, "pre_tokenizer"), &tsr_gguf_three_splits))
-        *name = tsr_gguf_three_splits.name;
+    else if (regex && !own && !whole && strcmp(regex, QWEN35) == 0)
+        *name = "qwen35";
+    else if (!whole && splits_name(pre))
+        *name = splits_name(pre);
     else if (!regex && own && !whole)
         *name = "gpt-2";
     else

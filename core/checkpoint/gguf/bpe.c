@@ -18,6 +18,9 @@
 
 static const char llama3_words[] = SHORT "\\p{N}{1,3}" TAIL;
 static const char qwen2_words[] = SHORT "\\p{N}" TAIL;
+static const char qwen35_words[] =
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| "
+    "?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 static const char tekken_words[] = CASED("") "\\p{N}" CASED_TAIL;
 static const char gpt4o_words[] = CASED("(?i:'s|'t|'re|'ve|'m|'ll|'d)?") "\\p{N}{1,3}" CASED_TAIL;
 static const char bloom_words[] =
@@ -26,11 +29,11 @@ static const char bloom_words[] =
 
 /* The names are llama.cpp's; the patterns are those of the named tokenizers. */
 static const struct pre {
-    const char *name;
-    const char *words;  /* NULL: GPT-2's */
-    bool        digits; /* each digit apart, before GPT-2's */
-    bool        nfc, ignore_merges, bos;
-    bool        several; /* the patterns of words.h */
+    const char                   *name;
+    const char                   *words;  /* NULL: GPT-2's */
+    bool                          digits; /* each digit apart, before GPT-2's */
+    bool                          nfc, ignore_merges, bos;
+    const struct tsr_gguf_splits *several; /* the patterns of words.h */
 } pres[] = {
     { .name = "gpt-2" },
     { .name = "phi-2" },
@@ -48,11 +51,14 @@ static const struct pre {
     { .name = "dbrx", .words = llama3_words },
     { .name = "smaug-bpe", .words = llama3_words },
     { .name = "qwen2", .words = qwen2_words, .nfc = true },
+    { .name = "qwen35", .words = qwen35_words, .nfc = true },
     { .name = "deepseek-r1-qwen", .words = qwen2_words },
     { .name = "stablelm2", .words = qwen2_words, .nfc = true },
     { .name = "tekken", .words = tekken_words, .ignore_merges = true, .bos = true },
     { .name = "gpt-4o", .words = gpt4o_words },
     { .name = "bloom", .words = bloom_words },
+    { .name = "deepseek-v3", .several = &tsr_gguf_several[0] },
+    { .name = "deepseek-llm", .several = &tsr_gguf_several[1] },
 };
 
 static tsr_status find_pre(struct tsr_gguf_make *k, const struct pre **pre)
@@ -63,15 +69,13 @@ static tsr_status find_pre(struct tsr_gguf_make *k, const struct pre **pre)
     for (size_t i = 0; name && i < sizeof pres / sizeof *pres; i++)
         if (strcmp(name, pres[i].name) == 0)
             *pre = &pres[i];
-    static const struct pre several = { .several = true };
-    if (name && strcmp(name, tsr_gguf_three_splits.name) == 0)
-        *pre = &several;
     tsr_status st = TSR_OK;
     if (!*pre)
         st = tsr_fail(k->err, TSR_E_INPUT,
                       "%s: \"tokenizer.ggml.pre\" is %s%.60s%s, so it is not known how the "
                       "tokenizer cuts a text into words; gpt-2, llama-bpe, qwen2, tekken, gpt-4o, "
-                      "dbrx, smollm and bloom are known (use the tokenizer.json of the original)",
+                      "dbrx, smollm, deepseek-llm, deepseek-v3 and bloom are known (use the "
+                      "tokenizer.json of the original)",
                       k->g->path, name ? "\"" : "", name ? name : "missing", name ? "\"" : "");
     free(name);
     return st;
@@ -89,16 +93,30 @@ static json_t *split_of(const char *words)
                      "behavior", "Isolated", "invert", 0);
 }
 
+static json_t *digits_apart(void)
+{
+    return json_pack("{s:s, s:b}", "type", "Digits", "individual_digits", 1);
+}
+
+static json_t *several_of(const struct tsr_gguf_splits *of)
+{
+    json_t *list = json_array();
+    bool    ok = list != NULL;
+    for (size_t i = 0; ok && i < tsr_gguf_count_splits(of); i++)
+        ok = json_array_append_new(list, split_of(of->words[i])) == 0;
+    ok = ok && (!of->digits || json_array_append_new(list, digits_apart()) == 0) &&
+         json_array_append_new(list, byte_level(false)) == 0;
+    if (ok)
+        return json_pack("{s:s, s:o}", "type", "Sequence", "pretokenizers", list);
+    json_decref(list);
+    return NULL;
+}
+
 static json_t *words_of(const struct pre *pre)
 {
     if (pre->several)
-        return json_pack("{s:s, s:[o, o, o, o]}", "type", "Sequence", "pretokenizers",
-                         split_of(tsr_gguf_three_splits.words[0]),
-                         split_of(tsr_gguf_three_splits.words[1]),
-                         split_of(tsr_gguf_three_splits.words[2]), byte_level(false));
-    json_t *split = pre->digits  ? json_pack("{s:s, s:b}", "type", "Digits", "individual_digits", 1)
-                    : pre->words ? split_of(pre->words)
-                                 : NULL;
+        return several_of(pre->several);
+    json_t *split = pre->digits ? digits_apart() : pre->words ? split_of(pre->words) : NULL;
     if (!split)
         return pre->words || pre->digits ? NULL : byte_level(true);
     return json_pack("{s:s, s:[o, o]}", "type", "Sequence", "pretokenizers", split,
@@ -128,8 +146,10 @@ static tsr_status put_merges(struct tsr_gguf_make *k, json_t *model)
 
 tsr_status tsr_gguf_make_bpe(struct tsr_gguf_make *k)
 {
-    const struct pre *pre;
+    const struct pre *pre = NULL;
     TSR_TRY(find_pre(k, &pre));
+    if (!pre)
+        return tsr_fail(k->err, TSR_E_BUG, "%s: no pattern of words", k->g->path);
     TSR_TRY(tsr_gguf_read_vocab(k, false));
     json_t *model = json_pack("{s:s, s:b, s:b, s:b}", "type", "BPE", "fuse_unk", 0, "byte_fallback",
                               0, "ignore_merges", pre->ignore_merges);
