@@ -1,9 +1,8 @@
 /* Compensation of one site: selects channels, then adds to the outputs of its linears. */
 #include "engine/compensator.h"
 
-#include "compensate/compensation.h"
-
 #include "base/mem.h"
+#include "compensate/compensation.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -178,8 +177,7 @@ static tsr_status select_channels(struct tsr_engine *e, const struct tsr_engine_
     return TSR_OK;
 }
 
-/* ---- adding the compensation
- * ------------------------------------------------------------------------------- */
+/* ---- adding the compensation ---- */
 
 static tsr_status add(struct tsr_engine_compensator *c, const struct tsr_engine_comp_site *s,
                       const struct tsr_tensor *x, const struct tsr_tensor *rows,
@@ -373,27 +371,23 @@ static tsr_status run_split(struct tsr_engine *e, const struct tsr_engine_comp_s
     return TSR_OK;
 }
 
-/* The first of o's columns that a rank has. */
-static uint64_t first_value(const struct tsr_engine *e, uint64_t layer)
-{
-    const struct tsr_model_hparams *hp = &e->model->hp;
-    return tsr_model_is_recurrent(hp, layer) ? (uint64_t)e->share.value_head * hp->delta.value_dim
-                                             : e->share.head * (tsr_model_o_cols(hp) / hp->heads);
-}
-
 tsr_status tsr_engine_compensate_site(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
                                       const struct tsr_tensor        *in,
                                       const struct tsr_tensor *const *outs, struct tsr_err *err)
 {
     const struct tsr_engine_compensator *c = e->comp;
     const struct tsr_engine_comp_site   *s = c && c->site ? &c->site[layer][site] : NULL;
+    const struct tsr_model_hparams      *hp = &e->model->hp;
+    uint64_t                             value = tsr_model_is_recurrent(hp, layer)
+                                                     ? e->share.value_head * (uint64_t)hp->delta.value_dim
+                                                     : e->share.head * (tsr_model_o_cols(hp) / hp->heads);
     uint64_t                             expert =
         site == TSR_MODEL_SITE_SHARED_DOWN_IN ? e->share.shared_at : e->share.expert_at;
     tsr_status st;
     if (!s || !s->there || s->count == 0 || c->now.n == 0)
         return TSR_OK;
     if (e->tp.ranks > 1 && site == TSR_MODEL_SITE_O_IN)
-        st = run_split(e, s, (uint32_t)(2 * layer), in, first_value(e, layer), outs[0], err);
+        st = run_split(e, s, (uint32_t)(2 * layer), in, value, outs[0], err);
     else if (e->tp.ranks > 1 && site == TSR_MODEL_SITE_DOWN_IN)
         st = run_split(e, s, (uint32_t)(2 * layer + 1), in, e->share.ffn_at, outs[0], err);
     else if (e->tp.ranks > 1 && tsr_model_site_kind(site) == TSR_MODEL_SITE_DOWN_IN)
