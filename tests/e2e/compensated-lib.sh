@@ -1,6 +1,7 @@
 #!/bin/bash
 # tests/e2e/compensated-lib.sh - sourced: error compensation of a model whose layers have another form of attention.
 # Of the caller: TEXT, and a model of 320 ids in WORK.
+# shellcheck disable=SC2154 # rc is that of run, in lib.sh
 
 # compensated MODEL LINEARS NAMES: LINEARS with residuals; NAMES, of joined residuals in its file, separated by blanks
 compensated() {
