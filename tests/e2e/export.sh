@@ -98,7 +98,6 @@ for type in f16 q8_0 q4_0 mxfp4; do
 done
 
 # ---- what is refused -----------------------------------------------------------------------------
-fails "a K-quant" 2 'k.gguf' convert @demo -o k.gguf --to gguf --type q4_k_m
 fails "an unknown type" 2 'k.gguf' convert @demo -o k.gguf --to gguf --type q9
 fails "a format that does not hold it" 2 'k.gguf' convert q8 -o k.gguf --to gguf --type q4_0
 run convert q8 -o k.gguf --to gguf --type q4_0 --allow-requantize --json

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct tsr_choice tsr_export_formats[6] = {
+const struct tsr_choice tsr_export_formats[7] = {
     { .name = "hf", .value = TSR_EXPORT_HF, .help = "a Hugging Face folder of 16-bit weights" },
     { .name = "gptq",
       .value = TSR_EXPORT_GPTQ,
@@ -25,6 +25,9 @@ const struct tsr_choice tsr_export_formats[6] = {
     { .name = "prepacked",
       .value = TSR_EXPORT_PREPACKED,
       .help = "one file of this program's, with weights as --backend keeps them: it is mapped" },
+    { .name = "imatrix",
+      .value = TSR_EXPORT_IMATRIX,
+      .help = "an importance matrix of llama.cpp, from the calibration of a job" },
 };
 
 const struct tsr_choice tsr_export_dtypes[3] = {
@@ -37,14 +40,16 @@ const struct tsr_choice tsr_export_dtypes[3] = {
 static tsr_status check_options(const struct tsr_export_options *o, struct tsr_err *err)
 {
     const bool gguf = o->format == TSR_EXPORT_GGUF, prepacked = o->format == TSR_EXPORT_PREPACKED;
+    const bool one = o->format >= TSR_EXPORT_GGUF; /* file */
     const struct {
         bool        wrong;
         const char *name, *whose;
     } about[] = {
         { o->dtype && o->format != TSR_EXPORT_HF, "dtype", "hf" },
         { !gguf && o->type && strcmp(o->type, "auto") != 0, "type", "gguf" },
-        { (gguf || prepacked) && o->shard_bytes && o->shard_bytes != TSR_EXPORT_SHARD_BYTES,
-          "shard_size", "hf, gptq, compressed-tensors and awq" },
+        { !gguf && o->imatrix, "imatrix", "gguf" },
+        { one && o->shard_bytes && o->shard_bytes != TSR_EXPORT_SHARD_BYTES, "shard_size",
+          "hf, gptq, compressed-tensors and awq" },
         { !prepacked && o->on.backend && strcmp(o->on.backend, "cpu") != 0, "backend",
           "prepacked" },
     };
@@ -110,7 +115,9 @@ tsr_status tsr_export(const struct tsr_model *m, const struct tsr_model_overlay 
                         "%s: exists already; remove it, or name another place for the export",
                         path);
     if (!x.kind)
-        return opt->format == TSR_EXPORT_GGUF ? tsr_export_gguf(&x) : tsr_export_prepacked(&x);
+        return opt->format == TSR_EXPORT_GGUF        ? tsr_export_gguf(&x)
+               : opt->format == TSR_EXPORT_PREPACKED ? tsr_export_prepacked(&x)
+                                                     : tsr_export_imatrix(&x);
     tsr_status st = x.kind->open ? x.kind->open(&x) : TSR_OK;
     if (st == TSR_OK)
         st = write(&x, path);

@@ -5,8 +5,9 @@
  *   gptq                GPTQ: v1 where every zero point is in the middle, else v2
  *   compressed-tensors  pack-quantized, int-quantized, mxfp4-pack-quantized, nvfp4-pack-quantized
  *   awq                 AutoAWQ's GEMM: 4 bits
- *   gguf                GGUF with F16, Q8_0, Q4_0 or MXFP4 tensors
+ *   gguf                GGUF with F16, Q8_0, Q4_0 or MXFP4 tensors, or a mix of K types
  *   prepacked           ours: weights as a backend keeps them (docs/formats/prepacked.md)
+ *   imatrix             no weights: a calibration's mean squares, as llama.cpp has them
  *
  * Packed weights keep their codes and scales where the format has them; one that does not is
  * refused, or quantized a second time where that is allowed.
@@ -16,6 +17,7 @@
 
 #include "model/packed.h"
 #include "plugin/registry.h"
+#include "tessera/quantizer.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -26,21 +28,34 @@ enum tsr_export_format {
     TSR_EXPORT_CT,
     TSR_EXPORT_AWQ,
     TSR_EXPORT_GGUF,
-    TSR_EXPORT_PREPACKED
+    TSR_EXPORT_PREPACKED,
+    TSR_EXPORT_IMATRIX
 };
-extern const struct tsr_choice tsr_export_formats[6];
+extern const struct tsr_choice tsr_export_formats[7];
 extern const struct tsr_choice tsr_export_dtypes[3]; /* auto, f16, bf16 */
 
 #define TSR_EXPORT_SHARD_BYTES UINT64_C(5000000000)
 
+/* Statistics of the inputs of a layer's linears by site (enum tsr_site): mean and variance, and a Hessian where there is one.
+ * Layers in ascending order; valid until the next call. */
+struct tsr_export_layer_inputs {
+    tsr_status (*layer)(void *ctx, uint64_t layer, const struct tsr_quant_stats **sites,
+                        struct tsr_err *err); /* NULL: there are none */
+    void       *ctx;
+    const char *text; /* imatrix: what was run */
+    uint64_t    sequences, seqlen;
+};
+
 /* A dtype, type, shard_bytes or backend that differs from the default and belongs to another format
  * is TSR_E_CONFIG; allow_requantize is a permission that every format accepts. */
 struct tsr_export_options {
-    enum tsr_export_format   format;
-    uint32_t                 dtype;            /* hf: TSR_F16 or TSR_BF16; 0: the model's */
-    const char              *type;             /* gguf: "f16", "q8_0", "q4_0", "mxfp4" or "auto" */
-    bool                     allow_requantize; /* packed weights may be quantized again */
-    bool                     replace;          /* the existing file is from an earlier run */
+    enum tsr_export_format format;
+    uint32_t               dtype; /* hf: TSR_F16 or TSR_BF16; 0: the model's */
+    const char *type;    /* gguf: "auto", "f16", "q4_0", "q4_k_m" and others (gguf_types.c) */
+    const char *imatrix; /* gguf: a file with weights of the error, instead of inputs; NULL: none */
+    struct tsr_export_layer_inputs inputs;           /* gguf, imatrix */
+    bool                           allow_requantize; /* packed weights may be quantized again */
+    bool                           replace;          /* the existing file is from an earlier run */
     uint64_t                 shard_bytes; /* most bytes of a safetensors file; 0: the default */
     struct tsr_registry     *registry;    /* prepacked: the source of the backend */
     struct tsr_plugin_run_on on;          /* prepacked: whose layout */

@@ -5,7 +5,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/output.h"
+#include "checkpoint/export/gguf_super.h"
 #include "checkpoint/gguf/gguf.h"
+#include "checkpoint/gguf/imatrix.h"
 #include "model/bind.h"
 
 #include <stdlib.h>
@@ -14,43 +16,31 @@
 #define ROPE_FREQS "rope_freqs.weight"
 #define RUN        (UINT64_C(1) << 20) /* bytes that are copied at once */
 
-struct entry {
-    char                name[64];
-    uint32_t            type, rank;
-    struct tsr_gguf_map map;
-    uint64_t            dims[3]; /* dims[0] is a row's length */
-    uint64_t            bytes, offset;
-    bool                exact;  /* codes are taken over */
-    bool                raw;    /* so are all bytes, from another GGUF file */
-    bool                turned; /* columns are packed in the file's order */
-};
-
 struct file {
     struct tsr_export            *x;
     enum tsr_export_gguf_choice   choice;
-    struct entry                 *v;
+    struct tsr_export_gguf_entry *v;
     uint64_t                      n, cap, at, end;
+    bool                          tied;  /* the file's embedding is its head, too */
     const struct tsr_gguf_tensor *embed; /* of the file that it is copied from, or NULL */
     bool                          wide;  /* it is in blocks that are not written: F32 */
     struct tsr_export_gguf_bytes  head;
     struct tsr_writer             w;
-    float                        *row; /* and room for another one */
-    unsigned char                *line;
 };
 
 /* ---- the list --------------------------------------------------------------------------- */
 
-static tsr_status append(struct file *f, const struct entry *e)
+static tsr_status append(struct file *f, const struct tsr_export_gguf_entry *e)
 {
     if (f->n == f->cap) {
-        uint64_t      want = f->cap ? f->cap * 2 : 256;
-        struct entry *v = tsr_renew(f->v, want, sizeof *v);
+        uint64_t                      want = f->cap ? f->cap * 2 : 256;
+        struct tsr_export_gguf_entry *v = tsr_renew(f->v, want, sizeof *v);
         if (!v)
             return tsr_fail_nomem(f->x->err, want * sizeof *v, "the list of tensors");
         f->v = v;
         f->cap = want;
     }
-    struct entry *n = &f->v[f->n++];
+    struct tsr_export_gguf_entry *n = &f->v[f->n++];
     *n = *e;
     uint64_t rows = 1; /* of a tensor that is in memory */
     for (uint32_t d = 1; d < e->rank; d++)
@@ -71,11 +61,13 @@ static void choose_embed(struct file *f)
         embed->gguf && tsr_model_tensor_name(of, sizeof of, "", embed->gguf, 0, ".weight")
             ? tsr_gguf_part(f->x->m, of)
             : NULL;
-    bool known = t && (t->type == TSR_GGUF_OUT_Q8_0 || t->type == TSR_GGUF_OUT_Q4_0 ||
-                       t->type == TSR_GGUF_OUT_MXFP4);
+    bool known = t && (tsr_export_gguf_levels(t->type) || t->type == TSR_GGUF_OUT_MXFP4) &&
+                 (!tsr_export_gguf_is_mix(f->choice) ||
+                  t->type == tsr_export_gguf_mix_type(f->x, f->choice, of, 0, t->dims[0], f->tied));
     char name[16];
     f->embed = known && f->choice != TSR_EXPORT_GGUF_F16 ? t : NULL;
-    f->wide = t && !known && tsr_gguf_dtype(t->type) == 0 && f->choice != TSR_EXPORT_GGUF_F16;
+    f->wide = t && !known && tsr_gguf_dtype(t->type) == 0 && f->choice != TSR_EXPORT_GGUF_F16 &&
+              !tsr_export_gguf_is_mix(f->choice);
     if (f->wide)
         tsr_logf(TSR_LOG_WARN,
                  "%s: the embedding is stored as %s, which is not written; it becomes F32, which "
@@ -83,8 +75,15 @@ static void choose_embed(struct file *f)
                  f->x->path, tsr_gguf_type_name(t->type, name));
 }
 
+/* Whether no head will be written. */
+static bool is_tied(const struct file *f)
+{
+    const struct tsr_model_overlay *o = f->x->o ? f->x->o : f->x->m->packed;
+    return f->x->m->hp.tied && (!o || !o->head || o->head == o->embed);
+}
+
 /* A row's length first; the experts of a stack last. */
-static void set_dims(struct entry *e, const struct tsr_model_stored_view *v)
+static void set_dims(struct tsr_export_gguf_entry *e, const struct tsr_model_stored_view *v)
 {
     if (e->map.deep) {
         e->rank = 2;
@@ -101,7 +100,7 @@ static void set_dims(struct entry *e, const struct tsr_model_stored_view *v)
 
 /* The matrix; columns that are packed in the file's order are in no other order for the file. */
 static void module_of(struct tsr_export_module *m, const struct tsr_model_stored_view *v,
-                      struct entry *e)
+                      struct tsr_export_gguf_entry *e)
 {
     tsr_export_module_of(m, v);
     e->turned = e->map.columns && tsr_export_gguf_is_turned(&e->map, m);
@@ -111,15 +110,16 @@ static void module_of(struct tsr_export_module *m, const struct tsr_model_stored
 
 /* Codes of columns that change their places go by whole blocks. */
 static tsr_status check_blocks(const struct file *f, const struct tsr_model_stored_view *v,
-                               const struct entry *e)
+                               const struct tsr_export_gguf_entry *e)
 {
     uint64_t width = f->x->m->hp.delta.value_dim;
-    if (!e->map.columns || !e->exact || e->turned || width % TSR_GGUF_OUT_BLOCK == 0)
+    if (!e->map.columns || !e->exact || e->turned || width % tsr_export_gguf_elements(e->type) == 0)
         return TSR_OK;
     return tsr_fail(f->x->err, TSR_E_INPUT,
                     "%s: \"%s\": heads of %llu columns change their places, and its codes are in "
-                    "blocks of 32; --type f16 takes any number",
-                    f->x->path, v->module, (unsigned long long)width);
+                    "blocks of %u; --type f16 takes any number",
+                    f->x->path, v->module, (unsigned long long)width,
+                    tsr_export_gguf_elements(e->type));
 }
 
 /* kv_b of latent attention is two tensors. */
@@ -128,12 +128,16 @@ static tsr_status list_halves(struct file *f, const struct tsr_model_stored_view
     const struct tsr_model_latent *l = &f->x->m->hp.latent;
     struct tsr_export_module       m;
     tsr_export_module_of(&m, v);
-    uint32_t     type = f->choice == TSR_EXPORT_GGUF_F16  ? TSR_GGUF_OUT_F16
-                        : m.form == TSR_EXPORT_FORM_DENSE ? tsr_export_gguf_dense_type(m.dtype)
-                                                          : TSR_GGUF_OUT_F32;
-    uint64_t     heads = f->x->m->hp.heads;
-    struct entry keys = { .type = type, .rank = 3, .dims = { l->nope, l->rank, heads } };
-    struct entry values = { .type = type, .rank = 3, .dims = { l->rank, l->v, heads } };
+    uint32_t                     type = f->choice == TSR_EXPORT_GGUF_F16 ? TSR_GGUF_OUT_F16
+                                        : m.form == TSR_EXPORT_FORM_DENSE ? tsr_export_gguf_dense_type(m.dtype)
+                                                                          : TSR_GGUF_OUT_F32;
+    uint64_t                     heads = f->x->m->hp.heads;
+    struct tsr_export_gguf_entry keys = { .type = type,
+                                          .rank = 3,
+                                          .dims = { l->nope, l->rank, heads } };
+    struct tsr_export_gguf_entry values = { .type = type,
+                                            .rank = 3,
+                                            .dims = { l->rank, l->v, heads } };
     TSR_TRY(tsr_export_gguf_half_name(f->x, v, true, keys.name));
     TSR_TRY(tsr_export_gguf_half_name(f->x, v, false, values.name));
     TSR_TRY(append(f, &keys));
@@ -142,9 +146,9 @@ static tsr_status list_halves(struct file *f, const struct tsr_model_stored_view
 
 static tsr_status list(void *ctx, const struct tsr_model_stored_view *v, struct tsr_err *err)
 {
-    struct file             *f = ctx;
-    struct entry             e = { .type = TSR_GGUF_OUT_F32 };
-    struct tsr_export_module m;
+    struct file                 *f = ctx;
+    struct tsr_export_gguf_entry e = { .type = TSR_GGUF_OUT_F32 };
+    struct tsr_export_module     m;
     (void)err;
     if (tsr_export_gguf_is_halves(v))
         return list_halves(f, v);
@@ -155,13 +159,14 @@ static tsr_status list(void *ctx, const struct tsr_model_stored_view *v, struct 
         if (f->embed && v->role->part == TSR_MODEL_PART_EMBED) {
             e.raw = e.exact = true;
             e.type = f->embed->type;
-        } else if (v->kind == TSR_MODEL_STORED_MATRIX) {
+        } else if (v->kind == TSR_MODEL_STORED_MATRIX &&
+                   !(tsr_export_gguf_is_mix(f->choice) && v->role->part == TSR_MODEL_PART_EMBED)) {
             bool wide = f->wide && v->role->part == TSR_MODEL_PART_EMBED;
             e.type = f->choice == TSR_EXPORT_GGUF_F16
                          ? TSR_GGUF_OUT_F16
                          : tsr_export_gguf_dense_type(wide ? TSR_F32 : m.dtype);
         } else {
-            TSR_TRY(tsr_export_gguf_matrix_type(f->x, f->choice, &m, &e.type, &e.exact));
+            TSR_TRY(tsr_export_gguf_matrix_type(f->x, f->choice, &m, e.name, f->tied, &e));
             TSR_TRY(check_blocks(f, v, &e));
         }
     }
@@ -186,7 +191,7 @@ static tsr_status make_head(struct file *f, const char *arch)
         tsr_export_gguf_add_u64(b, meta.keys);
         tsr_export_gguf_add(b, meta.v, meta.n);
         for (uint64_t i = 0; i < f->n; i++) {
-            const struct entry *e = &f->v[i];
+            const struct tsr_export_gguf_entry *e = &f->v[i];
             tsr_export_gguf_add_text(b, e->name, strlen(e->name));
             tsr_export_gguf_add_u32(b, e->rank);
             for (uint32_t d = 0; d < e->rank; d++)
@@ -205,33 +210,6 @@ static tsr_status make_head(struct file *f, const char *arch)
 
 /* ---- data --------------------------------------------------------------------------------- */
 
-/* Row of the model's tensor that row r of the file's is. */
-static uint64_t row_of(const struct entry *e, uint64_t rows, uint64_t r)
-{
-    return e->map.columns ? r : tsr_gguf_row_back(&e->map, rows, r);
-}
-
-static tsr_status put_row(struct file *f, const struct tsr_export_module *m, const struct entry *e,
-                          uint64_t row)
-{
-    uint64_t cols = m->v->cols;
-    if (e->exact) {
-        tsr_export_gguf_repack_row(e->type, m, row, f->line);
-        if (e->map.columns && !e->turned)
-            tsr_export_gguf_turn_columns(&e->map, cols, f->line, f->row, TSR_GGUF_OUT_BLOCK,
-                                         tsr_export_gguf_row_bytes(e->type, TSR_GGUF_OUT_BLOCK));
-        return TSR_OK;
-    }
-    tsr_export_module_row(m, row, f->row);
-    if (e->map.columns)
-        tsr_export_gguf_turn_columns(&e->map, cols, f->row, f->row + cols, 1, sizeof *f->row);
-    if (tsr_export_gguf_is_float(e->type))
-        return tsr_export_gguf_put_floats(f->x, e->name, e->type, row, f->row, cols, f->line);
-    return tsr_export_gguf_quantize_row(e->type, f->row, cols, f->line)
-               ? TSR_OK
-               : tsr_export_gguf_not_held(f->x, e->name, row);
-}
-
 static void pad(struct file *f, uint64_t bytes)
 {
     static const unsigned char zeros[TSR_GGUF_OUT_ALIGN];
@@ -241,7 +219,7 @@ static void pad(struct file *f, uint64_t bytes)
 }
 
 /* The tensor whose bytes were put is complete. */
-static void done(struct file *f, const struct entry *e)
+static void done(struct file *f, const struct tsr_export_gguf_entry *e)
 {
     pad(f, e->bytes);
     f->x->report->tensors++;
@@ -253,7 +231,7 @@ static tsr_status put_halves(struct file *f, const struct tsr_model_stored_view 
     struct tsr_export_module m;
     tsr_export_module_of(&m, v);
     for (int keys = 1; keys >= 0; keys--) {
-        const struct entry *e = &f->v[f->at++];
+        const struct tsr_export_gguf_entry *e = &f->v[f->at++];
         TSR_TRY(tsr_export_gguf_put_half(f->x, &f->w, &m, keys, e->name, e->type));
         done(f, e);
     }
@@ -262,35 +240,15 @@ static tsr_status put_halves(struct file *f, const struct tsr_model_stored_view 
 }
 
 static tsr_status put_matrix(struct file *f, const struct tsr_model_stored_view *v,
-                             const struct entry *e)
+                             const struct tsr_export_gguf_entry *e)
 {
-    struct tsr_export_module m;
-    uint64_t                 bytes = tsr_export_gguf_row_bytes(e->type, v->cols);
-    struct entry             now = *e;
+    struct tsr_export_module     m;
+    struct tsr_export_gguf_entry now = *e;
     module_of(&m, v, &now);
-    f->row = tsr_new(v->cols, 2 * sizeof *f->row);
-    f->line = tsr_new(bytes, 1);
-    bool       room = f->row && f->line;
-    tsr_status st = room ? TSR_OK : tsr_fail_nomem(f->x->err, bytes, e->name);
-    for (uint64_t r = 0; room && r < v->rows && st == TSR_OK; r++) {
-        st = put_row(f, &m, e, row_of(e, v->rows, r));
-        if (st == TSR_OK)
-            tsr_writer_put(&f->w, f->line, bytes);
-    }
-    free(f->row);
-    free(f->line);
-    f->row = NULL;
-    f->line = NULL;
-    bool packed = m.form != TSR_EXPORT_FORM_DENSE,
-         blocks = tsr_export_gguf_row_bytes(e->type, 32) < 64;
-    f->x->report->packed += e->exact;
-    f->x->report->widened += packed && !blocks;
-    f->x->report->requantized += packed && blocks && !e->exact;
-    f->x->report->quantized += !packed && blocks;
-    return st;
+    return tsr_export_gguf_put_rows(f->x, &f->w, &m, e);
 }
 
-static tsr_status copy_matrix(struct file *f, const struct entry *e)
+static tsr_status copy_matrix(struct file *f, const struct tsr_export_gguf_entry *e)
 {
     unsigned char *buf = tsr_new(RUN, 1);
     tsr_status     st = buf ? TSR_OK : tsr_fail_nomem(f->x->err, RUN, e->name);
@@ -305,12 +263,13 @@ static tsr_status copy_matrix(struct file *f, const struct entry *e)
     return st;
 }
 
-static void put_vector(struct file *f, const struct tsr_model_stored_view *v, const struct entry *e)
+static void put_vector(struct file *f, const struct tsr_model_stored_view *v,
+                       const struct tsr_export_gguf_entry *e)
 {
     uint64_t each = e->map.deep ? v->dim : 1;
     for (uint64_t r = 0; r < v->rows; r++) {
         unsigned i;
-        uint64_t row, from = row_of(e, v->rows / each, r / each) * each + r % each;
+        uint64_t row, from = tsr_export_gguf_row_of(e, v->rows / each, r / each) * each + r % each;
         tsr_model_stored_row(v, from, &i, &row);
         float number = tsr_export_gguf_number(&e->map, v->values[i][row]);
         tsr_writer_put(&f->w, &number, 4);
@@ -323,7 +282,7 @@ static tsr_status write(void *ctx, const struct tsr_model_stored_view *v, struct
     (void)err;
     if (tsr_export_gguf_is_halves(v))
         return put_halves(f, v);
-    const struct entry *e = &f->v[f->at++];
+    const struct tsr_export_gguf_entry *e = &f->v[f->at++];
     if (v->kind == TSR_MODEL_STORED_VECTOR)
         put_vector(f, v, e);
     else if (e->raw)
@@ -338,8 +297,8 @@ static tsr_status write(void *ctx, const struct tsr_model_stored_view *v, struct
 static tsr_status add_rope(struct file *f)
 {
     const struct tsr_model_rope *r = &f->x->m->hp.rope;
-    struct entry                 e = {
-                        .name = ROPE_FREQS, .rank = 1, .type = TSR_GGUF_OUT_F32, .dims = { r->dim / 2 }
+    struct tsr_export_gguf_entry e = {
+        .name = ROPE_FREQS, .rank = 1, .type = TSR_GGUF_OUT_F32, .dims = { r->dim / 2 }
     };
     return tsr_export_gguf_has_rope_freqs(r) ? append(f, &e) : TSR_OK;
 }
@@ -364,6 +323,7 @@ static tsr_status write_file(struct file *f, const char *path)
     struct tsr_export *x = f->x;
     const char        *arch = NULL;
     TSR_TRY(tsr_export_gguf_choose(x, &f->choice));
+    f->tied = is_tied(f);
     choose_embed(f);
     TSR_TRY(tsr_export_gguf_arch(x, &arch));
     TSR_TRY(add_rope(f));
@@ -384,8 +344,14 @@ static tsr_status write_file(struct file *f, const char *path)
 
 tsr_status tsr_export_gguf(struct tsr_export *x)
 {
-    struct file f = { .x = x };
-    tsr_status  st = write_file(&f, x->path);
+    struct file             f = { .x = x };
+    struct tsr_gguf_imatrix imatrix = { 0 };
+    if (x->opt->imatrix) {
+        TSR_TRY(tsr_gguf_imatrix_read(&imatrix, x->opt->imatrix, x->err));
+        x->imatrix = &imatrix;
+    }
+    tsr_status st = write_file(&f, x->path);
+    tsr_gguf_imatrix_free(&imatrix);
     free(f.v);
     free(f.head.v);
     return st;

@@ -3,6 +3,7 @@
 #include "checkpoint/export/gguf_out.h"
 
 #include "base/f16.h"
+#include "checkpoint/export/gguf_super.h"
 #include "model/packed_table.h"
 
 #include <math.h>
@@ -10,22 +11,18 @@
 
 #define QK TSR_GGUF_OUT_BLOCK
 
+unsigned tsr_export_gguf_elements(uint32_t type)
+{
+    uint32_t elements = 1, bytes = 0;
+    (void)tsr_gguf_block(type, &elements, &bytes);
+    return elements > QK ? elements : QK;
+}
+
 uint64_t tsr_export_gguf_row_bytes(uint32_t type, uint64_t cols)
 {
-    switch (type) {
-    case TSR_GGUF_OUT_F32:
-        return cols * 4;
-    case TSR_GGUF_OUT_F16:
-    case TSR_GGUF_OUT_BF16:
-        return cols * 2;
-    case TSR_GGUF_OUT_Q4_0:
-    case TSR_GGUF_OUT_IQ4_NL:
-        return cols / QK * 18;
-    case TSR_GGUF_OUT_Q8_0:
-        return cols / QK * 34;
-    default:
-        return cols / QK * 17;
-    }
+    uint32_t elements = 1, bytes = 0;
+    (void)tsr_gguf_block(type, &elements, &bytes);
+    return cols / elements * bytes;
 }
 
 /* ---- rounding ------------------------------------------------------------------------------ */
@@ -154,8 +151,19 @@ static bool holds_table(const struct tsr_export_module *m)
            tsr_model_same_table(m->f.table, levels);
 }
 
+bool tsr_export_gguf_is_super_type(uint32_t type, const struct tsr_export_module *m)
+{
+    const struct tsr_export_gguf_levels *k = tsr_export_gguf_levels(type);
+    return k && tsr_export_gguf_is_super(k, m);
+}
+
 bool tsr_export_gguf_holds(uint32_t type, const struct tsr_export_module *m)
 {
+    if (tsr_export_gguf_is_super_type(type, m))
+        return true;
+    if (type != TSR_GGUF_OUT_MXFP4 && type != TSR_GGUF_OUT_IQ4_NL && type != TSR_GGUF_OUT_Q4_0 &&
+        type != TSR_GGUF_OUT_Q8_0)
+        return false;
     if (m->v->cols % QK != 0 || m->f.group % QK != 0 || m->order)
         return false;
     if (m->form == TSR_EXPORT_FORM_MX)

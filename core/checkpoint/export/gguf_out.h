@@ -6,6 +6,10 @@
  *   types of tensors                    gguf_types.c
  *   kv_b of latent attention            gguf_halves.c
  *   blocks of 32 weights                gguf_blocks.c
+ *   blocks by a search                  gguf_super.h
+ *   mixes of types                      gguf_mix.c
+ *   rows in any type                    gguf_rows.c
+ *   statistics of the inputs            gguf_inputs.c
  *   keys that the family reads          gguf_family.c
  *   whether it would be read as it is   gguf_check.c
  */
@@ -14,6 +18,7 @@
 
 #include "base/output.h"
 #include "checkpoint/export/internal.h"
+#include "checkpoint/gguf/gguf.h"
 #include "model/family.h"
 
 /* Types of tensors; the numbers are the file's. */
@@ -26,6 +31,7 @@
 #define TSR_GGUF_OUT_MXFP4  39u
 
 #define TSR_GGUF_OUT_BLOCK 32u
+#define TSR_GGUF_SUPER     256u /* elements of a block, at most */
 #define TSR_GGUF_OUT_ALIGN 32u
 
 /* ---- bytes ------------------------------------------------------------------------------ */
@@ -85,7 +91,12 @@ enum tsr_export_gguf_choice {
     TSR_EXPORT_GGUF_F16,
     TSR_EXPORT_GGUF_Q8_0,
     TSR_EXPORT_GGUF_Q4_0,
-    TSR_EXPORT_GGUF_MXFP4
+    TSR_EXPORT_GGUF_MXFP4,
+    TSR_EXPORT_GGUF_Q3_K_M, /* from here on mixes of types, as llama.cpp has them */
+    TSR_EXPORT_GGUF_Q4_K_M,
+    TSR_EXPORT_GGUF_Q5_K_M,
+    TSR_EXPORT_GGUF_Q6_K,
+    TSR_EXPORT_GGUF_MXFP4_MOE
 };
 /* What the option `type` asks for. */
 tsr_status tsr_export_gguf_choose(struct tsr_export *x, enum tsr_export_gguf_choice *choice);
@@ -96,17 +107,48 @@ bool       tsr_export_gguf_is_float(uint32_t type);
 tsr_status tsr_export_gguf_put_floats(struct tsr_export *x, const char *name, uint32_t type,
                                       uint64_t row, const float *v, uint64_t n, unsigned char *dst);
 tsr_status tsr_export_gguf_not_held(struct tsr_export *x, const char *name, uint64_t row);
-/* The type of a decoder layer's matrix or of the head; exact: codes are taken over. */
+/* One tensor of the file. */
+struct tsr_export_gguf_entry {
+    char                name[64];
+    uint32_t            type, rank;
+    struct tsr_gguf_map map;
+    uint64_t            dims[3]; /* dims[0] is a row's length */
+    uint64_t            bytes, offset;
+    bool                exact;  /* codes are taken over */
+    bool                raw;    /* so are all bytes, from another GGUF file */
+    bool                turned; /* columns are packed in the file's order */
+    bool                fit;    /* blocks are the result of a search */
+};
+bool tsr_export_gguf_is_mix(enum tsr_export_gguf_choice choice);
+/* The type of a tensor in a mix; tied: the embedding is the head, too. */
+uint32_t tsr_export_gguf_mix_type(const struct tsr_export *x, enum tsr_export_gguf_choice mix,
+                                  const char *name, uint64_t layer, uint64_t cols, bool tied);
+/* Type, exact and fit of a decoder layer's matrix or of the head, in a mix also of the embedding. */
 tsr_status tsr_export_gguf_matrix_type(struct tsr_export *x, enum tsr_export_gguf_choice choice,
-                                       const struct tsr_export_module *m, uint32_t *type,
-                                       bool *exact);
+                                       const struct tsr_export_module *m, const char *name,
+                                       bool tied, struct tsr_export_gguf_entry *e);
+/* Row of the model's tensor that row r of the file's is. */
+uint64_t tsr_export_gguf_row_of(const struct tsr_export_gguf_entry *e, uint64_t rows, uint64_t r);
+/* The rows of a matrix, in the file's order. */
+tsr_status tsr_export_gguf_put_rows(struct tsr_export *x, struct tsr_writer *to,
+                                    const struct tsr_export_module     *m,
+                                    const struct tsr_export_gguf_entry *e);
+
+/* ---- what the search minimises ------------------------------------------------------------- */
+
+struct tsr_export_gguf_inputs;
+/* Whether the export has statistics of the inputs. */
+bool tsr_export_gguf_has_inputs(const struct tsr_export *x);
+/* Those of a matrix, of one expert where it is a stack; square: room for a row, which the result borrows. */
+tsr_status tsr_export_gguf_inputs_of(struct tsr_export *x, const struct tsr_model_stored_view *v,
+                                     const char *name, uint64_t expert, float *square,
+                                     struct tsr_export_gguf_inputs *in);
 
 /* ---- names -------------------------------------------------------------------------------- */
 
 /* What llama.cpp calls the family; TSR_E_INPUT for one that it is not written for. */
 tsr_status tsr_export_gguf_arch(struct tsr_export *x, const char **arch);
 /* The tensor's name, and how the file orders its rows or columns and stores its numbers. */
-struct tsr_gguf_map;
 tsr_status tsr_export_gguf_name(struct tsr_export *x, const struct tsr_model_stored_view *v,
                                 char name[64], struct tsr_gguf_map *map);
 /* A number of a vector as the file has it. */
@@ -130,14 +172,16 @@ tsr_status tsr_export_gguf_put_half(struct tsr_export *x, struct tsr_writer *w,
 
 /* ---- blocks ------------------------------------------------------------------------------- */
 
-/* Bytes of a row; cols is a multiple of the block. */
+/* Elements of a block, 32 if the type has none; bytes of a row, which is whole blocks. */
+unsigned tsr_export_gguf_elements(uint32_t type);
 uint64_t tsr_export_gguf_row_bytes(uint32_t type, uint64_t cols);
 /* Rounds a row to Q8_0, Q4_0 or MXFP4 as ggml's reference does; false if a value is not finite or a
  * scale too large for F16. */
 bool tsr_export_gguf_quantize_row(uint32_t type, const float *x, uint64_t cols, unsigned char *dst);
-/* Whether the codes and scales of an int or mx matrix are the same numbers in that type. */
+/* Whether the codes and scales of a packed matrix are the same numbers in that type; by the layout that it is read into. */
 bool tsr_export_gguf_holds(uint32_t type, const struct tsr_export_module *m);
-/* One row of this matrix. */
+bool tsr_export_gguf_is_super_type(uint32_t type, const struct tsr_export_module *m);
+/* One row of this matrix, in a type of blocks of 32. */
 void tsr_export_gguf_repack_row(uint32_t type, const struct tsr_export_module *m, uint64_t r,
                                 unsigned char *dst);
 

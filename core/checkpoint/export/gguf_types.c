@@ -2,8 +2,9 @@
 #include "checkpoint/export/gguf_out.h"
 
 #include "base/f16.h"
+#include "checkpoint/export/gguf_super.h"
+#include "checkpoint/gguf/gguf.h"
 
-#include <ctype.h>
 #include <string.h>
 #include <strings.h>
 
@@ -16,6 +17,11 @@ static const struct {
     [TSR_EXPORT_GGUF_Q8_0] = { "q8_0", TSR_GGUF_OUT_Q8_0, 7 },
     [TSR_EXPORT_GGUF_Q4_0] = { "q4_0", TSR_GGUF_OUT_Q4_0, 2 },
     [TSR_EXPORT_GGUF_MXFP4] = { "mxfp4", TSR_GGUF_OUT_MXFP4, 38 },
+    [TSR_EXPORT_GGUF_Q3_K_M] = { "q3_k_m", TSR_GGUF_T_Q3_K, 12 },
+    [TSR_EXPORT_GGUF_Q4_K_M] = { "q4_k_m", TSR_GGUF_T_Q4_K, 15 },
+    [TSR_EXPORT_GGUF_Q5_K_M] = { "q5_k_m", TSR_GGUF_T_Q5_K, 17 },
+    [TSR_EXPORT_GGUF_Q6_K] = { "q6_k", TSR_GGUF_T_Q6_K, 18 },
+    [TSR_EXPORT_GGUF_MXFP4_MOE] = { "mxfp4_moe", TSR_GGUF_T_MXFP4, 38 },
 };
 
 tsr_status tsr_export_gguf_choose(struct tsr_export *x, enum tsr_export_gguf_choice *choice)
@@ -27,15 +33,10 @@ tsr_status tsr_export_gguf_choose(struct tsr_export *x, enum tsr_export_gguf_cho
             return TSR_OK;
         }
     }
-    if (toupper((unsigned char)want[0]) == 'Q' && strlen(want) >= 4 && want[2] == '_' &&
-        toupper((unsigned char)want[3]) == 'K')
-        return tsr_fail(x->err, TSR_E_INPUT,
-                        "%s: type %.20s is a K-quant, which is read but not written; q8_0, q4_0, "
-                        "mxfp4 and f16 are, or quantize an f16 file with llama-quantize",
-                        x->path, want);
     return tsr_fail(x->err, TSR_E_INPUT,
-                    "%s: type '%.40s' is not known; auto, f16, q8_0, q4_0 and mxfp4 are", x->path,
-                    want);
+                    "%s: type '%.40s' is not known; auto, f16, q8_0, q4_0, mxfp4, q3_k_m, q4_k_m, "
+                    "q5_k_m, q6_k and mxfp4_moe are",
+                    x->path, want);
 }
 
 uint32_t tsr_export_gguf_ftype(enum tsr_export_gguf_choice choice)
@@ -82,59 +83,75 @@ tsr_status tsr_export_gguf_put_floats(struct tsr_export *x, const char *name, ui
     return TSR_OK;
 }
 
-static tsr_status not_exact(struct tsr_export *x, enum tsr_export_gguf_choice choice,
-                            const struct tsr_export_module *m)
+bool tsr_export_gguf_is_mix(enum tsr_export_gguf_choice choice)
 {
-    static const char *const what[] = { [TSR_EXPORT_GGUF_AUTO] = "Q4_0, Q8_0, IQ4_NL or MXFP4",
-                                        [TSR_EXPORT_GGUF_Q8_0] = "Q8_0",
-                                        [TSR_EXPORT_GGUF_Q4_0] = "Q4_0",
-                                        [TSR_EXPORT_GGUF_MXFP4] = "MXFP4" };
-    char                     name[64];
-    unsigned                 i = 0;
+    return choice >= TSR_EXPORT_GGUF_Q3_K_M;
+}
+
+static tsr_status not_exact(struct tsr_export *x, uint32_t type, const struct tsr_export_module *m)
+{
+    char     name[64], buf[16];
+    unsigned i = 0;
     while (i + 1 < m->v->n && !m->v->packed[i])
         i++;
     tsr_model_format_name(&m->v->packed[i]->format, name, sizeof name);
     return tsr_fail(x->err, TSR_E_INPUT,
                     "%s: \"%s\" is packed as %s, which %s does not hold exactly; "
                     "--allow-requantize quantizes it a second time, --type f16 widens it",
-                    x->path, m->v->module, name, what[choice]);
+                    x->path, m->v->module, name,
+                    type == TSR_GGUF_OUT_F16 ? "no type of gguf" : tsr_gguf_type_name(type, buf));
+}
+
+/* The type of gguf that holds a packed matrix exactly, or F16. */
+static uint32_t type_that_holds(const struct tsr_export_module *m)
+{
+    static const uint32_t order[] = { TSR_GGUF_OUT_MXFP4, TSR_GGUF_OUT_IQ4_NL, TSR_GGUF_OUT_Q4_0,
+                                      TSR_GGUF_OUT_Q8_0,  TSR_GGUF_T_Q4_K,     TSR_GGUF_T_Q5_K,
+                                      TSR_GGUF_T_Q6_K,    TSR_GGUF_T_Q3_K,     TSR_GGUF_T_Q2_K,
+                                      TSR_GGUF_T_Q4_1,    TSR_GGUF_T_Q5_1 };
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++)
+        if (tsr_export_gguf_holds(order[i], m))
+            return order[i];
+    return TSR_GGUF_OUT_F16;
+}
+
+/* What is asked for; *fits: the columns are whole blocks of it. */
+static uint32_t type_of(const struct tsr_export *x, enum tsr_export_gguf_choice choice,
+                        const struct tsr_export_module *m, const char *name, bool tied, bool *fits)
+{
+    bool packed = m->form != TSR_EXPORT_FORM_DENSE, linear = m->v->kind == TSR_MODEL_STORED_LINEAR;
+    *fits = true;
+    if (linear && (m->v->id == TSR_MODEL_ROUTER || m->v->id == TSR_MODEL_SHARED_ROUTER))
+        return TSR_GGUF_OUT_F32; /* as llama.cpp has it, whatever the other types are */
+    if (tsr_export_gguf_is_mix(choice))
+        return tsr_export_gguf_mix_type(x, choice, name, m->v->layer, m->v->cols, tied);
+    if (choice == TSR_EXPORT_GGUF_F16)
+        return TSR_GGUF_OUT_F16;
+    if (!packed && (choice == TSR_EXPORT_GGUF_AUTO || !linear))
+        return tsr_export_gguf_dense_type(m->dtype);
+    *fits = m->v->cols % TSR_GGUF_OUT_BLOCK == 0;
+    return choice == TSR_EXPORT_GGUF_AUTO ? type_that_holds(m) : choices[choice].type;
 }
 
 tsr_status tsr_export_gguf_matrix_type(struct tsr_export *x, enum tsr_export_gguf_choice choice,
-                                       const struct tsr_export_module *m, uint32_t *type,
-                                       bool *exact)
+                                       const struct tsr_export_module *m, const char *name,
+                                       bool tied, struct tsr_export_gguf_entry *e)
 {
-    bool     packed = m->form != TSR_EXPORT_FORM_DENSE, fits = m->v->cols % TSR_GGUF_OUT_BLOCK == 0;
-    uint32_t want = choices[choice].type;
-    *exact = false;
-    if (m->v->kind == TSR_MODEL_STORED_LINEAR &&
-        (m->v->id == TSR_MODEL_ROUTER || m->v->id == TSR_MODEL_SHARED_ROUTER)) {
-        *type = TSR_GGUF_OUT_F32; /* as llama.cpp has it, whatever the other types are */
+    bool packed = m->form != TSR_EXPORT_FORM_DENSE, fits;
+    e->type = type_of(x, choice, m, name, tied, &fits);
+    e->exact = false;
+    if (!fits && !packed)
+        return tsr_fail(x->err, TSR_E_INPUT,
+                        "%s: \"%s\" has %llu columns, and %s takes them in blocks of 32; "
+                        "--type f16 takes any number",
+                        x->path, m->v->module, (unsigned long long)m->v->cols,
+                        choices[choice].name);
+    if (tsr_export_gguf_is_float(e->type) && choice != TSR_EXPORT_GGUF_AUTO)
         return TSR_OK;
-    }
-    if (choice == TSR_EXPORT_GGUF_F16) {
-        *type = TSR_GGUF_OUT_F16;
-    } else if (!packed) {
-        bool keep = choice == TSR_EXPORT_GGUF_AUTO || m->v->kind != TSR_MODEL_STORED_LINEAR;
-        if (!keep && !fits)
-            return tsr_fail(x->err, TSR_E_INPUT,
-                            "%s: \"%s\" has %llu columns, and %s takes them in blocks of 32; "
-                            "--type f16 takes any number",
-                            x->path, m->v->module, (unsigned long long)m->v->cols,
-                            choices[choice].name);
-        *type = keep ? tsr_export_gguf_dense_type(m->dtype) : want;
-    } else if (choice == TSR_EXPORT_GGUF_AUTO) {
-        static const uint32_t order[] = { TSR_GGUF_OUT_MXFP4, TSR_GGUF_OUT_IQ4_NL,
-                                          TSR_GGUF_OUT_Q4_0, TSR_GGUF_OUT_Q8_0 };
-        for (size_t i = 0; i < 4 && !*exact; i++) {
-            *exact = tsr_export_gguf_holds(order[i], m);
-            *type = order[i];
-        }
-    } else {
-        *exact = tsr_export_gguf_holds(want, m);
-        *type = want;
-    }
-    if (packed && choice != TSR_EXPORT_GGUF_F16 && !*exact && !(x->opt->allow_requantize && fits))
-        return not_exact(x, choice, m);
+    e->exact = packed && tsr_export_gguf_holds(e->type, m);
+    e->fit = !e->exact && tsr_export_gguf_levels(e->type) &&
+             (tsr_export_gguf_is_mix(choice) || tsr_export_gguf_has_inputs(x));
+    if (packed && !e->exact && !(x->opt->allow_requantize && fits))
+        return not_exact(x, e->type, m);
     return TSR_OK;
 }

@@ -89,6 +89,7 @@ struct tsr_export {
     const char                      *path;  /* the final name, for messages */
     uint32_t                         dtype; /* of weights that stay 16-bit, or F32 */
     void                            *own;
+    const struct tsr_gguf_imatrix   *imatrix; /* gguf */
     struct tsr_err                  *err;
 };
 
@@ -99,6 +100,9 @@ bool tsr_export_is_linear(const struct tsr_model_stored_view *v);
 
 /* The whole of a gguf export. */
 tsr_status tsr_export_gguf(struct tsr_export *x);
+
+/* The whole of an importance matrix. */
+tsr_status tsr_export_imatrix(struct tsr_export *x);
 
 /* The whole of a prepacked file. */
 tsr_status tsr_export_prepacked(struct tsr_export *x);

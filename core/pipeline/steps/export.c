@@ -2,16 +2,21 @@
 #include "pipeline/step.h"
 
 #include "checkpoint/export/export.h"
+#include "quant/calibrate.h"
 #include "quant/quantize.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 struct export_options {
-    const char *to, *type, *backend;
+    const char *to, *type, *imatrix, *backend;
     int64_t     format, dtype, shard_size;
     int32_t     allow_requantize;
 };
+
+#define MOMENTS (TSR_NEED_MEAN | TSR_NEED_VARIANCE)
+#define INPUTS  (MOMENTS | TSR_NEED_HESSIAN)
 
 #define S struct export_options
 static const struct tsr_option options[] = {
@@ -28,8 +33,11 @@ static const struct tsr_option options[] = {
     TSR_OPTION_ENUM(S, dtype, 0, tsr_export_dtypes, "hf: what the weights become."),
     TSR_OPTION_STRING(
         S, type, "auto",
-        "gguf: the tensors' type: f16, q8_0, q4_0, mxfp4, or auto: the one that holds "
-        "packed weights exactly, 16 bits for the others."),
+        "gguf: the tensors' type: f16, q8_0, q4_0, mxfp4; a mix: q3_k_m, q4_k_m, q5_k_m, q6_k, "
+        "mxfp4_moe; or auto: the one that holds packed weights exactly, 16 bits for the others."),
+    TSR_OPTION_PATH(S, imatrix, "", "FILE",
+                    "gguf: an importance matrix of llama.cpp: how much the error of each column "
+                    "counts. Without it a calibration before this step says so."),
     TSR_OPTION_BOOL(S, allow_requantize, 0,
                     "Quantize packed weights again where the format does not hold them exactly."),
     TSR_OPTION_INT(S, shard_size, 5000, 1, 1 << 24, "MB",
@@ -46,6 +54,58 @@ static void print(const json_t *r, FILE *to)
                   (long long)json_integer_value(json_object_get(r, "tensors")),
                   (long long)json_integer_value(json_object_get(r, "bytes")));
     tsr_export_report_print(r, to);
+}
+
+/* ---- statistics of inputs -------------------------------------------------------------------- */
+
+struct inputs {
+    struct tsr_quant_calibration *calibration;
+    struct tsr_quant_layer_stats  stats;
+    uint64_t                      need, layer; /* of stats */
+    bool                          open;
+};
+
+static void inputs_close(struct inputs *in)
+{
+    if (in->open)
+        tsr_quant_layer_stats_free(&in->stats);
+    in->open = false;
+}
+
+static tsr_status inputs_of_layer(void *ctx, uint64_t layer, const struct tsr_quant_stats **sites,
+                                  struct tsr_err *err)
+{
+    struct inputs *in = ctx;
+    if (!in->open || in->layer != layer) {
+        inputs_close(in);
+        TSR_TRY(
+            tsr_quant_calibration_layer(in->calibration, layer, in->need, NULL, &in->stats, err));
+        for (uint64_t i = 0; i < in->stats.sites; i++)
+            if (in->stats.borrowed[i]) /* none of these tokens was its own */
+                in->stats.site[i].tokens = 0;
+        in->open = true;
+        in->layer = layer;
+    }
+    *sites = in->stats.site;
+    return TSR_OK;
+}
+
+static bool takes_inputs(const struct export_options *o)
+{
+    return o->format == TSR_EXPORT_IMATRIX ||
+           (o->format == TSR_EXPORT_GGUF && !*o->imatrix && strcasecmp(o->type, "auto") != 0 &&
+            strcasecmp(o->type, "f16") != 0);
+}
+
+static tsr_status need(struct tsr_pipeline_job *job, const void *opts,
+                       const struct tsr_config_node *node, uint64_t *need, struct tsr_err *err)
+{
+    (void)job;
+    (void)node;
+    (void)err;
+    const struct export_options *o = opts;
+    *need = !takes_inputs(o) ? 0 : o->format == TSR_EXPORT_IMATRIX ? MOMENTS : INPUTS;
+    return TSR_OK;
 }
 
 /* In a streaming job, the output of `quantize` is on disk only. */
@@ -77,11 +137,26 @@ static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
                                         .on = { .backend = o->backend, .numerics = job->on.numerics },
                                         .compensation = job->packed };
     char                        *path = NULL;
+    struct inputs                in = { .calibration = job->calibration,
+                                        .need = o->format == TSR_EXPORT_IMATRIX ? MOMENTS : INPUTS };
+    char                        *imatrix = NULL;
     (void)node;
     TSR_TRY(tsr_pipeline_job_need_model(job, err));
-    TSR_TRY(tsr_pipeline_job_output(job, o->to, &path, err));
-    tsr_status st = export_model(job, path, &eo, &r, err);
-    json_t    *j = st == TSR_OK ? tsr_export_report_json(&r, path) : NULL;
+    if (job->calibration && takes_inputs(o))
+        eo.inputs = (struct tsr_export_layer_inputs){ .layer = inputs_of_layer,
+                                                      .ctx = &in,
+                                                      .text = job->calibration->hash,
+                                                      .sequences = job->calibration->sequences,
+                                                      .seqlen = job->calibration->seqlen };
+    if (*o->imatrix && !(imatrix = tsr_pipeline_job_input(job, o->imatrix)))
+        return tsr_fail_nomem(err, strlen(o->imatrix), "a path");
+    eo.imatrix = imatrix;
+    tsr_status st = tsr_pipeline_job_output(job, o->to, &path, err);
+    if (st == TSR_OK)
+        st = export_model(job, path, &eo, &r, err);
+    inputs_close(&in);
+    free(imatrix);
+    json_t *j = st == TSR_OK ? tsr_export_report_json(&r, path) : NULL;
     free(path);
     TSR_TRY(st);
     if (j && (!tsr_pipeline_json_put_text(j, "format", tsr_export_formats[o->format].name) ||
@@ -102,6 +177,7 @@ const struct tsr_pipeline_step tsr_step_export = {
     .n_options = sizeof options / sizeof *options,
     .options_size = sizeof(struct export_options),
     .run = run,
+    .need = need,
     .print = print,
     .streams = true,
 };
