@@ -11,14 +11,16 @@
 #include "compensate.h"
 #include "probe.h"
 
+#define HUGE_PAGE (UINT64_C(2) << 20)
+
 static void *plain_get(const struct tsr_host *host, uint64_t bytes)
 {
-    uint64_t align = bytes >= CPU_HUGE_PAGE ? CPU_HUGE_PAGE : 64;
+    uint64_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : 64;
     void    *p = host->alloc(host->ctx, bytes, align);
     if (!p)
         return NULL;
-    if (align == CPU_HUGE_PAGE) /* a hint: without it the kernels only run slower */
-        (void)madvise(p, bytes / CPU_HUGE_PAGE * CPU_HUGE_PAGE, MADV_HUGEPAGE);
+    if (align == HUGE_PAGE) /* a hint: without it the kernels only run slower */
+        (void)madvise(p, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
     return p;
 }
 
@@ -33,8 +35,8 @@ static void plain_touch(void *p, uint64_t bytes)
     (void)bytes;
 }
 
-const struct tsr_cpu_memory tsr_cpu_memory_plain = { plain_get, plain_put, plain_touch, plain_touch,
-                                                     1 };
+const struct tsr_cpu_memory tsr_cpu_memory_plain = { plain_get, plain_put, plain_touch,
+                                                     plain_touch };
 
 /* clang 14 knows no "f16c"; that the system saves the registers is what "avx2" tells. */
 static int has_f16c(void)

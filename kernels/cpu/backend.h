@@ -18,7 +18,6 @@ struct tsr_cpu_memory {
     void (*put)(const struct tsr_host *host, void *p, uint64_t bytes);
     void (*open)(void *p, uint64_t bytes);
     void (*close)(void *p, uint64_t bytes);
-    int shared; /* several weights may lie in one allocation */
 };
 /* Memory of the host's, always open. */
 extern const struct tsr_cpu_memory tsr_cpu_memory_plain;
@@ -28,15 +27,10 @@ struct tsr_cpu_buffer {
     uint64_t bytes;
 };
 
-#define CPU_HUGE_PAGE (UINT64_C(2) << 20)
-
-struct tsr_cpu_chunk; /* arena.c */
-
 struct tsr_cpu {
     const struct tsr_host             *host;
     const struct tsr_cpu_kernels      *k;
     const struct tsr_cpu_memory       *mem;
-    struct tsr_cpu_chunk              *chunk; /* where the next small weight is put */
     const char                        *device;
     const struct tsr_cpu_bf16_kernels *bf16;    /* numerics: fast; else NULL */
     int                                permute; /* the CPU has AVX512-VBMI */

@@ -94,16 +94,15 @@ struct tsr_cpu_weight {
     uint32_t            record_shift; /* log2 of the groups that share factors */
     uint64_t            records;
     /* factors: [panel][record][2][32] F16; of tables without the [2] */
-    uint8_t              *minimums, *factors;
-    enum tsr_cpu_mapped   mapped;
-    int32_t               bias;
-    float                 unit;                     /* a8: of table8 less `mid` */
-    float                 table[TSR_TABLE_ENTRIES]; /* values of codes */
-    uint8_t               table8[64];               /* a8: 16 bytes, four times */
-    uint8_t              *data;                     /* the allocation that holds them */
-    uint64_t              data_bytes;
-    struct tsr_cpu_chunk *chunk;    /* what data lies in, with others; NULL: it lies alone */
-    uint32_t              borrowed; /* data is the host's, read only */
+    uint8_t            *minimums, *factors;
+    enum tsr_cpu_mapped mapped;
+    int32_t             bias;
+    float               unit;                     /* a8: of table8 less `mid` */
+    float               table[TSR_TABLE_ENTRIES]; /* values of codes */
+    uint8_t             table8[64];               /* a8: 16 bytes, four times */
+    uint8_t            *data;                     /* the allocation that holds them */
+    uint64_t            data_bytes;
+    uint32_t            borrowed; /* data is the host's, read only */
 
     struct tsr_cpu_extra extra; /* extra.h; zero for the rest */
 };

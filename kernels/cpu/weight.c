@@ -1,6 +1,5 @@
 /* weight.c - from the plain row-major layouts of tessera/format.h to panels. */
 #include "../weight/weight.h"
-#include "arena.h"
 #include "backend.h"
 #include "weight_affine.h"
 #include "weight_extra.h"
@@ -218,7 +217,7 @@ tsr_status tsr_cpu_weight_data(struct tsr_cpu *c, const struct tsr_weight_desc *
     if (data)
         w->data = (uint8_t *)(uintptr_t)data; /* read-only: a loaded weight is never written */
     else
-        w->data = w->runs ? tsr_cpu_arena_get(c, w->data_bytes, &w->chunk) : NULL;
+        w->data = w->runs ? c->mem->get(host, w->data_bytes) : NULL;
     if (w->runs && w->data)
         return TSR_OK;
     host->release(host->ctx, w->runs, runs * sizeof *w->runs);
@@ -283,7 +282,7 @@ void tsr_cpu_weight_free(void *self, void *weight)
     if (!w)
         return;
     if (!w->borrowed)
-        tsr_cpu_arena_put(c, w->data, w->data_bytes, w->chunk);
+        c->mem->put(c->host, w->data, w->data_bytes);
     c->host->release(c->host->ctx, w->runs, w->nruns * sizeof *w->runs);
     c->host->release(c->host->ctx, w, sizeof *w);
 }

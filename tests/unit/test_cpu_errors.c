@@ -299,39 +299,6 @@ static void weights_refused(void **state)
     wt_free(&w);
 }
 
-/* Weights of half a MiB lie side by side in one allocation, which goes with the last of them; a larger one lies alone. */
-static void small_weights(void **state)
-{
-    enum { N = 70, ROWS = 256, COLS = 512 };
-    (void)state;
-    void             *h[N], *large = NULL;
-    float            *values = rnd_new(4 * ROWS * COLS, 1);
-    struct tsr_format f = { .struct_size = sizeof f, .id = TSR_FORMAT_FLOAT, .dtype = TSR_F32 };
-    struct tsr_weight_desc d = { .struct_size = sizeof d,
-                                 .format = &f,
-                                 .rows = ROWS,
-                                 .cols = COLS,
-                                 .codes = values,
-                                 .code_stride = COLS * 4,
-                                 .name = "w" };
-    int64_t                before = host_bytes, begun = 0;
-    for (int i = 0; i < N; i++) {
-        int64_t was = host_bytes;
-        assert_int_equal(tsr_cpu_weight_load(c, &d, &h[i], &err), TSR_OK);
-        assert_int_equal(((const struct tsr_cpu_weight *)h[i])->data[0], ((uint8_t *)values)[0]);
-        begun += host_bytes - was > ROWS * COLS * 4;
-    }
-    assert_int_equal(begun, 2); /* 64 fit */
-    d.rows = 4 * ROWS;
-    assert_int_equal(tsr_cpu_weight_load(c, &d, &large, &err), TSR_OK);
-    assert_null(((const struct tsr_cpu_weight *)large)->chunk);
-    tsr_cpu_weight_free(c, large);
-    for (int i = 0; i < N; i++) /* each once, in no order */
-        tsr_cpu_weight_free(c, h[i * 37 % N]);
-    assert_int_equal(host_bytes, before);
-    free(values);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -342,7 +309,6 @@ int main(void)
         cmocka_unit_test(shapes_of_operations),
         cmocka_unit_test(cache_ranges),
         cmocka_unit_test(weights_refused),
-        cmocka_unit_test(small_weights),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -287,7 +287,7 @@ static void ct_fp8(void **state)
     image_add(m, "l.weight_scale", "F32", 2, 1, rows);
     for (int i = 0; i < 8; i++)
         want[i] = v[i] * rows[i / 4];
-    expect(m, 2, 4, "tessera.lut/1 with 8 bits", want);
+    expect(m, 2, 4, "tessera.fp8/1 with fp8_e4m3", want);
 
     m = image_new(CT("\"num_bits\":8,\"type\":\"float\",\"group_size\":2"));
     image_add(m, "l.weight", "F8_E4M3", 2, 4, w);

@@ -575,7 +575,8 @@ static void test_cpu_experts(void **state)
         compare(text, o, 1 + draw / 3 % 4);
     }
     assert_true(compared >= before + rounds / 2);
-    assert_true(on_cpus > 0);
+    assert_true(on_cpus > 0 ||
+                !all_of_them); /* a few clusters may have none; e2e-cpu-experts has some */
     profile("slow", 1024, 200);
     profile("fast", 2048, 800);
 }
