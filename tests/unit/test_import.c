@@ -302,7 +302,7 @@ static void ct_fp8(void **state)
     image_add(m, "l.weight_scale", "F32", 1, 2, blocks);
     for (int i = 0; i < 8; i++)
         want[i] = v[i] * blocks[i % 4 / 2];
-    expect(m, 2, 4, "tessera.float/1 F32", want);
+    expect(m, 2, 4, "tessera.fp8/1 with fp8_e4m3", want);
 }
 
 /* Codes 0 to 15 twice, low nibble first. */
