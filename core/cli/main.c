@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t stops;
@@ -21,6 +22,24 @@ static void on_stop(int sig)
     if (sig != SIGHUP && stops++ && !launched)
         _exit(130);
     tsr_plugin_cancel();
+}
+
+#define DEEP (384 * 1024)
+
+__attribute__((noinline)) static void touch_pages(void)
+{
+    volatile char deep[DEEP];
+    for (size_t i = 0; i < sizeof deep; i += 4096)
+        deep[i] = 0;
+}
+
+/* Pages of the stack are taken when they are first touched.  At a limit of memory (ulimit -v) that ends the process in the
+ * midst of a kernel; so what kernels need is taken now, and later it is an allocation that fails, which is said. */
+static void take_stack(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur >= 2 * (rlim_t)DEEP)
+        touch_pages();
 }
 
 /* Builds a line that is written at once: nothing here may allocate or lock. */
@@ -89,6 +108,7 @@ int main(int argc, char **argv)
     struct sigaction stop, ignore, bus, hup;
     uint32_t         rank, ranks;
     keep_standard_fds();
+    take_stack();
     launched = tsr_comm_launched(&rank, &ranks);
     memset(&stop, 0, sizeof stop);
     memset(&ignore, 0, sizeof ignore);

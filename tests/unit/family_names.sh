@@ -8,7 +8,7 @@ cd "$1"
 ALLOWED='
 core/checkpoint/gguf/bpe.c            .                     values of tokenizer.ggml.pre: names that GGUF gives to patterns of words
 core/checkpoint/gguf/tokenizer.c      "llama|\\"llama       values of tokenizer.ggml.model: llama is its name of SentencePiece
-core/checkpoint/export/gguf_tokens.c  QWEN2|"qwen2"|llama   the same values, written
+core/checkpoint/export/gguf_tokens.c  QWEN|"qwen|llama       the same values, written
 core/checkpoint/random_model.c        Llama|llama           writes a config.json of made models; some family must be theirs
 core/cli/verbs/profile.c              1B.Llama              help of the made model
 core/cli/bench/plan.c                 papers/models/        names of files
