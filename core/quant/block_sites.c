@@ -199,7 +199,7 @@ tsr_status block_view_new(struct block_view *v, struct tsr_err *err)
     if (!v->wide || !v->recorded || !v->site || !v->sites || !v->choices ||
         (v->job->stats && !v->in))
         return tsr_fail_nomem(err, sites * sizeof *v->site, "a block search");
-    for (uint64_t i = 0; v->in && i < sites; i++)
+    for (uint64_t i = 0; v->job->stats && i < sites; i++)
         v->in[i] = v->job->stats[i];
     TSR_TRY(block_inputs(v, err));
     for (uint64_t s = 0; s < sites; s++)
