@@ -226,7 +226,8 @@ tsr_status tsr_model_read_piece(const struct tsr_model *m, uint64_t layer,
                                        .rows = part->part.rows,
                                        .cols = part->part.cols,
                                        .row_stride = part->part.cols * tsr_dtype_size(all->dtype) };
-        at += room_of(all, &part->part);
+        if (at) /* a rank that has none of these experts has no room for any */
+            at += room_of(all, &part->part);
     }
     return l ? tsr_file_unchanged(&m->storage->shards.files[l->src->file].file, err) : TSR_OK;
 }
