@@ -24,7 +24,7 @@ static void on_stop(int sig)
     tsr_plugin_cancel();
 }
 
-#define DEEP (384 * 1024)
+#define DEEP (384 * 1024) /* frames of the CPU's kernels take up to 53 KiB, by their code */
 
 __attribute__((noinline)) static void touch_pages(void)
 {
