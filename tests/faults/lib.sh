@@ -117,7 +117,7 @@ verdict() {
     esac
     case $rc in
     # the system's loader could not map a plugin, and did not always tell it why
-    2) grep -q 'cannot be loaded (' "$dir/stderr" ||
+    2) grep -qE '^(tessera: error: .*\.so: |[{]"format":"tessera.error/1".*"object":"[^"]*\.so")' "$dir/stderr" ||
         echo "exit 2: $(tail -n 1 "$dir/stderr" | cut -c 1-200)" ;;
     0) [ "$(result_of "$dir" "$name")" = "$clean" ] || echo "exit 0 with another result" ;;
     124 | 137) echo "hangs" ;;

@@ -12,7 +12,8 @@ meson_tests() {
     local dir=$1 label=$2 log=$1/meson-logs/gate-$2 rc=0 status seconds name
     shift 2
     rm -f "$log.json"
-    meson test -C "$dir" --no-rebuild --num-processes "$(nproc)" --print-errorlogs \
+    # half as many more than processors: some wait for a peer that hangs
+    meson test -C "$dir" --no-rebuild --num-processes $(($(nproc) * 3 / 2)) --print-errorlogs \
         --logbase "gate-$label" "$@" >"$dir/tessera-tests.log" 2>&1 || rc=$?
     if [ ! -s "$log.json" ]; then
         tail -n 40 "$dir/tessera-tests.log" >&2
@@ -96,19 +97,28 @@ sanitize_build() {
 phase_sanitize() {
     sanitize_build sanitize || return 1
     result pass 0 "sanitize: clang build without warnings"
-    local all some
-    mapfile -t all < <(meson introspect --tests "$GATE/asan" | jq -r '.[] | select([.suite[] | sub(".*:"; "")] |
-        (index("faults") | not) and index("e2e")) | .name' | sort -u)
-    [ ${#all[@]} -gt 0 ] || return 1
-    some=("${all[@]}")
-    [ -n "${TSR_TEST_ALL:-}" ] || mapfile -t some < <(sampled 6 "${all[@]}")
-    say "sanitize: ${#some[@]} of ${#all[@]} tests of the suite e2e, which all run in the release build; --all: all"
-    meson_tests "$GATE/asan" sanitize --no-suite faults --no-suite e2e --timeout-multiplier 4
-    [ ${#some[@]} = 0 ] || meson_tests "$GATE/asan" sanitize-e2e --timeout-multiplier 4 "${some[@]}"
+    local names=() whole half few
+    # tests of a part run whole, of whole models half, of whole jobs an eighth; the release build runs all
+    mapfile -t whole < <(asan_tests '(index("unit") or index("abi") or index("fuzz")) and (index("slow") | not)')
+    mapfile -t half < <(asan_tests 'index("golden") or index("conformance") or index("slow")')
+    mapfile -t few < <(asan_tests 'index("e2e")')
+    [ ${#whole[@]} -gt 0 ] && [ ${#half[@]} -gt 0 ] && [ ${#few[@]} -gt 0 ] || return 1
+    names=("${whole[@]}" "${half[@]}" "${few[@]}")
+    if [ -z "${TSR_TEST_ALL:-}" ]; then
+        mapfile -t names < <(printf '%s\n' "${whole[@]}"; sampled 2 "${half[@]}"; sampled 8 "${few[@]}")
+    fi
+    say "sanitize: ${#names[@]} of $((${#whole[@]} + ${#half[@]} + ${#few[@]})) tests; the release build runs all; --all: all"
+    meson_tests "$GATE/asan" sanitize --timeout-multiplier 4 "${names[@]}"
+}
+
+# asan_tests FILTER: names of the tests whose suites are so.
+asan_tests() {
+    meson introspect --tests "$GATE/asan" |
+        jq -r ".[] | select([.suite[] | sub(\".*:\"; \"\")] | $1) | .name" | sort -u
 }
 
 # Names of the tests that run code in threads; those of whole engines take a minute each under TSan, so one gate
-# runs half of them.
+# runs a third of them.
 THREADED='^(base|batch-journal|comm|comm_auto|edge|nccl|nccl-device|nccl-hang|nccl-setup|nccl-wrong|serve|simulate-tp|transport)$'
 THREADED_ENGINES=(compensate engine group invariance loader shares)
 
@@ -131,7 +141,7 @@ phase_threads() {
         jq -r --arg re "$THREADED" '.[].name | select(test($re))')
     [ ${#names[@]} -gt 0 ] || return 1
     engines=("${THREADED_ENGINES[@]}")
-    [ -n "${TSR_TEST_ALL:-}" ] || mapfile -t engines < <(printf '%s\n' "${engines[@]}" | rotated 3)
+    [ -n "${TSR_TEST_ALL:-}" ] || mapfile -t engines < <(printf '%s\n' "${engines[@]}" | rotated 2)
     say "threads: tests of engines: ${engines[*]}; --all: all"
     names+=("${engines[@]}")
     mapfile -t targets < <(targets_of "$GATE/tsan" "${names[@]}")
