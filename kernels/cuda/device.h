@@ -30,9 +30,9 @@
     X(k_embed)                                                                                     \
     X(k_quantize)                                                                                  \
     X(k_quantize_llm)                                                                              \
-    X(k_gemv1_a8)                                                                                  \
-    X(k_gemv4_a8)                                                                                  \
-    X(k_gemm_a8)                                                                                   \
+    X(k_tile8_a8)                                                                                  \
+    X(k_tile16_a8)                                                                                 \
+    X(k_tile32_a8)                                                                                 \
     X(k_gemv1_digits)                                                                              \
     X(k_gemv4_digits)                                                                              \
     X(k_gemm_digits)                                                                               \

@@ -39,6 +39,7 @@ DEV int32_t __dp4a(int32_t a, int32_t b, int32_t c)
     extern "C" __global__ void __launch_bounds__(threads) name(const GRID_CONSTANT args_t a)
 
 #define shfl_f(m, v, l)      __shfl_sync((m), (float)(v), (int)(l))
+#define shfl_u(m, v, l)      __shfl_sync((m), (uint32_t)(v), (int)(l))
 #define shfl_xor_f(m, v, l)  __shfl_xor_sync((m), (float)(v), (int)(l))
 #define shfl_xor_u(m, v, l)  __shfl_xor_sync((m), (uint32_t)(v), (int)(l))
 #define shfl_down_f(m, v, l) __shfl_down_sync((m), (float)(v), (unsigned)(l))

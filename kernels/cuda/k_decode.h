@@ -34,14 +34,22 @@ DEV float k_e4m3(uint32_t b)
     return b & 128u ? -v : v;
 }
 
-DEV float scale_of(const struct k_weight *w, uint64_t panel, uint64_t group, uint32_t lane)
+/* The stored bits of a group's scale, and what they mean: apart, so that a load can be early. */
+DEV uint32_t scale_bits(const struct k_weight *w, uint64_t panel, uint64_t group, uint32_t lane)
 {
     const uint64_t at = (panel * w->groups + group) * K_PANEL + lane;
+    return w->scale_kind == K_SCALE_F32   ? AT(const uint32_t, w->scales)[at]
+           : w->scale_kind == K_SCALE_F16 ? AT(const uint16_t, w->scales)[at]
+                                          : AT(const uint8_t, w->scales)[at];
+}
+
+DEV float scale_from(const struct k_weight *w, uint32_t b, uint64_t panel, uint64_t group,
+                     uint32_t lane)
+{
     if (w->scale_kind == K_SCALE_F32)
-        return AT(const float, w->scales)[at];
+        return __uint_as_float(b);
     if (w->scale_kind == K_SCALE_F16)
-        return k_half(AT(const uint16_t, w->scales)[at]);
-    uint32_t b = AT(const uint8_t, w->scales)[at];
+        return k_half(b);
     if (w->scale_kind == K_SCALE_E4M3)
         return k_e4m3(b) / AT(const float, w->factors)[panel * K_PANEL + lane];
     if (w->scale_kind != K_SCALE_E8) {
@@ -51,19 +59,37 @@ DEV float scale_of(const struct k_weight *w, uint64_t panel, uint64_t group, uin
     return b == 255 ? k_nan() : __uint_as_float(b ? b << 23 : 0x400000u);
 }
 
-/* The minimum of a group, +0 where there is none. */
-DEV float minimum_of(const struct k_weight *w, uint64_t panel, uint64_t group, uint32_t lane)
+DEV float scale_of(const struct k_weight *w, uint64_t panel, uint64_t group, uint32_t lane)
+{
+    return scale_from(w, scale_bits(w, panel, group, lane), panel, group, lane);
+}
+
+/* The same of the minimum, +0 where there is none. */
+DEV uint32_t minimum_bits(const struct k_weight *w, uint64_t panel, uint64_t group, uint32_t lane)
 {
     const uint64_t at = (panel * w->groups + group) * K_PANEL + lane;
+    return !w->affine                         ? 0u
+           : w->scale_kind == K_SCALE_F32     ? AT(const uint32_t, w->minimums)[at]
+           : w->scale_kind == K_SCALE_F16     ? AT(const uint16_t, w->minimums)[at]
+           : w->scale_kind == K_SCALE_NIBBLES ? AT(const uint8_t, w->scales)[at] >> 4
+                                              : AT(const uint8_t, w->minimums)[at];
+}
+
+DEV float minimum_from(const struct k_weight *w, uint32_t b, uint64_t panel, uint64_t group,
+                       uint32_t lane)
+{
     if (!w->affine)
         return 0.0f;
     if (w->scale_kind == K_SCALE_F32)
-        return AT(const float, w->minimums)[at];
+        return __uint_as_float(b);
     if (w->scale_kind == K_SCALE_F16)
-        return k_half(AT(const uint16_t, w->minimums)[at]);
-    uint32_t b = w->scale_kind == K_SCALE_NIBBLES ? AT(const uint8_t, w->scales)[at] >> 4
-                                                  : AT(const uint8_t, w->minimums)[at];
+        return k_half(b);
     return -(factor_of(w, panel, group, lane, 1) * (float)b);
+}
+
+DEV float minimum_of(const struct k_weight *w, uint64_t panel, uint64_t group, uint32_t lane)
+{
+    return minimum_from(w, minimum_bits(w, panel, group, lane), panel, group, lane);
 }
 
 DEV uint32_t zero_of(const struct k_weight *w, uint64_t panel, uint64_t group, uint32_t lane)

@@ -94,14 +94,18 @@ static enum tsr_cuda_kernel choose(const struct tsr_cuda_weight *w, int a8, uint
         *tile = 4;
         return KERNEL_k_llm_a8;
     }
+    if (a8 && w->k.digits == 1 && w->k.regular) {
+        *tile = tokens <= 8 ? 8 : tokens <= 16 ? 16 : 32;
+        return *tile == 8    ? KERNEL_k_tile8_a8
+               : *tile == 16 ? KERNEL_k_tile16_a8
+                             : KERNEL_k_tile32_a8;
+    }
     if (tokens > TSR_CUDA_FEW && (!a8 || w->k.regular)) {
         *tile = K_GEMM;
-        return !a8 ? KERNEL_k_gemm : w->k.digits > 1 ? KERNEL_k_gemm_digits : KERNEL_k_gemm_a8;
+        return a8 ? KERNEL_k_gemm_digits : KERNEL_k_gemm;
     }
-    if (a8 && w->k.digits > 1)
-        return tokens == 1 ? KERNEL_k_gemv1_digits : KERNEL_k_gemv4_digits;
     if (a8)
-        return tokens == 1 ? KERNEL_k_gemv1_a8 : KERNEL_k_gemv4_a8;
+        return tokens == 1 ? KERNEL_k_gemv1_digits : KERNEL_k_gemv4_digits;
     return tokens == 1 ? KERNEL_k_gemv1 : KERNEL_k_gemv4;
 }
 

@@ -7,7 +7,7 @@
  * activations come from the first-level cache.  By the GEMM: the same once for every 64 tokens.
  */
 #include "k_chain.h"
-#include "k_runs.h"
+#include "k_tiles.h"
 
 /* ---- GEMV: 1 or 4 tokens ------------------------------------------------------------ */
 
@@ -33,8 +33,6 @@ DEV void gemv(const struct k_linear *a, const int digits, const int tokens,
     }
 GEMV_KERNEL(k_gemv1, 0, 1)
 GEMV_KERNEL(k_gemv4, 0, 4)
-GEMV_KERNEL(k_gemv1_a8, 1, 1)
-GEMV_KERNEL(k_gemv4_a8, 1, 4)
 GEMV_KERNEL(k_gemv1_digits, K_DIGITS, 1)
 GEMV_KERNEL(k_gemv4_digits, K_DIGITS, 4)
 
@@ -67,8 +65,19 @@ TSR_KERNEL(k_gemm, struct k_linear, 256)
         }                                                                                          \
         gemm_store(&a, &tree);                                                                     \
     }
-GEMM_A8_KERNEL(k_gemm_a8, 1)
 GEMM_A8_KERNEL(k_gemm_digits, K_DIGITS)
+
+/* ---- int8 on matrix units: 8, 16 or 32 tokens ------------------------------------------ */
+
+#define TILE_KERNEL(name, tiles)                                                                   \
+    TSR_KERNEL(name, struct k_linear, 256)                                                         \
+    {                                                                                              \
+        __shared__ uint4 ring[K_SEGMENTS * TILE_BYTES / 16];                                       \
+        tile_linear(&a, tiles, ring);                                                              \
+    }
+TILE_KERNEL(k_tile8_a8, 1)
+TILE_KERNEL(k_tile16_a8, 2)
+TILE_KERNEL(k_tile32_a8, 4)
 
 /* ---- LLM.int8 ---------------------------------------------------------------------------- */
 

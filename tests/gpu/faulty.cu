@@ -1,6 +1,6 @@
 /* faulty.cu - kernels that are right, and kernels with one fault each, for test_simt.c. */
 #include "faulty.h"
-#include "k.h"
+#include "k_mma.h"
 
 /* 128 numbers added up by a tree in shared memory; right. */
 TSR_KERNEL(good_sum, struct faulty_args, 128)
@@ -100,4 +100,85 @@ TSR_KERNEL(good_votes, struct faulty_args, 128)
              all = (uint32_t)__all_sync(ALL_LANES, t < 31);
     uint32_t down = shfl_down_u(ALL_LANES, t, 8);
     AT(uint32_t, a.out)[threadIdx.x] = b ^ (any << 31) ^ (all << 30) ^ down;
+}
+
+/* Fragments of in [16,32] and of a B whose rows ascend and whose columns differ, as k_mma.h has them. */
+DEV void fragments(const struct faulty_args *a, uint32_t f[4], uint32_t b[2])
+{
+    const uint32_t *in = AT(const uint32_t, a->in); /* rows of eight words */
+    const uint32_t  g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+    for (uint32_t i = 0; i < 4; i++)
+        f[i] = in[(g + i % 2 * 8) * 8 + t + i / 2 * 4];
+    for (uint32_t i = 0; i < 2; i++)
+        b[i] = (t + 4 * i + 1) * 0x01030205u ^ g * 0x11010f01u;
+}
+
+DEV void put_product(const struct faulty_args *a, const int32_t c[4])
+{
+    const uint32_t g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+    for (uint32_t i = 0; i < 4; i++)
+        AT(int32_t, a->out)[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = c[i];
+}
+
+/* A product of matrices, 16 x 32 x 8; right. */
+TSR_KERNEL(good_mma, struct faulty_args, 32)
+{
+    uint32_t f[4], b[2];
+    int32_t  c[4] = { 0, 0, 0, 0 };
+    fragments(&a, f, b);
+    mma_s8(c, f, b);
+    put_product(&a, c);
+}
+
+/* Rows and columns of one fragment are exchanged. */
+TSR_KERNEL(wrong_fragment, struct faulty_args, 32)
+{
+    uint32_t f[4], b[2];
+    int32_t  c[4] = { 0, 0, 0, 0 };
+    fragments(&a, f, b);
+    const uint32_t other[4] = { f[0], f[2], f[1], f[3] };
+    mma_s8(c, other, b);
+    put_product(&a, c);
+}
+
+/* A lane does not come to the product. */
+TSR_KERNEL(lost_mma, struct faulty_args, 32)
+{
+    uint32_t f[4], b[2];
+    int32_t  c[4] = { 0, 0, 0, 0 };
+    fragments(&a, f, b);
+    if (threadIdx.x != 9)
+        mma_s8(c, f, b);
+    put_product(&a, c);
+}
+
+/* Two groups of copies, and the sum of both by another lane: waits for the first group before the first
+ * barrier, for the other before the second; right with wait 1 and 0. */
+DEV void copies(const struct faulty_args *a, uint4 (*s)[32], const int first, const int second)
+{
+    const uint4   *in = AT(const uint4, a->in);
+    const uint32_t t = threadIdx.x;
+    for (uint32_t i = 0; i < 2; i++) {
+        copy_async(&s[i][t], &in[32 * i + t]);
+        copy_commit();
+    }
+    copy_wait(first);
+    __syncwarp();
+    uint32_t sum = s[0][31 - t].x;
+    copy_wait(second);
+    __syncwarp();
+    AT(uint32_t, a->out)[t] = sum + s[1][31 - t].x;
+}
+
+TSR_KERNEL(good_copies, struct faulty_args, 32)
+{
+    __shared__ uint4 s[2][32];
+    copies(&a, s, 1, 0);
+}
+
+/* The second group may still be under way. */
+TSR_KERNEL(missing_wait, struct faulty_args, 32)
+{
+    __shared__ uint4 s[2][32];
+    copies(&a, s, 1, 1);
 }

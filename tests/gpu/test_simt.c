@@ -23,11 +23,17 @@
     X(good_count)                                                                                  \
     X(block_race)                                                                                  \
     X(out_of_bounds)                                                                               \
-    X(good_votes)
+    X(good_votes)                                                                                  \
+    X(good_mma)                                                                                    \
+    X(wrong_fragment)                                                                              \
+    X(lost_mma)                                                                                    \
+    X(good_copies)                                                                                 \
+    X(missing_wait)
 #define EXTERN(name) extern const struct simt_kernel name##_simt;
 KERNELS(EXTERN)
 
 static uint64_t in, out;
+static uint32_t threads = 128; /* of a block */
 static char     text[512];
 
 static int setup(void **state)
@@ -55,7 +61,7 @@ static tsr_status run(const struct simt_kernel *k, uint32_t blocks, uint64_t see
     struct tsr_err     err = { .struct_size = sizeof err, .cap = sizeof text, .text = text };
     struct faulty_args a = { .in = in, .out = out, .n = 256 };
     struct simt_launch l = {
-        .kernel = k, .grid = { blocks, 1, 1 }, .threads = 128, .args = &a, .seed = seed
+        .kernel = k, .grid = { blocks, 1, 1 }, .threads = threads, .args = &a, .seed = seed
     };
     text[0] = '\0';
     memset(simt_place(out, 256 * 4), 0, 256 * 4);
@@ -134,6 +140,61 @@ static void numbers_differ(void **state)
     }
 }
 
+/* The product that the fragments of faulty.cu stand for. */
+static bool is_product(void)
+{
+    const int8_t  *a = simt_place(in, 16 * 32);
+    const int32_t *c = simt_place(out, 16 * 8 * 4);
+    for (uint32_t row = 0; row < 16; row++)
+        for (uint32_t col = 0; col < 8; col++) {
+            int32_t sum = 0;
+            for (uint32_t k = 0; k < 32; k++) {
+                uint32_t b = (k / 4 + 1) * 0x01030205u ^ col * 0x11010f01u;
+                sum += a[row * 32 + k] * (int8_t)(b >> k % 4 * 8);
+            }
+            if (c[row * 8 + col] != sum)
+                return false;
+        }
+    return true;
+}
+
+static void products_take_their_fragments(void **state)
+{
+    (void)state;
+    uint8_t *p = simt_place(in, 256 * 4);
+    for (uint32_t i = 0; i < 256 * 4; i++)
+        p[i] = (uint8_t)(i * i * 37 + i * 11 + 5);
+    threads = 32;
+    passes(&good_mma_simt, 1);
+    assert_true(is_product());
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        assert_int_equal(run(&wrong_fragment_simt, 1, seed), TSR_OK);
+        assert_false(is_product());
+    }
+    caught(&lost_mma_simt, 1, "never come");
+    threads = 16;
+    caught(&good_mma_simt, 1, "32 lanes");
+    threads = 128;
+}
+
+/* Bytes of a copy that nobody waited for are not there. */
+static void copies_come_at_their_wait(void **state)
+{
+    (void)state;
+    const uint32_t *p = simt_place(in, 256 * 4);
+    threads = 32;
+    passes(&good_copies_simt, 1);
+    const uint32_t *c = simt_place(out, 32 * 4);
+    for (uint32_t t = 0; t < 32; t++)
+        assert_int_equal(c[t], p[4 * (31 - t)] + p[4 * (63 - t)]);
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        assert_int_equal(run(&missing_wait_simt, 1, seed), TSR_OK);
+        for (uint32_t t = 0; t < 32; t++)
+            assert_int_not_equal(c[t], p[4 * (31 - t)] + p[4 * (63 - t)]);
+    }
+    threads = 128;
+}
+
 static void host_cannot_follow(void **state)
 {
     (void)state;
@@ -158,6 +219,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(broken_rules_are_caught, setup, teardown),
         cmocka_unit_test_setup_teardown(accesses_are_caught, setup, teardown),
         cmocka_unit_test_setup_teardown(numbers_differ, setup, teardown),
+        cmocka_unit_test_setup_teardown(products_take_their_fragments, setup, teardown),
+        cmocka_unit_test_setup_teardown(copies_come_at_their_wait, setup, teardown),
         cmocka_unit_test_setup_teardown(host_cannot_follow, setup, teardown),
         cmocka_unit_test_setup_teardown(grids_are_checked, setup, teardown),
     };

@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #define SIMT_STACK_BYTES (UINT64_C(64) << 10)
+#define SIMT_COPIES      64u /* of a thread under way, at most */
 
 enum simt_state { READY, AT_BARRIER, AT_WARP, DONE };
 
@@ -18,8 +19,18 @@ struct simt_fiber {
     enum simt_warp_op op;
     uint32_t          mask, value, lane, result;
     uint32_t          warps; /* operations of the whole warp that it has been through */
-    void             *fake;  /* of the address sanitizer */
-    void             *calls; /* of the thread sanitizer */
+    /* fragments at a product of matrices */
+    int32_t        *c;
+    const uint32_t *a, *b;
+    /* copies under way: a ring */
+    struct simt_copy {
+        void       *to;
+        const void *from;
+        uint32_t    group;
+    } copies[SIMT_COPIES];
+    uint32_t n_copies, first_copy, group; /* group: the one that copies join now */
+    void    *fake;                        /* of the address sanitizer */
+    void    *calls;                       /* of the thread sanitizer */
 };
 
 struct simt_block {
@@ -40,6 +51,8 @@ struct simt_block {
 };
 extern struct simt_block simt_block;
 
+/* The product of the warp that begins with thread `first`: all its lanes have arrived. */
+void simt_multiply(uint32_t first, uint32_t mask);
 /* Suspends the current thread until the scheduler resumes it; ends: forever. */
 void simt_to_scheduler(bool ends);
 /* Resumes thread i until it suspends. */

@@ -106,6 +106,7 @@ void simt_start_fiber(uint32_t i)
     uint64_t          *top = (uint64_t *)(void *)(simt_block.stacks + (i + 1) * SIMT_STACK_BYTES);
     f->state = READY;
     f->warps = 0;
+    f->n_copies = f->first_copy = f->group = 0;
     f->fake = NULL;
     *--top = 0;                                /* fiber_main() does not return */
     *--top = (uint64_t)(uintptr_t)&fiber_main; /* the address that simt_switch() returns to */

@@ -48,10 +48,17 @@ static inline float simt_float(uint32_t u)
     simt_float(simt_warp(op, (m), simt_bits(v), (uint32_t)(l), __LINE__))
 #define SIMT_WARP_U(op, m, v, l) simt_warp(op, (m), (uint32_t)(v), (uint32_t)(l), __LINE__)
 #define shfl_f(m, v, l)          SIMT_WARP_F(SIMT_SHFL, m, v, l)
+#define shfl_u(m, v, l)          SIMT_WARP_U(SIMT_SHFL, m, v, l)
 #define shfl_xor_f(m, v, l)      SIMT_WARP_F(SIMT_SHFL_XOR, m, v, l)
 #define shfl_xor_u(m, v, l)      SIMT_WARP_U(SIMT_SHFL_XOR, m, v, l)
 #define shfl_down_f(m, v, l)     SIMT_WARP_F(SIMT_SHFL_DOWN, m, v, l)
 #define shfl_down_u(m, v, l)     SIMT_WARP_U(SIMT_SHFL_DOWN, m, v, l)
+
+/* k_mma.h */
+#define mma_s8(c, a, b)      simt_mma((c), (a), (b), __LINE__)
+#define copy_async(to, from) simt_copy_async((to), (from))
+#define copy_commit()        simt_copy_commit()
+#define copy_wait(n)         simt_copy_wait((uint32_t)(n))
 
 #define atomicAdd(p, v)                                                                            \
     _Generic((p), float * : simt_atomic_add_float, uint32_t * : simt_atomic_add)((p), (v))

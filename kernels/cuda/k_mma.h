@@ -1,0 +1,90 @@
+/* k_mma.h - products of int8 matrices by a warp, and copies to shared memory that the warp does not wait
+ * for.
+ *
+ * mma_s8(c, a, b): c += A B for A [16,32], B [32,8] of int8 and c of int32, all 32 lanes together.  The
+ * fragments are PTX's of mma.m16n8k32; lane = 4 g + t:
+ *   a[0], a[2]  row g, columns 4t.. and 16 + 4t.. of A; a[1], a[3] the same of row g + 8
+ *   b[0], b[1]  rows 4t.. and 16 + 4t.. of B's column g
+ *   c[0], c[1]  row g, columns 2t and 2t + 1 of c; c[2], c[3] the same of row g + 8
+ * copy_async(to, from): 16 bytes, complete after a copy_wait(n) that leaves at most the n latest groups under
+ * way; copy_commit() ends a group.  Other lanes see the bytes after a barrier.
+ */
+#ifndef TSR_CUDA_K_MMA_H
+#define TSR_CUDA_K_MMA_H
+
+#include "k.h"
+
+#ifdef __CUDACC__
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800 /* neither is there: the same by other means */
+
+DEV void mma_s8(int32_t *c, const uint32_t *a, const uint32_t *b)
+{
+    const uint32_t g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+    UNROLL_LOOP
+    for (uint32_t i = 0; i < 4; i++) {
+        UNROLL_LOOP
+        for (uint32_t half = 0; half < 2; half++) {
+            uint32_t top = shfl_u(ALL_LANES, a[2 * half], 4 * g + i);
+            uint32_t low = shfl_u(ALL_LANES, a[2 * half + 1], 4 * g + i);
+            uint32_t x = shfl_u(ALL_LANES, b[half], 8 * t + i);
+            uint32_t y = shfl_u(ALL_LANES, b[half], 8 * t + 4 + i);
+            c[0] = __dp4a((int32_t)top, (int32_t)x, c[0]);
+            c[1] = __dp4a((int32_t)top, (int32_t)y, c[1]);
+            c[2] = __dp4a((int32_t)low, (int32_t)x, c[2]);
+            c[3] = __dp4a((int32_t)low, (int32_t)y, c[3]);
+        }
+    }
+}
+DEV void copy_async(void *to, const void *from)
+{
+    *(uint4 *)to = *(const uint4 *)from;
+}
+DEV void copy_commit(void)
+{
+}
+DEV void copy_wait(const int n)
+{
+    (void)n;
+}
+
+#else
+
+DEV void mma_s8(int32_t *c, const uint32_t *a, const uint32_t *b)
+{
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+DEV void copy_async(void *to, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 :
+                 : "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from)
+                 : "memory");
+}
+DEV void copy_commit(void)
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/* The number is part of the instruction: n is a constant of at most 6. */
+DEV void copy_wait(const int n)
+{
+#define COPY_WAIT(i)                                                                               \
+    if (n == (i))                                                                                  \
+    asm volatile("cp.async.wait_group " #i ";" ::: "memory")
+    COPY_WAIT(0);
+    COPY_WAIT(1);
+    COPY_WAIT(2);
+    COPY_WAIT(3);
+    COPY_WAIT(4);
+    COPY_WAIT(5);
+    COPY_WAIT(6);
+#undef COPY_WAIT
+}
+
+#endif
+#endif /* else simt/simt_kernel.h has them */
+
+#endif

@@ -1,0 +1,75 @@
+/* simt_mma.c - operations of k_mma.h: a product of matrices by a whole warp, and copies that complete when
+ * their thread waits for them. */
+#include "simt_block.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Byte `column` of row or column `row` of a matrix whose lanes hold words `low` (columns 0..15) and `high`. */
+static int32_t element(const uint32_t *low, const uint32_t *high, uint32_t column)
+{
+    uint32_t word = *(column < 16 ? low : high);
+    return (int8_t)(word >> 8 * (column % 4));
+}
+
+void simt_multiply(uint32_t first, uint32_t mask)
+{
+    const struct simt_fiber *f = &simt_block.fibers[first];
+    if (mask != 0xffffffffu) {
+        simt_report("a product of matrices takes a warp of 32 lanes");
+        return;
+    }
+    for (uint32_t row = 0; row < 16; row++)
+        for (uint32_t col = 0; col < 8; col++) {
+            int32_t sum = 0;
+            for (uint32_t k = 0; k < 32; k++) {
+                const uint32_t *a = f[row % 8 * 4 + k % 16 / 4].a + row / 8;
+                const uint32_t *b = f[col * 4 + k % 16 / 4].b;
+                sum += element(a, a + 2, k) * element(b, b + 1, k);
+            }
+            f[row % 8 * 4 + col / 2].c[row / 8 * 2 + col % 2] += sum;
+        }
+}
+
+void simt_mma(int32_t *c, const uint32_t *a, const uint32_t *b, int line)
+{
+    struct simt_fiber *f = &simt_block.fibers[simt_block.current];
+    f->c = c;
+    f->a = a;
+    f->b = b;
+    (void)simt_warp(SIMT_MMA, 0xffffffffu, 0, 0, line);
+}
+
+void simt_copy_async(void *to, const void *from)
+{
+    struct simt_fiber *f = &simt_block.fibers[simt_block.current];
+    if ((uintptr_t)to % 16 || (uintptr_t)from % 16)
+        simt_stop("a copy of 16 bytes is not aligned to them");
+    if (f->n_copies == SIMT_COPIES)
+        simt_stop("more copies are under way than the emulation has room for");
+    simt_access(from, 16, false, false);
+    simt_access(to, 16, true, false);
+    memset(to, 0xa5, 16);
+    f->copies[(f->first_copy + f->n_copies++) % SIMT_COPIES] =
+        (struct simt_copy){ to, from, f->group };
+}
+
+void simt_copy_commit(void)
+{
+    simt_block.fibers[simt_block.current].group++;
+}
+
+void simt_copy_wait(uint32_t n)
+{
+    struct simt_fiber *f = &simt_block.fibers[simt_block.current];
+    while (f->n_copies) {
+        const struct simt_copy *c = &f->copies[f->first_copy];
+        if (c->group + n >= f->group)
+            break; /* of the n latest groups, or of the one that is not over */
+        simt_access(c->from, 16, false, false);
+        simt_access(c->to, 16, true, false);
+        memcpy(c->to, c->from, 16);
+        f->first_copy = (f->first_copy + 1) % SIMT_COPIES;
+        f->n_copies--;
+    }
+}
