@@ -30,9 +30,12 @@
     X(k_embed)                                                                                     \
     X(k_quantize)                                                                                  \
     X(k_quantize_llm)                                                                              \
-    X(k_tile8_a8)                                                                                  \
-    X(k_tile16_a8)                                                                                 \
-    X(k_tile32_a8)                                                                                 \
+    X(k_tile8_int)                                                                                 \
+    X(k_tile16_int)                                                                                \
+    X(k_tile32_int)                                                                                \
+    X(k_tile8_table)                                                                               \
+    X(k_tile16_table)                                                                              \
+    X(k_tile32_table)                                                                              \
     X(k_gemv1_digits)                                                                              \
     X(k_gemv4_digits)                                                                              \
     X(k_gemm_digits)                                                                               \

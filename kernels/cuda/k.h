@@ -35,8 +35,9 @@ DEV int32_t __dp4a(int32_t a, int32_t b, int32_t c)
 #endif
 
 #define AT(type, address) ((type *)(uintptr_t)(address))
-#define TSR_KERNEL(name, args_t, threads)                                                          \
-    extern "C" __global__ void __launch_bounds__(threads) name(const GRID_CONSTANT args_t a)
+/* A kernel: its arguments; threads of a block, and blocks that a multiprocessor must have room for. */
+#define TSR_KERNEL(name, args_t, ...)                                                              \
+    extern "C" __global__ void __launch_bounds__(__VA_ARGS__) name(const GRID_CONSTANT args_t a)
 
 #define shfl_f(m, v, l)      __shfl_sync((m), (float)(v), (int)(l))
 #define shfl_u(m, v, l)      __shfl_sync((m), (uint32_t)(v), (int)(l))

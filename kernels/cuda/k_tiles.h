@@ -22,13 +22,13 @@
 
 /* What a lane keeps, nt: tiles of 8 tokens.  [m][n][2h + e]: row g + 16 m + 8 h, token 8 n + 2 t + e. */
 struct tile {
-    int32_t  sum[2][4][4], ones[4][4]; /* of the run: products; sums of activations */
+    int32_t  sum[2][4][4]; /* products of the run */
+    int32_t  ones[4]; /* sums of the run's activations in the lane's columns: of token 8 n + g */
     float    acc[2][4][4];
     uint64_t panel;
     uint32_t lane, g, t, t0;
     /* of the run, fetched when it begins: the stored scale of row `lane`, scales of the lane's tokens */
-    uint64_t group, block;
-    uint32_t scale, minimum;
+    uint32_t group, block, scale, minimum;
     int32_t  zero;
     float    sa[8], unit;
     /* tables of 16 entries: of all rows in look[0], or of each of the lane's rows */
@@ -200,8 +200,21 @@ DEV void tile_fetch(const struct k_linear *a, struct tile *x, const int kind, co
     for (uint32_t i = 0; i < 2 * (uint32_t)nt; i++)
         x->sa[i] =
             AT(const float,
-               a->sa)[(uint64_t)token_of(a, x->t0 + i / 2 * 8 + 2 * x->t + i % 2) * a->blocks +
-                      x->block];
+               a->sa)[token_of(a, x->t0 + i / 2 * 8 + 2 * x->t + i % 2) * a->blocks + x->block];
+}
+
+/* The sums of the run's activations, of the tokens of the lane's products. */
+DEV void tile_ones(struct tile *x, const int nt, int32_t (*ones)[2])
+{
+    UNROLL_LOOP
+    for (int n = 0; n < nt; n++) {
+        uint32_t v = (uint32_t)x->ones[n];
+        v += shfl_xor_u(ALL_LANES, v, 1);
+        v += shfl_xor_u(ALL_LANES, v, 2);
+        ones[n][0] = (int32_t)shfl_u(ALL_LANES, v, 8 * x->t);
+        ones[n][1] = (int32_t)shfl_u(ALL_LANES, v, 8 * x->t + 4);
+        x->ones[n] = 0;
+    }
 }
 
 /* The run's integers enter the chains. */
@@ -209,7 +222,9 @@ DEV void tile_end(const struct k_linear *a, struct tile *x, const int kind, cons
 {
     const struct k_weight *w = &a->w;
     float                  scale = x->unit, minimum = 0.0f;
+    int32_t                ones[4][2];
     if (kind == (int)K_INT) {
+        tile_ones(x, nt, ones);
         scale = scale_from(w, x->scale, x->panel, x->group, x->lane);
         minimum = minimum_from(w, x->minimum, x->panel, x->group, x->lane);
     } else if (w->kind == K_MX) {
@@ -229,22 +244,17 @@ DEV void tile_end(const struct k_linear *a, struct tile *x, const int kind, cons
         for (uint32_t n = 0; n < (uint32_t)nt; n++) {
             UNROLL_LOOP
             for (uint32_t e = 0; e < 2; e++) {
-                float        *acc = &x->acc[m][n][h + e];
-                int32_t      *sum = &x->sum[m][n][h + e];
-                const int32_t ones = kind == (int)K_INT ? x->ones[n][e] : 0;
-                const float   sa = x->sa[2 * n + e];
-                *acc = fmaf((float)(*sum - zero * ones), s * sa, *acc);
+                float      *acc = &x->acc[m][n][h + e];
+                int32_t    *sum = &x->sum[m][n][h + e];
+                const float sa = x->sa[2 * n + e];
+                if (kind == (int)K_INT)
+                    *sum -= zero * ones[n][e];
+                *acc = fmaf((float)*sum, s * sa, *acc);
                 if (kind == (int)K_INT && w->affine)
-                    *acc = fmaf((float)ones, least * sa, *acc);
+                    *acc = fmaf((float)ones[n][e], least * sa, *acc);
                 *sum = 0;
             }
         }
-    }
-    UNROLL_LOOP
-    for (int n = 0; n < nt; n++) {
-        UNROLL_LOOP
-        for (int i = 0; i < 4; i++)
-            x->ones[n][i] = 0;
     }
 }
 
@@ -252,8 +262,7 @@ DEV void tile_end(const struct k_linear *a, struct tile *x, const int kind, cons
 DEV void tile_add(struct tile *x, const int kind, const int nt, const uint8_t *q, uint32_t (*c)[2],
                   uint32_t mask)
 {
-    const uint32_t one[4] = { 0x01010101u & mask, 0x01010101u & mask, 0x01010101u & mask,
-                              0x01010101u & mask };
+    const int32_t one = (int32_t)(0x01010101u & mask);
     UNROLL_LOOP
     for (int n = 0; n < nt; n++) {
         uint2          v = *(const uint2 *)(const void *)(q + 256 * n + 32 * x->g + 8 * x->t);
@@ -265,7 +274,7 @@ DEV void tile_add(struct tile *x, const int kind, const int nt, const uint8_t *q
             mma_s8(x->sum[m][n], f, b);
         }
         if (kind == (int)K_INT)
-            mma_s8(x->ones[n], one, b);
+            x->ones[n] = __dp4a(one, (int32_t)b[1], __dp4a(one, (int32_t)b[0], x->ones[n]));
     }
 }
 
@@ -280,7 +289,7 @@ DEV void tile_runs(const struct k_linear *a, struct tile *x, const int kind, con
     struct run             r;
     struct tile_source     s;
     run_begin(w, segment, &r);
-    const uint32_t n = (uint32_t)((r.k1 - r.k0 + K_STEP - 1) / K_STEP);
+    const uint32_t cols = (uint32_t)(r.k1 - r.k0), n = (cols + K_STEP - 1) / K_STEP;
     uint32_t       from = 0, to = stage * (uint32_t)(stages - 1);
     source_begin(a, x, r.k0, nt, &s);
     UNROLL_LOOP
@@ -291,12 +300,14 @@ DEV void tile_runs(const struct k_linear *a, struct tile *x, const int kind, con
     }
     look_begin(w, x, kind, bits);
     x->unit = w->kind == K_INT ? 0.0f : AT(const float, w->unit)[x->panel * K_PANEL + x->lane];
-    x->group = r.group;
-    x->block = r.block;
+    x->group = (uint32_t)r.group;
+    x->block = (uint32_t)r.block;
     tile_fetch(a, x, kind, nt);
+    /* columns of the segment: done with, and where the group ends */
+    uint32_t  done = 0, group_end = (uint32_t)((r.group + 1) * w->group - r.k0);
+    const int halves = w->regular == 2; /* runs may end inside of a step */
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t       c[4][2];
-        const uint64_t k = r.k0 + (uint64_t)i * K_STEP;
+        uint32_t c[4][2];
         copy_wait(stages - 2);
         __syncwarp(); /* the step is there, and the one before is done with */
         if (i + (uint32_t)stages - 1 < n)
@@ -306,39 +317,40 @@ DEV void tile_runs(const struct k_linear *a, struct tile *x, const int kind, con
         tile_bytes(w, x, p, kind, bits, c);
         from = from + stage == stage * (uint32_t)stages ? 0 : from + stage;
         to = to + stage == stage * (uint32_t)stages ? 0 : to + stage;
-        const int halves = w->regular == 2; /* runs may end inside of the step */
         for (int half = 0; half <= halves; half++) {
-            const uint64_t next = k + (halves && !half ? K_HALF : K_STEP);
-            if (half && k + K_HALF >= w->cols)
+            if (half && done >= cols) /* the last step has one half */
                 break;
             tile_add(x, kind, nt, p + TILE_WEIGHTS(bits), c,
                      halves && x->t / 2 != (uint32_t)half ? 0 : ALL_LANES);
-            const int block_ends = (next - r.k0) % K_BLOCK == 0 || next >= r.k1;
-            const int group_ends = w->kind != K_LUT && next >= (x->group + 1) * w->group;
+            done += halves ? K_HALF : K_STEP;
+            const int block_ends = done % K_BLOCK == 0 || done >= cols;
+            const int group_ends = w->kind != K_LUT && done >= group_end;
             if (!block_ends && !group_ends)
                 continue;
             tile_end(a, x, kind, nt);
-            x->block += (uint64_t)block_ends;
-            x->group += (uint64_t)group_ends;
-            if (next < r.k1)
+            x->block += (uint32_t)block_ends;
+            x->group += (uint32_t)group_ends;
+            group_end += group_ends ? w->group : 0;
+            if (done < cols)
                 tile_fetch(a, x, kind, nt);
         }
     }
     __syncwarp();
 }
 
-DEV void tile_segment(const struct k_linear *a, struct tile *x, const int nt, uint32_t segment,
-                      uint8_t *ring)
+/* integers: K_INT alone; else tables alone. */
+DEV void tile_segment(const struct k_linear *a, struct tile *x, const int integers, const int nt,
+                      uint32_t segment, uint8_t *ring)
 {
     const struct k_weight *w = &a->w;
 #define STAGES(bits) (TILE_BYTES / TILE_STAGE(bits, nt))
 #define RUNS(kind, bits)                                                                           \
     tile_runs(a, x, kind, bits, nt, (int)(STAGES(bits) < 8 ? STAGES(bits) : 8), segment, ring)
-    if (w->kind == K_INT && w->bits == 4)
+    if (integers && w->bits == 4)
         RUNS(K_INT, 4);
-    else if (w->kind == K_INT && w->bits == 8)
+    else if (integers && w->bits == 8)
         RUNS(K_INT, 8);
-    else if (w->kind == K_INT)
+    else if (integers)
         RUNS(K_INT, K_ANY);
     else if (w->kind == K_LUT && w->bits == 4)
         RUNS(K_LUT, 4);
@@ -378,7 +390,7 @@ DEV void tile_put(const struct k_linear *a, const struct tile *x, const int nt, 
     }
 }
 
-DEV void tile_linear(const struct k_linear *a, const int nt, uint4 *shared)
+DEV void tile_linear(const struct k_linear *a, const int integers, const int nt, uint4 *shared)
 {
     const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const uint64_t row = (uint64_t)blockIdx.x * K_PANEL + lane;
@@ -391,14 +403,15 @@ DEV void tile_linear(const struct k_linear *a, const int nt, uint4 *shared)
     x.t0 = blockIdx.y * 8 * (uint32_t)nt;
     UNROLL_LOOP
     for (int n = 0; n < nt; n++) {
+        x.ones[n] = 0;
         UNROLL_LOOP
         for (int i = 0; i < 4; i++) {
-            x.ones[n][i] = x.sum[0][n][i] = x.sum[1][n][i] = 0;
+            x.sum[0][n][i] = x.sum[1][n][i] = 0;
             x.acc[0][n][i] = x.acc[1][n][i] = 0.0f;
         }
     }
     if (warp < a->w.segments)
-        tile_segment(a, &x, nt, warp, (uint8_t *)shared + warp * TILE_BYTES);
+        tile_segment(a, &x, integers, nt, warp, (uint8_t *)shared + warp * TILE_BYTES);
     tile_put(a, &x, nt, warp, parts + warp * (TILE_BYTES / 4));
     __syncthreads();
     for (uint32_t t = warp; t < 8 * (uint32_t)nt; t += 8) {

@@ -95,10 +95,13 @@ static enum tsr_cuda_kernel choose(const struct tsr_cuda_weight *w, int a8, uint
         return KERNEL_k_llm_a8;
     }
     if (a8 && w->k.digits == 1 && w->k.regular) {
-        *tile = tokens <= 8 ? 8 : tokens <= 16 ? 16 : 32;
-        return *tile == 8    ? KERNEL_k_tile8_a8
-               : *tile == 16 ? KERNEL_k_tile16_a8
-                             : KERNEL_k_tile32_a8;
+        static const enum tsr_cuda_kernel by[2][3] = {
+            { KERNEL_k_tile8_table, KERNEL_k_tile16_table, KERNEL_k_tile32_table },
+            { KERNEL_k_tile8_int, KERNEL_k_tile16_int, KERNEL_k_tile32_int },
+        };
+        int size = tokens <= 8 ? 0 : tokens <= 16 ? 1 : 2;
+        *tile = UINT64_C(8) << size;
+        return by[w->k.kind == K_INT][size];
     }
     if (tokens > TSR_CUDA_FEW && (!a8 || w->k.regular)) {
         *tile = K_GEMM;

@@ -69,15 +69,18 @@ GEMM_A8_KERNEL(k_gemm_digits, K_DIGITS)
 
 /* ---- int8 on matrix units: 8, 16 or 32 tokens ------------------------------------------ */
 
-#define TILE_KERNEL(name, tiles)                                                                   \
-    TSR_KERNEL(name, struct k_linear, 256)                                                         \
+#define TILE_KERNEL(name, integers, tiles, blocks)                                                 \
+    TSR_KERNEL(name, struct k_linear, 256, blocks)                                                 \
     {                                                                                              \
         __shared__ uint4 ring[K_SEGMENTS * TILE_BYTES / 16];                                       \
-        tile_linear(&a, tiles, ring);                                                              \
+        tile_linear(&a, integers, tiles, ring);                                                    \
     }
-TILE_KERNEL(k_tile8_a8, 1)
-TILE_KERNEL(k_tile16_a8, 2)
-TILE_KERNEL(k_tile32_a8, 4)
+TILE_KERNEL(k_tile8_int, 1, 1, 3)
+TILE_KERNEL(k_tile16_int, 1, 2, 2)
+TILE_KERNEL(k_tile32_int, 1, 4, 2)
+TILE_KERNEL(k_tile8_table, 0, 1, 3)
+TILE_KERNEL(k_tile16_table, 0, 2, 2)
+TILE_KERNEL(k_tile32_table, 0, 4, 2)
 
 /* ---- LLM.int8 ---------------------------------------------------------------------------- */
 

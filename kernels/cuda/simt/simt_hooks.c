@@ -95,6 +95,8 @@ static void check_write(const struct simt_who *me, struct simt_cell *c, bool ato
     if (!before && (!ordered(me, r, c->reader, c->r_barriers, c->r_warps) || c->blocks ||
                     (c->many && c->r_barriers >= me->barriers && c->r_warps >= me->warps)))
         race(me, "writes", c->reader, "reads", r, p);
+    if (!atomic) /* all readers are in order before it, and later writers after it */
+        c->many = c->blocks = false;
     c->writer = me->thread;
     c->w_barriers = me->barriers;
     c->w_warps = me->warps;

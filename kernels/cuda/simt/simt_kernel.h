@@ -96,7 +96,7 @@ static inline int32_t __dp4a(int32_t a, int32_t b, int32_t c)
 #define AT(type, address) ((type *)(uintptr_t)((address) ^ SIMT_KEY))
 
 /* A kernel takes one struct of arguments by value. */
-#define TSR_KERNEL(name, args_t, threads)                                                          \
+#define TSR_KERNEL(name, args_t, ...)                                                              \
     static void name##_body(const args_t a);                                                       \
     void        name##_entry(const void *p);                                                       \
     void        name##_entry(const void *p)                                                        \
