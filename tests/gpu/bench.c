@@ -14,6 +14,7 @@
 
 #define ROUNDS  4 /* the best of them counts */
 #define FORMATS 10u
+#define TOKENS  7u
 #define COPIES  32u /* of a weight, at most */
 
 struct bench {
@@ -21,16 +22,16 @@ struct bench {
     struct pair_device             *d;
     const struct tsr_cuda_bench_v1 *by;
     struct tsr_err                 *err;
-    double                          copy, end;   /* bytes per second; when to stop */
-    double                          dense[3][5]; /* seconds by shape and tokens; 0: not measured */
-    uint64_t                        left_out;
-    bool                            small;
-    bool                            fast; /* d is of numerics: fast */
+    double                          copy, end; /* bytes per second; when to stop */
+    double   dense[3][TOKENS];                 /* seconds by shape and tokens; 0: not measured */
+    uint64_t left_out;
+    bool     small;
+    bool     fast; /* d is of numerics: fast */
 };
 
 static const uint64_t shapes[3][2] = { { 4096, 4096 }, { 14336, 4096 }, { 28672, 8192 } };
-static const uint64_t tokens_of[5] = { 1, 4, 16, 64, 512 };
-#define BY_LIBRARY 2u /* from there on there are enough tokens for numerics: fast */
+static const uint64_t tokens_of[TOKENS] = { 1, 4, 8, 16, 32, 64, 512 };
+#define BY_LIBRARY 3u /* from there on there are enough tokens for numerics: fast */
 
 static double now(void)
 {
@@ -173,7 +174,7 @@ static bool measure_dense(struct bench *b)
     struct tsr_err why = { .struct_size = sizeof why, .cap = sizeof text, .text = text };
     text[0] = '\0';
     for (uint64_t s = 0; s < (b->small ? 1 : 3) && !*text; s++)
-        for (uint64_t t = 0; t < (b->small ? 3 : 5) && !*text; t++) {
+        for (uint64_t t = 0; t < (b->small ? BY_LIBRARY + 1 : TOKENS) && !*text; t++) {
             double best = 0, one;
             for (int r = 0; r < ROUNDS && !*text; r++) {
                 if (b->by->dense(b->d->self, b->small ? 64 : shapes[s][0],
@@ -231,7 +232,9 @@ static bool one(struct bench *b, const struct tsr_format *f, uint64_t shape, uin
 static bool format_of_shape(struct bench *b, const struct tsr_format *f, uint64_t shape)
 {
     uint64_t size[2] = { b->small ? 64 : shapes[shape][0], b->small ? 256 : shapes[shape][1] };
-    uint64_t first = b->fast ? BY_LIBRARY : 0, end = b->fast && b->small ? 3 : b->small ? 2 : 5;
+    uint64_t first = b->fast ? BY_LIBRARY : 0, end = b->fast && b->small ? BY_LIBRARY + 1
+                                                     : b->small          ? 2
+                                                                         : TOKENS;
     void    *w[COPIES] = { NULL };
     uint64_t made;
     if (now() > b->end) {
