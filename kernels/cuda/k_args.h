@@ -73,7 +73,6 @@ struct k_linear {
     uint64_t        bias;     /* or 0 */
     uint64_t        q, ldq;   /* a8: int8, rows of whole steps */
     uint64_t        sa;       /* [T][blocks]; LLM: [T] */
-    uint64_t        sums;     /* of q: [T][ldq / 16] */
     uint64_t        found;    /* LLM: U32 [T], how many outliers a token has */
     uint32_t        tokens, blocks;
     uint32_t        vector; /* x and its rows are aligned to 16 bytes */
@@ -82,7 +81,7 @@ struct k_linear {
 
 /* int8 activations: for LUT, MX and INT by blocks; for LLM one scale a token. */
 struct k_quantize {
-    uint64_t x, ldx, q, ldq, sa, sums, found;
+    uint64_t x, ldx, q, ldq, sa, found;
     uint32_t tokens, cols, segment, blocks, per_segment; /* blocks of a whole segment */
     float    threshold;
 };

@@ -1,4 +1,5 @@
-/* k_runs.h - LINEAR with int8 activations: the runs of a segment, for a few tokens and for many.
+/* k_runs.h - LINEAR with int8 activations without matrix units: weights of several digits, and groups that
+ * begin anywhere.
  *
  * The product of a run is an exact integer, so that its order is free; runs enter a chain of F32 for
  * each segment.  Small floats are larger integers than a byte holds: their digits to base 128, all with the
@@ -65,17 +66,9 @@ DEV void run_begin(const struct k_weight *w, uint32_t s, struct run *r)
     r->block = s * ((w->segment + K_BLOCK - 1) / K_BLOCK);
 }
 
-/* Of 16 activations of a token. */
-DEV uint32_t sum_of(const struct k_linear *a, uint32_t t, uint64_t k)
+/* sum[0] + 128 sum[stride] + ..., rounded once. */
+DEV float run_total(const int digits, const int32_t *sum, const int stride)
 {
-    return AT(const uint32_t, a->sums)[token_of(a, t) * (a->ldq / K_HALF) + k / K_HALF];
-}
-
-/* sum[0] + 128 sum[stride] + ..., less zeros, rounded once. */
-DEV float run_total(const int digits, const int32_t *sum, const int stride, int32_t zeros)
-{
-    if (digits == 1)
-        return (float)(sum[0] - zeros);
     int64_t total = 0;
     UNROLL_LOOP
     for (int d = digits - 1; d >= 0; d--)
@@ -84,27 +77,22 @@ DEV float run_total(const int digits, const int32_t *sum, const int stride, int3
 }
 
 /* Ends the run if it ends before column `next`: its integers, of each token the product by digits,
- * [digits][tokens], and the sum of its activations, enter the chains. */
+ * [digits][tokens], enter the chains. */
 DEV void run_step(const struct k_linear *a, const int digits, struct run *r, uint64_t panel,
                   uint32_t lane, uint64_t next, uint32_t t0, const int tokens, int32_t *sum,
-                  int32_t *zeros, float *acc)
+                  float *acc)
 {
     const struct k_weight *w = &a->w;
     const int              block_ends = (next - r->k0) % K_BLOCK == 0 || next >= r->k1;
-    const int              group_ends = w->kind != K_LUT && next >= (r->group + 1) * w->group;
+    const int              group_ends = next >= (r->group + 1) * w->group;
     if (!block_ends && !group_ends)
         return;
-    float   scale = run_scale(w, panel, r->group, lane);
-    float   minimum = minimum_of(w, panel, r->group, lane);
-    int32_t zero = run_zero(w, panel, r->group, lane);
+    const float scale = run_scale(w, panel, r->group, lane);
     UNROLL_LOOP
     for (int t = 0; t < tokens; t++) {
         float sa =
             AT(const float, a->sa)[(uint64_t)token_of(a, t0 + (uint32_t)t) * a->blocks + r->block];
-        acc[t] = fmaf(run_total(digits, sum + t, tokens, zero * zeros[t]), scale * sa, acc[t]);
-        if (digits == 1 && w->affine) /* uniform over all lanes */
-            acc[t] = fmaf((float)zeros[t], minimum * sa, acc[t]);
-        zeros[t] = 0;
+        acc[t] = fmaf(run_total(digits, sum + t, tokens), scale * sa, acc[t]);
         UNROLL_LOOP
         for (int d = 0; d < digits; d++)
             sum[d * tokens + t] = 0;
@@ -121,16 +109,14 @@ DEV uint32_t word4(uint4 v, const int i)
 }
 
 /* A segment's chain, runs of whole steps or halves. */
-DEV void runs_fast(const struct k_linear *a, const int kind, const int bits, const int digits,
-                   uint64_t panel, uint32_t lane, uint32_t segment, uint32_t t0, const int tokens,
-                   float *acc)
+DEV void runs_fast(const struct k_linear *a, const int bits, const int digits, uint64_t panel,
+                   uint32_t lane, uint32_t segment, uint32_t t0, const int tokens, float *acc)
 {
     const struct k_weight *w = &a->w;
     const int8_t          *table = table8_of(w, panel, lane);
-    const uint32_t         stride = w->kind == K_LUT ? K_PANEL : 1;
     struct run             r;
     struct step_words      s, ahead;
-    int32_t                sum[4 * K_DIGITS] = { 0 }, zeros[4] = { 0, 0, 0, 0 };
+    int32_t                sum[4 * K_DIGITS] = { 0 };
     run_begin(w, segment, &r);
     const uint8_t *p = step_at(w, panel, r.k0 / K_STEP);
     if (r.k0 < r.k1)
@@ -154,8 +140,7 @@ DEV void runs_fast(const struct k_linear *a, const int kind, const int bits, con
                 for (int d = 0; d < digits; d++) {
                     if (d >= (int)w->digits) /* uniform over all lanes */
                         continue;
-                    uint32_t c = signed4(&s, kind, bits, 4 * half + j,
-                                         kind == (int)K_INT ? table : table + 256 * d, stride);
+                    uint32_t c = signed4(&s, K_MX, bits, 4 * half + j, table + 256 * d, 1);
                     UNROLL_LOOP
                     for (int t = 0; t < tokens; t++)
                         sum[d * tokens + t] =
@@ -165,11 +150,8 @@ DEV void runs_fast(const struct k_linear *a, const int kind, const int bits, con
             const uint64_t at = k + K_HALF * (uint64_t)half;
             if (at >= w->cols) /* the last step has one half */
                 break;
-            UNROLL_LOOP
-            for (int t = 0; t < tokens; t++)
-                zeros[t] += (int32_t)sum_of(a, t0 + (uint32_t)t, at);
             if (half == 1 || w->regular == 2 || at + K_HALF >= w->cols)
-                run_step(a, digits, &r, panel, lane, at + K_HALF, t0, tokens, sum, zeros, acc);
+                run_step(a, digits, &r, panel, lane, at + K_HALF, t0, tokens, sum, acc);
         }
         s = ahead;
     }
@@ -242,26 +224,14 @@ DEV void segment_runs(const struct k_linear *a, const int digits, uint64_t panel
     const struct k_weight *w = &a->w;
     uint64_t               k0, k1;
     segment_of(w, segment, &k0, &k1);
-#define FAST(kind, bits) runs_fast(a, kind, bits, digits, panel, lane, segment, t0, tokens, acc)
+#define FAST(bits) runs_fast(a, bits, digits, panel, lane, segment, t0, tokens, acc)
     if (!w->regular)
         runs_slow(a, panel, lane, k0, k1, t0, tokens, acc);
-    else if (digits > 1 && w->bits == 8)
-        FAST(K_MX, 8);
-    else if (digits > 1)
-        FAST(K_MX, K_ANY);
-    else if (w->kind == K_INT && w->bits == 4)
-        FAST(K_INT, 4);
-    else if (w->kind == K_INT && w->bits == 8)
-        FAST(K_INT, 8);
-    else if (w->kind == K_INT)
-        FAST(K_INT, K_ANY);
-    else if (w->bits == 8) /* MX, LUT */
-        FAST(K_MX, 8);
+    else if (w->bits == 8)
+        FAST(8);
     else
-        FAST(K_MX, K_ANY);
+        FAST(K_ANY);
 #undef FAST
-    if (w->outliers)
-        outlier_chain(a, panel * K_PANEL + lane, k0, k1, t0, tokens, acc);
 }
 
 /* ---- many tokens, groups on steps ---------------------------------------------------------- */
@@ -275,22 +245,19 @@ DEV uint32_t codes4_any(const struct k_weight *w, uint64_t panel, uint32_t lane,
     return v;
 }
 
-/* As signed bytes; table of a digit, or 0. */
-DEV uint32_t signed4_any(const struct k_weight *w, uint32_t codes, const int8_t *table)
+/* As signed bytes, by the table of a digit. */
+DEV uint32_t signed4_any(uint32_t codes, const int8_t *table)
 {
-    uint32_t stride = w->kind == K_LUT ? K_PANEL : 1, v = 0;
-    if (!table)
-        return w->bits == 8 ? codes ^ 0x80808080u : codes;
+    uint32_t v = 0;
     for (uint32_t i = 0; i < 4; i++)
-        v |= ((uint32_t)table[(codes >> 8 * i & 255u) * stride] & 255u) << 8 * i;
+        v |= ((uint32_t)table[codes >> 8 * i & 255u] & 255u) << 8 * i;
     return v;
 }
 
 /* A GEMM's chains over segment s.  A run's integers stay in registers until it ends.  ws: eight words of
  * a step for each digit. */
-DEV void gemm_runs(const struct k_linear *a, const int digits, uint32_t s,
-                   uint32_t (*ws)[K_PANEL + 1], uint32_t (*qs)[K_GEMM], int32_t (*zs)[K_GEMM],
-                   float *acc)
+DEV void gemm_runs(const struct k_linear *a, const int digits, uint32_t        s,
+                   uint32_t (*ws)[K_PANEL + 1], uint32_t (*qs)[K_GEMM], float *acc)
 {
     const struct k_weight *w = &a->w;
     const uint32_t         lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -298,7 +265,7 @@ DEV void gemm_runs(const struct k_linear *a, const int digits, uint32_t s,
     const uint32_t         t0 = blockIdx.y * K_GEMM, mine = warp * GEMM_EACH;
     struct run             r;
     const int8_t          *table = table8_of(w, panel, lane);
-    int32_t                sum[GEMM_EACH * K_DIGITS] = { 0 }, zeros[GEMM_EACH] = { 0 };
+    int32_t                sum[GEMM_EACH * K_DIGITS] = { 0 };
     run_begin(w, s, &r);
     for (uint64_t k = r.k0; k < r.k1; k += K_STEP) {
         __syncthreads();
@@ -306,14 +273,10 @@ DEV void gemm_runs(const struct k_linear *a, const int digits, uint32_t s,
         UNROLL_LOOP
         for (int d = 0; d < digits; d++)
             if (d < (int)w->digits)
-                ws[8 * (uint32_t)d + warp][lane] =
-                    signed4_any(w, codes, table ? table + 256 * d : table);
+                ws[8 * (uint32_t)d + warp][lane] = signed4_any(codes, table + 256 * d);
         for (uint32_t i = threadIdx.x; i < 8 * K_GEMM; i += 256)
             qs[i % 8][i / 8] =
                 AT(const uint32_t, a->q)[(token_of(a, t0 + i / 8) * a->ldq + k) / 4 + i % 8];
-        for (uint32_t i = threadIdx.x; i < 2 * K_GEMM; i += 256)
-            zs[i / K_GEMM][i % K_GEMM] =
-                (int32_t)sum_of(a, t0 + i % K_GEMM, k + K_HALF * (i / K_GEMM));
         __syncthreads();
         for (uint32_t half = 0; half < 2 && k + K_HALF * half < w->cols; half++) {
             UNROLL_LOOP
@@ -328,17 +291,10 @@ DEV void gemm_runs(const struct k_linear *a, const int digits, uint32_t s,
                             __dp4a(c, (int32_t)qs[j][mine + (uint32_t)t], sum[d * GEMM_EACH + t]);
                 }
             }
-            UNROLL_LOOP
-            for (int t = 0; t < GEMM_EACH; t++)
-                zeros[t] += zs[half][mine + (uint32_t)t];
             const uint64_t next = k + K_HALF * (half + 1);
             if (half == 1 || w->regular == 2 || next >= w->cols)
-                run_step(a, digits, &r, panel, lane, next, t0 + mine, GEMM_EACH, sum, zeros, acc);
+                run_step(a, digits, &r, panel, lane, next, t0 + mine, GEMM_EACH, sum, acc);
         }
-    }
-    if (w->outliers && s < w->segments) {
-        outlier_chain(a, panel * K_PANEL + lane, r.k0, r.k1, t0 + mine, 4, acc);
-        outlier_chain(a, panel * K_PANEL + lane, r.k0, r.k1, t0 + mine + 4, 4, acc + 4);
     }
 }
 

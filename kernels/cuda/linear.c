@@ -3,7 +3,7 @@
 
 /* Offsets of the parts of prepared activations in scratch. */
 struct places {
-    uint64_t x, q, sa, sums, found, total, ldx, ldq, blocks, per_segment;
+    uint64_t x, q, sa, found, total, ldx, ldq, blocks, per_segment;
 };
 
 static int take(uint64_t *total, uint64_t a, uint64_t b, uint64_t *place)
@@ -38,7 +38,6 @@ static int find_places(const struct tsr_cuda_weight *w, uint32_t act, uint64_t t
     return take(&p->total, act == TSR_ACT_A16 ? tokens : 0, p->ldx * 4, &p->x) &&
            take(&p->total, a8 ? tokens : 0, p->ldq, &p->q) &&
            take(&p->total, a8 ? tokens : 0, p->blocks * 4, &p->sa) &&
-           take(&p->total, a8 ? tokens : 0, p->ldq / K_HALF * 4, &p->sums) &&
            take(&p->total, a8 ? tokens : 0, 4, &p->found);
 }
 
@@ -56,7 +55,6 @@ static tsr_status quantize(struct tsr_cuda *c, void *stream, const struct tsr_cu
                             .q = a->q,
                             .ldq = a->ldq,
                             .sa = a->sa,
-                            .sums = a->sums,
                             .found = a->found,
                             .tokens = a->tokens,
                             .cols = (uint32_t)w->k.cols,
@@ -129,7 +127,6 @@ static tsr_status run(struct tsr_cuda *c, void *stream, const struct tsr_cuda_we
         a->q = work + at.q;
         a->ldq = at.ldq;
         a->sa = work + at.sa;
-        a->sums = work + at.sums;
         a->found = work + at.found;
         a->blocks = (uint32_t)at.blocks;
         if ((st = quantize(c, stream, w, a, &at, err)) != TSR_OK)

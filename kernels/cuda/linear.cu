@@ -11,7 +11,7 @@
 
 /* ---- GEMV: 1 or 4 tokens ------------------------------------------------------------ */
 
-/* digits: 0 for F32 activations; for int8 those that a weight may have, 1 or K_DIGITS. */
+/* digits: 0 for F32 activations; K_DIGITS for int8 (k_runs.h). */
 DEV void gemv(const struct k_linear *a, const int digits, const int tokens,
               float (*part)[4][K_PANEL])
 {
@@ -51,21 +51,18 @@ TSR_KERNEL(k_gemm, struct k_linear, 256)
     gemm_store(&a, &tree);
 }
 
-#define GEMM_A8_KERNEL(name, digits)                                                               \
-    TSR_KERNEL(name, struct k_linear, 256)                                                         \
-    {                                                                                              \
-        __shared__ uint32_t ws[(digits)*8][K_PANEL + 1];                                           \
-        __shared__ uint32_t qs[8][K_GEMM];                                                         \
-        __shared__ int32_t  zs[2][K_GEMM];                                                         \
-        struct gemm_tree    tree;                                                                  \
-        for (uint32_t s = 0; s < K_SEGMENTS; s++) {                                                \
-            float acc[GEMM_EACH] = { 0.0f };                                                       \
-            gemm_runs(&a, digits, s, ws, qs, zs, acc);                                             \
-            gemm_add(&tree, s, acc);                                                               \
-        }                                                                                          \
-        gemm_store(&a, &tree);                                                                     \
+TSR_KERNEL(k_gemm_digits, struct k_linear, 256)
+{
+    __shared__ uint32_t ws[K_DIGITS * 8][K_PANEL + 1];
+    __shared__ uint32_t qs[8][K_GEMM];
+    struct gemm_tree    tree;
+    for (uint32_t s = 0; s < K_SEGMENTS; s++) {
+        float acc[GEMM_EACH] = { 0.0f };
+        gemm_runs(&a, K_DIGITS, s, ws, qs, acc);
+        gemm_add(&tree, s, acc);
     }
-GEMM_A8_KERNEL(k_gemm_digits, K_DIGITS)
+    gemm_store(&a, &tree);
+}
 
 /* ---- int8 on matrix units: 8, 16 or 32 tokens ------------------------------------------ */
 

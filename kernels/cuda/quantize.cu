@@ -35,23 +35,17 @@ TSR_KERNEL(k_quantize, struct k_quantize, 128)
         scale = k_nan();
     else if (!(inv <= FLT_MAX))
         scale = 0.0f;
-    uint32_t word = 0, sum = 0;
+    uint32_t word = 0;
     for (uint32_t i = 0; i < 4; i++) {
         float   q = bad || scale == 0.0f ? 0.0f : k_min(k_max(rintf(v[i] * inv), -127.0f), 127.0f);
         int32_t code = (int32_t)q;
         word |= ((uint32_t)code & 255u) << 8 * i;
-        sum += (uint32_t)code;
     }
-    for (uint32_t l = 2; l > 0; l /= 2) /* four lanes hold half a step */
-        sum += shfl_xor_u(ALL_LANES, sum, l);
     if (lane == 0)
         AT(float, a.sa)[token * a.blocks + b] = scale;
     const uint64_t at = k0 + 4 * lane;
-    if (at >= (k1 + K_STEP - 1) / K_STEP * K_STEP)
-        return;
-    AT(uint32_t, a.q)[(token * a.ldq + at) / 4] = word;
-    if (lane % 4 == 0)
-        AT(uint32_t, a.sums)[token * (a.ldq / K_HALF) + at / K_HALF] = sum;
+    if (at < (k1 + K_STEP - 1) / K_STEP * K_STEP)
+        AT(uint32_t, a.q)[(token * a.ldq + at) / 4] = word;
 }
 
 /* LLM.int8: a block for a token; one scale, outliers are left out and counted. */
