@@ -131,10 +131,43 @@ static tsr_status time_dense(void *self, uint64_t rows, uint64_t cols, uint64_t 
     return st;
 }
 
+static tsr_status copies_of(struct tsr_cuda *c, const struct k_rows *r, uint64_t times,
+                            struct tsr_err *err)
+{
+    tsr_status st = TSR_OK;
+    for (uint64_t i = 0; i < times && st == TSR_OK; i++)
+        st = tsr_cuda_launch(c, NULL, KERNEL_k_copy, r->n / 1024, 1, 1, 256, r, sizeof *r, err);
+    return st == TSR_OK ? tsr_cuda_flush(c, err) : st;
+}
+
+static tsr_status time_copy(void *self, uint64_t bytes, uint64_t times, double *seconds,
+                            struct tsr_err *err)
+{
+    struct tsr_cuda *c = self;
+    uint64_t         at = 0;
+    tsr_status       st = c->api->alloc(c->device, 2 * bytes, TSR_CUDA_DEVICE, &at, err);
+    if (st != TSR_OK)
+        return st;
+    const struct k_rows r = { .out = at + bytes, .a = at, .n = bytes / 16 };
+    st = copies_of(c, &r, times, err);
+    if (st == TSR_OK)
+        st = c->api->mark(c->device, 0, err);
+    if (st == TSR_OK)
+        st = copies_of(c, &r, times, err);
+    if (st == TSR_OK)
+        st = c->api->mark(c->device, 1, err);
+    if (st == TSR_OK)
+        st = c->api->between(c->device, seconds, err);
+    if (st == TSR_OK)
+        *seconds /= times ? (double)times : 1.0;
+    c->api->release(c->device, at, TSR_CUDA_DEVICE);
+    return st;
+}
+
 const struct tsr_cuda_bench_v1 *tsr_cuda_bench(void)
 {
-    static const struct tsr_cuda_bench_v1 table = { .struct_size = sizeof table,
-                                                    .ops = time_ops,
-                                                    .dense = time_dense };
+    static const struct tsr_cuda_bench_v1 table = {
+        .struct_size = sizeof table, .ops = time_ops, .dense = time_dense, .copy = time_copy
+    };
     return &table;
 }

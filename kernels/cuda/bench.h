@@ -28,6 +28,10 @@ struct tsr_cuda_bench_v1 {
      * TSR_E_UNSUPPORTED, with a message, without a library. [worker] */
     tsr_status (*dense)(void *self, uint64_t rows, uint64_t cols, uint64_t tokens, uint64_t times,
                         double *seconds, struct tsr_err *err);
+    /* Seconds of a copy of `bytes`, a multiple of 16384, inside the device's memory, the same way: by a
+     * kernel that has 64 bytes of every thread under way. [worker] */
+    tsr_status (*copy)(void *self, uint64_t bytes, uint64_t times, double *seconds,
+                       struct tsr_err *err);
 };
 
 #endif

@@ -7,7 +7,7 @@
  * twice (the second time from a cache) and writes 2 bytes; k_finish reads and writes 4.  k_triangle
  * reads half of a matrix and writes the other half, k_symv reads it once.
  */
-#include "k_decode.h"
+#include "k_half_step.h"
 
 /* Nearest even; what is finite stays finite. */
 DEV uint32_t narrow(float v, int bf16)
@@ -57,23 +57,73 @@ TSR_KERNEL(k_narrow, struct k_narrow, 256)
         AT(float, a.scale)[token] = up;
 }
 
-/* A block for a panel and 128 columns: lanes are rows where codes are read, columns where they are
- * written.  Grid: columns, panels. */
+DEV uint4 four_words(const uint32_t *w)
+{
+    uint4 v;
+    v.x = w[0];
+    v.y = w[1];
+    v.z = w[2];
+    v.w = w[3];
+    return v;
+}
+
+/* A block for a panel and 128 columns.  A warp has half a step, and its lanes are rows: 16 columns of a
+ * lane become 32 bytes, which go through shared memory so that 16 lanes write 256 bytes of a row.
+ * Grid: columns, panels. */
 #define DENSE_COLS 128u
+#define DENSE_ROW  (DENSE_COLS / 2 + 4) /* words: 8 rows of 16 bytes are in other banks */
+
+/* The lane's half step at column k. */
+DEV void dense_half(const struct k_dense *a, const int kind, const int bits, const int bf16,
+                    uint64_t panel, uint64_t k, uint32_t lane, uint32_t *to)
+{
+    struct step_words s;
+    struct decoder    d;
+    half_load(&s, bits, &a->w, step_at(&a->w, panel, k / K_STEP), (uint32_t)(k / K_HALF) % 2, lane);
+    half_decoder(&a->w, kind, panel, lane, k, &d);
+    if (bits == K_ANY)
+        step_spread(&s, (int)a->w.bits);
+    UNROLL_LOOP
+    for (int j = 0; j < 4; j++) {
+        float v[4];
+        widen4(&s, kind, bits == K_ANY ? 8 : bits, bf16, j, &d, v);
+        UNROLL_LOOP
+        for (int i = 0; i < 4; i++) /* past the end there are codes, but no columns */
+            v[i] = k + (uint64_t)(4 * j + i) < a->w.cols ? v[i] : 0.0f;
+        to[2 * j] = narrow(v[0], (int)a->bf16) | narrow(v[1], (int)a->bf16) << 16;
+        to[2 * j + 1] = narrow(v[2], (int)a->bf16) | narrow(v[3], (int)a->bf16) << 16;
+    }
+}
+
 TSR_KERNEL(k_dense, struct k_dense, 256)
 {
-    __shared__ uint16_t tile[K_PANEL][DENSE_COLS + 2];
+    __shared__ uint32_t tile[K_PANEL * DENSE_ROW];
     const uint32_t      lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const uint64_t      panel = a.first_panel + blockIdx.y, k0 = (uint64_t)blockIdx.x * DENSE_COLS;
-    for (uint32_t c = warp; c < DENSE_COLS; c += 8) {
-        float v = k0 + c < a.w.cols ? weight_at(&a.w, panel, lane, k0 + c) : 0.0f;
-        tile[lane][c] = (uint16_t)narrow(v, (int)a.bf16);
+    const uint64_t      k = k0 + K_HALF * warp;
+    uint32_t            v[8] = { 0 };
+    if (k < a.w.cols && half_serves(&a.w)) {
+#define HALF(kind, bits, bf16) dense_half(&a, kind, bits, bf16, panel, k, lane, v)
+        OF_FORMAT(&a.w, HALF);
+#undef HALF
+    } else if (k < a.w.cols) {
+        UNROLL_LOOP
+        for (uint32_t c = 0; c < K_HALF; c++)
+            if (k + c < a.w.cols)
+                v[c / 2] |= narrow(weight_at(&a.w, panel, lane, k + c), (int)a.bf16)
+                            << 16 * (c % 2);
     }
+    uint4 *to = (uint4 *)(void *)(tile + lane * DENSE_ROW + 8 * warp);
+    to[0] = four_words(v);
+    to[1] = four_words(v + 4);
     __syncthreads();
-    for (uint32_t r = warp; r < K_PANEL; r += 8) {
-        uint16_t *y = AT(uint16_t, a.y) + ((uint64_t)blockIdx.y * K_PANEL + r) * a.ldy + k0;
-        for (uint32_t c = lane; c < DENSE_COLS && k0 + c < a.ldy; c += WARP)
-            y[c] = tile[r][c];
+    UNROLL_LOOP
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint32_t r = i * 16 + threadIdx.x / 16, c = threadIdx.x % 16 * 8;
+        uint16_t      *y = AT(uint16_t, a.y) + ((uint64_t)blockIdx.y * K_PANEL + r) * a.ldy + k0;
+        if (k0 + c < a.ldy) /* which is whole 16 bytes */
+            *(uint4 *)(void *)(y + c) =
+                *(const uint4 *)(const void *)(tile + r * DENSE_ROW + c / 2);
     }
 }
 

@@ -10,6 +10,7 @@
 #include "tessera/plugin.h"
 
 #define TSR_CUDA_KERNELS(X)                                                                        \
+    X(k_copy)                                                                                      \
     X(k_add)                                                                                       \
     X(k_act)                                                                                       \
     X(k_scale)                                                                                     \
@@ -27,6 +28,10 @@
     X(k_gemv1)                                                                                     \
     X(k_gemv4)                                                                                     \
     X(k_gemm)                                                                                      \
+    X(k_gemv8)                                                                                     \
+    X(k_gemv16)                                                                                    \
+    X(k_gemm32)                                                                                    \
+    X(k_gemm64)                                                                                    \
     X(k_embed)                                                                                     \
     X(k_quantize)                                                                                  \
     X(k_quantize_llm)                                                                              \
@@ -104,6 +109,7 @@ struct tsr_cuda_api {
                        struct tsr_err *err);
     void (*close)(void *device);             /* after graph_free() of all graphs */
     const char *(*name)(const void *device); /* "NVIDIA H200" */
+    uint32_t (*units)(const void *device);   /* multiprocessors */
     tsr_status (*sizes)(const void *device, uint64_t *total, uint64_t *available,
                         struct tsr_err *err);
     /* Zeroed, aligned to 256. */

@@ -37,50 +37,15 @@ static tsr_status load_libcuda(struct device *d, struct tsr_err *err)
     return TSR_OK;
 }
 
-/* ---- the kernels -------------------------------------------------------------------- */
-
-/* Made by objcopy from nvcc's output (meson.build). */
-#define IMAGES(X)   X(codec) X(dense) X(elem) X(kv) X(linear) X(quantize)
-#define IMAGE_OF(n) extern const uint8_t _binary_kernels_cuda_##n##_fatbin_start[];
-#define IMAGE_AT(n) _binary_kernels_cuda_##n##_fatbin_start,
-IMAGES(IMAGE_OF)
-
-/* Loads the whole kernel now. A driver that loads a kernel at its first launch waits for all work of the
- * device, which may include a receive that waits for this rank. Drivers before CUDA 12.4 load by
- * cuModuleGetFunction(). */
-static CUresult load_kernel(struct device *d, CUfunction f)
-{
-    return d->l.p_cuFuncLoad ? d->l.p_cuFuncLoad(f) : CUDA_SUCCESS;
-}
-
-static CUresult load_kernels(struct device *d)
-{
-    static const uint8_t *const images[] = { IMAGES(IMAGE_AT) };
-    for (int i = 0; i < IMAGE_COUNT; i++) {
-        CUresult r = d->l.p_cuModuleLoadData(&d->modules[i], images[i]);
-        if (r != CUDA_SUCCESS)
-            return r;
-    }
-    for (int k = 0; k < KERNEL_COUNT; k++) {
-        CUresult r = CUDA_ERROR_NOT_FOUND;
-        for (int i = 0; i < IMAGE_COUNT && r == CUDA_ERROR_NOT_FOUND; i++)
-            r = d->l.p_cuModuleGetFunction(&d->functions[k], d->modules[i], device_kernel_names[k]);
-        if (r == CUDA_SUCCESS)
-            r = load_kernel(d, d->functions[k]);
-        if (r != CUDA_SUCCESS)
-            return r;
-    }
-    return CUDA_SUCCESS;
-}
-
 static void close_device(void *device)
 {
     struct device         *d = device;
     const struct tsr_host *host = d->host;
-    if (d->context && d->l.p_cuCtxPushCurrent(d->context) == CUDA_SUCCESS) {
+    CUresult               r = CUDA_SUCCESS;
+    if (d->context && (r = d->l.p_cuCtxPushCurrent(d->context)) == CUDA_SUCCESS) {
         CUcontext own;
         if (d->stream)
-            (void)d->l.p_cuStreamSynchronize(d->stream);
+            r = d->l.p_cuStreamSynchronize(d->stream);
         cublas_close(d);
         blas_close(d);
         for (int i = 0; i < 2; i++)
@@ -98,7 +63,7 @@ static void close_device(void *device)
         (void)d->l.p_cuCtxPopCurrent(&own);
     }
     if (d->context)
-        (void)d->l.p_cuDevicePrimaryCtxRelease(d->index);
+        device_give_context(d, r);
     (void)dlclose(d->l.handle);
     host->release(host->ctx, d, sizeof *d);
 }
@@ -134,6 +99,8 @@ static tsr_status find_device(struct device *d, int64_t index, struct tsr_err *e
         (r = d->l.p_cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
                                          d->index)) != CUDA_SUCCESS ||
         (r = d->l.p_cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+                                         d->index)) != CUDA_SUCCESS ||
+        (r = d->l.p_cuDeviceGetAttribute(&d->units, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
                                          d->index)) != CUDA_SUCCESS)
         return device_failed(d, r, "reading its properties", err);
     d->arch = major * 10 + minor;
@@ -187,8 +154,7 @@ static tsr_status open_device(const struct tsr_host *host, int64_t index, int64_
     CUresult r = CUDA_SUCCESS;
     if ((st = find_device(d, index, err)) != TSR_OK)
         goto error;
-    if ((r = d->l.p_cuDevicePrimaryCtxRetain(&d->context, d->index)) != CUDA_SUCCESS) {
-        d->context = NULL;
+    if ((r = device_take_context(d)) != CUDA_SUCCESS) {
         st = device_failed(d, r, "making a context", err);
         goto error;
     }
@@ -201,7 +167,7 @@ static tsr_status open_device(const struct tsr_host *host, int64_t index, int64_
         (r = d->l.p_cuEventCreate(&d->behind, CU_EVENT_DISABLE_TIMING)) == CUDA_SUCCESS &&
         (r = d->l.p_cuMemHostAlloc(&ring, RING_BYTES, 0)) == CUDA_SUCCESS) {
         d->ring = ring;
-        r = load_kernels(d);
+        r = device_load_kernels(d);
     }
     st = device_leave(d, r, "loading the kernels", err);
     if (st == TSR_E_DEVICE)
@@ -242,6 +208,11 @@ static tsr_status sync_stream(void *device, void *stream, struct tsr_err *err)
         return st;
     return device_leave(d, stream ? d->l.p_cuStreamSynchronize(stream) : device_wait(d), "running",
                         err);
+}
+
+static uint32_t units(const void *device)
+{
+    return (uint32_t)((const struct device *)device)->units;
 }
 
 static int has_bf16(const void *device)
@@ -292,6 +263,7 @@ const struct tsr_cuda_api tsr_cuda_driver = { .open = open_device,
                                               .graph_free = graph_free,
                                               .matmul_find = cublas_find,
                                               .matmul = cublas_matmul,
+                                              .units = units,
                                               .has_bf16 = has_bf16,
                                               .blas_find = blas_find,
                                               .blas_work = blas_work,

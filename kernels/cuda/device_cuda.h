@@ -65,7 +65,7 @@ struct libcuda {
     CUresult (*p_cuFuncLoad)(CUfunction); /* of CUDA 12.4 and newer, or NULL */
 };
 
-#define IMAGE_COUNT 6
+#define IMAGE_COUNT 7
 #define RING_BYTES  (UINT64_C(4) << 20)
 
 struct cublas;
@@ -75,7 +75,8 @@ struct device {
     struct libcuda         l;
     int                    has_graphs;
     CUdevice               index;
-    int                    arch; /* 90: sm_90 */
+    int                    arch;  /* 90: sm_90 */
+    int                    units; /* multiprocessors */
     CUcontext              context;
     CUstream               stream; /* of work without one */
     CUmodule               modules[IMAGE_COUNT];
@@ -92,7 +93,14 @@ struct device {
 };
 _Static_assert(KERNEL_COUNT <= 64, "device.since has a bit for each");
 
+/* images_cuda.c: in the context. */
+CUresult device_load_kernels(struct device *d);
+
 /* device_context.c */
+/* The device's primary context, and giving it back after `r`, what its last work answered. It stays in the
+ * process, since making one takes some tenths of a second, unless an error has made it unusable. */
+CUresult                 device_take_context(struct device *d);
+void                     device_give_context(struct device *d, CUresult r);
 extern const char *const device_kernel_names[KERNEL_COUNT];
 /* A message of r: the device, the operation, the error, and the kernels since the last wait. */
 tsr_status device_failed(struct device *d, CUresult r, const char *what, struct tsr_err *err);

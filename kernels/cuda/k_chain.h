@@ -68,7 +68,7 @@ DEV void chain_fast(const struct k_linear *a, const int kind, const int bits, co
     }
 }
 
-/* Sums of a segment for the tokens of a tile. */
+/* Sums of a segment for the tokens of a tile, 16 at most. */
 DEV void segment_sums(const struct k_linear *a, uint64_t panel, uint32_t lane, uint32_t segment,
                       uint32_t t0, const int tokens, float *acc)
 {
@@ -95,7 +95,16 @@ DEV void segment_sums(const struct k_linear *a, uint64_t panel, uint32_t lane, u
     else
         FAST(K_MX, K_ANY, 0);
 #undef FAST
-    chain_slow(a, panel, lane, whole, k1, t0, tokens, acc);
+    if (whole >= k1)
+        return;
+    float rest[16]; /* what a call is given the address of is not kept in registers */
+    UNROLL_LOOP
+    for (int t = 0; t < tokens; t++)
+        rest[t] = acc[t];
+    chain_slow(a, panel, lane, whole, k1, t0, tokens, rest);
+    UNROLL_LOOP
+    for (int t = 0; t < tokens; t++)
+        acc[t] = rest[t];
 }
 
 /* A GEMM's chains over segment s, step by step: all threads widen the panel's 32 columns into shared

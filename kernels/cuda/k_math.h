@@ -83,6 +83,25 @@ DEV float k_erf(float x)
     return x != x ? x : y;
 }
 
+#ifdef __CUDACC__
+/* The device's own conversions are those of tessera/f16.h, but for the bits of a NaN, which they set all. */
+DEV float k_half(uint32_t h)
+{
+    float f;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"((uint16_t)h));
+    return (h & 0x7fffu) > 0x7c00u
+               ? __uint_as_float((h & 0x8000u) << 16 | 0x7fc00000u | (h & 0x3ffu) << 13)
+               : f;
+}
+
+DEV uint32_t k_to_half(float f)
+{
+    uint16_t       h;
+    const uint32_t u = __float_as_uint(f);
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
+    return f != f ? (u >> 16 & 0x8000u) | 0x7e00u | (u >> 13 & 0x3ffu) : h;
+}
+#else
 /* F16 widened; exact. */
 DEV float k_half(uint32_t h)
 {
@@ -94,6 +113,7 @@ DEV uint32_t k_to_half(float f)
 {
     return tsr_f32_f16(f);
 }
+#endif
 
 DEV float k_bf16(uint32_t h)
 {

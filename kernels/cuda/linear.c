@@ -110,6 +110,29 @@ static enum tsr_cuda_kernel choose(const struct tsr_cuda_weight *w, int a8, uint
     return tokens == 1 ? KERNEL_k_gemv1 : KERNEL_k_gemv4;
 }
 
+/* F32 activations: a weight is read once for the tokens of a block. A tile of 64 rows wants groups that
+ * begin on halves of steps. Its block sums all segments one after the other, about three times as long as
+ * a block of a panel for 16 tokens, whose warps share them: below a third of the units, panels are faster. */
+#define TILE_ROWS 64u
+static enum tsr_cuda_kernel choose_f32(const struct tsr_cuda *c, const struct tsr_cuda_weight *w,
+                                       const struct k_linear *a, uint64_t *tile, uint64_t *rows)
+{
+    const uint64_t each = a->tokens <= 32 ? 32 : 64;
+    *rows = K_PANEL;
+    if (a->tokens <= 4)
+        return choose(w, 0, a->tokens, tile);
+    if (a->tokens > 16 && (!w->k.regular || w->k.outliers || !a->vector))
+        return choose(w, 0, a->tokens, tile);
+    if (a->tokens > 16 && cuda_ceil(w->k.rows, TILE_ROWS) * cuda_ceil(a->tokens, each) * 3 >=
+                              c->api->units(c->device)) {
+        *rows = TILE_ROWS;
+        *tile = each;
+        return each == 32 ? KERNEL_k_gemm32 : KERNEL_k_gemm64;
+    }
+    *tile = a->tokens <= 8 ? 8 : 16;
+    return *tile == 8 ? KERNEL_k_gemv8 : KERNEL_k_gemv16;
+}
+
 static tsr_status run(struct tsr_cuda *c, void *stream, const struct tsr_cuda_weight *w,
                       struct k_linear *a, uint32_t act, struct tsr_err *err)
 {
@@ -133,9 +156,12 @@ static tsr_status run(struct tsr_cuda *c, void *stream, const struct tsr_cuda_we
             return st;
     }
     a->vector = a->x % 16 == 0 && (a->ldx % 4 == 0 || a->tokens == 1);
-    enum tsr_cuda_kernel kernel = choose(w, act == TSR_ACT_A8, a->tokens, &tile);
-    return tsr_cuda_launch(c, stream, kernel, cuda_ceil(w->k.rows, K_PANEL),
-                           cuda_ceil(a->tokens, tile), 1, 256, a, sizeof *a, err);
+    uint64_t             rows = K_PANEL;
+    enum tsr_cuda_kernel kernel =
+        act == TSR_ACT_A8 ? choose(w, 1, a->tokens, &tile) : choose_f32(c, w, a, &tile, &rows);
+    return tsr_cuda_launch(c, stream, kernel, cuda_ceil(w->k.rows, rows),
+                           cuda_ceil(a->tokens, tile), 1, rows == TILE_ROWS ? 128 : 256, a,
+                           sizeof *a, err);
 }
 
 tsr_status tsr_cuda_linear_op(struct tsr_cuda *c, void *stream, const struct tsr_op *op,

@@ -55,9 +55,12 @@ uint64_t tsr_cuda_fast_work(const struct tsr_cuda *c, const struct tsr_cuda_weig
     return find_places(w, tokens, &p) ? p.total : 0;
 }
 
+/* Scales that are powers of two of 8 bits are those of tessera.mx/1: tables of tessera.table/1 are K_MX as
+ * well, and lie in F16's range. */
 static int wants_bf16(const struct tsr_cuda *c, const struct k_weight *w)
 {
-    return ((w->kind == K_FLOAT && w->bf16) || w->kind == K_MX) && c->api->has_bf16(c->device);
+    return ((w->kind == K_FLOAT && w->bf16) || (w->kind == K_MX && w->scale_kind == K_SCALE_E8)) &&
+           c->api->has_bf16(c->device);
 }
 
 /* Panels [first, first + n) of the weight and their columns of out. */

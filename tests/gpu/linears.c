@@ -26,18 +26,21 @@
 /* The formats that a bench measures come first. */
 static const struct tsr_format formats[] = {
     FORMAT(.id = TSR_FORMAT_FLOAT, .dtype = TSR_BF16),
+    INT(4, 128, MID, F16),
+    INT(4, 32, STORED, F16),
+    INT(8, 128, MID, F16),
+    TABLE(4, 64, 0, F32, -1.0f, -0.6961928f, -0.52507305f, -0.39491749f, -0.28444138f, -0.18477343f,
+          -0.09105004f, 0.0f, 0.0795803f, 0.1609302f, 0.2461123f, 0.33791524f, 0.44070983f,
+          0.562617f, 0.72295684f, 1.0f), /* NF4 */
+    MX(FP4_E2M1, 4, 32, 8),
     FORMAT(.id = TSR_FORMAT_FLOAT, .dtype = TSR_F16),
     FORMAT(.id = TSR_FORMAT_FLOAT, .dtype = TSR_F32),
-    INT(4, 128, MID, F16),
-    INT(3, 128, MID, F16),
-    INT(8, 128, MID, F16),
     LUT(4, 0, F16),
-    LUT(3, 0, F16),
-    MX(FP4_E2M1, 4, 32, 8),
+    INT(3, 128, MID, F16),
     MX(FP8_E4M3, 8, 32, 8),
+    LUT(3, 0, F16),
     FORMAT(.id = TSR_FORMAT_INT, .bits = 8, .scale_dtype = TSR_F32, .act8 = TSR_ACT8_LLM,
            .act8_threshold = 0.95),
-    INT(4, 32, STORED, F16),
     INT(2, 64, STORED, F32),
     INT(2, 0, MID, F16),
     INT(3, 32, STORED, F32),
@@ -80,9 +83,6 @@ static const struct tsr_format formats[] = {
     INT2(8, 0, 0, F32),
     INT2(6, 128, 4, F16),
     INT2(7, 64, 6, F16),
-    TABLE(4, 64, 0, F32, -1.0f, -0.6961928f, -0.52507305f, -0.39491749f, -0.28444138f, -0.18477343f,
-          -0.09105004f, 0.0f, 0.0795803f, 0.1609302f, 0.2461123f, 0.33791524f, 0.44070983f,
-          0.562617f, 0.72295684f, 1.0f), /* NF4 */
     TABLE(4, 32, 6, F16, -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113),
     TABLE(3, 16, 6, F16, -4, -3, -2, -1, 0, 1, 2, 3), /* Q3_K */
     TABLE(2, 256, 0, F16, -1, 0, 1, 2),               /* TQ2_0 */
@@ -256,7 +256,7 @@ void pair_weight_free(struct pair *p, void *weight[2])
 
 /* ---- cases ----------------------------------------------------------------------------- */
 
-static const uint32_t tokens_of[] = { 1, 2, 3, 4, 5, 8, 9, 17, 64, 65 };
+static const uint32_t tokens_of[] = { 1, 2, 3, 4, 5, 8, 9, 16, 17, 33, 64, 65 };
 static const uint32_t rows_of[] = { 1, 31, 32, 33, 70 };
 static const uint32_t cols_of[] = { 1,   5,   31,  32,  33,  64,  100, 127,  128,
                                     160, 255, 256, 257, 300, 384, 700, 1056, 1100 };

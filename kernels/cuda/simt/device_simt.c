@@ -162,6 +162,13 @@ static tsr_status matmul_find(void *device, struct tsr_err *err)
     return TSR_OK;
 }
 
+/* Few, so that small shapes fill them. */
+static uint32_t units(const void *device)
+{
+    (void)device;
+    return 4;
+}
+
 /* Both types, so that both ways are run. */
 static int has_bf16(const void *device)
 {
@@ -247,6 +254,7 @@ const struct tsr_cuda_api tsr_cuda_simt = { .open = open_device,
                                             .matmul_find = matmul_find,
                                             .matmul = matmul,
                                             .has_bf16 = has_bf16,
+                                            .units = units,
                                             .blas_find = tsr_simt_blas_find,
                                             .blas_work = tsr_simt_blas_work,
                                             .blas = tsr_simt_blas,

@@ -2,6 +2,7 @@
 #include "../codec.cu"
 #include "../dense.cu"
 #include "../elem.cu"
+#include "../gemm.cu"
 #include "../kv.cu"
 #include "../linear.cu"
 #include "../quantize.cu"

@@ -8,6 +8,7 @@
 IMAGE(codec)
 IMAGE(dense)
 IMAGE(elem)
+IMAGE(gemm)
 IMAGE(kv)
 IMAGE(linear)
 IMAGE(quantize)

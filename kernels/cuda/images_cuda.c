@@ -1,0 +1,86 @@
+/* images_cuda.c - the kernels of device_cuda.c: nvcc's output, loaded into the device's context. */
+#include "device_cuda.h"
+
+/* Made by objcopy from nvcc's output (meson.build). */
+#define IMAGES(X)   X(codec) X(dense) X(elem) X(gemm) X(kv) X(linear) X(quantize)
+#define IMAGE_OF(n) extern const uint8_t _binary_kernels_cuda_##n##_fatbin_start[];
+#define IMAGE_AT(n) [IN_##n] = _binary_kernels_cuda_##n##_fatbin_start,
+#define IMAGE_IN(n) IN_##n,
+IMAGES(IMAGE_OF)
+enum image { IMAGES(IMAGE_IN) IMAGES_MADE };
+_Static_assert(IMAGES_MADE == IMAGE_COUNT, "a device has a module for each image");
+
+/* The file of a kernel. A name that is looked up in another one is an error of the call, which tools that watch
+ * the driver report. */
+static enum image image_of(enum tsr_cuda_kernel k)
+{
+    switch ((int)k) {
+    case KERNEL_k_plain_encode:
+    case KERNEL_k_plain_decode:
+    case KERNEL_k_mx_encode:
+    case KERNEL_k_mx_decode:
+    case KERNEL_k_scaled_encode:
+    case KERNEL_k_scaled_decode:
+        return IN_codec;
+    case KERNEL_k_narrow:
+    case KERNEL_k_dense:
+    case KERNEL_k_finish:
+    case KERNEL_k_triangle:
+    case KERNEL_k_symv:
+        return IN_dense;
+    case KERNEL_k_copy:
+    case KERNEL_k_add:
+    case KERNEL_k_act:
+    case KERNEL_k_scale:
+    case KERNEL_k_gather:
+    case KERNEL_k_mix:
+    case KERNEL_k_columns:
+    case KERNEL_k_round:
+    case KERNEL_k_rope:
+    case KERNEL_k_norm:
+        return IN_elem;
+    case KERNEL_k_gemv8:
+    case KERNEL_k_gemv16:
+    case KERNEL_k_gemm32:
+    case KERNEL_k_gemm64:
+        return IN_gemm;
+    case KERNEL_k_kv_store:
+    case KERNEL_k_scores:
+    case KERNEL_k_softmax:
+    case KERNEL_k_values:
+    case KERNEL_k_combine:
+        return IN_kv;
+    case KERNEL_k_quantize:
+    case KERNEL_k_quantize_llm:
+        return IN_quantize;
+    default:
+        return IN_linear;
+    }
+}
+
+/* Loads the whole kernel now. A driver that loads a kernel at its first launch waits for all work of the
+ * device, which may include a receive that waits for this rank. Drivers before CUDA 12.4 load by
+ * cuModuleGetFunction(). */
+static CUresult load_kernel(struct device *d, CUfunction f)
+{
+    return d->l.p_cuFuncLoad ? d->l.p_cuFuncLoad(f) : CUDA_SUCCESS;
+}
+
+CUresult device_load_kernels(struct device *d)
+{
+    static const uint8_t *const images[IMAGE_COUNT] = { IMAGES(IMAGE_AT) };
+    for (int i = 0; i < IMAGE_COUNT; i++) {
+        CUresult r = d->l.p_cuModuleLoadData(&d->modules[i], images[i]);
+        if (r != CUDA_SUCCESS)
+            return r;
+    }
+    for (int k = 0; k < KERNEL_COUNT; k++) {
+        CUmodule in = d->modules[image_of((enum tsr_cuda_kernel)k)];
+        CUresult r = d->l.p_cuModuleGetFunction(&d->functions[k], in, device_kernel_names[k]);
+        if (r == CUDA_SUCCESS)
+            r = load_kernel(d, d->functions[k]);
+        if (r != CUDA_SUCCESS)
+            return r;
+    }
+    return CUDA_SUCCESS;
+}
