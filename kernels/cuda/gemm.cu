@@ -4,10 +4,12 @@
  * one chain of FMAs, ascending, whoever computes it; held to its bytes by tests/gpu/linears.c.
  *
  * Up to 16 tokens, and where tiles would be too few for the device: a block takes a panel, a warp a
- * segment, as with one token.  Bytes moved: a weight once for every 8 or 16 tokens.
- * Else a tile: 64 rows and 32 or 64 tokens, steps of 32 columns in shared memory, two of them, so that the
- * next is read and widened while this one is used.  A thread has 4 rows and 4 or 8 tokens in registers.
- * Bytes moved: a weight once for every 32 or 64 tokens, activations once for every 64 rows.
+ * segment, as with one token.  Else a tile: 64 rows and 32 or 64 tokens, steps of 32 columns in shared
+ * memory, two of them, so that the next is read and widened while this one is used.  A thread has 4 rows
+ * and 4 or 8 tokens in registers.
+ *
+ * Bytes moved: rows * cols * bits / 8 and the scales, once for every 8 or 16 tokens, by a tile once for
+ * every 32 or 64; activations once for every 32 rows, by a tile once for every 64.
  */
 #include "k_chain.h"
 #include "k_half_step.h"
@@ -115,13 +117,19 @@ DEV void tile_store(const struct k_linear *a, const int kind, const int bits, co
     }
 }
 
+#ifdef __CUDACC__
+#define UNROLL_TWO _Pragma("unroll 2") /* all of them make eight times the code, for nothing */
+#else
+#define UNROLL_TWO
+#endif
+
 /* acc[4 * t + i] of row i and token t: a step of its chain. */
 DEV void tile_sum(const int each, const struct tile_place *p, const float *ws, const float *xs,
                   float *acc)
 {
     const float *wp = ws + p->warp / 2 * K_PANEL + 4 * (p->lane % 8);
     const float *xp = xs + (p->warp % 2 * 4 * (uint32_t)each + p->lane / 8) * TILE_PAD;
-    UNROLL_LOOP
+    UNROLL_TWO
     for (int c = 0; c < (int)K_STEP; c += 4) {
         const float4 w0 = *(const float4 *)(const void *)(wp + c * 64),
                      w1 = *(const float4 *)(const void *)(wp + c * 64 + 64),
