@@ -26,10 +26,11 @@ struct tile {
     float    acc[2][4][4];
     uint64_t panel;
     uint32_t lane, g, t, t0;
-    /* of the run, fetched when it begins: the stored scale of row `lane`, scales of the lane's tokens */
+    /* of the run, fetched when it begins: the stored scale of row `lane`, the scale of token
+     * lane % (8 nt) */
     uint32_t group, block, scale, minimum;
     int32_t  zero;
-    float    sa[8], unit;
+    float    sa, unit;
     /* tables of 16 entries: of all rows in look[0], or of each of the lane's rows */
     uint32_t      look[4][4];
     const int8_t *table;

@@ -21,11 +21,9 @@ DEV void tile_fetch(const struct k_linear *a, struct tile *x, const int kind, co
         x->zero = run_zero(w, x->panel, x->group, x->lane);
         x->minimum = minimum_bits(w, x->panel, x->group, x->lane);
     }
-    UNROLL_LOOP
-    for (uint32_t i = 0; i < 2 * (uint32_t)nt; i++)
-        x->sa[i] =
-            AT(const float,
-               a->sa)[token_of(a, x->t0 + i / 2 * 8 + 2 * x->t + i % 2) * a->blocks + x->block];
+    x->sa = AT(
+        const float,
+        a->sa)[(uint64_t)token_of(a, x->t0 + x->lane % (8 * (uint32_t)nt)) * a->blocks + x->block];
 }
 
 /* The sums of the run's activations, of the tokens of the lane's products. */
@@ -48,6 +46,10 @@ DEV void tile_end(const struct k_linear *a, struct tile *x, const int kind, cons
     const struct k_weight *w = &a->w;
     float                  scale = x->unit, minimum = 0.0f;
     int32_t                ones[4][2];
+    float                  sa[4][2];
+    UNROLL_LOOP
+    for (uint32_t i = 0; i < 2 * (uint32_t)nt; i++)
+        sa[i / 2][i % 2] = shfl_f(ALL_LANES, x->sa, i / 2 * 8 + 2 * x->t + i % 2);
     if (kind == (int)K_INT) {
         tile_ones(x, nt, ones);
         scale = scale_from(w, x->scale, x->panel, x->group, x->lane);
@@ -69,14 +71,13 @@ DEV void tile_end(const struct k_linear *a, struct tile *x, const int kind, cons
         for (uint32_t n = 0; n < (uint32_t)nt; n++) {
             UNROLL_LOOP
             for (uint32_t e = 0; e < 2; e++) {
-                float      *acc = &x->acc[m][n][h + e];
-                int32_t    *sum = &x->sum[m][n][h + e];
-                const float sa = x->sa[2 * n + e];
+                float   *acc = &x->acc[m][n][h + e];
+                int32_t *sum = &x->sum[m][n][h + e];
                 if (kind == (int)K_INT)
                     *sum -= zero * ones[n][e];
-                *acc = fmaf((float)*sum, s * sa, *acc);
+                *acc = fmaf((float)*sum, s * sa[n][e], *acc);
                 if (kind == (int)K_INT && w->affine)
-                    *acc = fmaf((float)ones[n][e], least * sa, *acc);
+                    *acc = fmaf((float)ones[n][e], least * sa[n][e], *acc);
                 *sum = 0;
             }
         }
