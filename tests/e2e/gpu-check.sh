@@ -6,7 +6,8 @@ WORK=$(mktemp -d)
 trap 'rm -rf "$WORK"' EXIT
 # in a folder that was made for another machine, which takes nothing from here
 "$CHECK" --build "$1" --pack "$WORK/pack"
-[ "$(du -sm "$WORK/pack" | cut -f 1)" -le 60 ] || { echo "WRONG: the folder is large"; exit 1; }
+# it travels as an archive: code for six kinds of devices and recorded cases become small in it
+[ "$(tar -C "$WORK/pack" -cz . | wc -c)" -le 50000000 ] || { echo "WRONG: the folder is large"; exit 1; }
 env -i PATH=/usr/bin:/bin HOME="$WORK" "$WORK/pack/tools/gpu-check" --emulated "$2" --out "$WORK/out" ||
     { cat "$WORK/out/log"; exit 1; }
 if ! grep -q "^== models: $WORK/pack/build/" "$WORK/out/log"; then
