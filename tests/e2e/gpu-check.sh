@@ -36,7 +36,7 @@ jq -e '.device == "SIMT emulation" and .copy_gb_per_s > 0 and ([.bench[].numeric
 # what runs at the same time ends within 100 s, what runs alone after it within another 100
 limits=$(sed -n 's/^ *part [a-z$]* \([0-9]*\) .*/\1/p' "$CHECK" | sort -n | tail -n 1)
 alone=$(sed -n 's/^ *stage [a-z]* \([0-9]*\) .*/\1/p' "$CHECK" | awk '{n += $1} END {print n}')
-[ "$limits" -le 100 ] && [ "$alone" -le 100 ] || { echo "WRONG: the parts may take $limits s and $alone s"; exit 1; }
+((limits <= 100 && alone <= 100)) || { echo "WRONG: the parts may take $limits s and $alone s"; exit 1; }
 [ "$(find "$WORK/out" -type f | wc -l)" -le 8 ] || { echo "WRONG: more than 8 files of results"; exit 1; }
 # and whatever they take, all end in time: what does not fit any more is left out, which is a failure
 if ! (
