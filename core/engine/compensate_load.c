@@ -18,24 +18,24 @@ static const struct tsr_backend_compensate_v1 *table_of(const struct tsr_engine_
                : NULL;
 }
 
-/* The engine's device, or the default one if it has no support. */
-static tsr_status choose_device(struct tsr_engine *e, struct tsr_engine_compensator *c,
+/* The device that has the data, or the default one if it has no support. */
+static tsr_status choose_device(struct tsr_engine_device *data, struct tsr_engine_comp_place *p,
                                 struct tsr_err *err)
 {
-    c->dev = e->dev;
-    c->table = table_of(e->dev);
-    if (c->table)
+    p->dev = p->data = data;
+    p->table = table_of(data);
+    if (p->table)
         return TSR_OK;
-    TSR_TRY(tsr_engine_device_fallback(e->dev, "compensation", "it has no " TSR_BACKEND_COMPENSATE,
-                                       err));
-    c->dev = e->dev->fallback;
-    c->table = table_of(c->dev);
-    if (!c->table)
+    TSR_TRY(
+        tsr_engine_device_fallback(data, "compensation", "it has no " TSR_BACKEND_COMPENSATE, err));
+    p->dev = data->fallback;
+    p->table = table_of(p->dev);
+    if (!p->table)
         return tsr_fail(err, TSR_E_UNSUPPORTED,
-                        "neither %s nor %s compensates (" TSR_BACKEND_COMPENSATE ")", e->dev->text,
-                        c->dev->text);
-    tsr_logf(TSR_LOG_WARN, "%s does not compensate: that runs on %s, with copies", e->dev->text,
-             c->dev->text);
+                        "neither %s nor %s compensates (" TSR_BACKEND_COMPENSATE ")", data->text,
+                        p->dev->text);
+    tsr_logf(TSR_LOG_WARN, "%s does not compensate: that runs on %s, with copies", data->text,
+             p->dev->text);
     return TSR_OK;
 }
 
@@ -122,8 +122,9 @@ static tsr_status load_linear(struct tsr_engine *e, struct tsr_engine_compensato
                         (unsigned long long)w->rows, (unsigned long long)w->cols);
     s->there = c->any = true;
     if (e->tp.ranks > 1) {
+        bool                   whole = id >= TSR_MODEL_EXPERTS && e->share.whole_experts;
         struct tsr_model_slice part;
-        if (tsr_engine_is_row_parallel(id)) {
+        if (tsr_engine_is_row_parallel(id) && !whole) {
             part = share_of_outputs(e, r);
             s->at = part.row;
             s->part = part.rows;
@@ -134,9 +135,11 @@ static tsr_status load_linear(struct tsr_engine *e, struct tsr_engine_compensato
             return TSR_OK;
         TSR_TRY(part_of(c, r, &part, &d, err));
     }
-    tsr_status st = c->table->residual_load(c->dev->self, &d, &s->residual[s->n], err);
+    const struct tsr_engine_comp_place *p =
+        tsr_engine_comp_place(e, layer, tsr_model_linear_site(id));
+    tsr_status st = p->table->residual_load(p->dev->self, &d, &s->residual[s->n], err);
     if (st != TSR_OK)
-        return tsr_err_prefix(err, st, "%s", c->dev->text);
+        return tsr_err_prefix(err, st, "%s", p->dev->text);
     s->which[s->n++] = place;
     c->done.linears++;
     c->done.host_bytes += d.inputs * tsr_compensate_residual_stride(d.bits, d.outputs) +
@@ -197,35 +200,39 @@ static tsr_status load_site(struct tsr_engine *e, struct tsr_engine_compensator 
     return TSR_OK;
 }
 
-static void drop_room(struct tsr_engine *e, struct tsr_engine_compensator *c)
+/* With room for n compensated tokens, in place of the old. */
+static tsr_status place_room(struct tsr_engine *e, struct tsr_engine_comp_place *p, uint64_t n,
+                             struct tsr_err *err)
 {
-    free(c->x);
-    free(c->lists);
-    c->x = NULL;
-    c->lists = NULL;
-    c->most = 0;
-    tsr_engine_device_drop_tensor(c->dev, &c->list);
-    tsr_engine_device_drop_tensor(c->dev, &c->whole);
-    tsr_engine_device_drop_tensor(e->dev, &c->sum);
+    const struct tsr_engine_compensator *c = e->comp;
+    if (!p->data)
+        return TSR_OK;
+    tsr_engine_device_drop_tensor(p->dev, &p->list);
+    tsr_engine_device_drop_tensor(p->dev, &p->whole);
+    tsr_engine_device_drop_tensor(p->data, &p->sum);
+    TSR_TRY(tsr_engine_device_tensor(p->dev, TSR_U32, n, 1 + c->room, 0, "selected channels",
+                                     &p->list, err));
+    if (e->tp.ranks == 1)
+        return TSR_OK;
+    TSR_TRY(
+        tsr_engine_device_tensor(p->dev, TSR_F32, n, c->widest, 0, "whole inputs", &p->whole, err));
+    return tsr_engine_device_tensor(p->data, TSR_F32, n, e->model->hp.hidden, 0, "compensations",
+                                    &p->sum, err);
 }
 
 tsr_status tsr_engine_compensate_room(struct tsr_engine *e, uint64_t n, struct tsr_err *err)
 {
     struct tsr_engine_compensator *c = e->comp;
     uint64_t                       inputs = 0, lists = 0;
-    drop_room(e, c);
+    free(c->x);
+    free(c->lists);
+    c->most = 0;
     c->x = tsr_mul(n, c->widest, &inputs) ? tsr_new_aligned(inputs, sizeof *c->x) : NULL;
     c->lists = tsr_mul(n, 1 + c->room, &lists) ? tsr_new_aligned(lists, sizeof *c->lists) : NULL;
     if (!c->x || !c->lists)
         return tsr_fail_nomem(err, inputs * sizeof *c->x, "compensated inputs");
-    TSR_TRY(tsr_engine_device_tensor(c->dev, TSR_U32, n, 1 + c->room, 0, "selected channels",
-                                     &c->list, err));
-    if (e->tp.ranks > 1) {
-        TSR_TRY(tsr_engine_device_tensor(c->dev, TSR_F32, n, c->widest, 0, "whole inputs",
-                                         &c->whole, err));
-        TSR_TRY(tsr_engine_device_tensor(e->dev, TSR_F32, n, e->model->hp.hidden, 0,
-                                         "compensations", &c->sum, err));
-    }
+    TSR_TRY(place_room(e, &c->own, n, err));
+    TSR_TRY(place_room(e, &c->host, n, err));
     c->most = n;
     return TSR_OK;
 }
@@ -239,8 +246,11 @@ static tsr_status expert_buffers(struct tsr_engine *e, struct tsr_engine_compens
     c->expert_end = tsr_new(e->model->hp.experts, sizeof *c->expert_end);
     if (!c->taken || !c->expert_at || !c->expert_end)
         return tsr_fail_nomem(err, pairs * sizeof *c->expert_at, "compensated tokens");
-    return tsr_engine_device_tensor(c->dev, TSR_U32, 1, pairs, 0, "compensated tokens",
-                                    &c->expert_rows, err);
+    if (c->host.data)
+        TSR_TRY(tsr_engine_device_tensor(c->host.dev, TSR_U32, 1, pairs, 0, "compensated tokens",
+                                         &c->host.expert_rows, err));
+    return tsr_engine_device_tensor(c->own.dev, TSR_U32, 1, pairs, 0, "compensated tokens",
+                                    &c->own.expert_rows, err);
 }
 
 /* If only generated tokens are compensated, room for one per sequence; larger chunks grow the buffers when they
@@ -254,8 +264,8 @@ static tsr_status buffers(struct tsr_engine *e, struct tsr_engine_compensator *c
     c->scratch = tsr_new(c->widest, sizeof *c->scratch);
     if (!c->at || !c->exact || !c->scratch)
         return tsr_fail_nomem(err, e->chunk * sizeof *c->at, "compensated tokens");
-    TSR_TRY(tsr_engine_device_tensor(c->dev, TSR_U32, 1, e->chunk, 0, "compensated tokens",
-                                     &c->rows, err));
+    TSR_TRY(tsr_engine_device_tensor(c->own.dev, TSR_U32, 1, e->chunk, 0, "compensated tokens",
+                                     &c->own.rows, err));
     if (e->model->hp.experts)
         TSR_TRY(expert_buffers(e, c, err));
     return tsr_engine_compensate_room(e, n, err);
@@ -272,7 +282,9 @@ static tsr_status load(struct tsr_engine *e, struct tsr_engine_compensator *c, s
     if (!c->site)
         return tsr_fail_nomem(err, from->layers * e->model->hp.sites * sizeof **c->site,
                               "residuals");
-    TSR_TRY(choose_device(e, c, err));
+    TSR_TRY(choose_device(e->dev, &c->own, err));
+    if (e->host)
+        TSR_TRY(choose_device(e->host, &c->host, err));
     for (uint64_t l = e->first; l < e->end; l++)
         for (uint64_t s = 0; s < e->model->hp.sites; s++)
             TSR_TRY(load_site(e, c, l, (enum tsr_site)s, err));
@@ -305,9 +317,10 @@ void tsr_engine_compensate_destroy(struct tsr_engine *e)
         return;
     for (uint64_t l = e->first; c->site && l < e->end; l++)
         for (uint64_t i = 0; i < e->model->hp.sites; i++) {
-            struct tsr_engine_comp_site *s = &c->site[l][i];
+            struct tsr_engine_comp_site        *s = &c->site[l][i];
+            const struct tsr_engine_comp_place *p = tsr_engine_comp_place(e, l, (enum tsr_site)i);
             for (uint64_t j = 0; j < s->n; j++)
-                c->table->residual_free(c->dev->self, s->residual[j]);
+                p->table->residual_free(p->dev->self, s->residual[j]);
             free(s->fixed);
         }
     for (uint64_t i = 0; i < c->n_copies; i++)

@@ -38,7 +38,8 @@ tsr_status tsr_engine_compensate_k(struct tsr_engine *e, const uint32_t (*k)[TSR
 }
 
 /* A row with a heavy tail, the same each time. */
-static tsr_status make_input(struct tsr_engine *e, const struct tsr_tensor *t, struct tsr_err *err)
+static tsr_status make_input(struct tsr_engine_device *dev, const struct tsr_tensor *t,
+                             struct tsr_err *err)
 {
     float *x = tsr_new(t->cols, sizeof *x);
     if (!x)
@@ -47,15 +48,20 @@ static tsr_status make_input(struct tsr_engine *e, const struct tsr_tensor *t, s
         float u = (float)((double)(i * 2654435761u % 4096) / 2048 - 1);
         x[i] = u * u * u;
     }
-    tsr_status st = tsr_engine_device_upload(e->dev, t, x, err);
+    tsr_status st = tsr_engine_device_upload(dev, t, x, err);
     free(x);
     return st;
 }
 
-/* What is timed reads and writes these rows. */
+/* What is timed reads and writes these rows: on the engine's device, and where the host has experts. */
 struct timed {
-    struct tsr_tensor in, out; /* of the widest input, of all outputs of the widest site */
+    struct tsr_tensor in[2], out[2]; /* of the widest input, of all outputs of the widest site */
 };
+
+static struct tsr_engine_device *device_of(const struct tsr_engine *e, int place)
+{
+    return place ? e->host : e->dev; /* the latter NULL: no experts are there */
+}
 
 /* One token through the linears of a site; the outputs are not used. */
 static tsr_status run_site(struct tsr_engine *e, const struct timed *t, uint64_t layer,
@@ -64,6 +70,7 @@ static tsr_status run_site(struct tsr_engine *e, const struct timed *t, uint64_t
     struct tsr_compensation_linears of = tsr_compensation_linears(e->model, layer, site);
     struct tsr_tensor               out[TSR_COMPENSATE_LINEARS], in;
     const struct tsr_tensor        *outs[TSR_COMPENSATE_LINEARS] = { NULL };
+    int                             place = tsr_engine_site_device(e, layer, site) != e->dev;
     uint64_t                        at = 0;
     if (of.n == 0)
         return TSR_OK;
@@ -71,11 +78,11 @@ static tsr_status run_site(struct tsr_engine *e, const struct timed *t, uint64_t
         uint64_t rows = e->model->layers[layer].lin[of.id[i]].w.rows;
         if (!rows)
             continue;
-        out[i] = tsr_engine_part_of_row(&t->out, at, rows);
+        out[i] = tsr_engine_part_of_row(&t->out[place], at, rows);
         outs[i] = &out[i];
         at += (rows + 15) / 16 * 16;
     }
-    in = tsr_engine_narrow(&t->in, 1, tsr_model_layer_site_cols(e->model, layer, site));
+    in = tsr_engine_narrow(&t->in[place], 1, tsr_model_layer_site_cols(e->model, layer, site));
     return tsr_engine_run_site(e, layer, site, &in, outs, err);
 }
 
@@ -108,6 +115,8 @@ static tsr_status run_once(struct tsr_engine *e, const struct timed *t, enum tsr
 {
     for (uint64_t l = e->first; l < e->end; l++)
         TSR_TRY(run_layer(e, t, l, kind, turn, err));
+    if (e->host)
+        TSR_TRY(tsr_engine_device_sync(e->host, err));
     return tsr_engine_device_sync(e->dev, err);
 }
 
@@ -125,14 +134,20 @@ static tsr_status make_rows(struct tsr_engine *e, struct timed *t, struct tsr_er
             widest = cols > widest ? cols : widest;
             most = sum > most ? sum : most;
         }
-    TSR_TRY(tsr_engine_device_tensor(e->dev, TSR_F32, 1, widest, 0, "a timed input", &t->in, err));
-    return tsr_engine_device_tensor(e->dev, TSR_F32, 1, most, 0, "timed outputs", &t->out, err);
+    for (int i = 0; i < 2 && device_of(e, i); i++) {
+        struct tsr_engine_device *dev = device_of(e, i);
+        TSR_TRY(
+            tsr_engine_device_tensor(dev, TSR_F32, 1, widest, 0, "a timed input", &t->in[i], err));
+        TSR_TRY(
+            tsr_engine_device_tensor(dev, TSR_F32, 1, most, 0, "timed outputs", &t->out[i], err));
+        TSR_TRY(make_input(dev, &t->in[i], err));
+    }
+    return TSR_OK;
 }
 
 static tsr_status time_rows(struct tsr_engine *e, const struct timed *t, enum tsr_site kind,
                             uint32_t repeats, double *seconds, struct tsr_err *err)
 {
-    TSR_TRY(make_input(e, &t->in, err));
     e->comp->at[0] = 0;
     e->comp->now = (struct tsr_engine_comp_rows){ .n = 1, .full = true, .at = e->comp->at };
     TSR_TRY(run_once(e, t, kind, 0, err));
@@ -157,7 +172,9 @@ tsr_status tsr_engine_time_site(struct tsr_engine *e, enum tsr_site kind, uint32
     tsr_status st = make_rows(e, &t, err);
     if (st == TSR_OK)
         st = time_rows(e, &t, kind, repeats, seconds, err);
-    tsr_engine_device_drop_tensor(e->dev, &t.in);
-    tsr_engine_device_drop_tensor(e->dev, &t.out);
+    for (int i = 0; i < 2 && device_of(e, i); i++) {
+        tsr_engine_device_drop_tensor(device_of(e, i), &t.in[i]);
+        tsr_engine_device_drop_tensor(device_of(e, i), &t.out[i]);
+    }
     return st;
 }

@@ -106,10 +106,6 @@ static tsr_status choose_part(struct tsr_engine *e, const struct tsr_engine_opti
         return tsr_fail(
             err, TSR_E_CONFIG,
             "ranks are not simulated together with compensation; leave one of them out");
-    if (e->tp.whole_experts && opt->compensate)
-        return tsr_fail(
-            err, TSR_E_CONFIG,
-            "whole experts per rank (experts: whole) are not compensated; use experts: rows");
     if (e->end > layers || e->first >= e->end || (e->tp.ranks > 1 && !e->tp.sum) ||
         (e->source && !e->release))
         return tsr_fail(err, TSR_E_INVAL, "layers %llu to %llu of %llu, or no sum over ranks",
@@ -139,7 +135,7 @@ static tsr_status build(struct tsr_engine *e, const struct tsr_model_overlay *o,
 {
     TSR_TRY(choose_context(e, opt->context, err));
     TSR_TRY(choose_part(e, opt, err));
-    TSR_TRY(tsr_engine_experts_place(e, &opt->on, opt->compensate != NULL, err));
+    TSR_TRY(tsr_engine_experts_place(e, &opt->on, err));
     e->chunk = opt->chunk ? opt->chunk : TSR_DEFAULT_CHUNK;
     /* no batch is longer than all slots together */
     if (e->chunk / e->n_slots >= e->context)

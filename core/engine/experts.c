@@ -28,7 +28,7 @@ static uint64_t count_layers(const struct tsr_engine *e, bool host)
 }
 
 tsr_status tsr_engine_experts_place(struct tsr_engine *e, const struct tsr_plugin_run_on *on,
-                                    bool compensated, struct tsr_err *err)
+                                    struct tsr_err *err)
 {
     if (!on->cpu_experts && !on->cpu_experts_of)
         return TSR_OK;
@@ -39,11 +39,10 @@ tsr_status tsr_engine_experts_place(struct tsr_engine *e, const struct tsr_plugi
     TSR_TRY(tsr_engine_device_other(e->dev, &e->host, err)); /* NULL: all is there already */
     e->host_experts = on->cpu_experts;
     e->host_experts_of = on->cpu_experts_of;
-    if (e->host && (e->split.ranks || compensated))
-        return tsr_fail(
-            err, TSR_E_CONFIG,
-            "experts on the CPU (cpu_experts) are not run with %s; leave one of them out",
-            e->split.ranks ? "simulated ranks" : "compensation");
+    if (e->host && e->split.ranks)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "experts on the CPU (cpu_experts) are not run with simulated ranks; leave "
+                        "one of them out");
     uint64_t layers = count_layers(e, true);
     if (layers)
         tsr_logf(TSR_LOG_INFO, "the experts of %llu of the layers %llu to %llu run on %s",
@@ -205,7 +204,7 @@ static tsr_status route(struct tsr_engine *e, uint64_t layer, const struct tsr_t
             r->host_places[t * r->each + j] = (uint32_t)at;
         }
     TSR_TRY(add_shared(e, layer, in, err));
-    return tsr_engine_compensate_routes(e, r->host_rows, r->count, err);
+    return tsr_engine_compensate_routes(e, layer, r->host_rows, r->count, err);
 }
 
 /* The routing of n tokens, to where the experts run. */
@@ -240,12 +239,14 @@ static tsr_status mix(struct tsr_engine *e, uint64_t layer, const struct tsr_eng
 }
 
 /* Of whole experts: rows of `said` of experts that other ranks have are zeros here, and the sum over ranks fills them
- * in.  Each then is what one rank computed, so that MIX is that of one engine, to the bit. */
+ * in.  Each then is what one rank computed, so that MIX is that of one engine, to the bit.  The shared expert's rows are
+ * added up with them, if that has not been done: experts_run.c. */
 static tsr_status fill_in(struct tsr_engine *e, uint64_t layer,
                           const struct tsr_engine_experts_at *at, uint64_t n, struct tsr_err *err)
 {
     const struct tsr_engine_routes *r = e->routes;
-    uint64_t                        all = n * e->model->hp.experts_used, rows = n * r->each;
+    uint64_t                        all = n * e->model->hp.experts_used;
+    uint64_t                        rows = tsr_engine_experts_shared_apart(e) ? all : n * r->each;
     uint64_t                        first = tsr_engine_experts_first(r, e->share.first_expert);
     uint64_t       end = tsr_engine_experts_first(r, e->share.first_expert + e->share.n_experts);
     const uint64_t others[2][2] = { { 0, first }, { end, all } };

@@ -43,6 +43,12 @@ static inline uint64_t tsr_engine_experts_first(const struct tsr_engine_routes *
     return expert ? r->count[expert - 1] : 0;
 }
 
+/* The ranks' parts of what the shared expert says are added up before the others': compensation follows the sum. */
+static inline bool tsr_engine_experts_shared_apart(const struct tsr_engine *e)
+{
+    return e->share.whole_experts && e->comp;
+}
+
 /* The first n elements of a row. */
 static inline struct tsr_tensor tsr_engine_part_of_row(const struct tsr_tensor *t, uint64_t first,
                                                        uint64_t n)

@@ -78,7 +78,7 @@ static tsr_status compensated(struct tsr_engine *e, uint64_t layer, uint32_t exp
 {
     const struct tsr_engine_routes *r = e->routes;
     uint64_t                        first = tsr_engine_experts_first(r, expert);
-    tsr_engine_compensate_expert(e, expert, r->host_rows + first, r->count[expert] - first);
+    tsr_engine_compensate_expert(e, layer, expert, r->host_rows + first, r->count[expert] - first);
     return tsr_engine_run_site(e, layer, tsr_model_expert_site(expert, kind), in, outs, err);
 }
 
@@ -168,7 +168,8 @@ tsr_status tsr_engine_experts_run_chosen(struct tsr_engine *e, uint64_t layer,
     for (; g.end > g.begin; g = next_group(e, g.end, room))
         if (g.upto > g.first)
             TSR_TRY(run_group(e, layer, at, &g, x, err));
-    tsr_engine_compensate_expert(e, 0, NULL, 0); /* what follows has the rows of all tokens again */
+    tsr_engine_compensate_expert(e, layer, 0, NULL,
+                                 0); /* what follows has the rows of all tokens again */
     return TSR_OK;
 }
 
@@ -188,13 +189,19 @@ tsr_status tsr_engine_experts_run_shared(struct tsr_engine *e, uint64_t layer,
                                          const struct tsr_tensor *x, const struct tsr_tensor *said,
                                          struct tsr_err *err)
 {
-    struct tsr_tensor inner;
+    const enum tsr_site site = TSR_MODEL_SITE_SHARED_DOWN_IN;
+    struct tsr_tensor   inner;
     TSR_TRY(run_gated(e, layer, TSR_MODEL_SITE_FFN_IN, e->share.shared, x, &inner, err));
-    TSR_TRY(show(e, e->dev, layer, TSR_MODEL_SITE_SHARED_DOWN_IN, &inner, err));
-    return e->split.ranks
-               ? run_parts(e, layer, TSR_MODEL_SHARED_DOWN, &e->routes->own, x->rows, &inner,
-                           x->rows * e->model->hp.experts_used, err)
-               : tsr_engine_run_site(e, layer, TSR_MODEL_SITE_SHARED_DOWN_IN, &inner, &said, err);
+    TSR_TRY(show(e, e->dev, layer, site, &inner, err));
+    if (tsr_engine_experts_shared_apart(e)) {
+        TSR_TRY(tsr_engine_run_linear(e, &e->layers[layer].lin[TSR_MODEL_SHARED_DOWN], &inner, said,
+                                      err));
+        TSR_TRY(tsr_engine_sum_over_ranks(e, e->dev, layer, TSR_MODEL_DOWN, said, err));
+        return tsr_engine_compensate_site(e, layer, site, &inner, &said, err);
+    }
+    return e->split.ranks ? run_parts(e, layer, TSR_MODEL_SHARED_DOWN, &e->routes->own, x->rows,
+                                      &inner, x->rows * e->model->hp.experts_used, err)
+                          : tsr_engine_run_site(e, layer, site, &inner, &said, err);
 }
 
 tsr_status tsr_engine_experts_show(struct tsr_engine *e, uint64_t layer, uint32_t expert,

@@ -54,9 +54,10 @@ tsr_status tsr_engine_compensate_site(struct tsr_engine *e, uint64_t layer, enum
 
 /* For layers with experts.  After the router, tokens: of the experts' rows, one expert's after the other's, up to
  * end[expert]; then before an expert runs over its n rows; tokens NULL: the inputs are again those of all tokens. */
-tsr_status tsr_engine_compensate_routes(struct tsr_engine *e, const uint32_t *tokens,
-                                        const uint64_t *end, struct tsr_err *err);
-void tsr_engine_compensate_expert(struct tsr_engine *e, uint32_t expert, const uint32_t *tokens,
-                                  uint64_t n);
+tsr_status tsr_engine_compensate_routes(struct tsr_engine *e, uint64_t layer,
+                                        const uint32_t *tokens, const uint64_t *end,
+                                        struct tsr_err *err);
+void       tsr_engine_compensate_expert(struct tsr_engine *e, uint64_t layer, uint32_t expert,
+                                        const uint32_t *tokens, uint64_t n);
 
 #endif

@@ -245,7 +245,7 @@ tsr_status tsr_engine_run_products(struct tsr_engine *e, const struct tsr_engine
 
 /* experts.c: e->host for the linear of an expert that it runs, else NULL: the engine's device. */
 tsr_status tsr_engine_experts_place(struct tsr_engine *e, const struct tsr_plugin_run_on *on,
-                                    bool compensated, struct tsr_err *err);
+                                    struct tsr_err *err);
 static inline bool tsr_engine_experts_on_host(const struct tsr_engine *e, uint64_t layer)
 {
     return e->host && (e->host_experts_of ? e->host_experts_of[layer] : layer < e->host_experts);
@@ -255,6 +255,13 @@ static inline struct tsr_engine_device *tsr_engine_experts_device(const struct t
                                                                   enum tsr_linear_id       id)
 {
     return id >= TSR_MODEL_EXPERTS && tsr_engine_experts_on_host(e, layer) ? e->host : NULL;
+}
+/* The device that runs a site's linears, and has its input and outputs. */
+static inline struct tsr_engine_device *tsr_engine_site_device(const struct tsr_engine *e,
+                                                               uint64_t layer, enum tsr_site site)
+{
+    return site >= TSR_MODEL_SITE_EXPERTS && tsr_engine_experts_on_host(e, layer) ? e->host
+                                                                                  : e->dev;
 }
 /* experts.c: from the normed input to the sum of the chosen experts, of a layer with experts. */
 tsr_status tsr_engine_experts_create(struct tsr_engine *e, struct tsr_err *err);

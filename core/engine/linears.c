@@ -26,14 +26,16 @@ static struct tsr_engine_comp_site *compensated(const struct tsr_engine *e, uint
 
 static bool in_parts(const struct tsr_engine *e, enum tsr_site site)
 {
-    return e->tp.ranks > 1 && tsr_model_site_kind(site) == TSR_MODEL_SITE_DOWN_IN;
+    return e->tp.ranks > 1 && tsr_model_site_kind(site) == TSR_MODEL_SITE_DOWN_IN &&
+           !tsr_engine_comp_is_whole(e, site);
 }
 
 /* Lists that the host creates or reads require single steps. */
-static bool listed_there(const struct tsr_engine *e)
+static bool listed_there(const struct tsr_engine_compensator *c,
+                         const struct tsr_engine_comp_place  *here)
 {
-    const struct tsr_engine_compensator *c = e->comp;
-    return c->dev == e->dev && c->use.select == TSR_COMPENSATE_SELECT_DYNAMIC && !c->use.recall;
+    return here->dev == here->data && c->use.select == TSR_COMPENSATE_SELECT_DYNAMIC &&
+           !c->use.recall;
 }
 
 struct job {
@@ -44,11 +46,11 @@ struct job {
     struct tsr_site_op       all;
 };
 
-static void add_compensation(const struct tsr_engine_compensator *c,
+static void add_compensation(const struct tsr_engine_comp_place *here,
                              const struct tsr_engine_comp_site *s, const struct tsr_tensor *in,
                              const struct tsr_tensor *const *outs, struct job *j)
 {
-    j->list = c->list;
+    j->list = here->list;
     j->list.rows = 1;
     j->list.cols = 1 + s->count;
     j->list.row_stride = j->list.cols * sizeof(uint32_t);
@@ -76,14 +78,16 @@ static tsr_status run_together(struct tsr_engine *e, uint64_t layer, enum tsr_si
                                const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
                                bool *done, struct tsr_err *err)
 {
-    const struct tsr_backend_compensate_v1 *table = in->rows == 1 ? table_of(e->dev) : NULL;
+    struct tsr_engine_device               *dev = tsr_engine_site_device(e, layer, site);
+    const struct tsr_backend_compensate_v1 *table = in->rows == 1 ? table_of(dev) : NULL;
     const struct tsr_engine_comp_site      *s = compensated(e, layer, site);
     struct tsr_compensation_linears         of = tsr_compensation_linears(e->model, layer, site);
     struct job                              j;
     const struct tsr_engine_linear_dev     *first = NULL;
     struct tsr_tensor                       sorted = *in;
     *done = false;
-    if (!table || (s && (!listed_there(e) || in_parts(e, site))))
+    if (!table ||
+        (s && (!listed_there(e->comp, tsr_engine_comp_place(e, layer, site)) || in_parts(e, site))))
         return TSR_OK;
     j.all = (struct tsr_site_op){ .struct_size = sizeof j.all };
     for (uint32_t i = 0; i < of.n; i++) {
@@ -103,10 +107,10 @@ static tsr_status run_together(struct tsr_engine *e, uint64_t layer, enum tsr_si
         TSR_TRY(tsr_engine_put_in_order(e, first, in, 0, &sorted, err));
     }
     if (s)
-        add_compensation(e->comp, s, in, outs, &j);
+        add_compensation(tsr_engine_comp_place(e, layer, site), s, in, outs, &j);
     if (e->on_layer)
         e->on_layer(e->layer_ctx, e->at_layer, false);
-    tsr_status st = table->site(e->dev->self, NULL, &j.all, err);
+    tsr_status st = table->site(dev->self, NULL, &j.all, err);
     *done = st != TSR_E_UNSUPPORTED;
     if (st == TSR_OK && s)
         e->comp->done.selected += s->count;

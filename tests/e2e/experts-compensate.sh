@@ -1,10 +1,11 @@
 #!/bin/bash
-# tests/e2e/experts-compensate.sh TESSERA MAKE_EXPERTS - error compensation of models with experts: residuals of each expert,
+# tests/e2e/experts-compensate.sh TESSERA MAKE_EXPERTS VAULT.so - error compensation of models with experts: residuals of each expert,
 # perplexity that falls with what is added back down to that of the original, the same bytes whatever the pieces, the
 # tuner's counts, simulated ranks; what does not fit is said in one sentence.
 # shellcheck source=tests/e2e/lib.sh
 . "$(dirname "$0")/lib.sh"
 MAKE=$(readlink -f "$2")
+VAULT=$(readlink -f "$3")
 DEMO=$ROOT/configs/demo
 TEXT=$DEMO/calibration.txt
 HELD=$DEMO/held-out.txt
@@ -165,6 +166,30 @@ for n in 1 2; do
     jq -c '.response.body.choices[0].text' "$WORK/ranks-$n/answers.jsonl" >"$WORK/answers-$n"
 done
 ok "two stages: the answers of one" cmp "$WORK/answers-1" "$WORK/answers-2"
+
+# Ranks with whole experts, experts on the CPU next to a device that it cannot read, and both.
+sed '/layers: 3-5/d; /layers: 0-2/d' "$WORK/stages.yaml" >"$WORK/head.yaml"
+# placed NAME BACKEND KEYS: the answers of one stage with these keys
+placed() {
+    { cat "$WORK/head.yaml" && printf '  - {layers: 0-5, node: here, device: this-machine, %s, schemes: [{layers: 0-5, keep: true}]}\n' "$3"; } >"$WORK/placed.yaml"
+    printf 'version: 1\nmodel: packed\nplugins: ["%s"]\nbackend: %s\npipeline:\n  - run: {plan: placed.yaml, input: prompts.jsonl, output: answers.jsonl, temperature: 0, ranks: threads, compensate: 64}\n' \
+        "$VAULT" "$2" >"$WORK/job.yaml"
+    run run job.yaml --out "placed-$1"
+    ok "$1: exit code 0, got $rc" test "$rc" = 0
+    ok "$1: the answers of one engine" cmp "$WORK/answers-1" <(jq -c '.response.body.choices[0].text' "$WORK/placed-$1/answers.jsonl")
+}
+placed whole cpu "tp: 2, experts: whole"
+placed cpu vault "cpu_experts: 1-4"
+placed both vault "tp: 2, experts: whole, cpu_experts: true"
+run logits packed --tokens $TOKENS -o a.st --compensate 64 --positions all
+run logits packed --tokens $TOKENS -o b.st --compensate 64 --positions all --chunk 3 --plugin-path "$VAULT" --backend vault --cpu-experts 3
+ok "logits with the experts of three layers on the CPU: exit code 0, got $rc" test "$rc" = 0
+ok "the same bytes" cmp "$WORK/a.st" "$WORK/b.st"
+printf 'version: 1\nmodel: packed\nplugins: ["%s"]\nbackend: vault\ncpu_experts: 3\npipeline:\n  - tune: {slower: 400, repeats: 1}\n' "$VAULT" >"$WORK/job.yaml"
+run run job.yaml --out tuned-cpu
+ok "tune with experts on the CPU: exit code 0, got $rc" test "$rc" = 0
+ok "its counts are the same" test "$(jq -c '[.results.tune.modules[] | [.name, .inputs, .outputs]]' "$WORK/tuned-cpu/results.json")" = \
+    "$(jq -c '[.results.tune.modules[] | [.name, .inputs, .outputs]]' "$WORK/tuned/results.json")"
 run eval moe --text "$HELD" --window 128 --max-windows 2 --json --simulate-tp 2
 ok "simulated ranks: exit code 0, got $rc" test "$rc" = 0
 ok "exact sums: the perplexity" jq -e --argjson b "$original" '(.perplexity / $b - 1) | fabs < 1e-5' "$WORK/out"

@@ -327,17 +327,20 @@ static tsr_status other_run(void *self, void *stream, const struct tsr_op *op, s
 }
 
 static struct tsr_engine *bare_engine(const struct tsr_model *m, const struct tsr_model_overlay *o,
-                                      const struct tsr_engine_compensate *use,
+                                      const struct tsr_engine_compensate *use, uint64_t cpu_experts,
                                       struct tsr_backend_v1 *table, struct tsr_engine_device **dev,
                                       void **self)
 {
     struct tsr_errbuf         err = TSR_ERRBUF(err);
     struct tsr_plugin_found   f;
     struct tsr_engine        *e = NULL;
-    struct tsr_engine_options opt = {
-        .act = TSR_ACT_F32, .kv_dtype = TSR_F32, .slots = SLOTS, .context = 32, .compensate = use
-    };
-    char options[1024] = { 0 };
+    struct tsr_engine_options opt = { .on.cpu_experts = cpu_experts,
+                                      .act = TSR_ACT_F32,
+                                      .kv_dtype = TSR_F32,
+                                      .slots = SLOTS,
+                                      .context = 32,
+                                      .compensate = use };
+    char                      options[1024] = { 0 };
     assert_int_equal(tsr_plugin_registry_find(registry, TSR_KIND_BACKEND, "cpu", &f, &err.err),
                      TSR_OK);
     real = f.iface;
@@ -362,6 +365,33 @@ static void same(const char *what, float *got, const float *want, uint64_t float
     free(got);
 }
 
+/* Of the first layers, or of all, the CPU runs the experts and compensates them. */
+static void experts_on_cpu(const struct tsr_model *m, const struct tsr_model_overlay *o,
+                           const struct tsr_engine_compensate *use, const struct script *s,
+                           const float *want)
+{
+    static const uint64_t layers[] = { 1, 2, UINT64_MAX };
+    uint64_t              floats = s->logits * m->hp.vocab;
+    for (int i = 0; i < 3; i++) {
+        struct tsr_engine_options opt = { .on = { .backend = "vault", .cpu_experts = layers[i] },
+                                          .act = TSR_ACT_F32,
+                                          .kv_dtype = TSR_F32,
+                                          .slots = SLOTS,
+                                          .context = 32,
+                                          .chunk = i == 1 ? 5 : 0,
+                                          .compensate = use };
+        struct tsr_backend_v1     table;
+        struct tsr_engine_device *dev = NULL;
+        void                     *self = NULL;
+        if (vault)
+            same("vault and CPU", run_script(golden_engine(registry, m, o, opt), s), want, floats);
+        same("no table and CPU",
+             run_script(bare_engine(m, o, use, layers[i], &table, &dev, &self), s), want, floats);
+        tsr_engine_device_close(dev);
+        real->destroy(self);
+    }
+}
+
 static void one_arithmetic(const struct tsr_model *m, const struct tsr_model_overlay *o,
                            const struct tsr_engine_compensate *use)
 {
@@ -376,9 +406,11 @@ static void one_arithmetic(const struct tsr_model *m, const struct tsr_model_ove
     same("three threads", run_script(engine_of(threaded, m, o, use, 0, NULL), &s), want, floats);
     if (vault)
         same("vault", run_script(engine_of(registry, m, o, use, 0, "vault"), &s), want, floats);
-    same("no table", run_script(bare_engine(m, o, use, &table, &dev, &self), &s), want, floats);
+    same("no table", run_script(bare_engine(m, o, use, 0, &table, &dev, &self), &s), want, floats);
     tsr_engine_device_close(dev);
     real->destroy(self);
+    if (m->hp.experts)
+        experts_on_cpu(m, o, use, &s, want);
     /* slot 1 without its neighbours */
     alone = s;
     uint64_t floats_of = m->hp.vocab;
@@ -426,6 +458,7 @@ static void test_invariance(void **state)
     (void)state;
     invariance(wide_names[0], 5);
     invariance(WIDE_EXPERTS, 3);
+    invariance(WIDE_SHARED_EXPERT, 3);
     invariance(wide_latent_names[0], 3);
     invariance(wide_delta_names[0], 3);
 }
@@ -538,6 +571,10 @@ static void *work(void *arg)
     return NULL;
 }
 
+/* What each rank of `ranks` has and where. */
+static bool        whole_experts;
+static const char *device; /* NULL: the CPU; with the experts of some layers on the CPU */
+
 /* The script through `pp` stages of `tp` ranks each. */
 static void ranks(const struct tsr_model *m, const struct tsr_model_overlay *o,
                   const struct tsr_engine_compensate *use, uint32_t tp, uint32_t pp,
@@ -553,24 +590,31 @@ static void ranks(const struct tsr_model *m, const struct tsr_model_overlay *o,
         group[i].ranks = tp;
         (void)pthread_barrier_init(&group[i].barrier, NULL, tp);
         for (uint32_t r = 0; r < tp; r++) {
-            struct tsr_engine_tp hook = { .rank = r, .ranks = tp, .sum = sum, .ctx = &w[i][r].me };
+            struct tsr_engine_tp hook = { .rank = r,
+                                          .ranks = tp,
+                                          .whole_experts = whole_experts,
+                                          .sum = sum,
+                                          .ctx = &w[i][r].me };
             w[i][r] = (struct worker){ .me = { &group[i], r } };
             w[i][r].err = (struct tsr_errbuf)TSR_ERRBUF(w[i][r].err);
             w[i][r].out = malloc(MOST * hidden * sizeof *h);
             w[i][r].in = malloc(MOST * hidden * sizeof *h);
             assert_true(w[i][r].out && w[i][r].in);
-            w[i][r].e = golden_engine(registry, m, o,
-                                      (struct tsr_engine_options){ .act = TSR_ACT_F32,
-                                                                   .kv_dtype = TSR_F32,
-                                                                   .slots = SLOTS,
-                                                                   .context = 32,
-                                                                   .chunk = 5,
-                                                                   .first = layers * i / pp,
-                                                                   .end = layers * (i + 1) / pp,
-                                                                   .no_embed = i > 0 || r > 0,
-                                                                   .no_head = i + 1 < pp || r > 0,
-                                                                   .tp = &hook,
-                                                                   .compensate = use });
+            w[i][r].e =
+                golden_engine(registry, m, o,
+                              (struct tsr_engine_options){
+                                  .on = { .backend = device, .cpu_experts = device ? 2 : 0 },
+                                  .act = TSR_ACT_F32,
+                                  .kv_dtype = TSR_F32,
+                                  .slots = SLOTS,
+                                  .context = 32,
+                                  .chunk = 5,
+                                  .first = layers * i / pp,
+                                  .end = layers * (i + 1) / pp,
+                                  .no_embed = i > 0 || r > 0,
+                                  .no_head = i + 1 < pp || r > 0,
+                                  .tp = &hook,
+                                  .compensate = use });
         }
     }
     for (uint32_t k = 0; k < STEPS; k++) {
@@ -674,12 +718,59 @@ static void test_expert_ranks(void **state)
         ranks(m, o, &use, 1, 3, &s, want, 0);
         ranks(m, o, &use, 2, 1, &s, want, 2e-5 * range);
         ranks(m, o, &use, 4, 1, &s, want, 2e-5 * range);
+        device = vault ? "vault" : NULL;
+        ranks(m, o, &use, 2, 1, &s, want, 2e-5 * range);
+        device = NULL;
         free(want);
         residuals_free(m, c);
     }
     free(bare);
     tsr_model_overlay_destroy(o);
     wide_free(m, folder);
+}
+
+/* Ranks with whole experts compensate those that they have, and together what they share of a shared expert: the bytes are
+ * those of one engine, also where the CPU runs some of the experts. */
+static void whole_ranks(const char *name)
+{
+    char                      folder[64];
+    struct tsr_model         *m = wide_load(name, false, folder);
+    struct tsr_model_overlay *o = wide_pack(registry, m, "use: rtn\nbits: 3\ngroup: 32\n");
+    struct script             s = write_script(m->hp.vocab);
+    float                    *bare = run_script(engine_of(registry, m, o, NULL, 0, NULL), &s);
+    whole_experts = true;
+    for (int way = 0; way < 3; way++) {
+        const struct tsr_compensation *c = residuals(m, o, way == 1 ? 2 : 4);
+        struct tsr_engine_compensate   use = { .from = c,
+                                               .each = 70,
+                                               .select = way == 1   ? TSR_COMPENSATE_SELECT_EXACT
+                                                         : way == 2 ? TSR_COMPENSATE_SELECT_RANDOM
+                                                                    : TSR_COMPENSATE_SELECT_DYNAMIC,
+                                               .all = way == 1 };
+        float *want = run_script(engine_of(registry, m, o, &use, 0, NULL), &s);
+        assert_true(memcmp(want, bare, s.logits * m->hp.vocab * sizeof *want) != 0);
+        for (int on = 0; on < (vault ? 2 : 1); on++) {
+            device = on ? "vault" : NULL;
+            ranks(m, o, &use, 2, 1, &s, want, 0);
+            ranks(m, o, &use, 2, 3, &s, want, 0);
+            if (m->hp.experts % 4 == 0)
+                ranks(m, o, &use, 4, 1, &s, want, 0);
+        }
+        device = NULL;
+        free(want);
+        residuals_free(m, c);
+    }
+    whole_experts = false;
+    free(bare);
+    tsr_model_overlay_destroy(o);
+    wide_free(m, folder);
+}
+
+static void test_whole_ranks(void **state)
+{
+    (void)state;
+    whole_ranks(WIDE_EXPERTS);
+    whole_ranks(WIDE_SHARED_EXPERT);
 }
 
 /* Chunks of 1024 are those of the whole input: of o's and down's 5120 channels two ranks have two and a half each, four
@@ -724,7 +815,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_weights),      cmocka_unit_test(test_whole),
         cmocka_unit_test(test_invariance),   cmocka_unit_test(test_counts),
         cmocka_unit_test(test_ranks),        cmocka_unit_test(test_chunks),
-        cmocka_unit_test(test_expert_ranks),
+        cmocka_unit_test(test_expert_ranks), cmocka_unit_test(test_whole_ranks),
     };
     vault = argc > 1 ? argv[1] : NULL;
     return cmocka_run_group_tests(tests, set_up, tear_down);
