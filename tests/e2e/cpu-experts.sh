@@ -61,7 +61,7 @@ ok "and no plan of 3 bits" test "$(plan alone alone --bits 3)" = none
 ok "experts of five layers are on the CPU" test "$(layers best)" = 1-5
 ok "that is faster than all on the CPU" less "$best" "$(plan cpu cpu --bits 4)"
 ok "and than all on the CPU with 3 bits" less "$best" "$(plan cpu3 cpu --bits 3)"
-for solver in ilp transfer; do
+for solver in ilp transfer adabits het uniform pipeedge; do
     run plan wide --cluster with.yaml --workload "$WORKLOAD" --use rtn --group 32 --bits 4,8 --solver exact --json -o p-x.yaml
     want=$(jq .plan.objective_ms "$WORK/out")
     run plan wide --cluster with.yaml --workload "$WORKLOAD" --use rtn --group 32 --bits 4,8 --solver "$solver" --json -o p-x.yaml
@@ -70,6 +70,19 @@ for solver in ilp transfer; do
     ok "$solver: none better than the exact one" no_more "$want" "$(jq .plan.objective_ms "$WORK/out")"
     [ "$solver" != ilp ] || ok "ilp: as good" json --argjson w "$want" '(.plan.objective_ms / $w - 1) | fabs < 1e-3' "$WORK/out"
 done
+
+# A CPU with memory for the experts of four layers: those that may choose per layer have a plan, one candidate for all has none.
+device board '8 MiB' 4000
+device host '9 MiB' 400
+for solver in exact ilp transfer adabits het; do
+    run plan wide --cluster with.yaml --workload "$WORKLOAD" --use rtn --group 32 --bits 4,8 --solver "$solver" --json -o p-x.yaml
+    [ "$rc" != 2 ] || continue # not built
+    [ "$solver" = het ] || ok "$solver: a plan within both memories, got $rc" json '.plan.stages[0].cpu_experts |
+        .bytes > 0 and .bytes <= .capacity' "$WORK/out"
+    [ "$solver" != het ] || ok "het: no plan, got $rc" test "$rc" = 1
+done
+device board '6 MiB' 4000
+device host '64 MiB' 400
 
 # ---- what is said ----------------------------------------------------------------------------------------------------
 

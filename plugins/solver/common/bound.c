@@ -6,6 +6,8 @@
  * of some is taken. */
 #include "plan.h"
 
+#include "host.h"
+
 #include <math.h>
 
 struct relaxed {
@@ -23,7 +25,8 @@ struct relaxed {
 static bool fits(const struct relaxed *r, uint64_t k, uint64_t l, uint64_t q)
 {
     return plan_can_run(r->in, r->o, k, l, q) &&
-           plan_layer_bytes(r->in, l, q) <= plan_room(r->in, r->o, k);
+           plan_layer_bytes(r->in, l, q) <= plan_room(r->in, r->o, k) &&
+           plan_host_bytes(r->in, l, q) <= plan_host_room(r->in, k);
 }
 
 static bool usable(const struct relaxed *r, uint64_t k, uint64_t l, uint64_t q)

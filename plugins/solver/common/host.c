@@ -1,18 +1,18 @@
 #include "host.h"
 
-static bool has_host(const struct tsr_solver_instance *in)
+bool plan_host_any(const struct tsr_solver_instance *in)
 {
     return TSR_HAS(struct tsr_solver_instance, in, host_bytes);
 }
 
 uint64_t plan_host_bytes(const struct tsr_solver_instance *in, uint64_t layer, uint64_t q)
 {
-    return has_host(in) ? in->host_bytes[in->layer_class[layer] * in->bits + q] : 0;
+    return plan_host_any(in) ? in->host_bytes[in->layer_class[layer] * in->bits + q] : 0;
 }
 
 uint64_t plan_host_room(const struct tsr_solver_instance *in, uint64_t k)
 {
-    return has_host(in) ? in->kinds[k]->host_capacity_bytes : 0;
+    return plan_host_any(in) ? in->kinds[k]->host_capacity_bytes : 0;
 }
 
 bool plan_host_fits_stage(const struct tsr_solver_instance *in, const struct tsr_solver_solution *s,
@@ -22,12 +22,4 @@ bool plan_host_fits_stage(const struct tsr_solver_instance *in, const struct tsr
     for (uint64_t l = s->stage_first[i]; l < s->stage_first[i] + s->stage_count[i]; l++)
         bytes = plan_add(bytes, plan_host_bytes(in, l, s->layer_bits[l]));
     return bytes <= plan_host_room(in, s->stage_kind[i]);
-}
-
-bool plan_host_fits(const struct tsr_solver_instance *in, const struct tsr_solver_solution *s)
-{
-    for (uint64_t i = 0; i < s->stages; i++)
-        if (!plan_host_fits_stage(in, s, i))
-            return false;
-    return true;
 }

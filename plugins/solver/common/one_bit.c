@@ -1,5 +1,6 @@
 #include "one_bit.h"
 
+#include "host.h"
 #include "partition.h"
 
 #include <math.h>
@@ -17,9 +18,9 @@ struct search {
     enum one_bit_policy               policy;
     struct partition                  p;
     uint64_t                          q;
-    /* prefix sums over the layers: [K][L+1], bytes [L+1]; rest: least time of layers l.. */
+    /* prefix sums over the layers: [K][L+1], bytes and host [L+1]; rest: least time of layers l.. */
     double   *pre, *dec, *rest_pre, *rest_dec;
-    uint64_t *bytes, *bad;
+    uint64_t *bytes, *host, *bad;
 };
 
 /* ---- one option, one bit --------------------------------------------------------- */
@@ -29,7 +30,9 @@ static bool block_of(const void *ctx, uint64_t k, uint64_t from, uint64_t to,
 {
     const struct search *s = ctx;
     uint64_t             at = k * (s->in->layers + 1), need = s->bytes[to] - s->bytes[from];
-    if (s->bytes[to] == UINT64_MAX || s->bad[at + to] != s->bad[at + from])
+    if (s->bytes[to] == UINT64_MAX || s->host[to] == UINT64_MAX ||
+        s->bad[at + to] != s->bad[at + from] ||
+        s->host[to] - s->host[from] > plan_host_room(s->in, k))
         return false;
     need = plan_add(need, from == 0 ? s->in->embed_bytes : 0);
     need = plan_add(need, to == s->in->layers ? s->in->head_bytes : 0);
@@ -59,10 +62,11 @@ static bool prepare(struct search *s)
 {
     const struct tsr_solver_instance *in = s->in;
     double                            omega = 0;
-    s->bytes[0] = 0;
+    s->bytes[0] = s->host[0] = 0;
     for (uint64_t l = 0; l < in->layers; l++) {
         omega += in->omega[l * in->bits + s->q];
         s->bytes[l + 1] = plan_add(s->bytes[l], plan_layer_bytes(in, l, s->q));
+        s->host[l + 1] = plan_add(s->host[l], plan_host_bytes(in, l, s->q));
     }
     s->p.fixed = in->theta * omega;
     if (!(omega <= plan_omega_limit(in)))
@@ -228,6 +232,7 @@ tsr_status one_bit_solve(void *self, const char *name, enum one_bit_policy polic
     s.rest_pre = plan_take(&a, L1, sizeof *s.rest_pre);
     s.rest_dec = plan_take(&a, L1, sizeof *s.rest_dec);
     s.bytes = plan_take(&a, L1, sizeof *s.bytes);
+    s.host = plan_take(&a, L1, sizeof *s.host);
     tsr_status st = TSR_OK;
     if (!a.failed &&
         partition_start(&s.p, in, &clock, NULL, (uint64_t)u->opts.labels, &a, &too_many)) {

@@ -1,5 +1,7 @@
 #include "plan.h"
 
+#include "host.h"
+
 #include <math.h>
 #include <string.h>
 #include <time.h>
@@ -179,7 +181,7 @@ static bool stage(const struct tsr_solver_instance *in, const struct tsr_solver_
         *dec += o->dec_ms[plan_entry(in, k, l, q)];
         bytes = plan_add(bytes, plan_layer_bytes(in, l, q));
     }
-    return bytes <= in->kinds[k]->capacity_bytes;
+    return bytes <= in->kinds[k]->capacity_bytes && plan_host_fits_stage(in, s, i);
 }
 
 bool plan_cost(const struct tsr_solver_instance *in, const struct tsr_solver_solution *s,

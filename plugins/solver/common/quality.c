@@ -1,5 +1,7 @@
 #include "quality.h"
 
+#include "host.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -9,8 +11,13 @@ struct quality_block {
     double omega, pre, dec; /* omega INFINITY: does not fit */
 };
 struct quality_point {
-    uint64_t bytes;
+    uint64_t bytes, host;
     double   omega, pre, dec;
+};
+/* The best of a front in (host, omega): the more of the host, the less omega. */
+struct quality_stair {
+    uint64_t host;
+    double   omega;
 };
 struct quality_step {
     uint32_t parent, q;
@@ -29,6 +36,7 @@ bool quality_start(struct quality *y, const struct tsr_solver_instance *in,
     y->table = plan_take_dirty(a, blocks, sizeof *y->table);
     y->now = plan_take(a, QUALITY_FRONT, sizeof *y->now);
     y->next = plan_take(a, QUALITY_FRONT, sizeof *y->next);
+    y->stairs = plan_take(a, QUALITY_FRONT, sizeof *y->stairs);
     y->history = plan_take_dirty(a, L * QUALITY_FRONT, sizeof *y->history);
     y->at = plan_take(a, in->bits, sizeof *y->at);
     y->head = plan_take(a, in->bits, sizeof *y->head);
@@ -45,16 +53,46 @@ bool quality_start(struct quality *y, const struct tsr_solver_instance *in,
 static void advance(struct quality *y, uint64_t k, uint64_t l, uint64_t q, uint32_t n)
 {
     struct quality_point *c = &y->head[q];
+    uint64_t              host = plan_host_bytes(y->in, l, q), have = plan_host_room(y->in, k);
     c->bytes = NONE;
+    while (y->at[q] < n && plan_add(y->now[y->at[q]].host, host) > have)
+        y->at[q]++;
     if (y->at[q] >= n || !plan_can_run(y->in, y->o, k, l, q))
         return;
     const struct quality_point *p = &y->now[y->at[q]];
     uint64_t                    e = plan_entry(y->in, k, l, q);
     *c = (struct quality_point){ plan_add(p->bytes, plan_layer_bytes(y->in, l, q)),
+                                 plan_add(p->host, host),
                                  p->omega + y->in->omega[l * y->in->bits + q],
                                  p->pre + y->o->pre_ms[e], p->dec + y->o->dec_ms[e] };
     if (c->bytes > plan_room(y->in, y->o, k))
         c->bytes = NONE;
+}
+
+/* Puts a point on the stairs; false when one that is on them is no worse.  Points come by their bytes, so that what is on
+ * the stairs takes no more of the device. */
+static bool climb(struct quality *y, const struct quality_point *p)
+{
+    struct quality_stair *s = y->stairs;
+    uint32_t              low = 0, high = y->n_stairs, end;
+    while (low < high) { /* stairs before `low` take no more of the host */
+        uint32_t mid = low + (high - low) / 2;
+        if (s[mid].host <= p->host)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    if (low > 0 && s[low - 1].omega <= p->omega)
+        return false;
+    low -= low > 0 && s[low - 1].host == p->host;
+    for (end = low; end < y->n_stairs && s[end].omega >= p->omega; end++) {
+    }
+    if (end == low && y->n_stairs == QUALITY_FRONT)
+        return true; /* the front is full, too, and is thinned next */
+    memmove(s + low + 1, s + end, (y->n_stairs - end) * sizeof *s);
+    s[low] = (struct quality_stair){ p->host, p->omega };
+    y->n_stairs = y->n_stairs - (end - low) + 1;
+    return true;
 }
 
 /* Every second point goes, the first and the last stay. */
@@ -67,6 +105,9 @@ static uint32_t thin(struct quality *y, struct quality_step *steps, uint32_t n)
             steps[kept++] = steps[i];
         }
     y->exact = false;
+    y->n_stairs = 0;
+    for (uint32_t i = 0; i < kept; i++)
+        (void)climb(y, &y->next[i]);
     return kept;
 }
 
@@ -75,6 +116,7 @@ static uint32_t one_layer(struct quality *y, uint64_t k, uint64_t l, uint32_t n,
                           struct quality_step *steps)
 {
     uint32_t made = 0;
+    y->n_stairs = 0;
     memset(y->at, 0, y->in->bits * sizeof *y->at);
     for (uint64_t q = 0; q < y->in->bits; q++)
         advance(y, k, l, q, n);
@@ -93,10 +135,12 @@ static uint32_t one_layer(struct quality *y, uint64_t k, uint64_t l, uint32_t n,
             break;
         uint32_t parent = (uint32_t)y->at[from]++;
         advance(y, k, l, from, n);
-        if (made > 0 && best.omega >= y->next[made - 1].omega)
+        if (!climb(y, &best))
             continue;
-        if (made == QUALITY_FRONT)
+        if (made == QUALITY_FRONT) {
             made = thin(y, steps, made);
+            (void)climb(y, &best);
+        }
         y->next[made] = best;
         steps[made++] = (struct quality_step){ parent, (uint32_t)from };
     }
@@ -118,21 +162,17 @@ static bool room_of(const struct quality *y, uint64_t k, uint64_t from, uint64_t
     return true;
 }
 
-/* The last point that fits; -1 for none. */
+/* The point that fits with the least omega; -1 for none. */
 static int64_t fitting(const struct quality *y, uint64_t k, uint64_t from, uint64_t to, uint32_t n)
 {
     uint64_t room;
     if (!room_of(y, k, from, to, &room))
         return -1;
-    uint32_t low = 0, high = n; /* points before `low` fit, those from `high` on do not */
-    while (low < high) {
-        uint32_t mid = low + (high - low) / 2;
-        if (y->now[mid].bytes <= room)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return (int64_t)low - 1;
+    int64_t best = -1;
+    for (uint32_t i = 0; i < n && y->now[i].bytes <= room; i++)
+        if (best < 0 || y->now[i].omega < y->now[best].omega)
+            best = i;
+    return best;
 }
 
 static struct quality_block *block_at(const struct quality *y, uint64_t k, uint64_t from,
@@ -144,7 +184,7 @@ static struct quality_block *block_at(const struct quality *y, uint64_t k, uint6
 static void fill_from(struct quality *y, uint64_t k, uint64_t from)
 {
     uint32_t n = 1;
-    y->now[0] = (struct quality_point){ 0, 0, 0, 0 };
+    y->now[0] = (struct quality_point){ .bytes = 0 };
     for (uint64_t to = from + 1; to <= y->in->layers; to++) {
         struct quality_block *b = block_at(y, k, from, to);
         n = n ? one_layer(y, k, to - 1, n, y->history) : 0;
@@ -197,7 +237,7 @@ static bool block_of(const void *ctx, uint64_t k, uint64_t from, uint64_t to,
 static void read_bits(struct quality *y, uint64_t k, uint64_t from, uint64_t to, uint32_t *bits)
 {
     uint32_t n = 1;
-    y->now[0] = (struct quality_point){ 0, 0, 0, 0 };
+    y->now[0] = (struct quality_point){ .bytes = 0 };
     for (uint64_t l = from; l < to; l++)
         n = one_layer(y, k, l, n, y->history + (l - from) * QUALITY_FRONT);
     uint32_t at = (uint32_t)fitting(y, k, from, to, n);

@@ -1,9 +1,9 @@
 /* quality.h - plans for quality alone (adabits): the least sum of omega that the memory allows, and
  * among the partitions that reach it the one with the least objective.
  *
- * For every kind and every run of layers the choices of bits that are best in (bytes, omega) are kept as
- * a front; a front of more than QUALITY_FRONT points is thinned, which can cost quality but never a plan:
- * the smallest choice stays. */
+ * For every kind and every run of layers the choices of bits that are best in (bytes, bytes of the host, omega) are kept
+ * as a front; a front of more than QUALITY_FRONT points is thinned, which can cost quality.  It costs no plan where
+ * layers take nothing of the host: the smallest choice stays.  Else the smallest in one memory may not fit the other. */
 #ifndef TSR_SOLVER_QUALITY_H
 #define TSR_SOLVER_QUALITY_H
 
@@ -13,6 +13,7 @@
 
 struct quality_block;
 struct quality_point;
+struct quality_stair;
 struct quality_step;
 
 struct quality {
@@ -21,6 +22,8 @@ struct quality {
     struct plan_clock                *clock;
     struct quality_block             *table; /* [K][L][L+1] */
     struct quality_point             *now, *next;
+    struct quality_stair             *stairs; /* [QUALITY_FRONT] of y->next, at work */
+    uint32_t                          n_stairs;
     struct quality_step              *history; /* [L][QUALITY_FRONT] */
     struct quality_point             *head;    /* [Q] */
     uint64_t                         *at;      /* [Q] */

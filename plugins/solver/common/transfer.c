@@ -1,5 +1,7 @@
 #include "transfer.h"
 
+#include "host.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -304,7 +306,7 @@ bool transfer_search(const struct tsr_solver_instance *in, struct plan_clock *cl
             by_order(&s, o, starts);
     }
     bool whole = !plan_over(clock) && !s.all.listed;
-    f->empty = whole && !s.fits;
+    f->empty = whole && !s.fits && (s.y.exact || !plan_host_any(in));
     f->omega = whole && s.fits && !s.within && s.y.exact;
     return true;
 }

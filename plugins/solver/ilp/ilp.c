@@ -218,7 +218,7 @@ static void start(struct work *w)
     struct transfer_found f;
     (void)transfer_search(w->in, &w->clock, 2, TRANSFER_WIDER, &a, w->s.best, &w->s.cost, &f);
     plan_release(&a);
-    if (w->s.cost >= w->in->cutoff || !plan_host_fits(w->in, w->s.best))
+    if (w->s.cost >= w->in->cutoff)
         w->s.cost = INFINITY;
 }
 

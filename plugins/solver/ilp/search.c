@@ -157,7 +157,7 @@ static void look_at(struct ilp_search *s, glp_prob *p)
     double                            cost = INFINITY;
     if (!read_plan(s, p))
         return;
-    if (plan_host_fits(c->in, x) && plan_cost(c->in, x, &cost)) {
+    if (plan_cost(c->in, x, &cost)) {
         if (cost < s->cost) {
             s->cost = cost;
             plan_copy(s->best, x, c->in);
