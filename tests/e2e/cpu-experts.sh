@@ -102,6 +102,18 @@ ok "so does the explanation" grep -q 'experts: of 5 of the 6 layers of desk:boar
 sed 's/cpu_experts: 1-5/cpu_experts: true/' "$WORK/p-best.yaml" >"$WORK/p-all.yaml"
 check p-all.yaml --json
 ok "all of them: slower" less "$best" "$(jq .plan.objective_ms "$WORK/out")"
+export_to() { run plan wide --cluster with.yaml --workload "$WORKLOAD" --use rtn --group 32 --bits 4 --check "$1" --export "$2" "${@:3}"; }
+export_to p-best.yaml llamacpp
+ok "llama.cpp: the experts of these layers, got $rc" grep -qF -- \
+    "--n-gpu-layers 7 --override-tensor 'blk\.(1|2|3|4|5)\.ffn_(up|down|gate|gate_up)_(ch|)exps=CPU'" "$WORK/out"
+export_to p-best.yaml llamacpp --json
+ok "the same as JSON" json '(.override_tensor | endswith("exps=CPU")) and (has("n_cpu_moe") | not)' "$WORK/out"
+export_to p-all.yaml llamacpp
+ok "all of them: the number of layers" grep -q -- ' --n-cpu-moe 6$' "$WORK/out"
+export_to p-best.yaml vllm
+ok "vLLM: one sentence" grep -q '^# vLLM has no option for experts on the CPU: .* 1,2,3,4,5 ' "$WORK/out"
+export_to p-best.yaml vllm --json
+ok "the same as JSON" json '.not_exported == "cpu_experts" and .cpu_experts == "1,2,3,4,5"' "$WORK/out"
 run plan --diff p-best.yaml p-all.yaml
 ok "--diff names both" grep -q 'experts of layers 1-5 on the CPU' "$WORK/out"
 

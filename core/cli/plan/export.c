@@ -54,6 +54,30 @@ static void partition(const struct tsr_plan_outcome *o, uint64_t extra, char *bu
                                                     (i + 1 == o->n_stages ? extra : 0)));
 }
 
+/* Experts that a CPU runs: whether there are any, their layers with a separator, and in `first` how many layers from the
+ * first have all of theirs there, if no others have; else 0. */
+static bool on_cpu(const struct tsr_plan_problem *p, const struct tsr_plan_outcome *o, char sep,
+                   char *buf, size_t cap, uint64_t *first)
+{
+    size_t at = 0;
+    bool   gap = false, run = true;
+    buf[0] = '\0';
+    *first = 0;
+    for (uint64_t l = 0; l < o->layers; l++) {
+        bool here = o->cpu_experts[l];
+        gap = gap || (!here && p->shape->layer[p->shape->layer_class[l]].router.rows);
+        if (!here)
+            continue;
+        run = run && !gap;
+        *first = l + 1;
+        if (at < cap)
+            at += (size_t)snprintf(buf + at, cap - at, "%s%llu", at ? (char[2]){ sep, 0 } : "",
+                                   (unsigned long long)l);
+    }
+    *first = run ? *first : 0;
+    return at > 0;
+}
+
 /* ---- vLLM ------------------------------------------------------------------------- */
 
 #define TEXT 20000
@@ -79,6 +103,10 @@ static tsr_status vllm(const struct tsr_plan_problem *p, const struct tsr_plan_o
          tsr_pipeline_json_put_int(j, "pipeline_parallel_size", o->n_stages) &&
          tsr_pipeline_json_put_int(j, "tensor_parallel_size", tp) &&
          tsr_pipeline_json_put(j, "ranks", ranks(p, o));
+    uint64_t first;
+    if (on_cpu(p, o, ',', text, sizeof text, &first))
+        ok = ok && tsr_pipeline_json_put_text(j, "cpu_experts", text) &&
+             tsr_pipeline_json_put_text(j, "not_exported", "cpu_experts");
     /* a packed model states its bits */
     bool packed = *p->shape->packed != '\0';
     for (uint64_t l = 0; l < o->layers && !packed; l++)
@@ -124,6 +152,10 @@ static tsr_status print_vllm(const json_t *j, struct tsr_err *err)
                  (long long)json_integer_value(json_object_get(j, "pipeline_parallel_size")),
                  (long long)json_integer_value(json_object_get(j, "tensor_parallel_size")),
                  dynamic);
+    if (json_object_get(j, "not_exported"))
+        (void)printf("# vLLM has no option for experts on the CPU: it puts those of the layers %s "
+                     "on the devices, too\n",
+                     json_string_value(json_object_get(j, "cpu_experts")));
     free(dynamic);
     return TSR_OK;
 }
@@ -163,6 +195,13 @@ static tsr_status llamacpp(const struct tsr_plan_problem *p, const struct tsr_pl
     ok = ok && tsr_pipeline_json_put_text(j, "tensor_split", text) &&
          tsr_pipeline_json_put_int(j, "gpu_layers", o->layers + 1) &&
          tsr_pipeline_json_put(j, "devices", ranks(p, o));
+    uint64_t first;
+    if (on_cpu(p, o, '|', text, sizeof text, &first)) {
+        (void)snprintf(rule, sizeof rule,
+                       "blk\\.(%.19000s)\\.ffn_(up|down|gate|gate_up)_(ch|)exps=CPU", text);
+        ok = ok && tsr_pipeline_json_put_text(j, "override_tensor", rule) &&
+             (!first || tsr_pipeline_json_put_int(j, "n_cpu_moe", first));
+    }
     for (uint32_t c = 0; c < p->candidates.n; c++) {
         if (*p->shape->packed || !uses(o, c))
             continue;
@@ -201,9 +240,16 @@ static void print_llamacpp(const json_t *j)
                          ? " IN.gguf OUT.gguf q4_0"
                          : "");
     (void)printf("\n"
-                 "llama-cli -m OUT.gguf --split-mode layer --tensor-split %s --n-gpu-layers %lld\n",
+                 "llama-cli -m OUT.gguf --split-mode layer --tensor-split %s --n-gpu-layers %lld",
                  json_string_value(json_object_get(j, "tensor_split")),
                  (long long)json_integer_value(json_object_get(j, "gpu_layers")));
+    if (json_object_get(j, "n_cpu_moe"))
+        (void)printf(" --n-cpu-moe %lld",
+                     (long long)json_integer_value(json_object_get(j, "n_cpu_moe")));
+    else if (json_object_get(j, "override_tensor"))
+        (void)printf(" --override-tensor '%s'",
+                     json_string_value(json_object_get(j, "override_tensor")));
+    (void)printf("\n");
 }
 
 tsr_status tsr_cli_plan_export(struct tsr_cli *c, int64_t to, const struct tsr_plan_problem *p,
