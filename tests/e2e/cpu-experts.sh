@@ -102,6 +102,8 @@ ok "so does the explanation" grep -q 'experts: of 5 of the 6 layers of desk:boar
 sed 's/cpu_experts: 1-5/cpu_experts: true/' "$WORK/p-best.yaml" >"$WORK/p-all.yaml"
 check p-all.yaml --json
 ok "all of them: slower" less "$best" "$(jq .plan.objective_ms "$WORK/out")"
+check p-best.yaml --gantt picture.svg
+ok "the picture says how many, got $rc" grep -q '>CPU: experts of 5 of 6<' "$WORK/picture.svg"
 export_to() { run plan wide --cluster with.yaml --workload "$WORKLOAD" --use rtn --group 32 --bits 4 --check "$1" --export "$2" "${@:3}"; }
 export_to p-best.yaml llamacpp
 ok "llama.cpp: the experts of these layers, got $rc" grep -qF -- \
@@ -178,4 +180,7 @@ sed 's/emulate: cpu/backend: vault/' "$WORK/with.yaml" >"$WORK/vaulted.yaml"
 job real vaulted p-best.yaml
 ok "on a device that the CPU cannot read: the answers of one engine" cmp -s "$WORK/got-one" "$WORK/got-real"
 ok "with the experts of five layers on the CPU" grep -q 'the experts of 5 of the layers 0 to 5 run on' "$WORK/err"
+sed -i 's/ranks: threads/ranks: threads, gantt: run.svg/' "$WORK/real.yaml"
+run run real.yaml --out drawn
+ok "the picture of the run names the CPU, got $rc" grep -q '>and experts on the CPU<' "$WORK/drawn/run.svg"
 finish

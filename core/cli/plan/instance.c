@@ -51,8 +51,8 @@ static tsr_status report(const struct tsr_cli *c, const struct tsr_plan_call *op
     bool        plan = s->status == TSR_SOLVED_OPTIMAL || s->status == TSR_SOLVED_FEASIBLE;
     json_t     *simulation = NULL;
     if (plan && opt->gantt[0])
-        TSR_TRY(tsr_cli_plan_gantt(&inst->in, s, NULL, inst->name[0] ? inst->name : opt->instance,
-                                   opt->gantt, err));
+        TSR_TRY(tsr_cli_plan_gantt(&inst->in, s, NULL, NULL,
+                                   inst->name[0] ? inst->name : opt->instance, opt->gantt, err));
     if (plan && opt->simulate)
         TSR_TRY(tsr_cli_plan_simulate(&inst->in, s, NULL, &simulation, err));
     if (c->json) {

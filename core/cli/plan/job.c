@@ -140,6 +140,32 @@ static tsr_status write_plan(const struct tsr_pipeline_job *job, const struct ts
     return st;
 }
 
+#define NOTE 48
+
+/* The plan as a picture; below a device stands how many of its layers leave their experts to the CPU. */
+static tsr_status draw(const struct tsr_plan_call *call, const struct tsr_planning *pl,
+                       const struct tsr_plan_planned *a, const struct tsr_plan_pipeline_back *back,
+                       struct tsr_err *err)
+{
+    const struct tsr_plan_outcome *o = &a->outcome;
+    const char                   **notes = tsr_new(o->n_stages, sizeof *notes);
+    char(*text)[NOTE] = tsr_new(o->n_stages, sizeof *text);
+    tsr_status st = notes && text ? TSR_OK : tsr_fail_nomem(err, o->n_stages * NOTE, "a picture");
+    for (uint64_t i = 0; st == TSR_OK && i < o->n_stages; i++) {
+        char     ranges[TSR_PLAN_RANGES];
+        uint64_t n = tsr_plan_outcome_on_cpu(o, &o->stages[i], ranges);
+        (void)snprintf(text[i], NOTE, "CPU: experts of %llu of %llu", (unsigned long long)n,
+                       (unsigned long long)o->stages[i].count);
+        notes[i] = n ? text[i] : NULL;
+    }
+    if (st == TSR_OK)
+        st = tsr_cli_plan_gantt(&a->built->parts[a->part].inst.in, a->solution, back, notes,
+                                pl->problem.shape->name, call->gantt, err);
+    free(notes);
+    free(text);
+    return st;
+}
+
 static tsr_status play(const struct tsr_plan_call *call, const struct tsr_planning *pl,
                        const struct tsr_plan_planned *a, json_t *j, struct tsr_err *err)
 {
@@ -147,8 +173,7 @@ static tsr_status play(const struct tsr_plan_call *call, const struct tsr_planni
     json_t                              *played = NULL;
     const struct tsr_plan_pipeline_back *back = a->outcome.goes_back ? &a->outcome.back : NULL;
     if (*call->gantt)
-        TSR_TRY(
-            tsr_cli_plan_gantt(in, a->solution, back, pl->problem.shape->name, call->gantt, err));
+        TSR_TRY(draw(call, pl, a, back, err));
     if (!call->simulate)
         return TSR_OK;
     TSR_TRY(tsr_cli_plan_simulate(in, a->solution, back, &played, err));

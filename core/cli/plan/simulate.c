@@ -99,8 +99,8 @@ void tsr_cli_plan_simulation_print(const json_t *o)
 
 tsr_status tsr_cli_plan_gantt(const struct tsr_solver_instance    *in,
                               const struct tsr_solver_solution    *s,
-                              const struct tsr_plan_pipeline_back *back, const char *title,
-                              const char *path, struct tsr_err *err)
+                              const struct tsr_plan_pipeline_back *back, const char *const *notes,
+                              const char *title, const char *path, struct tsr_err *err)
 {
     struct tsr_plan_pipeline *p = NULL;
     TSR_TRY(tsr_plan_pipeline_of(&p, in, s, back, err));
@@ -111,8 +111,11 @@ tsr_status tsr_cli_plan_gantt(const struct tsr_solver_instance    *in,
     for (uint64_t i = 0; names && i < s->stages; i++)
         names[i] = in->kinds[s->stage_kind[i]]->name;
     if (names)
-        st = tsr_plan_gantt_write(
-            &(struct tsr_plan_gantt){ .title = title, .names = names, .pipeline = p }, path, err);
+        st = tsr_plan_gantt_write(&(struct tsr_plan_gantt){ .title = title,
+                                                            .names = names,
+                                                            .notes = notes,
+                                                            .pipeline = p },
+                                  path, err);
     free(names);
     free(p);
     return st;

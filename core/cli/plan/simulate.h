@@ -18,7 +18,7 @@ void tsr_cli_plan_simulation_print(const json_t *simulation);
 /* The plan as a picture. */
 tsr_status tsr_cli_plan_gantt(const struct tsr_solver_instance    *in,
                               const struct tsr_solver_solution    *s,
-                              const struct tsr_plan_pipeline_back *back, const char *title,
-                              const char *path, struct tsr_err *err);
+                              const struct tsr_plan_pipeline_back *back, const char *const *notes,
+                              const char *title, const char *path, struct tsr_err *err);
 
 #endif

@@ -22,7 +22,7 @@ struct chart {
     struct tsr_plan_visit *visits;
     uint64_t               n;
     char (*names)[48];
-    const char **name;           /* [stages] */
+    const char **name, **note;   /* [stages] */
     uint64_t     steps;          /* of decode, the most of a slot set */
     double       hidden, linked; /* ms of links that work hid; ms of links in total */
 };
@@ -252,7 +252,8 @@ static tsr_status gather(struct chart *c, struct tsr_err *err)
     c->ms = tsr_new(4 * (uint64_t)stages, sizeof *c->ms);
     c->names = tsr_new(stages, sizeof *c->names);
     c->name = tsr_new(stages, sizeof *c->name);
-    if (!step || !c->visits || !c->ms || !c->names || !c->name) {
+    c->note = tsr_new(stages, sizeof *c->note);
+    if (!step || !c->visits || !c->ms || !c->names || !c->name || !c->note) {
         free(step);
         return tsr_fail_nomem(err, most * sizeof *c->visits, "a chart");
     }
@@ -266,6 +267,7 @@ static tsr_status gather(struct chart *c, struct tsr_err *err)
                        (unsigned long long)c->l->stages[i].first,
                        (unsigned long long)c->l->stages[i].end - 1);
         c->name[i] = c->names[i];
+        c->note[i] = c->l->stages[i].cpu_experts ? "and experts on the CPU" : NULL;
     }
     if (c->turns) {
         take(c, 2 * (uint64_t)stages - 1, t0, step, &c->back.link_pre_ms, &c->back.link_dec_ms);
@@ -284,6 +286,7 @@ static tsr_status draw(const struct tsr_pipeline_job *job, struct chart *c, cons
 {
     struct tsr_plan_gantt g = { .title = simulated ? "The same times, simulated" : "As it ran",
                                 .names = c->name,
+                                .notes = c->note,
                                 .pipeline = &c->pipeline,
                                 .how = { .no_barrier = true } };
     char                  name[512], *path = NULL;
@@ -363,5 +366,6 @@ tsr_status tsr_step_run_chart(const struct tsr_pipeline_job *job, struct tsr_lau
     free(c.dealt_ms);
     free(c.names);
     free(c.name);
+    free(c.note);
     return st;
 }

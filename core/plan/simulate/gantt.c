@@ -24,7 +24,8 @@ static const char style[] =
     "--dim:#9aa4af;--pre:#f0a04b;--dec:#58a6ff}}\n"
     "text{font:12px system-ui,sans-serif;fill:var(--fg)}\n"
     ".big{font-size:16px;font-weight:600}.title{font-weight:600}\n"
-    ".dim{fill:var(--dim)}.tick{font-size:11px;fill:var(--dim)}\n"
+    ".note{font-size:10px;fill:var(--dim)}.dim{fill:var(--dim)}.tick{font-size:11px;fill:var(--dim)"
+    "}\n"
     ".no{font-size:10px;fill:var(--bg);pointer-events:none}\n"
     ".bg{fill:var(--bg)}.grid{stroke:var(--line);stroke-width:.6}\n"
     ".row{fill:var(--line);fill-opacity:.35}\n"
@@ -224,8 +225,13 @@ static void put_frame(struct drawing *d, const struct panel *p, const char *titl
                           LEFT, y + 1, RIGHT - LEFT, high - 2);
         if (r % 2)
             continue;
+        const char *below = d->g->notes ? d->g->notes[r / 2] : NULL;
         cut(name, sizeof name, d->g->names[r / 2]);
-        label(d, LEFT - 8, y + STAGE / 2 + 4, "end", "name", name);
+        label(d, LEFT - 8, y + STAGE / 2 + (below ? -1 : 4), "end", "name", name);
+        if (!below)
+            continue;
+        cut(name, sizeof name, below);
+        label(d, LEFT - 8, y + STAGE / 2 + 10, "end", "note", name);
     }
     put_axis(d, p, p->top + rows_height(d));
 }

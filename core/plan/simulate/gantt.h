@@ -6,8 +6,9 @@
 #include "plan/simulate/simulate.h"
 
 struct tsr_plan_gantt {
-    const char                     *title;
-    const char *const              *names; /* [stages] */
+    const char        *title;
+    const char *const *names; /* [stages] */
+    const char *const *notes; /* [stages] below the names, NULL where there is none; or NULL */
     const struct tsr_plan_pipeline *pipeline;
     struct tsr_simulate_how         how;
     const struct tsr_plan_visit    *visits; /* instead of a simulation: the measured visits, by
