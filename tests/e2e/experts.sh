@@ -217,6 +217,25 @@ ok "rules by expert and for the router, got $rc" test "$rc" = 0
 ok "they hold for these" json '[.results.quantize.linears[] | {name, bits: .format}] | map(select(.name | test("router"))) | length == 5' \
     "$WORK/rules/results.json"
 
+job one "  - quantize:
+      use: rtn
+      bits: 4
+      group: 32
+      rules:
+        - {tensors: '*.experts.[01].*', use: rtn, bits: 8, group: 32}
+        - {tensors: '*.experts.[1-3].down_proj', use: mx}
+        - {tensors: '*.experts.2.up_proj', keep: true}"
+run run job.yaml --out groups
+ok "experts of a layer in several formats, got $rc" test "$rc" = 0
+ok "both formats are in a layer" json '[.results.quantize.linears[] | select(.name | test("layers.2.*experts.*down")) | .format] |
+    unique == ["tessera.int/1", "tessera.mx/1"]' "$WORK/groups/results.json"
+run logits groups/packed --tokens 1,5,9,30,77,4,8 -o groups.logits
+for way in --step "--chunk 2" "--threads 1"; do
+    # shellcheck disable=SC2086
+    run logits groups/packed --tokens 1,5,9,30,77,4,8 -o groups.again $way
+    ok "$way: the same bytes, got $rc" cmp -s "$WORK/groups.logits" "$WORK/groups.again"
+done
+
 # ---- packed, prepacked, other programs' forms --------------------------------------------------------------------
 
 run logits rtn/packed --tokens 1,5,9,30,77 -o packed.logits
