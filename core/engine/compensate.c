@@ -266,22 +266,11 @@ static tsr_status run_staged(struct tsr_engine *e, const struct tsr_engine_comp_
     return st;
 }
 
-tsr_status tsr_engine_compensate_site(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
-                                      const struct tsr_tensor        *in,
-                                      const struct tsr_tensor *const *outs, struct tsr_err *err)
+tsr_status tsr_engine_comp_run(struct tsr_engine *e, const struct tsr_engine_comp_site *s,
+                               const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
+                               struct tsr_err *err)
 {
-    struct tsr_engine_compensator     *c = e->comp;
-    const struct tsr_engine_comp_site *s = c && c->site ? &c->site[layer][site] : NULL;
-    bool                               shared =
-        e->tp.ranks > 1 && !tsr_engine_comp_is_whole(e, site) &&
-        (site == TSR_MODEL_SITE_O_IN || tsr_model_site_kind(site) == TSR_MODEL_SITE_DOWN_IN);
-    if (!s || !s->there || s->count == 0 || c->now.n == 0)
-        return TSR_OK;
-    c->here = tsr_engine_comp_place(e, layer, site);
-    tsr_status st = shared ? tsr_engine_compensate_ranks(e, layer, site, in, outs[0], err)
-                    : c->here->dev == c->here->data ? run_here(e, s, in, outs, err)
-                                                    : run_staged(e, s, in, outs, err);
-    return st == TSR_OK ? st
-                        : tsr_err_prefix(err, st, "compensation of layer %llu, %s",
-                                         (unsigned long long)layer, TSR_MODEL_SITE_NAME(site));
+    const struct tsr_engine_comp_place *here = e->comp->here;
+    return here->dev == here->data ? run_here(e, s, in, outs, err)
+                                   : run_staged(e, s, in, outs, err);
 }

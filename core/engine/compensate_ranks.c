@@ -1,4 +1,4 @@
-/* Compensation on one of several ranks, after o or a down whose input the ranks share. */
+/* Compensation of a site; on one of several ranks that of o, or of a down whose input the ranks share. */
 #include "engine/compensator.h"
 
 #include "base/mem.h"
@@ -123,9 +123,9 @@ static tsr_status run_split(struct tsr_engine *e, const struct tsr_engine_comp_s
     return TSR_OK;
 }
 
-tsr_status tsr_engine_compensate_ranks(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
-                                       const struct tsr_tensor *in, const struct tsr_tensor *out,
-                                       struct tsr_err *err)
+static tsr_status run_ranks(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
+                            const struct tsr_tensor *in, const struct tsr_tensor *out,
+                            struct tsr_err *err)
 {
     const struct tsr_engine_comp_site *s = &e->comp->site[layer][site];
     const struct tsr_model_hparams    *hp = &e->model->hp;
@@ -142,4 +142,23 @@ tsr_status tsr_engine_compensate_ranks(struct tsr_engine *e, uint64_t layer, enu
         return run_expert(e, s, number + 1, in, e->share.expert_at, out, err);
     return e->share.whole_experts ? run_split(e, s, number + 1, in, e->share.shared_at, out, err)
                                   : run_expert(e, s, number + 1, in, e->share.shared_at, out, err);
+}
+
+tsr_status tsr_engine_compensate_site(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
+                                      const struct tsr_tensor        *in,
+                                      const struct tsr_tensor *const *outs, struct tsr_err *err)
+{
+    struct tsr_engine_compensator     *c = e->comp;
+    const struct tsr_engine_comp_site *s = c && c->site ? &c->site[layer][site] : NULL;
+    bool                               shared =
+        e->tp.ranks > 1 && !tsr_engine_comp_is_whole(e, site) &&
+        (site == TSR_MODEL_SITE_O_IN || tsr_model_site_kind(site) == TSR_MODEL_SITE_DOWN_IN);
+    if (!s || !s->there || s->count == 0 || c->now.n == 0)
+        return TSR_OK;
+    c->here = tsr_engine_comp_place(e, layer, site);
+    tsr_status st = shared ? run_ranks(e, layer, site, in, outs[0], err)
+                           : tsr_engine_comp_run(e, s, in, outs, err);
+    return st == TSR_OK ? st
+                        : tsr_err_prefix(err, st, "compensation of layer %llu, %s",
+                                         (unsigned long long)layer, TSR_MODEL_SITE_NAME(site));
 }

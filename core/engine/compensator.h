@@ -96,10 +96,10 @@ tsr_status tsr_engine_comp_add(struct tsr_engine_compensator     *c,
                                const struct tsr_tensor *rows, const struct tsr_tensor *const *outs,
                                struct tsr_err *err);
 
-/* compensate_ranks.c: of one of several ranks, the site of o or of a down that the ranks share. */
-tsr_status tsr_engine_compensate_ranks(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
-                                       const struct tsr_tensor *in, const struct tsr_tensor *out,
-                                       struct tsr_err *err);
+/* The whole of that, of a site whose whole input and outputs are here. */
+tsr_status tsr_engine_comp_run(struct tsr_engine *e, const struct tsr_engine_comp_site *s,
+                               const struct tsr_tensor *in, const struct tsr_tensor *const *outs,
+                               struct tsr_err *err);
 
 /* Memory for chunks of n compensated tokens; discards the old content. */
 tsr_status tsr_engine_compensate_room(struct tsr_engine *e, uint64_t n, struct tsr_err *err);

@@ -5,7 +5,7 @@
  *   input     a site's input is available             taps.c: calibration observes it
  *   run       a site's linears: input to outputs      linears.c: on this device alone;
  *                                                     ranks.c: o and down, summed over ranks
- *   outputs   the outputs are available               compensate.c: adds the error compensation
+ *   outputs   the outputs are available               compensate_ranks.c: adds the error compensation
  *   hidden    rows for the logits are available       taps.c
  *
  * A hook that is NULL does nothing; `run` is never NULL.
@@ -45,7 +45,7 @@ tsr_status tsr_engine_run_site_over_ranks(struct tsr_engine *e, uint64_t layer, 
                                           const struct tsr_tensor        *in,
                                           const struct tsr_tensor *const *outs,
                                           struct tsr_err                 *err);
-/* compensate.c: selects tokens of a chunk; then adds compensation to the outputs of a site. */
+/* compensate.c: selects tokens of a chunk; compensate_ranks.c: adds compensation to the outputs of a site. */
 tsr_status tsr_engine_compensate_chunk(struct tsr_engine *e, const struct tsr_engine_token *tokens,
                                        uint64_t n, struct tsr_err *err);
 tsr_status tsr_engine_compensate_site(struct tsr_engine *e, uint64_t layer, enum tsr_site site,

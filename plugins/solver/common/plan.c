@@ -114,11 +114,6 @@ double plan_omega_limit(const struct tsr_solver_instance *in)
     return in->max_omega >= 0 ? in->max_omega + 1e-9 * fmax(1, in->max_omega) : INFINITY;
 }
 
-uint64_t plan_add(uint64_t a, uint64_t b)
-{
-    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
-
 bool plan_has_links(const struct tsr_solver_instance *in, const struct tsr_solver_option *o)
 {
     for (uint64_t e = 0; e < in->n_kinds * in->n_kinds; e++)

@@ -50,8 +50,11 @@ uint64_t plan_layer_bytes(const struct tsr_solver_instance *in, uint64_t layer, 
 uint64_t plan_room(const struct tsr_solver_instance *in, const struct tsr_solver_option *o,
                    uint64_t k);
 /* max_omega with the validator's tolerance; INFINITY without a limit. */
-double   plan_omega_limit(const struct tsr_solver_instance *in);
-uint64_t plan_add(uint64_t a, uint64_t b); /* UINT64_MAX on overflow */
+double                 plan_omega_limit(const struct tsr_solver_instance *in);
+static inline uint64_t plan_add(uint64_t a, uint64_t b) /* UINT64_MAX on overflow */
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
 /* True where a link of the option takes time. */
 bool plan_has_links(const struct tsr_solver_instance *in, const struct tsr_solver_option *o);
 
