@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define MAX_TEXT (UINT64_C(1) << 32)
+#define SQUARES  (TSR_NEED_MEAN | TSR_NEED_VARIANCE)
 
 void tsr_quant_calibration_destroy(struct tsr_quant_calibration *c)
 {
@@ -188,11 +189,17 @@ tsr_status tsr_quant_calibration_layer(struct tsr_quant_calibration *c, uint64_t
         return tsr_fail(err, TSR_E_INPUT,
                         "statistics 0x%llx are requested, which this version does not know",
                         (unsigned long long)(need & ~TSR_COLLECTED));
+    if (!c->source) /* mean squares, which are mean and variance together alone */
+        return before || (need & SQUARES) != SQUARES || need & ~SQUARES
+                   ? tsr_fail(err, TSR_E_INPUT,
+                              "an importance matrix has the mean squares of the inputs and nothing "
+                              "else; %s",
+                              before ? "leave `sequential` out"
+                                     : "the quantizer needs a calibrate step (the verb: --text "
+                                       "FILE) in place of it")
+                   : copy_moments(c, layer, need, out, err);
     if (!before && !(need & ~TSR_MOMENTS) && resident(c, layer))
         return copy_moments(c, layer, need, out, err);
-    if (!c->source)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "this calibration holds the moments of the inputs and nothing else");
     if (!before)
         return of_original(c, layer, need, 0, out, err);
     TSR_TRY(tsr_quant_collect_layer(c, layer, need, before, out, err));

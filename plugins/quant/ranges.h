@@ -73,9 +73,10 @@ static inline float wt_value(const struct wt_params *p, int code)
 }
 
 /* GPTQ's clip search: both ends shrink by 1 % of the range per trial; the first of the smallest sum
- * |w - w^|^2.4 wins.  The search always rounds to nearest, independent of the final rounding. */
-static inline struct wt_params wt_mse_search(const struct wt_rule *q, const float *w, uint64_t n,
-                                             float lo, float hi)
+ * |w - w^|^2.4 wins, or with v, of the smallest sum v (w - w^)^2.  The search always rounds to nearest,
+ * independent of the final rounding. */
+static inline struct wt_params wt_mse_search(const struct wt_rule *q, const float *w,
+                                             const float *v, uint64_t n, float lo, float hi)
 {
     struct wt_params best = wt_params_of_range(q, lo, hi);
     double           least = INFINITY;
@@ -86,8 +87,8 @@ static inline struct wt_params wt_mse_search(const struct wt_rule *q, const floa
             continue;
         double error = 0.0;
         for (uint64_t k = 0; k < n && error < least; k++) {
-            float d = wt_value(&p, wt_code_nearest(&p, w[k])) - w[k];
-            error += pow(fabs((double)d), WT_MSE_POWER);
+            double d = (double)(wt_value(&p, wt_code_nearest(&p, w[k])) - w[k]);
+            error += v ? (double)v[k] * (d * d) : pow(fabs(d), WT_MSE_POWER);
         }
         if (error < least) {
             least = error;
@@ -132,14 +133,16 @@ static inline struct wt_params wt_params_flat(const struct wt_rule *q)
     return (struct wt_params){ .scale = q->scale_bits ? 0.0f : 1.0f, .hi = (1 << q->bits) - 1 };
 }
 
-/* Parameters of one group of n >= 1 weights; scale 0 when its type cannot hold it. */
-static inline struct wt_params wt_find_params(const struct wt_rule *q, const float *w, uint64_t n)
+/* Parameters of one group of n >= 1 weights; scale 0 when its type cannot hold it.  v [n]: what a search
+ * weighs the columns by; NULL: it does not. */
+static inline struct wt_params wt_find_params(const struct wt_rule *q, const float *w,
+                                              const float *v, uint64_t n)
 {
     float lo, hi;
     wt_find_range(q, w, n, &lo, &hi);
     if (wt_range_vanishes(q, lo, hi))
         return q->minimum ? wt_params_flat(q) : wt_params_of_range(q, -1.0f, 1.0f);
-    struct wt_params p = q->mse ? wt_mse_search(q, w, n, lo, hi) : wt_params_of_range(q, lo, hi);
+    struct wt_params p = q->mse ? wt_mse_search(q, w, v, n, lo, hi) : wt_params_of_range(q, lo, hi);
     if (p.scale == 0.0f && lo == 0.0f && hi == 0.0f) /* zeros alone: any scale is right */
         return wt_params_of_range(q, -1.0f, 1.0f);
     return p;

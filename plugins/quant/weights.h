@@ -49,6 +49,23 @@ static inline tsr_status wt_check(const struct tsr_matrix *w, const float *row, 
     return TSR_OK;
 }
 
+/* The mean square of each column of the inputs into v [cols]: how much the error of a column counts. */
+static inline tsr_status wt_weigh(const struct tsr_quant_job *job, float *v, struct tsr_err *err)
+{
+    const struct tsr_quant_stats *s = job->stats;
+    if (!s || !s->mean || !s->variance || s->cols != job->src->cols)
+        return tsr_fail(err, TSR_E_INVAL, "the mean and variance of the inputs are missing");
+    for (uint64_t k = 0; k < s->cols; k++) {
+        v[k] = s->variance[k] + s->mean[k] * s->mean[k];
+        if (!(v[k] >= 0.0f) || !isfinite(v[k]))
+            return tsr_fail(
+                err, TSR_E_NUMERIC,
+                "the mean square of input column %llu is %g, not a finite number from 0",
+                (unsigned long long)k, (double)v[k]);
+    }
+    return TSR_OK;
+}
+
 /* A scale rounded to dtype (TSR_F16 or TSR_F32) and widened again; 0 if the dtype cannot represent
  * it: infinite, zero, or, in F16, below the normal numbers. */
 static inline float wt_scale_round(float scale, uint32_t dtype)

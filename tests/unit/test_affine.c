@@ -202,6 +202,80 @@ static void test_better_than_zero_points(void **state)
         fail_msg("squared errors %g, %g, %g", points, minimums, searched);
 }
 
+/* sum v (w - w^)^2 of a group of 32. */
+static double weighted_error(const struct made *q, const float *w, const double *v, uint64_t at,
+                             uint64_t cols)
+{
+    double sum = 0.0;
+    for (uint64_t k = at; k < at + 32; k++) {
+        double d = (double)q->dense[k] - (double)w[k];
+        sum += v[k % cols] * d * d;
+    }
+    return sum;
+}
+
+/* Ranges searched for the inputs have at most the weighted error of the others, in every group whose scale the
+ * search has as it is stored, and less in all; with columns alike they are searched for the squares. */
+static void test_weighted(void **state)
+{
+    (void)state;
+    enum { COLS = 256, GROUPS = ROWS * COLS / 32 };
+    static const struct {
+        const char *text;
+        bool        each;
+    } schemes[] = { { "bits=3,group=32", true },
+                    { "bits=2,group=32,symmetric=true,scale=f32", true },
+                    { "bits=4,group=32,range=awq", true },
+                    { "bits=3,group=32,minimum=true", true },
+                    { "bits=2,group=32,minimum=true,scale_bits=6", false } };
+    float             w[ROWS * COLS], mean[COLS], variance[COLS];
+    double            v[COLS];
+    struct tsr_matrix m = f32_matrix(w, ROWS, COLS);
+    fill(w, ROWS * COLS, 0.1f);
+    for (uint64_t k = 0; k < COLS; k++) {
+        mean[k] = fixture_noise(k + 5000);
+        variance[k] = k % 11 == 0 ? 40.0f : k % 7 == 0 ? 0.0f : 0.1f;
+        v[k] = (double)mean[k] * (double)mean[k] + (double)variance[k];
+    }
+    const struct tsr_quant_stats stats = {
+        .struct_size = sizeof stats, .cols = COLS, .mean = mean, .variance = variance
+    };
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
+        static const char *const how[] = { "", ",mse=true", ",weighted=true" };
+        struct made              q[3];
+        double                   sum[3] = { 0.0 };
+        for (int h = 0; h < 3; h++) {
+            char text[128];
+            (void)snprintf(text, sizeof text, "%s%s", schemes[i].text, how[h]);
+            q[h] = quantize(PLUGIN, text, &m, &stats);
+            if (q[h].status != TSR_OK)
+                fail_msg("%s: %s", text, q[h].err.text);
+        }
+        assert_int_equal(q[1].plan.need, 0);
+        assert_int_equal(q[2].plan.need, TSR_NEED_MEAN | TSR_NEED_VARIANCE);
+        for (uint64_t g = 0; g < GROUPS; g++) {
+            double e[3];
+            for (int h = 0; h < 3; h++)
+                sum[h] += e[h] = weighted_error(&q[h], w, v, 32 * g, COLS);
+            if (schemes[i].each && !(e[2] <= fmin(e[0], e[1]) * (1 + 1e-5)))
+                fail_msg("%s, group %d: %g, unweighted %g and %g", schemes[i].text, (int)g, e[2],
+                         e[0], e[1]);
+        }
+        if (!(sum[2] < sum[0] && sum[2] < sum[1]))
+            fail_msg("%s: %g, unweighted %g and %g", schemes[i].text, sum[2], sum[0], sum[1]);
+        for (int h = 0; h < 3; h++)
+            made_free(&q[h]);
+    }
+    struct made q = quantize(PLUGIN, "weighted=true", &m, NULL);
+    assert_int_equal(q.status, TSR_E_INVAL);
+    made_free(&q);
+    variance[9] = NAN;
+    q = quantize(PLUGIN, "weighted=true", &m, &stats);
+    assert_int_equal(q.status, TSR_E_NUMERIC);
+    assert_non_null(strstr(q.err.text, "input column 9 is nan"));
+    made_free(&q);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -260,6 +334,7 @@ int main(void)
         cmocka_unit_test(test_every_code), cmocka_unit_test(test_records),
         cmocka_unit_test(test_apart),      cmocka_unit_test(test_better_than_zero_points),
         cmocka_unit_test(test_refused),    cmocka_unit_test(test_flat),
+        cmocka_unit_test(test_weighted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

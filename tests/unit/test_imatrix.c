@@ -121,6 +121,12 @@ static void older_form_bad(void **state)
     refused("value 3");
     f.n = 3;
     refused("byte 0");
+    older(1, 19, 4, 4, 6);
+    f.n = 51; /* of which the second entry is the first again */
+    memcpy(f.b + f.n, f.b + 4, 47);
+    f.n += 47;
+    f.b[0] = 2;
+    refused("twice");
 }
 
 /* ---- GGUF --------------------------------------------------------------------------------------- */
@@ -135,9 +141,11 @@ static void put_tensor(const char *name, uint64_t cols, uint64_t rows, uint64_t 
     put_u64(at);
 }
 
+static float first_count = 2;
+
 static void gguf(const char *type, const char *counts, uint64_t n_counts, float first)
 {
-    const float sums[8] = { first, 2, 4, 6, 5, 5, 5, 5 }, count[8] = { 2, 0 };
+    const float sums[8] = { first, 2, 4, 6, 5, 5, 5, 5 }, count[8] = { first_count, 0 };
     f.n = 0;
     put("GGUF", 4);
     put_i32(3);
@@ -185,6 +193,13 @@ static void gguf_form_bad(void **state)
     refused("blk.0.ffn_up_exps.weight.counts");
     gguf("imatrix", "blk.0.ffn_up_exps.weight.counts", 2, 0.0f / 0.0f);
     refused("value 0");
+    first_count = -1;
+    gguf("imatrix", "blk.0.ffn_up_exps.weight.counts", 2, 1);
+    refused("blk.0.ffn_up_exps.weight.counts\": count 0");
+    first_count = 1e-40f;
+    gguf("imatrix", "blk.0.ffn_up_exps.weight.counts", 2, 1);
+    refused("value 0 by the count");
+    first_count = 2;
 }
 
 static int begin(void **state)

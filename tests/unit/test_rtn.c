@@ -27,6 +27,7 @@ struct options {
     double  damp;
     int32_t minimum;
     int64_t scale_bits;
+    int32_t weighted;
 };
 enum { GPTQ, AWQ, ABSMAX };
 
@@ -320,7 +321,8 @@ static void test_options_layout(void **state)
                  { "static_groups", offsetof(struct options, static_groups) },
                  { "damp", offsetof(struct options, damp) },
                  { "minimum", offsetof(struct options, minimum) },
-                 { "scale_bits", offsetof(struct options, scale_bits) } };
+                 { "scale_bits", offsetof(struct options, scale_bits) },
+                 { "weighted", offsetof(struct options, weighted) } };
     assert_int_equal(c->options_size, sizeof(struct options));
     assert_int_equal(c->n_options, sizeof want / sizeof *want);
     for (uint64_t i = 0; i < c->n_options; i++) {

@@ -38,15 +38,7 @@ tsr_status tsr_export_gguf_name(struct tsr_export *x, const struct tsr_model_sto
                                 char name[64], struct tsr_gguf_map *map)
 {
     const struct tsr_model_role *r = v->role;
-    char                         suffix[16] = "";
-    *map = (struct tsr_gguf_map){ .order = TSR_GGUF_PLAIN };
-    tsr_gguf_order_of(x->m->storage->family, &x->m->hp, r, map);
-    if (!tsr_model_part_is_unsuffixed(r->part))
-        /* a correction is a bias there, whatever a Hugging Face checkpoint calls it */
-        (void)snprintf(suffix, sizeof suffix, ".%s",
-                       r->part == TSR_MODEL_PART_ROUTER_CORRECTION ? "bias" : v->suffix);
-    if (r->gguf && (!v->groups || is_alike(r->part)) &&
-        tsr_model_tensor_name(name, 64, "", r->gguf, v->layer, suffix))
+    if (tsr_gguf_name_of(x->m, v, name, map) && (!v->groups || is_alike(r->part)))
         return TSR_OK;
     return tsr_fail(
         x->err, TSR_E_INPUT,

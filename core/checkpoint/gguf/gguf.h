@@ -222,6 +222,10 @@ uint64_t tsr_gguf_rows(const struct tsr_gguf_tensor *t);
 /* The order of a role's rows or columns, and how its numbers are stored; the rest of map stays. */
 void tsr_gguf_order_of(const struct tsr_model_family *f, const struct tsr_model_hparams *hp,
                        const struct tsr_model_role *r, struct tsr_gguf_map *map);
+/* The name of a stored tensor in a GGUF file, and its order there; false: it has none. */
+struct tsr_model_stored_view;
+bool tsr_gguf_name_of(const struct tsr_model *m, const struct tsr_model_stored_view *v,
+                      char name[64], struct tsr_gguf_map *map);
 /* Row of the file's tensor that row r of the other one is, and back; of TILED and columns, the same of columns. */
 uint64_t tsr_gguf_row(const struct tsr_gguf_map *map, uint64_t rows, uint64_t r);
 uint64_t tsr_gguf_row_back(const struct tsr_gguf_map *map, uint64_t rows, uint64_t r);

@@ -30,6 +30,10 @@ static tsr_status divide(const struct tsr_gguf_imatrix *m, const char *name, flo
                             "%s: \"%s\": value %llu is %g, not a finite number from 0 on", m->path,
                             name, (unsigned long long)i, (double)v[i]);
         v[i] = count > 0 ? (float)((double)v[i] / count) : 1;
+        if (!isfinite(v[i]))
+            return tsr_fail(err, TSR_E_INPUT,
+                            "%s: \"%s\": value %llu by the count %g is no number of F32", m->path,
+                            name, (unsigned long long)i, count);
     }
     return TSR_OK;
 }
@@ -70,6 +74,11 @@ static tsr_status read_one(struct tsr_gguf_imatrix *m, const struct tsr_gguf *g,
     TSR_TRY(tsr_file_read(&g->file, t->at, e->square, t->bytes, err));
     for (uint64_t i = 0; i < mats; i++) {
         TSR_TRY(tsr_file_read(&g->file, c->at + i * sizeof count, &count, sizeof count, err));
+        if (!(count >= 0) || !isfinite(count))
+            return tsr_fail(err, TSR_E_INPUT,
+                            "%s: \"%s\": count %llu is %g, not a finite number "
+                            "from 0 on",
+                            m->path, name, (unsigned long long)i, (double)count);
         TSR_TRY(divide(m, t->name, e->square + i * cols, cols, (double)count, err));
     }
     return TSR_OK;
@@ -161,7 +170,10 @@ tsr_status tsr_gguf_imatrix_read(struct tsr_gguf_imatrix *m, const char *path, s
         st = tsr_fail(err, TSR_E_INPUT, "%s: has no tensor NAME" SUMS, path);
     if (st == TSR_OK)
         qsort(m->v, m->n, sizeof *m->v, by_name);
-    else
+    for (uint64_t i = 1; i < m->n && st == TSR_OK; i++)
+        if (by_name(&m->v[i - 1], &m->v[i]) == 0)
+            st = tsr_fail(err, TSR_E_INPUT, "%s: has \"%s\" twice", path, m->v[i].name);
+    if (st != TSR_OK)
         tsr_gguf_imatrix_free(m);
     return st;
 }

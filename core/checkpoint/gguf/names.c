@@ -1,7 +1,9 @@
 /* Maps the tensors of a GGUF file to their names in a Hugging Face checkpoint, as the family says, and to the
  * order of their rows. */
 #include "checkpoint/gguf/gguf.h"
+#include "model/bind.h"
 #include "model/family.h"
+#include "model/stored.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -143,6 +145,20 @@ tsr_status tsr_gguf_map(const struct tsr_gguf *g, const struct tsr_model_family 
     return tsr_fail(err, TSR_E_INPUT,
                     "%s: tensor \"%s\" is unknown: a model of the family %s has none of that name",
                     g->path, t->name, f->name);
+}
+
+bool tsr_gguf_name_of(const struct tsr_model *m, const struct tsr_model_stored_view *v,
+                      char name[64], struct tsr_gguf_map *map)
+{
+    const struct tsr_model_role *r = v->role;
+    char                         suffix[16] = "";
+    *map = (struct tsr_gguf_map){ .order = TSR_GGUF_PLAIN };
+    tsr_gguf_order_of(m->storage->family, &m->hp, r, map);
+    if (!tsr_model_part_is_unsuffixed(r->part))
+        /* a correction is a bias there, whatever a Hugging Face checkpoint calls it */
+        (void)snprintf(suffix, sizeof suffix, ".%s",
+                       r->part == TSR_MODEL_PART_ROUTER_CORRECTION ? "bias" : v->suffix);
+    return r->gguf && tsr_model_tensor_name(name, 64, "", r->gguf, v->layer, suffix);
 }
 
 const struct tsr_gguf_tensor *tsr_gguf_of_role(const struct tsr_gguf       *g,

@@ -8,6 +8,7 @@
 #include "base/f16.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "quant/imatrix.h"
 #include "quant/quantize.h"
 
 #include <stdlib.h>
@@ -24,6 +25,10 @@ static const struct tsr_option options[] = {
         struct tsr_step_quantize_keys, plan, "", "FILE",
         "A plan file, or what a plan step before writes; it says what each layer takes, rules "
         "come after it."),
+    TSR_OPTION_PATH(
+        struct tsr_step_quantize_keys, imatrix, "", "FILE",
+        "An importance matrix of llama.cpp in place of a calibration, for quantizers that "
+        "weigh the columns of their inputs."),
 };
 
 /* The step's map without the keys that do not belong to the scheme, with the plan's rules before its own;
@@ -93,7 +98,7 @@ static tsr_status view_make(struct view *v, const struct tsr_pipeline_job *job,
     v->node.n = 0;
     for (uint64_t i = 0; i < node->n; i++) {
         const char *key = node->keys[i]->text;
-        if (strcmp(key, "to") == 0 || strcmp(key, "plan") == 0 ||
+        if (strcmp(key, "to") == 0 || strcmp(key, "plan") == 0 || strcmp(key, "imatrix") == 0 ||
             (*o->plan && strcmp(key, "rules") == 0))
             continue;
         v->keys[v->node.n] = node->keys[i];
@@ -136,6 +141,21 @@ static tsr_status scheme_of(struct tsr_pipeline_job *job, const struct tsr_step_
     }
     if (st != TSR_OK)
         view_free(v);
+    return st;
+}
+
+/* The importance matrix of the step; *own is NULL without one. */
+static tsr_status calibration_of(struct tsr_pipeline_job             *job,
+                                 const struct tsr_step_quantize_keys *o,
+                                 struct tsr_quant_calibration **own, struct tsr_err *err)
+{
+    *own = NULL;
+    if (!*o->imatrix)
+        return TSR_OK;
+    char      *path = tsr_pipeline_job_input(job, o->imatrix);
+    tsr_status st = path ? tsr_quant_imatrix_open(own, job->model, path, err)
+                         : tsr_fail_nomem(err, strlen(o->imatrix), "a path");
+    free(path);
     return st;
 }
 
@@ -219,15 +239,22 @@ static tsr_status quantize(struct tsr_pipeline_job *job, const struct tsr_step_q
                            const struct tsr_config_node *node, const char *folder, uint64_t *done,
                            struct tsr_model_overlay **overlay, struct tsr_err *err)
 {
-    struct view              v;
-    struct tsr_quant_scheme *s = NULL;
-    TSR_TRY(scheme_of(job, o, node, &v, &s, err));
+    struct view                   v;
+    struct tsr_quant_scheme      *s = NULL;
+    struct tsr_quant_calibration *own;
+    TSR_TRY(calibration_of(job, o, &own, err));
+    tsr_status st = scheme_of(job, o, node, &v, &s, err);
+    if (st != TSR_OK) {
+        tsr_quant_calibration_destroy(own);
+        return st;
+    }
     struct tsr_quantize_options qo = { .folder = folder,
                                        .options = &v.node,
-                                       .calibration = job->calibration,
+                                       .calibration = own ? own : job->calibration,
                                        .again = job->state->options.again,
                                        .drop = tsr_pipeline_job_streams(job) };
-    tsr_status st = tsr_quantize_model(s, job->registry, job->model, &qo, overlay, done, err);
+    st = tsr_quantize_model(s, job->registry, job->model, &qo, overlay, done, err);
+    tsr_quant_calibration_destroy(own);
     tsr_quant_scheme_destroy(s);
     view_free(&v);
     return st;
@@ -268,8 +295,8 @@ static tsr_status need(struct tsr_pipeline_job *job, const void *opts,
         *o->plan ? tsr_pipeline_job_planned(job, o->plan) : NULL;
     struct view              v;
     struct tsr_quant_scheme *s = NULL;
-    if (planned && !planned->done)
-        return TSR_OK; /* repeated when the plan exists */
+    if (*o->imatrix || (planned && !planned->done))
+        return TSR_OK; /* a plan: repeated when it exists */
     TSR_TRY(scheme_of(job, o, node, &v, &s, err));
     tsr_status st = tsr_quant_scheme_needs(s, job->registry, job->model, need, err);
     tsr_quant_scheme_destroy(s);
@@ -286,18 +313,18 @@ static tsr_status state(struct tsr_pipeline_job *job, const struct tsr_pipeline_
     struct view                        v;
     struct tsr_quant_scheme           *s = NULL;
     struct tsr_quant_calibration      *c = NULL;
-    struct tsr_quant_calibrate_options co;
+    struct tsr_quant_calibrate_options co = { 0 };
     char                              *text = NULL;
     TSR_TRY(scheme_of(job, step->opts, step->node, &v, &s, err));
-    tsr_status st = TSR_OK;
-    if (before) {
+    tsr_status st = calibration_of(job, step->opts, &c, err);
+    if (st == TSR_OK && !c && before) {
         st = tsr_step_calibrate_step_options(job, before->opts, &co, &text, err);
         co.defer = true;
         if (st == TSR_OK)
             st = tsr_quant_calibrate(&c, job->registry, job->model, job->tokenizer, &co, err);
     }
     if (st == TSR_OK)
-        st = tsr_quantize_memory(s, job->registry, job->model, before ? &co : NULL, out, err);
+        st = tsr_quantize_memory(s, job->registry, job->model, co.text ? &co : NULL, out, err);
     tsr_quant_calibration_destroy(c);
     free(text);
     tsr_quant_scheme_destroy(s);

@@ -7,7 +7,7 @@
 
 struct tsr_step_quantize_keys {
     struct tsr_quant_scheme_keys scheme; /* first: the scheme's own table fills it too */
-    const char                  *to, *plan;
+    const char                  *to, *plan, *imatrix;
 };
 
 /* The maximum memory of the last step of a checked job, a quantize step. Loads the model as the job would,

@@ -83,23 +83,6 @@ static tsr_status look(const struct tsr_quant_job *job, float *row, float *large
     return TSR_OK;
 }
 
-/* The mean square of each column of the inputs. */
-static tsr_status weigh(const struct tsr_quant_job *job, float *v, struct tsr_err *err)
-{
-    const struct tsr_quant_stats *s = job->stats;
-    if (!s || !s->mean || !s->variance || s->cols != job->src->cols)
-        return tsr_fail(err, TSR_E_INVAL, "the mean and variance of the inputs are missing");
-    for (uint64_t k = 0; k < s->cols; k++) {
-        v[k] = s->variance[k] + s->mean[k] * s->mean[k];
-        if (!(v[k] >= 0.0f) || !isfinite(v[k]))
-            return tsr_fail(
-                err, TSR_E_NUMERIC,
-                "the mean square of input column %llu is %g, not a finite number from 0",
-                (unsigned long long)k, (double)v[k]);
-    }
-    return TSR_OK;
-}
-
 static void quantize_row(const struct fp4 *q, const struct wt_fp4 *grid, const float *row,
                          const float *v, uint64_t cols, uint8_t *codes, uint8_t *scales)
 {
@@ -128,7 +111,7 @@ static tsr_status fp4_quantize(const void *self, const struct tsr_quant_job *job
     uint8_t                 *codes = (uint8_t *)(v + w->cols), *scales = codes + w->cols;
     tsr_status               st = look(job, row, &largest, err);
     if (st == TSR_OK && q->search == SEARCH_INPUTS)
-        st = weigh(job, v, err);
+        st = wt_weigh(job, v, err);
     struct wt_fp4 grid = wt_fp4_of(q->kind, largest);
     for (uint64_t r = 0; r < w->rows && st == TSR_OK; r++) {
         if (q->host->cancelled(q->host->ctx))

@@ -36,7 +36,7 @@ static int nearest_params(struct gptq_tile *t)
     int               held = 1;
     for (uint64_t g = 0; g < t->groups; g++) {
         uint64_t begin = g * t->width, end = g + 1 == t->groups ? t->cols : begin + t->width;
-        t->p[g] = wt_find_params(&t->q->rule, t->row + begin, end - begin);
+        t->p[g] = wt_find_params(&t->q->rule, t->row + begin, NULL, end - begin);
     }
     if (t->q->rule.scale_bits)
         held = wt_affine_meta(&f, t->cols, t->p, t->spare) == t->groups;

@@ -28,7 +28,7 @@ static tsr_status params_of_row(struct gptq_tile *t, uint64_t lane, struct tsr_e
         return TSR_OK;
     for (uint64_t g = 0; g < t->groups && st == TSR_OK; g++) {
         uint64_t begin = g * t->width, n = group_end(t, g) - begin;
-        st = put(t, g, lane, wt_find_params(&q->rule, t->row + begin, n), err);
+        st = put(t, g, lane, wt_find_params(&q->rule, t->row + begin, NULL, n), err);
     }
     return st;
 }
@@ -201,7 +201,7 @@ tsr_status gptq_params_dynamic(struct gptq_tile *t, uint64_t g, struct tsr_err *
     for (uint64_t lane = 0; lane < t->rows && st == TSR_OK; lane++) {
         for (uint64_t k = 0; k < n; k++)
             t->row[k] = t->e[(begin + k) * GPTQ_LANES + lane];
-        st = put(t, g, lane, wt_find_params(&t->q->rule, t->row, n), err);
+        st = put(t, g, lane, wt_find_params(&t->q->rule, t->row, NULL, n), err);
     }
     return st;
 }

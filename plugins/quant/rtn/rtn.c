@@ -12,6 +12,7 @@ struct rtn_options {
     double  damp;
     int32_t minimum;
     int64_t scale_bits;
+    int32_t weighted;
 };
 #define ACT_ORDER     1 /* gptq's defaults */
 #define STATIC_GROUPS 0
@@ -23,7 +24,7 @@ struct rtn {
     const struct tsr_host *host;
     struct wt_rule         rule;
     uint64_t               group; /* 0: the whole row */
-    int                    stochastic;
+    int                    stochastic, weighted;
     uint64_t               seed;
 };
 
@@ -75,12 +76,13 @@ static tsr_status rtn_create(const struct tsr_host *host, const void *opts, void
                        .rule = { .bits = (uint32_t)o->bits,
                                  .scale_dtype = o->scale_bits ? TSR_F32 : (uint32_t)o->scale,
                                  .symmetric = o->symmetric || o->range == WT_RANGE_ABSMAX,
-                                 .mse = o->mse,
+                                 .mse = o->mse || o->weighted,
                                  .minimum = o->minimum,
                                  .scale_bits = (uint32_t)o->scale_bits,
                                  .range = o->range },
                        .group = o->group < 0 ? 0 : (uint64_t)o->group,
                        .stochastic = o->rounding == ROUND_STOCHASTIC,
+                       .weighted = o->weighted,
                        .seed = (uint64_t)o->seed };
     say_idle(host, o);
     *self = q;
@@ -118,10 +120,10 @@ static tsr_status rtn_plan(const void *self, const struct tsr_matrix *w,
     plan->code_bytes = tsr_format_int_code_bytes(&f, w->cols);
     plan->meta_bytes = q->rule.minimum ? tsr_format_affine_meta_bytes(&f, w->cols)
                                        : tsr_format_int_meta_bytes(&f, w->cols);
-    /* a widened row, its groups and its codes */
-    plan->scratch_bytes =
-        w->cols * (sizeof(float) + 1) + tsr_format_groups(&f, w->cols) * sizeof(struct wt_params);
-    plan->need = 0;
+    /* a widened row, the weights of its columns, its groups and its codes */
+    plan->scratch_bytes = w->cols * (2 * sizeof(float) + 1) +
+                          tsr_format_groups(&f, w->cols) * sizeof(struct wt_params);
+    plan->need = q->weighted ? TSR_NEED_MEAN | TSR_NEED_VARIANCE : 0;
     return TSR_OK;
 }
 
@@ -183,8 +185,8 @@ static tsr_status quantize_row(const struct rtn *q, const struct tsr_quant_job *
     struct tsr_format        f = rtn_format(q);
     uint64_t groups = tsr_format_groups(&f, w->cols), width = groups == 1 ? w->cols : f.group;
     uint64_t code_bytes = tsr_format_int_code_bytes(&f, w->cols), n_row = job->first_row + r, held;
-    float   *row = job->scratch;
-    struct wt_params *p = (struct wt_params *)(void *)(row + w->cols);
+    float   *row = job->scratch, *v = q->weighted ? row + w->cols : NULL;
+    struct wt_params *p = (struct wt_params *)(void *)(row + 2 * w->cols);
     uint8_t          *codes = (uint8_t *)(p + groups);
     unsigned char    *to = (unsigned char *)job->codes + r * code_bytes;
     unsigned char    *meta = job->meta;
@@ -193,7 +195,7 @@ static tsr_status quantize_row(const struct rtn *q, const struct tsr_quant_job *
     if (st != TSR_OK)
         return st;
     for (uint64_t g = 0; g < groups; g++)
-        p[g] = wt_find_params(&q->rule, row + g * width,
+        p[g] = wt_find_params(&q->rule, row + g * width, v ? v + g * width : NULL,
                               g + 1 == groups ? w->cols - g * width : width);
     if (q->rule.minimum) {
         meta += r * tsr_format_affine_meta_bytes(&f, w->cols);
@@ -212,7 +214,8 @@ static tsr_status rtn_quantize(const void *self, const struct tsr_quant_job *job
                                struct tsr_err *err)
 {
     const struct rtn *q = self;
-    tsr_status        st = TSR_OK;
+    tsr_status        st =
+        q->weighted ? wt_weigh(job, (float *)job->scratch + job->src->cols, err) : TSR_OK;
     for (uint64_t r = 0; r < job->src->rows && st == TSR_OK; r++)
         st = q->host->cancelled(q->host->ctx) ? tsr_fail(err, TSR_E_CANCELLED, "stopped")
                                               : quantize_row(q, job, r, err);
@@ -240,11 +243,11 @@ static double rtn_max_error_steps(const void *self)
     return q->stochastic ? 1.0 : 0.5 + ((1 << q->rule.bits) - 1) * 0x1p-11;
 }
 
-/* A group's codes depend only on its own weights, except if they are drawn by column. */
+/* A group's codes depend only on its own weights, except if they are drawn or weighted by column. */
 static uint64_t rtn_columns_alone(const void *self)
 {
     const struct rtn *q = self;
-    return q->stochastic ? 0 : q->rule.scale_bits ? TSR_AFFINE_SUPER : q->group;
+    return q->stochastic || q->weighted ? 0 : q->rule.scale_bits ? TSR_AFFINE_SUPER : q->group;
 }
 
 static const struct tsr_choice range_choices[] = {
@@ -289,6 +292,10 @@ static const struct tsr_option options[] = {
         struct rtn_options, scale_bits, 0, 0, 8, "bits",
         "With minimum: 4, 6 or 8: codes of scales and minimums under two F16 factors for "
         "256 columns; 0: stored as they are."),
+    TSR_OPTION_BOOL(
+        struct rtn_options, weighted, 0,
+        "Search the clipped range with the smallest sum of squares, columns weighted by "
+        "the mean square of their inputs."),
 };
 
 static const struct tsr_quantizer_v1 table = {

@@ -1,0 +1,87 @@
+#!/bin/bash
+# tests/e2e/imatrix.sh TESSERA - importance matrices of llama.cpp as the statistics of quantizers.
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+cat >"$WORK/make.yaml" <<JOB
+version: 1
+model: "@demo"
+seed: 1
+pipeline:
+  - calibrate: {text: "$ROOT/configs/demo/calibration.txt", samples: 4, seqlen: 64}
+  - export: {format: imatrix, to: imatrix.gguf}
+  - quantize: {use: rtn, bits: 3, group: 64, minimum: true, weighted: true, to: calibrated}
+JOB
+run run make.yaml --out make --json
+ok "a calibration, its importance matrix and its weights, got $rc" test "$rc" = 0
+cp "$WORK/out" "$WORK/calibrated.json"
+
+# errors FILE: the squared errors of all linears in a result of quantize
+errors() { jq -c '[.. | .linears? // empty | .[].squared_error]' "$1"; }
+
+# ---- the same scales, but for the rounding of sums to means ------------------------------------
+for scheme in "rtn --bits 3 --group 64 --minimum --weighted" "nvfp4 --search inputs" "mxfp4 --search inputs" \
+    "squeeze --sensitivity inputs --bits 3"; do
+    name=${scheme%% *}
+    # shellcheck disable=SC2086 # several words
+    run quantize @demo --use $scheme --imatrix make/imatrix.gguf -o "p-$name" --json
+    ok "$name by the importance matrix, got $rc" test "$rc" = 0
+    cp "$WORK/out" "$WORK/$name.json"
+    run logits "p-$name" --tokens 4094,311,1052 -o "$name.st"
+    ok "$name: it runs" test "$rc" = 0
+done
+ok "errors within 1 % of those by the calibration" jq -en --argjson a "$(errors "$WORK/rtn.json")" \
+    --argjson b "$(errors "$WORK/calibrated.json")" \
+    '($a | length) == 42 and all(range(42); ($a[.] / $b[.] - 1 | fabs) < 0.01)' >"$WORK/jq"
+run quantize @demo --use rtn --bits 3 --group 64 --minimum --mse -o p-mse --json
+ok "other than without, got $rc" test "$(errors "$WORK/out")" != "$(errors "$WORK/rtn.json")"
+cat >"$WORK/step.yaml" <<JOB
+version: 1
+model: "@demo"
+pipeline:
+  - quantize: {use: rtn, bits: 3, group: 64, minimum: true, weighted: true, imatrix: make/imatrix.gguf}
+JOB
+run run step.yaml --out step --json
+ok "a job needs no calibrate step, got $rc" test "$rc" = 0
+ok "the same weights as by the verb" cmp "$WORK/step/packed/layer-00003.safetensors" "$WORK/p-rtn/layer-00003.safetensors"
+run quantize @demo --use rtn --weighted --imatrix make/imatrix.gguf --dry-run --json -o p-dry
+ok "its memory is stated, got $rc" json '.memory.peak > 0 and .memory.calibrate == 0' "$WORK/out"
+
+# ---- what does not go together -----------------------------------------------------------------
+fails_with "statistics that the file lacks" 2 '' 'mean squares' quantize @demo --use gptq --imatrix make/imatrix.gguf -o p-x
+fails_with "statistics after packed layers" 2 '' 'sequential' quantize @demo --use rtn --weighted --sequential \
+    --imatrix make/imatrix.gguf -o p-x
+fails_with "weights without statistics" 2 'rtn' 'calibrate' quantize @demo --use rtn --weighted -o p-x
+fails "other statistics into the same folder" 2 'p-rtn' quantize @demo --use rtn --bits 3 --group 64 --minimum \
+    --weighted --text "$ROOT/configs/demo/calibration.txt" --samples 4 --seqlen 64 -o p-rtn
+
+# ---- files that are wrong ----------------------------------------------------------------------
+# i32 N: four bytes, the lowest first
+i32() { printf '%b' "$(printf '\\x%02x' $(($1 & 255)) $(($1 >> 8 & 255)) $(($1 >> 16 & 255)) $(($1 >> 24 & 255)))"; }
+# older FILE NAME N BITS: one tensor in the older form, whose columns are all the F32 number BITS
+older() {
+    {
+        i32 1
+        i32 ${#2}
+        printf '%s' "$2"
+        i32 1
+        i32 "$3"
+        for ((i = 0; i < $3 && i < 512; i++)); do i32 "$4"; done
+    } >"$WORK/$1"
+}
+bad() { fails_with "$1" 2 "$2" "$3" quantize @demo --use rtn --weighted --imatrix "${4:-wrong.dat}" -o p-x; }
+older wrong.dat blk.0.attn_q.weight 12 0x3f800000
+bad "another number of columns" '*wrong.dat*' '12 columns'
+older wrong.dat blk.900.attn_q.weight 12 0x3f800000
+bad "names that match nothing" '*wrong.dat*' 'blk.900.attn_q.weight'
+older wrong.dat blk.0.attn_q.weight 12 0x7fc00000
+bad "not a number" '*wrong.dat*' 'value 0'
+older wrong.dat blk.0.attn_q.weight $((0x40000001)) 0x3f800000
+bad "a size that overflows" '*wrong.dat*' 'byte'
+older wrong.dat blk.0.attn_q.weight 256 0x3f800000
+bad "a file of one linear" '*wrong.dat*' 'blk.0.attn_k.weight'
+bad "a file that is absent" '*none.dat*' 'none.dat' none.dat
+run convert @demo -o model.gguf --to gguf
+bad "a model" '*model.gguf*' 'imatrix' model.gguf
+ok "and nothing is left" test ! -e "$WORK/p-x"
+finish
