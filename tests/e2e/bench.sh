@@ -21,6 +21,12 @@ ok "gemv: tokens over the first size, none where another process had the cores" 
     if .[0].counts and .[1].counts then .[0].tokens_over_first == 1 and
     (.[1].tokens_over_first / (3 / 2 * .[0].ms / .[1].ms) - 1 | fabs) < 1e-9
     else .[1].tokens_over_first == null end; (.[:2] | right) and (.[2:] | right)' "$WORK/out"
+for act in f32 a16 a8; do
+    run bench gemm "${small[@]}" --m 7 --formats fp8_block --act $act --output csv
+    ok "gemm runs FP8 with scales of blocks, got $rc" grep -q "^gemm,fp8_block,$act,64,320,7," "$WORK/out"
+done
+run bench gemv "${small[@]}" --formats fp8_block --json
+ok "and gemv, got $rc" json "all(.[]; .ms > 0)" "$WORK/out"
 run bench gemm "${small[@]}" --m 2,5 --bits 4 --output csv
 ok "gemm takes several sizes, too" grep -q '^gemm,int4,a8,64,320,5,' "$WORK/out"
 ok "gemm: the ratio has a column" grep -q '^what,.*,busy,tokens_over_first$' "$WORK/out"

@@ -1,4 +1,4 @@
-/* Weight formats of bench with more than integers and scales: minimums, tables, MX elements, LLM.int8. */
+/* Weight formats of bench with more than integers and scales: minimums, tables, MX and FP8 elements, LLM.int8. */
 #include "cli/bench/bench.h"
 
 #include "quant/quant.h"
@@ -74,6 +74,14 @@ bool bench_format_parse(const char *name, uint64_t cols, struct tsr_format *f)
         f->scale_bits = f->bits == 2 ? 4 : 6;
         return true;
     }
+    if (strcmp(name, "fp8_block") == 0) { /* as models published in blocks of 128 x 128 */
+        f->id = TSR_FORMAT_FP8;
+        f->bits = 8;
+        f->element = TSR_MX_FP8_E4M3;
+        f->group = 128;
+        f->scale_dtype = TSR_F32;
+        return true;
+    }
     if (parse_table(name, f))
         return true;
     if ((len != 4 && len != 5) || memcmp(name, "lut", 3) != 0 || name[3] < '2' || name[3] > '8' ||
@@ -128,6 +136,13 @@ void bench_format_fill(const struct tsr_format *f, uint64_t rows, uint64_t strid
         }
         if (strcmp(f->id, TSR_FORMAT_TABLE) == 0) {
             fill_table(f, cols, meta);
+            continue;
+        }
+        if (strcmp(f->id, TSR_FORMAT_FP8) == 0) {
+            for (uint64_t g = 0; g < tsr_format_groups(f, cols); g++) {
+                float scale = 0x1p-10f + 0x1p-18f * (float)((r + g) % 256);
+                memcpy(meta + 4 * g, &scale, 4);
+            }
             continue;
         }
         uint64_t n = (UINT64_C(1) << f->bits) + f->outliers;

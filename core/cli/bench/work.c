@@ -37,13 +37,13 @@ tsr_status bench_format_of(const char *s, size_t len, int64_t group, uint64_t co
             return TSR_OK;
         }
     }
-    return tsr_fail(
-        err, TSR_E_INPUT,
-        "--formats: '%.*s' is not one of f32, f16, bf16, int2 to int8, affine2 to "
-        "affine8, nf4, iq4_nl, "
-        "iq4_xs, q3_k, q6_k, tq2_0, nvfp4, lut2 to lut8, lut2o to lut8o, llm8, fp4_e2m1 and "
-        "its kin, mxint2 to mxint8",
-        (int)(len < 40 ? len : 40), s);
+    return tsr_fail(err, TSR_E_INPUT,
+                    "--formats: '%.*s' is not one of f32, f16, bf16, int2 to int8, affine2 to "
+                    "affine8, nf4, iq4_nl, "
+                    "iq4_xs, q3_k, q6_k, tq2_0, nvfp4, lut2 to lut8, lut2o to lut8o, llm8, "
+                    "fp8_block, fp4_e2m1 and "
+                    "its kin, mxint2 to mxint8",
+                    (int)(len < 40 ? len : 40), s);
 }
 
 /* Random bytes that are sane weights of the format. */
