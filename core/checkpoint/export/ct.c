@@ -1,5 +1,5 @@
 /* compressed-tensors: integers as pack-quantized (one of 8 bits with a scale a row as
- * int-quantized), MXFP4 as mxfp4-pack-quantized, NVFP4 as nvfp4-pack-quantized.  A row of codes is stored unchanged, padded to a
+ * int-quantized), FP8 as naive-quantized, MXFP4 as mxfp4-pack-quantized, NVFP4 as nvfp4-pack-quantized.  A row of codes is stored unchanged, padded to a
  * word; zero points are packed along the outputs. */
 #include "checkpoint/export/internal.h"
 
@@ -14,7 +14,7 @@ struct ct {
     struct tsr_export_rules rules;
 };
 
-enum layout { PACKED, INT8, MXFP4, NVFP4 };
+enum layout { PACKED, INT8, MXFP4, NVFP4, FP8 };
 
 static enum layout layout_of(bool mx, bool nvfp4, uint32_t bits, uint64_t group, uint32_t zero)
 {
@@ -25,6 +25,8 @@ static enum layout layout_of(bool mx, bool nvfp4, uint32_t bits, uint64_t group,
 
 static enum layout layout(const struct tsr_export_module *m)
 {
+    if (tsr_export_is_fp8(m))
+        return FP8;
     return layout_of(m->form == TSR_EXPORT_FORM_MX, m->form == TSR_EXPORT_FORM_TABLE, m->f.bits,
                      m->f.group, m->f.zero);
 }
@@ -33,6 +35,7 @@ static const char *layout_name(enum layout l)
 {
     return l == NVFP4   ? "nvfp4-pack-quantized"
            : l == MXFP4 ? "mxfp4-pack-quantized"
+           : l == FP8   ? "naive-quantized"
            : l == INT8  ? "int-quantized"
                         : "pack-quantized";
 }
@@ -68,6 +71,14 @@ static tsr_status check_nvfp4(struct tsr_export *x, const struct tsr_export_modu
     return TSR_OK;
 }
 
+/* Rows and columns that share an FP8 scale; 0: each row has its own. */
+static uint64_t block_of(const struct tsr_export_module *m)
+{
+    uint64_t row;
+    return layout(m) == FP8 && m->f.group && tsr_export_fp8_alike(m, m->f.group, &row) ? m->f.group
+                                                                                       : 0;
+}
+
 static tsr_status check(struct tsr_export *x, const struct tsr_export_module *m)
 {
     const struct tsr_model_stored_view *v = m->v;
@@ -75,15 +86,15 @@ static tsr_status check(struct tsr_export *x, const struct tsr_export_module *m)
               m->f.scale_bits == 8 && (m->f.group == 32 || (m->f.group == 0 && v->cols == 32));
     if (m->form == TSR_EXPORT_FORM_TABLE)
         TSR_TRY(check_nvfp4(x, m));
-    else if (m->form != TSR_EXPORT_FORM_INT && !mx)
+    else if (m->form != TSR_EXPORT_FORM_INT && !mx && !tsr_export_is_fp8(m))
         return refuse(x, m,
-                      "its weights are neither integers with scales of groups, nor MXFP4 in blocks "
-                      "of 32, nor NVFP4; export to hf");
+                      "its weights are neither integers with scales of groups, nor FP8 (E4M3), nor "
+                      "MXFP4 in blocks of 32, nor NVFP4; export to hf");
     if (m->order)
         return refuse(x, m,
                       "its columns are in a permuted order (act-order), for which "
                       "compressed-tensors 0.20 has no tensor; export to gptq or hf");
-    if (m->f.group && v->cols % m->f.group != 0)
+    if (m->f.group && v->cols % m->f.group != 0 && !block_of(m))
         return refuse(x, m, "its last group is short; choose a group that divides the columns");
     if (v->kind == TSR_MODEL_STORED_HEAD && x->m->hp.tied)
         return refuse(x, m, "the head is tied to the embedding; leave it unpacked (keep: true)");
@@ -103,7 +114,9 @@ static tsr_status look(struct tsr_export *x, const struct tsr_model_stored_view 
     bool packed = m.form != TSR_EXPORT_FORM_DENSE;
     if (packed)
         TSR_TRY(check(x, &m));
-    return tsr_export_rule_add(x, &c->rules, &m, packed);
+    TSR_TRY(tsr_export_rule_add(x, &c->rules, &m, packed));
+    c->rules.v[c->rules.n - 1].block = packed ? block_of(&m) : 0;
+    return TSR_OK;
 }
 
 static tsr_status decide(struct tsr_export *x)
@@ -133,6 +146,13 @@ static tsr_status plan(struct tsr_export *x, const struct tsr_export_module *m,
         out[1] = (struct tsr_export_out){ "weight_packed", "U8", 1, 2, { rows, cols / 2 } };
         out[2] = (struct tsr_export_out){ "weight_scale", "F8_E4M3", 1, 2, { rows, m->groups } };
         *n = 3;
+        return TSR_OK;
+    }
+    if (l == FP8) {
+        uint64_t block = block_of(m);
+        out[0] = (struct tsr_export_out){ "weight", "F8_E4M3", 1, 2, { rows, cols } };
+        out[1] = tsr_export_fp8_out(m, "weight_scale", block ? block : 1, TSR_BF16);
+        *n = 2;
         return TSR_OK;
     }
     uint32_t scale = tsr_export_module_scale_dtype(m, x->dtype);
@@ -215,6 +235,14 @@ static tsr_status put_zeros(struct tsr_export *x, const struct tsr_export_module
 static tsr_status fill(struct tsr_export *x, const struct tsr_export_module *m,
                        const struct tsr_export_out *out, unsigned char *dst)
 {
+    if (layout(m) == FP8) {
+        uint64_t block = block_of(m);
+        if (strcmp(out->suffix, "weight") == 0)
+            tsr_export_fp8_codes(m, dst);
+        else
+            tsr_export_fp8_scales(m, out, block ? block : 1, dst);
+        return TSR_OK;
+    }
     if (strcmp(out->suffix, "weight_zero_point") == 0)
         return put_zeros(x, m, dst);
     if (strcmp(out->suffix, "weight_packed") == 0)
@@ -244,6 +272,21 @@ static json_t *weights_of(const struct tsr_export_rule *r)
         return json_pack("{s:b, s:i, s:i, s:s, s:s, s:b, s:s}", "dynamic", 0, "group_size", 16,
                          "num_bits", 4, "scale_dtype", "torch.float8_e4m3fn", "strategy",
                          "tensor_group", "symmetric", 1, "type", "float");
+    if (r->fp8) {
+        json_t *all = json_pack("{s:b, s:n, s:i, s:s, s:b, s:s}", "dynamic", 0, "group_size",
+                                "num_bits", 8, "strategy",
+                                r->block   ? "block"
+                                : r->group ? "group"
+                                           : "channel",
+                                "symmetric", 1, "type", "float");
+        if (all && r->block)
+            (void)json_object_set_new(all, "block_structure",
+                                      json_pack("[I, I]", (json_int_t)r->block,
+                                                (json_int_t)r->block));
+        else if (all && r->group)
+            (void)json_object_set_new(all, "group_size", json_integer((json_int_t)r->group));
+        return all;
+    }
     json_t *group = r->group ? json_integer((json_int_t)r->group) : json_null();
     return json_pack("{s:b, s:o, s:i, s:s, s:b, s:s}", "dynamic", 0, "group_size", group,
                      "num_bits", (int)r->bits, "strategy", r->group ? "group" : "channel",
@@ -286,7 +329,8 @@ static bool put_groups(const struct ct *c, json_t *groups, json_t *ignore, const
             return false;
         if (!first_of_kind(c, i))
             continue;
-        const char *f = layout_name(layout_of(r->mx, r->nvfp4, r->bits, r->group, r->zero));
+        const char *f =
+            layout_name(r->fp8 ? FP8 : layout_of(r->mx, r->nvfp4, r->bits, r->group, r->zero));
         *format = !*format || strcmp(*format, f) == 0 ? f : "mixed-precision";
         (void)snprintf(name, sizeof name, "group_%llu", (unsigned long long)at++);
         json_t *g = json_pack("{s:s, s:n, s:n, s:o, s:o}", "format", f, "input_activations",

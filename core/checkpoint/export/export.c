@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct tsr_choice tsr_export_formats[7] = {
+const struct tsr_choice tsr_export_formats[8] = {
     { .name = "hf", .value = TSR_EXPORT_HF, .help = "a Hugging Face folder of 16-bit weights" },
     { .name = "gptq",
       .value = TSR_EXPORT_GPTQ,
@@ -21,6 +21,9 @@ const struct tsr_choice tsr_export_formats[7] = {
     { .name = "awq",
       .value = TSR_EXPORT_AWQ,
       .help = "AWQ as AutoAWQ's GEMM kernels have it: 4 bits, one group size" },
+    { .name = "fp8",
+      .value = TSR_EXPORT_FP8,
+      .help = "FP8 with a scale for each block, as DeepSeek and Qwen publish models" },
     { .name = "gguf", .value = TSR_EXPORT_GGUF, .help = "one GGUF file, as llama.cpp has it" },
     { .name = "prepacked",
       .value = TSR_EXPORT_PREPACKED,
@@ -49,7 +52,7 @@ static tsr_status check_options(const struct tsr_export_options *o, struct tsr_e
         { !gguf && o->type && strcmp(o->type, "auto") != 0, "type", "gguf" },
         { !gguf && o->imatrix, "imatrix", "gguf" },
         { one && o->shard_bytes && o->shard_bytes != TSR_EXPORT_SHARD_BYTES, "shard_size",
-          "hf, gptq, compressed-tensors and awq" },
+          "hf, gptq, compressed-tensors, awq and fp8" },
         { !prepacked && o->on.backend && strcmp(o->on.backend, "cpu") != 0, "backend",
           "prepacked" },
     };
@@ -98,7 +101,8 @@ tsr_status tsr_export(const struct tsr_model *m, const struct tsr_model_overlay 
                       struct tsr_export_report *report, struct tsr_err *err)
 {
     static const struct tsr_export_kind *const kinds[] = { &tsr_export_hf, &tsr_export_gptq,
-                                                           &tsr_export_ct, &tsr_export_awq };
+                                                           &tsr_export_ct, &tsr_export_awq,
+                                                           &tsr_export_fp8 };
     memset(report, 0, sizeof *report);
     TSR_TRY(check_options(opt, err));
     TSR_TRY(tsr_model_plain(m, "converted", err));

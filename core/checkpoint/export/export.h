@@ -3,8 +3,10 @@
  *
  *   hf                  a Hugging Face folder of 16-bit weights
  *   gptq                GPTQ: v1 where every zero point is in the middle, else v2
- *   compressed-tensors  pack-quantized, int-quantized, mxfp4-pack-quantized, nvfp4-pack-quantized
+ *   compressed-tensors  pack-quantized, int-quantized, naive-quantized (FP8), mxfp4-pack-quantized,
+ *                       nvfp4-pack-quantized
  *   awq                 AutoAWQ's GEMM: 4 bits
+ *   fp8                 E4M3 with a scale for each block or matrix
  *   gguf                GGUF with F16, Q8_0, Q4_0 or MXFP4 tensors, or a mix of K types
  *   prepacked           ours: weights as a backend keeps them (docs/formats/prepacked.md)
  *   imatrix             no weights: a calibration's mean squares, as llama.cpp has them
@@ -27,11 +29,12 @@ enum tsr_export_format {
     TSR_EXPORT_GPTQ,
     TSR_EXPORT_CT,
     TSR_EXPORT_AWQ,
+    TSR_EXPORT_FP8,
     TSR_EXPORT_GGUF,
     TSR_EXPORT_PREPACKED,
     TSR_EXPORT_IMATRIX
 };
-extern const struct tsr_choice tsr_export_formats[7];
+extern const struct tsr_choice tsr_export_formats[8];
 extern const struct tsr_choice tsr_export_dtypes[3]; /* auto, f16, bf16 */
 
 #define TSR_EXPORT_SHARD_BYTES UINT64_C(5000000000)

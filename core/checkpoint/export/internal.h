@@ -12,6 +12,7 @@ enum tsr_module_form {
     TSR_EXPORT_FORM_INT,   /* every piece tessera.int/1 of one kind, columns in one order */
     TSR_EXPORT_FORM_MX,    /* every piece tessera.mx/1 of one kind */
     TSR_EXPORT_FORM_TABLE, /* every piece tessera.table/1 of one kind */
+    TSR_EXPORT_FORM_FP8,   /* every piece tessera.fp8/1 of one kind */
     TSR_EXPORT_FORM_OTHER  /* packed otherwise, or pieces of several kinds */
 };
 struct tsr_export_module {
@@ -78,7 +79,8 @@ struct tsr_export_kind {
     tsr_status (*files)(struct tsr_export *x, const json_t *config, const char *folder);
     void (*free_own)(void *own);
 };
-extern const struct tsr_export_kind tsr_export_hf, tsr_export_gptq, tsr_export_ct, tsr_export_awq;
+extern const struct tsr_export_kind tsr_export_hf, tsr_export_gptq, tsr_export_ct, tsr_export_awq,
+    tsr_export_fp8;
 
 struct tsr_export {
     const struct tsr_model          *m;
@@ -107,12 +109,27 @@ tsr_status tsr_export_imatrix(struct tsr_export *x);
 /* The whole of a prepacked file. */
 tsr_status tsr_export_prepacked(struct tsr_export *x);
 
+/* ---- FP8 (fp8.c) ------------------------------------------------------------------------ */
+
+/* E4M3 codes with scales of rows or of groups of columns: tessera.fp8/1, or tessera.mx/1 of 8 bits. */
+bool tsr_export_is_fp8(const struct tsr_export_module *m);
+/* Whether each run of so many rows has the scales of its first; *first: the first row that has not. */
+bool tsr_export_fp8_alike(const struct tsr_export_module *m, uint64_t rows, uint64_t *first);
+/* The tensor of the scales, one row for so many: in their dtype, powers of two in `powers`; and its bytes. */
+struct tsr_export_out tsr_export_fp8_out(const struct tsr_export_module *m, const char *suffix,
+                                         uint64_t rows, uint32_t powers);
+void tsr_export_fp8_scales(const struct tsr_export_module *m, const struct tsr_export_out *out,
+                           uint64_t rows, unsigned char *dst);
+/* The codes as [rows, cols]. */
+void tsr_export_fp8_codes(const struct tsr_export_module *m, unsigned char *dst);
+
 /* A list of module names with the configuration of each. */
 struct tsr_export_rule {
     char     module[TSR_STORED_MODULE];
-    bool     packed, mx, nvfp4, head;
+    bool     packed, mx, nvfp4, fp8, head;
     uint32_t bits, zero;
     uint64_t group; /* 0: row */
+    uint64_t block; /* fp8: rows that share scales, as many as columns do; 0: each has its own */
     uint64_t cols;
 };
 struct tsr_export_rules {

@@ -61,6 +61,7 @@ void tsr_export_module_of(struct tsr_export_module *m, const struct tsr_model_st
     m->form = strcmp(p->format.id, TSR_FORMAT_INT) == 0     ? TSR_EXPORT_FORM_INT
               : strcmp(p->format.id, TSR_FORMAT_MX) == 0    ? TSR_EXPORT_FORM_MX
               : strcmp(p->format.id, TSR_FORMAT_TABLE) == 0 ? TSR_EXPORT_FORM_TABLE
+              : strcmp(p->format.id, TSR_FORMAT_FP8) == 0   ? TSR_EXPORT_FORM_FP8
                                                             : TSR_EXPORT_FORM_OTHER;
     if (m->f.group >= v->cols)
         m->f.group = 0;

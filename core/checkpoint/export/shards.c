@@ -319,10 +319,11 @@ tsr_status tsr_export_rule_add(struct tsr_export *x, struct tsr_export_rules *r,
     n->head = m->v->kind == TSR_MODEL_STORED_HEAD;
     n->packed = packed;
     if (packed) {
-        n->mx = m->form == TSR_EXPORT_FORM_MX;
+        n->fp8 = tsr_export_is_fp8(m);
+        n->mx = m->form == TSR_EXPORT_FORM_MX && !n->fp8;
         n->nvfp4 = m->form == TSR_EXPORT_FORM_TABLE;
         n->bits = m->f.bits;
-        n->zero = n->mx ? 0 : m->f.zero;
+        n->zero = n->mx || n->fp8 ? 0 : m->f.zero;
         n->group = n->mx ? 32 : n->nvfp4 ? 16 : m->f.group;
         n->cols = m->v->cols;
     }
@@ -356,8 +357,8 @@ tsr_status tsr_export_rules_need_packed(struct tsr_export *x, const struct tsr_e
 
 bool tsr_export_rule_same(const struct tsr_export_rule *a, const struct tsr_export_rule *b)
 {
-    return a->packed == b->packed && a->mx == b->mx && a->nvfp4 == b->nvfp4 && a->bits == b->bits &&
-           a->zero == b->zero && a->group == b->group;
+    return a->packed == b->packed && a->mx == b->mx && a->nvfp4 == b->nvfp4 && a->fp8 == b->fp8 &&
+           a->bits == b->bits && a->zero == b->zero && a->group == b->group && a->block == b->block;
 }
 
 const struct tsr_export_rule *tsr_export_rule_common(const struct tsr_export_rules *r)
