@@ -50,7 +50,7 @@ static tsr_status visit(void *ctx, const struct tsr_model_stored_view *v, struct
     struct fill        *f = ctx;
     struct tsr_gguf_map map;
     char                name[64];
-    uint64_t            stack = v->stack ? v->stack : 1;
+    uint64_t            stack = v->stack ? v->stack : 1, cols = v->cols * stack;
     if (v->kind != TSR_MODEL_STORED_LINEAR)
         return TSR_OK;
     if (!tsr_gguf_name_of(f->m, v, name, &map))
@@ -65,10 +65,9 @@ static tsr_status visit(void *ctx, const struct tsr_model_stored_view *v, struct
         return TSR_OK;
     }
     f->found++;
-    if (e->n != v->cols * stack)
+    if (e->n != cols)
         return tsr_fail(err, TSR_E_INPUT, "%s: \"%s\" has %llu columns; the model's has %llu",
-                        f->file.path, name, (unsigned long long)e->n,
-                        (unsigned long long)(v->cols * stack));
+                        f->file.path, name, (unsigned long long)e->n, (unsigned long long)cols);
     for (uint64_t i = 0; i < stack; i++) {
         enum tsr_site at = tsr_model_linear_site(v->id);
         if (at >= TSR_MODEL_SITE_EXPERTS)

@@ -273,19 +273,15 @@ static json_t *weights_of(const struct tsr_export_rule *r)
                          "num_bits", 4, "scale_dtype", "torch.float8_e4m3fn", "strategy",
                          "tensor_group", "symmetric", 1, "type", "float");
     if (r->fp8) {
-        json_t *all = json_pack("{s:b, s:n, s:i, s:s, s:b, s:s}", "dynamic", 0, "group_size",
-                                "num_bits", 8, "strategy",
-                                r->block   ? "block"
-                                : r->group ? "group"
-                                           : "channel",
-                                "symmetric", 1, "type", "float");
-        if (all && r->block)
-            (void)json_object_set_new(all, "block_structure",
-                                      json_pack("[I, I]", (json_int_t)r->block,
-                                                (json_int_t)r->block));
-        else if (all && r->group)
-            (void)json_object_set_new(all, "group_size", json_integer((json_int_t)r->group));
-        return all;
+        const json_int_t n = (json_int_t)r->group;
+        return json_pack("{s:o, s:b, s:o, s:i, s:s, s:b, s:s}", "block_structure",
+                         r->block ? json_pack("[I, I]", n, n) : json_null(), "dynamic", 0,
+                         "group_size", r->group && !r->block ? json_integer(n) : json_null(),
+                         "num_bits", 8, "strategy",
+                         r->block   ? "block"
+                         : r->group ? "group"
+                                    : "channel",
+                         "symmetric", 1, "type", "float");
     }
     json_t *group = r->group ? json_integer((json_int_t)r->group) : json_null();
     return json_pack("{s:b, s:o, s:i, s:s, s:b, s:s}", "dynamic", 0, "group_size", group,

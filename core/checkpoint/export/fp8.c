@@ -15,12 +15,6 @@ struct fp8 {
     bool                    powers; /* every scale is a power of two */
 };
 
-bool tsr_export_is_fp8(const struct tsr_export_module *m)
-{
-    bool bytes = m->form == TSR_EXPORT_FORM_MX && m->f.scale_bits == 8;
-    return (m->form == TSR_EXPORT_FORM_FP8 || bytes) && m->f.element == TSR_MX_FP8_E4M3;
-}
-
 static float scale_of(const struct tsr_export_module *m, uint64_t r, uint64_t g)
 {
     if (m->form == TSR_EXPORT_FORM_MX)

@@ -24,7 +24,9 @@ struct tsr_export_module {
     uint32_t        dtype; /* dense: of every piece; F32 if they differ */
 };
 void tsr_export_module_of(struct tsr_export_module *m, const struct tsr_model_stored_view *v);
-/* Codes (a bit stream) and meta of row r; int, mx and table. */
+/* E4M3 codes with scales of rows or of groups of columns: tessera.fp8/1, or tessera.mx/1 of 8 bits. */
+bool tsr_export_is_fp8(const struct tsr_export_module *m);
+/* Codes (a bit stream) and meta of row r; int, mx, table and FP8. */
 const unsigned char *tsr_export_module_codes(const struct tsr_export_module *m, uint64_t r);
 const unsigned char *tsr_export_module_meta(const struct tsr_export_module *m, uint64_t r);
 /* Scale of a group and its zero point, 2^(bits-1) if none is stored; int. */
@@ -111,8 +113,6 @@ tsr_status tsr_export_prepacked(struct tsr_export *x);
 
 /* ---- FP8 (fp8.c) ------------------------------------------------------------------------ */
 
-/* E4M3 codes with scales of rows or of groups of columns: tessera.fp8/1, or tessera.mx/1 of 8 bits. */
-bool tsr_export_is_fp8(const struct tsr_export_module *m);
 /* Whether each run of so many rows has the scales of its first; *first: the first row that has not. */
 bool tsr_export_fp8_alike(const struct tsr_export_module *m, uint64_t rows, uint64_t *first);
 /* The tensor of the scales, one row for so many: in their dtype, powers of two in `powers`; and its bytes. */

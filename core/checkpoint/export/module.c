@@ -68,6 +68,12 @@ void tsr_export_module_of(struct tsr_export_module *m, const struct tsr_model_st
     m->groups = tsr_format_groups(&m->f, v->cols);
 }
 
+bool tsr_export_is_fp8(const struct tsr_export_module *m)
+{
+    bool bytes = m->form == TSR_EXPORT_FORM_MX && m->f.scale_bits == 8;
+    return (m->form == TSR_EXPORT_FORM_FP8 || bytes) && m->f.element == TSR_MX_FP8_E4M3;
+}
+
 const unsigned char *tsr_export_module_codes(const struct tsr_export_module *m, uint64_t r)
 {
     unsigned i;
