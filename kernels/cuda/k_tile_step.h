@@ -23,6 +23,7 @@
 struct tile {
     int32_t  sum[2][4][4]; /* products of the run */
     int32_t  ones[4]; /* sums of the run's activations in the lane's columns: of token 8 n + g */
+    uint32_t summed;  /* those are asked for: there is a minimum, or zero points that differ */
     float    acc[2][4][4];
     uint64_t panel;
     uint32_t lane, g, t, t0;
@@ -45,9 +46,10 @@ DEV uint32_t swap8(uint32_t at)
     return at ^ (at >> 3 & 64u);
 }
 
-/* Where a lane's pieces come from. */
+/* Where a lane's pieces come from; there: it has a token. */
 struct tile_source {
     const uint8_t *weights, *q[2];
+    int            there[2];
 };
 
 DEV void source_begin(const struct k_linear *a, const struct tile *x, uint64_t k0, const int nt,
@@ -55,10 +57,25 @@ DEV void source_begin(const struct k_linear *a, const struct tile *x, uint64_t k
 {
     s->weights = step_at(&a->w, x->panel, k0 / K_STEP) + 16 * x->lane;
     UNROLL_LOOP
-    for (int i = 0; i < (nt > 2 ? 2 : 1); i++)
-        s->q[i] = AT(const uint8_t, a->q) +
-                  token_of(a, x->t0 + x->lane / 2 + 16 * (uint32_t)i) * a->ldq + k0 +
-                  16 * (x->lane % 2);
+    for (int i = 0; i < (nt > 2 ? 2 : 1); i++) {
+        const uint32_t t = x->t0 + x->lane / 2 + 16 * (uint32_t)i;
+        s->q[i] =
+            AT(const uint8_t, a->q) + token_of(a, t) * a->ldq + k0 + 16 * (x->lane % 2);
+        s->there[i] = t < a->tokens && (nt > 1 || x->lane < 16);
+    }
+}
+
+/* Tokens past the last one are zeros in every stage. Copies of the last one would be asked of memory once for each. */
+DEV void source_clear(const struct tile_source *s, const int bits, const int nt, const int stages,
+                      uint32_t lane, uint8_t *ring)
+{
+    const uint4 zero = { 0, 0, 0, 0 };
+    UNROLL_LOOP
+    for (uint32_t i = 0; i < (nt > 2 ? 2u : 1u); i++)
+        if (!s->there[i] && (nt > 1 || lane < 16))
+            for (uint32_t n = 0; n < (uint32_t)stages; n++)
+                *(uint4 *)(void *)(ring + n * TILE_STAGE(bits, nt) + TILE_WEIGHTS(bits) + 512 * i +
+                                   16 * lane) = zero;
 }
 
 /* Starts the copies of the next step. */
@@ -74,7 +91,7 @@ DEV void source_copy(const struct k_linear *a, struct tile_source *s, const int 
     }
     UNROLL_LOOP
     for (uint32_t i = 0; i < (nt > 2 ? 2u : 1u); i++) {
-        if (nt > 1 || lane < 16)
+        if (s->there[i])
             copy_async(stage + TILE_WEIGHTS(bits) + 512 * i + 16 * lane, s->q[i]);
         s->q[i] += K_STEP;
     }
@@ -135,6 +152,12 @@ DEV void look_up(const uint32_t table[4], uint32_t w, uint32_t c[2])
     c[1] = __byte_perm(v[0], v[1], 0x7531u);
 }
 
+/* Four codes of less than 8 bits, less z each: signed bytes. No byte borrows, with its highest bit set. */
+DEV uint32_t less_bytes(uint32_t codes, uint32_t z)
+{
+    return ((codes | 0x80808080u) - z * 0x01010101u) ^ 0x80808080u;
+}
+
 /* The lane's part of a step as signed bytes: rows g + 8 i.  kind K_LUT: a table of 16 entries a row. */
 DEV void tile_bytes(const struct k_weight *w, const struct tile *x, const uint8_t *p,
                     const int kind, const int bits, uint32_t (*c)[2])
@@ -150,7 +173,9 @@ DEV void tile_bytes(const struct k_weight *w, const struct tile *x, const uint8_
         UNROLL_LOOP
         for (int j = 0; j < 2; j++) {
             if (kind == (int)K_INT) {
-                c[i][j] = bits == 8 ? c[i][j] ^ 0x80808080u : c[i][j];
+                c[i][j] = bits == 8   ? c[i][j] ^ 0x80808080u
+                          : x->summed ? c[i][j]
+                                      : less_bytes(c[i][j], w->mid);
                 continue;
             }
             const int8_t *table = x->table + (w->kind == K_LUT ? r : 0);
