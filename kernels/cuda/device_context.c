@@ -2,41 +2,10 @@
  * streams. */
 #include "device_cuda.h"
 
-#include <pthread.h>
 #include <stdio.h>
 
 #define KERNEL_NAME(name) #name,
 const char *const device_kernel_names[KERNEL_COUNT] = { TSR_CUDA_KERNELS(KERNEL_NAME) };
-
-/* Devices, by a bit each, whose context this process holds once more than devices that are open do. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static uint64_t        held;
-
-CUresult device_take_context(struct device *d)
-{
-    const uint64_t bit = UINT64_C(1) << (d->index & 63);
-    CUcontext      same;
-    (void)pthread_mutex_lock(&lock);
-    CUresult r = d->l.p_cuDevicePrimaryCtxRetain(&d->context, d->index);
-    if (r != CUDA_SUCCESS)
-        d->context = NULL;
-    else if (!(held & bit) && d->l.p_cuDevicePrimaryCtxRetain(&same, d->index) == CUDA_SUCCESS)
-        held |= bit;
-    (void)pthread_mutex_unlock(&lock);
-    return r;
-}
-
-void device_give_context(struct device *d, CUresult r)
-{
-    const uint64_t bit = UINT64_C(1) << (d->index & 63);
-    (void)pthread_mutex_lock(&lock);
-    (void)d->l.p_cuDevicePrimaryCtxRelease(d->index);
-    if (r != CUDA_SUCCESS && (held & bit)) { /* its errors end with the context */
-        (void)d->l.p_cuDevicePrimaryCtxRelease(d->index);
-        held &= ~bit;
-    }
-    (void)pthread_mutex_unlock(&lock);
-}
 
 /* The names of a set of kernels, as many as fit. */
 static void kernels_text(uint64_t set, char *text, size_t cap)

@@ -41,11 +41,10 @@ static void close_device(void *device)
 {
     struct device         *d = device;
     const struct tsr_host *host = d->host;
-    CUresult               r = CUDA_SUCCESS;
-    if (d->context && (r = d->l.p_cuCtxPushCurrent(d->context)) == CUDA_SUCCESS) {
+    if (d->context && d->l.p_cuCtxPushCurrent(d->context) == CUDA_SUCCESS) {
         CUcontext own;
         if (d->stream)
-            r = d->l.p_cuStreamSynchronize(d->stream);
+            (void)d->l.p_cuStreamSynchronize(d->stream);
         cublas_close(d);
         blas_close(d);
         for (int i = 0; i < 2; i++)
@@ -63,7 +62,7 @@ static void close_device(void *device)
         (void)d->l.p_cuCtxPopCurrent(&own);
     }
     if (d->context)
-        device_give_context(d, r);
+        (void)d->l.p_cuDevicePrimaryCtxRelease(d->index);
     (void)dlclose(d->l.handle);
     host->release(host->ctx, d, sizeof *d);
 }
@@ -154,7 +153,8 @@ static tsr_status open_device(const struct tsr_host *host, int64_t index, int64_
     CUresult r = CUDA_SUCCESS;
     if ((st = find_device(d, index, err)) != TSR_OK)
         goto error;
-    if ((r = device_take_context(d)) != CUDA_SUCCESS) {
+    if ((r = d->l.p_cuDevicePrimaryCtxRetain(&d->context, d->index)) != CUDA_SUCCESS) {
+        d->context = NULL;
         st = device_failed(d, r, "making a context", err);
         goto error;
     }

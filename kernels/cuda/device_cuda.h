@@ -97,10 +97,6 @@ _Static_assert(KERNEL_COUNT <= 64, "device.since has a bit for each");
 CUresult device_load_kernels(struct device *d);
 
 /* device_context.c */
-/* The device's primary context, and giving it back after `r`, what its last work answered. It stays in the
- * process, since making one takes some tenths of a second, unless an error has made it unusable. */
-CUresult                 device_take_context(struct device *d);
-void                     device_give_context(struct device *d, CUresult r);
 extern const char *const device_kernel_names[KERNEL_COUNT];
 /* A message of r: the device, the operation, the error, and the kernels since the last wait. */
 tsr_status device_failed(struct device *d, CUresult r, const char *what, struct tsr_err *err);

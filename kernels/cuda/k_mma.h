@@ -8,7 +8,6 @@
  *   c[0], c[1]  row g, columns 2t and 2t + 1 of c; c[2], c[3] the same of row g + 8
  * copy_async(to, from): 16 bytes, complete after a copy_wait(n) that leaves at most the n latest groups under
  * way; copy_commit() ends a group.  Other lanes see the bytes after a barrier.
- * warm(p): the line of p comes to the first-level cache; nothing waits for it.
  */
 #ifndef TSR_CUDA_K_MMA_H
 #define TSR_CUDA_K_MMA_H
@@ -16,11 +15,6 @@
 #include "k.h"
 
 #ifdef __CUDACC__
-
-DEV void warm(const void *p)
-{
-    asm volatile("{ .reg .u16 unused; ld.global.u8 unused, [%0]; }" : : "l"(p));
-}
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800 /* neither is there: the same by other means */
 

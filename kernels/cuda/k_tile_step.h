@@ -23,7 +23,6 @@
 struct tile {
     int32_t  sum[2][4][4]; /* products of the run */
     int32_t  ones[4]; /* sums of the run's activations in the lane's columns: of token 8 n + g */
-    uint32_t summed;  /* those are asked for: there is a minimum, or zero points that differ */
     float    acc[2][4][4];
     uint64_t panel;
     uint32_t lane, g, t, t0;
@@ -59,8 +58,7 @@ DEV void source_begin(const struct k_linear *a, const struct tile *x, uint64_t k
     UNROLL_LOOP
     for (int i = 0; i < (nt > 2 ? 2 : 1); i++) {
         const uint32_t t = x->t0 + x->lane / 2 + 16 * (uint32_t)i;
-        s->q[i] =
-            AT(const uint8_t, a->q) + token_of(a, t) * a->ldq + k0 + 16 * (x->lane % 2);
+        s->q[i] = AT(const uint8_t, a->q) + token_of(a, t) * a->ldq + k0 + 16 * (x->lane % 2);
         s->there[i] = t < a->tokens && (nt > 1 || x->lane < 16);
     }
 }
@@ -152,12 +150,6 @@ DEV void look_up(const uint32_t table[4], uint32_t w, uint32_t c[2])
     c[1] = __byte_perm(v[0], v[1], 0x7531u);
 }
 
-/* Four codes of less than 8 bits, less z each: signed bytes. No byte borrows, with its highest bit set. */
-DEV uint32_t less_bytes(uint32_t codes, uint32_t z)
-{
-    return ((codes | 0x80808080u) - z * 0x01010101u) ^ 0x80808080u;
-}
-
 /* The lane's part of a step as signed bytes: rows g + 8 i.  kind K_LUT: a table of 16 entries a row. */
 DEV void tile_bytes(const struct k_weight *w, const struct tile *x, const uint8_t *p,
                     const int kind, const int bits, uint32_t (*c)[2])
@@ -173,9 +165,7 @@ DEV void tile_bytes(const struct k_weight *w, const struct tile *x, const uint8_
         UNROLL_LOOP
         for (int j = 0; j < 2; j++) {
             if (kind == (int)K_INT) {
-                c[i][j] = bits == 8   ? c[i][j] ^ 0x80808080u
-                          : x->summed ? c[i][j]
-                                      : less_bytes(c[i][j], w->mid);
+                c[i][j] = bits == 8 ? c[i][j] ^ 0x80808080u : c[i][j];
                 continue;
             }
             const int8_t *table = x->table + (w->kind == K_LUT ? r : 0);

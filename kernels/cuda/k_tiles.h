@@ -17,25 +17,13 @@ DEV void tile_fetch(const struct k_linear *a, struct tile *x, const int kind, co
     const struct k_weight *w = &a->w;
     if (w->kind != K_LUT)
         x->scale = scale_bits(w, x->panel, x->group, x->lane);
-    if (kind == (int)K_INT && x->summed) {
+    if (kind == (int)K_INT) {
         x->zero = run_zero(w, x->panel, x->group, x->lane);
         x->minimum = minimum_bits(w, x->panel, x->group, x->lane);
     }
     x->sa = AT(
         const float,
         a->sa)[(uint64_t)token_of(a, x->t0 + x->lane % (8 * (uint32_t)nt)) * a->blocks + x->block];
-}
-
-/* Asks for the lines with the scales of the segment's groups: a run may be too short to wait for its own. */
-DEV void tile_warm(const struct k_weight *w, const struct tile *x, uint32_t cols)
-{
-    const uint32_t size = w->scale_kind == K_SCALE_F32   ? 4
-                          : w->scale_kind == K_SCALE_F16 ? 2
-                                                         : 1;
-    const uint64_t row = (uint64_t)K_PANEL * size, at = (x->panel * w->groups + x->group) * row;
-    const uint64_t bytes = (cols + w->group - 1) / w->group * row;
-    if (w->kind != K_LUT && 128 * (uint64_t)x->lane < bytes)
-        warm(AT(const uint8_t, w->scales) + at + 128 * (uint64_t)x->lane);
 }
 
 /* The sums of the run's activations, of the tokens of the lane's products. */
@@ -63,11 +51,9 @@ DEV void tile_end(const struct k_linear *a, struct tile *x, const int kind, cons
     for (uint32_t i = 0; i < 2 * (uint32_t)nt; i++)
         sa[i / 2][i % 2] = shfl_f(ALL_LANES, x->sa, i / 2 * 8 + 2 * x->t + i % 2);
     if (kind == (int)K_INT) {
+        tile_ones(x, nt, ones);
         scale = scale_from(w, x->scale, x->panel, x->group, x->lane);
-        if (x->summed) {
-            tile_ones(x, nt, ones);
-            minimum = minimum_from(w, x->minimum, x->panel, x->group, x->lane);
-        }
+        minimum = minimum_from(w, x->minimum, x->panel, x->group, x->lane);
     } else if (w->kind == K_MX) {
         scale = scale_from(w, x->scale, x->panel, x->group, x->lane) * x->unit;
     }
@@ -77,7 +63,7 @@ DEV void tile_end(const struct k_linear *a, struct tile *x, const int kind, cons
         const float    s = shfl_f(ALL_LANES, scale, row);
         float          least = 0.0f;
         int32_t        zero = 0;
-        if (kind == (int)K_INT && x->summed)
+        if (kind == (int)K_INT)
             zero = (int32_t)shfl_u(ALL_LANES, x->zero, row);
         if (kind == (int)K_INT && w->affine)
             least = shfl_f(ALL_LANES, minimum, row);
@@ -87,7 +73,7 @@ DEV void tile_end(const struct k_linear *a, struct tile *x, const int kind, cons
             for (uint32_t e = 0; e < 2; e++) {
                 float   *acc = &x->acc[m][n][h + e];
                 int32_t *sum = &x->sum[m][n][h + e];
-                if (kind == (int)K_INT && x->summed)
+                if (kind == (int)K_INT)
                     *sum -= zero * ones[n][e];
                 *acc = fmaf((float)*sum, s * sa[n][e], *acc);
                 if (kind == (int)K_INT && w->affine)
@@ -113,7 +99,7 @@ DEV void tile_add(struct tile *x, const int kind, const int nt, const uint8_t *q
                                     c[2 * m + 1][1] & mask };
             mma_s8(x->sum[m][n], f, b);
         }
-        if (kind == (int)K_INT && x->summed)
+        if (kind == (int)K_INT)
             x->ones[n] = __dp4a(one, (int32_t)b[1], __dp4a(one, (int32_t)b[0], x->ones[n]));
     }
 }
@@ -133,7 +119,6 @@ DEV void tile_runs(const struct k_linear *a, struct tile *x, const int kind, con
     uint32_t       from = 0, to = stage * (uint32_t)(stages - 1);
     source_begin(a, x, r.k0, nt, &s);
     source_clear(&s, bits, nt, stages, x->lane, ring);
-    x->summed = w->zeros || w->affine;
     UNROLL_LOOP
     for (uint32_t i = 0; i + 1 < (uint32_t)stages; i++) {
         if (i < n)
@@ -144,7 +129,6 @@ DEV void tile_runs(const struct k_linear *a, struct tile *x, const int kind, con
     x->unit = w->kind == K_INT ? 0.0f : AT(const float, w->unit)[x->panel * K_PANEL + x->lane];
     x->group = (uint32_t)r.group;
     x->block = (uint32_t)r.block;
-    tile_warm(w, x, cols);
     tile_fetch(a, x, kind, nt);
     /* columns of the segment: done with, and where the group ends */
     uint32_t  done = 0, group_end = (uint32_t)((r.group + 1) * w->group - r.k0);

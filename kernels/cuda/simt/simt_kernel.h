@@ -59,7 +59,6 @@ static inline float simt_float(uint32_t u)
 #define copy_async(to, from) simt_copy_async((to), (from))
 #define copy_commit()        simt_copy_commit()
 #define copy_wait(n)         simt_copy_wait((uint32_t)(n))
-#define warm(p)              simt_access((p), 1, false, false)
 
 #define atomicAdd(p, v)                                                                            \
     _Generic((p), float * : simt_atomic_add_float, uint32_t * : simt_atomic_add)((p), (v))
