@@ -97,17 +97,17 @@ sanitize_build() {
 phase_sanitize() {
     sanitize_build sanitize || return 1
     result pass 0 "sanitize: clang build without warnings"
-    local names=() whole half few
-    # tests of a part run whole, of whole models half, of whole jobs an eighth; the release build runs all
+    local names=() whole third few
+    # tests of a part run whole, of whole models a third, of whole jobs a twelfth; the release build runs all
     mapfile -t whole < <(asan_tests '(index("unit") or index("abi") or index("fuzz")) and (index("slow") | not)')
-    mapfile -t half < <(asan_tests 'index("golden") or index("conformance") or index("slow")')
+    mapfile -t third < <(asan_tests 'index("golden") or index("conformance") or index("slow")')
     mapfile -t few < <(asan_tests 'index("e2e")')
-    [ ${#whole[@]} -gt 0 ] && [ ${#half[@]} -gt 0 ] && [ ${#few[@]} -gt 0 ] || return 1
-    names=("${whole[@]}" "${half[@]}" "${few[@]}")
+    [ ${#whole[@]} -gt 0 ] && [ ${#third[@]} -gt 0 ] && [ ${#few[@]} -gt 0 ] || return 1
+    names=("${whole[@]}" "${third[@]}" "${few[@]}")
     if [ -z "${TSR_TEST_ALL:-}" ]; then
-        mapfile -t names < <(printf '%s\n' "${whole[@]}"; sampled 2 "${half[@]}"; sampled 8 "${few[@]}")
+        mapfile -t names < <(printf '%s\n' "${whole[@]}"; sampled 3 "${third[@]}"; sampled 12 "${few[@]}")
     fi
-    say "sanitize: ${#names[@]} of $((${#whole[@]} + ${#half[@]} + ${#few[@]})) tests; the release build runs all; --all: all"
+    say "sanitize: ${#names[@]} of $((${#whole[@]} + ${#third[@]} + ${#few[@]})) tests; the release build runs all; --all: all"
     meson_tests "$GATE/asan" sanitize --timeout-multiplier 4 "${names[@]}"
 }
 
