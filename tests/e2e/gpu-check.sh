@@ -29,14 +29,14 @@ for words in "test_models simt $simt 14" "test_gptq_device simt $simt"; do
 done
 jq -e '.device == "SIMT emulation" and .copy_gb_per_s > 0 and ([.bench[].numerics] == [range(8) | "exact"] + [range(4) | "fast"]) and .left_out == 0 and
     (.bench | all(.over_cublas > 0 and .of_copy > 0)) and .cublas == "measured" and
-    ([.stages[] | select(.verdict == "passed") | .stage] == ["kernels", "fast", "codecs", "linalg", "gptq", "models", "interface", "job", "ranks", "bench"]) and
+    ([.stages[] | select(.verdict == "passed") | .stage] == ["kernels", "fast", "codecs", "linalg", "gptq", "models", "job", "ranks", "interface", "bench"]) and
     ([.stages[] | select(.verdict == "skipped" and .why)] | length == 2)' "$WORK/out/gpu-check.json" >/dev/null
 # every row of the table has its nine columns
 [ "$(grep -cE '^\| [^|]+ \| (exact|fast) \| [^|]+ x [^|]+ \|( [^|]+ \|){3} [^|]+ % \| [^|]+ \| [^|]+ \|$' "$WORK/out/gpu-results.md")" = 12 ]
-# what runs at the same time ends within 100 s, what runs alone after it within another 100
+# what runs at the same time ends within 100 s, what runs alone after it within another 300: less than all may take
 limits=$(sed -n 's/^ *part [a-z$]* \([0-9]*\) .*/\1/p' "$CHECK" | sort -n | tail -n 1)
 alone=$(sed -n 's/^ *stage [a-z]* \([0-9]*\) .*/\1/p' "$CHECK" | awk '{n += $1} END {print n}')
-((limits <= 100 && alone <= 100)) || { echo "WRONG: the parts may take $limits s and $alone s"; exit 1; }
+((limits <= 100 && alone <= 300)) || { echo "WRONG: the parts may take $limits s and $alone s"; exit 1; }
 [ "$(find "$WORK/out" -type f | wc -l)" -le 8 ] || { echo "WRONG: more than 8 files of results"; exit 1; }
 # and whatever they take, all end in time: what does not fit any more is left out, which is a failure
 if ! (
