@@ -88,15 +88,7 @@ static tsr_status check(struct tsr_export *x, const struct tsr_export_module *m)
 
 static tsr_status look(struct tsr_export *x, const struct tsr_model_stored_view *v)
 {
-    struct fp8              *q = x->own;
-    struct tsr_export_module m;
-    if (!tsr_export_is_linear(v))
-        return TSR_OK;
-    tsr_export_module_of(&m, v);
-    bool packed = m.form != TSR_EXPORT_FORM_DENSE;
-    if (packed)
-        TSR_TRY(check(x, &m));
-    return tsr_export_rule_add(x, &q->rules, &m, packed);
+    return tsr_export_rule_look(x, &((struct fp8 *)x->own)->rules, v, check);
 }
 
 static tsr_status decide(struct tsr_export *x)

@@ -138,6 +138,11 @@ struct tsr_export_rules {
 };
 tsr_status tsr_export_rule_add(struct tsr_export *x, struct tsr_export_rules *r,
                                const struct tsr_export_module *m, bool packed);
+/* A kind's look() that takes every linear: adds the rule of v, after check() if it is packed. */
+tsr_status tsr_export_rule_look(struct tsr_export *x, struct tsr_export_rules *r,
+                                const struct tsr_model_stored_view *v,
+                                tsr_status (*check)(struct tsr_export              *x,
+                                                    const struct tsr_export_module *m));
 /* Per-row scales of `cols` columns are stored as groups of `cols` if other linears have this group
  * size, so that one rule covers both; for 8 bits only if eight is set. */
 void tsr_export_rules_merge(struct tsr_export_rules *r, bool eight);

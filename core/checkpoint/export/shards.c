@@ -330,6 +330,21 @@ tsr_status tsr_export_rule_add(struct tsr_export *x, struct tsr_export_rules *r,
     return TSR_OK;
 }
 
+tsr_status tsr_export_rule_look(struct tsr_export *x, struct tsr_export_rules *r,
+                                const struct tsr_model_stored_view *v,
+                                tsr_status (*check)(struct tsr_export              *x,
+                                                    const struct tsr_export_module *m))
+{
+    struct tsr_export_module m;
+    if (!tsr_export_is_linear(v))
+        return TSR_OK;
+    tsr_export_module_of(&m, v);
+    bool packed = m.form != TSR_EXPORT_FORM_DENSE;
+    if (packed)
+        TSR_TRY(check(x, &m));
+    return tsr_export_rule_add(x, r, &m, packed);
+}
+
 void tsr_export_rules_merge(struct tsr_export_rules *r, bool eight)
 {
     for (uint64_t i = 0; i < r->n; i++) {
