@@ -2,6 +2,8 @@
 # tools/setup.sh SECTION... - installs the Debian packages of tools/packages.txt that are missing.
 # Sections: build (compiler and libraries), plugins, mpi, cuda (libraries of optional plugins), test (the gate).
 # Needs nothing but dpkg and apt; uses sudo when not root.
+# shellcheck source=/dev/null
+. "$(dirname "$0")/help.sh"
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

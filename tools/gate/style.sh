@@ -63,6 +63,19 @@ language_clean() {
         compile_dir build tessera && tools/gate/language.sh
 }
 
+# Every tool says what it is for, in the form "tools/NAME ...", and does nothing else then.
+tools_help() {
+    local tool bad=0 text
+    while IFS= read -r tool; do
+        [ "$tool" != tools/embed ] || continue # the build calls it, people do not
+        text=$(timeout 10 "$tool" --help </dev/null 2>&1) && [[ $text == "$tool"* || $text == "usage: $tool"* ]] &&
+            continue
+        echo "$tool: --help must print a text that begins with the name; source tools/help.sh"
+        bad=1
+    done < <(find tools -maxdepth 1 -type f -perm -100 | sort)
+    [ $bad = 0 ]
+}
+
 phase_style() {
     check "style: clang-format" format_clean
     check "style: shellcheck" scripts_clean
@@ -74,6 +87,7 @@ phase_style() {
     check "style: the root of the tree" root_clean
     check "style: no empty files or folders" no_empty_files
     check "style: lengths of files" short_files
+    check "style: help of the tools" tools_help
 }
 
 # Lines "FILE <tab> what it includes", without the system's headers, from what the compiler wrote down.
