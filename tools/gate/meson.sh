@@ -86,9 +86,12 @@ phase_release() {
     meson_tests build release --no-suite faults --timeout-multiplier 4
 }
 
+# Reports of sanitizers need lines and names of functions; the rest of what -g writes is a tenth of the build's time.
+LINES='-Dc_args=-gline-tables-only'
+
 # clang builds everything here too; the fuzz targets share these objects.
 SANITIZE=(--buildtype=debugoptimized '-Db_sanitize=address,undefined' -Db_lundef=false
-    -Dfuzz=true)
+    "$LINES" -Dfuzz=true)
 # sanitize_build PHASE
 sanitize_build() {
     CC=$CLANG configure_dir "$GATE/asan" "${SANITIZE[@]}" && build_for "$1" "$GATE/asan"
@@ -136,7 +139,7 @@ targets_of() {
 phase_threads() {
     local names targets engines
     CC=$CLANG configure_dir "$GATE/tsan" --buildtype=debugoptimized -Db_sanitize=thread \
-        -Db_lundef=false || return 1
+        "$LINES" -Db_lundef=false || return 1
     mapfile -t names < <(meson introspect --tests "$GATE/tsan" |
         jq -r --arg re "$THREADED" '.[].name | select(test($re))')
     [ ${#names[@]} -gt 0 ] || return 1
