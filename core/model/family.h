@@ -251,10 +251,11 @@ tsr_status tsr_model_family_find(const struct tsr_model_family **f, const char *
                                  const char *model_type, struct tsr_err *err);
 /* What tells families of one architecture of GGUF files apart. */
 enum tsr_model_gguf_kind { TSR_MODEL_GGUF_DENSE, TSR_MODEL_GGUF_EXPERTS, TSR_MODEL_GGUF_SIGMOID };
-/* The family that GGUF files of this architecture and kind are read as; *f NULL: there is none.  Without one of that
- * kind it is another one.  [any] */
+/* The family that GGUF files of this architecture are read as; *f NULL: there is none.  Of several, one of that kind
+ * counts, and then one that reads a window if the file has one.  [any] */
 tsr_status tsr_model_family_find_gguf(const struct tsr_model_family **f, const char *architecture,
-                                      enum tsr_model_gguf_kind kind, struct tsr_err *err);
+                                      enum tsr_model_gguf_kind kind, bool windows,
+                                      struct tsr_err *err);
 /* Adds a family file; it wins over built-in ones.  TSR_E_INPUT with the file's first error.  [setup] */
 tsr_status tsr_model_family_add(const char *path, struct tsr_diag *d, struct tsr_err *err);
 /* True if a role exists in a layer: experts and a feed-forward exclude each other. */

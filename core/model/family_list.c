@@ -69,44 +69,59 @@ static tsr_status find(const struct tsr_model_family **f, const char *architectu
     return TSR_OK;
 }
 
-/* Sets *f and is true for the family of that kind; a first one of the other kind is kept in case there is none. */
-static bool reads(const struct tsr_model_family *one, const char *architecture,
-                  enum tsr_model_gguf_kind kind, const struct tsr_model_family **f)
+static bool takes_window(const struct tsr_model_family *f)
+{
+    for (unsigned i = 0; i < f->gguf.n_values; i++)
+        if (f->gguf.value[i].key && strcmp(f->gguf.value[i].key, "attention.sliding_window") == 0)
+            return true;
+    return false;
+}
+
+/* How well a family fits a file of that architecture and kind; 0: not at all. */
+static int fit(const struct tsr_model_family *one, const char *architecture,
+               enum tsr_model_gguf_kind kind, bool windows)
 {
     enum tsr_model_gguf_kind own = !one->experts.is ? TSR_MODEL_GGUF_DENSE
                                    : one->experts.router == TSR_MODEL_ROUTER_SIGMOID
                                        ? TSR_MODEL_GGUF_SIGMOID
                                        : TSR_MODEL_GGUF_EXPERTS;
     if (!lists(one->gguf.architectures, architecture))
-        return false;
-    if (!*f || own == kind)
-        *f = one;
-    return own == kind;
+        return 0;
+    return 1 + 2 * (own == kind) + (takes_window(one) == windows);
 }
 
+/* The best one, an added one before those built in. */
 static tsr_status find_gguf(const struct tsr_model_family **f, const char *architecture,
-                            enum tsr_model_gguf_kind kind, struct tsr_err *err)
+                            enum tsr_model_gguf_kind kind, bool windows, struct tsr_err *err)
 {
+    int best = 0;
     for (unsigned i = n_added; i-- > 0;)
-        if (reads(added[i], architecture, kind, f))
-            return TSR_OK;
-    for (unsigned i = 0; i < TSR_FAMILY_BUILT_IN; i++) {
+        if (fit(added[i], architecture, kind, windows) > best) {
+            *f = added[i];
+            best = fit(added[i], architecture, kind, windows);
+        }
+    if (best >= 3) /* an added family of that kind */
+        return TSR_OK;
+    for (unsigned i = 0; i < TSR_FAMILY_BUILT_IN && best < 4; i++) {
         const struct tsr_model_family *one;
         if (!strstr(tsr_model_family_texts[i].text, architecture))
             continue;
         TSR_TRY(built_in(i, &one, err));
-        if (reads(one, architecture, kind, f))
-            return TSR_OK;
+        if (fit(one, architecture, kind, windows) > best) {
+            *f = one;
+            best = fit(one, architecture, kind, windows);
+        }
     }
     return TSR_OK;
 }
 
 tsr_status tsr_model_family_find_gguf(const struct tsr_model_family **f, const char *architecture,
-                                      enum tsr_model_gguf_kind kind, struct tsr_err *err)
+                                      enum tsr_model_gguf_kind kind, bool windows,
+                                      struct tsr_err *err)
 {
     *f = NULL;
     pthread_mutex_lock(&lock);
-    tsr_status st = find_gguf(f, architecture, kind, err);
+    tsr_status st = find_gguf(f, architecture, kind, windows, err);
     pthread_mutex_unlock(&lock);
     return st;
 }

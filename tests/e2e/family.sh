@@ -153,10 +153,11 @@ sed -i '/^  write:/d' "$WORK/mine.yaml"
 fails "a family that is not written" 2 none.gguf convert @demo --to gguf -o none.gguf --family mine.yaml
 
 # ---- wrong files --------------------------------------------------------------------------------------
+sed '/^  write: /d' "$FAMILIES/qwen3.yaml" >"$WORK/good.yaml"
 # wrong NAME PLACE SED: qwen3's file so changed is refused there
 wrong() {
-    sed -E "$3" "$FAMILIES/qwen3.yaml" >"$WORK/bad.yaml"
-    ok "$1: is another file" test "$(cmp -s "$FAMILIES/qwen3.yaml" "$WORK/bad.yaml"; echo $?)" = 1
+    sed -E "$3" "$WORK/good.yaml" >"$WORK/bad.yaml"
+    ok "$1: is another file" test "$(cmp -s "$WORK/good.yaml" "$WORK/bad.yaml"; echo $?)" = 1
     fails "$1" 2 "$2" inspect "$MODELS/qwen3" --family bad.yaml
 }
 line() { grep -nE "$1" "$FAMILIES/qwen3.yaml" | head -n 1 | cut -d: -f1; }

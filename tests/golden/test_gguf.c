@@ -38,6 +38,10 @@ static const struct {
     { "gguf-granite-q5_1", 7, 5, 32, TSR_FORMAT_AFFINE, NULL },
     { "gguf-olmo2-q4_1", 7, 4, 32, TSR_FORMAT_AFFINE, NULL },
     { "gguf-qwen3-q4_0", 7, 4, 32, TSR_FORMAT_INT, NULL },
+    { "gguf-cohere-q8_0", 6, 8, 32, TSR_FORMAT_INT, NULL }, /* down has no whole blocks */
+    { "gguf-glm4-q8_0", 6, 8, 32, TSR_FORMAT_INT, NULL },
+    { "gguf-olmo3-q8_0", 6, 8, 32, TSR_FORMAT_INT, NULL },
+    { "gguf-starcoder2-q8_0", 6, 8, 32, TSR_FORMAT_INT, NULL }, /* no gate */
     { "gguf-qwen3_5-q4_1", 7, 4, 32, TSR_FORMAT_AFFINE, NULL },
     { "gguf-iq4_nl", 7, 4, 32, TSR_FORMAT_TABLE, NULL },
     { "gguf-mxfp4", 7, 4, 32, TSR_FORMAT_MX, NULL },

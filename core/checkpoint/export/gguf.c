@@ -13,8 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROPE_FREQS "rope_freqs.weight"
-#define RUN        (UINT64_C(1) << 20) /* bytes that are copied at once */
+#define RUN (UINT64_C(1) << 20) /* bytes that are copied at once */
 
 struct file {
     struct tsr_export            *x;
@@ -85,7 +84,7 @@ static bool is_tied(const struct file *f)
 /* A row's length first; the experts of a stack last. */
 static void set_dims(struct tsr_export_gguf_entry *e, const struct tsr_model_stored_view *v)
 {
-    if (e->map.deep) {
+    if (v->dim) {
         e->rank = 2;
         e->dims[0] = v->dim;
         e->dims[1] = v->rows / v->dim;
@@ -293,27 +292,34 @@ static tsr_status write(void *ctx, const struct tsr_model_stored_view *v, struct
     return TSR_OK;
 }
 
-/* Divisors of rotary frequencies are a tensor: the first one. */
+/* Divisors of rotary frequencies are tensors: the first ones. */
 static tsr_status add_rope(struct file *f)
 {
     const struct tsr_model_rope *r = &f->x->m->hp.rope;
-    struct tsr_export_gguf_entry e = {
-        .name = ROPE_FREQS, .rank = 1, .type = TSR_GGUF_OUT_F32, .dims = { r->dim / 2 }
-    };
-    return tsr_export_gguf_has_rope_freqs(r) ? append(f, &e) : TSR_OK;
+    const char *const           *names;
+    unsigned                     n = tsr_export_gguf_rope_tensors(r, &names);
+    for (unsigned i = 0; i < n; i++) {
+        struct tsr_export_gguf_entry e = { .rank = 1,
+                                           .type = TSR_GGUF_OUT_F32,
+                                           .dims = { r->dim / 2 } };
+        (void)snprintf(e.name, sizeof e.name, "%s", names[i]);
+        TSR_TRY(append(f, &e));
+    }
+    return TSR_OK;
 }
 
 static tsr_status put_rope(struct file *f)
 {
     const struct tsr_model_rope *r = &f->x->m->hp.rope;
-    if (!tsr_export_gguf_has_rope_freqs(r))
-        return TSR_OK;
-    float *v = tsr_new(r->dim / 2, sizeof *v);
-    if (!v)
-        return tsr_fail_nomem(f->x->err, r->dim * sizeof *v, ROPE_FREQS);
-    tsr_export_gguf_rope_freqs(r, v);
-    tsr_writer_put(&f->w, v, r->dim / 2 * sizeof *v);
-    done(f, &f->v[f->at++]);
+    unsigned                     n = tsr_export_gguf_rope_tensors(r, NULL);
+    float                       *v = n ? tsr_new(r->dim / 2, sizeof *v) : NULL;
+    if (n && !v)
+        return tsr_fail_nomem(f->x->err, r->dim * sizeof *v, "factors of rope");
+    for (unsigned i = 0; i < n; i++) {
+        tsr_export_gguf_rope_factors(r, i, v);
+        tsr_writer_put(&f->w, v, r->dim / 2 * sizeof *v);
+        done(f, &f->v[f->at++]);
+    }
     free(v);
     return TSR_OK;
 }

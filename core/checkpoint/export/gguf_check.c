@@ -19,6 +19,8 @@ static const char *rope_differs(const struct tsr_model_rope *a, const struct tsr
 {
     if (!is_same(a->theta, b->theta) || a->dim != b->dim)
         return "its rope";
+    if (tsr_export_gguf_rope_tensors(a, NULL)) /* they are not there yet */
+        return NULL;
     if (a->scaling != b->scaling || !is_same(a->factor, b->factor) ||
         !is_same(a->attention_factor, b->attention_factor))
         return "its scaling of rope";
@@ -75,6 +77,8 @@ static const char *differs(const struct tsr_model_hparams *a, const struct tsr_m
         return "its delta rule";
     if (latents_differ(&a->latent, &b->latent))
         return "its latent attention";
+    if (a->positions != b->positions)
+        return "its positions";
     if (a->rope_adjacent != b->rope_adjacent)
         return "the pairs of columns that rotate";
     if (a->experts != b->experts || a->experts_used != b->experts_used ||
@@ -120,10 +124,7 @@ tsr_status tsr_export_gguf_check(struct tsr_export *x, const struct tsr_export_g
 {
     struct tsr_gguf g;
     bool            more = false;
-    if (tsr_export_gguf_has_rope_freqs(
-            &x->m->hp.rope)) /* that rope is a tensor, which is not there yet */
-        return TSR_OK;
-    tsr_status st =
+    tsr_status      st =
         tsr_gguf_parse(&g, x->path, head->v, head->n, head->n + data_bytes, &more, x->err);
     if (st == TSR_OK)
         st = compare(x, &g);

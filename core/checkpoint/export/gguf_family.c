@@ -2,6 +2,7 @@
  * config.json says of them. */
 #include "checkpoint/export/gguf_out.h"
 
+#include "checkpoint/gguf/gguf.h"
 #include "model/bind.h"
 
 #include <math.h>
@@ -119,6 +120,18 @@ static tsr_status put(struct tsr_export *x, struct tsr_export_gguf_bytes *b, con
     }
 }
 
+/* Which layers have a window. */
+static void put_windows(const struct tsr_export *x, struct tsr_export_gguf_bytes *b,
+                        const char *arch)
+{
+    const struct tsr_model_hparams *hp = &x->m->hp;
+    char                            key[128];
+    (void)snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", arch);
+    tsr_export_gguf_key_array(b, key, TSR_GGUF_BOOL, hp->layers);
+    for (uint64_t l = 0; l < hp->layers; l++)
+        tsr_export_gguf_add(b, &(unsigned char){ hp->window[l] != 0 }, 1);
+}
+
 tsr_status tsr_export_gguf_put_family(struct tsr_export *x, struct tsr_export_gguf_bytes *b,
                                       const char *arch)
 {
@@ -131,5 +144,8 @@ tsr_status tsr_export_gguf_put_family(struct tsr_export *x, struct tsr_export_gg
             st = put(x, b, arch, f->text ? json_object_get(config, f->text) : config,
                      &f->gguf.value[i]);
     json_decref(config);
+    if (st == TSR_OK && x->m->hp.window && f->window.types &&
+        tsr_export_gguf_takes(f, "attention.sliding_window"))
+        put_windows(x, b, arch);
     return st;
 }

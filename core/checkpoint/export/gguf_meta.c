@@ -53,15 +53,29 @@ static void put_yarn(const struct meta *m, const struct tsr_model_rope *r)
         put_f32(m, "rope.scaling.attn_factor", more);
 }
 
+/* Long rope: its two lists are tensors, the factor of cosine and sine is a number. */
+static void put_long(const struct meta *m, const struct tsr_model_rope *r)
+{
+    put_u32(m, "rope.scaling.original_context_length", r->original_positions);
+    put_f32(m, "rope.scaling.attn_factor", r->attention_factor);
+}
+
 static tsr_status put_rope(struct tsr_export *x, const struct meta *m)
 {
     const struct tsr_model_rope *r = &x->m->hp.rope;
     char                         text[96];
+    if (x->m->hp.positions != TSR_MODEL_POSITIONS_ROPE)
+        return TSR_OK;
     put_u32(m, "rope.dimension_count", r->dim);
     put_f32(m, "rope.freq_base", r->theta);
-    if (r->scaling == TSR_MODEL_ROPE_NONE || tsr_export_gguf_has_rope_freqs(r))
-        return TSR_OK;
     switch (r->scaling) {
+    case TSR_MODEL_ROPE_NONE:
+    case TSR_MODEL_ROPE_LLAMA3:
+        return TSR_OK;
+    case TSR_MODEL_ROPE_LONG:
+        if (tsr_export_gguf_rope_tensors(r, NULL) == 2)
+            put_long(m, r);
+        return TSR_OK;
     case TSR_MODEL_ROPE_LINEAR:
         tsr_export_gguf_key_text(m->b, in_arch(m, "rope.scaling.type", text), "linear");
         put_f32(m, "rope.scaling.factor", r->factor);
@@ -77,24 +91,29 @@ static tsr_status put_rope(struct tsr_export *x, const struct meta *m)
     default:
         return tsr_fail(
             x->err, TSR_E_INPUT,
-            "%s: rope scaling of %s is not written as gguf (linear, yarn and llama3 are); "
+            "%s: rope scaling of %s is not written as gguf (linear, yarn, long and llama3 are); "
             "export to hf and use llama.cpp's own converter",
             x->path, x->m->path);
     }
 }
 
-bool tsr_export_gguf_has_rope_freqs(const struct tsr_model_rope *r)
+unsigned tsr_export_gguf_rope_tensors(const struct tsr_model_rope *r, const char *const **names)
 {
-    bool same = r->scaling == TSR_MODEL_ROPE_LONG && r->attention_factor == 1;
+    static const char *const one[] = { "rope_freqs.weight" };
+    static const char *const two[] = { "rope_factors_short.weight", "rope_factors_long.weight" };
+    bool                     same = r->scaling == TSR_MODEL_ROPE_LONG && r->attention_factor == 1;
     for (uint32_t i = 0; same && i < r->dim / 2; i++)
         same = r->short_factor[i] == r->long_factor[i];
-    return same || r->scaling == TSR_MODEL_ROPE_LLAMA3;
+    bool single = same || r->scaling == TSR_MODEL_ROPE_LLAMA3;
+    if (names)
+        *names = single ? one : two;
+    return single ? 1 : r->scaling == TSR_MODEL_ROPE_LONG ? 2 : 0;
 }
 
-void tsr_export_gguf_rope_freqs(const struct tsr_model_rope *r, float *v)
+void tsr_export_gguf_rope_factors(const struct tsr_model_rope *r, unsigned tensor, float *v)
 {
     if (r->scaling == TSR_MODEL_ROPE_LONG) {
-        memcpy(v, r->short_factor, r->dim / 2 * sizeof *v);
+        memcpy(v, tensor ? r->long_factor : r->short_factor, r->dim / 2 * sizeof *v);
         return;
     }
     const double pi = 3.14159265358979323846;
@@ -110,14 +129,6 @@ void tsr_export_gguf_rope_freqs(const struct tsr_model_rope *r, float *v)
     }
 }
 
-static bool ropes_differ(const struct tsr_model_hparams *hp)
-{
-    for (uint64_t l = 0; l < hp->layers; l++)
-        if (hp->rope_of[l] != TSR_MODEL_ROPE_OF_ALL && !tsr_model_is_recurrent(hp, l))
-            return true;
-    return false;
-}
-
 /* Whether llama.cpp divides the weights of the chosen experts by their sum if the file does not say it: the family
  * does what a file without the key means. */
 static bool is_normalized_without_key(const struct tsr_model_family *f)
@@ -131,47 +142,19 @@ static bool is_normalized_without_key(const struct tsr_model_family *f)
     return f->experts.normalize;
 }
 
-/* What the metadata that are written have no word for. */
-static tsr_status check(struct tsr_export *x)
+/* What llama.cpp takes for granted of experts.  What else the metadata have no word for shows when they are read back
+ * (gguf_check.c). */
+static tsr_status check_experts(struct tsr_export *x)
 {
     const struct tsr_model_hparams *hp = &x->m->hp;
-    const struct tsr_model_family  *f = x->m->storage->family;
-    /* the factor and the limit of a clamped feed-forward are the program's own */
-    bool clamped = hp->func == TSR_FUNC_CLAMPED && hp->func_alpha == (float)f->ffn_alpha.def &&
-                   hp->func_limit == (float)f->ffn_limit.def;
-    if ((hp->func != TSR_FUNC_SILU && !clamped) || !hp->gated)
-        return tsr_fail(x->err, TSR_E_INPUT,
-                        "%s: the feed-forward of %s is not SiLU with a gate, which llama.cpp takes "
-                        "for granted; export to hf",
-                        x->path, x->m->path);
     bool normal = !hp->experts || hp->router == TSR_MODEL_ROUTER_CHOSEN || hp->router_normalize ||
-                  !is_normalized_without_key(f);
-    if (!normal || hp->router == TSR_MODEL_ROUTER_THRESHOLD)
-        return tsr_fail(x->err, TSR_E_INPUT,
-                        "%s: the weights of the experts that a token of %s takes are not a softmax "
-                        "over them, which llama.cpp takes for granted; export to hf",
-                        x->path, x->m->path);
-    const struct {
-        bool        plain;
-        const char *key;
-    } values[] = {
-        { hp->latent.rank || hp->attn_scale == (float)(1.0 / sqrt((double)hp->head_dim)),
-          "attention.scale" },
-        { hp->embed_scale == 1, "embedding_scale" },
-        { hp->residual_scale == 1, "residual_scale" },
-        { hp->logit_scale == 1, "logit_scale" },
-    };
-    bool plain = hp->norm == TSR_NORM_RMS && (hp->norm_gain_offset == 0 || f->gguf.gain_offset) &&
-                 hp->attn_softcap == 0 && hp->logit_softcap == 0 &&
-                 hp->positions == TSR_MODEL_POSITIONS_ROPE;
-    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
-        plain = plain && (values[i].plain || tsr_export_gguf_takes(f, values[i].key));
-    if (!plain || (hp->rope_of && ropes_differ(hp)))
-        return tsr_fail(x->err, TSR_E_INPUT,
-                        "%s: %s has scales, soft-caps, norms or positions that are not written as "
-                        "gguf; export to hf and use llama.cpp's own converter",
-                        x->path, x->m->path);
-    return TSR_OK;
+                  !is_normalized_without_key(x->m->storage->family);
+    if (normal && hp->router != TSR_MODEL_ROUTER_THRESHOLD)
+        return TSR_OK;
+    return tsr_fail(x->err, TSR_E_INPUT,
+                    "%s: the weights of the experts that a token of %s takes are not a softmax "
+                    "over them, which llama.cpp takes for granted; export to hf",
+                    x->path, x->m->path);
 }
 
 /* Where llama.cpp has no sliding window for the family, up to the window nothing is different. */
@@ -218,7 +201,10 @@ static void put_attention(const struct tsr_export *x, const struct meta *m)
     put_u32(m, "attention.head_count_kv", l->rank ? 1 : hp->kv_heads);
     put_u32(m, "attention.key_length", l->rank ? l->rank + l->rope : hp->head_dim);
     put_u32(m, "attention.value_length", l->rank ? l->rank : hp->head_dim);
-    put_f32(m, "attention.layer_norm_rms_epsilon", (double)hp->norm_eps);
+    put_f32(m,
+            hp->norm == TSR_NORM_RMS ? "attention.layer_norm_rms_epsilon"
+                                     : "attention.layer_norm_epsilon",
+            (double)hp->norm_eps);
     if (!l->rank)
         return;
     put_u32(m, "attention.q_lora_rank", l->q_rank); /* 0: llama.cpp takes attn_q */
@@ -266,7 +252,7 @@ tsr_status tsr_export_gguf_put_model(struct tsr_export *x, struct tsr_export_ggu
 {
     const struct tsr_model_hparams *hp = &x->m->hp;
     struct meta                     m = { b, arch };
-    TSR_TRY(check(x));
+    TSR_TRY(check_experts(x));
     tsr_export_gguf_key_text(b, "general.architecture", arch);
     tsr_export_gguf_key_text(b, "general.type", "model");
     TSR_TRY(put_name(x, b));

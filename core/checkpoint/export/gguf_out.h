@@ -66,11 +66,11 @@ tsr_status tsr_export_gguf_put_model(struct tsr_export *x, struct tsr_export_ggu
 tsr_status tsr_export_gguf_put_tokens(struct tsr_export *x, struct tsr_export_gguf_bytes *b);
 /* tokenizer.chat_template, and the same with .NAME and tokenizer.chat_templates for further ones. */
 tsr_status tsr_export_gguf_put_templates(struct tsr_export *x, struct tsr_export_gguf_bytes *b);
-/* Whether the scaling is a fixed divisor for each frequency, independent of the length: llama3's,
- * and long-rope lists that are equal. */
-bool tsr_export_gguf_has_rope_freqs(const struct tsr_model_rope *rope);
-/* These divisors, dim/2 of them: rope_freqs.weight. */
-void tsr_export_gguf_rope_freqs(const struct tsr_model_rope *rope, float *v);
+/* How many tensors of F32 [dim/2] hold divisors of the frequencies, and their names: one for llama3's scaling and for
+ * long rope whose lists are equal, two for other long rope, else none. */
+unsigned tsr_export_gguf_rope_tensors(const struct tsr_model_rope *rope, const char *const **names);
+/* The values of one of them. */
+void tsr_export_gguf_rope_factors(const struct tsr_model_rope *rope, unsigned tensor, float *v);
 
 /* The keys that the family's section `gguf` reads, from config.json. */
 tsr_status tsr_export_gguf_put_family(struct tsr_export *x, struct tsr_export_gguf_bytes *b,

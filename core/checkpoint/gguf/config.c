@@ -93,14 +93,15 @@ static tsr_status find_family(struct tsr_gguf_config_out *o)
     const struct tsr_model_family *again, *one;
     char                           known[400] = "";
     size_t                         at = 0;
-    int64_t                        experts = 0, gating = 0;
+    int64_t                        experts = 0, gating = 0, window = 0;
+    TSR_TRY(tsr_gguf_config_int(o, "attention.sliding_window", false, &window));
     TSR_TRY(tsr_gguf_config_int(o, "expert_count", false, &experts));
     TSR_TRY(tsr_gguf_config_int(o, "expert_gating_func", false, &gating));
     TSR_TRY(tsr_model_family_find_gguf(&o->f, o->arch,
                                        experts == 0  ? TSR_MODEL_GGUF_DENSE
                                        : gating == 2 ? TSR_MODEL_GGUF_SIGMOID
                                                      : TSR_MODEL_GGUF_EXPERTS,
-                                       o->err));
+                                       window > 0, o->err));
     if (o->f) {
         TSR_TRY(tsr_model_family_find(&again, o->f->architectures[0], NULL, o->err));
         if (again == o->f)

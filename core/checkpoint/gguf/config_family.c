@@ -232,6 +232,34 @@ static tsr_status put_one(struct tsr_gguf_config_out *o, const struct tsr_model_
     return put_named(o, v->name, j);
 }
 
+/* Which layers have a window: one of so many has none, or a list. */
+static tsr_status put_windows(struct tsr_gguf_config_out *o, int64_t layers)
+{
+    const struct tsr_model_family *f = o->f;
+    char                           name[128];
+    const struct tsr_gguf_key     *k =
+        tsr_gguf_key(o->g, tsr_gguf_config_key(o, "attention.sliding_window_pattern", name));
+    int64_t interval = 0;
+    if (!k || !tsr_gguf_config_takes(o, "attention.sliding_window"))
+        return TSR_OK;
+    if (k->type != TSR_GGUF_ARRAY)
+        TSR_TRY(tsr_gguf_config_int(o, "attention.sliding_window_pattern", true, &interval));
+    else
+        TSR_TRY(tsr_gguf_array(o->g, name, true, TSR_GGUF_BOOL, &k, o->err));
+    if (!f->window.types || (k->type == TSR_GGUF_ARRAY ? k->n != (uint64_t)layers : interval <= 0))
+        return tsr_fail(o->err, TSR_E_INPUT,
+                        "%s: \"%s\" does not say which of %lld layers of the family %s have a "
+                        "window; a list with a value for each is expected",
+                        o->g->path, name, (long long)layers, f->name);
+    json_t *types = json_array();
+    for (int64_t l = 0; l < layers; l++) {
+        bool sliding = k->type == TSR_GGUF_ARRAY ? o->g->header[k->at + (uint64_t)l] != 0
+                                                 : (l + 1) % interval != 0;
+        tsr_json_add(&types, json_string(sliding ? "sliding_attention" : "full_attention"));
+    }
+    return tsr_gguf_config_put(o, f->window.types, types);
+}
+
 tsr_status tsr_gguf_config_family(struct tsr_gguf_config_out *o, int64_t heads, int64_t head_dim)
 {
     int64_t hidden = 0, layers = 0;
@@ -239,5 +267,5 @@ tsr_status tsr_gguf_config_family(struct tsr_gguf_config_out *o, int64_t heads, 
     TSR_TRY(tsr_gguf_config_int(o, "block_count", true, &layers));
     for (unsigned i = 0; i < o->f->gguf.n_values; i++)
         TSR_TRY(put_one(o, &o->f->gguf.value[i], layers, hidden / heads, head_dim));
-    return TSR_OK;
+    return put_windows(o, layers);
 }
