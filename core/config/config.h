@@ -177,5 +177,8 @@ const char *tsr_config_nearest(const char *word, const char *const *names, uint6
 /* "0-3,7" or, in percent of the depth and rounded to whole layers, "0%-33%" -> flags of n layers;
  * TSR_E_INPUT naming the part that is wrong. */
 tsr_status tsr_config_parse_ranges(const char *text, uint64_t n, bool *in, struct tsr_err *err);
+/* The same for n of something else than layers: "expert". */
+tsr_status tsr_config_parse_ranges_of(const char *text, const char *what, uint64_t n, bool *in,
+                                      struct tsr_err *err);
 
 #endif

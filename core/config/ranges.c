@@ -60,6 +60,12 @@ static uint64_t border(uint64_t percent, uint64_t n)
 
 tsr_status tsr_config_parse_ranges(const char *text, uint64_t n, bool *in, struct tsr_err *err)
 {
+    return tsr_config_parse_ranges_of(text, "layer", n, in, err);
+}
+
+tsr_status tsr_config_parse_ranges_of(const char *text, const char *what, uint64_t n, bool *in,
+                                      struct tsr_err *err)
+{
     memset(in, 0, n * sizeof *in);
     const char *s = text;
     for (;; s++) {
@@ -72,22 +78,22 @@ tsr_status tsr_config_parse_ranges(const char *text, uint64_t n, bool *in, struc
             len = 40;
         if (!ok || (*s && *s != ','))
             return tsr_fail(err, TSR_E_INPUT,
-                            "\"%s\": \"%.*s\" is not a layer, a range such as 0-3 or a share such "
-                            "as 0%%-33%%",
-                            text, (int)len, part);
+                            "\"%s\": \"%.*s\" is not %s %s, a range such as 0-3 or a "
+                            "share such as 0%%-33%%",
+                            text, (int)len, part, *what == 'e' ? "an" : "a", what);
         if (r.a > r.b)
             return tsr_fail(err, TSR_E_INPUT, "\"%s\": %.*s runs backwards", text, (int)len, part);
         if (r.share && r.b > 100)
-            return tsr_fail(err, TSR_E_INPUT, "\"%s\": %.*s is more than all layers", text,
-                            (int)len, part);
+            return tsr_fail(err, TSR_E_INPUT, "\"%s\": %.*s is more than all %ss", text, (int)len,
+                            part, what);
         if (r.share && border(r.a, n) == border(r.b, n))
-            return tsr_fail(err, TSR_E_INPUT, "\"%s\": no layer of %llu lies in %.*s", text,
+            return tsr_fail(err, TSR_E_INPUT, "\"%s\": no %s of %llu lies in %.*s", text, what,
                             (unsigned long long)n, (int)len, part);
         uint64_t first = r.share ? border(r.a, n) : r.a;
         uint64_t last = r.share ? border(r.b, n) - 1 : r.b;
         if (last >= n)
-            return tsr_fail(err, TSR_E_INPUT, "\"%s\": there is no layer %llu, the last is %llu",
-                            text, (unsigned long long)last, (unsigned long long)(n ? n - 1 : 0));
+            return tsr_fail(err, TSR_E_INPUT, "\"%s\": there is no %s %llu, the last is %llu", text,
+                            what, (unsigned long long)last, (unsigned long long)(n ? n - 1 : 0));
         for (uint64_t i = first; i <= last; i++)
             in[i] = true;
         if (!*s)

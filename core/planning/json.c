@@ -149,7 +149,8 @@ static bool put_experts(json_t *j, const struct tsr_plan_shape *s)
            (tsr_pipeline_json_put(j, "experts", e) &&
             tsr_pipeline_json_put_int(e, "count", s->experts) &&
             tsr_pipeline_json_put_int(e, "used", s->experts_used) &&
-            tsr_pipeline_json_put_text(e, "frequencies", s->routing ? "measured" : "equal"));
+            tsr_pipeline_json_put_text(e, "frequencies", s->routing ? "measured" : "equal") &&
+            (s->groups <= 1 || tsr_pipeline_json_put_int(e, "groups", s->groups)));
 }
 
 bool tsr_planning_put_problem(json_t *j, const struct tsr_plan_problem *p)

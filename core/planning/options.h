@@ -9,12 +9,12 @@
 struct tsr_planning_plan_keys {
     const struct tsr_config_node *bits, *candidates, *quality;
     const char                   *use, *solver, *codec, *tp_codec, *baselines, *to, *routing;
-    int64_t objective, accounting, latency, head, experts, layer_group, prefill_mb, decode_mb,
-        min_tp, max_tp, copy_nodes, share_unit, seed;
+    int64_t objective, accounting, latency, head, experts, layer_group, expert_groups, prefill_mb,
+        decode_mb, min_tp, max_tp, copy_nodes, share_unit, seed;
     double  gap, time_limit;
     int32_t use_all;
 };
-#define TSR_PLAN_OPTIONS 26
+#define TSR_PLAN_OPTIONS 27
 extern const struct tsr_option tsr_plan_step_options[TSR_PLAN_OPTIONS];
 extern const struct tsr_choice tsr_latency_choices[2], tsr_planning_experts_choices[3];
 
@@ -30,6 +30,8 @@ extern const struct tsr_choice tsr_latency_choices[2], tsr_planning_experts_choi
     TSR_OPTION_PATH(struct tsr_planning_plan_keys, routing, "", "FOLDER", \
                     "Statistics of a calibration that say how often each expert is taken; by default those of the " \
                     "last step calibrate before this one."), \
+    TSR_OPTION_INT(struct tsr_planning_plan_keys, expert_groups, 1, 1, TSR_PLAN_GROUPS, "groups", \
+                   "Groups of a layer's experts, by how often they are taken; each may have other bits."), \
     TSR_OPTION_ENUM(struct tsr_planning_plan_keys, objective, TSR_OBJECTIVE_STEADY, tsr_objective_choices, "What is minimised."), \
     TSR_OPTION_ENUM(struct tsr_planning_plan_keys, accounting, TSR_PLAN_ACCOUNT_EXACT, tsr_accounting_choices, \
                     "How memory is counted."), \

@@ -132,6 +132,7 @@ tsr_status tsr_planning_read(struct tsr_planning *pl, struct tsr_pipeline_job *j
         .latency = k->latency,
         .head = k->head,
         .experts = k->experts,
+        .expert_groups = (uint32_t)k->expert_groups,
         .codec = k->codec,
         .tp_codec = k->tp_codec,
         .together = (uint64_t)k->layer_group,
@@ -156,15 +157,21 @@ tsr_status tsr_planning_read(struct tsr_planning *pl, struct tsr_pipeline_job *j
     TSR_TRY(read_quality(pl, job, k, d, err));
     TSR_TRY(tsr_planning_candidates(pl, job, k, node, d, err));
     pl->options.chosen = (k->bits && k->bits->kind != TSR_CONFIG_NODE_NULL) ||
-                         (k->candidates && k->candidates->kind != TSR_CONFIG_NODE_NULL);
+                         (k->candidates && k->candidates->kind != TSR_CONFIG_NODE_NULL) ||
+                         k->expert_groups > 1;
     return read_solver(pl, job, k, node, d, err);
+}
+
+void tsr_planning_routing(struct tsr_planning *pl, const struct tsr_pipeline_job *job)
+{
+    if (!pl->routing && job->calibration && job->model->hp.experts)
+        pl->options.routing = tsr_quant_calibration_folder(job->calibration);
 }
 
 tsr_status tsr_planning_open(struct tsr_planning *pl, struct tsr_pipeline_job *job,
                              struct tsr_err *err)
 {
-    if (!pl->routing && job->calibration && job->model->hp.experts)
-        pl->options.routing = tsr_quant_calibration_folder(job->calibration);
+    tsr_planning_routing(pl, job);
     pl->options.candidates = (const char *const *)pl->texts;
     pl->options.n_candidates = pl->n_texts;
     pl->options.numerics = job->on.numerics;

@@ -31,6 +31,8 @@ tsr_status tsr_planning_read(struct tsr_planning *pl, struct tsr_pipeline_job *j
                              const struct tsr_planning_plan_keys *k,
                              const struct tsr_config_node *node, struct tsr_diag *d,
                              struct tsr_err *err);
+/* Takes the counts of the job's calibration, where the keys name none. */
+void tsr_planning_routing(struct tsr_planning *pl, const struct tsr_pipeline_job *job);
 /* Then the model's headers, sizes, times and quality. */
 tsr_status tsr_planning_open(struct tsr_planning *pl, struct tsr_pipeline_job *job,
                              struct tsr_err *err);

@@ -73,7 +73,8 @@ const char *tsr_planning_table_candidate(const json_t *r, const char *name)
     const char   *dash = strrchr(name, '-');
     if (strcmp(name, "original") == 0)
         return "16";
-    if (!dash || !dash[1])
+    const char *slash = strchr(name, '/'); /* of groups of experts: gptq-8/4 */
+    if (!dash || !dash[1] || (slash && strchr(slash, '-')))
         return name;
     json_array_foreach (json_object_get(r, "candidates"), i, other) {
         const char *o = json_string_value(other), *d = o ? strrchr(o, '-') : NULL;
@@ -225,12 +226,17 @@ void tsr_planning_table_problem(const json_t *r, const json_t *plan, FILE *to)
     tsr_planning_table_wrap(to, "model", text);
     const json_t *experts = json_object_get(r, "experts");
     if (experts) {
-        (void)snprintf(text, sizeof text, "%lld, of which a token takes %lld; frequencies %s",
-                       tsr_planning_table_int(experts, "count"),
-                       tsr_planning_table_int(experts, "used"),
-                       strcmp(tsr_planning_table_text(experts, "frequencies"), "measured") == 0
-                           ? "measured by a calibration"
-                           : "not measured: every expert alike");
+        long long groups = tsr_planning_table_int(experts, "groups");
+        at =
+            (size_t)snprintf(text, sizeof text, "%lld, of which a token takes %lld; frequencies %s",
+                             tsr_planning_table_int(experts, "count"),
+                             tsr_planning_table_int(experts, "used"),
+                             strcmp(tsr_planning_table_text(experts, "frequencies"), "measured") ==
+                                     0
+                                 ? "measured by a calibration"
+                                 : "not measured: every expert alike");
+        if (groups)
+            (void)snprintf(text + at, sizeof text - at, "; %lld groups", groups);
         tsr_planning_table_wrap(to, "experts", text);
     }
     (void)snprintf(text, sizeof text, "%s: %lld device%s in %lld node%s",

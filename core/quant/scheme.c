@@ -23,6 +23,7 @@ static const struct tsr_option scheme_options[OPTIONS] = {
 static const struct tsr_option rule_options[] = {
     TSR_OPTION_STRING(struct rule, use, "", "Another plugin for these linears."),
     TSR_OPTION_STRING(struct rule, layers, "", "Layers, such as 0-3,7."),
+    TSR_OPTION_STRING(struct rule, experts, "", "Experts of a layer, such as 0-3,7."),
     TSR_OPTION_STRING(struct rule, tensors, "", "A pattern for canonical names."),
     TSR_OPTION_BOOL(struct rule, keep, 0, "Leave these linears as they are."),
     TSR_OPTION_INT(struct rule, model_layers, 0, 0, 1000000, "layers",
@@ -137,9 +138,9 @@ static tsr_status fill(const struct tsr_quant_scheme *s, struct choice *c,
     char                     what[160];
     (void)snprintf(what, sizeof what, "%s with quantizer '%s'", s->what, use);
     /* ours are not in the map any more; naming them makes the hint for a misspelt one right */
-    static const char *const ours[] = { "use",        "rules",        "on_unsupported",
-                                        "sequential", "layers",       "tensors",
-                                        "keep",       "model_layers", NULL };
+    static const char *const ours[] = { "use",          "rules",   "on_unsupported", "sequential",
+                                        "layers",       "experts", "tensors",        "keep",
+                                        "model_layers", NULL };
     tsr_config_options_fill(&set, 1, ours, map, what, d);
     return TSR_OK;
 }

@@ -7,6 +7,7 @@
  *     rules:                   later rules win, option by option
  *       - {layers: 4-27, bits: 3}
  *       - {tensors: "*.down_proj", use: int8}
+ *       - {experts: "0-3,7", bits: 8}       of each layer that has experts
  *       - {tensors: lm_head, keep: true}
  *
  * Names are the canonical ones of model.h.  Head and embedding are quantized only if a rule gives their full

@@ -9,7 +9,7 @@ enum { UNSUPPORTED_STOP, UNSUPPORTED_KEEP };
 /* Keys of a rule that are ours. */
 struct rule {
     const struct tsr_config_node *node;
-    const char                   *use, *layers, *tensors; /* "" when absent */
+    const char                   *use, *layers, *experts, *tensors; /* "" when absent */
     int32_t                       keep;
     int64_t                       model_layers; /* that `layers` was written for; 0: any */
 };

@@ -18,17 +18,37 @@ static tsr_status rule_error(const struct rule *r, struct tsr_err *err, const ch
     return st;
 }
 
+/* Flags of n layers or experts, where the rule names some. */
+static tsr_status read_ranges(const struct rule *r, const char *text, const char *what, uint64_t n,
+                              bool **in, struct tsr_err *err)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    char              said[600];
+    if (!*text)
+        return TSR_OK;
+    if (n == 0)
+        return rule_error(r, err, "%ss: the model has none", what);
+    *in = tsr_new(n, sizeof **in);
+    if (!*in)
+        return tsr_fail_nomem(err, n, "the rules of a scheme");
+    tsr_status st = tsr_config_parse_ranges_of(text, what, n, *in, &e.err);
+    if (st != TSR_E_INPUT)
+        return st == TSR_OK ? TSR_OK : tsr_err_copy(err, st, &e.err);
+    (void)snprintf(said, sizeof said, "%ss: %.500s", what, e.text);
+    return rule_error(r, err, "%s", said);
+}
+
 static tsr_status read_layers(struct tsr_scheme_run *a, struct tsr_err *err)
 {
     uint64_t n = a->s->n_rules, layers = a->m->hp.layers;
     a->layers = tsr_new(n, sizeof *a->layers);
+    a->experts = tsr_new(n, sizeof *a->experts);
     a->matches = tsr_new(n, sizeof *a->matches);
     a->flags = tsr_new(n, sizeof *a->flags);
-    if (!a->layers || !a->matches || !a->flags)
-        return tsr_fail_nomem(err, n * 24, "the rules of a scheme");
+    if (!a->layers || !a->experts || !a->matches || !a->flags)
+        return tsr_fail_nomem(err, n * 32, "the rules of a scheme");
     for (uint64_t i = 0; i < n; i++) {
         const struct rule *r = &a->s->rules[i];
-        struct tsr_errbuf  e = TSR_ERRBUF(e);
         if (r->model_layers && (uint64_t)r->model_layers != layers) {
             char text[320];
             (void)snprintf(text, sizeof text, "%lld layers, %.200s has %llu",
@@ -37,18 +57,18 @@ static tsr_status read_layers(struct tsr_scheme_run *a, struct tsr_err *err)
                               "the rule was written for a model of %s; give this one its own",
                               text);
         }
-        if (!r->layers[0])
-            continue;
-        a->layers[i] = tsr_new(layers, sizeof **a->layers);
-        if (!a->layers[i])
-            return tsr_fail_nomem(err, layers, "the rules of a scheme");
-        tsr_status st = tsr_config_parse_ranges(r->layers, layers, a->layers[i], &e.err);
-        if (st == TSR_E_INPUT)
-            return rule_error(r, err, "layers: %s", e.text);
-        if (st != TSR_OK)
-            return tsr_err_copy(err, st, &e.err);
+        TSR_TRY(read_ranges(r, r->layers, "layer", layers, &a->layers[i], err));
+        TSR_TRY(read_ranges(r, r->experts, "expert", a->m->hp.experts, &a->experts[i], err));
     }
     return TSR_OK;
+}
+
+/* Whether the linear is one of these experts'. */
+static bool of_experts(const bool *in, const char *name)
+{
+    static const char mark[] = ".experts.";
+    const char       *at = strstr(name, mark);
+    return at && in[strtoul(at + sizeof mark - 1, NULL, 10)];
 }
 
 /* A router decides which experts run: it is packed only if a rule's pattern names it. */
@@ -70,6 +90,8 @@ static bool rules_of(struct tsr_scheme_run *a, uint64_t layer, const char *name)
         bool               hit = !r->tensors[0] || tsr_quant_name_matches(r->tensors, name);
         if (a->layers[i])
             hit = hit && !end && a->layers[i][layer];
+        if (a->experts[i])
+            hit = hit && !end && of_experts(a->experts[i], name);
         hit = hit && !spares_router(r->tensors, name);
         a->flags[i] = hit;
         if (!hit)
@@ -224,7 +246,10 @@ void tsr_quant_scheme_close(struct tsr_scheme_run *a)
     free(a->instances);
     for (uint64_t i = 0; a->layers && i < a->s->n_rules; i++)
         free(a->layers[i]);
+    for (uint64_t i = 0; a->experts && i < a->s->n_rules; i++)
+        free(a->experts[i]);
     free(a->layers);
+    free(a->experts);
     free(a->matches);
     free(a->flags);
     tsr_quant_remarks_free(&a->remarks);

@@ -23,7 +23,8 @@ struct tsr_scheme_run {
     const struct tsr_quant_scheme     *s;
     struct tsr_registry               *registry;
     const struct tsr_model            *m;
-    bool                             **layers; /* [n_rules] -> [layers], or NULL: all */
+    bool                             **layers;  /* [n_rules] -> [layers], or NULL: all */
+    bool                             **experts; /* [n_rules] -> [experts], or NULL: all linears */
     uint64_t                           total;
     pthread_mutex_t                    lock; /* guards the rest */
     struct tsr_quant_scheme_instance **instances;

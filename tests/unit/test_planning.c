@@ -12,6 +12,7 @@
 
 #include "../fixtures/error_is.h"
 #include "base/rng.h"
+#include "checkpoint/safetensors/safetensors.h"
 #include "plan/search/search.h"
 #include "plan/search/whatif.h"
 #include "plugin_open.h"
@@ -654,6 +655,269 @@ static void test_cpu_experts_wins(void **state)
     profile("fast", 2048, 800);
 }
 
+/* ---- groups of experts with bits of their own -------------------------------------------------- */
+
+#define TOKENS 64
+
+/* How often each expert is taken: tokens that go through the experts in an order of the layer's own and take each with
+ * half a chance, until they have `used`. */
+static void write_routing(const struct tsr_plan_shape *s, uint32_t draw)
+{
+    for (uint64_t l = 0; l < s->layers; l++) {
+        struct tsr_st_out *o;
+        struct tsr_errbuf  e = TSR_ERRBUF(e);
+        char               path[200], key[64], text[24];
+        uint32_t           count[16] = { 0 };
+        if (!s->layer[s->layer_class[l]].router.rows)
+            continue;
+        assert_true(s->experts <= 16);
+        for (uint32_t t = 0; t < TOKENS; t++) {
+            bool     has[16] = { false };
+            uint32_t n = 0;
+            for (uint32_t k = 0; n < s->experts_used; k++) {
+                uint32_t r[4], at = (k * 5 + (uint32_t)l) % s->experts;
+                tsr_philox(r, t, k, draw);
+                if (k >= s->experts ? has[at] : r[0] & 1)
+                    continue;
+                if (has[at])
+                    continue;
+                has[at] = true;
+                count[at]++;
+                n++;
+            }
+        }
+        (void)snprintf(path, sizeof path, "%s/routing/layer-%05llu.safetensors", folder,
+                       (unsigned long long)l);
+        (void)unlink(path);
+        assert_int_equal(tsr_safetensors_create(&o, path, &e.err), TSR_OK);
+        (void)snprintf(text, sizeof text, "%llu", (unsigned long long)l);
+        assert_int_equal(tsr_safetensors_metadata(o, "format", "tessera.calibration/1", &e.err),
+                         TSR_OK);
+        assert_int_equal(tsr_safetensors_metadata(o, "layer", text, &e.err), TSR_OK);
+        assert_int_equal(tsr_safetensors_metadata(o, "sequences", "8", &e.err), TSR_OK);
+        assert_int_equal(tsr_safetensors_metadata(o, "seqlen", "8", &e.err), TSR_OK);
+        for (uint32_t i = 0; i < s->experts; i++) {
+            (void)snprintf(key, sizeof key, "experts.%u.ffn_in.%s", i,
+                           count[i] ? "tokens" : "borrowed");
+            (void)snprintf(text, sizeof text, "%u", count[i] ? count[i] : 8);
+            assert_int_equal(tsr_safetensors_metadata(o, key, text, &e.err), TSR_OK);
+        }
+        assert_int_equal(tsr_safetensors_begin(o, &e.err), TSR_OK);
+        if (tsr_safetensors_commit(o, &e.err) != TSR_OK)
+            fail_msg("%s", e.text);
+    }
+}
+
+/* Every expert apart: bytes, what it reads, and its part of omega; the groups' sums are these. */
+static void check_mixes(const struct tsr_plan_problem *p, const struct tsr_plan_mesh *m)
+{
+    const struct tsr_plan_shape *s = p->shape;
+    struct tsr_errbuf            e = TSR_ERRBUF(e);
+    for (uint64_t c = 0; c < p->candidates.n; c++)
+        for (uint64_t l = 0; l < s->layers; l++) {
+            const struct tsr_plan_candidate   *mix = &p->candidates.v[c], *hot;
+            uint64_t                           cls = s->layer_class[l], is, kv, want, n[2];
+            const struct tsr_plan_shape_layer *of = &s->layer[cls];
+            struct tsr_format                  f;
+            double all = 0, omega = 0, had = p->quality.omega[l * p->candidates.n + c];
+            if (mix->n_parts <= TSR_PLAN_MIXED || !of->router.rows)
+                continue;
+            hot = mix->of[0];
+            assert_int_equal(tsr_plan_memory_layer(&p->memory, m, cls, hot, &want, &kv, &e.err),
+                             TSR_OK);
+            assert_int_equal(tsr_plan_memory_layer(&p->memory, m, cls, mix, &is, &kv, &e.err),
+                             TSR_OK);
+            for (int i = 0; i < TSR_PLAN_LINEARS; i++) {
+                double each = (double)of->lin[i].rows * (double)of->lin[i].cols;
+                bool   expert = tsr_plan_shape_is_expert(of, i);
+                if (of->lin[i].rows == 0)
+                    continue;
+                assert_int_equal(tsr_plan_candidate_matrix(hot, &of->lin[i], &f, &n[0], &e.err),
+                                 TSR_OK);
+                for (uint64_t x = 0; x < (expert ? s->experts : 1); x++) {
+                    const struct tsr_plan_candidate *part =
+                        tsr_plan_candidate_part(mix, i,
+                                                expert ? s->group_of[l * s->experts + x] : 0);
+                    double share = expert ? s->routing[l * s->experts + x] / s->experts_used *
+                                                (double)s->experts
+                                          : 1;
+                    assert_int_equal(tsr_plan_candidate_matrix(part, &of->lin[i], &f, &n[1],
+                                                               &e.err),
+                                     TSR_OK);
+                    want += n[1] - n[0];
+                    all += each;
+                    omega +=
+                        each * share *
+                        p->quality.omega[l * p->candidates.n + (uint64_t)(part - p->candidates.v)];
+                }
+            }
+            assert_int_equal(is, want);
+            assert_true(fabs(omega / all - had) <= 1e-12 * had);
+        }
+}
+
+/* Experts of earlier groups are taken at least as often, and groups are as even as can be. */
+static void check_groups(const struct tsr_plan_shape *s)
+{
+    for (uint64_t l = 0; l < s->layers; l++) {
+        uint64_t n[TSR_PLAN_GROUPS] = { 0 };
+        if (!s->layer[s->layer_class[l]].router.rows)
+            continue;
+        for (uint64_t a = 0; a < s->experts; a++) {
+            uint8_t g = s->group_of[l * s->experts + a];
+            n[g]++;
+            for (uint64_t b = 0; b < s->experts; b++)
+                if (s->group_of[l * s->experts + b] > g)
+                    assert_true(s->routing[l * s->experts + a] >= s->routing[l * s->experts + b]);
+        }
+        for (uint32_t g = 0; g < s->groups; g++)
+            assert_true(n[g] == s->experts / s->groups || n[g] == s->experts / s->groups + 1);
+        assert_memory_equal(n, s->layer[s->layer_class[l]].group, sizeof n);
+    }
+}
+
+static void test_expert_groups(void **state)
+{
+    static const char *const models[] = { EXPERTS "qwen3_moe", EXPERTS "deepseek_v3",
+                                          EXPERTS "mixtral" };
+    static const char *const three[] = { "rtn:bits=3,group=8", "rtn:bits=4,group=8",
+                                         "rtn:bits=8,group=8" };
+    uint64_t                 rounds = all_of_them ? 120 : 12, before = compared;
+    (void)state;
+    for (uint64_t i = 0; i < rounds; i++) {
+        char                            text[800], routing[200];
+        uint32_t                        r[4];
+        struct setting                  s;
+        struct tsr_plan_mesh            m;
+        struct tsr_plan_problem_options o = experts(models[i % 3]);
+        tsr_philox(r, i, 2, seed);
+        unsigned draw = r[0];
+        profile("slow", 400 + draw / 2 % 900, 100 + draw / 7 % 300);
+        profile("fast", 300 + draw / 11 % 400, 500 + draw / 13 % 900);
+        profile("host", 500 + draw / 19 % 3000, 50 + draw / 23 % 200);
+        (void)snprintf(text, sizeof text,
+                       "version: 1\nnodes:\n  - {name: a, devices: [{profile: fast}], " LINK "%s}\n"
+                       "%s" NET,
+                       i % 4 == 3 ? ", cpu: {profile: host, link: {bandwidth: 90 MB/s, latency: "
+                                    "5 us}}"
+                                  : "",
+                       i % 4 == 2 ? "  - {name: b, devices: [{profile: slow}]}\n" : "");
+        set_up(&s, text, &o, 24, 9, 1 + draw / 3 % 4);
+        write_routing(s.p.shape, draw);
+        take_down(&s);
+        (void)snprintf(routing, sizeof routing, "%s/routing", folder);
+        o.routing = routing;
+        o.expert_groups = 2 + (uint32_t)(i / 3 % 2);
+        o.candidates = i % 2 ? three : expert_texts;
+        o.n_candidates = i % 2 && i % 4 != 3 ? 3 : 2;
+        o.theta = i % 2 ? 0.01 : 0;
+        o.max_omega = i % 3 == 2 ? 2.5 : -1;
+        set_up(&s, text, &o, 24, 9, 2);
+        check_groups(s.p.shape);
+        tsr_plan_mesh_of(s.cluster, 0, 1, &m);
+        check_mixes(&s.p, &m);
+        take_down(&s);
+        compare(text, o, 1 + draw / 3 % 4);
+    }
+    assert_true(compared >= before + rounds / 2);
+    profile("slow", 1024, 200);
+    profile("fast", 2048, 800);
+}
+
+/* More groups are never worse, and on some device two are better than one. */
+static void test_expert_groups_never_worse(void **state)
+{
+    char                            routing[200];
+    struct setting                  s;
+    struct tsr_plan_problem_options o = experts(EXPERTS "qwen3_moe");
+    bool                            better = false;
+    (void)state;
+    set_up(&s, without, &o, 24, 9, 4);
+    write_routing(s.p.shape, 7);
+    take_down(&s);
+    (void)snprintf(routing, sizeof routing, "%s/routing", folder);
+    o.routing = routing;
+    o.theta = 1;
+    for (unsigned kib = 340; kib <= 640; kib += 20) {
+        double before = INFINITY;
+        profile("fast", kib, 800);
+        for (uint32_t groups = 1; groups <= 4; groups *= 2) {
+            struct tsr_plan_planned a;
+            o.expert_groups = groups;
+            plan_of(without, o, &a);
+            double ms = tsr_plan_planned_has_plan(&a) ? a.objective : INFINITY;
+            if (!(ms <= before * (1 + 1e-9)))
+                fail_msg("%u KiB: %.12g with %u groups, %.12g with half as many", kib, ms, groups,
+                         before);
+            better = better || ms < before * (1 - 1e-6);
+            before = ms;
+            tsr_plan_planned_free(&a);
+        }
+    }
+    assert_true(better);
+    profile("fast", 2048, 800);
+}
+
+/* A mix whose groups have one candidate is that candidate, where reads bound the time; and what is refused. */
+static void test_expert_groups_alike(void **state)
+{
+    static const char *const same[] = { "rtn:bits=4,group=8", "rtn:bits=4,group=8,mse=true" };
+    struct tsr_plan_problem_options o = experts(EXPERTS "qwen3_moe");
+    struct tsr_errbuf               e = TSR_ERRBUF(e);
+    struct setting                  s;
+    struct tsr_plan_mesh            m;
+    struct tsr_plan_problem         p;
+    char                            routing[200];
+    (void)state;
+    (void)snprintf(routing, sizeof routing, "%s/routing", folder);
+    o.routing = routing;
+    o.expert_groups = 2;
+    o.candidates = same;
+    o.max_omega = 1e9;
+    set_up(&s, without, &o, 24, 9, 1);
+    tsr_plan_mesh_of(s.cluster, 0, 1, &m);
+    assert_int_equal(s.p.candidates.n, 4); /* 4, 4 and both mixes */
+    for (uint64_t c = 1; c < 4; c++)
+        for (double v = 1; v <= 4; v += 3) {
+            struct tsr_plan_time             one, two;
+            enum tsr_phase                   ph = TSR_PLAN_DECODE;
+            const struct tsr_plan_candidate *k = s.p.candidates.v;
+            assert_int_equal(tsr_plan_latency_layer(&s.p.latency, &m, 0, &k[0], ph, v, 1, 9, &one,
+                                                    &e.err),
+                             TSR_OK);
+            assert_int_equal(tsr_plan_latency_layer(&s.p.latency, &m, 0, &k[c], ph, v, 1, 9, &two,
+                                                    &e.err),
+                             TSR_OK);
+            if (!(fabs(one.ms - two.ms) <= 1e-12 * one.ms))
+                fail_msg("%s at %g: %.15g, %s %.15g", k[0].name, v, one.ms, k[c].name, two.ms);
+            for (uint64_t l = 0; l < s.p.shape->layers; l++)
+                assert_true(fabs(s.p.quality.omega[l * 4] - s.p.quality.omega[l * 4 + c]) <=
+                            1e-12 * s.p.quality.omega[l * 4]);
+        }
+    take_down(&s);
+    s.cluster = cluster_of(without);
+    assert_int_equal(tsr_plan_workload_fixed(&s.work, 24, 9, 4, &e.err), TSR_OK);
+    static const struct {
+        const char *model, *routing, *word;
+        uint32_t    groups, accounting, n;
+    } bad[] = { { EXPERTS "qwen3_moe", "", "calibrate routing", 2, TSR_PLAN_ACCOUNT_EXACT, 2 },
+                { EXPERTS "llama2", "", "experts expert_groups", 2, TSR_PLAN_ACCOUNT_EXACT, 2 },
+                { EXPERTS "qwen3_moe", NULL, "accounting", 2, TSR_PLAN_ACCOUNT_PAPER, 2 },
+                { EXPERTS "qwen3_moe", NULL, "5 8 4", 5, TSR_PLAN_ACCOUNT_EXACT, 2 } };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        o.model = bad[i].model;
+        o.routing = bad[i].routing ? bad[i].routing : routing;
+        o.expert_groups = bad[i].groups;
+        o.accounting = bad[i].accounting;
+        assert_int_equal(tsr_plan_problem_open(&p, registry, &o, s.cluster, &s.work, &e.err),
+                         TSR_E_INPUT);
+        if (!has_facts(e.text, bad[i].word))
+            fail_msg("%d: %s", (int)i, e.text);
+    }
+    tsr_plan_workload_free(&s.work);
+    tsr_plan_cluster_destroy(s.cluster);
+}
+
 /* ---- layers that go together ------------------------------------------------------------------ */
 
 static void test_together(void **state)
@@ -727,6 +991,9 @@ int main(void)
         cmocka_unit_test(test_cpu_experts),
         cmocka_unit_test(test_cpu_experts_never_worse),
         cmocka_unit_test(test_cpu_experts_wins),
+        cmocka_unit_test(test_expert_groups),
+        cmocka_unit_test(test_expert_groups_never_worse),
+        cmocka_unit_test(test_expert_groups_alike),
     };
     const char *s = getenv("TSR_TEST_SEED"), *all = getenv("TSR_TEST_ALL");
     char        path[200];
@@ -738,6 +1005,8 @@ int main(void)
     (void)snprintf(path, sizeof path, "%s/devices", folder);
     (void)mkdir(path, 0755);
     (void)snprintf(path, sizeof path, "%s/clusters", folder);
+    (void)mkdir(path, 0755);
+    (void)snprintf(path, sizeof path, "%s/routing", folder);
     (void)mkdir(path, 0755);
     profile("slow", 1024, 200);
     profile("fast", 2048, 800);

@@ -1,4 +1,4 @@
-#include "plan/cost/candidate.h"
+#include "plan/cost/candidate_internal.h"
 
 #include "base/f16.h"
 #include "base/mem.h"
@@ -6,8 +6,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-#define MAX_CANDIDATES 64u
 
 /* Names that all mean: as the model has it. */
 static bool is_original(const char *text)
@@ -122,66 +120,6 @@ static tsr_status open_one(struct tsr_plan_candidate *c, struct tsr_registry *r,
     return TSR_OK;
 }
 
-/* ---- layers whose linears differ -------------------------------------------------------- */
-
-const struct tsr_plan_candidate *tsr_plan_candidate_part(const struct tsr_plan_candidate *c,
-                                                         int                              linear)
-{
-    enum tsr_linear_id kind = tsr_model_linear_kind((enum tsr_linear_id)linear);
-    for (int i = 0; c && c->mixed && i < TSR_PLAN_MIXED; i++)
-        if (tsr_plan_mixed(i) == kind)
-            return c->of[i];
-    return c;
-}
-
-double tsr_plan_candidate_share(const struct tsr_plan_candidate *c,
-                                const struct tsr_plan_candidate *part,
-                                const struct tsr_plan_shape *s, uint64_t cls)
-{
-    double sum = 0;
-    for (int i = 0; i < TSR_PLAN_LINEARS; i++) {
-        const struct tsr_plan_shape_matrix *m = &s->layer[cls].lin[i];
-        if (tsr_plan_candidate_part(c, i) == part)
-            sum += (double)m->rows * (double)m->cols * (double)m->count;
-    }
-    return sum / (double)tsr_plan_shape_weights(s, cls);
-}
-
-/* texts[at] is a mix; its parts precede it. */
-static tsr_status open_mix(struct tsr_plan_candidates *list, uint64_t at, const char *const *texts,
-                           const struct tsr_plan_shape *s, struct tsr_err *err)
-{
-    struct tsr_plan_candidate *c = &list->v[at];
-    const char                *p = texts[at] + strlen(TSR_CANDIDATE_MIX);
-    double                     bits = 0, stored = 0;
-    c->mixed = true;
-    c->group = 1;
-    for (int i = 0; i < TSR_PLAN_MIXED; i++) {
-        size_t n = strcspn(p, "|");
-        for (uint64_t k = 0; k < at && !c->of[i]; k++)
-            if (strlen(texts[k]) == n && memcmp(texts[k], p, n) == 0 && !list->v[k].mixed)
-                c->of[i] = &list->v[k];
-        if (!c->of[i])
-            return tsr_fail(err, TSR_E_INPUT, "candidate '%.100s': '%.*s' is not in front of it",
-                            texts[at], (int)(n < 100 ? n : 100), p);
-        uint64_t g = c->of[i]->group;
-        c->group = g == 0 || c->group == 0 ? 0 : g > c->group ? g : c->group;
-        p += n + (p[n] == '|');
-    }
-    for (int i = 0; i < TSR_PLAN_LINEARS; i++) {
-        const struct tsr_plan_shape_matrix *m = &s->layer[0].lin[i];
-        const struct tsr_plan_candidate    *part = tsr_plan_candidate_part(c, i);
-        double n_weights = (double)m->rows * (double)m->cols * (double)m->count;
-        bits += n_weights > 0 ? part->bits * n_weights : 0;
-        stored += n_weights > 0 ? part->stored_bits * n_weights : 0;
-    }
-    c->bits = (uint32_t)(bits / (double)tsr_plan_shape_weights(s, 0) + 0.5);
-    c->stored_bits = (uint32_t)(stored / (double)tsr_plan_shape_weights(s, 0) + 0.5);
-    (void)snprintf(c->name, sizeof c->name, "mix-%llu", (unsigned long long)at);
-    (void)snprintf(c->scheme, sizeof c->scheme, "mix");
-    return TSR_OK;
-}
-
 /* "gptq-4" twice becomes "gptq-4" and "gptq-4:group=32". */
 static tsr_status tell_apart(struct tsr_plan_candidates *c, struct tsr_err *err)
 {
@@ -205,16 +143,17 @@ tsr_status tsr_plan_candidates_open(struct tsr_plan_candidates *c, struct tsr_re
                                     uint64_t n, struct tsr_err *err)
 {
     *c = (struct tsr_plan_candidates){ 0 };
-    if (n == 0 || n > MAX_CANDIDATES)
+    if (n == 0 || n > TSR_PLAN_CANDIDATES)
         return tsr_fail(err, TSR_E_INPUT, "%llu candidates; there must be 1 to %u",
-                        (unsigned long long)n, MAX_CANDIDATES);
-    c->v = tsr_new(n, sizeof *c->v);
+                        (unsigned long long)n, TSR_PLAN_CANDIDATES);
+    c->v = tsr_new(TSR_PLAN_CANDIDATES,
+                   sizeof *c->v); /* mixes point to the others: they stay in place */
     if (!c->v)
-        return tsr_fail_nomem(err, n * sizeof *c->v, "candidates");
+        return tsr_fail_nomem(err, TSR_PLAN_CANDIDATES * sizeof *c->v, "candidates");
     tsr_status st = TSR_OK;
     for (; c->n < n && st == TSR_OK; c->n++)
         st = strncmp(texts[c->n], TSR_CANDIDATE_MIX, strlen(TSR_CANDIDATE_MIX)) == 0
-                 ? open_mix(c, c->n, texts, shape, err)
+                 ? tsr_plan_candidate_open_mix(c, c->n, texts, shape, err)
                  : open_one(&c->v[c->n], r, shape, texts[c->n], err);
     if (st == TSR_OK)
         st = tell_apart(c, err);

@@ -14,6 +14,9 @@
 #define TSR_PLAN_KERNEL_TEXT 24
 /* Linears of a layer that can have schemes of their own: those before the router, then those of latent attention. */
 #define TSR_PLAN_MIXED (TSR_MODEL_ROUTER + TSR_MODEL_KV_B - TSR_MODEL_Q_A + 1)
+/* Parts of a mix: those, of which gate, up and down are the first group's; then gate, up and down of each further group. */
+#define TSR_PLAN_PARTS      (TSR_PLAN_MIXED + TSR_EXPERT_LINEARS * (TSR_PLAN_GROUPS - 1))
+#define TSR_PLAN_CANDIDATES 64 /* most of a list */
 
 struct tsr_plan_candidate {
     char                   name[40];     /* "gptq-4", "original": unique in a list */
@@ -25,8 +28,9 @@ struct tsr_plan_candidate {
     struct tsr_plugin_spec spec;
     struct tsr_quantizer   q; /* self NULL: original, or mixed */
     bool                   mixed;
-    /* mixed: another candidate of the list for each linear */
-    const struct tsr_plan_candidate *of[TSR_PLAN_MIXED];
+    uint32_t               n_parts; /* of a mix: those of as many groups as its text names */
+    /* mixed: another candidate of the list for each part */
+    const struct tsr_plan_candidate *of[TSR_PLAN_PARTS];
 };
 
 struct tsr_plan_candidates {
@@ -40,21 +44,36 @@ struct tsr_plan_candidates {
 tsr_status tsr_plan_candidates_open(struct tsr_plan_candidates *c, struct tsr_registry *r,
                                     const struct tsr_plan_shape *shape, const char *const *texts,
                                     uint64_t n, struct tsr_err *err);
-/* A list may also have "mix|TEXT|...", one text of the list for each of TSR_PLAN_MIXED linears: the result of plan files with schemes for single tensors. */
+/* A list may also have "mix|TEXT|...", one text of the list for each part: TSR_PLAN_MIXED of them, and three for each
+ * further group of experts.  It is the result of plan files with schemes for single tensors. */
 #define TSR_CANDIDATE_MIX "mix|"
 /* The i-th of these linears. */
 static inline enum tsr_linear_id tsr_plan_mixed(int i)
 {
     return (enum tsr_linear_id)(i < TSR_MODEL_ROUTER ? i : TSR_MODEL_Q_A + i - TSR_MODEL_ROUTER);
 }
-/* The candidate of one linear: the candidate itself, or a part of it. */
+/* Adds the mixes of a shape with groups of experts: one candidate for a layer's first group and what is around the
+ * experts, and others for the other groups, whose bits do not rise from group to group.  [setup] */
+tsr_status tsr_plan_candidates_groups(struct tsr_plan_candidates *c, const struct tsr_plan_shape *s,
+                                      struct tsr_err *err);
+/* The candidate of one linear of a group of experts: the candidate itself, or a part of it.  group: 0 for what is no
+ * expert's. */
 const struct tsr_plan_candidate *tsr_plan_candidate_part(const struct tsr_plan_candidate *c,
-                                                         int                              linear);
-/* Share of a class's weights that are in linears of this part. */
+                                                         int linear, uint32_t group);
+/* The k-th part, in the order above; of what is no mix itself at 0.  NULL past the last, and where an earlier one is the
+ * same. */
+const struct tsr_plan_candidate *tsr_plan_candidate_nth(const struct tsr_plan_candidate *c,
+                                                        uint32_t                         k);
+/* Share of a layer's weights that are in linears of this part.  Experts count by the tokens that take them: a group has
+ * its share of what is routed. */
 double tsr_plan_candidate_share(const struct tsr_plan_candidate *c,
                                 const struct tsr_plan_candidate *part,
-                                const struct tsr_plan_shape *s, uint64_t cls);
-void   tsr_plan_candidates_close(struct tsr_plan_candidates *c); /* zeroed or filled */
+                                const struct tsr_plan_shape *s, uint64_t layer);
+/* As tsr_plan_shape_splits(), for a layer under the candidate. */
+tsr_status tsr_plan_candidate_splits(const struct tsr_plan_candidate *c,
+                                     const struct tsr_plan_shape *s, uint32_t tp, bool whole,
+                                     struct tsr_err *err);
+void       tsr_plan_candidates_close(struct tsr_plan_candidates *c); /* zeroed or filled */
 
 /* A matrix under a candidate: its layout, and its stored bytes: codes and scales, or F32 for a plugin's
  * private layout. TSR_E_UNSUPPORTED with the plugin's reason. [any] */

@@ -8,33 +8,82 @@
 
 #define NEIGHBOURS 4 /* points that a table's value is made of */
 
-/* Of a layer: the experts that its router chooses from, what is around them, or all. */
-enum some { EXPERTS, OTHERS, ALL };
+/* Of a layer: what is around the experts that its router chooses from, these, or both; of a mix the linears of one of its
+ * parts. */
+struct some {
+    bool                             others, experts;
+    const struct tsr_plan_candidate *mix, *part; /* mix NULL: all */
+};
+
+static bool has(const struct some *o, const struct tsr_plan_shape_layer *l, int linear,
+                uint32_t group)
+{
+    return (tsr_plan_shape_is_expert(l, linear) ? o->experts : o->others) &&
+           (!o->mix || tsr_plan_candidate_part(o->mix, linear, group) == o->part);
+}
+
+/* Whether the layer has any of it. */
+static bool any(const struct some *o, const struct tsr_plan_shape *s, uint64_t cls)
+{
+    const struct tsr_plan_shape_layer *l = &s->layer[cls];
+    for (int i = 0; i < TSR_PLAN_LINEARS; i++)
+        for (uint32_t g = 0; g < tsr_plan_shape_groups(s); g++)
+            if (l->lin[i].rows && tsr_plan_shape_matrices(s, l, i, g) && has(o, l, i, g))
+                return true;
+    return false;
+}
+
+/* Experts of a layer, by group or, where all groups are one part, together: those that `tokens` tokens reach, and those
+ * that a token takes. */
+struct reach {
+    uint32_t groups;
+    double   reached[TSR_PLAN_GROUPS], used[TSR_PLAN_GROUPS];
+};
+
+static void reach_of(const struct tsr_plan_shape *s, uint64_t cls, bool apart, double tokens,
+                     struct reach *r)
+{
+    r->groups = apart ? tsr_plan_shape_groups(s) : 1;
+    r->reached[0] = r->groups == 1 ? tsr_plan_shape_reached(s, cls, tokens) : 0;
+    r->used[0] = s->experts_used;
+    for (uint32_t g = 0; g < r->groups && r->groups > 1; g++) {
+        r->reached[g] = tsr_plan_shape_group_reached(s, cls, g, tokens);
+        r->used[g] = s->experts_used * tsr_plan_shape_group_taken(s, cls, g);
+    }
+}
 
 /* The layer that one rank of the mesh runs, with the experts that `tokens` tokens reach. */
 static tsr_status work_of(const struct tsr_plan_latency_job *j, const struct tsr_plan_mesh *m,
-                          uint64_t cls, const struct tsr_plan_candidate *c, enum some some,
+                          uint64_t cls, const struct tsr_plan_candidate *c, const struct some *some,
                           double tokens, struct tsr_plan_work *w, struct tsr_err *err)
 {
     const struct tsr_plan_shape       *s = j->shape;
     const struct tsr_plan_shape_layer *l = &s->layer[cls];
-    double   bytes = 0, weights = 0, read = 0, reached = tsr_plan_shape_reached(s, cls, tokens);
-    double   tp = m->tp, uneven = 1; /* what the rank with the most experts has, over the mean */
-    uint64_t n;
-    if (m->whole_experts && reached > 0)
-        uneven = tsr_plan_shape_busiest(s, reached, m->tp) * tp / reached;
+    double                             bytes = 0, weights = 0, read = 0, all = 0;
+    double tp = m->tp, uneven = 1; /* what the rank with the most experts has, over the mean */
+    struct reach r;
+    uint64_t     n;
+    reach_of(s, cls, some->mix != NULL, tokens, &r);
+    for (uint32_t g = 0; g < r.groups; g++)
+        all += r.reached[g];
+    if (m->whole_experts && all > 0)
+        uneven = tsr_plan_shape_busiest(s, all, m->tp) * tp / all;
     for (int i = 0; i < TSR_PLAN_LINEARS; i++) {
         struct tsr_format f;
-        if (l->lin[i].rows == 0 ||
-            (some != ALL && tsr_plan_shape_is_expert(l, i) != (some == EXPERTS)))
+        double            each = (double)l->lin[i].rows * (double)l->lin[i].cols;
+        bool              several = l->lin[i].count > 1;
+        double            more = several ? uneven : 1, reached = 0, used = 0;
+        for (uint32_t g = 0; g < (several ? r.groups : 1); g++)
+            if (has(some, l, i, g)) {
+                reached += several ? r.reached[g] : 1;
+                used += several ? r.used[g] : 1;
+            }
+        if (l->lin[i].rows == 0 || !(reached > 0))
             continue;
         TSR_TRY(tsr_plan_candidate_matrix(c, &l->lin[i], &f, &n, err));
-        double each = (double)l->lin[i].rows * (double)l->lin[i].cols;
-        double more = l->lin[i].count > 1 ? uneven : 1;
-        double matrices = l->lin[i].count > 1 ? reached * more : 1;
-        bytes += (double)n * matrices;
-        read += each * matrices;
-        weights += each * more * tsr_plan_shape_used(s, &l->lin[i]);
+        bytes += (double)n * reached * more;
+        read += each * reached * more;
+        weights += each * more * used;
     }
     *w = (struct tsr_plan_work){ .weights = weights / tp,
                                  .read = read / tp,
@@ -43,7 +92,7 @@ static tsr_status work_of(const struct tsr_plan_latency_job *j, const struct tsr
                                  .kv = (double)tsr_plan_shape_kv(s) / tp,
                                  .bytes = bytes / tp,
                                  .window = (double)l->window };
-    if (some == EXPERTS) { /* what does not grow with weights is of the rest */
+    if (!has(some, l, TSR_MODEL_O, 0)) { /* what does not grow with weights is where o is */
         w->hidden = w->attend = w->kv = 0;
     } else if (l->recurrent) {
         struct tsr_model_delta part = tsr_plan_shape_delta(&s->delta, m->tp);
@@ -148,69 +197,68 @@ static tsr_status collectives(const struct tsr_plan_latency_job *j, const struct
     return TSR_OK;
 }
 
-/* Each part has the share of its time that it has of the weights. */
-static tsr_status mixed(const struct tsr_plan_latency_job *j, const struct tsr_plan_mesh *m,
-                        uint64_t cls, const struct tsr_plan_candidate *c, enum tsr_phase phase,
-                        double v, double s, double t, struct tsr_plan_time *out,
-                        struct tsr_err *err)
+static void add(struct tsr_plan_time *sum, const struct tsr_plan_time *one)
 {
-    *out = (struct tsr_plan_time){ .basis = TSR_PLAN_MEASURED, .extrapolated = true };
-    for (int i = 0; i < TSR_PLAN_MIXED; i++) {
-        struct tsr_plan_time one;
-        int                  k = 0;
-        while (c->of[k] != c->of[i])
-            k++;
-        double share = tsr_plan_candidate_share(c, c->of[i], j->shape, cls);
-        if (k < i || !(share > 0))
-            continue;
-        TSR_TRY(tsr_plan_latency_layer(j, m, cls, c->of[i], phase, v, s, t, &one, err));
-        out->ms += share * one.ms;
-        out->basis = one.basis > out->basis ? one.basis : out->basis;
-    }
-    return TSR_OK;
+    sum->ms += one->ms;
+    sum->cpu_ms += one->cpu_ms;
+    sum->basis = one->basis > sum->basis ? one->basis : sum->basis;
+    sum->extrapolated = sum->extrapolated || one->extrapolated;
 }
 
-/* Some of a layer on the mesh's own device, as one rank runs it, without sums over ranks. Regressions are of whole
- * layers; their features are linear in weights, and a part has its share of each. */
+/* Some of a layer on the mesh's own device, as one rank runs it, without sums over ranks; added to *sum. Regressions are
+ * of whole layers; their features are linear in weights, and a part has its share of each. */
 static tsr_status part_of(const struct tsr_plan_latency_job *j, const struct tsr_plan_mesh *m,
-                          uint64_t cls, const struct tsr_plan_candidate *c, enum some some,
+                          uint64_t cls, const struct tsr_plan_candidate *c, const struct some *some,
                           enum tsr_phase phase, double v, double s, double t,
-                          struct tsr_plan_time *out, struct tsr_err *err)
+                          struct tsr_plan_time *sum, struct tsr_err *err)
 {
+    static const struct some       all = { true, true, NULL, NULL };
     const struct tsr_plan_profile *p = m->profile;
     char                           kernel[TSR_PLAN_KERNEL_TEXT];
     struct tsr_plan_work           w, part;
+    struct tsr_plan_time           out = { .ms = NAN, .basis = TSR_PLAN_ROOFLINE };
     uint32_t                       kv_bits = j->kv_bits ? j->kv_bits : 16;
-    *out = (struct tsr_plan_time){ .ms = NAN, .basis = TSR_PLAN_ROOFLINE };
-    TSR_TRY(tsr_plan_candidate_kernel(c, j->shape, cls, kernel, err));
-    if (!tsr_plan_profile_runs(p, kernel))
+    bool                           whole = some->others && some->experts && !some->mix;
+    double                         tokens = phase == TSR_PLAN_PREFILL ? v * s : v;
+    if (!any(some, j->shape, cls))
         return TSR_OK;
-    double tokens = phase == TSR_PLAN_PREFILL ? v * s : v;
-    TSR_TRY(work_of(j, m, cls, c, ALL, tokens, &w, err));
+    TSR_TRY(tsr_plan_candidate_kernel(c, j->shape, cls, kernel, err));
+    if (!tsr_plan_profile_runs(p, kernel)) {
+        add(sum, &out);
+        return TSR_OK;
+    }
+    TSR_TRY(work_of(j, m, cls, c, &all, tokens, &w, err));
     const struct tsr_plan_fit *f = tsr_plan_fit_find(p->fits, kernel, phase, &w, tokens);
     part = w;
-    if (some != ALL)
+    if (!whole)
         TSR_TRY(work_of(j, m, cls, c, some, tokens, &part, err));
+    if (!(part.read > 0)) /* experts that no token takes */
+        return TSR_OK;
     if (!f) {
-        out->ms = tsr_plan_roofline_ms(p, tsr_plan_profile_kernel(p, kernel, tokens), phase, &part,
-                                       kv_bits / 8.0, v, s, t);
+        out.ms = tsr_plan_roofline_ms(p, tsr_plan_profile_kernel(p, kernel, tokens), phase, &part,
+                                      kv_bits / 8.0, v, s, t);
+        if (some->mix &&
+            !has(some, &j->shape->layer[cls], some->others ? TSR_MODEL_O : TSR_MODEL_DOWN, 0))
+            out.ms -= p->overhead_ms[phase]; /* which another part has */
+        add(sum, &out);
         return TSR_OK;
     }
     bool same = tsr_plan_fit_same_shape(&f->shape, &w), exact = false;
-    out->basis = TSR_PLAN_FITTED;
-    out->extrapolated = outside(f, v, s, t) || (!same && f->pooled) ||
-                        tokens <= (double)f->knots[0] || tokens > (double)f->knots[1];
+    out.basis = TSR_PLAN_FITTED;
+    out.extrapolated = outside(f, v, s, t) || (!same && f->pooled) ||
+                       tokens <= (double)f->knots[0] || tokens > (double)f->knots[1];
     if (j->mode == TSR_PLAN_LATENCY_TABLE) {
-        out->ms = from_table(p, f, &w, kv_bits, v, s, t, &exact);
+        out.ms = from_table(p, f, &w, kv_bits, v, s, t, &exact);
         if (exact) {
-            out->basis = TSR_PLAN_MEASURED;
-            out->extrapolated = false;
+            out.basis = TSR_PLAN_MEASURED;
+            out.extrapolated = false;
         }
     } else {
-        out->ms = evaluate(f, &w, kv_bits, v, s, t);
+        out.ms = evaluate(f, &w, kv_bits, v, s, t);
     }
-    if (some != ALL && out->ms > 0)
-        out->ms *= evaluate(f, &part, kv_bits, v, s, t) / evaluate(f, &w, kv_bits, v, s, t);
+    if (!whole && out.ms > 0)
+        out.ms *= evaluate(f, &part, kv_bits, v, s, t) / evaluate(f, &w, kv_bits, v, s, t);
+    add(sum, &out);
     return TSR_OK;
 }
 
@@ -224,17 +272,22 @@ static tsr_status on_cpu(const struct tsr_plan_latency_job *j, const struct tsr_
     const struct tsr_plan_mesh cpu = { .profile = m->cpu,
                                        .tp = m->tp,
                                        .whole_experts = m->whole_experts };
-    struct tsr_plan_time       one;
+    struct tsr_plan_time       one = { .basis = TSR_PLAN_MEASURED };
     double tokens = phase == TSR_PLAN_PREFILL ? v * s : v, rows = j->shape->shared_ffn ? 3 : 2;
     if (!m->cpu) {
         out->ms = NAN;
         return TSR_OK;
     }
-    TSR_TRY(part_of(j, &cpu, cls, c, EXPERTS, phase, v, s, t, &one, err));
-    out->ms += one.ms * m->tp / m->cpu_share +
-               rows * tsr_plan_link_ms(&m->to_cpu[phase], tokens * (double)j->shape->hidden * 4);
-    out->basis = one.basis > out->basis ? one.basis : out->basis;
-    out->extrapolated = out->extrapolated || one.extrapolated;
+    for (uint32_t k = 0; k < TSR_PLAN_PARTS; k++) {
+        const struct tsr_plan_candidate *part = tsr_plan_candidate_nth(c, k);
+        const struct some                there = { false, true, c->mixed ? c : NULL, part };
+        if (part)
+            TSR_TRY(part_of(j, &cpu, cls, part, &there, phase, v, s, t, &one, err));
+    }
+    one.ms = one.ms * m->tp / m->cpu_share +
+             rows * tsr_plan_link_ms(&m->to_cpu[phase], tokens * (double)j->shape->hidden * 4);
+    one.cpu_ms = one.ms;
+    add(out, &one);
     return TSR_OK;
 }
 
@@ -245,21 +298,19 @@ tsr_status tsr_plan_latency_layer(const struct tsr_plan_latency_job *j,
                                   struct tsr_err *err)
 {
     bool apart = m->cpu_experts && j->shape->layer[cls].router.rows;
-    if (c->mixed)
-        return mixed(j, m, cls, c, phase, v, s, t, out, err);
-    TSR_TRY(part_of(j, m, cls, c, apart ? OTHERS : ALL, phase, v, s, t, out, err));
+    *out = (struct tsr_plan_time){ .basis = TSR_PLAN_MEASURED };
+    for (uint32_t k = 0; k < TSR_PLAN_PARTS; k++) {
+        const struct tsr_plan_candidate *part = tsr_plan_candidate_nth(c, k);
+        const struct some                here = { true, !apart, c->mixed ? c : NULL, part };
+        if (part)
+            TSR_TRY(part_of(j, m, cls, part, &here, phase, v, s, t, out, err));
+    }
     if (isnan(out->ms))
         return TSR_OK;
     if (apart)
         TSR_TRY(on_cpu(j, m, cls, c, phase, v, s, t, out, err));
+    out->extrapolated = out->extrapolated || c->mixed; /* points are of layers of one kind */
     return collectives(j, m, cls, phase, phase == TSR_PLAN_PREFILL ? v * s : v, out, err);
-}
-
-static void add(struct tsr_plan_time *sum, const struct tsr_plan_time *one)
-{
-    sum->ms += one->ms;
-    sum->basis = one->basis > sum->basis ? one->basis : sum->basis;
-    sum->extrapolated = sum->extrapolated || one->extrapolated;
 }
 
 tsr_status tsr_plan_latency_prompt(const struct tsr_plan_latency_job *j,

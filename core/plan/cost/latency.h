@@ -17,7 +17,9 @@
 enum tsr_latency_mode { TSR_PLAN_LATENCY_FIT, TSR_PLAN_LATENCY_TABLE };
 
 struct tsr_plan_time {
-    double         ms; /* NaN: the device does not run it */
+    double ms; /* NaN: the device does not run it */
+    double
+        cpu_ms; /* of it, experts on the CPU next to the device, and rows on their way there and back */
     enum tsr_basis basis;
     bool           extrapolated; /* outside the range or the shapes of its points */
 };

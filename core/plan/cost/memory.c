@@ -142,19 +142,24 @@ static tsr_status linears(const struct tsr_plan_memory_job *j, const struct tsr_
                           uint64_t *rank, struct tsr_err *err)
 {
     const struct tsr_plan_shape_layer *l = &j->shape->layer[cls];
-    for (int i = 0; i < TSR_PLAN_LINEARS; i++) {
-        struct tsr_plan_shape_matrix part =
-            tsr_plan_shape_part(&l->lin[i], (enum tsr_linear_id)i, m->tp ? m->tp : 1,
-                                m->whole_experts);
-        uint64_t bytes, none;
-        if (some != ALL && tsr_plan_shape_is_expert(l, i) != (some == EXPERTS))
-            continue;
-        TSR_TRY(tsr_plan_memory_matrix(j, m, tsr_plan_candidate_part(c, i), &part, 0, &bytes, &none,
-                                       err));
-        if (part.rows && (!tsr_plan_memory_add(rank, bytes, part.count) ||
-                          (part.bias && !tsr_plan_memory_add(rank, part.rows * part.count, 4))))
-            return tsr_plan_memory_too_large(err);
-    }
+    uint32_t                           groups = c && c->mixed ? tsr_plan_shape_groups(j->shape) : 1;
+    for (int i = 0; i < TSR_PLAN_LINEARS; i++)
+        for (uint32_t g = 0; g < groups; g++) {
+            struct tsr_plan_shape_matrix part = l->lin[i];
+            uint64_t                     bytes, none;
+            if (groups > 1)
+                part.count = tsr_plan_shape_matrices(j->shape, l, i, g);
+            part = tsr_plan_shape_part(&part, (enum tsr_linear_id)i, m->tp ? m->tp : 1,
+                                       m->whole_experts);
+            if (part.rows == 0 || part.count == 0 ||
+                (some != ALL && tsr_plan_shape_is_expert(l, i) != (some == EXPERTS)))
+                continue;
+            TSR_TRY(tsr_plan_memory_matrix(j, m, tsr_plan_candidate_part(c, i, g), &part, 0, &bytes,
+                                           &none, err));
+            if (!tsr_plan_memory_add(rank, bytes, part.count) ||
+                (part.bias && !tsr_plan_memory_add(rank, part.rows * part.count, 4)))
+                return tsr_plan_memory_too_large(err);
+        }
     return TSR_OK;
 }
 
@@ -189,8 +194,11 @@ tsr_status tsr_plan_memory_layer(const struct tsr_plan_memory_job *j, const stru
         return TSR_OK;
     }
     TSR_TRY(linears(j, m, cls, c, m->cpu_experts ? OTHERS : ALL, &rank, err));
-    const struct tsr_plan_candidate *up = tsr_plan_candidate_part(c, TSR_MODEL_UP);
-    bool                             scaled = up && up->q.self && tsr_quant_block_searches(&up->q);
+    bool scaled = false;
+    for (uint32_t g = 0; g < tsr_plan_shape_groups(j->shape); g++) {
+        const struct tsr_plan_candidate *up = tsr_plan_candidate_part(c, TSR_MODEL_UP, g);
+        scaled = scaled || (up && up->q.self && tsr_quant_block_searches(&up->q));
+    }
     for (int i = 0; i < 2; i++) { /* whole on every rank, in its own dtype or with scaled columns */
         struct tsr_plan_shape_matrix r = i ? l->shared_router : l->router;
         uint64_t                     bytes;

@@ -42,9 +42,11 @@ static tsr_status scratch_of(const struct tsr_plan_memory_job *j, const struct t
             for (uint64_t k = 0; k < c->n; k++) {
                 if (!(used >> k & 1))
                     continue;
-                TSR_TRY(tsr_plan_memory_matrix(j, m, tsr_plan_candidate_part(&c->v[k], i), &part,
-                                               tokens, &none, &n, err));
-                *most = n > *most ? n : *most;
+                for (uint32_t g = 0; g < (c->v[k].mixed ? tsr_plan_shape_groups(s) : 1); g++) {
+                    TSR_TRY(tsr_plan_memory_matrix(j, m, tsr_plan_candidate_part(&c->v[k], i, g),
+                                                   &part, tokens, &none, &n, err));
+                    *most = n > *most ? n : *most;
+                }
             }
         }
     for (int phase = 0; phase < 2; phase++) {

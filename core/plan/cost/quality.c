@@ -41,8 +41,7 @@ static void mix(struct tsr_plan_quality *q, const struct tsr_plan_shape *s,
         for (uint64_t i = 0; i < c->n; i++)
             for (uint64_t k = 0; k < c->n && c->v[i].mixed; k++)
                 q->omega[l * c->n + i] +=
-                    tsr_plan_candidate_share(&c->v[i], &c->v[k], s, s->layer_class[l]) *
-                    q->omega[l * c->n + k];
+                    tsr_plan_candidate_share(&c->v[i], &c->v[k], s, l) * q->omega[l * c->n + k];
 }
 
 double tsr_plan_quality_uniform(const struct tsr_plan_quality *q, uint64_t candidate)

@@ -25,12 +25,15 @@ struct tsr_plan_shape_matrix {
 /* Linears of a layer by their enum tsr_linear_id; in a layer with experts gate, up and down are those of all experts.
  * The routers, which stay as they are, stand apart. */
 #define TSR_PLAN_LINEARS TSR_MODEL_EXPERTS
+/* Most groups of a layer's experts that can have bits of their own. */
+#define TSR_PLAN_GROUPS 4
 struct tsr_plan_shape_layer {
     struct tsr_plan_shape_matrix lin[TSR_PLAN_LINEARS], router, shared_router;
     uint64_t                     norms; /* F32 numbers in gains and biases of its norms */
     uint64_t                     rule; /* F32 numbers of the delta rule that a rank has a part of */
     uint64_t                     window;    /* sliding window of attention in positions; 0: all */
     bool                         recurrent; /* the delta rule in place of attention */
+    uint64_t group[TSR_PLAN_GROUPS];        /* experts of each group, where the shape has groups */
 };
 
 struct tsr_plan_shape {
@@ -45,8 +48,10 @@ struct tsr_plan_shape {
     struct tsr_model_latent      latent;                /* rank 0: none */
     struct tsr_model_delta       delta;                 /* value_heads 0: no layer is recurrent */
     uint32_t                     experts, experts_used; /* of a layer that has some; 0: none has */
-    double  *routing; /* [layers][experts]: the share of all tokens that an expert
+    double  *routing;  /* [layers][experts]: the share of all tokens that an expert
                                            * takes, as measured; NULL: not measured; owned */
+    uint8_t *group_of; /* [layers][experts]: the group of an expert; NULL: all are in one; owned */
+    uint32_t groups;   /* most of a layer; 0 or 1: one */
     uint32_t heads, kv_heads, head_dim, rotary_dim; /* rotary_dim 0: no rope */
     bool     sliding_rope;  /* layers with a window have a rope of their own */
     bool     whole_qk_norm; /* queries and keys are normed over all heads */
@@ -76,6 +81,23 @@ tsr_status tsr_plan_shape_measured(struct tsr_plan_shape *s, const char *folder,
 /* Experts that `tokens` tokens reach in a layer of a class, 0 without experts: the sum over experts of 1 - (1 - f)^tokens,
  * with f as measured, on average over the layers of the class; not measured: k/E, any k with the same chance. */
 double tsr_plan_shape_reached(const struct tsr_plan_shape *s, uint64_t cls, double tokens);
+/* Divides the experts of each layer into n groups of numbers as even as can be: those that most tokens take are in the
+ * first.  Equal frequencies: the lower expert is in the earlier one.  TSR_E_INPUT without experts or frequencies.  [setup] */
+tsr_status tsr_plan_shape_group(struct tsr_plan_shape *s, uint32_t n, struct tsr_err *err);
+/* Takes over groups of[layers][experts], also when it fails.  Layers whose groups have other numbers of experts become
+ * classes of their own.  [setup] */
+tsr_status tsr_plan_shape_put_groups(struct tsr_plan_shape *s, uint8_t *of, struct tsr_err *err);
+/* How many groups some layer has: at least one. */
+static inline uint32_t tsr_plan_shape_groups(const struct tsr_plan_shape *s)
+{
+    return s->groups > 1 ? s->groups : 1;
+}
+/* Experts of a group that `tokens` tokens reach, and the share that it takes of what a layer of the class routes. */
+double tsr_plan_shape_group_reached(const struct tsr_plan_shape *s, uint64_t cls, uint32_t group,
+                                    double tokens);
+double tsr_plan_shape_group_taken(const struct tsr_plan_shape *s, uint64_t cls, uint32_t group);
+/* The same share of one layer. */
+double tsr_plan_shape_layer_taken(const struct tsr_plan_shape *s, uint64_t layer, uint32_t group);
 /* Matrices of a linear's shape that one token multiplies with. */
 double tsr_plan_shape_used(const struct tsr_plan_shape *s, const struct tsr_plan_shape_matrix *m);
 /* Whether a linear stands for those of experts that a router chooses from. */
@@ -83,6 +105,15 @@ static inline bool tsr_plan_shape_is_expert(const struct tsr_plan_shape_layer *l
 {
     return l->router.rows &&
            (linear == TSR_MODEL_GATE || linear == TSR_MODEL_UP || linear == TSR_MODEL_DOWN);
+}
+/* Matrices of a linear in a group; those of a linear that is not an expert's are in the first. */
+static inline uint64_t tsr_plan_shape_matrices(const struct tsr_plan_shape       *s,
+                                               const struct tsr_plan_shape_layer *l, int linear,
+                                               uint32_t group)
+{
+    if (s->groups > 1 && tsr_plan_shape_is_expert(l, linear))
+        return l->group[group];
+    return group == 0 ? l->lin[linear].count : 0;
 }
 /* The delta rule's heads of one of tp ranks. */
 struct tsr_model_delta tsr_plan_shape_delta(const struct tsr_model_delta *d, uint32_t tp);

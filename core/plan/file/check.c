@@ -89,8 +89,8 @@ static tsr_status check_width(const struct check *z, uint64_t i, struct tsr_err 
     const struct tsr_plan_stage *s = &z->f->stages[i];
     for (uint64_t l = s->first; s->tp > 1 && l < s->first + s->count; l++) {
         const struct tsr_plan_candidate *c = &z->p->candidates.v[z->candidate[l]];
-        tsr_status                       st = tsr_plan_shape_splits(z->p->shape, (uint32_t)s->tp,
-                                                                    s->experts == TSR_PLAN_EXPERTS_WHOLE, c->group, err);
+        tsr_status st = tsr_plan_candidate_splits(c, z->p->shape, (uint32_t)s->tp,
+                                                  s->experts == TSR_PLAN_EXPERTS_WHOLE, err);
         if (st != TSR_OK)
             return tsr_err_prefix(err, st, "stage %llu, layer %llu as %s", (unsigned long long)i,
                                   (unsigned long long)l, c->name);

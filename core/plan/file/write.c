@@ -134,23 +134,77 @@ static void put_head(struct tsr_writer *w, const struct tsr_plan_problem *p,
                       tsr_plugin_choice_name(tsr_accounting_choices, 2, p->o.accounting));
 }
 
-/* A layer whose linears differ: a line for each of them. */
+/* "0,3,7-9": the experts of a group. */
+static void put_experts(struct tsr_writer *w, const struct tsr_plan_shape *s, uint64_t layer,
+                        uint32_t group)
+{
+    const uint8_t *of = s->group_of + layer * s->experts;
+    uint64_t       runs = 0;
+    tsr_writer_printf(w, "experts: \"");
+    for (uint64_t e = 0, n; e < s->experts; e += n) {
+        for (n = 1; e + n < s->experts && of[e + n] == of[e]; n++)
+            ;
+        if (of[e] != group)
+            continue;
+        tsr_writer_printf(w, "%s%llu", runs++ ? "," : "", (unsigned long long)e);
+        if (n > 1)
+            tsr_writer_printf(w, "-%llu", (unsigned long long)(e + n - 1));
+    }
+    tsr_writer_printf(w, "\", ");
+}
+
+/* A line for linears of one layer, of all its experts or of those of a group; id: one of them, or -1 for all. */
+static bool put_line(struct tsr_writer *w, const struct tsr_plan_shape *s, uint64_t layer,
+                     uint32_t group, int id, const struct tsr_plan_candidate *c)
+{
+    char rule[RULE_TEXT];
+    if (!candidate_rule(c, rule, sizeof rule))
+        return false;
+    tsr_writer_printf(w, "      - {layers: \"%llu\", ", (unsigned long long)layer);
+    if (group)
+        put_experts(w, s, layer, group);
+    if (id >= 0)
+        tsr_writer_printf(w, "tensors: \"*.%s\", ", tsr_model_linear_name((enum tsr_linear_id)id));
+    tsr_writer_printf(w, "%s}\n", rule);
+    return true;
+}
+
+/* A further group of experts: a line, or one for each of gate, up and down. */
+static bool put_group(struct tsr_writer *w, const struct tsr_plan_shape *s, uint64_t layer,
+                      uint32_t group, const struct tsr_plan_candidate *c)
+{
+    const struct tsr_plan_candidate *gate = tsr_plan_candidate_part(c, TSR_MODEL_GATE, group);
+    const struct tsr_plan_candidate *up = tsr_plan_candidate_part(c, TSR_MODEL_UP, group);
+    const struct tsr_plan_candidate *down = tsr_plan_candidate_part(c, TSR_MODEL_DOWN, group);
+    if (gate == up && up == down)
+        return put_line(w, s, layer, group, -1, gate);
+    return put_line(w, s, layer, group, TSR_MODEL_GATE, gate) &&
+           put_line(w, s, layer, group, TSR_MODEL_UP, up) &&
+           put_line(w, s, layer, group, TSR_MODEL_DOWN, down);
+}
+
+/* A layer whose linears differ: a line for each of them, or one for all, and those of further groups of experts. */
 static bool put_mixed(struct tsr_writer *w, const struct tsr_plan_problem *p,
                       const struct tsr_plan_outcome *o, const struct tsr_plan_outcome_stage *s,
                       uint32_t c)
 {
-    for (uint64_t l = s->first; l < s->first + s->count; l++)
-        for (int i = 0; i < TSR_PLAN_MIXED && o->bits[l] == c; i++) {
-            char               rule[RULE_TEXT];
-            enum tsr_linear_id id = tsr_plan_mixed(i);
-            if (p->shape->layer[p->shape->layer_class[l]].lin[id].rows == 0)
-                continue;
-            if (!candidate_rule(p->candidates.v[c].of[i], rule, sizeof rule))
-                return false;
-            tsr_writer_printf(w, "      - {layers: \"%llu\", tensors: \"*.%s\", %s}\n",
-                              (unsigned long long)l, tsr_model_linear_name(id), rule);
-        }
-    return true;
+    const struct tsr_plan_candidate *mix = &p->candidates.v[c];
+    bool                             one = true, ok = true;
+    for (int i = 0; i < TSR_PLAN_MIXED; i++)
+        one = one && mix->of[i] == mix->of[0];
+    for (uint64_t l = s->first; l < s->first + s->count; l++) {
+        const struct tsr_plan_shape_layer *of = &p->shape->layer[p->shape->layer_class[l]];
+        if (o->bits[l] != c)
+            continue;
+        if (one)
+            ok = ok && put_line(w, p->shape, l, 0, -1, mix->of[0]);
+        for (int i = 0; i < TSR_PLAN_MIXED && !one; i++)
+            ok = ok && (of->lin[tsr_plan_mixed(i)].rows == 0 ||
+                        put_line(w, p->shape, l, 0, (int)tsr_plan_mixed(i), mix->of[i]));
+        for (uint32_t g = 1; g < tsr_plan_shape_groups(p->shape) && of->router.rows; g++)
+            ok = ok && (of->group[g] == 0 || put_group(w, p->shape, l, g, mix));
+    }
+    return ok;
 }
 
 /* Rules for the stage's layers: a line for each candidate that it uses. */

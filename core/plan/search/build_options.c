@@ -59,8 +59,7 @@ tsr_status tsr_plan_built_layer(const struct tsr_plan_built *b, uint64_t kind, u
     struct tsr_errbuf                e = TSR_ERRBUF(e);
     *t = (struct tsr_plan_time){ .ms = NAN };
     m.cpu_experts = tsr_plan_built_on_cpu(b, bits);
-    if (m.tp > 1 &&
-        tsr_plan_shape_splits(p->shape, m.tp, m.whole_experts, c->group, &e.err) != TSR_OK)
+    if (m.tp > 1 && tsr_plan_candidate_splits(c, p->shape, m.tp, m.whole_experts, &e.err) != TSR_OK)
         return TSR_OK; /* this candidate cannot be cut so */
     if (phase == TSR_PLAN_PREFILL)
         return tsr_plan_latency_prompt(&p->latency, &m, cls, c, &p->work, size, t, err);

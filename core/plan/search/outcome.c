@@ -209,6 +209,18 @@ static tsr_status totals(struct tsr_plan_outcome *o, const struct tsr_plan_built
     return TSR_OK;
 }
 
+/* A layer without experts under a mix of groups is as the first group. */
+static uint32_t settled(const struct tsr_plan_built *b, uint64_t layer, uint64_t candidate)
+{
+    const struct tsr_plan_candidates *list = &b->p->candidates;
+    const struct tsr_plan_candidate  *c = &list->v[candidate];
+    bool router = b->p->shape->layer[b->p->shape->layer_class[layer]].router.rows;
+    for (uint64_t i = 0; i < list->n && c->n_parts > TSR_PLAN_MIXED && !router; i++)
+        if (&list->v[i] == c->of[0])
+            return (uint32_t)i;
+    return (uint32_t)candidate;
+}
+
 static tsr_status fill(struct tsr_plan_outcome *o, const struct tsr_plan_built *b, uint64_t part,
                        const struct tsr_solver_solution *s, uint64_t *used, struct tsr_err *err)
 {
@@ -220,7 +232,7 @@ static tsr_status fill(struct tsr_plan_outcome *o, const struct tsr_plan_built *
     for (uint64_t u = 0; u < b->units; u++)
         for (uint64_t l = b->unit_first[u]; l < b->unit_first[u + 1]; l++) {
             uint64_t c = tsr_plan_built_candidate(b, s->layer_bits[u]);
-            o->bits[l] = (uint32_t)c;
+            o->bits[l] = settled(b, l, c);
             /* a layer without experts has two ways to be the same */
             o->cpu_experts[l] = tsr_plan_built_on_cpu(b, s->layer_bits[u]) &&
                                 b->p->shape->layer[b->p->shape->layer_class[l]].router.rows;

@@ -33,7 +33,7 @@ tsr_status tsr_plan_problem_uniform(const struct tsr_plan_problem *p, const char
         char         *end;
         unsigned long bits = strtoul(name, &end, 10);
         for (uint64_t i = 0; *name && !*end && i < p->candidates.n; i++)
-            if (p->candidates.v[i].bits == bits) {
+            if (p->candidates.v[i].bits == bits && !p->candidates.v[i].mixed) {
                 *candidate = i;
                 return TSR_OK;
             }
@@ -49,9 +49,10 @@ static tsr_status set_limit(struct tsr_plan_problem *p, struct tsr_err *err)
     uint64_t c;
     p->max_omega = p->o.max_omega;
     if (!p->o.at_least) {
+        const struct tsr_plan_candidate *v = p->candidates.v;
         bool given = p->o.theta > 0 || p->o.max_omega >= 0 || p->candidates.n == 1;
         p->o.at_least = given ? "" : UNIFORM "4";
-        for (c = 0; !given && c < p->candidates.n && p->candidates.v[c].bits != 4; c++)
+        for (c = 0; !given && c < p->candidates.n && (v[c].bits != 4 || v[c].mixed); c++)
             ;
         if (!given && c == p->candidates.n)
             return tsr_fail(err, TSR_E_INPUT,
@@ -125,18 +126,43 @@ tsr_status tsr_plan_problem_put_codecs(struct tsr_plan_problem *p, const char *c
     return TSR_OK;
 }
 
+/* The groups of a plan file, or those of the option. */
+static tsr_status group_experts(struct tsr_plan_problem *p, struct tsr_err *err)
+{
+    const struct tsr_plan_problem_options *o = &p->o;
+    uint64_t                               n;
+    if (o->group_of) {
+        uint8_t *of = tsr_mul(p->shape->layers, p->shape->experts, &n) ? tsr_new(n, 1) : NULL;
+        if (!of)
+            return tsr_fail_nomem(err, p->shape->layers, "groups of experts");
+        memcpy(of, o->group_of, n);
+        return tsr_plan_shape_put_groups(p->shape, of, err);
+    }
+    if (o->expert_groups <= 1 || *p->shape->packed)
+        return TSR_OK;
+    if (o->accounting == TSR_PLAN_ACCOUNT_PAPER)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "expert_groups: accounting: paper counts whole layers; use accounting: "
+                        "exact");
+    return tsr_plan_shape_group(p->shape, o->expert_groups, err);
+}
+
 /* A packed model's layers stay unchanged. */
 static tsr_status open_candidates(struct tsr_plan_problem *p, struct tsr_err *err)
 {
     static const char *const               kept[] = { "original" };
     const struct tsr_plan_problem_options *o = &p->o;
-    if (!*p->shape->packed)
-        return tsr_plan_candidates_open(&p->candidates, p->registry, p->shape, o->candidates,
-                                        o->n_candidates, err);
+    if (!*p->shape->packed) {
+        TSR_TRY(tsr_plan_candidates_open(&p->candidates, p->registry, p->shape, o->candidates,
+                                         o->n_candidates, err));
+        return o->group_of || tsr_plan_shape_groups(p->shape) == 1
+                   ? TSR_OK /* a plan file has its mixes */
+                   : tsr_plan_candidates_groups(&p->candidates, p->shape, err);
+    }
     if (o->chosen)
         return tsr_fail(err, TSR_E_INPUT,
                         "%s: its weights are packed already (%s), a plan only places them; leave "
-                        "'bits' and 'candidates' out",
+                        "'bits', 'candidates' and 'expert_groups' out",
                         p->shape->name, p->shape->packed);
     return tsr_plan_candidates_open(&p->candidates, p->registry, p->shape, kept, 1, err);
 }
@@ -148,6 +174,7 @@ static tsr_status fill(struct tsr_plan_problem *p, struct tsr_err *err)
     if (o->routing && *o->routing)
         TSR_TRY(tsr_plan_shape_measured(p->shape, o->routing, err));
     TSR_TRY(check_context(p, err));
+    TSR_TRY(group_experts(p, err));
     TSR_TRY(open_candidates(p, err));
     if (*o->indicators)
         TSR_TRY(tsr_plan_quality_load(&p->quality, o->indicators, o->table, p->shape,

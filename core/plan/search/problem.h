@@ -17,7 +17,9 @@ struct tsr_plan_problem_options {
     bool               chosen;             /* the user set them: an error for a packed model */
     const char        *indicators, *table; /* file of indicators, "": the prior; its table */
     const char        *routing; /* folder of a calibration that counted experts, "" or NULL: none */
-    const char        *at_least;         /* "uniform-4": no worse than that; ""; NULL: that of
+    uint32_t           expert_groups; /* into which experts of a layer are divided; 0 or 1: none */
+    const uint8_t     *group_of; /* [layers][experts] groups of a plan file instead; NULL: none */
+    const char        *at_least; /* "uniform-4": no worse than that; ""; NULL: that of
                                               4 bits where neither theta nor max_omega is given */
     double             theta, max_omega; /* ms for each unit of omega; negative: no limit */
     int64_t            objective, accounting, latency; /* TSR_OBJECTIVE_*, TSR_ACCOUNT_*,

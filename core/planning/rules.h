@@ -1,0 +1,58 @@
+/* planning/rules.h - the rules of a plan file as candidates of layers; shared by check.c and rules.c. */
+#ifndef TSR_PLANNING_RULES_H
+#define TSR_PLANNING_RULES_H
+
+#include "planning/planning.h"
+
+#define TSR_PLANNING_NO_EXPERT (-1) /* in place of an expert: a linear of the layer itself */
+
+/* The entries that cover a layer. */
+struct tsr_planning_covering {
+    uint64_t *at, n; /* [n] of the file's; room for all */
+};
+tsr_status tsr_planning_rules_cover(const struct tsr_plan_file *f, uint64_t layer,
+                                    struct tsr_planning_covering *c, struct tsr_err *err);
+/* Is a linear meant?  A rule without names is about the whole layer; in[experts]: the experts of the rule, NULL: all
+ * linears. */
+bool tsr_planning_rules_names(const struct tsr_config_node *e, const bool *in, uint64_t layer,
+                              int linear, int64_t expert);
+
+/* What rules say of linears. */
+struct tsr_planning_reading {
+    const struct tsr_plan_file   *f;
+    const char                   *use;
+    const struct tsr_config_node *node;    /* of the step, or NULL */
+    bool *const                  *experts; /* as below, or NULL */
+    bool                         *used;    /* [entries]; NULL: not recorded */
+    struct tsr_diag              *d;
+};
+/* The rules' result for a linear; *last: the last of them, else unchanged. */
+tsr_status tsr_planning_rules_text(const struct tsr_planning_reading  *r,
+                                   const struct tsr_planning_covering *c, uint64_t layer,
+                                   int linear, int64_t expert, char text[TSR_PLANNING_TEXT],
+                                   const struct tsr_config_node **last, struct tsr_err *err);
+
+struct tsr_planning_rules {
+    struct tsr_planning                 *pl;
+    const struct tsr_pipeline_job       *job;
+    const struct tsr_planning_plan_keys *k;
+    const struct tsr_config_node        *node; /* of the step */
+    const struct tsr_plan_file          *f;
+    struct tsr_diag                     *d;
+    bool                                *used; /* [entries] some linear of any model has the name */
+    struct tsr_plan_shape *shape;    /* where some rule is about some experts, else NULL */
+    bool                 **experts;  /* [entries] -> [experts] that it names, or NULL */
+    uint8_t               *group_of; /* [layers][experts] groups with equal rules; with shape */
+};
+
+/* candidate[layers]: index of each layer's among the texts of z->pl, where they are put.  z has its first six members.
+ * Errors go to z->d; z is freed whatever is returned. */
+tsr_status tsr_planning_rules_read(struct tsr_planning_rules *z, uint32_t *candidate,
+                                   struct tsr_err *err);
+/* With the problem open: every entry is about a linear of the model, and a mix of which a layer has one part alone is
+ * that part. */
+tsr_status tsr_planning_rules_settle(const struct tsr_planning_rules *z, uint32_t *candidate,
+                                     struct tsr_err *err);
+void       tsr_planning_rules_free(struct tsr_planning_rules *z);
+
+#endif

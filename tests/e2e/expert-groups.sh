@@ -1,0 +1,109 @@
+#!/bin/bash
+# tests/e2e/expert-groups.sh TESSERA MAKE_EXPERTS - bits of groups of experts: a plan gives those that the calibration's tokens
+# take most more bits than the others; the file names them, the model is packed so, and --check has the plan's figures.
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+MAKE=$(readlink -f "$2")
+DEMO=$ROOT/configs/demo
+TEXT=$ROOT/tests/golden/models/README.md
+
+"$MAKE" "$DEMO" "$WORK/wide" 8 2
+cp "$DEMO"/{tokenizer.json,tokenizer_config.json,generation_config.json} "$WORK/wide/"
+mkdir "$WORK/devices"
+# board MEMORY: an emulated device
+board() {
+    sed "s/name: midi/name: board/; s/total: 8 MiB/total: $1/; s/peak: 800 MB/peak: 4000 MB/" \
+        "$ROOT/configs/plan/devices/midi.yaml" >"$WORK/devices/board.yaml"
+}
+printf 'version: 1\nnodes:\n  - name: desk\n    devices: [{profile: board, emulate: cpu}]\n' >"$WORK/one.yaml"
+board '19 MiB'
+
+# job PLAN-KEYS [STEPS]
+job() {
+    cat >"$WORK/job.yaml" <<JOB
+version: 1
+model: wide
+cluster: one.yaml
+workload: {prompt: 16, generate: 8, batch: 4, chunk: 8, kv: f32}
+pipeline:
+  - calibrate: {text: $TEXT, samples: 4, seqlen: 64}
+  - plan: {use: rtn, group: 32, bits: [3, 4, 8], baselines: none, $1}
+${2-}
+JOB
+}
+has() { jq -e "$@" "$WORK/best/results.json" >/dev/null; }
+# memory between that of 4 bits and of 8
+job "expert_groups: 2, quality: {max_omega: 3}" "  - quantize: {use: rtn, plan: plan.yaml}"
+run run job.yaml --out best
+ok "a plan and a model that is packed by it, got $rc" test "$rc" = 0
+ok "the result says how many groups" has '.results.plan.experts | .groups == 2 and .frequencies == "measured"'
+ok "some layer has two widths" has '.results.plan.plan.bits | any(test("^rtn-[48]/[34]$"))'
+ok "never more bits for the others" has '.results.plan.plan.bits | all(test("3/4|3/8|4/8") | not)'
+ok "of all bits it is the candidates that fall" has '.results.plan.candidates == ["rtn-3", "rtn-4", "rtn-8", "rtn-4/3", "rtn-8/3", "rtn-8/4"]'
+PLAN=$WORK/best/plan.yaml
+ok "the file names experts" grep -Eq '^      - \{layers: "[0-9]", experts: "[0-9,-]+", use: rtn, bits: [34], group: 32\}$' "$PLAN"
+
+# what is packed is what the plan says: bits of every expert, and bytes
+jq -r '.results.plan.plan.bits | to_entries[] | "\(.key) \(.value)"' "$WORK/best/results.json" >"$WORK/bits"
+jq -r '.results.calibrate.experts[] | "\(.layer) \(.tokens | map(tostring) | join(" "))"' "$WORK/best/results.json" >"$WORK/tokens"
+# expected LAYER EXPERT: its bits, by the four experts with the most tokens (of equal ones the lower)
+expected=$(while read -r layer name; do
+    read -ra tokens < <(sed -n "s/^$layer //p" "$WORK/tokens")
+    name=${name#rtn-}
+    for e in {0..7}; do
+        n=0
+        for o in {0..7}; do
+            [ "${tokens[o]}" -gt "${tokens[e]}" ] || { [ "${tokens[o]}" = "${tokens[e]}" ] && [ "$o" -lt "$e" ]; } && n=$((n + 1))
+        done
+        [ $n -lt 4 ] && echo "$layer $e ${name%/*}" || echo "$layer $e ${name#*/}"
+    done
+done <"$WORK/bits")
+packed=$(jq -r '[.results.quantize.linears[] | select(.name | test("experts")) |
+    (.name | capture("layers\\.(?<l>[0-9]+).*experts\\.(?<e>[0-9]+)\\.")) + {b: (.bits_per_weight | floor)}] |
+    unique | sort_by([(.l | tonumber), (.e | tonumber)])[] | "\(.l) \(.e) \(.b)"' "$WORK/best/results.json")
+ok "experts are packed as their group" test "$packed" = "$expected"
+
+# --check prices it alike, with the groups of the job and without
+cp "$PLAN" "$WORK/found.yaml"
+check() { run plan job.yaml --check "$@" --json; }
+figures() { jq -c '.plan | [.latency_ms, .omega, .stages[0].total]' "$WORK/out"; }
+run plan wide --cluster one.yaml --workload '{prompt: 16, generate: 8, batch: 4, chunk: 8, kv: f32}' --use rtn --group 32 --bits 3,4,8 \
+    --expert-groups 2 --routing best/calibration --quality '{max_omega: 3}' --baselines none --json -o verb.yaml
+ok "the verb has the option, got $rc" test "$rc" = 0
+ok "and finds the same plan" cmp -s <(grep -v 'seconds\|# Plan' "$WORK/verb.yaml") <(grep -v 'seconds\|# Plan' "$WORK/found.yaml")
+want=$(figures)
+verb() {
+    run plan wide --cluster one.yaml --workload '{prompt: 16, generate: 8, batch: 4, chunk: 8, kv: f32}' --use rtn --group 32 \
+        --bits 3,4,8 --routing best/calibration --quality '{max_omega: 9}' --baselines none "$@" --json
+}
+verb --check found.yaml --expert-groups 2
+ok "--check: the plan's figures, got $rc" test "$(figures)" = "$want"
+verb --check found.yaml
+ok "--check without groups: the same omega and bytes, got $rc" test "$(jq -c '.plan | [.stages[0].total]' "$WORK/out")" = "$(jq -c '[.[2]]' <<<"$want")"
+# one candidate for all experts is the plan of that candidate
+sed -E 's/(experts: "[^"]*", use: rtn, bits: )[348]/\14/g; s/(layers: "[^"]*", use: rtn, bits: )[348]/\14/g' "$WORK/found.yaml" >"$WORK/alike.yaml"
+verb --check alike.yaml --expert-groups 2
+ok "4 bits for both groups: that candidate, got $rc" json '.plan.bits | all(. == "rtn-4")' "$WORK/out"
+# three kinds of experts, and of their tensors, by hand
+sed -E '0,/experts: "/s/^(      - \{layers: "([0-9])", experts: )/      - {layers: "\2", experts: "0", tensors: "*.down_proj", bits: 8}\n\1/' \
+    "$WORK/found.yaml" >"$WORK/hand.yaml"
+verb --check hand.yaml
+ok "groups of a file by hand, got $rc" test "$rc" = 0
+
+# ---- what is refused -----------------------------------------------------------------------------------------------
+
+bad() { # WHAT PLACE SED
+    sed -E "$3" "$WORK/found.yaml" >"$WORK/bad.yaml"
+    fails "$1" 2 "$2" plan wide --cluster one.yaml --workload '{prompt: 16, generate: 8, batch: 4, chunk: 8, kv: f32}' --use rtn \
+        --group 32 --routing best/calibration --check bad.yaml
+}
+at=$(grep -n 'experts: "' "$WORK/found.yaml" | head -n 1 | cut -d: -f1)
+bad "an expert that is not there" "bad.yaml:$at:*" '0,/experts: "/s/experts: "[^"]*"/experts: "8"/'
+bad "no experts" "bad.yaml:$at:*" '0,/experts: "/s/experts: "[^"]*"/experts: [1]/'
+fails "an expert that is not there, to quantize" 2 '*' quantize wide --use rtn --bits 4 --group 32 --rules '[{experts: 8, bits: 8}]' -o x
+fails "experts of a model that has none" 2 '*' quantize "$STORIES" --use rtn --bits 4 --group 2 --rules '[{experts: 1, bits: 8}]' -o x
+fails "groups without frequencies" 2 '' plan wide --cluster one.yaml --workload '{prompt: 16, generate: 8, batch: 4}' --use rtn \
+    --group 32 --bits 4,8 --expert-groups 2 -o x.yaml
+fails "groups of a model without experts" 2 "$STORIES" plan "$STORIES" --cluster one.yaml --workload '{prompt: 16, generate: 8, batch: 4}' --use rtn \
+    --group 2 --bits 4,8 --expert-groups 2 --routing best/calibration -o x.yaml
+finish
