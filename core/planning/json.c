@@ -24,7 +24,9 @@ static bool put_cpu_experts(json_t *j, const struct tsr_plan_outcome *o,
            tsr_pipeline_json_put_text(e, "layers", strcmp(layers, "true") ? layers : "all") &&
            tsr_pipeline_json_put_text(e, "cpu", s->mesh.cpu->name) &&
            tsr_pipeline_json_put_int(e, "bytes", s->memory.host) &&
-           tsr_pipeline_json_put_int(e, "capacity", s->memory.host_capacity);
+           tsr_pipeline_json_put_int(e, "capacity", s->memory.host_capacity) &&
+           tsr_pipeline_json_put_real(e, "prefill_share", s->cpu_pre_ms / s->pre_ms) &&
+           tsr_pipeline_json_put_real(e, "decode_share", s->cpu_dec_ms / s->dec_ms);
 }
 
 static json_t *stage_json(const struct tsr_plan_problem *p, const struct tsr_plan_outcome *o,

@@ -166,7 +166,8 @@ static void stage_row(const json_t *r, const json_t *s, int wide, int bits_wide,
         (void)fprintf(to, "%-*s        %s\n", wide, "", bits);
 }
 
-/* "experts    box:RTX4090: layers 0-11 on the CPU xeon, 41.2 GiB of the 60.0 GiB of its memory" */
+/* "experts    box:RTX4090: layers 0-11 on the CPU xeon, 41.2 GiB of the 60.0 GiB of its memory; 61 % of the stage's time in
+ * prefill, 48 % in decode" */
 static void cpu_experts(const json_t *s, FILE *to)
 {
     const json_t *e = json_object_get(s, "cpu_experts");
@@ -175,11 +176,16 @@ static void cpu_experts(const json_t *s, FILE *to)
         return;
     const char *of = tsr_planning_table_text(e, "layers");
     stage_cells(s, device, layers);
-    (void)snprintf(text, sizeof text, "%s: %s%.400s on the CPU %.32s, %s of the %s of its memory",
-                   device, strcmp(of, "all") ? "layers " : "",
-                   strcmp(of, "all") ? of : "all layers", tsr_planning_table_text(e, "cpu"),
-                   tsr_format_bytes(a, sizeof a, (uint64_t)tsr_planning_table_int(e, "bytes")),
-                   tsr_format_bytes(b, sizeof b, (uint64_t)tsr_planning_table_int(e, "capacity")));
+    (void)snprintf(
+        text, sizeof text,
+        "%s: %s%.400s on the CPU %.32s, %s of the %s of its memory; %.0f %% of the stage's time "
+        "in prefill, %.0f %% in decode",
+        device, strcmp(of, "all") ? "layers " : "", strcmp(of, "all") ? of : "all layers",
+        tsr_planning_table_text(e, "cpu"),
+        tsr_format_bytes(a, sizeof a, (uint64_t)tsr_planning_table_int(e, "bytes")),
+        tsr_format_bytes(b, sizeof b, (uint64_t)tsr_planning_table_int(e, "capacity")),
+        100 * tsr_planning_table_real(e, "prefill_share"),
+        100 * tsr_planning_table_real(e, "decode_share"));
     tsr_planning_table_wrap(to, "experts", text);
 }
 

@@ -80,7 +80,7 @@ tsr_status tsr_planning_verdict(const json_t *r, struct tsr_err *err)
     if (strcmp(status, "optimal") == 0 || strcmp(status, "feasible") == 0)
         return TSR_OK;
     if (strcmp(status, "infeasible") != 0 && *tsr_planning_table_text(plan, "reason"))
-        return tsr_fail(err, TSR_E_NUMERIC,
+        return tsr_fail(err, TSR_E_INFEASIBLE,
                         "solver \"%s\" has no plan: %s; that says nothing of other solvers: try "
                         "\"exact\"",
                         tsr_planning_table_text(plan, "solver"),

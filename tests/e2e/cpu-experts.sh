@@ -79,7 +79,7 @@ for solver in exact ilp transfer adabits het; do
     [ "$rc" != 2 ] || continue # not built
     [ "$solver" = het ] || ok "$solver: a plan within both memories, got $rc" json '.plan.stages[0].cpu_experts |
         .bytes > 0 and .bytes <= .capacity' "$WORK/out"
-    [ "$solver" != het ] || ok "het: no plan, got $rc" test "$rc" = 1
+    [ "$solver" != het ] || ok "het: no plan, got $rc" test "$rc" = 3
 done
 device board '6 MiB' 4000
 device host '64 MiB' 400
@@ -97,13 +97,26 @@ ok "--check has its time and bytes" json --slurpfile a "$WORK/best.plan" '.plan.
     .plan.stages[0].cpu_experts == $a[0].plan.stages[0].cpu_experts' "$WORK/out"
 check p-best.yaml --explain
 ok "a table and an explanation, got $rc" test "$rc" = 0
+ok "the table has the CPU's share of the time" grep -Eq '[1-9][0-9]* % in decode' <(tr -s ' \n' ' ' <"$WORK/out")
+# a CPU of twice the speed, with a link of twice the speed, halves the CPU's share
+cp "$WORK/devices/host.yaml" "$WORK/host.yaml"
+sed -i 's/peak: 400 MB/peak: 800 MB/; s/ops: 10 GFLOP/ops: 20 GFLOP/' "$WORK/devices/host.yaml"
+cluster with "${CPU/200 MB\/s, latency: 5 us/400 MB\/s, latency: 2.5 us}"
+check p-best.yaml --json
+ok "the shares are the CPU's part, got $rc" json --slurpfile a "$WORK/best.plan" '.plan.stages[0] as $fast | $a[0].plan.stages[0] |
+    .cpu_experts as $cpu | $cpu.prefill_share > 0.1 and $cpu.decode_share < 1 and
+    (((.prefill_ms - $fast.prefill_ms) / .prefill_ms - $cpu.prefill_share / 2) | fabs) < 1e-6 and
+    (((.decode_ms - $fast.decode_ms) / .decode_ms - $cpu.decode_share / 2) | fabs) < 1e-6' "$WORK/out"
+cp "$WORK/host.yaml" "$WORK/devices/host.yaml"
+cluster with "$CPU"
+check p-best.yaml --explain
 ok "the table says where they are" grep -q '^experts .*desk:board: layers 1-5 on the CPU host' "$WORK/out"
 ok "so does the explanation" grep -q 'experts: of 5 of the 6 layers of desk:board on the CPU' "$WORK/out"
 sed 's/cpu_experts: 1-5/cpu_experts: true/' "$WORK/p-best.yaml" >"$WORK/p-all.yaml"
 check p-all.yaml --json
 ok "all of them: slower" less "$best" "$(jq .plan.objective_ms "$WORK/out")"
 check p-best.yaml --gantt picture.svg
-ok "the picture says how many, got $rc" grep -q '>CPU: experts of 5 of 6<' "$WORK/picture.svg"
+ok "the picture says how many, got $rc" grep -q '>CPU: experts of 5 of 6, [1-9][0-9]* %<' "$WORK/picture.svg"
 export_to() { run plan wide --cluster with.yaml --workload "$WORKLOAD" --use rtn --group 32 --bits 4 --check "$1" --export "$2" "${@:3}"; }
 export_to p-best.yaml llamacpp
 ok "llama.cpp: the experts of these layers, got $rc" grep -qF -- \
@@ -118,6 +131,21 @@ export_to p-best.yaml vllm --json
 ok "the same as JSON" json '.not_exported == "cpu_experts" and .cpu_experts == "1,2,3,4,5"' "$WORK/out"
 run plan --diff p-best.yaml p-all.yaml
 ok "--diff names both" grep -q 'experts of layers 1-5 on the CPU' "$WORK/out"
+
+# residuals of experts on the CPU are in its memory and read by it; those of the rest by the device
+residuals() { # SED
+    sed "/^    predicted/i\\    compensation: [{layers: 0-5, tensors: \"*.$1\", k: 128}]" "$WORK/p-best.yaml" >"$WORK/p-comp.yaml"
+    check p-comp.yaml --json
+    cp "$WORK/out" "$WORK/$1.json"
+}
+residuals down_proj
+ok "residuals of experts, got $rc" json --slurpfile a "$WORK/best.plan" '.plan.stages[0] as $c | $a[0].plan.stages[0] |
+    $c.compensation.bytes as $n | ($c.compensation.bytes / 6) as $layer |
+    ($c.cpu_experts.bytes - .cpu_experts.bytes) == 5 * $layer and $c.weights - .weights == $layer' "$WORK/out"
+ok "the CPU reads them" less "$(jq '.plan.stages[0].decode_ms' "$WORK/best.plan")" "$(jq '.plan.stages[0].decode_ms' "$WORK/down_proj.json")"
+residuals o_proj
+ok "residuals around them, got $rc" json --slurpfile a "$WORK/best.plan" '.plan.stages[0] as $c | $a[0].plan.stages[0] |
+    $c.cpu_experts.bytes == .cpu_experts.bytes and $c.weights - .weights == $c.compensation.bytes' "$WORK/out"
 
 # ---- what is refused -------------------------------------------------------------------------------------------------
 

@@ -298,8 +298,8 @@ batch=$(jq .remedies.batch "$WORK/infeasible.json")
 run plan job.yaml --set workload.batch="$batch" -o x.yaml --baselines none
 ok "$batch requests do fit, got $rc" test "$rc" = 0
 run plan job.yaml --set workload.batch="$batch" -o x.yaml --solver uniform --baselines none --json
-ok "even stages do not fit: exit code 1, got $rc" test "$rc" = 1
-ok "even stages do not fit: it is about the solver" failure '.status == "numeric" and .object == "uniform"'
+ok "even stages do not fit: exit code 3, got $rc" test "$rc" = 3
+ok "even stages do not fit: it is about the solver" failure '.status == "infeasible" and .object == "uniform"'
 run plan job.yaml --set workload.batch="$batch" -o x.yaml
 ok "a policy without a plan says why, got $rc" grep -q '^  uniform *no plan: no even stages' "$WORK/out"
 run plan job.yaml --set workload.batch=$((batch + 1)) -o x.yaml

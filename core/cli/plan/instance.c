@@ -71,6 +71,9 @@ static tsr_status report(const struct tsr_cli *c, const struct tsr_plan_call *op
     }
     if (s->status == TSR_SOLVED_INFEASIBLE)
         return tsr_fail(err, TSR_E_INFEASIBLE, "no plan exists: %s", s->reason);
+    if (!plan && *s->reason) /* the solver's policy has none */
+        return tsr_fail(err, TSR_E_INFEASIBLE, "solver \"%s\" has no plan: %s; try another solver",
+                        solver, s->reason);
     if (!plan) /* neither is a failure of the input */
         return tsr_fail(
             err, TSR_E_NUMERIC,

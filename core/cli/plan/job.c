@@ -142,7 +142,8 @@ static tsr_status write_plan(const struct tsr_pipeline_job *job, const struct ts
 
 #define NOTE 48
 
-/* The plan as a picture; below a device stands how many of its layers leave their experts to the CPU. */
+/* The plan as a picture; below a device stands how many of its layers leave their experts to the CPU, and
+ * the CPU's share of a decode step. */
 static tsr_status draw(const struct tsr_plan_call *call, const struct tsr_planning *pl,
                        const struct tsr_plan_planned *a, const struct tsr_plan_pipeline_back *back,
                        struct tsr_err *err)
@@ -154,8 +155,9 @@ static tsr_status draw(const struct tsr_plan_call *call, const struct tsr_planni
     for (uint64_t i = 0; st == TSR_OK && i < o->n_stages; i++) {
         char     ranges[TSR_PLAN_RANGES];
         uint64_t n = tsr_plan_outcome_on_cpu(o, &o->stages[i], ranges);
-        (void)snprintf(text[i], NOTE, "CPU: experts of %llu of %llu", (unsigned long long)n,
-                       (unsigned long long)o->stages[i].count);
+        (void)snprintf(text[i], NOTE, "CPU: experts of %llu of %llu, %.0f %%",
+                       (unsigned long long)n, (unsigned long long)o->stages[i].count,
+                       100 * o->stages[i].cpu_dec_ms / o->stages[i].dec_ms);
         notes[i] = n ? text[i] : NULL;
     }
     if (st == TSR_OK)

@@ -96,7 +96,8 @@ static tsr_status differ(const struct tsr_config_node *list, uint64_t layer, int
 /* Memory and time of a stage's compensation on that mesh, with residuals of `bits` (0: those that
  * `compensate` keeps by default). On a CPU device, residuals are in its memory and are read at its
  * bandwidth. On other devices they are in host memory and are read at the rate of the profile, or in
- * unknown time. Assumes that nothing else runs during the reads. */
+ * unknown time. Those of experts that the CPU of the node runs are in its memory, and are read at its bandwidth. Assumes
+ * that nothing else runs during the reads. */
 static tsr_status stage_compensation(const struct tsr_plan_problem *p,
                                      const struct tsr_plan_file *f, uint64_t stage,
                                      const struct tsr_plan_mesh *m, uint32_t bits,
@@ -105,18 +106,20 @@ static tsr_status stage_compensation(const struct tsr_plan_problem *p,
     const struct tsr_plan_stage   *s = &f->stages[stage];
     const struct tsr_config_node  *list = tsr_config_node_get(s->map, "compensation");
     const struct tsr_plan_profile *d = m->profile;
-    uint64_t                       read = 0; /* bytes for a token */
-    uint64_t                       listed = 0, widest = 0, scales = 0;
+    uint64_t read[2] = { 0 }; /* bytes for a token: by the device, by the CPU */
+    uint64_t listed = 0, widest = 0, scales = 0;
     *out =
         (struct tsr_plan_stage_compensation){ .host = !d->backend || strcmp(d->backend, "cpu") != 0,
                                               .bits = bits ? bits : USUAL_BITS,
                                               .assumed = !bits };
     for (uint64_t l = s->first; list && s->compensated && l < s->first + s->count; l++) {
-        uint64_t of_site[TSR_MODEL_SITES] = { 0 };
-        bool     seen[TSR_MODEL_SITES] = { false };
+        uint64_t                           of_site[TSR_MODEL_SITES] = { 0 };
+        bool                               seen[TSR_MODEL_SITES] = { false };
+        const struct tsr_plan_shape_layer *of = &p->shape->layer[p->shape->layer_class[l]];
         for (int i = 0; i < TSR_PLAN_LINEARS; i++) {
-            const struct tsr_plan_shape_matrix *w =
-                &p->shape->layer[p->shape->layer_class[l]].lin[i];
+            const struct tsr_plan_shape_matrix *w = &of->lin[i];
+            bool          cpu = f->cpu_experts[l] && tsr_plan_shape_is_expert(of, i);
+            uint64_t      bytes = 0;
             enum tsr_site site =
                 tsr_compensation_kind(tsr_model_linear_site((enum tsr_linear_id)i));
             uint64_t k, row = tsr_compensate_residual_stride(out->bits, w->rows);
@@ -133,18 +136,25 @@ static tsr_status stage_compensation(const struct tsr_plan_problem *p,
             out->k = k > out->k ? k : out->k;
             listed = selected > listed ? selected : listed;
             widest = w->cols > widest ? w->cols : widest;
-            TSR_TRY(count(&scales, w->count * w->rows, 2, err));
-            TSR_TRY(count(&out->bytes, w->count * w->cols, row, err));
-            TSR_TRY(count(&out->bytes, w->count * w->rows, out->bits == 16 ? 0 : 2, err));
-            TSR_TRY(count(&read, selected * (uint64_t)tsr_plan_shape_used(p->shape, w), row, err));
+            TSR_TRY(count(&scales, cpu ? 0 : w->count * w->rows, 2, err));
+            TSR_TRY(count(&bytes, w->count * w->cols, row, err));
+            TSR_TRY(count(&bytes, w->count * w->rows, out->bits == 16 ? 0 : 2, err));
+            TSR_TRY(count(&out->bytes, bytes, 1, err));
+            TSR_TRY(count(&out->on_cpu, cpu ? bytes : 0, 1, err));
+            TSR_TRY(
+                count(&read[cpu], selected * (uint64_t)tsr_plan_shape_used(p->shape, w), row, err));
         }
     }
     if (out->bytes)
         TSR_TRY(working(p, f, m, listed, widest, scales, &out->work, err));
     /* a profile may lack the rate at which the device reads host memory */
     double rate = out->host ? d->host_bandwidth : d->bandwidth;
-    out->decode_ms =
-        rate > 0 ? 1e3 * (double)read * (double)f->decode_mb / (rate * (double)m->tp) : (double)NAN;
+    double rows = 1e3 * (double)f->decode_mb;
+    out->decode_ms = read[0] == 0 ? 0
+                     : rate > 0   ? rows * (double)read[0] / (rate * (double)m->tp)
+                                  : (double)NAN;
+    if (read[1]) /* one after the other: the CPU begins with what the device has made */
+        out->decode_ms += rows * (double)read[1] / (m->cpu->bandwidth * m->cpu_share);
     return TSR_OK;
 }
 
@@ -177,7 +187,8 @@ tsr_status tsr_plan_compensate(struct tsr_plan_planned *a, const struct tsr_plan
             s->dec_ms += s->compensation.decode_ms;
         if (!s->compensation.bytes)
             continue;
-        uint64_t here = s->compensation.host ? 0 : s->compensation.bytes;
+        uint64_t here = s->compensation.host ? 0 : s->compensation.bytes - s->compensation.on_cpu;
+        s->memory.host += s->compensation.on_cpu;
         s->memory.weights += here;
         s->memory.workspace += s->compensation.work;
         s->memory.total += here + s->compensation.work;
@@ -187,6 +198,13 @@ tsr_status tsr_plan_compensate(struct tsr_plan_planned *a, const struct tsr_plan
                             (unsigned long long)i, s->mesh.name,
                             tsr_format_bytes(lack, sizeof lack,
                                              s->memory.total - s->memory.capacity));
+        if (s->memory.host > s->memory.host_capacity)
+            return tsr_fail(err, TSR_E_INFEASIBLE,
+                            "stage %llu: experts and their residuals do not fit in the memory of "
+                            "the CPU next to %s: short by %s",
+                            (unsigned long long)i, s->mesh.name,
+                            tsr_format_bytes(lack, sizeof lack,
+                                             s->memory.host - s->memory.host_capacity));
     }
     double was = o->latency_ms, more = (decode_of(o, n, mu) - before) * (double)o->rounds;
     o->latency_ms += more;

@@ -57,6 +57,7 @@ static enum tsr_basis weaker(enum tsr_basis a, enum tsr_basis b)
     return a > b ? a : b;
 }
 
+/* Where times come from, and the CPU's part of them. */
 static tsr_status basis_of(struct tsr_plan_outcome_stage *st, const struct tsr_plan_outcome *o,
                            const struct tsr_plan_built *b, uint32_t kind, bool first, bool heads,
                            struct tsr_err *err)
@@ -68,8 +69,9 @@ static tsr_status basis_of(struct tsr_plan_outcome_stage *st, const struct tsr_p
     for (int ph = 0; ph < 2; ph++) {
         enum tsr_phase       phase = ph ? TSR_PLAN_DECODE : TSR_PLAN_PREFILL;
         uint64_t             size = ph ? o->decode_mb : o->prefill_mb;
-        struct tsr_plan_time t, embed, head;
-        for (uint64_t l = st->first; l < st->first + st->count; l++) {
+        struct tsr_plan_time t = { 0 }, embed, head;
+        double              *cpu_ms = ph ? &st->cpu_dec_ms : &st->cpu_pre_ms;
+        for (uint64_t l = st->first; l < st->first + st->count; l++, *cpu_ms += t.cpu_ms) {
             if (l > st->first && cls[l] == cls[l - 1] && o->bits[l] == o->bits[l - 1] &&
                 o->cpu_experts[l] == o->cpu_experts[l - 1])
                 continue;

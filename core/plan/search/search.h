@@ -12,6 +12,7 @@
 /* Of a checked plan: channels that make up for lost bits. */
 struct tsr_plan_stage_compensation {
     uint64_t k, bytes;  /* most channels of 1,024; residuals */
+    uint64_t on_cpu;    /* of these bytes, of experts that the CPU runs, in its memory */
     uint64_t work;      /* workspace of their addition on the device, for a token of each request */
     uint32_t bits;      /* of the residuals */
     bool     assumed;   /* the model has none yet */
@@ -24,7 +25,9 @@ struct tsr_plan_outcome_stage {
     struct tsr_plan_mesh         mesh;
     struct tsr_plan_stage_memory memory; /* exact, by the problem's accounting */
     /* links to the next stage; of the last one to the first, with several and the head there, else 0 */
-    double         pre_ms, dec_ms, link_pre_ms, link_dec_ms;
+    double pre_ms, dec_ms, link_pre_ms, link_dec_ms;
+    double cpu_pre_ms,
+        cpu_dec_ms;       /* of pre_ms and dec_ms, experts on the CPU and the way there and back */
     double         busy;  /* share of the latency */
     enum tsr_basis basis; /* of its layers, the weakest */
     bool           extrapolated;

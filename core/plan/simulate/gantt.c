@@ -200,12 +200,15 @@ static void put_axis(struct drawing *d, const struct panel *p, double bottom)
     label(d, RIGHT + 12, bottom + 14, "start", "tick", d->unit);
 }
 
-/* At most 24 bytes of whole characters. */
-static void cut(char *out, size_t cap, const char *s)
+#define NAME_CHARS 24 /* left of the bars */
+#define NOTE_CHARS 32 /* which are smaller */
+
+/* At most so many bytes of whole characters. */
+static void cut(char *out, size_t cap, size_t most, const char *s)
 {
     size_t n = strlen(s);
-    bool   whole = n <= 24;
-    for (n = whole ? n : 24; n > 0 && !whole && ((unsigned char)s[n] & 0xc0) == 0x80;)
+    bool   whole = n <= most;
+    for (n = whole ? n : most; n > 0 && !whole && ((unsigned char)s[n] & 0xc0) == 0x80;)
         n--;
     (void)snprintf(out, cap, "%.*s%s", (int)n, s, whole ? "" : "\xe2\x80\xa6");
 }
@@ -226,11 +229,11 @@ static void put_frame(struct drawing *d, const struct panel *p, const char *titl
         if (r % 2)
             continue;
         const char *below = d->g->notes ? d->g->notes[r / 2] : NULL;
-        cut(name, sizeof name, d->g->names[r / 2]);
+        cut(name, sizeof name, NAME_CHARS, d->g->names[r / 2]);
         label(d, LEFT - 8, y + STAGE / 2 + (below ? -1 : 4), "end", "name", name);
         if (!below)
             continue;
-        cut(name, sizeof name, below);
+        cut(name, sizeof name, NOTE_CHARS, below);
         label(d, LEFT - 8, y + STAGE / 2 + 10, "end", "note", name);
     }
     put_axis(d, p, p->top + rows_height(d));
