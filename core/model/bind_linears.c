@@ -75,15 +75,15 @@ static tsr_status bind_several(struct tsr_model_binding *b, const struct tsr_mod
     return bind_fused(b, r, layer, &of);
 }
 
-/* Whether a container has the experts' linears of that kind stacked, whatever form the family gives them. */
-static tsr_status is_stacked(struct tsr_model_binding *b, const struct tsr_model_role *stacked,
-                             uint64_t layer, bool *is)
+/* Whether a container has a tensor of the role, such as the stack of a kind of experts. */
+static tsr_status is_there(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                           uint64_t layer, bool *is)
 {
     static const char *const suffixes[] = { ".weight", ".bias" };
     char                     name[TSR_BIND_NAME];
     *is = false;
     for (size_t i = 0; i < 2; i++) {
-        TSR_TRY(tsr_model_bind_name(b, stacked, layer, suffixes[i], name));
+        TSR_TRY(tsr_model_bind_name(b, r, layer, suffixes[i], name));
         *is = *is || tsr_checkpoint_shards_find(b->shards, name);
     }
     return TSR_OK;
@@ -95,7 +95,7 @@ static tsr_status bind_split(struct tsr_model_binding *b, const struct tsr_model
 {
     struct tsr_model_role one;
     bool                  is = false;
-    TSR_TRY(tsr_model_role_split(r, 1, &one) ? is_stacked(b, &one, layer, &is) : TSR_OK);
+    TSR_TRY(tsr_model_role_split(r, 1, &one) ? is_there(b, &one, layer, &is) : TSR_OK);
     if (!tsr_model_role_split(r, 1, &one) || !is)
         return bind_several(b, r, layer);
     for (unsigned i = 0; tsr_model_role_split(r, i, &one); i++)
@@ -159,16 +159,41 @@ static tsr_status bind_stack(struct tsr_model_binding *b, const struct tsr_model
     return st;
 }
 
+/* Experts that a folder has one by one where the family has them in one tensor; *is: bound so. */
+static tsr_status bind_apart(struct tsr_model_binding *b, const struct tsr_model_role *r,
+                             uint64_t layer, bool *is)
+{
+    struct tsr_model_role one, first;
+    char                  name[TSR_FAMILY_NAME + 24];
+    *is = false;
+    for (int kind = TSR_MODEL_GATE; kind <= TSR_MODEL_DOWN; kind++) {
+        if (!tsr_model_role_each(r, (enum tsr_linear_id)kind, &one))
+            continue;
+        if (!*is) { /* as the first of them is, so are all */
+            if (!tsr_model_role_of_expert(&one, 0, name, &first))
+                return tsr_fail(b->err, TSR_E_BUG, "tensor name too long");
+            TSR_TRY(is_there(b, &first, layer, is));
+            if (!*is)
+                return TSR_OK;
+        }
+        TSR_TRY(bind_each(b, &one, layer));
+    }
+    return TSR_OK;
+}
+
 static tsr_status bind_experts(struct tsr_model_binding *b, const struct tsr_model_role *r,
                                uint64_t layer)
 {
     bool stacked = false, one_is;
+    TSR_TRY(bind_apart(b, r, layer, &one_is));
+    if (one_is)
+        return TSR_OK;
     for (int kind = TSR_MODEL_GATE; kind <= TSR_MODEL_DOWN; kind++) {
         struct tsr_model_role one;
         if (!tsr_model_role_has_expert(r, (enum tsr_linear_id)kind))
             continue;
         tsr_model_role_stacked(r, (enum tsr_linear_id)kind, &one);
-        TSR_TRY(is_stacked(b, &one, layer, &one_is));
+        TSR_TRY(is_there(b, &one, layer, &one_is));
         stacked = stacked || one_is;
     }
     for (int kind = TSR_MODEL_GATE; stacked && kind <= TSR_MODEL_DOWN; kind++) {

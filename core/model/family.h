@@ -64,6 +64,9 @@ struct tsr_model_role {
     bool        interleaved; /* EXPERTS_GATE_UP: row 2 i is gate's, row 2 i + 1 up's */
     bool        transposed;  /* EXPERTS*: [experts, in, out] */
     const char *suffixes[2]; /* of weight and bias; NULL: ".weight", ".bias" */
+    const char *each
+        [2]; /* EXPERTS*: names of single experts, '@' in them, that a folder may have instead; of
+                              * EXPERTS_GATE_UP gate's and up's; NULL: none */
 };
 
 /* How the value of a key becomes the number that is meant. */
@@ -261,6 +264,9 @@ tsr_status tsr_model_family_add(const char *path, struct tsr_diag *d, struct tsr
 /* True if a role exists in a layer: experts and a feed-forward exclude each other. */
 bool tsr_model_role_in_layer(const struct tsr_model_hparams *hp, const struct tsr_model_role *r,
                              uint64_t layer);
+/* The EXPERT role of a kind that a folder may have in place of a stacked one.  False: the family names none. */
+bool tsr_model_role_each(const struct tsr_model_role *r, enum tsr_linear_id kind,
+                         struct tsr_model_role *one);
 /* The role of one expert of a TSR_MODEL_PART_EXPERT, with its name in buf.  False: too long. */
 bool tsr_model_role_of_expert(const struct tsr_model_role *r, uint64_t expert,
                               char buf[TSR_FAMILY_NAME + 24], struct tsr_model_role *one);

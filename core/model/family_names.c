@@ -135,6 +135,18 @@ bool tsr_model_role_of_expert(const struct tsr_model_role *r, uint64_t expert,
     return at && n > 0 && n < TSR_FAMILY_NAME + 24;
 }
 
+bool tsr_model_role_each(const struct tsr_model_role *r, enum tsr_linear_id kind,
+                         struct tsr_model_role *one)
+{
+    *one = *r;
+    one->part = TSR_MODEL_PART_EXPERT;
+    one->lin = kind;
+    one->name = r->each[r->part == TSR_MODEL_PART_EXPERTS_GATE_UP && kind == TSR_MODEL_UP];
+    one->interleaved = one->transposed = false;
+    one->suffixes[0] = one->suffixes[1] = NULL;
+    return r->each[0] && tsr_model_role_has_expert(r, kind);
+}
+
 void tsr_model_role_stacked(const struct tsr_model_role *r, enum tsr_linear_id kind,
                             struct tsr_model_role *one)
 {

@@ -168,6 +168,28 @@ static void read_form(struct tsr_family_reading *r, const struct part *p,
     role->suffixes[1] = list[1];
 }
 
+/* Names of single experts, in place of a tensor of all: one, or those of gate and up. */
+static void read_each(struct tsr_family_reading *r, const struct part *p,
+                      const struct tsr_config_node *n, struct tsr_model_role *role)
+{
+    const char *list[4] = { 0 };
+    bool        two = p->part == TSR_MODEL_PART_EXPERTS_GATE_UP;
+    bool        right = two || p->part == TSR_MODEL_PART_EXPERTS;
+    if (!n)
+        return;
+    tsr_family_strings(r, n, "each", list, TSR_COUNT(list));
+    right = right && list[0] && (list[1] != NULL) == two && !list[2];
+    for (int i = 0; right && i <= two; i++) {
+        const char *hash = strchr(list[i], '#'), *at = strchr(list[i], '@');
+        right = hash && at && !strchr(hash + 1, '#') && !strchr(at + 1, '@');
+        role->each[i] = list[i];
+    }
+    if (!right)
+        tsr_config_diag_error(r->d, &n->mark, "with one '#' and one '@' in each",
+                              "'each' of tensor '%s' is not %s of single experts", p->name,
+                              two ? "the two names" : "the name");
+}
+
 /* What a config must have for the part to exist. */
 static uint64_t has_of(const struct part *p)
 {
@@ -194,8 +216,8 @@ static uint64_t has_of(const struct part *p)
 static void read_tensor(struct tsr_family_reading *r, const struct part *p,
                         const struct tsr_config_node *n)
 {
-    static const char *const      keys[] = { "name",        "bias",       "when",    "bare",
-                                             "interleaved", "transposed", "suffixes" };
+    static const char *const      keys[] = { "name",        "bias",       "when",     "bare",
+                                             "interleaved", "transposed", "suffixes", "each" };
     struct tsr_model_role         role = { .part = p->part,
                                            .lin = p->lin,
                                            .bias = TSR_HAS_NEVER,
@@ -215,15 +237,17 @@ static void read_tensor(struct tsr_family_reading *r, const struct part *p,
             for (size_t k = 0; k < TSR_COUNT(keys); k++)
                 known = known || strcmp(n->keys[i]->text, keys[k]) == 0;
             if (!known)
-                tsr_config_diag_error(r->d, &n->keys[i]->mark,
-                                      "name, bias, when, bare, interleaved, transposed or suffixes",
-                                      "unknown key '%s' in tensor '%s'", n->keys[i]->text, p->name);
+                tsr_config_diag_error(
+                    r->d, &n->keys[i]->mark,
+                    "name, bias, when, bare, interleaved, transposed, suffixes or each",
+                    "unknown key '%s' in tensor '%s'", n->keys[i]->text, p->name);
         }
         name = tsr_config_node_get(n, "name");
         const struct tsr_config_node *bias = tsr_config_node_get(n, "bias");
         role.weight = needs(r, tsr_config_node_get(n, "when"), "when");
         role.bias = bias ? needs(r, bias, "bias") : TSR_HAS_NEVER;
         read_form(r, p, n, &role);
+        read_each(r, p, tsr_config_node_get(n, "each"), &role);
     }
     if (!name || name->kind != TSR_CONFIG_NODE_SCALAR || !*name->text) {
         tsr_config_diag_error(r->d, &n->mark, NULL, "tensor '%s' has no name", p->name);

@@ -182,6 +182,11 @@ static tsr_status read_role(struct walk *w, const struct tsr_model_role *r, uint
         return TSR_OK;
     if (r->part == TSR_MODEL_PART_EXPERT)
         return read_experts(w, r, layer);
+    for (int kind = TSR_MODEL_GATE; kind <= TSR_MODEL_DOWN; kind++) {
+        struct tsr_model_role each;
+        if (tsr_model_role_each(r, (enum tsr_linear_id)kind, &each))
+            TSR_TRY(read_experts(w, &each, layer));
+    }
     TSR_TRY(tsr_model_bind_name(&w->b, r, layer, "", name));
     if (tsr_model_fused(hp, r->part, ids, &groups))
         return read_fused(w, r, layer, name);
