@@ -7,8 +7,7 @@ import subprocess
 import sys
 
 import numpy as np
-import torch
-from safetensors.torch import load_file
+from safetensors.numpy import load_file
 
 
 def llama(path, ids, program):
@@ -18,11 +17,14 @@ def llama(path, ids, program):
 
 
 def forward(model, ids):
+    import torch
+
     with torch.no_grad():
         return model(torch.tensor([ids])).logits[0].float().numpy()
 
 
 def hf(path, ids, _):
+    import torch
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32,
@@ -33,9 +35,11 @@ def hf(path, ids, _):
 def ct(path, ids, _):
     """compressed-tensors decompresses every module that its matcher finds, scales widened to
     float32; transformers runs the weights."""
+    import torch
     from compressed_tensors.compressors import BaseCompressor
     from compressed_tensors.quantization import QuantizationConfig
     from compressed_tensors.utils import is_match
+    from safetensors.torch import load_file as load_torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.from_pretrained(path)
@@ -44,7 +48,7 @@ def ct(path, ids, _):
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
     stored = {}
     for file in glob.glob(os.path.join(path, "*.safetensors")):
-        stored.update(load_file(file))
+        stored.update(load_torch(file))
     state = {}
     for name, module in model.named_modules():
         for scheme in quantization.config_groups.values():
@@ -71,6 +75,7 @@ def ct(path, ids, _):
 
 def ct_load(path, ids, _):
     """The folder through transformers alone, which multiplies in the dtype of the scales."""
+    import torch
     from transformers import AutoModelForCausalLM, CompressedTensorsConfig
 
     model = AutoModelForCausalLM.from_pretrained(
@@ -90,7 +95,7 @@ def main():
     kind, path, want_path, ids, tolerance = sys.argv[1:6]
     ids = [int(i) for i in ids.split(",")]
     sys.path.insert(0, os.path.dirname(__file__))
-    want = load_file(want_path)["logits"].numpy()
+    want = load_file(want_path)["logits"]
     run = {"llama": llama, "hf": hf, "ct": ct, "ct-load": ct_load, "gptq": gptq}[kind]
     got = run(path, ids, sys.argv[6] if len(sys.argv) > 6 else None)
     if got.shape != want.shape:
