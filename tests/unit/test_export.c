@@ -104,7 +104,7 @@ static void set_up(struct fixture *f, const struct tsr_format *format, unsigned 
     }
     f->x = (struct tsr_export){ .m = &f->model, .kind = kind, .path = "out", .err = &f->err.err };
     if (kind)
-        assert_int_equal(kind->open(&f->x), TSR_OK);
+        assert_int_equal(tsr_export_kind_open(&f->x), TSR_OK);
 }
 
 static void tear_down(struct fixture *f)
@@ -114,7 +114,7 @@ static void tear_down(struct fixture *f)
         free(f->packed[i].meta);
     }
     if (f->x.kind)
-        f->x.kind->free_own(f->x.own);
+        tsr_export_kind_close(&f->x);
 }
 
 /* One exported tensor, fresh memory; its shape in out. */
@@ -404,9 +404,9 @@ static void random_matrices(void **state)
                 decode_ct(&f, stored);
             decode_gguf(&f, TSR_GGUF_OUT_Q4_0);
             decode_gguf(&f, TSR_GGUF_OUT_Q8_0);
-            f.x.kind->free_own(f.x.own);
+            tsr_export_kind_close(&f.x);
             f.x.kind = &tsr_export_gptq;
-            assert_int_equal(f.x.kind->open(&f.x), TSR_OK);
+            assert_int_equal(tsr_export_kind_open(&f.x), TSR_OK);
             if (gptq) {
                 look(&f);
                 decode_gptq(&f, !stored);

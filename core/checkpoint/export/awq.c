@@ -10,10 +10,6 @@
 
 static const unsigned nibble_of[8] = { 0, 4, 1, 5, 2, 6, 3, 7 };
 
-struct awq {
-    struct tsr_export_rules rules;
-};
-
 static tsr_status refuse(struct tsr_export *x, const char *module, const char *why)
 {
     return tsr_fail(x->err, TSR_E_INPUT, "%s: \"%s\" cannot be stored as awq: %s", x->path, module,
@@ -44,19 +40,18 @@ static tsr_status check(struct tsr_export *x, const struct tsr_export_module *m)
 
 static tsr_status look(struct tsr_export *x, const struct tsr_model_stored_view *v)
 {
-    return tsr_export_rule_look(x, &((struct awq *)x->own)->rules, v, check);
+    return tsr_export_rule_look(x, v, check);
 }
 
 static tsr_status decide(struct tsr_export *x)
 {
-    struct awq                   *a = x->own;
     const struct tsr_export_rule *base;
-    tsr_export_rules_merge(&a->rules, true);
-    TSR_TRY(tsr_export_rules_need_packed(x, &a->rules));
-    base = tsr_export_rule_common(&a->rules);
-    for (uint64_t i = 0; i < a->rules.n; i++)
-        if (a->rules.v[i].packed && a->rules.v[i].group != base->group)
-            return refuse(x, a->rules.v[i].module,
+    tsr_export_rules_merge(&x->rules, true);
+    TSR_TRY(tsr_export_rules_need_packed(x));
+    base = tsr_export_rule_common(&x->rules);
+    for (uint64_t i = 0; i < x->rules.n; i++)
+        if (x->rules.v[i].packed && x->rules.v[i].group != base->group)
+            return refuse(x, x->rules.v[i].module,
                           "its groups have another size than those of most linears, and the format "
                           "has one size; quantize all with one");
     return TSR_OK;
@@ -106,44 +101,18 @@ static tsr_status fill(struct tsr_export *x, const struct tsr_export_module *m,
 
 static tsr_status config(struct tsr_export *x, json_t **out)
 {
-    const struct awq             *a = x->own;
-    const struct tsr_export_rule *base = tsr_export_rule_common(&a->rules);
-    json_t                       *kept = json_array();
-    bool                          ok = kept != NULL;
-    for (uint64_t i = 0; i < a->rules.n && ok; i++)
-        if (!a->rules.v[i].packed && !a->rules.v[i].head)
-            ok = json_array_append_new(kept, json_string(a->rules.v[i].module)) == 0;
-    if (ok && json_array_size(kept) == 0) {
+    const struct tsr_export_rule *base = tsr_export_rule_common(&x->rules);
+    json_t                       *kept = tsr_export_rules_kept(&x->rules, false);
+    if (kept && json_array_size(kept) == 0) {
         json_decref(kept);
         kept = json_null();
     }
-    if (ok)
-        *out = json_pack("{s:s, s:i, s:I, s:b, s:s, s:O}", "quant_method", "awq", "bits", 4,
-                         "group_size", base->group ? (json_int_t)base->group : -1, "zero_point", 1,
-                         "version", "gemm", "modules_to_not_convert", kept);
-    json_decref(kept);
-    return ok && *out ? TSR_OK : tsr_fail_nomem(x->err, 256, "quantization_config");
+    *out = json_pack("{s:s, s:i, s:I, s:b, s:s, s:o}", "quant_method", "awq", "bits", 4,
+                     "group_size", base->group ? (json_int_t)base->group : -1, "zero_point", 1,
+                     "version", "gemm", "modules_to_not_convert", kept);
+    return *out ? TSR_OK : tsr_fail_nomem(x->err, 256, "quantization_config");
 }
 
-static void free_own(void *own)
-{
-    struct awq *a = own;
-    if (a)
-        free(a->rules.v);
-    free(a);
-}
-
-static tsr_status open_own(struct tsr_export *x)
-{
-    x->own = tsr_new(1, sizeof(struct awq));
-    return x->own ? TSR_OK : tsr_fail_nomem(x->err, sizeof(struct awq), "awq");
-}
-
-const struct tsr_export_kind tsr_export_awq = { .name = "awq",
-                                                .open = open_own,
-                                                .look = look,
-                                                .decide = decide,
-                                                .plan = plan,
-                                                .fill = fill,
-                                                .config = config,
-                                                .free_own = free_own };
+const struct tsr_export_kind tsr_export_awq = {
+    .name = "awq", .look = look, .decide = decide, .plan = plan, .fill = fill, .config = config
+};

@@ -10,10 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct ct {
-    struct tsr_export_rules rules;
-};
-
 enum layout { PACKED, INT8, MXFP4, NVFP4, FP8 };
 
 static enum layout layout_of(bool mx, bool nvfp4, uint32_t bits, uint64_t group, uint32_t zero)
@@ -103,7 +99,6 @@ static tsr_status check(struct tsr_export *x, const struct tsr_export_module *m)
 
 static tsr_status look(struct tsr_export *x, const struct tsr_model_stored_view *v)
 {
-    struct ct               *c = x->own;
     struct tsr_export_module m;
     /* every module that a loader finds to be a linear and the configuration does not exclude is
      * quantized */
@@ -114,17 +109,16 @@ static tsr_status look(struct tsr_export *x, const struct tsr_model_stored_view 
     bool packed = m.form != TSR_EXPORT_FORM_DENSE;
     if (packed)
         TSR_TRY(check(x, &m));
-    TSR_TRY(tsr_export_rule_add(x, &c->rules, &m, packed));
-    c->rules.v[c->rules.n - 1].block = packed ? block_of(&m) : 0;
+    TSR_TRY(tsr_export_rule_add(x, &m, packed));
+    x->rules.v[x->rules.n - 1].block = packed ? block_of(&m) : 0;
     return TSR_OK;
 }
 
 static tsr_status decide(struct tsr_export *x)
 {
-    struct ct *c = x->own;
-    tsr_export_rules_merge(&c->rules,
+    tsr_export_rules_merge(&x->rules,
                            false); /* 8 bits with one scale per row has a separate layout */
-    return tsr_export_rules_need_packed(x, &c->rules);
+    return tsr_export_rules_need_packed(x);
 }
 
 static tsr_status plan(struct tsr_export *x, const struct tsr_export_module *m,
@@ -290,36 +284,37 @@ static json_t *weights_of(const struct tsr_export_rule *r)
 }
 
 /* The modules with the scheme of rule i, as targets; "Linear" if there is one scheme. */
-static json_t *targets_of(const struct ct *c, uint64_t i, bool only)
+static json_t *targets_of(const struct tsr_export_rules *c, uint64_t i, bool only)
 {
     json_t *list = json_array();
     bool    ok = list != NULL;
     if (ok && only)
         ok = json_array_append_new(list, json_string("Linear")) == 0;
-    for (uint64_t k = i; k < c->rules.n && ok && !only; k++)
-        if (tsr_export_rule_same(&c->rules.v[i], &c->rules.v[k]))
-            ok = json_array_append_new(list, json_string(c->rules.v[k].module)) == 0;
+    for (uint64_t k = i; k < c->n && ok && !only; k++)
+        if (tsr_export_rule_same(&c->v[i], &c->v[k]))
+            ok = json_array_append_new(list, json_string(c->v[k].module)) == 0;
     if (ok)
         return list;
     json_decref(list);
     return NULL;
 }
 
-static bool first_of_kind(const struct ct *c, uint64_t i)
+static bool first_of_kind(const struct tsr_export_rules *c, uint64_t i)
 {
     for (uint64_t k = 0; k < i; k++)
-        if (tsr_export_rule_same(&c->rules.v[i], &c->rules.v[k]))
+        if (tsr_export_rule_same(&c->v[i], &c->v[k]))
             return false;
-    return c->rules.v[i].packed;
+    return c->v[i].packed;
 }
 
-static bool put_groups(const struct ct *c, json_t *groups, json_t *ignore, const char **format)
+static bool put_groups(const struct tsr_export_rules *c, json_t *groups, json_t *ignore,
+                       const char **format)
 {
     uint64_t kinds = 0, at = 0;
-    for (uint64_t i = 0; i < c->rules.n; i++)
+    for (uint64_t i = 0; i < c->n; i++)
         kinds += first_of_kind(c, i);
-    for (uint64_t i = 0; i < c->rules.n; i++) {
-        const struct tsr_export_rule *r = &c->rules.v[i];
+    for (uint64_t i = 0; i < c->n; i++) {
+        const struct tsr_export_rule *r = &c->v[i];
         char                          name[32];
         if (!r->packed && json_array_append_new(ignore, json_string(r->module)) != 0)
             return false;
@@ -342,7 +337,7 @@ static tsr_status config(struct tsr_export *x, json_t **out)
 {
     const char *format = NULL;
     json_t     *groups = json_object(), *ignore = json_array();
-    bool        ok = groups && ignore && put_groups(x->own, groups, ignore, &format);
+    bool        ok = groups && ignore && put_groups(&x->rules, groups, ignore, &format);
     if (ok && x->m->hp.tied)
         ok = json_array_append_new(ignore, json_string("lm_head")) == 0;
     if (ok && json_object_size(groups) > 1)
@@ -360,25 +355,9 @@ static tsr_status config(struct tsr_export *x, json_t **out)
     return ok && *out ? TSR_OK : tsr_fail_nomem(x->err, 256, "quantization_config");
 }
 
-static void free_own(void *own)
-{
-    struct ct *c = own;
-    if (c)
-        free(c->rules.v);
-    free(c);
-}
-
-static tsr_status open_own(struct tsr_export *x)
-{
-    x->own = tsr_new(1, sizeof(struct ct));
-    return x->own ? TSR_OK : tsr_fail_nomem(x->err, sizeof(struct ct), "compressed-tensors");
-}
-
 const struct tsr_export_kind tsr_export_ct = { .name = "compressed-tensors",
-                                               .open = open_own,
                                                .look = look,
                                                .decide = decide,
                                                .plan = plan,
                                                .fill = fill,
-                                               .config = config,
-                                               .free_own = free_own };
+                                               .config = config };

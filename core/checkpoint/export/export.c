@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/output.h"
 
 #include <stdlib.h>
@@ -71,6 +72,21 @@ static tsr_status look(void *ctx, const struct tsr_model_stored_view *v, struct 
     return x->kind->look(x, v);
 }
 
+tsr_status tsr_export_kind_open(struct tsr_export *x)
+{
+    if (x->kind->own && !(x->own = tsr_new(1, x->kind->own)))
+        return tsr_fail_nomem(x->err, x->kind->own, x->kind->name);
+    return x->kind->open ? x->kind->open(x) : TSR_OK;
+}
+
+void tsr_export_kind_close(struct tsr_export *x)
+{
+    free(x->rules.v);
+    free(x->own);
+    x->rules = (struct tsr_export_rules){ 0 };
+    x->own = NULL;
+}
+
 static tsr_status write(struct tsr_export *x, const char *path)
 {
     struct tsr_output_folder f;
@@ -122,11 +138,10 @@ tsr_status tsr_export(const struct tsr_model *m, const struct tsr_model_overlay 
         return opt->format == TSR_EXPORT_GGUF        ? tsr_export_gguf(&x)
                : opt->format == TSR_EXPORT_PREPACKED ? tsr_export_prepacked(&x)
                                                      : tsr_export_imatrix(&x);
-    tsr_status st = x.kind->open ? x.kind->open(&x) : TSR_OK;
+    tsr_status st = tsr_export_kind_open(&x);
     if (st == TSR_OK)
         st = write(&x, path);
-    if (x.kind->free_own)
-        x.kind->free_own(x.own);
+    tsr_export_kind_close(&x);
     return st;
 }
 

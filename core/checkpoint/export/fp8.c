@@ -10,9 +10,8 @@
 #include <string.h>
 
 struct fp8 {
-    struct tsr_export_rules rules;
-    uint64_t                block;  /* rows and columns of a block; 0: the whole matrix */
-    bool                    powers; /* every scale is a power of two */
+    uint64_t block;  /* rows and columns of a block; 0: the whole matrix */
+    bool     powers; /* every scale is a power of two */
 };
 
 static float scale_of(const struct tsr_export_module *m, uint64_t r, uint64_t g)
@@ -88,12 +87,7 @@ static tsr_status check(struct tsr_export *x, const struct tsr_export_module *m)
 
 static tsr_status look(struct tsr_export *x, const struct tsr_model_stored_view *v)
 {
-    return tsr_export_rule_look(x, &((struct fp8 *)x->own)->rules, v, check);
-}
-
-static tsr_status decide(struct tsr_export *x)
-{
-    return tsr_export_rules_need_packed(x, &((struct fp8 *)x->own)->rules);
+    return tsr_export_rule_look(x, v, check);
 }
 
 static tsr_status plan(struct tsr_export *x, const struct tsr_export_module *m,
@@ -132,16 +126,10 @@ static tsr_status fill(struct tsr_export *x, const struct tsr_export_module *m,
 static tsr_status config(struct tsr_export *x, json_t **out)
 {
     const struct fp8 *q = x->own;
-    json_t           *kept = json_array();
-    bool              ok = kept != NULL;
-    for (uint64_t i = 0; i < q->rules.n && ok; i++)
-        if (!q->rules.v[i].packed)
-            ok = json_array_append_new(kept, json_string(q->rules.v[i].module)) == 0;
-    if (ok)
-        *out = json_pack("{s:s, s:s, s:s, s:O}", "quant_method", "fp8", "fmt", "e4m3",
-                         "activation_scheme", "dynamic", "modules_to_not_convert", kept);
-    json_decref(kept);
-    ok = ok && *out;
+    *out =
+        json_pack("{s:s, s:s, s:s, s:o}", "quant_method", "fp8", "fmt", "e4m3", "activation_scheme",
+                  "dynamic", "modules_to_not_convert", tsr_export_rules_kept(&x->rules, true));
+    bool ok = *out != NULL;
     if (ok && q->block)
         ok = json_object_set_new(*out, "weight_block_size",
                                  json_pack("[I, I]", (json_int_t)q->block, (json_int_t)q->block)) ==
@@ -151,21 +139,11 @@ static tsr_status config(struct tsr_export *x, json_t **out)
     return ok ? TSR_OK : tsr_fail_nomem(x->err, 256, "quantization_config");
 }
 
-static void free_own(void *own)
-{
-    struct fp8 *q = own;
-    if (q)
-        free(q->rules.v);
-    free(q);
-}
-
 /* The size of blocks is that of the linears that are wider than one. */
-static tsr_status open_own(struct tsr_export *x)
+static tsr_status find_block(struct tsr_export *x)
 {
     const struct tsr_model_overlay *o = x->o ? x->o : x->m->packed;
-    struct fp8                     *q = x->own = tsr_new(1, sizeof *q);
-    if (!q)
-        return tsr_fail_nomem(x->err, sizeof *q, "fp8");
+    struct fp8                     *q = x->own;
     q->powers = true;
     for (uint64_t l = 0; o && l < o->layers; l++)
         for (uint64_t i = 0; i < o->linears; i++) {
@@ -177,10 +155,10 @@ static tsr_status open_own(struct tsr_export *x)
 }
 
 const struct tsr_export_kind tsr_export_fp8 = { .name = "fp8",
-                                                .open = open_own,
+                                                .own = sizeof(struct fp8),
+                                                .open = find_block,
                                                 .look = look,
-                                                .decide = decide,
+                                                .decide = tsr_export_rules_need_packed,
                                                 .plan = plan,
                                                 .fill = fill,
-                                                .config = config,
-                                                .free_own = free_own };
+                                                .config = config };

@@ -10,8 +10,7 @@
 #include <string.h>
 
 struct gptq {
-    struct tsr_export_rules rules;
-    bool                    v2, head, ordered;
+    bool v2, head, ordered;
 };
 
 static tsr_status refuse(struct tsr_export *x, const struct tsr_export_module *m, const char *why)
@@ -53,14 +52,13 @@ static tsr_status look(struct tsr_export *x, const struct tsr_model_stored_view 
     g->ordered = g->ordered || (packed && m.order);
     g->v2 = g->v2 || (packed && m.f.zero == TSR_ZERO_STORED);
     g->head = g->head || (packed && v->kind == TSR_MODEL_STORED_HEAD);
-    return tsr_export_rule_add(x, &g->rules, &m, packed);
+    return tsr_export_rule_add(x, &m, packed);
 }
 
 static tsr_status decide(struct tsr_export *x)
 {
-    struct gptq *g = x->own;
-    tsr_export_rules_merge(&g->rules, true);
-    return tsr_export_rules_need_packed(x, &g->rules);
+    tsr_export_rules_merge(&x->rules, true);
+    return tsr_export_rules_need_packed(x);
 }
 
 static tsr_status plan(struct tsr_export *x, const struct tsr_export_module *m,
@@ -161,12 +159,12 @@ static void pattern(const struct tsr_export_rule *r, char sign, char text[2 * TS
     text[n] = '\0';
 }
 
-static json_t *dynamic(const struct gptq *g, const struct tsr_export_rule *base)
+static json_t *dynamic(const struct tsr_export_rules *rules, const struct tsr_export_rule *base)
 {
     json_t *j = json_object();
     bool    ok = j != NULL;
-    for (uint64_t i = 0; i < g->rules.n && ok; i++) {
-        const struct tsr_export_rule *r = &g->rules.v[i];
+    for (uint64_t i = 0; i < rules->n && ok; i++) {
+        const struct tsr_export_rule *r = &rules->v[i];
         char                          text[2 * TSR_STORED_MODULE];
         if (r->packed ? r->bits == base->bits && r->group == base->group : r->head)
             continue;
@@ -185,9 +183,9 @@ static json_t *dynamic(const struct gptq *g, const struct tsr_export_rule *base)
 static tsr_status config(struct tsr_export *x, json_t **out)
 {
     const struct gptq            *g = x->own;
-    const struct tsr_export_rule *base = tsr_export_rule_common(&g->rules);
+    const struct tsr_export_rule *base = tsr_export_rule_common(&x->rules);
     const char                   *version = g->v2 ? "gptq_v2" : "gptq";
-    json_t                       *rules = dynamic(g, base);
+    json_t                       *rules = dynamic(&x->rules, base);
     json_t *q = json_pack("{s:s, s:i, s:I, s:b, s:b, s:b, s:s, s:s, s:s, s:f, s:b, s:b, s:{s:[s]}}",
                           "quant_method", "gptq", "bits", (int)base->bits, "group_size",
                           group_size(base), "desc_act", g->ordered ? 1 : 0, "sym", g->v2 ? 0 : 1,
@@ -211,26 +209,11 @@ static tsr_status files(struct tsr_export *x, const json_t *config, const char *
     return tsr_export_put_json(folder, "quantize_config.json", config, x->err);
 }
 
-static void free_own(void *own)
-{
-    struct gptq *g = own;
-    if (g)
-        free(g->rules.v);
-    free(g);
-}
-
-static tsr_status open_own(struct tsr_export *x)
-{
-    x->own = tsr_new(1, sizeof(struct gptq));
-    return x->own ? TSR_OK : tsr_fail_nomem(x->err, sizeof(struct gptq), "gptq");
-}
-
 const struct tsr_export_kind tsr_export_gptq = { .name = "gptq",
-                                                 .open = open_own,
+                                                 .own = sizeof(struct gptq),
                                                  .look = look,
                                                  .decide = decide,
                                                  .plan = plan,
                                                  .fill = fill,
                                                  .config = config,
-                                                 .files = files,
-                                                 .free_own = free_own };
+                                                 .files = files };

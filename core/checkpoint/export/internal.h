@@ -63,7 +63,8 @@ struct tsr_export_out {
 struct tsr_export;
 struct tsr_export_kind {
     const char *name;
-    /* Creates x->own; may be NULL. */
+    size_t      own; /* bytes of x->own, which begins as zeros */
+    /* Before anything else; may be NULL. */
     tsr_status (*open)(struct tsr_export *x);
     /* Checks every tensor, with its layer in memory, before anything is written; may be NULL. */
     tsr_status (*look)(struct tsr_export *x, const struct tsr_model_stored_view *v);
@@ -79,10 +80,23 @@ struct tsr_export_kind {
     tsr_status (*config)(struct tsr_export *x, json_t **config);
     /* Further files of the folder; may be NULL. */
     tsr_status (*files)(struct tsr_export *x, const json_t *config, const char *folder);
-    void (*free_own)(void *own);
 };
 extern const struct tsr_export_kind tsr_export_hf, tsr_export_gptq, tsr_export_ct, tsr_export_awq,
     tsr_export_fp8;
+
+/* A list of module names with the configuration of each. */
+struct tsr_export_rule {
+    char     module[TSR_STORED_MODULE];
+    bool     packed, mx, nvfp4, fp8, head;
+    uint32_t bits, zero;
+    uint64_t group; /* 0: row */
+    uint64_t block; /* fp8: rows that share scales, as many as columns do; 0: each has its own */
+    uint64_t cols;
+};
+struct tsr_export_rules {
+    struct tsr_export_rule *v;
+    uint64_t                n, cap;
+};
 
 struct tsr_export {
     const struct tsr_model          *m;
@@ -93,10 +107,14 @@ struct tsr_export {
     const char                      *path;  /* the final name, for messages */
     uint32_t                         dtype; /* of weights that stay 16-bit, or F32 */
     void                            *own;
+    struct tsr_export_rules          rules;   /* of the linears that look() saw */
     const struct tsr_gguf_imatrix   *imatrix; /* gguf */
     struct tsr_err                  *err;
 };
 
+/* What the kind has of its own, from here until it is closed, also if that fails. */
+tsr_status tsr_export_kind_open(struct tsr_export *x);
+void       tsr_export_kind_close(struct tsr_export *x);
 /* Writes the tensors into folder. */
 tsr_status tsr_export_tensors(struct tsr_export *x, const char *folder);
 /* An unquantized linear of a model whose other linears are quantized. */
@@ -123,34 +141,24 @@ void tsr_export_fp8_scales(const struct tsr_export_module *m, const struct tsr_e
 /* The codes as [rows, cols]. */
 void tsr_export_fp8_codes(const struct tsr_export_module *m, unsigned char *dst);
 
-/* A list of module names with the configuration of each. */
-struct tsr_export_rule {
-    char     module[TSR_STORED_MODULE];
-    bool     packed, mx, nvfp4, fp8, head;
-    uint32_t bits, zero;
-    uint64_t group; /* 0: row */
-    uint64_t block; /* fp8: rows that share scales, as many as columns do; 0: each has its own */
-    uint64_t cols;
-};
-struct tsr_export_rules {
-    struct tsr_export_rule *v;
-    uint64_t                n, cap;
-};
-tsr_status tsr_export_rule_add(struct tsr_export *x, struct tsr_export_rules *r,
-                               const struct tsr_export_module *m, bool packed);
+/* ---- rules (rules.c) -------------------------------------------------------------------- */
+
+tsr_status tsr_export_rule_add(struct tsr_export *x, const struct tsr_export_module *m,
+                               bool packed);
 /* A kind's look() that takes every linear: adds the rule of v, after check() if it is packed. */
-tsr_status tsr_export_rule_look(struct tsr_export *x, struct tsr_export_rules *r,
-                                const struct tsr_model_stored_view *v,
+tsr_status tsr_export_rule_look(struct tsr_export *x, const struct tsr_model_stored_view *v,
                                 tsr_status (*check)(struct tsr_export              *x,
                                                     const struct tsr_export_module *m));
 /* Per-row scales of `cols` columns are stored as groups of `cols` if other linears have this group
  * size, so that one rule covers both; for 8 bits only if eight is set. */
 void tsr_export_rules_merge(struct tsr_export_rules *r, bool eight);
 /* Fails if no module of the rules is packed. */
-tsr_status tsr_export_rules_need_packed(struct tsr_export *x, const struct tsr_export_rules *r);
+tsr_status tsr_export_rules_need_packed(struct tsr_export *x);
 bool       tsr_export_rule_same(const struct tsr_export_rule *a, const struct tsr_export_rule *b);
 /* The kind of rule that most packed modules have, or NULL if none is packed. */
 const struct tsr_export_rule *tsr_export_rule_common(const struct tsr_export_rules *r);
+/* A list of the modules that are not packed, with or without the head; NULL when out of memory. */
+json_t *tsr_export_rules_kept(const struct tsr_export_rules *r, bool head);
 
 /* ---- files (folder.c) ---------------------------------------------------------------- */
 
