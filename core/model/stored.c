@@ -34,32 +34,14 @@ static void leave_room(struct tsr_model_stored_walk *w)
 void tsr_model_stored_row(const struct tsr_model_stored_view *v, uint64_t r, unsigned *piece,
                           uint64_t *row)
 {
-    unsigned p = 0;
-    if (v->groups) {
-        uint64_t together = v->rows / v->groups, in = r % together;
-        while (p + 1 < v->n && in >= v->piece_rows[p] / v->groups)
-            in -= v->piece_rows[p++] / v->groups;
-        *piece = p;
-        *row = r / together * (v->piece_rows[p] / v->groups) + in;
-        return;
-    }
-    while (p + 1 < v->n && r >= v->piece_rows[p])
-        r -= v->piece_rows[p++];
+    uint64_t stack = v->stack ? v->stack : 1, turns = v->groups ? v->groups : 1;
+    uint64_t together = v->rows / stack / turns; /* rows of one turn of the pieces */
+    unsigned p = (unsigned)(r / (v->rows / stack) * (v->n / stack));
+    uint64_t turn = r % (v->rows / stack) / together, in = r % together;
+    while (in >= v->piece_rows[p] / turns)
+        in -= v->piece_rows[p++] / turns;
     *piece = p;
-    *row = r;
-}
-
-/* Tensors are written as [out, in], under NAME.weight and NAME.bias. */
-static tsr_status check_form(const struct tsr_model_stored_walk *w, const struct tsr_model_role *r)
-{
-    bool whole = r->part == TSR_MODEL_PART_ROUTER_CORRECTION && r->suffixes[0] &&
-                 *r->suffixes[0] == '.'; /* a vector of a module, as a bias is */
-    if (!r->interleaved && !r->transposed && (!r->suffixes[0] || whole))
-        return TSR_OK;
-    return tsr_fail(w->err, TSR_E_INPUT,
-                    "%s: cannot be written: a %s model stores \"%s\" in a form that exports do not "
-                    "have",
-                    w->m->path, w->family->name, r->name);
+    *row = turn * (v->piece_rows[p] / turns) + in;
 }
 
 static tsr_status one_role(const struct tsr_model_stored_walk *w, const struct tsr_model_role *r,
@@ -74,8 +56,6 @@ static tsr_status one_role(const struct tsr_model_stored_walk *w, const struct t
     const struct tsr_model_norm  *f = inside && w->o && w->o->norm ? w->o->norm[layer] : NULL;
     if (w->stacked && tsr_model_part_is_expert(r->part))
         return tsr_model_stored_stacked_experts(w, r, layer);
-    if (!w->stacked)
-        TSR_TRY(check_form(w, r));
     if (inside && !tsr_model_role_in_layer(&m->hp, r, layer))
         return TSR_OK;
     if (several)

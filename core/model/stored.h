@@ -11,14 +11,16 @@
 
 struct tsr_model_role;
 
-/* One tensor MODULE.SUFFIX. */
+/* One tensor: its name is module and suffix, one after the other. */
 struct tsr_model_stored_view {
     const struct tsr_model_role *role;                      /* valid during the visit */
     char                         module[TSR_STORED_MODULE]; /* "model.layers.3.self_attn.q_proj" */
-    const char                  *suffix;                    /* "weight", "bias"; of a few "A_log" */
+    const char                  *suffix;                    /* ".weight", ".bias"; of a few "" */
     uint64_t                     layer;                     /* the model's number of layers: none */
     unsigned                     n; /* pieces; 3 for a fused query-key-value */
-    uint32_t stack;                 /* the tensor is [stack, rows / stack, cols]; 0: [rows, cols] */
+    uint32_t
+        stack; /* the tensor is [stack, rows / stack, cols], each with as many pieces; 0: [rows, cols] */
+    bool transposed; /* of such a tensor: it is [stack, cols, rows / stack] */
     enum tsr_stored_kind {
         TSR_MODEL_STORED_VECTOR, /* norms and biases */
         TSR_MODEL_STORED_MATRIX, /* embeddings and projections */
@@ -27,7 +29,7 @@ struct tsr_model_stored_view {
     } kind;
     enum tsr_linear_id id;   /* of the first piece, TSR_MODEL_STORED_LINEAR and biases of linears */
     bool               norm; /* a vector that is a norm's */
-    uint32_t           groups; /* rows of the pieces take turns, as many times; 0: they do not */
+    uint64_t           groups; /* rows of the pieces take turns, as many times; 0: they do not */
     uint64_t           dim;    /* of a vector that is stored as a matrix: its columns */
     uint64_t           rows, cols; /* of the whole; a vector has cols 1 */
     /* [n] each, valid for the visit */

@@ -27,7 +27,7 @@ tsr_status tsr_model_stored_matrix(const struct tsr_model_stored_walk *w,
                                    const struct tsr_model_packed *p);
 tsr_status tsr_model_stored_linears(const struct tsr_model_stored_walk *w,
                                     const struct tsr_model_role *r, uint64_t layer,
-                                    const enum tsr_linear_id *ids, unsigned n, uint32_t groups);
+                                    const enum tsr_linear_id *ids, unsigned n, uint64_t groups);
 tsr_status tsr_model_stored_each_expert(const struct tsr_model_stored_walk *w,
                                         const struct tsr_model_role *r, uint64_t layer);
 tsr_status tsr_model_stored_all_experts(const struct tsr_model_stored_walk *w,

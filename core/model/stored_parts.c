@@ -12,12 +12,18 @@ static bool holds(const struct tsr_model_stored_walk *w, uint64_t needs)
     return (needs & ~w->has) == 0;
 }
 
+static const char *suffix_of(const struct tsr_model_stored_walk *w, const struct tsr_model_role *r,
+                             const char *suffix)
+{
+    return w->stacked ? suffix : tsr_model_role_suffix(r, suffix);
+}
+
 static tsr_status begin(const struct tsr_model_stored_walk *w, const struct tsr_model_role *r,
                         uint64_t layer, struct tsr_model_stored_view *v)
 {
     v->role = r;
     v->layer = strchr(r->name, '#') ? layer : w->m->hp.layers;
-    v->suffix = "weight";
+    v->suffix = suffix_of(w, r, ".weight");
     v->n = 1;
     v->piece_rows = w->room.piece_rows;
     v->w = w->room.w;
@@ -42,10 +48,9 @@ static void add(struct tsr_model_stored_view *v, unsigned i, const struct tsr_ma
 }
 
 static tsr_status vector(const struct tsr_model_stored_walk *w, struct tsr_model_stored_view *v,
-                         const char *suffix, const float *values, uint64_t n)
+                         const float *values, uint64_t n)
 {
     v->kind = TSR_MODEL_STORED_VECTOR;
-    v->suffix = suffix;
     v->values[0] = values;
     v->rows = v->piece_rows[0] = n;
     v->cols = 1;
@@ -64,8 +69,9 @@ tsr_status tsr_model_stored_norm(const struct tsr_model_stored_walk *w,
         n = folded;
     TSR_TRY(begin(w, r, layer, &v));
     uint64_t width = tsr_model_norm_width(&w->m->hp, r->part, &v.dim);
-    TSR_TRY(vector(w, &v, "weight", n->gain, width));
-    return holds(w, r->bias) ? vector(w, &v, "bias", n->bias, width) : TSR_OK;
+    TSR_TRY(vector(w, &v, n->gain, width));
+    v.suffix = suffix_of(w, r, ".bias");
+    return holds(w, r->bias) ? vector(w, &v, n->bias, width) : TSR_OK;
 }
 
 tsr_status tsr_model_stored_matrix(const struct tsr_model_stored_walk *w,
@@ -84,12 +90,13 @@ tsr_status tsr_model_stored_matrix(const struct tsr_model_stored_walk *w,
         return TSR_OK;
     struct tsr_model_stored_view bias = { .layer = 0 };
     TSR_TRY(begin(w, r, 0, &bias));
-    return vector(w, &bias, "bias", w->m->head.bias, m->rows);
+    bias.suffix = suffix_of(w, r, ".bias");
+    return vector(w, &bias, w->m->head.bias, m->rows);
 }
 
 tsr_status tsr_model_stored_linears(const struct tsr_model_stored_walk *w,
                                     const struct tsr_model_role *r, uint64_t layer,
-                                    const enum tsr_linear_id *ids, unsigned n, uint32_t groups)
+                                    const enum tsr_linear_id *ids, unsigned n, uint64_t groups)
 {
     struct tsr_model_stored_view  v = { .kind = TSR_MODEL_STORED_LINEAR, .id = ids[0] };
     const struct tsr_model_layer *l = &w->m->layers[layer];
@@ -100,6 +107,7 @@ tsr_status tsr_model_stored_linears(const struct tsr_model_stored_walk *w,
     v.stack = r->part == TSR_MODEL_PART_EXPERTS || r->part == TSR_MODEL_PART_EXPERTS_GATE_UP
                   ? w->m->hp.experts
                   : 0;
+    v.transposed = r->transposed;
     v.groups = groups;
     for (unsigned i = 0; i < n; i++) {
         add(&v, i, &l->lin[ids[i]].w, w->o ? w->o->lin[layer][ids[i]] : NULL);
@@ -109,7 +117,8 @@ tsr_status tsr_model_stored_linears(const struct tsr_model_stored_walk *w,
     if (!holds(w, r->bias))
         return TSR_OK;
     v.kind = TSR_MODEL_STORED_VECTOR;
-    v.suffix = "bias";
+    v.suffix = suffix_of(w, r, ".bias");
+    v.transposed = false;
     v.cols = 1;
     for (unsigned i = 0; i < n; i++) {
         v.w[i] = NULL;
@@ -145,7 +154,8 @@ tsr_status tsr_model_stored_all_experts(const struct tsr_model_stored_walk *w,
         ids[i] = tsr_model_expert_linear(i / each, each == 1 ? r->lin
                                                    : i % 2   ? TSR_MODEL_UP
                                                              : TSR_MODEL_GATE);
-    tsr_status st = n ? tsr_model_stored_linears(w, r, layer, ids, n, 0) : TSR_OK;
+    uint64_t   turns = n && r->interleaved ? w->m->layers[layer].lin[ids[0]].w.rows : 0;
+    tsr_status st = n ? tsr_model_stored_linears(w, r, layer, ids, n, turns) : TSR_OK;
     free(ids);
     return st;
 }
@@ -171,7 +181,7 @@ tsr_status tsr_model_stored_sinks(const struct tsr_model_stored_walk *w,
     if (!holds(w, r->weight))
         return TSR_OK;
     TSR_TRY(begin(w, r, layer, &v));
-    return vector(w, &v, "weight", values, w->m->hp.heads);
+    return vector(w, &v, values, w->m->hp.heads);
 }
 
 tsr_status tsr_model_stored_router_correction(const struct tsr_model_stored_walk *w,
@@ -181,11 +191,9 @@ tsr_status tsr_model_stored_router_correction(const struct tsr_model_stored_walk
     if (!holds(w, r->weight) || !tsr_model_role_in_layer(&w->m->hp, r, layer))
         return TSR_OK;
     TSR_TRY(begin(w, r, layer, &v));
-    return vector(w, &v, r->suffixes[0] ? r->suffixes[0] + 1 : "weight",
-                  w->m->layers[layer].router_correction, w->m->hp.experts);
+    return vector(w, &v, w->m->layers[layer].router_correction, w->m->hp.experts);
 }
 
-/* A vector of the delta rule; one whose name has no suffix is a tensor of the module before its last dot. */
 tsr_status tsr_model_stored_delta_vector(const struct tsr_model_stored_walk *w,
                                          const struct tsr_model_role *r, uint64_t layer)
 {
@@ -196,14 +204,5 @@ tsr_status tsr_model_stored_delta_vector(const struct tsr_model_stored_walk *w,
     const float *const *values =
         tsr_model_delta_vector(&w->m->hp, r->part, &w->m->layers[layer], &n, &v.dim);
     TSR_TRY(begin(w, r, layer, &v));
-    char       *dot = strrchr(v.module, '.');
-    const char *last = strrchr(r->name, '.');
-    bool        bare = tsr_model_part_is_unsuffixed(r->part);
-    if (bare && (!dot || !last))
-        return tsr_fail(w->err, TSR_E_INPUT,
-                        "%s: cannot be written: the name \"%s\" of part '%s' has no dot",
-                        w->m->path, r->name, r->key);
-    if (bare)
-        *dot = '\0';
-    return vector(w, &v, bare ? last + 1 : "weight", *values, n);
+    return vector(w, &v, *values, n);
 }

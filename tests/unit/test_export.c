@@ -86,7 +86,7 @@ static void set_up(struct fixture *f, const struct tsr_format *format, unsigned 
                                    .cap = sizeof f->err.text,
                                    .text = f->err.text };
     f->v = (struct tsr_model_stored_view){ .module = "m",
-                                           .suffix = "weight",
+                                           .suffix = ".weight",
                                            .n = n,
                                            .kind = TSR_MODEL_STORED_LINEAR,
                                            .cols = cols,
@@ -194,7 +194,7 @@ static void gptq_golden_words(void **state)
                     meta_of(&f.packed[0], r)[2] = (unsigned char)(1u << (cases[i].bits - 1));
             }
             look(&f);
-            unsigned char *q = tensor(&f, "qweight", &o), *z = tensor(&f, "qzeros", &o);
+            unsigned char *q = tensor(&f, ".qweight", &o), *z = tensor(&f, ".qzeros", &o);
             for (uint32_t k = 0; k < cases[i].n; k++)
                 for (uint64_t r = 0; r < 32; r++) /* one column of words a row */
                     assert_int_equal(word(q, k * 32 + r), cases[i].code[k]);
@@ -217,7 +217,7 @@ static void ct_golden_words(void **state)
     set_up(&f, &format, 1, 2, 16, &tsr_export_ct);
     ramp(&f.packed[0]); /* -8 to 7 */
     look(&f);
-    unsigned char *q = tensor(&f, "weight_packed", &o);
+    unsigned char *q = tensor(&f, ".weight_packed", &o);
     assert_int_equal(word(q, 0), 0x76543210);
     assert_int_equal(word(q, 1), 0xfedcba98);
     free(q);
@@ -242,7 +242,7 @@ static void mx_golden_bytes(void **state)
     ramp(&f.packed[0]);
     meta_of(&f.packed[0], 0)[0] = 130;
     look(&f);
-    unsigned char *q = tensor(&f, "weight_packed", &o);
+    unsigned char *q = tensor(&f, ".weight_packed", &o);
     assert_memory_equal(q, ocp, 8);
     assert_memory_equal(q + 8, ocp, 8);
     free(q);
@@ -319,8 +319,8 @@ static void expect_row(struct fixture *f, uint64_t r, const float *got)
 static void decode_gptq(struct fixture *f, bool v1)
 {
     struct tsr_export_out o;
-    unsigned char        *q = tensor(f, "qweight", &o), *z = tensor(f, "qzeros", &o),
-                  *idx = tensor(f, "g_idx", &o), *s = tensor(f, "scales", &o);
+    unsigned char        *q = tensor(f, ".qweight", &o), *z = tensor(f, ".qzeros", &o),
+                  *idx = tensor(f, ".g_idx", &o), *s = tensor(f, ".scales", &o);
     uint64_t rows = f->v.rows, cols = f->v.cols;
     unsigned bits = f->packed[0].format.bits;
     float    row[256];
@@ -342,8 +342,8 @@ static void decode_gptq(struct fixture *f, bool v1)
 static void decode_ct(struct fixture *f, bool stored)
 {
     struct tsr_export_out o, oz = { 0 };
-    unsigned char        *q = tensor(f, "weight_packed", &o), *s = tensor(f, "weight_scale", &oz),
-                  *z = stored ? tensor(f, "weight_zero_point", &oz) : NULL;
+    unsigned char        *q = tensor(f, ".weight_packed", &o), *s = tensor(f, ".weight_scale", &oz),
+                  *z = stored ? tensor(f, ".weight_zero_point", &oz) : NULL;
     uint64_t groups = tsr_format_groups(&f->packed[0].format, f->v.cols), line = o.shape[1];
     unsigned bits = f->packed[0].format.bits;
     int      half = 1 << (bits - 1);

@@ -32,6 +32,17 @@ def hf(path, ids, _):
     return forward(model, ids)
 
 
+def mxfp4(path, ids, _):
+    """transformers decodes the experts itself."""
+    import torch
+    from transformers import AutoModelForCausalLM, Mxfp4Config
+
+    model = AutoModelForCausalLM.from_pretrained(
+        path, dtype=torch.float32, attn_implementation="eager",
+        quantization_config=Mxfp4Config(dequantize=True))
+    return forward(model.float(), ids)
+
+
 def ct(path, ids, _):
     """compressed-tensors decompresses every module that its matcher finds, scales widened to
     float32; transformers runs the weights."""
@@ -96,7 +107,8 @@ def main():
     ids = [int(i) for i in ids.split(",")]
     sys.path.insert(0, os.path.dirname(__file__))
     want = load_file(want_path)["logits"]
-    run = {"llama": llama, "hf": hf, "ct": ct, "ct-load": ct_load, "gptq": gptq}[kind]
+    run = {"llama": llama, "hf": hf, "mxfp4": mxfp4, "ct": ct, "ct-load": ct_load,
+           "gptq": gptq}[kind]
     got = run(path, ids, sys.argv[6] if len(sys.argv) > 6 else None)
     if got.shape != want.shape:
         sys.exit(f"shape {got.shape}, not {want.shape}")

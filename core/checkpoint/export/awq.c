@@ -66,9 +66,9 @@ static tsr_status plan(struct tsr_export *x, const struct tsr_export_module *m,
     if (m->form == TSR_EXPORT_FORM_DENSE)
         return TSR_OK;
     uint32_t scale = tsr_export_module_scale_dtype(m, TSR_F16);
-    out[0] = (struct tsr_export_out){ "qweight", "I32", 4, 2, { cols, rows / 8 } };
-    out[1] = (struct tsr_export_out){ "qzeros", "I32", 4, 2, { m->groups, rows / 8 } };
-    out[2] = (struct tsr_export_out){ "scales", tsr_dtype_name(scale), 2, 2, { m->groups, rows } };
+    out[0] = (struct tsr_export_out){ ".qweight", "I32", 4, 2, { cols, rows / 8 } };
+    out[1] = (struct tsr_export_out){ ".qzeros", "I32", 4, 2, { m->groups, rows / 8 } };
+    out[2] = (struct tsr_export_out){ ".scales", tsr_dtype_name(scale), 2, 2, { m->groups, rows } };
     *n = 3;
     return TSR_OK;
 }
@@ -84,7 +84,7 @@ static tsr_status fill(struct tsr_export *x, const struct tsr_export_module *m,
 {
     uint64_t rows = m->v->rows, line = rows / 2;
     (void)x;
-    if (strcmp(out->suffix, "scales") == 0) {
+    if (strcmp(out->suffix, ".scales") == 0) {
         tsr_export_module_scales_down(m, strcmp(out->dtype, "F16") == 0 ? TSR_F16 : TSR_BF16, dst);
         return TSR_OK;
     }
@@ -93,8 +93,8 @@ static tsr_status fill(struct tsr_export *x, const struct tsr_export_module *m,
         const unsigned char *codes = tsr_export_module_codes(m, r);
         for (uint64_t k = 0; k < out->shape[0]; k++)
             put(dst + k * line, r,
-                strcmp(out->suffix, "qzeros") == 0 ? tsr_export_module_zero(m, r, k)
-                                                   : tsr_export_bits_get(codes, k * 4, 4));
+                strcmp(out->suffix, ".qzeros") == 0 ? tsr_export_module_zero(m, r, k)
+                                                    : tsr_export_bits_get(codes, k * 4, 4));
     }
     return TSR_OK;
 }

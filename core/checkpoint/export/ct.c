@@ -78,11 +78,9 @@ static uint64_t block_of(const struct tsr_export_module *m)
 static tsr_status check(struct tsr_export *x, const struct tsr_export_module *m)
 {
     const struct tsr_model_stored_view *v = m->v;
-    bool mx = m->form == TSR_EXPORT_FORM_MX && m->f.element == TSR_MX_FP4_E2M1 && m->f.bits == 4 &&
-              m->f.scale_bits == 8 && (m->f.group == 32 || (m->f.group == 0 && v->cols == 32));
     if (m->form == TSR_EXPORT_FORM_TABLE)
         TSR_TRY(check_nvfp4(x, m));
-    else if (m->form != TSR_EXPORT_FORM_INT && !mx && !tsr_export_is_fp8(m))
+    else if (m->form != TSR_EXPORT_FORM_INT && !tsr_export_is_mxfp4(m) && !tsr_export_is_fp8(m))
         return refuse(x, m,
                       "its weights are neither integers with scales of groups, nor FP8 (E4M3), nor "
                       "MXFP4 in blocks of 32, nor NVFP4; export to hf");
@@ -130,43 +128,43 @@ static tsr_status plan(struct tsr_export *x, const struct tsr_export_module *m,
         return TSR_OK;
     enum layout l = layout(m);
     if (l == MXFP4) {
-        out[0] = (struct tsr_export_out){ "weight_packed", "U8", 1, 2, { rows, cols / 2 } };
-        out[1] = (struct tsr_export_out){ "weight_scale", "U8", 1, 2, { rows, m->groups } };
+        out[0] = (struct tsr_export_out){ ".weight_packed", "U8", 1, 2, { rows, cols / 2 } };
+        out[1] = (struct tsr_export_out){ ".weight_scale", "U8", 1, 2, { rows, m->groups } };
         *n = 2;
         return TSR_OK;
     }
     if (l == NVFP4) {
-        out[0] = (struct tsr_export_out){ "weight_global_scale", "F32", 4, 1, { 1, 0 } };
-        out[1] = (struct tsr_export_out){ "weight_packed", "U8", 1, 2, { rows, cols / 2 } };
-        out[2] = (struct tsr_export_out){ "weight_scale", "F8_E4M3", 1, 2, { rows, m->groups } };
+        out[0] = (struct tsr_export_out){ ".weight_global_scale", "F32", 4, 1, { 1, 0 } };
+        out[1] = (struct tsr_export_out){ ".weight_packed", "U8", 1, 2, { rows, cols / 2 } };
+        out[2] = (struct tsr_export_out){ ".weight_scale", "F8_E4M3", 1, 2, { rows, m->groups } };
         *n = 3;
         return TSR_OK;
     }
     if (l == FP8) {
         uint64_t block = block_of(m);
-        out[0] = (struct tsr_export_out){ "weight", "F8_E4M3", 1, 2, { rows, cols } };
-        out[1] = tsr_export_fp8_out(m, "weight_scale", block ? block : 1, TSR_BF16);
+        out[0] = (struct tsr_export_out){ ".weight", "F8_E4M3", 1, 2, { rows, cols } };
+        out[1] = tsr_export_fp8_out(m, ".weight_scale", block ? block : 1, TSR_BF16);
         *n = 2;
         return TSR_OK;
     }
     uint32_t scale = tsr_export_module_scale_dtype(m, x->dtype);
-    out[0] = (struct tsr_export_out){ "weight_scale",
+    out[0] = (struct tsr_export_out){ ".weight_scale",
                                       tsr_dtype_name(scale),
                                       (uint32_t)tsr_dtype_size(scale),
                                       2,
                                       { rows, m->groups } };
     if (l == INT8) {
-        out[1] = (struct tsr_export_out){ "weight", "I8", 1, 2, { rows, cols } };
+        out[1] = (struct tsr_export_out){ ".weight", "I8", 1, 2, { rows, cols } };
         *n = 2;
         return TSR_OK;
     }
     out[1] =
-        (struct tsr_export_out){ "weight_packed", "I32", 4, 2, { rows, (cols * bits + 31) / 32 } };
-    out[2] = (struct tsr_export_out){ "weight_shape", "I64", 8, 1, { 2, 0 } };
+        (struct tsr_export_out){ ".weight_packed", "I32", 4, 2, { rows, (cols * bits + 31) / 32 } };
+    out[2] = (struct tsr_export_out){ ".weight_shape", "I64", 8, 1, { 2, 0 } };
     *n = 3;
     if (m->f.zero == TSR_ZERO_STORED) {
         out[3] = (struct tsr_export_out){
-            "weight_zero_point", "I32", 4, 2, { (rows * bits + 31) / 32, m->groups }
+            ".weight_zero_point", "I32", 4, 2, { (rows * bits + 31) / 32, m->groups }
         };
         *n = 4;
     }
@@ -231,21 +229,21 @@ static tsr_status fill(struct tsr_export *x, const struct tsr_export_module *m,
 {
     if (layout(m) == FP8) {
         uint64_t block = block_of(m);
-        if (strcmp(out->suffix, "weight") == 0)
+        if (strcmp(out->suffix, ".weight") == 0)
             tsr_export_fp8_codes(m, dst);
         else
             tsr_export_fp8_scales(m, out, block ? block : 1, dst);
         return TSR_OK;
     }
-    if (strcmp(out->suffix, "weight_zero_point") == 0)
+    if (strcmp(out->suffix, ".weight_zero_point") == 0)
         return put_zeros(x, m, dst);
-    if (strcmp(out->suffix, "weight_packed") == 0)
+    if (strcmp(out->suffix, ".weight_packed") == 0)
         put_codes(m, out->shape[1] * out->size, dst);
-    else if (strcmp(out->suffix, "weight_scale") == 0)
+    else if (strcmp(out->suffix, ".weight_scale") == 0)
         put_scales(m, out, dst);
-    else if (strcmp(out->suffix, "weight_global_scale") == 0)
+    else if (strcmp(out->suffix, ".weight_global_scale") == 0)
         memcpy(dst, tsr_export_module_meta(m, 0), sizeof(float));
-    else if (strcmp(out->suffix, "weight") == 0)
+    else if (strcmp(out->suffix, ".weight") == 0)
         put_int8(m, dst);
     else {
         const int64_t shape[2] = { (int64_t)m->v->rows, (int64_t)m->v->cols };

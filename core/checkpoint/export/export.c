@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct tsr_choice tsr_export_formats[8] = {
+const struct tsr_choice tsr_export_formats[9] = {
     { .name = "hf", .value = TSR_EXPORT_HF, .help = "a Hugging Face folder of 16-bit weights" },
     { .name = "gptq",
       .value = TSR_EXPORT_GPTQ,
@@ -25,6 +25,9 @@ const struct tsr_choice tsr_export_formats[8] = {
     { .name = "fp8",
       .value = TSR_EXPORT_FP8,
       .help = "FP8 with a scale for each block, as DeepSeek and Qwen publish models" },
+    { .name = "mxfp4",
+      .value = TSR_EXPORT_MXFP4,
+      .help = "gpt-oss as it is published: experts in MXFP4, everything else as it is" },
     { .name = "gguf", .value = TSR_EXPORT_GGUF, .help = "one GGUF file, as llama.cpp has it" },
     { .name = "prepacked",
       .value = TSR_EXPORT_PREPACKED,
@@ -49,11 +52,12 @@ static tsr_status check_options(const struct tsr_export_options *o, struct tsr_e
         bool        wrong;
         const char *name, *whose;
     } about[] = {
-        { o->dtype && o->format != TSR_EXPORT_HF, "dtype", "hf" },
+        { o->dtype && o->format != TSR_EXPORT_HF && o->format != TSR_EXPORT_MXFP4, "dtype",
+          "hf and mxfp4" },
         { !gguf && o->type && strcmp(o->type, "auto") != 0, "type", "gguf" },
         { !gguf && o->imatrix, "imatrix", "gguf" },
         { one && o->shard_bytes && o->shard_bytes != TSR_EXPORT_SHARD_BYTES, "shard_size",
-          "hf, gptq, compressed-tensors, awq and fp8" },
+          "hf, gptq, compressed-tensors, awq, fp8 and mxfp4" },
         { !prepacked && o->on.backend && strcmp(o->on.backend, "cpu") != 0, "backend",
           "prepacked" },
     };
@@ -104,21 +108,25 @@ static tsr_status write(struct tsr_export *x, const char *path)
     return st;
 }
 
-/* What stays unpacked is 16-bit if it was, and is made so for hf. */
+/* What stays unpacked is 16-bit if it was, and is made so for hf; what is widened has 16 bits for these formats. */
 static uint32_t dtype_of(const struct tsr_model *m, const struct tsr_export_options *opt)
 {
     if (opt->dtype)
         return opt->dtype;
-    return m->embed.dtype == TSR_F32 && opt->format == TSR_EXPORT_HF ? TSR_F16 : m->embed.dtype;
+    if (m->embed.dtype != TSR_F32)
+        return m->embed.dtype;
+    return opt->format == TSR_EXPORT_HF      ? TSR_F16
+           : opt->format == TSR_EXPORT_MXFP4 ? TSR_BF16
+                                             : TSR_F32;
 }
 
 tsr_status tsr_export(const struct tsr_model *m, const struct tsr_model_overlay *o,
                       const char *path, const struct tsr_export_options *opt,
                       struct tsr_export_report *report, struct tsr_err *err)
 {
-    static const struct tsr_export_kind *const kinds[] = { &tsr_export_hf, &tsr_export_gptq,
-                                                           &tsr_export_ct, &tsr_export_awq,
-                                                           &tsr_export_fp8 };
+    static const struct tsr_export_kind *const kinds[] = { &tsr_export_hf,  &tsr_export_gptq,
+                                                           &tsr_export_ct,  &tsr_export_awq,
+                                                           &tsr_export_fp8, &tsr_export_mxfp4 };
     memset(report, 0, sizeof *report);
     TSR_TRY(check_options(opt, err));
     TSR_TRY(tsr_model_plain(m, "converted", err));

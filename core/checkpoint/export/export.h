@@ -7,6 +7,7 @@
  *                       nvfp4-pack-quantized
  *   awq                 AutoAWQ's GEMM: 4 bits
  *   fp8                 E4M3 with a scale for each block or matrix
+ *   mxfp4               experts as _blocks and _scales, as gpt-oss has them
  *   gguf                GGUF with F16, Q8_0, Q4_0 or MXFP4 tensors, or a mix of K types
  *   prepacked           ours: weights as a backend keeps them (docs/formats/prepacked.md)
  *   imatrix             no weights: a calibration's mean squares, as llama.cpp has them
@@ -30,11 +31,12 @@ enum tsr_export_format {
     TSR_EXPORT_CT,
     TSR_EXPORT_AWQ,
     TSR_EXPORT_FP8,
+    TSR_EXPORT_MXFP4,
     TSR_EXPORT_GGUF,
     TSR_EXPORT_PREPACKED,
     TSR_EXPORT_IMATRIX
 };
-extern const struct tsr_choice tsr_export_formats[8];
+extern const struct tsr_choice tsr_export_formats[9];
 extern const struct tsr_choice tsr_export_dtypes[3]; /* auto, f16, bf16 */
 
 #define TSR_EXPORT_SHARD_BYTES UINT64_C(5000000000)
@@ -53,7 +55,7 @@ struct tsr_export_layer_inputs {
  * is TSR_E_CONFIG; allow_requantize is a permission that every format accepts. */
 struct tsr_export_options {
     enum tsr_export_format format;
-    uint32_t               dtype; /* hf: TSR_F16 or TSR_BF16; 0: the model's */
+    uint32_t               dtype; /* hf, mxfp4: TSR_F16 or TSR_BF16; 0: the model's */
     const char *type;    /* gguf: "auto", "f16", "q4_0", "q4_k_m" and others (gguf_types.c) */
     const char *imatrix; /* gguf: a file with weights of the error, instead of inputs; NULL: none */
     struct tsr_export_layer_inputs inputs;           /* gguf, imatrix */

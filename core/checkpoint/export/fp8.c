@@ -97,8 +97,8 @@ static tsr_status plan(struct tsr_export *x, const struct tsr_export_module *m,
     *n = 0;
     if (m->form == TSR_EXPORT_FORM_DENSE)
         return TSR_OK;
-    out[0] = (struct tsr_export_out){ "weight", "F8_E4M3", 1, 2, { m->v->rows, m->v->cols } };
-    out[1] = tsr_export_fp8_out(m, q->block ? "weight_scale_inv" : "weight_scale",
+    out[0] = (struct tsr_export_out){ ".weight", "F8_E4M3", 1, 2, { m->v->rows, m->v->cols } };
+    out[1] = tsr_export_fp8_out(m, q->block ? ".weight_scale_inv" : ".weight_scale",
                                 q->block ? q->block : m->v->rows, TSR_F32);
     if (!q->block)
         out[1].rank = 1;
@@ -116,7 +116,7 @@ static tsr_status fill(struct tsr_export *x, const struct tsr_export_module *m,
                        const struct tsr_export_out *out, unsigned char *dst)
 {
     const struct fp8 *q = x->own;
-    if (strcmp(out->suffix, "weight") == 0)
+    if (strcmp(out->suffix, ".weight") == 0)
         tsr_export_fp8_codes(m, dst);
     else
         tsr_export_fp8_scales(m, out, q->block ? q->block : m->v->rows, dst);

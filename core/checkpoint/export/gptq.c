@@ -70,10 +70,10 @@ static tsr_status plan(struct tsr_export *x, const struct tsr_export_module *m,
     if (m->form == TSR_EXPORT_FORM_DENSE)
         return TSR_OK;
     uint32_t scale = tsr_export_module_scale_dtype(m, TSR_F16);
-    out[0] = (struct tsr_export_out){ "qweight", "I32", 4, 2, { cols * bits / 32, rows } };
-    out[1] = (struct tsr_export_out){ "qzeros", "I32", 4, 2, { m->groups, rows * bits / 32 } };
-    out[2] = (struct tsr_export_out){ "scales", tsr_dtype_name(scale), 2, 2, { m->groups, rows } };
-    out[3] = (struct tsr_export_out){ "g_idx", "I32", 4, 1, { cols, 0 } };
+    out[0] = (struct tsr_export_out){ ".qweight", "I32", 4, 2, { cols * bits / 32, rows } };
+    out[1] = (struct tsr_export_out){ ".qzeros", "I32", 4, 2, { m->groups, rows * bits / 32 } };
+    out[2] = (struct tsr_export_out){ ".scales", tsr_dtype_name(scale), 2, 2, { m->groups, rows } };
+    out[3] = (struct tsr_export_out){ ".g_idx", "I32", 4, 1, { cols, 0 } };
     *n = 4;
     return TSR_OK;
 }
@@ -122,11 +122,11 @@ static tsr_status fill(struct tsr_export *x, const struct tsr_export_module *m,
                        const struct tsr_export_out *out, unsigned char *dst)
 {
     const struct gptq *g = x->own;
-    if (strcmp(out->suffix, "qweight") == 0)
+    if (strcmp(out->suffix, ".qweight") == 0)
         return put_weight(x, m, dst);
-    if (strcmp(out->suffix, "qzeros") == 0)
+    if (strcmp(out->suffix, ".qzeros") == 0)
         put_zeros(m, g->v2, dst);
-    else if (strcmp(out->suffix, "scales") == 0)
+    else if (strcmp(out->suffix, ".scales") == 0)
         tsr_export_module_scales_down(m, strcmp(out->dtype, "F16") == 0 ? TSR_F16 : TSR_BF16, dst);
     else
         for (uint64_t k = 0; k < m->v->cols; k++) {

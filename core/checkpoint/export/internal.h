@@ -26,6 +26,8 @@ struct tsr_export_module {
 void tsr_export_module_of(struct tsr_export_module *m, const struct tsr_model_stored_view *v);
 /* E4M3 codes with scales of rows or of groups of columns: tessera.fp8/1, or tessera.mx/1 of 8 bits. */
 bool tsr_export_is_fp8(const struct tsr_export_module *m);
+/* E2M1 codes in blocks of 32 with E8M0 scales. */
+bool tsr_export_is_mxfp4(const struct tsr_export_module *m);
 /* Codes (a bit stream) and meta of row r; int, mx, table and FP8. */
 const unsigned char *tsr_export_module_codes(const struct tsr_export_module *m, uint64_t r);
 const unsigned char *tsr_export_module_meta(const struct tsr_export_module *m, uint64_t r);
@@ -53,17 +55,18 @@ bool tsr_export_put(void *dst, uint32_t dtype, float value, uint64_t *inexact);
 
 /* One tensor that a module becomes. */
 struct tsr_export_out {
-    const char *suffix; /* "qweight" */
+    const char *suffix; /* of the name, after the module: ".qweight" */
     const char *dtype;  /* "I32" */
     uint32_t    size;   /* of an element */
     uint32_t    rank;
-    uint64_t    shape[3];
+    uint64_t    shape[4];
 };
 
 struct tsr_export;
 struct tsr_export_kind {
     const char *name;
-    size_t      own; /* bytes of x->own, which begins as zeros */
+    bool        experts; /* it has the experts of a layer as one parameter */
+    size_t      own;     /* bytes of x->own, which begins as zeros */
     /* Before anything else; may be NULL. */
     tsr_status (*open)(struct tsr_export *x);
     /* Checks every tensor, with its layer in memory, before anything is written; may be NULL. */
@@ -82,7 +85,7 @@ struct tsr_export_kind {
     tsr_status (*files)(struct tsr_export *x, const json_t *config, const char *folder);
 };
 extern const struct tsr_export_kind tsr_export_hf, tsr_export_gptq, tsr_export_ct, tsr_export_awq,
-    tsr_export_fp8;
+    tsr_export_fp8, tsr_export_mxfp4;
 
 /* A list of module names with the configuration of each. */
 struct tsr_export_rule {

@@ -74,6 +74,12 @@ bool tsr_export_is_fp8(const struct tsr_export_module *m)
     return (m->form == TSR_EXPORT_FORM_FP8 || bytes) && m->f.element == TSR_MX_FP8_E4M3;
 }
 
+bool tsr_export_is_mxfp4(const struct tsr_export_module *m)
+{
+    return m->form == TSR_EXPORT_FORM_MX && m->f.element == TSR_MX_FP4_E2M1 && m->f.bits == 4 &&
+           m->f.scale_bits == 8 && (m->f.group == 32 || (m->f.group == 0 && m->v->cols == 32));
+}
+
 const unsigned char *tsr_export_module_codes(const struct tsr_export_module *m, uint64_t r)
 {
     unsigned i;

@@ -10,9 +10,22 @@ bool tsr_export_is_linear(const struct tsr_model_stored_view *v)
     return v->kind == TSR_MODEL_STORED_LINEAR || v->kind == TSR_MODEL_STORED_HEAD;
 }
 
+/* Experts in one tensor that is a parameter of its module have no module whose tensors they could be. */
+static tsr_status check_module(const struct tsr_export *x, const struct tsr_model_stored_view *v)
+{
+    if (!v->stack || x->kind->experts || *v->suffix)
+        return TSR_OK;
+    return tsr_fail(x->err, TSR_E_INPUT,
+                    "%s: \"%s\" cannot be stored as %s: the experts of a layer are one tensor, "
+                    "not the weight of a linear; export to hf, mxfp4 or gguf",
+                    x->path, v->module, x->kind->name);
+}
+
 tsr_status tsr_export_rule_add(struct tsr_export *x, const struct tsr_export_module *m, bool packed)
 {
     struct tsr_export_rules *r = &x->rules;
+    if (packed)
+        TSR_TRY(check_module(x, m->v));
     if (r->n == r->cap) {
         uint64_t                want = r->cap ? r->cap * 2 : 64;
         struct tsr_export_rule *v = tsr_renew(r->v, want, sizeof *v);

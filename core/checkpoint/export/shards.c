@@ -32,7 +32,7 @@ struct pass {
     uint64_t           buf_cap;
 };
 
-/* The dtype of a tensor that is not packed: 16 bits in an hf export, else unchanged. */
+/* The dtype of a tensor that is not packed: 16 bits in an hf export or where that was asked for, else unchanged. */
 static uint32_t plain_dtype(const struct pass *p, const struct tsr_export_module *m)
 {
     if (m->v->kind == TSR_MODEL_STORED_VECTOR) {
@@ -46,8 +46,9 @@ static uint32_t plain_dtype(const struct pass *p, const struct tsr_export_module
             }
         return dtype;
     }
-    return p->x->kind == &tsr_export_hf || m->form != TSR_EXPORT_FORM_DENSE ? p->x->dtype
-                                                                            : m->dtype;
+    return p->x->kind == &tsr_export_hf || p->x->opt->dtype || m->form != TSR_EXPORT_FORM_DENSE
+               ? p->x->dtype
+               : m->dtype;
 }
 
 static tsr_status outs_of(struct pass *p, const struct tsr_export_module *m,
@@ -65,11 +66,11 @@ static tsr_status outs_of(struct pass *p, const struct tsr_export_module *m,
                                       .size = (uint32_t)tsr_dtype_size(dtype),
                                       .rank = v->kind == TSR_MODEL_STORED_VECTOR ? 1 : 2,
                                       .shape = { v->rows, v->cols } };
-    if (v->stack) { /* the linears of all experts */
-        out[0].rank = 3;
+    if (v->stack) { /* the linears of all experts, or their biases */
+        out[0].rank++;
         out[0].shape[0] = v->stack;
-        out[0].shape[1] = v->rows / v->stack;
-        out[0].shape[2] = v->cols;
+        out[0].shape[1] = v->transposed ? v->cols : v->rows / v->stack;
+        out[0].shape[2] = v->transposed ? v->rows / v->stack : v->cols;
     }
     if (v->norm && v->dim) { /* a gain for each head */
         out[0].rank = 2;
@@ -93,7 +94,7 @@ static tsr_status add(struct pass *p, const struct tsr_model_stored_view *v,
              limit = p->x->opt->shard_bytes ? p->x->opt->shard_bytes : TSR_EXPORT_SHARD_BYTES;
     for (uint32_t d = 0; d < o->rank; d++)
         if (!tsr_mul(bytes, o->shape[d], &bytes))
-            return tsr_fail(p->x->err, TSR_E_INPUT, "%s: \"%s.%s\" is too large", p->x->path,
+            return tsr_fail(p->x->err, TSR_E_INPUT, "%s: \"%s%s\" is too large", p->x->path,
                             v->module, o->suffix);
     if (p->n == p->cap) {
         uint64_t     want = p->cap ? p->cap * 2 : 256;
@@ -108,7 +109,7 @@ static tsr_status add(struct pass *p, const struct tsr_model_stored_view *v,
         p->in_shard = 0;
     }
     struct item *i = &p->items[p->n++];
-    (void)snprintf(i->name, sizeof i->name, "%s.%s", v->module, o->suffix);
+    (void)snprintf(i->name, sizeof i->name, "%s%s", v->module, o->suffix);
     i->out = *o;
     i->bytes = bytes;
     i->shard = p->shards;
@@ -171,9 +172,24 @@ static tsr_status overflow(const struct pass *p, const struct tsr_model_stored_v
                            uint64_t row)
 {
     return tsr_fail(p->x->err, TSR_E_INPUT,
-                    "%s: \"%s.%s\": row %llu has a value that F16 does not hold; export as "
+                    "%s: \"%s%s\": row %llu has a value that F16 does not hold; export as "
                     "BF16 with --dtype bf16",
                     p->x->path, v->module, v->suffix, (unsigned long long)row);
+}
+
+/* Row r of the whole, where the tensor has it. */
+static void put_row(const struct tsr_model_stored_view *v, uint64_t r, uint32_t size,
+                    const unsigned char *line, unsigned char *dst)
+{
+    const uint64_t n = v->cols * size;
+    if (!v->transposed) {
+        memcpy(dst + r * n, line, n);
+        return;
+    }
+    const uint64_t each = v->rows / v->stack;
+    dst += r / each * each * n + r % each * size;
+    for (uint64_t k = 0; k < v->cols; k++)
+        memcpy(dst + k * each * size, line + k * size, size);
 }
 
 /* A tensor unchanged, or widened and rounded. */
@@ -193,24 +209,26 @@ static tsr_status fill_plain(struct pass *p, const struct tsr_export_module *m, 
         }
         return TSR_OK;
     }
-    float *row = tsr_new(v->cols, sizeof *row);
+    /* a row as floats, then in the dtype */
+    float *row = tsr_new(v->cols, 2 * sizeof *row);
     if (!row)
-        return tsr_fail_nomem(p->x->err, v->cols * sizeof *row, v->module);
+        return tsr_fail_nomem(p->x->err, v->cols * 2 * sizeof *row, v->module);
     tsr_status st = TSR_OK;
     for (uint64_t r = 0; r < v->rows && st == TSR_OK; r++) {
-        unsigned i;
-        uint64_t at;
+        unsigned             i;
+        uint64_t             at;
+        unsigned char       *to = (unsigned char *)(row + v->cols);
+        const unsigned char *line = to;
         tsr_model_stored_row(v, r, &i, &at);
         if (!v->packed[i] && v->w[i]->dtype == dtype) { /* bit for bit, including NaN */
-            memcpy(dst, (const unsigned char *)v->w[i]->data + at * v->w[i]->row_stride,
-                   v->cols * o->size);
-            dst += v->cols * o->size;
-            continue;
+            line = (const unsigned char *)v->w[i]->data + at * v->w[i]->row_stride;
+        } else {
+            tsr_export_module_row(m, r, row);
+            for (uint64_t k = 0; k < v->cols && st == TSR_OK; k++, to += o->size)
+                if (!tsr_export_put(to, dtype, row[k], &rep->rounded))
+                    st = overflow(p, v, r);
         }
-        tsr_export_module_row(m, r, row);
-        for (uint64_t k = 0; k < v->cols && st == TSR_OK; k++, dst += o->size)
-            if (!tsr_export_put(dst, dtype, row[k], &rep->rounded))
-                st = overflow(p, v, r);
+        put_row(v, r, o->size, line, dst);
     }
     free(row);
     return st;

@@ -176,7 +176,7 @@ static tsr_status fill(struct tsr_gguf_config_out *o)
                         role->gguf);
     TSR_TRY(refuse_strange(o));
     TSR_TRY(tsr_gguf_config_put(o, "architectures", json_pack("[s]", f->architectures[0])));
-    TSR_TRY(tsr_gguf_config_put(o, "model_type", json_string(o->arch)));
+    TSR_TRY(tsr_gguf_config_put(o, "model_type", json_string(f->model_types[0])));
     TSR_TRY(tsr_gguf_config_put_value(o, &f->vocab, json_integer((json_int_t)embed->dims[1])));
     TSR_TRY(tsr_gguf_config_put_value(o, &f->tied, json_boolean(!tsr_gguf_of_role(o->g, head, 0))));
     TSR_TRY(token_ids(o));

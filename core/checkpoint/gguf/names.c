@@ -156,8 +156,8 @@ bool tsr_gguf_name_of(const struct tsr_model *m, const struct tsr_model_stored_v
     tsr_gguf_order_of(m->storage->family, &m->hp, r, map);
     if (!tsr_model_part_is_unsuffixed(r->part))
         /* a correction is a bias there, whatever a Hugging Face checkpoint calls it */
-        (void)snprintf(suffix, sizeof suffix, ".%s",
-                       r->part == TSR_MODEL_PART_ROUTER_CORRECTION ? "bias" : v->suffix);
+        (void)snprintf(suffix, sizeof suffix, "%s",
+                       r->part == TSR_MODEL_PART_ROUTER_CORRECTION ? ".bias" : v->suffix);
     return r->gguf && tsr_model_tensor_name(name, 64, "", r->gguf, v->layer, suffix);
 }
 
