@@ -8,6 +8,7 @@
 #include "model/bind.h"
 #include "model/family.h"
 #include "model/stored.h"
+#include "quant/scheme_run.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +17,54 @@ struct fill {
     const struct tsr_model       *m;
     struct tsr_gguf_imatrix       file;
     struct tsr_quant_calibration *c;
-    char                          missing[64]; /* the first name that the file lacks; "": none */
+    bool                        **wants;       /* [layers][linears]: quantized by its inputs */
+    char                          absent[64];  /* the first name that the file lacks; "": none */
+    char                          missing[64]; /* the first one that is wanted */
     uint64_t                      found;
 };
+
+static tsr_status choose(struct fill *f, struct tsr_scheme_run *run, struct tsr_err *err)
+{
+    for (uint64_t l = 0; l < f->m->hp.layers; l++)
+        for (uint64_t i = 0; i < f->m->hp.linears; i++) {
+            const struct tsr_quantizer *q;
+            struct tsr_quant_plan       plan = { 0 };
+            TSR_TRY(tsr_quant_scheme_plan(run, l, (enum tsr_linear_id)i, &q, &plan, err));
+            f->wants[l][i] = q && plan.need;
+        }
+    return TSR_OK;
+}
+
+static tsr_status find_wanted(struct fill *f, const struct tsr_quant_scheme *s,
+                              struct tsr_registry *r, struct tsr_err *err)
+{
+    struct tsr_scheme_run *run;
+    f->wants = tsr_new_rows(f->m->hp.layers, f->m->hp.linears, sizeof **f->wants);
+    if (!f->wants)
+        return tsr_fail_nomem(err, f->m->hp.layers * f->m->hp.linears, "linears of the scheme");
+    TSR_TRY(tsr_quant_scheme_open(&run, s, r, f->m, err));
+    tsr_status st = choose(f, run, err);
+    tsr_quant_scheme_close(run);
+    return st;
+}
+
+/* Whether a linear of a tensor is quantized by its inputs; of several linears in one tensor, any with their input. */
+static bool is_wanted(const struct fill *f, const struct tsr_model_stored_view *v)
+{
+    const bool *wants = f->wants[v->layer];
+    if (v->n == 1)
+        return wants[v->id];
+    for (uint64_t i = 0; i < f->m->hp.linears; i++) {
+        enum tsr_site at = tsr_model_linear_site((enum tsr_linear_id)i),
+                      of = tsr_model_linear_site(v->id);
+        bool same = v->stack ? at >= TSR_MODEL_SITE_EXPERTS &&
+                                   tsr_model_site_kind(at) == tsr_model_site_kind(of)
+                             : at == of;
+        if (wants[i] && same)
+            return true;
+    }
+    return false;
+}
 
 /* The mean squares of one site in the order of the model's columns: as variances of means of 0. */
 static tsr_status put(struct fill *f, const struct tsr_model_stored_view *v,
@@ -60,7 +106,9 @@ static tsr_status visit(void *ctx, const struct tsr_model_stored_view *v, struct
                         f->file.path, f->m->family, v->module);
     const struct tsr_gguf_imatrix_entry *e = tsr_gguf_imatrix_find(&f->file, name);
     if (!e) {
-        if (!*f->missing && !may_be_absent(v))
+        if (!*f->absent)
+            memcpy(f->absent, name, sizeof name);
+        if (!*f->missing && !may_be_absent(v) && is_wanted(f, v))
             memcpy(f->missing, name, sizeof name);
         return TSR_OK;
     }
@@ -109,26 +157,30 @@ static tsr_status fill(struct fill *f, struct tsr_err *err)
         return tsr_fail(err, TSR_E_INPUT,
                         "%s: none of its %llu tensors is a linear of the model: the first is "
                         "\"%s\", where the model has \"%s\"",
-                        f->file.path, (unsigned long long)f->file.n, f->file.v[0].name, f->missing);
+                        f->file.path, (unsigned long long)f->file.n, f->file.v[0].name, f->absent);
     if (*f->missing)
         return tsr_fail(err, TSR_E_INPUT,
-                        "%s: has no \"%s\", a linear of the model; it is of another model, or "
-                        "incomplete",
+                        "%s: has no \"%s\", a linear that is quantized by its inputs; keep it by a "
+                        "rule, or take a file of the whole model",
                         f->file.path, f->missing);
     return hash_of(f, err);
 }
 
-tsr_status tsr_quant_imatrix_open(struct tsr_quant_calibration **c, const struct tsr_model *m,
-                                  const char *path, struct tsr_err *err)
+tsr_status tsr_quant_imatrix_open(struct tsr_quant_calibration **c,
+                                  const struct tsr_quant_scheme *s, struct tsr_registry *r,
+                                  const struct tsr_model *m, const char *path, struct tsr_err *err)
 {
     struct fill f = { .m = m, .c = tsr_new(1, sizeof *f.c) };
     if (!f.c)
         return tsr_fail_nomem(err, sizeof *f.c, "calibration");
     tsr_status st = tsr_gguf_imatrix_read(&f.file, path, err);
     if (st == TSR_OK) {
-        st = fill(&f, err);
+        st = find_wanted(&f, s, r, err);
+        if (st == TSR_OK)
+            st = fill(&f, err);
         tsr_gguf_imatrix_free(&f.file);
     }
+    free(f.wants);
     if (st != TSR_OK) {
         tsr_quant_calibration_destroy(f.c);
         return st;

@@ -80,6 +80,13 @@ older wrong.dat blk.0.attn_q.weight $((0x40000001)) 0x3f800000
 bad "a size that overflows" '*wrong.dat*' 'byte'
 older wrong.dat blk.0.attn_q.weight 256 0x3f800000
 bad "a file of one linear" '*wrong.dat*' 'blk.0.attn_k.weight'
+run quantize @demo --use rtn --weighted --imatrix wrong.dat -o p-one --json \
+    --rules '[{tensors: "*", keep: true}, {layers: 0, tensors: "*.q_proj", keep: false}]'
+ok "a file of the one linear that is quantized, got $rc" test "$rc" = 0
+ok "it is" json '[.. | .linears? // empty | .[].name] == ["model.layers.0.self_attn.q_proj"]' "$WORK/out"
+run quantize @demo --use rtn --weighted --imatrix wrong.dat -o p-plain --json \
+    --rules '[{tensors: "*", weighted: false}, {layers: 0, tensors: "*.q_proj", weighted: true}]'
+ok "others without their inputs, got $rc" json '[.. | .linears? // empty | .[].name] | length == 42' "$WORK/out"
 bad "a file that is absent" '*none.dat*' 'none.dat' none.dat
 run convert @demo -o model.gguf --to gguf
 bad "a model" '*model.gguf*' 'imatrix' model.gguf

@@ -147,13 +147,14 @@ static tsr_status scheme_of(struct tsr_pipeline_job *job, const struct tsr_step_
 /* The importance matrix of the step; *own is NULL without one. */
 static tsr_status calibration_of(struct tsr_pipeline_job             *job,
                                  const struct tsr_step_quantize_keys *o,
+                                 const struct tsr_quant_scheme       *s,
                                  struct tsr_quant_calibration **own, struct tsr_err *err)
 {
     *own = NULL;
     if (!*o->imatrix)
         return TSR_OK;
     char      *path = tsr_pipeline_job_input(job, o->imatrix);
-    tsr_status st = path ? tsr_quant_imatrix_open(own, job->model, path, err)
+    tsr_status st = path ? tsr_quant_imatrix_open(own, s, job->registry, job->model, path, err)
                          : tsr_fail_nomem(err, strlen(o->imatrix), "a path");
     free(path);
     return st;
@@ -241,19 +242,16 @@ static tsr_status quantize(struct tsr_pipeline_job *job, const struct tsr_step_q
 {
     struct view                   v;
     struct tsr_quant_scheme      *s = NULL;
-    struct tsr_quant_calibration *own;
-    TSR_TRY(calibration_of(job, o, &own, err));
-    tsr_status st = scheme_of(job, o, node, &v, &s, err);
-    if (st != TSR_OK) {
-        tsr_quant_calibration_destroy(own);
-        return st;
-    }
+    struct tsr_quant_calibration *own = NULL;
+    TSR_TRY(scheme_of(job, o, node, &v, &s, err));
+    tsr_status                  st = calibration_of(job, o, s, &own, err);
     struct tsr_quantize_options qo = { .folder = folder,
                                        .options = &v.node,
                                        .calibration = own ? own : job->calibration,
                                        .again = job->state->options.again,
                                        .drop = tsr_pipeline_job_streams(job) };
-    st = tsr_quantize_model(s, job->registry, job->model, &qo, overlay, done, err);
+    if (st == TSR_OK)
+        st = tsr_quantize_model(s, job->registry, job->model, &qo, overlay, done, err);
     tsr_quant_calibration_destroy(own);
     tsr_quant_scheme_destroy(s);
     view_free(&v);
@@ -316,7 +314,7 @@ static tsr_status state(struct tsr_pipeline_job *job, const struct tsr_pipeline_
     struct tsr_quant_calibrate_options co = { 0 };
     char                              *text = NULL;
     TSR_TRY(scheme_of(job, step->opts, step->node, &v, &s, err));
-    tsr_status st = calibration_of(job, step->opts, &c, err);
+    tsr_status st = calibration_of(job, step->opts, s, &c, err);
     if (st == TSR_OK && !c && before) {
         st = tsr_step_calibrate_step_options(job, before->opts, &co, &text, err);
         co.defer = true;
