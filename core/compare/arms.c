@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/output.h"
 #include "compare/compare.h"
 #include "pipeline/job.h"
 #include "quant/quantize.h"
@@ -180,7 +181,8 @@ static tsr_status load_model(struct compare *c, struct compare_arm *a, struct ts
     if (!path)
         return tsr_fail_nomem(err, strlen(a->path), "a path");
     tsr_logf(TSR_LOG_INFO, "loading %s", path);
-    tsr_status st = tsr_model_load(&a->own, path, false, err);
+    tsr_status st = c->keys.by_layers ? tsr_model_load_streamed(&a->own, path, err)
+                                      : tsr_model_load(&a->own, path, false, err);
     if (st == TSR_OK && a->own->hp.vocab != c->job->model->hp.vocab)
         st = tsr_fail(err, TSR_E_INPUT,
                       "%s has a vocabulary of %llu, %s of %llu; they cannot be compared", path,
@@ -194,13 +196,30 @@ static tsr_status load_model(struct compare *c, struct compare_arm *a, struct ts
     return st;
 }
 
+/* By layers: into a folder of the job, to be read from there. */
+static tsr_status store(struct compare *c, struct compare_arm *a, const struct arm_scheme *s,
+                        struct tsr_err *err)
+{
+    struct tsr_model_overlay   *o = NULL;
+    uint64_t                    done;
+    struct tsr_quantize_options qo = {
+        .options = &s->node, .calibration = c->job->calibration, .again = true, .drop = true
+    };
+    if (!(qo.folder = a->stored = compare_stored_path(c, a)))
+        return tsr_fail_nomem(err, 64, "a path");
+    TSR_TRY(tsr_quantize_model(s->scheme, c->job->registry, c->job->model, &qo, &o, &done, err));
+    tsr_model_overlay_destroy(o);
+    return tsr_model_load_streamed(&a->own, a->stored, err);
+}
+
 static tsr_status pack(struct compare *c, struct compare_arm *a, struct tsr_err *err)
 {
     struct arm_scheme s;
     tsr_status        st = scheme_of(c, a, &s, err);
     if (st == TSR_OK)
-        st = tsr_quant_scheme_apply(s.scheme, c->job->registry, c->job->model, c->job->calibration,
-                                    &a->overlay, err);
+        st = c->keys.by_layers ? store(c, a, &s, err)
+                               : tsr_quant_scheme_apply(s.scheme, c->job->registry, c->job->model,
+                                                        c->job->calibration, &a->overlay, err);
     scheme_free(&s);
     return st;
 }
@@ -219,11 +238,29 @@ tsr_status compare_arm_ready(struct compare *c, struct compare_arm *a, struct ts
     return TSR_OK;
 }
 
+void compare_check_by_layers(const struct compare *c, const struct tsr_config_node *node,
+                             struct tsr_diag *d)
+{
+    bool ranks = false;
+    for (uint64_t i = 0; i < c->n; i++)
+        ranks = ranks || c->arms[i].tp.simulate_tp;
+    if (c->keys.by_layers)
+        tsr_pipeline_by_layers_check(NULL,
+                                     c->do_speed           ? "speed"
+                                     : *c->measure.choices ? "choices"
+                                     : c->keys.samples     ? "samples"
+                                     : ranks               ? "simulate_tp"
+                                                           : NULL,
+                                     node, d);
+}
+
 void compare_arm_release(struct compare_arm *a)
 {
     tsr_eval_tp_close(a->ranks);
     tsr_model_overlay_destroy(a->overlay);
     tsr_model_destroy(a->own);
+    tsr_temp_folder_remove(a->stored);
+    a->stored = NULL;
     a->ranks = NULL;
     a->overlay = NULL;
     a->own = NULL;

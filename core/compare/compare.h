@@ -14,6 +14,7 @@
 
 #include "eval/choices.h"
 #include "eval/kld.h"
+#include "eval/layers.h"
 #include "eval/paired.h"
 #include "eval/states.h"
 #include "pipeline/codecs.h"
@@ -25,7 +26,7 @@
 struct compare_keys {
     const struct tsr_config_node *quantize, *arms, *measure, *pairs, *fail_if, *samples, *sampling;
     double                        alpha;
-    int64_t                       together;
+    int64_t                       together, by_layers;
 };
 struct measure_keys {
     const struct tsr_config_node *perplexity, *speed;
@@ -57,14 +58,16 @@ struct compare_arm {
     const char                   *path; /* COMPARE_MODEL: as written */
     struct tsr_config_node
                      *quantize; /* the scheme's map, in the job's document; plan still in it */
-    struct tsr_model *own;      /* COMPARE_MODEL, while it is loaded; owned */
+    struct tsr_model *own; /* COMPARE_MODEL, or what is in `stored`, while it is loaded; owned */
     struct tsr_model_overlay   *overlay;   /* owned */
     struct tsr_pipeline_tp_keys tp;        /* simulate_tp 0: no ranks are simulated */
     struct tsr_tp              *ranks;     /* while it is ready; owned */
     bool                        ready;     /* own or overlay are there, or nothing is needed */
     struct tsr_engine          *engine;    /* of the measurement in work; owned */
     struct tsr_engine          *engine_a8; /* the same under act a8, with measure.a8; owned */
-    tsr_status                  status;    /* the first thing that failed in this arm */
+    struct tsr_eval_layers     *layers, *layers_a8; /* by_layers: in place of them; owned */
+    char                       *stored; /* by_layers: the folder of its packed weights; owned */
+    tsr_status                  status; /* the first thing that failed in this arm */
     struct tsr_errbuf           error;
     json_t                     *of;   /* inputs of its result; owned */
     json_t                     *json; /* its result so far; owned; NULL: not evaluated yet */
@@ -103,6 +106,9 @@ struct compare {
 
 /* Reads `arms`; errors go to d. */
 tsr_status compare_read_arms(struct compare *c, struct tsr_diag *d, struct tsr_err *err);
+/* What by_layers does not measure. */
+void compare_check_by_layers(const struct compare *c, const struct tsr_config_node *node,
+                             struct tsr_diag *d);
 /* All checks of an arm that do not run it. */
 tsr_status compare_check_arm(struct compare *c, const struct compare_arm *a, struct tsr_diag *d,
                              struct tsr_err *err);
@@ -148,6 +154,8 @@ tsr_status compare_keep_store(const struct compare *c, const struct compare_arm 
                               struct tsr_err *err);
 /* The file of c->states, in fresh memory, or NULL; and the end of both. */
 char *compare_states_path(const struct compare *c);
+/* The folder of an arm's packed weights, which ends with the arm; fresh memory, or NULL. */
+char *compare_stored_path(const struct compare *c, const struct compare_arm *a);
 void  compare_states_end(struct compare *c);
 
 /* ---- the result -------------------------------------------------------------------- */

@@ -20,9 +20,14 @@ struct group {
 
 /* ---- evaluation ---------------------------------------------------------------------- */
 
+/* An engine, or by layers what runs in place of one. */
 static tsr_status start_engine(struct compare *c, struct compare_arm *a, uint32_t act,
-                               struct tsr_engine **e, struct tsr_err *err)
+                               struct tsr_engine **e, struct tsr_eval_layers **l,
+                               struct tsr_err *err)
 {
+    if (c->keys.by_layers)
+        return tsr_eval_layers_open(l, c->job->registry, compare_arm_model(c, a), c->windows,
+                                    (uint64_t)c->keys.by_layers, act, &c->job->on, err);
     struct tsr_engine_options eo = {
         .on = c->job->on, .act = act, .kv_dtype = TSR_F32, .slots = 1, .context = c->windows->window
     };
@@ -34,12 +39,22 @@ static void stop_engines(struct compare_arm *a)
 {
     tsr_engine_destroy(a->engine);
     tsr_engine_destroy(a->engine_a8);
+    tsr_eval_layers_close(a->layers);
+    tsr_eval_layers_close(a->layers_a8);
     a->engine = a->engine_a8 = NULL;
+    a->layers = a->layers_a8 = NULL;
 }
 
-static void list_add(struct group *g, const char *name, struct tsr_engine *e)
+/* What runs an arm's windows; NULL: not started. */
+static struct tsr_engine *engine_of(const struct compare_arm *a)
 {
-    g->list[g->n_list++] = (struct tsr_eval_arm){ .name = name, .engine = e };
+    return a->layers ? tsr_eval_layers_engine(a->layers) : a->engine;
+}
+
+static void list_add(struct group *g, const char *name, struct tsr_engine *e,
+                     struct tsr_eval_layers *l)
+{
+    g->list[g->n_list++] = (struct tsr_eval_arm){ .name = name, .engine = e, .layers = l };
 }
 
 static tsr_status list_arm(struct compare *c, struct group *g, struct compare_arm *a,
@@ -49,15 +64,16 @@ static tsr_status list_arm(struct compare *c, struct group *g, struct compare_ar
     bool              a8 = c->measure.a8 && compare_arm_overlay(c, a);
     if (a->status != TSR_OK)
         return TSR_OK;
-    tsr_status st = a->engine ? TSR_OK : start_engine(c, a, TSR_ACT_F32, &a->engine, &e.err);
+    tsr_status st =
+        engine_of(a) ? TSR_OK : start_engine(c, a, TSR_ACT_F32, &a->engine, &a->layers, &e.err);
     if (st == TSR_OK && a8)
-        st = start_engine(c, a, TSR_ACT_A8, &a->engine_a8, &e.err);
+        st = start_engine(c, a, TSR_ACT_A8, &a->engine_a8, &a->layers_a8, &e.err);
     if (st != TSR_OK)
         return compare_arm_failed(a, st, e.text, err);
     if (a != &c->arms[0] || !g->n_list) /* else it is there as the reference */
-        list_add(g, a->name, a->engine);
+        list_add(g, a->name, a->engine, a->layers);
     if (a8)
-        list_add(g, a->name, a->engine_a8);
+        list_add(g, a->name, a->engine_a8, a->layers_a8);
     return TSR_OK;
 }
 
@@ -67,20 +83,30 @@ static tsr_status list_reference(struct compare *c, struct group *g, struct tsr_
     struct compare_arm *o = &c->arms[0];
     g->reference = c->base || c->measure.kl;
     if (c->base) {
-        list_add(g, c->measure.base, NULL);
+        list_add(g, c->measure.base, NULL, NULL);
         g->list[0].base = c->base;
         return TSR_OK;
     }
     if (!g->reference)
         return TSR_OK;
     if (c->states) { /* it ran together with an earlier arm, and its head is enough */
-        list_add(g, o->name, NULL);
+        list_add(g, o->name, NULL, NULL);
         g->list[0].states = c->states;
         return TSR_OK;
     }
-    TSR_TRY(start_engine(c, o, TSR_ACT_F32, &o->engine, err));
-    list_add(g, o->name, o->engine);
+    TSR_TRY(start_engine(c, o, TSR_ACT_F32, &o->engine, &o->layers, err));
+    list_add(g, o->name, o->engine, o->layers);
     return TSR_OK;
+}
+
+/* What evaluated an arm: with its engine, or with its layers. */
+static struct tsr_eval_arm *found(struct group *g, const struct tsr_engine *e,
+                                  const struct tsr_eval_layers *l)
+{
+    for (uint64_t i = 0; (e || l) && i < g->n_list; i++)
+        if (g->list[i].engine == e && g->list[i].layers == l)
+            return &g->list[i];
+    return NULL;
 }
 
 static tsr_status open_save(struct compare *c, struct group *g, struct tsr_err *err)
@@ -91,9 +117,9 @@ static tsr_status open_save(struct compare *c, struct group *g, struct tsr_err *
     TSR_TRY(tsr_pipeline_job_output(c->job, c->measure.save_base, &path, err));
     tsr_status st = tsr_eval_kld_create(&g->save, path, c->windows, c->job->model->hp.vocab, err);
     free(path);
-    for (uint64_t i = 0; st == TSR_OK && i < g->n_list; i++)
-        if (g->list[i].engine && g->list[i].engine == c->arms[0].engine)
-            g->list[i].save = g->save;
+    struct tsr_eval_arm *original = found(g, c->arms[0].engine, c->arms[0].layers);
+    if (st == TSR_OK && original)
+        original->save = g->save;
     return st;
 }
 
@@ -115,8 +141,8 @@ static tsr_status open_states(struct compare *c, struct group *g, struct tsr_err
     char *path = compare_states_path(c);
     if (!path)
         return tsr_fail_nomem(err, 64, "a path");
-    tsr_status st =
-        tsr_eval_states_create(&g->states, path, c->arms[0].engine, c->windows->scored, &e.err);
+    tsr_status st = tsr_eval_states_create(&g->states, path, engine_of(&c->arms[0]),
+                                           c->windows->scored, &e.err);
     free(path);
     return st == TSR_OK ? st : no_states(c, st, e.text, err);
 }
@@ -158,12 +184,11 @@ static tsr_status close_save(const struct compare *c, struct group *g, tsr_statu
     return st;
 }
 
-static struct tsr_eval_arm *found(struct group *g, const struct tsr_engine *e)
+static void note_device(struct compare *c, const struct compare_arm *a)
 {
-    for (uint64_t i = 0; e && i < g->n_list; i++)
-        if (g->list[i].engine == e)
-            return &g->list[i];
-    return NULL;
+    const struct tsr_engine *e = engine_of(a);
+    if (e)
+        (void)snprintf(c->device, sizeof c->device, "%s", tsr_engine_device(e));
 }
 
 static tsr_status evaluate(struct compare *c, struct group *g, struct tsr_err *err)
@@ -173,11 +198,9 @@ static tsr_status evaluate(struct compare *c, struct group *g, struct tsr_err *e
         TSR_TRY(list_arm(c, g, g->arm[i], err));
     if (!g->n_list)
         return TSR_OK;
-    if (c->arms[0].engine)
-        (void)snprintf(c->device, sizeof c->device, "%s", tsr_engine_device(c->arms[0].engine));
+    note_device(c, &c->arms[0]);
     for (uint64_t i = 0; !*c->device && i < g->n; i++)
-        if (g->arm[i]->engine)
-            (void)snprintf(c->device, sizeof c->device, "%s", tsr_engine_device(g->arm[i]->engine));
+        note_device(c, g->arm[i]);
     tsr_status st = open_save(c, g, err);
     if (st == TSR_OK)
         st = open_states(c, g, err);
@@ -239,8 +262,9 @@ static tsr_status answers_of(struct compare *c, const struct compare_arm *a, jso
 static tsr_status take(struct compare *c, struct group *g, struct compare_arm *a,
                        struct tsr_err *err)
 {
-    struct tsr_errbuf          e = TSR_ERRBUF(e);
-    struct tsr_eval_arm       *f32 = found(g, a->engine), *a8 = found(g, a->engine_a8);
+    struct tsr_errbuf    e = TSR_ERRBUF(e);
+    struct tsr_eval_arm *f32 = found(g, a->engine, a->layers),
+                        *a8 = found(g, a->engine_a8, a->layers_a8);
     const struct tsr_eval_arm *bad = f32 && f32->status != TSR_OK ? f32
                                      : a8 && a8->status != TSR_OK ? a8
                                                                   : NULL;

@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "base/f16.h"
 #include "compare/compare.h"
+#include "quant/quantize.h"
 
 #include <string.h>
 
@@ -72,7 +73,7 @@ json_t *compare_arm_json(const struct compare *c, const struct compare_arm *a,
         ok = ok && tsr_pipeline_eval_result_put(j, c->windows, r);
     if (a8) {
         json_t *o = json_object();
-        tsr_engine_acts(a->engine_a8, ran);
+        tsr_engine_acts(a->layers_a8 ? tsr_eval_layers_engine(a->layers_a8) : a->engine_a8, ran);
         ok = tsr_pipeline_eval_result_put(o, c->windows, a8) &&
              tsr_pipeline_json_put_act(o, TSR_ACT_A8, ran) && ok;
         ok = tsr_pipeline_json_put(j, "a8", o) && ok;
@@ -177,6 +178,8 @@ json_t *compare_json(const struct compare *c)
     if (c->choices)
         ok = ok && compare_correct_choices(arms);
     ok = tsr_pipeline_json_put(j, "arms", arms) && ok;
+    if (c->keys.by_layers)
+        ok = ok && tsr_pipeline_json_put_int(j, "peak_memory_bytes", tsr_quant_memory_peak());
     if (ok)
         return j;
     json_decref(j);

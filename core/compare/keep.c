@@ -43,6 +43,11 @@ char *compare_states_path(const struct compare *c)
     return path_of(c, &c->arms[0], ".states");
 }
 
+char *compare_stored_path(const struct compare *c, const struct compare_arm *a)
+{
+    return path_of(c, a, ".packed");
+}
+
 void compare_states_end(struct compare *c)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);

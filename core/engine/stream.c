@@ -71,7 +71,7 @@ void tsr_engine_stream_show_experts(struct tsr_stream *s, const uint8_t *experts
     s->e->shown_experts = experts;
 }
 
-const struct tsr_engine *tsr_engine_stream_engine(const struct tsr_stream *s)
+struct tsr_engine *tsr_engine_stream_engine(const struct tsr_stream *s)
 {
     return s->e;
 }
@@ -300,6 +300,8 @@ tsr_status tsr_engine_stream_head(struct tsr_stream *s, const float *h, uint64_t
         if (tsr_plugin_cancelled())
             return tsr_fail(err, TSR_E_CANCELLED, "interrupted");
         TSR_TRY(tsr_engine_device_upload(e->dev, &src, h + first * hidden, err));
+        if (e->hooks.hidden)
+            TSR_TRY(e->hooks.hidden(e, &src, err));
         TSR_TRY(tsr_engine_run_head(e, src, logits + first * vocab, err));
         for (uint64_t i = first; i < first + m; i++)
             if (!tsr_engine_all_finite(logits + i * vocab, vocab))

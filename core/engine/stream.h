@@ -52,8 +52,8 @@ void tsr_engine_stream_set_tap(struct tsr_stream *s, tsr_engine_tap tap, void *c
  * next tsr_engine_stream_embed(). */
 tsr_status tsr_engine_stream_head(struct tsr_stream *s, const float *h, uint64_t n, float *logits,
                                   struct tsr_err *err);
-/* Of the layers and the head that ran last: for tsr_engine_device() and tsr_engine_acts(). */
-const struct tsr_engine *tsr_engine_stream_engine(const struct tsr_stream *s);
+/* Of the layers and the head that ran last: for tsr_engine_device(), tsr_engine_acts() and tsr_engine_set_hidden_tap(). */
+struct tsr_engine *tsr_engine_stream_engine(const struct tsr_stream *s);
 /* Bytes on the device: the most so far. */
 uint64_t tsr_engine_stream_memory(const struct tsr_stream *s);
 /* Bytes on the device with the largest layer of the original open plus the head or the embedding, computed from

@@ -67,7 +67,7 @@ void tsr_eval_layers_close(struct tsr_eval_layers *l)
     free(l);
 }
 
-const struct tsr_engine *tsr_eval_layers_engine(const struct tsr_eval_layers *l)
+struct tsr_engine *tsr_eval_layers_engine(const struct tsr_eval_layers *l)
 {
     return tsr_engine_stream_engine(l->s);
 }

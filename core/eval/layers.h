@@ -21,7 +21,7 @@ void       tsr_eval_layers_close(struct tsr_eval_layers *l); /* NULL is allowed 
  * at_once of them.  [worker] */
 tsr_status tsr_eval_layers_logits(struct tsr_eval_layers *l, uint64_t window, uint64_t first,
                                   uint64_t n, float *logits, struct tsr_err *err);
-/* What ran the layers, for its device and its activations. */
-const struct tsr_engine *tsr_eval_layers_engine(const struct tsr_eval_layers *l);
+/* What ran the layers, for its device, its activations and the rows that logits are computed from. */
+struct tsr_engine *tsr_eval_layers_engine(const struct tsr_eval_layers *l);
 
 #endif

@@ -56,6 +56,22 @@ tsr_status tsr_pipeline_running_unchanged(const struct tsr_pipeline_running *r, 
     return tsr_pipeline_mapped_unchanged(r->model, r->compensating.from, err);
 }
 
+void tsr_pipeline_by_layers_check(const struct tsr_pipeline_running_keys *k, const char *what,
+                                  const struct tsr_config_node *node, struct tsr_diag *d)
+{
+    const struct tsr_config_node *at = tsr_config_node_get(node, "by_layers");
+    if (!what && k && k->kv != TSR_F32)
+        what = "kv";
+    if (!what && k && (k->compensation.compensate || *k->compensation.compensate_plan))
+        what = "compensate";
+    if (what)
+        tsr_config_diag_error(
+            d, at ? &at->mark : &node->mark, "leave one out",
+            "'by_layers' runs whole sequences with a cache of F32; '%s' needs the "
+            "model in memory",
+            what);
+}
+
 void tsr_pipeline_running_close(struct tsr_pipeline_running *r)
 {
     tsr_pipeline_compensating_close(&r->compensating);

@@ -13,6 +13,8 @@
 #include "plugin/choices.h"
 
 struct tsr_pipeline_job;
+struct tsr_config_node;
+struct tsr_diag;
 
 /* What models run on.  flags: TSR_OPT_UNSAID in a step, which takes the head's values then. */
 struct tsr_pipeline_run_on_keys {
@@ -126,6 +128,21 @@ tsr_status tsr_pipeline_running_unchanged(const struct tsr_pipeline_running *r,
 /* The same of one model and of residuals (NULL: none). */
 tsr_status tsr_pipeline_mapped_unchanged(const struct tsr_model        *m,
                                          const struct tsr_compensation *c, struct tsr_err *err);
+/* `by_layers` of a step: a pass over the layers, each in memory while windows go through it. */
+#define TSR_PIPELINE_BY_LAYERS_OPTION(S, f)                                                        \
+    {                                                                                              \
+        .name = "by_layers",                                                                       \
+        .help = "Read the weights one layer at a time, and run so many windows through each; 0: "  \
+                "the model is in memory.",                                                         \
+        .unit = "windows", .type = TSR_OPT_INT, .flags = TSR_OPT_UNSAID,                           \
+        .offset = TSR_FIELD(S, f, int64_t), .min = { .i = 0 }, .max = {                            \
+            .i = 1 << 20                                                                           \
+        }                                                                                          \
+    }
+/* An error if `by_layers` is there with what such a pass does not do: what (NULL: nothing of the step), or a key of k
+ * (NULL: none). */
+void tsr_pipeline_by_layers_check(const struct tsr_pipeline_running_keys *k, const char *what,
+                                  const struct tsr_config_node *node, struct tsr_diag *d);
 /* The options of one that others are compared with: on the same backend, but exact, F32 and not compensated. */
 struct tsr_engine_options tsr_pipeline_running_plain(const struct tsr_pipeline_running *r);
 

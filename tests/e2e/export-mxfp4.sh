@@ -48,15 +48,14 @@ ok "the rest stays" json '.packed == 4 and .widened == 0 and .rounded == 0' "$WO
 same "of the quantizer" experts of-experts
 
 fails "experts that are not quantized" 2 'k' convert wide --to mxfp4 -o k
-ok "says which" grep -q 'layers.0.mlp.experts.gate_up_proj.*not MXFP4' "$WORK/err"
+ok "it names them" mentions 'layers\.0\.mlp\.experts\.gate_up_proj\b'
 run quantize "$ROOT/tests/golden/models/gpt_oss" --use mx --element fp4_e2m1 --block 32 -o short
 fails "a short last block" 2 'k' convert short --to mxfp4 -o k
-ok "says so" grep -q 'down_proj.*whole blocks' "$WORK/err"
+ok "it names the tensor" mentions 'layers\.0\.mlp\.experts\.down_proj\b.* 32\b'
 fails "experts in tensors of their own" 2 'k' convert "$ROOT/tests/golden/models/mixtral" --to mxfp4 -o k
-ok "says so" grep -q 'experts in one tensor' "$WORK/err"
 fails "rows of gate, then of up" 2 'k' convert "$ROOT/tests/golden/models/qwen3_5_moe" --to mxfp4 -o k
-ok "says so" grep -q 'rows of gate and up by turns' "$WORK/err"
+ok "it names the tensor" mentions 'layers\.0\.mlp\.experts\.gate_up_proj\b'
 fails "a parameter as compressed-tensors" 2 'k' convert all --to compressed-tensors -o k
-ok "says so" grep -q 'not the weight of a linear' "$WORK/err"
+ok "it names the tensor" mentions 'layers\.0\.mlp\.experts\.gate_up_proj\b'
 ok "nothing is left" test ! -e "$WORK/k"
 finish

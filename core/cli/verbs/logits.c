@@ -13,7 +13,8 @@ const struct tsr_verb tsr_verb_logits = {
         "Writes the F32 tensor 'logits' of shape [tokens, vocabulary] to a safetensors file. "
         "Arithmetic is F32 on exactly widened weights. --step feeds one token at a time; the "
         "result is bit-identical, except for long rope, whose factors depend on the length so "
-        "far.",
+        "far. --by-layers reads one layer after the other, for a model larger than the memory; the "
+        "result is bit-identical.",
     .run = tsr_cli_run_step,
     .jobs = true,
     .step = &tsr_step_logits,

@@ -32,6 +32,7 @@ static const struct tsr_option options[] = {
     TSR_OPTION_INT(struct compare_keys, together, 1, 1, 1000, "arms",
                    "Arms in memory at once in addition to the original, which is run once. For "
                    "further arms it stores its hidden rows in the job folder."),
+    TSR_PIPELINE_BY_LAYERS_OPTION(struct compare_keys, by_layers),
     TSR_OPTION_NODE(struct compare_keys, samples, "List of texts that every arm continues."),
     TSR_OPTION_NODE(struct compare_keys, sampling, "How: max_tokens, temperature, ..."),
 };
@@ -152,8 +153,8 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
                         const struct tsr_config_node *node, struct tsr_diag *d, struct tsr_err *err)
 {
     struct compare c = { 0 };
-    (void)node;
-    tsr_status st = read_all(&c, job, opts, d, err);
+    tsr_status     st = read_all(&c, job, opts, d, err);
+    compare_check_by_layers(&c, node, d);
     tsr_pipeline_check_input(job, c.measure.perplexity, "text", d);
     tsr_pipeline_check_input(job, c.keys.measure, "base", d);
     tsr_pipeline_check_input(job, c.keys.measure, "choices", d);
@@ -243,6 +244,12 @@ static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
     return st;
 }
 
+static bool by_layers(const void *opts)
+{
+    const struct compare_keys *k = opts;
+    return k->by_layers > 0;
+}
+
 const struct tsr_pipeline_step tsr_step_compare = {
     .name = "compare",
     .summary = "compares quantized arms with the original, in one table",
@@ -253,4 +260,5 @@ const struct tsr_pipeline_step tsr_step_compare = {
     .run = run,
     .need = need,
     .print = compare_print,
+    .streams_with = by_layers,
 };

@@ -33,41 +33,13 @@ static const struct tsr_option options[] = {
       .flags = TSR_OPT_UNSAID,
       .offset = TSR_FIELD(S, save_kld, const char *),
       .def = { .s = "" } },
-    { .name = "by_layers",
-      .help = "Read the weights one layer at a time, and run so many windows through each; 0: the "
-              "model "
-              "is in memory.",
-      .unit = "windows",
-      .type = TSR_OPT_INT,
-      .flags = TSR_OPT_UNSAID,
-      .offset = TSR_FIELD(S, by_layers, int64_t),
-      .min = { .i = 0 },
-      .max = { .i = 1 << 20 } },
+    TSR_PIPELINE_BY_LAYERS_OPTION(S, by_layers),
     TSR_PIPELINE_RUNNING_OPTIONS(S, run, TSR_ACT_F32, TSR_PIPELINE_POSITIONS_ALL, 0),
     TSR_PIPELINE_TP_OPTIONS(S, tp),
 };
 #undef S
 
 /* ---- checks ------------------------------------------------------------------------- */
-
-/* What a pass over the layers does not do. */
-static void check_by_layers(const struct eval_step_keys *o, const struct tsr_config_node *node,
-                            struct tsr_diag *d)
-{
-    const struct tsr_config_node *at = tsr_config_node_get(node, "by_layers");
-    const char                   *what = *o->choices            ? "choices"
-                                         : o->tp.simulate_tp    ? "simulate_tp"
-                                         : o->run.kv != TSR_F32 ? "kv"
-                                         : o->run.compensation.compensate || *o->run.compensation.compensate_plan
-                                             ? "compensate"
-                                             : NULL;
-    if (o->by_layers && what)
-        tsr_config_diag_error(
-            d, at ? &at->mark : &node->mark, "leave one out",
-            "'by_layers' evaluates a text with a cache of F32; '%s' needs the model "
-            "in memory",
-            what);
-}
 
 static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
                         const struct tsr_config_node *node, struct tsr_diag *d, struct tsr_err *err)
@@ -87,7 +59,12 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
     if (o->kl && *o->against)
         tsr_config_diag_error(d, &node->mark, "give one",
                               "'kl' compares with the original, 'against' with another model");
-    check_by_layers(o, node, d);
+    if (o->by_layers)
+        tsr_pipeline_by_layers_check(&o->run,
+                                     *o->choices         ? "choices"
+                                     : o->tp.simulate_tp ? "simulate_tp"
+                                                         : NULL,
+                                     node, d);
     tsr_pipeline_check_input(job, node, "text", d);
     tsr_pipeline_check_input(job, node, "choices", d);
     tsr_pipeline_tp_keys_check(job, &o->tp, true, node, d);

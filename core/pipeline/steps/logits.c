@@ -3,12 +3,14 @@
 
 #include "base/mem.h"
 #include "checkpoint/safetensors/safetensors.h"
+#include "engine/stream.h"
+#include "quant/quantize.h"
 
 #include <stdlib.h>
 
 struct logits_keys {
     const char                      *tokens, *output;
-    int32_t                          step;
+    int32_t                          step, by_layers;
     struct tsr_pipeline_running_keys run;
 };
 
@@ -28,6 +30,11 @@ static const struct tsr_option options[] = {
       .offset = TSR_FIELD(S, output, const char *),
       .def = { .s = "" } },
     TSR_OPTION_BOOL(S, step, 0, "Feed one token at a time through the cache."),
+    { .name = "by_layers",
+      .help = "Read the weights one layer at a time, in the memory of a layer.",
+      .type = TSR_OPT_BOOL,
+      .flags = TSR_OPT_UNSAID,
+      .offset = TSR_FIELD(S, by_layers, int32_t) },
     TSR_PIPELINE_RUNNING_OPTIONS(S, run, TSR_ACT_F32, TSR_PIPELINE_POSITIONS_ALL, 0),
 };
 #undef S
@@ -36,13 +43,15 @@ static const struct tsr_option options[] = {
 struct call {
     struct tsr_pipeline_job  *job;
     const struct logits_keys *o;
+    const struct tsr_model   *m;
+    struct tsr_model         *packed; /* by layers: what `quantize` stored; owned */
     uint32_t                 *ids;
     uint64_t                  n;
 };
 
 /* Runs the tokens as one sequence; logits [n, vocab]. */
-static tsr_status run_tokens(const struct call *c, struct tsr_engine *e, float *logits,
-                             struct tsr_err *err)
+static tsr_status feed(const struct call *c, struct tsr_engine *e, float *logits,
+                       struct tsr_err *err)
 {
     uint64_t                 vocab = tsr_engine_vocab(e), n = c->n;
     struct tsr_engine_token *t = tsr_new(n, sizeof *t);
@@ -56,6 +65,47 @@ static tsr_status run_tokens(const struct call *c, struct tsr_engine *e, float *
     for (uint64_t i = 0; c->o->step && i < n && st == TSR_OK; i++)
         st = tsr_engine_forward(e, t + i, 1, logits + i * vocab, err);
     free(t);
+    return st;
+}
+
+static tsr_status run_engine(const struct call *c, struct tsr_engine_options *eo, float *logits,
+                             struct tsr_err *err)
+{
+    struct tsr_engine *e = NULL;
+    eo->context = c->n;
+    TSR_TRY(tsr_engine_create(&e, c->job->registry, c->m, c->job->overlay, eo, err));
+    tsr_status st = feed(c, e, logits, err);
+    tsr_engine_destroy(e);
+    return st;
+}
+
+/* The same, one layer after the other. */
+static tsr_status pass(const struct call *c, struct tsr_stream *s, float *h, float *logits,
+                       struct tsr_err *err)
+{
+    TSR_TRY(tsr_engine_stream_embed(s, c->ids, c->n, h, err));
+    for (uint64_t layer = 0; layer < c->m->hp.layers; layer++) {
+        TSR_TRY(tsr_engine_stream_open_layer(s, layer, NULL, err));
+        TSR_TRY(tsr_engine_stream_run(s, h, c->n, h, err));
+    }
+    return tsr_engine_stream_head(s, h, c->n, logits, err);
+}
+
+static tsr_status run_layers(const struct call *c, const struct tsr_engine_options *eo,
+                             float *logits, struct tsr_err *err)
+{
+    struct tsr_stream *s = NULL;
+    uint64_t           floats;
+    float *h = tsr_mul(c->n, c->m->hp.hidden, &floats) ? tsr_new_aligned(floats, sizeof *h) : NULL;
+    tsr_status st = h ? tsr_model_plain(c->m, "read layer by layer", err)
+                      : tsr_fail(err, TSR_E_NOMEM, "out of memory: hidden states of %llu tokens",
+                                 (unsigned long long)c->n);
+    if (st == TSR_OK)
+        st = tsr_engine_stream_create(&s, c->job->registry, c->m, c->n, eo->act, &eo->on, err);
+    if (st == TSR_OK)
+        st = pass(c, s, h, logits, err);
+    tsr_engine_stream_destroy(s);
+    free(h);
     return st;
 }
 
@@ -76,16 +126,17 @@ static tsr_status write_logits(const char *path, const float *logits, uint64_t n
     return tsr_safetensors_commit(o, err);
 }
 
-static tsr_status with_engine(const struct call *c, const struct tsr_pipeline_running *how,
-                              struct tsr_engine *e, struct tsr_err *err)
+static tsr_status run_and_write(const struct call *c, struct tsr_pipeline_running *how,
+                                struct tsr_err *err)
 {
-    uint64_t vocab = tsr_engine_vocab(e), floats;
+    uint64_t vocab = c->m->hp.vocab, floats;
     float *logits = tsr_mul(c->n, vocab, &floats) ? tsr_new_aligned(floats, sizeof *logits) : NULL;
     char  *path = NULL;
     if (!logits)
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: logits of %llu tokens",
                         (unsigned long long)c->n);
-    tsr_status st = run_tokens(c, e, logits, err);
+    tsr_status st = c->o->by_layers ? run_layers(c, &how->eo, logits, err)
+                                    : run_engine(c, &how->eo, logits, err);
     if (st == TSR_OK)
         st = tsr_pipeline_running_unchanged(how, err);
     if (st == TSR_OK)
@@ -97,24 +148,39 @@ static tsr_status with_engine(const struct call *c, const struct tsr_pipeline_ru
     return st;
 }
 
-static tsr_status with_tokens(const struct call *c, struct tsr_err *err)
+static tsr_status with_tokens(struct call *c, struct tsr_err *err)
 {
     struct tsr_pipeline_job    *job = c->job;
     struct tsr_pipeline_running how;
-    struct tsr_engine          *e = NULL;
     if (c->n == 0)
         return tsr_fail(err, TSR_E_INPUT, "tokens: give at least one token id");
     TSR_TRY(tsr_pipeline_job_need_model(job, err));
+    if (c->o->by_layers && job->packed)
+        TSR_TRY(tsr_model_load_streamed(&c->packed, job->packed, err));
+    c->m = c->packed ? c->packed : job->model;
     tsr_status st =
-        tsr_pipeline_running_open(&how, job, &c->o->run, job->model, job->packed, job->seed, err);
-    how.eo.context = c->n;
+        tsr_pipeline_running_open(&how, job, &c->o->run, c->m, job->packed, job->seed, err);
     if (st == TSR_OK)
-        st = tsr_engine_create(&e, job->registry, job->model, job->overlay, &how.eo, err);
-    if (st == TSR_OK)
-        st = with_engine(c, &how, e, err);
-    tsr_engine_destroy(e);
+        st = run_and_write(c, &how, err);
     tsr_pipeline_running_close(&how);
     return st;
+}
+
+static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
+                        const struct tsr_config_node *node, struct tsr_diag *d, struct tsr_err *err)
+{
+    const struct logits_keys *o = opts;
+    (void)job;
+    (void)err;
+    if (o->by_layers)
+        tsr_pipeline_by_layers_check(&o->run, o->step ? "step" : NULL, node, d);
+    return TSR_OK;
+}
+
+static bool by_layers(const void *opts)
+{
+    const struct logits_keys *o = opts;
+    return o->by_layers != 0;
 }
 
 static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
@@ -124,12 +190,15 @@ static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
     (void)node;
     TSR_TRY(tsr_pipeline_step_ids(c.o->tokens, &c.ids, &c.n, err));
     tsr_status st = with_tokens(&c, err);
+    tsr_model_destroy(c.packed);
     free(c.ids);
     TSR_TRY(st);
     json_t *j = json_object();
     if (!tsr_pipeline_json_put_text(j, "output", c.o->output) ||
         !tsr_pipeline_json_put_int(j, "tokens", c.n) ||
-        !tsr_pipeline_json_put_int(j, "vocabulary", job->model->hp.vocab)) {
+        !tsr_pipeline_json_put_int(j, "vocabulary", job->model->hp.vocab) ||
+        (c.o->by_layers && job->loose &&
+         !tsr_pipeline_json_put_int(j, "peak_memory_bytes", tsr_quant_memory_peak()))) {
         json_decref(j);
         j = NULL;
     }
@@ -142,5 +211,7 @@ const struct tsr_pipeline_step tsr_step_logits = {
     .options = options,
     .n_options = sizeof options / sizeof *options,
     .options_size = sizeof(struct logits_keys),
+    .check = check,
     .run = run,
+    .streams_with = by_layers,
 };
