@@ -1,5 +1,6 @@
 #include "plugin/internal.h"
 
+#include "base/arena.h"
 #include "base/log.h"
 #include "plugin/guard.h"
 
@@ -30,6 +31,12 @@ static void host_log(void *ctx, int32_t level, const char *msg)
     tsr_logf(level, "%s%s%s", c->id ? c->id : "", c->id ? ": " : "", msg ? msg : "");
 }
 
+static void *place(uint64_t size, uint64_t align)
+{
+    void *p = tsr_arena_get(size, align);
+    return p || posix_memalign(&p, align, size ? size : 1) == 0 ? p : NULL;
+}
+
 static void *host_alloc(void *ctx, uint64_t size, uint64_t align)
 {
     struct tsr_plugin_host_ctx *c = ctx;
@@ -37,10 +44,10 @@ static void *host_alloc(void *ctx, uint64_t size, uint64_t align)
         return NULL;
     if (align < sizeof(void *))
         align = sizeof(void *);
-    void    *p = NULL;
     uint64_t limit = atomic_load_explicit(&c->account->limit, memory_order_relaxed);
     uint64_t now = atomic_fetch_add(&c->account->now, size) + size;
-    if ((limit && now > limit) || posix_memalign(&p, align, size ? size : 1) != 0) {
+    void    *p = limit && now > limit ? NULL : place(size, align);
+    if (!p) {
         atomic_fetch_sub(&c->account->now, size);
         return NULL;
     }
@@ -56,7 +63,8 @@ static void host_release(void *ctx, void *p, uint64_t size)
     if (!p)
         return;
     atomic_fetch_sub(&c->account->now, size);
-    free(p);
+    if (!tsr_arena_put(p, size))
+        free(p);
 }
 
 static tsr_status host_parallel_for(void *ctx, uint64_t n, uint64_t grain,

@@ -12,10 +12,11 @@
 #include "probe.h"
 
 #define HUGE_PAGE (UINT64_C(2) << 20)
+#define LARGE     (UINT64_C(32) << 20) /* the host has smaller blocks side by side in such pages */
 
 static void *plain_get(const struct tsr_host *host, uint64_t bytes)
 {
-    uint64_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : 64;
+    uint64_t align = bytes > LARGE ? HUGE_PAGE : 64;
     void    *p = host->alloc(host->ctx, bytes, align);
     if (!p)
         return NULL;
@@ -35,8 +36,8 @@ static void plain_touch(void *p, uint64_t bytes)
     (void)bytes;
 }
 
-const struct tsr_cpu_memory tsr_cpu_memory_plain = { plain_get, plain_put, plain_touch,
-                                                     plain_touch };
+const struct tsr_cpu_memory tsr_cpu_memory_plain = { plain_get, plain_put, plain_touch, plain_touch,
+                                                     1 };
 
 /* clang 14 knows no "f16c"; that the system saves the registers is what "avx2" tells. */
 static int has_f16c(void)

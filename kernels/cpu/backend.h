@@ -18,6 +18,7 @@ struct tsr_cpu_memory {
     void (*put)(const struct tsr_host *host, void *p, uint64_t bytes);
     void (*open)(void *p, uint64_t bytes);
     void (*close)(void *p, uint64_t bytes);
+    int always; /* open: neither call does anything */
 };
 /* Memory of the host's, always open. */
 extern const struct tsr_cpu_memory tsr_cpu_memory_plain;

@@ -105,7 +105,8 @@ static int find_places(const struct tsr_cpu_weight *w, uint64_t T, struct places
     uint64_t llm = w->extra.llm ? T : 0;
     p->total = 0;
     p->ldq = cpu_ceil(w->cols, 32) * 32;
-    return reserve(&p->total, T, p->ldq, &p->rows) && reserve(&p->total, T, p->ldq, &p->q) &&
+    return reserve(&p->total, T, p->ldq, &p->rows) &&
+           reserve(&p->total, T > 1 ? T : 0, p->ldq, &p->q) &&
            reserve(&p->total, T, (llm ? 1 : w->nblocks) * 4, &p->sa) &&
            reserve(&p->total, T,
                    (llm                  ? 1
@@ -138,9 +139,11 @@ static tsr_status prepare_at(const struct tsr_cpu *c, struct job *j, const struc
     j->a.sums = j->sums = (int32_t *)(void *)(p + at->sums);
     j->a.found = j->found = (uint32_t *)(void *)(p + at->found);
     j->a.nfound = j->nfound = (uint64_t *)(void *)(p + at->nfound);
+    if (T == 1) /* a tile of one token is its row */
+        j->a.q = j->q = j->rows;
     if ((st = tsr_cpu_for(c, T, w->cols * 4, prepare_rows, j)) != TSR_OK ||
-        (st = tsr_cpu_for(c, cpu_ceil(T, c->k->tile8), w->cols * c->k->tile8, pack_tiles, j)) !=
-            TSR_OK ||
+        (T > 1 && (st = tsr_cpu_for(c, cpu_ceil(T, c->k->tile8), w->cols * c->k->tile8, pack_tiles,
+                                    j)) != TSR_OK) ||
         !w->extra.outliers)
         return st;
     j->a.xt = j->xt = (float *)(void *)(p + at->xt);
