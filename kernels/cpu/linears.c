@@ -23,7 +23,7 @@ struct together {
 static void fetch(const void *p, uint64_t bytes)
 {
     for (uint64_t at = 0; p && at < bytes; at += LINE)
-        __builtin_prefetch((const uint8_t *)p + at, 0, 2); /* into the second cache */
+        __builtin_prefetch((const uint8_t *)p + at);
 }
 
 /* The row of one token. */
