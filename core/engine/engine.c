@@ -324,6 +324,32 @@ uint64_t tsr_engine_length(const struct tsr_engine *e, uint32_t slot)
     return slot < e->n_slots ? e->slots[slot].length : 0;
 }
 
+/* A state of the delta rule cannot go back, a scaling by length made the keys for another length, and a layer with a
+ * window has rows from the base on only. */
+static bool can_rewind(const struct tsr_engine *e, uint32_t slot, uint64_t length)
+{
+    const struct tsr_model_hparams *hp = &e->model->hp;
+    const struct tsr_engine_slot   *s = &e->slots[slot];
+    if (length > s->length)
+        return false;
+    if (length == 0 || length == s->length)
+        return true;
+    for (uint64_t i = e->first; i < e->end; i++)
+        if (tsr_model_is_recurrent(hp, i))
+            return false;
+    return !tsr_engine_rope_varies(&hp->rope) && !tsr_engine_rope_varies(&hp->rope_sliding) &&
+           (!e->window_rows || s->base + e->window <= length + 1 || s->base == 0);
+}
+
+bool tsr_engine_rewind(struct tsr_engine *e, uint32_t slot, uint64_t length)
+{
+    if (slot >= e->n_slots || e->streamed || !can_rewind(e, slot, length) ||
+        (e->behind && !tsr_engine_rewind(e->behind, slot, length)))
+        return false;
+    e->slots[slot].length = length;
+    return true;
+}
+
 void tsr_engine_reset(struct tsr_engine *e, uint32_t slot)
 {
     if (slot < e->n_slots)

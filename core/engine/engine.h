@@ -172,6 +172,9 @@ tsr_status tsr_engine_head(struct tsr_engine *e, const float *rows, uint64_t n, 
                            struct tsr_err *err);
 uint64_t   tsr_engine_length(const struct tsr_engine *e, uint32_t slot);
 void       tsr_engine_reset(struct tsr_engine *e, uint32_t slot);
+/* Keeps the first `length` positions of a slot, so that other tokens can follow on them.  False: it holds fewer, or the
+ * model cannot go back there; nothing has changed, and the caller resets. */
+bool tsr_engine_rewind(struct tsr_engine *e, uint32_t slot, uint64_t length);
 
 /* Sees the input of every linear site of every layer during forward: x is [n, cols] F32 in
  * host memory, rows of `tokens[first..]`.  NULL ends it. */

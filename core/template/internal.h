@@ -70,6 +70,7 @@ struct tpl_ctx {
     unsigned          depth;
     struct tpl_build *out;
     int64_t           date;
+    bool              strict;
     const struct tpl_function *(*filter)(const char *s, uint64_t n);
     const struct tpl_function *(*test)(const char *s, uint64_t n);
     struct tsr_template       *names; /* while compiling */

@@ -165,6 +165,8 @@ tsr_status tpl_str(struct tpl_ctx *c, struct tpl_build *b, const struct tpl_valu
 {
     if (v->kind == TPL_STRING)
         return tpl_add_text(c, b, v->s);
+    if (c->strict && v->kind == TPL_UNDEFINED)
+        return tpl_fail_undefined(c, v);
     return v->kind == TPL_UNDEFINED || v->kind == TPL_MISSING ? TSR_OK : tpl_repr(c, b, v);
 }
 

@@ -123,6 +123,7 @@ tsr_status tsr_template_render(const struct tsr_template *t, const struct tsr_te
                                        .out = &b,
                                        .of = t,
                                        .date = v->date,
+                                       .strict = v->strict,
                                        .filter = tpl_filter,
                                        .test = tpl_test,
                                        .line = 1,

@@ -36,6 +36,7 @@ struct tsr_template_values {
     const json_t *input; /* an object: messages, tools, ...; its texts are input */
     const json_t *own;   /* an object: bos_token, ...; its texts count as the template's */
     int64_t       date;  /* of strftime_now: seconds since 1970, UTC */
+    bool strict; /* a value that is missing is an error where it would be printed or listed */
 };
 
 /* text: UTF-8, at most 1 MiB; copied.  name: of the template in messages.  TSR_E_INPUT: it is not a

@@ -258,7 +258,7 @@ tsr_status tpl_items(struct tpl_ctx *c, const struct tpl_value *v, const struct 
         v->list->used = true;
         return TSR_OK;
     case TPL_UNDEFINED:
-        return TSR_OK;
+        return c->strict ? tpl_fail_undefined(c, v) : TSR_OK;
     case TPL_STRING:
         return items_of_text(c, v->s, l);
     case TPL_DICT:
