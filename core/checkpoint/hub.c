@@ -118,6 +118,26 @@ tsr_status tsr_checkpoint_hub_find(const char *name, char **folder, struct tsr_e
     return st;
 }
 
+tsr_status tsr_checkpoint_hub_data_set(const char *name, char **folder, struct tsr_err *err)
+{
+    char        base[2 * PART + 32];
+    const char *slash = strchr(name, '/');
+    size_t      org = slash ? (size_t)(slash - name) : 0;
+    const char *rest = slash ? slash + 1 : name;
+    *folder = NULL;
+    if ((slash && !is_word(name, org, "")) || !is_word(rest, strlen(rest), ""))
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: is not the name of a data set on the hub, as ORG/NAME", name);
+    (void)snprintf(base, sizeof base, "datasets--%.*s%s%s", (int)org, name, org ? "--" : "", rest);
+    char *cache = cache_of(), *set = cache ? tsr_path_join(cache, base) : NULL;
+    free(cache);
+    if (!set) /* no home: there is no cache */
+        return TSR_OK;
+    tsr_status st = snapshot(set, "main", folder, err);
+    free(set);
+    return st;
+}
+
 tsr_status tsr_checkpoint_hub_open(const char *path, char **folder, struct tsr_err *err)
 {
     size_t n = strlen(path);

@@ -1,4 +1,4 @@
-/* checkpoint/hub.h - models in the local cache of the Hugging Face hub.  Nothing is downloaded.
+/* checkpoint/hub.h - models and data sets in the local cache of the Hugging Face hub.  Nothing is downloaded.
  *
  *   HF_HUB_CACHE, else HF_HOME/hub, else ~/.cache/huggingface/hub
  *     models--ORG--NAME/refs/main            the commit of a branch or tag, as text
@@ -16,6 +16,8 @@
 /* The snapshot that "hf:ORG/NAME" or "hf:ORG/NAME@REVISION" names; a revision is a branch, a tag or a commit, and
  * main by default.  Fresh memory.  TSR_E_INPUT with the command that downloads it if it is not there.  [any] */
 tsr_status tsr_checkpoint_hub_find(const char *name, char **folder, struct tsr_err *err);
+/* The snapshot of a data set, "ORG/NAME", in datasets--ORG--NAME; *folder NULL if the cache has none.  [any] */
+tsr_status tsr_checkpoint_hub_data_set(const char *name, char **folder, struct tsr_err *err);
 /* The same for the folder models--ORG--NAME itself; *folder NULL if it is none.  [any] */
 tsr_status tsr_checkpoint_hub_open(const char *path, char **folder, struct tsr_err *err);
 
