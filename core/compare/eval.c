@@ -243,8 +243,7 @@ static tsr_status answers_of(struct compare *c, const struct compare_arm *a, jso
     if (!c->choices)
         return TSR_OK;
     eo.split = a->ranks ? tsr_eval_tp_split(a->ranks) : NULL;
-    TSR_TRY(tsr_eval_choices_context(c->choices, c->job->tokenizer, m->hp.max_positions,
-                                     &eo.context, err));
+    TSR_TRY(tsr_eval_choices_context(c->choices, c->job->tokenizer, m, &eo.context, err));
     tsr_status st = tsr_engine_create(&e, c->job->registry, m, a->overlay, &eo, err);
     if (st == TSR_OK)
         st = tsr_eval_choices_score(e, c->job->tokenizer, c->choices, &marks, err);

@@ -5,6 +5,8 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "eval/likelihood.h"
+#include "eval/text.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -165,47 +167,21 @@ void tsr_eval_choices_destroy(struct tsr_eval_choices *c)
     free(c);
 }
 
-/* ---- tokens ------------------------------------------------------------------------- */
-
-/* Context and choice as one text; *from is the first token of the choice.  Spaces that end the
- * context belong to the choice, or the token that holds both would be split. */
-static tsr_status join(const struct tsr_tokenizer *t, const struct tsr_tokenizer_text *context,
-                       const struct tsr_tokenizer_text *choice, struct tsr_tokenizer_ids *ids,
-                       uint64_t *from, struct tsr_err *err)
-{
-    struct tsr_tokenizer_text text = { 0 };
-    struct tsr_tokenizer_ids  head = { 0 };
-    uint64_t                  n = context->n;
-    tsr_status                st = tsr_tokenizer_text_append(&text, context->v, n, err);
-    if (st == TSR_OK)
-        st = tsr_tokenizer_text_append(&text, choice->v, choice->n, err);
-    while (n && is_white(context->v[n - 1]))
-        n--;
-    if (st == TSR_OK)
-        st = tsr_tokenize(t, text.v, text.n, TSR_TOKENIZER_SPECIAL, ids, err);
-    if (st == TSR_OK)
-        st = tsr_tokenize(t, text.v, n, TSR_TOKENIZER_SPECIAL, &head, err);
-    *from = head.n;
-    if (st == TSR_OK && (head.n == 0 || head.n >= ids->n))
-        st = tsr_fail(err, TSR_E_INPUT,
-                      head.n ? "the choice '%.60s' has no separate token"
-                             : "nothing precedes the choice '%.60s', and the tokenizer puts no "
-                               "token there",
-                      choice->v);
-    tsr_tokenizer_text_free(&text);
-    tsr_tokenizer_ids_free(&head);
-    return st;
-}
+/* ---- scoring ------------------------------------------------------------------------ */
 
 tsr_status tsr_eval_choices_context(const struct tsr_eval_choices *c, const struct tsr_tokenizer *t,
-                                    uint64_t max, uint64_t *context, struct tsr_err *err)
+                                    const struct tsr_model *m, uint64_t *context,
+                                    struct tsr_err *err)
 {
+    struct tsr_eval_encoding how = { .tokenizer = t, .model = m };
+    uint64_t                 max = m->hp.max_positions;
     *context = 1;
     for (uint64_t i = 0; i < c->n; i++)
         for (uint64_t k = 0; k < c->q[i].n; k++) {
             struct tsr_tokenizer_ids ids = { 0 };
             uint64_t                 from;
-            tsr_status st = join(t, &c->q[i].context, &c->q[i].choice[k], &ids, &from, err);
+            tsr_status               st =
+                tsr_eval_encode_pair(&how, &c->q[i].context, &c->q[i].choice[k], &ids, &from, err);
             if (st == TSR_OK && ids.n > *context)
                 *context = ids.n < max ? ids.n : max;
             tsr_tokenizer_ids_free(&ids);
@@ -215,82 +191,30 @@ tsr_status tsr_eval_choices_context(const struct tsr_eval_choices *c, const stru
     return TSR_OK;
 }
 
-/* ---- scoring ------------------------------------------------------------------------ */
-
-struct scoring {
-    struct tsr_engine          *e;
-    const struct tsr_tokenizer *t;
-    struct tsr_engine_token    *tokens;
-    float                      *logits;
-    uint64_t                    vocab, context, rows; /* rows that logits has room for */
-    bool                        cut; /* a choice of this question lost tokens of its context */
-};
-
-/* Log-likelihood of ids[from ..] given the preceding ones. */
-static tsr_status likelihood(struct scoring *s, const uint32_t *ids, uint64_t n, uint64_t from,
-                             double *sum, struct tsr_err *err)
-{
-    uint64_t cut = n - 1 > s->context ? n - 1 - s->context : 0, wanted = n - from;
-    if (cut >= from)
-        return tsr_fail(err, TSR_E_INPUT, "a choice of %llu tokens does not fit %llu positions",
-                        (unsigned long long)wanted, (unsigned long long)s->context);
-    s->cut = s->cut || cut;
-    if (wanted > s->rows) {
-        uint64_t cells;
-        free(s->logits);
-        s->logits = NULL;
-        s->rows = wanted;
-        if (tsr_mul(wanted, s->vocab, &cells))
-            s->logits = tsr_new_aligned(cells, sizeof *s->logits);
-        if (!s->logits)
-            return tsr_fail_nomem(err, wanted * s->vocab * 4, "logits");
-    }
-    for (uint64_t i = cut; i + 1 < n; i++)
-        s->tokens[i - cut] = (struct tsr_engine_token){ .id = ids[i], .logits = i + 1 >= from };
-    tsr_engine_reset(s->e, 0);
-    TSR_TRY(tsr_engine_forward(s->e, s->tokens, n - 1 - cut, s->logits, err));
-    *sum = 0.0;
-    for (uint64_t i = 0; i < wanted; i++) {
-        double lse;
-        *sum -= tsr_eval_nll(s->logits + i * s->vocab, s->vocab, ids[from + i], &lse);
-    }
-    return isfinite(*sum)
-               ? TSR_OK
-               : tsr_fail(err, TSR_E_NUMERIC, "the likelihood of a choice is not finite");
-}
-
-/* Characters of UTF-8, without the space that was put in front. */
+/* Characters of a choice, without the space that was put in front. */
 static double characters(const struct tsr_tokenizer_text *t)
 {
-    double n = 0;
-    for (uint64_t i = *t->v == ' '; i < t->n; i++)
-        n += ((unsigned char)t->v[i] & 0xc0) != 0x80;
-    return n > 0 ? n : 1;
+    uint64_t space = *t->v == ' ', n = tsr_eval_count_characters(t->v + space, t->n - space);
+    return n ? (double)n : 1;
 }
 
-static tsr_status ask(struct scoring *s, const struct tsr_eval_question *q, char *mark,
-                      char *normalized, struct tsr_err *err)
+static tsr_status ask(struct tsr_eval_scorer *s, const struct tsr_eval_question *q, char *mark,
+                      char *normalized, bool *cut, struct tsr_err *err)
 {
     double   best = -INFINITY, best_normalized = -INFINITY;
     uint64_t chosen = 0, chosen_normalized = 0;
+    *cut = false;
     for (uint64_t k = 0; k < q->n; k++) {
-        struct tsr_tokenizer_ids ids = { 0 };
-        uint64_t                 from;
-        double                   sum = NAN;
-        tsr_status               st = join(s->t, &q->context, &q->choice[k], &ids, &from, err);
-        for (uint64_t i = 0; st == TSR_OK && i < ids.n; i++)
-            if (ids.v[i] >= s->vocab)
-                st = tsr_fail(err, TSR_E_INPUT, "token %u is outside the vocabulary", ids.v[i]);
-        if (st == TSR_OK)
-            st = likelihood(s, ids.v, ids.n, from, &sum, err);
-        tsr_tokenizer_ids_free(&ids);
-        TSR_TRY(st);
-        if (sum > best) {
-            best = sum;
+        struct tsr_eval_likelihood l;
+        TSR_TRY(tsr_eval_scorer_pair(s, &q->context, &q->choice[k], &l, err));
+        *cut = *cut || l.cut;
+        double by_length = l.sum / characters(&q->choice[k]);
+        if (l.sum > best) {
+            best = l.sum;
             chosen = k;
         }
-        if (sum / characters(&q->choice[k]) > best_normalized) {
-            best_normalized = sum / characters(&q->choice[k]);
+        if (by_length > best_normalized) {
+            best_normalized = by_length;
             chosen_normalized = k;
         }
     }
@@ -299,44 +223,43 @@ static tsr_status ask(struct scoring *s, const struct tsr_eval_question *q, char
     return TSR_OK;
 }
 
-tsr_status tsr_eval_choices_score(struct tsr_engine *e, const struct tsr_tokenizer *t,
-                                  const struct tsr_eval_choices *c,
-                                  struct tsr_eval_choice_marks *out, struct tsr_err *err)
+static tsr_status ask_all(struct tsr_eval_scorer *s, const struct tsr_eval_choices *c,
+                          struct tsr_eval_choice_marks *out, struct tsr_err *err)
 {
-    struct scoring s = {
-        .e = e, .t = t, .vocab = tsr_engine_vocab(e), .context = tsr_engine_context(e)
-    };
-    s.tokens = tsr_new(s.context, sizeof *s.tokens);
-    *out = (struct tsr_eval_choice_marks){ .marks = tsr_new(c->n + 1, 1),
-                                           .normalized = tsr_new(c->n + 1, 1),
-                                           .n = c->n };
-    tsr_status st = s.tokens && out->marks && out->normalized
-                        ? TSR_OK
-                        : tsr_fail_nomem(err, s.context * sizeof *s.tokens, "questions");
-    for (uint64_t i = 0; i < c->n && st == TSR_OK; i++) {
-        s.cut = false;
-        if (tsr_plugin_cancelled())
-            st = tsr_fail(err, TSR_E_CANCELLED, "stopped in the questions");
-        else
-            st = ask(&s, &c->q[i], &out->marks[i], &out->normalized[i], err);
-        if (st != TSR_OK) {
-            st = tsr_err_prefix(err, st, "question %llu", (unsigned long long)i + 1);
-            break;
-        }
-        out->cut += s.cut;
+    for (uint64_t i = 0; i < c->n; i++) {
+        bool       cut = false;
+        tsr_status st = tsr_plugin_cancelled()
+                            ? tsr_fail(err, TSR_E_CANCELLED, "stopped in the questions")
+                            : ask(s, &c->q[i], &out->marks[i], &out->normalized[i], &cut, err);
+        if (st != TSR_OK)
+            return tsr_err_prefix(err, st, "question %llu", (unsigned long long)i + 1);
+        out->cut += cut;
         out->right += out->marks[i] == '1';
         out->right_normalized += out->normalized[i] == '1';
         tsr_progress("questions", i + 1, c->n);
     }
+    return TSR_OK;
+}
+
+tsr_status tsr_eval_choices_score(struct tsr_engine *e, const struct tsr_tokenizer *t,
+                                  const struct tsr_eval_choices *c,
+                                  struct tsr_eval_choice_marks *out, struct tsr_err *err)
+{
+    struct tsr_eval_scorer *s = NULL;
+    *out = (struct tsr_eval_choice_marks){ .marks = tsr_new(c->n + 1, 1),
+                                           .normalized = tsr_new(c->n + 1, 1),
+                                           .n = c->n };
+    tsr_status st = out->marks && out->normalized ? tsr_eval_scorer_create(&s, e, t, false, err)
+                                                  : tsr_fail_nomem(err, c->n, "questions");
+    if (st == TSR_OK)
+        st = ask_all(s, c, out, err);
+    tsr_eval_scorer_destroy(s);
     if (st == TSR_OK && out->cut)
         tsr_logf(TSR_LOG_WARN,
                  "%llu of %llu questions are longer than the %llu positions and lost tokens from "
                  "their front",
                  (unsigned long long)out->cut, (unsigned long long)c->n,
-                 (unsigned long long)s.context);
-    tsr_engine_reset(e, 0);
-    free(s.tokens);
-    free(s.logits);
+                 (unsigned long long)tsr_engine_context(e));
     if (st != TSR_OK)
         tsr_eval_choice_marks_free(out);
     return st;

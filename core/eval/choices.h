@@ -34,15 +34,16 @@ struct tsr_eval_choice_marks {
     uint64_t n, right, right_normalized;
     uint64_t cut; /* questions that the context could not hold, in this run */
 };
-/* A question that the context of the engine cannot hold loses tokens from its front, as there, and
- * a warning counts them; a choice that alone is too long is TSR_E_INPUT.  Slot 0 is empty afterwards. */
+/* The tokens are those of likelihood.h.  A question that the context of the engine cannot hold loses tokens from its
+ * front, and a warning counts them; a choice that alone is too long is TSR_E_INPUT.  Slot 0 is empty afterwards. */
 tsr_status tsr_eval_choices_score(struct tsr_engine *e, const struct tsr_tokenizer *t,
                                   const struct tsr_eval_choices *c,
                                   struct tsr_eval_choice_marks *out, struct tsr_err *err);
 void       tsr_eval_choice_marks_free(struct tsr_eval_choice_marks *m);
-/* Tokens that the longest question takes, for the context of an engine; at most max. */
+/* Tokens that the longest question takes, for the context of an engine; at most the model's maximum. */
 tsr_status tsr_eval_choices_context(const struct tsr_eval_choices *c, const struct tsr_tokenizer *t,
-                                    uint64_t max, uint64_t *context, struct tsr_err *err);
+                                    const struct tsr_model *m, uint64_t *context,
+                                    struct tsr_err *err);
 
 /* Questions that only a, or only b, has right; both of the same n. */
 void tsr_eval_marks_discordant(const char *a, const char *b, uint64_t *only_a, uint64_t *only_b);

@@ -7,7 +7,5 @@
 /* lm-evaluation-harness's WikiText detokenizer on one page (UTF-8). */
 tsr_status tsr_eval_wikitext_detokenize(const char *page, uint64_t len,
                                         struct tsr_tokenizer_text *out, struct tsr_err *err);
-/* len(re.split(r"\s+", page)) as Python counts it. */
-uint64_t tsr_eval_count_words(const char *page, uint64_t len);
 
 #endif

@@ -5,9 +5,10 @@
  *                   window counts with its mean times its length, so the denominator is all tokens.
  * llamacpp-512      the same with 512; the first token of each window gives way to BOS; the second
  *                   half is scored: tokens n/2+1 to n-1; the denominator is what is scored.
- * lm-eval-wikitext  each row is a document: detokenized, tokenized without special tokens, rolling
+ * lm-eval-wikitext  each row is a document: detokenized, tokenized with the tokenizer's template, rolling
  *                   windows of the model's maximum in which every token is scored once, the first
- *                   after BOS (or EOS); the denominator is the words of the original documents.
+ *                   after BOS (or EOS), so that a BOS of the template is scored; with no_bos without
+ *                   the template; the denominator is the words of the original documents.
  */
 #include "eval/windows.h"
 
@@ -15,6 +16,8 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "eval/encode.h"
+#include "eval/text.h"
 #include "eval/wikitext.h"
 
 #include <stdlib.h>
@@ -223,49 +226,39 @@ static tsr_status by_joined_text(struct build *b, struct rows *rows, struct tsr_
 /* ---- lm-eval-wikitext -------------------------------------------------------- */
 
 /* ids->v[0] is the prefix token, followed by the document.  Each token is scored once, even beyond
- * max_windows, because the words of a document count as a whole.  A window is max tokens of input;
- * the last one starts earlier so that it is full too if the document is long. */
+ * max_windows, because the words of a document count as a whole. */
 static tsr_status roll(struct build *b, const struct tsr_tokenizer_ids *ids, struct tsr_err *err)
 {
-    uint64_t max = b->w->window, done = 0, n = ids->n - 1;
-    while (done < n) {
-        uint64_t take = n - done < max ? n - done : max, end = done + take;
-        /* inputs are ids[begin .. end), targets ids[done+1 .. end] */
-        uint64_t begin = end > max ? end - max : 0;
-        TSR_TRY(
-            add_window(b, ids->v + begin, end + 1 - begin, done + 1 - begin, (double)take, err));
-        done = end;
+    for (uint64_t done = 0, begin, end; done + 1 < ids->n; done = end) {
+        tsr_eval_rolling_window(ids->n, b->w->window, done, &begin, &end);
+        TSR_TRY(add_window(b, ids->v + begin, end + 1 - begin, done + 1 - begin,
+                           (double)(end - done), err));
     }
     return TSR_OK;
 }
 
 static tsr_status by_document(struct build *b, struct rows *rows, struct tsr_err *err)
 {
-    const struct tsr_model_hparams *hp = &b->m->hp;
-    struct tsr_tokenizer_text       row = { 0 }, page = { 0 };
-    struct tsr_tokenizer_ids        ids = { 0 };
-    bool                            more = true;
-    tsr_status                      st = TSR_OK;
-    if (hp->bos < 0 && hp->n_eos == 0)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "lm-eval-wikitext needs a BOS or EOS token before the "
-                        "first word, and model '%s' names neither",
-                        b->m->path);
+    struct tsr_eval_encoding  how = { b->t, b->m, b->w->opt.no_bos };
+    struct tsr_tokenizer_text row = { 0 }, page = { 0 };
+    struct tsr_tokenizer_ids  ids = { 0 };
+    bool                      more = true;
+    tsr_status                st = TSR_OK;
     b->w->bos = "per document";
     while (st == TSR_OK && !full(b)) {
         st = next_row(rows, &row, &more, err);
         if (st != TSR_OK || !more)
             break;
         page.n = ids.n = 0;
-        st = tsr_tokenizer_ids_push(&ids, hp->bos >= 0 ? (uint32_t)hp->bos : hp->eos[0], err);
+        st = tsr_eval_wikitext_detokenize(row.v ? row.v : "", row.n, &page, err);
         if (st == TSR_OK)
-            st = tsr_eval_wikitext_detokenize(row.v ? row.v : "", row.n, &page, err);
-        if (st == TSR_OK)
-            st = tsr_tokenize(b->t, page.v ? page.v : "", page.n, 0, &ids, err);
+            st = tsr_eval_encode_rolling(&how, &page, &ids, err);
         if (st != TSR_OK) {
             st = tsr_err_prefix(err, st, "%s: row %llu", b->path, (unsigned long long)rows->line);
             break;
         }
+        if (ids.n > 1 && ids.v[1] == ids.v[0])
+            b->w->bos = "per document, scored";
         b->w->words += tsr_eval_count_words(row.v ? row.v : "", row.n);
         b->w->bytes += row.n;
         st = roll(b, &ids, err);

@@ -21,6 +21,7 @@ struct tsr_eval_options {
     const char          *join;        /* between rows; NULL: "\n\n" */
     uint64_t             window;      /* 0: the protocol's, at most the context */
     uint64_t             max_windows; /* 0: all */
+    bool no_bos; /* lm-eval-wikitext: the tokenizer adds none, so that none is scored */
 };
 
 /* The text cut into the protocol's windows; made once, so that all arms of a comparison see
@@ -36,9 +37,9 @@ struct tsr_eval_windows {
     char                    text_hash[48];
     struct tsr_eval_options opt;
     const char             *protocol_name;
-    const char             *bos;    /* "once", "per window", "per document" or "none" */
-    uint64_t                window; /* tokens in a full window */
-    uint64_t                scored; /* positions that are scored, over all windows */
+    const char *bos;    /* "once", "per window", "per document", that and ", scored", or "none" */
+    uint64_t    window; /* tokens in a full window */
+    uint64_t    scored; /* positions that are scored, over all windows */
 };
 tsr_status tsr_eval_windows_create(struct tsr_eval_windows **w, const struct tsr_tokenizer *t,
                                    const struct tsr_model *m, const char *text_path,

@@ -48,7 +48,8 @@ tsr_status tsr_pipeline_eval_keys_windows(const struct tsr_pipeline_eval_keys *k
                                   .rows = (enum tsr_engine_rows)k->rows,
                                   .join = join,
                                   .window = (uint64_t)k->window,
-                                  .max_windows = (uint64_t)k->max_windows };
+                                  .max_windows = (uint64_t)k->max_windows,
+                                  .no_bos = !k->add_bos };
     tsr_status              st = tsr_eval_windows_create(w, t, m, path, &o, err);
     free(join);
     return st;

@@ -37,6 +37,7 @@ void tsr_pipeline_check_input(const struct tsr_pipeline_job *job, const struct t
 struct tsr_pipeline_eval_keys {
     const char *text, *join;
     int64_t     protocol, rows, window, max_windows;
+    int32_t     add_bos;
 };
 #define TSR_PIPELINE_EVAL_OPTIONS(S, k) TSR_PIPELINE_EVAL_OPTIONS_TEXT(S, k, TSR_OPT_REQUIRED)
 /* text_flags: 0 where the text may be missing. */
@@ -74,6 +75,12 @@ struct tsr_pipeline_eval_keys {
           .offset = TSR_FIELD(S, k.window, int64_t),                                               \
           .min = { .i = 0 },                                                                       \
           .max = { .i = 1 << 30 } },                                                               \
+        { .name = "add_bos",                                                                       \
+          .help = "Whether the tokenizer adds BOS to texts of lm-eval-wikitext and of tasks.",     \
+          .type = TSR_OPT_BOOL,                                                                    \
+          .flags = TSR_OPT_UNSAID,                                                                 \
+          .offset = TSR_FIELD(S, k.add_bos, int32_t),                                              \
+          .def = { .i = 1 } },                                                                     \
     {                                                                                              \
         .name = "max_windows", .help = "Stop after this many windows; 0: all.", .unit = "windows", \
         .type = TSR_OPT_INT, .offset = TSR_FIELD(S, k.max_windows, int64_t), .min = { .i = 0 },    \

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "checkpoint/tokenizer.h"
 #include "eval/eval.h"
+#include "eval/text.h"
 #include "eval/wikitext.h"
 
 #include <math.h>
@@ -228,7 +229,11 @@ static void test_rolling(void **state)
     for (int i = 0; i < 200; i++)
         strcat(text, i % 3 ? "She said so. " : "He went home ");
     struct tsr_tokenizer_ids ids = { 0 };
-    assert_int_equal(tsr_tokenize(tokenizer, text, strlen(text), 0, &ids, &e.err), TSR_OK);
+    /* the BOS of the document is scored as well */
+    assert_int_equal(tsr_tokenize(tokenizer, text, strlen(text), TSR_TOKENIZER_SPECIAL, &ids,
+                                  &e.err),
+                     TSR_OK);
+    assert_int_equal(ids.v[0], model->hp.bos);
     for (uint64_t max = ids.n - 2; max >= 7; max = max > 200 ? max - 131 : max / 2) {
         struct tsr_eval_windows *w =
             windows(file_with(text),
@@ -246,7 +251,8 @@ static void test_rolling(void **state)
         file_with(
             "{\"text\": \"One here.\"}\n\n{\"text\": \"\"}\n{\"id\": 2, \"text\": \"Two .\"}\n"),
         (struct tsr_eval_options){ .protocol = TSR_EVAL_PPL_LM_EVAL_WIKITEXT,
-                                   .rows = TSR_EVAL_ROWS_JSONL });
+                                   .rows = TSR_EVAL_ROWS_JSONL,
+                                   .no_bos = true });
     assert_int_equal(w->n, 2); /* the empty document scores nothing */
     assert_int_equal(w->words, 2 + 1 + 2);
     assert_int_equal(w->bytes, 9 + 0 + 5);

@@ -3,6 +3,8 @@
 
 extern const struct tsr_pipeline_step tsr_step_eval;
 
+static const struct tsr_cli_rename renames[] = { { "task", "tasks" } };
+
 const struct tsr_verb tsr_verb_eval = {
     .name = "eval",
     .args = "MODEL",
@@ -32,6 +34,11 @@ const struct tsr_verb tsr_verb_eval = {
         "\"answer\"} per line. The model's answer is the likeliest choice after the context. "
         "With --against, both models answer and are compared by McNemar's exact test.\n"
         "\n"
+        "--task NAME,NAME runs named tasks as lm-evaluation-harness does: arc_easy, "
+        "arc_challenge, hellaswag, piqa, winogrande, openbookqa, boolq, sciq, truthfulqa_mc1, "
+        "lambada_openai, mmlu, wikitext. FILE.yaml adds a task. The rows come from --data FOLDER, "
+        "as FOLDER/NAME/SPLIT.jsonl, or from the hub's cache. Nothing is downloaded.\n"
+        "\n"
         "--simulate-tp N splits o and down of every layer into the columns of N ranks inside "
         "this process. The partial sums go through --codec, as on real ranks. Where N ranks "
         "can share the model, the result is bit-identical to "
@@ -39,5 +46,7 @@ const struct tsr_verb tsr_verb_eval = {
     .run = tsr_cli_run_step,
     .jobs = true,
     .step = &tsr_step_eval,
+    .renames = renames,
+    .n_renames = sizeof renames / sizeof *renames,
     .loose = true,
 };

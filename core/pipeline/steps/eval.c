@@ -1,4 +1,4 @@
-/* eval: perplexity, or the accuracy of answers, of the model as the steps before left it, and how far it is from
+/* eval: perplexity, the accuracy of answers, or named tasks, of the model as the steps before left it, and how far it is from
  * its original or from another model. */
 #include "pipeline/job.h"
 #include "pipeline/steps/eval_step.h"
@@ -26,6 +26,7 @@ static const struct tsr_option options[] = {
       .flags = TSR_OPT_UNSAID,
       .offset = TSR_FIELD(S, choices, const char *),
       .def = { .s = "" } },
+    EVAL_TASKS_OPTIONS(S, tasks),
     { .name = "save_kld",
       .help = "Write the model's log-probabilities as a .kld file; llamacpp-512 alone.",
       .unit = "FILE",
@@ -48,10 +49,16 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
     const struct tsr_config_node *at = tsr_config_node_get(node, "text");
     bool                          kld = eval_is_kld(o->against);
     (void)err;
-    if (*o->choices && (*o->eval.text || *o->save_kld || kld))
+    eval_tasks_check(job, &o->tasks, node, d);
+    if (o->tasks.tasks && (*o->choices || *o->eval.text || *o->save_kld || *o->against || o->kl))
+        tsr_config_diag_error(
+            d, &o->tasks.tasks->mark, NULL,
+            "'tasks' measures one model on tasks alone; ask for 'text', 'choices', "
+            "'kl' and 'against' in a separate step");
+    else if (*o->choices && (*o->eval.text || *o->save_kld || kld))
         tsr_config_diag_error(d, &node->mark, NULL,
                               "'choices' is about questions; ask for the text in a separate step");
-    else if (!*o->choices && !*o->eval.text && !kld)
+    else if (!*o->choices && !*o->eval.text && !kld && !o->tasks.tasks)
         tsr_config_diag_error(d, &node->mark, "File to measure on.", "step 'eval' needs 'text'");
     else if (*o->eval.text && kld)
         tsr_config_diag_error(d, at ? &at->mark : &node->mark, NULL,
@@ -62,6 +69,7 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
     if (o->by_layers)
         tsr_pipeline_by_layers_check(&o->run,
                                      *o->choices         ? "choices"
+                                     : o->tasks.tasks    ? "tasks"
                                      : o->tp.simulate_tp ? "simulate_tp"
                                                          : NULL,
                                      node, d);
@@ -207,16 +215,22 @@ static tsr_status ask(struct eval_step *e, struct tsr_err *err)
     free(path);
     TSR_TRY(st);
     TSR_TRY(eval_open_reference(e, err));
-    TSR_TRY(
-        tsr_eval_choices_context(e->questions, t, e->job->model->hp.max_positions, &context, err));
+    TSR_TRY(tsr_eval_choices_context(e->questions, t, e->job->model, &context, err));
     TSR_TRY(open_engine(e, context, err));
     TSR_TRY(tsr_eval_choices_score(e->engine, t, e->questions, &e->marks, err));
     if (!e->reference)
         return TSR_OK;
-    TSR_TRY(
-        tsr_eval_choices_context(e->questions, t, e->reference->hp.max_positions, &context, err));
+    TSR_TRY(tsr_eval_choices_context(e->questions, t, e->reference, &context, err));
     TSR_TRY(open_plain(e, context, err));
     return tsr_eval_choices_score(e->reference_engine, t, e->questions, &e->reference_marks, err);
+}
+
+static tsr_status run_tasks(struct eval_step *e, struct tsr_err *err)
+{
+    uint64_t context;
+    TSR_TRY(eval_tasks_open(&e->tasks, e->job, &e->o->tasks, !e->o->eval.add_bos, &context, err));
+    TSR_TRY(open_engine(e, context, err));
+    return eval_tasks_run(e->tasks, e->engine, err);
 }
 
 static bool by_layers(const void *opts)
@@ -239,7 +253,9 @@ static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
     struct eval_step e = { .job = job, .o = opts };
     (void)node;
     TSR_TRY(tsr_pipeline_step_need_tokenizer(job, "step 'eval'", err));
-    tsr_status st = *e.o->choices ? ask(&e, err) : measure(&e, err);
+    tsr_status st = e.o->tasks.tasks ? run_tasks(&e, err)
+                    : *e.o->choices  ? ask(&e, err)
+                                     : measure(&e, err);
     if (st == TSR_OK)
         st = unchanged(&e, err);
     if (st == TSR_OK)
@@ -247,6 +263,7 @@ static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
     tsr_eval_choice_marks_free(&e.marks);
     tsr_eval_choice_marks_free(&e.reference_marks);
     tsr_eval_choices_destroy(e.questions);
+    eval_tasks_close(e.tasks);
     tsr_eval_layers_close(e.reference_layers);
     tsr_eval_layers_close(e.layers);
     tsr_engine_destroy(e.reference_engine);
@@ -261,7 +278,7 @@ static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
 
 const struct tsr_pipeline_step tsr_step_eval = {
     .name = "eval",
-    .summary = "measures perplexity by a named protocol",
+    .summary = "measures perplexity by a named protocol, or named tasks",
     .options = options,
     .n_options = sizeof options / sizeof *options,
     .options_size = sizeof(struct eval_step_keys),

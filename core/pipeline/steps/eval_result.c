@@ -44,13 +44,15 @@ json_t *eval_result_json(const struct eval_step *e)
 {
     const struct eval_step_keys *o = e->o;
     const char                  *text = e->base ? o->against : o->eval.text;
-    json_t                      *j = e->questions ? json_object()
-                                                  : tsr_pipeline_windows_json(e->windows, text, e->job->tokenizer);
+    bool                         asked = e->questions || e->tasks;
+    json_t                      *j =
+        asked ? json_object() : tsr_pipeline_windows_json(e->windows, text, e->job->tokenizer);
     if (j &&
         (!e->ranks ||
          tsr_pipeline_json_put(j, "simulated", tsr_pipeline_tp_json(e->ranks, e->job->model))) &&
-        (e->questions ? put_questions(j, e)
-                      : tsr_pipeline_eval_result_put(j, e->windows, &e->result)) &&
+        (e->tasks       ? tsr_pipeline_json_put(j, "tasks", eval_tasks_json(e->tasks))
+         : e->questions ? put_questions(j, e)
+                        : tsr_pipeline_eval_result_put(j, e->windows, &e->result)) &&
         put_model(j, e) && tsr_pipeline_running_put(j, e->job, &o->run, &e->running, e->ran) &&
         (!e->layers || !e->job->loose ||
          tsr_pipeline_json_put_int(j, "peak_memory_bytes", tsr_quant_memory_peak())) &&
@@ -150,6 +152,10 @@ void eval_result_print(const json_t *r, FILE *to)
 {
     const json_t *tp = json_object_get(r, "simulated");
     bool          words = json_object_get(r, "words") != NULL;
+    if (json_object_get(r, "tasks")) {
+        eval_tasks_print(json_object_get(r, "tasks"), to);
+        return;
+    }
     if (json_object_get(r, "choices")) {
         print_questions(r, to);
         return;

@@ -257,8 +257,8 @@ static tsr_status load_questions(struct tsr_step_sweep_run *x, struct tsr_err *e
     tsr_status st = tsr_eval_choices_load(&x->questions, path, err);
     free(path);
     TSR_TRY(st);
-    TSR_TRY(tsr_eval_choices_context(x->questions, x->job->tokenizer,
-                                     x->job->model->hp.max_positions, &context, err));
+    TSR_TRY(
+        tsr_eval_choices_context(x->questions, x->job->tokenizer, x->job->model, &context, err));
     x->context = context > x->context ? context : x->context;
     return TSR_OK;
 }
