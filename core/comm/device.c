@@ -350,24 +350,43 @@ static tsr_status run(const struct tsr_comm_sum *s, struct tsr_err *err)
     return st == TSR_OK ? d->codec->stream_behind(d->self, NULL, d->stream, err) : st;
 }
 
-tsr_status tsr_comm_device_run(struct tsr_comm_group *g, uint32_t phase, uint32_t site,
-                               const struct tsr_backend_v1 *backend, void *self,
-                               const struct tsr_tensor *x, bool *done, struct tsr_err *err)
+/* Plans the sum and loads its wires, if the device can compute it. */
+static tsr_status prepare(struct tsr_comm_sum *s, uint32_t phase,
+                          const struct tsr_backend_v1 *backend, void *self, bool *can,
+                          struct tsr_err *err)
 {
-    struct tsr_comm_sum s = { .g = g, .c = &g->coder[phase], .site = site, .tensor = x };
-    struct tsr_errbuf   why = TSR_ERRBUF(why);
-    *done = false;
-    s.rows = x->rows;
-    s.cols = x->cols;
+    struct tsr_comm_group *g = s->g;
+    struct tsr_errbuf      why = TSR_ERRBUF(why);
+    *can = false;
     if (!g->device)
         TSR_TRY(bind(g, backend, self, err));
     struct tsr_comm_device *d = g->device;
     if (d->unusable || d->no_wire[phase] || d->backend != backend || d->self != self)
         return TSR_OK;
-    TSR_TRY(tsr_comm_sum_plan(&s, err));
-    TSR_TRY(go_without(load_wires(&s, &why.err), true, &d->no_wire[phase], why.text, err));
-    if (d->no_wire[phase])
-        return TSR_OK;
-    *done = true;
-    return run(&s, err);
+    TSR_TRY(tsr_comm_sum_plan(s, err));
+    TSR_TRY(go_without(load_wires(s, &why.err), true, &d->no_wire[phase], why.text, err));
+    *can = !d->no_wire[phase];
+    return TSR_OK;
+}
+
+tsr_status tsr_comm_device_reserve(struct tsr_comm_group *g, uint32_t phase,
+                                   const struct tsr_backend_v1 *backend, void *self, uint64_t rows,
+                                   uint64_t cols, uint32_t first, uint32_t end, struct tsr_err *err)
+{
+    struct tsr_comm_sum s = { .g = g, .c = &g->coder[phase], .rows = rows, .cols = cols };
+    bool                can = false;
+    for (s.site = first; s.site < end; s.site++)
+        TSR_TRY(prepare(&s, phase, backend, self, &can, err));
+    return can ? make_room(g, err) : TSR_OK;
+}
+
+tsr_status tsr_comm_device_run(struct tsr_comm_group *g, uint32_t phase, uint32_t site,
+                               const struct tsr_backend_v1 *backend, void *self,
+                               const struct tsr_tensor *x, bool *done, struct tsr_err *err)
+{
+    struct tsr_comm_sum s = {
+        .g = g, .c = &g->coder[phase], .site = site, .tensor = x, .rows = x->rows, .cols = x->cols
+    };
+    TSR_TRY(prepare(&s, phase, backend, self, done, err));
+    return *done ? run(&s, err) : TSR_OK;
 }

@@ -39,6 +39,11 @@ struct tsr_comm_device {
 tsr_status tsr_comm_device_run(struct tsr_comm_group *g, uint32_t phase, uint32_t site,
                                const struct tsr_backend_v1 *backend, void *self,
                                const struct tsr_tensor *x, bool *done, struct tsr_err *err);
+/* Wires and memory for sums of at most [rows, cols] at the sites [first, end). */
+tsr_status tsr_comm_device_reserve(struct tsr_comm_group *g, uint32_t phase,
+                                   const struct tsr_backend_v1 *backend, void *self, uint64_t rows,
+                                   uint64_t cols, uint32_t first, uint32_t end,
+                                   struct tsr_err *err);
 void       tsr_comm_device_close(struct tsr_comm_device *d); /* NULL is fine */
 
 /* wires.c. The wire of m's encoder, loaded on first use. TSR_E_UNSUPPORTED if the codec or the backend has

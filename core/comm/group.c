@@ -163,3 +163,13 @@ tsr_status tsr_comm_group_sum_on(struct tsr_comm_group *g, uint32_t phase, uint3
     g->counters.sums += *done;
     return ended(g, st, phase, site, err);
 }
+
+tsr_status tsr_comm_group_reserve(struct tsr_comm_group *g, const struct tsr_backend_v1 *backend,
+                                  void *self, uint64_t rows, uint64_t cols, uint32_t first,
+                                  uint32_t end, struct tsr_err *err)
+{
+    for (uint32_t p = 0; p < TSR_COMM_PHASES && g->ranks > 1; p++)
+        if (g->open[p])
+            TSR_TRY(tsr_comm_device_reserve(g, p, backend, self, rows, cols, first, end, err));
+    return TSR_OK;
+}

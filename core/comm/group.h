@@ -56,6 +56,13 @@ tsr_status tsr_comm_group_sum_on(struct tsr_comm_group *g, uint32_t phase, uint3
                                  const struct tsr_backend_v1 *backend, void *self,
                                  const struct tsr_tensor *x, bool *done, struct tsr_err *err);
 
+/* Before the first sum: takes the wires and the memory of the device for tsr_comm_group_sum_on() of at most
+ * [rows, cols] at the sites [first, end). Sums then take no memory, for which a driver may wait until the receives
+ * of other ranks are over. Does nothing in a phase that is still `auto` or has its sums in host memory. [worker] */
+tsr_status tsr_comm_group_reserve(struct tsr_comm_group *g, const struct tsr_backend_v1 *backend,
+                                  void *self, uint64_t rows, uint64_t cols, uint32_t first,
+                                  uint32_t end, struct tsr_err *err);
+
 /* Fixes the `auto` settings of a phase, before its first sum: codec "auto" (or "auto:SPEC;SPEC;...", the
  * codecs to choose from; default: plain:dtype=bf16 and mx) and algorithm TSR_COMM_AUTO, for sums of this
  * shape. All ranks call it. It measures the link and the codecs, tries the combinations predicted near the

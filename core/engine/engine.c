@@ -163,6 +163,7 @@ static tsr_status build(struct tsr_engine *e, const struct tsr_model_overlay *o,
     if (e->model->hp.latent.rank)
         TSR_TRY(tsr_engine_latent_create(e, err));
     set_hooks(e, opt);
+    TSR_TRY(tsr_engine_reserve(e, err));
     return opt->compensate ? tsr_engine_compensate_create(e, opt->compensate, err) : TSR_OK;
 }
 

@@ -34,6 +34,11 @@ struct tsr_engine_tp {
      * nothing has happened, x goes through sum(). */
     tsr_status (*sum_on)(void *ctx, uint32_t site, const struct tsr_backend_v1 *backend, void *self,
                          const struct tsr_tensor *x, bool *done, struct tsr_err *err);
+    /* Optional: takes what sum_on() needs for at most [rows, cols] at the sites [first, end).  Called
+     * once, when the engine is made. */
+    tsr_status (*reserve_on)(void *ctx, const struct tsr_backend_v1 *backend, void *self,
+                             uint64_t rows, uint64_t cols, uint32_t first, uint32_t end,
+                             struct tsr_err *err);
 };
 
 /* o and down of every layer are split by columns for `ranks` ranks, 2 to TSR_ENGINE_SPLIT_MAX, which this

@@ -194,6 +194,9 @@ void       tsr_engine_feed_destroy(struct tsr_engine_feed *f);
 tsr_status tsr_engine_feed_chunk(struct tsr_engine *e, const struct tsr_engine_token *tokens,
                                  uint64_t n, uint64_t *wanted, struct tsr_err *err);
 
+/* reserve.c: memory that operations take in addition to their tensors, so that none is taken later. */
+tsr_status tsr_engine_reserve(const struct tsr_engine *e, struct tsr_err *err);
+
 /* forward.c: the ends of the model.  Hidden states of the n ids in the feed into e->h; logits of
  * at most head_rows hidden rows (e->h or e->x) into host memory. */
 tsr_status tsr_engine_run_embedding(struct tsr_engine *e, uint64_t n, struct tsr_err *err);

@@ -214,9 +214,15 @@ static tsr_status sizes_attention(const void *self, uint64_t tokens, uint64_t po
              bytes, err);
 }
 
+static tsr_status sizes_reserve(void *self, uint64_t bytes, struct tsr_err *err)
+{
+    TSR_CALL(tsr_plugin_shim_device, SIZES, reserve, bytes, err);
+}
+
 static const struct tsr_sizes_v1 sizes = { .weight = sizes_weight,
                                            .linear = sizes_linear,
-                                           .attention = sizes_attention };
+                                           .attention = sizes_attention,
+                                           .reserve = sizes_reserve };
 
 /* ---- tessera.backend.linears/1 ------------------------------------------------------------------------ */
 

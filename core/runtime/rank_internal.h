@@ -65,6 +65,9 @@ tsr_status tsr_runtime_rank_sum(void *ctx, uint32_t site, float *x, uint64_t row
 tsr_status tsr_runtime_rank_sum_on(void *ctx, uint32_t site, const struct tsr_backend_v1 *backend,
                                    void *self, const struct tsr_tensor *x, bool *done,
                                    struct tsr_err *err);
+tsr_status tsr_runtime_rank_reserve_on(void *ctx, const struct tsr_backend_v1 *backend, void *self,
+                                       uint64_t rows, uint64_t cols, uint32_t first, uint32_t end,
+                                       struct tsr_err *err);
 
 /* rank_back.c: a head on the first stage. Starts to receive returned rows; reduces a micro-batch to the
  * requested rows, as the last stage sends them; computes logits of those rows, which b then holds. */

@@ -207,6 +207,7 @@ tsr_status tsr_runtime_rank_open_engine(struct tsr_runtime_rank *r, struct tsr_e
                                                 .whole_experts = p->layout->stages[r->place.stage].whole_experts,
                                                 .sum = tsr_runtime_rank_sum,
                                                 .sum_on = tsr_runtime_rank_sum_on,
+                                                .reserve_on = tsr_runtime_rank_reserve_on,
                                                 .ctx = r };
     struct tsr_engine_options            o = { .on = r->on,
                                                .act = p->act,

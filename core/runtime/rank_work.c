@@ -40,6 +40,16 @@ tsr_status tsr_runtime_rank_sum_on(void *ctx, uint32_t site, const struct tsr_ba
     return TSR_OK;
 }
 
+tsr_status tsr_runtime_rank_reserve_on(void *ctx, const struct tsr_backend_v1 *backend, void *self,
+                                       uint64_t rows, uint64_t cols, uint32_t first, uint32_t end,
+                                       struct tsr_err *err)
+{
+    const struct tsr_runtime_rank *r = ctx;
+    return r->plan->pacing
+               ? TSR_OK
+               : tsr_comm_group_reserve(r->group, backend, self, rows, cols, first, end, err);
+}
+
 /* The embedding is the first rank's: the others of its stage get the rows. */
 static tsr_status share_rows(struct tsr_runtime_rank *r, struct tsr_runtime_micro_batch *b,
                              struct tsr_err *err)

@@ -1,4 +1,4 @@
-/* sizes.c - sizes of weights and operations for a planner (tessera/draft/sizes.h). */
+/* sizes.c - sizes of weights and operations for a planner, and scratch for an engine (tessera/draft/sizes.h). */
 #include "backend.h"
 
 static tsr_status weight(const void *self, const struct tsr_weight_desc *d, uint64_t *bytes,
@@ -17,9 +17,14 @@ static tsr_status linear(const void *self, const struct tsr_weight_desc *d, uint
 {
     struct tsr_cuda_weight w;
     tsr_status             st = tsr_cuda_outline(d, 0, &w, err);
-    if (st == TSR_OK)
-        *bytes = tsr_cuda_is_fast(self, &w, act, tokens) ? tsr_cuda_fast_work(self, &w, tokens)
-                                                         : tsr_cuda_linear_work(&w, act, tokens);
+    if (st != TSR_OK)
+        return st;
+    *bytes = tsr_cuda_linear_work(&w, act, tokens);
+    if (tsr_cuda_is_fast(self, &w, act,
+                         tokens)) { /* the exact kernels run what the library refuses */
+        uint64_t fast = tsr_cuda_fast_work(self, &w, tokens);
+        *bytes = fast > *bytes ? fast : *bytes;
+    }
     return st;
 }
 
@@ -35,10 +40,18 @@ static tsr_status attention(const void *self, uint64_t tokens, uint64_t position
     return TSR_OK;
 }
 
+static tsr_status reserve(void *self, uint64_t bytes, struct tsr_err *err)
+{
+    uint64_t none;
+    return tsr_cuda_work(self, bytes, &none, err);
+}
+
 const struct tsr_sizes_v1 *tsr_cuda_sizes(void)
 {
-    static const struct tsr_sizes_v1 table = {
-        .struct_size = sizeof table, .weight = weight, .linear = linear, .attention = attention
-    };
+    static const struct tsr_sizes_v1 table = { .struct_size = sizeof table,
+                                               .weight = weight,
+                                               .linear = linear,
+                                               .attention = attention,
+                                               .reserve = reserve };
     return &table;
 }

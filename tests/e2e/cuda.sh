@@ -29,10 +29,17 @@ ok "nothing is left allocated" test "$(count allocated)" = 0
 run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --output cpu
 run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --output cuda --backend cuda
 ok "logits: the bytes of the CPU" cmp -s "$WORK/cpu" "$WORK/cuda"
+ok "and no memory is taken or freed after the first launch" test "$(count late)" = 0
 run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --step --output step --backend cuda
 ok "token by token: the same, got $rc" cmp -s "$WORK/cpu" "$WORK/step"
+ok "and no memory is taken or freed after the first launch" test "$(count late)" = 0
 ok "one graph for decode, recorded once" test "$(count captured)" = 1
 ok "which ran for six of eight tokens or more" test "$(count graphs)" -ge 6
+# models of every kind of layer, in chunks
+for model in bloom deepseek_v2-lite gemma2 mixtral opt-350m-style qwen3_next; do
+    run logits "$ROOT/tests/golden/models/$model" --tokens 1,5,9,2,7,30,4,11 --chunk 3 --output some --backend cuda
+    ok "$model: no memory is taken after the first launch, got $rc" test "$rc:$(count late)" = 0:0
+done
 # a driver that refuses to update graphs, one without graphs: the same bytes
 TSR_STANDIN=same run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --step --output step --backend cuda
 ok "updates are refused: the same bytes" cmp -s "$WORK/cpu" "$WORK/step"

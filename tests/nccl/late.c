@@ -10,15 +10,36 @@
 
 static struct tsr_cuda_api api;
 static int                 failed, elsewhere;
+static uint64_t            taken;
 
 int late_failed(void)
 {
     return failed;
 }
 
+uint64_t late_taken(void)
+{
+    return taken + standin_taken();
+}
+
 void late_elsewhere(int other_device)
 {
     elsewhere = other_device;
+}
+
+/* ---- memory -------------------------------------------------------------------------- */
+
+static tsr_status alloc(void *device, uint64_t bytes, enum tsr_cuda_memory kind, uint64_t *address,
+                        struct tsr_err *err)
+{
+    taken++;
+    return tsr_cuda_simt.alloc(device, bytes, kind, address, err);
+}
+
+static void release(void *device, uint64_t address, enum tsr_cuda_memory kind)
+{
+    taken += address != 0;
+    tsr_cuda_simt.release(device, address, kind);
 }
 
 /* ---- streams ------------------------------------------------------------------------- */
@@ -147,6 +168,8 @@ tsr_status late_open(void **self, struct tsr_err *err)
     if (cuInit(0) != CU_OK)
         return tsr_fail(err, TSR_E_DEVICE, "no device");
     api = tsr_cuda_simt;
+    api.alloc = alloc;
+    api.release = release;
     api.launch = launch;
     api.sync = sync_stream;
     api.stream_open = stream_open;

@@ -17,5 +17,7 @@ const struct tsr_backend_v1 *late_table(void);
 void                         late_elsewhere(int other_device);
 /* Launches that failed on a stream. */
 int late_failed(void);
+/* Allocations and frees of memory of devices so far, those of the transport included. */
+uint64_t late_taken(void);
 
 #endif

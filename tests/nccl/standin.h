@@ -33,6 +33,8 @@ int                 standin_retained(int device); /* its context, how often */
 void standin_fail_alloc(int64_t after);           /* that many allocations still work; -1: all */
 /* Frees of memory in which a driver would have waited, for work on a stream of the context. */
 uint64_t standin_stalls(void);
+/* Allocations and frees of memory so far. */
+uint64_t standin_taken(void);
 
 /* For libnccl: one lock for both libraries, entered again by its holder. */
 void standin_lock(void);

@@ -46,7 +46,7 @@ static bool                     started;
 static struct cu_context_s      contexts[DEVICES_MAX];
 static struct cu_stream_s      *streams;
 static struct block            *blocks;
-static uint64_t                 events, stalls;
+static uint64_t                 events, stalls, taken;
 static int64_t                  allocs_left = -1;
 static _Thread_local cu_context stack[16];
 static _Thread_local int        depth;
@@ -82,6 +82,11 @@ EXPORT void standin_fail_alloc(int64_t after)
 EXPORT uint64_t standin_stalls(void)
 {
     return stalls;
+}
+
+EXPORT uint64_t standin_taken(void)
+{
+    return taken;
 }
 
 EXPORT bool standin_has_context(void)
@@ -203,6 +208,7 @@ static cu_result new_block(size_t bytes, bool pinned, void **p)
     if (depth == 0 || bytes == 0)
         return depth ? 1 : 201;
     standin_lock();
+    taken++;
     if (allocs_left != 0)
         b = malloc(sizeof *b);
     if (allocs_left > 0)
@@ -240,6 +246,7 @@ static cu_result free_block(const void *p, bool pinned)
         *at = b->next;
         free(b->p);
         free(b);
+        taken++;
         e = CU_OK;
         break;
     }

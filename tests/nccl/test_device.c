@@ -130,6 +130,9 @@ static void make_member(struct member *m, const struct tsr_comm_options *o)
     assert_int_equal(late_table()->buffer_alloc(m->backend, 12 + ROWS * m->t.row_stride,
                                                 &m->t.buffer, &e.err),
                      TSR_OK);
+    if (tsr_comm_group_reserve(m->g, late_table(), m->backend, ROWS, COLS, 0, SITES, &e.err) !=
+        TSR_OK)
+        fail_msg("%s", e.text);
 }
 
 static void end_member(struct member *m)

@@ -55,12 +55,23 @@ static tsr_status sum_on(void *ctx, uint32_t site, const struct tsr_backend_v1 *
     return TSR_OK;
 }
 
+static tsr_status reserve_on(void *ctx, const struct tsr_backend_v1 *backend, void *self,
+                             uint64_t rows, uint64_t cols, uint32_t first, uint32_t end,
+                             struct tsr_err *err)
+{
+    struct rank *r = ctx;
+    return tsr_comm_group_reserve(r->g, backend, self, rows, cols, first, end, err);
+}
+
 static void open_rank(struct rank *r, const struct tsr_model *m, const struct tsr_comm_options *o,
                       bool device)
 {
-    struct tsr_engine_tp tp = {
-        .rank = r->rank, .ranks = RANKS, .sum = sum, .sum_on = sum_on, .ctx = r
-    };
+    struct tsr_engine_tp      tp = { .rank = r->rank,
+                                     .ranks = RANKS,
+                                     .sum = sum,
+                                     .sum_on = sum_on,
+                                     .reserve_on = reserve_on,
+                                     .ctx = r };
     struct tsr_engine_options opt = { .act = TSR_ACT_F32,
                                       .kv_dtype = TSR_F16,
                                       .slots = 1,
@@ -128,6 +139,7 @@ static float *run(const struct tsr_model *m, const char *transport, const char *
         r[i].rank = i;
         open_rank(&r[i], m, &o, device);
     }
+    uint64_t taken = late_taken(); /* by what is made; prompts and tokens take nothing */
     for (uint32_t k = 0; k < STEPS; k++) {
         pthread_t               id[RANKS];
         struct tsr_engine_token t[MOST];
@@ -157,6 +169,7 @@ static float *run(const struct tsr_model *m, const char *transport, const char *
         at += n * vocab;
         all += n > 4 ? 2 : 1; /* chunks */
     }
+    assert_true(!device || late_taken() == taken);
     for (uint32_t i = 0; i < RANKS; i++) {
         assert_int_equal(r[i].there, device ? all * 2 * WIDE_LAYERS : 0);
         assert_int_equal(r[i].here, device ? 0 : all * 2 * WIDE_LAYERS);

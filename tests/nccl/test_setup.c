@@ -44,17 +44,65 @@ static void test_frees(void **state)
     free(there);
 }
 
+/* Pieces of messages, as many as the host has under way, find their memory there: a driver may give none while a
+ * receive is on the device. */
+static void test_taken(void **state)
+{
+    (void)state;
+    enum { PIECE = 128 << 10, AHEAD = 4 };
+    struct group g;
+    char        *out = malloc(2 * PIECE), *in = malloc(2 * PIECE);
+    void        *s[AHEAD], *r[AHEAD];
+    assert_true(out && in);
+    make(&g, "nccl:device=0", 2);
+    join_all(&g);
+    uint64_t taken = standin_live().blocks;
+    works(&g, 0, 1);
+    for (int round = 0; round < 3; round++) {
+        memset(out, 'a' + round, 2 * PIECE);
+        for (int i = 0; i < AHEAD; i++) {
+            r[i] = start(&g, 1, RECV, 0, in + i * (PIECE / 2), PIECE / 2);
+            s[i] = start(&g, 0, SEND, 1, out, PIECE / 2);
+        }
+        for (int i = 0; i < AHEAD; i++) {
+            ends(&g, 1, r[i], LONG_US, TSR_OK, NULL);
+            ends(&g, 0, s[i], LONG_US, TSR_OK, NULL);
+        }
+        assert_memory_equal(in, out, 2 * PIECE);
+        r[0] = start(&g, 1, RECV, 0, in, PIECE);
+        s[0] = start(&g, 0, SEND, 1, out, PIECE);
+        ends(&g, 1, r[0], LONG_US, TSR_OK, NULL);
+        ends(&g, 0, s[0], LONG_US, TSR_OK, NULL);
+    }
+    assert_int_equal(standin_live().blocks, taken);
+    end(&g);
+    all_given_back();
+    free(out);
+    free(in);
+}
+
 static void test_memory(void **state)
 {
     (void)state;
     struct group      g;
     struct tsr_errbuf e = TSR_ERRBUF(e);
     void             *q = NULL;
+    char             *large = malloc(5 << 20);
+    assert_non_null(large);
+    for (int left = 0; left < 2; left++) { /* on the device, pinned */
+        make(&g, "nccl", 2);
+        standin_fail_alloc(left);
+        assert_int_equal(join(&g, 0, 0, &e), TSR_E_NOMEM);
+        assert_true(error_is(&e.err, "", "CUDA 0 2"));
+        standin_fail_alloc(-1);
+        tsr_comm_world_close(&g.world);
+        all_given_back();
+    }
     make(&g, "nccl", 2);
     join_all(&g);
     works(&g, 0, 1);
     standin_fail_alloc(1); /* on the device, but none that is pinned */
-    q = start(&g, 0, SEND, 1, room[0], 9000);
+    q = start(&g, 0, SEND, 1, large, 5 << 20);
     ends(&g, 0, q, LONG_US, TSR_E_NOMEM, "CUDA 0 2");
     standin_fail_alloc(-1);
     works(&g, 1, 0);
@@ -74,6 +122,7 @@ static void test_memory(void **state)
     assert_null(q);
     end(&g);
     all_given_back();
+    free(large);
 }
 
 /* ---- libraries ---------------------------------------------------------------------- */
@@ -139,9 +188,8 @@ static void test_devices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_frees),
-        cmocka_unit_test(test_libraries),
+        cmocka_unit_test(test_memory),  cmocka_unit_test(test_taken),
+        cmocka_unit_test(test_frees),   cmocka_unit_test(test_libraries),
         cmocka_unit_test(test_devices),
     };
     return cmocka_run_group_tests_name("nccl-setup", tests, open_all, close_all);

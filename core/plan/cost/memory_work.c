@@ -49,10 +49,12 @@ static tsr_status scratch_of(const struct tsr_plan_memory_job *j, const struct t
                 }
             }
         }
+    /* an engine reserves for any forward, which may have a prompt's tokens at a decode step's positions */
+    bool reserves = TSR_HAS(struct tsr_sizes_v1, sizes, reserve);
     for (int phase = 0; phase < 2; phase++) {
         TSR_TRY(sizes->attention(self, phase ? decode : tokens,
-                                 phase ? j->prompt + j->generate : j->prompt, s->heads / m->tp,
-                                 s->kv_heads / m->tp, s->head_dim, &n, err));
+                                 phase || reserves ? j->prompt + j->generate : j->prompt,
+                                 s->heads / m->tp, s->kv_heads / m->tp, s->head_dim, &n, err));
         *most = n > *most ? n : *most;
     }
     if (last) {

@@ -108,6 +108,7 @@ static void name_links(struct nccl *s)
 
 static void release(struct nccl *s)
 {
+    nc_rooms_close(s);
     if (s->context && !nc_lost())
         (void)s->l.cuDevicePrimaryCtxRelease_v2(s->device);
     nc_libs_close(&s->l);
@@ -151,6 +152,8 @@ static tsr_status create(const struct tsr_host *host, const void *opts,
     st = nc_libs_open(&s->l, err);
     if (st == TSR_OK)
         st = open_device(s, o->device, err);
+    if (st == TSR_OK)
+        st = nc_rooms_open(s, err);
     if (st == TSR_OK)
         st = nc_meet_open(s, world, err);
     if (st != TSR_OK) {

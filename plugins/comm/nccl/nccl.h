@@ -26,9 +26,13 @@
 #define NC_PAIR_CTAS    4 /* blocks of a pair's kernel at most: all links fit on a device at once */
 #define NC_SIZES        32u /* of operations that others can look up, of a link and rank */
 #define NC_KEEP_BYTES   (UINT64_C(4) << 20) /* of a room that is kept for later messages */
-#define NC_FAREWELL_US  500000u             /* for communicators to end in order */
-#define NC_DRAIN_US     2000000u            /* for a communicator, and its stream, to end */
-#define NC_LEFT_US      200000u             /* for a communicator whose other rank has left */
+/* Rooms that an instance takes when it is made, for each other rank. Messages between stages go in pieces
+ * of 128 KiB, and sums have up to ten messages each way under way. */
+#define NC_PIECE       (UINT64_C(128) << 10)
+#define NC_PIECES      20u
+#define NC_FAREWELL_US 500000u  /* for communicators to end in order */
+#define NC_DRAIN_US    2000000u /* for a communicator, and its stream, to end */
+#define NC_LEFT_US     200000u  /* for a communicator whose other rank has left */
 
 #define U(x) ((unsigned long long)(x))
 
@@ -53,14 +57,16 @@ enum nc_stage {
     NC_ENDED, /* status has the result */
 };
 
-/* Host-side staging memory. The driver frees memory only when the device has finished all its work. A
- * receive on the device finishes when another rank has sent, which may be a rank of this process that
- * waits for the lock. So rooms are freed only while no message is under way, and kept until then. */
+/* Host-side staging memory. The driver frees memory only when the device has finished all its work, and may take it
+ * no earlier. A receive on the device finishes when another rank has sent, which may be a rank of this process
+ * that waits for the lock. So rooms for the messages of the host are taken when the instance is made, all in two
+ * blocks of memory, and others are freed only while no message is under way, and kept until then. */
 struct nc_room {
     struct nc_room *next;   /* of the spare ones */
     cu_pointer      device; /* sent bytes, then received bytes */
     uint8_t        *pinned; /* the same bytes */
     uint64_t        bytes;
+    bool            part; /* of the instance's two blocks */
 };
 
 struct nc_request {
@@ -137,7 +143,9 @@ struct nccl {
     uint64_t               epoch, size, sequence, collectives;
     uint64_t               sent, received, refused;
     struct nc_request     *requests, *spare;
-    struct nc_room        *rooms; /* spare */
+    struct nc_room        *rooms;        /* spare */
+    cu_pointer             device_block; /* of rooms that are parts */
+    void                  *pinned_block;
     struct nc_link         all;
     /* where ranks meet: memory that they share, or another transport */
     struct nc_board               *board;
@@ -247,13 +255,15 @@ tsr_status nc_cuda_fail(const struct nccl *s, cu_result r, const char *what, str
 
 /* ---- room.c: memory of messages -------------------------------------------------------- */
 
+/* Takes the rooms of the instance; close() frees them, and what a failure has left. */
+tsr_status nc_rooms_open(struct nccl *s, struct tsr_err *err);
+void       nc_rooms_close(struct nccl *s);
 /* Room for bytes that are in host memory, on the device and pinned. */
 tsr_status nc_request_room(struct nccl *s, struct nc_request *r, uint64_t bytes,
                            struct tsr_err *err);
 /* A spare one that has the bytes, or for 0 bytes one without memory; NULL: there is none. */
 struct nc_room *nc_room_take_spare(struct nccl *s, uint64_t bytes);
 void            nc_room_put_back(struct nccl *s, struct nc_request *r);
-void            nc_room_free(struct nccl *s, struct nc_room *room);
 /* Frees large and incomplete rooms when that does not wait. */
 void nc_rooms_trim(struct nccl *s);
 

@@ -124,11 +124,6 @@ void nc_requests_free(struct nccl *s)
         (void)s->l.cuEventDestroy_v2(r->event);
         s->host->release(s->host->ctx, r, sizeof *r);
     }
-    while (s->rooms) {
-        struct nc_room *room = s->rooms;
-        s->rooms = room->next;
-        nc_room_free(s, room);
-    }
 }
 
 void nc_request_fail(struct nc_request *r, tsr_status st, const char *fmt, ...)

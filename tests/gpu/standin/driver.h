@@ -55,6 +55,7 @@ struct record {
 };
 CUresult standin_run_until(CUstream s, const struct record *r);
 void     standin_break(void);   /* the context, for good */
+void     standin_begin(void);   /* a launch: what is freed before it was late */
 uint64_t standin_kernels(void); /* counts one that runs */
 
 #endif

@@ -16,6 +16,8 @@ static struct {
     struct CUstream_st   *streams;
     struct standin_counts count;
     uint64_t              allocated, kernels, events;
+    uint64_t              freed;   /* blocks, since the last launch */
+    int                   begun;   /* something was launched */
     CUresult              broken;  /* of all contexts, once a kernel has failed */
     unsigned              used;    /* a bit for each device that had a context */
     pid_t                 started; /* the process that it works in: none that is forked later */
@@ -97,6 +99,7 @@ static void __attribute__((destructor)) tell(void)
     COUNT(heuristics);
     COUNT(waits);
     COUNT(linalg);
+    COUNT(late);
     for (int d = 0; d < DEVICES_MAX; d++)
         if (g.used >> d & 1)
             (void)fprintf(f, "device %d\n", d);
@@ -120,6 +123,13 @@ CUresult standin_enter(void)
 void standin_break(void)
 {
     g.broken = CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+void standin_begin(void)
+{
+    g.count.late += g.freed;
+    g.freed = 0;
+    g.begun = 1;
 }
 
 uint64_t standin_kernels(void)
@@ -245,54 +255,6 @@ EXPORT CUresult cuMemGetInfo(size_t *available, size_t *total)
     return standin_enter();
 }
 
-EXPORT CUresult cuMemAlloc(CUdeviceptr *p, size_t bytes)
-{
-    ONE_AT_A_TIME;
-    CUresult r = standin_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
-    /* a header-less size: kept in a list with the pinned ones */
-    struct pinned *b = malloc(sizeof *b);
-    uint64_t       at = bytes && bytes <= memory() - g.allocated ? simt_alloc(bytes) : 0;
-    if (!b || !at) {
-        free(b);
-        simt_free(at);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    memset(simt_place(at, bytes), 0xa5, bytes);
-    *b = (struct pinned){ .next = g.pinned, .device = at, .bytes = bytes };
-    g.pinned = b;
-    g.allocated += bytes;
-    *p = at;
-    return CUDA_SUCCESS;
-}
-
-/* host: pinned memory, on which a device address is memory of the emulation as well. */
-EXPORT CUresult cuMemHostAlloc(void **p, size_t bytes, unsigned flags)
-{
-    ONE_AT_A_TIME;
-    CUdeviceptr at = 0;
-    CUresult    r = cuMemAlloc(&at, bytes);
-    (void)flags;
-    if (r != CUDA_SUCCESS)
-        return r;
-    g.pinned->host = simt_place(at, bytes);
-    *p = g.pinned->host;
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuMemHostGetDevicePointer(CUdeviceptr *d, void *p, unsigned flags)
-{
-    ONE_AT_A_TIME;
-    (void)flags;
-    for (const struct pinned *b = g.pinned; b; b = b->next)
-        if (b->host && b->host == p) {
-            *d = b->device;
-            return standin_enter();
-        }
-    return CUDA_ERROR_INVALID_VALUE;
-}
-
 /* Who else works on the driver goes on meanwhile. */
 static void let_others(void)
 {
@@ -315,6 +277,65 @@ static int is_through(int device)
     for (struct CUstream_st *s = g.streams; s; s = s->next)
         all &= s->device != device || standin_run(s) != CUDA_ERROR_NOT_READY;
     return all;
+}
+
+/* As a driver may, it waits for all work that the device has.  In one call of the library: who else works on it goes
+ * on meanwhile. */
+static CUresult new_block(CUdeviceptr *p, size_t bytes)
+{
+    CUresult r = standin_enter();
+    if (r != CUDA_SUCCESS)
+        return r;
+    while (!is_through(standin_device()))
+        let_others();
+    g.count.taken++;
+    g.count.late += (uint64_t)(g.begun != 0);
+    /* a header-less size: kept in a list with the pinned ones */
+    struct pinned *b = malloc(sizeof *b);
+    uint64_t       at = bytes && bytes <= memory() - g.allocated ? simt_alloc(bytes) : 0;
+    if (!b || !at) {
+        free(b);
+        simt_free(at);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memset(simt_place(at, bytes), 0xa5, bytes);
+    *b = (struct pinned){ .next = g.pinned, .device = at, .bytes = bytes };
+    g.pinned = b;
+    g.allocated += bytes;
+    *p = at;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemAlloc(CUdeviceptr *p, size_t bytes)
+{
+    ONE_AT_A_TIME;
+    return new_block(p, bytes);
+}
+
+/* host: pinned memory, on which a device address is memory of the emulation as well. */
+EXPORT CUresult cuMemHostAlloc(void **p, size_t bytes, unsigned flags)
+{
+    ONE_AT_A_TIME;
+    CUdeviceptr at = 0;
+    CUresult    r = new_block(&at, bytes);
+    (void)flags;
+    if (r != CUDA_SUCCESS)
+        return r;
+    g.pinned->host = simt_place(at, bytes);
+    *p = g.pinned->host;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemHostGetDevicePointer(CUdeviceptr *d, void *p, unsigned flags)
+{
+    ONE_AT_A_TIME;
+    (void)flags;
+    for (const struct pinned *b = g.pinned; b; b = b->next)
+        if (b->host && b->host == p) {
+            *d = b->device;
+            return standin_enter();
+        }
+    return CUDA_ERROR_INVALID_VALUE;
 }
 
 EXPORT void standin_run_all(void)
@@ -347,6 +368,8 @@ static CUresult free_block(uint64_t device, const void *host)
         if (found->device != device && !(host && found->host == host))
             continue;
         *b = found->next;
+        g.count.taken++;
+        g.freed += (uint64_t)(g.begun != 0);
         g.allocated -= found->bytes;
         simt_free(found->device);
         free(found);

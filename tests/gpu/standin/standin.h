@@ -7,6 +7,8 @@
  * numbers.  Calls without a current context, calls that a capturing stream refuses, addresses outside
  * of allocations and algorithms of another shape are errors.
  *
+ * Allocations and frees wait for all work of the device, a message from another rank included.
+ *
  * A process that was forked after cuInit() has no driver.  Memory of all devices is one.
  *
  * TSR_STANDIN, words apart by commas: devices=4 (1; up to 8), arch=75 (of the device, 90), driver=12040 (its
@@ -23,6 +25,9 @@
 
 struct standin_counts {
     uint64_t launches, captured, instantiated, updated, graphs, products, heuristics, waits, linalg;
+    uint64_t taken; /* allocations and frees of memory */
+    uint64_t
+        late; /* allocations after the first launch, and frees with launches before and after them */
 };
 
 /* One call at a time: ranks may be threads. */

@@ -178,6 +178,7 @@ EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z,
         return CUDA_ERROR_INVALID_VALUE;
     memcpy(t.args, args[0], t.kernel->args_bytes);
     standin_count()->launches += !s->capturing;
+    standin_begin();
     return add(s, &t);
 }
 
@@ -259,6 +260,7 @@ EXPORT CUresult cuGraphLaunch(CUgraphExec e, CUstream s)
     for (uint64_t i = 0; i < c->n && r == CUDA_SUCCESS; i++)
         r = add(s, &c->tasks[i]);
     standin_count()->graphs++;
+    standin_begin();
     return r;
 }
 EXPORT CUresult cuGraphDestroy(CUgraph graph)

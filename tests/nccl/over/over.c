@@ -60,6 +60,11 @@ EXPORT struct over_left standin_live(void)
     return (struct over_left){ l.contexts, l.blocks, l.streams, l.events };
 }
 
+EXPORT uint64_t standin_taken(void)
+{
+    return standin_count()->taken;
+}
+
 EXPORT void standin_move(void)
 {
     standin_run_all();

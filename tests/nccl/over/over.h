@@ -18,6 +18,7 @@ struct over_left { /* struct standin_live */
     uint64_t contexts, blocks, streams, events;
 };
 struct over_left standin_live(void);
+uint64_t         standin_taken(void);
 void             standin_move(void);
 
 #endif

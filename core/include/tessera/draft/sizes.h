@@ -2,7 +2,8 @@
  * an optional table of a backend, "tessera.sizes/1"; it may change until it leaves this folder.
  *
  * A backend implements it, and the planner calls it before any weight exists.  For a backend
- * without the table the planner assumes packed weights and no scratch.  Sizes are in bytes.
+ * without the table the planner assumes packed weights and no scratch.  An engine reserves the
+ * scratch of its largest operation when it is made.  Sizes are in bytes.
  *
  * Example: the memory of a LINEAR with a8 inputs and 16 tokens; 0 if the backend refuses it.
  *
@@ -45,6 +46,10 @@ struct tsr_sizes_v1 {
     tsr_status (*attention)(const void *self, uint64_t tokens, uint64_t positions, uint32_t heads,
                             uint32_t kv_heads, uint32_t head_dim, uint64_t *bytes,
                             struct tsr_err *err);
+    /* Optional: takes `bytes` of scratch now.  Operations that need no more take none later, when a
+     * driver may let them wait for all work of the device, the receives of other ranks included.
+     * [worker] */
+    tsr_status (*reserve)(void *self, uint64_t bytes, struct tsr_err *err);
 };
 
 #ifdef __cplusplus
