@@ -41,6 +41,7 @@ tsr_status tsr_cuda_create(const struct tsr_host *host, const struct tsr_cuda_ap
     (void)snprintf(c->text, sizeof c->text, "%s", api->name(c->device));
     c->launching = o ? (enum tsr_cuda_launching)o->launching : TSR_CUDA_GRAPHS;
     c->fast = o && o->fast;
+    (void)pthread_mutex_init(&c->lock, NULL);
     tsr_cuda_linalg_init(c);
     if (c->fast)
         find_library(c);
@@ -63,6 +64,7 @@ void tsr_cuda_destroy(void *self)
     tsr_cuda_linalg_free(c);
     c->api->release(c->device, c->work, TSR_CUDA_DEVICE);
     c->api->close(c->device);
+    (void)pthread_mutex_destroy(&c->lock);
     host->release(host->ctx, c->indices, c->indices_bytes);
     host->release(host->ctx, c, sizeof *c);
 }
@@ -82,6 +84,7 @@ tsr_status tsr_cuda_buffer_alloc(void *self, uint64_t bytes, void **buffer, stru
     struct tsr_cuda_buffer *b = host->alloc(host->ctx, sizeof *b, 64);
     if (!b)
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: a device buffer");
+    TSR_CUDA_ALONE(c);
     *b = (struct tsr_cuda_buffer){ .bytes = bytes };
     tsr_status st = TSR_E_NOMEM;
     if (bytes <= PTRDIFF_MAX)
@@ -102,6 +105,7 @@ void tsr_cuda_buffer_free(void *self, void *buffer)
     struct tsr_cuda_buffer *b = buffer;
     if (!b)
         return;
+    TSR_CUDA_ALONE(c);
     (void)tsr_cuda_flush(c, NULL); /* queued launches may use it */
     c->api->release(c->device, b->address, TSR_CUDA_DEVICE);
     if (b->mirror)
@@ -125,6 +129,7 @@ tsr_status tsr_cuda_upload(void *self, void *buffer, uint64_t offset, const void
     tsr_status              st = check_range(b, offset, bytes, "upload", err);
     if (st != TSR_OK || bytes == 0)
         return st;
+    TSR_CUDA_ALONE(c);
     if (!b->mirror && !b->written && b->bytes <= TSR_CUDA_MIRROR) {
         /* without one, indices are fetched from the device */
         b->mirror = c->host->alloc(c->host->ctx, b->bytes, 64);
@@ -145,7 +150,10 @@ tsr_status tsr_cuda_download(void *self, const void *buffer, uint64_t offset, vo
     struct tsr_cuda              *c = self;
     const struct tsr_cuda_buffer *b = buffer;
     tsr_status                    st = check_range(b, offset, bytes, "download", err);
-    if (st != TSR_OK || bytes == 0 || (st = tsr_cuda_flush(c, err)) != TSR_OK)
+    if (st != TSR_OK || bytes == 0)
+        return st;
+    TSR_CUDA_ALONE(c);
+    if ((st = tsr_cuda_flush(c, err)) != TSR_OK)
         return st;
     return c->api->get(c->device, dst, b->address + offset, bytes, err);
 }
@@ -153,7 +161,8 @@ tsr_status tsr_cuda_download(void *self, const void *buffer, uint64_t offset, vo
 tsr_status tsr_cuda_sync(void *self, void *stream, struct tsr_err *err)
 {
     struct tsr_cuda *c = self;
-    tsr_status       st = tsr_cuda_flush(c, err);
+    TSR_CUDA_ALONE(c);
+    tsr_status st = tsr_cuda_flush(c, err);
     return st != TSR_OK ? st : c->api->sync(c->device, stream, err);
 }
 

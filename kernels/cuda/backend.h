@@ -46,14 +46,15 @@ struct tsr_cuda_list {
     uint64_t                n, used; /* launches; bytes of arguments */
 };
 
-/* A list that was seen, and its graph once it has come again. */
+/* The graph of a list that has come a second time. */
 struct tsr_cuda_graph {
-    uint64_t             shape, n, stamp; /* n 0: free */
-    struct tsr_cuda_list list;            /* the launches in the graph; its own memory */
-    void                *graph;
-    uint32_t             changes; /* number of consecutive rebuilds */
+    uint64_t             hash, stamp;
+    struct tsr_cuda_list list;  /* the launches in the graph; its own memory */
+    void                *graph; /* NULL: free */
 };
-#define TSR_CUDA_KEPT 8u
+#define TSR_CUDA_KEPT 256u /* graphs: two for each layer of a large model that ranks share */
+#define TSR_CUDA_SEEN                                                                              \
+    1024u /* hashes of lists, of which a list that never comes again takes no more */
 
 struct tsr_cuda {
     const struct tsr_host     *host;
@@ -64,13 +65,28 @@ struct tsr_cuda {
     int                        fast, matmul; /* numerics: fast; and there is a library for it */
     struct tsr_cuda_list       queue;
     struct tsr_cuda_graph      graphs[TSR_CUDA_KEPT];
-    uint64_t                   stamp;
+    uint64_t                   stamp, seen[TSR_CUDA_SEEN];
     char                       text[128];
     uint64_t                   work, work_bytes; /* scratch of operations; grows */
     uint32_t                  *indices;          /* fetched from the device */
     uint64_t                   indices_bytes;
     struct tsr_cuda_linalg     linalg;
+    pthread_mutex_t            lock; /* one call at a time: linear algebra comes from any thread */
 };
+
+static inline void tsr_cuda_leave(const struct tsr_cuda *const *c)
+{
+    (void)pthread_mutex_unlock(&((struct tsr_cuda *)(uintptr_t)*c)->lock);
+}
+static inline const struct tsr_cuda *tsr_cuda_enter(const struct tsr_cuda *c)
+{
+    (void)pthread_mutex_lock(&((struct tsr_cuda *)(uintptr_t)c)->lock);
+    return c;
+}
+/* To the end of the block, no other thread is in the queue, the scratch or the device. */
+#define TSR_CUDA_ALONE(c)                                                                          \
+    const struct tsr_cuda *const alone __attribute__((cleanup(tsr_cuda_leave), unused)) =          \
+        tsr_cuda_enter(c)
 
 /* ---- the table's functions -------------------------------------------------------- */
 
@@ -144,8 +160,8 @@ tsr_status tsr_cuda_view(struct tsr_view *v, const struct tsr_tensor *t, const c
                          const char *what, uint32_t dtype, uint64_t rows, uint64_t cols,
                          struct tsr_err *err);
 /* Launches on the default stream are queued until a wait or a copy: tsr_cuda_flush() submits them. A
- * sufficiently long list that repeats with the same kernels and grids becomes a graph, which is rebuilt
- * when an argument changes; docs/decisions/cuda.md. */
+ * sufficiently long list that repeats with the same kernels, grids and arguments becomes a graph;
+ * docs/decisions/cuda.md. */
 tsr_status tsr_cuda_queue_open(struct tsr_cuda *c, struct tsr_err *err);
 void       tsr_cuda_queue_close(struct tsr_cuda *c);
 tsr_status tsr_cuda_flush(struct tsr_cuda *c, struct tsr_err *err);

@@ -28,7 +28,8 @@ static void stream_close(void *self, void *stream)
 static tsr_status stream_behind(void *self, void *stream, void *other, struct tsr_err *err)
 {
     struct tsr_cuda *c = self;
-    tsr_status       st = tsr_cuda_flush(c, err); /* pending launches of either list */
+    TSR_CUDA_ALONE(c);
+    tsr_status st = tsr_cuda_flush(c, err); /* pending launches of either list */
     return st != TSR_OK ? st : c->api->stream_behind(c->device, stream, other, err);
 }
 
@@ -219,11 +220,12 @@ static tsr_status wire_load(void *self, const struct tsr_codec_wire *w, void **w
     keep = host->alloc(host->ctx, sizeof *keep, 64);
     if (!keep)
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: a wire");
+    TSR_CUDA_ALONE(c);
     if (w->kind == TSR_WIRE_SCALED && w->cols)
         st = put_lists(c, w, &o, err);
     *keep = o;
     if (st != TSR_OK)
-        wire_free(c, keep);
+        wire_free(c, keep); /* takes no lock */
     else
         *wire = keep;
     return st;
@@ -277,6 +279,7 @@ static tsr_status encode(void *self, void *stream, const void *wire, const struc
         grid[0] = cuda_ceil(k.cols, k.tile);
         grid[1] = cuda_min(k.rows, GRID_MOST);
     }
+    TSR_CUDA_ALONE(c);
     b->written = 1;
     return tsr_cuda_launch(c, stream, o->encode, grid[0], grid[1], 1, 256, &k, sizeof k, err);
 }
@@ -295,6 +298,7 @@ static tsr_status decode(void *self, void *stream, const void *wire, const void 
     struct tsr_cuda_buffer *b = x->buffer;
     k.factor = o->scale_at;
     k.add = add != 0;
+    TSR_CUDA_ALONE(c);
     b->written = 1;
     return tsr_cuda_launch(c, stream, o->decode, cuda_min(cuda_ceil(units, 256), GRID_MOST), 1, 1,
                            256, &k, sizeof k, err);

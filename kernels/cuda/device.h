@@ -134,8 +134,8 @@ struct tsr_cuda_api {
 
     /* ---- optional, each group NULL together ---- */
 
-    /* Launches on the default stream as one graph.  *graph: NULL, or an older one, which becomes the new
-     * one or is replaced.  What fails leaves *graph NULL; TSR_E_UNSUPPORTED: this driver has none. */
+    /* Launches on the default stream as one graph.  What fails leaves *graph NULL; TSR_E_UNSUPPORTED:
+     * this driver has none. */
     tsr_status (*graph_make)(void *device, const struct tsr_cuda_launch *l, uint64_t n,
                              void **graph, struct tsr_err *err);
     tsr_status (*graph_run)(void *device, void *graph, struct tsr_err *err);

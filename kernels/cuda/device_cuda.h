@@ -48,7 +48,6 @@
     X(cuStreamBeginCapture)                                                                        \
     X(cuStreamEndCapture)                                                                          \
     X(cuGraphInstantiate)                                                                          \
-    X(cuGraphExecUpdate)                                                                           \
     X(cuGraphLaunch)                                                                               \
     X(cuGraphDestroy)                                                                              \
     X(cuGraphExecDestroy)

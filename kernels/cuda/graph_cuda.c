@@ -1,6 +1,4 @@
 /* graph_cuda.c - launches as graphs, by capturing a stream. */
-#include <string.h>
-
 #include "device_cuda.h"
 
 struct graph {
@@ -28,20 +26,7 @@ static CUresult capture(struct device *d, const struct tsr_cuda_launch *l, uint6
     return r != CUDA_SUCCESS ? r : end;
 }
 
-/* cuda.h of CUDA 11 has these two with other arguments, under other names of the driver. */
-static CUresult renew(struct device *d, CUgraphExec exec, CUgraph graph)
-{
-#if CUDA_VERSION >= 12000
-    CUgraphExecUpdateResultInfo info;
-    memset(&info, 0, sizeof info);
-    return d->l.p_cuGraphExecUpdate(exec, graph, &info);
-#else
-    CUgraphNode             node;
-    CUgraphExecUpdateResult why;
-    return d->l.p_cuGraphExecUpdate(exec, graph, &node, &why);
-#endif
-}
-
+/* cuda.h of CUDA 11 has it with other arguments, under another name of the driver. */
 static CUresult make_exec(struct device *d, CUgraphExec *exec, CUgraph graph)
 {
 #if CUDA_VERSION >= 12000
@@ -51,51 +36,36 @@ static CUresult make_exec(struct device *d, CUgraphExec *exec, CUgraph graph)
 #endif
 }
 
-/* Updates the older graph with the new arguments; if its kernels differ, instantiates a new one. */
-static CUresult instantiate(struct device *d, CUgraph graph, struct graph *g)
-{
-    if (g->exec) {
-        if (renew(d, g->exec, graph) == CUDA_SUCCESS)
-            return CUDA_SUCCESS;
-        (void)d->l.p_cuGraphExecDestroy(g->exec);
-        g->exec = NULL;
-    }
-    return make_exec(d, &g->exec, graph);
-}
-
 tsr_status graph_make(void *device, const struct tsr_cuda_launch *l, uint64_t n, void **graph,
                       struct tsr_err *err)
 {
     struct device *d = device;
-    struct graph  *g = *graph;
+    struct graph  *g;
     CUgraph        captured;
     tsr_status     st;
+    *graph = NULL;
     if (!d->has_graphs)
         return tsr_fail(err, TSR_E_UNSUPPORTED,
                         "%s: the driver has no graphs: kernels are launched one by one", d->name);
-    if (!g) {
-        g = d->host->alloc(d->host->ctx, sizeof *g, 64);
-        if (!g)
-            return tsr_fail(err, TSR_E_NOMEM, "out of memory: a graph");
-        *g = (struct graph){ 0 };
-    }
-    *graph = g;
+    g = d->host->alloc(d->host->ctx, sizeof *g, 64);
+    if (!g)
+        return tsr_fail(err, TSR_E_NOMEM, "out of memory: a graph");
+    *g = (struct graph){ 0 };
     if ((st = device_enter(d, err)) == TSR_OK) {
         CUresult r = capture(d, l, n, &captured);
         if (r == CUDA_SUCCESS) {
-            r = instantiate(d, captured, g);
+            r = make_exec(d, &g->exec, captured);
             (void)d->l.p_cuGraphDestroy(captured);
         }
         st = device_leave(d, r, "making a graph", err);
     }
     if (st != TSR_OK) {
         graph_free(d, g);
-        *graph = NULL;
         return st;
     }
-    g->kernels = 0;
     for (uint64_t i = 0; i < n; i++)
         g->kernels |= UINT64_C(1) << l[i].kernel;
+    *graph = g;
     return TSR_OK;
 }
 

@@ -282,7 +282,6 @@ static tsr_status cholesky_inverse(void *ctx, uint64_t n, float *l, uint64_t ldl
 
 void tsr_cuda_linalg_init(struct tsr_cuda *c)
 {
-    (void)pthread_mutex_init(&c->linalg.lock, NULL);
     c->linalg.table = (struct tsr_linalg_v1){ .struct_size = sizeof c->linalg.table,
                                               .ctx = c,
                                               .syrk = syrk,
@@ -301,7 +300,6 @@ void tsr_cuda_linalg_free(struct tsr_cuda *c)
 {
     tsr_cuda_drop_all(c);
     c->host->release(c->host->ctx, c->linalg.staging, TSR_CUDA_STAGING);
-    (void)pthread_mutex_destroy(&c->linalg.lock);
 }
 
 static int find_libraries(struct tsr_cuda *c)
@@ -323,10 +321,10 @@ const void *tsr_cuda_linalg(struct tsr_cuda *c)
 {
     if (!c->fast)
         return NULL;
-    (void)pthread_mutex_lock(&c->linalg.lock);
+    (void)pthread_mutex_lock(&c->lock);
     if (!c->linalg.found)
         c->linalg.found = find_libraries(c);
     int found = c->linalg.found;
-    (void)pthread_mutex_unlock(&c->linalg.lock);
+    (void)pthread_mutex_unlock(&c->lock);
     return found > 0 ? &c->linalg.table : NULL;
 }

@@ -12,8 +12,7 @@ struct tsr_cuda;
 struct tsr_cuda_held; /* floats of the host that the device keeps */
 
 struct tsr_cuda_linalg {
-    struct tsr_linalg_v1  table;
-    pthread_mutex_t       lock;  /* guards the rest, and the backend's scratch and stream */
+    struct tsr_linalg_v1  table; /* the backend's lock guards the rest */
     int                   found; /* 1: the libraries were found, -1: not found, 0: not searched
                                   * yet */
     struct tsr_cuda_held *held;

@@ -15,7 +15,7 @@ struct tsr_cuda_held {
 
 tsr_status tsr_cuda_linalg_begin(struct tsr_cuda *c, struct tsr_err *err)
 {
-    (void)pthread_mutex_lock(&c->linalg.lock);
+    (void)pthread_mutex_lock(&c->lock);
     return c->host->cancelled(c->host->ctx)
                ? tsr_fail(err, TSR_E_CANCELLED, "linear algebra: stopped")
                : TSR_OK;
@@ -23,7 +23,7 @@ tsr_status tsr_cuda_linalg_begin(struct tsr_cuda *c, struct tsr_err *err)
 
 tsr_status tsr_cuda_linalg_end(struct tsr_cuda *c, tsr_status st)
 {
-    (void)pthread_mutex_unlock(&c->linalg.lock);
+    (void)pthread_mutex_unlock(&c->lock);
     return st;
 }
 
@@ -129,9 +129,9 @@ static tsr_status hold(struct tsr_cuda *c, const float *a, uint64_t n, struct ts
 tsr_status tsr_cuda_hold(void *ctx, const float *a, uint64_t n, struct tsr_err *err)
 {
     struct tsr_cuda *c = ctx;
-    (void)pthread_mutex_lock(&c->linalg.lock);
+    (void)pthread_mutex_lock(&c->lock);
     tsr_status st = hold(c, a, n, err);
-    (void)pthread_mutex_unlock(&c->linalg.lock);
+    (void)pthread_mutex_unlock(&c->lock);
     return st;
 }
 
@@ -139,7 +139,7 @@ tsr_status tsr_cuda_drop(void *ctx, const float *a, int32_t fetch, struct tsr_er
 {
     struct tsr_cuda *c = ctx;
     tsr_status       st = TSR_OK;
-    (void)pthread_mutex_lock(&c->linalg.lock);
+    (void)pthread_mutex_lock(&c->lock);
     struct tsr_cuda_held *h = held_at(c, a, 1);
     if (!h || h->a != a)
         st = tsr_fail(err, TSR_E_INVAL, "drop: no held floats begin here");
@@ -147,7 +147,7 @@ tsr_status tsr_cuda_drop(void *ctx, const float *a, int32_t fetch, struct tsr_er
         st = c->api->get(c->device, (float *)(uintptr_t)a, h->address, h->n * sizeof *a, err);
     if (h && h->a == a && --h->times == 0)
         forget(c, h);
-    (void)pthread_mutex_unlock(&c->linalg.lock);
+    (void)pthread_mutex_unlock(&c->lock);
     return st;
 }
 
@@ -157,7 +157,7 @@ static tsr_status part(struct tsr_cuda *c, float *a, uint64_t n, int back, struc
     tsr_status st = TSR_OK;
     if (n == 0)
         return st;
-    (void)pthread_mutex_lock(&c->linalg.lock);
+    (void)pthread_mutex_lock(&c->lock);
     const struct tsr_cuda_held *h = held_at(c, a, n);
     uint64_t                    at = h ? (uint64_t)(a - h->a) * sizeof *a : 0;
     if (!h)
@@ -166,7 +166,7 @@ static tsr_status part(struct tsr_cuda *c, float *a, uint64_t n, int back, struc
         st = c->api->get(c->device, a, h->address + at, n * sizeof *a, err);
     else
         st = c->api->put(c->device, h->address + at, a, n * sizeof *a, err);
-    (void)pthread_mutex_unlock(&c->linalg.lock);
+    (void)pthread_mutex_unlock(&c->lock);
     return st;
 }
 

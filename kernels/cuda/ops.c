@@ -103,6 +103,7 @@ tsr_status tsr_cuda_run(void *self, void *stream, const struct tsr_op *op, struc
     const struct tsr_cuda *c = self;
     if (c->host->cancelled(c->host->ctx))
         return tsr_fail(err, TSR_E_CANCELLED, "stopped before operation %u", op->kind);
+    TSR_CUDA_ALONE(c);
     tsr_status st = dispatch(self, stream, op, err);
     if (st == TSR_OK) {
         struct tsr_cuda_buffer *b = op->out->buffer;

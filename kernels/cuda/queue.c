@@ -1,15 +1,17 @@
 /* queue.c - launches are queued until a wait or a copy; a repeated list, such as that of each token of a
- * batch, goes to the device as one graph. */
+ * batch, goes to the device as one graph.  Ranks cut a token at each of their sums: lists of equal layers have
+ * equal kernels and other arguments, and a graph each. */
 #include "backend.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define U(x) ((unsigned long long)(x))
 
-#define QUEUE_MOST  1024u                 /* launches of a list */
-#define QUEUE_ARGS  (UINT64_C(256) << 10) /* bytes of their arguments */
-#define GRAPH_LEAST 8u                    /* launches that a graph pays for */
-#define GRAPH_TRIES 4u /* changes in a row after which a list is none for a graph */
+#define QUEUE_MOST     1024u                 /* launches of a list */
+#define QUEUE_ARGS     (UINT64_C(256) << 10) /* bytes of their arguments */
+#define GRAPH_LEAST    8u                    /* launches that a graph pays for */
+#define GRAPH_LAUNCHES 8192u                 /* of all graphs that are kept */
 
 static void list_free(const struct tsr_cuda *c, struct tsr_cuda_list *list)
 {
@@ -50,17 +52,23 @@ void tsr_cuda_queue_close(struct tsr_cuda *c)
 
 /* ---- lists ------------------------------------------------------------------------------ */
 
-/* Of kernels, grids and blocks, not of arguments: FNV-1a over their words. */
-static uint64_t shape_of(const struct tsr_cuda_list *list)
+/* Of kernels, grids, blocks and arguments: FNV-1a over their words. */
+static uint64_t hash_of(const struct tsr_cuda_list *list)
 {
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    const uint64_t prime = UINT64_C(0x100000001b3);
+    uint64_t       h = UINT64_C(0xcbf29ce484222325), v;
     for (uint64_t i = 0; i < list->n; i++) {
         const struct tsr_cuda_launch *l = &list->l[i];
         const uint32_t word[] = { l->kernel, l->grid[0], l->grid[1], l->grid[2], l->threads };
         for (unsigned k = 0; k < sizeof word / sizeof *word; k++)
-            h = (h ^ word[k]) * UINT64_C(0x100000001b3);
+            h = (h ^ word[k]) * prime;
     }
-    return h;
+    for (uint64_t at = 0; at < list->used; at += sizeof v) {
+        memcpy(&v, list->args + at, sizeof v);
+        h = (h ^ v) * prime;
+        h ^= h >> 29;
+    }
+    return h ? h : 1; /* 0: nothing was seen */
 }
 
 static int same(const struct tsr_cuda_list *a, const struct tsr_cuda_list *b)
@@ -105,68 +113,83 @@ static tsr_status one_by_one(const struct tsr_cuda *c, const struct tsr_cuda_lis
     return st;
 }
 
-/* The list's place: where it was seen before, or that of the one not seen for the longest time. */
-static struct tsr_cuda_graph *place_of(struct tsr_cuda *c, const struct tsr_cuda_list *list,
-                                       int *seen)
+static struct tsr_cuda_graph *find(struct tsr_cuda *c, const struct tsr_cuda_list *list,
+                                   uint64_t hash)
 {
-    struct tsr_cuda_graph *oldest = &c->graphs[0];
-    uint64_t               shape = shape_of(list);
-    *seen = 1;
     for (uint32_t i = 0; i < TSR_CUDA_KEPT; i++) {
         struct tsr_cuda_graph *g = &c->graphs[i];
-        if (g->n == list->n && g->shape == shape) {
-            g->stamp = ++c->stamp;
+        if (g->graph && g->hash == hash && same(&g->list, list))
             return g;
-        }
-        if (g->stamp < oldest->stamp)
-            oldest = g;
     }
-    *seen = 0;
-    graph_free(c, oldest);
-    *oldest = (struct tsr_cuda_graph){ .shape = shape, .n = list->n, .stamp = ++c->stamp };
-    return oldest;
+    return NULL;
 }
 
-static tsr_status no_graphs(struct tsr_cuda *c, const struct tsr_cuda_list *list, const char *why,
-                            struct tsr_err *err)
+/* A free place for a graph of n launches; those that have not run for the longest time make room. */
+static struct tsr_cuda_graph *make_place(struct tsr_cuda *c, uint64_t n)
 {
+    for (;;) {
+        struct tsr_cuda_graph *empty = NULL, *oldest = NULL;
+        uint64_t               kept = 0;
+        for (uint32_t i = 0; i < TSR_CUDA_KEPT; i++) {
+            struct tsr_cuda_graph *g = &c->graphs[i];
+            if (!g->graph)
+                empty = g;
+            else if (!oldest || g->stamp < oldest->stamp)
+                oldest = g;
+            kept += g->list.n;
+        }
+        if (empty && (!oldest || kept + n <= GRAPH_LAUNCHES))
+            return empty;
+        graph_free(c, oldest);
+    }
+}
+
+/* From now on launches go one by one, these first. */
+static tsr_status no_graphs(struct tsr_cuda *c, const struct tsr_cuda_list *list, tsr_status why,
+                            const char *text, struct tsr_err *err)
+{
+    char line[480];
+    (void)snprintf(line, sizeof line, "%s%s", text,
+                   why == TSR_E_UNSUPPORTED ? "" : ": kernels are launched one by one");
     c->launching = TSR_CUDA_ONE_BY_ONE;
-    c->host->log(c->host->ctx, TSR_LOG_INFO, why);
+    c->host->log(c->host->ctx, why == TSR_E_UNSUPPORTED ? TSR_LOG_INFO : TSR_LOG_WARN, line);
     return one_by_one(c, list, err);
+}
+
+static tsr_status record(struct tsr_cuda *c, const struct tsr_cuda_list *list, uint64_t hash,
+                         struct tsr_err *err)
+{
+    struct tsr_cuda_graph *g = make_place(c, list->n);
+    char                   text[400];
+    struct tsr_err         why = { .struct_size = sizeof why, .cap = sizeof text, .text = text };
+    text[0] = '\0';
+    tsr_status st = c->api->graph_make(c->device, list->l, list->n, &g->graph, &why);
+    if (st != TSR_OK)
+        return no_graphs(c, list, st, text, err);
+    if (!keep(c, &g->list, list)) { /* without a copy the next list cannot be compared */
+        graph_free(c, g);
+        return one_by_one(c, list, err);
+    }
+    g->hash = hash;
+    g->stamp = ++c->stamp;
+    return c->api->graph_run(c->device, g->graph, err);
 }
 
 static tsr_status hand_over(struct tsr_cuda *c, const struct tsr_cuda_list *list,
                             struct tsr_err *err)
 {
-    int                    seen;
-    struct tsr_cuda_graph *g;
     if (c->launching != TSR_CUDA_GRAPHS || list->n < GRAPH_LEAST)
         return one_by_one(c, list, err);
-    g = place_of(c, list, &seen);
-    if (!seen || g->changes > GRAPH_TRIES)
-        return one_by_one(c, list, err);
-    if (g->graph && same(&g->list, list)) {
-        g->changes = 0;
+    uint64_t               hash = hash_of(list), *seen = &c->seen[hash % TSR_CUDA_SEEN];
+    struct tsr_cuda_graph *g = find(c, list, hash);
+    if (g) {
+        g->stamp = ++c->stamp;
         return c->api->graph_run(c->device, g->graph, err);
     }
-    if (++g->changes > GRAPH_TRIES) {
-        graph_free(c, g);
-        return one_by_one(c, list, err);
-    }
-    char           text[320];
-    struct tsr_err why = { .struct_size = sizeof why, .cap = sizeof text, .text = text };
-    text[0] = '\0';
-    tsr_status st = c->api->graph_make(c->device, list->l, list->n, &g->graph, &why);
-    if (st == TSR_E_UNSUPPORTED)
-        return no_graphs(c, list, text, err);
-    if (st != TSR_OK)
-        return tsr_fail(err, st, "%s", text);
-    if (!keep(c, &g->list, list)) /* without a copy the next list cannot be compared */
-        st = TSR_E_NOMEM;
-    tsr_status ran = c->api->graph_run(c->device, g->graph, err);
-    if (st != TSR_OK)
-        graph_free(c, g);
-    return ran;
+    if (*seen == hash)
+        return record(c, list, hash, err);
+    *seen = hash;
+    return one_by_one(c, list, err);
 }
 
 tsr_status tsr_cuda_flush(struct tsr_cuda *c, struct tsr_err *err)
@@ -188,10 +211,12 @@ static tsr_status append(struct tsr_cuda *c, const struct tsr_cuda_launch *l, st
         if (st != TSR_OK)
             return st;
     }
+    uint64_t whole = (l->args_bytes + 7) / 8 * 8; /* lists are compared as words */
+    memset(q->args + q->used + whole - 8, 0, 8);
     memcpy(q->args + q->used, l->args, l->args_bytes);
     q->l[q->n] = *l;
     q->l[q->n++].args = q->args + q->used;
-    q->used += (l->args_bytes + 7) / 8 * 8;
+    q->used += whole;
     return TSR_OK;
 }
 

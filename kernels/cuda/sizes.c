@@ -43,6 +43,7 @@ static tsr_status attention(const void *self, uint64_t tokens, uint64_t position
 static tsr_status reserve(void *self, uint64_t bytes, struct tsr_err *err)
 {
     uint64_t none;
+    TSR_CUDA_ALONE(self);
     return tsr_cuda_work(self, bytes, &none, err);
 }
 

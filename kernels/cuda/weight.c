@@ -227,6 +227,7 @@ error_weight:
 tsr_status tsr_cuda_weight_load(void *self, const struct tsr_weight_desc *d, void **weight,
                                 struct tsr_err *err)
 {
+    TSR_CUDA_ALONE(self);
     return make(self, d, NULL, weight, err);
 }
 
@@ -236,6 +237,7 @@ void tsr_cuda_weight_free(void *self, void *weight)
     struct tsr_cuda_weight *w = weight;
     if (!w)
         return;
+    TSR_CUDA_ALONE(c);
     (void)tsr_cuda_flush(c, NULL); /* queued launches may use it */
     c->api->release(c->device, w->address, w->memory);
     c->host->release(c->host->ctx, w, sizeof *w);
@@ -274,6 +276,7 @@ static tsr_status weight_read(void *self, const void *weight, uint64_t offset, v
         return tsr_fail(err, TSR_E_INVAL,
                         "weight_read: %llu bytes at %llu do not lie in a weight of %llu", U(bytes),
                         U(offset), U(w ? w->at.total : 0));
+    TSR_CUDA_ALONE(c);
     return bytes ? c->api->get(c->device, dst, w->address + offset, bytes, err) : TSR_OK;
 }
 
@@ -312,6 +315,7 @@ static tsr_status weight_borrow(void *self, const struct tsr_weight_desc *d, con
     if (!columns_hold(&w, data))
         return tsr_weight_refuse(err, d,
                                  "the columns of its outliers do not ascend within the row");
+    TSR_CUDA_ALONE(self);
     return make(self, d, data, weight, err);
 }
 

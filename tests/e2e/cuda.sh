@@ -40,9 +40,11 @@ for model in bloom deepseek_v2-lite gemma2 mixtral opt-350m-style qwen3_next; do
     run logits "$ROOT/tests/golden/models/$model" --tokens 1,5,9,2,7,30,4,11 --chunk 3 --output some --backend cuda
     ok "$model: no memory is taken after the first launch, got $rc" test "$rc:$(count late)" = 0:0
 done
-# a driver that refuses to update graphs, one without graphs: the same bytes
-TSR_STANDIN=same run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --step --output step --backend cuda
-ok "updates are refused: the same bytes" cmp -s "$WORK/cpu" "$WORK/step"
+# a capture that fails, a driver without graphs: the same bytes, by single launches
+TSR_STANDIN=capture=1 run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --step --output step --backend cuda
+ok "a capture fails: the same bytes, got $rc" cmp -s "$WORK/cpu" "$WORK/step"
+ok "and one line says so" test "$(grep -c "Stand-in: making a graph.*one by one" "$WORK/err")" = 1
+ok "no graph ran" test "$(count graphs)" = 0
 LD_LIBRARY_PATH=$STANDIN/old run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --step --output step \
     --backend cuda -v
 ok "without graphs: the same bytes, got $rc" cmp -s "$WORK/cpu" "$WORK/step"

@@ -1,12 +1,15 @@
 /* The queue of launches and its graphs, over the emulated device with every call counted: a list that
- * comes again is recorded once and replayed, recorded anew when an argument changes, kept apart by its
- * shape, and given up where it never stays; errors come out where somebody waits. */
+ * comes again is recorded once and replayed, kept apart from others by its shape and its arguments; errors come
+ * out where somebody waits; and linear algebra of another thread waits its turn. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -54,17 +57,39 @@ static const struct tsr_host host = { .struct_size = sizeof host,
 /* ---- a device that counts ---------------------------------------------------------------- */
 
 static struct {
-    int        launches, makes, renewed, runs, frees, syncs;
+    int        launches, makes, runs, frees, syncs;
+    atomic_int inside, met; /* calls in the device; those that met another one there */
     tsr_status make_fails, launch_fails;
 } n;
 static struct tsr_cuda_api api;
+
+static void come(void)
+{
+    if (atomic_fetch_add(&n.inside, 1) > 0)
+        atomic_fetch_add(&n.met, 1);
+    (void)usleep(20);
+}
+static void go(void)
+{
+    atomic_fetch_sub(&n.inside, 1);
+}
 
 static tsr_status launch(void *d, void *s, const struct tsr_cuda_launch *l, struct tsr_err *err)
 {
     n.launches++;
     if (n.launch_fails)
         return tsr_fail(err, n.launch_fails, "planted: a launch");
-    return tsr_cuda_simt.launch(d, s, l, err);
+    come();
+    tsr_status st = tsr_cuda_simt.launch(d, s, l, err);
+    go();
+    return st;
+}
+static tsr_status blas(void *d, const struct tsr_cuda_blas *b, struct tsr_err *err)
+{
+    come();
+    tsr_status st = tsr_cuda_simt.blas(d, b, err);
+    go();
+    return st;
 }
 static tsr_status sync_all(void *d, void *s, struct tsr_err *err)
 {
@@ -75,12 +100,8 @@ static tsr_status graph_make(void *d, const struct tsr_cuda_launch *l, uint64_t 
                              struct tsr_err *err)
 {
     n.makes++;
-    n.renewed += *graph != NULL;
-    if (n.make_fails) {
-        tsr_cuda_simt.graph_free(d, *graph);
-        *graph = NULL;
+    if (n.make_fails)
         return tsr_fail(err, n.make_fails, "planted: a graph");
-    }
     return tsr_cuda_simt.graph_make(d, l, count, graph, err);
 }
 static tsr_status graph_run(void *d, void *graph, struct tsr_err *err)
@@ -119,7 +140,7 @@ static struct tsr_tensor tensor(struct rig *r, uint64_t rows)
 
 static void open_with(struct rig *r, enum tsr_cuda_launching launching)
 {
-    struct tsr_cuda_options o = { .launching = launching };
+    struct tsr_cuda_options o = { .launching = launching, .fast = 1 };
     memset(&n, 0, sizeof n);
     memset(logged, 0, sizeof logged);
     stop = 0;
@@ -129,6 +150,7 @@ static void open_with(struct rig *r, enum tsr_cuda_launching launching)
     api.graph_make = graph_make;
     api.graph_run = graph_run;
     api.graph_free = graph_free;
+    api.blas = blas;
     r->err =
         (struct tsr_err){ .struct_size = sizeof r->err, .cap = sizeof r->text, .text = r->text };
     assert_int_equal(tsr_cuda_create(&host, &api, &o, &r->self, &r->err), TSR_OK);
@@ -221,21 +243,22 @@ static void short_lists_are_launched(void **state)
     close_rig(&r);
 }
 
-static void a_pointer_that_changes(void **state)
+/* Layers that ranks share are lists of the same kernels over other weights, in turn for each token: a graph each. */
+static void lists_in_turn(void **state)
 {
     struct rig r;
     (void)state;
     open_with(&r, TSR_CUDA_GRAPHS);
-    for (int i = 0; i < 3; i++)
-        passes(&r, &r.y, ROWS, 10, 1.0f);
-    passes(&r, &r.other, ROWS, 10, 5.0f);
+    for (int token = 0; token < 6; token++) {
+        passes(&r, &r.y, ROWS, 10, 1.0f + (float)token);
+        passes(&r, &r.other, ROWS, 10, 2.0f + (float)token);
+    }
+    assert_true(first_of(&r, &r.y) == 6.0f * 512.0f);
     assert_int_equal(n.makes, 2);
-    assert_int_equal(n.renewed, 1);
-    assert_true(first_of(&r, &r.y) == 512.0f); /* the older place is left alone */
-    passes(&r, &r.other, ROWS, 10, 6.0f);
-    assert_int_equal(n.makes, 2);
-    assert_int_equal(n.launches, 10);
+    assert_int_equal(n.runs, 2 * 5);
+    assert_int_equal(n.launches, 2 * 10);
     close_rig(&r);
+    assert_int_equal(n.frees, 2);
 }
 
 static void shapes_are_kept_apart(void **state)
@@ -243,36 +266,57 @@ static void shapes_are_kept_apart(void **state)
     struct rig r;
     (void)state;
     open_with(&r, TSR_CUDA_GRAPHS);
-    /* 16 and 1 rows of 8 columns: grids of 1 block both; so the count of launches differs */
     for (int i = 0; i < 3; i++) {
         passes(&r, &r.y, ROWS, 10, 1.0f);
         passes(&r, &r.y, ROWS, 12, 1.0f);
+        passes(&r, &r.y, ROWS - 1, 10, 1.0f);
     }
-    assert_int_equal(n.makes, 2);
-    assert_int_equal(n.renewed, 0);
-    assert_int_equal(n.runs, 4);
-    /* more shapes than are kept: the oldest go, and results stay right */
-    for (int round = 0; round < 3; round++)
-        for (int steps = 9; steps < 9 + (int)TSR_CUDA_KEPT + 2; steps++)
-            passes(&r, &r.y, ROWS, steps, 2.0f);
+    assert_int_equal(n.makes, 3);
+    assert_int_equal(n.runs, 6);
     close_rig(&r);
-    assert_int_equal(n.frees, n.makes - n.renewed);
+    assert_int_equal(n.frees, 3);
 }
 
-static void lists_that_never_stay(void **state)
+/* A list with a number of its own: y = x * (1 + v / 1024) * 2^9. */
+static void varied(struct rig *r, int v)
+{
+    float by = 1.0f + (float)v / 1024.0f;
+    put(r, 1.0f);
+    assert_int_equal(scale(r, &r->x, &r->y, by), TSR_OK);
+    for (int i = 1; i < 10; i++)
+        assert_int_equal(scale(r, &r->y, &r->y, 2.0f), TSR_OK);
+    assert_true(first_of(r, &r->y) == by * 512.0f);
+}
+
+static void lists_that_never_come_again(void **state)
 {
     struct rig r;
     (void)state;
     open_with(&r, TSR_CUDA_GRAPHS);
-    for (int i = 0; i < 12; i++)
-        passes(&r, i % 2 ? &r.y : &r.other, ROWS, 10, 1.0f + (float)i);
-    assert_true(n.makes > 1 && n.makes < 6);
-    int makes = n.makes;
-    for (int i = 0; i < 4; i++)
-        passes(&r, i % 2 ? &r.y : &r.other, ROWS, 10, 1.0f + (float)i);
-    assert_int_equal(n.makes, makes);
-    assert_true(n.launches >= 40);
+    for (int i = 0; i < 40; i++)
+        varied(&r, i);
+    assert_int_equal(n.makes, 0);
+    assert_int_equal(n.launches, 400);
     close_rig(&r);
+}
+
+/* More than are kept: the oldest go, and results stay right. */
+static void the_oldest_go(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_with(&r, TSR_CUDA_GRAPHS);
+    for (int i = 0; i < (int)TSR_CUDA_KEPT + 2; i++)
+        for (int k = 0; k < 2; k++)
+            varied(&r, i);
+    assert_int_equal(n.makes, (int)TSR_CUDA_KEPT + 2);
+    assert_int_equal(n.frees, 2);
+    int runs = n.runs;
+    varied(&r, (int)TSR_CUDA_KEPT + 1);
+    varied(&r, 2);
+    assert_int_equal(n.runs, runs + 2);
+    close_rig(&r);
+    assert_int_equal(n.frees, n.makes);
 }
 
 static void many_launches(void **state)
@@ -322,21 +366,27 @@ static void errors_come_out(void **state)
     assert_int_equal(n.launches, 1);
     n.launch_fails = TSR_OK;
     assert_int_equal(tsr_cuda_sync(r.self, NULL, &r.err), TSR_OK); /* said once */
-    n.make_fails = TSR_E_DEVICE;
-    assert_int_equal(pass(&r, &r.y, ROWS, 10), TSR_OK);
-    assert_int_equal(tsr_cuda_sync(r.self, NULL, &r.err), TSR_E_DEVICE);
-    assert_true(error_is(&r.err, "", NULL));
-    n.make_fails = TSR_OK;
-    for (int i = 0; i < 3; i++)
-        passes(&r, &r.y, ROWS, 10, 9.0f);
-    /* a graph that cannot be made anew */
-    n.make_fails = TSR_E_NOMEM;
-    put(&r, 1.0f);
-    assert_int_equal(pass(&r, &r.other, ROWS, 10), TSR_OK);
-    assert_int_equal(tsr_cuda_sync(r.self, NULL, &r.err), TSR_E_NOMEM);
-    n.make_fails = TSR_OK;
-    passes(&r, &r.y, ROWS, 10, 9.0f);
     close_rig(&r);
+}
+
+/* Whatever the reason: this list and all later ones are launched. */
+static void a_capture_that_fails(void **state)
+{
+    static const tsr_status why[] = { TSR_E_DEVICE, TSR_E_NOMEM };
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct rig r;
+        open_with(&r, TSR_CUDA_GRAPHS);
+        n.make_fails = why[k];
+        for (int i = 0; i < 4; i++)
+            passes(&r, &r.y, ROWS, 10, 2.0f + (float)i);
+        assert_int_equal(n.makes, 1);
+        assert_int_equal(n.runs, 0);
+        assert_int_equal(n.launches, 40);
+        assert_non_null(strstr(logged, "planted: a graph"));
+        assert_non_null(strstr(logged, "one by one"));
+        close_rig(&r);
+    }
 }
 
 static void a_driver_without_graphs(void **state)
@@ -388,15 +438,112 @@ static void stopped_between_launches(void **state)
     close_rig(&r);
 }
 
+/* ---- indices ------------------------------------------------------------------------------ */
+
+/* Positions of a long chunk take more than the copy on the host has room for: they are fetched. */
+static void indices_beyond_the_copy(void **state)
+{
+    enum { N = 3 };
+    struct rig        r;
+    const uint64_t    bytes = 3 * TSR_CUDA_MIRROR, at = 2 * TSR_CUDA_MIRROR + 64;
+    struct tsr_tensor rows = { .struct_size = sizeof rows,
+                               .dtype = TSR_U32,
+                               .rows = 1,
+                               .cols = N,
+                               .row_stride = N * 4,
+                               .offset = at };
+    uint32_t         *all = calloc(1, bytes), *ids = all + at / 4;
+    float             x[ROWS * COLS], y[N * COLS];
+    (void)state;
+    assert_non_null(all);
+    open_with(&r, TSR_CUDA_GRAPHS);
+    for (unsigned i = 0; i < ROWS * COLS; i++)
+        x[i] = (float)i;
+    assert_int_equal(tsr_cuda_upload(r.self, r.x.buffer, 0, x, sizeof x, &r.err), TSR_OK);
+    assert_int_equal(tsr_cuda_buffer_alloc(r.self, bytes, &rows.buffer, &r.err), TSR_OK);
+    struct tsr_tensor to = r.y;
+    to.rows = N;
+    struct tsr_op op = {
+        .struct_size = sizeof op, .kind = TSR_OP_GATHER, .out = &to, .in = { &r.x, &rows }
+    };
+    for (uint32_t round = 0; round < 4; round++) {
+        for (uint32_t i = 0; i < N; i++)
+            ids[i] = (5 * i + round) % ROWS;
+        assert_int_equal(tsr_cuda_upload(r.self, rows.buffer, 0, all, bytes, &r.err), TSR_OK);
+        assert_int_equal(tsr_cuda_run(r.self, NULL, &op, &r.err), TSR_OK);
+        assert_int_equal(tsr_cuda_download(r.self, to.buffer, 0, y, sizeof y, &r.err), TSR_OK);
+        for (uint32_t i = 0; i < N; i++)
+            assert_memory_equal(y + i * COLS, x + (size_t)ids[i] * COLS, COLS * sizeof *x);
+    }
+    ids[1] = ROWS;
+    assert_int_equal(tsr_cuda_upload(r.self, rows.buffer, at, ids, N * 4, &r.err), TSR_OK);
+    assert_int_equal(tsr_cuda_run(r.self, NULL, &op, &r.err), TSR_E_INVAL);
+    assert_true(error_is(&r.err, "", "GATHER 16"));
+    tsr_cuda_buffer_free(r.self, rows.buffer);
+    close_rig(&r);
+    free(all);
+}
+
+/* ---- two threads ---------------------------------------------------------------------------- */
+
+#define ROUNDS 40
+
+static void *multiply(void *arg)
+{
+    struct rig                 *r = arg;
+    const struct tsr_linalg_v1 *t = tsr_cuda_extension(r->self, TSR_LINALG);
+    float                       x[16 * 8], h[8 * 8];
+    char                        text[200];
+    struct tsr_err err = { .struct_size = sizeof err, .cap = sizeof text, .text = text };
+    for (int i = 0; i < 16 * 8; i++)
+        x[i] = 1.0f;
+    for (int i = 0; i < ROUNDS; i++) {
+        memset(h, 0, sizeof h);
+        if (t->syrk(t->ctx, 8, 16, 1.0f, x, 8, h, 8, &err) != TSR_OK || h[0] != 16.0f ||
+            h[63] != 16.0f)
+            return arg;
+    }
+    return NULL;
+}
+
+/* A job's linear algebra and the layers of its model take the same queue, scratch and staging memory. */
+static void one_call_at_a_time(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct rig r;
+        pthread_t  other;
+        void      *failed = NULL;
+        open_with(&r, k ? TSR_CUDA_ONE_BY_ONE : TSR_CUDA_GRAPHS);
+        assert_non_null(tsr_cuda_extension(r.self, TSR_LINALG));
+        assert_int_equal(pthread_create(&other, NULL, multiply, &r), 0);
+        for (int i = 0; i < ROUNDS; i++)
+            passes(&r, &r.y, ROWS, 10, 1.0f + (float)(i % 7));
+        assert_int_equal(pthread_join(other, &failed), 0);
+        assert_null(failed);
+        assert_int_equal(atomic_load(&n.met), 0);
+        close_rig(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recorded_once_and_replayed), cmocka_unit_test(short_lists_are_launched),
-        cmocka_unit_test(a_pointer_that_changes),     cmocka_unit_test(shapes_are_kept_apart),
-        cmocka_unit_test(lists_that_never_stay),      cmocka_unit_test(many_launches),
-        cmocka_unit_test(copies_keep_their_place),    cmocka_unit_test(errors_come_out),
-        cmocka_unit_test(a_driver_without_graphs),    cmocka_unit_test(other_ways_to_launch),
+        cmocka_unit_test(recorded_once_and_replayed),
+        cmocka_unit_test(short_lists_are_launched),
+        cmocka_unit_test(lists_in_turn),
+        cmocka_unit_test(shapes_are_kept_apart),
+        cmocka_unit_test(lists_that_never_come_again),
+        cmocka_unit_test(the_oldest_go),
+        cmocka_unit_test(many_launches),
+        cmocka_unit_test(copies_keep_their_place),
+        cmocka_unit_test(errors_come_out),
+        cmocka_unit_test(a_capture_that_fails),
+        cmocka_unit_test(a_driver_without_graphs),
+        cmocka_unit_test(other_ways_to_launch),
         cmocka_unit_test(stopped_between_launches),
+        cmocka_unit_test(indices_beyond_the_copy),
+        cmocka_unit_test(one_call_at_a_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

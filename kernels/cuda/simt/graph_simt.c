@@ -18,7 +18,6 @@ tsr_status tsr_simt_graph_make(void *device, const struct tsr_cuda_launch *l, ui
     uint64_t               bytes = sizeof(struct graph) + n * sizeof *l, at = bytes;
     for (uint64_t i = 0; i < n; i++)
         bytes += (l[i].args_bytes + 7) / 8 * 8;
-    tsr_simt_graph_free(device, *graph);
     *graph = NULL;
     struct graph *g = host->alloc(host->ctx, bytes, 64);
     if (!g)

@@ -93,7 +93,6 @@ static void __attribute__((destructor)) tell(void)
     COUNT(launches);
     COUNT(captured);
     COUNT(instantiated);
-    COUNT(updated);
     COUNT(graphs);
     COUNT(products);
     COUNT(heuristics);
