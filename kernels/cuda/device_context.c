@@ -24,13 +24,43 @@ static void kernels_text(uint64_t set, char *text, size_t cap)
         }
 }
 
+/* Errors after which a driver refuses every call in the context: a kernel that went astray, or hardware. */
+static int is_sticky(CUresult r)
+{
+    switch (r) {
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
 tsr_status device_failed(struct device *d, CUresult r, const char *what, struct tsr_err *err)
 {
     const char *name = NULL, *text = NULL;
     char        kernels[400];
+    if (d->lost[0])
+        return tsr_fail(err, TSR_E_DEVICE, "%s: %s", d->name, d->lost);
     (void)d->l.p_cuGetErrorName(r, &name);
     (void)d->l.p_cuGetErrorString(r, &text);
     kernels_text(d->since, kernels, sizeof kernels);
+    if (is_sticky(r)) {
+        (void)snprintf(d->lost, sizeof d->lost,
+                       "%s: %s (%s)%s; all ranks that are threads here and use this device end",
+                       what, text ? text : "unknown error", name ? name : "?", kernels);
+        return tsr_fail(err, TSR_E_DEVICE, "%s: %s", d->name, d->lost);
+    }
     tsr_status st = r == CUDA_ERROR_OUT_OF_MEMORY ? TSR_E_NOMEM : TSR_E_DEVICE;
     return tsr_fail(err, st, "%s: %s: %s (%s)%s", d->name, what, text ? text : "unknown error",
                     name ? name : "?", kernels);
@@ -38,6 +68,8 @@ tsr_status device_failed(struct device *d, CUresult r, const char *what, struct 
 
 tsr_status device_enter(struct device *d, struct tsr_err *err)
 {
+    if (d->lost[0]) /* nothing of it is of use any more, and the first sentence names the kernels */
+        return tsr_fail(err, TSR_E_DEVICE, "%s: %s", d->name, d->lost);
     CUresult r = d->l.p_cuCtxPushCurrent(d->context);
     return r == CUDA_SUCCESS ? TSR_OK : device_failed(d, r, "entering the context", err);
 }

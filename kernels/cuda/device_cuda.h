@@ -83,7 +83,8 @@ struct device {
     CUevent                marks[2];
     CUevent                behind; /* stream_cuda.c */
     char                   name[96];
-    uint64_t               since; /* a bit per kernel that was launched since the last wait */
+    char                   lost[640]; /* the context is: why, else empty */
+    uint64_t               since;     /* a bit per kernel that was launched since the last wait */
     /* Pinned memory that small copies go through, so that an upload need not wait for the device. */
     uint8_t       *ring;
     uint64_t       ring_used;

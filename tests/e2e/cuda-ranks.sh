@@ -131,6 +131,17 @@ ok "they are threads, which is said" grep -qi "threads.*'cuda'" "$WORK/err"
 ok "on devices of their own, got '$(took)'" test "$(took)" = "0 of 2: 0,1 of 2: 1"
 ok "and the CPU's answers" cmp -s "$WORK/want" <(texts after)
 
+# A kernel that goes astray costs the context of all ranks that share it: each ends, in one sentence with kernels.
+plan 2 1 >"$WORK/plan.yaml"
+job cuda threads
+for n in 1 30; do # the supervisor tries again
+    TSR_STANDIN=devices=1,fail=$n run run job.yaml --out "lost-$n" --json
+    ok "kernel $n goes astray, of ranks that share a device: exit code 75 in the end, got $rc" test "$rc" = 75
+    said=$(grep -acE '"tessera.error/1".*Stand-in: .*illegal memory access.*k_[a-z]' "$WORK/err")
+    ended=$(grep -ac '"worker-ended"' "$WORK/err")
+    ok "kernel $n: one sentence, with kernels, each time: $said of $ended" test "$said" -gt 1 -a "$said" = "$ended"
+done
+
 # A device that is named is taken, by all; one that is not there is one sentence.
 job cuda:device=1 threads
 TSR_STANDIN=devices=2 run run job.yaml --out named -v
