@@ -3,8 +3,7 @@
 
 #include <string.h>
 
-tsr_status tsr_eval_prefix_token(const struct tsr_eval_encoding *c, uint32_t *id,
-                                 struct tsr_err *err)
+static tsr_status prefix_token(const struct tsr_eval_encoding *c, uint32_t *id, struct tsr_err *err)
 {
     const struct tsr_model_hparams *hp = &c->model->hp;
     if (hp->bos < 0 && hp->n_eos == 0)
@@ -16,8 +15,9 @@ tsr_status tsr_eval_prefix_token(const struct tsr_eval_encoding *c, uint32_t *id
     return TSR_OK;
 }
 
-tsr_status tsr_eval_encode(const struct tsr_eval_encoding *c, const char *text, uint64_t n,
-                           struct tsr_tokenizer_ids *ids, struct tsr_err *err)
+/* Of one text. */
+static tsr_status encode(const struct tsr_eval_encoding *c, const char *text, uint64_t n,
+                         struct tsr_tokenizer_ids *ids, struct tsr_err *err)
 {
     uint64_t       at = ids->n;
     const int64_t  bos = c->model->hp.bos;
@@ -37,7 +37,7 @@ static tsr_status encode_alone(const struct tsr_eval_encoding  *c,
 {
     struct tsr_tokenizer_ids own = { 0 };
     uint32_t                 prefix = 0;
-    tsr_status               st = tsr_eval_prefix_token(c, &prefix, err);
+    tsr_status               st = prefix_token(c, &prefix, err);
     if (st == TSR_OK)
         st = tsr_tokenize(c->tokenizer, continuation->v ? continuation->v : "", continuation->n, 0,
                           &own, err);
@@ -63,9 +63,9 @@ static tsr_status encode_after(const struct tsr_eval_encoding  *c,
     if (st == TSR_OK && continuation->n)
         st = tsr_tokenizer_text_append(&text, continuation->v, continuation->n, err);
     if (st == TSR_OK)
-        st = tsr_eval_encode(c, text.v, text.n, &whole, err);
+        st = encode(c, text.v, text.n, &whole, err);
     if (st == TSR_OK)
-        st = tsr_eval_encode(c, context->v, tsr_eval_stripped(context->v, context->n), ids, err);
+        st = encode(c, context->v, tsr_eval_stripped(context->v, context->n), ids, err);
     *head = ids->n - at;
     for (uint64_t i = *head; st == TSR_OK && i < whole.n; i++)
         st = tsr_tokenizer_ids_push(ids, whole.v[i], err);
@@ -99,9 +99,9 @@ tsr_status tsr_eval_encode_rolling(const struct tsr_eval_encoding  *c,
                                    struct tsr_tokenizer_ids *ids, struct tsr_err *err)
 {
     uint32_t prefix = 0;
-    TSR_TRY(tsr_eval_prefix_token(c, &prefix, err));
+    TSR_TRY(prefix_token(c, &prefix, err));
     TSR_TRY(tsr_tokenizer_ids_push(ids, prefix, err));
-    return tsr_eval_encode(c, text->v, text->n, ids, err);
+    return encode(c, text->v, text->n, ids, err);
 }
 
 void tsr_eval_rolling_window(uint64_t n, uint64_t max, uint64_t done, uint64_t *begin,

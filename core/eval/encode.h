@@ -11,14 +11,9 @@ struct tsr_eval_encoding {
     const struct tsr_model     *model;
     bool                        no_bos; /* the tokenizer's template is not applied */
 };
-/* The token before an empty context and before a text: BOS, else EOS; TSR_E_INPUT: the model names neither. */
-tsr_status tsr_eval_prefix_token(const struct tsr_eval_encoding *c, uint32_t *id,
-                                 struct tsr_err *err);
-/* Appends the ids of a text; one that begins with the BOS string gets no second BOS. */
-tsr_status tsr_eval_encode(const struct tsr_eval_encoding *c, const char *text, uint64_t n,
-                           struct tsr_tokenizer_ids *ids, struct tsr_err *err);
 /* Appends the ids of context and continuation as one text; *from is the first of the continuation.  White space that
- * ends the context belongs to the continuation, and an empty context is the prefix token. */
+ * ends the context belongs to the continuation, a text that begins with the BOS string gets no second BOS, and an empty
+ * context is the prefix token: BOS, else EOS; TSR_E_INPUT if the model names neither. */
 tsr_status tsr_eval_encode_pair(const struct tsr_eval_encoding  *c,
                                 const struct tsr_tokenizer_text *context,
                                 const struct tsr_tokenizer_text *continuation,

@@ -1,5 +1,7 @@
 #include "eval/text.h"
 
+#include <stdbool.h>
+
 /* The code point at p of valid UTF-8, and its length. */
 static uint32_t code_point(const unsigned char *p, uint64_t left, unsigned *n)
 {
@@ -14,7 +16,8 @@ static uint32_t code_point(const unsigned char *p, uint64_t left, unsigned *n)
     return c;
 }
 
-bool tsr_eval_is_space(uint32_t c)
+/* str.isspace() */
+static bool is_space(uint32_t c)
 {
     return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 ||
            c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 ||
@@ -27,7 +30,7 @@ uint64_t tsr_eval_count_words(const char *text, uint64_t bytes)
     bool     in_space = false;
     for (uint64_t i = 0; i < bytes;) {
         unsigned n;
-        bool space = tsr_eval_is_space(code_point((const unsigned char *)text + i, bytes - i, &n));
+        bool     space = is_space(code_point((const unsigned char *)text + i, bytes - i, &n));
         words += space && !in_space;
         in_space = space;
         i += n;
@@ -43,7 +46,7 @@ uint64_t tsr_eval_stripped(const char *text, uint64_t n)
         while (at && ((unsigned char)text[at] & 0xc0) == 0x80)
             at--;
         uint32_t c = code_point((const unsigned char *)text + at, n - at, &len);
-        if (at + len != n || !tsr_eval_is_space(c))
+        if (at + len != n || !is_space(c))
             break;
         n = at;
     }

@@ -2,11 +2,8 @@
 #ifndef TSR_EVAL_TEXT_H
 #define TSR_EVAL_TEXT_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
-/* str.isspace() of a code point. */
-bool tsr_eval_is_space(uint32_t c);
 /* len(text.rstrip().encode()) of UTF-8. */
 uint64_t tsr_eval_stripped(const char *text, uint64_t n);
 /* len(re.split(r"\s+", text)). */

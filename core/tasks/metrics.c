@@ -50,7 +50,8 @@ void tsr_tasks_marks_destroy(struct tsr_tasks_marks *m)
     free(m);
 }
 
-double tsr_tasks_marks_at(const struct tsr_tasks_marks *m, uint64_t i, uint64_t k)
+/* Of document i by the k-th metric: 0 or 1, or a log-likelihood. */
+static double mark_at(const struct tsr_tasks_marks *m, uint64_t i, uint64_t k)
 {
     return m->mark[i * m->t->n_metrics + k];
 }
@@ -116,14 +117,14 @@ static struct sum sum_of(const struct tsr_tasks_marks *m, uint64_t group, uint64
     struct sum s = { 0 };
     for (uint64_t i = 0; i < m->n; i++)
         if (group == ALL || m->group[i] == group) {
-            s.marks += tsr_tasks_marks_at(m, i, k);
+            s.marks += mark_at(m, i, k);
             s.weights += m->weight[i * m->t->n_metrics + k];
             s.n++;
         }
     s.mean = s.marks / (double)s.n;
     for (uint64_t i = 0; i < m->n; i++)
         if (group == ALL || m->group[i] == group) {
-            double away = tsr_tasks_marks_at(m, i, k) - s.mean;
+            double away = mark_at(m, i, k) - s.mean;
             s.square += away * away;
         }
     return s;
@@ -143,7 +144,7 @@ static tsr_status bootstrap(const struct tsr_tasks_marks *m, uint64_t group, uin
     }
     for (uint64_t i = 0, at = 0; i < m->n; i++)
         if (group == ALL || m->group[i] == group)
-            v[at++] = tsr_tasks_marks_at(m, i, k);
+            v[at++] = mark_at(m, i, k);
     for (uint32_t i = 0; i < CHUNKS; i++) {
         tsr_tasks_random_seed(&r, i);
         for (unsigned j = 0; j < CHUNK; j++) {

@@ -21,8 +21,6 @@ void       tsr_tasks_marks_destroy(struct tsr_tasks_marks *m);
 /* The next document, with the likelihoods of its requests. */
 void tsr_tasks_marks_add(struct tsr_tasks_marks *m, const struct tsr_tasks_document *d,
                          const struct tsr_eval_likelihood *l);
-/* Of document i by the k-th metric of the task: 0 or 1, or a log-likelihood. */
-double tsr_tasks_marks_at(const struct tsr_tasks_marks *m, uint64_t i, uint64_t k);
 /* Over the documents of a group, UINT64_MAX: over all, where groups > 1 pools the groups' standard errors by their
  * sizes. */
 tsr_status tsr_tasks_marks_summarize(const struct tsr_tasks_marks *m, uint64_t group,

@@ -292,6 +292,23 @@ static void read_head(struct reading *r, const struct tsr_config_node *root)
     read_metrics(r, root);
 }
 
+void tsr_tasks_destroy(struct tsr_tasks_task *t)
+{
+    if (!t)
+        return;
+    tsr_template_destroy(t->description);
+    tsr_template_destroy(t->context);
+    tsr_template_destroy(t->continuation);
+    tsr_template_destroy(t->answer);
+    tsr_template_destroy(t->text);
+    tsr_template_destroy(t->options);
+    for (uint64_t i = 0; t->option && i < t->n_options; i++)
+        tsr_template_destroy(t->option[i]);
+    free(t->option);
+    tsr_config_doc_destroy(t->doc);
+    free(t);
+}
+
 tsr_status tsr_tasks_read(struct tsr_tasks_task **out, const char *name, const char *text,
                           uint64_t len, struct tsr_diag *d, struct tsr_err *err)
 {

@@ -104,16 +104,6 @@ static tsr_status load(struct tsr_tasks_rows *r, char *const *paths, uint64_t n,
     return st;
 }
 
-tsr_status tsr_tasks_rows_load(struct tsr_tasks_rows *r, const char *path, struct tsr_err *err)
-{
-    char *one = tsr_strdup(path);
-    if (!one)
-        return tsr_fail_nomem(err, strlen(path), path);
-    tsr_status st = load(r, &one, 1, err);
-    free(one);
-    return st;
-}
-
 void tsr_tasks_rows_free(struct tsr_tasks_rows *r)
 {
     json_decref(r->list);

@@ -22,8 +22,6 @@ struct tsr_tasks_rows {
 /* folder: NULL or "" for the cache.  TSR_E_INPUT names the data set and where it was looked for. */
 tsr_status tsr_tasks_rows_find(struct tsr_tasks_rows *r, const struct tsr_tasks_task *t,
                                const char *split, const char *folder, struct tsr_err *err);
-/* One file. */
-tsr_status tsr_tasks_rows_load(struct tsr_tasks_rows *r, const char *path, struct tsr_err *err);
 void       tsr_tasks_rows_free(struct tsr_tasks_rows *r);
 
 #endif

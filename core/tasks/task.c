@@ -2,7 +2,6 @@
 #include "tasks/task.h"
 
 #include "base/file.h"
-#include "base/mem.h"
 #include "tasks/task_text.h"
 
 #include <stdlib.h>
@@ -63,21 +62,4 @@ tsr_status tsr_tasks_open(struct tsr_tasks_task **t, const char *name, struct ts
     tsr_status st = open_text(t, name, text, len, d, err);
     free(text);
     return st;
-}
-
-void tsr_tasks_destroy(struct tsr_tasks_task *t)
-{
-    if (!t)
-        return;
-    tsr_template_destroy(t->description);
-    tsr_template_destroy(t->context);
-    tsr_template_destroy(t->continuation);
-    tsr_template_destroy(t->answer);
-    tsr_template_destroy(t->text);
-    tsr_template_destroy(t->options);
-    for (uint64_t i = 0; t->option && i < t->n_options; i++)
-        tsr_template_destroy(t->option[i]);
-    free(t->option);
-    tsr_config_doc_destroy(t->doc);
-    free(t);
 }

@@ -60,7 +60,7 @@ run logits @demo --tokens "$(paste -sd, page.ids)" -o page.st
 "$FIGURES" likelihood 1 page.ids page.st | jq --argjson words "$(wc -w <page.txt)" --argjson bytes "$(wc -c <page.txt)" --argjson n "$(wc -l <page.ids)" '
     (0 - .) as $sum | {words: $words, bytes: $bytes, tokens: $words, scored: ($n - 1), mean_nll: ($sum / ($n - 1)), perplexity: ($sum / $words | exp),
         word_perplexity: ($sum / $words | exp), byte_perplexity: ($sum / $bytes | exp), bits_per_byte: ($sum / $bytes / (2 | log))}' >want.json
-run eval @demo --text page.txt --protocol lm-eval-wikitext --json
+run eval @demo --text page.txt --protocol lm-eval-wikitext --no-add-bos --json
 ok "words, bytes and what is said per word and byte" near . 1e-5 1e-9 want.json out
 
 # ---- a base file --------------------------------------------------------------------------------

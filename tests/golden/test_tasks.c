@@ -12,7 +12,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -97,18 +96,16 @@ static struct tsr_tasks_task *open_task(const char *folder)
 static void open_folder(struct opened *o, const char *folder)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
-    char              path[4][1024];
+    char              in[1024], results[1100];
     *o = (struct opened){ .task = open_task(folder) };
-    const char *const files[4] = { "docs.jsonl", "fewshot.jsonl", "requests.jsonl",
-                                   "results.json" };
-    for (int i = 0; i < 4; i++)
-        (void)snprintf(path[i], sizeof path[i], CASES "%s/%s", folder, files[i]);
-    must(tsr_tasks_rows_load(&o->rows, path[0], &e.err), &e, folder);
-    must(tsr_tasks_rows_load(&o->requests, path[2], &e.err), &e, folder);
-    must(tsr_json_load(&o->results, path[3], 1 << 24, 16, &e.err), &e, folder);
+    (void)snprintf(in, sizeof in, CASES "%s", folder);
+    (void)snprintf(results, sizeof results, "%s/results.json", in);
+    must(tsr_tasks_rows_find(&o->rows, o->task, "docs", in, &e.err), &e, folder);
+    must(tsr_tasks_rows_find(&o->requests, o->task, "requests", in, &e.err), &e, folder);
+    must(tsr_json_load(&o->results, results, 1 << 24, 16, &e.err), &e, folder);
     uint64_t shots = (uint64_t)json_integer_value(json_object_get(o->results, "num_fewshot"));
     if (shots)
-        must(tsr_tasks_rows_load(&o->from, path[1], &e.err), &e, folder);
+        must(tsr_tasks_rows_find(&o->from, o->task, "fewshot", in, &e.err), &e, folder);
     must(tsr_tasks_reader_create(&o->reader, o->task, &o->rows, shots ? &o->from : NULL, shots,
                                  &e.err),
          &e, folder);
@@ -282,18 +279,17 @@ static void run_folder(struct on *m, const char *folder)
     struct tsr_tasks_rows   lines;
     struct tsr_writer       log = { 0 };
     struct opened           o;
-    char                    where[128], path[] = "/tmp/tessera-tasks-XXXXXX";
-    int                     fd = mkstemp(path);
-    assert_true(fd >= 0);
-    (void)close(fd);
+    char                    where[128], *in, path[1024];
     (void)snprintf(where, sizeof where, "%s on %s", folder, m->name);
     m->how.no_bos = strstr(folder, "-nobos") != NULL;
     open_folder(&o, folder);
+    must(tsr_temp_folder(&in, "tasks", &e.err), &e, where);
+    (void)snprintf(path, sizeof path, "%s/log.jsonl", in);
     must(tsr_writer_open(&log, path, &e.err), &e, where);
     must(tsr_tasks_run(o.reader, o.task, m->engine, &m->how, &log, &r, &e.err), &e, where);
     must(tsr_writer_commit(&log, &e.err), &e, where);
-    must(tsr_tasks_rows_load(&lines, path, &e.err), &e, where);
-    (void)unlink(path);
+    must(tsr_tasks_rows_find(&lines, o.task, "log", in, &e.err), &e, where);
+    tsr_temp_folder_remove(in);
     const json_t *of = json_object_get(json_object_get(o.results, "models"), m->name);
     const json_t *recorded = json_object_get(of, "requests");
     assert_int_equal(json_array_size(lines.list), json_array_size(recorded));
@@ -393,7 +389,9 @@ static void edge_on(struct on *m)
     struct tsr_tasks_rows   requests;
     json_t                 *results;
     struct tsr_eval_scorer *s;
-    must(tsr_tasks_rows_load(&requests, CASES "edge/requests.jsonl", &e.err), &e, "edge");
+    struct tsr_tasks_task  *t = open_task("arc_easy"); /* any */
+    must(tsr_tasks_rows_find(&requests, t, "requests", CASES "edge", &e.err), &e, "edge");
+    tsr_tasks_destroy(t);
     must(tsr_json_load(&results, CASES "edge/results.json", 1 << 24, 16, &e.err), &e, "edge");
     must(tsr_eval_scorer_create(&s, m->engine, m->tokenizer, false, &e.err), &e, "edge");
     const json_t *of = json_object_get(json_object_get(results, "models"), m->name);
