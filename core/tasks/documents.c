@@ -209,11 +209,11 @@ static tsr_status add_shot(const struct tsr_tasks_task *t, const json_t *row,
     struct tsr_tasks_document d;
     tsr_status                st = read_row(t, row, &d, err);
     if (st == TSR_OK)
-        st = add_text(to, &d.context[d.answer % d.n_contexts], err);
+        st = add_text(to, &d.context[d.n_contexts > 1 ? d.answer : 0], err);
     if (st == TSR_OK && t->kind == TSR_TASKS_CONTINUATION) /* a continuation brings no delimiter */
         st = tsr_tokenizer_text_append(to, t->delimiter, strlen(t->delimiter), err);
     if (st == TSR_OK)
-        st = add_text(to, &d.continuation[d.answer % d.n_continuations], err);
+        st = add_text(to, &d.continuation[d.n_continuations > 1 ? d.answer : 0], err);
     if (st == TSR_OK)
         st = tsr_tokenizer_text_append(to, t->shot_delimiter, strlen(t->shot_delimiter), err);
     tsr_tasks_document_free(&d);

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 
 #define ALL    UINT64_MAX
-#define CHUNKS 100u  /* of the bootstrap, chunk i seeded with i */
-#define CHUNK  1000u /* resamples */
+#define CHUNKS UINT64_C(100)  /* of the bootstrap, chunk i seeded with i */
+#define CHUNK  UINT64_C(1000) /* resamples */
 
 struct tsr_tasks_marks {
     const struct tsr_tasks_task *t;
@@ -147,7 +147,7 @@ static tsr_status bootstrap(const struct tsr_tasks_marks *m, uint64_t group, uin
             v[at++] = mark_at(m, i, k);
     for (uint32_t i = 0; i < CHUNKS; i++) {
         tsr_tasks_random_seed(&r, i);
-        for (unsigned j = 0; j < CHUNK; j++) {
+        for (uint64_t j = 0; j < CHUNK; j++) {
             double sum = 0;
             for (uint64_t a = 0; a < n; a++)
                 sum += v[(uint64_t)(tsr_tasks_random_unit(&r) * (double)n)];
@@ -155,10 +155,10 @@ static tsr_status bootstrap(const struct tsr_tasks_marks *m, uint64_t group, uin
             mean += found[i * CHUNK + j];
         }
     }
-    mean /= CHUNKS * CHUNK;
-    for (unsigned i = 0; i < CHUNKS * CHUNK; i++)
+    mean /= (double)(CHUNKS * CHUNK);
+    for (uint64_t i = 0; i < CHUNKS * CHUNK; i++)
         square += (found[i] - mean) * (found[i] - mean);
-    *deviation = sqrt(square / (CHUNKS * CHUNK - 1));
+    *deviation = sqrt(square / (double)(CHUNKS * CHUNK - 1));
     free(v);
     free(found);
     return TSR_OK;

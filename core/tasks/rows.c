@@ -88,7 +88,7 @@ static tsr_status add_file(struct tsr_tasks_rows *r, struct tsr_hasher *h, const
 static tsr_status load(struct tsr_tasks_rows *r, char *const *paths, uint64_t n,
                        struct tsr_err *err)
 {
-    struct tsr_hasher *h;
+    struct tsr_hasher *h = NULL;
     *r = (struct tsr_tasks_rows){ .list = json_array(), .path = tsr_strdup(paths[0]) };
     tsr_status st =
         r->list && r->path ? tsr_hasher_create(&h, err) : tsr_fail_nomem(err, 64, paths[0]);
