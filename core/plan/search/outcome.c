@@ -71,13 +71,14 @@ static tsr_status basis_of(struct tsr_plan_outcome_stage *st, const struct tsr_p
         uint64_t             size = ph ? o->decode_mb : o->prefill_mb;
         struct tsr_plan_time t = { 0 }, embed, head;
         double              *cpu_ms = ph ? &st->cpu_dec_ms : &st->cpu_pre_ms;
-        for (uint64_t l = st->first; l < st->first + st->count; l++, *cpu_ms += t.cpu_ms) {
-            if (l > st->first && cls[l] == cls[l - 1] && o->bits[l] == o->bits[l - 1] &&
-                o->cpu_experts[l] == o->cpu_experts[l - 1])
-                continue;
-            TSR_TRY(tsr_plan_built_layer(b, kind, cls[l],
-                                         tsr_plan_built_bits(b, o->bits[l], o->cpu_experts[l]),
-                                         phase, size, &t, err));
+        for (uint64_t l = st->first; l < st->first + st->count; l++) {
+            bool same = l > st->first && cls[l] == cls[l - 1] && o->bits[l] == o->bits[l - 1] &&
+                        o->cpu_experts[l] == o->cpu_experts[l - 1];
+            if (!same)
+                TSR_TRY(tsr_plan_built_layer(b, kind, cls[l],
+                                             tsr_plan_built_bits(b, o->bits[l], o->cpu_experts[l]),
+                                             phase, size, &t, err));
+            *cpu_ms += t.cpu_ms;
             st->basis = weaker(st->basis, t.basis);
             st->extrapolated = st->extrapolated || t.extrapolated;
         }
