@@ -323,7 +323,7 @@ static void test_scores(void **state)
 static void put_marked(const json_t *s, const json_t *of, struct tsr_tokenizer_text *out)
 {
     struct tsr_errbuf        e = TSR_ERRBUF(e);
-    const char              *p = json_string_value(s), *end = p + json_string_length(s);
+    const char              *p = s ? json_string_value(s) : "", *end = p + json_string_length(s);
     static const char *const marks[] = { "@BOS@", "@EOS@" }, *const keys[] = { "bos", "eos" };
     must(tsr_tokenizer_text_append(out, "", 0, &e.err), &e, "edge");
     while (p < end) {
