@@ -347,7 +347,12 @@ static tsr_status run(const struct tsr_comm_sum *s, struct tsr_err *err)
     for (uint64_t i = 0; st == TSR_OK && i < TSR_COMM_SLOTS; i++)
         st = end_both(s, i, err);
     t->stream = NULL;
-    return st == TSR_OK ? d->codec->stream_behind(d->self, NULL, d->stream, err) : st;
+    if (st == TSR_OK)
+        return d->codec->stream_behind(d->self, NULL, d->stream, err);
+    /* a device that is lost fails its messages, too: the backend knows the kernels */
+    struct tsr_errbuf why = TSR_ERRBUF(why);
+    tsr_status lost = st == TSR_E_DEVICE ? d->backend->sync(d->self, NULL, &why.err) : TSR_OK;
+    return lost == TSR_OK ? st : tsr_err_copy(err, lost, &why.err);
 }
 
 /* Plans the sum and loads its wires, if the device can compute it. */
@@ -360,11 +365,11 @@ static tsr_status prepare(struct tsr_comm_sum *s, uint32_t phase,
     *can = false;
     if (!g->device)
         TSR_TRY(bind(g, backend, self, err));
-    struct tsr_comm_device *d = g->device;
-    if (d->unusable || d->no_wire[phase] || d->backend != backend || d->self != self)
+    const struct tsr_comm_device *d = g->device;
+    if (!d || d->unusable || d->no_wire[phase] || d->backend != backend || d->self != self)
         return TSR_OK;
     TSR_TRY(tsr_comm_sum_plan(s, err));
-    TSR_TRY(go_without(load_wires(s, &why.err), true, &d->no_wire[phase], why.text, err));
+    TSR_TRY(go_without(load_wires(s, &why.err), true, &g->device->no_wire[phase], why.text, err));
     *can = !d->no_wire[phase];
     return TSR_OK;
 }

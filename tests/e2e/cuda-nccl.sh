@@ -73,6 +73,14 @@ processes int4_bf16 two-step
 threads mx all-gather
 processes mx two-step
 WAYS
+# a kernel that goes astray fails the messages of all ranks that share its context: the kernels are named all the same
+job threads mx two-step cuda nccl
+TSR_STANDIN=devices=1,fail=20 run run job.yaml --out lost --json
+ok "a context is lost under messages: restarts, then an end or the answers of CPUs, got $rc" \
+    eval '[ "$rc" = 75 ] || cmp -s <(texts cpu-mx-two-step) <(texts lost)'
+said=$(grep -acE '"tessera.error/1".*Stand-in: .*illegal memory access.*k_[a-z]' "$WORK/err")
+ended=$(grep -ac '"worker-ended"' "$WORK/err")
+ok "one sentence, with kernels, each time: $said of $ended" test "$said" -gt 1 -a "$said" = "$ended"
 # where a rank's transport and backend are on different devices it is said, and the answers are the same
 job threads mx two-step cuda:device=0 nccl:device=1
 TSR_STANDIN=devices=2 run run job.yaml --out apart -v

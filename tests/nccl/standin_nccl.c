@@ -266,9 +266,12 @@ EXPORT nc_result ncclCommGetAsyncError(nc_comm c, nc_result *state)
             *state = NC_OK;
     } else if (c->pending && --c->polls <= 0) {
         c->users++;
-        (void)standin_push(c->pending->stream, run, c->pending);
-        c->pending = NULL;
         *state = NC_OK;
+        if (!standin_push(c->pending->stream, run, c->pending)) { /* its context is lost */
+            c->users--;
+            *state = 1; /* ncclUnhandledCudaError */
+        }
+        c->pending = NULL;
     } else if (!c->pending && (!c->finalizing || c->put == c->ran)) {
         c->finalized = c->finalizing;
         *state = NC_OK;
