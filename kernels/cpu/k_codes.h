@@ -168,11 +168,15 @@ INLINE i16v run_four(const enum run_kind kind, const enum tsr_cpu_layout l,
     return kind == RUN_MAPPED && cpu_looked_up(l) ? vb_lookup(table, codes) : codes;
 }
 
-/* Their product: up to six bits cannot saturate. */
+/* Products of codes of up to six bits cannot saturate. */
+INLINE int is_low(const enum run_kind kind, const enum tsr_cpu_layout l)
+{
+    return l != W_I8 && !(kind == RUN_MAPPED && cpu_looked_up(l));
+}
+
 INLINE i16v run_dot(const enum run_kind kind, const enum tsr_cpu_layout l, i16v acc, i16v w, i16v x)
 {
-    return l == W_I8 || (kind == RUN_MAPPED && cpu_looked_up(l)) ? vi_dot4(acc, w, x)
-                                                                 : vi_dot4_low(acc, w, x);
+    return is_low(kind, l) ? vi_dot4_low(acc, w, x) : vi_dot4(acc, w, x);
 }
 
 #endif

@@ -176,6 +176,8 @@ float K(codes_i8)(int8_t *q, const float *x, uint64_t n)
     uint64_t i = 0;
     for (; i + 32 <= n; i += 32) {
         v16 v = v_load(x + i), u = v_load(x + i + 16);
+        v_prefetch(x + i + 512);
+        v_prefetch(x + i + 528);
         bad = v_fma(v, zero, bad);
         bad2 = v_fma(u, zero, bad2);
         top = v_max(v_abs(v), top);
@@ -238,6 +240,19 @@ void K(round_bf16)(float *out, const float *x, uint64_t n)
     }
 }
 
+/* The sum of n codes. */
+static int32_t codes_sum(const int8_t *q, uint32_t n)
+{
+    v16      some = v_set1(0.0f); /* exact: far below 2^24 */
+    uint32_t k = 0;
+    for (; k + 16 <= n; k += 16)
+        some = v_add(some, v_load_i8(q + k));
+    int32_t sum = (int32_t)v_tree16(some);
+    for (; k < n; k++)
+        sum += q[k];
+    return sum;
+}
+
 void K(quantize)(const struct tsr_cpu_weight *w, const float *x, int8_t *q, uint64_t ldq, float *sa,
                  int32_t *sums, uint64_t stride)
 {
@@ -250,12 +265,8 @@ void K(quantize)(const struct tsr_cpu_weight *w, const float *x, int8_t *q, uint
     }
     memset(q + w->cols, 0, ldq - w->cols);
     for (uint64_t r = 0; r < w->nruns; r++) {
-        const int8_t *p = q + w->runs[r].k0;
-        uint32_t      n = w->runs[r].k1 - w->runs[r].k0;
-        int32_t       sum = 0;
-        for (uint32_t k = 0; k < n; k++)
-            sum += p[k];
-        sums[r * stride] = factor * sum;
+        const struct tsr_cpu_run *u = &w->runs[r];
+        sums[r * stride] = factor * codes_sum(q + u->k0, u->k1 - u->k0);
     }
 }
 

@@ -1,7 +1,7 @@
 /* k_linear_a8.c - LINEAR with int8 activations on packed integer weights, many tokens: tiles of
  * rows by tokens.  Exact integer sums per run, then one FMA by weight scale times activation
  * scale (docs/decisions/numerics.md). */
-#include "k_tile_a8.h"
+#include "k_tiles_a8.h"
 
 /* One function per layout, each with its own frame. */
 #define TILES(l)                                                                                   \
@@ -16,9 +16,42 @@ TILES(W_I4)
 TILES(W_I3)
 TILES(W_I2)
 
+/* One function for each way to add, with a frame of its own. */
+#define MANY(kind, low)                                                                            \
+    static __attribute__((noinline)) void kind##_##low(const struct tsr_cpu_linear *a,             \
+                                                       uint64_t panel, uint64_t np, uint64_t t0,   \
+                                                       uint64_t t1)                                \
+    {                                                                                              \
+        many(a, kind, low, panel, np, t0, t1);                                                     \
+    }
+MANY(RUN_PLAIN, 1)
+MANY(RUN_AFFINE, 1)
+#if TSR_SIMD == 2
+MANY(RUN_PLAIN, 0)
+MANY(RUN_AFFINE, 0)
+#else /* one product serves both */
+#define RUN_PLAIN_0  RUN_PLAIN_1
+#define RUN_AFFINE_0 RUN_AFFINE_1
+#endif
+
+static void all_tiles(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
+                      uint64_t t1)
+{
+    const struct tsr_cpu_weight *w = a->w;
+    const int                    low = is_low(w->mapped ? RUN_MAPPED : RUN_PLAIN, w->layout);
+    if (w->affine)
+        (low ? RUN_AFFINE_1 : RUN_AFFINE_0)(a, panel, np, t0, t1);
+    else
+        (low ? RUN_PLAIN_1 : RUN_PLAIN_0)(a, panel, np, t0, t1);
+}
+
 void K(linear_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
                   uint64_t t1)
 {
+    if (a->qpack && a->tokens > ISA_TOKENS8) {
+        all_tiles(a, panel, np, t0, t1);
+        return;
+    }
     if (a->w->affine) {
         K(affine_a8)(a, panel, np, t0, t1);
         return;

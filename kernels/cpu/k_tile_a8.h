@@ -1,5 +1,5 @@
-/* k_tile_a8.h - many tokens of int8 activations through panels of codes: the loops of k_linear_a8.c and of
- * k_loops.h. */
+/* k_tile_a8.h - one tile of tokens of int8 activations through panels of codes: the loops of k_linear_a8.c and of
+ * k_loops.h. More tokens go through k_tiles_a8.h. */
 #ifndef TSR_K_TILE_A8_H
 #define TSR_K_TILE_A8_H
 
@@ -145,7 +145,7 @@ INLINE void tiles(const struct tsr_cpu_linear *a, const enum tsr_cpu_layout l,
             p.part = t / ISA_TOKENS8;
             for (int v = 0; s < w->nseg && v < 2; v += ISA_VECS) {
 #define CALL(i) tile_segment(a, l, i, v, kind, &p, acc[0] + 16 * v)
-                TILE8_SWITCH(m, CALL)
+                ONE_SWITCH(m, CALL)
 #undef CALL
             }
             for (uint64_t i = 0; i < m; i++)

@@ -45,14 +45,28 @@ static tsr_status pack_tiles(void *arg, uint64_t begin, uint64_t end)
     return TSR_OK;
 }
 
-/* Codes, scales and sums per run of tokens [begin,end). */
+/* Codes, scales and sums per run of tokens [begin,end); of a tile together if there are tiles. */
 static tsr_status quantize_rows(void *arg, uint64_t begin, uint64_t end)
 {
-    struct job *j = arg;
-    for (uint64_t t = begin; t < end; t++)
-        j->c->k->quantize(j->a.w, j->a.x + t * j->a.ldx, j->q + t * j->a.ldq, j->a.ldq, j->sa + t,
-                          j->sums + t, j->a.tokens);
+    struct job                  *j = arg;
+    const struct tsr_cpu_weight *w = j->a.w;
+    const uint64_t               tile = j->qpack ? j->c->k->tile8 : j->a.tokens;
+    for (uint64_t t = begin; t < end; t++) {
+        uint64_t first = t - t % tile, m = cpu_min(tile, j->a.tokens - first);
+        j->c->k->quantize(w, j->a.x + t * j->a.ldx, j->q + t * j->a.ldq, j->a.ldq,
+                          j->sa + first * w->nblocks + t % tile,
+                          j->sums + first * w->nruns + t % tile, m);
+    }
     return TSR_OK;
+}
+
+/* Tiles take sums of affine weights as F32, in the same places. */
+static void widen_sums(int32_t *sums, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        float f = (float)sums[i];
+        memcpy(&sums[i], &f, sizeof f);
+    }
 }
 
 /* Tiles [begin,end), each by segments. */
@@ -68,6 +82,8 @@ static tsr_status pack_codes(void *arg, uint64_t begin, uint64_t end)
             j->c->k->pack_q(j->qpack + t0 * ldq + k * chunk + (t - t0) * n, j->q + t * ldq + k, ldq,
                             n, m);
         }
+        if (j->a.w->affine && j->a.tokens > tile)
+            widen_sums(j->sums + t * j->a.w->nruns, m * j->a.w->nruns);
     }
     return TSR_OK;
 }
@@ -107,12 +123,15 @@ struct places {
 
 static int a8_places(const struct tsr_cpu_weight *w, uint64_t T, int tiled, struct places *p)
 {
+    uint64_t end;
     p->total = 0;
     p->ldq = cpu_ceil(w->cols, PAD) * PAD;
     return reserve(&p->total, T, p->ldq, &p->q) &&
            reserve(&p->total, tiled ? T : 0, p->ldq, &p->qpack) &&
            reserve(&p->total, T, w->nblocks * 4, &p->sa) &&
-           reserve(&p->total, T, w->nruns * 4, &p->sums);
+           reserve(&p->total, T, w->nruns * 4, &p->sums) &&
+           /* a first tile of few tokens reads as if it were full */
+           reserve(&p->total, tiled ? 1 : 0, 64, &end);
 }
 
 static int f32_places(const struct tsr_cpu_weight *w, uint64_t T, uint32_t act, int tiled,
@@ -159,10 +178,11 @@ static tsr_status prepare_a8(struct tsr_cpu *c, struct job *j, int tiled, struct
     j->a.q = j->q = (int8_t *)p + at.q;
     j->a.sa = j->sa = (float *)(void *)(p + at.sa);
     j->a.sums = j->sums = (int32_t *)(void *)(p + at.sums);
+    if (tiled)
+        j->a.qpack = j->qpack = (int8_t *)p + at.qpack;
     st = tsr_cpu_for(c, T, w->cols * 4, quantize_rows, j);
     if (st != TSR_OK || !tiled)
         return st;
-    j->a.qpack = j->qpack = (int8_t *)p + at.qpack;
     return tsr_cpu_for(c, cpu_ceil(T, c->k->tile8), w->cols * c->k->tile8, pack_codes, j);
 }
 

@@ -240,6 +240,7 @@ static inline v16 vi_cvt(i16v x)
 VI_BINARY(vi_add, _mm256_add_epi32)
 VI_BINARY(vi_sub, _mm256_sub_epi32)
 VI_BINARY(vi_mul, _mm256_mullo_epi32)
+VI_BINARY(vi_mul16, _mm256_madd_epi16)
 /* vpmaddubsw would saturate on codes above 63, so 16-bit halves: even and odd bytes. */
 static inline __m256i vi_dot4_half(__m256i acc, __m256i w, __m256i qe, __m256i qo)
 {

@@ -199,6 +199,10 @@ static inline i16v vi_mul(i16v a, i16v b)
 {
     return _mm512_mullo_epi32(a, b);
 }
+static inline i16v vi_mul16(i16v a, i16v b)
+{
+    return _mm512_madd_epi16(a, b);
+}
 /* The four signed bytes at q in every lane. */
 static inline i16v vi_four(const void *q)
 {

@@ -249,6 +249,12 @@ static inline i16v vi_mul(i16v a, i16v b)
     EACH a.i[l] *= b.i[l];
     return a;
 }
+/* The product of the low 16 bits, signed, where those of a above them are 0. */
+static inline i16v vi_mul16(i16v a, i16v b)
+{
+    EACH a.i[l] = (int16_t)a.i[l] * (int16_t)b.i[l];
+    return a;
+}
 /* The four signed bytes at q in every lane. */
 static inline i16v vi_four(const void *q)
 {
