@@ -101,7 +101,8 @@ static void parse(const uint8_t *data, size_t size, uint64_t file_size)
     if (r == TSR_OK && !more) {
         for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
             const struct tsr_model_family *f;
-            must(tsr_model_family_find_gguf(&f, archs[i].arch, archs[i].kind, false, NULL) == TSR_OK &&
+            must(tsr_model_family_find_gguf(&f, archs[i].arch, archs[i].kind, false, NULL) ==
+                     TSR_OK &&
                  f && f->experts.is == (archs[i].kind != TSR_MODEL_GGUF_DENSE));
             tensors(&g, f, data, size, file_size);
         }

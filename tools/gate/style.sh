@@ -134,8 +134,8 @@ phase_tidy() {
     done < <(printf '%s\n' "${!flags[@]}" | sort)
     [ $n -gt 0 ] || return 1
     say "tidy: $n files, ${#todo[@]} of them new or changed"
-    if [ ${#todo[@]} -gt $((n / 2)) ] && [ -z "${TSR_TEST_ALL:-}" ]; then # a fresh clone: an eighth, as the seed picks
-        mapfile -t todo < <(sampled 8 "${todo[@]}")
+    if [ ${#todo[@]} -gt $((n / 2)) ] && [ -z "${TSR_TEST_ALL:-}" ]; then # a fresh clone: a twelfth, as the seed picks
+        mapfile -t todo < <(sampled 12 "${todo[@]}")
         say "tidy: a sample of ${#todo[@]}; tools/test --all tidy looks at every file"
     fi
     [ ${#todo[@]} -gt 0 ] || return 0
