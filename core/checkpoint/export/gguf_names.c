@@ -9,7 +9,7 @@
 tsr_status tsr_export_gguf_arch(struct tsr_export *x, const char **arch)
 {
     const struct tsr_model_family *one, *f = x->m->storage->family;
-    char                           known[300] = "";
+    char                           known[600] = "";
     size_t                         at = 0;
     *arch = f->gguf.write;
     if (*arch)

@@ -91,7 +91,7 @@ static bool is_in(const char *list, const char *word)
 static tsr_status find_family(struct tsr_gguf_config_out *o)
 {
     const struct tsr_model_family *again, *one;
-    char                           known[400] = "";
+    char                           known[600] = "";
     size_t                         at = 0;
     int64_t                        experts = 0, gating = 0, window = 0;
     TSR_TRY(tsr_gguf_config_int(o, "attention.sliding_window", false, &window));
