@@ -412,7 +412,7 @@ static void test_transfer_random(void **state)
 {
     (void)state;
     unsigned better = 0, wider = 0;
-    for (uint64_t i = 0; i < (all_of_them ? 2000 : 150); i++) {
+    for (uint64_t i = 0; i < (all_of_them ? 2000 : 450); i++) {
         static const char *const    specs[] = { "adabits", "transfer", "transfer:rules=wider" };
         struct random              *r = make_random(i);
         struct tsr_solver_solution *s[3];
@@ -442,8 +442,8 @@ static void test_transfer_random(void **state)
         free(r);
     }
     print_message("better %u, wider %u\n", better, wider);
-    /* else the rules do nothing; 21 seeds gave 5 to 18 and 33 to 67 of 150 problems */
-    assert_true(better > 1 && wider > 5);
+    /* else the rules do nothing; 21 seeds gave 5 to 18 and 33 to 67 of 150 problems, so of 450 not so few by chance */
+    assert_true(better > 15 && wider > 15);
 }
 
 static void golden_started(const struct golden *g, void *arg)
