@@ -173,13 +173,20 @@ static uint64_t used_ns(void)
 void tsr_conformance_test_host_start(struct tsr_conformance_test_host *h)
 {
     h->started_ns = used_ns();
+    h->stopped_ns = 0;
+}
+
+void tsr_conformance_test_host_stop(struct tsr_conformance_test_host *h)
+{
+    h->stopped_ns = used_ns();
 }
 
 double tsr_conformance_test_host_late_ms(const struct tsr_conformance_test_host *h)
 {
     if (!h->started_ns || !h->cancel_after_ms)
         return 0.0;
-    double since = (double)(used_ns() - h->started_ns) / 1e6 - (double)h->cancel_after_ms;
+    uint64_t now = h->stopped_ns ? h->stopped_ns : used_ns();
+    double   since = (double)(now - h->started_ns) / 1e6 - (double)h->cancel_after_ms;
     return since > 0.0 ? since : 0.0;
 }
 

@@ -33,12 +33,14 @@ struct tsr_conformance_test_host {
     /* counted */
     _Atomic uint64_t allocs, live, live_bytes, logged, asked; /* asked: calls of cancelled() */
     char             misuse[TSR_CONFORMANCE_MISUSES][256];    /* sentences; "" : none */
-    uint64_t         started_ns;                              /* its own */
+    uint64_t         started_ns, stopped_ns;                  /* its own */
 };
 
 void tsr_conformance_test_host_init(struct tsr_conformance_test_host *h, uint32_t workers);
 /* The clock of cancel_after_ms starts. */
 void tsr_conformance_test_host_start(struct tsr_conformance_test_host *h);
+/* It stops: what follows, such as destroy(), is not the call that was to return. */
+void tsr_conformance_test_host_stop(struct tsr_conformance_test_host *h);
 /* Milliseconds of processor time since cancelled() first became true; 0 before. */
 double tsr_conformance_test_host_late_ms(const struct tsr_conformance_test_host *h);
 /* What the plugin holds through alloc() can only be read (and written again). */

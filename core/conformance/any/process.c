@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <locale.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -51,23 +52,54 @@ static uint64_t entries(const char *folder)
     return n;
 }
 
+/* Threads by their names: a driver keeps some of its own, as long as the process lives. */
+static uint64_t threads(char *names, size_t cap)
+{
+    uint64_t       n = 0;
+    DIR           *d = opendir("/proc/self/task");
+    struct dirent *e;
+    names[0] = '\0';
+    while (d && (e = readdir(d))) {
+        char    path[sizeof "/proc/self/task//comm" + sizeof e->d_name], name[32];
+        int     file = -1;
+        ssize_t got = 0;
+        if (e->d_name[0] == '.')
+            continue;
+        (void)snprintf(path, sizeof path, "/proc/self/task/%s/comm", e->d_name);
+        if ((file = open(path, O_RDONLY | O_CLOEXEC)) >= 0) {
+            got = read(file, name, sizeof name - 1);
+            (void)close(file);
+        }
+        name[got > 0 ? got - 1 : 0] = '\0'; /* its newline */
+        if (strncmp(name, "cuda", 4) == 0)
+            continue;
+        n++;
+        size_t used = strlen(names);
+        (void)snprintf(names + used, cap - used, "%s%s", used ? ", " : "", name);
+    }
+    if (d)
+        (void)closedir(d);
+    return n;
+}
+
 void tsr_any_no_threads(struct tsr_conformance_case *c)
 {
-    uint64_t before = entries("/proc/self/task");
+    char     names[200];
+    uint64_t before = threads(names, sizeof names);
     work(c);
-    uint64_t after = entries("/proc/self/task");
+    uint64_t after = threads(names, sizeof names);
     for (int i = 0; i < 200 && after > before; i++) { /* one that was joined may still be going */
         (void)nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
-        after = entries("/proc/self/task");
+        after = threads(names, sizeof names);
     }
     if (before == 0)
         tsr_conformance_rule_skip(c, "this system does not show threads");
     if (after > before)
         tsr_conformance_rule_fail(
             c,
-            "%llu thread%s of it live on after destroy(); host->parallel_for() lends "
-            "the host's",
-            (unsigned long long)(after - before), after - before == 1 ? "" : "s");
+            "%llu thread%s of it live on after destroy(), of those named %s; host->parallel_for() "
+            "lends the host's",
+            (unsigned long long)(after - before), after - before == 1 ? "" : "s", names);
 }
 
 void tsr_any_no_forks(struct tsr_conformance_case *c)

@@ -71,6 +71,8 @@ static tsr_status traffic(struct tsr_conformance_case *c, void *self, uint64_t T
                 break;
             last = tsr_conformance_test_host_late_ms(c->host) > 0.0;
         }
+        if (long_run)
+            tsr_conformance_test_host_stop(c->host);
     }
     if (st == TSR_OK)
         st = t->download(self, out, 0, ones, 4 * T * N, err);
