@@ -41,6 +41,10 @@
     X(k_tile8_table)                                                                               \
     X(k_tile16_table)                                                                              \
     X(k_tile32_table)                                                                              \
+    X(k_tile8_other)                                                                               \
+    X(k_tile16_other)                                                                              \
+    X(k_tile32_other)                                                                              \
+    X(k_block_int)                                                                                 \
     X(k_gemv1_digits)                                                                              \
     X(k_gemv4_digits)                                                                              \
     X(k_gemm_digits)                                                                               \
@@ -110,6 +114,7 @@ struct tsr_cuda_api {
     void (*close)(void *device);             /* after graph_free() of all graphs */
     const char *(*name)(const void *device); /* "NVIDIA H200" */
     uint32_t (*units)(const void *device);   /* multiprocessors */
+    uint32_t (*shared)(const void *device);  /* the most bytes of shared memory of a block */
     tsr_status (*sizes)(const void *device, uint64_t *total, uint64_t *available,
                         struct tsr_err *err);
     /* Zeroed, aligned to 256. */

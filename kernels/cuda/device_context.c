@@ -86,5 +86,5 @@ CUresult device_queue(struct device *d, CUstream stream, const struct tsr_cuda_l
     void *args[] = { (void *)(uintptr_t)l->args }; /* read only */
     d->since |= UINT64_C(1) << l->kernel;
     return d->l.p_cuLaunchKernel(d->functions[l->kernel], l->grid[0], l->grid[1], l->grid[2],
-                                 l->threads, 1, 1, 0, stream, args, NULL);
+                                 l->threads, 1, 1, device_shared(l->kernel), stream, args, NULL);
 }

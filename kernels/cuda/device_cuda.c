@@ -100,6 +100,9 @@ static tsr_status find_device(struct device *d, int64_t index, struct tsr_err *e
         (r = d->l.p_cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
                                          d->index)) != CUDA_SUCCESS ||
         (r = d->l.p_cuDeviceGetAttribute(&d->units, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+                                         d->index)) != CUDA_SUCCESS ||
+        (r = d->l.p_cuDeviceGetAttribute(&d->shared,
+                                         CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
                                          d->index)) != CUDA_SUCCESS)
         return device_failed(d, r, "reading its properties", err);
     d->arch = major * 10 + minor;
@@ -215,6 +218,11 @@ static uint32_t units(const void *device)
     return (uint32_t)((const struct device *)device)->units;
 }
 
+static uint32_t shared(const void *device)
+{
+    return (uint32_t)((const struct device *)device)->shared;
+}
+
 static int has_bf16(const void *device)
 {
     return ((const struct device *)device)->arch >= 80;
@@ -264,6 +272,7 @@ const struct tsr_cuda_api tsr_cuda_driver = { .open = open_device,
                                               .matmul_find = cublas_find,
                                               .matmul = cublas_matmul,
                                               .units = units,
+                                              .shared = shared,
                                               .has_bf16 = has_bf16,
                                               .blas_find = blas_find,
                                               .blas_work = blas_work,

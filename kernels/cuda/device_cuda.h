@@ -35,6 +35,7 @@
     X(cuModuleLoadData)                                                                            \
     X(cuModuleUnload)                                                                              \
     X(cuModuleGetFunction)                                                                         \
+    X(cuFuncSetAttribute)                                                                          \
     X(cuLaunchKernel)                                                                              \
     X(cuEventCreate)                                                                               \
     X(cuEventDestroy)                                                                              \
@@ -74,8 +75,9 @@ struct device {
     struct libcuda         l;
     int                    has_graphs;
     CUdevice               index;
-    int                    arch;  /* 90: sm_90 */
-    int                    units; /* multiprocessors */
+    int                    arch;   /* 90: sm_90 */
+    int                    units;  /* multiprocessors */
+    int                    shared; /* the most bytes of shared memory of a block */
     CUcontext              context;
     CUstream               stream; /* of work without one */
     CUmodule               modules[IMAGE_COUNT];
@@ -93,8 +95,11 @@ struct device {
 };
 _Static_assert(KERNEL_COUNT <= 64, "device.since has a bit for each");
 
-/* images_cuda.c: in the context. */
+/* images_cuda.c: in the context. Kernels that want more shared memory than the device has are not launched. */
 CUresult device_load_kernels(struct device *d);
+
+/* Bytes of shared memory that a launch of k asks for. */
+unsigned device_shared(enum tsr_cuda_kernel k);
 
 /* device_context.c */
 extern const char *const device_kernel_names[KERNEL_COUNT];

@@ -1,5 +1,6 @@
 /* images_cuda.c - the kernels of device_cuda.c: nvcc's output, loaded into the device's context. */
 #include "device_cuda.h"
+#include "k_args.h"
 
 /* Made by objcopy from nvcc's output (meson.build). */
 #define IMAGES(X)   X(codec) X(dense) X(elem) X(gemm) X(kv) X(linear) X(quantize)
@@ -66,6 +67,32 @@ static CUresult load_kernel(struct device *d, CUfunction f)
     return d->l.p_cuFuncLoad ? d->l.p_cuFuncLoad(f) : CUDA_SUCCESS;
 }
 
+unsigned device_shared(enum tsr_cuda_kernel k)
+{
+    switch (k) {
+    case KERNEL_k_block_int:
+        return K_BLOCK_SHARED;
+    case KERNEL_k_tile16_int:
+    case KERNEL_k_tile32_int:
+    case KERNEL_k_tile16_table:
+    case KERNEL_k_tile32_table:
+    case KERNEL_k_tile16_other:
+    case KERNEL_k_tile32_other:
+        return K_TILE_SHARED;
+    default:
+        return 0;
+    }
+}
+
+static CUresult give_shared(struct device *d, enum tsr_cuda_kernel k)
+{
+    const int bytes = (int)device_shared(k);
+    return bytes && bytes <= d->shared
+               ? d->l.p_cuFuncSetAttribute(d->functions[k],
+                                           CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes)
+               : CUDA_SUCCESS;
+}
+
 CUresult device_load_kernels(struct device *d)
 {
     static const uint8_t *const images[IMAGE_COUNT] = { IMAGES(IMAGE_AT) };
@@ -79,6 +106,8 @@ CUresult device_load_kernels(struct device *d)
         CUresult r = d->l.p_cuModuleGetFunction(&d->functions[k], in, device_kernel_names[k]);
         if (r == CUDA_SUCCESS)
             r = load_kernel(d, d->functions[k]);
+        if (r == CUDA_SUCCESS)
+            r = give_shared(d, (enum tsr_cuda_kernel)k);
         if (r != CUDA_SUCCESS)
             return r;
     }

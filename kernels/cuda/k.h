@@ -35,6 +35,8 @@ DEV int32_t __dp4a(int32_t a, int32_t b, int32_t c)
 #endif
 
 #define AT(type, address) ((type *)(uintptr_t)(address))
+/* Shared memory beyond the 48 KiB of any block: n is K_BLOCK_SHARED, which the launch asks for. */
+#define SHARED_LARGE(type, name, n) extern __shared__ type name[]
 /* A kernel: its arguments; threads of a block, and blocks that a multiprocessor must have room for. */
 #define TSR_KERNEL(name, args_t, ...)                                                              \
     extern "C" __global__ void __launch_bounds__(__VA_ARGS__) name(const GRID_CONSTANT args_t a)

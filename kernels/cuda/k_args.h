@@ -25,7 +25,10 @@
 #define K_SEGMENTS 8u   /* at most, docs/decisions/numerics.md */
 #define K_BLOCK    128u /* columns of an activation block, counted inside a segment */
 #define K_GEMM     64u  /* tokens of a tile of the GEMM kernels */
-#define K_DIGITS   5    /* at most: fp8_e5m2 has 57344 * 2^16 units */
+/* Bytes of shared memory that launches ask for: of k_tile16_* and k_tile32_*, and of k_block_int. */
+#define K_TILE_SHARED  65536u
+#define K_BLOCK_SHARED 229248u
+#define K_DIGITS       5 /* at most: fp8_e5m2 has 57344 * 2^16 units */
 
 /* What a code means. */
 #define K_ROPE_ADJACENT 1u /* TSR_ROPE_ADJACENT: columns 2i and 2i + 1 rotate together */

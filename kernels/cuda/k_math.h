@@ -101,6 +101,22 @@ DEV uint32_t k_to_half(float f)
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
     return f != f ? (u >> 16 & 0x8000u) | 0x7e00u | (u >> 13 & 0x3ffu) : h;
 }
+
+/* For a factor: a product has none of the bits of a NaN in it. */
+DEV float k_half_factor(uint32_t h)
+{
+    float f;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"((uint16_t)h));
+    return f;
+}
+
+/* (a & mask) ^ b in one instruction, where the compiler takes two if it knows the constants. */
+DEV uint32_t k_and_xor(uint32_t a, uint32_t mask, uint32_t b)
+{
+    uint32_t r;
+    asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(r) : "r"(a), "r"(mask), "r"(b));
+    return r;
+}
 #else
 /* F16 widened; exact. */
 DEV float k_half(uint32_t h)
@@ -112,6 +128,16 @@ DEV float k_half(uint32_t h)
 DEV uint32_t k_to_half(float f)
 {
     return tsr_f32_f16(f);
+}
+
+DEV float k_half_factor(uint32_t h)
+{
+    return k_half(h);
+}
+
+DEV uint32_t k_and_xor(uint32_t a, uint32_t mask, uint32_t b)
+{
+    return (a & mask) ^ b;
 }
 #endif
 

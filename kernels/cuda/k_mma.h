@@ -6,6 +6,8 @@
  *   a[0], a[2]  row g, columns 4t.. and 16 + 4t.. of A; a[1], a[3] the same of row g + 8
  *   b[0], b[1]  rows 4t.. and 16 + 4t.. of B's column g
  *   c[0], c[1]  row g, columns 2t and 2t + 1 of c; c[2], c[3] the same of row g + 8
+ * rows_load(v, n, p, lane): v[i], i < n of 2 or 4, becomes word lane % 4 of the 16 bytes in shared memory at
+ * p + 16 (lane / 4 + 8 i), which is the form of a fragment; all 32 lanes together, p on 16 bytes.
  * copy_async(to, from): 16 bytes, complete after a copy_wait(n) that leaves at most the n latest groups under
  * way; copy_commit() ends a group.  Other lanes see the bytes after a barrier.
  */
@@ -13,6 +15,31 @@
 #define TSR_CUDA_K_MMA_H
 
 #include "k.h"
+
+#if !defined(__CUDACC__) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 750)
+DEV void rows_load(uint32_t *v, const int n, const uint8_t *p, uint32_t lane)
+{
+    UNROLL_LOOP
+    for (int i = 0; i < n; i++)
+        v[i] = *(const uint32_t *)(const void *)(p + 16 * (lane / 4 + 8 * (uint32_t)i) +
+                                                 4 * (lane % 4));
+}
+#else
+DEV void rows_load(uint32_t *v, const int n, const uint8_t *p, uint32_t lane)
+{
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(p + 16 * lane);
+    if (n == 2)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                     : "=r"(v[0]), "=r"(v[1])
+                     : "r"(at)
+                     : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                     : "r"(at)
+                     : "memory");
+}
+#endif
 
 #ifdef __CUDACC__
 

@@ -2,9 +2,9 @@
  * become fragments of int8.
  *
  * The product of a run is an exact integer, so that the columns of a step may be permuted alike for weights
- * and activations: lane 4 g + t takes columns 8t..8t+7 of rows g, g + 8, g + 16, g + 24, words 2t and 2t + 1
- * of k_args.h, and of token g.  A warp has a part of the ring for itself; the next steps are under way while
- * one is used.
+ * and activations.  Lane 4 g + t takes rows g, g + 8, g + 16, g + 24 of the weight and token g.  Of 8 bits it
+ * takes columns 4t..4t+3 and 16 + 4t.., as the matrix unit has them; else columns 8t..8t+7, words 2t and
+ * 2t + 1 of k_args.h.  A warp has a part of the ring for itself; the next steps are under way while one is used.
  */
 #ifndef TSR_CUDA_K_TILE_STEP_H
 #define TSR_CUDA_K_TILE_STEP_H
@@ -12,25 +12,53 @@
 #include "k_mma.h"
 #include "k_runs.h"
 
-#define TILE_BYTES 6144u /* of a warp in shared memory: its ring, and later its sums */
-#define TILE_PITCH 36u   /* floats between the sums of two tokens: lanes meet no bank twice */
+/* Bytes of a warp in shared memory: its ring, and later its sums. Of 8 tokens four blocks fit a multiprocessor. */
+#define TILE_ROOM(nt) ((nt) == 1 ? 6144u : K_TILE_SHARED / K_SEGMENTS)
+#define TILE_PITCH    36u /* floats between the sums of two tokens: lanes meet no bank twice */
 
-/* Bytes of a stage of the ring: a step of weights, then the tokens' activations. */
-#define TILE_WEIGHTS(bits)   ((bits) == K_ANY ? 896u : 128u * (uint32_t)(bits))
-#define TILE_STAGE(bits, nt) (TILE_WEIGHTS(bits) + 256u * (uint32_t)(nt))
+/* An integer that begins here and stays within 2^22 of it is, as the bits of an F32, itself and TILE_NULL_FLOAT:
+ * one subtraction instead of a conversion. A run's products are below 2^21. */
+#define TILE_NULL       0x4b400000
+#define TILE_NULL_FLOAT 12582912.0f
+
+/* How the scales of groups come: with each step through the ring, as the bytes of one of K_SCALE_F32, _F16 and
+ * _E8; or, with what they are made of, from memory by the lane of their row; or there are none. */
+#define TILE_LATE 14u
+#define TILE_NONE 15u
+
+/* Bytes of a stage of the ring: a step of weights, the tokens' activations, the scales and zero points of its
+ * group. */
+#define TILE_WEIGHTS(bits) ((bits) == K_ANY ? 896u : 128u * (uint32_t)(bits))
+#define TILE_SCALES(scales)                                                                        \
+    ((scales) == K_SCALE_F32   ? 128u                                                              \
+     : (scales) == K_SCALE_F16 ? 64u                                                               \
+     : (scales) == K_SCALE_E8  ? 32u                                                               \
+                               : 0u)
+#define TILE_META(kind, scales)                                                                    \
+    (TILE_SCALES(scales) + ((kind) == (int)K_INT && TILE_SCALES(scales) ? K_PANEL : 0u))
+#define TILE_STAGE(kind, bits, scales, nt)                                                         \
+    (TILE_WEIGHTS(bits) + 256u * (uint32_t)(nt) + TILE_META(kind, scales))
 
 /* What a lane keeps, nt: tiles of 8 tokens.  [m][n][2h + e]: row g + 16 m + 8 h, token 8 n + 2 t + e. */
 struct tile {
-    int32_t  sum[2][4][4]; /* products of the run */
-    int32_t  ones[4]; /* sums of the run's activations in the lane's columns: of token 8 n + g */
+    int32_t sum[2][4]
+               [4]; /* TILE_NULL and the products of the run; of integers of 4 bits times 16 */
+    int32_t ones
+        [4]
+        [4]; /* [n][e]: TILE_NULL and the sums of the run's activations, of token 8 n + 2 t + e */
     float    acc[2][4][4];
     uint64_t panel;
     uint32_t lane, g, t, t0;
-    /* of the run, fetched when it begins: the stored scale of row `lane`, the scale of token
+    /* of the block of activations: the scales of the tokens of the lane's products; the next one's of token
      * lane % (8 nt) */
-    uint32_t group, block, scale, minimum;
-    int32_t  zero;
-    float    sa, unit;
+    float        sa[4][2], sa_next;
+    const float *sa_at;
+    /* TILE_LATE: stored bits of row `lane`, of the run and of the next one */
+    uint32_t group, scale, minimum, scale_next, minimum_next;
+    int32_t  zero, zero_next;
+    int      even;           /* no sums of activations are needed */
+    uint32_t nibbles, signs; /* constants, in registers */
+    float    unit[4];        /* of the lane's rows; TILE_LATE: [0] of row `lane` */
     /* tables of 16 entries: of all rows in look[0], or of each of the lane's rows */
     uint32_t      look[4][4];
     const int8_t *table;
@@ -39,32 +67,51 @@ struct tile {
 
 /* ---- the ring ---------------------------------------------------------------------------- */
 
-/* The address bits that keep both halves of a step of 8 bits off the same banks. */
-DEV uint32_t swap8(uint32_t at)
-{
-    return at ^ (at >> 3 & 64u);
-}
-
-/* Where a lane's pieces come from; there: it has a token. */
+/* Where a lane's pieces come from, and whether there is one. */
 struct tile_source {
-    const uint8_t *weights, *q[2];
-    int            there[2];
+    const uint8_t *weights, *q[2], *meta;
+    uint32_t       q_to[2], meta_to; /* places in a stage */
+    int            there[2], meta_there;
+    uint32_t       meta_step, group_left; /* bytes to the next group's; columns until it begins */
 };
 
-DEV void source_begin(const struct k_linear *a, const struct tile *x, uint64_t k0, const int nt,
-                      struct tile_source *s)
+/* Activations lie token by token; of 8 bits half by half, so that 8 tokens' 16 bytes meet no bank twice. */
+DEV uint32_t token_place(const int bits, const int nt, uint32_t token, uint32_t half)
+{
+    return bits == 8 ? 128 * (uint32_t)nt * half + 16 * token : 32 * token + 16 * half;
+}
+
+/* Lanes share the copies of a group's scales, and the next two those of its zero points. */
+DEV void meta_begin(const struct k_weight *w, uint64_t panel, uint64_t k0, const int kind,
+                    const int bits, const uint32_t scales, const int nt, uint32_t lane,
+                    struct tile_source *s)
+{
+    const uint32_t bytes = TILE_SCALES(scales), lanes = bytes / 16;
+    const uint64_t group = k0 / w->group;
+    const int      zero = kind == (int)K_INT && w->zeros && lane >= lanes;
+    s->meta_there = lane < lanes || (zero && lane < lanes + 2);
+    s->meta_to = TILE_WEIGHTS(bits) + 256u * (uint32_t)nt + 16 * lane;
+    s->meta_step = zero ? K_PANEL : bytes;
+    s->meta = AT(const uint8_t, zero ? w->zeros : w->scales) +
+              (panel * w->groups + group) * s->meta_step + 16 * (zero ? lane - lanes : lane);
+    s->group_left = (uint32_t)((group + 1) * w->group - k0);
+}
+
+DEV void source_begin(const struct k_linear *a, const struct tile *x, uint64_t k0, const int bits,
+                      const int nt, struct tile_source *s)
 {
     s->weights = step_at(&a->w, x->panel, k0 / K_STEP) + 16 * x->lane;
     UNROLL_LOOP
     for (int i = 0; i < (nt > 2 ? 2 : 1); i++) {
-        const uint32_t t = x->t0 + x->lane / 2 + 16 * (uint32_t)i;
-        s->q[i] = AT(const uint8_t, a->q) + token_of(a, t) * a->ldq + k0 + 16 * (x->lane % 2);
-        s->there[i] = t < a->tokens && (nt > 1 || x->lane < 16);
+        const uint32_t token = x->lane / 2 + 16 * (uint32_t)i, half = x->lane % 2;
+        s->q[i] = AT(const uint8_t, a->q) + token_of(a, x->t0 + token) * a->ldq + k0 + 16 * half;
+        s->q_to[i] = TILE_WEIGHTS(bits) + token_place(bits, nt, token, half);
+        s->there[i] = x->t0 + token < a->tokens && (nt > 1 || x->lane < 16);
     }
 }
 
 /* Tokens past the last one are zeros in every stage. Copies of the last one would be asked of memory once for each. */
-DEV void source_clear(const struct tile_source *s, const int bits, const int nt, const int stages,
+DEV void source_clear(const struct tile_source *s, const int nt, const int stages, uint32_t stage,
                       uint32_t lane, uint8_t *ring)
 {
     const uint4 zero = { 0, 0, 0, 0 };
@@ -72,28 +119,34 @@ DEV void source_clear(const struct tile_source *s, const int bits, const int nt,
     for (uint32_t i = 0; i < (nt > 2 ? 2u : 1u); i++)
         if (!s->there[i] && (nt > 1 || lane < 16))
             for (uint32_t n = 0; n < (uint32_t)stages; n++)
-                *(uint4 *)(void *)(ring + n * TILE_STAGE(bits, nt) + TILE_WEIGHTS(bits) + 512 * i +
-                                   16 * lane) = zero;
+                *(uint4 *)(void *)(ring + n * stage + s->q_to[i]) = zero;
 }
 
 /* Starts the copies of the next step. */
-DEV void source_copy(const struct k_linear *a, struct tile_source *s, const int bits, const int nt,
-                     uint32_t lane, uint8_t *stage)
+DEV void source_copy(const struct k_linear *a, struct tile_source *s, const int bits,
+                     const uint32_t scales, const int nt, uint32_t lane, uint8_t *stage)
 {
     const uint32_t width = bits == K_ANY ? a->w.bits : (uint32_t)bits;
     UNROLL_LOOP
     for (uint32_t i = 0; i < (TILE_WEIGHTS(bits) + 511) / 512; i++) {
         const uint32_t at = 512 * i + 16 * lane;
-        if (at < 128 * width)
-            copy_async(stage + (bits == 8 ? swap8(at) : at), s->weights + 512 * i);
+        if (bits != K_ANY || at < 128 * width)
+            copy_async(stage + at, s->weights + 512 * i);
     }
     UNROLL_LOOP
     for (uint32_t i = 0; i < (nt > 2 ? 2u : 1u); i++) {
         if (s->there[i])
-            copy_async(stage + TILE_WEIGHTS(bits) + 512 * i + 16 * lane, s->q[i]);
+            copy_async(stage + s->q_to[i], s->q[i]);
         s->q[i] += K_STEP;
     }
     s->weights += 128 * width;
+    if (!TILE_SCALES(scales))
+        return;
+    if (s->meta_there)
+        copy_async(stage + s->meta_to, s->meta);
+    s->group_left -= K_STEP;
+    s->meta += s->group_left ? 0 : s->meta_step;
+    s->group_left = s->group_left ? s->group_left : a->w.group;
 }
 
 /* ---- a step ------------------------------------------------------------------------------ */
@@ -103,16 +156,9 @@ DEV uint32_t word_at(const uint8_t *p)
     return *(const uint32_t *)(const void *)p;
 }
 
-/* The codes of row r in columns 8t..8t+7, a byte each; width is `bits`, or known at run time. */
-DEV void tile_codes(const uint8_t *p, const int bits, uint32_t width, uint32_t r, uint32_t t,
-                    uint32_t c[2])
+/* The codes of K_ANY of row r in columns 8t..8t+7, a byte each. */
+DEV void tile_codes(const uint8_t *p, uint32_t width, uint32_t r, uint32_t t, uint32_t c[2])
 {
-    if (bits == 8) {
-        uint2 v = *(const uint2 *)(const void *)(p + swap8(t / 2 * 512 + r * 16) + (t & 1u) * 8);
-        c[0] = v.x;
-        c[1] = v.y;
-        return;
-    }
     uint32_t at = 0, v;
     c[0] = c[1] = 0;
     if (width & 4u) {
@@ -150,31 +196,53 @@ DEV void look_up(const uint32_t table[4], uint32_t w, uint32_t c[2])
     c[1] = __byte_perm(v[0], v[1], 0x7531u);
 }
 
-/* The lane's part of a step as signed bytes: rows g + 8 i.  kind K_LUT: a table of 16 entries a row. */
+/* What is subtracted from an integer code without an instruction: a nibble in the upper half of a byte, and a
+ * byte, become signed by turning their highest bit. */
+DEV int32_t tile_offset(const int bits)
+{
+    return bits == 4 ? 8 : bits == 8 ? 128 : 0;
+}
+
+/* Codes as signed bytes: integers less tile_offset(), those of 4 bits times 16; else the entries of a table. */
+DEV uint32_t tile_signed(const struct tile *x, uint32_t codes, const int kind, const int bits,
+                         const int8_t *table)
+{
+    if (kind == (int)K_INT)
+        return bits == 8 ? codes ^ 0x80808080u : codes;
+    uint32_t v = 0;
+    UNROLL_LOOP
+    for (int b = 0; b < 32; b += 8)
+        v |= ((uint32_t)table[(codes >> b & 255u) * x->stride] & 255u) << b;
+    return v;
+}
+
+/* The lane's part of a step as signed bytes: c[i] of row g + 8 i.  kind K_LUT: a table of 16 entries a row. */
 DEV void tile_bytes(const struct k_weight *w, const struct tile *x, const uint8_t *p,
                     const int kind, const int bits, uint32_t (*c)[2])
 {
+    uint32_t v[2][4];
+    if (bits != K_ANY)
+        rows_load(v[0], 4, p, x->lane);
+    if (bits == 8)
+        rows_load(v[1], 4, p + 512, x->lane);
     UNROLL_LOOP
     for (int i = 0; i < 4; i++) {
         const uint32_t r = x->g + 8 * (uint32_t)i;
         if (kind != (int)K_INT && bits == 4) {
-            look_up(x->look[kind == (int)K_LUT ? i : 0], word_at(p + r * 16 + 4 * x->t), c[i]);
+            look_up(x->look[kind == (int)K_LUT ? i : 0], v[0][i], c[i]);
             continue;
         }
-        tile_codes(p, bits, w->bits, r, x->t, c[i]);
-        UNROLL_LOOP
-        for (int j = 0; j < 2; j++) {
-            if (kind == (int)K_INT) {
-                c[i][j] = bits == 8 ? c[i][j] ^ 0x80808080u : c[i][j];
-                continue;
-            }
-            const int8_t *table = x->table + (w->kind == K_LUT ? r : 0);
-            uint32_t      v = 0;
-            UNROLL_LOOP
-            for (int b = 0; b < 32; b += 8)
-                v |= ((uint32_t)table[(c[i][j] >> b & 255u) * x->stride] & 255u) << b;
-            c[i][j] = v;
+        if (bits == 4) {
+            c[i][0] = k_and_xor(v[0][i] << 4, x->nibbles, x->signs);
+            c[i][1] = k_and_xor(v[0][i], x->nibbles, x->signs);
+            continue;
         }
+        if (bits == K_ANY)
+            tile_codes(p, w->bits, r, x->t, c[i]);
+        const int8_t *table = x->table + (w->kind == K_LUT ? r : 0);
+        UNROLL_LOOP
+        for (int j = 0; j < 2; j++)
+            c[i][j] = tile_signed(x, bits == 8 ? v[j][i] : c[i][j], kind, bits, table);
     }
 }
 

@@ -9,184 +9,341 @@
 
 #include "k_tile_step.h"
 
-/* ---- a run ------------------------------------------------------------------------------- */
+/* ---- what ends a run --------------------------------------------------------------------- */
 
-/* Loads of what ends the run, long before it is used. */
-DEV void tile_fetch(const struct k_linear *a, struct tile *x, const int kind, const int nt)
+/* TILE_LATE: loads for the run of x->group, which is not the next to end. */
+DEV void late_fetch(const struct k_weight *w, struct tile *x, const int kind)
 {
-    const struct k_weight *w = &a->w;
-    if (w->kind != K_LUT)
-        x->scale = scale_bits(w, x->panel, x->group, x->lane);
+    x->scale_next = scale_bits(w, x->panel, x->group, x->lane);
     if (kind == (int)K_INT) {
-        x->zero = run_zero(w, x->panel, x->group, x->lane);
-        x->minimum = minimum_bits(w, x->panel, x->group, x->lane);
+        x->zero_next = (int32_t)zero_of(w, x->panel, x->group, x->lane);
+        x->minimum_next = minimum_bits(w, x->panel, x->group, x->lane);
     }
-    x->sa = AT(
-        const float,
-        a->sa)[(uint64_t)token_of(a, x->t0 + x->lane % (8 * (uint32_t)nt)) * a->blocks + x->block];
 }
 
-/* The sums of the run's activations, of the tokens of the lane's products. */
-DEV void tile_ones(struct tile *x, const int nt, int32_t (*ones)[2])
+DEV void late_turn(struct tile *x)
+{
+    x->scale = x->scale_next;
+    x->minimum = x->minimum_next;
+    x->zero = x->zero_next;
+}
+
+/* The scale of a row in the bytes of a stage. */
+DEV float meta_scale(const uint8_t *meta, const uint32_t scales, uint32_t row)
+{
+    if (scales == K_SCALE_F32)
+        return ((const float *)(const void *)meta)[row];
+    if (scales == K_SCALE_F16)
+        return k_half_factor(((const uint16_t *)(const void *)meta)[row]);
+    const uint32_t b = meta[row];
+    return b == 255 ? k_nan() : __uint_as_float(b ? b << 23 : 0x400000u);
+}
+
+/* The scale of a token's block is asked for a block ahead. */
+DEV void block_begin(struct tile *x, const int nt, int more)
 {
     UNROLL_LOOP
-    for (int n = 0; n < nt; n++) {
-        uint32_t v = (uint32_t)x->ones[n];
-        v += shfl_xor_u(ALL_LANES, v, 1);
-        v += shfl_xor_u(ALL_LANES, v, 2);
-        ones[n][0] = (int32_t)shfl_u(ALL_LANES, v, 8 * x->t);
-        ones[n][1] = (int32_t)shfl_u(ALL_LANES, v, 8 * x->t + 4);
-        x->ones[n] = 0;
+    for (uint32_t i = 0; i < 2 * (uint32_t)nt; i++)
+        x->sa[i / 2][i % 2] = shfl_f(ALL_LANES, x->sa_next, i / 2 * 8 + 2 * x->t + i % 2);
+    x->sa_at++;
+    if (more)
+        x->sa_next = *x->sa_at;
+}
+
+/* What a row's part of the run is multiplied with. */
+struct tile_row {
+    float scale, minimum, zero;
+};
+
+/* Of row g + 8 i: from the stage, or from the lane of the row, whose own is `own`. */
+DEV struct tile_row tile_row(const struct k_weight *w, const struct tile *x, const int kind,
+                             const int bits, const uint32_t scales, const int even,
+                             const uint32_t i, const uint8_t *meta, const struct tile_row *own)
+{
+    const uint32_t  row = x->g + 8 * i;
+    struct tile_row r = { x->unit[i], 0.0f, 0.0f };
+    if (scales == TILE_NONE)
+        return r;
+    if (scales == TILE_LATE) {
+        r.scale = shfl_f(ALL_LANES, own->scale, row);
+        if (kind == (int)K_INT)
+            r.zero = shfl_f(ALL_LANES, own->zero, row);
+        if (kind == (int)K_INT && w->affine)
+            r.minimum = shfl_f(ALL_LANES, own->minimum, row);
+        return r;
     }
+    const float s = meta_scale(meta, scales, row);
+    r.scale = kind == (int)K_INT ? s : s * x->unit[i];
+    if (kind == (int)K_INT && !even)
+        r.zero = (float)((int32_t)(w->zeros ? meta[TILE_SCALES(scales) + row] : w->mid) -
+                         tile_offset(bits));
+    return r;
 }
 
 /* The run's integers enter the chains. */
-DEV void tile_end(const struct k_linear *a, struct tile *x, const int kind, const int nt)
+DEV void tile_chain(const struct k_weight *w, struct tile *x, const int kind, const int bits,
+                    const uint32_t scales, const int even, const int nt, const uint8_t *meta)
 {
-    const struct k_weight *w = &a->w;
-    float                  scale = x->unit, minimum = 0.0f;
-    int32_t                ones[4][2];
-    float                  sa[4][2];
+    struct tile_row own = { 0.0f, 0.0f, 0.0f };
+    float           ones[4][2] = { { 0.0f } };
+    if (scales == TILE_LATE) {
+        own.scale = scale_from(w, x->scale, x->panel, x->group, x->lane);
+        own.scale = kind == (int)K_INT ? own.scale : own.scale * x->unit[0];
+        if (kind == (int)K_INT) {
+            own.zero = (float)(x->zero - tile_offset(bits));
+            own.minimum = minimum_from(w, x->minimum, x->panel, x->group, x->lane);
+        }
+    }
     UNROLL_LOOP
-    for (uint32_t i = 0; i < 2 * (uint32_t)nt; i++)
-        sa[i / 2][i % 2] = shfl_f(ALL_LANES, x->sa, i / 2 * 8 + 2 * x->t + i % 2);
-    if (kind == (int)K_INT) {
-        tile_ones(x, nt, ones);
-        scale = scale_from(w, x->scale, x->panel, x->group, x->lane);
-        minimum = minimum_from(w, x->minimum, x->panel, x->group, x->lane);
-    } else if (w->kind == K_MX) {
-        scale = scale_from(w, x->scale, x->panel, x->group, x->lane) * x->unit;
+    for (int i = 0; i < 4 * nt && !even; i++) {
+        if (i % 4 < 2)
+            ones[i / 4][i % 4] = __uint_as_float((uint32_t)x->ones[i / 4][i % 4]) - TILE_NULL_FLOAT;
+        x->ones[i / 4][i % 4] = TILE_NULL;
     }
     UNROLL_LOOP
     for (uint32_t i = 0; i < 4; i++) {
-        const uint32_t row = x->g + 8 * i, m = i / 2, h = i % 2 * 2;
-        const float    s = shfl_f(ALL_LANES, scale, row);
-        float          least = 0.0f;
-        int32_t        zero = 0;
-        if (kind == (int)K_INT)
-            zero = (int32_t)shfl_u(ALL_LANES, x->zero, row);
-        if (kind == (int)K_INT && w->affine)
-            least = shfl_f(ALL_LANES, minimum, row);
+        const struct tile_row r = tile_row(w, x, kind, bits, scales, even, i, meta, &own);
         UNROLL_LOOP
-        for (uint32_t n = 0; n < (uint32_t)nt; n++) {
-            UNROLL_LOOP
-            for (uint32_t e = 0; e < 2; e++) {
-                float   *acc = &x->acc[m][n][h + e];
-                int32_t *sum = &x->sum[m][n][h + e];
-                if (kind == (int)K_INT)
-                    *sum -= zero * ones[n][e];
-                *acc = fmaf((float)*sum, s * sa[n][e], *acc);
-                if (kind == (int)K_INT && w->affine)
-                    *acc = fmaf((float)ones[n][e], least * sa[n][e], *acc);
-                *sum = 0;
-            }
+        for (uint32_t j = 0; j < 2 * (uint32_t)nt; j++) {
+            const uint32_t n = j / 2, e = j % 2;
+            int32_t       *sum = &x->sum[i / 2][n][i % 2 * 2 + e];
+            float         *acc = &x->acc[i / 2][n][i % 2 * 2 + e];
+            /* exact, as all below 2^24 */
+            float v = __uint_as_float((uint32_t)*sum);
+            v = kind == (int)K_INT && bits == 4 ? fmaf(v, 0.0625f, TILE_NULL_FLOAT * -0.0625f)
+                                                : v - TILE_NULL_FLOAT;
+            if (kind == (int)K_INT && !even)
+                v = fmaf(-r.zero, ones[n][e], v);
+            *sum = TILE_NULL;
+            *acc = fmaf(v, r.scale * x->sa[n][e], *acc);
+            if (scales == TILE_LATE && kind == (int)K_INT && w->affine)
+                *acc = fmaf(ones[n][e], r.minimum * x->sa[n][e], *acc);
         }
     }
 }
 
-/* Adds the step's products, of columns whose lanes have `mask` set. */
-DEV void tile_add(struct tile *x, const int kind, const int nt, const uint8_t *q, uint32_t (*c)[2],
-                  uint32_t mask)
+DEV void tile_end(const struct k_weight *w, struct tile *x, const int kind, const int bits,
+                  const uint32_t scales, const int nt, const uint8_t *meta)
 {
-    const int32_t one = (int32_t)(0x01010101u & mask);
+    if (kind != (int)K_INT || x->even)
+        tile_chain(w, x, kind, bits, scales, 1, nt, meta);
+    else
+        tile_chain(w, x, kind, bits, scales, 0, nt, meta);
+}
+
+/* ---- a step ------------------------------------------------------------------------------ */
+
+/* The activations of the lane: b[n][h] as the matrix unit takes them. */
+DEV void tile_tokens(const struct tile *x, const int bits, const int nt, const uint8_t *q,
+                     uint32_t (*b)[2])
+{
+    if (bits != 8) {
+        UNROLL_LOOP
+        for (int n = 0; n < nt; n++) {
+            uint2 v = *(const uint2 *)(const void *)(q + 256 * n + 32 * x->g + 8 * x->t);
+            b[n][0] = v.x;
+            b[n][1] = v.y;
+        }
+        return;
+    }
+    uint32_t v[8];
+    if (nt == 1)
+        rows_load(v, 2, q, x->lane);
+    UNROLL_LOOP
+    for (int i = 0; i < 2 * nt; i += 4)
+        if (nt > 1)
+            rows_load(v + i, 4, q + 128 * i, x->lane);
     UNROLL_LOOP
     for (int n = 0; n < nt; n++) {
-        uint2          v = *(const uint2 *)(const void *)(q + 256 * n + 32 * x->g + 8 * x->t);
-        const uint32_t b[2] = { v.x, v.y };
+        b[n][0] = v[n];
+        b[n][1] = v[nt + n];
+    }
+}
+
+/* Adds the products of a step, or of half of one: 0 or 1; -1: of all. */
+DEV void tile_add(struct tile *x, const int kind, const int bits, const int nt, uint32_t (*c)[2],
+                  uint32_t (*b)[2], const int half)
+{
+    const uint32_t mine = half < 0 || x->t / 2 == (uint32_t)half ? ALL_LANES : 0;
+    const uint32_t low = half < 0 || bits != 8 ? mine : half == 0 ? ALL_LANES : 0;
+    const uint32_t high = half < 0 || bits != 8 ? mine : ~low;
+    const uint32_t one[4] = { 0x01010101u & low, 0x01010101u & low, 0x01010101u & high,
+                              0x01010101u & high };
+    UNROLL_LOOP
+    for (int n = 0; n < nt; n++) {
         UNROLL_LOOP
         for (int m = 0; m < 2; m++) {
-            const uint32_t f[4] = { c[2 * m][0] & mask, c[2 * m + 1][0] & mask, c[2 * m][1] & mask,
-                                    c[2 * m + 1][1] & mask };
-            mma_s8(x->sum[m][n], f, b);
+            const uint32_t f[4] = { c[2 * m][0] & low, c[2 * m + 1][0] & low, c[2 * m][1] & high,
+                                    c[2 * m + 1][1] & high };
+            mma_s8(x->sum[m][n], f, b[n]);
         }
-        if (kind == (int)K_INT)
-            x->ones[n] = __dp4a(one, (int32_t)b[1], __dp4a(one, (int32_t)b[0], x->ones[n]));
+        if (kind == (int)K_INT && !x->even)
+            mma_s8(x->ones[n], one, b[n]);
     }
 }
 
 /* ---- a segment --------------------------------------------------------------------------- */
 
-/* kind and bits: as in tile_bytes(); ring: of this warp. */
-DEV void tile_runs(const struct k_linear *a, struct tile *x, const int kind, const int bits,
-                   const int nt, const int stages, uint32_t segment, uint8_t *ring)
+DEV void tile_units(const struct k_weight *w, struct tile *x, const uint32_t scales)
+{
+    const float *unit = AT(const float, w->unit) + x->panel * K_PANEL;
+    UNROLL_LOOP
+    for (uint32_t i = 0; i < 4; i++)
+        x->unit[i] = w->kind == K_INT ? 0.0f : unit[scales == TILE_LATE ? x->lane : x->g + 8 * i];
+}
+
+/* What a lane has of a panel and of its tokens before the first step: block of activations, and whether there
+ * are more. */
+DEV void tile_begin(const struct k_linear *a, struct tile *x, const int kind, const int bits,
+                    const uint32_t scales, uint64_t panel, uint64_t block, const int nt, int more)
 {
     const struct k_weight *w = &a->w;
-    const uint32_t         stage = TILE_STAGE(bits, nt);
-    struct run             r;
-    struct tile_source     s;
+    const uint64_t         own = x->panel;
+    x->panel = panel;
+    x->even = kind == (int)K_INT && bits != K_ANY && !w->zeros && !w->affine &&
+              (int32_t)w->mid == tile_offset(bits);
+    x->nibbles = 0xf0f0f0f0u;
+    x->signs = 0x80808080u;
+    look_begin(w, x, kind, bits);
+    tile_units(w, x, scales);
+    x->panel = own;
+    x->sa_at = AT(const float, a->sa) +
+               (uint64_t)token_of(a, x->t0 + x->lane % (8 * (uint32_t)nt)) * a->blocks + block;
+    x->sa_next = *x->sa_at;
+    block_begin(x, nt, more);
+}
+
+DEV void tile_clear(struct tile *x, const int nt)
+{
+    UNROLL_LOOP
+    for (int n = 0; n < nt; n++) {
+        UNROLL_LOOP
+        for (int i = 0; i < 4; i++) {
+            x->sum[0][n][i] = x->sum[1][n][i] = x->ones[n][i] = TILE_NULL;
+            x->acc[0][n][i] = x->acc[1][n][i] = 0.0f;
+        }
+    }
+}
+
+/* kind, bits and scales: as in tile_bytes(); ring: of this warp. */
+DEV void tile_runs(const struct k_linear *a, struct tile *x, const int kind, const int bits,
+                   const uint32_t scales, const int nt, const int stages, uint32_t segment,
+                   uint8_t *ring)
+{
+    const struct k_weight *w = &a->w;
+    const uint32_t         stage = TILE_STAGE(kind, bits, scales, nt);
+    const uint32_t     tokens_at = TILE_WEIGHTS(bits), meta_at = tokens_at + 256u * (uint32_t)nt;
+    struct run         r;
+    struct tile_source s;
     run_begin(w, segment, &r);
     const uint32_t cols = (uint32_t)(r.k1 - r.k0), n = (cols + K_STEP - 1) / K_STEP;
     uint32_t       from = 0, to = stage * (uint32_t)(stages - 1);
-    source_begin(a, x, r.k0, nt, &s);
-    source_clear(&s, bits, nt, stages, x->lane, ring);
+    source_begin(a, x, r.k0, bits, nt, &s);
+    meta_begin(w, x->panel, r.k0, kind, bits, scales, nt, x->lane, &s);
+    source_clear(&s, nt, stages, stage, x->lane, ring);
     UNROLL_LOOP
     for (uint32_t i = 0; i + 1 < (uint32_t)stages; i++) {
         if (i < n)
-            source_copy(a, &s, bits, nt, x->lane, ring + i * stage);
+            source_copy(a, &s, bits, scales, nt, x->lane, ring + i * stage);
         copy_commit();
     }
-    look_begin(w, x, kind, bits);
-    x->unit = w->kind == K_INT ? 0.0f : AT(const float, w->unit)[x->panel * K_PANEL + x->lane];
+    tile_begin(a, x, kind, bits, scales, x->panel, r.block, nt, K_BLOCK < cols);
     x->group = (uint32_t)r.group;
-    x->block = (uint32_t)r.block;
-    tile_fetch(a, x, kind, nt);
     /* columns of the segment: done with, and where the group ends */
-    uint32_t  done = 0, group_end = (uint32_t)((r.group + 1) * w->group - r.k0);
-    const int halves = w->regular == 2; /* runs may end inside of a step */
+    uint32_t done = 0, group_end = (uint32_t)((r.group + 1) * w->group - r.k0);
+    if (scales == TILE_LATE) {
+        late_fetch(w, x, kind);
+        late_turn(x);
+        x->group += group_end <= K_BLOCK && group_end < cols;
+        late_fetch(w, x, kind);
+        x->group = (uint32_t)r.group;
+    }
+    const int halves = scales == TILE_LATE && w->regular == 2; /* runs may end inside of a step */
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t c[4][2];
+        uint32_t c[4][2], b[4][2];
         copy_wait(stages - 2);
         __syncwarp(); /* the step is there, and the one before is done with */
         if (i + (uint32_t)stages - 1 < n)
-            source_copy(a, &s, bits, nt, x->lane, ring + to);
+            source_copy(a, &s, bits, scales, nt, x->lane, ring + to);
         copy_commit();
         const uint8_t *p = ring + from;
         tile_bytes(w, x, p, kind, bits, c);
+        tile_tokens(x, bits, nt, p + tokens_at, b);
         from = from + stage == stage * (uint32_t)stages ? 0 : from + stage;
         to = to + stage == stage * (uint32_t)stages ? 0 : to + stage;
         for (int half = 0; half <= halves; half++) {
             if (half && done >= cols) /* the last step has one half */
                 break;
-            tile_add(x, kind, nt, p + TILE_WEIGHTS(bits), c,
-                     halves && x->t / 2 != (uint32_t)half ? 0 : ALL_LANES);
+            tile_add(x, kind, bits, nt, c, b, halves ? half : -1);
             done += halves ? K_HALF : K_STEP;
             const int block_ends = done % K_BLOCK == 0 || done >= cols;
-            const int group_ends = w->kind != K_LUT && done >= group_end;
+            const int group_ends = scales != TILE_NONE && done >= group_end;
             if (!block_ends && !group_ends)
                 continue;
-            tile_end(a, x, kind, nt);
-            x->block += (uint32_t)block_ends;
-            x->group += (uint32_t)group_ends;
+            tile_end(w, x, kind, bits, scales, nt, p + meta_at);
             group_end += group_ends ? w->group : 0;
-            if (done < cols)
-                tile_fetch(a, x, kind, nt);
+            if (block_ends && done < cols)
+                block_begin(x, nt, done + K_BLOCK < cols);
+            if (scales != TILE_LATE)
+                continue;
+            x->group += (uint32_t)group_ends;
+            late_turn(x);
+            /* the run after the one that begins */
+            const uint32_t border = (done / K_BLOCK + 1) * K_BLOCK;
+            if (done < cols && group_end <= border && group_end < cols) {
+                x->group++;
+                late_fetch(w, x, kind);
+                x->group--;
+            }
         }
     }
     __syncwarp();
 }
 
-/* integers: K_INT alone; else tables alone. */
-DEV void tile_segment(const struct k_linear *a, struct tile *x, const int integers, const int nt,
+/* Which integers have their scales in the ring: the others are left to TILE_OTHERS. */
+#define TILE_INTS   0
+#define TILE_TABLES 1
+#define TILE_OTHERS 2
+
+DEV void tile_segment(const struct k_linear *a, struct tile *x, const int set, const int nt,
                       uint32_t segment, uint8_t *ring)
 {
     const struct k_weight *w = &a->w;
-#define STAGES(bits) (TILE_BYTES / TILE_STAGE(bits, nt))
-#define RUNS(kind, bits)                                                                           \
-    tile_runs(a, x, kind, bits, nt, (int)(STAGES(bits) < 8 ? STAGES(bits) : 8), segment, ring)
-    if (integers && w->bits == 4)
-        RUNS(K_INT, 4);
-    else if (integers && w->bits == 8)
-        RUNS(K_INT, 8);
-    else if (integers)
-        RUNS(K_INT, K_ANY);
+#define STAGES(kind, bits, scales) (TILE_ROOM(nt) / TILE_STAGE(kind, bits, scales, nt))
+#define RUNS(kind, bits, scales)                                                                   \
+    tile_runs(a, x, kind, bits, scales, nt,                                                        \
+              (int)(STAGES(kind, bits, scales) < 8 ? STAGES(kind, bits, scales) : 8), segment,     \
+              ring)
+    if (set == TILE_INTS && w->bits == 4)
+        RUNS(K_INT, 4, K_SCALE_F16);
+    else if (set == TILE_INTS && w->bits == 8)
+        RUNS(K_INT, 8, K_SCALE_F16);
+    else if (set == TILE_INTS)
+        RUNS(K_INT, K_ANY, K_SCALE_F16);
+    else if (set == TILE_OTHERS && w->bits == 4)
+        RUNS(K_INT, 4, TILE_LATE);
+    else if (set == TILE_OTHERS && w->bits == 8)
+        RUNS(K_INT, 8, TILE_LATE);
+    else if (set == TILE_OTHERS)
+        RUNS(K_INT, K_ANY, TILE_LATE);
     else if (w->kind == K_LUT && w->bits == 4)
-        RUNS(K_LUT, 4);
+        RUNS(K_LUT, 4, TILE_NONE);
+    else if (w->kind == K_LUT && w->bits == 8)
+        RUNS(K_LUT, 8, TILE_NONE);
+    else if (w->kind == K_LUT)
+        RUNS(K_LUT, K_ANY, TILE_NONE);
+    else if (w->bits == 4 && w->scale_kind == K_SCALE_E8 && w->regular == 1)
+        RUNS(K_MX, 4, K_SCALE_E8);
+    else if (w->bits == 4 && w->scale_kind == K_SCALE_F16 && w->regular == 1)
+        RUNS(K_MX, 4, K_SCALE_F16);
+    else if (w->bits == 4 && w->scale_kind == K_SCALE_F32 && w->regular == 1)
+        RUNS(K_MX, 4, K_SCALE_F32);
     else if (w->bits == 4)
-        RUNS(K_MX, 4);
+        RUNS(K_MX, 4, TILE_LATE);
     else if (w->bits == 8)
-        RUNS(K_MX, 8);
+        RUNS(K_MX, 8, TILE_LATE);
     else
-        RUNS(K_MX, K_ANY);
+        RUNS(K_MX, K_ANY, TILE_LATE);
 #undef RUNS
 #undef STAGES
 }
@@ -217,9 +374,10 @@ DEV void tile_put(const struct k_linear *a, const struct tile *x, const int nt, 
     }
 }
 
-DEV void tile_linear(const struct k_linear *a, const int integers, const int nt, uint4 *shared)
+DEV void tile_linear(const struct k_linear *a, const int set, const int nt, uint4 *shared)
 {
-    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const uint32_t lane = threadIdx.x % WARP;
+    const uint32_t warp = shfl_u(ALL_LANES, threadIdx.x / WARP, 0); /* known to be the warp's */
     const uint64_t row = (uint64_t)blockIdx.x * K_PANEL + lane;
     float         *parts = (float *)(void *)shared;
     struct tile    x;
@@ -228,18 +386,10 @@ DEV void tile_linear(const struct k_linear *a, const int integers, const int nt,
     x.g = lane / 4;
     x.t = lane % 4;
     x.t0 = blockIdx.y * 8 * (uint32_t)nt;
-    UNROLL_LOOP
-    for (int n = 0; n < nt; n++) {
-        x.ones[n] = 0;
-        UNROLL_LOOP
-        for (int i = 0; i < 4; i++) {
-            x.sum[0][n][i] = x.sum[1][n][i] = 0;
-            x.acc[0][n][i] = x.acc[1][n][i] = 0.0f;
-        }
-    }
+    tile_clear(&x, nt);
     if (warp < a->w.segments)
-        tile_segment(a, &x, integers, nt, warp, (uint8_t *)shared + warp * TILE_BYTES);
-    tile_put(a, &x, nt, warp, parts + warp * (TILE_BYTES / 4));
+        tile_segment(a, &x, set, nt, warp, (uint8_t *)shared + warp * TILE_ROOM(nt));
+    tile_put(a, &x, nt, warp, parts + warp * (TILE_ROOM(nt) / 4));
     __syncthreads();
     for (uint32_t t = warp; t < 8 * (uint32_t)nt; t += 8) {
         float s[K_SEGMENTS];
@@ -247,7 +397,7 @@ DEV void tile_linear(const struct k_linear *a, const int integers, const int nt,
             continue;
         UNROLL_LOOP
         for (uint32_t i = 0; i < K_SEGMENTS; i++)
-            s[i] = parts[i * (TILE_BYTES / 4) + t * TILE_PITCH + lane];
+            s[i] = parts[i * (TILE_ROOM(nt) / 4) + t * TILE_PITCH + lane];
         put_out(a, x.t0 + t, row, k_tree8(s));
     }
 }

@@ -83,61 +83,98 @@ static tsr_status round_rows(struct tsr_cuda *c, void *stream, struct k_linear *
                            sizeof r, err);
 }
 
-/* The kernel, its tokens in a block, for one of a few or many. */
-static enum tsr_cuda_kernel choose(const struct tsr_cuda_weight *w, int a8, uint64_t tokens,
-                                   uint64_t *tile)
+/* A kernel, and what a block of it takes. */
+struct chosen {
+    enum tsr_cuda_kernel kernel;
+    uint64_t             rows, tokens;
+    uint32_t             threads;
+};
+
+/* int8 on matrix units: integers with scales of F16, which go through the ring with their steps; tables; others. */
+enum tile_set { SET_INT, SET_TABLE, SET_OTHER };
+
+static enum tile_set set_of(const struct k_weight *w)
 {
-    *tile = tokens == 1 ? 1 : 4;
-    if (a8 && w->llm) {
-        *tile = 4;
-        return KERNEL_k_llm_a8;
-    }
-    if (a8 && w->k.digits == 1 && w->k.regular) {
-        static const enum tsr_cuda_kernel by[2][3] = {
-            { KERNEL_k_tile8_table, KERNEL_k_tile16_table, KERNEL_k_tile32_table },
-            { KERNEL_k_tile8_int, KERNEL_k_tile16_int, KERNEL_k_tile32_int },
-        };
-        int size = tokens <= 8 ? 0 : tokens <= 16 ? 1 : 2;
-        *tile = UINT64_C(8) << size;
-        return by[w->k.kind == K_INT][size];
-    }
-    if (tokens > TSR_CUDA_FEW && (!a8 || w->k.regular)) {
-        *tile = K_GEMM;
-        return a8 ? KERNEL_k_gemm_digits : KERNEL_k_gemm;
-    }
-    if (a8)
-        return tokens == 1 ? KERNEL_k_gemv1_digits : KERNEL_k_gemv4_digits;
-    return tokens == 1 ? KERNEL_k_gemv1 : KERNEL_k_gemv4;
+    if (w->kind != K_INT)
+        return SET_TABLE;
+    return !w->affine && w->regular == 1 && w->scale_kind == K_SCALE_F16 ? SET_INT : SET_OTHER;
+}
+
+/* Blocks of four panels and 128 tokens: for integers of 4 and 8 bits in groups of whole blocks of activations,
+ * where rounds of blocks over the device take less time than those of panels by 32 tokens. A round of blocks takes
+ * six times as long, measured on an H100 (docs/lab/gpu). */
+#define BLOCK_ROWS   128u
+#define BLOCK_TOKENS 128u
+#define BLOCK_ROUND  6u
+static int fills_blocks(const struct tsr_cuda *c, const struct k_weight *w, uint64_t tokens)
+{
+    const uint64_t units = c->api->units(c->device);
+    const uint64_t panels = cuda_ceil(w->rows, K_PANEL) * cuda_ceil(tokens, 32);
+    const uint64_t blocks = cuda_ceil(w->rows, BLOCK_ROWS) * cuda_ceil(tokens, BLOCK_TOKENS);
+    return set_of(w) == SET_INT && (w->bits == 4 || w->bits == 8) && w->group % K_BLOCK == 0 &&
+           tokens > 32 && c->api->shared(c->device) >= K_BLOCK_SHARED &&
+           cuda_ceil(blocks, units) * BLOCK_ROUND <= cuda_ceil(panels, 2 * units);
+}
+
+static struct chosen choose_tile(const struct tsr_cuda *c, const struct k_weight *w,
+                                 uint64_t tokens)
+{
+    static const enum tsr_cuda_kernel by[3][3] = {
+        { KERNEL_k_tile8_int, KERNEL_k_tile16_int, KERNEL_k_tile32_int },
+        { KERNEL_k_tile8_table, KERNEL_k_tile16_table, KERNEL_k_tile32_table },
+        { KERNEL_k_tile8_other, KERNEL_k_tile16_other, KERNEL_k_tile32_other },
+    };
+    const enum tile_set set = set_of(w);
+    const int           size = tokens <= 8 || c->api->shared(c->device) < K_TILE_SHARED ? 0
+                               : tokens <= 16                                           ? 1
+                                                                                        : 2;
+    if (fills_blocks(c, w, tokens))
+        return (struct chosen){ KERNEL_k_block_int, BLOCK_ROWS, BLOCK_TOKENS, 512 };
+    return (struct chosen){ by[set][size], K_PANEL, UINT64_C(8) << size, 256 };
+}
+
+static struct chosen choose_a8(const struct tsr_cuda *c, const struct tsr_cuda_weight *w,
+                               uint64_t tokens)
+{
+    if (w->llm)
+        return (struct chosen){ KERNEL_k_llm_a8, K_PANEL, 4, 256 };
+    if (w->k.digits == 1 && w->k.regular)
+        return choose_tile(c, &w->k, tokens);
+    if (tokens > TSR_CUDA_FEW && w->k.regular)
+        return (struct chosen){ KERNEL_k_gemm_digits, K_PANEL, K_GEMM, 256 };
+    if (tokens > 1)
+        return (struct chosen){ KERNEL_k_gemv4_digits, K_PANEL, 4, 256 };
+    return (struct chosen){ KERNEL_k_gemv1_digits, K_PANEL, 1, 256 };
 }
 
 /* F32 activations: a weight is read once for the tokens of a block. A tile of 64 rows wants groups that
  * begin on halves of steps. Its block sums all segments one after the other, about three times as long as
  * a block of a panel for 16 tokens, whose warps share them: below a third of the units, panels are faster. */
 #define TILE_ROWS 64u
-static enum tsr_cuda_kernel choose_f32(const struct tsr_cuda *c, const struct tsr_cuda_weight *w,
-                                       const struct k_linear *a, uint64_t *tile, uint64_t *rows)
+static struct chosen choose_f32(const struct tsr_cuda *c, const struct tsr_cuda_weight *w,
+                                const struct k_linear *a)
 {
     const uint64_t each = a->tokens <= 32 ? 32 : 64;
-    *rows = K_PANEL;
+    if (a->tokens == 1)
+        return (struct chosen){ KERNEL_k_gemv1, K_PANEL, 1, 256 };
     if (a->tokens <= 4)
-        return choose(w, 0, a->tokens, tile);
+        return (struct chosen){ KERNEL_k_gemv4, K_PANEL, 4, 256 };
     if (a->tokens > 16 && (!w->k.regular || w->k.outliers || !a->vector))
-        return choose(w, 0, a->tokens, tile);
+        return (struct chosen){ KERNEL_k_gemm, K_PANEL, K_GEMM, 256 };
     if (a->tokens > 16 && cuda_ceil(w->k.rows, TILE_ROWS) * cuda_ceil(a->tokens, each) * 3 >=
-                              c->api->units(c->device)) {
-        *rows = TILE_ROWS;
-        *tile = each;
-        return each == 32 ? KERNEL_k_gemm32 : KERNEL_k_gemm64;
-    }
-    *tile = a->tokens <= 8 ? 8 : 16;
-    return *tile == 8 ? KERNEL_k_gemv8 : KERNEL_k_gemv16;
+                              c->api->units(c->device))
+        return (struct chosen){ each == 32 ? KERNEL_k_gemm32 : KERNEL_k_gemm64, TILE_ROWS, each,
+                                128 };
+    if (a->tokens <= 8)
+        return (struct chosen){ KERNEL_k_gemv8, K_PANEL, 8, 256 };
+    return (struct chosen){ KERNEL_k_gemv16, K_PANEL, 16, 256 };
 }
 
 static tsr_status run(struct tsr_cuda *c, void *stream, const struct tsr_cuda_weight *w,
                       struct k_linear *a, uint32_t act, struct tsr_err *err)
 {
     struct places at;
-    uint64_t      work = 0, tile;
+    uint64_t      work = 0;
     tsr_status    st;
     if (!find_places(w, act, a->tokens, &at))
         return tsr_fail(err, TSR_E_NOMEM, "LINEAR: the activations are larger than the memory");
@@ -156,12 +193,9 @@ static tsr_status run(struct tsr_cuda *c, void *stream, const struct tsr_cuda_we
             return st;
     }
     a->vector = a->x % 16 == 0 && (a->ldx % 4 == 0 || a->tokens == 1);
-    uint64_t             rows = K_PANEL;
-    enum tsr_cuda_kernel kernel =
-        act == TSR_ACT_A8 ? choose(w, 1, a->tokens, &tile) : choose_f32(c, w, a, &tile, &rows);
-    return tsr_cuda_launch(c, stream, kernel, cuda_ceil(w->k.rows, rows),
-                           cuda_ceil(a->tokens, tile), 1, rows == TILE_ROWS ? 128 : 256, a,
-                           sizeof *a, err);
+    const struct chosen k = act == TSR_ACT_A8 ? choose_a8(c, w, a->tokens) : choose_f32(c, w, a);
+    return tsr_cuda_launch(c, stream, k.kernel, cuda_ceil(w->k.rows, k.rows),
+                           cuda_ceil(a->tokens, k.tokens), 1, k.threads, a, sizeof *a, err);
 }
 
 tsr_status tsr_cuda_linear_op(struct tsr_cuda *c, void *stream, const struct tsr_op *op,

@@ -7,7 +7,7 @@
  * activations come from the first-level cache.  By the GEMM: the same once for every 64 tokens.
  */
 #include "k_chain.h"
-#include "k_tiles.h"
+#include "k_tile_gemm.h"
 
 /* ---- GEMV: 1 or 4 tokens ------------------------------------------------------------ */
 
@@ -66,18 +66,38 @@ TSR_KERNEL(k_gemm_digits, struct k_linear, 256)
 
 /* ---- int8 on matrix units: 8, 16 or 32 tokens ------------------------------------------ */
 
-#define TILE_KERNEL(name, integers, tiles, blocks)                                                 \
+#define TILE8_KERNEL(name, set, blocks)                                                            \
     TSR_KERNEL(name, struct k_linear, 256, blocks)                                                 \
     {                                                                                              \
-        __shared__ uint4 ring[K_SEGMENTS * TILE_BYTES / 16];                                       \
-        tile_linear(&a, integers, tiles, ring);                                                    \
+        __shared__ uint4 ring[K_SEGMENTS * TILE_ROOM(1) / 16];                                     \
+        tile_linear(&a, set, 1, ring);                                                             \
     }
-TILE_KERNEL(k_tile8_int, 1, 1, 3)
-TILE_KERNEL(k_tile16_int, 1, 2, 2)
-TILE_KERNEL(k_tile32_int, 1, 4, 2)
-TILE_KERNEL(k_tile8_table, 0, 1, 3)
-TILE_KERNEL(k_tile16_table, 0, 2, 2)
-TILE_KERNEL(k_tile32_table, 0, 4, 2)
+#define TILE_KERNEL(name, set, tiles, blocks)                                                      \
+    TSR_KERNEL(name, struct k_linear, 256, blocks)                                                 \
+    {                                                                                              \
+        SHARED_LARGE(uint4, large, K_TILE_SHARED / 16);                                            \
+        tile_linear(&a, set, tiles, large);                                                        \
+    }
+TILE8_KERNEL(k_tile8_int, TILE_INTS, 4)
+TILE8_KERNEL(k_tile8_table, TILE_TABLES, 3)
+TILE8_KERNEL(k_tile8_other, TILE_OTHERS, 3)
+TILE_KERNEL(k_tile16_int, TILE_INTS, 2, 3)
+TILE_KERNEL(k_tile32_int, TILE_INTS, 4, 2)
+TILE_KERNEL(k_tile16_table, TILE_TABLES, 2, 2)
+TILE_KERNEL(k_tile32_table, TILE_TABLES, 4, 2)
+TILE_KERNEL(k_tile16_other, TILE_OTHERS, 2, 2)
+TILE_KERNEL(k_tile32_other, TILE_OTHERS, 4, 2)
+
+/* ---- int8 on matrix units: 128 tokens ----------------------------------------------------- */
+
+TSR_KERNEL(k_block_int, struct k_linear, BLOCK_THREADS, 1)
+{
+    SHARED_LARGE(uint4, large, K_BLOCK_SHARED / 16);
+    if (a.w.bits == 4)
+        block_linear(&a, K_INT, 4, K_SCALE_F16, large);
+    else
+        block_linear(&a, K_INT, 8, K_SCALE_F16, large);
+}
 
 /* ---- LLM.int8 ---------------------------------------------------------------------------- */
 

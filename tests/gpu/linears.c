@@ -278,25 +278,20 @@ static bool embed(struct pair *p, const char *what, void *weight[2], uint64_t ro
     return ok;
 }
 
-static bool one(struct pair *p, uint64_t which)
+static bool linear(struct pair *p, const struct tsr_format *f, uint32_t act, uint64_t tokens,
+                   uint64_t rows, uint64_t cols)
 {
-    struct tsr_format  f;
-    uint64_t           tokens = PICK(tokens_of), rows = PICK(rows_of), cols = PICK(cols_of);
     struct pair_tensor out, in, bias = { 0 };
-    struct tsr_op      op = { .kind = TSR_OP_LINEAR, .act = (uint32_t)(which / FORMATS % 3) };
+    struct tsr_op      op = { .kind = TSR_OP_LINEAR, .act = act };
     char               name[64], what[160];
     void              *weight[2];
-    (void)pair_format_at(which % FORMATS, &f);
-    if (f.outliers > cols)
-        cols = f.outliers + 1;
-    op.act = op.act == 0 ? TSR_ACT_A8 : op.act == 1 ? TSR_ACT_F32 : TSR_ACT_A16;
-    tsr_model_format_name(&f, name, sizeof name);
+    tsr_model_format_name(f, name, sizeof name);
     (void)snprintf(what, sizeof what, "LINEAR %s group %d, %d x %d, %d tokens, act %s", name,
-                   (int)f.group, (int)rows, (int)cols, (int)tokens,
-                   op.act == TSR_ACT_A8    ? "a8"
-                   : op.act == TSR_ACT_F32 ? "f32"
-                                           : "a16");
-    if (!pair_weight(p, &f, rows, cols, weight))
+                   (int)f->group, (int)rows, (int)cols, (int)tokens,
+                   act == TSR_ACT_A8    ? "a8"
+                   : act == TSR_ACT_F32 ? "f32"
+                                        : "a16");
+    if (!pair_weight(p, f, rows, cols, weight))
         return false;
     bool has_bias = pair_draw(p, 2);
     bool ok = pair_tensor(p, &out, TSR_F32, tokens, rows, NULL) &&
@@ -313,11 +308,40 @@ static bool one(struct pair *p, uint64_t which)
     return ok;
 }
 
+static bool one(struct pair *p, uint64_t which)
+{
+    static const uint32_t acts[] = { TSR_ACT_A8, TSR_ACT_F32, TSR_ACT_A16 };
+    struct tsr_format     f;
+    uint64_t              tokens = PICK(tokens_of), rows = PICK(rows_of), cols = PICK(cols_of);
+    (void)pair_format_at(which % FORMATS, &f);
+    if (f.outliers > cols)
+        cols = f.outliers + 1;
+    return linear(p, &f, acts[which / FORMATS % 3], tokens, rows, cols);
+}
+
+/* Prompts, for kernels that are chosen where a device is full of their blocks: the emulation has 4 units. */
+static bool many(struct pair *p)
+{
+    static const struct tsr_format kind[] = { INT(4, 128, MID, F16), INT(4, 128, STORED, F16),
+                                              INT(8, 128, MID, F16), INT(4, 0, STORED, F16) };
+    const bool                     emulated = strstr(p->d[1].spec.text, "simt") != NULL;
+    bool                           ok = true;
+    for (uint64_t i = 0; ok && i < sizeof kind / sizeof *kind; i++) {
+        /* columns of whole segments and steps, and not */
+        const uint64_t    cols = i % 2 ? 1156 : 2048;
+        struct tsr_format f = kind[i];
+        f.struct_size = offsetof(struct tsr_format, act8);
+        ok = linear(p, &f, TSR_ACT_A8, emulated ? 100 + 5 * i : 500, emulated ? 330 + i : 4000,
+                    emulated ? cols / 4 : cols);
+    }
+    return ok;
+}
+
 bool pair_check_linears(struct pair *p, uint64_t count)
 {
     uint64_t first = pair_draw(p, 3 * FORMATS);
     for (uint64_t i = 0; i < count; i++)
         if (!one(p, first + i))
             return false;
-    return true;
+    return many(p);
 }

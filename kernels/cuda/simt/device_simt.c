@@ -169,6 +169,12 @@ static uint32_t units(const void *device)
     return 4;
 }
 
+static uint32_t shared(const void *device)
+{
+    (void)device;
+    return 232448; /* sm_90 */
+}
+
 /* Both types, so that both ways are run. */
 static int has_bf16(const void *device)
 {
@@ -255,6 +261,7 @@ const struct tsr_cuda_api tsr_cuda_simt = { .open = open_device,
                                             .matmul = matmul,
                                             .has_bf16 = has_bf16,
                                             .units = units,
+                                            .shared = shared,
                                             .blas_find = tsr_simt_blas_find,
                                             .blas_work = tsr_simt_blas_work,
                                             .blas = tsr_simt_blas,

@@ -181,6 +181,10 @@ EXPORT CUresult cuDeviceGetAttribute(int *v, CUdevice_attribute a, CUdevice d)
         *v = 4;
         return is_device(d) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
     }
+    if (a == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN) {
+        *v = standin_shared();
+        return is_device(d) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+    }
     if (a != CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR &&
         a != CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
         return CUDA_ERROR_INVALID_VALUE;

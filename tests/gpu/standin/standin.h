@@ -46,6 +46,7 @@ void standin_run_all(void);
 void *standin_place(uint64_t address, uint64_t bytes);
 /* The number behind "name=" in TSR_STANDIN, 0 for the word alone, `otherwise` without it. */
 int64_t                standin_option(const char *name, int64_t otherwise);
+int                    standin_shared(void); /* the most bytes of shared memory of a block */
 struct standin_counts *standin_count(void);
 int                    standin_in_context(void);
 

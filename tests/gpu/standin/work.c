@@ -45,9 +45,6 @@ EXPORT CUresult cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
     return CUDA_ERROR_NOT_FOUND;
 }
 
-#ifndef STANDIN_OLD
-static bool loaded[sizeof kernels / sizeof *kernels];
-
 static unsigned place_of(CUfunction f)
 {
     unsigned i = 0;
@@ -55,6 +52,31 @@ static unsigned place_of(CUfunction f)
         i++;
     return i;
 }
+
+/* ---- shared memory that a launch asks for -------------------------------------------------- */
+
+static int asked[sizeof kernels / sizeof *kernels + 1]; /* the last: of no kernel */
+
+int standin_shared(void)
+{
+    return (int)standin_option("arch", 90) == 90 ? 232448 : 65536; /* sm_90, sm_75 */
+}
+
+EXPORT CUresult cuFuncSetAttribute(CUfunction f, CUfunction_attribute a, int value)
+{
+    ONE_AT_A_TIME;
+    unsigned i = place_of(f);
+    if (i == sizeof kernels / sizeof *kernels)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (a != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value < 0 ||
+        value > standin_shared())
+        return CUDA_ERROR_INVALID_VALUE;
+    asked[i] = value;
+    return standin_enter();
+}
+
+#ifndef STANDIN_OLD
+static bool loaded[sizeof kernels / sizeof *kernels];
 
 EXPORT CUresult cuFuncLoad(CUfunction f); /* headers before 12.4 do not have it */
 EXPORT CUresult cuFuncLoad(CUfunction f)
@@ -174,7 +196,8 @@ EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z,
         return r;
     if (is_late(f))
         return CUDA_ERROR_INVALID_HANDLE;
-    if (!s || ty != 1 || tz != 1 || shared || extra || t.kernel->args_bytes > sizeof t.args)
+    if (!s || ty != 1 || tz != 1 || extra || (int)shared > asked[place_of(f)] ||
+        t.kernel->args_bytes > sizeof t.args)
         return CUDA_ERROR_INVALID_VALUE;
     memcpy(t.args, args[0], t.kernel->args_bytes);
     standin_count()->launches += !s->capturing;
