@@ -175,6 +175,59 @@ void tsr_eval_bootstrap_median(const double *v, uint64_t n, uint64_t draws, uint
     take_interval(sorted, draws, alpha, low, high);
 }
 
+/* P(|Z| >= z) / 2 that stands for the tail alpha / 2 of t with n - 1 degrees of freedom. */
+static double expanded_tail(double alpha, double n)
+{
+    double t = tsr_eval_t_quantile(1 - alpha / 2, n - 1);
+    return 0.5 * tsr_eval_t_two_sided(t * sqrt(n / (n - 1)), INFINITY);
+}
+
+/* The alpha at which the expanded tail is `tail`. */
+static double inverted_tail(double tail, double n)
+{
+    if (tail >= 0.5)
+        return 1.0;
+    double z = tsr_eval_t_quantile(1 - tail, INFINITY);
+    return tsr_eval_t_two_sided(z / sqrt(n / (n - 1)), n - 1);
+}
+
+static double draw_difference(const double *a, const double *b, const double *w, uint64_t n,
+                              double (*of)(double), struct picker *p)
+{
+    double sa = 0.0, sb = 0.0, sw = 0.0;
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t at = pick(p, n);
+        sa += a[at];
+        sb += b[at];
+        sw += w[at];
+    }
+    return of(sa / sw) - of(sb / sw);
+}
+
+void tsr_eval_bootstrap_difference(const double *a, const double *b, const double *w, uint64_t n,
+                                   double (*of)(double), uint64_t draws, uint64_t seed,
+                                   double alpha, double *sorted, struct tsr_eval_resampled *out)
+{
+    uint64_t below = 0, above = 0;
+    *out = (struct tsr_eval_resampled){ .low = NAN, .high = NAN, .p = NAN, .units = n };
+    if (n < 2 || draws == 0)
+        return;
+    for (uint64_t d = 0; d < draws; d++) {
+        struct picker p = { .seed = seed, .draw = d };
+        sorted[d] = draw_difference(a, b, w, n, of, &p);
+        if (!isfinite(sorted[d]))
+            return;
+        below += sorted[d] <= 0.0;
+        above += sorted[d] >= 0.0;
+    }
+    double tail = expanded_tail(alpha, (double)n);
+    qsort(sorted, draws, sizeof *sorted, by_value);
+    out->low = tsr_eval_percentile(sorted, draws, tail);
+    out->high = tsr_eval_percentile(sorted, draws, 1 - tail);
+    out->p = inverted_tail((1.0 + (double)(below < above ? below : above)) / (1.0 + (double)draws),
+                           (double)n);
+}
+
 /* ---- tests and proportions --------------------------------------------------------------- */
 
 void tsr_eval_holm(const double *p, uint64_t n, double *adjusted, uint64_t *order)
@@ -204,6 +257,22 @@ double tsr_eval_mcnemar(uint64_t b, uint64_t c)
         sum += exp(lgamma(N + 1) - lgamma(k + 1) - lgamma(N - k + 1) - N * 0.69314718055994530942);
     }
     return sum < 0.5 ? 2 * sum : 1.0;
+}
+
+double tsr_eval_mcnemar_questions(double discordant, double difference, double alpha)
+{
+    double psi = discordant < difference ? difference : discordant;
+    double z = tsr_eval_t_quantile(1 - alpha / 2, INFINITY);
+    double power = tsr_eval_t_quantile(POWER, INFINITY);
+    double root = (z * sqrt(psi) + power * sqrt(psi - difference * difference)) / difference;
+    return ceil(root * root);
+}
+
+double tsr_eval_paired_units(double deviation, double difference, double alpha)
+{
+    double z = tsr_eval_t_quantile(1 - alpha / 2, INFINITY);
+    double root = (z + tsr_eval_t_quantile(POWER, INFINITY)) * deviation / difference;
+    return ceil(root * root);
 }
 
 void tsr_eval_wilson(uint64_t k, uint64_t n, double alpha, double *low, double *high)

@@ -3,8 +3,11 @@
  * Tokens of one window depend on each other, so a standard error that assumes independence is too
  * small; intervals and tests use the one clustered by window.  Sources: Miller, "Adding Error Bars
  * to Evals", 2024 (paired and clustered errors, power); Efron and Tibshirani, "An Introduction to
- * the Bootstrap", 1993; Holm, 1979; McNemar, 1947; Wilson, 1927.  Everything is double and the same
- * on every machine and thread count.  [any]
+ * the Bootstrap", 1993; Hesterberg, "What Teachers Should Know About the Bootstrap", 2015 (expanded
+ * percentile interval); Davison and Hinkley, "Bootstrap Methods and their Application", 1997, 4.2 (the
+ * added draw); Holm, 1979; McNemar, 1947; Connor, "Sample size for testing differences in proportions
+ * for the paired-sample design", 1987; Wilson, 1927.  Everything is double and the same on every machine
+ * and thread count.  [any]
  */
 #ifndef TSR_EVAL_STATISTICS_H
 #define TSR_EVAL_STATISTICS_H
@@ -39,11 +42,34 @@ double tsr_eval_median(double *v, uint64_t n); /* sorts v; NaN for n of 0 */
 /* The smallest of sorted v that at least the share q of v does not exceed (0 < q <= 1). */
 double tsr_eval_percentile(const double *v, uint64_t n, double q);
 
+/* A difference of two arms on the same units: documents of a task, or clusters of them. */
+struct tsr_eval_resampled {
+    double   low, high; /* interval at confidence 1 - alpha */
+    double   p;         /* two-sided, of no difference */
+    uint64_t units;
+};
+/* Paired bootstrap of of(sum a / sum w) - of(sum b / sum w): a, b, w [n] are the sums of each unit, of its marks by
+ * either arm and of its weights.  Draws as above.  The interval is the expanded percentile interval, whose tails
+ * are those of t with n - 1 degrees of freedom, widened by n / (n - 1), so that few units do not pass for many; p
+ * inverts it, with one draw added to each tail.  NaN with fewer than two units, or if a draw is not finite.
+ * sorted: scratch of draws doubles. */
+void tsr_eval_bootstrap_difference(const double *a, const double *b, const double *w, uint64_t n,
+                                   double (*of)(double), uint64_t draws, uint64_t seed,
+                                   double alpha, double *sorted, struct tsr_eval_resampled *out);
+
 /* Holm's step-down correction: adjusted[i] >= p[i]; order: scratch of n indices. */
 void tsr_eval_holm(const double *p, uint64_t n, double *adjusted, uint64_t *order);
 
-/* Exact two-sided McNemar test of b against c, the pairs of which only one is right. */
+/* Exact two-sided McNemar test of b against c, the pairs of which only one is right.  Exact for any counts: no
+ * approximation takes over for large ones. */
 double tsr_eval_mcnemar(uint64_t b, uint64_t c);
+
+/* Questions that McNemar's test needs to find a difference of two accuracies with 80 % probability at alpha, where
+ * `discordant` is the share of questions that only one of the two has right.  A share below the difference cannot
+ * hold it, and the difference takes its place. */
+double tsr_eval_mcnemar_questions(double discordant, double difference, double alpha);
+/* Units that a paired test of means needs for the same, `deviation` being that of the differences. */
+double tsr_eval_paired_units(double deviation, double difference, double alpha);
 
 /* Wilson's score interval of k out of n. */
 void tsr_eval_wilson(uint64_t k, uint64_t n, double alpha, double *low, double *high);

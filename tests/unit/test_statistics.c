@@ -76,6 +76,11 @@ static void counts(void **state)
         { 500, 600, 0.0028195449914364277 },
         { 3, 300, 5.6903855084867903e-85 },
         { 7, 7, 1 },
+        /* statsmodels 0.15.0, mcnemar(exact=True), and scipy 1.17.1, binomtest, which agree */
+        { 5, 15, 0.04138946533203125 },
+        { 59, 6, 4.964650327128616e-12 },
+        { 1500, 1700, 0.00043334035939974455 },
+        { 12000, 12345, 0.027471663212771995 },
     };
     static const double wilson[][4] = {
         { 0, 10, 0, 0.27753279986288925 },
@@ -96,6 +101,151 @@ static void counts(void **state)
         close_to("Wilson, low", low, wilson[i][2], 1e-11);
         close_to("Wilson, high", high, wilson[i][3], 1e-11);
     }
+}
+
+/* Written so that NaN fails. */
+static void equals(const char *what, double got, double want)
+{
+    if (!(got == want))
+        fail_msg("%s: %.17g, wanted %.17g", what, got, want);
+}
+
+static void sizes(void **state)
+{
+    (void)state;
+    /* published: 23 pairs for 0.45 and 0.05 (powerandsamplesize.com, "Compare Paired Proportions: McNemar's Z-test,
+     * 2-Sided Equality", after Connor, 1987); 59 for 0.5 and 0.2 (Chow, Shao and Wang, "Sample Size Calculations in
+     * Clinical Research", McNemar's test) */
+    equals("0.45 and 0.05", tsr_eval_mcnemar_questions(0.5, 0.4, 0.05), 23);
+    equals("0.5 and 0.2", tsr_eval_mcnemar_questions(0.7, 0.3, 0.05), 59);
+    /* Connor's formula with the quantiles of scipy 1.17.1: 3922.08, 7846.52, 15695.40, 5836.61, 782.53 */
+    equals("1 % of 5 %", tsr_eval_mcnemar_questions(0.05, 0.01, 0.05), 3923);
+    equals("1 % of 10 %", tsr_eval_mcnemar_questions(0.1, 0.01, 0.05), 7847);
+    equals("1 % of 20 %", tsr_eval_mcnemar_questions(0.2, 0.01, 0.05), 15696);
+    equals("at 0.01", tsr_eval_mcnemar_questions(0.05, 0.01, 0.01), 5837);
+    equals("1 % of 1 %", tsr_eval_mcnemar_questions(0.01, 0.01, 0.05), 783);
+    equals("of nothing", tsr_eval_mcnemar_questions(0, 0.01, 0.05), 783);
+    assert_true(isnan(tsr_eval_mcnemar_questions(NAN, 0.01, 0.05)));
+    /* ((z + z) s / d)^2 there: 784.89, 7134.69, 1167.90 */
+    equals("a tenth of s", tsr_eval_paired_units(1, 0.1, 0.05), 785);
+    equals("1 % of a perplexity", tsr_eval_paired_units(0.3, 0.00995033085, 0.05), 7135);
+    equals("at 0.01", tsr_eval_paired_units(1, 0.1, 0.01), 1168);
+    assert_true(isnan(tsr_eval_paired_units(NAN, 0.1, 0.05)));
+}
+
+static double as_it_is(double mean)
+{
+    return mean;
+}
+
+static double perplexity(double mean)
+{
+    return exp(-mean);
+}
+
+#define DRAWS 100000u
+
+/* All n^n resamples, by numpy and scipy 1.17.1: ends at norm.cdf(-sqrt(n / (n - 1)) t.ppf(1 - alpha / 2, n - 1)), p
+ * back from the share of differences on the other side of 0. */
+static void resampled(void **state)
+{
+    (void)state;
+    static const double a[] = { 3, 1, 2, 4, 0, 5 }, b[] = { 1, 1, 3, 1, 1, 2 },
+                        w[] = { 5, 4, 5, 6, 3, 6 };
+    static const double la[] = { -3.1, -2.5, -4.0, -1.2, -2.2 },
+                        lb[] = { -2.9, -2.6, -3.1, -1.0, -2.3 }, one[] = { 1, 1, 1, 1, 1 };
+    static double             sorted[DRAWS];
+    struct tsr_eval_resampled r;
+    /* 100,000 of 46,656 equally likely resamples: an end lies within 0.003 of its rank, steps there are below 0.01; the
+     * share of 0.1000 has a standard error of 0.00095, p one of 0.0026 */
+    tsr_eval_bootstrap_difference(a, b, w, 6, as_it_is, DRAWS, 7, 0.2, sorted, &r);
+    assert_true(fabs(r.low + 0.038461538461538464) <= 0.01 && fabs(r.high - 0.40625) <= 0.01);
+    assert_true(fabs(r.p - 0.29474590298243526) <= 0.009);
+    tsr_eval_bootstrap_difference(a, b, w, 6, as_it_is, DRAWS, 7, 0.05, sorted, &r);
+    assert_true(fabs(r.low + 0.21739130434782608) <= 0.03 &&
+                fabs(r.high - 0.48571428571428577) <= 0.03);
+    assert_int_equal(r.units, 6);
+    tsr_eval_bootstrap_difference(la, lb, one, 5, perplexity, DRAWS, 7, 0.2, sorted, &r);
+    assert_true(fabs(r.low + 0.3610246071613652) <= 0.05 &&
+                fabs(r.high - 10.456751751846404) <= 0.5);
+    assert_true(fabs(r.p - 0.23972388545161744) <= 0.009);
+}
+
+/* The same draws, one at a time, by the rule of the header. */
+static void same_draws(void **state)
+{
+    (void)state;
+    static const double a[] = { 1, 0, 1, 1, 0, 1, 0 }, b[] = { 0, 0, 1, 0, 0, 1, 1 },
+                        w[] = { 1, 1, 1, 1, 1, 1, 1 };
+    double                    sorted[40], slow[40], swap;
+    struct tsr_eval_resampled r;
+    for (uint64_t d = 0; d < 40; d++) {
+        double sum = 0;
+        for (uint64_t i = 0; i < 7; i++) {
+            uint32_t words[4];
+            tsr_philox(words, i / 4, d, 99);
+            uint64_t at = (uint64_t)words[i % 4] * 7 >> 32;
+            sum += a[at] - b[at];
+        }
+        slow[d] = sum / 7;
+    }
+    for (int i = 0; i < 40; i++)
+        for (int j = i + 1; j < 40; j++)
+            if (slow[j] < slow[i]) {
+                swap = slow[i];
+                slow[i] = slow[j];
+                slow[j] = swap;
+            }
+    tsr_eval_bootstrap_difference(a, b, w, 7, as_it_is, 40, 99, 0.5, sorted, &r);
+    for (int i = 0; i < 40; i++)
+        assert_true(fabs(sorted[i] - slow[i]) <= 1e-15);
+    /* scipy 1.17.1: norm.cdf(-sqrt(7 / 6) t.ppf(0.75, 6)) is 0.2192, so ranks 9 and 32 of 40 */
+    assert_true(r.low == sorted[8] && r.high == sorted[31]);
+}
+
+static void few_units(void **state)
+{
+    (void)state;
+    static const double a[] = { 9, 8, 7, 9, 8, 9 }, b[] = { 1, 2, 1, 2, 1, 1 },
+                        w[] = { 10, 10, 10, 10, 10, 10 };
+    double                    bad[] = { 9, 8, NAN, 9, 8, 9 }, none[6] = { 0 };
+    static double             sorted[10000];
+    struct tsr_eval_resampled r;
+    tsr_eval_bootstrap_difference(a, b, w, 1, as_it_is, 10000, 7, 0.05, sorted, &r);
+    assert_true(isnan(r.low) && isnan(r.high) && isnan(r.p) && r.units == 1);
+    /* two units that agree are no proof; six are */
+    tsr_eval_bootstrap_difference(a, b, w, 2, as_it_is, 10000, 7, 0.05, sorted, &r);
+    assert_true(r.p > 0.2 && r.p < 0.3 && r.low > 0);
+    tsr_eval_bootstrap_difference(a, b, w, 6, as_it_is, 10000, 7, 0.05, sorted, &r);
+    assert_true(r.p < 0.05 && r.p > 0 && r.low > 0);
+    tsr_eval_bootstrap_difference(a, a, w, 6, as_it_is, 10000, 7, 0.05, sorted, &r);
+    assert_true(r.p == 1 && r.low == 0 && r.high == 0);
+    tsr_eval_bootstrap_difference(bad, b, w, 6, as_it_is, 10000, 7, 0.05, sorted, &r);
+    assert_true(isnan(r.low) && isnan(r.high) && isnan(r.p));
+    tsr_eval_bootstrap_difference(a, b, none, 6, as_it_is, 10000, 7, 0.05, sorted, &r);
+    assert_true(isnan(r.low) && isnan(r.high) && isnan(r.p));
+}
+
+/* No difference, clusters of unequal spread: how often is one found at 0.05?  4,000 runs put the share within 0.7
+ * points (2 sigma). */
+static void false_findings(void **state)
+{
+    (void)state;
+    static const double w[] = { 1, 1, 1, 1, 1, 1, 1, 1 };
+    double              a[8], b[8] = { 0 }, sorted[1000];
+    uint64_t            found = 0;
+    for (uint64_t run = 0; run < 4000; run++) {
+        struct tsr_eval_resampled r;
+        for (uint64_t i = 0; i < 8; i++) { /* a sum of 12 uniform numbers, nearly normal */
+            a[i] = -6;
+            for (uint64_t k = 0; k < 12; k++)
+                a[i] += tsr_uniform(20261127, run, 12 * i + k);
+        }
+        tsr_eval_bootstrap_difference(a, b, w, 8, as_it_is, 1000, run, 0.05, sorted, &r);
+        found += r.p < 0.05;
+    }
+    print_message("8 units, no difference: found in %.2f %%\n", 100.0 * (double)found / 4000);
+    assert_true(found >= 4000 * 0.03 && found <= 4000 * 0.07);
 }
 
 static void holm(void **state)
@@ -211,8 +361,12 @@ static void medians(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(distributions), cmocka_unit_test(counts),  cmocka_unit_test(holm),
-        cmocka_unit_test(differences),   cmocka_unit_test(medians), cmocka_unit_test(coverage),
+        cmocka_unit_test(distributions),  cmocka_unit_test(counts),
+        cmocka_unit_test(holm),           cmocka_unit_test(differences),
+        cmocka_unit_test(medians),        cmocka_unit_test(coverage),
+        cmocka_unit_test(sizes),          cmocka_unit_test(resampled),
+        cmocka_unit_test(same_draws),     cmocka_unit_test(few_units),
+        cmocka_unit_test(false_findings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
