@@ -1,6 +1,7 @@
-#include "pipeline/steps/eval_tasks.h"
+#include "pipeline/tasks.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "pipeline/job.h"
@@ -16,12 +17,12 @@ struct one {
     struct tsr_tasks_result  result;
     uint64_t                 shots;
 };
-struct eval_tasks {
-    struct tsr_pipeline_job *job;
-    struct one              *v;
-    uint64_t                 n;
-    struct tsr_eval_encoding how;
-    const char              *log_samples;
+struct tsr_pipeline_tasks {
+    struct tsr_pipeline_job              *job;
+    struct one                           *v;
+    uint64_t                              n;
+    const struct tsr_pipeline_tasks_keys *k;
+    struct tsr_eval_encoding              how;
 };
 
 /* ---- names -------------------------------------------------------------------------- */
@@ -60,32 +61,63 @@ static bool are_names(const struct tsr_config_node *n)
     return ok;
 }
 
-void eval_tasks_check(struct tsr_pipeline_job *job, const struct eval_tasks_keys *k,
-                      const struct tsr_config_node *node, struct tsr_diag *d)
+static tsr_status read_names(struct tsr_pipeline_tasks *t, struct tsr_diag *d, struct tsr_err *err)
 {
-    const struct tsr_config_node *n = k->tasks;
-    if (!n) {
-        if (*k->data || *k->log_samples || k->shots != -1)
-            tsr_config_diag_error(d, &node->mark, NULL,
-                                  "'data', 'shots' and 'log_samples' are about 'tasks'");
-        return;
-    }
-    if (!are_names(n)) {
-        tsr_config_diag_error(d, &n->mark, "as in [arc_easy, hellaswag]",
-                              "'tasks' must be a list of names");
-        return;
-    }
-    char *name;
+    const struct tsr_config_node *n = t->k->tasks;
+    char                         *name;
     for (uint64_t i = 0; (name = name_at(n, i)) != NULL; i++) {
         struct tsr_errbuf             e = TSR_ERRBUF(e);
-        struct tsr_tasks_task        *t = NULL;
         const struct tsr_config_node *at = n->kind == TSR_CONFIG_NODE_LIST ? n->items[i] : n;
         uint64_t                      before = tsr_config_diag_errors(d);
-        if (open_task(job, name, &t, d, &e.err) != TSR_OK && tsr_config_diag_errors(d) == before)
-            tsr_config_diag_failure(d, &at->mark, &e.err);
-        tsr_tasks_destroy(t);
+        tsr_status                    st = open_task(t->job, name, &t->v[t->n].task, d, &e.err);
         free(name);
+        if (st == TSR_E_NOMEM)
+            return tsr_err_copy(err, st, &e.err);
+        if (st == TSR_OK)
+            t->n++;
+        else if (tsr_config_diag_errors(d) == before)
+            tsr_config_diag_failure(d, &at->mark, &e.err);
     }
+    return TSR_OK;
+}
+
+tsr_status tsr_pipeline_tasks_read(struct tsr_pipeline_tasks **out, struct tsr_pipeline_job *job,
+                                   const struct tsr_pipeline_tasks_keys *k,
+                                   const struct tsr_config_node *node, struct tsr_diag *d,
+                                   struct tsr_err *err)
+{
+    struct tsr_pipeline_tasks *t;
+    uint64_t                   n = 0;
+    char                      *name;
+    *out = NULL;
+    if (!k->tasks) {
+        if (*k->data || k->shots != -1)
+            tsr_config_diag_error(d, &node->mark, NULL, "'data' and 'shots' are about 'tasks'");
+        return TSR_OK;
+    }
+    if (!are_names(k->tasks)) {
+        tsr_config_diag_error(d, &k->tasks->mark, "as in [arc_easy, hellaswag]",
+                              "'tasks' must be a list of names");
+        return TSR_OK;
+    }
+    for (; (name = name_at(k->tasks, n)) != NULL; n++)
+        free(name);
+    t = tsr_new(1, sizeof *t);
+    if (t)
+        t->v = tsr_new(n, sizeof *t->v);
+    if (!t || !t->v) {
+        free(t);
+        return tsr_fail_nomem(err, n * sizeof *t->v, "tasks");
+    }
+    t->job = job;
+    t->k = k;
+    tsr_status st = read_names(t, d, err);
+    if (st != TSR_OK) {
+        tsr_pipeline_tasks_close(t);
+        return st;
+    }
+    *out = t;
+    return TSR_OK;
 }
 
 /* ---- rows --------------------------------------------------------------------------- */
@@ -99,7 +131,7 @@ static void note(const struct tsr_pipeline_job *job, const struct tsr_tasks_rows
     free(full);
 }
 
-static tsr_status open_rows(struct eval_tasks *t, struct one *o, const char *folder,
+static tsr_status open_rows(struct tsr_pipeline_tasks *t, struct one *o, const char *folder,
                             struct tsr_err *err)
 {
     const struct tsr_tasks_task *task = o->task;
@@ -119,21 +151,16 @@ static tsr_status open_rows(struct eval_tasks *t, struct one *o, const char *fol
                                    o->shots, err);
 }
 
-static tsr_status open_one(struct eval_tasks *t, struct one *o, const char *name,
-                           const struct eval_tasks_keys *k, uint64_t *context, struct tsr_err *err)
+static tsr_status open_one(struct tsr_pipeline_tasks *t, struct one *o, uint64_t *context,
+                           struct tsr_err *err)
 {
-    struct tsr_diag *d;
-    uint64_t         own = 0;
-    TSR_TRY(tsr_config_diag_create(&d, err));
-    tsr_status st = open_task(t->job, name, &o->task, d, err);
-    tsr_config_diag_destroy(d);
-    TSR_TRY(st);
+    uint64_t own = 0;
     for (struct one *other = t->v; other < o; other++)
         if (strcmp(other->task->name, o->task->name) == 0)
             return tsr_fail(err, TSR_E_INPUT, "task '%s' is listed twice", o->task->name);
-    o->shots = (uint64_t)(k->shots < 0 ? o->task->shots : k->shots);
-    char *folder = *k->data ? tsr_path_join(t->job->state->dir, k->data) : tsr_strdup("");
-    st = folder ? open_rows(t, o, folder, err) : tsr_fail_nomem(err, 64, "a path");
+    o->shots = (uint64_t)(t->k->shots < 0 ? o->task->shots : t->k->shots);
+    char *folder = *t->k->data ? tsr_path_join(t->job->state->dir, t->k->data) : tsr_strdup("");
+    tsr_status st = folder ? open_rows(t, o, folder, err) : tsr_fail_nomem(err, 64, "a path");
     free(folder);
     if (st == TSR_OK)
         st = tsr_tasks_context(o->reader, o->task, &t->how, &own, err);
@@ -141,45 +168,19 @@ static tsr_status open_one(struct eval_tasks *t, struct one *o, const char *name
     return st;
 }
 
-tsr_status eval_tasks_open(struct eval_tasks **out, struct tsr_pipeline_job *job,
-                           const struct eval_tasks_keys *k, bool no_bos, uint64_t *context,
-                           struct tsr_err *err)
+tsr_status tsr_pipeline_tasks_open(struct tsr_pipeline_tasks *t, bool no_bos, uint64_t *context,
+                                   struct tsr_err *err)
 {
-    struct eval_tasks *t = tsr_new(1, sizeof *t);
-    uint64_t           n = 0;
-    char              *name;
-    *out = NULL;
-    *context = 0;
-    for (; (name = name_at(k->tasks, n)) != NULL; n++)
-        free(name);
-    if (t)
-        t->v = tsr_new(n, sizeof *t->v);
-    if (!t || !t->v) {
-        free(t);
-        return tsr_fail_nomem(err, n * sizeof *t->v, "tasks");
-    }
-    t->job = job;
-    t->log_samples = k->log_samples;
-    t->how = (struct tsr_eval_encoding){ .tokenizer = job->tokenizer,
-                                         .model = job->model,
+    t->how = (struct tsr_eval_encoding){ .tokenizer = t->job->tokenizer,
+                                         .model = t->job->model,
                                          .no_bos = no_bos };
-    tsr_status st = TSR_OK;
-    for (uint64_t i = 0; i < n && st == TSR_OK; i++) {
-        name = name_at(k->tasks, i);
-        t->n++;
-        st =
-            name ? open_one(t, &t->v[i], name, k, context, err) : tsr_fail_nomem(err, 64, "a task");
-        free(name);
-    }
-    if (st != TSR_OK) {
-        eval_tasks_close(t);
-        return st;
-    }
-    *out = t;
+    *context = 0;
+    for (uint64_t i = 0; i < t->n; i++)
+        TSR_TRY(open_one(t, &t->v[i], context, err));
     return TSR_OK;
 }
 
-void eval_tasks_close(struct eval_tasks *t)
+void tsr_pipeline_tasks_close(struct tsr_pipeline_tasks *t)
 {
     if (!t)
         return;
@@ -196,11 +197,12 @@ void eval_tasks_close(struct eval_tasks *t)
 
 /* ---- running ------------------------------------------------------------------------ */
 
-static tsr_status run_all(struct eval_tasks *t, struct tsr_engine *e, struct tsr_writer *log,
-                          struct tsr_err *err)
+static tsr_status run_all(struct tsr_pipeline_tasks *t, struct tsr_engine *e,
+                          struct tsr_writer *log, struct tsr_err *err)
 {
     for (uint64_t i = 0; i < t->n; i++) {
         struct one *o = &t->v[i];
+        tsr_tasks_result_free(&o->result);
         TSR_TRY(tsr_tasks_run(o->reader, o->task, e, &t->how, log, &o->result, err));
         if (o->result.cut)
             tsr_logf(TSR_LOG_WARN,
@@ -213,13 +215,14 @@ static tsr_status run_all(struct eval_tasks *t, struct tsr_engine *e, struct tsr
     return TSR_OK;
 }
 
-tsr_status eval_tasks_run(struct eval_tasks *t, struct tsr_engine *e, struct tsr_err *err)
+tsr_status tsr_pipeline_tasks_run(struct tsr_pipeline_tasks *t, struct tsr_engine *e,
+                                  const char *log_samples, struct tsr_err *err)
 {
     struct tsr_writer log = { 0 };
     char             *path = NULL;
-    if (!*t->log_samples)
+    if (!*log_samples)
         return run_all(t, e, NULL, err);
-    TSR_TRY(tsr_pipeline_job_output(t->job, t->log_samples, &path, err));
+    TSR_TRY(tsr_pipeline_job_output(t->job, log_samples, &path, err));
     tsr_status st = tsr_writer_open(&log, path, err);
     free(path);
     TSR_TRY(st);
@@ -228,6 +231,27 @@ tsr_status eval_tasks_run(struct eval_tasks *t, struct tsr_engine *e, struct tsr
         st = tsr_writer_commit(&log, err);
     tsr_writer_abort(&log);
     return st;
+}
+
+uint64_t tsr_pipeline_tasks_count(const struct tsr_pipeline_tasks *t)
+{
+    return t ? t->n : 0;
+}
+
+const struct tsr_tasks_task *tsr_pipeline_tasks_task(const struct tsr_pipeline_tasks *t, uint64_t i)
+{
+    return t->v[i].task;
+}
+
+const struct tsr_tasks_result *tsr_pipeline_tasks_result(const struct tsr_pipeline_tasks *t,
+                                                         uint64_t                         i)
+{
+    return &t->v[i].result;
+}
+
+uint64_t tsr_pipeline_tasks_rows(const struct tsr_pipeline_tasks *t, uint64_t i)
+{
+    return tsr_tasks_reader_rows(t->v[i].reader);
 }
 
 /* ---- results ------------------------------------------------------------------------ */
@@ -262,20 +286,15 @@ static json_t *groups_json(const struct one *o)
     return j;
 }
 
-static json_t *one_json(const struct eval_tasks *t, const struct one *o)
+/* What a task asks. */
+static json_t *of_json(const struct tsr_pipeline_tasks *t, const struct one *o, bool files)
 {
     json_t *j = json_object();
-    bool    ok = j && tsr_pipeline_json_put_int(j, "documents", o->result.all.documents) &&
+    bool    ok = j && tsr_pipeline_json_put_int(j, "documents", tsr_tasks_reader_rows(o->reader)) &&
               tsr_pipeline_json_put_int(j, "shots", o->shots) &&
-              put_metrics(j, o->task, &o->result.all) &&
-              (!o->result.group || tsr_pipeline_json_put(j, o->task->by, groups_json(o))) &&
-              tsr_pipeline_json_put_int(j, "requests", o->result.requests) &&
-              tsr_pipeline_json_put_int(j, "cut", o->result.cut) &&
-              tsr_pipeline_json_put_int(j, "tokens_run", o->result.tokens_run) &&
-              tsr_pipeline_json_put_int(j, "tokens_shared", o->result.tokens_shared) &&
               tsr_pipeline_json_put(j, "add_bos", json_boolean(!t->how.no_bos)) &&
               tsr_pipeline_json_put_text(j, "data_set", o->task->dataset) &&
-              tsr_pipeline_json_put_text(j, "file", o->rows.path) &&
+              (!files || tsr_pipeline_json_put_text(j, "file", o->rows.path)) &&
               tsr_pipeline_json_put_text(j, "file_hash", o->rows.hash) &&
               tsr_pipeline_json_put_text(j, "shots_hash", o->from.list ? o->from.hash : NULL) &&
               tsr_pipeline_json_put_text(j, "task_hash", o->task->hash);
@@ -285,7 +304,34 @@ static json_t *one_json(const struct eval_tasks *t, const struct one *o)
     return NULL;
 }
 
-json_t *eval_tasks_json(const struct eval_tasks *t)
+static json_t *one_json(const struct tsr_pipeline_tasks *t, const struct one *o)
+{
+    json_t *j = json_object(), *of = of_json(t, o, true);
+    bool    ok = j && of && tsr_pipeline_json_put_int(j, "documents", o->result.all.documents) &&
+              tsr_pipeline_json_put_int(j, "shots", o->shots) &&
+              put_metrics(j, o->task, &o->result.all) &&
+              (!o->result.group || tsr_pipeline_json_put(j, o->task->by, groups_json(o))) &&
+              tsr_pipeline_json_put_int(j, "requests", o->result.requests) &&
+              tsr_pipeline_json_put_int(j, "cut", o->result.cut) &&
+              tsr_pipeline_json_put_int(j, "tokens_run", o->result.tokens_run) &&
+              tsr_pipeline_json_put_int(j, "tokens_shared", o->result.tokens_shared) &&
+              json_object_update(j, of) == 0;
+    json_decref(of);
+    if (ok)
+        return j;
+    json_decref(j);
+    return NULL;
+}
+
+json_t *tsr_pipeline_tasks_of(const struct tsr_pipeline_tasks *t, bool files)
+{
+    json_t *j = json_object();
+    for (uint64_t i = 0; i < t->n; i++)
+        tsr_json_set(&j, t->v[i].task->name, of_json(t, &t->v[i], files));
+    return j;
+}
+
+json_t *tsr_pipeline_tasks_json(const struct tsr_pipeline_tasks *t)
 {
     json_t *j = json_object();
     for (uint64_t i = 0; j && i < t->n; i++)
@@ -296,7 +342,7 @@ json_t *eval_tasks_json(const struct eval_tasks *t)
     return j;
 }
 
-void eval_tasks_print(const json_t *tasks, FILE *to)
+void tsr_pipeline_tasks_print(const json_t *tasks, FILE *to)
 {
     const char   *name;
     const json_t *one;

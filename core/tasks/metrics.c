@@ -12,13 +12,36 @@
 #define CHUNKS UINT64_C(100)  /* of the bootstrap, chunk i seeded with i */
 #define CHUNK  UINT64_C(1000) /* resamples */
 
-struct tsr_tasks_marks {
-    const struct tsr_tasks_task *t;
-    double                      *mark;   /* [documents][n_metrics] */
-    double                      *weight; /* [documents][n_metrics]: words or bytes; 1 elsewhere */
-    uint64_t                    *group;  /* [documents] */
-    uint64_t                     n, cap;
-};
+/* ---- metrics ------------------------------------------------------------------------ */
+
+static double as_it_is(double mean)
+{
+    return mean;
+}
+
+static double perplexity(double mean)
+{
+    return exp(-mean);
+}
+
+static double bits(double mean)
+{
+    return -mean / log(2);
+}
+
+bool tsr_tasks_metric_is_share(enum tsr_tasks_metric m)
+{
+    return m <= TSR_TASKS_ACC_MUTUAL_INFO;
+}
+
+tsr_tasks_metric_fn tsr_tasks_metric_of(enum tsr_tasks_metric m)
+{
+    return tsr_tasks_metric_is_share(m)   ? as_it_is
+           : m == TSR_TASKS_BITS_PER_BYTE ? bits
+                                          : perplexity;
+}
+
+/* ---- marks -------------------------------------------------------------------------- */
 
 tsr_status tsr_tasks_marks_create(struct tsr_tasks_marks **out, const struct tsr_tasks_task *t,
                                   uint64_t documents, struct tsr_err *err)
@@ -181,26 +204,17 @@ static tsr_status summarize_one(const struct tsr_tasks_marks *m, uint64_t group,
                                 uint64_t k, struct tsr_tasks_value *out, struct tsr_err *err)
 {
     struct sum s = sum_of(m, group, k);
+    out->value = tsr_tasks_metric_of(m->t->metrics[k])(s.marks / s.weights);
     out->stderr_value = NAN;
-    switch (m->t->metrics[k]) {
-    case TSR_TASKS_PERPLEXITY:
-        out->value = exp(-s.mean);
+    if (m->t->metrics[k] == TSR_TASKS_PERPLEXITY)
         return s.n > 1 ? bootstrap(m, group, k, s.n, &out->stderr_value, err) : TSR_OK;
-    case TSR_TASKS_WORD_PERPLEXITY:
-    case TSR_TASKS_BYTE_PERPLEXITY:
-        out->value = exp(-s.marks / s.weights);
+    if (!tsr_tasks_metric_is_share(m->t->metrics[k]))
         return TSR_OK;
-    case TSR_TASKS_BITS_PER_BYTE:
-        out->value = -s.marks / s.weights / log(2);
-        return TSR_OK;
-    default:
-        out->value = s.mean;
-        if (group == ALL && groups > 1)
-            out->stderr_value = pooled_error(m, groups, k);
-        else if (s.n > 1)
-            out->stderr_value = sqrt(s.square / (double)(s.n - 1)) / sqrt((double)s.n);
-        return TSR_OK;
-    }
+    if (group == ALL && groups > 1)
+        out->stderr_value = pooled_error(m, groups, k);
+    else if (s.n > 1)
+        out->stderr_value = sqrt(s.square / (double)(s.n - 1)) / sqrt((double)s.n);
+    return TSR_OK;
 }
 
 tsr_status tsr_tasks_marks_summarize(const struct tsr_tasks_marks *m, uint64_t group,

@@ -26,7 +26,14 @@ static const struct tsr_option options[] = {
       .flags = TSR_OPT_UNSAID,
       .offset = TSR_FIELD(S, choices, const char *),
       .def = { .s = "" } },
-    EVAL_TASKS_OPTIONS(S, tasks),
+    TSR_PIPELINE_TASKS_OPTIONS(S, tasks),
+    { .name = "log_samples",
+      .help = "Write each request of the tasks with its log-likelihood.",
+      .unit = "FILE",
+      .type = TSR_OPT_STRING,
+      .flags = TSR_OPT_UNSAID,
+      .offset = TSR_FIELD(S, log_samples, const char *),
+      .def = { .s = "" } },
     { .name = "save_kld",
       .help = "Write the model's log-probabilities as a .kld file; llamacpp-512 alone.",
       .unit = "FILE",
@@ -48,8 +55,11 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
     const struct eval_step_keys  *o = opts;
     const struct tsr_config_node *at = tsr_config_node_get(node, "text");
     bool                          kld = eval_is_kld(o->against);
-    (void)err;
-    eval_tasks_check(job, &o->tasks, node, d);
+    struct tsr_pipeline_tasks    *tasks = NULL;
+    TSR_TRY(tsr_pipeline_tasks_read(&tasks, job, &o->tasks, node, d, err));
+    tsr_pipeline_tasks_close(tasks);
+    if (!o->tasks.tasks && *o->log_samples)
+        tsr_config_diag_error(d, &node->mark, NULL, "'log_samples' is about 'tasks'");
     if (o->tasks.tasks && (*o->choices || *o->eval.text || *o->save_kld || *o->against || o->kl))
         tsr_config_diag_error(
             d, &o->tasks.tasks->mark, NULL,
@@ -227,10 +237,18 @@ static tsr_status ask(struct eval_step *e, struct tsr_err *err)
 
 static tsr_status run_tasks(struct eval_step *e, struct tsr_err *err)
 {
-    uint64_t context;
-    TSR_TRY(eval_tasks_open(&e->tasks, e->job, &e->o->tasks, !e->o->eval.add_bos, &context, err));
+    struct tsr_diag *d = NULL;
+    uint64_t         context;
+    TSR_TRY(tsr_config_diag_create(&d, err));
+    tsr_status st =
+        tsr_pipeline_tasks_read(&e->tasks, e->job, &e->o->tasks, e->o->tasks.tasks, d, err);
+    if (st == TSR_OK)
+        st = tsr_config_diag_status(d, err);
+    tsr_config_diag_destroy(d);
+    TSR_TRY(st);
+    TSR_TRY(tsr_pipeline_tasks_open(e->tasks, !e->o->eval.add_bos, &context, err));
     TSR_TRY(open_engine(e, context, err));
-    return eval_tasks_run(e->tasks, e->engine, err);
+    return tsr_pipeline_tasks_run(e->tasks, e->engine, e->o->log_samples, err);
 }
 
 static bool by_layers(const void *opts)
@@ -263,7 +281,7 @@ static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
     tsr_eval_choice_marks_free(&e.marks);
     tsr_eval_choice_marks_free(&e.reference_marks);
     tsr_eval_choices_destroy(e.questions);
-    eval_tasks_close(e.tasks);
+    tsr_pipeline_tasks_close(e.tasks);
     tsr_eval_layers_close(e.reference_layers);
     tsr_eval_layers_close(e.layers);
     tsr_engine_destroy(e.reference_engine);

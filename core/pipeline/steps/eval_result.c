@@ -50,7 +50,7 @@ json_t *eval_result_json(const struct eval_step *e)
     if (j &&
         (!e->ranks ||
          tsr_pipeline_json_put(j, "simulated", tsr_pipeline_tp_json(e->ranks, e->job->model))) &&
-        (e->tasks       ? tsr_pipeline_json_put(j, "tasks", eval_tasks_json(e->tasks))
+        (e->tasks       ? tsr_pipeline_json_put(j, "tasks", tsr_pipeline_tasks_json(e->tasks))
          : e->questions ? put_questions(j, e)
                         : tsr_pipeline_eval_result_put(j, e->windows, &e->result)) &&
         put_model(j, e) && tsr_pipeline_running_put(j, e->job, &o->run, &e->running, e->ran) &&
@@ -153,7 +153,7 @@ void eval_result_print(const json_t *r, FILE *to)
     const json_t *tp = json_object_get(r, "simulated");
     bool          words = json_object_get(r, "words") != NULL;
     if (json_object_get(r, "tasks")) {
-        eval_tasks_print(json_object_get(r, "tasks"), to);
+        tsr_pipeline_tasks_print(json_object_get(r, "tasks"), to);
         return;
     }
     if (json_object_get(r, "choices")) {

@@ -2,7 +2,6 @@
  *
  *   eval.c             options, checks, and running the engines
  *   eval_reference.c   the reference: the model before quantize, another model, a .kld file
- *   eval_tasks.c       named tasks
  *   eval_result.c      the result, and its text output
  */
 #ifndef TSR_PIPELINE_STEPS_EVAL_STEP_H
@@ -14,14 +13,14 @@
 #include "eval/layers.h"
 #include "eval/paired.h"
 #include "pipeline/codecs.h"
-#include "pipeline/steps/eval_tasks.h"
+#include "pipeline/tasks.h"
 
 #define EVAL_ALPHA 0.05
 
 struct eval_step_keys {
     struct tsr_pipeline_eval_keys    eval;
-    struct eval_tasks_keys           tasks;
-    const char                      *against, *choices, *save_kld;
+    struct tsr_pipeline_tasks_keys   tasks;
+    const char                      *log_samples, *against, *choices, *save_kld;
     int32_t                          kl;
     int64_t                          by_layers; /* windows; 0: the model is in memory */
     struct tsr_pipeline_running_keys run;
@@ -38,7 +37,7 @@ struct eval_step {
     struct tsr_model            *packed;    /* by layers: what `quantize` stored */
     const struct tsr_model      *reference; /* other, the job's with kl, or NULL */
     struct tsr_eval_choices     *questions;
-    struct eval_tasks           *tasks;
+    struct tsr_pipeline_tasks   *tasks;
     struct tsr_tp               *ranks; /* simulated, of the model and not of the reference */
     struct tsr_pipeline_running  running;
     struct tsr_engine           *engine, *reference_engine;
