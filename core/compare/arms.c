@@ -246,11 +246,12 @@ void compare_check_by_layers(const struct compare *c, const struct tsr_config_no
         ranks = ranks || c->arms[i].tp.simulate_tp;
     if (c->keys.by_layers)
         tsr_pipeline_by_layers_check(NULL,
-                                     c->do_speed           ? "speed"
-                                     : *c->measure.choices ? "choices"
-                                     : c->keys.samples     ? "samples"
-                                     : ranks               ? "simulate_tp"
-                                                           : NULL,
+                                     c->do_speed              ? "speed"
+                                     : *c->measure.choices    ? "choices"
+                                     : c->measure.tasks.tasks ? "tasks"
+                                     : c->keys.samples        ? "samples"
+                                     : ranks                  ? "simulate_tp"
+                                                              : NULL,
                                      node, d);
 }
 
@@ -338,6 +339,8 @@ tsr_status compare_arm_of(struct compare *c, struct compare_arm *a, struct tsr_e
         tsr_json_set(&how, "text", json_string(c->windows->text_hash));
     if (c->choices)
         tsr_json_set(&how, "questions", json_string(c->choices->hash));
+    if (c->tasks)
+        tsr_json_set(&how, "tasks", tsr_pipeline_tasks_of(c->tasks, false));
     if (a->tp.simulate_tp)
         tsr_json_set(&a->of, "simulated",
                      json_pack("{s:I, s:s, s:I, s:s, s:s*}", "ranks", (json_int_t)a->tp.simulate_tp,

@@ -5,8 +5,10 @@
  *   speed.c   throughput, interleaved
  *   keep.c    stored results of a finished arm, so that it is not run again
  *   stats.c   differences, intervals, verdicts, pairs
+ *   answers.c   accuracy on multiple-choice questions
+ *   tasks.c, tasks_stats.c   named tasks of every arm, and their paired tests
  *   gate.c    fail_if
- *   json.c, table.c   the result as JSON and as a text table
+ *   json.c, table.c, tasks_table.c   the result as JSON and as a text table
  *   file.c    a comparison file (base and arms) as a job
  */
 #ifndef TSR_COMPARE_COMPARE_H
@@ -20,6 +22,8 @@
 #include "pipeline/codecs.h"
 #include "pipeline/quantize_plan.h"
 #include "pipeline/sample.h"
+#include "pipeline/tasks.h"
+#include "tasks/paired.h"
 
 #define TSR_COMPARE_DRAWS 10000u /* of a bootstrap */
 
@@ -29,9 +33,10 @@ struct compare_keys {
     int64_t                       together, by_layers;
 };
 struct measure_keys {
-    const struct tsr_config_node *perplexity, *speed;
-    const char                   *base, *save_base, *choices;
-    int32_t                       kl, a8;
+    const struct tsr_config_node  *perplexity, *speed;
+    const char                    *base, *save_base, *choices;
+    struct tsr_pipeline_tasks_keys tasks;
+    int32_t                        kl, a8, add_bos;
 };
 struct speed_keys {
     int64_t prompt, generate, repeats, act;
@@ -48,6 +53,12 @@ enum compare_kind {
     COMPARE_PLAN,
     COMPARE_MODEL,
     COMPARE_CODEC /* the original's weights, split between simulated ranks */
+};
+
+/* One metric of one task, of one arm against another. */
+struct compare_task_test {
+    struct tsr_tasks_paired m;
+    double                  p_holm;
 };
 
 /* One column of numbers.  Arm 0 is the original. */
@@ -75,6 +86,8 @@ struct compare_arm {
     bool                        has_paired, has_speed;
     struct tsr_eval_paired      paired;
     double                      p_holm;
+    struct tsr_tasks_marks    **marks; /* [tasks] of measure.tasks; owned; NULL: none */
+    struct compare_task_test   *tests; /* [tests] against the original; owned; NULL: none */
     uint64_t                    ran[3], sampled[3]; /* tsr_engine_acts() of speed and samples */
     double                     *prefill, *decode;   /* [repeats] tokens/s */
     double                      prefill_median, decode_median;
@@ -94,9 +107,11 @@ struct compare {
     uint64_t                        n;
     uint64_t                        weights;
     struct tsr_eval_windows        *windows;
-    struct tsr_eval_choices        *choices; /* measure.choices; owned */
-    struct tsr_eval_kld            *base;    /* measure.base; owned */
-    struct tsr_eval_trace           base_at; /* of base; owned */
+    struct tsr_eval_choices        *choices;              /* measure.choices; owned */
+    struct tsr_pipeline_tasks      *tasks;                /* measure.tasks; owned */
+    uint64_t                        tasks_context, tests; /* positions; metrics of all tasks */
+    struct tsr_eval_kld            *base;                 /* measure.base; owned */
+    struct tsr_eval_trace           base_at;              /* of base; owned */
     struct tsr_states *states; /* rows that the original stored for further arms, or NULL; owned */
     char              *folder; /* for results of finished arms; owned */
     char               device[128];
@@ -164,13 +179,20 @@ json_t *compare_json(const struct compare *c);
 /* What of an arm is known once it was evaluated. */
 json_t *compare_arm_json(const struct compare *c, const struct compare_arm *a,
                          const struct tsr_eval_result *r, const struct tsr_eval_result *a8,
-                         json_t *texts, json_t *questions);
+                         json_t *texts, json_t *questions, json_t *tasks);
 /* Adds differences, speed and verdict. */
 /* What an arm's linears take on the device of an engine, and how many of them are there as F32. */
 bool compare_put_resident(json_t *j, const struct compare_arm *a, const struct tsr_engine *e);
 bool compare_put_stats(json_t *j, const struct compare *c, const struct compare_arm *a);
 /* McNemar's p of every arm, corrected over the arms; false when out of memory. */
 bool compare_correct_choices(json_t *arms);
+/* Next to the original's answers; the marks themselves stay in the arm's own file. */
+bool compare_put_answers(json_t *j, const struct compare *c, const struct compare_arm *a);
+/* "worse", "better", "indistinguishable" or "undecided". */
+const char *compare_quality(double mean, double p, double alpha);
+/* Appends to text. */
+void compare_add(char *text, size_t cap, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 /* The list `pairs`, corrected over them; NULL when out of memory. */
 tsr_status compare_pairs_json(const struct compare *c, json_t **out, struct tsr_err *err);
 bool       tsr_compare_json_put_difference(json_t *o, const char *key,
@@ -180,6 +202,34 @@ void       compare_print(const json_t *result, FILE *to);
  * when out of memory. */
 json_t *tsr_compare_choices_json(const struct tsr_eval_choice_marks *a,
                                  const struct tsr_eval_choice_marks *b, double alpha);
+
+/* ---- named tasks ------------------------------------------------------------------- */
+
+/* Finds the rows. */
+tsr_status compare_tasks_open(struct compare *c, struct tsr_err *err);
+/* Runs an arm.  *out: "tasks" of its result, with what every question counted; NULL without tasks. */
+tsr_status compare_tasks_run(struct compare *c, const struct compare_arm *a, json_t **out,
+                             struct tsr_err *err);
+/* What every question counted, from an arm's result into a->marks.  name: for messages. */
+tsr_status compare_tasks_take(const struct compare *c, struct compare_arm *a, const json_t *result,
+                              const char *name, struct tsr_err *err);
+void       compare_tasks_end(const struct compare *c, struct compare_arm *a);
+/* Tests of every arm against the original, corrected over arms, tasks and metrics. */
+tsr_status compare_tasks_stats(struct compare *c, struct tsr_err *err);
+/* Tests of a against b, not corrected: fresh memory [c->tests], or NULL if one of them has no marks. */
+tsr_status compare_tasks_measure(const struct compare *c, const struct compare_arm *a,
+                                 const struct compare_arm *b, struct compare_task_test **out,
+                                 struct tsr_err *err);
+/* Over n lists, of which some may be NULL. */
+tsr_status compare_tasks_correct(const struct compare *c, struct compare_task_test *const *lists,
+                                 uint64_t n, struct tsr_err *err);
+/* tasks.NAME.delta of an arm or a pair; in an arm's result also removes what each question counted. */
+bool compare_put_tasks(json_t *j, const struct compare *c, const struct compare_task_test *tests);
+/* The word of all tests, and their text appended. */
+const char *compare_tasks_say(char *text, size_t cap, const struct compare *c,
+                              const struct compare_task_test *tests);
+json_t     *compare_tasks_of_json(const struct compare *c);
+void        compare_print_tasks(const json_t *result, int name, FILE *to);
 
 /* ---- fail_if ----------------------------------------------------------------------- */
 

@@ -267,7 +267,7 @@ static tsr_status take(struct compare *c, struct group *g, struct compare_arm *a
     const struct tsr_eval_arm *bad = f32 && f32->status != TSR_OK ? f32
                                      : a8 && a8->status != TSR_OK ? a8
                                                                   : NULL;
-    json_t                    *texts = NULL, *questions = NULL;
+    json_t                    *texts = NULL, *questions = NULL, *tasks = NULL;
     if (a->status != TSR_OK)
         return TSR_OK;
     if (bad)
@@ -276,10 +276,13 @@ static tsr_status take(struct compare *c, struct group *g, struct compare_arm *a
     if (st == TSR_OK)
         st = answers_of(c, a, &questions, &e.err);
     if (st == TSR_OK)
+        st = compare_tasks_run(c, a, &tasks, &e.err);
+    if (st == TSR_OK)
         st = tsr_pipeline_mapped_unchanged(compare_arm_model(c, a), NULL, &e.err);
     if (st != TSR_OK) {
         json_decref(texts);
         json_decref(questions);
+        json_decref(tasks);
         return compare_arm_failed(a, st, e.text, err);
     }
     if (f32) {
@@ -287,9 +290,10 @@ static tsr_status take(struct compare *c, struct group *g, struct compare_arm *a
         f32->at = (struct tsr_eval_trace){ 0 };
     }
     a->json = compare_arm_json(c, a, f32 ? &f32->result : NULL, a8 ? &a8->result : NULL, texts,
-                               questions);
+                               questions, tasks);
     if (!a->json)
         return tsr_fail_nomem(err, 256, "the results");
+    TSR_TRY(compare_tasks_take(c, a, a->json, a->name, err));
     return compare_keep_store(c, a, err);
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define MAX_TEXT 200u
+#define TASKS    "tasks."
 #define HOW      "write METRIC OP NUMBER, such as kl.mean > 0.05 or rtn4.delta.high >= 0.01"
 
 /* What can be asked of an arm; of a pair, delta, kl_delta alone. */
@@ -70,10 +71,17 @@ static const char *const metrics[] = {
 
 struct expression {
     char        arm[MAX_TEXT], other[MAX_TEXT]; /* "": any arm, no pair */
-    const char *metric;
+    const char *metric;                         /* a path of the result */
+    char        of_task[MAX_TEXT];              /* what `metric` is if it is of a task */
     char        op[3];
     double      number;
 };
+
+/* Of a task's metric, after "tasks.NAME.delta.METRIC.". */
+static const char *const differences[] = {
+    "value", "low", "high", "p", "p_holm", "mcnemar_p", "bootstrap_p", "needed",
+};
+#define N_DIFFERENCES (sizeof differences / sizeof *differences)
 
 static bool has_arm(const struct compare *c, const char *name)
 {
@@ -108,6 +116,53 @@ static const char *word(const char *s, const char *stop, char out[MAX_TEXT])
     return s + n;
 }
 
+static const struct tsr_tasks_task *task_of(const struct compare *c, const char *name)
+{
+    for (uint64_t i = 0; i < tsr_pipeline_tasks_count(c->tasks); i++)
+        if (strcmp(tsr_pipeline_tasks_task(c->tasks, i)->name, name) == 0)
+            return tsr_pipeline_tasks_task(c->tasks, i);
+    return NULL;
+}
+
+/* Whether rest is "acc" or "acc_stderr", of an arm, or "delta.acc.low". */
+static bool is_of_task(const struct tsr_tasks_task *t, const char *rest, bool pair)
+{
+    for (uint64_t k = 0; k < t->n_metrics; k++) {
+        const char *name = tsr_tasks_metric_name(t->metrics[k]);
+        size_t      n = strlen(name);
+        if (!pair && strncmp(rest, name, n) == 0 && (!rest[n] || strcmp(rest + n, "_stderr") == 0))
+            return true;
+        if (strncmp(rest, "delta.", 6) != 0 || strncmp(rest + 6, name, n) != 0 ||
+            rest[6 + n] != '.')
+            continue;
+        for (uint64_t i = 0; i < N_DIFFERENCES; i++)
+            if (strcmp(rest + 7 + n, differences[i]) == 0)
+                return true;
+    }
+    return false;
+}
+
+/* "tasks.NAME.REST"; NULL, or the error. */
+static const char *parse_task(const struct compare *c, const char *name, struct expression *e,
+                              char hint[MAX_TEXT])
+{
+    char                         task[MAX_TEXT];
+    const char                  *rest = word(name + strlen(TASKS), ".", task);
+    const struct tsr_tasks_task *t = task_of(c, task);
+    if (!t) {
+        (void)snprintf(hint, MAX_TEXT, "%s", "a task that 'measure' lists, by its name");
+        return "there is no such task";
+    }
+    if (*rest != '.' || !is_of_task(t, rest + 1, *e->other != '\0')) {
+        (void)snprintf(hint, MAX_TEXT, "such as %s%.60s.delta.%s.low", TASKS, t->name,
+                       tsr_tasks_metric_name(t->metrics[0]));
+        return "the task has no such number";
+    }
+    (void)snprintf(e->of_task, sizeof e->of_task, "%s", name);
+    e->metric = e->of_task;
+    return NULL;
+}
+
 /* NULL, or the error; hint may be set. */
 static const char *parse(const struct compare *c, const char *text, struct expression *e,
                          char hint[MAX_TEXT])
@@ -138,6 +193,8 @@ static const char *parse(const struct compare *c, const char *text, struct expre
         (void)snprintf(e->arm, sizeof e->arm, "%s", first);
         name = rest + 1;
     }
+    if (strncmp(name, TASKS, strlen(TASKS)) == 0)
+        return parse_task(c, name, e, hint);
     for (uint64_t i = 0; i < N_METRICS; i++)
         if (strcmp(metrics[i], name) == 0 &&
             (i >= FIRST_PAIR || strncmp(name, "delta.", 6) == 0 ? i < FIRST_PAIR || *e->other

@@ -56,7 +56,7 @@ bool compare_put_resident(json_t *j, const struct compare_arm *a, const struct t
 
 json_t *compare_arm_json(const struct compare *c, const struct compare_arm *a,
                          const struct tsr_eval_result *r, const struct tsr_eval_result *a8,
-                         json_t *texts, json_t *questions)
+                         json_t *texts, json_t *questions, json_t *tasks)
 {
     json_t  *j = json_object();
     uint64_t ran[3];
@@ -88,8 +88,11 @@ json_t *compare_arm_json(const struct compare *c, const struct compare_arm *a,
     }
     if (questions)
         ok = ok && json_object_set(j, "choices", questions) == 0;
+    if (tasks)
+        ok = ok && json_object_set(j, "tasks", tasks) == 0;
     json_decref(texts);
     json_decref(questions);
+    json_decref(tasks);
     if (ok)
         return j;
     json_decref(j);
@@ -171,6 +174,8 @@ json_t *compare_json(const struct compare *c)
         ok = ok && put_speed_of(j, c);
     if (c->choices)
         ok = ok && put_choices_of(j, c);
+    if (c->tasks)
+        ok = ok && tsr_pipeline_json_put(j, "tasks_of", compare_tasks_of_json(c));
     if (c->keys.samples)
         ok = ok && put_samples_of(j, c);
     for (uint64_t i = 0; ok && i < c->n; i++)

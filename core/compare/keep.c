@@ -192,6 +192,7 @@ static tsr_status take(struct compare *c, struct compare_arm *a, const json_t *j
         if (a == &c->arms[0])
             TSR_TRY(take_states(c, j, err));
     }
+    TSR_TRY(compare_tasks_take(c, a, result, "it", err));
     a->json = json_incref(result);
     if (!*c->device)
         (void)snprintf(c->device, sizeof c->device, "%s", device);

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_VERDICT 1000u
+
 /* ---- measuring ----------------------------------------------------------------------- */
 
 static tsr_status correct(struct compare *c, struct tsr_err *err)
@@ -138,37 +140,10 @@ static bool put_speed(json_t *j, const struct compare *c, const struct compare_a
     return tsr_pipeline_json_put(j, "speed", s) && ok;
 }
 
-json_t *tsr_compare_choices_json(const struct tsr_eval_choice_marks *a,
-                                 const struct tsr_eval_choice_marks *b, double alpha)
-{
-    json_t  *j = json_object(), *normalized = json_object();
-    double   low, high, n = (double)a->n;
-    uint64_t only, others;
-    tsr_eval_wilson(a->right, a->n, alpha, &low, &high);
-    bool ok = tsr_pipeline_json_put_int(j, "questions", a->n) &&
-              tsr_pipeline_json_put_int(j, "right", a->right) &&
-              tsr_pipeline_json_put_real(j, "accuracy", (double)a->right / n) &&
-              tsr_pipeline_json_put_real(j, "low", low) &&
-              tsr_pipeline_json_put_real(j, "high", high) &&
-              tsr_pipeline_json_put_int(normalized, "right", a->right_normalized) &&
-              tsr_pipeline_json_put_real(normalized, "accuracy", (double)a->right_normalized / n);
-    ok = tsr_pipeline_json_put(j, "normalized", normalized) && ok;
-    if (b) {
-        tsr_eval_marks_discordant(a->marks, b->marks, &only, &others);
-        ok = ok && tsr_pipeline_json_put_int(j, "only_arm", only) &&
-             tsr_pipeline_json_put_int(j, "only_reference", others) &&
-             tsr_pipeline_json_put_real(j, "p", tsr_eval_mcnemar(only, others));
-    }
-    if (ok)
-        return j;
-    json_decref(j);
-    return NULL;
-}
-
 /* ---- verdicts --------------------------------------------------------------------------- */
 
 /* Written so that NaN decides nothing. */
-static const char *quality(double mean, double p, double alpha)
+const char *compare_quality(double mean, double p, double alpha)
 {
     if (p < alpha && mean > 0)
         return "worse";
@@ -186,8 +161,7 @@ static const char *speed_word(const struct compare_ratio *r)
     return r->low <= 1 && r->high >= 1 ? "alike" : NULL;
 }
 
-static void add(char *text, size_t cap, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static void add(char *text, size_t cap, const char *fmt, ...)
+void compare_add(char *text, size_t cap, const char *fmt, ...)
 {
     size_t  at = strlen(text);
     va_list list;
@@ -200,16 +174,17 @@ static void say_quality(char *text, size_t cap, const char *word,
                         const struct tsr_eval_difference *d, double p)
 {
     if (strcmp(word, "undecided") == 0) {
-        add(text, cap, "undecided: one window is too few for an interval");
+        compare_add(text, cap, "undecided: one window is too few for an interval");
         return;
     }
-    add(text, cap, "%s", word);
+    compare_add(text, cap, "%s", word);
     if (strcmp(word, "indistinguishable") == 0)
-        add(text, cap, ": a change of %.2f %% would have been found", 100 * expm1(d->detectable));
+        compare_add(text, cap, ": a change of %.2f %% would have been found",
+                    100 * expm1(d->detectable));
     else
-        add(text, cap, ": perplexity %+.2f %% [%+.2f, %+.2f], p %s%.2g", 100 * expm1(d->mean),
-            100 * expm1(d->low), 100 * expm1(d->high), p < 1e-300 ? "< " : "",
-            p < 1e-300 ? 1e-300 : p);
+        compare_add(text, cap, ": perplexity %+.2f %% [%+.2f, %+.2f], p %s%.2g",
+                    100 * expm1(d->mean), 100 * expm1(d->low), 100 * expm1(d->high),
+                    p < 1e-300 ? "< " : "", p < 1e-300 ? 1e-300 : p);
 }
 
 static const char *size_word(const json_t *arm, double *times)
@@ -222,52 +197,39 @@ static const char *size_word(const json_t *arm, double *times)
 
 static bool put_verdict(json_t *j, const struct compare *c, const struct compare_arm *a)
 {
-    char        text[400] = "";
+    char        text[MAX_VERDICT] = "";
     double      times;
     json_t     *v = json_object();
     const char *size = size_word(j, &times);
     const char *speed = a->has_speed && a != &c->arms[0] ? speed_word(&a->decode_ratio) : NULL;
     bool        ok = true;
     if (a->has_paired) {
-        const char *word = quality(a->paired.delta.mean, a->p_holm, c->keys.alpha);
+        const char *word = compare_quality(a->paired.delta.mean, a->p_holm, c->keys.alpha);
         say_quality(text, sizeof text, word, &a->paired.delta, a->p_holm);
         ok = tsr_pipeline_json_put_text(v, "quality", word);
     }
+    if (a->tests)
+        ok = tsr_pipeline_json_put_text(v, "tasks",
+                                        compare_tasks_say(text, sizeof text, c, a->tests)) &&
+             ok;
     if (strcmp(size, "alike") != 0)
-        add(text, sizeof text, "%s%.2f times %s", *text ? "; " : "", times, size);
+        compare_add(text, sizeof text, "%s%.2f times %s", *text ? "; " : "", times, size);
     if (speed)
-        add(text, sizeof text, "%sdecode x%.2f [%.2f, %.2f], %s", *text ? "; " : "",
-            a->decode_ratio.median, a->decode_ratio.low, a->decode_ratio.high, speed);
+        compare_add(text, sizeof text, "%sdecode x%.2f [%.2f, %.2f], %s", *text ? "; " : "",
+                    a->decode_ratio.median, a->decode_ratio.low, a->decode_ratio.high, speed);
     ok = tsr_pipeline_json_put_text(v, "size", size) &&
          tsr_pipeline_json_put_text(v, "speed", speed) &&
          tsr_pipeline_json_put_text(v, "text", text) && ok;
     return tsr_pipeline_json_put(j, "verdict", v) && ok;
 }
 
-/* Beside the original's answers; the marks themselves stay in the arm's own file. */
-static bool put_answers(json_t *j, const struct compare *c, const struct compare_arm *a)
-{
-    const json_t *o = json_object_get(c->arms[0].json, "choices");
-    json_t       *mine = tsr_json_copy(json_object_get(j, "choices"));
-    const char   *marks = json_string_value(json_object_get(mine, "marks"));
-    const char   *others = json_string_value(json_object_get(o, "marks"));
-    uint64_t      only, other;
-    bool          ok = mine && json_object_set_new(j, "choices", mine) == 0;
-    if (ok && a != &c->arms[0] && marks && others) {
-        tsr_eval_marks_discordant(marks, others, &only, &other);
-        ok = tsr_pipeline_json_put_int(mine, "only_arm", only) &&
-             tsr_pipeline_json_put_int(mine, "only_reference", other) &&
-             tsr_pipeline_json_put_real(mine, "p", tsr_eval_mcnemar(only, other));
-    }
-    (void)json_object_del(mine, "marks");
-    return ok;
-}
-
 bool compare_put_stats(json_t *j, const struct compare *c, const struct compare_arm *a)
 {
     bool ok = !a->has_paired || put_paired(j, a);
     if (json_object_get(j, "choices"))
-        ok = ok && put_answers(j, c, a);
+        ok = ok && compare_put_answers(j, c, a);
+    if (c->tasks && json_object_get(j, "tasks"))
+        ok = ok && compare_put_tasks(j, c, a->tests);
     if (a->has_speed)
         ok = ok && put_speed(j, c, a);
     if (a != &c->arms[0] || c->base)
@@ -290,11 +252,14 @@ struct pair {
     bool                       has;
     struct tsr_eval_difference delta, kl_delta;
     double                     p_holm, kl_p_holm;
+    struct compare_task_test  *tests; /* owned; NULL: none */
 };
 
 static tsr_status measure_pair(const struct compare *c, struct pair *p, struct tsr_err *err)
 {
     struct tsr_eval_paired m;
+    if (c->tasks)
+        TSR_TRY(compare_tasks_measure(c, p->a, p->b, &p->tests, err));
     if (p->a->status != TSR_OK || p->b->status != TSR_OK || !p->a->at.n || !p->b->at.n)
         return TSR_OK;
     TSR_TRY(tsr_eval_paired_measure(&m, c->windows, &p->a->at, &p->b->at, c->keys.alpha, err));
@@ -327,30 +292,54 @@ static tsr_status correct_pairs(struct pair *pairs, uint64_t n, struct tsr_err *
     return ok ? TSR_OK : tsr_fail_nomem(err, n * 24, "pairs");
 }
 
+static bool put_pair_delta(json_t *j, const struct pair *p)
+{
+    bool ok = tsr_compare_json_put_difference(j, "delta", &p->delta) &&
+              tsr_pipeline_json_put_real(json_object_get(j, "delta"), "p_holm", p->p_holm);
+    if (isnan(p->kl_delta.mean))
+        return ok;
+    return ok && tsr_compare_json_put_difference(j, "kl_delta", &p->kl_delta) &&
+           tsr_pipeline_json_put_real(json_object_get(j, "kl_delta"), "p_holm", p->kl_p_holm);
+}
+
 static json_t *pair_json(const struct compare *c, const struct pair *p)
 {
+    char    text[MAX_VERDICT] = "";
     json_t *j = json_object(), *v = json_object();
     bool    ok = tsr_pipeline_json_put_text(j, "arm", p->a->name) &&
               tsr_pipeline_json_put_text(j, "against", p->b->name);
     if (p->has) {
-        char        text[400] = "";
-        const char *word = quality(p->delta.mean, p->p_holm, c->keys.alpha);
+        const char *word = compare_quality(p->delta.mean, p->p_holm, c->keys.alpha);
         say_quality(text, sizeof text, word, &p->delta, p->p_holm);
-        ok = ok && tsr_compare_json_put_difference(j, "delta", &p->delta) &&
-             tsr_pipeline_json_put_real(json_object_get(j, "delta"), "p_holm", p->p_holm);
-        if (!isnan(p->kl_delta.mean))
-            ok = ok && tsr_compare_json_put_difference(j, "kl_delta", &p->kl_delta) &&
-                 tsr_pipeline_json_put_real(json_object_get(j, "kl_delta"), "p_holm", p->kl_p_holm);
-        ok = ok && tsr_pipeline_json_put_text(v, "quality", word) &&
-             tsr_pipeline_json_put_text(v, "text", text);
-    } else {
-        ok = ok && tsr_pipeline_json_put_text(j, "failed", "one of the two has no result");
+        ok = ok && put_pair_delta(j, p) && tsr_pipeline_json_put_text(v, "quality", word);
     }
+    if (p->tests)
+        ok = ok && compare_put_tasks(j, c, p->tests) &&
+             tsr_pipeline_json_put_text(v, "tasks",
+                                        compare_tasks_say(text, sizeof text, c, p->tests));
+    if (p->has || p->tests)
+        ok = ok && tsr_pipeline_json_put_text(v, "text", text);
+    else
+        ok = ok && tsr_pipeline_json_put_text(j, "failed", "one of the two has no result");
     ok = tsr_pipeline_json_put(j, "verdict", v) && ok;
     if (ok)
         return j;
     json_decref(j);
     return NULL;
+}
+
+/* Of the tasks, as of the text: over all pairs. */
+static tsr_status correct_pair_tasks(const struct compare *c, const struct pair *pairs, uint64_t n,
+                                     struct tsr_err *err)
+{
+    struct compare_task_test **lists = tsr_new(n, sizeof(struct compare_task_test *));
+    if (!lists)
+        return tsr_fail_nomem(err, n * sizeof *lists, "pairs");
+    for (uint64_t i = 0; i < n; i++)
+        lists[i] = pairs[i].tests;
+    tsr_status st = compare_tasks_correct(c, lists, n, err);
+    free(lists);
+    return st;
 }
 
 tsr_status compare_pairs_json(const struct compare *c, json_t **out, struct tsr_err *err)
@@ -367,33 +356,13 @@ tsr_status compare_pairs_json(const struct compare *c, json_t **out, struct tsr_
     }
     if (st == TSR_OK)
         st = correct_pairs(pairs, n, err);
+    if (st == TSR_OK && c->tasks)
+        st = correct_pair_tasks(c, pairs, n, err);
     for (uint64_t i = 0; i < n && st == TSR_OK; i++)
         if (json_array_append_new(*out, pair_json(c, &pairs[i])) != 0)
             st = tsr_fail_nomem(err, 256, "the results");
+    for (uint64_t i = 0; pairs && i < n; i++)
+        free(pairs[i].tests);
     free(pairs);
     return st;
-}
-
-/* ---- questions ---------------------------------------------------------------------------- */
-
-bool compare_correct_choices(json_t *arms)
-{
-    size_t    n = json_array_size(arms), k = 0, i;
-    double   *p = tsr_new(n, sizeof *p), *adjusted = tsr_new(n, sizeof *adjusted);
-    uint64_t *order = tsr_new(n, sizeof *order);
-    json_t   *a, *v;
-    bool      ok = p && adjusted && order;
-    json_array_foreach (arms, i, a)
-        if (ok && (v = json_object_get(json_object_get(a, "choices"), "p")))
-            p[k++] = json_number_value(v);
-    if (ok)
-        tsr_eval_holm(p, k, adjusted, order);
-    k = 0;
-    json_array_foreach (arms, i, a)
-        if (ok && json_object_get(json_object_get(a, "choices"), "p"))
-            ok = tsr_pipeline_json_put_real(json_object_get(a, "choices"), "p_holm", adjusted[k++]);
-    free(p);
-    free(adjusted);
-    free(order);
-    return ok;
 }

@@ -320,6 +320,7 @@ void compare_print(const json_t *r, FILE *to)
     print_differences(r, name, to);
     print_verdicts(r, name, to);
     print_answers(r, name, to);
+    compare_print_tasks(r, name, to);
     print_gate(r, to);
     print_samples(r, to);
 }

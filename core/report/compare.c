@@ -43,8 +43,8 @@ static void put_head(struct tsr_writer *w, const json_t *r, const struct columns
 }
 
 /* "+0.0312" over "[0.0293, 0.0331]" */
-static void put_interval(struct tsr_writer *w, const json_t *d, const char *mean, double factor,
-                         int digits, bool sign)
+void report_interval_cell(struct tsr_writer *w, const json_t *d, const char *mean, double factor,
+                          int digits, bool sign)
 {
     char   a[REPORT_NUMBER], b[REPORT_NUMBER], c[REPORT_NUMBER];
     double low = factor * report_real(d, "low"), high = factor * report_real(d, "high");
@@ -56,7 +56,7 @@ static void put_interval(struct tsr_writer *w, const json_t *d, const char *mean
 }
 
 /* A p value of a thousandth and less in powers of ten. */
-static void put_p(struct tsr_writer *w, double p)
+void report_p_cell(struct tsr_writer *w, double p)
 {
     char text[REPORT_NUMBER];
     tsr_writer_printf(w, "<td%s>%s</td>", isfinite(p) ? "" : " class=\"dim\"",
@@ -94,8 +94,8 @@ static void put_figures(struct tsr_writer *w, const struct columns *c, const jso
     if (c->perplexity)
         report_cell(w, report_real(a, "perplexity"), 4);
     if (c->delta) {
-        put_interval(w, report_get(a, "delta"), "mean", 1, 5, true);
-        put_p(w, report_real(report_get(a, "delta"), "p_holm"));
+        report_interval_cell(w, report_get(a, "delta"), "mean", 1, 5, true);
+        report_p_cell(w, report_real(report_get(a, "delta"), "p_holm"));
     }
     if (c->kl)
         put_kl(w, report_get(a, "kl"));
@@ -106,8 +106,8 @@ static void put_figures(struct tsr_writer *w, const struct columns *c, const jso
     if (c->a8)
         report_cell(w, report_real(report_get(a, "a8"), "perplexity"), 4);
     if (c->choices) {
-        put_interval(w, report_get(a, "choices"), "accuracy", 100, 1, false);
-        put_p(w, report_real(report_get(a, "choices"), "p_holm"));
+        report_interval_cell(w, report_get(a, "choices"), "accuracy", 100, 1, false);
+        report_p_cell(w, report_real(report_get(a, "choices"), "p_holm"));
     }
     if (c->speed) {
         put_speed(w, report_get(a, "speed"), "prefill");
@@ -132,7 +132,7 @@ static void put_arm(struct tsr_writer *w, const struct columns *c, const json_t 
 
 /* ---- verdicts, pairs, conditions --------------------------------------------------------- */
 
-static const char *colour(const char *quality)
+const char *report_verdict_class(const char *quality)
 {
     return strcmp(quality, "worse") == 0 ? "bad" : strcmp(quality, "better") == 0 ? "good" : "dim";
 }
@@ -140,14 +140,15 @@ static const char *colour(const char *quality)
 static void put_verdict(struct tsr_writer *w, const char *name, const char *against,
                         const json_t *verdict)
 {
-    const char *quality = report_str(verdict, "quality");
+    const char *quality =
+        report_str(verdict, *report_str(verdict, "quality") ? "quality" : "tasks");
     tsr_writer_printf(w, "<tr><td>");
     report_text(w, name);
     if (*against) {
         tsr_writer_printf(w, " <span class=\"dim\">against</span> ");
         report_text(w, against);
     }
-    tsr_writer_printf(w, "</td><td class=\"text %s\">", colour(quality));
+    tsr_writer_printf(w, "</td><td class=\"text %s\">", report_verdict_class(quality));
     report_text(w, quality);
     tsr_writer_printf(w, "</td><td class=\"text\">");
     report_text(w, report_str(verdict, "text"));
@@ -242,6 +243,7 @@ void report_compare(struct tsr_writer *w, const json_t *r)
     tsr_writer_printf(w, "</table>\n");
     put_note(w, r, &c);
     put_verdicts(w, r);
+    report_tasks(w, r);
     put_gate(w, report_get(r, "gate"));
     tsr_writer_printf(w, "<div class=\"plots\">\n");
     report_plot_quality(w, r, REPORT_KL);

@@ -31,6 +31,12 @@ const char *report_short(char out[REPORT_NUMBER], double v);
 void        report_grouped(char out[REPORT_NUMBER], uint64_t v); /* 1,234,567 */
 /* A table cell; a dash for a missing number. */
 void report_cell(struct tsr_writer *w, double v, int digits);
+/* "+0.0312" over "[0.0293, 0.0331]", times factor; `mean`: key of the first. */
+void report_interval_cell(struct tsr_writer *w, const json_t *d, const char *mean, double factor,
+                          int digits, bool sign);
+void report_p_cell(struct tsr_writer *w, double p); /* 1e-12 and less as such */
+/* Class of a verdict's colour. */
+const char *report_verdict_class(const char *quality);
 /* Any value as nested tables. */
 void report_value(struct tsr_writer *w, const json_t *v, unsigned depth);
 /* "title . key value . key value" of an object of scalars; NULL: nothing. */
@@ -111,6 +117,8 @@ void report_plot_sweeps(struct tsr_writer *w, const json_t *results);
 /* ---- sections --------------------------------------------------------------------------- */
 
 void report_compare(struct tsr_writer *w, const json_t *compare);
+/* Named tasks of a comparison; nothing without them. */
+void report_tasks(struct tsr_writer *w, const json_t *compare);
 void report_claims(struct tsr_writer *w, const json_t *claims);
 void report_indicators(struct tsr_writer *w, const json_t *indicators);
 void report_sweep(struct tsr_writer *w, const json_t *sweep);

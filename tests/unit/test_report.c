@@ -171,6 +171,24 @@ static void the_front(void **state)
     json_decref(j);
 }
 
+/* A row for each metric and arm, and one for the pair. */
+static void tasks_have_rows(void **state)
+{
+    json_t *j = load();
+    char   *text = page(j);
+    (void)state;
+    assert_int_equal(count(text, "<tr><td>arc &lt;easy&gt;</td><td class=\"text\">acc</td>"), 5);
+    assert_int_equal(count(text, "<tr><td>last</td><td class=\"text\">perplexity</td>"), 5);
+    assert_non_null(strstr(text, "<td>55.34 %<br><span class=\"dim\">&plusmn; 1.57</span></td>"));
+    assert_non_null(strstr(text, "<td>\xe2\x88\x92"
+                                 "3.34<br><span class=\"dim\">[\xe2\x88\x92"
+                                 "5.00, \xe2\x88\x92"
+                                 "1.70]</span></td><td>20 : 53</td>"));
+    assert_non_null(strstr(text, "<td class=\"text bad\">worse</td><td>3923</td>"));
+    free(text);
+    json_decref(j);
+}
+
 static void say(char **out, const char *what, const json_t *results)
 {
     free(*out);
@@ -333,6 +351,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_page_is_whole_and_alone),
         cmocka_unit_test(the_front),
+        cmocka_unit_test(tasks_have_rows),
         cmocka_unit_test(any_results_give_a_page),
         cmocka_unit_test(axes),
         cmocka_unit_test(labels_do_not_meet),

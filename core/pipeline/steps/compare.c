@@ -18,7 +18,8 @@ static const struct tsr_option options[] = {
                   "{set: {quantize.KEY: VALUE}}."),
     TSR_OPTION_NODE(struct compare_keys, quantize,
                     "The scheme that arms change if they name no other."),
-    TSR_OPTION_NODE(struct compare_keys, measure, "What to measure: perplexity, kl, speed."),
+    TSR_OPTION_NODE(struct compare_keys, measure,
+                    "What to measure: perplexity, kl, choices, tasks, speed."),
     TSR_OPTION_NODE(struct compare_keys, pairs, "Arms to compare with each other: [[a, b], ...]."),
     TSR_OPTION_NODE(struct compare_keys, fail_if,
                     "What must not hold: \"kl.mean > 0.05\", or a list; exit code 5."),
@@ -49,6 +50,9 @@ static const struct tsr_option measure_options[] = {
                     "With perplexity: mean KL and top-1 agreement with the original."),
     TSR_OPTION_BOOL(struct measure_keys, a8, 0,
                     "With perplexity: also with int8 activations, for packed arms."),
+    TSR_PIPELINE_TASKS_OPTIONS(struct measure_keys, tasks),
+    TSR_OPTION_BOOL(struct measure_keys, add_bos, 1,
+                    "With tasks: the tokenizer adds BOS to texts where it is made to."),
 };
 static const struct tsr_option speed_options[] = {
     TSR_OPTION_INT(struct speed_keys, prompt, 256, 1, 1 << 20, "tokens", "Tokens of prefill."),
@@ -95,6 +99,21 @@ static void base_without(const struct measure_keys *m, const struct tsr_config_n
             "place");
 }
 
+/* Task files are read here, since conditions name metrics of theirs. */
+static tsr_status read_tasks(struct compare *c, struct tsr_diag *d, struct tsr_err *err)
+{
+    if (c->keys.measure && c->measure.tasks.data)
+        TSR_TRY(
+            tsr_pipeline_tasks_read(&c->tasks, c->job, &c->measure.tasks, c->keys.measure, d, err));
+    if (!c->measure.tasks.tasks && c->keys.measure && !c->measure.add_bos)
+        tsr_config_diag_error(d, &c->keys.measure->mark,
+                              "the one of a text is a key of 'perplexity'",
+                              "'add_bos' is about 'tasks'");
+    for (uint64_t i = 0; i < tsr_pipeline_tasks_count(c->tasks); i++)
+        c->tests += tsr_pipeline_tasks_task(c->tasks, i)->n_metrics;
+    return TSR_OK;
+}
+
 static void read_measure(struct compare *c, struct tsr_diag *d)
 {
     const struct tsr_config_node *save =
@@ -124,6 +143,7 @@ static tsr_status read_all(struct compare *c, struct tsr_pipeline_job *job,
     c->job = job;
     c->keys = *k;
     read_measure(c, d);
+    TSR_TRY(read_tasks(c, d, err));
     TSR_TRY(compare_read_arms(c, d, err));
     compare_check_gate(c, d);
     return TSR_OK;
@@ -135,6 +155,7 @@ static void release(struct compare *c)
         struct compare_arm *a = &c->arms[i];
         compare_arm_release(a);
         tsr_eval_trace_free(&a->at);
+        compare_tasks_end(c, a);
         json_decref(a->of);
         json_decref(a->json);
         free(a->prefill);
@@ -145,6 +166,7 @@ static void release(struct compare *c)
     tsr_eval_states_close(c->states);
     tsr_eval_kld_close(c->base);
     tsr_eval_choices_destroy(c->choices);
+    tsr_pipeline_tasks_close(c->tasks);
     free(c->folder);
     free(c->arms);
 }
@@ -196,9 +218,13 @@ static tsr_status run_all(struct compare *c, struct tsr_err *err)
         TSR_TRY(compare_windows(c, err));
     if (*c->measure.choices)
         TSR_TRY(compare_questions(c, err));
+    if (c->tasks)
+        TSR_TRY(compare_tasks_open(c, err));
     TSR_TRY(compare_run_arms(c, err));
     if (c->do_eval)
         TSR_TRY(compare_stats(c, err));
+    if (c->tasks)
+        TSR_TRY(compare_tasks_stats(c, err));
     if (c->do_speed)
         TSR_TRY(compare_speed(c, err));
     return result(c, err);

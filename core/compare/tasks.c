@@ -1,0 +1,115 @@
+/* Named tasks of every arm.  What each question counts stays in the arm's own file, since paired tests are made of
+ * it and an arm may have been finished by an earlier run. */
+#include "base/json.h"
+#include "base/mem.h"
+#include "compare/compare.h"
+
+#include <stdlib.h>
+
+tsr_status compare_tasks_open(struct compare *c, struct tsr_err *err)
+{
+    TSR_TRY(tsr_pipeline_step_need_tokenizer(c->job, "tasks", err));
+    return tsr_pipeline_tasks_open(c->tasks, !c->measure.add_bos, &c->tasks_context, err);
+}
+
+/* Of an arm alone: what the tasks ask is the same for all arms and stands in tasks_of. */
+static void keep_numbers(json_t *task)
+{
+    static const char *const common[] = { "shots",     "add_bos",    "data_set", "file",
+                                          "file_hash", "shots_hash", "task_hash" };
+    for (size_t i = 0; i < sizeof common / sizeof *common; i++)
+        (void)json_object_del(task, common[i]);
+}
+
+static tsr_status take_results(const struct compare *c, json_t **out, struct tsr_err *err)
+{
+    json_t *j = tsr_pipeline_tasks_json(c->tasks);
+    for (uint64_t i = 0; j && i < tsr_pipeline_tasks_count(c->tasks); i++) {
+        const struct tsr_tasks_result *r = tsr_pipeline_tasks_result(c->tasks, i);
+        json_t *one = json_object_get(j, tsr_pipeline_tasks_task(c->tasks, i)->name);
+        keep_numbers(one);
+        if (json_object_set_new(one, "outcomes", tsr_tasks_marks_json(r->marks)) != 0) {
+            json_decref(j);
+            j = NULL;
+        }
+    }
+    *out = j;
+    return j ? TSR_OK : tsr_fail_nomem(err, 256, "the results");
+}
+
+tsr_status compare_tasks_run(struct compare *c, const struct compare_arm *a, json_t **out,
+                             struct tsr_err *err)
+{
+    const struct tsr_model   *m = compare_arm_model(c, a);
+    struct tsr_engine        *e = NULL;
+    struct tsr_engine_options eo = { .on = c->job->on,
+                                     .act = TSR_ACT_F32,
+                                     .kv_dtype = TSR_F32,
+                                     .slots = 1,
+                                     .context = c->tasks_context };
+    *out = NULL;
+    if (!c->tasks)
+        return TSR_OK;
+    if (m->hp.max_positions < eo.context)
+        eo.context = m->hp.max_positions;
+    eo.split = a->ranks ? tsr_eval_tp_split(a->ranks) : NULL;
+    TSR_TRY(tsr_engine_create(&e, c->job->registry, m, a->overlay, &eo, err));
+    if (!*c->device)
+        (void)snprintf(c->device, sizeof c->device, "%s", tsr_engine_device(e));
+    tsr_status st = tsr_pipeline_tasks_run(c->tasks, e, "", err);
+    if (st == TSR_OK)
+        st = take_results(c, out, err);
+    tsr_engine_destroy(e);
+    return st;
+}
+
+void compare_tasks_end(const struct compare *c, struct compare_arm *a)
+{
+    for (uint64_t i = 0; a->marks && i < tsr_pipeline_tasks_count(c->tasks); i++)
+        tsr_tasks_marks_destroy(a->marks[i]);
+    free(a->marks);
+    free(a->tests);
+    a->marks = NULL;
+    a->tests = NULL;
+}
+
+tsr_status compare_tasks_take(const struct compare *c, struct compare_arm *a, const json_t *result,
+                              const char *name, struct tsr_err *err)
+{
+    uint64_t      n = tsr_pipeline_tasks_count(c->tasks);
+    const json_t *tasks = json_object_get(result, "tasks");
+    tsr_status    st = TSR_OK;
+    if (!c->tasks)
+        return TSR_OK;
+    compare_tasks_end(c, a);
+    a->marks = tsr_new(n, sizeof(struct tsr_tasks_marks *));
+    if (!a->marks)
+        return tsr_fail_nomem(err, n * sizeof *a->marks, "tasks");
+    for (uint64_t i = 0; i < n && st == TSR_OK; i++) {
+        const struct tsr_tasks_task *t = tsr_pipeline_tasks_task(c->tasks, i);
+        const json_t *marks = json_object_get(json_object_get(tasks, t->name), "outcomes");
+        st = tsr_tasks_marks_load(&a->marks[i], t, marks, name, err);
+        if (st == TSR_OK && a->marks[i]->n != tsr_pipeline_tasks_rows(c->tasks, i))
+            st = tsr_fail(err, TSR_E_INPUT, "%s: task '%s' has %llu documents, not %llu", name,
+                          t->name, (unsigned long long)a->marks[i]->n,
+                          (unsigned long long)tsr_pipeline_tasks_rows(c->tasks, i));
+    }
+    if (st != TSR_OK)
+        compare_tasks_end(c, a);
+    return st;
+}
+
+json_t *compare_tasks_of_json(const struct compare *c)
+{
+    json_t *j = json_object();
+    bool    ok = tsr_pipeline_json_put(j, "tasks", tsr_pipeline_tasks_of(c->tasks, true)) &&
+              tsr_pipeline_json_put_text(j, "act", "f32") &&
+              tsr_pipeline_json_put_text(j, "device", c->device) &&
+              tsr_pipeline_json_put_int(j, "draws", TSR_COMPARE_DRAWS) &&
+              tsr_pipeline_json_put_int(j, "seed", c->job->seed) &&
+              tsr_pipeline_json_put_real(j, "difference", TSR_TASKS_DIFFERENCE);
+    if (ok)
+        return j;
+    json_decref(j);
+    return NULL;
+}
