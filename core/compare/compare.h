@@ -6,7 +6,8 @@
  *   keep.c    stored results of a finished arm, so that it is not run again
  *   stats.c   differences, intervals, verdicts, pairs
  *   answers.c   accuracy on multiple-choice questions
- *   tasks.c, tasks_stats.c   named tasks of every arm, and their paired tests
+ *   tasks.c, tasks_kept.c, tasks_stats.c   named tasks of every arm, what is kept of them, and their tests
+ *   text.c    sentences
  *   gate.c    fail_if
  *   json.c, table.c, tasks_table.c   the result as JSON and as a text table
  *   file.c    a comparison file (base and arms) as a job
@@ -188,8 +189,6 @@ bool compare_put_stats(json_t *j, const struct compare *c, const struct compare_
 bool compare_correct_choices(json_t *arms);
 /* Next to the original's answers; the marks themselves stay in the arm's own file. */
 bool compare_put_answers(json_t *j, const struct compare *c, const struct compare_arm *a);
-/* "worse", "better", "indistinguishable" or "undecided". */
-const char *compare_quality(double mean, double p, double alpha);
 /* Appends to text. */
 void compare_add(char *text, size_t cap, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

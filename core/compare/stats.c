@@ -143,7 +143,7 @@ static bool put_speed(json_t *j, const struct compare *c, const struct compare_a
 /* ---- verdicts --------------------------------------------------------------------------- */
 
 /* Written so that NaN decides nothing. */
-const char *compare_quality(double mean, double p, double alpha)
+static const char *quality(double mean, double p, double alpha)
 {
     if (p < alpha && mean > 0)
         return "worse";
@@ -159,15 +159,6 @@ static const char *speed_word(const struct compare_ratio *r)
     if (r->high < 1)
         return "slower";
     return r->low <= 1 && r->high >= 1 ? "alike" : NULL;
-}
-
-void compare_add(char *text, size_t cap, const char *fmt, ...)
-{
-    size_t  at = strlen(text);
-    va_list list;
-    va_start(list, fmt);
-    (void)vsnprintf(text + at, cap - at, fmt, list);
-    va_end(list);
 }
 
 static void say_quality(char *text, size_t cap, const char *word,
@@ -204,7 +195,7 @@ static bool put_verdict(json_t *j, const struct compare *c, const struct compare
     const char *speed = a->has_speed && a != &c->arms[0] ? speed_word(&a->decode_ratio) : NULL;
     bool        ok = true;
     if (a->has_paired) {
-        const char *word = compare_quality(a->paired.delta.mean, a->p_holm, c->keys.alpha);
+        const char *word = quality(a->paired.delta.mean, a->p_holm, c->keys.alpha);
         say_quality(text, sizeof text, word, &a->paired.delta, a->p_holm);
         ok = tsr_pipeline_json_put_text(v, "quality", word);
     }
@@ -309,7 +300,7 @@ static json_t *pair_json(const struct compare *c, const struct pair *p)
     bool    ok = tsr_pipeline_json_put_text(j, "arm", p->a->name) &&
               tsr_pipeline_json_put_text(j, "against", p->b->name);
     if (p->has) {
-        const char *word = compare_quality(p->delta.mean, p->p_holm, c->keys.alpha);
+        const char *word = quality(p->delta.mean, p->p_holm, c->keys.alpha);
         say_quality(text, sizeof text, word, &p->delta, p->p_holm);
         ok = ok && put_pair_delta(j, p) && tsr_pipeline_json_put_text(v, "quality", word);
     }

@@ -27,17 +27,24 @@ struct tsr_pipeline_tasks {
 
 /* ---- names -------------------------------------------------------------------------- */
 
-/* The i-th name of a list, or of "a,b" on the command line; fresh memory, NULL after the last. */
+static uint64_t count_names(const struct tsr_config_node *n)
+{
+    uint64_t count = 1;
+    if (n->kind == TSR_CONFIG_NODE_LIST)
+        return n->n;
+    for (const char *s = n->text; (s = strchr(s, ',')) != NULL; s++)
+        count++;
+    return count;
+}
+
+/* The i-th name of a list, or of "a,b" on the command line; fresh memory, NULL: there is none. */
 static char *name_at(const struct tsr_config_node *n, uint64_t i)
 {
     if (n->kind == TSR_CONFIG_NODE_LIST)
-        return i < n->n ? tsr_strdup(n->items[i]->text) : NULL;
+        return tsr_strdup(n->items[i]->text);
     const char *s = n->text;
-    for (; i > 0; i--) {
-        s += strcspn(s, ",");
-        if (!*s++)
-            return NULL;
-    }
+    for (; i > 0; i--)
+        s = strchr(s, ',') + 1;
     return tsr_strndup(s, strcspn(s, ","));
 }
 
@@ -61,22 +68,37 @@ static bool are_names(const struct tsr_config_node *n)
     return ok;
 }
 
+static bool is_listed(const struct tsr_pipeline_tasks *t, const struct tsr_tasks_task *task)
+{
+    for (uint64_t i = 0; i < t->n; i++)
+        if (strcmp(t->v[i].task->name, task->name) == 0)
+            return true;
+    return false;
+}
+
 static tsr_status read_names(struct tsr_pipeline_tasks *t, struct tsr_diag *d, struct tsr_err *err)
 {
     const struct tsr_config_node *n = t->k->tasks;
-    char                         *name;
-    for (uint64_t i = 0; (name = name_at(n, i)) != NULL; i++) {
+    for (uint64_t i = 0; i < count_names(n); i++) {
         struct tsr_errbuf             e = TSR_ERRBUF(e);
         const struct tsr_config_node *at = n->kind == TSR_CONFIG_NODE_LIST ? n->items[i] : n;
         uint64_t                      before = tsr_config_diag_errors(d);
-        tsr_status                    st = open_task(t->job, name, &t->v[t->n].task, d, &e.err);
+        struct tsr_tasks_task        *task = NULL;
+        char                         *name = name_at(n, i);
+        tsr_status                    st =
+            name ? open_task(t->job, name, &task, d, &e.err) : tsr_fail_nomem(&e.err, 64, "a task");
         free(name);
         if (st == TSR_E_NOMEM)
             return tsr_err_copy(err, st, &e.err);
+        if (st == TSR_OK && !is_listed(t, task)) {
+            t->v[t->n++].task = task;
+            continue;
+        }
         if (st == TSR_OK)
-            t->n++;
+            tsr_config_diag_error(d, &at->mark, NULL, "task '%.100s' is listed twice", task->name);
         else if (tsr_config_diag_errors(d) == before)
             tsr_config_diag_failure(d, &at->mark, &e.err);
+        tsr_tasks_destroy(task);
     }
     return TSR_OK;
 }
@@ -87,8 +109,6 @@ tsr_status tsr_pipeline_tasks_read(struct tsr_pipeline_tasks **out, struct tsr_p
                                    struct tsr_err *err)
 {
     struct tsr_pipeline_tasks *t;
-    uint64_t                   n = 0;
-    char                      *name;
     *out = NULL;
     if (!k->tasks) {
         if (*k->data || k->shots != -1)
@@ -100,14 +120,12 @@ tsr_status tsr_pipeline_tasks_read(struct tsr_pipeline_tasks **out, struct tsr_p
                               "'tasks' must be a list of names");
         return TSR_OK;
     }
-    for (; (name = name_at(k->tasks, n)) != NULL; n++)
-        free(name);
     t = tsr_new(1, sizeof *t);
     if (t)
-        t->v = tsr_new(n, sizeof *t->v);
+        t->v = tsr_new(count_names(k->tasks), sizeof *t->v);
     if (!t || !t->v) {
         free(t);
-        return tsr_fail_nomem(err, n * sizeof *t->v, "tasks");
+        return tsr_fail_nomem(err, count_names(k->tasks) * sizeof *t->v, "tasks");
     }
     t->job = job;
     t->k = k;
@@ -155,9 +173,6 @@ static tsr_status open_one(struct tsr_pipeline_tasks *t, struct one *o, uint64_t
                            struct tsr_err *err)
 {
     uint64_t own = 0;
-    for (struct one *other = t->v; other < o; other++)
-        if (strcmp(other->task->name, o->task->name) == 0)
-            return tsr_fail(err, TSR_E_INPUT, "task '%s' is listed twice", o->task->name);
     o->shots = (uint64_t)(t->k->shots < 0 ? o->task->shots : t->k->shots);
     char *folder = *t->k->data ? tsr_path_join(t->job->state->dir, t->k->data) : tsr_strdup("");
     tsr_status st = folder ? open_rows(t, o, folder, err) : tsr_fail_nomem(err, 64, "a path");

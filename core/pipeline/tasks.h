@@ -37,14 +37,14 @@ struct tsr_pipeline_tasks_keys {
     }
 
 struct tsr_pipeline_tasks;
-/* *t: the tasks that k names, NULL if it names none.  Errors in names and task files go to d with their place; a
- * task with an error is left out.  k and job outlive *t.  [setup] */
+/* *t: the tasks that k names, NULL if it names none.  Errors in names and task files, and a task that is listed
+ * twice, go to d with their place; a task with an error is left out.  k and job outlive *t.  [setup] */
 tsr_status tsr_pipeline_tasks_read(struct tsr_pipeline_tasks **t, struct tsr_pipeline_job *job,
                                    const struct tsr_pipeline_tasks_keys *k,
                                    const struct tsr_config_node *node, struct tsr_diag *d,
                                    struct tsr_err *err);
 /* Finds the rows.  *context: positions that the longest request takes, at most the maximum of the job's model.
- * TSR_E_INPUT names a data set without rows, or a task that is listed twice.  [setup] */
+ * TSR_E_INPUT names a data set without rows.  [setup] */
 tsr_status tsr_pipeline_tasks_open(struct tsr_pipeline_tasks *t, bool no_bos, uint64_t *context,
                                    struct tsr_err *err);
 /* All tasks.  log_samples: file for a line per request, "" for none.  Slot 0 of the engine is empty afterwards. */

@@ -42,28 +42,6 @@ static void put_head(struct tsr_writer *w, const json_t *r, const struct columns
     tsr_writer_printf(w, "</tr>\n");
 }
 
-/* "+0.0312" over "[0.0293, 0.0331]" */
-void report_interval_cell(struct tsr_writer *w, const json_t *d, const char *mean, double factor,
-                          int digits, bool sign)
-{
-    char   a[REPORT_NUMBER], b[REPORT_NUMBER], c[REPORT_NUMBER];
-    double low = factor * report_real(d, "low"), high = factor * report_real(d, "high");
-    tsr_writer_printf(w, "<td>%s", report_fixed(a, factor * report_real(d, mean), digits, sign));
-    if (isfinite(low) && isfinite(high))
-        tsr_writer_printf(w, "<br><span class=\"dim\">[%s, %s]</span>",
-                          report_fixed(b, low, digits, sign), report_fixed(c, high, digits, sign));
-    tsr_writer_printf(w, "</td>");
-}
-
-/* A p value of a thousandth and less in powers of ten. */
-void report_p_cell(struct tsr_writer *w, double p)
-{
-    char text[REPORT_NUMBER];
-    tsr_writer_printf(w, "<td%s>%s</td>", isfinite(p) ? "" : " class=\"dim\"",
-                      isfinite(p) && p < 1e-12 ? "&lt; 10\xe2\x81\xbb\xc2\xb9\xc2\xb2"
-                                               : report_short(text, p));
-}
-
 static void put_kl(struct tsr_writer *w, const json_t *kl)
 {
     char   text[REPORT_NUMBER];
@@ -131,11 +109,6 @@ static void put_arm(struct tsr_writer *w, const struct columns *c, const json_t 
 }
 
 /* ---- verdicts, pairs, conditions --------------------------------------------------------- */
-
-const char *report_verdict_class(const char *quality)
-{
-    return strcmp(quality, "worse") == 0 ? "bad" : strcmp(quality, "better") == 0 ? "good" : "dim";
-}
 
 static void put_verdict(struct tsr_writer *w, const char *name, const char *against,
                         const json_t *verdict)

@@ -153,6 +153,31 @@ void report_cell(struct tsr_writer *w, double v, int digits)
                       report_fixed(text, v, digits, false));
 }
 
+void report_interval_cell(struct tsr_writer *w, const json_t *d, const char *mean, double factor,
+                          int digits, bool sign)
+{
+    char   a[REPORT_NUMBER], b[REPORT_NUMBER], c[REPORT_NUMBER];
+    double low = factor * report_real(d, "low"), high = factor * report_real(d, "high");
+    tsr_writer_printf(w, "<td>%s", report_fixed(a, factor * report_real(d, mean), digits, sign));
+    if (isfinite(low) && isfinite(high))
+        tsr_writer_printf(w, "<br><span class=\"dim\">[%s, %s]</span>",
+                          report_fixed(b, low, digits, sign), report_fixed(c, high, digits, sign));
+    tsr_writer_printf(w, "</td>");
+}
+
+void report_p_cell(struct tsr_writer *w, double p)
+{
+    char text[REPORT_NUMBER];
+    tsr_writer_printf(w, "<td%s>%s</td>", isfinite(p) ? "" : " class=\"dim\"",
+                      isfinite(p) && p < 1e-12 ? "&lt; 10\xe2\x81\xbb\xc2\xb9\xc2\xb2"
+                                               : report_short(text, p));
+}
+
+const char *report_verdict_class(const char *quality)
+{
+    return strcmp(quality, "worse") == 0 ? "bad" : strcmp(quality, "better") == 0 ? "good" : "dim";
+}
+
 static void put_scalar(struct tsr_writer *w, const json_t *v)
 {
     if (json_is_string(v))

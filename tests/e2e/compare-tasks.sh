@@ -119,7 +119,7 @@ sed -i '/fail_if/d' "$WORK/bad.yaml"
 fails_with "no rows: the sentence names the data set" 2 '*' 'Rowan/hellaswag' compare bad.yaml --out bad
 with measure '{tasks: [arc_easy, arc_easy], data: rows}'
 sed -i '/fail_if/d' "$WORK/bad.yaml"
-fails_with "a task twice" 2 '*' 'arc_easy' compare bad.yaml --out bad
+fails_with "a task twice" 2 'bad.yaml:6:29' 'arc_easy' compare bad.yaml --out bad
 with measure '{perplexity: {text: rows/lines/test.jsonl}, data: rows}'
 sed -i '/fail_if/d' "$WORK/bad.yaml"
 fails_with "rows without tasks" 2 'bad.yaml:6:10' 'tasks' compare bad.yaml --out bad
