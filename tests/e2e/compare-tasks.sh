@@ -6,7 +6,7 @@
 GOLDEN=$ROOT/tests/golden/tasks
 arms='.results.compare.arms | map({(.name): .}) | add |'
 
-mkdir -p "$WORK/rows/arc_easy" "$WORK/rows/mmlu" "$WORK/rows/lines" "$WORK/rows/one"
+mkdir -p "$WORK/rows/arc_easy" "$WORK/rows/mmlu" "$WORK/rows/lines" "$WORK/rows/one" "$WORK/rows/order"
 cp "$GOLDEN/arc_easy/docs.jsonl" "$WORK/rows/arc_easy/test.jsonl"
 cat "$GOLDEN"/mmlu_{anatomy,abstract_algebra,miscellaneous}/docs.jsonl >"$WORK/rows/mmlu/test.jsonl"
 grep -m 24 -E '.{60}' "$ROOT/configs/demo/held-out.txt" | jq -cR '{line: .[0:60]}' >"$WORK/rows/lines/test.jsonl"
@@ -15,13 +15,18 @@ for name in lines one; do
     printf '%s\n' 'task: tessera.task/1' "name: $name" "data: {name: mine/$name, split: test}" 'text: "{{ line }}"' \
         'metrics: [word_perplexity]' >"$WORK/$name.yaml"
 done
+# How a line goes on, out of three: two bits answer some otherwise than the original does.
+grep -m 60 -E '.{90}' "$ROOT/configs/demo/held-out.txt" | jq -Rnc '[inputs] as $l | range($l | length) as $i |
+    {start: $l[$i][0:40], ends: [$l[$i][40:60], $l[$i - 1][40:54], $l[$i - 7][40:64]]}' >"$WORK/rows/order/test.jsonl"
+printf '%s\n' 'task: tessera.task/1' 'name: order' 'data: {name: mine/order, split: test}' 'context: "{{ start }}"' \
+    'choices: "{{ ends }}"' 'answer: "0"' 'metrics: [acc, acc_norm]' >"$WORK/order.yaml"
 cat >"$WORK/ab.yaml" <<JOB
 version: 1
 model: "@demo"
 arms:
   two: {quantize: {use: rtn, bits: 2, group: 32}}
   three: {quantize: {use: rtn, bits: 3, group: 32}}
-measure: {tasks: [arc_easy, mmlu, lines.yaml], data: rows}
+measure: {tasks: [arc_easy, order.yaml, mmlu, lines.yaml], data: rows}
 pairs: [[two, three]]
 fail_if: ["two.tasks.lines.delta.word_perplexity.low > 0", "two/three.tasks.mmlu.delta.acc.p_holm < 0", "tasks.arc_easy.acc < 0"]
 JOB
@@ -38,39 +43,44 @@ ok "prompts are computed once" json "$arms [.[].tasks.arc_easy | .tokens_shared 
 
 # An arm counts what its model counts alone.
 run quantize @demo --use rtn --bits 2 --group 32 -o packed2
-run eval packed2 --task arc_easy,mmlu,lines.yaml --data rows --json
+run eval packed2 --task arc_easy,order.yaml,mmlu,lines.yaml --data rows --json
 ok "as eval finds it" json --slurpfile c "$results" \
     '(.tasks | map_values({acc, acc_norm, word_perplexity, tokens_run, requests})) ==
      ($c[0].results.compare.arms[1].tasks | map_values({acc, acc_norm, word_perplexity, tokens_run, requests}))' "$WORK/out"
 
 # The counts, McNemar's p and the size, from the marks alone.
-for pair in "two original 1" "three original 2"; do
-    read -r a b i <<<"$pair"
-    for m in acc acc_norm; do
-        paste <(jq -r ".result.tasks.arc_easy.outcomes.$m.marks" "$WORK/job/compare/$a.json" | fold -w1) \
-            <(jq -r ".result.tasks.arc_easy.outcomes.$m.marks" "$WORK/job/compare/$b.json" | fold -w1) |
-            awk -v d="$(jq -r ".results.compare.arms[$i].tasks.arc_easy.delta.$m | [.only_arm, .only_reference, .p, .mcnemar_p, .value, .needed] | @tsv" "$results")" '
+for pair in "two 1" "three 2"; do
+    read -r arm i <<<"$pair"
+    for of in arc_easy.acc arc_easy.acc_norm order.acc order.acc_norm mmlu.acc; do
+        task=${of%.*} m=${of#*.}
+        paste <(jq -r ".result.tasks.$task.outcomes.$m.marks" "$WORK/job/compare/$arm.json" | fold -w1) \
+            <(jq -r ".result.tasks.$task.outcomes.$m.marks" "$WORK/job/compare/original.json" | fold -w1) |
+            awk -v d="$(jq -r ".results.compare.arms[$i].tasks.$task.delta.$m |
+                [.only_arm, .only_reference, .mcnemar_p, .value, .needed] | @tsv" "$results")" '
             { x += $1 > $2; y += $1 < $2 }
             END { split(d, v, "\t"); n = x + y; k = x < y ? x : y; c = 1
                   for (i = 0; i <= k; i++) { s += c; c = c * (n - i) / (i + 1) }
                   p = 2 * s / 2 ^ n; p = p > 1 ? 1 : p; q = n / NR < 0.01 ? 0.01 : n / NR
                   t = ((1.959963984540054 * sqrt(q) + 0.8416212335729143 * sqrt(q - 1e-4)) / 0.01) ^ 2
-                  exit !(NR == 12 && v[1] == x && v[2] == y && (v[3] - p) ^ 2 < 1e-20 && v[4] == v[3] &&
-                         (v[5] - (x - y) / NR) ^ 2 < 1e-20 && v[6] >= t && v[6] < t + 1) }' && same=0 || same=1
-        ok "$a, $m: counts, p and questions are those of the marks" test "$same" = 0
+                  exit !(NR >= 12 && v[1] == x && v[2] == y && (v[3] - p) ^ 2 < 1e-20 &&
+                         (v[4] - (x - y) / NR) ^ 2 < 1e-20 && v[5] >= t && v[5] < t + 1) }' && same=0 || same=1
+        ok "$arm, $task $m: counts, p and questions are those of the marks" test "$same" = 0
     done
 done
+ok "some questions are answered otherwise" json "$arms .two.tasks.order.delta.acc | .only_arm + .only_reference > 2" "$results"
+ok "McNemar's test decides where rows have no groups" json '[.results.compare.arms[1:][].tasks | .arc_easy, .order | .delta[]] |
+    all(.test == "mcnemar" and .p == .mcnemar_p and .units >= 12) and length == 8' "$results"
 # Three subjects of four questions: the ends of the interval are all questions of the worst and of the best of them.
 ok "subjects are what is drawn" json "$arms .original.tasks.mmlu.subject as \$o | .two.tasks.mmlu |
     [.subject | to_entries[] | .value.acc - \$o[.key].acc] as \$d |
     .delta.acc | .test == \"bootstrap\" and .units == 3 and .p == .bootstrap_p and (.p > 0.1)
         and (.low - (\$d | min) | fabs < 1e-12) and (.high - (\$d | max) | fabs < 1e-12)" "$results"
-# Holm over both arms: four metrics each, sorted, times those that are left, and never falling.
+# Holm over both arms: six metrics each, sorted, times those that are left, and never falling.
 holm='def holm: length as $n | [to_entries | sort_by(.value.p) | to_entries[] | {at: .value.key, v: ([.value.value.p * ($n - .key), 1] | min)}] |
     [foreach .[] as $e (0; [., $e.v] | max; {at: $e.at, v: .})] | sort_by(.at) | map(.v);'
-ok "corrected over arms, tasks and metrics" json "$holm [.results.compare.arms[1:][].tasks[].delta[]] | length == 8 and
+ok "corrected over arms, tasks and metrics" json "$holm [.results.compare.arms[1:][].tasks[].delta[]] | length == 12 and
     ([(holm), map(.p_holm)] | transpose | all(.[0] - .[1] | fabs < 1e-12))" "$results"
-ok "and over the pairs" json "$holm [.results.compare.pairs[].tasks[].delta[]] | length == 4 and
+ok "and over the pairs" json "$holm [.results.compare.pairs[].tasks[].delta[]] | length == 6 and
     ([(holm), map(.p_holm)] | transpose | all(.[0] - .[1] | fabs < 1e-12))" "$results"
 ok "a pair is the difference of its arms" json '.results.compare | (.arms | map({(.name): .tasks.lines.word_perplexity}) | add) as $v |
     .pairs[0].tasks.lines.delta.word_perplexity.value - ($v.two - $v.three) | fabs < 1e-9' "$results"
@@ -78,12 +88,34 @@ ok "two bits are worse at lines, and nothing is better" json "$arms .two | .task
     and .verdict.tasks == \"worse\" and (.verdict.text | test(\"worse at lines word_perplexity\"))" "$results"
 ok "the same weights are alike" json "$arms .three.tasks.arc_easy.delta[] | select(.only_arm + .only_reference == 0) | .p == 1 and .verdict == \"indistinguishable\" and .needed == 783" "$results"
 run run ab.yaml --out job
-ok "the table has arms and pairs of every metric" test "$(grep -cE '^  (original|two|three) ' "$WORK/out")" -ge 12 -a "$(grep -c '^  two against three' "$WORK/out")" = 4
+ok "the table has arms and pairs of every metric" test "$(grep -cE '^  (original|two|three) ' "$WORK/out")" -ge 18 -a "$(grep -c '^  two against three' "$WORK/out")" = 6
 ok "without numbers that are none" test "$(grep -ciE '\bnan\b|\binf\b' "$WORK/out")" = 0
-printf 'version: 1\nmodel: "@demo"\npipeline:\n  - compare: %s\n  - report: {html: page.html}\n' \
-    "$(jq -nc '{arms: {two: {quantize: {use: "rtn", bits: 2, group: 32}}}, measure: {tasks: "arc_easy", data: "rows"}}')" >"$WORK/page.yaml"
+
+# The keys of eval: shots, and texts without BOS, as the harness recorded them.
+mkdir -p "$WORK/rows/winogrande" "$WORK/rows/wikitext"
+cp "$GOLDEN/winogrande-2shot/docs.jsonl" "$WORK/rows/winogrande/validation.jsonl"
+cp "$GOLDEN/winogrande-2shot/fewshot.jsonl" "$WORK/rows/winogrande/train.jsonl"
+cp "$GOLDEN/wikitext-nobos/docs.jsonl" "$WORK/rows/wikitext/test.jsonl"
+cat >"$WORK/page.yaml" <<JOB
+version: 1
+model: $STORIES
+pipeline:
+  - compare:
+      arms: {two: {quantize: {use: rtn, bits: 2, group: 32}}}
+      measure: {tasks: winogrande, data: rows, shots: 2}
+  - compare:
+      arms: {two: {quantize: {use: rtn, bits: 2, group: 32}}}
+      measure: {tasks: wikitext, data: rows, add_bos: false}
+  - report: {html: page.html}
+JOB
 run run page.yaml --out page
-ok "the report has a row for each metric and arm" test "$(grep -c '<tr><td>arc_easy</td><td class="text">acc' "$WORK/page/page.html")" = 4
+ok "two comparisons and a page, got $rc" test "$rc" = 0
+ok "with shots" json --slurpfile g "$GOLDEN/winogrande-2shot/results.json" '.results.compare | (.tasks_of.tasks.winogrande.shots == 2) and
+    (.arms[0].tasks.winogrande.acc - $g[0].models.stories260k.metrics.acc | fabs < 1e-9)' "$WORK/page/results.json"
+ok "without BOS" json --slurpfile g "$GOLDEN/wikitext-nobos/results.json" '.results["compare[2]"] | (.tasks_of.tasks.wikitext.add_bos == false) and
+    (.arms[0].tasks.wikitext.word_perplexity / $g[0].models.stories260k.metrics.word_perplexity - 1 | fabs < 1e-4)' "$WORK/page/results.json"
+ok "the report has a row for each metric and arm" test "$(grep -c '<tr><td>winogrande</td><td class="text">acc' "$WORK/page/page.html")" = 2 \
+    -a "$(grep -c '<tr><td>wikitext</td>' "$WORK/page/page.html")" = 6
 
 # Interrupted: a finished arm gives its marks to the tests, and one whose file is damaged is run again.
 rm "$WORK/job/results.json" "$WORK/job/compare/three.json"
