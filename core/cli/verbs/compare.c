@@ -15,9 +15,10 @@ const struct tsr_verb tsr_verb_compare = {
         "step is run.\n"
         "\n"
         "All arms see the same tokens. Each arm is compared with the original: the difference "
-        "of log-perplexity with an interval by windows, KL, top-1 agreement, throughput, and "
-        "a verdict, corrected over the arms (Holm). An arm that fails is reported, and the "
-        "others continue. After an interruption, finished arms are not run again. Exit code "
+        "of log-perplexity with an interval by windows, KL, top-1 agreement, named tasks "
+        "question by question, throughput, and a verdict, corrected over the arms (Holm). An "
+        "arm that fails is reported, and the others continue. After an interruption, finished arms "
+        "are not run again. Exit code "
         "5: a condition of --fail-if holds.",
     .run = tsr_cli_run_step,
     .jobs = true,
