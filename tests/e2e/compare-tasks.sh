@@ -1,11 +1,9 @@
 #!/bin/bash
-# tests/e2e/compare-tasks.sh TESSERA small|whole - named tasks in a comparison: what each question counts, tests computed
+# tests/e2e/compare-tasks.sh TESSERA - named tasks in a comparison: what each question counts, tests computed
 # again from it, corrections, verdicts, conditions, interruption, and what is refused.
 # shellcheck source=tests/e2e/lib.sh
 . "$(dirname "$0")/lib.sh"
 GOLDEN=$ROOT/tests/golden/tasks
-lines=60
-[ "${2:-whole}" = whole ] || lines=30
 arms='.results.compare.arms | map({(.name): .}) | add |'
 
 mkdir -p "$WORK/rows/arc_easy" "$WORK/rows/mmlu" "$WORK/rows/lines" "$WORK/rows/one" "$WORK/rows/order"
@@ -17,11 +15,15 @@ for name in lines one; do
     printf '%s\n' 'task: tessera.task/1' "name: $name" "data: {name: mine/$name, split: test}" 'text: "{{ line }}"' \
         'metrics: [word_perplexity]' >"$WORK/$name.yaml"
 done
-# How a line goes on, out of three: two bits answer some otherwise than the original does.
-grep -m $lines -E '.{90}' "$ROOT/configs/demo/held-out.txt" | jq -Rnc '[inputs] as $l | range($l | length) as $i |
-    {start: $l[$i][0:40], ends: [$l[$i][40:60], $l[$i - 1][40:54], $l[$i - 7][40:64]]}' >"$WORK/rows/order/test.jsonl"
+# How a line goes on, out of five.  What the original takes counts as right, so that two bits are surely worse.
+grep -m 60 -E '.{90}' "$ROOT/configs/demo/held-out.txt" | jq -Rnc '[inputs] as $l | range($l | length) as $i |
+    {start: $l[$i][0:40], ends: [$l[$i, $i - 1, $i - 3, $i - 7][40:60], $l[$i - 9][40:63]], right: 0}' >"$WORK/rows/order/test.jsonl"
 printf '%s\n' 'task: tessera.task/1' 'name: order' 'data: {name: mine/order, split: test}' 'context: "{{ start }}"' \
-    'choices: "{{ ends }}"' 'answer: "0"' 'metrics: [acc, acc_norm]' >"$WORK/order.yaml"
+    'choices: "{{ ends }}"' 'answer: "{{ right }}"' 'metrics: [acc, acc_norm]' >"$WORK/order.yaml"
+run eval @demo --task order.yaml --data rows --log-samples said.jsonl --json
+jq -nc --slurpfile said "$WORK/said.jsonl" '[inputs] | to_entries[] | .key as $k | .value * {right:
+    ([$said[] | select(.doc == $k) | .loglikelihood] | index(max))}' "$WORK/rows/order/test.jsonl" >"$WORK/right.jsonl"
+mv "$WORK/right.jsonl" "$WORK/rows/order/test.jsonl"
 cat >"$WORK/ab.yaml" <<JOB
 version: 1
 model: "@demo"
@@ -29,7 +31,7 @@ arms:
   two: {quantize: {use: rtn, bits: 2, group: 32}}
   three: {quantize: {use: rtn, bits: 3, group: 32}}
 measure: {tasks: [arc_easy, order.yaml, mmlu, lines.yaml], data: rows}
-pairs: [[two, three]]
+pairs: [[two, three], [original, two]]
 fail_if: ["two.tasks.lines.delta.word_perplexity.low > 0", "two/three.tasks.mmlu.delta.acc.p_holm < 0", "tasks.arc_easy.acc < 0"]
 JOB
 run compare ab.yaml --out job --json
@@ -69,6 +71,10 @@ for pair in "two 1" "three 2"; do
         ok "$arm, $task $m: counts, p and questions are those of the marks" test "$same" = 0
     done
 done
+ok "an arm that misses what the original has right is worse, and the original better" json "$arms (.original.tasks.order.acc == 1)
+    and (.two.tasks.order.delta.acc | .verdict == \"worse\" and .only_arm == 0 and .value < 0 and .high < 0)" "$results"
+ok "as a pair" json '.results.compare.pairs[1] | .verdict.tasks == "better" and
+    (.tasks.order.delta.acc | .verdict == "better" and .only_reference == 0 and .value > 0 and .low > 0)' "$results"
 ok "some questions are answered otherwise" json "$arms .two.tasks.order.delta.acc | .only_arm + .only_reference > 2" "$results"
 ok "McNemar's test decides where rows have no groups" json '[.results.compare.arms[1:][].tasks | .arc_easy, .order | .delta[]] |
     all(.test == "mcnemar" and .p == .mcnemar_p and .units >= 12) and length == 8' "$results"
@@ -82,15 +88,15 @@ holm='def holm: length as $n | [to_entries | sort_by(.value.p) | to_entries[] | 
     [foreach .[] as $e (0; [., $e.v] | max; {at: $e.at, v: .})] | sort_by(.at) | map(.v);'
 ok "corrected over arms, tasks and metrics" json "$holm [.results.compare.arms[1:][].tasks[].delta[]] | length == 12 and
     ([(holm), map(.p_holm)] | transpose | all(.[0] - .[1] | fabs < 1e-12))" "$results"
-ok "and over the pairs" json "$holm [.results.compare.pairs[].tasks[].delta[]] | length == 6 and
+ok "and over the pairs" json "$holm [.results.compare.pairs[].tasks[].delta[]] | length == 12 and
     ([(holm), map(.p_holm)] | transpose | all(.[0] - .[1] | fabs < 1e-12))" "$results"
 ok "a pair is the difference of its arms" json '.results.compare | (.arms | map({(.name): .tasks.lines.word_perplexity}) | add) as $v |
     .pairs[0].tasks.lines.delta.word_perplexity.value - ($v.two - $v.three) | fabs < 1e-9' "$results"
 ok "two bits are worse at lines, and nothing is better" json "$arms .two | .tasks.lines.delta.word_perplexity.verdict == \"worse\"
-    and .verdict.tasks == \"worse\" and (.verdict.text | test(\"worse at lines word_perplexity\"))" "$results"
+    and .verdict.tasks == \"worse\" and (.verdict.text | test(\"worse at order acc.*, lines word_perplexity\"))" "$results"
 ok "the same weights are alike" json "$arms .three.tasks.arc_easy.delta[] | select(.only_arm + .only_reference == 0) | .p == 1 and .verdict == \"indistinguishable\" and .needed == 783" "$results"
 run run ab.yaml --out job
-ok "the table has arms and pairs of every metric" test "$(grep -cE '^  (original|two|three) ' "$WORK/out")" -ge 18 -a "$(grep -c '^  two against three' "$WORK/out")" = 6
+ok "the table has arms and pairs of every metric" test "$(grep -cE '^  (original|two|three) ' "$WORK/out")" -ge 18 -a "$(grep -cE '^  (two|original) against' "$WORK/out")" = 12
 ok "without numbers that are none" test "$(grep -ciE '\bnan\b|\binf\b' "$WORK/out")" = 0
 
 # The keys of eval: shots, and texts without BOS, as the harness recorded them.
