@@ -25,13 +25,19 @@ typedef struct {
 #define gridDim   simt_grid_dim()
 
 /* One section for all of it: simt_memory.c spoils it between blocks and knows its bounds. */
-#define __shared__                  static __attribute__((section("simt_shared"), aligned(16)))
-#define SHARED_LARGE(type, name, n) __shared__ type name[n]
-#define __syncthreads()             simt_barrier(__LINE__)
-#define __syncwarp()                ((void)simt_warp(SIMT_SYNC, 0xffffffffu, 0, 0, __LINE__))
-#define __ballot_sync(m, p)         simt_warp(SIMT_BALLOT, (m), (uint32_t)((p) != 0), 0, __LINE__)
-#define __any_sync(m, p)            (__ballot_sync(m, p) != 0)
-#define __all_sync(m, p)            (__ballot_sync(m, !(p)) == 0)
+#define __shared__ static __attribute__((section("simt_shared"), aligned(16)))
+/* One block runs at a time: kernels with much of it have the same. */
+#define SHARED_LARGE(type, name, n)                                                                \
+    type *const name = (type *)(void *)simt_large;                                                 \
+    _Static_assert((n) * sizeof(type) <= sizeof simt_large, "SIMT_LARGE is the most")
+#define SIMT_LARGE          229248
+#define __syncthreads()     simt_barrier(__LINE__)
+#define __syncwarp()        ((void)simt_warp(SIMT_SYNC, 0xffffffffu, 0, 0, __LINE__))
+#define __ballot_sync(m, p) simt_warp(SIMT_BALLOT, (m), (uint32_t)((p) != 0), 0, __LINE__)
+#define __any_sync(m, p)    (__ballot_sync(m, p) != 0)
+#define __all_sync(m, p)    (__ballot_sync(m, !(p)) == 0)
+
+__shared__ uint8_t simt_large[SIMT_LARGE];
 
 static inline uint32_t simt_bits(float f)
 {
