@@ -107,6 +107,7 @@ void tsr_cuda_buffer_free(void *self, void *buffer)
         return;
     TSR_CUDA_ALONE(c);
     (void)tsr_cuda_flush(c, NULL); /* queued launches may use it */
+    tsr_cuda_kept_forget(c);
     c->api->release(c->device, b->address, TSR_CUDA_DEVICE);
     if (b->mirror)
         c->host->release(c->host->ctx, b->mirror, b->bytes);
@@ -137,6 +138,7 @@ tsr_status tsr_cuda_upload(void *self, void *buffer, uint64_t offset, const void
             memset(b->mirror, 0, b->bytes);
         b->written = !b->mirror;
     }
+    tsr_cuda_kept_forget(c);
     if ((st = tsr_cuda_flush(c, err)) != TSR_OK)
         return st;
     if (b->mirror)
@@ -162,6 +164,7 @@ tsr_status tsr_cuda_sync(void *self, void *stream, struct tsr_err *err)
 {
     struct tsr_cuda *c = self;
     TSR_CUDA_ALONE(c);
+    tsr_cuda_kept_forget(c); /* the caller may write to an address that it has */
     tsr_status st = tsr_cuda_flush(c, err);
     return st != TSR_OK ? st : c->api->sync(c->device, stream, err);
 }

@@ -56,6 +56,14 @@ struct tsr_cuda_graph {
 #define TSR_CUDA_SEEN                                                                              \
     1024u /* hashes of lists, of which a list that never comes again takes no more */
 
+/* Quantized activations in the scratch: what k_quantize or k_quantize_llm was launched with.  A launch with
+ * equal arguments would write the same bytes again, as long as nobody has written to x or to the scratch. */
+struct tsr_cuda_kept {
+    struct k_quantize    q;
+    uint64_t             from, end; /* the bytes of x: [from, end); from == end: nothing is kept */
+    enum tsr_cuda_kernel kernel;
+};
+
 struct tsr_cuda {
     const struct tsr_host     *host;
     const struct tsr_cuda_api *api;
@@ -68,7 +76,8 @@ struct tsr_cuda {
     uint64_t                   stamp, seen[TSR_CUDA_SEEN];
     char                       text[128];
     uint64_t                   work, work_bytes; /* scratch of operations; grows */
-    uint32_t                  *indices;          /* fetched from the device */
+    struct tsr_cuda_kept       kept;
+    uint32_t                  *indices; /* fetched from the device */
     uint64_t                   indices_bytes;
     struct tsr_cuda_linalg     linalg;
     pthread_mutex_t            lock; /* one call at a time: linear algebra comes from any thread */
@@ -169,6 +178,14 @@ tsr_status tsr_cuda_flush(struct tsr_cuda *c, struct tsr_err *err);
 /* At least `bytes` of device scratch until the next call. */
 tsr_status tsr_cuda_work(struct tsr_cuda *c, uint64_t bytes, uint64_t *address,
                          struct tsr_err *err);
+/* Quantized activations that stay in the scratch; all of it on the default stream.  keep: q has been launched;
+ * wrote: an operation may have written to [from, end) of the device; forget: anybody may have written anywhere. */
+int        tsr_cuda_kept_has(const struct tsr_cuda *c, enum tsr_cuda_kernel kernel,
+                             const struct k_quantize *q);
+void       tsr_cuda_kept_keep(struct tsr_cuda *c, enum tsr_cuda_kernel kernel,
+                              const struct k_quantize *q);
+void       tsr_cuda_kept_wrote(struct tsr_cuda *c, uint64_t from, uint64_t end);
+void       tsr_cuda_kept_forget(struct tsr_cuda *c);
 tsr_status tsr_cuda_launch(struct tsr_cuda *c, void *stream, enum tsr_cuda_kernel kernel,
                            uint64_t x, uint64_t y, uint64_t z, uint32_t threads, const void *args,
                            uint64_t bytes, struct tsr_err *err);

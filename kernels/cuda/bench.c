@@ -7,8 +7,10 @@ static tsr_status run_in_turn(struct tsr_cuda *c, const struct tsr_op *op, uint6
                               uint64_t times, struct tsr_err *err)
 {
     tsr_status st = TSR_OK;
-    for (uint64_t i = 0; i < n * times && st == TSR_OK; i++)
+    for (uint64_t i = 0; i < n * times && st == TSR_OK; i++) {
+        tsr_cuda_kept_forget(c); /* each with all that it needs where it stands alone */
         st = tsr_cuda_run(c, NULL, &op[i % n], err);
+    }
     return st == TSR_OK ? tsr_cuda_flush(c, err) : st;
 }
 

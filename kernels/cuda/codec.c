@@ -29,6 +29,7 @@ static tsr_status stream_behind(void *self, void *stream, void *other, struct ts
 {
     struct tsr_cuda *c = self;
     TSR_CUDA_ALONE(c);
+    tsr_cuda_kept_forget(c);
     tsr_status st = tsr_cuda_flush(c, err); /* pending launches of either list */
     return st != TSR_OK ? st : c->api->stream_behind(c->device, stream, other, err);
 }
@@ -281,6 +282,7 @@ static tsr_status encode(void *self, void *stream, const void *wire, const struc
     }
     TSR_CUDA_ALONE(c);
     b->written = 1;
+    tsr_cuda_kept_forget(c);
     return tsr_cuda_launch(c, stream, o->encode, grid[0], grid[1], 1, 256, &k, sizeof k, err);
 }
 
@@ -300,6 +302,7 @@ static tsr_status decode(void *self, void *stream, const void *wire, const void 
     k.add = add != 0;
     TSR_CUDA_ALONE(c);
     b->written = 1;
+    tsr_cuda_kept_forget(c);
     return tsr_cuda_launch(c, stream, o->decode, cuda_min(cuda_ceil(units, 256), GRID_MOST), 1, 1,
                            256, &k, sizeof k, err);
 }

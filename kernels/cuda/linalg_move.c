@@ -16,6 +16,7 @@ struct tsr_cuda_held {
 tsr_status tsr_cuda_linalg_begin(struct tsr_cuda *c, struct tsr_err *err)
 {
     (void)pthread_mutex_lock(&c->lock);
+    tsr_cuda_kept_forget(c);
     return c->host->cancelled(c->host->ctx)
                ? tsr_fail(err, TSR_E_CANCELLED, "linear algebra: stopped")
                : TSR_OK;

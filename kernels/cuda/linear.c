@@ -47,27 +47,47 @@ uint64_t tsr_cuda_linear_work(const struct tsr_cuda_weight *w, uint32_t act, uin
     return find_places(w, act_of(w, act), tokens, &p) ? p.total : 0;
 }
 
-static tsr_status quantize(struct tsr_cuda *c, void *stream, const struct tsr_cuda_weight *w,
-                           const struct k_linear *a, const struct places *p, struct tsr_err *err)
+static struct k_quantize quantized_at(uint64_t work, const struct tsr_cuda_weight *w,
+                                      const struct places *p, struct k_linear *a)
 {
-    struct k_quantize q = { .x = a->x,
-                            .ldx = a->ldx,
-                            .q = a->q,
-                            .ldq = a->ldq,
-                            .sa = a->sa,
-                            .found = a->found,
-                            .tokens = a->tokens,
-                            .cols = (uint32_t)w->k.cols,
-                            .segment = w->k.segment,
-                            .blocks = a->blocks,
-                            .per_segment = (uint32_t)p->per_segment,
-                            .threshold = w->k.threshold };
-    if (w->llm)
-        return tsr_cuda_launch(c, stream, KERNEL_k_quantize_llm, a->tokens, 1, 1, 256, &q, sizeof q,
-                               err);
-    return tsr_cuda_launch(c, stream, KERNEL_k_quantize,
-                           cuda_ceil((uint64_t)a->tokens * a->blocks, 4), 1, 1, 128, &q, sizeof q,
-                           err);
+    a->q = work + p->q;
+    a->ldq = p->ldq;
+    a->sa = work + p->sa;
+    a->found = work + p->found;
+    a->blocks = (uint32_t)p->blocks;
+    return (struct k_quantize){ .x = a->x,
+                                .ldx = a->ldx,
+                                .q = a->q,
+                                .ldq = a->ldq,
+                                .sa = a->sa,
+                                .found = a->found,
+                                .tokens = a->tokens,
+                                .cols = (uint32_t)w->k.cols,
+                                .segment = w->k.segment,
+                                .blocks = a->blocks,
+                                .per_segment = (uint32_t)p->per_segment,
+                                .threshold = w->k.threshold };
+}
+
+/* x as int8 in the scratch, if it is not there from the LINEAR before (work.c). */
+static tsr_status quantize(struct tsr_cuda *c, void *stream, const struct tsr_cuda_weight *w,
+                           struct k_linear *a, const struct places *p, struct tsr_err *err)
+{
+    enum tsr_cuda_kernel kernel = w->llm ? KERNEL_k_quantize_llm : KERNEL_k_quantize;
+    struct k_quantize    q = quantized_at(c->work, w, p, a);
+    uint64_t             work, grid = w->llm ? a->tokens : (uint64_t)a->tokens * a->blocks;
+    if (!stream && tsr_cuda_kept_has(c, kernel, &q))
+        return TSR_OK;
+    tsr_status st = tsr_cuda_work(c, p->total, &work, err);
+    if (st != TSR_OK)
+        return st;
+    q = quantized_at(work, w, p, a);
+    st = w->llm
+             ? tsr_cuda_launch(c, stream, kernel, grid, 1, 1, 256, &q, sizeof q, err)
+             : tsr_cuda_launch(c, stream, kernel, cuda_ceil(grid, 4), 1, 1, 128, &q, sizeof q, err);
+    if (st == TSR_OK && !stream)
+        tsr_cuda_kept_keep(c, kernel, &q);
+    return st;
 }
 
 static tsr_status round_rows(struct tsr_cuda *c, void *stream, struct k_linear *a, uint64_t cols,
@@ -178,20 +198,12 @@ static tsr_status run(struct tsr_cuda *c, void *stream, const struct tsr_cuda_we
     tsr_status    st;
     if (!find_places(w, act, a->tokens, &at))
         return tsr_fail(err, TSR_E_NOMEM, "LINEAR: the activations are larger than the memory");
-    if (at.total && (st = tsr_cuda_work(c, at.total, &work, err)) != TSR_OK)
-        return st;
     if (act == TSR_ACT_A16 &&
-        (st = round_rows(c, stream, a, w->k.cols, work + at.x, at.ldx, err)) != TSR_OK)
+        ((st = tsr_cuda_work(c, at.total, &work, err)) != TSR_OK ||
+         (st = round_rows(c, stream, a, w->k.cols, work + at.x, at.ldx, err)) != TSR_OK))
         return st;
-    if (act == TSR_ACT_A8) {
-        a->q = work + at.q;
-        a->ldq = at.ldq;
-        a->sa = work + at.sa;
-        a->found = work + at.found;
-        a->blocks = (uint32_t)at.blocks;
-        if ((st = quantize(c, stream, w, a, &at, err)) != TSR_OK)
-            return st;
-    }
+    if (act == TSR_ACT_A8 && (st = quantize(c, stream, w, a, &at, err)) != TSR_OK)
+        return st;
     a->vector = a->x % 16 == 0 && (a->ldx % 4 == 0 || a->tokens == 1);
     const struct chosen k = act == TSR_ACT_A8 ? choose_a8(c, w, a->tokens) : choose_f32(c, w, a);
     return tsr_cuda_launch(c, stream, k.kernel, cuda_ceil(w->k.rows, k.rows),

@@ -78,24 +78,31 @@ static tsr_status run_rows(struct tsr_cuda *c, void *stream, const struct tsr_op
 }
 
 static tsr_status dispatch(struct tsr_cuda *c, void *stream, const struct tsr_op *op,
-                           struct tsr_err *err)
+                           const struct tsr_op_parts *parts, struct tsr_err *err)
 {
-    struct tsr_op_parts parts;
-    tsr_status          st = tsr_cuda_check(c, op, &parts, err);
-    if (st != TSR_OK)
-        return st;
     switch (op->kind) {
     case TSR_OP_LINEAR:
-        return tsr_cuda_linear_op(c, stream, op, &parts, err);
+        return tsr_cuda_linear_op(c, stream, op, parts, err);
     case TSR_OP_EMBED:
-        return tsr_cuda_embed_op(c, stream, op, &parts, err);
+        return tsr_cuda_embed_op(c, stream, op, parts, err);
     case TSR_OP_KV_STORE:
-        return tsr_cuda_kv_store_op(c, stream, op, &parts, err);
+        return tsr_cuda_kv_store_op(c, stream, op, parts, err);
     case TSR_OP_ATTENTION:
-        return tsr_cuda_attention_op(c, stream, op, &parts, err);
+        return tsr_cuda_attention_op(c, stream, op, parts, err);
     default:
-        return run_rows(c, stream, op, &parts, err);
+        return run_rows(c, stream, op, parts, err);
     }
+}
+
+/* What was quantized before stays of use if this operation did not write to it. */
+static void note_output(struct tsr_cuda *c, void *stream, const struct tsr_op_parts *parts,
+                        tsr_status st)
+{
+    struct tsr_view out = tsr_cuda_at(&parts->out); /* elements of a cache have at most 4 bytes */
+    if (stream || st != TSR_OK)
+        tsr_cuda_kept_forget(c);
+    else
+        tsr_cuda_kept_wrote(c, out.p, out.p + (out.rows - 1) * out.stride + 4 * out.cols);
 }
 
 tsr_status tsr_cuda_run(void *self, void *stream, const struct tsr_op *op, struct tsr_err *err)
@@ -104,7 +111,12 @@ tsr_status tsr_cuda_run(void *self, void *stream, const struct tsr_op *op, struc
     if (c->host->cancelled(c->host->ctx))
         return tsr_fail(err, TSR_E_CANCELLED, "stopped before operation %u", op->kind);
     TSR_CUDA_ALONE(c);
-    tsr_status st = dispatch(self, stream, op, err);
+    struct tsr_op_parts parts;
+    tsr_status          st = tsr_cuda_check(self, op, &parts, err);
+    if (st == TSR_OK) {
+        st = dispatch(self, stream, op, &parts, err);
+        note_output(self, stream, &parts, st);
+    }
     if (st == TSR_OK) {
         struct tsr_cuda_buffer *b = op->out->buffer;
         b->written = 1;

@@ -198,7 +198,10 @@ tsr_status tsr_cuda_flush(struct tsr_cuda *c, struct tsr_err *err)
     if (list.n == 0)
         return TSR_OK;
     c->queue.n = c->queue.used = 0; /* also on failure: nothing is tried twice */
-    return hand_over(c, &list, err);
+    tsr_status st = hand_over(c, &list, err);
+    if (st != TSR_OK) /* launches that were left out */
+        tsr_cuda_kept_forget(c);
+    return st;
 }
 
 /* ---- launches ---------------------------------------------------------------------------- */

@@ -6,7 +6,8 @@
  *   gpu_check ranks BACKEND PLUGIN PLUGINS TRANSPORT RANKS
  *   gpu_check bench BACKEND PLUGIN PLUGINS SECONDS
  *
- * COUNT drawn LINEARs and as many other operations; each gives the bytes that the CPU backend gives.
+ * COUNT drawn LINEARs, as many other operations and a quarter as many layers of operations; each gives the
+ * bytes that the CPU backend gives.
  * fast: COUNT LINEARs of a device of numerics: fast, within their bounds; linalg: its linear algebra.
  * codecs: COUNT messages coded on the device are the codecs' own, and those of the recorded VECTORS, a
  * folder.  ranks: sums over so many processes are those of ranks on CPUs; over nccl they are made on the
@@ -46,7 +47,8 @@ static int kernels(struct tsr_registry *r, enum part part, const char *backend, 
               : part == LINALG ? pair_check_linalg(&p, count)
               : part == CODECS
                   ? pair_check_vectors(&p, r, vectors) && pair_check_codecs(&p, r, count)
-                  : pair_check_linears(&p, count) && pair_check_ops(&p, count);
+                  : pair_check_linears(&p, count) && pair_check_ops(&p, count) &&
+                        pair_check_layers(&p, count / 4);
     if (!ok)
         (void)fprintf(stderr, "gpu_check: seed %llu: %s\n", (unsigned long long)seed, p.err.text);
     else

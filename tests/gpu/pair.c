@@ -132,7 +132,22 @@ void pair_tensor_free(struct pair *p, struct pair_tensor *x)
     memset(x, 0, sizeof *x);
 }
 
-/* Equal bytes; F32 also where both are no number. */
+/* Both are no number, of whatever sign and payload: F32 words, or two F16 each of which may be one. */
+static bool both_nan(uint32_t u, uint32_t v, uint32_t dtype)
+{
+    if (dtype == TSR_F32)
+        return (u & 0x7fffffffu) > 0x7f800000u && (v & 0x7fffffffu) > 0x7f800000u;
+    if (dtype != TSR_F16)
+        return false;
+    for (int i = 0; i < 32; i += 16) {
+        uint32_t a = u >> i & 0xffffu, b = v >> i & 0xffffu;
+        if (a != b && ((a & 0x7fffu) <= 0x7c00u || (b & 0x7fffu) <= 0x7c00u))
+            return false;
+    }
+    return true;
+}
+
+/* Equal bytes, or no number on both sides. */
 static bool same(struct pair *p, const char *what, const uint8_t *a, const uint8_t *b,
                  uint64_t bytes, uint32_t dtype)
 {
@@ -141,9 +156,7 @@ static bool same(struct pair *p, const char *what, const uint8_t *a, const uint8
         uint64_t n = bytes - i < 4 ? bytes - i : 4;
         memcpy(&u, a + i, n);
         memcpy(&v, b + i, n);
-        bool nan =
-            dtype == TSR_F32 && (u & 0x7fffffffu) > 0x7f800000u && (v & 0x7fffffffu) > 0x7f800000u;
-        if (u != v && !nan) {
+        if (u != v && !both_nan(u, v, dtype)) {
             float f, g;
             memcpy(&f, &u, 4);
             memcpy(&g, &v, 4);
@@ -158,11 +171,39 @@ static bool same(struct pair *p, const char *what, const uint8_t *a, const uint8
     return true;
 }
 
-bool pair_run(struct pair *p, const char *what, const struct tsr_op *op,
-              struct pair_tensor *x[TSR_OP_INPUTS + 1], void *const weight[2])
+/* Puts the operation and the device in front of an error. */
+static void explain(struct pair *p, const char *what, int device, bool ok)
 {
-    uint8_t *got[2] = { NULL, NULL };
+    char text[300];
+    if (ok)
+        return;
+    (void)snprintf(text, sizeof text, "%.290s", p->err.text);
+    (void)tsr_fail(&p->err.err, TSR_E_DEVICE, "%s, %s: %s", what,
+                   device ? "on the device" : "on the CPU", text);
+}
+
+bool pair_compare(struct pair *p, const char *what, const struct pair_tensor *x)
+{
+    uint8_t *got[2] = { malloc(x->bytes), malloc(x->bytes) };
     bool     ok = true;
+    if (!got[0] || !got[1])
+        abort();
+    for (int i = 0; i < 2 && ok; i++) {
+        struct pair_device *d = &p->d[i];
+        ok = d->t->sync(d->self, NULL, &p->err.err) == TSR_OK &&
+             d->t->download(d->self, x->t[i].buffer, 0, got[i], x->bytes, &p->err.err) == TSR_OK;
+        explain(p, what, i, ok);
+    }
+    ok = ok && same(p, what, got[0], got[1], x->bytes, x->t[0].dtype);
+    free(got[0]);
+    free(got[1]);
+    return ok;
+}
+
+bool pair_queue(struct pair *p, const char *what, const struct tsr_op *op,
+                struct pair_tensor *const x[TSR_OP_INPUTS + 1], void *const weight[2])
+{
+    bool ok = true;
     for (int i = 0; i < 2 && ok; i++) {
         struct pair_device *d = &p->d[i];
         struct tsr_op       o = *op;
@@ -171,22 +212,15 @@ bool pair_run(struct pair *p, const char *what, const struct tsr_op *op,
         for (int k = 0; k < TSR_OP_INPUTS; k++)
             o.in[k] = x[k + 1] ? &x[k + 1]->t[i] : NULL;
         o.weight = weight ? weight[i] : NULL;
-        got[i] = malloc(x[0]->bytes);
-        if (!got[i])
-            abort();
-        ok = d->t->run(d->self, NULL, &o, &p->err.err) == TSR_OK &&
-             d->t->sync(d->self, NULL, &p->err.err) == TSR_OK &&
-             d->t->download(d->self, o.out->buffer, 0, got[i], x[0]->bytes, &p->err.err) == TSR_OK;
-        if (!ok) {
-            char text[300];
-            (void)snprintf(text, sizeof text, "%.290s", p->err.text);
-            (void)tsr_fail(&p->err.err, TSR_E_DEVICE, "%s, %s: %s", what,
-                           i ? "on the device" : "on the CPU", text);
-        }
+        ok = d->t->run(d->self, NULL, &o, &p->err.err) == TSR_OK;
+        explain(p, what, i, ok);
     }
-    ok = ok && same(p, what, got[0], got[1], x[0]->bytes, x[0]->t[0].dtype);
-    free(got[0]);
-    free(got[1]);
-    p->checked++;
     return ok;
+}
+
+bool pair_run(struct pair *p, const char *what, const struct tsr_op *op,
+              struct pair_tensor *x[TSR_OP_INPUTS + 1], void *const weight[2])
+{
+    p->checked++;
+    return pair_queue(p, what, op, x, weight) && pair_compare(p, what, x[0]);
 }

@@ -45,6 +45,11 @@ void pair_tensor_free(struct pair *p, struct pair_tensor *x);
 bool pair_run(struct pair *p, const char *what, const struct tsr_op *op,
               struct pair_tensor *x[TSR_OP_INPUTS + 1], void *const weight[2]);
 
+/* The two halves of pair_run(): runs op without a wait; compares the buffer of x. */
+bool pair_queue(struct pair *p, const char *what, const struct tsr_op *op,
+                struct pair_tensor *const x[TSR_OP_INPUTS + 1], void *const weight[2]);
+bool pair_compare(struct pair *p, const char *what, const struct pair_tensor *x);
+
 /* A weight of random codes on both; false: p->err. */
 struct pair_format {
     struct tsr_format f;
@@ -59,6 +64,8 @@ void pair_weight_free(struct pair *p, void *weight[2]);
 /* ops.c, linears.c: `count` drawn cases; false at the first that differs, p->err has it. */
 bool pair_check_ops(struct pair *p, uint64_t count);
 bool pair_check_linears(struct pair *p, uint64_t count);
+/* layers.c: `count` drawn sequences of operations without a wait between them. */
+bool pair_check_layers(struct pair *p, uint64_t count);
 /* fast.c: the device is one of numerics: fast; each product within the bound of its type. */
 bool pair_check_fast(struct pair *p, uint64_t count);
 /* linalg.c: the same for its tessera.linalg/1. */

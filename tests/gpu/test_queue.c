@@ -15,44 +15,7 @@
 
 #include "../fixtures/error_is.h"
 #include "backend.h"
-
-/* ---- a host ------------------------------------------------------------------------------ */
-
-static int64_t held;
-static int32_t stop;
-static char    logged[512];
-
-static void host_log(void *ctx, int32_t level, const char *msg)
-{
-    (void)ctx;
-    if (level >= TSR_LOG_INFO)
-        (void)snprintf(logged, sizeof logged, "%s", msg);
-}
-static void *host_alloc(void *ctx, uint64_t size, uint64_t align)
-{
-    void *p = NULL;
-    (void)ctx;
-    if (posix_memalign(&p, align < sizeof p ? sizeof p : align, size) != 0)
-        return NULL;
-    held += (int64_t)size;
-    return p;
-}
-static void host_release(void *ctx, void *p, uint64_t size)
-{
-    (void)ctx;
-    held -= p ? (int64_t)size : 0;
-    free(p);
-}
-static int32_t host_cancelled(void *ctx)
-{
-    (void)ctx;
-    return stop;
-}
-static const struct tsr_host host = { .struct_size = sizeof host,
-                                      .log = host_log,
-                                      .alloc = host_alloc,
-                                      .release = host_release,
-                                      .cancelled = host_cancelled };
+#include "host.h"
 
 /* ---- a device that counts ---------------------------------------------------------------- */
 

@@ -6,6 +6,7 @@
 #include "simt/simt.h"
 #include "standin.h"
 
+#include <stdio.h>
 #include <time.h>
 
 #define EXPORT      __attribute__((visibility("default")))
@@ -22,7 +23,7 @@ struct pinned {
 struct task {
     const struct simt_kernel *kernel; /* NULL: f(arg) */
     uint32_t                  grid[3], threads;
-    uint8_t                   args[512];
+    uint8_t                   args[1024];
     CUresult (*f)(void *arg);
     void *arg;
 };
@@ -54,8 +55,9 @@ struct record {
     int             passed, users;
 };
 CUresult standin_run_until(CUstream s, const struct record *r);
-void     standin_break(void);   /* the context, for good */
-void     standin_begin(void);   /* a launch: what is freed before it was late */
-uint64_t standin_kernels(void); /* counts one that runs */
+void     standin_break(void);           /* the context, for good */
+void     standin_begin(void);           /* a launch: what is freed before it was late */
+uint64_t standin_kernels(void);         /* counts one that runs */
+void     standin_tell_kernels(FILE *f); /* how often each of them ran */
 
 #endif

@@ -16,7 +16,7 @@
  * fails, and the context with it), capture=N (the N-th capture of
  * a stream fails), none (no algorithm), noblas (cuBLAS does not
  * start), memory=MIB.
- * TSR_STANDIN_LOG: a file for the counts of calls, written at exit.
+ * TSR_STANDIN_LOG: a file for the counts of calls and of runs of each kernel, written at exit.
  */
 #ifndef TSR_STANDIN_H
 #define TSR_STANDIN_H
