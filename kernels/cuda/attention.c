@@ -17,6 +17,7 @@ tsr_status tsr_cuda_kv_store_op(struct tsr_cuda *c, void *stream, const struct t
                                 .rows = rows.p + 4 * t,
                                 .cache_stride = cache.stride,
                                 .x_stride = x.stride,
+                                .cache_bytes = cache.rows * cache.stride,
                                 .tokens = (uint32_t)part,
                                 .kv_heads = op->kv_heads,
                                 .head_dim = op->head_dim,

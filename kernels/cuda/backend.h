@@ -175,6 +175,19 @@ tsr_status tsr_cuda_queue_open(struct tsr_cuda *c, struct tsr_err *err);
 void       tsr_cuda_queue_close(struct tsr_cuda *c);
 tsr_status tsr_cuda_flush(struct tsr_cuda *c, struct tsr_err *err);
 
+/* A launch that does what two launches do one after the other. */
+struct tsr_cuda_fused {
+    struct tsr_cuda_launch l; /* with args of its own */
+    union {
+        struct k_norm_step  norm;
+        struct k_act_step   act;
+        struct k_heads_step heads;
+    } args;
+};
+/* 1 and *f, if one launch may take the place of both; 0 if not. */
+int tsr_cuda_fuse(const struct tsr_cuda_launch *first, const struct tsr_cuda_launch *next,
+                  struct tsr_cuda_fused *f);
+
 /* At least `bytes` of device scratch until the next call. */
 tsr_status tsr_cuda_work(struct tsr_cuda *c, uint64_t bytes, uint64_t *address,
                          struct tsr_err *err);

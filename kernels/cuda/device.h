@@ -35,6 +35,9 @@
     X(k_embed)                                                                                     \
     X(k_quantize)                                                                                  \
     X(k_quantize_llm)                                                                              \
+    X(k_norm_step)                                                                                 \
+    X(k_act_step)                                                                                  \
+    X(k_heads_step)                                                                                \
     X(k_tile8_int)                                                                                 \
     X(k_tile16_int)                                                                                \
     X(k_tile32_int)                                                                                \

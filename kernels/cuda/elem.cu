@@ -5,12 +5,7 @@
  * ACT, GATHER and COLUMNS 8 n, ROPE 8 n and its angles; NORM 8 n and gain and bias, where a row of more than
  * NORM_TILE columns is read two or three times.
  */
-#include "k_math.h"
-
-#define FUNC_SILU      0u
-#define FUNC_GELU_TANH 1u
-#define FUNC_GELU_ERF  2u
-#define FUNC_CLAMPED   4u
+#include "k_elem.h"
 
 /* Elements of all rows, a thread each; more than the grid has go round. */
 #define EACH(i, total)                                                                             \
@@ -35,48 +30,15 @@ TSR_KERNEL(k_add, struct k_rows, 256)
 {
     EACH(i, a.rows * a.n)
     {
-        uint64_t r = i / a.n, c = i % a.n;
-        AT(float, a.out)
-        [r * a.out_stride + c] =
-            AT(const float, a.a)[r * a.a_stride + c] + AT(const float, a.b)[r * a.b_stride + c];
+        add_at(&a, i / a.n, i % a.n);
     }
-}
-
-DEV float func_of(float x, uint32_t func)
-{
-    if (func == FUNC_SILU)
-        return x / (1.0f + k_exp(-x));
-    if (func == FUNC_GELU_TANH) {
-        float u = fmaf((x * x) * x, 0.044715f, x) * 0.797884561f;
-        return (0.5f * x) * (1.0f + k_tanh(u));
-    }
-    if (func == FUNC_GELU_ERF)
-        return (0.5f * x) * (1.0f + k_erf(x * 0.707106781f));
-    return x < 0.0f ? 0.0f : x; /* NaN stays */
-}
-
-/* The constant comes first in min and max, as on the CPU: NaN stays. */
-DEV float clamped(float x, float u, float alpha, float limit)
-{
-    float g = k_min(limit, x);
-    float y = g / (1.0f + k_exp(-(alpha * g)));
-    return y * (k_max(-limit, k_min(limit, u)) + 1.0f);
 }
 
 TSR_KERNEL(k_act, struct k_rows, 256)
 {
     EACH(i, a.rows * a.n)
     {
-        uint64_t r = i / a.n, c = i % a.n;
-        float    x = AT(const float, a.a)[r * a.a_stride + c];
-        float    u = a.b ? AT(const float, a.b)[r * a.b_stride + c] : 1.0f, y;
-        if (a.kind == FUNC_CLAMPED)
-            y = clamped(x, u, a.scale, a.softcap);
-        else if (a.b)
-            y = func_of(x, a.kind) * u;
-        else
-            y = func_of(x, a.kind);
-        AT(float, a.out)[r * a.out_stride + c] = y;
+        (void)act_at(&a, i / a.n, i % a.n);
     }
 }
 
@@ -138,86 +100,18 @@ TSR_KERNEL(k_round, struct k_rows, 256)
 /* A thread takes a pair, or one element after the rotary ones; out may be a. */
 TSR_KERNEL(k_rope, struct k_rows, 256)
 {
-    const uint32_t half = a.rotary_dim / 2, each = a.head_dim - half;
+    const uint32_t each = a.head_dim - a.rotary_dim / 2;
     EACH(i, (uint64_t)a.rows * a.heads * each)
     {
-        uint64_t     r = i / ((uint64_t)a.heads * each), in = i % ((uint64_t)a.heads * each);
-        uint64_t     h = in / each, c = in % each;
-        const float *x = AT(const float, a.a) + r * a.a_stride + h * a.head_dim;
-        float       *y = AT(float, a.out) + r * a.out_stride + h * a.head_dim;
-        if (c >= half) {
-            y[half + c] = x[half + c];
-            continue;
-        }
-        uint64_t p = a.kind == K_ROPE_ADJACENT ? 2 * c : c;
-        uint64_t q = a.kind == K_ROPE_ADJACENT ? p + 1 : half + p;
-        float    u = x[p], v = x[q];
-        float    cosine = AT(const float, a.b)[r * a.b_stride + c];
-        float    sine = AT(const float, a.c)[r * a.c_stride + c];
-        y[p] = fmaf(u, cosine, -(v * sine));
-        y[q] = fmaf(v, cosine, u * sine);
+        uint64_t r = i / ((uint64_t)a.heads * each), in = i % ((uint64_t)a.heads * each);
+        rope_at(&a, r, in / each, in % each);
     }
 }
 
-/* A block for a row.  The sums are chains of sixteen lanes, so that the first half of the first warp
- * adds; all threads bring the row into shared memory for it. */
-#define NORM_TILE 4096u
-
-/* Of columns c0..c0+n-1 in tile: FMA(x - mean, x - mean, acc), or the sum with `plain`. */
-DEV float norm_chain(const float *tile, uint32_t n, float mean, int centered, int plain, float acc)
-{
-    for (uint32_t i = threadIdx.x % 16; i < n; i += 16) {
-        float d = tile[i];
-        if (plain) {
-            acc = acc + d;
-            continue;
-        }
-        if (centered)
-            d = d - mean;
-        acc = fmaf(d, d, acc);
-    }
-    return acc;
-}
-
+/* A block for a row. */
 TSR_KERNEL(k_norm, struct k_rows, 256)
 {
     __shared__ float tile[NORM_TILE];
     __shared__ float result;
-    const int        layer = a.kind == 1u;
-    const uint32_t   t = threadIdx.x;
-    const float     *x = AT(const float, a.a) + (uint64_t)blockIdx.x * a.a_stride;
-    float           *y = AT(float, a.out) + (uint64_t)blockIdx.x * a.out_stride;
-    const float      n = (float)a.n;
-    float            mean = 0.0f;
-    /* pass 0: the mean; pass 1: the variance */
-    for (int pass = layer ? 0 : 1; pass < 2; pass++) {
-        float acc = 0.0f;
-        for (uint64_t c0 = 0; c0 < a.n; c0 += NORM_TILE) {
-            uint32_t m = a.n - c0 < NORM_TILE ? (uint32_t)(a.n - c0) : NORM_TILE;
-            __syncthreads();
-            for (uint32_t i = t; i < m; i += 256)
-                tile[i] = x[c0 + i];
-            __syncthreads();
-            if (t < 32) /* both halves of the warp do the same */
-                acc = norm_chain(tile, m, mean, layer, pass == 0, acc);
-        }
-        if (t < 32) {
-            acc = k_tree16(acc);
-            if (t == 0)
-                result = acc;
-        }
-        __syncthreads();
-        if (pass == 0)
-            mean = result / n;
-    }
-    const float r = 1.0f / sqrtf(result / n + a.eps);
-    for (uint64_t i = t; i < a.n; i += 256) {
-        float d = x[i];
-        if (layer)
-            d = d - mean;
-        d = (d * r) * (AT(const float, a.b)[i] + a.offset);
-        if (a.c)
-            d = d + AT(const float, a.c)[i];
-        y[i] = d;
-    }
+    norm_row(&a, blockIdx.x, tile, &result);
 }

@@ -3,7 +3,7 @@
 #include "k_args.h"
 
 /* Made by objcopy from nvcc's output (meson.build). */
-#define IMAGES(X)   X(codec) X(dense) X(elem) X(gemm) X(kv) X(linear) X(quantize)
+#define IMAGES(X)   X(codec) X(dense) X(elem) X(gemm) X(kv) X(linear) X(quantize) X(step)
 #define IMAGE_OF(n) extern const uint8_t _binary_kernels_cuda_##n##_fatbin_start[];
 #define IMAGE_AT(n) [IN_##n] = _binary_kernels_cuda_##n##_fatbin_start,
 #define IMAGE_IN(n) IN_##n,
@@ -54,6 +54,10 @@ static enum image image_of(enum tsr_cuda_kernel k)
     case KERNEL_k_quantize:
     case KERNEL_k_quantize_llm:
         return IN_quantize;
+    case KERNEL_k_norm_step:
+    case KERNEL_k_act_step:
+    case KERNEL_k_heads_step:
+        return IN_step;
     default:
         return IN_linear;
     }

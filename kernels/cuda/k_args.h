@@ -110,7 +110,35 @@ struct k_rows {
 struct k_kv_store {
     uint64_t cache, x, rows;
     uint64_t cache_stride, x_stride;
+    uint64_t cache_bytes; /* from the cache's first row to the end of its last one */
     uint32_t tokens, kv_heads, head_dim, dtype;
+};
+
+/* Operations that follow each other in one launch: step.cu, fuse.c. */
+
+#define K_STEP_THREADS 1024u /* of a block of k_norm_step, at most */
+
+/* NORM; before it the ADD whose sum it takes, if add.out, and after it k_quantize of its rows, if q.q. */
+struct k_norm_step {
+    struct k_rows     add, norm;
+    struct k_quantize q;
+};
+
+/* ACT, then k_quantize of its rows. */
+struct k_act_step {
+    struct k_rows     act;
+    struct k_quantize q;
+};
+
+/* For some heads ROPE, if rope.out, then KV_STORE, if store.cache, of the same rows if both. */
+struct k_head_part {
+    struct k_rows     rope;
+    struct k_kv_store store;
+};
+#define K_HEAD_PARTS 3u /* queries, keys, values */
+struct k_heads_step {
+    struct k_head_part part[K_HEAD_PARTS];
+    uint32_t           parts, none; /* none: as in k_linear */
 };
 
 struct k_attention {

@@ -9,22 +9,13 @@
  * Four kernels, since the maximum comes before the first exponential: scores, softmax, values by
  * blocks of 256 positions, and their sum.
  */
-#include "k_math.h"
-
-#define DT_F32 1u
-#define DT_F16 2u
-#define DT_I8  6u
+#include "k_store.h"
 
 /* The scale in front of a head of an int8 cache may lie on any byte. */
 DEV float scale_at(const uint8_t *p)
 {
     return __uint_as_float((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
                            (uint32_t)p[3] << 24);
-}
-
-DEV uint64_t head_bytes(uint32_t dtype, uint32_t dim)
-{
-    return dtype == DT_F32 ? 4u * (uint64_t)dim : dtype == DT_F16 ? 2u * (uint64_t)dim : 4u + dim;
 }
 
 DEV float cached(const uint8_t *head, uint32_t dtype, uint32_t d, float scale)
@@ -40,43 +31,9 @@ DEV float cached(const uint8_t *head, uint32_t dtype, uint32_t d, float scale)
 TSR_KERNEL(k_kv_store, struct k_kv_store, 128)
 {
     const uint64_t task = (uint64_t)blockIdx.x * 4 + threadIdx.x / WARP;
-    const uint32_t lane = threadIdx.x % WARP, dim = a.head_dim;
     if (task >= (uint64_t)a.tokens * a.kv_heads)
         return; /* the whole warp */
-    const uint64_t token = task / a.kv_heads, head = task % a.kv_heads;
-    const float   *x = AT(const float, a.x + token * a.x_stride) + head * dim;
-    uint8_t       *row = AT(uint8_t, a.cache) + AT(const uint32_t, a.rows)[token] * a.cache_stride +
-                   head * head_bytes(a.dtype, dim);
-    if (a.dtype == DT_F32) {
-        for (uint32_t d = lane; d < dim; d += WARP)
-            ((float *)(void *)row)[d] = x[d];
-        return;
-    }
-    if (a.dtype == DT_F16) {
-        for (uint32_t d = lane; d < dim; d += WARP)
-            ((uint16_t *)(void *)row)[d] = (uint16_t)k_to_half(x[d]);
-        return;
-    }
-    float top = 0.0f;
-    int   bad = 0;
-    for (uint32_t d = lane; d < dim; d += WARP) {
-        bad |= !k_finite(x[d]);
-        top = k_max(fabsf(x[d]), top);
-    }
-    for (uint32_t l = 16; l > 0; l /= 2)
-        top = k_max(top, shfl_xor_f(ALL_LANES, top, l));
-    bad = __any_sync(ALL_LANES, bad);
-    float scale = top / 127.0f, inv = 1.0f / scale;
-    if (bad)
-        scale = k_nan();
-    else if (!(inv <= FLT_MAX))
-        scale = 0.0f;
-    if (lane < 4)
-        row[lane] = (uint8_t)(__float_as_uint(scale) >> 8 * lane);
-    for (uint32_t d = lane; d < dim; d += WARP) {
-        float q = bad || scale == 0.0f ? 0.0f : k_min(k_max(rintf(x[d] * inv), -127.0f), 127.0f);
-        row[4 + d] = (uint8_t)(int8_t)q;
-    }
+    store_head(&a, task / a.kv_heads, task % a.kv_heads);
 }
 
 /* Positions lo..p of a token; scores are counted from base, on a border of 16. */

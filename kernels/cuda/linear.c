@@ -69,7 +69,7 @@ static struct k_quantize quantized_at(uint64_t work, const struct tsr_cuda_weigh
                                 .threshold = w->k.threshold };
 }
 
-/* x as int8 in the scratch, if it is not there from the LINEAR before (work.c). */
+/* x as int8 in the scratch, if it is not there from the LINEAR before (kept.c). */
 static tsr_status quantize(struct tsr_cuda *c, void *stream, const struct tsr_cuda_weight *w,
                            struct k_linear *a, const struct places *p, struct tsr_err *err)
 {

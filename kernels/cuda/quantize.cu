@@ -5,47 +5,18 @@
  * Bytes moved: an activation is read once, with LLM.int8 twice (the second time from a cache), and
  * written as a byte.
  */
-#include "k_math.h"
+#include "k_quantize.h"
 
-/* A warp for a token and block of at most 128 columns: lane l takes columns 4l..4l+3 of it. */
+/* A warp for a token and block. */
 TSR_KERNEL(k_quantize, struct k_quantize, 128)
 {
     const uint64_t task = (uint64_t)blockIdx.x * 4 + threadIdx.x / WARP;
-    const uint32_t lane = threadIdx.x % WARP;
     if (task >= (uint64_t)a.tokens * a.blocks)
         return; /* the whole warp */
     const uint64_t token = task / a.blocks, b = task % a.blocks;
-    const uint64_t s0 = b / a.per_segment * a.segment, k0 = s0 + b % a.per_segment * K_BLOCK;
-    uint64_t       k1 = s0 + a.segment < a.cols ? s0 + a.segment : a.cols;
-    k1 = k0 + K_BLOCK < k1 ? k0 + K_BLOCK : k1;
-    const float *x = AT(const float, a.x) + token * a.ldx;
-    float        v[4], top = 0.0f;
-    int          bad = 0;
-    for (uint32_t i = 0; i < 4; i++) {
-        uint64_t k = k0 + 4 * lane + i;
-        v[i] = k < k1 ? x[k] : 0.0f;
-        bad |= !k_finite(v[i]);
-        top = k_max(fabsf(v[i]), top);
-    }
-    for (uint32_t l = 16; l > 0; l /= 2)
-        top = k_max(top, shfl_xor_f(ALL_LANES, top, l));
-    bad = __any_sync(ALL_LANES, bad);
-    float scale = top / 127.0f, inv = 1.0f / scale;
-    if (bad)
-        scale = k_nan();
-    else if (!(inv <= FLT_MAX))
-        scale = 0.0f;
-    uint32_t word = 0;
-    for (uint32_t i = 0; i < 4; i++) {
-        float   q = bad || scale == 0.0f ? 0.0f : k_min(k_max(rintf(v[i] * inv), -127.0f), 127.0f);
-        int32_t code = (int32_t)q;
-        word |= ((uint32_t)code & 255u) << 8 * i;
-    }
-    if (lane == 0)
-        AT(float, a.sa)[token * a.blocks + b] = scale;
-    const uint64_t at = k0 + 4 * lane;
-    if (at < (k1 + K_STEP - 1) / K_STEP * K_STEP)
-        AT(uint32_t, a.q)[(token * a.ldq + at) / 4] = word;
+    float          v[4];
+    quantize_load(&a, token, b, v);
+    quantize_block(&a, token, b, v);
 }
 
 /* LLM.int8: a block for a token; one scale, outliers are left out and counted. */

@@ -1,6 +1,7 @@
 /* queue.c - launches are queued until a wait or a copy; a repeated list, such as that of each token of a
  * batch, goes to the device as one graph.  Ranks cut a token at each of their sums: lists of equal layers have
- * equal kernels and other arguments, and a graph each. */
+ * equal kernels and other arguments, and a graph each.  A launch joins the last one where fuse.c has a kernel for
+ * both. */
 #include "backend.h"
 
 #include <stdio.h>
@@ -206,20 +207,49 @@ tsr_status tsr_cuda_flush(struct tsr_cuda *c, struct tsr_err *err)
 
 /* ---- launches ---------------------------------------------------------------------------- */
 
-static tsr_status append(struct tsr_cuda *c, const struct tsr_cuda_launch *l, struct tsr_err *err)
+/* Bytes of arguments in a list, which is compared as words. */
+static uint64_t whole_words(uint64_t bytes)
 {
-    struct tsr_cuda_list *q = &c->queue;
-    if (q->n == QUEUE_MOST || l->args_bytes > QUEUE_ARGS - q->used) {
-        tsr_status st = tsr_cuda_flush(c, err);
-        if (st != TSR_OK)
-            return st;
-    }
-    uint64_t whole = (l->args_bytes + 7) / 8 * 8; /* lists are compared as words */
+    return (bytes + 7) / 8 * 8;
+}
+
+/* l behind the launches and arguments that are there; it has room. */
+static void put_last(struct tsr_cuda_list *q, const struct tsr_cuda_launch *l)
+{
+    uint64_t whole = whole_words(l->args_bytes);
     memset(q->args + q->used + whole - 8, 0, 8);
     memcpy(q->args + q->used, l->args, l->args_bytes);
     q->l[q->n] = *l;
     q->l[q->n++].args = q->args + q->used;
     q->used += whole;
+}
+
+/* The last launch becomes one that does l's work too. */
+static int join_last(struct tsr_cuda_list *q, const struct tsr_cuda_launch *l)
+{
+    struct tsr_cuda_fused f;
+    if (q->n == 0 || !tsr_cuda_fuse(&q->l[q->n - 1], l, &f))
+        return 0;
+    uint64_t at = (uint64_t)((const uint8_t *)q->l[q->n - 1].args - q->args);
+    if (whole_words(f.l.args_bytes) > QUEUE_ARGS - at)
+        return 0;
+    q->n--;
+    q->used = at;
+    put_last(q, &f.l);
+    return 1;
+}
+
+static tsr_status append(struct tsr_cuda *c, const struct tsr_cuda_launch *l, struct tsr_err *err)
+{
+    struct tsr_cuda_list *q = &c->queue;
+    if (join_last(q, l))
+        return TSR_OK;
+    if (q->n == QUEUE_MOST || whole_words(l->args_bytes) > QUEUE_ARGS - q->used) {
+        tsr_status st = tsr_cuda_flush(c, err);
+        if (st != TSR_OK)
+            return st;
+    }
+    put_last(q, l);
     return TSR_OK;
 }
 

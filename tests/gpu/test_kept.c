@@ -10,9 +10,9 @@
 
 #include "backend.h"
 #include "host.h"
+#include "int8_weight.h"
 #include "tessera/backend_codec.h"
 #include "tessera/codec.h"
-#include "tessera/format.h"
 
 #define TOKENS 3u
 #define COLS   96u
@@ -67,34 +67,6 @@ static struct tsr_tensor tensor(struct rig *r, uint32_t dtype, uint64_t rows, ui
     return t;
 }
 
-static void *weight(struct rig *r, int seed, uint64_t act8)
-{
-    uint8_t                codes[OUT * COLS], meta[OUT * 4];
-    const float            scale = 0.01f;
-    struct tsr_format      f = { .struct_size = sizeof f,
-                                 .id = TSR_FORMAT_INT,
-                                 .bits = 8,
-                                 .scale_dtype = TSR_F32,
-                                 .act8 = act8,
-                                 .act8_threshold = act8 ? 30.0 : 0.0 };
-    struct tsr_weight_desc d = { .struct_size = sizeof d,
-                                 .name = "w",
-                                 .format = &f,
-                                 .rows = OUT,
-                                 .cols = COLS,
-                                 .codes = codes,
-                                 .meta = meta,
-                                 .code_stride = COLS,
-                                 .meta_stride = 4 };
-    void                  *w = NULL;
-    for (unsigned i = 0; i < sizeof codes; i++)
-        codes[i] = (uint8_t)(i * 29 + (unsigned)seed * 7);
-    for (unsigned i = 0; i < OUT; i++)
-        memcpy(meta + (size_t)4 * i, &scale, 4);
-    assert_int_equal(tsr_cuda_weight_load(r->self, &d, &w, &r->err), TSR_OK);
-    return w;
-}
-
 static void open_with(struct rig *r, enum tsr_cuda_launching launching)
 {
     struct tsr_cuda_options o = { .launching = launching, .fast = 1 };
@@ -109,7 +81,7 @@ static void open_with(struct rig *r, enum tsr_cuda_launching launching)
     r->other = tensor(r, TSR_F32, TOKENS, COLS);
     for (int i = 0; i < 3; i++) {
         r->y[i] = tensor(r, TSR_F32, TOKENS, OUT);
-        r->weight[i] = weight(r, i, i == 2 ? TSR_ACT8_LLM : TSR_ACT8_BLOCKS);
+        r->weight[i] = int8_weight(r->self, i, i == 2, OUT, COLS, &r->err);
     }
     r->q = tensor(r, TSR_F32, TOKENS, 8);
     r->keys = tensor(r, TSR_F32, 8, 8);

@@ -6,3 +6,4 @@
 #include "../kv.cu"
 #include "../linear.cu"
 #include "../quantize.cu"
+#include "../step.cu"

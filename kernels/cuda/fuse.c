@@ -1,0 +1,301 @@
+/* fuse.c - a launch that joins the one before it: both are then one launch with the same outputs, byte by byte.
+ *
+ * The queue asks for the last launch that waits and the next one. What is between two launches, the end of the
+ * first, is missing in the fused one. There, a thread may read what another one wrote only inside a row (a block
+ * of k_norm_step) or a head (a warp of k_heads_step). So two tensors of which one is written must be the same
+ * view, or have no byte in common. Quantized activations lie in the scratch, where no tensor is. */
+#include "backend.h"
+
+/* ---- what launches read and write ------------------------------------------------------------ */
+
+/* Rows of `cols` bytes; p 0: none. */
+struct view {
+    uint64_t p, stride, rows, cols;
+};
+
+static struct view floats(uint64_t p, uint64_t stride, uint64_t rows, uint64_t n)
+{
+    return (struct view){ p, 4 * stride, rows, 4 * n };
+}
+
+static int is_same(const struct view *a, const struct view *b)
+{
+    return a->p == b->p && a->rows == b->rows && a->cols == b->cols &&
+           (a->rows == 1 || a->stride == b->stride);
+}
+
+static uint64_t end_of(const struct view *v)
+{
+    return v->p + (v->rows - 1) * v->stride + v->cols;
+}
+
+static int is_apart(const struct view *a, const struct view *b)
+{
+    return !a->p || !b->p || end_of(a) <= b->p || end_of(b) <= a->p;
+}
+
+static int is_same_or_apart(const struct view *a, const struct view *b)
+{
+    return is_same(a, b) || is_apart(a, b);
+}
+
+static struct view out_of(const struct k_rows *r)
+{
+    return floats(r->out, r->out_stride, r->rows, r->n);
+}
+
+static struct view input_of(const struct k_rows *r)
+{
+    return floats(r->a, r->a_stride, r->rows, r->n);
+}
+
+static struct view second_of(const struct k_rows *r)
+{
+    return floats(r->b, r->b_stride, r->rows, r->n);
+}
+
+static void launch_as(struct tsr_cuda_fused *f, enum tsr_cuda_kernel kernel, uint64_t x, uint32_t y,
+                      uint32_t threads, uint64_t bytes)
+{
+    f->l = (struct tsr_cuda_launch){ .kernel = kernel,
+                                     .grid = { (uint32_t)x, y, 1 },
+                                     .threads = threads,
+                                     .args = &f->args,
+                                     .args_bytes = bytes };
+}
+
+/* ---- ADD, NORM, ACT and the quantization ------------------------------------------------------ */
+
+/* A block has a row. While half a warp adds the squares all others wait, so that blocks are small where there are
+ * many rows; a few rows leave most multiprocessors idle, and large blocks get the rest of the work done sooner. */
+#define FEW_ROWS 32u
+static void launch_norm(struct tsr_cuda_fused *f)
+{
+    uint32_t rows = f->args.norm.norm.rows;
+    launch_as(f, KERNEL_k_norm_step, rows, 1, rows <= FEW_ROWS ? K_STEP_THREADS : 256,
+              sizeof f->args.norm);
+}
+
+static int add_norm(const void *first, const void *next, struct tsr_cuda_fused *f)
+{
+    const struct k_rows *add = first, *norm = next;
+    struct view sum = out_of(add), a = input_of(add), b = second_of(add), x = input_of(norm),
+                y = out_of(norm), gain = floats(norm->b, 0, 1, norm->n),
+                bias = floats(norm->c, 0, 1, norm->n);
+    if (!is_same(&sum, &x) || !is_same_or_apart(&y, &sum) || !is_same_or_apart(&y, &a) ||
+        !is_same_or_apart(&y, &b) || !is_apart(&sum, &gain) || !is_apart(&sum, &bias))
+        return 0;
+    f->args.norm = (struct k_norm_step){ .add = *add, .norm = *norm };
+    launch_norm(f);
+    return 1;
+}
+
+/* Whether q takes whole rows of r's output. */
+static int takes(const struct k_quantize *q, const struct k_rows *r)
+{
+    struct view x = floats(q->x, q->ldx, q->tokens, q->cols), y = out_of(r);
+    return is_same(&x, &y);
+}
+
+static int norm_quantize(const void *first, const void *next, struct tsr_cuda_fused *f)
+{
+    const struct k_rows     *norm = first;
+    const struct k_quantize *q = next;
+    if (!takes(q, norm))
+        return 0;
+    f->args.norm = (struct k_norm_step){ .norm = *norm, .q = *q };
+    launch_norm(f);
+    return 1;
+}
+
+static int step_quantize(const void *first, const void *next, struct tsr_cuda_fused *f)
+{
+    const struct k_norm_step *step = first;
+    const struct k_quantize  *q = next;
+    if (step->q.q || !takes(q, &step->norm))
+        return 0;
+    f->args.norm = *step;
+    f->args.norm.q = *q;
+    launch_norm(f);
+    return 1;
+}
+
+static int act_quantize(const void *first, const void *next, struct tsr_cuda_fused *f)
+{
+    const struct k_rows     *act = first;
+    const struct k_quantize *q = next;
+    if (!takes(q, act))
+        return 0;
+    f->args.act = (struct k_act_step){ .act = *act, .q = *q };
+    launch_as(f, KERNEL_k_act_step, cuda_ceil((uint64_t)q->tokens * q->blocks, 4), 1, 128,
+              sizeof f->args.act);
+    return 1;
+}
+
+/* ---- ROPE and KV_STORE -------------------------------------------------------------------------- */
+
+#define READS 5
+
+/* written[0]: of ROPE, [1]: of KV_STORE. */
+struct touched {
+    struct view written[2], read[READS];
+};
+
+static struct view heads_of(const struct k_kv_store *s)
+{
+    return (struct view){ s->x, s->x_stride, s->tokens, 4 * (uint64_t)s->kv_heads * s->head_dim };
+}
+
+static struct touched touched_by(const struct k_head_part *p)
+{
+    const struct k_rows     *r = &p->rope;
+    const struct k_kv_store *s = &p->store;
+    const uint32_t           half = r->rotary_dim / 2;
+    return (struct touched){
+        .written = { out_of(r), { s->cache, 0, 1, s->cache_bytes } },
+        .read = { input_of(r),
+                  floats(r->b, r->b_stride, r->rows, half),
+                  floats(r->c, r->c_stride, r->rows, half),
+                  heads_of(s),
+                  { s->rows, 0, 1, 4 * (uint64_t)s->tokens } },
+    };
+}
+
+static int is_unread(const struct view *written, const struct touched *t)
+{
+    for (int i = 0; i < READS; i++)
+        if (!is_apart(written, &t->read[i]))
+            return 0;
+    return 1;
+}
+
+/* Whether two parts may run in any order. */
+static int are_apart(const struct k_head_part *p, const struct k_head_part *q)
+{
+    struct touched a = touched_by(p), b = touched_by(q);
+    for (int i = 0; i < 2; i++) {
+        if (!is_unread(&a.written[i], &b) || !is_unread(&b.written[i], &a))
+            return 0;
+        for (int k = 0; k < 2; k++)
+            if (!is_apart(&a.written[i], &b.written[k]))
+                return 0;
+    }
+    return 1;
+}
+
+/* The heads that r has rotated are those that s stores.  Its cache is apart from them, as KV_STORE wants it. */
+static int stores_what(const struct k_rows *r, const struct k_kv_store *s)
+{
+    struct view y = out_of(r), x = heads_of(s), cache = { s->cache, 0, 1, s->cache_bytes },
+                rows = { s->rows, 0, 1, 4 * (uint64_t)s->tokens };
+    struct k_head_part alone = { .rope = *r };
+    struct touched     t = touched_by(&alone);
+    return r->out && r->head_dim == s->head_dim && is_same(&y, &x) && is_apart(&rows, &y) &&
+           is_unread(&cache, &t);
+}
+
+/* `part` as one of h: after the ROPE of its heads, or apart from all. */
+static int join(struct k_heads_step *h, const struct k_head_part *part)
+{
+    uint32_t to = h->parts;
+    for (uint32_t i = 0; i < h->parts && part->store.cache; i++)
+        if (!h->part[i].store.cache && stores_what(&h->part[i].rope, &part->store))
+            to = i;
+    for (uint32_t i = 0; i < h->parts; i++)
+        if (i != to && !are_apart(&h->part[i], part))
+            return 0;
+    if (to == K_HEAD_PARTS)
+        return 0;
+    if (to < h->parts)
+        h->part[to].store = part->store;
+    else
+        h->part[h->parts++] = *part;
+    return 1;
+}
+
+static int heads_step(struct k_heads_step *h, const struct k_head_part *next,
+                      struct tsr_cuda_fused *f)
+{
+    uint64_t most = 0;
+    if (!join(h, next))
+        return 0;
+    for (uint32_t i = 0; i < h->parts; i++) {
+        const struct k_head_part *p = &h->part[i];
+        uint64_t                  n = p->rope.out ? (uint64_t)p->rope.rows * p->rope.heads
+                                                  : (uint64_t)p->store.tokens * p->store.kv_heads;
+        most = n > most ? n : most;
+    }
+    f->args.heads = *h;
+    launch_as(f, KERNEL_k_heads_step, cuda_ceil(most, 4), h->parts, 128, sizeof f->args.heads);
+    return 1;
+}
+
+static struct k_head_part rope_part(const void *args)
+{
+    return (struct k_head_part){ .rope = *(const struct k_rows *)args };
+}
+
+static struct k_head_part store_part(const void *args)
+{
+    return (struct k_head_part){ .store = *(const struct k_kv_store *)args };
+}
+
+static int rope_rope(const void *first, const void *next, struct tsr_cuda_fused *f)
+{
+    struct k_heads_step h = { .part = { rope_part(first) }, .parts = 1 };
+    struct k_head_part  p = rope_part(next);
+    return heads_step(&h, &p, f);
+}
+
+static int rope_store(const void *first, const void *next, struct tsr_cuda_fused *f)
+{
+    struct k_heads_step h = { .part = { rope_part(first) }, .parts = 1 };
+    struct k_head_part  p = store_part(next);
+    return heads_step(&h, &p, f);
+}
+
+static int store_store(const void *first, const void *next, struct tsr_cuda_fused *f)
+{
+    struct k_heads_step h = { .part = { store_part(first) }, .parts = 1 };
+    struct k_head_part  p = store_part(next);
+    return heads_step(&h, &p, f);
+}
+
+static int step_rope(const void *first, const void *next, struct tsr_cuda_fused *f)
+{
+    struct k_heads_step h = *(const struct k_heads_step *)first;
+    struct k_head_part  p = rope_part(next);
+    return heads_step(&h, &p, f);
+}
+
+static int step_store(const void *first, const void *next, struct tsr_cuda_fused *f)
+{
+    struct k_heads_step h = *(const struct k_heads_step *)first;
+    struct k_head_part  p = store_part(next);
+    return heads_step(&h, &p, f);
+}
+
+/* ---- all of them ---------------------------------------------------------------------------------- */
+
+int tsr_cuda_fuse(const struct tsr_cuda_launch *first, const struct tsr_cuda_launch *next,
+                  struct tsr_cuda_fused *f)
+{
+    static const struct {
+        enum tsr_cuda_kernel first, next;
+        int (*fuse)(const void *first, const void *next, struct tsr_cuda_fused *f);
+    } pairs[] = {
+        { KERNEL_k_add, KERNEL_k_norm, add_norm },
+        { KERNEL_k_norm, KERNEL_k_quantize, norm_quantize },
+        { KERNEL_k_norm_step, KERNEL_k_quantize, step_quantize },
+        { KERNEL_k_act, KERNEL_k_quantize, act_quantize },
+        { KERNEL_k_rope, KERNEL_k_rope, rope_rope },
+        { KERNEL_k_rope, KERNEL_k_kv_store, rope_store },
+        { KERNEL_k_kv_store, KERNEL_k_kv_store, store_store },
+        { KERNEL_k_heads_step, KERNEL_k_rope, step_rope },
+        { KERNEL_k_heads_step, KERNEL_k_kv_store, step_store },
+    };
+    for (unsigned i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if (pairs[i].first == first->kernel && pairs[i].next == next->kernel)
+            return pairs[i].fuse(first->args, next->args, f);
+    return 0;
+}

@@ -1,0 +1,610 @@
+/* Launches that join the one before them (fuse.c): every case runs twice on the emulated device, launched one by
+ * one and from a queue. All bytes are equal, and the queue has launched as many kernels as the case says: fewer
+ * where two operations fit together, one each where a row or a head would meet another one's. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "host.h"
+#include "int8_weight.h"
+
+/* ---- a device that counts ------------------------------------------------------------------ */
+
+static uint64_t            launched, graphs, fused;
+static struct tsr_cuda_api api;
+
+static tsr_status launch(void *d, void *s, const struct tsr_cuda_launch *l, struct tsr_err *err)
+{
+    launched++;
+    fused += l->kernel == KERNEL_k_norm_step || l->kernel == KERNEL_k_act_step ||
+             l->kernel == KERNEL_k_heads_step;
+    return tsr_cuda_simt.launch(d, s, l, err);
+}
+
+static tsr_status graph_run(void *d, void *graph, struct tsr_err *err)
+{
+    graphs++;
+    return tsr_cuda_simt.graph_run(d, graph, err);
+}
+
+/* ---- one memory, and views of it --------------------------------------------------------------- */
+
+#define FLOATS 16384u
+#define T      3u
+#define N      160u
+#define MANY   40u /* rows: smaller blocks */
+
+struct rig {
+    void             *self;
+    struct tsr_tensor all, rows; /* rows: 1, 2, 3; then 2, 2, 2 */
+    void             *weight[2]; /* int8; LLM.int8 */
+    struct tsr_err    err;
+    char              text[400];
+};
+
+static void close_rig(struct rig *r)
+{
+    for (int i = 0; i < 2; i++)
+        tsr_cuda_weight_free(r->self, r->weight[i]);
+    tsr_cuda_buffer_free(r->self, r->all.buffer);
+    tsr_cuda_buffer_free(r->self, r->rows.buffer);
+    tsr_cuda_destroy(r->self);
+    assert_int_equal(held, 0);
+}
+
+/* Rows from a float of the memory on, with a gap of 8 floats between them. */
+static struct tsr_tensor at(const struct rig *r, uint64_t first, uint64_t rows, uint64_t cols)
+{
+    struct tsr_tensor t = r->all;
+    t.offset = first * 4;
+    t.rows = rows;
+    t.cols = cols;
+    t.row_stride = (cols + 8) * 4;
+    return t;
+}
+
+static void run(struct rig *r, struct tsr_op *op)
+{
+    op->struct_size = sizeof *op;
+    assert_int_equal(tsr_cuda_run(r->self, NULL, op, &r->err), TSR_OK);
+}
+
+static void add(struct rig *r, struct tsr_tensor out, struct tsr_tensor a, struct tsr_tensor b)
+{
+    struct tsr_op op = { .kind = TSR_OP_ADD, .out = &out, .in = { &a, &b } };
+    run(r, &op);
+}
+
+static void norm(struct rig *r, struct tsr_tensor out, struct tsr_tensor x, struct tsr_tensor gain)
+{
+    struct tsr_op op = { .kind = TSR_OP_NORM,
+                         .out = &out,
+                         .in = { &x, &gain, &gain },
+                         .norm = TSR_NORM_LAYER,
+                         .eps = 1e-5f };
+    run(r, &op);
+}
+
+static void act(struct rig *r, struct tsr_tensor out, struct tsr_tensor x, struct tsr_tensor y)
+{
+    struct tsr_op op = {
+        .kind = TSR_OP_ACT, .out = &out, .in = { &x, &y }, .func = TSR_FUNC_GELU_TANH
+    };
+    run(r, &op);
+}
+
+static void linear(struct rig *r, struct tsr_tensor out, struct tsr_tensor x, int weight)
+{
+    struct tsr_op op = { .kind = TSR_OP_LINEAR,
+                         .out = &out,
+                         .in = { &x },
+                         .weight = r->weight[weight],
+                         .act = TSR_ACT_A8 };
+    run(r, &op);
+}
+
+/* Heads of 20 columns, 12 of them rotated; the angles lie at the end of the memory. */
+#define DIM 20u
+static void rope(struct rig *r, struct tsr_tensor out, struct tsr_tensor x)
+{
+    struct tsr_tensor c = at(r, FLOATS - 100, x.rows, 6), s = at(r, FLOATS - 50, x.rows, 6);
+    struct tsr_op     op = { .kind = TSR_OP_ROPE,
+                             .out = &out,
+                             .in = { &x, &c, &s },
+                             .heads = (uint32_t)x.cols / DIM,
+                             .head_dim = DIM,
+                             .rotary_dim = 12 };
+    run(r, &op);
+}
+
+static void store_heads(struct rig *r, struct tsr_tensor cache, struct tsr_tensor x, uint32_t dim)
+{
+    struct tsr_op op = { .kind = TSR_OP_KV_STORE,
+                         .out = &cache,
+                         .in = { &x, &r->rows },
+                         .kv_heads = (uint32_t)x.cols / dim,
+                         .head_dim = dim };
+    run(r, &op);
+}
+
+static void store(struct rig *r, struct tsr_tensor cache, struct tsr_tensor x)
+{
+    store_heads(r, cache, x, DIM);
+}
+
+static void wait(struct rig *r)
+{
+    assert_int_equal(tsr_cuda_sync(r->self, NULL, &r->err), TSR_OK);
+}
+
+static void open_with(struct rig *r, enum tsr_cuda_launching launching)
+{
+    static float            data[FLOATS];
+    const uint32_t          rows[2 * T] = { 1, 2, 3, 2, 2, 2 };
+    struct tsr_cuda_options o = { .launching = launching };
+    memset(r, 0, sizeof *r);
+    stop = 0;
+    api = tsr_cuda_simt;
+    api.launch = launch;
+    api.graph_run = graph_run;
+    r->err =
+        (struct tsr_err){ .struct_size = sizeof r->err, .cap = sizeof r->text, .text = r->text };
+    assert_int_equal(tsr_cuda_create(&host, &api, &o, &r->self, &r->err), TSR_OK);
+    r->all = (struct tsr_tensor){ .struct_size = sizeof r->all, .dtype = TSR_F32 };
+    r->rows = (struct tsr_tensor){ .struct_size = sizeof r->rows,
+                                   .dtype = TSR_U32,
+                                   .rows = 1,
+                                   .cols = T,
+                                   .row_stride = sizeof rows };
+    for (uint32_t i = 0; i < FLOATS; i++)
+        data[i] = (float)(int)(i * 7919u % 1009u) / 300.0f - 1.5f;
+    assert_int_equal(tsr_cuda_buffer_alloc(r->self, sizeof data, &r->all.buffer, &r->err), TSR_OK);
+    assert_int_equal(tsr_cuda_upload(r->self, r->all.buffer, 0, data, sizeof data, &r->err),
+                     TSR_OK);
+    assert_int_equal(tsr_cuda_buffer_alloc(r->self, sizeof rows, &r->rows.buffer, &r->err), TSR_OK);
+    assert_int_equal(tsr_cuda_upload(r->self, r->rows.buffer, 0, rows, sizeof rows, &r->err),
+                     TSR_OK);
+    for (int i = 0; i < 2; i++)
+        assert_non_null(r->weight[i] = int8_weight(r->self, 3, i, 40, N, &r->err));
+    /* as in an engine, the scratch is there: where it grows, the queue is emptied */
+    linear(r, at(r, 14200, MANY, 40), at(r, 0, MANY, N), 0);
+    wait(r);
+    launched = graphs = fused = 0;
+}
+
+/* ---- cases ---------------------------------------------------------------------------------------- */
+
+#define H    at(r, 0, T, N)
+#define X    at(r, 1000, T, N)
+#define Y    at(r, 2000, T, N)
+#define OUT  at(r, 3000, T, 40)
+#define OUT2 at(r, 3200, T, 40)
+#define GAIN at(r, 4000, 1, N)
+#define Q    at(r, 5000, T, 8 * DIM)
+#define K    at(r, 6000, T, 2 * DIM)
+#define V    at(r, 7000, T, 2 * DIM)
+#define KEYS at(r, 8000, 6, 2 * DIM)
+#define VALS at(r, 9000, 6, 2 * DIM)
+
+static void sum_norm(struct rig *r)
+{
+    add(r, H, H, Y);
+    norm(r, X, H, GAIN);
+}
+static void sum_norm_in_place(struct rig *r)
+{
+    add(r, H, H, Y);
+    norm(r, H, H, GAIN);
+}
+static void sum_norm_over_a_term(struct rig *r)
+{
+    add(r, H, X, Y);
+    norm(r, Y, H, GAIN);
+}
+static void sum_norm_over_rows_of_a_term(struct rig *r)
+{
+    add(r, H, X, Y);
+    norm(r, at(r, 2000 + N + 8, T, N), H, GAIN); /* Y from its second row on */
+}
+static void sum_norm_over_rows_of_the_other(struct rig *r)
+{
+    add(r, H, Y, X);
+    norm(r, at(r, 2000 + N + 8, T, N), H, GAIN);
+}
+static void sum_norm_of_another_stride(struct rig *r)
+{
+    struct tsr_tensor x = H;
+    x.row_stride += 16;
+    add(r, H, H, Y);
+    norm(r, X, x, GAIN);
+}
+static void sum_norm_over_columns_of_a_term(struct rig *r)
+{
+    struct tsr_tensor y = at(r, 2000, T, N / 2), x = at(r, 2000 + N / 2, T, N / 2);
+    struct tsr_tensor h = at(r, 0, T, N / 2), gain = at(r, 4000, 1, N / 2);
+    x.row_stride = y.row_stride = (N + 8) * 4;
+    add(r, h, h, y);
+    norm(r, x, h, gain);
+}
+static void sum_norm_of_fewer_rows(struct rig *r)
+{
+    add(r, H, H, Y);
+    norm(r, at(r, 1000, T - 1, N), at(r, 0, T - 1, N), GAIN);
+}
+static void sum_norm_of_other_rows(struct rig *r)
+{
+    add(r, at(r, 0, 2, N), at(r, 0, 2, N), at(r, 2000, 2, N));
+    norm(r, at(r, 1000, 2, N), at(r, N + 8, 2, N), GAIN);
+}
+static void sum_is_the_gain(struct rig *r)
+{
+    add(r, at(r, 4000, 1, N), at(r, 4000, 1, N), at(r, 2000, 1, N));
+    norm(r, at(r, 1000, 1, N), at(r, 4000, 1, N), GAIN);
+}
+static void sum_norm_apart(struct rig *r)
+{
+    add(r, H, H, Y);
+    add(r, OUT, OUT, OUT2);
+    norm(r, X, H, GAIN);
+}
+static void sum_wait_norm(struct rig *r)
+{
+    add(r, H, H, Y);
+    wait(r);
+    norm(r, X, H, GAIN);
+}
+static void sum_norm_side_by_side(struct rig *r)
+{
+    struct tsr_tensor h = at(r, 0, T, N / 2), x = at(r, N / 2, T, N / 2);
+    h.row_stride = x.row_stride = (N + 8) * 4;
+    add(r, h, at(r, 1000, T, N / 2), at(r, 2000, T, N / 2));
+    norm(r, x, h, at(r, 4000, 1, N / 2));
+}
+static void sum_norm_linear_of_fewer_rows(struct rig *r)
+{
+    add(r, H, H, Y);
+    norm(r, X, H, GAIN);
+    linear(r, at(r, 3000, 2, 40), at(r, 1000, 2, N), 0);
+}
+static void norm_linear(struct rig *r)
+{
+    norm(r, X, H, GAIN);
+    linear(r, OUT, X, 0);
+}
+static void norm_linear_in_place(struct rig *r)
+{
+    norm(r, X, X, GAIN);
+    linear(r, OUT, X, 0);
+    linear(r, OUT2, X, 0);
+}
+static void norm_linear_of_fewer_rows(struct rig *r)
+{
+    norm(r, X, H, GAIN);
+    linear(r, at(r, 3000, 2, 40), at(r, 1000, 2, N), 0);
+}
+static void norm_linear_of_llm_int8(struct rig *r)
+{
+    norm(r, X, H, GAIN);
+    linear(r, OUT, X, 1);
+}
+static void norm_other_linear(struct rig *r)
+{
+    norm(r, X, H, GAIN);
+    linear(r, OUT, Y, 0);
+}
+static void sum_norm_linears(struct rig *r)
+{
+    add(r, H, H, Y);
+    norm(r, X, H, GAIN);
+    linear(r, OUT, X, 0);
+    linear(r, OUT2, X, 0);
+    add(r, H, H, Y);
+    norm(r, X, H, GAIN);
+    linear(r, OUT2, X, 0);
+}
+static void sum_norm_linear_of_many_rows(struct rig *r)
+{
+    struct tsr_tensor h = at(r, 0, MANY, N), x = at(r, 6720, MANY, N);
+    add(r, h, h, h);
+    norm(r, x, h, at(r, 14000, 1, N));
+    linear(r, at(r, 14200, MANY, 40), x, 0);
+}
+static void act_linear(struct rig *r)
+{
+    act(r, X, X, Y);
+    linear(r, OUT, X, 0);
+}
+static void act_linear_of_fewer_rows(struct rig *r)
+{
+    act(r, X, X, Y);
+    linear(r, at(r, 3000, 1, 40), at(r, 1000 + N + 8, 1, N), 0);
+}
+static void rotations(struct rig *r)
+{
+    rope(r, Q, Q);
+    rope(r, K, K);
+}
+static void rotations_of_one(struct rig *r)
+{
+    rope(r, K, K);
+    rope(r, K, K);
+}
+static void rotation_of_a_result(struct rig *r)
+{
+    rope(r, V, K);
+    rope(r, at(r, 6500, T, 2 * DIM), V);
+}
+static void rotation_over_an_input(struct rig *r)
+{
+    rope(r, V, K);
+    rope(r, K, at(r, 6500, T, 2 * DIM));
+}
+static void four_rotations(struct rig *r)
+{
+    for (uint64_t i = 0; i < 4; i++)
+        rope(r, at(r, 5000 + 500 * i, T, 2 * DIM), at(r, 5000 + 500 * i, T, 2 * DIM));
+}
+static void keys_and_values(struct rig *r)
+{
+    rope(r, Q, Q);
+    rope(r, K, K);
+    store(r, KEYS, K);
+    store(r, VALS, V);
+}
+static void values_first(struct rig *r)
+{
+    rope(r, K, K);
+    store(r, VALS, V);
+    rope(r, Q, Q);
+    store(r, KEYS, K);
+}
+static void two_stores(struct rig *r)
+{
+    store(r, KEYS, K);
+    store(r, VALS, V);
+}
+static void rotation_and_its_store(struct rig *r)
+{
+    rope(r, V, K);
+    store(r, KEYS, V);
+}
+static void store_of_fewer_rows(struct rig *r)
+{
+    rope(r, K, K);
+    r->rows.cols = 2;
+    store(r, KEYS, at(r, 6000, 2, 2 * DIM));
+    r->rows.cols = T;
+}
+static void store_of_other_heads(struct rig *r)
+{
+    rope(r, K, K);
+    store_heads(r, KEYS, K, 2 * DIM);
+}
+static void store_over_what_was_rotated(struct rig *r)
+{
+    rope(r, V, K);
+    store(r, at(r, 5900, 6, 2 * DIM), V);
+}
+static void stored_twice(struct rig *r)
+{
+    rope(r, K, K);
+    store(r, KEYS, K);
+    store(r, VALS, K);
+}
+static void store_into_what_is_rotated(struct rig *r)
+{
+    rope(r, K, K);
+    store(r, at(r, 5900, 6, 2 * DIM), V); /* K lies in it */
+}
+static void stores_of_one_cache(struct rig *r)
+{
+    store(r, KEYS, K);
+    store(r, KEYS, V);
+}
+static void stores_of_caches_side_by_side(struct rig *r)
+{
+    struct tsr_tensor k = KEYS, v = at(r, 8000 + 2 * DIM, 6, 2 * DIM);
+    k.row_stride = v.row_stride = 4 * 4 * DIM;
+    store(r, k, K);
+    store(r, v, V);
+}
+static void store_over_an_input(struct rig *r)
+{
+    store(r, KEYS, K);
+    store(r, at(r, 5900, 6, 2 * DIM), V);
+}
+static void one_row_three_times(struct rig *r)
+{
+    r->rows.offset = 4 * T;
+    store(r, KEYS, K);
+    r->rows.offset = 0;
+}
+
+static const struct {
+    const char *name;
+    void (*ops)(struct rig *r);
+    uint64_t single, launches; /* one by one; from a queue */
+} cases[] = {
+#define CASE(f, single, launches)                                                                  \
+    {                                                                                              \
+#f, f, single, launches                                                                    \
+    }
+    CASE(sum_norm, 2, 1),
+    CASE(sum_norm_in_place, 2, 1),
+    CASE(sum_norm_over_a_term, 2, 1),
+    CASE(sum_norm_over_rows_of_a_term, 2, 2),
+    CASE(sum_norm_over_rows_of_the_other, 2, 2),
+    CASE(sum_norm_of_another_stride, 2, 2),
+    CASE(sum_norm_over_columns_of_a_term, 2, 2),
+    CASE(sum_norm_of_fewer_rows, 2, 2),
+    CASE(sum_norm_of_other_rows, 2, 2),
+    CASE(sum_is_the_gain, 2, 2),
+    CASE(sum_norm_apart, 3, 3),
+    CASE(sum_wait_norm, 2, 2),
+    CASE(sum_norm_side_by_side, 2, 2),
+    CASE(sum_norm_linear_of_fewer_rows, 4, 3),
+    CASE(norm_linear, 3, 2),
+    CASE(norm_linear_in_place, 4, 3),
+    CASE(norm_linear_of_fewer_rows, 3, 3),
+    CASE(norm_linear_of_llm_int8, 3, 3),
+    CASE(norm_other_linear, 3, 3),
+    CASE(sum_norm_linears, 9, 5),
+    CASE(sum_norm_linear_of_many_rows, 4, 2),
+    CASE(act_linear, 3, 2),
+    CASE(act_linear_of_fewer_rows, 3, 3),
+    CASE(rotations, 2, 1),
+    CASE(rotations_of_one, 2, 2),
+    CASE(rotation_of_a_result, 2, 2),
+    CASE(rotation_over_an_input, 2, 2),
+    CASE(four_rotations, 4, 2),
+    CASE(keys_and_values, 4, 1),
+    CASE(values_first, 4, 1),
+    CASE(two_stores, 2, 1),
+    CASE(rotation_and_its_store, 2, 1),
+    CASE(store_of_fewer_rows, 2, 2),
+    CASE(store_of_other_heads, 2, 2),
+    CASE(store_over_what_was_rotated, 2, 2),
+    CASE(stored_twice, 3, 2),
+    CASE(store_into_what_is_rotated, 2, 2),
+    CASE(stores_of_one_cache, 2, 2),
+    CASE(stores_of_caches_side_by_side, 2, 2),
+    CASE(store_over_an_input, 2, 2),
+    CASE(one_row_three_times, 3, 3),
+#undef CASE
+};
+
+static void bytes_of(struct rig *r, float *to)
+{
+    assert_int_equal(tsr_cuda_download(r->self, r->all.buffer, 0, to, FLOATS * 4, &r->err), TSR_OK);
+}
+
+static void cases_are_equal(void **state)
+{
+    static float bytes[2][FLOATS];
+    (void)state;
+    for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int k = 0; k < 2; k++) {
+            struct rig r;
+            uint64_t   want = k ? cases[i].launches : cases[i].single;
+            open_with(&r, k ? TSR_CUDA_GRAPHS : TSR_CUDA_ONE_BY_ONE);
+            cases[i].ops(&r);
+            bytes_of(&r, bytes[k]);
+            if (launched != want || (fused > 0) != (want < cases[i].single))
+                fail_msg("%s: %d launches, %d of them fused, not %d", cases[i].name, (int)launched,
+                         (int)fused, (int)want);
+            close_rig(&r);
+        }
+        for (uint32_t k = 0; k < FLOATS; k++)
+            if (memcmp(&bytes[0][k], &bytes[1][k], 4) != 0)
+                fail_msg("%s: float %d is %g, one by one %g", cases[i].name, (int)k,
+                         (double)bytes[1][k], (double)bytes[0][k]);
+    }
+}
+
+static int joins(enum tsr_cuda_kernel a, const void *first, enum tsr_cuda_kernel b,
+                 const void *next, struct tsr_cuda_fused *f)
+{
+    struct tsr_cuda_launch one = { .kernel = a, .args = first },
+                           two = { .kernel = b, .args = next };
+    return tsr_cuda_fuse(&one, &two, f);
+}
+
+/* What no operation gets through to the queue. */
+static void refused_by_addresses(void **state)
+{
+    struct tsr_cuda_fused f;
+    struct k_rows         sum = { .out = 4096,
+                                  .a = 4096,
+                                  .b = 8192,
+                                  .out_stride = 64,
+                                  .a_stride = 64,
+                                  .b_stride = 64,
+                                  .n = 64,
+                                  .rows = 2 };
+    struct k_rows         x = {
+                .out = 16384, .a = 4096, .b = 32768, .out_stride = 64, .a_stride = 64, .n = 64, .rows = 2
+    };
+    struct k_quantize q = {
+        .x = 16384, .ldx = 64, .q = 65536, .tokens = 2, .cols = 64, .blocks = 1
+    };
+    (void)state;
+    assert_true(joins(KERNEL_k_add, &sum, KERNEL_k_norm, &x, &f));
+    x.c = 4096 + 256; /* the bias lies in the second row of the sum */
+    assert_false(joins(KERNEL_k_add, &sum, KERNEL_k_norm, &x, &f));
+    x.c = 0;
+    x.b = 4096 + 511; /* its last byte */
+    assert_false(joins(KERNEL_k_add, &sum, KERNEL_k_norm, &x, &f));
+    x.b++;
+    assert_true(joins(KERNEL_k_add, &sum, KERNEL_k_norm, &x, &f));
+    struct tsr_cuda_fused twice = f;
+    assert_true(joins(KERNEL_k_norm_step, &f.args, KERNEL_k_quantize, &q, &twice));
+    assert_false(joins(KERNEL_k_norm_step, &twice.args, KERNEL_k_quantize, &q, &f));
+
+    struct k_rows     r = { .out = 4096,
+                            .a = 4096,
+                            .b = 16384,
+                            .c = 16640,
+                            .out_stride = 64,
+                            .a_stride = 64,
+                            .b_stride = 16,
+                            .c_stride = 16,
+                            .n = 64,
+                            .rows = 2,
+                            .heads = 2,
+                            .head_dim = 32,
+                            .rotary_dim = 32 };
+    struct k_kv_store s = { .cache = 32768,
+                            .x = 4096,
+                            .rows = 65536,
+                            .cache_stride = 256,
+                            .x_stride = 256,
+                            .cache_bytes = 2048,
+                            .tokens = 2,
+                            .kv_heads = 2,
+                            .head_dim = 32 };
+    assert_true(joins(KERNEL_k_rope, &r, KERNEL_k_kv_store, &s, &f));
+    s.rows = 4096 + 504; /* the row numbers lie in what is rotated */
+    assert_false(joins(KERNEL_k_rope, &r, KERNEL_k_kv_store, &s, &f));
+    s.rows = 65536;
+    s.cache = 16640 - 2047; /* the last byte of the cache is the first one of the sines */
+    assert_false(joins(KERNEL_k_rope, &r, KERNEL_k_kv_store, &s, &f));
+}
+
+/* A layer's operations again and again: more than a queue holds, then as a graph. */
+static void queues_run_over(void **state)
+{
+    static float bytes[2][FLOATS];
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct rig rig, *r = &rig;
+        open_with(r, k ? TSR_CUDA_GRAPHS : TSR_CUDA_ONE_BY_ONE);
+        for (int i = 0; i < 1100; i++) {
+            keys_and_values(r);
+            norm(r, H, H, GAIN);
+        }
+        wait(r);
+        for (int i = 0; i < 4; i++) {
+            sum_norm_linears(r);
+            keys_and_values(r);
+            act_linear(r);
+            wait(r);
+        }
+        bytes_of(r, bytes[k]);
+        assert_int_equal(graphs, k ? 3 : 0);
+        close_rig(r);
+    }
+    assert_memory_equal(bytes[0], bytes[1], sizeof bytes[0]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cases_are_equal),
+        cmocka_unit_test(refused_by_addresses),
+        cmocka_unit_test(queues_run_over),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
