@@ -21,6 +21,10 @@ check kernels 40 7
 ok "kernels give the CPU's bytes, got $rc" test "$rc" = 0
 ok "nothing is left allocated" test "$(count allocated)" = 0
 
+for kernel in k_norm_step k_act_step k_heads_step; do
+    ok "$kernel ran, for operations that follow each other" test "$(count $kernel)" -ge 1
+done
+
 check codecs 60 7 "$ROOT/tests/golden"
 ok "messages are the codecs' own, on streams of their own, got $rc" test "$rc" = 0
 ok "nothing is left allocated" test "$(count allocated)" = 0
@@ -50,6 +54,25 @@ LD_LIBRARY_PATH=$STANDIN/old run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --st
 ok "without graphs: the same bytes, got $rc" cmp -s "$WORK/cpu" "$WORK/step"
 ok "and that is said" grep -q "Stand-in: .*graphs" "$WORK/err"
 ok "no graph ran" test "$(count graphs)" = 0
+
+# Launches of a token: a layer of Llama has 16 with int8 activations (docs/decisions/cuda.md), embedding, head and the
+# norm in front of it have one each.
+PACKED=$ROOT/tests/golden/checkpoints/gptq4-g128 # two layers
+a8() { run logits "$PACKED" --tokens "$1" --step --act a8 --output "$2" --backend "$3"; }
+runs() { awk -v k="${1:-}" '$1 ~ "^k_" k {n += $2} END {print n + 0}' "$WORK/counts"; }
+a8 1,5,9,2,7 token cuda
+shorter=$(runs) less=$(runs quantize)
+a8 1,5,9,2,7,30 a8-cuda cuda
+ok "a token of two layers has 2 * 16 + 3 launches, got $(($(runs) - shorter))" test $(($(runs) - shorter)) = 35
+ok "quantized alone: attention's output in each layer" test $(($(runs quantize) - less)) = 2
+a8 1,5,9,2,7,30 a8-cpu cpu
+ok "the bytes of the CPU, got $rc" cmp -s "$WORK/a8-cpu" "$WORK/a8-cuda"
+a8 1,5,9,2,7 token cuda:launching=single
+shorter=$(runs) less=$(runs quantize)
+a8 1,5,9,2,7,30 a8-single cuda:launching=single
+ok "one by one: 2 * 24 + 3, got $(($(runs) - shorter))" test $(($(runs) - shorter)) = 51
+ok "four quantizations a layer: q, k and v share one, and so do gate and up" test $(($(runs quantize) - less)) = 8
+ok "the same bytes, got $rc" cmp -s "$WORK/a8-cpu" "$WORK/a8-single"
 
 # A kernel that fails: the device, what happened, and the kernels since the last wait; no graph either.
 TSR_STANDIN=fail=5 fails "a kernel fails" 6 Stand-in logits "$MODEL" --tokens 1,5,9 --output x --backend cuda
