@@ -37,7 +37,7 @@ typedef struct {
 #define __any_sync(m, p)    (__ballot_sync(m, p) != 0)
 #define __all_sync(m, p)    (__ballot_sync(m, !(p)) == 0)
 
-__shared__ uint8_t simt_large[SIMT_LARGE];
+__shared__ __attribute__((unused)) uint8_t simt_large[SIMT_LARGE];
 
 static inline uint32_t simt_bits(float f)
 {
