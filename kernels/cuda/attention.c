@@ -1,8 +1,9 @@
 /* attention.c - KV_STORE and ATTENTION: scratch, and parts that fit into it. */
 #include "backend.h"
 
-#define SCORE_KEYS  64u  /* positions of a block of k_scores */
-#define VALUE_BLOCK 256u /* positions of a block of k_values */
+#define VALUE_BLOCK 256u /* positions of a block of k_values; k_scores takes half as many */
+#define VALUE_COLS  128u /* columns of one */
+#define QUERIES     16u  /* of a block of threads: tokens times heads */
 #define WORK_MAX    (UINT64_C(256) << 20)
 
 tsr_status tsr_cuda_kv_store_op(struct tsr_cuda *c, void *stream, const struct tsr_op *op,
@@ -31,33 +32,29 @@ tsr_status tsr_cuda_kv_store_op(struct tsr_cuda *c, void *stream, const struct t
     return TSR_OK;
 }
 
-/* The most scores, counted from a border of 16, and blocks of values of one token. */
-static void count_scores(const struct tsr_op_parts *p, uint32_t window, uint64_t *scores,
-                         uint64_t *blocks)
+/* The most blocks of 256 positions of a token.  With a window as many as it can touch, so that a growing sequence
+ * keeps its launches for 256 tokens at least. */
+static uint64_t count_blocks(const struct tsr_op_parts *p, uint32_t window)
 {
     const uint32_t *span = p->index;
-    *scores = *blocks = 0;
-    for (uint64_t t = 0; t < p->out.rows; t++, span += p->index_stride) {
-        uint64_t at = span[1], lo = window && at + 1 > window ? at + 1 - window : 0;
-        uint64_t n = at + 1 - lo / 16 * 16, b = at / VALUE_BLOCK - lo / VALUE_BLOCK + 1;
-        *scores = n > *scores ? n : *scores;
-        *blocks = b > *blocks ? b : *blocks;
-    }
-    /* whole blocks, so that a growing sequence keeps its launches for 256 tokens: blocks of threads past a
-     * span have no work */
-    *scores = cuda_ceil(*scores, VALUE_BLOCK) * VALUE_BLOCK;
+    uint64_t        blocks = 1, most = cuda_ceil(window, VALUE_BLOCK) + 1;
+    for (uint64_t t = 0; t < p->out.rows; t++, span += p->index_stride)
+        blocks = span[1] / VALUE_BLOCK + 1 > blocks ? span[1] / VALUE_BLOCK + 1 : blocks;
+    return window && most < blocks ? most : blocks;
 }
 
-/* Bytes that a token takes; 0 on overflow. */
-static uint64_t work_each(uint64_t scores, uint64_t blocks, uint32_t heads, uint32_t head_dim)
+/* Bytes that a token takes: scores and the largest of them, denominators, sums of blocks; 0 on overflow. */
+static uint64_t work_each(uint64_t blocks, uint32_t heads, uint32_t head_dim)
 {
-    uint64_t part, n;
-    if (__builtin_mul_overflow(blocks, head_dim, &part) ||
-        __builtin_add_overflow(part, scores + 1, &n) ||
-        __builtin_mul_overflow(n, 4 * (uint64_t)heads, &n))
+    uint64_t n;
+    if (__builtin_mul_overflow(blocks, VALUE_BLOCK + 2 + (uint64_t)head_dim, &n) ||
+        __builtin_add_overflow(n, 1, &n) || __builtin_mul_overflow(n, 4 * (uint64_t)heads, &n))
         return 0;
     return n;
 }
+
+/* The parts begin on 256 bytes. */
+#define WORK_GAPS 1024u
 
 /* Tokens that go at once. */
 static uint64_t tokens_at_once(uint64_t tokens, uint64_t each)
@@ -70,37 +67,62 @@ static uint64_t tokens_at_once(uint64_t tokens, uint64_t each)
 uint64_t tsr_cuda_attention_work(uint64_t tokens, uint64_t positions, uint32_t heads,
                                  uint32_t head_dim)
 {
-    uint64_t each = work_each((positions / VALUE_BLOCK + 2) * VALUE_BLOCK,
-                              positions / VALUE_BLOCK + 2, heads, head_dim),
-             n;
+    uint64_t each = work_each(cuda_ceil(positions, VALUE_BLOCK), heads, head_dim), n;
     if (each == 0 || tokens == 0 || __builtin_mul_overflow(each, tokens_at_once(tokens, each), &n))
         return 0;
-    return n + 512;
+    return n + WORK_GAPS;
+}
+
+/* Tokens that one block of threads takes: those of a prompt read its keys and values together.  Bytes of results do
+ * not depend on it. */
+static uint32_t tile_of(const struct tsr_op_parts *p, uint32_t share)
+{
+    const uint32_t *span = p->index;
+    uint64_t        runs = 1;
+    for (uint64_t t = 1; t < p->out.rows; t++)
+        runs += span[t * p->index_stride] != span[(t - 1) * p->index_stride];
+    return p->out.rows >= 2 * runs ? QUERIES / share : 1;
+}
+
+/* How rows of a cache are copied: by 16 bytes, by 4, or by elements where heads lie on other borders. */
+static uint32_t copy_of(const struct tsr_view *cache, uint32_t dtype, uint32_t head_dim)
+{
+    uint64_t head = dtype == TSR_F32   ? 4 * (uint64_t)head_dim
+                    : dtype == TSR_F16 ? 2 * (uint64_t)head_dim
+                                       : head_dim + UINT64_C(4);
+    uint64_t all = cache->p | cache->stride | head;
+    return all % 16 == 0 && dtype != TSR_I8 ? 16 : all % 4 == 0 ? 4 : 1;
 }
 
 /* Tokens [t0, t0 + n) of the operation. */
 static tsr_status attend(struct tsr_cuda *c, void *stream, struct k_attention *a, uint64_t t0,
-                         uint64_t n, uint64_t scores, struct tsr_err *err)
+                         uint64_t n, struct tsr_err *err)
 {
-    uint64_t   heads = a->heads, work;
-    tsr_status st =
-        tsr_cuda_work(c, n * work_each(scores, a->blocks, a->heads, a->head_dim) + 512, &work, err);
+    uint64_t             heads = a->heads, work, y = (uint64_t)a->kv_heads * a->chunks;
+    uint64_t             tiles = cuda_ceil(n, a->tile), queries = (uint64_t)a->tile * a->share;
+    uint64_t             slices = cuda_ceil(a->head_dim, VALUE_COLS);
+    enum tsr_cuda_kernel values = queries <= 4   ? KERNEL_k_values4
+                                  : queries <= 8 ? KERNEL_k_values8
+                                                 : KERNEL_k_values16;
+    tsr_status           st =
+        tsr_cuda_work(c, n * work_each(a->blocks, a->heads, a->head_dim) + WORK_GAPS, &work, err);
     if (st != TSR_OK)
         return st;
     a->first = (uint32_t)t0;
     a->tokens = (uint32_t)n;
-    a->score_stride = scores;
     a->scores = work;
-    a->den = (a->scores + n * heads * scores * 4 + 255) / 256 * 256;
+    a->tops = (a->scores + n * heads * a->blocks * VALUE_BLOCK * 4 + 255) / 256 * 256;
+    a->den = (a->tops + n * heads * a->blocks * 2 * 4 + 255) / 256 * 256;
     a->partial = (a->den + n * heads * 4 + 255) / 256 * 256;
-    if ((st = tsr_cuda_launch(c, stream, KERNEL_k_scores, cuda_ceil(scores, SCORE_KEYS), heads, n,
-                              128, a, sizeof *a, err)) != TSR_OK ||
-        (st = tsr_cuda_launch(c, stream, KERNEL_k_softmax, heads, n, 1, 128, a, sizeof *a, err)) !=
-            TSR_OK ||
-        (st = tsr_cuda_launch(c, stream, KERNEL_k_values, a->blocks, heads, n, 128, a, sizeof *a,
-                              err)) != TSR_OK)
-        return st;
-    return tsr_cuda_launch(c, stream, KERNEL_k_combine, heads, n, 1, 128, a, sizeof *a, err);
+    a->first_blocks = (uint32_t)cuda_ceil(queries, 2);
+    st = tsr_cuda_launch(c, stream, KERNEL_k_scores, 2 * (uint64_t)a->blocks, y, tiles, 256, a,
+                         sizeof *a, err);
+    if (st == TSR_OK)
+        st = tsr_cuda_launch(c, stream, values, a->first_blocks + a->blocks * slices, y, tiles, 128,
+                             a, sizeof *a, err);
+    return st == TSR_OK
+               ? tsr_cuda_launch(c, stream, KERNEL_k_combine, heads, n, 1, 128, a, sizeof *a, err)
+               : st;
 }
 
 tsr_status tsr_cuda_attention_op(struct tsr_cuda *c, void *stream, const struct tsr_op *op,
@@ -109,10 +131,11 @@ tsr_status tsr_cuda_attention_op(struct tsr_cuda *c, void *stream, const struct 
     struct tsr_view out = tsr_cuda_at(&parts->out), q = tsr_cuda_at(&parts->in[0]),
                     k = tsr_cuda_at(&parts->in[1]), v = tsr_cuda_at(&parts->in[2]),
                     spans = tsr_cuda_at(&parts->in[3]), slopes = tsr_cuda_at(&parts->in[4]);
-    uint64_t   scores, blocks, each;
+    uint32_t   group = op->heads / op->kv_heads, chunks = (uint32_t)cuda_ceil(group, QUERIES);
+    uint32_t   share = (uint32_t)cuda_ceil(group, chunks);
+    uint64_t   blocks = count_blocks(parts, op->window), each;
     tsr_status st = TSR_OK;
-    count_scores(parts, op->window, &scores, &blocks);
-    each = work_each(scores, blocks, op->heads, op->head_dim);
+    each = work_each(blocks, op->heads, op->head_dim);
     if (each == 0)
         return tsr_fail(err, TSR_E_NOMEM, "ATTENTION: the scores are larger than the memory");
     struct k_attention a = { .q = q.p,
@@ -133,10 +156,16 @@ tsr_status tsr_cuda_attention_op(struct tsr_cuda *c, void *stream, const struct 
                              .head_dim = op->head_dim,
                              .window = op->window,
                              .blocks = (uint32_t)blocks,
+                             .tile = tile_of(parts, share),
+                             .chunks = chunks,
+                             .share = share,
+                             .k_copy = copy_of(&k, op->in[1]->dtype, op->head_dim),
+                             .v_copy = copy_of(&v, op->in[1]->dtype, op->head_dim),
                              .scale = op->scale,
                              .softcap = op->softcap };
     uint64_t           part = tokens_at_once(out.rows, each);
+    part = part > a.tile ? part / a.tile * a.tile : part;
     for (uint64_t t = 0; t < out.rows && st == TSR_OK; t += part)
-        st = attend(c, stream, &a, t, cuda_min(part, out.rows - t), scores, err);
+        st = attend(c, stream, &a, t, cuda_min(part, out.rows - t), err);
     return st;
 }

@@ -22,8 +22,9 @@
     X(k_norm)                                                                                      \
     X(k_kv_store)                                                                                  \
     X(k_scores)                                                                                    \
-    X(k_softmax)                                                                                   \
-    X(k_values)                                                                                    \
+    X(k_values4)                                                                                   \
+    X(k_values8)                                                                                   \
+    X(k_values16)                                                                                  \
     X(k_combine)                                                                                   \
     X(k_gemv1)                                                                                     \
     X(k_gemv4)                                                                                     \

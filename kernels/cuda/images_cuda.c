@@ -3,7 +3,7 @@
 #include "k_args.h"
 
 /* Made by objcopy from nvcc's output (meson.build). */
-#define IMAGES(X)   X(codec) X(dense) X(elem) X(gemm) X(kv) X(linear) X(quantize) X(step)
+#define IMAGES(X)   X(attention) X(codec) X(dense) X(elem) X(gemm) X(kv) X(linear) X(quantize) X(step)
 #define IMAGE_OF(n) extern const uint8_t _binary_kernels_cuda_##n##_fatbin_start[];
 #define IMAGE_AT(n) [IN_##n] = _binary_kernels_cuda_##n##_fatbin_start,
 #define IMAGE_IN(n) IN_##n,
@@ -16,6 +16,12 @@ _Static_assert(IMAGES_MADE == IMAGE_COUNT, "a device has a module for each image
 static enum image image_of(enum tsr_cuda_kernel k)
 {
     switch ((int)k) {
+    case KERNEL_k_scores:
+    case KERNEL_k_values4:
+    case KERNEL_k_values8:
+    case KERNEL_k_values16:
+    case KERNEL_k_combine:
+        return IN_attention;
     case KERNEL_k_plain_encode:
     case KERNEL_k_plain_decode:
     case KERNEL_k_mx_encode:
@@ -46,10 +52,6 @@ static enum image image_of(enum tsr_cuda_kernel k)
     case KERNEL_k_gemm64:
         return IN_gemm;
     case KERNEL_k_kv_store:
-    case KERNEL_k_scores:
-    case KERNEL_k_softmax:
-    case KERNEL_k_values:
-    case KERNEL_k_combine:
         return IN_kv;
     case KERNEL_k_quantize:
     case KERNEL_k_quantize_llm:

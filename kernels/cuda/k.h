@@ -16,6 +16,7 @@
 #define DEV         static __device__ __forceinline__
 #define DEV_CALL    static __device__ __noinline__
 #define UNROLL_LOOP _Pragma("unroll")
+#define UNROLL_8    _Pragma("unroll 8")
 #define RESTRICT    __restrict__
 
 /* Arguments that stay where the launch put them, from sm_70 on; four products of bytes, from sm_61 on. */

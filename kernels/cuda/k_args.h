@@ -144,12 +144,16 @@ struct k_heads_step {
 struct k_attention {
     uint64_t q, k, v, out, spans, slopes, sinks;
     uint64_t q_stride, k_stride, v_stride, out_stride, span_stride; /* bytes */
-    uint64_t scores;  /* [tokens][heads][score_stride] F32 */
-    uint64_t den;     /* [tokens][heads] */
-    uint64_t partial; /* [tokens][heads][blocks][head_dim] */
-    uint64_t score_stride;
+    uint64_t scores;        /* [tokens][heads][256 blocks] F32 */
+    uint64_t tops;          /* [tokens][heads][2 blocks]: the largest score of 128 positions */
+    uint64_t den;           /* [tokens][heads] */
+    uint64_t partial;       /* [tokens][heads][blocks][head_dim] */
     uint32_t first, tokens; /* of the operation's tokens: this launch's */
     uint32_t dtype, heads, kv_heads, head_dim, window, blocks;
+    uint32_t tile;           /* tokens of a block of threads */
+    uint32_t chunks, share;  /* parts of a KV head's query heads; heads of a part, at most */
+    uint32_t k_copy, v_copy; /* heads of the cache are copied by 16 bytes, 4 bytes or 1 element */
+    uint32_t first_blocks;   /* of k_values: blocks of threads in front, for the denominators */
     float    scale, softcap;
 };
 

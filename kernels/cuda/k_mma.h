@@ -8,8 +8,9 @@
  *   c[0], c[1]  row g, columns 2t and 2t + 1 of c; c[2], c[3] the same of row g + 8
  * rows_load(v, n, p, lane): v[i], i < n of 2 or 4, becomes word lane % 4 of the 16 bytes in shared memory at
  * p + 16 (lane / 4 + 8 i), which is the form of a fragment; all 32 lanes together, p on 16 bytes.
- * copy_async(to, from): 16 bytes, complete after a copy_wait(n) that leaves at most the n latest groups under
- * way; copy_commit() ends a group.  Other lanes see the bytes after a barrier.
+ * copy_async(to, from): 16 bytes, copy_async4() 4 bytes, both aligned to as many, complete after a copy_wait(n)
+ * that leaves at most the n latest groups under way; copy_commit() ends a group.  Other lanes see the bytes
+ * after a barrier.
  */
 #ifndef TSR_CUDA_K_MMA_H
 #define TSR_CUDA_K_MMA_H
@@ -67,6 +68,10 @@ DEV void copy_async(void *to, const void *from)
 {
     *(uint4 *)to = *(const uint4 *)from;
 }
+DEV void copy_async4(void *to, const void *from)
+{
+    *(uint32_t *)to = *(const uint32_t *)from;
+}
 DEV void copy_commit(void)
 {
 }
@@ -87,6 +92,13 @@ DEV void mma_s8(int32_t *c, const uint32_t *a, const uint32_t *b)
 DEV void copy_async(void *to, const void *from)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 :
+                 : "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from)
+                 : "memory");
+}
+DEV void copy_async4(void *to, const void *from)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;"
                  :
                  : "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from)
                  : "memory");

@@ -1,14 +1,15 @@
 /* main.c - gpu_check: a backend's kernels against the CPU's.
  *
  *   gpu_check kernels BACKEND PLUGIN PLUGINS COUNT [SEED]
- *   gpu_check fast|linalg BACKEND PLUGIN PLUGINS COUNT [SEED]
+ *   gpu_check attention|fast|linalg BACKEND PLUGIN PLUGINS COUNT [SEED]
  *   gpu_check codecs BACKEND PLUGIN PLUGINS COUNT SEED VECTORS
  *   gpu_check ranks BACKEND PLUGIN PLUGINS TRANSPORT RANKS
  *   gpu_check bench BACKEND PLUGIN PLUGINS SECONDS
  *
  * COUNT drawn LINEARs, as many other operations and a quarter as many layers of operations; each gives the
  * bytes that the CPU backend gives.
- * fast: COUNT LINEARs of a device of numerics: fast, within their bounds; linalg: its linear algebra.
+ * attention: COUNT of its cases alone.  fast: COUNT LINEARs of a device of numerics: fast, within their bounds;
+ * linalg: its linear algebra.
  * codecs: COUNT messages coded on the device are the codecs' own, and those of the recorded VECTORS, a
  * folder.  ranks: sums over so many processes are those of ranks on CPUs; over nccl they are made on the
  * device.  bench: times of LINEARs, for about SECONDS; 0: of a few small ones.  PLUGINS: where cpu.so lies.
@@ -29,12 +30,13 @@ static int fail(const struct tsr_errbuf *e, tsr_status st)
     return st == TSR_E_DEVICE ? 6 : 1;
 }
 
-enum part { KERNELS, FAST, LINALG, CODECS, BENCH, RANKS, PARTS };
+enum part { KERNELS, ATTENTION, FAST, LINALG, CODECS, BENCH, RANKS, PARTS };
 
 static int kernels(struct tsr_registry *r, enum part part, const char *backend, uint64_t count,
                    uint64_t seed, const char *vectors)
 {
     static const char *const found[] = { "operations give the bytes of the CPU",
+                                         "operations give the bytes of the CPU",
                                          "operations are within their bounds",
                                          "results are within their bounds",
                                          "messages are those of the codecs" };
@@ -43,8 +45,9 @@ static int kernels(struct tsr_registry *r, enum part part, const char *backend, 
     tsr_status st = pair_open(&p, r, backend, seed, part == FAST || part == LINALG, &e.err);
     if (st != TSR_OK)
         return fail(&e, st);
-    bool ok = part == FAST     ? pair_check_fast(&p, count)
-              : part == LINALG ? pair_check_linalg(&p, count)
+    bool ok = part == FAST        ? pair_check_fast(&p, count)
+              : part == ATTENTION ? pair_check_attention(&p, count)
+              : part == LINALG    ? pair_check_linalg(&p, count)
               : part == CODECS
                   ? pair_check_vectors(&p, r, vectors) && pair_check_codecs(&p, r, count)
                   : pair_check_linears(&p, count) && pair_check_ops(&p, count) &&
@@ -92,7 +95,8 @@ static int ranks(struct tsr_registry *r, char **argv)
 
 static enum part part_of(int argc, char **argv)
 {
-    static const char *const name[] = { "kernels", "fast", "linalg", "codecs", "bench", "ranks" };
+    static const char *const name[] = { "kernels", "attention", "fast", "linalg",
+                                        "codecs",  "bench",     "ranks" };
     for (int i = 0; argc > 1 && i < PARTS; i++)
         if (strcmp(argv[1], name[i]) == 0)
             return argc < (i == CODECS ? 8 : i == RANKS ? 7 : 6) ? PARTS : (enum part)i;
@@ -106,11 +110,10 @@ int main(int argc, char **argv)
     struct tsr_registry *r = NULL;
     enum part            part = part_of(argc, argv);
     if (part == PARTS) {
-        (void)fprintf(
-            stderr,
-            "usage: gpu_check kernels|fast|linalg|bench BACKEND PLUGIN PLUGINS COUNT [SEED]\n"
-            "       gpu_check codecs BACKEND PLUGIN PLUGINS COUNT SEED VECTORS\n"
-            "       gpu_check ranks BACKEND PLUGIN PLUGINS TRANSPORT RANKS\n");
+        (void)fprintf(stderr, "usage: gpu_check kernels|attention|fast|linalg|bench BACKEND PLUGIN "
+                              "PLUGINS COUNT [SEED]\n"
+                              "       gpu_check codecs BACKEND PLUGIN PLUGINS COUNT SEED VECTORS\n"
+                              "       gpu_check ranks BACKEND PLUGIN PLUGINS TRANSPORT RANKS\n");
         return 2;
     }
     uint64_t   seed = argc > 6 ? strtoull(argv[6], NULL, 10) : (uint64_t)time(NULL) % 1000000;

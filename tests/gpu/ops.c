@@ -137,61 +137,9 @@ static bool mix(struct pair *p)
     return ok;
 }
 
-/* A cache is stored, token by token of a few sequences, and attended to. */
-static bool attention(struct pair *p)
-{
-    static const uint32_t dims[] = { 1, 7, 16, 20, 64, 130 };
-    static const uint32_t dtypes[] = { TSR_F32, TSR_F16, TSR_I8 };
-    uint32_t           kv = 1 + (uint32_t)pair_draw(p, 3), dim = PICK(dims), dtype = PICK(dtypes);
-    uint64_t           length = 1 + pair_draw(p, pair_draw(p, 4) ? 40 : 600), T = 3;
-    uint64_t           n = (uint64_t)kv * dim, cols = dtype == TSR_I8 ? n + 4 * kv : n;
-    uint32_t          *rows = malloc(length * 4), spans[6];
-    uint8_t           *zero = calloc(2 + length, cols * 4);
-    struct pair_tensor x[7];
-    char               what[120];
-    struct tsr_op      op = { .kv_heads = kv, .head_dim = dim, .scale = 0.3f };
-    if (!rows || !zero)
-        abort();
-    for (uint64_t i = 0; i < length; i++)
-        rows[i] = (uint32_t)(2 + i);
-    for (uint64_t t = 0; t < T; t++) {
-        spans[2 * t] = 2;
-        spans[2 * t + 1] = t == 0 ? (uint32_t)length - 1 : (uint32_t)pair_draw(p, length);
-    }
-    op.heads = kv * (1 + (uint32_t)pair_draw(p, 3));
-    op.window = pair_draw(p, 3) ? 0 : 1 + (uint32_t)pair_draw(p, length + 3);
-    op.softcap = pair_draw(p, 3) ? 0.0f : 2.0f;
-    (void)snprintf(what, sizeof what,
-                   "cache dtype %u, %u heads, %u kv, dim %u, %d positions, window %u", dtype,
-                   op.heads, kv, dim, (int)length, op.window);
-    bool ok = pair_tensor(p, &x[0], dtype, 2 + length, cols, zero) &&
-              pair_tensor(p, &x[1], dtype, 2 + length, cols, zero) &&
-              pair_tensor(p, &x[2], TSR_F32, length, n, NULL) &&
-              pair_tensor(p, &x[3], TSR_U32, 1, length, rows) &&
-              pair_tensor(p, &x[4], TSR_F32, T, (uint64_t)op.heads * dim, NULL) &&
-              pair_tensor(p, &x[5], TSR_U32, T, 2, spans) &&
-              pair_tensor(p, &x[6], TSR_F32, 1 + pair_draw(p, 2), op.heads, NULL);
-    for (int i = 0; i < 2; i++) {
-        struct pair_tensor *v[TSR_OP_INPUTS + 1] = { &x[i], &x[2], &x[3] };
-        op.kind = TSR_OP_KV_STORE;
-        ok = ok && pair_run(p, what, &op, v, NULL);
-    }
-    struct pair_tensor out;
-    ok = pair_tensor(p, &out, TSR_F32, T, (uint64_t)op.heads * dim, NULL) && ok;
-    struct pair_tensor *v[TSR_OP_INPUTS + 1] = { &out,  &x[4], &x[0],
-                                                 &x[1], &x[5], pair_draw(p, 2) ? NULL : &x[6] };
-    op.kind = TSR_OP_ATTENTION;
-    ok = ok && pair_run(p, what, &op, v, NULL);
-    pair_tensor_free(p, &out);
-    drop(p, x, 7);
-    free(rows);
-    free(zero);
-    return ok;
-}
-
 bool pair_check_ops(struct pair *p, uint64_t count)
 {
-    bool (*const kinds[])(struct pair *) = { elementwise, norm, attention, rope,
+    bool (*const kinds[])(struct pair *) = { elementwise, norm, pair_attention, rope,
                                              gather,      mix,  columns };
     for (uint64_t i = 0; i < count; i++)
         if (!kinds[i % (sizeof kinds / sizeof kinds[0])](p))

@@ -1,4 +1,5 @@
 /* kernels.c - all kernels, as C (k.h). */
+#include "../attention.cu"
 #include "../codec.cu"
 #include "../dense.cu"
 #include "../elem.cu"

@@ -79,7 +79,7 @@ enum simt_warp_op { SIMT_SYNC, SIMT_SHFL, SIMT_SHFL_XOR, SIMT_SHFL_DOWN, SIMT_BA
 uint32_t simt_warp(enum simt_warp_op op, uint32_t mask, uint32_t value, uint32_t lane, int line);
 /* k_mma.h; simt_mma.c.  Copies put a pattern at once and their bytes at the wait. */
 void     simt_mma(int32_t *c, const uint32_t *a, const uint32_t *b, int line);
-void     simt_copy_async(void *to, const void *from);
+void     simt_copy_async(void *to, const void *from, uint32_t bytes);
 void     simt_copy_commit(void);
 void     simt_copy_wait(uint32_t n);
 uint32_t simt_atomic_add(uint32_t *p, uint32_t v);

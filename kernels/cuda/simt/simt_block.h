@@ -26,7 +26,7 @@ struct simt_fiber {
     struct simt_copy {
         void       *to;
         const void *from;
-        uint32_t    group;
+        uint32_t    group, bytes;
     } copies[SIMT_COPIES];
     uint32_t n_copies, first_copy, group; /* group: the one that copies join now */
     void    *fake;                        /* of the address sanitizer */

@@ -16,6 +16,9 @@ typedef struct {
     uint32_t x, y, z, w;
 } uint4;
 typedef struct {
+    float x, y;
+} float2;
+typedef struct {
     float x, y, z, w;
 } float4;
 
@@ -63,7 +66,8 @@ static inline float simt_float(uint32_t u)
 
 /* k_mma.h */
 #define mma_s8(c, a, b)      simt_mma((c), (a), (b), __LINE__)
-#define copy_async(to, from) simt_copy_async((to), (from))
+#define copy_async(to, from)  simt_copy_async((to), (from), 16)
+#define copy_async4(to, from) simt_copy_async((to), (from), 4)
 #define copy_commit()        simt_copy_commit()
 #define copy_wait(n)         simt_copy_wait((uint32_t)(n))
 
@@ -99,6 +103,7 @@ static inline int32_t __dp4a(int32_t a, int32_t b, int32_t c)
 #define DEV      static inline __attribute__((always_inline, unused))
 #define DEV_CALL static __attribute__((noinline, unused))
 #define UNROLL_LOOP
+#define UNROLL_8
 #define RESTRICT          restrict
 #define AT(type, address) ((type *)(uintptr_t)((address) ^ SIMT_KEY))
 

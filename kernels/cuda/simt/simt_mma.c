@@ -40,18 +40,19 @@ void simt_mma(int32_t *c, const uint32_t *a, const uint32_t *b, int line)
     (void)simt_warp(SIMT_MMA, 0xffffffffu, 0, 0, line);
 }
 
-void simt_copy_async(void *to, const void *from)
+void simt_copy_async(void *to, const void *from, uint32_t bytes)
 {
     struct simt_fiber *f = &simt_block.fibers[simt_block.current];
-    if ((uintptr_t)to % 16 || (uintptr_t)from % 16)
-        simt_stop("a copy of 16 bytes is not aligned to them");
+    if ((uintptr_t)to % bytes || (uintptr_t)from % bytes)
+        simt_stop(bytes == 16 ? "a copy of 16 bytes is not aligned to them"
+                              : "a copy of 4 bytes is not aligned to them");
     if (f->n_copies == SIMT_COPIES)
         simt_stop("more copies are under way than the emulation has room for");
-    simt_access(from, 16, false, false);
-    simt_access(to, 16, true, false);
-    memset(to, 0xa5, 16);
+    simt_access(from, bytes, false, false);
+    simt_access(to, bytes, true, false);
+    memset(to, 0xa5, bytes);
     f->copies[(f->first_copy + f->n_copies++) % SIMT_COPIES] =
-        (struct simt_copy){ to, from, f->group };
+        (struct simt_copy){ to, from, f->group, bytes };
 }
 
 void simt_copy_commit(void)
@@ -66,9 +67,9 @@ void simt_copy_wait(uint32_t n)
         const struct simt_copy *c = &f->copies[f->first_copy];
         if (c->group + n >= f->group)
             break; /* of the n latest groups, or of the one that is not over */
-        simt_access(c->from, 16, false, false);
-        simt_access(c->to, 16, true, false);
-        memcpy(c->to, c->from, 16);
+        simt_access(c->from, c->bytes, false, false);
+        simt_access(c->to, c->bytes, true, false);
+        memcpy(c->to, c->from, c->bytes);
         f->first_copy = (f->first_copy + 1) % SIMT_COPIES;
         f->n_copies--;
     }

@@ -5,6 +5,7 @@
 #define IMAGE(n)                                                                                   \
     extern const uint8_t _binary_kernels_cuda_##n##_fatbin_start[4];                               \
     const uint8_t        _binary_kernels_cuda_##n##_fatbin_start[4] = { 0x50, 0xed, 0x55, 0xba };
+IMAGE(attention)
 IMAGE(codec)
 IMAGE(dense)
 IMAGE(elem)

@@ -1,0 +1,521 @@
+/* attention.cu - ATTENTION in three kernels: scores, values of blocks of 256 positions, their sum.
+ *
+ * Reference: kernels/cpu/k_attention.c; held to its bytes by tests/gpu/attention.c.
+ * The order of additions is that of docs/decisions/numerics.md. It leaves free who does what: a block of threads
+ * takes the query heads of a KV head together, of up to `tile` tokens of a sequence, so that rows of the cache
+ * come from memory once for all of them.  They go through shared memory by asynchronous copies.
+ * Bytes moved by a token and KV head of p positions: p keys and p values in the cache's type; for each query
+ * head 4 p bytes of scores, written and read twice, mostly in the second-level cache.
+ */
+#include "k_cache.h"
+
+#define QUERIES 16u /* of a block of threads, at most: tokens times heads */
+
+/* A query head of a token: it attends to positions lo..p. */
+struct query {
+    uint64_t place; /* in scores, tops, den and partial */
+    uint32_t row, lo, p, head, token;
+};
+
+/* Queries of this block of threads, for all of its threads; how many. */
+DEV uint32_t queries_of(const struct k_attention *a, struct query *q)
+{
+    const uint32_t group = a->heads / a->kv_heads, kv = blockIdx.y / a->chunks;
+    const uint32_t h0 = blockIdx.y % a->chunks * a->share, t0 = blockIdx.z * a->tile;
+    const uint32_t left = h0 < group ? group - h0 : 0, heads = left < a->share ? left : a->share;
+    const uint32_t tokens = a->tokens - t0 < a->tile ? a->tokens - t0 : a->tile;
+    const uint32_t n = heads * tokens, t = threadIdx.x;
+    if (t < n) {
+        const uint32_t  token = t0 + t / heads, head = kv * group + h0 + t % heads;
+        const uint32_t *span =
+            AT(const uint32_t, a->spans + (uint64_t)(a->first + token) * a->span_stride);
+        q[t].row = span[0];
+        q[t].p = span[1];
+        q[t].lo = a->window && span[1] >= a->window ? span[1] - a->window + 1 : 0;
+        q[t].place = (uint64_t)token * a->heads + head;
+        q[t].head = head;
+        q[t].token = a->first + token;
+    }
+    __syncthreads();
+    return n;
+}
+
+/* Consecutive queries of one sequence: positions lo..p of any of them, all_lo..all_p of each. */
+struct sequence {
+    uint32_t begin, n, lo, p, all_lo, all_p;
+};
+
+DEV void sequence_at(const struct query *q, uint32_t n, uint32_t begin, struct sequence *r)
+{
+    uint32_t i = begin + 1;
+    r->begin = begin;
+    r->lo = r->all_lo = q[begin].lo;
+    r->p = r->all_p = q[begin].p;
+    for (; i < n && q[i].row == q[begin].row; i++) {
+        r->lo = q[i].lo < r->lo ? q[i].lo : r->lo;
+        r->p = q[i].p > r->p ? q[i].p : r->p;
+        r->all_lo = q[i].lo > r->all_lo ? q[i].lo : r->all_lo;
+        r->all_p = q[i].p < r->all_p ? q[i].p : r->all_p;
+    }
+    r->n = i - begin;
+}
+
+DEV struct cache_head head_of(const struct k_attention *a, uint64_t rows, uint64_t stride,
+                              uint32_t copy, uint32_t row)
+{
+    struct cache_head h;
+    h.p = AT(const uint8_t, rows) + row * stride +
+          blockIdx.y / a->chunks * head_bytes(a->dtype, a->head_dim);
+    h.stride = stride;
+    h.copy = copy;
+    return h;
+}
+
+/* ---- scores ------------------------------------------------------------------------------ */
+
+#define SCORE_THREADS 256u
+#define SCORE_KEYS    128u /* two threads a key: chains 0 to 7, and 8 to 15 */
+#define SCORE_HEADS   4u   /* queries that a thread has at once */
+#define SCORE_COLS    128u /* of a slice of the head; of F32 half of it */
+
+/* Rows of keys are so far apart that 16 lanes meet no bank twice. */
+#define KEY_PITCH(dtype) ((dtype) == DT_I8 ? 136u : 272u)
+
+struct score_room {
+    uint8_t *keys;
+    float   *queries, *scales, *tops; /* [QUERIES][SCORE_COLS], [SCORE_KEYS], [warps][QUERIES] */
+    struct query *q;
+};
+
+/* Columns [c0, c0 + cols) of the sequence's queries and of the keys [j, j + n) at first row `at`; zeros up to a multiple
+ * of 16 columns. */
+DEV void score_load(const struct k_attention *a, const struct score_room *m, const uint32_t dtype,
+                    const struct sequence *r, uint32_t at, uint32_t j, uint32_t n, uint32_t c0,
+                    uint32_t cols)
+{
+    const uint32_t          pitch = KEY_PITCH(dtype), size = element_bytes(dtype);
+    const uint32_t          tail = (16 - cols % 16) % 16;
+    const struct cache_head h = head_of(a, a->k, a->k_stride, a->k_copy, m->q[r->begin].row);
+    rows_copy(&h, dtype, j, n, c0, cols, SCORE_THREADS, m->keys + at * pitch, pitch,
+              m->scales + at);
+    copy_commit();
+    for (uint32_t i = threadIdx.x; tail && i < n * tail; i += SCORE_THREADS) {
+        uint8_t *x = m->keys + (at + i / tail) * pitch + (cols + i % tail) * size;
+        for (uint32_t b = 0; b < size; b++)
+            x[b] = 0;
+    }
+    for (uint32_t i = threadIdx.x; i < r->n * SCORE_COLS; i += SCORE_THREADS) {
+        const struct query *q = &m->q[r->begin + i / SCORE_COLS];
+        const uint32_t      c = i % SCORE_COLS;
+        m->queries[i] =
+            c < cols ? AT(const float,
+                          a->q + q->token * a->q_stride)[(uint64_t)q->head * a->head_dim + c0 + c]
+                     : 0.0f;
+    }
+}
+
+/* Chains of this thread's key and queries from q0 on, over `cols` columns. */
+DEV void score_chains(const struct score_room *m, const uint32_t dtype, uint32_t key, uint32_t half,
+                      uint32_t q0, uint32_t cols, float (*acc)[8])
+{
+    const uint8_t *k = m->keys + key * KEY_PITCH(dtype) + 8 * half * element_bytes(dtype);
+    const float   *q = m->queries + q0 * SCORE_COLS + 8 * half;
+    const float    scale = dtype == DT_I8 ? m->scales[key] : 1.0f;
+    for (uint32_t c = 0; c < cols; c += 16) {
+        float x[8];
+        widen(k + c * element_bytes(dtype), dtype, 8, scale, x);
+        UNROLL_LOOP
+        for (uint32_t i = 0; i < SCORE_HEADS; i++) {
+            float y[8];
+            widen((const uint8_t *)(const void *)(q + i * SCORE_COLS + c), DT_F32, 8, 1.0f, y);
+            UNROLL_LOOP
+            for (uint32_t l = 0; l < 8; l++)
+                acc[i][l] = fmaf(y[l], x[l], acc[i][l]);
+        }
+    }
+}
+
+/* tree16 of the chains of two of the four queries, after this half of the warp has those of the other half. */
+DEV float score_tree(float (*acc)[8], uint32_t half, const uint32_t i)
+{
+    float v[8];
+    UNROLL_LOOP
+    for (uint32_t l = 0; l < 8; l++) {
+        const float mine = half ? acc[i + 2][l] : acc[i][l],
+                    other = half ? acc[i][l] : acc[i + 2][l];
+        v[l] = mine + shfl_xor_f(ALL_LANES, other, 16);
+    }
+    return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+}
+
+/* The score of query i of the sequence at position j, from its sum; to memory, and the largest of the warp to tops. */
+DEV void score_store(const struct k_attention *a, const struct score_room *m,
+                     const struct sequence *r, uint32_t i, uint32_t j, float sum)
+{
+    float top = -INFINITY;
+    if (i < r->n) {
+        const struct query *q = &m->q[r->begin + i];
+        float               s = sum * a->scale;
+        if (a->softcap > 0.0f)
+            s = a->softcap * k_tanh(s / a->softcap);
+        if (a->slopes)
+            s = s + AT(const float, a->slopes)[q->head] * (float)((int64_t)j - (int64_t)q->p);
+        if (j >= q->lo && j <= q->p) {
+            AT(float, a->scores)[q->place * a->blocks * 256 + (j - q->lo / 256 * 256)] = s;
+            top = s;
+        }
+    }
+    UNROLL_LOOP
+    for (uint32_t l = 8; l > 0; l /= 2)
+        top = k_max(top, shfl_xor_f(ALL_LANES, top, l));
+    if (threadIdx.x % 16 == 0 && i < QUERIES)
+        m->tops[threadIdx.x / WARP * QUERIES + i] = top;
+}
+
+/* All of the sequence's queries at the positions from j0 on. */
+DEV void score_block(const struct k_attention *a, const struct score_room *m, const uint32_t dtype,
+                     const struct sequence *r, uint32_t j0)
+{
+    const uint32_t half = threadIdx.x % WARP / 16;
+    const uint32_t key = threadIdx.x / WARP * 16 + threadIdx.x % 16;
+    const uint32_t from = j0 < r->lo ? r->lo : j0;
+    const uint32_t n = (r->p + 1 - j0 < SCORE_KEYS ? r->p + 1 - j0 : SCORE_KEYS) - (from - j0);
+    const uint32_t most = dtype == DT_F32 ? SCORE_COLS / 2 : SCORE_COLS;
+    for (uint32_t q0 = 0; q0 < r->n; q0 += SCORE_HEADS) {
+        float acc[SCORE_HEADS][8];
+        UNROLL_LOOP
+        for (uint32_t i = 0; i < SCORE_HEADS; i++) {
+            UNROLL_LOOP
+            for (uint32_t l = 0; l < 8; l++)
+                acc[i][l] = 0.0f;
+        }
+        for (uint32_t c0 = 0; c0 < a->head_dim; c0 += most) {
+            const uint32_t cols = a->head_dim - c0 < most ? a->head_dim - c0 : most;
+            if (q0 == 0 || a->head_dim > most) { /* else it is there */
+                __syncthreads();
+                score_load(a, m, dtype, r, from - j0, from, n, c0, cols);
+                copy_wait(0);
+                __syncthreads();
+            }
+            score_chains(m, dtype, key, half, q0, cols, acc);
+        }
+        UNROLL_LOOP
+        for (uint32_t i = 0; i < 2; i++)
+            score_store(a, m, r, q0 + 2 * half + i, j0 + key, score_tree(acc, half, i));
+    }
+    __syncthreads();
+    if (threadIdx.x < r->n) {
+        const struct query *q = &m->q[r->begin + threadIdx.x];
+        float               top = -INFINITY;
+        for (uint32_t w = 0; w < SCORE_THREADS / WARP; w++)
+            top = k_max(m->tops[w * QUERIES + threadIdx.x], top);
+        if (j0 <= q->p && j0 + (SCORE_KEYS - 1) >= q->lo)
+            AT(float, a->tops)[q->place * a->blocks * 2 + (j0 / 128 - q->lo / 256 * 2)] = top;
+    }
+}
+
+DEV void scores_of(const struct k_attention *a, const struct score_room *m, const uint32_t dtype,
+                   uint32_t n)
+{
+    struct sequence r;
+    for (uint32_t i = 0; i < n; i += r.n) {
+        sequence_at(m->q, n, i, &r);
+        for (uint64_t j = r.lo / 256 * 256 + (uint64_t)blockIdx.x * SCORE_KEYS; j <= r.p;
+             j += (uint64_t)gridDim.x * SCORE_KEYS)
+            if (j + SCORE_KEYS > r.lo)
+                score_block(a, m, dtype, &r, (uint32_t)j);
+    }
+}
+
+/* Scores, and the largest of each 128.  Grid: 128 positions; KV heads and parts of their query heads; tiles of
+ * tokens. */
+TSR_KERNEL(k_scores, struct k_attention, SCORE_THREADS, 3)
+{
+    __shared__ uint4        keys[SCORE_KEYS * KEY_PITCH(DT_F32) / 16];
+    __shared__ float4       queries[QUERIES * SCORE_COLS / 4];
+    __shared__ float        scales[SCORE_KEYS], tops[SCORE_THREADS / WARP * QUERIES];
+    __shared__ struct query q[QUERIES];
+    const struct score_room m = { (uint8_t *)(void *)keys, (float *)(void *)queries, scales, tops,
+                                  q };
+    const uint32_t          n = queries_of(&a, q);
+    if (a.dtype == DT_F32)
+        scores_of(&a, &m, DT_F32, n);
+    else if (a.dtype == DT_F16)
+        scores_of(&a, &m, DT_F16, n);
+    else
+        scores_of(&a, &m, DT_I8, n);
+}
+
+/* ---- the largest score, and the denominator -------------------------------------------------- */
+
+#define VALUE_THREADS 128u
+#define VALUE_BLOCK   256u /* positions of a chain */
+
+/* The largest score of each of n queries, and of its sink, to tops; `most` as many or more, a power of two. */
+DEV void largest(const struct k_attention *a, const struct query *q, uint32_t n,
+                 const uint32_t most, float *tops)
+{
+    const uint32_t lanes = VALUE_THREADS / most, i = threadIdx.x / lanes,
+                   lane = threadIdx.x % lanes;
+    float top = -INFINITY;
+    if (i < n) {
+        const float   *t = AT(const float, a->tops) + q[i].place * a->blocks * 2;
+        const uint32_t base = q[i].lo / 256 * 2, end = q[i].p / 128 - base;
+        for (uint32_t b = q[i].lo / 128 - base + lane; b <= end; b += lanes)
+            top = k_max(t[b], top);
+    }
+    UNROLL_LOOP
+    for (uint32_t l = lanes / 2; l > 0; l /= 2)
+        top = k_max(top, shfl_xor_f(ALL_LANES, top, l));
+    if (i < n && lane == 0)
+        tops[i] = a->sinks ? k_max(top, AT(const float, a->sinks)[q[i].head]) : top;
+}
+
+#define DEN_QUERIES 2u    /* half of a warp has the chains of one */
+#define DEN_CHUNK   1024u /* positions of each at once */
+#define DEN_PITCH   (DEN_CHUNK + 16u)
+
+/* Sums of exponentials of n queries, one or two, in room for DEN_QUERIES * DEN_PITCH floats. */
+DEV void denominators(const struct k_attention *a, const struct query *q, uint32_t n, float *e,
+                      float *tops)
+{
+    const uint32_t t = threadIdx.x;
+    uint32_t       most = 0;
+    float          sum = 0.0f;
+    largest(a, q, n, 4, tops);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t len = q[i].p + 1 - q[i].lo / 16 * 16;
+        most = len > most ? len : most;
+    }
+    for (uint32_t c = 0; c < most; c += DEN_CHUNK) {
+        __syncthreads();
+        UNROLL_8
+        for (uint32_t i = t; i < DEN_QUERIES * DEN_CHUNK; i += VALUE_THREADS) {
+            const uint32_t k = i / DEN_CHUNK, at = i % DEN_CHUNK;
+            float          v = 0.0f; /* adds nothing */
+            if (k < n) {
+                const uint64_t j = (uint64_t)q[k].lo / 16 * 16 + c + at;
+                if (j >= q[k].lo && j <= q[k].p)
+                    v = k_exp(
+                        AT(const float,
+                           a->scores)[q[k].place * a->blocks * 256 + (j - q[k].lo / 256 * 256)] -
+                        tops[k]);
+            }
+            e[k * DEN_PITCH + at] = v;
+        }
+        __syncthreads();
+        if (t < WARP) {
+            const float *x = e + t / 16 * DEN_PITCH + t % 16;
+            UNROLL_8
+            for (uint32_t k = 0; k < DEN_CHUNK; k += 16)
+                sum = sum + x[k];
+        }
+    }
+    if (t >= WARP)
+        return; /* whole warps */
+    sum = k_tree16(sum);
+    if (t % 16 == 0 && t / 16 < n) {
+        const struct query *x = &q[t / 16];
+        if (a->sinks)
+            sum = sum + k_exp(AT(const float, a->sinks)[x->head] - tops[t / 16]);
+        AT(float, a->den)[x->place] = sum;
+    }
+}
+
+/* ---- values ------------------------------------------------------------------------------ */
+
+#define VALUE_COLS  128u  /* of a block of threads */
+#define VALUE_STAGE 8192u /* bytes of the ring */
+
+/* Positions of a stage, and bytes of one of them. */
+#define STAGE_ROWS(dtype)  ((dtype) == DT_F32 ? 16u : 32u)
+#define VALUE_PITCH(dtype) (VALUE_COLS * ((dtype) == DT_F32 ? 4u : (dtype) == DT_F16 ? 2u : 1u))
+
+struct value_room {
+    uint8_t      *ring;
+    float        *scales, *e, *tops; /* [stages][32], [VALUE_BLOCK][queries], [queries] */
+    struct query *q;
+};
+
+/* exp(score - largest) of the sequence's queries at positions [from, end) of the block at b; -1 where a query does not
+ * attend. */
+DEV void exponentials(const struct k_attention *a, const struct value_room *m,
+                      const struct sequence *r, uint32_t b, uint32_t from, uint32_t end,
+                      const uint32_t most)
+{
+    for (uint32_t i = threadIdx.x; i < VALUE_BLOCK * most / 4; i += VALUE_THREADS) {
+        const uint32_t j = b + i % VALUE_BLOCK, k = i / VALUE_BLOCK * 4;
+        float          v[4];
+        if (j < from || j >= end)
+            continue;
+        UNROLL_LOOP
+        for (uint32_t l = 0; l < 4; l++) {
+            const struct query *q = &m->q[r->begin + (k + l < r->n ? k + l : 0)];
+            v[l] = -1.0f;
+            if (j >= q->lo && j <= q->p)
+                v[l] = k_exp(AT(const float,
+                                a->scores)[q->place * a->blocks * 256 + (j - q->lo / 256 * 256)] -
+                             m->tops[q - m->q]);
+        }
+        const float4 w = { v[0], v[1], v[2], v[3] };
+        *(float4 *)(void *)(m->e + i % VALUE_BLOCK * most + k) = w;
+    }
+}
+
+/* Chains of cw columns and qw queries over n positions: v and e are those of the first one. */
+DEV void value_chains(const uint8_t *v, const float *e, const float *scales, uint32_t n, int masked,
+                      const uint32_t dtype, const uint32_t cw, const uint32_t qw,
+                      const uint32_t most, float (*acc)[4])
+{
+    UNROLL_8
+    for (uint32_t j = 0; j < n; j++) {
+        float x[4], w[4];
+        widen(v + j * VALUE_PITCH(dtype), dtype, cw, dtype == DT_I8 ? scales[j] : 1.0f, x);
+        widen((const uint8_t *)(const void *)(e + j * most), DT_F32, qw, 1.0f, w);
+        UNROLL_LOOP
+        for (uint32_t i = 0; i < qw; i++) {
+            UNROLL_LOOP
+            for (uint32_t c = 0; c < cw; c++) {
+                const float y = fmaf(w[i], x[c], acc[i][c]);
+                acc[i][c] = masked && w[i] < 0.0f ? acc[i][c] : y;
+            }
+        }
+    }
+}
+
+/* Copies of the next stage; without rows the group is empty. */
+DEV void value_copy(const struct value_room *m, const struct cache_head *h, const uint32_t dtype,
+                    uint32_t j, uint32_t end, uint32_t slot, uint32_t c0, uint32_t cols)
+{
+    const uint32_t rows = STAGE_ROWS(dtype);
+    if (j < end)
+        rows_copy(h, dtype, j, end - j < rows ? end - j : rows, c0, cols, VALUE_THREADS,
+                  m->ring + slot * VALUE_STAGE, VALUE_PITCH(dtype), m->scales + slot * 32);
+    copy_commit();
+}
+
+/* Sums of the block of positions at b, of the queries from `first` on and the columns from c on. */
+DEV void value_store(const struct k_attention *a, const struct query *q, uint32_t n, uint32_t b,
+                     uint32_t c, uint32_t cols, const uint32_t cw, const float *acc)
+{
+    const uint32_t end = b + (VALUE_BLOCK - 1);
+    if (n == 0 || q->lo > end || q->p < b)
+        return;
+    float *to = AT(float, a->partial) +
+                (q->place * a->blocks + (b / VALUE_BLOCK - q->lo / VALUE_BLOCK)) * a->head_dim + c;
+    UNROLL_LOOP
+    for (uint32_t i = 0; i < cw; i++)
+        if (i < cols)
+            to[i] = acc[i];
+}
+
+/* The sequence's sums over the block of positions at b, in columns [c0, c0 + cols). */
+DEV void value_block(const struct k_attention *a, const struct value_room *m, const uint32_t dtype,
+                     const uint32_t cw, const uint32_t qw, const uint32_t stages,
+                     const struct sequence *r, uint32_t b, uint32_t c0, uint32_t cols)
+{
+    const uint32_t          across = VALUE_COLS / cw, most = VALUE_THREADS / across * qw;
+    const uint32_t          c = threadIdx.x % across * cw, first = threadIdx.x / across * qw;
+    const uint32_t          rows = STAGE_ROWS(dtype), from = b < r->lo ? r->lo : b;
+    const uint32_t          end = r->p - b < VALUE_BLOCK ? r->p + 1 : b + VALUE_BLOCK;
+    const struct cache_head h = head_of(a, a->v, a->v_stride, a->v_copy, m->q[r->begin].row);
+    float                   acc[4][4];
+    uint32_t                next = from, into = 0, slot = 0;
+    UNROLL_LOOP
+    for (uint32_t i = 0; i < qw; i++) {
+        UNROLL_LOOP
+        for (uint32_t l = 0; l < cw; l++)
+            acc[i][l] = 0.0f;
+    }
+    __syncthreads(); /* the ring and e are free */
+    for (; into < stages - 1; into++, next += rows)
+        value_copy(m, &h, dtype, next, end, into, c0, cols);
+    exponentials(a, m, r, b, from, end, most);
+    for (uint32_t j = from; j < end; j += rows, next += rows) {
+        const uint32_t n = end - j < rows ? end - j : rows;
+        copy_wait((int)stages - 2);
+        __syncthreads();
+        value_copy(m, &h, dtype, next, end, into, c0, cols);
+        if (c < cols && first < r->n) {
+            const uint8_t *v = m->ring + slot * VALUE_STAGE + c * element_bytes(dtype);
+            const float   *e = m->e + (j - b) * most + first, *s = m->scales + slot * 32;
+            if (j >= r->all_lo && j + (n - 1) <= r->all_p)
+                value_chains(v, e, s, n, 0, dtype, cw, qw, most, acc);
+            else
+                value_chains(v, e, s, n, 1, dtype, cw, qw, most, acc);
+        }
+        into = into + 1 == stages ? 0 : into + 1;
+        slot = slot + 1 == stages ? 0 : slot + 1;
+    }
+    if (c >= cols)
+        return; /* barriers come after it */
+    UNROLL_LOOP
+    for (uint32_t i = 0; i < qw; i++)
+        value_store(a, m->q + (r->begin + (first + i < r->n ? first + i : 0)), first + i < r->n, b,
+                    c0 + c, cols - c, cw, acc[i]);
+}
+
+DEV void values_of(const struct k_attention *a, const struct value_room *m, const uint32_t dtype,
+                   const uint32_t cw, const uint32_t qw, const uint32_t stages, uint32_t n)
+{
+    const uint32_t  slices = (a->head_dim + VALUE_COLS - 1) / VALUE_COLS;
+    const uint32_t  x = blockIdx.x - a->first_blocks, c0 = x % slices * VALUE_COLS;
+    const uint32_t  cols = a->head_dim - c0 < VALUE_COLS ? a->head_dim - c0 : VALUE_COLS;
+    struct sequence r;
+    largest(a, m->q, n, VALUE_THREADS / (VALUE_COLS / cw) * qw, m->tops);
+    for (uint32_t i = 0; i < n; i += r.n) {
+        sequence_at(m->q, n, i, &r);
+        for (uint64_t b = r.lo / VALUE_BLOCK + x / slices; b * VALUE_BLOCK <= r.p; b += a->blocks)
+            value_block(a, m, dtype, cw, qw, stages, &r, (uint32_t)b * VALUE_BLOCK, c0, cols);
+    }
+}
+
+/* Blocks of threads of few queries have a thread for 2 columns and 2 queries, those of many 4 and 4.  The first
+ * ones add the denominators meanwhile.  Grid: denominators, then 256 positions times 128 columns; KV heads and
+ * parts of their query heads; tiles of tokens. */
+#define VALUES(name, most, cw, qw, stages)                                                         \
+    TSR_KERNEL(name, struct k_attention, VALUE_THREADS)                                            \
+    {                                                                                              \
+        __shared__ uint4        ring[(stages)*VALUE_STAGE / 16];                                   \
+        __shared__ float4       e[VALUE_BLOCK * (most) / 4];                                       \
+        __shared__ float        scales[(stages)*32], tops[most];                                   \
+        __shared__ struct query q[QUERIES];                                                        \
+        const struct value_room m = { (uint8_t *)(void *)ring, scales, (float *)(void *)e, tops,   \
+                                      q };                                                         \
+        const uint32_t          n = queries_of(&a, q), x = DEN_QUERIES * blockIdx.x;               \
+        if (blockIdx.x < a.first_blocks) {                                                         \
+            if (x < n)                                                                             \
+                denominators(&a, q + x, n - x < DEN_QUERIES ? n - x : DEN_QUERIES,                 \
+                             (float *)(void *)ring, tops);                                         \
+            return;                                                                                \
+        }                                                                                          \
+        if (a.dtype == DT_F32)                                                                     \
+            values_of(&a, &m, DT_F32, cw, qw, stages, n);                                          \
+        else if (a.dtype == DT_F16)                                                                \
+            values_of(&a, &m, DT_F16, cw, qw, stages, n);                                          \
+        else                                                                                       \
+            values_of(&a, &m, DT_I8, cw, qw, stages, n);                                           \
+    }
+VALUES(k_values4, 4, 2, 2, 4)
+VALUES(k_values8, 8, 4, 2, 4)
+VALUES(k_values16, 16, 4, 4, 3)
+
+/* Blocks added in order, one division.  Grid: heads, tokens. */
+TSR_KERNEL(k_combine, struct k_attention, 128)
+{
+    const uint64_t place = (uint64_t)blockIdx.y * a.heads + blockIdx.x,
+                   token = a.first + blockIdx.y;
+    const uint32_t *span = AT(const uint32_t, a.spans + token * a.span_stride);
+    const uint32_t  p = span[1], lo = a.window && p >= a.window ? p - a.window + 1 : 0;
+    const uint32_t  n = p / VALUE_BLOCK - lo / VALUE_BLOCK + 1;
+    const float    *part = AT(const float, a.partial) + place * a.blocks * a.head_dim;
+    const float     den = AT(const float, a.den)[place];
+    float *out = AT(float, a.out + token * a.out_stride) + (uint64_t)blockIdx.x * a.head_dim;
+    for (uint32_t d = threadIdx.x; d < a.head_dim; d += 128) {
+        float sum = 0.0f;
+        UNROLL_8
+        for (uint32_t b = 0; b < n; b++)
+            sum = sum + part[(uint64_t)b * a.head_dim + d];
+        out[d] = sum / den;
+    }
+}
