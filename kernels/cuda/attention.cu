@@ -78,6 +78,8 @@ DEV struct cache_head head_of(const struct k_attention *a, uint64_t rows, uint64
 #define SCORE_HEADS   4u   /* queries that a thread has at once */
 #define SCORE_COLS    128u /* of a slice of the head; of F32 half of it */
 
+#define SLICE(dtype) ((dtype) == DT_F32 ? SCORE_COLS / 2 : SCORE_COLS)
+
 /* Rows of keys are so far apart that 16 lanes meet no bank twice. */
 #define KEY_PITCH(dtype) ((dtype) == DT_I8 ? 136u : 272u)
 
@@ -96,9 +98,8 @@ DEV void score_load(const struct k_attention *a, const struct score_room *m, con
     const uint32_t          pitch = KEY_PITCH(dtype), size = element_bytes(dtype);
     const uint32_t          tail = (16 - cols % 16) % 16;
     const struct cache_head h = head_of(a, a->k, a->k_stride, a->k_copy, m->q[r->begin].row);
-    rows_copy(&h, dtype, j, n, c0, cols, SCORE_THREADS, m->keys + at * pitch, pitch,
+    rows_copy(&h, dtype, j, n, c0, cols, SLICE(dtype), SCORE_THREADS, m->keys + at * pitch, pitch,
               m->scales + at);
-    copy_commit();
     for (uint32_t i = threadIdx.x; tail && i < n * tail; i += SCORE_THREADS) {
         uint8_t *x = m->keys + (at + i / tail) * pitch + (cols + i % tail) * size;
         for (uint32_t b = 0; b < size; b++)
@@ -107,11 +108,13 @@ DEV void score_load(const struct k_attention *a, const struct score_room *m, con
     for (uint32_t i = threadIdx.x; i < r->n * SCORE_COLS; i += SCORE_THREADS) {
         const struct query *q = &m->q[r->begin + i / SCORE_COLS];
         const uint32_t      c = i % SCORE_COLS;
-        m->queries[i] =
-            c < cols ? AT(const float,
-                          a->q + q->token * a->q_stride)[(uint64_t)q->head * a->head_dim + c0 + c]
-                     : 0.0f;
+        const float        *x = AT(const float, a->q + q->token * a->q_stride);
+        if (c < cols)
+            copy_async4(m->queries + i, x + ((uint64_t)q->head * a->head_dim + c0 + c));
+        else
+            m->queries[i] = 0.0f;
     }
+    copy_commit();
 }
 
 /* Chains of this thread's key and queries from q0 on, over `cols` columns. */
@@ -180,7 +183,7 @@ DEV void score_block(const struct k_attention *a, const struct score_room *m, co
     const uint32_t key = threadIdx.x / WARP * 16 + threadIdx.x % 16;
     const uint32_t from = j0 < r->lo ? r->lo : j0;
     const uint32_t n = (r->p + 1 - j0 < SCORE_KEYS ? r->p + 1 - j0 : SCORE_KEYS) - (from - j0);
-    const uint32_t most = dtype == DT_F32 ? SCORE_COLS / 2 : SCORE_COLS;
+    const uint32_t most = SLICE(dtype);
     for (uint32_t q0 = 0; q0 < r->n; q0 += SCORE_HEADS) {
         float acc[SCORE_HEADS][8];
         UNROLL_LOOP
@@ -235,6 +238,7 @@ TSR_KERNEL(k_scores, struct k_attention, SCORE_THREADS, 3)
     __shared__ float4       queries[QUERIES * SCORE_COLS / 4];
     __shared__ float        scales[SCORE_KEYS], tops[SCORE_THREADS / WARP * QUERIES];
     __shared__ struct query q[QUERIES];
+
     const struct score_room m = { (uint8_t *)(void *)keys, (float *)(void *)queries, scales, tops,
                                   q };
     const uint32_t          n = queries_of(&a, q);
@@ -279,36 +283,41 @@ DEV void largest(const struct k_attention *a, const struct query *q, uint32_t n,
 DEV void denominators(const struct k_attention *a, const struct query *q, uint32_t n, float *e,
                       float *tops)
 {
-    const uint32_t t = threadIdx.x;
-    uint32_t       most = 0;
-    float          sum = 0.0f;
+    const uint32_t      t = threadIdx.x, half = VALUE_THREADS / DEN_QUERIES, k = t / half;
+    const struct query *mine = &q[k < n ? k : 0];
+    const uint64_t      begin = mine->lo / 16 * 16; /* chains are counted from a border of 16 */
+    const float        *s = AT(const float, a->scores) +
+                     (mine->place * a->blocks * VALUE_BLOCK + (begin - mine->lo / 256 * 256));
+    uint64_t most = 0;
+    float    sum = 0.0f;
     largest(a, q, n, 4, tops);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t len = q[i].p + 1 - q[i].lo / 16 * 16;
+        const uint64_t len = (uint64_t)q[i].p + 1 - q[i].lo / 16 * 16;
         most = len > most ? len : most;
     }
-    for (uint32_t c = 0; c < most; c += DEN_CHUNK) {
+    for (uint64_t c = 0; c < most; c += DEN_CHUNK) {
         __syncthreads();
-        UNROLL_8
-        for (uint32_t i = t; i < DEN_QUERIES * DEN_CHUNK; i += VALUE_THREADS) {
-            const uint32_t k = i / DEN_CHUNK, at = i % DEN_CHUNK;
-            float          v = 0.0f; /* adds nothing */
-            if (k < n) {
-                const uint64_t j = (uint64_t)q[k].lo / 16 * 16 + c + at;
-                if (j >= q[k].lo && j <= q[k].p)
-                    v = k_exp(
-                        AT(const float,
-                           a->scores)[q[k].place * a->blocks * 256 + (j - q[k].lo / 256 * 256)] -
-                        tops[k]);
+        UNROLL_NOT
+        for (uint32_t i = t % half; i < DEN_CHUNK; i += 8 * half) {
+            float v[8];
+            UNROLL_LOOP
+            for (uint32_t l = 0; l < 8; l++) {
+                const uint64_t at = c + i + l * half;
+                v[l] = begin + at >= mine->lo && begin + at <= mine->p ? s[at] : -INFINITY;
             }
-            e[k * DEN_PITCH + at] = v;
+            UNROLL_LOOP
+            for (uint32_t l = 0; l < 8; l++) {
+                const uint64_t j = begin + c + i + l * half;
+                const float    x = k_exp(v[l] - tops[k < n ? k : 0]);
+                e[k * DEN_PITCH + i + l * half] = j >= mine->lo && j <= mine->p ? x : 0.0f;
+            }
         }
         __syncthreads();
         if (t < WARP) {
             const float *x = e + t / 16 * DEN_PITCH + t % 16;
             UNROLL_8
-            for (uint32_t k = 0; k < DEN_CHUNK; k += 16)
-                sum = sum + x[k];
+            for (uint32_t i = 0; i < DEN_CHUNK; i += 16)
+                sum = sum + x[i];
         }
     }
     if (t >= WARP)
@@ -337,28 +346,39 @@ struct value_room {
     struct query *q;
 };
 
-/* exp(score - largest) of the sequence's queries at positions [from, end) of the block at b; -1 where a query does not
+/* exp(score - largest) of the sequence's queries at the block of positions at b; -1 where a query does not
  * attend. */
 DEV void exponentials(const struct k_attention *a, const struct value_room *m,
-                      const struct sequence *r, uint32_t b, uint32_t from, uint32_t end,
-                      const uint32_t most)
+                      const struct sequence *r, uint32_t b, const uint32_t most)
 {
-    for (uint32_t i = threadIdx.x; i < VALUE_BLOCK * most / 4; i += VALUE_THREADS) {
-        const uint32_t j = b + i % VALUE_BLOCK, k = i / VALUE_BLOCK * 4;
-        float          v[4];
-        if (j < from || j >= end)
-            continue;
+    const uint32_t t = threadIdx.x;
+    UNROLL_NOT
+    for (uint32_t k = 0; k < most && k < r->n; k += 4) {
+        float v[2][4]; /* of two positions and four queries, all asked for at once */
         UNROLL_LOOP
         for (uint32_t l = 0; l < 4; l++) {
             const struct query *q = &m->q[r->begin + (k + l < r->n ? k + l : 0)];
-            v[l] = -1.0f;
-            if (j >= q->lo && j <= q->p)
-                v[l] = k_exp(AT(const float,
-                                a->scores)[q->place * a->blocks * 256 + (j - q->lo / 256 * 256)] -
-                             m->tops[q - m->q]);
+            const uint64_t      at = q->place * a->blocks * 256 + (b + t - q->lo / 256 * 256);
+            UNROLL_LOOP
+            for (uint32_t h = 0; h < 2; h++) {
+                const uint32_t j = b + t + h * VALUE_THREADS;
+                v[h][l] = -INFINITY;
+                if (j >= q->lo && j <= q->p)
+                    v[h][l] = AT(const float, a->scores)[at + h * VALUE_THREADS];
+            }
         }
-        const float4 w = { v[0], v[1], v[2], v[3] };
-        *(float4 *)(void *)(m->e + i % VALUE_BLOCK * most + k) = w;
+        UNROLL_LOOP
+        for (uint32_t h = 0; h < 2; h++) {
+            UNROLL_LOOP
+            for (uint32_t l = 0; l < 4; l++) {
+                const uint32_t i = r->begin + (k + l < r->n ? k + l : 0);
+                const uint32_t j = b + t + h * VALUE_THREADS;
+                const float    x = k_exp(v[h][l] - m->tops[i]);
+                v[h][l] = j >= m->q[i].lo && j <= m->q[i].p ? x : -1.0f;
+            }
+            const float4 w = { v[h][0], v[h][1], v[h][2], v[h][3] };
+            *(float4 *)(void *)(m->e + (t + h * VALUE_THREADS) * most + k) = w;
+        }
     }
 }
 
@@ -389,7 +409,7 @@ DEV void value_copy(const struct value_room *m, const struct cache_head *h, cons
 {
     const uint32_t rows = STAGE_ROWS(dtype);
     if (j < end)
-        rows_copy(h, dtype, j, end - j < rows ? end - j : rows, c0, cols, VALUE_THREADS,
+        rows_copy(h, dtype, j, end - j < rows ? end - j : rows, c0, cols, VALUE_COLS, VALUE_THREADS,
                   m->ring + slot * VALUE_STAGE, VALUE_PITCH(dtype), m->scales + slot * 32);
     copy_commit();
 }
@@ -409,10 +429,12 @@ DEV void value_store(const struct k_attention *a, const struct query *q, uint32_
             to[i] = acc[i];
 }
 
-/* The sequence's sums over the block of positions at b, in columns [c0, c0 + cols). */
+/* The sequence's sums over the block of positions at b, in columns [c0, c0 + cols).  queries: for the first
+ * block, how many there are, whose largest scores are found meanwhile; later 0. */
 DEV void value_block(const struct k_attention *a, const struct value_room *m, const uint32_t dtype,
                      const uint32_t cw, const uint32_t qw, const uint32_t stages,
-                     const struct sequence *r, uint32_t b, uint32_t c0, uint32_t cols)
+                     const struct sequence *r, uint32_t queries, uint32_t b, uint32_t c0,
+                     uint32_t cols)
 {
     const uint32_t          across = VALUE_COLS / cw, most = VALUE_THREADS / across * qw;
     const uint32_t          c = threadIdx.x % across * cw, first = threadIdx.x / across * qw;
@@ -428,9 +450,15 @@ DEV void value_block(const struct k_attention *a, const struct value_room *m, co
             acc[i][l] = 0.0f;
     }
     __syncthreads(); /* the ring and e are free */
+    UNROLL_NOT
     for (; into < stages - 1; into++, next += rows)
         value_copy(m, &h, dtype, next, end, into, c0, cols);
-    exponentials(a, m, r, b, from, end, most);
+    if (queries) {
+        largest(a, m->q, queries, most, m->tops);
+        __syncthreads();
+    }
+    exponentials(a, m, r, b, most);
+
     for (uint32_t j = from; j < end; j += rows, next += rows) {
         const uint32_t n = end - j < rows ? end - j : rows;
         copy_wait((int)stages - 2);
@@ -462,11 +490,13 @@ DEV void values_of(const struct k_attention *a, const struct value_room *m, cons
     const uint32_t  x = blockIdx.x - a->first_blocks, c0 = x % slices * VALUE_COLS;
     const uint32_t  cols = a->head_dim - c0 < VALUE_COLS ? a->head_dim - c0 : VALUE_COLS;
     struct sequence r;
-    largest(a, m->q, n, VALUE_THREADS / (VALUE_COLS / cw) * qw, m->tops);
+    uint32_t        queries = n;
     for (uint32_t i = 0; i < n; i += r.n) {
         sequence_at(m->q, n, i, &r);
-        for (uint64_t b = r.lo / VALUE_BLOCK + x / slices; b * VALUE_BLOCK <= r.p; b += a->blocks)
-            value_block(a, m, dtype, cw, qw, stages, &r, (uint32_t)b * VALUE_BLOCK, c0, cols);
+        for (uint64_t b = r.lo / VALUE_BLOCK + x / slices; b * VALUE_BLOCK <= r.p;
+             b += a->blocks, queries = 0)
+            value_block(a, m, dtype, cw, qw, stages, &r, queries, (uint32_t)b * VALUE_BLOCK, c0,
+                        cols);
     }
 }
 

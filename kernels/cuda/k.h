@@ -17,6 +17,8 @@
 #define DEV_CALL    static __device__ __noinline__
 #define UNROLL_LOOP _Pragma("unroll")
 #define UNROLL_8    _Pragma("unroll 8")
+#define UNROLL_4    _Pragma("unroll 4")
+#define UNROLL_NOT  _Pragma("unroll 1")
 #define RESTRICT    __restrict__
 
 /* Arguments that stay where the launch put them, from sm_70 on; four products of bytes, from sm_61 on. */

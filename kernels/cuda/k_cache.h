@@ -30,40 +30,48 @@ struct cache_head {
     uint32_t       copy; /* k_args.h */
 };
 
-/* Starts the copies of n rows from `row` on, columns [c0, c0 + cols), by a block of `threads`; row i goes to
- * to + i * pitch and, with int8, its scale to scales[i].  They are over after copy_wait() and a barrier. */
+/* Starts the copies of n rows from `row` on, columns [c0, c0 + cols), at most `most`, by a block of `threads`;
+ * row i goes to to + i * pitch and, with int8, its scale to scales[i].  They are over after copy_wait() and a
+ * barrier. */
 DEV void rows_copy(const struct cache_head *h, const uint32_t dtype, uint64_t row, uint32_t n,
-                   uint32_t c0, uint32_t cols, const uint32_t threads, uint8_t *to,
-                   const uint32_t pitch, float *scales)
+                   uint32_t c0, uint32_t cols, const uint32_t most, const uint32_t threads,
+                   uint8_t *to, const uint32_t pitch, float *scales)
 {
-    const uint32_t lanes = dtype == DT_I8 ? 32u : 16u, size = element_bytes(dtype);
-    const uint32_t lane = threadIdx.x % lanes, step = threads / lanes;
-    const uint8_t *from = h->p + (row + threadIdx.x / lanes) * h->stride;
-    to += threadIdx.x / lanes * pitch;
-    for (uint32_t i = threadIdx.x / lanes; i < n; i += step) {
-        const uint8_t *x = from + (dtype == DT_I8 ? 4u : 0u) + c0 * size;
-        if (h->copy == 16) {
-            for (uint32_t b = 16 * lane; b < cols * size; b += 16 * lanes)
-                copy_async(to + b, x + b);
-        } else if (h->copy == 4) {
-            for (uint32_t b = 4 * lane; b < cols * size; b += 4 * lanes)
-                copy_async4(to + b, x + b);
+    const uint32_t size = element_bytes(dtype), bytes = cols * size;
+    const uint32_t lanes = dtype == DT_I8 ? 32u : most * size / 16; /* 16 or 32 */
+    const uint32_t lane = threadIdx.x % lanes, first = threadIdx.x / lanes, step = threads / lanes;
+    const uint8_t *from = h->p + (row + first) * h->stride;
+    const uint64_t head = (dtype == DT_I8 ? 4u : 0u) + c0 * size, apart = step * h->stride;
+    to += first * pitch;
+    if (dtype != DT_I8 && h->copy == 16) { /* one copy of each lane, that is */
+        if (16 * lane < bytes) {
+            from += head + 16 * lane;
+            to += 16 * lane;
+            UNROLL_4
+            for (uint32_t i = first; i < n; i += step, from += apart, to += step * pitch)
+                copy_async(to, from);
+        }
+    } else if (h->copy == 4) {
+        for (uint32_t i = first; i < n; i += step, from += apart, to += step * pitch) {
+            for (uint32_t b = 4 * lane; b < bytes; b += 4 * lanes)
+                copy_async4(to + b, from + head + b);
             if (dtype == DT_I8 && lane == 0)
                 copy_async4(scales + i, from);
-        } else {
-            for (uint32_t c = lane; c < cols; c += lanes) {
+        }
+    } else {
+        for (uint32_t i = first; i < n; i += step, from += apart, to += step * pitch) {
+            for (uint32_t b = size * lane; b < bytes; b += size * lanes) {
+                const void *x = from + head + b;
                 if (dtype == DT_F32)
-                    ((float *)(void *)to)[c] = ((const float *)(const void *)x)[c];
+                    *(float *)(void *)(to + b) = *(const float *)x;
                 else if (dtype == DT_F16)
-                    ((uint16_t *)(void *)to)[c] = ((const uint16_t *)(const void *)x)[c];
+                    *(uint16_t *)(void *)(to + b) = *(const uint16_t *)x;
                 else
-                    to[c] = x[c];
+                    to[b] = *(const uint8_t *)x;
             }
             if (dtype == DT_I8 && lane == 0)
                 scales[i] = scale_at(from);
         }
-        from += step * h->stride;
-        to += step * pitch;
     }
 }
 

@@ -104,6 +104,8 @@ static inline int32_t __dp4a(int32_t a, int32_t b, int32_t c)
 #define DEV_CALL static __attribute__((noinline, unused))
 #define UNROLL_LOOP
 #define UNROLL_8
+#define UNROLL_4
+#define UNROLL_NOT
 #define RESTRICT          restrict
 #define AT(type, address) ((type *)(uintptr_t)((address) ^ SIMT_KEY))
 
