@@ -64,13 +64,17 @@ static uint64_t tokens_at_once(uint64_t tokens, uint64_t each)
     return cuda_min(n, tokens);
 }
 
+/* Parts of tokens may have shorter sequences than the longest, and then more tokens: their bytes stay below the same
+ * limit, not below those of the longest. */
 uint64_t tsr_cuda_attention_work(uint64_t tokens, uint64_t positions, uint32_t heads,
                                  uint32_t head_dim)
 {
-    uint64_t each = work_each(cuda_ceil(positions, VALUE_BLOCK), heads, head_dim), n;
-    if (each == 0 || tokens == 0 || __builtin_mul_overflow(each, tokens_at_once(tokens, each), &n))
+    uint64_t each = work_each(cuda_ceil(positions, VALUE_BLOCK), heads, head_dim), all;
+    if (each == 0 || tokens == 0)
         return 0;
-    return n + WORK_GAPS;
+    if (__builtin_mul_overflow(each, tokens, &all))
+        all = UINT64_MAX;
+    return cuda_min(all, each > WORK_MAX ? each : WORK_MAX) + WORK_GAPS;
 }
 
 /* Tokens that one block of threads takes: those of a prompt read its keys and values together.  Bytes of results do
@@ -84,13 +88,13 @@ static uint32_t tile_of(const struct tsr_op_parts *p, uint32_t share)
     return p->out.rows >= 2 * runs ? QUERIES / share : 1;
 }
 
-/* How rows of a cache are copied: by 16 bytes, by 4, or by elements where heads lie on other borders. */
-static uint32_t copy_of(const struct tsr_view *cache, uint32_t dtype, uint32_t head_dim)
+/* How heads of rows are copied: by 16 bytes, by 4, or by elements where heads lie on other borders. */
+static uint32_t copy_of(const struct tsr_view *rows, uint32_t dtype, uint32_t head_dim)
 {
     uint64_t head = dtype == TSR_F32   ? 4 * (uint64_t)head_dim
                     : dtype == TSR_F16 ? 2 * (uint64_t)head_dim
                                        : head_dim + UINT64_C(4);
-    uint64_t all = cache->p | cache->stride | head;
+    uint64_t all = rows->p | rows->stride | head;
     return all % 16 == 0 && dtype != TSR_I8 ? 16 : all % 4 == 0 ? 4 : 1;
 }
 
@@ -115,7 +119,7 @@ static tsr_status attend(struct tsr_cuda *c, void *stream, struct k_attention *a
     a->den = (a->tops + n * heads * a->blocks * 2 * 4 + 255) / 256 * 256;
     a->partial = (a->den + n * heads * 4 + 255) / 256 * 256;
     a->first_blocks = (uint32_t)cuda_ceil(queries, 2);
-    st = tsr_cuda_launch(c, stream, KERNEL_k_scores, 2 * (uint64_t)a->blocks, y, tiles, 256, a,
+    st = tsr_cuda_launch(c, stream, KERNEL_k_scores, 2 * (uint64_t)a->blocks, y, tiles, 128, a,
                          sizeof *a, err);
     if (st == TSR_OK)
         st = tsr_cuda_launch(c, stream, values, a->first_blocks + a->blocks * slices, y, tiles, 128,
@@ -159,12 +163,14 @@ tsr_status tsr_cuda_attention_op(struct tsr_cuda *c, void *stream, const struct 
                              .tile = tile_of(parts, share),
                              .chunks = chunks,
                              .share = share,
+                             .q_copy = copy_of(&q, TSR_F32, op->head_dim),
                              .k_copy = copy_of(&k, op->in[1]->dtype, op->head_dim),
                              .v_copy = copy_of(&v, op->in[1]->dtype, op->head_dim),
                              .scale = op->scale,
                              .softcap = op->softcap };
     uint64_t           part = tokens_at_once(out.rows, each);
-    part = part > a.tile ? part / a.tile * a.tile : part;
+    if (part < out.rows && part > a.tile)
+        part -= part % a.tile;
     for (uint64_t t = 0; t < out.rows && st == TSR_OK; t += part)
         st = attend(c, stream, &a, t, cuda_min(part, out.rows - t), err);
     return st;

@@ -73,9 +73,10 @@ DEV struct cache_head head_of(const struct k_attention *a, uint64_t rows, uint64
 
 /* ---- scores ------------------------------------------------------------------------------ */
 
-#define SCORE_THREADS 256u
+#define SCORE_THREADS 128u
 #define SCORE_KEYS    128u /* two threads a key: chains 0 to 7, and 8 to 15 */
-#define SCORE_HEADS   4u   /* queries that a thread has at once */
+#define SCORE_EACH    2u   /* keys that a thread has at once, 16 apart */
+#define SCORE_HEADS   4u   /* and queries */
 #define SCORE_COLS    128u /* of a slice of the head; of F32 half of it */
 
 #define SLICE(dtype) ((dtype) == DT_F32 ? SCORE_COLS / 2 : SCORE_COLS)
@@ -105,35 +106,50 @@ DEV void score_load(const struct k_attention *a, const struct score_room *m, con
         for (uint32_t b = 0; b < size; b++)
             x[b] = 0;
     }
-    for (uint32_t i = threadIdx.x; i < r->n * SCORE_COLS; i += SCORE_THREADS) {
+    const uint32_t each = a->q_copy == 16 ? 4 : 1; /* floats of a copy */
+    for (uint32_t i = each * threadIdx.x; i < r->n * SCORE_COLS; i += each * SCORE_THREADS) {
         const struct query *q = &m->q[r->begin + i / SCORE_COLS];
         const uint32_t      c = i % SCORE_COLS;
-        const float        *x = AT(const float, a->q + q->token * a->q_stride);
-        if (c < cols)
-            copy_async4(m->queries + i, x + ((uint64_t)q->head * a->head_dim + c0 + c));
-        else
-            m->queries[i] = 0.0f;
+        const float        *x = AT(const float, a->q + q->token * a->q_stride) +
+                         ((uint64_t)q->head * a->head_dim + c0 + c);
+        if (c >= cols) {
+            for (uint32_t l = 0; l < each; l++)
+                m->queries[i + l] = 0.0f;
+        } else if (each == 4) {
+            copy_async(m->queries + i, x);
+        } else {
+            copy_async4(m->queries + i, x);
+        }
     }
     copy_commit();
 }
 
-/* Chains of this thread's key and queries from q0 on, over `cols` columns. */
+/* Chains of this thread's keys and queries from q0 on, over `cols` columns. */
 DEV void score_chains(const struct score_room *m, const uint32_t dtype, uint32_t key, uint32_t half,
-                      uint32_t q0, uint32_t cols, float (*acc)[8])
+                      uint32_t q0, uint32_t cols, float (*acc)[SCORE_HEADS][8])
 {
-    const uint8_t *k = m->keys + key * KEY_PITCH(dtype) + 8 * half * element_bytes(dtype);
+    const uint32_t size = element_bytes(dtype);
+    const uint8_t *k = m->keys + key * KEY_PITCH(dtype) + 8 * half * size;
     const float   *q = m->queries + q0 * SCORE_COLS + 8 * half;
-    const float    scale = dtype == DT_I8 ? m->scales[key] : 1.0f;
+    float          scale[SCORE_EACH];
+    UNROLL_LOOP
+    for (uint32_t e = 0; e < SCORE_EACH; e++)
+        scale[e] = dtype == DT_I8 ? m->scales[key + 16 * e] : 1.0f;
     for (uint32_t c = 0; c < cols; c += 16) {
-        float x[8];
-        widen(k + c * element_bytes(dtype), dtype, 8, scale, x);
+        float x[SCORE_EACH][8];
+        UNROLL_LOOP
+        for (uint32_t e = 0; e < SCORE_EACH; e++)
+            widen(k + 16 * e * KEY_PITCH(dtype) + c * size, dtype, 8, scale[e], x[e]);
         UNROLL_LOOP
         for (uint32_t i = 0; i < SCORE_HEADS; i++) {
             float y[8];
             widen((const uint8_t *)(const void *)(q + i * SCORE_COLS + c), DT_F32, 8, 1.0f, y);
             UNROLL_LOOP
-            for (uint32_t l = 0; l < 8; l++)
-                acc[i][l] = fmaf(y[l], x[l], acc[i][l]);
+            for (uint32_t e = 0; e < SCORE_EACH; e++) {
+                UNROLL_LOOP
+                for (uint32_t l = 0; l < 8; l++)
+                    acc[e][i][l] = fmaf(y[l], x[e][l], acc[e][i][l]);
+            }
         }
     }
 }
@@ -151,22 +167,29 @@ DEV float score_tree(float (*acc)[8], uint32_t half, const uint32_t i)
     return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
 }
 
-/* The score of query i of the sequence at position j, from its sum; to memory, and the largest of the warp to tops. */
-DEV void score_store(const struct k_attention *a, const struct score_room *m,
-                     const struct sequence *r, uint32_t i, uint32_t j, float sum)
+/* The score of a query at position j from its sum, to memory.  -inf where the query does not attend. */
+DEV float score_store(const struct k_attention *a, const struct query *q, uint32_t j, float sum)
+{
+    float s = sum * a->scale;
+    if (a->softcap > 0.0f)
+        s = a->softcap * k_tanh(s / a->softcap);
+    if (a->slopes)
+        s = s + AT(const float, a->slopes)[q->head] * (float)((int64_t)j - (int64_t)q->p);
+    if (j < q->lo || j > q->p)
+        return -INFINITY;
+    AT(float, a->scores)[q->place * a->blocks * 256 + (j - q->lo / 256 * 256)] = s;
+    return s;
+}
+
+/* The scores of query i of the sequence at this thread's keys, from j on; the largest of the warp to tops. */
+DEV void score_query(const struct k_attention *a, const struct score_room *m,
+                     const struct sequence *r, uint32_t i, uint32_t j, const float *sum)
 {
     float top = -INFINITY;
     if (i < r->n) {
-        const struct query *q = &m->q[r->begin + i];
-        float               s = sum * a->scale;
-        if (a->softcap > 0.0f)
-            s = a->softcap * k_tanh(s / a->softcap);
-        if (a->slopes)
-            s = s + AT(const float, a->slopes)[q->head] * (float)((int64_t)j - (int64_t)q->p);
-        if (j >= q->lo && j <= q->p) {
-            AT(float, a->scores)[q->place * a->blocks * 256 + (j - q->lo / 256 * 256)] = s;
-            top = s;
-        }
+        UNROLL_LOOP
+        for (uint32_t e = 0; e < SCORE_EACH; e++)
+            top = k_max(score_store(a, &m->q[r->begin + i], j + 16 * e, sum[e]), top);
     }
     UNROLL_LOOP
     for (uint32_t l = 8; l > 0; l /= 2)
@@ -180,18 +203,19 @@ DEV void score_block(const struct k_attention *a, const struct score_room *m, co
                      const struct sequence *r, uint32_t j0)
 {
     const uint32_t half = threadIdx.x % WARP / 16;
-    const uint32_t key = threadIdx.x / WARP * 16 + threadIdx.x % 16;
+    const uint32_t key = threadIdx.x / WARP * (16 * SCORE_EACH) + threadIdx.x % 16;
     const uint32_t from = j0 < r->lo ? r->lo : j0;
     const uint32_t n = (r->p + 1 - j0 < SCORE_KEYS ? r->p + 1 - j0 : SCORE_KEYS) - (from - j0);
     const uint32_t most = SLICE(dtype);
     for (uint32_t q0 = 0; q0 < r->n; q0 += SCORE_HEADS) {
-        float acc[SCORE_HEADS][8];
+        float acc[SCORE_EACH][SCORE_HEADS][8];
         UNROLL_LOOP
-        for (uint32_t i = 0; i < SCORE_HEADS; i++) {
+        for (uint32_t i = 0; i < SCORE_EACH * SCORE_HEADS; i++) {
             UNROLL_LOOP
             for (uint32_t l = 0; l < 8; l++)
-                acc[i][l] = 0.0f;
+                acc[i / SCORE_HEADS][i % SCORE_HEADS][l] = 0.0f;
         }
+
         for (uint32_t c0 = 0; c0 < a->head_dim; c0 += most) {
             const uint32_t cols = a->head_dim - c0 < most ? a->head_dim - c0 : most;
             if (q0 == 0 || a->head_dim > most) { /* else it is there */
@@ -203,8 +227,13 @@ DEV void score_block(const struct k_attention *a, const struct score_room *m, co
             score_chains(m, dtype, key, half, q0, cols, acc);
         }
         UNROLL_LOOP
-        for (uint32_t i = 0; i < 2; i++)
-            score_store(a, m, r, q0 + 2 * half + i, j0 + key, score_tree(acc, half, i));
+        for (uint32_t i = 0; i < 2; i++) {
+            float sum[SCORE_EACH];
+            UNROLL_LOOP
+            for (uint32_t e = 0; e < SCORE_EACH; e++)
+                sum[e] = score_tree(acc[e], half, i);
+            score_query(a, m, r, q0 + 2 * half + i, j0 + key, sum);
+        }
     }
     __syncthreads();
     if (threadIdx.x < r->n) {
@@ -232,7 +261,7 @@ DEV void scores_of(const struct k_attention *a, const struct score_room *m, cons
 
 /* Scores, and the largest of each 128.  Grid: 128 positions; KV heads and parts of their query heads; tiles of
  * tokens. */
-TSR_KERNEL(k_scores, struct k_attention, SCORE_THREADS, 3)
+TSR_KERNEL(k_scores, struct k_attention, SCORE_THREADS, 4)
 {
     __shared__ uint4        keys[SCORE_KEYS * KEY_PITCH(DT_F32) / 16];
     __shared__ float4       queries[QUERIES * SCORE_COLS / 4];

@@ -150,10 +150,11 @@ struct k_attention {
     uint64_t partial;       /* [tokens][heads][blocks][head_dim] */
     uint32_t first, tokens; /* of the operation's tokens: this launch's */
     uint32_t dtype, heads, kv_heads, head_dim, window, blocks;
-    uint32_t tile;           /* tokens of a block of threads */
-    uint32_t chunks, share;  /* parts of a KV head's query heads; heads of a part, at most */
-    uint32_t k_copy, v_copy; /* heads of the cache are copied by 16 bytes, 4 bytes or 1 element */
-    uint32_t first_blocks;   /* of k_values: blocks of threads in front, for the denominators */
+    uint32_t tile;          /* tokens of a block of threads */
+    uint32_t chunks, share; /* parts of a KV head's query heads; heads of a part, at most */
+    uint32_t q_copy, k_copy, v_copy; /* heads are copied by 16 bytes, by 4, or by 1 element */
+    uint32_t first_blocks; /* of k_values: blocks of threads in front, for the denominators */
+    uint32_t none;         /* as in k_linear */
     float    scale, softcap;
 };
 

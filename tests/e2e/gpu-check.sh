@@ -29,10 +29,13 @@ for words in "test_models simt $simt 14" "test_gptq_device simt $simt"; do
 done
 jq -e '.device == "SIMT emulation" and .copy_gb_per_s > 0 and ([.bench[].numerics] == [range(8) | "exact"] + [range(4) | "fast"]) and .left_out == 0 and
     (.bench | all(.over_cublas > 0 and .of_copy > 0)) and .cublas == "measured" and
+    ([.attention[] | [.attention, .cache, .sequences]] == [["decode", "F16", 16], ["decode", "F16", 1], ["prompt", "F16", 1], ["decode", "int8", 16]]) and
+    (.attention | all(.us > 0 and .gb_per_s > 0 and .of_copy > 0 and .gflop_per_s > 0)) and
     ([.stages[] | select(.verdict == "passed") | .stage] == ["kernels", "fast", "codecs", "linalg", "gptq", "models", "job", "ranks", "interface", "bench"]) and
     ([.stages[] | select(.verdict == "skipped" and .why)] | length == 2)' "$WORK/out/gpu-check.json" >/dev/null
 # every row of the table has its nine columns
 [ "$(grep -cE '^\| [^|]+ \| (exact|fast) \| [^|]+ x [^|]+ \|( [^|]+ \|){3} [^|]+ % \| [^|]+ \| [^|]+ \|$' "$WORK/out/gpu-results.md")" = 12 ]
+[ "$(grep -cE '^\| (decode|prompt) \| (F16|int8) \|( [0-9]+ \|){3} 4, 2, 16 \|( [^|]+ \|){2} [0-9]+ % \| [^|]+ \|$' "$WORK/out/gpu-results.md")" = 4 ]
 # what runs at the same time ends within 100 s, what runs alone after it within another 300: less than all may take
 limits=$(sed -n 's/^ *part [a-z$]* \([0-9]*\) .*/\1/p' "$CHECK" | sort -n | tail -n 1)
 alone=$(sed -n 's/^ *stage [a-z]* \([0-9]*\) .*/\1/p' "$CHECK" | awk '{n += $1} END {print n}')

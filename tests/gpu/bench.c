@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "bench.h"
+#include "bench_attention.h"
 #include "pair.h"
 #include "quant/quant.h"
 #include "tessera/backend_layout.h"
@@ -277,7 +278,12 @@ bool pair_bench(struct pair *p, struct pair *fast, uint64_t for_seconds)
     b.copy = copy_probe(&b, b.small ? 1 : 256);
     if (!(b.copy > 0))
         return false;
+    const struct attention_bench attention = {
+        .d = b.d, .by = b.by, .copy = b.copy, .small = b.small, .err = b.err
+    };
     bool library = measure_dense(&b); /* or both would be the same kernels */
+    if (!pair_bench_attention(&attention))
+        return false;
     for (uint64_t shape = 0; shape < (b.small ? 1 : 3); shape++) {
         b.fast = false;
         b.d = &p->d[1];

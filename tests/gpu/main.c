@@ -12,7 +12,7 @@
  * linalg: its linear algebra.
  * codecs: COUNT messages coded on the device are the codecs' own, and those of the recorded VECTORS, a
  * folder.  ranks: sums over so many processes are those of ranks on CPUs; over nccl they are made on the
- * device.  bench: times of LINEARs, for about SECONDS; 0: of a few small ones.  PLUGINS: where cpu.so lies.
+ * device.  bench: times of ATTENTION, and of LINEARs for about SECONDS; 0: of a few small ones.  PLUGINS: where cpu.so lies.
  * Without a SEED one is taken from the clock and printed.  Exit status 0, 1 where something differs, 3
  * where NCCL refuses ranks that share a device, 6 where there is no device. */
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 #define SIMT_STACK_BYTES (UINT64_C(64) << 10)
-#define SIMT_COPIES      64u /* of a thread under way, at most */
+#define SIMT_COPIES      128u /* of a thread under way, at most */
 
 enum simt_state { READY, AT_BARRIER, AT_WARP, DONE };
 
