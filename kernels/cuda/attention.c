@@ -102,12 +102,15 @@ static uint32_t copy_of(const struct tsr_view *rows, uint32_t dtype, uint32_t he
 static tsr_status attend(struct tsr_cuda *c, void *stream, struct k_attention *a, uint64_t t0,
                          uint64_t n, struct tsr_err *err)
 {
-    uint64_t             heads = a->heads, work, y = (uint64_t)a->kv_heads * a->chunks;
-    uint64_t             tiles = cuda_ceil(n, a->tile), queries = (uint64_t)a->tile * a->share;
-    uint64_t             slices = cuda_ceil(a->head_dim, VALUE_COLS);
-    enum tsr_cuda_kernel values = queries <= 4   ? KERNEL_k_values4
-                                  : queries <= 8 ? KERNEL_k_values8
-                                                 : KERNEL_k_values16;
+    uint64_t heads = a->heads, work, y = (uint64_t)a->kv_heads * a->chunks;
+    uint64_t tiles = cuda_ceil(n, a->tile), queries = (uint64_t)a->tile * a->share;
+    uint64_t slices = cuda_ceil(a->head_dim, VALUE_COLS);
+    uint64_t x = cuda_ceil(queries, 2) + a->blocks * slices;
+    int few = x * y * tiles < 8 * (uint64_t)c->api->units(c->device); /* threads, for the device */
+    enum tsr_cuda_kernel values = queries > 8   ? KERNEL_k_values16
+                                  : queries > 4 ? KERNEL_k_values8
+                                  : few         ? KERNEL_k_values4_wide
+                                                : KERNEL_k_values4;
     tsr_status           st =
         tsr_cuda_work(c, n * work_each(a->blocks, a->heads, a->head_dim) + WORK_GAPS, &work, err);
     if (st != TSR_OK)
@@ -122,7 +125,7 @@ static tsr_status attend(struct tsr_cuda *c, void *stream, struct k_attention *a
     st = tsr_cuda_launch(c, stream, KERNEL_k_scores, 2 * (uint64_t)a->blocks, y, tiles, 128, a,
                          sizeof *a, err);
     if (st == TSR_OK)
-        st = tsr_cuda_launch(c, stream, values, a->first_blocks + a->blocks * slices, y, tiles, 128,
+        st = tsr_cuda_launch(c, stream, values, x, y, tiles, values == KERNEL_k_values4 ? 64 : 128,
                              a, sizeof *a, err);
     return st == TSR_OK
                ? tsr_cuda_launch(c, stream, KERNEL_k_combine, heads, n, 1, 128, a, sizeof *a, err)

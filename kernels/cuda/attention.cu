@@ -281,16 +281,14 @@ TSR_KERNEL(k_scores, struct k_attention, SCORE_THREADS, 4)
 
 /* ---- the largest score, and the denominator -------------------------------------------------- */
 
-#define VALUE_THREADS 128u
-#define VALUE_BLOCK   256u /* positions of a chain */
+#define VALUE_BLOCK 256u /* positions of a chain */
 
 /* The largest score of each of n queries, and of its sink, to tops; `most` as many or more, a power of two. */
 DEV void largest(const struct k_attention *a, const struct query *q, uint32_t n,
-                 const uint32_t most, float *tops)
+                 const uint32_t threads, const uint32_t most, float *tops)
 {
-    const uint32_t lanes = VALUE_THREADS / most, i = threadIdx.x / lanes,
-                   lane = threadIdx.x % lanes;
-    float top = -INFINITY;
+    const uint32_t lanes = threads / most, i = threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    float          top = -INFINITY;
     if (i < n) {
         const float   *t = AT(const float, a->tops) + q[i].place * a->blocks * 2;
         const uint32_t base = q[i].lo / 256 * 2, end = q[i].p / 128 - base;
@@ -309,17 +307,17 @@ DEV void largest(const struct k_attention *a, const struct query *q, uint32_t n,
 #define DEN_PITCH   (DEN_CHUNK + 16u)
 
 /* Sums of exponentials of n queries, one or two, in room for DEN_QUERIES * DEN_PITCH floats. */
-DEV void denominators(const struct k_attention *a, const struct query *q, uint32_t n, float *e,
-                      float *tops)
+DEV void denominators(const struct k_attention *a, const struct query *q, uint32_t n,
+                      const uint32_t threads, float *e, float *tops)
 {
-    const uint32_t      t = threadIdx.x, half = VALUE_THREADS / DEN_QUERIES, k = t / half;
+    const uint32_t      t = threadIdx.x, half = threads / DEN_QUERIES, k = t / half;
     const struct query *mine = &q[k < n ? k : 0];
     const uint64_t      begin = mine->lo / 16 * 16; /* chains are counted from a border of 16 */
     const float        *s = AT(const float, a->scores) +
                      (mine->place * a->blocks * VALUE_BLOCK + (begin - mine->lo / 256 * 256));
     uint64_t most = 0;
     float    sum = 0.0f;
-    largest(a, q, n, 4, tops);
+    largest(a, q, n, threads, threads / WARP, tops); /* a warp each */
     for (uint32_t i = 0; i < n; i++) {
         const uint64_t len = (uint64_t)q[i].p + 1 - q[i].lo / 16 * 16;
         most = len > most ? len : most;
@@ -378,35 +376,36 @@ struct value_room {
 /* exp(score - largest) of the sequence's queries at the block of positions at b; -1 where a query does not
  * attend. */
 DEV void exponentials(const struct k_attention *a, const struct value_room *m,
-                      const struct sequence *r, uint32_t b, const uint32_t most)
+                      const struct sequence *r, uint32_t b, const uint32_t threads,
+                      const uint32_t most)
 {
-    const uint32_t t = threadIdx.x;
+    const uint32_t t = threadIdx.x, each = VALUE_BLOCK / threads;
     UNROLL_NOT
     for (uint32_t k = 0; k < most && k < r->n; k += 4) {
-        float v[2][4]; /* of two positions and four queries, all asked for at once */
+        float v[4][4]; /* of `each` positions and four queries, all asked for at once */
         UNROLL_LOOP
         for (uint32_t l = 0; l < 4; l++) {
             const struct query *q = &m->q[r->begin + (k + l < r->n ? k + l : 0)];
             const uint64_t      at = q->place * a->blocks * 256 + (b + t - q->lo / 256 * 256);
             UNROLL_LOOP
-            for (uint32_t h = 0; h < 2; h++) {
-                const uint32_t j = b + t + h * VALUE_THREADS;
+            for (uint32_t h = 0; h < each; h++) {
+                const uint32_t j = b + t + h * threads;
                 v[h][l] = -INFINITY;
                 if (j >= q->lo && j <= q->p)
-                    v[h][l] = AT(const float, a->scores)[at + h * VALUE_THREADS];
+                    v[h][l] = AT(const float, a->scores)[at + h * threads];
             }
         }
         UNROLL_LOOP
-        for (uint32_t h = 0; h < 2; h++) {
+        for (uint32_t h = 0; h < each; h++) {
             UNROLL_LOOP
             for (uint32_t l = 0; l < 4; l++) {
                 const uint32_t i = r->begin + (k + l < r->n ? k + l : 0);
-                const uint32_t j = b + t + h * VALUE_THREADS;
+                const uint32_t j = b + t + h * threads;
                 const float    x = k_exp(v[h][l] - m->tops[i]);
                 v[h][l] = j >= m->q[i].lo && j <= m->q[i].p ? x : -1.0f;
             }
             const float4 w = { v[h][0], v[h][1], v[h][2], v[h][3] };
-            *(float4 *)(void *)(m->e + (t + h * VALUE_THREADS) * most + k) = w;
+            *(float4 *)(void *)(m->e + (t + h * threads) * most + k) = w;
         }
     }
 }
@@ -434,11 +433,12 @@ DEV void value_chains(const uint8_t *v, const float *e, const float *scales, uin
 
 /* Copies of the next stage; without rows the group is empty. */
 DEV void value_copy(const struct value_room *m, const struct cache_head *h, const uint32_t dtype,
-                    uint32_t j, uint32_t end, uint32_t slot, uint32_t c0, uint32_t cols)
+                    const uint32_t threads, uint32_t j, uint32_t end, uint32_t slot, uint32_t c0,
+                    uint32_t cols)
 {
     const uint32_t rows = STAGE_ROWS(dtype);
     if (j < end)
-        rows_copy(h, dtype, j, end - j < rows ? end - j : rows, c0, cols, VALUE_COLS, VALUE_THREADS,
+        rows_copy(h, dtype, j, end - j < rows ? end - j : rows, c0, cols, VALUE_COLS, threads,
                   m->ring + slot * VALUE_STAGE, VALUE_PITCH(dtype), m->scales + slot * 32);
     copy_commit();
 }
@@ -461,11 +461,11 @@ DEV void value_store(const struct k_attention *a, const struct query *q, uint32_
 /* The sequence's sums over the block of positions at b, in columns [c0, c0 + cols).  queries: for the first
  * block, how many there are, whose largest scores are found meanwhile; later 0. */
 DEV void value_block(const struct k_attention *a, const struct value_room *m, const uint32_t dtype,
-                     const uint32_t cw, const uint32_t qw, const uint32_t stages,
-                     const struct sequence *r, uint32_t queries, uint32_t b, uint32_t c0,
-                     uint32_t cols)
+                     const uint32_t cw, const uint32_t qw, const uint32_t threads,
+                     const uint32_t stages, const struct sequence *r, uint32_t queries, uint32_t b,
+                     uint32_t c0, uint32_t cols)
 {
-    const uint32_t          across = VALUE_COLS / cw, most = VALUE_THREADS / across * qw;
+    const uint32_t          across = VALUE_COLS / cw, most = threads / across * qw;
     const uint32_t          c = threadIdx.x % across * cw, first = threadIdx.x / across * qw;
     const uint32_t          rows = STAGE_ROWS(dtype), from = b < r->lo ? r->lo : b;
     const uint32_t          end = r->p - b < VALUE_BLOCK ? r->p + 1 : b + VALUE_BLOCK;
@@ -481,18 +481,18 @@ DEV void value_block(const struct k_attention *a, const struct value_room *m, co
     __syncthreads(); /* the ring and e are free */
     UNROLL_NOT
     for (; into < stages - 1; into++, next += rows)
-        value_copy(m, &h, dtype, next, end, into, c0, cols);
+        value_copy(m, &h, dtype, threads, next, end, into, c0, cols);
     if (queries) {
-        largest(a, m->q, queries, most, m->tops);
+        largest(a, m->q, queries, threads, most, m->tops);
         __syncthreads();
     }
-    exponentials(a, m, r, b, most);
+    exponentials(a, m, r, b, threads, most);
 
     for (uint32_t j = from; j < end; j += rows, next += rows) {
         const uint32_t n = end - j < rows ? end - j : rows;
         copy_wait((int)stages - 2);
         __syncthreads();
-        value_copy(m, &h, dtype, next, end, into, c0, cols);
+        value_copy(m, &h, dtype, threads, next, end, into, c0, cols);
         if (c < cols && first < r->n) {
             const uint8_t *v = m->ring + slot * VALUE_STAGE + c * element_bytes(dtype);
             const float   *e = m->e + (j - b) * most + first, *s = m->scales + slot * 32;
@@ -513,7 +513,8 @@ DEV void value_block(const struct k_attention *a, const struct value_room *m, co
 }
 
 DEV void values_of(const struct k_attention *a, const struct value_room *m, const uint32_t dtype,
-                   const uint32_t cw, const uint32_t qw, const uint32_t stages, uint32_t n)
+                   const uint32_t cw, const uint32_t qw, const uint32_t threads,
+                   const uint32_t stages, uint32_t n)
 {
     const uint32_t  slices = (a->head_dim + VALUE_COLS - 1) / VALUE_COLS;
     const uint32_t  x = blockIdx.x - a->first_blocks, c0 = x % slices * VALUE_COLS;
@@ -524,40 +525,41 @@ DEV void values_of(const struct k_attention *a, const struct value_room *m, cons
         sequence_at(m->q, n, i, &r);
         for (uint64_t b = r.lo / VALUE_BLOCK + x / slices; b * VALUE_BLOCK <= r.p;
              b += a->blocks, queries = 0)
-            value_block(a, m, dtype, cw, qw, stages, &r, queries, (uint32_t)b * VALUE_BLOCK, c0,
-                        cols);
+            value_block(a, m, dtype, cw, qw, threads, stages, &r, queries,
+                        (uint32_t)b * VALUE_BLOCK, c0, cols);
     }
 }
 
-/* Blocks of threads of few queries have a thread for 2 columns and 2 queries, those of many 4 and 4.  The first
- * ones add the denominators meanwhile.  Grid: denominators, then 256 positions times 128 columns; KV heads and
- * parts of their query heads; tiles of tokens. */
-#define VALUES(name, most, cw, qw, stages)                                                         \
-    TSR_KERNEL(name, struct k_attention, VALUE_THREADS)                                            \
+/* A thread has cw columns and qw queries.  The first blocks of threads add the denominators meanwhile.  Grid:
+ * denominators, then 256 positions times 128 columns; KV heads and parts of their query heads; tiles of tokens. */
+#define VALUES(name, cw, qw, threads, stages)                                                      \
+    TSR_KERNEL(name, struct k_attention, threads)                                                  \
     {                                                                                              \
         __shared__ uint4        ring[(stages)*VALUE_STAGE / 16];                                   \
-        __shared__ float4       e[VALUE_BLOCK * (most) / 4];                                       \
-        __shared__ float        scales[(stages)*32], tops[most];                                   \
+        __shared__ float4       e[VALUE_BLOCK * (threads) * (cw) * (qw) / VALUE_COLS / 4];         \
+        __shared__ float        scales[(stages)*32], tops[QUERIES];                                \
         __shared__ struct query q[QUERIES];                                                        \
         const struct value_room m = { (uint8_t *)(void *)ring, scales, (float *)(void *)e, tops,   \
                                       q };                                                         \
         const uint32_t          n = queries_of(&a, q), x = DEN_QUERIES * blockIdx.x;               \
         if (blockIdx.x < a.first_blocks) {                                                         \
             if (x < n)                                                                             \
-                denominators(&a, q + x, n - x < DEN_QUERIES ? n - x : DEN_QUERIES,                 \
+                denominators(&a, q + x, n - x < DEN_QUERIES ? n - x : DEN_QUERIES, threads,        \
                              (float *)(void *)ring, tops);                                         \
             return;                                                                                \
         }                                                                                          \
         if (a.dtype == DT_F32)                                                                     \
-            values_of(&a, &m, DT_F32, cw, qw, stages, n);                                          \
+            values_of(&a, &m, DT_F32, cw, qw, threads, stages, n);                                 \
         else if (a.dtype == DT_F16)                                                                \
-            values_of(&a, &m, DT_F16, cw, qw, stages, n);                                          \
+            values_of(&a, &m, DT_F16, cw, qw, threads, stages, n);                                 \
         else                                                                                       \
-            values_of(&a, &m, DT_I8, cw, qw, stages, n);                                           \
+            values_of(&a, &m, DT_I8, cw, qw, threads, stages, n);                                  \
     }
-VALUES(k_values4, 4, 2, 2, 4)
-VALUES(k_values8, 8, 4, 2, 4)
-VALUES(k_values16, 16, 4, 4, 3)
+VALUES(k_values4, 2, 4, 64u, 3) /* of up to 4 queries: the fewest instructions */
+VALUES(k_values4_wide, 2, 2, 128u,
+       4) /* the least time of a block of threads, where there are few of them */
+VALUES(k_values8, 4, 2, 128u, 4)
+VALUES(k_values16, 4, 4, 128u, 3)
 
 /* Blocks added in order, one division.  Grid: heads, tokens. */
 TSR_KERNEL(k_combine, struct k_attention, 128)

@@ -23,6 +23,7 @@
     X(k_kv_store)                                                                                  \
     X(k_scores)                                                                                    \
     X(k_values4)                                                                                   \
+    X(k_values4_wide)                                                                              \
     X(k_values8)                                                                                   \
     X(k_values16)                                                                                  \
     X(k_combine)                                                                                   \

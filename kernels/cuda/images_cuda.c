@@ -18,6 +18,7 @@ static enum image image_of(enum tsr_cuda_kernel k)
     switch ((int)k) {
     case KERNEL_k_scores:
     case KERNEL_k_values4:
+    case KERNEL_k_values4_wide:
     case KERNEL_k_values8:
     case KERNEL_k_values16:
     case KERNEL_k_combine:
