@@ -319,13 +319,14 @@ DEV void denominators(const struct k_attention *a, const struct query *q, uint32
     float    sum = 0.0f;
     largest(a, q, n, threads, threads / WARP, tops); /* a warp each */
     for (uint32_t i = 0; i < n; i++) {
-        const uint64_t len = (uint64_t)q[i].p + 1 - q[i].lo / 16 * 16;
+        const uint64_t len = (uint64_t)q[i].p / 16 * 16 + 16 - q[i].lo / 16 * 16;
         most = len > most ? len : most;
     }
     for (uint64_t c = 0; c < most; c += DEN_CHUNK) {
+        const uint32_t len = most - c < DEN_CHUNK ? (uint32_t)(most - c) : DEN_CHUNK;
         __syncthreads();
         UNROLL_NOT
-        for (uint32_t i = t % half; i < DEN_CHUNK; i += 8 * half) {
+        for (uint32_t i = t % half; i < len; i += 8 * half) { /* zeros past the last one */
             float v[8];
             UNROLL_LOOP
             for (uint32_t l = 0; l < 8; l++) {
@@ -343,7 +344,7 @@ DEV void denominators(const struct k_attention *a, const struct query *q, uint32
         if (t < WARP) {
             const float *x = e + t / 16 * DEN_PITCH + t % 16;
             UNROLL_8
-            for (uint32_t i = 0; i < DEN_CHUNK; i += 16)
+            for (uint32_t i = 0; i < len; i += 16)
                 sum = sum + x[i];
         }
     }
