@@ -154,7 +154,7 @@ static bool one(const struct attention_bench *b, const struct shape *s)
     (void)printf(
         "{\"attention\": \"%s\", \"cache\": \"%s\", \"sequences\": %u, \"tokens\": %u, "
         "\"positions\": %u, \"heads\": %u, \"kv_heads\": %u, \"head_dim\": %u, \"us\": %.2f, "
-        "\"gb_per_s\": %.2f, \"of_copy\": %.4f, \"gflop_per_s\": %.1f}\n",
+        "\"gb_per_s\": %.6g, \"of_copy\": %.4g, \"gflop_per_s\": %.6g}\n",
         s->name, s->dtype == TSR_I8 ? "int8" : "F16", s->sequences, s->tokens, r.positions, r.heads,
         r.kv_heads, r.head_dim, t * 1e6, bytes / t / 1e9, bytes / t / b->copy,
         4.0 * r.heads * r.head_dim * pairs / t / 1e9);

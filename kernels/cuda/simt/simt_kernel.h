@@ -65,11 +65,11 @@ static inline float simt_float(uint32_t u)
 #define shfl_down_u(m, v, l)     SIMT_WARP_U(SIMT_SHFL_DOWN, m, v, l)
 
 /* k_mma.h */
-#define mma_s8(c, a, b)      simt_mma((c), (a), (b), __LINE__)
+#define mma_s8(c, a, b)       simt_mma((c), (a), (b), __LINE__)
 #define copy_async(to, from)  simt_copy_async((to), (from), 16)
 #define copy_async4(to, from) simt_copy_async((to), (from), 4)
-#define copy_commit()        simt_copy_commit()
-#define copy_wait(n)         simt_copy_wait((uint32_t)(n))
+#define copy_commit()         simt_copy_commit()
+#define copy_wait(n)          simt_copy_wait((uint32_t)(n))
 
 #define atomicAdd(p, v)                                                                            \
     _Generic((p), float * : simt_atomic_add_float, uint32_t * : simt_atomic_add)((p), (v))
