@@ -51,13 +51,18 @@ DEV void rows_copy(const struct cache_head *h, const uint32_t dtype, uint64_t ro
             for (uint32_t i = first; i < n; i += step, from += apart, to += step * pitch)
                 copy_async(to, from);
         }
-    } else if (h->copy == 4) {
+    } else if (dtype == DT_I8 && h->copy == 4) { /* one of each lane again, and the scale */
+        UNROLL_4
         for (uint32_t i = first; i < n; i += step, from += apart, to += step * pitch) {
-            for (uint32_t b = 4 * lane; b < bytes; b += 4 * lanes)
-                copy_async4(to + b, from + head + b);
-            if (dtype == DT_I8 && lane == 0)
+            if (4 * lane < bytes)
+                copy_async4(to + 4 * lane, from + head + 4 * lane);
+            if (lane == 0)
                 copy_async4(scales + i, from);
         }
+    } else if (h->copy == 4) {
+        for (uint32_t i = first; i < n; i += step, from += apart, to += step * pitch)
+            for (uint32_t b = 4 * lane; b < bytes; b += 4 * lanes)
+                copy_async4(to + b, from + head + b);
     } else {
         for (uint32_t i = first; i < n; i += step, from += apart, to += step * pitch) {
             for (uint32_t b = size * lane; b < bytes; b += size * lanes) {
