@@ -34,6 +34,7 @@ tsr_status tsr_batch_adopt_check(void *ctx, uint64_t index, bool error, const ch
     if (a->records) {
         TSR_TRY(custom_id(a->records, index, &root, &x.custom_id, err));
         x.has_request = true;
+        x.choices = tsr_batch_prompts_choices(root);
         x.number = tsr_batch_records_line(a->records, index) - 1;
     }
     tsr_status st = tsr_batch_answer_check(line, len, error, &x, err);

@@ -4,7 +4,6 @@
 #include "base/hash.h"
 #include "base/json.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -36,152 +35,25 @@ static json_t *created(const struct tsr_batch_answer_ids *ids)
         (json_int_t)(1000000000u + XXH3_64bits(ids->base, strlen(ids->base)) % 1000000000u));
 }
 
-/* Six decimals: the rest is noise of the softmax's sum. */
-static json_t *real(double v)
+/* A prompt counts once, whatever "n" is. */
+static json_t *usage(const struct tsr_batch_request *q, uint64_t new_tokens)
 {
-    return json_real(round(v * 1e6) / 1e6 + 0.0);
+    uint64_t prompts = q->prompts.ids.n;
+    return json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)prompts, "completion_tokens",
+                     (json_int_t)new_tokens, "total_tokens", (json_int_t)(prompts + new_tokens));
 }
 
-static json_t *token_number(uint32_t id)
-{
-    char number[24];
-    (void)snprintf(number, sizeof number, "token_id:%u", id);
-    return json_string(number);
-}
-
-static json_t *token_text(const struct tsr_tokenizer *t, uint32_t id, struct tsr_err *err)
-{
-    struct tsr_tokenizer_text text = { 0 };
-    json_t                   *j = NULL;
-    if (!t)
-        return token_number(id);
-    if (tsr_detokenize(t, &id, 1, false, &text, err) == TSR_OK)
-        j = json_stringn(text.v ? text.v : "", text.n);
-    tsr_tokenizer_text_free(&text);
-    return j;
-}
-
-/* {"tokens": [...], "token_logprobs": [...], "top_logprobs": [{...}] or null} */
-static json_t *text_logprobs(const struct tsr_engine_served *r, const struct tsr_tokenizer *t,
-                             struct tsr_err *err)
-{
-    json_t *tokens = json_array(), *values = json_array();
-    json_t *tops = r->top ? json_array() : json_null();
-    bool    ok = true;
-    for (uint64_t i = 0; r->logprobs && i < r->n_tokens; i++) {
-        ok = json_array_append_new(tokens, token_text(t, r->tokens[i], err)) == 0 && ok;
-        ok = json_array_append_new(values, real(r->logprobs[i].value)) == 0 && ok;
-        if (!r->top || !r->tops)
-            continue;
-        json_t *best = json_object();
-        for (uint32_t k = r->top; k-- > 0;) { /* of two with one text the better one stays */
-            const struct tsr_engine_logprob *l = &r->tops[i * r->top + k];
-            json_t                          *name = token_text(t, l->id, err);
-            if (name && !tsr_json_word(name)) { /* keys have no NUL character */
-                json_decref(name);
-                name = token_number(l->id);
-            }
-            ok = name && put(best, json_string_value(name), real(l->value)) && ok;
-            json_decref(name);
-        }
-        ok = json_array_append_new(tops, best) == 0 && ok;
-    }
-    json_t *o = json_object();
-    ok = put(o, "tokens", tokens) && ok;
-    ok = put(o, "token_logprobs", values) && ok;
-    ok = put(o, "top_logprobs", tops) && ok;
-    if (ok)
-        return o;
-    json_decref(o);
-    return NULL;
-}
-
-static json_t *chat_entry(const struct tsr_tokenizer *t, const struct tsr_engine_logprob *l,
-                          struct tsr_err *err)
-{
-    json_t *o = json_object();
-    bool    ok = put(o, "token", token_text(t, l->id, err));
-    ok = put(o, "logprob", real(l->value)) && ok;
-    if (ok)
-        return o;
-    json_decref(o);
-    return NULL;
-}
-
-/* {"content": [{"token", "logprob", "top_logprobs": [...]}]} */
-static json_t *chat_logprobs(const struct tsr_engine_served *r, const struct tsr_tokenizer *t,
-                             struct tsr_err *err)
-{
-    json_t *content = json_array(), *o = json_object();
-    bool    ok = true;
-    for (uint64_t i = 0; r->logprobs && i < r->n_tokens; i++) {
-        json_t *one = chat_entry(t, &r->logprobs[i], err), *tops = json_array();
-        for (uint32_t k = 0; k < r->top; k++)
-            ok = json_array_append_new(tops, chat_entry(t, &r->tops[i * r->top + k], err)) == 0 &&
-                 ok;
-        ok = put(one, "top_logprobs", tops) && ok;
-        ok = json_array_append_new(content, one) == 0 && ok;
-    }
-    ok = put(o, "content", content) && ok;
-    if (ok)
-        return o;
-    json_decref(o);
-    return NULL;
-}
-
-static json_t *choice(const struct tsr_batch_request *q, const struct tsr_engine_served *r,
-                      const struct tsr_tokenizer *t, struct tsr_err *err)
-{
-    json_t     *o = json_object();
-    const char *why = r->finish == TSR_ENGINE_FINISH_LENGTH ? "length" : "stop";
-    bool        ok = put(o, "index", json_integer(0));
-    json_t     *text = r->text ? json_stringn(r->text, r->text_bytes) : json_null();
-    if (q->chat) {
-        json_t *m = json_object();
-        ok = put(m, "role", json_string("assistant")) && ok;
-        ok = put(m, "content", text) && ok;
-        ok = put(o, "message", m) && ok;
-    } else {
-        ok = put(o, "text", text) && ok;
-    }
-    if (!r->text) { /* without a tokenizer ids are all there is */
-        json_t *ids = json_array();
-        for (uint64_t i = 0; i < r->n_tokens; i++)
-            ok = json_array_append_new(ids, json_integer(r->tokens[i])) == 0 && ok;
-        ok = put(o, "tokens", ids) && ok;
-    }
-    ok = put(o, "logprobs",
-             !r->logprobs && !q->q.logprobs ? json_null()
-             : q->chat                      ? chat_logprobs(r, t, err)
-                                            : text_logprobs(r, t, err)) &&
-         ok;
-    ok = put(o, "finish_reason", json_string(why)) && ok;
-    if (ok)
-        return o;
-    json_decref(o);
-    return NULL;
-}
-
-static json_t *usage(const struct tsr_engine_served *r)
-{
-    uint64_t total = r->n_prompt + r->n_tokens;
-    return json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)r->n_prompt,
-                     "completion_tokens", (json_int_t)r->n_tokens, "total_tokens",
-                     (json_int_t)total);
-}
-
+/* Takes the reference. */
 static json_t *body(const struct tsr_batch_answer_ids *ids, uint64_t number,
-                    const struct tsr_batch_request *q, const struct tsr_engine_served *r,
-                    const struct tsr_tokenizer *t, struct tsr_err *err)
+                    const struct tsr_batch_request *q, json_t *choices, uint64_t new_tokens)
 {
-    json_t *o = json_object(), *choices = json_array();
+    json_t *o = json_object();
     bool    ok = put(o, "id", id_of(ids, q->chat ? "chatcmpl-" : "cmpl-", number));
     ok = put(o, "object", json_string(q->chat ? "chat.completion" : "text_completion")) && ok;
     ok = put(o, "created", created(ids)) && ok;
     ok = put(o, "model", json_string(q->model ? q->model : ids->model)) && ok;
-    ok = json_array_append_new(choices, choice(q, r, t, err)) == 0 && ok;
     ok = put(o, "choices", choices) && ok;
-    ok = put(o, "usage", usage(r)) && ok;
+    ok = put(o, "usage", usage(q, new_tokens)) && ok;
     if (ok)
         return o;
     json_decref(o);
@@ -211,17 +83,17 @@ static tsr_status print(const struct tsr_batch_answer_ids *ids, uint64_t number,
 }
 
 tsr_status tsr_batch_answer_line(const struct tsr_batch_answer_ids *ids, uint64_t number,
-                                 const struct tsr_batch_request *q,
-                                 const struct tsr_engine_served *r, const struct tsr_tokenizer *t,
-                                 struct tsr_tokenizer_text *out, struct tsr_err *err)
+                                 const struct tsr_batch_request *q, json_t *choices,
+                                 uint64_t new_tokens, struct tsr_tokenizer_text *out,
+                                 struct tsr_err *err)
 {
     json_t *response = json_object();
     bool    ok = put(response, "status_code", json_integer(200));
     ok = put(response, "request_id", id_of(ids, "req_", number)) && ok;
-    ok = put(response, "body", body(ids, number, q, r, t, err)) && ok;
+    ok = put(response, "body", body(ids, number, q, choices, new_tokens)) && ok;
     if (!ok) {
         json_decref(response);
-        return tsr_fail_nomem(err, r->n_tokens, "an output line");
+        return tsr_fail_nomem(err, new_tokens, "an output line");
     }
     return print(ids, number, q->custom_id, response, json_null(), out, err);
 }

@@ -41,7 +41,23 @@ static tsr_status check_members(const json_t *o, const char *where, const struct
     return TSR_OK;
 }
 
-static tsr_status check_response(const json_t *r, struct tsr_err *err)
+static tsr_status check_choices(const json_t *choices, uint32_t expected, struct tsr_err *err)
+{
+    const json_t *c;
+    size_t        i, n = json_array_size(choices);
+    if (n == 0 || (expected && n != expected))
+        return tsr_fail(err, TSR_E_INPUT, "\"choices\" has %zu items, expected %s%u", n,
+                        expected ? "was " : "were at least ", expected ? expected : 1);
+    json_array_foreach ((json_t *)(uintptr_t)choices, i, c) {
+        const json_t *index = json_object_get(c, "index");
+        if (!json_is_integer(index) || json_integer_value(index) != (json_int_t)i)
+            return tsr_fail(err, TSR_E_INPUT, "item %zu of \"choices\" does not have the index %zu",
+                            i + 1, i);
+    }
+    return TSR_OK;
+}
+
+static tsr_status check_response(const json_t *r, uint32_t choices, struct tsr_err *err)
 {
     static const struct member head[] = { { "status_code", JSON_INTEGER },
                                           { "request_id", JSON_STRING },
@@ -52,9 +68,7 @@ static tsr_status check_response(const json_t *r, struct tsr_err *err)
     const json_t              *b = json_object_get(r, "body");
     TSR_TRY(check_members(r, "\"response\"", head, sizeof head / sizeof *head, err));
     TSR_TRY(check_members(b, "\"body\"", body, sizeof body / sizeof *body, err));
-    return json_array_size(json_object_get(b, "choices")) == 1
-               ? TSR_OK
-               : tsr_fail(err, TSR_E_INPUT, "\"choices\" does not have one item");
+    return check_choices(json_object_get(b, "choices"), choices, err);
 }
 
 static tsr_status check_ids(const json_t *j, const struct tsr_batch_answer_expect *x,
@@ -98,7 +112,7 @@ static tsr_status check_object(const json_t *j, bool error, const struct tsr_bat
     TSR_TRY(check_ids(j, x, err));
     return error ? check_members(json_object_get(j, "error"), "\"error\"", failed,
                                  sizeof failed / sizeof *failed, err)
-                 : check_response(json_object_get(j, "response"), err);
+                 : check_response(json_object_get(j, "response"), x->choices, err);
 }
 
 tsr_status tsr_batch_answer_check(const char *line, uint64_t len, bool error,

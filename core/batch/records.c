@@ -2,6 +2,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "batch/prompt.h"
 #include "plugin/registry.h"
 
 #include <stdlib.h>
@@ -111,7 +112,7 @@ static tsr_status note_id(const struct tsr_batch_records *r, struct ids *ids, co
     return TSR_OK;
 }
 
-static tsr_status check_line(const struct tsr_batch_records *r, struct ids *ids, uint64_t i,
+static tsr_status check_line(struct tsr_batch_records *r, struct ids *ids, uint64_t i,
                              struct tsr_err *err)
 {
     struct tsr_errbuf ignored = TSR_ERRBUF(ignored);
@@ -119,12 +120,14 @@ static tsr_status check_line(const struct tsr_batch_records *r, struct ids *ids,
     uint64_t          len = 0;
     json_t           *j = NULL;
     tsr_status        st = read_line(r, i, &line, &len, err);
+    r->choices++;
     if (st != TSR_OK)
         return st == TSR_E_INPUT ? TSR_OK : st; /* too long: an error line later */
     st = tsr_json_parse(&j, "line", line, len, 32, &ignored.err);
     free(line);
     if (st == TSR_OK) {
         const json_t *id = json_object_get(j, "custom_id");
+        r->choices += tsr_batch_prompts_choices(j) - 1;
         if (json_is_string(id))
             st = note_id(r, ids, json_string_value(id), json_string_length(id), i, err);
         json_decref(j);
@@ -133,7 +136,7 @@ static tsr_status check_line(const struct tsr_batch_records *r, struct ids *ids,
     return st == TSR_E_NOMEM ? tsr_fail(err, st, "%s", ignored.text) : TSR_OK;
 }
 
-static tsr_status check_ids(const struct tsr_batch_records *r, struct tsr_err *err)
+static tsr_status check_ids(struct tsr_batch_records *r, struct tsr_err *err)
 {
     struct ids ids = { .mask = 1 };
     while (ids.mask < 2 * r->lines)
@@ -174,6 +177,7 @@ tsr_status tsr_batch_records_open(struct tsr_batch_records *r, const char *path,
     uint64_t each = n / shards, more = n % shards;
     r->first = (shard - 1) * each + (shard - 1 < more ? shard - 1 : more);
     r->n = each + (shard - 1 < more);
+    r->choices -= r->lines - r->n; /* each line of another part has one */
     return TSR_OK;
 }
 

@@ -12,6 +12,7 @@ struct tsr_batch_records {
     uint64_t        lines; /* of the file */
     uint64_t       *at;    /* [lines + 1]: their start offsets; the last is the size of the file */
     uint64_t        first, n;            /* those of this run: a shard, at most a limit */
+    uint64_t        choices;             /* that the lines of the file ask for, each at least one */
     char            hash[TSR_HASH_TEXT]; /* of the whole file */
 };
 

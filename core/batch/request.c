@@ -32,7 +32,8 @@ static bool known(const char *key, bool chat)
                                         "presence_penalty",
                                         "frequency_penalty",
                                         "logit_bias" };
-    static const char *const text[] = { "prompt", "best_of", "echo", "suffix" };
+    static const char *const text[] = { "prompt", "best_of", "echo", "suffix",
+                                        "add_special_tokens" };
     static const char *const talk[] = {
         "messages", "top_logprobs", "max_completion_tokens", "response_format",
         "tools",    "tool_choice",  "chat_template_kwargs"
@@ -54,10 +55,7 @@ static tsr_status check_plain(const json_t *body, struct tsr_err *err)
     static const struct {
         const char *key;
         double      value;
-    } fixed[] = {
-        { "n", 1 }, { "best_of", 1 }, { "presence_penalty", 0 }, { "frequency_penalty", 0 }
-    };
-    static const char *const off[] = { "stream", "echo" };
+    } fixed[] = { { "best_of", 1 }, { "presence_penalty", 0 }, { "frequency_penalty", 0 } };
     static const char *const none[] = { "suffix", "logit_bias" };
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
         const json_t *v = json_object_get(body, fixed[i].key);
@@ -65,11 +63,9 @@ static tsr_status check_plain(const json_t *body, struct tsr_err *err)
             return tsr_fail(err, TSR_E_INPUT, "\"%s\" can only be %g", fixed[i].key,
                             fixed[i].value);
     }
-    for (size_t i = 0; i < sizeof off / sizeof *off; i++) {
-        const json_t *v = json_object_get(body, off[i]);
-        if (v && !json_is_null(v) && !json_is_false(v))
-            return tsr_fail(err, TSR_E_INPUT, "\"%s\" can only be false", off[i]);
-    }
+    const json_t *stream = json_object_get(body, "stream");
+    if (stream && !json_is_null(stream) && !json_is_false(stream))
+        return tsr_fail(err, TSR_E_INPUT, "\"stream\" can only be false");
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
         const json_t *v = json_object_get(body, none[i]);
         if (v && !json_is_null(v) && !(json_is_object(v) && json_object_size(v) == 0))
@@ -124,7 +120,9 @@ static tsr_status read_logprobs(struct tsr_batch_request *r, const json_t *body,
     int64_t top = -1;
     if (!r->chat) {
         TSR_TRY(tsr_json_int(body, NAME, "logprobs", false, 0, TSR_ENGINE_MAX_LOGPROBS, &top, err));
+        TSR_TRY(tsr_json_bool(body, NAME, "echo", false, &r->q.echo, err));
         r->q.logprobs = top >= 0;
+        r->q.prompt_logprobs = r->q.logprobs && r->q.echo;
     } else {
         TSR_TRY(tsr_json_bool(body, NAME, "logprobs", false, &r->q.logprobs, err));
         TSR_TRY(
@@ -141,8 +139,8 @@ static tsr_status read_values(struct tsr_batch_request *r, const json_t *body, u
                               struct tsr_err *err)
 {
     struct tsr_engine_sampling *s = &r->q.sampling;
-    int64_t                     most = (int64_t)d->max_tokens, k = (int64_t)s->top_k, seed = -1;
-    const int64_t               limit = INT64_C(1) << 31;
+    int64_t       most = (int64_t)d->max_tokens, k = (int64_t)s->top_k, seed = -1, n = 1;
+    const int64_t limit = INT64_C(1) << 31;
     TSR_TRY(tsr_json_int(body, NAME, "max_tokens", false, 0, limit, &most, err));
     if (r->chat)
         TSR_TRY(tsr_json_int(body, NAME, "max_completion_tokens", false, 0, limit, &most, err));
@@ -153,12 +151,15 @@ static tsr_status read_values(struct tsr_batch_request *r, const json_t *body, u
     TSR_TRY(tsr_json_real(body, NAME, "repetition_penalty", false, 1e-3, 1e3,
                           &s->repetition_penalty, err));
     TSR_TRY(tsr_json_int(body, NAME, "seed", false, 0, INT64_MAX, &seed, err));
+    TSR_TRY(tsr_json_int(body, NAME, "n", false, 1, TSR_BATCH_N_MOST, &n, err));
     TSR_TRY(tsr_json_bool(body, NAME, "ignore_eos", false, &r->q.ignore_eos, err));
     TSR_TRY(tsr_json_bool(body, NAME, "allow_special", false, special, err));
     TSR_TRY(tsr_json_str(body, NAME, "model", false, &r->model, err));
     r->q.max_tokens = (uint64_t)most;
     s->top_k = (uint64_t)k;
     r->q.record = number;
+    r->n = (uint32_t)n;
+    r->seeded = seed >= 0;
     if (seed >= 0) { /* a seeded request depends on nothing else */
         s->seed = (uint64_t)seed;
         r->q.record = 0;
@@ -169,33 +170,89 @@ static tsr_status read_values(struct tsr_batch_request *r, const json_t *body, u
 
 /* ---- prompts ------------------------------------------------------------ */
 
-static tsr_status no_tokenizer(struct tsr_err *err)
-{
-    return tsr_fail(err, TSR_E_INPUT,
-                    "the model has no tokenizer; give the prompt as a list of token ids");
-}
-
 static tsr_status read_prompt(struct tsr_batch_request *r, const json_t *body, bool special,
                               const struct tsr_batch_request_defaults *d, struct tsr_err *err)
 {
-    const json_t *p = json_object_get(body, "prompt"), *id;
-    size_t        i;
-    if (json_is_string(p))
-        return d->tokenizer
-                   ? tsr_tokenize(d->tokenizer, json_string_value(p), json_string_length(p),
-                                  TSR_TOKENIZER_SPECIAL | (special ? 0 : TSR_TOKENIZER_NO_SPECIALS),
-                                  &r->ids, err)
-                   : no_tokenizer(err);
-    if (!json_is_array(p) || json_array_size(p) == 0)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "\"prompt\" must be a text or a list of token ids that is not empty");
-    json_array_foreach ((json_t *)(uintptr_t)p, i, id) {
-        if (!json_is_integer(id) || json_integer_value(id) < 0 ||
-            json_integer_value(id) > UINT32_MAX)
-            return tsr_fail(err, TSR_E_INPUT, "item %zu of \"prompt\" is not a token id", i + 1);
-        TSR_TRY(tsr_tokenizer_ids_push(&r->ids, (uint32_t)json_integer_value(id), err));
-    }
+    bool     bos = true;
+    unsigned flags = special ? 0 : TSR_TOKENIZER_NO_SPECIALS;
+    TSR_TRY(tsr_json_bool(body, NAME, "add_special_tokens", false, &bos, err));
+    return tsr_batch_prompts_read(&r->prompts, json_object_get(body, "prompt"), d->tokenizer,
+                                  flags | (bos ? TSR_TOKENIZER_SPECIAL : 0), err);
+}
+
+static tsr_status read_messages(struct tsr_batch_request *r, const json_t *body, bool special,
+                                const struct tsr_batch_request_defaults *d, struct tsr_err *err)
+{
+    if (!d->chat)
+        return tsr_fail(err, TSR_E_INPUT, "%s", d->why_no_chat);
+    TSR_TRY(tsr_batch_prompts_one(&r->prompts, err));
+    TSR_TRY(tsr_batch_messages(body, d->chat, special, &r->prompts.ids, err));
+    tsr_batch_prompts_end(&r->prompts);
     return TSR_OK;
+}
+
+static tsr_status check_choice(struct tsr_batch_request *r, uint32_t choice,
+                               const struct tsr_batch_request_defaults *d, struct tsr_err *err)
+{
+    struct tsr_engine_serve_request q = tsr_batch_request_choice(r, choice);
+    uint64_t                        total;
+    if (!tsr_add(q.n_prompt, q.max_tokens ? q.max_tokens - 1 : 0, &total) || total > d->context) {
+        r->code = "context_length_exceeded";
+        return tsr_fail(err, TSR_E_INPUT,
+                        "a prompt of %llu tokens and %llu new ones do not fit the context of %llu",
+                        (unsigned long long)q.n_prompt, (unsigned long long)q.max_tokens,
+                        (unsigned long long)d->context);
+    }
+    return d->pass ? tsr_engine_server_check(d->pass, &q, err) : TSR_OK;
+}
+
+/* Lengths are within the context, so that no product here overflows. */
+static tsr_status check_size(const struct tsr_batch_request *r, struct tsr_err *err)
+{
+    uint64_t tokens = r->q.max_tokens * r->prompts.n + (r->q.echo ? r->prompts.ids.n : 0);
+    uint64_t values = r->q.logprobs ? tokens * r->n * (1 + (uint64_t)r->q.top) : 0;
+    if (values > TSR_BATCH_LOGPROBS_MOST)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "the answer could have %llu log-probabilities, more than %llu; ask for "
+                        "fewer tokens, choices or \"logprobs\"",
+                        (unsigned long long)values, (unsigned long long)TSR_BATCH_LOGPROBS_MOST);
+    return TSR_OK;
+}
+
+static tsr_status check_choices(struct tsr_batch_request                *r,
+                                const struct tsr_batch_request_defaults *d, struct tsr_err *err)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    if (r->n > TSR_BATCH_CHOICES_MOST / r->prompts.n)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%u prompts with \"n\" %u make more than %u choices; split the request",
+                        r->prompts.n, r->n, TSR_BATCH_CHOICES_MOST);
+    for (uint32_t i = 0; i < r->prompts.n; i++) {
+        tsr_status st = check_choice(r, i * r->n, d, &e.err);
+        if (st != TSR_OK)
+            return r->prompts.listed ? tsr_fail(err, st, "prompt %u: %s", i + 1, e.text)
+                                     : tsr_err_copy(err, st, &e.err);
+    }
+    return check_size(r, err);
+}
+
+uint32_t tsr_batch_request_choices(const struct tsr_batch_request *r)
+{
+    return r->prompts.n * r->n;
+}
+
+struct tsr_engine_serve_request tsr_batch_request_choice(const struct tsr_batch_request *r,
+                                                         uint32_t                        choice)
+{
+    struct tsr_engine_serve_request q = r->q;
+    const uint64_t                 *start = r->prompts.start + choice / r->n;
+    q.prompt = r->prompts.ids.v + start[0];
+    q.n_prompt = start[1] - start[0];
+    if (r->seeded)
+        q.sampling.seed += choice % r->n;
+    else
+        q.record += (uint64_t)choice << 40; /* no file has so many lines */
+    return q;
 }
 
 /* ---- lines -------------------------------------------------------------- */
@@ -233,23 +290,12 @@ static tsr_status parse(struct tsr_batch_request *r, uint64_t number,
     TSR_TRY(tsr_json_sub(r->root, NAME, "body", true, JSON_OBJECT, &body, err));
     TSR_TRY(check_keys(body, r->chat, err));
     TSR_TRY(read_values(r, body, number, d, &special, err));
-    if (r->chat && !d->chat)
-        return tsr_fail(err, TSR_E_INPUT, "%s", d->why_no_chat);
-    TSR_TRY(r->chat ? tsr_batch_messages(body, d->chat, special, &r->ids, err)
+    TSR_TRY(r->chat ? read_messages(r, body, special, d, err)
                     : read_prompt(r, body, special, d, err));
-    r->q.prompt = r->ids.v;
-    r->q.n_prompt = r->ids.n;
     r->q.tokenizer = d->tokenizer;
-    uint64_t total;
-    if (!tsr_add(r->ids.n, r->q.max_tokens ? r->q.max_tokens - 1 : 0, &total) ||
-        total > d->context) {
-        r->code = "context_length_exceeded";
-        return tsr_fail(err, TSR_E_INPUT,
-                        "a prompt of %llu tokens and %llu new ones do not fit the context of %llu",
-                        (unsigned long long)r->ids.n, (unsigned long long)r->q.max_tokens,
-                        (unsigned long long)d->context);
-    }
-    return d->pass ? tsr_engine_server_check(d->pass, &r->q, err) : TSR_OK;
+    TSR_TRY(check_choices(r, d, err));
+    r->q = tsr_batch_request_choice(r, 0);
+    return TSR_OK;
 }
 
 tsr_status tsr_batch_request_parse(struct tsr_batch_request *r, const char *line, uint64_t len,
@@ -274,6 +320,6 @@ tsr_status tsr_batch_request_parse(struct tsr_batch_request *r, const char *line
 void tsr_batch_request_free(struct tsr_batch_request *r)
 {
     json_decref(r->root);
-    tsr_tokenizer_ids_free(&r->ids);
+    tsr_batch_prompts_free(&r->prompts);
     memset(r, 0, sizeof *r);
 }

@@ -9,6 +9,7 @@
 #ifndef TSR_BATCH_REQUEST_H
 #define TSR_BATCH_REQUEST_H
 
+#include "batch/prompt.h"
 #include "engine/serve.h"
 #include "tokenizer/chat.h"
 
@@ -27,15 +28,20 @@ struct tsr_batch_request_defaults {
 };
 
 #define TSR_MAX_STOPS 16u
+/* Log-probabilities that an answer can have, alternatives included: bounds its memory. */
+#define TSR_BATCH_LOGPROBS_MOST (UINT64_C(1) << 22)
 
+/* Its choices: n of the first prompt, n of the second, ... */
 struct tsr_batch_request {
     json_t                         *root;
     const char                     *custom_id, *model; /* in root, or NULL */
     bool                            chat;
-    struct tsr_tokenizer_ids        ids;
+    bool                            seeded; /* the request has a "seed" */
+    struct tsr_batch_prompts        prompts;
+    uint32_t                        n; /* choices of each prompt */
     const char                     *stop[TSR_MAX_STOPS];
     uint64_t                        stop_bytes[TSR_MAX_STOPS];
-    struct tsr_engine_serve_request q;    /* all but id; points into this struct */
+    struct tsr_engine_serve_request q;    /* of choice 0, all but id; points into this struct */
     const char                     *code; /* of the error: "invalid_request", ... */
 };
 
@@ -46,17 +52,29 @@ tsr_status tsr_batch_request_parse(struct tsr_batch_request *r, const char *line
                                    uint64_t line_number, const struct tsr_batch_request_defaults *d,
                                    struct tsr_err *err);
 void       tsr_batch_request_free(struct tsr_batch_request *r);
+/* Choices of the answer, from 1. */
+uint32_t tsr_batch_request_choices(const struct tsr_batch_request *r);
+/* What the server does for one of them, all but id; points into r.  With a seed, choice k of a prompt is what the
+ * prompt alone gives to seed + k; without, each choice has a random stream of its own. */
+struct tsr_engine_serve_request tsr_batch_request_choice(const struct tsr_batch_request *r,
+                                                         uint32_t                        choice);
 
 /* Ids of an output line: they follow from `base`, a hash of the job, so that they repeat. */
 struct tsr_batch_answer_ids {
     const char *base;
     const char *model; /* for requests that name none */
 };
-/* The output line of a finished request, without newline, appended to out.  number: from 0. */
+/* One choice of an answer, from what the server gave for tsr_batch_request_choice(); a new reference, NULL
+ * without memory.  t: as of the request, may be NULL. */
+json_t *tsr_batch_answer_choice(const struct tsr_batch_request *q, uint32_t choice,
+                                const struct tsr_engine_served *r, const struct tsr_tokenizer *t,
+                                struct tsr_err *err);
+/* The output line of a finished request, without newline, appended to out.  number: from 0.  choices: a list of
+ * all of them in order, whose reference is taken; new_tokens: of all of them. */
 tsr_status tsr_batch_answer_line(const struct tsr_batch_answer_ids *ids, uint64_t number,
-                                 const struct tsr_batch_request *q,
-                                 const struct tsr_engine_served *r, const struct tsr_tokenizer *t,
-                                 struct tsr_tokenizer_text *out, struct tsr_err *err);
+                                 const struct tsr_batch_request *q, json_t *choices,
+                                 uint64_t new_tokens, struct tsr_tokenizer_text *out,
+                                 struct tsr_err *err);
 /* The error line of a failed record; custom_id may be NULL. */
 tsr_status tsr_batch_answer_error(const struct tsr_batch_answer_ids *ids, uint64_t number,
                                   const char *custom_id, const char *code, const char *message,
@@ -68,6 +86,7 @@ struct tsr_batch_answer_expect {
     uint64_t                           number;
     bool        has_request; /* custom_id is what its request says; NULL: nothing */
     const char *custom_id;
+    uint32_t    choices; /* of an answer that is no error; 0: at least one */
 };
 /* Checks that a line has the form that tsr_batch_answer_line(), or with `error` tsr_batch_answer_error(),
  * writes for a record: one line, one JSON object, its members and their types, its ids.  TSR_E_INPUT gives the

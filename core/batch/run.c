@@ -22,90 +22,17 @@ static tsr_status blame(tsr_status st)
     return st;
 }
 
+/* Records that begin now: choices of those before go first. */
 static uint32_t room(void *ctx)
 {
-    return tsr_engine_server_room(((struct tsr_batch_work *)ctx)->server);
+    struct tsr_batch_work *r = ctx;
+    return tsr_batch_work_waits(r) ? 0 : tsr_engine_server_room(r->server);
 }
 
 static uint32_t busy(void *ctx)
 {
-    return tsr_engine_server_busy(((struct tsr_batch_work *)ctx)->server);
-}
-
-static uint64_t number_of(const struct tsr_batch_work *r, uint64_t index)
-{
-    return tsr_batch_records_line(r->job->records, index) - 1;
-}
-
-/* Puts the line of a record into the journal; its tokens are in the sums. */
-static tsr_status put_line(struct tsr_batch_work *r, uint64_t index, bool error,
-                           struct tsr_err *err)
-{
-    struct tsr_batch_watch *w = tsr_batch_watch_get();
-    TSR_TRY(tsr_batch_line(r->batch, index, error, r->line.v, r->line.n, err));
-    if (!w)
-        return TSR_OK;
-    uint64_t                     n = tsr_batch_counts(r->batch)->done;
-    struct tsr_batch_watch_line *l = &w->lines[n % TSR_WATCH_LINES];
-    atomic_store(&l->line, 0);
-    atomic_store(&l->prompt_tokens, r->before.prompt_tokens + r->sum->prompt_tokens);
-    atomic_store(&l->new_tokens, r->before.new_tokens + r->sum->new_tokens);
-    atomic_store(&l->line, n);
-    return TSR_OK;
-}
-
-static tsr_status error_line(struct tsr_batch_work *r, uint64_t index, const char *custom_id,
-                             const char *code, const char *why, struct tsr_err *err)
-{
-    r->line.n = 0;
-    TSR_TRY(
-        tsr_batch_answer_error(&r->ids, number_of(r, index), custom_id, code, why, &r->line, err));
-    return put_line(r, index, true, err);
-}
-
-static struct tsr_batch_taken *free_place(struct tsr_batch_work *r)
-{
-    uint32_t k = 0;
-    while (r->taken[k].busy)
-        k++;
-    return &r->taken[k];
-}
-
-static void note_oldest(const struct tsr_batch_work *r)
-{
-    struct tsr_batch_watch *w = tsr_batch_watch_get();
-    uint64_t                oldest = 0;
-    for (uint32_t k = 0; w && k < r->job->pass.slots; k++)
-        if (r->taken[k].busy && (!oldest || r->taken[k].since_us < oldest))
-            oldest = r->taken[k].since_us;
-    if (w)
-        atomic_store(&w->oldest_us, oldest);
-}
-
-static tsr_status take(struct tsr_batch_work *r, uint64_t index, const char *line, uint64_t len,
-                       struct tsr_err *err)
-{
-    struct tsr_errbuf       e = TSR_ERRBUF(e);
-    struct tsr_batch_taken *t = free_place(r);
-    tsr_status              st =
-        tsr_batch_request_parse(&t->request, line, len, number_of(r, index), &r->defaults, &e.err);
-    if (st == TSR_OK) {
-        t->busy = true;
-        t->begun = false;
-        t->index = index;
-        t->since_us = tsr_now_us();
-        t->request.q.id = (uint64_t)(t - r->taken);
-        st = tsr_engine_server_submit(r->server, &t->request.q, err);
-        note_oldest(r);
-        return st;
-    }
-    if (t->request.code)
-        st = error_line(r, index, t->request.custom_id, t->request.code, e.text, err);
-    else
-        st = tsr_fail(err, st, "line %llu: %s",
-                      (unsigned long long)tsr_batch_records_line(r->job->records, index), e.text);
-    tsr_batch_request_free(&t->request);
-    return st;
+    struct tsr_batch_work *r = ctx;
+    return tsr_engine_server_busy(r->server) + tsr_batch_work_waits(r);
 }
 
 static tsr_status submit(void *ctx, uint64_t index, struct tsr_err *err)
@@ -116,72 +43,24 @@ static tsr_status submit(void *ctx, uint64_t index, struct tsr_err *err)
     uint64_t               len;
     tsr_status             st = tsr_batch_records_read(r->job->records, index, &line, &len, &e.err);
     if (st == TSR_E_INPUT)
-        return error_line(r, index, NULL, "invalid_json", e.text, err);
+        return tsr_batch_work_error(r, index, NULL, "invalid_json", e.text, err);
     if (st != TSR_OK)
         return tsr_err_copy(err, blame(st), &e.err);
-    st = take(r, index, line, len, err);
+    st = tsr_batch_work_take(r, index, line, len, err);
     free(line);
     return blame(st);
-}
-
-static void note_first(struct tsr_batch_work *r, struct tsr_batch_taken *t)
-{
-    if (!t->begun)
-        tsr_batch_ttft_note(&r->sum->ttft, t->index, (double)(tsr_now_us() - t->since_us) / 1e6);
-    t->begun = true;
-}
-
-static tsr_status on_token(void *ctx, uint64_t id, uint32_t token)
-{
-    struct tsr_batch_work *r = ctx;
-    (void)token;
-    r->generated++;
-    note_first(r, &r->taken[id]);
-    return TSR_OK;
-}
-
-static tsr_status on_done(void *ctx, const struct tsr_engine_served *s, struct tsr_err *err)
-{
-    struct tsr_batch_work  *r = ctx;
-    struct tsr_batch_taken *t = &r->taken[s->id];
-    tsr_status              st;
-    if (s->finish == TSR_ENGINE_FINISH_EOS)
-        note_first(r, t); /* an end without a preceding token */
-    if (s->finish == TSR_ENGINE_FINISH_FAILED) {
-        st = error_line(r, t->index, t->request.custom_id,
-                        s->status == TSR_E_NUMERIC ? "not_finite" : "failed", s->error, err);
-    } else if (s->finish == TSR_ENGINE_FINISH_ENDED) {
-        st = error_line(r, t->index, t->request.custom_id, "deadline_exceeded",
-                        "the record took longer than its deadline", err);
-    } else {
-        r->sum->prompt_tokens += s->n_prompt;
-        r->sum->new_tokens += s->n_tokens;
-        r->line.n = 0;
-        st = tsr_batch_answer_line(&r->ids, number_of(r, t->index), &t->request, s,
-                                   r->defaults.tokenizer, &r->line, err);
-        if (st == TSR_OK)
-            st = put_line(r, t->index, false, err);
-    }
-    tsr_batch_request_free(&t->request);
-    t->busy = false;
-    note_oldest(r);
-    return st;
-}
-
-static void end_late_ones(struct tsr_batch_work *r)
-{
-    uint64_t now = tsr_now_us();
-    for (uint32_t k = 0; r->job->deadline_us && k < r->job->pass.slots; k++)
-        if (r->taken[k].busy && now - r->taken[k].since_us > r->job->deadline_us)
-            tsr_engine_server_cancel(r->server, k);
 }
 
 static tsr_status step(void *ctx, struct tsr_err *err)
 {
     struct tsr_batch_work *r = ctx;
     tsr_batch_watch_beat();
-    end_late_ones(r);
-    tsr_status st = blame(tsr_engine_server_step(r->server, err));
+    tsr_status st = tsr_batch_work_end_late(r, err);
+    if (st == TSR_OK)
+        st = tsr_batch_work_feed(r, err);
+    if (st == TSR_OK)
+        st = tsr_engine_server_step(r->server, err);
+    (void)blame(st);
     tsr_batch_watch_beat();
     return st == TSR_OK && r->job->same ? r->job->same(r->job->same_ctx, false, err) : st;
 }
@@ -210,16 +89,12 @@ static tsr_status poison(void *ctx, uint64_t index, uint32_t deaths, struct tsr_
     if (tsr_batch_records_read(r->job->records, index, &line, &len, &ignored.err) != TSR_OK)
         line = NULL;
     const char *id = line ? custom_id_of(line, len, &q, &r->defaults) : NULL;
-    tsr_status  st =
-        tsr_batch_answer_error(&r->ids, number_of(r, index), id, "poison", why, out, err);
+    tsr_status  st = tsr_batch_answer_error(&r->ids, tsr_batch_work_number(r, index), id, "poison",
+                                            why, out, err);
     tsr_batch_request_free(&q);
     free(line);
     return st;
 }
-
-/* ---- progress ----------------------------------------------------------- */
-
-/* ---- the whole ---------------------------------------------------------- */
 
 /* ---- the whole ---------------------------------------------------------- */
 
@@ -308,7 +183,9 @@ tsr_status tsr_batch_run(const struct tsr_batch_job *job, struct tsr_batch_summa
                          struct tsr_err *err)
 {
     struct tsr_batch_work r = { .job = job, .sum = s, .ids = job->ids, .defaults = job->defaults };
-    struct tsr_engine_serve_events events = { .ctx = &r, .token = on_token, .done = on_done };
+    struct tsr_engine_serve_events events = { .ctx = &r,
+                                              .token = tsr_batch_work_on_token,
+                                              .done = tsr_batch_work_on_done };
     *s = (struct tsr_batch_summary){ .records = job->records->n };
     *about = NULL;
     r.taken = tsr_new(job->pass.slots, sizeof *r.taken);
@@ -332,7 +209,7 @@ tsr_status tsr_batch_run(const struct tsr_batch_job *job, struct tsr_batch_summa
     tsr_batch_close(r.batch);
     tsr_engine_server_destroy(r.server);
     for (uint32_t k = 0; k < job->pass.slots; k++)
-        tsr_batch_request_free(&r.taken[k].request);
+        tsr_batch_taken_free(&r.taken[k]);
     free(r.taken);
     tsr_tokenizer_text_free(&r.line);
     json_decref(r.kept);

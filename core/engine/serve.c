@@ -1,5 +1,6 @@
 /* Slots and batches: which tokens run when.  What a token means for its request is in
  * serve_request.c. */
+#include "engine/rope.h"
 #include "engine/serve_internal.h"
 
 #include "base/clock.h"
@@ -11,7 +12,9 @@
 struct slot_set {
     struct tsr_engine_token *batch;
     uint64_t                 n, cap;
-    float                   *logits; /* [slots of the slot set, vocab] */
+    float                   *logits; /* [rows, vocab] */
+    uint64_t                 rows;   /* room for; at least the slots of the slot set */
+    uint64_t                 wanted; /* rows of the batch */
     bool                     busy;   /* in flight */
     bool                     prompts;
     uint64_t                 order; /* of its start */
@@ -73,6 +76,7 @@ static tsr_status make_slot_sets(struct tsr_server *s, struct tsr_err *err)
         uint64_t rows = (p->slots - l + p->slot_sets - 1) / p->slot_sets, floats;
         if (tsr_mul(rows, p->vocab, &floats))
             s->slot_sets[l].logits = tsr_new_aligned(floats, sizeof(float));
+        s->slot_sets[l].rows = rows;
         if (!s->slot_sets[l].logits)
             return tsr_fail(err, TSR_E_NOMEM, "out of memory: logits of %llu sequences",
                             (unsigned long long)rows);
@@ -175,7 +179,12 @@ tsr_status tsr_engine_server_submit(struct tsr_server *s, const struct tsr_engin
         return st;
     }
     s->busy++;
-    return q->max_tokens ? TSR_OK : end_request(s, slot, err);
+    if (q->max_tokens || (q->prompt_logprobs && q->n_prompt > 1))
+        return TSR_OK;
+    if (q->tokenizer)
+        st = tsr_engine_slot_end_text(&s->slots[slot], err);
+    tsr_status ended = end_request(s, slot, err);
+    return st == TSR_OK ? ended : st;
 }
 
 void tsr_engine_server_cancel(struct tsr_server *s, uint64_t id)
@@ -199,33 +208,54 @@ static tsr_status reserve(struct slot_set *l, uint64_t n, struct tsr_err *err)
     return TSR_OK;
 }
 
-/* The ids of a request from `first` on; logits of the last one. */
+/* The ids of a request that are not in the cache, up to `end`: logits of the last one, and of those that give
+ * logprobs of the prompt. */
 static tsr_status put(struct slot_set *l, const struct tsr_engine_serve_slot *q, uint32_t slot,
-                      uint64_t first, struct tsr_err *err)
+                      uint64_t end, struct tsr_err *err)
 {
     uint64_t total;
-    if (!tsr_add(l->n, q->ids.n - first, &total))
+    if (!tsr_add(l->n, end - q->fed, &total))
         return tsr_fail_nomem(err, UINT64_MAX, "a batch");
     TSR_TRY(reserve(l, total, err));
-    for (uint64_t k = first; k < q->ids.n; k++)
-        l->batch[l->n++] = (struct tsr_engine_token){ .id = q->ids.v[k],
-                                                      .slot = slot,
-                                                      .logits = k + 1 == q->ids.n,
-                                                      .decode = k >= q->q.n_prompt };
+    for (uint64_t k = q->fed; k < end; k++) {
+        bool wanted = k + 1 == q->ids.n || tsr_engine_slot_scores(q, k);
+        l->wanted += wanted;
+        l->batch[l->n++] = (struct tsr_engine_token){
+            .id = q->ids.v[k], .slot = slot, .logits = wanted, .decode = k >= q->q.n_prompt
+        };
+    }
     return TSR_OK;
+}
+
+/* Where the next piece of a prompt ends: at the end of the ids, or where the batch has all the logits that it
+ * may.  0: not in this batch. */
+static uint64_t piece_end(const struct tsr_server *s, const struct slot_set *l,
+                          const struct tsr_engine_serve_slot *q)
+{
+    uint64_t end = tsr_engine_slot_inputs(q), row = s->pass.vocab * sizeof(float);
+    uint64_t most = TSR_ENGINE_SCORE_BYTES / row > 1 ? TSR_ENGINE_SCORE_BYTES / row : 1;
+    if (!q->q.prompt_logprobs || end - q->fed <= (most > l->wanted ? most - l->wanted : 0))
+        return end;
+    if (tsr_engine_rope_varies(&s->pass.hp->rope) ||
+        tsr_engine_rope_varies(&s->pass.hp->rope_sliding))
+        return l->n ? 0 : end;
+    return most > l->wanted ? q->fed + most - l->wanted : 0;
 }
 
 /* The next batch of a slot set; empty when it has nothing to run. */
 static tsr_status gather(struct tsr_server *s, uint32_t slot_set, struct tsr_err *err)
 {
     struct slot_set *l = &s->slot_sets[slot_set];
-    l->n = 0;
+    l->n = l->wanted = 0;
     l->prompts = false;
     for (uint32_t i = slot_set; i < s->pass.slots; i += s->pass.slot_sets) {
         struct tsr_engine_serve_slot *q = &s->slots[i];
         if (!q->used || !q->fresh || (q->alone && l->n > 0))
             continue;
-        TSR_TRY(put(l, q, i, 0, err));
+        uint64_t end = piece_end(s, l, q);
+        if (end == 0)
+            continue;
+        TSR_TRY(put(l, q, i, end, err));
         l->prompts = true;
         if (q->alone)
             return TSR_OK;
@@ -234,7 +264,7 @@ static tsr_status gather(struct tsr_server *s, uint32_t slot_set, struct tsr_err
         return TSR_OK;
     for (uint32_t i = slot_set; i < s->pass.slots; i += s->pass.slot_sets)
         if (s->slots[i].used)
-            TSR_TRY(put(l, &s->slots[i], i, s->slots[i].ids.n - 1, err));
+            TSR_TRY(put(l, &s->slots[i], i, s->slots[i].ids.n, err));
     return TSR_OK;
 }
 
@@ -255,27 +285,62 @@ static tsr_status separate(struct tsr_server *s, struct slot_set *l, struct tsr_
             struct tsr_engine_serve_slot *q = &s->slots[l->batch[i].slot];
             s->pass.reset(s->pass.ctx, l->batch[i].slot);
             q->fresh = q->alone = true;
+            q->fed = 0;
         }
     return TSR_OK;
+}
+
+/* What the logits of the id before position q->fed mean; *over: the request is done. */
+static tsr_status take_logits(struct tsr_server *s, struct tsr_engine_serve_slot *q,
+                              const float *row, bool *over, struct tsr_err *err)
+{
+    uint64_t at = q->fed - 1;
+    *over = true;
+    if (q->cancelled) {
+        q->finish = TSR_ENGINE_FINISH_ENDED;
+        return TSR_OK;
+    }
+    if (tsr_engine_slot_scores(q, at)) {
+        *over = q->q.max_tokens == 0 && q->fed == tsr_engine_slot_inputs(q);
+        TSR_TRY(tsr_engine_slot_logprob(q, at, row, s->pass.vocab, q->ids.v[q->fed], err));
+        return *over && q->q.tokenizer ? tsr_engine_slot_end_text(q, err) : TSR_OK;
+    }
+    q->fresh = q->alone = false;
+    return tsr_engine_slot_advance(q, &s->pass, &s->events, row, s->scratch, over, err);
 }
 
 static tsr_status advance(struct tsr_server *s, struct slot_set *l, struct tsr_err *err)
 {
     const float *row = l->logits;
     for (uint64_t i = 0; i < l->n; i++) {
-        if (!l->batch[i].logits)
-            continue;
         struct tsr_engine_serve_slot *q = &s->slots[l->batch[i].slot];
-        bool                          over = true;
-        q->fresh = q->alone = false;
-        if (q->cancelled)
-            q->finish = TSR_ENGINE_FINISH_ENDED;
-        else
-            TSR_TRY(tsr_engine_slot_advance(q, &s->pass, &s->events, row, s->scratch, &over, err));
+        bool                          over = false;
+        if (q->used) /* it may have ended at an id before */
+            q->fed++;
+        if (q->used && l->batch[i].logits)
+            TSR_TRY(take_logits(s, q, row, &over, err));
         if (over)
             TSR_TRY(end_request(s, l->batch[i].slot, err));
-        row += s->pass.vocab;
+        row += l->batch[i].logits ? s->pass.vocab : 0;
     }
+    return TSR_OK;
+}
+
+/* Room for the logits of the batch. */
+static tsr_status make_rows(const struct tsr_server *s, struct slot_set *l, struct tsr_err *err)
+{
+    uint64_t floats;
+    float   *v = NULL;
+    if (l->wanted <= l->rows)
+        return TSR_OK;
+    if (tsr_mul(l->wanted, s->pass.vocab, &floats))
+        v = tsr_new_aligned(floats, sizeof *v);
+    if (!v)
+        return tsr_fail(err, TSR_E_NOMEM, "out of memory: logits of %llu tokens of prompts",
+                        (unsigned long long)l->wanted);
+    free(l->logits);
+    l->logits = v;
+    l->rows = l->wanted;
     return TSR_OK;
 }
 
@@ -285,6 +350,7 @@ static tsr_status start_slot_set(struct tsr_server *s, uint32_t slot_set, struct
     TSR_TRY(gather(s, slot_set, err));
     if (l->n == 0)
         return TSR_OK;
+    TSR_TRY(make_rows(s, l, err));
     l->since = tsr_now_s();
     l->order = s->starts++;
     tsr_status st = s->pass.start(s->pass.ctx, slot_set, l->batch, l->n, l->logits, err);

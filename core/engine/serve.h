@@ -50,7 +50,15 @@ struct tsr_engine_serve_request {
     const struct tsr_tokenizer *tokenizer;
     bool                        logprobs; /* of the chosen tokens */
     uint32_t                    top; /* and of this many best ones; <= TSR_ENGINE_MAX_LOGPROBS */
+    /* Needs logprobs: also of the prompt's tokens, from the second on, and of an end-of-sequence token that
+     * ends the request.  The prompt runs in pieces of at most TSR_ENGINE_SCORE_BYTES of logits. */
+    bool prompt_logprobs;
+    bool echo; /* text begins with that of the prompt, special tokens included */
 };
+
+/* Logits that the prompts of one batch take for logprobs, at most; a rotary scaling that depends on the length
+ * takes the whole prompt at once. */
+#define TSR_ENGINE_SCORE_BYTES (UINT64_C(64) << 20)
 
 struct tsr_engine_logprob {
     uint32_t id;
@@ -67,14 +75,16 @@ enum tsr_finish {
 
 /* A finished request; valid during the event. */
 struct tsr_engine_served {
-    uint64_t                         id;
-    enum tsr_finish                  finish;
-    const uint32_t                  *tokens;
-    uint64_t                         n_prompt, n_tokens;
-    const char                      *text; /* UTF-8, not terminated; NULL without a tokenizer */
-    uint64_t                         text_bytes;
-    const struct tsr_engine_logprob *logprobs; /* [n_tokens], or NULL */
-    const struct tsr_engine_logprob *tops;     /* [n_tokens][top], best first */
+    uint64_t        id;
+    enum tsr_finish finish;
+    const uint32_t *prompt, *tokens; /* [n_prompt], [n_tokens] */
+    uint64_t        n_prompt, n_tokens;
+    const char     *text; /* UTF-8, not terminated; NULL without a tokenizer */
+    uint64_t        text_bytes;
+    /* [n_logprobs], or NULL: of tokens, with prompt_logprobs in the order prompt, tokens, end of sequence */
+    const struct tsr_engine_logprob *logprobs;
+    const struct tsr_engine_logprob *tops; /* [n_logprobs][top], best first */
+    uint64_t                         n_logprobs;
     uint32_t                         top;
     tsr_status                       status;
     const char                      *error;

@@ -1,4 +1,4 @@
-/* engine/serve_internal.h - what serve.c and serve_request.c share: one request in its slot. */
+/* engine/serve_internal.h - what serve.c, serve_request.c and serve_logprobs.c share: one request in its slot. */
 #ifndef TSR_ENGINE_SERVE_INTERNAL_H
 #define TSR_ENGINE_SERVE_INTERNAL_H
 
@@ -6,18 +6,20 @@
 
 struct tsr_engine_serve_slot {
     bool                            used;
-    bool                            fresh; /* nothing of it is in the cache */
+    bool                            fresh; /* its prompt is not in the cache, or not all of it */
     bool                            alone; /* its prompt runs in a separate batch */
     bool                            cancelled;
     struct tsr_engine_serve_request q;    /* prompt is in ids; stop points to ours */
+    uint64_t                        fed;  /* ids in the cache */
     struct tsr_tokenizer_ids        ids;  /* prompt, then new tokens */
     struct tsr_tokenizer_text       stop; /* the stop strings, one after the other */
     uint64_t                       *stop_bytes;
     uint64_t                        longest_stop;
     struct tsr_detok               *detok;
     struct tsr_tokenizer_text       text;
+    uint64_t                        echoed;   /* bytes of text that are the prompt's */
     struct tsr_engine_logprob      *logprobs; /* per token: its own, then the best */
-    uint64_t                        cap_logprobs;
+    uint64_t                        n_logprobs, cap_logprobs;
     enum tsr_finish                 finish;
     tsr_status                      status;
     char                           *error;
@@ -29,6 +31,17 @@ tsr_status tsr_engine_slot_fill(struct tsr_engine_serve_slot          *s,
 void       tsr_engine_slot_free(struct tsr_engine_serve_slot *s);
 void       tsr_engine_slot_fail(struct tsr_engine_serve_slot *s, tsr_status st, const char *why);
 void       tsr_engine_slot_result(struct tsr_engine_serve_slot *s, struct tsr_engine_served *r);
+/* Whether the logits of position `at` of the ids give a logprob of the prompt. */
+bool tsr_engine_slot_scores(const struct tsr_engine_serve_slot *s, uint64_t at);
+/* Ids that run before the first new token: the last id of a prompt without new tokens need not. */
+uint64_t tsr_engine_slot_inputs(const struct tsr_engine_serve_slot *s);
+/* The logprob at place `at` of the request's, from logits [vocab].  Places are filled in order; one that is there
+ * is written again. */
+tsr_status tsr_engine_slot_logprob(struct tsr_engine_serve_slot *s, uint64_t at,
+                                   const float *logits, uint64_t vocab, uint32_t id,
+                                   struct tsr_err *err);
+/* The rest of the text, when no token follows. */
+tsr_status tsr_engine_slot_end_text(struct tsr_engine_serve_slot *s, struct tsr_err *err);
 /* The next token from logits [vocab]; *over: the request is done. */
 tsr_status tsr_engine_slot_advance(struct tsr_engine_serve_slot *s, const struct tsr_engine_pass *p,
                                    const struct tsr_engine_serve_events *ev, const float *logits,

@@ -2,7 +2,6 @@
 #include "base/mem.h"
 #include "engine/serve_internal.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +31,8 @@ tsr_status tsr_engine_server_check(const struct tsr_engine_pass          *p,
     if (q->top > TSR_ENGINE_MAX_LOGPROBS)
         return tsr_fail(err, TSR_E_INPUT, "logprobs of %u alternatives; at most %u are given",
                         q->top, TSR_ENGINE_MAX_LOGPROBS);
+    if (q->prompt_logprobs && !q->logprobs)
+        return tsr_fail(err, TSR_E_INVAL, "logprobs of a prompt for a request without logprobs");
     return tsr_engine_sampling_check(&q->sampling, err);
 }
 
@@ -52,6 +53,23 @@ static tsr_status take_stops(struct tsr_engine_serve_slot          *s,
     return TSR_OK;
 }
 
+/* The text of the prompt comes first.  A decoder that gives its text at the end alone gives the prompt's there. */
+static tsr_status take_echo(struct tsr_engine_serve_slot *s, struct tsr_err *err)
+{
+    struct tsr_tokenizer_text whole = { 0 };
+    tsr_tokenizer_detok_show_special(s->detok, true);
+    for (uint64_t i = 0; i < s->q.n_prompt; i++)
+        TSR_TRY(tsr_tokenizer_detok_push(s->detok, s->ids.v[i], &s->text, err));
+    tsr_tokenizer_detok_show_special(s->detok, false);
+    s->echoed = s->text.n;
+    if (s->echoed)
+        return TSR_OK;
+    tsr_status st = tsr_detokenize(s->q.tokenizer, s->ids.v, s->q.n_prompt, false, &whole, err);
+    s->echoed = whole.n;
+    tsr_tokenizer_text_free(&whole);
+    return st;
+}
+
 tsr_status tsr_engine_slot_fill(struct tsr_engine_serve_slot          *s,
                                 const struct tsr_engine_serve_request *q, struct tsr_err *err)
 {
@@ -67,7 +85,7 @@ tsr_status tsr_engine_slot_fill(struct tsr_engine_serve_slot          *s,
     TSR_TRY(take_stops(s, q, err));
     if (q->tokenizer)
         TSR_TRY(tsr_tokenizer_detok_create(&s->detok, q->tokenizer, true, err));
-    return TSR_OK;
+    return s->detok && q->echo ? take_echo(s, err) : TSR_OK;
 }
 
 void tsr_engine_slot_free(struct tsr_engine_serve_slot *s)
@@ -98,6 +116,7 @@ void tsr_engine_slot_result(struct tsr_engine_serve_slot *s, struct tsr_engine_s
 {
     *r = (struct tsr_engine_served){ .id = s->q.id,
                                      .finish = s->finish,
+                                     .prompt = s->ids.v,
                                      .tokens = s->ids.v + s->q.n_prompt,
                                      .n_prompt = s->q.n_prompt,
                                      .n_tokens = n_new(s),
@@ -110,61 +129,11 @@ void tsr_engine_slot_result(struct tsr_engine_serve_slot *s, struct tsr_engine_s
     }
     if (s->q.logprobs) { /* own values first, then the best */
         r->logprobs = s->logprobs;
+        r->n_logprobs = s->n_logprobs;
         r->tops = s->logprobs ? s->logprobs + s->cap_logprobs : NULL;
     }
     if (s->finish == TSR_ENGINE_FINISH_FAILED && !s->error)
         r->error = "the request failed, and there was no memory to say why";
-}
-
-/* ---- logprobs ----------------------------------------------------------- */
-
-/* Room for one more token.  One block: cap own values, then cap times top best ones. */
-static tsr_status grow_logprobs(struct tsr_engine_serve_slot *s, struct tsr_err *err)
-{
-    uint64_t n = n_new(s), cap = s->cap_logprobs ? s->cap_logprobs * 2 : 32;
-    if (n < s->cap_logprobs)
-        return TSR_OK;
-    struct tsr_engine_logprob *v = NULL;
-    uint64_t                   entries;
-    if (tsr_mul(cap, 1 + (uint64_t)s->q.top, &entries))
-        v = tsr_new(entries, sizeof *v);
-    if (!v)
-        return tsr_fail_nomem(err, cap * sizeof *v, "logprobs");
-    if (n) {
-        memcpy(v, s->logprobs, n * sizeof *v);
-        memcpy(v + cap, s->logprobs + s->cap_logprobs, n * s->q.top * sizeof *v);
-    }
-    free(s->logprobs);
-    s->logprobs = v;
-    s->cap_logprobs = cap;
-    return TSR_OK;
-}
-
-/* Softmax over all ids, summed in id order; ties of the best go to the lowest id. */
-static tsr_status note_logprobs(struct tsr_engine_serve_slot *s, const float *logits,
-                                uint64_t vocab, uint32_t id, struct tsr_err *err)
-{
-    double   sum = 0, max = logits[0];
-    uint32_t k = s->q.top < vocab ? s->q.top : (uint32_t)vocab, have = 0;
-    TSR_TRY(grow_logprobs(s, err));
-    struct tsr_engine_logprob *own = s->logprobs + n_new(s);
-    struct tsr_engine_logprob *top = s->logprobs + s->cap_logprobs + n_new(s) * s->q.top;
-    for (uint64_t i = 1; i < vocab; i++)
-        max = logits[i] > max ? logits[i] : max;
-    for (uint64_t i = 0; i < vocab; i++)
-        sum += exp((double)logits[i] - max);
-    double shift = max + log(sum);
-    *own = (struct tsr_engine_logprob){ id, (double)logits[id] - shift };
-    for (uint64_t i = 0; i < vocab && k; i++) {
-        struct tsr_engine_logprob v = { (uint32_t)i, (double)logits[i] - shift };
-        if (have == k && !(v.value > top[k - 1].value))
-            continue;
-        uint32_t at = have < k ? have++ : k - 1;
-        for (; at > 0 && v.value > top[at - 1].value; at--)
-            top[at] = top[at - 1];
-        top[at] = v;
-    }
-    return TSR_OK;
 }
 
 /* ---- text --------------------------------------------------------------- */
@@ -173,6 +142,7 @@ static tsr_status note_logprobs(struct tsr_engine_serve_slot *s, const float *lo
 static bool cut_at_stop(struct tsr_engine_serve_slot *s, uint64_t seen)
 {
     uint64_t from = seen > s->longest_stop ? seen - s->longest_stop : 0;
+    from = from > s->echoed ? from : s->echoed;
     for (uint64_t at = from; at < s->text.n; at++) {
         const char *stop = s->stop.v;
         for (uint32_t i = 0; i < s->q.n_stop; stop += s->stop_bytes[i++])
@@ -185,7 +155,7 @@ static bool cut_at_stop(struct tsr_engine_serve_slot *s, uint64_t seen)
     return false;
 }
 
-static tsr_status end_text(struct tsr_engine_serve_slot *s, struct tsr_err *err)
+tsr_status tsr_engine_slot_end_text(struct tsr_engine_serve_slot *s, struct tsr_err *err)
 {
     uint64_t seen = s->text.n;
     if (!s->detok)
@@ -223,7 +193,7 @@ static tsr_status accept(struct tsr_engine_serve_slot *s, const struct tsr_engin
     } else {
         *over = n_new(s) == s->q.max_tokens;
     }
-    return *over ? end_text(s, err) : TSR_OK;
+    return *over ? tsr_engine_slot_end_text(s, err) : TSR_OK;
 }
 
 tsr_status tsr_engine_slot_advance(struct tsr_engine_serve_slot *s, const struct tsr_engine_pass *p,
@@ -234,11 +204,13 @@ tsr_status tsr_engine_slot_advance(struct tsr_engine_serve_slot *s, const struct
     TSR_TRY(tsr_engine_sample(logits, p->vocab, &s->q.sampling, s->ids.v, s->ids.n, s->q.record,
                               n_new(s), scratch, &id, err));
     *over = true;
-    if (!s->q.ignore_eos && is_eos(p->hp, id)) {
+    bool     eos = !s->q.ignore_eos && is_eos(p->hp, id);
+    uint64_t at = n_new(s) + (s->q.prompt_logprobs ? s->q.n_prompt - 1 : 0);
+    if (s->q.logprobs && (!eos || s->q.prompt_logprobs))
+        TSR_TRY(tsr_engine_slot_logprob(s, at, logits, p->vocab, id, err));
+    if (eos) {
         s->finish = TSR_ENGINE_FINISH_EOS;
-        return end_text(s, err);
+        return tsr_engine_slot_end_text(s, err);
     }
-    if (s->q.logprobs)
-        TSR_TRY(note_logprobs(s, logits, p->vocab, id, err));
     return accept(s, ev, id, over, err);
 }

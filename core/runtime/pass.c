@@ -180,7 +180,8 @@ static tsr_status cut_and_send(struct cutter *k, struct tsr_err *err)
     const struct tsr_runtime_layout *l = k->c->plan.layout;
     uint64_t                         most = k->c->plan.limits.tokens;
     find_runs(k);
-    k->phase = k->c->empty[k->tokens[0].slot] || k->c->length[k->tokens[0].slot] == 0
+    k->phase = k->c->empty[k->tokens[0].slot] || k->c->length[k->tokens[0].slot] == 0 ||
+                       !k->tokens[0].decode /* the next piece of a prompt */
                    ? TSR_PLAN_PREFILL
                    : TSR_PLAN_DECODE;
     uint64_t group = each_once(k) ? k->phase == TSR_PLAN_PREFILL ? l->prefill_mb : l->decode_mb : 1;

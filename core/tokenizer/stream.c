@@ -74,6 +74,11 @@ tsr_status tsr_tokenizer_detok_create(struct tsr_detok **out, const struct tsr_t
     return TSR_OK;
 }
 
+void tsr_tokenizer_detok_show_special(struct tsr_detok *s, bool show)
+{
+    s->skip_special = !show;
+}
+
 void tsr_tokenizer_detok_destroy(struct tsr_detok *s)
 {
     if (!s)
@@ -228,7 +233,8 @@ tsr_status tsr_tokenizer_detok_flush(struct tsr_detok *s, struct tsr_tokenizer_t
                                      struct tsr_err *err)
 {
     if (s->whole) {
-        TSR_TRY(tsr_detokenize(s->t, s->ids.v, s->ids.n, s->skip_special, out, err));
+        /* ids that give no text were not kept */
+        TSR_TRY(tsr_detokenize(s->t, s->ids.v, s->ids.n, false, out, err));
         s->ids.n = 0;
         return TSR_OK;
     }

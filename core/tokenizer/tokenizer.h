@@ -73,7 +73,9 @@ tsr_status tsr_tokenizer_detok_push(struct tsr_detok *s, uint32_t id,
                                     struct tsr_tokenizer_text *out, struct tsr_err *err);
 tsr_status tsr_tokenizer_detok_flush(struct tsr_detok *s, struct tsr_tokenizer_text *out,
                                      struct tsr_err *err);
-void       tsr_tokenizer_detok_destroy(struct tsr_detok *s);
+/* Whether special tokens that are pushed from now on give text. */
+void tsr_tokenizer_detok_show_special(struct tsr_detok *s, bool show);
+void tsr_tokenizer_detok_destroy(struct tsr_detok *s);
 
 uint64_t    tsr_tokenizer_size(const struct tsr_tokenizer *t); /* 1 + the largest id */
 const char *tsr_tokenizer_hash(const struct tsr_tokenizer *t); /* of tokenizer.json */

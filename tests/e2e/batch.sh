@@ -21,7 +21,7 @@ request() { printf '{"custom_id":"r%s","method":"POST","url":"%s","body":%s}\n' 
     request 17 '{"prompt":[5,6,7],"max_tokens":3}'
     request 18 '{"prompt":"x","max_tokens":-1}'
     request 19 '{"prompt":"x","max_token":1}'
-    request 20 '{"prompt":"x","n":2}'
+    request 20 '{"prompt":"x","n":0}'
     request 21 '{"prompt":"x","max_tokens":5000}'
     request 22 '{"messages":[{"role":"user","content":"Hi"}]}' /v1/chat/completions
     request 23 '{"prompt":"x"}' /v1/embeddings

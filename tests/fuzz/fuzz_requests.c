@@ -32,6 +32,44 @@ static void check_line(struct tsr_tokenizer_text *line, const char *custom_id)
     line->n = 0;
 }
 
+/* Of a prompt of at most 64 tokens. */
+static json_t *choice(const struct tsr_batch_request *q, uint32_t k, uint64_t context)
+{
+    enum { MOST = 64 + 3 };
+    static struct tsr_engine_logprob l[MOST * (1 + TSR_ENGINE_MAX_LOGPROBS)];
+    struct tsr_errbuf                e = TSR_ERRBUF(e);
+    struct tsr_engine_serve_request  c = tsr_batch_request_choice(q, k);
+    uint32_t                         tokens[3] = { 1, 2, 3 };
+    must(c.n_prompt > 0 && c.n_prompt + (c.max_tokens ? c.max_tokens - 1 : 0) <= context);
+    struct tsr_engine_served s = { .finish = TSR_ENGINE_FINISH_LENGTH,
+                                   .prompt = c.prompt,
+                                   .tokens = tokens,
+                                   .n_prompt = c.n_prompt,
+                                   .n_tokens = 3,
+                                   .top = c.top };
+    if (c.logprobs) {
+        s.logprobs = l;
+        s.n_logprobs = 3 + (c.prompt_logprobs ? c.n_prompt - 1 : 0);
+        s.tops = l + MOST;
+    }
+    json_t *j = tsr_batch_answer_choice(q, k, &s, NULL, &e.err);
+    must(j != NULL);
+    return j;
+}
+
+/* What is written is what a journal takes. */
+static void check_answer(const struct tsr_tokenizer_text   *line,
+                         const struct tsr_batch_answer_ids *ids, uint64_t number,
+                         const struct tsr_batch_request *q, uint32_t choices)
+{
+    struct tsr_errbuf              e = TSR_ERRBUF(e);
+    struct tsr_batch_answer_expect x = { ids, number, true, q->custom_id, choices };
+    must(tsr_batch_prompts_choices(q->root) == choices);
+    must(tsr_batch_answer_check(line->v, line->n, false, &x, &e.err) == TSR_OK);
+    x.choices++; /* an answer that lacks one is not taken */
+    must(tsr_batch_answer_check(line->v, line->n, false, &x, &e.err) == TSR_E_INPUT);
+}
+
 static void one(const struct tsr_batch_records *r, uint64_t i)
 {
     static const struct tsr_batch_answer_ids ids = { "xxh3:0", "model" };
@@ -53,20 +91,13 @@ static void one(const struct tsr_batch_records *r, uint64_t i)
     }
     st = tsr_batch_request_parse(&q, line, len, i, &d, &e.err);
     if (st == TSR_OK) {
-        uint32_t                  tokens[3] = { 1, 2, 3 };
-        struct tsr_engine_logprob l[3 + 3 * TSR_ENGINE_MAX_LOGPROBS] = { { 0 } };
-        struct tsr_engine_served  s = { .finish = TSR_ENGINE_FINISH_LENGTH,
-                                        .tokens = tokens,
-                                        .n_prompt = q.ids.n,
-                                        .n_tokens = 3,
-                                        .top = q.q.top };
-        must(q.custom_id && q.ids.n > 0 && q.q.n_stop <= TSR_MAX_STOPS);
-        must(q.ids.n + (q.q.max_tokens ? q.q.max_tokens - 1 : 0) <= d.context);
-        if (q.q.logprobs) {
-            s.logprobs = l;
-            s.tops = l + 3;
-        }
-        must(tsr_batch_answer_line(&ids, i, &q, &s, NULL, &out, &e.err) == TSR_OK);
+        uint32_t n = tsr_batch_request_choices(&q);
+        must(q.custom_id && q.q.n_stop <= TSR_MAX_STOPS && n >= 1 && n <= TSR_BATCH_CHOICES_MOST);
+        json_t *choices = json_array();
+        for (uint32_t k = 0; k < n; k++)
+            must(json_array_append_new(choices, choice(&q, k, d.context)) == 0);
+        must(tsr_batch_answer_line(&ids, i, &q, choices, 3 * n, &out, &e.err) == TSR_OK);
+        check_answer(&out, &ids, i, &q, n);
     } else {
         must(q.code && *e.text);
         must(tsr_batch_answer_error(&ids, i, q.custom_id, q.code, e.text, &out, &e.err) == TSR_OK);

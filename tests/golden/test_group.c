@@ -53,7 +53,7 @@ static int tear_down(void **state)
 /* What every record got. */
 struct answers {
     uint32_t                  token[REQUESTS][NEW];
-    struct tsr_engine_logprob own[REQUESTS][NEW], top[REQUESTS][NEW][TOP];
+    struct tsr_engine_logprob own[REQUESTS][CONTEXT], top[REQUESTS][CONTEXT][TOP];
     uint32_t                  done;
 };
 
@@ -64,8 +64,9 @@ static tsr_status take(void *ctx, const struct tsr_engine_served *r, struct tsr_
         return tsr_fail(err, r->status, "%s", r->error);
     assert_true(r->id < REQUESTS && r->n_tokens == NEW);
     memcpy(a->token[r->id], r->tokens, sizeof a->token[0]);
-    memcpy(a->own[r->id], r->logprobs, sizeof a->own[0]);
-    memcpy(a->top[r->id], r->tops, sizeof a->top[0]);
+    assert_int_equal(r->n_logprobs, NEW + (r->id % 3 == 0 ? r->n_prompt - 1 : 0));
+    memcpy(a->own[r->id], r->logprobs, r->n_logprobs * sizeof a->own[0][0]);
+    memcpy(a->top[r->id], r->tops, r->n_logprobs * sizeof a->top[0][0]);
     a->done++;
     return TSR_OK;
 }
@@ -83,6 +84,7 @@ static struct tsr_engine_serve_request request(uint32_t i, uint64_t vocab, uint3
                                                         .repetition_penalty = 1,
                                                         .seed = 3 },
                                           .logprobs = true,
+                                          .prompt_logprobs = i % 3 == 0,
                                           .top = TOP };
     for (uint64_t k = 0; k < q.n_prompt; k++)
         ids[k] = (uint32_t)(tsr_uniform(9, i, k) * (double)vocab);

@@ -106,8 +106,8 @@ tsr_status tsr_step_run_on_engine(struct tsr_step_run_batch *r, struct tsr_batch
     how.eo.slots = (uint32_t)r->o->slots;
     how.eo.context = context_of(r);
     how.eo.on_layer = on_layer;
-    if (r->records.n < how.eo.slots)
-        how.eo.slots = r->records.n ? (uint32_t)r->records.n : 1;
+    if (r->records.choices < how.eo.slots)
+        how.eo.slots = r->records.choices ? (uint32_t)r->records.choices : 1;
     if (st == TSR_OK)
         st = with_engine(r, &how.compensating, &how.eo, s, err);
     tsr_pipeline_running_close(&how);
@@ -141,7 +141,7 @@ tsr_status tsr_step_run_on_ranks(struct tsr_step_run_batch *r, struct tsr_batch_
     f = (struct tsr_step_run_launch){ 0 };
     if (st == TSR_OK)
         st = tsr_step_run_launch_open(&f, job, r->packed ? r->packed : job->model, &o->fleet,
-                                      (uint64_t)o->context, r->records.n, key,
+                                      (uint64_t)o->context, r->records.choices, key,
                                       (uint64_t)(o->stall * 1e6), err);
     const json_t *states = st == TSR_OK ? tsr_launch_state_hashes(f.fleet) : NULL;
     if (states && json_object_set(job->manifest, "codec_states", (json_t *)(uintptr_t)states) != 0)
