@@ -31,6 +31,8 @@ static json_t *id_of(const struct tsr_batch_answer_ids *ids, const char *prefix,
 /* A second of the century's first decades: times of a clock would not repeat. */
 static json_t *created(const struct tsr_batch_answer_ids *ids)
 {
+    if (ids->created)
+        return json_integer(ids->created);
     return json_integer(
         (json_int_t)(1000000000u + XXH3_64bits(ids->base, strlen(ids->base)) % 1000000000u));
 }
@@ -43,9 +45,9 @@ static json_t *usage(const struct tsr_batch_request *q, uint64_t new_tokens)
                      (json_int_t)new_tokens, "total_tokens", (json_int_t)(prompts + new_tokens));
 }
 
-/* Takes the reference. */
-static json_t *body(const struct tsr_batch_answer_ids *ids, uint64_t number,
-                    const struct tsr_batch_request *q, json_t *choices, uint64_t new_tokens)
+json_t *tsr_batch_answer_body(const struct tsr_batch_answer_ids *ids, uint64_t number,
+                              const struct tsr_batch_request *q, json_t *choices,
+                              uint64_t new_tokens)
 {
     json_t *o = json_object();
     bool    ok = put(o, "id", id_of(ids, q->chat ? "chatcmpl-" : "cmpl-", number));
@@ -90,7 +92,7 @@ tsr_status tsr_batch_answer_line(const struct tsr_batch_answer_ids *ids, uint64_
     json_t *response = json_object();
     bool    ok = put(response, "status_code", json_integer(200));
     ok = put(response, "request_id", id_of(ids, "req_", number)) && ok;
-    ok = put(response, "body", body(ids, number, q, choices, new_tokens)) && ok;
+    ok = put(response, "body", tsr_batch_answer_body(ids, number, q, choices, new_tokens)) && ok;
     if (!ok) {
         json_decref(response);
         return tsr_fail_nomem(err, new_tokens, "an output line");

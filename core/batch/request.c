@@ -281,13 +281,10 @@ static tsr_status read_head(struct tsr_batch_request *r, struct tsr_err *err)
                : tsr_fail(err, TSR_E_INPUT, "\"method\" is \"%.20s\"; it must be POST", method);
 }
 
-static tsr_status parse(struct tsr_batch_request *r, uint64_t number,
-                        const struct tsr_batch_request_defaults *d, struct tsr_err *err)
+static tsr_status parse_body(struct tsr_batch_request *r, const json_t *body, uint64_t number,
+                             const struct tsr_batch_request_defaults *d, struct tsr_err *err)
 {
-    json_t *body = NULL;
-    bool    special = d->allow_special;
-    TSR_TRY(read_head(r, err));
-    TSR_TRY(tsr_json_sub(r->root, NAME, "body", true, JSON_OBJECT, &body, err));
+    bool special = d->allow_special;
     TSR_TRY(check_keys(body, r->chat, err));
     TSR_TRY(read_values(r, body, number, d, &special, err));
     TSR_TRY(r->chat ? read_messages(r, body, special, d, err)
@@ -298,23 +295,55 @@ static tsr_status parse(struct tsr_batch_request *r, uint64_t number,
     return TSR_OK;
 }
 
-tsr_status tsr_batch_request_parse(struct tsr_batch_request *r, const char *line, uint64_t len,
-                                   uint64_t line_number, const struct tsr_batch_request_defaults *d,
-                                   struct tsr_err *err)
+static tsr_status parse_line(struct tsr_batch_request *r, uint64_t number,
+                             const struct tsr_batch_request_defaults *d, struct tsr_err *err)
+{
+    json_t *body = NULL;
+    TSR_TRY(read_head(r, err));
+    TSR_TRY(tsr_json_sub(r->root, NAME, "body", true, JSON_OBJECT, &body, err));
+    return parse_body(r, body, number, d, err);
+}
+
+static tsr_status begin(struct tsr_batch_request *r, const char *text, uint64_t len,
+                        const struct tsr_batch_request_defaults *d, struct tsr_err *err)
 {
     memset(r, 0, sizeof *r);
     r->q.sampling = d->sampling;
     r->q.ignore_eos = d->ignore_eos;
-    tsr_status st = tsr_json_parse(&r->root, NAME, line, len, 32, err);
-    if (st == TSR_OK)
-        st = parse(r, line_number, d, err);
-    else
+    tsr_status st = tsr_json_parse(&r->root, NAME, text, len, 32, err);
+    if (st != TSR_OK)
         r->code = "invalid_json";
+    return st;
+}
+
+/* Sets the code of an error that the request is at fault for. */
+static tsr_status end(struct tsr_batch_request *r, tsr_status st)
+{
     if (st != TSR_OK && !r->code)
         r->code = "invalid_request";
     if (st != TSR_E_INPUT && st != TSR_E_CONFIG && st != TSR_E_UNSUPPORTED)
         r->code = NULL; /* not the line's fault */
     return st;
+}
+
+tsr_status tsr_batch_request_parse(struct tsr_batch_request *r, const char *line, uint64_t len,
+                                   uint64_t line_number, const struct tsr_batch_request_defaults *d,
+                                   struct tsr_err *err)
+{
+    tsr_status st = begin(r, line, len, d, err);
+    return end(r, st == TSR_OK ? parse_line(r, line_number, d, err) : st);
+}
+
+tsr_status tsr_batch_request_parse_body(struct tsr_batch_request *r, const char *body, uint64_t len,
+                                        bool chat, const struct tsr_batch_request_defaults *d,
+                                        struct tsr_err *err)
+{
+    tsr_status st = begin(r, body, len, d, err);
+    r->chat = chat;
+    if (st == TSR_OK)
+        st = json_is_object(r->root) ? parse_body(r, r->root, 0, d, err)
+                                     : tsr_fail(err, TSR_E_INPUT, "the body is not a JSON object");
+    return end(r, st);
 }
 
 void tsr_batch_request_free(struct tsr_batch_request *r)

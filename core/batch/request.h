@@ -51,6 +51,11 @@ struct tsr_batch_request {
 tsr_status tsr_batch_request_parse(struct tsr_batch_request *r, const char *line, uint64_t len,
                                    uint64_t line_number, const struct tsr_batch_request_defaults *d,
                                    struct tsr_err *err);
+/* The body of a request alone, as a server gets it: that of the first line of a batch, with the same errors.
+ * chat: of /v1/chat/completions. */
+tsr_status tsr_batch_request_parse_body(struct tsr_batch_request *r, const char *body, uint64_t len,
+                                        bool chat, const struct tsr_batch_request_defaults *d,
+                                        struct tsr_err *err);
 void       tsr_batch_request_free(struct tsr_batch_request *r);
 /* Choices of the answer, from 1. */
 uint32_t tsr_batch_request_choices(const struct tsr_batch_request *r);
@@ -62,13 +67,19 @@ struct tsr_engine_serve_request tsr_batch_request_choice(const struct tsr_batch_
 /* Ids of an output line: they follow from `base`, a hash of the job, so that they repeat. */
 struct tsr_batch_answer_ids {
     const char *base;
-    const char *model; /* for requests that name none */
+    const char *model;   /* for requests that name none */
+    int64_t     created; /* 0: it follows from base too, so that it repeats */
 };
 /* One choice of an answer, from what the server gave for tsr_batch_request_choice(); a new reference, NULL
  * without memory.  t: as of the request, may be NULL. */
 json_t *tsr_batch_answer_choice(const struct tsr_batch_request *q, uint32_t choice,
                                 const struct tsr_engine_served *r, const struct tsr_tokenizer *t,
                                 struct tsr_err *err);
+/* "body" of an answer: the JSON that a server sends; a new reference, NULL without memory.  choices, new_tokens: as of
+ * the line. */
+json_t *tsr_batch_answer_body(const struct tsr_batch_answer_ids *ids, uint64_t number,
+                              const struct tsr_batch_request *q, json_t *choices,
+                              uint64_t new_tokens);
 /* The output line of a finished request, without newline, appended to out.  number: from 0.  choices: a list of
  * all of them in order, whose reference is taken; new_tokens: of all of them. */
 tsr_status tsr_batch_answer_line(const struct tsr_batch_answer_ids *ids, uint64_t number,

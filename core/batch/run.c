@@ -26,13 +26,13 @@ static tsr_status blame(tsr_status st)
 static uint32_t room(void *ctx)
 {
     struct tsr_batch_work *r = ctx;
-    return tsr_batch_work_waits(r) ? 0 : tsr_engine_server_room(r->server);
+    return tsr_batch_fan_waits(&r->fan) ? 0 : tsr_engine_server_room(r->fan.server);
 }
 
 static uint32_t busy(void *ctx)
 {
     struct tsr_batch_work *r = ctx;
-    return tsr_engine_server_busy(r->server) + tsr_batch_work_waits(r);
+    return tsr_engine_server_busy(r->fan.server) + tsr_batch_fan_waits(&r->fan);
 }
 
 static tsr_status submit(void *ctx, uint64_t index, struct tsr_err *err)
@@ -55,12 +55,11 @@ static tsr_status step(void *ctx, struct tsr_err *err)
 {
     struct tsr_batch_work *r = ctx;
     tsr_batch_watch_beat();
-    tsr_status st = tsr_batch_work_end_late(r, err);
+    tsr_status st = tsr_batch_work_feed(r, err);
     if (st == TSR_OK)
-        st = tsr_batch_work_feed(r, err);
-    if (st == TSR_OK)
-        st = tsr_engine_server_step(r->server, err);
+        st = tsr_engine_server_step(r->fan.server, err);
     (void)blame(st);
+    tsr_batch_work_note_oldest(r);
     tsr_batch_watch_beat();
     return st == TSR_OK && r->job->same ? r->job->same(r->job->same_ctx, false, err) : st;
 }
@@ -183,17 +182,24 @@ tsr_status tsr_batch_run(const struct tsr_batch_job *job, struct tsr_batch_summa
                          struct tsr_err *err)
 {
     struct tsr_batch_work r = { .job = job, .sum = s, .ids = job->ids, .defaults = job->defaults };
-    struct tsr_engine_serve_events events = { .ctx = &r,
-                                              .token = tsr_batch_work_on_token,
-                                              .done = tsr_batch_work_on_done };
+    struct tsr_engine_serve_events events = { .ctx = &r.fan,
+                                              .token = tsr_batch_fan_on_token,
+                                              .done = tsr_batch_fan_on_done };
     *s = (struct tsr_batch_summary){ .records = job->records->n };
     *about = NULL;
-    r.taken = tsr_new(job->pass.slots, sizeof *r.taken);
-    if (!r.taken)
-        return tsr_fail_nomem(err, job->pass.slots * sizeof *r.taken, "records");
+    r.fan = (struct tsr_batch_fan){ .places = job->pass.slots,
+                                    .deadline_us = job->deadline_us,
+                                    .tokenizer = r.defaults.tokenizer,
+                                    .ctx = &r,
+                                    .begun = tsr_batch_work_on_begun,
+                                    .token = tsr_batch_work_on_token,
+                                    .ended = tsr_batch_work_on_ended };
+    r.fan.taken = tsr_new(job->pass.slots, sizeof *r.fan.taken);
+    if (!r.fan.taken)
+        return tsr_fail_nomem(err, job->pass.slots * sizeof *r.fan.taken, "records");
     tsr_status st = tsr_batch_ttft_open(&s->ttft, job->records->n, err);
     if (st == TSR_OK)
-        st = tsr_engine_server_create(&r.server, &job->pass, &events, err);
+        st = tsr_engine_server_create(&r.fan.server, &job->pass, &events, err);
     if (st == TSR_OK)
         st = open_batch(&r, about, err);
     if (st == TSR_OK)
@@ -207,10 +213,10 @@ tsr_status tsr_batch_run(const struct tsr_batch_job *job, struct tsr_batch_summa
     s->new_tokens += r.before.new_tokens;
     s->seconds = tsr_batch_work_seconds(&r);
     tsr_batch_close(r.batch);
-    tsr_engine_server_destroy(r.server);
+    tsr_engine_server_destroy(r.fan.server);
     for (uint32_t k = 0; k < job->pass.slots; k++)
-        tsr_batch_taken_free(&r.taken[k]);
-    free(r.taken);
+        tsr_batch_taken_free(&r.fan.taken[k]);
+    free(r.fan.taken);
     tsr_tokenizer_text_free(&r.line);
     json_decref(r.kept);
     return st;

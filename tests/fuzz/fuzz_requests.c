@@ -72,7 +72,7 @@ static void check_answer(const struct tsr_tokenizer_text   *line,
 
 static void one(const struct tsr_batch_records *r, uint64_t i)
 {
-    static const struct tsr_batch_answer_ids ids = { "xxh3:0", "model" };
+    static const struct tsr_batch_answer_ids ids = { .base = "xxh3:0", .model = "model" };
     struct tsr_batch_request_defaults        d = {
                .max_tokens = 16,
                .sampling = { .temperature = 1, .top_p = 1, .repetition_penalty = 1 },

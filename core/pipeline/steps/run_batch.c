@@ -38,7 +38,8 @@ static void set_defaults(struct tsr_step_run_batch *r, uint64_t context,
     r->b.quiet = r->job->quiet;
     r->b.deadline_us = (uint64_t)(o->deadline * 1e6);
     r->b.about = r->about;
-    r->b.ids = (struct tsr_batch_answer_ids){ r->base, tsr_step_run_model_name(r) };
+    r->b.ids =
+        (struct tsr_batch_answer_ids){ .base = r->base, .model = tsr_step_run_model_name(r) };
     r->b.defaults = (struct tsr_batch_request_defaults){
         .max_tokens = (uint64_t)o->max_tokens,
         .sampling = r->sampling,
