@@ -6,7 +6,7 @@ static const struct tsr_verb_group groups[] = {
     { "quantize", { "quantize", "compensate", "tune", "convert" } },
     { "compare", { "compare", "eval", "sweep", "outliers", "roundtrip" } },
     { "plan", { "plan", "indicators", "profile", "search-codec", "doctor" } },
-    { "answer requests", { "batch", "journal" } },
+    { "answer requests", { "batch", "serve", "journal" } },
     { "plugins", { "inspect", "plugin" } },
     { "tools", { "config", "bench", "add-outliers", "help" } },
 };

@@ -119,7 +119,7 @@ tsr_status tsr_cli_step_open(struct tsr_cli *c, struct tsr_cli_step *s,
     o->json = c->json;
     o->quiet = c->quiet;
     o->threads = c->threads;
-    o->loose = v->loose;
+    o->loose = o->loose || v->loose;
     if (v->lean) {
         /* glibc would raise these with every large block that is freed, up to 64 MiB that are kept: what a layer
          * gave back is to be gone, or the statement of memory would not hold.  Its first values, now fixed: every

@@ -7,6 +7,7 @@ extern const struct tsr_verb tsr_verb_help;
 extern const struct tsr_verb tsr_verb_run;
 extern const struct tsr_verb tsr_verb_batch;
 extern const struct tsr_verb tsr_verb_journal;
+extern const struct tsr_verb tsr_verb_serve;
 extern const struct tsr_verb tsr_verb_config;
 extern const struct tsr_verb tsr_verb_bench;
 extern const struct tsr_verb tsr_verb_generate;
@@ -31,7 +32,7 @@ static const struct tsr_verb *const verbs[] = {
     &tsr_verb_tokenize,     &tsr_verb_inspect,  &tsr_verb_plan,     &tsr_verb_eval,
     &tsr_verb_roundtrip,    &tsr_verb_quantize, &tsr_verb_convert,  &tsr_verb_compare,
     &tsr_verb_add_outliers, &tsr_verb_plugin,   &tsr_verb_profile,  &tsr_verb_doctor,
-    &tsr_verb_search_codec,
+    &tsr_verb_search_codec, &tsr_verb_serve,
 };
 
 #define N_VERBS     (sizeof verbs / sizeof *verbs)

@@ -6,11 +6,22 @@
 
 #include <stdlib.h>
 
-static _Atomic int cancel_flag;
+static _Atomic int cancel_flag, soft, asked;
 
 void tsr_plugin_cancel(void)
 {
-    atomic_store(&cancel_flag, 1);
+    atomic_store(atomic_load(&soft) ? &asked : &cancel_flag, 1);
+}
+
+void tsr_plugin_cancel_softly(bool on)
+{
+    atomic_store(&asked, 0);
+    atomic_store(&soft, on);
+}
+
+bool tsr_plugin_cancel_asked(void)
+{
+    return atomic_load_explicit(&asked, memory_order_relaxed) != 0;
 }
 
 bool tsr_plugin_cancelled(void)

@@ -148,6 +148,9 @@ tsr_status tsr_plugin_backend_set_numerics(const struct tsr_component *c, uint32
 /* The process-wide stop flag: set by Ctrl-C, polled by host->cancelled and by long loops. */
 void tsr_plugin_cancel(void);
 bool tsr_plugin_cancelled(void);
+/* While on, tsr_plugin_cancel() stops nothing and only makes asked() true: for a loop that first finishes what it has. */
+void tsr_plugin_cancel_softly(bool on);
+bool tsr_plugin_cancel_asked(void);
 /* Clears it; tests only. */
 void tsr_plugin_cancel_reset(void);
 

@@ -1,0 +1,202 @@
+#include "serve/loop.h"
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "batch/entry.h"
+#include "plugin/registry.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define IDLE_MS 200 /* between looks at the signals while nothing runs */
+
+struct run {
+    const struct tsr_serve_loop      *l;
+    struct tsr_serve_counts          *n;
+    struct tsr_batch_request_defaults defaults; /* of l, with its pass */
+    struct tsr_batch_fan              fan;
+    uint64_t                         *ids; /* [places] the HTTP program's number of each request */
+    uint64_t                          next;
+    bool                              told, stopped; /* the HTTP program is to stop; it has */
+    uint64_t                          since_us;      /* of the first signal */
+};
+
+/* ---- answers ------------------------------------------------------------ */
+
+/* Takes the reference. */
+static tsr_status send_json(struct run *r, uint64_t id, uint32_t status, json_t *j,
+                            struct tsr_err *err)
+{
+    char      *text = NULL;
+    uint64_t   n = 0;
+    tsr_status st = j ? tsr_json_text(j, JSON_COMPACT | JSON_REAL_PRECISION(12), &text, &n, err)
+                      : tsr_fail_nomem(err, 256, "an answer");
+    json_decref(j);
+    if (st == TSR_OK && n > TSR_ENTRY_MOST) {
+        free(text);
+        return send_json(r, id, 500,
+                         tsr_serve_error("failed",
+                                         "the answer is longer than 64 MiB; ask for fewer "
+                                         "tokens or choices"),
+                         err);
+    }
+    r->n->errors += status != 200;
+    if (st == TSR_OK)
+        st = tsr_serve_http_send(r->l->http,
+                                 &(struct tsr_serve_frame){ .kind = TSR_SERVE_ANSWER,
+                                                            .id = id,
+                                                            .status = status,
+                                                            .length = (uint32_t)n,
+                                                            .payload = text },
+                                 err);
+    free(text);
+    return st;
+}
+
+static tsr_status send_error(struct run *r, uint64_t id, const char *code, const char *why,
+                             struct tsr_err *err)
+{
+    return send_json(r, id, tsr_serve_status(code), tsr_serve_error(code, why), err);
+}
+
+static tsr_status on_ended(void *ctx, struct tsr_batch_taken *t, struct tsr_err *err)
+{
+    struct run *r = ctx;
+    uint64_t    id = r->ids[t - r->fan.taken];
+    if (t->late)
+        return send_error(r, id, "deadline_exceeded", "the request took longer than its deadline",
+                          err);
+    if (t->failed < t->choices)
+        return send_error(r, id, t->code, t->why ? t->why : "out of memory for the reason", err);
+    json_t *choices = t->answer;
+    t->answer = NULL;
+    r->n->prompt_tokens += t->request.prompts.ids.n;
+    r->n->new_tokens += t->new_tokens;
+    return send_json(r, id, 200,
+                     tsr_batch_answer_body(&r->l->ids, t->index, &t->request, choices,
+                                           t->new_tokens),
+                     err);
+}
+
+/* ---- requests ----------------------------------------------------------- */
+
+static tsr_status complete(struct run *r, const struct tsr_serve_frame *f, bool chat,
+                           struct tsr_err *err)
+{
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_batch_taken *t = tsr_batch_fan_place(&r->fan);
+    if (!t)
+        return send_error(r, f->id, "overloaded", "too many requests wait; try again", err);
+    tsr_status st = tsr_batch_request_parse_body(&t->request, f->payload, f->length, chat,
+                                                 &r->defaults, &e.err);
+    if (st == TSR_OK) {
+        r->ids[t - r->fan.taken] = f->id;
+        return tsr_batch_fan_begin(&r->fan, t, r->next++, err);
+    }
+    /* not the request's fault, such as memory: it fails, the others go on */
+    st = send_error(r, f->id, t->request.code ? t->request.code : "failed", e.text, err);
+    tsr_batch_taken_free(t);
+    return st;
+}
+
+static tsr_status take(struct run *r, const struct tsr_serve_frame *f, struct tsr_err *err)
+{
+    uint32_t status = 200;
+    json_t  *j;
+    if (f->kind == TSR_SERVE_STOPPED) {
+        r->stopped = true;
+        return TSR_OK;
+    }
+    r->n->requests++;
+    switch (f->status) {
+    case TSR_SERVE_COMPLETIONS:
+    case TSR_SERVE_CHAT:
+        return complete(r, f, f->status == TSR_SERVE_CHAT, err);
+    case TSR_SERVE_TOKENIZE:
+        j = tsr_serve_tokenize(&r->defaults, f->payload, f->length, &status);
+        break;
+    default:
+        j = tsr_serve_detokenize(&r->defaults, f->payload, f->length, &status);
+    }
+    return send_json(r, f->id, status, j, err);
+}
+
+static bool busy(const struct run *r)
+{
+    return tsr_engine_server_busy(r->fan.server) || tsr_batch_fan_waits(&r->fan);
+}
+
+static tsr_status take_all(struct run *r, struct tsr_err *err)
+{
+    struct tsr_serve_frame f;
+    bool                   more = true;
+    for (int wait = busy(r) ? 0 : IDLE_MS; more; wait = 0) {
+        TSR_TRY(tsr_serve_http_next(r->l->http, wait, &f, &more, err));
+        if (more)
+            TSR_TRY(take(r, &f, err));
+    }
+    return TSR_OK;
+}
+
+/* *over: nothing is left to do, or the time to do it is. */
+static tsr_status look_at_signals(struct run *r, bool *over, struct tsr_err *err)
+{
+    if (tsr_plugin_cancel_asked() && !r->told) {
+        r->told = true;
+        r->since_us = tsr_now_us();
+        TSR_TRY(tsr_serve_http_send(r->l->http, &(struct tsr_serve_frame){ .kind = TSR_SERVE_STOP },
+                                    err));
+    }
+    *over = r->told && ((r->stopped && !busy(r)) || tsr_now_us() - r->since_us > r->l->drain_us);
+    return TSR_OK;
+}
+
+static tsr_status loop(struct run *r, struct tsr_err *err)
+{
+    for (bool over = false; !over;) {
+        TSR_TRY(take_all(r, err));
+        TSR_TRY(tsr_batch_fan_end_late(&r->fan, err));
+        TSR_TRY(tsr_batch_fan_feed(&r->fan, err));
+        if (busy(r))
+            TSR_TRY(tsr_engine_server_step(r->fan.server, err));
+        TSR_TRY(look_at_signals(r, &over, err));
+    }
+    return TSR_OK;
+}
+
+static tsr_status open(struct run *r, struct tsr_err *err)
+{
+    struct tsr_engine_serve_events events = { .ctx = &r->fan,
+                                              .token = tsr_batch_fan_on_token,
+                                              .done = tsr_batch_fan_on_done };
+    r->fan = (struct tsr_batch_fan){ .places = (uint32_t)r->l->requests,
+                                     .deadline_us = r->l->deadline_us,
+                                     .tokenizer = r->defaults.tokenizer,
+                                     .ctx = r,
+                                     .ended = on_ended };
+    r->fan.taken = tsr_new(r->l->requests, sizeof *r->fan.taken);
+    r->ids = tsr_new(r->l->requests, sizeof *r->ids);
+    if (!r->fan.taken || !r->ids)
+        return tsr_fail_nomem(err, r->l->requests * sizeof *r->fan.taken, "requests");
+    return tsr_engine_server_create(&r->fan.server, &r->l->pass, &events, err);
+}
+
+tsr_status tsr_serve_loop_run(const struct tsr_serve_loop *l, struct tsr_serve_counts *n,
+                              struct tsr_err *err)
+{
+    struct run r = { .l = l, .n = n, .defaults = l->defaults };
+    *n = (struct tsr_serve_counts){ 0 };
+    r.defaults.pass = &l->pass;
+    tsr_plugin_cancel_softly(true);
+    tsr_status st = open(&r, err);
+    if (st == TSR_OK)
+        st = loop(&r, err);
+    tsr_plugin_cancel_softly(false);
+    tsr_engine_server_destroy(r.fan.server);
+    for (uint32_t k = 0; r.fan.taken && k < r.fan.places; k++)
+        tsr_batch_taken_free(&r.fan.taken[k]);
+    free(r.fan.taken);
+    free(r.ids);
+    return st;
+}

@@ -1,0 +1,216 @@
+#!/bin/bash
+# tests/e2e/serve.sh TESSERA - a model that answers HTTP requests: what a batch answers, whatever else runs; what is
+# refused; slow clients, signals and the end.
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+if [ ! -x "$(dirname "$TESSERA")/http/tessera-http" ]; then
+    fails "serve without the HTTP program" 2 '' serve @demo --port 0
+    finish
+    exit 0
+fi
+server=0
+end_server() { [ "$server" = 0 ] || kill -KILL "$server" 2>/dev/null || true; }
+trap 'end_server; rm -rf "$WORK"' EXIT
+
+# begin ARGUMENT...: a server in the background; sets $server and $at
+begin() {
+    : >"$WORK/log"
+    (cd "$WORK" && exec "$TESSERA" serve "$@" --port 0) >"$WORK/said" 2>"$WORK/log" </dev/null &
+    server=$!
+    for ((i = 0; i < 600; i++)); do
+        grep -q 'listening at' "$WORK/log" && break
+        kill -0 "$server" 2>/dev/null || break
+        sleep 0.1
+    done
+    at=$(sed -n 's/^tessera: listening at //p' "$WORK/log")
+    ok "serve $* listens" test -n "$at"
+}
+# stop [SIGNAL]: ends it; sets rc
+stop() {
+    rc=0
+    kill -"${1:-TERM}" "$server" || true
+    wait "$server" || rc=$?
+    server=0
+    cp "$WORK/log" "$WORK/err"
+}
+# ask PATH [CURL-OPTION...]: sets status, leaves the body in $WORK/body
+ask() {
+    local path=$1
+    shift
+    status=$(curl -s -m 60 -o "$WORK/body" -w '%{http_code}' "$@" "$at$path") || true
+}
+# refused NAME STATUS CODE PATH [CURL-OPTION...]
+refused() {
+    local name=$1 want=$2 code=$3
+    shift 3
+    : >"$WORK/body"
+    ask "$@"
+    ok "$name: status $want, got $status" test "$status" = "$want"
+    ok "$name: an error with its code" json --arg c "$code" '.error | .code == $c and (.message | type == "string") and .type' "$WORK/body"
+}
+
+# ---- the answers of a batch, whatever the load -------------------------------
+for file in "$ROOT"/tests/golden/completions/*.json; do
+    jq -c '.log[] | select(.request and (.path | endswith("/completions"))).body' "$file"
+done >"$WORK/bodies"
+cat >>"$WORK/bodies" <<'B'
+{"prompt":"Once upon","max_tokens":20,"n":3,"temperature":1}
+{"prompt":["The ship","h\u00e9"],"max_tokens":9,"seed":5,"n":2,"logprobs":3,"echo":true}
+{"prompt":"x","max_tokens":0}
+B
+n=$(wc -l <"$WORK/bodies")
+mkdir "$WORK/want" "$WORK/got"
+# a request without a seed is that of the first line of a batch
+for ((i = 1; i <= n; i++)); do
+    sed -n "${i}p" "$WORK/bodies" >"$WORK/body.$i"
+    jq -c '{custom_id: "a", url: "/v1/completions", body: .}' "$WORK/body.$i" >"$WORK/line.jsonl"
+    if jq -e 'has("seed") | not' "$WORK/body.$i" >"$WORK/jq" || [ "$i" -le 3 ]; then
+        run batch @demo -i line.jsonl -o "one.$i"
+        jq -c '.response.body | [.choices, .usage, .object, .model]' "$WORK/one.$i" >"$WORK/want/$i"
+    else
+        sed "s/\"a\"/\"$i\"/" "$WORK/line.jsonl" >>"$WORK/seeded.jsonl"
+    fi
+done
+run batch @demo -i seeded.jsonl -o seeded.out
+while IFS= read -r line; do
+    id=$(jq -r .custom_id <<<"$line")
+    jq -c '.response.body | [.choices, .usage, .object, .model]' <<<"$line" >"$WORK/want/$id"
+done <"$WORK/seeded.out"
+ok "an answer of a batch for each body" test "$(find "$WORK/want" -type f -size +50c | wc -l)" = "$n" -a "$n" -gt 30
+
+begin @demo --slots 3
+ask /health
+ok "/health" test "$status" = 200
+ask /v1/models
+ok "/v1/models" json '.object == "list" and .data[0].id == "@demo" and .data[0].object == "model"' "$WORK/body"
+ask /v1/models/@demo
+ok "/v1/models/NAME" json '.id == "@demo"' "$WORK/body"
+# one MANY: asks for each body, so many at once
+each() {
+    # shellcheck disable=SC2016 # of the inner shell
+    seq "$n" | xargs -P "$1" -I{} sh -c 'curl -s -m 100 -o "$1/got/$2" -d "@$1/body.$2" "$3/v1/completions"' _ "$WORK" {} "$at"
+    for ((i = 1; i <= n; i++)); do
+        jq -c '[.choices, .usage, .object, .model]' "$WORK/got/$i" >"$WORK/one" || true
+        ok "$1 at once, body $i: the answer of a batch" cmp -s "$WORK/one" "$WORK/want/$i"
+        rm -f "$WORK/got/$i"
+    done
+}
+each 1
+each 12
+ask /tokenize -d '{"prompt": "test", "add_special_tokens": false}'
+ok "/tokenize as lm-eval was answered" json '. == {"count": 2, "max_model_len": 1024, "tokens": [83, 422]}' "$WORK/body"
+ask /detokenize -d '{"tokens": [83, 422]}'
+ok "/detokenize" json '. == {"prompt": "test"}' "$WORK/body"
+curl -s -m 60 -H 'Expect: 100-continue' -H 'Transfer-Encoding: chunked' -d @"$WORK/body.1" -o "$WORK/body" "$at/v1/completions"
+jq -c '[.choices, .usage, .object, .model]' "$WORK/body" >"$WORK/one"
+ok "a body in chunks" cmp -s "$WORK/one" "$WORK/want/1"
+
+# ---- what is refused ----------------------------------------------------------
+refused "no JSON" 400 invalid_json /v1/completions -d 'not json'
+refused "no object" 400 invalid_request /v1/completions -d '[1]'
+refused "an unknown key" 400 invalid_request /v1/completions -d '{"prompt":"a","max_token":1}'
+refused "a stream" 400 invalid_request /v1/completions -d '{"prompt":"a","stream":true}'
+refused "no template" 400 invalid_request /v1/chat/completions -d '{"messages":[{"role":"user","content":"a"}]}'
+refused "too long for the context" 400 context_length_exceeded /v1/completions -d '{"prompt":"a","max_tokens":5000}'
+refused "no text" 400 invalid_request /tokenize -d '{"prompt":1}'
+refused "no ids" 400 invalid_request /detokenize -d '{"tokens":["a"]}'
+refused "an unknown path" 404 not_found /v1/embeddings -d '{}'
+refused "an unknown model" 404 not_found /v1/models/other
+refused "another method" 405 method_not_allowed /v1/completions -X DELETE
+head -c 2000000 /dev/zero | tr '\0' ' ' >"$WORK/large"
+refused "a long body" 413 body_too_long /v1/completions -H 'Expect:' --data-binary @"$WORK/large"
+status=$(curl -s -m 60 -o "$WORK/body" -w '%{http_code}' -H 'Expect:' -H 'Transfer-Encoding: chunked' --data-binary @"$WORK/large" "$at/v1/completions") || true
+ok "a long body in chunks gets no answer, got $status" test "$status" = 000
+ask /health -H "X: $(head -c 60000 /dev/zero | tr '\0' a)"
+ok "a long head: $status" test "$status" = 431 -o "$status" = 413
+printf 'no http\r\n\r\n' >"$WORK/noise"
+port=${at##*:}
+exec 5<>"/dev/tcp/127.0.0.1/$port"
+cat "$WORK/noise" >&5
+cat <&5 >"$WORK/body" || true
+exec 5>&-
+ok "bytes that are no HTTP end the connection" test "$(head -c 8 "$WORK/body")" = HTTP/1.1 -o ! -s "$WORK/body"
+ask /health
+ok "and the server goes on" test "$status" = 200
+
+# ---- the end ---------------------------------------------------------------------
+(curl -s -m 100 -o "$WORK/last" -d '{"prompt":"Once","max_tokens":900,"ignore_eos":true,"n":3,"temperature":1}' "$at/v1/completions") &
+last=$!
+for ((i = 0; i < 300; i++)); do
+    ask /health # the line of a request that has come counts
+    json '.in_work >= 1' "$WORK/body" && break
+    sleep 0.1
+done
+stop TERM
+ok "SIGTERM ends it with 0, got $rc" test "$rc" = 0
+wait "$last" || true
+ok "a request that had come is answered" json '.usage.completion_tokens == 2700' "$WORK/last"
+ok "nobody listens any more" test "$(curl -s -o /dev/null -w '%{http_code}' "$at/health" || true)" = 000
+ok "what it did is said" grep -q 'requests, .* errors, .* new tokens' "$WORK/said"
+
+# ---- a key, limits, slow clients -----------------------------------------------
+echo 'secret-key' >"$WORK/key"
+begin @demo --api-key-file key --queue 2 --slots 1 --timeout 1.5 --deadline 2 --connections 8
+refused "no key" 401 invalid_api_key /v1/models
+refused "another key" 401 invalid_api_key /v1/models -H 'Authorization: Bearer secret-kez'
+refused "a part of the key" 401 invalid_api_key /v1/models -H 'Authorization: Bearer secret'
+ask /v1/models -H 'Authorization: Bearer secret-key'
+ok "the key: $status" test "$status" = 200
+ask /health
+ok "/health needs none: $status" test "$status" = 200
+# a request that cannot end before its deadline, and two places in all
+long='{"prompt":[[5],[5],[5],[5],[5],[5],[5],[5]],"max_tokens":1000,"n":128,"ignore_eos":true}'
+for k in 1 2 3 4; do
+    curl -s -m 60 -o "$WORK/long.$k" -w '%{http_code}\n' -H 'Authorization: Bearer secret-key' -d "$long" "$at/v1/completions" >"$WORK/code.$k" &
+    waits[k]=$!
+done
+wait "${waits[@]}" || true
+ok "two wait, the others get 503, and none has an answer after its deadline" test "$(sort "$WORK"/code.? | tr '\n' ' ')" = '503 503 504 504 '
+ok "errors in both" json -s 'all(.[]; .error.code == "overloaded" or .error.code == "deadline_exceeded")' "$WORK"/long.?
+exec 5<>"/dev/tcp/127.0.0.1/${at##*:}"
+printf 'POST /v1/completions HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer secret-key\r\nContent-Length: 30\r\n\r\n{"pro' >&5
+timeout 60 cat <&5 >"$WORK/body" || true
+exec 5>&-
+exec 6<>"/dev/tcp/127.0.0.1/${at##*:}"
+printf 'POST /v1/comp' >&6
+timeout 60 cat <&6 >"$WORK/body" && slow=0 || slow=$?
+exec 6>&-
+ok "a client that does not go on is shut, $slow" test "$slow" = 0
+ask /health
+ok "and the server is there" test "$status" = 200
+# the HTTP program is gone: the engine says so
+kill -KILL "$(pgrep -P "$server" tessera-http)"
+rc=0
+wait "$server" || rc=$?
+server=0
+cp "$WORK/log" "$WORK/err"
+ok "without the HTTP program: exit code 6, got $rc" test "$rc" = 6
+
+# ---- a job, and what cannot start ---------------------------------------------
+cat >"$WORK/job.yaml" <<'Y'
+version: 1
+model: "@demo"
+pipeline:
+  - quantize: {use: rtn, bits: 8, group: 64}
+Y
+for k in 1 2; do
+    begin job.yaml --out packed
+    ask /v1/completions -d '{"prompt":"Once","max_tokens":8,"temperature":0}'
+    cp "$WORK/body" "$WORK/packed.$k"
+    stop INT
+    ok "Ctrl-C ends it with 0, got $rc" test "$rc" = 0
+done
+jq '{custom_id: "a", url: "/v1/completions", body: .}' -c <<<'{"prompt":"Once","max_tokens":8,"temperature":0}' >"$WORK/line.jsonl"
+run batch job.yaml -i line.jsonl -o packed.out
+for k in 1 2; do
+    ok "a quantized model answers as in a batch, start $k" test \
+        "$(jq -c .choices "$WORK/packed.$k")" = "$(jq -c .response.body.choices "$WORK/packed.out")"
+done
+fails "a host that is no address" 2 '' serve @demo --host localhost --port 0
+fails "a key file that is not there" 2 '*' serve @demo --api-key-file nothing --port 0
+echo 'two words' >"$WORK/key"
+fails "a key with a space" 2 '*' serve @demo --api-key-file key --port 0
+begin @demo
+fails "a port that is taken" 2 '' serve @demo --port "${at##*:}"
+stop TERM
+finish
