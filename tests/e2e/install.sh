@@ -34,6 +34,8 @@ for plugin in "$BUILD"/plugins/*.so; do
     ok "plugin ${plugin##*/}" cmp "$plugin" "$prefix/lib/tessera/${plugin##*/}"
 done
 
+[ ! -e "$BUILD/http/tessera-http" ] || ok "the HTTP program" test -x "$prefix/lib/tessera/tessera-http"
+
 # Every verb has a man page, and so has the program; they are what `help --man` prints.
 run help --json
 mapfile -t verbs < <(jq -r '.verbs[].name' "$WORK/out")
