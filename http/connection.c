@@ -1,7 +1,6 @@
-/* Requests: what is refused here, what goes to the engine, and the answers. */
+/* Requests: what is refused by its head, what goes to the engine, and when its answer goes out. */
 #include "http.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -43,77 +42,6 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* ---- answers of our own --------------------------------------------------- */
-
-/* Takes text; NULL: no memory, and the connection ends. */
-static enum MHD_Result reply(struct MHD_Connection *c, uint32_t status, char *text, size_t length)
-{
-    if (!text)
-        return MHD_NO;
-    struct MHD_Response *r = MHD_create_response_from_buffer(length, text, MHD_RESPMEM_MUST_FREE);
-    if (!r) {
-        free(text);
-        return MHD_NO;
-    }
-    (void)MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, "application/json");
-    if (status == 503)
-        (void)MHD_add_response_header(r, MHD_HTTP_HEADER_RETRY_AFTER, "1");
-    if (status == 401)
-        (void)MHD_add_response_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
-    if (status == 405)
-        (void)MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, "GET, POST");
-    enum MHD_Result done = MHD_queue_response(c, status, r);
-    MHD_destroy_response(r);
-    return done;
-}
-
-static enum MHD_Result reply_json(struct MHD_Connection *c, uint32_t status, json_t *j)
-{
-    char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
-    json_decref(j);
-    return reply(c, status, text, text ? strlen(text) : 0);
-}
-
-static enum MHD_Result refuse_with(struct MHD_Connection *c, uint32_t status, const char *code,
-                                   const char *message)
-{
-    return reply_json(c, status,
-                      json_pack("{s:{s:s, s:s, s:n, s:s}}", "error", "message", message, "type",
-                                status < 500 ? "invalid_request_error" : "server_error", "param",
-                                "code", code));
-}
-
-static json_t *model_json(void)
-{
-    return json_pack("{s:s, s:s, s:I, s:s}", "id", http_config.model, "object", "model", "created",
-                     (json_int_t)http_config.created, "owned_by", "tessera");
-}
-
-/* Requests that wait for the engine. */
-static uint64_t at_work(void)
-{
-    (void)pthread_mutex_lock(&lock);
-    uint64_t n = waiting;
-    (void)pthread_mutex_unlock(&lock);
-    return n;
-}
-
-static enum MHD_Result get(struct MHD_Connection *c, const char *url)
-{
-    static const char models[] = "/v1/models";
-    if (strcmp(url, "/health") == 0)
-        return reply_json(c, 200,
-                          json_pack("{s:s, s:I}", "status", "ok", "in_work",
-                                    (json_int_t)at_work()));
-    if (strcmp(url, models) == 0)
-        return reply_json(c, 200,
-                          json_pack("{s:s, s:[o]}", "object", "list", "data", model_json()));
-    if (strncmp(url, models, sizeof models - 1) == 0 && url[sizeof models - 1] == '/' &&
-        strcmp(url + sizeof models, http_config.model) == 0)
-        return reply_json(c, 200, model_json());
-    return refuse_with(c, 404, "not_found", "there is no such path or model");
-}
-
 /* ---- requests ------------------------------------------------------------- */
 
 static int route_of(const char *url)
@@ -153,16 +81,16 @@ static bool refused(struct request *r, const char *url, const char *method, enum
     bool is_get = strcmp(method, "GET") == 0, is_post = strcmp(method, "POST") == 0;
     r->route = is_post ? route_of(url) : -1;
     if (strcmp(url, "/health") != 0 && !has_key(c))
-        *done = refuse_with(c, 401, "invalid_api_key", "the request does not name the API key");
+        *done = http_refuse(c, 401, "invalid_api_key", "the request does not name the API key");
     else if (!is_get && !is_post)
-        *done = refuse_with(c, 405, "method_not_allowed", "the method is neither GET nor POST");
+        *done = http_refuse(c, 405, "method_not_allowed", "the method is neither GET nor POST");
     else if (is_get)
-        *done = get(c, url);
+        *done = http_get(c, url);
     else if (r->route < 0)
-        *done = refuse_with(c, 404, "not_found", "there is no such path");
+        *done = http_refuse(c, 404, "not_found", "there is no such path");
     else if (length && strtoull(length, NULL, 10) > http_config.max_body)
         *done =
-            refuse_with(c, 413, "body_too_long", "the body is longer than the limit (--max-body)");
+            http_refuse(c, 413, "body_too_long", "the body is longer than the limit (--max-body)");
     else
         return false;
     return true;
@@ -200,7 +128,7 @@ static enum MHD_Result send_on(struct request *r)
     }
     (void)pthread_mutex_unlock(&lock);
     if (full)
-        return refuse_with(r->c, 503, "overloaded",
+        return http_refuse(r->c, 503, "overloaded",
                            refuse ? "the server ends" : "too many requests wait; try again");
     char  *body = r->body;
     size_t n = r->n;
@@ -258,8 +186,8 @@ enum MHD_Result http_on_request(void *cls, struct MHD_Connection *c, const char 
         return send_on(r);
     char *text = r->text;
     r->text = NULL;
-    return text ? reply(c, r->status, text, r->length)
-                : refuse_with(c, 503, "overloaded", "the server ends");
+    return text ? http_reply(c, r->status, text, r->length)
+                : http_refuse(c, 503, "overloaded", "the server ends");
 }
 
 void http_on_completed(void *cls, struct MHD_Connection *c, void **request,
@@ -327,6 +255,16 @@ void http_refuse_all(void)
 {
     (void)pthread_mutex_lock(&lock);
     refuse = true;
+    (void)pthread_mutex_unlock(&lock);
+}
+
+void http_count(uint64_t *connections, uint64_t *now_waiting)
+{
+    *connections = 0;
+    (void)pthread_mutex_lock(&lock);
+    for (const struct client *k = clients; k; k = k->next)
+        ++*connections;
+    *now_waiting = waiting;
     (void)pthread_mutex_unlock(&lock);
 }
 

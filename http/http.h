@@ -3,7 +3,7 @@
  *   connection (libmicrohttpd's thread) --body whole--> frame out (writer's thread) --> engine
  *   engine --> frame in (main thread) --answer--> connection
  *
- * main.c starts and ends it, connection.c has the requests, out.c the writer.
+ * main.c starts and ends it, connection.c has the requests, reply.c the answers of this program, out.c the writer.
  */
 #ifndef TSR_HTTP_H
 #define TSR_HTTP_H
@@ -35,6 +35,14 @@ bool http_out(uint32_t kind, uint64_t id, uint32_t status, char *payload, size_t
 bool http_out_start(void);
 void http_out_end(void);
 
+/* ---- reply.c -------------------------------------------------------------- */
+
+/* Queues an answer.  Takes text; NULL: no memory, and the connection ends. */
+enum MHD_Result http_reply(struct MHD_Connection *c, uint32_t status, char *text, size_t length);
+enum MHD_Result http_refuse(struct MHD_Connection *c, uint32_t status, const char *code,
+                            const char *message);
+enum MHD_Result http_get(struct MHD_Connection *c, const char *url);
+
 /* ---- connection.c --------------------------------------------------------- */
 
 enum MHD_Result http_on_request(void *cls, struct MHD_Connection *c, const char *url,
@@ -50,6 +58,8 @@ void http_answer(uint64_t id, uint32_t status, char *text, size_t length);
 void http_refuse_all(void);
 /* Shuts sockets whose client has sent or read nothing whole for the timeout. */
 void http_end_slow(void);
+/* Open connections, and requests that wait for the engine. */
+void http_count(uint64_t *connections, uint64_t *now_waiting);
 /* Requests that are not answered to the last byte, waiting ones too. */
 uint64_t http_in_work(void);
 /* Every request that waits for the engine gets status 503: the engine is gone. */

@@ -133,6 +133,11 @@ ok "bytes that are no HTTP end the connection" test "$(head -c 8 "$WORK/body")" 
 ask /health
 ok "and the server goes on" test "$status" = 200
 
+ask /metrics
+ok "/metrics counts answers by status" test "$status" = 200 -a "$(sed -n 's/^tessera_http_answers_total{status="405"} //p' "$WORK/body")" = 1
+ok "and what is open" grep -q '^tessera_http_connections [1-9]' "$WORK/body"
+ok "in lines that are comments or a name and a number" test -z "$(grep -vE '^(# (HELP|TYPE) |[a-z_]+(\{status="[0-9]+"\})? [0-9]+$)' "$WORK/body")"
+
 # ---- the end ---------------------------------------------------------------------
 (curl -s -m 100 -o "$WORK/last" -d '{"prompt":"Once","max_tokens":900,"ignore_eos":true,"n":3,"temperature":1}' "$at/v1/completions") &
 last=$!
@@ -206,6 +211,22 @@ for k in 1 2; do
     ok "a quantized model answers as in a batch, start $k" test \
         "$(jq -c .choices "$WORK/packed.$k")" = "$(jq -c .response.body.choices "$WORK/packed.out")"
 done
+
+# ---- chats, by the model's template -------------------------------------------
+cp -r "$ROOT/configs/demo" "$WORK/talks"
+jq -j '.templates[] | select(.key == "chatml") | .template' "$ROOT/tests/golden/chat/chat.json" >"$WORK/talks/chat_template.jinja"
+cat >"$WORK/chat" <<'B'
+{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":[{"type":"text","text":"Who?"}]}],"model":"demo","max_tokens":8,"temperature":0,"stop":["\n","."],"seed":1234,"logprobs":true,"top_logprobs":2,"n":2}
+B
+jq -c '{custom_id: "a", url: "/v1/chat/completions", body: .}' "$WORK/chat" >"$WORK/line.jsonl"
+run batch talks -i line.jsonl -o chat.out
+begin talks
+ask /v1/chat/completions -d @"$WORK/chat"
+stop TERM
+ok "a chat, $status: the answer of a batch" test "$status" = 200 -a \
+    "$(jq -c '[.choices, .usage, .object, .model]' "$WORK/body")" = "$(jq -c '.response.body | [.choices, .usage, .object, .model]' "$WORK/chat.out")"
+ok "with a message in each choice" json '.object == "chat.completion" and ([.choices[].message.role] == ["assistant", "assistant"])' "$WORK/body"
+
 fails "a host that is no address" 2 '' serve @demo --host localhost --port 0
 fails "a key file that is not there" 2 '*' serve @demo --api-key-file nothing --port 0
 echo 'two words' >"$WORK/key"

@@ -34,7 +34,8 @@ const struct tsr_verb tsr_verb_serve = {
     .max_args = 1,
     .details =
         "Answers POST /v1/completions, /v1/chat/completions, /tokenize and /detokenize, and GET "
-        "/v1/models and /health. Answers have the choices that `batch` gives to the same bodies, "
+        "/v1/models, /metrics and /health. Answers have the choices that `batch` gives to the same "
+        "bodies, "
         "whatever else runs. Steps of a job run first (quantize, ...).\n"
         "\n"
         "Only this machine can connect unless --host says otherwise. The program tessera-http "

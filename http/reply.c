@@ -1,0 +1,117 @@
+/* Answers of this program: errors, the model, health, metrics. */
+#include "http.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STATUSES 600
+static _Atomic unsigned long long answered[STATUSES];
+
+static enum MHD_Result reply_as(struct MHD_Connection *c, uint32_t status, const char *type,
+                                char *text, size_t length)
+{
+    if (!text)
+        return MHD_NO;
+    struct MHD_Response *r = MHD_create_response_from_buffer(length, text, MHD_RESPMEM_MUST_FREE);
+    if (!r) {
+        free(text);
+        return MHD_NO;
+    }
+    (void)MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    if (status == 503)
+        (void)MHD_add_response_header(r, MHD_HTTP_HEADER_RETRY_AFTER, "1");
+    if (status == 401)
+        (void)MHD_add_response_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+    if (status == 405)
+        (void)MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, "GET, POST");
+    enum MHD_Result done = MHD_queue_response(c, status, r);
+    MHD_destroy_response(r);
+    (void)atomic_fetch_add(&answered[status < STATUSES ? status : 0], 1);
+    return done;
+}
+
+enum MHD_Result http_reply(struct MHD_Connection *c, uint32_t status, char *text, size_t length)
+{
+    return reply_as(c, status, "application/json", text, length);
+}
+
+static enum MHD_Result reply_json(struct MHD_Connection *c, uint32_t status, json_t *j)
+{
+    char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
+    json_decref(j);
+    return http_reply(c, status, text, text ? strlen(text) : 0);
+}
+
+enum MHD_Result http_refuse(struct MHD_Connection *c, uint32_t status, const char *code,
+                            const char *message)
+{
+    return reply_json(c, status,
+                      json_pack("{s:{s:s, s:s, s:n, s:s}}", "error", "message", message, "type",
+                                status < 500 ? "invalid_request_error" : "server_error", "param",
+                                "code", code));
+}
+
+static json_t *model_json(void)
+{
+    return json_pack("{s:s, s:s, s:I, s:s}", "id", http_config.model, "object", "model", "created",
+                     (json_int_t)http_config.created, "owned_by", "tessera");
+}
+
+static enum MHD_Result health(struct MHD_Connection *c)
+{
+    uint64_t connections, waiting;
+    http_count(&connections, &waiting);
+    return reply_json(c, 200,
+                      json_pack("{s:s, s:I}", "status", "ok", "in_work", (json_int_t)waiting));
+}
+
+/* In the text format of Prometheus. */
+static enum MHD_Result metrics(struct MHD_Connection *c)
+{
+    char  *text = NULL;
+    size_t n = 0;
+    FILE  *f = open_memstream(&text, &n);
+    if (!f)
+        return MHD_NO;
+    uint64_t connections, waiting;
+    http_count(&connections, &waiting);
+    (void)fputs("# HELP tessera_http_answers_total Answers by status.\n"
+                "# TYPE tessera_http_answers_total counter\n",
+                f);
+    for (unsigned i = 0; i < STATUSES; i++) {
+        unsigned long long some = atomic_load(&answered[i]);
+        if (some)
+            (void)fprintf(f, "tessera_http_answers_total{status=\"%u\"} %llu\n", i, some);
+    }
+    (void)fprintf(f,
+                  "# HELP tessera_http_requests_waiting Requests that wait for the model.\n"
+                  "# TYPE tessera_http_requests_waiting gauge\n"
+                  "tessera_http_requests_waiting %llu\n"
+                  "# HELP tessera_http_connections Open connections.\n"
+                  "# TYPE tessera_http_connections gauge\n"
+                  "tessera_http_connections %llu\n",
+                  (unsigned long long)waiting, (unsigned long long)connections);
+    if (fclose(f) != 0) {
+        free(text);
+        return MHD_NO;
+    }
+    return reply_as(c, 200, "text/plain; version=0.0.4", text, n);
+}
+
+enum MHD_Result http_get(struct MHD_Connection *c, const char *url)
+{
+    static const char models[] = "/v1/models";
+    if (strcmp(url, "/health") == 0)
+        return health(c);
+    if (strcmp(url, "/metrics") == 0)
+        return metrics(c);
+    if (strcmp(url, models) == 0)
+        return reply_json(c, 200,
+                          json_pack("{s:s, s:[o]}", "object", "list", "data", model_json()));
+    if (strncmp(url, models, sizeof models - 1) == 0 && url[sizeof models - 1] == '/' &&
+        strcmp(url + sizeof models, http_config.model) == 0)
+        return reply_json(c, 200, model_json());
+    return http_refuse(c, 404, "not_found", "there is no such path or model");
+}
