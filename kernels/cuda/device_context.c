@@ -1,6 +1,7 @@
 /* device_context.c - the context of a device: entering and leaving it, what failed in it, and kernels on its
  * streams. */
 #include "device_cuda.h"
+#include "k_args.h"
 
 #include <stdio.h>
 
@@ -79,6 +80,23 @@ tsr_status device_leave(struct device *d, CUresult r, const char *what, struct t
     CUcontext own;
     (void)d->l.p_cuCtxPopCurrent(&own);
     return r == CUDA_SUCCESS ? TSR_OK : device_failed(d, r, what, err);
+}
+
+unsigned device_shared(enum tsr_cuda_kernel k)
+{
+    switch (k) {
+    case KERNEL_k_block_int:
+        return K_BLOCK_SHARED;
+    case KERNEL_k_tile16_int:
+    case KERNEL_k_tile32_int:
+    case KERNEL_k_tile16_table:
+    case KERNEL_k_tile32_table:
+    case KERNEL_k_tile16_other:
+    case KERNEL_k_tile32_other:
+        return K_TILE_SHARED;
+    default:
+        return 0;
+    }
 }
 
 CUresult device_queue(struct device *d, CUstream stream, const struct tsr_cuda_launch *l)

@@ -98,9 +98,6 @@ _Static_assert(KERNEL_COUNT <= 64, "device.since has a bit for each");
 /* images_cuda.c: in the context. Kernels that want more shared memory than the device has are not launched. */
 CUresult device_load_kernels(struct device *d);
 
-/* Bytes of shared memory that a launch of k asks for. */
-unsigned device_shared(enum tsr_cuda_kernel k);
-
 /* device_context.c */
 extern const char *const device_kernel_names[KERNEL_COUNT];
 /* A message of r: the device, the operation, the error, and the kernels since the last wait. */
@@ -111,6 +108,8 @@ tsr_status device_failed(struct device *d, CUresult r, const char *what, struct 
 tsr_status device_enter(struct device *d, struct tsr_err *err);
 tsr_status device_leave(struct device *d, CUresult r, const char *what, struct tsr_err *err);
 CUresult   device_queue(struct device *d, CUstream stream, const struct tsr_cuda_launch *l);
+/* Bytes of shared memory that a launch of k asks for. */
+unsigned device_shared(enum tsr_cuda_kernel k);
 
 /* What the default stream was given is over: the ring is free, and errors are those of later work. */
 CUresult device_wait(struct device *d);

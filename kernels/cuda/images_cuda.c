@@ -1,6 +1,5 @@
 /* images_cuda.c - the kernels of device_cuda.c: nvcc's output, loaded into the device's context. */
 #include "device_cuda.h"
-#include "k_args.h"
 
 /* Made by objcopy from nvcc's output (meson.build). */
 #define IMAGES(X)   X(attention) X(codec) X(dense) X(elem) X(gemm) X(kv) X(linear) X(quantize) X(step)
@@ -72,23 +71,6 @@ static enum image image_of(enum tsr_cuda_kernel k)
 static CUresult load_kernel(struct device *d, CUfunction f)
 {
     return d->l.p_cuFuncLoad ? d->l.p_cuFuncLoad(f) : CUDA_SUCCESS;
-}
-
-unsigned device_shared(enum tsr_cuda_kernel k)
-{
-    switch (k) {
-    case KERNEL_k_block_int:
-        return K_BLOCK_SHARED;
-    case KERNEL_k_tile16_int:
-    case KERNEL_k_tile32_int:
-    case KERNEL_k_tile16_table:
-    case KERNEL_k_tile32_table:
-    case KERNEL_k_tile16_other:
-    case KERNEL_k_tile32_other:
-        return K_TILE_SHARED;
-    default:
-        return 0;
-    }
 }
 
 static CUresult give_shared(struct device *d, enum tsr_cuda_kernel k)
