@@ -42,7 +42,8 @@ static json_t *usage(const struct tsr_batch_request *q, uint64_t new_tokens)
 {
     uint64_t prompts = q->prompts.ids.n;
     return json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)prompts, "completion_tokens",
-                     (json_int_t)new_tokens, "total_tokens", (json_int_t)(prompts + new_tokens));
+                     (json_int_t)new_tokens, "total_tokens",
+                     (json_int_t)prompts + (json_int_t)new_tokens);
 }
 
 json_t *tsr_batch_answer_body(const struct tsr_batch_answer_ids *ids, uint64_t number,

@@ -100,7 +100,8 @@ static json_t *offsets(const struct tokens *k, const struct tsr_tokenizer *t, st
 {
     struct tsr_detok         *detok = NULL;
     struct tsr_tokenizer_text text = { 0 };
-    uint64_t                  at = 0, all = characters(k->r->text, k->r->text_bytes), seen = 0;
+    uint64_t                  at = 0, seen = 0;
+    uint64_t                  all = k->r->text ? characters(k->r->text, k->r->text_bytes) : 0;
     json_t                   *list = json_array();
     if (!t || !list || tsr_tokenizer_detok_create(&detok, t, true, err) != TSR_OK) {
         json_decref(list);

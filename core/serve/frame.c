@@ -55,7 +55,7 @@ int tsr_serve_frames_fill(struct tsr_serve_frames *in, int fd)
         in->used = 0;
     }
     if (in->cap - in->n < PIECE) {
-        size_t cap = 2 * in->cap + 2 * PIECE;
+        size_t cap = 2 * in->cap + 2 * (size_t)PIECE;
         char  *v = realloc(in->v, cap);
         if (!v)
             return ENOMEM;
