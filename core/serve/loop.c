@@ -165,7 +165,7 @@ static tsr_status loop(struct run *r, struct tsr_err *err)
     return TSR_OK;
 }
 
-static tsr_status open(struct run *r, struct tsr_err *err)
+static tsr_status begin(struct run *r, struct tsr_err *err)
 {
     struct tsr_engine_serve_events events = { .ctx = &r->fan,
                                               .token = tsr_batch_fan_on_token,
@@ -189,7 +189,7 @@ tsr_status tsr_serve_loop_run(const struct tsr_serve_loop *l, struct tsr_serve_c
     *n = (struct tsr_serve_counts){ 0 };
     r.defaults.pass = &l->pass;
     tsr_plugin_cancel_softly(true);
-    tsr_status st = open(&r, err);
+    tsr_status st = begin(&r, err);
     if (st == TSR_OK)
         st = loop(&r, err);
     tsr_plugin_cancel_softly(false);
