@@ -239,7 +239,9 @@ DEV void tile_bytes(const struct k_weight *w, const struct tile *x, const uint8_
         }
         if (bits == K_ANY)
             tile_codes(p, w->bits, r, x->t, c[i]);
-        const int8_t *table = x->table + (w->kind == K_LUT ? r : 0);
+        const int8_t *table = x->table; /* of integers there is none */
+        if (w->kind == K_LUT)
+            table += r;
         UNROLL_LOOP
         for (int j = 0; j < 2; j++)
             c[i][j] = tile_signed(x, bits == 8 ? v[j][i] : c[i][j], kind, bits, table);
