@@ -19,7 +19,7 @@
     "{\"id\":\"batch_req_0\",\"custom_id\":\"a\",\"response\":{\"status_code\":200,\"request_"     \
     "id\":\"req_0\","                                                                              \
     "\"body\":{\"id\":\"cmpl-0\",\"object\":\"text_completion\",\"created\":1,\"model\":\"m\","    \
-    "\"choices\":[{}],\"usage\":{}}},\"error\":null}"
+    "\"choices\":[{\"index\":0}],\"usage\":{}}},\"error\":null}"
 #define ERROR                                                                                      \
     "{\"id\":\"batch_req_0\",\"custom_id\":null,\"response\":null,\"error\":{\"code\":\"poison\"," \
     "\"message\":\"it was\"}}"
