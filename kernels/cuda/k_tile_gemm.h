@@ -63,7 +63,7 @@ DEV void block_begin_copies(const struct k_linear *a, const int kind, const int 
     const uint32_t     of = lanes && t >= 384 ? mine / lanes : BLOCK_PANELS;
     struct tile_source m;
     s->has_meta = 0;
-    s->meta = 0;
+    s->meta = AT(const uint8_t, w->scales);
     s->meta_to = s->meta_step = 0;
     if (of >= BLOCK_PANELS)
         return;
