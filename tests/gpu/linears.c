@@ -319,12 +319,19 @@ static bool one(struct pair *p, uint64_t which)
     return linear(p, &f, acts[which / FORMATS % 3], tokens, rows, cols);
 }
 
-/* Prompts, for kernels that are chosen where a device is full of their blocks: the emulation has 4 units. */
+static bool is_real(const struct pair *p)
+{
+    struct tsr_backend_props props = { .struct_size = sizeof props };
+    return p->d[1].t->properties(p->d[1].self, &props, NULL) == TSR_OK &&
+           strncmp(props.device, "NVIDIA", 6) == 0;
+}
+
+/* Prompts, for kernels that are chosen where a device is full of their blocks: emulations have 4 units. */
 static bool many(struct pair *p)
 {
     static const struct tsr_format kind[] = { INT(4, 128, MID, F16), INT(4, 128, STORED, F16),
                                               INT(8, 128, MID, F16), INT(4, 0, STORED, F16) };
-    const bool                     emulated = strstr(p->d[1].spec.text, "simt") != NULL;
+    const bool                     emulated = !is_real(p);
     bool                           ok = true;
     for (uint64_t i = 0; ok && i < sizeof kind / sizeof *kind; i++) {
         /* columns of whole segments and steps, and not */
