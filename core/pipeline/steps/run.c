@@ -19,14 +19,6 @@
 #include <string.h>
 
 #define S struct tsr_step_run_options
-/* Sampling: the model's generation_config.json counts where the job says nothing. */
-#define UNSAID(t, f, c_type, m, d, lo, hi, h)                                                      \
-    {                                                                                              \
-        .name = #f, .help = h, .type = TSR_OPT_##t, .flags = TSR_OPT_UNSAID,                       \
-        .offset = TSR_FIELD(S, f, c_type), .def = { .m = d }, .min = { .m = lo }, .max = {         \
-            .m = hi                                                                                \
-        }                                                                                          \
-    }
 static const struct tsr_option options[] = {
     { .name = "input",
       .help = "File of requests, one JSON object a line, as for the OpenAI batch API.",
@@ -44,17 +36,7 @@ static const struct tsr_option options[] = {
       .def = { .s = "" } },
     TSR_OPTION_INT(S, max_tokens, 256, 0, INT64_C(1) << 31, "tokens",
                    "Most new tokens of a request that does not say."),
-    UNSAID(
-        REAL, temperature, double, r, 1.0, 0.0, 100.0,
-        "Of requests that do not say; 0 takes the best token each time. Not given: the model's."),
-    UNSAID(REAL, top_p, double, r, 1.0, 1e-9, 1.0,
-           "Draw from the fewest tokens that hold this much probability."),
-    UNSAID(REAL, min_p, double, r, 0.0, 0.0, 1.0,
-           "Draw from tokens with this part of the best one's probability; 0 takes all."),
-    UNSAID(INT, top_k, int64_t, i, 0, 0, INT64_C(1) << 31,
-           "Draw from the k best tokens only; 0 takes all."),
-    UNSAID(REAL, repetition_penalty, double, r, 1.0, 1e-3, 1e3,
-           "Divides logits of tokens seen before."),
+    TSR_PIPELINE_SAMPLING_OPTIONS(S, sampling),
     TSR_OPTION_INT(S, slots, 8, 1, 4096, "records", "Records that are worked on at once."),
     TSR_OPTION_INT(S, context, 0, 0, INT64_C(1) << 31, "tokens",
                    "Most tokens of a prompt and its answer; 0: 2048, or the model's where it has "
@@ -77,7 +59,6 @@ static const struct tsr_option options[] = {
     TSR_PIPELINE_CHAT_OPTIONS(S, talk),
     TSR_RUN_LAUNCH_OPTIONS(S, fleet),
 };
-#undef UNSAID
 #undef S
 
 /* ---- options ------------------------------------------------------------ */
@@ -177,13 +158,7 @@ static tsr_status note_chat(struct tsr_step_run_batch *r, struct tsr_err *err)
 static tsr_status set_sampling(struct tsr_step_run_batch *r, const struct tsr_config_node *node,
                                struct tsr_err *err)
 {
-    const struct tsr_step_run_options *o = r->o;
-    r->sampling = (struct tsr_engine_sampling){ .temperature = o->temperature,
-                                                .top_k = (uint64_t)o->top_k,
-                                                .top_p = o->top_p,
-                                                .min_p = o->min_p,
-                                                .repetition_penalty = o->repetition_penalty,
-                                                .seed = r->job->seed };
+    r->sampling = tsr_pipeline_sampling_of(&r->o->sampling, r->job->seed);
     return tsr_pipeline_sampling(r->job, node, &r->sampling, err);
 }
 

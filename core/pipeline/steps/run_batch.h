@@ -5,17 +5,19 @@
 #include "batch/run.h"
 #include "pipeline/chat.h"
 #include "pipeline/job.h"
+#include "pipeline/sampling.h"
 #include "pipeline/step.h"
 #include "pipeline/steps/run_launch.h"
 #include "pipeline/steps/run_same.h"
 
 struct tsr_step_run_options {
-    const char                   *input, *output, *shard;
-    int64_t                       max_tokens, top_k, slots, context, limit;
-    double                        temperature, top_p, min_p, repetition_penalty, stall, deadline;
-    int32_t                       allow_special, ignore_eos, retry_errors, fail_on_errors;
-    struct tsr_pipeline_chat_keys talk;
-    struct tsr_step_run_keys      fleet;
+    const char                       *input, *output, *shard;
+    int64_t                           max_tokens, slots, context, limit;
+    double                            stall, deadline;
+    struct tsr_pipeline_sampling_keys sampling;
+    int32_t                           allow_special, ignore_eos, retry_errors, fail_on_errors;
+    struct tsr_pipeline_chat_keys     talk;
+    struct tsr_step_run_keys          fleet;
 };
 
 struct tsr_step_run_batch {

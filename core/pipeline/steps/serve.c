@@ -15,25 +15,17 @@
 #include <time.h>
 
 struct serve_options {
-    const char                      *host, *api_key_file;
-    int64_t                          port, max_tokens, top_k, slots, context, connections, queue;
-    int64_t                          max_body;
-    double                           temperature, top_p, min_p, repetition_penalty;
-    double                           timeout, deadline, drain;
-    int32_t                          allow_special, ignore_eos;
-    struct tsr_pipeline_chat_keys    talk;
-    struct tsr_pipeline_running_keys run;
+    const char                       *host, *api_key_file;
+    int64_t                           port, max_tokens, slots, context, connections, queue;
+    int64_t                           max_body;
+    double                            timeout, deadline, drain;
+    int32_t                           allow_special, ignore_eos;
+    struct tsr_pipeline_sampling_keys sampling;
+    struct tsr_pipeline_chat_keys     talk;
+    struct tsr_pipeline_running_keys  run;
 };
 
 #define S struct serve_options
-/* Sampling: the model's generation_config.json counts where the job says nothing. */
-#define UNSAID(t, f, c_type, m, d, lo, hi, h)                                                      \
-    {                                                                                              \
-        .name = #f, .help = h, .type = TSR_OPT_##t, .flags = TSR_OPT_UNSAID,                       \
-        .offset = TSR_FIELD(S, f, c_type), .def = { .m = d }, .min = { .m = lo }, .max = {         \
-            .m = hi                                                                                \
-        }                                                                                          \
-    }
 static const struct tsr_option options[] = {
     { .name = "host",
       .help = "Address to listen at, as numbers; 0.0.0.0 or :: is every address of the machine.",
@@ -52,17 +44,7 @@ static const struct tsr_option options[] = {
       .def = { .s = "" } },
     TSR_OPTION_INT(S, max_tokens, 256, 0, INT64_C(1) << 31, "tokens",
                    "Most new tokens of a request that does not say."),
-    UNSAID(
-        REAL, temperature, double, r, 1.0, 0.0, 100.0,
-        "Of requests that do not say; 0 takes the best token each time. Not given: the model's."),
-    UNSAID(REAL, top_p, double, r, 1.0, 1e-9, 1.0,
-           "Draw from the fewest tokens that hold this much probability."),
-    UNSAID(REAL, min_p, double, r, 0.0, 0.0, 1.0,
-           "Draw from tokens with this part of the best one's probability; 0 takes all."),
-    UNSAID(INT, top_k, int64_t, i, 0, 0, INT64_C(1) << 31,
-           "Draw from the k best tokens only; 0 takes all."),
-    UNSAID(REAL, repetition_penalty, double, r, 1.0, 1e-3, 1e3,
-           "Divides logits of tokens seen before."),
+    TSR_PIPELINE_SAMPLING_OPTIONS(S, sampling),
     TSR_OPTION_INT(S, slots, 8, 1, 4096, "sequences", "Sequences that are worked on at once."),
     TSR_OPTION_INT(S, context, 0, 0, INT64_C(1) << 31, "tokens",
                    "Most tokens of a prompt and its answer; 0: 2048, or the model's where it has "
@@ -84,7 +66,6 @@ static const struct tsr_option options[] = {
     TSR_PIPELINE_CHAT_OPTIONS(S, talk),
     TSR_PIPELINE_RUNNING_OPTIONS(S, run, TSR_ACT_A8, TSR_PIPELINE_POSITIONS_DECODE, TSR_OPT_UNSAID),
 };
-#undef UNSAID
 #undef S
 
 struct serving {
@@ -176,12 +157,7 @@ static tsr_status prepare(struct serving *s, const struct tsr_config_node *node,
     TSR_TRY(tsr_pipeline_job_need_model(s->job, err));
     if (!s->job->tokenizer)
         TSR_TRY(tsr_pipeline_job_find_tokenizer(s->job, err));
-    s->sampling = (struct tsr_engine_sampling){ .temperature = o->temperature,
-                                                .top_k = (uint64_t)o->top_k,
-                                                .top_p = o->top_p,
-                                                .min_p = o->min_p,
-                                                .repetition_penalty = o->repetition_penalty,
-                                                .seed = s->job->seed };
+    s->sampling = tsr_pipeline_sampling_of(&o->sampling, s->job->seed);
     TSR_TRY(tsr_pipeline_sampling(s->job, node, &s->sampling, err));
     if (s->job->packed && !s->job->overlay)
         TSR_TRY(tsr_model_load_streamed(&s->packed, s->job->packed, err));
