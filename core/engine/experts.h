@@ -59,6 +59,25 @@ static inline struct tsr_tensor tsr_engine_part_of_row(const struct tsr_tensor *
     return v;
 }
 
+/* gate = func(gate) * up */
+static inline struct tsr_op tsr_engine_act_op(const struct tsr_engine *e, struct tsr_tensor *gate,
+                                              const struct tsr_tensor *up)
+{
+    return (struct tsr_op){ .struct_size = sizeof(struct tsr_op),
+                            .kind = TSR_OP_ACT,
+                            .out = gate,
+                            .in = { gate, up },
+                            .func = e->model->hp.func,
+                            .scale = e->model->hp.func_alpha,
+                            .softcap = e->model->hp.func_limit };
+}
+
+/* experts_token.c: those of one token in one call; *done false: the device does not do that, or somebody observes or
+ * adds to what happens between the operations. */
+tsr_status tsr_engine_experts_run_token(struct tsr_engine *e, uint64_t layer,
+                                        const struct tsr_engine_experts_at *at,
+                                        const struct tsr_tensor *x, bool *done,
+                                        struct tsr_err *err);
 /* experts_run.c: what each expert says of its rows, at `at`, where x is the layer's input; then of the shared expert, on
  * the engine's device. */
 tsr_status tsr_engine_experts_run_chosen(struct tsr_engine *e, uint64_t layer,

@@ -23,12 +23,7 @@ static tsr_status show(struct tsr_engine *e, struct tsr_engine_device *dev, uint
 static tsr_status act(struct tsr_engine *e, struct tsr_engine_device *dev, struct tsr_tensor *gate,
                       const struct tsr_tensor *up, struct tsr_err *err)
 {
-    struct tsr_op op = { .kind = TSR_OP_ACT,
-                         .out = gate,
-                         .in = { gate, up },
-                         .func = e->model->hp.func,
-                         .scale = e->model->hp.func_alpha,
-                         .softcap = e->model->hp.func_limit };
+    struct tsr_op op = tsr_engine_act_op(e, gate, up);
     return tsr_engine_device_run(dev, &op, NULL, err);
 }
 
@@ -165,7 +160,9 @@ tsr_status tsr_engine_experts_run_chosen(struct tsr_engine *e, uint64_t layer,
 {
     uint64_t     room = x->rows == 1 ? UINT64_MAX : e->chunk;
     struct group g = next_group(e, e->share.first_expert, room);
-    for (; g.end > g.begin; g = next_group(e, g.end, room))
+    bool         done;
+    TSR_TRY(tsr_engine_experts_run_token(e, layer, at, x, &done, err));
+    for (; !done && g.end > g.begin; g = next_group(e, g.end, room))
         if (g.upto > g.first)
             TSR_TRY(run_group(e, layer, at, &g, x, err));
     tsr_engine_compensate_expert(e, layer, 0, NULL,

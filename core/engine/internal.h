@@ -242,6 +242,8 @@ struct tsr_engine_product {
     const struct tsr_engine_linear_dev *l;
     struct tsr_tensor                   in, out;
 };
+/* linears.c: the device's table, or NULL. */
+const struct tsr_backend_linears_v1 *tsr_engine_products_table(struct tsr_engine_device *d);
 /* linears.c: in one call where the device has that. */
 tsr_status tsr_engine_run_products(struct tsr_engine *e, const struct tsr_engine_product *p,
                                    uint64_t n, struct tsr_err *err);

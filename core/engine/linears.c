@@ -161,7 +161,7 @@ tsr_status tsr_engine_run_site(struct tsr_engine *e, uint64_t layer, enum tsr_si
 
 #define TOGETHER 64u /* products of a call */
 
-static const struct tsr_backend_linears_v1 *products_of(struct tsr_engine_device *d)
+const struct tsr_backend_linears_v1 *tsr_engine_products_table(struct tsr_engine_device *d)
 {
     if (!d->asked_linears) {
         d->asked_linears = true;
@@ -205,7 +205,7 @@ static tsr_status run_some(struct tsr_engine *e, const struct tsr_engine_product
                            const struct tsr_tensor *x, uint32_t n, bool *done, struct tsr_err *err)
 {
     struct tsr_engine_device            *dev = tsr_engine_linear_device(e, p->l);
-    const struct tsr_backend_linears_v1 *table = n > 1 ? products_of(dev) : NULL;
+    const struct tsr_backend_linears_v1 *table = n > 1 ? tsr_engine_products_table(dev) : NULL;
     struct tsr_op                        op[TOGETHER];
     const struct tsr_op                 *list[TOGETHER];
     *done = false;

@@ -3,8 +3,10 @@
 #include "base/arena.h"
 #include "base/log.h"
 #include "plugin/guard.h"
+#include "tessera/draft/threads.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static _Atomic int cancel_flag, soft, asked;
 
@@ -97,9 +99,19 @@ static int32_t host_cancelled(void *ctx)
     return tsr_plugin_cancelled();
 }
 
-static const void *host_service(void *ctx, const char *id)
+static uint32_t host_threads(void *ctx)
 {
     const struct tsr_plugin_host_ctx *c = ctx;
+    return tsr_pool_threads(c->pool);
+}
+
+static const void *host_service(void *ctx, const char *id)
+{
+    static const struct tsr_threads_v1 threads = { .struct_size = sizeof threads,
+                                                   .count = host_threads };
+    const struct tsr_plugin_host_ctx  *c = ctx;
+    if (id && strcmp(id, TSR_THREADS) == 0)
+        return &threads;
     return c->services ? c->services->find(c->services, id) : NULL;
 }
 

@@ -232,7 +232,13 @@ static tsr_status run_linears(void *self, void *stream, const struct tsr_op *con
     TSR_CALL_QUEUED(tsr_plugin_shim_device, LINEARS, linears, stream, op, n, err);
 }
 
-static const struct tsr_backend_linears_v1 linears = { .linears = run_linears };
+static tsr_status run_gated(void *self, void *stream, const struct tsr_gated_op *feed, uint32_t n,
+                            struct tsr_err *err)
+{
+    TSR_CALL_QUEUED(tsr_plugin_shim_device, LINEARS, gated, stream, feed, n, err);
+}
+
+static const struct tsr_backend_linears_v1 linears = { .linears = run_linears, .gated = run_gated };
 
 const struct tsr_plugin_shim_extension tsr_shim_backend_tables[TSR_SHIM_BACKEND_TABLES] = {
     TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_BACKEND_CODEC, codec, codec),

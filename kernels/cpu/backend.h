@@ -131,6 +131,16 @@ const struct tsr_sizes_v1 *tsr_cpu_sizes(void);
 /* The table of tessera/draft/linears.h. */
 const struct tsr_backend_linears_v1 *tsr_cpu_linears(void);
 
+/* ops.c: one row of ACT; whether an op is one, with its checked arguments. */
+struct tsr_cpu_act {
+    const struct tsr_op *op;
+    float               *out;
+    const float         *a, *b; /* b may be NULL */
+    uint64_t             n;
+};
+void tsr_cpu_act_run(const struct tsr_cpu *c, const struct tsr_cpu_act *a);
+int  tsr_cpu_act_take(const struct tsr_op *op, struct tsr_cpu_act *a);
+
 /* Opens or closes everything that an operation names, and a tensor's buffer; NULL is fine. */
 void tsr_cpu_touch_op(const struct tsr_op *op, void (*how)(void *p, uint64_t bytes));
 void tsr_cpu_touch(const struct tsr_tensor *t, void (*how)(void *p, uint64_t bytes));

@@ -267,10 +267,9 @@ void tsr_cpu_linear_prepare(const struct tsr_cpu *c, struct tsr_cpu_linear *a, u
 
 int tsr_cpu_linear_alike(const struct tsr_cpu_weight *a, const struct tsr_cpu_weight *b)
 {
-    return a->cols == b->cols && a->seg == b->seg && a->nblocks == b->nblocks &&
-           a->nruns == b->nruns && (a->zeros != NULL) == (b->zeros != NULL) &&
-           (a->zeros || a->mid == b->mid) &&
-           memcmp(a->runs, b->runs, a->nruns * sizeof *a->runs) == 0;
+    /* runs follow from columns, segment and group */
+    return a->cols == b->cols && a->seg == b->seg && a->group == b->group &&
+           (a->zeros != NULL) == (b->zeros != NULL) && (a->zeros || a->mid == b->mid);
 }
 
 void tsr_cpu_linear_share(struct tsr_cpu_linear *to, const struct tsr_cpu_linear *of)

@@ -35,15 +35,33 @@ static tsr_status rope_rows(void *arg, uint64_t begin, uint64_t end)
     return TSR_OK;
 }
 
+void tsr_cpu_act_run(const struct tsr_cpu *c, const struct tsr_cpu_act *a)
+{
+    if (a->op->func == TSR_FUNC_CLAMPED)
+        c->k->clamped(a->out, a->a, a->b, a->n, a->op->scale, a->op->softcap);
+    else
+        c->k->act(a->out, a->a, a->b, a->n, a->op->func);
+}
+
+int tsr_cpu_act_take(const struct tsr_op *op, struct tsr_cpu_act *a)
+{
+    struct tsr_op_parts parts;
+    if (op->kind != TSR_OP_ACT || tsr_cpu_check(op, &parts, NULL) != TSR_OK || parts.out.rows != 1)
+        return 0;
+    struct tsr_view out = tsr_cpu_at(&parts.out), x = tsr_cpu_at(&parts.in[0]),
+                    y = tsr_cpu_at(&parts.in[1]);
+    *a = (struct tsr_cpu_act){ op, row_f32(&out, 0), row_f32(&x, 0), row_f32(&y, 0), out.cols };
+    return 1;
+}
+
 static tsr_status act_rows(void *arg, uint64_t begin, uint64_t end)
 {
     const struct rows *r = arg;
-    for (uint64_t t = begin; r->op->func == TSR_FUNC_CLAMPED && t < end; t++)
-        r->c->k->clamped(row_f32(&r->out, t), row_f32(&r->a, t), row_f32(&r->b, t), r->out.cols,
-                         r->op->scale, r->op->softcap);
-    for (uint64_t t = begin; r->op->func != TSR_FUNC_CLAMPED && t < end; t++)
-        r->c->k->act(row_f32(&r->out, t), row_f32(&r->a, t), row_f32(&r->b, t), r->out.cols,
-                     r->op->func);
+    for (uint64_t t = begin; t < end; t++) {
+        struct tsr_cpu_act a = { r->op, row_f32(&r->out, t), row_f32(&r->a, t), row_f32(&r->b, t),
+                                 r->out.cols };
+        tsr_cpu_act_run(r->c, &a);
+    }
     return TSR_OK;
 }
 

@@ -63,7 +63,7 @@ fails "dec of no folder" 2 '/nowhere' bench dec /nowhere
 fails "channels of more than 1024" 2 '--channels' bench dec "${small[@]}" --formats int3 --channels 1025
 fails "residuals of 3 bits" 2 '--residual' bench dec "${small[@]}" --formats int3 --residual 3
 run bench experts --mib 4 --hidden 320 --ffn 96 --used 2 --bits 4,3 --repeats 1 --json
-ok "experts runs, got $rc" json 'map([.what, .format]) == [("int4", "int3") as $f | ("gemv", "experts", "apart") | [., $f]] and
+ok "experts runs, got $rc" json 'map([.what, .format]) == [("int4", "int3") as $f | ("gemv", "feed_forward", "experts", "apart") | [., $f]] and
     all(.[]; .value > 0 and .probe > 0 and .unit == "GB/s")' "$WORK/out"
 run bench experts --mib 4 --hidden 320 --ffn 96 --used 2 --repeats 1 --output csv
 ok "experts: a ratio to gemv" grep -q '^what,.*,busy,tokens_over_first$' "$WORK/out"

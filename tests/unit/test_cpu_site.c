@@ -1,10 +1,8 @@
 /* All of a site, and several products that need nothing of each other, in one call, in any order of its items, against
  * its operations one behind the other. */
 #include "compensate_fixture.h"
+#include "loop_orders.h"
 #include "tessera/draft/linears.h"
-
-#include <pthread.h>
-#include <stdatomic.h>
 
 struct site_case {
     uint64_t T, cols;
@@ -32,73 +30,6 @@ static uint8_t *join_rows(const struct res *r, uint32_t n, struct tsr_residual_d
     }
     return all;
 }
-
-/* ---- orders of its items: the fixture's is from the last to the first ---------------------------------- */
-
-static tsr_status one_item(uint64_t i, uint64_t n, uint64_t grain,
-                           tsr_status (*body)(void *, uint64_t, uint64_t), void *arg)
-{
-    return body(arg, i * grain, (i + 1) * grain < n ? (i + 1) * grain : n);
-}
-
-static tsr_status ascending(uint64_t n, uint64_t                                  grain,
-                            tsr_status (*body)(void *, uint64_t, uint64_t), void *arg)
-{
-    tsr_status st = TSR_OK;
-    for (uint64_t i = 0; i < (n + grain - 1) / grain && st == TSR_OK; i++)
-        st = one_item(i, n, grain, body, arg);
-    return st;
-}
-
-static tsr_status shuffled(uint64_t n, uint64_t                                  grain,
-                           tsr_status (*body)(void *, uint64_t, uint64_t), void *arg)
-{
-    uint64_t   items = (n + grain - 1) / grain, *at = malloc((items + 1) * sizeof *at);
-    tsr_status st = TSR_OK;
-    assert_non_null(at);
-    for (uint64_t i = 0; i < items; i++) { /* i goes to a place among those in front of it */
-        uint64_t j = rnd() % (i + 1);
-        at[i] = at[j];
-        at[j] = i;
-    }
-    for (uint64_t i = 0; i < items && st == TSR_OK; i++)
-        st = one_item(at[i], n, grain, body, arg);
-    free(at);
-    return st;
-}
-
-struct group {
-    uint64_t n, grain;
-    tsr_status (*body)(void *, uint64_t, uint64_t);
-    void            *arg;
-    _Atomic uint64_t next;
-};
-
-static void *group_works(void *arg)
-{
-    struct group *c = arg;
-    for (uint64_t i; (i = atomic_fetch_add(&c->next, 1)) < (c->n + c->grain - 1) / c->grain;)
-        if (one_item(i, c->n, c->grain, c->body, c->arg) != TSR_OK)
-            abort();
-    return NULL;
-}
-
-/* Three threads that take the next item each: two of them come to pieces at about the same time. */
-static tsr_status threaded(uint64_t n, uint64_t                                  grain,
-                           tsr_status (*body)(void *, uint64_t, uint64_t), void *arg)
-{
-    struct group c = { .n = n, .grain = grain, .body = body, .arg = arg };
-    pthread_t    id[2];
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(pthread_create(&id[i], NULL, group_works, &c), 0);
-    (void)group_works(&c);
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(pthread_join(id[i], NULL), 0);
-    return TSR_OK;
-}
-
-static tsr_status (*const orders[])(uint64_t, uint64_t, tsr_status (*)(void *, uint64_t, uint64_t),
-                                    void *) = { NULL, ascending, shuffled, threaded };
 
 /* All of a site in one call, against its operations one behind the other, which the tests of LINEAR and those above
  * hold to loops of their own. */
@@ -160,7 +91,7 @@ static void one_site(struct tsr_cpu *c, const struct site_case *t, uint32_t bits
     }
     for (uint32_t j = 0; j < t->n; j++)
         want[j] = host_of(c, &to[j]);
-    for (size_t order = 0; order < sizeof orders / sizeof *orders; order++) {
+    for (size_t order = 0; order < ORDERS; order++) {
         for (uint32_t j = 0; j < t->n; j++) {
             float *nan = rnd_new(t->T * t->rows[j], 1);
             memset(nan, 0xff, t->T * t->rows[j] * 4);
@@ -169,7 +100,7 @@ static void one_site(struct tsr_cpu *c, const struct site_case *t, uint32_t bits
                              TSR_OK);
             free(nan);
         }
-        host_for_instead = orders[order];
+        host_for_instead = loop_orders[order];
         tsr_status st = table(c)->site(c, NULL, &site, &err);
         host_for_instead = NULL;
         if (st != TSR_OK)
@@ -300,7 +231,7 @@ static void one_call(struct tsr_cpu *c, const struct product *p, uint32_t n)
         run_ok(c, &op[j]);
         want[j] = host_of(c, &y[j]);
     }
-    for (size_t order = 0; order < sizeof orders / sizeof *orders; order++) {
+    for (size_t order = 0; order < ORDERS; order++) {
         for (uint32_t j = 0; j < n; j++) {
             float *none = calloc(p[j].T * p[j].rows, 4);
             assert_int_equal(tsr_cpu_upload(c, y[j].buffer, y[j].offset, none,
@@ -308,7 +239,7 @@ static void one_call(struct tsr_cpu *c, const struct product *p, uint32_t n)
                              TSR_OK);
             free(none);
         }
-        host_for_instead = orders[order];
+        host_for_instead = loop_orders[order];
         assert_int_equal(t->linears(c, NULL, list, n, NULL), TSR_OK);
         host_for_instead = NULL;
         for (uint32_t j = 0; j < n; j++) {

@@ -1,6 +1,6 @@
-/* bench experts: one token through the experts that it takes, compared in the same round with a dense GEMV of the same
- * bytes and with the read peak.  The products are those of engine/experts_run.c: gate and up of all experts, then down
- * of all; `apart` runs the same products one after the other. */
+/* bench experts: one token through the experts that it takes, compared in the same round with a GEMV and with a dense
+ * feed-forward of the same bytes, and with the read peak.  The operations are those of engine/experts_token.c; `apart` runs the same products one
+ * after the other. */
 #include "cli/bench/bench.h"
 
 #include "base/clock.h"
@@ -13,14 +13,20 @@
 #define MOST_USED BENCH_MOST_USED
 #define ROUND_S   0.025 /* of each in a round */
 
-enum { DENSE, TOGETHER, APART, WAYS };
-static const char *const way_names[WAYS] = { "gemv", "experts", "apart" };
+enum { GEMV, DENSE, TOGETHER, APART, WAYS };
+static const char *const way_names[WAYS] = { "gemv", "feed_forward", "experts", "apart" };
+
+/* Feed-forwards, of which a token takes some. */
+struct feeds {
+    struct bench_work gate, down; /* gate: and up */
+    uint64_t          used, all, turn;
+};
 
 struct layer {
     struct bench                        *b;
-    struct bench_work                    gate, down, dense; /* gate: and up */
+    struct feeds                         experts, dense;
+    struct bench_work                    gemv;
     struct tsr_tensor                    weights, places, sum;
-    uint64_t                             used, experts;
     const struct tsr_backend_linears_v1 *table; /* NULL: the backend has no such call */
     uint64_t                             turn;
 };
@@ -58,41 +64,63 @@ static tsr_status make_row(struct bench *b, uint32_t dtype, uint64_t n, const vo
     return values ? b->iface->upload(b->self, t->buffer, 0, values, n * 4, err) : TSR_OK;
 }
 
+static tsr_status make_feeds(struct bench *b, const char *format, uint64_t used, uint64_t ffn,
+                             uint64_t hidden, struct feeds *f, struct tsr_err *err)
+{
+    uint64_t bytes = (uint64_t)b->o->mib << 20;
+    *f = (struct feeds){ .used = used };
+    TSR_TRY(make_work(b, format, ffn, hidden, 2 * used, bytes / 3 * 2, &f->gate, err));
+    TSR_TRY(make_work(b, format, hidden, ffn, used, bytes / 3, &f->down, err));
+    f->all = f->gate.n / 2 < f->down.n ? f->gate.n / 2 : f->down.n;
+    return TSR_OK;
+}
+
 static tsr_status make_layer(struct bench *b, const char *format, struct layer *l,
                              struct tsr_err *err)
 {
     uint64_t hidden = b->o->hidden ? (uint64_t)b->o->hidden : 2048;
-    uint64_t ffn = b->o->ffn ? (uint64_t)b->o->ffn : 768, bytes = (uint64_t)b->o->mib << 20;
+    uint64_t ffn = b->o->ffn ? (uint64_t)b->o->ffn : 768, used = (uint64_t)b->o->used;
     float    weight[MOST_USED];
     uint32_t place[MOST_USED];
-    *l = (struct layer){ .b = b, .used = (uint64_t)b->o->used };
+    *l = (struct layer){ .b = b };
     for (uint32_t i = 0; i < MOST_USED; i++) {
-        weight[i] = 1 / (float)l->used;
+        weight[i] = 1 / (float)used;
         place[i] = i;
     }
-    TSR_TRY(make_work(b, format, ffn, hidden, 2 * l->used, bytes / 3 * 2, &l->gate, err));
-    TSR_TRY(make_work(b, format, hidden, ffn, l->used, bytes / 3, &l->down, err));
-    TSR_TRY(make_work(b, format, 3 * l->used * ffn, hidden, 1, bytes, &l->dense, err));
-    TSR_TRY(make_row(b, TSR_F32, l->used, weight, &l->weights, err));
-    TSR_TRY(make_row(b, TSR_U32, l->used, place, &l->places, err));
+    TSR_TRY(make_feeds(b, format, used, ffn, hidden, &l->experts, err));
+    TSR_TRY(make_feeds(b, format, 1, used * ffn, hidden, &l->dense, err));
+    TSR_TRY(
+        make_work(b, format, 3 * used * ffn, hidden, 1, (uint64_t)b->o->mib << 20, &l->gemv, err));
+    TSR_TRY(make_row(b, TSR_F32, used, weight, &l->weights, err));
+    TSR_TRY(make_row(b, TSR_U32, used, place, &l->places, err));
     TSR_TRY(make_row(b, TSR_F32, hidden, NULL, &l->sum, err));
-    l->experts = l->gate.n / 2 < l->down.n ? l->gate.n / 2 : l->down.n;
     l->table = b->iface->extension ? b->iface->extension(b->self, TSR_BACKEND_LINEARS) : NULL;
-    return l->experts >= l->used
+    return l->experts.all >= used
                ? TSR_OK
                : tsr_fail(err, TSR_E_INPUT, "--mib %lld: %llu experts fit, a token takes %llu",
-                          (long long)b->o->mib, (unsigned long long)l->experts,
-                          (unsigned long long)l->used);
+                          (long long)b->o->mib, (unsigned long long)l->experts.all,
+                          (unsigned long long)used);
 }
 
 static void free_layer(struct layer *l)
 {
-    bench_work_free(l->b, &l->gate);
-    bench_work_free(l->b, &l->down);
-    bench_work_free(l->b, &l->dense);
+    bench_work_free(l->b, &l->experts.gate);
+    bench_work_free(l->b, &l->experts.down);
+    bench_work_free(l->b, &l->dense.gate);
+    bench_work_free(l->b, &l->dense.down);
+    bench_work_free(l->b, &l->gemv);
     l->b->iface->buffer_free(l->b->self, l->weights.buffer);
     l->b->iface->buffer_free(l->b->self, l->places.buffer);
     l->b->iface->buffer_free(l->b->self, l->sum.buffer);
+}
+
+static struct tsr_op act_of(struct tsr_tensor *gate, const struct tsr_tensor *up)
+{
+    return (struct tsr_op){ .struct_size = sizeof(struct tsr_op),
+                            .kind = TSR_OP_ACT,
+                            .out = gate,
+                            .in = { gate, up },
+                            .func = TSR_FUNC_SILU };
 }
 
 static tsr_status run_products(struct layer *l, bool together, const struct tsr_op *op, uint32_t n,
@@ -109,51 +137,94 @@ static tsr_status run_products(struct layer *l, bool together, const struct tsr_
     return TSR_OK;
 }
 
-/* A token's experts: spread over all, other ones than those of the token before. */
-static tsr_status run_token(struct layer *l, bool together, struct tsr_err *err)
+/* The operations of a token's experts: gate and up in turns, then what follows them. */
+struct token {
+    struct tsr_op     gates[2 * MOST_USED], act[MOST_USED], down[MOST_USED];
+    struct tsr_tensor x, inner[2 * MOST_USED], out[MOST_USED];
+};
+
+/* Those of a token: spread over all, other ones than those of the token before. */
+static void list_token(struct feeds *f, struct token *t)
 {
-    struct tsr_op     op[2 * MOST_USED];
-    struct tsr_tensor in[MOST_USED], out[2 * MOST_USED], x = row_of(&l->gate.in, 0, 1);
-    struct tsr_tensor gate = row_of(&l->gate.out, 0, l->used),
-                      up = row_of(&l->gate.out, l->used, l->used);
-    uint64_t turn = l->turn++, apart = l->experts / l->used;
-    for (uint64_t j = 0; j < 2 * l->used; j++) {
-        uint64_t expert = (turn + j % l->used * apart) % l->experts;
-        out[j] = row_of(&l->gate.out, j, 1);
-        op[j] = bench_work_op(&l->gate, 2 * expert + j / l->used);
-        op[j].in[0] = &x;
-        op[j].out = &out[j];
+    uint64_t turn = f->turn++, apart = f->all / f->used;
+    t->x = row_of(&f->gate.in, 0, 1);
+    for (uint64_t j = 0; j < f->used; j++) {
+        uint64_t one = (turn + j * apart) % f->all;
+        for (uint64_t i = 0; i < 2; i++) { /* rows of gate, then of up */
+            struct tsr_op *op = &t->gates[2 * j + i];
+            t->inner[2 * j + i] = row_of(&f->gate.out, i * f->used + j, 1);
+            *op = bench_work_op(&f->gate, 2 * one + i);
+            op->in[0] = &t->x;
+            op->out = &t->inner[2 * j + i];
+        }
+        t->act[j] = act_of(&t->inner[2 * j], &t->inner[2 * j + 1]);
+        t->out[j] = row_of(&f->down.out, j, 1);
+        t->down[j] = bench_work_op(&f->down, one);
+        t->down[j].in[0] = &t->inner[2 * j];
+        t->down[j].out = &t->out[j];
     }
-    TSR_TRY(run_products(l, together, op, 2 * (uint32_t)l->used, err));
-    struct tsr_op act = { .struct_size = sizeof act,
-                          .kind = TSR_OP_ACT,
-                          .out = &gate,
-                          .in = { &gate, &up },
-                          .func = TSR_FUNC_SILU };
+}
+
+/* *done false: the backend does not do that. */
+static tsr_status run_gated(struct layer *l, struct token *t, uint64_t n, bool *done,
+                            struct tsr_err *err)
+{
+    struct tsr_gated_op g[MOST_USED];
+    *done = false;
+    if (!l->table || !TSR_HAS(struct tsr_backend_linears_v1, l->table, gated))
+        return TSR_OK;
+    for (uint64_t j = 0; j < n; j++)
+        g[j] = (struct tsr_gated_op){ .struct_size = sizeof *g,
+                                      .gate = &t->gates[2 * j],
+                                      .up = &t->gates[2 * j + 1],
+                                      .act = &t->act[j],
+                                      .down = &t->down[j] };
+    tsr_status st = l->table->gated(l->b->self, NULL, g, (uint32_t)n, err);
+    *done = st != TSR_E_UNSUPPORTED;
+    return *done ? st : TSR_OK;
+}
+
+/* gate and up of all, one ACT, down of all. */
+static tsr_status run_lines(struct layer *l, const struct feeds *f, bool together, struct token *t,
+                            struct tsr_err *err)
+{
+    struct tsr_tensor gate = row_of(&f->gate.out, 0, f->used),
+                      up = row_of(&f->gate.out, f->used, f->used);
+    struct tsr_op act = act_of(&gate, &up);
+    TSR_TRY(run_products(l, together, t->gates, 2 * (uint32_t)f->used, err));
     TSR_TRY(l->b->iface->run(l->b->self, NULL, &act, err));
-    for (uint64_t j = 0; j < l->used; j++) {
-        in[j] = row_of(&l->gate.out, j, 1);
-        out[j] = row_of(&l->down.out, j, 1);
-        op[j] = bench_work_op(&l->down, (turn + j * apart) % l->experts);
-        op[j].in[0] = &in[j];
-        op[j].out = &out[j];
-    }
-    TSR_TRY(run_products(l, together, op, (uint32_t)l->used, err));
+    return run_products(l, together, t->down, (uint32_t)f->used, err);
+}
+
+static tsr_status run_token(struct layer *l, int way, struct tsr_err *err)
+{
+    struct feeds *f = way == DENSE ? &l->dense : &l->experts;
+    struct token  t;
+    bool          done = false;
+    list_token(f, &t);
+    if (way == TOGETHER)
+        TSR_TRY(run_gated(l, &t, f->used, &done, err));
+    if (!done)
+        TSR_TRY(run_lines(l, f, way != APART, &t, err));
     struct tsr_op mix = { .struct_size = sizeof mix,
                           .kind = TSR_OP_MIX,
                           .out = &l->sum,
-                          .in = { &l->down.out, &l->weights, &l->places } };
-    return l->b->iface->run(l->b->self, NULL, &mix, err);
+                          .in = { &f->down.out, &l->weights, &l->places } };
+    return way == DENSE ? TSR_OK : l->b->iface->run(l->b->self, NULL, &mix, err);
 }
 
-static tsr_status run_once(struct layer *l, int way, uint64_t *bytes, struct tsr_err *err)
+/* Bytes of weights that a token reads. */
+static uint64_t bytes_of(const struct layer *l, int way)
 {
-    if (way != DENSE) {
-        *bytes += l->used * (2 * l->gate.bytes + l->down.bytes);
-        return run_token(l, way == TOGETHER, err);
-    }
-    struct tsr_op op = bench_work_op(&l->dense, l->turn++ % l->dense.n);
-    *bytes += l->dense.bytes;
+    const struct feeds *f = way == DENSE ? &l->dense : &l->experts;
+    return way == GEMV ? l->gemv.bytes : f->used * (2 * f->gate.bytes + f->down.bytes);
+}
+
+static tsr_status run_once(struct layer *l, int way, struct tsr_err *err)
+{
+    if (way != GEMV)
+        return run_token(l, way, err);
+    struct tsr_op op = bench_work_op(&l->gemv, l->turn++ % l->gemv.n);
     return l->b->iface->run(l->b->self, NULL, &op, err);
 }
 
@@ -173,7 +244,8 @@ static tsr_status one_round(struct layer *l, const struct rounds *r, uint64_t i,
         double   cpu = bench_cpu_s(), t0 = tsr_now_s(), dt;
         uint64_t bytes = 0;
         do {
-            TSR_TRY(run_once(l, way, &bytes, err));
+            TSR_TRY(run_once(l, way, err));
+            bytes += bytes_of(l, way);
             TSR_TRY(b->iface->sync(b->self, NULL, err));
             dt = tsr_now_s() - t0;
         } while (dt < ROUND_S);
@@ -184,7 +256,7 @@ static tsr_status one_round(struct layer *l, const struct rounds *r, uint64_t i,
     r->probe[i] = 0.5e-9 * (before + after);
     for (int way = 0; way < WAYS; way++) {
         r->share[way][i] = r->probe[i] > 0 ? r->value[way][i] / r->probe[i] : 0;
-        r->times[way][i] = r->value[way][i] / r->value[DENSE][i];
+        r->times[way][i] = r->value[way][i] / r->value[GEMV][i];
     }
     return tsr_plugin_cancelled() ? tsr_fail(err, TSR_E_CANCELLED, "stopped") : TSR_OK;
 }
@@ -192,9 +264,10 @@ static tsr_status one_round(struct layer *l, const struct rounds *r, uint64_t i,
 static tsr_status add_way(struct layer *l, const char *format, const struct rounds *r, int way,
                           uint64_t n, struct tsr_err *err)
 {
-    const struct bench_work *of = way == DENSE ? &l->dense : &l->gate;
+    const struct bench_work *of = way == GEMV    ? &l->gemv
+                                  : way == DENSE ? &l->dense.gate
+                                                 : &l->experts.gate;
     struct bench_row row = { .rows = of->out.cols, .cols = of->in.cols, .m = 1, .unit = "GB/s" };
-    uint64_t bytes = way == DENSE ? l->dense.bytes : l->used * (2 * l->gate.bytes + l->down.bytes);
     (void)snprintf(row.what, sizeof row.what, "%s", way_names[way]);
     (void)snprintf(row.format, sizeof row.format, "%s", format);
     (void)snprintf(row.act, sizeof row.act, "%s", tsr_plugin_act_name(of->act));
@@ -205,7 +278,7 @@ static tsr_status add_way(struct layer *l, const char *format, const struct roun
     row.busy = bench_median(r->busy[way], n);
     row.times = bench_median(r->times[way], n);
     row.probe = r->probe[n / 2];
-    row.milliseconds = (double)bytes / row.value * 1e-6;
+    row.milliseconds = (double)bytes_of(l, way) / row.value * 1e-6;
     return bench_add(l->b, &row, err);
 }
 
@@ -222,10 +295,9 @@ static tsr_status measure(struct layer *l, const char *format, struct tsr_err *e
         r.times[way] = own + 3 * n;
     }
     r.probe = v + UINT64_C(4) * WAYS * n;
-    uint64_t   none = 0;
     tsr_status st = TSR_OK;
     for (int way = 0; way < WAYS && st == TSR_OK; way++)
-        st = run_once(l, way, &none, err);
+        st = run_once(l, way, err);
     for (uint64_t i = 0; i < n && st == TSR_OK; i++)
         st = one_round(l, &r, i, err);
     (void)bench_median(r.probe, st == TSR_OK ? n : 0);

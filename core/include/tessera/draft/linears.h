@@ -1,5 +1,5 @@
-/* tessera/draft/linears.h - several LINEARs at once: those that need nothing of each other, as the
- * products of the experts that a token takes.  Draft: an optional table of a backend,
+/* tessera/draft/linears.h - several LINEARs at once: those that need nothing of each other, and whole
+ * feed-forwards of the experts that a token takes.  Draft: an optional table of a backend,
  * "tessera.backend.linears/1"; it may change until it leaves this folder.
  *
  * A backend implements it so that a device is not idle between small products.  For a backend
@@ -26,6 +26,13 @@ extern "C" {
 
 #define TSR_BACKEND_LINEARS "tessera.backend.linears/1"
 
+/* The feed-forward of one expert for one token: gate and up are LINEARs of one input, act is an ACT of their outputs, which
+ * may write to the output of gate, and down is a LINEAR of the output of act.  All have one row. */
+struct tsr_gated_op {
+    uint32_t             struct_size, reserved;
+    const struct tsr_op *gate, *up, *act, *down;
+};
+
 struct tsr_backend_linears_v1 {
     uint32_t struct_size;
     uint32_t reserved;
@@ -35,6 +42,12 @@ struct tsr_backend_linears_v1 {
      * status other than TSR_OK the outputs are undefined.  [worker] */
     tsr_status (*linears)(void *self, void *stream, const struct tsr_op *const *op, uint32_t n,
                           struct tsr_err *err);
+
+    /* May be NULL, or absent by struct_size.  Queues n feed-forwards, bit-identical to run() of the four
+     * operations of each in their order.  No output of one overlaps anything of another.
+     * TSR_E_UNSUPPORTED: nothing was done, and the engine runs them by linears() and run().  [worker] */
+    tsr_status (*gated)(void *self, void *stream, const struct tsr_gated_op *g, uint32_t n,
+                        struct tsr_err *err);
 };
 
 #ifdef __cplusplus
