@@ -2,7 +2,7 @@
 #include "launch/emulate.h"
 
 #include "base/mem.h"
-#include "planning/planning.h"
+#include "planning/rules.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,8 +12,7 @@ struct tsr_launch_emulate {
     struct tsr_plan_cluster   *cluster;
     struct tsr_plan_shape     *shape;
     struct tsr_plan_candidates candidates;
-    char                     **texts; /* [n_texts] */
-    uint64_t                   n_texts;
+    struct tsr_planning        schemes;     /* their texts alone */
     uint32_t                  *candidate;   /* [layers] */
     uint8_t                   *cpu_experts; /* [layers] */
     struct tsr_runtime_pacing  pacing;
@@ -21,27 +20,29 @@ struct tsr_launch_emulate {
 
 /* ---- packing of layers ------------------------------------------------------ */
 
-static tsr_status layer_texts(struct tsr_launch_emulate *e, const struct tsr_plan_file *p,
-                              struct tsr_diag *d, struct tsr_err *err)
+/* What the plan's rules give each layer, and the groups of experts that they tell apart.  A packed model runs as it is
+ * packed. */
+static tsr_status layer_schemes(struct tsr_launch_emulate *e, struct tsr_registry *r,
+                                const struct tsr_plan_file *p, struct tsr_diag *d,
+                                struct tsr_err *err)
 {
-    e->texts = tsr_new(p->layers, sizeof *e->texts);
+    struct tsr_planning_rules z = {
+        .pl = &e->schemes, .registry = r, .use = "rtn", .f = p, .d = d, .shape = e->shape
+    };
     e->candidate = tsr_new(p->layers, sizeof *e->candidate);
     e->cpu_experts = tsr_new(p->layers, sizeof *e->cpu_experts);
-    if (!e->texts || !e->candidate || !e->cpu_experts)
-        return tsr_fail_nomem(err, p->layers * sizeof *e->texts, "the layers of a plan");
+    if (!e->candidate || !e->cpu_experts)
+        return tsr_fail_nomem(err, p->layers * sizeof *e->candidate, "the layers of a plan");
     memcpy(e->cpu_experts, p->cpu_experts, p->layers);
-    for (uint64_t l = 0; l < p->layers && !tsr_config_diag_errors(d); l++) {
-        char                          text[TSR_PLANNING_TEXT];
-        const struct tsr_config_node *last = NULL;
-        uint64_t                      i = 0;
-        TSR_TRY(tsr_planning_layer(p, l, "rtn", NULL, text, &last, d, err));
-        while (i < e->n_texts && strcmp(e->texts[i], text) != 0)
-            i++;
-        if (i == e->n_texts && !(e->texts[e->n_texts++] = tsr_strdup(text)))
-            return tsr_fail_nomem(err, sizeof text, "the layers of a plan");
-        e->candidate[l] = (uint32_t)i;
+    if (*e->shape->packed)
+        return tsr_planning_add(&e->schemes, "original", err);
+    tsr_status st = tsr_planning_rules_read(&z, e->candidate, err);
+    if (st == TSR_OK && z.group_of) {
+        st = tsr_plan_shape_put_groups(e->shape, z.group_of, err);
+        z.group_of = NULL; /* taken over */
     }
-    return TSR_OK;
+    tsr_planning_rules_free(&z);
+    return st;
 }
 
 /* ---- places and links --------------------------------------------------------- */
@@ -142,11 +143,12 @@ static tsr_status open_times(struct tsr_launch_emulate *e, struct tsr_registry *
                              struct tsr_diag *d, struct tsr_err *err)
 {
     TSR_TRY(tsr_plan_shape_of(&e->shape, m, err));
-    TSR_TRY(layer_texts(e, p, d, err));
+    TSR_TRY(layer_schemes(e, r, p, d, err));
     if (tsr_config_diag_errors(d))
         return TSR_OK;
-    TSR_TRY(tsr_plan_candidates_open(&e->candidates, r, e->shape, (const char *const *)e->texts,
-                                     e->n_texts, err));
+    TSR_TRY(tsr_plan_candidates_open(&e->candidates, r, e->shape,
+                                     (const char *const *)e->schemes.texts, e->schemes.n_texts,
+                                     err));
     e->pacing.job = (struct tsr_plan_latency_job){ .shape = e->shape,
                                                    .mode = TSR_PLAN_LATENCY_FIT,
                                                    .kv_bits = p->load.kv == TSR_F32  ? 32
@@ -191,9 +193,7 @@ void tsr_launch_emulate_close(struct tsr_launch_emulate *e)
     if (!e)
         return;
     tsr_plan_candidates_close(&e->candidates);
-    for (uint64_t i = 0; e->texts && i < e->n_texts; i++)
-        free(e->texts[i]);
-    free(e->texts);
+    tsr_planning_close(&e->schemes);
     free(e->candidate);
     free(e->cpu_experts);
     free(e->pacing.stages);

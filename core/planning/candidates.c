@@ -59,7 +59,7 @@ static bool add_keys(char text[TEXT], const struct tsr_config_node *map, bool st
     return true;
 }
 
-tsr_status tsr_planning_try(const struct tsr_pipeline_job *job, const char *text,
+tsr_status tsr_planning_try(struct tsr_registry *r, const char *text,
                             const struct tsr_config_node *at, struct tsr_diag *d,
                             struct tsr_err *err)
 {
@@ -67,7 +67,7 @@ tsr_status tsr_planning_try(const struct tsr_pipeline_job *job, const char *text
     struct tsr_plugin_spec spec = { 0 };
     if (is_original(text))
         return TSR_OK;
-    tsr_status st = tsr_plugin_spec_open(&spec, job->registry, TSR_KIND_QUANTIZER, text, &e.err);
+    tsr_status st = tsr_plugin_spec_open(&spec, r, TSR_KIND_QUANTIZER, text, &e.err);
     tsr_plugin_spec_close(&spec);
     if (st == TSR_E_INPUT || st == TSR_E_CONFIG)
         tsr_config_diag_failure(d, &at->mark, &e.err);
@@ -85,7 +85,7 @@ static tsr_status add(struct tsr_planning *pl, const struct tsr_pipeline_job *jo
                                   "the candidate '%.80s' comes twice", text);
             return TSR_OK;
         }
-    TSR_TRY(tsr_planning_try(job, text, at, d, err));
+    TSR_TRY(tsr_planning_try(job->registry, text, at, d, err));
     return tsr_planning_add(pl, text, err);
 }
 

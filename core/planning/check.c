@@ -80,8 +80,10 @@ tsr_status tsr_planning_check(struct tsr_planning *pl, struct tsr_pipeline_job *
     uint32_t *candidate = tsr_new(f->layers, sizeof *candidate);
     if (!candidate)
         return tsr_fail_nomem(err, f->layers * sizeof *candidate, "the layers of a plan");
-    struct tsr_planning_rules z = { .pl = pl, .job = job, .k = k, .node = node, .f = f, .d = d };
-    tsr_status                st = tsr_planning_rules_read(&z, candidate, err);
+    struct tsr_planning_rules z = {
+        .pl = pl, .registry = job->registry, .job = job, .use = k->use, .node = node, .f = f, .d = d
+    };
+    tsr_status st = tsr_planning_rules_read(&z, candidate, err);
     pl->options.prefill_mb = (uint64_t)f->prefill_mb;
     pl->options.decode_mb = (uint64_t)f->decode_mb;
     pl->options.head = f->head;

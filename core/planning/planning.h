@@ -40,17 +40,10 @@ void       tsr_planning_close(struct tsr_planning *pl);
 /* One more candidate, before it is opened. */
 tsr_status tsr_planning_add(struct tsr_planning *pl, const char *text, struct tsr_err *err);
 /* The quantizer and the options of a candidate's text exist, or an error at the node's place. */
-tsr_status tsr_planning_try(const struct tsr_pipeline_job *job, const char *text,
+tsr_status tsr_planning_try(struct tsr_registry *r, const char *text,
                             const struct tsr_config_node *at, struct tsr_diag *d,
                             struct tsr_err *err);
-/* A plan file's entry for a layer, as a candidate's text ("gptq:bits=4,group=128"): its rules after `use`
- * and the scalar options of `node`, which may be NULL. *last: the last of these rules, else unchanged.
- * Rules that name single tensors are errors in d. */
-#define TSR_PLANNING_TEXT 400
-tsr_status tsr_planning_layer(const struct tsr_plan_file *f, uint64_t layer, const char *use,
-                              const struct tsr_config_node *node, char text[TSR_PLANNING_TEXT],
-                              const struct tsr_config_node **last, struct tsr_diag *d,
-                              struct tsr_err *err);
+#define TSR_PLANNING_TEXT 400 /* of a candidate: "gptq:bits=4,group=128" */
 /* Whether it is a key of the step rather than one of the quantizer's options next to them. */
 bool tsr_planning_own(const char *key);
 /* Reads `bits` or `candidates` into pl; errors go to d. */

@@ -10,17 +10,17 @@
 #define TEXT TSR_PLANNING_TEXT
 
 /* Index of the text among those of pl, where it is put if it is new. */
-static tsr_status index_of(struct tsr_planning *pl, const struct tsr_pipeline_job *job,
-                           const char *text, const struct tsr_config_node *at, uint32_t *index,
-                           struct tsr_diag *d, struct tsr_err *err)
+static tsr_status index_of(const struct tsr_planning_rules *z, const char *text,
+                           const struct tsr_config_node *at, uint32_t *index, struct tsr_err *err)
 {
+    struct tsr_planning *pl = z->pl;
     for (uint64_t i = 0; i < pl->n_texts; i++)
         if (strcmp(pl->texts[i], text) == 0) {
             *index = (uint32_t)i;
             return TSR_OK;
         }
     *index = (uint32_t)pl->n_texts;
-    TSR_TRY(tsr_planning_try(job, text, at, d, err));
+    TSR_TRY(tsr_planning_try(z->registry, text, at, z->d, err));
     return tsr_planning_add(pl, text, err);
 }
 
@@ -55,19 +55,30 @@ static void read_experts(struct tsr_planning_rules *z)
     }
 }
 
-/* The model's experts, how often they are taken, and the groups that the step asks for. */
-static tsr_status open_experts(struct tsr_planning_rules *z, struct tsr_err *err)
+/* The model of the job, how often its experts are taken, and the groups that the step asks for. */
+static tsr_status open_shape(struct tsr_planning_rules *z, struct tsr_err *err)
 {
     struct tsr_planning *pl = z->pl;
-    uint64_t             all;
-    TSR_TRY(tsr_plan_shape_load(&z->shape, pl->options.model, err));
-    if (z->shape->layers != z->f->layers || !z->shape->experts)
+    TSR_TRY(tsr_plan_shape_load(&z->own, pl->options.model, err));
+    z->shape = z->own;
+    if (z->own->layers != z->f->layers || !z->own->experts)
         return TSR_OK; /* reported with the model open, or below */
     tsr_planning_routing(pl, z->job);
     if (pl->options.routing && *pl->options.routing)
-        TSR_TRY(tsr_plan_shape_measured(z->shape, pl->options.routing, err));
-    if (pl->options.expert_groups > 1)
-        TSR_TRY(tsr_plan_shape_group(z->shape, pl->options.expert_groups, err));
+        TSR_TRY(tsr_plan_shape_measured(z->own, pl->options.routing, err));
+    if (pl->options.expert_groups > 1 && !*z->own->packed)
+        TSR_TRY(tsr_plan_shape_group(z->own, pl->options.expert_groups, err));
+    return TSR_OK;
+}
+
+/* The model's experts, and which of them each rule names. */
+static tsr_status open_experts(struct tsr_planning_rules *z, struct tsr_err *err)
+{
+    uint64_t all;
+    if (z->job)
+        TSR_TRY(open_shape(z, err));
+    if (z->shape->layers != z->f->layers || !z->shape->experts)
+        return TSR_OK;
     z->experts = tsr_new(z->f->n_entries, sizeof *z->experts);
     z->group_of =
         tsr_mul(z->f->layers, z->shape->experts, &all) ? tsr_new(all, sizeof *z->group_of) : NULL;
@@ -112,10 +123,10 @@ static tsr_status read_linear(const struct tsr_planning_rules    *z,
                               int64_t expert, uint32_t *index, struct tsr_err *err)
 {
     const struct tsr_config_node     *last = z->node;
-    const struct tsr_planning_reading r = { z->f, z->k->use, z->node, z->experts, z->used, z->d };
+    const struct tsr_planning_reading r = { z->f, z->use, z->node, z->experts, z->used, z->d };
     char                              text[TSR_PLANNING_TEXT];
     TSR_TRY(tsr_planning_rules_text(&r, c, layer, linear, expert, text, &last, err));
-    return index_of(z->pl, z->job, text, last, index, z->d, err);
+    return index_of(z, text, last, index, err);
 }
 
 /* Groups of a layer's experts with the same rules; *n of them. */
@@ -236,7 +247,7 @@ void tsr_planning_rules_free(struct tsr_planning_rules *z)
     free(z->experts);
     free(z->group_of);
     free(z->used);
-    tsr_plan_shape_destroy(z->shape);
+    tsr_plan_shape_destroy(z->own);
 }
 
 /* Whether a linear of the layer is meant: of experts that rules tell apart, one of them. */

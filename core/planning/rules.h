@@ -1,4 +1,4 @@
-/* planning/rules.h - the rules of a plan file as candidates of layers; shared by check.c and rules.c. */
+/* planning/rules.h - the rules of a plan file as candidates of layers; for check.c and launch/emulate.c. */
 #ifndef TSR_PLANNING_RULES_H
 #define TSR_PLANNING_RULES_H
 
@@ -33,20 +33,24 @@ tsr_status tsr_planning_rules_text(const struct tsr_planning_reading  *r,
                                    const struct tsr_config_node **last, struct tsr_err *err);
 
 struct tsr_planning_rules {
-    struct tsr_planning                 *pl;
-    const struct tsr_pipeline_job       *job;
-    const struct tsr_planning_plan_keys *k;
-    const struct tsr_config_node        *node; /* of the step */
-    const struct tsr_plan_file          *f;
-    struct tsr_diag                     *d;
-    bool                                *used; /* [entries] some linear of any model has the name */
-    struct tsr_plan_shape *shape;    /* where some rule is about some experts, else NULL */
-    bool                 **experts;  /* [entries] -> [experts] that it names, or NULL */
+    struct tsr_planning *pl; /* its texts */
+    struct tsr_registry *registry;
+    const struct tsr_pipeline_job
+               *job; /* whose model and calibration say of experts; NULL: shape does */
+    const char *use; /* the quantizer of a rule that names none */
+    const struct tsr_config_node *node; /* of the step, or NULL */
+    const struct tsr_plan_file   *f;
+    struct tsr_diag              *d;
+    const struct tsr_plan_shape
+                          *shape;   /* with job: where some rule is about some experts, else NULL */
+    struct tsr_plan_shape *own;     /* that, if it is ours */
+    bool                  *used;    /* [entries] some linear of any model has the name */
+    bool                 **experts; /* [entries] -> [experts] that it names, or NULL */
     uint8_t               *group_of; /* [layers][experts] groups with equal rules; with shape */
 };
 
-/* candidate[layers]: index of each layer's among the texts of z->pl, where they are put.  z has its first six members.
- * Errors go to z->d; z is freed whatever is returned. */
+/* candidate[layers]: index of each layer's among the texts of z->pl, where they are put.  z has its first seven members,
+ * and without a job the shape.  Errors go to z->d; z is freed whatever is returned. */
 tsr_status tsr_planning_rules_read(struct tsr_planning_rules *z, uint32_t *candidate,
                                    struct tsr_err *err);
 /* With the problem open: every entry is about a linear of the model, and a mix of which a layer has one part alone is

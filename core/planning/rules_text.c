@@ -90,9 +90,6 @@ bool tsr_planning_rules_names(const struct tsr_config_node *e, const bool *in, u
     return tsr_quant_name_matches(t->text, name);
 }
 
-#define WHOLE                                                                                      \
-    (-1) /* instead of a linear: the layer, and rules about some of its tensors are errors */
-
 tsr_status tsr_planning_rules_cover(const struct tsr_plan_file *f, uint64_t layer,
                                     struct tsr_planning_covering *c, struct tsr_err *err)
 {
@@ -120,15 +117,8 @@ tsr_status tsr_planning_rules_text(const struct tsr_planning_reading  *r,
     for (uint64_t k = 0; k < c->n; k++) {
         uint64_t                      i = c->at[k];
         const struct tsr_config_node *e = r->f->entries[i];
-        const struct tsr_config_node *some = tsr_config_node_get(e, "tensors");
-        some = some ? some : tsr_config_node_get(e, "experts");
-        if (linear != WHOLE &&
-            !tsr_planning_rules_names(e, r->experts ? r->experts[i] : NULL, layer, linear, expert))
+        if (!tsr_planning_rules_names(e, r->experts ? r->experts[i] : NULL, layer, linear, expert))
             continue;
-        if (some && linear == WHOLE)
-            tsr_config_diag_error(
-                r->d, &some->mark, "give the whole layer one scheme",
-                "times are known for whole layers, not for some of their tensors");
         *last = e;
         if (r->used)
             r->used[i] = true;
@@ -138,20 +128,4 @@ tsr_status tsr_planning_rules_text(const struct tsr_planning_reading  *r,
         return tsr_fail(err, TSR_E_INPUT, "layer %llu: the options of its scheme are too long",
                         (unsigned long long)layer);
     return TSR_OK;
-}
-
-tsr_status tsr_planning_layer(const struct tsr_plan_file *f, uint64_t layer, const char *use,
-                              const struct tsr_config_node *node, char text[TSR_PLANNING_TEXT],
-                              const struct tsr_config_node **last, struct tsr_diag *d,
-                              struct tsr_err *err)
-{
-    const struct tsr_planning_reading r = { .f = f, .use = use, .node = node, .d = d };
-    struct tsr_planning_covering      c = { .at = tsr_new(f->n_entries, sizeof *c.at) };
-    if (!c.at)
-        return tsr_fail_nomem(err, f->n_entries * sizeof *c.at, "the rules of a plan");
-    tsr_status st = tsr_planning_rules_cover(f, layer, &c, err);
-    if (st == TSR_OK)
-        st = tsr_planning_rules_text(&r, &c, layer, WHOLE, TSR_PLANNING_NO_EXPERT, text, last, err);
-    free(c.at);
-    return st;
 }

@@ -90,6 +90,81 @@ sed -E '0,/experts: "/s/^(      - \{layers: "([0-9])", experts: )/      - {layer
 verb --check hand.yaml
 ok "groups of a file by hand, got $rc" test "$rc" = 0
 
+# ---- the packed model has its plan's price -------------------------------------------------------------------------
+
+# price MODEL PLAN OPTION...: bytes and times of a plan, without frequencies
+price() {
+    local model=$1 plan=$2
+    shift 2
+    run plan "$model" --cluster one.yaml --workload '{prompt: 16, generate: 8, batch: 4, chunk: 8, kv: f32}' --check "$plan" --json "$@"
+    cp "$WORK/out" "$WORK/price.json"
+}
+# priced NAME PLAN: of the plan and of what is packed by it; bytes are equal, times within rounding
+priced() {
+    sed -n '/^    schemes:/,/^    predicted/{/^    schemes:/!{/^    predicted/!d}}; s/^    schemes:/    schemes: [{layers: "0-5", keep: true}]/; /^headers:/d; p' \
+        "$WORK/$2" >"$WORK/keep.yaml"
+    price wide "$2" --use rtn --group 32 --bits 3,4,8
+    ok "$1: the plan's price, got $rc" test "$rc" = 0
+    cp "$WORK/price.json" "$WORK/planned.json"
+    price "$1" keep.yaml
+    ok "$1: a price of what is packed, got $rc" test "$rc" = 0
+    ok "$1: the same" json --slurpfile a "$WORK/planned.json" 'def near($x; $y): ($x / $y - 1) | fabs < 1e-12;
+        .plan as $p | $a[0].plan as $q | $p.stages[0].total == $q.stages[0].total and $p.stages[0].weights == $q.stages[0].weights and
+        near($p.latency_ms; $q.latency_ms) and near($p.stages[0].prefill_ms; $q.stages[0].prefill_ms) and
+        near($p.stages[0].decode_ms; $q.stages[0].decode_ms) and $p.stages[0].cpu_experts.bytes == $q.stages[0].cpu_experts.bytes' "$WORK/price.json"
+}
+# packed NAME PLAN: also with the experts on a CPU next to the device
+packed() {
+    run quantize wide --use rtn --plan "$2" -o "$1"
+    ok "$1: packed by the plan, got $rc" test "$rc" = 0
+    priced "$1" "$2"
+    cp "$WORK/one.yaml" "$WORK/without.yaml"
+    printf '    cpu: {profile: host, link: {bandwidth: 200 MB/s, latency: 5 us}}\n' >>"$WORK/one.yaml"
+    sed 's/^    tp: 1/&\n    cpu_experts: 1-5/' "$WORK/$2" >"$WORK/split.yaml"
+    priced "$1" split.yaml
+    ok "$1: experts are on the CPU" json '.plan.stages[0].cpu_experts.bytes > 0' "$WORK/price.json"
+    mv "$WORK/without.yaml" "$WORK/one.yaml"
+}
+sed 's/name: midi/name: host/; s/total: 8 MiB/total: 64 MiB/; s/peak: 800 MB/peak: 400 MB/' "$ROOT/configs/plan/devices/midi.yaml" >"$WORK/devices/host.yaml"
+packed by-groups found.yaml
+packed by-hand hand.yaml
+ok "experts of more than one width" test "$(grep -c 'experts: "' "$WORK/hand.yaml")" -gt 1
+# without further groups the price is another: the test above can fail
+price wide found.yaml --use rtn --group 32 --bits 3,4,8
+cp "$WORK/price.json" "$WORK/planned.json"
+price wide alike.yaml --use rtn --group 32 --bits 3,4,8
+ok "one width for all experts is another price" json --slurpfile a "$WORK/planned.json" '.plan.stages[0].total != $a[0].plan.stages[0].total' "$WORK/price.json"
+run plan by-groups --cluster one.yaml --workload '{prompt: 16, generate: 8, batch: 4, chunk: 8, kv: f32}' --json -o placed.yaml
+ok "a packed model is planned, got $rc" test "$rc" = 0
+price by-groups placed.yaml
+ok "with the price of its check" json --slurpfile a "$WORK/price.json" '.plan.latency_ms == $a[0].plan.latency_ms' "$WORK/price.json"
+rules='[{layers: 0, experts: 0, bits: 8}, {layers: 0, experts: 1, bits: 6}, {layers: 0, experts: 2, bits: 5}, {layers: 0, experts: 3, bits: 3}]'
+run quantize wide --use rtn --bits 4 --group 32 --rules "$rules" -o five
+fails "five layouts in one layer" 2 'five' plan five --cluster one.yaml --workload '{prompt: 16, generate: 8, batch: 4}' -o x.yaml
+
+# ---- emulated devices run it -----------------------------------------------------------------------------------------
+
+printf '{"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "It was the best of times,", "max_tokens": 6}}\n' >"$WORK/prompts.jsonl"
+# answers NAME MODEL PLAN CLUSTER-LINE
+answers() {
+    printf 'version: 1\nmodel: %s\n%spipeline:\n  - run: {plan: %s, input: prompts.jsonl, output: answers.jsonl, temperature: 0, ranks: threads}\n' \
+        "$2" "$4" "$3" >"$WORK/$1.yaml"
+    run run "$1.yaml" --out "run-$1"
+    ok "$1: it runs, got $rc" test "$rc" = 0
+    jq -c '.response.body.choices[0].text' "$WORK/run-$1/answers.jsonl" >"$WORK/got-$1"
+}
+answers single wide found.yaml ''
+ok "one engine: an answer" test "$(grep -c '"' "$WORK/got-single")" = 1
+for name in found hand; do
+    answers "real-$name" wide "$name.yaml" ''
+    answers "emulated-$name" wide "$name.yaml" $'cluster: one.yaml\n'
+    ok "$name: the answers of one engine" cmp -s "$WORK/got-real-$name" "$WORK/got-emulated-$name"
+    ok "$name: in the device's time" json '.results.run.emulated_tokens_per_second > 0' "$WORK/run-emulated-$name/results.json"
+done
+sed '/cpu_experts:/d' "$WORK/keep.yaml" >"$WORK/kept.yaml"
+answers emulated-packed by-groups kept.yaml $'cluster: one.yaml\n'
+ok "the packed model: the answers of one engine" cmp -s "$WORK/got-single" "$WORK/got-emulated-packed"
+
 # ---- what is refused -----------------------------------------------------------------------------------------------
 
 bad() { # WHAT PLACE SED

@@ -33,11 +33,16 @@ static void kept(struct tsr_plan_candidate *c, const struct tsr_plan_shape *s)
     double bits = 0, weights = 0;
     c->group = 1;
     for (uint64_t l = 0; l < s->layers; l++)
-        for (int i = 0; i < TSR_PLAN_LINEARS; i++) {
-            const struct tsr_plan_shape_matrix *m = &s->layer[s->layer_class[l]].lin[i];
+        for (uint32_t k = 0; k < TSR_PLAN_LINEARS * tsr_plan_shape_groups(s); k++) {
+            const struct tsr_plan_shape_matrix one =
+                tsr_plan_shape_matrix_of(s, &s->layer[s->layer_class[l]],
+                                         (int)(k % TSR_PLAN_LINEARS), k / TSR_PLAN_LINEARS);
+            const struct tsr_plan_shape_matrix *m = &one;
             const struct tsr_format            *f = &m->packed;
             double n = (double)m->rows * (double)m->cols * (double)m->count;
-            bool   dense =
+            if (!(n > 0))
+                continue;
+            bool dense =
                 !f->id || !tsr_model_format_known(f) || strcmp(f->id, TSR_FORMAT_FLOAT) == 0;
             bool own = f->id && !tsr_model_format_known(f); /* runs as F32 */
             bits += n * (own ? 32.0 : dense ? 8.0 * (double)tsr_dtype_size(m->dtype) : f->bits);

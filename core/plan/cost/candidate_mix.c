@@ -166,7 +166,8 @@ tsr_status tsr_plan_candidate_splits(const struct tsr_plan_candidate *c,
                                      const struct tsr_plan_shape *s, uint32_t tp, bool whole,
                                      struct tsr_err *err)
 {
-    if (tp > 1 && whole && c->n_parts > TSR_PLAN_MIXED)
+    bool grouped = c->n_parts > TSR_PLAN_MIXED || (*s->packed && tsr_plan_shape_groups(s) > 1);
+    if (tp > 1 && whole && grouped)
         return tsr_fail(err, TSR_E_CONFIG,
                         "devices that have some experts whole would have different numbers of "
                         "each group; use experts: rows");

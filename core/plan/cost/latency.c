@@ -2,24 +2,30 @@
 #include "plan/cost/latency.h"
 
 #include "plan/cost/fit.h"
+#include "plan/cost/part.h"
 
 #include <math.h>
 #include <string.h>
 
 #define NEIGHBOURS 4 /* points that a table's value is made of */
 
-/* Of a layer: what is around the experts that its router chooses from, these, or both; of a mix the linears of one of its
- * parts. */
+/* Of a layer: what is around the experts that its router chooses from, these, or both; of these the linears of one part. */
 struct some {
-    bool                             others, experts;
-    const struct tsr_plan_candidate *mix, *part; /* mix NULL: all */
+    bool                        others, experts;
+    const struct tsr_plan_part *part; /* NULL: all */
 };
 
-static bool has(const struct some *o, const struct tsr_plan_shape_layer *l, int linear,
+/* Whether it is a part that others stand next to. */
+static bool is_apart(const struct some *o)
+{
+    return o->part && !tsr_plan_part_is_whole(o->part);
+}
+
+static bool has(const struct some *o, const struct tsr_plan_shape *s, uint64_t cls, int linear,
                 uint32_t group)
 {
-    return (tsr_plan_shape_is_expert(l, linear) ? o->experts : o->others) &&
-           (!o->mix || tsr_plan_candidate_part(o->mix, linear, group) == o->part);
+    return (tsr_plan_shape_is_expert(&s->layer[cls], linear) ? o->experts : o->others) &&
+           (!o->part || tsr_plan_part_has(o->part, s, cls, linear, group));
 }
 
 /* Whether the layer has any of it. */
@@ -28,7 +34,7 @@ static bool any(const struct some *o, const struct tsr_plan_shape *s, uint64_t c
     const struct tsr_plan_shape_layer *l = &s->layer[cls];
     for (int i = 0; i < TSR_PLAN_LINEARS; i++)
         for (uint32_t g = 0; g < tsr_plan_shape_groups(s); g++)
-            if (l->lin[i].rows && tsr_plan_shape_matrices(s, l, i, g) && has(o, l, i, g))
+            if (l->lin[i].rows && tsr_plan_shape_matrices(s, l, i, g) && has(o, s, cls, i, g))
                 return true;
     return false;
 }
@@ -52,9 +58,9 @@ static void reach_of(const struct tsr_plan_shape *s, uint64_t cls, bool apart, d
     }
 }
 
-/* The layer that one rank of the mesh runs, with the experts that `tokens` tokens reach. */
+/* The layer that one rank of the mesh runs, as the part has it, with the experts that `tokens` tokens reach. */
 static tsr_status work_of(const struct tsr_plan_latency_job *j, const struct tsr_plan_mesh *m,
-                          uint64_t cls, const struct tsr_plan_candidate *c, const struct some *some,
+                          uint64_t cls, const struct tsr_plan_part *as, const struct some *some,
                           double tokens, struct tsr_plan_work *w, struct tsr_err *err)
 {
     const struct tsr_plan_shape       *s = j->shape;
@@ -63,7 +69,7 @@ static tsr_status work_of(const struct tsr_plan_latency_job *j, const struct tsr
     double tp = m->tp, uneven = 1; /* what the rank with the most experts has, over the mean */
     struct reach r;
     uint64_t     n;
-    reach_of(s, cls, some->mix != NULL, tokens, &r);
+    reach_of(s, cls, is_apart(some), tokens, &r);
     for (uint32_t g = 0; g < r.groups; g++)
         all += r.reached[g];
     if (m->whole_experts && all > 0)
@@ -74,13 +80,13 @@ static tsr_status work_of(const struct tsr_plan_latency_job *j, const struct tsr
         bool              several = l->lin[i].count > 1;
         double            more = several ? uneven : 1, reached = 0, used = 0;
         for (uint32_t g = 0; g < (several ? r.groups : 1); g++)
-            if (has(some, l, i, g)) {
+            if (has(some, s, cls, i, g)) {
                 reached += several ? r.reached[g] : 1;
                 used += several ? r.used[g] : 1;
             }
         if (l->lin[i].rows == 0 || !(reached > 0))
             continue;
-        TSR_TRY(tsr_plan_candidate_matrix(c, &l->lin[i], &f, &n, err));
+        TSR_TRY(tsr_plan_part_matrix(as, s, cls, i, &f, &n, err));
         bytes += (double)n * reached * more;
         read += each * reached * more;
         weights += each * more * used;
@@ -92,7 +98,7 @@ static tsr_status work_of(const struct tsr_plan_latency_job *j, const struct tsr
                                  .kv = (double)tsr_plan_shape_kv(s) / tp,
                                  .bytes = bytes / tp,
                                  .window = (double)l->window };
-    if (!has(some, l, TSR_MODEL_O, 0)) { /* what does not grow with weights is where o is */
+    if (!has(some, s, cls, TSR_MODEL_O, 0)) { /* what does not grow with weights is where o is */
         w->hidden = w->attend = w->kv = 0;
     } else if (l->recurrent) {
         struct tsr_model_delta part = tsr_plan_shape_delta(&s->delta, m->tp);
@@ -208,37 +214,36 @@ static void add(struct tsr_plan_time *sum, const struct tsr_plan_time *one)
 /* Some of a layer on the mesh's own device, as one rank runs it, without sums over ranks; added to *sum. Regressions are
  * of whole layers; their features are linear in weights, and a part has its share of each. */
 static tsr_status part_of(const struct tsr_plan_latency_job *j, const struct tsr_plan_mesh *m,
-                          uint64_t cls, const struct tsr_plan_candidate *c, const struct some *some,
-                          enum tsr_phase phase, double v, double s, double t,
-                          struct tsr_plan_time *sum, struct tsr_err *err)
+                          uint64_t cls, const struct some *some, enum tsr_phase phase, double v,
+                          double s, double t, struct tsr_plan_time *sum, struct tsr_err *err)
 {
-    static const struct some       all = { true, true, NULL, NULL };
+    static const struct some       all = { true, true, NULL };
     const struct tsr_plan_profile *p = m->profile;
     char                           kernel[TSR_PLAN_KERNEL_TEXT];
     struct tsr_plan_work           w, part;
     struct tsr_plan_time           out = { .ms = NAN, .basis = TSR_PLAN_ROOFLINE };
     uint32_t                       kv_bits = j->kv_bits ? j->kv_bits : 16;
-    bool                           whole = some->others && some->experts && !some->mix;
+    bool                           whole = some->others && some->experts && !is_apart(some);
     double                         tokens = phase == TSR_PLAN_PREFILL ? v * s : v;
     if (!any(some, j->shape, cls))
         return TSR_OK;
-    TSR_TRY(tsr_plan_candidate_kernel(c, j->shape, cls, kernel, err));
+    TSR_TRY(tsr_plan_part_kernel(some->part, j->shape, cls, kernel, err));
     if (!tsr_plan_profile_runs(p, kernel)) {
         add(sum, &out);
         return TSR_OK;
     }
-    TSR_TRY(work_of(j, m, cls, c, &all, tokens, &w, err));
+    TSR_TRY(work_of(j, m, cls, some->part, &all, tokens, &w, err));
     const struct tsr_plan_fit *f = tsr_plan_fit_find(p->fits, kernel, phase, &w, tokens);
     part = w;
     if (!whole)
-        TSR_TRY(work_of(j, m, cls, c, some, tokens, &part, err));
+        TSR_TRY(work_of(j, m, cls, some->part, some, tokens, &part, err));
     if (!(part.read > 0)) /* experts that no token takes */
         return TSR_OK;
     if (!f) {
         out.ms = tsr_plan_roofline_ms(p, tsr_plan_profile_kernel(p, kernel, tokens), phase, &part,
                                       kv_bits / 8.0, v, s, t);
-        if (some->mix &&
-            !has(some, &j->shape->layer[cls], some->others ? TSR_MODEL_O : TSR_MODEL_DOWN, 0))
+        if (is_apart(some) &&
+            !has(some, j->shape, cls, some->others ? TSR_MODEL_O : TSR_MODEL_DOWN, 0))
             out.ms -= p->overhead_ms[phase]; /* which another part has */
         add(sum, &out);
         return TSR_OK;
@@ -278,11 +283,11 @@ static tsr_status on_cpu(const struct tsr_plan_latency_job *j, const struct tsr_
         out->ms = NAN;
         return TSR_OK;
     }
-    for (uint32_t k = 0; k < TSR_PLAN_PARTS; k++) {
-        const struct tsr_plan_candidate *part = tsr_plan_candidate_nth(c, k);
-        const struct some                there = { false, true, c->mixed ? c : NULL, part };
-        if (part)
-            TSR_TRY(part_of(j, &cpu, cls, part, &there, phase, v, s, t, &one, err));
+    for (uint32_t k = 0; k < TSR_PLAN_PLACES; k++) {
+        struct tsr_plan_part part;
+        const struct some    there = { false, true, &part };
+        if (tsr_plan_part_at(c, j->shape, cls, k, &part))
+            TSR_TRY(part_of(j, &cpu, cls, &there, phase, v, s, t, &one, err));
     }
     one.ms = one.ms * m->tp / m->cpu_share +
              rows * tsr_plan_link_ms(&m->to_cpu[phase], tokens * (double)j->shape->hidden * 4);
@@ -297,19 +302,21 @@ tsr_status tsr_plan_latency_layer(const struct tsr_plan_latency_job *j,
                                   double v, double s, double t, struct tsr_plan_time *out,
                                   struct tsr_err *err)
 {
-    bool apart = m->cpu_experts && j->shape->layer[cls].router.rows;
+    bool apart = m->cpu_experts && j->shape->layer[cls].router.rows, several = false;
     *out = (struct tsr_plan_time){ .basis = TSR_PLAN_MEASURED };
-    for (uint32_t k = 0; k < TSR_PLAN_PARTS; k++) {
-        const struct tsr_plan_candidate *part = tsr_plan_candidate_nth(c, k);
-        const struct some                here = { true, !apart, c->mixed ? c : NULL, part };
-        if (part)
-            TSR_TRY(part_of(j, m, cls, part, &here, phase, v, s, t, out, err));
+    for (uint32_t k = 0; k < TSR_PLAN_PLACES; k++) {
+        struct tsr_plan_part part;
+        const struct some    here = { true, !apart, &part };
+        if (!tsr_plan_part_at(c, j->shape, cls, k, &part))
+            continue;
+        several = several || is_apart(&here);
+        TSR_TRY(part_of(j, m, cls, &here, phase, v, s, t, out, err));
     }
     if (isnan(out->ms))
         return TSR_OK;
     if (apart)
         TSR_TRY(on_cpu(j, m, cls, c, phase, v, s, t, out, err));
-    out->extrapolated = out->extrapolated || c->mixed; /* points are of layers of one kind */
+    out->extrapolated = out->extrapolated || several; /* points are of layers of one kind */
     return collectives(j, m, cls, phase, phase == TSR_PLAN_PREFILL ? v * s : v, out, err);
 }
 

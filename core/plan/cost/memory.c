@@ -142,13 +142,14 @@ static tsr_status linears(const struct tsr_plan_memory_job *j, const struct tsr_
                           uint64_t *rank, struct tsr_err *err)
 {
     const struct tsr_plan_shape_layer *l = &j->shape->layer[cls];
-    uint32_t                           groups = c && c->mixed ? tsr_plan_shape_groups(j->shape) : 1;
+    bool     stored = *j->shape->packed && !(c && (c->mixed || c->q.self));
+    uint32_t groups = stored || (c && c->mixed) ? tsr_plan_shape_groups(j->shape) : 1;
     for (int i = 0; i < TSR_PLAN_LINEARS; i++)
         for (uint32_t g = 0; g < groups; g++) {
             struct tsr_plan_shape_matrix part = l->lin[i];
             uint64_t                     bytes, none;
             if (groups > 1)
-                part.count = tsr_plan_shape_matrices(j->shape, l, i, g);
+                part = tsr_plan_shape_matrix_of(j->shape, l, i, g);
             part = tsr_plan_shape_part(&part, (enum tsr_linear_id)i, m->tp ? m->tp : 1,
                                        m->whole_experts);
             if (part.rows == 0 || part.count == 0 ||

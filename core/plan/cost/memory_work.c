@@ -35,20 +35,22 @@ static tsr_status scratch_of(const struct tsr_plan_memory_job *j, const struct t
     if (!sizes)
         return TSR_OK;
     for (uint64_t cls = 0; cls < s->classes; cls++)
-        for (int i = 0; i < TSR_PLAN_LINEARS; i++) {
-            struct tsr_plan_shape_matrix part =
-                tsr_plan_shape_part(&s->layer[cls].lin[i], (enum tsr_linear_id)i, m->tp,
-                                    m->whole_experts);
+        for (int i = 0; i < TSR_PLAN_LINEARS; i++)
             for (uint64_t k = 0; k < c->n; k++) {
                 if (!(used >> k & 1))
                     continue;
-                for (uint32_t g = 0; g < (c->v[k].mixed ? tsr_plan_shape_groups(s) : 1); g++) {
+                for (uint32_t g = 0; g < tsr_plan_shape_groups(s); g++) {
+                    struct tsr_plan_shape_matrix part =
+                        tsr_plan_shape_matrix_of(s, &s->layer[cls], i, g);
+                    if (part.count == 0)
+                        continue;
+                    part =
+                        tsr_plan_shape_part(&part, (enum tsr_linear_id)i, m->tp, m->whole_experts);
                     TSR_TRY(tsr_plan_memory_matrix(j, m, tsr_plan_candidate_part(&c->v[k], i, g),
                                                    &part, tokens, &none, &n, err));
                     *most = n > *most ? n : *most;
                 }
             }
-        }
     /* an engine reserves for any forward, which may have a prompt's tokens at a decode step's positions */
     bool reserves = TSR_HAS(struct tsr_sizes_v1, sizes, reserve);
     for (int phase = 0; phase < 2; phase++) {

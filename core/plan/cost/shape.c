@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "engine/delta.h"
 #include "model/bind.h"
-#include "model/packed_table.h"
+#include "plan/cost/shape_internal.h"
 #include "quant/quant.h"
 
 #include <stdlib.h>
@@ -20,9 +20,12 @@ struct build {
     const struct tsr_model_config *c;
     const struct tsr_model        *m; /* NULL: of a config alone */
     uint32_t                       dtype;
-    uint64_t                       at;     /* the layer that is described */
-    bool                           uneven; /* experts of a layer are packed in different layouts */
-    struct tsr_err                *err;
+    uint64_t                       at;       /* the layer that is described */
+    uint8_t                       *group_of; /* [layers][experts] by layout, or NULL; owned */
+    bool                           grouped;  /* some layer's experts differ */
+    bool            too_many; /* those of a layer, in more groups than there may be */
+    uint64_t        many;     /* that layer */
+    struct tsr_err *err;
 };
 
 static bool holds(const struct build *b, uint64_t needs)
@@ -49,22 +52,6 @@ static struct tsr_plan_shape_matrix matrix(const struct build *b, const struct t
     };
 }
 
-/* A packed linear's layout, with a name that does not go with the model. */
-static void packed_as(struct tsr_plan_shape_matrix *m, const struct tsr_model_packed *p)
-{
-    static const char *const ours[] = { TSR_FORMAT_FLOAT, TSR_FORMAT_INT, TSR_FORMAT_AFFINE,
-                                        TSR_FORMAT_TABLE, TSR_FORMAT_LUT, TSR_FORMAT_MX,
-                                        TSR_FORMAT_FP8 };
-    if (!p)
-        return;
-    m->packed = p->format;
-    m->ordered = p->ordered;
-    m->packed.id = "a plugin's own";
-    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
-        if (strcmp(p->format.id, ours[i]) == 0)
-            m->packed.id = ours[i];
-}
-
 static void linear(struct build *b, struct tsr_plan_shape_layer *l,
                    const struct tsr_model_layer *of, enum tsr_linear_id id,
                    const struct tsr_model_role *r)
@@ -74,21 +61,10 @@ static void linear(struct build *b, struct tsr_plan_shape_layer *l,
     l->lin[id] = matrix(b, of ? &of->lin[id].w : NULL, rows, cols);
     l->lin[id].bias = holds(b, r->bias);
     if (of && b->m->packed)
-        packed_as(&l->lin[id], b->m->packed->lin[of - b->m->layers][id]);
+        tsr_plan_shape_put_packed(&l->lin[id], b->m->packed->lin[of - b->m->layers][id]);
 }
 
-static bool same_format(const struct tsr_format *a, const struct tsr_format *b)
-{
-    if (!a->id || !b->id)
-        return a->id == b->id;
-    return strcmp(a->id, b->id) == 0 && a->dtype == b->dtype && a->bits == b->bits &&
-           a->zero == b->zero && a->group == b->group && a->scale_dtype == b->scale_dtype &&
-           a->element == b->element && a->scale_bits == b->scale_bits &&
-           a->outliers == b->outliers && a->act8 == b->act8 &&
-           tsr_model_same_table(a->table, b->table);
-}
-
-/* A linear of every expert: those of one layer have one shape, and must have one layout. */
+/* A linear of every expert: those of one layer have one shape; the layout is the first's. */
 static void expert(struct build *b, struct tsr_plan_shape_layer *l,
                    const struct tsr_model_layer *of, enum tsr_linear_id kind,
                    const struct tsr_model_role *r)
@@ -100,14 +76,8 @@ static void expert(struct build *b, struct tsr_plan_shape_layer *l,
     *m = matrix(b, of ? &of->lin[id].w : NULL, rows, cols);
     m->bias = holds(b, r->bias);
     m->count = b->c->hp.experts;
-    for (uint64_t e = 0; of && b->m->packed && e < m->count; e++) {
-        struct tsr_plan_shape_matrix one = *m;
-        one.packed = (struct tsr_format){ 0 };
-        packed_as(&one, b->m->packed->lin[of - b->m->layers][tsr_model_expert_linear(e, kind)]);
-        b->uneven = b->uneven ||
-                    (e > 0 && (!same_format(&one.packed, &m->packed) || one.ordered != m->ordered));
-        *m = one;
-    }
+    if (of && b->m->packed)
+        tsr_plan_shape_put_packed(m, b->m->packed->lin[of - b->m->layers][id]);
 }
 
 static struct tsr_plan_shape_matrix router(struct build *b, const struct tsr_model_layer *of,
@@ -217,12 +187,32 @@ static bool same_layer(const struct tsr_plan_shape_layer *a, const struct tsr_pl
         if (a->lin[i].rows != b->lin[i].rows || a->lin[i].ordered != b->lin[i].ordered ||
             a->lin[i].cols != b->lin[i].cols || a->lin[i].dtype != b->lin[i].dtype ||
             a->lin[i].bias != b->lin[i].bias || a->lin[i].count != b->lin[i].count ||
-            !same_format(&a->lin[i].packed, &b->lin[i].packed))
+            !tsr_plan_shape_same_format(&a->lin[i].packed, &b->lin[i].packed))
             return false;
+    for (int i = 0; i < (TSR_PLAN_GROUPS - 1) * TSR_EXPERT_LINEARS; i++) {
+        const struct tsr_plan_shape_stored
+            *x = &a->further[i / TSR_EXPERT_LINEARS][i % TSR_EXPERT_LINEARS],
+            *y = &b->further[i / TSR_EXPERT_LINEARS][i % TSR_EXPERT_LINEARS];
+        if (x->ordered != y->ordered || !tsr_plan_shape_same_format(&x->format, &y->format))
+            return false;
+    }
     return a->norms == b->norms && a->rule == b->rule && a->window == b->window &&
            a->recurrent == b->recurrent && a->router.rows == b->router.rows &&
            a->router.dtype == b->router.dtype && a->shared_router.rows == b->shared_router.rows &&
            a->shared_router.dtype == b->shared_router.dtype;
+}
+
+/* The experts of a packed layer, in groups of one layout. */
+static void group_experts(struct build *b, struct tsr_plan_shape_layer *l)
+{
+    uint64_t experts = b->c->hp.experts;
+    uint32_t n = tsr_plan_shape_group_packed(l, b->m->packed->lin[b->at], experts,
+                                             b->group_of + b->at * experts);
+    if (n == 0 && !b->too_many) {
+        b->too_many = true;
+        b->many = b->at;
+    }
+    b->grouped = b->grouped || n > 1;
 }
 
 static void layers(struct build *b)
@@ -238,6 +228,8 @@ static void layers(struct build *b)
         for (uint32_t i = 0; i < a->n_roles; i++)
             if (tsr_model_role_in_layer(&b->c->hp, &a->roles[i], l))
                 in_layer(b, &a->roles[i], &one, b->m ? &b->m->layers[l] : NULL);
+        if (b->group_of && one.router.rows)
+            group_experts(b, &one);
         uint64_t cls = 0;
         while (cls < s->classes && !same_layer(&s->layer[cls], &one))
             cls++;
@@ -278,24 +270,32 @@ static tsr_status build(struct build *b, const char *name)
     s->name = tsr_strdup(name);
     s->layer_class = tsr_new(s->layers, sizeof *s->layer_class);
     s->layer = tsr_new(s->layers, sizeof *s->layer);
-    if (!s->name || !s->layer_class || !s->layer)
+    bool stored = hp->experts && b->m && b->m->packed;
+    if (stored)
+        b->group_of = tsr_new(s->layers * s->experts, sizeof *b->group_of);
+    if (!s->name || !s->layer_class || !s->layer || (stored && !b->group_of))
         return tsr_fail_nomem(b->err, s->layers * sizeof *s->layer, "the shape of a model");
     layers(b);
-    if (b->uneven)
+    if (b->too_many)
         return tsr_fail(b->err, TSR_E_INPUT,
-                        "%s: experts of one layer are packed in different layouts, which a plan "
-                        "does not know; plan the original",
-                        name);
+                        "%s: layer %llu: its experts are packed in more than %d layouts", name,
+                        (unsigned long long)b->many, TSR_PLAN_GROUPS);
+    if (b->grouped) {
+        uint8_t *of = b->group_of;
+        b->group_of = NULL; /* taken over */
+        (void)snprintf(s->packed, sizeof s->packed, "%s", b->m->packed_as ? b->m->packed_as : "?");
+        TSR_TRY(tsr_plan_shape_put_groups(s, of, b->err));
+    }
     for (uint32_t i = 0; i < b->c->family->n_roles; i++)
         at_ends(b, &b->c->family->roles[i]);
     const struct tsr_model_overlay *o = b->m ? b->m->packed : NULL;
     if (o && o->embed)
-        packed_as(&s->embed, o->embed);
+        tsr_plan_shape_put_packed(&s->embed, o->embed);
     if (s->tied)
         s->head = s->embed;
     if (o && o->head && o->head != o->embed) { /* its own copy then */
         s->tied = false;
-        packed_as(&s->head, o->head);
+        tsr_plan_shape_put_packed(&s->head, o->head);
     }
     return TSR_OK;
 }
@@ -306,6 +306,7 @@ static tsr_status make(struct tsr_plan_shape **out, struct build *b, const char 
     if (!b->s)
         return tsr_fail_nomem(b->err, sizeof *b->s, "the shape of a model");
     tsr_status st = build(b, name);
+    free(b->group_of);
     if (st != TSR_OK) {
         tsr_plan_shape_destroy(b->s);
         return st;

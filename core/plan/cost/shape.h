@@ -4,7 +4,8 @@
  *   config.json alone          --tsr_plan_shape_config-->
  *
  * Identical layers form one class. No weights are read. The shape of a packed model has its layouts: the
- * candidate `original` then means the packed form.
+ * candidate `original` then means the packed form. Packed experts of one layer that differ are in groups, those of
+ * most bits first.
  */
 #ifndef TSR_PLAN_COST_SHAPE_H
 #define TSR_PLAN_COST_SHAPE_H
@@ -27,6 +28,11 @@ struct tsr_plan_shape_matrix {
 #define TSR_PLAN_LINEARS TSR_MODEL_EXPERTS
 /* Most groups of a layer's experts that can have bits of their own. */
 #define TSR_PLAN_GROUPS 4
+/* How a packed model has a matrix. */
+struct tsr_plan_shape_stored {
+    struct tsr_format format;
+    bool              ordered;
+};
 struct tsr_plan_shape_layer {
     struct tsr_plan_shape_matrix lin[TSR_PLAN_LINEARS], router, shared_router;
     uint64_t                     norms; /* F32 numbers in gains and biases of its norms */
@@ -34,6 +40,8 @@ struct tsr_plan_shape_layer {
     uint64_t                     window;    /* sliding window of attention in positions; 0: all */
     bool                         recurrent; /* the delta rule in place of attention */
     uint64_t group[TSR_PLAN_GROUPS];        /* experts of each group, where the shape has groups */
+    /* gate, up and down of packed experts in groups after the first, which has that of lin */
+    struct tsr_plan_shape_stored further[TSR_PLAN_GROUPS - 1][TSR_EXPERT_LINEARS];
 };
 
 struct tsr_plan_shape {
@@ -115,6 +123,10 @@ static inline uint64_t tsr_plan_shape_matrices(const struct tsr_plan_shape      
         return l->group[group];
     return group == 0 ? l->lin[linear].count : 0;
 }
+/* A linear in a group of experts: how many there are, and how a packed model has them. */
+struct tsr_plan_shape_matrix tsr_plan_shape_matrix_of(const struct tsr_plan_shape       *s,
+                                                      const struct tsr_plan_shape_layer *l,
+                                                      int linear, uint32_t group);
 /* The delta rule's heads of one of tp ranks. */
 struct tsr_model_delta tsr_plan_shape_delta(const struct tsr_model_delta *d, uint32_t tp);
 /* Weights in the linears of a class, of all experts, and numbers per token in its K and V together. */

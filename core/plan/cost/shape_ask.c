@@ -9,6 +9,19 @@ uint64_t tsr_plan_shape_weights(const struct tsr_plan_shape *s, uint64_t cls)
     return n;
 }
 
+struct tsr_plan_shape_matrix tsr_plan_shape_matrix_of(const struct tsr_plan_shape       *s,
+                                                      const struct tsr_plan_shape_layer *l,
+                                                      int linear, uint32_t group)
+{
+    struct tsr_plan_shape_matrix m = l->lin[linear];
+    m.count = tsr_plan_shape_matrices(s, l, linear, group);
+    if (group > 0 && *s->packed && tsr_plan_shape_is_expert(l, linear)) {
+        m.packed = l->further[group - 1][linear - TSR_MODEL_GATE].format;
+        m.ordered = l->further[group - 1][linear - TSR_MODEL_GATE].ordered;
+    }
+    return m;
+}
+
 uint64_t tsr_plan_shape_kv(const struct tsr_plan_shape *s)
 {
     return 2 * (uint64_t)s->kv_heads * s->head_dim;

@@ -49,10 +49,16 @@ static tsr_status count(uint64_t *a, uint64_t b, uint64_t c, struct tsr_err *err
                : tsr_fail(err, TSR_E_INPUT, "residuals take more bytes than can be counted");
 }
 
-/* Whether there are residuals of a linear: of a packed model's packed ones alone. */
-static bool has_residual(const struct tsr_plan_shape *s, const struct tsr_plan_shape_matrix *w)
+/* Matrices of a linear that have residuals: of a packed model the packed ones alone. */
+static uint64_t residuals(const struct tsr_plan_shape *s, const struct tsr_plan_shape_layer *l,
+                          int linear)
 {
-    return w->rows && (!*s->packed || w->packed.id);
+    uint64_t n = 0;
+    for (uint32_t g = 0; g < tsr_plan_shape_groups(s); g++) {
+        const struct tsr_plan_shape_matrix m = tsr_plan_shape_matrix_of(s, l, linear, g);
+        n += m.rows && (!*s->packed || m.packed.id) ? m.count : 0;
+    }
+    return n;
 }
 
 /* What the engine's ranks and their devices work in, as compensate_load.c makes it where what is generated is
@@ -119,7 +125,7 @@ static tsr_status stage_compensation(const struct tsr_plan_problem *p,
         for (int i = 0; i < TSR_PLAN_LINEARS; i++) {
             const struct tsr_plan_shape_matrix *w = &of->lin[i];
             bool          cpu = f->cpu_experts[l] && tsr_plan_shape_is_expert(of, i);
-            uint64_t      bytes = 0;
+            uint64_t      bytes = 0, n = residuals(p->shape, of, i);
             enum tsr_site site =
                 tsr_compensation_kind(tsr_model_linear_site((enum tsr_linear_id)i));
             uint64_t k, row = tsr_compensate_residual_stride(out->bits, w->rows);
@@ -130,19 +136,21 @@ static tsr_status stage_compensation(const struct tsr_plan_problem *p,
                 return differ(list, l, i, k, of_site[site], err);
             seen[site] = true;
             of_site[site] = k;
-            if (!tsr_compensate_select_count((uint32_t)k, w->cols) || !has_residual(p->shape, w))
+            if (!tsr_compensate_select_count((uint32_t)k, w->cols) || !n)
                 continue;
             uint64_t selected = tsr_compensate_select_count((uint32_t)k, w->cols);
             out->k = k > out->k ? k : out->k;
             listed = selected > listed ? selected : listed;
             widest = w->cols > widest ? w->cols : widest;
-            TSR_TRY(count(&scales, cpu ? 0 : w->count * w->rows, 2, err));
-            TSR_TRY(count(&bytes, w->count * w->cols, row, err));
-            TSR_TRY(count(&bytes, w->count * w->rows, out->bits == 16 ? 0 : 2, err));
+            TSR_TRY(count(&scales, cpu ? 0 : n * w->rows, 2, err));
+            TSR_TRY(count(&bytes, n * w->cols, row, err));
+            TSR_TRY(count(&bytes, n * w->rows, out->bits == 16 ? 0 : 2, err));
             TSR_TRY(count(&out->bytes, bytes, 1, err));
             TSR_TRY(count(&out->on_cpu, cpu ? bytes : 0, 1, err));
-            TSR_TRY(
-                count(&read[cpu], selected * (uint64_t)tsr_plan_shape_used(p->shape, w), row, err));
+            TSR_TRY(count(&read[cpu],
+                          selected * (uint64_t)(tsr_plan_shape_used(p->shape, w) * (double)n /
+                                                (double)w->count),
+                          row, err));
         }
     }
     if (out->bytes)

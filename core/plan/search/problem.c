@@ -131,6 +131,8 @@ static tsr_status group_experts(struct tsr_plan_problem *p, struct tsr_err *err)
 {
     const struct tsr_plan_problem_options *o = &p->o;
     uint64_t                               n;
+    if (*p->shape->packed) /* its layouts say which experts are alike */
+        return TSR_OK;
     if (o->group_of) {
         uint8_t *of = tsr_mul(p->shape->layers, p->shape->experts, &n) ? tsr_new(n, 1) : NULL;
         if (!of)
@@ -138,7 +140,7 @@ static tsr_status group_experts(struct tsr_plan_problem *p, struct tsr_err *err)
         memcpy(of, o->group_of, n);
         return tsr_plan_shape_put_groups(p->shape, of, err);
     }
-    if (o->expert_groups <= 1 || *p->shape->packed)
+    if (o->expert_groups <= 1)
         return TSR_OK;
     if (o->accounting == TSR_PLAN_ACCOUNT_PAPER)
         return tsr_fail(err, TSR_E_INPUT,
