@@ -242,7 +242,7 @@ void tsr_engine_destroy(struct tsr_engine *e)
             tsr_model_close_layer(e->model, i);
         for (uint64_t k = 0; k < e->model->hp.linears; k++) {
             tsr_model_packed_destroy(e->layers[i].lin[k].part);
-            tsr_engine_split_drop(e, e->layers[i].lin[k].split, false);
+            tsr_engine_split_drop(NULL, e->layers[i].lin[k].split);
         }
     }
     tsr_engine_experts_destroy(e);

@@ -39,10 +39,6 @@ tsr_status tsr_engine_experts_place(struct tsr_engine *e, const struct tsr_plugi
     TSR_TRY(tsr_engine_device_other(e->dev, &e->host, err)); /* NULL: all is there already */
     e->host_experts = on->cpu_experts;
     e->host_experts_of = on->cpu_experts_of;
-    if (e->host && e->split.ranks)
-        return tsr_fail(err, TSR_E_CONFIG,
-                        "experts on the CPU (cpu_experts) are not run with simulated ranks; leave "
-                        "one of them out");
     uint64_t layers = count_layers(e, true);
     if (layers)
         tsr_logf(TSR_LOG_INFO, "the experts of %llu of the layers %llu to %llu run on %s",
@@ -123,7 +119,8 @@ tsr_status tsr_engine_experts_create(struct tsr_engine *e, struct tsr_err *err)
     const struct planned plan[] = {
         { &r->score, TSR_F32, e->chunk, hp->experts },
         { &r->shared_score, TSR_F32, e->chunk, hp->shared_gated ? 1 : 0 },
-        { &r->shared_said, TSR_F32, e->chunk, r->border && hp->shared_ffn ? hp->hidden : 0 },
+        { &r->shared_said, TSR_F32, e->chunk * (e->split.ranks ? e->split.ranks : 1),
+          r->border && hp->shared_ffn ? hp->hidden : 0 },
     };
     TSR_TRY(make(e->dev, plan, sizeof plan / sizeof *plan, err));
     if (count_layers(e, false))
@@ -233,9 +230,10 @@ static tsr_status mix(struct tsr_engine *e, uint64_t layer, const struct tsr_eng
         struct tsr_op op = { .kind = TSR_OP_MIX, .out = out, .in = { &said, &weights, &places } };
         TSR_TRY(tsr_engine_device_run(at->dev, &op, NULL, err));
         if (e->split.ranks)
-            TSR_TRY(tsr_engine_split_keep(e, k, out, err));
+            TSR_TRY(tsr_engine_split_keep(e, at->dev, k, out, err));
     }
-    return e->split.ranks ? tsr_engine_split_sum(e, layer, TSR_MODEL_DOWN, out, err) : TSR_OK;
+    return e->split.ranks ? tsr_engine_split_sum(e, at->dev, layer, TSR_MODEL_DOWN, out, err)
+                          : TSR_OK;
 }
 
 /* Of whole experts: rows of `said` of experts that other ranks have are zeros here, and the sum over ranks fills them
@@ -268,11 +266,12 @@ static tsr_status fill_in(struct tsr_engine *e, uint64_t layer,
     return TSR_OK;
 }
 
-/* The shared expert's rows of `said`, of n tokens. */
+/* The shared expert's rows of `said`, of n tokens; of a simulated rank, or of the only one. */
 static struct tsr_tensor shared_rows(const struct tsr_engine            *e,
-                                     const struct tsr_engine_experts_at *at, uint64_t n)
+                                     const struct tsr_engine_experts_at *at, uint32_t rank,
+                                     uint64_t n)
 {
-    return tsr_engine_rows(&at->said, n * e->model->hp.experts_used, n);
+    return tsr_engine_rows(&at->said, n * (rank * e->routes->each + e->model->hp.experts_used), n);
 }
 
 static tsr_status run_here(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
@@ -282,8 +281,9 @@ static tsr_status run_here(struct tsr_engine *e, uint64_t layer, const struct ts
     TSR_TRY(send_routes(e, at, in->rows, err));
     TSR_TRY(tsr_engine_experts_run_chosen(e, layer, at, in, err));
     if (e->model->hp.shared_ffn) {
-        struct tsr_tensor said = shared_rows(e, at, in->rows);
-        TSR_TRY(tsr_engine_experts_run_shared(e, layer, in, &said, err));
+        struct tsr_tensor said = shared_rows(e, at, 0, in->rows);
+        TSR_TRY(
+            tsr_engine_experts_run_shared(e, layer, in, &said, in->rows * e->routes->each, err));
     }
     TSR_TRY(fill_in(e, layer, at, in->rows, err));
     return mix(e, layer, at, out, err);
@@ -310,10 +310,11 @@ static tsr_status run_on_host(struct tsr_engine *e, uint64_t layer, const struct
     TSR_TRY(send_routes(e, at, in->rows, err));
     TSR_TRY(carry(e, e->dev, in, at->dev, &x, err));
     if (e->model->hp.shared_ffn)
-        TSR_TRY(tsr_engine_experts_run_shared(e, layer, in, &shared, err));
+        TSR_TRY(tsr_engine_experts_run_shared(e, layer, in, &shared, in->rows, err));
     TSR_TRY(tsr_engine_experts_run_chosen(e, layer, at, &x, err));
-    if (e->model->hp.shared_ffn) {
-        struct tsr_tensor said = shared_rows(e, at, in->rows);
+    for (uint32_t k = 0; e->model->hp.shared_ffn && (k == 0 || k < e->split.ranks); k++) {
+        struct tsr_tensor said = shared_rows(e, at, k, in->rows);
+        shared = tsr_engine_rows(&e->routes->shared_said, k * in->rows, in->rows);
         TSR_TRY(carry(e, e->dev, &shared, at->dev, &said, err));
     }
     TSR_TRY(fill_in(e, layer, at, in->rows, err));

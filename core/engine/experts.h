@@ -31,7 +31,8 @@ struct tsr_engine_routes {
     uint32_t         *host_places;  /* [chunk, each]: rows of `said` */
     struct tsr_tensor score;        /* [chunk, experts] */
     struct tsr_tensor shared_score; /* [chunk, 1] */
-    struct tsr_tensor shared_said;  /* [chunk, hidden] where the host runs the other experts */
+    struct tsr_tensor
+        shared_said; /* [chunk, hidden] where the host runs the other experts; of each simulated rank */
     struct tsr_engine_experts_at own, host;
     float                       *border;   /* [chunk, hidden] between the two; or NULL */
     struct tsr_engine_product   *products; /* [2 * experts] */
@@ -79,13 +80,13 @@ tsr_status tsr_engine_experts_run_token(struct tsr_engine *e, uint64_t layer,
                                         const struct tsr_tensor *x, bool *done,
                                         struct tsr_err *err);
 /* experts_run.c: what each expert says of its rows, at `at`, where x is the layer's input; then of the shared expert, on
- * the engine's device. */
+ * the engine's device, of each simulated rank `apart` rows behind the one before. */
 tsr_status tsr_engine_experts_run_chosen(struct tsr_engine *e, uint64_t layer,
                                          const struct tsr_engine_experts_at *at,
                                          const struct tsr_tensor *x, struct tsr_err *err);
 tsr_status tsr_engine_experts_run_shared(struct tsr_engine *e, uint64_t layer,
                                          const struct tsr_tensor *x, const struct tsr_tensor *said,
-                                         struct tsr_err *err);
+                                         uint64_t apart, struct tsr_err *err);
 /* One expert over all rows, for an observer. */
 tsr_status tsr_engine_experts_show(struct tsr_engine *e, uint64_t layer, uint32_t expert,
                                    const struct tsr_tensor *x, struct tsr_err *err);

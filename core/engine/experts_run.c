@@ -77,15 +77,15 @@ static tsr_status compensated(struct tsr_engine *e, uint64_t layer, uint32_t exp
     return tsr_engine_run_site(e, layer, tsr_model_expert_site(expert, kind), in, outs, err);
 }
 
-/* A linear's columns that each simulated rank has, into rows from `first` of its part of `said`. */
+/* A linear's columns that each simulated rank has: of the first into `said`, of the others `apart` rows behind the one
+ * before. */
 static tsr_status run_parts(struct tsr_engine *e, uint64_t layer, enum tsr_linear_id id,
-                            const struct tsr_engine_experts_at *at, uint64_t tokens,
-                            const struct tsr_tensor *in, uint64_t first, struct tsr_err *err)
+                            const struct tsr_tensor *in, const struct tsr_tensor *said,
+                            uint64_t apart, struct tsr_err *err)
 {
     for (uint32_t k = 0; k < e->split.ranks; k++) {
-        struct tsr_tensor said =
-            tsr_engine_rows(&at->said, k * tokens * e->routes->each + first, in->rows);
-        TSR_TRY(tsr_engine_split_part(e, &e->layers[layer].lin[id], k, in, &said, err));
+        struct tsr_tensor own = tsr_engine_rows(said, k * apart, in->rows);
+        TSR_TRY(tsr_engine_split_part(e, &e->layers[layer].lin[id], k, in, &own, err));
     }
     return TSR_OK;
 }
@@ -142,8 +142,7 @@ static tsr_status run_group(struct tsr_engine *e, uint64_t layer,
         TSR_TRY(
             show(e, at->dev, layer, tsr_model_expert_site(i, TSR_MODEL_SITE_DOWN_IN), &own, err));
         if (e->split.ranks) {
-            TSR_TRY(
-                run_parts(e, layer, id, at, x->rows, &own, tsr_engine_experts_first(r, i), err));
+            TSR_TRY(run_parts(e, layer, id, &own, &into, x->rows * r->each, err));
         } else if (e->hooks.outputs) {
             const struct tsr_tensor *out = &into;
             TSR_TRY(compensated(e, layer, i, TSR_MODEL_SITE_DOWN_IN, &own, &out, err));
@@ -184,7 +183,7 @@ static tsr_status run_gated(struct tsr_engine *e, uint64_t layer, enum tsr_site 
 
 tsr_status tsr_engine_experts_run_shared(struct tsr_engine *e, uint64_t layer,
                                          const struct tsr_tensor *x, const struct tsr_tensor *said,
-                                         struct tsr_err *err)
+                                         uint64_t apart, struct tsr_err *err)
 {
     const enum tsr_site site = TSR_MODEL_SITE_SHARED_DOWN_IN;
     struct tsr_tensor   inner;
@@ -196,8 +195,7 @@ tsr_status tsr_engine_experts_run_shared(struct tsr_engine *e, uint64_t layer,
         TSR_TRY(tsr_engine_sum_over_ranks(e, e->dev, layer, TSR_MODEL_DOWN, said, err));
         return tsr_engine_compensate_site(e, layer, site, &inner, &said, err);
     }
-    return e->split.ranks ? run_parts(e, layer, TSR_MODEL_SHARED_DOWN, &e->routes->own, x->rows,
-                                      &inner, x->rows * e->model->hp.experts_used, err)
+    return e->split.ranks ? run_parts(e, layer, TSR_MODEL_SHARED_DOWN, &inner, said, apart, err)
                           : tsr_engine_run_site(e, layer, site, &inner, &said, err);
 }
 

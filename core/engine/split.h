@@ -25,14 +25,17 @@ tsr_status tsr_engine_split_run(struct tsr_engine *e, uint64_t layer, enum tsr_l
                                 const struct tsr_tensor *in, const struct tsr_tensor *out,
                                 struct tsr_err *err);
 /* The steps of it, for experts, whose products are weighed before they are a rank's partial sum: the product of a
- * rank's part, with the linear's bias on the first one; a partial sum is kept; out = the sum of those that were kept. */
+ * rank's part, with the linear's bias on the first one, on the linear's device; a partial sum is kept; out = the sum of
+ * those that were kept.  dev has `out`. */
 tsr_status tsr_engine_split_part(struct tsr_engine *e, const struct tsr_engine_linear_dev *l,
                                  uint32_t rank, const struct tsr_tensor *in,
                                  const struct tsr_tensor *out, struct tsr_err *err);
-tsr_status tsr_engine_split_keep(struct tsr_engine *e, uint32_t rank, const struct tsr_tensor *out,
-                                 struct tsr_err *err);
-tsr_status tsr_engine_split_sum(struct tsr_engine *e, uint64_t layer, enum tsr_linear_id id,
-                                const struct tsr_tensor *out, struct tsr_err *err);
-void       tsr_engine_split_drop(struct tsr_engine *e, struct tsr_engine_split_dev *s, bool device);
+tsr_status tsr_engine_split_keep(struct tsr_engine *e, struct tsr_engine_device *dev, uint32_t rank,
+                                 const struct tsr_tensor *out, struct tsr_err *err);
+tsr_status tsr_engine_split_sum(struct tsr_engine *e, struct tsr_engine_device *dev, uint64_t layer,
+                                enum tsr_linear_id id, const struct tsr_tensor *out,
+                                struct tsr_err *err);
+/* dev NULL: its weights are gone with it. */
+void tsr_engine_split_drop(struct tsr_engine_device *dev, struct tsr_engine_split_dev *s);
 
 #endif

@@ -187,6 +187,6 @@ void tsr_engine_linear_drop(struct tsr_engine *e, struct tsr_engine_linear_dev *
     if (!l->order_shared)
         tsr_engine_device_drop_tensor(dev, &l->order);
     tsr_model_packed_destroy(l->part);
-    tsr_engine_split_drop(e, l->split, true);
+    tsr_engine_split_drop(dev, l->split);
     *l = (struct tsr_engine_linear_dev){ 0 };
 }

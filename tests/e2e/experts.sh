@@ -568,8 +568,8 @@ for m in deepseek_v2-lite deepseek_v3; do
         "$(($(jq .results.quantize.bytes "$WORK/$m-4/results.json") + norms))"
     ok "$m: keys and values of 24 columns a head" test "$(stage $m kv)" = $((3 * 24 * 2 * 4 * 24 * 2))
 done
-fails "a plan for experts of different widths" 2 rules/packed plan rules/packed --cluster cluster.yaml \
-    --workload '{prompt: 16, generate: 8, batch: 1}' -o x.yaml
+run plan rules/packed --cluster cluster.yaml --workload '{prompt: 16, generate: 8, batch: 1}' --json -o x.yaml
+ok "a plan for packed experts of different widths, got $rc" json '.plan.stages | length > 0' "$WORK/out"
 # more(A, B, KEY): of plan A's and B's stage
 more() { jq -en --argjson a "$(stage "$1" "$3")" --argjson b "$(stage "$2" "$3")" '$a > $b' >/dev/null; }
 ok "more experts take more memory" more eight four weights

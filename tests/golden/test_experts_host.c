@@ -102,14 +102,63 @@ static void refused(void **state)
     assert_int_equal(tsr_engine_create(&e, registry, g.model, NULL, &opt, &err.err), TSR_E_CONFIG);
     assert_non_null(strstr(err.text, "no experts"));
     golden_free(&g);
+}
 
-    /* simulated ranks have their rows where the engine's own device has them */
-    golden_load(&g, "qwen3_moe");
-    const struct tsr_engine_split split = { .ranks = 2 };
-    opt.split = &split;
-    assert_int_equal(tsr_engine_create(&e, registry, g.model, NULL, &opt, &err.err), TSR_E_CONFIG);
-    assert_non_null(strstr(err.text, "cpu_experts"));
-    golden_free(&g);
+/* Partial sums in rank order, as numbers of 12 bits, so that each rank's part shows. */
+static tsr_status coded_sum(void *ctx, uint32_t site, const float *const *partial, uint64_t rows,
+                            uint64_t cols, float *sum, struct tsr_err *err)
+{
+    const uint32_t *ranks = ctx;
+    (void)site;
+    (void)err;
+    for (uint64_t i = 0; i < rows * cols; i++) {
+        sum[i] = 0;
+        for (uint32_t k = 0; k < *ranks; k++) {
+            uint32_t bits;
+            float    part;
+            memcpy(&bits, &partial[k][i], sizeof bits);
+            bits &= UINT32_C(0xfffff000);
+            memcpy(&part, &bits, sizeof part);
+            sum[i] += part;
+        }
+    }
+    return TSR_OK;
+}
+
+/* Simulated ranks are those of the CPU alone, wherever the experts are. */
+static void simulated_ranks(void **state)
+{
+    static const char *const names[] = { "qwen3_moe", "gpt_oss", "deepseek_v3", "mixtral", NULL };
+    (void)state;
+    for (size_t i = few ? 2 : 0; names[i] && !(few && i > 2); i++)
+        for (uint32_t ranks = 2; ranks <= (few ? 2u : 4u); ranks *= 2) {
+            const struct tsr_engine_split split = { .ranks = ranks,
+                                                    .sum = coded_sum,
+                                                    .ctx = &ranks };
+            struct golden                 g;
+            golden_load(&g, names[i]);
+            const struct golden_case *c = &g.cases[g.n - 1];
+            uint64_t                  bytes = c->n_prompt * g.model->hp.vocab * sizeof(float);
+            struct tsr_engine_options opt = { .slots = 1 };
+            float                    *one = run(g.model, &opt, c, false);
+            opt.split = &split;
+            float *want = run(g.model, &opt, c, false);
+            assert_memory_not_equal(want, one, bytes);
+            for (uint64_t layers = 1; layers < 4; layers++) {
+                opt.on.backend = backend;
+                opt.on.cpu_experts = layers < 3 ? layers : UINT64_MAX;
+                opt.chunk = layers % 2 * 3;
+                float *got = run(g.model, &opt, c, layers == 1);
+                if (memcmp(got, want, bytes) != 0)
+                    fail_msg("%s, %u simulated ranks: other logits with the experts of %llu layers "
+                             "on the CPU",
+                             names[i], ranks, (unsigned long long)layers);
+                free(got);
+            }
+            free(want);
+            free(one);
+            golden_free(&g);
+        }
 }
 
 /* On the CPU there is nothing to move. */
@@ -132,6 +181,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(same_bits), cmocka_unit_test(memory_moves),
                                         cmocka_unit_test(refused),
+                                        cmocka_unit_test(simulated_ranks),
                                         cmocka_unit_test(nothing_to_move) };
     struct tsr_pool        *pool = NULL;
     if (argc < 3)
