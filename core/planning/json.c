@@ -144,15 +144,18 @@ static bool put_left_out(json_t *j, const struct tsr_plan_problem *p)
 }
 
 /* Experts, and where the number of those that a step reaches comes from. */
-static bool put_experts(json_t *j, const struct tsr_plan_shape *s)
+static bool put_experts(json_t *j, const struct tsr_plan_shape *s, const struct tsr_plan_quality *q)
 {
+    bool    grouped = s->groups > 1 && !*s->packed;
     json_t *e = s->experts ? json_object() : NULL;
     return !s->experts ||
            (tsr_pipeline_json_put(j, "experts", e) &&
             tsr_pipeline_json_put_int(e, "count", s->experts) &&
             tsr_pipeline_json_put_int(e, "used", s->experts_used) &&
             tsr_pipeline_json_put_text(e, "frequencies", s->routing ? "measured" : "equal") &&
-            (s->groups <= 1 || tsr_pipeline_json_put_int(e, "groups", s->groups)));
+            (s->groups <= 1 || tsr_pipeline_json_put_int(e, "groups", s->groups)) &&
+            (!grouped ||
+             tsr_pipeline_json_put_text(e, "quality", *q->experts ? q->experts : "frequencies")));
 }
 
 bool tsr_planning_put_problem(json_t *j, const struct tsr_plan_problem *p)
@@ -191,8 +194,8 @@ bool tsr_planning_put_problem(json_t *j, const struct tsr_plan_problem *p)
         tsr_pipeline_json_put_real(j, "max_omega",
                                    p->max_omega >= 0 ? p->max_omega : (double)NAN) &&
         tsr_pipeline_json_put_text(j, "at_least", p->o.at_least) &&
-        tsr_pipeline_json_put_real(j, "theta", p->o.theta) && put_experts(j, p->shape) &&
-        put_left_out(j, p) && ok;
+        tsr_pipeline_json_put_real(j, "theta", p->o.theta) &&
+        put_experts(j, p->shape, &p->quality) && put_left_out(j, p) && ok;
     ok = tsr_pipeline_json_put(j, "workload", work) && ok;
     return tsr_pipeline_json_put(j, "candidates", names) && ok;
 }

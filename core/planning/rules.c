@@ -66,8 +66,11 @@ static tsr_status open_shape(struct tsr_planning_rules *z, struct tsr_err *err)
     tsr_planning_routing(pl, z->job);
     if (pl->options.routing && *pl->options.routing)
         TSR_TRY(tsr_plan_shape_measured(z->own, pl->options.routing, err));
-    if (pl->options.expert_groups > 1 && !*z->own->packed)
-        TSR_TRY(tsr_plan_shape_group(z->own, pl->options.expert_groups, err));
+    if (pl->options.expert_groups <= 1 || *z->own->packed)
+        return TSR_OK;
+    if (*pl->options.indicators)
+        TSR_TRY(tsr_plan_quality_order(z->own, pl->options.indicators, pl->options.table, err));
+    TSR_TRY(tsr_plan_shape_group(z->own, pl->options.expert_groups, err));
     return TSR_OK;
 }
 

@@ -241,8 +241,14 @@ void tsr_planning_table_problem(const json_t *r, const json_t *plan, FILE *to)
                                      0
                                  ? "measured by a calibration"
                                  : "not measured: every expert alike");
+        const char *quality = tsr_planning_table_text(experts, "quality");
         if (groups)
-            (void)snprintf(text + at, sizeof text - at, "; %lld groups", groups);
+            at += (size_t)snprintf(text + at, sizeof text - at, "; %lld groups", groups);
+        if (*quality)
+            (void)snprintf(text + at, sizeof text - at, ", %s",
+                           strcmp(quality, "frequencies") == 0
+                               ? "which share the layer's indicator by frequency"
+                               : "each with its experts' own indicators");
         tsr_planning_table_wrap(to, "experts", text);
     }
     (void)snprintf(text, sizeof text, "%s: %lld device%s in %lld node%s",

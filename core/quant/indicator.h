@@ -7,7 +7,8 @@
  *   measured    the true increase of the mean loss with only that layer quantized
  *
  * A layer's indicator is the sum over its linears.  16 bits means the original weights: 0 in every
- * table.
+ * table.  A linear of an expert counts by the tokens that take it: its variance times their share of all, its Hessian
+ * over their inputs; one that no token of the calibration takes adds nothing.
  */
 #ifndef TSR_QUANT_INDICATOR_H
 #define TSR_QUANT_INDICATOR_H
@@ -78,7 +79,11 @@ struct tsr_quant_indicators {
     uint64_t layers;
     uint32_t bits[TSR_INDICATOR_BITS], n_bits;
     uint32_t kinds;
-    double  *omega[TSR_QUANT_INDICATORS];   /* [layers][n_bits], NULL: not made; owned */
+    double  *omega[TSR_QUANT_INDICATORS]; /* [layers][n_bits], NULL: not made; owned */
+    uint64_t experts;                     /* of a layer; 0: none */
+    double  *expert
+        [TSR_QUANT_INDICATORS]; /* [layers][experts][n_bits]: what each expert adds to its layer's omega; NULL:
+                                               not known; owned */
     double   seconds[TSR_QUANT_INDICATORS]; /* statistics and work, in this run of the program */
     double   loss;                          /* mean loss of the original, measured only */
     uint64_t sequences, tokens;             /* that the loss is over */

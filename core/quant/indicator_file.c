@@ -11,11 +11,11 @@ static json_t *number(double v)
     return isfinite(v) ? json_real(v) : json_null();
 }
 
-/* [layers][widths] */
-static json_t *rows_json(const struct tsr_quant_indicators *t, const double *omega)
+/* [n][widths] */
+static json_t *rows_json(const struct tsr_quant_indicators *t, const double *omega, uint64_t n)
 {
     json_t *rows = json_array();
-    for (uint64_t l = 0; rows && l < t->layers; l++) {
+    for (uint64_t l = 0; rows && l < n; l++) {
         json_t *row = json_array();
         bool    ok = row != NULL;
         for (uint32_t b = 0; ok && b < t->n_bits; b++)
@@ -26,6 +26,23 @@ static json_t *rows_json(const struct tsr_quant_indicators *t, const double *ome
         }
     }
     return rows;
+}
+
+/* [layers][experts][widths]; null for a layer without experts */
+static json_t *experts_json(const struct tsr_quant_indicators *t, const struct tsr_model *m,
+                            const double *omega)
+{
+    json_t *layers = json_array();
+    for (uint64_t l = 0; layers && l < t->layers; l++) {
+        bool    has = m->hp.sparse && m->hp.sparse[l];
+        json_t *one =
+            has ? rows_json(t, omega + l * t->experts * t->n_bits, t->experts) : json_null();
+        if (json_array_append_new(layers, one) != 0) {
+            json_decref(layers);
+            return NULL;
+        }
+    }
+    return layers;
 }
 
 /* Takes v; false: out of memory. */
@@ -47,8 +64,9 @@ static json_t *tau_json(const struct tsr_quant_indicators *t, enum tsr_indicator
     return o;
 }
 
-static json_t *table_json(const struct tsr_quant_indicators *t, enum tsr_indicator kind,
-                          const struct tsr_quant_indicator_options *opt, const json_t *quantizer)
+static json_t *table_json(const struct tsr_quant_indicators *t, const struct tsr_model *m,
+                          enum tsr_indicator kind, const struct tsr_quant_indicator_options *opt,
+                          const json_t *quantizer)
 {
     json_t *o = json_object();
     bool    ok = o && put(o, "name", json_string(tsr_quant_indicator_name(kind)));
@@ -67,7 +85,8 @@ static json_t *table_json(const struct tsr_quant_indicators *t, enum tsr_indicat
     else if (t->omega[TSR_QUANT_IND_MEASURED])
         ok = ok && put(o, "tau", tau_json(t, kind));
     ok = ok && put(o, "seconds", number(t->seconds[kind])) &&
-         put(o, "omega", rows_json(t, t->omega[kind]));
+         put(o, "omega", rows_json(t, t->omega[kind], t->layers)) &&
+         (!t->expert[kind] || put(o, "experts", experts_json(t, m, t->expert[kind])));
     if (ok)
         return o;
     json_decref(o);
@@ -89,8 +108,8 @@ json_t *tsr_quant_indicators_json(const struct tsr_quant_indicators *t, const st
         ok = json_array_append_new(bits, json_integer(t->bits[b])) == 0;
     for (int i = 0; ok && i < TSR_QUANT_INDICATORS; i++)
         if (t->omega[i])
-            ok = json_array_append_new(tables,
-                                       table_json(t, (enum tsr_indicator)i, opt, quantizer)) == 0;
+            ok = json_array_append_new(tables, table_json(t, m, (enum tsr_indicator)i, opt,
+                                                          quantizer)) == 0;
     /* put() takes the references in any case */
     ok = put(o, "calibration", cal) && ok;
     ok = put(o, "bits", bits) && ok;

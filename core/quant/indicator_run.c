@@ -26,14 +26,44 @@ struct run {
 
 void tsr_quant_indicators_free(struct tsr_quant_indicators *t)
 {
-    for (int i = 0; i < TSR_QUANT_INDICATORS; i++)
+    for (int i = 0; i < TSR_QUANT_INDICATORS; i++) {
         free(t->omega[i]);
+        free(t->expert[i]);
+    }
     *t = (struct tsr_quant_indicators){ 0 };
 }
 
 static double *row(struct run *r, enum tsr_indicator i, uint64_t layer)
 {
     return r->t->omega[i] + layer * r->t->n_bits;
+}
+
+/* Adds what a linear loses at width b to its layer's, and to its expert's. */
+static void add(struct run *r, enum tsr_indicator i, uint64_t layer, enum tsr_linear_id linear,
+                uint32_t b, double omega)
+{
+    row(r, i, layer)[b] += omega;
+    if (linear >= TSR_MODEL_EXPERTS) {
+        uint64_t expert = (uint64_t)(linear - TSR_MODEL_EXPERTS) / TSR_EXPERT_LINEARS;
+        r->t->expert[i][(layer * r->t->experts + expert) * r->t->n_bits + b] += omega;
+    }
+}
+
+/* The share of all tokens that a linear is used for. */
+static double share_of(const struct run *r, const struct tsr_quant_layer_stats *s,
+                       enum tsr_linear_id linear)
+{
+    enum tsr_site site = tsr_model_linear_site(linear);
+    if (linear < TSR_MODEL_EXPERTS)
+        return 1;
+    return s->borrowed[site] ? 0 : (double)s->site[site].tokens / (double)r->c->tokens;
+}
+
+/* Whether a table is a sum over linears. */
+static bool by_linear(int i)
+{
+    return i == TSR_QUANT_IND_VARIANCE || i == TSR_QUANT_IND_VARIANCE_STOCHASTIC ||
+           i == TSR_QUANT_IND_HESSIAN;
 }
 
 static bool packs(const struct run *r, uint32_t b)
@@ -73,6 +103,10 @@ static tsr_status set_up(struct run *r, struct tsr_err *err)
     for (int i = 0; i < TSR_QUANT_INDICATORS; i++)
         if (HAS(t, i) && !(t->omega[i] = tsr_new(n, sizeof *t->omega[i])))
             return tsr_fail_nomem(err, n * sizeof *t->omega[i], "indicators");
+    for (int i = 0; i < TSR_QUANT_INDICATORS && t->experts; i++)
+        if (HAS(t, i) && by_linear(i) &&
+            !(t->expert[i] = tsr_new(n * t->experts, sizeof *t->expert[i])))
+            return tsr_fail_nomem(err, n * t->experts * sizeof *t->expert[i], "indicators");
     for (uint32_t b = 0; b < r->opt->n_bits; b++)
         if (packs(r, b))
             TSR_TRY(
@@ -96,23 +130,24 @@ static tsr_status variance(struct run *r, uint64_t layer, const struct tsr_quant
     for (uint64_t i = 0; i < r->m->hp.linears; i++) {
         const struct tsr_matrix *w = &r->m->layers[layer].lin[i].w;
         struct tsr_quant_extents e;
-        double                   mean, var;
+        enum tsr_linear_id       id = (enum tsr_linear_id)i;
+        double                   mean, var, share;
         if (!w->data)
             continue;
+        share = share_of(r, s, id);
         TSR_TRY(tsr_quant_extents_of(w, &e, err));
-        tsr_quant_stats_overall(&s->site[tsr_model_linear_site((enum tsr_linear_id)i)], &mean,
-                                &var);
+        tsr_quant_stats_overall(&s->site[tsr_model_linear_site(id)], &mean, &var);
         for (uint32_t b = 0; b < r->opt->n_bits; b++) {
             if (r->opt->bits[b] >= ORIGINAL_BITS)
                 continue;
             double sq =
                 tsr_quant_extents_step_sq(&e, r->opt->bits[b], r->opt->step, r->opt->symmetric);
             if (HAS(r->t, TSR_QUANT_IND_VARIANCE))
-                row(r, TSR_QUANT_IND_VARIANCE, layer)[b] +=
-                    tsr_quant_omega_variance(w->cols, sq, mean, var, false);
+                add(r, TSR_QUANT_IND_VARIANCE, layer, id, b,
+                    share * tsr_quant_omega_variance(w->cols, sq, mean, var, false));
             if (HAS(r->t, TSR_QUANT_IND_VARIANCE_STOCHASTIC))
-                row(r, TSR_QUANT_IND_VARIANCE_STOCHASTIC, layer)[b] +=
-                    tsr_quant_omega_variance(w->cols, sq, mean, var, true);
+                add(r, TSR_QUANT_IND_VARIANCE_STOCHASTIC, layer, id, b,
+                    share * tsr_quant_omega_variance(w->cols, sq, mean, var, true));
         }
     }
     r->t->seconds[TSR_QUANT_IND_VARIANCE] += tsr_now_s() - start;
@@ -126,9 +161,10 @@ static void hessian(struct run *r, uint64_t layer, const struct tsr_quant_layer_
     for (uint32_t b = 0; b < r->opt->n_bits; b++)
         for (uint64_t i = 0; i < r->m->hp.linears && r->o[b]; i++) {
             const struct tsr_model_packed *p = r->o[b]->lin[layer][i];
-            if (p && s->top) /* a linear that stays original has no error */
-                row(r, TSR_QUANT_IND_HESSIAN, layer)[b] +=
-                    s->top[tsr_model_linear_site((enum tsr_linear_id)i)] * p->squared_error;
+            enum tsr_linear_id             id = (enum tsr_linear_id)i;
+            enum tsr_site                  site = tsr_model_linear_site(id);
+            if (p && s->top && !s->borrowed[site]) /* a linear that stays original has no error */
+                add(r, TSR_QUANT_IND_HESSIAN, layer, id, b, s->top[site] * p->squared_error);
         }
     r->t->seconds[TSR_QUANT_IND_HESSIAN] += tsr_now_s() - start;
 }
@@ -241,9 +277,9 @@ tsr_status tsr_quant_indicators_run(struct tsr_quant_indicators *out, struct tsr
                                     const struct tsr_quant_indicator_options *opt,
                                     struct tsr_err                           *err)
 {
-    *out = (struct tsr_quant_indicators){ .layers = m->hp.layers,
-                                          .n_bits = opt->n_bits,
-                                          .kinds = opt->kinds };
+    *out = (struct tsr_quant_indicators){
+        .layers = m->hp.layers, .n_bits = opt->n_bits, .experts = m->hp.experts, .kinds = opt->kinds
+    };
     struct run r = { .t = out, .registry = registry, .m = m, .c = c, .opt = opt };
     for (uint32_t b = 0; b < opt->n_bits && b < TSR_INDICATOR_BITS; b++)
         out->bits[b] = opt->bits[b];

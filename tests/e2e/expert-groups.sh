@@ -90,6 +90,49 @@ sed -E '0,/experts: "/s/^(      - \{layers: "([0-9])", experts: )/      - {layer
 verb --check hand.yaml
 ok "groups of a file by hand, got $rc" test "$rc" = 0
 
+# ---- indicators of single experts -----------------------------------------------------------------------------------
+
+cat >"$WORK/suffer.yaml" <<JOB
+version: 1
+model: wide
+pipeline:
+  - calibrate: {text: $TEXT, samples: 4, seqlen: 64}
+  - indicators: {bits: "3,4,8,16", quantize: {use: rtn, group: 32}, measured: false}
+JOB
+ok "without indicators of experts frequencies divide a layer's" has '.results.plan.experts.quality == "frequencies"'
+run run suffer.yaml --out measured
+ok "indicators, got $rc" test "$rc" = 0
+IND=$WORK/measured/indicators.json
+# by_them OPTION...: a plan by the indicators
+by_them() {
+    run plan wide --cluster one.yaml --workload '{prompt: 16, generate: 8, batch: 4, chunk: 8, kv: f32}' --use rtn --group 32 --bits 3,4,8 \
+        --expert-groups 2 --routing best/calibration --quality '{at_least: uniform-4, indicators: measured/indicators.json}' --baselines none "$@"
+}
+by_them -o measured/plan.yaml
+ok "a plan by them, got $rc" test "$rc" = 0
+ok "the table says so" grep -q "each with its experts' own indicators" <(tr -s ' \n' ' ' <"$WORK/out")
+by_them --json -o measured/plan.yaml
+ok "so does the result" json '.experts.quality == "hessian"' "$WORK/out"
+cp "$WORK/out" "$WORK/by-them"
+by_them --check measured/plan.yaml --json
+ok "--check has its figures, got $rc" json --slurpfile a "$WORK/by-them" '.plan.omega == $a[0].plan.omega and .plan.latency_ms == $a[0].plan.latency_ms' "$WORK/out"
+ok "every expert has one for every width" json '.tables | map(select(.name != "random")) | length == 3 and
+    all(.experts | length == 6 and all(length == 8 and all(length == 4 and .[3] == 0)))' "$IND"
+ok "they are parts of their layer's" json '.tables[] | select(.name == "hessian") | [.omega, .experts] | transpose |
+    all(.[0] as $layer | .[1] | [range(4) as $b | (map(.[$b]) | add) <= $layer[$b] * (1 + 1e-9)] | all)' "$IND"
+# the experts of each layer's second group suffer no more than those of its first
+jq -r '.tables[] | select(.name == "hessian") | .experts | to_entries[] | "\(.key) \(.value | map(.[0] | tostring) | join(" "))"' "$IND" >"$WORK/suffers"
+hits=0
+while read -r layer list; do
+    read -ra v < <(sed -n "s/^$layer //p" "$WORK/suffers")
+    second=$(tr ',' '\n' <<<"$list" | while IFS=- read -r a b; do seq "$a" "${b:-$a}"; done | tr '\n' ' ')
+    most=$(for e in $second; do echo "${v[e]}"; done | sort -g | tail -n 1)
+    least=$(for e in {0..7}; do [[ " $second" == *" $e "* ]] || echo "${v[e]}"; done | sort -g | head -n 1)
+    ok "layer $layer: groups by what experts suffer" awk "BEGIN { exit !($most <= $least) }"
+    hits=$((hits + 1))
+done < <(sed -n 's/^      - {layers: "\([0-9]\)", experts: "\([0-9,-]*\)".*/\1 \2/p' "$WORK/measured/plan.yaml")
+ok "some layer has two widths" test "$hits" -gt 0
+
 # ---- the packed model has its plan's price -------------------------------------------------------------------------
 
 # price MODEL PLAN OPTION...: bytes and times of a plan, without frequencies

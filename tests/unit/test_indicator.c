@@ -6,7 +6,10 @@
 #include "quant_golden.h"
 
 #include "../fixtures/error_is.h"
+#include "base/f16.h"
 #include "config/config.h"
+
+#include <unistd.h>
 
 #define DEMO    TSR_SOURCE_ROOT "/configs/demo"
 #define SAMPLES 4 /* sequences of the recorded inputs */
@@ -596,6 +599,128 @@ static void a_model(void **state)
     tsr_quant_calibration_destroy(c2);
 }
 
+/* ---- experts ---------------------------------------------------------------------------- */
+
+#define MOE   TEST_GOLDEN "/models/qwen3_moe"
+#define SMALL TEST_GOLDEN "/models/stories260k"
+
+/* Indicators of a model with experts at 3 and 8 bits, and how many tokens each expert of layer 1 took, 0: none. */
+static struct tsr_quant_indicators of_experts(struct tsr_model *m, const struct tsr_tokenizer *tok,
+                                              const char *text, uint64_t *taken)
+{
+    struct tsr_errbuf                  err = TSR_ERRBUF(err);
+    struct tsr_quant_calibration      *c = NULL;
+    struct tsr_quant_indicators        t;
+    struct tsr_quant_layer_stats       s;
+    struct parsed                      s3 = scheme(registry[0], "{use: rtn, bits: 3, group: 8}");
+    struct parsed                      s8 = scheme(registry[0], "{use: rtn, bits: 8, group: 8}");
+    struct tsr_quant_scheme           *list[TSR_INDICATOR_BITS] = { s3.s, s8.s };
+    struct tsr_quant_calibrate_options co = {
+        .text = text, .samples = 2, .seqlen = SEQLEN, .seed = 2, .defer = true
+    };
+    struct tsr_quant_indicator_options o = { .bits = { 3, 8 },
+                                             .n_bits = 2,
+                                             .schemes = list,
+                                             .kinds = 1u << TSR_QUANT_IND_VARIANCE |
+                                                      1u << TSR_QUANT_IND_HESSIAN,
+                                             .step = TSR_QUANT_STEP_ROW };
+    OK(tsr_quant_calibrate(&c, registry[0], m, tok, &co, &err.err));
+    OK(tsr_quant_indicators_run(&t, registry[0], m, c, &o, &err.err));
+    OK(tsr_quant_calibration_layer(c, 1, TSR_NEED_MEAN, NULL, &s, &err.err));
+    for (uint64_t e = 0; e < m->hp.experts; e++) {
+        enum tsr_site site = tsr_model_expert_site(e, TSR_MODEL_SITE_FFN_IN);
+        taken[e] = s.borrowed[site] ? 0 : s.site[site].tokens;
+    }
+    tsr_quant_layer_stats_free(&s);
+    json_t *q = json_pack("{s:s}", "use", "rtn"), *j = tsr_quant_indicators_json(&t, m, c, &o, q);
+    for (size_t i = 0; i < 2; i++) { /* the file has them */
+        const json_t *x = json_array_get(json_object_get(j, "tables"), i);
+        x = json_array_get(json_array_get(json_object_get(x, "experts"), 1), 3);
+        assert_true(
+            json_real_value(json_array_get(x, 0)) ==
+            t.expert[i ? TSR_QUANT_IND_HESSIAN : TSR_QUANT_IND_VARIANCE][(m->hp.experts + 3) * 2]);
+    }
+    json_decref(j);
+    json_decref(q);
+    tsr_quant_calibration_destroy(c);
+    parsed_free(&s3);
+    parsed_free(&s8);
+    return t;
+}
+
+/* A text whose tokens are bytes, which the small tokenizer gives numbers below those of the model. */
+static void write_bytes(char *path)
+{
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    FILE *f = fdopen(fd, "w");
+    assert_non_null(f);
+    for (unsigned i = 0; i < 4 * SEQLEN; i++) /* of three bytes each, from U+4E00 on */
+        (void)fprintf(f, "%c%c%c", 0xE4 + (int)(i % 5), 0xB8 + (int)(i * i % 8),
+                      0x80 + (int)(i * 29 % 64));
+    assert_int_equal(fclose(f), 0);
+}
+
+/* An expert whose weights have outliers has a larger indicator, and nothing else of its layer has another. */
+static void experts_apart(void **state)
+{
+    (void)state;
+    struct tsr_errbuf     err = TSR_ERRBUF(err);
+    struct tsr_model     *m = NULL;
+    struct tsr_tokenizer *tok = NULL;
+    uint64_t              taken[16], planted = 0;
+    char                  text[] = "/tmp/tessera-experts-XXXXXX";
+    write_bytes(text);
+    OK(tsr_model_load(&m, MOE, false, &err.err));
+    OK(tsr_checkpoint_tokenizer_load(&tok, SMALL, &err.err));
+    uint64_t experts = m->hp.experts, at = experts * 2; /* of layer 1 */
+    assert_in_range(experts, 4, 16);
+    struct tsr_quant_indicators t = of_experts(m, tok, text, taken);
+    for (uint64_t e = 1; e < experts; e++) /* one that few tokens take, but some */
+        if (taken[e] && (!taken[planted] || taken[e] < taken[planted]))
+            planted = e;
+    struct tsr_matrix *w = &m->layers[1].lin[tsr_model_expert_linear(planted, TSR_MODEL_DOWN)].w;
+    const void        *was = w->data;
+    float             *copy = tsr_new(w->rows * w->cols, sizeof *copy);
+    assert_non_null(copy);
+    for (uint64_t r = 0; r < w->rows; r++)
+        tsr_widen(copy + r * w->cols, (const unsigned char *)was + r * w->row_stride, w->dtype,
+                  w->cols);
+    for (uint64_t r = 0; r < w->rows; r++)
+        for (uint64_t c = 0; c < w->cols; c += 8)
+            copy[r * w->cols + c] *= 200;
+    const struct tsr_matrix stored = *w;
+    w->data = copy;
+    w->dtype = TSR_F32;
+    w->row_stride = w->cols * sizeof *copy;
+    struct tsr_quant_indicators u = of_experts(m, tok, text, taken);
+    *w = stored;
+    free(copy);
+    for (int k = 0; k < 2; k++) {
+        enum tsr_indicator i = k ? TSR_QUANT_IND_HESSIAN : TSR_QUANT_IND_VARIANCE;
+        const double      *a = t.expert[i] + at, *b = u.expert[i] + at;
+        double             sum = 0;
+        for (uint64_t e = 0; e < experts; e++) {
+            sum += b[e * 2];
+            assert_true(taken[e] ? a[e * 2] > a[e * 2 + 1] && a[e * 2 + 1] > 0 : a[e * 2] == 0);
+            if (e == planted)
+                continue;
+            assert_true(b[e * 2] == a[e * 2]);
+            assert_true(b[planted * 2] > b[e * 2]);
+        }
+        assert_true(b[planted * 2] > 10 * a[planted * 2]);
+        /* what is left of the layer is what it was */
+        close_to("the rest", u.omega[i][2] - b[planted * 2], t.omega[i][2] - a[planted * 2], 1e-9);
+        assert_true(sum < u.omega[i][2]);
+        assert_null(t.expert[TSR_QUANT_IND_MEASURED]);
+    }
+    tsr_quant_indicators_free(&t);
+    tsr_quant_indicators_free(&u);
+    tsr_tokenizer_destroy(tok);
+    tsr_model_destroy(m);
+    assert_int_equal(unlink(text), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -607,6 +732,7 @@ int main(void)
         cmocka_unit_test(kendall),
         cmocka_unit_test(wrong_weights),
         cmocka_unit_test(a_model),
+        cmocka_unit_test(experts_apart),
     };
     return cmocka_run_group_tests_name("indicator", tests, setup, teardown);
 }

@@ -708,6 +708,87 @@ static void write_routing(const struct tsr_plan_shape *s, uint32_t draw)
     }
 }
 
+/* A file of indicators: what layers and their experts suffer at 3, 4 and 8 bits. */
+#define MOST_LAYERS 8
+static struct {
+    bool   given;
+    double used[MOST_LAYERS][3], all[MOST_LAYERS][3], expert[MOST_LAYERS][16][3];
+} suffer;
+
+static uint32_t width_at(uint32_t bits)
+{
+    return bits == 3 ? 0 : bits == 4 ? 1 : 2;
+}
+
+static void put_row(FILE *f, const double *v)
+{
+    (void)fprintf(f, "[%.17g,%.17g,%.17g,0]", v[0], v[1], v[2]);
+}
+
+/* other: the table that is used has no experts, those of `hessian` divide it. */
+static void write_indicators(const struct tsr_plan_shape *s, uint32_t draw, bool other)
+{
+    char path[200];
+    (void)snprintf(path, sizeof path, "%s/ind.json", folder);
+    FILE *f = fopen(path, "we");
+    assert_non_null(f);
+    assert_true(s->layers <= MOST_LAYERS && s->experts <= 16);
+    for (uint64_t l = 0; l < s->layers; l++)
+        for (int b = 0; b < 3; b++) {
+            double   falls = ldexp(1, b == 2 ? -10 : -2 * b);
+            uint32_t r[4];
+            tsr_philox(r, l, 17, draw);
+            suffer.all[l][b] = falls * (1 + r[0] % 100);
+            for (uint32_t e = 0; e < s->experts; e++) {
+                tsr_philox(r, l * 16 + e, 18 + (uint32_t)b, draw); /* they do not fall alike */
+                suffer.expert[l][e][b] = falls * (r[0] % 7 == 0 ? 0 : r[0] % 1000) / 100;
+                suffer.all[l][b] += suffer.expert[l][e][b];
+            }
+            suffer.used[l][b] = other ? falls * (3 + (double)l) : suffer.all[l][b];
+        }
+    (void)fprintf(f,
+                  "{\"format\":\"tessera.indicators/1\",\"model\":\"x\",\"layers\":%llu,"
+                  "\"bits\":[3,4,8,16],\"tables\":[",
+                  (unsigned long long)s->layers);
+    for (int table = other ? 0 : 1; table < 2; table++) {
+        (void)fprintf(f, "{\"name\":\"%s\",\"omega\":[", table ? "hessian" : "measured");
+        for (uint64_t l = 0; l < s->layers; l++) {
+            (void)fputs(l ? "," : "", f);
+            put_row(f, table ? suffer.all[l] : suffer.used[l]);
+        }
+        (void)fprintf(f, "]%s", table ? ",\"experts\":[" : "},");
+        for (uint64_t l = 0; table && l < s->layers; l++) {
+            bool has = s->layer[s->layer_class[l]].router.rows;
+            (void)fprintf(f, "%s%s", l ? "," : "", has ? "[" : "null");
+            for (uint32_t e = 0; has && e < s->experts; e++) {
+                (void)fputs(e ? "," : "", f);
+                put_row(f, suffer.expert[l][e]);
+            }
+            (void)fputs(has ? "]" : "", f);
+        }
+    }
+    (void)fputs("]}]}", f);
+    assert_int_equal(fclose(f), 0);
+    suffer.given = true;
+}
+
+/* The measured omega of a mix: what is not of experts at the first group's bits, and each expert at its own. */
+static double measured(const struct tsr_plan_shape *s, const struct tsr_plan_candidate *mix,
+                       uint64_t l)
+{
+    uint32_t b = width_at(mix->of[0]->bits);
+    double   rest = suffer.all[l][b], sum;
+    for (uint32_t e = 0; e < s->experts; e++)
+        rest -= suffer.expert[l][e][b];
+    sum = suffer.used[l][b] * rest / suffer.all[l][b];
+    for (uint32_t e = 0; e < s->experts; e++) {
+        b = width_at(
+            tsr_plan_candidate_part(mix, TSR_MODEL_UP, s->group_of[l * s->experts + e])->bits);
+        sum += suffer.used[l][b] * suffer.expert[l][e][b] / suffer.all[l][b];
+    }
+    return sum;
+}
+
 /* Every expert apart: bytes, what it reads, and its part of omega; the groups' sums are these. */
 static void check_mixes(const struct tsr_plan_problem *p, const struct tsr_plan_mesh *m)
 {
@@ -752,11 +833,14 @@ static void check_mixes(const struct tsr_plan_problem *p, const struct tsr_plan_
                 }
             }
             assert_int_equal(is, want);
-            assert_true(fabs(omega / all - had) <= 1e-12 * had);
+            if (suffer.given)
+                assert_true(fabs(measured(s, mix, l) - had) <= 1e-12 * had);
+            else
+                assert_true(fabs(omega / all - had) <= 1e-12 * had);
         }
 }
 
-/* Experts of earlier groups are taken at least as often, and groups are as even as can be. */
+/* Experts of earlier groups are taken at least as often, or suffer as much, and groups are as even as can be. */
 static void check_groups(const struct tsr_plan_shape *s)
 {
     for (uint64_t l = 0; l < s->layers; l++) {
@@ -767,7 +851,9 @@ static void check_groups(const struct tsr_plan_shape *s)
             uint8_t g = s->group_of[l * s->experts + a];
             n[g]++;
             for (uint64_t b = 0; b < s->experts; b++)
-                if (s->group_of[l * s->experts + b] > g)
+                if (s->group_of[l * s->experts + b] > g && suffer.given)
+                    assert_true(suffer.expert[l][a][0] >= suffer.expert[l][b][0]);
+                else if (s->group_of[l * s->experts + b] > g)
                     assert_true(s->routing[l * s->experts + a] >= s->routing[l * s->experts + b]);
         }
         for (uint32_t g = 0; g < s->groups; g++)
@@ -785,11 +871,11 @@ static void test_expert_groups(void **state)
     uint64_t                 rounds = all_of_them ? 120 : 12, before = compared;
     (void)state;
     for (uint64_t i = 0; i < rounds; i++) {
-        char                            text[800], routing[200];
+        char                            text[800], routing[200], indicators[200];
         uint32_t                        r[4];
         struct setting                  s;
         struct tsr_plan_mesh            m;
-        struct tsr_plan_problem_options o = experts(models[i % 3]);
+        struct tsr_plan_problem_options o = experts(models[i / 3 % 3]);
         tsr_philox(r, i, 2, seed);
         unsigned draw = r[0];
         profile("slow", 400 + draw / 2 % 900, 100 + draw / 7 % 300);
@@ -804,6 +890,12 @@ static void test_expert_groups(void **state)
                        i % 4 == 2 ? "  - {name: b, devices: [{profile: slow}]}\n" : "");
         set_up(&s, text, &o, 24, 9, 1 + draw / 3 % 4);
         write_routing(s.p.shape, draw);
+        suffer.given = false;
+        if (i % 3 != 0) {
+            write_indicators(s.p.shape, draw, i % 3 == 2);
+            (void)snprintf(indicators, sizeof indicators, "%s/ind.json", folder);
+            o.indicators = indicators;
+        }
         take_down(&s);
         (void)snprintf(routing, sizeof routing, "%s/routing", folder);
         o.routing = routing;
@@ -811,17 +903,51 @@ static void test_expert_groups(void **state)
         o.candidates = i % 2 ? three : expert_texts;
         o.n_candidates = i % 2 && i % 4 != 3 ? 3 : 2;
         o.theta = i % 2 ? 0.01 : 0;
-        o.max_omega = i % 3 == 2 ? 2.5 : -1;
+        o.max_omega = i % 3 == 0 ? 2.5 : -1;
         set_up(&s, text, &o, 24, 9, 2);
         check_groups(s.p.shape);
+        assert_string_equal(s.p.quality.experts, suffer.given ? "hessian" : "");
         tsr_plan_mesh_of(s.cluster, 0, 1, &m);
         check_mixes(&s.p, &m);
         take_down(&s);
         compare(text, o, 1 + draw / 3 % 4);
     }
     assert_true(compared >= before + rounds / 2);
+    suffer.given = false;
     profile("slow", 1024, 200);
     profile("fast", 2048, 800);
+}
+
+/* Files that say something wrong of experts. */
+static void test_expert_indicators_bad(void **state)
+{
+    static const struct {
+        const char *experts, *word;
+    } bad[] = { { "[[[1],[1],[1]],null,null]", "3 8 0" },
+                { "[[[1],[1],[1],[1],[1],[1],[1],[-1]],null,null]", "4 0" },
+                { "[[[1],[1],[1],[1],[1],[1],[1],[null]],null,null]", "4 0" },
+                { "7", "experts" } };
+    struct tsr_plan_problem_options o = experts(EXPERTS "qwen3_moe");
+    struct tsr_errbuf               e = TSR_ERRBUF(e);
+    struct setting                  s;
+    struct tsr_plan_quality         q;
+    char                            text[600];
+    (void)state;
+    set_up(&s, without, &o, 24, 9, 1);
+    assert_int_equal(s.p.shape->layers, 3);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        (void)snprintf(
+            text, sizeof text,
+            "{\"format\":\"tessera.indicators/1\",\"model\":\"x\",\"layers\":3,\"bits\":[4],"
+            "\"tables\":[{\"name\":\"hessian\",\"omega\":[[9],[9],[9]],\"experts\":%s}]}",
+            bad[i].experts);
+        assert_int_equal(tsr_plan_quality_parse(&q, "f.json", text, strlen(text), "", s.p.shape,
+                                                &s.p.candidates, &e.err),
+                         TSR_E_INPUT);
+        if (!strstr(e.text, "f.json") || !has_facts(e.text, bad[i].word))
+            fail_msg("%d: %s", (int)i, e.text);
+    }
+    take_down(&s);
 }
 
 /* More groups are never worse, and on some device two are better than one. */
@@ -992,6 +1118,7 @@ int main(void)
         cmocka_unit_test(test_cpu_experts_never_worse),
         cmocka_unit_test(test_cpu_experts_wins),
         cmocka_unit_test(test_expert_groups),
+        cmocka_unit_test(test_expert_indicators_bad),
         cmocka_unit_test(test_expert_groups_never_worse),
         cmocka_unit_test(test_expert_groups_alike),
     };

@@ -64,11 +64,13 @@ const struct tsr_plan_candidate *tsr_plan_candidate_part(const struct tsr_plan_c
  * same. */
 const struct tsr_plan_candidate *tsr_plan_candidate_nth(const struct tsr_plan_candidate *c,
                                                         uint32_t                         k);
-/* Share of a layer's weights that are in linears of this part.  Experts count by the tokens that take them: a group has
- * its share of what is routed. */
+/* The share of what a layer suffers that is of the linears of this part.  parts[groups + 1]: of each group of experts,
+ * and of all else, within which linears share by their weights.  NULL: all share by their weights, and experts count by
+ * the tokens that take them: a group has its share of what is routed. */
 double tsr_plan_candidate_share(const struct tsr_plan_candidate *c,
                                 const struct tsr_plan_candidate *part,
-                                const struct tsr_plan_shape *s, uint64_t layer);
+                                const struct tsr_plan_shape *s, uint64_t layer,
+                                const double *parts);
 /* As tsr_plan_shape_splits(), for a layer under the candidate. */
 tsr_status tsr_plan_candidate_splits(const struct tsr_plan_candidate *c,
                                      const struct tsr_plan_shape *s, uint32_t tp, bool whole,

@@ -31,20 +31,28 @@ const struct tsr_plan_candidate *tsr_plan_candidate_nth(const struct tsr_plan_ca
 
 double tsr_plan_candidate_share(const struct tsr_plan_candidate *c,
                                 const struct tsr_plan_candidate *part,
-                                const struct tsr_plan_shape *s, uint64_t layer)
+                                const struct tsr_plan_shape *s, uint64_t layer, const double *parts)
 {
-    uint64_t                           cls = s->layer_class[layer];
-    const struct tsr_plan_shape_layer *l = &s->layer[cls];
-    double                             sum = 0;
+    const struct tsr_plan_shape_layer *l = &s->layer[s->layer_class[layer]];
+    uint32_t                           groups = tsr_plan_shape_groups(s);
+    double                             weights[2] = { 0 }, sum[2] = { 0 }; /* others, experts */
     for (int i = 0; i < TSR_PLAN_LINEARS; i++) {
         double all = (double)l->lin[i].rows * (double)l->lin[i].cols * (double)l->lin[i].count;
-        for (uint32_t g = 0; g < tsr_plan_shape_groups(s); g++) {
-            bool divided = s->groups > 1 && tsr_plan_shape_is_expert(l, i);
-            if (tsr_plan_candidate_part(c, i, g) == part && (divided || g == 0))
-                sum += divided ? all * tsr_plan_shape_layer_taken(s, layer, g) : all;
+        bool   expert = tsr_plan_shape_is_expert(l, i);
+        weights[expert] += all;
+        for (uint32_t g = 0; g < (expert ? groups : 1); g++) {
+            double share = !expert      ? 1
+                           : parts      ? parts[g]
+                           : groups > 1 ? tsr_plan_shape_layer_taken(s, layer, g)
+                                        : 1;
+            if (tsr_plan_candidate_part(c, i, g) == part)
+                sum[expert] += all * share;
         }
     }
-    return sum / (double)tsr_plan_shape_weights(s, cls);
+    if (!parts)
+        return (sum[0] + sum[1]) / (weights[0] + weights[1]);
+    return (weights[0] > 0 ? parts[groups] * sum[0] / weights[0] : 0) +
+           (weights[1] > 0 ? sum[1] / weights[1] : 0);
 }
 
 /* The bits and groups of a mix whose parts are known. */

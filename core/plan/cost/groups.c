@@ -1,4 +1,4 @@
-/* Groups of a layer's experts, by how often tokens take them. */
+/* Groups of a layer's experts, by how much they suffer or how often tokens take them. */
 #include "base/mem.h"
 #include "plan/cost/shape.h"
 
@@ -74,15 +74,23 @@ tsr_status tsr_plan_shape_put_groups(struct tsr_plan_shape *s, uint8_t *of, stru
     return TSR_OK;
 }
 
-/* How many experts of the layer come before this one: those that more tokens take, and of equal ones the lower. */
+/* Whether expert a comes before b: it suffers more, if that is measured; else more tokens take it; else it is lower. */
+static bool before(const struct tsr_plan_shape *s, uint64_t layer, uint64_t a, uint64_t b)
+{
+    double f = frequency(s, layer, a), g = frequency(s, layer, b);
+    double x = s->suffers ? s->suffers[layer * s->experts + a] : 0,
+           y = s->suffers ? s->suffers[layer * s->experts + b] : 0;
+    if (x > y || x < y)
+        return x > y;
+    return f > g || (!(f < g) && a < b);
+}
+
+/* How many experts of the layer come before this one. */
 static uint64_t rank_of(const struct tsr_plan_shape *s, uint64_t layer, uint64_t expert)
 {
-    double   f = frequency(s, layer, expert);
     uint64_t n = 0;
-    for (uint64_t e = 0; e < s->experts; e++) {
-        double other = frequency(s, layer, e);
-        n += other > f || (!(other < f) && e < expert);
-    }
+    for (uint64_t e = 0; e < s->experts; e++)
+        n += before(s, layer, e, expert);
     return n;
 }
 

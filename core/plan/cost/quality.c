@@ -1,21 +1,18 @@
 /* Tables of omega: from an indicator file, or a stated prior. */
-#include "plan/cost/quality.h"
+#include "plan/cost/quality_internal.h"
 
 #include "base/file.h"
 #include "base/hash.h"
-#include "base/json.h"
 #include "base/mem.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define FORMAT    "tessera.indicators/1"
-#define FILE_CAP  (UINT64_C(64) << 20)
-#define DEPTH     16
-#define MOST_BITS 8u
-#define ORIGINAL  16u
-#define MOST      1e100 /* so that sums over any model are numbers */
+#define FORMAT   "tessera.indicators/1"
+#define FILE_CAP (UINT64_C(64) << 20)
+#define DEPTH    16
+#define ORIGINAL 16u
 
 static tsr_status create(struct tsr_plan_quality *q, const struct tsr_plan_shape *s,
                          const struct tsr_plan_candidates *c, struct tsr_err *err)
@@ -33,15 +30,22 @@ void tsr_plan_quality_free(struct tsr_plan_quality *q)
     *q = (struct tsr_plan_quality){ 0 };
 }
 
-/* A layer whose linears differ: the parts' omegas by their shares of the weights. */
-static void mix(struct tsr_plan_quality *q, const struct tsr_plan_shape *s,
-                const struct tsr_plan_candidates *c)
+/* A layer whose linears differ: the parts' omegas by what t says of experts, else by their shares of the weights. */
+static void mix(struct tsr_plan_quality *q, const struct tsr_quality_table *t,
+                const struct tsr_plan_shape *s, const struct tsr_plan_candidates *c)
 {
     for (uint64_t l = 0; l < s->layers; l++)
-        for (uint64_t i = 0; i < c->n; i++)
-            for (uint64_t k = 0; k < c->n && c->v[i].mixed; k++)
-                q->omega[l * c->n + i] +=
-                    tsr_plan_candidate_share(&c->v[i], &c->v[k], s, l) * q->omega[l * c->n + k];
+        for (uint64_t k = 0; k < c->n; k++) {
+            double parts[TSR_PLAN_GROUPS + 1];
+            bool   known = false;
+            if (t && !c->v[k].mixed)
+                tsr_quality_parts(t, s, l, c->v[k].bits, parts, &known);
+            for (uint64_t i = 0; i < c->n && !c->v[k].mixed; i++)
+                if (c->v[i].mixed)
+                    q->omega[l * c->n + i] +=
+                        tsr_plan_candidate_share(&c->v[i], &c->v[k], s, l, known ? parts : NULL) *
+                        q->omega[l * c->n + k];
+        }
 }
 
 double tsr_plan_quality_uniform(const struct tsr_plan_quality *q, uint64_t candidate)
@@ -65,7 +69,7 @@ tsr_status tsr_plan_quality_prior(struct tsr_plan_quality *q, const struct tsr_p
             q->omega[l * c->n + i] =
                 c->v[i].q.self ? size * ldexp(1, 2 * (4 - (int)c->v[i].bits)) : 0;
         }
-    mix(q, s, c);
+    mix(q, NULL, s, c);
     q->prior = true;
     (void)snprintf(q->basis, sizeof q->basis, "prior");
     return TSR_OK;
@@ -73,19 +77,12 @@ tsr_status tsr_plan_quality_prior(struct tsr_plan_quality *q, const struct tsr_p
 
 /* ---- from a file ------------------------------------------------------------------------------- */
 
-struct table {
-    const char *path;
-    json_t     *root, *rows;
-    uint32_t    bits[MOST_BITS], n;
-    int64_t     layers;
-};
-
-static tsr_status read_bits(struct table *t, struct tsr_err *err)
+static tsr_status read_bits(struct tsr_quality_table *t, struct tsr_err *err)
 {
     json_t *list;
     TSR_TRY(tsr_json_sub(t->root, t->path, "bits", true, JSON_ARRAY, &list, err));
     size_t n = json_array_size(list);
-    for (size_t i = 0; i < n && n <= MOST_BITS; i++) {
+    for (size_t i = 0; i < n && n <= TSR_QUALITY_WIDTHS; i++) {
         const json_t *v = json_array_get(list, i);
         json_int_t    b = json_is_integer(v) ? json_integer_value(v) : 0;
         if (b < 1 || b > 64 || (i && (uint32_t)b <= t->bits[i - 1]))
@@ -95,12 +92,12 @@ static tsr_status read_bits(struct table *t, struct tsr_err *err)
     }
     if (t->n == 0)
         return tsr_fail(err, TSR_E_INPUT, "%s: \"bits\" has %zu widths, not 1 to %u", t->path, n,
-                        MOST_BITS);
+                        TSR_QUALITY_WIDTHS);
     return TSR_OK;
 }
 
 /* The requested table, or the best one available. */
-static tsr_status find_table(struct table *t, const char *want, char *basis, size_t cap,
+static tsr_status find_table(struct tsr_quality_table *t, const char *want, char *basis, size_t cap,
                              struct tsr_err *err)
 {
     static const char *const order[] = { "measured", "hessian", "variance", "variance_stochastic" };
@@ -133,15 +130,16 @@ static tsr_status find_table(struct table *t, const char *want, char *basis, siz
                                 "%s: none of its tables says how much layers suffer", t->path);
     (void)snprintf(basis, cap, "%.24s of %.32s", name,
                    strrchr(t->path, '/') ? strrchr(t->path, '/') + 1 : t->path);
+    t->name = name;
     return tsr_json_sub(best, t->path, "omega", true, JSON_ARRAY, &t->rows, err);
 }
 
-static tsr_status number_at(const struct table *t, uint64_t layer, uint32_t col, double *v,
-                            struct tsr_err *err)
+static tsr_status number_at(const struct tsr_quality_table *t, uint64_t layer, uint32_t col,
+                            double *v, struct tsr_err *err)
 {
     const json_t *row = json_array_get(t->rows, layer), *n = row ? json_array_get(row, col) : NULL;
     *v = json_is_number(n) ? json_number_value(n) : NAN;
-    if (fabs(*v) <= MOST)
+    if (fabs(*v) <= TSR_QUALITY_MOST)
         return TSR_OK;
     return tsr_fail(err, TSR_E_INPUT,
                     "%s: omega of layer %llu at %u bits is not a number from -1e100 to 1e100",
@@ -150,7 +148,7 @@ static tsr_status number_at(const struct table *t, uint64_t layer, uint32_t col,
 
 /* omega at a width: its column, or between two in logarithms; the original and what is 16 bits or
  * more: 0. */
-static tsr_status omega_at(const struct table *t, uint64_t layer,
+static tsr_status omega_at(const struct tsr_quality_table *t, uint64_t layer,
                            const struct tsr_plan_candidate *c, double *v, double *raised,
                            struct tsr_err *err)
 {
@@ -178,32 +176,42 @@ static tsr_status omega_at(const struct table *t, uint64_t layer,
     return TSR_OK;
 }
 
-static tsr_status read_table(struct tsr_plan_quality *q, struct table *t, const char *want,
-                             const struct tsr_plan_shape *s, const struct tsr_plan_candidates *c,
-                             struct tsr_err *err)
+/* The file's head and the table that is used; basis as in the quality. */
+static tsr_status open_table(struct tsr_quality_table *t, const char *want, char *basis, size_t cap,
+                             const struct tsr_plan_shape *s, struct tsr_err *err)
 {
-    const char *format = NULL, *model = NULL;
+    const char *format = NULL;
     if (!json_is_object(t->root))
         return tsr_fail(err, TSR_E_INPUT, "%s: is not a JSON object", t->path);
     TSR_TRY(tsr_json_str(t->root, t->path, "format", true, &format, err));
     if (strcmp(format, FORMAT) != 0)
         return tsr_fail(err, TSR_E_INPUT, "%s: \"format\" is \"%.40s\", not \"" FORMAT "\"",
                         t->path, format);
-    TSR_TRY(tsr_json_str(t->root, t->path, "model", true, &model, err));
     TSR_TRY(tsr_json_int(t->root, t->path, "layers", true, 1, 1000000, &t->layers, err));
     if ((uint64_t)t->layers != s->layers)
         return tsr_fail(err, TSR_E_INPUT, "%s: is of a model of %lld layers, %s has %llu", t->path,
                         (long long)t->layers, s->name, (unsigned long long)s->layers);
     TSR_TRY(read_bits(t, err));
-    TSR_TRY(create(q, s, c, err));
-    TSR_TRY(find_table(t, want, q->basis, sizeof q->basis, err));
+    TSR_TRY(find_table(t, want, basis, cap, err));
     if (json_array_size(t->rows) != s->layers)
         return tsr_fail(err, TSR_E_INPUT, "%s: omega has %zu rows for %llu layers", t->path,
                         json_array_size(t->rows), (unsigned long long)s->layers);
+    return tsr_quality_find_experts(t, s, err);
+}
+
+static tsr_status read_table(struct tsr_plan_quality *q, struct tsr_quality_table *t,
+                             const char *want, const struct tsr_plan_shape *s,
+                             const struct tsr_plan_candidates *c, struct tsr_err *err)
+{
+    const char *model = NULL;
+    TSR_TRY(create(q, s, c, err));
+    TSR_TRY(open_table(t, want, q->basis, sizeof q->basis, s, err));
+    TSR_TRY(tsr_json_str(t->root, t->path, "model", true, &model, err));
     for (uint64_t l = 0; l < s->layers; l++)
         for (uint64_t i = 0; i < c->n; i++)
             TSR_TRY(omega_at(t, l, &c->v[i], &q->omega[l * c->n + i], &q->raised, err));
-    mix(q, s, c);
+    mix(q, t, s, c);
+    (void)snprintf(q->experts, sizeof q->experts, "%.23s", t->experts ? t->experts_name : "");
     (void)snprintf(q->model, sizeof q->model, "%s", model);
     return TSR_OK;
 }
@@ -212,7 +220,7 @@ tsr_status tsr_plan_quality_parse(struct tsr_plan_quality *q, const char *name, 
                                   uint64_t len, const char *table, const struct tsr_plan_shape *s,
                                   const struct tsr_plan_candidates *c, struct tsr_err *err)
 {
-    struct table t = { .path = name };
+    struct tsr_quality_table t = { .path = name };
     *q = (struct tsr_plan_quality){ 0 };
     TSR_TRY(tsr_json_parse(&t.root, name, text, len, DEPTH, err));
     tsr_status st = read_table(q, &t, table, s, c, err);
@@ -233,6 +241,23 @@ tsr_status tsr_plan_quality_load(struct tsr_plan_quality *q, const char *path, c
     tsr_status st = tsr_plan_quality_parse(q, path, text, len, table, s, c, err);
     if (st == TSR_OK)
         tsr_hash_bytes(text, len, q->hash);
+    free(text);
+    return st;
+}
+
+tsr_status tsr_plan_quality_order(struct tsr_plan_shape *s, const char *path, const char *table,
+                                  struct tsr_err *err)
+{
+    struct tsr_quality_table t = { .path = path };
+    char                    *text, basis[sizeof((struct tsr_plan_quality *)0)->basis];
+    uint64_t                 len;
+    TSR_TRY(tsr_file_slurp(path, FILE_CAP, &text, &len, err));
+    tsr_status st = tsr_json_parse(&t.root, path, text, len, DEPTH, err);
+    if (st == TSR_OK)
+        st = open_table(&t, table, basis, sizeof basis, s, err);
+    if (st == TSR_OK)
+        st = tsr_quality_order(&t, s, err);
+    json_decref(t.root);
     free(text);
     return st;
 }

@@ -392,6 +392,7 @@ void tsr_plan_shape_destroy(struct tsr_plan_shape *s)
     free(s->layer_class);
     free(s->layer);
     free(s->routing);
+    free(s->suffers);
     free(s->group_of);
     free(s);
 }

@@ -56,8 +56,10 @@ struct tsr_plan_shape {
     struct tsr_model_latent      latent;                /* rank 0: none */
     struct tsr_model_delta       delta;                 /* value_heads 0: no layer is recurrent */
     uint32_t                     experts, experts_used; /* of a layer that has some; 0: none has */
-    double  *routing;  /* [layers][experts]: the share of all tokens that an expert
+    double *routing; /* [layers][experts]: the share of all tokens that an expert
                                            * takes, as measured; NULL: not measured; owned */
+    double *
+        suffers; /* [layers][experts]: an indicator of the expert, as measured; NULL: not measured; owned */
     uint8_t *group_of; /* [layers][experts]: the group of an expert; NULL: all are in one; owned */
     uint32_t groups;   /* most of a layer; 0 or 1: one */
     uint32_t heads, kv_heads, head_dim, rotary_dim; /* rotary_dim 0: no rope */
@@ -89,8 +91,9 @@ tsr_status tsr_plan_shape_measured(struct tsr_plan_shape *s, const char *folder,
 /* Experts that `tokens` tokens reach in a layer of a class, 0 without experts: the sum over experts of 1 - (1 - f)^tokens,
  * with f as measured, on average over the layers of the class; not measured: k/E, any k with the same chance. */
 double tsr_plan_shape_reached(const struct tsr_plan_shape *s, uint64_t cls, double tokens);
-/* Divides the experts of each layer into n groups of numbers as even as can be: those that most tokens take are in the
- * first.  Equal frequencies: the lower expert is in the earlier one.  TSR_E_INPUT without experts or frequencies.  [setup] */
+/* Divides the experts of each layer into n groups of numbers as even as can be: those that suffer most are in the first
+ * where that is measured, else those that most tokens take.  Equal ones: the one that more tokens take, then the lower
+ * expert is in the earlier group.  TSR_E_INPUT without experts or frequencies.  [setup] */
 tsr_status tsr_plan_shape_group(struct tsr_plan_shape *s, uint32_t n, struct tsr_err *err);
 /* Takes over groups of[layers][experts], also when it fails.  Layers whose groups have other numbers of experts become
  * classes of their own.  [setup] */

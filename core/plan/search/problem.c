@@ -146,6 +146,8 @@ static tsr_status group_experts(struct tsr_plan_problem *p, struct tsr_err *err)
         return tsr_fail(err, TSR_E_INPUT,
                         "expert_groups: accounting: paper counts whole layers; use accounting: "
                         "exact");
+    if (*o->indicators)
+        TSR_TRY(tsr_plan_quality_order(p->shape, o->indicators, o->table, err));
     return tsr_plan_shape_group(p->shape, o->expert_groups, err);
 }
 
