@@ -105,8 +105,12 @@ tsr_status tsr_engine_block_attention(struct tsr_engine *e, uint64_t layer,
         z = tsr_engine_gate_rows(e, n);
     TSR_TRY(e->latent ? tsr_engine_latent_heads(e, layer, in, &q, &k, &v, err)
                       : tsr_engine_run_linears(e, layer, TSR_MODEL_SITE_ATTN_IN, in, qkv, err));
-    TSR_TRY(norm_heads(e, &q, e->share.heads, &l->q_norm, err));
-    TSR_TRY(norm_heads(e, &k, e->share.kv_heads, &l->k_norm, err));
+    if (e->whole_norm) {
+        TSR_TRY(tsr_engine_whole_norm_run(e, layer, &q, &k, err));
+    } else {
+        TSR_TRY(norm_heads(e, &q, e->share.heads, &l->q_norm, err));
+        TSR_TRY(norm_heads(e, &k, e->share.kv_heads, &l->k_norm, err));
+    }
     TSR_TRY(rotate(e, layer, &q, e->share.heads, err));
     TSR_TRY(rotate(e, layer, &k, e->share.kv_heads, err));
     TSR_TRY(tsr_engine_cache_move(e, layer, err));

@@ -57,6 +57,7 @@ static tsr_status activations(struct tsr_engine *e, struct tsr_err *err)
         if (plan[i].cols)
             TSR_TRY(tsr_engine_device_tensor(e->dev, TSR_F32, e->chunk, plan[i].cols, 0,
                                              "activations", plan[i].t, err));
+    TSR_TRY(tsr_engine_whole_norm_create(e, err));
     if (e->tp.ranks > 1 && !(e->parts = tsr_new_aligned(e->chunk, hp->hidden * sizeof(float))))
         return tsr_fail_nomem(err, e->chunk * hp->hidden * sizeof(float), "partial sums");
     if (e->split.ranks && !(e->split_rows = tsr_new_aligned((e->split.ranks + 1) * e->chunk,
@@ -246,6 +247,7 @@ void tsr_engine_destroy(struct tsr_engine *e)
         }
     }
     tsr_engine_experts_destroy(e);
+    tsr_engine_whole_norm_destroy(e);
     tsr_engine_latent_destroy(e);
     tsr_engine_recurrent_destroy(e);
     tsr_engine_feed_destroy(&e->feed);

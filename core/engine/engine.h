@@ -26,7 +26,9 @@ struct tsr_engine_tp {
     bool whole_experts; /* experts fall to ranks whole, in equal numbers; else some rows of each */
     /* x [rows, cols] dense F32 in host memory: this rank's part on input, the sum over all ranks on
      * output, bit-identical on every rank.  site: 2 * layer for o, 2 * layer + 1 for down.  The
-     * bias is added once, after the sum.  Called on the thread that runs forward(). */
+     * bias is added once, after the sum.  Called on the thread that runs forward().  Where queries
+     * and keys are normed over all heads, 2 * layer also puts whole rows of them together, for which
+     * sums must be exact. */
     tsr_status (*sum)(void *ctx, uint32_t site, float *x, uint64_t rows, uint64_t cols,
                       struct tsr_err *err);
     void *ctx;
@@ -107,6 +109,12 @@ struct tsr_engine_options {
     void (*on_layer)(void *ctx, uint64_t layer, bool load);
     void *layer_ctx;
 };
+
+/* Sums over ranks that a layer takes: after o, after down, and of queries and keys that are normed over all heads. */
+static inline uint64_t tsr_engine_layer_sums(const struct tsr_model_hparams *hp)
+{
+    return hp->qk_norm == TSR_MODEL_QK_NORM_WIDTH ? 3 : 2;
+}
 
 /* The model and overlay must outlive the engine.  [setup] */
 tsr_status tsr_engine_create(struct tsr_engine **e, struct tsr_registry *r,

@@ -107,7 +107,9 @@ struct tsr_engine {
     struct tsr_tensor            h, x, y, q, k, v, a, gate, up, narrow, logits;
     struct tsr_engine_recurrent *recurrent; /* recurrent.c; NULL: plain attention in all layers */
     struct tsr_engine_routes    *routes;    /* experts.c; NULL: the model has no experts */
-    struct tsr_engine_latent    *latent;    /* latent.c; NULL: attention is not latent */
+    struct tsr_engine_whole_norm
+        *whole_norm; /* whole_norm.c; NULL: queries are not normed over other ranks' heads */
+    struct tsr_engine_latent *latent; /* latent.c; NULL: attention is not latent */
     bool
                       timed; /* stopwatch.h: inputs are made.  Tokens take experts by a count, and states begin anywhere */
     const uint8_t    *shown_experts; /* [experts], 1: the tap sees all tokens through it; or NULL */
@@ -273,6 +275,12 @@ tsr_status tsr_engine_experts_create(struct tsr_engine *e, struct tsr_err *err);
 void       tsr_engine_experts_destroy(struct tsr_engine *e);
 tsr_status tsr_engine_experts_run(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
                                   const struct tsr_tensor *out, struct tsr_err *err);
+
+/* whole_norm.c: q and k normed over all heads, of which this is one of several ranks.  They become views of whole rows. */
+tsr_status tsr_engine_whole_norm_create(struct tsr_engine *e, struct tsr_err *err);
+void       tsr_engine_whole_norm_destroy(struct tsr_engine *e);
+tsr_status tsr_engine_whole_norm_run(struct tsr_engine *e, uint64_t layer, struct tsr_tensor *q,
+                                     struct tsr_tensor *k, struct tsr_err *err);
 
 /* latent.c: the heads of latent attention before they rotate, and what of attention's output is the input of o, in
  * memory of the engine. */

@@ -63,10 +63,6 @@ tsr_status tsr_engine_share_of(const struct tsr_model_hparams *hp, uint32_t rank
     struct tsr_model_cut   down = { .name = "down_proj", .cols = hp->ffn };
     struct tsr_model_slice part;
     *s = (struct tsr_engine_share){ .rank = rank, .ranks = ranks };
-    if (ranks > 1 && hp->qk_norm == TSR_MODEL_QK_NORM_WIDTH)
-        return tsr_fail(err, TSR_E_CONFIG,
-                        "the model norms queries over all heads: tensor parallelism would cut the "
-                        "norm; use pipeline stages");
     TSR_TRY(share_delta(hp, s, err));
     TSR_TRY(tsr_model_slice_columns(&o, rank, ranks, &part, err));
     uint64_t value = tsr_model_o_cols(hp) / hp->heads; /* columns of a head's */

@@ -20,15 +20,18 @@ static tsr_status load_norm(struct tsr_engine *e, const struct tsr_model_norm *n
     return TSR_OK;
 }
 
-/* The norm of some heads; one gain serves all heads, or each has its own. */
-static tsr_status load_qk_norm(struct tsr_engine *e, const struct tsr_model_norm *n, uint32_t head,
-                               uint32_t heads, struct tsr_engine_norm_dev *out, struct tsr_err *err)
+/* The norm of some heads; one gain serves all heads, or each has its own.  Over the whole width: of all heads. */
+static tsr_status load_qk_norm(struct tsr_engine *e, const struct tsr_model_norm *n, uint32_t all,
+                               uint32_t head, uint32_t heads, struct tsr_engine_norm_dev *out,
+                               struct tsr_err *err)
 {
     uint64_t              dim = e->model->hp.head_dim;
     bool                  shared = e->model->hp.qk_norm == TSR_MODEL_QK_NORM_HEAD;
     struct tsr_model_norm own = *n;
     if (!n->gain)
         return TSR_OK;
+    if (e->model->hp.qk_norm == TSR_MODEL_QK_NORM_WIDTH)
+        return load_norm(e, &own, NULL, all * dim, out, err);
     if (!shared)
         own.gain += head * dim;
     return load_norm(e, &own, NULL, shared ? dim : heads * dim, out, err);
@@ -147,8 +150,10 @@ tsr_status tsr_engine_load_layer(struct tsr_engine *e, const struct tsr_model_ov
     TSR_TRY(load_norm(e, &l->kv_a_norm, f ? &f[TSR_MODEL_OVERLAY_KV_B_IN] : NULL,
                       e->model->hp.latent.rank, &d->kv_a_norm, err));
     d->q_a_norm.eps = d->kv_a_norm.eps = e->model->hp.latent.eps;
-    TSR_TRY(load_qk_norm(e, &l->q_norm, e->share.head, e->share.heads, &d->q_norm, err));
-    TSR_TRY(load_qk_norm(e, &l->k_norm, e->share.kv_head, e->share.kv_heads, &d->k_norm, err));
+    TSR_TRY(load_qk_norm(e, &l->q_norm, e->model->hp.heads, e->share.head, e->share.heads,
+                         &d->q_norm, err));
+    TSR_TRY(load_qk_norm(e, &l->k_norm, e->model->hp.kv_heads, e->share.kv_head, e->share.kv_heads,
+                         &d->k_norm, err));
     TSR_TRY(load_sinks(e, l->sinks, &d->sinks, err));
     return release_layer(e, i, err);
 }

@@ -69,6 +69,24 @@ static tsr_status check_sums(const struct tsr_launch *f, const struct tsr_engine
     return TSR_OK;
 }
 
+/* So are queries and keys that are normed over all heads. */
+static tsr_status check_norms(const struct tsr_launch *f, const struct tsr_model *m,
+                              struct tsr_err *err)
+{
+    for (uint32_t i = 0; i < f->layout.n_stages; i++) {
+        const struct tsr_runtime_layout_stage *s = &f->layout.stages[i];
+        for (int k = 0; k < TSR_PLAN_PHASES && s->ranks > 1; k++)
+            if (m->hp.qk_norm == TSR_MODEL_QK_NORM_WIDTH && s->collective[k] &&
+                strcmp(s->collective[k], "plain") != 0)
+                return tsr_fail(err, TSR_E_CONFIG,
+                                "the plan: the ranks of stage %u share sums as '%s', which would "
+                                "round queries and keys before their norm over all heads; set the "
+                                "codec of its collective to plain",
+                                i + 1, s->collective[k]);
+    }
+    return TSR_OK;
+}
+
 /* Residuals, where the plan or the caller gives some k. */
 static tsr_status open_residuals(struct tsr_launch *f, const struct tsr_model *m,
                                  const struct tsr_launch_options     *opt,
@@ -111,6 +129,7 @@ static tsr_status begin(struct tsr_launch *f, struct tsr_registry *r, const stru
         return TSR_OK;
     TSR_TRY(tsr_pipeline_plan_rules_fit(&f->plan, m, err));
     TSR_TRY(tsr_runtime_layout_plan(&f->layout, &f->plan.file, &m->hp, opt->requests, err));
+    TSR_TRY(check_norms(f, m, err));
     co.kv_dtype = (uint32_t)load->kv;
     if (!opt->context)
         opt->context = (uint64_t)(load->prompt + load->generate);

@@ -143,11 +143,12 @@ static void recycle(struct tsr_runtime_rank *r, struct tsr_runtime_micro_batch *
         tsr_runtime_micro_batch_free(b);
 }
 
-/* Sums that a micro-batch takes: two of each layer, for each forward. */
+/* Sums that a micro-batch takes: those of each layer, for each forward. */
 static uint64_t sums_of(const struct tsr_runtime_rank *r, uint64_t tokens)
 {
     uint64_t chunk = r->plan->layout->forward ? r->plan->layout->forward : tokens;
-    return chunk ? 2 * (r->place.end - r->place.first) * ((tokens + chunk - 1) / chunk) : 0;
+    uint64_t each = tsr_engine_layer_sums(&r->plan->model->hp) * (r->place.end - r->place.first);
+    return chunk ? each * ((tokens + chunk - 1) / chunk) : 0;
 }
 
 /* One micro-batch, and its way on. */

@@ -306,6 +306,28 @@ static void latent(void **state)
     }
 }
 
+/* Norms of queries and keys over all heads. */
+static void whole_norms(void **state)
+{
+    (void)state;
+    for (size_t i = 0; wide_norm_names[i]; i++) {
+        char                      folder[64];
+        struct tsr_model         *m = wide_load(wide_norm_names[i], i > 0, folder);
+        struct tsr_model_overlay *o = wide_pack(registry, m, schemes[i].scheme);
+        struct script             s = write_script(m->hp.vocab);
+        assert_int_equal(m->hp.qk_norm, TSR_MODEL_QK_NORM_WIDTH);
+        for (int packed_too = 0; packed_too < 2; packed_too++) {
+            uint32_t act = packed_too ? schemes[i].act : TSR_ACT_F32;
+            float   *want = plain(m, packed_too ? o : NULL, act, &s);
+            for (uint32_t tp = 2; tp <= 4; tp *= 2)
+                compare(wide_norm_names[i], m, packed_too ? o : NULL, act, tp, tp / 2, &s, want);
+            free(want);
+        }
+        tsr_model_overlay_destroy(o);
+        wide_free(m, folder);
+    }
+}
+
 static void delta(void **state)
 {
     (void)state;
@@ -382,8 +404,9 @@ static void refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dense),   cmocka_unit_test(latent), cmocka_unit_test(delta),
-        cmocka_unit_test(experts), cmocka_unit_test(packed), cmocka_unit_test(refused),
+        cmocka_unit_test(dense),       cmocka_unit_test(latent),  cmocka_unit_test(delta),
+        cmocka_unit_test(whole_norms), cmocka_unit_test(experts), cmocka_unit_test(packed),
+        cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -86,6 +86,19 @@ static const struct {
       "\"hidden_act\":\"silu\",\"head_dim\":32,\"num_experts\":6,\"num_experts_per_tok\":2,"
       "\"moe_intermediate_size\":512,\"norm_topk_prob\":true,\"mlp_only_layers\":[1],"
       "\"decoder_sparse_step\":1}" },
+    { "olmo2",
+      "{\"architectures\":[\"Olmo2ForCausalLM\"],\"model_type\":\"olmo2\",\"vocab_size\":96,"
+      "\"hidden_size\":256,\"num_hidden_layers\":3,\"num_attention_heads\":8,"
+      "\"num_key_value_heads\":4,\"intermediate_size\":512,\"max_position_embeddings\":64,"
+      "\"bos_token_id\":1,\"eos_token_id\":2,\"rms_norm_eps\":1e-6,"
+      "\"tie_word_embeddings\":false,\"hidden_act\":\"silu\"}" },
+    { "olmo3",
+      "{\"architectures\":[\"Olmo3ForCausalLM\"],\"model_type\":\"olmo3\",\"vocab_size\":96,"
+      "\"hidden_size\":256,\"num_hidden_layers\":3,\"num_attention_heads\":8,"
+      "\"num_key_value_heads\":4,\"intermediate_size\":512,\"max_position_embeddings\":64,"
+      "\"bos_token_id\":1,\"eos_token_id\":2,\"rms_norm_eps\":1e-6,\"sliding_window\":8,"
+      "\"layer_types\":[\"sliding_attention\",\"full_attention\",\"sliding_attention\"],"
+      "\"tie_word_embeddings\":false,\"hidden_act\":\"silu\"}" },
     /* one layer with wide inputs of o and down */
     { "wide",
       "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"vocab_size\":96,"
@@ -94,6 +107,7 @@ static const struct {
       "\"bos_token_id\":1,\"eos_token_id\":2,\"rms_norm_eps\":1e-5,"
       "\"tie_word_embeddings\":false,\"hidden_act\":\"silu\"}" },
 };
+const char *const wide_norm_names[] = { "olmo2", "olmo3", NULL };
 const char *const wide_names[] = { "llama", "qwen2", "gemma2", "opt", "bloom", "phi3", NULL };
 const char *const wide_latent_names[] = { "latent", "latent-values", NULL };
 const char *const wide_delta_names[] = { "delta", "delta-fused", NULL };

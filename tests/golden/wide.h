@@ -9,7 +9,9 @@
 extern const char *const wide_names[]; /* NULL behind the last */
 /* Not among them, for their linears: latent attention. */
 extern const char *const wide_latent_names[];
-/* Not among them, for the same reason: the gated delta rule, and gated attention between. */
+/* Not among them, for one sum more: queries and keys are normed over all heads. */
+extern const char *const wide_norm_names[];
+/* Not among them, for their linears: the gated delta rule, and gated attention between. */
 extern const char *const wide_delta_names[];
 /* Not among them, since a sum over ranks of experts is rounded otherwise than that of one, unless experts are whole: layers 0 and 2 have six
  * experts, of which a token takes two; layer 1 has a feed-forward. */

@@ -96,10 +96,11 @@ static tsr_status not_exact(struct tsr_export *x, uint32_t type, const struct ts
         i++;
     tsr_model_format_name(&m->v->packed[i]->format, name, sizeof name);
     return tsr_fail(x->err, TSR_E_INPUT,
-                    "%s: \"%s\" is packed as %s, which %s does not hold exactly; "
+                    "%s: \"%s\" is packed as %s, which %s%s exactly; "
                     "--allow-requantize quantizes it a second time, --type f16 widens it",
                     x->path, m->v->module, name,
-                    type == TSR_GGUF_OUT_F16 ? "no type of gguf" : tsr_gguf_type_name(type, buf));
+                    type == TSR_GGUF_OUT_F16 ? "no type of gguf" : tsr_gguf_type_name(type, buf),
+                    type == TSR_GGUF_OUT_F16 ? " holds" : " does not hold");
 }
 
 /* The type of gguf that holds a packed matrix exactly, or F16. */

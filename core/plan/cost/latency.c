@@ -180,7 +180,8 @@ static double from_table(const struct tsr_plan_profile *p, const struct tsr_plan
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-/* One sum after attention and one after the feed-forward; of whole experts what each says of a token. */
+/* One sum after attention and one after the feed-forward; of whole experts what each says of a token; and whole queries
+ * and keys, where they are normed over all heads. */
 static tsr_status collectives(const struct tsr_plan_latency_job *j, const struct tsr_plan_mesh *m,
                               uint64_t cls, enum tsr_phase phase, double tokens,
                               struct tsr_plan_time *out, struct tsr_err *err)
@@ -199,6 +200,12 @@ static tsr_status collectives(const struct tsr_plan_latency_job *j, const struct
                                             (uint64_t)ceil(tokens * each), s->hidden, &said, &two,
                                             err));
     out->ms += ms + said;
+    if (s->whole_qk_norm) {
+        TSR_TRY(tsr_plan_latency_collective(m, phase, j->tp_wire[phase], (uint64_t)ceil(tokens),
+                                            ((uint64_t)s->heads + s->kv_heads) * s->head_dim, &ms,
+                                            &two, err));
+        out->ms += ms;
+    }
     out->extrapolated = true; /* no point was taken at this width */
     return TSR_OK;
 }

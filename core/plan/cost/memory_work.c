@@ -93,6 +93,8 @@ static bool buffers(const struct tsr_plan_memory_job *j, const struct tsr_plan_m
                 4 * (uint64_t)d.value_heads + 1;
     if (s->embed_dim != s->hidden)
         cols += s->embed_dim;
+    if (s->whole_qk_norm && tp > 1) /* of all heads */
+        cols += ((uint64_t)s->heads + s->kv_heads) * s->head_dim;
     if (s->experts) /* scores, an expert's inputs; what each says of a token, weights, places, rows */
         cols += s->experts + s->layer[s->layer_class[s->layers - 1]].shared_router.rows +
                 s->hidden + each * (s->hidden + 3) + (m->whole_experts ? s->experts_used : 0);

@@ -65,6 +65,7 @@ struct tsr_plan_shape {
     uint32_t heads, kv_heads, head_dim, rotary_dim; /* rotary_dim 0: no rope */
     bool     sliding_rope;  /* layers with a window have a rope of their own */
     bool     whole_qk_norm; /* queries and keys are normed over all heads */
+    bool     lossy_sums;    /* the sums of ranks are coded with loss: set by the problem */
     bool     attn_gate;     /* gates of attention */
     bool     gated, tied, alibi;
     char     packed[24]; /* "gptq", ...: weights are packed already; "" */

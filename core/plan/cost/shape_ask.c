@@ -59,9 +59,10 @@ tsr_status tsr_plan_shape_splits(const struct tsr_plan_shape *s, uint32_t tp, bo
     uint64_t q = (uint64_t)s->heads * (s->latent.rank ? s->latent.v : s->head_dim);
     if (tp <= 1)
         return TSR_OK;
-    if (s->whole_qk_norm)
+    if (s->whole_qk_norm && s->lossy_sums)
         return tsr_fail(err, TSR_E_CONFIG,
-                        "width %u would cut the norm of queries and keys, which is over all heads",
+                        "width %u would round queries and keys before their norm, which is over "
+                        "all heads; use an exact codec for sums (tp_codec: plain)",
                         tp);
     if (s->heads % tp || s->kv_heads % tp)
         return tsr_fail(err, TSR_E_CONFIG,

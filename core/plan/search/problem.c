@@ -115,11 +115,15 @@ static tsr_status check_context(const struct tsr_plan_problem *p, struct tsr_err
 tsr_status tsr_plan_problem_put_codecs(struct tsr_plan_problem *p, const char *const send[2],
                                        const char *const collective[2], struct tsr_err *err)
 {
+    p->shape->lossy_sums = false;
     for (int k = 0; k < 2; k++) {
+        const struct tsr_plan_wire *w = &p->tp_wire[k];
         tsr_plan_wire_close(&p->wire[k]);
         tsr_plan_wire_close(&p->tp_wire[k]);
         TSR_TRY(tsr_plan_wire_open(&p->wire[k], p->registry, send[k], err));
         TSR_TRY(tsr_plan_wire_open(&p->tp_wire[k], p->registry, collective[k], err));
+        p->shape->lossy_sums =
+            p->shape->lossy_sums || (w->iface && w->iface->exactness(w->self) != TSR_CODEC_EXACT);
         if (p->o.accounting == TSR_PLAN_ACCOUNT_PAPER)
             p->wire[k].element = p->tp_wire[k].element = PAPER_ELEMENT;
     }
