@@ -31,7 +31,7 @@ extern const struct tsr_choice tsr_latency_choices[2], tsr_planning_experts_choi
                     "Statistics of a calibration that say how often each expert is taken; by default those of the " \
                     "last step calibrate before this one."), \
     TSR_OPTION_INT(struct tsr_planning_plan_keys, expert_groups, 1, 1, TSR_PLAN_GROUPS, "groups", \
-                   "Groups of a layer's experts, by how often they are taken; each may have other bits."), \
+                   "Groups of a layer's experts, by their indicators or by how often they are taken; each may have other bits."), \
     TSR_OPTION_ENUM(struct tsr_planning_plan_keys, objective, TSR_OBJECTIVE_STEADY, tsr_objective_choices, "What is minimised."), \
     TSR_OPTION_ENUM(struct tsr_planning_plan_keys, accounting, TSR_PLAN_ACCOUNT_EXACT, tsr_accounting_choices, \
                     "How memory is counted."), \
