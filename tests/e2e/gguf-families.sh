@@ -21,7 +21,7 @@ both() {
     ok "$1: written again, got $rc" test "$rc" = 0
     same "$1: written again" "$1.gguf" "$1-2.gguf"
 }
-for m in qwen3 qwen3-window-untied olmo2 olmo3 granite gemma3-v5-noscaling phi3 glm4 cohere cohere-qknorm cohere2 starcoder2 mistral3; do
+for m in bloom bloom-6heads phimoe qwen3 qwen3-window-untied olmo2 olmo3 granite gemma3-v5-noscaling phi3 glm4 cohere cohere-qknorm cohere2 starcoder2 mistral3; do
     both $m "$GOLDEN/$m"
 done
 # changed NAME MODEL FILTER: the model with another config.json
@@ -39,6 +39,13 @@ for m in gemma2 gemma3 gemma3-wrapped smollm3; do
     both $m $m
 done
 fails "another scale of scores" 2 x.gguf convert "$GOLDEN/gemma2" --to gguf -o x.gguf
+# a key that GGUF does not have
+changed bloom-post bloom '.apply_residual_connection_post_layernorm = true'
+fails "a residual from the norm" 2 x.gguf convert bloom-post --to gguf -o x.gguf
+ok "a residual from the norm: it says what" mentions "gguf has no word for its norms"
+# what llama.cpp computes otherwise
+run convert "$GOLDEN/phimoe" --to gguf -o other.gguf
+ok "experts chosen one after the other: a log line" grep -q "llama.cpp computes RMS norms" "$WORK/err"
 fails "other layers that do not rotate" 2 x.gguf convert "$GOLDEN/smollm3" --to gguf -o x.gguf
 
 # Long rope: factors of short texts and of long ones.  They are F32 in the file, so the last bits may differ.

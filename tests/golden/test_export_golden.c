@@ -1,10 +1,12 @@
 /* Checkpoints that other programs wrote, read and written again in the same format: the tensors are
- * the same, byte for byte, and so is what the configuration says of them. */
+ * the same, byte for byte, and so is what the configuration says of them.  Models as GGUF: the tensors are those that
+ * llama.cpp's converter writes. */
 #include "golden.h"
 
 #include "base/json.h"
 #include "base/mem.h"
 #include "checkpoint/export/export.h"
+#include "checkpoint/gguf/gguf.h"
 #include "checkpoint/safetensors/shards.h"
 
 #include <ftw.h>
@@ -162,8 +164,61 @@ static void round_trips(void **state)
     }
 }
 
+/* ---- GGUF, against the files of llama.cpp's converter -------------------------------------- */
+
+static void compare_tensors(const char *name, struct tsr_gguf *a, struct tsr_gguf *b)
+{
+    struct tsr_errbuf err = TSR_ERRBUF(err);
+    assert_int_equal(a->n, b->n);
+    for (uint64_t i = 0; i < a->n; i++) {
+        const struct tsr_gguf_tensor *x = &a->tensors[i], *y = tsr_gguf_find(b, x->name);
+        if (!y || x->type != y->type || x->rank != y->rank || x->bytes != y->bytes ||
+            memcmp(x->dims, y->dims, x->rank * sizeof *x->dims) != 0)
+            fail_msg("%s: %s is missing, or of another type or shape", name, x->name);
+        void *p = tsr_new(x->bytes, 1), *q = tsr_new(x->bytes, 1);
+        assert_true(p && q);
+        assert_int_equal(tsr_file_read(&a->file, x->at, p, x->bytes, &err.err), TSR_OK);
+        assert_int_equal(tsr_file_read(&b->file, y->at, q, y->bytes, &err.err), TSR_OK);
+        if (memcmp(p, q, x->bytes) != 0)
+            fail_msg("%s: %s differs", name, x->name);
+        free(p);
+        free(q);
+    }
+}
+
+/* Every tensor of ../models/NAME has the name, type, shape and bytes that the converter gives it. */
+static void as_the_converter(void **state)
+{
+    static const char *const names[] = { "bloom-6heads", "phimoe", "llama3",
+                                         "mixtral",      "qwen2",  "deepseek_v3" };
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const struct round_trip   one = { .folder = names[i] }, *c = &one;
+        struct tsr_errbuf         err = TSR_ERRBUF(err);
+        struct tsr_export_options o = { .format = TSR_EXPORT_GGUF };
+        struct tsr_export_report  r;
+        struct tsr_model         *m = NULL;
+        struct tsr_gguf           a, b;
+        char                      golden[300], folder[] = "/tmp/tessera-export-XXXXXX", out[64];
+        assert_non_null(mkdtemp(folder));
+        (void)snprintf(golden, sizeof golden, CHECKPOINTS "../models/%s", names[i]);
+        (void)snprintf(out, sizeof out, "%s/out.gguf", folder);
+        OK(tsr_model_load_streamed(&m, golden, &err.err));
+        OK(tsr_export(m, NULL, out, &o, &r, &err.err));
+        tsr_model_destroy(m);
+        (void)snprintf(golden, sizeof golden, CHECKPOINTS "../gguf/%s-bf16.gguf", names[i]);
+        OK(tsr_gguf_open(&a, golden, &err.err));
+        OK(tsr_gguf_open(&b, out, &err.err));
+        compare_tensors(names[i], &a, &b);
+        tsr_gguf_close(&a);
+        tsr_gguf_close(&b);
+        assert_int_equal(nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(round_trips) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(round_trips),
+                                        cmocka_unit_test(as_the_converter) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@ cd "$1"
 # FILE PATTERN, and why.  The pattern is of the line without comments.
 ALLOWED='
 core/checkpoint/gguf/bpe.c            .                     values of tokenizer.ggml.pre: names that GGUF gives to patterns of words
+core/checkpoint/gguf/words.h          bloom                 one of these values, read and written
 core/checkpoint/gguf/tokenizer.c      "llama|\\"llama       values of tokenizer.ggml.model: llama is its name of SentencePiece
 core/checkpoint/export/gguf_tokens.c  QWEN|"qwen|llama       the same values, written
 core/checkpoint/random_model.c        Llama|llama           writes a config.json of made models; some family must be theirs

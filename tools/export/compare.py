@@ -1,4 +1,4 @@
-"""compare.py KIND EXPORT WANT IDS TOLERANCE [PROGRAM]: logits of an export by the program that owns
+"""compare.py KIND EXPORT WANT IDS TOLERANCE [PROGRAM [OPTION...]]: logits of an export by the program that owns
 the format, beside ours (WANT, of `tessera logits` on the source).  Largest difference on stdout;
 exit 1 if it exceeds the tolerance."""
 import glob
@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 
 def llama(path, ids, program):
     out = path + ".logits"
-    subprocess.run([program, path, out, *map(str, ids)], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*program, path, out, *map(str, ids)], check=True, stdout=subprocess.DEVNULL)
     return np.fromfile(out, np.float32).reshape(len(ids), -1)
 
 
@@ -109,7 +109,7 @@ def main():
     want = load_file(want_path)["logits"]
     run = {"llama": llama, "hf": hf, "mxfp4": mxfp4, "ct": ct, "ct-load": ct_load,
            "gptq": gptq}[kind]
-    got = run(path, ids, sys.argv[6] if len(sys.argv) > 6 else None)
+    got = run(path, ids, sys.argv[6:])
     if got.shape != want.shape:
         sys.exit(f"shape {got.shape}, not {want.shape}")
     difference = float(np.abs(got - want).max())

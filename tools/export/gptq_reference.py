@@ -2,12 +2,15 @@
 scales widened to float32; transformers runs the weights."""
 import glob
 import os
+import sys
 
 import torch
 from safetensors.torch import load_file
 
 
 def model(path):
+    if os.environ.get("GPTQMODEL"):
+        sys.path.insert(0, os.environ["GPTQMODEL"])
     from gptqmodel import BACKEND, GPTQModel
     from gptqmodel.nn_modules.qlinear import BaseQuantLinear
     from transformers import AutoConfig, AutoModelForCausalLM

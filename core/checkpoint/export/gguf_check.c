@@ -88,7 +88,8 @@ static const char *differs(const struct tsr_model_hparams *a, const struct tsr_m
         return "how its experts are chosen";
     if (a->norm != b->norm || a->norm_place != b->norm_place || a->qk_norm != b->qk_norm ||
         !is_same((double)a->norm_eps, (double)b->norm_eps) ||
-        a->norm_gain_offset != b->norm_gain_offset)
+        a->norm_gain_offset != b->norm_gain_offset ||
+        a->residual_from_norm != b->residual_from_norm)
         return "its norms";
     if (a->func != b->func || a->gated != b->gated || a->func_alpha != b->func_alpha ||
         a->func_limit != b->func_limit)

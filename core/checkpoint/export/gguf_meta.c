@@ -149,7 +149,14 @@ static tsr_status check_experts(struct tsr_export *x)
     const struct tsr_model_hparams *hp = &x->m->hp;
     bool normal = !hp->experts || hp->router == TSR_MODEL_ROUTER_CHOSEN || hp->router_normalize ||
                   !is_normalized_without_key(x->m->storage->family);
-    if (normal && hp->router != TSR_MODEL_ROUTER_THRESHOLD)
+    if (hp->router == TSR_MODEL_ROUTER_THRESHOLD) {
+        tsr_logf(TSR_LOG_WARN,
+                 "%s: llama.cpp computes RMS norms and a softmax over the chosen experts where %s "
+                 "has layer norms and a choice of one expert after the other: its logits differ",
+                 x->path, x->m->path);
+        return TSR_OK;
+    }
+    if (normal)
         return TSR_OK;
     return tsr_fail(x->err, TSR_E_INPUT,
                     "%s: the weights of the experts that a token of %s takes are not a softmax "

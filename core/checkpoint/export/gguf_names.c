@@ -28,17 +28,19 @@ tsr_status tsr_export_gguf_arch(struct tsr_export *x, const char **arch)
                     x->path, f->name, known);
 }
 
-/* Tensors in which several linears take turns as llama.cpp has them, too. */
-static bool is_alike(enum tsr_model_part part)
+/* Tensors in which several linears take turns as llama.cpp has them, too, or whose turns are undone: as many heads of
+ * keys and values as of queries. */
+static bool is_written(const struct tsr_model_hparams *hp, enum tsr_model_part part)
 {
-    return part == TSR_MODEL_PART_QZ_HEADS || part == TSR_MODEL_PART_BA_HEADS;
+    return part == TSR_MODEL_PART_QZ_HEADS || part == TSR_MODEL_PART_BA_HEADS ||
+           (part == TSR_MODEL_PART_QKV_HEADS && hp->kv_heads == hp->heads);
 }
 
 tsr_status tsr_export_gguf_name(struct tsr_export *x, const struct tsr_model_stored_view *v,
                                 char name[64], struct tsr_gguf_map *map)
 {
     const struct tsr_model_role *r = v->role;
-    if (tsr_gguf_name_of(x->m, v, name, map) && (!v->groups || is_alike(r->part)))
+    if (tsr_gguf_name_of(x->m, v, name, map) && (!v->groups || is_written(&x->m->hp, r->part)))
         return TSR_OK;
     return tsr_fail(
         x->err, TSR_E_INPUT,

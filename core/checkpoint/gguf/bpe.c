@@ -23,9 +23,6 @@ static const char qwen35_words[] =
     "?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 static const char tekken_words[] = CASED("") "\\p{N}" CASED_TAIL;
 static const char gpt4o_words[] = CASED("(?i:'s|'t|'re|'ve|'m|'ll|'d)?") "\\p{N}{1,3}" CASED_TAIL;
-static const char bloom_words[] =
-    " ?[^(\\s|[.,!?\xe2\x80\xa6\xe3\x80\x82\xef\xbc\x8c\xe3\x80\x81\xe0\xa5\xa4\xdb\x94\xd8\x8c])]"
-    "+";
 
 /* The names are llama.cpp's; the patterns are those of the named tokenizers. */
 static const struct pre {
@@ -56,7 +53,7 @@ static const struct pre {
     { .name = "stablelm2", .words = qwen2_words, .nfc = true },
     { .name = "tekken", .words = tekken_words, .ignore_merges = true, .bos = true },
     { .name = "gpt-4o", .words = gpt4o_words },
-    { .name = "bloom", .words = bloom_words },
+    { .name = "bloom", .several = &tsr_gguf_several[2] },
     { .name = "deepseek-v3", .several = &tsr_gguf_several[0] },
     { .name = "deepseek-llm", .several = &tsr_gguf_several[1] },
 };

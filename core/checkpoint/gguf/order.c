@@ -79,6 +79,10 @@ uint64_t tsr_gguf_row_back(const struct tsr_gguf_map *map, uint64_t rows, uint64
 {
     if (map->order == TSR_GGUF_TILED)
         return map->keys ? tiled_row(map, rows, map->heads / map->keys, r) : r;
+    if (map->order == TSR_GGUF_PARTS) {
+        uint64_t width = rows / (3 * (uint64_t)map->heads), at = r / width;
+        return (at % map->heads * 3 + at / map->heads) * width + r % width;
+    }
     if (map->order != TSR_GGUF_PAIRS)
         return r;
     uint64_t dim = rows / map->heads, head = r / dim, in = r % dim;

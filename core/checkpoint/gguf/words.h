@@ -79,6 +79,11 @@ static const struct tsr_gguf_splits tsr_gguf_several[] = {
                  "\\s+$",
                  "[\xe4\xb8\x80-\xe9\xbe\xa5\xe0\xa0\x80-\xe4\xb8\x80\xea\xb0\x80-\xed\x9f\xbf]+" },
       .digits = true },
+    /* words and signs, each with the space before it */
+    { .name = "bloom",
+      .words = { " ?[^(\\s|[.,!?"
+                 "\xe2\x80\xa6\xe3\x80\x82\xef\xbc\x8c\xe3\x80\x81\xe0\xa5\xa4\xdb\x94"
+                 "\xd8\x8c])]+" } },
 };
 
 #endif
