@@ -102,13 +102,20 @@ def gptq(path, ids, _):
     return forward(gptq_reference.model(path), ids)
 
 
+def awq(path, ids, _):
+    """The same for AutoAWQ's GEMM layout."""
+    import gptq_reference
+
+    return forward(gptq_reference.model(path, "AWQ_TORCH"), ids)
+
+
 def main():
     kind, path, want_path, ids, tolerance = sys.argv[1:6]
     ids = [int(i) for i in ids.split(",")]
     sys.path.insert(0, os.path.dirname(__file__))
     want = load_file(want_path)["logits"]
     run = {"llama": llama, "hf": hf, "mxfp4": mxfp4, "ct": ct, "ct-load": ct_load,
-           "gptq": gptq}[kind]
+           "gptq": gptq, "awq": awq}[kind]
     got = run(path, ids, sys.argv[6:])
     if got.shape != want.shape:
         sys.exit(f"shape {got.shape}, not {want.shape}")

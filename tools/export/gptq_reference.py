@@ -1,4 +1,4 @@
-"""A GPTQ folder as gptqmodel reads it: its loader and its TorchLinear dequantize every module, with
+"""A GPTQ or AWQ folder as gptqmodel reads it: its loader and its own unpacking dequantize every module, with
 scales widened to float32; transformers runs the weights."""
 import glob
 import os
@@ -8,14 +8,24 @@ import torch
 from safetensors.torch import load_file
 
 
-def model(path):
+def widened(module):
+    """The weight [out, in] of a module, whose scales are float32."""
+    if hasattr(module, "dequantize_weight"):
+        return module.dequantize_weight().T
+    from gptqmodel.quantization.awq.utils.packing_utils import dequantize_gemm
+
+    return dequantize_gemm(module.qweight, module.qzeros, module.scales, module.bits,
+                           module.group_size).T
+
+
+def model(path, backend="TORCH"):
     if os.environ.get("GPTQMODEL"):
         sys.path.insert(0, os.environ["GPTQMODEL"])
     from gptqmodel import BACKEND, GPTQModel
     from gptqmodel.nn_modules.qlinear import BaseQuantLinear
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    loaded = GPTQModel.load(path, backend=BACKEND.TORCH, device="cpu",
+    loaded = GPTQModel.load(path, backend=BACKEND[backend], device="cpu",
                             dtype=torch.float16)  # that of the scales: another would round them
     state = {}
     for file in glob.glob(os.path.join(path, "*.safetensors")):
@@ -26,7 +36,7 @@ def model(path):
     for name, module in loaded.model.named_modules():
         if isinstance(module, BaseQuantLinear):
             module.scales = module.scales.float()
-            state[name + ".weight"] = module.dequantize_weight().T.float().contiguous()
+            state[name + ".weight"] = widened(module).float().contiguous()
             quantized += 1
     if quantized == 0:
         raise SystemExit("gptqmodel found no quantized module")
