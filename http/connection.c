@@ -1,46 +1,30 @@
-/* Requests: what is refused by its head, what goes to the engine, and when its answer goes out. */
+/* Requests: what is refused by its head, what goes to the engine, and when its answer goes out, whole or as a stream. */
 #include "http.h"
 
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <time.h>
-
-/* Of one connection: whether its client has work to do, and since when. */
-struct client {
-    struct client *next, **at;
-    int            socket;
-    bool           waits; /* for the engine: no fault of the client's */
-    double         since;
-};
 
 struct request {
     struct request        *next, **at;
     struct MHD_Connection *c;
-    struct client         *client;
+    struct http_client    *client;
     int                    route; /* enum tsr_serve_route; -1: answered here */
     uint64_t               id;
     char                  *body;
     size_t                 n, cap;
     bool                   sent, suspended;
+    bool                   open;   /* the engine owes the answer, or the rest of a stream */
+    bool                   broken; /* the client is gone, or the rest cannot come */
     uint32_t               status; /* 0: no answer yet */
-    char                  *text;
-    size_t                 length;
+    bool                   stream;
+    char  *text; /* the answer; of a stream what came and was not sent: taken to length */
+    size_t taken, length, room;
 };
 
-/* Held for moments only, by the threads of connections and of the engine's frames. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct request *requests;
-static struct client  *clients;
 static uint64_t        in_work, waiting, next_id = 1;
 static bool            refuse;
-
-static double now(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 /* ---- requests ------------------------------------------------------------- */
 
@@ -116,17 +100,17 @@ static bool take_body(struct request *r, const char *data, size_t n)
 /* To the engine; the connection sleeps until its answer. */
 static enum MHD_Result send_on(struct request *r)
 {
-    (void)pthread_mutex_lock(&lock);
+    (void)pthread_mutex_lock(&http_lock);
     bool full = refuse || waiting >= http_config.requests;
     if (!full) {
         r->id = next_id++;
-        r->sent = r->suspended = true;
+        r->sent = r->suspended = r->open = true;
         waiting++;
         if (r->client)
             r->client->waits = true;
         MHD_suspend_connection(r->c);
     }
-    (void)pthread_mutex_unlock(&lock);
+    (void)pthread_mutex_unlock(&http_lock);
     if (full)
         return http_refuse(r->c, 503, "overloaded",
                            refuse ? "the server ends" : "too many requests wait; try again");
@@ -139,6 +123,36 @@ static enum MHD_Result send_on(struct request *r)
     return MHD_YES;
 }
 
+/* What has come of a stream; the connection sleeps where nothing has. */
+static ssize_t read_stream(void *cls, uint64_t pos, char *to, size_t most)
+{
+    struct request *r = cls;
+    ssize_t         n = 0;
+    (void)pos;
+    (void)pthread_mutex_lock(&http_lock);
+    if (r->broken) {
+        n = MHD_CONTENT_READER_END_WITH_ERROR;
+    } else if (r->taken < r->length) {
+        size_t some = r->length - r->taken < most ? r->length - r->taken : most;
+        memcpy(to, r->text + r->taken, some);
+        r->taken += some;
+        n = (ssize_t)some;
+        if (r->taken == r->length) {
+            r->taken = r->length = 0;
+            http_client_acts(r->client);
+        }
+    } else if (!r->open) {
+        n = MHD_CONTENT_READER_END_OF_STREAM;
+    } else {
+        r->suspended = true;
+        if (r->client)
+            r->client->waits = true;
+        MHD_suspend_connection(r->c);
+    }
+    (void)pthread_mutex_unlock(&http_lock);
+    return n;
+}
+
 static struct request *new_request(struct MHD_Connection *c)
 {
     const union MHD_ConnectionInfo *info =
@@ -148,16 +162,15 @@ static struct request *new_request(struct MHD_Connection *c)
         return NULL;
     r->c = c;
     r->client = info ? info->socket_context : NULL;
-    (void)pthread_mutex_lock(&lock);
+    (void)pthread_mutex_lock(&http_lock);
     r->next = requests;
     r->at = &requests;
     if (requests)
         requests->at = &r->next;
     requests = r;
     in_work++;
-    if (r->client)
-        r->client->since = now();
-    (void)pthread_mutex_unlock(&lock);
+    http_client_acts(r->client);
+    (void)pthread_mutex_unlock(&http_lock);
     return r;
 }
 
@@ -184,6 +197,10 @@ enum MHD_Result http_on_request(void *cls, struct MHD_Connection *c, const char 
     }
     if (!r->sent)
         return send_on(r);
+    if (r->stream)
+        return http_reply_stream(c, read_stream, r);
+    if (r->broken && !refuse)
+        return MHD_NO;
     char *text = r->text;
     r->text = NULL;
     return text ? http_reply(c, r->status, text, r->length)
@@ -199,123 +216,152 @@ void http_on_completed(void *cls, struct MHD_Connection *c, void **request,
     (void)why;
     if (!r)
         return;
-    (void)pthread_mutex_lock(&lock);
+    (void)pthread_mutex_lock(&http_lock);
     *r->at = r->next;
     if (r->next)
         r->next->at = r->at;
     in_work--;
-    if (r->client)
-        r->client->since = now();
-    (void)pthread_mutex_unlock(&lock);
+    if (r->open) { /* the engine need not go on; before another request can take the place */
+        (void)http_out(TSR_SERVE_GONE, r->id, 0, NULL, 0);
+        waiting--;
+    }
+    http_client_acts(r->client);
+    (void)pthread_mutex_unlock(&http_lock);
     free(r->body);
     free(r->text);
     free(r);
     *request = NULL;
 }
 
-/* Under the lock. */
-static void wake(struct request *r, uint32_t status, char *text, size_t length)
+/* ---- answers ------------------------------------------------------------- */
+
+/* Under the lock, as the next ones. */
+static void wake(struct request *r)
 {
-    r->status = status;
-    r->text = text;
-    r->length = length;
+    if (!r->suspended)
+        return;
     r->suspended = false;
-    waiting--;
-    if (r->client) {
+    if (r->client)
         r->client->waits = false;
-        r->client->since = now();
-    }
+    http_client_acts(r->client);
     MHD_resume_connection(r->c);
+}
+
+static void close_request(struct request *r)
+{
+    r->open = false;
+    waiting--;
+}
+
+static struct request *find(uint64_t id)
+{
+    struct request *r = requests;
+    while (r && !(r->open && r->id == id))
+        r = r->next;
+    return r;
+}
+
+/* Server-sent events: a line of data, and an empty one. */
+static void append_event(struct request *r, const char *text, size_t length)
+{
+    static const char head[] = "data: ", tail[] = "\n\n";
+    size_t            n = sizeof head - 1 + length + sizeof tail - 1;
+    if (!text || r->room - r->length < n) {
+        size_t room = 2 * r->room + n;
+        char  *v = text ? realloc(r->text, room) : NULL;
+        if (!v) {
+            r->broken = true; /* the client sees a stream without its end */
+            return;
+        }
+        r->text = v;
+        r->room = room;
+    }
+    char *p = r->text + r->length;
+    memcpy(p, head, sizeof head - 1);
+    memcpy(p + sizeof head - 1, text, length);
+    memcpy(p + sizeof head - 1 + length, tail, sizeof tail - 1);
+    r->length += n;
+}
+
+void http_event(uint64_t id, const char *text, size_t length)
+{
+    (void)pthread_mutex_lock(&http_lock);
+    struct request *r = find(id);
+    if (r) {
+        r->stream = true;
+        append_event(r, text, length);
+        wake(r);
+    }
+    (void)pthread_mutex_unlock(&http_lock);
 }
 
 void http_answer(uint64_t id, uint32_t status, char *text, size_t length)
 {
-    (void)pthread_mutex_lock(&lock);
-    struct request *r = requests;
-    while (r && !(r->suspended && r->id == id))
-        r = r->next;
-    if (r)
-        wake(r, status, text, length);
-    else
-        free(text);
-    (void)pthread_mutex_unlock(&lock);
+    static const char done[] = "[DONE]";
+    (void)pthread_mutex_lock(&http_lock);
+    struct request *r = find(id);
+    if (r && r->stream) {
+        append_event(r, length ? text : done, length ? length : sizeof done - 1);
+    } else if (r) {
+        r->status = status;
+        r->text = text;
+        r->length = length;
+        text = NULL;
+    }
+    if (r) {
+        close_request(r);
+        wake(r);
+    }
+    (void)pthread_mutex_unlock(&http_lock);
+    free(text);
 }
 
 void http_give_up(void)
 {
-    (void)pthread_mutex_lock(&lock);
+    (void)pthread_mutex_lock(&http_lock);
     refuse = true;
     for (struct request *r = requests; r; r = r->next)
-        if (r->suspended)
-            wake(r, 503, NULL, 0);
-    (void)pthread_mutex_unlock(&lock);
+        if (r->open) {
+            close_request(r);
+            r->broken = true;
+            wake(r);
+        }
+    (void)pthread_mutex_unlock(&http_lock);
 }
 
 void http_refuse_all(void)
 {
-    (void)pthread_mutex_lock(&lock);
+    (void)pthread_mutex_lock(&http_lock);
     refuse = true;
-    (void)pthread_mutex_unlock(&lock);
+    (void)pthread_mutex_unlock(&http_lock);
 }
 
-void http_count(uint64_t *connections, uint64_t *now_waiting)
+/* A client that has closed its side waits for nothing: libmicrohttpd does not look at connections that sleep. */
+void http_end_gone(void)
 {
-    *connections = 0;
-    (void)pthread_mutex_lock(&lock);
-    for (const struct client *k = clients; k; k = k->next)
-        ++*connections;
-    *now_waiting = waiting;
-    (void)pthread_mutex_unlock(&lock);
+    (void)pthread_mutex_lock(&http_lock);
+    for (struct request *r = requests; r; r = r->next) {
+        struct pollfd p = { .fd = r->client ? r->client->socket : -1, .events = POLLRDHUP };
+        if (r->suspended && poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR))) {
+            r->broken = true;
+            wake(r);
+        }
+    }
+    (void)pthread_mutex_unlock(&http_lock);
+}
+
+uint64_t http_waiting(void)
+{
+    (void)pthread_mutex_lock(&http_lock);
+    uint64_t n = waiting;
+    (void)pthread_mutex_unlock(&http_lock);
+    return n;
 }
 
 uint64_t http_in_work(void)
 {
-    (void)pthread_mutex_lock(&lock);
+    (void)pthread_mutex_lock(&http_lock);
     uint64_t n = in_work;
-    (void)pthread_mutex_unlock(&lock);
+    (void)pthread_mutex_unlock(&http_lock);
     return n;
-}
-
-/* ---- connections ---------------------------------------------------------- */
-
-void http_on_connection(void *cls, struct MHD_Connection *c, void **socket_context,
-                        enum MHD_ConnectionNotificationCode what)
-{
-    struct client *k = *socket_context;
-    (void)cls;
-    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-        const union MHD_ConnectionInfo *info =
-            MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
-        k = info ? calloc(1, sizeof *k) : NULL;
-        if (!k)
-            return;
-        k->socket = info->connect_fd;
-        k->since = now();
-        (void)pthread_mutex_lock(&lock);
-        k->next = clients;
-        k->at = &clients;
-        if (clients)
-            clients->at = &k->next;
-        clients = k;
-        (void)pthread_mutex_unlock(&lock);
-        *socket_context = k;
-    } else if (k) {
-        (void)pthread_mutex_lock(&lock);
-        *k->at = k->next;
-        if (k->next)
-            k->next->at = k->at;
-        (void)pthread_mutex_unlock(&lock);
-        free(k);
-        *socket_context = NULL;
-    }
-}
-
-void http_end_slow(void)
-{
-    double t = now();
-    (void)pthread_mutex_lock(&lock);
-    for (const struct client *k = clients; k; k = k->next)
-        if (!k->waits && t - k->since > http_config.timeout)
-            (void)shutdown(k->socket, SHUT_RDWR);
-    (void)pthread_mutex_unlock(&lock);
 }

@@ -1,9 +1,10 @@
 /* http/http.h - the HTTP program: sockets on one side, pipes to the engine on the other.
  *
  *   connection (libmicrohttpd's thread) --body whole--> frame out (writer's thread) --> engine
- *   engine --> frame in (main thread) --answer--> connection
+ *   engine --> frame in (main thread) --answer, or events of a stream--> connection
  *
- * main.c starts and ends it, connection.c has the requests, reply.c the answers of this program, out.c the writer.
+ * main.c starts and ends it, connection.c has the requests, client.c the connections, reply.c the answers of this
+ * program, out.c the writer.
  */
 #ifndef TSR_HTTP_H
 #define TSR_HTTP_H
@@ -42,6 +43,29 @@ enum MHD_Result http_reply(struct MHD_Connection *c, uint32_t status, char *text
 enum MHD_Result http_refuse(struct MHD_Connection *c, uint32_t status, const char *code,
                             const char *message);
 enum MHD_Result http_get(struct MHD_Connection *c, const char *url);
+/* Queues a stream of events, as read() gives them. */
+enum MHD_Result http_reply_stream(struct MHD_Connection *c, MHD_ContentReaderCallback read,
+                                  void *ctx);
+
+/* ---- client.c: connections ------------------------------------------------ */
+
+/* Held for moments only, by the threads of connections and of the engine's frames. */
+extern pthread_mutex_t http_lock;
+
+/* Of one connection: whether its client has work to do, and since when. */
+struct http_client {
+    struct http_client *next, **at;
+    int                 socket;
+    bool                waits; /* for the engine: no fault of the client's */
+    double              since;
+};
+void http_on_connection(void *cls, struct MHD_Connection *c, void **socket_context,
+                        enum MHD_ConnectionNotificationCode what);
+/* Its time begins again; k may be NULL.  Under the lock. */
+void http_client_acts(struct http_client *k);
+/* Shuts sockets whose client has sent or read nothing whole for the timeout. */
+void     http_end_slow(void);
+uint64_t http_connections(void); /* open ones */
 
 /* ---- connection.c --------------------------------------------------------- */
 
@@ -50,16 +74,17 @@ enum MHD_Result http_on_request(void *cls, struct MHD_Connection *c, const char 
                                 size_t *upload_bytes, void **request);
 void            http_on_completed(void *cls, struct MHD_Connection *c, void **request,
                                   enum MHD_RequestTerminationCode why);
-void            http_on_connection(void *cls, struct MHD_Connection *c, void **socket_context,
-                                   enum MHD_ConnectionNotificationCode what);
-/* The engine's answer.  Takes text.  Unknown ids are fine. */
+/* An event of the stream that is the answer, copied.  Unknown ids are fine. */
+void http_event(uint64_t id, const char *text, size_t length);
+/* The engine's answer, or the end of its stream: an error, or with length 0 the event that says that all has come.
+ * Takes text.  Unknown ids are fine. */
 void http_answer(uint64_t id, uint32_t status, char *text, size_t length);
 /* No more requests: they get status 503. */
 void http_refuse_all(void);
-/* Shuts sockets whose client has sent or read nothing whole for the timeout. */
-void http_end_slow(void);
-/* Open connections, and requests that wait for the engine. */
-void http_count(uint64_t *connections, uint64_t *now_waiting);
+/* Ends requests whose client has closed its side of the connection. */
+void http_end_gone(void);
+/* Requests that the engine has not answered. */
+uint64_t http_waiting(void);
 /* Requests that are not answered to the last byte, waiting ones too. */
 uint64_t http_in_work(void);
 /* Every request that waits for the engine gets status 503: the engine is gone. */

@@ -16,6 +16,7 @@
 
 #define HEAD_BYTES   32768 /* of a request: longer heads get status 431 */
 #define FINISH_TRIES 200   /* of 10 ms, for the last bytes of answers */
+#define LOOK_MS      50    /* between looks at clients that are slow or gone */
 
 struct http_config http_config;
 
@@ -119,6 +120,8 @@ static void take(struct MHD_Daemon *d, const struct tsr_serve_frame *f, bool *st
         if (text)
             memcpy(text, f->payload, f->length);
         http_answer(f->id, f->status, text, f->length);
+    } else if (f->kind == TSR_SERVE_EVENT) {
+        http_event(f->id, f->payload, f->length);
     } else if (f->kind == TSR_SERVE_STOP && !*stopped) {
         *stopped = true;
         http_refuse_all();
@@ -127,6 +130,19 @@ static void take(struct MHD_Daemon *d, const struct tsr_serve_frame *f, bool *st
             (void)close(listening);
         (void)http_out(TSR_SERVE_STOPPED, 0, 0, NULL, 0);
     }
+}
+
+/* At most every LOOK_MS, however many frames come. */
+static void look_at_clients(void)
+{
+    static struct timespec last;
+    struct timespec        t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    if ((t.tv_sec - last.tv_sec) * 1000 + (t.tv_nsec - last.tv_nsec) / 1000000 < LOOK_MS)
+        return;
+    last = t;
+    http_end_slow();
+    http_end_gone();
 }
 
 /* Until the engine closes its pipe. */
@@ -138,9 +154,9 @@ static void work(struct MHD_Daemon *d, struct tsr_serve_frames *in)
         struct pollfd wait = { .fd = STDIN_FILENO, .events = POLLIN };
         while (tsr_serve_frames_next(in, &f, &wrong))
             take(d, &f, &stopped);
-        if (poll(&wait, 1, 100) > 0)
+        if (poll(&wait, 1, LOOK_MS) > 0)
             e = tsr_serve_frames_fill(in, STDIN_FILENO);
-        http_end_slow();
+        look_at_clients();
     }
 }
 

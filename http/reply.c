@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STATUSES 600
+#define STATUSES     600
+#define STREAM_BYTES 4096 /* of a stream that go out at once, at most */
 static _Atomic unsigned long long answered[STATUSES];
 
 static enum MHD_Result reply_as(struct MHD_Connection *c, uint32_t status, const char *type,
@@ -37,6 +38,21 @@ enum MHD_Result http_reply(struct MHD_Connection *c, uint32_t status, char *text
     return reply_as(c, status, "application/json", text, length);
 }
 
+enum MHD_Result http_reply_stream(struct MHD_Connection *c, MHD_ContentReaderCallback read,
+                                  void *ctx)
+{
+    struct MHD_Response *r =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BYTES, read, ctx, NULL);
+    if (!r)
+        return MHD_NO;
+    (void)MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, "text/event-stream");
+    (void)MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
+    enum MHD_Result done = MHD_queue_response(c, 200, r);
+    MHD_destroy_response(r);
+    (void)atomic_fetch_add(&answered[200], 1);
+    return done;
+}
+
 static enum MHD_Result reply_json(struct MHD_Connection *c, uint32_t status, json_t *j)
 {
     char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
@@ -61,10 +77,9 @@ static json_t *model_json(void)
 
 static enum MHD_Result health(struct MHD_Connection *c)
 {
-    uint64_t connections, waiting;
-    http_count(&connections, &waiting);
     return reply_json(c, 200,
-                      json_pack("{s:s, s:I}", "status", "ok", "in_work", (json_int_t)waiting));
+                      json_pack("{s:s, s:I}", "status", "ok", "in_work",
+                                (json_int_t)http_waiting()));
 }
 
 /* In the text format of Prometheus. */
@@ -75,8 +90,6 @@ static enum MHD_Result metrics(struct MHD_Connection *c)
     FILE  *f = open_memstream(&text, &n);
     if (!f)
         return MHD_NO;
-    uint64_t connections, waiting;
-    http_count(&connections, &waiting);
     (void)fputs("# HELP tessera_http_answers_total Answers by status.\n"
                 "# TYPE tessera_http_answers_total counter\n",
                 f);
@@ -92,7 +105,7 @@ static enum MHD_Result metrics(struct MHD_Connection *c)
                   "# HELP tessera_http_connections Open connections.\n"
                   "# TYPE tessera_http_connections gauge\n"
                   "tessera_http_connections %llu\n",
-                  (unsigned long long)waiting, (unsigned long long)connections);
+                  (unsigned long long)http_waiting(), (unsigned long long)http_connections());
     if (fclose(f) != 0) {
         free(text);
         return MHD_NO;

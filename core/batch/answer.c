@@ -46,21 +46,50 @@ static json_t *usage(const struct tsr_batch_request *q, uint64_t new_tokens)
                      (json_int_t)prompts + (json_int_t)new_tokens);
 }
 
-json_t *tsr_batch_answer_body(const struct tsr_batch_answer_ids *ids, uint64_t number,
-                              const struct tsr_batch_request *q, json_t *choices,
-                              uint64_t new_tokens)
+/* What answers and their parts begin with.  Takes choices. */
+static json_t *body(const struct tsr_batch_answer_ids *ids, uint64_t number,
+                    const struct tsr_batch_request *q, const char *object, json_t *choices)
 {
     json_t *o = json_object();
     bool    ok = put(o, "id", id_of(ids, q->chat ? "chatcmpl-" : "cmpl-", number));
-    ok = put(o, "object", json_string(q->chat ? "chat.completion" : "text_completion")) && ok;
+    ok = put(o, "object", json_string(object)) && ok;
     ok = put(o, "created", created(ids)) && ok;
     ok = put(o, "model", json_string(q->model ? q->model : ids->model)) && ok;
     ok = put(o, "choices", choices) && ok;
-    ok = put(o, "usage", usage(q, new_tokens)) && ok;
     if (ok)
         return o;
     json_decref(o);
     return NULL;
+}
+
+/* Takes both. */
+static json_t *with_usage(json_t *o, json_t *u)
+{
+    if (put(o, "usage", u))
+        return o;
+    json_decref(o);
+    return NULL;
+}
+
+json_t *tsr_batch_answer_body(const struct tsr_batch_answer_ids *ids, uint64_t number,
+                              const struct tsr_batch_request *q, json_t *choices,
+                              uint64_t new_tokens)
+{
+    const char *object = q->chat ? "chat.completion" : "text_completion";
+    return with_usage(body(ids, number, q, object, choices), usage(q, new_tokens));
+}
+
+json_t *tsr_batch_answer_event(const struct tsr_batch_answer_ids *ids, uint64_t number,
+                               const struct tsr_batch_request *q, json_t *choice,
+                               uint64_t new_tokens)
+{
+    const char *object = q->chat ? "chat.completion.chunk" : "text_completion";
+    json_t     *list = json_array();
+    bool        last = choice == NULL;
+    if (!last)
+        tsr_json_add(&list, choice);
+    json_t *o = body(ids, number, q, object, list);
+    return q->stream_usage ? with_usage(o, last ? usage(q, new_tokens) : json_null()) : o;
 }
 
 /* Takes the references. */

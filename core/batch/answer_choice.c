@@ -1,5 +1,5 @@
-/* One choice of an answer: text or message, log-probabilities, why it ended. */
-#include "batch/request.h"
+/* One choice of an answer, whole or in parts: text or message, log-probabilities, why it ended. */
+#include "batch/part.h"
 
 #include "base/json.h"
 
@@ -44,12 +44,13 @@ static json_t *token_text(const struct tsr_tokenizer *t, uint32_t id, struct tsr
 struct tokens {
     const struct tsr_engine_served *r;
     bool                            echo;
-    uint64_t                        n;
+    uint64_t                        from, n; /* those before `from` were given */
 };
 
-static struct tokens tokens_of(const struct tsr_batch_request *q, const struct tsr_engine_served *r)
+static struct tokens tokens_of(const struct tsr_batch_request *q, const struct tsr_engine_served *r,
+                               uint64_t from)
 {
-    return (struct tokens){ r, q->q.echo, r->n_logprobs + q->q.echo };
+    return (struct tokens){ r, q->q.echo, from, r->n_logprobs + q->q.echo };
 }
 
 /* NULL: the first token of a prompt. */
@@ -95,27 +96,32 @@ static uint64_t characters(const char *text, uint64_t n)
 }
 
 /* Characters of "text" before each token: those that the tokens before it have given.  What a stop string cut is
- * not counted.  null without a tokenizer. */
-static json_t *offsets(const struct tokens *k, const struct tsr_tokenizer *t, struct tsr_err *err)
+ * not counted.  null without a tokenizer.  Before the end of the choice it has those tokens that are certain: text
+ * before a token that a stop string can still cut ends the list, and k->n. */
+static json_t *offsets(struct tsr_batch_part *p, struct tokens *k, bool over,
+                       const struct tsr_tokenizer *t, struct tsr_err *err)
 {
-    struct tsr_detok         *detok = NULL;
     struct tsr_tokenizer_text text = { 0 };
-    uint64_t                  at = 0, seen = 0;
-    uint64_t                  all = k->r->text ? characters(k->r->text, k->r->text_bytes) : 0;
     json_t                   *list = json_array();
-    if (!t || !list || tsr_tokenizer_detok_create(&detok, t, true, err) != TSR_OK) {
+    if (!t || !list ||
+        (!p->detok && tsr_tokenizer_detok_create(&p->detok, t, true, err) != TSR_OK)) {
         json_decref(list);
         return t ? NULL : json_null();
     }
     bool ok = true;
-    for (uint64_t i = 0; i < k->n && ok; i++) {
-        at += characters(text.v ? text.v + seen : "", text.n - seen);
-        seen = text.n;
-        tsr_tokenizer_detok_show_special(detok, k->echo && i < k->r->n_prompt);
-        ok = json_array_append_new(list, json_integer((json_int_t)(at < all ? at : all))) == 0 &&
-             tsr_tokenizer_detok_push(detok, id_of(k, i), &text, err) == TSR_OK;
+    for (uint64_t i = k->from; i < k->n && ok; i++) {
+        uint64_t at = p->offset;
+        if (at > p->characters && !over)
+            k->n = i;
+        at = at < p->characters ? at : p->characters;
+        if (i == k->n)
+            break;
+        text.n = 0;
+        tsr_tokenizer_detok_show_special(p->detok, k->echo && i < k->r->n_prompt);
+        ok = json_array_append_new(list, json_integer((json_int_t)at)) == 0 &&
+             tsr_tokenizer_detok_push(p->detok, id_of(k, i), &text, err) == TSR_OK;
+        p->offset += ok ? characters(text.v ? text.v : "", text.n) : 0;
     }
-    tsr_tokenizer_detok_destroy(detok);
     tsr_tokenizer_text_free(&text);
     if (ok)
         return list;
@@ -124,14 +130,16 @@ static json_t *offsets(const struct tokens *k, const struct tsr_tokenizer *t, st
 }
 
 /* {"tokens": [...], "token_logprobs": [...], "top_logprobs": [{...}] or null, "text_offset": [...]} */
-static json_t *text_logprobs(const struct tsr_batch_request *q, const struct tsr_engine_served *r,
+static json_t *text_logprobs(struct tsr_batch_part *p, const struct tsr_batch_request *q,
+                             const struct tsr_engine_served *r, bool over,
                              const struct tsr_tokenizer *t, struct tsr_err *err)
 {
-    struct tokens k = tokens_of(q, r);
+    struct tokens k = tokens_of(q, r, p->tokens);
     json_t       *tokens = json_array(), *values = json_array();
     json_t       *tops = r->top ? json_array() : json_null();
+    json_t       *places = offsets(p, &k, over, t, err); /* first: it says how many */
     bool          ok = true;
-    for (uint64_t i = 0; i < k.n; i++) {
+    for (uint64_t i = k.from; i < k.n; i++) {
         const struct tsr_engine_logprob *l = logprob_of(&k, i);
         ok = json_array_append_new(tokens, token_text(t, id_of(&k, i), err)) == 0 && ok;
         ok = json_array_append_new(values, l ? real(l->value) : json_null()) == 0 && ok;
@@ -140,11 +148,12 @@ static json_t *text_logprobs(const struct tsr_batch_request *q, const struct tsr
                      0 &&
                  ok;
     }
+    p->tokens = k.n;
     json_t *o = json_object();
     ok = put(o, "tokens", tokens) && ok;
     ok = put(o, "token_logprobs", values) && ok;
     ok = put(o, "top_logprobs", tops) && ok;
-    ok = put(o, "text_offset", offsets(&k, t, err)) && ok;
+    ok = put(o, "text_offset", places) && ok;
     if (ok)
         return o;
     json_decref(o);
@@ -166,12 +175,12 @@ static json_t *chat_entry(const struct tsr_tokenizer *t, const struct tsr_engine
 }
 
 /* {"content": [{"token", "logprob", "top_logprobs": [...]}]} */
-static json_t *chat_logprobs(const struct tsr_engine_served *r, const struct tsr_tokenizer *t,
-                             struct tsr_err *err)
+static json_t *chat_logprobs(struct tsr_batch_part *p, const struct tsr_engine_served *r,
+                             const struct tsr_tokenizer *t, struct tsr_err *err)
 {
     json_t *content = json_array(), *o = json_object();
     bool    ok = true;
-    for (uint64_t i = 0; r->logprobs && i < r->n_logprobs; i++) {
+    for (uint64_t i = p->tokens; r->logprobs && i < r->n_logprobs; i++) {
         json_t *one = chat_entry(t, &r->logprobs[i], err), *tops = json_array();
         for (uint32_t k = 0; k < r->top; k++)
             ok = json_array_append_new(tops, chat_entry(t, &r->tops[i * r->top + k], err)) == 0 &&
@@ -179,6 +188,7 @@ static json_t *chat_logprobs(const struct tsr_engine_served *r, const struct tsr
         ok = put(one, "top_logprobs", tops) && ok;
         ok = json_array_append_new(content, one) == 0 && ok;
     }
+    p->tokens = r->n_logprobs;
     ok = put(o, "content", content) && ok;
     if (ok)
         return o;
@@ -189,17 +199,75 @@ static json_t *chat_logprobs(const struct tsr_engine_served *r, const struct tsr
 /* ---- choices ------------------------------------------------------------ */
 
 /* Without a tokenizer ids are all there is. */
-static json_t *plain_ids(const struct tsr_batch_request *q, const struct tsr_engine_served *r)
+static json_t *plain_ids(struct tsr_batch_part *p, const struct tsr_batch_request *q,
+                         const struct tsr_engine_served *r)
 {
-    json_t *ids = json_array();
-    bool    ok = ids != NULL;
-    for (uint64_t i = 0; q->q.echo && i < r->n_prompt; i++)
-        ok = json_array_append_new(ids, json_integer(r->prompt[i])) == 0 && ok;
-    for (uint64_t i = 0; i < r->n_tokens; i++)
-        ok = json_array_append_new(ids, json_integer(r->tokens[i])) == 0 && ok;
+    uint64_t echoed = q->q.echo ? r->n_prompt : 0;
+    json_t  *ids = json_array();
+    bool     ok = ids != NULL;
+    for (; p->ids < echoed + r->n_tokens; p->ids++) {
+        uint32_t id = p->ids < echoed ? r->prompt[p->ids] : r->tokens[p->ids - echoed];
+        ok = json_array_append_new(ids, json_integer(id)) == 0 && ok;
+    }
     if (ok)
         return ids;
     json_decref(ids);
+    return NULL;
+}
+
+/* The text that is new. */
+static json_t *text_of(struct tsr_batch_part *p, const struct tsr_engine_served *r)
+{
+    const char *text = r->text ? r->text + p->bytes : NULL;
+    uint64_t    n = r->text_bytes - p->bytes;
+    if (!text)
+        return json_null();
+    p->bytes += n;
+    p->characters += characters(text, n);
+    return json_stringn(text, n);
+}
+
+/* {"role", "content"}: the role in the first part, a content that is empty in none after it. */
+static json_t *message(struct tsr_batch_part *p, json_t *text)
+{
+    json_t *m = json_object();
+    bool    ok = m != NULL && text != NULL;
+    if (!p->begun)
+        ok = put(m, "role", json_string("assistant")) && ok;
+    if (!p->begun || json_string_length(text))
+        ok = put(m, "content", text) && ok;
+    else
+        json_decref(text);
+    if (ok)
+        return m;
+    json_decref(m);
+    return NULL;
+}
+
+/* All that is new; with `whole` in the form of an answer that does not come in parts. */
+static json_t *choice_of(struct tsr_batch_part *p, const struct tsr_batch_request *q,
+                         uint32_t choice, const struct tsr_engine_served *r, bool over, bool whole,
+                         const struct tsr_tokenizer *t, struct tsr_err *err)
+{
+    json_t     *o = json_object(), *text = text_of(p, r);
+    const char *why = r->finish == TSR_ENGINE_FINISH_LENGTH ? "length" : "stop";
+    bool        ok = put(o, "index", json_integer(choice));
+    if (q->chat)
+        ok = put(o, whole ? "message" : "delta", message(p, text)) && ok;
+    else
+        ok = put(o, "text", text) && ok;
+    if (!r->text)
+        ok = put(o, "tokens", plain_ids(p, q, r)) && ok;
+    ok = put(o, "logprobs",
+             !q->q.logprobs ? json_null()
+             : q->chat      ? chat_logprobs(p, r, t, err)
+                            : text_logprobs(p, q, r, over, t, err)) &&
+         ok;
+    ok = put(o, "finish_reason", over ? json_string(why) : json_null()) && ok;
+    p->begun = true;
+    if (ok)
+        return o;
+    json_decref(o);
     return NULL;
 }
 
@@ -207,28 +275,33 @@ json_t *tsr_batch_answer_choice(const struct tsr_batch_request *q, uint32_t choi
                                 const struct tsr_engine_served *r, const struct tsr_tokenizer *t,
                                 struct tsr_err *err)
 {
-    json_t     *o = json_object();
-    const char *why = r->finish == TSR_ENGINE_FINISH_LENGTH ? "length" : "stop";
-    bool        ok = put(o, "index", json_integer(choice));
-    json_t     *text = r->text ? json_stringn(r->text, r->text_bytes) : json_null();
-    if (q->chat) {
-        json_t *m = json_object();
-        ok = put(m, "role", json_string("assistant")) && ok;
-        ok = put(m, "content", text) && ok;
-        ok = put(o, "message", m) && ok;
-    } else {
-        ok = put(o, "text", text) && ok;
+    struct tsr_batch_part p = { 0 };
+    json_t               *o = choice_of(&p, q, choice, r, true, true, t, err);
+    tsr_batch_part_free(&p);
+    return o;
+}
+
+tsr_status tsr_batch_part_next(struct tsr_batch_part *p, const struct tsr_batch_request *q,
+                               uint32_t choice, const struct tsr_engine_served *r, bool over,
+                               const struct tsr_tokenizer *t, json_t **delta, struct tsr_err *err)
+{
+    uint64_t bytes = p->bytes, tokens = p->tokens, ids = p->ids;
+    bool     role = q->chat && !p->begun;
+    *delta = choice_of(p, q, choice, r, over, false, t, err);
+    if (!*delta)
+        return tsr_fail_nomem(err, r->text_bytes + r->n_tokens, "a part of an answer");
+    if (tokens == p->tokens && (tokens || !over) &&
+        json_object_set_new(*delta, "logprobs", json_null()) != 0)
+        return tsr_fail_nomem(err, 64, "a part of an answer");
+    if (!over && !role && p->bytes == bytes && p->tokens == tokens && p->ids == ids) {
+        json_decref(*delta);
+        *delta = NULL;
     }
-    if (!r->text)
-        ok = put(o, "tokens", plain_ids(q, r)) && ok;
-    ok = put(o, "logprobs",
-             !q->q.logprobs ? json_null()
-             : q->chat      ? chat_logprobs(r, t, err)
-                            : text_logprobs(q, r, t, err)) &&
-         ok;
-    ok = put(o, "finish_reason", json_string(why)) && ok;
-    if (ok)
-        return o;
-    json_decref(o);
-    return NULL;
+    return TSR_OK;
+}
+
+void tsr_batch_part_free(struct tsr_batch_part *p)
+{
+    tsr_tokenizer_detok_destroy(p->detok);
+    memset(p, 0, sizeof *p);
 }

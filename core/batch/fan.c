@@ -11,6 +11,9 @@ void tsr_batch_taken_free(struct tsr_batch_taken *t)
 {
     tsr_batch_request_free(&t->request);
     json_decref(t->answer);
+    for (uint32_t i = 0; t->parts && i < t->choices; i++)
+        tsr_batch_part_free(&t->parts[i]);
+    free(t->parts);
     free(t->why);
     memset(t, 0, sizeof *t);
 }
@@ -38,6 +41,11 @@ tsr_status tsr_batch_fan_begin(struct tsr_batch_fan *f, struct tsr_batch_taken *
     t->busy = true;
     t->index = index;
     t->choices = t->failed = tsr_batch_request_choices(&t->request);
+    if (t->request.stream) {
+        t->parts = tsr_new(t->choices, sizeof *t->parts);
+        return t->parts ? tsr_batch_fan_feed(f, err)
+                        : tsr_fail_nomem(err, t->choices * sizeof *t->parts, "an answer");
+    }
     t->answer = json_array();
     for (uint32_t i = 0; i < t->choices; i++)
         tsr_json_add(&t->answer, json_null());
@@ -111,21 +119,64 @@ static tsr_status end(struct tsr_batch_fan *f, struct tsr_batch_taken *t, struct
     return st;
 }
 
+/* Its choices end, and none begins. */
+static tsr_status end_early(struct tsr_batch_fan *f, struct tsr_batch_taken *t, struct tsr_err *err)
+{
+    uint64_t place = (uint64_t)(t - f->taken);
+    for (uint32_t i = 0; i < t->next; i++)
+        tsr_engine_server_cancel(f->server, place << 32 | i);
+    t->next = t->choices;
+    return t->open == 0 ? end(f, t, err) : TSR_OK;
+}
+
+tsr_status tsr_batch_fan_leave(struct tsr_batch_fan *f, struct tsr_batch_taken *t,
+                               struct tsr_err *err)
+{
+    bool ends = t->late || t->gone; /* already */
+    t->gone = true;
+    return ends ? TSR_OK : end_early(f, t, err);
+}
+
 tsr_status tsr_batch_fan_end_late(struct tsr_batch_fan *f, struct tsr_err *err)
 {
     uint64_t now = tsr_now_us();
     for (uint32_t k = 0; f->deadline_us && k < f->places; k++) {
         struct tsr_batch_taken *t = &f->taken[k];
-        if (!t->since_us || t->late || now - t->since_us <= f->deadline_us)
+        if (!t->since_us || t->late || t->gone || now - t->since_us <= f->deadline_us)
             continue;
         t->late = true;
-        for (uint32_t i = 0; i < t->next; i++)
-            tsr_engine_server_cancel(f->server, (uint64_t)k << 32 | i);
-        t->next = t->choices; /* the others do not begin */
-        if (t->open == 0)
-            TSR_TRY(end(f, t, err));
+        TSR_TRY(end_early(f, t, err));
     }
     return TSR_OK;
+}
+
+/* The new part of a choice goes out. */
+static tsr_status give_part(struct tsr_batch_fan *f, struct tsr_batch_taken *t,
+                            const struct tsr_engine_served *s, bool over, struct tsr_err *err)
+{
+    json_t  *delta = NULL;
+    uint32_t choice = (uint32_t)s->id;
+    if (t->late || t->gone || t->failed < t->choices) /* its answer is an error */
+        return TSR_OK;
+    TSR_TRY(tsr_batch_part_next(&t->parts[choice], &t->request, choice, s, over, f->tokenizer,
+                                &delta, err));
+    return delta ? f->grown(f->ctx, t, delta, err) : TSR_OK;
+}
+
+tsr_status tsr_batch_fan_on_grown(void *ctx, const struct tsr_engine_served *s, struct tsr_err *err)
+{
+    struct tsr_batch_fan *f = ctx;
+    return give_part(f, &f->taken[s->id >> 32], s, false, err);
+}
+
+static tsr_status put_answer(struct tsr_batch_fan *f, struct tsr_batch_taken *t,
+                             const struct tsr_engine_served *s, struct tsr_err *err)
+{
+    uint32_t choice = (uint32_t)s->id;
+    json_t  *one = tsr_batch_answer_choice(&t->request, choice, s, f->tokenizer, err);
+    return one && json_array_set_new(t->answer, choice, one) == 0
+               ? TSR_OK
+               : tsr_fail_nomem(err, s->n_tokens, "a choice");
 }
 
 tsr_status tsr_batch_fan_on_done(void *ctx, const struct tsr_engine_served *s, struct tsr_err *err)
@@ -139,9 +190,7 @@ tsr_status tsr_batch_fan_on_done(void *ctx, const struct tsr_engine_served *s, s
     if (s->finish == TSR_ENGINE_FINISH_FAILED) {
         note_failure(t, choice, s);
     } else if (s->finish != TSR_ENGINE_FINISH_ENDED) {
-        json_t *one = tsr_batch_answer_choice(&t->request, choice, s, f->tokenizer, err);
-        if (!one || json_array_set_new(t->answer, choice, one) != 0)
-            return tsr_fail_nomem(err, s->n_tokens, "a choice");
+        TSR_TRY(t->request.stream ? give_part(f, t, s, true, err) : put_answer(f, t, s, err));
         t->new_tokens += s->n_tokens;
     }
     return t->open == 0 && t->next == t->choices ? end(f, t, err) : TSR_OK;

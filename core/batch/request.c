@@ -26,6 +26,7 @@ static bool known(const char *key, bool chat)
                                         "logprobs",
                                         "n",
                                         "stream",
+                                        "stream_options",
                                         "user",
                                         "ignore_eos",
                                         "allow_special",
@@ -63,9 +64,6 @@ static tsr_status check_plain(const json_t *body, struct tsr_err *err)
             return tsr_fail(err, TSR_E_INPUT, "\"%s\" can only be %g", fixed[i].key,
                             fixed[i].value);
     }
-    const json_t *stream = json_object_get(body, "stream");
-    if (stream && !json_is_null(stream) && !json_is_false(stream))
-        return tsr_fail(err, TSR_E_INPUT, "\"stream\" can only be false");
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
         const json_t *v = json_object_get(body, none[i]);
         if (v && !json_is_null(v) && !(json_is_object(v) && json_object_size(v) == 0))
@@ -111,6 +109,29 @@ static tsr_status read_stops(struct tsr_batch_request *r, const json_t *body, st
     r->q.stop_bytes = r->stop_bytes;
     r->q.n_stop = (uint32_t)n;
     return TSR_OK;
+}
+
+/* "stream": true, "stream_options": {"include_usage": true} */
+static tsr_status read_stream(struct tsr_batch_request *r, const json_t *body, bool streams,
+                              struct tsr_err *err)
+{
+    const json_t *options = json_object_get(body, "stream_options");
+    const char   *key;
+    json_t       *v;
+    TSR_TRY(tsr_json_bool(body, NAME, "stream", false, &r->stream, err));
+    if (r->stream && !streams)
+        return tsr_fail(err, TSR_E_INPUT, "\"stream\" can only be false");
+    if (!options || json_is_null(options))
+        return TSR_OK;
+    if (!r->stream || !json_is_object(options))
+        return tsr_fail(err, TSR_E_INPUT,
+                        "\"stream_options\" is an object, for requests with \"stream\": true");
+    json_object_foreach ((json_t *)(uintptr_t)options, key, v)
+        if (strcmp(key, "include_usage") != 0)
+            return tsr_fail(err, TSR_E_INPUT,
+                            "\"%.60s\" is not a key of \"stream_options\"; \"include_usage\" is",
+                            key);
+    return tsr_json_bool(options, "stream_options", "include_usage", false, &r->stream_usage, err);
 }
 
 /* completions: "logprobs": 0 to 20; chat: "logprobs": true, "top_logprobs": 0 to 20 */
@@ -165,6 +186,8 @@ static tsr_status read_values(struct tsr_batch_request *r, const json_t *body, u
         r->q.record = 0;
     }
     TSR_TRY(read_stops(r, body, err));
+    TSR_TRY(read_stream(r, body, d->streams, err));
+    r->q.grows = r->stream;
     return read_logprobs(r, body, err);
 }
 

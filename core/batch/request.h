@@ -20,6 +20,7 @@ struct tsr_batch_request_defaults {
     uint64_t                      max_tokens;
     struct tsr_engine_sampling    sampling; /* seed: of records without their own */
     bool                          allow_special, ignore_eos;
+    bool                          streams; /* "stream": true is possible */
     uint64_t                      context;
     const struct tsr_tokenizer   *tokenizer; /* NULL: prompts are lists of ids */
     const struct tsr_chat        *chat;      /* NULL: chat lines are refused with why_no_chat */
@@ -36,7 +37,8 @@ struct tsr_batch_request {
     json_t                         *root;
     const char                     *custom_id, *model; /* in root, or NULL */
     bool                            chat;
-    bool                            seeded; /* the request has a "seed" */
+    bool                            seeded;               /* the request has a "seed" */
+    bool                            stream, stream_usage; /* the answer in pieces; its usage too */
     struct tsr_batch_prompts        prompts;
     uint32_t                        n; /* choices of each prompt */
     const char                     *stop[TSR_MAX_STOPS];
@@ -80,6 +82,11 @@ json_t *tsr_batch_answer_choice(const struct tsr_batch_request *q, uint32_t choi
 json_t *tsr_batch_answer_body(const struct tsr_batch_answer_ids *ids, uint64_t number,
                               const struct tsr_batch_request *q, json_t *choices,
                               uint64_t new_tokens);
+/* The JSON of an event of a stream: one part of one choice (batch/part.h), whose reference is taken; or, choice NULL, the
+ * usage of the whole answer.  A new reference, NULL without memory. */
+json_t *tsr_batch_answer_event(const struct tsr_batch_answer_ids *ids, uint64_t number,
+                               const struct tsr_batch_request *q, json_t *choice,
+                               uint64_t new_tokens);
 /* The output line of a finished request, without newline, appended to out.  number: from 0.  choices: a list of
  * all of them in order, whose reference is taken; new_tokens: of all of them. */
 tsr_status tsr_batch_answer_line(const struct tsr_batch_answer_ids *ids, uint64_t number,

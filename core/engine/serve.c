@@ -344,9 +344,21 @@ static tsr_status make_rows(const struct tsr_server *s, struct slot_set *l, stru
     return TSR_OK;
 }
 
+/* Nothing of the slot set is in flight. */
+static tsr_status end_cancelled(struct tsr_server *s, uint32_t slot_set, struct tsr_err *err)
+{
+    for (uint32_t i = slot_set; i < s->pass.slots; i += s->pass.slot_sets)
+        if (s->slots[i].used && s->slots[i].cancelled) {
+            s->slots[i].finish = TSR_ENGINE_FINISH_ENDED;
+            TSR_TRY(end_request(s, i, err));
+        }
+    return TSR_OK;
+}
+
 static tsr_status start_slot_set(struct tsr_server *s, uint32_t slot_set, struct tsr_err *err)
 {
     struct slot_set *l = &s->slot_sets[slot_set];
+    TSR_TRY(end_cancelled(s, slot_set, err));
     TSR_TRY(gather(s, slot_set, err));
     if (l->n == 0)
         return TSR_OK;

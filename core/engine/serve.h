@@ -53,7 +53,8 @@ struct tsr_engine_serve_request {
     /* Needs logprobs: also of the prompt's tokens, from the second on, and of an end-of-sequence token that
      * ends the request.  The prompt runs in pieces of at most TSR_ENGINE_SCORE_BYTES of logits. */
     bool prompt_logprobs;
-    bool echo; /* text begins with that of the prompt, special tokens included */
+    bool echo;  /* text begins with that of the prompt, special tokens included */
+    bool grows; /* its grown events are wanted */
 };
 
 /* Logits that the prompts of one batch take for logprobs, at most; a rotary scaling that depends on the length
@@ -90,11 +91,13 @@ struct tsr_engine_served {
     const char                      *error;
 };
 
-/* token(): a non-OK status ends the request.  done(): step() returns a non-OK status.  Either may
- * be NULL.  They must not call the server. */
+/* token(): a non-OK status ends the request.  grown(): a request that wants it has one more token and goes on; r is as
+ * of done(), and text is what no stop string can cut any more, in whole characters.  done(), grown(): step() returns a
+ * non-OK status.  Each may be NULL.  They must not call the server. */
 struct tsr_engine_serve_events {
     void *ctx;
     tsr_status (*token)(void *ctx, uint64_t id, uint32_t token);
+    tsr_status (*grown)(void *ctx, const struct tsr_engine_served *r, struct tsr_err *err);
     tsr_status (*done)(void *ctx, const struct tsr_engine_served *r, struct tsr_err *err);
 };
 
@@ -119,7 +122,8 @@ uint32_t tsr_engine_server_busy(const struct tsr_server *s);
  * [worker] */
 tsr_status tsr_engine_server_submit(struct tsr_server *s, const struct tsr_engine_serve_request *q,
                                     struct tsr_err *err);
-/* Ends a request at its next token boundary, with its done event; an unknown id is allowed. */
+/* Ends a request before its next batch, or at its next token where one is in flight, with its done event; an unknown id
+ * is allowed. */
 void tsr_engine_server_cancel(struct tsr_server *s, uint64_t id);
 /* Begins a batch for every slot set that has none and something to run, then finishes the oldest: new
  * requests' prompts together, else one token for each request of the slot set.  A request whose

@@ -155,6 +155,21 @@ static bool cut_at_stop(struct tsr_engine_serve_slot *s, uint64_t seen)
     return false;
 }
 
+/* Bytes of the text that stay whatever follows: all but an end with which a stop string begins. */
+static uint64_t certain_bytes(const struct tsr_engine_serve_slot *s)
+{
+    uint64_t from = s->text.n > s->longest_stop ? s->text.n - s->longest_stop : 0;
+    from = from > s->echoed ? from : s->echoed;
+    for (uint64_t at = from; at < s->text.n; at++) {
+        const char *stop = s->stop.v;
+        for (uint32_t i = 0; i < s->q.n_stop; stop += s->stop_bytes[i++])
+            if (s->text.n - at < s->stop_bytes[i] &&
+                memcmp(s->text.v + at, stop, s->text.n - at) == 0)
+                return at;
+    }
+    return s->text.n;
+}
+
 tsr_status tsr_engine_slot_end_text(struct tsr_engine_serve_slot *s, struct tsr_err *err)
 {
     uint64_t seen = s->text.n;
@@ -176,6 +191,15 @@ static bool is_eos(const struct tsr_model_hparams *hp, uint32_t id)
     return false;
 }
 
+static tsr_status tell_grown(struct tsr_engine_serve_slot         *s,
+                             const struct tsr_engine_serve_events *ev, struct tsr_err *err)
+{
+    struct tsr_engine_served r;
+    tsr_engine_slot_result(s, &r);
+    r.text_bytes = r.text ? certain_bytes(s) : 0;
+    return ev->grown(ev->ctx, &r, err);
+}
+
 static tsr_status accept(struct tsr_engine_serve_slot *s, const struct tsr_engine_serve_events *ev,
                          uint32_t id, bool *over, struct tsr_err *err)
 {
@@ -193,7 +217,9 @@ static tsr_status accept(struct tsr_engine_serve_slot *s, const struct tsr_engin
     } else {
         *over = n_new(s) == s->q.max_tokens;
     }
-    return *over ? tsr_engine_slot_end_text(s, err) : TSR_OK;
+    if (*over)
+        return tsr_engine_slot_end_text(s, err);
+    return s->q.grows && ev->grown ? tell_grown(s, ev, err) : TSR_OK;
 }
 
 tsr_status tsr_engine_slot_advance(struct tsr_engine_serve_slot *s, const struct tsr_engine_pass *p,

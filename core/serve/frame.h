@@ -15,12 +15,15 @@
 enum tsr_serve_frame_kind {
     /* to the HTTP program */
     TSR_SERVE_CONFIG = 1, /* payload: JSON, see http.h */
-    TSR_SERVE_ANSWER,     /* to request `id`: HTTP status, JSON */
-    TSR_SERVE_STOP,       /* take no more requests */
+    TSR_SERVE_ANSWER, /* to request `id`: HTTP status, JSON.  It ends a stream: without a payload all has come,
+                           * else the payload is an error */
+    TSR_SERVE_EVENT, /* of the stream that answers request `id`: JSON */
+    TSR_SERVE_STOP,  /* take no more requests */
     /* from it */
     TSR_SERVE_LISTENING, /* payload: "127.0.0.1:8080" */
     TSR_SERVE_FAILED,    /* payload: a sentence; it ends */
     TSR_SERVE_REQUEST,   /* status: enum tsr_serve_route; payload: the body */
+    TSR_SERVE_GONE,      /* nobody waits for the answer to request `id` any more */
     TSR_SERVE_STOPPED,   /* no request follows */
 };
 enum tsr_serve_route {

@@ -24,6 +24,15 @@ struct run {
 
 /* ---- answers ------------------------------------------------------------ */
 
+static tsr_status send(struct run *r, uint32_t kind, uint64_t id, uint32_t status, const char *text,
+                       uint64_t n, struct tsr_err *err)
+{
+    struct tsr_serve_frame f = {
+        .kind = kind, .id = id, .status = status, .length = (uint32_t)n, .payload = text
+    };
+    return tsr_serve_http_send(r->l->http, &f, err);
+}
+
 /* Takes the reference. */
 static tsr_status send_json(struct run *r, uint64_t id, uint32_t status, json_t *j,
                             struct tsr_err *err)
@@ -43,13 +52,21 @@ static tsr_status send_json(struct run *r, uint64_t id, uint32_t status, json_t 
     }
     r->n->errors += status != 200;
     if (st == TSR_OK)
-        st = tsr_serve_http_send(r->l->http,
-                                 &(struct tsr_serve_frame){ .kind = TSR_SERVE_ANSWER,
-                                                            .id = id,
-                                                            .status = status,
-                                                            .length = (uint32_t)n,
-                                                            .payload = text },
-                                 err);
+        st = send(r, TSR_SERVE_ANSWER, id, status, text, n, err);
+    free(text);
+    return st;
+}
+
+/* Takes the reference. */
+static tsr_status send_event(struct run *r, uint64_t id, json_t *j, struct tsr_err *err)
+{
+    char      *text = NULL;
+    uint64_t   n = 0;
+    tsr_status st = j ? tsr_json_text(j, JSON_COMPACT | JSON_REAL_PRECISION(12), &text, &n, err)
+                      : tsr_fail_nomem(err, 256, "a part of an answer");
+    json_decref(j);
+    if (st == TSR_OK)
+        st = send(r, TSR_SERVE_EVENT, id, 200, text, n, err);
     free(text);
     return st;
 }
@@ -60,10 +77,33 @@ static tsr_status send_error(struct run *r, uint64_t id, const char *code, const
     return send_json(r, id, tsr_serve_status(code), tsr_serve_error(code, why), err);
 }
 
+static tsr_status on_grown(void *ctx, const struct tsr_batch_taken *t, json_t *delta,
+                           struct tsr_err *err)
+{
+    struct run *r = ctx;
+    return send_event(r, r->ids[t - r->fan.taken],
+                      tsr_batch_answer_event(&r->l->ids, t->index, &t->request, delta, 0), err);
+}
+
+static tsr_status end_stream(struct run *r, uint64_t id, const struct tsr_batch_taken *t,
+                             struct tsr_err *err)
+{
+    if (t->request.stream_usage)
+        TSR_TRY(send_event(r, id,
+                           tsr_batch_answer_event(&r->l->ids, t->index, &t->request, NULL,
+                                                  t->new_tokens),
+                           err));
+    return send(r, TSR_SERVE_ANSWER, id, 200, NULL, 0, err);
+}
+
 static tsr_status on_ended(void *ctx, struct tsr_batch_taken *t, struct tsr_err *err)
 {
     struct run *r = ctx;
     uint64_t    id = r->ids[t - r->fan.taken];
+    if (t->gone) {
+        r->n->gone++;
+        return TSR_OK;
+    }
     if (t->late)
         return send_error(r, id, "deadline_exceeded", "the request took longer than its deadline",
                           err);
@@ -73,6 +113,8 @@ static tsr_status on_ended(void *ctx, struct tsr_batch_taken *t, struct tsr_err 
     t->answer = NULL;
     r->n->prompt_tokens += t->request.prompts.ids.n;
     r->n->new_tokens += t->new_tokens;
+    if (t->request.stream)
+        return end_stream(r, id, t, err);
     return send_json(r, id, 200,
                      tsr_batch_answer_body(&r->l->ids, t->index, &t->request, choices,
                                            t->new_tokens),
@@ -100,6 +142,15 @@ static tsr_status complete(struct run *r, const struct tsr_serve_frame *f, bool 
     return st;
 }
 
+/* The client of a request went away; an answer that is out by now met nobody. */
+static tsr_status leave(struct run *r, uint64_t id, struct tsr_err *err)
+{
+    for (uint32_t k = 0; k < r->fan.places; k++)
+        if (r->fan.taken[k].busy && r->ids[k] == id)
+            return tsr_batch_fan_leave(&r->fan, &r->fan.taken[k], err);
+    return TSR_OK;
+}
+
 static tsr_status take(struct run *r, const struct tsr_serve_frame *f, struct tsr_err *err)
 {
     uint32_t status = 200;
@@ -108,6 +159,8 @@ static tsr_status take(struct run *r, const struct tsr_serve_frame *f, struct ts
         r->stopped = true;
         return TSR_OK;
     }
+    if (f->kind == TSR_SERVE_GONE)
+        return leave(r, f->id, err);
     r->n->requests++;
     switch (f->status) {
     case TSR_SERVE_COMPLETIONS:
@@ -169,11 +222,13 @@ static tsr_status begin(struct run *r, struct tsr_err *err)
 {
     struct tsr_engine_serve_events events = { .ctx = &r->fan,
                                               .token = tsr_batch_fan_on_token,
+                                              .grown = tsr_batch_fan_on_grown,
                                               .done = tsr_batch_fan_on_done };
     r->fan = (struct tsr_batch_fan){ .places = (uint32_t)r->l->requests,
                                      .deadline_us = r->l->deadline_us,
                                      .tokenizer = r->defaults.tokenizer,
                                      .ctx = r,
+                                     .grown = on_grown,
                                      .ended = on_ended };
     r->fan.taken = tsr_new(r->l->requests, sizeof *r->fan.taken);
     r->ids = tsr_new(r->l->requests, sizeof *r->ids);
@@ -188,6 +243,7 @@ tsr_status tsr_serve_loop_run(const struct tsr_serve_loop *l, struct tsr_serve_c
     struct run r = { .l = l, .n = n, .defaults = l->defaults };
     *n = (struct tsr_serve_counts){ 0 };
     r.defaults.pass = &l->pass;
+    r.defaults.streams = true;
     tsr_plugin_cancel_softly(true);
     tsr_status st = begin(&r, err);
     if (st == TSR_OK)

@@ -97,6 +97,62 @@ each() {
 }
 each 1
 each 12
+
+# ---- streams: the same answers in parts ----------------------------------------
+# joined: the choices of the events on stdin, their parts put together, and the usage
+joined() {
+    sed -n 's/^data: //p' | grep -v '^\[DONE\]$' | jq -cs --argjson chat "${1:-false}" '
+        def cat(f): map(f) | if all(. == null) then null else map(. // empty) | add end;
+        ([.[].choices[]] | group_by(.index) | map({
+            index: .[0].index,
+            text: cat(if $chat then .delta.content else .text end),
+            logprobs: (map(.logprobs // empty) | if length == 0 then null else
+                reduce .[] as $l (null; if . == null then $l else with_entries(.key as $k | .value += $l[$k]) end) end),
+            finish_reason: (map(.finish_reason // empty) | if length == 1 then .[0] else error("ends") end)
+        })) as $c | [$c, (map(.usage // empty) | .[0])]'
+}
+whole='[(.choices | map({index, text: (.text // .message.content), logprobs, finish_reason})), .usage]'
+for ((i = 1; i <= n; i++)); do
+    jq -c '. + {stream: true, stream_options: {include_usage: true}}' "$WORK/body.$i" >"$WORK/stream.$i"
+done
+# shellcheck disable=SC2016 # of the inner shell
+seq "$n" | xargs -P 6 -I{} sh -c 'curl -sN -m 100 -o "$1/got/$2" -d "@$1/stream.$2" "$3/v1/completions"' _ "$WORK" {} "$at"
+for ((i = 1; i <= n; i++)); do
+    joined <"$WORK/got/$i" >"$WORK/one" || true
+    jq -c '{choices: .[0], usage: .[1]} | '"$whole" "$WORK/want/$i" >"$WORK/two"
+    ok "stream $i: the parts are the answer of a batch" cmp -s "$WORK/one" "$WORK/two"
+    ok "stream $i: events and an end" test "$(tail -n 2 "$WORK/got/$i" | head -n 1)" = 'data: [DONE]' -a \
+        -z "$(grep -vE '^(data: .*)?$' "$WORK/got/$i")"
+    rm -f "$WORK/got/$i"
+done
+curl -sN -m 60 -D "$WORK/head" -o "$WORK/body" -d '{"prompt":"Once","max_tokens":3,"stream":true}' "$at/v1/completions"
+ok "a stream says what it is" grep -qi '^content-type: text/event-stream' "$WORK/head"
+ok "no usage unless asked for" json -R -s 'split("\n") | map(select(startswith("data: {")) | .[6:] | fromjson) | length > 1 and all(.[]; has("usage") | not)' "$WORK/body"
+
+# a client that leaves has no slot and no place: a stream, an answer, one that waits for a slot
+for more in '"stream":true' '"seed":1'; do
+    for k in 1 2 3 4 5; do
+        curl -sN -m 60 -o "$WORK/long.$k" -d '{"prompt":"Once","max_tokens":1000,"ignore_eos":true,"n":128,'"$more"'}' "$at/v1/completions" &
+        waits[k]=$!
+    done
+    for ((i = 0; i < 300; i++)); do
+        ask /health
+        json '.in_work == 5' "$WORK/body" && break
+        sleep 0.05
+    done
+    ok "five are in work: $more" json '.in_work == 5' "$WORK/body"
+    kill "${waits[@]}" || true
+    wait "${waits[@]}" || true
+    # 128000 tokens each would take minutes
+    for ((i = 0; i < 100; i++)); do
+        ask /health
+        json '.in_work == 0' "$WORK/body" && break
+        sleep 0.05
+    done
+    ok "none is after they left: $more" json '.in_work == 0' "$WORK/body"
+    ask /v1/completions -m 20 -d '{"prompt":"x","max_tokens":1}'
+    ok "and the slots are free: $more, $status" test "$status" = 200
+done
 ask /tokenize -d '{"prompt": "test", "add_special_tokens": false}'
 ok "/tokenize as lm-eval was answered" json '. == {"count": 2, "max_model_len": 1024, "tokens": [83, 422]}' "$WORK/body"
 ask /detokenize -d '{"tokens": [83, 422]}'
@@ -109,7 +165,9 @@ ok "a body in chunks" cmp -s "$WORK/one" "$WORK/want/1"
 refused "no JSON" 400 invalid_json /v1/completions -d 'not json'
 refused "no object" 400 invalid_request /v1/completions -d '[1]'
 refused "an unknown key" 400 invalid_request /v1/completions -d '{"prompt":"a","max_token":1}'
-refused "a stream" 400 invalid_request /v1/completions -d '{"prompt":"a","stream":true}'
+refused "options of a stream that is none" 400 invalid_request /v1/completions -d '{"prompt":"a","stream_options":{"include_usage":true}}'
+refused "an unknown option of a stream" 400 invalid_request /v1/completions -d '{"prompt":"a","stream":true,"stream_options":{"usage":true}}'
+refused "a stream too long for the context" 400 context_length_exceeded /v1/completions -d '{"prompt":"a","max_tokens":5000,"stream":true}'
 refused "no template" 400 invalid_request /v1/chat/completions -d '{"messages":[{"role":"user","content":"a"}]}'
 refused "too long for the context" 400 context_length_exceeded /v1/completions -d '{"prompt":"a","max_tokens":5000}'
 refused "no text" 400 invalid_request /tokenize -d '{"prompt":1}'
@@ -221,8 +279,15 @@ B
 jq -c '{custom_id: "a", url: "/v1/chat/completions", body: .}' "$WORK/chat" >"$WORK/line.jsonl"
 run batch talks -i line.jsonl -o chat.out
 begin talks
+jq -c '. + {stream: true, stream_options: {include_usage: true}}' "$WORK/chat" >"$WORK/stream"
+curl -sN -m 60 -o "$WORK/events" -d @"$WORK/stream" "$at/v1/chat/completions"
+joined true <"$WORK/events" >"$WORK/one" || true
 ask /v1/chat/completions -d @"$WORK/chat"
 stop TERM
+jq -c "$whole" "$WORK/body" >"$WORK/two"
+ok "a chat in parts" cmp -s "$WORK/one" "$WORK/two"
+ok "its first delta has the role" json -R -s 'split("\n") | map(select(startswith("data: {")) | .[6:] | fromjson)
+    | all(.object == "chat.completion.chunk") and ([.[].choices[] | .delta.role // empty] == ["assistant", "assistant"])' "$WORK/events"
 ok "a chat, $status: the answer of a batch" test "$status" = 200 -a \
     "$(jq -c '[.choices, .usage, .object, .model]' "$WORK/body")" = "$(jq -c '.response.body | [.choices, .usage, .object, .model]' "$WORK/chat.out")"
 ok "with a message in each choice" json '.object == "chat.completion" and ([.choices[].message.role] == ["assistant", "assistant"])' "$WORK/body"
