@@ -18,7 +18,7 @@
 
 /* What the engine told at the start; constant afterwards. */
 struct http_config {
-    json_t     *root;
+    json_t     *root, *tokenizer;   /* tokenizer: NULL, nothing is known */
     const char *host, *key, *model; /* key: NULL, none is needed */
     long long   created;
     unsigned    port, connections;
@@ -43,6 +43,8 @@ enum MHD_Result http_reply(struct MHD_Connection *c, uint32_t status, char *text
 enum MHD_Result http_refuse(struct MHD_Connection *c, uint32_t status, const char *code,
                             const char *message);
 enum MHD_Result http_get(struct MHD_Connection *c, const char *url);
+/* What /metrics says of tokens from now on.  [any] */
+void http_totals(const struct tsr_serve_totals *t);
 /* Queues a stream of events, as read() gives them. */
 enum MHD_Result http_reply_stream(struct MHD_Connection *c, MHD_ContentReaderCallback read,
                                   void *ctx);

@@ -41,10 +41,11 @@ static bool read_config(const struct tsr_serve_frame *f)
     json_error_t        e;
     json_int_t          created, port, connections, max_body, requests;
     c->root = json_loadb(f->payload, f->length, 0, &e);
-    if (!c->root || json_unpack(c->root, "{s:s, s:I, s:s, s:I, s:I, s:I, s:I, s:F, s?s}", "host",
-                                &c->host, "port", &port, "model", &c->model, "created", &created,
-                                "max_body", &max_body, "connections", &connections, "requests",
-                                &requests, "timeout", &c->timeout, "key", &c->key) != 0)
+    if (!c->root ||
+        json_unpack(c->root, "{s:s, s:I, s:s, s:I, s:I, s:I, s:I, s:F, s?s, s?o}", "host", &c->host,
+                    "port", &port, "model", &c->model, "created", &created, "max_body", &max_body,
+                    "connections", &connections, "requests", &requests, "timeout", &c->timeout,
+                    "key", &c->key, "tokenizer", &c->tokenizer) != 0)
         return false;
     c->port = (unsigned)port;
     c->created = created;
@@ -122,6 +123,10 @@ static void take(struct MHD_Daemon *d, const struct tsr_serve_frame *f, bool *st
         http_answer(f->id, f->status, text, f->length);
     } else if (f->kind == TSR_SERVE_EVENT) {
         http_event(f->id, f->payload, f->length);
+    } else if (f->kind == TSR_SERVE_TOTALS && f->length == sizeof(struct tsr_serve_totals)) {
+        struct tsr_serve_totals t; /* the payload is not aligned */
+        memcpy(&t, f->payload, sizeof t);
+        http_totals(&t);
     } else if (f->kind == TSR_SERVE_STOP && !*stopped) {
         *stopped = true;
         http_refuse_all();

@@ -9,6 +9,7 @@
 #define STATUSES     600
 #define STREAM_BYTES 4096 /* of a stream that go out at once, at most */
 static _Atomic unsigned long long answered[STATUSES];
+static _Atomic uint64_t           prompt_tokens, generated_tokens, reused_tokens;
 
 static enum MHD_Result reply_as(struct MHD_Connection *c, uint32_t status, const char *type,
                                 char *text, size_t length)
@@ -82,6 +83,19 @@ static enum MHD_Result health(struct MHD_Connection *c)
                                 (json_int_t)http_waiting()));
 }
 
+void http_totals(const struct tsr_serve_totals *t)
+{
+    atomic_store(&prompt_tokens, t->prompt);
+    atomic_store(&generated_tokens, t->generated);
+    atomic_store(&reused_tokens, t->reused);
+}
+
+static void put_counter(FILE *f, const char *name, const char *help, uint64_t n)
+{
+    (void)fprintf(f, "# HELP %s %s\n# TYPE %s counter\n%s %llu\n", name, help, name, name,
+                  (unsigned long long)n);
+}
+
 /* In the text format of Prometheus. */
 static enum MHD_Result metrics(struct MHD_Connection *c)
 {
@@ -106,6 +120,12 @@ static enum MHD_Result metrics(struct MHD_Connection *c)
                   "# TYPE tessera_http_connections gauge\n"
                   "tessera_http_connections %llu\n",
                   (unsigned long long)http_waiting(), (unsigned long long)http_connections());
+    put_counter(f, "tessera_prompt_tokens_total", "Tokens of prompts.",
+                atomic_load(&prompt_tokens));
+    put_counter(f, "tessera_generated_tokens_total", "New tokens.", atomic_load(&generated_tokens));
+    put_counter(f, "tessera_reused_tokens_total",
+                "Tokens of prompts that were in the cache of keys and values.",
+                atomic_load(&reused_tokens));
     if (fclose(f) != 0) {
         free(text);
         return MHD_NO;
@@ -120,6 +140,8 @@ enum MHD_Result http_get(struct MHD_Connection *c, const char *url)
         return health(c);
     if (strcmp(url, "/metrics") == 0)
         return metrics(c);
+    if (strcmp(url, "/tokenizer_info") == 0 && http_config.tokenizer)
+        return reply_json(c, 200, json_incref(http_config.tokenizer));
     if (strcmp(url, models) == 0)
         return reply_json(c, 200,
                           json_pack("{s:s, s:[o]}", "object", "list", "data", model_json()));

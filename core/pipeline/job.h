@@ -71,6 +71,8 @@ tsr_status tsr_pipeline_job_write_manifest(struct tsr_pipeline_job *job, bool fi
                                            struct tsr_err *err);
 tsr_status tsr_pipeline_job_write_results(struct tsr_pipeline_job *job, struct tsr_err *err);
 
+/* What answers call the model: the last part of the job's name for it, "demo" for @demo. */
+const char *tsr_pipeline_job_model_name(const struct tsr_pipeline_job *job);
 /* job_same.c: TSR_E_INPUT if the plugins, inputs or models of an earlier manifest are not those of today; moved: the
  * job names another place for the model. */
 tsr_status tsr_pipeline_job_same(struct tsr_pipeline_job *job, const json_t *old, bool moved,

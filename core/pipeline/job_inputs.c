@@ -181,3 +181,10 @@ tsr_status tsr_pipeline_job_find_tokenizer(struct tsr_pipeline_job *job, struct 
     return job->tokenizer ? TSR_OK
                           : tsr_pipeline_job_load_tokenizer(&job->tokenizer, job->model_path, err);
 }
+
+const char *tsr_pipeline_job_model_name(const struct tsr_pipeline_job *job)
+{
+    const char *path = job->state->model, *slash = strrchr(path, '/');
+    const char *name = slash && slash[1] ? slash + 1 : path;
+    return name[0] == '@' && name[1] ? name + 1 : name;
+}

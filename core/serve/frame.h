@@ -17,8 +17,9 @@ enum tsr_serve_frame_kind {
     TSR_SERVE_CONFIG = 1, /* payload: JSON, see http.h */
     TSR_SERVE_ANSWER, /* to request `id`: HTTP status, JSON.  It ends a stream: without a payload all has come,
                            * else the payload is an error */
-    TSR_SERVE_EVENT, /* of the stream that answers request `id`: JSON */
-    TSR_SERVE_STOP,  /* take no more requests */
+    TSR_SERVE_EVENT,  /* of the stream that answers request `id`: JSON */
+    TSR_SERVE_TOTALS, /* payload: struct tsr_serve_totals */
+    TSR_SERVE_STOP,   /* take no more requests */
     /* from it */
     TSR_SERVE_LISTENING, /* payload: "127.0.0.1:8080" */
     TSR_SERVE_FAILED,    /* payload: a sentence; it ends */
@@ -34,6 +35,12 @@ enum tsr_serve_route {
     TSR_SERVE_ROUTES
 };
 #define TSR_SERVE_BODY_MOST (16u << 20) /* of a request: that of a line of a batch */
+
+/* Tokens since the start: of prompts, each once; of answers, also of those that nobody got; of prompts that were in
+ * the cache, once for each choice. */
+struct tsr_serve_totals {
+    uint64_t prompt, generated, reused;
+};
 
 struct tsr_serve_frame {
     uint32_t    magic, kind;

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define IDLE_MS 200 /* between looks at the signals while nothing runs */
+#define IDLE_MS   200 /* between looks at the signals while nothing runs */
+#define TOTALS_US 200000
 
 struct run {
     const struct tsr_serve_loop      *l;
@@ -20,6 +21,8 @@ struct run {
     uint64_t                          next;
     bool                              told, stopped; /* the HTTP program is to stop; it has */
     uint64_t                          since_us;      /* of the first signal */
+    struct tsr_serve_totals           totals, said;  /* said: to the HTTP program */
+    uint64_t                          said_us;
 };
 
 /* ---- answers ------------------------------------------------------------ */
@@ -31,6 +34,23 @@ static tsr_status send(struct run *r, uint32_t kind, uint64_t id, uint32_t statu
         .kind = kind, .id = id, .status = status, .length = (uint32_t)n, .payload = text
     };
     return tsr_serve_http_send(r->l->http, &f, err);
+}
+
+/* Before the answer that they count. */
+static tsr_status send_totals(struct run *r, struct tsr_err *err)
+{
+    if (memcmp(&r->totals, &r->said, sizeof r->said) == 0)
+        return TSR_OK;
+    r->said = r->totals;
+    r->said_us = tsr_now_us();
+    return send(r, TSR_SERVE_TOTALS, 0, 0, (const char *)&r->said, sizeof r->said, err);
+}
+
+static tsr_status send_answer(struct run *r, uint64_t id, uint32_t status, const char *text,
+                              uint64_t n, struct tsr_err *err)
+{
+    TSR_TRY(send_totals(r, err));
+    return send(r, TSR_SERVE_ANSWER, id, status, text, n, err);
 }
 
 /* Takes the reference. */
@@ -52,7 +72,7 @@ static tsr_status send_json(struct run *r, uint64_t id, uint32_t status, json_t 
     }
     r->n->errors += status != 200;
     if (st == TSR_OK)
-        st = send(r, TSR_SERVE_ANSWER, id, status, text, n, err);
+        st = send_answer(r, id, status, text, n, err);
     free(text);
     return st;
 }
@@ -85,6 +105,11 @@ static tsr_status on_grown(void *ctx, const struct tsr_batch_taken *t, json_t *d
                       tsr_batch_answer_event(&r->l->ids, t->index, &t->request, delta, 0), err);
 }
 
+static void on_token(void *ctx)
+{
+    ((struct run *)ctx)->totals.generated++;
+}
+
 static tsr_status end_stream(struct run *r, uint64_t id, const struct tsr_batch_taken *t,
                              struct tsr_err *err)
 {
@@ -93,7 +118,7 @@ static tsr_status end_stream(struct run *r, uint64_t id, const struct tsr_batch_
                            tsr_batch_answer_event(&r->l->ids, t->index, &t->request, NULL,
                                                   t->new_tokens),
                            err));
-    return send(r, TSR_SERVE_ANSWER, id, 200, NULL, 0, err);
+    return send_answer(r, id, 200, NULL, 0, err);
 }
 
 static tsr_status on_ended(void *ctx, struct tsr_batch_taken *t, struct tsr_err *err)
@@ -134,6 +159,7 @@ static tsr_status complete(struct run *r, const struct tsr_serve_frame *f, bool 
                                                  &r->defaults, &e.err);
     if (st == TSR_OK) {
         r->ids[t - r->fan.taken] = f->id;
+        r->totals.prompt += t->request.prompts.ids.n;
         return tsr_batch_fan_begin(&r->fan, t, r->next++, err);
     }
     /* not the request's fault, such as memory: it fails, the others go on */
@@ -213,6 +239,8 @@ static tsr_status loop(struct run *r, struct tsr_err *err)
         TSR_TRY(tsr_batch_fan_feed(&r->fan, err));
         if (busy(r))
             TSR_TRY(tsr_engine_server_step(r->fan.server, err));
+        if (tsr_now_us() - r->said_us > TOTALS_US)
+            TSR_TRY(send_totals(r, err));
         TSR_TRY(look_at_signals(r, &over, err));
     }
     return TSR_OK;
@@ -228,6 +256,7 @@ static tsr_status begin(struct run *r, struct tsr_err *err)
                                      .deadline_us = r->l->deadline_us,
                                      .tokenizer = r->defaults.tokenizer,
                                      .ctx = r,
+                                     .token = on_token,
                                      .grown = on_grown,
                                      .ended = on_ended };
     r->fan.taken = tsr_new(r->l->requests, sizeof *r->fan.taken);

@@ -15,7 +15,7 @@ struct tsr_chat {
     struct tsr_template *template, *with_tools; /* with_tools: NULL where it is the same */
     tsr_status                  tools_status;   /* of with_tools; not TSR_OK: tools_wrong says it */
     struct tsr_errbuf           tools_wrong;
-    json_t                     *tokens, *about;
+    json_t                     *tokens, *about, *text;
     int64_t                     date;
     const struct tsr_tokenizer *tokenizer;
 };
@@ -30,6 +30,11 @@ const json_t *tsr_tokenizer_chat_about(const struct tsr_chat *c)
     return c->about;
 }
 
+const json_t *tsr_tokenizer_chat_text(const struct tsr_chat *c)
+{
+    return c->text;
+}
+
 void tsr_tokenizer_chat_destroy(struct tsr_chat *c)
 {
     if (!c)
@@ -37,6 +42,7 @@ void tsr_tokenizer_chat_destroy(struct tsr_chat *c)
     tsr_template_destroy(c->template);
     tsr_template_destroy(c->with_tools);
     json_decref(c->tokens);
+    json_decref(c->text);
     json_decref(c->about);
     free(c);
 }
@@ -82,6 +88,8 @@ static tsr_status compile(struct tsr_chat *c, struct tsr_template **t, const cha
     char hash[TSR_HASH_TEXT];
     tsr_hash_bytes(text, bytes, hash);
     tsr_json_set(&c->about, key, json_string(hash));
+    if (t == &c->template)
+        c->text = json_stringn(text, bytes); /* NULL: it is not UTF-8 */
     return tsr_template_compile(t, where, text, bytes, err);
 }
 

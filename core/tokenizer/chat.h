@@ -31,6 +31,9 @@ bool tsr_tokenizer_chat_date(const char *text, int64_t *seconds);
 /* What tells two templates apart: {"template": hash, "tokens": {...}, "date": ...}, borrowed. */
 const json_t *tsr_tokenizer_chat_about(const struct tsr_chat *c);
 
+/* The text of the template, borrowed; NULL: it is not UTF-8. */
+const json_t *tsr_tokenizer_chat_text(const struct tsr_chat *c);
+
 /* Appends the ids of the conversation and of the beginning of the answer.  messages: a list of objects with "role";
  * tools: a list or NULL; more: an object of further variables, or NULL.  Special strings that come from these are
  * plain text unless allow_special.  TSR_E_INPUT: the template refuses the conversation; the message has its line.

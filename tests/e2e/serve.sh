@@ -82,9 +82,15 @@ begin @demo --slots 3
 ask /health
 ok "/health" test "$status" = 200
 ask /v1/models
-ok "/v1/models" json '.object == "list" and .data[0].id == "@demo" and .data[0].object == "model"' "$WORK/body"
-ask /v1/models/@demo
-ok "/v1/models/NAME" json '.id == "@demo"' "$WORK/body"
+ok "/v1/models" json '.object == "list" and .data[0].id == "demo" and .data[0].object == "model"' "$WORK/body"
+ask /v1/models/demo
+ok "/v1/models/NAME" json '.id == "demo"' "$WORK/body"
+# counter NAME: what /metrics says
+counter() { curl -s -m 60 "$at/metrics" | sed -n "s/^tessera_$1_total //p"; }
+prompts=$(counter prompt_tokens) news=$(counter generated_tokens)
+ask /v1/completions -d '{"prompt":[5,6,7],"max_tokens":4,"n":2,"ignore_eos":true}'
+ok "/metrics counts a prompt once" test "$(counter prompt_tokens)" = $((prompts + 3))
+ok "and new tokens of each choice" test "$(counter generated_tokens)" = $((news + 8))
 # one MANY: asks for each body, so many at once
 each() {
     # shellcheck disable=SC2016 # of the inner shell
@@ -155,6 +161,8 @@ for more in '"stream":true' '"seed":1'; do
 done
 ask /tokenize -d '{"prompt": "test", "add_special_tokens": false}'
 ok "/tokenize as lm-eval was answered" json '. == {"count": 2, "max_model_len": 1024, "tokens": [83, 422]}' "$WORK/body"
+ask /tokenizer_info
+ok "/tokenizer_info, of which lm-eval reads eos_token" json '. == {"bos_token": "<|begin_of_text|>", "eos_token": "<|end_of_text|>", "chat_template": null}' "$WORK/body"
 ask /detokenize -d '{"tokens": [83, 422]}'
 ok "/detokenize" json '. == {"prompt": "test"}' "$WORK/body"
 curl -s -m 60 -H 'Expect: 100-continue' -H 'Transfer-Encoding: chunked' -d @"$WORK/body.1" -o "$WORK/body" "$at/v1/completions"
@@ -278,7 +286,13 @@ cat >"$WORK/chat" <<'B'
 B
 jq -c '{custom_id: "a", url: "/v1/chat/completions", body: .}' "$WORK/chat" >"$WORK/line.jsonl"
 run batch talks -i line.jsonl -o chat.out
-begin talks
+begin talks --name talks/one
+ask /v1/models/talks/one
+ok "a name of one's own" json '.id == "talks/one"' "$WORK/body"
+ask /v1/completions -d '{"prompt":"a","max_tokens":1}'
+ok "is that of answers too" json '.model == "talks/one"' "$WORK/body"
+ask /tokenizer_info
+ok "and the template is what the model ships" test "$(jq -j .chat_template "$WORK/body")" = "$(cat "$WORK/talks/chat_template.jinja")"
 jq -c '. + {stream: true, stream_options: {include_usage: true}}' "$WORK/chat" >"$WORK/stream"
 curl -sN -m 60 -o "$WORK/events" -d @"$WORK/stream" "$at/v1/chat/completions"
 joined true <"$WORK/events" >"$WORK/one" || true

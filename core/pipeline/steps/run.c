@@ -147,8 +147,8 @@ static tsr_status note_chat(struct tsr_step_run_batch *r, struct tsr_err *err)
 {
     json_t *chat =
         r->chat ? json_incref((json_t *)(uintptr_t)tsr_tokenizer_chat_about(r->chat)) : json_null();
-    r->kept = json_pack("{s:o, s:o}", "model", name_json(tsr_step_run_model_name(r)), "no_chat",
-                        name_json(r->no_chat.text));
+    r->kept = json_pack("{s:o, s:o}", "model", name_json(tsr_pipeline_job_model_name(r->job)),
+                        "no_chat", name_json(r->no_chat.text));
     return r->kept && json_object_set_new(r->job->manifest, "chat", chat) == 0
                ? TSR_OK
                : tsr_fail_nomem(err, 64, "the manifest");

@@ -18,12 +18,6 @@ static uint64_t context_of(const struct tsr_step_run_batch *r)
     return most && most < 2048 ? most : 2048;
 }
 
-const char *tsr_step_run_model_name(const struct tsr_step_run_batch *r)
-{
-    const char *path = r->job->state->model, *slash = strrchr(path, '/');
-    return slash && slash[1] ? slash + 1 : path;
-}
-
 static void set_defaults(struct tsr_step_run_batch *r, uint64_t context,
                          const struct tsr_compensation *residuals)
 {
@@ -38,8 +32,8 @@ static void set_defaults(struct tsr_step_run_batch *r, uint64_t context,
     r->b.quiet = r->job->quiet;
     r->b.deadline_us = (uint64_t)(o->deadline * 1e6);
     r->b.about = r->about;
-    r->b.ids =
-        (struct tsr_batch_answer_ids){ .base = r->base, .model = tsr_step_run_model_name(r) };
+    r->b.ids = (struct tsr_batch_answer_ids){ .base = r->base,
+                                              .model = tsr_pipeline_job_model_name(r->job) };
     r->b.defaults = (struct tsr_batch_request_defaults){
         .max_tokens = (uint64_t)o->max_tokens,
         .sampling = r->sampling,

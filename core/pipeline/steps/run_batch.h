@@ -36,10 +36,8 @@ struct tsr_step_run_batch {
     uint64_t                   ran[3]; /* tsr_engine_acts(), of all ranks */
 };
 
-/* What answers call the model: the last part of the job's name for it. */
-const char *tsr_step_run_model_name(const struct tsr_step_run_batch *r);
-tsr_status  tsr_step_run_on_engine(struct tsr_step_run_batch *r, struct tsr_batch_summary *s,
-                                   struct tsr_err *err);
+tsr_status tsr_step_run_on_engine(struct tsr_step_run_batch *r, struct tsr_batch_summary *s,
+                                  struct tsr_err *err);
 /* The same on the ranks of a plan. */
 tsr_status tsr_step_run_on_ranks(struct tsr_step_run_batch *r, struct tsr_batch_summary *s,
                                  struct tsr_err *err);

@@ -15,7 +15,7 @@
 #include <time.h>
 
 struct serve_options {
-    const char                       *host, *api_key_file;
+    const char                       *host, *api_key_file, *name;
     int64_t                           port, max_tokens, slots, context, connections, queue;
     int64_t                           max_body;
     double                            timeout, deadline, drain;
@@ -41,6 +41,13 @@ static const struct tsr_option options[] = {
       .type = TSR_OPT_STRING,
       .flags = TSR_OPT_UNSAID,
       .offset = TSR_FIELD(S, api_key_file, const char *),
+      .def = { .s = "" } },
+    { .name = "name",
+      .help = "Name of the model in answers and in /v1/models; default: the last part of its path.",
+      .unit = "NAME",
+      .type = TSR_OPT_STRING,
+      .flags = TSR_OPT_UNSAID,
+      .offset = TSR_FIELD(S, name, const char *),
       .def = { .s = "" } },
     TSR_OPTION_INT(S, max_tokens, 256, 0, INT64_C(1) << 31, "tokens",
                    "Most new tokens of a request that does not say."),
@@ -78,6 +85,7 @@ struct serving {
     struct tsr_serve_http      http;
     struct tsr_serve_counts    counts;
     char                      *key;
+    json_t                    *tokenizer; /* its special tokens and template; NULL: none */
     char                       base[64];
     uint64_t                   ran[3];
 };
@@ -134,10 +142,35 @@ static tsr_status load_chat(struct serving *s, struct tsr_err *err)
                : tsr_err_copy(err, st, &s->no_chat.err);
 }
 
-static const char *model_name(const struct tsr_pipeline_job *job)
+static const char *name_of(const struct serving *s)
 {
-    const char *path = job->state->model, *slash = strrchr(path, '/');
-    return slash && slash[1] ? slash + 1 : path;
+    return *s->o->name ? s->o->name : tsr_pipeline_job_model_name(s->job);
+}
+
+/* The text of a special token; null: none. */
+static json_t *token_json(const struct serving *s, int64_t id)
+{
+    struct tsr_tokenizer_text text = { 0 };
+    struct tsr_errbuf         e = TSR_ERRBUF(e);
+    uint32_t                  one = (uint32_t)id;
+    json_t                   *j = NULL;
+    if (id >= 0 && tsr_detokenize(s->job->tokenizer, &one, 1, false, &text, &e.err) == TSR_OK)
+        j = json_stringn(text.v ? text.v : "", text.n);
+    tsr_tokenizer_text_free(&text);
+    return j ? j : json_null();
+}
+
+/* What clients ask for that count and render by themselves (lm-evaluation-harness). */
+static tsr_status describe_tokenizer(struct serving *s, struct tsr_err *err)
+{
+    const struct tsr_model_hparams *hp = &s->job->model->hp;
+    if (!s->job->tokenizer)
+        return TSR_OK;
+    const json_t *text = s->chat ? tsr_tokenizer_chat_text(s->chat) : NULL;
+    s->tokenizer =
+        json_pack("{s:o, s:o, s:O?}", "bos_token", token_json(s, hp->bos), "eos_token",
+                  token_json(s, hp->n_eos ? (int64_t)hp->eos[0] : -1), "chat_template", text);
+    return s->tokenizer ? TSR_OK : tsr_fail_nomem(err, 64, "the tokenizer's texts");
 }
 
 static uint64_t context_of(const struct serving *s)
@@ -161,7 +194,8 @@ static tsr_status prepare(struct serving *s, const struct tsr_config_node *node,
     TSR_TRY(tsr_pipeline_sampling(s->job, node, &s->sampling, err));
     if (s->job->packed && !s->job->overlay)
         TSR_TRY(tsr_model_load_streamed(&s->packed, s->job->packed, err));
-    return load_chat(s, err);
+    TSR_TRY(load_chat(s, err));
+    return describe_tokenizer(s, err);
 }
 
 /* ---- the run ------------------------------------------------------------ */
@@ -173,7 +207,8 @@ static tsr_status start_http(struct serving *s, int64_t created, struct tsr_err 
                                 &(struct tsr_serve_http_options){ .host = o->host,
                                                                   .port = (uint32_t)o->port,
                                                                   .key = s->key,
-                                                                  .model = model_name(s->job),
+                                                                  .model = name_of(s),
+                                                                  .tokenizer = s->tokenizer,
                                                                   .created = created,
                                                                   .max_body = (uint64_t)o->max_body,
                                                                   .connections =
@@ -196,21 +231,19 @@ static tsr_status serve(struct serving *s, const struct tsr_pipeline_running *ho
     TSR_TRY(tsr_engine_create(&e, job->registry, s->packed ? s->packed : job->model, job->overlay,
                               &how->eo, err));
     tsr_engine_acts(e, s->ran);
-    struct tsr_serve_loop l = {
-        .http = &s->http,
-        .defaults = { .max_tokens = (uint64_t)o->max_tokens,
-                      .sampling = s->sampling,
-                      .allow_special = o->allow_special != 0,
-                      .ignore_eos = o->ignore_eos != 0,
-                      .context = how->eo.context,
-                      .tokenizer = job->tokenizer,
-                      .chat = s->chat,
-                      .why_no_chat = s->no_chat.text },
-        .ids = { .base = s->base, .model = model_name(job), .created = now },
-        .requests = (uint64_t)o->queue,
-        .deadline_us = (uint64_t)(o->deadline * 1e6),
-        .drain_us = (uint64_t)(o->drain * 1e6)
-    };
+    struct tsr_serve_loop l = { .http = &s->http,
+                                .defaults = { .max_tokens = (uint64_t)o->max_tokens,
+                                              .sampling = s->sampling,
+                                              .allow_special = o->allow_special != 0,
+                                              .ignore_eos = o->ignore_eos != 0,
+                                              .context = how->eo.context,
+                                              .tokenizer = job->tokenizer,
+                                              .chat = s->chat,
+                                              .why_no_chat = s->no_chat.text },
+                                .ids = { .base = s->base, .model = name_of(s), .created = now },
+                                .requests = (uint64_t)o->queue,
+                                .deadline_us = (uint64_t)(o->deadline * 1e6),
+                                .drain_us = (uint64_t)(o->drain * 1e6) };
     tsr_engine_pass_engine(&l.pass, e);
     tsr_status st = start_http(s, now, err);
     if (st == TSR_OK) {
@@ -237,6 +270,7 @@ static tsr_status file_result(struct serving *s, struct tsr_err *err)
     json_t                        *j = json_object();
     if (!tsr_pipeline_json_put_int(j, "requests", n->requests) ||
         !tsr_pipeline_json_put_int(j, "errors", n->errors) ||
+        !tsr_pipeline_json_put_int(j, "gone", n->gone) ||
         !tsr_pipeline_json_put_int(j, "prompt_tokens", n->prompt_tokens) ||
         !tsr_pipeline_json_put_int(j, "new_tokens", n->new_tokens)) {
         json_decref(j);
@@ -270,6 +304,7 @@ static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
         st = file_result(&s, err);
     tsr_model_destroy(s.packed);
     tsr_tokenizer_chat_destroy(s.chat);
+    json_decref(s.tokenizer);
     free(s.key);
     return st;
 }
