@@ -1,6 +1,7 @@
 /* Slots and batches: which tokens run when.  What a token means for its request is in
  * serve_request.c. */
 #include "engine/rope.h"
+#include "engine/serve_cache.h"
 #include "engine/serve_internal.h"
 
 #include "base/clock.h"
@@ -25,6 +26,7 @@ struct tsr_server {
     struct tsr_engine_pass            pass;
     struct tsr_engine_serve_events    events;
     struct tsr_engine_serve_slot     *slots; /* [pass.slots] */
+    struct tsr_engine_serve_cache     cache; /* what free slots have */
     struct slot_set                  *slot_sets;
     uint32_t                          busy;
     uint64_t                          starts;
@@ -52,6 +54,31 @@ static tsr_status engine_finish(void *ctx, uint32_t slot_set, struct tsr_err *er
 static void engine_reset(void *ctx, uint32_t slot)
 {
     tsr_engine_reset(ctx, slot);
+}
+
+static bool engine_rewind(void *ctx, uint32_t slot, uint64_t length)
+{
+    return tsr_engine_rewind(ctx, slot, length);
+}
+
+bool tsr_engine_reuses(const struct tsr_model_hparams *hp, const struct tsr_engine_options *o,
+                       const char **why)
+{
+    *why = o->on.numerics != TSR_NUMERICS_EXACT
+               ? "fast numerics may differ with the size of a batch"
+           : o->split ? "sums of simulated ranks may differ with the size of a batch"
+           : tsr_engine_rope_varies(&hp->rope) || tsr_engine_rope_varies(&hp->rope_sliding)
+               ? "the model's positions depend on the length of the prompt"
+               : NULL;
+    return *why == NULL;
+}
+
+void tsr_engine_pass_reuse(struct tsr_engine_pass *p, const struct tsr_engine_options *o,
+                           uint32_t at_once)
+{
+    p->at_once = at_once;
+    p->rewind = engine_rewind;
+    p->prompts = o->compensate && !o->compensate->all;
 }
 
 void tsr_engine_pass_engine(struct tsr_engine_pass *p, struct tsr_engine *e)
@@ -88,18 +115,20 @@ tsr_status tsr_engine_server_create(struct tsr_server **out, const struct tsr_en
                                     const struct tsr_engine_serve_events *ev, struct tsr_err *err)
 {
     *out = NULL;
-    if (p->slots == 0 || p->slot_sets == 0 || p->slot_sets > p->slots)
+    if (p->slots == 0 || p->slot_sets == 0 || p->slot_sets > p->slots || p->at_once > p->slots)
         return tsr_fail(err, TSR_E_INVAL, "a forward pass of %u slots in %u slot sets", p->slots,
                         p->slot_sets);
     struct tsr_server *s = tsr_new(1, sizeof *s);
     if (!s)
         return tsr_fail_nomem(err, sizeof *s, "a server");
     s->pass = *p;
+    s->pass.at_once = p->at_once ? p->at_once : p->slots;
     s->events = *ev;
     s->slots = tsr_new(p->slots, sizeof *s->slots);
     s->slot_sets = tsr_new(p->slot_sets, sizeof *s->slot_sets);
     s->scratch = tsr_new_aligned(p->vocab, 16);
-    tsr_status st = s->slots && s->slot_sets && s->scratch
+    s->cache.held = p->rewind ? tsr_new(p->slots, sizeof *s->cache.held) : NULL;
+    tsr_status st = s->slots && s->slot_sets && s->scratch && (s->cache.held || !p->rewind)
                         ? make_slot_sets(s, err)
                         : tsr_fail_nomem(err, p->vocab * 16, "a server");
     if (st != TSR_OK) {
@@ -127,6 +156,7 @@ void tsr_engine_server_destroy(struct tsr_server *s)
         s->pass.reset(s->pass.ctx, i);
         tsr_engine_slot_free(&s->slots[i]);
     }
+    tsr_engine_serve_cache_free(&s->cache, s->pass.slots);
     free(s->slots);
     free(s->slot_sets);
     free(s->scratch);
@@ -135,12 +165,17 @@ void tsr_engine_server_destroy(struct tsr_server *s)
 
 uint32_t tsr_engine_server_room(const struct tsr_server *s)
 {
-    return s->pass.slots - s->busy;
+    return s->pass.at_once - s->busy;
 }
 
 uint32_t tsr_engine_server_busy(const struct tsr_server *s)
 {
     return s->busy;
+}
+
+uint64_t tsr_engine_server_reused(const struct tsr_server *s)
+{
+    return s->cache.reused;
 }
 
 const struct tsr_engine_generate_timing *tsr_engine_server_timing(const struct tsr_server *s)
@@ -155,7 +190,7 @@ static tsr_status end_request(struct tsr_server *s, uint32_t slot, struct tsr_er
 {
     struct tsr_engine_serve_slot *q = &s->slots[slot];
     struct tsr_engine_served      r;
-    s->pass.reset(s->pass.ctx, slot);
+    tsr_engine_serve_cache_keep(&s->cache, &s->pass, slot, q);
     tsr_engine_slot_result(q, &r);
     tsr_status st = s->events.done ? s->events.done(s->events.ctx, &r, err) : TSR_OK;
     tsr_engine_slot_free(q);
@@ -166,14 +201,14 @@ static tsr_status end_request(struct tsr_server *s, uint32_t slot, struct tsr_er
 tsr_status tsr_engine_server_submit(struct tsr_server *s, const struct tsr_engine_serve_request *q,
                                     struct tsr_err *err)
 {
-    uint32_t slot = 0;
     TSR_TRY(tsr_engine_server_check(&s->pass, q, err));
-    while (slot < s->pass.slots && s->slots[slot].used)
-        slot++;
-    if (slot == s->pass.slots)
+    if (s->busy == s->pass.at_once)
         return tsr_fail(err, TSR_E_INVAL, "a request for a server whose %u slots are taken",
-                        s->pass.slots);
+                        s->pass.at_once);
+    uint32_t   slot = tsr_engine_serve_cache_choose(&s->cache, &s->pass, s->slots, q);
     tsr_status st = tsr_engine_slot_fill(&s->slots[slot], q, err);
+    if (st == TSR_OK)
+        s->slots[slot].fed = tsr_engine_serve_cache_take(&s->cache, &s->pass, slot, q);
     if (st != TSR_OK) {
         tsr_engine_slot_free(&s->slots[slot]);
         return st;
@@ -283,7 +318,7 @@ static tsr_status separate(struct tsr_server *s, struct slot_set *l, struct tsr_
     for (uint64_t i = 0; i < l->n; i++)
         if (l->batch[i].logits) {
             struct tsr_engine_serve_slot *q = &s->slots[l->batch[i].slot];
-            s->pass.reset(s->pass.ctx, l->batch[i].slot);
+            s->pass.reset(s->pass.ctx, l->batch[i].slot); /* with what it had of others */
             q->fresh = q->alone = true;
             q->fed = 0;
         }

@@ -27,9 +27,23 @@ struct tsr_engine_pass {
     tsr_status (*finish)(void *ctx, uint32_t slot_set, struct tsr_err *err);
     void (*reset)(void *ctx, uint32_t slot);
     const struct tsr_model_hparams *hp; /* for the end-of-sequence ids */
+    /* Optional: keeps the first `length` positions of a slot that has nothing in flight; false: it cannot, and nothing has
+     * changed.  With it a slot stays as it is when its request ends, until another one takes it: a prompt that begins
+     * with its ids does not run them again. */
+    bool (*rewind)(void *ctx, uint32_t slot, uint64_t length);
+    uint32_t
+        at_once; /* requests that run at once, at most; 0: slots.  The other slots keep what they have */
+    bool prompts; /* ids that were generated have other rows in the cache than those of a prompt */
 };
 /* One engine: one slot set, start() does everything. */
 void tsr_engine_pass_engine(struct tsr_engine_pass *p, struct tsr_engine *e);
+/* Whether the rows that a sequence has in the cache are those of any longer one that begins with it, to the bit; else
+ * *why says why not.  o: as the engine is created with.  [any] */
+bool tsr_engine_reuses(const struct tsr_model_hparams *hp, const struct tsr_engine_options *o,
+                       const char **why);
+/* The pass of an engine of `at_once` or more slots reuses them, where tsr_engine_reuses(). */
+void tsr_engine_pass_reuse(struct tsr_engine_pass *p, const struct tsr_engine_options *o,
+                           uint32_t at_once);
 
 #define TSR_ENGINE_MAX_LOGPROBS 20 /* alternatives of a token */
 
@@ -114,11 +128,11 @@ void tsr_engine_server_destroy(struct tsr_server *s);
  * TSR_E_CONFIG.  Also called by submit. */
 tsr_status tsr_engine_server_check(const struct tsr_engine_pass          *p,
                                    const struct tsr_engine_serve_request *q, struct tsr_err *err);
-/* Slots that are free now. */
+/* Requests that it takes now. */
 uint32_t tsr_engine_server_room(const struct tsr_server *s);
 /* Requests that are not done. */
 uint32_t tsr_engine_server_busy(const struct tsr_server *s);
-/* Takes a request into a free slot; without one TSR_E_INVAL.  It runs from the next step on.
+/* Takes a request into a free slot, the one with the longest beginning of its prompt; without one TSR_E_INVAL.  It runs from the next step on.
  * [worker] */
 tsr_status tsr_engine_server_submit(struct tsr_server *s, const struct tsr_engine_serve_request *q,
                                     struct tsr_err *err);
@@ -130,6 +144,8 @@ void tsr_engine_server_cancel(struct tsr_server *s, uint64_t id);
  * logits are not finite fails alone; its neighbours are run again without it.  Any other error is
  * returned, and the server can then only be destroyed.  Without requests: TSR_OK.  [worker] */
 tsr_status tsr_engine_server_step(struct tsr_server *s, struct tsr_err *err);
+/* Tokens of prompts that did not run since a slot had them. */
+uint64_t tsr_engine_server_reused(const struct tsr_server *s);
 /* Time from the begin of a batch to its end, summed. */
 const struct tsr_engine_generate_timing *tsr_engine_server_timing(const struct tsr_server *s);
 

@@ -39,6 +39,7 @@ static tsr_status send(struct run *r, uint32_t kind, uint64_t id, uint32_t statu
 /* Before the answer that they count. */
 static tsr_status send_totals(struct run *r, struct tsr_err *err)
 {
+    r->totals.reused = tsr_engine_server_reused(r->fan.server);
     if (memcmp(&r->totals, &r->said, sizeof r->said) == 0)
         return TSR_OK;
     r->said = r->totals;

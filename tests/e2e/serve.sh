@@ -104,6 +104,23 @@ each() {
 each 1
 each 12
 
+# ---- keys and values of prompts stay -------------------------------------------
+reused=$(counter reused_tokens)
+for ((i = 1; i <= 4; i++)); do
+    # a conversation: each turn begins with the one before and its answer
+    jq -cn --argjson p "$(cat "$WORK/turn" 2>/dev/null || echo '[5,6,7,8,9,10,11,12]')" '{prompt: $p, max_tokens: 6, temperature: 0, ignore_eos: true, logprobs: 1}' >"$WORK/turns.$i"
+    ask /v1/completions -d @"$WORK/turns.$i"
+    jq -c .choices "$WORK/body" >"$WORK/turned.$i"
+    ask /tokenize -d "$(jq -c '{prompt: (.choices[0].logprobs.tokens | add), add_special_tokens: false}' "$WORK/body")"
+    jq -c --slurpfile t "$WORK/body" '.prompt + $t[0].tokens + [20, 21]' "$WORK/turns.$i" >"$WORK/turn"
+    jq -c --arg i "$i" '{custom_id: $i, url: "/v1/completions", body: .}' "$WORK/turns.$i"
+done >"$WORK/turns.jsonl"
+run batch @demo -i turns.jsonl -o turns.out
+for ((i = 1; i <= 4; i++)); do
+    ok "turn $i: the answer of a batch, which reuses nothing" test "$(cat "$WORK/turned.$i")" = "$(sed -n "${i}p" "$WORK/turns.out" | jq -c .response.body.choices)"
+done
+ok "a turn takes what the one before computed: $(($(counter reused_tokens) - reused))" test $(($(counter reused_tokens) - reused)) -ge 42
+
 # ---- streams: the same answers in parts ----------------------------------------
 # joined: the choices of the events on stdin, their parts put together, and the usage
 joined() {
@@ -265,7 +282,7 @@ pipeline:
   - quantize: {use: rtn, bits: 8, group: 64}
 Y
 for k in 1 2; do
-    begin job.yaml --out packed
+    begin job.yaml --out packed --no-reuse
     ask /v1/completions -d '{"prompt":"Once","max_tokens":8,"temperature":0}'
     cp "$WORK/body" "$WORK/packed.$k"
     stop INT

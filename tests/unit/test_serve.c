@@ -25,6 +25,9 @@ struct toy {
     bool     flying[SLOTS]; /* by slot set */
     uint64_t calls, prompts;
     uint32_t poison; /* an id whose presence makes logits NaN */
+    uint64_t ran;
+    bool     fixed; /* a slot cannot go back */
+    bool     marks; /* a generated id is another one than that of a prompt */
 };
 
 static void toy_logits(const struct toy *t, uint32_t slot, float *out)
@@ -45,11 +48,12 @@ static tsr_status toy_start(void *ctx, uint32_t slot_set, const struct tsr_engin
     struct toy *t = ctx;
     assert_false(t->flying[slot_set]);
     t->calls++;
+    t->ran += n;
     t->flying[slot_set] = true;
     for (uint64_t i = 0; i < n; i++) {
         uint32_t s = tokens[i].slot;
         assert_true(t->n[s] < CONTEXT);
-        t->ids[s][t->n[s]++] = tokens[i].id;
+        t->ids[s][t->n[s]++] = tokens[i].id + (t->marks && tokens[i].decode ? 100 : 0);
         if (!tokens[i].logits)
             continue;
         toy_logits(t, s, logits);
@@ -74,6 +78,15 @@ static tsr_status toy_finish(void *ctx, uint32_t slot_set, struct tsr_err *err)
 static void toy_reset(void *ctx, uint32_t slot)
 {
     ((struct toy *)ctx)->n[slot] = 0;
+}
+
+static bool toy_rewind(void *ctx, uint32_t slot, uint64_t length)
+{
+    struct toy *t = ctx;
+    if (length > t->n[slot] || (t->fixed && length != t->n[slot]))
+        return false;
+    t->n[slot] = length;
+    return true;
 }
 
 struct result {
@@ -277,13 +290,21 @@ static void a_request_fails_alone(void **state)
 
 static void cancelled_and_refused(void **state)
 {
-    struct tsr_errbuf              e = TSR_ERRBUF(e);
-    static struct result           r[N];
-    struct toy                     t = { 0 };
-    struct tsr_engine_serve_events ev = { .ctx = r, .done = on_done };
-    struct tsr_engine_pass p = { &t, 1, 1, CONTEXT, VOCAB, toy_start, toy_finish, toy_reset, &hp };
-    struct tsr_server     *s;
-    uint32_t               prompt[4] = { 1, 2, 3, VOCAB };
+    struct tsr_errbuf               e = TSR_ERRBUF(e);
+    static struct result            r[N];
+    struct toy                      t = { 0 };
+    struct tsr_engine_serve_events  ev = { .ctx = r, .done = on_done };
+    struct tsr_engine_pass          p = { .ctx = &t,
+                                          .slots = 1,
+                                          .slot_sets = 1,
+                                          .context = CONTEXT,
+                                          .vocab = VOCAB,
+                                          .start = toy_start,
+                                          .finish = toy_finish,
+                                          .reset = toy_reset,
+                                          .hp = &hp };
+    struct tsr_server              *s;
+    uint32_t                        prompt[4] = { 1, 2, 3, VOCAB };
     struct tsr_engine_serve_request q = request(3, prompt);
     const char                     *stop = "x";
     uint64_t                        bytes = 1;
@@ -317,6 +338,118 @@ static void cancelled_and_refused(void **state)
     tsr_engine_server_destroy(s);
 }
 
+/* ---- what slots keep -------------------------------------------------------- */
+
+#define TURNS 40u
+
+/* Some prompts begin like others, or with another's prompt and a part of its answer. */
+static uint64_t turn(uint64_t i, const struct result out[TURNS], uint32_t prompt[CONTEXT])
+{
+    uint64_t n = 0;
+    if (i % 4 == 3) {
+        n = turn(i - 3, out, prompt);
+        for (uint64_t k = 0; k < out[i - 3].n && k < 5; k++)
+            prompt[n++] = out[i - 3].tokens[k];
+    } else {
+        for (uint64_t base = i % 3; n < 6 + i % 2; n++)
+            prompt[n] = (uint32_t)((base * 5 + n * 3) % 9);
+    }
+    prompt[n] = (uint32_t)(i * 7 % 9);
+    return n + 1;
+}
+
+/* Every turn after those before, at_once together; how many tokens of prompts were reused. */
+static uint64_t talk(struct toy *t, uint32_t slots, uint32_t at_once, bool reuse, bool prompts,
+                     struct result out[TURNS])
+{
+    struct tsr_errbuf              e = TSR_ERRBUF(e);
+    struct tsr_engine_serve_events ev = { .ctx = out, .done = on_done };
+    struct tsr_engine_pass         p = { .ctx = t,
+                                         .slots = slots,
+                                         .slot_sets = 1,
+                                         .context = CONTEXT,
+                                         .vocab = VOCAB,
+                                         .start = toy_start,
+                                         .finish = toy_finish,
+                                         .reset = toy_reset,
+                                         .hp = &hp,
+                                         .rewind = reuse ? toy_rewind : NULL,
+                                         .at_once = at_once,
+                                         .prompts = prompts };
+    struct tsr_server             *s;
+    memset(out, 0, TURNS * sizeof *out);
+    assert_int_equal(tsr_engine_server_create(&s, &p, &ev, &e.err), TSR_OK);
+    for (uint64_t i = 0; i < TURNS;) {
+        for (; i < TURNS && tsr_engine_server_room(s); i++) {
+            uint32_t                        prompt[CONTEXT];
+            uint64_t                        n = turn(i, out, prompt);
+            struct tsr_engine_serve_request q = request(i, prompt);
+            q.n_prompt = n;
+            q.max_tokens = 1 + i % 7;
+            assert_int_equal(tsr_engine_server_submit(s, &q, &e.err), TSR_OK);
+        }
+        assert_int_equal(tsr_engine_server_step(s, &e.err), TSR_OK);
+        if (i % 12 == 10)
+            tsr_engine_server_cancel(s, i - 1);
+        while (tsr_engine_server_busy(s))
+            assert_int_equal(tsr_engine_server_step(s, &e.err), TSR_OK);
+    }
+    uint64_t reused = tsr_engine_server_reused(s);
+    tsr_engine_server_destroy(s);
+    for (uint32_t i = 0; i < TURNS; i++)
+        assert_int_equal(out[i].done, 1);
+    return reused;
+}
+
+static void what_slots_keep_changes_no_answer(void **state)
+{
+    static struct result plain[TURNS], kept[TURNS];
+    (void)state;
+    for (uint32_t poison = 0; poison < 9; poison += 8) {
+        struct toy t = { .poison = poison };
+        assert_int_equal(talk(&t, 2, 2, false, false, plain), 0);
+        uint64_t ran = t.ran;
+        for (uint32_t slots = 2; slots <= SLOTS; slots += 2) {
+            t = (struct toy){ .poison = poison };
+            uint64_t reused = talk(&t, slots, 2, true, false, kept);
+            assert_memory_equal(kept, plain, sizeof plain);
+            assert_true(reused > TURNS);
+            /* without failures, which run requests again: each token that is not run was kept */
+            if (!poison)
+                assert_int_equal(t.ran + reused, ran);
+        }
+    }
+}
+
+/* Where a state cannot go back, a prompt goes on from all that a slot has, or from nothing. */
+static void a_slot_that_cannot_go_back_goes_on(void **state)
+{
+    static struct result plain[TURNS], kept[TURNS];
+    struct toy           t = { 0 }, u = { .fixed = true }, v = { 0 };
+    (void)state;
+    (void)talk(&t, 2, 2, false, false, plain);
+    uint64_t some = talk(&u, SLOTS, 2, true, false, kept);
+    assert_memory_equal(kept, plain, sizeof plain);
+    assert_int_equal(u.ran + some, t.ran);
+    assert_true(some > 0);
+    assert_true(some < talk(&v, SLOTS, 2, true, false, kept));
+}
+
+/* Rows of generated tokens are not those that a prompt would make: prompts alone are kept. */
+static void prompts_alone_are_kept(void **state)
+{
+    static struct result plain[TURNS], kept[TURNS];
+    struct toy           t = { .marks = true }, u = t, v = t;
+    (void)state;
+    (void)talk(&t, 2, 2, false, false, plain);
+    uint64_t all = talk(&u, SLOTS, 2, true, false, kept);
+    assert_memory_not_equal(kept, plain, sizeof plain);
+    uint64_t some = talk(&v, SLOTS, 2, true, true, kept);
+    assert_memory_equal(kept, plain, sizeof plain);
+    assert_int_equal(v.ran + some, t.ran);
+    assert_true(some > 0 && all > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -325,6 +458,9 @@ int main(void)
         cmocka_unit_test(logprobs_are_the_softmax),
         cmocka_unit_test(a_request_fails_alone),
         cmocka_unit_test(cancelled_and_refused),
+        cmocka_unit_test(what_slots_keep_changes_no_answer),
+        cmocka_unit_test(a_slot_that_cannot_go_back_goes_on),
+        cmocka_unit_test(prompts_alone_are_kept),
     };
     return cmocka_run_group_tests_name("serve", tests, NULL, NULL);
 }

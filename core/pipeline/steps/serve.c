@@ -16,10 +16,10 @@
 
 struct serve_options {
     const char                       *host, *api_key_file, *name;
-    int64_t                           port, max_tokens, slots, context, connections, queue;
+    int64_t                           port, max_tokens, slots, cached, context, connections, queue;
     int64_t                           max_body;
     double                            timeout, deadline, drain;
-    int32_t                           allow_special, ignore_eos;
+    int32_t                           allow_special, ignore_eos, reuse;
     struct tsr_pipeline_sampling_keys sampling;
     struct tsr_pipeline_chat_keys     talk;
     struct tsr_pipeline_running_keys  run;
@@ -53,6 +53,11 @@ static const struct tsr_option options[] = {
                    "Most new tokens of a request that does not say."),
     TSR_PIPELINE_SAMPLING_OPTIONS(S, sampling),
     TSR_OPTION_INT(S, slots, 8, 1, 4096, "sequences", "Sequences that are worked on at once."),
+    TSR_OPTION_BOOL(S, reuse, 1,
+                    "Keys and values stay after an answer, and a prompt that begins with their "
+                    "tokens does not compute them again."),
+    TSR_OPTION_INT(S, cached, 0, 0, 4096, "sequences",
+                   "Room for keys and values that stay, besides that of `slots`."),
     TSR_OPTION_INT(S, context, 0, 0, INT64_C(1) << 31, "tokens",
                    "Most tokens of a prompt and its answer; 0: 2048, or the model's where it has "
                    "fewer."),
@@ -218,12 +223,26 @@ static tsr_status start_http(struct serving *s, int64_t created, struct tsr_err 
                                 err);
 }
 
-static tsr_status serve(struct serving *s, const struct tsr_pipeline_running *how,
-                        struct tsr_err *err)
+/* Room for sequences that stay, where they can. */
+static bool make_cache(const struct serving *s, struct tsr_engine_options *eo)
+{
+    const char *why;
+    if (!s->o->reuse)
+        return false;
+    if (!tsr_engine_reuses(&s->job->model->hp, eo, &why)) {
+        tsr_logf(TSR_LOG_WARN, "keys and values of prompts are not reused: %s", why);
+        return false;
+    }
+    eo->slots += (uint32_t)s->o->cached;
+    return true;
+}
+
+static tsr_status serve(struct serving *s, struct tsr_pipeline_running *how, struct tsr_err *err)
 {
     const struct serve_options *o = s->o;
     struct tsr_pipeline_job    *job = s->job;
     struct tsr_engine          *e = NULL;
+    bool                        reuses = make_cache(s, &how->eo);
     int64_t                     now = (int64_t)time(NULL);
     /* ids differ from one start to the next */
     (void)snprintf(s->base, sizeof s->base, "serve:%lld:%llu", (long long)now,
@@ -245,6 +264,8 @@ static tsr_status serve(struct serving *s, const struct tsr_pipeline_running *ho
                                 .deadline_us = (uint64_t)(o->deadline * 1e6),
                                 .drain_us = (uint64_t)(o->drain * 1e6) };
     tsr_engine_pass_engine(&l.pass, e);
+    if (reuses)
+        tsr_engine_pass_reuse(&l.pass, &how->eo, (uint32_t)o->slots);
     tsr_status st = start_http(s, now, err);
     if (st == TSR_OK) {
         if (!job->quiet)
