@@ -323,6 +323,42 @@ ok "a chat, $status: the answer of a batch" test "$status" = 200 -a \
     "$(jq -c '[.choices, .usage, .object, .model]' "$WORK/body")" = "$(jq -c '.response.body | [.choices, .usage, .object, .model]' "$WORK/chat.out")"
 ok "with a message in each choice" json '.object == "chat.completion" and ([.choices[].message.role] == ["assistant", "assistant"])' "$WORK/body"
 
+# ---- the ranks of a plan ---------------------------------------------------------
+cat >"$WORK/plan.yaml" <<'P'
+format: tessera.plan/1
+layers: 6
+workload: {prompt: 16, generate: 12, batch: 4, chunk: 3, kv: f32}
+micro_batches: {prefill: 1, decode: 2}
+quality: {source: prior}
+objective: steady
+accounting: exact
+stages:
+  - {layers: 0-2, node: here, device: this-machine, tp: 2, schemes: [{layers: 0-2, use: rtn, bits: 4, group: 64}]}
+  - {layers: 3-5, node: here, device: this-machine, tp: 1, schemes: [{layers: 3-5, use: rtn, bits: 4, group: 64}]}
+P
+for ((i = 1; i <= n; i += 3)); do
+    jq -c --arg i "$i" 'select(has("seed")) | {custom_id: $i, url: "/v1/completions", body: .}' "$WORK/body.$i"
+done >"$WORK/line.jsonl"
+run batch @demo -i line.jsonl -o ranked.out --plan plan.yaml --context 400
+begin @demo --plan plan.yaml --context 400
+same=0
+while IFS= read -r line; do
+    i=$(jq -r .custom_id <<<"$line")
+    ask /v1/completions -d @"$WORK/body.$i"
+    [ "$(jq -c '[.choices, .usage]' "$WORK/body")" != "$(jq -c '.response.body | [.choices, .usage]' <<<"$line")" ] || same=$((same + 1))
+done <"$WORK/ranked.out"
+ok "ranks answer as in a batch: $same" test "$same" -gt 4 -a "$same" = "$(wc -l <"$WORK/line.jsonl")"
+stop TERM
+ok "and end with 0, got $rc" test "$rc" = 0
+ok "what the ranks did is said" grep -q 'on 3 ranks' "$WORK/said"
+begin @demo --plan plan.yaml --context 400
+kill -KILL "$(pgrep -P "$server" -x tessera | tail -n 1)"
+ask /v1/completions -m 60 -d '{"prompt":"a"}'
+rc=0
+wait "$server" || rc=$?
+server=0
+ok "a rank that dies ends the server: $rc" test "$rc" = 6
+
 fails "a host that is no address" 2 '' serve @demo --host localhost --port 0
 fails "a key file that is not there" 2 '*' serve @demo --api-key-file nothing --port 0
 echo 'two words' >"$WORK/key"

@@ -1,0 +1,43 @@
+/* pipeline/steps/serve_step.h - the step `serve`: what its files share. */
+#ifndef TSR_PIPELINE_STEPS_SERVE_STEP_H
+#define TSR_PIPELINE_STEPS_SERVE_STEP_H
+
+#include "pipeline/chat.h"
+#include "pipeline/job.h"
+#include "pipeline/sampling.h"
+#include "pipeline/steps/run_launch.h"
+#include "serve/loop.h"
+
+struct tsr_step_serve_options {
+    const char                       *host, *api_key_file, *name;
+    int64_t                           port, max_tokens, slots, cached, context, connections, queue;
+    int64_t                           max_body;
+    double                            timeout, deadline, drain, stall;
+    int32_t                           allow_special, ignore_eos, reuse;
+    struct tsr_pipeline_sampling_keys sampling;
+    struct tsr_pipeline_chat_keys     talk;
+    struct tsr_step_run_keys          fleet;
+};
+
+struct tsr_step_serving {
+    const struct tsr_step_serve_options *o;
+    struct tsr_pipeline_job             *job;
+    struct tsr_model          *packed; /* written to disk by a streaming step of the job; or NULL */
+    struct tsr_chat           *chat;
+    struct tsr_errbuf          no_chat;
+    struct tsr_engine_sampling sampling;
+    struct tsr_serve_http      http;
+    struct tsr_serve_counts    counts;
+    double                     seconds; /* that it served */
+    json_t                    *result;
+    char                      *key;
+    json_t                    *tokenizer; /* its special tokens and template; NULL: none */
+    char                       base[64];
+    uint64_t                   ran[3];
+};
+
+/* Serves until a signal, on one engine or on the ranks of a plan; fills counts, seconds and ran. */
+tsr_status tsr_step_serve_on_engine(struct tsr_step_serving *s, struct tsr_err *err);
+tsr_status tsr_step_serve_on_ranks(struct tsr_step_serving *s, struct tsr_err *err);
+
+#endif
