@@ -1,7 +1,6 @@
 /* Slots and batches: which tokens run when.  What a token means for its request is in
  * serve_request.c. */
 #include "engine/rope.h"
-#include "engine/serve_cache.h"
 #include "engine/serve_internal.h"
 
 #include "base/clock.h"

@@ -1,4 +1,5 @@
-#include "engine/serve_cache.h"
+/* What slots keep in the cache of keys and values when their requests are over. */
+#include "engine/serve_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
