@@ -18,8 +18,9 @@
 
 /* What the engine told at the start; constant afterwards. */
 struct http_config {
-    json_t     *root, *tokenizer;   /* tokenizer: NULL, nothing is known */
-    const char *host, *key, *model; /* key: NULL, none is needed */
+    json_t     *root, *tokenizer; /* tokenizer: NULL, nothing is known */
+    const char *host, *key;       /* key: NULL, none is needed */
+    json_t     *models;           /* names */
     long long   created;
     unsigned    port, connections;
     uint64_t    max_body, requests;

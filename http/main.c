@@ -42,8 +42,8 @@ static bool read_config(const struct tsr_serve_frame *f)
     json_int_t          created, port, connections, max_body, requests;
     c->root = json_loadb(f->payload, f->length, 0, &e);
     if (!c->root ||
-        json_unpack(c->root, "{s:s, s:I, s:s, s:I, s:I, s:I, s:I, s:F, s?s, s?o}", "host", &c->host,
-                    "port", &port, "model", &c->model, "created", &created, "max_body", &max_body,
+        json_unpack(c->root, "{s:s, s:I, s:o, s:I, s:I, s:I, s:I, s:F, s?s, s?o}", "host", &c->host,
+                    "port", &port, "models", &c->models, "created", &created, "max_body", &max_body,
                     "connections", &connections, "requests", &requests, "timeout", &c->timeout,
                     "key", &c->key, "tokenizer", &c->tokenizer) != 0)
         return false;

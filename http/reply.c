@@ -70,10 +70,30 @@ enum MHD_Result http_refuse(struct MHD_Connection *c, uint32_t status, const cha
                                 "code", code));
 }
 
-static json_t *model_json(void)
+static json_t *model_json(const json_t *name)
 {
-    return json_pack("{s:s, s:s, s:I, s:s}", "id", http_config.model, "object", "model", "created",
+    return json_pack("{s:O, s:s, s:I, s:s}", "id", name, "object", "model", "created",
                      (json_int_t)http_config.created, "owned_by", "tessera");
+}
+
+/* One of the models, or all of them. */
+static enum MHD_Result models(struct MHD_Connection *c, const char *one)
+{
+    json_t       *list = json_array();
+    const json_t *name;
+    size_t        i;
+    json_array_foreach (http_config.models, i, name)
+        if (one && strcmp(json_string_value(name), one) == 0) {
+            json_decref(list);
+            return reply_json(c, 200, model_json(name));
+        } else if (!one && json_array_append_new(list, model_json(name)) != 0) {
+            json_decref(list);
+            return MHD_NO;
+        }
+    if (!one)
+        return reply_json(c, 200, json_pack("{s:s, s:o}", "object", "list", "data", list));
+    json_decref(list);
+    return http_refuse(c, 404, "model_not_found", "there is no such model");
 }
 
 static enum MHD_Result health(struct MHD_Connection *c)
@@ -135,18 +155,16 @@ static enum MHD_Result metrics(struct MHD_Connection *c)
 
 enum MHD_Result http_get(struct MHD_Connection *c, const char *url)
 {
-    static const char models[] = "/v1/models";
+    static const char path[] = "/v1/models";
     if (strcmp(url, "/health") == 0)
         return health(c);
     if (strcmp(url, "/metrics") == 0)
         return metrics(c);
     if (strcmp(url, "/tokenizer_info") == 0 && http_config.tokenizer)
         return reply_json(c, 200, json_incref(http_config.tokenizer));
-    if (strcmp(url, models) == 0)
-        return reply_json(c, 200,
-                          json_pack("{s:s, s:[o]}", "object", "list", "data", model_json()));
-    if (strncmp(url, models, sizeof models - 1) == 0 && url[sizeof models - 1] == '/' &&
-        strcmp(url + sizeof models, http_config.model) == 0)
-        return reply_json(c, 200, model_json());
-    return http_refuse(c, 404, "not_found", "there is no such path or model");
+    if (strcmp(url, path) == 0)
+        return models(c, NULL);
+    if (strncmp(url, path, sizeof path - 1) == 0 && url[sizeof path - 1] == '/')
+        return models(c, url + sizeof path);
+    return http_refuse(c, 404, "not_found", "there is no such path");
 }

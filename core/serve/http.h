@@ -10,12 +10,12 @@
 #include <sys/types.h>
 
 struct tsr_serve_http_options {
-    const char *host;      /* an address of this machine, as numbers */
-    uint32_t    port;      /* 0: one that is free */
-    const char *key;       /* requests must name it; NULL: none need */
-    const char *model;     /* what /v1/models names */
-    json_t     *tokenizer; /* what /tokenizer_info says, borrowed; NULL: nothing */
-    int64_t     created;
+    const char   *host;      /* an address of this machine, as numbers */
+    uint32_t      port;      /* 0: one that is free */
+    const char   *key;       /* requests must name it; NULL: none need */
+    const json_t *models;    /* names that /v1/models lists, borrowed */
+    json_t       *tokenizer; /* what /tokenizer_info says, borrowed; NULL: nothing */
+    int64_t       created;
     uint64_t max_body, connections, requests; /* bytes; at once; requests that are not answered */
     double   timeout;                         /* s, of a client that neither sends nor reads */
 };

@@ -2,7 +2,7 @@
  *
  *   frame -> parse -> fan of choices -> slots of the server -> answer -> frame
  *
- * One thread: between two steps of the model the loop takes what has come.  An answer is that of a batch to the same
+ * One thread: between two steps of the models the loop takes what has come.  An answer is that of a batch to the same
  * body, whatever else runs; a request without a seed is that of a batch's first line.
  */
 #ifndef TSR_SERVE_LOOP_H
@@ -11,12 +11,18 @@
 #include "batch/fan.h"
 #include "serve/http.h"
 
+struct tsr_serve_model {
+    const char            *name;
+    struct tsr_engine_pass pass;
+    uint64_t               context;
+};
 struct tsr_serve_loop {
     struct tsr_serve_http            *http;
-    struct tsr_engine_pass            pass;
-    struct tsr_batch_request_defaults defaults; /* pass is set from here */
-    struct tsr_batch_answer_ids       ids;
-    uint64_t                          requests;    /* at most so many at once, waiting ones too */
+    const struct tsr_serve_model     *models;   /* [n_models], of one tokenizer */
+    uint32_t                          n_models; /* 1: it answers whatever "model" a request names */
+    struct tsr_batch_request_defaults defaults; /* pass and context are set from models */
+    struct tsr_batch_answer_ids       ids;      /* model is set from models */
+    uint64_t                          requests; /* at most so many at once, waiting ones too */
     uint64_t                          deadline_us; /* of a request; 0: none */
     uint64_t                          drain_us;    /* after the first signal */
 };

@@ -12,11 +12,10 @@ uint32_t tsr_serve_status(const char *code)
     static const struct {
         const char *code;
         uint32_t    status;
-    } known[] = { { "invalid_json", 400 },
-                  { "invalid_request", 400 },
-                  { "context_length_exceeded", 400 },
-                  { "overloaded", 503 },
-                  { "deadline_exceeded", 504 } };
+    } known[] = {
+        { "invalid_json", 400 },    { "invalid_request", 400 }, { "context_length_exceeded", 400 },
+        { "model_not_found", 404 }, { "overloaded", 503 },      { "deadline_exceeded", 504 }
+    };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(code, known[i].code) == 0)
             return known[i].status;
@@ -28,7 +27,7 @@ json_t *tsr_serve_error(const char *code, const char *message)
     json_t *text = json_string(message); /* it may quote bytes that JSON cannot hold */
     return json_pack("{s:{s:o, s:s, s:n, s:s}}", "error", "message",
                      text ? text : json_string("a text that is not UTF-8"), "type",
-                     tsr_serve_status(code) == 400 ? "invalid_request_error" : "server_error",
+                     tsr_serve_status(code) < 500 ? "invalid_request_error" : "server_error",
                      "param", "code", code);
 }
 

@@ -198,7 +198,7 @@ refused "too long for the context" 400 context_length_exceeded /v1/completions -
 refused "no text" 400 invalid_request /tokenize -d '{"prompt":1}'
 refused "no ids" 400 invalid_request /detokenize -d '{"tokens":["a"]}'
 refused "an unknown path" 404 not_found /v1/embeddings -d '{}'
-refused "an unknown model" 404 not_found /v1/models/other
+refused "an unknown model" 404 model_not_found /v1/models/other
 refused "another method" 405 method_not_allowed /v1/completions -X DELETE
 head -c 2000000 /dev/zero | tr '\0' ' ' >"$WORK/large"
 refused "a long body" 413 body_too_long /v1/completions -H 'Expect:' --data-binary @"$WORK/large"
@@ -358,6 +358,56 @@ rc=0
 wait "$server" || rc=$?
 server=0
 ok "a rank that dies ends the server: $rc" test "$rc" = 6
+
+# ---- the arms of a comparison -------------------------------------------------------
+cat >"$WORK/ab.yaml" <<'Y'
+version: 1
+model: "@demo"
+seed: 3
+quantize: {use: rtn, bits: 8, group: 64}
+arms:
+  eight: {quantize: {use: rtn, bits: 8, group: 64}}
+  four: {set: {quantize.bits: 4}}
+Y
+for bits in 4 8; do
+    sed "s/bits: 8/bits: $bits/" "$WORK/job.yaml" >"$WORK/job$bits.yaml"
+    jq -c '{custom_id: "a", url: "/v1/completions", body: .}' <<<'{"prompt":"Once upon","max_tokens":16,"temperature":0,"logprobs":2}' >"$WORK/line.jsonl"
+    run batch "job$bits.yaml" -i line.jsonl -o "arm$bits.out"
+    jq -c .response.body.choices "$WORK/arm$bits.out" >"$WORK/arm$bits"
+done
+run batch @demo -i line.jsonl -o arm0.out
+jq -c .response.body.choices "$WORK/arm0.out" >"$WORK/arm0"
+# arm NAME: its choices
+arm() {
+    ask /v1/completions -d '{"model":"'"$1"'","prompt":"Once upon","max_tokens":16,"temperature":0,"logprobs":2}'
+    jq -c .choices "$WORK/body"
+}
+begin ab.yaml --out ab
+ask /v1/models
+ok "each arm is a model" json '[.data[].id] == ["original", "eight", "four"]' "$WORK/body"
+for which in original:0 eight:8 four:4; do
+    ok "arm ${which%:*} answers as its scheme does in a batch" test "$(arm "${which%:*}")" = "$(cat "$WORK/arm${which#*:}")"
+done
+refused "no arm" 404 model_not_found /v1/completions -d '{"model":"other","prompt":"a"}'
+refused "no model" 404 model_not_found /v1/completions -d '{"prompt":"a"}'
+refused "no arm in a path" 404 model_not_found /v1/models/other
+stop TERM
+ok "it ends with 0, got $rc" test "$rc" = 0
+begin ab.yaml --out blind --blind
+ask /v1/models
+ok "blind, names are numbers" json '[.data[].id] == ["arm-1", "arm-2", "arm-3"]' "$WORK/body"
+for k in 1 2 3; do
+    arm "arm-$k" >"$WORK/blind.$k"
+done
+stop TERM
+for k in 1 2 3; do
+    case $(jq -r ".results.serve.arms[\"arm-$k\"]" "$WORK/blind/results.json") in
+    original) want=0 ;; eight) want=8 ;; four) want=4 ;; *) want=none ;;
+    esac
+    ok "and the results say which is which: arm-$k is $want" cmp -s "$WORK/blind.$k" "$WORK/arm$want"
+done
+fails "blind without a comparison" 2 '*' serve @demo --port 0 --blind
+fails "a name for arms" 2 '*' serve ab.yaml --out named --port 0 --name x
 
 fails "a host that is no address" 2 '' serve @demo --host localhost --port 0
 fails "a key file that is not there" 2 '*' serve @demo --api-key-file nothing --port 0

@@ -1,7 +1,7 @@
 /* compare: the original and any number of quantized arms on the same text, prompts and machine,
  * in one table, with what can be said of their differences.  An arm that fails is reported as failed
  * and the others go on; one that was finished by a run that was interrupted is not run again. */
-#include "compare/compare.h"
+#include "pipeline/steps/compare_step.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -268,6 +268,34 @@ static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
         st = run_all(&c, err);
     release(&c);
     return st;
+}
+
+const struct tsr_pipeline_job_step *tsr_step_compare_before(const struct tsr_pipeline_job *job)
+{
+    const struct tsr_pipeline_job_state *all = job->state;
+    const struct tsr_pipeline_job_step  *last = NULL;
+    for (uint64_t i = 0; i < all->n && &all->steps[i] != job->at; i++)
+        if (all->steps[i].step == &tsr_step_compare)
+            last = &all->steps[i];
+    return last;
+}
+
+tsr_status tsr_step_compare_arms(struct compare *c, struct tsr_pipeline_job *job,
+                                 const struct tsr_pipeline_job_step *s, struct tsr_err *err)
+{
+    struct tsr_diag *d = NULL;
+    *c = (struct compare){ 0 };
+    TSR_TRY(tsr_config_diag_create(&d, err));
+    tsr_status st = read_all(c, job, s->opts, d, err);
+    if (st == TSR_OK)
+        st = tsr_config_diag_status(d, err);
+    tsr_config_diag_destroy(d);
+    return st;
+}
+
+void tsr_step_compare_end(struct compare *c)
+{
+    release(c);
 }
 
 static bool by_layers(const void *opts)

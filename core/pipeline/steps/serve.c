@@ -1,4 +1,5 @@
 /* serve: the model as the steps before left it answers HTTP requests, until a signal ends it. */
+#include "pipeline/steps/compare_step.h"
 #include "pipeline/steps/serve_step.h"
 
 #include "base/file.h"
@@ -35,6 +36,12 @@ static const struct tsr_option options[] = {
                    "Most new tokens of a request that does not say."),
     TSR_PIPELINE_SAMPLING_OPTIONS(S, sampling),
     TSR_OPTION_INT(S, slots, 8, 1, 4096, "sequences", "Sequences that are worked on at once."),
+    { .name = "blind",
+      .help = "After a comparison: arms are arm-1, arm-2, ... in an order by the seed, and the "
+              "results say which is which.",
+      .type = TSR_OPT_BOOL,
+      .flags = TSR_OPT_UNSAID,
+      .offset = TSR_FIELD(S, blind, int32_t) },
     TSR_OPTION_BOOL(S, reuse, 1,
                     "Keys and values stay after an answer, and a prompt that begins with their "
                     "tokens does not compute them again."),
@@ -67,6 +74,25 @@ static const struct tsr_option options[] = {
 };
 #undef S
 
+/* Keys that arms leave without effect, and the one that needs them. */
+static void check_arms(const struct tsr_pipeline_job *job, const struct tsr_step_serve_options *o,
+                       const struct tsr_config_node *node, struct tsr_diag *d)
+{
+    bool                          arms = tsr_step_compare_before(job) != NULL;
+    const char                   *key = arms && *o->name         ? "name"
+                                        : arms && *o->fleet.plan ? "plan"
+                                        : !arms && o->blind      ? "blind"
+                                                                 : NULL;
+    const struct tsr_config_node *at = key ? tsr_config_node_get(node, key) : NULL;
+    if (key)
+        tsr_config_diag_error(d, at ? &at->mark : &node->mark, NULL,
+                              arms
+                                  ? "'%s' is not for the arms of a comparison, which serve exposes "
+                                    "under their names"
+                                  : "'%s' is for the arms of a comparison, and none is before",
+                              key);
+}
+
 static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
                         const struct tsr_config_node *node, struct tsr_diag *d, struct tsr_err *err)
 {
@@ -76,6 +102,7 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
         tsr_pipeline_check_input(job, node, "api_key_file", d);
     tsr_pipeline_chat_check(&o->talk, node, d);
     tsr_step_run_launch_check(job, &o->fleet, node, d);
+    check_arms(job, o, node, d);
     return TSR_OK;
 }
 
@@ -165,11 +192,16 @@ static tsr_status prepare(struct tsr_step_serving *s, const struct tsr_config_no
 
 static void print(const json_t *r, FILE *to)
 {
+    const char *name;
+    json_t     *arm;
     (void)fprintf(to, "%lld requests, %lld errors, %lld new tokens\n",
                   (long long)json_integer_value(json_object_get(r, "requests")),
                   (long long)json_integer_value(json_object_get(r, "errors")),
                   (long long)json_integer_value(json_object_get(r, "new_tokens")));
     tsr_step_run_launch_print(r, to);
+    json_object_foreach ((json_t *)(uintptr_t)json_object_get(r, "arms"), name, arm)
+        if (strcmp(name, json_string_value(arm)) != 0) /* blind */
+            (void)fprintf(to, "%s is %s\n", name, json_string_value(arm));
 }
 
 static tsr_status file_result(struct tsr_step_serving *s, struct tsr_err *err)
@@ -192,15 +224,17 @@ static tsr_status file_result(struct tsr_step_serving *s, struct tsr_err *err)
 static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
                       const struct tsr_config_node *node, struct tsr_err *err)
 {
-    struct tsr_step_serving s = { .o = opts, .job = job, .result = json_object() };
-    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_step_serving             s = { .o = opts, .job = job, .result = json_object() };
+    struct tsr_errbuf                   e = TSR_ERRBUF(e);
+    const struct tsr_pipeline_job_step *compare = tsr_step_compare_before(job);
     s.no_chat.err = e.err; /* its head; the text is our own */
     s.no_chat.err.text = s.no_chat.text;
     s.no_chat.text[0] = '\0';
     tsr_status st = prepare(&s, node, err);
     if (st == TSR_OK)
-        st = tsr_step_run_launch_wanted(job, &s.o->fleet) ? tsr_step_serve_on_ranks(&s, err)
-                                                          : tsr_step_serve_on_engine(&s, err);
+        st = compare                                        ? tsr_step_serve_arms(&s, compare, err)
+             : tsr_step_run_launch_wanted(job, &s.o->fleet) ? tsr_step_serve_on_ranks(&s, err)
+                                                            : tsr_step_serve_on_engine(&s, err);
     if (st == TSR_OK)
         st = file_result(&s, err);
     tsr_model_destroy(s.packed);

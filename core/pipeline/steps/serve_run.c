@@ -2,6 +2,7 @@
 #include "pipeline/steps/serve_step.h"
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/log.h"
 
 #include <string.h>
@@ -12,7 +13,7 @@ static const char *name_of(const struct tsr_step_serving *s)
     return *s->o->name ? s->o->name : tsr_pipeline_job_model_name(s->job);
 }
 
-static uint64_t context_of(const struct tsr_step_serving *s)
+uint64_t tsr_step_serve_context(const struct tsr_step_serving *s)
 {
     uint64_t most = s->job->model->hp.max_positions;
     if (s->o->context)
@@ -20,14 +21,15 @@ static uint64_t context_of(const struct tsr_step_serving *s)
     return most && most < 2048 ? most : 2048;
 }
 
-static tsr_status start_http(struct tsr_step_serving *s, int64_t created, struct tsr_err *err)
+static tsr_status start_http(struct tsr_step_serving *s, const json_t *models, int64_t created,
+                             struct tsr_err *err)
 {
     const struct tsr_step_serve_options *o = s->o;
     return tsr_serve_http_start(&s->http,
                                 &(struct tsr_serve_http_options){ .host = o->host,
                                                                   .port = (uint32_t)o->port,
                                                                   .key = s->key,
-                                                                  .model = name_of(s),
+                                                                  .models = models,
                                                                   .tokenizer = s->tokenizer,
                                                                   .created = created,
                                                                   .max_body = (uint64_t)o->max_body,
@@ -39,7 +41,7 @@ static tsr_status start_http(struct tsr_step_serving *s, int64_t created, struct
 }
 
 /* Room for sequences that stay, where they can. */
-static bool make_cache(const struct tsr_step_serving *s, struct tsr_engine_options *eo)
+bool tsr_step_serve_cache(const struct tsr_step_serving *s, struct tsr_engine_options *eo)
 {
     const char *why;
     if (!s->o->reuse)
@@ -52,9 +54,16 @@ static bool make_cache(const struct tsr_step_serving *s, struct tsr_engine_optio
     return true;
 }
 
-/* Listens and answers.  pass and context: of the model. */
-static tsr_status serve(struct tsr_step_serving *s, const struct tsr_engine_pass *pass,
-                        uint64_t context, struct tsr_err *err)
+static json_t *names_of(const struct tsr_serve_model *models, uint32_t n)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < n; i++)
+        tsr_json_add(&list, json_string(models[i].name));
+    return list;
+}
+
+tsr_status tsr_step_serve_models(struct tsr_step_serving *s, const struct tsr_serve_model *models,
+                                 uint32_t n, struct tsr_err *err)
 {
     const struct tsr_step_serve_options *o = s->o;
     int64_t                              now = (int64_t)time(NULL);
@@ -62,24 +71,29 @@ static tsr_status serve(struct tsr_step_serving *s, const struct tsr_engine_pass
     (void)snprintf(s->base, sizeof s->base, "serve:%lld:%llu", (long long)now,
                    (unsigned long long)tsr_now_us());
     struct tsr_serve_loop l = { .http = &s->http,
-                                .pass = *pass,
+                                .models = models,
+                                .n_models = n,
                                 .defaults = { .max_tokens = (uint64_t)o->max_tokens,
                                               .sampling = s->sampling,
                                               .allow_special = o->allow_special != 0,
                                               .ignore_eos = o->ignore_eos != 0,
-                                              .context = context,
                                               .tokenizer = s->job->tokenizer,
                                               .chat = s->chat,
                                               .why_no_chat = s->no_chat.text },
-                                .ids = { .base = s->base, .model = name_of(s), .created = now },
+                                .ids = { .base = s->base, .created = now },
                                 .requests = (uint64_t)o->queue,
                                 .deadline_us = (uint64_t)(o->deadline * 1e6),
                                 .drain_us = (uint64_t)(o->drain * 1e6) };
-    TSR_TRY(start_http(s, now, err));
+    json_t               *names = names_of(models, n);
+    tsr_status            st = names ? start_http(s, names, now, err)
+                                     : tsr_fail(err, TSR_E_INPUT, "the name of the model is not UTF-8");
+    json_decref(names);
+    if (st != TSR_OK)
+        return st;
     if (!s->job->quiet)
         (void)fprintf(stderr, "tessera: listening at http://%s\n", s->http.address);
-    double     from = tsr_now_s();
-    tsr_status st = tsr_serve_loop_run(&l, &s->counts, err);
+    double from = tsr_now_s();
+    st = tsr_serve_loop_run(&l, &s->counts, err);
     s->seconds = tsr_now_s() - from;
     tsr_serve_http_end(&s->http, 5);
     return st;
@@ -90,17 +104,18 @@ static tsr_status with_engine(struct tsr_step_serving *s, struct tsr_pipeline_ru
 {
     struct tsr_pipeline_job *job = s->job;
     struct tsr_engine       *e = NULL;
-    struct tsr_engine_pass   pass;
+    struct tsr_serve_model   m = { .name = name_of(s) };
     how->eo.slots = (uint32_t)s->o->slots;
-    how->eo.context = context_of(s);
-    bool reuses = make_cache(s, &how->eo);
+    how->eo.context = tsr_step_serve_context(s);
+    bool reuses = tsr_step_serve_cache(s, &how->eo);
     TSR_TRY(tsr_engine_create(&e, job->registry, s->packed ? s->packed : job->model, job->overlay,
                               &how->eo, err));
     tsr_engine_acts(e, s->ran);
-    tsr_engine_pass_engine(&pass, e);
+    m.context = how->eo.context;
+    tsr_engine_pass_engine(&m.pass, e);
     if (reuses)
-        tsr_engine_pass_reuse(&pass, &how->eo, (uint32_t)s->o->slots);
-    tsr_status st = serve(s, &pass, how->eo.context, err);
+        tsr_engine_pass_reuse(&m.pass, &how->eo, (uint32_t)s->o->slots);
+    tsr_status st = tsr_step_serve_models(s, &m, 1, err);
     tsr_engine_destroy(e);
     return st;
 }
@@ -120,15 +135,16 @@ tsr_status tsr_step_serve_on_engine(struct tsr_step_serving *s, struct tsr_err *
 tsr_status tsr_step_serve_on_ranks(struct tsr_step_serving *s, struct tsr_err *err)
 {
     struct tsr_step_run_launch f = { 0 };
-    struct tsr_engine_pass     pass;
+    struct tsr_serve_model     m = { .name = name_of(s) };
     struct tsr_step_run_keys   keys = s->o->fleet;
     keys.gantt = ""; /* a server has no end of work that a chart could show */
     tsr_status st = tsr_step_run_launch_open(&f, s->job, s->packed ? s->packed : s->job->model,
                                              &keys, (uint64_t)s->o->context, (uint64_t)s->o->slots,
                                              "", (uint64_t)(s->o->stall * 1e6), err);
     if (st == TSR_OK) {
-        tsr_launch_pass(f.fleet, &pass);
-        st = serve(s, &pass, f.context, err);
+        tsr_launch_pass(f.fleet, &m.pass);
+        m.context = f.context;
+        st = tsr_step_serve_models(s, &m, 1, err);
     }
     if (st == TSR_OK)
         st = tsr_step_run_launch_report(&f, s->job, &keys, s->counts.new_tokens, s->seconds, s->ran,

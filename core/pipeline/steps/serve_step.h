@@ -13,7 +13,7 @@ struct tsr_step_serve_options {
     int64_t                           port, max_tokens, slots, cached, context, connections, queue;
     int64_t                           max_body;
     double                            timeout, deadline, drain, stall;
-    int32_t                           allow_special, ignore_eos, reuse;
+    int32_t                           allow_special, ignore_eos, reuse, blind;
     struct tsr_pipeline_sampling_keys sampling;
     struct tsr_pipeline_chat_keys     talk;
     struct tsr_step_run_keys          fleet;
@@ -36,8 +36,18 @@ struct tsr_step_serving {
     uint64_t                   ran[3];
 };
 
-/* Serves until a signal, on one engine or on the ranks of a plan; fills counts, seconds and ran. */
+/* Serves until a signal, on one engine, on the ranks of a plan, or the arms of the comparison before; fills counts and
+ * seconds, for arms result.arms, else ran. */
 tsr_status tsr_step_serve_on_engine(struct tsr_step_serving *s, struct tsr_err *err);
 tsr_status tsr_step_serve_on_ranks(struct tsr_step_serving *s, struct tsr_err *err);
+tsr_status tsr_step_serve_arms(struct tsr_step_serving            *s,
+                               const struct tsr_pipeline_job_step *compare, struct tsr_err *err);
+
+/* Listens and answers for n models. */
+tsr_status tsr_step_serve_models(struct tsr_step_serving *s, const struct tsr_serve_model *models,
+                                 uint32_t n, struct tsr_err *err);
+/* Positions of a sequence; with room for sequences that stay, if they can: true. */
+uint64_t tsr_step_serve_context(const struct tsr_step_serving *s);
+bool     tsr_step_serve_cache(const struct tsr_step_serving *s, struct tsr_engine_options *eo);
 
 #endif
