@@ -144,12 +144,13 @@ static tsr_status configure(struct tsr_serve_http *h, const struct tsr_serve_htt
 {
     char    *text = NULL;
     uint64_t n = 0;
-    json_t  *j =
-        json_pack("{s:s, s:i, s:s*, s:O, s:I, s:I, s:I, s:I, s:f, s:O*}", "host", o->host, "port",
-                  (int)o->port, "key", o->key, "models", o->models, "created",
-                  (json_int_t)o->created, "max_body", (json_int_t)o->max_body, "connections",
-                  (json_int_t)o->connections, "requests", (json_int_t)o->requests, "timeout",
-                  o->timeout, "tokenizer", o->tokenizer);
+    json_t *j = json_pack("{s:s, s:i, s:s*, s:O, s:I, s:I, s:I, s:I, s:f}", "host", o->host, "port",
+                          (int)o->port, "key", o->key, "models", o->models, "created",
+                          (json_int_t)o->created, "max_body", (json_int_t)o->max_body,
+                          "connections", (json_int_t)o->connections, "requests",
+                          (json_int_t)o->requests, "timeout", o->timeout);
+    if (o->tokenizer)
+        tsr_json_set(&j, "tokenizer", json_incref(o->tokenizer));
     tsr_status st = j ? tsr_json_text(j, JSON_COMPACT, &text, &n, err)
                       : tsr_fail(err, TSR_E_INPUT, "the name of the model is not UTF-8");
     if (st == TSR_OK)

@@ -155,7 +155,7 @@ ok "no usage unless asked for" json -R -s 'split("\n") | map(select(startswith("
 # a client that leaves has no slot and no place: a stream, an answer, one that waits for a slot
 for more in '"stream":true' '"seed":1'; do
     for k in 1 2 3 4 5; do
-        curl -sN -m 60 -o "$WORK/long.$k" -d '{"prompt":"Once","max_tokens":1000,"ignore_eos":true,"n":128,'"$more"'}' "$at/v1/completions" &
+        curl -sN -m 60 -o "$WORK/left.$k" -d '{"prompt":"Once","max_tokens":1000,"ignore_eos":true,"n":128,'"$more"'}' "$at/v1/completions" &
         waits[k]=$!
     done
     for ((i = 0; i < 300; i++)); do

@@ -3,6 +3,7 @@
 #include "pipeline/steps/serve_step.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
@@ -166,10 +167,11 @@ static tsr_status describe_tokenizer(struct tsr_step_serving *s, struct tsr_err 
     const struct tsr_model_hparams *hp = &s->job->model->hp;
     if (!s->job->tokenizer)
         return TSR_OK;
-    const json_t *text = s->chat ? tsr_tokenizer_chat_text(s->chat) : NULL;
-    s->tokenizer =
-        json_pack("{s:o, s:o, s:O?}", "bos_token", token_json(s, hp->bos), "eos_token",
-                  token_json(s, hp->n_eos ? (int64_t)hp->eos[0] : -1), "chat_template", text);
+    json_t *text = (json_t *)(uintptr_t)(s->chat ? tsr_tokenizer_chat_text(s->chat) : NULL);
+    s->tokenizer = json_object();
+    tsr_json_set(&s->tokenizer, "bos_token", token_json(s, hp->bos));
+    tsr_json_set(&s->tokenizer, "eos_token", token_json(s, hp->n_eos ? (int64_t)hp->eos[0] : -1));
+    tsr_json_set(&s->tokenizer, "chat_template", text ? json_incref(text) : json_null());
     return s->tokenizer ? TSR_OK : tsr_fail_nomem(err, 64, "the tokenizer's texts");
 }
 
