@@ -262,9 +262,12 @@ static void send_request(struct connection *k)
 
 static void begin(struct connection *k)
 {
-    int at = (int)draw(100), kind = 0;
+    static int first; /* one of each kind, whatever the seed */
+    int        at = (int)draw(100), kind = 0;
     while (at >= share[kind])
         at -= share[kind++];
+    if (first < KINDS)
+        kind = first++;
     k->kind = (enum kind)kind;
     k->of = draw(n_cases);
     free(k->out);
