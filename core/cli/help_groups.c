@@ -3,7 +3,7 @@
 
 static const struct tsr_verb_group groups[] = {
     { "run a model", { "run", "generate", "logits", "tokenize" } },
-    { "quantize", { "quantize", "compensate", "tune", "convert" } },
+    { "quantize", { "quantize", "rotate", "compensate", "tune", "convert" } },
     { "compare", { "compare", "eval", "sweep", "outliers", "roundtrip" } },
     { "plan", { "plan", "indicators", "profile", "search-codec", "doctor" } },
     { "answer requests", { "batch", "serve", "journal" } },

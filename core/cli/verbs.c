@@ -20,6 +20,7 @@ extern const struct tsr_verb tsr_verb_search_codec;
 extern const struct tsr_verb tsr_verb_roundtrip;
 extern const struct tsr_verb tsr_verb_quantize;
 extern const struct tsr_verb tsr_verb_convert;
+extern const struct tsr_verb tsr_verb_rotate;
 extern const struct tsr_verb tsr_verb_compare;
 extern const struct tsr_verb tsr_verb_add_outliers;
 extern const struct tsr_verb tsr_verb_plugin;
@@ -32,7 +33,7 @@ static const struct tsr_verb *const verbs[] = {
     &tsr_verb_tokenize,     &tsr_verb_inspect,  &tsr_verb_plan,     &tsr_verb_eval,
     &tsr_verb_roundtrip,    &tsr_verb_quantize, &tsr_verb_convert,  &tsr_verb_compare,
     &tsr_verb_add_outliers, &tsr_verb_plugin,   &tsr_verb_profile,  &tsr_verb_doctor,
-    &tsr_verb_search_codec, &tsr_verb_serve,
+    &tsr_verb_search_codec, &tsr_verb_serve,    &tsr_verb_rotate,
 };
 
 #define N_VERBS     (sizeof verbs / sizeof *verbs)

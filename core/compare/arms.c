@@ -1,4 +1,5 @@
 /* Arms: the schemes and models that they run. */
+#include "base/f16.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -196,20 +197,49 @@ static tsr_status load_model(struct compare *c, struct compare_arm *a, struct ts
     return st;
 }
 
+/* Writes the original in a rotated basis, and loads that. */
+static tsr_status turn(struct compare *c, struct compare_arm *a, struct tsr_err *err)
+{
+    struct tsr_export_report  report;
+    struct tsr_rotate_options how = tsr_pipeline_rotate_options(c->job, &a->rotation);
+    how.replace = true;
+    if (!(a->turned = compare_turned_path(c, a)))
+        return tsr_fail_nomem(err, 64, "a path");
+    TSR_TRY(tsr_rotate(c->job->model, a->turned, &how, &report, err));
+    TSR_TRY(c->keys.by_layers ? tsr_model_load_streamed(&a->own, a->turned, err)
+                              : tsr_model_load(&a->own, a->turned, false, err));
+    return a->quantize && c->job->calibration
+               ? tsr_quant_calibrate_like(&a->calibration, c->job->calibration, a->own, err)
+               : TSR_OK;
+}
+
+static struct tsr_quant_calibration *calibration_of(const struct compare     *c,
+                                                    const struct compare_arm *a)
+{
+    return a->calibration ? a->calibration : c->job->calibration;
+}
+
 /* By layers: into a folder of the job, to be read from there. */
 static tsr_status store(struct compare *c, struct compare_arm *a, const struct arm_scheme *s,
                         struct tsr_err *err)
 {
+    struct tsr_model           *m = NULL;
     struct tsr_model_overlay   *o = NULL;
     uint64_t                    done;
     struct tsr_quantize_options qo = {
-        .options = &s->node, .calibration = c->job->calibration, .again = true, .drop = true
+        .options = &s->node, .calibration = calibration_of(c, a), .again = true, .drop = true
     };
     if (!(qo.folder = a->stored = compare_stored_path(c, a)))
         return tsr_fail_nomem(err, 64, "a path");
-    TSR_TRY(tsr_quantize_model(s->scheme, c->job->registry, c->job->model, &qo, &o, &done, err));
+    TSR_TRY(tsr_quantize_model(s->scheme, c->job->registry, compare_arm_model(c, a), &qo, &o, &done,
+                               err));
     tsr_model_overlay_destroy(o);
-    return tsr_model_load_streamed(&a->own, a->stored, err);
+    TSR_TRY(tsr_model_load_streamed(&m, a->stored, err));
+    tsr_quant_calibration_destroy(a->calibration); /* of the rotated original, which ends here */
+    a->calibration = NULL;
+    tsr_model_destroy(a->own);
+    a->own = m;
+    return TSR_OK;
 }
 
 static tsr_status pack(struct compare *c, struct compare_arm *a, struct tsr_err *err)
@@ -217,9 +247,10 @@ static tsr_status pack(struct compare *c, struct compare_arm *a, struct tsr_err 
     struct arm_scheme s;
     tsr_status        st = scheme_of(c, a, &s, err);
     if (st == TSR_OK)
-        st = c->keys.by_layers ? store(c, a, &s, err)
-                               : tsr_quant_scheme_apply(s.scheme, c->job->registry, c->job->model,
-                                                        c->job->calibration, &a->overlay, err);
+        st = c->keys.by_layers
+                 ? store(c, a, &s, err)
+                 : tsr_quant_scheme_apply(s.scheme, c->job->registry, compare_arm_model(c, a),
+                                          calibration_of(c, a), &a->overlay, err);
     scheme_free(&s);
     return st;
 }
@@ -230,7 +261,9 @@ tsr_status compare_arm_ready(struct compare *c, struct compare_arm *a, struct ts
         return TSR_OK;
     if (a->kind == COMPARE_MODEL)
         TSR_TRY(load_model(c, a, err));
-    else if (a->quantize)
+    if (a->rotated)
+        TSR_TRY(turn(c, a, err));
+    if (a->quantize)
         TSR_TRY(pack(c, a, err));
     TSR_TRY(tsr_pipeline_tp_keys_open(c->job, &a->tp, compare_arm_model(c, a),
                                       compare_arm_overlay(c, a), TSR_ACT_F32, &a->ranks, err));
@@ -238,12 +271,30 @@ tsr_status compare_arm_ready(struct compare *c, struct compare_arm *a, struct ts
     return TSR_OK;
 }
 
+tsr_status compare_arm_engine(const struct compare *c, const struct compare_arm *a,
+                              struct tsr_engine_options eo, struct tsr_engine **e,
+                              struct tsr_err *err)
+{
+    eo.kv_dtype = a->kv;
+    eo.split = a->ranks ? tsr_eval_tp_split(a->ranks) : NULL;
+    TSR_TRY(tsr_engine_create(e, c->job->registry, compare_arm_model(c, a), a->overlay, &eo, err));
+    tsr_status st = tsr_engine_set_input_bits(*e, a->act_bits, err);
+    if (st != TSR_OK) {
+        tsr_engine_destroy(*e);
+        *e = NULL;
+    }
+    return st;
+}
+
 void compare_check_by_layers(const struct compare *c, const struct tsr_config_node *node,
                              struct tsr_diag *d)
 {
-    bool ranks = false;
-    for (uint64_t i = 0; i < c->n; i++)
+    bool ranks = false, cache = false, bits = false;
+    for (uint64_t i = 0; i < c->n; i++) {
         ranks = ranks || c->arms[i].tp.simulate_tp;
+        cache = cache || c->arms[i].kv != TSR_F32;
+        bits = bits || c->arms[i].act_bits;
+    }
     if (c->keys.by_layers)
         tsr_pipeline_by_layers_check(NULL,
                                      c->do_speed              ? "speed"
@@ -251,6 +302,8 @@ void compare_check_by_layers(const struct compare *c, const struct tsr_config_no
                                      : c->measure.tasks.tasks ? "tasks"
                                      : c->keys.samples        ? "samples"
                                      : ranks                  ? "simulate_tp"
+                                     : cache                  ? "kv"
+                                     : bits                   ? "act_bits"
                                                               : NULL,
                                      node, d);
 }
@@ -259,9 +312,12 @@ void compare_arm_release(struct compare_arm *a)
 {
     tsr_eval_tp_close(a->ranks);
     tsr_model_overlay_destroy(a->overlay);
+    tsr_quant_calibration_destroy(a->calibration);
     tsr_model_destroy(a->own);
     tsr_temp_folder_remove(a->stored);
-    a->stored = NULL;
+    tsr_temp_folder_remove(a->turned);
+    a->calibration = NULL;
+    a->stored = a->turned = NULL;
     a->ranks = NULL;
     a->overlay = NULL;
     a->own = NULL;
@@ -312,6 +368,14 @@ static tsr_status texts_of(const struct compare *c, const struct compare_arm *a,
     return st;
 }
 
+json_t *compare_rotation_json(const struct compare *c, const struct compare_arm *a)
+{
+    struct tsr_rotate_options o = tsr_pipeline_rotate_options(c->job, &a->rotation);
+    return json_pack("{s:s, s:s, s:I, s:s}", "kind", tsr_pipeline_rotate_kinds[o.kind].name,
+                     "sites", tsr_pipeline_rotate_sites_name(o.sites), "seed", (json_int_t)o.seed,
+                     "dtype", tsr_dtype_name(o.dtype));
+}
+
 tsr_status compare_arm_of(struct compare *c, struct compare_arm *a, struct tsr_err *err)
 {
     if (a->kind == COMPARE_MODEL) {
@@ -341,6 +405,12 @@ tsr_status compare_arm_of(struct compare *c, struct compare_arm *a, struct tsr_e
         tsr_json_set(&how, "questions", json_string(c->choices->hash));
     if (c->tasks)
         tsr_json_set(&how, "tasks", tsr_pipeline_tasks_of(c->tasks, false));
+    if (a->rotated)
+        tsr_json_set(&a->of, "rotated", compare_rotation_json(c, a));
+    if (a->act_bits)
+        tsr_json_set(&a->of, "act_bits", json_integer((json_int_t)a->act_bits));
+    if (a->kv != TSR_F32)
+        tsr_json_set(&a->of, "kv", json_string(tsr_plugin_kv_name(a->kv)));
     if (a->tp.simulate_tp)
         tsr_json_set(&a->of, "simulated",
                      json_pack("{s:I, s:s, s:I, s:s, s:s*}", "ranks", (json_int_t)a->tp.simulate_tp,

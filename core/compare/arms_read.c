@@ -8,7 +8,9 @@
 
 #define ORIGINAL "original"
 #define MAX_NAME 60u
-#define HOW      "write {quantize: {use: rtn}}, {model: FOLDER}, {plan: FILE} or {set: {KEY: VALUE}}"
+#define HOW                                                                                        \
+    "write {quantize: {use: rtn}}, {model: FOLDER}, {plan: FILE}, {rotate: {}}, {kv: int8} or "    \
+    "{set: {KEY: VALUE}}"
 #define QUANTIZE "quantize"
 
 /* A map of the job's document with one more pair; replaces the value of an existing key. */
@@ -83,11 +85,26 @@ bool compare_is_text(const struct tsr_config_node *n, const char *what, struct t
     return false;
 }
 
+/* What an arm has next to its weights. */
 struct arm_tp {
-    struct tsr_pipeline_tp_keys k;
+    struct tsr_pipeline_tp_keys   k;
+    int64_t                       kv, act_bits;
+    const struct tsr_config_node *rotate;
 };
 
-static const struct tsr_option tp_options[] = { TSR_PIPELINE_TP_OPTIONS(struct arm_tp, k) };
+static const struct tsr_option tp_options[] = {
+    TSR_OPTION_ENUM(struct arm_tp, kv, TSR_F32, tsr_kv_choices, "The KV cache."),
+    TSR_OPTION_INT(struct arm_tp, act_bits, 0, 0, 8, NULL, "Bits of the inputs of linears."),
+    TSR_OPTION_NODE(struct arm_tp, rotate, "The original is rotated first: {kind, sites, seed}."),
+    TSR_PIPELINE_TP_OPTIONS(struct arm_tp, k),
+};
+
+struct arm_rotation {
+    struct tsr_pipeline_rotate_keys k;
+};
+
+static const struct tsr_option rotate_options[] = { TSR_PIPELINE_ROTATE_OPTIONS(struct arm_rotation,
+                                                                                k) };
 
 static bool is_tp(const char *key)
 {
@@ -97,7 +114,20 @@ static bool is_tp(const char *key)
     return false;
 }
 
-/* The arm's keys of simulated ranks. */
+static void read_rotation(struct compare_arm *a, const struct tsr_config_node *map,
+                          struct tsr_diag *d)
+{
+    struct arm_rotation      o = { 0 };
+    struct tsr_config_optset set = { rotate_options, sizeof rotate_options / sizeof *rotate_options,
+                                     sizeof *rotate_options, &o };
+    char                     what[96];
+    compare_arm_what(what, a->name);
+    tsr_config_options_fill(&set, 1, NULL, map, what, d);
+    a->rotated = true;
+    a->rotation = o.k;
+}
+
+/* The arm's keys of simulated ranks, of the cache and of a rotation. */
 static tsr_status read_tp(struct compare *c, struct compare_arm *a,
                           const struct tsr_config_node *map, struct tsr_diag *d,
                           struct tsr_err *err)
@@ -125,14 +155,21 @@ static tsr_status read_tp(struct compare *c, struct compare_arm *a,
     memset(&o, 0, sizeof o);
     tsr_config_options_fill(&set, 1, NULL, &part, what, d);
     a->tp = o.k;
+    a->kv = (uint32_t)o.kv;
+    a->act_bits = (uint32_t)o.act_bits;
+    if (a->act_bits == 1)
+        tsr_config_diag_error(d, &map->mark, "write act_bits: 4",
+                              "'act_bits' of arm '%.60s' must be 0 or 2 to 8", a->name);
+    if (o.rotate)
+        read_rotation(a, o.rotate, d);
     if (tsr_config_diag_errors(d) == before)
         tsr_pipeline_tp_keys_check(c->job, &a->tp, false, &part, d);
-    if (part.n && a->tp.simulate_tp &&
+    if (part.n && (a->tp.simulate_tp || a->act_bits) &&
         (c->keys.samples || (c->keys.measure && tsr_config_node_get(c->keys.measure, "speed"))))
         tsr_config_diag_error(d, &map->mark,
                               "leave `samples` and `measure.speed` to a separate comparison",
-                              "arm '%.60s' simulates ranks, which has neither texts nor a speed",
-                              a->name);
+                              "arm '%.60s' simulates %s, which has neither texts nor a speed",
+                              a->name, a->act_bits ? "inputs of few bits" : "ranks");
     free(part.keys);
     free(part.items);
     return TSR_OK;
@@ -143,7 +180,8 @@ static tsr_status read_pair(struct compare *c, struct compare_arm *a,
                             struct tsr_diag *d, struct tsr_err *err)
 {
     static const char *const names[] = { "model",       "plan",      QUANTIZE, "set",
-                                         "simulate_tp", "algorithm", "codec",  "codec_state" };
+                                         "simulate_tp", "algorithm", "codec",  "codec_state",
+                                         "kv",          "act_bits",  "rotate" };
     if (strcmp(key->text, "model") == 0) {
         a->path = compare_is_text(value, "model", d) ? value->text : "";
         return TSR_OK;
@@ -168,7 +206,7 @@ static tsr_status read_pair(struct compare *c, struct compare_arm *a,
     }
     if (strchr(key->text, '.'))
         return override(c, a, key, value, d, err);
-    const char *near = tsr_config_nearest(key->text, names, 8);
+    const char *near = tsr_config_nearest(key->text, names, sizeof names / sizeof *names);
     char        hint[80];
     (void)snprintf(hint, sizeof hint, "did you mean '%s'?", near ? near : "");
     tsr_config_diag_error(d, &key->mark, near ? hint : HOW, "unknown key '%.60s' in arm '%.60s'",
@@ -213,19 +251,25 @@ static tsr_status read_arm(struct compare *c, struct compare_arm *a,
     if (tsr_config_diag_errors(d) != before)
         a->quantize = NULL; /* already reported */
     if (others == 0 && !c->keys.quantize) {
-        a->kind = COMPARE_CODEC;
+        a->kind = a->rotated          ? COMPARE_ROTATE
+                  : a->tp.simulate_tp ? COMPARE_CODEC
+                  : a->act_bits       ? COMPARE_INPUTS
+                                      : COMPARE_CACHE;
         a->quantize = NULL;
     }
     if (!a->path)
         return TSR_OK;
     a->kind = COMPARE_MODEL;
     a->quantize = NULL;
+    if (a->rotated && tsr_config_diag_errors(d) == before)
+        tsr_config_diag_error(d, &map->mark, "`tessera rotate` writes a folder; name that one here",
+                              "arm '%.60s' is a model on disk, and 'rotate' is about the original",
+                              a->name);
     if (others > 1 && tsr_config_diag_errors(d) == before)
-        tsr_config_diag_error(
-            d, &map->mark, "quantize that model first, and name the result here",
-            "arm '%.60s' is a model on disk; next to 'model' you can write 'codec' and "
-            "'simulate_tp' alone",
-            a->name);
+        tsr_config_diag_error(d, &map->mark, "quantize that model first, and name the result here",
+                              "arm '%.60s' is a model on disk; next to 'model' you can write 'kv', "
+                              "'act_bits', 'codec' and 'simulate_tp' alone",
+                              a->name);
     return TSR_OK;
 }
 
@@ -262,6 +306,7 @@ tsr_status compare_read_arms(struct compare *c, struct tsr_diag *d, struct tsr_e
         c->arms[i].mark = i ? &map->keys[i - 1]->mark : &nowhere;
     }
     c->arms[0].name = ORIGINAL;
+    c->arms[0].kv = TSR_F32;
     for (uint64_t i = 0; i < n; i++) {
         c->arms[i + 1].name = map->keys[i]->text;
         check_name(map->keys[i], d);

@@ -22,6 +22,7 @@
 #include "eval/states.h"
 #include "pipeline/codecs.h"
 #include "pipeline/quantize_plan.h"
+#include "pipeline/rotating.h"
 #include "pipeline/sample.h"
 #include "pipeline/tasks.h"
 #include "tasks/paired.h"
@@ -53,7 +54,10 @@ enum compare_kind {
     COMPARE_QUANTIZE,
     COMPARE_PLAN,
     COMPARE_MODEL,
-    COMPARE_CODEC /* the original's weights, split between simulated ranks */
+    COMPARE_CODEC,  /* the original's weights, split between simulated ranks */
+    COMPARE_ROTATE, /* the original in a rotated basis */
+    COMPARE_CACHE,  /* the original with another KV cache */
+    COMPARE_INPUTS  /* the original with rounded inputs of linears */
 };
 
 /* One metric of one task, of one arm against another. */
@@ -69,30 +73,38 @@ struct compare_arm {
     const struct tsr_config_mark *mark;
     const char                   *path; /* COMPARE_MODEL: as written */
     struct tsr_config_node
-                     *quantize; /* the scheme's map, in the job's document; plan still in it */
-    struct tsr_model *own; /* COMPARE_MODEL, or what is in `stored`, while it is loaded; owned */
-    struct tsr_model_overlay   *overlay;   /* owned */
-    struct tsr_pipeline_tp_keys tp;        /* simulate_tp 0: no ranks are simulated */
-    struct tsr_tp              *ranks;     /* while it is ready; owned */
-    bool                        ready;     /* own or overlay are there, or nothing is needed */
-    struct tsr_engine          *engine;    /* of the measurement in work; owned */
-    struct tsr_engine          *engine_a8; /* the same under act a8, with measure.a8; owned */
-    struct tsr_eval_layers     *layers, *layers_a8; /* by_layers: in place of them; owned */
-    char                       *stored; /* by_layers: the folder of its packed weights; owned */
-    tsr_status                  status; /* the first thing that failed in this arm */
-    struct tsr_errbuf           error;
-    json_t                     *of;   /* inputs of its result; owned */
-    json_t                     *json; /* its result so far; owned; NULL: not evaluated yet */
-    struct tsr_eval_trace       at;
-    bool                        has_paired, has_speed;
-    struct tsr_eval_paired      paired;
-    double                      p_holm;
-    struct tsr_tasks_marks    **marks; /* [tasks] of measure.tasks; owned; NULL: none */
-    struct compare_task_test   *tests; /* [tests] against the original; owned; NULL: none */
-    uint64_t                    ran[3], sampled[3]; /* tsr_engine_acts() of speed and samples */
-    double                     *prefill, *decode;   /* [repeats] tokens/s */
-    double                      prefill_median, decode_median;
-    struct compare_ratio        prefill_ratio, decode_ratio;
+        *quantize; /* the scheme's map, in the job's document; plan still in it */
+    struct tsr_model
+        *own;     /* COMPARE_MODEL, what is in `stored`, or the rotated original, while it is
+                            * loaded; owned */
+    bool rotated; /* `rotation` comes before `quantize` */
+    struct tsr_pipeline_rotate_keys rotation;
+    char                           *turned;      /* the folder of the rotated original; owned */
+    struct tsr_quant_calibration   *calibration; /* of the rotated original; owned; NULL: none */
+    uint32_t                        kv;          /* dtype of its KV cache */
+    uint32_t                        act_bits;    /* of the inputs of its linears; 0: as they are */
+    struct tsr_model_overlay       *overlay;     /* owned */
+    struct tsr_pipeline_tp_keys     tp;          /* simulate_tp 0: no ranks are simulated */
+    struct tsr_tp                  *ranks;       /* while it is ready; owned */
+    bool                            ready;     /* own or overlay are there, or nothing is needed */
+    struct tsr_engine              *engine;    /* of the measurement in work; owned */
+    struct tsr_engine              *engine_a8; /* the same under act a8, with measure.a8; owned */
+    struct tsr_eval_layers         *layers, *layers_a8; /* by_layers: in place of them; owned */
+    char                           *stored; /* by_layers: the folder of its packed weights; owned */
+    tsr_status                      status; /* the first thing that failed in this arm */
+    struct tsr_errbuf               error;
+    json_t                         *of;   /* inputs of its result; owned */
+    json_t                         *json; /* its result so far; owned; NULL: not evaluated yet */
+    struct tsr_eval_trace           at;
+    bool                            has_paired, has_speed;
+    struct tsr_eval_paired          paired;
+    double                          p_holm;
+    struct tsr_tasks_marks        **marks; /* [tasks] of measure.tasks; owned; NULL: none */
+    struct compare_task_test       *tests; /* [tests] against the original; owned; NULL: none */
+    uint64_t                        ran[3], sampled[3]; /* tsr_engine_acts() of speed and samples */
+    double                         *prefill, *decode;   /* [repeats] tokens/s */
+    double                          prefill_median, decode_median;
+    struct compare_ratio            prefill_ratio, decode_ratio;
 };
 
 struct compare {
@@ -136,6 +148,10 @@ tsr_status compare_arm_of(struct compare *c, struct compare_arm *a, struct tsr_e
 /* Quantizes or loads, so that compare_arm_model() and the overlay can be run. */
 tsr_status compare_arm_ready(struct compare *c, struct compare_arm *a, struct tsr_err *err);
 void       compare_arm_release(struct compare_arm *a);
+/* An engine for an arm that is ready: eo with the arm's cache, ranks and bits of inputs. */
+tsr_status              compare_arm_engine(const struct compare *c, const struct compare_arm *a,
+                                           struct tsr_engine_options eo, struct tsr_engine **e,
+                                           struct tsr_err *err);
 const struct tsr_model *compare_arm_model(const struct compare *c, const struct compare_arm *a);
 const struct tsr_model_overlay *compare_arm_overlay(const struct compare     *c,
                                                     const struct compare_arm *a);
@@ -172,6 +188,7 @@ tsr_status compare_keep_store(const struct compare *c, const struct compare_arm 
 char *compare_states_path(const struct compare *c);
 /* The folder of an arm's packed weights, which ends with the arm; fresh memory, or NULL. */
 char *compare_stored_path(const struct compare *c, const struct compare_arm *a);
+char *compare_turned_path(const struct compare *c, const struct compare_arm *a);
 void  compare_states_end(struct compare *c);
 
 /* ---- the result -------------------------------------------------------------------- */
@@ -181,6 +198,8 @@ json_t *compare_json(const struct compare *c);
 json_t *compare_arm_json(const struct compare *c, const struct compare_arm *a,
                          const struct tsr_eval_result *r, const struct tsr_eval_result *a8,
                          json_t *texts, json_t *questions, json_t *tasks);
+/* How an arm is rotated; NULL when out of memory. */
+json_t *compare_rotation_json(const struct compare *c, const struct compare_arm *a);
 /* Adds differences, speed and verdict. */
 /* What an arm's linears take on the device of an engine, and how many of them are there as F32. */
 bool compare_put_resident(json_t *j, const struct compare_arm *a, const struct tsr_engine *e);

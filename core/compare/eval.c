@@ -29,10 +29,9 @@ static tsr_status start_engine(struct compare *c, struct compare_arm *a, uint32_
         return tsr_eval_layers_open(l, c->job->registry, compare_arm_model(c, a), c->windows,
                                     (uint64_t)c->keys.by_layers, act, &c->job->on, err);
     struct tsr_engine_options eo = {
-        .on = c->job->on, .act = act, .kv_dtype = TSR_F32, .slots = 1, .context = c->windows->window
+        .on = c->job->on, .act = act, .slots = 1, .context = c->windows->window
     };
-    eo.split = a->ranks ? tsr_eval_tp_split(a->ranks) : NULL;
-    return tsr_engine_create(e, c->job->registry, compare_arm_model(c, a), a->overlay, &eo, err);
+    return compare_arm_engine(c, a, eo, e, err);
 }
 
 static void stop_engines(struct compare_arm *a)
@@ -224,7 +223,7 @@ static tsr_status samples_of(struct compare *c, struct compare_arm *a, json_t **
     TSR_TRY(tsr_pipeline_step_need_tokenizer(c->job, "samples", err));
     struct tsr_engine_options how = { .on = c->job->on,
                                       .act = (uint32_t)c->sample_act,
-                                      .kv_dtype = TSR_F32 };
+                                      .kv_dtype = a->kv };
     return tsr_pipeline_sample_texts(c->job, compare_arm_model(c, a), a->overlay, c->keys.samples,
                                      &c->sample, false, c->job->seed, &how, *texts, a->sampled,
                                      err);
@@ -237,14 +236,11 @@ static tsr_status answers_of(struct compare *c, const struct compare_arm *a, jso
     const struct tsr_model      *m = compare_arm_model(c, a);
     struct tsr_eval_choice_marks marks = { 0 };
     struct tsr_engine           *e = NULL;
-    struct tsr_engine_options    eo = {
-           .on = c->job->on, .act = TSR_ACT_F32, .kv_dtype = TSR_F32, .slots = 1
-    };
+    struct tsr_engine_options    eo = { .on = c->job->on, .act = TSR_ACT_F32, .slots = 1 };
     if (!c->choices)
         return TSR_OK;
-    eo.split = a->ranks ? tsr_eval_tp_split(a->ranks) : NULL;
     TSR_TRY(tsr_eval_choices_context(c->choices, c->job->tokenizer, m, &eo.context, err));
-    tsr_status st = tsr_engine_create(&e, c->job->registry, m, a->overlay, &eo, err);
+    tsr_status st = compare_arm_engine(c, a, eo, &e, err);
     if (st == TSR_OK)
         st = tsr_eval_choices_score(e, c->job->tokenizer, c->choices, &marks, err);
     if (st == TSR_OK) {

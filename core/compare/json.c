@@ -6,7 +6,8 @@
 
 #include <string.h>
 
-static const char *const kinds[] = { "original", "quantize", "plan", "model", "codec" };
+static const char *const kinds[] = { "original", "quantize", "plan",  "model",
+                                     "codec",    "rotate",   "cache", "inputs" };
 
 /* Bits per weight of each decoder layer, with scales. */
 static json_t *layer_bits(const struct tsr_model *m, const struct tsr_model_overlay *o)
@@ -41,7 +42,7 @@ static bool put_size(json_t *j, const struct compare *c, const struct compare_ar
            tsr_pipeline_json_put_int(j, "weights", weights) &&
            tsr_pipeline_json_put_real(j, "bits_per_weight",
                                       8.0 * (double)bytes / (double)weights) &&
-           tsr_pipeline_json_put(j, "layer_bits", layer_bits(m, compare_arm_overlay(c, a)));
+           tsr_pipeline_json_put(j, "layer_bits", layer_bits(compare_arm_model(c, a), o));
 }
 
 bool compare_put_resident(json_t *j, const struct compare_arm *a, const struct tsr_engine *e)
@@ -54,6 +55,21 @@ bool compare_put_resident(json_t *j, const struct compare_arm *a, const struct t
            tsr_pipeline_json_put_int(j, "widened", widened);
 }
 
+/* Of one sequence as long as a window. */
+static bool put_cache(json_t *j, const struct compare *c, const struct compare_arm *a)
+{
+    uint64_t weights, bytes;
+    json_t  *o;
+    if (!a->engine || !c->windows)
+        return a->kv == TSR_F32 || tsr_pipeline_json_put_text(j, "kv", tsr_plugin_kv_name(a->kv));
+    tsr_engine_memory(a->engine, &weights, &bytes);
+    o = json_object();
+    bool ok = tsr_pipeline_json_put_int(o, "bytes", bytes) &&
+              tsr_pipeline_json_put_int(o, "positions", c->windows->window);
+    return tsr_pipeline_json_put_text(j, "kv", tsr_plugin_kv_name(a->kv)) &&
+           tsr_pipeline_json_put(j, "cache", o) && ok;
+}
+
 json_t *compare_arm_json(const struct compare *c, const struct compare_arm *a,
                          const struct tsr_eval_result *r, const struct tsr_eval_result *a8,
                          json_t *texts, json_t *questions, json_t *tasks)
@@ -62,7 +78,11 @@ json_t *compare_arm_json(const struct compare *c, const struct compare_arm *a,
     uint64_t ran[3];
     bool     ok = tsr_pipeline_json_put_text(j, "name", a->name) &&
               tsr_pipeline_json_put_text(j, "kind", kinds[a->kind]) && put_size(j, c, a) &&
-              compare_put_resident(j, a, a->engine);
+              compare_put_resident(j, a, a->engine) && put_cache(j, c, a);
+    if (a->act_bits)
+        ok = ok && tsr_pipeline_json_put_int(j, "act_bits", a->act_bits);
+    if (a->rotated)
+        ok = ok && tsr_pipeline_json_put(j, "rotated", compare_rotation_json(c, a));
     if (a->kind == COMPARE_MODEL)
         ok = ok && tsr_pipeline_json_put_text(j, "model", a->path) &&
              tsr_pipeline_json_put_text(j, "model_hash", a->own->hash);

@@ -48,6 +48,11 @@ char *compare_stored_path(const struct compare *c, const struct compare_arm *a)
     return path_of(c, a, ".packed");
 }
 
+char *compare_turned_path(const struct compare *c, const struct compare_arm *a)
+{
+    return path_of(c, a, ".rotated");
+}
+
 void compare_states_end(struct compare *c)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);

@@ -51,6 +51,17 @@ static bool has_a8(const json_t *r)
     return json_is_true(json_object_get(json_object_get(r, "perplexity_of"), "a8"));
 }
 
+/* Some arm has another KV cache than the original. */
+static bool has_cache(const json_t *r)
+{
+    const json_t *arms = json_object_get(r, "arms"), *a;
+    size_t        i;
+    json_array_foreach (arms, i, a)
+        if (json_object_get(a, "cache") && strcmp(text_of(a, "kv"), "f32") != 0)
+            return true;
+    return false;
+}
+
 static void print_arm(const json_t *r, const json_t *a, int name, FILE *to)
 {
     char bytes[32];
@@ -61,6 +72,10 @@ static void print_arm(const json_t *r, const json_t *a, int name, FILE *to)
     }
     grouped(bytes, int_of(a, "bytes"));
     (void)fprintf(to, "  %10.2f  %12s", real_of(a, "bits_per_weight"), bytes);
+    if (has_cache(r)) {
+        grouped(bytes, int_of(json_object_get(a, "cache"), "bytes"));
+        (void)fprintf(to, "  %4s %12s", text_of(a, "kv"), bytes);
+    }
     if (json_object_get(r, "perplexity_of")) {
         cell(to, 16, 4, real_of(a, "perplexity"), "");
         cell(to, 9, 6, real_of(json_object_get(a, "kl"), "mean"), "");
@@ -80,6 +95,8 @@ static void print_head(const json_t *r, int name, FILE *to)
 {
     const json_t *p = json_object_get(r, "perplexity_of"), *s = json_object_get(r, "speed_of");
     (void)fprintf(to, "%-*s  %10s  %12s", name, "", "bits per", "");
+    if (has_cache(r))
+        (void)fprintf(to, "  %17s", "KV cache");
     if (p)
         (void)fprintf(to, "  %16s  %9s  %9s", "perplexity", "mean KL", "top-1");
     if (has_a8(r))
@@ -87,6 +104,8 @@ static void print_head(const json_t *r, int name, FILE *to)
     if (s)
         (void)fprintf(to, "  %9s  %9s", "prefill", "decode");
     (void)fprintf(to, "\n%-*s  %10s  %12s", name, "arm", "weight", "bytes");
+    if (has_cache(r))
+        (void)fprintf(to, "  %4s %12s", "type", "bytes");
     if (p)
         (void)fprintf(to, "  %16s  %9s  %9s", text_of(p, "protocol"), "(nats)", "agreement");
     if (has_a8(r))
@@ -166,6 +185,11 @@ static void print_notes(const json_t *r, FILE *to)
                   "\nbits, bytes: the %s weights of the decoder's linears, with their scales%s\n",
                   text, packs_ends(r) ? "; head and embedding where an arm packs them" : "");
     print_widened(r, to);
+    if (has_cache(r))
+        (void)fprintf(to, "KV cache:    of one sequence of %llu tokens\n",
+                      (unsigned long long)int_of(
+                          json_object_get(json_array_get(json_object_get(r, "arms"), 0), "cache"),
+                          "positions"));
     bool kl = json_is_true(json_object_get(p, "kl"));
     if (p) {
         grouped(text, int_of(p, "tokens"));

@@ -38,18 +38,15 @@ tsr_status compare_tasks_run(struct compare *c, const struct compare_arm *a, jso
 {
     const struct tsr_model   *m = compare_arm_model(c, a);
     struct tsr_engine        *e = NULL;
-    struct tsr_engine_options eo = { .on = c->job->on,
-                                     .act = TSR_ACT_F32,
-                                     .kv_dtype = TSR_F32,
-                                     .slots = 1,
-                                     .context = c->tasks_context };
+    struct tsr_engine_options eo = {
+        .on = c->job->on, .act = TSR_ACT_F32, .slots = 1, .context = c->tasks_context
+    };
     *out = NULL;
     if (!c->tasks)
         return TSR_OK;
     if (m->hp.max_positions < eo.context)
         eo.context = m->hp.max_positions;
-    eo.split = a->ranks ? tsr_eval_tp_split(a->ranks) : NULL;
-    TSR_TRY(tsr_engine_create(&e, c->job->registry, m, a->overlay, &eo, err));
+    TSR_TRY(compare_arm_engine(c, a, eo, &e, err));
     if (!*c->device)
         (void)snprintf(c->device, sizeof c->device, "%s", tsr_engine_device(e));
     tsr_status st = tsr_pipeline_tasks_run(c->tasks, e, "", err);

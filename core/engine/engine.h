@@ -194,6 +194,9 @@ bool tsr_engine_rewind(struct tsr_engine *e, uint32_t slot, uint64_t length);
 typedef tsr_status (*tsr_engine_tap)(void *ctx, uint64_t layer, enum tsr_site site, const float *x,
                                      uint64_t n, uint64_t cols, struct tsr_err *err);
 void tsr_engine_set_tap(struct tsr_engine *e, tsr_engine_tap tap, void *ctx);
+/* Rounds the input of every linear of the layers to so many bits, symmetric, with a scale of each token: what a product of
+ * such integers would lose, at no gain of speed.  In place of a tap.  0 ends it.  TSR_E_INPUT: bits is neither 0 nor 2 to 8. */
+tsr_status tsr_engine_set_input_bits(struct tsr_engine *e, uint32_t bits, struct tsr_err *err);
 /* Sees the hidden rows [n, hidden] of which forward() makes logits, in order, in host memory; final
  * norm and head are still to come.  NULL ends it and cannot fail. */
 typedef tsr_status (*tsr_engine_hidden_tap)(void *ctx, const float *x, uint64_t n,

@@ -130,8 +130,9 @@ struct tsr_engine {
 
     tsr_engine_tap            tap;
     void                     *tap_ctx;
-    struct tsr_engine_device *tap_dev;  /* that has what the tap sees */
-    float                    *tap_rows; /* made at the first tapped chunk */
+    struct tsr_engine_device *tap_dev;    /* that has what the tap sees */
+    float                    *tap_rows;   /* made at the first tapped chunk */
+    uint32_t                  input_bits; /* rounding.c; 0: inputs stay as they are */
 
     tsr_engine_hidden_tap hidden_tap;
     void                 *hidden_ctx;
@@ -142,6 +143,10 @@ struct tsr_engine {
 tsr_status tsr_engine_create_on(struct tsr_engine **e, struct tsr_engine_device *dev,
                                 const struct tsr_model *m, const struct tsr_model_overlay *o,
                                 const struct tsr_engine_options *opt, struct tsr_err *err);
+
+/* taps.c: an input of linears into e->tap_rows. */
+tsr_status tsr_engine_tap_download(struct tsr_engine *e, const struct tsr_tensor *in,
+                                   struct tsr_err *err);
 
 /* forward.c: stage() of one device, after its checks. */
 tsr_status tsr_engine_stage_own(struct tsr_engine *e, const struct tsr_engine_token *tokens,

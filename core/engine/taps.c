@@ -24,13 +24,19 @@ static tsr_status make_rows(struct tsr_engine *e, struct tsr_err *err)
     return TSR_OK;
 }
 
-static tsr_status show_input(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
-                             const struct tsr_tensor *in, struct tsr_err *err)
+tsr_status tsr_engine_tap_download(struct tsr_engine *e, const struct tsr_tensor *in,
+                                   struct tsr_err *err)
 {
     if (!e->tap_rows)
         TSR_TRY(make_rows(e, err));
     TSR_TRY(tsr_engine_device_sync(e->tap_dev, err));
-    TSR_TRY(tsr_engine_device_download(e->tap_dev, in, e->tap_rows, err));
+    return tsr_engine_device_download(e->tap_dev, in, e->tap_rows, err);
+}
+
+static tsr_status show_input(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
+                             const struct tsr_tensor *in, struct tsr_err *err)
+{
+    TSR_TRY(tsr_engine_tap_download(e, in, err));
     return e->tap(e->tap_ctx, layer, site, e->tap_rows, in->rows, in->cols, err);
 }
 

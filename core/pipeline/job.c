@@ -376,6 +376,8 @@ void tsr_pipeline_job_destroy(struct tsr_pipeline_job *job)
     free(s->dir);
     free(s->model);
     free(s->model_at);
+    free(s->replaced);
+    json_decref(s->model_said);
     free(s);
     free(job->out);
     free(job);

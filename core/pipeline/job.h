@@ -37,10 +37,12 @@ struct tsr_pipeline_job_state {
     uint64_t                        n;
     char                          **inputs; /* paths that steps read */
     uint64_t                        n_inputs;
-    struct tsr_stamps               stamps; /* of the inputs when read, and of a model's files */
-    bool                            inputs_lost; /* one could not be noted: out of memory */
-    int                             lock;        /* the locked job folder, or -1 */
-    bool                            fresh;       /* no job was in it before */
+    json_t           *model_said;  /* of the manifest, once a step replaced the model; or NULL */
+    char             *replaced;    /* target of job->model_path then; or NULL */
+    struct tsr_stamps stamps;      /* of the inputs when read, and of a model's files */
+    bool              inputs_lost; /* one could not be noted: out of memory */
+    int               lock;        /* the locked job folder, or -1 */
+    bool              fresh;       /* no job was in it before */
 };
 
 /* job_resolve.c.  Links the newest step to those before it, and makes it job->at. */

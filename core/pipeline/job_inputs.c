@@ -176,6 +176,29 @@ tsr_status tsr_pipeline_job_need_model(struct tsr_pipeline_job *job, struct tsr_
     return job->loose ? TSR_OK : tsr_pipeline_job_find_tokenizer(job, err);
 }
 
+tsr_status tsr_pipeline_job_replace_model(struct tsr_pipeline_job *job, const char *folder,
+                                          struct tsr_err *err)
+{
+    struct tsr_pipeline_job_state *s = job->state;
+    struct tsr_model              *m = NULL;
+    char                          *path = tsr_strdup(folder);
+    if (!path)
+        return tsr_fail_nomem(err, strlen(folder), "a path");
+    tsr_status st = s->model_said ? TSR_OK : tsr_pipeline_manifest_model(job, &s->model_said, err);
+    if (st == TSR_OK)
+        st = tsr_pipeline_job_streams(job) ? tsr_model_load_streamed(&m, path, err)
+                                           : tsr_model_load(&m, path, false, err);
+    if (st != TSR_OK) {
+        free(path);
+        return st;
+    }
+    tsr_model_destroy(job->model);
+    free(s->replaced);
+    job->model = m;
+    job->model_path = s->replaced = path;
+    return TSR_OK;
+}
+
 tsr_status tsr_pipeline_job_find_tokenizer(struct tsr_pipeline_job *job, struct tsr_err *err)
 {
     return job->tokenizer ? TSR_OK

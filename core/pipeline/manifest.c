@@ -123,6 +123,10 @@ static const char *family_hash(const struct tsr_model *m)
 tsr_status tsr_pipeline_manifest_model(const struct tsr_pipeline_job *job, json_t **out,
                                        struct tsr_err *err)
 {
+    if (job->state->model_said) {
+        *out = tsr_json_copy(job->state->model_said);
+        return *out ? TSR_OK : tsr_fail_nomem(err, 256, "the manifest");
+    }
     json_t    *model = json_pack("{s:o}", "path", text(job->model_path)), *said = json_object();
     bool       ok = model != NULL && said != NULL;
     tsr_status st = TSR_OK;

@@ -116,6 +116,10 @@ tsr_status tsr_pipeline_job_make_steps(struct tsr_pipeline_job **job, const char
                                        uint64_t n_pairs, const struct tsr_pipeline_job_options *o,
                                        struct tsr_diag *d, struct tsr_err *err);
 void       tsr_pipeline_job_destroy(struct tsr_pipeline_job *job);
+/* Later steps take the model in this folder, which a step wrote, in place of the job's; the manifest keeps naming the job's.
+ * Nothing may hold the old one. */
+tsr_status tsr_pipeline_job_replace_model(struct tsr_pipeline_job *job, const char *folder,
+                                          struct tsr_err *err);
 /* Whether the pipeline of a loaded job names a step. */
 bool tsr_pipeline_job_has_step(const struct tsr_pipeline_job *job, const char *name);
 /* Adds the paths of `plugins:` to the registry, and the settings for running its plugins. */

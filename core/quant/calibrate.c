@@ -274,3 +274,41 @@ tsr_status tsr_quant_calibrate(struct tsr_quant_calibration **out, struct tsr_re
     *out = c;
     return TSR_OK;
 }
+
+tsr_status tsr_quant_calibrate_like(struct tsr_quant_calibration      **out,
+                                    const struct tsr_quant_calibration *like,
+                                    const struct tsr_model *m, struct tsr_err *err)
+{
+    if (!like->source || like->layers != m->hp.layers || like->sites != m->hp.sites)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: the calibration has no sequences that could run through it", m->path);
+    struct tsr_quant_calibration        *c = tsr_new(1, sizeof *c);
+    struct tsr_quant_calibration_source *s = tsr_new(1, sizeof *s);
+    uint32_t                            *ids = tsr_new(like->tokens, sizeof *ids);
+    uint64_t                             bytes = like->tokens * sizeof *ids;
+    if (!c || !s || !ids) {
+        free(c);
+        free(s);
+        free(ids);
+        return tsr_fail_nomem(err, bytes, "calibration");
+    }
+    memcpy(ids, like->ids, bytes);
+    *s = (struct tsr_quant_calibration_source){ .registry = like->source->registry,
+                                                .model = m,
+                                                .keep = like->source->keep };
+    *c = (struct tsr_quant_calibration){ .layers = like->layers,
+                                         .sites = like->sites,
+                                         .sequences = like->sequences,
+                                         .seqlen = like->seqlen,
+                                         .tokens = like->tokens,
+                                         .ids = ids,
+                                         .on = like->on,
+                                         .source = s };
+    tsr_status st = hash_of(c, m, 0, err);
+    if (st != TSR_OK) {
+        tsr_quant_calibration_destroy(c);
+        return st;
+    }
+    *out = c;
+    return TSR_OK;
+}

@@ -37,6 +37,12 @@ tsr_status tsr_quant_calibrate(struct tsr_quant_calibration **c, struct tsr_regi
                                const struct tsr_model *m, const struct tsr_tokenizer *t,
                                const struct tsr_quant_calibrate_options *opt, struct tsr_err *err);
 
+/* The sequences of `like` through another model with as many layers and sites, such as a rotated one: nothing is read from or
+ * stored in files.  A calibration from an importance matrix has no sequences: TSR_E_INPUT. */
+tsr_status tsr_quant_calibrate_like(struct tsr_quant_calibration      **c,
+                                    const struct tsr_quant_calibration *like,
+                                    const struct tsr_model *m, struct tsr_err *err);
+
 /* Statistics of the inputs of all sites of one layer; arrays owned.  cols 0: the layer lacks the site. */
 struct tsr_quant_layer_stats {
     uint64_t                sites;    /* hparams.sites */

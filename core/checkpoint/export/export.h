@@ -51,11 +51,20 @@ struct tsr_export_layer_inputs {
     uint64_t    sequences, seqlen;
 };
 
+/* Called for every tensor of an hf export, whose values are F32 then until they are written; [rows, cols] of the view. */
+struct tsr_model_stored_view;
+struct tsr_export_edit {
+    tsr_status (*edit)(void *ctx, const struct tsr_model_stored_view *v, float *values,
+                       struct tsr_err *err); /* NULL: tensors stay as they are */
+    void *ctx;
+};
+
 /* A dtype, type, shard_bytes or backend that differs from the default and belongs to another format
  * is TSR_E_CONFIG; allow_requantize is a permission that every format accepts. */
 struct tsr_export_options {
     enum tsr_export_format format;
-    uint32_t               dtype; /* hf, mxfp4: TSR_F16 or TSR_BF16; 0: the model's */
+    uint32_t dtype; /* hf, mxfp4: TSR_F16 or TSR_BF16, with `edit` also TSR_F32; 0: the model's */
+    struct tsr_export_edit edit; /* hf */
     const char *type;    /* gguf: "auto", "f16", "q4_0", "q4_k_m" and others (gguf_types.c) */
     const char *imatrix; /* gguf: a file with weights of the error, instead of inputs; NULL: none */
     struct tsr_export_layer_inputs inputs;           /* gguf, imatrix */

@@ -35,6 +35,8 @@ struct pass {
 /* The dtype of a tensor that is not packed: 16 bits in an hf export or where that was asked for, else unchanged. */
 static uint32_t plain_dtype(const struct pass *p, const struct tsr_export_module *m)
 {
+    if (p->x->opt->edit.edit) /* vectors are few */
+        return m->v->kind == TSR_MODEL_STORED_VECTOR ? TSR_F32 : p->x->dtype;
     if (m->v->kind == TSR_MODEL_STORED_VECTOR) {
         uint64_t inexact = 0;
         uint32_t dtype = p->x->dtype;
@@ -234,6 +236,40 @@ static tsr_status fill_plain(struct pass *p, const struct tsr_export_module *m, 
     return st;
 }
 
+/* All values as F32, for edit(), then in the dtype. */
+static tsr_status fill_edited(struct pass *p, const struct tsr_export_module *m, unsigned char *dst,
+                              const struct tsr_export_out *o)
+{
+    const struct tsr_model_stored_view *v = m->v;
+    const struct tsr_export_edit       *e = &p->x->opt->edit;
+    uint32_t dtype = o->size == 4 ? TSR_F32 : strcmp(o->dtype, "F16") == 0 ? TSR_F16 : TSR_BF16;
+    uint64_t n;
+    float   *all = tsr_mul(v->rows, v->cols, &n) ? tsr_new(n, sizeof *all) : NULL;
+    unsigned char *line = tsr_new(v->cols, sizeof(float));
+    tsr_status     st = all && line ? TSR_OK : tsr_fail_nomem(p->x->err, v->rows * 4, v->module);
+    for (uint64_t r = 0; r < v->rows && st == TSR_OK; r++) {
+        unsigned i;
+        uint64_t row;
+        tsr_model_stored_row(v, r, &i, &row);
+        if (v->kind == TSR_MODEL_STORED_VECTOR)
+            all[r] = v->values[i][row];
+        else
+            tsr_export_module_row(m, r, all + r * v->cols);
+    }
+    if (st == TSR_OK)
+        st = e->edit(e->ctx, v, all, p->x->err);
+    for (uint64_t r = 0; r < v->rows && st == TSR_OK; r++) {
+        for (uint64_t k = 0; k < v->cols && st == TSR_OK; k++)
+            if (!tsr_export_put(line + k * o->size, dtype, all[r * v->cols + k],
+                                &p->x->report->rounded))
+                st = overflow(p, v, r);
+        put_row(v, r, o->size, line, dst);
+    }
+    free(all);
+    free(line);
+    return st;
+}
+
 static tsr_status write(void *ctx, const struct tsr_model_stored_view *v, struct tsr_err *err)
 {
     struct pass             *p = ctx;
@@ -256,7 +292,9 @@ static tsr_status write(void *ctx, const struct tsr_model_stored_view *v, struct
             p->buf_cap = item->bytes;
         }
         memset(p->buf, 0, item->bytes);
-        if (plain)
+        if (plain && p->x->opt->edit.edit)
+            TSR_TRY(fill_edited(p, &m, p->buf, &out[i]));
+        else if (plain)
             TSR_TRY(fill_plain(p, &m, p->buf, &out[i]));
         else
             TSR_TRY(p->x->kind->fill(p->x, &m, &out[i], p->buf));

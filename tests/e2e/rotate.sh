@@ -1,0 +1,124 @@
+#!/bin/bash
+# tests/e2e/rotate.sh TESSERA - rotations as a user runs them: the verb, the step before others, arms of a comparison, and
+# what is refused.
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+DEMO=$ROOT/configs/demo
+head -c 20000 "$DEMO/calibration.txt" >"$WORK/calibration.txt"
+
+# ---- the verb --------------------------------------------------------------------------------
+run rotate @demo -o turned --json
+ok "rotated, got $rc" test "$rc" = 0
+ok "both sites, an LM head of its own" json '.kind == "hadamard" and .sites == "both" and .untied and .tensors == 57' "$WORK/out"
+ok "the config says so" json '.tie_word_embeddings == false and (.dtype // .torch_dtype) == "float32"' "$WORK/turned/config.json"
+run rotate @demo -o turned
+ok "an existing folder is kept: exit code 2, got $rc" test "$rc" = 2
+run eval turned --text "$DEMO/held-out.txt" --protocol gptq-2048 --max-windows 1 --against @demo --json
+ok "its function is that of the original" json '(.kl.mean | fabs) < 1e-9 and .top1 == 1' "$WORK/out"
+run rotate @demo --kind random --sites heads -o heads --json
+ok "heads alone leave the embedding tied" json '.untied == false and .tensors == 56' "$WORK/out"
+
+# ---- refused ---------------------------------------------------------------------------------
+refuse() {
+    fails "$1 is refused" 2 "$2" rotate "$2" "${@:4}" -o no
+    ok "$1: the reason" mentions "$3"
+}
+MODELS=$ROOT/tests/golden/models
+refuse "LayerNorm" "$MODELS/opt" 'LayerNorm'
+refuse "norms after the sub-layers" "$MODELS/olmo2" 'after its sub-layers'
+refuse "latent values" "$MODELS/deepseek_v3" 'latent'
+refuse "gated attention" "$MODELS/qwen3_next" 'gate'
+run quantize "$STORIES" --use rtn --bits 4 --group 32 -o packed
+refuse "a packed model" packed 'packed'
+ok "nothing is left behind" test ! -e "$WORK/no"
+
+# ---- the step --------------------------------------------------------------------------------
+cat >"$WORK/job.yaml" <<JOB
+version: 1
+model: $STORIES
+seed: 3
+pipeline:
+  - rotate: {kind: hadamard}
+  - calibrate: {text: calibration.txt, samples: 4, seqlen: 64}
+  - quantize: {use: gptq, bits: 4, group: 32}
+  - eval: {text: $DEMO/held-out.txt, protocol: llamacpp-512, window: 64, max_windows: 4, against: $STORIES}
+JOB
+run run job.yaml --out job --json
+ok "a job that rotates first, got $rc" test "$rc" = 0
+ok "its manifest names the model of the job" test \
+    "$(jq -r .model.path "$WORK/job/manifest.json")" = "$STORIES"
+ok "what it packed is the rotated one" json '.results.eval.kl.mean | . > 1e-4 and . < 1' "$WORK/job/results.json"
+run logits job/packed --tokens 1,5,9 -o l.st
+ok "and runs by itself" test "$rc" = 0
+run run job.yaml --out job
+ok "a second run finds it done" is_done job
+cat >"$WORK/late.yaml" <<JOB
+version: 1
+model: $STORIES
+pipeline:
+  - calibrate: {text: calibration.txt, samples: 4, seqlen: 64}
+  - rotate: {}
+JOB
+fails "a rotation after a calibration" 2 'late.yaml:5:13' run late.yaml
+
+# ---- arms ------------------------------------------------------------------------------------
+cat >"$WORK/ab.yaml" <<JOB
+version: 1
+model: $STORIES
+seed: 3
+calibrate: {text: calibration.txt, samples: 4, seqlen: 64}
+quantize: {use: gptq, bits: 4, group: 32}
+arms:
+  plain: {set: {}}
+  turned: {rotate: {}, quantize: {use: rtn, bits: 8, group: 32}}
+  both: {rotate: {kind: hadamard, sites: both, seed: 3}, quantize: {use: gptq, bits: 4, group: 32}}
+measure: {perplexity: {text: $DEMO/held-out.txt, protocol: llamacpp-512, window: 64, max_windows: 4}}
+JOB
+run compare ab.yaml --out ab --json
+ok "arms, got $rc" test "$rc" = 0
+arms='.results.compare.arms | map({(.name): .}) | add |'
+# close WHAT A B: two numbers differ by F32 rounding of divergences.
+close() { ok "$1" jq -ne --argjson a "$2" --argjson b "$3" '$a > 0 and (($a - $b) | fabs) < 1e-6 * $a'; }
+ok "an arm has the perplexity of the job with the same steps" test \
+    "$(jq "$arms .both.perplexity" "$WORK/ab/results.json")" = "$(jq .results.eval.perplexity "$WORK/job/results.json")"
+close "and its divergence" "$(jq "$arms .both.kl.mean" "$WORK/ab/results.json")" "$(jq .results.eval.kl.mean "$WORK/job/results.json")"
+ok "it says how it is rotated" json "$arms .both.rotated == {kind: \"hadamard\", sites: \"both\", seed: 3, dtype: \"F32\"} and (.plain | has(\"rotated\") | not)" "$WORK/ab/results.json"
+ok "folders of rotated models end with their arms" test -z "$(find "$WORK/ab" -name '*.rotated')"
+run compare ab.yaml --by-layers 2 --out layers --json
+ok "by layers, got $rc" test "$rc" = 0
+ok "the same numbers" test "$(jq -c "$arms .both | [.perplexity, .kl.mean]" "$WORK/layers/results.json")" = \
+    "$(jq -c "$arms .both | [.perplexity, .kl.mean]" "$WORK/ab/results.json")"
+
+# ---- caches ------------------------------------------------------------------------------------
+cat >"$WORK/kv.yaml" <<JOB
+version: 1
+model: $STORIES
+arms: {half: {kv: f16}, eight: {kv: int8}, packed: {model: packed, kv: int8}}
+measure: {perplexity: {text: $DEMO/held-out.txt, protocol: llamacpp-512, window: 64, max_windows: 4}}
+JOB
+run compare kv.yaml --out kv
+ok "caches as arms, got $rc" test "$rc" = 0
+ok "their bytes are in the table" grep -qE '^eight .* int8 +[0-9,]+ ' "$WORK/out"
+# 5 layers, 4 heads of 8 for keys and values, 64 positions: 4, 2 and 1 bytes a number, and a scale of 4 for each head
+ok "and in the results" json "$arms [.original, .half, .eight | .cache.bytes] == [81920, 40960, 30720] and .half.kind == \"cache\" and .packed.kv == \"int8\"" "$WORK/kv/results.json"
+ok "int8 rounds more than f16" json "$arms .eight.kl.mean > .half.kl.mean and .half.kl.mean > 0" "$WORK/kv/results.json"
+run eval "$STORIES" --kv int8 --against "$STORIES" --text "$DEMO/held-out.txt" --protocol llamacpp-512 --window 64 --max-windows 4 --json
+close "as eval --kv says" "$(jq .kl.mean "$WORK/out")" "$(jq "$arms .eight.kl.mean" "$WORK/kv/results.json")"
+fails "by layers the cache is F32" 2 '--by-layers 1*' compare kv.yaml --by-layers 1 --out no
+
+# ---- inputs of few bits ----------------------------------------------------------------------
+cat >"$WORK/bits.yaml" <<JOB
+version: 1
+model: $STORIES
+arms: {b8: {act_bits: 8}, b6: {act_bits: 6}, b4: {act_bits: 4}, b3: {act_bits: 3, model: packed}}
+measure: {perplexity: {text: $DEMO/held-out.txt, protocol: llamacpp-512, window: 64, max_windows: 4}}
+JOB
+run compare bits.yaml --out bits --json
+ok "rounded inputs as arms, got $rc" test "$rc" = 0
+ok "fewer bits lose more, 8 little" json "$arms [.b8, .b6, .b4, .b3 | .kl.mean] | . == sort and .[0] > 0 and .[0] < 0.01 and .[2] > 0.05" "$WORK/bits/results.json"
+ok "the results say so" json "$arms .b4.act_bits == 4 and .b4.kind == \"inputs\" and .b3.kind == \"model\"" "$WORK/bits/results.json"
+sed 's/act_bits: 8/act_bits: 1/' "$WORK/bits.yaml" >"$WORK/one.yaml"
+fails "one bit has no values" 2 'one.yaml:3:*' compare one.yaml --out no
+sed 's/^measure: {/&speed: {prompt: 4, generate: 2, repeats: 1}, /' "$WORK/bits.yaml" >"$WORK/fast.yaml"
+fails "rounded inputs have no speed" 2 'fast.yaml:3:12' compare fast.yaml --out no
+finish
