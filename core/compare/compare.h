@@ -4,7 +4,9 @@
  *   eval.c    arms and the reference on the same tokens, a few arms at a time
  *   speed.c   throughput, interleaved
  *   keep.c    stored results of a finished arm, so that it is not run again
- *   stats.c   differences, intervals, verdicts, pairs
+ *   stats.c   differences, intervals, pairs
+ *   verdict.h words and sentences of verdicts
+ *   pairs.c   which arms are compared with each other
  *   answers.c   accuracy on multiple-choice questions
  *   tasks.c, tasks_kept.c, tasks_stats.c   named tasks of every arm, what is kept of them, and their tests
  *   text.c    sentences
@@ -30,9 +32,10 @@
 #define TSR_COMPARE_DRAWS 10000u /* of a bootstrap */
 
 struct compare_keys {
-    const struct tsr_config_node *quantize, *arms, *measure, *pairs, *fail_if, *samples, *sampling;
-    double                        alpha;
-    int64_t                       together, by_layers;
+    const struct tsr_config_node *quantize, *arms, *measure, *pairs, *fail_if, *samples, *sampling,
+        *baseline;
+    double  alpha;
+    int64_t together, by_layers;
 };
 struct measure_keys {
     const struct tsr_config_node  *perplexity, *speed;
@@ -107,6 +110,11 @@ struct compare_arm {
     struct compare_ratio            prefill_ratio, decode_ratio;
 };
 
+/* Two arms that are compared with each other, by their names. */
+struct compare_pair {
+    const char *arm, *against;
+};
+
 struct compare {
     struct tsr_pipeline_job        *job;
     struct compare_keys             keys;
@@ -118,6 +126,8 @@ struct compare {
     bool                            do_eval, do_speed;
     struct compare_arm             *arms;
     uint64_t                        n;
+    struct compare_pair            *pairs; /* of `pairs`, then those of `baseline`; owned */
+    uint64_t                        n_pairs;
     uint64_t                        weights;
     struct tsr_eval_windows        *windows;
     struct tsr_eval_choices        *choices;              /* measure.choices; owned */
@@ -208,9 +218,6 @@ bool compare_put_stats(json_t *j, const struct compare *c, const struct compare_
 bool compare_correct_choices(json_t *arms);
 /* Next to the original's answers; the marks themselves stay in the arm's own file. */
 bool compare_put_answers(json_t *j, const struct compare *c, const struct compare_arm *a);
-/* Appends to text. */
-void compare_add(char *text, size_t cap, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
 /* The list `pairs`, corrected over them; NULL when out of memory. */
 tsr_status compare_pairs_json(const struct compare *c, json_t **out, struct tsr_err *err);
 bool       tsr_compare_json_put_difference(json_t *o, const char *key,
@@ -251,7 +258,9 @@ void        compare_print_tasks(const json_t *result, int name, FILE *to);
 
 /* ---- fail_if ----------------------------------------------------------------------- */
 
-/* Checks `fail_if` and `pairs` against the arms. */
+/* Reads `pairs` and `baseline` into c->pairs; errors go to d. */
+tsr_status compare_read_pairs(struct compare *c, struct tsr_diag *d, struct tsr_err *err);
+/* Checks `fail_if` against the arms and pairs. */
 void compare_check_gate(const struct compare *c, struct tsr_diag *d);
 /* Puts result.gate. */
 bool compare_put_gate(json_t *result, const struct compare *c);

@@ -19,10 +19,9 @@
 /* Keys that go to the head, to the step compare, and those that are ours. */
 static const char *const head_keys[] = { "version", "model",      "seed",        "numerics",
                                          "backend", "gpu_layers", "cpu_experts", "plugins" };
-static const char *const step_keys[] = {
-    "quantize", "arms",     "measure", "pairs",    "fail_if",
-    "alpha",    "together", "samples", "sampling", "by_layers"
-};
+static const char *const step_keys[] = { "quantize", "arms",     "measure",  "pairs",
+                                         "fail_if",  "baseline", "alpha",    "together",
+                                         "samples",  "sampling", "by_layers" };
 static const char *const own_keys[] = { "base", "calibrate", "claims" };
 #define N(list) (sizeof(list) / sizeof *(list))
 

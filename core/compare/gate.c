@@ -1,6 +1,7 @@
 /* fail_if: "[ARM.|ARM/OTHER.]METRIC OP NUMBER", one or a list of them.  What cannot be measured does
  * not pass. */
 #include "compare/compare.h"
+#include "compare/verdict.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -93,15 +94,9 @@ static bool has_arm(const struct compare *c, const char *name)
 
 static bool has_pair(const struct compare *c, const char *a, const char *b)
 {
-    const struct tsr_config_node *list = c->keys.pairs;
-    for (uint64_t i = 0; list && list->kind == TSR_CONFIG_NODE_LIST && i < list->n; i++) {
-        const struct tsr_config_node *p = list->items[i];
-        if (p->kind == TSR_CONFIG_NODE_LIST && p->n == 2 &&
-            p->items[0]->kind == TSR_CONFIG_NODE_SCALAR &&
-            p->items[1]->kind == TSR_CONFIG_NODE_SCALAR && strcmp(p->items[0]->text, a) == 0 &&
-            strcmp(p->items[1]->text, b) == 0)
+    for (uint64_t i = 0; i < c->n_pairs; i++)
+        if (strcmp(c->pairs[i].arm, a) == 0 && strcmp(c->pairs[i].against, b) == 0)
             return true;
-    }
     return false;
 }
 
@@ -224,29 +219,9 @@ static void check_one(const struct compare *c, const struct tsr_config_node *n, 
         tsr_config_diag_error(d, &n->mark, hint, "'%.80s': %s", n->text, wrong);
 }
 
-static void check_pair(const struct compare *c, const struct tsr_config_node *p, struct tsr_diag *d)
-{
-    if (p->kind != TSR_CONFIG_NODE_LIST || p->n != 2) {
-        tsr_config_diag_error(d, &p->mark, NULL, "a pair must be a list of two arms");
-        return;
-    }
-    for (int i = 0; i < 2; i++)
-        if (p->items[i]->kind != TSR_CONFIG_NODE_SCALAR || !has_arm(c, p->items[i]->text))
-            tsr_config_diag_error(d, &p->items[i]->mark, NULL,
-                                  "a pair names arms, and '%.60s' is none",
-                                  p->items[i]->text ? p->items[i]->text : "");
-    if (p->items[0]->text && p->items[1]->text && strcmp(p->items[0]->text, p->items[1]->text) == 0)
-        tsr_config_diag_error(d, &p->mark, NULL, "a pair is of two arms, and this is '%.60s' twice",
-                              p->items[0]->text);
-}
-
 void compare_check_gate(const struct compare *c, struct tsr_diag *d)
 {
-    const struct tsr_config_node *f = c->keys.fail_if, *p = c->keys.pairs;
-    if (p && p->kind != TSR_CONFIG_NODE_LIST)
-        tsr_config_diag_error(d, &p->mark, NULL, "write pairs: [[rtn3, gptq3]]");
-    for (uint64_t i = 0; p && p->kind == TSR_CONFIG_NODE_LIST && i < p->n; i++)
-        check_pair(c, p->items[i], d);
+    const struct tsr_config_node *f = c->keys.fail_if;
     if (f && f->kind != TSR_CONFIG_NODE_LIST)
         check_one(c, f, d);
     for (uint64_t i = 0; f && f->kind == TSR_CONFIG_NODE_LIST && i < f->n; i++)
@@ -292,28 +267,51 @@ static bool concerns(const struct expression *e, const json_t *a, size_t i, bool
     return *e->arm ? strcmp(name, e->arm) == 0 : i > 0 || base;
 }
 
+/* "rtn4", or "rtn4/gptq4" of a pair; fresh reference. */
+static json_t *name_of(const json_t *a, bool pair)
+{
+    const char *arm = json_string_value(json_object_get(a, pair ? "arm" : "name"));
+    const char *other = json_string_value(json_object_get(a, "against"));
+    char        text[2 * MAX_TEXT];
+    (void)snprintf(text, sizeof text, "%.150s%s%.150s", arm ? arm : "", pair ? "/" : "",
+                   pair && other ? other : "");
+    return json_string(text);
+}
+
+/* All that fulfil the condition, or cannot be measured.  `arm` and `value` are of the first of them, else of the last that was
+ * looked at. */
 static bool judge(json_t *list, const json_t *result, const struct expression *e, const char *text,
                   bool base)
 {
     const char   *keys[2] = { "arms", "pairs" }, *arm = NULL;
     double        value = NAN;
-    bool          failed = false;
+    json_t       *violators = json_array();
+    bool          ok = violators != NULL;
     const json_t *a;
     size_t        i;
     for (int p = 0; p < 2; p++)
         json_array_foreach (json_object_get(result, keys[p]), i, a) {
-            if (failed || !concerns(e, a, i, p == 1, base))
+            if (!concerns(e, a, i, p == 1, base))
                 continue;
-            value = number_at(a, e->metric);
-            failed = holds(e, value);
-            arm = json_string_value(json_object_get(a, p ? "arm" : "name"));
+            double v = number_at(a, e->metric);
+            if (json_array_size(violators) == 0) {
+                value = v;
+                arm = json_string_value(json_object_get(a, p ? "arm" : "name"));
+            }
+            if (!holds(e, v))
+                continue;
+            json_t *one = json_object();
+            ok = tsr_pipeline_json_put(one, "arm", name_of(a, p == 1)) &&
+                 tsr_pipeline_json_put_real(one, "value", v) && ok;
+            ok = json_array_append_new(violators, one) == 0 && ok;
         }
     json_t *j = json_object();
-    bool    ok = tsr_pipeline_json_put_text(j, "expression", text) &&
-              tsr_pipeline_json_put(j, "holds", json_boolean(failed)) &&
-              tsr_pipeline_json_put_text(j, "arm", arm) &&
-              tsr_pipeline_json_put_text(j, "metric", e->metric) &&
-              tsr_pipeline_json_put_real(j, "value", value);
+    ok = tsr_pipeline_json_put_text(j, "expression", text) &&
+         tsr_pipeline_json_put(j, "holds", json_boolean(json_array_size(violators) > 0)) &&
+         tsr_pipeline_json_put_text(j, "arm", arm) &&
+         tsr_pipeline_json_put_text(j, "metric", e->metric) &&
+         tsr_pipeline_json_put_real(j, "value", value) && ok;
+    ok = tsr_pipeline_json_put(j, "violators", violators) && ok;
     return json_array_append_new(list, j) == 0 && ok;
 }
 

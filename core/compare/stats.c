@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "compare/compare.h"
+#include "compare/verdict.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -142,16 +143,6 @@ static bool put_speed(json_t *j, const struct compare *c, const struct compare_a
 
 /* ---- verdicts --------------------------------------------------------------------------- */
 
-/* Written so that NaN decides nothing. */
-static const char *quality(double mean, double p, double alpha)
-{
-    if (p < alpha && mean > 0)
-        return "worse";
-    if (p < alpha && mean < 0)
-        return "better";
-    return p >= alpha ? "indistinguishable" : "undecided";
-}
-
 static const char *speed_word(const struct compare_ratio *r)
 {
     if (r->low > 1)
@@ -159,23 +150,6 @@ static const char *speed_word(const struct compare_ratio *r)
     if (r->high < 1)
         return "slower";
     return r->low <= 1 && r->high >= 1 ? "alike" : NULL;
-}
-
-static void say_quality(char *text, size_t cap, const char *word,
-                        const struct tsr_eval_difference *d, double p)
-{
-    if (strcmp(word, "undecided") == 0) {
-        compare_add(text, cap, "undecided: one window is too few for an interval");
-        return;
-    }
-    compare_add(text, cap, "%s", word);
-    if (strcmp(word, "indistinguishable") == 0)
-        compare_add(text, cap, ": a change of %.2f %% would have been found",
-                    100 * expm1(d->detectable));
-    else
-        compare_add(text, cap, ": perplexity %+.2f %% [%+.2f, %+.2f], p %s%.2g",
-                    100 * expm1(d->mean), 100 * expm1(d->low), 100 * expm1(d->high),
-                    p < 1e-300 ? "< " : "", p < 1e-300 ? 1e-300 : p);
 }
 
 static const char *size_word(const json_t *arm, double *times)
@@ -195,9 +169,14 @@ static bool put_verdict(json_t *j, const struct compare *c, const struct compare
     const char *speed = a->has_speed && a != &c->arms[0] ? speed_word(&a->decode_ratio) : NULL;
     bool        ok = true;
     if (a->has_paired) {
-        const char *word = quality(a->paired.delta.mean, a->p_holm, c->keys.alpha);
-        say_quality(text, sizeof text, word, &a->paired.delta, a->p_holm);
-        ok = tsr_pipeline_json_put_text(v, "quality", word);
+        const struct tsr_eval_difference *kl = &a->paired.kl.d;
+        compare_say_perplexity(text, sizeof text, &a->paired.delta, a->p_holm, c->keys.alpha);
+        if (isfinite(kl->low))
+            compare_add(text, sizeof text, "; KL %.4g nats [%.4g, %.4g]", kl->mean,
+                        kl->low < 0 ? 0 : kl->low, kl->high);
+        ok = tsr_pipeline_json_put_text(v, "quality",
+                                        compare_word(a->paired.delta.mean, a->p_holm,
+                                                     c->keys.alpha));
     }
     if (a->tests)
         ok = tsr_pipeline_json_put_text(v, "tasks",
@@ -300,9 +279,16 @@ static json_t *pair_json(const struct compare *c, const struct pair *p)
     bool    ok = tsr_pipeline_json_put_text(j, "arm", p->a->name) &&
               tsr_pipeline_json_put_text(j, "against", p->b->name);
     if (p->has) {
-        const char *word = quality(p->delta.mean, p->p_holm, c->keys.alpha);
-        say_quality(text, sizeof text, word, &p->delta, p->p_holm);
-        ok = ok && put_pair_delta(j, p) && tsr_pipeline_json_put_text(v, "quality", word);
+        compare_say_perplexity(text, sizeof text, &p->delta, p->p_holm, c->keys.alpha);
+        ok = ok && put_pair_delta(j, p) &&
+             tsr_pipeline_json_put_text(v, "quality",
+                                        compare_word(p->delta.mean, p->p_holm, c->keys.alpha));
+    }
+    if (p->has && !isnan(p->kl_delta.mean)) {
+        compare_say_kl(text, sizeof text, &p->kl_delta, p->kl_p_holm, c->keys.alpha);
+        ok = ok && tsr_pipeline_json_put_text(v, "kl",
+                                              compare_word(p->kl_delta.mean, p->kl_p_holm,
+                                                           c->keys.alpha));
     }
     if (p->tests)
         ok = ok && compare_put_tasks(j, c, p->tests) &&
@@ -335,14 +321,13 @@ static tsr_status correct_pair_tasks(const struct compare *c, const struct pair 
 
 tsr_status compare_pairs_json(const struct compare *c, json_t **out, struct tsr_err *err)
 {
-    const struct tsr_config_node *list = c->keys.pairs;
-    uint64_t                      n = list ? list->n : 0;
-    struct pair                  *pairs = tsr_new(n, sizeof *pairs);
+    uint64_t     n = c->n_pairs;
+    struct pair *pairs = tsr_new(n, sizeof *pairs);
     *out = json_array();
     tsr_status st = *out && pairs ? TSR_OK : tsr_fail_nomem(err, n * sizeof *pairs, "pairs");
     for (uint64_t i = 0; i < n && st == TSR_OK; i++) {
-        pairs[i].a = arm_of(c, list->items[i]->items[0]->text);
-        pairs[i].b = arm_of(c, list->items[i]->items[1]->text);
+        pairs[i].a = arm_of(c, c->pairs[i].arm);
+        pairs[i].b = arm_of(c, c->pairs[i].against);
         st = measure_pair(c, &pairs[i], err);
     }
     if (st == TSR_OK)

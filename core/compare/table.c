@@ -318,14 +318,24 @@ static void print_answers(const json_t *r, int name, FILE *to)
     }
 }
 
+static void print_condition(const json_t *g, FILE *to)
+{
+    const json_t *v;
+    size_t        i;
+    bool          holds = json_is_true(json_object_get(g, "holds"));
+    (void)fprintf(to, "fail_if:     %s: %s", text_of(g, "expression"),
+                  holds ? "holds" : "does not hold");
+    json_array_foreach (json_object_get(g, "violators"), i, v)
+        (void)fprintf(to, "%s %s", i ? "," : " for", text_of(v, "arm"));
+    (void)fprintf(to, "\n");
+}
+
 static void print_gate(const json_t *r, FILE *to)
 {
     const json_t *g;
     size_t        i;
     json_array_foreach (json_object_get(json_object_get(r, "gate"), "fail_if"), i, g)
-        (void)fprintf(to, "fail_if:     %s: %s%s\n", text_of(g, "expression"),
-                      json_is_true(json_object_get(g, "holds")) ? "holds, arm " : "does not hold",
-                      json_is_true(json_object_get(g, "holds")) ? text_of(g, "arm") : "");
+        print_condition(g, to);
 }
 
 void compare_print(const json_t *r, FILE *to)

@@ -1,6 +1,7 @@
 /* Paired tests of named tasks: every metric of every task, of an arm against the original and of pairs. */
 #include "base/mem.h"
 #include "compare/compare.h"
+#include "compare/verdict.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -44,22 +45,54 @@ tsr_status compare_tasks_measure(const struct compare *c, const struct compare_a
     return TSR_OK;
 }
 
+/* How many of the metrics from `t` on ask one question: those of a task that are made of one log-likelihood of its texts,
+ * as perplexity by word, by byte and bits are.  Shares are questions of their own. */
+static uint64_t alike_from(const struct compare *c, uint64_t t)
+{
+    uint64_t at = 0;
+    for (uint64_t i = 0; i < tsr_pipeline_tasks_count(c->tasks); i++) {
+        const struct tsr_tasks_task *task = tsr_pipeline_tasks_task(c->tasks, i);
+        uint64_t                     k = t - at, n = 0;
+        at += task->n_metrics;
+        if (t >= at)
+            continue;
+        while (k + n < task->n_metrics && !tsr_tasks_metric_is_share(task->metrics[k + n]))
+            n++;
+        return n ? n : 1;
+    }
+    return 1;
+}
+
+/* The largest p of n tests; NaN if one has none. */
+static double largest_p(const struct compare_task_test *tests, uint64_t n)
+{
+    double p = tests[0].m.p;
+    for (uint64_t i = 1; i < n && !isnan(p); i++)
+        p = !(tests[i].m.p <= p) ? tests[i].m.p : p;
+    return p;
+}
+
 tsr_status compare_tasks_correct(const struct compare *c, struct compare_task_test *const *lists,
                                  uint64_t n, struct tsr_err *err)
 {
-    uint64_t  all = n * c->tests, k = 0;
+    uint64_t  all = n * c->tests, k = 0, same;
     double   *p = tsr_new(all, sizeof *p), *adjusted = tsr_new(all, sizeof *adjusted);
     uint64_t *order = tsr_new(all, sizeof *order);
     bool      ok = p && adjusted && order;
     for (uint64_t i = 0; ok && i < n; i++)
-        for (uint64_t t = 0; lists[i] && t < c->tests; t++)
-            p[k++] = lists[i][t].m.p;
+        for (uint64_t t = 0; lists[i] && t < c->tests; t += same) {
+            same = alike_from(c, t);
+            p[k++] = largest_p(&lists[i][t], same);
+        }
     if (ok)
         tsr_eval_holm(p, k, adjusted, order);
     k = 0;
     for (uint64_t i = 0; ok && i < n; i++)
-        for (uint64_t t = 0; lists[i] && t < c->tests; t++)
-            lists[i][t].p_holm = adjusted[k++];
+        for (uint64_t t = 0; lists[i] && t < c->tests; t += same, k++) {
+            same = alike_from(c, t);
+            for (uint64_t m = 0; m < same; m++)
+                lists[i][t + m].p_holm = adjusted[k];
+        }
     free(p);
     free(adjusted);
     free(order);

@@ -1,7 +1,8 @@
 /* Sentences that are put together. */
-#include "compare/compare.h"
+#include "compare/verdict.h"
 
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 void compare_add(char *text, size_t cap, const char *fmt, ...)

@@ -128,25 +128,39 @@ static tsr_status gate_steps(const struct tsr_pipeline_job *job, struct tsr_err 
     return TSR_OK;
 }
 
+/* Appends a condition that holds, with every arm that it holds for. */
+static void say_violators(char *text, size_t cap, const json_t *condition)
+{
+    const char   *what = json_string_value(json_object_get(condition, "expression"));
+    const json_t *one;
+    size_t        i, at = strlen(text);
+    (void)snprintf(text + at, cap - at, "%s\"%.200s\" holds", at ? "; " : "", what ? what : "");
+    json_array_foreach (json_object_get(condition, "violators"), i, one) {
+        const char   *arm = json_string_value(json_object_get(one, "arm"));
+        const json_t *v = json_object_get(one, "value");
+        at = strlen(text);
+        if (json_is_number(v))
+            (void)snprintf(text + at, cap - at, "%s '%.120s' has %.6g", i ? "," : ":",
+                           arm ? arm : "", json_number_value(v));
+        else
+            (void)snprintf(text + at, cap - at, "%s '%.120s' could not be measured", i ? "," : ":",
+                           arm ? arm : "");
+    }
+}
+
 tsr_status tsr_pipeline_job_gate(const struct tsr_pipeline_job *job, struct tsr_err *err)
 {
     const char *key, *why;
     json_t     *item, *one;
     size_t      i;
     json_object_foreach (job->results, key, item) {
+        char found[1500] = "";
         json_array_foreach (json_object_get(json_object_get(item, "gate"), "fail_if"), i, one) {
-            const char   *text = json_string_value(json_object_get(one, "expression"));
-            const char   *arm = json_string_value(json_object_get(one, "arm"));
-            const json_t *v = json_object_get(one, "value");
-            if (!json_is_true(json_object_get(one, "holds")))
-                continue;
-            if (!json_is_number(v))
-                return tsr_fail(err, TSR_E_GATE,
-                                "fail_if: \"%s\" could not be measured for arm '%s'",
-                                text ? text : "", arm ? arm : "");
-            return tsr_fail(err, TSR_E_GATE, "fail_if: \"%s\" holds: arm '%s' has %.6g",
-                            text ? text : "", arm ? arm : "", json_number_value(v));
+            if (json_is_true(json_object_get(one, "holds")))
+                say_violators(found, sizeof found, one);
         }
+        if (*found)
+            return tsr_fail(err, TSR_E_GATE, "fail_if: %s", found);
         if ((why = nothing_compared(item)))
             return tsr_fail(err, TSR_E_NUMERIC, "%s: all arms failed, the first by: %s", key, why);
     }

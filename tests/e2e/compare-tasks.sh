@@ -99,6 +99,16 @@ run run ab.yaml --out job
 ok "the table has arms and pairs of every metric" test "$(grep -cE '^  (original|two|three) ' "$WORK/out")" -ge 18 -a "$(grep -cE '^  (two|original) against' "$WORK/out")" = 12
 ok "without numbers that are none" test "$(grep -ciE '\bnan\b|\binf\b' "$WORK/out")" = 0
 
+# Perplexities by word and by byte and the bits of one text are one question: they count once, by the largest p.
+sed 's/word_perplexity/word_perplexity, byte_perplexity, bits_per_byte/' "$WORK/lines.yaml" >"$WORK/whole.yaml"
+sed 's/tasks: .*data/tasks: [whole.yaml, arc_easy], data/; /pairs\|fail_if/d' "$WORK/ab.yaml" >"$WORK/question.yaml"
+run compare question.yaml --out question --json
+ok "three metrics of a text, got $rc" test "$rc" = 0
+ok "are one question of three, the shares two" json "$holm [.results.compare.arms[1:][].tasks |
+    ([.[\"lines\"].delta[]] | {n: length, p: (map(.p) | max), p_holm: (map(.p_holm) | unique)}), (.arc_easy.delta[] | {n: 1, p, p_holm: [.p_holm]})] |
+    map(.n) == [3, 1, 1, 3, 1, 1] and all(.[]; .p_holm | length == 1) and
+    ([(holm), map(.p_holm[0])] | transpose | all(.[0] - .[1] | fabs < 1e-12))" "$WORK/question/results.json"
+
 # The keys of eval: shots, and texts without BOS, as the harness recorded them.
 mkdir -p "$WORK/rows/winogrande" "$WORK/rows/wikitext"
 cp "$GOLDEN/winogrande-2shot/docs.jsonl" "$WORK/rows/winogrande/validation.jsonl"

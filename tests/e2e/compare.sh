@@ -91,6 +91,29 @@ run compare ab/ab.yaml --out job --json
 ok "a finished comparison still does not pass, got $rc" test "$rc" = 5
 ok "and says what it found" json '.results.compare.gate.fail_if | map(.holds) == [true, false, false]' "$WORK/out"
 
+# A baseline is a pair with every other arm; a condition names all that it holds for.
+cat >"$WORK/baseline.yaml" <<JOB
+version: 1
+model: "$STORIES"
+arms: {two: {quantize: {use: rtn, bits: 2, group: 32}}, four: {quantize: {use: rtn, bits: 4, group: 32}}, five: {quantize: {use: rtn, bits: 5, group: 32}}}
+measure: {perplexity: {text: $DEMO/held-out.txt, protocol: llamacpp-512, window: 64, max_windows: 6}}
+pairs: [[two, four]]
+baseline: four
+fail_if: ["kl.mean > 1e-6", "two/four.kl_delta.low > 0", "five/four.kl_delta.high > 0", "bytes < 0"]
+JOB
+run compare baseline.yaml --out baseline --json
+ok "violators: exit code 5, got $rc" test "$rc" = 5
+ok "every arm against the baseline, once" json '.results.compare.pairs | map([.arm, .against]) == [["two", "four"], ["original", "four"], ["five", "four"]]' "$WORK/baseline/results.json"
+ok "pairs have verdicts by KL as well" json '.results.compare.pairs | map({(.arm): .verdict}) | add |
+    .two.kl == "worse" and .five.kl == "better" and (.two.text | test("; by KL worse: ")) and (.original | has("kl") | not)' "$WORK/baseline/results.json"
+ok "all violators are named" json '.results.compare.gate.fail_if | map(.violators | map(.arm)) == [["two", "four", "five"], ["two/four"], [], []]' "$WORK/baseline/results.json"
+ok "with their numbers" json '.results.compare | .gate.fail_if[0] as $g | [.arms[1:][].kl.mean] == ($g.violators | map(.value)) and $g.value == $g.violators[0].value' "$WORK/baseline/results.json"
+for name in two four five two/four; do
+    ok "the error names $name" mentions "'$name' has "
+done
+sed 's/^baseline: .*/baseline: six/; /^fail_if/d' "$WORK/baseline.yaml" >"$WORK/none-such.yaml"
+fails "a baseline that is no arm" 2 'none-such.yaml:6:11' compare none-such.yaml --out no
+
 # What packed linears took is said, of a packed folder and of a format without integers, too.
 cat >"$WORK/acts.yaml" <<JOB
 version: 1

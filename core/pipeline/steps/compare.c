@@ -21,6 +21,8 @@ static const struct tsr_option options[] = {
     TSR_OPTION_NODE(struct compare_keys, measure,
                     "What to measure: perplexity, kl, choices, tasks, speed."),
     TSR_OPTION_NODE(struct compare_keys, pairs, "Arms to compare with each other: [[a, b], ...]."),
+    TSR_OPTION_NODE(struct compare_keys, baseline,
+                    "An arm that every other one is compared with, too."),
     TSR_OPTION_NODE(struct compare_keys, fail_if,
                     "What must not hold: \"kl.mean > 0.05\", or a list; exit code 5."),
     { .name = "alpha",
@@ -145,6 +147,7 @@ static tsr_status read_all(struct compare *c, struct tsr_pipeline_job *job,
     read_measure(c, d);
     TSR_TRY(read_tasks(c, d, err));
     TSR_TRY(compare_read_arms(c, d, err));
+    TSR_TRY(compare_read_pairs(c, d, err));
     compare_check_gate(c, d);
     return TSR_OK;
 }
@@ -168,6 +171,7 @@ static void release(struct compare *c)
     tsr_eval_choices_destroy(c->choices);
     tsr_pipeline_tasks_close(c->tasks);
     free(c->folder);
+    free(c->pairs);
     free(c->arms);
 }
 
@@ -192,7 +196,7 @@ static tsr_status result(struct compare *c, struct tsr_err *err)
 {
     json_t    *j = compare_json(c), *pairs = NULL;
     tsr_status st = j ? TSR_OK : tsr_fail_nomem(err, 256, "the results");
-    if (st == TSR_OK && c->keys.pairs) {
+    if (st == TSR_OK && c->n_pairs) {
         st = compare_pairs_json(c, &pairs, err);
         if (!tsr_pipeline_json_put(j, "pairs", pairs) && st == TSR_OK)
             st = tsr_fail_nomem(err, 256, "the results");
