@@ -122,8 +122,10 @@ json_t *compare_arm_json(const struct compare *c, const struct compare_arm *a,
 static json_t *arm_json(const struct compare *c, const struct compare_arm *a)
 {
     json_t *j = a->json ? tsr_json_copy(a->json) : json_object();
-    bool    ok = tsr_pipeline_json_put_text(j, "name", a->name) &&
-              tsr_pipeline_json_put_text(j, "kind", kinds[a->kind]);
+    bool    ok =
+        tsr_pipeline_json_put_text(j, "name", a->name) &&
+        tsr_pipeline_json_put_text(j, "kind", kinds[a->kind]) &&
+        (!a->quantize || tsr_pipeline_json_put(j, "options", tsr_config_node_json(a->quantize)));
     if (a->status != TSR_OK)
         ok = ok && tsr_pipeline_json_put_text(j, "failed", a->error.text);
     else

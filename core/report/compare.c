@@ -134,7 +134,7 @@ static void put_verdicts(struct tsr_writer *w, const json_t *r)
     size_t        i;
     if (!report_any(arms, "verdict") && !report_any(pairs, "verdict"))
         return;
-    tsr_writer_printf(w, "<h3>Verdicts</h3>\n<table>");
+    tsr_writer_printf(w, "<h3>Verdicts</h3>\n<table class=\"verdicts\">");
     json_array_foreach (arms, i, a)
         if (report_get(a, "verdict"))
             put_verdict(w, report_str(a, "name"), "", report_get(a, "verdict"));
@@ -143,6 +143,19 @@ static void put_verdicts(struct tsr_writer *w, const json_t *r)
             put_verdict(w, report_str(a, "arm"), report_str(a, "against"),
                         report_get(a, "verdict"));
     tsr_writer_printf(w, "</table>\n");
+}
+
+static void put_violators(struct tsr_writer *w, const json_t *condition)
+{
+    const json_t *v;
+    size_t        i;
+    char          text[REPORT_NUMBER];
+    json_array_foreach (report_get(condition, "violators"), i, v) {
+        tsr_writer_printf(w, "%s", i ? ", " : "");
+        report_text(w, report_str(v, "arm"));
+        if (isfinite(report_real(v, "value")))
+            tsr_writer_printf(w, " %s", report_short(text, report_real(v, "value")));
+    }
 }
 
 static void put_gate(struct tsr_writer *w, const json_t *gate)
@@ -158,10 +171,7 @@ static void put_gate(struct tsr_writer *w, const json_t *gate)
         report_text(w, report_str(g, "expression"));
         tsr_writer_printf(w, "</code></td><td class=\"text %s\">%s</td><td class=\"text\">",
                           holds ? "bad" : "dim", holds ? "it holds" : "it does not");
-        report_text(w, report_str(g, "arm"));
-        char text[REPORT_NUMBER];
-        if (isfinite(report_real(g, "value")))
-            tsr_writer_printf(w, " %s", report_short(text, report_real(g, "value")));
+        put_violators(w, g);
         tsr_writer_printf(w, "</td></tr>\n");
     }
     tsr_writer_printf(w, "</table>\n");
@@ -205,30 +215,45 @@ static void put_note(struct tsr_writer *w, const json_t *r, const struct columns
                       100 * (1 - alpha));
 }
 
-void report_compare(struct tsr_writer *w, const json_t *r)
+static void put_table(struct tsr_writer *w, const json_t *r)
 {
     const json_t  *arms = report_get(r, "arms"), *a;
     struct columns c = columns_of(arms);
     size_t         i;
+    tsr_writer_printf(w, "<h3>Figures</h3>\n");
     put_head(w, r, &c);
     json_array_foreach (arms, i, a)
         put_arm(w, &c, a);
     tsr_writer_printf(w, "</table>\n");
     put_note(w, r, &c);
+}
+
+void report_compare(struct tsr_writer *w, const json_t *r)
+{
+    const json_t       *arms = report_get(r, "arms");
+    enum report_quality what = report_any(arms, "kl")      ? REPORT_KL
+                               : report_any(arms, "tasks") ? REPORT_WRONG
+                                                           : REPORT_DELTA;
     put_verdicts(w, r);
-    report_tasks(w, r);
-    put_gate(w, report_get(r, "gate"));
     tsr_writer_printf(w, "<div class=\"plots\">\n");
-    report_plot_quality(w, r, REPORT_KL);
-    report_plot_quality(w, r, REPORT_DELTA);
+    report_plot_quality(w, r, what, REPORT_BYTES);
+    report_plot_quality(w, r, what, REPORT_DECODE);
+    tsr_writer_printf(w, "</div>\n");
+    report_arms(w, r);
+    put_gate(w, report_get(report_get(r, "gate"), "fail_if"));
+    put_table(w, r);
+    report_tasks(w, r);
+    tsr_writer_printf(w, "<div class=\"plots\">\n");
+    report_plot_quality(w, r, REPORT_KL, REPORT_BITS);
+    report_plot_quality(w, r, REPORT_DELTA, REPORT_BITS);
     report_plot_spread(w, r);
     report_plot_speed(w, r, "prefill", "Prefill, tokens per second");
     report_plot_speed(w, r, "decode", "Decode, tokens per second");
     tsr_writer_printf(w, "</div>\n");
+    put_samples(w, arms);
     report_facts(w, "perplexity", report_get(r, "perplexity_of"));
     report_facts(w, "speed (median, interleaved; act for packed weights)",
                  report_get(r, "speed_of"));
     report_facts(w, "choices", report_get(r, "choices_of"));
     report_facts(w, "samples", report_get(r, "samples_of"));
-    put_samples(w, arms);
 }

@@ -39,6 +39,8 @@ void report_p_cell(struct tsr_writer *w, double p); /* 1e-12 and less as such */
 const char *report_verdict_class(const char *quality);
 /* Any value as nested tables. */
 void report_value(struct tsr_writer *w, const json_t *v, unsigned depth);
+/* A value as YAML on one line: {use: gptq, bits: 3}. */
+void report_flow(struct tsr_writer *w, const json_t *v);
 /* "title . key value . key value" of an object of scalars; NULL: nothing. */
 void report_facts(struct tsr_writer *w, const char *title, const json_t *o);
 
@@ -101,8 +103,11 @@ bool report_place(struct report_box *taken, uint64_t *n, const struct report_box
 
 /* ---- plots: each writes a figure, or nothing if the results lack its data ---------------- */
 
-enum report_quality { REPORT_KL, REPORT_DELTA };
-void report_plot_quality(struct tsr_writer *w, const json_t *compare, enum report_quality what);
+/* Of the vertical axis; WRONG: of the first task of shares, the share of wrong answers. */
+enum report_quality { REPORT_KL, REPORT_DELTA, REPORT_WRONG };
+enum report_against { REPORT_BITS, REPORT_BYTES, REPORT_DECODE };
+void report_plot_quality(struct tsr_writer *w, const json_t *compare, enum report_quality what,
+                         enum report_against against);
 void report_plot_spread(struct tsr_writer *w, const json_t *compare);
 void report_plot_speed(struct tsr_writer *w, const json_t *compare, const char *phase,
                        const char *title);
@@ -117,6 +122,8 @@ void report_plot_sweeps(struct tsr_writer *w, const json_t *results);
 /* ---- sections --------------------------------------------------------------------------- */
 
 void report_compare(struct tsr_writer *w, const json_t *compare);
+/* What each arm is, and the conditions that it meets. */
+void report_arms(struct tsr_writer *w, const json_t *compare);
 /* Named tasks of a comparison; nothing without them. */
 void report_tasks(struct tsr_writer *w, const json_t *compare);
 void report_claims(struct tsr_writer *w, const json_t *claims);

@@ -190,6 +190,34 @@ static void put_scalar(struct tsr_writer *w, const json_t *v)
         tsr_writer_printf(w, "%s", json_is_true(v) ? "yes" : json_is_false(v) ? "no" : "&ndash;");
 }
 
+void report_flow(struct tsr_writer *w, const json_t *v)
+{
+    const char   *key, *sep = "";
+    json_t       *item;
+    const json_t *one;
+    size_t        i;
+    if (json_is_object(v)) {
+        tsr_writer_printf(w, "{");
+        json_object_foreach ((json_t *)(uintptr_t)v, key, item) {
+            tsr_writer_printf(w, "%s", sep);
+            report_text(w, key);
+            tsr_writer_printf(w, ": ");
+            report_flow(w, item);
+            sep = ", ";
+        }
+        tsr_writer_printf(w, "}");
+    } else if (json_is_array(v)) {
+        tsr_writer_printf(w, "[");
+        json_array_foreach (v, i, one) {
+            tsr_writer_printf(w, "%s", i ? ", " : "");
+            report_flow(w, one);
+        }
+        tsr_writer_printf(w, "]");
+    } else {
+        put_scalar(w, v);
+    }
+}
+
 void report_facts(struct tsr_writer *w, const char *title, const json_t *o)
 {
     const char *key;

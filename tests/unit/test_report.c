@@ -103,6 +103,8 @@ static void whole(const char *text)
         }
         if (!closing && strcmp(name, "style") == 0)
             s = strstr(s, "</style>") - 1;
+        if (!closing && strcmp(name, "script") == 0)
+            s = strstr(s, "</script>") - 1;
     }
     assert_int_equal(depth, 0);
 }
@@ -135,19 +137,21 @@ static void a_page_is_whole_and_alone(void **state)
     (void)state;
     whole(text);
     numbers_are_finite(text);
-    static const char *const outside[] = { "http",    "src=",  "url(", "@import",
-                                           "<script", "<link", "href" };
+    static const char *const outside[] = { "http", "src=",   "url(",    "@import",  "<link",
+                                           "href", "fetch(", "import(", "innerHTML" };
     for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
         assert_null(strstr(text, outside[i]));
+    assert_int_equal(count(text, "<script"), 1); /* the one that sorts tables */
+    assert_non_null(strstr(text, "</body>"));
     assert_non_null(strstr(text, "prefers-color-scheme:dark"));
     assert_non_null(strstr(text, "a &lt;model&gt;"));
     assert_non_null(strstr(text, "mixed &lt;&amp;&quot;&gt;"));
     assert_null(strstr(text, "mixed <"));
     assert_non_null(strstr(text, "failed: layer 0: &lt;no&gt;"));
     assert_non_null(strstr(text, "tokens/s, act a8, f32 on 7 packed linears</title>"));
-    /* KL, difference, spread, two speeds, two indicators (not random), bits */
-    assert_int_equal(count(text, "<svg "), 8);
-    assert_int_equal(count(text, "</svg>"), 8);
+    /* KL against size, speed and bits, difference, spread, two speeds, two indicators (not random), bits */
+    assert_int_equal(count(text, "<svg "), 10);
+    assert_int_equal(count(text, "</svg>"), 10);
     free(text);
     json_decref(j);
 }
@@ -158,7 +162,8 @@ static void the_front(void **state)
     json_t *j = load();
     char   *text = page(j);
     (void)state;
-    char       *kl = strstr(text, "KL divergence from the reference"), *end = strstr(kl, "</svg>");
+    char *kl = strstr(text, "KL divergence from the reference, nats per token<"),
+         *end = strstr(kl, "</svg>");
     const char *rtn = strstr(kl, "<title>rtn4: 4.24 bits, 0.0350 nats [0.0336, 0.0364]");
     const char *gptq = strstr(kl, "<title>gptq4: ");
     assert_true(rtn && rtn < end && gptq && gptq < end);
@@ -167,6 +172,84 @@ static void the_front(void **state)
     *end = '\0';
     assert_int_equal(count(kl, "class=\"mark\""), 3);
     assert_int_equal(count(kl, "class=\"beaten\""), 1);
+    free(text);
+    json_decref(j);
+}
+
+/* Against speed the better end is the right one: an arm is of the front if none is both faster and nearer. */
+static void the_front_of_speed(void **state)
+{
+    static const struct {
+        const char *name;
+        double      speed, kl;
+        bool        front;
+    } arms[] = { { "slow-good", 10, 0.001, true },
+                 { "slow-bad", 20, 0.1, false },
+                 { "fast-fair", 30, 0.01, true },
+                 { "same-speed", 30, 0.02, false },
+                 { "fastest", 40, 0.5, true } };
+    json_t *list = json_pack("[{s:s}]", "name", "original"), *j;
+    (void)state;
+    for (size_t i = 0; i < sizeof arms / sizeof *arms; i++)
+        assert_int_equal(
+            json_array_append_new(list, json_pack("{s:s, s:{s:f}, s:{s:f}}", "name", arms[i].name,
+                                                  "kl", "mean", arms[i].kl, "speed",
+                                                  "decode_tokens_per_s", arms[i].speed)),
+            0);
+    j = json_pack("{s:{s:o}}", "compare", "arms", list);
+    char *text = page(j);
+    whole(text);
+    char *chart = strstr(text, ", against decode speed"), *end = strstr(chart, "</svg>");
+    *end = '\0';
+    for (size_t i = 0; i < sizeof arms / sizeof *arms; i++) {
+        char title[64];
+        (void)snprintf(title, sizeof title, "<title>%s: %.0f tokens/s, ", arms[i].name,
+                       arms[i].speed);
+        const char *at = strstr(chart, title);
+        assert_non_null(at);
+        const char *circle = strstr(at, "<circle class=");
+        const char *want = arms[i].front ? "<circle class=\"mark" : "<circle class=\"beaten";
+        if (strncmp(circle, want, strlen(want)) != 0)
+            fail_msg("%s: %.30s", arms[i].name, circle);
+    }
+    free(text);
+    json_decref(j);
+}
+
+/* Verdicts, charts, arms with their conditions, figures, hashes: in this order, comparisons before other steps. */
+static void order_of_a_page(void **state)
+{
+    static const char *const order[] = {
+        "<h3>Verdicts</h3>",
+        "against size",
+        "<h3>Arms</h3>",
+        "quantize: {use: rtn, bits: 4, rules: [{layers: 0-3, bits: 8}]}",
+        "<span class=\"bad\">fails</span> <code>kl.mean &gt; 0.1</code>",
+        "<h3>Conditions</h3>",
+        "rtn4 0.200",
+        "<h3>Figures</h3>",
+        "<h2>calibrate</h2>",
+        "<code>xxh3:0</code>"
+    };
+    json_t *j = json_pack(
+        "{s:{s:s}, s:{s:[{s:s,s:s},{s:s,s:s,s:{s:s,s:i,s:[{s:s,s:i}]},s:f,s:{s:f},s:{s:s,s:s}}],"
+        "s:{s:[{s:s,s:b,s:[{s:s,s:f}]}]}}}",
+        "calibrate", "hash", "xxh3:1", "compare", "arms", "name", "original", "kind", "original",
+        "name", "rtn4", "kind", "quantize", "options", "use", "rtn", "bits", 4, "rules", "layers",
+        "0-3", "bits", 8, "bytes", 1e6, "kl", "mean", 0.2, "verdict", "quality", "worse", "text",
+        "worse: x", "gate", "fail_if", "expression", "kl.mean > 0.1", "holds", 1, "violators",
+        "arm", "rtn4", "value", 0.2);
+    (void)state;
+    assert_non_null(j);
+    char       *text = page(j);
+    const char *at = text;
+    whole(text);
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+        const char *next = strstr(at, order[i]);
+        if (!next)
+            fail_msg("%s is not there, or not in its place", order[i]);
+        at = next;
+    }
     free(text);
     json_decref(j);
 }
@@ -351,6 +434,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_page_is_whole_and_alone),
         cmocka_unit_test(the_front),
+        cmocka_unit_test(the_front_of_speed),
+        cmocka_unit_test(order_of_a_page),
         cmocka_unit_test(tasks_have_rows),
         cmocka_unit_test(any_results_give_a_page),
         cmocka_unit_test(axes),
