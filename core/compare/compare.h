@@ -6,6 +6,7 @@
  *   keep.c    stored results of a finished arm, so that it is not run again
  *   stats.c   differences, intervals, pairs
  *   verdict.h words and sentences of verdicts
+ *   texts.c   several texts, with a verdict of each
  *   pairs.c   which arms are compared with each other
  *   answers.c   accuracy on multiple-choice questions
  *   tasks.c, tasks_kept.c, tasks_stats.c   named tasks of every arm, what is kept of them, and their tests
@@ -38,7 +39,7 @@ struct compare_keys {
     int64_t together, by_layers;
 };
 struct measure_keys {
-    const struct tsr_config_node  *perplexity, *speed;
+    const struct tsr_config_node  *perplexity, *speed, *text;
     const char                    *base, *save_base, *choices;
     struct tsr_pipeline_tasks_keys tasks;
     int32_t                        kl, a8, add_bos;
@@ -67,6 +68,19 @@ enum compare_kind {
 struct compare_task_test {
     struct tsr_tasks_paired m;
     double                  p_holm;
+};
+
+/* One of several texts: its windows are those from `first` on of all, its tokens in a trace those from `at` on. */
+struct compare_text {
+    const char *path; /* as written */
+    char        hash[48];
+    uint64_t    first, n, at, scored;
+};
+
+/* An arm or a pair on one text. */
+struct compare_text_test {
+    struct tsr_eval_paired m;
+    double                 p_holm, kl_p_holm;
 };
 
 /* One column of numbers.  Arm 0 is the original. */
@@ -102,6 +116,7 @@ struct compare_arm {
     bool                            has_paired, has_speed;
     struct tsr_eval_paired          paired;
     double                          p_holm;
+    struct compare_text_test       *on;    /* [n_texts] against the reference; owned; NULL: none */
     struct tsr_tasks_marks        **marks; /* [tasks] of measure.tasks; owned; NULL: none */
     struct compare_task_test       *tests; /* [tests] against the original; owned; NULL: none */
     uint64_t                        ran[3], sampled[3]; /* tsr_engine_acts() of speed and samples */
@@ -130,6 +145,8 @@ struct compare {
     uint64_t                        n_pairs;
     uint64_t                        weights;
     struct tsr_eval_windows        *windows;
+    struct compare_text            *texts; /* [n_texts]; 0 of one text; owned */
+    uint64_t                        n_texts;
     struct tsr_eval_choices        *choices;              /* measure.choices; owned */
     struct tsr_pipeline_tasks      *tasks;                /* measure.tasks; owned */
     uint64_t                        tasks_context, tests; /* positions; metrics of all tasks */
@@ -180,6 +197,16 @@ tsr_status compare_questions(struct compare *c, struct tsr_err *err);
 tsr_status compare_run_arms(struct compare *c, struct tsr_err *err);
 /* Prefill and decode speed of every arm that has not failed, interleaved, medians. */
 tsr_status compare_speed(struct compare *c, struct tsr_err *err);
+/* Of a against b on each text, not corrected: fresh memory [c->n_texts], NULL with one text.  texts.c */
+tsr_status compare_texts_measure(const struct compare *c, const struct tsr_eval_trace *a,
+                                 const struct tsr_eval_trace *b, struct compare_text_test **out,
+                                 struct tsr_err *err);
+/* Over n lists, of which some may be NULL, and all texts. */
+tsr_status compare_texts_correct(const struct compare *c, struct compare_text_test *const *lists,
+                                 uint64_t n, struct tsr_err *err);
+/* "texts" of an arm or a pair. */
+bool compare_put_texts(json_t *j, const struct compare *c, const struct compare_text_test *tests,
+                       bool pair);
 /* Differences of every arm from the reference, corrected over all of them. */
 tsr_status compare_stats(struct compare *c, struct tsr_err *err);
 /* The baseline of the comparison; NULL if there is none. */

@@ -138,7 +138,12 @@ static json_t *arm_json(const struct compare *c, const struct compare_arm *a)
 
 static bool put_perplexity_of(json_t *j, const struct compare *c)
 {
-    json_t *o = tsr_pipeline_windows_json(c->windows, c->base ? c->measure.base : c->eval.text,
+    char several[40];
+    (void)snprintf(several, sizeof several, "%llu texts", (unsigned long long)c->n_texts);
+    json_t *o = tsr_pipeline_windows_json(c->windows,
+                                          c->base      ? c->measure.base
+                                          : c->n_texts ? several
+                                                       : c->eval.text,
                                           c->job->tokenizer);
     bool    ok = o && tsr_pipeline_json_put_int(o, "tokens", c->windows->tokens) &&
               tsr_pipeline_json_put_int(o, "scored", c->windows->scored) &&

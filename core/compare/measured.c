@@ -38,18 +38,43 @@ static tsr_status open_base(struct compare *c, struct tsr_err *err)
     return tsr_eval_kld_windows(c->base, bos, (uint64_t)c->eval.max_windows, &c->windows, err);
 }
 
+static tsr_status cut_text(const struct compare *c, const char *path, struct tsr_eval_windows **w,
+                           struct tsr_err *err)
+{
+    char *text = tsr_pipeline_job_input(c->job, path);
+    if (!text)
+        return tsr_fail_nomem(err, strlen(path), "a path");
+    tsr_status st =
+        tsr_pipeline_eval_keys_windows(&c->eval, text, c->job->tokenizer, c->job->model, w, err);
+    free(text);
+    return st;
+}
+
 tsr_status compare_windows(struct compare *c, struct tsr_err *err)
 {
     if (*c->measure.base)
         return open_base(c, err);
     TSR_TRY(tsr_pipeline_step_need_tokenizer(c->job, "perplexity", err));
-    char *text = tsr_pipeline_job_input(c->job, c->eval.text);
-    if (!text)
-        return tsr_fail_nomem(err, strlen(c->eval.text), "a path");
-    tsr_status st = tsr_pipeline_eval_keys_windows(&c->eval, text, c->job->tokenizer, c->job->model,
-                                                   &c->windows, err);
-    free(text);
-    return st;
+    if (!c->n_texts)
+        return cut_text(c, c->eval.text, &c->windows, err);
+    for (uint64_t i = 0; i < c->n_texts; i++) {
+        struct compare_text     *t = &c->texts[i];
+        struct tsr_eval_windows *w = NULL;
+        TSR_TRY(cut_text(c, t->path, &w, err));
+        (void)snprintf(t->hash, sizeof t->hash, "%s", w->text_hash);
+        t->first = c->windows ? c->windows->n : 0;
+        t->at = c->windows ? c->windows->scored : 0;
+        t->n = w->n;
+        t->scored = w->scored;
+        if (!c->windows) {
+            c->windows = w;
+            continue;
+        }
+        tsr_status st = tsr_eval_windows_append(c->windows, w, err);
+        tsr_eval_windows_destroy(w);
+        TSR_TRY(st);
+    }
+    return TSR_OK;
 }
 
 tsr_status compare_questions(struct compare *c, struct tsr_err *err)

@@ -31,6 +31,18 @@ static tsr_status correct(struct compare *c, struct tsr_err *err)
     return ok ? TSR_OK : tsr_fail_nomem(err, c->n * 24, "arms");
 }
 
+static tsr_status correct_texts(struct compare *c, struct tsr_err *err)
+{
+    struct compare_text_test **lists = tsr_new(c->n, sizeof(struct compare_text_test *));
+    if (!lists)
+        return tsr_fail_nomem(err, c->n * sizeof *lists, "arms");
+    for (uint64_t i = 0; i < c->n; i++)
+        lists[i] = c->arms[i].on;
+    tsr_status st = c->n_texts ? compare_texts_correct(c, lists, c->n, err) : TSR_OK;
+    free(lists);
+    return st;
+}
+
 tsr_status compare_stats(struct compare *c, struct tsr_err *err)
 {
     const struct tsr_eval_trace *reference = compare_reference(c);
@@ -40,28 +52,14 @@ tsr_status compare_stats(struct compare *c, struct tsr_err *err)
             continue;
         TSR_TRY(
             tsr_eval_paired_measure(&a->paired, c->windows, &a->at, reference, c->keys.alpha, err));
+        TSR_TRY(compare_texts_measure(c, &a->at, reference, &a->on, err));
         a->has_paired = true;
     }
+    TSR_TRY(correct_texts(c, err));
     return correct(c, err);
 }
 
 /* ---- as JSON --------------------------------------------------------------------------- */
-
-bool tsr_compare_json_put_difference(json_t *o, const char *key,
-                                     const struct tsr_eval_difference *d)
-{
-    json_t *j = json_object();
-    bool    ok = tsr_pipeline_json_put_real(j, "mean", d->mean) &&
-              tsr_pipeline_json_put_real(j, "naive_se", d->naive_se) &&
-              tsr_pipeline_json_put_real(j, "se", d->se) &&
-              tsr_pipeline_json_put_real(j, "low", d->low) &&
-              tsr_pipeline_json_put_real(j, "high", d->high) &&
-              tsr_pipeline_json_put_real(j, "p", d->p) &&
-              tsr_pipeline_json_put_real(j, "detectable", d->detectable) &&
-              tsr_pipeline_json_put_int(j, "n", d->n) &&
-              tsr_pipeline_json_put_int(j, "windows", d->clusters);
-    return tsr_pipeline_json_put(o, key, j) && ok;
-}
 
 static bool put_spread(json_t *j, const struct tsr_eval_spread *s)
 {
@@ -196,6 +194,8 @@ static bool put_verdict(json_t *j, const struct compare *c, const struct compare
 bool compare_put_stats(json_t *j, const struct compare *c, const struct compare_arm *a)
 {
     bool ok = !a->has_paired || put_paired(j, a);
+    if (a->on)
+        ok = ok && compare_put_texts(j, c, a->on, false);
     if (json_object_get(j, "choices"))
         ok = ok && compare_put_answers(j, c, a);
     if (c->tasks && json_object_get(j, "tasks"))
@@ -223,6 +223,7 @@ struct pair {
     struct tsr_eval_difference delta, kl_delta;
     double                     p_holm, kl_p_holm;
     struct compare_task_test  *tests; /* owned; NULL: none */
+    struct compare_text_test  *on;    /* owned; NULL: one text */
 };
 
 static tsr_status measure_pair(const struct compare *c, struct pair *p, struct tsr_err *err)
@@ -236,7 +237,7 @@ static tsr_status measure_pair(const struct compare *c, struct pair *p, struct t
     p->has = true;
     p->delta = m.delta;
     p->kl_delta = m.kl_delta;
-    return TSR_OK;
+    return compare_texts_measure(c, &p->a->at, &p->b->at, &p->on, err);
 }
 
 /* Over all pairs, as over all arms. */
@@ -290,6 +291,8 @@ static json_t *pair_json(const struct compare *c, const struct pair *p)
                                               compare_word(p->kl_delta.mean, p->kl_p_holm,
                                                            c->keys.alpha));
     }
+    if (p->on)
+        ok = ok && compare_put_texts(j, c, p->on, true);
     if (p->tests)
         ok = ok && compare_put_tasks(j, c, p->tests) &&
              tsr_pipeline_json_put_text(v, "tasks",
@@ -319,6 +322,19 @@ static tsr_status correct_pair_tasks(const struct compare *c, const struct pair 
     return st;
 }
 
+static tsr_status correct_pair_texts(const struct compare *c, const struct pair *pairs, uint64_t n,
+                                     struct tsr_err *err)
+{
+    struct compare_text_test **lists = tsr_new(n, sizeof(struct compare_text_test *));
+    if (!lists)
+        return tsr_fail_nomem(err, n * sizeof *lists, "pairs");
+    for (uint64_t i = 0; i < n; i++)
+        lists[i] = pairs[i].on;
+    tsr_status st = compare_texts_correct(c, lists, n, err);
+    free(lists);
+    return st;
+}
+
 tsr_status compare_pairs_json(const struct compare *c, json_t **out, struct tsr_err *err)
 {
     uint64_t     n = c->n_pairs;
@@ -334,11 +350,15 @@ tsr_status compare_pairs_json(const struct compare *c, json_t **out, struct tsr_
         st = correct_pairs(pairs, n, err);
     if (st == TSR_OK && c->tasks)
         st = correct_pair_tasks(c, pairs, n, err);
+    if (st == TSR_OK && c->n_texts)
+        st = correct_pair_texts(c, pairs, n, err);
     for (uint64_t i = 0; i < n && st == TSR_OK; i++)
         if (json_array_append_new(*out, pair_json(c, &pairs[i])) != 0)
             st = tsr_fail_nomem(err, 256, "the results");
-    for (uint64_t i = 0; pairs && i < n; i++)
+    for (uint64_t i = 0; pairs && i < n; i++) {
         free(pairs[i].tests);
+        free(pairs[i].on);
+    }
     free(pairs);
     return st;
 }

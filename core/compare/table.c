@@ -269,6 +269,17 @@ static void print_differences(const json_t *r, int name, FILE *to)
     }
 }
 
+/* The verdicts of single texts, below those of all together. */
+static void print_texts(const json_t *r, int name, FILE *to)
+{
+    const json_t *a, *t;
+    size_t        i, k;
+    json_array_foreach (json_object_get(r, "arms"), i, a)
+        json_array_foreach (json_object_get(a, "texts"), k, t)
+            (void)fprintf(to, "%-*s  %s: %s\n", name, text_of(a, "name"), text_of(t, "text"),
+                          text_of(json_object_get(t, "verdict"), "text"));
+}
+
 static void print_verdicts(const json_t *r, int name, FILE *to)
 {
     const json_t *a, *p;
@@ -281,6 +292,7 @@ static void print_verdicts(const json_t *r, int name, FILE *to)
         (void)fprintf(to, "%s%-*s  %s\n", some ? "" : "\n", name, text_of(a, "name"), text);
         some = true;
     }
+    print_texts(r, name, to);
     json_array_foreach (json_object_get(r, "pairs"), i, p)
         (void)fprintf(to, "%s against %s  %s\n", text_of(p, "arm"), text_of(p, "against"),
                       json_object_get(p, "failed")

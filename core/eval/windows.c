@@ -332,6 +332,37 @@ tsr_status tsr_eval_windows_create(struct tsr_eval_windows **out, const struct t
     return TSR_OK;
 }
 
+tsr_status tsr_eval_windows_append(struct tsr_eval_windows *w, const struct tsr_eval_windows *more,
+                                   struct tsr_err *err)
+{
+    const uint64_t n = w->n + more->n, have = w->start[w->n], ids = have + more->start[more->n];
+    uint32_t      *all = tsr_renew(w->ids, ids, sizeof *all);
+    w->ids = all ? all : w->ids;
+    uint64_t *start = tsr_renew(w->start, n + 1, sizeof *start);
+    w->start = start ? start : w->start;
+    uint64_t *from = tsr_renew(w->score_from, n, sizeof *from);
+    w->score_from = from ? from : w->score_from;
+    double *weight = tsr_renew(w->weight, n, sizeof *weight);
+    w->weight = weight ? weight : w->weight;
+    if (!all || !start || !from || !weight)
+        return tsr_fail_nomem(err, ids * sizeof *all, "evaluation windows");
+    memcpy(w->ids + have, more->ids, more->start[more->n] * sizeof *all);
+    memcpy(w->score_from + w->n, more->score_from, more->n * sizeof *from);
+    memcpy(w->weight + w->n, more->weight, more->n * sizeof *weight);
+    for (uint64_t i = 0; i <= more->n; i++)
+        w->start[w->n + i] = have + more->start[i];
+    w->n = n;
+    w->tokens += more->tokens;
+    w->words += more->words;
+    w->bytes += more->bytes;
+    w->scored += more->scored;
+    w->window = more->window > w->window ? more->window : w->window;
+    char both[2 * sizeof w->text_hash];
+    int  len = snprintf(both, sizeof both, "%s %s", w->text_hash, more->text_hash);
+    tsr_hash_bytes(both, (uint64_t)len, w->text_hash);
+    return TSR_OK;
+}
+
 tsr_status tsr_eval_windows_agree(const struct tsr_eval_windows *w, const struct tsr_tokenizer *a,
                                   const struct tsr_tokenizer *b, bool *agree, struct tsr_err *err)
 {

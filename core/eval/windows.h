@@ -45,6 +45,10 @@ tsr_status tsr_eval_windows_create(struct tsr_eval_windows **w, const struct tsr
                                    const struct tsr_model *m, const char *text_path,
                                    const struct tsr_eval_options *opt, struct tsr_err *err);
 void       tsr_eval_windows_destroy(struct tsr_eval_windows *w);
+/* Appends the windows of another text, which was cut by the same protocol: one measurement over both.  text_hash becomes that of
+ * both hashes. */
+tsr_status tsr_eval_windows_append(struct tsr_eval_windows *w, const struct tsr_eval_windows *more,
+                                   struct tsr_err *err);
 /* Whether the windows' tokens mean the same text to both: a model's tokenizer and the one in a GGUF
  * file made of it are not the same bytes, and yet the same tokens. */
 tsr_status tsr_eval_windows_agree(const struct tsr_eval_windows *w, const struct tsr_tokenizer *a,

@@ -110,22 +110,46 @@ static void put_arm(struct tsr_writer *w, const struct columns *c, const json_t 
 
 /* ---- verdicts, pairs, conditions --------------------------------------------------------- */
 
-static void put_verdict(struct tsr_writer *w, const char *name, const char *against,
-                        const json_t *verdict)
+/* The two cells after a name. */
+static void put_words(struct tsr_writer *w, const json_t *verdict)
 {
     const char *quality =
         report_str(verdict, *report_str(verdict, "quality") ? "quality" : "tasks");
+    tsr_writer_printf(w, "</td><td class=\"text %s\">", report_verdict_class(quality));
+    report_text(w, quality);
+    tsr_writer_printf(w, "</td><td class=\"text\">");
+    report_text(w, report_str(verdict, "text"));
+    tsr_writer_printf(w, "</td></tr>\n");
+}
+
+static void put_verdict(struct tsr_writer *w, const char *name, const char *against,
+                        const json_t *verdict)
+{
     tsr_writer_printf(w, "<tr><td>");
     report_text(w, name);
     if (*against) {
         tsr_writer_printf(w, " <span class=\"dim\">against</span> ");
         report_text(w, against);
     }
-    tsr_writer_printf(w, "</td><td class=\"text %s\">", report_verdict_class(quality));
-    report_text(w, quality);
-    tsr_writer_printf(w, "</td><td class=\"text\">");
-    report_text(w, report_str(verdict, "text"));
-    tsr_writer_printf(w, "</td></tr>\n");
+    put_words(w, verdict);
+}
+
+/* "rtn4 on wiki.txt" of each text, if there are several. */
+static void put_texts(struct tsr_writer *w, const json_t *arm)
+{
+    const json_t *t;
+    size_t        i;
+    json_array_foreach (report_get(arm, "texts"), i, t) {
+        tsr_writer_printf(w, "<tr><td>");
+        report_text(w, report_str(arm, *report_str(arm, "name") ? "name" : "arm"));
+        if (*report_str(arm, "against")) {
+            tsr_writer_printf(w, " <span class=\"dim\">against</span> ");
+            report_text(w, report_str(arm, "against"));
+        }
+        tsr_writer_printf(w, " <span class=\"dim\">on</span> ");
+        report_text(w, report_str(t, "text"));
+        put_words(w, report_get(t, "verdict"));
+    }
 }
 
 static void put_verdicts(struct tsr_writer *w, const json_t *r)
@@ -136,12 +160,16 @@ static void put_verdicts(struct tsr_writer *w, const json_t *r)
         return;
     tsr_writer_printf(w, "<h3>Verdicts</h3>\n<table class=\"verdicts\">");
     json_array_foreach (arms, i, a)
-        if (report_get(a, "verdict"))
+        if (report_get(a, "verdict")) {
             put_verdict(w, report_str(a, "name"), "", report_get(a, "verdict"));
+            put_texts(w, a);
+        }
     json_array_foreach (pairs, i, a)
         if (report_get(a, "verdict"))
             put_verdict(w, report_str(a, "arm"), report_str(a, "against"),
                         report_get(a, "verdict"));
+    json_array_foreach (pairs, i, a)
+        put_texts(w, a);
     tsr_writer_printf(w, "</table>\n");
 }
 

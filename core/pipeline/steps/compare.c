@@ -3,6 +3,9 @@
  * and the others go on; one that was finished by a run that was interrupted is not run again. */
 #include "pipeline/steps/compare_step.h"
 
+#include "base/file.h"
+#include "base/mem.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,6 +44,9 @@ static const struct tsr_option options[] = {
 };
 static const struct tsr_option measure_options[] = {
     TSR_OPTION_NODE(struct measure_keys, perplexity, "text, protocol, rows, join, window."),
+    TSR_OPTION_NODE(struct measure_keys, text,
+                    "A list of files in place of the text of perplexity: a verdict of each and one "
+                    "of all."),
     TSR_OPTION_NODE(struct measure_keys, speed, "prompt, generate, repeats, act."),
     TSR_OPTION_PATH(struct measure_keys, choices, "", "FILE",
                     "Multiple-choice questions, JSON Lines: accuracy, compared by McNemar's test."),
@@ -66,8 +72,9 @@ static const struct tsr_option speed_options[] = {
 struct eval_keys_only {
     struct tsr_pipeline_eval_keys eval;
 };
-static const struct tsr_option eval_options[] = { TSR_PIPELINE_EVAL_OPTIONS(struct eval_keys_only,
-                                                                            eval) };
+static const struct tsr_option eval_options[] = {
+    TSR_PIPELINE_EVAL_OPTIONS_TEXT(struct eval_keys_only, eval, 0)
+};
 struct sample_keys_only {
     struct tsr_pipeline_sample_keys sample;
     int64_t                         act;
@@ -116,6 +123,32 @@ static tsr_status read_tasks(struct compare *c, struct tsr_diag *d, struct tsr_e
     return TSR_OK;
 }
 
+/* `measure.text` into c->texts. */
+static tsr_status read_texts(struct compare *c, struct tsr_diag *d, struct tsr_err *err)
+{
+    const struct tsr_config_node *t = c->measure.text;
+    const struct tsr_config_node *at = t ? t : c->measure.perplexity;
+    if (c->measure.perplexity && (t != NULL) == (*c->eval.text != '\0'))
+        tsr_config_diag_error(d, &at->mark, "perplexity: {text: FILE, ...}, or text: [FILE, ...]",
+                              t ? "'perplexity' has a text already" : "there is no text");
+    if (t && (!c->measure.perplexity || *c->measure.save_base))
+        tsr_config_diag_error(d, &t->mark, "write perplexity: {protocol: gptq-2048}",
+                              "'text' is about 'perplexity'%s",
+                              c->measure.perplexity ? " without 'save_base'" : "");
+    if (t && (t->kind != TSR_CONFIG_NODE_LIST || t->n < 2))
+        tsr_config_diag_error(d, &t->mark, "one text is a key of 'perplexity'",
+                              "'text' must be a list of two or more files");
+    tsr_pipeline_check_strings(t, "text", d);
+    if (!t || t->kind != TSR_CONFIG_NODE_LIST)
+        return TSR_OK;
+    if (!(c->texts = tsr_new(t->n, sizeof *c->texts)))
+        return tsr_fail_nomem(err, t->n * sizeof *c->texts, "texts");
+    for (uint64_t i = 0; i < t->n; i++)
+        c->texts[i].path = t->items[i]->text ? t->items[i]->text : "";
+    c->n_texts = t->n;
+    return TSR_OK;
+}
+
 static void read_measure(struct compare *c, struct tsr_diag *d)
 {
     const struct tsr_config_node *save =
@@ -145,6 +178,7 @@ static tsr_status read_all(struct compare *c, struct tsr_pipeline_job *job,
     c->job = job;
     c->keys = *k;
     read_measure(c, d);
+    TSR_TRY(read_texts(c, d, err));
     TSR_TRY(read_tasks(c, d, err));
     TSR_TRY(compare_read_arms(c, d, err));
     TSR_TRY(compare_read_pairs(c, d, err));
@@ -161,6 +195,7 @@ static void release(struct compare *c)
         compare_tasks_end(c, a);
         json_decref(a->of);
         json_decref(a->json);
+        free(a->on);
         free(a->prefill);
         free(a->decode);
     }
@@ -171,8 +206,20 @@ static void release(struct compare *c)
     tsr_eval_choices_destroy(c->choices);
     tsr_pipeline_tasks_close(c->tasks);
     free(c->folder);
+    free(c->texts);
     free(c->pairs);
     free(c->arms);
+}
+
+static void check_texts(const struct compare *c, struct tsr_diag *d)
+{
+    for (uint64_t i = 0; i < c->n_texts; i++) {
+        char *path = tsr_pipeline_job_input(c->job, c->texts[i].path);
+        if (path && *c->texts[i].path && !tsr_path_exists(path))
+            tsr_config_diag_error(d, &c->measure.text->items[i]->mark, NULL, "no such file: '%s'",
+                                  path);
+        free(path);
+    }
 }
 
 static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
@@ -182,6 +229,7 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
     tsr_status     st = read_all(&c, job, opts, d, err);
     compare_check_by_layers(&c, node, d);
     tsr_pipeline_check_input(job, c.measure.perplexity, "text", d);
+    check_texts(&c, d);
     tsr_pipeline_check_input(job, c.keys.measure, "base", d);
     tsr_pipeline_check_input(job, c.keys.measure, "choices", d);
     for (uint64_t i = 1; i < c.n && st == TSR_OK; i++)
