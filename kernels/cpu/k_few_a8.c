@@ -18,16 +18,19 @@
     }
 #define FEW_W_I8(i)  few(a, panel, t0, W_I8, 1, i, RUN_PLAIN)
 #define FEW_W_I6(i)  few(a, panel, t0, W_I6, 1, i, RUN_PLAIN)
+#define FEW_W_I5(i)  few(a, panel, t0, W_I5, 1, i, RUN_PLAIN)
 #define FEW_W_I4(i)  few(a, panel, t0, W_I4, 1, i, RUN_PLAIN)
 #define FEW_W_I3(i)  few(a, panel, t0, W_I3, 1, i, RUN_PLAIN)
 #define FEW_W_I2(i)  few(a, panel, t0, W_I2, 1, i, RUN_PLAIN)
 #define PAIR_W_I8(m) pair(a, i, apart, W_I8, m, RUN_PLAIN)
 #define PAIR_W_I6(m) pair(a, i, apart, W_I6, m, RUN_PLAIN)
+#define PAIR_W_I5(m) pair(a, i, apart, W_I5, m, RUN_PLAIN)
 #define PAIR_W_I4(m) pair(a, i, apart, W_I4, m, RUN_PLAIN)
 #define PAIR_W_I3(m) pair(a, i, apart, W_I3, m, RUN_PLAIN)
 #define PAIR_W_I2(m) pair(a, i, apart, W_I2, m, RUN_PLAIN)
 FEW(W_I8)
 FEW(W_I6)
+FEW(W_I5)
 FEW(W_I4)
 FEW(W_I3)
 FEW(W_I2)
@@ -55,6 +58,9 @@ void K(pairs_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart,
     case W_I6:
         pairs_W_I6(a, panel, apart, n);
         break;
+    case W_I5:
+        pairs_W_I5(a, panel, apart, n);
+        break;
     case W_I4:
         pairs_W_I4(a, panel, apart, n);
         break;
@@ -81,6 +87,9 @@ static void one_panel(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t
         switch (a->w->layout) {
         case W_I6:
             few_W_I6(a, panel, t, m);
+            break;
+        case W_I5:
+            few_W_I5(a, panel, t, m);
             break;
         case W_I4:
             few_W_I4(a, panel, t, m);

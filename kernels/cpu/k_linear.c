@@ -89,6 +89,9 @@ static void widen(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, u
         case W_I6:
             widen_codes(w, panel, half, k0, k1, W_I6, dst);
             break;
+        case W_I5:
+            widen_codes(w, panel, half, k0, k1, W_I5, dst);
+            break;
         case W_I4:
             widen_codes(w, panel, half, k0, k1, W_I4, dst);
             break;

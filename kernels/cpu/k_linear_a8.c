@@ -12,6 +12,7 @@
     }
 TILES(W_I8)
 TILES(W_I6)
+TILES(W_I5)
 TILES(W_I4)
 TILES(W_I3)
 TILES(W_I2)
@@ -67,6 +68,8 @@ void K(linear_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, u
     for (uint64_t p = panel; p < panel + np; p++)
         if (a->w->layout == W_I6)
             tiles_W_I6(a, p, t0, t1);
+        else if (a->w->layout == W_I5)
+            tiles_W_I5(a, p, t0, t1);
         else if (a->w->layout == W_I4)
             tiles_W_I4(a, p, t0, t1);
         else if (a->w->layout == W_I3)

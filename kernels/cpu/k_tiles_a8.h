@@ -162,6 +162,7 @@ INLINE void tile_part(const struct tsr_cpu_weight *w, const enum tsr_cpu_layout 
     }
 FIRST(RUN_PLAIN, W_I8)
 FIRST(RUN_PLAIN, W_I6)
+FIRST(RUN_PLAIN, W_I5)
 FIRST(RUN_PLAIN, W_I4)
 FIRST(RUN_PLAIN, W_I3)
 FIRST(RUN_PLAIN, W_I2)
@@ -182,6 +183,7 @@ typedef void (*tile_first)(const struct tsr_cpu_weight *w, struct part *p,
 static const tile_first first_of[3][W_I2 + 1] = {
     [RUN_PLAIN] = { [W_I8] = first_RUN_PLAIN_W_I8,
                     [W_I6] = first_RUN_PLAIN_W_I6,
+                    [W_I5] = first_RUN_PLAIN_W_I5,
                     [W_I4] = first_RUN_PLAIN_W_I4,
                     [W_I3] = first_RUN_PLAIN_W_I3,
                     [W_I2] = first_RUN_PLAIN_W_I2 },

@@ -6,7 +6,7 @@
 #include "backend.h"
 
 #define PANELS_ID       "tessera.cpu.panels"
-#define PANELS_REVISION 2u
+#define PANELS_REVISION 3u
 #define PANELS_ALIGN    64u
 
 /* d without codes and meta: the row stride does not matter. */

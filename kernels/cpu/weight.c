@@ -39,16 +39,16 @@ static uint64_t cut_runs(struct tsr_cpu_weight *w)
     return n;
 }
 
-/* 2, 3 and 6 bits are stored in units of 16, 32 and 16 columns; if a group begins inside a unit, a wider
+/* 2, 3, 5 and 6 bits are stored in units of 16, 32, 32 and 16 columns; if a group begins inside a unit, a wider
  * layout of smaller steps is faster. */
-static enum tsr_cpu_layout packed_layout(uint32_t bits, uint64_t group, uint64_t groups, int affine)
+static enum tsr_cpu_layout packed_layout(uint32_t bits, uint64_t group, uint64_t groups, int mapped)
 {
     enum tsr_cpu_layout l = bits == 2   ? W_I2
                             : bits == 3 ? W_I3
                             : bits == 4 ? W_I4
                             : bits <= 6 ? W_I6
                                         : W_I8;
-    if (affine && bits == 5 && (groups == 1 || group % cpu_step(W_I5) == 0))
+    if (!mapped && bits == 5 && (groups == 1 || group % cpu_step(W_I5) == 0))
         return W_I5;
     if (groups > 1 && group % cpu_step(l) != 0)
         return bits < 4 ? W_I4 : l == W_I6 ? W_I8 : l;
@@ -72,7 +72,7 @@ static int plan(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d)
     } else {
         w->group = f->group && f->group < d->cols ? f->group : d->cols;
         w->groups = tsr_format_groups(f, d->cols);
-        w->layout = packed_layout(f->bits, w->group, w->groups, tsr_cpu_is_affine(f));
+        w->layout = packed_layout(f->bits, w->group, w->groups, tsr_cpu_is_mapped(f));
         w->mid = 1u << (f->bits - 1);
         w->scale_f16 = f->scale_dtype == TSR_F16;
         per_panel = cpu_ceil(w->cols, cpu_step(w->layout)) * 2 * cpu_unit(w->layout);

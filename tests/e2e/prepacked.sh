@@ -50,9 +50,9 @@ ok "no divergence from its source" json '.kl.mean == 0 and .kl.max == 0 and .top
 
 run inspect m.tsr --verify --json
 ok "inspect: exit code 0, got $rc" test "$rc" = 0
-ok "inspect tells layout, source and that it is whole" json '.model | .family == "llama" and (.prepacked | .layout == "tessera.cpu.panels" and .revision == 2 and .verified) and .tokenizer.size > 0' "$WORK/out"
+ok "inspect tells layout, source and that it is whole" json '.model | .family == "llama" and (.prepacked | .layout == "tessera.cpu.panels" and .revision == 3 and .verified) and .tokenizer.size > 0' "$WORK/out"
 run inspect m.tsr
-ok "in words" grep -q 'prepacked as tessera.cpu.panels revision 2, from xxh3:' "$WORK/out"
+ok "in words" grep -q 'prepacked as tessera.cpu.panels revision 3, from xxh3:' "$WORK/out"
 fails "--verify of a folder" 2 '*/tests/golden/models/stories260k' inspect "$SOURCE" --verify
 
 # packed with several widths, through a job; its export step writes the same file

@@ -79,11 +79,12 @@ static void check_experts(const char *name, size_t i, const struct tsr_model *m)
         }
 }
 
-/* Bytes of the blocks with minimums or a table, in the file and as the backend holds them: 3 % more at most. */
+/* Bytes of the blocks with minimums or a table, or of integers of 5 bits, in the file and as the backend holds them: 3 %
+ * more at most. */
 static void check_bytes(struct tsr_registry *r, const struct tsr_model *m)
 {
     struct tsr_engine_options opt = { .on.backend = "cpu" };
-    uint64_t                  file = 0, plain = 0, rest = 0, padding = 0, bytes, widened;
+    uint64_t                  file = 0, plain = 0, rest = 0, padding = 0, fives = 0, bytes, widened;
     struct tsr_engine        *engine = golden_engine(r, m, NULL, opt);
     for (uint64_t l = 0; m->packed && l < m->hp.layers; l++)
         for (uint64_t k = 0; k < m->hp.linears; k++) {
@@ -98,6 +99,7 @@ static void check_bytes(struct tsr_registry *r, const struct tsr_model *m)
             bool mapped = strcmp(p->format.id, TSR_FORMAT_TABLE) == 0;
             if (p->format.bits == 3 || (!mapped && strcmp(p->format.id, TSR_FORMAT_AFFINE) != 0)) {
                 rest += tsr_model_packed_bytes(p);
+                fives += p->format.bits == 5;
                 if (p->format.bits == 3) { /* in groups of 16 they take panels of 4, scales bytes */
                     uint64_t stored = p->rows * p->cols / elements * block;
                     assert_in_range(tsr_model_packed_bytes(p), stored, stored + 2 * p->rows);
@@ -112,7 +114,7 @@ static void check_bytes(struct tsr_registry *r, const struct tsr_model *m)
     tsr_engine_linears(engine, &bytes, &widened);
     assert_int_equal(widened, 0);
     assert_in_range(plain, file, file + padding);
-    if (file)
+    if (file || (fives && !m->hp.experts)) /* experts have fewer rows than a panel */
         assert_in_range(bytes, file, (file + rest) * 103 / 100);
     tsr_engine_destroy(engine);
 }

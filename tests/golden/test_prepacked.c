@@ -380,7 +380,7 @@ static void foreign_layout(json_t *j)
 }
 static void later_revision(json_t *j)
 {
-    (void)json_object_set_new(json_object_get(j, "layout"), "revision", json_integer(3));
+    (void)json_object_set_new(json_object_get(j, "layout"), "revision", json_integer(4));
 }
 static void other_target(json_t *j)
 {
@@ -399,8 +399,8 @@ static void wrong_for_the_backend(void **state)
     static const struct {
         void (*edit)(json_t *);
         const char *facts;
-    } all[] = { { foreign_layout, "org.example.tiles 2 cpu" },
-                { later_revision, "3" },
+    } all[] = { { foreign_layout, "org.example.tiles 3 cpu" },
+                { later_revision, "4" },
                 { other_target, "sm_90" },
                 { shorter_weight, WEIGHT } };
     (void)state;

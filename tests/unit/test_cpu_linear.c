@@ -178,9 +178,9 @@ static void linear_wide(void **state)
 static void linear_many_tokens(void **state)
 {
     (void)state;
-    static const uint32_t bits[] = { 2, 3, 4, 8, 6 };
+    static const uint32_t bits[] = { 2, 3, 4, 8, 6, 5 };
     float                *x = rnd_new(101 * 500, 1.0f);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
         struct wt w;
         wt_int(&w, 35, 500, bits[i], i % 2 ? 64 : 0, TSR_F16,
                i < 2 ? TSR_ZERO_MID : TSR_ZERO_STORED);
@@ -203,13 +203,13 @@ static void linear_many_tokens(void **state)
 static void linear_panels_in_pairs(void **state)
 {
     (void)state;
-    static const uint32_t bits[] = { 2, 3, 4, 8, 6 };
+    static const uint32_t bits[] = { 2, 3, 4, 8, 6, 5 };
     float                *x = rnd_new(4 * 300, 1.0f);
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < 24; i++) {
         struct wt w;
-        wt_int(&w, 34 * 32 + 5, 300, bits[i % 5], i % 2 ? 0 : 64, i % 2 ? TSR_F32 : TSR_F16,
-               i % 5 < 2 ? TSR_ZERO_STORED : TSR_ZERO_MID);
-        check_weight(&w, 1 + (uint64_t)i / 5, x, i % 2);
+        wt_int(&w, 34 * 32 + 5, 300, bits[i % 6], i % 2 ? 0 : 64, i % 2 ? TSR_F32 : TSR_F16,
+               i % 6 < 2 || i == 17 ? TSR_ZERO_STORED : TSR_ZERO_MID);
+        check_weight(&w, 1 + (uint64_t)i / 6, x, i % 2);
         wt_free(&w);
     }
     for (uint32_t i = 0; i < 14; i++) {
@@ -224,11 +224,11 @@ static void linear_panels_in_pairs(void **state)
     free(x);
 }
 
-/* 2, 3, 4 and 6 bits take what they say; whole panels and steps, no scale stored for a tail. */
+/* 2 to 6 bits take what they say; whole panels and steps, no scale stored for a tail. */
 static void few_bits_take_few_bytes(void **state)
 {
     (void)state;
-    for (uint32_t bits = 2; bits <= 6; bits += 1 + bits / 4) {
+    for (uint32_t bits = 2; bits <= 6; bits++) {
         struct wt       w;
         void           *h = NULL;
         struct tsr_cpu *c = cpu_new("scalar");
