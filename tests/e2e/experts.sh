@@ -299,7 +299,10 @@ done
 run convert granitemoe.gguf --to hf --dtype f16 -o granitemoe-back
 ok "back as a folder, got $rc" test "$rc" = 0
 same "back as a folder" "$GOLDEN/granitemoe" granitemoe-back
-fails "a family that llama.cpp computes otherwise" 2 x.gguf convert "$GOLDEN/phimoe" --to gguf -o x.gguf
+mkdir "$WORK/jitter"
+cp "$GOLDEN"/phimoe/model.safetensors "$WORK/jitter"
+jq '.router_jitter_noise = 0.1' "$GOLDEN/phimoe/config.json" >"$WORK/jitter/config.json"
+fails_with "another jitter of the router" 2 x.gguf 'how its experts are chosen' convert jitter --to gguf -o x.gguf
 fails "weights of experts that llama.cpp would divide by their sum" 2 x.gguf \
     convert "$GOLDEN/qwen3_moe-mixed" --to gguf -o x.gguf
 fails_with "rows that blocks do not divide" 2 x.gguf 'layers.0.experts.down' convert "$GOLDEN/mixtral" --to gguf --type q8_0 -o x.gguf
