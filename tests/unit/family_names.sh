@@ -10,6 +10,7 @@ core/checkpoint/gguf/bpe.c            .                     values of tokenizer.
 core/checkpoint/gguf/words.h          bloom                 one of these values, read and written
 core/checkpoint/gguf/tokenizer.c      "llama|\\"llama       values of tokenizer.ggml.model: llama is its name of SentencePiece
 core/checkpoint/export/gguf_tokens.c  QWEN|"qwen|llama       the same values, written
+core/checkpoint/export/gguf_spm.c     "llama"                the same value, written
 core/checkpoint/random_model.c        Llama|llama           writes a config.json of made models; some family must be theirs
 core/cli/verbs/profile.c              1B.Llama              help of the made model
 core/cli/bench/plan.c                 papers/models/        names of files

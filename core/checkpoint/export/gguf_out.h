@@ -1,7 +1,7 @@
 /* checkpoint/export/gguf_out.h - the parts of a GGUF file as it is written: docs/formats/export.md.
  *
  *   header, metadata, list of tensors   a growing block of bytes (gguf_meta.c)
- *   tokens                              gguf_tokens.c
+ *   tokens                              gguf_tokens.h
  *   names and order of rows             gguf_names.c
  *   types of tensors                    gguf_types.c
  *   kv_b of latent attention            gguf_halves.c
@@ -56,8 +56,9 @@ void tsr_export_gguf_key_text(struct tsr_export_gguf_bytes *b, const char *key, 
 /* A key whose n items of this type follow. */
 void tsr_export_gguf_key_array(struct tsr_export_gguf_bytes *b, const char *key, uint32_t type,
                                uint64_t n);
-#define TSR_GGUF_OUT_I32    5u
-#define TSR_GGUF_OUT_STRING 8u
+#define TSR_GGUF_OUT_I32      5u
+#define TSR_GGUF_OUT_STRING   8u
+#define TSR_GGUF_OUT_TYPE_F32 6u
 
 /* The architecture's numbers except the tokens.  TSR_E_INPUT if llama.cpp cannot run it. */
 tsr_status tsr_export_gguf_put_model(struct tsr_export *x, struct tsr_export_gguf_bytes *b,

@@ -1,6 +1,6 @@
 /* The tokenizer as metadata of a GGUF file.  That of a GGUF file is copied; of tokenizer.json,
- * byte-level BPE is supported if llama.cpp knows its pattern by name. */
-#include "checkpoint/export/gguf_out.h"
+ * SentencePiece's BPE is supported (gguf_spm.c), and byte-level BPE if llama.cpp knows its pattern by name. */
+#include "checkpoint/export/gguf_tokens.h"
 
 #include "checkpoint/gguf/gguf.h"
 #include "checkpoint/gguf/words.h"
@@ -26,30 +26,6 @@ enum { NORMAL = 1, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5 };
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| "                  \
     "?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
-struct tokens {
-    struct tsr_export            *x;
-    struct tsr_export_gguf_bytes *b;
-    const json_t                 *root, *model;
-    const char                  **text; /* [vocab], borrowed */
-    int32_t                      *kind; /* [vocab] */
-    uint64_t                      vocab;
-};
-
-static tsr_status refuse(const struct tokens *t, const char *why)
-{
-    return tsr_fail(t->x->err, TSR_E_INPUT,
-                    "%s: the tokenizer of %s is not written as gguf: %s; use llama.cpp's own "
-                    "converter, or export from a copy without tokenizer.json, which runs on token "
-                    "ids",
-                    t->x->path, t->x->m->path, why);
-}
-
-static const char *str(const json_t *o, const char *key)
-{
-    const char *s = tsr_json_word(json_object_get(o, key));
-    return s ? s : "";
-}
-
 /* The pattern that cuts words, or NULL; *own: ByteLevel's own. */
 static const char *pattern_of(const json_t *pre, bool *own)
 {
@@ -58,14 +34,14 @@ static const char *pattern_of(const json_t *pre, bool *own)
     size_t        i;
     *own = false;
     if (!list) {
-        *own = strcmp(str(pre, "type"), "ByteLevel") == 0 &&
+        *own = strcmp(tsr_export_gguf_word(pre, "type"), "ByteLevel") == 0 &&
                !json_is_false(json_object_get(pre, "use_regex"));
         return NULL;
     }
     json_array_foreach (list, i, e) {
-        if (strcmp(str(e, "type"), "Split") == 0)
-            regex = str(json_object_get(e, "pattern"), "Regex");
-        else if (strcmp(str(e, "type"), "ByteLevel") == 0)
+        if (strcmp(tsr_export_gguf_word(e, "type"), "Split") == 0)
+            regex = tsr_export_gguf_word(json_object_get(e, "pattern"), "Regex");
+        else if (strcmp(tsr_export_gguf_word(e, "type"), "ByteLevel") == 0)
             *own = *own || !json_is_false(json_object_get(e, "use_regex"));
     }
     return regex;
@@ -78,15 +54,16 @@ static bool is_splits(const json_t *pre, const struct tsr_gguf_splits *of)
     const size_t  n = tsr_gguf_count_splits(of), digits = of->digits ? 1 : 0;
     const json_t *bytes = json_array_get(list, n + digits), *apart = json_array_get(list, n);
     bool          same = json_array_size(list) == n + digits + 1 &&
-                strcmp(str(bytes, "type"), "ByteLevel") == 0 &&
+                strcmp(tsr_export_gguf_word(bytes, "type"), "ByteLevel") == 0 &&
                 json_is_false(json_object_get(bytes, "use_regex")) &&
-                (!digits || (strcmp(str(apart, "type"), "Digits") == 0 &&
+                (!digits || (strcmp(tsr_export_gguf_word(apart, "type"), "Digits") == 0 &&
                              json_is_true(json_object_get(apart, "individual_digits"))));
     for (size_t i = 0; same && i < n; i++) {
         const json_t *e = json_array_get(list, i);
-        same = strcmp(str(e, "type"), "Split") == 0 &&
-               strcmp(str(e, "behavior"), "Isolated") == 0 &&
-               strcmp(str(json_object_get(e, "pattern"), "Regex"), of->words[i]) == 0;
+        same =
+            strcmp(tsr_export_gguf_word(e, "type"), "Split") == 0 &&
+            strcmp(tsr_export_gguf_word(e, "behavior"), "Isolated") == 0 &&
+            strcmp(tsr_export_gguf_word(json_object_get(e, "pattern"), "Regex"), of->words[i]) == 0;
     }
     return same;
 }
@@ -101,14 +78,13 @@ static const char *splits_name(const json_t *pre)
 }
 
 /* What llama.cpp calls the way in which text is cut. */
-static tsr_status pre_name(const struct tokens *t, const char **name)
+static tsr_status pre_name(const struct tsr_export_gguf_tokens *t, const char **name)
 {
     bool          own, whole = json_is_true(json_object_get(t->model, "ignore_merges"));
     const json_t *pre = json_object_get(t->root, "pre_tokenizer");
     const char   *regex = pattern_of(pre, &own);
-    if (strcmp(str(t->model, "type"), "BPE") != 0 ||
-        json_is_true(json_object_get(t->model, "byte_fallback")))
-        return refuse(t, "it is not byte-level BPE");
+    if (strcmp(tsr_export_gguf_word(t->model, "type"), "BPE") != 0)
+        return tsr_export_gguf_refuse(t, "it is not BPE");
     if (regex && !own && strcmp(regex, LLAMA3) == 0) /* the same pattern with and without merges */
         *name = whole ? "llama-bpe" : "smaug-bpe";
     else if (regex && !own && !whole && strcmp(regex, QWEN2) == 0)
@@ -120,20 +96,21 @@ static tsr_status pre_name(const struct tokens *t, const char **name)
     else if (!regex && own && !whole)
         *name = "gpt-2";
     else
-        return refuse(t, "llama.cpp has no name for its pre_tokenizer");
+        return tsr_export_gguf_refuse(t, "llama.cpp has no name for its pre_tokenizer");
     return TSR_OK;
 }
 
-static tsr_status put_token(struct tokens *t, const char *text, int64_t id, int32_t kind)
+static tsr_status put_token(struct tsr_export_gguf_tokens *t, const char *text, int64_t id,
+                            int32_t kind)
 {
     if (id < 0 || (uint64_t)id >= t->vocab)
-        return refuse(t, "a token has an id outside the vocabulary");
+        return tsr_export_gguf_refuse(t, "a token has an id outside the vocabulary");
     t->text[id] = text;
     t->kind[id] = kind;
     return TSR_OK;
 }
 
-static tsr_status collect(struct tokens *t)
+static tsr_status collect(struct tsr_export_gguf_tokens *t)
 {
     const json_t *e;
     const char   *key;
@@ -142,14 +119,15 @@ static tsr_status collect(struct tokens *t)
         TSR_TRY(put_token(t, key, json_is_integer(e) ? json_integer_value(e) : -1, NORMAL));
     json_array_foreach (json_object_get(t->root, "added_tokens"), i, e) {
         const json_t *id = json_object_get(e, "id");
-        TSR_TRY(put_token(t, str(e, "content"), json_is_integer(id) ? json_integer_value(id) : -1,
+        TSR_TRY(put_token(t, tsr_export_gguf_word(e, "content"),
+                          json_is_integer(id) ? json_integer_value(id) : -1,
                           json_is_true(json_object_get(e, "special")) ? CONTROL : USER_DEFINED));
     }
     return TSR_OK;
 }
 
 /* "a b", as in older files, or ["a", "b"]. */
-static tsr_status put_merge(const struct tokens *t, const json_t *e)
+static tsr_status put_merge(const struct tsr_export_gguf_tokens *t, const json_t *e)
 {
     const char *a = tsr_json_word(json_array_get(e, 0)), *b = tsr_json_word(json_array_get(e, 1));
     if (json_is_string(e)) {
@@ -157,7 +135,7 @@ static tsr_status put_merge(const struct tokens *t, const json_t *e)
         return TSR_OK;
     }
     if (!a || !b)
-        return refuse(t, "a merge is not a pair");
+        return tsr_export_gguf_refuse(t, "a merge is not a pair");
     tsr_export_gguf_add_u64(t->b, strlen(a) + 1 + strlen(b));
     tsr_export_gguf_add(t->b, a, strlen(a));
     tsr_export_gguf_add(t->b, " ", 1);
@@ -168,8 +146,9 @@ static tsr_status put_merge(const struct tokens *t, const json_t *e)
 /* The id of a template's special token, -1 for something else. */
 static int64_t special_of(const json_t *post, const json_t *piece)
 {
-    const json_t *s = json_object_get(json_object_get(post, "special_tokens"),
-                                      str(json_object_get(piece, "SpecialToken"), "id"));
+    const json_t *s =
+        json_object_get(json_object_get(post, "special_tokens"),
+                        tsr_export_gguf_word(json_object_get(piece, "SpecialToken"), "id"));
     const json_t *id = json_array_get(json_object_get(s, "ids"), 0);
     return json_is_integer(id) && json_array_size(json_object_get(s, "ids")) == 1
                ? json_integer_value(id)
@@ -177,7 +156,8 @@ static int64_t special_of(const json_t *post, const json_t *piece)
 }
 
 /* The tokens that a template puts before and after a text, -1 for none. */
-static tsr_status template_of(struct tokens *t, const json_t *post, int64_t *bos, int64_t *eos)
+static tsr_status template_of(struct tsr_export_gguf_tokens *t, const json_t *post, int64_t *bos,
+                              int64_t *eos)
 {
     const json_t *single = json_object_get(post, "single"), *e;
     size_t        i, at = 0, n = json_array_size(single);
@@ -194,12 +174,13 @@ static tsr_status template_of(struct tokens *t, const json_t *post, int64_t *bos
     if (at < n && (*eos = special_of(post, json_array_get(single, at))) >= 0)
         at++;
     if (at != n || *bos >= (int64_t)t->vocab || *eos >= (int64_t)t->vocab)
-        return refuse(t, "its post_processor does more than put a token before or after a text");
+        return tsr_export_gguf_refuse(
+            t, "its post_processor does more than put a token before or after a text");
     return TSR_OK;
 }
 
 /* These keys tell llama.cpp whether to add the tokens that begin and end a text. */
-static tsr_status put_ends(struct tokens *t)
+static tsr_status put_ends(struct tsr_export_gguf_tokens *t)
 {
     const struct tsr_model_hparams *hp = &t->x->m->hp;
     int64_t                         bos = -1, eos = -1;
@@ -208,7 +189,7 @@ static tsr_status put_ends(struct tokens *t)
     for (uint32_t i = 0; i < hp->n_eos; i++)
         ends = ends || eos == (int64_t)hp->eos[i];
     if (eos >= 0 && hp->n_eos && !ends)
-        return refuse(t, "it ends a text with another token than the model does");
+        return tsr_export_gguf_refuse(t, "it ends a text with another token than the model does");
     tsr_export_gguf_key_bool(t->b, "tokenizer.ggml.add_bos_token", bos >= 0);
     tsr_export_gguf_key_bool(t->b, "tokenizer.ggml.add_eos_token", eos >= 0);
     bos = bos >= 0 ? bos : hp->bos;
@@ -221,17 +202,11 @@ static tsr_status put_ends(struct tokens *t)
     return TSR_OK;
 }
 
-static tsr_status put_lists(struct tokens *t)
+static tsr_status put_lists(const struct tsr_export_gguf_tokens *t)
 {
     const json_t *merges = json_object_get(t->model, "merges"), *e;
     size_t        i;
-    tsr_export_gguf_key_array(t->b, "tokenizer.ggml.tokens", TSR_GGUF_OUT_STRING, t->vocab);
-    for (uint64_t k = 0; k < t->vocab; k++) {
-        char pad[32];
-        (void)snprintf(pad, sizeof pad, "[PAD%llu]", (unsigned long long)k);
-        const char *s = t->text[k] ? t->text[k] : pad;
-        tsr_export_gguf_add_text(t->b, s, strlen(s));
-    }
+    tsr_export_gguf_put_texts(t, NULL);
     tsr_export_gguf_key_array(t->b, "tokenizer.ggml.token_type", TSR_GGUF_OUT_I32, t->vocab);
     for (uint64_t k = 0; k < t->vocab; k++)
         tsr_export_gguf_add_u32(t->b, (uint32_t)(t->text[k] ? t->kind[k] : UNUSED));
@@ -242,13 +217,17 @@ static tsr_status put_lists(struct tokens *t)
     return TSR_OK;
 }
 
-static tsr_status put(struct tokens *t)
+static tsr_status put(struct tsr_export_gguf_tokens *t)
 {
     const char *pre = "";
     if (!json_is_object(t->root) || !json_is_object(t->model))
-        return refuse(t, "tokenizer.json has no \"model\"");
-    TSR_TRY(pre_name(t, &pre));
+        return tsr_export_gguf_refuse(t, "tokenizer.json has no \"model\"");
     TSR_TRY(collect(t));
+    if (tsr_export_gguf_is_spm(t)) {
+        TSR_TRY(tsr_export_gguf_put_spm(t));
+        return put_ends(t);
+    }
+    TSR_TRY(pre_name(t, &pre));
     tsr_export_gguf_key_text(t->b, "tokenizer.ggml.model", "gpt2");
     tsr_export_gguf_key_text(t->b, "tokenizer.ggml.pre", pre);
     TSR_TRY(put_lists(t));
@@ -260,11 +239,11 @@ static tsr_status with_text(struct tsr_export *x, struct tsr_export_gguf_bytes *
 {
     json_t *root = NULL;
     TSR_TRY(tsr_json_parse(&root, "tokenizer.json", text, len, 64, x->err));
-    struct tokens t = { .x = x,
-                        .b = b,
-                        .root = root,
-                        .model = json_object_get(root, "model"),
-                        .vocab = x->m->hp.vocab };
+    struct tsr_export_gguf_tokens t = { .x = x,
+                                        .b = b,
+                                        .root = root,
+                                        .model = json_object_get(root, "model"),
+                                        .vocab = x->m->hp.vocab };
     t.text = tsr_new(t.vocab, sizeof *t.text);
     t.kind = tsr_new(t.vocab, sizeof *t.kind);
     tsr_status st =
