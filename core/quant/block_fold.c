@@ -182,6 +182,7 @@ void tsr_quant_block_stats_free(struct tsr_quant_stats *s)
     free((void *)(uintptr_t)s->variance);
     free((void *)(uintptr_t)s->mean_abs);
     free((void *)(uintptr_t)s->inputs);
+    free((void *)(uintptr_t)s->cross);
     *s = (struct tsr_quant_stats){ .struct_size = sizeof *s };
 }
 
@@ -224,7 +225,10 @@ tsr_status tsr_quant_block_stats(const struct tsr_quant_block_fold *f, enum tsr_
         return TSR_OK;
     out->sensitivity = NULL;
     out->hessian = out->absmax = out->mean = out->variance = out->mean_abs = out->inputs = NULL;
+    out->cross = NULL;
     tsr_status st = divide(&out->hessian, in->hessian, n, n, s, 1, true, err);
+    if (st == TSR_OK)
+        st = divide(&out->cross, in->cross, n, n, s, 1, true, err);
     if (st == TSR_OK)
         st = divide(&out->absmax, in->absmax, 1, n, s, 1, false, err);
     if (st == TSR_OK)

@@ -185,10 +185,10 @@ tsr_status tsr_quant_calibration_layer(struct tsr_quant_calibration *c, uint64_t
         return tsr_fail(err, TSR_E_INPUT,
                         "the sensitivity of every weight needs gradients, which calibration does "
                         "not compute");
-    if (need & ~TSR_COLLECTED)
+    if (need & ~(TSR_COLLECTED | TSR_NEED_CROSS))
         return tsr_fail(err, TSR_E_INPUT,
                         "statistics 0x%llx are requested, which this version does not know",
-                        (unsigned long long)(need & ~TSR_COLLECTED));
+                        (unsigned long long)(need & ~(TSR_COLLECTED | TSR_NEED_CROSS)));
     if (!c->source) /* mean squares, which are mean and variance together alone */
         return before || (need & SQUARES) != SQUARES || need & ~SQUARES
                    ? tsr_fail(err, TSR_E_INPUT,
@@ -198,6 +198,11 @@ tsr_status tsr_quant_calibration_layer(struct tsr_quant_calibration *c, uint64_t
                                      : "the quantizer needs a calibrate step (the verb: --text "
                                        "FILE) in place of it")
                    : copy_moments(c, layer, need, out, err);
+    if (!before && need & TSR_NEED_CROSS)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "layer %llu: a quantizer compares the inputs after the quantized layers "
+                        "with those of the original model; add `sequential: true`",
+                        (unsigned long long)layer);
     if (!before && !(need & ~TSR_MOMENTS) && resident(c, layer))
         return copy_moments(c, layer, need, out, err);
     if (!before)
@@ -223,6 +228,8 @@ tsr_status tsr_quant_calibration_memory(const struct tsr_model                  
     bool ok = tsr_mul(opt->samples, opt->seqlen, &tokens) && tsr_add(tokens, opt->seqlen, &n) &&
               tsr_mul(n, m->hp.hidden * sizeof(float), &n) && tsr_add(total, n, &total) &&
               tsr_add(total, tokens * sizeof(uint32_t), &total);
+    if (need & TSR_NEED_CROSS) /* the hidden states of the original model */
+        ok = ok && tsr_mul(tokens, m->hp.hidden * sizeof(float), &n) && tsr_add(total, n, &total);
     for (uint64_t i = 0; i < m->hp.sites && ok; i++) {
         uint64_t cols = tsr_model_site_cols(m, (enum tsr_site)i);
         widest = cols > widest ? cols : widest;
@@ -231,6 +238,9 @@ tsr_status tsr_quant_calibration_memory(const struct tsr_model                  
             ok = ok && tsr_mul(cols, cols * sizeof(float), &n) && tsr_add(total, n, &total);
         if (need & TSR_NEED_TOP)
             ok = ok && tsr_mul(cols, cols * sizeof(double), &n) && tsr_add(total, n, &total);
+        if (need & TSR_NEED_CROSS && i < TSR_MODEL_SITE_EXPERTS) /* sums, inputs, differences */
+            ok = ok && tsr_add(cols, 2 * opt->seqlen, &n) && tsr_mul(cols * sizeof(float), n, &n) &&
+                 tsr_add(total, n, &total);
         if (need & TSR_NEED_INPUTS && i < TSR_MODEL_SITE_EXPERTS)
             ok = ok && tsr_mul(cols, rows * sizeof(float), &n) && tsr_add(total, n, &total);
     }

@@ -70,7 +70,8 @@ void       tsr_quant_layer_stats_free(struct tsr_quant_layer_stats *s);
  * layer's inputs in the first sequence, as if it got them all, and TSR_BORROWED_DAMPING of the mean of its Hessian's
  * diagonal is added to that diagonal (docs/formats/calibration.md).  Requesting layers in ascending order costs one
  * pass over the model in total; going back, or to another overlay, restarts at the embedding.
- * TSR_NEED_SENSITIVITY is TSR_E_INPUT: it needs gradients.  [setup] */
+ * TSR_NEED_CROSS needs `before`, else TSR_E_INPUT; the hidden states of the original model are then kept next to
+ * those of the overlay, and experts have none.  TSR_NEED_SENSITIVITY is TSR_E_INPUT: it needs gradients.  [setup] */
 tsr_status tsr_quant_calibration_layer(struct tsr_quant_calibration *c, uint64_t layer,
                                        uint64_t need, const struct tsr_model_overlay *before,
                                        struct tsr_quant_layer_stats *out, struct tsr_err *err);

@@ -1,5 +1,5 @@
 /* quant/calibrate_internal.h - shared by calibrate.c (which sequences, all layers), collect.c (one
- * layer) and calibrate_file.c (stored statistics of a layer). */
+ * layer), calibrate_hidden.c (hidden states) and calibrate_file.c (stored statistics of a layer). */
 #ifndef TSR_QUANT_CALIBRATE_INTERNAL_H
 #define TSR_QUANT_CALIBRATE_INTERNAL_H
 
@@ -20,6 +20,9 @@ struct tsr_quant_calibration_source {
     float                          *after;  /* [seqlen, hidden], if h must be kept */
     uint64_t                        at;
     bool                            started;
+    float                          *original; /* as h, of the original model: TSR_NEED_CROSS */
+    uint64_t                        original_at;
+    bool                            original_started;
     uint64_t                        keep;   /* sequences whose inputs are recorded */
     uint64_t                        want;   /* need of the options: collected in addition to the
                                              * requested ones */
@@ -30,6 +33,16 @@ struct tsr_quant_calibration_source {
 tsr_status tsr_quant_collect_layer(struct tsr_quant_calibration *c, uint64_t layer, uint64_t need,
                                    const struct tsr_model_overlay *before,
                                    struct tsr_quant_layer_stats *out, struct tsr_err *err);
+/* calibrate_hidden.c: makes the stream if there is none. */
+tsr_status tsr_quant_source_stream(struct tsr_quant_calibration *c, struct tsr_err *err);
+/* Hidden states h after the embedding; `before` is the overlay that they go through. */
+tsr_status tsr_quant_source_start(struct tsr_quant_calibration   *c,
+                                  const struct tsr_model_overlay *before, struct tsr_err *err);
+/* h through layer `at`.  A failure leaves h half moved: the next call starts again. */
+tsr_status tsr_quant_source_advance(struct tsr_quant_calibration *c, struct tsr_err *err);
+/* `original` before `layer`, from the embedding if need be.  Opens other layers in the stream. */
+tsr_status tsr_quant_source_original(struct tsr_quant_calibration *c, uint64_t layer,
+                                     struct tsr_err *err);
 /* Frees stream and hidden states: the next request starts again. */
 void tsr_quant_source_rest(struct tsr_quant_calibration_source *s);
 void tsr_quant_source_free(struct tsr_quant_calibration_source *s);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "quant/calibrate_internal.h"
+#include "quant/cross.h"
 #include "quant/gram.h"
 #include "quant/held.h"
 
@@ -19,7 +20,8 @@ struct collect {
     uint64_t                             layer, need;
     uint64_t                             sequence; /* that runs now */
     bool                                 borrowing;
-    struct collected                    *site; /* [sites] */
+    bool                                 original; /* the original model's inputs run now */
+    struct collected                    *site;     /* [sites] */
     double                               syrk_seconds;
 };
 
@@ -29,27 +31,9 @@ struct collected {
     struct tsr_quant_gram    gram;
     float                   *hessian, *inputs;
     struct tsr_quant_held    held; /* the Hessian, while it is summed */
+    struct tsr_quant_cross   cross;
     bool                     borrowed;
 };
-
-void tsr_quant_source_rest(struct tsr_quant_calibration_source *s)
-{
-    tsr_engine_stream_destroy(s->stream);
-    free(s->h);
-    free(s->after);
-    s->stream = NULL;
-    s->h = s->after = NULL;
-    s->started = false;
-}
-
-void tsr_quant_source_free(struct tsr_quant_calibration_source *s)
-{
-    if (!s)
-        return;
-    tsr_quant_source_rest(s);
-    free(s->folder);
-    free(s);
-}
 
 /* ---- sums ---------------------------------------------------------------- */
 
@@ -81,6 +65,9 @@ static tsr_status begin_site(struct collect *k, uint64_t i, struct tsr_err *err)
     }
     if (k->need & TSR_NEED_TOP)
         TSR_TRY(tsr_quant_gram_create(&c->gram, cols, err));
+    if (k->need & TSR_NEED_CROSS && i < TSR_MODEL_SITE_EXPERTS)
+        TSR_TRY(tsr_quant_cross_create(&c->cross, tsr_plugin_registry_host(k->s->registry), cols,
+                                       k->c->seqlen, err));
     if (k->need & TSR_NEED_INPUTS && i < TSR_MODEL_SITE_EXPERTS) {
         bool fits = tsr_mul(k->s->keep * k->c->seqlen, cols, &n);
         c->inputs = fits ? tsr_new_aligned(n, sizeof(float)) : NULL;
@@ -112,6 +99,8 @@ static tsr_status tap(void *ctx, uint64_t layer, enum tsr_site site, const float
         return tsr_fail(err, TSR_E_BUG, "layer %llu site %d is %llu wide instead of %llu",
                         (unsigned long long)layer, (int)site, (unsigned long long)cols,
                         (unsigned long long)sum->cols);
+    if (k->original)
+        return c->cross.sums ? tsr_quant_cross_record(&c->cross, x, n, err) : TSR_OK;
     if (k->borrowing && !c->borrowed)
         return TSR_OK;
     if (c->inputs && k->sequence < k->s->keep)
@@ -123,6 +112,8 @@ static tsr_status tap(void *ctx, uint64_t layer, enum tsr_site site, const float
     if (st == TSR_OK && c->hessian)
         st = k->s->linalg->syrk(k->s->linalg->ctx, cols, n, (float)share, x, cols, c->hessian, cols,
                                 err);
+    if (st == TSR_OK && c->cross.sums)
+        st = tsr_quant_cross_add(&c->cross, k->s->linalg, (float)share, x, n, err);
     if (st == TSR_OK && c->gram.g)
         st = tsr_quant_gram_add(&c->gram, pool, x, n, err);
     k->syrk_seconds += tsr_now_s() - start;
@@ -176,6 +167,9 @@ static tsr_status finish_site(struct collect *k, uint64_t i, struct tsr_quant_la
     if (c->borrowed && c->hessian)
         damp(c->hessian, c->sums.cols);
     TSR_TRY(top(k, i, &out->top[i], err));
+    float *cross = NULL;
+    TSR_TRY(tsr_quant_cross_take(&c->cross, &cross, err));
+    out->site[i].cross = cross;
     out->site[i].hessian = c->hessian;
     out->site[i].inputs = c->inputs;
     out->site[i].input_rows = c->inputs ? k->s->keep * k->c->seqlen : 0;
@@ -199,6 +193,7 @@ static void collect_free(struct collect *k)
     for (uint64_t i = 0; k->site && i < k->s->model->hp.sites; i++) {
         tsr_quant_moments_free(&k->site[i].sums);
         tsr_quant_gram_free(&k->site[i].gram);
+        tsr_quant_cross_free(&k->site[i].cross);
         (void)tsr_quant_held_end(&k->site[i].held, false, NULL);
         free(k->site[i].hessian);
         free(k->site[i].inputs);
@@ -206,68 +201,21 @@ static void collect_free(struct collect *k)
     free(k->site);
 }
 
-/* ---- hidden states ------------------------------------------------------- */
+/* ---- the layer over all sequences ---------------------------------------- */
 
-static tsr_status say_memory(const struct tsr_quant_calibration *c, uint64_t hidden,
-                             struct tsr_err *err)
-{
-    char     a[TSR_BYTES_TEXT], b[TSR_BYTES_TEXT];
-    uint64_t device;
-    TSR_TRY(tsr_engine_stream_estimate(c->source->model, c->seqlen, &device, err));
-    tsr_logf(TSR_LOG_INFO,
-             "calibration: hidden states of %llu sequences of %llu tokens take %s, the device "
-             "at most %s",
-             (unsigned long long)c->sequences, (unsigned long long)c->seqlen,
-             tsr_format_bytes(a, sizeof a, hidden), tsr_format_bytes(b, sizeof b, device));
-    return TSR_OK;
-}
-
-static tsr_status need_stream(struct tsr_quant_calibration *c, struct tsr_err *err)
+/* The sequence that runs next, in the original model, through the open layer under the tap. */
+static tsr_status run_original(struct tsr_quant_calibration *c, struct collect *k,
+                               struct tsr_err *err)
 {
     struct tsr_quant_calibration_source *s = c->source;
-    if (s->stream)
-        return TSR_OK;
-    return tsr_engine_stream_create(&s->stream, s->registry, s->model, c->seqlen, TSR_ACT_F32,
-                                    &c->on, err);
-}
-
-/* Hidden states after the embedding. */
-static tsr_status start(struct tsr_quant_calibration *c, const struct tsr_model_overlay *before,
-                        struct tsr_err *err)
-{
-    struct tsr_quant_calibration_source *s = c->source;
-    uint64_t                             step = c->seqlen * s->model->hp.hidden, n = 0;
-    TSR_TRY(need_stream(c, err));
-    if (!s->h) {
-        bool fits = tsr_mul(c->tokens, s->model->hp.hidden, &n);
-        s->h = fits ? tsr_new_aligned(n, sizeof *s->h) : NULL;
-        s->after = tsr_new_aligned(step, sizeof *s->after);
-        if (!s->h || !s->after)
-            return tsr_fail_nomem(err, n * sizeof *s->h, "hidden states of the calibration");
-        TSR_TRY(say_memory(c, n * sizeof *s->h, err));
-    }
-    s->started = false;
-    for (uint64_t i = 0; i < c->sequences; i++)
-        TSR_TRY(tsr_engine_stream_embed(s->stream, c->ids + i * c->seqlen, c->seqlen,
-                                        s->h + i * step, err));
-    s->started = true;
-    s->at = 0;
-    s->before = before;
-    return TSR_OK;
-}
-
-/* h through layer `at`.  A failure leaves h half moved: the next call starts again. */
-static tsr_status advance(struct tsr_quant_calibration *c, struct tsr_err *err)
-{
-    struct tsr_quant_calibration_source *s = c->source;
-    uint64_t                             step = c->seqlen * s->model->hp.hidden;
-    TSR_TRY(tsr_engine_stream_open_layer(s->stream, s->at, s->before, err));
-    s->started = false;
-    for (uint64_t i = 0; i < c->sequences; i++)
-        TSR_TRY(tsr_engine_stream_run(s->stream, s->h + i * step, c->seqlen, s->h + i * step, err));
-    s->started = true;
-    s->at++;
-    return TSR_OK;
+    float *h = s->original + k->sequence * c->seqlen * s->model->hp.hidden;
+    for (uint64_t i = 0; i < s->model->hp.sites; i++)
+        tsr_quant_cross_begin(&k->site[i].cross);
+    s->original_started = false;
+    k->original = true;
+    tsr_status st = tsr_engine_stream_run(s->stream, h, c->seqlen, h, err);
+    k->original = false;
+    return st;
 }
 
 /* Experts that no token took see the layer's inputs in the first sequence. */
@@ -324,12 +272,19 @@ static tsr_status run_tapped(struct tsr_quant_calibration *c, struct collect *k,
     tsr_engine_stream_set_tap(s->stream, tap, k);
     for (; k->sequence < c->sequences && st == TSR_OK; k->sequence++) {
         float *h = s->h + k->sequence * step;
-        st = tsr_engine_stream_run(s->stream, h, c->seqlen, move ? h : s->after, err);
+        if (k->need & TSR_NEED_CROSS)
+            st = run_original(c, k, err);
+        if (st == TSR_OK)
+            st = tsr_engine_stream_run(s->stream, h, c->seqlen, move ? h : s->after, err);
     }
     if (sparse && st == TSR_OK)
         st = borrow(c, k, first ? first : s->h, err);
     free(first);
     tsr_engine_stream_set_tap(s->stream, NULL, NULL);
+    if (k->need & TSR_NEED_CROSS && st == TSR_OK) {
+        s->original_started = true;
+        s->original_at++;
+    }
     if (move && st == TSR_OK) {
         s->started = true;
         s->at++;
@@ -342,13 +297,15 @@ tsr_status tsr_quant_collect_layer(struct tsr_quant_calibration *c, uint64_t lay
                                    struct tsr_quant_layer_stats *out, struct tsr_err *err)
 {
     struct tsr_quant_calibration_source *s = c->source;
-    if (need & TSR_NEED_HESSIAN)
+    if (need & (TSR_NEED_HESSIAN | TSR_NEED_CROSS))
         TSR_TRY(find_linalg(s, err));
     double begun = tsr_now_s();
     if (!s->started || s->at > layer || s->before != before)
-        TSR_TRY(start(c, before, err));
+        TSR_TRY(tsr_quant_source_start(c, before, err));
     while (s->at < layer)
-        TSR_TRY(advance(c, err));
+        TSR_TRY(tsr_quant_source_advance(c, err));
+    if (need & TSR_NEED_CROSS)
+        TSR_TRY(tsr_quant_source_original(c, layer, err));
     TSR_TRY(tsr_engine_stream_open_layer(s->stream, layer, NULL, err));
     struct collect k = { .c = c, .s = s, .layer = layer, .need = need };
     tsr_status     st = begin(&k, err);
@@ -372,7 +329,7 @@ tsr_status tsr_quant_calibration_stream(struct tsr_quant_calibration *c, uint64_
 {
     if (!c->source)
         return tsr_fail(err, TSR_E_INVAL, "this calibration holds no model");
-    TSR_TRY(need_stream(c, err));
+    TSR_TRY(tsr_quant_source_stream(c, err));
     TSR_TRY(tsr_engine_stream_open_layer(c->source->stream, layer, NULL, err));
     *s = c->source->stream;
     return TSR_OK;

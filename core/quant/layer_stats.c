@@ -23,6 +23,7 @@ void tsr_quant_layer_stats_limit(struct tsr_quant_layer_stats *s, uint64_t need)
             { TSR_NEED_HESSIAN, &q->hessian },   { TSR_NEED_ABSMAX, &q->absmax },
             { TSR_NEED_MEAN, &q->mean },         { TSR_NEED_VARIANCE, &q->variance },
             { TSR_NEED_MEAN_ABS, &q->mean_abs }, { TSR_NEED_INPUTS, &q->inputs },
+            { TSR_NEED_CROSS, &q->cross },
         };
         for (size_t k = 0; k < sizeof parts / sizeof *parts; k++)
             if (!(need & parts[k].bit))

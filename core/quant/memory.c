@@ -93,7 +93,7 @@ static tsr_status linear(struct sizes *z, uint64_t layer, uint64_t id, uint64_t 
     if (!tsr_quantizer_reads(q, w->dtype))
         *work = plus(*work, dense);                     /* a widened copy */
     if (p.need & TSR_NEED_HESSIAN && q->iface->prepare) /* its factor, and one to work in */
-        *work = plus(*work, times(times(w->cols, w->cols), 8));
+        *work = plus(*work, times(times(w->cols, w->cols), p.need & TSR_NEED_CROSS ? 16 : 8));
     z->need |= p.need;
     z->blocks =
         z->blocks || (q->iface->extension && q->iface->extension(q->self, TSR_QUANTIZER_BLOCK));
@@ -140,6 +140,8 @@ static uint64_t statistics(const struct sizes *z, const struct tsr_quant_calibra
         uint64_t cols = tsr_model_site_cols(z->m, (enum tsr_site)i);
         n = plus(n, times(cols, times(16, z->m->hp.layers + 1)));
         if (z->need & TSR_NEED_HESSIAN)
+            n = plus(n, times(times(cols, cols), 4));
+        if (z->need & TSR_NEED_CROSS && i < TSR_MODEL_SITE_EXPERTS)
             n = plus(n, times(times(cols, cols), 4));
         if (z->need & TSR_NEED_INPUTS && i < TSR_MODEL_SITE_EXPERTS)
             n = plus(n, times(times(cols, rows), 4));

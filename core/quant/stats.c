@@ -12,6 +12,7 @@ static const struct need {
     { TSR_NEED_MEAN_ABS, "the mean magnitude of the inputs" },
     { TSR_NEED_SENSITIVITY, "the sensitivity of every weight" },
     { TSR_NEED_INPUTS, "recorded inputs" },
+    { TSR_NEED_CROSS, "the inputs in the original model next to those of the quantized layers" },
 };
 
 static const float *array_of(const struct tsr_quant_stats *s, uint64_t bit)
@@ -31,11 +32,14 @@ static const float *array_of(const struct tsr_quant_stats *s, uint64_t bit)
         return s->sensitivity;
     case TSR_NEED_INPUTS:
         return s->inputs;
+    case TSR_NEED_CROSS:
+        return s->cross;
     default:
         return NULL;
     }
 }
 
+/* Without TSR_NEED_CROSS, which only a sequential run has: it is collected where it is needed. */
 static const uint64_t collected = TSR_NEED_ABSMAX | TSR_NEED_MEAN | TSR_NEED_VARIANCE |
                                   TSR_NEED_MEAN_ABS | TSR_NEED_HESSIAN | TSR_NEED_INPUTS;
 
@@ -55,10 +59,11 @@ tsr_status tsr_quant_need_check(uint64_t need, const struct tsr_quant_stats *sta
         for (uint64_t n = 0; n < sizeof needs / sizeof *needs; n++)
             if (needs[n].bit == bit)
                 what = needs[n].what;
-        if (stats || !(bit & collected))
+        if (stats || !(bit & (collected | TSR_NEED_CROSS)))
             return tsr_fail(err, TSR_E_INPUT, "quantizer '%s' needs %s for '%s', which %s", plugin,
                             what, name,
-                            bit & collected ? "was not collected" : "calibration does not collect");
+                            bit & (collected | TSR_NEED_CROSS) ? "was not collected"
+                                                               : "calibration does not collect");
         return tsr_fail(err, TSR_E_INPUT,
                         "quantizer '%s' needs %s for '%s'; put a calibrate step before it (the "
                         "verb: --text FILE)",
@@ -87,5 +92,6 @@ struct tsr_quant_stats tsr_quant_stats_for(uint64_t need, const struct tsr_quant
     s.sensitivity = need & TSR_NEED_SENSITIVITY ? stats->sensitivity : NULL;
     s.inputs = need & TSR_NEED_INPUTS ? stats->inputs : NULL;
     s.input_rows = s.inputs ? stats->input_rows : 0;
+    s.cross = need & TSR_NEED_CROSS ? stats->cross : NULL;
     return s;
 }

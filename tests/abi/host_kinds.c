@@ -36,6 +36,9 @@ static void fill_stats(struct tsr_quant_stats *s, uint64_t need)
     s->sensitivity = need & TSR_NEED_SENSITIVITY ? each : NULL;
     s->inputs = need & TSR_NEED_INPUTS ? inputs : NULL;
     s->input_rows = s->inputs ? 4 : 0;
+#ifdef TSR_NEED_CROSS /* the headers of 1.0 have none */
+    s->cross = need & TSR_NEED_CROSS ? hessian : NULL;
+#endif
 }
 
 /* Longer than ours where the plugin knows more: nothing of that may be written. */

@@ -604,11 +604,11 @@ static void statistics(void **state)
 {
     (void)state;
     enum { N = 3, ROWS = 5 };
-    struct tsr_errbuf           err = TSR_ERRBUF(err);
-    float                       x[ROWS * N], scale[N] = { 0.5f, 3.0f, 1.25f };
-    float                       h[N * N] = { 0 }, top[N] = { 0 }, mean[N], var[N], mag[N];
-    struct tsr_quant_stats      in = { .struct_size = sizeof in, .cols = N, .tokens = ROWS }, out;
-    float                      *scales[TSR_MODEL_SITES] = { [TSR_MODEL_SITE_O_IN] = scale };
+    struct tsr_errbuf      err = TSR_ERRBUF(err);
+    float                  x[ROWS * N], scale[N] = { 0.5f, 3.0f, 1.25f };
+    float                  h[N * N] = { 0 }, cross[N * N], top[N] = { 0 }, mean[N], var[N], mag[N];
+    struct tsr_quant_stats in = { .struct_size = sizeof in, .cols = N, .tokens = ROWS }, out;
+    float                 *scales[TSR_MODEL_SITES] = { [TSR_MODEL_SITE_O_IN] = scale };
     struct tsr_quant_block_fold f = { .sites = TSR_MODEL_SITES, .scale = scales };
     for (int i = 0; i < ROWS * N; i++)
         x[i] = (float)noise((uint64_t)i);
@@ -632,10 +632,12 @@ static void statistics(void **state)
                     p += (double)x[t * N + c] * (double)x[t * N + d] /
                          (round ? (double)scale[c] * (double)scale[d] : 1.0);
                 h[c * N + d] = (float)p;
+                cross[c * N + d] = (float)(p * (1 + c));
             }
         }
         if (round == 0) {
             in.hessian = h, in.absmax = top, in.mean = mean, in.variance = var, in.mean_abs = mag;
+            in.cross = cross;
             in.inputs = x;
             in.input_rows = ROWS;
             OK(tsr_quant_block_stats(&f, TSR_MODEL_SITE_O_IN, &in, &out, &err.err));
@@ -647,6 +649,8 @@ static void statistics(void **state)
     }
     for (int i = 0; i < N * N; i++)
         near("hessian", (double)out.hessian[i], (double)h[i], 1e-6);
+    for (int i = 0; i < N * N; i++)
+        near("cross term", (double)out.cross[i], (double)cross[i], 1e-6);
     for (int c = 0; c < N; c++) {
         near("absmax", (double)out.absmax[c], (double)top[c], 1e-6);
         near("mean", (double)out.mean[c], (double)mean[c], 1e-6);

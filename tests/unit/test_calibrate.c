@@ -185,6 +185,29 @@ static void check_hessian(const struct tsr_quant_stats *s, const struct seen *x)
     free(h);
 }
 
+/* The same of the differences to the original model's inputs: 2 / sequences * sum of d x^T, with d in F32
+ * as it is subtracted. */
+static void check_cross(const struct tsr_quant_stats *s, const struct seen *x,
+                        const struct seen *original)
+{
+    uint64_t n = x->cols;
+    double  *c = tsr_new(2 * n * n, sizeof *c), *size = c + n * n;
+    assert_non_null(c);
+    for (uint64_t r = 0; r < TOKENS; r++)
+        for (uint64_t i = 0; i < n; i++)
+            for (uint64_t j = 0; j < n; j++) {
+                float  d = original->x[r * n + i] - x->x[r * n + i];
+                double v = 2.0 / SAMPLES * (double)d * (double)x->x[r * n + j];
+                c[i * n + j] += v;
+                size[i * n + j] += fabs(v);
+            }
+    for (uint64_t i = 0; i < n * n; i++)
+        if (!(fabs((double)s->cross[i] - c[i]) <= (TOKENS + 4) * 6e-8 * size[i]))
+            fail_msg("cross term %llu is %g instead of %g", (unsigned long long)i,
+                     (double)s->cross[i], c[i]);
+    free(c);
+}
+
 /* No vector has a larger quotient v H v / v v than the largest eigenvalue (but for sums of n squares in
  * double), and the one that many products with H turn a vector to comes as close to it. */
 static void check_top(double top, const struct seen *x)
@@ -370,22 +393,38 @@ static void quantized_layers_in_front(void **state)
     struct tsr_quant_calibration *c = calibrate(1, &o);
     OK(tsr_model_overlay_create(&before, model->hp.layers, model->hp.linears, &err.err));
     for (uint64_t l = 0; l < 3; l++) { /* as a quantizer goes through the model */
-        OK(tsr_quant_calibration_layer(c, l, ALL, before, &s, &err.err));
-        OK(tsr_quant_calibration_layer(c, l, ALL, before, &again,
+        OK(tsr_quant_calibration_layer(c, l, ALL | TSR_NEED_CROSS, before, &s, &err.err));
+        OK(tsr_quant_calibration_layer(c, l, ALL | TSR_NEED_CROSS, before, &again,
                                        &err.err)); /* the same layer twice */
         check_same(&s, &again);
-        tsr_quant_layer_stats_free(&again);
         for (int i = 0; i < TSR_MODEL_SITES; i++) {
             struct seen x = engine_inputs(c, before, l, (enum tsr_site)i);
             assert_memory_equal(s.site[i].inputs, x.x, TOKENS * x.cols * sizeof(float));
             check_moments(&s.site[i], &x);
             check_hessian(&s.site[i], &x);
+            struct seen original = engine_inputs(c, NULL, l, (enum tsr_site)i);
+            check_cross(&s.site[i], &x, &original);
+            bool differs = !same(x.x, original.x, TOKENS * x.cols);
+            assert_true(differs == (l > 0));
+            assert_true(same(s.site[i].cross, again.site[i].cross, x.cols * x.cols));
+            free(original.x);
             free(x.x);
         }
+        tsr_quant_layer_stats_free(&again);
         if (l < 2)
             tsr_quant_layer_stats_free(&s);
         pack(before, l);
     }
+    /* a layer that the original model has not reached, and one without layers before it */
+    OK(tsr_quant_calibration_layer(c, 2, TSR_NEED_HESSIAN, before, &again, &err.err));
+    assert_null(again.site[0].cross);
+    tsr_quant_layer_stats_free(&again);
+    OK(tsr_quant_calibration_layer(c, 2, TSR_NEED_CROSS, before, &again, &err.err));
+    assert_true(same(again.site[0].cross, s.site[0].cross, s.site[0].cols * s.site[0].cols));
+    tsr_quant_layer_stats_free(&again);
+    assert_int_equal(tsr_quant_calibration_layer(c, 2, TSR_NEED_CROSS, NULL, &again, &err.err),
+                     TSR_E_INPUT);
+    assert_true(error_is(&err.err, "", "2 sequential"));
     /* another way: the original again, which differs behind a packed layer */
     OK(tsr_quant_calibration_layer(c, 2, ALL, NULL, &plain, &err.err));
     assert_false(same(plain.site[0].inputs, s.site[0].inputs, TOKENS * s.site[0].cols));

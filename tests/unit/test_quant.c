@@ -256,6 +256,13 @@ static void test_needs(void **state)
     assert_int_equal(tsr_quant_need_check(TSR_NEED_SENSITIVITY, &s, 4, "p", "x", &e.err),
                      TSR_E_INPUT);
     assert_true(error_is(&e.err, "p", "x"));
+    assert_int_equal(tsr_quant_need_check(TSR_NEED_CROSS, &s, 4, "p", "x", &e.err), TSR_E_INPUT);
+    assert_true(error_is(&e.err, "p", "x"));
+    s.cross = v;
+    assert_int_equal(tsr_quant_need_check(TSR_NEED_CROSS, &s, 4, "p", "x", &e.err), TSR_OK);
+    assert_true(tsr_quant_stats_for(TSR_NEED_CROSS, &s).cross == v);
+    assert_null(tsr_quant_stats_for(TSR_NEED_HESSIAN, &s).cross);
+    assert_int_equal(tsr_quant_need_collect(TSR_NEED_IF_THERE(TSR_NEED_CROSS)), 0);
     assert_int_equal(tsr_quant_need_check(UINT64_C(1) << 20, &s, 4, "p", "x", &e.err), TSR_E_INPUT);
     struct tsr_quant_stats seen = tsr_quant_stats_for(TSR_NEED_ABSMAX, &s);
     assert_true(seen.absmax == v && seen.mean == NULL); /* exactly what was asked for */

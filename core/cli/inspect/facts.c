@@ -66,7 +66,7 @@ static const struct flag_name need_names[] = {
     { TSR_NEED_HESSIAN, "hessian" },   { TSR_NEED_ABSMAX, "absmax" },
     { TSR_NEED_MEAN, "mean" },         { TSR_NEED_VARIANCE, "variance" },
     { TSR_NEED_MEAN_ABS, "mean_abs" }, { TSR_NEED_SENSITIVITY, "sensitivity" },
-    { TSR_NEED_INPUTS, "inputs" },
+    { TSR_NEED_INPUTS, "inputs" },     { TSR_NEED_CROSS, "cross" },
 };
 
 static const struct flag_name support_names[] = {

@@ -102,6 +102,7 @@ const struct tsr_verb tsr_verb_roundtrip = {
         "IN may also hold what a quantizer needs for a tensor NAME:\n"
         "\n"
         "NAME.hessian      columns x columns\n"
+        "NAME.cross        columns x columns\n"
         "NAME.absmax       columns\n"
         "NAME.mean         columns\n"
         "NAME.var          columns\n"

@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const suffixes[] = { ".hessian",  ".absmax",      ".mean",   ".var",
-                                        ".mean_abs", ".sensitivity", ".inputs", ".calibration" };
+static const char *const suffixes[] = { ".hessian",     ".cross",  ".absmax",
+                                        ".mean",        ".var",    ".mean_abs",
+                                        ".sensitivity", ".inputs", ".calibration" };
 
 static bool is_statistic(const struct tsr_safetensors *st, const char *name)
 {

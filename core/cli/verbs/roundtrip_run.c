@@ -74,8 +74,8 @@ static tsr_status read_beside(const struct roundtrip *rt, const struct roundtrip
 
 static void stats_free(struct tsr_quant_stats *s)
 {
-    const float *const all[] = { s->hessian,  s->absmax,      s->mean,  s->variance,
-                                 s->mean_abs, s->sensitivity, s->inputs };
+    const float *const all[] = { s->hessian,  s->absmax,      s->mean,   s->variance,
+                                 s->mean_abs, s->sensitivity, s->inputs, s->cross };
     for (uint64_t i = 0; i < sizeof all / sizeof *all; i++)
         free((void *)(uintptr_t)all[i]);
 }
@@ -85,6 +85,7 @@ static tsr_status read_stats(const struct roundtrip *rt, const struct roundtrip_
 {
     *s = (struct tsr_quant_stats){ .struct_size = sizeof *s, .cols = it->cols };
     TSR_TRY(read_beside(rt, it, ".hessian", it->cols, &s->hessian, NULL, err));
+    TSR_TRY(read_beside(rt, it, ".cross", it->cols, &s->cross, NULL, err));
     TSR_TRY(read_beside(rt, it, ".absmax", 1, &s->absmax, NULL, err));
     TSR_TRY(read_beside(rt, it, ".mean", 1, &s->mean, NULL, err));
     TSR_TRY(read_beside(rt, it, ".var", 1, &s->variance, NULL, err));
@@ -115,7 +116,8 @@ static tsr_status check_beside(const struct tsr_quantizer *q, const struct tsr_m
                  { TSR_NEED_VARIANCE, s->variance, "var" },
                  { TSR_NEED_MEAN_ABS, s->mean_abs, "mean_abs" },
                  { TSR_NEED_SENSITIVITY, s->sensitivity, "sensitivity" },
-                 { TSR_NEED_INPUTS, s->inputs, "inputs" } };
+                 { TSR_NEED_INPUTS, s->inputs, "inputs" },
+                 { TSR_NEED_CROSS, s->cross, "cross" } };
     for (uint64_t i = 0; i < sizeof need / sizeof *need; i++)
         if (p.need & need[i].bit && !need[i].have)
             return tsr_fail(err, TSR_E_INPUT,

@@ -82,7 +82,7 @@ static uint64_t stats_sum(const struct tsr_quant_stats *s)
     uint64_t v = s->cols * sizeof(float);
     return sum_of(s->hessian, s->cols * v) ^ sum_of(s->absmax, v) * 3 ^ sum_of(s->mean, v) * 5 ^
            sum_of(s->variance, v) * 7 ^ sum_of(s->mean_abs, v) * 11 ^
-           sum_of(s->inputs, s->input_rows * v) * 13;
+           sum_of(s->inputs, s->input_rows * v) * 13 ^ sum_of(s->cross, s->cols * v) * 17;
 }
 
 void tsr_conformance_quant_source_untouched(struct tsr_conformance_case *c)

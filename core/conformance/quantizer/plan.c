@@ -57,7 +57,7 @@ void tsr_conformance_quant_plan_answers(struct tsr_conformance_case *c)
         tsr_conformance_rule_fail(c, "its units have %u rows, more than the tensor's %u",
                                   p.rows_per_unit, USUAL_ROWS);
     uint64_t all = TSR_NEED_HESSIAN | TSR_NEED_ABSMAX | TSR_NEED_MEAN | TSR_NEED_VARIANCE |
-                   TSR_NEED_MEAN_ABS | TSR_NEED_SENSITIVITY | TSR_NEED_INPUTS;
+                   TSR_NEED_MEAN_ABS | TSR_NEED_SENSITIVITY | TSR_NEED_INPUTS | TSR_NEED_CROSS;
     if (p.need & ~(all | TSR_NEED_IF_THERE(all)))
         tsr_conformance_rule_fail(c,
                                   "it needs 0x%llx, which has bits that quantizer.h does not know",

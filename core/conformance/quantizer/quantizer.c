@@ -195,6 +195,7 @@ static void guard_vector(const float **v, const char *name, uint64_t n)
 static void guard_stats(struct tsr_quant_stats *s, uint64_t rows)
 {
     guard_vector(&s->hessian, "the Hessian", s->cols * s->cols);
+    guard_vector(&s->cross, "the cross term", s->cols * s->cols);
     guard_vector(&s->absmax, "absmax", s->cols);
     guard_vector(&s->mean, "mean", s->cols);
     guard_vector(&s->variance, "variance", s->cols);

@@ -38,6 +38,16 @@ static float *hessian(struct tsr_conformance_case *c, uint64_t n)
     return h;
 }
 
+/* Inputs that differ by a tenth of their neighbours: no symmetric matrix. */
+static float *cross(struct tsr_conformance_case *c, uint64_t n)
+{
+    float *h = hessian(c, n), *v = tsr_conformance_rule_memory(c, n * n * sizeof *v);
+    for (uint64_t i = 0; i < n; i++)
+        for (uint64_t j = 0; j < n; j++)
+            v[i * n + j] = 0.1f * h[(i + 1) % n * n + j];
+    return v;
+}
+
 static float *inputs(struct tsr_conformance_case *c, uint64_t cols)
 {
     float *x = tsr_conformance_rule_memory(c, INPUT_ROWS * cols * sizeof *x);
@@ -57,6 +67,8 @@ void tsr_conformance_quant_stats_make(struct tsr_conformance_case *c, struct tsr
     *s = (struct tsr_quant_stats){ .struct_size = sizeof *s, .cols = cols, .tokens = TOKENS };
     if (need & TSR_NEED_HESSIAN)
         s->hessian = hessian(c, cols);
+    if (need & TSR_NEED_CROSS)
+        s->cross = cross(c, cols);
     if (need & TSR_NEED_ABSMAX)
         s->absmax = vector(c, cols, 4.0, 1.0);
     if (need & TSR_NEED_MEAN)

@@ -67,7 +67,8 @@ struct tsr_quant_plan {
 };
 
 /* Statistics of the inputs X [tokens, cols] of a linear, all F32.  A quantizer gets those that its
- * plan needs; the others are NULL. */
+ * plan needs; the others are NULL.  D is the input in the original model minus X, the input after
+ * the layers that are quantized so far.  Only sequential calibration has both. */
 #define TSR_NEED_HESSIAN     (UINT64_C(1) << 0) /* 2 * mean over sequences of X^T X */
 #define TSR_NEED_ABSMAX      (UINT64_C(1) << 1) /* per column max |x|       */
 #define TSR_NEED_MEAN        (UINT64_C(1) << 2) /* per column mean of x     */
@@ -75,6 +76,7 @@ struct tsr_quant_plan {
 #define TSR_NEED_MEAN_ABS    (UINT64_C(1) << 4) /* per column mean of |x|   */
 #define TSR_NEED_SENSITIVITY (UINT64_C(1) << 5) /* [rows, cols], per weight */
 #define TSR_NEED_INPUTS      (UINT64_C(1) << 6) /* recorded rows of X       */
+#define TSR_NEED_CROSS       (UINT64_C(1) << 7) /* 2 * mean over sequences of D^T X, below */
 
 /* In tsr_quant_plan.need: optional statistics.  They are NULL if the host lacks them, and the
  * quantizer then works without them or fails. */
@@ -93,6 +95,10 @@ struct tsr_quant_stats {
     const float *sensitivity; /* [rows, cols] of the whole tensor       */
     const float *inputs;      /* [input_rows, cols]                     */
     uint64_t     input_rows;
+
+    /* ABI minor 0 ends here. */
+
+    const float *cross; /* [cols, cols]: row i belongs to column i of D */
 };
 
 /* One run of units.  Buffers are aligned to 64 bytes and do not overlap. */
