@@ -98,4 +98,29 @@ JOB
 fails "no calibration" 2 'gptq' run none.yaml --out none -q
 sed -i 's/bits: 3/bits: 3, params: range/' "$WORK/none.yaml"
 fails "a range in the middle of a group" 2 'none.yaml:4:21' run none.yaml --out none -q
+sed -i 's/params: range/alpha: 0.5/' "$WORK/none.yaml"
+fails "a part of no correction" 2 'none.yaml:4:21' run none.yaml --out none -q
+
+# The asymmetric target needs inputs after quantized layers; the first layer has none, and keeps its bytes.
+for asymmetric in false true; do
+    cat >"$WORK/target.yaml" <<JOB
+version: 1
+model: $STORIES
+pipeline:
+  - calibrate: {text: $DEMO/calibration.txt, samples: 4, seqlen: 64}
+  - quantize: {use: gptq, bits: 3, group: 32, sequential: true, asymmetric: $asymmetric}
+JOB
+    run run target.yaml --out "target-$asymmetric" --threads 3
+    ok "sequential, asymmetric: $asymmetric: exit code 0, got $rc" test "$rc" = 0
+done
+layers() { find "$WORK/target-$1/packed" -maxdepth 1 -name 'layer-*.safetensors' | sort; }
+same=()
+while read -r a && read -r b <&3; do
+    cmp -s <(weights "$a") <(weights "$b") && same+=("$(basename "$a" .safetensors)")
+done < <(layers false) 3< <(layers true)
+ok "the first layer alone is the same: ${same[*]}" test "${same[*]}" = layer-00000
+ok "every linear costs less than rounding to nearest" json \
+    '.results.quantize.linears | length == 35 and all(.loss < .rtn_loss and .loss > 0)' "$WORK/target-true/results.json"
+sed -i 's/sequential: true, //' "$WORK/target.yaml"
+fails "no sequential calibration" 2 "target.yaml:5: step 'quantize'" run target.yaml --out none -q
 finish

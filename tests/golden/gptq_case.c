@@ -92,7 +92,8 @@ struct gptq_options gptq_defaults(void)
                                   .damp = 0.01,
                                   .scale = TSR_F16,
                                   .refine = 1,
-                                  .block = 128 };
+                                  .block = 128,
+                                  .alpha = 0.25 };
 }
 
 struct gptq_case gptq_case_open(const json_t *c)
@@ -144,13 +145,15 @@ void gptq_result_free(struct gptq_result *r)
     free(r->dense);
 }
 
-void gptq_quantize(struct gptq_result *r, const struct gptq_options *o, const float *w,
-                   const float *h, uint64_t rows, uint64_t cols)
+void gptq_quantize_cross(struct gptq_result *r, const struct gptq_options *o, const float *w,
+                         const float *h, const float *cross, uint64_t rows, uint64_t cols)
 {
     const struct tsr_quantizer_v1 *f = gptq_found.iface;
     struct tsr_matrix              m = gptq_matrix(w, rows, cols);
-    struct tsr_quant_stats         s = { .struct_size = sizeof s, .cols = cols, .hessian = h };
-    struct tsr_quantizer           q = { .iface = f, .name = "gptq" };
+    struct tsr_quant_stats         s = {
+                .struct_size = sizeof s, .cols = cols, .hessian = h, .cross = cross
+    };
+    struct tsr_quantizer q = { .iface = f, .name = "gptq" };
     *r = (struct gptq_result){ .err = TSR_ERRBUF(r->err) };
     r->status = f->create(tsr_plugin_registry_host(gptq_registry), o, &q.self, &r->err.err);
     if (r->status != TSR_OK)
@@ -163,6 +166,12 @@ void gptq_quantize(struct gptq_result *r, const struct gptq_options *o, const fl
         gptq_must(tsr_model_packed_dequantize(r->packed, 0, rows, r->dense, &r->err.err), &r->err);
     }
     f->destroy(q.self);
+}
+
+void gptq_quantize(struct gptq_result *r, const struct gptq_options *o, const float *w,
+                   const float *h, uint64_t rows, uint64_t cols)
+{
+    gptq_quantize_cross(r, o, w, h, NULL, rows, cols);
 }
 
 double gptq_layer_error(const float *w, const float *q, const float *h, uint64_t rows,

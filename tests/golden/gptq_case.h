@@ -13,6 +13,8 @@ struct gptq_options {
     int64_t scale, params, refine, block, scale_bits;
     int32_t minimum;
     int64_t element; /* 0: int, 1: nvfp4, 2: mxfp4 */
+    int32_t asymmetric;
+    double  alpha;
 };
 enum { GPTQ_AUTO, GPTQ_RANGE };
 
@@ -54,6 +56,9 @@ void              gptq_must(tsr_status st, const struct tsr_errbuf *e);
 /* w [rows, cols] under the Hessian h; the status is in the result. */
 void gptq_quantize(struct gptq_result *r, const struct gptq_options *o, const float *w,
                    const float *h, uint64_t rows, uint64_t cols);
+/* The same with the cross term of the inputs; NULL: none. */
+void gptq_quantize_cross(struct gptq_result *r, const struct gptq_options *o, const float *w,
+                         const float *h, const float *cross, uint64_t rows, uint64_t cols);
 void gptq_result_free(struct gptq_result *r);
 /* tr((W - Q) H (W - Q)^T) in double. */
 double gptq_layer_error(const float *w, const float *q, const float *h, uint64_t rows,

@@ -153,7 +153,8 @@ static void far_close(void)
 }
 
 /* All rows in one job, the Hessian held as the core does it; the bytes that moved in it. */
-static uint64_t quantize_far(const struct gptq_case *p, const struct gptq_result *want, int parts)
+static uint64_t quantize_far(const struct gptq_case *p, const float *cross,
+                             const struct gptq_result *want, int parts)
 {
     struct tsr_errbuf                     e = TSR_ERRBUF(e);
     const struct tsr_quantizer_v1        *f = gptq_found.iface;
@@ -163,6 +164,7 @@ static uint64_t quantize_far(const struct gptq_case *p, const struct gptq_result
     void                                 *self = NULL, *prepared = NULL;
     const struct tsr_quantizer_report_v1 *report;
     s.hessian = p->h;
+    s.cross = cross;
     plan.format.struct_size = sizeof plan.format;
     far_open(parts);
     gptq_must(f->create(&far.host, &p->o, &self, &e.err), &e);
@@ -218,33 +220,51 @@ static uint64_t quantize_far(const struct gptq_case *p, const struct gptq_result
     return moved;
 }
 
+/* As if inputs differed by a tenth of their neighbours. */
+static float *cross_of(const struct gptq_case *p)
+{
+    float *v = tsr_new(p->cols * p->cols, sizeof *v);
+    assert_non_null(v);
+    for (uint64_t i = 0; i < p->cols; i++)
+        for (uint64_t k = 0; k < p->cols; k++)
+            v[i * p->cols + k] = 0.1f * p->h[(i + 1) % p->cols * p->cols + k];
+    return v;
+}
+
 /* The bytes of the CPU; and with parts, of a tile of 64 rows what goes over the errors a few times, not
  * once for each block: twice there and back in the pass, once more at the end, and in the sweep, whose
- * gradients come and go; in the first tile the place itself. */
+ * gradients come and go; in the first tile the place itself.  An asymmetric target goes there and comes back
+ * once more. */
 static void test_far(void **state)
 {
     static const char *const names[] = { "17_C_b2_g32_asym_mse", "21_D_b3_grow_sym_act",
                                          "22_D_b4_g64_asym" };
     (void)state;
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 9; i++) {
         struct gptq_case   p = gptq_case_named(names[i % 3]);
+        float             *cross = i < 6 ? NULL : cross_of(&p);
         struct gptq_result r;
-        p.o.params = i < 3 ? GPTQ_AUTO : GPTQ_RANGE;
+        p.o.asymmetric = i >= 6;
+        p.o.params = i < 3 || i >= 6 ? GPTQ_AUTO : GPTQ_RANGE;
         p.o.act_order = i == 1 || (i == 0 && p.o.params == GPTQ_AUTO);
         p.o.block = 16; /* groups reach behind blocks */
-        gptq_quantize(&r, &p.o, p.w, p.h, p.rows, p.cols);
+        gptq_quantize_cross(&r, &p.o, p.w, p.h, cross, p.rows, p.cols);
         gptq_must(r.status, &r.err);
-        uint64_t whole = quantize_far(&p, &r, 0), moved = quantize_far(&p, &r, 1);
+        uint64_t whole = quantize_far(&p, cross, &r, 0);
+        uint64_t moved = quantize_far(&p, cross, &r, 1);
         uint64_t tiles = (p.rows + 63) / 64, pass = p.cols * 64 * sizeof(float);
         uint64_t most = (8 * tiles + 1) * pass;
         if (p.o.params == GPTQ_RANGE && p.width < p.cols) /* groups of the pass, once more */
             most += tiles * pass;
+        if (cross) /* there, and the target there and back */
+            most += 3 * tiles * pass;
         print_message("%s: %llu bytes travel, %llu without parts\n", p.name,
                       (unsigned long long)moved, (unsigned long long)whole);
         assert_true(moved <= most);
         assert_true(p.cols < 16 * 16 || whole > 2 * moved);
         gptq_result_free(&r);
         gptq_case_close(&p);
+        free(cross);
     }
 }
 

@@ -35,7 +35,9 @@ static void test_options_layout(void **state)
                  { "block", offsetof(struct gptq_options, block) },
                  { "minimum", offsetof(struct gptq_options, minimum) },
                  { "scale_bits", offsetof(struct gptq_options, scale_bits) },
-                 { "element", offsetof(struct gptq_options, element) } };
+                 { "element", offsetof(struct gptq_options, element) },
+                 { "asymmetric", offsetof(struct gptq_options, asymmetric) },
+                 { "alpha", offsetof(struct gptq_options, alpha) } };
     const struct tsr_component *c = gptq_found.component;
     (void)state;
     assert_int_equal(c->options_size, sizeof(struct gptq_options));

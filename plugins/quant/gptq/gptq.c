@@ -1,7 +1,8 @@
 /* gptq - the component: options, sizes, and a run of rows as tiles.  See README.md. */
 #include "gptq.h"
 
-#define GROUP 128 /* the default */
+#define GROUP         128 /* the defaults */
+#define DEFAULT_ALPHA 0.25
 
 struct gptq_options {
     int64_t bits, group;
@@ -10,6 +11,8 @@ struct gptq_options {
     int64_t scale, params, refine, block, scale_bits;
     int32_t minimum;
     int64_t element;
+    int32_t asymmetric;
+    double  alpha;
 };
 
 /* Options that FP4 grids leave no choice of. */
@@ -37,6 +40,9 @@ static tsr_status check_options(const struct gptq_options *o, struct tsr_err *er
         return tsr_fail(err, TSR_E_CONFIG,
                         "act_order with params: range would find a group's range in the middle of "
                         "its columns; add static_groups: true, or use params: weighted");
+    if (o->alpha != DEFAULT_ALPHA && !o->asymmetric)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "alpha: there is no correction to take a part of; add asymmetric: true");
     if (o->element)
         return check_fp4(o, err);
     if (o->minimum && o->symmetric)
@@ -79,7 +85,8 @@ static tsr_status gptq_create(const struct tsr_host *host, const void *opts, voi
                         .act_order = o->act_order,
                         .damp = o->damp,
                         .refine = (uint64_t)o->refine,
-                        .block = (uint64_t)o->block };
+                        .block = (uint64_t)o->block,
+                        .alpha = o->asymmetric ? o->alpha : 0.0 };
     if (weighted && o->mse)
         host->log(
             host->ctx, TSR_LOG_WARN,
@@ -160,7 +167,7 @@ static tsr_status gptq_plan(const void *self, const struct tsr_matrix *w,
     plan->code_bytes = rows * tsr_format_int_code_bytes(&f, w->cols);
     plan->meta_bytes = rows * gptq_meta_bytes(q, w->cols);
     plan->scratch_bytes = lay_out(&t, NULL);
-    plan->need = TSR_NEED_HESSIAN;
+    plan->need = TSR_NEED_HESSIAN | (q->alpha > 0.0 ? TSR_NEED_CROSS : 0);
     return TSR_OK;
 }
 
@@ -350,6 +357,11 @@ static const struct tsr_option options[] = {
         "256 columns; 0: stored as they are."),
     TSR_OPTION_ENUM(struct gptq_options, element, WT_FP4_NONE, element_choices,
                     "What a code is; nvfp4 and mxfp4 have their own bits, groups and scales."),
+    TSR_OPTION_BOOL(struct gptq_options, asymmetric, 0,
+                    "Aim at the outputs of the original model on its own inputs: needs "
+                    "`sequential`."),
+    TSR_OPTION_REAL(struct gptq_options, alpha, DEFAULT_ALPHA, 0.0, 1.0, NULL,
+                    "With asymmetric: the part of the correction that is applied."),
 };
 
 static const struct tsr_quantizer_v1 table = {

@@ -31,6 +31,7 @@ struct gptq {
     int                    act_order;
     double                 damp;
     uint64_t               refine, block;
+    double                 alpha; /* part of the correction for inputs that differ; 0: none */
 };
 
 /* What the linears of one site share. */
@@ -42,6 +43,8 @@ struct gptq_site {
     uint64_t                    retries;
     float                      *factor; /* [cols, cols] L: H^-1 = L L^T, columns in `order`      */
     int                         held;   /* factor, on the device of the linear algebra          */
+    float                      *shift;  /* [cols, cols] w + shift w replaces w; NULL: w stays  */
+    int                         shift_held; /* as held                                      */
     float                      *weight; /* [cols] 1 / (H^-1)_kk, 0 for a dead column             */
     uint64_t                   *order;  /* [cols] column at each place                           */
 };
@@ -127,6 +130,12 @@ static inline void gptq_round(const struct wt_rule *q, float *restrict code, flo
 tsr_status gptq_site_create(const struct gptq *q, const struct tsr_quant_stats *stats,
                             struct gptq_site **out, struct tsr_err *err);
 void       gptq_site_destroy(const struct gptq *q, struct gptq_site *s);
+
+/* shift.c: s->shift from s->factor and the cross term; NULL if the inputs do not differ */
+tsr_status gptq_shift_create(const struct gptq *q, struct gptq_site *s, const float *cross,
+                             struct tsr_err *err);
+/* The tile's target weights into t->w, dead columns included. */
+tsr_status gptq_shift_load(struct gptq_tile *t, struct tsr_err *err);
 
 /* factor.c: s->factor holds the damped Hessian in reversed order; L in its place */
 tsr_status gptq_factorize(const struct gptq *q, const struct gptq_site *s, struct tsr_err *err);

@@ -43,21 +43,34 @@ static int nearest_params(struct gptq_tile *t)
     return held;
 }
 
+static void int_nearest(struct gptq_tile *t, uint64_t lane)
+{
+    int held = nearest_params(t);
+    for (uint64_t k = 0; k < t->cols; k++) {
+        const struct wt_params *p = &t->p[k / t->width];
+        int                     known = held && (p->scale != 0.0f || t->q->rule.scale_bits);
+        t->e[k * GPTQ_LANES + lane] =
+            known ? t->row[k] - wt_value(p, wt_code_nearest(p, t->row[k])) : NAN;
+    }
+}
+
+/* From errors against the weights to errors against what takes their place. */
+static void add_shift(struct gptq_tile *t, uint64_t lane)
+{
+    for (uint64_t k = 0; k < t->cols; k++)
+        t->e[k * GPTQ_LANES + lane] += t->w[k * GPTQ_LANES + lane] - t->row[k];
+}
+
 /* The errors of rtn; NaN for a group that it would refuse. */
 void gptq_nearest(struct gptq_tile *t)
 {
     for (uint64_t lane = 0; lane < t->rows; lane++) {
         wt_row(t->row, t->src, t->first + lane);
-        if (t->q->rule.fp4) {
+        if (t->q->rule.fp4)
             gptq_fp4_nearest(t, lane);
-            continue;
-        }
-        int held = nearest_params(t);
-        for (uint64_t k = 0; k < t->cols; k++) {
-            const struct wt_params *p = &t->p[k / t->width];
-            int                     known = held && (p->scale != 0.0f || t->q->rule.scale_bits);
-            t->e[k * GPTQ_LANES + lane] =
-                known ? t->row[k] - wt_value(p, wt_code_nearest(p, t->row[k])) : NAN;
-        }
+        else
+            int_nearest(t, lane);
+        if (t->site->shift)
+            add_shift(t, lane);
     }
 }

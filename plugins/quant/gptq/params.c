@@ -37,8 +37,14 @@ static tsr_status load_row(struct gptq_tile *t, uint64_t lane, struct tsr_err *e
 {
     const struct gptq_site *s = t->site;
     tsr_status              st;
-    wt_row(t->row, t->src, t->first + lane);
-    st = wt_check(t->src, t->row, t->n_row + lane, err);
+    if (s->shift) {
+        for (uint64_t k = 0; k < t->cols; k++)
+            t->row[k] = t->w[k * GPTQ_LANES + lane];
+        st = TSR_OK;
+    } else {
+        wt_row(t->row, t->src, t->first + lane);
+        st = wt_check(t->src, t->row, t->n_row + lane, err);
+    }
     if (st == TSR_OK && t->q->group == 0)
         st = params_of_row(t, lane, err);
     if (st != TSR_OK)
@@ -58,6 +64,8 @@ tsr_status gptq_load(struct gptq_tile *t, struct tsr_err *err)
     memset(t->zero, 0, t->groups * GPTQ_LANES * sizeof *t->zero);
     for (uint64_t i = 0; i < t->groups * GPTQ_LANES; i++)
         t->scale[i] = 1.0f;
+    if (t->site->shift)
+        st = gptq_shift_load(t, err);
     for (uint64_t lane = 0; lane < t->rows && st == TSR_OK; lane++)
         st = load_row(t, lane, err);
     return st;

@@ -14,6 +14,8 @@ void gptq_site_destroy(const struct gptq *q, struct gptq_site *s)
 {
     if (!s)
         return;
+    if (s->shift_held)
+        (void)s->la->drop(s->la->ctx, s->shift, 0, NULL);
     if (s->held)
         (void)s->la->drop(s->la->ctx, s->factor, 0, NULL);
     q->host->release(q->host->ctx, s, s->bytes);
@@ -22,10 +24,11 @@ void gptq_site_destroy(const struct gptq *q, struct gptq_site *s)
 static tsr_status allocate(const struct gptq *q, uint64_t cols, struct gptq_site **out,
                            struct tsr_err *err)
 {
-    uint64_t square, bytes, head = round_up(sizeof(struct gptq_site));
+    uint64_t square, all, bytes, head = round_up(sizeof(struct gptq_site));
     uint64_t weight = round_up(cols * 4), order = round_up(cols * 8);
     if (__builtin_mul_overflow(cols, cols * 4, &square) ||
-        __builtin_add_overflow(square, head + weight + order, &bytes))
+        __builtin_mul_overflow(square, q->alpha > 0.0 ? 2 : 1, &all) ||
+        __builtin_add_overflow(all, head + weight + order, &bytes))
         return tsr_fail(err, TSR_E_NOMEM, "the Hessian of %llu columns fits no memory",
                         (unsigned long long)cols);
     unsigned char *p = q->host->alloc(q->host->ctx, bytes, 64);
@@ -38,6 +41,8 @@ static tsr_status allocate(const struct gptq *q, uint64_t cols, struct gptq_site
                              .weight = (float *)(void *)(p + head),
                              .order = (uint64_t *)(void *)(p + head + weight),
                              .factor = (float *)(void *)(p + head + weight + order) };
+    if (q->alpha > 0.0)
+        s->shift = s->factor + cols * cols;
     *out = s;
     return TSR_OK;
 }
@@ -189,6 +194,9 @@ tsr_status gptq_site_create(const struct gptq *q, const struct tsr_quant_stats *
                         "this host offers no linear algebra (" TSR_LINALG "); gptq needs it");
     if (!stats || !stats->hessian || stats->cols == 0)
         return tsr_fail(err, TSR_E_INVAL, "gptq was given no Hessian");
+    if (q->alpha > 0.0 && !TSR_HAS(struct tsr_quant_stats, stats, cross))
+        return tsr_fail(err, TSR_E_INVAL,
+                        "gptq was given no inputs of the original model; asymmetric needs them");
     tsr_status st = check(stats->hessian, stats->cols, err);
     if (st == TSR_OK)
         st = allocate(q, stats->cols, &s, err);
@@ -200,9 +208,15 @@ tsr_status gptq_site_create(const struct gptq *q, const struct tsr_quant_stats *
     if (q->act_order)
         sort_columns(stats->hessian, s->cols, s->order);
     st = damped(q, s, stats->hessian, err);
+    if (st == TSR_OK && s->shift)
+        st = gptq_shift_create(q, s, stats->cross, err);
     if (st == TSR_OK && gptq_can_hold(s->la)) {
         st = s->la->hold(s->la->ctx, s->factor, s->cols * s->cols, err);
         s->held = st == TSR_OK;
+    }
+    if (st == TSR_OK && s->shift && gptq_can_hold(s->la)) {
+        st = s->la->hold(s->la->ctx, s->shift, s->cols * s->cols, err);
+        s->shift_held = st == TSR_OK;
     }
     if (st != TSR_OK) {
         gptq_site_destroy(q, s);
