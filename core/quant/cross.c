@@ -55,10 +55,10 @@ static void differences(float *to, const float *original, const float *v, uint64
 tsr_status tsr_quant_cross_add(struct tsr_quant_cross *x, const struct tsr_linalg_v1 *la,
                                float alpha, const float *v, uint64_t n, struct tsr_err *err)
 {
-    uint64_t size = 0;
+    uint64_t size = 0, last = x->added + n;
     if (n > x->recorded - x->added)
         return tsr_fail(err, TSR_E_BUG, "token %llu has no input of the original model",
-                        (unsigned long long)(x->added + n));
+                        (unsigned long long)last);
     float *d = tsr_mul(n, x->cols, &size) ? tsr_new_aligned(size, sizeof *d) : NULL;
     if (!d)
         return tsr_fail_nomem(err, size * sizeof *d, "differences of inputs");
@@ -66,7 +66,7 @@ tsr_status tsr_quant_cross_add(struct tsr_quant_cross *x, const struct tsr_linal
     tsr_status st =
         la->gemm(la->ctx, x->cols, x->cols, n, alpha, d, n, v, x->cols, 0, x->sums, x->cols, err);
     free(d);
-    x->added += n;
+    x->added = last;
     return st;
 }
 

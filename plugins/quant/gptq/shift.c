@@ -22,10 +22,12 @@ static int is_zero(const float *a, uint64_t n)
 
 static tsr_status check(const float *a, uint64_t n, const char *what, struct tsr_err *err)
 {
-    for (uint64_t i = 0; i < n * n; i++)
-        if (!isfinite(a[i]))
-            return tsr_fail(err, TSR_E_NUMERIC, "%s is %g at (%llu, %llu); it must be finite", what,
-                            (double)a[i], (unsigned long long)(i / n), (unsigned long long)(i % n));
+    for (uint64_t i = 0; i < n; i++)
+        for (uint64_t j = 0; j < n; j++)
+            if (!isfinite(a[i * n + j]))
+                return tsr_fail(err, TSR_E_NUMERIC, "%s is %g at (%llu, %llu); it must be finite",
+                                what, (double)a[i * n + j], (unsigned long long)i,
+                                (unsigned long long)j);
     return TSR_OK;
 }
 
