@@ -15,15 +15,6 @@ bool tsr_cli_launched(void)
     return tsr_comm_launched(&rank, &ranks) && ranks > 1;
 }
 
-/* The first error, for rank 0 to print. */
-static tsr_status first_error(struct tsr_diag *d, struct tsr_err *err)
-{
-    struct tsr_config_diag_item i;
-    if (tsr_config_diag_at(d, 0, &i))
-        return tsr_fail(err, TSR_E_INPUT, "%s:%u:%u: %s", i.file, i.line, i.column, i.text);
-    return tsr_config_diag_status(d, err);
-}
-
 /* The job, on a rank that has joined. */
 static tsr_status work(struct tsr_cli *c, struct tsr_pipeline_job *job, struct tsr_runtime_peers *m,
                        struct tsr_err *err)
@@ -56,7 +47,7 @@ tsr_status tsr_cli_ranked(struct tsr_cli *c, struct tsr_pipeline_job *job, struc
     if (rank == 0 && (st != TSR_OK || tsr_config_diag_errors(d))) /* mpirun ends the others */
         return st != TSR_OK && !tsr_config_diag_errors(d) ? st : tsr_cli_diag(c, d, what, err);
     if (st == TSR_OK && tsr_config_diag_errors(d))
-        st = first_error(d, err);
+        st = tsr_config_diag_status(d, err); /* for rank 0 to print */
     TSR_TRY(tsr_cli_registry(c, &r, &e.err) == TSR_OK ? TSR_OK
                                                       : tsr_err_copy(err, TSR_E_INPUT, &e.err));
     tsr_status joined = tsr_runtime_peers_join(&m, r, rank, ranks, 0, st == TSR_OK ? err : &e.err);

@@ -61,8 +61,9 @@ void     tsr_config_diag_failure(struct tsr_diag *d, const struct tsr_config_mar
 uint64_t tsr_config_diag_errors(const struct tsr_diag *d);
 /* In file order, colour on request. */
 void tsr_config_diag_print(struct tsr_diag *d, FILE *to, bool colour);
-/* TSR_OK without errors, else TSR_E_INPUT with "FILE: N errors" (place and text when there is
- * one), or TSR_E_NOMEM. */
+/* TSR_OK without errors, else TSR_E_INPUT or TSR_E_NOMEM.  The sentence has place, text and hint of every
+ * error that fits into 800 bytes, "; and " between them, and "; and N more errors" after them: it says all when d
+ * is destroyed unprinted.  Its object and position are the first error's. */
 tsr_status tsr_config_diag_status(const struct tsr_diag *d, struct tsr_err *err);
 
 /* One of them, in the order of printing; false past the end.  Strings live as long as d. */

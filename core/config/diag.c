@@ -8,6 +8,8 @@
 
 #define MAX_KEPT         200u /* errors beyond are only counted */
 #define LINE_MAX_COLUMNS 100u
+#define SENTENCE_MAX                                                                               \
+    800u /* bytes of a sentence with several errors; struct tsr_err_sent has 1024 */
 
 /* Owns copies of everything, so that it can be printed when the doc is gone. */
 struct item {
@@ -263,28 +265,52 @@ void tsr_config_diag_print(struct tsr_diag *d, FILE *to, bool colour)
         (void)fprintf(to, "and %llu more\n", (unsigned long long)(d->errors - MAX_KEPT));
 }
 
+/* The first error after `last` in the order of printing; NULL for last: the first of all. */
+static const struct item *next_error(const struct tsr_diag *d, const struct item *last)
+{
+    const struct item *next = NULL;
+    for (uint64_t i = 0; i < d->n; i++) {
+        const struct item *it = &d->items[i];
+        bool passed = last && (it == last || before(it, last) || (!before(last, it) && it < last));
+        if (!it->view.warning && !passed && (!next || before(it, next)))
+            next = it;
+    }
+    return next;
+}
+
+/* "FILE:LINE:COLUMN: text; hint" */
+static tsr_status fail_of(const struct tsr_config_diag_item *v, struct tsr_err *err)
+{
+    const char *semi = v->hint ? "; " : "", *hint = v->hint ? v->hint : "";
+    if (!v->line_text || v->argument)
+        return tsr_fail(err, TSR_E_INPUT, "%s%s%s%s%s", v->file, *v->file ? ": " : "", v->text,
+                        semi, hint);
+    return tsr_fail(err, TSR_E_INPUT, "%s:%u:%u: %s%s%s", v->file, v->line, v->column, v->text,
+                    semi, hint);
+}
+
 tsr_status tsr_config_diag_status(const struct tsr_diag *d, struct tsr_err *err)
 {
     if (d->nomem)
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: diagnostics");
     if (d->errors == 0)
         return TSR_OK;
-    const struct item *first = NULL;
-    for (uint64_t i = 0; i < d->n; i++)
-        if (!d->items[i].view.warning && (!first || before(&d->items[i], first)))
-            first = &d->items[i];
-    if (!first)
+    const struct item *it = next_error(d, NULL);
+    if (!it) /* after 200 warnings */
         return tsr_fail(err, TSR_E_INPUT, "%llu errors", (unsigned long long)d->errors);
-    const struct tsr_config_diag_item *v = &first->view;
-    const char                        *semi = v->hint ? "; " : "", *hint = v->hint ? v->hint : "";
-    if (d->errors > 1)
-        return tsr_fail(err, TSR_E_INPUT, "%s: %llu errors", *v->file ? v->file : "options",
-                        (unsigned long long)d->errors);
-    if (!v->line_text || v->argument)
-        return tsr_fail(err, TSR_E_INPUT, "%s%s%s%s%s", v->file, *v->file ? ": " : "", v->text,
-                        semi, hint);
-    return tsr_fail(err, TSR_E_INPUT, "%s:%u:%u: %s%s%s", v->file, v->line, v->column, v->text,
-                    semi, hint);
+    tsr_status st = fail_of(&it->view, err);
+    uint64_t   rest = d->errors - 1;
+    while (rest > 0 && err && err->cap && (it = next_error(d, it))) {
+        struct tsr_errbuf e = TSR_ERRBUF(e);
+        (void)fail_of(&it->view, &e.err);
+        if (strlen(err->text) + strlen(e.text) > SENTENCE_MAX)
+            break;
+        (void)tsr_err_append(err, st, "; and %s", e.text);
+        rest--;
+    }
+    return rest == 0 ? st
+                     : tsr_err_append(err, st, "; and %llu more error%s", (unsigned long long)rest,
+                                      rest == 1 ? "" : "s");
 }
 
 void tsr_config_mark_text(const struct tsr_config_mark *m, char *buf, size_t cap)

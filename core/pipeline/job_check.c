@@ -115,10 +115,12 @@ static tsr_status add_family(struct tsr_pipeline_job *job, const struct tsr_conf
     if (st == TSR_OK)
         st = tsr_model_family_add(path, own, &e.err);
     struct tsr_config_diag_item item;
-    if (st == TSR_E_INPUT && tsr_config_diag_at(own, 0, &item))
-        tsr_config_diag_error(d, &n->mark, item.hint, "%s:%u:%u: %s", path, item.line, item.column,
-                              item.text);
-    else if (st == TSR_E_INPUT)
+    bool                        listed = own && tsr_config_diag_errors(own) > 0;
+    for (uint64_t i = 0; listed && tsr_config_diag_at(own, i, &item); i++)
+        if (!item.warning)
+            tsr_config_diag_error(d, &n->mark, item.hint, "%s:%u:%u: %s", path, item.line,
+                                  item.column, item.text);
+    if (st == TSR_E_INPUT && !listed)
         tsr_config_diag_error(d, &n->mark, NULL, "%s", e.text);
     tsr_config_diag_destroy(own);
     free(path);

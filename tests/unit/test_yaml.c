@@ -428,7 +428,60 @@ static void test_caret(void **state)
                               "error: no place\n");
     free(text);
     assert_int_equal(tsr_config_diag_status(f.d, &f.e.err), TSR_E_INPUT);
-    assert_string_equal(f.e.text, "t.yaml: 2 errors");
+    assert_string_equal(f.e.text, "t.yaml:2:8: unknown key 'quantiser'; did you mean 'quantizer'?; "
+                                  "and no place");
+    end(&f);
+}
+
+/* Whoever destroys a list unprinted still says every error: in the order of the file, warnings left out. */
+static void test_status_of_several(void **state)
+{
+    struct fixture f;
+    (void)state;
+    good(&f, "a: 1\nb: 2\nc: 3\n");
+    const struct tsr_config_node *map = tsr_config_doc_root(f.doc);
+    tsr_config_diag_error(f.d, &map->keys[2]->mark, NULL, "last");
+    tsr_config_diag_warning(f.d, &map->keys[0]->mark, NULL, "not this");
+    tsr_config_diag_error(f.d, &map->keys[1]->mark, NULL, "first");
+    tsr_config_diag_error(f.d, &map->keys[1]->mark, "a hint", "second");
+    assert_int_equal(tsr_config_diag_status(f.d, &f.e.err), TSR_E_INPUT);
+    assert_string_equal(f.e.text,
+                        "t.yaml:2:1: first; and t.yaml:2:1: second; a hint; and t.yaml:3:1: last");
+    const char *object;
+    assert_int_equal(tsr_err_object(&f.e.err, &object), 6);
+    assert_memory_equal(object, "t.yaml", 6);
+    assert_int_equal(f.e.err.line, 2);
+    assert_int_equal(f.e.err.column, 1);
+    assert_int_equal(tsr_config_diag_status(f.d, NULL), TSR_E_INPUT);
+    /* errors that the sentence has no room for are counted: 303 of them, of which 200 entries are kept */
+    for (int i = 0; i < 300; i++)
+        tsr_config_diag_error(f.d, &map->keys[2]->mark, NULL, "error %03d of many", i);
+    assert_int_equal(tsr_config_diag_status(f.d, &f.e.err), TSR_E_INPUT);
+    uint64_t listed = 0;
+    for (const char *p = f.e.text; (p = strstr(p, "t.yaml:")); p++)
+        listed++;
+    const char *more = strstr(f.e.text, " more errors");
+    assert_true(listed > 10 && strlen(f.e.text) < 1024 && more && !more[12]);
+    while (more[-1] != ' ')
+        more--;
+    assert_int_equal(listed + strtoull(more, NULL, 10), 303);
+    end(&f);
+}
+
+/* One long error leaves no room for the next. */
+static void test_status_of_long(void **state)
+{
+    struct fixture f;
+    char           text[900];
+    (void)state;
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    good(&f, "a: 1\n");
+    tsr_config_diag_error(f.d, NULL, NULL, "%s", text);
+    tsr_config_diag_error(f.d, NULL, NULL, "another");
+    assert_int_equal(tsr_config_diag_status(f.d, &f.e.err), TSR_E_INPUT);
+    assert_memory_equal(f.e.text, text, sizeof text - 1);
+    assert_string_equal(f.e.text + sizeof text - 1, "; and 1 more error");
     end(&f);
 }
 
@@ -444,12 +497,13 @@ static void test_status_of_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tree),          cmocka_unit_test(test_columns_count_characters),
-        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_all_errors_at_once),
-        cmocka_unit_test(test_limits),        cmocka_unit_test(test_print_reads_back),
-        cmocka_unit_test(test_json_types),    cmocka_unit_test(test_set),
-        cmocka_unit_test(test_set_refusals),  cmocka_unit_test(test_caret),
-        cmocka_unit_test(test_status_of_one),
+        cmocka_unit_test(test_tree),           cmocka_unit_test(test_columns_count_characters),
+        cmocka_unit_test(test_refusals),       cmocka_unit_test(test_all_errors_at_once),
+        cmocka_unit_test(test_limits),         cmocka_unit_test(test_print_reads_back),
+        cmocka_unit_test(test_json_types),     cmocka_unit_test(test_set),
+        cmocka_unit_test(test_set_refusals),   cmocka_unit_test(test_caret),
+        cmocka_unit_test(test_status_of_one),  cmocka_unit_test(test_status_of_several),
+        cmocka_unit_test(test_status_of_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
