@@ -3,11 +3,12 @@
  *   arms_read.c, arms.c   what an arm is, and what it runs
  *   eval.c    arms and the reference on the same tokens, a few arms at a time
  *   speed.c   throughput, interleaved
+ *   sizes.c   bytes, and where bits per weight go
  *   keep.c    stored results of a finished arm, so that it is not run again
- *   stats.c   differences, intervals, pairs
+ *   stats.c   differences and intervals of arms
  *   verdict.h words and sentences of verdicts
  *   texts.c   several texts, with a verdict of each
- *   pairs.c   which arms are compared with each other
+ *   pairs.c, pairs_stats.c   which arms are compared with each other, and what is said of them
  *   answers.c   accuracy on multiple-choice questions
  *   tasks.c, tasks_kept.c, tasks_stats.c   named tasks of every arm, what is kept of them, and their tests
  *   text.c    sentences
@@ -197,6 +198,12 @@ tsr_status compare_questions(struct compare *c, struct tsr_err *err);
 tsr_status compare_run_arms(struct compare *c, struct tsr_err *err);
 /* Prefill and decode speed of every arm that has not failed, interleaved, medians. */
 tsr_status compare_speed(struct compare *c, struct tsr_err *err);
+/* Rates of a over those of b in the same rounds; both have speeds. */
+tsr_status compare_speed_ratios(const struct compare *c, const struct compare_arm *a,
+                                const struct compare_arm *b, struct compare_ratio *prefill,
+                                struct compare_ratio *decode, struct tsr_err *err);
+/* "faster" or "slower" if the interval lies on one side of 1, else "alike"; NULL without an interval. */
+const char *compare_speed_word(const struct compare_ratio *r);
 /* Of a against b on each text, not corrected: fresh memory [c->n_texts], NULL with one text.  texts.c */
 tsr_status compare_texts_measure(const struct compare *c, const struct tsr_eval_trace *a,
                                  const struct tsr_eval_trace *b, struct compare_text_test **out,
@@ -237,10 +244,14 @@ json_t *compare_arm_json(const struct compare *c, const struct compare_arm *a,
                          json_t *texts, json_t *questions, json_t *tasks);
 /* How an arm is rotated; NULL when out of memory. */
 json_t *compare_rotation_json(const struct compare *c, const struct compare_arm *a);
-/* Adds differences, speed and verdict. */
+/* Bytes and bits per weight of an arm that is ready, as stored, with "bits_of" and, where they are well above what its
+ * scheme names, "remark". */
+bool compare_put_size(json_t *j, const struct compare *c, const struct compare_arm *a);
 /* What an arm's linears take on the device of an engine, and how many of them are there as F32. */
 bool compare_put_resident(json_t *j, const struct compare_arm *a, const struct tsr_engine *e);
+/* Adds differences, speed and verdict. */
 bool compare_put_stats(json_t *j, const struct compare *c, const struct compare_arm *a);
+bool compare_put_ratio(json_t *s, const char *key, const struct compare_ratio *r);
 /* McNemar's p of every arm, corrected over the arms; false when out of memory. */
 bool compare_correct_choices(json_t *arms);
 /* Next to the original's answers; the marks themselves stay in the arm's own file. */

@@ -1,6 +1,5 @@
 /* What a comparison found, as JSON (docs/formats/results.md). */
 #include "base/json.h"
-#include "base/f16.h"
 #include "compare/compare.h"
 #include "quant/quantize.h"
 
@@ -8,52 +7,6 @@
 
 static const char *const kinds[] = { "original", "quantize", "plan",  "model",
                                      "codec",    "rotate",   "cache", "inputs" };
-
-/* Bits per weight of each decoder layer, with scales. */
-static json_t *layer_bits(const struct tsr_model *m, const struct tsr_model_overlay *o)
-{
-    json_t *list = json_array();
-    bool    ok = true;
-    for (uint64_t l = 0; ok && l < m->hp.layers; l++) {
-        uint64_t weights = 0, bytes = 0;
-        for (uint64_t i = 0; i < m->hp.linears; i++) {
-            const struct tsr_matrix       *w = &m->layers[l].lin[i].w;
-            const struct tsr_model_packed *p = o ? o->lin[l][i] : NULL;
-            weights += w->rows * w->cols;
-            bytes += p ? tsr_model_packed_bytes(p) : w->rows * w->cols * tsr_dtype_size(w->dtype);
-        }
-        ok = json_array_append_new(list, json_real(8.0 * (double)bytes / (double)weights)) == 0;
-    }
-    if (ok)
-        return list;
-    json_decref(list);
-    return NULL;
-}
-
-static bool put_size(json_t *j, const struct compare *c, const struct compare_arm *a)
-{
-    const struct tsr_model         *m = c->job->model;
-    const struct tsr_model_overlay *o = compare_arm_overlay(c, a);
-    uint64_t                        weights, bytes, original;
-    tsr_model_overlay_size_like(m, m->packed, o, &weights, &original);
-    tsr_model_overlay_size_like(compare_arm_model(c, a), o, m->packed, &weights, &bytes);
-    return tsr_pipeline_json_put_int(j, "bytes", bytes) &&
-           tsr_pipeline_json_put_int(j, "original_bytes", original) &&
-           tsr_pipeline_json_put_int(j, "weights", weights) &&
-           tsr_pipeline_json_put_real(j, "bits_per_weight",
-                                      8.0 * (double)bytes / (double)weights) &&
-           tsr_pipeline_json_put(j, "layer_bits", layer_bits(compare_arm_model(c, a), o));
-}
-
-bool compare_put_resident(json_t *j, const struct compare_arm *a, const struct tsr_engine *e)
-{
-    uint64_t bytes, widened;
-    if (!e || a->ranks)
-        return true;
-    tsr_engine_linears(e, &bytes, &widened);
-    return tsr_pipeline_json_put_int(j, "resident_bytes", bytes) &&
-           tsr_pipeline_json_put_int(j, "widened", widened);
-}
 
 /* Of one sequence as long as a window. */
 static bool put_cache(json_t *j, const struct compare *c, const struct compare_arm *a)
@@ -77,7 +30,7 @@ json_t *compare_arm_json(const struct compare *c, const struct compare_arm *a,
     json_t  *j = json_object();
     uint64_t ran[3];
     bool     ok = tsr_pipeline_json_put_text(j, "name", a->name) &&
-              tsr_pipeline_json_put_text(j, "kind", kinds[a->kind]) && put_size(j, c, a) &&
+              tsr_pipeline_json_put_text(j, "kind", kinds[a->kind]) && compare_put_size(j, c, a) &&
               compare_put_resident(j, a, a->engine) && put_cache(j, c, a);
     if (a->act_bits)
         ok = ok && tsr_pipeline_json_put_int(j, "act_bits", a->act_bits);

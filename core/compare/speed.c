@@ -105,12 +105,26 @@ static void ratio_of(const struct compare *c, struct room *r, const double *arm,
     out->median = tsr_eval_median(r->v, r->n);
 }
 
+static bool open_room(struct room *r, uint64_t n)
+{
+    *r = (struct room){ tsr_new(n, sizeof(double)), tsr_new(n, sizeof(double)),
+                        tsr_new(TSR_COMPARE_DRAWS, sizeof(double)), n };
+    return r->v && r->picked && r->sorted;
+}
+
+/* ok is handed on as a status. */
+static tsr_status close_room(struct room *r, bool ok, struct tsr_err *err)
+{
+    free(r->v);
+    free(r->picked);
+    free(r->sorted);
+    return ok ? TSR_OK : tsr_fail_nomem(err, (uint64_t)TSR_COMPARE_DRAWS * 8, "ratios of speed");
+}
+
 static tsr_status summarize(struct compare *c, struct tsr_err *err)
 {
-    uint64_t    n = (uint64_t)c->speed.repeats;
-    struct room r = { tsr_new(n, sizeof(double)), tsr_new(n, sizeof(double)),
-                      tsr_new(TSR_COMPARE_DRAWS, sizeof(double)), n };
-    bool        ok = r.v && r.picked && r.sorted;
+    struct room r;
+    bool        ok = open_room(&r, (uint64_t)c->speed.repeats);
     for (uint64_t i = 0; ok && i < c->n; i++) {
         struct compare_arm *a = &c->arms[i], *o = &c->arms[0];
         if (!a->has_speed)
@@ -123,10 +137,29 @@ static tsr_status summarize(struct compare *c, struct tsr_err *err)
             ratio_of(c, &r, a->decode, o->decode, &a->decode_ratio);
         }
     }
-    free(r.v);
-    free(r.picked);
-    free(r.sorted);
-    return ok ? TSR_OK : tsr_fail_nomem(err, (uint64_t)TSR_COMPARE_DRAWS * 8, "ratios of speed");
+    return close_room(&r, ok, err);
+}
+
+tsr_status compare_speed_ratios(const struct compare *c, const struct compare_arm *a,
+                                const struct compare_arm *b, struct compare_ratio *prefill,
+                                struct compare_ratio *decode, struct tsr_err *err)
+{
+    struct room r;
+    bool        ok = open_room(&r, (uint64_t)c->speed.repeats);
+    if (ok) {
+        ratio_of(c, &r, a->prefill, b->prefill, prefill);
+        ratio_of(c, &r, a->decode, b->decode, decode);
+    }
+    return close_room(&r, ok, err);
+}
+
+const char *compare_speed_word(const struct compare_ratio *r)
+{
+    if (r->low > 1)
+        return "faster";
+    if (r->high < 1)
+        return "slower";
+    return r->low <= 1 && r->high >= 1 ? "alike" : NULL;
 }
 
 tsr_status compare_speed(struct compare *c, struct tsr_err *err)

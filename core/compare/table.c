@@ -62,6 +62,17 @@ static bool has_cache(const json_t *r)
     return false;
 }
 
+/* Some arm's bytes on the device are known. */
+static bool has_resident(const json_t *r)
+{
+    const json_t *a;
+    size_t        i;
+    json_array_foreach (json_object_get(r, "arms"), i, a)
+        if (json_object_get(a, "resident_bytes"))
+            return true;
+    return false;
+}
+
 static void print_arm(const json_t *r, const json_t *a, int name, FILE *to)
 {
     char bytes[32];
@@ -72,6 +83,10 @@ static void print_arm(const json_t *r, const json_t *a, int name, FILE *to)
     }
     grouped(bytes, int_of(a, "bytes"));
     (void)fprintf(to, "  %10.2f  %12s", real_of(a, "bits_per_weight"), bytes);
+    if (has_resident(r)) {
+        grouped(bytes, int_of(a, "resident_bytes"));
+        (void)fprintf(to, "  %12s", json_object_get(a, "resident_bytes") ? bytes : "-");
+    }
     if (has_cache(r)) {
         grouped(bytes, int_of(json_object_get(a, "cache"), "bytes"));
         (void)fprintf(to, "  %4s %12s", text_of(a, "kv"), bytes);
@@ -94,7 +109,9 @@ static void print_arm(const json_t *r, const json_t *a, int name, FILE *to)
 static void print_head(const json_t *r, int name, FILE *to)
 {
     const json_t *p = json_object_get(r, "perplexity_of"), *s = json_object_get(r, "speed_of");
-    (void)fprintf(to, "%-*s  %10s  %12s", name, "", "bits per", "");
+    (void)fprintf(to, "%-*s  %10s  %12s", name, "", "bits per", "bytes");
+    if (has_resident(r))
+        (void)fprintf(to, "  %12s", "bytes");
     if (has_cache(r))
         (void)fprintf(to, "  %17s", "KV cache");
     if (p)
@@ -103,7 +120,9 @@ static void print_head(const json_t *r, int name, FILE *to)
         (void)fprintf(to, "  %10s", "perplexity");
     if (s)
         (void)fprintf(to, "  %9s  %9s", "prefill", "decode");
-    (void)fprintf(to, "\n%-*s  %10s  %12s", name, "arm", "weight", "bytes");
+    (void)fprintf(to, "\n%-*s  %10s  %12s", name, "arm", "weight", "stored");
+    if (has_resident(r))
+        (void)fprintf(to, "  %12s", "in memory");
     if (has_cache(r))
         (void)fprintf(to, "  %4s %12s", "type", "bytes");
     if (p)
@@ -176,14 +195,26 @@ static void print_widened(const json_t *r, FILE *to)
     }
 }
 
+/* Arms whose bits are well above those that their schemes name. */
+static void print_remarks(const json_t *r, FILE *to)
+{
+    const json_t *a;
+    size_t        i;
+    json_array_foreach (json_object_get(r, "arms"), i, a)
+        if (json_object_get(a, "remark"))
+            (void)fprintf(to, "bits:        '%s': %s\n", text_of(a, "name"), text_of(a, "remark"));
+}
+
 static void print_notes(const json_t *r, FILE *to)
 {
     const json_t *p = json_object_get(r, "perplexity_of"), *s = json_object_get(r, "speed_of");
     char          text[32];
     grouped(text, int_of(r, "weights"));
     (void)fprintf(to,
-                  "\nbits, bytes: the %s weights of the decoder's linears, with their scales%s\n",
-                  text, packs_ends(r) ? "; head and embedding where an arm packs them" : "");
+                  "\nbits, bytes: the %s weights of the decoder's linears, with their scales%s%s\n",
+                  text, packs_ends(r) ? "; head and embedding where an arm packs them" : "",
+                  has_resident(r) ? "; in memory: the linears as the device has them" : "");
+    print_remarks(r, to);
     print_widened(r, to);
     if (has_cache(r))
         (void)fprintf(to, "KV cache:    of one sequence of %llu tokens\n",

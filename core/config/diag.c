@@ -8,8 +8,8 @@
 
 #define MAX_KEPT         200u /* errors beyond are only counted */
 #define LINE_MAX_COLUMNS 100u
-#define SENTENCE_MAX                                                                               \
-    800u /* bytes of a sentence with several errors; struct tsr_err_sent has 1024 */
+/* Bytes of a sentence with several errors; struct tsr_err_sent has 1024. */
+#define SENTENCE_MAX 800u
 
 /* Owns copies of everything, so that it can be printed when the doc is gone. */
 struct item {

@@ -115,28 +115,44 @@ void tsr_model_overlay_destroy(struct tsr_model_overlay *o)
     free(o);
 }
 
-static void add_size(const struct tsr_matrix *w, const struct tsr_model_packed *p,
-                     uint64_t *weights, uint64_t *bytes)
+static void add_sizes(const struct tsr_matrix *w, const struct tsr_model_packed *p,
+                      struct tsr_model_sizes *s)
 {
     if (w->rows == 0 || w->cols == 0)
         return;
-    *weights += w->rows * w->cols;
-    *bytes += p ? tsr_model_packed_bytes(p) : w->rows * w->cols * tsr_dtype_size(w->dtype);
+    s->weights += w->rows * w->cols;
+    if (!p || !tsr_model_format_known(&p->format)) {
+        s->unpacked += p ? tsr_model_packed_bytes(p) : w->rows * w->cols * tsr_dtype_size(w->dtype);
+        return;
+    }
+    s->codes += p->rows * p->code_stride;
+    *(strcmp(p->format.id, TSR_FORMAT_LUT) == 0 ? &s->tables : &s->scales) +=
+        p->rows * p->meta_stride;
+    s->order += p->ordered ? p->cols * 4 : 0;
+}
+
+void tsr_model_overlay_sizes_like(const struct tsr_model *m, const struct tsr_model_overlay *o,
+                                  const struct tsr_model_overlay *like, struct tsr_model_sizes *s)
+{
+    const struct tsr_model_packed *head = o ? o->head : NULL, *embed = o ? o->embed : NULL;
+    *s = (struct tsr_model_sizes){ 0 };
+    for (uint64_t l = 0; l < m->hp.layers; l++)
+        for (uint64_t i = 0; i < m->hp.linears; i++)
+            add_sizes(&m->layers[l].lin[i].w, o ? o->lin[l][i] : NULL, s);
+    if (head || (like && like->head && !m->hp.tied))
+        add_sizes(&m->head.w, head, s);
+    if ((embed && embed != head) || (like && like->embed))
+        add_sizes(&m->embed, embed, s);
 }
 
 void tsr_model_overlay_size_like(const struct tsr_model *m, const struct tsr_model_overlay *o,
                                  const struct tsr_model_overlay *like, uint64_t *weights,
                                  uint64_t *bytes)
 {
-    const struct tsr_model_packed *head = o ? o->head : NULL, *embed = o ? o->embed : NULL;
-    *weights = *bytes = 0;
-    for (uint64_t l = 0; l < m->hp.layers; l++)
-        for (uint64_t i = 0; i < m->hp.linears; i++)
-            add_size(&m->layers[l].lin[i].w, o ? o->lin[l][i] : NULL, weights, bytes);
-    if (head || (like && like->head && !m->hp.tied))
-        add_size(&m->head.w, head, weights, bytes);
-    if ((embed && embed != head) || (like && like->embed))
-        add_size(&m->embed, embed, weights, bytes);
+    struct tsr_model_sizes s;
+    tsr_model_overlay_sizes_like(m, o, like, &s);
+    *weights = s.weights;
+    *bytes = s.codes + s.scales + s.tables + s.order + s.unpacked;
 }
 
 void tsr_model_overlay_size(const struct tsr_model *m, const struct tsr_model_overlay *o,

@@ -89,6 +89,19 @@ void       tsr_model_overlay_destroy(struct tsr_model_overlay *o);
  * weights counts elements, bytes their storage. */
 void tsr_model_overlay_size(const struct tsr_model *m, const struct tsr_model_overlay *o,
                             uint64_t *weights, uint64_t *bytes);
+/* Where the bytes of a model's matrices go. */
+struct tsr_model_sizes {
+    uint64_t weights; /* elements */
+    uint64_t codes;
+    uint64_t scales; /* with zero points */
+    uint64_t tables; /* of tessera.lut/1, a table for each row, with its outliers */
+    uint64_t order;  /* of permuted columns */
+    uint64_t
+        unpacked; /* matrices in their own dtype, and formats of plugins, which are stored as F32 */
+};
+/* Of the matrices that tsr_model_overlay_size_like() counts; the parts add up to its bytes. */
+void tsr_model_overlay_sizes_like(const struct tsr_model *m, const struct tsr_model_overlay *o,
+                                  const struct tsr_model_overlay *like, struct tsr_model_sizes *s);
 /* Counts head and embedding also where `like` packs them, so that sizes of two models cover the same matrices.
  * A tied head that is not packed adds no bytes: they are the embedding's. */
 void tsr_model_overlay_size_like(const struct tsr_model *m, const struct tsr_model_overlay *o,

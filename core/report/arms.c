@@ -29,6 +29,10 @@ static void put_making(struct tsr_writer *w, const json_t *arm)
     }
     if (!*sep)
         tsr_writer_printf(w, "%s", report_get(arm, "failed") ? "" : "the model as it is");
+    if (report_get(arm, "remark")) { /* of its bits */
+        tsr_writer_printf(w, "<br>");
+        report_text(w, report_str(arm, "remark"));
+    }
 }
 
 /* The conditions that a violator's name is listed for. */

@@ -6,12 +6,13 @@
 #include <string.h>
 
 struct columns {
-    bool perplexity, delta, kl, top1, delta_p, a8, speed, choices;
+    bool resident, perplexity, delta, kl, top1, delta_p, a8, speed, choices;
 };
 
 static struct columns columns_of(const json_t *arms)
 {
-    return (struct columns){ .perplexity = report_any(arms, "perplexity"),
+    return (struct columns){ .resident = report_any(arms, "resident_bytes"),
+                             .perplexity = report_any(arms, "perplexity"),
                              .delta = report_any(arms, "delta"),
                              .kl = report_any(arms, "kl"),
                              .top1 = report_any(arms, "top1"),
@@ -23,7 +24,9 @@ static struct columns columns_of(const json_t *arms)
 
 static void put_head(struct tsr_writer *w, const json_t *r, const struct columns *c)
 {
-    tsr_writer_printf(w, "<table><tr><th>arm</th><th>bits per<br>weight</th><th>bytes</th>");
+    tsr_writer_printf(
+        w, "<table><tr><th>arm</th><th>bits per<br>weight</th><th>bytes<br>stored</th>%s",
+        c->resident ? "<th>bytes in<br>memory</th>" : "");
     if (c->perplexity) {
         tsr_writer_printf(w, "<th>perplexity<br>");
         report_text(w, report_str(report_get(r, "perplexity_of"), "protocol"));
@@ -69,6 +72,8 @@ static void put_figures(struct tsr_writer *w, const struct columns *c, const jso
 {
     report_cell(w, report_real(a, "bits_per_weight"), 2);
     report_cell(w, report_real(a, "bytes"), 0);
+    if (c->resident)
+        report_cell(w, report_real(a, "resident_bytes"), 0);
     if (c->perplexity)
         report_cell(w, report_real(a, "perplexity"), 4);
     if (c->delta) {
@@ -99,7 +104,7 @@ static void put_arm(struct tsr_writer *w, const struct columns *c, const json_t 
     report_text(w, report_str(a, "name"));
     tsr_writer_printf(w, "</td>");
     if (report_get(a, "failed")) {
-        tsr_writer_printf(w, "<td class=\"text bad\" colspan=\"14\">failed: ");
+        tsr_writer_printf(w, "<td class=\"text bad\" colspan=\"15\">failed: ");
         report_text(w, report_str(a, "failed"));
         tsr_writer_printf(w, "</td></tr>\n");
         return;

@@ -108,6 +108,7 @@ ok "the rows of the table" json --rawfile table out '.results.compare.arms | len
     ($table | split("\n") | map(select(startswith($a.name + " ")))[0] | [splits(" +")]) as $row |
     ($row[1] | tonumber) - $a.bits_per_weight | fabs < 0.0051) and all(.[]; . as $a |
     ($table | split("\n") | map(select(startswith($a.name + " ")))[0] | [splits(" +")]) as $row |
-    ($row[2] | gsub(","; "") | tonumber) == $a.bytes and (($row[3] | tonumber) - $a.perplexity | fabs) < 0.000051 and
-    ($row[4] == "-" or ((($row[4] | tonumber) - $a.kl.mean | fabs) < 0.00000051 and (($row[5] | tonumber) - 100 * $a.top1 | fabs) < 0.0051)))' cmp.json
+    ($row[2] | gsub(","; "") | tonumber) == $a.bytes and ($row[3] | gsub(","; "") | tonumber) == $a.resident_bytes and
+    (($row[4] | tonumber) - $a.perplexity | fabs) < 0.000051 and
+    ($row[5] == "-" or ((($row[5] | tonumber) - $a.kl.mean | fabs) < 0.00000051 and (($row[6] | tonumber) - 100 * $a.top1 | fabs) < 0.0051)))' cmp.json
 finish
