@@ -74,6 +74,19 @@ char *tsr_checkpoint_contents_only_model(const char *folder)
     return NULL;
 }
 
+tsr_status tsr_checkpoint_contents_config_alone(const char *folder, bool *yes, struct tsr_err *err)
+{
+    struct contents c;
+    *yes = false;
+    if (!tsr_path_is_dir(folder) || is_model(folder))
+        return TSR_OK;
+    TSR_TRY(tsr_checkpoint_folder_has(folder, "config.json", yes, err));
+    look_into(&c, folder);
+    free(c.one);
+    *yes = *yes && !c.models && !c.shard && !c.pickle && !c.gguf;
+    return TSR_OK;
+}
+
 /* No safetensors: the hint depends on the files found instead. */
 tsr_status tsr_checkpoint_contents_absent(const char *folder, struct tsr_err *err)
 {

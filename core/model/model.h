@@ -365,4 +365,9 @@ bool tsr_model_is_name(const char *path);
  * "hf:ORG/NAME[@REVISION]" a snapshot in the local cache of the hub.  Fresh memory; not found: the error lists both places. */
 tsr_status tsr_model_resolve(const char *path, char **folder, struct tsr_err *err);
 
+/* The configuration of a model argument without weights, for callers that need shapes only: path itself if it ends in
+ * ".json", or config.json of a folder with no weights in any format and no other model. NULL for anything else. Fresh
+ * memory.  [setup] */
+tsr_status tsr_model_config_alone(const char *path, char **config, struct tsr_err *err);
+
 #endif

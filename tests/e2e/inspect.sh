@@ -52,6 +52,24 @@ ok "the text says how to ask for needs" grep -qE '^  needs +.*--probe' "$WORK/ou
 run inspect gptq --probe
 ok "the text tells the needs" grep -qE '^  needs +hessian$' "$WORK/out"
 
+# ---- a model of which only config.json is there
+mkdir "$WORK/alone"
+cp "$STORIES/config.json" "$WORK/alone/"
+for model in alone alone/config.json; do
+    run inspect $model --json
+    ok "$model: sizes and family, got $rc" json --slurpfile c "$STORIES/config.json" '.model | .config_alone and
+        .family == "llama" and .hidden == $c[0].hidden_size and .layers == $c[0].num_hidden_layers and
+        .kv_heads == $c[0].num_key_value_heads and .config.values.vocab_size == $c[0].vocab_size' "$WORK/out"
+    run inspect $model
+    ok "$model: the text says that there are no weights" grep -qE 'llama, 5 layers, .*without weights$' "$WORK/out"
+done
+fails "a configuration is not verified" 2 'alone' inspect alone --verify
+: >"$WORK/alone/model-00001-of-00002.safetensors"
+fails "a part of the weights" 2 'alone' inspect alone
+rm "$WORK/alone/model-00001-of-00002.safetensors"
+echo '{"model_type": ' >"$WORK/alone/config.json"
+fails "a configuration that is damaged" 2 'alone/config.json*' inspect alone
+
 # ---- yes or no --------------------------------------------------------------------
 # answers CODE ARGUMENT...: this exit code and not a word
 answers() {

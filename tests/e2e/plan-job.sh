@@ -423,6 +423,26 @@ solving=$(jq '.plan.seconds * 1e6 | floor' "$WORK/out")
 ok "70B headers under 2 s without solving, took $((micros - solving)) us" test $((micros - solving)) -lt 2000000
 ok "70B weights at 4 bits and a bit" json '[.plan.stages[].weights] | add | . > 34e9 and . < 38e9' "$WORK/out"
 
+# ---- a configuration alone: the same plan as of headers; what stands for weights that are missing is refused
+mkdir "$WORK/alone"
+cp "$STORIES/config.json" "$WORK/alone/"
+run plan "$STORIES" --cluster clusters/tiny.yaml --workload '{prompt: 64, generate: 32, batch: 8}' --use rtn --group 32 \
+    --bits 4,8 --baselines none -o whole.yaml --json
+jq '[.plan.latency_ms, .plan.bits, [.plan.stages[].total]]' "$WORK/out" >"$WORK/whole.json"
+for model in alone alone/config.json; do
+    run plan $model --cluster clusters/tiny.yaml --workload '{prompt: 64, generate: 32, batch: 8}' --use rtn --group 32 \
+        --bits 4,8 --baselines none -o alone.yaml --json
+    ok "$model is planned, got $rc" test "$rc" = 0
+    ok "$model: the plan of the whole model" cmp <(jq '[.plan.latency_ms, .plan.bits, [.plan.stages[].total]]' "$WORK/out") \
+        "$WORK/whole.json"
+done
+for name in model-00001-of-00002.safetensors pytorch_model.bin model.gguf; do
+    : >"$WORK/alone/$name"
+    fails "$name without the rest" 2 '*alone' plan alone --cluster clusters/tiny.yaml \
+        --workload '{prompt: 64, generate: 32, batch: 8}' --use rtn --group 32 --bits 4,8 --baselines none -o x.yaml
+    rm "$WORK/alone/$name"
+done
+
 # ---- the jobs that come along
 for name in demo opt-30b llama-2-70b; do
     run plan "$ROOT/configs/plan/$name.yaml" --baselines none -o x.yaml --json

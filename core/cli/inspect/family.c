@@ -309,6 +309,19 @@ static json_t *keys_json(const struct tsr_model_config *c, json_t *config)
     return NULL;
 }
 
+tsr_status tsr_inspect_config_family(const struct tsr_model_config *c, json_t *config, json_t *to,
+                                     struct tsr_err *err)
+{
+    if (json_object_set_new(to, "family_file", json_string(tsr_config_doc_path(c->family->doc))) !=
+            0 ||
+        json_object_set_new(to, "config", keys_json(c, config)) != 0 ||
+        json_object_set_new(to, "layer_forms", layers_json(&c->hp)) != 0 ||
+        json_object_set_new(to, "norms", json_string(place[c->hp.norm_place])) != 0 ||
+        json_object_set_new(to, "qk_norm", json_string(qk[c->hp.qk_norm])) != 0)
+        return tsr_fail_nomem(err, 0, "a model's configuration");
+    return TSR_OK;
+}
+
 tsr_status tsr_inspect_model_family(const struct tsr_model *m, json_t *to, struct tsr_err *err)
 {
     struct tsr_model_config c;
@@ -322,14 +335,8 @@ tsr_status tsr_inspect_model_family(const struct tsr_model *m, json_t *to, struc
     free(text);
     TSR_TRY(st);
     st = tsr_model_config_json(m, &config, err);
-    if (st == TSR_OK &&
-        (json_object_set_new(to, "family_file", json_string(tsr_config_doc_path(c.family->doc))) !=
-             0 ||
-         json_object_set_new(to, "config", keys_json(&c, config)) != 0 ||
-         json_object_set_new(to, "layer_forms", layers_json(&c.hp)) != 0 ||
-         json_object_set_new(to, "norms", json_string(place[c.hp.norm_place])) != 0 ||
-         json_object_set_new(to, "qk_norm", json_string(qk[c.hp.qk_norm])) != 0))
-        st = tsr_fail_nomem(err, 0, "a model's configuration");
+    if (st == TSR_OK)
+        st = tsr_inspect_config_family(&c, config, to, err);
     json_decref(config);
     tsr_model_config_free(&c);
     return st;

@@ -293,7 +293,16 @@ tsr_status tsr_inspect_model(const char *path, bool verify, json_t **out, struct
     struct tsr_model *m = NULL;
     json_t           *tokenizer = NULL, *templates = NULL;
     struct tsr_stamp  then;
-    char             *file = NULL;
+    char             *file = NULL, *config = NULL;
+    TSR_TRY(tsr_model_config_alone(path, &config, err));
+    if (config) {
+        tsr_status st = verify
+                            ? tsr_fail(err, TSR_E_INPUT,
+                                       "%s: has no weights; --verify reads a prepacked file", path)
+                            : tsr_inspect_config(config, out, err);
+        free(config);
+        return st;
+    }
     TSR_TRY(stamp_file(path, &file, err));
     (void)tsr_stamp_take(&then, file); /* before anything is read */
     free(file);

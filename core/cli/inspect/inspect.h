@@ -38,6 +38,12 @@ tsr_status tsr_inspect_family(const char *name, json_t **out, struct tsr_err *er
  * positions, theta, scaling, rotated}], "norms" and "qk_norm" of a model. */
 struct tsr_model;
 tsr_status tsr_inspect_model_family(const struct tsr_model *m, json_t *to, struct tsr_err *err);
+/* The same of a configuration that was parsed from the text of `config`. */
+struct tsr_model_config;
+tsr_status tsr_inspect_config_family(const struct tsr_model_config *c, json_t *config, json_t *to,
+                                     struct tsr_err *err);
+/* A model without weights by the path of its config.json: {path, config_alone: true, family, sizes} and the above. */
+tsr_status tsr_inspect_config(const char *path, json_t **out, struct tsr_err *err);
 
 /* A model, without reading a weight.  verify: of a prepacked file every byte is read and compared with
  * its hashes. */

@@ -222,38 +222,11 @@ static void print_components(const json_t *all)
     }
 }
 
-static void print_model(const json_t *m)
+/* What its folder or file holds: tokenizer, chat templates, weights. */
+static void print_held(const json_t *m)
 {
     size_t        i;
     const json_t *t;
-    char          bytes[TSR_BYTES_TEXT];
-    (void)printf("%s  %s, %lld layers, %lld parameters, %s\n", text_of(m, "path"),
-                 text_of(m, "family"), int_of(m, "layers"), int_of(m, "parameters"),
-                 tsr_format_bytes(bytes, sizeof bytes, (uint64_t)int_of(m, "bytes")));
-    (void)
-        printf("  hidden %lld, feed-forward %lld, heads %lld (%lld for keys and values) of %lld\n",
-               int_of(m, "hidden"), int_of(m, "ffn"), int_of(m, "heads"), int_of(m, "kv_heads"),
-               int_of(m, "head_dim"));
-    const json_t *latent = json_object_get(m, "latent"), *e = json_object_get(m, "experts");
-    if (latent) {
-        char queries[48] = "whole";
-        if (int_of(latent, "q_rank"))
-            (void)snprintf(queries, sizeof queries, "of rank %lld", int_of(latent, "q_rank"));
-        (void)
-            printf("  latent attention: keys and values of rank %lld, queries %s; a head has %lld "
-                   "columns and %lld that rotate, a value %lld\n",
-                   int_of(latent, "rank"), queries, int_of(latent, "nope"), int_of(latent, "rope"),
-                   int_of(latent, "v"));
-    }
-    if (e)
-        (void)printf("  %lld experts of %lld in %lld of %lld layers, %lld for each token\n",
-                     int_of(e, "count"), int_of(e, "ffn"), int_of(e, "layers"), int_of(m, "layers"),
-                     int_of(e, "used"));
-    if (e && int_of(e, "shared"))
-        (void)printf("  and one of %lld that every token takes\n", int_of(e, "shared"));
-    (void)printf("  vocabulary %lld, trained for %lld positions%s\n", int_of(m, "vocab"),
-                 int_of(m, "max_positions"),
-                 json_is_true(json_object_get(m, "tied")) ? ", head tied to the embedding" : "");
     const json_t *tok = json_object_get(m, "tokenizer");
     if (json_is_null(tok))
         (void)printf("  no tokenizer.json\n");
@@ -284,6 +257,45 @@ static void print_model(const json_t *m)
                      (long long)json_integer_value(json_array_get(shape, 1)),
                      *text_of(t, "format") ? " packed as " : "", text_of(t, "format"));
     }
+}
+
+static void print_model(const json_t *m)
+{
+    char bytes[TSR_BYTES_TEXT];
+    bool alone = json_is_true(json_object_get(m, "config_alone"));
+    if (alone)
+        (void)printf("%s  %s, %lld layers, a configuration without weights\n", text_of(m, "path"),
+                     text_of(m, "family"), int_of(m, "layers"));
+    else
+        (void)printf("%s  %s, %lld layers, %lld parameters, %s\n", text_of(m, "path"),
+                     text_of(m, "family"), int_of(m, "layers"), int_of(m, "parameters"),
+                     tsr_format_bytes(bytes, sizeof bytes, (uint64_t)int_of(m, "bytes")));
+    (void)
+        printf("  hidden %lld, feed-forward %lld, heads %lld (%lld for keys and values) of %lld\n",
+               int_of(m, "hidden"), int_of(m, "ffn"), int_of(m, "heads"), int_of(m, "kv_heads"),
+               int_of(m, "head_dim"));
+    const json_t *latent = json_object_get(m, "latent"), *e = json_object_get(m, "experts");
+    if (latent) {
+        char queries[48] = "whole";
+        if (int_of(latent, "q_rank"))
+            (void)snprintf(queries, sizeof queries, "of rank %lld", int_of(latent, "q_rank"));
+        (void)
+            printf("  latent attention: keys and values of rank %lld, queries %s; a head has %lld "
+                   "columns and %lld that rotate, a value %lld\n",
+                   int_of(latent, "rank"), queries, int_of(latent, "nope"), int_of(latent, "rope"),
+                   int_of(latent, "v"));
+    }
+    if (e)
+        (void)printf("  %lld experts of %lld in %lld of %lld layers, %lld for each token\n",
+                     int_of(e, "count"), int_of(e, "ffn"), int_of(e, "layers"), int_of(m, "layers"),
+                     int_of(e, "used"));
+    if (e && int_of(e, "shared"))
+        (void)printf("  and one of %lld that every token takes\n", int_of(e, "shared"));
+    (void)printf("  vocabulary %lld, trained for %lld positions%s\n", int_of(m, "vocab"),
+                 int_of(m, "max_positions"),
+                 json_is_true(json_object_get(m, "tied")) ? ", head tied to the embedding" : "");
+    if (!alone)
+        print_held(m);
     tsr_inspect_print_model_family(m);
 }
 

@@ -65,6 +65,14 @@ void tsr_inspect_target_close(struct tsr_inspect_target *t)
     free(t->real);
 }
 
+/* A file that ends in config.json: a model without weights. */
+static bool is_config(const char *x)
+{
+    static const char end[] = "config.json";
+    size_t            n = strlen(x);
+    return n >= sizeof end - 1 && strcmp(x + n - (sizeof end - 1), end) == 0 && tsr_path_exists(x);
+}
+
 /* A name goes before a file, a folder or a GGUF file is a model. */
 tsr_status tsr_inspect_target_open(struct tsr_cli *c, const char *x, struct tsr_inspect_target *t,
                                    struct tsr_err *err)
@@ -76,8 +84,8 @@ tsr_status tsr_inspect_target_open(struct tsr_cli *c, const char *x, struct tsr_
     enum tsr_checkpoint_kind kind = TSR_CHECKPOINT_OTHER;
     if (!name && !tsr_model_is_name(x))
         TSR_TRY(tsr_checkpoint_kind(x, &kind, err));
-    t->model =
-        !name && (tsr_model_is_name(x) || tsr_path_is_dir(x) || kind != TSR_CHECKPOINT_OTHER);
+    t->model = !name && (tsr_model_is_name(x) || tsr_path_is_dir(x) ||
+                         kind != TSR_CHECKPOINT_OTHER || is_config(x));
     if (t->model)
         return TSR_OK;
     bool so = n > 3 && strcmp(x + n - 3, ".so") == 0, file = !name && (so || tsr_path_exists(x));

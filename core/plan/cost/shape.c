@@ -367,15 +367,16 @@ tsr_status tsr_plan_shape_config(struct tsr_plan_shape **s, const char *name, co
 
 tsr_status tsr_plan_shape_load(struct tsr_plan_shape **s, const char *path, struct tsr_err *err)
 {
-    static const char end[] = ".json";
-    size_t            n = strlen(path);
     struct tsr_model *m = NULL;
-    if (n > sizeof end - 1 && strcmp(path + n - (sizeof end - 1), end) == 0) {
-        char    *text;
-        uint64_t len;
-        TSR_TRY(tsr_file_slurp(path, CONFIG_CAP, &text, &len, err));
-        tsr_status st = tsr_plan_shape_config(s, path, text, len, err);
+    char             *config = NULL, *text = NULL;
+    uint64_t          len;
+    TSR_TRY(tsr_model_config_alone(path, &config, err));
+    if (config) {
+        tsr_status st = tsr_file_slurp(config, CONFIG_CAP, &text, &len, err);
+        if (st == TSR_OK)
+            st = tsr_plan_shape_config(s, config, text, len, err);
         free(text);
+        free(config);
         return st;
     }
     TSR_TRY(tsr_model_load(&m, path, true, err));

@@ -81,7 +81,8 @@ tsr_status tsr_plan_shape_of(struct tsr_plan_shape **s, const struct tsr_model *
  * ones are TSR_E_INPUT.  [any] */
 tsr_status tsr_plan_shape_config(struct tsr_plan_shape **s, const char *name, const char *text,
                                  uint64_t len, struct tsr_err *err);
-/* Either: path is a config.json (its name ends so), else a model, whose headers are read.  [setup] */
+/* Either: path is a config.json or a folder with it and without weights (tsr_model_config_alone()), else a model, whose
+ * headers are read.  [setup] */
 tsr_status tsr_plan_shape_load(struct tsr_plan_shape **s, const char *path, struct tsr_err *err);
 void       tsr_plan_shape_destroy(struct tsr_plan_shape *s); /* NULL is fine */
 
