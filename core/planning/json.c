@@ -143,6 +143,17 @@ static bool put_left_out(json_t *j, const struct tsr_plan_problem *p)
     return ok;
 }
 
+/* The sentences of kernels that profiles do not have. */
+static bool put_lacks(json_t *j, const struct tsr_plan_problem *p)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    char             *text = NULL;
+    bool              ok = tsr_plan_problem_lacks(p, &text, &e.err) == TSR_OK &&
+              tsr_pipeline_json_put_text(j, "kernels_left_out", text);
+    free(text);
+    return ok;
+}
+
 /* Experts, and where the number of those that a step reaches comes from. */
 static bool put_experts(json_t *j, const struct tsr_plan_shape *s, const struct tsr_plan_quality *q)
 {
@@ -195,7 +206,7 @@ bool tsr_planning_put_problem(json_t *j, const struct tsr_plan_problem *p)
                                    p->max_omega >= 0 ? p->max_omega : (double)NAN) &&
         tsr_pipeline_json_put_text(j, "at_least", p->o.at_least) &&
         tsr_pipeline_json_put_real(j, "theta", p->o.theta) &&
-        put_experts(j, p->shape, &p->quality) && put_left_out(j, p) && ok;
+        put_experts(j, p->shape, &p->quality) && put_left_out(j, p) && put_lacks(j, p) && ok;
     ok = tsr_pipeline_json_put(j, "workload", work) && ok;
     return tsr_pipeline_json_put(j, "candidates", names) && ok;
 }

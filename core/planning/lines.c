@@ -302,6 +302,8 @@ void tsr_planning_print(const json_t *r, FILE *to)
     wider(r, plan, to);
     if (*tsr_planning_table_text(r, "widths_left_out"))
         tsr_planning_table_wrap(to, "left out", tsr_planning_table_text(r, "widths_left_out"));
+    if (*tsr_planning_table_text(r, "kernels_left_out"))
+        tsr_planning_table_wrap(to, "left out", tsr_planning_table_text(r, "kernels_left_out"));
     compensated(list, to);
     said(r, plan, to);
     baselines(r, plan, to);

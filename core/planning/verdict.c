@@ -76,7 +76,8 @@ tsr_status tsr_planning_verdict(const json_t *r, struct tsr_err *err)
 {
     const json_t *plan = json_object_get(r, "plan");
     const char   *status = tsr_planning_table_text(plan, "status");
-    char          text[SENTENCE], missing[SENTENCE];
+    const char   *lacks = tsr_planning_table_text(r, "kernels_left_out");
+    char          text[SENTENCE], missing[SENTENCE], reason[SENTENCE];
     if (strcmp(status, "optimal") == 0 || strcmp(status, "feasible") == 0)
         return TSR_OK;
     if (strcmp(status, "infeasible") != 0 && *tsr_planning_table_text(plan, "reason"))
@@ -91,12 +92,13 @@ tsr_status tsr_planning_verdict(const json_t *r, struct tsr_err *err)
                         "a longer time_limit or another solver",
                         tsr_planning_table_text(plan, "solver"));
     remedies(r, text);
+    (void)snprintf(reason, sizeof reason, "%s%s%s%s", tsr_planning_table_text(plan, "reason"),
+                   *lacks ? " (" : "", lacks, *lacks ? ")" : "");
     if (!*text)
-        return tsr_fail(err, TSR_E_INFEASIBLE, "no plan exists: %s",
-                        tsr_planning_table_text(plan, "reason"));
+        return tsr_fail(err, TSR_E_INFEASIBLE, "no plan exists: %s", reason);
     if (!lack(r, missing))
-        return tsr_fail(err, TSR_E_INFEASIBLE, "no plan exists: %s; there is one with %s",
-                        tsr_planning_table_text(plan, "reason"), text);
+        return tsr_fail(err, TSR_E_INFEASIBLE, "no plan exists: %s; there is one with %s", reason,
+                        text);
     return tsr_fail(err, TSR_E_INFEASIBLE, "no plan exists: %s (%s); there is one with %s", missing,
-                    tsr_planning_table_text(plan, "reason"), text);
+                    reason, text);
 }

@@ -423,6 +423,39 @@ solving=$(jq '.plan.seconds * 1e6 | floor' "$WORK/out")
 ok "70B headers under 2 s without solving, took $((micros - solving)) us" test $((micros - solving)) -lt 2000000
 ok "70B weights at 4 bits and a bit" json '[.plan.stages[].weights] | add | . > 34e9 and . < 38e9' "$WORK/out"
 
+# ---- a profile without a kernel: its type and the closest
+sed '/kernel: f32/d; /kernel: int3/d; s/^name:.*/name: few/' "$WORK/devices/small.yaml" >"$WORK/devices/few.yaml"
+printf 'version: 1\nnodes:\n  - {name: n, devices: [{profile: few}]}\n' >"$WORK/clusters/few.yaml"
+small='{prompt: 8, generate: 8, batch: 1}'
+fails_with "no kernel for the head" 2 few 'profile few has no kernel f32, .* head .* f16\b' plan "$STORIES" \
+    --cluster clusters/few.yaml --workload "$small" --use rtn --group 32 --bits 4 -o x.yaml
+sed 's/kernel: f32/kernel: f64/' "$WORK/devices/few.yaml" >"$WORK/devices/points.yaml"
+cat >>"$WORK/devices/points.yaml" <<'POINTS'
+layers:
+  - kernel: f32
+    source: made up
+    shape: {hidden: 64, ffn: 172, heads: 8, kv_heads: 4, head_dim: 8, gated: true}
+    prefill: [[1, 8, 0, 1]]
+    decode: [[1, 8, 1]]
+POINTS
+sed 's/few/points/' "$WORK/clusters/few.yaml" >"$WORK/clusters/points.yaml"
+sed -i 's/^name:.*/name: points/' "$WORK/devices/points.yaml"
+fails_with "layers of the kernel, and no time for the head" 2 points "layers of kernel f32, .* head .*'ends'" plan "$STORIES" \
+    --cluster clusters/points.yaml --workload "$small" --use rtn --group 32 --bits 4 -o x.yaml
+mkdir "$WORK/half"
+jq '.torch_dtype = "float16"' "$STORIES/config.json" >"$WORK/half/config.json"
+run plan half --cluster clusters/few.yaml --workload "$small" --use rtn --group 32 --bits 3 \
+    --set plan.quality.max_omega=1000 -o x.yaml --json
+ok "no kernel for any candidate: exit code 3, got $rc" test "$rc" = 3
+ok "no kernel for any candidate: its type and the closest" mentions 'profile few has no kernel int3, .* int4\b'
+run plan half --cluster clusters/few.yaml --workload "$small" --use rtn --group 32 --bits 3,4 --baselines none -o few.yaml --json
+ok "a candidate that cannot run is left out and named, got $rc" json '(.kernels_left_out |
+    test("^the profile few has no kernel int3, .* int4$")) and all(.plan.bits[]; . == "rtn-4")' "$WORK/out"
+run plan half --cluster clusters/few.yaml --workload "$small" --use rtn --group 32 --bits 3,4 --baselines none -o few.yaml
+ok "the table says so" grep -qE '^left out +the profile few has no kernel int3' "$WORK/out"
+run plan half --cluster clusters/few.yaml --workload "$small" --use rtn --group 32 --bits 4 --baselines none -o few.yaml --json
+ok "nothing is left out where all run" json '.kernels_left_out == ""' "$WORK/out"
+
 # ---- a configuration alone: the same plan as of headers; what stands for weights that are missing is refused
 mkdir "$WORK/alone"
 cp "$STORIES/config.json" "$WORK/alone/"

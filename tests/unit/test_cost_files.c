@@ -293,10 +293,59 @@ static void bad_files(void **state)
     }
 }
 
+/* ---- kernels that a profile does not have ----------------------------------------------------------------------- */
+
+static void closest_kernels(void **state)
+{
+    (void)state;
+    static const char *const lists[] = { "f16 int3 int8 lut4", "bf16 f16 int4", "llm8",
+                                         "int4 int6 fp4_e2m1" };
+    static const struct {
+        int         list;
+        const char *needs, *closest;
+    } cases[] = {
+        { 0, "f32", "f16" },           { 0, "bf16", "f16" },  { 0, "int4", "int3" },
+        { 0, "int2", "int3" },         { 0, "int6", "int8" }, { 0, "lut3", "lut4" },
+        { 1, "f32", "bf16" },          { 1, "int8", "int4" }, { 2, "int8", "llm8" },
+        { 3, "int5", "int6" }, /* the wider of two */
+        { 3, "fp4_e3m0", "fp4_e2m1" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tsr_errbuf        e = TSR_ERRBUF(e);
+        struct tsr_diag         *d = NULL;
+        struct tsr_plan_profile *p = NULL;
+        char                     text[2000], list[100], *rest = list;
+        size_t                   at = 0;
+        (void)snprintf(list, sizeof list, "%s", lists[cases[i].list]);
+        at +=
+            (size_t)snprintf(text, sizeof text,
+                             "format: tessera.device/1\nname: x\nmemory: {total: 1 GB, source: s}\n"
+                             "bandwidth: {peak: 3 GB/s, source: s}\nkernels:\n");
+        for (char *k; (k = strtok_r(rest, " ", &rest));)
+            at +=
+                (size_t)snprintf(text + at, sizeof text - at,
+                                 "  - {kernel: %s, ops: 1 TFLOP/s, prefill: {compute: 1, read: 1},"
+                                 " decode: {compute: 1, read: 1}, source: s}\n",
+                                 k);
+        assert_int_equal(tsr_config_diag_create(&d, &e.err), TSR_OK);
+        assert_int_equal(tsr_plan_profile_parse(&p, "d.yaml", text, at, d, &e.err), TSR_OK);
+        print(d);
+        assert_non_null(p);
+        assert_false(tsr_plan_profile_runs(p, cases[i].needs));
+        assert_string_equal(tsr_plan_profile_closest(p, cases[i].needs), cases[i].closest);
+        tsr_plan_profile_destroy(p);
+        tsr_config_diag_destroy(d);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(quantities), cmocka_unit_test(all_files),
-                                        cmocka_unit_test(qualities),  cmocka_unit_test(workloads),
-                                        cmocka_unit_test(bad_files),  cmocka_unit_test(parts) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(closest_kernels),
+                                        cmocka_unit_test(quantities),
+                                        cmocka_unit_test(all_files),
+                                        cmocka_unit_test(qualities),
+                                        cmocka_unit_test(workloads),
+                                        cmocka_unit_test(bad_files),
+                                        cmocka_unit_test(parts) };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

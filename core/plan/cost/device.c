@@ -337,3 +337,36 @@ bool tsr_plan_profile_runs(const struct tsr_plan_profile *p, const char *kernel)
             return true;
     return false;
 }
+
+/* The first number in a kernel's name is its bit width; of MX elements ("fp4_e2m1", "mxint4") too. */
+static long bits_of(const char *kernel)
+{
+    size_t at = strcspn(kernel, "0123456789");
+    return kernel[at] ? strtol(kernel + at, NULL, 10) : 0;
+}
+
+static bool is_float(const char *kernel)
+{
+    return strcmp(kernel, "f32") == 0 || strcmp(kernel, "f16") == 0 || strcmp(kernel, "bf16") == 0;
+}
+
+/* How unlike a kernel is: the sort counts more than any difference of widths. */
+static long unlike(const char *kernel, const char *other)
+{
+    size_t n = strcspn(kernel, "0123456789"), m = strcspn(other, "0123456789");
+    bool same = (is_float(kernel) && is_float(other)) || (n == m && memcmp(kernel, other, n) == 0);
+    long d = bits_of(other) - bits_of(kernel);
+    return (same ? 0 : 1000) + (d < 0 ? -2 * d + 1 : 2 * d);
+}
+
+const char *tsr_plan_profile_closest(const struct tsr_plan_profile *p, const char *kernel)
+{
+    const char *best = NULL;
+    for (uint64_t i = 0; i < p->n_kernels + p->n_points; i++) {
+        const char *one =
+            i < p->n_kernels ? p->kernels[i].kernel : p->points[i - p->n_kernels].kernel;
+        if (!best || unlike(kernel, one) < unlike(kernel, best))
+            best = one;
+    }
+    return best;
+}

@@ -2,6 +2,7 @@
 #include "plan/search/build_internal.h"
 
 #include "base/mem.h"
+#include "plan/cost/device.h"
 
 #include <math.h>
 
@@ -139,6 +140,31 @@ static tsr_status head_first(const struct tsr_plan_built *b, uint64_t k, enum ts
     return TSR_OK;
 }
 
+/* The profile of a kind has no time for an end of the model, for want of a kernel of its type. */
+static tsr_status no_kernel(const struct tsr_plan_built *b, uint64_t k, bool head,
+                            struct tsr_err *err)
+{
+    const struct tsr_plan_problem *p = b->p;
+    const struct tsr_plan_profile *profile = b->meshes.kinds[k].mesh.profile;
+    char                           kernel[TSR_PLAN_KERNEL_TEXT];
+    struct tsr_format              f;
+    uint64_t                       bytes;
+    TSR_TRY(tsr_plan_candidate_matrix(head ? p->memory.head : NULL,
+                                      head ? &p->shape->head : &p->shape->embed, &f, &bytes, err));
+    tsr_plan_kernel_name(&f, kernel);
+    if (tsr_plan_profile_runs(profile, kernel)) /* by points of layers, which say nothing of ends */
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: the profile %s has measured layers of kernel %s, but no time for the "
+                        "%s of the model; add the kernel under 'kernels' or points under 'ends'",
+                        p->cluster->name, profile->name, kernel, head ? "head" : "embedding");
+    const char *closest = tsr_plan_profile_closest(profile, kernel);
+    return tsr_fail(err, TSR_E_INPUT,
+                    "%s: the profile %s has no kernel %s, which the %s of the model needs%s%s; add "
+                    "one to the profile",
+                    p->cluster->name, profile->name, kernel, head ? "head" : "embedding",
+                    closest ? "; the closest that it has is " : "", closest ? closest : "");
+}
+
 static tsr_status ends_table(struct tsr_plan_built *b, enum tsr_phase phase, struct sized *z,
                              struct tsr_err *err)
 {
@@ -146,11 +172,7 @@ static tsr_status ends_table(struct tsr_plan_built *b, enum tsr_phase phase, str
         struct tsr_plan_time embed, head;
         TSR_TRY(tsr_plan_built_ends(b, k, phase, z->size, &embed, &head, err));
         if (!isfinite(embed.ms) || !isfinite(head.ms))
-            return tsr_fail(err, TSR_E_INPUT,
-                            "%s: the profile %s has no time for the %s of the model; add a kernel "
-                            "for its type",
-                            b->p->cluster->name, b->meshes.kinds[k].mesh.profile->name,
-                            isfinite(embed.ms) ? "head" : "embedding");
+            return no_kernel(b, k, !isfinite(head.ms), err);
         z->embed[k] = embed.ms;
         z->head[k] = head.ms;
         if (b->p->memory.place == TSR_PLAN_HEAD_FIRST)

@@ -72,6 +72,10 @@ void tsr_plan_problem_put_head(struct tsr_plan_problem *p, enum tsr_head_place p
 
 /* Whether some device may leave a layer's experts to the CPU next to it. */
 bool tsr_plan_problem_cpu_experts(const struct tsr_plan_problem *p);
+/* One sentence for each profile of the cluster and kernel that a candidate needs and the profile does not have, with the
+ * closest one that it has, "; " between them; "" where none is missing. *text: fresh memory.  [setup] */
+tsr_status tsr_plan_problem_lacks(const struct tsr_plan_problem *p, char **text,
+                                  struct tsr_err *err);
 /* Devices of a group, what-ifs included. */
 uint64_t tsr_plan_problem_devices(const struct tsr_plan_problem *p, uint64_t group);
 /* Milliseconds of `rows` rows, by p->back, on their way back from the last of several stages to a head on the
