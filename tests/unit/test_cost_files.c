@@ -2,6 +2,7 @@
 #include "cost_fixture.h"
 
 #include "../fixtures/error_is.h"
+#include "base/file.h"
 #include "plan/cost/quality.h"
 #include "plan/cost/quantity.h"
 
@@ -93,7 +94,61 @@ static void all_files(void **state)
         }
         (void)closedir(dir);
     }
-    assert_true(n[0] >= 16 && n[1] >= 23);
+    assert_true(n[0] >= 31 && n[1] >= 23);
+    tsr_config_diag_destroy(d);
+}
+
+static const struct tsr_plan_kernel_speed *kernel_of(const struct tsr_plan_profile *p,
+                                                     const char                    *name)
+{
+    for (uint64_t k = 0; k < p->n_kernels; k++)
+        if (strcmp(p->kernels[k].kernel, name) == 0)
+            return &p->kernels[k];
+    return NULL;
+}
+
+/* The page of the format has a row for every profile, with the figures of its file; one without measured layers is called
+ * a roofline there and in its file. */
+static void table_of_files(void **state)
+{
+    (void)state;
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    struct tsr_diag  *d = NULL;
+    char             *page = NULL, path[1024];
+    uint64_t          len;
+    DIR              *dir = opendir(TSR_SOURCE_ROOT "/configs/devices");
+    assert_non_null(dir);
+    assert_int_equal(tsr_config_diag_create(&d, &e.err), TSR_OK);
+    assert_int_equal(tsr_file_slurp(TSR_SOURCE_ROOT "/docs/formats/device.md", 1 << 20, &page, &len,
+                                    &e.err),
+                     TSR_OK);
+    for (struct dirent *i; (i = readdir(dir));) {
+        struct tsr_plan_profile *p = NULL;
+        char                     row[200], *file = NULL;
+        if (i->d_name[0] == '.')
+            continue;
+        (void)snprintf(path, sizeof path, "%s/configs/devices/%s", TSR_SOURCE_ROOT, i->d_name);
+        assert_int_equal(tsr_plan_profile_load(&p, path, d, &e.err), TSR_OK);
+        assert_non_null(p);
+        const struct tsr_plan_kernel_speed *half = kernel_of(p, "f16");
+        const struct tsr_plan_kernel_speed *whole = kernel_of(p, "int8");
+        half = half ? half : kernel_of(p, "bf16");
+        assert_true(half && whole);
+        (void)snprintf(row, sizeof row, "\n| `%s` | %.1f | %.1f | %.2f | %.2f | ", p->name,
+                       (double)p->memory_bytes / 0x1p30, p->bandwidth / 1e9, half->ops / 1e12,
+                       whole->ops / 1e12);
+        const char *found = strstr(page, row);
+        if (!found)
+            fail_msg("docs/formats/device.md has no row %s", row + 1);
+        assert_int_equal(strncmp(found + strlen(row), "a roofline", 10) == 0, p->n_points == 0);
+        assert_int_equal(tsr_file_slurp(path, 1 << 20, &file, &len, &e.err), TSR_OK);
+        if (p->n_points == 0)
+            assert_non_null(strstr(file, "a roofline; nothing here was measured by us"));
+        free(file);
+        tsr_plan_profile_destroy(p);
+    }
+    (void)closedir(dir);
+    free(page);
     tsr_config_diag_destroy(d);
 }
 
@@ -340,12 +395,11 @@ static void closest_kernels(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(closest_kernels),
-                                        cmocka_unit_test(quantities),
-                                        cmocka_unit_test(all_files),
-                                        cmocka_unit_test(qualities),
-                                        cmocka_unit_test(workloads),
-                                        cmocka_unit_test(bad_files),
-                                        cmocka_unit_test(parts) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(closest_kernels), cmocka_unit_test(quantities),
+        cmocka_unit_test(all_files),       cmocka_unit_test(table_of_files),
+        cmocka_unit_test(qualities),       cmocka_unit_test(workloads),
+        cmocka_unit_test(bad_files),       cmocka_unit_test(parts)
+    };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
