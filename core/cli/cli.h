@@ -79,7 +79,8 @@ struct tsr_verb {
     const struct tsr_option *own; /* that the verb reads itself */
     uint64_t                 n_own;
     const char *const
-        *presets; /* "key=value" defaults of the verb, before the user's; NULL-terminated */
+               *presets; /* "key=value" defaults of the verb, before the user's; NULL-terminated */
+    const char *product; /* "the packed model is": what is in the job's folder; NULL: results */
     const char *const *stated; /* defaults that the step itself has for this verb, for its help */
     const struct tsr_cli_rename *renames; /* options that have another name here than in the step */
     uint64_t                     n_renames;

@@ -2,6 +2,7 @@
 
 #include "cli/failure.h"
 
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,6 +48,29 @@ static tsr_status print_loose(const struct tsr_cli *c, const struct tsr_pipeline
                : tsr_cli_flush(err);
 }
 
+#define LISTED 8 /* entries of a folder that are named in one line */
+
+static int is_product(const struct dirent *e)
+{
+    return e->d_name[0] != '.' && strcmp(e->d_name, "manifest.json") != 0;
+}
+
+/* The folder of a job that was run and, where they are few, what is in it. */
+static void say_where(const struct tsr_cli *c, const struct tsr_pipeline_job *job)
+{
+    struct dirent **list = NULL;
+    int             n = c->verb->product ? 0 : scandir(job->out, &list, is_product, alphasort);
+    (void)fprintf(stderr, "tessera: %s in %s", c->verb->product ? c->verb->product : "results are",
+                  job->out);
+    for (int i = 0; i < n; i++) {
+        if (n <= LISTED)
+            (void)fprintf(stderr, "%s%s", i ? ", " : ": ", list[i]->d_name);
+        free(list[i]);
+    }
+    free(list);
+    (void)fputc('\n', stderr);
+}
+
 tsr_status tsr_cli_run_job(struct tsr_cli *c, struct tsr_pipeline_job *job, struct tsr_err *err)
 {
     bool done;
@@ -60,10 +84,10 @@ tsr_status tsr_cli_run_job(struct tsr_cli *c, struct tsr_pipeline_job *job, stru
         TSR_TRY(tsr_cli_print_json(tsr_pipeline_job_results(job), err));
     else if (done)
         tsr_pipeline_job_print(job, stdout);
-    else if (!c->quiet)
-        (void)fprintf(stderr, "tessera: results are in %s\n", job->out);
     if (!c->json)
         TSR_TRY(tsr_cli_flush(err));
+    if (!c->json && !done && !c->quiet) /* after what the steps printed */
+        say_where(c, job);
     if (!c->quiet)
         tsr_pipeline_job_remark(job, stderr);
     return tsr_pipeline_job_gate(job, err);

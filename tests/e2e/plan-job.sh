@@ -423,6 +423,16 @@ solving=$(jq '.plan.seconds * 1e6 | floor' "$WORK/out")
 ok "70B headers under 2 s without solving, took $((micros - solving)) us" test $((micros - solving)) -lt 2000000
 ok "70B weights at 4 bits and a bit" json '[.plan.stages[].weights] | add | . > 34e9 and . < 38e9' "$WORK/out"
 
+# ---- where the plan is: the last line, after the table
+(cd "$WORK" && "$TESSERA" plan job.yaml -o where.yaml --gantt where.svg) >"$WORK/where.txt" 2>&1 </dev/null || true
+ok "the last lines name the picture and the plan" cmp <(tail -n 2 "$WORK/where.txt") \
+    <(printf 'tessera: the picture is in where.svg\ntessera: the plan is in where.yaml\n')
+run plan job.yaml -o where.yaml --export vllm
+ok "so they do with another program's options" test "$(tail -n 1 "$WORK/err")" = 'tessera: the plan is in where.yaml'
+run plan job.yaml -o where.yaml --json
+ok "JSON has it in its object, got $rc" json '.file == "where.yaml"' "$WORK/out"
+ok "and stderr does not" eval '! grep -q where.yaml "$WORK/err"'
+
 # ---- a profile without a kernel: its type and the closest
 sed '/kernel: f32/d; /kernel: int3/d; s/^name:.*/name: few/' "$WORK/devices/small.yaml" >"$WORK/devices/few.yaml"
 printf 'version: 1\nnodes:\n  - {name: n, devices: [{profile: few}]}\n' >"$WORK/clusters/few.yaml"

@@ -183,4 +183,22 @@ fails "a wrong scheme" 2 'job.yaml:7:*' run job.yaml --out other
 ok "the places of the rule and of the step" failure '.diagnostics | map("\(.line) \(.object)") | . == ["7 bots", "13 bits"]'
 ok "nothing ran" test ! -e "$WORK/other/results.json"
 
+# ---- where the product is: the last line of what is printed
+(cd "$WORK" && "$TESSERA" quantize "$STORIES" --use rtn --bits 4 --group 32 --out where) >"$WORK/both" 2>&1 </dev/null || true
+ok "quantize names the packed model" test "$(tail -n 1 "$WORK/both")" = 'tessera: the packed model is in where'
+run quantize "$STORIES" --use rtn --bits 4 --group 32 --out quiet -q
+ok "not where it is to be quiet, got $rc" test "$rc" = 0 -a ! -s "$WORK/err"
+cat >"$WORK/where.yaml" <<JOB
+version: 1
+model: $STORIES
+pipeline:
+  - quantize: {use: rtn, bits: 4, group: 32}
+  - export: {to: m.tsr, format: prepacked}
+JOB
+(cd "$WORK" && "$TESSERA" run where.yaml --out job-where) >"$WORK/both" 2>&1 </dev/null || true
+ok "run names the folder and what is in it" test "$(tail -n 1 "$WORK/both")" = \
+    'tessera: results are in job-where: m.tsr, packed, results.json'
+run run where.yaml --out job-json --json
+ok "with JSON it says nothing of it, got $rc" test "$rc" = 0 -a "$(grep -c 'are in' "$WORK/err")" = 0
+
 finish

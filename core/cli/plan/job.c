@@ -187,17 +187,23 @@ static tsr_status show(struct tsr_cli *c, const struct tsr_plan_call *call,
                        const struct tsr_planning *pl, const struct tsr_plan_planned *a, json_t *j,
                        struct tsr_err *err)
 {
-    if (call->export_to != TSR_PLAN_EXPORT_NONE)
-        return tsr_cli_plan_export(c, call->export_to, &pl->problem, &a->outcome, err);
-    if (c->json)
-        return tsr_cli_print_json(json_incref(j), err);
-    tsr_planning_print(j, stdout);
-    if (call->simulate)
-        tsr_cli_plan_simulation_print(json_object_get(j, "simulation"));
     const char *file = json_string_value(json_object_get(j, "file"));
-    if (file && !c->quiet)
+    if (call->export_to != TSR_PLAN_EXPORT_NONE)
+        TSR_TRY(tsr_cli_plan_export(c, call->export_to, &pl->problem, &a->outcome, err));
+    else if (c->json)
+        return tsr_cli_print_json(json_incref(j), err);
+    else
+        tsr_planning_print(j, stdout);
+    if (call->simulate && call->export_to == TSR_PLAN_EXPORT_NONE)
+        tsr_cli_plan_simulation_print(json_object_get(j, "simulation"));
+    TSR_TRY(tsr_cli_flush(err));
+    if (c->json || c->quiet)
+        return TSR_OK;
+    if (*call->gantt)
+        (void)fprintf(stderr, "tessera: the picture is in %s\n", call->gantt);
+    if (file)
         (void)fprintf(stderr, "tessera: the plan is in %s\n", file);
-    return tsr_cli_flush(err);
+    return TSR_OK;
 }
 
 static tsr_status found(struct tsr_cli *c, const struct tsr_plan_call *call,
@@ -255,10 +261,10 @@ static tsr_status copies(struct tsr_cli *c, const struct tsr_plan_call *call,
         st = tsr_cli_print_json(json_incref(j), err);
     } else if (st == TSR_OK) {
         tsr_planning_print(j, stdout);
-        if (!c->quiet)
+        st = tsr_cli_flush(err);
+        if (st == TSR_OK && !c->quiet)
             (void)fprintf(stderr, "tessera: the plan is in %s%s\n", path,
                           f.n_kinds > 1 ? " and files next to it" : "");
-        st = tsr_cli_flush(err);
     }
     json_decref(j);
     free(path);

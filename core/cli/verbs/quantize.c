@@ -101,5 +101,6 @@ const struct tsr_verb tsr_verb_quantize = {
     .own = own,
     .n_own = sizeof own / sizeof *own,
     .presets = presets,
+    .product = "the packed model is",
     .lean = true,
 };
