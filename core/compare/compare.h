@@ -173,6 +173,9 @@ tsr_status compare_arm_need(struct compare *c, const struct compare_arm *a, uint
                             struct tsr_err *err);
 /* a->of: the same of two runs means the same numbers.  A model on disk is loaded for it. */
 tsr_status compare_arm_of(struct compare *c, struct compare_arm *a, struct tsr_err *err);
+/* arms.c: of its scheme. */
+tsr_status compare_arm_fingerprint(struct compare *c, const struct compare_arm *a, json_t **of,
+                                   struct tsr_err *err);
 /* Quantizes or loads, so that compare_arm_model() and the overlay can be run. */
 tsr_status compare_arm_ready(struct compare *c, struct compare_arm *a, struct tsr_err *err);
 void       compare_arm_release(struct compare_arm *a);

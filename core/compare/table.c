@@ -51,26 +51,21 @@ static bool has_a8(const json_t *r)
     return json_is_true(json_object_get(json_object_get(r, "perplexity_of"), "a8"));
 }
 
-/* Some arm has another KV cache than the original. */
-static bool has_cache(const json_t *r)
-{
-    const json_t *arms = json_object_get(r, "arms"), *a;
-    size_t        i;
-    json_array_foreach (arms, i, a)
-        if (json_object_get(a, "cache") && strcmp(text_of(a, "kv"), "f32") != 0)
-            return true;
-    return false;
-}
-
-/* Some arm's bytes on the device are known. */
-static bool has_resident(const json_t *r)
+/* Some arm has the key, with another text than `but`. */
+static bool some_arm(const json_t *r, const char *key, const char *but)
 {
     const json_t *a;
     size_t        i;
     json_array_foreach (json_object_get(r, "arms"), i, a)
-        if (json_object_get(a, "resident_bytes"))
+        if (json_object_get(a, key) && strcmp(text_of(a, key), but) != 0)
             return true;
     return false;
+}
+
+/* Some arm has another KV cache than the original. */
+static bool has_cache(const json_t *r)
+{
+    return some_arm(r, "cache", "-") && some_arm(r, "kv", "f32");
 }
 
 static void print_arm(const json_t *r, const json_t *a, int name, FILE *to)
@@ -83,7 +78,7 @@ static void print_arm(const json_t *r, const json_t *a, int name, FILE *to)
     }
     grouped(bytes, int_of(a, "bytes"));
     (void)fprintf(to, "  %10.2f  %12s", real_of(a, "bits_per_weight"), bytes);
-    if (has_resident(r)) {
+    if (some_arm(r, "resident_bytes", "-")) {
         grouped(bytes, int_of(a, "resident_bytes"));
         (void)fprintf(to, "  %12s", json_object_get(a, "resident_bytes") ? bytes : "-");
     }
@@ -110,7 +105,7 @@ static void print_head(const json_t *r, int name, FILE *to)
 {
     const json_t *p = json_object_get(r, "perplexity_of"), *s = json_object_get(r, "speed_of");
     (void)fprintf(to, "%-*s  %10s  %12s", name, "", "bits per", "bytes");
-    if (has_resident(r))
+    if (some_arm(r, "resident_bytes", "-"))
         (void)fprintf(to, "  %12s", "bytes");
     if (has_cache(r))
         (void)fprintf(to, "  %17s", "KV cache");
@@ -121,7 +116,7 @@ static void print_head(const json_t *r, int name, FILE *to)
     if (s)
         (void)fprintf(to, "  %9s  %9s", "prefill", "decode");
     (void)fprintf(to, "\n%-*s  %10s  %12s", name, "arm", "weight", "stored");
-    if (has_resident(r))
+    if (some_arm(r, "resident_bytes", "-"))
         (void)fprintf(to, "  %12s", "in memory");
     if (has_cache(r))
         (void)fprintf(to, "  %4s %12s", "type", "bytes");
@@ -213,7 +208,9 @@ static void print_notes(const json_t *r, FILE *to)
     (void)fprintf(to,
                   "\nbits, bytes: the %s weights of the decoder's linears, with their scales%s%s\n",
                   text, packs_ends(r) ? "; head and embedding where an arm packs them" : "",
-                  has_resident(r) ? "; in memory: the linears as the device has them" : "");
+                  some_arm(r, "resident_bytes", "-")
+                      ? "; in memory: the linears as the device has them"
+                      : "");
     print_remarks(r, to);
     print_widened(r, to);
     if (has_cache(r))

@@ -33,66 +33,6 @@ struct tsr_server {
     struct tsr_engine_generate_timing time;
 };
 
-/* ---- the pass of one engine --------------------------------------------- */
-
-static tsr_status engine_start(void *ctx, uint32_t slot_set, const struct tsr_engine_token *tokens,
-                               uint64_t n, float *logits, struct tsr_err *err)
-{
-    (void)slot_set;
-    return tsr_engine_forward(ctx, tokens, n, logits, err);
-}
-
-static tsr_status engine_finish(void *ctx, uint32_t slot_set, struct tsr_err *err)
-{
-    (void)ctx;
-    (void)slot_set;
-    (void)err;
-    return TSR_OK;
-}
-
-static void engine_reset(void *ctx, uint32_t slot)
-{
-    tsr_engine_reset(ctx, slot);
-}
-
-static bool engine_rewind(void *ctx, uint32_t slot, uint64_t length)
-{
-    return tsr_engine_rewind(ctx, slot, length);
-}
-
-bool tsr_engine_reuses(const struct tsr_model_hparams *hp, const struct tsr_engine_options *o,
-                       const char **why)
-{
-    *why = o->on.numerics != TSR_NUMERICS_EXACT
-               ? "fast numerics may differ with the size of a batch"
-           : o->split ? "sums of simulated ranks may differ with the size of a batch"
-           : tsr_engine_rope_varies(&hp->rope) || tsr_engine_rope_varies(&hp->rope_sliding)
-               ? "the model's positions depend on the length of the prompt"
-               : NULL;
-    return *why == NULL;
-}
-
-void tsr_engine_pass_reuse(struct tsr_engine_pass *p, const struct tsr_engine_options *o,
-                           uint32_t at_once)
-{
-    p->at_once = at_once;
-    p->rewind = engine_rewind;
-    p->prompts = o->compensate && !o->compensate->all;
-}
-
-void tsr_engine_pass_engine(struct tsr_engine_pass *p, struct tsr_engine *e)
-{
-    *p = (struct tsr_engine_pass){ .ctx = e,
-                                   .slots = tsr_engine_slots(e),
-                                   .slot_sets = 1,
-                                   .context = tsr_engine_context(e),
-                                   .vocab = tsr_engine_vocab(e),
-                                   .start = engine_start,
-                                   .finish = engine_finish,
-                                   .reset = engine_reset,
-                                   .hp = &tsr_engine_model(e)->hp };
-}
-
 /* ---- life --------------------------------------------------------------- */
 
 static tsr_status make_slot_sets(struct tsr_server *s, struct tsr_err *err)
