@@ -87,7 +87,7 @@ for job in compare compare-one compare-all; do
     run run $job.yaml -o $job
     ok "$job: runs" test "$rc" = 0
     jq -S '.results.compare | del(.peak_memory_bytes) | walk(if type == "object" then
-        del(.seconds, .resident_bytes, .widened) else . end)' "$WORK/$job/results.json" >"$WORK/$job.json"
+        del(.seconds, .resident_bytes, .widened, .cache, .kv) else . end)' "$WORK/$job/results.json" >"$WORK/$job.json"
 done
 bytes=$(du -Lsb "$WORK/model" | cut -f 1)
 for job in compare-one compare-all; do
