@@ -7,7 +7,7 @@ static const struct tsr_cli_rename renames[] = { { "output", "to" } };
 
 const struct tsr_verb tsr_verb_rotate = {
     .name = "rotate",
-    .summary = "writes a model with rotated weights and the same function, without outliers",
+    .summary = "writes a model with rotated weights and the same function",
     .args = "MODEL",
     .min_args = 1,
     .max_args = 1,
