@@ -235,7 +235,8 @@ struct tsr_model_family {
         bool        pairs;                          /* rows of q and k: rotary pairs side by side */
         bool        gain_offset;                    /* gains of norms contain it */
         bool tiled; /* value heads of the delta rule: the first of each key head, the second ... */
-        bool sections; /* metadata have rope.dimension_sections */
+        bool sections;        /* metadata have rope.dimension_sections */
+        bool ignored_windows; /* llama.cpp attends to the whole text, whatever the metadata say */
         struct tsr_model_gguf_value value[TSR_FAMILY_GGUF];
         unsigned                    n_values;
     } gguf;

@@ -8,7 +8,7 @@
 #define NAME_MOST 60 /* bytes of a tensor's name in a GGUF file, before .weight */
 
 struct gguf {
-    int64_t                       rows, gains, heads, rope;
+    int64_t                       rows, gains, heads, rope, windows;
     const char                   *write;
     const struct tsr_config_node *architectures, *config, *tensors;
 };
@@ -25,6 +25,10 @@ static const struct tsr_choice head_words[] = {
 static const struct tsr_choice rope_words[] = {
     { "plain", "one position for a token", 0 }, { "sections", "several, which texts have alike", 1 }
 };
+static const struct tsr_choice window_words[] = {
+    { "kept", "llama.cpp has those that the file names", 0 },
+    { "ignored", "it attends to the whole text", 1 }
+};
 static const struct tsr_choice rule_words[] = {
     { "head_dim", "width of a head", TSR_MODEL_GGUF_RULE_HEAD_DIM },
     { "hidden_by_heads", "hidden / heads", TSR_MODEL_GGUF_RULE_HIDDEN_BY_HEADS }
@@ -40,6 +44,7 @@ static const struct tsr_option gguf_options[] = {
     TSR_OPTION_ENUM(struct gguf, gains, 0, gain_words, "Gains of norms."),
     TSR_OPTION_ENUM(struct gguf, heads, 0, head_words, "Order of the delta rule's value heads."),
     TSR_OPTION_ENUM(struct gguf, rope, 0, rope_words, "Positions of a token in the metadata."),
+    TSR_OPTION_ENUM(struct gguf, windows, 0, window_words, "Windows in llama.cpp."),
     TSR_OPTION_NODE(struct gguf, config, "Keys of config.json that the rules do not give."),
     TSR_OPTION_NODE(struct gguf, tensors, "Names that differ from the common ones."),
 };
@@ -202,6 +207,7 @@ void tsr_family_gguf(struct tsr_family_reading *r, const struct tsr_config_node 
     f->gguf.gain_offset = o.gains == 1;
     f->gguf.tiled = o.heads == 1;
     f->gguf.sections = o.rope == 1;
+    f->gguf.ignored_windows = o.windows == 1;
     for (uint64_t i = 0; is_map(r, o.config, "config") && i < o.config->n; i++)
         read_value(r, o.config->keys[i]->text, o.config->items[i]);
     if (is_map(r, o.tensors, "tensors"))

@@ -46,7 +46,29 @@ ok "a residual from the norm: it says what" mentions "gguf has no word for its n
 # what llama.cpp computes otherwise
 run convert "$GOLDEN/phimoe" --to gguf -o other.gguf
 ok "experts chosen one after the other: a log line" grep -q "llama.cpp computes RMS norms" "$WORK/err"
+run convert "$GOLDEN/phi3" --to gguf -o windows.gguf
+ok "windows that llama.cpp ignores: a log line" grep -q "no sliding window for this family; context_length is the window" "$WORK/err"
+changed betas deepseek_v3 ".rope_scaling.beta_slow = 2 | del(.rope_scaling.mscale, .rope_scaling.mscale_all_dim)"
+run convert betas --to gguf -o betas.gguf
+ok "yarn with other ends: a log line" grep -q "32 and 1 as ends of yarn.s ramp.* beta_slow 2" "$WORK/err"
+ok "yarn on latent attention: a log line" grep -q "scales all columns of latent attention" "$WORK/err"
 fails "other layers that do not rotate" 2 x.gguf convert "$GOLDEN/smollm3" --to gguf -o x.gguf
+
+# Biases that llama.cpp has no place for or asks for, heads that do not fill the hidden size, a head that is the embedding.
+# otherwise NAME FAMILY MODEL REGEX WHAT FLAG...: a model of a family file with another line is refused, and why
+otherwise() {
+    sed "s/$4/$5/; s/^name: .*/name: otherwise/" "$ROOT/configs/families/$2.yaml" >"$WORK/otherwise.yaml"
+    fails "$1" 2 x.gguf convert "$GOLDEN/$3" --to gguf -o x.gguf --family otherwise.yaml
+    ok "$1: it says so" mentions "$6"
+}
+otherwise "biases without a place" llama llama-linear-rope-bias 'attention_bias: {tensor: .*' 'attention_bias: {default: false}' \
+    '"attention_bias" is true in .*only without these tensors'
+otherwise "biases that are asked for" llama llama2 'attention_bias: {tensor: .*' 'attention_bias: {default: true}' \
+    '"attention_bias" is false in .*only with these tensors'
+otherwise "heads of another width" qwen3 qwen3 'use_sliding_window: {default: .*' 'head_dim: {rule: hidden_by_heads}' \
+    "gguf has no word for its sizes"
+otherwise "a head that is the embedding" qwen3 qwen3 'use_sliding_window: {default: .*' 'tie_word_embeddings: {default: false}' \
+    "gguf has no word for a head that is the embedding"
 
 # Long rope: factors of short texts and of long ones.  They are F32 in the file, so the last bits may differ.
 run convert "$GOLDEN/phi3-longrope" --to gguf -o long.gguf

@@ -165,6 +165,25 @@ static void test_good(void **state)
     expect_good();
 }
 
+/* A text model in a wrapper: a stored copy of the embedding as head has the wrapper's prefix. */
+static void test_wrapped_copy(void **state)
+{
+    (void)state;
+    struct shape t[COUNT(tiny)];
+    char         name[COUNT(tiny)][80];
+    make_good();
+    memcpy(t, tiny, sizeof tiny);
+    for (size_t i = 0; i < COUNT(tiny); i++) {
+        (void)snprintf(name[i], sizeof name[i], "language_model.%s", tiny[i].name);
+        t[i].name = name[i];
+    }
+    put_tensors("model.safetensors", t, COUNT(t));
+    put("config.json", "{\"architectures\":[\"Mistral3ForConditionalGeneration\"],"
+                       "\"text_config\":{" SIZES HEADS ",\"tie_word_embeddings\":true},"
+                       "\"tie_word_embeddings\":true}");
+    expect_good();
+}
+
 /* Spellings that are right too: tied without a head, names without prefix. */
 static void test_variants(void **state)
 {
@@ -619,11 +638,12 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),       cmocka_unit_test(test_variants),
-        cmocka_unit_test(test_changing),   cmocka_unit_test(test_config),
-        cmocka_unit_test(test_tensors),    cmocka_unit_test(test_headers),
-        cmocka_unit_test(test_truncation), cmocka_unit_test(test_places),
-        cmocka_unit_test(test_shards),     cmocka_unit_test(test_flips),
+        cmocka_unit_test(test_good),     cmocka_unit_test(test_wrapped_copy),
+        cmocka_unit_test(test_variants), cmocka_unit_test(test_changing),
+        cmocka_unit_test(test_config),   cmocka_unit_test(test_tensors),
+        cmocka_unit_test(test_headers),  cmocka_unit_test(test_truncation),
+        cmocka_unit_test(test_places),   cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_flips),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

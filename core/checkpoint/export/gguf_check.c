@@ -77,6 +77,8 @@ static const char *differs(const struct tsr_model_hparams *a, const struct tsr_m
         return "its delta rule";
     if (latents_differ(&a->latent, &b->latent))
         return "its latent attention";
+    if (a->tied != b->tied)
+        return "a head that is the embedding";
     if (a->positions != b->positions)
         return "its positions";
     if (a->rope_adjacent != b->rope_adjacent)
@@ -102,6 +104,41 @@ static const char *differs(const struct tsr_model_hparams *a, const struct tsr_m
     return what ? what : rope_differs(&a->rope, &b->rope);
 }
 
+/* A flag of the family on which tensors depend, by its index: biases. */
+static bool has_tensors(const struct tsr_model_family *f, unsigned flag)
+{
+    uint64_t all = 0;
+    for (uint32_t r = 0; r < f->n_roles; r++)
+        all |= f->roles[r].weight | f->roles[r].bias;
+    return (all & UINT64_C(3) * (TSR_HAS_FLAG << 2 * flag)) != 0;
+}
+
+/* False where the family has no such flag, and so no such tensors. */
+static bool is_set(const struct tsr_model_config *c, const char *key)
+{
+    for (unsigned i = 0; i < c->family->n_flags; i++)
+        if (strcmp(c->family->flag[i].key, key) == 0)
+            return (c->has & TSR_HAS_FLAG << 2 * i) != 0;
+    return false;
+}
+
+/* Tensors of the model that llama.cpp has no place for, or those that it asks for. */
+static tsr_status compare_tensors(struct tsr_export *x, const struct tsr_model_config *b)
+{
+    struct tsr_model_config a = tsr_model_config(x->m);
+    for (unsigned i = 0; i < a.family->n_flags; i++) {
+        const char *key = a.family->flag[i].key;
+        bool        is = is_set(&a, key);
+        if (has_tensors(a.family, i) && is != is_set(b, key))
+            return tsr_fail(x->err, TSR_E_INPUT,
+                            "%s: \"%s\" is %s in %s, and llama.cpp runs this architecture only "
+                            "%s these tensors; export to hf",
+                            x->path, key, is ? "true" : "false", x->m->path,
+                            is ? "without" : "with");
+    }
+    return TSR_OK;
+}
+
 static tsr_status compare(struct tsr_export *x, const struct tsr_gguf *g)
 {
     struct tsr_model_config c = { 0 };
@@ -113,11 +150,12 @@ static tsr_status compare(struct tsr_export *x, const struct tsr_gguf *g)
     free(text);
     TSR_TRY(st);
     const char *what = differs(&x->m->hp, &c.hp, windows);
+    st = what ? tsr_fail(x->err, TSR_E_INPUT,
+                         "%s: gguf has no word for %s, as %s has it; export to hf", x->path, what,
+                         x->m->path)
+              : compare_tensors(x, &c);
     tsr_model_config_free(&c);
-    return what ? tsr_fail(x->err, TSR_E_INPUT,
-                           "%s: gguf has no word for %s, as %s has it; export to hf", x->path, what,
-                           x->m->path)
-                : TSR_OK;
+    return st;
 }
 
 tsr_status tsr_export_gguf_check(struct tsr_export *x, const struct tsr_export_gguf_bytes *head,

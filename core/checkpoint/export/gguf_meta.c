@@ -60,6 +60,26 @@ static void put_long(const struct meta *m, const struct tsr_model_rope *r)
     put_f32(m, "rope.scaling.attn_factor", r->attention_factor);
 }
 
+/* What llama.cpp computes otherwise, whatever the file says. */
+static void warn_of_yarn(const struct tsr_export *x, const struct tsr_model_rope *r)
+{
+    if (!r->whole_ramp)
+        tsr_logf(TSR_LOG_WARN,
+                 "%s: llama.cpp rounds the ends of yarn's ramp, which %s does not: its logits "
+                 "differ there",
+                 x->path, x->m->path);
+    if (r->beta_fast != 32 || r->beta_slow != 1)
+        tsr_logf(TSR_LOG_WARN,
+                 "%s: llama.cpp has 32 and 1 as ends of yarn's ramp, where %s has beta_fast %g and "
+                 "beta_slow %g: its logits differ",
+                 x->path, x->m->path, r->beta_fast, r->beta_slow);
+    if (x->m->hp.latent.rank && r->all_dim == 0)
+        tsr_logf(TSR_LOG_WARN,
+                 "%s: llama.cpp scales all columns of latent attention with yarn, where %s, "
+                 "without mscale_all_dim, scales those that rotate: its logits differ",
+                 x->path, x->m->path);
+}
+
 static tsr_status put_rope(struct tsr_export *x, const struct meta *m)
 {
     const struct tsr_model_rope *r = &x->m->hp.rope;
@@ -81,11 +101,7 @@ static tsr_status put_rope(struct tsr_export *x, const struct meta *m)
         put_f32(m, "rope.scaling.factor", r->factor);
         return TSR_OK;
     case TSR_MODEL_ROPE_YARN:
-        if (!r->whole_ramp)
-            tsr_logf(TSR_LOG_WARN,
-                     "%s: llama.cpp rounds the ends of yarn's ramp, which %s does not: its logits "
-                     "differ there",
-                     x->path, x->m->path);
+        warn_of_yarn(x, r);
         put_yarn(m, r);
         return TSR_OK;
     default:
@@ -169,7 +185,8 @@ static uint64_t context_of(const struct tsr_export *x)
 {
     const struct tsr_model_hparams *hp = &x->m->hp;
     uint64_t                        n = hp->max_positions;
-    if (tsr_export_gguf_takes(x->m->storage->family, "attention.sliding_window"))
+    const struct tsr_model_family  *f = x->m->storage->family;
+    if (tsr_export_gguf_takes(f, "attention.sliding_window") && !f->gguf.ignored_windows)
         return n;
     for (uint64_t l = 0; hp->window && l < hp->layers; l++)
         if (hp->window[l] && hp->window[l] < n)
