@@ -229,11 +229,16 @@ static bool is_extra(const struct tsr_model_binding *b, const char *name)
     return false;
 }
 
+bool tsr_model_bind_ignores(const struct tsr_model_binding *b, const char *name)
+{
+    return is_ignored(b, name) || is_extra(b, name);
+}
+
 static tsr_status check_unused(struct tsr_model_binding *b)
 {
     for (uint64_t i = 0; i < b->shards->n; i++) {
         const struct tsr_checkpoint_stored *e = &b->shards->tensors[i];
-        if (!e->used && !e->imported && !is_ignored(b, e->t->name) && !is_extra(b, e->t->name))
+        if (!e->used && !e->imported && !tsr_model_bind_ignores(b, e->t->name))
             return tsr_model_bind_unknown(b, e);
     }
     return TSR_OK;

@@ -70,7 +70,9 @@ struct tsr_model_binding {
 void       tsr_model_bind_prefix(struct tsr_model_binding *b);
 tsr_status tsr_model_bind_name(struct tsr_model_binding *b, const struct tsr_model_role *r,
                                uint64_t layer, const char *suffix, char name[TSR_BIND_NAME]);
-bool       tsr_model_bind_holds(const struct tsr_model_binding *b, uint64_t needs);
+/* Whether a stored tensor is one that the model does not run; after tsr_model_bind_prefix(). */
+bool tsr_model_bind_ignores(const struct tsr_model_binding *b, const char *name);
+bool tsr_model_bind_holds(const struct tsr_model_binding *b, uint64_t needs);
 void tsr_model_bind_shape(const struct tsr_model_hparams *hp, uint64_t layer, enum tsr_linear_id id,
                           uint64_t *rows, uint64_t *cols);
 /* A vector of the delta rule: its numbers, and where a layer has them; *row as below.  NULL: the part is none. */
@@ -122,6 +124,7 @@ struct tsr_model_storage {
     struct tsr_model_patch         *patches;
     bool                            is_packed;    /* a tessera.packed/1 folder */
     atomic_bool                     context_said; /* tsr_model_context() has warned */
+    atomic_bool                     unused_said;  /* so has tsr_model_visit_unused() */
     struct tsr_model_layer_reader reader; /* of packed layers that are read when they are opened */
     char                          kept[TSR_HASH_TEXT], index[TSR_HASH_TEXT];
 };
@@ -132,7 +135,7 @@ tsr_status tsr_model_load_tensor(const struct tsr_checkpoint_shards *s,
                                  const struct tsr_model_tensor_load *l, void *dst, float *floats,
                                  struct tsr_hasher *hash, struct tsr_err *err);
 void       tsr_model_load_label(struct tsr_hasher *hash, const struct tsr_safetensors_tensor *t);
-/* Bytes of a tensor to the hash, and to a file if there is one. */
+/* Bytes of a tensor to the hash and to a file, if there are such. */
 tsr_status tsr_model_load_pass(const struct tsr_safetensors        *st,
                                const struct tsr_safetensors_tensor *t, struct tsr_hasher *hash,
                                struct tsr_st_out *to, struct tsr_err *err);

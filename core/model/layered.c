@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "model/bind.h"
 #include "model/packed.h"
+#include "model/unused.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -242,6 +243,21 @@ static tsr_status hash_config(const struct tsr_model *m, struct tsr_hasher *h, s
     return TSR_OK;
 }
 
+static tsr_status declare_unused(void *ctx, const struct tsr_safetensors *file,
+                                 const struct tsr_safetensors_tensor *t, struct tsr_err *err)
+{
+    uint32_t size;
+    TSR_TRY(tsr_model_unused_size(file, t, &size, err));
+    return tsr_safetensors_declare_as(ctx, t->name, t->dtype_name, size, t->rank, t->shape, err);
+}
+
+static tsr_status copy_unused(void *ctx, const struct tsr_safetensors *file,
+                              const struct tsr_safetensors_tensor *t, struct tsr_err *err)
+{
+    return tsr_model_unused_copy(file, t, ctx, err);
+}
+
+/* Those that are not run are not hashed: the model is the same without them. */
 static tsr_status copy(const struct tsr_model_binding *b, struct tsr_st_out *o,
                        struct tsr_hasher *h)
 {
@@ -250,12 +266,14 @@ static tsr_status copy(const struct tsr_model_binding *b, struct tsr_st_out *o,
         const struct tsr_safetensors_tensor *t = b->loads[i].src->t;
         TSR_TRY(tsr_safetensors_declare(o, t->name, t->dtype, t->rank, t->shape, b->err));
     }
+    TSR_TRY(tsr_model_visit_unused(b->model, declare_unused, o, b->err));
     TSR_TRY(tsr_safetensors_begin(o, b->err));
     for (uint64_t i = 0; i < b->n_loads; i++) {
         const struct tsr_checkpoint_stored *e = b->loads[i].src;
         tsr_model_load_label(h, e->t);
         TSR_TRY(tsr_model_load_pass(&b->shards->files[e->file], e->t, h, o, b->err));
     }
+    TSR_TRY(tsr_model_visit_unused(b->model, copy_unused, o, b->err));
     for (uint32_t i = 0; i < b->shards->n_files; i++)
         TSR_TRY(tsr_file_unchanged(&b->shards->files[i].file, b->err));
     return TSR_OK;

@@ -290,7 +290,8 @@ uint64_t tsr_model_layer_bytes(const struct tsr_model *m, uint64_t layer);
 
 /* Copies the stored tensors that a model with the packed weights `o` still needs, unchanged and
  * under their names, into a safetensors file at path; kept gets the hash over config.json and these
- * tensors, as model.hash is over all.  [setup] */
+ * tensors, as model.hash is over all.  Those that it does not run (model/unused.h) are copied, too, without a
+ * hash.  [setup] */
 tsr_status tsr_model_copy_kept(const struct tsr_model *m, const struct tsr_model_overlay *o,
                                const char *path, char kept[48], struct tsr_err *err);
 

@@ -111,7 +111,8 @@ tsr_status tsr_model_load_pass(const struct tsr_safetensors        *st,
         uint64_t n = t->end - at < CHUNK ? t->end - at : CHUNK;
         r = tsr_safetensors_read_part(st, t, at - t->begin, n, buf, err);
         if (r == TSR_OK) {
-            tsr_hasher_update(hash, buf, n);
+            if (hash)
+                tsr_hasher_update(hash, buf, n);
             if (to)
                 tsr_safetensors_put(to, buf, n);
         }

@@ -1,10 +1,12 @@
 /* The tensors of a rotated model, one at a time on their way into a folder. */
 #include "rotate/rotate.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "model/bind.h"
 #include "model/family.h"
 #include "model/stored.h"
+#include "model/unused.h"
 
 #include <stdlib.h>
 
@@ -188,6 +190,27 @@ static void untied_free(struct tsr_model_overlay *o)
     tsr_model_overlay_destroy(o);
 }
 
+static tsr_status count_unused(void *n, const struct tsr_safetensors *file,
+                               const struct tsr_safetensors_tensor *t, struct tsr_err *err)
+{
+    (void)file, (void)t, (void)err;
+    ++*(uint64_t *)n;
+    return TSR_OK;
+}
+
+/* An encoder for images would give hidden states in the old basis. */
+static tsr_status tell_unused(const struct tsr_model *m, struct tsr_err *err)
+{
+    uint64_t n = 0;
+    TSR_TRY(tsr_model_visit_unused(m, count_unused, &n, err));
+    if (n)
+        tsr_logf(TSR_LOG_WARN,
+                 "%s: %llu tensors that the text model does not run are left out: they do not fit "
+                 "its rotated hidden state",
+                 m->path, (unsigned long long)n);
+    return TSR_OK;
+}
+
 tsr_status tsr_rotate(const struct tsr_model *m, const char *folder,
                       const struct tsr_rotate_options *o, struct tsr_export_report *report,
                       struct tsr_err *err)
@@ -199,8 +222,8 @@ tsr_status tsr_rotate(const struct tsr_model *m, const char *folder,
                                      .replace = o->replace,
                                      .edit = { turn_tensor, &t } };
     TSR_TRY(tsr_rotate_check(m, o, err));
-    tsr_status st = TSR_OK;
-    if (o->sites & TSR_ROTATE_RESIDUAL)
+    tsr_status st = tell_unused(m, err);
+    if (st == TSR_OK && o->sites & TSR_ROTATE_RESIDUAL)
         st = tsr_orthogonal_create(&t.residual, o->kind, m->hp.hidden, o->seed, 0, err);
     if (st == TSR_OK && o->sites & TSR_ROTATE_RESIDUAL && m->hp.tied)
         st = untie(m, &head, err);

@@ -102,7 +102,7 @@ static tsr_status fill(struct tsr_export *x, const struct tsr_export_module *m,
 static tsr_status config(struct tsr_export *x, json_t **out)
 {
     const struct tsr_export_rule *base = tsr_export_rule_common(&x->rules);
-    json_t                       *kept = tsr_export_rules_kept(&x->rules, false);
+    json_t                       *kept = tsr_export_rules_kept(x, false);
     if (kept && json_array_size(kept) == 0) {
         json_decref(kept);
         kept = json_null();

@@ -338,6 +338,7 @@ static tsr_status config(struct tsr_export *x, json_t **out)
     bool        ok = groups && ignore && put_groups(&x->rules, groups, ignore, &format);
     if (ok && x->m->hp.tied)
         ok = json_array_append_new(ignore, json_string("lm_head")) == 0;
+    ok = ok && tsr_export_ignored(x, true, ignore);
     if (ok && json_object_size(groups) > 1)
         tsr_logf(TSR_LOG_WARN,
                  "%s: several widths are several config groups; transformers 5.23 takes one for "

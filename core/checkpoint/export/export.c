@@ -155,11 +155,11 @@ tsr_status tsr_export(const struct tsr_model *m, const struct tsr_model_overlay 
 
 json_t *tsr_export_report_json(const struct tsr_export_report *r, const char *path)
 {
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "output", path, "tensors",
-                     (json_int_t)r->tensors, "bytes", (json_int_t)r->bytes, "packed",
-                     (json_int_t)r->packed, "widened", (json_int_t)r->widened, "quantized",
-                     (json_int_t)r->quantized, "requantized", (json_int_t)r->requantized, "rounded",
-                     (json_int_t)r->rounded);
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "output", path, "tensors",
+                     (json_int_t)r->tensors, "bytes", (json_int_t)r->bytes, "unused",
+                     (json_int_t)r->unused, "packed", (json_int_t)r->packed, "widened",
+                     (json_int_t)r->widened, "quantized", (json_int_t)r->quantized, "requantized",
+                     (json_int_t)r->requantized, "rounded", (json_int_t)r->rounded);
 }
 
 void tsr_export_report_print(const json_t *r, FILE *to)
@@ -167,6 +167,7 @@ void tsr_export_report_print(const json_t *r, FILE *to)
     static const struct {
         const char *key, *what;
     } lines[] = {
+        { "unused", "tensors that the model does not run, as they were" },
         { "packed", "packed matrices with the codes and scales that they had" },
         { "widened", "packed matrices as 16-bit weights" },
         { "quantized", "matrices quantized for the format" },

@@ -77,7 +77,8 @@ struct tsr_export_options {
 };
 
 struct tsr_export_report {
-    uint64_t tensors, bytes; /* written */
+    uint64_t tensors, bytes; /* written; bytes with the unused ones */
+    uint64_t unused;         /* copied: they are not run (model/unused.h) */
     uint64_t packed;         /* matrices with the codes that they had */
     uint64_t widened;        /* packed matrices that were written as 16-bit weights */
     uint64_t quantized;      /* 16-bit matrices that were quantized here (gguf) */

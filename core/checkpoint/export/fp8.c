@@ -128,7 +128,7 @@ static tsr_status config(struct tsr_export *x, json_t **out)
     const struct fp8 *q = x->own;
     *out =
         json_pack("{s:s, s:s, s:s, s:o}", "quant_method", "fp8", "fmt", "e4m3", "activation_scheme",
-                  "dynamic", "modules_to_not_convert", tsr_export_rules_kept(&x->rules, true));
+                  "dynamic", "modules_to_not_convert", tsr_export_rules_kept(x, true));
     bool ok = *out != NULL;
     if (ok && q->block)
         ok = json_object_set_new(*out, "weight_block_size",

@@ -3,6 +3,7 @@
 #define TSR_CHECKPOINT_EXPORT_INTERNAL_H
 
 #include "checkpoint/export/export.h"
+#include "checkpoint/safetensors/safetensors.h"
 #include "model/stored.h"
 
 /* ---- a matrix in any stored form (module.c) ----------------------------------- */
@@ -59,7 +60,7 @@ struct tsr_export_out {
     const char *dtype;  /* "I32" */
     uint32_t    size;   /* of an element */
     uint32_t    rank;
-    uint64_t    shape[4];
+    uint64_t    shape[TSR_ST_MAX_RANK];
 };
 
 struct tsr_export;
@@ -160,8 +161,12 @@ tsr_status tsr_export_rules_need_packed(struct tsr_export *x);
 bool       tsr_export_rule_same(const struct tsr_export_rule *a, const struct tsr_export_rule *b);
 /* The kind of rule that most packed modules have, or NULL if none is packed. */
 const struct tsr_export_rule *tsr_export_rule_common(const struct tsr_export_rules *r);
-/* A list of the modules that are not packed, with or without the head; NULL when out of memory. */
-json_t *tsr_export_rules_kept(const struct tsr_export_rules *r, bool head);
+/* A list of the modules that are not packed, with or without the head, and of what the family ignores; NULL when out of
+ * memory. */
+json_t *tsr_export_rules_kept(const struct tsr_export *x, bool head);
+/* Appends the modules that the family ignores, as "vision_tower" or, as a pattern, "re:.*vision_tower.*".  False: out of
+ * memory. */
+bool tsr_export_ignored(const struct tsr_export *x, bool pattern, json_t *list);
 
 /* ---- files (folder.c) ---------------------------------------------------------------- */
 

@@ -78,7 +78,7 @@ static tsr_status fill(struct tsr_export *x, const struct tsr_export_module *m,
 static tsr_status config(struct tsr_export *x, json_t **out)
 {
     *out = json_pack("{s:s, s:o}", "quant_method", "mxfp4", "modules_to_not_convert",
-                     tsr_export_rules_kept(&x->rules, true));
+                     tsr_export_rules_kept(x, true));
     return *out ? TSR_OK : tsr_fail_nomem(x->err, 256, "quantization_config");
 }
 

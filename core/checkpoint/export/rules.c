@@ -2,6 +2,7 @@
 #include "checkpoint/export/internal.h"
 
 #include "base/mem.h"
+#include "model/bind.h"
 
 #include <string.h>
 
@@ -116,14 +117,31 @@ const struct tsr_export_rule *tsr_export_rule_common(const struct tsr_export_rul
     return best;
 }
 
-json_t *tsr_export_rules_kept(const struct tsr_export_rules *r, bool head)
+bool tsr_export_ignored(const struct tsr_export *x, bool pattern, json_t *list)
 {
-    json_t *kept = json_array();
-    for (uint64_t i = 0; kept && i < r->n; i++)
-        if (!r->v[i].packed && (head || !r->v[i].head) &&
-            json_array_append_new(kept, json_string(r->v[i].module)) != 0) {
-            json_decref(kept);
-            return NULL;
-        }
-    return kept;
+    const struct tsr_model_family *f = x->m->storage->family;
+    for (const char *const *p = f->ignored; *p; p++) {
+        char   text[TSR_STORED_MODULE];
+        size_t n = strlen(*p);
+        if (n < 3 || n > 100 || strcmp(*p + n - 2, ".*") != 0 || strchr(*p, '#'))
+            continue;
+        (void)snprintf(text, sizeof text, pattern ? "re:.*%.*s.*" : "%.*s", (int)(n - 2), *p);
+        if (json_array_append_new(list, json_string(text)) != 0)
+            return false;
+    }
+    return true;
+}
+
+json_t *tsr_export_rules_kept(const struct tsr_export *x, bool head)
+{
+    const struct tsr_export_rules *r = &x->rules;
+    json_t                        *kept = json_array();
+    bool                           ok = kept != NULL;
+    for (uint64_t i = 0; ok && i < r->n; i++)
+        if (!r->v[i].packed && (head || !r->v[i].head))
+            ok = json_array_append_new(kept, json_string(r->v[i].module)) == 0;
+    if (ok && tsr_export_ignored(x, false, kept))
+        return kept;
+    json_decref(kept);
+    return NULL;
 }

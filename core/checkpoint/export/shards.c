@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "checkpoint/safetensors/safetensors.h"
 #include "model/family.h"
+#include "model/unused.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,10 +15,12 @@
 #define NAME_CAP (TSR_STORED_MODULE + 32)
 
 struct item {
-    char                  name[NAME_CAP];
-    struct tsr_export_out out;
-    uint64_t              bytes;
-    uint32_t              shard;
+    char                                 name[NAME_CAP];
+    struct tsr_export_out                out;
+    const struct tsr_safetensors        *file; /* of a tensor that is copied as it is; else NULL */
+    const struct tsr_safetensors_tensor *copied;
+    uint64_t                             bytes;
+    uint32_t                             shard;
 };
 
 struct pass {
@@ -89,15 +92,19 @@ static tsr_status outs_of(struct pass *p, const struct tsr_export_module *m,
     return TSR_OK;
 }
 
-static tsr_status add(struct pass *p, const struct tsr_model_stored_view *v,
-                      const struct tsr_export_out *o)
+static const char *name_of(const struct item *i)
+{
+    return i->copied ? i->copied->name : i->name;
+}
+
+static tsr_status add(struct pass *p, const char *module, const struct tsr_export_out *o)
 {
     uint64_t bytes = o->size,
              limit = p->x->opt->shard_bytes ? p->x->opt->shard_bytes : TSR_EXPORT_SHARD_BYTES;
     for (uint32_t d = 0; d < o->rank; d++)
         if (!tsr_mul(bytes, o->shape[d], &bytes))
-            return tsr_fail(p->x->err, TSR_E_INPUT, "%s: \"%s%s\" is too large", p->x->path,
-                            v->module, o->suffix);
+            return tsr_fail(p->x->err, TSR_E_INPUT, "%s: \"%s%s\" is too large", p->x->path, module,
+                            o->suffix);
     if (p->n == p->cap) {
         uint64_t     want = p->cap ? p->cap * 2 : 256;
         struct item *items = tsr_renew(p->items, want, sizeof *items);
@@ -111,7 +118,8 @@ static tsr_status add(struct pass *p, const struct tsr_model_stored_view *v,
         p->in_shard = 0;
     }
     struct item *i = &p->items[p->n++];
-    (void)snprintf(i->name, sizeof i->name, "%s%s", v->module, o->suffix);
+    memset(i, 0, sizeof *i);
+    (void)snprintf(i->name, sizeof i->name, "%s%s", module, o->suffix);
     i->out = *o;
     i->bytes = bytes;
     i->shard = p->shards;
@@ -130,8 +138,21 @@ static tsr_status count(void *ctx, const struct tsr_model_stored_view *v, struct
     (void)err;
     tsr_export_module_of(&m, v);
     TSR_TRY(outs_of(p, &m, out, &n));
-    for (unsigned i = 0; i < n; i++)
-        TSR_TRY(add(p, v, &out[i]));
+    for (unsigned k = 0; k < n; k++)
+        TSR_TRY(add(p, v->module, &out[k]));
+    return TSR_OK;
+}
+
+static tsr_status count_unused(void *ctx, const struct tsr_safetensors *file,
+                               const struct tsr_safetensors_tensor *t, struct tsr_err *err)
+{
+    struct pass          *p = ctx;
+    struct tsr_export_out o = { .suffix = "", .dtype = t->dtype_name, .rank = t->rank };
+    TSR_TRY(tsr_model_unused_size(file, t, &o.size, err));
+    memcpy(o.shape, t->shape, t->rank * sizeof *t->shape);
+    TSR_TRY(add(p, t->name, &o));
+    p->items[p->n - 1].file = file;
+    p->items[p->n - 1].copied = t;
     return TSR_OK;
 }
 
@@ -163,8 +184,8 @@ static tsr_status begin(struct pass *p, uint32_t shard)
     TSR_TRY(tsr_safetensors_metadata(p->file, "format", "pt", p->x->err));
     for (uint64_t i = p->at; i < p->n && p->items[i].shard == shard; i++) {
         const struct tsr_export_out *o = &p->items[i].out;
-        TSR_TRY(tsr_safetensors_declare_as(p->file, p->items[i].name, o->dtype, o->size, o->rank,
-                                           o->shape, p->x->err));
+        TSR_TRY(tsr_safetensors_declare_as(p->file, name_of(&p->items[i]), o->dtype, o->size,
+                                           o->rank, o->shape, p->x->err));
     }
     p->open = shard;
     return tsr_safetensors_begin(p->file, p->x->err);
@@ -310,6 +331,20 @@ static tsr_status write(void *ctx, const struct tsr_model_stored_view *v, struct
     return TSR_OK;
 }
 
+/* Unchanged, behind those of the model. */
+static tsr_status write_unused(struct pass *p)
+{
+    for (; p->at < p->n; p->at++) {
+        const struct item *i = &p->items[p->at];
+        if (i->shard != p->open)
+            TSR_TRY(begin(p, i->shard));
+        TSR_TRY(tsr_model_unused_copy(i->file, i->copied, p->file, p->x->err));
+        p->x->report->unused++;
+        p->x->report->bytes += i->bytes;
+    }
+    return TSR_OK;
+}
+
 static tsr_status put_index(struct pass *p)
 {
     json_t *map = json_object(), *j = NULL;
@@ -317,7 +352,7 @@ static tsr_status put_index(struct pass *p)
     for (uint64_t i = 0; i < p->n && ok; i++) {
         char name[64];
         file_name(p, p->items[i].shard, name);
-        ok = json_object_set_new(map, p->items[i].name, json_string(name)) == 0;
+        ok = json_object_set_new(map, name_of(&p->items[i]), json_string(name)) == 0;
     }
     if (ok)
         j = json_pack("{s:{s:I}, s:O}", "metadata", "total_size", (json_int_t)p->total,
@@ -333,8 +368,11 @@ static tsr_status both(struct pass *p)
 {
     struct tsr_export *x = p->x;
     TSR_TRY(tsr_model_visit(x->m, x->o, x->m->packed != NULL, count, p, x->err));
+    if (!x->opt->edit.edit) /* an encoder for images fits the hidden states as they were */
+        TSR_TRY(tsr_model_visit_unused(x->m, count_unused, p, x->err));
     p->shards++;
     TSR_TRY(tsr_model_visit(x->m, x->o, true, write, p, x->err));
+    TSR_TRY(write_unused(p));
     struct tsr_st_out *f = p->file;
     p->file = NULL;
     TSR_TRY(tsr_safetensors_commit(f, x->err));
