@@ -85,12 +85,6 @@ static tsr_status put(struct fill *f, const struct tsr_model_stored_view *v,
     return TSR_OK;
 }
 
-/* kv_b, which newer files have in two tensors, neither of which has its input. */
-static bool may_be_absent(const struct tsr_model_stored_view *v)
-{
-    return v->role->part == TSR_MODEL_PART_LINEAR && v->role->lin == TSR_MODEL_KV_B;
-}
-
 static tsr_status visit(void *ctx, const struct tsr_model_stored_view *v, struct tsr_err *err)
 {
     struct fill        *f = ctx;
@@ -108,7 +102,7 @@ static tsr_status visit(void *ctx, const struct tsr_model_stored_view *v, struct
     if (!e) {
         if (!*f->absent)
             memcpy(f->absent, name, sizeof name);
-        if (!*f->missing && !may_be_absent(v) && is_wanted(f, v))
+        if (!*f->missing && is_wanted(f, v))
             memcpy(f->missing, name, sizeof name);
         return TSR_OK;
     }

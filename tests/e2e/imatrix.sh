@@ -47,6 +47,32 @@ ok "the same weights as by the verb" cmp "$WORK/step/packed/layer-00003.safetens
 run quantize @demo --use rtn --weighted --imatrix make/imatrix.gguf --dry-run --json -o p-dry
 ok "its memory is stated, got $rc" json '.memory.peak > 0 and .memory.calibrate == 0' "$WORK/out"
 
+# ---- latent attention: kv_b under its whole name --------------------------------------------------
+cp -r "$ROOT/tests/golden/models/deepseek_v3" "$WORK/latent"
+jq -cn --argjson size 320 -f "$ROOT/tools/families/tokenizer.jq" >"$WORK/latent/tokenizer.json"
+cat >"$WORK/latent.yaml" <<JOB
+version: 1
+model: latent
+pipeline:
+  - calibrate: {text: "$ROOT/configs/demo/calibration.txt", samples: 4, seqlen: 64}
+  - export: {format: imatrix, to: imatrix.gguf}
+  - quantize: {use: rtn, bits: 4, group: 8, weighted: true}
+JOB
+run run latent.yaml --out latent-job --json
+ok "latent attention: a calibration and its importance matrix, got $rc" test "$rc" = 0
+cp "$WORK/out" "$WORK/latent.json"
+run quantize latent --use rtn --bits 4 --group 8 --weighted --imatrix latent-job/imatrix.gguf -o p-latent --json
+ok "its weights by that file, got $rc" test "$rc" = 0
+ok "errors within 1 % of those by the calibration" jq -en --argjson a "$(errors "$WORK/out")" \
+    --argjson b "$(errors "$WORK/latent.json")" \
+    '($a | length) > 60 and ([range($a | length) | select($b[.] > 0) | ($a[.] / $b[.] - 1 | fabs)] | max) < 0.01' >"$WORK/jq"
+# files of newer llama.cpp have no such entry: a name of as many letters
+LC_ALL=C sed 's/attn_kv_b/attn_kx_b/g' "$WORK/latent-job/imatrix.gguf" >"$WORK/newer.gguf"
+fails_with "an importance matrix without kv_b" 2 '*newer.gguf' 'blk.0.attn_kv_b.weight.*rule' \
+    quantize latent --use rtn --bits 4 --group 8 --weighted --imatrix newer.gguf -o p-x
+run quantize latent --use rtn --bits 4 --group 8 --weighted --imatrix newer.gguf -o p-rule --rules '[{tensors: "*.kv_b_proj", weighted: false}]'
+ok "with a rule for it, got $rc" test "$rc" = 0
+
 # ---- what does not go together -----------------------------------------------------------------
 fails_with "statistics that the file lacks" 2 '' 'mean squares' quantize @demo --use gptq --imatrix make/imatrix.gguf -o p-x
 fails_with "statistics after packed layers" 2 '' 'sequential' quantize @demo --use rtn --weighted --sequential \

@@ -1,0 +1,274 @@
+# shellcheck shell=bash
+# tools/families/checks.sh - the checks of tools/check-families, one function each.  They run in a shell of their own for each
+# model, in the folder $D: m is the recorded model, w a wider one of random weights, both with a tokenizer.
+# shellcheck disable=SC2154 # MODEL, IDS, TEXT, LAYERS, EXPERTS, QUANTIZERS: the tool's
+
+# Logits of every recorded case, whole and token by token, and the continuation.
+check_logits() {
+    local name ids only greedy
+    while IFS=$'\t' read -r name ids only greedy; do
+        t logits m --tokens "$ids" -o whole.st
+        did logits "$name" || continue
+        differs "$MODEL/expected.safetensors:$name.logits" "$D/whole.st"
+        under "$worst" 5e-5 || { record logits "$name" FAILED "$worst of the range, 5e-5 is allowed"; continue; }
+        if [ "$only" != true ]; then
+            t logits m --tokens "$ids" -o step.st --step
+            did logits "$name" || continue
+            cmp -s "$D/whole.st" "$D/step.st" || { record logits "$name" FAILED "other bytes token by token"; continue; }
+        fi
+        t logits m --tokens "$ids" -o layers.st --by-layers
+        did logits "$name by layers" || continue
+        cmp -s "$D/whole.st" "$D/layers.st" || { record logits "$name" FAILED "other bytes by layers"; continue; }
+        t generate m --tokens "$ids" --greedy --ignore-eos --max-tokens "$(jq length <<<"$greedy")"
+        did logits "$name" || continue
+        holds logits "$name" "greedy: $(jq -c .tokens "$D/out") is not the recorded $greedy" \
+            test "$(jq -c .tokens "$D/out")" = "$greedy"
+    done < <(jq -r '.cases[] | [.name, (.prompt | map(tostring) | join(",")), (.whole_prompt_only // false | tostring),
+        (.greedy | tojson)] | @tsv' "$MODEL/cases.json")
+}
+
+# Statistics of every layer, finite.
+check_calibrate() {
+    printf 'version: 1\nmodel: m\npipeline:\n  - calibrate: {text: text.txt, samples: 4, seqlen: 48}\n  - quantize: {use: gptq, bits: 4, group: 32}\n  - export: {format: imatrix, to: i.gguf}\n' >"$D/calibrate.yaml"
+    t run calibrate.yaml --out calibrated
+    did calibrate '' || return 0
+    holds calibrate '' "$(find "$D/calibrated/calibration" -name 'layer-*' | wc -l) layers of $LAYERS" \
+        test "$(find "$D/calibrated/calibration" -name 'layer-*.safetensors' | wc -l)" = "$LAYERS"
+    t quantize m --use rtn --weighted --bits 4 --group 32 --imatrix calibrated/i.gguf -o by-imatrix
+    did calibrate imatrix && record calibrate imatrix ok
+    return 0
+}
+
+# Every quantizer packs the model; prefill and decode agree, and the logits are near the original's.
+check_quantize() {
+    local part use bound options source error
+    logits_of quantize original m original.st || return 0
+    while read -r part source bound use options; do
+        [ -n "$part" ] || continue
+        rm -rf "$D/q-$part"
+        # shellcheck disable=SC2086
+        t quantize "$source" --use "$use" -o "q-$part" $options
+        if ! did quantize "$part"; then
+            # statistics that experts do not have: a rule for them, as the page of the plugin says
+            [[ $EXPERTS != 0 && $options == *--asymmetric* ]] || continue
+            # shellcheck disable=SC2086
+            t quantize "$source" --use "$use" -o "q-$part" $options --rules '[{tensors: "*.experts.*", asymmetric: false}]'
+            did quantize "$part with a rule" || continue
+        fi
+        logits_of quantize "$part" "q-$part" q.st || continue
+        differs "$D/original.st" "$D/q.st"
+        error=$mean
+        under "$error" "$bound" || record quantize "$part" FAILED "the logits differ by $error of the range in the mean, $bound is allowed"
+        one_by_one "packed" "$part f32" "q-$part" --act f32
+        one_by_one "packed" "$part a8" "q-$part" --act a8
+        t eval "q-$part" --text text.txt --window 48 --max-windows 2
+        did packed "$part eval" || continue
+        holds packed "$part eval" "perplexity $(jq .perplexity "$D/out")" jq -e '.perplexity > 1 and .perplexity < 1e30' "$D/out" >/dev/null
+        record quantize "$part" ok "$error"
+        rm -rf "$D/q-$part"
+    done <<<"$QUANTIZERS"
+}
+
+# Types of the cache.
+check_kv() {
+    local kv bound
+    logits_of KV f32 m kv-f32.st || return 0
+    while read -r kv bound; do
+        one_by_one KV "$kv" m --kv "$kv"
+        logits_of KV "$kv" m kv.st --kv "$kv" || continue
+        differs "$D/kv-f32.st" "$D/kv.st"
+        holds KV "$kv near f32" "$mean of the range, $bound is allowed" under "$mean" "$bound"
+        t eval m --text text.txt --window 48 --max-windows 2 --kv "$kv"
+        did KV "$kv eval" || continue
+        holds KV "$kv eval" "perplexity $(jq .perplexity "$D/out")" jq -e '.perplexity > 1 and .perplexity < 1e30' "$D/out" >/dev/null
+    done <<'TYPES'
+f32 0
+f16 2e-3
+int8 3e-2
+TYPES
+}
+
+# requests FILE: the recorded prompts, a text and a prompt that ends at once.
+requests() {
+    jq -c '.cases | to_entries[] | {custom_id: "r\(.key)", method: "POST", url: "/v1/completions",
+        body: {prompt: .value.prompt, max_tokens: (8 + .key), logprobs: 5, ignore_eos: true}}' "$MODEL/cases.json" >"$1"
+    printf '{"custom_id": "text", "method": "POST", "url": "/v1/completions", "body": {"prompt": "It was so.", "max_tokens": 9, "logprobs": 5}}\n' >>"$1"
+}
+choices() { jq -cS '[.custom_id, .response.body.choices, .error]' "$1"; }
+
+# Several requests at once, and each alone.
+check_batch() {
+    local n i
+    requests "$D/requests.jsonl"
+    rm -f "$D"/many.jsonl* "$D"/alone*
+    t batch m -i requests.jsonl -o many.jsonl --temperature 0 --slots 3 --fail-on-errors
+    did batch many || return 0
+    n=$(wc -l <"$D/requests.jsonl")
+    for ((i = 1; i <= n; i++)); do
+        sed -n "${i}p" "$D/requests.jsonl" >"$D/alone-$i.in"
+        t batch m -i "alone-$i.in" -o "alone-$i.jsonl" --temperature 0 --fail-on-errors
+        did batch alone || return 0
+        cat "$D/alone-$i.jsonl" >>"$D/alone.jsonl"
+    done
+    holds batch bytes "answers of a batch differ from those alone" cmp -s <(choices "$D/many.jsonl") <(choices "$D/alone.jsonl")
+    # and the recorded continuation
+    t generate m --tokens "$(jq -r '.cases[1].prompt | map(tostring) | join(",")' "$MODEL/cases.json")" --greedy --ignore-eos --max-tokens 9
+    did batch generate || return 0
+    holds batch generate "the second answer is not what generate writes" test "$(jq -r 'select(.custom_id == "r1") | .response.body.choices[0].text' "$D/many.jsonl")" = "$(jq -r .text "$D/out")"
+}
+
+# plan FILE STAGES TP SCHEME EXPERTS
+plan() {
+    local i first last
+    printf 'format: tessera.plan/1\nlayers: %d\nworkload: {prompt: 80, generate: 16, batch: 5, chunk: 16, kv: f32}\nmicro_batches: {prefill: 2, decode: 2}\nmaster: {head: last}\nstages:\n' "$LAYERS"
+    for ((i = 0; i < $2; i++)); do
+        first=$((LAYERS * i / $2)) last=$((LAYERS * (i + 1) / $2 - 1))
+        printf '  - layers: %d-%d\n    node: here\n    device: this-machine\n    tp: %d\n    schemes: [{layers: %d-%d, %s}]\n' \
+            $first $last "$3" $first $last "$4"
+        [ -z "$5" ] || printf '    experts: %s\n' "$5"
+    done
+}
+# on_ranks CHECK PART MODEL ONE STAGES TP SCHEME EXPERTS KIND [KV]: the answers of ranks are those in ONE.
+on_ranks() {
+    local kv=${10:-f32}
+    rm -rf "$D"/ranks.jsonl* "$D/ranks"
+    plan - "$5" "$6" "$7" "$8" | sed "s/kv: f32/kv: $kv/" >"$D/plan.yaml"
+    printf 'version: 1\nmodel: %s\npipeline:\n  - run: {plan: plan.yaml, input: requests.jsonl, output: ranks.jsonl, temperature: 0, ranks: %s, threads: 1, kv: %s}\n' \
+        "$3" "$9" "$kv" >"$D/ranks.yaml"
+    t run ranks.yaml --out ranks
+    did "$1" "$2" || return 0
+    holds "$1" "$2" "answers differ from those of one engine" cmp -s <(choices "$D/ranks/ranks.jsonl") <(choices "$D/$4")
+}
+# one_engine CHECK MODEL OUT OPTION...
+one_engine() {
+    rm -rf "${D:?}/$3" "${D:?}/$3.job"
+    t batch "$2" -i requests.jsonl -o "$3" --temperature 0 "${@:4}"
+    did "$1" "one engine"
+}
+RTN='use: rtn, bits: 4, group: 32, symmetric: true'
+
+# Stages, of the recorded model; ranks that share layers, of the wide one; both, packed.
+check_ranks() {
+    local whole=
+    [ "$EXPERTS" = 0 ] || whole=whole
+    requests "$D/requests.jsonl"
+    one_engine PP m m.jsonl || return 0
+    on_ranks PP threads m m.jsonl 2 1 'keep: true' '' threads
+    on_ranks PP processes m m.jsonl 2 1 'keep: true' '' processes
+    one_engine TP w w.jsonl || return 0
+    on_ranks TP 2 w w.jsonl 1 2 'keep: true' "$whole" threads
+    on_ranks TP '2 in 2 stages' w w.jsonl 2 2 'keep: true' "$whole" processes
+    t quantize w --use rtn --bits 4 --group 32 --symmetric -o w-rtn
+    did TP quantize || return 0
+    one_engine TP w-rtn w-rtn.jsonl || return 0
+    one_engine KV w w-int8.jsonl --kv int8 || return 0
+    on_ranks KV 'int8 on 2 ranks' w w-int8.jsonl 1 2 'keep: true' "$whole" threads int8
+    on_ranks KV 'int8 in 2 stages' w w-int8.jsonl 2 1 'keep: true' '' threads int8
+    on_ranks TP '2, packed' w-rtn w-rtn.jsonl 1 2 'keep: true' "$whole" threads
+    on_ranks TP '2, packed by the plan' w w-rtn.jsonl 1 2 "$RTN" "$whole" threads
+    # rows of every expert: rounded otherwise, near all the same
+    [ "$EXPERTS" = 0 ] || {
+        t eval w --text text.txt --window 48 --max-windows 2
+        did TP simulated || return 0
+        local want
+        want=$(jq .perplexity "$D/out")
+        t eval w --text text.txt --window 48 --max-windows 2 --simulate-tp 2
+        did TP simulated || return 0
+        holds TP simulated "perplexity $(jq .perplexity "$D/out"), $want of one engine" \
+            jq -e --argjson w "$want" '(.perplexity / $w | log | fabs) < 1e-3' "$D/out" >/dev/null
+        return 0
+    }
+}
+
+# Two arms end with a verdict.
+check_compare() {
+    rm -rf "$D/compared"
+    t compare m --arms '{a: {quantize: {use: rtn, bits: 8, group: 32}}, b: {quantize: {use: rtn, bits: 3, group: 32}}}' \
+        --measure '{perplexity: {text: text.txt, window: 48, max_windows: 6}}' -o compared
+    did compare '' || return 0
+    holds compare '' "no verdict for each arm" jq -e '[.results.compare.arms[] | select(.name != "original") |
+        .verdict.text | type] == ["string", "string"]' "$D/out" >/dev/null
+}
+
+# back FORMAT SOURCE OPTION...: written as FORMAT and read again: the bytes of SOURCE.
+back() {
+    rm -rf "$D/export"
+    t convert "$2" -o export --to "${@:3}"
+    did export "$1" || return 0
+    same_logits export "$1" "$2" export
+}
+# back_near PART SOURCE BOUND FORMAT OPTION...: the same, where 16 bits round.
+back_near() {
+    rm -rf "$D/export"
+    t convert "$2" -o export --to "${@:4}"
+    did export "$1" || return 0
+    logits_of export "$1" "$2" same-a.st || return 0
+    logits_of export "$1" export same-b.st || return 0
+    differs "$D/same-a.st" "$D/same-b.st"
+    holds export "$1" "the logits differ by $mean of the range in the mean, $3 is allowed" under "$mean" "$3"
+}
+check_export() {
+    local part use options
+    # 16 bits, so that nothing is rounded on the way; and the wider one, for formats of blocks
+    rm -rf "$D/m16" "$D/w16"
+    for part in m w; do
+        t convert $part -o ${part}16 --to hf
+        did export "hf of $part" || return 0
+        same_logits export "hf of $part again" ${part}16 ${part}16
+        back "hf of ${part}16" ${part}16 hf
+        back "gguf of $part" ${part}16 gguf
+    done
+    while read -r part use options; do
+        rm -rf "$D/x-$part"
+        # shellcheck disable=SC2086
+        t quantize w16 -o "x-$part" --use "$use" $options
+        did export "$part" || continue
+        back_near "hf of $part" "x-$part" 1e-2 hf
+        case $part in
+        rtn*) for to in gptq awq compressed-tensors gguf; do back "$to of $part" "x-$part" $to; done ;;
+        fp8) for to in fp8 compressed-tensors; do back "$to of $part" "x-$part" $to; done ;;
+        mxfp4) for to in mxfp4 compressed-tensors gguf; do back "$to of $part" "x-$part" $to; done ;;
+        *) back "compressed-tensors of $part" "x-$part" compressed-tensors ;;
+        esac
+    done <<'SOURCES'
+rtn4 rtn --bits 4 --group 32 --symmetric
+rtn4-asym rtn --bits 4 --group 32
+fp8 mx --element fp8_e4m3
+mxfp4 mxfp4
+nvfp4 nvfp4
+SOURCES
+    for part in q8_0 q4_k_m; do
+        back_near "gguf $part" w16 0.2 gguf --type $part
+    done
+}
+
+# Prepacked: the bytes of the source.
+check_prepacked() {
+    local source
+    [ -e "$D/w-rtn" ] || t quantize w --use rtn --bits 4 --group 32 --symmetric -o w-rtn
+    for source in m w-rtn; do
+        rm -f "$D/p.tsr"
+        t convert $source -o p.tsr --to prepacked
+        did prepacked $source || continue
+        same_logits prepacked $source $source p.tsr
+        same_logits prepacked "$source a8" $source p.tsr --act a8 --step
+        one_by_one prepacked "$source steps" p.tsr
+    done
+}
+
+# The backend cuda over a driver of the tests; left out where the build has none.
+check_cuda() {
+    local source
+    [ -n "$CUDA" ] || return 0
+    for source in m w-rtn; do
+        for options in '--act f32' '--act a8 --step' '--kv int8'; do
+            # shellcheck disable=SC2086
+            logits_of CUDA "$source $options" $source cpu.st $options || continue
+            rm -f "$D/cuda.st"
+            # shellcheck disable=SC2086
+            LD_LIBRARY_PATH=$CUDA t logits $source --tokens "$IDS" -o cuda.st --backend cuda $options
+            did CUDA "$source $options" || continue
+            holds CUDA "$source $options" "other bytes than the CPU's" cmp -s "$D/cpu.st" "$D/cuda.st"
+        done
+    done
+}
