@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # tools/families/checks.sh - the checks of tools/check-families, one function each.  They run in a shell of their own for each
 # model, in the folder $D: m is the recorded model, w a wider one of random weights, both with a tokenizer.
-# shellcheck disable=SC2154 # MODEL, IDS, TEXT, LAYERS, EXPERTS, QUANTIZERS: the tool's
+# ORIGINAL is m, or o where m is packed as published and o has its weights in 16 bits.
+# shellcheck disable=SC2154 # MODEL, IDS, LAYERS, EXPERTS, ORIGINAL, QUANTIZERS, CUDA: the tool's
 
 # Logits of every recorded case, whole and token by token, and the continuation.
 check_logits() {
@@ -19,7 +20,7 @@ check_logits() {
         t logits m --tokens "$ids" -o layers.st --by-layers
         did logits "$name by layers" || continue
         cmp -s "$D/whole.st" "$D/layers.st" || { record logits "$name" FAILED "other bytes by layers"; continue; }
-        t generate m --tokens "$ids" --greedy --ignore-eos --max-tokens "$(jq length <<<"$greedy")"
+        t generate m --tokens "$ids" --greedy --ignore-eos --act f32 --max-tokens "$(jq length <<<"$greedy")"
         did logits "$name" || continue
         holds logits "$name" "greedy: $(jq -c .tokens "$D/out") is not the recorded $greedy" \
             test "$(jq -c .tokens "$D/out")" = "$greedy"
@@ -29,30 +30,34 @@ check_logits() {
 
 # Statistics of every layer, finite.
 check_calibrate() {
-    printf 'version: 1\nmodel: m\npipeline:\n  - calibrate: {text: text.txt, samples: 4, seqlen: 48}\n  - quantize: {use: gptq, bits: 4, group: 32}\n  - export: {format: imatrix, to: i.gguf}\n' >"$D/calibrate.yaml"
+    printf 'version: 1\nmodel: %s\npipeline:\n  - calibrate: {text: text.txt, samples: 4, seqlen: 48}\n  - quantize: {use: gptq, bits: 4, group: 32}\n  - export: {format: imatrix, to: i.gguf}\n' "$ORIGINAL" >"$D/calibrate.yaml"
     t run calibrate.yaml --out calibrated
     did calibrate '' || return 0
     holds calibrate '' "$(find "$D/calibrated/calibration" -name 'layer-*' | wc -l) layers of $LAYERS" \
         test "$(find "$D/calibrated/calibration" -name 'layer-*.safetensors' | wc -l)" = "$LAYERS"
-    t quantize m --use rtn --weighted --bits 4 --group 32 --imatrix calibrated/i.gguf -o by-imatrix
+    t quantize "$ORIGINAL" --use rtn --weighted --bits 4 --group 32 --imatrix calibrated/i.gguf -o by-imatrix
     did calibrate imatrix && record calibrate imatrix ok
     return 0
 }
 
 # Every quantizer packs the model; prefill and decode agree, and the logits are near the original's.
 check_quantize() {
-    local part use bound options source error
-    logits_of quantize original m original.st || return 0
-    while read -r part source bound use options; do
-        [ -n "$part" ] || continue
+    local part bound use options error
+    if [ "$ORIGINAL" != m ]; then
+        t quantize m --use rtn -o q-again
+        did quantize again && record quantize again FAILED "packed weights were packed again"
+    fi
+    logits_of quantize original "$ORIGINAL" original.st || return 0
+    while read -r part bound use options; do
         rm -rf "$D/q-$part"
         # shellcheck disable=SC2086
-        t quantize "$source" --use "$use" -o "q-$part" $options
+        t quantize "$ORIGINAL" --use "$use" -o "q-$part" $options
         if ! did quantize "$part"; then
             # statistics that experts do not have: a rule for them, as the page of the plugin says
             [[ $EXPERTS != 0 && $options == *--asymmetric* ]] || continue
+            rm -rf "$D/q-$part"
             # shellcheck disable=SC2086
-            t quantize "$source" --use "$use" -o "q-$part" $options --rules '[{tensors: "*.experts.*", asymmetric: false}]'
+            t quantize "$ORIGINAL" --use "$use" -o "q-$part" $options --rules '[{tensors: "*.experts.*", asymmetric: false}]'
             did quantize "$part with a rule" || continue
         fi
         logits_of quantize "$part" "q-$part" q.st || continue
@@ -183,7 +188,7 @@ check_ranks() {
 # Two arms end with a verdict.
 check_compare() {
     rm -rf "$D/compared"
-    t compare m --arms '{a: {quantize: {use: rtn, bits: 8, group: 32}}, b: {quantize: {use: rtn, bits: 3, group: 32}}}' \
+    t compare "$ORIGINAL" --arms '{a: {quantize: {use: rtn, bits: 8, group: 32}}, b: {quantize: {use: rtn, bits: 3, group: 32}}}' \
         --measure '{perplexity: {text: text.txt, window: 48, max_windows: 6}}' -o compared
     did compare '' || return 0
     holds compare '' "no verdict for each arm" jq -e '[.results.compare.arms[] | select(.name != "original") |
@@ -208,7 +213,7 @@ back_near() {
     holds export "$1" "the logits differ by $mean of the range in the mean, $3 is allowed" under "$mean" "$3"
 }
 check_export() {
-    local part use options
+    local part use options to formats
     # 16 bits, so that nothing is rounded on the way; and the wider one, for formats of blocks
     rm -rf "$D/m16" "$D/w16"
     for part in m w; do
@@ -225,11 +230,13 @@ check_export() {
         did export "$part" || continue
         back_near "hf of $part" "x-$part" 1e-2 hf
         case $part in
-        rtn*) for to in gptq awq compressed-tensors gguf; do back "$to of $part" "x-$part" $to; done ;;
-        fp8) for to in fp8 compressed-tensors; do back "$to of $part" "x-$part" $to; done ;;
-        mxfp4) for to in mxfp4 compressed-tensors gguf; do back "$to of $part" "x-$part" $to; done ;;
-        *) back "compressed-tensors of $part" "x-$part" compressed-tensors ;;
+        rtn4) formats=(gptq awq compressed-tensors gguf) ;;
+        rtn4-asym) formats=(gptq awq compressed-tensors) ;;
+        fp8) formats=(fp8 compressed-tensors) ;;
+        mxfp4) formats=(mxfp4 compressed-tensors gguf) ;;
+        *) formats=(compressed-tensors) ;;
         esac
+        for to in "${formats[@]}"; do back "$to of $part" "x-$part" "$to"; done
     done <<'SOURCES'
 rtn4 rtn --bits 4 --group 32 --symmetric
 rtn4-asym rtn --bits 4 --group 32
@@ -245,8 +252,11 @@ SOURCES
 # Prepacked: the bytes of the source.
 check_prepacked() {
     local source
-    [ -e "$D/w-rtn" ] || t quantize w --use rtn --bits 4 --group 32 --symmetric -o w-rtn
     for source in m w-rtn; do
+        if [ ! -e "$D/$source" ]; then
+            t quantize w --use rtn --bits 4 --group 32 --symmetric -o $source
+            did prepacked quantize || continue
+        fi
         rm -f "$D/p.tsr"
         t convert $source -o p.tsr --to prepacked
         did prepacked $source || continue
@@ -258,9 +268,13 @@ check_prepacked() {
 
 # The backend cuda over a driver of the tests; left out where the build has none.
 check_cuda() {
-    local source
+    local source options
     [ -n "$CUDA" ] || return 0
-    for source in m w-rtn; do
+    for source in m m-rtn; do
+        if [ $source = m-rtn ]; then
+            t quantize "$ORIGINAL" --use rtn --bits 4 --group 32 --symmetric -o m-rtn
+            did CUDA quantize || continue
+        fi
         for options in '--act f32' '--act a8 --step' '--kv int8'; do
             # shellcheck disable=SC2086
             logits_of CUDA "$source $options" $source cpu.st $options || continue

@@ -104,6 +104,13 @@ def main():
     for key in LATENT if "kv_lora_rank" in text else KEYS:
         if isinstance(text.get(key), int):
             text[key] *= factor
+    # what GGUF has no key for
+    if "query_pre_attn_scalar" in text:
+        text["query_pre_attn_scalar"] = text.get("head_dim", 256)
+    if "norm_topk_prob" in text:
+        text["norm_topk_prob"] = True
+    if text.pop("no_rope_layers", None):
+        text["no_rope_layer_interval"] = 4
     os.mkdir(out)
     with open(os.path.join(out, "config.json"), "w") as f:
         json.dump(config, f, indent=1)
