@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""widen.py MODEL OUT FACTOR SEED - MODEL with FACTOR times as many heads and columns, of random weights.
+"""widen.py MODEL OUT SEED - MODEL with 4, 8 or 16 times as many heads and columns, of random weights.
 
 Ranks cut linears at segments of 32 columns, and formats of other programs hold groups of 32: recorded models are
 narrower.  Layers, experts, vocabulary and all other keys stay.  Tensors that are no linear are repeated; those of vision and of
@@ -88,13 +88,23 @@ def read(folder):
                 yield name, t["dtype"], t["shape"], rest[t["data_offsets"][0]:t["data_offsets"][1]]
 
 
+def factor_of(text, tensors):
+    """Two ranks share a linear from 160 columns on, and its heads where its columns are 8 equal segments."""
+    narrow = min(text[k] for k in KEYS[1:5] + ["hidden_size"] if text.get(k))
+    heads = [shape[-1] for name, _, shape, _ in tensors
+             if re.search(r"(o_proj|out_proj|attention\.dense)\.weight$", name) and not re.search("vis", name)]
+    factors = [f for f in (4, 8, 16) if f < 16 or text["hidden_size"] * f <= 768]
+    return next((f for f in factors if narrow * f >= 160 and all(n * f % 256 == 0 for n in heads)), 8)
+
+
 def main():
-    source, out, factor, seed = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    source, out, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
     rng = random.Random(seed)
     with open(os.path.join(source, "config.json")) as f:
         config = json.load(f)
     text = config.get("text_config", config)
     tensors = list(read(source))
+    factor = factor_of(text, tensors)
     if "num_attention_heads" not in text and "n_head" not in text:
         for name, _, shape, _ in tensors:
             if name.endswith("layers.0.self_attn.q_proj.weight") and "vision" not in name:
