@@ -335,13 +335,16 @@ static bool can_rewind(const struct tsr_engine *e, uint32_t slot, uint64_t lengt
     const struct tsr_engine_slot   *s = &e->slots[slot];
     if (length > s->length)
         return false;
-    if (length == 0 || length == s->length)
+    if (length == 0)
+        return true;
+    if (tsr_engine_rope_varies(&hp->rope) || tsr_engine_rope_varies(&hp->rope_sliding))
+        return false;
+    if (length == s->length)
         return true;
     for (uint64_t i = e->first; i < e->end; i++)
         if (tsr_model_is_recurrent(hp, i))
             return false;
-    return !tsr_engine_rope_varies(&hp->rope) && !tsr_engine_rope_varies(&hp->rope_sliding) &&
-           (!e->window_rows || s->base + e->window <= length + 1 || s->base == 0);
+    return !e->window_rows || s->base + e->window <= length + 1 || s->base == 0;
 }
 
 bool tsr_engine_rewind(struct tsr_engine *e, uint32_t slot, uint64_t length)

@@ -162,6 +162,9 @@ struct tsr_engine_token {
     uint32_t slot;
     bool     logits; /* wanted for this token */
     bool     decode; /* it was generated: compensated even if prompts are not */
+    uint32_t
+        ahead; /* of a slot's last token in a call: tokens of the same text that later calls bring.  Scalings of
+                      * rope by length count them, so that a text in pieces has the positions of the whole. */
 };
 
 /* Runs n tokens; logits [wanted, vocab] F32, in order, into host memory.  Tokens of one slot are in

@@ -127,7 +127,7 @@ tsr_status tsr_engine_feed_chunk(struct tsr_engine *e, const struct tsr_engine_t
         put_rows(e, TSR_ENGINE_CACHE_CONTEXT, i, tokens[i].slot * e->context, 0, p);
         if (e->window_rows)
             put_rows(e, TSR_ENGINE_CACHE_WINDOW, i, tokens[i].slot * e->window_rows, s->base, p);
-        put_angles(e, i, p, s->final);
+        put_angles(e, i, p, s->final + s->ahead);
         if (tokens[i].logits)
             gather[(*wanted)++] = (uint32_t)i;
     }

@@ -53,6 +53,7 @@ struct tsr_engine_feed {
 struct tsr_engine_slot {
     uint64_t length; /* positions in the cache */
     uint64_t final;  /* length when the current call is done */
+    uint64_t ahead;  /* tsr_engine_token.ahead of its last token in that call */
     uint64_t base;   /* position of the first row in the caches of layers with a window */
     uint64_t coming; /* tokens of the current chunk, while they are counted */
 };

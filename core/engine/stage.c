@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Everything that can be wrong with a batch, before anything runs; notes how long each slot
- * will be at the end. */
+ * will be at the end, and what comes after it. */
 static tsr_status check_batch(struct tsr_engine *e, const struct tsr_engine_token *t, uint64_t n,
                               struct tsr_err *err)
 {
@@ -21,11 +21,14 @@ static tsr_status check_batch(struct tsr_engine *e, const struct tsr_engine_toke
                             t[i].id, (unsigned long long)vocab, (unsigned long long)vocab - 1);
         e->slots[t[i].slot].final = e->slots[t[i].slot].length;
     }
-    for (uint64_t i = 0; i < n; i++)
-        if (++e->slots[t[i].slot].final > e->context)
+    for (uint64_t i = 0; i < n; i++) {
+        struct tsr_engine_slot *s = &e->slots[t[i].slot];
+        s->ahead = t[i].ahead;
+        if (++s->final > e->context)
             return tsr_fail(err, TSR_E_INPUT,
                             "the sequence is longer than the context of %llu tokens",
                             (unsigned long long)e->context);
+    }
     return TSR_OK;
 }
 

@@ -73,12 +73,15 @@ static tsr_status get_logits(struct run *run, uint64_t arm, uint64_t window, uin
     struct tsr_eval_arm *a = &run->arms[arm];
     uint64_t             row = begin - (run->w->score_from[window] - 1);
     float               *out = arm == run->reference ? run->base : run->logits;
+    uint64_t             end = run->w->start[window + 1] - run->w->start[window] - 1;
     if (a->states)
         return tsr_eval_states_logits(a->states, run->tally[arm].n, scored, out, err);
     if (!a->engine && !a->layers)
         return tsr_eval_kld_read(a->base, window, row, scored, out, err);
     for (uint64_t i = 0; i < n; i++)
-        run->tokens[i] = (struct tsr_engine_token){ .id = ids[at + i], .logits = at + i >= begin };
+        run->tokens[i] = (struct tsr_engine_token){ .id = ids[at + i],
+                                                    .logits = at + i >= begin,
+                                                    .ahead = (uint32_t)(end - at - n) };
     TSR_TRY(a->layers ? tsr_eval_layers_logits(a->layers, window, begin, scored, out, err)
                       : tsr_engine_forward(a->engine, run->tokens, n, out, err));
     for (uint64_t i = 0; a->save && i < scored; i++)

@@ -112,8 +112,9 @@ static tsr_status run_ids(struct tsr_eval_scorer *s, const uint32_t *ids, uint64
         uint64_t take = n - 1 - at < s->chunk ? n - 1 - at : s->chunk;
         uint64_t first = from - 1 > at ? from - 1 : at; /* its logits predict a scored token */
         for (uint64_t i = 0; i < take; i++) {
-            s->tokens[i] =
-                (struct tsr_engine_token){ .id = ids[at + i], .logits = at + i >= first };
+            s->tokens[i] = (struct tsr_engine_token){ .id = ids[at + i],
+                                                      .logits = at + i >= first,
+                                                      .ahead = (uint32_t)(n - 1 - at - take) };
             TSR_TRY(tsr_tokenizer_ids_push(&s->held, ids[at + i], err));
         }
         TSR_TRY(tsr_engine_forward(s->e, s->tokens, take, s->logits, err));

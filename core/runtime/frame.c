@@ -10,7 +10,7 @@
 #define MAGIC     0x31525354u /* "TSR1" */
 #define WANTS     0x80000000u /* in the slot's word: the token's logits are requested */
 #define GENERATED 0x40000000u /* there too: tsr_engine_token.decode */
-#define TOKEN     8u          /* id, slot */
+#define TOKEN     12u         /* id, slot, tsr_engine_token.ahead */
 #define MAX_SLOTS 0x3fffffffu
 
 void tsr_runtime_frame_make(struct tsr_runtime_frame *f, enum tsr_frame_kind kind)
@@ -106,6 +106,7 @@ tsr_status tsr_runtime_micro_batch_pack(struct tsr_runtime_micro_batch *b, struc
                         (b->token[i].decode ? GENERATED : 0);
         memcpy(at, &b->token[i].id, 4);
         memcpy(at + 4, &slot, 4);
+        memcpy(at + 8, &b->token[i].ahead, 4);
     }
     if (b->head.resets)
         memcpy(at, b->reset, (size_t)b->head.resets * 4);
@@ -130,6 +131,7 @@ tsr_status tsr_runtime_micro_batch_unpack(struct tsr_runtime_micro_batch        
         uint32_t slot;
         memcpy(&b->token[i].id, at, 4);
         memcpy(&slot, at + 4, 4);
+        memcpy(&b->token[i].ahead, at + 8, 4);
         b->token[i].logits = (slot & WANTS) != 0;
         b->token[i].decode = (slot & GENERATED) != 0;
         b->token[i].slot = slot & MAX_SLOTS;

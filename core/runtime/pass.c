@@ -71,6 +71,19 @@ static tsr_status new_batch(struct cutter *k, uint64_t tokens, struct tsr_runtim
     return TSR_OK;
 }
 
+/* Tokens of run i's sequence after the next m of its own: in this batch, and in later ones. */
+static uint32_t tokens_after(const struct cutter *k, uint64_t i, uint64_t m)
+{
+    const struct run *r = &k->runs[i], *last = r;
+    uint64_t          n = r->n - r->done - m;
+    for (uint64_t j = i + 1; j < k->n_runs; j++)
+        if (k->tokens[k->runs[j].first].slot == k->tokens[r->first].slot) {
+            last = &k->runs[j];
+            n += last->n;
+        }
+    return (uint32_t)n + k->tokens[last->first + last->n - 1].ahead;
+}
+
 /* Sends up to `chunk` tokens of each of the runs [first, end). */
 static tsr_status send_piece(struct cutter *k, uint64_t first, uint64_t end, uint64_t chunk,
                              struct tsr_err *err)
@@ -87,8 +100,10 @@ static tsr_status send_piece(struct cutter *k, uint64_t first, uint64_t end, uin
     for (uint64_t i = first, to = 0; i < end; i++) {
         struct run *r = &k->runs[i];
         uint64_t    m = r->n - r->done < chunk ? r->n - r->done : chunk;
+        uint32_t    after = tokens_after(k, i, m);
         for (uint64_t j = 0; j < m; j++, to++) {
             b->token[to] = k->tokens[r->first + r->done + j];
+            b->token[to].ahead = after;
             wanted += b->token[to].logits;
         }
     }

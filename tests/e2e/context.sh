@@ -51,6 +51,35 @@ logits long beyond.st
 warns long 7 5
 ok "long rope: the same bytes" cmp "$WORK/room.st" "$WORK/beyond.st"
 
+# long rope in pieces: eval reads 512 tokens at a time, ranks get 16, and both know how long the text is
+copy pieces phi3-longrope '.original_max_position_embeddings = 600 | .max_position_embeddings = 2048'
+jq -cn --argjson size 320 -f "$ROOT/tools/families/tokenizer.jq" >"$WORK/pieces/tokenizer.json"
+head -c 2000 "$ROOT/configs/demo/held-out.txt" >"$WORK/text"
+run eval pieces --text text --window 900 --max-windows 1 --json
+perplexity=$(jq .perplexity "$WORK/out")
+run eval pieces --text text --window 900 --max-windows 1 --by-layers 1 --json
+ok "eval in pieces: the perplexity of the whole, got $perplexity" json --argjson p "$perplexity" '.perplexity == $p and $p > 1' "$WORK/out"
+cp -r "$MODELS/phi3-longrope" "$WORK/ranks"
+cp "$WORK/pieces/tokenizer.json" "$WORK/ranks/"
+jq -c '.cases[] | {custom_id: .name, method: "POST", url: "/v1/completions", body: {prompt: .prompt, max_tokens: 8,
+    logprobs: 2, ignore_eos: true}}' "$MODELS/phi3-longrope/cases.json" >"$WORK/requests.jsonl"
+cat >"$WORK/plan.yaml" <<'PLAN'
+format: tessera.plan/1
+layers: 2
+workload: {prompt: 64, generate: 8, batch: 4, chunk: 16, kv: f32}
+micro_batches: {prefill: 2, decode: 2}
+stages:
+  - {layers: 0-0, node: here, device: board, tp: 1, schemes: [{layers: 0-0, keep: true}]}
+  - {layers: 1-1, node: here, device: board, tp: 1, schemes: [{layers: 1-1, keep: true}]}
+PLAN
+printf 'version: 1\nmodel: ranks\npipeline:\n  - run: {plan: plan.yaml, input: requests.jsonl, output: a.jsonl, temperature: 0, ranks: threads}\n' >"$WORK/ranks.yaml"
+run run ranks.yaml --out staged
+ok "stages: exit code 0, got $rc" test "$rc" = 0
+run batch ranks -i requests.jsonl -o whole.jsonl --temperature 0
+answers() { jq -cS '[.custom_id, .response.body.choices]' "$WORK/$1"; }
+ok "prompts in pieces: four answers" test "$(answers whole.jsonl | grep -c '"text"')" = 4
+ok "prompts in pieces: the answers of one engine" cmp <(answers whole.jsonl) <(answers staged/a.jsonl)
+
 # dynamic: a base that grows with the length; 7 tokens of 4, factor 2, heads of 16
 copy dynamic llama2 '.rope_scaling = {"rope_type": "dynamic", "factor": 2} | .max_position_embeddings = 4'
 copy grown llama2 '.rope_theta = 10000 * pow(2 * 7 / 4 - 1; 16 / 14) | .max_position_embeddings = 64'

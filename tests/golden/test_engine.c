@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "engine/internal.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -123,11 +124,57 @@ static void declined_formats_run_as_f32(void **state)
     golden_free(&g);
 }
 
+/* Long rope counts the whole text: in two calls, the first of which says what follows, a prompt has the recorded logits, and
+ * without that word it has not.  What is in the cache was made for its length: a longer text cannot follow on it. */
+static void long_rope_in_pieces(void **state)
+{
+    struct rig       *rig = *state;
+    struct tsr_errbuf err = TSR_ERRBUF(err);
+    struct golden     g;
+    golden_load(&g, "phi3-longrope");
+    const struct golden_case *c = &g.cases[g.n - 1];
+    uint64_t                  vocab = g.model->hp.vocab, first = 20, n = c->n_prompt;
+    assert_true(first < 32 && n > 32); /* its original positions */
+    struct tsr_engine_options opt = { .on.backend = "cpu", .slots = 2 };
+    struct tsr_engine        *e = golden_engine(rig->registry, g.model, NULL, opt);
+    struct tsr_engine_token  *t = calloc(n, sizeof *t);
+    float                    *logits = calloc(n * vocab, sizeof *logits);
+    assert_non_null(t);
+    assert_non_null(logits);
+    for (int told = 1; told >= 0; told--) {
+        for (uint64_t i = 0; i < n; i++)
+            t[i] =
+                (struct tsr_engine_token){ .id = c->prompt[i],
+                                           .slot = 1,
+                                           .logits = true,
+                                           .ahead = told && i < first ? (uint32_t)(n - first) : 0 };
+        assert_int_equal(tsr_engine_forward(e, t, first, logits, &err.err), TSR_OK);
+        assert_int_equal(tsr_engine_forward(e, t + first, n - first, logits + first * vocab,
+                                            &err.err),
+                         TSR_OK);
+        if (told)
+            golden_compare("in pieces", c, logits, vocab, TOLERANCE);
+        assert_int_equal(tsr_engine_length(e, 1), n);
+        if (told)
+            assert_false(tsr_engine_rewind(e, 1, n));
+        tsr_engine_reset(e, 1);
+    }
+    double off = 0;
+    for (uint64_t i = 0; i < first * vocab; i++)
+        off = fmax(off, fabs((double)logits[i] - (double)c->logits[i]) / c->range);
+    assert_true(off > 100 * TOLERANCE);
+    free(t);
+    free(logits);
+    tsr_engine_destroy(e);
+    golden_free(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(goldens_on_naive),
         cmocka_unit_test(narrow_caches),
+        cmocka_unit_test(long_rope_in_pieces),
         cmocka_unit_test(declined_operations_run_elsewhere),
         cmocka_unit_test(declined_formats_run_as_f32),
     };

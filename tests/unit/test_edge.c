@@ -44,7 +44,7 @@ static struct tsr_runtime_micro_batch *work(uint32_t tokens)
     b->cols = limits.hidden;
     assert_int_equal(tsr_runtime_micro_batch_reserve(b, &limits, true, false, &e.err), TSR_OK);
     for (uint32_t i = 0; i < tokens; i++)
-        b->token[i] = (struct tsr_engine_token){ .id = i % 100, .slot = i % 8 };
+        b->token[i] = (struct tsr_engine_token){ .id = i % 100, .slot = i % 8, .ahead = 3 * i };
     for (uint64_t i = 0; i < tokens * limits.hidden; i++)
         b->rows[i] = (float)((int64_t)(i * 7919u % 100003u) - 50000) / 64.0f;
     return b;
@@ -117,7 +117,8 @@ static void test_slow(void **state)
     assert_int_equal(got->head.tokens, TOKENS);
     assert_memory_equal(got->rows, s.b->rows, bytes);
     for (uint32_t i = 0; i < TOKENS; i++)
-        assert_true(got->token[i].id == s.b->token[i].id && got->token[i].slot == i % 8);
+        assert_true(got->token[i].id == s.b->token[i].id && got->token[i].slot == i % 8 &&
+                    got->token[i].ahead == 3 * i);
     assert_int_equal(tsr_comm_link_sent(from.rows), bytes);
     assert_int_equal(tsr_comm_link_sent(from.heads),
                      sizeof(struct tsr_runtime_frame) + tsr_runtime_frame_body(&s.b->head));
