@@ -59,6 +59,19 @@ run eval pieces --text text --window 900 --max-windows 1 --json
 perplexity=$(jq .perplexity "$WORK/out")
 run eval pieces --text text --window 900 --max-windows 1 --by-layers 1 --json
 ok "eval in pieces: the perplexity of the whole, got $perplexity" json --argjson p "$perplexity" '.perplexity == $p and $p > 1' "$WORK/out"
+mkdir -p "$WORK/rows/far"
+head -c 700 "$WORK/text" | jq -Rsc '{text: .}' >"$WORK/rows/far/test.jsonl"
+printf 'task: tessera.task/1\nname: far\ndata: {name: mine/far, split: test}\ncontext: "{{ text }}"\nchoices: [a, b]\nanswer: "0"\ndelimiter: ""\nmetrics: [acc]\n' >"$WORK/far.yaml"
+run eval pieces --task far.yaml --data rows --log-samples samples.jsonl
+ok "a question of 701 tokens: exit code 0, got $rc" test "$rc" = 0
+for c in a b; do
+    jq -c --arg c $c '{custom_id: $c, method: "POST", url: "/v1/completions",
+        body: {prompt: (.text + $c), echo: true, logprobs: 1, max_tokens: 1}}' "$WORK/rows/far/test.jsonl"
+done >"$WORK/echo.jsonl"
+run batch pieces -i echo.jsonl -o echoed.jsonl --temperature 0
+ok "its choices have the log-likelihoods that batch has" jq -en --slurpfile a "$WORK/samples.jsonl" --slurpfile b "$WORK/echoed.jsonl" \
+    '[$a[].loglikelihood] as $x | [$b[].response.body.choices[0].logprobs.token_logprobs[-2]] as $y | ($x | length) == 2 and
+    all(range(2); ($x[.] - $y[.] | fabs) < 1e-5)' >"$WORK/jq"
 cp -r "$MODELS/phi3-longrope" "$WORK/ranks"
 cp "$WORK/pieces/tokenizer.json" "$WORK/ranks/"
 jq -c '.cases[] | {custom_id: .name, method: "POST", url: "/v1/completions", body: {prompt: .prompt, max_tokens: 8,
