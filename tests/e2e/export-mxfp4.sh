@@ -57,5 +57,9 @@ fails "rows of gate, then of up" 2 'k' convert "$ROOT/tests/golden/models/qwen3_
 ok "it names the tensor" mentions 'layers\.0\.mlp\.experts\.gate_up_proj\b'
 fails "a parameter as compressed-tensors" 2 'k' convert all --to compressed-tensors -o k
 ok "it names the tensor" mentions 'layers\.0\.mlp\.experts\.gate_up_proj\b'
+ok "and the formats that take it" mentions '\bhf, mxfp4 or gguf$'
+run quantize "$ROOT/tests/golden/models/qwen3_5_moe" --use mx --element fp4_e2m1 --block 32 -o rows
+fails "a parameter with rows of gate, then of up" 2 'k' convert rows --to compressed-tensors -o k
+ok "mxfp4 is not among its formats" mentions 'experts\.[a-z_]+\b.* hf or gguf$'
 ok "nothing is left" test ! -e "$WORK/k"
 finish

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "model/bind.h"
+#include "model/family.h"
 
 #include <string.h>
 
@@ -18,8 +19,9 @@ static tsr_status check_module(const struct tsr_export *x, const struct tsr_mode
         return TSR_OK;
     return tsr_fail(x->err, TSR_E_INPUT,
                     "%s: \"%s\" cannot be stored as %s: the experts of a layer are one tensor, "
-                    "not the weight of a linear; export to hf, mxfp4 or gguf",
-                    x->path, v->module, x->kind->name);
+                    "not the weight of a linear; export to %s",
+                    x->path, v->module, x->kind->name,
+                    v->role->interleaved ? "hf, mxfp4 or gguf" : "hf or gguf");
 }
 
 tsr_status tsr_export_rule_add(struct tsr_export *x, const struct tsr_export_module *m, bool packed)
