@@ -58,14 +58,18 @@ static int has_avx512(void)
            __builtin_cpu_supports("avx512vnni");
 }
 
-tsr_status tsr_cpu_pick(const struct tsr_cpu_kernels **k, struct tsr_err *err)
+tsr_status tsr_cpu_pick(const struct tsr_cpu_kernels **k, const struct tsr_cpu_amx_kernels **amx,
+                        struct tsr_err *err)
 {
     const char *want = getenv("TSR_ISA");
     __builtin_cpu_init();
+    *amx = NULL;
     if (!want || !*want) {
         *k = has_avx512() ? &tsr_cpu_kernels_avx512
              : has_avx2() ? &tsr_cpu_kernels_avx2
                           : &tsr_cpu_kernels_scalar;
+        if (*k == &tsr_cpu_kernels_avx512)
+            *amx = tsr_cpu_amx_pick();
         return TSR_OK;
     }
     if (strcmp(want, "scalar") == 0) {
@@ -80,33 +84,41 @@ tsr_status tsr_cpu_pick(const struct tsr_cpu_kernels **k, struct tsr_err *err)
         *k = &tsr_cpu_kernels_avx2;
         return TSR_OK;
     }
-    if (strcmp(want, "avx512") == 0) {
+    if (strcmp(want, "avx512") == 0 || strcmp(want, "amx") == 0) {
         if (!has_avx512())
             return tsr_fail(err, TSR_E_CONFIG,
-                            "TSR_ISA=avx512: this CPU lacks AVX-512 F, BW, VL, "
-                            "DQ or VNNI; unset it or use avx2");
+                            "TSR_ISA=%s: this CPU lacks AVX-512 F, BW, VL, "
+                            "DQ or VNNI; unset it or use avx2",
+                            want);
         *k = &tsr_cpu_kernels_avx512;
+        if (strcmp(want, "amx") == 0 && !(*amx = tsr_cpu_amx_pick()))
+            return tsr_fail(err, TSR_E_CONFIG,
+                            "TSR_ISA=amx: this CPU lacks AMX-INT8, or the system does not let "
+                            "the process use it; unset it or use avx512");
         return TSR_OK;
     }
-    return tsr_fail(err, TSR_E_CONFIG, "TSR_ISA=%.40s: unknown; use scalar, avx2 or avx512", want);
+    return tsr_fail(err, TSR_E_CONFIG, "TSR_ISA=%.40s: unknown; use scalar, avx2, avx512 or amx",
+                    want);
 }
 
 tsr_status tsr_cpu_create(const struct tsr_host *host, const struct tsr_cpu_memory *mem,
                           void **self, struct tsr_err *err)
 {
-    const struct tsr_cpu_kernels *k = NULL;
-    tsr_status                    st = tsr_cpu_pick(&k, err);
+    const struct tsr_cpu_kernels     *k = NULL;
+    const struct tsr_cpu_amx_kernels *amx = NULL;
+    tsr_status                        st = tsr_cpu_pick(&k, &amx, err);
     if (st != TSR_OK)
         return st;
     struct tsr_cpu *c = host->alloc(host->ctx, sizeof *c, 64);
     if (!c)
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: %zu bytes for the CPU backend",
                         sizeof *c);
-    *c = (struct tsr_cpu){ .host = host, .k = k, .mem = mem };
+    *c = (struct tsr_cpu){ .host = host, .k = k, .amx = amx, .mem = mem };
     c->permute = k == &tsr_cpu_kernels_avx512 && __builtin_cpu_supports("avx512vbmi");
-    c->device = k == &tsr_cpu_kernels_avx512 ? "cpu avx512 vnni"
-                : k == &tsr_cpu_kernels_avx2 ? "cpu avx2"
-                                             : "cpu scalar";
+    c->device = amx                            ? "cpu avx512 vnni amx"
+                : k == &tsr_cpu_kernels_avx512 ? "cpu avx512 vnni"
+                : k == &tsr_cpu_kernels_avx2   ? "cpu avx2"
+                                               : "cpu scalar";
     tsr_cpu_linalg_init(c);
     *self = c;
     return TSR_OK;

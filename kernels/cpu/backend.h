@@ -3,6 +3,7 @@
 #define TSR_CPU_BACKEND_H
 
 #include "../tensor/op.h"
+#include "amx.h"
 #include "bf16.h"
 #include "kernels.h"
 #include "linalg.h"
@@ -34,6 +35,7 @@ struct tsr_cpu {
     const struct tsr_cpu_memory       *mem;
     const char                        *device;
     const struct tsr_cpu_bf16_kernels *bf16;    /* numerics: fast; else NULL */
+    const struct tsr_cpu_amx_kernels  *amx;     /* else NULL */
     int                                permute; /* the CPU has AVX512-VBMI */
     uint8_t                           *scratch; /* of operations; grows */
     uint64_t                           scratch_bytes;
@@ -92,8 +94,9 @@ void tsr_cpu_segments(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d)
 /* layout.c: the table of tessera/backend_layout.h. */
 const struct tsr_backend_layout_v1 *tsr_cpu_layout(void);
 
-/* Kernels for TSR_ISA or for this machine. */
-tsr_status tsr_cpu_pick(const struct tsr_cpu_kernels **k, struct tsr_err *err);
+/* Kernels for TSR_ISA or for this machine; amx: NULL without it. */
+tsr_status tsr_cpu_pick(const struct tsr_cpu_kernels **k, const struct tsr_cpu_amx_kernels **amx,
+                        struct tsr_err *err);
 
 /* At least `bytes` of scratch, aligned to 64, until the next call. */
 tsr_status tsr_cpu_scratch(struct tsr_cpu *c, uint64_t bytes, uint8_t **p, struct tsr_err *err);

@@ -23,6 +23,11 @@ struct part {
     };
 };
 
+/* Where the part after one is: of the same segment in this panel, else in the next. */
+struct next {
+    uint64_t panel, run;
+};
+
 /* The codes from column k on, where a step begins. */
 INLINE const uint8_t *codes_at(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k)
 {

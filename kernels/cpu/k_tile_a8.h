@@ -126,6 +126,24 @@ INLINE void put(const struct tsr_cpu_linear *a, uint64_t row, uint64_t token, v1
     v_storen(a->out + token * a->ldo + row, y, n);
 }
 
+/* The tree of segment sums grows as a binary counter, level[i] holding sums of 2^i of them: the sum c of an odd
+ * segment meets those of `levels` levels. */
+INLINE void tree(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, uint64_t n,
+                 const uint64_t levels, float (*c)[PANEL], float (*level)[TOKENS_MAX][PANEL])
+{
+    for (uint64_t t = 0; t < n; t++)
+        for (uint64_t lane = 0; lane < PANEL; lane += 16) {
+            v16 sum = v_load(&c[t][lane]);
+            UNROLL
+            for (uint64_t i = 0; i < levels; i++)
+                sum = v_add(v_load(&level[i][t][lane]), sum);
+            if (levels < 3)
+                v_store(&level[levels][t][lane], sum);
+            else
+                put(a, panel * PANEL + lane, t0 + t, sum);
+        }
+}
+
 /* Tokens [t0,t1) of one panel.  Segments outside, so that their codes stay near for all tiles;
  * the tree of segment sums grows as a binary counter, part[i] holding sums of 2^i of them. */
 INLINE void tiles(const struct tsr_cpu_linear *a, const enum tsr_cpu_layout l,

@@ -200,29 +200,6 @@ static const tile_first first_of[3][W_I2 + 1] = {
                      [W_I2] = first_RUN_MAPPED_W_I2 },
 };
 
-/* The tree of segment sums grows as a binary counter, level[i] holding sums of 2^i of them: the sum c of an odd
- * segment meets those of `levels` levels. */
-INLINE void tree(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0, uint64_t n,
-                 const uint64_t levels, float (*c)[PANEL], float (*level)[TOKENS_MAX][PANEL])
-{
-    for (uint64_t t = 0; t < n; t++)
-        for (uint64_t lane = 0; lane < PANEL; lane += 16) {
-            v16 sum = v_load(&c[t][lane]);
-            UNROLL
-            for (uint64_t i = 0; i < levels; i++)
-                sum = v_add(v_load(&level[i][t][lane]), sum);
-            if (levels < 3)
-                v_store(&level[levels][t][lane], sum);
-            else
-                put(a, panel * PANEL + lane, t0 + t, sum);
-        }
-}
-
-/* Where the part after one is: of the same segment in this panel, else in the next. */
-struct next {
-    uint64_t panel, run;
-};
-
 /* All tokens [t0,t1) through a part: acc[t1 - t0][PANEL]. */
 INLINE void tiles_part(const struct tsr_cpu_linear *a, const enum run_kind kind, const int low,
                        struct part *p, uint64_t panel, struct next next, uint64_t t0, uint64_t t1,

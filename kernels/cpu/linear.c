@@ -12,7 +12,7 @@ struct job {
     struct tsr_cpu_linear a;
     uint64_t              group;     /* panels that go together */
     uint64_t              per_chunk; /* tokens that go through a panel together */
-    int                   a8;
+    int                   a8, amx;
     float                *x16; /* a16: rounded activations */
     float                *xpack;
     int8_t               *q, *qpack;
@@ -45,12 +45,18 @@ static tsr_status pack_tiles(void *arg, uint64_t begin, uint64_t end)
     return TSR_OK;
 }
 
+/* Tokens whose int8 activations are stored together. */
+static uint64_t tile_of(const struct job *j)
+{
+    return !j->qpack ? j->a.tokens : j->amx ? AMX_TOKENS : j->c->k->tile8;
+}
+
 /* Codes, scales and sums per run of tokens [begin,end); of a tile together if there are tiles. */
 static tsr_status quantize_rows(void *arg, uint64_t begin, uint64_t end)
 {
     struct job                  *j = arg;
     const struct tsr_cpu_weight *w = j->a.w;
-    const uint64_t               tile = j->qpack ? j->c->k->tile8 : j->a.tokens;
+    const uint64_t               tile = tile_of(j);
     for (uint64_t t = begin; t < end; t++) {
         uint64_t first = t - t % tile, m = cpu_min(tile, j->a.tokens - first);
         j->c->k->quantize(w, j->a.x + t * j->a.ldx, j->q + t * j->a.ldq, j->a.ldq,
@@ -73,16 +79,18 @@ static void widen_sums(int32_t *sums, uint64_t n)
 static tsr_status pack_codes(void *arg, uint64_t begin, uint64_t end)
 {
     struct job *j = arg;
-    uint64_t    tile = j->c->k->tile8, ldq = j->a.ldq, seg = j->a.w->seg;
+    uint64_t    tile = tile_of(j), ldq = j->a.ldq, seg = j->a.w->seg;
     for (uint64_t b = begin; b < end; b++) {
         uint64_t t = b * tile, m = cpu_min(tile, j->a.tokens - t), t0 = t - t % j->per_chunk;
         uint64_t chunk = cpu_min(j->per_chunk, j->a.tokens - t0);
-        for (uint64_t k = 0; k < ldq; k += seg) {
+        if (j->amx)
+            j->c->amx->pack(j->qpack + t * ldq, j->q + t * ldq, ldq, m);
+        for (uint64_t k = 0; !j->amx && k < ldq; k += seg) {
             uint64_t n = cpu_min(seg, ldq - k);
             j->c->k->pack_q(j->qpack + t0 * ldq + k * chunk + (t - t0) * n, j->q + t * ldq + k, ldq,
                             n, m);
         }
-        if (j->a.w->affine && j->a.tokens > tile)
+        if (j->a.w->affine && (j->amx || j->a.tokens > tile))
             widen_sums(j->sums + t * j->a.w->nruns, m * j->a.w->nruns);
     }
     return TSR_OK;
@@ -97,7 +105,9 @@ static tsr_status panels(void *arg, uint64_t begin, uint64_t end)
         uint64_t panel = i % groups * j->group, t0 = i / groups * j->per_chunk;
         uint64_t np = cpu_min(j->group, j->a.w->panels - panel);
         uint64_t t1 = cpu_min(t0 + j->per_chunk, j->a.tokens);
-        if (j->a8)
+        if (j->amx)
+            j->c->amx->linear(&j->a, panel, np, t0, t1);
+        else if (j->a8)
             j->c->k->linear_a8(&j->a, panel, np, t0, t1);
         else
             j->c->k->linear(&j->a, panel, np, t0, t1);
@@ -123,11 +133,12 @@ struct places {
 
 static int a8_places(const struct tsr_cpu_weight *w, uint64_t T, int tiled, struct places *p)
 {
-    uint64_t end;
+    uint64_t end,
+        packed = tiled ? cpu_ceil(T, AMX_TOKENS) * AMX_TOKENS : 0; /* the most of either */
     p->total = 0;
     p->ldq = cpu_ceil(w->cols, PAD) * PAD;
-    return reserve(&p->total, T, p->ldq, &p->q) &&
-           reserve(&p->total, tiled ? T : 0, p->ldq, &p->qpack) &&
+    return packed >= (tiled ? T : 0) && reserve(&p->total, T, p->ldq, &p->q) &&
+           reserve(&p->total, packed, p->ldq, &p->qpack) &&
            reserve(&p->total, T, w->nblocks * 4, &p->sa) &&
            reserve(&p->total, T, w->nruns * 4, &p->sums) &&
            /* a first tile of few tokens reads as if it were full */
@@ -183,7 +194,8 @@ static tsr_status prepare_a8(struct tsr_cpu *c, struct job *j, int tiled, struct
     st = tsr_cpu_for(c, T, w->cols * 4, quantize_rows, j);
     if (st != TSR_OK || !tiled)
         return st;
-    return tsr_cpu_for(c, cpu_ceil(T, c->k->tile8), w->cols * c->k->tile8, pack_codes, j);
+    uint64_t tile = tile_of(j);
+    return tsr_cpu_for(c, cpu_ceil(T, tile), w->cols * tile, pack_codes, j);
 }
 
 static tsr_status prepare_f32(struct tsr_cpu *c, struct job *j, uint32_t act, int tiled,
@@ -327,9 +339,10 @@ tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op,
     if (c->bf16 && w->layout == W_BF16 && T > DIRECT_MAX)
         return tsr_cpu_linear_bf16(c, &j.a, err);
     j.a8 = packed && act == TSR_ACT_A8;
-    uint64_t tile = j.a8 ? c->k->tile8 : c->k->tile;
-    j.per_chunk = TOKENS_MAX / tile * tile;
     tiled = is_tiled(w, j.a8, T);
+    j.amx = c->amx && tiled && j.a8 && tsr_cpu_amx_takes(w, T);
+    uint64_t tile = j.amx ? AMX_TOKENS : j.a8 ? c->k->tile8 : c->k->tile;
+    j.per_chunk = TOKENS_MAX / tile * tile;
     if (j.a8) {
         st = prepare_a8(c, &j, tiled, err);
     } else {

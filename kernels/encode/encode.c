@@ -98,6 +98,8 @@ tsr_status tsr_encode_pick(const struct tsr_encode **e, struct tsr_err *err)
         int (*has)(void);
     } sets[] = { { &tsr_encode_avx512, has_avx512 }, { &tsr_encode_avx2, has_avx2 } };
     const char *want = getenv("TSR_ISA");
+    if (want && strcmp(want, "amx") == 0) /* AVX-512 and more, which is of no use here */
+        want = "avx512";
     __builtin_cpu_init();
     for (size_t i = 0; i < 2; i++) {
         int asked = want && strcmp(want, sets[i].e->name) == 0, has = sets[i].has();
@@ -112,8 +114,8 @@ tsr_status tsr_encode_pick(const struct tsr_encode **e, struct tsr_err *err)
         }
     }
     if (want && *want && strcmp(want, "scalar") != 0)
-        return tsr_fail(err, TSR_E_CONFIG, "TSR_ISA=%.40s: unknown; use scalar, avx2 or avx512",
-                        want);
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "TSR_ISA=%.40s: unknown; use scalar, avx2, avx512 or amx", want);
     *e = &tsr_encode_scalar;
     return TSR_OK;
 }

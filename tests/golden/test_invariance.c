@@ -29,9 +29,9 @@ struct way {
 };
 static const struct way reference = { NULL, 1, false, 0 };
 static const struct way ways[] = {
-    { "avx2", 1, true, 0 },    { "avx2", 7, false, 1 }, { "scalar", 2, true, 3 },
-    { "scalar", 7, false, 0 }, { NULL, 2, true, 1 },    { NULL, 7, true, 5 },
-    { NULL, 1, false, 3 },
+    { "avx2", 1, true, 0 },    { "avx2", 7, false, 1 },  { "scalar", 2, true, 3 },
+    { "scalar", 7, false, 0 }, { NULL, 2, true, 1 },     { NULL, 7, true, 5 },
+    { NULL, 1, false, 3 },     { "avx512", 1, true, 0 },
 };
 
 /* What came out. */

@@ -392,7 +392,7 @@ static inline float *wt_dense(const struct wt *w)
     return d;
 }
 
-static const char *const test_isas[] = { "scalar", "avx2", "avx512" };
-#define ISAS 3
+static const char *const test_isas[] = { "scalar", "avx2", "avx512", "amx" };
+#define ISAS 4
 
 #endif

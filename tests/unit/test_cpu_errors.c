@@ -38,15 +38,27 @@ static void refused(const struct tsr_op *op, const char *about, const char *fact
 static void isa_names(void **state)
 {
     (void)state;
-    const struct tsr_cpu_kernels *k = NULL;
+    const struct tsr_cpu_kernels     *k = NULL;
+    const struct tsr_cpu_amx_kernels *amx = NULL;
     setenv("TSR_ISA", "neon", 1);
-    assert_int_equal(tsr_cpu_pick(&k, &err), TSR_E_CONFIG);
+    assert_int_equal(tsr_cpu_pick(&k, &amx, &err), TSR_E_CONFIG);
     assert_true(error_is(&err, "", "TSR_ISA=neon"));
     setenv("TSR_ISA", "scalar", 1);
-    assert_int_equal(tsr_cpu_pick(&k, &err), TSR_OK);
+    assert_int_equal(tsr_cpu_pick(&k, &amx, &err), TSR_OK);
     assert_string_equal(k->name, "scalar");
+    assert_null(amx);
+    setenv("TSR_ISA", "avx512", 1);
+    if (tsr_cpu_pick(&k, &amx, NULL) == TSR_OK)
+        assert_null(amx);
+    setenv("TSR_ISA", "amx", 1);
+    if (tsr_cpu_pick(&k, &amx, &err) == TSR_OK) {
+        assert_string_equal(k->name, "avx512");
+        assert_non_null(amx);
+    } else {
+        assert_true(error_is(&err, "", "TSR_ISA=amx"));
+    }
     unsetenv("TSR_ISA");
-    assert_int_equal(tsr_cpu_pick(&k, &err), TSR_OK);
+    assert_int_equal(tsr_cpu_pick(&k, &amx, &err), TSR_OK);
 }
 
 static void buffers(void **state)

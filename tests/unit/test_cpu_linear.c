@@ -199,6 +199,32 @@ static void linear_many_tokens(void **state)
     free(x);
 }
 
+/* What AMX takes: rows and groups of whole products, each with tails of tokens, of rows, of segments, of blocks
+ * and of the columns that are unpacked together. */
+static void linear_on_tiles(void **state)
+{
+    (void)state;
+    static const uint64_t K[] = { 32, 160, 544, 1312, 4128 }, T[] = { 16, 64, 17, 101, 97 };
+    static const uint64_t groups[] = { 32, 64, 96, 128, 0 };
+    static const uint32_t levels[] = { 0, 4, 6, 8 };
+    float                *x = rnd_new((uint64_t)101 * 1312, 1.0f);
+    for (uint32_t i = 0; i < 35; i++) {
+        struct wt w;
+        uint64_t  k = K[i % 5], t = k > 2000 ? 17 : T[i / 5 % 5], n = PICK(some_n);
+        wt_int(&w, n, k, 2 + i % 7, groups[(i + i / 5) % 5], i % 2 ? TSR_F32 : TSR_F16,
+               i % 3 ? TSR_ZERO_MID : TSR_ZERO_STORED);
+        check_weight(&w, t, x, i % 2);
+        wt_free(&w);
+        wt_affine(&w, n, k, 2 + i % 7, i % 2 ? 32 : 64, TSR_F16, levels[i % 4]);
+        check_weight(&w, t, x, 0);
+        wt_free(&w);
+        wt_table_any(&w, n, k, i);
+        check_weight(&w, t, x, 0);
+        wt_free(&w);
+    }
+    free(x);
+}
+
 /* Enough rows that up to 4 tokens go through two panels at a time; the last panel is alone and short. */
 static void linear_panels_in_pairs(void **state)
 {
@@ -437,6 +463,7 @@ int main(void)
         cmocka_unit_test(linear_table_follows_the_page),
         cmocka_unit_test(linear_wide),
         cmocka_unit_test(linear_many_tokens),
+        cmocka_unit_test(linear_on_tiles),
         cmocka_unit_test(linear_panels_in_pairs),
         cmocka_unit_test(few_bits_take_few_bytes),
         cmocka_unit_test(minimums_take_few_bytes),
