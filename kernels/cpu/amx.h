@@ -19,6 +19,12 @@ struct tsr_cpu_amx_kernels {
 };
 extern const struct tsr_cpu_amx_kernels tsr_cpu_amx;
 
+struct tsr_cpu_amx_digits {
+    /* As digits_a8 in extra.h, where tsr_cpu_amx_takes_digits(); a->q: tiles as pack() makes them. */
+    void (*linear)(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, uint64_t t1);
+};
+extern const struct tsr_cpu_amx_digits tsr_cpu_amx_digits;
+
 /* The kernels if this CPU has AMX and the system lets the process use it, else NULL. The permission is the
  * process's and stays. */
 const struct tsr_cpu_amx_kernels *tsr_cpu_amx_pick(void);
@@ -32,6 +38,13 @@ static inline int tsr_cpu_amx_takes(const struct tsr_cpu_weight *w, uint64_t tok
            tokens >= (w->group >= 64 ? 16u
                       : w->affine    ? 64u
                                      : 32u);
+}
+
+/* The same of small floats: of three digits to base 128, which is all but fp8_e5m2. */
+static inline int tsr_cpu_amx_takes_digits(const struct tsr_cpu_weight *w, uint64_t tokens)
+{
+    return w->layout == W_FPX && w->extra.digits <= 3 && w->aligned && w->cols % AMX_STEP == 0 &&
+           w->group % AMX_STEP == 0 && tokens >= AMX_TOKENS;
 }
 
 #endif

@@ -1,42 +1,9 @@
 /* k_amx.c - LINEAR with int8 activations, many tokens, on tile registers: a tile's sums over one run are 16 tokens
  * by 16 rows, exact; then one FMA by weight scale times activation scale for each, in the order of
  * k_linear_a8.c (docs/decisions/numerics.md). */
-#include "amx.h"
+#include "k_amx.h"
 #include "k_part.h"
 #include "k_tile_a8.h"
-
-/* In assembly, with all of memory as an operand: the builtins of gcc 12 do not tell what a tile reads. The tiles:
- * 0 are sums, 4 activations and 6 weights. */
-#define LOAD(tile, p, stride)                                                                      \
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile                                            \
-                     :                                                                             \
-                     : "r"(p), "r"((int64_t)(stride))                                              \
-                     : "memory")
-#define STORE(tile, p)                                                                             \
-    __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)"                                        \
-                     :                                                                             \
-                     : "r"(p), "r"((int64_t)64)                                                    \
-                     : "memor"                                                                     \
-                       "y")
-#define ZERO(tile)            __asm__ volatile("tilezero %%tmm" #tile : : :)
-#define DOT_SIGNED(sum, w, x) __asm__ volatile("tdpbssd %%tmm" #w ", %%tmm" #x ", %%tmm" #sum : : :)
-#define DOT_UNSIGNED(sum, w, x)                                                                    \
-    __asm__ volatile("tdpbsud %%tmm" #w ", %%tmm" #x ", %%tmm" #sum : : :)
-
-struct config {
-    uint8_t  palette, start, reserved[14];
-    uint16_t bytes[16]; /* of a row */
-    uint8_t  rows[16];
-};
-
-static void configure(void)
-{
-    static const struct config c = { .palette = 1,
-                                     .bytes = { [0] = 64, [4] = AMX_STEP, [6] = 64 },
-                                     .rows = { [0] = 16, [4] = AMX_TOKENS, [6] = AMX_STEP / 4 } };
-    _Static_assert(sizeof c == 64, "what ldtilecfg reads");
-    __asm__ volatile("ldtilecfg %0" : : "m"(c));
-}
 
 /* Which codes a part has. */
 enum codes {
@@ -141,18 +108,18 @@ struct place {
 INLINE void products(const enum codes kind, const struct tsr_cpu_run *u, struct place *at,
                      int32_t *to)
 {
-    ZERO(0);
+    TILE_ZERO(0);
     for (uint32_t n = (u->k1 - u->k0) / AMX_STEP; n; n--) {
-        LOAD(4, at->q, AMX_STEP);
-        LOAD(6, at->codes, 128);
+        TILE_LOAD(3, at->q, AMX_STEP);
+        TILE_LOAD(4, at->codes, 128);
         if (kind == CODES_SIGNED)
-            DOT_SIGNED(0, 6, 4);
+            TILE_DOT(0, 4, 3);
         else
-            DOT_UNSIGNED(0, 6, 4);
+            TILE_DOT_UNSIGNED(0, 4, 3);
         at->codes += AMX_STEP * PANEL;
         at->q += AMX_STEP * AMX_TOKENS;
     }
-    STORE(0, to);
+    TILE_STORE(0, to);
 }
 
 /* Runs whose products are issued before a run is folded: a load waits until the tile that it reads is stored. */
@@ -251,7 +218,7 @@ static void linear(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, 
     struct part                  p;
     uint64_t                     first = 0;
     _Static_assert(TOKENS_MAX % AMX_TOKENS == 0, "room for whole tiles");
-    configure();
+    tiles_begin();
     for (uint64_t s = 0; s < SEGMENTS; s++) {
         uint64_t last = first;
         while (last < w->nruns && w->runs[last].segment == s)
@@ -279,7 +246,7 @@ static void linear(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, 
         }
         first = last;
     }
-    __asm__ volatile("tilerelease" : : :);
+    tiles_end();
 }
 
 const struct tsr_cpu_amx_kernels tsr_cpu_amx = { pack, linear };

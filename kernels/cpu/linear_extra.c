@@ -8,6 +8,7 @@ struct job {
     const struct tsr_cpu  *c;
     struct tsr_cpu_linear8 a;
     uint64_t               per_chunk;
+    int                    amx;
     int8_t                *rows, *q; /* codes by token, and by tile */
     float                 *sa, *xt;
     int32_t               *sums;
@@ -46,10 +47,13 @@ static tsr_status prepare_rows(void *arg, uint64_t begin, uint64_t end)
 static tsr_status pack_tiles(void *arg, uint64_t begin, uint64_t end)
 {
     struct job *j = arg;
-    uint64_t    tile = j->c->k->tile8, ldq = j->a.ldq;
+    uint64_t    tile = j->amx ? AMX_TOKENS : j->c->k->tile8, ldq = j->a.ldq;
     for (uint64_t b = begin; b < end; b++) {
         uint64_t t0 = b * tile, m = cpu_min(tile, j->a.tokens - t0);
-        j->c->k->pack_q(j->q + t0 * ldq, j->rows + t0 * ldq, ldq, ldq, m);
+        if (j->amx)
+            j->c->amx->pack(j->q + t0 * ldq, j->rows + t0 * ldq, ldq, m);
+        else
+            j->c->k->pack_q(j->q + t0 * ldq, j->rows + t0 * ldq, ldq, ldq, m);
     }
     return TSR_OK;
 }
@@ -78,6 +82,8 @@ static tsr_status panels(void *arg, uint64_t begin, uint64_t end)
         uint64_t t0 = i / n * j->per_chunk, t1 = cpu_min(t0 + j->per_chunk, j->a.tokens);
         if (j->a.w->extra.llm)
             j->c->k->extra->llm_a8(&j->a, i % n, t0, t1);
+        else if (j->amx)
+            tsr_cpu_amx_digits.linear(&j->a, i % n, t0, t1);
         else if (j->a.w->layout == W_FPX)
             j->c->k->extra->digits_a8(&j->a, i % n, t0, t1);
         else
@@ -105,8 +111,9 @@ static int find_places(const struct tsr_cpu_weight *w, uint64_t T, struct places
     uint64_t llm = w->extra.llm ? T : 0;
     p->total = 0;
     p->ldq = cpu_ceil(w->cols, 32) * 32;
-    return reserve(&p->total, T, p->ldq, &p->rows) &&
-           reserve(&p->total, T > 1 ? T : 0, p->ldq, &p->q) &&
+    uint64_t packed = cpu_ceil(T, AMX_TOKENS) * AMX_TOKENS; /* the most of any tile */
+    return packed >= T && reserve(&p->total, T, p->ldq, &p->rows) &&
+           reserve(&p->total, T > 1 ? packed : 0, p->ldq, &p->q) &&
            reserve(&p->total, T, (llm ? 1 : w->nblocks) * 4, &p->sa) &&
            reserve(&p->total, T,
                    (llm                  ? 1
@@ -130,7 +137,7 @@ static tsr_status prepare_at(const struct tsr_cpu *c, struct job *j, const struc
                              uint8_t *p)
 {
     const struct tsr_cpu_weight *w = j->a.w;
-    uint64_t                     T = j->a.tokens;
+    uint64_t                     T = j->a.tokens, tile = j->amx ? AMX_TOKENS : c->k->tile8;
     tsr_status                   st;
     j->a.ldq = at->ldq;
     j->rows = (int8_t *)p + at->rows;
@@ -142,8 +149,8 @@ static tsr_status prepare_at(const struct tsr_cpu *c, struct job *j, const struc
     if (T == 1) /* a tile of one token is its row */
         j->a.q = j->q = j->rows;
     if ((st = tsr_cpu_for(c, T, w->cols * 4, prepare_rows, j)) != TSR_OK ||
-        (T > 1 && (st = tsr_cpu_for(c, cpu_ceil(T, c->k->tile8), w->cols * c->k->tile8, pack_tiles,
-                                    j)) != TSR_OK) ||
+        (T > 1 &&
+         (st = tsr_cpu_for(c, cpu_ceil(T, tile), w->cols * tile, pack_tiles, j)) != TSR_OK) ||
         !w->extra.outliers)
         return st;
     j->a.xt = j->xt = (float *)(void *)(p + at->xt);
@@ -155,6 +162,7 @@ static struct job job_of(const struct tsr_cpu *c, const struct tsr_cpu_linear *a
 {
     return (struct job){ .c = c,
                          .per_chunk = TOKENS_MAX,
+                         .amx = c->amx && tsr_cpu_amx_takes_digits(a->w, a->tokens),
                          .a = { .w = a->w,
                                 .tokens = a->tokens,
                                 .x = a->x,

@@ -175,6 +175,27 @@ static void small_floats_at_every_count(void **state)
         }
 }
 
+/* What AMX takes: groups of whole products, with tails of tokens, of rows, of segments and of blocks. */
+static void small_floats_on_tiles(void **state)
+{
+    (void)state;
+    static const uint64_t K[] = { 32, 160, 544, 1312 }, T[] = { 16, 17, 97, 31 };
+    static const uint64_t groups[] = { 32, 64, 96, 128, 0 };
+    for (uint32_t i = 0; i < 16; i++) {
+        struct wt w;
+        uint64_t  k = K[i % 4], t = T[(i + i / 4) % 4], n = PICK(some_n);
+        float    *x = rnd_new(t * k, 2.0f);
+        if (i % 2)
+            wt_mx(&w, n, k, digits[i / 2 % 4], groups[i % 5], 8);
+        else
+            wt_fp8(&w, n, k, TSR_MX_FP8_E4M3, groups[i % 5], i / 2 % 2 ? TSR_F32 : TSR_BF16);
+        mostly_numbers(&w);
+        check_weight(&w, t, x);
+        free(x);
+        wt_free(&w);
+    }
+}
+
 /* A code that is no number makes its row NaN under a8, and no other row. */
 static void no_numbers(void **state)
 {
@@ -489,6 +510,7 @@ int main(void)
         cmocka_unit_test(mx_follows_the_page),
         cmocka_unit_test(fp8_follows_the_page),
         cmocka_unit_test(small_floats_at_every_count),
+        cmocka_unit_test(small_floats_on_tiles),
         cmocka_unit_test(no_numbers),
         cmocka_unit_test(lut_follows_the_page),
         cmocka_unit_test(llm_follows_the_page),
