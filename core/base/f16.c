@@ -27,6 +27,8 @@ uint64_t tsr_dtype_size(uint32_t dtype)
         return 2;
     case TSR_U8:
     case TSR_I8:
+    case TSR_E4M3:
+    case TSR_Q4:
         return 1;
     default:
         return 0;
@@ -35,6 +37,8 @@ uint64_t tsr_dtype_size(uint32_t dtype)
 
 const char *tsr_dtype_name(uint32_t dtype)
 {
-    static const char *const name[] = { "?", "F32", "F16", "BF16", "U8", "U32", "I8" };
+    static const char *const name[] = {
+        "?", "F32", "F16", "BF16", "U8", "U32", "I8", "E4M3", "Q4"
+    };
     return dtype < sizeof name / sizeof *name ? name[dtype] : "?";
 }

@@ -288,6 +288,7 @@ tsr_status compare_arm_engine(const struct compare *c, const struct compare_arm 
                               struct tsr_err *err)
 {
     eo.kv_dtype = a->kv;
+    eo.kv_layers = a->kv_layers;
     eo.split = a->ranks ? tsr_eval_tp_split(a->ranks) : NULL;
     TSR_TRY(tsr_engine_create(e, c->job->registry, compare_arm_model(c, a), a->overlay, &eo, err));
     tsr_status st = tsr_engine_set_input_bits(*e, a->act_bits, err);
@@ -304,7 +305,7 @@ void compare_check_by_layers(const struct compare *c, const struct tsr_config_no
     bool ranks = false, cache = false, bits = false;
     for (uint64_t i = 0; i < c->n; i++) {
         ranks = ranks || c->arms[i].tp.simulate_tp;
-        cache = cache || c->arms[i].kv != TSR_F32;
+        cache = cache || compare_arm_cache(&c->arms[i]);
         bits = bits || c->arms[i].act_bits;
     }
     if (c->keys.by_layers)

@@ -68,6 +68,8 @@ tsr_status compare_arm_of(struct compare *c, struct compare_arm *a, struct tsr_e
         tsr_json_set(&a->of, "act_bits", json_integer((json_int_t)a->act_bits));
     if (a->kv != TSR_F32)
         tsr_json_set(&a->of, "kv", json_string(tsr_plugin_kv_name(a->kv)));
+    if (*a->kv_layers)
+        tsr_json_set(&a->of, "kv_layers", json_string(a->kv_layers));
     if (a->tp.simulate_tp)
         tsr_json_set(&a->of, "simulated",
                      json_pack("{s:I, s:s, s:I, s:s, s:s*}", "ranks", (json_int_t)a->tp.simulate_tp,

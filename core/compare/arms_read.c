@@ -89,11 +89,13 @@ bool compare_is_text(const struct tsr_config_node *n, const char *what, struct t
 struct arm_tp {
     struct tsr_pipeline_tp_keys   k;
     int64_t                       kv, act_bits;
+    const char                   *kv_layers;
     const struct tsr_config_node *rotate;
 };
 
 static const struct tsr_option tp_options[] = {
     TSR_OPTION_ENUM(struct arm_tp, kv, TSR_F32, tsr_kv_choices, "The KV cache."),
+    TSR_OPTION_STRING(struct arm_tp, kv_layers, "", TSR_KV_LAYERS_HELP),
     TSR_OPTION_INT(struct arm_tp, act_bits, 0, 0, 8, NULL, "Bits of the inputs of linears."),
     TSR_OPTION_NODE(struct arm_tp, rotate, "The original is rotated first: {kind, sites, seed}."),
     TSR_PIPELINE_TP_OPTIONS(struct arm_tp, k),
@@ -156,6 +158,7 @@ static tsr_status read_tp(struct compare *c, struct compare_arm *a,
     tsr_config_options_fill(&set, 1, NULL, &part, what, d);
     a->tp = o.k;
     a->kv = (uint32_t)o.kv;
+    a->kv_layers = o.kv_layers;
     a->act_bits = (uint32_t)o.act_bits;
     if (a->act_bits == 1)
         tsr_config_diag_error(d, &map->mark, "write act_bits: 4",
@@ -179,9 +182,9 @@ static tsr_status read_pair(struct compare *c, struct compare_arm *a,
                             const struct tsr_config_node *key, const struct tsr_config_node *value,
                             struct tsr_diag *d, struct tsr_err *err)
 {
-    static const char *const names[] = { "model",       "plan",      QUANTIZE, "set",
-                                         "simulate_tp", "algorithm", "codec",  "codec_state",
-                                         "kv",          "act_bits",  "rotate" };
+    static const char *const names[] = { "model",       "plan",      QUANTIZE,   "set",
+                                         "simulate_tp", "algorithm", "codec",    "codec_state",
+                                         "kv",          "kv_layers", "act_bits", "rotate" };
     if (strcmp(key->text, "model") == 0) {
         a->path = compare_is_text(value, "model", d) ? value->text : "";
         return TSR_OK;
@@ -268,7 +271,7 @@ static tsr_status read_arm(struct compare *c, struct compare_arm *a,
     if (others > 1 && tsr_config_diag_errors(d) == before)
         tsr_config_diag_error(d, &map->mark, "quantize that model first, and name the result here",
                               "arm '%.60s' is a model on disk; next to 'model' you can write 'kv', "
-                              "'act_bits', 'codec' and 'simulate_tp' alone",
+                              "'kv_layers', 'act_bits', 'codec' and 'simulate_tp' alone",
                               a->name);
     return TSR_OK;
 }
@@ -307,6 +310,7 @@ tsr_status compare_read_arms(struct compare *c, struct tsr_diag *d, struct tsr_e
     }
     c->arms[0].name = ORIGINAL;
     c->arms[0].kv = TSR_F32;
+    c->arms[0].kv_layers = "";
     for (uint64_t i = 0; i < n; i++) {
         c->arms[i + 1].name = map->keys[i]->text;
         check_name(map->keys[i], d);

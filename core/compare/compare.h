@@ -100,30 +100,31 @@ struct compare_arm {
     char                           *turned;      /* the folder of the rotated original; owned */
     struct tsr_quant_calibration   *calibration; /* of the rotated original; owned; NULL: none */
     uint32_t                        kv;          /* dtype of its KV cache */
-    uint32_t                        act_bits;    /* of the inputs of its linears; 0: as they are */
-    struct tsr_model_overlay       *overlay;     /* owned */
-    struct tsr_pipeline_tp_keys     tp;          /* simulate_tp 0: no ranks are simulated */
-    struct tsr_tp                  *ranks;       /* while it is ready; owned */
-    bool                            ready;     /* own or overlay are there, or nothing is needed */
-    struct tsr_engine              *engine;    /* of the measurement in work; owned */
-    struct tsr_engine              *engine_a8; /* the same under act a8, with measure.a8; owned */
-    struct tsr_eval_layers         *layers, *layers_a8; /* by_layers: in place of them; owned */
-    char                           *stored; /* by_layers: the folder of its packed weights; owned */
-    tsr_status                      status; /* the first thing that failed in this arm */
-    struct tsr_errbuf               error;
-    json_t                         *of;   /* inputs of its result; owned */
-    json_t                         *json; /* its result so far; owned; NULL: not evaluated yet */
-    struct tsr_eval_trace           at;
-    bool                            has_paired, has_speed;
-    struct tsr_eval_paired          paired;
-    double                          p_holm;
-    struct compare_text_test       *on;    /* [n_texts] against the reference; owned; NULL: none */
-    struct tsr_tasks_marks        **marks; /* [tasks] of measure.tasks; owned; NULL: none */
-    struct compare_task_test       *tests; /* [tests] against the original; owned; NULL: none */
-    uint64_t                        ran[3], sampled[3]; /* tsr_engine_acts() of speed and samples */
-    double                         *prefill, *decode;   /* [repeats] tokens/s */
-    double                          prefill_median, decode_median;
-    struct compare_ratio            prefill_ratio, decode_ratio;
+    const char                 *kv_layers; /* and of some layers: plugin/kv_layers.h; "": of none */
+    uint32_t                    act_bits;  /* of the inputs of its linears; 0: as they are */
+    struct tsr_model_overlay   *overlay;   /* owned */
+    struct tsr_pipeline_tp_keys tp;        /* simulate_tp 0: no ranks are simulated */
+    struct tsr_tp              *ranks;     /* while it is ready; owned */
+    bool                        ready;     /* own or overlay are there, or nothing is needed */
+    struct tsr_engine          *engine;    /* of the measurement in work; owned */
+    struct tsr_engine          *engine_a8; /* the same under act a8, with measure.a8; owned */
+    struct tsr_eval_layers     *layers, *layers_a8; /* by_layers: in place of them; owned */
+    char                       *stored; /* by_layers: the folder of its packed weights; owned */
+    tsr_status                  status; /* the first thing that failed in this arm */
+    struct tsr_errbuf           error;
+    json_t                     *of;   /* inputs of its result; owned */
+    json_t                     *json; /* its result so far; owned; NULL: not evaluated yet */
+    struct tsr_eval_trace       at;
+    bool                        has_paired, has_speed;
+    struct tsr_eval_paired      paired;
+    double                      p_holm;
+    struct compare_text_test   *on;    /* [n_texts] against the reference; owned; NULL: none */
+    struct tsr_tasks_marks    **marks; /* [tasks] of measure.tasks; owned; NULL: none */
+    struct compare_task_test   *tests; /* [tests] against the original; owned; NULL: none */
+    uint64_t                    ran[3], sampled[3]; /* tsr_engine_acts() of speed and samples */
+    double                     *prefill, *decode;   /* [repeats] tokens/s */
+    double                      prefill_median, decode_median;
+    struct compare_ratio        prefill_ratio, decode_ratio;
 };
 
 /* Two arms that are compared with each other, by their names. */
@@ -176,6 +177,11 @@ tsr_status compare_arm_of(struct compare *c, struct compare_arm *a, struct tsr_e
 /* arms.c: of its scheme. */
 tsr_status compare_arm_fingerprint(struct compare *c, const struct compare_arm *a, json_t **of,
                                    struct tsr_err *err);
+/* Whether it has another KV cache than the original. */
+static inline bool compare_arm_cache(const struct compare_arm *a)
+{
+    return a->kv != TSR_F32 || (a->kv_layers && *a->kv_layers);
+}
 /* Quantizes or loads, so that compare_arm_model() and the overlay can be run. */
 tsr_status compare_arm_ready(struct compare *c, struct compare_arm *a, struct tsr_err *err);
 void       compare_arm_release(struct compare_arm *a);

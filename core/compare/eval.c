@@ -223,7 +223,8 @@ static tsr_status samples_of(struct compare *c, struct compare_arm *a, json_t **
     TSR_TRY(tsr_pipeline_step_need_tokenizer(c->job, "samples", err));
     struct tsr_engine_options how = { .on = c->job->on,
                                       .act = (uint32_t)c->sample_act,
-                                      .kv_dtype = a->kv };
+                                      .kv_dtype = a->kv,
+                                      .kv_layers = a->kv_layers };
     return tsr_pipeline_sample_texts(c->job, compare_arm_model(c, a), a->overlay, c->keys.samples,
                                      &c->sample, false, c->job->seed, &how, *texts, a->sampled,
                                      err);

@@ -13,8 +13,11 @@ static bool put_cache(json_t *j, const struct compare *c, const struct compare_a
 {
     uint64_t weights, bytes;
     json_t  *o;
+    if (*a->kv_layers && !tsr_pipeline_json_put_text(j, "kv_layers", a->kv_layers))
+        return false;
     if (!a->engine || !c->windows)
-        return a->kv == TSR_F32 || tsr_pipeline_json_put_text(j, "kv", tsr_plugin_kv_name(a->kv));
+        return !compare_arm_cache(a) ||
+               tsr_pipeline_json_put_text(j, "kv", tsr_plugin_kv_name(a->kv));
     tsr_engine_memory(a->engine, &weights, &bytes);
     o = json_object();
     bool ok = tsr_pipeline_json_put_int(o, "bytes", bytes) &&

@@ -32,6 +32,7 @@ static tsr_status start(struct compare *c, struct compare_arm *a, struct tsr_err
     struct tsr_engine_options eo = { .on = c->job->on,
                                      .act = (uint32_t)c->speed.act,
                                      .kv_dtype = a->kv,
+                                     .kv_layers = a->kv_layers,
                                      .slots = 1,
                                      .context =
                                          (uint64_t)(c->speed.prompt + c->speed.generate) + 1 };

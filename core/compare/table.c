@@ -65,7 +65,7 @@ static bool some_arm(const json_t *r, const char *key, const char *but)
 /* Some arm has another KV cache than the original. */
 static bool has_cache(const json_t *r)
 {
-    return some_arm(r, "cache", "-") && some_arm(r, "kv", "f32");
+    return some_arm(r, "cache", "-") && (some_arm(r, "kv", "f32") || some_arm(r, "kv_layers", ""));
 }
 
 static void print_arm(const json_t *r, const json_t *a, int name, FILE *to)

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "plugin/choices.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -112,6 +113,16 @@ static tsr_status run_staged(struct tsr_engine_device *d, const struct tsr_op *o
     return st;
 }
 
+/* The type of op's cache if not every device has it, else 0.  A copy of it for each operation would take longer than the
+ * model. */
+static uint32_t new_cache(const struct tsr_op *op)
+{
+    const struct tsr_tensor *c = op->kind == TSR_OP_KV_STORE    ? op->out
+                                 : op->kind == TSR_OP_ATTENTION ? op->in[1]
+                                                                : NULL;
+    return c && (c->dtype == TSR_E4M3 || c->dtype == TSR_Q4) ? c->dtype : 0;
+}
+
 tsr_status tsr_engine_device_run(struct tsr_engine_device *d, struct tsr_op *op,
                                  struct tsr_engine_weight *w, struct tsr_err *err)
 {
@@ -121,7 +132,12 @@ tsr_status tsr_engine_device_run(struct tsr_engine_device *d, struct tsr_op *op,
     if (st != TSR_E_UNSUPPORTED)
         return st;
     const char *name = op->kind < sizeof op_name / sizeof op_name[0] ? op_name[op->kind] : "?";
-    char        why[256];
+    uint32_t    cache = new_cache(op);
+    if (cache)
+        return tsr_fail(err, TSR_E_UNSUPPORTED,
+                        "%s has no KV cache of %s; choose f32, f16 or int8, or the backend cpu",
+                        d->text, tsr_plugin_kv_name(cache));
+    char why[256];
     (void)snprintf(why, sizeof why, "%s", err && err->cap ? err->text : "no reason given");
     TSR_TRY(tsr_engine_device_fallback(d, name, why, err));
     if (!(d->said_ops & (1u << (op->kind % 32)))) {

@@ -4,6 +4,8 @@
 
 #include "base/mem.h"
 #include "engine/rope.h"
+#include "plugin/kv_layers.h"
+#include "tessera/kv_cache.h"
 
 #include <stdlib.h>
 
@@ -131,6 +133,23 @@ static void set_hooks(struct tsr_engine *e, const struct tsr_engine_options *opt
     }
 }
 
+/* The cache's type in each layer. */
+static tsr_status choose_cache(struct tsr_engine *e, const struct tsr_engine_options *opt,
+                               struct tsr_err *err)
+{
+    uint64_t layers = e->model->hp.layers;
+    e->kv_dtype = opt->kv_dtype;
+    if (!opt->kv_layers || !*opt->kv_layers)
+        return TSR_OK;
+    if (e->streamed)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "kv_layers: a pass by layers has one cache for all; leave one of them out");
+    e->kv_of = tsr_new(layers, sizeof *e->kv_of);
+    if (!e->kv_of)
+        return tsr_fail_nomem(err, layers * sizeof *e->kv_of, "the types of the cache");
+    return tsr_plugin_kv_layers(opt->kv_layers, opt->kv_dtype, layers, e->kv_of, err);
+}
+
 static tsr_status build(struct tsr_engine *e, const struct tsr_model_overlay *o,
                         const struct tsr_engine_options *opt, struct tsr_err *err)
 {
@@ -150,6 +169,7 @@ static tsr_status build(struct tsr_engine *e, const struct tsr_model_overlay *o,
         e->layers[i].lin = e->linears + i * e->model->hp.linears;
     if (!e->slots || !e->layers || !e->linears)
         return tsr_fail_nomem(err, e->n_slots * sizeof *e->slots, "slots");
+    TSR_TRY(choose_cache(e, opt, err));
     if (!e->streamed)
         TSR_TRY(tsr_engine_load(e, o, opt->act, err));
     TSR_TRY(tsr_engine_cache_create(e, err));
@@ -172,15 +192,13 @@ static tsr_status create(struct tsr_engine **out, struct tsr_engine_device *dev,
                          const struct tsr_model *m, const struct tsr_model_overlay *o,
                          const struct tsr_engine_options *opt, struct tsr_err *err)
 {
-    if (opt->slots == 0 || opt->act > TSR_ACT_A8 ||
-        (opt->kv_dtype != TSR_F32 && opt->kv_dtype != TSR_F16 && opt->kv_dtype != TSR_I8))
+    if (opt->slots == 0 || opt->act > TSR_ACT_A8 || tsr_kv_head_bytes(opt->kv_dtype, 1) == 0)
         return tsr_fail(err, TSR_E_INVAL, "engine options: slots, act or kv_dtype is not allowed");
     struct tsr_engine *e = tsr_new(1, sizeof *e);
     if (!e)
         return tsr_fail_nomem(err, sizeof *e, "an engine");
     e->model = m;
     e->dev = e->tap_dev = dev;
-    e->kv_dtype = opt->kv_dtype;
     e->n_slots = opt->slots;
     e->streamed = streamed;
     tsr_status st = build(e, o, opt, err);
@@ -258,6 +276,7 @@ void tsr_engine_destroy(struct tsr_engine *e)
     free(e->parts);
     free(e->split_rows);
     free(e->slots);
+    free(e->kv_of);
     free(e->moves);
     free(e->linears);
     free(e->layers);

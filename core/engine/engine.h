@@ -90,11 +90,12 @@ struct tsr_engine_source {
 
 struct tsr_engine_options {
     struct tsr_plugin_run_on on;
-    uint32_t                 act;      /* TSR_ACT_* for packed weights; others use F32 */
-    uint32_t                 kv_dtype; /* TSR_F32, TSR_F16 or TSR_I8 */
-    uint32_t                 slots;    /* sequences resident at once, >= 1 */
-    uint64_t                 context;  /* positions per slot; 0: the model's maximum */
-    uint64_t                 chunk;    /* most tokens per forward; longer batches are cut; 0: 512 */
+    uint32_t                 act;       /* TSR_ACT_* for packed weights; others use F32 */
+    uint32_t                 kv_dtype;  /* of tessera/kv_cache.h */
+    const char              *kv_layers; /* of some layers: kv_layers.h; NULL or "": of none */
+    uint32_t                 slots;     /* sequences resident at once, >= 1 */
+    uint64_t                 context;   /* positions per slot; 0: the model's maximum */
+    uint64_t                 chunk; /* most tokens per forward; longer batches are cut; 0: 512 */
     /* A part of the model: decoder layers [first, end), end 0: to the last, and its ends. */
     uint64_t                       first, end;
     bool                           no_embed, no_head;
@@ -125,6 +126,8 @@ void       tsr_engine_destroy(struct tsr_engine *e);
 /* Rows that a sequence takes in the cache of a layer with a window, for forwards of at most `chunk` tokens: no more than
  * context. */
 uint64_t tsr_engine_window_rows(uint64_t window, uint64_t chunk, uint64_t context);
+/* Bytes of a row of a cache of keys, or of values, as a type of tessera/kv_cache.h. */
+uint64_t tsr_engine_kv_row(uint32_t dtype, uint64_t kv_heads, uint64_t head_dim);
 /* Bytes of weights and of cache on the device; a sliced weight counts its part. */
 void tsr_engine_memory(const struct tsr_engine *e, uint64_t *weights, uint64_t *cache);
 /* Bytes of the linears of all layers on the device, and how many of them it has as F32 since it declined their format;

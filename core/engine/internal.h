@@ -73,6 +73,7 @@ struct tsr_engine {
     const uint8_t *host_experts_of; /* [layers] instead, where not NULL; borrowed */
     uint64_t       context, chunk, head_rows;
     uint32_t       kv_dtype;
+    uint32_t      *kv_of; /* [layers], owned; NULL: kv_dtype */
     uint64_t       cache_bytes;
     uint64_t       window;         /* the largest of all layers; 0: none has one */
     uint64_t       window_rows;    /* of a slot in their caches; 0: as many as context */
@@ -183,7 +184,11 @@ void tsr_engine_drop_layer(struct tsr_engine *e, uint64_t i);
 void tsr_engine_drop_head(struct tsr_engine *e);
 
 /* kv.c: caches of all layers. */
-tsr_status        tsr_engine_cache_create(struct tsr_engine *e, struct tsr_err *err);
+tsr_status             tsr_engine_cache_create(struct tsr_engine *e, struct tsr_err *err);
+static inline uint32_t tsr_engine_kv_of(const struct tsr_engine *e, uint64_t layer)
+{
+    return e->kv_of ? e->kv_of[layer] : e->kv_dtype;
+}
 static inline int tsr_engine_cache_of(const struct tsr_engine *e, uint64_t layer)
 {
     return e->window_rows && e->model->hp.window[layer] ? TSR_ENGINE_CACHE_WINDOW

@@ -8,6 +8,7 @@
 #include "engine/internal.h"
 
 #include "base/mem.h"
+#include "tessera/kv_cache.h"
 
 #include <stdlib.h>
 
@@ -24,13 +25,9 @@ uint64_t tsr_engine_window_rows(uint64_t window, uint64_t chunk, uint64_t contex
     return rows < context ? rows : context;
 }
 
-/* Columns and bytes of a row. */
-static uint64_t cache_cols(const struct tsr_engine *e)
+uint64_t tsr_engine_kv_row(uint32_t dtype, uint64_t kv_heads, uint64_t head_dim)
 {
-    uint64_t head = e->model->hp.head_dim;
-    if (e->kv_dtype == TSR_I8)
-        head += sizeof(float); /* the scale before the codes */
-    return e->share.kv_heads * head;
+    return (kv_heads * tsr_kv_head_bytes(dtype, head_dim) + 15) / 16 * 16;
 }
 
 static uint64_t slot_rows(const struct tsr_engine *e, uint64_t layer)
@@ -73,14 +70,15 @@ static tsr_status create_ascending(struct tsr_engine *e, struct tsr_err *err)
 
 tsr_status tsr_engine_cache_create(struct tsr_engine *e, struct tsr_err *err)
 {
-    uint64_t cols = cache_cols(e), total = 0;
-    uint64_t width = e->kv_dtype == TSR_F32 ? 4 : e->kv_dtype == TSR_F16 ? 2 : 1;
-    uint64_t stride = (cols * width + 15) / 16 * 16;
+    uint64_t total = 0;
     choose_window(e);
     const struct tsr_engine_layer_dev *first = NULL;
     for (uint64_t i = e->first; i < e->end; i++) {
         struct tsr_engine_layer_dev *l = &e->layers[i];
         uint64_t                     bytes, rows = e->n_slots * slot_rows(e, i); /* fits 32 bits */
+        uint32_t                     dtype = tsr_engine_kv_of(e, i);
+        uint64_t cols = e->share.kv_heads * tsr_kv_head_cols(dtype, e->model->hp.head_dim);
+        uint64_t stride = tsr_engine_kv_row(dtype, e->share.kv_heads, e->model->hp.head_dim);
         if (tsr_model_is_recurrent(&e->model->hp, i))
             continue;
         if (e->streamed && first) { /* a layer's run begins with an empty cache */
@@ -93,10 +91,10 @@ tsr_status tsr_engine_cache_create(struct tsr_engine *e, struct tsr_err *err)
             !tsr_add(total, bytes, &total))
             return tsr_fail(err, TSR_E_NOMEM, "a cache of %u sequences of %llu tokens is too large",
                             e->n_slots, (unsigned long long)e->context);
-        TSR_TRY(tsr_engine_device_tensor(e->dev, e->kv_dtype, rows, cols, stride, "the KV cache",
-                                         &l->k, err));
-        TSR_TRY(tsr_engine_device_tensor(e->dev, e->kv_dtype, rows, cols, stride, "the KV cache",
-                                         &l->v, err));
+        TSR_TRY(tsr_engine_device_tensor(e->dev, dtype, rows, cols, stride, "the KV cache", &l->k,
+                                         err));
+        TSR_TRY(tsr_engine_device_tensor(e->dev, dtype, rows, cols, stride, "the KV cache", &l->v,
+                                         err));
     }
     e->cache_bytes = total;
     return e->window_rows ? create_ascending(e, err) : TSR_OK;

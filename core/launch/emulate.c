@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "planning/rules.h"
+#include "plugin/choices.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -151,9 +152,7 @@ static tsr_status open_times(struct tsr_launch_emulate *e, struct tsr_registry *
                                      err));
     e->pacing.job = (struct tsr_plan_latency_job){ .shape = e->shape,
                                                    .mode = TSR_PLAN_LATENCY_FIT,
-                                                   .kv_bits = p->load.kv == TSR_F32  ? 32
-                                                              : p->load.kv == TSR_I8 ? 8
-                                                                                     : 16 };
+                                                   .kv_bits = tsr_plugin_kv_bits(p->load.kv) };
     e->pacing.candidates = &e->candidates;
     e->pacing.candidate = e->candidate;
     e->pacing.cpu_experts = e->cpu_experts;

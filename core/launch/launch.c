@@ -131,6 +131,7 @@ static tsr_status begin(struct tsr_launch *f, struct tsr_registry *r, const stru
     TSR_TRY(tsr_runtime_layout_plan(&f->layout, &f->plan.file, &m->hp, opt->requests, err));
     TSR_TRY(check_norms(f, m, err));
     co.kv_dtype = (uint32_t)load->kv;
+    co.kv_layers = load->kv_layers;
     if (!opt->context)
         opt->context = (uint64_t)(load->prompt + load->generate);
     co.context = opt->context;

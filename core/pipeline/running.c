@@ -32,6 +32,7 @@ tsr_status tsr_pipeline_running_open(struct tsr_pipeline_running *r, struct tsr_
     *r = (struct tsr_pipeline_running){ .eo = { .on = tsr_pipeline_run_on_of(&k->on),
                                                 .act = (uint32_t)k->act,
                                                 .kv_dtype = (uint32_t)k->kv,
+                                                .kv_layers = k->kv_layers,
                                                 .chunk = (uint64_t)k->chunk,
                                                 .slots = 1 },
                                         .model = m };
@@ -62,6 +63,8 @@ void tsr_pipeline_by_layers_check(const struct tsr_pipeline_running_keys *k, con
     const struct tsr_config_node *at = tsr_config_node_get(node, "by_layers");
     if (!what && k && k->kv != TSR_F32)
         what = "kv";
+    if (!what && k && *k->kv_layers)
+        what = "kv_layers";
     if (!what && k && (k->compensation.compensate || *k->compensation.compensate_plan))
         what = "compensate";
     if (what)
@@ -83,6 +86,7 @@ struct tsr_engine_options tsr_pipeline_running_plain(const struct tsr_pipeline_r
     eo.on.numerics = TSR_NUMERICS_EXACT;
     eo.act = TSR_ACT_F32;
     eo.kv_dtype = TSR_F32;
+    eo.kv_layers = NULL;
     eo.compensate = NULL;
     eo.split = NULL;
     return eo;
@@ -97,13 +101,14 @@ static const char *name_of(const struct tsr_choice *list, size_t n, int64_t valu
 }
 
 static bool put_ran(json_t *object, const struct tsr_pipeline_job *job, int64_t act, int64_t kv,
-                    int64_t numerics, const struct tsr_engine *e)
+                    const char *kv_layers, int64_t numerics, const struct tsr_engine *e)
 {
     uint64_t ran[3];
     tsr_engine_acts(e, ran);
     return tsr_pipeline_json_put_act(object, (uint32_t)act, ran) &&
            (!job->loose ||
-            (tsr_pipeline_json_put_text(object, "kv", name_of(tsr_kv_choices, 3, kv)) &&
+            (tsr_pipeline_json_put_text(object, "kv", tsr_plugin_kv_name(kv)) &&
+             (!*kv_layers || tsr_pipeline_json_put_text(object, "kv_layers", kv_layers)) &&
              tsr_pipeline_json_put_text(object, "numerics",
                                         name_of(tsr_numerics_choices, 2, numerics)) &&
              tsr_pipeline_json_put_text(object, "device", tsr_engine_device(e))));
@@ -113,12 +118,12 @@ bool tsr_pipeline_running_put(json_t *object, const struct tsr_pipeline_job *job
                               const struct tsr_pipeline_running_keys *k,
                               const struct tsr_pipeline_running *r, const struct tsr_engine *e)
 {
-    return put_ran(object, job, k->act, k->kv, k->on.numerics, e) &&
+    return put_ran(object, job, k->act, k->kv, k->kv_layers, k->on.numerics, e) &&
            tsr_pipeline_compensating_put(object, &k->compensation, &r->compensating, e);
 }
 
 bool tsr_pipeline_running_put_plain(json_t *object, const struct tsr_pipeline_job *job,
                                     const struct tsr_engine *e)
 {
-    return put_ran(object, job, TSR_ACT_F32, TSR_F32, TSR_NUMERICS_EXACT, e);
+    return put_ran(object, job, TSR_ACT_F32, TSR_F32, "", TSR_NUMERICS_EXACT, e);
 }

@@ -11,6 +11,7 @@
 
 #include "pipeline/compensating.h"
 #include "plugin/choices.h"
+#include "plugin/kv_layers.h"
 
 struct tsr_pipeline_job;
 struct tsr_config_node;
@@ -74,6 +75,7 @@ struct tsr_plugin_run_on tsr_pipeline_run_on_of(const struct tsr_pipeline_run_on
 struct tsr_pipeline_running_keys {
     struct tsr_pipeline_run_on_keys     on;
     int64_t                             act, kv, chunk;
+    const char                         *kv_layers; /* plugin/kv_layers.h */
     struct tsr_pipeline_compensate_keys compensation;
 };
 /* a: the default act of packed weights; where: which tokens are compensated by default. fl: flags of
@@ -97,7 +99,13 @@ struct tsr_pipeline_running_keys {
           .offset = TSR_FIELD(S, f.kv, int64_t),                                                   \
           .def = { .i = TSR_F32 },                                                                 \
           .choices = tsr_kv_choices,                                                               \
-          .n_choices = 3 },                                                                        \
+          .n_choices = TSR_KV_CHOICES },                                                           \
+        { .name = "kv_layers",                                                                     \
+          .help = TSR_KV_LAYERS_HELP,                                                              \
+          .type = TSR_OPT_STRING,                                                                  \
+          .flags = kvfl,                                                                           \
+          .offset = TSR_FIELD(S, f.kv_layers, const char *),                                       \
+          .def = { .s = "" } },                                                                    \
         { .name = "chunk",                                                                         \
           .help = "Most tokens in one pass; 0 takes the engine's choice.",                         \
           .unit = "tokens",                                                                        \

@@ -182,7 +182,8 @@ bool tsr_planning_put_problem(json_t *j, const struct tsr_plan_problem *p)
          tsr_pipeline_json_put_int(work, "concurrency", p->memory.batch) &&
          tsr_pipeline_json_put_int(work, "context", p->memory.prompt + p->memory.generate) &&
          tsr_pipeline_json_put_int(work, "chunk", w->chunk) &&
-         tsr_pipeline_json_put_int(work, "kv_bits", w->kv_bits) &&
+         tsr_pipeline_json_put_text(work, "kv", tsr_plugin_kv_name(w->kv)) &&
+         tsr_pipeline_json_put_int(work, "kv_bits", tsr_plugin_kv_bits(w->kv)) &&
          tsr_pipeline_json_put(work, "distribution", json_boolean(w->distribution));
     ok =
         tsr_pipeline_json_put_text(j, "model", p->shape->name) &&

@@ -268,8 +268,8 @@ void tsr_planning_table_problem(const json_t *r, const json_t *plan, FILE *to)
     if (json_is_true(json_object_get(work, "distribution")))
         at += (size_t)snprintf(text + at, sizeof text - at, " on average, at most %lld together",
                                tsr_planning_table_int(work, "context"));
-    at += (size_t)snprintf(text + at, sizeof text - at, ", cache of %lld bits",
-                           tsr_planning_table_int(work, "kv_bits"));
+    at += (size_t)snprintf(text + at, sizeof text - at, ", cache of %s",
+                           json_string_value(json_object_get(work, "kv")));
     if (plan)
         (void)snprintf(text + at, sizeof text - at,
                        "; micro-batches of %lld in prefill, %lld in decode",

@@ -2,10 +2,12 @@
 
 const struct tsr_choice tsr_act_choices[3] = { TSR_ACT_CHOICES };
 
-const struct tsr_choice tsr_kv_choices[3] = {
+const struct tsr_choice tsr_kv_choices[TSR_KV_CHOICES] = {
     { "f32", "F32 cache", TSR_F32 },
     { "f16", "F16 cache", TSR_F16 },
     { "int8", "int8 cache, a scale per head and token", TSR_I8 },
+    { "fp8", "FP8 E4M3 cache, a scale per head and token", TSR_E4M3 },
+    { "int4", "4-bit cache, scale and minimum per token and 32 channels", TSR_Q4 },
 };
 
 const struct tsr_choice tsr_numerics_choices[2] = {
@@ -28,5 +30,10 @@ const char *tsr_plugin_act_name(uint32_t act)
 
 const char *tsr_plugin_kv_name(int64_t dtype)
 {
-    return tsr_plugin_choice_name(tsr_kv_choices, 3, dtype);
+    return tsr_plugin_choice_name(tsr_kv_choices, TSR_KV_CHOICES, dtype);
+}
+
+uint32_t tsr_plugin_kv_bits(int64_t dtype)
+{
+    return dtype == TSR_F32 ? 32u : dtype == TSR_F16 ? 16u : dtype == TSR_Q4 ? 5u : 8u;
 }

@@ -4,9 +4,8 @@
 #include <string.h>
 
 /* What of an arm's result says how it was made, in the order of the page. */
-static const char *const made_of[] = {
-    "options", "model", "rotated", "kv", "act_bits", "simulated"
-};
+static const char *const made_of[] = { "options",   "model",    "rotated",  "kv",
+                                       "kv_layers", "act_bits", "simulated" };
 
 static bool is_said(const json_t *arm, const char *key)
 {

@@ -162,6 +162,7 @@ tsr_status tsr_runtime_group_start(struct tsr_runtime_group **out, struct tsr_re
         .transport = opt->transport ? opt->transport : "local",
         .act = opt->act,
         .kv_dtype = opt->kv_dtype,
+        .kv_layers = opt->kv_layers,
         .context = opt->context ? opt->context : m->hp.max_positions,
         .deadline_us = opt->deadline_us ? opt->deadline_us : WAIT_US,
         .threads =

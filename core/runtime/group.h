@@ -26,6 +26,7 @@ struct tsr_runtime_group_options {
     struct tsr_plugin_run_on         on;        /* of ranks whose plan names no backend */
     const char                      *transport; /* NULL: "local" */
     uint32_t                         act, kv_dtype;
+    const char                      *kv_layers; /* of the engine's options */
     uint64_t                         context;
     unsigned                         threads;     /* of one rank; 0: the machine's over the ranks */
     uint64_t                         deadline_us; /* of one wait for a peer's bytes; 0: 10 s */

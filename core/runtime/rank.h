@@ -29,6 +29,7 @@ struct tsr_runtime_group_plan {
     struct tsr_plugin_run_on         on;
     const char                      *transport;
     uint32_t                         act, kv_dtype;
+    const char                      *kv_layers; /* of the engine's options */
     uint64_t                         context, deadline_us;
     unsigned                         threads; /* of one rank */
     bool                             processes;

@@ -212,6 +212,7 @@ tsr_status tsr_runtime_rank_open_engine(struct tsr_runtime_rank *r, struct tsr_e
     struct tsr_engine_options            o = { .on = r->on,
                                                .act = p->act,
                                                .kv_dtype = p->kv_dtype,
+                                               .kv_layers = p->kv_layers,
                                                .slots = tsr_runtime_layout_engine_slots(p->layout),
                                                .context = p->context,
                                                .chunk = p->layout->forward,

@@ -2,9 +2,9 @@
  * of the cache serves several heads. */
 #include <math.h>
 
+#include "k_cached.h"
 #include "k_decl.h"
 #include "k_math.h"
-#include "tessera/plugin.h"
 
 #define AT_BLOCK 256u /* positions in a chain of the output */
 #define COLUMNS  4    /* vectors of the output side by side */
@@ -24,45 +24,6 @@ INLINE uint32_t get_u32(const uint8_t *p)
     uint32_t u;
     memcpy(&u, p, 4);
     return u;
-}
-
-/* Sixteen or fewer elements of a cached head from column d, widened. */
-INLINE v16 cached(const uint8_t *head, uint32_t dtype, uint64_t d, uint64_t n, v16 scale)
-{
-    if (dtype == TSR_F32) {
-        if (n == 16)
-            return v_load((const float *)(const void *)(head + 4 * d));
-        float t[16] = { 0 };
-        memcpy(t, head + 4 * d, 4 * n);
-        return v_load(t);
-    }
-    if (dtype == TSR_F16) {
-        if (n == 16)
-            return v_load_f16(head + 2 * d);
-        uint16_t t[16] = { 0 };
-        memcpy(t, head + 2 * d, 2 * n);
-        return v_load_f16(t);
-    }
-    if (n == 16)
-        return v_mul(v_load_i8(head + 4 + d), scale);
-    int8_t t[16] = { 0 };
-    memcpy(t, head + 4 + d, n);
-    return v_mul(v_load_i8(t), scale);
-}
-
-INLINE v16 head_scale(const uint8_t *head, uint32_t dtype)
-{
-    float s = 1.0f;
-    if (dtype == TSR_I8)
-        memcpy(&s, head, 4);
-    return v_set1(s);
-}
-
-INLINE uint64_t head_bytes(uint32_t dtype, uint32_t dim)
-{
-    return dtype == TSR_F32   ? 4u * (uint64_t)dim
-           : dtype == TSR_F16 ? 2u * (uint64_t)dim
-                              : 4u + (uint64_t)dim;
 }
 
 /* Keys and query heads whose products are summed concurrently: each loaded key serves all of the heads,
@@ -180,7 +141,7 @@ INLINE void scores_of(const struct tsr_cpu_attention *a, const uint8_t *q, const
                       const struct reach *r, const uint32_t dtype, const float *slopes,
                       uint64_t share, float *s)
 {
-    const uint64_t bytes = head_bytes(dtype, a->head_dim), each = a->head_dim * 4;
+    const uint64_t bytes = tsr_kv_head_bytes(dtype, a->head_dim), each = a->head_dim * 4;
     for (uint64_t j0 = r->base; j0 <= r->p; j0 += 16) {
         uint64_t i = 0;
         prefetch_keys(k + j0 * a->k_stride, a->k_stride, bytes);
@@ -216,8 +177,8 @@ INLINE void values_of(const struct tsr_cpu_attention *a, const uint8_t *v, const
                       const struct reach *r, const uint32_t dtype, uint64_t d, const int nh,
                       const int nv, uint64_t tail, const v16 *den, uint8_t *out)
 {
-    const uint64_t from = head_bytes(dtype, (uint32_t)d) & ~UINT64_C(63),
-                   upto = head_bytes(dtype, (uint32_t)d + 16u * (uint32_t)nv);
+    const uint64_t from = tsr_kv_head_bytes(dtype, d) & ~UINT64_C(63),
+                   upto = tsr_kv_head_bytes(dtype, d + 16 * (uint64_t)nv);
     v16 total[HEADS][COLUMNS];
     UNROLL
     for (int h = 0; h < nh; h++) {
@@ -289,7 +250,7 @@ INLINE void attend(const struct tsr_cpu_attention *a, uint64_t token, uint32_t k
     const uint8_t *span = a->spans + token * a->span_stride;
     uint64_t       row = get_u32(span), p = get_u32(span + 4);
     uint64_t       lo = a->window && p + 1 > a->window ? p + 1 - a->window : 0;
-    uint64_t       base = lo & ~UINT64_C(15), at = kv_head * head_bytes(dtype, a->head_dim);
+    uint64_t       base = lo & ~UINT64_C(15), at = kv_head * tsr_kv_head_bytes(dtype, a->head_dim);
     struct reach   r = { base, lo, p, (p - base) / 16 * 16 + 16 };
     const uint8_t *k = a->k + row * a->k_stride + at, *v = a->v + row * a->v_stride + at;
     uint64_t       share = a->heads / a->kv_heads, h = kv_head * share, each = a->head_dim * 4, i;
@@ -311,6 +272,10 @@ void K(attention)(const struct tsr_cpu_attention *a, uint64_t token, uint32_t kv
         attend(a, token, kv_head, TSR_F32, scores);
     else if (a->dtype == TSR_F16)
         attend(a, token, kv_head, TSR_F16, scores);
-    else
+    else if (a->dtype == TSR_I8)
         attend(a, token, kv_head, TSR_I8, scores);
+    else if (a->dtype == TSR_E4M3)
+        attend(a, token, kv_head, TSR_E4M3, scores);
+    else
+        attend(a, token, kv_head, TSR_Q4, scores);
 }

@@ -2,6 +2,7 @@
 #ifndef TSR_K_CODES_H
 #define TSR_K_CODES_H
 
+#include "k_e4m3.h"
 #include "kernels.h"
 #include "simd.h"
 #include "simd_bytes.h"
@@ -106,16 +107,6 @@ INLINE struct affine group_affine(const struct tsr_cpu_weight *w, uint64_t panel
     struct affine s = { v_mul(v_load_f16(factors), vi_cvt(a)),
                         v_neg(v_mul(v_load_f16(factors + 2 * PANEL), vi_cvt(b))) };
     return s;
-}
-
-/* E4M3 in the lowest byte of each lane.  Exponent and mantissa, where F32 has them, are the value divided by
- * 2^120, also for denormals; a zero has no sign. */
-INLINE v16 v_e4m3(i16v b)
-{
-    i16v bits = vi_or(vi_and(vi_shl(b, 24), INT32_MIN), vi_shl(vi_and(b, 127), 20));
-    v16  v = v_mul(vi_bits_f32(bits), v_set1(0x1p120f));
-    v = v_sel(v_lt(v_set1(448.0f), v_abs(v)), v_set1(__builtin_nanf("")), v);
-    return v_add(v, v_set1(0.0f));
 }
 
 /* tessera.table/1: rows 16 * half and on of a panel. */

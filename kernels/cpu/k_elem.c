@@ -1,4 +1,4 @@
-/* k_elem.c - norms, rotary embedding, activations, residual and KV store. */
+/* k_elem.c - norms, rotary embedding, activations and residual. */
 #include <math.h>
 
 #include "k_decl.h"
@@ -207,29 +207,6 @@ float K(codes_i8)(int8_t *q, const float *x, uint64_t n)
         memcpy(q + i, t, n - i);
     }
     return scale;
-}
-
-void K(kv_store)(void *row, const float *x, uint32_t dtype, uint32_t heads, uint32_t head_dim)
-{
-    uint64_t n = (uint64_t)heads * head_dim;
-    uint8_t *p = row;
-    if (dtype == TSR_F32) {
-        memcpy(p, x, n * 4);
-        return;
-    }
-    if (dtype == TSR_F16) {
-        for (uint64_t i = 0; i < n; i += 16) {
-            uint16_t h[16];
-            uint64_t c = lanes(n, i);
-            v_store_f16(h, v_loadn(x + i, c));
-            memcpy(p + 2 * i, h, 2 * c);
-        }
-        return;
-    }
-    for (uint32_t h = 0; h < heads; h++, p += 4 + head_dim, x += head_dim) {
-        float s = K(codes_i8)((int8_t *)p + 4, x, head_dim);
-        memcpy(p, &s, 4);
-    }
 }
 
 void K(round_bf16)(float *out, const float *x, uint64_t n)

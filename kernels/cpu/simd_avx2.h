@@ -167,6 +167,19 @@ static inline v16 v_load_i8(const void *p)
     return v_make(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q)),
                   _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(q, 8))));
 }
+static inline v16 v_set1_f16(const void *p)
+{
+    uint16_t h;
+    memcpy(&h, p, 2);
+    return v_set1(_cvtsh_ss(h));
+}
+static inline v16 v_load_u4(const void *p)
+{
+    __m128i q = _mm_loadl_epi64(p), low = _mm_set1_epi8(15);
+    __m128i a = _mm_and_si128(q, low), b = _mm_and_si128(_mm_srli_epi16(q, 4), low);
+    return v_make(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(a)),
+                  _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(b)));
+}
 static inline void v_store_i8(void *p, v16 v)
 {
     __m256i a = _mm256_cvtps_epi32(v.a), b = _mm256_cvtps_epi32(v.b);

@@ -136,6 +136,18 @@ static inline v16 v_load_i8(const void *p)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p)));
 }
+static inline v16 v_set1_f16(const void *p)
+{
+    uint16_t h;
+    memcpy(&h, p, 2);
+    return _mm512_set1_ps(_cvtsh_ss(h));
+}
+static inline v16 v_load_u4(const void *p)
+{
+    __m128i q = _mm_loadl_epi64(p), low = _mm_set1_epi8(15);
+    __m128i a = _mm_and_si128(q, low), b = _mm_and_si128(_mm_srli_epi16(q, 4), low);
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_unpacklo_epi64(a, b)));
+}
 static inline void v_store_i8(void *p, v16 v)
 {
     _mm_storeu_si128(p, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v)));

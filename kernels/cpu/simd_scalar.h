@@ -174,6 +174,21 @@ static inline v16 v_load_i8(const void *p)
     EACH r.f[l] = (float)((const int8_t *)p)[l];
     return r;
 }
+/* A F16 in every lane. */
+static inline v16 v_set1_f16(const void *p)
+{
+    uint16_t h;
+    memcpy(&h, p, 2);
+    return v_set1(tsr_f16_f32_quiet(h));
+}
+/* Sixteen codes of 4 bits in 8 bytes: element j is the low nibble of byte j, element j + 8 the high one. */
+static inline v16 v_load_u4(const void *p)
+{
+    const uint8_t *b = p;
+    v16            r;
+    EACH           r.f[l] = (float)(l < 8 ? b[l] & 15 : b[l - 8] >> 4);
+    return r;
+}
 /* Whole values in -128..127. */
 static inline void v_store_i8(void *p, v16 v)
 {

@@ -6,11 +6,23 @@
 #define QUERIES     16u  /* of a block of threads: tokens times heads */
 #define WORK_MAX    (UINT64_C(256) << 20)
 
+/* The kernels know F32, F16 and I8. */
+static tsr_status check_type(uint32_t dtype, struct tsr_err *err)
+{
+    if (dtype == TSR_F32 || dtype == TSR_F16 || dtype == TSR_I8)
+        return TSR_OK;
+    return tsr_fail(err, TSR_E_UNSUPPORTED,
+                    "a KV cache of dtype %u; the kernels have F32, F16 and I8", dtype);
+}
+
 tsr_status tsr_cuda_kv_store_op(struct tsr_cuda *c, void *stream, const struct tsr_op *op,
                                 const struct tsr_op_parts *parts, struct tsr_err *err)
 {
     struct tsr_view cache = tsr_cuda_at(&parts->out), x = tsr_cuda_at(&parts->in[0]),
                     rows = tsr_cuda_at(&parts->in[1]);
+    tsr_status ok = check_type(op->out->dtype, err);
+    if (ok != TSR_OK)
+        return ok;
     uint64_t part = parts->rising ? x.rows : 1; /* the last token of a row wins, so one by one */
     for (uint64_t t = 0; t < x.rows; t += part) {
         struct k_kv_store a = { .cache = cache.p,
@@ -141,7 +153,9 @@ tsr_status tsr_cuda_attention_op(struct tsr_cuda *c, void *stream, const struct 
     uint32_t   group = op->heads / op->kv_heads, chunks = (uint32_t)cuda_ceil(group, QUERIES);
     uint32_t   share = (uint32_t)cuda_ceil(group, chunks);
     uint64_t   blocks = count_blocks(parts, op->window), each;
-    tsr_status st = TSR_OK;
+    tsr_status st = check_type(op->in[1]->dtype, err);
+    if (st != TSR_OK)
+        return st;
     each = work_each(blocks, op->heads, op->head_dim);
     if (each == 0)
         return tsr_fail(err, TSR_E_NOMEM, "ATTENTION: the scores are larger than the memory");

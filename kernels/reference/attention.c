@@ -5,18 +5,21 @@
 #include <string.h>
 
 #include "tessera/f16.h"
+#include "tessera/kv_cache.h"
 
 uint64_t tsr_ref_head_bytes(uint32_t dtype, uint64_t head_dim)
 {
-    return dtype == TSR_F32 ? 4 * head_dim : dtype == TSR_F16 ? 2 * head_dim : 4 + head_dim;
+    return tsr_kv_head_bytes(dtype, head_dim);
 }
 
-static void store_codes(uint8_t *head, const float *x, uint64_t head_dim)
+static void store_i8(uint8_t *head, const float *x, uint64_t head_dim)
 {
     float amax = 0;
     for (uint64_t i = 0; i < head_dim; i++)
         amax = fmaxf(amax, fabsf(x[i]));
     float scale = amax / 127, inverse = 1 / scale;
+    if (!isfinite(inverse))
+        scale = 0;
     memcpy(head, &scale, 4);
     for (uint64_t i = 0; i < head_dim; i++) {
         int8_t code = (int8_t)(isfinite(inverse) ? rintf(x[i] * inverse) : 0);
@@ -24,41 +27,115 @@ static void store_codes(uint8_t *head, const float *x, uint64_t head_dim)
     }
 }
 
+/* The value of an E4M3 without its sign. */
+static double e4m3(unsigned code)
+{
+    int exponent = (int)(code >> 3), mantissa = (int)(code & 7);
+    return exponent ? ldexp(8 + mantissa, exponent - 10) : ldexp(mantissa, -9);
+}
+
+/* By search: the nearest of the 127 finite magnitudes, of two that are equally near the even one. */
+static unsigned to_e4m3(double y)
+{
+    unsigned best = 0;
+    for (unsigned code = 1; code < 127; code++) {
+        double better = fabs(e4m3(best) - fabs(y)) - fabs(e4m3(code) - fabs(y));
+        if (better > 0 || (better == 0 && code % 2 == 0))
+            best = code;
+    }
+    return best | (signbit(y) ? 128u : 0u);
+}
+
+static void store_e4m3(uint8_t *head, const float *x, uint64_t head_dim)
+{
+    float amax = 0;
+    for (uint64_t i = 0; i < head_dim; i++)
+        amax = fmaxf(amax, fabsf(x[i]));
+    float scale = amax / 448, inverse = 1 / scale;
+    if (!isfinite(inverse))
+        scale = 0;
+    memcpy(head, &scale, 4);
+    for (uint64_t i = 0; i < head_dim; i++)
+        head[4 + i] = (uint8_t)(scale > 0 ? to_e4m3((double)(x[i] * inverse)) : 0);
+}
+
+static void store_q4(uint8_t *head, const float *x, uint64_t head_dim)
+{
+    for (uint64_t at = 0; at < head_dim; at += TSR_KV_GROUP) {
+        uint64_t n = head_dim - at < TSR_KV_GROUP ? head_dim - at : TSR_KV_GROUP;
+        float    lo = x[at], hi = x[at];
+        uint8_t *codes = head + at / TSR_KV_GROUP * 20 + 4;
+        for (uint64_t i = 1; i < n; i++) {
+            lo = fminf(lo, x[at + i]);
+            hi = fmaxf(hi, x[at + i]);
+        }
+        uint16_t scale = tsr_f32_f16((hi - lo) / 15), minimum = tsr_f32_f16(lo);
+        memcpy(codes - 4, &scale, 2);
+        memcpy(codes - 2, &minimum, 2);
+        memset(codes, 0, (n + 15) / 16 * 8);
+        for (uint64_t i = 0; i < n && tsr_f16_f32(scale) > 0; i++) {
+            float y = rintf((x[at + i] - tsr_f16_f32(minimum)) * (1 / tsr_f16_f32(scale)));
+            int   code = (int)fminf(fmaxf(y, 0), 15);
+            codes[i / 16 * 8 + i % 8] |= (uint8_t)(i / 8 % 2 ? code << 4 : code);
+        }
+    }
+}
+
 void tsr_ref_head_store(void *head, uint32_t dtype, const float *x, uint64_t head_dim)
 {
     uint8_t *p = head;
-    if (dtype == TSR_I8) {
-        store_codes(p, x, head_dim);
-        return;
-    }
-    if (dtype == TSR_F32) {
+    if (dtype == TSR_I8)
+        store_i8(p, x, head_dim);
+    else if (dtype == TSR_E4M3)
+        store_e4m3(p, x, head_dim);
+    else if (dtype == TSR_Q4)
+        store_q4(p, x, head_dim);
+    else if (dtype == TSR_F32)
         memcpy(p, x, 4 * head_dim);
-        return;
-    }
-    for (uint64_t i = 0; i < head_dim; i++) {
+    for (uint64_t i = 0; dtype == TSR_F16 && i < head_dim; i++) {
         uint16_t half = tsr_f32_f16(x[i]);
         memcpy(p + 2 * i, &half, 2);
     }
 }
 
+static float half_at(const uint8_t *p)
+{
+    uint16_t half;
+    memcpy(&half, p, 2);
+    return tsr_f16_f32(half);
+}
+
+static float float_at(const uint8_t *p)
+{
+    float f;
+    memcpy(&f, p, 4);
+    return f;
+}
+
 void tsr_ref_head_load(double *x, uint32_t dtype, const void *head, uint64_t head_dim)
 {
     const uint8_t *p = head;
-    float          scale = 0;
-    if (dtype == TSR_I8)
-        memcpy(&scale, p, 4);
     for (uint64_t i = 0; i < head_dim; i++) {
-        float    f;
-        uint16_t half;
-        if (dtype == TSR_F32) {
-            memcpy(&f, p + 4 * i, 4);
-        } else if (dtype == TSR_F16) {
-            memcpy(&half, p + 2 * i, 2);
-            f = tsr_f16_f32(half);
-        } else {
-            f = scale * (float)(int8_t)p[4 + i];
+        const uint8_t *group = p + i / TSR_KV_GROUP * 20;
+        uint8_t        pair = dtype == TSR_Q4 ? group[4 + i % 32 / 16 * 8 + i % 8] : 0;
+        switch (dtype) {
+        case TSR_F32:
+            x[i] = (double)float_at(p + 4 * i);
+            break;
+        case TSR_F16:
+            x[i] = (double)half_at(p + 2 * i);
+            break;
+        case TSR_I8:
+            x[i] = (double)(float_at(p) * (float)(int8_t)p[4 + i]);
+            break;
+        case TSR_E4M3:
+            x[i] = (double)(float_at(p) * (float)e4m3(p[4 + i] & 127u));
+            x[i] = p[4 + i] & 128 ? -x[i] : x[i];
+            break;
+        default:
+            x[i] = (double)(half_at(group) * (float)(i / 8 % 2 ? pair >> 4 : pair & 15) +
+                            half_at(group + 2));
         }
-        x[i] = (double)f;
     }
 }
 

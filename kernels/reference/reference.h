@@ -27,7 +27,7 @@ double tsr_ref_func(uint32_t func, double x);
 double tsr_ref_clamped(double g, double u, double alpha, double limit);
 double tsr_ref_scale(double x, double scale, double softcap);
 
-/* One head of one row of a cache: x [head_dim] as F32, F16 or int8 with a scale before the codes, and back.
+/* One head of one row of a cache: x [head_dim] in a type of tessera/kv_cache.h, and back.
  * A row is its heads, one after the other. */
 uint64_t tsr_ref_head_bytes(uint32_t dtype, uint64_t head_dim);
 void     tsr_ref_head_store(void *head, uint32_t dtype, const float *x, uint64_t head_dim);

@@ -1,6 +1,8 @@
 /* tensor.c - checks of the tensors that an operation is given. */
 #include "tensor.h"
 
+#include "tessera/kv_cache.h"
+
 #define U(x) ((unsigned long long)(x))
 
 uint64_t tsr_tensor_element(uint32_t dtype)
@@ -71,11 +73,11 @@ tsr_status tsr_tensor_cache(const struct tsr_tensor *t, const struct tsr_op *op,
     if (!t)
         return tsr_fail(err, TSR_E_INVAL, "%s: %s is missing", name, what);
     uint64_t elements = (uint64_t)op->kv_heads * op->head_dim;
-    if (t->dtype != TSR_F32 && t->dtype != TSR_F16 && t->dtype != TSR_I8)
-        return tsr_fail(err, TSR_E_INVAL, "%s: %s has dtype %u, wanted F32, F16 or I8", name, what,
-                        t->dtype);
+    *cols = op->kv_heads * tsr_kv_head_cols(t->dtype, op->head_dim);
+    if (*cols == 0)
+        return tsr_fail(err, TSR_E_INVAL, "%s: %s has dtype %u, wanted F32, F16, I8, E4M3 or Q4",
+                        name, what, t->dtype);
     *whole = *t;
-    *cols = elements + (t->dtype == TSR_I8 ? 4u * (uint64_t)op->kv_heads : 0);
     if (whole->cols == elements)
         whole->cols = *cols;
     return TSR_OK;

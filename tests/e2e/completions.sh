@@ -44,9 +44,9 @@ completes "a switch that is on" "--no-hessian" indicators --no-h
 completes "--set of a verb that runs jobs" "--set" run --se
 completes "and of no other" "--seed --select --set" generate --se
 completes "an option of another verb" "" tokenize --again
-completes "values of an option" "f16 f32" generate --kv f
-completes "values behind =" "f16 f32" generate --kv = f
-completes "values right behind =" "f16 f32 int8" generate --kv =
+completes "values of an option" "f16 f32 fp8" generate --kv f
+completes "values behind =" "f16 f32 fp8" generate --kv = f
+completes "values right behind =" "f16 f32 fp8 int4 int8" generate --kv =
 completes "values of a common option" "always auto" generate --color a
 completes "a job's file" "my job.yaml" run my
 completes "files and folders for a model" "folder model.gguf my job.yaml" generate ''
@@ -65,7 +65,7 @@ fi
 if command -v fish >/dev/null; then
     ok "fish reads it" fish --no-config --no-execute "$WORK/fish"
     fish --no-config -c "source $WORK/fish; complete -C 'tessera generate --kv f'" >"$WORK/fish-out" 2>"$WORK/err"
-    ok "fish completes values" test "$(cut -f 1 "$WORK/fish-out" | sort | paste -sd ' ')" = "f16 f32"
+    ok "fish completes values" test "$(cut -f 1 "$WORK/fish-out" | sort | paste -sd ' ')" = "f16 f32 fp8"
 fi
 # Each verb and each option of one is in both scripts, which these shells need not be there for.
 ok "zsh: is a completion of tessera" grep -qx '#compdef tessera' "$WORK/zsh"

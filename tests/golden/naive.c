@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "reference.h"
+#include "tessera/kv_cache.h"
 
 struct buffer {
     uint64_t bytes;
@@ -149,7 +150,7 @@ static uint32_t *u32(const struct tsr_tensor *t, uint64_t r)
 /* A tensor of this dtype and at least this shape that lies inside its buffer. */
 static bool is(const struct tsr_tensor *t, uint32_t dtype, uint64_t rows, uint64_t cols)
 {
-    uint64_t width = dtype == TSR_F16 ? 2 : dtype == TSR_I8 ? 1 : 4;
+    uint64_t width = dtype == TSR_F16 ? 2 : dtype >= TSR_I8 ? 1 : 4;
     return t && t->struct_size >= sizeof *t && t->dtype == dtype && t->rows == rows &&
            t->cols == cols && t->row_stride >= cols * width &&
            t->offset + (rows ? (rows - 1) * t->row_stride + cols * width : 0) <=
@@ -232,7 +233,7 @@ static bool rope(const struct tsr_op *op)
 
 static bool is_cache(const struct tsr_tensor *c, const struct tsr_op *op)
 {
-    uint64_t cols = (uint64_t)op->kv_heads * (op->head_dim + (c->dtype == TSR_I8 ? 4 : 0));
+    uint64_t cols = op->kv_heads * tsr_kv_head_cols(c->dtype, op->head_dim);
     return is(c, c->dtype, c->rows, cols);
 }
 

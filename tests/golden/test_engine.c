@@ -78,13 +78,15 @@ static void goldens_on_naive(void **state)
     }
 }
 
-/* A narrow cache costs accuracy: F16 keeps 11 bits, int8 about 7, of keys and values. */
+/* A narrow cache costs accuracy: F16 keeps 11 bits, int8 about 7, E4M3 4 and Q4 about 4, of keys and values. */
 static void narrow_caches(void **state)
 {
     struct naive n = { 0 };
     check_on(*state, &n, "llama3", TSR_F16, 2e-3, false);
     check_on(*state, &n, "llama3", TSR_I8, 5e-2, false);
     check_on(*state, &n, "bloom", TSR_I8, 5e-2, false);
+    check_on(*state, &n, "llama3", TSR_E4M3, 1e-1, false);
+    check_on(*state, &n, "bloom", TSR_Q4, 2e-1, false);
 }
 
 static void declined_operations_run_elsewhere(void **state)

@@ -112,12 +112,15 @@ static tsr_status serve(const struct tsr_engine_pass *p, struct answers *a, stru
     return st;
 }
 
+static uint32_t    kv = TSR_F16; /* the caches of both sides */
+static const char *kv_layers;
+
 static void plain(const struct tsr_model *m, const struct tsr_model_overlay *o, uint32_t act,
                   struct answers *a)
 {
     struct tsr_errbuf         err = TSR_ERRBUF(err);
     struct tsr_engine_options opt = {
-        .act = act, .kv_dtype = TSR_F16, .slots = 2, .context = CONTEXT
+        .act = act, .kv_dtype = kv, .kv_layers = kv_layers, .slots = 2, .context = CONTEXT
     };
     struct tsr_engine     *e = golden_engine(registry, m, o, opt);
     struct tsr_engine_pass p;
@@ -261,13 +264,16 @@ static void other_widths(void **state)
     struct answers       *want = malloc(sizeof *want), *got = malloc(sizeof *got);
     (void)state;
     assert_true(want && got);
+    kv = TSR_Q4;
+    kv_layers = "0=fp8,2=int8";
     plain(m, NULL, TSR_ACT_F32, want);
     for (size_t i = 0; i < 2 * (sizeof ranks / sizeof *ranks); i++) {
         struct tsr_runtime_layout        l;
         struct tsr_runtime_group        *c = NULL;
         struct tsr_engine_pass           p;
         struct tsr_runtime_group_options opt = { .ranks = (enum tsr_rank_kind)(i % 2),
-                                                 .kv_dtype = TSR_F16,
+                                                 .kv_dtype = kv,
+                                                 .kv_layers = kv_layers,
                                                  .context = CONTEXT,
                                                  .threads = 1 };
         assert_int_equal(even_layout(&l, &m->hp, 1, 2, 1, 4, &err.err), TSR_OK);
@@ -285,6 +291,8 @@ static void other_widths(void **state)
         assert_memory_equal(got, want, sizeof *got);
         tsr_runtime_layout_free(&l);
     }
+    kv = TSR_F16;
+    kv_layers = NULL;
     free(want);
     free(got);
     wide_free(m, folder);

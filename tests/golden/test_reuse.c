@@ -134,13 +134,13 @@ static uint64_t compare(const char *name, const struct tsr_model *m, struct tsr_
 
 static void every_family(void **state)
 {
-    static const uint32_t kv[] = { TSR_F32, TSR_F16, TSR_I8 };
+    static const uint32_t kv[] = { TSR_F32, TSR_F16, TSR_I8, TSR_E4M3, TSR_Q4 };
     uint64_t              some = 0, n = 0;
     (void)state;
     for (size_t i = 0; golden_names[i]; i++, n++) {
         struct golden             g;
         struct tsr_engine_options o = {
-            .kv_dtype = kv[i % 3], .slots = 3, .context = 120, .chunk = 7
+            .kv_dtype = kv[i % 5], .slots = 3, .context = 120, .chunk = 7
         };
         golden_load(&g, golden_names[i]);
         uint64_t reused = compare(golden_names[i], g.model, o, 9);

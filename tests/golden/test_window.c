@@ -65,14 +65,14 @@ static uint64_t sliding_layers(const struct tsr_model *m)
 
 /* What the planner counts for the caches of `batch` requests. */
 static uint64_t planned(const struct tsr_model *m, uint64_t batch, uint64_t prompt,
-                        uint64_t generate, uint32_t kv_bits)
+                        uint64_t generate, uint32_t type)
 {
     struct tsr_errbuf          e = TSR_ERRBUF(e);
     struct tsr_plan_shape     *s = NULL;
     struct tsr_plan_profile    p = { 0 };
     struct tsr_plan_mesh       mesh = { .profile = &p, .tp = 1 };
     struct tsr_plan_memory_job j = {
-        .batch = batch, .prompt = prompt, .generate = generate, .kv_bits = kv_bits
+        .batch = batch, .prompt = prompt, .generate = generate, .kv = type
     };
     uint64_t sum = 0, weights, kv;
     assert_int_equal(tsr_plan_shape_of(&s, m, &e.err), TSR_OK);
@@ -103,7 +103,8 @@ static void bytes_of_states(void **state)
                 struct tsr_engine *e = golden_engine(registries[1], g.model, NULL, opt);
                 tsr_engine_memory(e, &weights, &cache[longer]);
                 tsr_engine_destroy(e);
-                assert_int_equal(planned(g.model, slots, opt.context - 8, 8, 16), cache[longer]);
+                assert_int_equal(planned(g.model, slots, opt.context - 8, 8, TSR_F16),
+                                 cache[longer]);
             }
             uint64_t full = 0, row = 2 * 2 * (uint64_t)g.model->hp.kv_heads * g.model->hp.head_dim;
             for (uint64_t l = 0; l < g.model->hp.layers; l++)
@@ -116,16 +117,17 @@ static void bytes_of_states(void **state)
 
 static void bytes_of_a_long_context(void **state)
 {
-    static const uint32_t types[] = { TSR_F32, TSR_F16, TSR_I8 }, bits[] = { 32, 16, 8 };
+    static const uint32_t types[] = { TSR_F32, TSR_F16, TSR_I8, TSR_E4M3, TSR_Q4 };
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        for (size_t k = 0; k < 3; k++) {
+        for (size_t k = 0; k < 5; k++) {
             struct golden g;
             uint64_t      weights, one, cache, context = 16384;
             golden_load(&g, names[i]);
             const struct tsr_model_hparams *hp = &g.model->hp;
-            uint64_t width = k == 0 ? 4 : k == 1 ? 2 : 1, head = hp->head_dim + (k == 2 ? 4 : 0);
-            uint64_t row = (hp->kv_heads * head * width + 15) / 16 * 16;
+            uint64_t dim = hp->head_dim, groups = (dim + 31) / 32, sixteens = (dim + 15) / 16;
+            uint64_t head[] = { 4 * dim, 2 * dim, dim + 4, dim + 4, 4 * groups + 8 * sixteens };
+            uint64_t row = (hp->kv_heads * head[k] + 15) / 16 * 16;
             uint64_t sliding = sliding_layers(g.model), full = hp->layers - sliding;
             /* 16 + 512 + 254 positions, in blocks of 256 */
             uint64_t want = 2 * row * 2 * (sliding * 1024 + full * context);
@@ -137,7 +139,7 @@ static void bytes_of_a_long_context(void **state)
             tsr_engine_memory(e, &weights, &cache);
             tsr_engine_destroy(e);
             assert_int_equal(cache, want);
-            assert_int_equal(planned(g.model, 2, context - 100, 100, bits[k]), cache);
+            assert_int_equal(planned(g.model, 2, context - 100, 100, types[k]), cache);
 
             /* no more than the context, if the window needs that much */
             opt.slots = 1;
@@ -146,7 +148,7 @@ static void bytes_of_a_long_context(void **state)
             tsr_engine_memory(e, &weights, &one);
             tsr_engine_destroy(e);
             assert_int_equal(one, hp->layers * 2 * row * LONG);
-            assert_int_equal(planned(g.model, 1, LONG - 1, 1, bits[k]), one);
+            assert_int_equal(planned(g.model, 1, LONG - 1, 1, types[k]), one);
             if (k == 0)
                 print_message("%s: %llu of %llu layers with a window; 2 x %llu positions: %llu "
                               "bytes, %llu without windows\n",
@@ -183,7 +185,9 @@ static const struct way ways[] = {
     { "avx2", TSR_F32, 3, 7, false },  { NULL, TSR_F32, 3, 200, false },
     { NULL, TSR_F32, 1, 64, true },    { NULL, TSR_F16, 1, 64, false },
     { "avx2", TSR_F16, 3, 100, true }, { NULL, TSR_I8, 1, 100, false },
-    { "scalar", TSR_I8, 1, 3, true },
+    { "scalar", TSR_I8, 1, 3, true },  { NULL, TSR_E4M3, 3, 100, false },
+    { "avx2", TSR_E4M3, 1, 7, true },  { NULL, TSR_Q4, 1, 64, false },
+    { "scalar", TSR_Q4, 3, 9, true },
 };
 
 #define FEW 5 /* F16; two on is int8 */

@@ -115,7 +115,7 @@ static inline struct tsr_cpu *cpu_new(const char *isa)
 static inline struct tsr_tensor dev(struct tsr_cpu *c, const void *data, uint32_t dtype,
                                     uint64_t rows, uint64_t cols, uint64_t pad)
 {
-    uint64_t          size = dtype == TSR_F32 || dtype == TSR_U32 ? 4 : dtype == TSR_I8 ? 1 : 2;
+    uint64_t          size = dtype == TSR_F32 || dtype == TSR_U32 ? 4 : dtype >= TSR_I8 ? 1 : 2;
     struct tsr_tensor t = { .struct_size = sizeof t,
                             .dtype = dtype,
                             .offset = 64,
@@ -134,7 +134,7 @@ static inline struct tsr_tensor dev(struct tsr_cpu *c, const void *data, uint32_
 /* The rows of a view, packed. */
 static inline void *host_of(struct tsr_cpu *c, const struct tsr_tensor *t)
 {
-    uint64_t size = t->dtype == TSR_F32 || t->dtype == TSR_U32 ? 4 : t->dtype == TSR_I8 ? 1 : 2;
+    uint64_t size = t->dtype == TSR_F32 || t->dtype == TSR_U32 ? 4 : t->dtype >= TSR_I8 ? 1 : 2;
     char    *p = malloc(t->rows * t->cols * size);
     assert_non_null(p);
     for (uint64_t r = 0; r < t->rows; r++)

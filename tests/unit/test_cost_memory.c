@@ -123,7 +123,7 @@ static void paper_memory(void **state)
                                      .batch = 32,
                                      .prompt = 512,
                                      .generate = 100,
-                                     .kv_bits = 16 };
+                                     .kv = TSR_F16 };
     uint64_t                   w, kv, embed, head, shared;
     assert_int_equal(tsr_plan_candidates_open(&q, reg, s, texts, 4, &e.err), TSR_OK);
     tsr_plan_mesh_of(c, 0, 1, &m);

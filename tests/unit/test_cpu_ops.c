@@ -3,6 +3,7 @@
  * beside each. */
 #include "cpu_fixture.h"
 #include "reference.h"
+#include "tessera/kv_cache.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -263,7 +264,7 @@ struct shape {
 
 static uint64_t cache_cols(const struct shape *s, uint32_t dtype)
 {
-    return s->kv_heads * (s->dim + (dtype == TSR_I8 ? 4u : 0u));
+    return s->kv_heads * tsr_kv_head_cols(dtype, s->dim);
 }
 
 /* What the cache keeps of x, [n][kv_heads * dim]. */
@@ -386,9 +387,9 @@ static void attention_is_near_double(void **state)
         { 5, 1, 33, 17, 0, 40, 0, 1, 3 },     { 3, 3, 8, 0, 20, 2, 2, 0, -60 },
         { 2, 1, 16, 0, 20, 2, 0, 0, 40 },
     };
-    static const uint32_t dtypes[] = { TSR_F32, TSR_F16, TSR_I8 };
+    static const uint32_t dtypes[] = { TSR_F32, TSR_F16, TSR_I8, TSR_E4M3, TSR_Q4 };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        for (int dt = 0; dt < 3; dt++) {
+        for (int dt = 0; dt < 5; dt++) {
             const struct shape *s = &shapes[i];
             uint64_t            n = s->past + s->tokens, H = (uint64_t)s->heads * s->dim;
             float *q = rnd_new(s->tokens * H, 1), *k = rnd_new(n * s->kv_heads * s->dim, 1);

@@ -14,6 +14,7 @@
 #include "checkpoint/random_model.h"
 #include "engine/internal.h"
 #include "plan/cost/memory.h"
+#include "plugin/choices.h"
 #include "quant/quantize.h"
 
 #include <math.h>
@@ -189,9 +190,9 @@ static uint64_t range_bytes(struct setting *t, struct tsr_model_overlay *o, uint
 
 static void check_map(struct setting *t, uint64_t *seed, double *worst)
 {
-    static const uint32_t kv_types[] = { TSR_F32, TSR_F16, TSR_I8 }, kv_bits[] = { 32, 16, 8 };
+    static const uint32_t kv_types[] = { TSR_F32, TSR_F16, TSR_I8, TSR_E4M3, TSR_Q4 };
     struct tsr_errbuf     e = TSR_ERRBUF(e);
-    uint32_t              bits[64], kv = (uint32_t)draw(seed, 3);
+    uint32_t              bits[64], kv = (uint32_t)draw(seed, 5);
     uint64_t              L = t->s->layers, now, peak, base, none;
     uint64_t              longest = getenv("TSR_TEST_ALL") ? 320 : 60; /* to run, in the sample */
     uint64_t              batch = 1 + draw(seed, 12), prompt = 1 + draw(seed, longest);
@@ -204,7 +205,7 @@ static void check_map(struct setting *t, uint64_t *seed, double *worst)
                                        .prompt = prompt,
                                        .generate = generate,
                                        .chunk = 64 + draw(seed, 448),
-                                       .kv_bits = kv_bits[kv] };
+                                       .kv = kv_types[kv] };
     struct tsr_engine_options    opt = { .act = TSR_ACT_A8,
                                          .kv_dtype = kv_types[kv],
                                          .slots = (uint32_t)batch,
@@ -260,11 +261,11 @@ static void check_map(struct setting *t, uint64_t *seed, double *worst)
     uint64_t grown = resident_now() - resident;
     error = relative(said.total, peak);
     *worst = fmax(*worst, error);
-    (void)printf("batch %2llu prompt %3llu generate %3llu kv %2u: said %6.1f MB, accounted peak "
+    (void)printf("batch %2llu prompt %3llu generate %3llu kv %s: said %6.1f MB, accounted peak "
                  "%6.1f MB (%.3f %%), resident %6.1f MB\n",
                  (unsigned long long)batch, (unsigned long long)prompt,
-                 (unsigned long long)generate, kv_bits[kv], (double)said.total * 1e-6,
-                 (double)peak * 1e-6, 100 * error, (double)grown * 1e-6);
+                 (unsigned long long)generate, tsr_plugin_kv_name(kv_types[kv]),
+                 (double)said.total * 1e-6, (double)peak * 1e-6, 100 * error, (double)grown * 1e-6);
     if (!(error < TOLERANCE))
         fail_msg("weights %llu kv %llu ends %llu workspace %llu, accounted %llu",
                  (unsigned long long)said.weights, (unsigned long long)said.kv,

@@ -60,8 +60,10 @@ static void heads(struct both *z)
     put_int(z, "batch", a->load.batch, b->load.batch);
     put_int(z, "concurrency", a->load.concurrency, b->load.concurrency);
     put_int(z, "chunk", a->load.chunk, b->load.chunk);
-    if (a->placed && b->placed)
+    if (a->placed && b->placed) {
         put(z, "kv", tsr_plugin_kv_name(a->load.kv), tsr_plugin_kv_name(b->load.kv));
+        put(z, "kv_layers", a->load.kv_layers, b->load.kv_layers);
+    }
     put_int(z, "prefill micro-batch", a->prefill_mb, b->prefill_mb);
     put_int(z, "decode micro-batch", a->decode_mb, b->decode_mb);
     put(z, "head", tsr_plugin_choice_name(tsr_head_choices, 2, a->head),

@@ -2,6 +2,7 @@
 #include "conformance/backend/backend.h"
 
 #include "base/f16.h"
+#include "tessera/kv_cache.h"
 
 #include <math.h>
 #include <string.h>
@@ -136,22 +137,17 @@ static bool make_rope(struct tsr_conformance_device *d, struct tsr_conformance_t
     return true;
 }
 
-static const uint32_t cache_dtypes[] = { TSR_F32, TSR_F16, TSR_I8 };
-static const char    *cache_name(uint32_t dtype)
-{
-    return dtype == TSR_F32 ? "F32" : dtype == TSR_F16 ? "F16" : "I8";
-}
+static const uint32_t cache_dtypes[] = { TSR_F32, TSR_F16, TSR_I8, TSR_E4M3, TSR_Q4 };
 
 /* A cache of random numbers as grid g; x gets its content, rounded to the dtype. */
 static void cache(struct tsr_conformance_device *d, struct tsr_conformance_trial *t,
                   struct tsr_conformance_grid *g, uint32_t dtype, uint64_t rows, uint64_t stream,
                   float **x)
 {
-    uint64_t n = (uint64_t)t->op.kv_heads * t->op.head_dim, cols = n;
-    if (dtype == TSR_I8)
-        cols = (uint64_t)t->op.kv_heads * (4 + t->op.head_dim);
-    void   *bytes = tsr_conformance_rule_memory(d->c, rows * cols * tsr_dtype_size(dtype));
-    double *held = tsr_conformance_rule_memory(d->c, rows * n * sizeof *held);
+    uint64_t n = (uint64_t)t->op.kv_heads * t->op.head_dim;
+    uint64_t cols = t->op.kv_heads * tsr_kv_head_cols(dtype, t->op.head_dim);
+    void    *bytes = tsr_conformance_rule_memory(d->c, rows * cols * tsr_dtype_size(dtype));
+    double  *held = tsr_conformance_rule_memory(d->c, rows * n * sizeof *held);
     *x = numbers(d, stream, rows * n);
     tsr_conformance_cache_encode(dtype, rows, t->op.kv_heads, t->op.head_dim, *x, bytes);
     tsr_conformance_cache_decode(dtype, rows, t->op.kv_heads, t->op.head_dim, bytes, held);
@@ -165,7 +161,7 @@ static bool make_kv_store(struct tsr_conformance_device *d, struct tsr_conforman
 {
     static const uint32_t rows[] = { 4, 0, 8 };
     (void)snprintf(t->what, sizeof t->what, "KV_STORE of 3 tokens into 9 rows of %s",
-                   cache_name(cache_dtypes[v]));
+                   tsr_dtype_name(cache_dtypes[v]));
     t->op.kv_heads = 2;
     t->op.head_dim = 12;
     input(d, t, 0, 3, 24);
@@ -190,9 +186,9 @@ static bool make_attention(struct tsr_conformance_device *d, struct tsr_conforma
                            uint64_t v)
 {
     static const uint32_t spans[] = { 0, 0, 3, 5, 3, 6, 0, 9 };
-    uint32_t              dtype = cache_dtypes[v < 2 || v > 3 ? 0 : v - 1];
-    (void)snprintf(t->what, sizeof t->what, "ATTENTION over a cache of %s%s%s%s", cache_name(dtype),
-                   v == 1 || v == 5 ? " with window and softcap" : "",
+    uint32_t dtype = cache_dtypes[v < 2 || v == 4 || v == 5 ? 0 : v < 4 ? v - 1 : v - 3];
+    (void)snprintf(t->what, sizeof t->what, "ATTENTION over a cache of %s%s%s%s",
+                   tsr_dtype_name(dtype), v == 1 || v == 5 ? " with window and softcap" : "",
                    v == 2 || v == 5 ? " with slopes" : "", v == 4 || v == 5 ? " with sinks" : "");
     t->op.heads = 4;
     t->op.kv_heads = 2;
@@ -288,7 +284,7 @@ static const struct {
 } makers[] = {
     [TSR_OP_LINEAR] = { 5, make_linear },     [TSR_OP_EMBED] = { 2, make_embed },
     [TSR_OP_NORM] = { 2, make_norm },         [TSR_OP_ROPE] = { 3, make_rope },
-    [TSR_OP_KV_STORE] = { 3, make_kv_store }, [TSR_OP_ATTENTION] = { 6, make_attention },
+    [TSR_OP_KV_STORE] = { 5, make_kv_store }, [TSR_OP_ATTENTION] = { 8, make_attention },
     [TSR_OP_ACT] = { 9, make_act },           [TSR_OP_ADD] = { 1, make_plain },
     [TSR_OP_SCALE] = { 2, make_plain },       [TSR_OP_GATHER] = { 1, make_gather },
     [TSR_OP_MIX] = { 2, make_mix },           [TSR_OP_COLUMNS] = { 1, make_columns },

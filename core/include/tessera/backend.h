@@ -81,8 +81,8 @@ struct tsr_tensor {
  *            (2i, 2i+1); heads, head_dim, rotary_dim
  * KV_STORE   out cache [rows, ...] at rows in1 U32 [1,T]; in0
  *            [T,kv_heads*head_dim]; kv_heads, head_dim.  Cache dtype F32 or F16:
- *            kv_heads*head_dim elements a row; I8: per head a F32 scale, then
- *            head_dim codes (row_stride bytes a row, heads 4+head_dim apart)
+ *            kv_heads*head_dim elements a row; I8, and since minor 1 E4M3 and Q4:
+ *            heads of bytes as in kv_cache.h (row_stride bytes a row)
  * ATTENTION  out [T,heads*head_dim]; in0 q, the same; in1 K cache, in2 V cache
  *            as above; in3 U32 [T,2]: the cache row of position 0 of the sequence,
  *            and the position p of the token; in4 ALiBi slopes [1,heads] or NULL,

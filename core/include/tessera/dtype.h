@@ -31,5 +31,7 @@
 #define TSR_U8   4u
 #define TSR_U32  5u
 #define TSR_I8   6u
+#define TSR_E4M3 7u /* FP8 of 4 exponent bits, no infinity; KV caches only, kv_cache.h */
+#define TSR_Q4   8u /* groups of 4-bit codes; KV caches only, kv_cache.h               */
 
 #endif

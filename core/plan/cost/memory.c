@@ -128,13 +128,6 @@ bool tsr_plan_memory_kv_rows(const struct tsr_plan_memory_job *j, uint64_t windo
     return true;
 }
 
-static uint64_t kv_row(const struct tsr_plan_shape *s, uint32_t kv_bits, uint32_t tp)
-{
-    uint64_t width = kv_bits == 32 ? 4 : kv_bits == 8 ? 1 : 2;
-    uint64_t head = s->head_dim + (kv_bits == 8 ? 4u : 0u); /* a scale in addition to the codes */
-    return (s->kv_heads / tp * head * width + 15) / 16 * 16;
-}
-
 /* Linears of one rank: those of experts, or the others, or all. */
 enum some { EXPERTS, OTHERS, ALL };
 static tsr_status linears(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
@@ -219,8 +212,9 @@ tsr_status tsr_plan_memory_layer(const struct tsr_plan_memory_job *j, const stru
                    ? TSR_OK
                    : tsr_plan_memory_too_large(err);
     }
+    uint64_t row = tsr_engine_kv_row(j->kv, j->shape->kv_heads / m->tp, j->shape->head_dim);
     if (!tsr_plan_memory_kv_rows(j, l->window, &rows) || !tsr_mul(rows, j->batch, &rows) ||
-        !tsr_mul(rows, 2 * kv_row(j->shape, j->kv_bits, m->tp) * m->tp, kv))
+        !tsr_mul(rows, 2 * row * m->tp, kv))
         return tsr_plan_memory_too_large(err);
     return TSR_OK;
 }

@@ -21,7 +21,7 @@ struct tsr_plan_memory_job {
     uint64_t                         batch;            /* requests resident at once */
     uint64_t                         prompt, generate; /* tokens; their sum is the context */
     uint64_t                         chunk;            /* most tokens of a forward; 0: prompt */
-    uint32_t                         kv_bits;          /* 32, 16, 8 */
+    uint32_t                         kv;               /* type of the cache, kv_cache.h */
     double                           time_mult;        /* paper: --time_mult_times; 0: 1 */
     enum tsr_head_place              place;            /* which stage has the head */
     const struct tsr_plan_candidate *head;             /* storage of the head; NULL: as stored */

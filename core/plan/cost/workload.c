@@ -275,7 +275,7 @@ tsr_status tsr_plan_workload_read(struct tsr_plan_workload *w, const struct tsr_
     w->batch = (uint64_t)o.batch;
     w->concurrency = o.concurrency ? (uint64_t)o.concurrency : w->batch;
     w->chunk = (uint64_t)o.chunk;
-    w->kv_bits = 8 * tsr_dtype_size((uint32_t)o.kv);
+    w->kv = (uint32_t)o.kv;
     w->from = o.from;
     tsr_status st = read_map(w, &o, map, folder, tok, d, err);
     if (st != TSR_OK)
@@ -296,7 +296,7 @@ tsr_status tsr_plan_workload_fixed(struct tsr_plan_workload *w, uint64_t s, uint
                                    uint64_t batch, struct tsr_err *err)
 {
     *w = (struct tsr_plan_workload){
-        .batch = batch, .concurrency = batch, .kv_bits = 16, .from = ""
+        .batch = batch, .concurrency = batch, .kv = TSR_F16, .from = ""
     };
     if (s == 0 || n == 0 || batch == 0)
         return tsr_fail(err, TSR_E_INPUT,

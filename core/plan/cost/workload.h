@@ -19,9 +19,9 @@ struct tsr_plan_workload {
     struct tsr_plan_lengths prompt, generate; /* tokens */
     uint64_t                batch;            /* requests of one batch */
     uint64_t                concurrency;      /* resident at once, <= batch: sizes the KV memory */
-    uint64_t                chunk;   /* tokens of a prompt run at once; 0: the whole prompt */
-    uint64_t                kv_bits; /* 16, 8 or 32 */
-    const char             *from;    /* the file of prompts, or "" ; in the job's doc */
+    uint64_t                chunk; /* tokens of a prompt run at once; 0: the whole prompt */
+    uint32_t                kv;    /* type of the cache, kv_cache.h */
+    const char             *from;  /* the file of prompts, or "" ; in the job's doc */
     /* for the cost models */
     uint64_t s, n;         /* planned prompt and output length: the mean, rounded up */
     uint64_t context;      /* positions that a request may take: longest prompt + longest output */

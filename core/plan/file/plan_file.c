@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "config/doc.h"
 #include "plan/cost/memory.h"
+#include "plugin/kv_layers.h"
 #include "tessera/solver.h"
 
 #include <math.h>
@@ -78,6 +79,7 @@ static const struct tsr_option load_options[] = {
     TSR_OPTION_INT(struct tsr_plan_load, chunk, 0, 0, 1 << 30, "tokens",
                    "Most tokens of a prompt at once; 0: all."),
     TSR_OPTION_ENUM(struct tsr_plan_load, kv, TSR_F16, tsr_kv_choices, "The cache's type."),
+    TSR_OPTION_STRING(struct tsr_plan_load, kv_layers, "", TSR_KV_LAYERS_HELP),
 };
 static const struct tsr_option micro_options[] = {
     REQUIRED_INT(struct micro, prefill, 1, 1 << 30, "Requests in a prefill micro-batch."),

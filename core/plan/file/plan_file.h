@@ -48,8 +48,9 @@ struct tsr_plan_said {
 };
 
 struct tsr_plan_load {
-    int64_t prompt, generate, batch;
-    int64_t concurrency, chunk, kv; /* 0: batch; 0: all; TSR_F32, TSR_F16 or TSR_I8 */
+    int64_t     prompt, generate, batch;
+    int64_t     concurrency, chunk, kv; /* 0: batch; 0: all; of tessera/kv_cache.h */
+    const char *kv_layers;              /* of some layers: plugin/kv_layers.h; "": of none */
 };
 
 struct tsr_plan_file {

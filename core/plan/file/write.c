@@ -62,11 +62,6 @@ static bool candidate_rule(const struct tsr_plan_candidate *c, char *buf, size_t
     return ok;
 }
 
-static const char *kv_name(uint64_t bits)
-{
-    return tsr_plugin_kv_name(bits == 32 ? TSR_F32 : bits == 16 ? TSR_F16 : TSR_I8);
-}
-
 /* A quoted YAML string: user-chosen names of nodes and files. */
 static void put_text(struct tsr_writer *w, const char *s)
 {
@@ -111,7 +106,7 @@ static void put_head(struct tsr_writer *w, const struct tsr_plan_problem *p,
                       "micro_batches: {prefill: %llu, decode: %llu}\n",
                       (unsigned long long)k->s, (unsigned long long)k->n,
                       (unsigned long long)k->batch, (unsigned long long)whole->memory.batch,
-                      (unsigned long long)k->chunk, kv_name(k->kv_bits),
+                      (unsigned long long)k->chunk, tsr_plugin_kv_name(k->kv),
                       (unsigned long long)a->outcome.prefill_mb,
                       (unsigned long long)a->outcome.decode_mb);
     tsr_writer_printf(w,

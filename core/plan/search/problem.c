@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "plugin/choices.h"
 #include "tessera/solver.h"
 
 #include <math.h>
@@ -78,8 +79,8 @@ void tsr_plan_problem_refresh(struct tsr_plan_problem *p)
         paper || !w->distribution ? w->s : w->context - w->generate.length[w->generate.n - 1];
     p->memory.generate = paper || !w->distribution ? w->n : w->context - p->memory.prompt;
     p->memory.chunk = w->chunk;
-    p->memory.kv_bits = (uint32_t)w->kv_bits;
-    p->latency.kv_bits = (uint32_t)w->kv_bits;
+    p->memory.kv = w->kv;
+    p->latency.kv_bits = tsr_plugin_kv_bits(w->kv);
 }
 
 void tsr_plan_problem_put_head(struct tsr_plan_problem *p, enum tsr_head_place place)

@@ -1,6 +1,7 @@
 #include "plan/search/whatif.h"
 
 #include "base/mem.h"
+#include "plugin/choices.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -269,11 +270,12 @@ static tsr_status find(struct tsr_plan_remedies *r, const struct tsr_plan_proble
         }
     TSR_TRY(largest(p, solver, set_batch, NULL, p->memory.batch, &r->batch, err));
     TSR_TRY(largest(p, solver, set_prompt, NULL, p->memory.prompt, &r->prompt, err));
-    if (p->work.kv_bits > 8 && p->o.accounting == TSR_PLAN_ACCOUNT_EXACT) {
+    if (tsr_plugin_kv_bits(p->work.kv) > 8 && p->o.accounting == TSR_PLAN_ACCOUNT_EXACT) {
         struct tsr_plan_variant v;
         bool                    known;
         TSR_TRY(variant(&v, p, err));
-        v.p.work.kv_bits = v.p.memory.kv_bits = v.p.latency.kv_bits = 8;
+        v.p.work.kv = v.p.memory.kv = TSR_I8;
+        v.p.latency.kv_bits = 8;
         tsr_status st = feasible(v.p, solver, &r->kv8, &known, err);
         tsr_plan_variant_free(&v);
         TSR_TRY(st);
