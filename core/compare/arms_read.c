@@ -163,6 +163,11 @@ static tsr_status read_tp(struct compare *c, struct compare_arm *a,
     if (a->act_bits == 1)
         tsr_config_diag_error(d, &map->mark, "write act_bits: 4",
                               "'act_bits' of arm '%.60s' must be 0 or 2 to 8", a->name);
+    struct tsr_errbuf e = TSR_ERRBUF(e); /* the layers are counted when the engine is made */
+    if (tsr_config_diag_errors(d) == before &&
+        tsr_plugin_kv_layers(a->kv_layers, 0, UINT64_MAX, NULL, &e.err) != TSR_OK)
+        tsr_config_diag_error(d, &tsr_config_node_get(map, "kv_layers")->mark, NULL,
+                              "arm '%.60s': %s", a->name, e.text);
     if (o.rotate)
         read_rotation(a, o.rotate, d);
     if (tsr_config_diag_errors(d) == before)

@@ -12,6 +12,7 @@
 #include <tessera/dtype.h>
 #include <tessera/format.h>
 #include <tessera/here.h>
+#include <tessera/kv_cache.h>
 #include <tessera/host.h>
 #include <tessera/linalg.h>
 #include <tessera/option.h>

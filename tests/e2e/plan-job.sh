@@ -354,6 +354,7 @@ lengths that differ#--set "workload.prompt={32: 1, 96: 1}"#.workload.distributio
 theta#--quality "{theta: 0.001}"#.max_omega == null and .theta == 0.001
 a limit#--quality "{max_omega: 0.01}"#.plan.omega <= 0.01
 a small cache#--set workload.kv=int8#([.plan.stages[].kv] | add) > 0 and .workload.kv_bits == 8
+a cache of 4 bits#--set workload.kv=int4#([.plan.stages[].kv] | add) > 0 and .workload.kv == "int4" and .workload.kv_bits == 5
 CASES
 sed 's/use: rtn, group: 32, bits: .*]/candidates: [{use: mx, element: fp4_e2m1}, original]/' "$WORK/job.yaml" >"$WORK/listed.yaml"
 run plan listed.yaml --json -o x.yaml --baselines none --quality "{max_omega: 100}"

@@ -1,6 +1,7 @@
 /* Backends: the result of each operation, by kernels/reference. room is the magnitude of a number's terms,
  * times the device's eps. */
 #include "conformance/backend/backend.h"
+#include "tessera/kv_cache.h"
 
 #include <math.h>
 
@@ -59,6 +60,32 @@ static void rope(struct tsr_conformance_device *d, struct tsr_conformance_trial 
     }
 }
 
+/* How far what a cache keeps of x[i] may be from it: half a step, a hundredth of a step or what F16 rounds of a minimum
+ * for the rounding of scales. */
+static double cache_room(uint32_t dtype, const float *x, uint64_t hd, uint64_t i)
+{
+    double   amax = 0, low = INFINITY, high = -INFINITY, size = fabs((double)x[i]);
+    uint64_t group = i / TSR_KV_GROUP;
+    for (uint64_t k = 0; k < hd; k++)
+        amax = fmax(amax, fabs((double)x[k]));
+    for (uint64_t k = group * TSR_KV_GROUP; k < hd && k < (group + 1) * TSR_KV_GROUP; k++) {
+        low = fmin(low, (double)x[k]);
+        high = fmax(high, (double)x[k]);
+    }
+    switch (dtype) {
+    case TSR_F32:
+        return 0;
+    case TSR_F16:
+        return size * 0x1p-11 + 0x1p-25;
+    case TSR_I8:
+        return 0.51 * amax / 127;
+    case TSR_E4M3: /* 3 bits of a mantissa, or a multiple of the smallest number */
+        return 0.51 * fmax(size / 8, amax / 448 / 512);
+    default:
+        return 0.52 * (high - low) / 15 + fabs(low) * 0x1p-11;
+    }
+}
+
 static void kv_store(struct tsr_conformance_device *d, struct tsr_conformance_trial *t)
 {
     uint64_t n = (uint64_t)t->op.kv_heads * t->op.head_dim, hd = t->op.head_dim;
@@ -71,16 +98,10 @@ static void kv_store(struct tsr_conformance_device *d, struct tsr_conformance_tr
     for (uint64_t k = 0; k < t->in[0].t.rows; k++)
         for (uint64_t h = 0; h < t->op.kv_heads; h++) {
             const float *x = t->x[0] + k * n + h * hd;
-            double       amax = 0;
-            for (uint64_t i = 0; i < hd; i++)
-                amax = fmax(amax, fabs((double)x[i]));
             for (uint64_t i = 0; i < hd; i++) {
                 uint64_t at = t->ids[k] * n + h * hd + i;
                 t->want[at] = x[i];
-                /* half a step of the code, a hundredth of a step for the rounding of the scale */
-                t->room[at] = dtype == TSR_F32   ? 0
-                              : dtype == TSR_F16 ? fabs((double)x[i]) * 0x1p-11 + 0x1p-25
-                                                 : 0.51 * amax / 127;
+                t->room[at] = cache_room(dtype, x, hd, i);
             }
         }
 }

@@ -17,7 +17,8 @@
  *
  *     static uint64_t token_bytes(uint32_t dtype, uint32_t kv_heads, uint32_t head_dim)
  *     {
- *         return 2 * kv_heads * tsr_kv_head_bytes(dtype, head_dim);
+ *         uint64_t head = tsr_kv_head_bytes(dtype, head_dim);
+ *         return 2 * kv_heads * head;
  *     }
  */
 #ifndef TSR_KV_CACHE_H

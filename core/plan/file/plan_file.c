@@ -165,6 +165,10 @@ static void read_load(struct tsr_plan_reading *r, const struct head *h)
         return;
     p->prefill_mb = m.prefill;
     p->decode_mb = m.decode;
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    if (tsr_plugin_kv_layers(p->load.kv_layers, 0, p->layers, NULL, &e.err) != TSR_OK)
+        tsr_config_diag_error(r->d, &tsr_config_node_get(h->workload, "kv_layers")->mark, NULL,
+                              "%s", e.text);
     int64_t once = p->load.concurrency ? p->load.concurrency : p->load.batch;
     if (once > p->load.batch)
         tsr_config_diag_error(r->d, &h->workload->mark, NULL,
