@@ -104,6 +104,41 @@ static void declined_operations_run_elsewhere(void **state)
     }
 }
 
+/* A device without the type of a cache is an error that says what to choose; F16 would be copied for each operation. */
+static void declined_caches_are_refused(void **state)
+{
+    static const struct {
+        uint32_t    dtype, op;
+        const char *why;
+    } cases[] = {
+        { TSR_E4M3, TSR_OP_KV_STORE, "has no KV cache of fp8; choose f32, f16 or int8" },
+        { TSR_Q4, TSR_OP_KV_STORE, "has no KV cache of int4; choose f32, f16 or int8" },
+        { TSR_Q4, TSR_OP_ATTENTION, "has no KV cache of int4; choose f32, f16 or int8" },
+    };
+    struct rig   *rig = *state;
+    struct golden g;
+    golden_load(&g, "llama2");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tsr_errbuf         err = TSR_ERRBUF(err);
+        struct naive              n = { .decline_ops = 1u << cases[i].op };
+        struct tsr_engine_device *dev = NULL;
+        struct tsr_engine        *e = NULL;
+        struct tsr_engine_options opt = { .kv_dtype = cases[i].dtype, .slots = 1 };
+        struct tsr_engine_token   t = { .id = 1, .logits = true };
+        float                    *logits = malloc(g.model->hp.vocab * sizeof *logits);
+        assert_non_null(logits);
+        assert_int_equal(tsr_engine_device_wrap(&dev, rig->registry, &naive_backend, &n, &err.err),
+                         TSR_OK);
+        assert_int_equal(tsr_engine_create_on(&e, dev, g.model, NULL, &opt, &err.err), TSR_OK);
+        assert_int_equal(tsr_engine_forward(e, &t, 1, logits, &err.err), TSR_E_UNSUPPORTED);
+        assert_non_null(strstr(err.text, cases[i].why));
+        tsr_engine_destroy(e);
+        tsr_engine_device_close(dev);
+        free(logits);
+    }
+    golden_free(&g);
+}
+
 static void declined_formats_run_as_f32(void **state)
 {
     struct naive n = { .decline_dtypes = 1u << TSR_F16 | 1u << TSR_BF16 };
@@ -178,6 +213,7 @@ int main(void)
         cmocka_unit_test(narrow_caches),
         cmocka_unit_test(long_rope_in_pieces),
         cmocka_unit_test(declined_operations_run_elsewhere),
+        cmocka_unit_test(declined_caches_are_refused),
         cmocka_unit_test(declined_formats_run_as_f32),
     };
     return cmocka_run_group_tests_name("engine", tests, set_up, tear_down);
