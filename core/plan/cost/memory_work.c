@@ -130,10 +130,8 @@ tsr_status tsr_plan_memory_work(const struct tsr_plan_memory_job *j, const struc
     }
     if (!tsr_mul(prefill_mb, chunk, &tokens))
         return tsr_plan_memory_too_large(err);
-    if (m->profile->backend) { /* our engine cuts a micro-batch into forwards */
-        uint64_t cut = j->chunk ? j->chunk : TSR_PLAN_MEMORY_CHUNK;
-        tokens = tokens < cut ? tokens : cut;
-    }
+    uint64_t cut = j->chunk ? j->chunk : TSR_PLAN_MEMORY_CHUNK; /* of a forward of our engine */
+    tokens = tokens < cut ? tokens : cut;
     /* Requests are spread evenly over as many micro-batches as there are, and a forward of several
      * takes as many tokens of each: there may be fewer in it than there is room for. */
     uint64_t slot_sets = (j->batch + decode_mb - 1) / decode_mb;
