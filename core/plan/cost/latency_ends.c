@@ -83,20 +83,16 @@ tsr_status tsr_plan_latency_head(const struct tsr_plan_latency_job *j,
     TSR_TRY(tsr_plan_candidate_matrix(head, &s->head, &f, &bytes, err));
     tsr_plan_kernel_name(&f, kernel);
     *out = (struct tsr_plan_time){ .basis = TSR_PLAN_ROOFLINE };
-    if (end_fit(m->profile, true, kernel, (double)s->vocab, (double)s->embed_dim, rows, out)) {
-        out->ms /= m->tp;
+    if (end_fit(m->profile, true, kernel, (double)s->vocab, (double)s->embed_dim, rows, out))
         return TSR_OK;
-    }
     const struct tsr_plan_kernel_speed *k = tsr_plan_profile_kernel(m->profile, kernel, rows);
     out->extrapolated = false;
     out->ms = NAN;
     if (!k)
         return TSR_OK;
     /* a layer without attention */
-    double               weights = (double)s->vocab * (double)s->embed_dim / m->tp;
-    struct tsr_plan_work w = { .weights = weights,
-                               .read = weights,
-                               .bytes = (double)bytes / m->tp };
+    double               weights = (double)s->vocab * (double)s->embed_dim;
+    struct tsr_plan_work w = { .weights = weights, .read = weights, .bytes = (double)bytes };
     out->ms = tsr_plan_roofline_ms(m->profile, k, TSR_PLAN_DECODE, &w, 2, rows, 1, 0);
     return TSR_OK;
 }
