@@ -98,6 +98,8 @@ json_t *tsr_planning_outcome_json(const struct tsr_plan_problem *p,
     if (plan)
         ok = ok && tsr_pipeline_json_put_int(j, "prefill_mb", o->prefill_mb) &&
              tsr_pipeline_json_put_int(j, "decode_mb", o->decode_mb) &&
+             (!(o->prefill_jobs > 1) ||
+              tsr_pipeline_json_put_real(j, "prefill_jobs", o->prefill_jobs)) &&
              tsr_pipeline_json_put_int(j, "rounds", o->rounds) &&
              tsr_pipeline_json_put_real(j, "latency_ms", o->latency_ms) &&
              tsr_pipeline_json_put_real(j, "prefill_ms", o->prefill_ms) &&

@@ -1,6 +1,7 @@
 /* Starts the ranks (group_watch.c watches them, group_end.c ends them). */
 #include "base/log.h"
 #include "base/mem.h"
+#include "plan/cost/workload.h"
 #include "runtime/group_internal.h"
 #include "runtime/peers.h"
 #include "runtime/thread.h"
@@ -15,9 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MOST_TOKENS 4096u /* of a micro-batch */
-#define STALL_US    UINT64_C(5000000)
-#define WAIT_US     UINT64_C(10000000)
+#define STALL_US UINT64_C(5000000)
+#define WAIT_US  UINT64_C(10000000)
 
 /* ---- ranks ------------------------------------------------------------------- */
 
@@ -105,7 +105,7 @@ static bool as_processes(const struct tsr_runtime_group_options *opt,
 static struct tsr_runtime_frame_limits limits_of(const struct tsr_runtime_layout *l,
                                                  const struct tsr_model          *m)
 {
-    uint32_t most = MOST_TOKENS;
+    uint32_t most = TSR_PLAN_MOST_TOKENS;
     if (most < l->decode_mb)
         most = l->decode_mb;
     return (struct tsr_runtime_frame_limits){ .tokens = most,

@@ -107,7 +107,7 @@ static void destroy(void *self)
 #define ALL_PARTS                                                                                  \
     (TSR_SOLVER_CLASSES | TSR_SOLVER_MAX_OMEGA | TSR_SOLVER_LINKS | TSR_SOLVER_USE_ALL |           \
      TSR_SOLVER_FORBIDDEN | TSR_SOLVER_WORKSPACE | TSR_SOLVER_ENDS | TSR_SOLVER_FIXED_ORDER |      \
-     TSR_SOLVER_HOST)
+     TSR_SOLVER_HOST | TSR_SOLVER_JOBS)
 
 static const struct tsr_solver_v1 adabits_table = {
     .struct_size = sizeof adabits_table,

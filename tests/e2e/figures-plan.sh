@@ -26,20 +26,37 @@ JOB
 cat >"$WORK/steady.jq" <<'JQ'
 # the form `steady` of docs/formats/instance.md over the stages that are printed
 def ceil_div($a; $b): ($a / $b) | ceil;
+# prompts go in groups within the decode micro-batches, over which requests are spread evenly
+def prefills($k): ceil_div($k; .plan.decode_mb) as $sets | ($k % $sets) as $more | (($k - $more) / $sets) as $each |
+    $more * ceil_div($each + 1; .plan.prefill_mb) + ($sets - $more) * ceil_div($each; .plan.prefill_mb);
 def steady($n):
-    (.workload.concurrency) as $b | ceil_div($b; .plan.prefill_mb) as $mp | ceil_div($b; .plan.decode_mb) as $md |
+    (.workload.concurrency) as $b | prefills($b) as $mp | ceil_div($b; .plan.decode_mb) as $md |
     [.plan.stages[] | .prefill_ms, (.send_prefill_ms // 0)] as $pre |
     [.plan.stages[] | .decode_ms, (.send_decode_ms // 0)] as $dec |
     ($dec | add) as $r | ($dec | max) as $d |
-    ($pre | add) + ($mp - 1) * ($pre | max) +
+    (.plan.prefill_jobs // 1) as $c |
+    ($pre | add) / $c + ($mp - 1 / $c) * ($pre | max) +
     (if $n > 1 then [($n - 1) * $r + ($md - 1) * $d, $r + (($n - 1) * $md - 1) * $d] | max else 0 end);
+# what `requests` more add, which take the slots of those that are done
+def rest($k): .plan.prefill_mb as $eta | .plan.decode_mb as $xi |
+    ($k - $k % $xi) / $xi * ceil_div($xi; $eta) + ceil_div($k % $xi; $eta);
+def refill($n; $k; $mp):
+    ceil_div($k; .plan.decode_mb) as $md | (.plan.prefill_jobs // 1) as $c |
+    [.plan.stages[] | .prefill_ms, (.send_prefill_ms // 0)] as $pre |
+    [.plan.stages[] | .decode_ms, (.send_decode_ms // 0)] as $dec |
+    [$mp * ($pre | max) + ($n - 1) * $md * ($dec | max),
+        ($pre | add) / $c + ($mp - 1 / $c) * ($pre | max) + ($n - 1) * ($dec | add)] | max;
+def latency($n):
+    .workload as $w | ($w.batch % $w.concurrency) as $rest |
+    steady($n) + (($w.batch - $rest) / $w.concurrency - 1) * refill($n; $w.concurrency; prefills($w.concurrency)) +
+    (if $rest > 0 then refill($n; $rest; rest($rest)) else 0 end);
 def near($a; $b): ($a - $b) as $d | (if $d < 0 then -$d else $d end) <= 1e-6 * ($b + 1e-9);
 JQ
 figures() { # NAME
     cp "$WORK/steady.jq" "$WORK/one.jq"
     cat >>"$WORK/one.jq" <<'JQ'
-.workload as $w | .plan as $p |
-near($p.latency_ms; steady($w.generate) * $p.rounds) and
+.workload as $w | .plan as $p | . as $all |
+near($p.latency_ms; latency($w.generate)) and
 near($p.prefill_ms; steady(1)) and
 near($p.tokens_per_second; $w.batch * $w.generate / $p.latency_ms * 1000) and
 $p.rounds == (($w.batch / $w.concurrency) | ceil) and
@@ -47,8 +64,11 @@ all($p.stages[]; .total == .weights + .kv + .ends + .workspace and .total <= .ca
 ([$p.stages[].layers] | add) == ($p.bits | length) and
 ([$p.stages[].bits | .. | numbers] | add) == ($p.bits | length) and
 all($p.stages[]; . as $s | near($s.busy;
-    [1, (($w.concurrency / $p.prefill_mb | ceil) * $s.prefill_ms +
-        ($w.generate - 1) * ($w.concurrency / $p.decode_mb | ceil) * $s.decode_ms) / ($p.latency_ms / $p.rounds)] | min))
+    def work($k; $mp): $mp * $s.prefill_ms +
+        ($w.generate - 1) * ($k / $p.decode_mb | ceil) * $s.decode_ms;
+    ($w.batch % $w.concurrency) as $rest |
+    [1, ((($w.batch - $rest) / $w.concurrency) * work($w.concurrency; $all | prefills($w.concurrency)) +
+        (if $rest > 0 then work($rest; $all | rest($rest)) else 0 end)) / $p.latency_ms] | min))
 JQ
     ok "$1: latency, rate, shares and bytes come from the stages" json -f "$WORK/one.jq" "$WORK/out"
 }
@@ -72,6 +92,9 @@ ok "the table's omega is that of the JSON" json --arg t "$(printed 'quality +ome
     '(.plan.omega / ($t | tonumber)) as $q | $q > 0.995 and $q < 1.005' "$WORK/json"
 run plan job.yaml --set workload.concurrency=3 -o p.yaml --json --baselines none
 figures "a plan in rounds"
+run plan job.yaml --set workload.chunk=20 -o p.yaml --json --baselines none
+figures "a plan in chunks"
+ok "a plan in chunks: three whole ones and a shorter one" json '.plan.prefill_jobs > 3 and .plan.prefill_jobs < 4' "$WORK/out"
 
 # ---- what is priced is what travels
 for i in 1 2 3 4; do

@@ -51,7 +51,7 @@ static inline struct tsr_solver_solution *solve(const char *spec, const struct t
     return out;
 }
 
-#define ALL_PARTS (2 * TSR_SOLVER_HOST - 1)
+#define ALL_PARTS (2 * TSR_SOLVER_JOBS - 1)
 
 struct random {
     struct tsr_conformance_problem p;

@@ -106,7 +106,7 @@ static void test_edges(void **state)
 {
     (void)state;
     /* no decode: two panels; no links: no rows for them */
-    struct tsr_plan_pipeline p = { 3, 4, 1, 1, 2, pre, dec, none, none, NULL, NULL, 0, 0, NULL };
+    struct tsr_plan_pipeline p = { 3, 4, 1, 1, 2, pre, dec, none, none, NULL, NULL, 0, 0, NULL, 0 };
     char                    *svg = draw(&p, TSR_OK);
     well_formed(svg);
     assert_int_equal(count(svg, "<title>decode"), 0);
@@ -114,7 +114,7 @@ static void test_edges(void **state)
     free(svg);
     /* more visits than a panel shows: it says so */
     struct tsr_plan_pipeline many = {
-        1, 5000, 3, 1, 1, pre, dec, NULL, NULL, NULL, NULL, 0, 0, NULL
+        1, 5000, 3, 1, 1, pre, dec, NULL, NULL, NULL, NULL, 0, 0, NULL, 0
     };
     svg = draw(&many, TSR_OK);
     well_formed(svg);
@@ -123,7 +123,7 @@ static void test_edges(void **state)
     free(svg);
     /* no time at all */
     struct tsr_plan_pipeline zero = {
-        1, 1, 1, 1, 1, none, none, NULL, NULL, NULL, NULL, 0, 0, NULL
+        1, 1, 1, 1, 1, none, none, NULL, NULL, NULL, NULL, 0, 0, NULL, 0
     };
     assert_int_equal(unlink(path), 0);
     (void)draw(&zero, TSR_E_INPUT);

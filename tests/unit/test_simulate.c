@@ -408,7 +408,9 @@ static void test_back(void **state)
     (void)state;
     static const double pre[] = { 4, 2 }, dec[] = { 2, 1 }, link[] = { 1 }, fast[] = { 0.25 };
     const struct tsr_plan_pipeline_back back = { 0.5, 0.125, 3, 1 }, none = { 0, 0, 0, 0 };
-    struct tsr_plan_pipeline p = { 2, 3, 1, 1, 1, pre, dec, link, fast, NULL, NULL, 0, 0, &back };
+    struct tsr_plan_pipeline            p = {
+                   2, 3, 1, 1, 1, pre, dec, link, fast, NULL, NULL, 0, 0, &back, 0
+    };
     /* stage 0: 4, 4, head of the first 8 to 11, third 11 to 15, second's head 15 to 18, the third is back at
      * 18.5 and done at 21.5 */
     assert_true(simulated(&p, false, false) == 21.5);
@@ -495,9 +497,8 @@ static void test_refused(void **state)
     struct tsr_errbuf          e = TSR_ERRBUF(e);
 #define REFUSED(status, facts, ...)                                                                \
     do {                                                                                           \
-        struct tsr_plan_pipeline p = {                                                             \
-            1, 4, 3, 1, 2, one, one, NULL, NULL, NULL, NULL, 0, 0, NULL                            \
-        };                                                                                         \
+        struct tsr_plan_pipeline p = { 1,    4,    3,    1, 2, one,  one, NULL,                    \
+                                       NULL, NULL, NULL, 0, 0, NULL, 0 };                          \
         __VA_ARGS__;                                                                               \
         assert_int_equal(tsr_simulate(&p, &how, NULL, NULL, &s, &e.err), status);                  \
         assert_true(error_is(&e.err, "", facts));                                                  \

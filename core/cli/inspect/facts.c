@@ -74,7 +74,8 @@ static const struct flag_name support_names[] = {
     { TSR_SOLVER_LINKS, "links" },         { TSR_SOLVER_USE_ALL, "use_all" },
     { TSR_SOLVER_FORBIDDEN, "forbidden" }, { TSR_SOLVER_WORKSPACE, "workspace" },
     { TSR_SOLVER_ENDS, "ends" },           { TSR_SOLVER_FIXED_ORDER, "fixed_order" },
-    { TSR_SOLVER_HOST, "host_bytes" },     { TSR_SOLVER_ISOLATED, "isolated" },
+    { TSR_SOLVER_HOST, "host_bytes" },     { TSR_SOLVER_JOBS, "prefill_jobs" },
+    { TSR_SOLVER_ISOLATED, "isolated" },
 };
 
 /* What only a transport may have, and only where it states it. */

@@ -88,6 +88,10 @@ static void fill_option(struct tsr_conformance_problem *p, struct dice *d, uint6
         if (has(parts, TSR_SOLVER_WORKSPACE))
             p->tables[o].workspace[k] = below(d, 30);
     }
+    if (has(parts, TSR_SOLVER_JOBS) && below(d, 2)) {
+        uint64_t mb = p->option[o].prefill_mb, n = in->batch / mb + (in->batch % mb != 0);
+        p->option[o].prefill_jobs = (double)(n * (8 + below(d, 24))) / 8;
+    }
 }
 
 /* Everything but the devices, from the counts in p->in. */

@@ -43,6 +43,7 @@ extern "C" {
 #define TSR_SOLVER_ENDS        (UINT64_C(1) << 6) /* head and embedding        */
 #define TSR_SOLVER_FIXED_ORDER (UINT64_C(1) << 7)
 #define TSR_SOLVER_HOST        (UINT64_C(1) << 8) /* host_bytes                */
+#define TSR_SOLVER_JOBS        (UINT64_C(1) << 9) /* prefill_jobs              */
 
 /* Not a part of an instance: the solver calls a library that may abort, hang or take all memory.
  * The host runs it in a separate process with limits of time and memory.  In that process
@@ -70,6 +71,9 @@ struct tsr_solver_option {
     const double   *head_pre_ms, *head_dec_ms;   /* [K]                       */
     const double   *comm_pre_ms, *comm_dec_ms;   /* [K][K]                    */
     const uint64_t *workspace_bytes;             /* [K]                       */
+    /* prompts in chunks: how many jobs of pre_ms the batch is, not whole where a last chunk is
+     * shorter; 0: ceil(batch / prefill_mb), where a job is a micro-batch */
+    double prefill_jobs;
 };
 
 /* The problem.  L layers; K, C and Q as above.  Borrowed for the call. */

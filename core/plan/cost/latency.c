@@ -342,6 +342,7 @@ tsr_status tsr_plan_latency_prompt(const struct tsr_plan_latency_job *j,
         TSR_TRY(tsr_plan_latency_layer(j, m, cls, c, TSR_PLAN_PREFILL, (double)v, (double)s,
                                        (double)(i * chunk), &one, err));
         add(out, &one);
+        out->most_ms = fmax(out->most_ms, one.ms);
     }
     return TSR_OK;
 }

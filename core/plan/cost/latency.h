@@ -7,7 +7,7 @@
  * table  the points themselves, interpolated between neighbours
  *
  * Where points are few, the datasheet is a prior (docs/formats/device.md); where there are none, the model
- * is a roofline. tp > 1: work over tp, plus two collectives.
+ * is a roofline. tp > 1: work of layers over tp, plus two collectives.
  */
 #ifndef TSR_PLAN_COST_LATENCY_H
 #define TSR_PLAN_COST_LATENCY_H
@@ -20,6 +20,7 @@ struct tsr_plan_time {
     double ms; /* NaN: the device does not run it */
     double
         cpu_ms; /* of it, experts on the CPU next to the device, and rows on their way there and back */
+    double         most_ms; /* of a prompt: its longest chunk */
     enum tsr_basis basis;
     bool           extrapolated; /* outside the range or the shapes of its points */
 };
@@ -48,7 +49,8 @@ tsr_status tsr_plan_latency_prompt(const struct tsr_plan_latency_job *j,
                                    const struct tsr_plan_workload *w, uint64_t v,
                                    struct tsr_plan_time *out, struct tsr_err *err);
 /* Embedding of v * s tokens; head for v rows of logits (a prompt needs its last row only).  head:
- * how it is kept, NULL: as stored.  Once per owner, never per layer.  [any] */
+ * how it is kept, NULL: as stored.  Once per owner, never per layer.  One rank of a mesh has each of them, whatever its
+ * width.  [any] */
 tsr_status tsr_plan_latency_embed(const struct tsr_plan_latency_job *j,
                                   const struct tsr_plan_mesh *m, double tokens,
                                   struct tsr_plan_time *out, struct tsr_err *err);

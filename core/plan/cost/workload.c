@@ -330,3 +330,10 @@ uint64_t tsr_plan_workload_chunks(const struct tsr_plan_workload *w, uint64_t *l
     *last = w->s - (n - 1) * w->chunk;
     return n;
 }
+
+uint64_t tsr_plan_workload_piece(const struct tsr_plan_workload *w, uint64_t requests)
+{
+    uint64_t most = requests < TSR_PLAN_MOST_TOKENS ? TSR_PLAN_MOST_TOKENS / requests : 1;
+    uint64_t chunk = w->chunk && w->chunk < w->s ? w->chunk : w->s;
+    return chunk < most ? chunk : most;
+}

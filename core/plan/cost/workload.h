@@ -46,7 +46,11 @@ tsr_status tsr_plan_workload_fixed(struct tsr_plan_workload *w, uint64_t s, uint
 
 /* Mean past length of the n-1 decode steps (ruling 29): s + (n-2)/2; paper: s + n/2. */
 double tsr_plan_workload_past(const struct tsr_plan_workload *w, bool paper);
-/* Chunks of one prompt: *sizes gets their lengths, all `chunk` but the last.  count >= 1. */
+/* Chunks of one prompt, all of `chunk` tokens but the last, whose length *last gets.  count >= 1. */
 uint64_t tsr_plan_workload_chunks(const struct tsr_plan_workload *w, uint64_t *last);
+/* Most tokens that go through the stages as one micro-batch; longer prompts go in chunks whatever `chunk` says. */
+#define TSR_PLAN_MOST_TOKENS 4096u
+/* Tokens of each prompt that a micro-batch of so many requests takes at once: the last chunk has what is left. */
+uint64_t tsr_plan_workload_piece(const struct tsr_plan_workload *w, uint64_t requests);
 
 #endif

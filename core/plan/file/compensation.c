@@ -166,25 +166,16 @@ static tsr_status stage_compensation(const struct tsr_plan_problem *p,
     return TSR_OK;
 }
 
-/* Decode of the form `steady` (docs/formats/instance.md). */
-static double decode_of(const struct tsr_plan_outcome *o, double n, double mu)
-{
-    double round = 0, most = 0;
-    for (uint64_t i = 0; i < o->n_stages; i++) {
-        const struct tsr_plan_outcome_stage *s = &o->stages[i];
-        round += s->dec_ms + s->link_dec_ms; /* of the last one: back to the head, if anywhere */
-        most = fmax(most, fmax(s->dec_ms, s->link_dec_ms));
-    }
-    return n > 1 ? fmax((n - 1) * round + (mu - 1) * most, round + ((n - 1) * mu - 1) * most) : 0;
-}
-
 tsr_status tsr_plan_compensate(struct tsr_plan_planned *a, const struct tsr_plan_problem *p,
                                const struct tsr_plan_file *f, struct tsr_err *err)
 {
     struct tsr_plan_outcome *o = &a->outcome;
-    double   n = (double)p->work.n, mu = ceil((double)p->memory.batch / (double)o->decode_mb);
-    double   before = decode_of(o, n, mu);
-    uint32_t bits = 0;
+    struct tsr_plan_workload one = p->work; /* that fills the slots once */
+    double                   before;
+    uint32_t                 bits = 0;
+    one.batch = p->memory.batch;
+    tsr_plan_outcome_time(o, &one, one.batch);
+    before = o->latency_ms;
     if (*p->shape->packed)
         TSR_TRY(tsr_compensation_bits(p->o.model, &bits, err));
     for (uint64_t i = 0; i < o->n_stages; i++) {
@@ -214,16 +205,9 @@ tsr_status tsr_plan_compensate(struct tsr_plan_planned *a, const struct tsr_plan
                             tsr_format_bytes(lack, sizeof lack,
                                              s->memory.host - s->memory.host_capacity));
     }
-    double was = o->latency_ms, more = (decode_of(o, n, mu) - before) * (double)o->rounds;
-    o->latency_ms += more;
+    tsr_plan_outcome_time(o, &one, one.batch);
     if (p->o.objective == TSR_OBJECTIVE_STEADY)
-        o->objective_ms += more / (double)o->rounds;
-    o->tokens_per_second *= was / o->latency_ms;
-    for (uint64_t i = 0; i < o->n_stages; i++) {
-        struct tsr_plan_outcome_stage *s = &o->stages[i];
-        double extra = s->compensation.decode_ms > 0 ? s->compensation.decode_ms : 0;
-        double busy = s->busy * was + (n - 1) * mu * extra * (double)o->rounds;
-        s->busy = fmin(busy / o->latency_ms, 1);
-    }
+        o->objective_ms += o->latency_ms - before;
+    tsr_plan_outcome_time(o, &p->work, p->memory.batch);
     return TSR_OK;
 }

@@ -189,6 +189,24 @@ static tsr_status read_order(struct tsr_instance_reading *r, const json_t *o)
     return TSR_OK;
 }
 
+/* prefill_jobs: at least one for each prefill micro-batch. */
+static tsr_status read_jobs(struct tsr_instance_reading *r, const json_t *j, const char *where,
+                            struct tsr_solver_option *o)
+{
+    const json_t *v = json_object_get(j, "prefill_jobs");
+    double        least = ceil((double)r->inst->in.batch / (double)o->prefill_mb),
+           n = json_number_value(v);
+    if (!v)
+        return TSR_OK;
+    if (!json_is_number(v) || !(n >= least && n <= (double)TSR_INSTANCE_MAX_INT))
+        return tsr_fail(r->err, TSR_E_INPUT,
+                        "%s: prefill_jobs is not a number of at least %.0f, the prefill "
+                        "micro-batches",
+                        where, least);
+    o->prefill_jobs = n;
+    return TSR_OK;
+}
+
 static tsr_status read_option(struct tsr_instance_reading *r, const json_t *j, uint64_t i,
                               struct tsr_solver_option *o)
 {
@@ -232,7 +250,7 @@ static tsr_status read_option(struct tsr_instance_reading *r, const json_t *j, u
     TSR_TRY(tsr_instance_read_table(r, j, prefix, "workspace_bytes", false, TSR_INSTANCE_INTEGER, 1,
                                     kk, &table));
     o->workspace_bytes = table;
-    return TSR_OK;
+    return read_jobs(r, j, where, o);
 }
 
 static tsr_status read_options(struct tsr_instance_reading *r, const json_t *o)

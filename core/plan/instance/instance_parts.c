@@ -37,6 +37,7 @@ uint64_t tsr_instance_features(const struct tsr_solver_instance *in)
         if (any(o->embed_pre_ms, k) || any(o->embed_dec_ms, k) || any(o->head_pre_ms, k) ||
             any(o->head_dec_ms, k))
             f |= TSR_SOLVER_ENDS;
+        f |= o->prefill_jobs > 0 ? TSR_SOLVER_JOBS : 0;
         if (any_nan(o->pre_ms, kcq) || any_nan(o->dec_ms, kcq))
             f |= TSR_SOLVER_FORBIDDEN;
         for (uint64_t j = 0; j < k; j++)
@@ -60,6 +61,7 @@ char *tsr_plan_solver_parts(uint64_t mask, char *buf, size_t cap)
         { TSR_SOLVER_ENDS, "embedding and head" },
         { TSR_SOLVER_FIXED_ORDER, "a fixed order" },
         { TSR_SOLVER_HOST, "the memory of hosts" },
+        { TSR_SOLVER_JOBS, "prompts in chunks" },
     };
     size_t n = 0;
     buf[0] = '\0';

@@ -123,7 +123,8 @@ tsr_status tsr_plan_evaluate(const struct tsr_solver_instance *in,
     if (in->max_omega >= 0 && !(w <= in->max_omega + 1e-9 * fmax(1, in->max_omega)))
         return NOT("omega sums to %.10g, above max_omega %.10g", w, in->max_omega);
     double steps = (double)(in->tokens - 1);
-    double mu_pre = ceil((double)in->batch / (double)o->prefill_mb);
+    double mu_pre =
+        o->prefill_jobs > 0 ? o->prefill_jobs : ceil((double)in->batch / (double)o->prefill_mb);
     double mu_dec = ceil((double)in->batch / (double)o->decode_mb);
     if (in->objective == TSR_OBJECTIVE_PAPER) {
         *objective =

@@ -84,5 +84,8 @@ tsr_status tsr_plan_built_ends(const struct tsr_plan_built *b, uint64_t kind, en
  * sizes for one of them: powers of two up to it, and itself, in v[64].  Return how many. */
 uint64_t tsr_plan_decode_sizes(uint64_t batch, uint64_t devices, uint64_t *v);
 uint64_t tsr_plan_prefill_sizes(uint64_t decode_mb, uint64_t *v);
+/* Prefill micro-batches of a batch: requests are spread evenly over as few decode micro-batches as there can be, and the
+ * prompts of each go in groups of prefill_mb. */
+uint64_t tsr_plan_prefill_count(uint64_t batch, uint64_t prefill_mb, uint64_t decode_mb);
 
 #endif

@@ -44,11 +44,28 @@ uint64_t tsr_plan_prefill_sizes(uint64_t decode_mb, uint64_t *v)
     return n;
 }
 
+uint64_t tsr_plan_prefill_count(uint64_t batch, uint64_t prefill_mb, uint64_t decode_mb)
+{
+    uint64_t sets = batch / decode_mb + (batch % decode_mb != 0);
+    uint64_t each = batch / sets, more = batch % sets;
+    return more * (each / prefill_mb + 1) + (sets - more) * ((each + prefill_mb - 1) / prefill_mb);
+}
+
 /* Tables of one phase at one micro-batch size. */
 struct sized {
     uint64_t size;
-    double  *layer, *embed, *head, *comm; /* [K][C][Q], [K], [K], [K][K] */
+    double   stretch;                     /* of times of prefill: stretch_of() */
+    double  *layer, *embed, *head, *comm; /* [K][C][Q], [K], [K], [K][K]; prefill: of a job */
+    double
+        jobs; /* of a micro-batch: its prompts over the longest chunk, by the kind with the fewest */
 };
+
+/* Tokens of a prompt that a prefill micro-batch takes at once.  The paper's form has whole prompts. */
+static uint64_t piece(const struct tsr_plan_problem *p, uint64_t size)
+{
+    return p->o.objective == TSR_OBJECTIVE_PAPER ? p->work.s
+                                                 : tsr_plan_workload_piece(&p->work, size);
+}
 
 tsr_status tsr_plan_built_layer(const struct tsr_plan_built *b, uint64_t kind, uint64_t cls,
                                 uint64_t bits, enum tsr_phase phase, uint64_t size,
@@ -62,8 +79,11 @@ tsr_status tsr_plan_built_layer(const struct tsr_plan_built *b, uint64_t kind, u
     m.cpu_experts = tsr_plan_built_on_cpu(b, bits);
     if (m.tp > 1 && tsr_plan_candidate_splits(c, p->shape, m.tp, m.whole_experts, &e.err) != TSR_OK)
         return TSR_OK; /* this candidate cannot be cut so */
-    if (phase == TSR_PLAN_PREFILL)
-        return tsr_plan_latency_prompt(&p->latency, &m, cls, c, &p->work, size, t, err);
+    if (phase == TSR_PLAN_PREFILL) {
+        struct tsr_plan_workload w = p->work;
+        w.chunk = piece(p, size);
+        return tsr_plan_latency_prompt(&p->latency, &m, cls, c, &w, size, t, err);
+    }
     return tsr_plan_latency_layer(&p->latency, &m, cls, c, TSR_PLAN_DECODE, (double)size, 1,
                                   tsr_plan_workload_past(&p->work,
                                                          p->o.objective == TSR_OBJECTIVE_PAPER),
@@ -82,6 +102,8 @@ static tsr_status layer_table(struct tsr_plan_built *b, const uint32_t *counts,
                 struct tsr_plan_time t;
                 TSR_TRY(tsr_plan_built_layer(b, k, s, i, phase, z->size, &t, err));
                 one[s] = t.ms;
+                if (phase == TSR_PLAN_PREFILL && t.most_ms > 0)
+                    z->jobs = fmin(z->jobs, t.ms / t.most_ms);
             }
             for (uint64_t c = 0; c < cls; c++) {
                 double sum = 0;
@@ -186,7 +208,7 @@ static tsr_status links_table(struct tsr_plan_built *b, enum tsr_phase phase, st
 {
     const struct tsr_plan_problem *p = b->p;
     uint64_t                       n = b->whole.n_kinds, rows = z->size;
-    if (phase == TSR_PLAN_PREFILL && !tsr_mul(rows, p->work.s, &rows))
+    if (phase == TSR_PLAN_PREFILL && !tsr_mul(rows, piece(p, z->size), &rows))
         return tsr_fail(err, TSR_E_INPUT, "batch times prompt is more than can be counted");
     for (uint64_t i = 0; i < n; i++)
         for (uint64_t j = 0; j < n; j++) {
@@ -207,6 +229,20 @@ static tsr_status links_table(struct tsr_plan_built *b, enum tsr_phase phase, st
     return TSR_OK;
 }
 
+/* Times of micro-batches to those of one of their jobs, whose links have them already; or stretched. */
+static void scale(const struct tsr_plan_built *b, struct sized *z, double by, bool links)
+{
+    uint64_t n = b->whole.n_kinds;
+    for (uint64_t i = 0; i < n * b->whole.classes * b->whole.bits; i++)
+        z->layer[i] *= by;
+    for (uint64_t k = 0; k < n; k++) {
+        z->embed[k] *= by;
+        z->head[k] *= by;
+    }
+    for (uint64_t i = 0; links && i < n * n; i++)
+        z->comm[i] *= by;
+}
+
 static tsr_status sized_make(struct tsr_plan_built *b, const uint32_t *counts, enum tsr_phase phase,
                              struct sized *z, struct tsr_err *err)
 {
@@ -215,22 +251,32 @@ static tsr_status sized_make(struct tsr_plan_built *b, const uint32_t *counts, e
     NEW(b, z->embed, k);
     NEW(b, z->head, k);
     NEW(b, z->comm, k * k);
+    if (phase == TSR_PLAN_PREFILL) {
+        uint64_t at_once = piece(b->p, z->size);
+        z->jobs = (double)(b->p->work.s / at_once + (b->p->work.s % at_once != 0));
+    }
     TSR_TRY(layer_table(b, counts, phase, z, err));
     TSR_TRY(ends_table(b, phase, z, err));
-    return links_table(b, phase, z, err);
+    TSR_TRY(links_table(b, phase, z, err));
+    if (phase == TSR_PLAN_PREFILL && z->jobs > 1)
+        scale(b, z, 1 / z->jobs, false);
+    else if (z->stretch > 1)
+        scale(b, z, z->stretch, true);
+    return TSR_OK;
 }
 
 /* The tables of a size, made on first use. */
 static tsr_status sized_of(struct tsr_plan_built *b, const uint32_t *counts, enum tsr_phase phase,
-                           struct sized *list, uint64_t *n, uint64_t size, const struct sized **z,
-                           struct tsr_err *err)
+                           struct sized *list, uint64_t *n, uint64_t size, double stretch,
+                           const struct sized **z, struct tsr_err *err)
 {
     for (uint64_t i = 0; i < *n; i++)
-        if (list[i].size == size) {
+        if (list[i].size == size && list[i].stretch == stretch) {
             *z = &list[i];
             return TSR_OK;
         }
     list[*n].size = size;
+    list[*n].stretch = stretch;
     TSR_TRY(sized_make(b, counts, phase, &list[*n], err));
     *z = &list[(*n)++];
     return TSR_OK;
@@ -248,6 +294,16 @@ static tsr_status check_sizes(const struct tsr_plan_problem *p, struct tsr_err *
                         (unsigned long long)p->o.prefill_mb, (unsigned long long)(d ? d : batch),
                         d ? "decode_mb" : "the batch");
     return TSR_OK;
+}
+
+/* Where the groups of a batch's prompts are more than its size divided by theirs, times of whole prompts have the rest. */
+static double stretch_of(const struct tsr_plan_built *b, uint64_t pre, uint64_t dec)
+{
+    const struct tsr_plan_problem *p = b->p;
+    uint64_t                       batch = b->whole.batch;
+    if (p->o.objective == TSR_OBJECTIVE_PAPER || piece(p, pre) < p->work.s)
+        return 1;
+    return (double)tsr_plan_prefill_count(batch, pre, dec) / ceil((double)batch / (double)pre);
 }
 
 tsr_status tsr_plan_build_options(struct tsr_plan_built *b, const uint32_t *counts,
@@ -278,14 +334,15 @@ tsr_status tsr_plan_build_options(struct tsr_plan_built *b, const uint32_t *coun
         uint64_t            sizes = 1;
         if (p->o.prefill_mb > dec[i])
             continue;
-        TSR_TRY(sized_of(b, counts, TSR_PLAN_DECODE, dec_of, &made, dec[i], &d, err));
+        TSR_TRY(sized_of(b, counts, TSR_PLAN_DECODE, dec_of, &made, dec[i], 1, &d, err));
         if (p->o.prefill_mb)
             pre[0] = p->o.prefill_mb;
         else
             sizes = tsr_plan_prefill_sizes(dec[i], pre);
         for (uint64_t j = 0; j < sizes; j++, n++) {
             uint64_t *workspace;
-            TSR_TRY(sized_of(b, counts, TSR_PLAN_PREFILL, pre_of, &n_pre, pre[j], &f, err));
+            TSR_TRY(sized_of(b, counts, TSR_PLAN_PREFILL, pre_of, &n_pre, pre[j],
+                             stretch_of(b, pre[j], dec[i]), &f, err));
             NEW(b, workspace, b->whole.n_kinds);
             o[n] = (struct tsr_solver_option){
                 .struct_size = sizeof o[n],
@@ -300,6 +357,10 @@ tsr_status tsr_plan_build_options(struct tsr_plan_built *b, const uint32_t *coun
                 .comm_pre_ms = f->comm,
                 .comm_dec_ms = d->comm,
                 .workspace_bytes = workspace,
+                .prefill_jobs =
+                    f->jobs > 1
+                        ? f->jobs * (double)tsr_plan_prefill_count(b->whole.batch, pre[j], dec[i])
+                        : 0,
             };
             list[n] = &o[n];
         }

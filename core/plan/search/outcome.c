@@ -120,6 +120,20 @@ static tsr_status way_back(struct tsr_plan_outcome *o, const struct tsr_plan_bui
     return TSR_OK;
 }
 
+static double prefills(const struct tsr_solver_instance *in, const struct tsr_solver_option *o)
+{
+    return (double)tsr_plan_prefill_count(in->batch, o->prefill_mb, o->decode_mb);
+}
+
+/* Of a prefill micro-batch, over those of the option's tables: build_options.c has them of a job, or stretched. */
+static double times_of(const struct tsr_solver_instance *in, const struct tsr_solver_option *o)
+{
+    if (in->objective == TSR_OBJECTIVE_PAPER)
+        return 1;
+    double least = ceil((double)in->batch / (double)o->prefill_mb);
+    return (o->prefill_jobs > 0 ? o->prefill_jobs : least) / prefills(in, o);
+}
+
 static tsr_status stage_of(struct tsr_plan_outcome *o, const struct tsr_plan_built *b,
                            uint64_t part, const struct tsr_solver_solution *s, uint64_t i,
                            uint64_t *used, struct tsr_err *err)
@@ -129,6 +143,7 @@ static tsr_status stage_of(struct tsr_plan_outcome *o, const struct tsr_plan_bui
     const struct tsr_solver_option *opt = pt->inst.in.options[s->option];
     struct tsr_plan_outcome_stage  *st = &o->stages[i];
     struct tsr_plan_stage_cost      cost;
+    double                          times = times_of(&pt->inst.in, opt);
     uint32_t                        kind = s->stage_kind[i] + pt->first_kind;
     bool                            back = goes_back(b, s->stages), last = i + 1 == s->stages;
     struct tsr_solver_solution      as = *s;
@@ -138,7 +153,7 @@ static tsr_status stage_of(struct tsr_plan_outcome *o, const struct tsr_plan_bui
     st->count = b->unit_first[s->stage_first[i] + s->stage_count[i]] - st->first;
     st->group = place(b, kind, used);
     tsr_plan_mesh_of(p->cluster, st->group, b->meshes.tp[st->group], &st->mesh);
-    st->pre_ms = cost.pre_ms;
+    st->pre_ms = cost.pre_ms * times;
     st->dec_ms = cost.dec_ms;
     TSR_TRY(basis_of(st, o, b, kind, i == 0, p->memory.place == TSR_PLAN_HEAD_FIRST ? i == 0 : last,
                      err));
@@ -146,7 +161,7 @@ static tsr_status stage_of(struct tsr_plan_outcome *o, const struct tsr_plan_bui
         TSR_TRY(way_back(o, b, s->stage_kind[0] + pt->first_kind, err));
     if (!last) {
         uint64_t e = s->stage_kind[i] * pt->inst.in.n_kinds + s->stage_kind[i + 1];
-        st->link_pre_ms = opt->comm_pre_ms[e];
+        st->link_pre_ms = opt->comm_pre_ms[e] * times;
         st->link_dec_ms = opt->comm_dec_ms[e];
     }
     TSR_TRY(tsr_plan_memory_stage(&p->memory, &st->mesh, &p->candidates, o->bits, o->cpu_experts,
@@ -164,51 +179,6 @@ static tsr_status stage_of(struct tsr_plan_outcome *o, const struct tsr_plan_bui
                         "stage %llu: %llu bytes of experts do not fit in the %llu of the CPU",
                         (unsigned long long)i, (unsigned long long)st->memory.host,
                         (unsigned long long)st->memory.host_capacity);
-    return TSR_OK;
-}
-
-/* tsr_plan_evaluate()'s form `steady`, of stages whose last one has a link, too: to the first. */
-static double steady(const struct tsr_plan_outcome *o, double mu_pre, double mu_dec, double steps)
-{
-    double fill = 0, round = 0, p = 0, d = 0;
-    for (uint64_t i = 0; i < o->n_stages; i++) {
-        const struct tsr_plan_outcome_stage *s = &o->stages[i];
-        fill += s->pre_ms + s->link_pre_ms;
-        round += s->dec_ms + s->link_dec_ms;
-        p = fmax(p, fmax(s->pre_ms, s->link_pre_ms));
-        d = fmax(d, fmax(s->dec_ms, s->link_dec_ms));
-    }
-    double decode = fmax(steps * round + (mu_dec - 1) * d, round + (steps * mu_dec - 1) * d);
-    return fill + (mu_pre - 1) * p + (steps > 0 ? decode : 0);
-}
-
-/* Times of the whole, by the form `steady` whatever was minimised. */
-static tsr_status totals(struct tsr_plan_outcome *o, const struct tsr_plan_built *b, uint64_t part,
-                         const struct tsr_solver_solution *s, struct tsr_err *err)
-{
-    struct tsr_solver_instance      in = b->parts[part].inst.in;
-    const struct tsr_plan_workload *w = &b->p->work;
-    double                          n = (double)w->n;
-    in.objective = TSR_OBJECTIVE_STEADY;
-    in.theta = 0;
-    in.max_omega = -1;
-    double round_ms, steps = n - 1, runs = (double)in.batch;
-    double mu_pre = ceil(runs / (double)o->prefill_mb), mu_dec = ceil(runs / (double)o->decode_mb);
-    TSR_TRY(tsr_plan_evaluate(&in, s, &round_ms, err));
-    in.tokens = 1;
-    TSR_TRY(tsr_plan_evaluate(&in, s, &o->prefill_ms, err));
-    if (o->goes_back) {
-        round_ms = steady(o, mu_pre, mu_dec, steps);
-        o->prefill_ms = steady(o, mu_pre, mu_dec, 0);
-    }
-    o->rounds = w->batch / in.batch + (w->batch % in.batch != 0);
-    o->latency_ms = round_ms * (double)o->rounds;
-    o->tokens_per_second = o->latency_ms > 0 ? (double)w->batch * n / o->latency_ms * 1e3 : 0;
-    for (uint64_t i = 0; i < o->n_stages; i++) {
-        struct tsr_plan_outcome_stage *st = &o->stages[i];
-        double                         busy = mu_pre * st->pre_ms + steps * mu_dec * st->dec_ms;
-        st->busy = round_ms > 0 ? fmin(busy / round_ms, 1) : 0;
-    }
     return TSR_OK;
 }
 
@@ -230,6 +200,7 @@ static tsr_status fill(struct tsr_plan_outcome *o, const struct tsr_plan_built *
     const struct tsr_solver_instance *in = &b->parts[part].inst.in;
     const struct tsr_solver_option   *opt = in->options[s->option];
     o->prefill_mb = opt->prefill_mb;
+    o->prefill_jobs = opt->prefill_jobs > 0 ? opt->prefill_jobs / prefills(in, opt) : 1;
     o->decode_mb = opt->decode_mb;
     o->objective_ms = s->objective;
     for (uint64_t u = 0; u < b->units; u++)
@@ -243,7 +214,8 @@ static tsr_status fill(struct tsr_plan_outcome *o, const struct tsr_plan_built *
         }
     for (uint64_t i = 0; i < s->stages; i++, o->n_stages++)
         TSR_TRY(stage_of(o, b, part, s, i, used, err));
-    return totals(o, b, part, s, err);
+    tsr_plan_outcome_time(o, &b->p->work, in->batch);
+    return TSR_OK;
 }
 
 tsr_status tsr_plan_outcome_of(struct tsr_plan_outcome *o, const struct tsr_plan_built *b,

@@ -25,7 +25,7 @@ struct tsr_plan_outcome_stage {
     struct tsr_plan_mesh         mesh;
     struct tsr_plan_stage_memory memory; /* exact, by the problem's accounting */
     /* links to the next stage; of the last one to the first, with several and the head there, else 0 */
-    double pre_ms, dec_ms, link_pre_ms, link_dec_ms;
+    double pre_ms, dec_ms, link_pre_ms, link_dec_ms; /* of a micro-batch, all its chunks */
     double cpu_pre_ms,
         cpu_dec_ms;       /* of pre_ms and dec_ms, experts on the CPU and the way there and back */
     double         busy;  /* share of the latency */
@@ -42,15 +42,22 @@ struct tsr_plan_outcome {
     uint32_t                      *bits; /* [layers] candidates */
     uint8_t *cpu_experts;                /* [layers] 1: a CPU runs the layer's experts; owned */
     uint64_t layers, prefill_mb, decode_mb;
-    double   latency_ms; /* of the whole batch, by the form `steady` */
-    double   prefill_ms; /* of one round of it, until the last prompt is done */
-    double   tokens_per_second, omega;
-    double   objective_ms;              /* as the problem has it, of one round */
-    bool     goes_back;                 /* hidden rows, to a head on the first of several stages */
+    double
+        prefill_jobs; /* that a prefill micro-batch goes through the stages as: chunks of its prompts */
+    double latency_ms; /* of the whole batch, by the form `steady` */
+    double prefill_ms; /* of one round of it, until the last prompt is done */
+    double tokens_per_second, omega;
+    double objective_ms;                /* as the problem has it, of one round */
+    bool   goes_back;                   /* hidden rows, to a head on the first of several stages */
     struct tsr_plan_pipeline_back back; /* where they do; part of the stages' times and links */
-    uint64_t                      rounds; /* batch / concurrent requests, rounded up */
+    uint64_t                      rounds; /* batch / resident requests, rounded up */
 };
 void tsr_plan_outcome_free(struct tsr_plan_outcome *o);
+/* Fills in times, rates and busy shares from the times of the stages, by the form `steady` whatever was minimised;
+ * at_once: requests that are resident.  Where more follow, each takes the slot of one that is done
+ * (docs/formats/instance.md). */
+void tsr_plan_outcome_time(struct tsr_plan_outcome *o, const struct tsr_plan_workload *w,
+                           uint64_t at_once);
 /* Layers of a stage whose experts a CPU runs, as text: "true" for all with experts, else ranges, "0-3,7", cut where they
  * are too long.  Returns how many. */
 #define TSR_PLAN_RANGES 480

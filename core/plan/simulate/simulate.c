@@ -1,7 +1,6 @@
 #include "plan/simulate/simulate.h"
 
 #include "base/mem.h"
-#include "plan/instance/objective.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -34,9 +33,10 @@ struct sim {
     tsr_plan_visit_fn               fn;
     void                           *ctx;
     struct tsr_plan_simulation     *out;
-    uint64_t                        n_pre, n_dec, order, pending;
+    uint64_t                        n_pre, n_dec, order, pending; /* n_pre: micro-batches */
+    uint64_t                        jobs;                         /* of a prefill micro-batch */
     uint64_t                        through, begun; /* prefill, decode micro-batches */
-    struct item                    *item;           /* [n_pre + n_dec], prefill first */
+    struct item                    *item;           /* [n_pre * jobs + n_dec], prefill first */
     struct resource                *res;
     struct event                   *heap; /* [resources] */
 };
@@ -106,6 +106,8 @@ static double service_ms(const struct sim *s, const struct item *it)
         ms = it->at % 2 ? link[it->at / 2] : stage[it->at / 2];
     if (s->how->part_last)
         ms *= (double)requests(p->batch, size, it->micro_batch) / (double)size;
+    if (!it->decode && p->prefill_jobs > 0 && it->at < 2 * p->stages - 1)
+        ms *= fmin(1, p->prefill_jobs - (double)it->step);
     return ms;
 }
 
@@ -147,17 +149,30 @@ static uint64_t arrive(struct sim *s, uint64_t i, uint64_t at)
 
 /* ---- from one phase to the next ------------------------------------------------------------ */
 
+/* Jobs of a prefill micro-batch. */
+static uint64_t jobs_of(const struct tsr_plan_pipeline *p)
+{
+    return p->pre || !(p->prefill_jobs > 0) ? 1 : (uint64_t)ceil(p->prefill_jobs);
+}
+
+/* Positions of an item: only the last job of a prompt has rows for the head. */
+static uint64_t way_of(const struct sim *s, const struct item *it)
+{
+    return it->decode || it->step + 1 == s->jobs ? positions(s->p) : 2 * s->p->stages - 1;
+}
+
 /* One more prefill micro-batch is through (they keep their order): which decode ones may begin? */
 static void release(struct sim *s, double now)
 {
     s->through++;
     s->out->prefill_ms = now;
     for (; s->begun < s->n_dec; s->begun++) {
-        struct item *it = &s->item[s->n_pre + s->begun];
+        uint64_t     i = s->n_pre * s->jobs + s->begun;
+        struct item *it = &s->item[i];
         if (s->through < (s->how->no_barrier ? it->after : s->n_pre))
             return;
         if (it->steps)
-            (void)arrive(s, s->n_pre + s->begun, 0);
+            (void)arrive(s, i, 0);
     }
 }
 
@@ -165,16 +180,16 @@ static void release(struct sim *s, double now)
 static void leave(struct sim *s, uint64_t i, double now)
 {
     struct item *it = &s->item[i];
-    if (!it->decode)
+    if (!it->decode && it->step + 1 == s->jobs)
         release(s, now);
-    else if (++it->step < it->steps)
+    else if (it->decode && ++it->step < it->steps)
         (void)arrive(s, i, 0);
 }
 
 static void play(struct sim *s)
 {
     struct tsr_plan_simulation *out = s->out;
-    for (uint64_t m = 0; m < s->n_pre; m++)
+    for (uint64_t m = 0; m < s->n_pre * s->jobs; m++)
         (void)arrive(s, m, 0);
     serve(s, 0, 0);
     while (s->pending) {
@@ -191,7 +206,7 @@ static void play(struct sim *s)
         out->visits++;
         out->total_ms = e.time;
         res->serves = NONE;
-        if (it->at + 1 < positions(s->p)) {
+        if (it->at + 1 < way_of(s, it)) {
             serve(s, arrive(s, i, it->at + 1), e.time);
         } else {
             leave(s, i, e.time);
@@ -261,8 +276,16 @@ static tsr_status check_even(const struct tsr_plan_pipeline *p, uint64_t *steps,
         !times_ok(p->link_pre_ms, p->stages - 1) || !times_ok(p->link_dec_ms, p->stages - 1) ||
         !times_ok(back, p->back ? 4 : 0))
         return tsr_fail(err, TSR_E_INPUT, "a time of the pipeline is negative or no number");
+    if (!(p->prefill_jobs >= 0 && (p->prefill_jobs == 0 || p->prefill_jobs >= 1) &&
+          p->prefill_jobs < (double)TSR_SIMULATE_VISITS))
+        return tsr_fail(err, TSR_E_INPUT,
+                        "a prefill micro-batch of %g jobs cannot run; at least 1 is needed, fewer "
+                        "than %llu",
+                        p->prefill_jobs, (unsigned long long)TSR_SIMULATE_VISITS);
+    uint64_t prefill;
     if (!tsr_mul(pieces(p->batch, p->decode_mb), p->tokens - 1, steps) ||
-        !tsr_add(*steps, pieces(p->batch, p->prefill_mb), steps))
+        !tsr_mul(pieces(p->batch, p->prefill_mb), jobs_of(p), &prefill) ||
+        !tsr_add(*steps, prefill, steps))
         *steps = UINT64_MAX;
     return TSR_OK;
 }
@@ -288,10 +311,10 @@ static tsr_status check(const struct tsr_plan_pipeline *p, struct tsr_err *err)
 static void deal(struct sim *s)
 {
     const struct tsr_plan_pipeline *p = s->p;
-    for (uint64_t i = 0; i < s->n_pre; i++)
-        s->item[i] = (struct item){ .next = NONE, .micro_batch = i };
+    for (uint64_t i = 0; i < s->n_pre * s->jobs; i++)
+        s->item[i] = (struct item){ .next = NONE, .micro_batch = i / s->jobs, .step = i % s->jobs };
     for (uint64_t m = 0; m < s->n_dec; m++) {
-        struct item *it = &s->item[s->n_pre + m];
+        struct item *it = &s->item[s->n_pre * s->jobs + m];
         *it = (struct item){ .next = NONE, .micro_batch = m, .decode = true };
         if (p->pre) {
             it->after = p->dec[m].after;
@@ -314,7 +337,8 @@ tsr_status tsr_simulate(const struct tsr_plan_pipeline *p, const struct tsr_simu
     s.n_pre = p->pre ? p->n_pre : pieces(p->batch, p->prefill_mb);
     s.n_dec = p->pre ? p->n_dec : p->tokens > 1 ? pieces(p->batch, p->decode_mb) : 0;
     out->resources = 2 * p->stages - (p->back ? 0 : 1);
-    uint64_t items = s.n_pre + s.n_dec;
+    s.jobs = jobs_of(p);
+    uint64_t items = s.n_pre * s.jobs + s.n_dec;
     s.item = tsr_new(items, sizeof *s.item);
     s.res = tsr_new(out->resources, sizeof *s.res);
     s.heap = tsr_new(out->resources, sizeof *s.heap);
@@ -340,48 +364,4 @@ void tsr_plan_simulation_destroy(struct tsr_plan_simulation *s)
 {
     free(s->busy_pre);
     *s = (struct tsr_plan_simulation){ 0 };
-}
-
-tsr_status tsr_plan_pipeline_of(struct tsr_plan_pipeline           **out,
-                                const struct tsr_solver_instance    *in,
-                                const struct tsr_solver_solution    *s,
-                                const struct tsr_plan_pipeline_back *back, struct tsr_err *err)
-{
-    struct tsr_solver_solution as = *s;
-    double                     objective;
-    TSR_TRY(tsr_plan_evaluate(in, s, &objective, err));
-    const struct tsr_solver_option *o = in->options[s->option];
-    uint64_t                        n = s->stages; /* at most the devices of the instance */
-    struct tsr_plan_pipeline       *p = tsr_new(1, sizeof *p + 4 * n * sizeof(double));
-    if (!p)
-        return tsr_fail_nomem(err, 4 * n * sizeof(double), "the pipeline of a plan");
-    double *t = (double *)(void *)(p + 1);
-    *p = (struct tsr_plan_pipeline){ .stages = n,
-                                     .batch = in->batch,
-                                     .tokens = in->tokens,
-                                     .prefill_mb = o->prefill_mb,
-                                     .decode_mb = o->decode_mb,
-                                     .pre_ms = t,
-                                     .dec_ms = t + n,
-                                     .link_pre_ms = t + 2 * n,
-                                     .link_dec_ms = t + 3 * n,
-                                     .back = back };
-    as.stages += back != NULL; /* no stage is the last, which has the way back as if it were work */
-    for (uint64_t i = 0; i < n; i++) {
-        struct tsr_plan_stage_cost c;
-        tsr_status                 st = tsr_plan_stage(in, &as, i, &c, err);
-        if (st != TSR_OK) {
-            free(p);
-            return st;
-        }
-        t[i] = c.pre_ms - (back && i == 0 ? back->head_pre_ms : 0);
-        t[n + i] = c.dec_ms - (back && i == 0 ? back->head_dec_ms : 0);
-        if (i + 1 < n) {
-            uint64_t e = s->stage_kind[i] * in->n_kinds + s->stage_kind[i + 1];
-            t[2 * n + i] = o->comm_pre_ms[e];
-            t[3 * n + i] = o->comm_dec_ms[e];
-        }
-    }
-    *out = p;
-    return TSR_OK;
 }

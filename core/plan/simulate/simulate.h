@@ -3,7 +3,8 @@
  * The closed form of docs/formats/instance.md gives the time of a plan; this simulates it. Every stage and
  * every link between two stages is a resource that serves one micro-batch at a time, first come, first
  * served, with unbounded queues. Prefill micro-batches wait at the first stage from the start. A decode
- * micro-batch passes all resources once per token and returns to the first stage after the last one. With
+ * micro-batch passes all resources once per token and returns to the first stage after the last one. A prefill
+ * micro-batch in chunks is several jobs in order; the head is for the last one. With
  * a head on the first stage (`back`), the output of the last stage returns over a separate link; the first
  * stage serves it again, ahead of its queue. */
 #ifndef TSR_PLAN_SIMULATE_SIMULATE_H
@@ -39,6 +40,9 @@ struct tsr_plan_pipeline {
     uint64_t                     n_pre, n_dec;
     /* NULL: the head is the last stage's, and part of its time; else of two stages or more */
     const struct tsr_plan_pipeline_back *back;
+    /* prompts in chunks: each prefill micro-batch is so many jobs of pre_ms and link_pre_ms, of which the last
+     * takes what is left of a number that is not whole; 0: one job */
+    double prefill_jobs;
 };
 
 struct tsr_simulate_how {
@@ -51,7 +55,7 @@ struct tsr_simulate_how {
 /* One micro-batch on one resource. Resource 2i is stage i, 2i+1 the link after it (after the last stage:
  * back to the first). */
 struct tsr_plan_visit {
-    uint64_t resource, micro_batch, step; /* step: decode step from 0; 0 in prefill */
+    uint64_t resource, micro_batch, step; /* step: decode step from 0; in prefill the chunk */
     bool     decode, head;                /* head: on stage 0, only the head of the returned rows */
     double   start, end;                  /* ms */
 };

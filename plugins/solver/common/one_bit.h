@@ -32,7 +32,7 @@ extern const struct tsr_option one_bit_options[2];
 #define ONE_BIT_SUPPORTS                                                                           \
     (TSR_SOLVER_CLASSES | TSR_SOLVER_MAX_OMEGA | TSR_SOLVER_LINKS | TSR_SOLVER_USE_ALL |           \
      TSR_SOLVER_FORBIDDEN | TSR_SOLVER_WORKSPACE | TSR_SOLVER_ENDS | TSR_SOLVER_FIXED_ORDER |      \
-     TSR_SOLVER_HOST)
+     TSR_SOLVER_HOST | TSR_SOLVER_JOBS)
 
 /* A whole plugin with one policy. */
 #define ONE_BIT_PLUGIN(id_, policy, summary_)                                                      \

@@ -72,7 +72,9 @@ void plan_copy(struct tsr_solver_solution *to, const struct tsr_solver_solution 
 struct plan_counts plan_counts(const struct tsr_solver_instance *in,
                                const struct tsr_solver_option   *o)
 {
-    return (struct plan_counts){ ceil((double)in->batch / (double)o->prefill_mb),
+    bool jobs = TSR_HAS(struct tsr_solver_option, o, prefill_jobs) && o->prefill_jobs > 0;
+    return (struct plan_counts){ jobs ? o->prefill_jobs
+                                      : ceil((double)in->batch / (double)o->prefill_mb),
                                  ceil((double)in->batch / (double)o->decode_mb),
                                  (double)(in->tokens - 1) };
 }

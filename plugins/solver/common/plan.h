@@ -36,7 +36,7 @@ void plan_copy(struct tsr_solver_solution *to, const struct tsr_solver_solution 
 /* ---- numbers of an instance ------------------------------------------------------ */
 
 struct plan_counts {
-    double mu_pre, mu_dec, steps; /* micro-batches; decode steps, n - 1 */
+    double mu_pre, mu_dec, steps; /* jobs of prefill, decode micro-batches; steps, n - 1 */
 };
 struct plan_counts plan_counts(const struct tsr_solver_instance *in,
                                const struct tsr_solver_option   *o);

@@ -170,10 +170,17 @@ static double counts(uint64_t batch, uint64_t size)
     return ceil((double)batch / (double)size);
 }
 
+static double prefill_jobs(const struct tsr_solver_instance *in, const struct tsr_solver_option *o)
+{
+    return TSR_HAS(struct tsr_solver_option, o, prefill_jobs) && o->prefill_jobs > 0
+               ? o->prefill_jobs
+               : counts(in->batch, o->prefill_mb);
+}
+
 static void set_forms(const struct ex *x, struct ex_model *m, const struct tsr_solver_option *o)
 {
     const struct tsr_solver_instance *in = x->in;
-    double mu_pre = counts(in->batch, o->prefill_mb), mu = counts(in->batch, o->decode_mb);
+    double mu_pre = prefill_jobs(in, o), mu = counts(in->batch, o->decode_mb);
     double n = (double)(in->tokens - 1);
     double devices = 0;
     for (uint64_t k = 0; k < x->K; k++)
@@ -295,7 +302,7 @@ static void set_weights(const struct ex *x, const struct tsr_solver_option *o, s
                         struct phase *dec)
 {
     const struct tsr_solver_instance *in = x->in;
-    double mu_pre = counts(in->batch, o->prefill_mb), mu = counts(in->batch, o->decode_mb);
+    double mu_pre = prefill_jobs(in, o), mu = counts(in->batch, o->decode_mb);
     double n = (double)(in->tokens - 1);
     bool   paper = in->objective == TSR_OBJECTIVE_PAPER;
     pre->link = dec->link = pre->weight = dec->weight = 0;

@@ -291,7 +291,7 @@ static const struct tsr_solver_v1 ilp_iface = {
     .struct_size = sizeof ilp_iface,
     .supports = TSR_SOLVER_CLASSES | TSR_SOLVER_MAX_OMEGA | TSR_SOLVER_LINKS | TSR_SOLVER_USE_ALL |
                 TSR_SOLVER_FORBIDDEN | TSR_SOLVER_WORKSPACE | TSR_SOLVER_ENDS |
-                TSR_SOLVER_FIXED_ORDER | TSR_SOLVER_HOST | TSR_SOLVER_ISOLATED,
+                TSR_SOLVER_FIXED_ORDER | TSR_SOLVER_HOST | TSR_SOLVER_JOBS | TSR_SOLVER_ISOLATED,
     .create = ilp_create,
     .destroy = ilp_destroy,
     .solve = ilp_run,

@@ -1,0 +1,54 @@
+/* The pipeline that a plan makes: times of its stages and links. */
+#include "plan/simulate/simulate.h"
+
+#include "base/mem.h"
+#include "plan/instance/objective.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+tsr_status tsr_plan_pipeline_of(struct tsr_plan_pipeline           **out,
+                                const struct tsr_solver_instance    *in,
+                                const struct tsr_solver_solution    *s,
+                                const struct tsr_plan_pipeline_back *back, struct tsr_err *err)
+{
+    struct tsr_solver_solution as = *s;
+    double                     objective;
+    TSR_TRY(tsr_plan_evaluate(in, s, &objective, err));
+    const struct tsr_solver_option *o = in->options[s->option];
+    uint64_t                        n = s->stages; /* at most the devices of the instance */
+    struct tsr_plan_pipeline       *p = tsr_new(1, sizeof *p + 4 * n * sizeof(double));
+    if (!p)
+        return tsr_fail_nomem(err, 4 * n * sizeof(double), "the pipeline of a plan");
+    double *t = (double *)(void *)(p + 1);
+    *p = (struct tsr_plan_pipeline){ .stages = n,
+                                     .batch = in->batch,
+                                     .tokens = in->tokens,
+                                     .prefill_mb = o->prefill_mb,
+                                     .decode_mb = o->decode_mb,
+                                     .pre_ms = t,
+                                     .prefill_jobs = o->prefill_jobs / ceil((double)in->batch /
+                                                                            (double)o->prefill_mb),
+                                     .dec_ms = t + n,
+                                     .link_pre_ms = t + 2 * n,
+                                     .link_dec_ms = t + 3 * n,
+                                     .back = back };
+    as.stages += back != NULL; /* no stage is the last, which has the way back as if it were work */
+    for (uint64_t i = 0; i < n; i++) {
+        struct tsr_plan_stage_cost c;
+        tsr_status                 st = tsr_plan_stage(in, &as, i, &c, err);
+        if (st != TSR_OK) {
+            free(p);
+            return st;
+        }
+        t[i] = c.pre_ms - (back && i == 0 ? back->head_pre_ms / fmax(1, p->prefill_jobs) : 0);
+        t[n + i] = c.dec_ms - (back && i == 0 ? back->head_dec_ms : 0);
+        if (i + 1 < n) {
+            uint64_t e = s->stage_kind[i] * in->n_kinds + s->stage_kind[i + 1];
+            t[2 * n + i] = o->comm_pre_ms[e];
+            t[3 * n + i] = o->comm_dec_ms[e];
+        }
+    }
+    *out = p;
+    return TSR_OK;
+}
