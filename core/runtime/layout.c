@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "plan/cost/memory.h"
+#include "plan/cost/workload.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -79,7 +80,7 @@ static tsr_status stage_of(struct tsr_runtime_layout_stage *s, const struct tsr_
 static uint64_t forward_tokens(const struct tsr_runtime_layout *l, uint64_t prompt)
 {
     uint64_t piece = l->chunk && l->chunk < prompt ? l->chunk : prompt,
-             cut = l->chunk ? l->chunk : 512;
+             cut = l->chunk ? l->chunk : TSR_PLAN_FORWARD;
     uint64_t n = piece < cut ? l->prefill_mb * piece : cut;
     n = n < cut ? n : cut;
     return n > l->decode_mb ? n : l->decode_mb;

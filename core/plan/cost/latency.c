@@ -180,6 +180,28 @@ static double from_table(const struct tsr_plan_profile *p, const struct tsr_plan
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
+/* Sums of rows_of rows for each token: one for each forward that the engine cuts a prefill micro-batch into. */
+static tsr_status sums(const struct tsr_plan_latency_job *j, const struct tsr_plan_mesh *m,
+                       enum tsr_phase phase, double tokens, double rows_of, uint64_t cols,
+                       double *ms, struct tsr_err *err)
+{
+    double whole = 0, one = 0, rest = tokens;
+    bool   two;
+    if (phase == TSR_PLAN_PREFILL && j->forward && tokens > (double)j->forward) {
+        whole = floor(tokens / (double)j->forward);
+        rest = tokens - whole * (double)j->forward;
+        TSR_TRY(tsr_plan_latency_collective(m, phase, j->tp_wire[phase],
+                                            (uint64_t)ceil((double)j->forward * rows_of), cols,
+                                            &one, &two, err));
+    }
+    *ms = 0;
+    if (rest > 0)
+        TSR_TRY(tsr_plan_latency_collective(m, phase, j->tp_wire[phase],
+                                            (uint64_t)ceil(rest * rows_of), cols, ms, &two, err));
+    *ms += whole > 0 ? whole * one : 0;
+    return TSR_OK;
+}
+
 /* One sum after attention and one after the feed-forward; of whole experts what each says of a token; and whole queries
  * and keys, where they are normed over all heads. */
 static tsr_status collectives(const struct tsr_plan_latency_job *j, const struct tsr_plan_mesh *m,
@@ -188,22 +210,18 @@ static tsr_status collectives(const struct tsr_plan_latency_job *j, const struct
 {
     const struct tsr_plan_shape *s = j->shape;
     double                       ms, said;
-    bool                         two, whole = m->whole_experts && s->layer[cls].router.rows;
+    bool                         whole = m->whole_experts && s->layer[cls].router.rows;
     double                       each = s->experts_used + (s->shared_ffn ? 1.0 : 0.0);
     if (m->tp <= 1)
         return TSR_OK;
-    TSR_TRY(tsr_plan_latency_collective(m, phase, j->tp_wire[phase], (uint64_t)ceil(tokens),
-                                        j->shape->hidden, &ms, &two, err));
+    TSR_TRY(sums(j, m, phase, tokens, 1, s->hidden, &ms, err));
     said = ms;
     if (whole)
-        TSR_TRY(tsr_plan_latency_collective(m, phase, j->tp_wire[phase],
-                                            (uint64_t)ceil(tokens * each), s->hidden, &said, &two,
-                                            err));
+        TSR_TRY(sums(j, m, phase, tokens, each, s->hidden, &said, err));
     out->ms += ms + said;
     if (s->whole_qk_norm) {
-        TSR_TRY(tsr_plan_latency_collective(m, phase, j->tp_wire[phase], (uint64_t)ceil(tokens),
-                                            ((uint64_t)s->heads + s->kv_heads) * s->head_dim, &ms,
-                                            &two, err));
+        TSR_TRY(sums(j, m, phase, tokens, 1, ((uint64_t)s->heads + s->kv_heads) * s->head_dim, &ms,
+                     err));
         out->ms += ms;
     }
     out->extrapolated = true; /* no point was taken at this width */

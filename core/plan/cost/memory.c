@@ -1,5 +1,6 @@
 /* Bytes of layers and ends, exactly as the engine and its backend take them. */
 #include "plan/cost/memory_internal.h"
+#include "plan/cost/workload.h"
 
 #include "base/f16.h"
 #include "engine/delta.h"
@@ -119,7 +120,7 @@ tsr_status tsr_plan_memory_matrix(const struct tsr_plan_memory_job *j,
 
 bool tsr_plan_memory_kv_rows(const struct tsr_plan_memory_job *j, uint64_t window, uint64_t *rows)
 {
-    uint64_t chunk = j->chunk ? j->chunk : TSR_PLAN_MEMORY_CHUNK;
+    uint64_t chunk = j->chunk ? j->chunk : TSR_PLAN_FORWARD;
     chunk = chunk > j->batch ? chunk : j->batch;
     if (!tsr_add(j->prompt, j->generate, rows))
         return false;

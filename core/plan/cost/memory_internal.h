@@ -6,8 +6,6 @@
 #include "plan/cost/memory.h"
 #include "tessera/draft/sizes.h"
 
-#define TSR_PLAN_MEMORY_CHUNK 512u /* tokens of a forward of our engine, engine/internal.h */
-
 tsr_status tsr_plan_memory_too_large(struct tsr_err *err);
 /* a += b * c; false on overflow. */
 static inline bool tsr_plan_memory_add(uint64_t *a, uint64_t b, uint64_t c)

@@ -4,6 +4,7 @@
 #include "engine/share.h"
 #include "plan/cost/memory_internal.h"
 #include "plan/cost/memory_paper.h"
+#include "plan/cost/workload.h"
 
 #define HEAD_ROWS 64u /* of logits at once, engine/internal.h */
 #define LINE      64u
@@ -130,7 +131,7 @@ tsr_status tsr_plan_memory_work(const struct tsr_plan_memory_job *j, const struc
     }
     if (!tsr_mul(prefill_mb, chunk, &tokens))
         return tsr_plan_memory_too_large(err);
-    uint64_t cut = j->chunk ? j->chunk : TSR_PLAN_MEMORY_CHUNK; /* of a forward of our engine */
+    uint64_t cut = j->chunk ? j->chunk : TSR_PLAN_FORWARD; /* of a forward of our engine */
     tokens = tokens < cut ? tokens : cut;
     /* Requests are spread evenly over as many micro-batches as there are, and a forward of several
      * takes as many tokens of each: there may be fewer in it than there is room for. */

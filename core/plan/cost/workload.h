@@ -48,6 +48,8 @@ tsr_status tsr_plan_workload_fixed(struct tsr_plan_workload *w, uint64_t s, uint
 double tsr_plan_workload_past(const struct tsr_plan_workload *w, bool paper);
 /* Chunks of one prompt, all of `chunk` tokens but the last, whose length *last gets.  count >= 1. */
 uint64_t tsr_plan_workload_chunks(const struct tsr_plan_workload *w, uint64_t *last);
+/* Tokens of a forward of our engine where `chunk` does not say (engine/internal.h). */
+#define TSR_PLAN_FORWARD 512u
 /* Most tokens that go through the stages as one micro-batch; longer prompts go in chunks whatever `chunk` says. */
 #define TSR_PLAN_MOST_TOKENS 4096u
 /* Tokens of each prompt that a micro-batch of so many requests takes at once: the last chunk has what is left. */

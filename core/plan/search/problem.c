@@ -81,6 +81,7 @@ void tsr_plan_problem_refresh(struct tsr_plan_problem *p)
     p->memory.chunk = w->chunk;
     p->memory.kv = w->kv;
     p->latency.kv_bits = tsr_plugin_kv_bits(w->kv);
+    p->latency.forward = paper ? 0 : w->chunk ? w->chunk : TSR_PLAN_FORWARD;
 }
 
 void tsr_plan_problem_put_head(struct tsr_plan_problem *p, enum tsr_head_place place)
