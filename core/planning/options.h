@@ -43,7 +43,8 @@ extern const struct tsr_choice tsr_latency_choices[2], tsr_planning_experts_choi
     TSR_OPTION_STRING(struct tsr_planning_plan_keys, solver, "exact", "The solver, with its options as NAME:key=value,..."), \
     TSR_OPTION_STRING(struct tsr_planning_plan_keys, baselines, "uniform,pipeedge,het,adabits", \
                       "Solvers that the same work is shown under, or none."), \
-    TSR_OPTION_STRING(struct tsr_planning_plan_keys, codec, "", "Codec between stages, NAME:key=value,...; \"\": F32, exact."), \
+    TSR_OPTION_STRING(struct tsr_planning_plan_keys, codec, "plain:dtype=bf16", \
+                      "Codec between stages, NAME:key=value,...; plain: F32, exact."), \
     TSR_OPTION_STRING(struct tsr_planning_plan_keys, tp_codec, "", "Codec inside a stage of several devices; \"\": F32, exact."), \
     TSR_OPTION_INT(struct tsr_planning_plan_keys, max_tp, 0, 0, 1024, NULL, "Most devices that share a layer; 0: any."), \
     TSR_OPTION_INT(struct tsr_planning_plan_keys, min_tp, 0, 0, 1024, NULL, \

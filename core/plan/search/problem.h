@@ -26,7 +26,7 @@ struct tsr_plan_problem_options {
                                                           TSR_LATENCY_* */
     int64_t            head;                           /* TSR_HEAD_* */
     int64_t            experts;                        /* TSR_PLAN_EXPERTS_* */
-    const char        *codec, *tp_codec;               /* of links, of meshes; "": F16 */
+    const char        *codec, *tp_codec;               /* of links, of meshes; "": F32 */
     uint64_t           together;                       /* layers that are decided as one, >= 1 */
     uint64_t           prefill_mb, decode_mb;          /* 0: searched */
     uint32_t           min_tp, max_tp;  /* narrowest mesh where wider ones work, widest; 0: any */
