@@ -107,6 +107,7 @@ bool tsr_plan_mesh_same_cpu(const struct tsr_plan_mesh *a, const struct tsr_plan
 /* A codec at work; iface NULL: none is named, and numbers travel as F32, exactly. */
 struct tsr_plan_wire {
     struct tsr_plugin_spec     spec;
+    char                      *text; /* as it was opened; owned; NULL: no codec */
     const struct tsr_codec_v1 *iface;
     void                      *self;
     uint32_t                   element; /* without a codec: bytes of a number; 0: 4, uncoded */

@@ -2,12 +2,18 @@
 #include "base/mem.h"
 #include "plan/cost/cluster.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 tsr_status tsr_plan_wire_open(struct tsr_plan_wire *w, struct tsr_registry *r, const char *text,
                               struct tsr_err *err)
 {
     *w = (struct tsr_plan_wire){ 0 };
     if (!text || !*text)
         return TSR_OK;
+    w->text = tsr_strdup(text);
+    if (!w->text)
+        return tsr_fail_nomem(err, strlen(text), "a codec's name");
     tsr_status st = tsr_plugin_spec_open(&w->spec, r, TSR_KIND_CODEC, text, err);
     if (st == TSR_OK) {
         const struct tsr_codec_v1 *iface = w->spec.found.iface;
@@ -27,6 +33,7 @@ void tsr_plan_wire_close(struct tsr_plan_wire *w)
     if (w->iface)
         w->iface->destroy(w->self);
     tsr_plugin_spec_close(&w->spec);
+    free(w->text);
     *w = (struct tsr_plan_wire){ 0 };
 }
 

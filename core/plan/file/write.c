@@ -251,13 +251,14 @@ static void put_cpu_experts(struct tsr_writer *w, const struct tsr_plan_outcome 
     tsr_writer_printf(w, "\n");
 }
 
-static void put_way(struct tsr_writer *w, const char *what, const char *codec, const char *pre,
-                    const char *dec)
+/* wires: by phase, as the plan is priced. */
+static void put_way(struct tsr_writer *w, const char *what, const struct tsr_plan_wire wires[2],
+                    const char *pre, const char *dec)
 {
     tsr_writer_printf(w, "    %s:\n      prefill: {codec: ", what);
-    put_text(w, *codec ? codec : "plain");
+    put_text(w, wires[0].text ? wires[0].text : "plain");
     tsr_writer_printf(w, ", algorithm: %s}\n      decode: {codec: ", pre);
-    put_text(w, *codec ? codec : "plain");
+    put_text(w, wires[1].text ? wires[1].text : "plain");
     tsr_writer_printf(w, ", algorithm: %s}\n", dec);
 }
 
@@ -294,14 +295,14 @@ static tsr_status put_stage(struct tsr_writer *w, const struct tsr_plan_problem 
     if (!put_schemes(w, p, o, s))
         return tsr_fail(err, TSR_E_INPUT, "a candidate's options are too long for a plan file");
     if (i + 1 < o->n_stages)
-        put_way(w, "send", p->o.codec, "send", "send");
-    else if (i > 0 && p->o.head == TSR_PLAN_HEAD_FIRST) /* back to the head, exactly */
-        put_way(w, "send", "plain", "send", "send");
+        put_way(w, "send", p->wire, "send", "send");
+    else if (i > 0 && p->o.head == TSR_PLAN_HEAD_FIRST) /* back to the head */
+        put_way(w, "send", p->back, "send", "send");
     if (s->mesh.tp > 1) {
         const char *pre, *dec;
         TSR_TRY(algorithm(p, o, &s->mesh, TSR_PLAN_PREFILL, &pre, err));
         TSR_TRY(algorithm(p, o, &s->mesh, TSR_PLAN_DECODE, &dec, err));
-        put_way(w, "collective", p->o.tp_codec, pre, dec);
+        put_way(w, "collective", p->tp_wire, pre, dec);
     }
     tsr_writer_printf(w,
                       "    predicted: {weights: %llu, kv: %llu, ends: %llu, workspace: %llu,\n"
