@@ -118,6 +118,34 @@ static void links(void **state)
                      TSR_OK);
     assert_true(two);
     assert_true(fabs(ms - (0.01 + 6 * 32 * 1792.0 * 4 / 12e9 * 1e3)) < 1e-12);
+    /* a codec's speed on the devices: 4 bytes of each number through it, then the wire's 2, then through it again */
+    struct tsr_plan_codec_speed speed[] = { { "plain", 1e9, 2e9, "s" },
+                                            { "plain:dtype=bf16", 8e9, 16e9, "s" } };
+    struct tsr_plan_profile     from = *four.profile, to = *v100.profile;
+    struct tsr_plan_mesh        x = t4, y = v100;
+    struct tsr_plan_wire        half;
+    x.profile = &from;
+    y.profile = &to;
+    from.codecs = to.codecs = speed;
+    from.n_codecs = 2;
+    to.n_codecs = 1; /* the entry of its name */
+    assert_int_equal(tsr_plan_wire_open(&half, reg, "plain:dtype=bf16", &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_latency_link(c, &x, &y, TSR_PLAN_PREFILL, &half, 4096, 7168, &ms,
+                                           &e.err),
+                     TSR_OK);
+    assert_true(fabs(ms - (0.02 + 4096.0 * 7168 * (2 / 1e11 + 4 / 8e9 + 4 / 2e9) * 1e3)) < 1e-9);
+    /* all-gather of two ranks: one encodes what the other adds, with one piece */
+    assert_int_equal(tsr_plan_latency_collective(&x, TSR_PLAN_DECODE, &half, 1, 7168, &ms, &two,
+                                                 &e.err),
+                     TSR_OK);
+    double coded = ms;
+    from.n_codecs = 0;
+    assert_int_equal(tsr_plan_latency_collective(&x, TSR_PLAN_DECODE, &half, 1, 7168, &ms, &two,
+                                                 &e.err),
+                     TSR_OK);
+    assert_true(fabs(ms - (0.01 + 7168.0 * 2 / 12e9 * 1e3)) < 1e-12);
+    assert_true(coded > ms + 7168 * (4 / 8e9 + 4 / 16e9) * 1e3 * (1 - 1e-9));
+    tsr_plan_wire_close(&half);
     /* a codec's own size; without one numbers travel as F32, which the papers count as FP16 */
     struct tsr_plan_wire w;
     uint64_t             bytes;
@@ -236,6 +264,22 @@ static void latencies(void **state)
     /* ends, once */
     assert_int_equal(tsr_plan_latency_head(&j, &m, NULL, 8, &at, &e.err), TSR_OK);
     assert_true(at.ms > 50272.0 * 7168 * 2 / 900e9 * 1e3); /* not faster than the memory */
+    double alone = at.ms;
+    assert_int_equal(tsr_plan_latency_head(&j, &two, NULL, 8, &at, &e.err), TSR_OK);
+    assert_true(at.ms == alone); /* one of the ranks computes it */
+    /* of forwards of 512 tokens each has its sums */
+    j.forward = 512;
+    assert_int_equal(tsr_plan_latency_layer(&j, &two, 0, &q.v[2], TSR_PLAN_PREFILL, 8, 512, 0,
+                                            &wide, &e.err),
+                     TSR_OK);
+    assert_int_equal(tsr_plan_latency_collective(&two, TSR_PLAN_PREFILL, NULL, 512, 7168, &comm,
+                                                 &steps, &e.err),
+                     TSR_OK);
+    assert_int_equal(tsr_plan_latency_layer(&j, &m, 0, &q.v[2], TSR_PLAN_PREFILL, 8, 512, 0, &at,
+                                            &e.err),
+                     TSR_OK);
+    assert_true(fabs(wide.ms - 2 * 8 * comm - over - (at.ms - over) / 2) < 1e-9 * at.ms);
+    j.forward = 0;
     assert_int_equal(tsr_plan_latency_embed(&j, &m, 8, &at, &e.err), TSR_OK);
     assert_true(at.ms > 0);
     tsr_plan_candidates_close(&q);

@@ -21,7 +21,7 @@ const char *tsr_plan_basis_name(enum tsr_basis b)
 struct head {
     const char                   *format, *name, *backend;
     const struct tsr_config_node *memory, *bandwidth, *host, *overhead, *knots, *kernels, *layers,
-        *ends;
+        *ends, *codecs;
 };
 struct memory {
     const char *total, *reserved, *paper, *source;
@@ -54,6 +54,7 @@ static const struct tsr_option head_options[] = {
     TSR_OPTION_NODE(struct head, kernels, "Kernels that it runs, with their roofline."),
     TSR_OPTION_NODE(struct head, layers, "Measured decoder layers."),
     TSR_OPTION_NODE(struct head, ends, "Measured embeddings and heads."),
+    TSR_OPTION_NODE(struct head, codecs, "How fast codecs are."),
 };
 static const struct tsr_option memory_options[] = {
     PROFILE_TEXT(struct memory, total, "Memory of the device."),
@@ -255,6 +256,7 @@ static void read_head(struct tsr_plan_profile_reading *r, const struct tsr_confi
     tsr_plan_profile_each(r, h.kernels, "kernels", one_kernel);
     tsr_plan_profile_each(r, h.layers, "layers", tsr_plan_profile_layer);
     tsr_plan_profile_each(r, h.ends, "ends", tsr_plan_profile_end);
+    tsr_plan_profile_each(r, h.codecs, "codecs", tsr_plan_profile_codec);
     if (tsr_config_diag_errors(r->d) == r->before && p->n_kernels + p->n_points == 0)
         tsr_config_diag_error(r->d, &root->mark, "list 'kernels' with their roofline, or 'layers'",
                               "this device runs nothing");
@@ -323,6 +325,7 @@ void tsr_plan_profile_destroy(struct tsr_plan_profile *p)
     free(p->kernels);
     free(p->points);
     free(p->ends);
+    free(p->codecs);
     tsr_config_doc_destroy(p->doc);
     free(p);
 }

@@ -38,5 +38,7 @@ bool tsr_plan_profile_kernel_name(struct tsr_plan_profile_reading *r,
 /* Entries of `layers` and of `ends`. */
 void tsr_plan_profile_layer(struct tsr_plan_profile_reading *r, const struct tsr_config_node *map);
 void tsr_plan_profile_end(struct tsr_plan_profile_reading *r, const struct tsr_config_node *map);
+/* An entry of `codecs` (device_codecs.c). */
+void tsr_plan_profile_codec(struct tsr_plan_profile_reading *r, const struct tsr_config_node *map);
 
 #endif

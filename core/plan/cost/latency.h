@@ -60,13 +60,13 @@ tsr_status tsr_plan_latency_head(const struct tsr_plan_latency_job *j,
                                  const struct tsr_plan_candidate *head, double rows,
                                  struct tsr_plan_time *out, struct tsr_err *err);
 
-/* One micro-batch of `rows` tokens from a mesh to the next. */
+/* One micro-batch of `rows` tokens from a mesh to the next: encoded, sent and decoded, one after the other. */
 tsr_status tsr_plan_latency_link(const struct tsr_plan_cluster *c, const struct tsr_plan_mesh *from,
                                  const struct tsr_plan_mesh *to, enum tsr_phase phase,
                                  const struct tsr_plan_wire *w, uint64_t rows, uint64_t cols,
                                  double *ms, struct tsr_err *err);
 /* One collective of tp ranks over rows x cols sums: the faster of all-gather and two-step, by the
- * steps that the runtime takes (comm/predict.h), with a codec that takes no time. */
+ * steps that the runtime takes (comm/predict.h), with the codec's speed on the device. */
 tsr_status tsr_plan_latency_collective(const struct tsr_plan_mesh *m, enum tsr_phase phase,
                                        const struct tsr_plan_wire *w, uint64_t rows, uint64_t cols,
                                        double *ms, bool *two_step, struct tsr_err *err);

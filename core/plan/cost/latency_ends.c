@@ -99,6 +99,15 @@ tsr_status tsr_plan_latency_head(const struct tsr_plan_latency_job *j,
 
 /* ---- links ------------------------------------------------------------------------------------- */
 
+/* Seconds a number that the codec of a wire takes on the mesh's device; 0: the profile does not say, or no codec. */
+static struct tsr_comm_speed coding(const struct tsr_plan_mesh *m, const struct tsr_plan_wire *w)
+{
+    const struct tsr_plan_codec_speed *s =
+        w && w->text && m->profile ? tsr_plan_profile_codec_of(m->profile, w->text) : NULL;
+    return s ? (struct tsr_comm_speed){ sizeof(float) / s->encode, sizeof(float) / s->decode }
+             : (struct tsr_comm_speed){ 0, 0 };
+}
+
 tsr_status tsr_plan_latency_link(const struct tsr_plan_cluster *c, const struct tsr_plan_mesh *from,
                                  const struct tsr_plan_mesh *to, enum tsr_phase phase,
                                  const struct tsr_plan_wire *w, uint64_t rows, uint64_t cols,
@@ -106,7 +115,8 @@ tsr_status tsr_plan_latency_link(const struct tsr_plan_cluster *c, const struct 
 {
     uint64_t bytes;
     TSR_TRY(tsr_plan_wire_bytes(w, rows, cols, &bytes, err));
-    *ms = tsr_plan_link_ms(tsr_plan_cluster_link(c, from->node, to->node, phase), (double)bytes);
+    *ms = tsr_plan_link_ms(tsr_plan_cluster_link(c, from->node, to->node, phase), (double)bytes) +
+          1e3 * (double)rows * (double)cols * (coding(from, w).encode + coding(to, w).decode);
     return TSR_OK;
 }
 
@@ -124,7 +134,7 @@ tsr_status tsr_plan_latency_collective(const struct tsr_plan_mesh *m, enum tsr_p
     static const struct tsr_codec_v1 sizes = { .wire_bytes = size_of };
     const struct tsr_plan_link      *l = &m->inside[phase];
     const struct tsr_comm_path       path = { l->alpha_ms * 1e-3, l->rate };
-    const struct tsr_comm_speed      free_of_charge = { 0, 0 };
+    const struct tsr_comm_speed      speed = coding(m, w);
     void                            *self[2 * TSR_COMM_MAX_RANKS];
     double                           s[2];
     *two_step = false;
@@ -144,7 +154,7 @@ tsr_status tsr_plan_latency_collective(const struct tsr_plan_mesh *m, enum tsr_p
     for (int i = 0; i < 2; i++) {
         c.algorithm = i ? TSR_COMM_TWO_STEP : TSR_COMM_ALL_GATHER;
         c.piece = tsr_comm_piece(c.algorithm, m->tp);
-        TSR_TRY(tsr_comm_predict(&c, &free_of_charge, &path, rows, cols, &s[i], err));
+        TSR_TRY(tsr_comm_predict(&c, &speed, &path, rows, cols, &s[i], err));
     }
     *two_step = s[1] < s[0];
     *ms = 1e3 * s[*two_step];

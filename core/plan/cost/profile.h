@@ -55,6 +55,13 @@ struct tsr_plan_end_point {
     const char *source;
 };
 
+/* A codec on this device, in bytes/s of F32 rows: whole messages, as links and sums have them. */
+struct tsr_plan_codec_speed {
+    const char *codec; /* "mx:element=fp4_e2m1", or "mx" for all options without an entry */
+    double      encode, decode;
+    const char *source;
+};
+
 struct tsr_plan_profile {
     char    *name;                         /* "T4": owned */
     char    *path;                         /* file; owned */
@@ -74,6 +81,8 @@ struct tsr_plan_profile {
     uint64_t                      n_points;
     struct tsr_plan_end_point    *ends;
     uint64_t                      n_ends;
+    struct tsr_plan_codec_speed  *codecs;
+    uint64_t                      n_codecs;
     uint64_t                      knots[2][8]; /* by phase: tokens at once where a kernel changes */
     uint32_t                      n_knots[2];
     struct tsr_config_doc        *doc;  /* owns the strings */

@@ -253,7 +253,8 @@ static tsr_status sized_make(struct tsr_plan_built *b, const uint32_t *counts, e
     NEW(b, z->comm, k * k);
     if (phase == TSR_PLAN_PREFILL) {
         uint64_t at_once = piece(b->p, z->size);
-        z->jobs = (double)(b->p->work.s / at_once + (b->p->work.s % at_once != 0));
+        uint64_t chunks = b->p->work.s / at_once + (b->p->work.s % at_once != 0);
+        z->jobs = (double)chunks;
     }
     TSR_TRY(layer_table(b, counts, phase, z, err));
     TSR_TRY(ends_table(b, phase, z, err));

@@ -33,7 +33,8 @@ static double prefills(const struct tsr_plan_outcome *o, uint64_t requests, bool
 {
     if (all)
         return (double)tsr_plan_prefill_count(requests, o->prefill_mb, o->decode_mb);
-    return (double)(requests / o->decode_mb) * pieces(o->decode_mb, o->prefill_mb) +
+    uint64_t whole = requests / o->decode_mb;
+    return (double)whole * pieces(o->decode_mb, o->prefill_mb) +
            pieces(requests % o->decode_mb, o->prefill_mb);
 }
 

@@ -256,11 +256,8 @@ tsr_status tsr_plan_problem_back(const struct tsr_plan_problem *p, const struct 
                                  const struct tsr_plan_mesh *first, enum tsr_phase phase,
                                  uint64_t rows, double *ms, struct tsr_err *err)
 {
-    uint64_t bytes;
-    TSR_TRY(tsr_plan_wire_bytes(&p->back[phase], rows, p->shape->hidden, &bytes, err));
-    *ms = tsr_plan_link_ms(tsr_plan_cluster_link(p->cluster, last->node, first->node, phase),
-                           (double)bytes);
-    return TSR_OK;
+    return tsr_plan_latency_link(p->cluster, last, first, phase, &p->back[phase], rows,
+                                 p->shape->hidden, ms, err);
 }
 
 uint64_t tsr_plan_problem_capacity(const struct tsr_plan_problem *p, uint64_t group,
