@@ -307,6 +307,14 @@ static void bad_files(void **state)
           "    shape: {hidden: 8, ffn: 8, heads: 1, kv_heads: 1, head_dim: 8}\n"
           "    decode: [[1, 2, nan]]\n",
           "0 1e9" },
+        { "format: tessera.device/1\nname: x\nmemory: {total: 1 GB, source: s}\n"
+          "bandwidth: {peak: 3 GB/s, source: s}\ncodecs:\n"
+          "  - {codec: mx, encode: 0 GB/s, decode: 1 GB/s, source: s}\n",
+          "encode decode 0" },
+        { "format: tessera.device/1\nname: x\nmemory: {total: 1 GB, source: s}\n"
+          "bandwidth: {peak: 3 GB/s, source: s}\ncodecs:\n"
+          "  - {codec: mx, encode: 1 GB, decode: 1 GB/s, source: s}\n",
+          "encode" },
     };
     static const struct {
         const char *text, *facts;

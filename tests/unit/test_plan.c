@@ -86,6 +86,30 @@ static void test_example(void **state)
     }
 }
 
+/* Prompts in chunks: each of the two micro-batches is two and a half jobs of the printed times, 9 + (5 - 1) 6 + 9. */
+static void test_jobs(void **state)
+{
+    (void)state;
+    static const char key[] = "\"prefill_mb\":2";
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    char              plain[1024], text[1200];
+    (void)snprintf(plain, sizeof plain, example, "steady");
+    const char *at = strstr(plain, key);
+    assert_non_null(at);
+    (void)snprintf(text, sizeof text, "%.*s%s,\"prefill_jobs\":5%s", (int)(at - plain), plain, key,
+                   at + strlen(key));
+    struct tsr_instance *inst = NULL;
+    assert_int_equal(tsr_instance_parse(&inst, "jobs", text, strlen(text), &e.err), TSR_OK);
+    assert_true(inst->features & TSR_SOLVER_JOBS);
+    struct tsr_solver_solution *s = plan_of(inst);
+    double                      got = NAN;
+    set_plan(s, 1);
+    assert_int_equal(tsr_plan_evaluate(&inst->in, s, &got, &e.err), TSR_OK);
+    assert_true(got == 42);
+    free(s);
+    tsr_instance_destroy(inst);
+}
+
 static void test_rules(void **state)
 {
     (void)state;
@@ -163,6 +187,10 @@ static void test_malformed(void **state)
         { "\"pre_ms\"", "\"workspace_bytes\":[1],\"pre_ms\"", "options[0].workspace_bytes", "" },
         { "\"pre_ms\"", "\"comm_pre_ms\":[[0,0],[0,null]],\"pre_ms\"",
           "options[0].comm_pre_ms[1][1]", "" },
+        { "\"prefill_mb\":2", "\"prefill_mb\":2,\"prefill_jobs\":1.5", "prefill_jobs 2",
+          ": options[0]" },
+        { "\"prefill_mb\":2", "\"prefill_mb\":2,\"prefill_jobs\":\"4\"", "prefill_jobs 2",
+          ": options[0]" },
         { "\"theta\":10", "\"theta\":10,\"theta\":10", NULL, ":1:147" },
     };
     struct tsr_errbuf e = TSR_ERRBUF(e);
@@ -456,10 +484,10 @@ static int close_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_example),   cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_malformed), cmocka_unit_test(test_golden),
-        cmocka_unit_test(test_proofs),    cmocka_unit_test(test_unsupported),
-        cmocka_unit_test(test_lies),
+        cmocka_unit_test(test_example),     cmocka_unit_test(test_jobs),
+        cmocka_unit_test(test_rules),       cmocka_unit_test(test_malformed),
+        cmocka_unit_test(test_golden),      cmocka_unit_test(test_proofs),
+        cmocka_unit_test(test_unsupported), cmocka_unit_test(test_lies),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
