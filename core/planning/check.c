@@ -1,6 +1,7 @@
 /* A plan file under a job: each layer's packing as candidates, then its cost. */
 #include "planning/rules.h"
 
+#include "base/f16.h"
 #include "base/mem.h"
 #include "pipeline/step.h"
 #include "plan/file/check.h"
@@ -67,6 +68,33 @@ static tsr_status take_share(struct tsr_planning *pl, const struct tsr_plan_file
     return TSR_OK;
 }
 
+/* What the job leaves open is as the plan runs it. */
+static void take_open(struct tsr_planning *pl, const struct tsr_plan_file *f)
+{
+    struct tsr_plan_workload   *w = &pl->work;
+    const struct tsr_plan_load *l = &f->load;
+    bool                        kv = pl->options.free_kv || pl->options.n_kv;
+    if (pl->options.free_concurrency && l->concurrency && (uint64_t)l->concurrency < w->batch)
+        w->concurrency = (uint64_t)l->concurrency;
+    if (pl->options.free_chunk)
+        w->chunk = (uint64_t)l->chunk;
+    if (kv)
+        w->kv_bits = 8 * tsr_dtype_size((uint32_t)l->kv);
+}
+
+/* A plan's settings are no longer open; its cache costs what it cost when the planner chose it. */
+static void fix_open(struct tsr_plan_problem *p)
+{
+    p->o.free_concurrency = p->o.free_chunk = false;
+    if (p->o.free_kv || p->o.n_kv) {
+        p->o.free_kv = false;
+        p->o.kv[0] = (uint32_t)p->work.kv_bits;
+        p->o.n_kv = 1;
+    }
+    tsr_plan_settings_put(p, &(struct tsr_plan_setting){ p->memory.batch, p->work.chunk,
+                                                         (uint32_t)p->work.kv_bits });
+}
+
 tsr_status tsr_planning_check(struct tsr_planning *pl, struct tsr_pipeline_job *job,
                               const struct tsr_planning_plan_keys *k,
                               const struct tsr_config_node *node, const struct tsr_plan_file *f,
@@ -91,8 +119,11 @@ tsr_status tsr_planning_check(struct tsr_planning *pl, struct tsr_pipeline_job *
     pl->options.chosen = false; /* they are the plan's */
     pl->options.expert_groups = 0;
     pl->options.group_of = z.group_of;
+    take_open(pl, f);
     if (st == TSR_OK)
         st = tsr_planning_open(pl, job, err);
+    if (st == TSR_OK)
+        fix_open(&pl->problem);
     pl->options.group_of = pl->problem.o.group_of = NULL; /* taken over by then */
     if (st == TSR_OK && pl->problem.shape->layers != f->layers)
         st = tsr_fail(err, TSR_E_INPUT, "%s: the plan is for %llu layers, %s has %llu",

@@ -127,18 +127,40 @@ static bool quality(json_t *list, const struct tsr_plan_problem *p,
 
 /* ---- gain from more resources ----------------------------------------------------------- */
 
+/* The settings of p that v did not come with: "16 requests at once, an int8 cache"; "" if none differs. */
+static void differs(const struct tsr_plan_problem *p, const struct tsr_plan_variant *v,
+                    char text[160])
+{
+    static const char *const caches[] = { "", "a cache of int8", "a cache of f16", "",
+                                          "a cache of f32" };
+    size_t                   at = 0;
+    text[0] = '\0';
+    if (p->memory.batch != v->p.memory.batch)
+        at += (size_t)snprintf(text + at, 160 - at, "%llu requests at once",
+                               (unsigned long long)p->memory.batch);
+    if (p->work.chunk != v->p.work.chunk && p->work.chunk == 0)
+        at += (size_t)snprintf(text + at, 160 - at, "%swhole prompts", at ? ", " : "");
+    else if (p->work.chunk != v->p.work.chunk)
+        at += (size_t)snprintf(text + at, 160 - at, "%schunks of %llu tokens", at ? ", " : "",
+                               (unsigned long long)p->work.chunk);
+    if (p->work.kv_bits != v->p.work.kv_bits)
+        (void)snprintf(text + at, 160 - at, "%s%s", at ? ", " : "", caches[p->work.kv_bits / 8]);
+}
+
 /* Solves the changed problem and adds its cost to the plan's list. */
 static tsr_status bought(json_t *list, const struct tsr_plan_variant *v,
                          const struct tsr_plugin_spec *solver, const struct tsr_plan_planned *a,
                          const char *what, struct tsr_err *err)
 {
+    char                    with[160];
     struct tsr_plan_planned b;
     struct tsr_plan_problem p = v->p;
     struct tsr_errbuf       e = TSR_ERRBUF(e);
     p.o.time_limit = p.o.time_limit > 0 ? fmin(p.o.time_limit, ASIDE) : ASIDE;
-    tsr_status st = tsr_search(&b, &p, solver, INFINITY, &e.err);
+    tsr_status st = tsr_plan_settings_search(&b, &p, solver, &e.err);
     json_t    *j = json_object();
     bool       ok = tsr_pipeline_json_put_text(j, "what", what);
+    differs(&p, v, with);
     if (st == TSR_E_INPUT) { /* impossible change */
         ok = ok && tsr_pipeline_json_put_text(j, "reason", e.text);
         st = TSR_OK;
@@ -148,6 +170,7 @@ static tsr_status bought(json_t *list, const struct tsr_plan_variant *v,
         ok = tsr_pipeline_json_put_real(j, "latency_ms", b.outcome.latency_ms) &&
              tsr_pipeline_json_put_real(j, "omega", b.outcome.omega) &&
              tsr_pipeline_json_put(j, "proved", json_boolean(b.status == TSR_SOLVED_OPTIMAL)) &&
+             tsr_pipeline_json_put_text(j, "with", with) &&
              tsr_pipeline_json_put_real(j, "change",
                                         b.outcome.latency_ms / a->outcome.latency_ms - 1);
     tsr_plan_planned_free(&b);
@@ -225,6 +248,37 @@ static tsr_status other_end(json_t *list, const struct tsr_planning *pl,
     return st;
 }
 
+/* What the job fixes, left to the planner: one key, then all of them where there are several. */
+static tsr_status left_open(json_t *list, const struct tsr_planning *pl,
+                            const struct tsr_plan_planned *a, struct tsr_err *err)
+{
+    static const char *const               names[] = { "the number of requests at once left open",
+                                                       "the chunk left open", "the type of the cache left open",
+                                                       "all three left open" };
+    const struct tsr_plan_problem_options *o = &pl->problem.o;
+    bool once = !o->free_concurrency && pl->problem.work.batch > 1, chunk = !o->free_chunk,
+         kv = !o->free_kv && o->n_kv < 2 && pl->problem.max_omega >= 0;
+    bool exact = o->objective == TSR_OBJECTIVE_STEADY && o->accounting == TSR_PLAN_ACCOUNT_EXACT;
+    const bool fixed[] = { once, chunk, kv, once + chunk + kv > 1 };
+    for (int i = 0; i < 4 && exact; i++) {
+        struct tsr_plan_variant v;
+        if (!fixed[i])
+            continue;
+        TSR_TRY(tsr_plan_variant_make(&v, &pl->problem, err));
+        struct tsr_plan_problem_options *to = &v.p.o;
+        to->free_concurrency = to->free_concurrency || i == 0 || (i == 3 && once);
+        to->free_chunk = to->free_chunk || i == 1 || (i == 3 && chunk);
+        if (i == 2 || (i == 3 && kv)) {
+            to->n_kv = 0;
+            to->free_kv = true;
+        }
+        tsr_status st = bought(list, &v, &pl->solver, a, names[i], err);
+        tsr_plan_variant_free(&v);
+        TSR_TRY(st);
+    }
+    return TSR_OK;
+}
+
 static tsr_status looser(json_t *list, const struct tsr_planning *pl,
                          const struct tsr_plan_planned *a, struct tsr_err *err)
 {
@@ -252,6 +306,7 @@ static tsr_status buys(json_t *list, const struct tsr_planning *pl,
     for (uint64_t g = 0; g < c->n_groups; g++)
         TSR_TRY(more_devices(list, pl, a, g, err));
     TSR_TRY(other_end(list, pl, a, err));
+    TSR_TRY(left_open(list, pl, a, err));
     return looser(list, pl, a, err);
 }
 

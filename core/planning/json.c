@@ -93,6 +93,7 @@ json_t *tsr_planning_outcome_json(const struct tsr_plan_problem *p,
          tsr_pipeline_json_put_real(j, "seconds", a->seconds) &&
          tsr_pipeline_json_put_int(j, "width_choices", a->choices) &&
          tsr_pipeline_json_put_int(j, "solves", a->solves) &&
+         tsr_pipeline_json_put_int(j, "settings", a->settings ? a->settings : 1) &&
          tsr_pipeline_json_put_real(j, "bound_ms",
                                     a->status == TSR_SOLVED_INFEASIBLE ? (double)NAN : a->bound);
     if (plan)
@@ -171,6 +172,19 @@ static bool put_experts(json_t *j, const struct tsr_plan_shape *s, const struct 
              tsr_pipeline_json_put_text(e, "quality", *q->experts ? q->experts : "frequencies")));
 }
 
+/* Which settings the planner chose, in place of the job. */
+static bool put_settings(json_t *j, const struct tsr_plan_problem *p)
+{
+    const struct tsr_plan_problem_options *o = &p->o;
+    json_t                                *s = json_object();
+    bool                                   kv = o->free_kv || o->n_kv > 1;
+    return tsr_pipeline_json_put(j, "settings", s) &&
+           tsr_pipeline_json_put_text(s, "concurrency", o->free_concurrency ? "chosen" : "fixed") &&
+           tsr_pipeline_json_put_text(s, "chunk", o->free_chunk ? "chosen" : "fixed") &&
+           tsr_pipeline_json_put_text(s, "kv", kv ? "chosen" : "fixed") &&
+           tsr_pipeline_json_put_real(s, "kv_omega", p->kv_omega);
+}
+
 bool tsr_planning_put_problem(json_t *j, const struct tsr_plan_problem *p)
 {
     const struct tsr_plan_workload *w = &p->work;
@@ -208,7 +222,7 @@ bool tsr_planning_put_problem(json_t *j, const struct tsr_plan_problem *p)
         tsr_pipeline_json_put_real(j, "max_omega",
                                    p->max_omega >= 0 ? p->max_omega : (double)NAN) &&
         tsr_pipeline_json_put_text(j, "at_least", p->o.at_least) &&
-        tsr_pipeline_json_put_real(j, "theta", p->o.theta) &&
+        tsr_pipeline_json_put_real(j, "theta", p->o.theta) && put_settings(j, p) &&
         put_experts(j, p->shape, &p->quality) && put_left_out(j, p) && put_lacks(j, p) && ok;
     ok = tsr_pipeline_json_put(j, "workload", work) && ok;
     return tsr_pipeline_json_put(j, "candidates", names) && ok;

@@ -25,6 +25,8 @@ static void totals(const json_t *r, const json_t *plan, FILE *to)
            theta = tsr_planning_table_real(r, "theta");
     double gap =
         tsr_planning_table_real(plan, "objective_ms") - tsr_planning_table_real(plan, "bound_ms");
+    double rounds =
+        fmax((double)tsr_planning_table_int(plan, "rounds"), 1); /* of what the solver solved */
     bool paper = strcmp(tsr_planning_table_text(r, "objective"), "paper") == 0;
     bool back =
         comes_back(r, plan); /* which an instance cannot count as it is (plan/search/build.h) */
@@ -39,11 +41,11 @@ static void totals(const json_t *r, const json_t *plan, FILE *to)
                    tsr_planning_table_real(plan, "tokens_per_second"));
     tsr_planning_table_wrap(to, "latency", text);
     if (theta > 0 || paper || back) {
-        (void)snprintf(text, sizeof text, "%s%s%s is what was minimised%s",
-                       tsr_planning_table_time(tsr_planning_table_real(plan, "objective_ms"), a),
-                       paper ? " by the formula of the paper" : "",
-                       theta > 0 ? ", quality included," : "",
-                       back ? ", the way back counted as work of the last stage" : "");
+        (void)snprintf(
+            text, sizeof text, "%s%s%s is what was minimised%s",
+            tsr_planning_table_time(rounds * tsr_planning_table_real(plan, "objective_ms"), a),
+            paper ? " by the formula of the paper" : "", theta > 0 ? ", quality included," : "",
+            back ? ", the way back counted as work of the last stage" : "");
         tsr_planning_table_wrap(to, "objective", text);
     }
     at = (size_t)snprintf(text, sizeof text, "omega %.4g", tsr_planning_table_real(plan, "omega"));
@@ -62,12 +64,15 @@ static void totals(const json_t *r, const json_t *plan, FILE *to)
     at = (size_t)snprintf(text, sizeof text, "%s: %s", tsr_planning_table_text(plan, "solver"),
                           tsr_planning_table_text(plan, "status"));
     if (tsr_planning_table_real(plan, "bound_ms") > 0)
-        at +=
-            (size_t)snprintf(text + at, sizeof text - at, ", nothing is below %s (gap %.2g %%)",
-                             tsr_planning_table_time(tsr_planning_table_real(plan, "bound_ms"), a),
-                             100 * fmax(gap, 0) / tsr_planning_table_real(plan, "objective_ms"));
+        at += (size_t)
+            snprintf(text + at, sizeof text - at, ", nothing is below %s (gap %.2g %%)",
+                     tsr_planning_table_time(rounds * tsr_planning_table_real(plan, "bound_ms"), a),
+                     100 * fmax(gap, 0) / tsr_planning_table_real(plan, "objective_ms"));
     else
         at += (size_t)snprintf(text + at, sizeof text - at, ", without a bound");
+    if (tsr_planning_table_int(plan, "settings") > 1)
+        at += (size_t)snprintf(text + at, sizeof text - at, " over %lld settings",
+                               tsr_planning_table_int(plan, "settings"));
     (void)snprintf(text + at, sizeof text - at, "; %.2g s, %lld choice%s of widths",
                    tsr_planning_table_real(plan, "seconds"),
                    tsr_planning_table_int(plan, "width_choices"),
@@ -214,6 +219,8 @@ static void explained(const json_t *r, FILE *to)
                           *tsr_planning_table_text(one, "reason") ? "not known" : "no plan");
         if (*tsr_planning_table_text(one, "reason"))
             tsr_planning_table_wrap(to, "", tsr_planning_table_text(one, "reason"));
+        if (*tsr_planning_table_text(one, "with"))
+            tsr_planning_table_wrap(to, "", tsr_planning_table_text(one, "with"));
     }
 }
 

@@ -1,6 +1,7 @@
 /* Keys of a plan step into a problem. */
 #include "planning/planning.h"
 
+#include "base/f16.h"
 #include "pipeline/job.h"
 #include "pipeline/step.h"
 #include "quant/calibrate.h"
@@ -103,6 +104,80 @@ static tsr_status read_work(struct tsr_planning *pl, const struct tsr_pipeline_j
     return st;
 }
 
+/* ---- what is left open ------------------------------------------------------------------ */
+
+static void read_kv_type(struct tsr_planning *pl, const char *name,
+                         const struct tsr_config_node *at, struct tsr_diag *d)
+{
+    struct tsr_plan_problem_options *o = &pl->options;
+    uint32_t                         bits = 0;
+    for (size_t i = 0; i < 3; i++)
+        if (strcmp(tsr_kv_choices[i].name, name) == 0)
+            bits = 8 * (uint32_t)tsr_dtype_size((uint32_t)tsr_kv_choices[i].value);
+    for (uint32_t i = 0; i < o->n_kv && bits; i++)
+        if (o->kv[i] == bits) {
+            tsr_config_diag_error(d, &at->mark, "keep one of them", "'%s' comes twice in 'kv'",
+                                  name);
+            return;
+        }
+    if (!bits)
+        tsr_config_diag_error(d, &at->mark, "write kv: [f16, int8]",
+                              "'%.40s' is not a type of the KV cache: f32, f16 or int8", name);
+    else
+        o->kv[o->n_kv++] = bits;
+}
+
+/* [f16, int8], or "f16,int8" of a command line. */
+static void read_kv(struct tsr_planning *pl, const struct tsr_config_node *list, struct tsr_diag *d)
+{
+    if (list->kind == TSR_CONFIG_NODE_SCALAR) {
+        for (const char *s = list->text;; s++) {
+            size_t n = strcspn(s, ",");
+            char   one[16];
+            (void)snprintf(one, sizeof one, "%.*s", (int)(n < 15 ? n : 15), s);
+            read_kv_type(pl, one, list, d);
+            s += n;
+            if (!*s)
+                return;
+        }
+    }
+    if (list->kind != TSR_CONFIG_NODE_LIST || !list->n)
+        tsr_config_diag_error(d, &list->mark, "write kv: [f16, int8]", "'kv' is %s",
+                              list->kind == TSR_CONFIG_NODE_LIST ? "an empty list" : "not a list");
+    for (uint64_t i = 0; list->kind == TSR_CONFIG_NODE_LIST && i < list->n; i++) {
+        const struct tsr_config_node *item = list->items[i];
+        read_kv_type(pl, item->kind == TSR_CONFIG_NODE_SCALAR ? item->text : "", item, d);
+    }
+}
+
+/* What the workload does not say is the planner's to choose; a table of a paper has what the paper has. */
+static void read_open(struct tsr_planning *pl, const struct tsr_pipeline_job *job,
+                      const struct tsr_planning_plan_keys *k, struct tsr_diag *d)
+{
+    struct tsr_plan_problem_options *o = &pl->options;
+    const struct tsr_config_node    *map = job->state->head.workload;
+    if (map && map->kind != TSR_CONFIG_NODE_MAP)
+        map = NULL;
+    const struct tsr_config_node *kv = map ? tsr_config_node_get(map, "kv") : NULL;
+    bool                          listed = k->kv && k->kv->kind != TSR_CONFIG_NODE_NULL;
+    bool                          copies = pl->cluster && tsr_planning_copies(pl, k);
+    bool                          open =
+        o->objective != TSR_OBJECTIVE_PAPER && o->accounting != TSR_PLAN_ACCOUNT_PAPER && !copies;
+    o->free_concurrency = open && !(map && tsr_config_node_get(map, "concurrency"));
+    o->free_chunk = open && !(map && tsr_config_node_get(map, "chunk"));
+    o->free_kv = open && !kv && !listed;
+    if (listed && kv)
+        tsr_config_diag_error(d, &k->kv->mark, "keep one of them",
+                              "'kv' is in the workload, too, which fixes it");
+    else if (listed && copies)
+        tsr_config_diag_error(d, &k->kv->mark, "write workload: {kv: int8}",
+                              "'kv' is chosen for one copy of the model; %llu nodes are planned "
+                              "in copies, of which the workload says the cache",
+                              (unsigned long long)pl->cluster->n_nodes);
+    else if (listed)
+        read_kv(pl, k->kv, d);
+}
+
 static tsr_status read_solver(struct tsr_planning *pl, const struct tsr_pipeline_job *job,
                               const struct tsr_planning_plan_keys *k,
                               const struct tsr_config_node *node, struct tsr_diag *d,
@@ -154,6 +229,7 @@ tsr_status tsr_planning_read(struct tsr_planning *pl, struct tsr_pipeline_job *j
     }
     TSR_TRY(read_cluster(pl, job, node, d, err));
     TSR_TRY(read_work(pl, job, d, err));
+    read_open(pl, job, k, d);
     TSR_TRY(read_quality(pl, job, k, d, err));
     TSR_TRY(tsr_planning_candidates(pl, job, k, node, d, err));
     pl->options.chosen = (k->bits && k->bits->kind != TSR_CONFIG_NODE_NULL) ||
@@ -177,6 +253,12 @@ tsr_status tsr_planning_open(struct tsr_planning *pl, struct tsr_pipeline_job *j
     pl->options.numerics = job->on.numerics;
     return tsr_plan_problem_open(&pl->problem, job->registry, &pl->options, pl->cluster, &pl->work,
                                  err);
+}
+
+tsr_status tsr_planning_search(struct tsr_planning *pl, struct tsr_plan_planned *a,
+                               struct tsr_err *err)
+{
+    return tsr_plan_settings_search(a, &pl->problem, &pl->solver, err);
 }
 
 void tsr_planning_close(struct tsr_planning *pl)

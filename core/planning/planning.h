@@ -7,6 +7,7 @@
 #include "plan/file/plan_file.h"
 #include "plan/search/fleet.h"
 #include "plan/search/search.h"
+#include "plan/search/settings.h"
 #include "plan/search/whatif.h"
 #include "planning/options.h"
 
@@ -36,6 +37,10 @@ void tsr_planning_routing(struct tsr_planning *pl, const struct tsr_pipeline_job
 /* Then the model's headers, sizes, times and quality. */
 tsr_status tsr_planning_open(struct tsr_planning *pl, struct tsr_pipeline_job *job,
                              struct tsr_err *err);
+/* The best plan of the open problem, which then has what was chosen for the keys that the workload leaves open.
+ * The answer is freed by the caller, also after an error. */
+tsr_status tsr_planning_search(struct tsr_planning *pl, struct tsr_plan_planned *a,
+                               struct tsr_err *err);
 void       tsr_planning_close(struct tsr_planning *pl);
 /* One more candidate, before it is opened. */
 tsr_status tsr_planning_add(struct tsr_planning *pl, const char *text, struct tsr_err *err);

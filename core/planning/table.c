@@ -218,6 +218,39 @@ void tsr_planning_table_stages(const json_t *r, const json_t *list, FILE *to)
         cpu_experts(s, to);
 }
 
+/* "chosen     16 requests at once, whole prompts, a cache of 8 bits (0.156 of omega); fixed by the job: chunk" */
+static void settings(const json_t *r, FILE *to)
+{
+    static const char *const keys[] = { "concurrency", "chunk", "kv" };
+    const json_t *s = json_object_get(r, "settings"), *work = json_object_get(r, "workload");
+    char          text[SENTENCE], one[CELL], fixed[CELL] = "";
+    size_t        at = 0, n = 0;
+    for (size_t i = 0; i < 3; i++) {
+        long long v = tsr_planning_table_int(work, i == 2 ? "kv_bits" : keys[i]);
+        if (strcmp(tsr_planning_table_text(s, keys[i]), "chosen") != 0) {
+            n += (size_t)snprintf(fixed + n, sizeof fixed - n, "%s%s", n ? ", " : "", keys[i]);
+            continue;
+        }
+        if (i == 0)
+            (void)snprintf(one, sizeof one, "%lld request%s at once", v, v == 1 ? "" : "s");
+        else if (i == 1 && v == 0)
+            (void)snprintf(one, sizeof one, "whole prompts");
+        else if (i == 1)
+            (void)snprintf(one, sizeof one, "chunks of %lld tokens", v);
+        else if (tsr_planning_table_real(s, "kv_omega") > 0)
+            (void)snprintf(one, sizeof one, "a cache of %lld bits (%.3g of omega)", v,
+                           tsr_planning_table_real(s, "kv_omega"));
+        else
+            (void)snprintf(one, sizeof one, "a cache of %lld bits", v);
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", at ? ", " : "", one);
+    }
+    if (!at)
+        return;
+    if (n)
+        (void)snprintf(text + at, sizeof text - at, "; fixed by the job: %s", fixed);
+    tsr_planning_table_wrap(to, "chosen", text);
+}
+
 void tsr_planning_table_problem(const json_t *r, const json_t *plan, FILE *to)
 {
     const json_t *work = json_object_get(r, "workload");
@@ -276,4 +309,5 @@ void tsr_planning_table_problem(const json_t *r, const json_t *plan, FILE *to)
                        tsr_planning_table_int(plan, "prefill_mb"),
                        tsr_planning_table_int(plan, "decode_mb"));
     tsr_planning_table_wrap(to, "work", text);
+    settings(r, to);
 }

@@ -42,6 +42,20 @@ static bool lack(const json_t *r, char text[SENTENCE])
     return false;
 }
 
+/* Two changes together. */
+static void both(const json_t *pair, char text[SENTENCE], size_t *at, size_t *n)
+{
+    char      batch[48], chunk[48];
+    long long few = tsr_planning_table_int(pair, "batch"),
+              cut = tsr_planning_table_int(pair, "chunk");
+    if (!pair)
+        return;
+    (void)snprintf(batch, sizeof batch, "%lld request%s at once", few, few == 1 ? "" : "s");
+    (void)snprintf(chunk, sizeof chunk, "chunks of %lld tokens", cut);
+    say(text, at, n, "%s together with %s", few ? batch : chunk,
+        json_is_true(json_object_get(pair, "kv_int8")) ? "a cache of 8 bits" : chunk);
+}
+
 static void remedies(const json_t *r, char text[SENTENCE])
 {
     const json_t *help = json_object_get(r, "remedies"), *one;
@@ -67,6 +81,9 @@ static void remedies(const json_t *r, char text[SENTENCE])
         say(text, &at, &n, "prompts of %lld tokens", tsr_planning_table_int(help, "prompt"));
     if (json_is_true(json_object_get(help, "kv_int8")))
         say(text, &at, &n, "a cache of 8 bits");
+    if (tsr_planning_table_int(help, "chunk"))
+        say(text, &at, &n, "chunks of %lld tokens", tsr_planning_table_int(help, "chunk"));
+    both(json_object_get(help, "pair"), text, &at, &n);
     if (isfinite(tsr_planning_table_real(help, "max_omega")))
         say(text, &at, &n, "max_omega %.4g instead of %.4g",
             tsr_planning_table_real(help, "max_omega"), tsr_planning_table_real(r, "max_omega"));

@@ -28,6 +28,9 @@ static tsr_status baseline(const struct tsr_plan_problem *problem, const char *n
     json_t                 *j = json_object();
     tsr_status st = tsr_plugin_spec_open(&spec, p->registry, TSR_KIND_SOLVER, name, &e.err);
     aside(p);
+    if (p->max_omega >=
+        0) /* with one bit width for all, the cost of the cache would rule out that of the limit */
+        p->max_omega += p->kv_omega;
     if (st == TSR_OK)
         st = tsr_search(&a, p, &spec, INFINITY, &e.err);
     bool refused = st == TSR_E_INPUT || st == TSR_E_UNSUPPORTED || st == TSR_E_CONFIG;
@@ -165,8 +168,15 @@ tsr_status tsr_planning_remedies(const struct tsr_planning *pl, json_t **out, st
     }
     ok = ok && tsr_pipeline_json_put_int(j, "batch", r.batch) &&
          tsr_pipeline_json_put_int(j, "prompt", r.prompt) &&
+         tsr_pipeline_json_put_int(j, "chunk", r.chunk) &&
          tsr_pipeline_json_put(j, "kv_int8", json_boolean(r.kv8)) &&
          tsr_pipeline_json_put_real(j, "max_omega", r.max_omega);
+    if (r.pair.batch || r.pair.chunk)
+        ok = ok &&
+             tsr_pipeline_json_put(j, "pair",
+                                   json_pack("{s:I, s:I, s:b}", "batch", (json_int_t)r.pair.batch,
+                                             "chunk", (json_int_t)r.pair.chunk, "kv_int8",
+                                             (int)r.pair.kv8));
     ok = tsr_pipeline_json_put(j, "memory", memory) && ok;
     ok = tsr_pipeline_json_put(j, "devices", devices) && ok;
     tsr_plan_remedies_free(&r);

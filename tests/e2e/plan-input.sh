@@ -69,7 +69,7 @@ cat >"$WORK/i.json" <<'TABLE'
  {"name": "variance", "omega": [[9, 1, 0], [1, 0.1, 0], [1, 0.1, 0], [1, 0.1, 0], [9, 1, 0]]},
  {"name": "measured", "omega": [[1, 0.1, 0], [1, 0.1, 0], [50, 1, 0], [1, 0.1, 0], [1, 0.1, 0]]}]}
 TABLE
-job "$STORIES" 'prompt: 64, generate: 32, batch: 8' \
+job "$STORIES" 'prompt: 64, generate: 32, batch: 8, kv: f16' \
     'use: rtn, group: 32, bits: [4, 8], quality: {indicators: i.json, max_omega: 6}' >"$WORK/indicators.yaml"
 run plan indicators.yaml -o p.yaml --json
 ok "a file of indicators, got $rc" test "$rc" = 0

@@ -42,7 +42,7 @@ job() { # BATCH OPTIONS
 version: 1
 model: $STORIES
 cluster: clusters/tiny.yaml
-workload: {prompt: 64, generate: 32, batch: $1}
+workload: {prompt: 64, generate: 32, batch: $1, concurrency: 0, chunk: 0, kv: f16}
 pipeline:
   - plan: {use: rtn, group: 32, bits: [3, 4, 8, 16], $2}
 JOB
@@ -268,7 +268,7 @@ an option that is none|2|s/bits: 4/bots: 4/|:6:*|bots
 micro-batches above the work|2|s/decode: 4/decode: 9/|:4:16|micro_batches
 a model of other layers|2|s/^layers: 5/layers: 6/; s/2-4, node/2-5, node/; s/{layers: 2-4, bits/{layers: 2-5, bits/||\b6 layers
 CASES
-sed 's/, batch: 8/, batch: 40/; s/decode: 4/decode: 40/; s/prefill: 2/prefill: 40/' "$WORK/hand.yaml" >"$WORK/edited.yaml"
+sed 's/, batch: 8/, batch: 200/; s/decode: 4/decode: 40/; s/prefill: 2/prefill: 40/' "$WORK/hand.yaml" >"$WORK/edited.yaml"
 fails "what does not fit" 3 'edited.yaml:6' plan job.yaml --set workload.batch=40 --check edited.yaml
 ok "what does not fit: where and by how much" mentions 'stage 0\b.*\bsmall\b.*\ba\b.*short by [0-9.]+ [KM]iB'
 
@@ -363,6 +363,71 @@ sed 's/^network/order: fixed\nnetwork/' "$WORK/clusters/tiny.yaml" >"$WORK/clust
 run plan job.yaml --json -o x.yaml --use-all --set cluster=clusters/fixed.yaml --max-tp 1
 ok "a fixed order is kept" json '[.plan.stages[].device] == ["small", "small", "large"]' "$WORK/out"
 rm -f "$WORK/x.yaml"
+
+# ---- what the job leaves open is chosen, and is no worse than what it could say
+sed 's/, concurrency: 0, chunk: 0, kv: f16//' "$WORK/job.yaml" >"$WORK/free.yaml"
+for n in 8 200; do
+    run plan free.yaml --set workload.batch=$n --json -o free-plan.yaml --baselines none
+    ok "$n requests, all open: exit code 0, got $rc" test "$rc" = 0
+    cp "$WORK/out" "$WORK/free.json"
+    ok "$n requests: what was chosen is said" json '.plan.status == "optimal" and .plan.settings > 4 and
+        (.settings | [.concurrency, .chunk, .kv] == ["chosen", "chosen", "chosen"]) and
+        .settings.kv_omega == (if .workload.kv_bits == 8 then 5 / 256 else 0 end) and .plan.omega <= .max_omega' "$WORK/free.json"
+    for once in 1 3 4 5 8 30 50 200; do
+        [ "$once" -le "$n" ] || continue
+        for kv in f16 int8; do
+            run plan free.yaml --set workload.batch=$n --set workload.concurrency=$once --set workload.chunk=0 --kv $kv \
+                --json -o x.yaml --baselines none
+            # an int8 cache that nobody lists must be 1 % faster
+            ok "$n requests, $once at once, $kv: nothing better, got $rc" test "$rc" = 3 -o "$(jq -s --arg kv $kv \
+                '.[0].plan.latency_ms <= .[1].plan.latency_ms / (if $kv == "int8" then 0.99 else 1 end) * 1.0002' \
+                "$WORK/free.json" "$WORK/out")" = true
+        done
+    done
+    ok "$n requests: the file has it" test "$(grep '^workload:' "$WORK/free-plan.yaml")" = "$(jq -r '.workload |
+        "workload: {prompt: 64, generate: 32, batch: \(.batch), concurrency: \(.concurrency), chunk: \(.chunk), kv: \(
+        if .kv_bits == 8 then "int8" else "f16" end)}"' "$WORK/free.json")"
+    run plan free.yaml --set workload.batch=$n --check free-plan.yaml --json
+    ok "$n requests: a check prices what the file has" json --slurpfile was "$WORK/free.json" '.workload == $was[0].workload and
+        (.plan.latency_ms / $was[0].plan.latency_ms - 1 | fabs) < 1e-6 and (.plan.omega - $was[0].plan.omega | fabs) < 1e-9 and
+        .plan.prefill_mb == $was[0].plan.prefill_mb and (.settings | [.concurrency, .chunk, .kv] == ["fixed", "fixed", "fixed"])' \
+        "$WORK/out"
+done
+ok "of 200 requests not all run at once" json '.workload.concurrency < 200' "$WORK/free.json"
+run plan free.yaml --set workload.batch=200 -o x.yaml --baselines none
+ok "the table says what was chosen" grep -qE '^chosen +[0-9]+ requests? at once, (whole prompts|chunks of)' "$WORK/out"
+ok "the table still fits a terminal" awk 'length > 80 {exit 1}' "$WORK/out"
+run plan free.yaml --set workload.batch=200 --set workload.concurrency=30 -o x.yaml --baselines none --explain
+ok "what the job fixes, left open: its gain, got $rc" grep -qE 'at once left open +[0-9.]+ m?s' "$WORK/out"
+run plan free.yaml --set workload.batch=12 --set workload.concurrency=0 --set workload.chunk=0 -o x.yaml --kv f16 --baselines none --explain
+ok "the number at once and the cache left open" grep -qE 'the type of the cache left open +[0-9.]+ m?s +[-+]' "$WORK/out"
+ok "the table says what the job fixed" test "$(grep -c '^chosen' "$WORK/out")" = 0
+run plan free.yaml --set workload.chunk=0 -o x.yaml --baselines none
+ok "and what it fixed beside that" grep -qE 'fixed by the job: chunk|^ +job: chunk' "$WORK/out"
+fails "a cache type that is none" 2 '--set plan.kv=\[f16, int4\]:1:15' plan free.yaml --set 'plan.kv=[f16, int4]' -o x.yaml
+fails "a cache type twice" 2 '--set plan.kv=\[int8, int8\]:1:16' plan free.yaml --set 'plan.kv=[int8, int8]' -o x.yaml
+fails "no cache type" 2 '--set plan.kv=\[\]:1:9' plan free.yaml --set 'plan.kv=[]' -o x.yaml
+fails "a cache type in two places" 2 '--kv int8:1:9' plan job.yaml --kv int8 -o x.yaml
+run plan free.yaml --accounting paper -o x.yaml --json --baselines none
+ok "a paper's table has nothing open" json '.plan.settings == 1 and (.settings | [.concurrency, .chunk, .kv] == ["fixed", "fixed", "fixed"])' \
+    "$WORK/out"
+# too much even for one request: short by what that lacks
+run plan free.yaml --set workload.prompt=20000 -o x.yaml --json
+ok "one request does not fit, got $rc" test "$rc" = 3
+ok "fewer at once is no remedy then" json '.plan.status == "infeasible" and .workload.concurrency == 1 and .remedies.batch == 0' "$WORK/out"
+
+# and executed: the ranks' caches are those of the chosen number and type
+jq -cn 'range(200) | {custom_id: "r\(.)", method: "POST", url: "/v1/completions", body: {prompt: "Once", max_tokens: 2}}' \
+    >"$WORK/many.jsonl"
+{
+    sed 's/batch: 8/batch: 200/' "$WORK/free.yaml"
+    echo '  - run: {input: many.jsonl, output: answers.jsonl, temperature: 0, ranks: threads}'
+} >"$WORK/executed.yaml"
+run run executed.yaml --out executed
+ok "plan, then run, got $rc" test "$rc" = 0
+ok "the run has the plan's caches" json '.results.plan as $p | .results.run as $r | $p.workload.concurrency < 200 and
+    ([$p.plan.stages[].kv] == [$r.ranks[].kv])' "$WORK/executed/results.json"
+ok "all are answered" test "$(wc -l <"$WORK/executed/answers.jsonl")" = 200
 
 # ---- for other programs
 run plan job.yaml -o p.yaml --check hand.yaml --export vllm

@@ -294,7 +294,7 @@ static tsr_status searched(struct tsr_planning *pl, struct tsr_pipeline_job *job
                            struct tsr_plan_planned *a, struct tsr_err *err)
 {
     TSR_TRY(tsr_planning_open(pl, job, err));
-    return tsr_search(a, &pl->problem, &pl->solver, INFINITY, err);
+    return tsr_planning_search(pl, a, err);
 }
 
 static tsr_status plan(struct tsr_cli *c, const struct tsr_plan_call *call,

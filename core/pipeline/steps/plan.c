@@ -64,11 +64,11 @@ static tsr_status write(struct tsr_pipeline_job *job, const struct tsr_planning_
 }
 
 static tsr_status plan(struct tsr_pipeline_job *job, const struct tsr_planning_plan_keys *k,
-                       const struct tsr_planning *pl, struct tsr_err *err)
+                       struct tsr_planning *pl, struct tsr_err *err)
 {
     struct tsr_plan_planned a;
     json_t                 *j = NULL;
-    tsr_status              st = tsr_search(&a, &pl->problem, &pl->solver, INFINITY, err);
+    tsr_status              st = tsr_planning_search(pl, &a, err);
     if (st == TSR_OK)
         st = tsr_planning_json(pl, k, &a, false, &j, err);
     if (st == TSR_OK)

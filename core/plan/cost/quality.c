@@ -13,6 +13,7 @@
 #define FILE_CAP (UINT64_C(64) << 20)
 #define DEPTH    16
 #define ORIGINAL 16u
+#define EIGHT    8u
 
 static tsr_status create(struct tsr_plan_quality *q, const struct tsr_plan_shape *s,
                          const struct tsr_plan_candidates *c, struct tsr_err *err)
@@ -70,6 +71,7 @@ tsr_status tsr_plan_quality_prior(struct tsr_plan_quality *q, const struct tsr_p
                 c->v[i].q.self ? size * ldexp(1, 2 * (4 - (int)c->v[i].bits)) : 0;
         }
     mix(q, NULL, s, c);
+    q->eight = (double)s->layers * ldexp(1, -8); /* the sizes are over their mean */
     q->prior = true;
     (void)snprintf(q->basis, sizeof q->basis, "prior");
     return TSR_OK;
@@ -146,34 +148,47 @@ static tsr_status number_at(const struct tsr_quality_table *t, uint64_t layer, u
                     t->path, (unsigned long long)layer, t->bits[col]);
 }
 
-/* omega at a width: its column, or between two in logarithms; the original and what is 16 bits or
- * more: 0. */
-static tsr_status omega_at(const struct tsr_quality_table *t, uint64_t layer,
+/* The first column that is not below a width; t->n where the file's widths do not reach it. */
+static uint32_t column_of(const struct tsr_quality_table *t, uint32_t bits)
+{
+    uint32_t k = 0;
+    while (k < t->n && t->bits[k] < bits)
+        k++;
+    return k == 0 && t->bits[0] != bits ? t->n : k;
+}
+
+/* omega at a width that the file reaches: its column, or between two in logarithms. */
+static tsr_status omega_at(const struct tsr_quality_table *t, uint64_t layer, uint32_t bits,
+                           double *v, double *raised, struct tsr_err *err)
+{
+    double   low, high;
+    uint32_t k = column_of(t, bits);
+    TSR_TRY(number_at(t, layer, k, &high, err));
+    *raised += high < 0 ? -high : 0;
+    *v = fmax(high, 0);
+    if (t->bits[k] == bits)
+        return TSR_OK;
+    TSR_TRY(number_at(t, layer, k - 1, &low, err));
+    low = fmax(low, 0);
+    double at = (double)(bits - t->bits[k - 1]) / (double)(t->bits[k] - t->bits[k - 1]);
+    *v = low > 0 && *v > 0 ? exp((1 - at) * log(low) + at * log(*v)) : (1 - at) * low + at * *v;
+    return TSR_OK;
+}
+
+/* That of a candidate; the original and what is 16 bits or more: 0. */
+static tsr_status omega_of(const struct tsr_quality_table *t, uint64_t layer,
                            const struct tsr_plan_candidate *c, double *v, double *raised,
                            struct tsr_err *err)
 {
-    double   low, high;
-    uint32_t k = 0;
     *v = 0;
     if (!c->q.self || c->bits >= ORIGINAL)
         return TSR_OK;
-    while (k < t->n && t->bits[k] < c->bits)
-        k++;
-    if (k == t->n || (k == 0 && t->bits[0] != c->bits))
+    if (column_of(t, c->bits) == t->n)
         return tsr_fail(err, TSR_E_INPUT,
                         "%s: it has widths from %u to %u bits, the candidate '%s' has %u; measure "
                         "it too (tessera indicators --bits)",
                         t->path, t->bits[0], t->bits[t->n - 1], c->name, c->bits);
-    TSR_TRY(number_at(t, layer, k, &high, err));
-    *raised += high < 0 ? -high : 0;
-    *v = fmax(high, 0);
-    if (t->bits[k] == c->bits)
-        return TSR_OK;
-    TSR_TRY(number_at(t, layer, k - 1, &low, err));
-    low = fmax(low, 0);
-    double at = (double)(c->bits - t->bits[k - 1]) / (double)(t->bits[k] - t->bits[k - 1]);
-    *v = low > 0 && *v > 0 ? exp((1 - at) * log(low) + at * log(*v)) : (1 - at) * low + at * *v;
-    return TSR_OK;
+    return omega_at(t, layer, c->bits, v, raised, err);
 }
 
 /* The file's head and the table that is used; basis as in the quality. */
@@ -209,8 +224,14 @@ static tsr_status read_table(struct tsr_plan_quality *q, struct tsr_quality_tabl
     TSR_TRY(tsr_json_str(t->root, t->path, "model", true, &model, err));
     for (uint64_t l = 0; l < s->layers; l++)
         for (uint64_t i = 0; i < c->n; i++)
-            TSR_TRY(omega_at(t, l, &c->v[i], &q->omega[l * c->n + i], &q->raised, err));
+            TSR_TRY(omega_of(t, l, &c->v[i], &q->omega[l * c->n + i], &q->raised, err));
     mix(q, t, s, c);
+    q->eight = column_of(t, EIGHT) < t->n ? 0 : (double)NAN;
+    for (uint64_t l = 0; l < s->layers && isfinite(q->eight); l++) {
+        double one, raised = 0;
+        TSR_TRY(omega_at(t, l, EIGHT, &one, &raised, err));
+        q->eight += one;
+    }
     (void)snprintf(q->experts, sizeof q->experts, "%.23s", t->experts ? t->experts_name : "");
     (void)snprintf(q->model, sizeof q->model, "%s", model);
     return TSR_OK;

@@ -15,6 +15,9 @@ struct tsr_plan_quality {
     char   model[48]; /* hash of the model that it was measured on; "" for the prior.  Of a model
                            whose headers alone were read the hash is another: the caller compares */
     double raised;    /* sum of the raises of negative entries (measured can fall) */
+    double
+        eight; /* the sum over layers at 8 bits, which stands for a KV cache of int8 (docs/decisions/settings.md);
+                   * NAN: the file has no such width */
 };
 
 /* From a file tessera.indicators/1 (docs/formats/indicators.md). table: "variance", "hessian", ... ; "" or

@@ -101,8 +101,10 @@ static tsr_status make_omega(struct tsr_plan_built *b, struct tsr_err *err)
     b->whole.bits = q;
     b->whole.bit_names = names;
     b->whole.omega = omega;
-    b->whole.theta = b->p->o.theta;
-    b->whole.max_omega = b->p->max_omega;
+    /* an instance is one round, a unit of omega is worth theta of the whole batch */
+    b->whole.theta = b->p->o.theta / tsr_plan_problem_rounds(b->p);
+    b->whole.max_omega =
+        b->p->max_omega >= 0 ? fmax(b->p->max_omega - b->p->kv_omega, 0) : b->p->max_omega;
     return TSR_OK;
 }
 

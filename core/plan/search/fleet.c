@@ -126,11 +126,6 @@ static tsr_status open_share(const struct fleet *z, struct tsr_plan_problem *sha
     return st;
 }
 
-static double rounds_of(const struct tsr_plan_problem *share)
-{
-    return ceil((double)share->work.batch / (double)share->memory.batch);
-}
-
 static tsr_status cost(void *arg, const uint64_t *counts, uint64_t batch, double cutoff,
                        double *objective, double *bound, struct tsr_err *err)
 {
@@ -146,9 +141,11 @@ static tsr_status cost(void *arg, const uint64_t *counts, uint64_t batch, double
     TSR_TRY(open_share(z, &share, &part, nodes, n, batch, err));
     tsr_status st = search(z, &a, &share, err);
     if (st == TSR_OK) {
-        *objective = tsr_plan_planned_has_plan(&a) ? a.objective * rounds_of(&share) : INFINITY;
-        *bound =
-            a.status == TSR_SOLVED_INFEASIBLE ? INFINITY : fmax(a.bound, 0) * rounds_of(&share);
+        *objective = tsr_plan_planned_has_plan(&a) ? a.objective * tsr_plan_problem_rounds(&share)
+                                                   : INFINITY;
+        *bound = a.status == TSR_SOLVED_INFEASIBLE
+                     ? INFINITY
+                     : fmax(a.bound, 0) * tsr_plan_problem_rounds(&share);
     }
     tsr_logf(TSR_LOG_DEBUG, "%llu + %llu + %llu + %llu nodes with %llu requests: %.6g ms, %.3g s",
              (unsigned long long)counts[0], (unsigned long long)(z->f->types > 1 ? counts[1] : 0),
@@ -312,7 +309,8 @@ static tsr_status take(struct fleet *z, const struct tsr_plan_replicas *r, struc
         const struct tsr_plan_fleet_kind *k = &f->kinds[i];
         f->copies += k->copies;
         f->used += k->copies * k->n_nodes;
-        f->objective = fmax(f->objective, k->planned.objective * rounds_of(&k->problem));
+        f->objective =
+            fmax(f->objective, k->planned.objective * tsr_plan_problem_rounds(&k->problem));
         f->latency_ms = fmax(f->latency_ms, k->planned.outcome.latency_ms);
     }
     const struct tsr_plan_workload *w = &z->p->work;

@@ -203,6 +203,7 @@ static tsr_status fill(struct tsr_plan_outcome *o, const struct tsr_plan_built *
     o->prefill_jobs = opt->prefill_jobs > 0 ? opt->prefill_jobs / prefills(in, opt) : 1;
     o->decode_mb = opt->decode_mb;
     o->objective_ms = s->objective;
+    o->omega = b->p->kv_omega;
     for (uint64_t u = 0; u < b->units; u++)
         for (uint64_t l = b->unit_first[u]; l < b->unit_first[u + 1]; l++) {
             uint64_t c = tsr_plan_built_candidate(b, s->layer_bits[u]);

@@ -84,6 +84,11 @@ void tsr_plan_problem_refresh(struct tsr_plan_problem *p)
     p->latency.forward = paper ? 0 : w->chunk ? w->chunk : TSR_PLAN_FORWARD;
 }
 
+double tsr_plan_problem_rounds(const struct tsr_plan_problem *p)
+{
+    return ceil((double)p->work.batch / (double)p->memory.batch);
+}
+
 void tsr_plan_problem_put_head(struct tsr_plan_problem *p, enum tsr_head_place place)
 {
     p->o.head = place;

@@ -8,6 +8,8 @@
 #include "plan/cost/latency.h"
 #include "plan/cost/quality.h"
 
+#define TSR_PLAN_KV_TYPES 3u /* 32, 16 and 8 bits */
+
 /* The user's options, in addition to the machines and the workload. */
 struct tsr_plan_problem_options {
     uint32_t           numerics;   /* of the backends that report buffer sizes */
@@ -33,6 +35,11 @@ struct tsr_plan_problem_options {
     bool               use_all;         /* no device stays unused */
     double             gap, time_limit; /* time_limit in s, 0: none */
     uint64_t           seed;
+    /* what the planner chooses in place of the workload's value (settings.h) */
+    bool     free_concurrency, free_chunk, free_kv;
+    uint32_t kv
+        [TSR_PLAN_KV_TYPES]; /* types of the KV cache to choose from, in bits, if the user listed some */
+    uint32_t n_kv;
 };
 
 struct tsr_plan_problem {
@@ -53,6 +60,8 @@ struct tsr_plan_problem {
     int64_t                    *more;       /* [groups] devices */
     const uint32_t             *widths;     /* [groups] only these; NULL: all that work */
     bool                        few;        /* decode sizes of 1, 2, 4 ... parts alone */
+    double
+        kv_omega; /* what the KV type costs in omega, where the planner chose it; part of the limit */
 };
 
 /* Opens all of it.  cluster and work stay the caller's and outlive the problem.  [setup] */
@@ -61,6 +70,10 @@ tsr_status tsr_plan_problem_open(struct tsr_plan_problem *p, struct tsr_registry
                                  struct tsr_plan_cluster               *cluster,
                                  const struct tsr_plan_workload *work, struct tsr_err *err);
 void       tsr_plan_problem_close(struct tsr_plan_problem *p); /* zeroed or filled */
+
+/* Times that the requests at once have to be run for the whole batch, >= 1: the time of the batch is this
+ * many times that of one round. */
+double tsr_plan_problem_rounds(const struct tsr_plan_problem *p);
 
 /* After a change of p->work. */
 void tsr_plan_problem_refresh(struct tsr_plan_problem *p);

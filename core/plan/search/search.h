@@ -70,6 +70,7 @@ struct tsr_plan_planned {
     double                      objective, bound;         /* bound -INFINITY: none */
     double                      seconds;                  /* in solvers and tables */
     uint64_t                    choices, solves, options; /* options: over all solves */
+    uint64_t                    settings; /* that were open (settings.h); 0: the problem's own */
     char                        solver[64], reason[640];
     struct tsr_plan_outcome     outcome; /* where there is a plan */
     struct tsr_plan_built      *built;   /* the choice that won, and its instance and solution */

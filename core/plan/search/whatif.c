@@ -196,6 +196,29 @@ static void set_batch(struct tsr_plan_problem *p, const void *ctx, uint64_t x)
         p->o.decode_mb = x;
 }
 
+static void set_concurrency(struct tsr_plan_problem *p, const void *ctx, uint64_t x)
+{
+    (void)ctx;
+    p->work.concurrency = p->memory.batch = x;
+    if (p->o.decode_mb > x)
+        p->o.decode_mb = x;
+}
+
+static void set_chunk(struct tsr_plan_problem *p, uint64_t x)
+{
+    p->work.chunk = p->memory.chunk = x;
+}
+
+static void set_kv8(struct tsr_plan_problem *p)
+{
+    p->work.kv_bits = p->memory.kv_bits = p->latency.kv_bits = 8;
+}
+
+static bool can_kv8(const struct tsr_plan_problem *p)
+{
+    return p->work.kv_bits > 8 && p->o.accounting == TSR_PLAN_ACCOUNT_EXACT;
+}
+
 static void set_prompt(struct tsr_plan_problem *p, const void *ctx, uint64_t x)
 {
     (void)ctx;
@@ -257,6 +280,63 @@ static tsr_status relax_limit(struct tsr_plan_remedies *r, const struct tsr_plan
     return TSR_OK;
 }
 
+/* Chunks from the largest, as the search over settings has them, and smaller ones. */
+static const uint64_t chunks[] = { 2048, 512, 128, 32 };
+#define CHUNKS (sizeof chunks / sizeof *chunks)
+
+static bool cuts(const struct tsr_plan_problem *p, uint64_t chunk)
+{
+    return p->o.accounting == TSR_PLAN_ACCOUNT_EXACT && chunk < p->memory.prompt &&
+           (!p->memory.chunk || chunk < p->memory.chunk);
+}
+
+/* Tokens of the largest chunk with a plan for q; 0: none. */
+static tsr_status largest_chunk(const struct tsr_plan_problem *q,
+                                const struct tsr_plugin_spec *solver, uint64_t *chunk,
+                                struct tsr_err *err)
+{
+    *chunk = 0;
+    for (size_t i = 0; i < CHUNKS && !*chunk; i++) {
+        struct tsr_plan_problem p = *q;
+        bool                    yes, known;
+        if (!cuts(q, chunks[i]))
+            continue;
+        set_chunk(&p, chunks[i]);
+        TSR_TRY(feasible(p, solver, &yes, &known, err));
+        if (yes)
+            *chunk = chunks[i];
+    }
+    return TSR_OK;
+}
+
+/* Fewer requests and a chunk; then an int8 cache with either. */
+static tsr_status find_pair(struct tsr_plan_remedies *r, const struct tsr_plan_problem *p,
+                            const struct tsr_plugin_spec *solver, struct tsr_err *err)
+{
+    struct tsr_plan_pair *pair = &r->pair;
+    for (int kv8 = 0; kv8 < 2 && !pair->batch && !pair->chunk; kv8++) {
+        struct tsr_plan_problem q = *p;
+        if (kv8 && (r->kv8 || !can_kv8(p)))
+            return TSR_OK;
+        if (kv8)
+            set_kv8(&q);
+        for (size_t i = 0; i < CHUNKS && !r->batch && !pair->batch && (!kv8 || i == 0); i++) {
+            struct tsr_plan_problem few = q;
+            if (!kv8 && (r->chunk || !cuts(p, chunks[i])))
+                continue;
+            if (!kv8)
+                set_chunk(&few, chunks[i]);
+            TSR_TRY(
+                largest(&few, solver, set_concurrency, NULL, p->memory.batch, &pair->batch, err));
+            pair->chunk = pair->batch && !kv8 ? chunks[i] : 0;
+        }
+        if (kv8 && !r->chunk && !pair->batch)
+            TSR_TRY(largest_chunk(&q, solver, &pair->chunk, err));
+        pair->kv8 = kv8 && (pair->batch || pair->chunk);
+    }
+    return TSR_OK;
+}
+
 static tsr_status find(struct tsr_plan_remedies *r, const struct tsr_plan_problem *p,
                        const struct tsr_plugin_spec *solver, struct tsr_err *err)
 {
@@ -270,16 +350,14 @@ static tsr_status find(struct tsr_plan_remedies *r, const struct tsr_plan_proble
         }
     TSR_TRY(largest(p, solver, set_batch, NULL, p->memory.batch, &r->batch, err));
     TSR_TRY(largest(p, solver, set_prompt, NULL, p->memory.prompt, &r->prompt, err));
-    if (tsr_plugin_kv_bits(p->work.kv) > 8 && p->o.accounting == TSR_PLAN_ACCOUNT_EXACT) {
-        struct tsr_plan_variant v;
+    if (can_kv8(p)) {
+        struct tsr_plan_problem q = *p;
         bool                    known;
-        TSR_TRY(variant(&v, p, err));
-        v.p.work.kv = v.p.memory.kv = TSR_I8;
-        v.p.latency.kv_bits = 8;
-        tsr_status st = feasible(v.p, solver, &r->kv8, &known, err);
-        tsr_plan_variant_free(&v);
-        TSR_TRY(st);
+        set_kv8(&q);
+        TSR_TRY(feasible(q, solver, &r->kv8, &known, err));
     }
+    TSR_TRY(largest_chunk(p, solver, &r->chunk, err));
+    TSR_TRY(find_pair(r, p, solver, err));
     return relax_limit(r, p, solver, err);
 }
 

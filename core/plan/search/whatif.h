@@ -30,7 +30,14 @@ struct tsr_plan_remedies {
     uint64_t *devices;       /* [groups] more devices in the group, at most 8; owned */
     uint64_t  batch, prompt; /* the most that fit */
     bool      kv8;           /* an int8 cache would do */
-    double    max_omega;     /* the smallest limit with a plan; NAN: none, or there was no limit */
+    uint64_t  chunk;         /* tokens of the largest chunk with which prompts fit */
+    /* two of the changes that cost no quality or little, where neither does alone; the cheapest pair: no int8 cache if
+     * that is not needed */
+    struct tsr_plan_pair {
+        uint64_t batch, chunk; /* requests at once; tokens; 0: as they are */
+        bool     kv8;
+    } pair;
+    double max_omega; /* the smallest limit with a plan; NAN: none, or there was no limit */
 };
 tsr_status tsr_plan_whatif_remedies(struct tsr_plan_remedies *r, const struct tsr_plan_problem *p,
                                     const struct tsr_plugin_spec *solver, struct tsr_err *err);

@@ -1,0 +1,353 @@
+#include "plan/search/settings.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define ALL_PARTS  64u /* up to this many requests every number of rounds is tried */
+#define UNASKED    0.01 /* by so much what nobody asked for must be faster: a narrow cache, a chunk */
+#define COARSE     10u /* runs of layers in the search for a first plan */
+#define COARSE_GAP 0.02
+#define KV_USUAL   16u
+#define KV_NARROW  8u
+
+/* ---- settings ------------------------------------------------------------------------ */
+
+/* Requests at once for 1, 2, 3 ... rounds, descending; of many requests 1, 2, 3, 4, 6, 8, 12 ... rounds. */
+static uint64_t concurrencies(const struct tsr_plan_problem *p, uint64_t *v)
+{
+    uint64_t batch = p->work.batch, n = 0, least = p->o.decode_mb;
+    if (!p->o.free_concurrency) {
+        v[0] = p->memory.batch;
+        return 1;
+    }
+    if (p->o.prefill_mb > least)
+        least = p->o.prefill_mb;
+    for (uint64_t rounds = 1; rounds <= batch;) {
+        uint64_t at_once = batch / rounds + (batch % rounds != 0);
+        if (n && at_once < least)
+            break;
+        if (n == 0 || v[n - 1] != at_once)
+            v[n++] = at_once;
+        bool power = (rounds & (rounds - 1)) == 0;
+        if (batch <= ALL_PARTS || rounds < 4)
+            rounds++;
+        else
+            rounds = power ? rounds / 2 * 3 : rounds / 3 * 4;
+    }
+    return n;
+}
+
+/* Whole prompts, and chunks that cut the longest. */
+static uint64_t chunks(const struct tsr_plan_problem *p, uint64_t *v)
+{
+    static const uint64_t sizes[] = { 2048, 512, 128 };
+    uint64_t              n = 0;
+    v[n++] = p->work.chunk;
+    for (size_t i = 0; p->o.free_chunk && i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i] < p->memory.prompt)
+            v[n++] = sizes[i];
+    return n;
+}
+
+/* What the KV type costs in omega; NAN: not known. */
+static double kv_omega(const struct tsr_plan_problem *p, uint32_t bits)
+{
+    return bits == KV_NARROW ? p->quality.eight : 0;
+}
+
+/* Types within the limit on omega, the widest first. */
+static uint64_t kv_types(const struct tsr_plan_problem *p, uint32_t *v)
+{
+    static const uint32_t all[] = { 32, KV_USUAL, KV_NARROW };
+    uint64_t              n = 0;
+    for (size_t i = 0; i < 3; i++) {
+        bool listed = false, limit = p->max_omega >= 0;
+        for (uint32_t k = 0; k < p->o.n_kv; k++)
+            listed = listed || p->o.kv[k] == all[i];
+        if (p->o.n_kv == 0)
+            listed = p->o.free_kv && all[i] <= KV_USUAL &&
+                     (all[i] == KV_USUAL || kv_omega(p, all[i]) <= p->max_omega);
+        /* of what is listed, a cost that is not known does not count */
+        if (listed && !(limit && kv_omega(p, all[i]) > p->max_omega))
+            v[n++] = all[i];
+    }
+    if (n == 0)
+        v[n++] = p->o.n_kv ? p->o.kv[0] : (uint32_t)p->work.kv_bits;
+    return n;
+}
+
+uint64_t tsr_plan_settings_of(const struct tsr_plan_problem *p, struct tsr_plan_setting *v)
+{
+    uint64_t at_once[ALL_PARTS], chunk[4], n = 0;
+    uint32_t kv[TSR_PLAN_KV_TYPES];
+    uint64_t n_once = concurrencies(p, at_once), n_chunk = chunks(p, chunk), n_kv = kv_types(p, kv);
+    for (uint64_t k = 0; k < n_kv; k++)
+        for (uint64_t c = 0; c < n_chunk; c++)
+            for (uint64_t i = 0; i < n_once && n < TSR_PLAN_SETTINGS; i++)
+                v[n++] = (struct tsr_plan_setting){ at_once[i], chunk[c], kv[k] };
+    return n;
+}
+
+void tsr_plan_settings_put(struct tsr_plan_problem *p, const struct tsr_plan_setting *s)
+{
+    double cost = kv_omega(p, s->kv_bits);
+    p->work.concurrency = s->concurrency;
+    p->work.chunk = s->chunk;
+    p->work.kv_bits = s->kv_bits;
+    /* a type that the workload names is part of the work and costs nothing */
+    p->kv_omega = (p->o.free_kv || p->o.n_kv) && isfinite(cost) ? cost : 0;
+    tsr_plan_problem_refresh(p);
+}
+
+/* ---- search -------------------------------------------------------------------------- */
+
+struct settled {
+    struct tsr_plan_problem       *p;
+    const struct tsr_plugin_spec  *solver;
+    const struct tsr_plan_setting *list;
+    uint64_t                       n;
+    struct tsr_plan_planned       *best;
+    double                        *least; /* [n] bounds of one round that were found on the way */
+    uint64_t                       at;    /* setting of the best plan; n: none yet */
+    double                         value; /* of it, as value_of() */
+    double                         bound; /* over all settings */
+    double                         end;   /* of the time; INFINITY: none */
+};
+
+/* What a second counts as where nobody asked for the cache type or the chunk. */
+static double burden(const struct tsr_plan_problem *p)
+{
+    double one = 1 / (1 - UNASKED);
+    return (p->o.n_kv == 0 && p->work.kv_bits < KV_USUAL ? one : 1) *
+           (p->o.free_chunk && p->work.chunk ? one : 1);
+}
+
+/* Time of the whole batch from that of one round, with what the cache costs by theta. */
+static double value_of(const struct tsr_plan_problem *p, double round)
+{
+    return (round * tsr_plan_problem_rounds(p) + p->o.theta * p->kv_omega) * burden(p);
+}
+
+/* The round that has this value. */
+static double round_of(const struct tsr_plan_problem *p, double value)
+{
+    return (value / burden(p) - p->o.theta * p->kv_omega) / tsr_plan_problem_rounds(p);
+}
+
+/* Searches q, which is the problem with setting i; plans that are not below `limit` do not matter. */
+static tsr_status one(struct settled *z, uint64_t i, struct tsr_plan_problem *q, double limit,
+                      struct tsr_plan_planned *a, struct tsr_err *err)
+{
+    struct tsr_plan_planned *b = z->best;
+    double                   cutoff = round_of(q, limit);
+    *a = (struct tsr_plan_planned){ .status = TSR_SOLVED_UNKNOWN, .bound = cutoff };
+    if (!(cutoff > 0)) /* its cache alone is worth more than the best plan */
+        return TSR_OK;
+    TSR_TRY(tsr_search(a, q, z->solver, cutoff, err));
+    b->choices += a->choices;
+    b->solves += a->solves;
+    b->options += a->options;
+    tsr_logf(TSR_LOG_DEBUG,
+             "%llu at once, chunk %llu, cache of %u bits: status %u, %.6g ms of at least %.6g, "
+             "%.3g s",
+             (unsigned long long)z->list[i].concurrency, (unsigned long long)z->list[i].chunk,
+             z->list[i].kv_bits, a->status,
+             tsr_plan_planned_has_plan(a) ? value_of(q, a->objective) : (double)INFINITY,
+             value_of(q, a->bound), a->seconds);
+    return TSR_OK;
+}
+
+/* Takes a plan over; what the best one counted so far goes on. */
+static void take(struct settled *z, uint64_t i, struct tsr_plan_planned *a, double value)
+{
+    struct tsr_plan_planned *b = z->best;
+    a->choices = b->choices;
+    a->solves = b->solves;
+    a->options = b->options;
+    tsr_plan_planned_free(b);
+    *b = *a;
+    *a = (struct tsr_plan_planned){ .status = TSR_SOLVED_UNKNOWN };
+    z->at = i;
+    z->value = value;
+}
+
+/* A plan of setting i with layers in few runs: soon found, and the limit of all further searches. */
+static tsr_status coarse_one(struct settled *z, uint64_t i, double seconds, struct tsr_err *err)
+{
+    struct tsr_plan_problem q = *z->p;
+    struct tsr_plan_planned a = { 0 };
+    uint64_t                together = q.shape->layers / COARSE;
+    tsr_plan_settings_put(&q, &z->list[i]);
+    q.o.together = q.o.together > together ? q.o.together : together;
+    q.o.gap = fmax(q.o.gap, COARSE_GAP);
+    q.o.time_limit = seconds;
+    q.few = true;
+    tsr_status st = one(z, i, &q, z->value, &a, err);
+    if (st == TSR_OK && tsr_plan_planned_has_plan(&a)) {
+        double value = value_of(&q, a.objective);
+        if (value < z->value * (1 - z->p->o.gap))
+            take(z, i, &a, value);
+    }
+    tsr_plan_planned_free(&a);
+    return st;
+}
+
+/* First the number of requests, with the cache and the chunk that need least memory; then these for the best one. */
+static tsr_status coarse(struct settled *z, struct tsr_err *err)
+{
+    const struct tsr_plan_setting *last = &z->list[z->n - 1];
+    double                         left = (z->end - tsr_now_s()) / 2 / (double)z->n;
+    double                         seconds = isfinite(left) ? fmax(left, 1e-3) : 0;
+    tsr_status                     st = TSR_OK;
+    for (uint64_t i = 0; i < z->n && st == TSR_OK; i++)
+        if (z->list[i].chunk == last->chunk && z->list[i].kv_bits == last->kv_bits)
+            st = coarse_one(z, i, seconds, err);
+    uint64_t best = z->at;
+    for (uint64_t i = 0; i < z->n && st == TSR_OK && best < z->n; i++)
+        if (i != best && z->list[i].concurrency == z->list[best].concurrency)
+            st = coarse_one(z, i, seconds, err);
+    return st;
+}
+
+/* The greatest known bound of a round of setting i: a round of fewer requests with a cache that is no wider, in the
+ * same chunks, takes no longer. */
+static double known_bound(const struct settled *z, uint64_t i)
+{
+    const struct tsr_plan_setting *s = &z->list[i], *t = z->list;
+    double                         bound = -INFINITY;
+    for (uint64_t k = 0; k < z->n; k++)
+        if (t[k].chunk == s->chunk && t[k].concurrency <= s->concurrency &&
+            t[k].kv_bits <= s->kv_bits)
+            bound = fmax(bound, z->least[k]);
+    return bound;
+}
+
+/* The search of setting i; the best plan's own setting may come out as good again. */
+static tsr_status fine(struct settled *z, uint64_t i, struct tsr_plan_planned *last,
+                       struct tsr_err *err)
+{
+    struct tsr_plan_problem q = *z->p;
+    double                  left = z->end - tsr_now_s();
+    bool                    own = z->at == i;
+    double                  limit = z->value * (own ? 1 + 1e-6 : 1 - z->p->o.gap);
+    tsr_plan_settings_put(&q, &z->list[i]);
+    double known = value_of(&q, known_bound(z, i));
+    if (known >= limit) {
+        z->bound = fmin(z->bound, known);
+        return TSR_OK;
+    }
+    if (left <= 0) {
+        z->bound = -INFINITY;
+        return TSR_OK;
+    }
+    q.o.time_limit = isfinite(left) ? left : 0;
+    tsr_plan_planned_free(last);
+    TSR_TRY(one(z, i, &q, limit, last, err));
+    z->least[i] = last->status == TSR_SOLVED_INFEASIBLE ? INFINITY : last->bound;
+    z->bound = fmin(z->bound, value_of(&q, z->least[i]));
+    if (!tsr_plan_planned_has_plan(last))
+        return TSR_OK;
+    double value = value_of(&q, last->objective);
+    if (own || value < z->value)
+        take(z, i, last, value);
+    return TSR_OK;
+}
+
+/* The bound of a round of the fewest requests, for each chunk: it rules out most settings with many rounds. */
+static tsr_status few_requests(struct settled *z, struct tsr_err *err)
+{
+    const struct tsr_plan_setting *last = &z->list[z->n - 1];
+    tsr_status                     st = TSR_OK;
+    for (uint64_t i = 0; i < z->n && st == TSR_OK; i++) {
+        struct tsr_plan_problem q = *z->p;
+        struct tsr_plan_planned a;
+        double                  left = (z->end - tsr_now_s()) / 4;
+        if (z->list[i].concurrency != last->concurrency || z->list[i].kv_bits != last->kv_bits ||
+            left <= 0)
+            continue;
+        tsr_plan_settings_put(&q, &z->list[i]);
+        q.o.time_limit = isfinite(left) ? left : 0;
+        q.o.gap = fmax(q.o.gap, COARSE_GAP);
+        st = one(z, i, &q, INFINITY, &a, err);
+        if (st == TSR_OK && tsr_plan_planned_has_plan(&a))
+            z->least[i] = a.bound;
+        tsr_plan_planned_free(&a);
+    }
+    return st;
+}
+
+/* What is said of the whole, in the words of one round of the best setting. */
+static void conclude(struct settled *z, struct tsr_plan_planned *last)
+{
+    struct tsr_plan_planned *b = z->best;
+    tsr_plan_settings_put(z->p, &z->list[z->at < z->n ? z->at : z->n - 1]);
+    if (z->at == z->n) { /* of the setting that needs least memory */
+        bool open = z->bound < INFINITY;
+        take(z, z->n, last, INFINITY);
+        if (open && b->status == TSR_SOLVED_INFEASIBLE)
+            b->status = TSR_SOLVED_UNKNOWN;
+        return;
+    }
+    b->built->p = z->p;
+    b->bound = fmin(round_of(z->p, fmin(z->bound, z->value)), b->objective);
+    double gap = z->p->o.gap * fabs(b->objective) + 2e-6 * fabs(b->objective) + 1e-6;
+    b->status = b->objective - b->bound <= gap ? TSR_SOLVED_OPTIMAL : TSR_SOLVED_FEASIBLE;
+}
+
+/* The best coarse plan's setting is searched first; it is a tight limit for the others. */
+static tsr_status search(struct settled *z, struct tsr_err *err)
+{
+    struct tsr_plan_planned last = { .status = TSR_SOLVED_UNKNOWN };
+    TSR_TRY(coarse(z, err));
+    uint64_t   first = z->at;
+    tsr_status st = first < z->n ? fine(z, first, &last, err) : TSR_OK;
+    if (st == TSR_OK && z->list[0].concurrency != z->list[z->n - 1].concurrency)
+        st = few_requests(z, err);
+    for (uint64_t i = 0; i < z->n && st == TSR_OK; i++)
+        if (i != first)
+            st = fine(z, i, &last, err);
+    if (st == TSR_OK)
+        conclude(z, &last);
+    tsr_plan_planned_free(&last);
+    return st;
+}
+
+tsr_status tsr_plan_settings_search(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
+                                    const struct tsr_plugin_spec *solver, struct tsr_err *err)
+{
+    double                   start = tsr_now_s();
+    struct tsr_plan_setting *list = tsr_new(TSR_PLAN_SETTINGS, sizeof *list);
+    double                  *least = tsr_new(TSR_PLAN_SETTINGS, sizeof *least);
+    tsr_status               st = TSR_OK;
+    *a = (struct tsr_plan_planned){ .status = TSR_SOLVED_UNKNOWN };
+    if (!list || !least)
+        st = tsr_fail_nomem(err, TSR_PLAN_SETTINGS * sizeof *list, "settings of a plan");
+    uint64_t       n = st == TSR_OK ? tsr_plan_settings_of(p, list) : 0;
+    struct settled z = { .p = p,
+                         .solver = solver,
+                         .list = list,
+                         .n = n,
+                         .best = a,
+                         .least = least,
+                         .at = n,
+                         .value = INFINITY,
+                         .bound = INFINITY,
+                         .end = p->o.time_limit > 0 ? start + p->o.time_limit : INFINITY };
+    for (uint64_t i = 0; i < n; i++)
+        least[i] = -INFINITY;
+    if (n == 1) {
+        tsr_plan_settings_put(p, list);
+        st = tsr_search(a, p, solver, INFINITY, err);
+    } else if (n) {
+        st = search(&z, err);
+    }
+    a->settings = n;
+    a->seconds = tsr_now_s() - start;
+    free(least);
+    free(list);
+    return st;
+}

@@ -1,0 +1,35 @@
+/* plan/search/settings.h - the best plan over what a job leaves open: how many requests run at once, in which chunks
+ * prompts run, and the type of the KV cache (docs/decisions/settings.md).
+ *
+ *   a problem with free settings --tsr_plan_settings_of()--> settings --search.h, each--> the best plan
+ *
+ * Fewer requests at once leave memory to weights, and the batch takes several rounds. An int8 cache costs
+ * quality: it counts in omega as 8 bits in all layers do, more than it was measured to lose.
+ */
+#ifndef TSR_PLAN_SEARCH_SETTINGS_H
+#define TSR_PLAN_SEARCH_SETTINGS_H
+
+#include "plan/search/search.h"
+
+struct tsr_plan_setting {
+    uint64_t concurrency, chunk; /* requests; tokens, 0: whole prompts */
+    uint32_t kv_bits;
+};
+#define TSR_PLAN_SETTINGS 512u /* most of a problem */
+
+/* The settings that p leaves open; what is fixed has the workload's value. The preferred of several that are
+ * as fast comes first: the widest cache, whole prompts, most requests. The last one needs least memory.
+ * v: [TSR_PLAN_SETTINGS]. Returns how many, at least one.  [any] */
+uint64_t tsr_plan_settings_of(const struct tsr_plan_problem *p, struct tsr_plan_setting *v);
+
+/* Puts a setting in place of the workload's values, with what its cache costs in omega.  [any] */
+void tsr_plan_settings_put(struct tsr_plan_problem *p, const struct tsr_plan_setting *s);
+
+/* tsr_search() over all settings, within p->o.time_limit together. p then has the setting of the answer;
+ * without a plan, the one that needs least memory. a->bound covers all settings; it is of one round of
+ * p, as a->objective is. An int8 cache that the user did not list, and a chunk, each count
+ * as 1 % slower than they are. The answer is freed by the caller, also after an error.  [setup] */
+tsr_status tsr_plan_settings_search(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
+                                    const struct tsr_plugin_spec *solver, struct tsr_err *err);
+
+#endif
