@@ -35,7 +35,13 @@ static json_t *stage_json(const struct tsr_plan_problem *p, const struct tsr_pla
     const struct tsr_plan_outcome_stage *s = &o->stages[i];
     const struct tsr_plan_stage_memory  *m = &s->memory;
     json_t                              *j = json_object();
-    bool ok = tsr_pipeline_json_put_text(j, "node", p->cluster->nodes[s->mesh.node].name) &&
+    char                                 kernels[TSR_PLAN_KERNELS_TEXT];
+    if (s->basis == TSR_PLAN_ROOFLINE) /* what was measured says nothing of these layers */
+        (void)snprintf(kernels, sizeof kernels, "not measured");
+    else
+        tsr_plan_profile_kernels(s->mesh.profile, kernels);
+    bool ok = tsr_pipeline_json_put_text(j, "kernels", kernels) &&
+              tsr_pipeline_json_put_text(j, "node", p->cluster->nodes[s->mesh.node].name) &&
               tsr_pipeline_json_put_text(j, "device", s->mesh.profile->name) &&
               tsr_pipeline_json_put_text(j, "mesh", s->mesh.name) &&
               tsr_pipeline_json_put_int(j, "tp", s->mesh.tp) &&

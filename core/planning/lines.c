@@ -121,6 +121,24 @@ static void times(const json_t *list, FILE *to)
     tsr_planning_table_wrap(to, "times", text);
 }
 
+/* "T4: others', LLM-PQ repository; RTX-4090: not measured": once for each profile. */
+static void kernels(const json_t *list, FILE *to)
+{
+    char          text[SENTENCE] = "";
+    size_t        at = 0, i, k;
+    const json_t *s, *o;
+    json_array_foreach (list, i, s) {
+        const char *device = tsr_planning_table_text(s, "device");
+        bool        seen = false;
+        json_array_foreach (list, k, o)
+            seen = seen || (k < i && strcmp(tsr_planning_table_text(o, "device"), device) == 0);
+        if (!seen && at < sizeof text)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%s: %s", at ? "; " : "", device,
+                                   tsr_planning_table_text(s, "kernels"));
+    }
+    tsr_planning_table_wrap(to, "kernels", text);
+}
+
 /* A head on the first stage, and the way back to it. */
 static void master(const json_t *r, const json_t *plan, FILE *to)
 {
@@ -298,6 +316,7 @@ void tsr_planning_print(const json_t *r, FILE *to)
     (void)fputc('\n', to);
     totals(r, plan, to);
     times(list, to);
+    kernels(list, to);
     master(r, plan, to);
     if (json_is_object(fits)) {
         (void)snprintf(text, sizeof text,

@@ -75,6 +75,9 @@ for line in '^model .*5 layers of 64' '^cluster +tiny: 3 devices in 2 nodes' '^w
     '^quality +omega .* of at most .*uniform-4.*prior' '^times' '^it holds +at most' '^same work under'; do
     ok "the table has $line" grep -qE "$line" "$WORK/out"
 done
+run plan job.yaml --out p-out.yaml
+ok "--out is -o" cmp -s <(grep -v seconds "$WORK/p.yaml") <(grep -v seconds "$WORK/p-out.yaml")
+run plan job.yaml -o p.yaml
 ok "where the plan is" grep -q '\bp\.yaml$' "$WORK/err"
 run plan job.yaml -o p.yaml --json
 cp "$WORK/out" "$WORK/plan.json"
@@ -582,6 +585,13 @@ printf 'version: 1\nnodes:\n  - {name: n, devices: [{profile: endless}]}\n' >"$W
 run plan "$STORIES" --cluster clusters/one.yaml --workload '{prompt: 32, generate: 8, batch: 4}' --use rtn --bits 4 \
     --baselines none -o x.yaml
 ok "and says so" grep -qE '^times +endless fitted.*, embedding and head roofline' "$WORK/out"
+ok "and on whose kernels" grep -qxE "kernels +endless: Tessera's own" "$WORK/out"
+sed -i 's/source: "tessera profile/source: "a paper (its table), not tessera profile/' "$WORK/devices/endless.yaml"
+run plan "$STORIES" --cluster clusters/one.yaml --workload '{prompt: 32, generate: 8, batch: 4}' --use rtn --bits 4 \
+    --baselines none -o x.yaml
+ok "others' kernels, by what the source begins with" grep -qxE "kernels +endless: others': a paper" "$WORK/out"
+run plan job.yaml -o x.yaml --baselines none
+ok "rooflines were not measured" grep -qE '^kernels +(small|large): not measured' "$WORK/out"
 rm -f "$WORK/x.yaml"
 
 # ---- every wrong input: one sentence with its place

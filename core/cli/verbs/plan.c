@@ -20,7 +20,7 @@ static const struct tsr_choice exports[] = {
 // clang-format off
 #define OWN_OPTIONS \
     TSR_OPTION_PATH(S, instance, "", "FILE", "A raw problem instead of a job, tessera.instance/1."), \
-    TSR_OPTION_PATH(S, output, "", "FILE", "The plan file; by default plan.yaml in the job's folder."), \
+    TSR_OPTION_PATH(S, output, "", "FILE", "The plan file; by default plan.yaml in the job's folder. --out is the same."), \
     TSR_OPTION_PATH(S, cluster, "", "FILE", "With a model instead of a job: the machines."), \
     { .name = "workload", \
       .help = "With a model: the work, {prompt: 512, generate: 100, batch: 32}.", \
@@ -104,7 +104,8 @@ static tsr_status sort(struct tsr_plan_call *call, const struct tsr_cli_strings 
     if (!call->pairs)
         return tsr_fail_nomem(err, all->n * sizeof *call->pairs, "options");
     for (uint64_t i = 0; i < all->n; i++) {
-        const struct tsr_option *o = find(own, COUNT(own), all->v[i]);
+        bool                     out = strncmp(all->v[i], "out=", 4) == 0; /* as other verbs say */
+        const struct tsr_option *o = find(own, COUNT(own), out ? "output=" : all->v[i]);
         if (o)
             TSR_TRY(store(o, call, all->v[i], err));
         else
