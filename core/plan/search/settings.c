@@ -111,11 +111,12 @@ struct settled {
     const struct tsr_plan_setting *list;
     uint64_t                       n;
     struct tsr_plan_planned       *best;
-    double                        *least; /* [n] bounds of one round that were found on the way */
-    uint64_t                       at;    /* setting of the best plan; n: none yet */
-    double                         value; /* of it, as value_of() */
-    double                         bound; /* over all settings */
-    double                         end;   /* of the time; INFINITY: none */
+    double                        *least,
+        *free; /* [n] bounds of one round that were found on the way; free: of a cache that costs nothing */
+    uint64_t at;    /* setting of the best plan; n: none yet */
+    double   value; /* of it, as value_of() */
+    double   bound; /* over all settings */
+    double   end;   /* of the time; INFINITY: none */
 };
 
 /* What a second counts as where nobody asked for the cache type or the chunk. */
@@ -213,16 +214,20 @@ static tsr_status coarse(struct settled *z, struct tsr_err *err)
     return st;
 }
 
-/* The greatest known bound of a round of setting i: a round of fewer requests with a cache that is no wider, in the
- * same chunks, takes no longer. */
+/* The greatest known bound of a round of setting i: a round of fewer requests in the same chunks takes no longer, nor
+ * does one with a narrower cache, if that is not charged to the limit on omega. */
 static double known_bound(const struct settled *z, uint64_t i)
 {
     const struct tsr_plan_setting *s = &z->list[i], *t = z->list;
     double                         bound = -INFINITY;
-    for (uint64_t k = 0; k < z->n; k++)
-        if (t[k].chunk == s->chunk && t[k].concurrency <= s->concurrency &&
-            t[k].kv_bits <= s->kv_bits)
+    for (uint64_t k = 0; k < z->n; k++) {
+        if (t[k].chunk != s->chunk || t[k].concurrency > s->concurrency)
+            continue;
+        if (t[k].kv_bits == s->kv_bits)
             bound = fmax(bound, z->least[k]);
+        if (t[k].kv_bits <= s->kv_bits)
+            bound = fmax(bound, z->free[k]);
+    }
     return bound;
 }
 
@@ -257,7 +262,8 @@ static tsr_status fine(struct settled *z, uint64_t i, struct tsr_plan_planned *l
     return TSR_OK;
 }
 
-/* The bound of a round of the fewest requests, for each chunk: it rules out most settings with many rounds. */
+/* The bound of a round of the fewest requests with the narrowest cache, which costs nothing here, for each chunk: it rules
+ * out most settings with many rounds. */
 static tsr_status few_requests(struct settled *z, struct tsr_err *err)
 {
     const struct tsr_plan_setting *last = &z->list[z->n - 1];
@@ -270,11 +276,12 @@ static tsr_status few_requests(struct settled *z, struct tsr_err *err)
             left <= 0)
             continue;
         tsr_plan_settings_put(&q, &z->list[i]);
+        q.kv_omega = 0;
         q.o.time_limit = isfinite(left) ? left : 0;
         q.o.gap = fmax(q.o.gap, COARSE_GAP);
         st = one(z, i, &q, INFINITY, &a, err);
         if (st == TSR_OK && tsr_plan_planned_has_plan(&a))
-            z->least[i] = a.bound;
+            z->free[i] = a.bound;
         tsr_plan_planned_free(&a);
     }
     return st;
@@ -321,7 +328,7 @@ tsr_status tsr_plan_settings_search(struct tsr_plan_planned *a, struct tsr_plan_
 {
     double                   start = tsr_now_s();
     struct tsr_plan_setting *list = tsr_new(TSR_PLAN_SETTINGS, sizeof *list);
-    double                  *least = tsr_new(TSR_PLAN_SETTINGS, sizeof *least);
+    double                  *least = tsr_new(2 * TSR_PLAN_SETTINGS, sizeof *least);
     tsr_status               st = TSR_OK;
     *a = (struct tsr_plan_planned){ .status = TSR_SOLVED_UNKNOWN };
     if (!list || !least)
@@ -333,12 +340,13 @@ tsr_status tsr_plan_settings_search(struct tsr_plan_planned *a, struct tsr_plan_
                          .n = n,
                          .best = a,
                          .least = least,
+                         .free = least ? least + TSR_PLAN_SETTINGS : NULL,
                          .at = n,
                          .value = INFINITY,
                          .bound = INFINITY,
                          .end = p->o.time_limit > 0 ? start + p->o.time_limit : INFINITY };
     for (uint64_t i = 0; i < n; i++)
-        least[i] = -INFINITY;
+        z.least[i] = z.free[i] = -INFINITY;
     if (n == 1) {
         tsr_plan_settings_put(p, list);
         st = tsr_search(a, p, solver, INFINITY, err);
