@@ -6,6 +6,7 @@
 #include "pipeline/pipeline.h"
 #include "plan/file/plan_file.h"
 #include "plan/search/fleet.h"
+#include "plan/search/front.h"
 #include "plan/search/search.h"
 #include "plan/search/settings.h"
 #include "plan/search/whatif.h"
@@ -88,6 +89,11 @@ tsr_status tsr_planning_remedies(const struct tsr_planning *pl, json_t **out, st
  * reference. */
 tsr_status tsr_planning_explain(const struct tsr_planning *pl, const struct tsr_plan_planned *a,
                                 json_t **out, struct tsr_err *err);
+/* What speed costs in quality: {"points": [...], "solves", "seconds"}, and as a table under r's "front"; nothing without
+ * it.  a: the plan of the job.  New reference. */
+tsr_status tsr_planning_front(const struct tsr_planning *pl, const struct tsr_plan_planned *a,
+                              json_t **out, struct tsr_err *err);
+void       tsr_planning_front_print(const json_t *r, FILE *to);
 /* Many nodes: is the model planned in copies, each on a few nodes with a share of the batch? */
 bool tsr_planning_copies(const struct tsr_planning *pl, const struct tsr_planning_plan_keys *k);
 /* Those copies; freed by the caller, also after an error. */

@@ -432,6 +432,29 @@ ok "the run has the plan's caches" json '.results.plan as $p | .results.run as $
     ([$p.plan.stages[].kv] == [$r.ranks[].kv])' "$WORK/executed/results.json"
 ok "all are answered" test "$(wc -l <"$WORK/executed/answers.jsonl")" = 200
 
+# ---- what speed costs in quality
+run plan free.yaml --front --chart front.svg -o x.yaml --baselines none --json
+ok "a front: exit code 0, got $rc" test "$rc" = 0
+cp "$WORK/out" "$WORK/front.json"
+ok "a front: omega falls as time grows, one knee that is no end, the job's plan among them or beaten" json '.front.points as $p |
+    ($p | length) as $n | $n >= 4 and $n <= 16 and ([$p[].latency_s] == ([$p[].latency_s] | sort)) and
+    ([$p[].omega] == ([$p[].omega] | sort | reverse)) and ([$p[].omega] | unique | length) == $n and
+    ([$p[] | select(.knee)] | length) == 1 and ($p[0].knee or $p[-1].knee | not) and
+    all($p[]; ([.bits[]] | add) == 5 and .bytes > 0) and
+    (.plan as $own | any($p[]; .latency_s * 1000 <= $own.latency_ms * 1.03 and .omega <= $own.omega * 1.000001))' "$WORK/front.json"
+while read -r omega seconds; do
+    run plan free.yaml --quality "{max_omega: $omega}" -o x.yaml --baselines none --json
+    # a chunk and an int8 cache must each be 1 % faster
+    ok "a front: with at most $omega nothing is faster" json --argjson s "$seconds" '.plan.latency_ms / 1000 >= $s * 0.97' "$WORK/out"
+done < <(jq -r '.front.points[1:-1][] | "\(.omega * 1.000001) \(.latency_s)"' "$WORK/front.json")
+ok "a front: a point each in the picture, and a ring" test \
+    "$(grep -c '<circle class="\(dot\|knee\)"' "$WORK/front.svg")" = "$(jq '.front.points | length' "$WORK/front.json")"
+run plan free.yaml --front -o x.yaml --baselines none
+ok "a front: the table fits a terminal" awk 'length > 80 {exit 1}' "$WORK/out"
+ok "a front: the knee in words" grep -qE '^the knee +[0-9.]+x as fast as the plan of best quality' "$WORK/out"
+fails "a picture of no front" 2 '--chart' plan free.yaml --chart x.svg -o x.yaml
+rm -f "$WORK/x.yaml"
+
 # ---- for other programs
 run plan job.yaml -o p.yaml --check hand.yaml --export vllm
 ok "vllm: the partition" grep -qx 'export VLLM_PP_LAYER_PARTITION=2,3' "$WORK/out"

@@ -201,6 +201,8 @@ static tsr_status show(struct tsr_cli *c, const struct tsr_plan_call *call,
         return TSR_OK;
     if (*call->gantt)
         (void)fprintf(stderr, "tessera: the picture is in %s\n", call->gantt);
+    if (*call->chart)
+        (void)fprintf(stderr, "tessera: the front is in %s\n", call->chart);
     if (file)
         (void)fprintf(stderr, "tessera: the plan is in %s\n", file);
     return TSR_OK;
@@ -224,6 +226,14 @@ static tsr_status found(struct tsr_cli *c, const struct tsr_plan_call *call,
     TSR_TRY(play(call, pl, a, j, err));
     if (!*call->check || *call->output) /* a checked plan is a file already */
         TSR_TRY(write_plan(job, call, k, pl, a, j, err));
+    if (call->front) {
+        json_t *f;
+        TSR_TRY(tsr_planning_front(pl, a, &f, err));
+        if (!tsr_pipeline_json_put(j, "front", f))
+            return tsr_fail_nomem(err, 64, "a plan");
+        if (*call->chart)
+            TSR_TRY(tsr_cli_plan_chart(f, pl->problem.shape->name, call->chart, err));
+    }
     if (call->explain) {
         json_t *e;
         TSR_TRY(tsr_planning_explain(pl, a, &e, err));
@@ -241,12 +251,14 @@ static tsr_status copies(struct tsr_cli *c, const struct tsr_plan_call *call,
     struct tsr_plan_fleet f;
     char                 *path = NULL;
     json_t               *j = NULL;
-    if (call->explain || call->simulate || *call->gantt || call->export_to != TSR_PLAN_EXPORT_NONE)
+    if (call->explain || call->front || call->simulate || *call->gantt ||
+        call->export_to != TSR_PLAN_EXPORT_NONE)
         return tsr_fail(
             err, TSR_E_INPUT,
             "--%s is about one copy of the model, and %llu nodes are planned in copies; "
             "plan first, then give it with --check FILE",
             call->explain    ? "explain"
+            : call->front    ? "front"
             : call->simulate ? "simulate"
             : *call->gantt   ? "gantt"
                              : "export",
@@ -303,8 +315,10 @@ static tsr_status plan(struct tsr_cli *c, const struct tsr_plan_call *call,
 {
     struct tsr_planning     pl;
     struct tsr_plan_planned a = { 0 };
-    json_t                 *j = NULL, *said = NULL;
-    tsr_status              st = tsr_planning_read(&pl, job, step->opts, step->node, d, err);
+    if (*call->chart && !call->front)
+        return tsr_fail(err, TSR_E_INPUT, "--chart is a picture of --front; add --front");
+    json_t    *j = NULL, *said = NULL;
+    tsr_status st = tsr_planning_read(&pl, job, step->opts, step->node, d, err);
     if (st == TSR_OK)
         st = tsr_config_diag_status(d, err);
     if (st == TSR_OK && !*call->check && tsr_planning_copies(&pl, step->opts)) {

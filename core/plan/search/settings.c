@@ -328,7 +328,7 @@ tsr_status tsr_plan_settings_search(struct tsr_plan_planned *a, struct tsr_plan_
 {
     double                   start = tsr_now_s();
     struct tsr_plan_setting *list = tsr_new(TSR_PLAN_SETTINGS, sizeof *list);
-    double                  *least = tsr_new(2 * TSR_PLAN_SETTINGS, sizeof *least);
+    double                  *least = tsr_new(UINT64_C(2) * TSR_PLAN_SETTINGS, sizeof *least);
     tsr_status               st = TSR_OK;
     *a = (struct tsr_plan_planned){ .status = TSR_SOLVED_UNKNOWN };
     if (!list || !least)

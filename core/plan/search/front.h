@@ -1,0 +1,37 @@
+/* plan/search/front.h - what speed costs in quality: the fastest plan for each of a dozen limits on omega.
+ *
+ *   a problem --the fastest, the best, limits between--> settings.h, each --> points, none of which another beats
+ */
+#ifndef TSR_PLAN_SEARCH_FRONT_H
+#define TSR_PLAN_SEARCH_FRONT_H
+
+#include "plan/search/settings.h"
+
+#define TSR_PLAN_FRONT 16u /* most points */
+
+struct tsr_plan_front_point {
+    double                  latency_ms, tokens_per_second, omega;
+    uint64_t                bytes; /* on all devices: weights, caches, ends and workspace */
+    uint64_t                stages;
+    struct tsr_plan_setting setting;
+    uint64_t               *layers; /* [candidates] how many layers each has; owned */
+    bool                    proved;
+    bool                    job; /* the plan of the job itself */
+    bool knee; /* farthest from the line between the ends, both axes from 0 to 1 */
+};
+
+struct tsr_plan_front {
+    struct tsr_plan_front_point v[TSR_PLAN_FRONT]; /* the fastest first; omega falls */
+    uint64_t                    n, solves;
+    double                      seconds;
+};
+
+/* own: the plan that p's own limit gives, with p as tsr_plan_settings_search() left it. Every point takes what p leaves
+ * open (settings.h), within p->o.time_limit together. TSR_OK with at least one point.  The answer is freed by the caller,
+ * also after an error.  [setup] */
+tsr_status tsr_plan_front_find(struct tsr_plan_front *f, const struct tsr_plan_problem *p,
+                               const struct tsr_plan_planned *own,
+                               const struct tsr_plugin_spec *solver, struct tsr_err *err);
+void       tsr_plan_front_free(struct tsr_plan_front *f); /* zeroed or filled */
+
+#endif

@@ -1,0 +1,162 @@
+/* The front between speed and quality: its points are the fastest plans for their omega, its ends are the fastest and the
+ * best plan of all, and what lies between two limits lies between their points.
+ *
+ * TSR_TEST_SEED chooses the machines; TSR_TEST_ALL=1 takes more of them. */
+#include "planning_fixture.h"
+
+#include "base/rng.h"
+#include "plan/search/front.h"
+
+#include <math.h>
+
+static uint64_t seed = 1;
+static bool     all_of_them;
+static unsigned inner; /* points that are not ends */
+
+#define GAP 1e-6
+#define UNASKED                                                                                    \
+    0.99 /* settings.h: what nobody asked for must be 1 % faster; twice, a cache and a chunk */
+
+static const char *const three[] = { "rtn:bits=3,group=2", "rtn:bits=4,group=2",
+                                     "rtn:bits=8,group=2", "original" };
+
+static unsigned draw(unsigned problem, unsigned number, unsigned below)
+{
+    return (unsigned)(tsr_uniform(seed, problem, number) * below);
+}
+
+/* Time of the fastest plan with at most this omega; INFINITY: none. */
+static double fastest(const struct tsr_plan_problem *p, const struct tsr_plugin_spec *solver,
+                      double limit, double *omega)
+{
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_plan_problem q = *p;
+    struct tsr_plan_planned a;
+    double                  ms = INFINITY;
+    q.max_omega = limit;
+    q.o.theta = 0;
+    assert_int_equal(tsr_plan_settings_search(&a, &q, solver, &e.err), TSR_OK);
+    if (tsr_plan_planned_has_plan(&a)) {
+        assert_true(a.status == TSR_SOLVED_OPTIMAL);
+        ms = a.outcome.latency_ms;
+        *omega = a.outcome.omega;
+        assert_true(*omega <= limit * (1 + 1e-9));
+    }
+    tsr_plan_planned_free(&a);
+    return ms;
+}
+
+static void is_front(const struct setting *s, const struct tsr_plan_front *f, unsigned i)
+{
+    double omega;
+    assert_true(f->n >= 1 && f->n <= TSR_PLAN_FRONT);
+    unsigned knees = 0, jobs = 0;
+    for (uint64_t k = 0; k < f->n; k++) {
+        const struct tsr_plan_front_point *v = &f->v[k];
+        uint64_t                           layers = 0;
+        for (uint64_t c = 0; c < s->p.candidates.n; c++)
+            layers += v->layers[c];
+        assert_int_equal(layers, s->p.shape->layers);
+        assert_true(v->proved && v->bytes > 0 && v->stages > 0);
+        assert_true(k == 0 || (v->latency_ms >= v[-1].latency_ms && v->omega < v[-1].omega));
+        assert_true(fabs(v->tokens_per_second * v->latency_ms / 1e3 -
+                         (double)(s->p.work.batch * s->p.work.n)) < 1e-6 * 96);
+        knees += v->knee;
+        jobs += v->job;
+        assert_false(v->knee && (k == 0 || k + 1 == f->n));
+        /* nothing with as little omega is faster */
+        double ms = fastest(&s->p, &s->solver, v->omega * (1 + 1e-9), &omega);
+        assert_true(ms >= v->latency_ms * (UNASKED * UNASKED - 3 * GAP));
+        assert_true(ms <= v->latency_ms * (1 / UNASKED / UNASKED + 3 * GAP));
+    }
+    assert_true(knees <= 1 && jobs <= 1);
+    inner += f->n > 2;
+    /* the ends: no limit is faster, and no plan has less omega */
+    assert_true(fastest(&s->p, &s->solver, 1e6, &omega) >= f->v[0].latency_ms * (1 - 3 * GAP));
+    double last = f->v[f->n - 1].omega;
+    if (last > 0)
+        assert_true(isinf(fastest(&s->p, &s->solver, last * 0.999, &omega)));
+    /* any other limit is between its neighbours */
+    for (unsigned k = 0; k < 4; k++) {
+        double limit = last + tsr_uniform(seed, 1000 + i, k) * (f->v[0].omega - last);
+        double ms = fastest(&s->p, &s->solver, limit, &omega);
+        for (uint64_t j = 0; j < f->n; j++)
+            if (f->v[j].omega <= limit)
+                assert_true(ms <= f->v[j].latency_ms / UNASKED / UNASKED * (1 + 3 * GAP));
+            else
+                assert_true(ms >= f->v[j].latency_ms * UNASKED * UNASKED * (1 - 3 * GAP) ||
+                            f->v[j].omega <= omega);
+    }
+}
+
+static void test_front(void **state)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    unsigned          n = all_of_them ? 40 : 6;
+    (void)state;
+    for (unsigned i = 0; i < n; i++) {
+        struct tsr_plan_problem_options o = usual();
+        struct setting                  s;
+        struct tsr_plan_planned         a;
+        struct tsr_plan_front           f;
+        char                            text[600];
+        profile("odd", 400 + draw(i, 1, 2000), 200);
+        profile("even", 300 + draw(i, 2, 1500), 100 + draw(i, 3, 900));
+        (void)snprintf(text, sizeof text,
+                       "version: 1\nnodes:\n  - {name: a, devices: [{profile: odd}]}\n"
+                       "  - {name: b, devices: [{profile: even}]}\n"
+                       "network: {bandwidth: %u MB/s, latency: 30 us}\n",
+                       1 + draw(i, 4, 100));
+        o.candidates = three;
+        o.n_candidates = 4;
+        o.gap = GAP;
+        o.free_concurrency = o.free_kv = true;
+        o.at_least = "uniform-rtn-4";
+        set_up(&s, text, &o, 40, 12, 8);
+        if (tsr_plan_settings_search(&a, &s.p, &s.solver, &e.err) != TSR_OK)
+            fail_msg("%s", e.text);
+        if (tsr_plan_planned_has_plan(&a)) {
+            assert_int_equal(tsr_plan_front_find(&f, &s.p, &a, &s.solver, &e.err), TSR_OK);
+            is_front(&s, &f, i);
+            tsr_plan_front_free(&f);
+        }
+        tsr_plan_planned_free(&a);
+        take_down(&s);
+    }
+    assert_true(inner > 0);
+}
+
+/* One candidate that loses nothing: one point, and no knee. */
+static void test_one(void **state)
+{
+    struct tsr_errbuf               e = TSR_ERRBUF(e);
+    struct tsr_plan_problem_options o = usual();
+    struct setting                  s;
+    struct tsr_plan_planned         a;
+    struct tsr_plan_front           f;
+    (void)state;
+    o.candidates = three + 3;
+    o.n_candidates = 1;
+    set_up(&s, "version: 1\nnodes:\n  - {name: a, devices: [{profile: fast}]}\n", &o, 8, 4, 1);
+    assert_int_equal(tsr_plan_settings_search(&a, &s.p, &s.solver, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_front_find(&f, &s.p, &a, &s.solver, &e.err), TSR_OK);
+    assert_int_equal(f.n, 1);
+    assert_true(f.v[0].omega == 0 && f.v[0].job && !f.v[0].knee);
+    assert_true(f.v[0].latency_ms == a.outcome.latency_ms);
+    tsr_plan_front_free(&f);
+    tsr_plan_planned_free(&a);
+    take_down(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_one), cmocka_unit_test(test_front) };
+    const char             *s = getenv("TSR_TEST_SEED"), *all = getenv("TSR_TEST_ALL");
+    if (s)
+        seed = strtoull(s, NULL, 10);
+    all_of_them = all && *all == '1';
+    if (!planning_open())
+        return 1;
+    int rc = cmocka_run_group_tests(tests, NULL, NULL);
+    return planning_close() ? rc : 1;
+}
