@@ -56,6 +56,10 @@ static void totals(const json_t *r, const json_t *plan, FILE *to)
                                *tsr_planning_table_text(r, "at_least") ? ")" : "");
     if (theta > 0)
         at += (size_t)snprintf(text + at, sizeof text - at, ", worth %.4g ms a unit", theta);
+    if (tsr_planning_table_real(r, "at_most_ms") > 0)
+        at +=
+            (size_t)snprintf(text + at, sizeof text - at, ", the least in %s",
+                             tsr_planning_table_time(tsr_planning_table_real(r, "at_most_ms"), a));
     (void)snprintf(text + at, sizeof text - at, "; quality: %s",
                    tsr_planning_table_text(r, "quality"));
     tsr_planning_table_wrap(to, "quality", text);

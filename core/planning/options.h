@@ -7,14 +7,14 @@
 #include "tessera/solver.h"
 
 struct tsr_planning_plan_keys {
-    const struct tsr_config_node *bits, *candidates, *quality, *kv;
+    const struct tsr_config_node *bits, *candidates, *quality, *kv, *at_most;
     const char                   *use, *solver, *codec, *tp_codec, *baselines, *to, *routing;
     int64_t objective, accounting, latency, head, experts, layer_group, expert_groups, prefill_mb,
         decode_mb, min_tp, max_tp, copy_nodes, share_unit, seed;
     double  gap, time_limit;
     int32_t use_all;
 };
-#define TSR_PLAN_OPTIONS 28
+#define TSR_PLAN_OPTIONS 29
 extern const struct tsr_option tsr_plan_step_options[TSR_PLAN_OPTIONS];
 extern const struct tsr_choice tsr_latency_choices[2], tsr_planning_experts_choices[3];
 
@@ -30,6 +30,8 @@ extern const struct tsr_choice tsr_latency_choices[2], tsr_planning_experts_choi
     TSR_OPTION_NODE(struct tsr_planning_plan_keys, kv, \
                     "Types of the KV cache to choose from, [f16, int8]; by default both where 'quality' is a limit on omega, " \
                     "else f16. An int8 cache counts as 8 bits in all layers do."), \
+    TSR_OPTION_NODE(struct tsr_planning_plan_keys, at_most, \
+                    "{latency_s: X}: the least omega of the plans that take at most X seconds, in place of the fastest plan."), \
     TSR_OPTION_PATH(struct tsr_planning_plan_keys, routing, "", "FOLDER", \
                     "Statistics of a calibration that say how often each expert is taken; by default those of the " \
                     "last step calibrate before this one."), \

@@ -178,6 +178,39 @@ static void read_open(struct tsr_planning *pl, const struct tsr_pipeline_job *jo
         read_kv(pl, k->kv, d);
 }
 
+struct at_most_keys {
+    double latency_s;
+};
+static const struct tsr_option at_most_options[] = {
+    TSR_OPTION_REAL(struct at_most_keys, latency_s, 0, 0, 1e12, "s", "Time of the whole batch."),
+};
+
+static void read_at_most(struct tsr_planning *pl, const struct tsr_planning_plan_keys *k,
+                         struct tsr_diag *d)
+{
+    const struct tsr_config_node *map = k->at_most;
+    struct at_most_keys           m = { 0 };
+    struct tsr_config_optset      set = { at_most_options, 1, sizeof *at_most_options, &m };
+    uint64_t                      before = tsr_config_diag_errors(d);
+    if (!map || map->kind == TSR_CONFIG_NODE_NULL)
+        return;
+    tsr_config_options_fill(&set, 1, NULL, map, "at_most", d);
+    if (tsr_config_diag_errors(d) != before)
+        return;
+    if (!(m.latency_s > 0))
+        tsr_config_diag_error(d, &map->mark, "write at_most: {latency_s: 30}",
+                              "'at_most' says no time");
+    if (pl->cluster && tsr_planning_copies(pl, k))
+        tsr_config_diag_error(d, &map->mark, NULL,
+                              "'at_most' is about one copy of the model; %llu nodes are planned in "
+                              "copies",
+                              (unsigned long long)pl->cluster->n_nodes);
+    if (pl->options.objective == TSR_OBJECTIVE_PAPER)
+        tsr_config_diag_error(d, &map->mark, NULL,
+                              "'at_most' is a time as it is; the objective paper is another");
+    pl->at_most_ms = m.latency_s * 1e3;
+}
+
 static tsr_status read_solver(struct tsr_planning *pl, const struct tsr_pipeline_job *job,
                               const struct tsr_planning_plan_keys *k,
                               const struct tsr_config_node *node, struct tsr_diag *d,
@@ -230,6 +263,7 @@ tsr_status tsr_planning_read(struct tsr_planning *pl, struct tsr_pipeline_job *j
     TSR_TRY(read_cluster(pl, job, node, d, err));
     TSR_TRY(read_work(pl, job, d, err));
     read_open(pl, job, k, d);
+    read_at_most(pl, k, d);
     TSR_TRY(read_quality(pl, job, k, d, err));
     TSR_TRY(tsr_planning_candidates(pl, job, k, node, d, err));
     pl->options.chosen = (k->bits && k->bits->kind != TSR_CONFIG_NODE_NULL) ||
@@ -258,7 +292,9 @@ tsr_status tsr_planning_open(struct tsr_planning *pl, struct tsr_pipeline_job *j
 tsr_status tsr_planning_search(struct tsr_planning *pl, struct tsr_plan_planned *a,
                                struct tsr_err *err)
 {
-    return tsr_plan_settings_search(a, &pl->problem, &pl->solver, err);
+    return pl->at_most_ms > 0
+               ? tsr_plan_settings_within(a, &pl->problem, &pl->solver, pl->at_most_ms, err)
+               : tsr_plan_settings_search(a, &pl->problem, &pl->solver, err);
 }
 
 void tsr_planning_close(struct tsr_planning *pl)

@@ -20,6 +20,7 @@ struct tsr_planning {
     char                          **texts; /* of the candidates */
     uint64_t                        n_texts;
     char                           *indicators, *routing;
+    double                          at_most_ms; /* of the batch; 0: the fastest plan */
     struct tsr_plugin_spec          solver;
     struct tsr_plan_problem         problem; /* registry NULL: not open */
     struct tsr_plan_problem  whole; /* after a check of one copy: the problem of which `problem`

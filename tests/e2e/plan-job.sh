@@ -452,6 +452,17 @@ ok "a front: a point each in the picture, and a ring" test \
 run plan free.yaml --front -o x.yaml --baselines none
 ok "a front: the table fits a terminal" awk 'length > 80 {exit 1}' "$WORK/out"
 ok "a front: the knee in words" grep -qE '^the knee +[0-9.]+x as fast as the plan of best quality' "$WORK/out"
+# the least omega in a time: that of the front's points, or between two of them
+read -r knee above < <(jq -r '.front.points | (map(.knee) | index(true)) as $k | "\(.[$k].latency_s * 1.03) \(.[$k].omega)"' "$WORK/front.json")
+run plan free.yaml --at-most "{latency_s: $knee}" -o x.yaml --baselines none --json
+ok "the least omega in a time: in time, and no more than the knee has, got $rc" json --argjson s "$knee" --argjson w "$above" \
+    '.plan.latency_ms <= $s * 1000 and .plan.omega <= $w * 1.002 and .at_most_ms == $s * 1000 and .plan.status == "optimal"' "$WORK/out"
+run plan free.yaml --at-most "{latency_s: $knee}" -o x.yaml --baselines none
+ok "and the table says so" grep -qE 'quality omega [-0-9.e]+ of at most .*, the least in [0-9.]+ m?s' <(tr -s ' \n' ' ' <"$WORK/out")
+fails "no plan is so fast" 3 '' plan free.yaml --at-most '{latency_s: 0.000001}' -o x.yaml
+ok "no plan is so fast: how fast the fastest is" mentions 'takes [0-9.]+ s, with omega'
+fails "at most of nothing" 2 '--set plan.at_most={}:1:*' plan free.yaml --set 'plan.at_most={}' -o x.yaml
+fails "at most of what is not known" 2 '--set plan.at_most={power: 5}:1:*' plan free.yaml --set 'plan.at_most={power: 5}' -o x.yaml
 fails "a picture of no front" 2 '--chart' plan free.yaml --chart x.svg -o x.yaml
 rm -f "$WORK/x.yaml"
 

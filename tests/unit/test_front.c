@@ -11,7 +11,7 @@
 
 static uint64_t seed = 1;
 static bool     all_of_them;
-static unsigned inner; /* points that are not ends */
+static unsigned inner, inside; /* fronts and plans that are not at an end */
 
 #define GAP 1e-6
 #define UNASKED                                                                                    \
@@ -89,6 +89,37 @@ static void is_front(const struct setting *s, const struct tsr_plan_front *f, un
     }
 }
 
+/* The least omega in a time between the ends: in time, no more than that of any point as fast, and less is too slow. */
+static void within(const struct setting *s, const struct tsr_plan_front *f, unsigned i)
+{
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_plan_problem q = s->p;
+    struct tsr_plan_planned a;
+    double                  omega, first = f->v[0].latency_ms, last = f->v[f->n - 1].latency_ms;
+    double                  ms = first * 1.05 + tsr_uniform(seed, 2000 + i, 0) * (last - first);
+    tsr_status              st = tsr_plan_settings_within(&a, &q, &s->solver, ms, &e.err);
+    /* the job's limit may leave only slower plans than the front's fastest */
+    if (st == TSR_E_INFEASIBLE) {
+        assert_true(fastest(&s->p, &s->solver, s->p.max_omega, &omega) > ms);
+        tsr_plan_planned_free(&a);
+        return;
+    }
+    assert_int_equal(st, TSR_OK);
+    assert_true(a.status == TSR_SOLVED_OPTIMAL && a.outcome.latency_ms <= ms);
+    assert_true(q.max_omega == s->p.max_omega && a.built->p == &q);
+    double slack = 1.002, beaten = ms * UNASKED * UNASKED;
+    for (uint64_t k = 0; k < f->n; k++)
+        if (f->v[k].latency_ms < beaten && f->v[k].omega <= s->p.max_omega)
+            assert_true(a.outcome.omega <= f->v[k].omega * slack);
+    if (a.outcome.omega > 0)
+        assert_true(fastest(&s->p, &s->solver, a.outcome.omega * 0.997, &omega) > beaten);
+    /* the problem has the plan's setting: its fastest plan is that of the answer */
+    double again = fastest(&q, &s->solver, a.outcome.omega * (1 + 1e-9), &omega);
+    assert_true(again <= a.outcome.latency_ms / UNASKED / UNASKED * (1 + 3 * GAP));
+    inside += a.outcome.omega < f->v[0].omega && a.outcome.omega > f->v[f->n - 1].omega;
+    tsr_plan_planned_free(&a);
+}
+
 static void test_front(void **state)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
@@ -118,12 +149,14 @@ static void test_front(void **state)
         if (tsr_plan_planned_has_plan(&a)) {
             assert_int_equal(tsr_plan_front_find(&f, &s.p, &a, &s.solver, &e.err), TSR_OK);
             is_front(&s, &f, i);
+            if (f.n > 2)
+                within(&s, &f, i);
             tsr_plan_front_free(&f);
         }
         tsr_plan_planned_free(&a);
         take_down(&s);
     }
-    assert_true(inner > 0);
+    assert_true(inner > 0 && inside > 0);
 }
 
 /* One candidate that loses nothing: one point, and no knee. */
