@@ -27,11 +27,13 @@ static const struct tsr_option options[] = {
     TSR_OPTION_NODE(struct options, generate, "Tokens to generate, or a map of lengths to counts."),
     TSR_OPTION_STRING(struct options, from, "", "JSONL file of prompts, in place of `prompt`."),
     TSR_OPTION_INT(struct options, batch, 1, 1, MOST_BATCH, "requests", "Requests of one batch."),
-    TSR_OPTION_INT(struct options, concurrency, 0, 0, MOST_BATCH, "requests",
-                   "Requests resident at once; 0: the whole batch."),
+    TSR_OPTION_INT(
+        struct options, concurrency, 0, 0, MOST_BATCH, "requests",
+        "Requests resident at once; 0: the whole batch; left out: the step plan chooses."),
     TSR_OPTION_INT(struct options, chunk, 0, 0, MOST_TOKENS, "tokens",
-                   "Tokens of a prompt that run at once; 0: all."),
-    TSR_OPTION_ENUM(struct options, kv, TSR_F16, tsr_kv_choices, "Type of the KV cache."),
+                   "Tokens of a prompt that run at once; 0: all; left out: the step plan chooses."),
+    TSR_OPTION_ENUM(struct options, kv, TSR_F16, tsr_kv_choices,
+                    "Type of the KV cache; left out: the step plan chooses."),
 };
 
 /* ---- lengths ----------------------------------------------------------------------------------- */
