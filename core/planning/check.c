@@ -79,7 +79,7 @@ static void take_open(struct tsr_planning *pl, const struct tsr_plan_file *f)
     if (pl->options.free_chunk)
         w->chunk = (uint64_t)l->chunk;
     if (kv)
-        w->kv_bits = 8 * tsr_dtype_size((uint32_t)l->kv);
+        w->kv = (uint32_t)l->kv;
 }
 
 /* A plan's settings are no longer open; its cache costs what it cost when the planner chose it. */
@@ -88,11 +88,11 @@ static void fix_open(struct tsr_plan_problem *p)
     p->o.free_concurrency = p->o.free_chunk = false;
     if (p->o.free_kv || p->o.n_kv) {
         p->o.free_kv = false;
-        p->o.kv[0] = (uint32_t)p->work.kv_bits;
+        p->o.kv[0] = p->work.kv;
         p->o.n_kv = 1;
     }
-    tsr_plan_settings_put(p, &(struct tsr_plan_setting){ p->memory.batch, p->work.chunk,
-                                                         (uint32_t)p->work.kv_bits });
+    tsr_plan_settings_put(p,
+                          &(struct tsr_plan_setting){ p->memory.batch, p->work.chunk, p->work.kv });
 }
 
 tsr_status tsr_planning_check(struct tsr_planning *pl, struct tsr_pipeline_job *job,

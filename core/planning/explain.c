@@ -131,9 +131,7 @@ static bool quality(json_t *list, const struct tsr_plan_problem *p,
 static void differs(const struct tsr_plan_problem *p, const struct tsr_plan_variant *v,
                     char text[160])
 {
-    static const char *const caches[] = { "", "a cache of int8", "a cache of f16", "",
-                                          "a cache of f32" };
-    size_t                   at = 0;
+    size_t at = 0;
     text[0] = '\0';
     if (p->memory.batch != v->p.memory.batch)
         at += (size_t)snprintf(text + at, 160 - at, "%llu requests at once",
@@ -143,8 +141,9 @@ static void differs(const struct tsr_plan_problem *p, const struct tsr_plan_vari
     else if (p->work.chunk != v->p.work.chunk)
         at += (size_t)snprintf(text + at, 160 - at, "%schunks of %llu tokens", at ? ", " : "",
                                (unsigned long long)p->work.chunk);
-    if (p->work.kv_bits != v->p.work.kv_bits)
-        (void)snprintf(text + at, 160 - at, "%s%s", at ? ", " : "", caches[p->work.kv_bits / 8]);
+    if (p->work.kv != v->p.work.kv)
+        (void)snprintf(text + at, 160 - at, "%sa cache of %s", at ? ", " : "",
+                       tsr_plugin_kv_name(p->work.kv));
 }
 
 /* Solves the changed problem and adds its cost to the plan's list. */

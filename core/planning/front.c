@@ -17,7 +17,7 @@ static json_t *point_json(const struct tsr_plan_problem *p, const struct tsr_pla
               tsr_pipeline_json_put_int(j, "stages", v->stages) &&
               tsr_pipeline_json_put_int(j, "concurrency", v->setting.concurrency) &&
               tsr_pipeline_json_put_int(j, "chunk", v->setting.chunk) &&
-              tsr_pipeline_json_put_int(j, "kv_bits", v->setting.kv_bits) &&
+              tsr_pipeline_json_put_text(j, "kv", tsr_plugin_kv_name(v->setting.kv)) &&
               tsr_pipeline_json_put(j, "proved", json_boolean(v->proved)) &&
               tsr_pipeline_json_put(j, "job", json_boolean(v->job)) &&
               tsr_pipeline_json_put(j, "knee", json_boolean(v->knee));
@@ -66,12 +66,11 @@ static void row(const json_t *r, const json_t *v, FILE *to)
                        : json_is_true(json_object_get(v, "job")) ? "job"
                                                                  : "";
     (void)tsr_planning_table_bits(r, json_object_get(v, "bits"), bits, sizeof bits);
-    (void)fprintf(to, "%-5s %10s %9.4g %9.4g %7.1f %8lld %5lld  %s\n", mark,
+    (void)fprintf(to, "%-5s %10s %9.4g %9.4g %7.1f %8lld %5s  %s\n", mark,
                   tsr_planning_table_time(1e3 * tsr_planning_table_real(v, "latency_s"), ms),
                   tsr_planning_table_real(v, "tokens_per_s"), tsr_planning_table_real(v, "omega"),
                   tsr_planning_table_real(v, "bytes") / 1073741824.0,
-                  tsr_planning_table_int(v, "concurrency"), tsr_planning_table_int(v, "kv_bits"),
-                  bits);
+                  tsr_planning_table_int(v, "concurrency"), tsr_planning_table_text(v, "kv"), bits);
 }
 
 void tsr_planning_front_print(const json_t *r, FILE *to)

@@ -110,21 +110,26 @@ static void read_kv_type(struct tsr_planning *pl, const char *name,
                          const struct tsr_config_node *at, struct tsr_diag *d)
 {
     struct tsr_plan_problem_options *o = &pl->options;
-    uint32_t                         bits = 0;
-    for (size_t i = 0; i < 3; i++)
+    uint32_t                         kv = 0;
+    for (size_t i = 0; i < TSR_KV_CHOICES; i++)
         if (strcmp(tsr_kv_choices[i].name, name) == 0)
-            bits = 8 * (uint32_t)tsr_dtype_size((uint32_t)tsr_kv_choices[i].value);
-    for (uint32_t i = 0; i < o->n_kv && bits; i++)
-        if (o->kv[i] == bits) {
+            kv = (uint32_t)tsr_kv_choices[i].value;
+    for (uint32_t i = 0; i < o->n_kv && kv; i++)
+        if (o->kv[i] == kv) {
             tsr_config_diag_error(d, &at->mark, "keep one of them", "'%s' comes twice in 'kv'",
                                   name);
             return;
         }
-    if (!bits)
+    if (!kv)
         tsr_config_diag_error(d, &at->mark, "write kv: [f16, int8]",
                               "'%.40s' is not a type of the KV cache: f32, f16 or int8", name);
+    else if (kv != TSR_F32 && kv != TSR_F16 && kv != TSR_I8)
+        tsr_config_diag_error(d, &at->mark, "a workload can fix it",
+                              "what a KV cache of %s costs in quality is not known to the planner, "
+                              "which chooses among f32, f16 and int8",
+                              name);
     else
-        o->kv[o->n_kv++] = bits;
+        o->kv[o->n_kv++] = kv;
 }
 
 /* [f16, int8], or "f16,int8" of a command line. */

@@ -218,7 +218,7 @@ void tsr_planning_table_stages(const json_t *r, const json_t *list, FILE *to)
         cpu_experts(s, to);
 }
 
-/* "chosen     16 requests at once, whole prompts, a cache of 8 bits (0.156 of omega); fixed by the job: chunk" */
+/* "chosen     16 requests at once, whole prompts, a cache of int8 (0.156 of omega); fixed by the job: chunk" */
 static void settings(const json_t *r, FILE *to)
 {
     static const char *const keys[] = { "concurrency", "chunk", "kv" };
@@ -226,7 +226,8 @@ static void settings(const json_t *r, FILE *to)
     char          text[SENTENCE], one[CELL], fixed[CELL] = "";
     size_t        at = 0, n = 0;
     for (size_t i = 0; i < 3; i++) {
-        long long v = tsr_planning_table_int(work, i == 2 ? "kv_bits" : keys[i]);
+        long long   v = tsr_planning_table_int(work, i == 2 ? "kv_bits" : keys[i]);
+        const char *kv = tsr_planning_table_text(work, "kv");
         if (strcmp(tsr_planning_table_text(s, keys[i]), "chosen") != 0) {
             n += (size_t)snprintf(fixed + n, sizeof fixed - n, "%s%s", n ? ", " : "", keys[i]);
             continue;
@@ -238,10 +239,10 @@ static void settings(const json_t *r, FILE *to)
         else if (i == 1)
             (void)snprintf(one, sizeof one, "chunks of %lld tokens", v);
         else if (tsr_planning_table_real(s, "kv_omega") > 0)
-            (void)snprintf(one, sizeof one, "a cache of %lld bits (%.3g of omega)", v,
+            (void)snprintf(one, sizeof one, "a cache of %s (%.3g of omega)", kv,
                            tsr_planning_table_real(s, "kv_omega"));
         else
-            (void)snprintf(one, sizeof one, "a cache of %lld bits", v);
+            (void)snprintf(one, sizeof one, "a cache of %s", kv);
         at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", at ? ", " : "", one);
     }
     if (!at)

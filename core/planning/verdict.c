@@ -53,7 +53,7 @@ static void both(const json_t *pair, char text[SENTENCE], size_t *at, size_t *n)
     (void)snprintf(batch, sizeof batch, "%lld request%s at once", few, few == 1 ? "" : "s");
     (void)snprintf(chunk, sizeof chunk, "chunks of %lld tokens", cut);
     say(text, at, n, "%s together with %s", few ? batch : chunk,
-        json_is_true(json_object_get(pair, "kv_int8")) ? "a cache of 8 bits" : chunk);
+        json_is_true(json_object_get(pair, "kv_int8")) ? "a cache of int8" : chunk);
 }
 
 static void remedies(const json_t *r, char text[SENTENCE])
@@ -80,7 +80,7 @@ static void remedies(const json_t *r, char text[SENTENCE])
     if (tsr_planning_table_int(help, "prompt"))
         say(text, &at, &n, "prompts of %lld tokens", tsr_planning_table_int(help, "prompt"));
     if (json_is_true(json_object_get(help, "kv_int8")))
-        say(text, &at, &n, "a cache of 8 bits");
+        say(text, &at, &n, "a cache of int8");
     if (tsr_planning_table_int(help, "chunk"))
         say(text, &at, &n, "chunks of %lld tokens", tsr_planning_table_int(help, "chunk"));
     both(json_object_get(help, "pair"), text, &at, &n);

@@ -42,8 +42,8 @@ static struct tsr_plan_problem_options open_options(void)
     struct tsr_plan_problem_options o = usual();
     o.gap = GAP;
     o.free_concurrency = o.free_chunk = true;
-    o.kv[0] = 16;
-    o.kv[1] = 8;
+    o.kv[0] = TSR_F16;
+    o.kv[1] = TSR_I8;
     o.n_kv = 2;
     return o;
 }
@@ -102,7 +102,7 @@ static void is_best(struct setting *s, bool listed)
     if (!isfinite(least)) {
         assert_int_equal(a.status, TSR_SOLVED_INFEASIBLE);
         assert_int_equal(s->p.memory.batch, 1); /* the setting that needs least memory */
-        assert_int_equal(s->p.work.kv_bits, 8);
+        assert_int_equal(s->p.work.kv, TSR_I8);
         assert_int_equal(s->p.work.chunk, 128);
         tsr_plan_planned_free(&a);
         return;
@@ -112,8 +112,7 @@ static void is_best(struct setting *s, bool listed)
     assert_true(value <= counted * (1 + 3 * GAP));
     assert_true(value >= least * (1 - 3 * GAP));
     /* the problem has what was chosen, and costs as much when that is all that it may be */
-    other = (struct tsr_plan_setting){ s->p.memory.batch, s->p.work.chunk,
-                                       (uint32_t)s->p.work.kv_bits };
+    other = (struct tsr_plan_setting){ s->p.memory.batch, s->p.work.chunk, s->p.work.kv };
     double again = fixed(&s->p, &s->solver, other);
     assert_true(fabs(again - value) <= 3 * GAP * value);
     assert_true(a.bound <= a.objective * (1 + 1e-12) &&
@@ -121,8 +120,8 @@ static void is_best(struct setting *s, bool listed)
     assert_ptr_equal(a.built->p, &s->p);
     chosen[s->p.memory.batch < BATCH]++;
     chosen[2] += s->p.work.chunk != 0;
-    chosen[3] += s->p.work.kv_bits == 8;
-    assert_true(s->p.kv_omega == (s->p.work.kv_bits == 8 ? s->p.quality.eight : 0));
+    chosen[3] += s->p.work.kv == TSR_I8;
+    assert_true(s->p.kv_omega == (s->p.work.kv == TSR_I8 ? s->p.quality.eight : 0));
     if (s->p.max_omega >= 0)
         assert_true(a.outcome.omega <= s->p.max_omega * (1 + 1e-9));
     tsr_plan_planned_free(&a);
@@ -162,7 +161,7 @@ static void test_best(void **state)
 static bool has(const struct tsr_plan_setting *v, uint64_t n, struct tsr_plan_setting s)
 {
     for (uint64_t i = 0; i < n; i++)
-        if (v[i].concurrency == s.concurrency && v[i].chunk == s.chunk && v[i].kv_bits == s.kv_bits)
+        if (v[i].concurrency == s.concurrency && v[i].chunk == s.chunk && v[i].kv == s.kv)
             return true;
     return false;
 }
@@ -176,8 +175,8 @@ static void test_list(void **state)
     set_up(&s, NODE, &o, PROMPT, 12, BATCH);
     uint64_t n = tsr_plan_settings_of(&s.p, v);
     assert_int_equal(n, 5 * 3 * 2); /* 8, 4, 3, 2, 1 at once; whole, 512, 128; 16, 8 */
-    assert_true(v[0].concurrency == BATCH && v[0].chunk == 0 && v[0].kv_bits == 16);
-    assert_true(v[n - 1].concurrency == 1 && v[n - 1].chunk == 128 && v[n - 1].kv_bits == 8);
+    assert_true(v[0].concurrency == BATCH && v[0].chunk == 0 && v[0].kv == TSR_F16);
+    assert_true(v[n - 1].concurrency == 1 && v[n - 1].chunk == 128 && v[n - 1].kv == TSR_I8);
     assert_true(has(v, n, (struct tsr_plan_setting){ 3, 128, 16 }));
     /* each is there once */
     for (uint64_t i = 0; i < n; i++)
@@ -195,7 +194,7 @@ static void test_list(void **state)
     tsr_plan_problem_refresh(&s.p);
     n = tsr_plan_settings_of(&s.p, v);
     assert_int_equal(n, 1);
-    assert_true(v[0].concurrency == 5 && v[0].chunk == 7 && v[0].kv_bits == 16);
+    assert_true(v[0].concurrency == 5 && v[0].chunk == 7 && v[0].kv == TSR_F16);
     tsr_plan_settings_put(&s.p, &(struct tsr_plan_setting){ 5, 7, 8 });
     assert_true(s.p.kv_omega == 0); /* a cache that the workload names is not the planner's cost */
 
@@ -208,10 +207,10 @@ static void test_list(void **state)
     s.p.max_omega = 1e9;
     s.p.quality.eight = NAN; /* a file without 8 bits */
     assert_int_equal(tsr_plan_settings_of(&s.p, v), 1);
-    s.p.o.kv[0] = 8;
+    s.p.o.kv[0] = TSR_I8;
     s.p.o.n_kv = 1;
     assert_int_equal(tsr_plan_settings_of(&s.p, v), 1);
-    assert_int_equal(v[0].kv_bits, 8);
+    assert_int_equal(v[0].kv, TSR_I8);
     take_down(&s);
 }
 

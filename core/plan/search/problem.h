@@ -38,7 +38,7 @@ struct tsr_plan_problem_options {
     /* what the planner chooses in place of the workload's value (settings.h) */
     bool     free_concurrency, free_chunk, free_kv;
     uint32_t kv
-        [TSR_PLAN_KV_TYPES]; /* types of the KV cache to choose from, in bits, if the user listed some */
+        [TSR_PLAN_KV_TYPES]; /* dtypes of the KV cache to choose from, if the user listed some */
     uint32_t n_kv;
 };
 

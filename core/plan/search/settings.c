@@ -3,6 +3,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "plugin/choices.h"
+#include "tessera/kv_cache.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -11,8 +13,8 @@
 #define UNASKED    0.01 /* by so much what nobody asked for must be faster: a narrow cache, a chunk */
 #define COARSE     10u /* runs of layers in the search for a first plan */
 #define COARSE_GAP 0.02
-#define KV_USUAL   16u
-#define KV_NARROW  8u
+#define KV_USUAL   TSR_F16
+#define KV_NARROW  TSR_I8
 
 /* ---- settings ------------------------------------------------------------------------ */
 
@@ -54,29 +56,29 @@ static uint64_t chunks(const struct tsr_plan_problem *p, uint64_t *v)
 }
 
 /* What the KV type costs in omega; NAN: not known. */
-static double kv_omega(const struct tsr_plan_problem *p, uint32_t bits)
+static double kv_omega(const struct tsr_plan_problem *p, uint32_t kv)
 {
-    return bits == KV_NARROW ? p->quality.eight : 0;
+    return kv == KV_NARROW ? p->quality.eight : 0;
 }
 
 /* Types within the limit on omega, the widest first. */
 static uint64_t kv_types(const struct tsr_plan_problem *p, uint32_t *v)
 {
-    static const uint32_t all[] = { 32, KV_USUAL, KV_NARROW };
+    static const uint32_t all[] = { TSR_F32, KV_USUAL, KV_NARROW };
     uint64_t              n = 0;
     for (size_t i = 0; i < 3; i++) {
         bool listed = false, limit = p->max_omega >= 0;
         for (uint32_t k = 0; k < p->o.n_kv; k++)
             listed = listed || p->o.kv[k] == all[i];
         if (p->o.n_kv == 0)
-            listed = p->o.free_kv && all[i] <= KV_USUAL &&
+            listed = p->o.free_kv && all[i] != TSR_F32 &&
                      (all[i] == KV_USUAL || kv_omega(p, all[i]) <= p->max_omega);
         /* of what is listed, a cost that is not known does not count */
         if (listed && !(limit && kv_omega(p, all[i]) > p->max_omega))
             v[n++] = all[i];
     }
     if (n == 0)
-        v[n++] = p->o.n_kv ? p->o.kv[0] : (uint32_t)p->work.kv_bits;
+        v[n++] = p->o.n_kv ? p->o.kv[0] : p->work.kv;
     return n;
 }
 
@@ -94,10 +96,10 @@ uint64_t tsr_plan_settings_of(const struct tsr_plan_problem *p, struct tsr_plan_
 
 void tsr_plan_settings_put(struct tsr_plan_problem *p, const struct tsr_plan_setting *s)
 {
-    double cost = kv_omega(p, s->kv_bits);
+    double cost = kv_omega(p, s->kv);
     p->work.concurrency = s->concurrency;
     p->work.chunk = s->chunk;
-    p->work.kv_bits = s->kv_bits;
+    p->work.kv = s->kv;
     /* a type that the workload names is part of the work and costs nothing */
     p->kv_omega = (p->o.free_kv || p->o.n_kv) && isfinite(cost) ? cost : 0;
     tsr_plan_problem_refresh(p);
@@ -123,7 +125,7 @@ struct settled {
 static double burden(const struct tsr_plan_problem *p)
 {
     double one = 1 / (1 - UNASKED);
-    return (p->o.n_kv == 0 && p->work.kv_bits < KV_USUAL ? one : 1) *
+    return (p->o.n_kv == 0 && p->work.kv == KV_NARROW ? one : 1) *
            (p->o.free_chunk && p->work.chunk ? one : 1);
 }
 
@@ -153,10 +155,10 @@ static tsr_status one(struct settled *z, uint64_t i, struct tsr_plan_problem *q,
     b->solves += a->solves;
     b->options += a->options;
     tsr_logf(TSR_LOG_DEBUG,
-             "%llu at once, chunk %llu, cache of %u bits: status %u, %.6g ms of at least %.6g, "
+             "%llu at once, chunk %llu, cache of %s: status %u, %.6g ms of at least %.6g, "
              "%.3g s",
              (unsigned long long)z->list[i].concurrency, (unsigned long long)z->list[i].chunk,
-             z->list[i].kv_bits, a->status,
+             tsr_plugin_kv_name(z->list[i].kv), a->status,
              tsr_plan_planned_has_plan(a) ? value_of(q, a->objective) : (double)INFINITY,
              value_of(q, a->bound), a->seconds);
     return TSR_OK;
@@ -205,7 +207,7 @@ static tsr_status coarse(struct settled *z, struct tsr_err *err)
     double                         seconds = isfinite(left) ? fmax(left, 1e-3) : 0;
     tsr_status                     st = TSR_OK;
     for (uint64_t i = 0; i < z->n && st == TSR_OK; i++)
-        if (z->list[i].chunk == last->chunk && z->list[i].kv_bits == last->kv_bits)
+        if (z->list[i].chunk == last->chunk && z->list[i].kv == last->kv)
             st = coarse_one(z, i, seconds, err);
     uint64_t best = z->at;
     for (uint64_t i = 0; i < z->n && st == TSR_OK && best < z->n; i++)
@@ -223,9 +225,9 @@ static double known_bound(const struct settled *z, uint64_t i)
     for (uint64_t k = 0; k < z->n; k++) {
         if (t[k].chunk != s->chunk || t[k].concurrency > s->concurrency)
             continue;
-        if (t[k].kv_bits == s->kv_bits)
+        if (t[k].kv == s->kv)
             bound = fmax(bound, z->least[k]);
-        if (t[k].kv_bits <= s->kv_bits)
+        if (tsr_plugin_kv_bits(t[k].kv) <= tsr_plugin_kv_bits(s->kv))
             bound = fmax(bound, z->free[k]);
     }
     return bound;
@@ -272,8 +274,7 @@ static tsr_status few_requests(struct settled *z, struct tsr_err *err)
         struct tsr_plan_problem q = *z->p;
         struct tsr_plan_planned a;
         double                  left = (z->end - tsr_now_s()) / 4;
-        if (z->list[i].concurrency != last->concurrency || z->list[i].kv_bits != last->kv_bits ||
-            left <= 0)
+        if (z->list[i].concurrency != last->concurrency || z->list[i].kv != last->kv || left <= 0)
             continue;
         tsr_plan_settings_put(&q, &z->list[i]);
         q.kv_omega = 0;

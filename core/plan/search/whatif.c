@@ -211,12 +211,13 @@ static void set_chunk(struct tsr_plan_problem *p, uint64_t x)
 
 static void set_kv8(struct tsr_plan_problem *p)
 {
-    p->work.kv_bits = p->memory.kv_bits = p->latency.kv_bits = 8;
+    p->work.kv = p->memory.kv = TSR_I8;
+    p->latency.kv_bits = 8;
 }
 
 static bool can_kv8(const struct tsr_plan_problem *p)
 {
-    return p->work.kv_bits > 8 && p->o.accounting == TSR_PLAN_ACCOUNT_EXACT;
+    return tsr_plugin_kv_bits(p->work.kv) > 8 && p->o.accounting == TSR_PLAN_ACCOUNT_EXACT;
 }
 
 static void set_prompt(struct tsr_plan_problem *p, const void *ctx, uint64_t x)
