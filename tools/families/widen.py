@@ -115,7 +115,7 @@ def main():
         if isinstance(text.get(key), int):
             text[key] *= factor
     # what GGUF has no key for
-    if "query_pre_attn_scalar" in text:
+    if "query_pre_attn_scalar" in text or "head_dim" in text and "gemma" in text.get("model_type", ""):
         text["query_pre_attn_scalar"] = text.get("head_dim", 256)
     if "norm_topk_prob" in text:
         text["norm_topk_prob"] = True
