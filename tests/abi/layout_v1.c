@@ -12,8 +12,8 @@
 #include <tessera/dtype.h>
 #include <tessera/format.h>
 #include <tessera/here.h>
-#include <tessera/kv_cache.h>
 #include <tessera/host.h>
+#include <tessera/kv_cache.h>
 #include <tessera/linalg.h>
 #include <tessera/option.h>
 #include <tessera/plugin.h>

@@ -91,7 +91,7 @@ static void is_best(struct setting *s, bool listed)
     double                  least = INFINITY, counted = INFINITY;
     for (int narrow = 0; narrow < 2; narrow++)
         for (int pieces = 0; pieces < 2; pieces++) {
-            double value = every(&s->p, &s->solver, narrow ? 8 : 16, pieces);
+            double value = every(&s->p, &s->solver, narrow ? TSR_I8 : TSR_F16, pieces);
             least = fmin(least, value);
             /* what nobody asked for must be 1 % faster */
             value /= (narrow && !listed ? 0.99 : 1) * (pieces ? 0.99 : 1);
@@ -177,7 +177,7 @@ static void test_list(void **state)
     assert_int_equal(n, 5 * 3 * 2); /* 8, 4, 3, 2, 1 at once; whole, 512, 128; 16, 8 */
     assert_true(v[0].concurrency == BATCH && v[0].chunk == 0 && v[0].kv == TSR_F16);
     assert_true(v[n - 1].concurrency == 1 && v[n - 1].chunk == 128 && v[n - 1].kv == TSR_I8);
-    assert_true(has(v, n, (struct tsr_plan_setting){ 3, 128, 16 }));
+    assert_true(has(v, n, (struct tsr_plan_setting){ 3, 128, TSR_F16 }));
     /* each is there once */
     for (uint64_t i = 0; i < n; i++)
         assert_false(has(v + i + 1, n - i - 1, v[i]));
@@ -195,7 +195,7 @@ static void test_list(void **state)
     n = tsr_plan_settings_of(&s.p, v);
     assert_int_equal(n, 1);
     assert_true(v[0].concurrency == 5 && v[0].chunk == 7 && v[0].kv == TSR_F16);
-    tsr_plan_settings_put(&s.p, &(struct tsr_plan_setting){ 5, 7, 8 });
+    tsr_plan_settings_put(&s.p, &(struct tsr_plan_setting){ 5, 7, TSR_I8 });
     assert_true(s.p.kv_omega == 0); /* a cache that the workload names is not the planner's cost */
 
     s.p.o.free_kv = true; /* no limit says what an int8 cache may cost */

@@ -116,7 +116,7 @@ struct settled {
     double                        *least,
         *free; /* [n] bounds of one round that were found on the way; free: of a cache that costs nothing */
     uint64_t at;    /* setting of the best plan; n: none yet */
-    double   value; /* of it, as value_of() */
+    double   value; /* of it, by value_of() */
     double   bound; /* over all settings */
     double   end;   /* of the time; INFINITY: none */
 };
@@ -129,16 +129,30 @@ static double burden(const struct tsr_plan_problem *p)
            (p->o.free_chunk && p->work.chunk ? one : 1);
 }
 
-/* Time of the whole batch from that of one round, with what the cache costs by theta. */
-static double value_of(const struct tsr_plan_problem *p, double round)
+/* Time of a plan for the whole batch, with what it costs in quality by theta. */
+static double value_of(const struct tsr_plan_problem *p, const struct tsr_plan_planned *a)
 {
-    return (round * tsr_plan_problem_rounds(p) + p->o.theta * p->kv_omega) * burden(p);
+    return (a->outcome.latency_ms + p->o.theta * a->outcome.omega) * burden(p);
 }
 
-/* The round that has this value. */
+/* How many times the time of a round the batch takes at least: requests that take the slots of a whole round add at least
+ * half of its time, for tsr_plan_outcome_time() adds the larger of two terms whose sum is more than a round. */
+static double least_rounds(const struct tsr_plan_problem *p)
+{
+    uint64_t whole = p->work.batch / p->memory.batch;
+    return 1 + (double)(whole > 1 ? whole - 1 : 0) / 2;
+}
+
+/* The least value of a plan whose round takes this time, or more. */
+static double value_from(const struct tsr_plan_problem *p, double round)
+{
+    return (round * least_rounds(p) + p->o.theta * p->kv_omega) * burden(p);
+}
+
+/* The longest round that a plan of this value, or less, can have. */
 static double round_of(const struct tsr_plan_problem *p, double value)
 {
-    return (value / burden(p) - p->o.theta * p->kv_omega) / tsr_plan_problem_rounds(p);
+    return (value / burden(p) - p->o.theta * p->kv_omega) / least_rounds(p);
 }
 
 /* Searches q, which is the problem with setting i; plans that are not below `limit` do not matter. */
@@ -159,8 +173,8 @@ static tsr_status one(struct settled *z, uint64_t i, struct tsr_plan_problem *q,
              "%.3g s",
              (unsigned long long)z->list[i].concurrency, (unsigned long long)z->list[i].chunk,
              tsr_plugin_kv_name(z->list[i].kv), a->status,
-             tsr_plan_planned_has_plan(a) ? value_of(q, a->objective) : (double)INFINITY,
-             value_of(q, a->bound), a->seconds);
+             tsr_plan_planned_has_plan(a) ? value_of(q, a) : (double)INFINITY,
+             value_from(q, a->bound), a->seconds);
     return TSR_OK;
 }
 
@@ -191,7 +205,7 @@ static tsr_status coarse_one(struct settled *z, uint64_t i, double seconds, stru
     q.few = true;
     tsr_status st = one(z, i, &q, z->value, &a, err);
     if (st == TSR_OK && tsr_plan_planned_has_plan(&a)) {
-        double value = value_of(&q, a.objective);
+        double value = value_of(&q, &a);
         if (value < z->value * (1 - z->p->o.gap))
             take(z, i, &a, value);
     }
@@ -242,7 +256,7 @@ static tsr_status fine(struct settled *z, uint64_t i, struct tsr_plan_planned *l
     bool                    own = z->at == i;
     double                  limit = z->value * (own ? 1 + 1e-6 : 1 - z->p->o.gap);
     tsr_plan_settings_put(&q, &z->list[i]);
-    double known = value_of(&q, known_bound(z, i));
+    double known = value_from(&q, known_bound(z, i));
     if (known >= limit) {
         z->bound = fmin(z->bound, known);
         return TSR_OK;
@@ -255,10 +269,12 @@ static tsr_status fine(struct settled *z, uint64_t i, struct tsr_plan_planned *l
     tsr_plan_planned_free(last);
     TSR_TRY(one(z, i, &q, limit, last, err));
     z->least[i] = last->status == TSR_SOLVED_INFEASIBLE ? INFINITY : last->bound;
-    z->bound = fmin(z->bound, value_of(&q, z->least[i]));
-    if (!tsr_plan_planned_has_plan(last))
+    if (!tsr_plan_planned_has_plan(last)) {
+        z->bound = fmin(z->bound, value_from(&q, z->least[i]));
         return TSR_OK;
-    double value = value_of(&q, last->objective);
+    }
+    double value = value_of(&q, last);
+    z->bound = fmin(z->bound, value * fmin(last->bound / last->objective, 1));
     if (own || value < z->value)
         take(z, i, last, value);
     return TSR_OK;
@@ -301,7 +317,7 @@ static void conclude(struct settled *z, struct tsr_plan_planned *last)
         return;
     }
     b->built->p = z->p;
-    b->bound = fmin(round_of(z->p, fmin(z->bound, z->value)), b->objective);
+    b->bound = b->objective * fmin(z->bound / z->value, 1);
     double gap = z->p->o.gap * fabs(b->objective) + 2e-6 * fabs(b->objective) + 1e-6;
     b->status = b->objective - b->bound <= gap ? TSR_SOLVED_OPTIMAL : TSR_SOLVED_FEASIBLE;
 }
