@@ -36,9 +36,9 @@ struct tsr_plan_problem_options {
     double             gap, time_limit; /* time_limit in s, 0: none */
     uint64_t           seed;
     /* what the planner chooses in place of the workload's value (settings.h) */
-    bool     free_concurrency, free_chunk, free_kv;
-    uint32_t kv
-        [TSR_PLAN_KV_TYPES]; /* dtypes of the KV cache to choose from, if the user listed some */
+    bool free_concurrency, free_chunk, free_kv;
+    uint32_t
+        kv[TSR_PLAN_KV_TYPES]; /* dtypes of the KV cache to choose from, if the user listed some */
     uint32_t n_kv;
 };
 

@@ -13,7 +13,7 @@
 
 struct tsr_plan_setting {
     uint64_t concurrency, chunk; /* requests; tokens, 0: whole prompts */
-    uint32_t kv; /* a dtype of tessera/kv_cache.h */
+    uint32_t kv;                 /* a dtype of tessera/kv_cache.h */
 };
 #define TSR_PLAN_SETTINGS 512u /* most of a problem */
 
