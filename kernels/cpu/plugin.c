@@ -36,7 +36,8 @@ static const struct tsr_component component = {
     .option_stride = sizeof(struct tsr_option),
     .kind = TSR_KIND_BACKEND,
     .name = "cpu",
-    .summary = "This machine's CPU: scalar, AVX2 or AVX-512 with VNNI, the same bytes on each.",
+    .summary =
+        "This machine's CPU: scalar, AVX2, AVX-512 with VNNI or AMX, the same bytes on each.",
     .iface = &table,
     .options = options,
     .n_options = sizeof options / sizeof options[0],

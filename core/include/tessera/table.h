@@ -33,7 +33,7 @@
 
 /* True if table p has member m and m is not NULL or 0.  The size test comes first, so a shorter
  * table is never read past its end. */
-#define TSR_HAS(type, p, m) ((p)->struct_size >= offsetof(type, m) + sizeof((p)->m) && (p)->m)
+#define TSR_HAS(type, p, m) ((p)->struct_size >= offsetof(type, m) + sizeof((p)->m) && (p)->m != 0)
 
 /* Stores v into member m of the out-struct p if the caller's struct has room for it.  Members after
  * minor 0 need this macro. */
