@@ -37,6 +37,24 @@ done
 ok "there were instances" test "$found" -ge 10
 run plan --instance "$ROOT/tests/golden/planner/fixed-1.json" --solver descent --plugin-path "$BUILT/descent.so"
 ok "descent: a part that it lacks is refused" test "$rc" = 2
+# Chunks alone are not: it decides without them, and the times are those of the chunks.
+mkdir "$WORK/large"
+echo '{"model_type":"llama","architectures":["LlamaForCausalLM"],"torch_dtype":"float16","vocab_size":32000,"hidden_size":4096,
+    "intermediate_size":11008,"num_hidden_layers":8,"num_attention_heads":32,"rms_norm_eps":1e-5,"hidden_act":"silu"}' >"$WORK/large/config.json"
+chunks() {
+    run plan large --cluster llmpq-3 --workload '{prompt: 256, generate: 8, batch: 8, chunk: 64, concurrency: 0, kv: f16}' \
+        --baselines none --json "$@"
+}
+chunks --solver descent --plugin-path "$BUILT/descent.so" -o descent.yaml
+ok "descent with chunks: a plan without a bound" json '.plan.status == "feasible" and .plan.bound_ms == null' "$WORK/out"
+ok "descent with chunks: a log line" grep -q "as if prompts ran whole" "$WORK/err"
+jq '.plan.latency_ms' "$WORK/out" >"$WORK/latency"
+chunks --check descent.yaml
+ok "descent with chunks: the time of the plan as it is priced" json --argjson want "$(cat "$WORK/latency")" \
+    '.plan.latency_ms - $want | fabs <= 1e-9 * $want' "$WORK/out"
+chunks --solver exact -o exact.yaml
+ok "descent with chunks: not below the optimum" json --argjson want "$(cat "$WORK/latency")" \
+    '.plan.status == "optimal" and .plan.latency_ms <= $want * (1 + 1e-6)' "$WORK/out"
 
 # ---- the page ----------------------------------------------------------------------
 ok "the page quotes the files as they are" "$ROOT/tools/docs" --check >"$WORK/err"

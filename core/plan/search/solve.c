@@ -2,9 +2,13 @@
 #include "plan/instance/objective.h"
 #include "plan/search/isolate.h"
 
+#include "base/log.h"
+#include "base/mem.h"
 #include "plugin/registry.h"
 
 #include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* "solver "x" returned a wrong plan: ..." */
@@ -68,20 +72,64 @@ static tsr_status solve_here(const struct tsr_instance *inst, const struct tsr_p
     return st;
 }
 
+static tsr_status solve(const struct tsr_instance *inst, const struct tsr_plugin_found *f,
+                        const void *opts, struct tsr_solver_solution *s, struct tsr_err *err)
+{
+    const struct tsr_solver_v1 *t = f->iface;
+    tsr_status                  st = f->isolate || t->supports & TSR_SOLVER_ISOLATED
+                                         ? tsr_plan_isolated(&inst->in, f, opts, f->isolate, s, err)
+                                         : solve_here(inst, f, opts, s, err);
+    if (st != TSR_OK)
+        return tsr_err_prefix(err, st, "solver \"%s\"", f->component->name);
+    return check_claims(inst, f, s, err);
+}
+
+/* The problem as a solver knows it that does not know jobs of prefill: prompts run whole.  Its plan is one of the problem
+ * as it is, and has that one's objective; its bound is not, for prompts in chunks take less. */
+static tsr_status solve_whole(const struct tsr_instance *inst, const struct tsr_plugin_found *f,
+                              const void *opts, struct tsr_solver_solution *s, struct tsr_err *err)
+{
+    static atomic_bool               said;
+    uint64_t                         n = inst->in.n_options;
+    struct tsr_instance              whole = *inst;
+    struct tsr_solver_option        *o = tsr_new(n, sizeof *o);
+    const struct tsr_solver_option **list = tsr_new(n, sizeof *list);
+    tsr_status st = o && list ? TSR_OK : tsr_fail_nomem(err, n * sizeof *o, "options of a problem");
+    for (uint64_t i = 0; i < n && st == TSR_OK; i++) {
+        o[i] = *inst->in.options[i];
+        o[i].prefill_jobs = 0;
+        list[i] = &o[i];
+    }
+    whole.in.options = list;
+    whole.features &= ~TSR_SOLVER_JOBS;
+    if (!atomic_exchange(&said, true))
+        tsr_logf(TSR_LOG_WARN,
+                 "solver \"%s\" does not support prompts in chunks: it decides as if prompts ran "
+                 "whole; the times of its plan are those of the chunks",
+                 f->component->name);
+    if (st == TSR_OK)
+        st = solve(&whole, f, opts, s, err);
+    if (st == TSR_OK && (s->status == TSR_SOLVED_OPTIMAL || s->status == TSR_SOLVED_FEASIBLE)) {
+        s->status = TSR_SOLVED_FEASIBLE;
+        s->bound = -INFINITY;
+        st = tsr_plan_evaluate(&inst->in, s, &s->objective, err);
+    }
+    free(list);
+    free(o);
+    return st;
+}
+
 tsr_status tsr_plan_solve(const struct tsr_instance *inst, const struct tsr_plugin_found *f,
                           const void *opts, struct tsr_solver_solution *s, struct tsr_err *err)
 {
     const struct tsr_solver_v1 *t = f->iface;
     uint64_t                    missing = inst->features & ~t->supports;
     char                        parts[256];
+    if (missing == TSR_SOLVER_JOBS)
+        return solve_whole(inst, f, opts, s, err);
     if (missing)
         return tsr_fail(err, TSR_E_UNSUPPORTED,
                         "solver \"%s\" does not support %s; choose another one", f->component->name,
                         tsr_plan_solver_parts(missing, parts, sizeof parts));
-    tsr_status st = f->isolate || t->supports & TSR_SOLVER_ISOLATED
-                        ? tsr_plan_isolated(&inst->in, f, opts, f->isolate, s, err)
-                        : solve_here(inst, f, opts, s, err);
-    if (st != TSR_OK)
-        return tsr_err_prefix(err, st, "solver \"%s\"", f->component->name);
-    return check_claims(inst, f, s, err);
+    return solve(inst, f, opts, s, err);
 }
