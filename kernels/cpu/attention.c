@@ -36,6 +36,7 @@ struct attend {
     const struct tsr_cpu    *c;
     struct tsr_cpu_attention a;
     float                   *scores;
+    uint64_t                 tokens, per_tile; /* tokens of a task; 1: no tiles */
     uint64_t                 per_chunk, scores_each;
 };
 
@@ -43,19 +44,29 @@ static tsr_status attend_chunks(void *arg, uint64_t begin, uint64_t end)
 {
     const struct attend *s = arg;
     float               *scores = s->scores + begin / s->per_chunk * s->scores_each;
-    for (uint64_t i = begin; i < end; i++)
-        s->c->k->attention(&s->a, i / s->a.kv_heads, (uint32_t)(i % s->a.kv_heads), scores);
+    for (uint64_t i = begin; i < end; i++) {
+        uint64_t t = i / s->a.kv_heads * s->per_tile, left = s->tokens - t;
+        uint32_t head = (uint32_t)(i % s->a.kv_heads);
+        if (s->per_tile == 1)
+            s->c->k->attention(&s->a, t, head, scores);
+        else
+            s->c->k->attention_tile(&s->a, t, left < s->per_tile ? left : s->per_tile, head,
+                                    scores);
+    }
     return TSR_OK;
 }
 
-/* The most positions that one token attends to, and those of all. */
+/* The most positions that one token attends to, those of all, how many tokens follow their predecessor in one
+ * sequence, and the last position of all. */
 static void count_positions(const struct tsr_op_parts *p, uint32_t window, uint64_t *most,
-                            uint64_t *sum)
+                            uint64_t *sum, uint64_t *follow, uint64_t *last_of_all)
 {
-    const uint32_t *span = p->index;
-    *most = *sum = 0;
-    for (uint64_t t = 0; t < p->out.rows; t++, span += p->index_stride) {
+    const uint32_t *span = p->index, *last = NULL;
+    *most = *sum = *follow = *last_of_all = 0;
+    for (uint64_t t = 0; t < p->out.rows; t++, last = span, span += p->index_stride) {
         uint64_t n = (uint64_t)span[1] + 1;
+        *last_of_all = span[1] > *last_of_all ? span[1] : *last_of_all;
+        *follow += last && span[0] == last[0] && span[1] == last[1] + 1;
         n = window && n > window ? window : n;
         *most = n > *most ? n : *most;
         *sum += n;
@@ -64,6 +75,8 @@ static void count_positions(const struct tsr_op_parts *p, uint32_t window, uint6
 
 /* Chunks of a loop over tokens and heads; each has separate scores. */
 #define ATTEND_CHUNKS 64u
+/* Scores of a tile, so that they stay in the L2 cache with the keys. */
+#define TILE_SCORES 131072u
 
 /* Scores of one token and KV head. */
 static uint64_t scores_of(uint64_t share, uint64_t positions)
@@ -71,16 +84,62 @@ static uint64_t scores_of(uint64_t share, uint64_t positions)
     return share * ((positions + 47) / 16 * 16);
 }
 
-uint64_t tsr_cpu_attention_scratch(uint64_t tokens, uint64_t positions, uint32_t heads,
-                                   uint32_t kv_heads)
+/* Tokens of a tile; 1: too few queries would share what is widened. */
+static uint64_t tile_of(uint64_t share, uint64_t positions)
 {
-    uint64_t tasks, bytes;
+    uint64_t queries = CPU_TILE_QUERIES;
+    while (queries > 1 && positions > TILE_SCORES / queries)
+        queries /= 2;
+    uint64_t tokens = queries / share;
+    /* a token alone reads a key once for four heads */
+    return tokens < 2 || queries < (share < 4 ? 4 : 16) ? 1 : tokens;
+}
+
+static uint64_t tile_scores(uint64_t share, uint64_t positions)
+{
+    return tile_of(share, positions) * scores_of(share, positions);
+}
+
+/* Scores of a task: never fewer than for fewer positions, whose tiles may be larger. */
+static uint64_t task_scores(uint64_t share, uint64_t positions)
+{
+    const uint64_t first = TILE_SCORES / CPU_TILE_QUERIES; /* positions with the largest tiles */
+    uint64_t       n = tile_scores(share, positions), less = tile_scores(share, first);
+    return positions > first && less > n ? less : n;
+}
+
+/* Multiply-adds of a chunk of tiles, at least: short prompts of small models need few scores then. */
+#define TILE_WORK (UINT64_C(1) << 20)
+
+/* Tasks in a chunk.  Those of tiles depend on the longest token alone, so that a plan can count them. */
+static uint64_t chunk_of(uint64_t tasks, uint64_t tile, uint64_t positions, uint64_t queries_dim)
+{
+    uint64_t each = cpu_ceil(tasks, ATTEND_CHUNKS), work;
+    if (tile == 1 || __builtin_mul_overflow(2 * tile * positions, queries_dim, &work))
+        return each;
+    uint64_t least = cpu_ceil(TILE_WORK, work ? work : 1);
+    least = least < tasks ? least : tasks;
+    return each > least ? each : least;
+}
+
+/* It does not depend on whose tokens they are: enough for tiles, and for tokens alone. */
+uint64_t tsr_cpu_attention_scratch(uint64_t tokens, uint64_t positions, uint32_t heads,
+                                   uint32_t kv_heads, uint32_t head_dim)
+{
+    uint64_t tasks, tiles, alone, share = heads / kv_heads;
     if (__builtin_mul_overflow(tokens, kv_heads, &tasks) || tasks == 0)
         return 0;
-    uint64_t chunks = cpu_ceil(tasks, cpu_ceil(tasks, ATTEND_CHUNKS));
-    return __builtin_mul_overflow(scores_of(heads / kv_heads, positions), 4 * chunks, &bytes)
-               ? 0
-               : bytes;
+    uint64_t chunks = cpu_ceil(tasks, chunk_of(tasks, 1, positions, 0));
+    if (__builtin_mul_overflow(scores_of(share, positions), 4 * chunks, &alone))
+        return 0;
+    if (tokens == 1)
+        return alone;
+    uint64_t tile = tile_of(share, positions);
+    tasks = cpu_ceil(tokens, tile) * kv_heads;
+    chunks = cpu_ceil(tasks, chunk_of(tasks, tile, positions, share * head_dim));
+    if (__builtin_mul_overflow(task_scores(share, positions), 4 * chunks, &tiles))
+        return 0;
+    return tiles > alone ? tiles : alone;
 }
 
 tsr_status tsr_cpu_attention_op(struct tsr_cpu *c, const struct tsr_op *op,
@@ -89,10 +148,10 @@ tsr_status tsr_cpu_attention_op(struct tsr_cpu *c, const struct tsr_op *op,
     struct tsr_view out = tsr_cpu_at(&parts->out), q = tsr_cpu_at(&parts->in[0]),
                     k = tsr_cpu_at(&parts->in[1]), v = tsr_cpu_at(&parts->in[2]),
                     spans = tsr_cpu_at(&parts->in[3]), slopes = tsr_cpu_at(&parts->in[4]);
-    uint64_t   most, sum;
+    uint64_t   most, sum, follow, last;
     tsr_status st;
-    count_positions(parts, op->window, &most, &sum);
-    struct attend s = { .c = c };
+    count_positions(parts, op->window, &most, &sum, &follow, &last);
+    struct attend s = { .c = c, .tokens = out.rows, .per_tile = 1 };
     s.a = (struct tsr_cpu_attention){ .q = q.p,
                                       .k = k.p,
                                       .v = v.p,
@@ -113,14 +172,26 @@ tsr_status tsr_cpu_attention_op(struct tsr_cpu *c, const struct tsr_op *op,
                                       .softcap = op->softcap };
     if (slopes.rows > 1)
         s.a.sinks = (const float *)(const void *)(slopes.p + slopes.stride);
-    uint64_t tasks = out.rows * op->kv_heads, share = op->heads / op->kv_heads, bytes;
-    uint64_t work = sum / out.rows * op->head_dim * share * 2 + 64;
-    s.per_chunk = cpu_ceil(tasks, ATTEND_CHUNKS);
+    uint64_t share = op->heads / op->kv_heads, bytes;
+    if (follow > out.rows / 2 && op->head_dim <= CPU_TILE_DIM)
+        s.per_tile = tile_of(share, most);
+    if (s.per_tile > 1 &&
+        last >= most) { /* a window: each token of a tile sees one position more */
+        uint64_t more = most + s.per_tile + 15;
+        most = more < last + 1 ? more : last + 1;
+        s.per_tile = tile_of(share, most);
+    }
+    uint64_t tasks = cpu_ceil(out.rows, s.per_tile) * op->kv_heads;
+    uint64_t work = sum / out.rows * s.per_tile * op->head_dim * share * 2 + 64;
+    s.per_chunk = chunk_of(tasks, s.per_tile, most, share * op->head_dim);
     if (tasks * work < 65536) /* not worth a loop over threads */
         s.per_chunk = tasks;
-    s.scores_each = scores_of(share, most);
+    s.scores_each = s.per_tile == 1 ? scores_of(share, most) : task_scores(share, most);
     uint8_t *p;
-    if (__builtin_mul_overflow(s.scores_each, 4 * cpu_ceil(tasks, s.per_chunk), &bytes))
+    bytes = s.per_chunk == tasks
+                ? 4 * s.scores_each
+                : tsr_cpu_attention_scratch(out.rows, most, op->heads, op->kv_heads, op->head_dim);
+    if (bytes == 0)
         return tsr_fail(err, TSR_E_NOMEM, "ATTENTION: the scores are larger than the memory");
     if ((st = tsr_cpu_scratch(c, bytes, &p, err)) != TSR_OK)
         return st;

@@ -128,7 +128,8 @@ uint64_t   tsr_cpu_weight_taken(const struct tsr_cpu_weight *w);
 uint64_t tsr_cpu_linear_scratch(const struct tsr_cpu *c, const struct tsr_cpu_weight *w,
                                 uint32_t act, uint64_t tokens);
 uint64_t tsr_cpu_attention_scratch(uint64_t tokens, uint64_t positions, uint32_t heads,
-                                   uint32_t kv_heads);
+                                   uint32_t kv_heads, uint32_t head_dim);
+
 /* The table of tessera/draft/sizes.h. */
 const struct tsr_sizes_v1 *tsr_cpu_sizes(void);
 /* The table of tessera/draft/linears.h. */

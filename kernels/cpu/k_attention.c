@@ -1,29 +1,12 @@
 /* k_attention.c - one token against the cache, for the query heads that share a KV head, so that one read
  * of the cache serves several heads. */
-#include <math.h>
+#include "k_attention.h"
 
-#include "k_cached.h"
-#include "k_decl.h"
-#include "k_math.h"
-
-#define AT_BLOCK 256u /* positions in a chain of the output */
-#define COLUMNS  4    /* vectors of the output side by side */
-
-/* The positions that a token attends to: lo..p, from the border of 16 at `base` on; n scores. */
-struct reach {
-    uint64_t base, lo, p, n;
-};
+#define COLUMNS 4 /* vectors of the output side by side */
 
 INLINE uint64_t lanes(uint64_t n, uint64_t i)
 {
     return n - i < 16 ? n - i : 16;
-}
-
-INLINE uint32_t get_u32(const uint8_t *p)
-{
-    uint32_t u;
-    memcpy(&u, p, 4);
-    return u;
 }
 
 /* Keys and query heads whose products are summed concurrently: each loaded key serves all of the heads,
@@ -115,20 +98,13 @@ INLINE void scores_at(const struct tsr_cpu_attention *a, const uint8_t *q, const
                       const struct reach *r, uint64_t j0, const uint32_t dtype, const float *slopes,
                       const int nh, float *s)
 {
-    static const float lane[16] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
-    v16                vs = v_set1(a->scale), cap = v_set1(a->softcap), iota = v_load(lane);
-    v16                t[HEADS * 16];
+    v16      t[HEADS * 16];
     uint64_t first = j0 < r->lo ? r->lo - j0 : 0, end = r->p + 1 - j0 < 16 ? r->p + 1 - j0 : 16;
     sixteen_keys(a, q, k + j0 * a->k_stride, first, end, dtype, nh, t);
     for (int h = 0; h < nh; h++) {
         float *to = s + (uint64_t)h * r->n + (j0 - r->base);
-        v16    y = v_mul(v_tree16x16(t + 16 * (uint64_t)h), vs);
-        if (a->softcap > 0.0f)
-            y = v_mul(cap, v_tanh(v_div(y, cap)));
-        if (slopes)
-            y = v_add(y, v_mul(v_set1(slopes[h]),
-                               v_add(v_set1((float)((int64_t)j0 - (int64_t)r->p)), iota)));
-        v_store(to, y);
+        v_store(to,
+                score(a, v_tree16x16(t + 16 * (uint64_t)h), j0, r->p, slopes ? slopes + h : NULL));
         for (uint64_t j = 0; end - first < 16 && j < 16; j++)
             if (j < first || j >= end)
                 to[j] = -INFINITY;
@@ -152,24 +128,6 @@ INLINE void scores_of(const struct tsr_cpu_attention *a, const uint8_t *q, const
             scores_at(a, q + i * each, k, r, j0, dtype, slopes ? slopes + i : NULL, 1,
                       s + i * r->n);
     }
-}
-
-/* exp(s - max) in place; returns their sum in every lane.  A sink takes part in both, if there is one. */
-INLINE v16 softmax(float *s, uint64_t n, const float *sink)
-{
-    v16 m = v_load(s), den = v_set1(0.0f);
-    for (uint64_t j = 16; j < n; j += 16)
-        m = v_max(m, v_load(s + j));
-    m = v_set1(v_hmax(m));
-    if (sink)
-        m = v_max(m, v_set1(*sink));
-    for (uint64_t j = 0; j < n; j += 16) {
-        v16 e = v_exp(v_sub(v_load(s + j), m));
-        v_store(s + j, e);
-        den = v_add(den, e);
-    }
-    den = v_set1(v_tree16(den));
-    return sink ? v_add(den, v_exp(v_sub(v_set1(*sink), m))) : den;
 }
 
 /* Columns d.. of nv vectors of the output of nh query heads. */
@@ -247,11 +205,8 @@ INLINE void heads_of(const struct tsr_cpu_attention *a, const uint8_t *v, const 
 INLINE void attend(const struct tsr_cpu_attention *a, uint64_t token, uint32_t kv_head,
                    const uint32_t dtype, float *scores)
 {
-    const uint8_t *span = a->spans + token * a->span_stride;
-    uint64_t       row = get_u32(span), p = get_u32(span + 4);
-    uint64_t       lo = a->window && p + 1 > a->window ? p + 1 - a->window : 0;
-    uint64_t       base = lo & ~UINT64_C(15), at = kv_head * tsr_kv_head_bytes(dtype, a->head_dim);
-    struct reach   r = { base, lo, p, (p - base) / 16 * 16 + 16 };
+    uint64_t       row, at = kv_head * tsr_kv_head_bytes(dtype, a->head_dim);
+    struct reach   r = reach_of(a, token, &row);
     const uint8_t *k = a->k + row * a->k_stride + at, *v = a->v + row * a->v_stride + at;
     uint64_t       share = a->heads / a->kv_heads, h = kv_head * share, each = a->head_dim * 4, i;
     uint8_t       *out = a->out + token * a->out_stride + h * each;

@@ -19,6 +19,8 @@ void K(rope)(float *out, const float *x, const float *cosine, const float *sine,
 void K(kv_store)(void *row, const float *x, uint32_t dtype, uint32_t heads, uint32_t head_dim);
 void K(attention)(const struct tsr_cpu_attention *a, uint64_t token, uint32_t kv_head,
                   float *scores);
+void K(attention_tile)(const struct tsr_cpu_attention *a, uint64_t token, uint64_t tokens,
+                       uint32_t kv_head, float *scores);
 void K(round_bf16)(float *out, const float *x, uint64_t n);
 void K(quantize)(const struct tsr_cpu_weight *w, const float *x, int8_t *q, uint64_t ldq, float *sa,
                  int32_t *sums, uint64_t stride);

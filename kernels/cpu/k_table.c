@@ -26,6 +26,7 @@ const struct tsr_cpu_kernels TABLE(ISA_NAME) = {
     .mix = K(mix),
     .kv_store = K(kv_store),
     .attention = K(attention),
+    .attention_tile = K(attention_tile),
     .round_bf16 = K(round_bf16),
     .quantize = K(quantize),
     .pack_q = K(pack_q),

@@ -125,6 +125,9 @@ struct tsr_cpu_linear {
     uint64_t       ldo;
 };
 
+#define CPU_TILE_QUERIES 32u  /* of a tile of tokens */
+#define CPU_TILE_DIM     256u /* columns of a head there */
+
 struct tsr_cpu_attention {
     const uint8_t *q, *k, *v; /* bytes; k and v at the cache's row 0      */
     uint8_t       *out;
@@ -163,6 +166,11 @@ struct tsr_cpu_kernels {
      * heads / kv_heads * (positions + 32) floats */
     void (*attention)(const struct tsr_cpu_attention *a, uint64_t token, uint32_t kv_head,
                       float *scores);
+    /* `tokens` of them, whose queries are at most CPU_TILE_QUERIES, of at most CPU_TILE_DIM columns; successive ones
+     * of one sequence share keys and values.  scores: scratch of tokens * heads / kv_heads *
+     * (positions of a token + tokens + 32) floats */
+    void (*attention_tile)(const struct tsr_cpu_attention *a, uint64_t token, uint64_t tokens,
+                           uint32_t kv_head, float *scores);
     /* n elements rounded to BF16 */
     void (*round_bf16)(float *out, const float *x, uint64_t n);
     /* one token's activations: q with its padding, one scale per block and one sum per run, as

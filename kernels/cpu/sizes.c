@@ -27,11 +27,10 @@ static tsr_status attention(const void *self, uint64_t tokens, uint64_t position
                             struct tsr_err *err)
 {
     (void)self;
-    (void)head_dim;
     if (heads == 0 || kv_heads == 0 || heads % kv_heads)
         return tsr_fail(err, TSR_E_INVAL, "ATTENTION: %u heads are not a multiple of %u KV heads",
                         heads, kv_heads);
-    *bytes = tsr_cpu_attention_scratch(tokens, positions, heads, kv_heads);
+    *bytes = tsr_cpu_attention_scratch(tokens, positions, heads, kv_heads, head_dim);
     return TSR_OK;
 }
 

@@ -2,6 +2,7 @@
 # tests/faults/freeze.sh TESSERA FROZEN.so FROZEN_TRANSPORT.so [mpi FREEZE.so] - a rank of a batch stands still
 # at each place where others wait for it: as a process, as a call that never returns, as an MPI rank.  It is
 # named; the supervisor starts all anew, and the answers are those of a run without faults.
+# Of the cases under mpirun, half by TSR_TEST_SEED, unless TSR_TEST_ALL is set.
 # shellcheck source=tests/faults/lib.sh
 . "$(dirname "$0")/lib.sh"
 FROZEN=$(readlink -f "$2")
@@ -164,19 +165,25 @@ abandoned() {
     [ $((SECONDS - start)) -lt 60 ] || wrong "$name: it took $((SECONDS - start)) s"
     error_names "0 .* $(cat pid.0) .*rank 1" || wrong "$name: no error names rank 0, its process and rank 1"
 }
+turn=${TSR_TEST_SEED:-0}
+# sampled COMMAND...: every second one, or all
+sampled() {
+    turn=$((turn + 1))
+    if [ -n "${TSR_TEST_ALL:-}" ] || [ $((turn % 2)) = 1 ]; then "$@"; fi
+}
 abandoned "rank 0 is killed" "frozen:at=decode,n=9,how=thread,$ONCE"
 # A signal handler, which cannot write JSON, prints this.
 leaves_mpi() { grep -q "tessera: error: mpi: " err; }
-supervised "an exchange" MPI_Isend,100,1,self '.kind == "rank-failed" and .rank <= 1 and .host'
-supervised "rank 0 in an exchange" MPI_Isend,100,0,self '.then == "restart"'
-supervised "the last step" MPI_Finalize,1,1,self '.then == "restart"'
-supervised "mpirun itself" MPI_Isend,100,0,mpirun '.kind == "mpirun-stalled"'
-alone "the model is read" cpu pread,1,1,thread failed '.rank == 1 and .host and .doing == null'
-alone "a load" "frozen:at=load,n=3,$ONCE" none failed '.rank == 1 and .host and (.doing | . == "starts" or . == "loads")'
-alone "a call at load" "frozen:at=load,n=3,how=thread,$ONCE" none failed '.rank == 1 and .host and .doing == "loads"'
-alone "a call at a token" "frozen:at=decode,n=9,how=thread,$ONCE" none failed '.rank == 1 and .host and .doing == "works"'
-alone "a call of MPI" cpu MPI_Isend,100,1,thread failed '.rank == 1 and .host'
-alone "a call of MPI of rank 0" cpu MPI_Isend,100,0,thread error_names 0
-alone "the end of a rank" "frozen:at=end,how=thread,$ONCE" none error_names 1
-alone "the end of MPI" cpu MPI_Finalize,1,1,self leaves_mpi
+sampled supervised "an exchange" MPI_Isend,100,1,self '.kind == "rank-failed" and .rank <= 1 and .host'
+sampled supervised "rank 0 in an exchange" MPI_Isend,100,0,self '.then == "restart"'
+sampled supervised "the last step" MPI_Finalize,1,1,self '.then == "restart"'
+sampled supervised "mpirun itself" MPI_Isend,100,0,mpirun '.kind == "mpirun-stalled"'
+sampled alone "the model is read" cpu pread,1,1,thread failed '.rank == 1 and .host and .doing == null'
+sampled alone "a load" "frozen:at=load,n=3,$ONCE" none failed '.rank == 1 and .host and (.doing | . == "starts" or . == "loads")'
+sampled alone "a call at load" "frozen:at=load,n=3,how=thread,$ONCE" none failed '.rank == 1 and .host and .doing == "loads"'
+sampled alone "a call at a token" "frozen:at=decode,n=9,how=thread,$ONCE" none failed '.rank == 1 and .host and .doing == "works"'
+sampled alone "a call of MPI" cpu MPI_Isend,100,1,thread failed '.rank == 1 and .host'
+sampled alone "a call of MPI of rank 0" cpu MPI_Isend,100,0,thread error_names 0
+sampled alone "the end of a rank" "frozen:at=end,how=thread,$ONCE" none error_names 1
+sampled alone "the end of MPI" cpu MPI_Finalize,1,1,self leaves_mpi
 [ $bad = 0 ]

@@ -260,7 +260,13 @@ struct shape {
     float    softcap;
     int      alibi;
     float    sink; /* sinks of the heads are about this; 0: none */
+    uint64_t back; /* the second half of the tokens stands this many positions earlier */
 };
+
+static uint64_t position_of(const struct shape *s, uint64_t token)
+{
+    return s->past + token - (token > s->tokens / 2 ? s->back : 0);
+}
 
 static uint64_t cache_cols(const struct shape *s, uint32_t dtype)
 {
@@ -285,7 +291,7 @@ static void attention_in_double(const struct shape *s, const float *q, const dou
                                 const double *v, const float *slopes, uint64_t token, uint32_t head,
                                 double *out)
 {
-    uint64_t p = s->past + token, first = tsr_ref_first(p, s->window);
+    uint64_t p = position_of(s, token), first = tsr_ref_first(p, s->window);
     uint64_t kv = (uint64_t)s->kv_heads * s->dim;
     uint64_t at = first * kv + head / (s->heads / s->kv_heads) * s->dim;
     double  *scores = malloc((p + 1) * sizeof *scores);
@@ -313,7 +319,7 @@ static float *attend_on(struct tsr_cpu *c, const struct shape *s, const float *q
         rows[i] = (uint32_t)(i + ROW0);
     for (uint64_t t = 0; t < s->tokens; t++) {
         spans[2 * t] = ROW0;
-        spans[2 * t + 1] = (uint32_t)(s->past + t);
+        spans[2 * t + 1] = (uint32_t)position_of(s, t);
     }
     struct tsr_tensor rt = dev(c, rows, TSR_U32, 1, n, 0),
                       st = dev(c, spans, TSR_U32, s->tokens, 2, 0);
@@ -380,12 +386,13 @@ static void attention_is_near_double(void **state)
 {
     (void)state;
     static const struct shape shapes[] = {
-        { 1, 1, 16, 0, 0, 1, 0, 0, 0 },       { 4, 2, 8, 0, 0, 9, 0, 0, 0 },
-        { 2, 2, 80, 0, 40, 5, 0, 1, 0 },      { 8, 2, 64, 100, 270, 3, 50, 0, 0 },
-        { 3, 1, 33, 17, 0, 40, 0, 0, 0 },     { 2, 1, 128, 0, 600, 2, 0, 0, 0 },
-        { 2, 1, 256, 300, 700, 2, 30, 1, 0 }, { 8, 2, 64, 0, 270, 3, 0, 0, -2 },
-        { 5, 1, 33, 17, 0, 40, 0, 1, 3 },     { 3, 3, 8, 0, 20, 2, 2, 0, -60 },
-        { 2, 1, 16, 0, 20, 2, 0, 0, 40 },
+        { 1, 1, 16, 0, 0, 1, 0, 0, 0, 0 },       { 4, 2, 8, 0, 0, 9, 0, 0, 0, 0 },
+        { 2, 2, 80, 0, 40, 5, 0, 1, 0, 0 },      { 8, 2, 64, 100, 270, 3, 50, 0, 0, 0 },
+        { 3, 1, 33, 17, 0, 40, 0, 0, 0, 0 },     { 2, 1, 128, 0, 600, 2, 0, 0, 0, 0 },
+        { 2, 1, 256, 300, 700, 2, 30, 1, 0, 0 }, { 8, 2, 64, 0, 270, 3, 0, 0, -2, 0 },
+        { 5, 1, 33, 17, 0, 40, 0, 1, 3, 0 },     { 3, 3, 8, 0, 20, 2, 2, 0, -60, 0 },
+        { 2, 1, 16, 0, 20, 2, 0, 0, 40, 0 },     { 4, 2, 32, 0, 230, 40, 0, 0, 0, 7 },
+        { 2, 2, 96, 45, 480, 70, 0, 1, 0, 0 },   { 8, 2, 72, 0, 60, 37, 5, 0, 2, 0 },
     };
     static const uint32_t dtypes[] = { TSR_F32, TSR_F16, TSR_I8, TSR_E4M3, TSR_Q4 };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
@@ -437,7 +444,7 @@ static void attention_is_near_double(void **state)
 static void sinks_are_dropped(void **state)
 {
     (void)state;
-    struct shape s = { 4, 2, 24, 20, 40, 3, 0, 0, 0 };
+    struct shape s = { 4, 2, 24, 20, 40, 3, 0, 0, 0, 0 };
     uint64_t     n = s.past + s.tokens, H = (uint64_t)s.heads * s.dim;
     float       *q = rnd_new(s.tokens * H, 1), *k = rnd_new(n * s.kv_heads * s.dim, 1);
     float       *v = rnd_new(n * s.kv_heads * s.dim, 1);
