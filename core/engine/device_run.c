@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const op_name[] = { "?",        "linear",    "embed",  "norm", "rope",
-                                       "kv_store", "attention", "act",    "add",  "scale",
-                                       "gather",   "mix",       "columns" };
+static const char *const op_name[] = { "?",        "linear",    "embed",   "norm",    "rope",
+                                       "kv_store", "attention", "act",     "add",     "scale",
+                                       "gather",   "mix",       "columns", "hadamard" };
 
 tsr_status tsr_engine_device_other(struct tsr_engine_device *d, struct tsr_engine_device **other,
                                    struct tsr_err *err)

@@ -16,6 +16,8 @@ void K(mix)(float *out, const void *x, uint64_t stride, const float *weight, con
             uint64_t k, uint64_t n);
 void K(rope)(float *out, const float *x, const float *cosine, const float *sine, uint32_t heads,
              uint32_t head_dim, uint32_t rotary_dim, bool adjacent);
+void K(hadamard)(float *out, const float *x, uint64_t n, uint64_t base, const float *sign,
+                 uint64_t stride);
 void K(kv_store)(void *row, const float *x, uint32_t dtype, uint32_t heads, uint32_t head_dim);
 void K(attention)(const struct tsr_cpu_attention *a, uint64_t token, uint32_t kv_head,
                   float *scores);

@@ -23,6 +23,7 @@ const struct tsr_cpu_kernels TABLE(ISA_NAME) = {
     .scale = K(scale),
     .norm = K(norm),
     .rope = K(rope),
+    .hadamard = K(hadamard),
     .mix = K(mix),
     .kv_store = K(kv_store),
     .attention = K(attention),

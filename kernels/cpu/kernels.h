@@ -160,6 +160,9 @@ struct tsr_cpu_kernels {
     /* one token; out may be x */
     void (*rope)(float *out, const float *x, const float *cosine, const float *sine, uint32_t heads,
                  uint32_t head_dim, uint32_t rotary_dim, bool adjacent);
+    /* n numbers, n / base a power of two; sign [base] rows `stride` numbers apart; out may be x */
+    void (*hadamard)(float *out, const float *x, uint64_t n, uint64_t base, const float *sign,
+                     uint64_t stride);
     /* one cache row of `dtype` */
     void (*kv_store)(void *row, const float *x, uint32_t dtype, uint32_t heads, uint32_t head_dim);
     /* one token and KV head with all its query heads; scores: scratch of

@@ -112,6 +112,18 @@ static tsr_status mix_rows(void *arg, uint64_t begin, uint64_t end)
     return TSR_OK;
 }
 
+/* Work items: runs of head_dim columns, so that one token goes to several threads. */
+static tsr_status hadamard_runs(void *arg, uint64_t begin, uint64_t end)
+{
+    const struct rows *r = arg;
+    const uint64_t     n = r->op->head_dim, each = r->out.cols / n;
+    for (uint64_t i = begin; i < end; i++)
+        r->c->k->hadamard(row_f32(&r->out, i / each) + i % each * n,
+                          row_f32(&r->a, i / each) + i % each * n, n, r->b.p ? r->b.cols : 1,
+                          row_f32(&r->b, 0), r->b.stride / 4);
+    return TSR_OK;
+}
+
 /* What a row costs is in units of tsr_cpu_for(): about the bytes that it touches. */
 static tsr_status run_rows(const struct tsr_cpu *c, const struct tsr_op *op,
                            const struct tsr_op_parts *p)
@@ -138,6 +150,9 @@ static tsr_status run_rows(const struct tsr_cpu *c, const struct tsr_op *op,
         return tsr_cpu_for(c, r.out.rows, n * (op->softcap > 0 ? 32 : 8), scale_rows, &r);
     case TSR_OP_MIX:
         return tsr_cpu_for(c, r.out.rows, n * 4 * (1 + r.b.cols), mix_rows, &r);
+    case TSR_OP_HADAMARD:
+        return tsr_cpu_for(c, r.out.rows * (n / op->head_dim),
+                           (uint64_t)op->head_dim * 4 * (8 + r.b.cols), hadamard_runs, &r);
     case TSR_OP_COLUMNS:
         return tsr_cpu_for(c, n, r.out.rows * 8, take_columns, &r);
     default:

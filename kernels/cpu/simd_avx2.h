@@ -74,6 +74,23 @@ static inline v16 v_fma(v16 x, v16 y, v16 z)
 {
     return v_make(_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b));
 }
+/* Lane l has that of l ^ H. */
+static inline v16 v_swap1(v16 v)
+{
+    return v_make(_mm256_permute_ps(v.a, 0xb1), _mm256_permute_ps(v.b, 0xb1));
+}
+static inline v16 v_swap2(v16 v)
+{
+    return v_make(_mm256_permute_ps(v.a, 0x4e), _mm256_permute_ps(v.b, 0x4e));
+}
+static inline v16 v_swap4(v16 v)
+{
+    return v_make(_mm256_permute2f128_ps(v.a, v.a, 1), _mm256_permute2f128_ps(v.b, v.b, 1));
+}
+static inline v16 v_swap8(v16 v)
+{
+    return v_make(v.b, v.a);
+}
 static inline v16 v_neg(v16 v)
 {
     __m256 s = _mm256_set1_ps(-0.0f);

@@ -52,6 +52,23 @@ static inline v16 v_fma(v16 x, v16 y, v16 z)
 {
     return _mm512_fmadd_ps(x, y, z);
 }
+/* Lane l has that of l ^ H. */
+static inline v16 v_swap1(v16 v)
+{
+    return _mm512_permute_ps(v, 0xb1);
+}
+static inline v16 v_swap2(v16 v)
+{
+    return _mm512_permute_ps(v, 0x4e);
+}
+static inline v16 v_swap4(v16 v)
+{
+    return _mm512_shuffle_f32x4(v, v, 0xb1);
+}
+static inline v16 v_swap8(v16 v)
+{
+    return _mm512_shuffle_f32x4(v, v, 0x4e);
+}
 static inline v16 v_neg(v16 v)
 {
     return _mm512_xor_ps(v, _mm512_set1_ps(-0.0f));

@@ -70,6 +70,18 @@ static inline v16 v_fma(v16 a, v16 b, v16 c)
     EACH c.f[l] = fmaf(a.f[l], b.f[l], c.f[l]);
     return c;
 }
+/* Lane l has that of l ^ H, for H 1, 2, 4 or 8. */
+#define V_SWAP(h)                                                                                  \
+    static inline v16 v_swap##h(v16 a)                                                             \
+    {                                                                                              \
+        v16  r;                                                                                    \
+        EACH r.f[l] = a.f[l ^ (h)];                                                                \
+        return r;                                                                                  \
+    }
+V_SWAP(1)
+V_SWAP(2)
+V_SWAP(4)
+V_SWAP(8)
 static inline v16 v_neg(v16 a)
 {
     EACH a.f[l] = -a.f[l];

@@ -17,6 +17,7 @@
     X(k_gather)                                                                                    \
     X(k_mix)                                                                                       \
     X(k_columns)                                                                                   \
+    X(k_hadamard)                                                                                  \
     X(k_round)                                                                                     \
     X(k_rope)                                                                                      \
     X(k_norm)                                                                                      \

@@ -1,6 +1,6 @@
-/* elem.cu - operations on rows: ADD, ACT, SCALE, GATHER, MIX, COLUMNS, ROPE, rounding to BF16, NORM.
+/* elem.cu - operations on rows: ADD, ACT, SCALE, GATHER, MIX, COLUMNS, HADAMARD, ROPE, rounding to BF16, NORM.
  *
- * Reference: kernels/cpu/k_elem.c; held to its bytes by tests/gpu/ops.c.
+ * Reference: kernels/cpu/k_elem.c and k_hadamard.c; held to its bytes by tests/gpu/ops.c.
  * Bytes moved: what is read and written once, 4 bytes an element: ADD and gated ACT 12 n, SCALE,
  * ACT, GATHER and COLUMNS 8 n, ROPE 8 n and its angles; NORM 8 n and gain and bias, where a row of more than
  * NORM_TILE columns is read two or three times.
@@ -84,6 +84,36 @@ TSR_KERNEL(k_columns, struct k_rows, 256)
     {
         uint64_t r = i / a.n, c = i % a.n, from = AT(const uint32_t, a.b)[c];
         AT(float, a.out)[r * a.out_stride + c] = AT(const float, a.a)[r * a.a_stride + from];
+    }
+}
+
+/* A block for a run of head_dim columns; kind: rows of the matrix b, 1: there is none.  Reads and writes 8 n bytes, and
+ * the matrix once for each run. */
+TSR_KERNEL(k_hadamard, struct k_rows, 256)
+{
+    __shared__ float tile[K_HADAMARD];
+    const uint32_t   n = a.head_dim, base = a.kind, part = n / base;
+    const uint64_t   each = a.n / n, r = blockIdx.x / each, first = blockIdx.x % each * n;
+    const float     *x = AT(const float, a.a) + r * a.a_stride + first;
+    const float     *sign = AT(const float, a.b);
+    float           *out = AT(float, a.out) + r * a.out_stride + first;
+    for (uint32_t i = threadIdx.x; i < n; i += 256)
+        tile[i] = x[i];
+    __syncthreads();
+    for (uint32_t half = 1; half < part; half *= 2) {
+        for (uint32_t i = threadIdx.x; i < n / 2; i += 256) {
+            uint32_t at = i / half * (2 * half) + i % half;
+            float    lo = tile[at], hi = tile[at + half];
+            tile[at] = lo + hi;
+            tile[at + half] = lo - hi;
+        }
+        __syncthreads();
+    }
+    for (uint32_t i = threadIdx.x; i < n; i += 256) {
+        float sum = base > 1 ? 0.0f : tile[i];
+        for (uint32_t b = 0; b < base && base > 1; b++)
+            sum = fmaf(tile[b * part + i % part], sign[b * a.b_stride + i / part], sum);
+        out[i] = sum * a.scale;
     }
 }
 

@@ -19,12 +19,13 @@
 
 #include <stdint.h>
 
-#define K_PANEL    32u  /* rows of a panel */
-#define K_STEP     32u  /* columns of a step */
-#define K_HALF     16u  /* of half a step: groups may begin there */
-#define K_SEGMENTS 8u   /* at most, docs/decisions/numerics.md */
-#define K_BLOCK    128u /* columns of an activation block, counted inside a segment */
-#define K_GEMM     64u  /* tokens of a tile of the GEMM kernels */
+#define K_PANEL    32u   /* rows of a panel */
+#define K_STEP     32u   /* columns of a step */
+#define K_HALF     16u   /* of half a step: groups may begin there */
+#define K_SEGMENTS 8u    /* at most, docs/decisions/numerics.md */
+#define K_BLOCK    128u  /* columns of an activation block, counted inside a segment */
+#define K_HADAMARD 8192u /* columns of a run of HADAMARD, at most: they are in shared memory */
+#define K_GEMM     64u   /* tokens of a tile of the GEMM kernels */
 /* Bytes of shared memory that launches ask for: of k_tile16_* and k_tile32_*, and of k_block_int. */
 #define K_TILE_SHARED  65536u
 #define K_BLOCK_SHARED 229248u

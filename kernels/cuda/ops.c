@@ -1,6 +1,8 @@
 /* ops.c - the operations that go row by row, and the dispatch. */
 #include "backend.h"
 
+#include <math.h>
+
 #define EACH_BLOCKS 65535u /* more elements go round */
 
 struct rows {
@@ -40,6 +42,19 @@ static tsr_status each(const struct rows *r, enum tsr_cuda_kernel kernel, const 
                            1, 256, a, sizeof *a, err);
 }
 
+static tsr_status run_hadamard(const struct rows *r, struct k_rows *a, struct tsr_err *err)
+{
+    const uint32_t n = r->op->head_dim;
+    if (n > K_HADAMARD)
+        return tsr_fail(err, TSR_E_UNSUPPORTED,
+                        "HADAMARD: runs have %u columns, this device takes at most %u", n,
+                        K_HADAMARD);
+    a->kind = r->b.p ? (uint32_t)r->b.cols : 1;
+    a->scale = (float)(1 / sqrt((double)n));
+    return tsr_cuda_launch(r->c, r->stream, KERNEL_k_hadamard, r->out.rows * (r->out.cols / n), 1,
+                           1, 256, a, sizeof *a, err);
+}
+
 static tsr_status run_rows(struct tsr_cuda *c, void *stream, const struct tsr_op *op,
                            const struct tsr_op_parts *p, struct tsr_err *err)
 {
@@ -70,6 +85,8 @@ static tsr_status run_rows(struct tsr_cuda *c, void *stream, const struct tsr_op
     case TSR_OP_MIX:
         a.kind = (uint32_t)r.b.cols;
         return each(&r, KERNEL_k_mix, &a, all, err);
+    case TSR_OP_HADAMARD:
+        return run_hadamard(&r, &a, err);
     case TSR_OP_COLUMNS:
         return each(&r, KERNEL_k_columns, &a, all, err);
     default:

@@ -22,6 +22,10 @@ void tsr_ref_norm(double *y, double *size, const float *x, const float *gain, co
 void tsr_ref_rope(double *y, double *size, const float *x, const float *cosine, const float *sine,
                   uint64_t head_dim, uint64_t rotary_dim, bool adjacent);
 
+/* One run of HADAMARD: y, size, x [n]; base [b][b], NULL: b is 1.  n^2 terms. */
+void tsr_ref_hadamard(double *y, double *size, const float *x, uint64_t n, const float *base,
+                      uint64_t b);
+
 /* TSR_FUNC_* of one number; CLAMPED of a gate g and its factor u; and the value of SCALE for one. */
 double tsr_ref_func(uint32_t func, double x);
 double tsr_ref_clamped(double g, double u, double alpha, double limit);

@@ -58,6 +58,27 @@ void tsr_ref_rope(double *y, double *size, const float *x, const float *cosine, 
     }
 }
 
+/* Sylvester's matrix has -1 where the indices of row and column share an odd number of bits. */
+void tsr_ref_hadamard(double *y, double *size, const float *x, uint64_t n, const float *base,
+                      uint64_t b)
+{
+    uint64_t part = n / b;
+    for (uint64_t j = 0; j < n; j++) {
+        double sum = 0, magnitude = 0;
+        for (uint64_t i = 0; i < n; i++) {
+            double   h = base ? (double)base[i / part * b + j / part] : 1;
+            unsigned odd = 0;
+            for (uint64_t both = (i % part) & (j % part); both; both &= both - 1)
+                odd ^= 1;
+            sum += (double)x[i] * (odd ? -h : h);
+            magnitude += fabs((double)x[i] * h);
+        }
+        y[j] = sum / sqrt((double)n);
+        if (size)
+            size[j] = magnitude / sqrt((double)n);
+    }
+}
+
 double tsr_ref_func(uint32_t func, double x)
 {
     switch (func) {

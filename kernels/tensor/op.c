@@ -138,6 +138,23 @@ static tsr_status check_act(const struct check *c)
     return check_optional(c, 1, "in1", c->p->out.rows, c->p->out.cols);
 }
 
+static tsr_status check_hadamard(const struct check *c)
+{
+    const struct tsr_tensor *base = c->op->in[1];
+    uint64_t                 b = base ? base->rows : 1, n = c->op->head_dim;
+    if (b == 0 || b > TSR_HADAMARD_BASE)
+        return tsr_fail(c->err, TSR_E_INVAL, "HADAMARD: in1 has %llu rows, wanted 1 to %d", U(b),
+                        TSR_HADAMARD_BASE);
+    if (n == 0 || n % b || (n / b & (n / b - 1)) != 0)
+        return tsr_fail(c->err, TSR_E_INVAL,
+                        "HADAMARD: head_dim %llu is not a power of two times the %llu rows of in1",
+                        U(n), U(b));
+    if (c->p->out.cols % n)
+        return tsr_fail(c->err, TSR_E_INVAL, "HADAMARD: %llu columns are no runs of %llu",
+                        U(c->p->out.cols), U(n));
+    return base ? check_in(c, 1, "in1", TSR_F32, b, b, 0) : TSR_OK;
+}
+
 /* out and in0 of one shape, in place allowed; then the requirements of the kind. */
 static tsr_status check_rows(const struct check *c)
 {
@@ -152,6 +169,8 @@ static tsr_status check_rows(const struct check *c)
         return check_rope(c);
     case TSR_OP_ACT:
         return check_act(c);
+    case TSR_OP_HADAMARD:
+        return check_hadamard(c);
     case TSR_OP_ADD:
         return check_in(c, 1, "in1", TSR_F32, c->p->out.rows, c->p->out.cols, 1);
     default: /* SCALE has no further requirement */
@@ -308,7 +327,8 @@ tsr_status tsr_op_check(const struct tsr_op_source *s, const struct tsr_op *op,
                   [TSR_OP_SCALE] = { "SCALE", check_rows },
                   [TSR_OP_GATHER] = { "GATHER", check_gather },
                   [TSR_OP_MIX] = { "MIX", check_mix },
-                  [TSR_OP_COLUMNS] = { "COLUMNS", check_columns } };
+                  [TSR_OP_COLUMNS] = { "COLUMNS", check_columns },
+                  [TSR_OP_HADAMARD] = { "HADAMARD", check_rows } };
     *p = (struct tsr_op_parts){ 0 };
     if (op->kind >= sizeof kinds / sizeof *kinds || !kinds[op->kind].check)
         return tsr_fail(err, TSR_E_UNSUPPORTED, "operation %u is not known to the %s backend",

@@ -245,9 +245,9 @@ static void test_bad_backend(void **state)
         "linear",       "linear_act",     "embed",          "norm",
         "rope",         "kv_store",       "attention",      "act",
         "add",          "scale",          "gather",         "mix",
-        "columns",      "writes",         "in_place",       "order",
-        "unknown_op",   "shapes",         "repeats",        "numerics",
-        "segments",     "codec",          "codec_ranges"
+        "columns",      "hadamard",       "writes",         "in_place",
+        "order",        "unknown_op",     "shapes",         "repeats",
+        "numerics",     "segments",       "codec",          "codec_ranges"
     };
     complete("backend", faults, COUNT(faults), NULL);
     each_fault("backend", faults, COUNT(faults), 9);

@@ -345,6 +345,32 @@ static bool columns(const struct tsr_op *op)
     return true;
 }
 
+/* Sylvester's matrix by the signs of its entries, in double. */
+static bool hadamard(const struct tsr_op *op)
+{
+    uint64_t n = op->head_dim, b = op->in[1] ? op->in[1]->rows : 1, part = b ? n / b : 0;
+    float    x[4096];
+    if (!part || n > 4096 || op->out->cols % n ||
+        !is(op->in[0], TSR_F32, op->out->rows, op->out->cols) ||
+        (op->in[1] && !is(op->in[1], TSR_F32, b, b)))
+        return false;
+    for (uint64_t at = 0; at < op->out->rows * op->out->cols; at += n) {
+        float *y = f32(op->out, at / op->out->cols) + at % op->out->cols;
+        memcpy(x, f32(op->in[0], at / op->out->cols) + at % op->out->cols, n * sizeof *x);
+        for (uint64_t j = 0; j < n; j++) {
+            double sum = 0;
+            for (uint64_t i = 0; i < n; i++) {
+                double h = op->in[1] ? (double)f32(op->in[1], i / part)[j / part] : 1;
+                for (uint64_t both = (i % part) & (j % part); both; both &= both - 1)
+                    h = -h;
+                sum += h * (double)x[i];
+            }
+            y[j] = (float)(sum / sqrt((double)n));
+        }
+    }
+    return true;
+}
+
 static bool mix(const struct tsr_op *op)
 {
     uint64_t h = op->out->cols, n = op->out->rows, k = op->in[1]->cols;
@@ -368,11 +394,11 @@ static tsr_status run(void *self, void *stream, const struct tsr_op *op, struct 
 {
     static bool (*const table[])(const struct tsr_op *) = {
         NULL,        linear,      embed,       norm,   rope, kv_store, attention,
-        elementwise, elementwise, elementwise, gather, mix,  columns
+        elementwise, elementwise, elementwise, gather, mix,  columns,  hadamard
     };
     struct naive *n = self;
     (void)stream;
-    if (op->kind == 0 || op->kind > TSR_OP_COLUMNS)
+    if (op->kind == 0 || op->kind > TSR_OP_HADAMARD)
         return tsr_fail(err, TSR_E_INVAL, "naive: operation %u", op->kind);
     if (n->decline_ops >> op->kind & 1)
         return tsr_fail(err, TSR_E_UNSUPPORTED, "naive: told to decline");

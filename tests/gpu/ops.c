@@ -118,6 +118,29 @@ static bool columns(struct pair *p)
     return ok;
 }
 
+static bool hadamard(struct pair *p)
+{
+    static const uint32_t bases[] = { 1, 3, 12, 28 };
+    float                 sign[28 * 28];
+    struct pair_tensor    x[3];
+    char                  what[80];
+    uint32_t              b = bases[pair_draw(p, 4)], run = b << pair_draw(p, b > 1 ? 6 : 11);
+    uint64_t              rows = 1 + pair_draw(p, 4), n = run * (1 + pair_draw(p, 3));
+    struct tsr_op         op = { .kind = TSR_OP_HADAMARD, .head_dim = run };
+    for (uint32_t i = 0; i < b * b; i++)
+        sign[i] = pair_draw(p, 2) ? 1.0f : -1.0f;
+    (void)snprintf(what, sizeof what, "HADAMARD of %u over %u, %d rows of %d", run, b, (int)rows,
+                   (int)n);
+    bool ok = pair_tensor(p, &x[0], TSR_F32, rows, n, NULL) &&
+              pair_tensor(p, &x[1], TSR_F32, rows, n, NULL) &&
+              pair_tensor(p, &x[2], TSR_F32, b, b, sign);
+    struct pair_tensor *v[TSR_OP_INPUTS + 1] = { &x[0], pair_draw(p, 2) ? &x[1] : &x[0],
+                                                 b > 1 ? &x[2] : NULL };
+    ok = ok && pair_run(p, what, &op, v, NULL);
+    drop(p, x, 3);
+    return ok;
+}
+
 static bool mix(struct pair *p)
 {
     uint32_t           rows[40];
@@ -140,7 +163,7 @@ static bool mix(struct pair *p)
 bool pair_check_ops(struct pair *p, uint64_t count)
 {
     bool (*const kinds[])(struct pair *) = { elementwise, norm, pair_attention, rope,
-                                             gather,      mix,  columns };
+                                             gather,      mix,  columns,        hadamard };
     for (uint64_t i = 0; i < count; i++)
         if (!kinds[i % (sizeof kinds / sizeof kinds[0])](p))
             return false;

@@ -205,6 +205,20 @@ static void shapes_of_operations(void **state)
     run_ok(c, &columns);
     columns.in[0] = &few;
     refused(&columns, "", "COLUMNS column#2");
+    struct tsr_tensor three = dev(c, NULL, TSR_F32, 3, 3, 0);
+    struct tsr_op     turn = {
+            .struct_size = sizeof turn, .kind = TSR_OP_HADAMARD, .out = &y, .in = { &x }, .head_dim = 8
+    };
+    run_ok(c, &turn);
+    turn.head_dim = 16;
+    refused(&turn, "", "HADAMARD columns runs");
+    turn.head_dim = 12;
+    refused(&turn, "", "HADAMARD head_dim");
+    turn.in[1] = &three;
+    run_ok(c, &turn);
+    three.cols = 2;
+    refused(&turn, "HADAMARD", "in1");
+    undev(c, &three);
     struct tsr_op lin = {
         .struct_size = sizeof lin, .kind = TSR_OP_LINEAR, .out = &y, .in = { &x }
     };

@@ -232,6 +232,40 @@ static void columns_in_another_order(void **state)
     free(y);
 }
 
+/* Runs of a power of two alone, and across 3, 12 and 28 rows, whose entries need be no Hadamard matrix here.  Every number
+ * passes log2(part) additions and, with rows, a chain of them, each of at most the magnitude of all terms. */
+static void hadamard_is_the_matrix(void **state)
+{
+    static const struct {
+        uint32_t run, base, runs;
+    } cases[] = { { 1, 1, 3 },   { 2, 1, 5 },      { 8, 1, 4 },       { 16, 1, 1 },   { 32, 1, 3 },
+                  { 64, 1, 2 },  { 128, 1, 1 },    { 512, 1, 2 },     { 2048, 1, 1 }, { 12, 12, 2 },
+                  { 96, 12, 3 }, { 3 * 64, 3, 2 }, { 28 * 64, 28, 1 } };
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        const uint64_t n = cases[k].run, b = cases[k].base, T = 3, cols = n * cases[k].runs;
+        float         *x = rnd_new(T * cols, 1), *sign = rnd_new(b * b, 1);
+        double        *want = malloc(n * sizeof *want), *size = malloc(n * sizeof *size);
+        assert_true(want && size);
+        for (uint64_t i = 0; i < b * b; i++)
+            sign[i] = sign[i] < 0 ? -1.0f : 1.0f;
+        struct tsr_op op = { .kind = TSR_OP_HADAMARD, .head_dim = (uint32_t)n };
+        struct input  in[] = { { x, TSR_F32, T, cols }, { b > 1 ? sign : NULL, TSR_F32, b, b } };
+        float        *y = run_all(op, T, cols, in, 2, 4);
+        for (uint64_t i = 0; i < T * cols; i += n) {
+            tsr_ref_hadamard(want, size, x + i, n, b > 1 ? sign : NULL, b);
+            for (uint64_t j = 0; j < n; j++)
+                near((double)y[i + j], want[j],
+                     (log2((double)(n / b)) + (double)b + 2) * 0x1p-24 * size[j], "hadamard");
+        }
+        free(x);
+        free(sign);
+        free(want);
+        free(size);
+        free(y);
+    }
+}
+
 static void mix_adds_rows_in_order(void **state)
 {
     (void)state;
@@ -530,6 +564,7 @@ int main(void)
         cmocka_unit_test(clamped_gates),
         cmocka_unit_test(gather_takes_rows),
         cmocka_unit_test(columns_in_another_order),
+        cmocka_unit_test(hadamard_is_the_matrix),
         cmocka_unit_test(mix_adds_rows_in_order),
         cmocka_unit_test(attention_is_near_double),
         cmocka_unit_test(sinks_are_dropped),

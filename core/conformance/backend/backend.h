@@ -113,6 +113,7 @@ void tsr_backend_rule_scale(struct tsr_conformance_case *c);
 void tsr_backend_rule_gather(struct tsr_conformance_case *c);
 void tsr_backend_rule_mix(struct tsr_conformance_case *c);
 void tsr_backend_rule_columns(struct tsr_conformance_case *c);
+void tsr_backend_rule_hadamard(struct tsr_conformance_case *c);
 void tsr_backend_rule_writes(struct tsr_conformance_case *c);
 void tsr_backend_rule_in_place(struct tsr_conformance_case *c);
 void tsr_backend_rule_repeats(struct tsr_conformance_case *c);

@@ -82,6 +82,27 @@ static void rope(const struct tsr_conformance_trial *t, uint64_t row, float *y)
         }
 }
 
+/* One run: the stages of 1, 2, 4, ..., then the chains across the parts, then the scale. */
+static void hadamard(const struct tsr_conformance_trial *t, const float *x, float *y)
+{
+    uint64_t n = t->op.head_dim, b = t->op.in[1] ? t->op.in[1]->rows : 1, part = n / b;
+    float    scale = (float)(1 / sqrt((double)n)), v[1024];
+    memcpy(v, x, n * sizeof *v);
+    for (uint64_t half = 1; half < part; half *= 2)
+        for (uint64_t i = 0; i < n; i++)
+            if ((i % part & half) == 0) {
+                float lo = v[i], hi = v[i + half];
+                v[i] = lo + hi;
+                v[i + half] = lo - hi;
+            }
+    for (uint64_t j = 0; j < n; j++) {
+        float sum = b > 1 ? 0 : v[j];
+        for (uint64_t k = 0; k < b && b > 1; k++)
+            sum = fmaf(v[k * part + j % part], t->x[1][k * b + j / part], sum);
+        y[j] = sum * scale;
+    }
+}
+
 /* False where the page fixes more than a reader can repeat: polynomials are the CPU backend's. */
 static bool in_order(const struct tsr_conformance_trial *t, float *y)
 {
@@ -104,6 +125,10 @@ static bool in_order(const struct tsr_conformance_trial *t, float *y)
         case TSR_OP_ROPE:
             if (i % n == 0)
                 rope(t, i / n, y + i);
+            break;
+        case TSR_OP_HADAMARD:
+            if (i % t->op.head_dim == 0)
+                hadamard(t, t->x[0] + i, y + i);
             break;
         case TSR_OP_ADD:
             y[i] = t->x[0][i] + t->x[1][i];
@@ -139,7 +164,7 @@ void tsr_backend_rule_numerics(struct tsr_conformance_case *c)
     tsr_conformance_device_make(&d, c);
     if (!d.exact)
         tsr_conformance_rule_skip(c, "the backend does not say that it is deterministic");
-    for (uint32_t op = TSR_OP_LINEAR; op <= TSR_OP_COLUMNS; op++)
+    for (uint32_t op = TSR_OP_LINEAR; op <= TSR_OP_HADAMARD; op++)
         for (uint64_t v = 0; v < tsr_conformance_trial_count(op); v++) {
             struct tsr_conformance_trial t;
             if (!tsr_conformance_trial_make(&d, &t, op, v))

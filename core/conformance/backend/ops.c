@@ -91,6 +91,10 @@ void tsr_backend_rule_columns(struct tsr_conformance_case *c)
 {
     operation(c, TSR_OP_COLUMNS);
 }
+void tsr_backend_rule_hadamard(struct tsr_conformance_case *c)
+{
+    operation(c, TSR_OP_HADAMARD);
+}
 
 /* ---- all operations --------------------------------------------------------------- */
 
@@ -102,7 +106,7 @@ static void every_trial(struct tsr_conformance_case *c,
     struct tsr_conformance_device d;
     uint64_t                      taken = 0;
     tsr_conformance_device_make(&d, c);
-    for (uint32_t op = TSR_OP_LINEAR; op <= TSR_OP_COLUMNS; op++)
+    for (uint32_t op = TSR_OP_LINEAR; op <= TSR_OP_HADAMARD; op++)
         for (uint64_t v = 0; v < tsr_conformance_trial_count(op); v++) {
             struct tsr_conformance_trial t;
             if (!tsr_conformance_trial_make(&d, &t, op, v) || !tsr_conformance_trial_run(&d, &t))
@@ -181,8 +185,9 @@ static bool may_be_in_place(const struct tsr_op *op, uint32_t i)
         return false;
     if (op->kind == TSR_OP_ADD)
         return i < 2;
-    return i == 0 && (op->kind == TSR_OP_NORM || op->kind == TSR_OP_ROPE ||
-                      op->kind == TSR_OP_ACT || op->kind == TSR_OP_SCALE);
+    return i == 0 &&
+           (op->kind == TSR_OP_NORM || op->kind == TSR_OP_ROPE || op->kind == TSR_OP_ACT ||
+            op->kind == TSR_OP_SCALE || op->kind == TSR_OP_HADAMARD);
 }
 
 static void same_in_place(struct tsr_conformance_device *d, struct tsr_conformance_trial *t,
@@ -343,13 +348,21 @@ static bool spoil(struct tsr_conformance_trial *t, uint32_t way, const char **wh
         op->softcap = 0;
         op->in[1] = op->in[0];
         return op->kind == TSR_OP_ACT;
+    case 11:
+        *what = "with runs that do not divide its columns";
+        op->head_dim = 2048;
+        return op->kind == TSR_OP_HADAMARD;
+    case 12:
+        *what = "with runs of three numbers";
+        op->head_dim = 3;
+        return op->kind == TSR_OP_HADAMARD;
     default:
         *what = "with a function that does not exist";
         op->func = 99;
         return op->kind == TSR_OP_ACT;
     }
 }
-#define WAYS 12u
+#define WAYS 14u
 
 static void refused(struct tsr_conformance_device *d, struct tsr_conformance_trial *t,
                     uint64_t variant)

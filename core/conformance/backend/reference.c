@@ -169,6 +169,15 @@ static void columns(struct tsr_conformance_device *d, struct tsr_conformance_tri
     }
 }
 
+static void hadamard(struct tsr_conformance_device *d, struct tsr_conformance_trial *t)
+{
+    uint64_t n = t->op.head_dim, b = t->op.in[1] ? t->op.in[1]->rows : 1;
+    for (uint64_t i = 0; i < t->n; i += n) {
+        tsr_ref_hadamard(t->want + i, t->room + i, t->x[0] + i, n, t->op.in[1] ? t->x[1] : NULL, b);
+        set_row(d, t, i, n);
+    }
+}
+
 static void mix(struct tsr_conformance_device *d, struct tsr_conformance_trial *t)
 {
     uint64_t n = t->out.t.cols, k = t->op.in[1]->cols;
@@ -188,10 +197,11 @@ void tsr_conformance_trial_reference(struct tsr_conformance_device *d,
                                      struct tsr_conformance_trial  *t)
 {
     static void (*const f[])(struct tsr_conformance_device *, struct tsr_conformance_trial *) = {
-        [TSR_OP_LINEAR] = linear,   [TSR_OP_EMBED] = embed,       [TSR_OP_NORM] = norm,
-        [TSR_OP_ROPE] = rope,       [TSR_OP_KV_STORE] = kv_store, [TSR_OP_ATTENTION] = attention,
-        [TSR_OP_ACT] = elementwise, [TSR_OP_ADD] = elementwise,   [TSR_OP_SCALE] = elementwise,
-        [TSR_OP_GATHER] = gather,   [TSR_OP_MIX] = mix,           [TSR_OP_COLUMNS] = columns,
+        [TSR_OP_LINEAR] = linear,     [TSR_OP_EMBED] = embed,       [TSR_OP_NORM] = norm,
+        [TSR_OP_ROPE] = rope,         [TSR_OP_KV_STORE] = kv_store, [TSR_OP_ATTENTION] = attention,
+        [TSR_OP_ACT] = elementwise,   [TSR_OP_ADD] = elementwise,   [TSR_OP_SCALE] = elementwise,
+        [TSR_OP_GATHER] = gather,     [TSR_OP_MIX] = mix,           [TSR_OP_COLUMNS] = columns,
+        [TSR_OP_HADAMARD] = hadamard,
     };
     f[t->op.kind](d, t);
 }

@@ -178,6 +178,7 @@ static const struct tsr_conformance_rule rules[] = {
     OPERATION("gather", "GATHER", tsr_backend_rule_gather),
     OPERATION("mix", "MIX", tsr_backend_rule_mix),
     OPERATION("columns", "COLUMNS", tsr_backend_rule_columns),
+    OPERATION("hadamard", "HADAMARD", tsr_backend_rule_hadamard),
     { .name = "backend-writes",
       .text = "An operation writes the rows of its output and nothing else, and leaves its "
               "inputs alone.",

@@ -11,10 +11,10 @@
 
 const char *tsr_conformance_op_name(uint32_t op)
 {
-    static const char *const names[] = { "operation 0", "LINEAR",    "EMBED",  "NORM", "ROPE",
-                                         "KV_STORE",    "ATTENTION", "ACT",    "ADD",  "SCALE",
-                                         "GATHER",      "MIX",       "COLUMNS" };
-    return op <= TSR_OP_COLUMNS ? names[op] : "an unknown operation";
+    static const char *const names[] = { "operation 0", "LINEAR",    "EMBED",   "NORM",    "ROPE",
+                                         "KV_STORE",    "ATTENTION", "ACT",     "ADD",     "SCALE",
+                                         "GATHER",      "MIX",       "COLUMNS", "HADAMARD" };
+    return op <= TSR_OP_HADAMARD ? names[op] : "an unknown operation";
 }
 
 static float *numbers(struct tsr_conformance_device *d, uint64_t stream, uint64_t n)
@@ -266,6 +266,35 @@ static bool make_columns(struct tsr_conformance_device *d, struct tsr_conformanc
     return true;
 }
 
+/* in1 in the trials with one: of 1 and -1, and orthogonal in the second alone, which no backend needs to know. */
+static const float signs4[] = { 1, 1, 1, 1, 1, -1, 1, -1, 1, 1, -1, -1, 1, -1, -1, 1 };
+
+static bool make_hadamard(struct tsr_conformance_device *d, struct tsr_conformance_trial *t,
+                          uint64_t v)
+{
+    static const struct {
+        uint32_t rows, cols, run, base;
+    } cases[] = { { 3, 24, 8, 1 },
+                  { 2, 128, 64, 1 },
+                  { 1, 1024, 512, 1 },
+                  { 3, 40, 20, 5 },
+                  { 2, 256, 128, 4 } };
+    uint32_t b = cases[v].base;
+    t->op.head_dim = cases[v].run;
+    (void)snprintf(t->what, sizeof t->what, "HADAMARD of %u x %u, runs of %u over %u rows",
+                   cases[v].rows, cases[v].cols, cases[v].run, b);
+    input(d, t, 0, cases[v].rows, cases[v].cols);
+    if (b > 1) {
+        t->x[1] = tsr_conformance_rule_memory(d->c, (uint64_t)b * b * sizeof(float));
+        for (uint32_t i = 0; i < b * b; i++)
+            t->x[1][i] = b == 4 ? signs4[i] : i % 3 ? 1.0f : -1.0f;
+        tsr_conformance_grid_make(d, &t->in[1], TSR_F32, b, b, t->x[1]);
+        t->op.in[1] = &t->in[1].t;
+    }
+    output(d, t, cases[v].rows, cases[v].cols);
+    return true;
+}
+
 static bool make_mix(struct tsr_conformance_device *d, struct tsr_conformance_trial *t, uint64_t v)
 {
     static const uint32_t rows[] = { 6, 2, 2, 0, 5, 6, 1, 1, 3, 4, 0, 2 };
@@ -288,6 +317,7 @@ static const struct {
     [TSR_OP_ACT] = { 9, make_act },           [TSR_OP_ADD] = { 1, make_plain },
     [TSR_OP_SCALE] = { 2, make_plain },       [TSR_OP_GATHER] = { 1, make_gather },
     [TSR_OP_MIX] = { 2, make_mix },           [TSR_OP_COLUMNS] = { 1, make_columns },
+    [TSR_OP_HADAMARD] = { 5, make_hadamard },
 };
 
 uint64_t tsr_conformance_trial_count(uint32_t op)

@@ -104,6 +104,10 @@ struct tsr_tensor {
  *            in2 U32 [M,K] of in0 [T,H], added in the order of j (since minor 1)
  * COLUMNS    out [T,N]: column n is column in1 U32 [1,N] of in0 [T,H], bit by bit (since
  *            minor 1)
+ * HADAMARD   out [T,N], in0 the same (in place allowed): every run x of head_dim columns
+ *            becomes x H / sqrt(head_dim), where H is the Kronecker product of in1 [b,b],
+ *            of 1 and -1 (NULL: b = 1), and Sylvester's matrix of head_dim / b rows, a power
+ *            of two.  b is at most 64 and head_dim divides N (since minor 1)
  */
 #define TSR_OP_LINEAR    1u
 #define TSR_OP_EMBED     2u
@@ -117,8 +121,12 @@ struct tsr_tensor {
 #define TSR_OP_GATHER    10u
 #define TSR_OP_MIX       11u
 #define TSR_OP_COLUMNS   12u
+#define TSR_OP_HADAMARD  13u
 
 #define TSR_OP_INPUTS 5
+
+/* The most rows of in1 of HADAMARD. */
+#define TSR_HADAMARD_BASE 64
 
 struct tsr_op {
     uint32_t                 struct_size;
