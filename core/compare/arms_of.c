@@ -28,9 +28,10 @@ static tsr_status texts_of(const struct compare *c, const struct compare_arm *a,
 json_t *compare_rotation_json(const struct compare *c, const struct compare_arm *a)
 {
     struct tsr_rotate_options o = tsr_pipeline_rotate_options(c->job, &a->rotation);
-    return json_pack("{s:s, s:s, s:I, s:s}", "kind", tsr_pipeline_rotate_kinds[o.kind].name,
-                     "sites", tsr_pipeline_rotate_sites_name(o.sites), "seed", (json_int_t)o.seed,
-                     "dtype", tsr_dtype_name(o.dtype));
+    return json_pack("{s:s, s:s, s:s, s:I, s:s}", "kind", tsr_pipeline_rotate_kinds[o.kind].name,
+                     "sites", tsr_pipeline_rotate_sites_name(o.sites), "online",
+                     tsr_pipeline_rotate_online_name(o.sites), "seed", (json_int_t)o.seed, "dtype",
+                     tsr_dtype_name(o.dtype));
 }
 
 tsr_status compare_arm_of(struct compare *c, struct compare_arm *a, struct tsr_err *err)

@@ -97,7 +97,8 @@ static const struct tsr_option tp_options[] = {
     TSR_OPTION_ENUM(struct arm_tp, kv, TSR_F32, tsr_kv_choices, "The KV cache."),
     TSR_OPTION_STRING(struct arm_tp, kv_layers, "", TSR_KV_LAYERS_HELP),
     TSR_OPTION_INT(struct arm_tp, act_bits, 0, 0, 8, NULL, "Bits of the inputs of linears."),
-    TSR_OPTION_NODE(struct arm_tp, rotate, "The original is rotated first: {kind, sites, seed}."),
+    TSR_OPTION_NODE(struct arm_tp, rotate,
+                    "The original is rotated first: {kind, sites, online, seed}."),
     TSR_PIPELINE_TP_OPTIONS(struct arm_tp, k),
 };
 

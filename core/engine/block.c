@@ -1,6 +1,7 @@
 /* One decoder layer over e->h, from the top: forward.c calls tsr_engine_block_run(), which runs attention and
  * feed-forward, each in its residual with the norms where the family puts them.  What else may happen at a
  * linear (calibration, sums over ranks, compensation) hangs on hooks.h. */
+#include "engine/online.h"
 #include "engine/recurrent.h"
 
 typedef tsr_status (*sublayer)(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *in,
@@ -85,7 +86,7 @@ static tsr_status residual(struct tsr_engine *e, uint64_t layer, uint64_t n, sub
     return add_scaled(e, hp->residual_from_norm ? &x : &h, &y, &h, err);
 }
 
-/* in -> q, k, v, z (latent attention: latent.c) -> q and k normed and rotated -> k and v into the cache -> attention ->
+/* in -> q, k, v, z (latent attention: latent.c) -> q and k normed, rotated, transformed -> k and v into the cache -> attention ->
  * times sigmoid(z), if there is a z -> o -> out */
 tsr_status tsr_engine_block_attention(struct tsr_engine *e, uint64_t layer,
                                       const struct tsr_tensor *in, const struct tsr_tensor *out,
@@ -113,6 +114,8 @@ tsr_status tsr_engine_block_attention(struct tsr_engine *e, uint64_t layer,
     }
     TSR_TRY(rotate(e, layer, &q, e->share.heads, err));
     TSR_TRY(rotate(e, layer, &k, e->share.kv_heads, err));
+    TSR_TRY(tsr_engine_online_run(e, e->dev, TSR_ENGINE_ONLINE_KEYS, &q, err));
+    TSR_TRY(tsr_engine_online_run(e, e->dev, TSR_ENGINE_ONLINE_KEYS, &k, err));
     TSR_TRY(tsr_engine_cache_move(e, layer, err));
     TSR_TRY(store(e, layer, &k, &l->k, err));
     TSR_TRY(store(e, layer, &v, &l->v, err));
@@ -124,7 +127,7 @@ tsr_status tsr_engine_block_attention(struct tsr_engine *e, uint64_t layer,
     return tsr_engine_run_linears(e, layer, TSR_MODEL_SITE_O_IN, &a, &out, err);
 }
 
-/* in -> gate, up -> func(gate) * up, or func(up) -> down -> out */
+/* in -> gate, up -> func(gate) * up, or func(up) -> transformed -> down -> out */
 tsr_status tsr_engine_block_feed_forward(struct tsr_engine *e, uint64_t layer,
                                          const struct tsr_tensor *in, const struct tsr_tensor *out,
                                          struct tsr_err *err)
@@ -144,6 +147,7 @@ tsr_status tsr_engine_block_feed_forward(struct tsr_engine *e, uint64_t layer,
                          .scale = hp->func_alpha,
                          .softcap = hp->func_limit };
     TSR_TRY(tsr_engine_device_run(e->dev, &op, NULL, err));
+    TSR_TRY(tsr_engine_online_run(e, e->dev, TSR_ENGINE_ONLINE_DOWN, &gate, err));
     return tsr_engine_run_linears(e, layer, TSR_MODEL_SITE_DOWN_IN, &gate, &out, err);
 }
 

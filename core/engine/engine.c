@@ -1,4 +1,5 @@
 /* An engine's life, and the accessors. */
+#include "engine/online.h"
 #include "engine/recurrent.h"
 #include "engine/split.h"
 
@@ -183,6 +184,8 @@ static tsr_status build(struct tsr_engine *e, const struct tsr_model_overlay *o,
         TSR_TRY(tsr_engine_experts_create(e, err));
     if (e->model->hp.latent.rank)
         TSR_TRY(tsr_engine_latent_create(e, err));
+    if (tsr_model_is_online(&e->model->hp))
+        TSR_TRY(tsr_engine_online_create(e, err));
     set_hooks(e, opt);
     TSR_TRY(tsr_engine_reserve(e, err));
     return opt->compensate ? tsr_engine_compensate_create(e, opt->compensate, err) : TSR_OK;
@@ -267,6 +270,7 @@ void tsr_engine_destroy(struct tsr_engine *e)
     tsr_engine_experts_destroy(e);
     tsr_engine_whole_norm_destroy(e);
     tsr_engine_latent_destroy(e);
+    tsr_engine_online_destroy(e);
     tsr_engine_recurrent_destroy(e);
     tsr_engine_feed_destroy(&e->feed);
     for (int i = 0; i < TSR_ROPES; i++)

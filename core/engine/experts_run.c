@@ -1,10 +1,11 @@
 /* The products of experts.  Rows of a chunk lie by expert, and as many experts as fit go together:
  *
- *   their rows of x -> `in` -> gate, up of each -> func(gate) * up of all rows -> down of each -> rows of `said`
+ *   their rows of x -> `in` -> gate, up of each -> func(gate) * up of all rows, transformed -> down of each -> rows of `said`
  *
  * The products of a line need nothing of each other: a device may run them in one call. */
 #include "engine/experts.h"
 #include "engine/hooks.h"
+#include "engine/online.h"
 #include "engine/split.h"
 
 /* The input of a linear of an expert, for who observes it. */
@@ -19,12 +20,14 @@ static tsr_status show(struct tsr_engine *e, struct tsr_engine_device *dev, uint
     return st;
 }
 
-/* gate = func(gate) * up */
-static tsr_status act(struct tsr_engine *e, struct tsr_engine_device *dev, struct tsr_tensor *gate,
+/* gate = func(gate) * up, transformed if the site is */
+static tsr_status act(struct tsr_engine *e, struct tsr_engine_device *dev,
+                      enum tsr_engine_online_site site, struct tsr_tensor *gate,
                       const struct tsr_tensor *up, struct tsr_err *err)
 {
     struct tsr_op op = tsr_engine_act_op(e, gate, up);
-    return tsr_engine_device_run(dev, &op, NULL, err);
+    TSR_TRY(tsr_engine_device_run(dev, &op, NULL, err));
+    return tsr_engine_online_run(e, dev, site, gate, err);
 }
 
 /* Experts [begin, end), whose rows in the order are [first, upto). */
@@ -133,7 +136,7 @@ static tsr_status run_group(struct tsr_engine *e, uint64_t layer,
                       up = tsr_engine_narrow(&at->up, rows, e->share.expert),
                       said = tsr_engine_rows(&at->said, g->first, rows);
     TSR_TRY(run_gates(e, layer, at, g, x, &gate, &up, err));
-    TSR_TRY(act(e, at->dev, &gate, &up, err));
+    TSR_TRY(act(e, at->dev, TSR_ENGINE_ONLINE_EXPERT, &gate, &up, err));
     for (uint32_t i = g->begin; i < g->end; i++) {
         struct tsr_tensor  own = rows_of(r, g, i, &gate), into = rows_of(r, g, i, &said);
         enum tsr_linear_id id = tsr_model_expert_linear(i, TSR_MODEL_DOWN);
@@ -169,7 +172,7 @@ tsr_status tsr_engine_experts_run_chosen(struct tsr_engine *e, uint64_t layer,
     return TSR_OK;
 }
 
-/* x through gate and up of a site: func(gate) * up into `inner` of `cols` columns. */
+/* x through gate and up of a site, FFN_IN for the shared expert's: func(gate) * up into `inner` of `cols` columns. */
 static tsr_status run_gated(struct tsr_engine *e, uint64_t layer, enum tsr_site site, uint64_t cols,
                             const struct tsr_tensor *x, struct tsr_tensor *inner,
                             struct tsr_err *err)
@@ -178,7 +181,9 @@ static tsr_status run_gated(struct tsr_engine *e, uint64_t layer, enum tsr_site 
     const struct tsr_tensor *both[] = { inner, &up };
     *inner = tsr_engine_narrow(&e->gate, x->rows, cols);
     TSR_TRY(tsr_engine_run_site(e, layer, site, x, both, err));
-    return act(e, e->dev, inner, &up, err);
+    return act(e, e->dev,
+               site == TSR_MODEL_SITE_FFN_IN ? TSR_ENGINE_ONLINE_SHARED : TSR_ENGINE_ONLINE_EXPERT,
+               inner, &up, err);
 }
 
 tsr_status tsr_engine_experts_run_shared(struct tsr_engine *e, uint64_t layer,

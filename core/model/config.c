@@ -24,14 +24,16 @@ static void list_known(char *buf, size_t cap)
     }
 }
 
-/* The family for `architectures`[0], or for `model_type` if that is absent. */
-static tsr_status find_family(const struct tsr_model_config_source *s,
-                              const struct tsr_model_family       **f)
+/* The family for `architectures`[0], or for `model_type` if that is absent.  Those of a rotated model are in its
+ * rotation: other programs do not know the names outside. */
+static tsr_status find_family(const struct tsr_model_config_source *s, const json_t *rotation,
+                              const struct tsr_model_family **f)
 {
-    json_t     *list;
-    const char *type = NULL, *name = NULL;
-    TSR_TRY(tsr_json_sub(s->json, s->name, "architectures", false, JSON_ARRAY, &list, s->err));
-    TSR_TRY(tsr_json_str(s->json, s->name, "model_type", false, &type, s->err));
+    const json_t *from = rotation ? rotation : s->json;
+    json_t       *list;
+    const char   *type = NULL, *name = NULL;
+    TSR_TRY(tsr_json_sub(from, s->name, "architectures", false, JSON_ARRAY, &list, s->err));
+    TSR_TRY(tsr_json_str(from, s->name, "model_type", false, &type, s->err));
     if (list && json_array_size(list) > 0) {
         const json_t *first = json_array_get(list, 0);
         if (!(name = tsr_json_word(first)))
@@ -247,9 +249,11 @@ static void choose_forms(struct tsr_model_config *c)
 static tsr_status parse(struct tsr_model_config_source *s)
 {
     struct tsr_model_config *c = s->config;
+    json_t                  *rotation;
     if (!json_is_object(s->json))
         return tsr_fail(s->err, TSR_E_INPUT, "%s: is not a JSON object", s->name);
-    TSR_TRY(find_family(s, &c->family));
+    TSR_TRY(tsr_model_config_rotation(s, &rotation));
+    TSR_TRY(find_family(s, rotation, &c->family));
     TSR_TRY(keep_quantization(s, c));
     if (c->family->text) {
         json_t *inner;
@@ -266,7 +270,8 @@ static tsr_status parse(struct tsr_model_config_source *s)
     choose_forms(c);
     if (c->hp.positions == TSR_MODEL_POSITIONS_ROPE)
         TSR_TRY(tsr_model_config_rope(s));
-    return tsr_model_config_layers(s);
+    TSR_TRY(tsr_model_config_layers(s));
+    return rotation ? tsr_model_config_online(s, rotation) : TSR_OK;
 }
 
 tsr_status tsr_model_config_parse(struct tsr_model_config *c, const char *name, const char *json,

@@ -54,6 +54,9 @@ tsr_status tsr_model_config_rope(const struct tsr_model_config_source *s);
 tsr_status tsr_model_config_latent(const struct tsr_model_config_source *s, uint64_t *head_dim);
 /* config_experts.c: the experts of a family that has some, and their router. */
 tsr_status tsr_model_config_experts(const struct tsr_model_config_source *s);
+/* config_online.c: the object that says what runs with a rotated model, NULL: nothing does; and its content. */
+tsr_status tsr_model_config_rotation(const struct tsr_model_config_source *s, json_t **rotation);
+tsr_status tsr_model_config_online(const struct tsr_model_config_source *s, const json_t *rotation);
 /* config_layers.c: the window and the rope of each layer. */
 tsr_status tsr_model_config_layers(const struct tsr_model_config_source *s);
 

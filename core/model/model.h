@@ -95,6 +95,12 @@ struct tsr_model_latent {
     float    eps; /* of the norms of both rows */
 };
 
+/* Hadamard transforms that run with the model (docs/formats/rotated.md): columns of a run of queries and keys after they
+ * rotated, and of the inputs of down, whose weights hold the inverse.  0: none. */
+struct tsr_model_online {
+    uint32_t keys, down, expert, shared;
+};
+
 struct tsr_model_hparams {
     uint64_t vocab, hidden, layers, ffn, max_positions;
     uint64_t extra_layers;              /* stored after the last one and not read */
@@ -126,15 +132,16 @@ struct tsr_model_hparams {
     float                 router_jitter, router_scale; /* router_scale: factor of the weights */
     uint32_t              router_groups, router_groups_used; /* experts in a row; 0: no groups */
     enum tsr_model_group_score router_group_score;
-    uint64_t  shared_ffn;   /* width of an expert that every token takes besides; 0: none */
-    bool      shared_gated; /* its weight is the sigmoid of a score, not 1 */
-    uint8_t  *sparse;       /* [layers], 1: experts in place of a feed-forward; owned */
-    float     attn_scale, attn_softcap, logit_softcap, logit_scale, embed_scale;
-    float     residual_scale; /* of a sub-layer's output */
-    uint32_t *window;         /* [layers], 0: full attention; owned */
-    bool      tied;           /* head is the embedding */
-    int64_t   bos;            /* -1: none */
-    uint32_t  eos[TSR_MAX_EOS], n_eos;
+    uint64_t shared_ffn;   /* width of an expert that every token takes besides; 0: none */
+    bool     shared_gated; /* its weight is the sigmoid of a score, not 1 */
+    uint8_t *sparse;       /* [layers], 1: experts in place of a feed-forward; owned */
+    float    attn_scale, attn_softcap, logit_softcap, logit_scale, embed_scale;
+    float    residual_scale; /* of a sub-layer's output */
+    struct tsr_model_online online;
+    uint32_t               *window; /* [layers], 0: full attention; owned */
+    bool                    tied;   /* head is the embedding */
+    int64_t                 bos;    /* -1: none */
+    uint32_t                eos[TSR_MAX_EOS], n_eos;
 };
 
 /* The linears of a decoder layer, canonical.  GATE is absent when not gated.  Z is the gate of what goes into O;
@@ -278,6 +285,13 @@ static inline uint64_t tsr_model_attended_width(const struct tsr_model_hparams *
 {
     return tsr_model_is_recurrent(hp, layer) ? (uint64_t)hp->delta.value_heads * hp->delta.value_dim
                                              : tsr_model_o_cols(hp);
+}
+
+/* True for a model with transforms that run with it. */
+static inline bool tsr_model_is_online(const struct tsr_model_hparams *hp)
+{
+    const struct tsr_model_online *o = &hp->online;
+    return o->keys || o->down || o->expert || o->shared;
 }
 
 /* Reads a layer's matrices into newly allocated memory and sets their data.  Each open needs a

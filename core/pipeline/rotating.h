@@ -6,11 +6,12 @@
 #include "rotate/rotate.h"
 
 struct tsr_pipeline_rotate_keys {
-    int64_t kind, sites, seed, dtype;
+    int64_t kind, sites, online, seed, dtype;
 };
 
 extern const struct tsr_choice tsr_pipeline_rotate_kinds[2];
-extern const struct tsr_choice tsr_pipeline_rotate_sites[3];
+extern const struct tsr_choice tsr_pipeline_rotate_sites[4];
+extern const struct tsr_choice tsr_pipeline_rotate_online[4];
 extern const struct tsr_choice tsr_pipeline_rotate_dtypes[3];
 
 #define TSR_PIPELINE_ROTATE_ENUM(S, f, word, d, list, h)                                           \
@@ -23,6 +24,8 @@ extern const struct tsr_choice tsr_pipeline_rotate_dtypes[3];
                              tsr_pipeline_rotate_kinds, "The orthogonal matrices."),               \
         TSR_PIPELINE_ROTATE_ENUM(S, k.sites, "sites", TSR_ROTATE_RESIDUAL | TSR_ROTATE_HEADS,      \
                                  tsr_pipeline_rotate_sites, "What is rotated."),                   \
+        TSR_PIPELINE_ROTATE_ENUM(S, k.online, "online", 0, tsr_pipeline_rotate_online,             \
+                                 "What is rotated as the model runs, by Hadamard matrices."),      \
         { .name = "seed",                                                                          \
           .help = "Draws the matrices; -1: the job's seed.",                                       \
           .type = TSR_OPT_INT,                                                                     \
@@ -35,7 +38,8 @@ extern const struct tsr_choice tsr_pipeline_rotate_dtypes[3];
 
 struct tsr_rotate_options tsr_pipeline_rotate_options(const struct tsr_pipeline_job         *job,
                                                       const struct tsr_pipeline_rotate_keys *k);
-/* "residual", "heads" or "both". */
+/* Of TSR_ROTATE_*: "residual", "heads", "both" or "none"; "keys", "down", "both" or "none". */
 const char *tsr_pipeline_rotate_sites_name(int64_t sites);
+const char *tsr_pipeline_rotate_online_name(int64_t sites);
 
 #endif

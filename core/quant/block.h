@@ -10,7 +10,7 @@
  *   o_in             v, of the same instance, with one head per query head and no bias; not in
  *                    latent attention, and not after the gated delta rule
  *   down_in          up, of the same instance, without bias; with ReLU if there is no gate, and
- *                    not where the function adds to what up says
+ *                    not where the function adds to what up says or a transform follows it
  *
  * attn_in has all linears that read the norm.  In a layer with experts, ffn_in has gate and up of
  * all experts, and each expert's down is a site.  A router reads the norm of ffn_in, too: one that is not

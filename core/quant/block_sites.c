@@ -54,6 +54,8 @@ static bool linear_produces(const struct block_view *v, const struct block_site 
     bool                            down = tsr_model_site_kind(s->id) == TSR_MODEL_SITE_DOWN_IN;
     if (!down && s->id != TSR_MODEL_SITE_O_IN)
         return false;
+    if (down && (hp->online.down || hp->online.expert || hp->online.shared))
+        return false; /* a transform mixes the columns in between */
     const struct tsr_model_linear *from = &l[from_of(s)];
     if (v->job->q[from_of(s)] != v->q || from->bias || from->w.rows != s->shown.cols)
         return false;

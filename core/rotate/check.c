@@ -3,6 +3,7 @@
 
 #include "model/bind.h"
 #include "model/family.h"
+#include "rotate/online.h"
 
 /* Why the hidden state of a model cannot be rotated, or NULL. */
 static const char *not_residual(const struct tsr_model *m)
@@ -66,6 +67,18 @@ tsr_status tsr_rotate_check(const struct tsr_model *m, const struct tsr_rotate_o
         return tsr_fail(err, TSR_E_INPUT,
                         "%s: its weights are packed; rotate the original and quantize the result",
                         m->path);
+    if (tsr_model_is_online(&m->hp))
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: it is rotated already, with transforms that run with it; rotate the "
+                        "original",
+                        m->path);
+    if (!o->sites)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: `sites: none` and `online: none` leave it as it is; choose one of the "
+                        "others",
+                        m->path);
+    struct tsr_model_online online;
+    TSR_TRY(tsr_rotate_online(m, o->sites, &online, err));
     if (o->sites & TSR_ROTATE_RESIDUAL && (why = not_residual(m)))
         return tsr_fail(err, TSR_E_INPUT, "%s: the hidden state cannot be rotated: %s", m->path,
                         why);

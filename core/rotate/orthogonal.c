@@ -56,6 +56,17 @@ tsr_status tsr_orthogonal_create(struct tsr_orthogonal *q, enum tsr_orthogonal_k
     return TSR_OK;
 }
 
+tsr_status tsr_orthogonal_plain(struct tsr_orthogonal *q, uint64_t n, struct tsr_err *err)
+{
+    *q = (struct tsr_orthogonal){ .kind = TSR_ORTHOGONAL_HADAMARD, .n = n };
+    TSR_TRY(tsr_hadamard_create(&q->h, n, err));
+    if (!(q->sign = tsr_new(n, sizeof *q->sign)))
+        return tsr_fail_nomem(err, n * sizeof *q->sign, "a rotation");
+    for (uint64_t i = 0; i < n; i++)
+        q->sign[i] = 1;
+    return TSR_OK;
+}
+
 void tsr_orthogonal_free(struct tsr_orthogonal *q)
 {
     tsr_hadamard_free(&q->h);

@@ -2,8 +2,8 @@
 #ifndef TSR_ROTATE_ORTHOGONAL_H
 #define TSR_ROTATE_ORTHOGONAL_H
 
+#include "base/hadamard.h"
 #include "base/pool.h"
-#include "rotate/hadamard.h"
 
 enum tsr_orthogonal_kind {
     TSR_ORTHOGONAL_HADAMARD, /* random signs, then a Hadamard matrix (QuaRot) */
@@ -22,6 +22,8 @@ struct tsr_orthogonal {
 /* The same seed and stream draw the same matrix.  TSR_E_INPUT: no Hadamard matrix of n rows is known. */
 tsr_status tsr_orthogonal_create(struct tsr_orthogonal *q, enum tsr_orthogonal_kind kind,
                                  uint64_t n, uint64_t seed, uint64_t stream, struct tsr_err *err);
+/* A Hadamard matrix without signs. */
+tsr_status tsr_orthogonal_plain(struct tsr_orthogonal *q, uint64_t n, struct tsr_err *err);
 void       tsr_orthogonal_free(struct tsr_orthogonal *q);
 
 /* W [rows, cols] in place, cols a multiple of n: every run of n columns of a row w becomes w Q, after column c was

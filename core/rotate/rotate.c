@@ -7,6 +7,7 @@
 #include "model/family.h"
 #include "model/stored.h"
 #include "model/unused.h"
+#include "rotate/online.h"
 
 #include <stdlib.h>
 
@@ -14,6 +15,8 @@ struct turn {
     const struct tsr_model             *m;
     const struct tsr_rotate_options    *o;
     struct tsr_orthogonal               residual, heads; /* heads: of layer `at` */
+    struct tsr_orthogonal               run;             /* of the last run of columns; n 0: none */
+    struct tsr_model_online             online;
     uint64_t                            at;
     float                              *values; /* of the tensor in work, [rows, cols] */
     const struct tsr_model_stored_view *v;
@@ -83,7 +86,18 @@ static enum tsr_linear_id id_of(const struct turn *t, unsigned piece)
     return piece < n ? ids[piece] : t->v->id;
 }
 
-/* What a linear reads: the norm of the hidden state, or the values of the heads. */
+/* The inputs of down, which come transformed. */
+static tsr_status turn_runs(struct turn *t, uint32_t run, struct tsr_err *err)
+{
+    if (t->run.n != run) {
+        tsr_orthogonal_free(&t->run);
+        TSR_TRY(tsr_orthogonal_plain(&t->run, run, err));
+    }
+    return tsr_orthogonal_rows(&t->run, t->o->pool, t->values, t->v->rows, t->v->cols, NULL, 0,
+                               err);
+}
+
+/* What a linear reads: the norm of the hidden state, the values of the heads, or what goes into down. */
 static tsr_status turn_inputs(struct turn *t, struct tsr_err *err)
 {
     const struct tsr_model_stored_view *v = t->v;
@@ -91,6 +105,9 @@ static tsr_status turn_inputs(struct turn *t, struct tsr_err *err)
     if (norm && t->o->sites & TSR_ROTATE_RESIDUAL)
         return tsr_orthogonal_rows(&t->residual, t->o->pool, t->values, v->rows, v->cols,
                                    norm->gain, t->m->hp.norm_gain_offset, err);
+    uint32_t run = tsr_rotate_run(&t->online, id_of(t, 0));
+    if (run)
+        return turn_runs(t, run, err);
     if (id_of(t, 0) != TSR_MODEL_O || !(t->o->sites & TSR_ROTATE_HEADS))
         return TSR_OK;
     TSR_TRY(heads_of(t, v->layer, err));
@@ -162,6 +179,12 @@ static tsr_status turn_tensor(void *ctx, const struct tsr_model_stored_view *v, 
     return tsr_fail(err, TSR_E_BUG, "%s is of no kind", v->module);
 }
 
+static tsr_status edit_config(void *ctx, json_t *config, struct tsr_err *err)
+{
+    const struct turn *t = ctx;
+    return tsr_rotate_config(&t->online, config, err);
+}
+
 /* ---- the whole ------------------------------------------------------------------------------ */
 
 /* An overlay that gives a tied model an LM head of its own, with the embedding's numbers; borrows them. */
@@ -220,8 +243,11 @@ tsr_status tsr_rotate(const struct tsr_model *m, const char *folder,
     struct tsr_export_options eo = { .format = TSR_EXPORT_HF,
                                      .dtype = o->dtype,
                                      .replace = o->replace,
-                                     .edit = { turn_tensor, &t } };
+                                     .edit = { .edit = turn_tensor, .ctx = &t } };
     TSR_TRY(tsr_rotate_check(m, o, err));
+    TSR_TRY(tsr_rotate_online(m, o->sites, &t.online, err));
+    if (o->sites & (TSR_ROTATE_KEYS | TSR_ROTATE_DOWN))
+        eo.edit.config = edit_config;
     tsr_status st = tell_unused(m, err);
     if (st == TSR_OK && o->sites & TSR_ROTATE_RESIDUAL)
         st = tsr_orthogonal_create(&t.residual, o->kind, m->hp.hidden, o->seed, 0, err);
@@ -232,5 +258,6 @@ tsr_status tsr_rotate(const struct tsr_model *m, const char *folder,
     untied_free(head);
     tsr_orthogonal_free(&t.residual);
     tsr_orthogonal_free(&t.heads);
+    tsr_orthogonal_free(&t.run);
     return st;
 }

@@ -1,18 +1,20 @@
 /* rotate/rotate.h - a model with other weights and the same function: its hidden state, the values of its heads, or both are
- * expressed in a rotated basis (QuaRot, SpinQuant: R1 and R2).  No weight and no activation of the rotated sites has
+ * expressed in a rotated basis (QuaRot, SpinQuant: R1 and R2), and so are its keys and the inputs of down by transforms that
+ * run with the model (R3 and R4).  No weight and no activation of the rotated sites has
  * outlying channels then, whatever quantizer follows.
  *
  *   residual (R1)  norm gains go into the linears that read the norm; then, with an orthogonal Q [hidden, hidden], what
  *                  writes the hidden state gives h Q in place of h, and what reads it expects that
  *   heads (R2)     v gives v Q_l for each head, with one Q_l [head, head] per layer, and o expects that
+ *   keys (R3)      queries and keys of a head times one Hadamard matrix, after they rotated: scores stay
+ *   down (R4)      the input of down in runs of columns times one Hadamard matrix, and down expects that
  */
 #ifndef TSR_ROTATE_ROTATE_H
 #define TSR_ROTATE_ROTATE_H
 
 #include "checkpoint/export/export.h"
 #include "rotate/orthogonal.h"
-
-enum { TSR_ROTATE_RESIDUAL = 1, TSR_ROTATE_HEADS = 2 };
+#include "rotate/sites.h"
 
 struct tsr_rotate_options {
     enum tsr_orthogonal_kind kind;

@@ -18,6 +18,70 @@ ok "its function is that of the original" json '(.kl.mean | fabs) < 1e-9 and .to
 run rotate @demo --kind random --sites heads -o heads --json
 ok "heads alone leave the embedding tied" json '.untied == false and .tensors == 56' "$WORK/out"
 
+# ---- transforms that run with the model ------------------------------------------------------------
+# DEMO: 4 KV heads of 32, 512 columns of down_proj in 8 segments of 64
+run rotate @demo --online both -o online --json
+ok "rotated with transforms, got $rc" json '.sites == "both" and .online == "both"' "$WORK/out"
+ok "its config names them and hides the architecture" json \
+    '.tessera_rotation == {format: "tessera.rotation/1", architectures: ["LlamaForCausalLM"], model_type: "llama", keys: 32, down: 64}
+     and .architectures == ["TesseraRotated"] and .model_type == "tessera_rotated"' "$WORK/online/config.json"
+run inspect online --json
+ok "inspect says so" json '.model.online == {keys: 32, down: 64, expert_down: 0, shared_down: 0}' "$WORK/out"
+run eval online --text "$DEMO/held-out.txt" --protocol gptq-2048 --max-windows 1 --against @demo --json
+ok "its function is that of the original" json '(.kl.mean | fabs) < 1e-9 and .top1 == 1' "$WORK/out"
+# without the transform down_proj would be another matrix
+jq '. + (.tessera_rotation | {architectures, model_type}) | del(.tessera_rotation)' "$WORK/online/config.json" >"$WORK/plain.json"
+cp -r "$WORK/online" "$WORK/forgotten"
+cp "$WORK/plain.json" "$WORK/forgotten/config.json"
+run eval forgotten --text "$DEMO/held-out.txt" --protocol gptq-2048 --max-windows 1 --against @demo --json
+ok "which needs them" json '.kl.mean > 1' "$WORK/out"
+# the same bytes whatever the instruction set, the number of tokens in a call and of threads
+run quantize online --use rtn --bits 4 --group 32 -o packed-online
+ok "quantized, got $rc" test "$rc" = 0
+run convert packed-online --to prepacked -o online.tsr
+ok "prepacked, got $rc" test "$rc" = 0
+for m in online packed-online online.tsr; do
+    run logits "$m" --tokens 5,9,70,22,31,8,8,100 --act a8 --kv int4 -o want.st
+    ok "$m runs, got $rc" test "$rc" = 0
+    [ "$m" != online.tsr ] || ok "prepacked: the bytes of the packed model" cmp -s "$WORK/want.st" "$WORK/packed.st"
+    cp "$WORK/want.st" "$WORK/packed.st"
+    run logits "$m" --tokens 5,9,70,22,31,8,8,100 --act a8 --kv int4 --step --threads 1 -o got.st
+    ok "$m token by token" cmp -s "$WORK/want.st" "$WORK/got.st"
+    [ "$m" = online.tsr ] && continue # its layout is that of an instruction set
+    for isa in scalar avx2; do
+        (cd "$WORK" && TSR_ISA=$isa "$TESSERA" logits "$m" --tokens 5,9,70,22,31,8,8,100 --act a8 --kv int4 -o got.st >/dev/null 2>&1) || true
+        ok "$m on $isa" cmp -s "$WORK/want.st" "$WORK/got.st"
+    done
+done
+# ranks: each transforms its own columns
+printf '{"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": [5, 9, 70, 22, 31], "max_tokens": 8, "logprobs": 5}}\n' >"$WORK/prompts.jsonl"
+for tp in 1 2 4; do
+    cat >"$WORK/plan.yaml" <<PLAN
+format: tessera.plan/1
+layers: 6
+workload: {prompt: 16, generate: 8, batch: 1, concurrency: 1, chunk: 8, kv: f32}
+micro_batches: {prefill: 1, decode: 1}
+master: {tokenize: coordinator, embed: first, head: last, sample: coordinator}
+stages:
+  - {layers: 0-5, node: here, device: board, tp: $tp, schemes: [{layers: 0-5, keep: true}]}
+PLAN
+    printf 'version: 1\nmodel: packed-online\npipeline:\n  - run: {plan: plan.yaml, input: prompts.jsonl, output: answers.jsonl, temperature: 0, ranks: threads}\n' >"$WORK/ranks.yaml"
+    run run ranks.yaml --out "ranks-$tp"
+    ok "$tp ranks, got $rc" test "$rc" = 0
+    jq -c '.response.body.choices[0] | [.text, .logprobs]' "$WORK/ranks-$tp/answers.jsonl" >"$WORK/got-$tp"
+    ok "$tp ranks: the answer and the log-probabilities of one" cmp -s "$WORK/got-1" "$WORK/got-$tp"
+done
+ok "an answer with log-probabilities" json '.[0] != "" and (.[1] | length) > 0' "$WORK/got-1"
+# scales of AWQ pass no transform
+run quantize online --use awq --bits 8 --group 64 --scale f32 --text calibration.txt --samples 4 --seqlen 64 -o scaled
+ok "awq, got $rc" test "$rc" = 0
+run eval scaled --text "$DEMO/held-out.txt" --protocol gptq-2048 --max-windows 1 --against @demo --json
+ok "awq of 8 bits keeps the function" json '.kl.mean < 1e-3' "$WORK/out"
+for format in hf gguf gptq; do
+    fails "export to $format" 2 '*' convert online --to "$format" -o no
+    ok "export to $format: the reason" mentions 'transforms'
+done
+
 # ---- refused ---------------------------------------------------------------------------------
 refuse() {
     fails "$1 is refused" 2 "$2" rotate "$2" "${@:4}" -o no
@@ -30,6 +94,27 @@ refuse "latent values" "$MODELS/deepseek_v3" 'latent'
 refuse "gated attention" "$MODELS/qwen3_next" 'gate'
 run quantize "$STORIES" --use rtn --bits 4 --group 32 -o packed
 refuse "a packed model" packed 'packed'
+refuse "latent keys" "$MODELS/deepseek_v3" 'latent' --sites none --online keys
+refuse "layers without keys" "$MODELS/qwen3_next" 'delta' --sites none --online keys
+refuse "narrow runs" "$STORIES" '172 columns' --sites none --online down
+refuse "a model with transforms" online 'rotated already'
+refuse "nothing to rotate" @demo 'none' --sites none
+# damage SET REASON: the rotation of a config with other content
+damage() {
+    cp "$WORK/online/config.json" "$WORK/whole.json"
+    jq "$1" "$WORK/whole.json" >"$WORK/online/config.json"
+    fails "config.json with $1" 2 '*' logits online --tokens 1 -o no
+    ok "config.json with $1: the reason" mentions "$2"
+    mv "$WORK/whole.json" "$WORK/online/config.json"
+}
+damage '.tessera_rotation.down = 96' '96'
+damage '.tessera_rotation.down = 1.5' 'down'
+damage '.tessera_rotation.keys = 64' '64'
+damage '.tessera_rotation.shared_down = 16' 'shared_down'
+damage '.tessera_rotation.values = 32' 'values'
+damage '.tessera_rotation.format = "tessera.rotation/2"' 'tessera.rotation/2'
+damage 'del(.tessera_rotation.keys, .tessera_rotation.down)' 'names no transform'
+damage 'del(.tessera_rotation)' 'TesseraRotated'
 ok "nothing is left behind" test ! -e "$WORK/no"
 
 # ---- the step --------------------------------------------------------------------------------
@@ -83,7 +168,7 @@ close() { ok "$1" near "$2" "$3"; }
 ok "an arm has the perplexity of the job with the same steps" test \
     "$(jq "$arms .both.perplexity" "$WORK/ab/results.json")" = "$(jq .results.eval.perplexity "$WORK/job/results.json")"
 close "and its divergence" "$(jq "$arms .both.kl.mean" "$WORK/ab/results.json")" "$(jq .results.eval.kl.mean "$WORK/job/results.json")"
-ok "it says how it is rotated" json "$arms .both.rotated == {kind: \"hadamard\", sites: \"both\", seed: 3, dtype: \"F32\"} and (.plain | has(\"rotated\") | not)" "$WORK/ab/results.json"
+ok "it says how it is rotated" json "$arms .both.rotated == {kind: \"hadamard\", sites: \"both\", online: \"none\", seed: 3, dtype: \"F32\"} and (.plain | has(\"rotated\") | not)" "$WORK/ab/results.json"
 ok "folders of rotated models end with their arms" test -z "$(find "$WORK/ab" -name '*.rotated')"
 run compare ab.yaml --by-layers 2 --out layers --json
 ok "by layers, got $rc" test "$rc" = 0

@@ -3,6 +3,7 @@
 #include "rotate/orthogonal.h"
 
 #include "base/mem.h"
+#include "model/online.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -204,12 +205,36 @@ static void streams_differ_and_repeat(void **state)
     }
 }
 
+/* Columns of down_proj and their runs, by hand; and every run is one that HADAMARD takes, inside the segments that ranks own. */
+static void runs_of_inputs(void **state)
+{
+    static const uint64_t by_hand[][2] = { { 4096, 512 },   { 11008, 32 }, { 13824, 576 },
+                                           { 14336, 1792 }, { 18944, 64 }, { 28672, 3584 },
+                                           { 512, 64 },     { 172, 4 },    { 24, 8 },
+                                           { 7, 1 },        { 29568, 128 } };
+    (void)state;
+    for (size_t i = 0; i < sizeof by_hand / sizeof *by_hand; i++)
+        assert_int_equal(tsr_model_online_run(by_hand[i][0]), by_hand[i][1]);
+    for (uint64_t cols = 1; cols < 40000; cols += 1 + cols / 50) {
+        uint64_t run = tsr_model_online_run(cols), segment = 32 * ((cols + 255) / 256);
+        assert_true(run >= 1 && tsr_model_online_known(run));
+        assert_int_equal(segment % run, 0);
+        assert_int_equal(cols % run, 0);
+        for (uint64_t n = run + 1; n <= segment; n++)
+            assert_false(segment % n == 0 && cols % n == 0 && tsr_model_online_known(n));
+    }
+    assert_false(tsr_model_online_known(0));
+    assert_false(tsr_model_online_known(92));      /* no construction is known here */
+    assert_false(tsr_model_online_known(68 * 64)); /* 68 rows are too many for HADAMARD */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_entry_is_a_sign_and_rows_are_orthogonal),
         cmocka_unit_test(sizes_of_models),
         cmocka_unit_test(rows_and_columns),
+        cmocka_unit_test(runs_of_inputs),
         cmocka_unit_test(random_matrices_are_uniform),
         cmocka_unit_test(streams_differ_and_repeat),
     };

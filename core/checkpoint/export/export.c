@@ -130,6 +130,11 @@ tsr_status tsr_export(const struct tsr_model *m, const struct tsr_model_overlay 
     memset(report, 0, sizeof *report);
     TSR_TRY(check_options(opt, err));
     TSR_TRY(tsr_model_plain(m, "converted", err));
+    if (tsr_model_is_online(&m->hp) && opt->format != TSR_EXPORT_PREPACKED)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: it runs with transforms of its keys or of the inputs of down_proj "
+                        "(rotate: {online: ...}), which %s cannot say; prepacked can",
+                        m->path, tsr_export_formats[opt->format].name);
     struct tsr_export x = { .m = m,
                             .o = o,
                             .opt = opt,

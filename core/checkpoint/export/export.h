@@ -51,11 +51,13 @@ struct tsr_export_layer_inputs {
     uint64_t    sequences, seqlen;
 };
 
-/* Called for every tensor of an hf export, whose values are F32 then until they are written; [rows, cols] of the view. */
+/* Called for every tensor of an hf export, whose values are F32 then until they are written; [rows, cols] of the view; and
+ * once for config.json, behind the changes of the export. */
 struct tsr_model_stored_view;
 struct tsr_export_edit {
     tsr_status (*edit)(void *ctx, const struct tsr_model_stored_view *v, float *values,
                        struct tsr_err *err); /* NULL: tensors stay as they are */
+    tsr_status (*config)(void *ctx, json_t *config, struct tsr_err *err); /* or NULL */
     void *ctx;
 };
 

@@ -50,6 +50,8 @@ tsr_status tsr_export_put_texts(struct tsr_export *x, const char *folder)
     tsr_status st = x->kind->config ? x->kind->config(x, &q) : TSR_OK;
     if (st == TSR_OK)
         st = edit(x, c, q);
+    if (st == TSR_OK && x->opt->edit.config)
+        st = x->opt->edit.config(x->opt->edit.ctx, c, x->err);
     if (st == TSR_OK && x->kind->files)
         st = x->kind->files(x, q, folder);
     if (st == TSR_OK)

@@ -355,6 +355,13 @@ tsr_status tsr_inspect_model(const char *path, bool verify, json_t **out, struct
     if (ok && h->shared_ffn)
         ok = json_object_set_new(json_object_get(j, "experts"), "shared",
                                  json_integer((json_int_t)h->shared_ffn)) == 0;
+    if (ok && tsr_model_is_online(h))
+        ok = json_object_set_new(j, "online",
+                                 json_pack("{s:I, s:I, s:I, s:I}", "keys",
+                                           (json_int_t)h->online.keys, "down",
+                                           (json_int_t)h->online.down, "expert_down",
+                                           (json_int_t)h->online.expert, "shared_down",
+                                           (json_int_t)h->online.shared)) == 0;
     if (ok && m->packed)
         ok = json_object_set_new(j, "packed", json_string(m->packed_as)) == 0;
     if (ok && m->prepacked)

@@ -240,6 +240,12 @@ static void print_held(const json_t *m)
         (void)printf("%s %s", i ? "," : "", json_string_value(t));
     if (json_array_size(json_object_get(m, "chat_templates")))
         (void)printf("\n");
+    const json_t *run;
+    const char   *site;
+    json_object_foreach ((json_t *)(uintptr_t)json_object_get(m, "online"), site, run)
+        if (json_integer_value(run))
+            (void)printf("  Hadamard transforms of %s at run time, runs of %lld columns\n", site,
+                         (long long)json_integer_value(run));
     if (*text_of(m, "packed"))
         (void)printf("  packed, %s\n", text_of(m, "packed"));
     const json_t *p = json_object_get(m, "prepacked");

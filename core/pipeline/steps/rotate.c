@@ -24,9 +24,12 @@ static const struct tsr_option options[] = {
 
 static void print(const json_t *r, FILE *to)
 {
-    (void)fprintf(to, "rotated %s with %s matrices to %s: %lld tensors, %lld bytes%s\n",
+    (void)fprintf(to,
+                  "rotated %s with %s matrices, and %s at run time, to %s: %lld tensors, %lld "
+                  "bytes%s\n",
                   json_string_value(json_object_get(r, "sites")),
                   json_string_value(json_object_get(r, "kind")),
+                  json_string_value(json_object_get(r, "online")),
                   json_string_value(json_object_get(r, "output")),
                   (long long)json_integer_value(json_object_get(r, "tensors")),
                   (long long)json_integer_value(json_object_get(r, "bytes")),
@@ -57,6 +60,7 @@ static json_t *result(const struct rotate_options *o, const struct tsr_export_re
     if (tsr_pipeline_json_put_text(j, "output", folder) &&
         tsr_pipeline_json_put_text(j, "kind", tsr_pipeline_rotate_kinds[o->k.kind].name) &&
         tsr_pipeline_json_put_text(j, "sites", tsr_pipeline_rotate_sites_name(o->k.sites)) &&
+        tsr_pipeline_json_put_text(j, "online", tsr_pipeline_rotate_online_name(o->k.online)) &&
         tsr_pipeline_json_put_int(j, "seed", seed) &&
         tsr_pipeline_json_put_int(j, "tensors", r->tensors) &&
         tsr_pipeline_json_put_int(j, "bytes", r->bytes) &&

@@ -1,5 +1,5 @@
 /* Sylvester's and Paley's Hadamard matrices. */
-#include "rotate/hadamard.h"
+#include "base/hadamard.h"
 
 #include "base/mem.h"
 
@@ -27,8 +27,8 @@ static uint64_t prime_of(uint64_t b, bool *twice)
     return 0;
 }
 
-/* The smallest b with n = 2^k * b that has a construction; 0: there is none. */
-static uint64_t base_of(uint64_t n)
+/* The smallest b with n = 2^k * b that has a construction. */
+uint64_t tsr_hadamard_base(uint64_t n)
 {
     uint64_t odd = n;
     bool     twice;
@@ -40,6 +40,16 @@ static uint64_t base_of(uint64_t n)
         if (prime_of(b, &twice))
             return b;
     return 0;
+}
+
+uint64_t tsr_hadamard_divisor(uint64_t n, uint64_t most)
+{
+    for (uint64_t d = 1; d < n; d++) { /* n / d descends */
+        uint64_t base = n % d == 0 ? tsr_hadamard_base(n / d) : 0;
+        if (base && base <= most)
+            return n / d;
+    }
+    return 1;
 }
 
 /* square[i]: 1 if i is a square modulo q and not 0, -1 if it is none, 0 for 0. */
@@ -81,7 +91,7 @@ static void fill(struct tsr_hadamard *h, const int8_t *square, uint64_t q, bool 
 tsr_status tsr_hadamard_create(struct tsr_hadamard *h, uint64_t n, struct tsr_err *err)
 {
     bool twice;
-    *h = (struct tsr_hadamard){ .n = n, .base = base_of(n) };
+    *h = (struct tsr_hadamard){ .n = n, .base = tsr_hadamard_base(n) };
     if (!h->base)
         return tsr_fail(
             err, TSR_E_INPUT,
