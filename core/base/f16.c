@@ -29,6 +29,7 @@ uint64_t tsr_dtype_size(uint32_t dtype)
     case TSR_I8:
     case TSR_E4M3:
     case TSR_Q4:
+    case TSR_Q4_CHANNEL:
         return 1;
     default:
         return 0;
@@ -37,8 +38,7 @@ uint64_t tsr_dtype_size(uint32_t dtype)
 
 const char *tsr_dtype_name(uint32_t dtype)
 {
-    static const char *const name[] = {
-        "?", "F32", "F16", "BF16", "U8", "U32", "I8", "E4M3", "Q4"
-    };
+    static const char *const name[] = { "?",   "F32", "F16",  "BF16", "U8",
+                                        "U32", "I8",  "E4M3", "Q4",   "Q4_CHANNEL" };
     return dtype < sizeof name / sizeof *name ? name[dtype] : "?";
 }

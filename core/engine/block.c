@@ -21,8 +21,12 @@ static tsr_status rotate(struct tsr_engine *e, uint64_t layer, const struct tsr_
                          uint32_t heads, struct tsr_err *err);
 static tsr_status store(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *t,
                         const struct tsr_tensor *cache, struct tsr_err *err);
-static tsr_status attend(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *q,
-                         const struct tsr_tensor *out, struct tsr_err *err);
+static tsr_status attend_after(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *q,
+                               const struct tsr_tensor *k, const struct tsr_tensor *out,
+                               struct tsr_err *err);
+static tsr_status attend_in_pieces(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *q,
+                                   const struct tsr_tensor *k, const struct tsr_tensor *out,
+                                   struct tsr_err *err);
 
 tsr_status tsr_engine_block_run(struct tsr_engine *e, uint64_t layer, uint64_t n,
                                 struct tsr_err *err)
@@ -86,7 +90,7 @@ static tsr_status residual(struct tsr_engine *e, uint64_t layer, uint64_t n, sub
     return add_scaled(e, hp->residual_from_norm ? &x : &h, &y, &h, err);
 }
 
-/* in -> q, k, v, z (latent attention: latent.c) -> q and k normed, rotated, transformed -> k and v into the cache -> attention ->
+/* in -> q, k, v, z (latent attention: latent.c) -> q and k normed, rotated, transformed -> v and k into the cache -> attention ->
  * times sigmoid(z), if there is a z -> o -> out */
 tsr_status tsr_engine_block_attention(struct tsr_engine *e, uint64_t layer,
                                       const struct tsr_tensor *in, const struct tsr_tensor *out,
@@ -117,9 +121,9 @@ tsr_status tsr_engine_block_attention(struct tsr_engine *e, uint64_t layer,
     TSR_TRY(tsr_engine_online_run(e, e->dev, TSR_ENGINE_ONLINE_KEYS, &q, err));
     TSR_TRY(tsr_engine_online_run(e, e->dev, TSR_ENGINE_ONLINE_KEYS, &k, err));
     TSR_TRY(tsr_engine_cache_move(e, layer, err));
-    TSR_TRY(store(e, layer, &k, &l->k, err));
     TSR_TRY(store(e, layer, &v, &l->v, err));
-    TSR_TRY(attend(e, layer, &q, &a, err));
+    TSR_TRY(l->k.dtype == TSR_Q4_CHANNEL ? attend_in_pieces(e, layer, &q, &k, &a, err)
+                                         : attend_after(e, layer, &q, &k, &a, err));
     if (e->latent)
         TSR_TRY(tsr_engine_latent_values(e, &a, &a, err));
     if (gated)
@@ -208,25 +212,33 @@ static tsr_status rotate(struct tsr_engine *e, uint64_t layer, const struct tsr_
     return tsr_engine_device_run(e->dev, &op, NULL, err);
 }
 
-static tsr_status store(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *t,
-                        const struct tsr_tensor *cache, struct tsr_err *err)
+static tsr_status store_rows(struct tsr_engine *e, const struct tsr_tensor *t,
+                             const struct tsr_tensor *rows, const struct tsr_tensor *cache,
+                             struct tsr_err *err)
 {
     struct tsr_op op = { .kind = TSR_OP_KV_STORE,
                          .out = cache,
-                         .in = { t, &e->feed.rows[tsr_engine_cache_of(e, layer)] },
+                         .in = { t, rows },
                          .kv_heads = e->share.kv_heads,
                          .head_dim = e->model->hp.head_dim };
     return tsr_engine_device_run(e->dev, &op, NULL, err);
 }
 
+static tsr_status store(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *t,
+                        const struct tsr_tensor *cache, struct tsr_err *err)
+{
+    return store_rows(e, t, &e->feed.rows[tsr_engine_cache_of(e, layer)], cache, err);
+}
+
 static tsr_status attend(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *q,
-                         const struct tsr_tensor *out, struct tsr_err *err)
+                         const struct tsr_tensor *spans, const struct tsr_tensor *out,
+                         struct tsr_err *err)
 {
     const struct tsr_model_hparams    *hp = &e->model->hp;
     const struct tsr_engine_layer_dev *l = &e->layers[layer];
     struct tsr_op                      op = { .kind = TSR_OP_ATTENTION,
                                               .out = out,
-                                              .in = { q, &l->k, &l->v, &e->feed.spans[tsr_engine_cache_of(e, layer)],
+                                              .in = { q, &l->k, &l->v, spans,
                                  l->sinks.buffer    ? &l->sinks
                                                       : e->slopes.buffer ? &e->slopes
                                                                          : NULL },
@@ -237,4 +249,30 @@ static tsr_status attend(struct tsr_engine *e, uint64_t layer, const struct tsr_
                                               .scale = hp->attn_scale,
                                               .softcap = hp->attn_softcap };
     return tsr_engine_device_run(e->dev, &op, NULL, err);
+}
+
+static tsr_status attend_after(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *q,
+                               const struct tsr_tensor *k, const struct tsr_tensor *out,
+                               struct tsr_err *err)
+{
+    TSR_TRY(store(e, layer, k, &e->layers[layer].k, err));
+    return attend(e, layer, q, &e->feed.spans[tsr_engine_cache_of(e, layer)], out, err);
+}
+
+/* Keys in blocks: tokens of a block see its keys in a tail, which those of the next block overwrite. */
+static tsr_status attend_in_pieces(struct tsr_engine *e, uint64_t layer, const struct tsr_tensor *q,
+                                   const struct tsr_tensor *k, const struct tsr_tensor *out,
+                                   struct tsr_err *err)
+{
+    int cache = tsr_engine_cache_of(e, layer);
+    for (uint64_t i = 0, first = 0; i < e->n_pieces; first = e->pieces[i++]) {
+        uint64_t          n = e->pieces[i] - first;
+        struct tsr_tensor qs = tsr_engine_rows(q, first, n), ks = tsr_engine_rows(k, first, n);
+        struct tsr_tensor to = tsr_engine_rows(out, first, n);
+        struct tsr_tensor spans = tsr_engine_rows(&e->feed.block_spans[cache], first, n);
+        struct tsr_tensor rows = columns(&e->feed.block_rows[cache], first, n);
+        TSR_TRY(store_rows(e, &ks, &rows, &e->layers[layer].k, err));
+        TSR_TRY(attend(e, layer, &qs, &spans, &to, err));
+    }
+    return TSR_OK;
 }

@@ -113,13 +113,15 @@ static tsr_status run_staged(struct tsr_engine_device *d, const struct tsr_op *o
     return st;
 }
 
-/* The type of op's cache if not every device has it, else 0.  A copy of it for each operation would take longer than the
+/* The option of op's cache, which is the type of its values, if not every device has it, else 0.  A copy of it for each operation would take longer than the
  * model. */
 static uint32_t new_cache(const struct tsr_op *op)
 {
     const struct tsr_tensor *c = op->kind == TSR_OP_KV_STORE    ? op->out
                                  : op->kind == TSR_OP_ATTENTION ? op->in[1]
                                                                 : NULL;
+    if (c && c->dtype == TSR_Q4_CHANNEL)
+        return TSR_Q4;
     return c && (c->dtype == TSR_E4M3 || c->dtype == TSR_Q4) ? c->dtype : 0;
 }
 

@@ -281,6 +281,7 @@ void tsr_engine_destroy(struct tsr_engine *e)
     free(e->split_rows);
     free(e->slots);
     free(e->kv_of);
+    free(e->pieces);
     free(e->moves);
     free(e->linears);
     free(e->layers);
@@ -370,13 +371,24 @@ static bool can_rewind(const struct tsr_engine *e, uint32_t slot, uint64_t lengt
     return !e->window_rows || s->base + e->window <= length + 1 || s->base == 0;
 }
 
-bool tsr_engine_rewind(struct tsr_engine *e, uint32_t slot, uint64_t length)
+/* Keys of a block are needed as F16 while tokens of it come: those of the newest block are there. */
+static uint64_t kept_length(const struct tsr_engine *e, uint32_t slot, uint64_t length)
 {
-    if (slot >= e->n_slots || e->streamed || !can_rewind(e, slot, length) ||
+    bool inside = e->blocks && length / TSR_KV_BLOCK != e->slots[slot].block;
+    length = inside ? length / TSR_KV_BLOCK * TSR_KV_BLOCK : length;
+    return e->behind ? kept_length(e->behind, slot, length) : length;
+}
+
+uint64_t tsr_engine_rewind(struct tsr_engine *e, uint32_t slot, uint64_t length)
+{
+    if (slot >= e->n_slots || e->streamed)
+        return 0;
+    length = length > e->slots[slot].length ? 0 : kept_length(e, slot, length);
+    if (length == 0 || !can_rewind(e, slot, length) ||
         (e->behind && !tsr_engine_rewind(e->behind, slot, length)))
-        return false;
+        return 0;
     e->slots[slot].length = length;
-    return true;
+    return length;
 }
 
 void tsr_engine_reset(struct tsr_engine *e, uint32_t slot)

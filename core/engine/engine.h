@@ -126,8 +126,18 @@ void       tsr_engine_destroy(struct tsr_engine *e);
 /* Rows that a sequence takes in the cache of a layer with a window, for forwards of at most `chunk` tokens: no more than
  * context. */
 uint64_t tsr_engine_window_rows(uint64_t window, uint64_t chunk, uint64_t context);
+/* The option of a cache is the type of its values; keys have the same type, or with TSR_Q4 TSR_Q4_CHANNEL. */
+static inline uint32_t tsr_engine_key_type(uint32_t kv)
+{
+    return kv == TSR_Q4 ? TSR_Q4_CHANNEL : kv;
+}
 /* Bytes of a row of a cache of keys, or of values, as a type of tessera/kv_cache.h. */
 uint64_t tsr_engine_kv_row(uint32_t dtype, uint64_t kv_heads, uint64_t head_dim);
+/* Rows that a sequence of `rows` positions takes in each cache: whole blocks if keys of some layer are in blocks. */
+uint64_t tsr_engine_kv_rows(bool blocks, uint64_t rows);
+/* Bytes of keys and values of a layer for `slots` sequences of `rows` rows each; false: too many. */
+bool tsr_engine_kv_bytes(uint32_t kv, uint64_t kv_heads, uint64_t head_dim, uint64_t slots,
+                         uint64_t rows, uint64_t *bytes);
 /* Bytes of weights and of cache on the device; a sliced weight counts its part. */
 void tsr_engine_memory(const struct tsr_engine *e, uint64_t *weights, uint64_t *cache);
 /* Bytes of the linears of all layers on the device, and how many of them it has as F32 since it declined their format;
@@ -191,9 +201,10 @@ tsr_status tsr_engine_head(struct tsr_engine *e, const float *rows, uint64_t n, 
                            struct tsr_err *err);
 uint64_t   tsr_engine_length(const struct tsr_engine *e, uint32_t slot);
 void       tsr_engine_reset(struct tsr_engine *e, uint32_t slot);
-/* Keeps the first `length` positions of a slot, so that other tokens can follow on them.  False: it holds fewer, or the
- * model cannot go back there; nothing has changed, and the caller resets. */
-bool tsr_engine_rewind(struct tsr_engine *e, uint32_t slot, uint64_t length);
+/* Keeps the first `length` positions of a slot, so that other tokens can follow on them.  Returns how many it keeps: fewer
+ * where keys are in blocks and `length` is inside one whose keys are not as they were before they became one.  0: it
+ * holds fewer, or the model cannot go back there; nothing has changed, and the caller resets. */
+uint64_t tsr_engine_rewind(struct tsr_engine *e, uint32_t slot, uint64_t length);
 
 /* Sees the input of every linear site of every layer during forward: x is [n, cols] F32 in
  * host memory, rows of `tokens[first..]`.  NULL ends it. */

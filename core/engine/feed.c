@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "engine/rope.h"
+#include "tessera/kv_cache.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,10 @@ static uint64_t lay_out(const struct tsr_engine *e, struct tsr_engine_feed *f, u
     for (int i = 0; i < (e->window_rows ? TSR_ENGINE_CACHES : 1); i++) {
         f->rows[i] = carve(f, &at, TSR_U32, 1, n);
         f->spans[i] = carve(f, &at, TSR_U32, n, 2);
+        if (e->blocks) {
+            f->block_rows[i] = carve(f, &at, TSR_U32, 2, n);
+            f->block_spans[i] = carve(f, &at, TSR_U32, n, 3);
+        }
     }
     f->gather = carve(f, &at, TSR_U32, 1, n);
     for (int i = 0; i < TSR_ROPES; i++) {
@@ -98,15 +103,37 @@ static void put_angles(struct tsr_engine *e, uint64_t i, uint64_t position, uint
     }
 }
 
-/* Row and span of the token at position p of a slot: its cache begins with position base. */
-static void put_rows(struct tsr_engine *e, int cache, uint64_t i, uint64_t begin, uint64_t base,
+/* Row and span of token i, at position p of a slot: its cache begins with position base. */
+static void put_rows(struct tsr_engine *e, int cache, uint64_t i, uint32_t slot, uint64_t base,
                      uint64_t p)
 {
     struct tsr_engine_feed *f = &e->feed;
-    uint32_t               *span = host_u32(f, &f->spans[cache]) + 2 * i;
+    uint64_t                begin = slot * tsr_engine_slot_rows(e, cache);
+    uint32_t               *span = host_u32(f, &f->spans[cache]) + 2 * i, tail;
     host_u32(f, &f->rows[cache])[i] = (uint32_t)(begin + p - base);
     span[0] = (uint32_t)begin;
     span[1] = (uint32_t)(p - base);
+    if (!e->blocks)
+        return;
+    tail = (uint32_t)tsr_engine_tail_row(e, cache, slot);
+    host_u32(f, &f->block_rows[cache])[i] = (uint32_t)(begin + p - base);
+    host_u32(f, &f->block_rows[cache])[f->block_rows[cache].cols + i] = tail;
+    memcpy(host_u32(f, &f->block_spans[cache]) + 3 * i, span, 2 * sizeof *span);
+    host_u32(f, &f->block_spans[cache])[3 * i + 2] = tail;
+}
+
+/* Token i at position p of a slot.  A slot's tail has the keys of one block: those of the next one come in the next
+ * piece of the chunk, after the tokens of this one have seen the tail. */
+static void put_piece(struct tsr_engine *e, struct tsr_engine_slot *s, uint64_t i, uint64_t p)
+{
+    uint64_t block = p / TSR_KV_BLOCK;
+    if (i == 0)
+        e->n_pieces = 0;
+    if (i == 0 || (s->piece == e->n_pieces && s->block != block))
+        e->n_pieces++;
+    s->piece = e->n_pieces;
+    s->block = block;
+    e->pieces[e->n_pieces - 1] = i + 1;
 }
 
 tsr_status tsr_engine_feed_chunk(struct tsr_engine *e, const struct tsr_engine_token *tokens,
@@ -119,14 +146,18 @@ tsr_status tsr_engine_feed_chunk(struct tsr_engine *e, const struct tsr_engine_t
 
     *wanted = 0;
     tsr_engine_cache_make_room(e, tokens, n);
+    for (uint64_t i = 0; i < n; i++)
+        e->slots[tokens[i].slot].piece = 0;
     for (uint64_t i = 0; i < n; i++) {
         struct tsr_engine_slot *s = &e->slots[tokens[i].slot];
         uint64_t                p = s->length++;
         ids[i] = tokens[i].id;
         positions[i] = (uint32_t)(p + e->model->hp.position_offset);
-        put_rows(e, TSR_ENGINE_CACHE_CONTEXT, i, tokens[i].slot * e->context, 0, p);
+        put_rows(e, TSR_ENGINE_CACHE_CONTEXT, i, tokens[i].slot, 0, p);
         if (e->window_rows)
-            put_rows(e, TSR_ENGINE_CACHE_WINDOW, i, tokens[i].slot * e->window_rows, s->base, p);
+            put_rows(e, TSR_ENGINE_CACHE_WINDOW, i, tokens[i].slot, s->base, p);
+        if (e->blocks)
+            put_piece(e, s, i, p);
         put_angles(e, i, p, s->final + s->ahead);
         if (tokens[i].logits)
             gather[(*wanted)++] = (uint32_t)i;

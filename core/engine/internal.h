@@ -47,6 +47,8 @@ struct tsr_engine_feed {
     struct tsr_tensor device; /* [1, capacity] bytes */
     /* views of the current chunk */
     struct tsr_tensor ids, positions, rows[TSR_ENGINE_CACHES], spans[TSR_ENGINE_CACHES], gather;
+    struct tsr_tensor block_rows[TSR_ENGINE_CACHES],
+        block_spans[TSR_ENGINE_CACHES]; /* with tails, for keys in blocks; or buffer NULL */
     struct tsr_tensor cosine[TSR_ROPES], sine[TSR_ROPES]; /* of hparams.rope and .rope_sliding */
 };
 
@@ -56,6 +58,8 @@ struct tsr_engine_slot {
     uint64_t ahead;  /* tsr_engine_token.ahead of its last token in that call */
     uint64_t base;   /* position of the first row in the caches of layers with a window */
     uint64_t coming; /* tokens of the current chunk, while they are counted */
+    uint64_t block;  /* of the last position that was stored: its keys are in the tails */
+    uint64_t piece;  /* of the current chunk, with a token of that block */
 };
 
 /* Rows first + from .. + rows of the caches of layers with a window, which go to row first. */
@@ -73,7 +77,10 @@ struct tsr_engine {
     const uint8_t *host_experts_of; /* [layers] instead, where not NULL; borrowed */
     uint64_t       context, chunk, head_rows;
     uint32_t       kv_dtype;
-    uint32_t      *kv_of; /* [layers], owned; NULL: kv_dtype */
+    uint32_t      *kv_of;    /* [layers], owned; NULL: kv_dtype */
+    bool           blocks;   /* some layer has keys in blocks, kv_cache.h */
+    uint64_t      *pieces;   /* [chunk + 1]: ends of runs of tokens of one block of each slot */
+    uint64_t       n_pieces; /* of the current chunk */
     uint64_t       cache_bytes;
     uint64_t       window;         /* the largest of all layers; 0: none has one */
     uint64_t       window_rows;    /* of a slot in their caches; 0: as many as context */
@@ -195,6 +202,9 @@ static inline int tsr_engine_cache_of(const struct tsr_engine *e, uint64_t layer
     return e->window_rows && e->model->hp.window[layer] ? TSR_ENGINE_CACHE_WINDOW
                                                         : TSR_ENGINE_CACHE_CONTEXT;
 }
+/* Rows of a slot in caches of a kind, and the row where its tail begins in those of keys in blocks. */
+uint64_t tsr_engine_slot_rows(const struct tsr_engine *e, int cache);
+uint64_t tsr_engine_tail_row(const struct tsr_engine *e, int cache, uint32_t slot);
 /* Room for a chunk of n tokens, before their rows are known; then in each layer, before it stores them. */
 void       tsr_engine_cache_make_room(struct tsr_engine *e, const struct tsr_engine_token *tokens,
                                       uint64_t n);

@@ -4,7 +4,10 @@
  * A layer with a window keeps the rows that a token can still see, not those of the whole context.  Its rows are
  * the positions base .. base + window_rows of a slot, one behind the other, and a base is a multiple of 256.
  * When a chunk does not fit, the rows of the window move to the front.  The backend counts positions from base:
- * numerics.md groups positions by 16 and by 256, so a sum does not change. */
+ * numerics.md groups positions by 16 and by 256, so a sum does not change.
+ *
+ * Keys of int4 are in blocks of 32 positions.  The newest block of a slot is F16, in the slot's tail: rows at the end of the
+ * tensor, after those of all slots.  Tails do not move with a window. */
 #include "engine/internal.h"
 
 #include "base/mem.h"
@@ -30,9 +33,41 @@ uint64_t tsr_engine_kv_row(uint32_t dtype, uint64_t kv_heads, uint64_t head_dim)
     return (kv_heads * tsr_kv_head_bytes(dtype, head_dim) + 15) / 16 * 16;
 }
 
-static uint64_t slot_rows(const struct tsr_engine *e, uint64_t layer)
+uint64_t tsr_engine_kv_rows(bool blocks, uint64_t rows)
 {
-    return tsr_engine_cache_of(e, layer) == TSR_ENGINE_CACHE_WINDOW ? e->window_rows : e->context;
+    return blocks && rows <= UINT64_MAX - TSR_KV_BLOCK
+               ? (rows + TSR_KV_BLOCK - 1) / TSR_KV_BLOCK * TSR_KV_BLOCK
+               : rows;
+}
+
+/* Rows of keys for `slots` sequences: the tails are after all of their rows. */
+static bool key_rows(uint32_t kv, uint64_t head_dim, uint64_t slots, uint64_t rows, uint64_t *all)
+{
+    uint64_t tail = tsr_engine_key_type(kv) == TSR_Q4_CHANNEL ? tsr_kv_tail_rows(head_dim) : 0;
+    return tsr_add(rows, tail, &rows) && tsr_mul(rows, slots, all);
+}
+
+bool tsr_engine_kv_bytes(uint32_t kv, uint64_t kv_heads, uint64_t head_dim, uint64_t slots,
+                         uint64_t rows, uint64_t *bytes)
+{
+    uint64_t keys, values;
+    return key_rows(kv, head_dim, slots, rows, &keys) &&
+           tsr_mul(keys, tsr_engine_kv_row(tsr_engine_key_type(kv), kv_heads, head_dim), &keys) &&
+           tsr_mul(slots, rows, &values) &&
+           tsr_mul(values, tsr_engine_kv_row(kv, kv_heads, head_dim), &values) &&
+           tsr_add(keys, values, bytes);
+}
+
+uint64_t tsr_engine_slot_rows(const struct tsr_engine *e, int cache)
+{
+    return tsr_engine_kv_rows(e->blocks,
+                              cache == TSR_ENGINE_CACHE_WINDOW ? e->window_rows : e->context);
+}
+
+uint64_t tsr_engine_tail_row(const struct tsr_engine *e, int cache, uint32_t slot)
+{
+    return e->n_slots * tsr_engine_slot_rows(e, cache) +
+           slot * tsr_kv_tail_rows(e->model->hp.head_dim);
 }
 
 /* The largest window, and the rows that it takes; 0 if that saves nothing.  A streamed engine has one cache for
@@ -68,17 +103,38 @@ static tsr_status create_ascending(struct tsr_engine *e, struct tsr_err *err)
     return st;
 }
 
+/* Whether a layer has keys in blocks; then the pieces of chunks. */
+static tsr_status choose_blocks(struct tsr_engine *e, struct tsr_err *err)
+{
+    for (uint64_t i = 0; i < e->model->hp.layers; i++)
+        e->blocks = e->blocks || tsr_engine_key_type(tsr_engine_kv_of(e, i)) == TSR_Q4_CHANNEL;
+    if (!e->blocks)
+        return TSR_OK;
+    e->pieces = tsr_new(e->chunk, sizeof *e->pieces);
+    return e->pieces ? TSR_OK : tsr_fail_nomem(err, e->chunk * sizeof *e->pieces, "pieces");
+}
+
+static tsr_status cache_tensor(struct tsr_engine *e, uint32_t dtype, uint64_t rows,
+                               struct tsr_tensor *t, struct tsr_err *err)
+{
+    uint64_t dim = e->model->hp.head_dim;
+    return tsr_engine_device_tensor(e->dev, dtype, rows,
+                                    e->share.kv_heads * tsr_kv_head_cols(dtype, dim),
+                                    tsr_engine_kv_row(dtype, e->share.kv_heads, dim),
+                                    "the KV cache", t, err);
+}
+
 tsr_status tsr_engine_cache_create(struct tsr_engine *e, struct tsr_err *err)
 {
     uint64_t total = 0;
     choose_window(e);
+    TSR_TRY(choose_blocks(e, err));
     const struct tsr_engine_layer_dev *first = NULL;
     for (uint64_t i = e->first; i < e->end; i++) {
         struct tsr_engine_layer_dev *l = &e->layers[i];
-        uint64_t                     bytes, rows = e->n_slots * slot_rows(e, i); /* fits 32 bits */
-        uint32_t                     dtype = tsr_engine_kv_of(e, i);
-        uint64_t cols = e->share.kv_heads * tsr_kv_head_cols(dtype, e->model->hp.head_dim);
-        uint64_t stride = tsr_engine_kv_row(dtype, e->share.kv_heads, e->model->hp.head_dim);
+        uint32_t                     kv = tsr_engine_kv_of(e, i), heads = e->share.kv_heads;
+        uint64_t                     bytes, keys, dim = e->model->hp.head_dim,
+                              rows = tsr_engine_slot_rows(e, tsr_engine_cache_of(e, i));
         if (tsr_model_is_recurrent(&e->model->hp, i))
             continue;
         if (e->streamed && first) { /* a layer's run begins with an empty cache */
@@ -87,14 +143,13 @@ tsr_status tsr_engine_cache_create(struct tsr_engine *e, struct tsr_err *err)
             continue;
         }
         first = l;
-        if (!tsr_mul(rows, stride, &bytes) || !tsr_mul(bytes, 2, &bytes) ||
+        if (!key_rows(kv, dim, e->n_slots, rows, &keys) || keys > UINT32_MAX ||
+            !tsr_engine_kv_bytes(kv, heads, dim, e->n_slots, rows, &bytes) ||
             !tsr_add(total, bytes, &total))
             return tsr_fail(err, TSR_E_NOMEM, "a cache of %u sequences of %llu tokens is too large",
                             e->n_slots, (unsigned long long)e->context);
-        TSR_TRY(tsr_engine_device_tensor(e->dev, dtype, rows, cols, stride, "the KV cache", &l->k,
-                                         err));
-        TSR_TRY(tsr_engine_device_tensor(e->dev, dtype, rows, cols, stride, "the KV cache", &l->v,
-                                         err));
+        TSR_TRY(cache_tensor(e, tsr_engine_key_type(kv), keys, &l->k, err));
+        TSR_TRY(cache_tensor(e, kv, e->n_slots * rows, &l->v, err));
     }
     e->cache_bytes = total;
     return e->window_rows ? create_ascending(e, err) : TSR_OK;
@@ -111,9 +166,11 @@ static void make_room_in(struct tsr_engine *e, uint32_t slot, uint64_t n)
     uint64_t seen = s->length + 1 > e->window ? s->length + 1 - e->window : 0;
     uint64_t base = seen / BLOCK * BLOCK, from = base - s->base;
     if (base < s->length) /* as many as the cache holds: the last chunk fitted */
-        e->moves[e->n_moves++] = (struct tsr_engine_move){ .first = slot * e->window_rows,
-                                                           .from = from,
-                                                           .rows = s->length - base };
+        e->moves[e->n_moves++] =
+            (struct tsr_engine_move){ .first =
+                                          slot * tsr_engine_slot_rows(e, TSR_ENGINE_CACHE_WINDOW),
+                                      .from = from,
+                                      .rows = s->length - base };
     s->base = base;
 }
 

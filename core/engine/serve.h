@@ -27,10 +27,10 @@ struct tsr_engine_pass {
     tsr_status (*finish)(void *ctx, uint32_t slot_set, struct tsr_err *err);
     void (*reset)(void *ctx, uint32_t slot);
     const struct tsr_model_hparams *hp; /* for the end-of-sequence ids */
-    /* Optional: keeps the first `length` positions of a slot that has nothing in flight; false: it cannot, and nothing has
-     * changed.  With it a slot stays as it is when its request ends, until another one takes it: a prompt that begins
+    /* Optional: keeps the first `length` positions, at least 1, of a slot that has nothing in flight; returns how many of
+     * them it keeps, as tsr_engine_rewind().  0: it cannot, and nothing has changed.  With it a slot stays as it is when its request ends, until another one takes it: a prompt that begins
      * with its ids does not run them again. */
-    bool (*rewind)(void *ctx, uint32_t slot, uint64_t length);
+    uint64_t (*rewind)(void *ctx, uint32_t slot, uint64_t length);
     uint32_t
         at_once; /* requests that run at once, at most; 0: slots.  The other slots keep what they have */
     bool prompts; /* ids that were generated have other rows in the cache than those of a prompt */

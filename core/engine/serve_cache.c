@@ -58,7 +58,9 @@ uint64_t tsr_engine_serve_cache_take(struct tsr_engine_serve_cache *c,
     struct tsr_tokenizer_ids *held = &c->held[slot].ids;
     uint64_t                  same = shared(held, q);
     held->n = 0;
-    if (same == 0 || !p->rewind(p->ctx, slot, same)) {
+    if (same)
+        same = p->rewind(p->ctx, slot, same);
+    if (same == 0) {
         p->reset(p->ctx, slot);
         return 0;
     }
@@ -72,7 +74,8 @@ void tsr_engine_serve_cache_keep(struct tsr_engine_serve_cache *c, const struct 
     uint64_t                  n = p->prompts && s->fed > s->q.n_prompt ? s->q.n_prompt : s->fed;
     struct tsr_errbuf         ignored = TSR_ERRBUF(ignored);
     struct tsr_tokenizer_ids *held = c->held ? &c->held[slot].ids : NULL;
-    bool keep = held && s->finish != TSR_ENGINE_FINISH_FAILED && p->rewind(p->ctx, slot, n);
+    n = held && n && s->finish != TSR_ENGINE_FINISH_FAILED ? p->rewind(p->ctx, slot, n) : 0;
+    bool keep = n > 0;
     if (held) {
         held->n = 0;
         c->held[slot].last = ++c->now;

@@ -22,7 +22,7 @@ static void engine_reset(void *ctx, uint32_t slot)
     tsr_engine_reset(ctx, slot);
 }
 
-static bool engine_rewind(void *ctx, uint32_t slot, uint64_t length)
+static uint64_t engine_rewind(void *ctx, uint32_t slot, uint64_t length)
 {
     return tsr_engine_rewind(ctx, slot, length);
 }

@@ -79,10 +79,9 @@ static uint64_t keep_shared(struct tsr_eval_scorer *s, const uint32_t *ids, uint
     uint64_t same = 0;
     while (same < n && same < s->held.n && s->held.v[same] == ids[same])
         same++;
-    if (!tsr_engine_rewind(s->e, 0, same)) {
+    same = tsr_engine_rewind(s->e, 0, same);
+    if (same == 0)
         tsr_engine_reset(s->e, 0);
-        same = 0;
-    }
     s->held.n = same;
     s->shared += same;
     return same;

@@ -7,7 +7,10 @@ const struct tsr_choice tsr_kv_choices[TSR_KV_CHOICES] = {
     { "f16", "F16 cache", TSR_F16 },
     { "int8", "int8 cache, a scale per head and token", TSR_I8 },
     { "fp8", "FP8 E4M3 cache, a scale per head and token", TSR_E4M3 },
-    { "int4", "4-bit cache, scale and minimum per token and 32 channels", TSR_Q4 },
+    { "int4",
+      "4-bit cache: keys with a scale and minimum per channel and 32 positions, values per token "
+      "and 32 channels",
+      TSR_Q4 },
 };
 
 const struct tsr_choice tsr_numerics_choices[2] = {

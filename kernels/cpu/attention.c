@@ -1,11 +1,13 @@
 /* attention.c - KV_STORE and ATTENTION: scratch, and the loop over tokens and KV heads. */
 #include "backend.h"
+#include "tessera/kv_cache.h"
 
 struct store {
-    const struct tsr_cpu *c;
-    const struct tsr_op  *op;
-    struct tsr_view       cache, x;
-    const uint32_t       *rows;
+    struct tsr_cpu      *c;
+    const struct tsr_op *op;
+    struct tsr_view      cache, x;
+    const uint32_t      *rows;
+    uint64_t             rows_stride;
 };
 
 static tsr_status store_rows(void *arg, uint64_t begin, uint64_t end)
@@ -18,6 +20,45 @@ static tsr_status store_rows(void *arg, uint64_t begin, uint64_t end)
     return TSR_OK;
 }
 
+/* Token t of TSR_Q4_CHANNEL. */
+static uint8_t *tail_of(const struct store *s, uint64_t t)
+{
+    return s->cache.p + s->rows[s->rows_stride + t] * s->cache.stride;
+}
+
+static tsr_status store_tails(void *arg, uint64_t begin, uint64_t end)
+{
+    const struct store *s = arg;
+    uint64_t            row = s->op->kv_heads * tsr_kv_head_bytes(TSR_F16, s->op->head_dim);
+    for (uint64_t t = begin; t < end; t++)
+        s->c->k->kv_store(tail_of(s, t) + s->rows[t] % TSR_KV_BLOCK * row,
+                          (const float *)(const void *)(s->x.p + t * s->x.stride), TSR_F16,
+                          s->op->kv_heads, s->op->head_dim);
+    return TSR_OK;
+}
+
+/* Blocks whose last key is among these tokens. */
+static tsr_status store_blocks(void *arg, uint64_t begin, uint64_t end)
+{
+    const struct store *s = arg;
+    for (uint64_t t = begin; t < end; t++)
+        if (s->rows[t] % TSR_KV_BLOCK == TSR_KV_BLOCK - 1)
+            s->c->k->kv_block(s->cache.p + (s->rows[t] - (TSR_KV_BLOCK - 1)) * s->cache.stride,
+                              tail_of(s, t), s->op->kv_heads, s->op->head_dim);
+    return TSR_OK;
+}
+
+static tsr_status store_keys(struct store *s, bool rising)
+{
+    struct tsr_cpu *c = s->c;
+    if (!rising) {
+        (void)store_tails(s, 0, s->x.rows);
+        return store_blocks(s, 0, s->x.rows);
+    }
+    tsr_status st = tsr_cpu_for(c, s->x.rows, s->x.cols * 8, store_tails, s);
+    return st != TSR_OK ? st : tsr_cpu_for(c, s->x.rows, s->x.cols * 8, store_blocks, s);
+}
+
 tsr_status tsr_cpu_kv_store_op(struct tsr_cpu *c, const struct tsr_op *op,
                                const struct tsr_op_parts *parts, struct tsr_err *err)
 {
@@ -25,8 +66,11 @@ tsr_status tsr_cpu_kv_store_op(struct tsr_cpu *c, const struct tsr_op *op,
                        .op = op,
                        .cache = tsr_cpu_at(&parts->out),
                        .x = tsr_cpu_at(&parts->in[0]),
-                       .rows = parts->index };
+                       .rows = parts->index,
+                       .rows_stride = parts->index_stride };
     (void)err;
+    if (op->out->dtype == TSR_Q4_CHANNEL)
+        return store_keys(&s, parts->rising);
     if (!parts->rising) /* rows may repeat: the last token wins, so keep the order */
         return store_rows(&s, 0, s.x.rows);
     return tsr_cpu_for(c, s.x.rows, s.x.cols * 8, store_rows, &s);
@@ -173,7 +217,7 @@ tsr_status tsr_cpu_attention_op(struct tsr_cpu *c, const struct tsr_op *op,
     if (slopes.rows > 1)
         s.a.sinks = (const float *)(const void *)(slopes.p + slopes.stride);
     uint64_t share = op->heads / op->kv_heads, bytes;
-    if (follow > out.rows / 2 && op->head_dim <= CPU_TILE_DIM)
+    if (follow > out.rows / 2 && op->head_dim <= CPU_TILE_DIM && s.a.dtype != TSR_Q4_CHANNEL)
         s.per_tile = tile_of(share, most);
     if (s.per_tile > 1 &&
         last >= most) { /* a window: each token of a tile sees one position more */

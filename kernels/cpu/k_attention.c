@@ -92,42 +92,131 @@ INLINE void prefetch_keys(const uint8_t *at, uint64_t stride, uint64_t bytes)
             v_prefetch(at + (KEYS_AHEAD + i) * stride + b);
 }
 
-/* Scores of nh heads and the sixteen positions from j0 on into s[head * n + position - base]; those outside
- * lo..p are -inf. */
-INLINE void scores_at(const struct tsr_cpu_attention *a, const uint8_t *q, const uint8_t *k,
-                      const struct reach *r, uint64_t j0, const uint32_t dtype, const float *slopes,
-                      const int nh, float *s)
+/* Scores of nh heads and the sixteen positions from j0 on, whose products are y, into
+ * s[head * n + position - base]; those outside lo..p are -inf. */
+INLINE void put_scores(const struct tsr_cpu_attention *a, const struct reach *r, uint64_t j0,
+                       const float *slopes, const int nh, const v16 *y, float *s)
 {
-    v16      t[HEADS * 16];
     uint64_t first = j0 < r->lo ? r->lo - j0 : 0, end = r->p + 1 - j0 < 16 ? r->p + 1 - j0 : 16;
-    sixteen_keys(a, q, k + j0 * a->k_stride, first, end, dtype, nh, t);
     for (int h = 0; h < nh; h++) {
         float *to = s + (uint64_t)h * r->n + (j0 - r->base);
-        v_store(to,
-                score(a, v_tree16x16(t + 16 * (uint64_t)h), j0, r->p, slopes ? slopes + h : NULL));
+        v_store(to, score(a, y[h], j0, r->p, slopes ? slopes + h : NULL));
         for (uint64_t j = 0; end - first < 16 && j < 16; j++)
             if (j < first || j >= end)
                 to[j] = -INFINITY;
     }
 }
 
+/* The same from their keys. */
+INLINE void scores_at(const struct tsr_cpu_attention *a, const uint8_t *q, const uint8_t *key,
+                      const struct reach *r, uint64_t j0, const uint32_t dtype, const float *slopes,
+                      const int nh, float *s)
+{
+    v16      t[HEADS * 16], y[HEADS];
+    uint64_t first = j0 < r->lo ? r->lo - j0 : 0, end = r->p + 1 - j0 < 16 ? r->p + 1 - j0 : 16;
+    sixteen_keys(a, q, key, first, end, dtype, nh, t);
+    for (int h = 0; h < nh; h++)
+        y[h] = v_tree16x16(t + 16 * (uint64_t)h);
+    put_scores(a, r, j0, slopes, nh, y, s);
+}
+
 /* Scores of all heads that share a KV head, sixteen positions of all at a time: keys are still in the L1
- * cache for the last head. */
-INLINE void scores_of(const struct tsr_cpu_attention *a, const uint8_t *q, const uint8_t *k,
-                      const struct reach *r, const uint32_t dtype, const float *slopes,
+ * cache for the last head.  key: of position j0, the first one. */
+INLINE void scores_of(const struct tsr_cpu_attention *a, const uint8_t *q, const uint8_t *key,
+                      const struct reach *r, uint64_t j0, const uint32_t dtype, const float *slopes,
                       uint64_t share, float *s)
 {
     const uint64_t bytes = tsr_kv_head_bytes(dtype, a->head_dim), each = a->head_dim * 4;
-    for (uint64_t j0 = r->base; j0 <= r->p; j0 += 16) {
+    for (; j0 <= r->p; j0 += 16, key += 16 * a->k_stride) {
         uint64_t i = 0;
-        prefetch_keys(k + j0 * a->k_stride, a->k_stride, bytes);
+        prefetch_keys(key, a->k_stride, bytes);
         for (; i + HEADS <= share; i += HEADS)
-            scores_at(a, q + i * each, k, r, j0, dtype, slopes ? slopes + i : NULL, HEADS,
+            scores_at(a, q + i * each, key, r, j0, dtype, slopes ? slopes + i : NULL, HEADS,
                       s + i * r->n);
         for (; i < share; i++)
-            scores_at(a, q + i * each, k, r, j0, dtype, slopes ? slopes + i : NULL, 1,
+            scores_at(a, q + i * each, key, r, j0, dtype, slopes ? slopes + i : NULL, 1,
                       s + i * r->n);
     }
+}
+
+/* q.k of nh query heads and the positions of a block, those of y[0] and the sixteen after them of y[1]: with
+ * k = scale * code + minimum of each channel, the sum of (q * scale) * code and the sum of q * minimum. */
+INLINE void block_dots(const struct tsr_cpu_attention *a, const uint8_t *q, const uint8_t *block,
+                       const int nh, v16 y[2][HEADS])
+{
+    const uint64_t dim = a->head_dim;
+    v16            acc[2][HEADS], low[HEADS], one = v_set1(1.0f);
+    UNROLL
+    for (int h = 0; h < nh; h++)
+        acc[0][h] = acc[1][h] = low[h] = v_set1(0.0f);
+    for (uint64_t d = 0; d < dim; d += 16) {
+        const uint8_t *codes = block + 4 * dim + 16 * d;
+        uint64_t       n = lanes(dim, d);
+        v16            scale = cached(block, TSR_F16, d, n, one);
+        v16            minimum = cached(block + 2 * dim, TSR_F16, d, n, one);
+        float          t[HEADS][16];
+        UNROLL
+        for (int h = 0; h < nh; h++) {
+            v16 x = cached(q + (uint64_t)h * dim * 4, TSR_F32, d, n, one);
+            low[h] = v_fma(x, minimum, low[h]);
+            v_store(t[h], v_mul(x, scale));
+        }
+        for (uint64_t i = 0; i < n; i++) {
+            i16v w = vi_load_u8(codes + 16 * i);
+            v16  c0 = vi_cvt(vi_bits(w, 0, 15)), c1 = vi_cvt(vi_bits(w, 4, 15));
+            UNROLL
+            for (int h = 0; h < nh; h++) {
+                v16 x = v_set1(t[h][i]);
+                acc[0][h] = v_fma(x, c0, acc[0][h]);
+                acc[1][h] = v_fma(x, c1, acc[1][h]);
+            }
+        }
+    }
+    UNROLL
+    for (int h = 0; h < nh; h++) {
+        v16 m = v_set1(v_tree16(low[h]));
+        y[0][h] = v_add(acc[0][h], m);
+        y[1][h] = v_add(acc[1][h], m);
+    }
+}
+
+/* Scores of nh heads and the positions of the block from b on. */
+INLINE void block_scores(const struct tsr_cpu_attention *a, const uint8_t *q, const uint8_t *block,
+                         const struct reach *r, uint64_t b, const float *slopes, const int nh,
+                         float *s)
+{
+    v16 y[2][HEADS];
+    block_dots(a, q, block, nh, y);
+    if (b >= r->base)
+        put_scores(a, r, b, slopes, nh, y[0], s);
+    put_scores(a, r, b + 16, slopes, nh, y[1], s);
+}
+
+/* Scores of all heads that share KV head `of`: earlier blocks as codes, the token's block from the tail. */
+INLINE void channel_scores(const struct tsr_cpu_attention *a, const uint8_t *q, const uint8_t *rows,
+                           const uint8_t *tail, const struct reach *r, uint32_t of,
+                           const float *slopes, uint64_t share, float *s)
+{
+    const uint64_t bytes = TSR_KV_BLOCK * tsr_kv_head_bytes(TSR_Q4_CHANNEL, a->head_dim);
+    const uint64_t half = tsr_kv_head_bytes(TSR_F16, a->head_dim), each = a->head_dim * 4;
+    const uint64_t own = r->p / TSR_KV_BLOCK * TSR_KV_BLOCK, step = TSR_KV_BLOCK * a->k_stride;
+    const uint8_t *block = rows + r->base / TSR_KV_BLOCK * step + of * bytes;
+    for (uint64_t b = r->base / TSR_KV_BLOCK * TSR_KV_BLOCK; b < own; b += TSR_KV_BLOCK) {
+        uint64_t i = 0;
+        for (uint64_t at = 0; at < bytes; at += 64)
+            v_prefetch(block + step + at);
+        for (; i + HEADS <= share; i += HEADS)
+            block_scores(a, q + i * each, block, r, b, slopes ? slopes + i : NULL, HEADS,
+                         s + i * r->n);
+        for (; i < share; i++)
+            block_scores(a, q + i * each, block, r, b, slopes ? slopes + i : NULL, 1, s + i * r->n);
+        block += step;
+    }
+    struct tsr_cpu_attention last = *a;
+    uint64_t                 j0 = r->base > own ? r->base : own;
+    last.k_stride = a->kv_heads * half;
+    scores_of(&last, q, tail + (j0 - own) * last.k_stride + of * half, r, j0, TSR_F16, slopes,
+              share, s);
 }
 
 /* Columns d.. of nv vectors of the output of nh query heads. */
@@ -202,17 +291,23 @@ INLINE void heads_of(const struct tsr_cpu_attention *a, const uint8_t *v, const 
         values_of(a, v, scores, r, dtype, d, nh, 1, lanes(dim, d), den, out);
 }
 
+/* dtype: of values, and of keys unless they are by channel. */
 INLINE void attend(const struct tsr_cpu_attention *a, uint64_t token, uint32_t kv_head,
-                   const uint32_t dtype, float *scores)
+                   const uint32_t dtype, const bool by_channel, float *scores)
 {
     uint64_t       row, at = kv_head * tsr_kv_head_bytes(dtype, a->head_dim);
     struct reach   r = reach_of(a, token, &row);
-    const uint8_t *k = a->k + row * a->k_stride + at, *v = a->v + row * a->v_stride + at;
+    const uint8_t *k = a->k + row * a->k_stride, *v = a->v + row * a->v_stride + at;
     uint64_t       share = a->heads / a->kv_heads, h = kv_head * share, each = a->head_dim * 4, i;
     uint8_t       *out = a->out + token * a->out_stride + h * each;
     const float   *sinks = a->sinks ? a->sinks + h : NULL;
-    scores_of(a, a->q + token * a->q_stride + h * each, k, &r, dtype,
-              a->slopes ? a->slopes + h : NULL, share, scores);
+    const uint8_t *q = a->q + token * a->q_stride + h * each;
+    const float   *slopes = a->slopes ? a->slopes + h : NULL;
+    if (by_channel)
+        channel_scores(a, q, k, a->k + tail_row(a, token) * a->k_stride, &r, kv_head, slopes, share,
+                       scores);
+    else
+        scores_of(a, q, k + r.base * a->k_stride + at, &r, r.base, dtype, slopes, share, scores);
     for (i = 0; i + HEADS <= share; i += HEADS)
         heads_of(a, v, &r, dtype, HEADS, scores + i * r.n, sinks ? sinks + i : NULL,
                  out + i * each);
@@ -224,13 +319,13 @@ void K(attention)(const struct tsr_cpu_attention *a, uint64_t token, uint32_t kv
                   float *scores)
 {
     if (a->dtype == TSR_F32)
-        attend(a, token, kv_head, TSR_F32, scores);
+        attend(a, token, kv_head, TSR_F32, false, scores);
     else if (a->dtype == TSR_F16)
-        attend(a, token, kv_head, TSR_F16, scores);
+        attend(a, token, kv_head, TSR_F16, false, scores);
     else if (a->dtype == TSR_I8)
-        attend(a, token, kv_head, TSR_I8, scores);
+        attend(a, token, kv_head, TSR_I8, false, scores);
     else if (a->dtype == TSR_E4M3)
-        attend(a, token, kv_head, TSR_E4M3, scores);
+        attend(a, token, kv_head, TSR_E4M3, false, scores);
     else
-        attend(a, token, kv_head, TSR_Q4, scores);
+        attend(a, token, kv_head, TSR_Q4, a->dtype == TSR_Q4_CHANNEL, scores);
 }

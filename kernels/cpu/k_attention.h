@@ -33,6 +33,12 @@ INLINE struct reach reach_of(const struct tsr_cpu_attention *a, uint64_t token, 
     return (struct reach){ base, lo, p, (p - base) / 16 * 16 + 16 };
 }
 
+/* The row of the token's tail, of TSR_Q4_CHANNEL. */
+INLINE uint64_t tail_row(const struct tsr_cpu_attention *a, uint64_t token)
+{
+    return get_u32(a->spans + token * a->span_stride + 8);
+}
+
 /* Sixteen scores from products: the scale, the cap and ALiBi; j0 is the first's position. */
 INLINE v16 score(const struct tsr_cpu_attention *a, v16 product, uint64_t j0, uint64_t p,
                  const float *slope)

@@ -19,6 +19,7 @@ void K(rope)(float *out, const float *x, const float *cosine, const float *sine,
 void K(hadamard)(float *out, const float *x, uint64_t n, uint64_t base, const float *sign,
                  uint64_t stride);
 void K(kv_store)(void *row, const float *x, uint32_t dtype, uint32_t heads, uint32_t head_dim);
+void K(kv_block)(void *block, const void *tail, uint32_t heads, uint32_t head_dim);
 void K(attention)(const struct tsr_cpu_attention *a, uint64_t token, uint32_t kv_head,
                   float *scores);
 void K(attention_tile)(const struct tsr_cpu_attention *a, uint64_t token, uint64_t tokens,

@@ -42,11 +42,10 @@ static void store_e4m3(uint8_t *p, const float *x, uint32_t n)
         p[4 + i] = inv > 0.0f ? e4m3(x[i] * inv) : 0;
 }
 
-/* A group of at most 32; returns its bytes.  A group that F16 cannot describe is NaN. */
-static uint64_t store_q4(uint8_t *p, const float *x, uint32_t n)
+/* Codes of a group of at most 32, and the F16 of its scale and minimum.  A group that F16 cannot describe is NaN. */
+static void codes_q4(uint8_t *code, uint16_t half[2], const float *x, uint32_t n)
 {
-    float    lo = x[0], hi = x[0], inv = 0.0f;
-    uint16_t half[2];
+    float lo = x[0], hi = x[0], inv = 0.0f;
     for (uint32_t i = 1; i < n; i++) {
         lo = x[i] < lo ? x[i] : lo;
         hi = x[i] > hi ? x[i] : hi;
@@ -58,14 +57,59 @@ static uint64_t store_q4(uint8_t *p, const float *x, uint32_t n)
         half[0] = half[1] = 0x7e00;
     else if (scale > 0.0f)
         inv = 1.0f / scale;
-    memcpy(p, half, 4);
-    memset(p + 4, 0, (n + 15) / 16 * 8);
-    for (uint32_t i = 0; inv > 0.0f && i < n; i++) {
-        float    y = rintf((x[i] - minimum) * inv);
-        uint32_t code = y > 0.0f ? y < 15.0f ? (uint32_t)y : 15u : 0u;
-        p[4 + i / 16 * 8 + i % 8] |= (uint8_t)(code << (i % 16 < 8 ? 0 : 4));
+    for (uint32_t i = 0; i < n; i++) {
+        float y = inv > 0.0f ? rintf((x[i] - minimum) * inv) : 0.0f;
+        code[i] = y > 0.0f ? y < 15.0f ? (uint8_t)y : 15u : 0u;
     }
+}
+
+/* A group of at most 32; returns its bytes. */
+static uint64_t store_q4(uint8_t *p, const float *x, uint32_t n)
+{
+    uint8_t  code[TSR_KV_GROUP] = { 0 };
+    uint16_t half[2];
+    codes_q4(code, half, x, n);
+    memcpy(p, half, 4);
+    for (uint32_t i = 0; i < (n + 15) / 16 * 16; i += 16)
+        for (uint32_t j = 0; j < 8; j++)
+            p[4 + i / 2 + j] = (uint8_t)(code[i + j] | code[i + j + 8] << 4);
     return 4 + (n + 15) / 16 * 8;
+}
+
+/* One head of a block of keys from its F16, whose positions are `stride` bytes apart. */
+static void store_block(uint8_t *p, const uint8_t *tail, uint64_t stride, uint64_t dim)
+{
+    for (uint64_t d = 0; d < dim; d += 16) {
+        uint64_t n = dim - d < 16 ? dim - d : 16;
+        float    t[TSR_KV_BLOCK][16];
+        for (uint64_t j = 0; j < TSR_KV_BLOCK; j++) {
+            uint16_t h[16] = { 0 };
+            memcpy(h, tail + j * stride + 2 * d, 2 * n);
+            v_store(t[j], v_load_f16(h));
+        }
+        for (uint64_t c = 0; c < n; c++) {
+            float    x[TSR_KV_BLOCK];
+            uint8_t  code[TSR_KV_BLOCK], *to = p + 4 * dim + 16 * (d + c);
+            uint16_t half[2];
+            for (uint64_t j = 0; j < TSR_KV_BLOCK; j++)
+                x[j] = t[j][c];
+            codes_q4(code, half, x, TSR_KV_BLOCK);
+            memcpy(p + 2 * (d + c), &half[0], 2);
+            memcpy(p + 2 * (dim + d + c), &half[1], 2);
+            for (uint64_t j = 0; j < 16; j++)
+                to[j] = (uint8_t)(code[j] | code[j + 16] << 4);
+        }
+    }
+}
+
+void K(kv_block)(void *block, const void *tail, uint32_t heads, uint32_t head_dim)
+{
+    uint64_t       each = TSR_KV_BLOCK * tsr_kv_head_bytes(TSR_Q4_CHANNEL, head_dim), h;
+    uint64_t       half = tsr_kv_head_bytes(TSR_F16, head_dim);
+    uint8_t       *p = block;
+    const uint8_t *from = tail;
+    for (h = 0; h < heads; h++)
+        store_block(p + h * each, from + h * half, heads * half, head_dim);
 }
 
 static void store_head(uint8_t *p, const float *x, uint32_t dtype, uint32_t dim)

@@ -26,6 +26,7 @@ const struct tsr_cpu_kernels TABLE(ISA_NAME) = {
     .hadamard = K(hadamard),
     .mix = K(mix),
     .kv_store = K(kv_store),
+    .kv_block = K(kv_block),
     .attention = K(attention),
     .attention_tile = K(attention_tile),
     .round_bf16 = K(round_bf16),

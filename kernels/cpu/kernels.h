@@ -131,11 +131,13 @@ struct tsr_cpu_linear {
 struct tsr_cpu_attention {
     const uint8_t *q, *k, *v; /* bytes; k and v at the cache's row 0      */
     uint8_t       *out;
-    const uint8_t *spans; /* per token: first row, position (U32 each) */
-    uint64_t       q_stride, k_stride, v_stride, out_stride, span_stride;
-    const float   *slopes, *sinks; /* [heads] or NULL                  */
-    uint32_t       dtype, heads, kv_heads, head_dim, window;
-    float          scale, softcap;
+    const uint8_t
+        *spans; /* per token: first row, position, of TSR_Q4_CHANNEL the tail's row (U32 each) */
+    uint64_t     q_stride, k_stride, v_stride, out_stride, span_stride;
+    const float *slopes, *sinks; /* [heads] or NULL                  */
+    uint32_t     dtype;          /* of keys: values of TSR_Q4_CHANNEL are TSR_Q4 */
+    uint32_t     heads, kv_heads, head_dim, window;
+    float        scale, softcap;
 };
 
 struct tsr_cpu_kernels {
@@ -165,6 +167,8 @@ struct tsr_cpu_kernels {
                      uint64_t stride);
     /* one cache row of `dtype` */
     void (*kv_store)(void *row, const float *x, uint32_t dtype, uint32_t heads, uint32_t head_dim);
+    /* a block of keys of TSR_Q4_CHANNEL from the tail of its sequence */
+    void (*kv_block)(void *block, const void *tail, uint32_t heads, uint32_t head_dim);
     /* one token and KV head with all its query heads; scores: scratch of
      * heads / kv_heads * (positions + 32) floats */
     void (*attention)(const struct tsr_cpu_attention *a, uint64_t token, uint32_t kv_head,

@@ -59,25 +59,35 @@ static void store_e4m3(uint8_t *head, const float *x, uint64_t head_dim)
         head[4 + i] = (uint8_t)(scale > 0 ? to_e4m3((double)(x[i] * inverse)) : 0);
 }
 
+/* Codes of n numbers, at most 32, with the F16 of their scale and minimum. */
+static void codes_q4(int *code, uint16_t *scale, uint16_t *minimum, const float *x, uint64_t n)
+{
+    float lo = x[0], hi = x[0];
+    for (uint64_t i = 1; i < n; i++) {
+        lo = fminf(lo, x[i]);
+        hi = fmaxf(hi, x[i]);
+    }
+    *scale = tsr_f32_f16((hi - lo) / 15);
+    *minimum = tsr_f32_f16(lo);
+    for (uint64_t i = 0; i < n; i++) {
+        float y = rintf((x[i] - tsr_f16_f32(*minimum)) * (1 / tsr_f16_f32(*scale)));
+        code[i] = tsr_f16_f32(*scale) > 0 ? (int)fminf(fmaxf(y, 0), 15) : 0;
+    }
+}
+
 static void store_q4(uint8_t *head, const float *x, uint64_t head_dim)
 {
     for (uint64_t at = 0; at < head_dim; at += TSR_KV_GROUP) {
         uint64_t n = head_dim - at < TSR_KV_GROUP ? head_dim - at : TSR_KV_GROUP;
-        float    lo = x[at], hi = x[at];
         uint8_t *codes = head + at / TSR_KV_GROUP * 20 + 4;
-        for (uint64_t i = 1; i < n; i++) {
-            lo = fminf(lo, x[at + i]);
-            hi = fmaxf(hi, x[at + i]);
-        }
-        uint16_t scale = tsr_f32_f16((hi - lo) / 15), minimum = tsr_f32_f16(lo);
+        uint16_t scale, minimum;
+        int      code[TSR_KV_GROUP];
+        codes_q4(code, &scale, &minimum, x + at, n);
         memcpy(codes - 4, &scale, 2);
         memcpy(codes - 2, &minimum, 2);
         memset(codes, 0, (n + 15) / 16 * 8);
-        for (uint64_t i = 0; i < n && tsr_f16_f32(scale) > 0; i++) {
-            float y = rintf((x[at + i] - tsr_f16_f32(minimum)) * (1 / tsr_f16_f32(scale)));
-            int   code = (int)fminf(fmaxf(y, 0), 15);
-            codes[i / 16 * 8 + i % 8] |= (uint8_t)(i / 8 % 2 ? code << 4 : code);
-        }
+        for (uint64_t i = 0; i < n; i++)
+            codes[i / 16 * 8 + i % 8] |= (uint8_t)(i / 8 % 2 ? code[i] << 4 : code[i]);
     }
 }
 
@@ -103,6 +113,33 @@ static float half_at(const uint8_t *p)
     uint16_t half;
     memcpy(&half, p, 2);
     return tsr_f16_f32(half);
+}
+
+void tsr_ref_block_store(void *block, const void *tail, uint64_t stride, uint64_t head_dim)
+{
+    uint8_t *p = block;
+    for (uint64_t d = 0; d < head_dim; d++) {
+        float    x[TSR_KV_BLOCK];
+        uint16_t scale, minimum;
+        int      code[TSR_KV_BLOCK];
+        for (uint64_t j = 0; j < TSR_KV_BLOCK; j++)
+            x[j] = half_at((const uint8_t *)tail + j * stride + 2 * d);
+        codes_q4(code, &scale, &minimum, x, TSR_KV_BLOCK);
+        memcpy(p + 2 * d, &scale, 2);
+        memcpy(p + 2 * (head_dim + d), &minimum, 2);
+        for (uint64_t j = 0; j < 16; j++)
+            p[4 * head_dim + 16 * d + j] = (uint8_t)(code[j] + 16 * code[16 + j]);
+    }
+}
+
+void tsr_ref_block_load(double *x, const void *block, uint64_t position, uint64_t head_dim)
+{
+    const uint8_t *p = block;
+    for (uint64_t d = 0; d < head_dim; d++) {
+        uint8_t pair = p[4 * head_dim + 16 * d + position % 16];
+        x[d] = (double)half_at(p + 2 * d) * (position < 16 ? pair % 16 : pair / 16) +
+               (double)half_at(p + 2 * (head_dim + d));
+    }
 }
 
 static float float_at(const uint8_t *p)

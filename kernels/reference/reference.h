@@ -37,6 +37,11 @@ uint64_t tsr_ref_head_bytes(uint32_t dtype, uint64_t head_dim);
 void     tsr_ref_head_store(void *head, uint32_t dtype, const float *x, uint64_t head_dim);
 void     tsr_ref_head_load(double *x, uint32_t dtype, const void *head, uint64_t head_dim);
 
+/* One head of a block of TSR_Q4_CHANNEL from its keys in F16, `stride` bytes from one position to the next, and
+ * the key of one position back: x [head_dim]. */
+void tsr_ref_block_store(void *block, const void *tail, uint64_t stride, uint64_t head_dim);
+void tsr_ref_block_load(double *x, const void *block, uint64_t position, uint64_t head_dim);
+
 /* One head of one token over `n` positions, its own the last: q, y, size [head_dim]; k and v
  * [n][head_dim], stride numbers from one position to the next; scores: room for n numbers; sink -INFINITY: there
  * is none. */

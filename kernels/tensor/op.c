@@ -2,6 +2,8 @@
  * tessera/backend.h, in its order. */
 #include "op.h"
 
+#include "tessera/kv_cache.h"
+
 #define U(x) ((unsigned long long)(x))
 
 /* The operation that is being checked, by its name in sentences. */
@@ -238,13 +240,29 @@ static tsr_status check_cache(const struct check *c, const struct tsr_tensor *t,
                : tsr_op_part(c->s, &whole, c->name, what, whole.dtype, 0, cols, part, c->err);
 }
 
+/* A tail and the block of a row are inside the cache. */
+static tsr_status check_tail(const struct check *c, uint64_t rows, uint64_t token, uint32_t row,
+                             uint32_t tail)
+{
+    uint64_t tails = tsr_kv_tail_rows(c->op->head_dim);
+    uint64_t end = (uint64_t)row / TSR_KV_BLOCK * TSR_KV_BLOCK + TSR_KV_BLOCK;
+    if (end > rows || tails > rows || tail > rows - tails)
+        return tsr_fail(
+            c->err, TSR_E_INVAL,
+            "%s: the block of row %u or the %llu rows of the tail from row %u on of token "
+            "%llu are not inside %llu rows",
+            c->name, row, U(tails), tail, U(token), U(rows));
+    return TSR_OK;
+}
+
 static tsr_status check_kv_store(const struct check *c)
 {
     uint64_t   n = (uint64_t)c->op->kv_heads * c->op->head_dim;
+    int        blocks = c->op->out && c->op->out->dtype == TSR_Q4_CHANNEL;
     tsr_status st = tsr_tensor_heads(c->op, c->name, c->err);
     if (st != TSR_OK || (st = check_cache(c, c->op->out, "the cache", &c->p->out)) != TSR_OK ||
         (st = check_in(c, 0, "in", TSR_F32, 0, n, 0)) != TSR_OK ||
-        (st = check_in(c, 1, "rows", TSR_U32, 1, c->p->in[0].rows, 0)) != TSR_OK ||
+        (st = check_in(c, 1, "rows", TSR_U32, blocks ? 2 : 1, c->p->in[0].rows, 0)) != TSR_OK ||
         (st = get_indices(c, 1)) != TSR_OK)
         return st;
     c->p->rising = 1;
@@ -253,6 +271,9 @@ static tsr_status check_kv_store(const struct check *c)
         if (row >= c->p->out.rows)
             return tsr_fail(c->err, TSR_E_INVAL, "KV_STORE: row %u of token %llu is not below %llu",
                             row, U(t), U(c->p->out.rows));
+        if (blocks && (st = check_tail(c, c->p->out.rows, t, row,
+                                       c->p->index[c->p->index_stride + t])) != TSR_OK)
+            return st;
         c->p->rising &= t == 0 || row > c->p->index[t - 1];
     }
     return TSR_OK;
@@ -262,13 +283,22 @@ static tsr_status check_kv_store(const struct check *c)
 static tsr_status check_spans(const struct check *c)
 {
     uint64_t        k = c->p->in[1].rows, v = c->p->in[2].rows, rows = k < v ? k : v;
+    int             blocks = c->op->in[1]->dtype == TSR_Q4_CHANNEL;
     const uint32_t *span = c->p->index;
-    for (uint64_t t = 0; t < c->p->out.rows; t++, span += c->p->index_stride)
+    for (uint64_t t = 0; t < c->p->out.rows; t++, span += c->p->index_stride) {
         if (span[0] >= rows || span[1] >= rows - span[0])
             return tsr_fail(c->err, TSR_E_INVAL,
                             "ATTENTION: token %llu at position %u from cache row %u is not inside "
                             "%llu rows",
                             U(t), span[1], span[0], U(rows));
+        tsr_status st = blocks ? check_tail(c, k, t, span[0] + span[1], span[2]) : TSR_OK;
+        if (st != TSR_OK)
+            return st;
+        if (blocks && span[0] % TSR_KV_BLOCK)
+            return tsr_fail(c->err, TSR_E_INVAL,
+                            "ATTENTION: token %llu: cache row %u is not a multiple of %u", U(t),
+                            span[0], TSR_KV_BLOCK);
+    }
     return TSR_OK;
 }
 
@@ -284,6 +314,7 @@ static tsr_status check_slopes(const struct check *c)
 static tsr_status check_attention(const struct check *c)
 {
     const struct tsr_op *op = c->op;
+    int                  blocks = op->in[1] && op->in[1]->dtype == TSR_Q4_CHANNEL;
     tsr_status           st = tsr_tensor_heads(op, c->name, c->err);
     if (st != TSR_OK)
         return st;
@@ -296,12 +327,12 @@ static tsr_status check_attention(const struct check *c)
         (st = check_in(c, 0, "q", TSR_F32, c->p->out.rows, n, 0)) != TSR_OK ||
         (st = check_cache(c, op->in[1], "the K cache", &c->p->in[1])) != TSR_OK ||
         (st = check_cache(c, op->in[2], "the V cache", &c->p->in[2])) != TSR_OK ||
-        (st = check_in(c, 3, "spans", TSR_U32, c->p->out.rows, 2, 0)) != TSR_OK ||
+        (st = check_in(c, 3, "spans", TSR_U32, c->p->out.rows, blocks ? 3 : 2, 0)) != TSR_OK ||
         (st = tsr_tensor_apart(op->out, op->in[1], 0, c->name, c->err)) != TSR_OK ||
         (st = tsr_tensor_apart(op->out, op->in[2], 0, c->name, c->err)) != TSR_OK ||
         (st = check_slopes(c)) != TSR_OK)
         return st;
-    if (op->in[1]->dtype != op->in[2]->dtype)
+    if (op->in[2]->dtype != (blocks ? TSR_Q4 : op->in[1]->dtype))
         return tsr_fail(c->err, TSR_E_INVAL, "ATTENTION: K and V caches have dtypes %u and %u",
                         op->in[1]->dtype, op->in[2]->dtype);
     st = get_indices(c, 3);

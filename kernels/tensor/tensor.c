@@ -75,8 +75,9 @@ tsr_status tsr_tensor_cache(const struct tsr_tensor *t, const struct tsr_op *op,
     uint64_t elements = (uint64_t)op->kv_heads * op->head_dim;
     *cols = op->kv_heads * tsr_kv_head_cols(t->dtype, op->head_dim);
     if (*cols == 0)
-        return tsr_fail(err, TSR_E_INVAL, "%s: %s has dtype %u, wanted F32, F16, I8, E4M3 or Q4",
-                        name, what, t->dtype);
+        return tsr_fail(err, TSR_E_INVAL,
+                        "%s: %s has dtype %u, wanted F32, F16, I8, E4M3, Q4 or Q4_CHANNEL", name,
+                        what, t->dtype);
     *whole = *t;
     if (whole->cols == elements)
         whole->cols = *cols;

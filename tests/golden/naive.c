@@ -237,17 +237,50 @@ static bool is_cache(const struct tsr_tensor *c, const struct tsr_op *op)
     return is(c, c->dtype, c->rows, cols);
 }
 
+static uint64_t tail_stride(const struct tsr_op *op)
+{
+    return op->kv_heads * tsr_ref_head_bytes(TSR_F16, op->head_dim);
+}
+
+static char *head_of_block(const struct tsr_tensor *c, uint64_t row_of, uint64_t head, uint64_t d)
+{
+    return row(c, row_of / TSR_KV_BLOCK * TSR_KV_BLOCK) +
+           head * TSR_KV_BLOCK * tsr_ref_head_bytes(c->dtype, d);
+}
+
+/* The key of token t in its tail, and its block after the last key of that. */
+static bool store_key(const struct tsr_op *op, uint64_t t)
+{
+    uint64_t r = u32(op->in[1], 0)[t], tail = u32(op->in[1], 1)[t], d = op->head_dim;
+    uint64_t half = tsr_ref_head_bytes(TSR_F16, d);
+    if (tail + tsr_kv_tail_rows(d) > op->out->rows)
+        return false;
+    for (uint64_t h = 0; h < op->kv_heads; h++) {
+        char *head = row(op->out, tail) + h * half;
+        tsr_ref_head_store(head + r % TSR_KV_BLOCK * tail_stride(op), TSR_F16,
+                           f32(op->in[0], t) + h * d, d);
+        if (r % TSR_KV_BLOCK == TSR_KV_BLOCK - 1)
+            tsr_ref_block_store(head_of_block(op->out, r, h, d), head, tail_stride(op), d);
+    }
+    return true;
+}
+
 static bool kv_store(const struct tsr_op *op)
 {
     const struct tsr_tensor *in = op->in[0];
     uint64_t                 n = in->rows, d = op->head_dim;
     if (!is_cache(op->out, op) || !is(in, TSR_F32, n, op->kv_heads * d) ||
-        !is(op->in[1], TSR_U32, 1, n))
+        !is(op->in[1], TSR_U32, op->out->dtype == TSR_Q4_CHANNEL ? 2 : 1, n))
         return false;
     for (uint64_t t = 0; t < n; t++) {
         uint64_t r = u32(op->in[1], 0)[t];
         if (r >= op->out->rows)
             return false;
+        if (op->out->dtype == TSR_Q4_CHANNEL) {
+            if (!store_key(op, t))
+                return false;
+            continue;
+        }
         for (uint64_t h = 0; h < op->kv_heads; h++)
             tsr_ref_head_store(row(op->out, r) + h * tsr_ref_head_bytes(op->out->dtype, d),
                                op->out->dtype, f32(in, t) + h * d, d);
@@ -264,11 +297,33 @@ static void load(double *to, const struct tsr_tensor *c, uint64_t first, uint64_
                           row(c, first + j) + head * tsr_ref_head_bytes(c->dtype, d), d);
 }
 
+/* Keys of one head for token t, from position `first` on. */
+static void load_keys(double *to, const struct tsr_op *op, uint64_t t, uint64_t first,
+                      uint64_t head)
+{
+    const struct tsr_tensor *c = op->in[1];
+    uint64_t base = u32(op->in[3], t)[0], p = u32(op->in[3], t)[1], d = op->head_dim;
+    if (c->dtype != TSR_Q4_CHANNEL) {
+        load(to, c, base + first, p + 1 - first, head, d);
+        return;
+    }
+    for (uint64_t j = first; j <= p; j++, to += d)
+        if (j / TSR_KV_BLOCK == p / TSR_KV_BLOCK)
+            tsr_ref_head_load(to, TSR_F16,
+                              row(c, u32(op->in[3], t)[2]) + j % TSR_KV_BLOCK * tail_stride(op) +
+                                  head * tsr_ref_head_bytes(TSR_F16, d),
+                              d);
+        else
+            tsr_ref_block_load(to, head_of_block(c, base + j, head, d), j % TSR_KV_BLOCK, d);
+}
+
 static bool attention(const struct tsr_op *op)
 {
     uint64_t n = op->out->rows, d = op->head_dim;
+    bool     by_channel = op->in[1]->dtype == TSR_Q4_CHANNEL;
     if (!is(op->out, TSR_F32, n, op->heads * d) || !is(op->in[0], TSR_F32, n, op->heads * d) ||
-        !is_cache(op->in[1], op) || !is_cache(op->in[2], op) || !is(op->in[3], TSR_U32, n, 2) ||
+        !is_cache(op->in[1], op) || !is_cache(op->in[2], op) ||
+        !is(op->in[3], TSR_U32, n, by_channel ? 3 : 2) ||
         (op->in[4] && !is(op->in[4], TSR_F32, 1, op->heads) &&
          !is(op->in[4], TSR_F32, 2, op->heads)))
         return false;
@@ -280,7 +335,7 @@ static bool attention(const struct tsr_op *op)
         for (uint64_t h = 0; h < op->heads; h++) {
             uint64_t base = u32(op->in[3], t)[0], p = u32(op->in[3], t)[1];
             uint64_t first = tsr_ref_first(p, op->window), g = h / (op->heads / op->kv_heads);
-            load(k, op->in[1], base + first, p + 1 - first, g, d);
+            load_keys(k, op, t, first, g);
             load(v, op->in[2], base + first, p + 1 - first, g, d);
             tsr_ref_attention(y, NULL, scores, f32(op->in[0], t) + h * d, k, v, p + 1 - first, d, d,
                               op->scale, op->softcap, op->in[4] ? f32(op->in[4], 0)[h] : 0,

@@ -128,9 +128,13 @@ static void bytes_of_a_long_context(void **state)
             uint64_t dim = hp->head_dim, groups = (dim + 31) / 32, sixteens = (dim + 15) / 16;
             uint64_t head[] = { 4 * dim, 2 * dim, dim + 4, dim + 4, 4 * groups + 8 * sixteens };
             uint64_t row = (hp->kv_heads * head[k] + 15) / 16 * 16;
+            /* keys of int4: 5 bits of each number in a block, and 32 positions of F16 for each sequence */
+            uint64_t byte = (5 * dim + 7) / 8, tail = k == 4 ? (64 * dim + byte - 1) / byte : 0;
+            uint64_t key = k == 4 ? (hp->kv_heads * byte + 15) / 16 * 16 : row;
             uint64_t sliding = sliding_layers(g.model), full = hp->layers - sliding;
             /* 16 + 512 + 254 positions, in blocks of 256 */
-            uint64_t want = 2 * row * 2 * (sliding * 1024 + full * context);
+            uint64_t want =
+                2 * (row + key) * (sliding * 1024 + full * context) + 2 * hp->layers * tail * key;
 
             struct tsr_engine_options opt = { .kv_dtype = types[k],
                                               .slots = 2,
@@ -147,7 +151,7 @@ static void bytes_of_a_long_context(void **state)
             e = golden_engine(registries[1], g.model, NULL, opt);
             tsr_engine_memory(e, &weights, &one);
             tsr_engine_destroy(e);
-            assert_int_equal(one, hp->layers * 2 * row * LONG);
+            assert_int_equal(one, hp->layers * ((row + key) * LONG + tail * key));
             assert_int_equal(planned(g.model, 1, LONG - 1, 1, types[k]), one);
             if (k == 0)
                 print_message("%s: %llu of %llu layers with a window; 2 x %llu positions: %llu "

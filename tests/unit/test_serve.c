@@ -80,13 +80,13 @@ static void toy_reset(void *ctx, uint32_t slot)
     ((struct toy *)ctx)->n[slot] = 0;
 }
 
-static bool toy_rewind(void *ctx, uint32_t slot, uint64_t length)
+static uint64_t toy_rewind(void *ctx, uint32_t slot, uint64_t length)
 {
     struct toy *t = ctx;
     if (length > t->n[slot] || (t->fixed && length != t->n[slot]))
-        return false;
+        return 0;
     t->n[slot] = length;
-    return true;
+    return length;
 }
 
 struct result {

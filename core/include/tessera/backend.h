@@ -82,11 +82,14 @@ struct tsr_tensor {
  * KV_STORE   out cache [rows, ...] at rows in1 U32 [1,T]; in0
  *            [T,kv_heads*head_dim]; kv_heads, head_dim.  Cache dtype F32 or F16:
  *            kv_heads*head_dim elements a row; I8, and since minor 1 E4M3 and Q4:
- *            heads of bytes as in kv_cache.h (row_stride bytes a row)
+ *            heads of bytes as in kv_cache.h (row_stride bytes a row).  Cache dtype
+ *            Q4_CHANNEL (since minor 1): in1 U32 [2,T], the rows and the first rows
+ *            of the tails of their sequences
  * ATTENTION  out [T,heads*head_dim]; in0 q, the same; in1 K cache, in2 V cache
- *            as above; in3 U32 [T,2]: the cache row of position 0 of the sequence,
- *            and the position p of the token; in4 ALiBi slopes [1,heads] or NULL,
- *            or (since minor 1) [2,heads]: the slopes, zeros for none, and sinks.
+ *            as above, of one dtype, or Q4_CHANNEL and Q4; in3 U32 [T,2]: the cache
+ *            row of position 0 of the sequence, and the position p of the token,
+ *            and with Q4_CHANNEL [T,3]: the first row of the sequence's tail in the
+ *            K cache; in4 ALiBi slopes [1,heads] or NULL, or (since minor 1) [2,heads]: the slopes, zeros for none, and sinks.
  *            A sink is one more logit of its head, not scaled and not capped, that
  *            takes part in the softmax and has no value: weights sum to less than 1.
  *            Attends to positions max(0,p+1-window)..p (window 0: all);

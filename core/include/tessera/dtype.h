@@ -25,13 +25,14 @@
 #include <stdint.h>
 
 /* Elements are little-endian.  Files store these values, so a value never changes. */
-#define TSR_F32  1u /* IEEE 754 binary32                  */
-#define TSR_F16  2u /* IEEE 754 binary16                  */
-#define TSR_BF16 3u /* the upper 16 bits of a binary32    */
-#define TSR_U8   4u
-#define TSR_U32  5u
-#define TSR_I8   6u
-#define TSR_E4M3 7u /* FP8 of 4 exponent bits, no infinity; KV caches only, kv_cache.h */
-#define TSR_Q4   8u /* groups of 4-bit codes; KV caches only, kv_cache.h               */
+#define TSR_F32        1u /* IEEE 754 binary32                  */
+#define TSR_F16        2u /* IEEE 754 binary16                  */
+#define TSR_BF16       3u /* the upper 16 bits of a binary32    */
+#define TSR_U8         4u
+#define TSR_U32        5u
+#define TSR_I8         6u
+#define TSR_E4M3       7u /* FP8 of 4 exponent bits, no infinity; KV caches only, kv_cache.h */
+#define TSR_Q4         8u /* groups of 4-bit codes; KV caches only, kv_cache.h               */
+#define TSR_Q4_CHANNEL 9u /* 4-bit codes by channel; caches of keys only, kv_cache.h */
 
 #endif

@@ -126,6 +126,7 @@ bool tsr_plan_memory_kv_rows(const struct tsr_plan_memory_job *j, uint64_t windo
         return false;
     if (window)
         *rows = tsr_engine_window_rows(window, chunk, *rows);
+    *rows = tsr_engine_kv_rows(j->kv == TSR_Q4, *rows);
     return true;
 }
 
@@ -213,9 +214,10 @@ tsr_status tsr_plan_memory_layer(const struct tsr_plan_memory_job *j, const stru
                    ? TSR_OK
                    : tsr_plan_memory_too_large(err);
     }
-    uint64_t row = tsr_engine_kv_row(j->kv, j->shape->kv_heads / m->tp, j->shape->head_dim);
-    if (!tsr_plan_memory_kv_rows(j, l->window, &rows) || !tsr_mul(rows, j->batch, &rows) ||
-        !tsr_mul(rows, 2 * row * m->tp, kv))
+    if (!tsr_plan_memory_kv_rows(j, l->window, &rows) ||
+        !tsr_engine_kv_bytes(j->kv, j->shape->kv_heads / m->tp, j->shape->head_dim, j->batch, rows,
+                             &rank) ||
+        !tsr_mul(rank, m->tp, kv))
         return tsr_plan_memory_too_large(err);
     return TSR_OK;
 }
