@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#define CACHE_TEXT 64 /* of a type and the types of some layers, which may be cut */
+
 /* ---- text output: printed from the result, so that a finished job prints the same -------- */
 
 static double real_of(const json_t *o, const char *key)
@@ -68,9 +70,30 @@ static bool has_cache(const json_t *r)
     return some_arm(r, "cache", "-") && (some_arm(r, "kv", "f32") || some_arm(r, "kv_layers", ""));
 }
 
+/* "int4", or with other types of some layers "int4, 0-1=int8". */
+static void cache_type(const json_t *arm, char *text, size_t n)
+{
+    const char *some = json_object_get(arm, "kv_layers") ? text_of(arm, "kv_layers") : "";
+    (void)snprintf(text, n, "%s%s%s", text_of(arm, "kv"), *some ? ", " : "", some);
+}
+
+/* The longest of them. */
+static int cache_width(const json_t *r)
+{
+    const json_t *a;
+    size_t        i;
+    int           width = 4;
+    char          text[CACHE_TEXT];
+    json_array_foreach (json_object_get(r, "arms"), i, a) {
+        cache_type(a, text, sizeof text);
+        width = (int)strlen(text) > width ? (int)strlen(text) : width;
+    }
+    return width;
+}
+
 static void print_arm(const json_t *r, const json_t *a, int name, FILE *to)
 {
-    char bytes[32];
+    char bytes[32], type[CACHE_TEXT];
     (void)fprintf(to, "%-*s", name, text_of(a, "name"));
     if (json_object_get(a, "failed")) {
         (void)fprintf(to, "  failed: %s\n", text_of(a, "failed"));
@@ -84,7 +107,8 @@ static void print_arm(const json_t *r, const json_t *a, int name, FILE *to)
     }
     if (has_cache(r)) {
         grouped(bytes, int_of(json_object_get(a, "cache"), "bytes"));
-        (void)fprintf(to, "  %4s %12s", text_of(a, "kv"), bytes);
+        cache_type(a, type, sizeof type);
+        (void)fprintf(to, "  %*s %12s", cache_width(r), type, bytes);
     }
     if (json_object_get(r, "perplexity_of")) {
         cell(to, 16, 4, real_of(a, "perplexity"), "");
@@ -108,7 +132,7 @@ static void print_head(const json_t *r, int name, FILE *to)
     if (some_arm(r, "resident_bytes", "-"))
         (void)fprintf(to, "  %12s", "bytes");
     if (has_cache(r))
-        (void)fprintf(to, "  %17s", "KV cache");
+        (void)fprintf(to, "  %*s", cache_width(r) + 13, "KV cache");
     if (p)
         (void)fprintf(to, "  %16s  %9s  %9s", "perplexity", "mean KL", "top-1");
     if (has_a8(r))
@@ -119,7 +143,7 @@ static void print_head(const json_t *r, int name, FILE *to)
     if (some_arm(r, "resident_bytes", "-"))
         (void)fprintf(to, "  %12s", "in memory");
     if (has_cache(r))
-        (void)fprintf(to, "  %4s %12s", "type", "bytes");
+        (void)fprintf(to, "  %*s %12s", cache_width(r), "type", "bytes");
     if (p)
         (void)fprintf(to, "  %16s  %9s  %9s", text_of(p, "protocol"), "(nats)", "agreement");
     if (has_a8(r))
