@@ -59,11 +59,17 @@ tsr_status tsr_quant_need_check(uint64_t need, const struct tsr_quant_stats *sta
         for (uint64_t n = 0; n < sizeof needs / sizeof *needs; n++)
             if (needs[n].bit == bit)
                 what = needs[n].what;
+        if (stats && bit == TSR_NEED_CROSS) /* all other linears have it */
+            return tsr_fail(
+                err, TSR_E_INPUT,
+                "quantizer '%s' needs %s for '%s', which calibration does not collect for "
+                "routed experts; turn the option off for them by a rule, as {tensors: "
+                "\"*.experts.*\", OPTION: false}",
+                plugin, what, name);
         if (stats || !(bit & (collected | TSR_NEED_CROSS)))
             return tsr_fail(err, TSR_E_INPUT, "quantizer '%s' needs %s for '%s', which %s", plugin,
                             what, name,
-                            bit & (collected | TSR_NEED_CROSS) ? "was not collected"
-                                                               : "calibration does not collect");
+                            bit & collected ? "was not collected" : "calibration does not collect");
         return tsr_fail(err, TSR_E_INPUT,
                         "quantizer '%s' needs %s for '%s'; put a calibrate step before it (the "
                         "verb: --text FILE)",
