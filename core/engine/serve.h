@@ -41,6 +41,10 @@ void tsr_engine_pass_engine(struct tsr_engine_pass *p, struct tsr_engine *e);
  * *why says why not.  o: as the engine is created with.  [any] */
 bool tsr_engine_reuses(const struct tsr_model_hparams *hp, const struct tsr_engine_options *o,
                        const char **why);
+/* Whether a sequence keeps any number of its first positions, whatever they are; else *why says why not.  [any] */
+tsr_status tsr_engine_goes_back(const struct tsr_model_hparams  *hp,
+                                const struct tsr_engine_options *o, const char **why,
+                                struct tsr_err *err);
 /* The pass of an engine of `at_once` or more slots reuses them, where tsr_engine_reuses(). */
 void tsr_engine_pass_reuse(struct tsr_engine_pass *p, const struct tsr_engine_options *o,
                            uint32_t at_once);

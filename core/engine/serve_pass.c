@@ -2,6 +2,11 @@
 #include "engine/rope.h"
 #include "engine/serve_internal.h"
 
+#include "base/mem.h"
+#include "plugin/kv_layers.h"
+
+#include <stdlib.h>
+
 static tsr_status engine_start(void *ctx, uint32_t slot_set, const struct tsr_engine_token *tokens,
                                uint64_t n, float *logits, struct tsr_err *err)
 {
@@ -37,6 +42,39 @@ bool tsr_engine_reuses(const struct tsr_model_hparams *hp, const struct tsr_engi
                ? "the model's positions depend on the length of the prompt"
                : NULL;
     return *why == NULL;
+}
+
+/* Whether some keys are in blocks, which go back to their borders only. */
+static tsr_status has_blocks(uint64_t layers, const struct tsr_engine_options *o, bool *blocks,
+                             struct tsr_err *err)
+{
+    uint32_t *of = tsr_new(layers, sizeof *of);
+    *blocks = false;
+    if (!of)
+        return tsr_fail_nomem(err, layers * sizeof *of, "types of the KV cache");
+    for (uint64_t i = 0; i < layers; i++)
+        of[i] = o->kv_dtype;
+    tsr_status st = o->kv_layers && *o->kv_layers
+                        ? tsr_plugin_kv_layers(o->kv_layers, o->kv_dtype, layers, of, err)
+                        : TSR_OK;
+    for (uint64_t i = 0; i < layers; i++)
+        *blocks = *blocks || tsr_engine_key_type(of[i]) == TSR_Q4_CHANNEL;
+    free(of);
+    return st;
+}
+
+tsr_status tsr_engine_goes_back(const struct tsr_model_hparams  *hp,
+                                const struct tsr_engine_options *o, const char **why,
+                                struct tsr_err *err)
+{
+    bool blocks = false;
+    TSR_TRY(has_blocks(hp->layers, o, &blocks, err));
+    *why = blocks ? "keys of int4 are in blocks" : NULL;
+    for (uint64_t i = 0; i < hp->layers && !*why; i++)
+        *why = tsr_model_is_recurrent(hp, i) ? "a layer has a state in place of a cache"
+               : hp->window[i]               ? "the cache of a layer with a window forgets"
+                                             : NULL;
+    return TSR_OK;
 }
 
 void tsr_engine_pass_reuse(struct tsr_engine_pass *p, const struct tsr_engine_options *o,

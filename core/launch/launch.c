@@ -181,6 +181,12 @@ void tsr_launch_pass(struct tsr_launch *f, struct tsr_engine_pass *p)
     tsr_runtime_group_pass(f->group, p);
 }
 
+tsr_status tsr_launch_pass_reuse(struct tsr_launch *f, struct tsr_engine_pass *p, const char **why,
+                                 struct tsr_err *err)
+{
+    return tsr_runtime_group_pass_reuse(f->group, p, why, err);
+}
+
 tsr_status tsr_launch_stop(struct tsr_launch *f, struct tsr_err *err)
 {
     return tsr_runtime_group_stop(f->group, err);

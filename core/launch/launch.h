@@ -45,6 +45,9 @@ tsr_status tsr_launch_open(struct tsr_launch **f, struct tsr_registry *r, const 
 /* The rank of this process, which is not 0, under MPI. */
 tsr_status tsr_launch_serve(struct tsr_launch *f, struct tsr_err *err);
 void       tsr_launch_pass(struct tsr_launch *f, struct tsr_engine_pass *p);
+/* tsr_runtime_group_pass_reuse() */
+tsr_status tsr_launch_pass_reuse(struct tsr_launch *f, struct tsr_engine_pass *p, const char **why,
+                                 struct tsr_err *err);
 /* Lets all ranks end. */
 tsr_status                       tsr_launch_stop(struct tsr_launch *f, struct tsr_err *err);
 void                             tsr_launch_close(struct tsr_launch *f); /* NULL is fine */

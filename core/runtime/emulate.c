@@ -14,13 +14,13 @@ static void shape_of(const struct tsr_engine *e, const struct tsr_runtime_micro_
     uint64_t sequences = 0, past = 0;
     for (uint32_t i = 0; i < b->head.tokens; i++) {
         uint32_t slot = b->token[i].slot;
-        bool     emptied = false;
+        uint64_t has = tsr_engine_length(e, slot);
         if (i > 0 && slot == b->token[i - 1].slot)
             continue;
         for (uint32_t k = 0; k < b->head.resets; k++)
-            emptied = emptied || b->reset[k] == slot;
+            has = b->reset[k].slot == slot ? b->reset[k].keep : has;
         sequences++;
-        past += emptied ? 0 : tsr_engine_length(e, slot);
+        past += has;
     }
     *v = (double)sequences;
     *s = (double)b->head.tokens / *v;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define RESET     sizeof(struct tsr_runtime_reset)
 #define MAGIC     0x31525354u /* "TSR1" */
 #define WANTS     0x80000000u /* in the slot's word: the token's logits are requested */
 #define GENERATED 0x40000000u /* there too: tsr_engine_token.decode */
@@ -53,8 +54,9 @@ uint64_t tsr_runtime_frame_body(const struct tsr_runtime_frame *f)
 {
     if (answers(f))
         return f->status == TSR_OK ? 0 : sizeof(struct tsr_err_sent);
-    return f->kind == TSR_RUNTIME_FRAME_WORK ? (uint64_t)f->tokens * TOKEN + (uint64_t)f->resets * 4
-                                             : 0;
+    return f->kind == TSR_RUNTIME_FRAME_WORK
+               ? (uint64_t)f->tokens * TOKEN + (uint64_t)f->resets * RESET
+               : 0;
 }
 
 /* Grows *p to n elements; discards the content. */
@@ -109,7 +111,7 @@ tsr_status tsr_runtime_micro_batch_pack(struct tsr_runtime_micro_batch *b, struc
         memcpy(at + 8, &b->token[i].ahead, 4);
     }
     if (b->head.resets)
-        memcpy(at, b->reset, (size_t)b->head.resets * 4);
+        memcpy(at, b->reset, (size_t)b->head.resets * RESET);
     return TSR_OK;
 }
 
@@ -138,9 +140,9 @@ tsr_status tsr_runtime_micro_batch_unpack(struct tsr_runtime_micro_batch        
         wanted += b->token[i].logits;
         sound = sound && b->token[i].slot < l->slots && b->token[i].id < l->vocab;
     }
-    for (uint32_t i = 0; i < b->head.resets; i++, at += 4) {
-        memcpy(&b->reset[i], at, 4);
-        sound = sound && b->reset[i] < l->slots;
+    for (uint32_t i = 0; i < b->head.resets; i++, at += RESET) {
+        memcpy(&b->reset[i], at, RESET);
+        sound = sound && b->reset[i].slot < l->slots;
     }
     if (!sound || wanted != b->head.wanted)
         return tsr_fail(err, TSR_E_DEVICE,

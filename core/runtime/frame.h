@@ -30,12 +30,17 @@ struct tsr_runtime_frame {
     uint64_t sent_ns; /* CLOCK_MONOTONIC when it was sent: ranks of one machine alone compare it */
 };
 
+/* What a slot has before the tokens of a micro-batch: its first `keep` positions; 0: it is empty. */
+struct tsr_runtime_reset {
+    uint32_t slot, keep;
+};
+
 /* One micro-batch on its way through a rank. */
 struct tsr_runtime_micro_batch {
     struct tsr_runtime_micro_batch *next;
     struct tsr_runtime_frame        head;
     struct tsr_engine_token        *token; /* [head.tokens] */
-    uint32_t                       *reset; /* [head.resets] */
+    struct tsr_runtime_reset       *reset; /* [head.resets] */
     uint64_t                        cols;  /* of rows, while they travel */
     float              *rows; /* hidden [tokens, hidden]; of a result logits [wanted, vocab], on the
                             * way back hidden [wanted, hidden] */

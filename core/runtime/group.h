@@ -54,6 +54,10 @@ tsr_status tsr_runtime_group_serve(struct tsr_runtime_group *c, struct tsr_err *
 /* The forward pass of all replicas; valid until the group ends.  A rank that fails, dies or stalls is
  * an error of start() or finish() that names it. */
 void tsr_runtime_group_pass(struct tsr_runtime_group *c, struct tsr_engine_pass *p);
+/* Lets a server keep what slots of that pass have; else *why says why it cannot.  [worker] */
+tsr_status tsr_runtime_group_pass_reuse(const struct tsr_runtime_group *c,
+                                        struct tsr_engine_pass *p, const char **why,
+                                        struct tsr_err *err);
 /* Lets all ranks end and takes their numbers; an error if one did not end well. */
 tsr_status tsr_runtime_group_stop(struct tsr_runtime_group *c, struct tsr_err *err);
 /* Ends and frees the remaining ranks; NULL is fine. */

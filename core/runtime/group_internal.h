@@ -70,7 +70,8 @@ struct tsr_runtime_group {
     struct tsr_runtime_piece    *pieces;
     uint32_t                     n_pieces;
     uint64_t                    *length; /* [slots] tokens already sent */
-    bool     *empty;  /* [slots] to be emptied with the next micro-batch of the slot set */
+    bool     *empty;  /* [slots] to be cut to `keep` with the next micro-batch of the slot set */
+    uint32_t *keep;   /* [slots] positions; 0: to be emptied */
     uint64_t *number; /* [replicas] */
 };
 

@@ -19,8 +19,9 @@ tsr_status tsr_runtime_group_slot_sets(struct tsr_runtime_group *c, struct tsr_e
     c->slot_sets = tsr_new(c->n_slot_sets, sizeof *c->slot_sets);
     c->length = tsr_new(l->slots, sizeof *c->length);
     c->empty = tsr_new(l->slots, sizeof *c->empty);
+    c->keep = tsr_new(l->slots, sizeof *c->keep);
     c->number = tsr_new(l->replicas, sizeof *c->number);
-    return c->slot_sets && c->length && c->empty && c->number
+    return c->slot_sets && c->length && c->empty && c->keep && c->number
                ? TSR_OK
                : tsr_fail_nomem(err, l->slots * sizeof *c->length, "slots");
 }
@@ -33,6 +34,7 @@ void tsr_runtime_group_slot_sets_free(struct tsr_runtime_group *c)
     free(c->slot_sets);
     free(c->length);
     free(c->empty);
+    free(c->keep);
     free(c->number);
     (void)pthread_cond_destroy(&c->changed);
     (void)pthread_mutex_destroy(&c->lock);

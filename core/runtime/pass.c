@@ -1,6 +1,7 @@
 /* The coordinator's side of a forward pass: a slot set's batch becomes micro-batches, logits come back. */
 #include "base/mem.h"
 #include "batch/watch.h"
+#include "engine/serve.h"
 #include "plan/cost/device.h"
 #include "runtime/group_internal.h"
 
@@ -64,7 +65,7 @@ static tsr_status new_batch(struct cutter *k, uint64_t tokens, struct tsr_runtim
     }
     for (uint32_t s = k->slot_set; s < slots; s += c->n_slot_sets)
         if (c->empty[s]) {
-            b->reset[at++] = inner_slot(c, s);
+            b->reset[at++] = (struct tsr_runtime_reset){ inner_slot(c, s), c->keep[s] };
             c->empty[s] = false;
         }
     *out = b;
@@ -270,7 +271,40 @@ static void reset(void *ctx, uint32_t slot)
     if (slot >= c->plan.layout->slots)
         return;
     c->empty[slot] = true;
+    c->keep[slot] = 0;
     c->length[slot] = 0;
+}
+
+/* The ranks go back with the slot's next micro-batch. */
+static uint64_t rewind_slot(void *ctx, uint32_t slot, uint64_t length)
+{
+    struct tsr_runtime_group *c = ctx;
+    if (slot >= c->plan.layout->slots || length > c->length[slot])
+        return 0;
+    if (length < c->length[slot]) {
+        c->empty[slot] = true;
+        c->keep[slot] = (uint32_t)length;
+        c->length[slot] = length;
+    }
+    return length;
+}
+
+tsr_status tsr_runtime_group_pass_reuse(const struct tsr_runtime_group *c,
+                                        struct tsr_engine_pass *p, const char **why,
+                                        struct tsr_err *err)
+{
+    const struct tsr_runtime_group_plan *plan = &c->plan;
+    const struct tsr_engine_options      o = { .on = plan->on,
+                                               .kv_dtype = plan->kv_dtype,
+                                               .kv_layers = plan->kv_layers };
+    if (!tsr_engine_reuses(&plan->model->hp, &o, why))
+        return TSR_OK;
+    TSR_TRY(tsr_engine_goes_back(&plan->model->hp, &o, why, err));
+    if (*why)
+        return TSR_OK;
+    p->rewind = rewind_slot;
+    p->prompts = plan->compensate != NULL;
+    return TSR_OK;
 }
 
 void tsr_runtime_group_pass(struct tsr_runtime_group *c, struct tsr_engine_pass *p)

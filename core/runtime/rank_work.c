@@ -77,6 +77,20 @@ static bool last_stage(const struct tsr_runtime_rank *r)
     return r->place.stage + 1 == r->plan->layout->n_stages;
 }
 
+static tsr_status go_back(struct tsr_runtime_rank *r, const struct tsr_runtime_micro_batch *b,
+                          struct tsr_err *err)
+{
+    for (uint32_t i = 0; i < b->head.resets; i++) {
+        const struct tsr_runtime_reset *one = &b->reset[i];
+        if (one->keep == 0)
+            tsr_engine_reset(r->engine, one->slot);
+        else if (tsr_engine_rewind(r->engine, one->slot, one->keep) != one->keep)
+            return tsr_fail(err, TSR_E_DEVICE, "slot %u does not keep %u positions", one->slot,
+                            one->keep);
+    }
+    return TSR_OK;
+}
+
 static tsr_status compute(struct tsr_runtime_rank *r, struct tsr_runtime_micro_batch *b,
                           struct tsr_err *err)
 {
@@ -84,8 +98,7 @@ static tsr_status compute(struct tsr_runtime_rank *r, struct tsr_runtime_micro_b
     bool                            last = last_stage(r), shared = p->embed && r->fan.n > 0;
     bool                            heads = p->head && !p->back, picks = p->last && !p->head;
     const float                    *in = NULL;
-    for (uint32_t i = 0; i < b->head.resets; i++)
-        tsr_engine_reset(r->engine, b->reset[i]);
+    TSR_TRY(go_back(r, b, err));
     if (!p->embed)
         in = b->rows;
     else if (!last || shared)

@@ -348,6 +348,24 @@ while IFS= read -r line; do
     [ "$(jq -c '[.choices, .usage]' "$WORK/body")" != "$(jq -c '.response.body | [.choices, .usage]' <<<"$line")" ] || same=$((same + 1))
 done <"$WORK/ranked.out"
 ok "ranks answer as in a batch: $same" test "$same" -gt 4 -a "$same" = "$(wc -l <"$WORK/line.jsonl")"
+# the prompts again, longer by their answers: the slots have the beginning
+again=0
+while IFS= read -r line; do
+    i=$(jq -r .custom_id <<<"$line")
+    jq -c --argjson a "$line" '.prompt |= (if type == "string" then . + $a.response.body.choices[0].text else . end)' \
+        "$WORK/body.$i" >"$WORK/body.again.$i"
+    jq -c --arg i "$i" '{custom_id: $i, url: "/v1/completions", body: .}' "$WORK/body.again.$i" >>"$WORK/again.jsonl"
+done <"$WORK/ranked.out"
+run batch @demo -i again.jsonl -o again.out --plan plan.yaml --context 400
+for turn in 1 2; do
+    while IFS= read -r line; do
+        ask /v1/completions -d @"$WORK/body.again.$(jq -r .custom_id <<<"$line")"
+        [ "$(jq -c '[.choices, .usage]' "$WORK/body")" != "$(jq -c '.response.body | [.choices, .usage]' <<<"$line")" ] || again=$((again + 1))
+    done <"$WORK/again.out"
+done
+ok "ranks answer prompts that begin alike as in a batch: $again" test "$again" = $((2 * $(wc -l <"$WORK/again.out")))
+reused=$(counter reused_tokens)
+ok "ranks reuse what their slots have: $reused tokens" test "$reused" -gt 0
 stop TERM
 ok "and end with 0, got $rc" test "$rc" = 0
 ok "what the ranks did is said" grep -q 'on 3 ranks' "$WORK/said"

@@ -24,7 +24,7 @@ static void accepted(struct tsr_runtime_micro_batch *p, const struct tsr_runtime
         wanted += p->token[i].logits;
     }
     for (uint32_t i = 0; p->head.kind == TSR_RUNTIME_FRAME_WORK && i < p->head.resets; i++)
-        must(p->reset[i] < l->slots);
+        must(p->reset[i].slot < l->slots);
     must(p->head.kind != TSR_RUNTIME_FRAME_WORK || wanted == p->head.wanted);
     bool answers =
         p->head.kind == TSR_RUNTIME_FRAME_RESULT || p->head.kind == TSR_RUNTIME_FRAME_BACK;

@@ -40,6 +40,11 @@ static tsr_status start_http(struct tsr_step_serving *s, const json_t *models, i
                                 err);
 }
 
+static void warn_of(const char *why)
+{
+    tsr_logf(TSR_LOG_WARN, "keys and values of prompts are not reused: %s", why);
+}
+
 /* Room for sequences that stay, where they can. */
 bool tsr_step_serve_cache(const struct tsr_step_serving *s, struct tsr_engine_options *eo)
 {
@@ -47,7 +52,7 @@ bool tsr_step_serve_cache(const struct tsr_step_serving *s, struct tsr_engine_op
     if (!s->o->reuse)
         return false;
     if (!tsr_engine_reuses(&s->job->model->hp, eo, &why)) {
-        tsr_logf(TSR_LOG_WARN, "keys and values of prompts are not reused: %s", why);
+        warn_of(why);
         return false;
     }
     eo->slots += (uint32_t)s->o->cached;
@@ -144,7 +149,13 @@ tsr_status tsr_step_serve_on_ranks(struct tsr_step_serving *s, struct tsr_err *e
     if (st == TSR_OK) {
         tsr_launch_pass(f.fleet, &m.pass);
         m.context = f.context;
-        st = tsr_step_serve_models(s, &m, 1, err);
+        const char *why = NULL;
+        if (s->o->reuse)
+            st = tsr_launch_pass_reuse(f.fleet, &m.pass, &why, err);
+        if (why)
+            warn_of(why);
+        if (st == TSR_OK)
+            st = tsr_step_serve_models(s, &m, 1, err);
     }
     if (st == TSR_OK)
         st = tsr_step_run_launch_report(&f, s->job, &keys, s->counts.new_tokens, s->seconds, s->ran,
