@@ -75,21 +75,21 @@ check_quantize() {
 }
 
 # Types of the cache, for all layers or by layers: the prompt whole, token by token, in chunks of 5 and on one thread gives the same
-# bytes, near those of f32.  A bound is of the root mean square over the range of the logits: keys and values keep 11 bits
-# in f16, about 7 in int8, and 4 in fp8 and int4, so each bound is about 2^5 times the one before its loss of bits.
+# bytes, near those of f32.  A bound is of the root mean square over the range of the logits: keys and values keep 11 bits in
+# f16, about 7 in int8 and 4 in fp8 and int4, and the bounds are 4 times 2^-11 and 2^-7, and less than twice 2^-4.
 check_kv() {
-    local kv name bound layers
+    local name type some bound args
     logits_of KV f32 m kv-f32.st || return 0
-    while read -r name kv layers bound; do
-        kv=(--kv "$kv")
-        [ "$layers" = - ] || kv+=(--kv-layers "$layers")
-        one_by_one KV "$name" m "${kv[@]}"
-        logits_of KV "$name" m kv.st "${kv[@]}" || continue
-        logits_of KV "$name" m kv-chunks.st "${kv[@]}" --chunk 5 --threads 1 || continue
+    while read -r name type some bound; do
+        args=(--kv "$type")
+        [ "$some" = - ] || args+=(--kv-layers "$some")
+        one_by_one KV "$name" m "${args[@]}"
+        logits_of KV "$name" m kv.st "${args[@]}" || continue
+        logits_of KV "$name" m kv-chunks.st "${args[@]}" --chunk 5 --threads 1 || continue
         holds KV "$name in chunks" "logits in chunks of 5 differ from those of the whole prompt" cmp -s "$D/kv.st" "$D/kv-chunks.st"
         differs "$D/kv-f32.st" "$D/kv.st"
         holds KV "$name near f32" "$mean of the range, $bound is allowed" under "$mean" "$bound"
-        t eval m --text text.txt --window 48 --max-windows 2 "${kv[@]}"
+        t eval m --text text.txt --window 48 --max-windows 2 "${args[@]}"
         did KV "$name eval" || continue
         holds KV "$name eval" "perplexity $(jq .perplexity "$D/out")" jq -e '.perplexity > 1 and .perplexity < 1e30' "$D/out" >/dev/null
     done <<TYPES
