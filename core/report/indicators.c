@@ -69,10 +69,37 @@ static void put_values(struct tsr_writer *w, const json_t *r)
     tsr_writer_printf(w, "</table></details>\n");
 }
 
+/* measure: kl, layers down and schemes across. */
+static void put_kl(struct tsr_writer *w, const json_t *r)
+{
+    const json_t *schemes = report_get(r, "schemes"), *s;
+    size_t        i, layers = json_array_size(report_get(json_array_get(schemes, 0), "kl"));
+    tsr_writer_printf(w,
+                      "<p class=\"dim\">KL to the original with one layer quantized, in nats per "
+                      "token.</p>\n<table><tr><th>layer</th>");
+    json_array_foreach (schemes, i, s) {
+        tsr_writer_printf(w, "<th>");
+        report_text(w, report_str(s, "scheme"));
+        tsr_writer_printf(w, "</th>");
+    }
+    tsr_writer_printf(w, "</tr>\n");
+    for (size_t l = 0; l < layers; l++) {
+        tsr_writer_printf(w, "<tr><td>%zu</td>", l);
+        json_array_foreach (schemes, i, s)
+            short_cell(w, json_array_get(report_get(s, "kl"), l));
+        tsr_writer_printf(w, "</tr>\n");
+    }
+    tsr_writer_printf(w, "</table>\n");
+}
+
 void report_indicators(struct tsr_writer *w, const json_t *r)
 {
     const json_t *t;
     size_t        i;
+    if (report_get(r, "schemes")) {
+        put_kl(w, r);
+        return;
+    }
     put_summary(w, r);
     tsr_writer_printf(w,
                       "<p class=\"dim\">Tau-b of each indicator against the increase of the loss "

@@ -1,9 +1,8 @@
 /* indicators: how much each layer suffers from each width, by several measures. */
 #include "base/json.h"
 #include "base/mem.h"
-#include "pipeline/step.h"
 #include "pipeline/steps/indicator_result.h"
-#include "quant/indicator.h"
+#include "pipeline/steps/indicators_step.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,14 +10,11 @@
 #define WHAT     "step 'indicators'"
 #define FILENAME "indicators.json"
 
-struct indicators_options {
-    const char                   *text, *bits;
-    int64_t                       samples, seqlen, seed, sequences, step;
-    double                        budget;
-    int32_t                       symmetric, hessian, measured;
-    const struct tsr_config_node *quantize;
+static const struct tsr_choice measures[] = {
+    { "tables", "several indicators, by bit width", TSR_STEP_MEASURE_TABLES },
+    { "kl", "KL to the original in nats per token, by scheme, cache and codec",
+      TSR_STEP_MEASURE_KL },
 };
-
 static const struct tsr_choice steps[] = {
     { "row", "mean over the rows of the squared step of a row", TSR_QUANT_STEP_ROW },
     { "tensor", "one step for the whole matrix", TSR_QUANT_STEP_TENSOR },
@@ -39,7 +35,21 @@ static const struct tsr_option options[] = {
                     "Write for each indicator the plan with its smallest sum at this mean width; "
                     "0: none."),
     TSR_OPTION_INT(S, sequences, 16, 0, 1000000, NULL,
-                   "Sequences of the calibration that losses are measured on; 0: all."),
+                   "Sequences of the calibration that losses, or KL, are measured on; 0: all."),
+    TSR_OPTION_ENUM(S, measure, TSR_STEP_MEASURE_TABLES, measures, "What is measured."),
+    TSR_OPTION_NODE(
+        S, schemes,
+        "Of measure: kl: [{use: gptq, bits: 4}, {use: rtn, bits: 4}], coarse ones first; "
+        "by default 'quantize' at each of the 'bits'."),
+    TSR_OPTION_STRING(S, kv, "f16,int8", "Of measure: kl: types of the KV cache, or none."),
+    TSR_OPTION_NODE(S, codecs,
+                    "Of measure: kl: codecs between stages; by default [plain:dtype=bf16]."),
+    TSR_OPTION_NODE(S, sums,
+                    "Of measure: kl: codecs inside a stage of two devices; by default none."),
+    TSR_OPTION_INT(S, probes, 12, 1, 10000, "layers",
+                   "Of measure: kl: most layers that are measured one at a time."),
+    TSR_OPTION_INT(S, plans, 8, 0, 32, NULL,
+                   "Of measure: kl: random whole plans that check the sums."),
     TSR_OPTION_INT(S, samples, 128, 1, 1000000, NULL, "With text: sequences taken from it."),
     TSR_OPTION_INT(S, seqlen, 0, 0, 1 << 30, "tokens",
                    "With text: tokens in each; 0: 2048, at most the model's maximum."),
@@ -47,120 +57,6 @@ static const struct tsr_option options[] = {
                    "Draws the places and 'random'; -1: the job's seed."),
 };
 #undef S
-
-/* The schemes of all widths: the user's map with `bits` added. */
-struct widths {
-    uint32_t                 bits[TSR_INDICATOR_BITS], n;
-    char                     text[TSR_INDICATOR_BITS][8];
-    struct tsr_config_node   map[TSR_INDICATOR_BITS], key, value[TSR_INDICATOR_BITS];
-    struct tsr_config_node   use_key, use_value;
-    struct tsr_config_node **lists[TSR_INDICATOR_BITS];
-    struct tsr_quant_scheme *scheme[TSR_INDICATOR_BITS];
-};
-
-static void widths_free(struct widths *w)
-{
-    for (uint32_t i = 0; i < TSR_INDICATOR_BITS; i++) {
-        tsr_quant_scheme_destroy(w->scheme[i]);
-        free(w->lists[i]);
-    }
-}
-
-/* "3,4,8,16" */
-static bool read_bits(struct widths *w, const char *text)
-{
-    for (const char *s = text;; s++) {
-        char *end;
-        if (*s < '0' || *s > '9' || w->n == TSR_INDICATOR_BITS)
-            return false;
-        unsigned long v = strtoul(s, &end, 10);
-        if (!((v >= 2 && v <= 8) || v == 16) || (w->n && v <= w->bits[w->n - 1]))
-            return false;
-        w->bits[w->n++] = (uint32_t)v;
-        s = end;
-        if (*s == '\0')
-            return true;
-        if (*s != ',')
-            return false;
-    }
-}
-
-static struct tsr_config_node scalar(const struct tsr_config_node *at, const char *text)
-{
-    return (
-        struct tsr_config_node){ .kind = TSR_CONFIG_NODE_SCALAR, .mark = at->mark, .text = text };
-}
-
-/* The map of width i; from NULL: {use: rtn}. */
-static tsr_status make_map(struct widths *w, uint32_t i, const struct tsr_config_node *from,
-                           const struct tsr_config_node *at, struct tsr_err *err)
-{
-    uint64_t n = from ? from->n : 1;
-    w->lists[i] = tsr_new(2 * (n + 1), sizeof(struct tsr_config_node *));
-    if (!w->lists[i])
-        return tsr_fail_nomem(err, 2 * (n + 1) * sizeof(struct tsr_config_node *), WHAT);
-    struct tsr_config_node **keys = w->lists[i], **items = keys + n + 1;
-    for (uint64_t k = 0; from && k < n; k++) {
-        keys[k] = from->keys[k];
-        items[k] = from->items[k];
-    }
-    if (!from) {
-        keys[0] = &w->use_key;
-        items[0] = &w->use_value;
-    }
-    (void)snprintf(w->text[i], sizeof w->text[i], "%u", w->bits[i]);
-    w->value[i] = scalar(at, w->text[i]);
-    keys[n] = &w->key;
-    items[n] = &w->value[i];
-    w->map[i] = (struct tsr_config_node){
-        .kind = TSR_CONFIG_NODE_MAP, .mark = at->mark, .n = n + 1, .items = items, .keys = keys
-    };
-    return TSR_OK;
-}
-
-/* Errors go to d. w must not move while its schemes live. */
-static tsr_status read_widths(struct widths *w, struct tsr_pipeline_job *job,
-                              const struct indicators_options *o,
-                              const struct tsr_config_node *node, struct tsr_diag *d,
-                              struct tsr_err *err)
-{
-    const struct tsr_config_node *map = o->quantize, *at = tsr_config_node_get(node, "bits");
-    if (!read_bits(w, o->bits)) {
-        tsr_config_diag_error(
-            d, at ? &at->mark : &node->mark, "write bits: \"3,4,8,16\"",
-            "'bits' is not an ascending list of at most %d widths of 2 to 8 or 16",
-            TSR_INDICATOR_BITS);
-        return TSR_OK;
-    }
-    if (map && map->kind == TSR_CONFIG_NODE_NULL)
-        map = NULL;
-    if (map && map->kind != TSR_CONFIG_NODE_MAP) {
-        tsr_config_diag_error(d, &map->mark, "write quantize: {use: rtn}",
-                              "'quantize' is not a map");
-        return TSR_OK;
-    }
-    const struct tsr_config_node *bits = map ? tsr_config_node_get(map, "bits") : NULL;
-    if (bits) {
-        tsr_config_diag_error(d, &bits->mark, "the widths are the step's own 'bits'",
-                              "'bits' inside 'quantize'");
-        return TSR_OK;
-    }
-    const struct tsr_config_node *mark = map ? map : node;
-    w->key = scalar(mark, "bits");
-    w->use_key = scalar(mark, "use");
-    w->use_value = scalar(mark, "rtn");
-    for (uint32_t i = 0; i < w->n; i++) {
-        uint64_t before = tsr_config_diag_errors(d);
-        if (w->bits[i] == 16)
-            continue;
-        TSR_TRY(make_map(w, i, map, mark, err));
-        TSR_TRY(
-            tsr_quant_scheme_create(&w->scheme[i], job->registry, &w->map[i], NULL, WHAT, d, err));
-        if (tsr_config_diag_errors(d) != before)
-            break; /* the other bit widths would report the same */
-    }
-    return TSR_OK;
-}
 
 static uint32_t kinds(const struct indicators_options *o)
 {
@@ -177,19 +73,23 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
                         const struct tsr_config_node *node, struct tsr_diag *d, struct tsr_err *err)
 {
     const struct indicators_options *o = opts;
-    struct widths                   *w = tsr_new(1, sizeof *w);
+    struct indicator_widths         *w = tsr_new(1, sizeof *w);
     if (!w)
         return tsr_fail_nomem(err, sizeof *w, WHAT);
-    tsr_status st = read_widths(w, job, o, node, d, err);
-    widths_free(w);
-    free(w);
+    bool       kl = o->measure == TSR_STEP_MEASURE_KL;
+    tsr_status st = kl ? tsr_step_kl_check(job, o, node, d, err) : TSR_OK;
+    if (!kl)
+        tsr_step_kl_none(o, d);
+    if (st == TSR_OK && !(kl && o->schemes))
+        st = tsr_step_widths_read(w, job, o, node, d, err);
+    tsr_step_widths_close(w);
     if (o->text[0])
         tsr_pipeline_check_input(job, node, "text", d);
     return st;
 }
 
 /* The needs of the plugins at any bit width, and those of the indicators. */
-static tsr_status needs(const struct widths *w, const struct indicators_options *o,
+static tsr_status needs(const struct indicator_widths *w, const struct indicators_options *o,
                         struct tsr_pipeline_job *job, uint64_t *need, struct tsr_err *err)
 {
     *need = TSR_NEED_MEAN | TSR_NEED_VARIANCE | (o->hessian ? TSR_NEED_TOP : 0);
@@ -202,42 +102,19 @@ static tsr_status needs(const struct widths *w, const struct indicators_options 
     return TSR_OK;
 }
 
-/* Reads the widths of a step that check() has passed. */
-static tsr_status open_widths(struct widths **out, struct tsr_pipeline_job *job,
-                              const struct indicators_options *o,
-                              const struct tsr_config_node *node, struct tsr_err *err)
-{
-    struct widths   *w = tsr_new(1, sizeof *w);
-    struct tsr_diag *d = NULL;
-    if (!w)
-        return tsr_fail_nomem(err, sizeof *w, WHAT);
-    tsr_status st = tsr_config_diag_create(&d, err);
-    if (st == TSR_OK)
-        st = read_widths(w, job, o, node, d, err);
-    if (st == TSR_OK)
-        st = tsr_config_diag_status(d, err);
-    tsr_config_diag_destroy(d);
-    if (st != TSR_OK) {
-        widths_free(w);
-        free(w);
-        return st;
-    }
-    *out = w;
-    return TSR_OK;
-}
-
 static tsr_status need(struct tsr_pipeline_job *job, const void *opts,
                        const struct tsr_config_node *node, uint64_t *need, struct tsr_err *err)
 {
     const struct indicators_options *o = opts;
-    struct widths                   *w = NULL;
+    struct indicator_widths         *w = NULL;
     *need = 0;
     if (o->text[0])
         return TSR_OK; /* a separate calibration */
-    TSR_TRY(open_widths(&w, job, o, node, err));
+    if (o->measure == TSR_STEP_MEASURE_KL)
+        return tsr_step_kl_need(job, o, node, need, err);
+    TSR_TRY(tsr_step_widths_open(&w, job, o, node, err));
     tsr_status st = needs(w, o, job, need, err);
-    widths_free(w);
-    free(w);
+    tsr_step_widths_close(w);
     return st;
 }
 
@@ -279,10 +156,13 @@ static json_t *quantizer_json(const struct indicators_options *o)
     return json_pack("{s:s}", "use", "rtn");
 }
 
-static tsr_status run_with(struct tsr_pipeline_job *job, const struct indicators_options *o,
-                           struct widths *w, struct tsr_quant_calibration *c, uint64_t seed,
-                           struct tsr_err *err)
+/* The tables, as the contents of the file. */
+static tsr_status tables(struct tsr_pipeline_job *job, const struct indicators_options *o,
+                         const struct tsr_config_node *node, struct tsr_quant_calibration *c,
+                         uint64_t seed, json_t **out, struct tsr_err *err)
 {
+    struct indicator_widths *w = NULL;
+    TSR_TRY(tsr_step_widths_open(&w, job, o, node, err));
     struct tsr_quant_indicators        t;
     struct tsr_quant_indicator_options io = { .n_bits = w->n,
                                               .schemes = w->scheme,
@@ -292,22 +172,41 @@ static tsr_status run_with(struct tsr_pipeline_job *job, const struct indicators
                                               .seed = seed,
                                               .sequences = (uint64_t)o->sequences };
     memcpy(io.bits, w->bits, sizeof io.bits);
-    TSR_TRY(tsr_quant_indicators_run(&t, job->registry, job->model, c, &io, err));
+    tsr_status st = tsr_quant_indicators_run(&t, job->registry, job->model, c, &io, err);
+    tsr_step_widths_close(w);
+    TSR_TRY(st);
     json_t *quantizer = quantizer_json(o);
-    json_t *j = quantizer ? tsr_quant_indicators_json(&t, job->model, c, &io, quantizer) : NULL;
+    *out = quantizer ? tsr_quant_indicators_json(&t, job->model, c, &io, quantizer) : NULL;
     json_decref(quantizer);
     tsr_quant_indicators_free(&t);
-    if (!j)
-        return tsr_fail_nomem(err, 0, "the indicators");
+    return *out ? TSR_OK : tsr_fail_nomem(err, 0, "the indicators");
+}
+
+static void print(const json_t *r, FILE *to)
+{
+    if (json_object_get(r, "schemes"))
+        tsr_step_kl_print(r, to);
+    else
+        tsr_step_indicators_print(r, to);
+}
+
+static tsr_status run_with(struct tsr_pipeline_job *job, const struct indicators_options *o,
+                           const struct tsr_config_node *node, struct tsr_quant_calibration *c,
+                           uint64_t seed, struct tsr_err *err)
+{
+    json_t *j = NULL;
+    bool    kl = o->measure == TSR_STEP_MEASURE_KL;
+    TSR_TRY(kl ? tsr_step_kl_run(job, o, node, c, seed, &j, err)
+               : tables(job, o, node, c, seed, &j, err));
     tsr_status st = write_file(job, j, err);
-    if (st == TSR_OK && o->budget > 0)
+    if (st == TSR_OK && !kl && o->budget > 0)
         st = tsr_step_indicator_plans_write(job, j, o->budget, err);
     if (st != TSR_OK || !tsr_pipeline_json_put_text(j, "file", FILENAME)) {
         json_decref(j);
         return st != TSR_OK ? st : tsr_fail_nomem(err, 0, "the indicators");
     }
     if (!job->json)
-        tsr_step_indicators_print(j, stdout);
+        print(j, stdout);
     return tsr_pipeline_step_result(job, "indicators", j, err);
 }
 
@@ -316,20 +215,16 @@ static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
 {
     const struct indicators_options *o = opts;
     struct tsr_quant_calibration    *c = NULL;
-    struct widths                   *w = NULL;
     uint64_t                         seed = o->seed < 0 ? job->seed : (uint64_t)o->seed;
     TSR_TRY(tsr_pipeline_job_need_model(job, err));
     if (!o->text[0] && !job->calibration)
         return tsr_fail(err, TSR_E_INPUT, "indicators need inputs; %s",
                         job->verb ? "give --text FILE"
                                   : "give 'text', or put a calibrate step before");
-    TSR_TRY(open_widths(&w, job, o, node, err));
     tsr_status st = o->text[0] ? calibrate(job, o, seed, &c, err) : TSR_OK;
     if (st == TSR_OK)
-        st = run_with(job, o, w, c ? c : job->calibration, seed, err);
+        st = run_with(job, o, node, c ? c : job->calibration, seed, err);
     tsr_quant_calibration_destroy(c);
-    widths_free(w);
-    free(w);
     return st;
 }
 
@@ -342,5 +237,5 @@ const struct tsr_pipeline_step tsr_step_indicators = {
     .check = check,
     .run = run,
     .need = need,
-    .print = tsr_step_indicators_print,
+    .print = print,
 };
