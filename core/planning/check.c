@@ -95,6 +95,25 @@ static void fix_open(struct tsr_plan_problem *p)
                           &(struct tsr_plan_setting){ p->memory.batch, p->work.chunk, p->work.kv });
 }
 
+/* The bits of a candidate's text, 0 where it does not say. */
+static unsigned long bits_of(const char *text)
+{
+    bool        mix = strncmp(text, TSR_CANDIDATE_MIX, strlen(TSR_CANDIDATE_MIX)) == 0;
+    const char *at = mix ? NULL : strstr(text, "bits=");
+    return at ? strtoul(at + strlen("bits="), NULL, 10) : 0;
+}
+
+/* Whether the plan brings a scheme, after the job's `own`, with the bits of another one. The prior cannot compare the two, so
+ * that its limit says nothing of the plan. */
+static bool prior_is_blind(const struct tsr_planning *pl, uint64_t own)
+{
+    for (uint64_t i = own; i < pl->n_texts && !*pl->options.indicators; i++)
+        for (uint64_t k = 0; k < i; k++)
+            if (bits_of(pl->texts[i]) && bits_of(pl->texts[i]) == bits_of(pl->texts[k]))
+                return true;
+    return false;
+}
+
 tsr_status tsr_planning_check(struct tsr_planning *pl, struct tsr_pipeline_job *job,
                               const struct tsr_planning_plan_keys *k,
                               const struct tsr_config_node *node, const struct tsr_plan_file *f,
@@ -111,7 +130,10 @@ tsr_status tsr_planning_check(struct tsr_planning *pl, struct tsr_pipeline_job *
     struct tsr_planning_rules z = {
         .pl = pl, .registry = job->registry, .job = job, .use = k->use, .node = node, .f = f, .d = d
     };
+    uint64_t   own = pl->n_texts;
     tsr_status st = tsr_planning_rules_read(&z, candidate, err);
+    if (prior_is_blind(pl, own))
+        pl->options.at_least = "";
     pl->options.prefill_mb = (uint64_t)f->prefill_mb;
     pl->options.decode_mb = (uint64_t)f->decode_mb;
     pl->options.head = f->head;
@@ -161,6 +183,7 @@ json_t *tsr_planning_said(const struct tsr_planning *pl, const struct tsr_plan_f
               tsr_pipeline_json_put_real(j, "latency_ms", f->said.latency_ms) &&
               tsr_pipeline_json_put_real(j, "tokens_per_second", f->said.tokens_per_second) &&
               tsr_pipeline_json_put_real(j, "omega", f->said.omega) &&
+              (!isfinite(f->said.kl) || tsr_pipeline_json_put_real(j, "kl", f->said.kl)) &&
               tsr_pipeline_json_put_int(j, "prompt", (uint64_t)l->prompt) &&
               tsr_pipeline_json_put_int(j, "generate", (uint64_t)l->generate) &&
               tsr_pipeline_json_put_int(j, "batch", (uint64_t)l->batch) &&

@@ -11,6 +11,8 @@ static json_t *point_json(const struct tsr_plan_problem *p, const struct tsr_pla
 {
     json_t *j = json_object(), *layers = json_object();
     bool    ok = tsr_pipeline_json_put_real(j, "omega", v->omega) &&
+              (!isfinite(v->kl) || (tsr_pipeline_json_put_real(j, "kl", v->kl) &&
+                                    tsr_pipeline_json_put_real(j, "kl_half", v->kl_half))) &&
               tsr_pipeline_json_put_real(j, "latency_s", v->latency_ms / 1e3) &&
               tsr_pipeline_json_put_real(j, "tokens_per_s", v->tokens_per_second) &&
               tsr_pipeline_json_put_int(j, "bytes", v->bytes) &&
@@ -59,6 +61,12 @@ tsr_status tsr_planning_front(const struct tsr_planning *pl, const struct tsr_pl
 
 /* ---- for people ------------------------------------------------------------------------- */
 
+/* The scale of quality that a point has. */
+static const char *scale(const json_t *v)
+{
+    return json_object_get(v, "kl") ? "kl" : "omega";
+}
+
 static void row(const json_t *r, const json_t *v, FILE *to)
 {
     char        bits[400], ms[TSR_TABLE_CELL];
@@ -68,7 +76,7 @@ static void row(const json_t *r, const json_t *v, FILE *to)
     (void)tsr_planning_table_bits(r, json_object_get(v, "bits"), bits, sizeof bits);
     (void)fprintf(to, "%-5s %10s %9.4g %9.4g %7.1f %8lld %5s  %s\n", mark,
                   tsr_planning_table_time(1e3 * tsr_planning_table_real(v, "latency_s"), ms),
-                  tsr_planning_table_real(v, "tokens_per_s"), tsr_planning_table_real(v, "omega"),
+                  tsr_planning_table_real(v, "tokens_per_s"), tsr_planning_table_real(v, scale(v)),
                   tsr_planning_table_real(v, "bytes") / 1073741824.0,
                   tsr_planning_table_int(v, "concurrency"), tsr_planning_table_text(v, "kv"), bits);
 }
@@ -82,17 +90,24 @@ void tsr_planning_front_print(const json_t *r, FILE *to)
     if (!points)
         return;
     (void)fprintf(to, "\n%-5s %10s %9s %9s %7s %8s %5s  %s\n", "speed", "latency", "tokens/s",
-                  "omega", "GiB", "at once", "cache", "bits");
+                  strcmp(scale(slow), "kl") == 0 ? "KL" : "omega", "GiB", "at once", "cache",
+                  "bits");
     json_array_foreach (points, i, v) {
         row(r, v, to);
         knee = json_is_true(json_object_get(v, "knee")) ? v : knee;
     }
     if (!knee)
         return;
-    (void)snprintf(text, sizeof text,
-                   "%.2gx as fast as the plan of best quality, for omega %.4g instead of %.4g",
-                   tsr_planning_table_real(slow, "latency_s") /
-                       tsr_planning_table_real(knee, "latency_s"),
-                   tsr_planning_table_real(knee, "omega"), tsr_planning_table_real(slow, "omega"));
+    double times =
+        tsr_planning_table_real(slow, "latency_s") / tsr_planning_table_real(knee, "latency_s");
+    double nats = tsr_planning_table_real(knee, "kl") - tsr_planning_table_real(slow, "kl");
+    if (isfinite(nats))
+        (void)snprintf(text, sizeof text, "%.2gx faster costs %.2g nats (perplexity %+.2g %%)",
+                       times, nats, 100 * expm1(nats));
+    else
+        (void)snprintf(text, sizeof text,
+                       "%.2gx as fast as the plan of best quality, for omega %.4g instead of %.4g",
+                       times, tsr_planning_table_real(knee, "omega"),
+                       tsr_planning_table_real(slow, "omega"));
     tsr_planning_table_wrap(to, "the knee", text);
 }

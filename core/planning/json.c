@@ -83,6 +83,25 @@ static json_t *stage_json(const struct tsr_plan_problem *p, const struct tsr_pla
     return NULL;
 }
 
+/* Of indicators by KL: the figure, its interval and what it consists of. */
+static bool put_kl(json_t *j, const struct tsr_plan_outcome *o)
+{
+    json_t *parts, *interval;
+    if (!isfinite(o->kl))
+        return true;
+    parts = json_object();
+    interval = isfinite(o->kl_half)
+                   ? json_pack("[f, f]", fmax(o->kl - o->kl_half, 0), o->kl + o->kl_half)
+                   : json_null();
+    return tsr_pipeline_json_put_real(j, "kl", o->kl) &&
+           tsr_pipeline_json_put(j, "kl_interval", interval) &&
+           tsr_pipeline_json_put(j, "parts", parts) &&
+           tsr_pipeline_json_put_real(parts, "weights", o->parts.weights) &&
+           tsr_pipeline_json_put_real(parts, "kv", o->parts.kv) &&
+           tsr_pipeline_json_put_real(parts, "links", o->parts.links) &&
+           tsr_pipeline_json_put_real(parts, "sums", o->parts.sums);
+}
+
 json_t *tsr_planning_outcome_json(const struct tsr_plan_problem *p,
                                   const struct tsr_plan_planned *a)
 {
@@ -111,7 +130,7 @@ json_t *tsr_planning_outcome_json(const struct tsr_plan_problem *p,
              tsr_pipeline_json_put_real(j, "latency_ms", o->latency_ms) &&
              tsr_pipeline_json_put_real(j, "prefill_ms", o->prefill_ms) &&
              tsr_pipeline_json_put_real(j, "tokens_per_second", o->tokens_per_second) &&
-             tsr_pipeline_json_put_real(j, "omega", o->omega) &&
+             tsr_pipeline_json_put_real(j, "omega", o->omega) && put_kl(j, o) &&
              tsr_pipeline_json_put_real(j, "objective_ms", o->objective_ms);
     else
         ok = ok && tsr_pipeline_json_put_text(j, "reason", a->reason);
@@ -228,6 +247,8 @@ bool tsr_planning_put_problem(json_t *j, const struct tsr_plan_problem *p)
         tsr_pipeline_json_put_real(j, "max_omega",
                                    p->max_omega >= 0 ? p->max_omega : (double)NAN) &&
         tsr_pipeline_json_put_text(j, "at_least", p->o.at_least) &&
+        (!p->knee || tsr_pipeline_json_put(j, "knee", json_true())) &&
+        (!(p->o.max_kl > 0) || tsr_pipeline_json_put_real(j, "max_kl", p->o.max_kl)) &&
         tsr_pipeline_json_put_real(j, "theta", p->o.theta) && put_settings(j, p) &&
         put_experts(j, p->shape, &p->quality) && put_left_out(j, p) && put_lacks(j, p) && ok;
     ok = tsr_pipeline_json_put(j, "workload", work) && ok;

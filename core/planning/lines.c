@@ -18,6 +18,34 @@ static bool comes_back(const json_t *r, const json_t *plan)
            json_array_size(json_object_get(plan, "stages")) > 1;
 }
 
+/* "KL 0.031 (0.028 to 0.034) nats per token: weights 0.030, cache 0.001; at most 0.05" */
+static void kl(const json_t *r, const json_t *plan, FILE *to)
+{
+    static const char *const keys[] = { "weights", "kv", "links", "sums" };
+    static const char *const names[] = { "weights", "cache", "links", "sums" };
+    const json_t            *parts = json_object_get(plan, "parts"),
+                 *interval = json_object_get(plan, "kl_interval");
+    char   text[SENTENCE];
+    size_t at, n = 0;
+    if (!parts)
+        return;
+    at = (size_t)snprintf(text, sizeof text, "%.4g", tsr_planning_table_real(plan, "kl"));
+    if (json_array_size(interval) == 2)
+        at += (size_t)snprintf(text + at, sizeof text - at, " (%.4g to %.4g)",
+                               json_number_value(json_array_get(interval, 0)),
+                               json_number_value(json_array_get(interval, 1)));
+    at += (size_t)snprintf(text + at, sizeof text - at, " nats per token, perplexity %+.2f %%",
+                           100 * expm1(tsr_planning_table_real(plan, "kl")));
+    if (tsr_planning_table_real(r, "max_kl") > 0)
+        at += (size_t)snprintf(text + at, sizeof text - at, "; at most %.4g",
+                               tsr_planning_table_real(r, "max_kl"));
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (tsr_planning_table_real(parts, keys[i]) > 0)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%s %.3g", n++ ? ", " : "; ",
+                                   names[i], tsr_planning_table_real(parts, keys[i]));
+    tsr_planning_table_wrap(to, "KL", text);
+}
+
 static void totals(const json_t *r, const json_t *plan, FILE *to)
 {
     char   text[SENTENCE], a[CELL], b[CELL];
@@ -58,6 +86,8 @@ static void totals(const json_t *r, const json_t *plan, FILE *to)
                                *tsr_planning_table_text(r, "at_least") ? " (" : "",
                                tsr_planning_table_text(r, "at_least"),
                                *tsr_planning_table_text(r, "at_least") ? ")" : "");
+    if (json_is_true(json_object_get(r, "knee")))
+        at += (size_t)snprintf(text + at, sizeof text - at, " (the knee of the front)");
     if (theta > 0)
         at += (size_t)snprintf(text + at, sizeof text - at, ", worth %.4g ms a unit", theta);
     if (tsr_planning_table_real(r, "at_most_ms") > 0)
@@ -67,6 +97,7 @@ static void totals(const json_t *r, const json_t *plan, FILE *to)
     (void)snprintf(text + at, sizeof text - at, "; quality: %s",
                    tsr_planning_table_text(r, "quality"));
     tsr_planning_table_wrap(to, "quality", text);
+    kl(r, plan, to);
     if (!*tsr_planning_table_text(plan, "solver"))
         return; /* a file, not a search */
     at = (size_t)snprintf(text, sizeof text, "%s: %s", tsr_planning_table_text(plan, "solver"),

@@ -171,6 +171,7 @@ static void read_open(struct tsr_planning *pl, const struct tsr_pipeline_job *jo
     o->free_concurrency = open && !(map && tsr_config_node_get(map, "concurrency"));
     o->free_chunk = open && !(map && tsr_config_node_get(map, "chunk"));
     o->free_kv = open && !kv && !listed;
+    o->knee = o->objective != TSR_OBJECTIVE_PAPER && !copies;
     if (listed && kv)
         tsr_config_diag_error(d, &k->kv->mark, "keep one of them",
                               "'kv' is in the workload, too, which fixes it");
@@ -184,9 +185,11 @@ static void read_open(struct tsr_planning *pl, const struct tsr_pipeline_job *jo
 }
 
 struct at_most_keys {
-    double latency_s;
+    double latency_s, kl;
 };
 static const struct tsr_option at_most_options[] = {
+    TSR_OPTION_REAL(struct at_most_keys, kl, 0, 0, 1e100, "nats",
+                    "KL to the original for each token, by indicators of measure: kl."),
     TSR_OPTION_REAL(struct at_most_keys, latency_s, 0, 0, 1e12, "s", "Time of the whole batch."),
 };
 
@@ -195,16 +198,19 @@ static void read_at_most(struct tsr_planning *pl, const struct tsr_planning_plan
 {
     const struct tsr_config_node *map = k->at_most;
     struct at_most_keys           m = { 0 };
-    struct tsr_config_optset      set = { at_most_options, 1, sizeof *at_most_options, &m };
+    struct tsr_config_optset      set = { at_most_options, 2, sizeof *at_most_options, &m };
     uint64_t                      before = tsr_config_diag_errors(d);
     if (!map || map->kind == TSR_CONFIG_NODE_NULL)
         return;
     tsr_config_options_fill(&set, 1, NULL, map, "at_most", d);
     if (tsr_config_diag_errors(d) != before)
         return;
+    if (!(m.latency_s > 0) && !(m.kl > 0))
+        tsr_config_diag_error(d, &map->mark, "write at_most: {latency_s: 30} or {kl: 0.05}",
+                              "'at_most' says neither a time nor a KL");
+    pl->options.max_kl = m.kl;
     if (!(m.latency_s > 0))
-        tsr_config_diag_error(d, &map->mark, "write at_most: {latency_s: 30}",
-                              "'at_most' says no time");
+        return;
     if (pl->cluster && tsr_planning_copies(pl, k))
         tsr_config_diag_error(d, &map->mark, NULL,
                               "'at_most' is about one copy of the model; %llu nodes are planned in "
@@ -297,6 +303,8 @@ tsr_status tsr_planning_open(struct tsr_planning *pl, struct tsr_pipeline_job *j
 tsr_status tsr_planning_search(struct tsr_planning *pl, struct tsr_plan_planned *a,
                                struct tsr_err *err)
 {
+    if (pl->problem.knee && !(pl->at_most_ms > 0))
+        return tsr_plan_front_knee(a, &pl->problem, &pl->solver, err);
     return pl->at_most_ms > 0
                ? tsr_plan_settings_within(a, &pl->problem, &pl->solver, pl->at_most_ms, err)
                : tsr_plan_settings_search(a, &pl->problem, &pl->solver, err);

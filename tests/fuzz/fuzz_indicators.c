@@ -1,4 +1,4 @@
-/* A file tessera.indicators/1 from bytes, for plans of several depths and widths.  The first byte chooses the table. */
+/* A file tessera.indicators/1 or /2 from bytes, for plans of several depths and widths.  The first byte chooses the table. */
 #include "plan/cost/quality.h"
 
 #include <math.h>
@@ -26,6 +26,15 @@ static void look(const struct tsr_plan_quality *q, const struct tsr_plan_shape *
     }
     for (uint64_t k = 0; k < c->n; k++)
         must(isfinite(tsr_plan_quality_uniform(q, k)));
+    if (!q->kl.on)
+        return;
+    for (double w = 1e-6, last = 0; w < 1e6; w *= 10) { /* the map rises, and turns back */
+        double kl = tsr_plan_quality_kl_of(q, w);
+        must(kl >= last && tsr_plan_quality_sum_of(q, kl) >= 0);
+        last = kl;
+    }
+    for (uint32_t k = 0; k < q->kl.n_kv; k++)
+        must(q->kl.kv[k].kl >= 0 && q->kl.kv[k].context > 0 && !(q->kl.kv[k].half < 0));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -35,11 +44,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 1 || size > 1u << 16)
         return 0;
     for (uint32_t layers = 1; layers <= 2; layers++) {
-        struct tsr_errbuf           e = TSR_ERRBUF(e);
-        struct tsr_plan_candidate   v[3] = { { .name = "a-3", .bits = 3 },
-                                             { .name = "b-5",
-                                               .bits = 5 }, /* between widths of a file */
-                                             { .name = "original", .bits = 16 } };
+        struct tsr_errbuf         e = TSR_ERRBUF(e);
+        struct tsr_plan_candidate v[3] = {
+            { .name = "a-3", .scheme = "a", .options = "bits=3", .bits = 3 },
+            { .name = "b-5", .scheme = "b", .bits = 5 }, /* between widths of a file */
+            { .name = "original", .bits = 16 }
+        };
         uint32_t                    cls[2] = { 0, 0 };
         struct tsr_plan_shape_layer layer = { .norms = 1 };
         struct tsr_plan_shape       s = {

@@ -26,7 +26,8 @@ static const char style[] =
     ".knee{fill:var(--knee)}.job{fill:none;stroke:var(--fg);stroke-width:1.5}\n";
 
 struct axes {
-    double x1, y1, least, most; /* largest latency in s and omega; bytes */
+    double      x1, y1, least, most; /* largest latency in s and of the scale; bytes */
+    const char *key, *name;          /* of the scale: "omega", or KL */
 };
 
 static double x_of(const struct axes *a, double s)
@@ -79,23 +80,23 @@ static void grid(struct tsr_writer *w, const struct axes *a)
         text(w, "dim", LEFT - 8, y_of(a, o) + 4, "end", label);
     }
     text(w, "dim", RIGHT, BOTTOM + 40, "end", "latency of the batch, s");
-    text(w, "dim", LEFT, TOP - 10, "start", "omega");
+    text(w, "dim", LEFT, TOP - 10, "start", a->name);
     text(w, "dim", LEFT, BOTTOM + 40, "start",
          "darker: more memory; the knee is orange; the job's plan has a ring");
 }
 
 static void point(struct tsr_writer *w, const struct axes *a, const json_t *v)
 {
-    double s = tsr_planning_table_real(v, "latency_s"), o = tsr_planning_table_real(v, "omega"),
+    double s = tsr_planning_table_real(v, "latency_s"), o = tsr_planning_table_real(v, a->key),
            bytes = tsr_planning_table_real(v, "bytes");
     double share = a->most > a->least ? (bytes - a->least) / (a->most - a->least) : 1;
     tsr_writer_printf(w,
                       "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"6\" "
-                      "fill-opacity=\"%.2f\"><title>%.4g s, %.4g tokens/s, omega %.4g, %.1f GiB"
+                      "fill-opacity=\"%.2f\"><title>%.4g s, %.4g tokens/s, %s %.4g, %.1f GiB"
                       "</title></circle>\n",
                       json_is_true(json_object_get(v, "knee")) ? "knee" : "dot", x_of(a, s),
                       y_of(a, o), 0.35 + 0.65 * share, s,
-                      tsr_planning_table_real(v, "tokens_per_s"), o, bytes / 1073741824.0);
+                      tsr_planning_table_real(v, "tokens_per_s"), a->name, o, bytes / 1073741824.0);
     if (json_is_true(json_object_get(v, "job")))
         tsr_writer_printf(w, "<circle class=\"job\" cx=\"%.1f\" cy=\"%.1f\" r=\"9\"/>\n",
                           x_of(a, s), y_of(a, o));
@@ -105,12 +106,15 @@ tsr_status tsr_cli_plan_chart(const json_t *front, const char *model, const char
                               struct tsr_err *err)
 {
     const json_t     *points = json_object_get(front, "points"), *v;
-    struct axes       a = { .least = INFINITY };
+    bool              kl = json_object_get(json_array_get(points, 0), "kl") != NULL;
+    struct axes       a = { .least = INFINITY,
+                            .key = kl ? "kl" : "omega",
+                            .name = kl ? "KL, nats per token" : "omega" };
     struct tsr_writer w;
     size_t            i;
     json_array_foreach (points, i, v) {
         a.x1 = fmax(a.x1, tsr_planning_table_real(v, "latency_s"));
-        a.y1 = fmax(a.y1, tsr_planning_table_real(v, "omega"));
+        a.y1 = fmax(a.y1, tsr_planning_table_real(v, a.key));
         a.least = fmin(a.least, tsr_planning_table_real(v, "bytes"));
         a.most = fmax(a.most, tsr_planning_table_real(v, "bytes"));
     }
@@ -125,7 +129,7 @@ tsr_status tsr_cli_plan_chart(const json_t *front, const char *model, const char
     tsr_writer_printf(&w, "<polyline class=\"front\" points=\"");
     json_array_foreach (points, i, v)
         tsr_writer_printf(&w, "%.1f,%.1f ", x_of(&a, tsr_planning_table_real(v, "latency_s")),
-                          y_of(&a, tsr_planning_table_real(v, "omega")));
+                          y_of(&a, tsr_planning_table_real(v, a.key)));
     tsr_writer_printf(&w, "\"/>\n");
     json_array_foreach (points, i, v)
         point(&w, &a, v);

@@ -18,6 +18,17 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
     return st;
 }
 
+/* The brace that closes the one before s, or the end. */
+static char *closing(char *s)
+{
+    for (int depth = 1; *s; s++) {
+        depth += (*s == '{') - (*s == '}');
+        if (depth == 0)
+            break;
+    }
+    return s;
+}
+
 /* The hash of a plan without its predictions: the solver's times do not repeat, and no step acts on them. */
 static tsr_status hash_acts(const char *path, char hash[TSR_HASH_TEXT], struct tsr_err *err)
 {
@@ -28,7 +39,7 @@ static tsr_status hash_acts(const char *path, char hash[TSR_HASH_TEXT], struct t
     TSR_TRY(tsr_file_slurp(path, UINT64_C(64) << 20, &text, &len, err));
     tsr_status st = tsr_hasher_create(&h, err);
     if (st == TSR_OK) {
-        for (at = text; (end = strstr(at, head)); at = end + strcspn(end, "}"))
+        for (at = text; (end = strstr(at, head)); at = closing(end + strlen(head)))
             tsr_hasher_update(h, at, (uint64_t)(end - at));
         tsr_hasher_update(h, at, strlen(at));
         tsr_hasher_finish(h, hash);

@@ -28,6 +28,7 @@ static tsr_status create(struct tsr_plan_quality *q, const struct tsr_plan_shape
 void tsr_plan_quality_free(struct tsr_plan_quality *q)
 {
     free(q->omega);
+    free(q->kl.half);
     *q = (struct tsr_plan_quality){ 0 };
 }
 
@@ -214,12 +215,36 @@ static tsr_status open_table(struct tsr_quality_table *t, const char *want, char
     return tsr_quality_find_experts(t, s, err);
 }
 
+/* A column of bits is the figure of one scheme. */
+static tsr_status check_schemes(const struct tsr_quality_table   *t,
+                                const struct tsr_plan_candidates *c, struct tsr_err *err)
+{
+    for (uint64_t i = 0; i < c->n; i++)
+        for (uint64_t k = 0; k < i; k++) {
+            const struct tsr_plan_candidate *a = &c->v[k], *b = &c->v[i];
+            if (a->q.self && b->q.self && !a->mixed && !b->mixed && a->bits == b->bits &&
+                a->bits < ORIGINAL)
+                return tsr_fail(err, TSR_E_INPUT,
+                                "%s: its table is by bit width, and the candidates '%s' and '%s' "
+                                "both have %u bits; measure them by scheme (tessera indicators "
+                                "--measure kl)",
+                                t->path, a->name, b->name, a->bits);
+        }
+    return TSR_OK;
+}
+
 static tsr_status read_table(struct tsr_plan_quality *q, struct tsr_quality_table *t,
                              const char *want, const struct tsr_plan_shape *s,
                              const struct tsr_plan_candidates *c, struct tsr_err *err)
 {
     const char *model = NULL;
     TSR_TRY(create(q, s, c, err));
+    if (tsr_quality_is_kl(t)) {
+        TSR_TRY(tsr_quality_read_kl(q, t, want, s, c, err));
+        mix(q, NULL, s, c);
+        return TSR_OK;
+    }
+    TSR_TRY(check_schemes(t, c, err));
     TSR_TRY(open_table(t, want, q->basis, sizeof q->basis, s, err));
     TSR_TRY(tsr_json_str(t->root, t->path, "model", true, &model, err));
     for (uint64_t l = 0; l < s->layers; l++)
@@ -274,9 +299,10 @@ tsr_status tsr_plan_quality_order(struct tsr_plan_shape *s, const char *path, co
     uint64_t                 len;
     TSR_TRY(tsr_file_slurp(path, FILE_CAP, &text, &len, err));
     tsr_status st = tsr_json_parse(&t.root, path, text, len, DEPTH, err);
-    if (st == TSR_OK)
+    bool       kl = st == TSR_OK && tsr_quality_is_kl(&t); /* it says nothing of single experts */
+    if (st == TSR_OK && !kl)
         st = open_table(&t, table, basis, sizeof basis, s, err);
-    if (st == TSR_OK)
+    if (st == TSR_OK && !kl)
         st = tsr_quality_order(&t, s, err);
     json_decref(t.root);
     free(text);

@@ -4,6 +4,31 @@
 
 #include "plan/cost/candidate.h"
 
+/* What a cache type or a codec costs; half of the 95 % interval, NAN: not known. */
+#define TSR_PLAN_QUALITY_CHOICES 16u
+#define TSR_PLAN_QUALITY_MAP     33u
+struct tsr_plan_quality_choice {
+    char     name[100];
+    double   kl, half;
+    uint64_t context; /* kv: tokens of a sequence that it was measured over */
+};
+
+/* What the KL of a plan consists of, as sums of figures. */
+struct tsr_plan_quality_parts {
+    double weights, kv, links, sums;
+};
+
+/* Of indicators that are measured by KL (tessera.indicators/2): omega is in nats per token. */
+struct tsr_plan_quality_kl {
+    bool                           on;
+    double                        *half; /* [layers][candidates], NAN: not known; owned */
+    struct tsr_plan_quality_choice kv[TSR_PLAN_QUALITY_CHOICES], link[TSR_PLAN_QUALITY_CHOICES],
+        sum[TSR_PLAN_QUALITY_CHOICES];
+    uint32_t n_kv, n_link, n_sum, n_map;
+    double   map_w[TSR_PLAN_QUALITY_MAP], map_kl[TSR_PLAN_QUALITY_MAP]; /* f, from (0, 0) */
+    double   scatter; /* most that a random plan was off f, of its KL */
+};
+
 struct tsr_plan_quality {
     double  *omega; /* [layers][candidates], >= 0; owned */
     uint64_t layers, candidates;
@@ -16,11 +41,14 @@ struct tsr_plan_quality {
                            whose headers alone were read the hash is another: the caller compares */
     double raised;    /* sum of the raises of negative entries (measured can fall) */
     double
-        eight; /* the sum over layers at 8 bits, which stands for a KV cache of int8 (docs/decisions/settings.md);
+                               eight; /* the sum over layers at 8 bits, which stands for a KV cache of int8 (docs/decisions/settings.md);
                    * NAN: the file has no such width */
+    struct tsr_plan_quality_kl kl;
 };
 
-/* From a file tessera.indicators/1 (docs/formats/indicators.md). table: "variance", "hessian", ... ; "" or
+/* From a file tessera.indicators/1 or /2 (docs/formats/indicators.md). Of /2 a candidate takes the figures of its own
+ * scheme: the quantizer with the same options, defaults included. Of /1, which is by bits, two candidates of equal
+ * bits and different schemes are TSR_E_INPUT. table: "variance", "hessian", ... ; "" or
  * NULL: the first available of measured, hessian, variance. A candidate takes the column of its bits; bit
  * widths between two of the file are interpolated in log omega, the original is 0. A file with another
  * number of layers, or that lacks a bit width, is TSR_E_INPUT. A mix of the linears of a layer has of each the part that
@@ -32,6 +60,17 @@ tsr_status tsr_plan_quality_load(struct tsr_plan_quality *q, const char *path, c
 tsr_status tsr_plan_quality_parse(struct tsr_plan_quality *q, const char *name, const char *text,
                                   uint64_t len, const char *table, const struct tsr_plan_shape *s,
                                   const struct tsr_plan_candidates *c, struct tsr_err *err);
+/* Of kl: the KL that a sum w stands for, and the largest sum whose KL is at most `kl`.  [any] */
+double tsr_plan_quality_kl_of(const struct tsr_plan_quality *q, double w);
+double tsr_plan_quality_sum_of(const struct tsr_plan_quality *q, double kl);
+/* Of kl: what a cache type costs at `context` tokens, by the shortest measured context that reaches it; a codec; NULL: not in
+ * the file.  [any] */
+const struct tsr_plan_quality_choice *tsr_plan_quality_kv(const struct tsr_plan_quality *q,
+                                                          const char *kv, uint64_t context);
+const struct tsr_plan_quality_choice *tsr_plan_quality_link(const struct tsr_plan_quality *q,
+                                                            const char                    *codec);
+const struct tsr_plan_quality_choice *tsr_plan_quality_sum(const struct tsr_plan_quality *q,
+                                                           const char                    *codec);
 /* How much single experts suffer, into s->suffers, before their groups are made; nothing where the file does not say.
  * As above.  [setup] */
 tsr_status tsr_plan_quality_order(struct tsr_plan_shape *s, const char *path, const char *table,

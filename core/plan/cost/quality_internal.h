@@ -30,4 +30,10 @@ void tsr_quality_parts(const struct tsr_quality_table *t, const struct tsr_plan_
 tsr_status tsr_quality_order(const struct tsr_quality_table *t, struct tsr_plan_shape *s,
                              struct tsr_err *err);
 
+/* Whether a file is tessera.indicators/2, and reads it: q has its tables, t the root.  [setup] */
+bool       tsr_quality_is_kl(const struct tsr_quality_table *t);
+tsr_status tsr_quality_read_kl(struct tsr_plan_quality *q, const struct tsr_quality_table *t,
+                               const char *want, const struct tsr_plan_shape *s,
+                               const struct tsr_plan_candidates *c, struct tsr_err *err);
+
 #endif

@@ -107,13 +107,47 @@ static const struct tsr_option said_options[] = {
                     "Nothing is better, within the requested gap."),
     TSR_OPTION_STRING(struct tsr_plan_said, solver, "", "Who found it."),
     TSR_OPTION_REAL(struct tsr_plan_said, seconds, NAN, 0, 1e9, "s", "How long it took."),
+    TSR_OPTION_REAL(struct tsr_plan_said, kl, NAN, 0, 1e100, NULL,
+                    "KL to the original, in nats per token."),
+    TSR_OPTION_NODE(struct tsr_plan_said, kl_interval, "Its interval of 95 %: [low, high]."),
+    TSR_OPTION_NODE(struct tsr_plan_said, parts, "What omega consists of."),
     TSR_OPTION_REAL(struct tsr_plan_said, slower, NAN, 0, 1e6, NULL,
                     "Share of a decode step's linears that compensation adds."),
     TSR_OPTION_REAL(struct tsr_plan_said, lost, NAN, 0, 1, NULL,
                     "Share of what quantization lost that is left, at most."),
 };
 
+static const struct tsr_option parts_options[] = {
+    TSR_OPTION_REAL(struct tsr_plan_quality_parts, weights, 0, 0, 1e100, NULL, "Of the layers."),
+    TSR_OPTION_REAL(struct tsr_plan_quality_parts, kv, 0, 0, 1e100, NULL, "Of the KV cache."),
+    TSR_OPTION_REAL(struct tsr_plan_quality_parts, links, 0, 0, 1e100, NULL, "Between stages."),
+    TSR_OPTION_REAL(struct tsr_plan_quality_parts, sums, 0, 0, 1e100, NULL, "Inside stages."),
+};
+
 /* ---- reading ----------------------------------------------------------------- */
+
+/* [low, high], in order. */
+static void read_interval(struct tsr_plan_reading *r, struct tsr_plan_said *said)
+{
+    const struct tsr_config_node *n = said->kl_interval;
+    double                        v[2] = { NAN, NAN };
+    said->kl_low = said->kl_high = NAN;
+    if (!n || n->kind == TSR_CONFIG_NODE_NULL)
+        return;
+    for (uint64_t i = 0; i < 2 && n->kind == TSR_CONFIG_NODE_LIST && n->n == 2; i++) {
+        char *end = NULL;
+        bool  text = n->items[i]->kind == TSR_CONFIG_NODE_SCALAR;
+        v[i] = text ? strtod(n->items[i]->text, &end) : (double)NAN;
+        v[i] = text && end != n->items[i]->text && !*end ? v[i] : (double)NAN;
+    }
+    if (v[0] >= 0 && v[0] <= v[1] && v[1] <= 1e100) {
+        said->kl_low = v[0];
+        said->kl_high = v[1];
+        return;
+    }
+    tsr_config_diag_error(r->d, &n->mark, "write kl_interval: [0.028, 0.034]",
+                          "'kl_interval' is not two numbers from 0 on, in order");
+}
 
 static tsr_status read_stages(struct tsr_plan_reading *r, const struct tsr_config_node *stages,
                               struct tsr_err *err)
@@ -252,6 +286,8 @@ static tsr_status read_head(struct tsr_plan_reading *r, struct tsr_err *err)
     p->table = q.table ? q.table : "";
     p->quality_hash = q.hash ? q.hash : "";
     TSR_PLAN_FILL(r, said_options, &p->said, h.predicted, "predicted");
+    read_interval(r, &p->said);
+    TSR_PLAN_FILL(r, parts_options, &p->said.of, p->said.parts, "parts");
     read_load(r, &h);
     read_replicas(r, &h);
     r->in = tsr_new(p->layers, sizeof *r->in);

@@ -7,6 +7,7 @@
 
 #include "plan/cost/device.h"
 #include "plan/cost/memory_job.h"
+#include "plan/cost/quality.h"
 #include "plugin/choices.h"
 
 #define TSR_PLAN_FORMAT   "tessera.plan/1"
@@ -44,7 +45,11 @@ struct tsr_plan_said {
     double      latency_ms, tokens_per_second, omega, objective_ms, bound_ms, seconds;
     int32_t     proved;
     const char *solver;
-    double      slower, lost; /* of compensation */
+    double      slower, lost;                          /* of compensation */
+    double      kl;                                    /* nats per token */
+    const struct tsr_config_node *kl_interval, *parts; /* [low, high]; {weights, kv, links, sums} */
+    double                        kl_low, kl_high;     /* of kl_interval, or NAN */
+    struct tsr_plan_quality_parts of;                  /* of parts */
 };
 
 struct tsr_plan_load {

@@ -327,6 +327,15 @@ static void put_totals(struct tsr_writer *w, const struct tsr_plan_planned *a)
     put_real(w, "latency_ms", o->latency_ms, true);
     put_real(w, "tokens_per_second", o->tokens_per_second, false);
     put_real(w, "omega", o->omega, false);
+    if (isfinite(o->kl)) {
+        const struct tsr_plan_quality_parts *part = &o->parts;
+        tsr_writer_printf(w, ",\n  kl: %.9g", o->kl);
+        if (isfinite(o->kl_half))
+            tsr_writer_printf(w, ", kl_interval: [%.9g, %.9g]", fmax(o->kl - o->kl_half, 0),
+                              o->kl + o->kl_half);
+        tsr_writer_printf(w, ", parts: {weights: %.9g, kv: %.9g, links: %.9g, sums: %.9g}",
+                          part->weights, part->kv, part->links, part->sums);
+    }
     tsr_writer_printf(w, ",\n  objective_ms: %.9g", o->objective_ms);
     put_real(w, "bound_ms", a->bound > 0 ? a->bound : (double)NAN, false);
     tsr_writer_printf(w, ", proved: %s", a->status == TSR_SOLVED_OPTIMAL ? "true" : "false");

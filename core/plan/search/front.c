@@ -50,6 +50,8 @@ static tsr_status add(struct drawn *z, const struct tsr_plan_problem *q,
     *v = (struct tsr_plan_front_point){ .latency_ms = o->latency_ms,
                                         .tokens_per_second = o->tokens_per_second,
                                         .omega = o->omega,
+                                        .kl = o->kl,
+                                        .kl_half = o->kl_half,
                                         .stages = o->n_stages,
                                         .setting = { q->memory.batch, q->work.chunk, q->work.kv },
                                         .layers = layers,
@@ -67,7 +69,7 @@ static tsr_status under(struct drawn *z, double limit, double theta, uint64_t le
     struct tsr_plan_problem q = *z->p;
     struct tsr_plan_planned a;
     double                  seconds = (z->end - tsr_now_s()) / (double)left;
-    if (q.max_omega < 0) /* no limit of the job says what a narrow cache may cost */
+    if (q.max_omega < 0 && !q.quality.kl.on) /* nothing says what a narrow cache may cost */
         q.o.free_kv = false;
     q.max_omega = limit;
     q.o.theta = theta;
@@ -135,7 +137,8 @@ static void mark_knee(struct tsr_plan_front *f)
             at = i;
         }
     }
-    f->v[at].knee = far > 0;
+    if (f->n)
+        f->v[at].knee = far > 0;
 }
 
 /* The fastest; the least omega, and the fastest plan with it; then limits between, in equal ratios. */
@@ -168,10 +171,32 @@ tsr_status tsr_plan_front_find(struct tsr_plan_front *f, const struct tsr_plan_p
                        .most = most_of(p),
                        .end = p->o.time_limit > 0 ? start + p->o.time_limit : INFINITY };
     *f = (struct tsr_plan_front){ 0 };
-    TSR_TRY(add(&z, p, own, true, err));
+    if (own)
+        TSR_TRY(add(&z, p, own, true, err));
     TSR_TRY(find(&z, err));
     thin(f);
     mark_knee(f);
     f->seconds = tsr_now_s() - start;
     return TSR_OK;
+}
+
+tsr_status tsr_plan_front_knee(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
+                               const struct tsr_plugin_spec *solver, struct tsr_err *err)
+{
+    struct tsr_plan_front f;
+    double                start = tsr_now_s();
+    *a = (struct tsr_plan_planned){ .status = TSR_SOLVED_UNKNOWN };
+    tsr_status st = tsr_plan_front_find(&f, p, NULL, solver, err);
+    for (uint64_t i = 0; st == TSR_OK && i < f.n; i++)
+        if (f.v[i].knee || i + 1 == f.n) {
+            /* the front counts what links cost in fact, the limit what they can cost at most */
+            double room = p->wire_omega;
+            p->max_omega = f.v[i].omega * (1 + 1e-9) + room;
+            break;
+        }
+    tsr_plan_front_free(&f);
+    if (st == TSR_OK)
+        st = tsr_plan_settings_search(a, p, solver, err);
+    a->seconds = tsr_now_s() - start;
+    return st;
 }

@@ -11,7 +11,8 @@
 
 struct tsr_plan_front_point {
     double                  latency_ms, tokens_per_second, omega;
-    uint64_t                bytes; /* on all devices: weights, caches, ends and workspace */
+    double                  kl, kl_half; /* of indicators by KL, else NAN */
+    uint64_t                bytes;       /* on all devices: weights, caches, ends and workspace */
     uint64_t                stages;
     struct tsr_plan_setting setting;
     uint64_t               *layers; /* [candidates] how many layers each has; owned */
@@ -26,11 +27,15 @@ struct tsr_plan_front {
     double                      seconds;
 };
 
-/* own: the plan that p's own limit gives, with p as tsr_plan_settings_search() left it. Every point takes what p leaves
+/* own, or NULL: the plan that p's own limit gives, with p as tsr_plan_settings_search() left it. Every point takes what p leaves
  * open (settings.h), within p->o.time_limit together. TSR_OK with at least one point.  The answer is freed by the caller,
  * also after an error.  [setup] */
 tsr_status tsr_plan_front_find(struct tsr_plan_front *f, const struct tsr_plan_problem *p,
                                const struct tsr_plan_planned *own,
+                               const struct tsr_plugin_spec *solver, struct tsr_err *err);
+/* The plan at the knee of the front, in the place of tsr_plan_settings_search(): p->max_omega becomes its omega. Where the
+ * front has no knee, the plan of least omega.  [setup] */
+tsr_status tsr_plan_front_knee(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
                                const struct tsr_plugin_spec *solver, struct tsr_err *err);
 void       tsr_plan_front_free(struct tsr_plan_front *f); /* zeroed or filled */
 

@@ -194,6 +194,35 @@ static uint32_t settled(const struct tsr_plan_built *b, uint64_t layer, uint64_t
     return (uint32_t)candidate;
 }
 
+/* What a plan loses by all that it has, on the scale of KL. */
+static tsr_status price_kl(struct tsr_plan_outcome *o, const struct tsr_plan_problem *p,
+                           struct tsr_err *err)
+{
+    const struct tsr_plan_quality        *q = &p->quality;
+    struct tsr_plan_quality_choice        link, sum;
+    const struct tsr_plan_quality_choice *kv;
+    double                                links = (double)o->n_stages - 1, split = 0;
+    bool                                  none;
+    o->kl = o->kl_half = NAN;
+    if (!q->kl.on)
+        return TSR_OK;
+    TSR_TRY(tsr_plan_problem_kl_wires(p, &link, &sum, err));
+    kv = tsr_plan_problem_kl_kv(p, p->work.kv, &none);
+    for (uint64_t i = 0; i < o->n_stages; i++)
+        split += o->stages[i].mesh.tp > 1 ? (double)o->stages[i].count / (double)o->layers : 0;
+    o->parts.weights = o->omega - p->kv_omega;
+    o->parts.kv = none ? 0 : kv ? kv->kl : (double)NAN;
+    o->parts.links = links * link.kl;
+    o->parts.sums = split * sum.kl;
+    o->omega = o->parts.weights + o->parts.kv + o->parts.links + o->parts.sums;
+    o->kl = tsr_plan_quality_kl_of(q, o->omega);
+    o->kl_half = (none || !kv ? 0 : kv->half) + (links > 0 ? links * link.half : 0) +
+                 (split > 0 ? split * sum.half : 0) + q->kl.scatter * o->kl;
+    for (uint64_t l = 0; q->kl.half && l < o->layers; l++)
+        o->kl_half += q->kl.half[l * p->candidates.n + o->bits[l]];
+    return TSR_OK;
+}
+
 static tsr_status fill(struct tsr_plan_outcome *o, const struct tsr_plan_built *b, uint64_t part,
                        const struct tsr_solver_solution *s, uint64_t *used, struct tsr_err *err)
 {
@@ -216,7 +245,7 @@ static tsr_status fill(struct tsr_plan_outcome *o, const struct tsr_plan_built *
     for (uint64_t i = 0; i < s->stages; i++, o->n_stages++)
         TSR_TRY(stage_of(o, b, part, s, i, used, err));
     tsr_plan_outcome_time(o, &b->p->work, in->batch);
-    return TSR_OK;
+    return price_kl(o, b->p, err);
 }
 
 tsr_status tsr_plan_outcome_of(struct tsr_plan_outcome *o, const struct tsr_plan_built *b,

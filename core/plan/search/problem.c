@@ -44,14 +44,35 @@ tsr_status tsr_plan_problem_uniform(const struct tsr_plan_problem *p, const char
                     text, list);
 }
 
-/* The limit on omega that holds: the smaller of the two that can be given. */
+/* The prior knows bit widths, so that one scheme of the limit's width would pass for another. */
+static tsr_status check_prior(const struct tsr_plan_problem *p, uint64_t limit, struct tsr_err *err)
+{
+    const struct tsr_plan_candidate *v = p->candidates.v, *c = &v[limit];
+    for (uint64_t i = 0; i < p->candidates.n && p->quality.prior && c->q.self; i++)
+        if (i != limit && v[i].q.self && !v[i].mixed && v[i].bits == c->bits)
+            return tsr_fail(err, TSR_E_INPUT,
+                            "quality: at_least: the prior cannot tell '%s' from '%s', which both "
+                            "have %u bits; give indicators by scheme (tessera indicators --measure "
+                            "kl), max_omega or theta",
+                            v[i].name, c->name, c->bits);
+    return TSR_OK;
+}
+
+/* The limit on omega that holds: the smallest of those that can be given. */
 static tsr_status set_limit(struct tsr_plan_problem *p, struct tsr_err *err)
 {
     uint64_t c;
     p->max_omega = p->o.max_omega;
+    if (p->o.max_kl > 0) {
+        double w = tsr_plan_quality_sum_of(&p->quality, p->o.max_kl);
+        p->max_omega = p->max_omega >= 0 && p->max_omega < w ? p->max_omega : w;
+    }
     if (!p->o.at_least) {
         const struct tsr_plan_candidate *v = p->candidates.v;
-        bool given = p->o.theta > 0 || p->o.max_omega >= 0 || p->candidates.n == 1;
+        bool                             given =
+            p->o.theta > 0 || p->o.max_omega >= 0 || p->o.max_kl > 0 || p->candidates.n == 1;
+        p->knee = !given && p->o.knee && p->quality.kl.on;
+        given = given || p->knee;
         p->o.at_least = given ? "" : UNIFORM "4";
         for (c = 0; !given && c < p->candidates.n && (v[c].bits != 4 || v[c].mixed); c++)
             ;
@@ -63,7 +84,8 @@ static tsr_status set_limit(struct tsr_plan_problem *p, struct tsr_err *err)
     if (!*p->o.at_least)
         return TSR_OK;
     TSR_TRY(tsr_plan_problem_uniform(p, p->o.at_least, &c, err));
-    double w = tsr_plan_quality_uniform(&p->quality, c);
+    TSR_TRY(check_prior(p, c, err));
+    double w = tsr_plan_quality_uniform(&p->quality, c) + tsr_plan_problem_kl_base(p);
     if (!(p->max_omega >= 0 && p->max_omega < w))
         p->max_omega = w;
     return TSR_OK;
@@ -196,7 +218,6 @@ static tsr_status fill(struct tsr_plan_problem *p, struct tsr_err *err)
                                       &p->candidates, err));
     else
         TSR_TRY(tsr_plan_quality_prior(&p->quality, p->shape, &p->candidates, err));
-    TSR_TRY(set_limit(p, err));
     const char *codecs[2] = { o->codec, o->codec }, *tp_codecs[2] = { o->tp_codec, o->tp_codec };
     TSR_TRY(tsr_plan_problem_put_codecs(p, codecs, tp_codecs, err));
     p->memory = (struct tsr_plan_memory_job){ .registry = p->registry,
@@ -208,6 +229,8 @@ static tsr_status fill(struct tsr_plan_problem *p, struct tsr_err *err)
                                                 .mode = (enum tsr_latency_mode)o->latency,
                                                 .tp_wire = { &p->tp_wire[0], &p->tp_wire[1] } };
     tsr_plan_problem_refresh(p);
+    TSR_TRY(tsr_plan_problem_kl_open(p, err));
+    TSR_TRY(set_limit(p, err));
     p->more_bytes = tsr_new(p->cluster->n_groups, sizeof *p->more_bytes);
     p->more = tsr_new(p->cluster->n_groups, sizeof *p->more);
     if (!p->more_bytes || !p->more)

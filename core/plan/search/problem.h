@@ -24,6 +24,8 @@ struct tsr_plan_problem_options {
     const char        *at_least; /* "uniform-4": no worse than that; ""; NULL: that of
                                               4 bits where neither theta nor max_omega is given */
     double             theta, max_omega; /* ms for each unit of omega; negative: no limit */
+    bool               knee;   /* by KL, if nothing says what is good enough: that of the front */
+    double             max_kl; /* nats per token, of indicators by KL; 0: no limit */
     int64_t            objective, accounting, latency; /* TSR_OBJECTIVE_*, TSR_ACCOUNT_*,
                                                           TSR_LATENCY_* */
     int64_t            head;                           /* TSR_HEAD_* */
@@ -62,6 +64,9 @@ struct tsr_plan_problem {
     bool                        few;        /* decode sizes of 1, 2, 4 ... parts alone */
     double
         kv_omega; /* what the KV type costs in omega, where the planner chose it; part of the limit */
+    bool knee;    /* no limit: the plan is the knee of the front (front.h) */
+    double
+        wire_omega; /* of indicators by KL: most that codecs can cost, which the limit reserves */
 };
 
 /* Opens all of it.  cluster and work stay the caller's and outlive the problem.  [setup] */
@@ -102,5 +107,21 @@ uint64_t tsr_plan_problem_capacity(const struct tsr_plan_problem *p, uint64_t gr
 /* "at_least: uniform-4" -> the candidate; TSR_E_INPUT with the names that there are. */
 tsr_status tsr_plan_problem_uniform(const struct tsr_plan_problem *p, const char *text,
                                     uint64_t *candidate, struct tsr_err *err);
+
+/* ---- indicators by KL (problem_kl.c) ---- */
+
+/* What one boundary between stages costs by the codecs of p, and the sums of all layers; of two phases the larger. 0 where
+ * nothing is lost.  TSR_E_INPUT with the codec that the file has no figure of.  [any] */
+tsr_status tsr_plan_problem_kl_wires(const struct tsr_plan_problem  *p,
+                                     struct tsr_plan_quality_choice *link,
+                                     struct tsr_plan_quality_choice *sum, struct tsr_err *err);
+/* What a KV type costs at the workload's length; NULL where the file does not say.  *none: F32, which costs nothing.  [any] */
+const struct tsr_plan_quality_choice *tsr_plan_problem_kl_kv(const struct tsr_plan_problem *p,
+                                                             uint32_t kv, bool *none);
+/* Checks that the file has a figure for all that the plan may need, and puts p->wire_omega. Nothing for other indicators.
+ * TSR_E_INPUT.  [setup] */
+tsr_status tsr_plan_problem_kl_open(struct tsr_plan_problem *p, struct tsr_err *err);
+/* The cost of what a plan has anyway, in addition to its weights: the workload's cache, and codecs.  [any] */
+double tsr_plan_problem_kl_base(const struct tsr_plan_problem *p);
 
 #endif

@@ -47,8 +47,10 @@ struct tsr_plan_outcome {
     double latency_ms; /* of the whole batch, by the form `steady` */
     double prefill_ms; /* of one round of it, until the last prompt is done */
     double tokens_per_second, omega;
-    double objective_ms;                /* as the problem has it, of one round */
-    bool   goes_back;                   /* hidden rows, to a head on the first of several stages */
+    double kl, kl_half; /* of indicators by KL: nats per token, half of its interval; else NAN */
+    struct tsr_plan_quality_parts parts;        /* of omega, then */
+    double                        objective_ms; /* as the problem has it, of one round */
+    bool goes_back;                     /* hidden rows, to a head on the first of several stages */
     struct tsr_plan_pipeline_back back; /* where they do; part of the stages' times and links */
     uint64_t                      rounds; /* batch / resident requests, rounded up */
 };

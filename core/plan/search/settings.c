@@ -58,6 +58,11 @@ static uint64_t chunks(const struct tsr_plan_problem *p, uint64_t *v)
 /* What the KV type costs in omega; NAN: not known. */
 static double kv_omega(const struct tsr_plan_problem *p, uint32_t kv)
 {
+    bool none;
+    if (p->quality.kl.on) {
+        const struct tsr_plan_quality_choice *c = tsr_plan_problem_kl_kv(p, kv, &none);
+        return none ? 0 : c ? c->kl : (double)NAN;
+    }
     return kv == KV_NARROW ? p->quality.eight : 0;
 }
 
@@ -100,8 +105,9 @@ void tsr_plan_settings_put(struct tsr_plan_problem *p, const struct tsr_plan_set
     p->work.concurrency = s->concurrency;
     p->work.chunk = s->chunk;
     p->work.kv = s->kv;
-    /* a type that the workload names is part of the work and costs nothing */
-    p->kv_omega = (p->o.free_kv || p->o.n_kv) && isfinite(cost) ? cost : 0;
+    /* a type that the workload names is part of the work and costs nothing, but where its KL is known */
+    bool counts = p->o.free_kv || p->o.n_kv || p->quality.kl.on;
+    p->kv_omega = counts && isfinite(cost) ? cost : 0;
     tsr_plan_problem_refresh(p);
 }
 

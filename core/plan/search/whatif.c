@@ -50,6 +50,7 @@ tsr_status tsr_plan_variant_only(struct tsr_plan_variant *v, const struct tsr_pl
         v->omega[l] = p->quality.omega[l * p->candidates.n + c];
     v->p.quality.omega = v->omega;
     v->p.quality.candidates = 1;
+    v->p.quality.kl.half = NULL; /* of all candidates */
     v->p.candidates.v = p->candidates.v + c;
     v->p.candidates.n = 1;
     v->p.max_omega = -1;
