@@ -3,6 +3,7 @@
 
 #include "tessera/quantizer_block.h"
 #include "tessera/quantizer_report.h"
+#include "tessera/quantizer_tune.h"
 
 struct shim {
     struct tsr_plugin_shim base;
@@ -14,6 +15,10 @@ struct shim {
         const void                    *raw;
         struct tsr_quantizer_report_v1 table;
     } report;
+    struct {
+        const void                  *raw;
+        struct tsr_quantizer_tune_v1 table;
+    } tune;
 };
 #define RAW ((const struct tsr_quantizer_v1 *)shim->base.place->raw)
 #define BLOCK                                                                                      \
@@ -22,6 +27,9 @@ struct shim {
 #define REPORT                                                                                     \
     ((const struct tsr_quantizer_report_v1 *)tsr_shim_raw(&shim->base, &shim->report.raw,          \
                                                           TSR_QUANTIZER_REPORT))
+#define TUNE                                                                                       \
+    ((const struct tsr_quantizer_tune_v1 *)tsr_shim_raw(&shim->base, &shim->tune.raw,              \
+                                                        TSR_QUANTIZER_TUNE))
 
 static tsr_status plan(const void *self, const struct tsr_matrix *w, struct tsr_quant_plan *p,
                        struct tsr_err *err)
@@ -127,9 +135,35 @@ static void report_prepared(const void *self, const void *prepared,
 static const struct tsr_quantizer_report_v1 report = { .quantize = report_quantize,
                                                        .prepared = report_prepared };
 
+/* ---- tessera.quantizer.tune/1 ---------------------------------------------------------------- */
+
+static uint64_t budget(const void *self)
+{
+    uint64_t trials;
+    TSR_CALL_VALUE(shim, TUNE, trials, budget, (shim->base.self));
+    return trials;
+}
+
+/* block->run() is the host's, so its error may come back. */
+static tsr_status tune_block(const void *self, const struct tsr_tune_block *b,
+                             struct tsr_tune_packed *const *packed, struct tsr_err *err)
+{
+    const struct shim      *shim = self;
+    struct tsr_plugin_guard g;
+    struct tsr_plugin_state was;
+    tsr_plugin_guard_enter_life(&g, &was, &shim->base.place->part, "tune", err);
+    tsr_status st = TUNE->tune(shim->base.self, b, packed, err);
+    if (st <= TSR_E_INPUT && st >= TSR_E_PLUGIN)
+        g.inner = st;
+    return tsr_plugin_guard_leave_life(&g, &was, st, err);
+}
+
+static const struct tsr_quantizer_tune_v1 tune = { .budget = budget, .tune = tune_block };
+
 static const struct tsr_plugin_shim_extension extensions[] = {
     TSR_SHIM_EXTENSION(struct shim, TSR_QUANTIZER_BLOCK, block, block),
     TSR_SHIM_EXTENSION(struct shim, TSR_QUANTIZER_REPORT, report, report),
+    TSR_SHIM_EXTENSION(struct shim, TSR_QUANTIZER_TUNE, tune, tune),
 };
 
 const struct tsr_plugin_shim_kind tsr_shim_quantizer = {

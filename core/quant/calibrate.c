@@ -174,13 +174,10 @@ static bool resident(const struct tsr_quant_calibration *c, uint64_t layer)
     return c->site && c->site[layer][0].absmax;
 }
 
-tsr_status tsr_quant_calibration_layer(struct tsr_quant_calibration *c, uint64_t layer,
-                                       uint64_t need, const struct tsr_model_overlay *before,
-                                       struct tsr_quant_layer_stats *out, struct tsr_err *err)
+static tsr_status statistics(struct tsr_quant_calibration *c, uint64_t layer, uint64_t need,
+                             const struct tsr_model_overlay *before,
+                             struct tsr_quant_layer_stats *out, struct tsr_err *err)
 {
-    if (layer >= c->layers)
-        return tsr_fail(err, TSR_E_INVAL, "layer %llu, the calibration has %llu",
-                        (unsigned long long)layer, (unsigned long long)c->layers);
     if (need & TSR_NEED_SENSITIVITY)
         return tsr_fail(err, TSR_E_INPUT,
                         "the sensitivity of every weight needs gradients, which calibration does "
@@ -212,6 +209,27 @@ tsr_status tsr_quant_calibration_layer(struct tsr_quant_calibration *c, uint64_t
     return TSR_OK;
 }
 
+/* The recording comes first: statistics of the original model move the hidden states past the layer. */
+tsr_status tsr_quant_calibration_layer(struct tsr_quant_calibration *c, uint64_t layer,
+                                       uint64_t need, const struct tsr_model_overlay *before,
+                                       struct tsr_quant_layer_stats *out, struct tsr_err *err)
+{
+    struct tsr_quant_recording block = { 0 };
+    if (layer >= c->layers)
+        return tsr_fail(err, TSR_E_INVAL, "layer %llu, the calibration has %llu",
+                        (unsigned long long)layer, (unsigned long long)c->layers);
+    if (need & TSR_NEED_BLOCK)
+        TSR_TRY(tsr_quant_calibration_record(c, layer, before, &block, err));
+    tsr_status st = need == TSR_NEED_BLOCK
+                        ? tsr_quant_layer_stats_new(out, c->sites, c->seqlen, err)
+                        : statistics(c, layer, need & ~TSR_NEED_BLOCK, before, out, err);
+    if (st != TSR_OK)
+        tsr_quant_recording_free(&block);
+    else
+        out->block = block;
+    return st;
+}
+
 const char *tsr_quant_calibration_folder(const struct tsr_quant_calibration *c)
 {
     return c->source ? c->source->folder : NULL;
@@ -228,8 +246,10 @@ tsr_status tsr_quant_calibration_memory(const struct tsr_model                  
     bool ok = tsr_mul(opt->samples, opt->seqlen, &tokens) && tsr_add(tokens, opt->seqlen, &n) &&
               tsr_mul(n, m->hp.hidden * sizeof(float), &n) && tsr_add(total, n, &total) &&
               tsr_add(total, tokens * sizeof(uint32_t), &total);
-    if (need & TSR_NEED_CROSS) /* the hidden states of the original model */
+    if (need & (TSR_NEED_CROSS | TSR_NEED_BLOCK)) /* the hidden states of the original model */
         ok = ok && tsr_mul(tokens, m->hp.hidden * sizeof(float), &n) && tsr_add(total, n, &total);
+    if (need & TSR_NEED_BLOCK) /* inputs and outputs of a layer */
+        ok = ok && tsr_mul(2 * rows, m->hp.hidden * sizeof(float), &n) && tsr_add(total, n, &total);
     for (uint64_t i = 0; i < m->hp.sites && ok; i++) {
         uint64_t cols = tsr_model_site_cols(m, (enum tsr_site)i);
         widest = cols > widest ? cols : widest;

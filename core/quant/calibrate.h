@@ -10,7 +10,9 @@
 
 /* In addition to TSR_NEED_*, only for the host: the largest eigenvalue of the Hessian, of sums in
  * double (gram.h).  The needs of plugins are lower bits. */
-#define TSR_NEED_TOP         (UINT64_C(1) << 63)
+#define TSR_NEED_TOP (UINT64_C(1) << 63)
+/* Likewise: the inputs and outputs of the layer as a whole, for quantizers that pack blocks (tune.h). */
+#define TSR_NEED_BLOCK       (UINT64_C(1) << 62)
 #define TSR_BORROWED_DAMPING 0.1
 
 struct tsr_quant_calibrate_options {
@@ -43,19 +45,29 @@ tsr_status tsr_quant_calibrate_like(struct tsr_quant_calibration      **c,
                                     const struct tsr_quant_calibration *like,
                                     const struct tsr_model *m, struct tsr_err *err);
 
+/* Inputs of a layer as a whole, and what the original layer makes of the same tokens in the original model.  The
+ * inputs are those after the quantized layers where `before` is given, else the original ones; they are the first
+ * whole sequences that fit into input_rows, at least one.  Arrays [sequences * tokens, hidden], owned. */
+struct tsr_quant_recording {
+    uint64_t sequences, tokens, hidden; /* sequences 0: nothing is recorded */
+    float   *in, *out;
+};
+void tsr_quant_recording_free(struct tsr_quant_recording *r);
+
 /* Statistics of the inputs of all sites of one layer; arrays owned.  cols 0: the layer lacks the site. */
 struct tsr_quant_layer_stats {
-    uint64_t                sites;    /* hparams.sites */
-    struct tsr_quant_stats *site;     /* [sites] */
-    double                 *top;      /* [sites]; TSR_NEED_TOP; NaN if not requested */
-    uint8_t                *borrowed; /* [sites]; 1: of an expert that no token took */
-    uint64_t                sequence; /* rows of `inputs` that are one sequence, in order */
+    uint64_t                   sites;    /* hparams.sites */
+    struct tsr_quant_stats    *site;     /* [sites] */
+    double                    *top;      /* [sites]; TSR_NEED_TOP; NaN if not requested */
+    uint8_t                   *borrowed; /* [sites]; 1: of an expert that no token took */
+    uint64_t                   sequence; /* rows of `inputs` that are one sequence, in order */
+    struct tsr_quant_recording block;    /* TSR_NEED_BLOCK */
 };
 tsr_status tsr_quant_layer_stats_new(struct tsr_quant_layer_stats *s, uint64_t sites,
                                      uint64_t sequence, struct tsr_err *err);
 void       tsr_quant_layer_stats_free(struct tsr_quant_layer_stats *s);
 
-/* Computes what `need` (TSR_NEED_*, TSR_NEED_TOP) names of one layer; the rest of each site is NULL.
+/* Computes what `need` (TSR_NEED_*, TSR_NEED_TOP, TSR_NEED_BLOCK) names of one layer; the rest of each site is NULL.
  *
  *   before NULL     inputs of the original model; stored files are used if they match
  *   before given    preceding layers run from the overlay (layers it lacks: original),

@@ -59,4 +59,9 @@ tsr_status tsr_quant_calibration_file_read(const struct tsr_quant_calibration *c
                                            uint64_t need, uint64_t must, uint64_t *have,
                                            struct tsr_quant_layer_stats *out, struct tsr_err *err);
 
+/* calibrate_block.c: positions h before `layer` and records it; h does not move past the layer. */
+tsr_status tsr_quant_calibration_record(struct tsr_quant_calibration *c, uint64_t layer,
+                                        const struct tsr_model_overlay *before,
+                                        struct tsr_quant_recording *r, struct tsr_err *err);
+
 #endif

@@ -2,6 +2,7 @@
 #include "quant/isolate_internal.h"
 
 #include "base/mem.h"
+#include "tessera/quantizer_tune.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -148,7 +149,7 @@ static void destroy(void *self)
 
 struct facts {
     struct isolated_head head;
-    uint64_t             block, block_need, columns_alone;
+    uint64_t             block, block_need, tune, columns_alone;
     double               max_error_steps;
 };
 
@@ -165,6 +166,7 @@ static tsr_status ask_facts(struct tsr_quant_isolated *x, const struct tsr_quant
     f->block = b && TSR_HAS(struct tsr_quantizer_block_v1, b, search);
     if (f->block)
         f->block_need = b->block_need(q->self);
+    f->tune = q->iface->extension && q->iface->extension(q->self, TSR_QUANTIZER_TUNE);
     if (q->iface->columns_alone)
         f->columns_alone = q->iface->columns_alone(q->self);
     if (q->iface->max_error_steps)
@@ -185,6 +187,11 @@ static tsr_status meet(struct tsr_quant_isolated *x, struct tsr_err *err)
     x->block_need = f->block_need;
     x->columns_alone = f->columns_alone;
     x->max_error_steps = f->max_error_steps;
+    if (st == TSR_OK && f->tune) /* its trials would run in the child */
+        st = tsr_fail(err, TSR_E_UNSUPPORTED,
+                      "quantizer '%s' tunes whole layers, which an isolated plugin cannot do; use "
+                      "plugins without isolate",
+                      x->found.component->name);
     tsr_process_release(f, sizeof *f);
     return st;
 }

@@ -38,6 +38,7 @@ void tsr_quant_layer_stats_limit(struct tsr_quant_layer_stats *s, uint64_t need)
 void tsr_quant_layer_stats_free(struct tsr_quant_layer_stats *s)
 {
     tsr_quant_layer_stats_limit(s, 0);
+    tsr_quant_recording_free(&s->block);
     free(s->site);
     free(s->top);
     free(s->borrowed);

@@ -4,6 +4,7 @@
 #include "quant/calibrate_internal.h"
 #include "quant/quantize.h"
 #include "quant/scheme_internal.h"
+#include "quant/tune.h"
 #include "tessera/quantizer_block.h"
 
 #include <stdio.h>
@@ -94,7 +95,7 @@ static tsr_status linear(struct sizes *z, uint64_t layer, uint64_t id, uint64_t 
         *work = plus(*work, dense);                     /* a widened copy */
     if (p.need & TSR_NEED_HESSIAN && q->iface->prepare) /* its factor, and one to work in */
         *work = plus(*work, times(times(w->cols, w->cols), p.need & TSR_NEED_CROSS ? 16 : 8));
-    z->need |= p.need;
+    z->need |= p.need | (tsr_quant_tunes(q) ? TSR_NEED_BLOCK : 0);
     z->blocks =
         z->blocks || (q->iface->extension && q->iface->extension(q->self, TSR_QUANTIZER_BLOCK));
     return TSR_OK;
@@ -176,6 +177,19 @@ static tsr_status block_search(const struct sizes *z, const struct tsr_quant_cal
     return TSR_OK;
 }
 
+/* What packing whole layers holds: the stream, hidden states, recordings, and one layer forward and backward. */
+static tsr_status tuning(const struct sizes *z, const struct tsr_quant_calibrate_options *c,
+                         uint64_t *bytes, struct tsr_err *err)
+{
+    uint64_t all, rows = larger(c->input_rows ? c->input_rows : TSR_INPUT_ROWS, c->seqlen);
+    TSR_TRY(tsr_quant_calibration_memory(z->m, c, TSR_NEED_BLOCK, &all, err));
+    rows = rows / c->seqlen;
+    *bytes =
+        larger(*bytes, plus(all, tsr_quant_tune_bytes(z->m, rows < c->samples ? rows : c->samples,
+                                                      c->seqlen, z->threads)));
+    return TSR_OK;
+}
+
 static tsr_status phases(struct sizes *z, const struct tsr_quant_calibrate_options *c,
                          bool sequential, struct tsr_quantize_memory *out, struct tsr_err *err)
 {
@@ -185,6 +199,8 @@ static tsr_status phases(struct sizes *z, const struct tsr_quant_calibrate_optio
         TSR_TRY(tsr_quant_calibration_memory(z->m, c, z->need, &run, err));
         if (z->blocks)
             TSR_TRY(block_search(z, c, &search, err));
+        if (z->need & TSR_NEED_BLOCK)
+            TSR_TRY(tuning(z, c, &search, err));
         out->calibrate = plus(plus(run, z->layer), plus(packs(z, c->seqlen), common));
         search = plus(search, packs(z, c->seqlen));
     }

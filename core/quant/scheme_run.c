@@ -6,7 +6,8 @@
 
 #include <stdlib.h>
 
-/* The quantizer of each linear of a layer (NULL: none), and the statistics that they need in total; q [linears]. */
+/* The quantizer of each linear of a layer (NULL: none), and the statistics that they need in total; q [linears].
+ * search: one searches scales of the layer.  TSR_NEED_BLOCK: one packs it whole. */
 static tsr_status quantizers_of(struct tsr_scheme_run *a, uint64_t layer,
                                 const struct tsr_quantizer **q, uint64_t *need, bool *search,
                                 struct tsr_err *err)
@@ -21,6 +22,8 @@ static tsr_status quantizers_of(struct tsr_scheme_run *a, uint64_t layer,
         *need |= it.quantize ? it.need : 0;
     }
     *need = tsr_quant_need_collect(*need) | tsr_quant_block_need(q, a->m->hp.linears, search);
+    for (uint64_t i = 0; i < a->m->hp.linears; i++)
+        *need |= tsr_quant_tunes(q[i]) ? TSR_NEED_BLOCK : 0;
     return TSR_OK;
 }
 
@@ -42,6 +45,8 @@ tsr_status tsr_quant_scheme_layer(struct tsr_scheme_run *a, uint64_t layer,
     for (uint64_t i = 0; i < a->m->hp.linears; i++)
         k.w[i] = &a->m->layers[layer].lin[i].w;
     st = quantizers_of(a, layer, k.q, &need, &search, err);
+    if (st == TSR_OK && need & TSR_NEED_BLOCK)
+        st = tsr_quant_layer_tune(&k, c, err);
     if (st == TSR_OK && search)
         st = tsr_quant_layer_fold_search(&k, c, need, &fold, err);
     for (uint64_t site = 0; site < a->m->hp.sites && st == TSR_OK; site++)
@@ -61,9 +66,9 @@ static tsr_status quantize_listed(struct tsr_quant_layer_work         *k,
     uint64_t                       need;
     bool                           search;
     TSR_TRY(quantizers_of(k->a, k->layer, k->q, &need, &search, err));
-    if (search)
+    if (search || need & TSR_NEED_BLOCK)
         return tsr_fail(err, TSR_E_INPUT,
-                        "layer %llu: its quantizer searches scales of whole layers, which are not "
+                        "layer %llu: its quantizer looks at whole layers, which are not "
                         "in memory together; put the step quantize before",
                         (unsigned long long)k->layer);
     for (uint64_t i = 0; i < k->a->m->hp.linears; i++)

@@ -1,5 +1,6 @@
 /* quant/scheme_run_internal.h - applying a scheme: scheme_rules.c finds the quantizer of a linear, scheme_site.c
- * quantizes those of a site, scheme_fold.c runs the searches over a layer, scheme_run.c quantizes it. */
+ * quantizes those of a site, scheme_fold.c runs the searches over a layer, scheme_tune.c lets quantizers pack it
+ * whole, scheme_run.c quantizes it. */
 #ifndef TSR_QUANT_SCHEME_RUN_INTERNAL_H
 #define TSR_QUANT_SCHEME_RUN_INTERNAL_H
 
@@ -7,6 +8,7 @@
 #include "quant/remarks.h"
 #include "quant/scheme_internal.h"
 #include "quant/scheme_run.h"
+#include "quant/tune.h"
 
 #include <pthread.h>
 
@@ -81,6 +83,12 @@ struct tsr_quant_layer_fold {
 tsr_status tsr_quant_layer_fold_search(struct tsr_quant_layer_work  *k,
                                        struct tsr_quant_calibration *c, uint64_t need,
                                        struct tsr_quant_layer_fold *f, struct tsr_err *err);
+/* Packs the linears of quantizers that pack blocks.  A layer that one cannot pack stops the run, whatever
+ * on_unsupported says: linears that were tuned together do not stay alone. */
+tsr_status tsr_quant_layer_tune(struct tsr_quant_layer_work *k, struct tsr_quant_calibration *c,
+                                struct tsr_err *err);
+/* One linear is done, or is not quantized. */
+void tsr_quant_scheme_count(struct tsr_scheme_run *a);
 /* Frees f; if the layer is done, its scales go into the overlay. */
 void tsr_quant_layer_fold_end(struct tsr_quant_layer_work *k, struct tsr_quant_layer_fold *f,
                               bool done);

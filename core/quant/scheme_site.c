@@ -63,6 +63,14 @@ void tsr_quant_scheme_say_remarks(struct tsr_scheme_run *a)
     (void)pthread_mutex_unlock(&a->lock);
 }
 
+void tsr_quant_scheme_count(struct tsr_scheme_run *a)
+{
+    (void)pthread_mutex_lock(&a->lock);
+    uint64_t done = ++a->done;
+    (void)pthread_mutex_unlock(&a->lock);
+    tsr_progress("quantize", done, a->total);
+}
+
 /* One linear is done, or is not quantized. */
 static tsr_status count_one(struct tsr_quant_layer_work *k, enum tsr_linear_id id, tsr_status st,
                             double seconds, struct tsr_err *err)
@@ -75,10 +83,7 @@ static tsr_status count_one(struct tsr_quant_layer_work *k, enum tsr_linear_id i
     } else if (!k->bound[id]) {
         st = tsr_quant_scheme_or_keep(a, st, k->w[id]->name, err);
     }
-    (void)pthread_mutex_lock(&a->lock);
-    uint64_t done = ++a->done;
-    (void)pthread_mutex_unlock(&a->lock);
-    tsr_progress("quantize", done, a->total);
+    tsr_quant_scheme_count(a);
     return st;
 }
 
@@ -211,7 +216,8 @@ tsr_status tsr_quant_scheme_site(struct tsr_quant_layer_work *k, enum tsr_site s
     struct tsr_quant_site_item *items = k->items;
     int                         n = 0;
     for (uint64_t i = 0; i < k->a->m->hp.linears; i++) {
-        if (tsr_model_linear_site((enum tsr_linear_id)i) != site || k->w[i]->rows == 0)
+        if (tsr_model_linear_site((enum tsr_linear_id)i) != site || k->w[i]->rows == 0 ||
+            k->o->lin[k->layer][i]) /* packed with its block, or folded */
             continue;
         /* a part is planned as the whole */
         const struct tsr_matrix *w = k->part[i] ? &k->a->m->layers[k->layer].lin[i].w : k->w[i];

@@ -20,6 +20,7 @@
 #include <tessera/quantizer.h>
 #include <tessera/quantizer_block.h>
 #include <tessera/quantizer_report.h>
+#include <tessera/quantizer_tune.h>
 #include <tessera/solver.h>
 #include <tessera/status.h>
 #include <tessera/table.h>
@@ -207,6 +208,40 @@ AT(struct tsr_quantizer_block_v1, reserved, 4);
 AT(struct tsr_quantizer_block_v1, block_need, 8);
 AT(struct tsr_quantizer_block_v1, clip_group, 16);
 AT(struct tsr_quantizer_block_v1, search, 24);
+
+/* tessera/quantizer_tune.h */
+SIZE(struct tsr_tune_trial, 40);
+AT(struct tsr_tune_trial, struct_size, 0);
+AT(struct tsr_tune_trial, reserved, 4);
+AT(struct tsr_tune_trial, linears, 8);
+AT(struct tsr_tune_trial, gradients, 16);
+AT(struct tsr_tune_trial, output, 24);
+AT(struct tsr_tune_trial, mse, 32);
+SIZE(struct tsr_tune_block, 104);
+AT(struct tsr_tune_block, struct_size, 0);
+AT(struct tsr_tune_block, reserved, 4);
+AT(struct tsr_tune_block, name, 8);
+AT(struct tsr_tune_block, n_linears, 16);
+AT(struct tsr_tune_block, linears, 24);
+AT(struct tsr_tune_block, sequences, 32);
+AT(struct tsr_tune_block, tokens, 40);
+AT(struct tsr_tune_block, hidden, 48);
+AT(struct tsr_tune_block, inputs, 56);
+AT(struct tsr_tune_block, outputs, 64);
+AT(struct tsr_tune_block, budget, 72);
+AT(struct tsr_tune_block, no_gradients, 80);
+AT(struct tsr_tune_block, ctx, 88);
+AT(struct tsr_tune_block, run, 96);
+SIZE(struct tsr_tune_packed, 24);
+AT(struct tsr_tune_packed, struct_size, 0);
+AT(struct tsr_tune_packed, reserved, 4);
+AT(struct tsr_tune_packed, codes, 8);
+AT(struct tsr_tune_packed, meta, 16);
+SIZE(struct tsr_quantizer_tune_v1, 24);
+AT(struct tsr_quantizer_tune_v1, struct_size, 0);
+AT(struct tsr_quantizer_tune_v1, reserved, 4);
+AT(struct tsr_quantizer_tune_v1, budget, 8);
+AT(struct tsr_quantizer_tune_v1, tune, 16);
 
 /* tessera/quantizer_report.h */
 SIZE(struct tsr_quant_prepare_report, 24);
@@ -641,6 +676,7 @@ TEXT(TSR_KIND_SOLVER, "tessera.solver/1");
 TEXT(TSR_KIND_BACKEND, "tessera.backend/1");
 TEXT(TSR_QUANTIZER_BLOCK, "tessera.quantizer.block/1");
 TEXT(TSR_QUANTIZER_REPORT, "tessera.quantizer.report/1");
+TEXT(TSR_QUANTIZER_TUNE, "tessera.quantizer.tune/1");
 TEXT(TSR_BACKEND_LAYOUT, "tessera.backend.layout/1");
 TEXT(TSR_LINALG, "tessera.linalg/1");
 TEXT(TSR_HERE, "tessera.here/1");

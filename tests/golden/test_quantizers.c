@@ -4,6 +4,7 @@
 #include "golden.h"
 
 #include "config/config.h"
+#include "gradient/gradient.h"
 #include "quant/quantize.h"
 #include "tokenizer/tokenizer.h"
 
@@ -37,6 +38,7 @@ static const struct {
     { "hqq", "use: hqq\nbits: 4\ngroup: 16\n", 0.1 },
     { "nvfp4", "use: nvfp4\n", 0.15 },
     { "mxfp4", "use: mxfp4\n", 0.15 },
+    { "autoround", "use: autoround\nbits: 4\ngroup: 8\nsteps: 4\n", 0.1 },
     /* scales alone change nothing: what is left is what 8 bits cost */
     { "awq", "use: awq\nbits: 8\ngroup: 8\nscale: f32\nclip: false\n", 0.01 },
 };
@@ -55,7 +57,7 @@ static const struct {
     { "qwen3_5_moe", "mx", 0.12 },       /* 0.057 */
 };
 
-/* What is refused by all ("") or one of them: weights that are packed. */
+/* What is refused by all ("") or one of them: weights that are packed; and autoround refuses layers without gradients. */
 static const struct {
     const char *use, *model, *says;
 } refused[] = {
@@ -130,12 +132,15 @@ static int remove_one(const char *path, const struct stat *st, int flag, struct 
     return remove(path);
 }
 
-static const char *refusal(const char *use, const char *model)
+static const char *refusal(const char *use, const char *model, const struct tsr_model *m)
 {
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         if ((!*refused[i].use || strcmp(refused[i].use, use) == 0) &&
             strcmp(refused[i].model, model) == 0)
             return refused[i].says;
+    for (uint64_t l = 0; l < m->hp.layers && strcmp(use, "autoround") == 0; l++)
+        if (tsr_gradient_refusal(m, l))
+            return "has no gradients: ";
     return NULL;
 }
 
@@ -209,7 +214,7 @@ static void one(const char *name, const struct golden *g, struct tsr_quant_calib
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     struct tsr_model *packed = NULL;
-    const char       *says = refusal(quantizers[q].use, name);
+    const char       *says = refusal(quantizers[q].use, name, g->model);
     char              folder[] = "/tmp/tessera-quantizers-XXXXXX";
     assert_non_null(mkdtemp(folder));
     tsr_status st = pack(g->model, c, quantizers[q].scheme, folder, &e.err);

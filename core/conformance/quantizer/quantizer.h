@@ -108,6 +108,14 @@ void tsr_conformance_quant_needs_optional(struct tsr_conformance_case *c);
 void tsr_conformance_quant_block_answers(struct tsr_conformance_case *c);
 void tsr_conformance_quant_block_writes(struct tsr_conformance_case *c);
 void tsr_conformance_quant_block_cancel(struct tsr_conformance_case *c);
+/* tune.c */
+void tsr_conformance_quant_tune_budget(struct tsr_conformance_case *c);
+void tsr_conformance_quant_tune_asks(struct tsr_conformance_case *c);
+void tsr_conformance_quant_tune_window(struct tsr_conformance_case *c);
+void tsr_conformance_quant_tune_forgets(struct tsr_conformance_case *c);
+void tsr_conformance_quant_tune_writes(struct tsr_conformance_case *c);
+void tsr_conformance_quant_tune_repeats(struct tsr_conformance_case *c);
+void tsr_conformance_quant_tune_cancel(struct tsr_conformance_case *c);
 /* promises.c */
 void tsr_conformance_quant_rows_split(struct tsr_conformance_case *c);
 void tsr_conformance_quant_deterministic(struct tsr_conformance_case *c);

@@ -78,6 +78,22 @@ static const struct tsr_conformance_rule rules[] = {
       tsr_conformance_quant_block_writes },
     { "block-cancel", "search() of a block returns within 200 ms after host->cancelled() says so.",
       0, 60, tsr_conformance_quant_block_cancel },
+    { "tune-budget", "tune() of a block runs no more trials than budget() says.", 0, 0,
+      tsr_conformance_quant_tune_budget },
+    { "tune-asks",
+      "run() gets sequences that are recorded, and matrices of F32 in the shapes of the linears.",
+      0, 0, tsr_conformance_quant_tune_asks },
+    { "tune-window", "run() is called by the thread of tune(), and not after it has returned.", 0,
+      0, tsr_conformance_quant_tune_window },
+    { "tune-forgets", "After tune() nothing of the block is read.", 0, 0,
+      tsr_conformance_quant_tune_forgets },
+    { "tune-writes", "tune() writes every byte of what it packs and nothing else.", 0, 0,
+      tsr_conformance_quant_tune_writes },
+    { "tune-repeats",
+      "Promised deterministic: tune() gives the same bytes for any number of workers.", 0, 0,
+      tsr_conformance_quant_tune_repeats },
+    { "tune-cancel", "tune() returns within 200 ms after host->cancelled() says so.", 0, 60,
+      tsr_conformance_quant_tune_cancel },
 };
 
 const struct tsr_conformance_kind_rules tsr_quantizer_rules = {
