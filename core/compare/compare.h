@@ -302,6 +302,7 @@ const char *compare_tasks_say(char *text, size_t cap, const struct compare *c,
                               const struct compare_task_test *tests);
 json_t     *compare_tasks_of_json(const struct compare *c);
 void        compare_print_tasks(const json_t *result, int name, FILE *to);
+void        compare_print_choices(const json_t *result, int name, FILE *to);
 
 /* ---- fail_if ----------------------------------------------------------------------- */
 

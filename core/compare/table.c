@@ -358,30 +358,6 @@ static void print_verdicts(const json_t *r, int name, FILE *to)
                       100 * (1 - real_of(r, "alpha")));
 }
 
-static void print_answers(const json_t *r, int name, FILE *to)
-{
-    const json_t *of = json_object_get(r, "choices_of"), *a;
-    size_t        i;
-    if (of)
-        (void)fprintf(to,
-                      "\nchoices:     %s, %llu questions, by likelihood; McNemar's exact test, p "
-                      "corrected over the arms\n",
-                      text_of(of, "file"), (unsigned long long)int_of(of, "questions"));
-    json_array_foreach (json_object_get(r, "arms"), i, a) {
-        const json_t *c = json_object_get(a, "choices");
-        if (!c)
-            continue;
-        (void)fprintf(to, "%-*s  %6.2f %% [%.2f, %.2f]", name, text_of(a, "name"),
-                      100 * real_of(c, "accuracy"), 100 * real_of(c, "low"),
-                      100 * real_of(c, "high"));
-        if (json_object_get(c, "p"))
-            (void)fprintf(to, "  only this arm right: %llu, only the original: %llu, p %.2g",
-                          (unsigned long long)int_of(c, "only_arm"),
-                          (unsigned long long)int_of(c, "only_reference"), real_of(c, "p_holm"));
-        (void)fprintf(to, "\n");
-    }
-}
-
 static void print_condition(const json_t *g, FILE *to)
 {
     const json_t *v;
@@ -417,7 +393,7 @@ void compare_print(const json_t *r, FILE *to)
     print_notes(r, to);
     print_differences(r, name, to);
     print_verdicts(r, name, to);
-    print_answers(r, name, to);
+    compare_print_choices(r, name, to);
     compare_print_tasks(r, name, to);
     print_gate(r, to);
     print_samples(r, to);

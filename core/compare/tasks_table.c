@@ -1,4 +1,4 @@
-/* Named tasks as a table, printed from the result: for each metric of a task its arms, then the pairs. */
+/* Named tasks and multiple choice as tables, printed from the result: for each metric of a task its arms, then the pairs. */
 #include "compare/compare.h"
 
 #include <math.h>
@@ -8,6 +8,11 @@ static double real_of(const json_t *o, const char *key)
 {
     const json_t *v = json_object_get(o, key);
     return json_is_number(v) ? json_number_value(v) : (double)NAN;
+}
+
+static uint64_t int_of(const json_t *o, const char *key)
+{
+    return (uint64_t)json_integer_value(json_object_get(o, key));
 }
 
 static const char *text_of(const json_t *o, const char *key)
@@ -114,4 +119,29 @@ void compare_print_tasks(const json_t *r, int name, FILE *to)
             if (json_object_get(json_object_get(first, task),
                                 tsr_tasks_metric_name((enum tsr_tasks_metric)m)))
                 print_metric(r, task, (enum tsr_tasks_metric)m, name, to);
+}
+
+/* Questions of a file of the user's, by arms. */
+void compare_print_choices(const json_t *r, int name, FILE *to)
+{
+    const json_t *of = json_object_get(r, "choices_of"), *a;
+    size_t        i;
+    if (of)
+        (void)fprintf(to,
+                      "\nchoices:     %s, %llu questions, by likelihood; McNemar's exact test, p "
+                      "corrected over the arms\n",
+                      text_of(of, "file"), (unsigned long long)int_of(of, "questions"));
+    json_array_foreach (json_object_get(r, "arms"), i, a) {
+        const json_t *c = json_object_get(a, "choices");
+        if (!c)
+            continue;
+        (void)fprintf(to, "%-*s  %6.2f %% [%.2f, %.2f]", name, text_of(a, "name"),
+                      100 * real_of(c, "accuracy"), 100 * real_of(c, "low"),
+                      100 * real_of(c, "high"));
+        if (json_object_get(c, "p"))
+            (void)fprintf(to, "  only this arm right: %llu, only the original: %llu, p %.2g",
+                          (unsigned long long)int_of(c, "only_arm"),
+                          (unsigned long long)int_of(c, "only_reference"), real_of(c, "p_holm"));
+        (void)fprintf(to, "\n");
+    }
 }

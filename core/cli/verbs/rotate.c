@@ -19,7 +19,7 @@ const struct tsr_verb tsr_verb_rotate = {
         "activations lose less.\n"
         "\n"
         "--online adds transforms that run with the model (R3 and R4): of queries and keys, and of "
-        "the inputs of down_proj. Only tessera runs such a model.\n"
+        "the inputs of down_proj. Only tessera runs that model.\n"
         "\n"
         "Models whose norms subtract a mean or stand after sub-layers are refused. A tied "
         "LM head becomes a separate matrix. The folder appears under its name only when "

@@ -1,6 +1,7 @@
 /* Quantizers that pack blocks: a made-up one of two linears, out = x up^T down^T, with its gradients.  It answers
  * requests that a host refuses, too, so that each fault breaks its own rule only. */
 #include "conformance/quantizer/quantizer.h"
+#include "conformance/quantizer/tune_block.h"
 
 #include "tessera/quantizer_tune.h"
 
@@ -10,15 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#define HIDDEN    64u
-#define INNER     96u
-#define SEQUENCES 4u
-#define TOKENS    6u
-#define ROWS      (SEQUENCES * TOKENS)
-#define LINEARS   2
-#define RUN_MS    30u
-
-enum { UP, DOWN };
+#define RUN_MS 30u
 
 struct block {
     struct tsr_conformance_case        *c;
@@ -39,41 +32,6 @@ struct block {
 
 /* ---- the block -------------------------------------------------------------------------- */
 
-/* y [rows of w] = w x */
-static void times(const float *w, uint64_t rows, uint64_t cols, const float *x, double *y)
-{
-    for (uint64_t r = 0; r < rows; r++) {
-        y[r] = 0.0;
-        for (uint64_t k = 0; k < cols; k++)
-            y[r] += (double)w[r * cols + k] * (double)x[k];
-    }
-}
-
-/* out [HIDDEN] of one token; inner [INNER] */
-static void forward(const float *const w[LINEARS], const float *x, float *inner, double *out)
-{
-    double y[INNER];
-    times(w[UP], INNER, HIDDEN, x, y);
-    for (uint64_t k = 0; k < INNER; k++)
-        inner[k] = (float)y[k];
-    times(w[DOWN], HIDDEN, INNER, inner, out);
-}
-
-static void backward(const float *const w[LINEARS], const float *x, const float *inner,
-                     const double *d, float *const *gradients)
-{
-    for (uint64_t k = 0; k < INNER; k++) {
-        double dk = 0.0;
-        for (uint64_t r = 0; r < HIDDEN; r++) {
-            dk += d[r] * (double)w[DOWN][r * INNER + k];
-            if (gradients[DOWN])
-                gradients[DOWN][r * INNER + k] += (float)(d[r] * (double)inner[k]);
-        }
-        for (uint64_t j = 0; j < HIDDEN && gradients[UP]; j++)
-            gradients[UP][k * HIDDEN + j] += (float)(dk * (double)x[j]);
-    }
-}
-
 static void trial(const struct block *b, const uint64_t *sequence, uint64_t n,
                   const float *const w[LINEARS], struct tsr_tune_trial *t)
 {
@@ -84,7 +42,7 @@ static void trial(const struct block *b, const uint64_t *sequence, uint64_t n,
             memset(t->gradients[i], 0, HIDDEN * INNER * sizeof(float));
     for (uint64_t i = 0; i < n * TOKENS; i++) {
         uint64_t row = (sequence ? sequence[i / TOKENS] : i / TOKENS) * TOKENS + i % TOKENS;
-        forward(w, b->in + row * HIDDEN, inner, y);
+        tune_block_forward(w, b->in + row * HIDDEN, inner, y);
         for (uint64_t k = 0; k < HIDDEN; k++) {
             double off = y[k] - (double)b->out[row * HIDDEN + k];
             sum += off * off;
@@ -93,7 +51,7 @@ static void trial(const struct block *b, const uint64_t *sequence, uint64_t n,
                 t->output[i * HIDDEN + k] = (float)y[k];
         }
         if (t->gradients)
-            backward(w, b->in + row * HIDDEN, inner, d, t->gradients);
+            tune_block_backward(w, b->in + row * HIDDEN, inner, d, t->gradients);
     }
     t->mse = sum / size;
 }
@@ -199,7 +157,7 @@ static void record(struct block *b, bool guard)
     b->out = buffer("the outputs", ROWS * HIDDEN * sizeof *b->out, 0, guard);
     for (uint64_t i = 0; i < ROWS; i++) {
         memcpy(b->in + i * HIDDEN, tsr_conformance_quant_row(&x, i), HIDDEN * sizeof *b->in);
-        forward(w, b->in + i * HIDDEN, inner, y);
+        tune_block_forward(w, b->in + i * HIDDEN, inner, y);
         for (uint64_t k = 0; k < HIDDEN; k++)
             b->out[i * HIDDEN + k] = (float)y[k];
     }
