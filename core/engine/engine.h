@@ -131,8 +131,6 @@ static inline uint32_t tsr_engine_key_type(uint32_t kv)
 {
     return kv == TSR_Q4 ? TSR_Q4_CHANNEL : kv;
 }
-/* Bytes of a row of a cache of keys, or of values, as a type of tessera/kv_cache.h. */
-uint64_t tsr_engine_kv_row(uint32_t dtype, uint64_t kv_heads, uint64_t head_dim);
 /* Rows that a sequence of `rows` positions takes in each cache: whole blocks if keys of some layer are in blocks. */
 uint64_t tsr_engine_kv_rows(bool blocks, uint64_t rows);
 /* Bytes of keys and values of a layer for `slots` sequences of `rows` rows each; false: too many. */

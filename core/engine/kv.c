@@ -28,7 +28,8 @@ uint64_t tsr_engine_window_rows(uint64_t window, uint64_t chunk, uint64_t contex
     return rows < context ? rows : context;
 }
 
-uint64_t tsr_engine_kv_row(uint32_t dtype, uint64_t kv_heads, uint64_t head_dim)
+/* Bytes of a row of a cache of keys, or of values, as a type of tessera/kv_cache.h. */
+static uint64_t row_of(uint32_t dtype, uint64_t kv_heads, uint64_t head_dim)
 {
     return (kv_heads * tsr_kv_head_bytes(dtype, head_dim) + 15) / 16 * 16;
 }
@@ -52,10 +53,9 @@ bool tsr_engine_kv_bytes(uint32_t kv, uint64_t kv_heads, uint64_t head_dim, uint
 {
     uint64_t keys, values;
     return key_rows(kv, head_dim, slots, rows, &keys) &&
-           tsr_mul(keys, tsr_engine_kv_row(tsr_engine_key_type(kv), kv_heads, head_dim), &keys) &&
+           tsr_mul(keys, row_of(tsr_engine_key_type(kv), kv_heads, head_dim), &keys) &&
            tsr_mul(slots, rows, &values) &&
-           tsr_mul(values, tsr_engine_kv_row(kv, kv_heads, head_dim), &values) &&
-           tsr_add(keys, values, bytes);
+           tsr_mul(values, row_of(kv, kv_heads, head_dim), &values) && tsr_add(keys, values, bytes);
 }
 
 uint64_t tsr_engine_slot_rows(const struct tsr_engine *e, int cache)
@@ -120,8 +120,7 @@ static tsr_status cache_tensor(struct tsr_engine *e, uint32_t dtype, uint64_t ro
     uint64_t dim = e->model->hp.head_dim;
     return tsr_engine_device_tensor(e->dev, dtype, rows,
                                     e->share.kv_heads * tsr_kv_head_cols(dtype, dim),
-                                    tsr_engine_kv_row(dtype, e->share.kv_heads, dim),
-                                    "the KV cache", t, err);
+                                    row_of(dtype, e->share.kv_heads, dim), "the KV cache", t, err);
 }
 
 tsr_status tsr_engine_cache_create(struct tsr_engine *e, struct tsr_err *err)

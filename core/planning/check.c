@@ -95,12 +95,26 @@ static void fix_open(struct tsr_plan_problem *p)
                           &(struct tsr_plan_setting){ p->memory.batch, p->work.chunk, p->work.kv });
 }
 
-/* The bits of a candidate's text, 0 where it does not say. */
-static unsigned long bits_of(const char *text)
+/* The next bits that a candidate's text says from *at on, one for each part of a mix; 0: no more. */
+static unsigned long next_bits(const char **at)
 {
-    bool        mix = strncmp(text, TSR_CANDIDATE_MIX, strlen(TSR_CANDIDATE_MIX)) == 0;
-    const char *at = mix ? NULL : strstr(text, "bits=");
-    return at ? strtoul(at + strlen("bits="), NULL, 10) : 0;
+    char *end;
+    *at = strstr(*at, "bits=");
+    if (!*at)
+        return 0;
+    unsigned long bits = strtoul(*at + strlen("bits="), &end, 10);
+    *at = end;
+    return bits;
+}
+
+static bool share_bits(const char *a, const char *b)
+{
+    unsigned long x, y;
+    while ((x = next_bits(&a)) > 0)
+        for (const char *at = b; (y = next_bits(&at)) > 0;)
+            if (x == y)
+                return true;
+    return false;
 }
 
 /* Whether the plan brings a scheme, after the job's `own`, with the bits of another one. The prior cannot compare the two, so
@@ -109,7 +123,7 @@ static bool prior_is_blind(const struct tsr_planning *pl, uint64_t own)
 {
     for (uint64_t i = own; i < pl->n_texts && !*pl->options.indicators; i++)
         for (uint64_t k = 0; k < i; k++)
-            if (bits_of(pl->texts[i]) && bits_of(pl->texts[i]) == bits_of(pl->texts[k]))
+            if (share_bits(pl->texts[i], pl->texts[k]))
                 return true;
     return false;
 }

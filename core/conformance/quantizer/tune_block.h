@@ -4,10 +4,10 @@
 
 #include <stdint.h>
 
-#define HIDDEN    64u
-#define INNER     96u
-#define SEQUENCES 4u
-#define TOKENS    6u
+#define HIDDEN    UINT64_C(64)
+#define INNER     UINT64_C(96)
+#define SEQUENCES UINT64_C(4)
+#define TOKENS    UINT64_C(6)
 #define ROWS      (SEQUENCES * TOKENS)
 #define LINEARS   2
 
