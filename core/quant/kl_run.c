@@ -85,7 +85,7 @@ static tsr_status draw_plans(struct pass *z, struct tsr_err *err)
             t->plan[p].choice[l] = (uint8_t)fmin(floor(u * (double)n), (double)n - 1);
             kept += t->plan[p].choice[l] == t->n_schemes;
         }
-        if (kept == t->layers) /* the original itself says nothing */
+        if (kept && kept == t->layers) /* the original itself says nothing */
             t->plan[p].choice[p % t->layers] = (uint8_t)(t->n_schemes - 1);
     }
     return TSR_OK;

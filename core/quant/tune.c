@@ -51,6 +51,8 @@ static tsr_status tune_new(struct tune *t, const char *name, struct tsr_err *err
     const struct tsr_quant_recording *r = t->job->recording;
     uint64_t    linears = t->job->model->hp.linears, size = r->sequences * r->tokens * r->hidden;
     const char *refusal = tsr_gradient_refusal(t->job->model, t->job->layer);
+    if (!t->table)
+        return tsr_fail(err, TSR_E_INVAL, "%s: its quantizer packs no blocks", name);
     if (refusal)
         (void)snprintf(t->refusal, sizeof t->refusal, "%s has no gradients: %s", name, refusal);
     t->block = (struct tsr_tune_block){ .struct_size = sizeof t->block,

@@ -314,7 +314,6 @@ static tsr_status check_slopes(const struct check *c)
 static tsr_status check_attention(const struct check *c)
 {
     const struct tsr_op *op = c->op;
-    int                  blocks = op->in[1] && op->in[1]->dtype == TSR_Q4_CHANNEL;
     tsr_status           st = tsr_tensor_heads(op, c->name, c->err);
     if (st != TSR_OK)
         return st;
@@ -326,8 +325,10 @@ static tsr_status check_attention(const struct check *c)
     if ((st = check_out(c, 0, n)) != TSR_OK ||
         (st = check_in(c, 0, "q", TSR_F32, c->p->out.rows, n, 0)) != TSR_OK ||
         (st = check_cache(c, op->in[1], "the K cache", &c->p->in[1])) != TSR_OK ||
-        (st = check_cache(c, op->in[2], "the V cache", &c->p->in[2])) != TSR_OK ||
-        (st = check_in(c, 3, "spans", TSR_U32, c->p->out.rows, blocks ? 3 : 2, 0)) != TSR_OK ||
+        (st = check_cache(c, op->in[2], "the V cache", &c->p->in[2])) != TSR_OK)
+        return st;
+    int blocks = op->in[1]->dtype == TSR_Q4_CHANNEL;
+    if ((st = check_in(c, 3, "spans", TSR_U32, c->p->out.rows, blocks ? 3 : 2, 0)) != TSR_OK ||
         (st = tsr_tensor_apart(op->out, op->in[1], 0, c->name, c->err)) != TSR_OK ||
         (st = tsr_tensor_apart(op->out, op->in[2], 0, c->name, c->err)) != TSR_OK ||
         (st = check_slopes(c)) != TSR_OK)

@@ -95,7 +95,8 @@ static tsr_status ar_dequantize(const void *self, const struct tsr_quant_job *jo
 {
     const struct autoround *q = self;
     struct tsr_format       f = ar_format(q);
-    (void)err;
+    if (f.bits == 0)
+        return tsr_fail(err, TSR_E_INVAL, "autoround: an instance without bits");
     return q->rule.minimum ? wt_dequantize_affine(job, &f) : wt_dequantize_int(job, &f);
 }
 

@@ -170,7 +170,7 @@ static void sample(struct tuning *t, uint64_t step, uint64_t n)
 {
     for (uint64_t i = 0; i < t->b->sequences; i++)
         t->order[i] = i;
-    for (uint64_t i = 0; i < n; i++) {
+    for (uint64_t i = 0; i < n && i < t->b->sequences; i++) {
         uint64_t k = i + mixed(t->q->seed, step * n + i) % (t->b->sequences - i);
         uint64_t was = t->order[i];
         t->order[i] = t->order[k];
