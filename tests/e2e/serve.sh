@@ -357,7 +357,7 @@ while IFS= read -r line; do
     jq -c --arg i "$i" '{custom_id: $i, url: "/v1/completions", body: .}' "$WORK/body.again.$i" >>"$WORK/again.jsonl"
 done <"$WORK/ranked.out"
 run batch @demo -i again.jsonl -o again.out --plan plan.yaml --context 400
-for turn in 1 2; do
+for _ in 1 2; do
     while IFS= read -r line; do
         ask /v1/completions -d @"$WORK/body.again.$(jq -r .custom_id <<<"$line")"
         [ "$(jq -c '[.choices, .usage]' "$WORK/body")" != "$(jq -c '.response.body | [.choices, .usage]' <<<"$line")" ] || again=$((again + 1))

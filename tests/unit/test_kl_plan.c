@@ -333,6 +333,9 @@ static void missing(void **state)
     o = by_kl(path);
     o.max_kl = 1e-9;
     refused(&o, "", "1e-09 2");
+    /* the link leaves half of what the cache costs */
+    o.max_kl = mapped(figures.link + figures.kv / 2);
+    refused(&o, "", "f16");
     o = by_kl(path);
     o.indicators = "";
     o.max_kl = 0.1;

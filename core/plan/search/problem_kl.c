@@ -85,6 +85,30 @@ double tsr_plan_problem_kl_base(const struct tsr_plan_problem *p)
     return (kv ? kv->kl : 0) + p->wire_omega;
 }
 
+/* One of the caches that the job allows leaves something of the limit for the weights. */
+static tsr_status check_cache(const struct tsr_plan_problem *p, double limit, struct tsr_err *err)
+{
+    double   least = INFINITY;
+    uint32_t of = p->work.kv, n = p->o.n_kv ? p->o.n_kv : 1;
+    if (!(p->o.max_kl > 0) || limit < 0)
+        return TSR_OK;
+    for (uint32_t i = 0; i < n; i++) {
+        bool                                  none;
+        uint32_t                              kv = p->o.n_kv ? p->o.kv[i] : p->work.kv;
+        const struct tsr_plan_quality_choice *c = tsr_plan_problem_kl_kv(p, kv, &none);
+        double                                kl = c ? c->kl : 0;
+        of = kl < least ? kv : of;
+        least = kl < least ? kl : least;
+    }
+    if (least <= limit)
+        return TSR_OK;
+    return tsr_fail(
+        err, TSR_E_INPUT,
+        "at_most: {kl: %g}: a KV cache of %s costs %.3g alone; allow a wider one, or raise "
+        "the limit",
+        p->o.max_kl, tsr_plugin_kv_name(of), least);
+}
+
 tsr_status tsr_plan_problem_kl_open(struct tsr_plan_problem *p, struct tsr_err *err)
 {
     struct tsr_plan_quality_choice link, sum;
@@ -109,6 +133,7 @@ tsr_status tsr_plan_problem_kl_open(struct tsr_plan_problem *p, struct tsr_err *
     p->wire_omega = (double)(devices > 1 ? devices - 1 : 0) * link.kl;
     p->wire_omega += p->o.max_tp == 1 ? 0 : sum.kl;
     double limit = tsr_plan_quality_sum_of(&p->quality, p->o.max_kl);
+    TSR_TRY(check_cache(p, limit - p->wire_omega, err));
     if (p->o.max_kl > 0 && p->wire_omega > limit)
         return tsr_fail(err, TSR_E_INPUT,
                         "at_most: {kl: %g}: codecs between %llu stages, and inside them, can cost "
