@@ -22,14 +22,24 @@ static const struct tsr_option options[] = {
 };
 #undef S
 
+/* A choice in words: both of two, or one; NULL: none. */
+static const char *words(const json_t *r, const char *key, const char *two)
+{
+    const char *s = json_string_value(json_object_get(r, key));
+    return !s || strcmp(s, "none") == 0 ? NULL : strcmp(s, "both") == 0 ? two : s;
+}
+
 static void print(const json_t *r, FILE *to)
 {
-    (void)fprintf(to,
-                  "rotated %s with %s matrices, and %s at run time, to %s: %lld tensors, %lld "
-                  "bytes%s\n",
-                  json_string_value(json_object_get(r, "sites")),
-                  json_string_value(json_object_get(r, "kind")),
-                  json_string_value(json_object_get(r, "online")),
+    const char *sites = words(r, "sites", "residual and heads");
+    const char *online = words(r, "online", "keys and down");
+    (void)fprintf(to, "rotated ");
+    if (sites)
+        (void)fprintf(to, "%s with %s matrices", sites,
+                      json_string_value(json_object_get(r, "kind")));
+    if (online)
+        (void)fprintf(to, "%s%s at run time", sites ? ", and " : "", online);
+    (void)fprintf(to, ", to %s: %lld tensors, %lld bytes%s\n",
                   json_string_value(json_object_get(r, "output")),
                   (long long)json_integer_value(json_object_get(r, "tensors")),
                   (long long)json_integer_value(json_object_get(r, "bytes")),
