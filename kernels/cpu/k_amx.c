@@ -135,17 +135,21 @@ INLINE void fold(const struct tsr_cpu_weight *w, const enum codes kind, const st
                  const uint64_t v, const struct tokens *tile, float *acc)
 {
     _Alignas(64) int32_t c[RING][AMX_TOKENS * 16];
-#define BEGIN(t) v16 f##t = v_load(acc + t * PANEL);
+#define BEGIN(t) v16 f##t = kind == CODES_AFFINE ? v_set1(0.0f) : v_load(acc + t * PANEL);
 #define FOLD(t)                                                                                    \
     {                                                                                              \
-        v16  s = v_set1(sa[t]);                                                                    \
         i16v sum = vi_load(c[r % RING] + 16 * t);                                                  \
         if (kind == CODES_STORED)                                                                  \
             sum = vi_add(sum, vi_mul16(zero, vi_set1(sums[t])));                                   \
-        f##t = v_fma(vi_cvt(sum), v_mul(scale, s), f##t);                                          \
         if (kind == CODES_AFFINE)                                                                  \
-            f##t = v_fma(vi_bits_f32(vi_set1(sums[t])), v_mul(minimum, s), f##t);                  \
+            f##t = v_fma(vi_bits_f32(vi_set1(sums[t])), minimum, v_fma(vi_cvt(sum), scale, f##t)); \
+        else                                                                                       \
+            f##t = v_fma(vi_cvt(sum), v_mul(scale, v_set1(sa[t])), f##t);                          \
     }
+/* the block's sums enter the chain */
+#define FINISH(t)                                                                                  \
+    v_store(acc + t * PANEL, v_fma(f##t, v_set1(sa[t]), v_load(acc + t * PANEL)));                 \
+    f##t = v_set1(0.0f);
 #define GIVE(t) v_store(acc + t * PANEL, f##t);
     EACH(BEGIN)
     const struct tsr_cpu_run *u = &w->runs[p->run];
@@ -166,10 +170,16 @@ INLINE void fold(const struct tsr_cpu_weight *w, const enum codes kind, const st
         if (r + AHEAD < n)
             products(kind, &u[r + AHEAD], &at, c[(r + AHEAD) % RING]);
         EACH(FOLD)
+        if (kind == CODES_AFFINE && block_ends(w, p->run + r)) {
+            EACH(FINISH)
+        }
     }
-    EACH(GIVE)
+    if (kind != CODES_AFFINE) {
+        EACH(GIVE)
+    }
 #undef BEGIN
 #undef FOLD
+#undef FINISH
 #undef GIVE
 }
 

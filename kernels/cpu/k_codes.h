@@ -145,6 +145,12 @@ INLINE struct affine group_of(const struct tsr_cpu_weight *w, uint64_t panel, ui
     return s;
 }
 
+/* Whether the block of activations ends with the run r. */
+INLINE int block_ends(const struct tsr_cpu_weight *w, uint64_t r)
+{
+    return r + 1 >= w->nruns || w->runs[r + 1].block != w->runs[r].block;
+}
+
 /* The bytes that codes are looked up in. */
 INLINE i16v run_table(const struct tsr_cpu_weight *w, const enum run_kind kind)
 {

@@ -82,41 +82,63 @@ INLINE uint32_t parts_of(const int D, const int d)
 
 /* ---- few tokens: looked up and multiplied in registers ----------------------------------- */
 
-/* One run of m tokens for 16 rows. It begins at a multiple of four columns; columns past its end have
- * zeros in q, [k/4][m][4], or do not exist. */
+#define FEW_AHEAD 4096 /* bytes between a prefetch of codes and their use */
+
+/* One run of m tokens for half a panel, or for all of it: then a line of memory follows the other. It begins at a
+ * multiple of four columns; columns past its end have zeros in q, [k/4][m][4], or do not exist. */
 INLINE void few_run(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t half,
-                    const struct tsr_cpu_run *u, const int D, const int m, const int permute,
-                    float *acc)
+                    const int halves, const struct tsr_cpu_run *u, const int D, const int m,
+                    const int permute, float *acc)
 {
     const struct tsr_cpu_weight *w = a->w;
     const uint8_t               *p = w->codes + panel * w->panel_bytes + u->k0 * PANEL + 64 * half;
     const uint8_t               *table = w->extra.table8;
     const int8_t                *q = a->q + u->k0 * (uint64_t)m;
     const float                 *sa = a->sa + u->block * a->tokens;
-    FEW_EACH(TAKE)
+    i16v                         c[2][DIRECT_MAX][DIGITS_MAX];
+    UNROLL
+    for (int h = 0; h < halves; h++)
+        for (int t = 0; t < m; t++)
+            for (int d = 0; d < D; d++)
+                c[h][t][d] = vi_zero();
     for (uint64_t k = u->k0; k < u->k1; k += 4, p += 128, q += 4 * m) {
-        i16v codes = vi_load(p), w0 = vb_lookup128(table, codes, parts_of(D, 0), permute), w1 = w0,
-             w2 = w0, w3 = w0;
-        v_prefetch(p + 4096);
-        if (D > 1)
-            w1 = vb_lookup128(table + 128, codes, parts_of(D, 1), permute);
-        if (D > 2)
-            w2 = vb_lookup128(table + 256, codes, parts_of(D, 2), permute);
-        if (D > 3)
-            w3 = vb_lookup128(table + 384, codes, parts_of(D, 3), permute);
-        FEW_EACH(STEP)
+        UNROLL
+        for (int h = 0; h < halves; h++) {
+            i16v codes = vi_load(p + 64 * h), digit[DIGITS_MAX];
+            v_prefetch(p + 64 * h + FEW_AHEAD);
+            UNROLL
+            for (int d = 0; d < D; d++)
+                digit[d] = vb_lookup128(table + 128 * d, codes, parts_of(D, d), permute);
+            UNROLL
+            for (int t = 0; t < m; t++) {
+                i16v x = vb_signed(vi_four(q + 4 * t), codes);
+                UNROLL
+                for (int d = 0; d < D; d++)
+                    c[h][t][d] = vb_dot4(c[h][t][d], digit[d], x);
+            }
+        }
     }
-    const v16 sw = scale_of(w, panel, half, u->group);
-    FEW_EACH(GIVE)
+    UNROLL
+    for (int h = 0; h < halves; h++) {
+        const v16 sw = scale_of(w, panel, half + (uint64_t)h, u->group);
+        UNROLL
+        for (int t = 0; t < m; t++) {
+            float *to = acc + t * (int)PANEL + 16 * h;
+            i16v  *s = c[h][t];
+            v16    I = digits_f32(D, s[0], s[D > 1], s[D > 2 ? 2 : 0], s[D > 3 ? 3 : 0]);
+            v_store(to, v_fma(I, v_mul(sw, v_set1(sa[t])), v_load(to)));
+        }
+    }
 }
 
 INLINE void few(const struct tsr_cpu_linear8 *a, uint64_t panel, const int D, const int m,
                 const int permute, struct sums seg)
 {
     const struct tsr_cpu_weight *w = a->w;
+    const int                    halves = permute && m * D <= 6 ? 2 : 1; /* sums in registers */
     for (uint64_t r = 0; r < w->nruns; r++)
-        for (uint64_t half = 0; half < 2; half++)
-            few_run(a, panel, half, &w->runs[r], D, m, permute,
+        for (int half = 0; half < 2; half += halves)
+            few_run(a, panel, (uint64_t)half, halves, &w->runs[r], D, m, permute,
                     &sums_of(seg, w->runs[r].segment)[0][16 * half]);
 }
 

@@ -58,12 +58,13 @@ INLINE void prefetch_run(const struct tsr_cpu_weight *w, const enum run_kind kin
         v_prefetch(w->scales + at + GROUPS_AHEAD * PANEL);
 }
 
-/* Adds the run r of m tokens to their chains acc[t][2]. q is [tokens][ldq] from column k0 of the weight,
+/* Adds the run r of m tokens to their chains acc[t][2]; of affine weights to those of the block of activations,
+ * sum[t][2], which joins acc at its end. q is [tokens][ldq] from column k0 of the weight,
  * where a step of the codes begins; it ends at k1 or has zeros after it. */
 INLINE void few_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, uint64_t t0,
                     const int8_t *q, uint64_t ldq, uint64_t k0, uint64_t k1,
                     const enum tsr_cpu_layout l, const int m, const enum run_kind kind,
-                    v16 acc[DIRECT_MAX][2])
+                    v16 acc[DIRECT_MAX][2], v16 sum[DIRECT_MAX][2])
 {
     const struct tsr_cpu_weight *w = a->w;
     const struct tsr_cpu_run    *u = &w->runs[r];
@@ -127,12 +128,18 @@ INLINE void few_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, 
         v16 s = v_set1(sa[t]);                                                                     \
         i##t##a = vi_add(vi_add(i##t##a, g##t##a), vi_add(j##t##a, h##t##a));                      \
         i##t##b = vi_add(vi_add(i##t##b, g##t##b), vi_add(j##t##b, h##t##b));                      \
-        acc[t][0] = v_fma(vi_cvt(i##t##a), v_mul(sw, s), acc[t][0]);                               \
-        acc[t][1] = v_fma(vi_cvt(i##t##b), v_mul(sv, s), acc[t][1]);                               \
         if (kind == RUN_AFFINE) {                                                                  \
-            v16 sum = vi_cvt(vi_set1(sums[t]));                                                    \
-            acc[t][0] = v_fma(sum, v_mul(ga.minimum, s), acc[t][0]);                               \
-            acc[t][1] = v_fma(sum, v_mul(gb.minimum, s), acc[t][1]);                               \
+            v16 ones = vi_cvt(vi_set1(sums[t]));                                                   \
+            sum[t][0] = v_fma(ones, ga.minimum, v_fma(vi_cvt(i##t##a), sw, sum[t][0]));            \
+            sum[t][1] = v_fma(ones, gb.minimum, v_fma(vi_cvt(i##t##b), sv, sum[t][1]));            \
+            if (ends) {                                                                            \
+                acc[t][0] = v_fma(sum[t][0], s, acc[t][0]);                                        \
+                acc[t][1] = v_fma(sum[t][1], s, acc[t][1]);                                        \
+                sum[t][0] = sum[t][1] = v_set1(0.0f);                                              \
+            }                                                                                      \
+        } else {                                                                                   \
+            acc[t][0] = v_fma(vi_cvt(i##t##a), v_mul(sw, s), acc[t][0]);                           \
+            acc[t][1] = v_fma(vi_cvt(i##t##b), v_mul(sv, s), acc[t][1]);                           \
         }                                                                                          \
     }
     const int fours = (int)step / 4, sets = m == 1 ? 4 : 2;
@@ -152,6 +159,7 @@ INLINE void few_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, 
     struct affine ga = group_of(w, panel, u->group, 0, kind);
     struct affine gb = group_of(w, panel, u->group, 1, kind);
     v16           sw = ga.scale, sv = gb.scale;
+    const int     ends = block_ends(w, r);
     FEW_EACH(GIVE)
 #undef TAKE
 #undef ADD
@@ -168,7 +176,7 @@ INLINE void ragged_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t 
     const uint64_t            from = u->k0 / cpu_step(l) * cpu_step(l);
     int8_t                    t[BLOCK + 2 * PAD] = { 0 };
     memcpy(t + (u->k0 - from), a->q + token * a->ldq + u->k0, u->k1 - u->k0);
-    few_run(a, panel, r, token, t, 0, from, u->k1, l, 1, RUN_PLAIN, acc);
+    few_run(a, panel, r, token, t, 0, from, u->k1, l, 1, RUN_PLAIN, acc, NULL);
 }
 
 INLINE void few(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0,
@@ -182,14 +190,14 @@ INLINE void few(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0,
             s[t][0][i] = s[t][1][i] = v_set1(0.0f);
     for (uint64_t r = 0; r < w->nruns;) {
         uint32_t seg = w->runs[r].segment;
-        v16      acc[DIRECT_MAX][2];
+        v16      acc[DIRECT_MAX][2], sum[DIRECT_MAX][2];
         for (int t = 0; t < m; t++)
-            acc[t][0] = acc[t][1] = v_set1(0.0f);
+            acc[t][0] = acc[t][1] = sum[t][0] = sum[t][1] = v_set1(0.0f);
         for (; r < w->nruns && w->runs[r].segment == seg; r++) {
             const struct tsr_cpu_run *u = &w->runs[r];
             if (aligned)
                 few_run(a, panel, r, t0, a->q + t0 * a->ldq + u->k0, a->ldq, u->k0, u->k1, l, m,
-                        kind, acc);
+                        kind, acc, sum);
             else
                 ragged_run(a, panel, r, t0, l, acc);
         }
@@ -207,7 +215,7 @@ INLINE void few(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0,
  * flight, and each four of activations is spread once for both. */
 INLINE void pair_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart, uint64_t r,
                      const enum tsr_cpu_layout l, const int m, const enum run_kind kind,
-                     v16 acc[DIRECT_MAX][2][2])
+                     v16 acc[DIRECT_MAX][2][2], v16 block[DIRECT_MAX][2][2])
 {
     const struct tsr_cpu_weight *w = a->w;
     const struct tsr_cpu_run    *u = &w->runs[r];
@@ -263,6 +271,7 @@ INLINE void pair_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t ap
         }
     }
     const float *sa = a->sa + u->block * a->tokens;
+    const int    ends = block_ends(w, r);
     UNROLL
     for (int p = 0; p < 2; p++) {
         UNROLL
@@ -274,10 +283,16 @@ INLINE void pair_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t ap
                 if (chains == 2)
                     sum = vi_add(sum, i[t][p][h][1]);
                 v16 s = v_set1(sa[t]);
-                acc[t][p][h] = v_fma(vi_cvt(sum), v_mul(g.scale, s), acc[t][p][h]);
-                if (kind == RUN_AFFINE)
-                    acc[t][p][h] =
-                        v_fma(vi_cvt(vi_set1(sums[t])), v_mul(g.minimum, s), acc[t][p][h]);
+                if (kind != RUN_AFFINE) {
+                    acc[t][p][h] = v_fma(vi_cvt(sum), v_mul(g.scale, s), acc[t][p][h]);
+                    continue;
+                }
+                block[t][p][h] = v_fma(vi_cvt(sum), g.scale, block[t][p][h]);
+                block[t][p][h] = v_fma(vi_cvt(vi_set1(sums[t])), g.minimum, block[t][p][h]);
+                if (ends) {
+                    acc[t][p][h] = v_fma(block[t][p][h], s, acc[t][p][h]);
+                    block[t][p][h] = v_set1(0.0f);
+                }
             }
         }
     }
@@ -290,11 +305,12 @@ INLINE void pair(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart,
     v16                          s[DIRECT_MAX][2][2][SEGMENTS];
     uint32_t                     seg = 0;
     for (uint64_t r = 0; r < w->nruns; seg++) {
-        v16 acc[DIRECT_MAX][2][2];
+        v16 acc[DIRECT_MAX][2][2], block[DIRECT_MAX][2][2];
         for (int t = 0; t < m; t++)
-            acc[t][0][0] = acc[t][0][1] = acc[t][1][0] = acc[t][1][1] = v_set1(0.0f);
+            for (int p = 0; p < 2; p++)
+                acc[t][p][0] = acc[t][p][1] = block[t][p][0] = block[t][p][1] = v_set1(0.0f);
         for (; r < w->nruns && w->runs[r].segment == seg; r++)
-            pair_run(a, panel, apart, r, l, m, kind, acc);
+            pair_run(a, panel, apart, r, l, m, kind, acc, block);
         for (int t = 0; t < m; t++)
             for (int p = 0; p < 2; p++) {
                 s[t][p][0][seg] = acc[t][p][0];

@@ -34,7 +34,8 @@ INLINE const uint8_t *codes_at(const struct tsr_cpu_weight *w, uint64_t panel, u
     return w->codes + panel * w->panel_bytes + k / cpu_step(w->layout) * 2 * cpu_unit(w->layout);
 }
 
-/* The columns from the run p->run on, as many of its segment as there is room for. */
+/* The columns from the run p->run on, as many of its segment as there is room for; of affine weights whole blocks
+ * of activations. */
 static void part_take(const struct tsr_cpu_weight *w, uint64_t panel, struct part *p)
 {
     p->panel = panel;
@@ -44,6 +45,8 @@ static void part_take(const struct tsr_cpu_weight *w, uint64_t panel, struct par
     while (n < PART_RUNS && p->run + n < w->nruns && u[n].segment == u->segment &&
            u[n].k1 - u->k0 <= PART_COLUMNS)
         n++;
+    while (w->affine && !block_ends(w, p->run + n - 1)) /* its sums stay in registers until then */
+        n--;
     p->end = p->run + n;
     p->k0 = u->k0;
     p->steps = (u[n - 1].k1 - u->k0 + 3) / 4;

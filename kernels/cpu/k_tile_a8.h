@@ -14,6 +14,16 @@ INLINE uint64_t segment_columns(const struct tsr_cpu_linear *a, uint64_t s)
     return a->ldq - k < a->w->seg ? a->ldq - k : a->w->seg;
 }
 
+/* The block's sums f of token t, of affine weights, enter the chain acc; sa: its scale of each token. */
+#define BLOCK_END(t)                                                                               \
+    if (t < m) {                                                                                   \
+        v16 s = v_set1(sa[t]);                                                                     \
+        v_store(acc + t * PANEL, v_fma(f##t##a, s, v_load(acc + t * PANEL)));                      \
+        f##t##a = v_set1(0.0f);                                                                    \
+        SECOND(v_store(acc + t * PANEL + 16, v_fma(f##t##b, s, v_load(acc + t * PANEL + 16)));)    \
+        SECOND(f##t##b = v_set1(0.0f);)                                                            \
+    }
+
 /* What of a linear one tile takes. */
 struct tile {
     uint64_t      panel, run; /* the first run of the segment */
@@ -61,19 +71,24 @@ INLINE void tile_segment(const struct tsr_cpu_linear *a, const enum tsr_cpu_layo
     }
 #define FOLD(t)                                                                                    \
     if (t < m) {                                                                                   \
-        v16 s = v_set1(sa[t]);                                                                     \
-        f##t##a = v_fma(vi_cvt(c##t##a), v_mul(sw, s), f##t##a);                                   \
-        SECOND(f##t##b = v_fma(vi_cvt(c##t##b), v_mul(sv, s), f##t##b);)                           \
         if (kind == RUN_AFFINE) {                                                                  \
             v16 sum = vi_cvt(vi_set1(sums[t]));                                                    \
-            f##t##a = v_fma(sum, v_mul(ga.minimum, s), f##t##a);                                   \
-            SECOND(f##t##b = v_fma(sum, v_mul(gb.minimum, s), f##t##b);)                           \
+            f##t##a = v_fma(sum, ga.minimum, v_fma(vi_cvt(c##t##a), sw, f##t##a));                 \
+            SECOND(f##t##b = v_fma(sum, gb.minimum, v_fma(vi_cvt(c##t##b), sv, f##t##b));)         \
+        } else {                                                                                   \
+            v16 s = v_set1(sa[t]);                                                                 \
+            f##t##a = v_fma(vi_cvt(c##t##a), v_mul(sw, s), f##t##a);                               \
+            SECOND(f##t##b = v_fma(vi_cvt(c##t##b), v_mul(sv, s), f##t##b);)                       \
         }                                                                                          \
     }
 #define GIVE(t)                                                                                    \
     if (t < m) {                                                                                   \
         v_store(acc + t * PANEL, f##t##a);                                                         \
         SECOND(v_store(acc + t * PANEL + 16, f##t##b);)                                            \
+    }
+    for (uint64_t t = 0; kind == RUN_AFFINE && t < (uint64_t)m; t++) {
+        v_store(acc + t * PANEL, v_set1(0.0f));
+        SECOND(v_store(acc + t * PANEL + 16, v_set1(0.0f));)
     }
     TILE8_EACH(BEGIN)
     for (uint64_t r = p->run; r < w->nruns && w->runs[r].segment == segment; r++) {
@@ -105,8 +120,13 @@ INLINE void tile_segment(const struct tsr_cpu_linear *a, const enum tsr_cpu_layo
         v16 sw = ga.scale;
         SECOND(v16 sv = gb.scale;)
         TILE8_EACH(FOLD)
+        if (kind == RUN_AFFINE && block_ends(w, r)) {
+            TILE8_EACH(BLOCK_END)
+        }
     }
-    TILE8_EACH(GIVE)
+    if (kind != RUN_AFFINE) {
+        TILE8_EACH(GIVE)
+    }
 #undef BEGIN
 #undef TAKE
 #undef ZERO

@@ -35,7 +35,7 @@ INLINE void tile_part(const struct tsr_cpu_weight *w, const enum tsr_cpu_layout 
 #define BEGIN(t)                                                                                   \
     v16 f##t##a = v_set1(0.0f);                                                                    \
     SECOND(v16 f##t##b = f##t##a;)                                                                 \
-    if (t < m) {                                                                                   \
+    if (t < m && kind != RUN_AFFINE) {                                                             \
         f##t##a = v_load(acc + t * PANEL);                                                         \
         SECOND(f##t##b = v_load(acc + t * PANEL + 16);)                                            \
     }
@@ -79,13 +79,16 @@ INLINE void tile_part(const struct tsr_cpu_weight *w, const enum tsr_cpu_layout 
     }
 #define FOLD(t)                                                                                    \
     if (t < m) {                                                                                   \
-        v16 s = v_set1(sa[t]);                                                                     \
-        f##t##a = v_fma(vi_cvt(c##t##a), v_mul(ga.scale, s), f##t##a);                             \
-        SECOND(f##t##b = v_fma(vi_cvt(c##t##b), v_mul(gb.scale, s), f##t##b);)                     \
         if (kind == RUN_AFFINE) {                                                                  \
             v16 sum = vi_bits_f32(vi_set1(sums[t]));                                               \
-            f##t##a = v_fma(sum, v_mul(ga.minimum, s), f##t##a);                                   \
-            SECOND(f##t##b = v_fma(sum, v_mul(gb.minimum, s), f##t##b);)                           \
+            f##t##a = v_fma(vi_cvt(c##t##a), ga.scale, f##t##a);                                   \
+            SECOND(f##t##b = v_fma(vi_cvt(c##t##b), gb.scale, f##t##b);)                           \
+            f##t##a = v_fma(sum, ga.minimum, f##t##a);                                             \
+            SECOND(f##t##b = v_fma(sum, gb.minimum, f##t##b);)                                     \
+        } else {                                                                                   \
+            v16 s = v_set1(sa[t]);                                                                 \
+            f##t##a = v_fma(vi_cvt(c##t##a), v_mul(ga.scale, s), f##t##a);                         \
+            SECOND(f##t##b = v_fma(vi_cvt(c##t##b), v_mul(gb.scale, s), f##t##b);)                 \
         }                                                                                          \
     }
 #define GIVE(t)                                                                                    \
@@ -139,8 +142,13 @@ INLINE void tile_part(const struct tsr_cpu_weight *w, const enum tsr_cpu_layout 
             }
         }
         TILE8_EACH(FOLD)
+        if (kind == RUN_AFFINE && block_ends(w, r)) {
+            TILE8_EACH(BLOCK_END)
+        }
     }
-    TILE8_EACH(GIVE)
+    if (kind != RUN_AFFINE) {
+        TILE8_EACH(GIVE)
+    }
 #undef BEGIN
 #undef TAKE
 #undef ZERO

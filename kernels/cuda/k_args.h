@@ -26,6 +26,8 @@
 #define K_BLOCK    128u  /* columns of an activation block, counted inside a segment */
 #define K_HADAMARD 8192u /* columns of a run of HADAMARD, at most: they are in shared memory */
 #define K_GEMM     64u   /* tokens of a tile of the GEMM kernels */
+/* most tokens of a block on matrix units whose weights have minimums */
+#define K_TILE_MINIMUMS 16
 /* Bytes of shared memory that launches ask for: of k_tile16_* and k_tile32_*, and of k_block_int. */
 #define K_TILE_SHARED  65536u
 #define K_BLOCK_SHARED 229248u

@@ -165,6 +165,7 @@ DEV_CALL void runs_slow(const struct k_linear *a, uint64_t panel, uint32_t lane,
     const int8_t          *table = table8_of(w, panel, lane);
     const uint64_t         per_segment = (w->segment + K_BLOCK - 1) / K_BLOCK;
     uint64_t               block = k0 / w->segment * per_segment;
+    float                  part[4] = { 0.0f, 0.0f, 0.0f, 0.0f }; /* with minimums: of the block */
     for (uint64_t k = k0; k < k1;) {
         uint64_t group = k / w->group, end = (group + 1) * w->group;
         uint64_t block_end = k0 + ((k - k0) / K_BLOCK + 1) * K_BLOCK;
@@ -187,9 +188,15 @@ DEV_CALL void runs_slow(const struct k_linear *a, uint64_t panel, uint32_t lane,
                 sum += v * q[i];
                 ones += q[i];
             }
-            acc[t] = fmaf((float)sum, scale * sa, acc[t]);
-            if (w->affine)
-                acc[t] = fmaf((float)ones, minimum * sa, acc[t]);
+            if (!w->affine) {
+                acc[t] = fmaf((float)sum, scale * sa, acc[t]);
+                continue;
+            }
+            part[t] = fmaf((float)ones, minimum, fmaf((float)sum, scale, part[t]));
+            if (end == block_end || end == k1) {
+                acc[t] = fmaf(part[t], sa, acc[t]);
+                part[t] = 0.0f;
+            }
         }
         block += end == block_end;
         k = end;

@@ -50,9 +50,15 @@ struct tile_row {
     float scale, minimum, zero;
 };
 
+/* Sums of blocks of activations have room in registers for 16 tokens: blocks of 32 do not take such weights. */
+DEV int has_minimums(const struct k_weight *w, const int kind, const uint32_t scales, const int nt)
+{
+    return scales == TILE_LATE && kind == (int)K_INT && nt <= K_TILE_MINIMUMS / 8 && w->affine;
+}
+
 /* Of row g + 8 i: from the stage, or from the lane of the row, whose own is `own`. */
 DEV struct tile_row tile_row(const struct k_weight *w, const struct tile *x, const int kind,
-                             const int bits, const uint32_t scales, const int even,
+                             const int bits, const uint32_t scales, const int even, const int nt,
                              const uint32_t i, const uint8_t *meta, const struct tile_row *own)
 {
     const uint32_t  row = x->g + 8 * i;
@@ -63,7 +69,7 @@ DEV struct tile_row tile_row(const struct k_weight *w, const struct tile *x, con
         r.scale = shfl_f(ALL_LANES, own->scale, row);
         if (kind == (int)K_INT)
             r.zero = shfl_f(ALL_LANES, own->zero, row);
-        if (kind == (int)K_INT && w->affine)
+        if (has_minimums(w, kind, scales, nt))
             r.minimum = shfl_f(ALL_LANES, own->minimum, row);
         return r;
     }
@@ -75,10 +81,13 @@ DEV struct tile_row tile_row(const struct k_weight *w, const struct tile *x, con
     return r;
 }
 
-/* The run's integers enter the chains. */
+/* The run's integers enter the chains; with minimums those of the block of activations, which enter the others
+ * at its end. */
 DEV void tile_chain(const struct k_weight *w, struct tile *x, const int kind, const int bits,
-                    const uint32_t scales, const int even, const int nt, const uint8_t *meta)
+                    const uint32_t scales, const int even, const int nt, const uint8_t *meta,
+                    int block_ends)
 {
+    const int       minimums = has_minimums(w, kind, scales, nt);
     struct tile_row own = { 0.0f, 0.0f, 0.0f };
     float           ones[4][2] = { { 0.0f } };
     if (scales == TILE_LATE) {
@@ -86,7 +95,8 @@ DEV void tile_chain(const struct k_weight *w, struct tile *x, const int kind, co
         own.scale = kind == (int)K_INT ? own.scale : own.scale * x->unit[0];
         if (kind == (int)K_INT) {
             own.zero = (float)(x->zero - tile_offset(bits));
-            own.minimum = minimum_from(w, x->minimum, x->panel, x->group, x->lane);
+            if (minimums)
+                own.minimum = minimum_from(w, x->minimum, x->panel, x->group, x->lane);
         }
     }
     UNROLL_LOOP
@@ -97,7 +107,7 @@ DEV void tile_chain(const struct k_weight *w, struct tile *x, const int kind, co
     }
     UNROLL_LOOP
     for (uint32_t i = 0; i < 4; i++) {
-        const struct tile_row r = tile_row(w, x, kind, bits, scales, even, i, meta, &own);
+        const struct tile_row r = tile_row(w, x, kind, bits, scales, even, nt, i, meta, &own);
         UNROLL_LOOP
         for (uint32_t j = 0; j < 2 * (uint32_t)nt; j++) {
             const uint32_t n = j / 2, e = j % 2;
@@ -110,20 +120,27 @@ DEV void tile_chain(const struct k_weight *w, struct tile *x, const int kind, co
             if (kind == (int)K_INT && !even)
                 v = fmaf(-r.zero, ones[n][e], v);
             *sum = TILE_NULL;
-            *acc = fmaf(v, r.scale * x->sa[n][e], *acc);
-            if (scales == TILE_LATE && kind == (int)K_INT && w->affine)
-                *acc = fmaf(ones[n][e], r.minimum * x->sa[n][e], *acc);
+            if (!minimums) {
+                *acc = fmaf(v, r.scale * x->sa[n][e], *acc);
+                continue;
+            }
+            float *block = &x->block[i / 2][n][i % 2 * 2 + e];
+            *block = fmaf(ones[n][e], r.minimum, fmaf(v, r.scale, *block));
+            if (block_ends) {
+                *acc = fmaf(*block, x->sa[n][e], *acc);
+                *block = 0.0f;
+            }
         }
     }
 }
 
 DEV void tile_end(const struct k_weight *w, struct tile *x, const int kind, const int bits,
-                  const uint32_t scales, const int nt, const uint8_t *meta)
+                  const uint32_t scales, const int nt, const uint8_t *meta, int block_ends)
 {
     if (kind != (int)K_INT || x->even)
-        tile_chain(w, x, kind, bits, scales, 1, nt, meta);
+        tile_chain(w, x, kind, bits, scales, 1, nt, meta, block_ends);
     else
-        tile_chain(w, x, kind, bits, scales, 0, nt, meta);
+        tile_chain(w, x, kind, bits, scales, 0, nt, meta, block_ends);
 }
 
 #endif

@@ -144,7 +144,7 @@ DEV void block_step(const struct k_linear *a, struct tile *x, float *tree, struc
     if (!block_ends && !group_ends)
         return;
     tile_end(w, x, kind, bits, scales, BLOCK_NT,
-             step + BLOCK_META(kind, bits) + warp * TILE_META(kind, scales));
+             step + BLOCK_META(kind, bits) + warp * TILE_META(kind, scales), block_ends);
     at->group_left = at->group_left ? at->group_left : w->group;
     const uint64_t next = (uint64_t)at->segment * w->segment + at->done; /* column */
     if (block_ends && next < w->cols) {

@@ -47,6 +47,7 @@ struct tile {
         [4]
         [4]; /* [n][e]: TILE_NULL and the sums of the run's activations, of token 8 n + 2 t + e */
     float    acc[2][4][4];
+    float    block[2][4][4]; /* with minimums: the sums of the block of activations */
     uint64_t panel;
     uint32_t lane, g, t, t0;
     /* of the block of activations: the scales of the tokens of the lane's products; the next one's of token

@@ -99,6 +99,7 @@ DEV void tile_clear(struct tile *x, const int nt)
         for (int i = 0; i < 4; i++) {
             x->sum[0][n][i] = x->sum[1][n][i] = x->ones[n][i] = TILE_NULL;
             x->acc[0][n][i] = x->acc[1][n][i] = 0.0f;
+            x->block[0][n][i] = x->block[1][n][i] = 0.0f;
         }
     }
 }
@@ -158,7 +159,7 @@ DEV void tile_runs(const struct k_linear *a, struct tile *x, const int kind, con
             const int group_ends = scales != TILE_NONE && done >= group_end;
             if (!block_ends && !group_ends)
                 continue;
-            tile_end(w, x, kind, bits, scales, nt, p + meta_at);
+            tile_end(w, x, kind, bits, scales, nt, p + meta_at, block_ends);
             group_end += group_ends ? w->group : 0;
             if (block_ends && done < cols)
                 block_begin(x, nt, done + K_BLOCK < cols);

@@ -145,9 +145,10 @@ static struct chosen choose_tile(const struct tsr_cuda *c, const struct k_weight
         { KERNEL_k_tile8_other, KERNEL_k_tile16_other, KERNEL_k_tile32_other },
     };
     const enum tile_set set = set_of(w);
-    const int           size = tokens <= 8 || c->api->shared(c->device) < K_TILE_SHARED ? 0
-                               : tokens <= 16                                           ? 1
-                                                                                        : 2;
+    _Static_assert(K_TILE_MINIMUMS == 8 << 1, "what affine weights take");
+    const int size = tokens <= 8 || c->api->shared(c->device) < K_TILE_SHARED ? 0
+                     : tokens <= 16 || w->affine                              ? 1
+                                                                              : 2;
     if (fills_blocks(c, w, tokens))
         return (struct chosen){ KERNEL_k_block_int, BLOCK_ROWS, BLOCK_TOKENS, 512 };
     return (struct chosen){ by[set][size], K_PANEL, UINT64_C(8) << size, 256 };

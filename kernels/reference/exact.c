@@ -51,12 +51,13 @@ float tsr_ref_round_i8(const float *x, uint64_t n, int32_t *q)
 }
 
 /* A block of activations has one scale; within it, columns of one weight group are summed as integers and
- * enter their segment's sum by one fused multiply-add. */
+ * enter their segment's sum by one fused multiply-add. With minimums they enter the block's, which does. */
 static float add_block(float sum, const float *x, const struct tsr_ref_row *w, uint64_t begin,
                        uint64_t end)
 {
     int32_t q[BLOCK];
     float   activation = tsr_ref_round_i8(x + begin, end - begin, q);
+    float   block = 0;
     for (uint64_t k = begin; k < end;) {
         uint64_t group = w->group[k];
         float    scale = w->scale[k];
@@ -66,11 +67,12 @@ static float add_block(float sum, const float *x, const struct tsr_ref_row *w, u
             whole += w->t[k] * q[k - begin];
             ones += q[k - begin];
         }
-        sum = fmaf((float)whole, scale * activation, sum);
         if (w->minimums)
-            sum = fmaf((float)ones, minimum * activation, sum);
+            block = fmaf((float)ones, minimum, fmaf((float)whole, scale, block));
+        else
+            sum = fmaf((float)whole, scale * activation, sum);
     }
-    return sum;
+    return w->minimums ? fmaf(block, activation, sum) : sum;
 }
 
 float tsr_ref_exact_a8(const float *x, const struct tsr_ref_row *w, uint64_t cols)
