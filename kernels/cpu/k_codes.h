@@ -109,6 +109,28 @@ INLINE struct affine group_affine(const struct tsr_cpu_weight *w, uint64_t panel
     return s;
 }
 
+/* The same of AFFINE_NIBBLES, with the codes of a record apart from its factors. */
+struct coded {
+    i16v scale_code, minimum_code;
+    v16  scale, minimum;
+};
+
+INLINE struct coded group_coded(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t group,
+                                uint64_t half)
+{
+    const uint64_t record = panel * w->records + (group >> w->record_shift);
+    const uint8_t *factors = w->factors + 2 * (2 * record * PANEL + 16 * half);
+    const i16v     c = vi_load_u8(w->scales + (panel * w->groups + group) * PANEL + 16 * half);
+    return (struct coded){ vi_bits(c, 0, 15), vi_bits(c, 4, 15), v_load_f16(factors),
+                           v_neg(v_load_f16(factors + 2 * PANEL)) };
+}
+
+/* Whether sums of a run fit 16 bits, so that a code can multiply them. */
+INLINE int is_coded(const struct tsr_cpu_weight *w)
+{
+    return w->affine == AFFINE_NIBBLES && w->layout == W_I2 && w->group <= 64;
+}
+
 /* tessera.table/1: rows 16 * half and on of a panel. */
 INLINE v16 group_mapped(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t group,
                         uint64_t half)

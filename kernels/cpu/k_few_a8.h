@@ -215,7 +215,7 @@ INLINE void few(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0,
  * flight, and each four of activations is spread once for both. */
 INLINE void pair_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart, uint64_t r,
                      const enum tsr_cpu_layout l, const int m, const enum run_kind kind,
-                     v16 acc[DIRECT_MAX][2][2], v16 block[DIRECT_MAX][2][2])
+                     const int coded, v16 acc[DIRECT_MAX][2][2], v16 block[DIRECT_MAX][2][2])
 {
     const struct tsr_cpu_weight *w = a->w;
     const struct tsr_cpu_run    *u = &w->runs[r];
@@ -276,7 +276,11 @@ INLINE void pair_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t ap
     for (int p = 0; p < 2; p++) {
         UNROLL
         for (int h = 0; h < 2; h++) {
-            struct affine g = group_of(w, panel + (p ? apart : 0), u->group, (uint64_t)h, kind);
+            const uint64_t which = panel + (p ? apart : 0);
+            struct affine  g = group_of(w, which, u->group, (uint64_t)h, kind);
+            struct coded   k;
+            if (coded)
+                k = group_coded(w, which, u->group, (uint64_t)h);
             UNROLL
             for (int t = 0; t < m; t++) {
                 i16v sum = i[t][p][h][0];
@@ -287,8 +291,13 @@ INLINE void pair_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t ap
                     acc[t][p][h] = v_fma(vi_cvt(sum), v_mul(g.scale, s), acc[t][p][h]);
                     continue;
                 }
-                block[t][p][h] = v_fma(vi_cvt(sum), g.scale, block[t][p][h]);
-                block[t][p][h] = v_fma(vi_cvt(vi_set1(sums[t])), g.minimum, block[t][p][h]);
+                i16v ones = vi_set1(sums[t]);
+                if (coded) { /* factor * code is exact, and so is code * sum: the same bytes */
+                    sum = vi_mul16(sum, k.scale_code);
+                    ones = vi_mul16(ones, k.minimum_code);
+                }
+                block[t][p][h] = v_fma(vi_cvt(sum), coded ? k.scale : g.scale, block[t][p][h]);
+                block[t][p][h] = v_fma(vi_cvt(ones), coded ? k.minimum : g.minimum, block[t][p][h]);
                 if (ends) {
                     acc[t][p][h] = v_fma(block[t][p][h], s, acc[t][p][h]);
                     block[t][p][h] = v_set1(0.0f);
@@ -299,7 +308,8 @@ INLINE void pair_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t ap
 }
 
 INLINE void pair(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart,
-                 const enum tsr_cpu_layout l, const int m, const enum run_kind kind)
+                 const enum tsr_cpu_layout l, const int m, const enum run_kind kind,
+                 const int coded)
 {
     const struct tsr_cpu_weight *w = a->w;
     v16                          s[DIRECT_MAX][2][2][SEGMENTS];
@@ -310,7 +320,7 @@ INLINE void pair(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart,
             for (int p = 0; p < 2; p++)
                 acc[t][p][0] = acc[t][p][1] = block[t][p][0] = block[t][p][1] = v_set1(0.0f);
         for (; r < w->nruns && w->runs[r].segment == seg; r++)
-            pair_run(a, panel, apart, r, l, m, kind, acc, block);
+            pair_run(a, panel, apart, r, l, m, kind, coded, acc, block);
         for (int t = 0; t < m; t++)
             for (int p = 0; p < 2; p++) {
                 s[t][p][0][seg] = acc[t][p][0];

@@ -77,12 +77,16 @@ struct loops {
 #define FEW_W_I4(i)  few(a, panel, t0, W_I4, 1, i, KIND)
 #define FEW_W_I3(i)  few(a, panel, t0, W_I3, 1, i, KIND)
 #define FEW_W_I2(i)  few(a, panel, t0, W_I2, 1, i, KIND)
-#define PAIR_W_I8(m) pair(a, i, apart, W_I8, m, KIND)
-#define PAIR_W_I6(m) pair(a, i, apart, W_I6, m, KIND)
-#define PAIR_W_I5(m) pair(a, i, apart, W_I5, m, KIND)
-#define PAIR_W_I4(m) pair(a, i, apart, W_I4, m, KIND)
-#define PAIR_W_I3(m) pair(a, i, apart, W_I3, m, KIND)
-#define PAIR_W_I2(m) pair(a, i, apart, W_I2, m, KIND)
+#define PAIR_W_I8(m) pair(a, i, apart, W_I8, m, KIND, 0)
+#define PAIR_W_I6(m) pair(a, i, apart, W_I6, m, KIND, 0)
+#define PAIR_W_I5(m) pair(a, i, apart, W_I5, m, KIND, 0)
+#define PAIR_W_I4(m) pair(a, i, apart, W_I4, m, KIND, 0)
+#define PAIR_W_I3(m) pair(a, i, apart, W_I3, m, KIND, 0)
+#define PAIR_W_I2(m)                                                                               \
+    if (KIND == RUN_AFFINE && is_coded(a->w))                                                      \
+        pair(a, i, apart, W_I2, m, KIND, KIND == RUN_AFFINE);                                      \
+    else                                                                                           \
+        pair(a, i, apart, W_I2, m, KIND, 0)
 
 /* Panels [panel, panel + np) of a8: tiles of many tokens, or a few at a time. */
 static inline void loops_a8(const struct loops *l, const struct tsr_cpu_linear *a, uint64_t panel,
