@@ -226,10 +226,11 @@ INLINE void pair_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t ap
     const uint8_t               *d = c + apart * w->panel_bytes;
     const int8_t                *q = a->q + u->k0;
     const int32_t               *sums = a->sums + r * a->tokens;
-    const int                    chains = m <= 2 ? 2 : 1; /* 16 registers of sums at most */
-    const uint64_t               ahead = PAIR_AHEAD(l, m);
-    i16v                         i[DIRECT_MAX][2][2][2]; /* token, panel, half, chain */
-    const i16v                   table = run_table(w, kind);
+    /* 16 registers of sums at most; of the others a vector takes two */
+    const int      chains = m <= 2 && TSR_SIMD != 2 ? 2 : 1;
+    const uint64_t ahead = PAIR_AHEAD(l, m);
+    i16v           i[DIRECT_MAX][2][2][2]; /* token, panel, half, chain */
+    const i16v     table = run_table(w, kind);
     prefetch_run(w, kind, at);
     prefetch_run(w, kind, at + next);
     UNROLL
