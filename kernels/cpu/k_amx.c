@@ -27,10 +27,10 @@ INLINE void unpack_of(const struct tsr_cpu_weight *w, const enum tsr_cpu_layout 
 {
     const uint64_t step = cpu_step(l), unit = cpu_unit(l);
     const int      looked_up = kind == RUN_MAPPED && cpu_looked_up(l);
-    const i16v     top = vi_set1((int32_t)0x80808080);
     /* the zero point of the affine is 0 */
-    const i16v mid = looked_up || w->zeros ? vi_zero() : vi_set1((int32_t)(w->mid * 0x01010101u));
-    const i16v table = _mm512_xor_si512(run_table(w, kind), top);
+    const i16v     all = vi_set1((int32_t)(w->mid * 0x01010101u));
+    const i16v     mid = looked_up || w->zeros ? vi_zero() : all;
+    const i16v     table = _mm512_sub_epi8(run_table(w, kind), all);
     const uint8_t *c = p->packed;
     uint8_t       *to = p->buffer;
     for (uint64_t k = 0; k < 4 * p->steps; k += step, c += 2 * unit) {
@@ -75,7 +75,7 @@ static void (*const unpacks[2][W_I2 + 1])(const struct tsr_cpu_weight *w, struct
 /* The codes of a part, and its scales, minimums and zero points as F32 and integers. */
 static void unpack(const struct tsr_cpu_weight *w, struct part *p)
 {
-    const enum run_kind kind = w->affine ? RUN_AFFINE : w->mapped ? RUN_MAPPED : RUN_PLAIN;
+    const enum run_kind kind = kind_of(w);
     unpacks[w->mapped && cpu_looked_up(w->layout)][w->layout](w, p);
     for (uint64_t r = p->run; r < p->end; r++)
         for (uint64_t v = 0; v < 2; v++) {

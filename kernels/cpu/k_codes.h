@@ -151,8 +151,24 @@ INLINE v16 group_mapped(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t
 enum run_kind {
     RUN_PLAIN,  /* tessera.int/1 */
     RUN_AFFINE, /* tessera.int/2: it adds its minimum times the sum of its activations */
-    RUN_MAPPED  /* tessera.table/1: codes are looked up */
+    RUN_MAPPED, /* tessera.table/1: codes are looked up */
+    RUN_LOW     /* the same, and what they are is less than 64, on AVX2 */
 };
+
+INLINE int is_mapped(const enum run_kind kind)
+{
+    return kind == RUN_MAPPED || kind == RUN_LOW;
+}
+
+INLINE enum run_kind kind_of(const struct tsr_cpu_weight *w)
+{
+    if (w->affine)
+        return RUN_AFFINE;
+    if (!w->mapped)
+        return RUN_PLAIN;
+    return TSR_SIMD == 2 && cpu_looked_up(w->layout) && w->mid == CPU_LOW_MID ? RUN_LOW
+                                                                              : RUN_MAPPED;
+}
 
 /* The scale, and of tessera.int/2 the minimum. */
 INLINE struct affine group_of(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t group,
@@ -160,9 +176,8 @@ INLINE struct affine group_of(const struct tsr_cpu_weight *w, uint64_t panel, ui
 {
     if (kind == RUN_AFFINE)
         return group_affine(w, panel, group, half);
-    v16           scale = kind == RUN_MAPPED
-                              ? v_mul(group_mapped(w, panel, group, half), v_set1(w->unit))
-                              : group_scale(w, (panel * w->groups + group) * PANEL + 16 * half);
+    v16 scale = is_mapped(kind) ? v_mul(group_mapped(w, panel, group, half), v_set1(w->unit))
+                                : group_scale(w, (panel * w->groups + group) * PANEL + 16 * half);
     struct affine s = { scale, scale };
     return s;
 }
@@ -176,7 +191,7 @@ INLINE int block_ends(const struct tsr_cpu_weight *w, uint64_t r)
 /* The bytes that codes are looked up in. */
 INLINE i16v run_table(const struct tsr_cpu_weight *w, const enum run_kind kind)
 {
-    return kind == RUN_MAPPED ? vi_load(w->table8) : vi_zero();
+    return is_mapped(kind) ? vi_load(w->table8) : vi_zero();
 }
 
 /* code_four() as the products take it. */
@@ -184,7 +199,7 @@ INLINE i16v run_four(const enum run_kind kind, const enum tsr_cpu_layout l,
                      const struct code_step *s, const int j, i16v table)
 {
     i16v codes = code_four(l, s, j);
-    return kind == RUN_MAPPED && cpu_looked_up(l) ? vb_lookup(table, codes) : codes;
+    return is_mapped(kind) && cpu_looked_up(l) ? vb_lookup(table, codes) : codes;
 }
 
 /* Products of codes of up to six bits cannot saturate. */

@@ -54,7 +54,7 @@ INLINE void prefetch_run(const struct tsr_cpu_weight *w, const enum run_kind kin
 {
     if (kind == RUN_PLAIN || w->mapped == MAPPED_STORED)
         prefetch_scales(w, at);
-    else if (kind == RUN_MAPPED)
+    else if (is_mapped(kind))
         v_prefetch(w->scales + at + GROUPS_AHEAD * PANEL);
 }
 

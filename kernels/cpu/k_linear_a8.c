@@ -39,7 +39,7 @@ static void all_tiles(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t n
                       uint64_t t1)
 {
     const struct tsr_cpu_weight *w = a->w;
-    const int                    low = is_low(w->mapped ? RUN_MAPPED : RUN_PLAIN, w->layout);
+    const int                    low = is_low(kind_of(w), w->layout);
     if (w->affine)
         (low ? RUN_AFFINE_1 : RUN_AFFINE_0)(a, panel, np, t0, t1);
     else

@@ -179,6 +179,11 @@ FIRST(RUN_MAPPED, W_I6)
 FIRST(RUN_MAPPED, W_I4)
 FIRST(RUN_MAPPED, W_I3)
 FIRST(RUN_MAPPED, W_I2)
+#if TSR_SIMD == 2
+FIRST(RUN_LOW, W_I4)
+FIRST(RUN_LOW, W_I3)
+FIRST(RUN_LOW, W_I2)
+#endif
 FIRST(RUN_AFFINE, W_I8)
 FIRST(RUN_AFFINE, W_I6)
 FIRST(RUN_AFFINE, W_I5)
@@ -188,7 +193,7 @@ FIRST(RUN_AFFINE, W_I2)
 
 typedef void (*tile_first)(const struct tsr_cpu_weight *w, struct part *p,
                            const struct part_tile *tile, float *acc);
-static const tile_first first_of[3][W_I2 + 1] = {
+static const tile_first first_of[4][W_I2 + 1] = {
     [RUN_PLAIN] = { [W_I8] = first_RUN_PLAIN_W_I8,
                     [W_I6] = first_RUN_PLAIN_W_I6,
                     [W_I5] = first_RUN_PLAIN_W_I5,
@@ -206,6 +211,11 @@ static const tile_first first_of[3][W_I2 + 1] = {
                      [W_I4] = first_RUN_MAPPED_W_I4,
                      [W_I3] = first_RUN_MAPPED_W_I3,
                      [W_I2] = first_RUN_MAPPED_W_I2 },
+#if TSR_SIMD == 2
+    [RUN_LOW] = { [W_I4] = first_RUN_LOW_W_I4,
+                  [W_I3] = first_RUN_LOW_W_I3,
+                  [W_I2] = first_RUN_LOW_W_I2 },
+#endif
 };
 
 /* All tokens [t0,t1) through a part: acc[t1 - t0][PANEL]. */
@@ -233,9 +243,7 @@ INLINE void tiles_part(const struct tsr_cpu_linear *a, const enum run_kind kind,
             v_prefetch_l2(out + 16);
         }
         if (t == 0) {
-            first_of[w->affine   ? RUN_AFFINE
-                     : w->mapped ? RUN_MAPPED
-                                 : RUN_PLAIN][w->layout](w, p, &tile, acc[0]);
+            first_of[kind_of(w)][w->layout](w, p, &tile, acc[0]);
             continue;
         }
         for (int v = 0; v < 2; v += ISA_VECS) {

@@ -51,6 +51,9 @@ static inline uint32_t cpu_unit(enum tsr_cpu_layout l)
 }
 
 /* Codes of tessera.table/1 that mean an entry of its table. */
+/* What tables are stored with if that makes all of their bytes less than 64, which products of words need. */
+#define CPU_LOW_MID 32u
+
 static inline int cpu_looked_up(enum tsr_cpu_layout l)
 {
     return l == W_I4 || l == W_I3 || l == W_I2;

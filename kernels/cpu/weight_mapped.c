@@ -1,6 +1,7 @@
 /* weight_mapped.c - table and scales of tessera.table/1 in panels (docs/formats/cpu-panels.md). */
 #include "weight_mapped.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "../weight/weight.h"
@@ -16,10 +17,13 @@ static void fill_table(struct tsr_cpu_weight *w, const struct tsr_format *f)
     int8_t t[TSR_TABLE_ENTRIES];
     w->unit = tsr_weight_map_table(f, t);
     /* bytes are unsigned; the sums of activations take it back.  More than 4 bits are not looked up */
-    w->mid = f->bits > 4 ? 1u << (f->bits - 1) : 128;
+    w->mid = f->bits > 4 ? 1u << (f->bits - 1) : CPU_LOW_MID;
+    for (uint32_t i = 0; f->bits <= 4 && i < 1u << f->bits; i++)
+        if (abs(t[i]) >= (int)CPU_LOW_MID)
+            w->mid = 128;
     memcpy(w->table, f->table, sizeof w->table);
     for (uint32_t i = 0; i < sizeof w->table8; i++)
-        w->table8[i] = (uint8_t)(t[i % TSR_TABLE_ENTRIES] + 128);
+        w->table8[i] = (uint8_t)(t[i % TSR_TABLE_ENTRIES] + (int32_t)w->mid);
 }
 
 /* Bytes of a row's scales and factors. */

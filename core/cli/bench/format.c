@@ -6,19 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Tables as their writers have them, with any values. */
+/* Tables as their writers have them, with other values of the same range: kernels take small ones another way. */
 static bool parse_table(const char *name, struct tsr_format *f)
 {
     static const struct {
         const char *name;
         uint32_t    bits, group, scale, level, element;
-    } all[] = { { "nf4", 4, 64, TSR_F32, 0, 0 },
-                { "iq4_nl", 4, 32, TSR_F16, 0, 0 },
-                { "iq4_xs", 4, 32, 0, 6, 0 },
-                { "q3_k", 3, 16, 0, 6, 0 },
-                { "q6_k", 6, 16, 0, 8, 0 },
-                { "tq2_0", 2, 256, TSR_F16, 0, 0 },
-                { "nvfp4", 4, 16, 0, 8, TSR_MX_FP8_E4M3 } };
+        float       step;
+    } all[] = { { "nf4", 4, 64, TSR_F32, 0, 0, 15 },
+                { "iq4_nl", 4, 32, TSR_F16, 0, 0, 15 },
+                { "iq4_xs", 4, 32, 0, 6, 0, 15 },
+                { "q3_k", 3, 16, 0, 6, 0, 1 },
+                { "q6_k", 6, 16, 0, 8, 0, 1 },
+                { "tq2_0", 2, 256, TSR_F16, 0, 0, 1 },
+                { "nvfp4", 4, 16, 0, 8, TSR_MX_FP8_E4M3, 1 } };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (strcmp(name, all[i].name) != 0)
             continue;
@@ -29,7 +30,7 @@ static bool parse_table(const char *name, struct tsr_format *f)
         f->scale_bits = all[i].level;
         f->element = all[i].element;
         for (uint32_t c = 0; f->bits <= 4 && c >> f->bits == 0; c++)
-            f->table[c] = (float)c - (float)(1u << f->bits) / 2;
+            f->table[c] = all[i].step * ((float)c - (float)(1u << f->bits) / 2);
         return true;
     }
     return false;
