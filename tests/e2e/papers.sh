@@ -26,10 +26,14 @@ TESSERA=$TESSERA "$ROOT/tools/papers" -o "$WORK/papers" "Table 5" >"$WORK/out" 2
 ok "the tool runs, got $rc" test "$rc" = 0
 ok "three clusters, their schemes in the printed order" \
     json '.orders == {rows: 3, equal: 3} and (.rows | length) == 3' "$WORK/papers/results.json"
-# the profiles of these devices hold measured layers of these kernels; 2 is what the worst row is off by
+# the profiles of these devices hold measured layers of these kernels; 2 is what the worst row is off by.  Rows of 8 bits on
+# cluster 11 are printed at three times what the authors' runtime printed for the same plan, 22.6 tokens/s
+# (tests/golden/planner/authors/runs.json, fa78d0b818 with 100 tokens), which is the oracle there
 ok "no prediction is off by more than twice" json '[.rows[] | . as $r | .compared[] |
-    $r.predicted[.] / $r.printed[.]] | length == 9 and all(.[]; . > 0.5 and . < 2)' \
-    "$WORK/papers/results.json"
+    select($r.job != "llmpq-11" or . == "uniform") | $r.predicted[.] / $r.printed[.]] |
+    length == 7 and all(.[]; . > 0.5 and . < 2)' "$WORK/papers/results.json"
+ok "8 bits on cluster 11 are as in the authors' run, within 10 %" json '.rows[] | select(.job == "llmpq-11") |
+    .predicted.pipeedge / 22.6 | . > 0.9 and . < 1.1' "$WORK/papers/results.json"
 ok "ours is not below theirs" json 'all(.rows[]; .predicted.tessera >= .predicted["llm-pq"] * (1 - 1e-4))' \
     "$WORK/papers/results.json"
 ok "the table is in the manual as it is printed" bash -c 'grep -F "| cluster 1" "$1" |

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "authors.h"
+#include "authors_job.h"
 #include "plan/instance/objective.h"
 #include "plan/search/search.h"
 #include "plugin/registry.h"
@@ -21,96 +21,11 @@
 #include <string.h>
 
 #define MIB      (UINT64_C(1) << 20)
-#define CONFIGS  TSR_SOURCE_ROOT "/configs"
 #define FEASIBLE 95u /* of the 99 plans, by the papers' accounting */
-
-/* In the order of authors.h.  Their 3 and 4 bits are GPTQ with a scale for each row, their 8 bits
- * LLM.int8 of bitsandbytes. */
-static const char *const candidates[AUTHORS_BITS] = { "gptq:bits=3,group=-1",
-                                                      "gptq:bits=4,group=-1", "int8:mode=llm",
-                                                      "original" };
 
 static struct tsr_registry *registry;
 static struct authors_plan *plans;
 static uint64_t             n_plans;
-
-/* ---- the job of a plan ---------------------------------------------------------------------------- */
-
-/* A node for each run of equal devices, in the plan's order, which is fixed. */
-static struct tsr_plan_cluster *cluster_of(const struct authors_plan *p)
-{
-    struct tsr_errbuf        e = TSR_ERRBUF(e);
-    struct tsr_diag         *d = NULL;
-    struct tsr_plan_cluster *c = NULL;
-    char                     text[2048];
-    size_t                   n = (size_t)snprintf(text, sizeof text, "version: 1\nnodes:\n");
-    for (uint64_t i = 0, k; i < p->stages; i += k) {
-        for (k = 1; i + k < p->stages && strcmp(p->device[i], p->device[i + k]) == 0; k++) {
-        }
-        n += (size_t)snprintf(text + n, sizeof text - n,
-                              "  - name: n%llu\n    devices: [{profile: %s, count: %llu}]\n"
-                              "    link: {bandwidth: 100 GB/s, latency: 10 us}\n",
-                              (unsigned long long)i, p->device[i], (unsigned long long)k);
-    }
-    (void)snprintf(text + n, sizeof text - n,
-                   "network: {bandwidth: 100 Gbit/s, latency: 20 us}\norder: fixed\n");
-    if (tsr_config_diag_create(&d, &e.err) != TSR_OK ||
-        tsr_plan_cluster_parse(&c, CONFIGS "/clusters/authors.yaml", text, strlen(text), d,
-                               &e.err) != TSR_OK)
-        fail_msg("%s", e.text);
-    if (!c)
-        tsr_config_diag_print(d, stderr, false);
-    assert_non_null(c);
-    tsr_config_diag_destroy(d);
-    return c;
-}
-
-struct job {
-    struct tsr_plan_cluster        *cluster;
-    struct tsr_plan_workload        work;
-    struct tsr_plan_problem_options options;
-    struct tsr_plan_problem         problem;
-    char                            model[512];
-};
-
-static void open_job(struct job *j, const struct authors_plan *p, int64_t objective,
-                     int64_t accounting)
-{
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    memset(j, 0, sizeof *j);
-    (void)snprintf(j->model, sizeof j->model, CONFIGS "/papers/models/%s/config.json", p->model);
-    j->cluster = cluster_of(p);
-    if (tsr_plan_workload_fixed(&j->work, p->prompt, p->tokens, p->batch, &e.err) != TSR_OK)
-        fail_msg("%s", e.text);
-    j->options = (struct tsr_plan_problem_options){ .model = j->model,
-                                                    .candidates = candidates,
-                                                    .n_candidates = AUTHORS_BITS,
-                                                    .indicators = "",
-                                                    .table = "",
-                                                    .at_least = "",
-                                                    .codec = "plain:dtype=bf16", /* FP16 was sent */
-                                                    .tp_codec = "plain:dtype=bf16",
-                                                    .max_omega = -1,
-                                                    .objective = objective,
-                                                    .accounting = accounting,
-                                                    .latency = TSR_PLAN_LATENCY_FIT,
-                                                    .together = 1,
-                                                    .prefill_mb = p->prefill_mb,
-                                                    .decode_mb = p->decode_mb,
-                                                    .max_tp = 1,
-                                                    .gap = 1e-6 };
-    if (tsr_plan_problem_open(&j->problem, registry, &j->options, j->cluster, &j->work, &e.err) !=
-        TSR_OK)
-        fail_msg("%s: %s", p->id, e.text);
-    assert_int_equal(j->problem.shape->layers, p->layers);
-}
-
-static void close_job(struct job *j)
-{
-    tsr_plan_problem_close(&j->problem);
-    tsr_plan_workload_free(&j->work);
-    tsr_plan_cluster_destroy(j->cluster);
-}
 
 /* ---- memory -------------------------------------------------------------------------------------- */
 
@@ -122,9 +37,10 @@ static void test_memory(void **state)
     uint64_t fits = 0;
     for (uint64_t i = 0; i < n_plans; i++) {
         const struct authors_plan *p = &plans[i];
-        struct job                 j;
+        struct authors_job         j;
         bool                       all = true;
-        open_job(&j, p, TSR_OBJECTIVE_PAPER, TSR_PLAN_ACCOUNT_PAPER);
+        authors_job_open(&j, registry, p, p->tokens, TSR_OBJECTIVE_PAPER, TSR_PLAN_ACCOUNT_PAPER,
+                         TSR_PLAN_HEAD_LAST);
         for (uint64_t s = 0, first = 0, g = 0, in = 0; s < p->stages; first += p->count[s++]) {
             struct tsr_errbuf            e = TSR_ERRBUF(e);
             struct tsr_plan_stage_memory m;
@@ -150,45 +66,12 @@ static void test_memory(void **state)
         }
         assert_int_equal(all, p->fits);
         fits += all;
-        close_job(&j);
+        authors_job_close(&j);
     }
     assert_int_equal(fits, FEASIBLE);
 }
 
 /* ---- the same with ours --------------------------------------------------------------------------- */
-
-/* Their plan in the words of one part of the build; false where it is not possible there. */
-static bool theirs(const struct tsr_plan_built *b, uint64_t part, const struct authors_plan *p,
-                   double *objective, char *why, size_t cap)
-{
-    const struct tsr_instance  *inst = &b->parts[part].inst;
-    struct tsr_solver_solution *s = NULL;
-    struct tsr_errbuf           e = TSR_ERRBUF(e);
-    struct tsr_instance         sized = *inst;
-    sized.devices = AUTHORS_STAGES;
-    assert_int_equal(tsr_plan_solution_create(&s, &sized, &e.err), TSR_OK);
-    s->option = 0;
-    s->stages = p->stages;
-    uint64_t first = 0;
-    bool     known = true;
-    for (uint64_t i = 0; i < p->stages; i++) {
-        uint64_t k = 0;
-        while (k < inst->in.n_kinds && strcmp(inst->in.kinds[k]->name, p->device[i]) != 0)
-            k++;
-        known = known && k < inst->in.n_kinds;
-        s->stage_kind[i] = (uint32_t)k;
-        s->stage_first[i] = first;
-        s->stage_count[i] = p->count[i];
-        first += p->count[i];
-    }
-    memcpy(s->layer_bits, p->bits, p->layers * sizeof *p->bits);
-    tsr_status st = known ? tsr_plan_evaluate(&inst->in, s, objective, &e.err) : TSR_E_INFEASIBLE;
-    /* a part for plans of one stage has fewer devices: that is no reason */
-    if (st == TSR_E_INFEASIBLE && !*why)
-        (void)snprintf(why, cap, "%.400s", known ? e.text : "a device that cannot be used at all");
-    free(s);
-    return st == TSR_OK;
-}
 
 static double omega_of(const struct tsr_plan_quality *q, const struct authors_plan *p)
 {
@@ -207,18 +90,18 @@ static void compare(const struct authors_plan *p, int64_t objective, int64_t acc
                     const struct tsr_plugin_spec *solver, struct score *score)
 {
     struct tsr_errbuf      e = TSR_ERRBUF(e);
-    struct job             j;
+    struct authors_job     j;
     struct tsr_plan_built *b = NULL;
     double                 best = INFINITY, v = NAN;
     char                   why[512] = "";
     uint32_t               tp[AUTHORS_STAGES];
     for (unsigned i = 0; i < AUTHORS_STAGES; i++)
         tp[i] = 1;
-    open_job(&j, p, objective, accounting);
+    authors_job_open(&j, registry, p, p->tokens, objective, accounting, TSR_PLAN_HEAD_LAST);
     if (tsr_plan_build(&b, &j.problem, tp, &e.err) != TSR_OK)
         fail_msg("%s: %s", p->id, e.text);
     for (uint64_t i = 0; i < b->n_parts; i++)
-        if (theirs(b, i, p, &v, why, sizeof why))
+        if (authors_job_value(b, i, p, &v, why, sizeof why))
             best = fmin(best, v);
     tsr_plan_built_destroy(b);
     if (isinf(best)) {
@@ -226,7 +109,7 @@ static void compare(const struct authors_plan *p, int64_t objective, int64_t acc
                      p->method, p->model, p->cluster,
                      accounting == TSR_PLAN_ACCOUNT_PAPER ? "the papers'" : "exact", why);
         score->infeasible++;
-        close_job(&j);
+        authors_job_close(&j);
         return;
     }
     struct tsr_plan_planned a = { 0 };
@@ -245,7 +128,7 @@ static void compare(const struct authors_plan *p, int64_t objective, int64_t acc
     score->better += a.objective < best * (1 - 1e-3);
     score->gain += log(best / a.objective);
     tsr_plan_planned_free(&a);
-    close_job(&j);
+    authors_job_close(&j);
 }
 
 static void test_not_worse(void **state)
