@@ -134,6 +134,19 @@ static void links(void **state)
                                            &e.err),
                      TSR_OK);
     assert_true(fabs(ms - (0.02 + 4096.0 * 7168 * (2 / 1e11 + 4 / 8e9 + 4 / 2e9) * 1e3)) < 1e-9);
+    /* two ranks to five: the first of the two serves three of them, one after the other; each decodes its own copy.  On
+     * their way back to the head rows go to one rank */
+    y.tp = 5;
+    assert_int_equal(tsr_plan_latency_link(c, &x, &y, TSR_PLAN_PREFILL, &half, 4096, 7168, &ms,
+                                           &e.err),
+                     TSR_OK);
+    assert_true(fabs(ms - (3 * (0.02 + 4096.0 * 7168 * (2 / 1e11 + 4 / 8e9) * 1e3) +
+                           4096.0 * 7168 * 4 / 2e9 * 1e3)) < 1e-9);
+    assert_int_equal(tsr_plan_latency_back(c, &x, &y, TSR_PLAN_PREFILL, &half, 4096, 7168, &ms,
+                                           &e.err),
+                     TSR_OK);
+    assert_true(fabs(ms - (0.02 + 4096.0 * 7168 * (2 / 1e11 + 4 / 8e9 + 4 / 2e9) * 1e3)) < 1e-9);
+    y.tp = 1;
     /* all-gather of two ranks: one encodes what the other adds, with one piece */
     assert_int_equal(tsr_plan_latency_collective(&x, TSR_PLAN_DECODE, &half, 1, 7168, &ms, &two,
                                                  &e.err),

@@ -60,9 +60,16 @@ tsr_status tsr_plan_latency_head(const struct tsr_plan_latency_job *j,
                                  const struct tsr_plan_candidate *head, double rows,
                                  struct tsr_plan_time *out, struct tsr_err *err);
 
-/* One micro-batch of `rows` tokens from a mesh to the next: encoded, sent and decoded, one after the other. */
+/* One micro-batch of `rows` tokens from a mesh to the next: encoded, sent and decoded, one after the other. A wider mesh gets
+ * the rows once for each of its devices: those of one sender are encoded and sent one after the other, and decoded
+ * concurrently.  rows x cols F32 numbers, ms per micro-batch.  [any] */
 tsr_status tsr_plan_latency_link(const struct tsr_plan_cluster *c, const struct tsr_plan_mesh *from,
                                  const struct tsr_plan_mesh *to, enum tsr_phase phase,
+                                 const struct tsr_plan_wire *w, uint64_t rows, uint64_t cols,
+                                 double *ms, struct tsr_err *err);
+/* Rows of the wanted tokens from rank 0 of the last stage to rank 0 of the first, which has the head.  [any] */
+tsr_status tsr_plan_latency_back(const struct tsr_plan_cluster *c, const struct tsr_plan_mesh *last,
+                                 const struct tsr_plan_mesh *first, enum tsr_phase phase,
                                  const struct tsr_plan_wire *w, uint64_t rows, uint64_t cols,
                                  double *ms, struct tsr_err *err);
 /* One collective of tp ranks over rows x cols sums: the faster of all-gather and two-step, by the

@@ -108,16 +108,39 @@ static struct tsr_comm_speed coding(const struct tsr_plan_mesh *m, const struct 
              : (struct tsr_comm_speed){ 0, 0 };
 }
 
+/* `copies` of a message by one rank, and the decoding of the last. */
+static tsr_status transfer(const struct tsr_plan_cluster *c, const struct tsr_plan_mesh *from,
+                           const struct tsr_plan_mesh *to, enum tsr_phase phase,
+                           const struct tsr_plan_wire *w, uint64_t rows, uint64_t cols,
+                           double copies, double *ms, struct tsr_err *err)
+{
+    uint64_t bytes;
+    TSR_TRY(tsr_plan_wire_bytes(w, rows, cols, &bytes, err));
+    double sent =
+        tsr_plan_link_ms(tsr_plan_cluster_link(c, from->node, to->node, phase), (double)bytes);
+    double numbers = (double)rows * (double)cols;
+    *ms = copies * (1e3 * numbers * coding(from, w).encode + sent) +
+          1e3 * numbers * coding(to, w).decode;
+    return TSR_OK;
+}
+
 tsr_status tsr_plan_latency_link(const struct tsr_plan_cluster *c, const struct tsr_plan_mesh *from,
                                  const struct tsr_plan_mesh *to, enum tsr_phase phase,
                                  const struct tsr_plan_wire *w, uint64_t rows, uint64_t cols,
                                  double *ms, struct tsr_err *err)
 {
-    uint64_t bytes;
-    TSR_TRY(tsr_plan_wire_bytes(w, rows, cols, &bytes, err));
-    *ms = tsr_plan_link_ms(tsr_plan_cluster_link(c, from->node, to->node, phase), (double)bytes) +
-          1e3 * (double)rows * (double)cols * (coding(from, w).encode + coding(to, w).decode);
-    return TSR_OK;
+    /* rank t of the next stage receives from rank t modulo the ranks of this one (runtime/group_links.c), whose sender
+     * thread serves one rank after the other (runtime/rank.c) */
+    return transfer(c, from, to, phase, w, rows, cols, ceil((double)to->tp / (double)from->tp), ms,
+                    err);
+}
+
+tsr_status tsr_plan_latency_back(const struct tsr_plan_cluster *c, const struct tsr_plan_mesh *last,
+                                 const struct tsr_plan_mesh *first, enum tsr_phase phase,
+                                 const struct tsr_plan_wire *w, uint64_t rows, uint64_t cols,
+                                 double *ms, struct tsr_err *err)
+{
+    return transfer(c, last, first, phase, w, rows, cols, 1, ms, err);
 }
 
 /* What a sum asks of a codec when only its bytes count: the wire's, under a codec's interface. */

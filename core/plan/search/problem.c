@@ -284,7 +284,7 @@ tsr_status tsr_plan_problem_back(const struct tsr_plan_problem *p, const struct 
                                  const struct tsr_plan_mesh *first, enum tsr_phase phase,
                                  uint64_t rows, double *ms, struct tsr_err *err)
 {
-    return tsr_plan_latency_link(p->cluster, last, first, phase, &p->back[phase], rows,
+    return tsr_plan_latency_back(p->cluster, last, first, phase, &p->back[phase], rows,
                                  p->shape->hidden, ms, err);
 }
 
