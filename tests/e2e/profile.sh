@@ -10,6 +10,7 @@ ok "a profile" test "$rc" = 0
 ok "both schemes and phases were checked" json 'length == 4 and all(.error_raw >= 0 and .workloads == 1)' \
     "$WORK/out"
 ok "its format" grep -qx 'format: tessera.device/1' "$WORK/here.yaml"
+ok "whose kernels it measured" grep -qE "^measured_on: \"Tessera's own: cpu, .+\"$" "$WORK/here.yaml"
 ok "kernels by the layouts that run" test "$(grep -c '  - kernel: \(bf16\|f16\|f32\|int4\)$' "$WORK/here.yaml")" = 4
 ok "every block has its source" test "$(grep -c 'source: ' "$WORK/here.yaml")" -ge 8
 ok "no part and no lock is left" test -z "$(find "$WORK" -name '.*.part' -o -name '.*.lock')"

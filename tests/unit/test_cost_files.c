@@ -107,8 +107,8 @@ static const struct tsr_plan_kernel_speed *kernel_of(const struct tsr_plan_profi
     return NULL;
 }
 
-/* The page of the format has a row for every profile, with the figures of its file; one without measured layers is called
- * a roofline there and in its file. */
+/* The page of the format has a row for every profile, with the figures of its file and whose kernels were measured; one
+ * without measured layers is called a roofline there and in its file. */
 static void table_of_files(void **state)
 {
     (void)state;
@@ -140,7 +140,10 @@ static void table_of_files(void **state)
         const char *found = strstr(page, row);
         if (!found)
             fail_msg("docs/formats/device.md has no row %s", row + 1);
-        assert_int_equal(strncmp(found + strlen(row), "a roofline", 10) == 0, p->n_points == 0);
+        const char *basis = p->n_points ? p->measured_on : "a roofline";
+        if (!*basis || strncmp(found + strlen(row), basis, strlen(basis)) != 0)
+            fail_msg("%s: the basis in docs/formats/device.md does not begin with \"%s\"", p->name,
+                     basis);
         assert_int_equal(tsr_file_slurp(path, 1 << 20, &file, &len, &e.err), TSR_OK);
         if (p->n_points == 0)
             assert_non_null(strstr(file, "a roofline; nothing here was measured by us"));
@@ -315,6 +318,19 @@ static void bad_files(void **state)
           "bandwidth: {peak: 3 GB/s, source: s}\ncodecs:\n"
           "  - {codec: mx, encode: 1 GB, decode: 1 GB/s, source: s}\n",
           "encode" },
+        { "format: tessera.device/1\nname: x\nmeasured_on: a paper's\nmemory: {total: 1 GB, "
+          "source: s}\n"
+          "bandwidth: {peak: 3 GB/s, source: s}\nkernels:\n"
+          "  - {kernel: f16, ops: 1 TFLOP/s, prefill: {compute: 1, read: 1}, decode: {compute: 1,"
+          " read: 1}, source: s}\n",
+          "measured_on none" },
+        { "format: tessera.device/1\nname: x\nmeasured_on: "
+          "01234567890123456789012345678901234567890123456789012345678901234567890123456789\n"
+          "memory: {total: 1 GB, source: s}\nbandwidth: {peak: 3 GB/s, source: s}\nlayers:\n"
+          "  - kernel: int4\n    source: s\n"
+          "    shape: {hidden: 8, ffn: 8, heads: 1, kv_heads: 1, head_dim: 8}\n"
+          "    decode: [[1, 2, 3]]\n",
+          "measured_on 79" },
     };
     static const struct {
         const char *text, *facts;

@@ -1,6 +1,7 @@
 /* tessera profile: the file tessera.device/1. */
 #include "base/json.h"
 #include "cli/profile/profile.h"
+#include "plan/cost/device.h"
 #include "plan/cost/quantity.h"
 #include "quant/quantize.h"
 
@@ -164,6 +165,15 @@ static bool put_ends(FILE *f, const struct profile *p, const struct profile_mode
     return true;
 }
 
+/* "Tessera's own: cpu, NAME of the device", cut to what a profile may have. */
+static bool put_measured_on(FILE *f, const struct profile *p)
+{
+    char text[TSR_PLAN_KERNELS_TEXT];
+    (void)snprintf(text, sizeof text, "Tessera's own: %.16s, %.40s", p->o->backend,
+                   p->bench.device);
+    return put_string(f, text);
+}
+
 /* The entry of a kernel comes from the first model that has it. */
 static void put_kernels(FILE *f, const struct profile *p)
 {
@@ -186,6 +196,8 @@ static bool put_all(FILE *f, const struct profile *p, uint64_t memory)
     bool ok = put_string(f, p->o->name);
     (void)fprintf(f, "\nbackend: ");
     ok = put_string(f, p->o->backend) && ok;
+    (void)fprintf(f, "\nmeasured_on: ");
+    ok = put_measured_on(f, p) && ok;
     (void)
         fprintf(f,
                 "\nmemory: {total: %s, usable: 0.9, source: \"the backend; 0.9: assumed, for the "

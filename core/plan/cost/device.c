@@ -19,7 +19,7 @@ const char *tsr_plan_basis_name(enum tsr_basis b)
 /* ---- what the file may say --------------------------------------------------------------- */
 
 struct head {
-    const char                   *format, *name, *backend;
+    const char                   *format, *name, *backend, *measured_on;
     const struct tsr_config_node *memory, *bandwidth, *host, *overhead, *knots, *kernels, *layers,
         *ends, *codecs;
 };
@@ -46,6 +46,8 @@ static const struct tsr_option head_options[] = {
     PROFILE_TEXT(struct head, format, "\"" FORMAT "\"."),
     PROFILE_TEXT(struct head, name, "Name of the device, as clusters call it."),
     TSR_OPTION_STRING(struct head, backend, "", "Backend plugin that runs it; none: plans only."),
+    TSR_OPTION_STRING(struct head, measured_on, "",
+                      "Whose kernels the measured layers are of, and who measured them."),
     TSR_OPTION_NODE(struct head, memory, "What it holds."),
     TSR_OPTION_NODE(struct head, bandwidth, "How fast it reads its memory."),
     TSR_OPTION_NODE(struct head, host, "How fast it reads the host's memory."),
@@ -250,6 +252,7 @@ static void read_head(struct tsr_plan_profile_reading *r, const struct tsr_confi
         tsr_config_diag_error(r->d, &h.host->mark, NULL, "'peak' of 'host' must be more than 0");
     p->name = copy(r, h.name);
     p->backend = h.backend && *h.backend ? copy(r, h.backend) : NULL;
+    p->measured_on = h.measured_on ? h.measured_on : "";
     p->source_memory = copy(r, m.source);
     p->source_bandwidth = copy(r, b.source);
     read_knots(r, h.knots);
@@ -260,6 +263,13 @@ static void read_head(struct tsr_plan_profile_reading *r, const struct tsr_confi
     if (tsr_config_diag_errors(r->d) == r->before && p->n_kernels + p->n_points == 0)
         tsr_config_diag_error(r->d, &root->mark, "list 'kernels' with their roofline, or 'layers'",
                               "this device runs nothing");
+    const struct tsr_config_node *on = tsr_config_node_get(root, "measured_on");
+    if (tsr_config_diag_errors(r->d) == r->before && on && p->n_points + p->n_ends == 0)
+        tsr_config_diag_error(r->d, &on->mark, "leave it out of a roofline",
+                              "'measured_on' is of measured layers, and there are none");
+    else if (on && strlen(p->measured_on) >= TSR_PLAN_KERNELS_TEXT)
+        tsr_config_diag_error(r->d, &on->mark, NULL, "'measured_on' has more than %d characters",
+                              TSR_PLAN_KERNELS_TEXT - 1);
 }
 
 /* Takes doc. */
@@ -380,6 +390,8 @@ void tsr_plan_profile_kernels(const struct tsr_plan_profile *p, char text[TSR_PL
     const char *source = p->n_points ? p->points[0].source : p->n_ends ? p->ends[0].source : NULL;
     if (!source)
         (void)snprintf(text, TSR_PLAN_KERNELS_TEXT, "not measured");
+    else if (*p->measured_on)
+        (void)snprintf(text, TSR_PLAN_KERNELS_TEXT, "%s", p->measured_on);
     else if (strncmp(source, ours, strlen(ours)) == 0)
         (void)snprintf(text, TSR_PLAN_KERNELS_TEXT, "Tessera's own");
     else {

@@ -37,8 +37,8 @@ const struct tsr_plan_codec_speed *tsr_plan_profile_codec_of(const struct tsr_pl
 
 const char *tsr_plan_basis_name(enum tsr_basis b);
 
-/* On whose kernels the profile's times were measured: "Tessera's own", "others': LLM-PQ repository", or "not measured"
- * for a roofline. */
+/* On whose kernels the profile's times were measured: what the file says (`measured_on`), else by the source of its first
+ * point "Tessera's own" or "others': LLM-PQ repository"; "not measured" for a roofline. */
 #define TSR_PLAN_KERNELS_TEXT 80
 void tsr_plan_profile_kernels(const struct tsr_plan_profile *p, char text[TSR_PLAN_KERNELS_TEXT]);
 

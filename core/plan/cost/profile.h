@@ -63,18 +63,20 @@ struct tsr_plan_codec_speed {
 };
 
 struct tsr_plan_profile {
-    char    *name;                         /* "T4": owned */
-    char    *path;                         /* file; owned */
-    char    *backend;                      /* component that runs it, NULL: none of Tessera's;
+    char       *name;        /* "T4": owned */
+    char       *path;        /* file; owned */
+    char       *backend;     /* component that runs it, NULL: none of Tessera's;
                                             * owned */
-    uint64_t memory_bytes, reserved_bytes; /* total; taken by driver and runtime */
-    double   usable;                       /* share of the total that a plan may use, (0, 1] */
-    double   bandwidth;                    /* bytes/s */
-    double   host_bandwidth;               /* bytes/s of the host's memory; 0: not known */
-    double   overhead_ms[2];               /* by phase: of one layer, in addition to roofline
+    const char *measured_on; /* whose kernels `layers` and `ends` are of, and who measured them;
+                                            * in doc; "": not stated */
+    uint64_t    memory_bytes, reserved_bytes; /* total; taken by driver and runtime */
+    double      usable;                       /* share of the total that a plan may use, (0, 1] */
+    double      bandwidth;                    /* bytes/s */
+    double      host_bandwidth;               /* bytes/s of the host's memory; 0: not known */
+    double      overhead_ms[2];               /* by phase: of one layer, in addition to roofline
                                             * terms */
-    uint64_t paper_bytes;                  /* `accounting: paper`: the papers' table; 0: as total */
-    char    *source_memory, *source_bandwidth; /* owned by the doc */
+    uint64_t    paper_bytes; /* `accounting: paper`: the papers' table; 0: as total */
+    char       *source_memory, *source_bandwidth; /* owned by the doc */
     struct tsr_plan_kernel_speed *kernels;
     uint64_t                      n_kernels;
     struct tsr_plan_point        *points;
