@@ -31,4 +31,30 @@ ok "names the devices" grep -q '>V100</text>' "$WORK/run.svg"
 ok "in 80 columns" awk 'length > 80 { exit 1 }' "$WORK/out"
 fails "a picture in no folder" 2 'none/run.svg' plan --instance \
     "$PLANNER/example-steady.json" --solver uniform --gantt none/run.svg
+
+# a made-up profile with speeds of a codec: 128 rows of 256 numbers are a large message, 2 rows a small one
+mkdir -p "$WORK/devices"
+sed 's/^name:.*/name: coded/' "$ROOT/configs/devices/this-machine.yaml" >"$WORK/devices/coded.yaml"
+cat >>"$WORK/devices/coded.yaml" <<'YAML'
+codecs:
+  - {codec: "plain:dtype=bf16", encode: 1 MB/s, decode: 2 MB/s, source: made up}
+  - {codec: "plain:dtype=bf16", above: 8 KiB, encode: 4 MB/s, decode: 8 MB/s, source: made up}
+YAML
+cat >"$WORK/coded.yaml" <<'YAML'
+version: 1
+nodes:
+  - {name: a, devices: [{profile: coded}]}
+  - {name: b, devices: [{profile: coded}]}
+network: {bandwidth: 1 GB/s, latency: 1 ms}
+YAML
+run plan @demo --cluster coded.yaml --workload '{prompt: 128, generate: 8, batch: 8}' --use rtn --group 128 --bits '[4]' \
+    --use-all --prefill-mb 1 --decode-mb 2 --baselines none --simulate --json -o coded-plan.yaml
+ok "a plan over a slow codec, got $rc" test "$rc" = 0
+ok "its links take latency, wire and the codec at that size" json '
+    def near($a): . / $a - 1 | fabs < 1e-9;
+    .plan.stages[0] | (.send_prefill_ms | near(1 + 128 * 256 * (2 / 1e9 + 4 / 4e6 + 4 / 8e6) * 1e3)) and
+        (.send_decode_ms | near(1 + 2 * 256 * (2 / 1e9 + 4 / 1e6 + 4 / 2e6) * 1e3))' "$WORK/out"
+ok "and the simulator plays them so" json '(.simulation.barrier_ms / .plan.latency_ms - 1 | fabs) < 1e-9 and
+    (.simulation.links[0].prefill_ms / (8 * .plan.stages[0].send_prefill_ms) - 1 | fabs) < 1e-9 and
+    (.simulation.links[0].decode_ms / (4 * 7 * .plan.stages[0].send_decode_ms) - 1 | fabs) < 1e-9' "$WORK/out"
 finish

@@ -13,6 +13,8 @@ ok "its format" grep -qx 'format: tessera.device/1' "$WORK/here.yaml"
 ok "whose kernels it measured" grep -qE "^measured_on: \"Tessera's own: cpu, .+\"$" "$WORK/here.yaml"
 ok "kernels by the layouts that run" test "$(grep -c '  - kernel: \(bf16\|f16\|f32\|int4\)$' "$WORK/here.yaml")" = 4
 ok "every block has its source" test "$(grep -c 'source: ' "$WORK/here.yaml")" -ge 8
+ok "four codecs at three sizes" test "$(grep -c '^  - codec: ' "$WORK/here.yaml")" = 12
+ok "of which two are for larger messages" test "$(grep -cE '^    above: (64|1024) KiB$' "$WORK/here.yaml")" = 8
 ok "no part and no lock is left" test -z "$(find "$WORK" -name '.*.part' -o -name '.*.lock')"
 
 run profile --of "$WORK/here.yaml" --model @demo --scheme rtn:bits=4 --repeats 1 --positions 64 --sequences 4 \
@@ -41,6 +43,14 @@ for how in "--check 2" --fits; do
         .length == 7 and .object == \"kernals\" and (.hint | test(\"'kernels'\")))"
 done
 
+run profile -o "$WORK/codec.yaml" --model @demo --scheme original --quick --repeats 1 --rounds 1 --positions 32 \
+    --sequences 1 --codec mx:element=fp4_e2m1 --times "$WORK/times"
+ok "one codec, got $rc" test "$rc" = 0
+ok "with its options" test "$(grep -c '^  - codec: "mx:element=fp4_e2m1"$' "$WORK/codec.yaml")" = 3
+ok "its rates are those of --times" bash -c 'jq -r "select(.time_of == \"codec\") | .encode, .decode" "$1" |
+    awk "{ n += \$1 > 0 } END { exit n != 6 }"' _ "$WORK/times"
+fails "an unknown codec" 2 nonsense profile -o "$WORK/none.yaml" --model @demo --scheme original --quick --repeats 1 \
+    --rounds 1 --positions 32 --sequences 1 --codec nonsense
 fails "an unknown scheme" 2 nonsense profile -o "$WORK/none.yaml" --model @demo --scheme nonsense
 run profile -o "$WORK/none.yaml" --model /nowhere
 ok "a model that is not there" test "$rc" = 2

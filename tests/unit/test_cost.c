@@ -119,8 +119,8 @@ static void links(void **state)
     assert_true(two);
     assert_true(fabs(ms - (0.01 + 6 * 32 * 1792.0 * 4 / 12e9 * 1e3)) < 1e-12);
     /* a codec's speed on the devices: 4 bytes of each number through it, then the wire's 2, then through it again */
-    struct tsr_plan_codec_speed speed[] = { { "plain", 1e9, 2e9, "s" },
-                                            { "plain:dtype=bf16", 8e9, 16e9, "s" } };
+    struct tsr_plan_codec_speed speed[] = { { "plain", 1e9, 2e9, "s", 0 },
+                                            { "plain:dtype=bf16", 8e9, 16e9, "s", 0 } };
     struct tsr_plan_profile     from = *four.profile, to = *v100.profile;
     struct tsr_plan_mesh        x = t4, y = v100;
     struct tsr_plan_wire        half;
@@ -147,6 +147,30 @@ static void links(void **state)
                      TSR_OK);
     assert_true(fabs(ms - (0.02 + 4096.0 * 7168 * (2 / 1e11 + 4 / 8e9 + 4 / 2e9) * 1e3)) < 1e-9);
     y.tp = 1;
+    /* larger messages have entries of their own: 16 KiB, 1 MiB and 2 MiB of F32 */
+    struct tsr_plan_codec_speed sized[] = { { "plain:dtype=bf16", 4e9, 4e9, "s", 1 << 20 },
+                                            { "plain", 1e9, 1e9, "s", 0 },
+                                            { "plain:dtype=bf16", 8e9, 8e9, "s", 0 },
+                                            { "plain:dtype=bf16", 2e9, 2e9, "s", 2 << 20 } };
+    static const uint64_t       tokens[] = { 1, 64, 65, 128, 129 };
+    static const double         rate[] = { 8e9, 8e9, 4e9, 4e9, 2e9 };
+    from.codecs = to.codecs = sized;
+    from.n_codecs = to.n_codecs = 4;
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(tsr_plan_latency_link(c, &x, &y, TSR_PLAN_DECODE, &half, tokens[i], 4096,
+                                               &ms, &e.err),
+                         TSR_OK);
+        assert_true(fabs(ms - (0.02 + (double)tokens[i] * 4096 * (2 / 1e11 + 8 / rate[i]) * 1e3)) <
+                    1e-9);
+    }
+    /* without an entry for small messages they take the smallest */
+    assert_true(tsr_plan_profile_codec_of(&from, "plain:dtype=f16", 16)->encode == 1e9);
+    from.n_codecs = 1;
+    assert_true(tsr_plan_profile_codec_of(&from, "plain:dtype=bf16", 16)->encode == 4e9);
+    assert_null(tsr_plan_profile_codec_of(&from, "mx", 16));
+    from.codecs = to.codecs = speed;
+    from.n_codecs = 2;
+    to.n_codecs = 1;
     /* all-gather of two ranks: one encodes what the other adds, with one piece */
     assert_int_equal(tsr_plan_latency_collective(&x, TSR_PLAN_DECODE, &half, 1, 7168, &ms, &two,
                                                  &e.err),

@@ -318,6 +318,15 @@ static void bad_files(void **state)
           "bandwidth: {peak: 3 GB/s, source: s}\ncodecs:\n"
           "  - {codec: mx, encode: 1 GB, decode: 1 GB/s, source: s}\n",
           "encode" },
+        { "format: tessera.device/1\nname: x\nmemory: {total: 1 GB, source: s}\n"
+          "bandwidth: {peak: 3 GB/s, source: s}\ncodecs:\n"
+          "  - {codec: mx, encode: 1 GB/s, decode: 1 GB/s, above: 1 MiB, source: s}\n"
+          "  - {codec: mx, encode: 2 GB/s, decode: 1 GB/s, above: 1 MiB, source: s}\n",
+          "mx twice" },
+        { "format: tessera.device/1\nname: x\nmemory: {total: 1 GB, source: s}\n"
+          "bandwidth: {peak: 3 GB/s, source: s}\ncodecs:\n"
+          "  - {codec: mx, encode: 1 GB/s, decode: 1 GB/s, above: 1 MB/s, source: s}\n",
+          "above" },
         { "format: tessera.device/1\nname: x\nmeasured_on: a paper's\nmemory: {total: 1 GB, "
           "source: s}\n"
           "bandwidth: {peak: 3 GB/s, source: s}\nkernels:\n"

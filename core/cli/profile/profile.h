@@ -13,7 +13,7 @@
 
 struct profile_options {
     const char            *output, *of, *name, *backend, *transport, *times;
-    struct tsr_cli_strings model, scheme;
+    struct tsr_cli_strings model, scheme, codec;
     int64_t                repeats, rounds, positions, sequences, check, seed, ranks;
     int32_t                quick, links, fits;
 };
@@ -56,6 +56,12 @@ struct profile_end {
     uint64_t tokens;
     double   ms, spread;
 };
+/* A codec at one size of message, bytes/s of F32 rows. */
+struct profile_codec {
+    const char *text;         /* "plain:dtype=bf16" */
+    uint64_t    bytes, above; /* of the message; the entry is for messages above that */
+    double      encode, decode;
+};
 /* The layers of one form in a model. */
 struct profile_model {
     const char                *path;  /* as the user gave it */
@@ -77,7 +83,9 @@ struct profile {
     const char *const            *texts; /* schemes */
     uint64_t                      n_schemes;
     struct profile_model         *models;
-    uint64_t                      n_models;            /* forms of all models */
+    uint64_t                      n_models; /* forms of all models */
+    struct profile_codec         *codecs;
+    uint64_t                      n_codecs;
     double                        bandwidth, fma, dot; /* medians of the probes */
     double                       *probes;              /* every read probe that was taken */
     uint64_t                      n_probes, cap_probes;
@@ -123,6 +131,11 @@ tsr_status profile_times_point(struct profile *p, const struct profile_model *m,
 tsr_status profile_times_end(struct profile *p, const struct profile_model *m,
                              const struct profile_end *at, const double *ms, uint64_t n,
                              struct tsr_err *err);
+tsr_status profile_times_codec(struct profile *p, const struct profile_codec *c,
+                               struct tsr_err *err);
+/* Measures the codecs of --codec, at the sizes of messages that links and sums have; into p->codecs, which the caller
+ * frees.  TSR_E_INPUT for a codec that does not exist or needs a calibration. */
+tsr_status profile_codecs(struct profile *p, struct tsr_err *err);
 /* The file tessera.device/1 as text; fresh memory. */
 tsr_status profile_text(const struct profile *p, char **text, size_t *len, struct tsr_err *err);
 /* --links: measures every pair of ranks, prints them and writes a cluster file. */

@@ -64,6 +64,18 @@ tsr_status profile_times_point(struct profile *p, const struct profile_model *m,
     return put_line(p, j, err);
 }
 
+tsr_status profile_times_codec(struct profile *p, const struct profile_codec *c,
+                               struct tsr_err *err)
+{
+    if (!p->times.file)
+        return TSR_OK;
+    return put_line(p,
+                    json_pack("{s:s, s:s, s:I, s:f, s:f}", "time_of", "codec", "codec", c->text,
+                              "message", (json_int_t)c->bytes, "encode", c->encode, "decode",
+                              c->decode),
+                    err);
+}
+
 tsr_status profile_times_end(struct profile *p, const struct profile_model *m,
                              const struct profile_end *at, const double *ms, uint64_t n,
                              struct tsr_err *err)

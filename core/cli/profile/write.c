@@ -187,6 +187,27 @@ static void put_kernels(FILE *f, const struct profile *p)
     }
 }
 
+static bool put_codecs(FILE *f, const struct profile *p)
+{
+    bool ok = true;
+    (void)fprintf(f, "codecs:\n");
+    for (uint64_t i = 0; i < p->n_codecs; i++) {
+        const struct profile_codec *c = &p->codecs[i];
+        char                        a[TSR_PLAN_QUANTITY_TEXT], b[TSR_PLAN_QUANTITY_TEXT];
+        (void)fprintf(f, "  - codec: ");
+        ok = put_string(f, c->text) && ok;
+        if (c->above)
+            (void)fprintf(f, "\n    above: %llu KiB", (unsigned long long)(c->above >> 10));
+        (void)fprintf(f,
+                      "\n    encode: %s\n    decode: %s\n    source: \"tessera profile " TSR_VERSION
+                      ", the fastest of %lld: messages of %llu KiB\"\n",
+                      tsr_plan_quantity_text(c->encode, TSR_PLAN_QUANTITY_RATE, a, sizeof a),
+                      tsr_plan_quantity_text(c->decode, TSR_PLAN_QUANTITY_RATE, b, sizeof b),
+                      (long long)p->o->repeats * 8, (unsigned long long)(c->bytes >> 10));
+    }
+    return ok;
+}
+
 static bool put_all(FILE *f, const struct profile *p, uint64_t memory)
 {
     char a[TSR_PLAN_QUANTITY_TEXT], b[TSR_PLAN_QUANTITY_TEXT];
@@ -213,6 +234,7 @@ static bool put_all(FILE *f, const struct profile *p, uint64_t memory)
     (void)fprintf(f, "ends:\n");
     for (uint64_t i = 0; i < p->n_models; i++)
         ok = (p->models[i].again || put_ends(f, p, &p->models[i])) && ok;
+    ok = put_codecs(f, p) && ok;
     return ok;
 }
 

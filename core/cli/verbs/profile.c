@@ -25,6 +25,10 @@ static const struct tsr_option options[] = {
         S, scheme, "PLUGIN[:key=value,...]",
         "how layers are packed, or 'original'; none: original, rtn at 8, 4 and 3 bits "
         "and LLM.int8"),
+    TSR_OPTION_REPEAT(
+        S, codec, "PLUGIN[:key=value,...]",
+        "codec of links and sums whose speed is measured, too; none: plain, plain:dtype=bf16, mx "
+        "and int4_channel"),
     TSR_OPTION_BOOL(S, links, 0,
                     "measure latency and bandwidth of every pair of ranks instead; -o writes a "
                     "cluster file"),
@@ -128,6 +132,7 @@ static void close_all(struct profile *p)
     }
     tsr_writer_abort(&p->times);
     free(p->models);
+    free(p->codecs);
     free(p->probes);
     bench_close(&p->bench);
 }
@@ -216,6 +221,8 @@ static tsr_status write_one(struct profile *p, struct tsr_plan_profile **dev, st
     struct tsr_writer w;
     TSR_TRY(tsr_writer_open(&w, p->o->output, err)); /* before minutes of measuring */
     tsr_status st = prepare(p, err);
+    if (st == TSR_OK)
+        st = profile_codecs(p, err);
     if (st == TSR_OK)
         st = probe(p, BENCH_FMA, &p->fma, err);
     if (st == TSR_OK)

@@ -30,10 +30,11 @@ bool tsr_plan_profile_runs(const struct tsr_plan_profile *p, const char *kernel)
  * elements), then of the nearest bit width, the wider of two. NULL where it has none. Valid as long as the profile. */
 const char *tsr_plan_profile_closest(const struct tsr_plan_profile *p, const char *kernel);
 
-/* How fast a codec is on the device: the entry with these options, else the one of the codec's name; NULL: not known.
- * Valid as long as the profile. */
+/* How fast a codec is on the device for messages of that many bytes of F32 rows: of the entries with these options, else of
+ * those of the codec's name, the one with the largest `above` below the message, else the smallest.  NULL: not known.  Valid as long as the
+ * profile. */
 const struct tsr_plan_codec_speed *tsr_plan_profile_codec_of(const struct tsr_plan_profile *p,
-                                                             const char                    *text);
+                                                             const char *text, double bytes);
 
 const char *tsr_plan_basis_name(enum tsr_basis b);
 

@@ -99,11 +99,15 @@ tsr_status tsr_plan_latency_head(const struct tsr_plan_latency_job *j,
 
 /* ---- links ------------------------------------------------------------------------------------- */
 
-/* Seconds a number that the codec of a wire takes on the mesh's device; 0: the profile does not say, or no codec. */
-static struct tsr_comm_speed coding(const struct tsr_plan_mesh *m, const struct tsr_plan_wire *w)
+/* Seconds a number that the codec of a wire takes on the mesh's device for a message of so many; 0: the profile does not
+ * say, or no codec. */
+static struct tsr_comm_speed coding(const struct tsr_plan_mesh *m, const struct tsr_plan_wire *w,
+                                    double numbers)
 {
     const struct tsr_plan_codec_speed *s =
-        w && w->text && m->profile ? tsr_plan_profile_codec_of(m->profile, w->text) : NULL;
+        w && w->text && m->profile
+            ? tsr_plan_profile_codec_of(m->profile, w->text, numbers * sizeof(float))
+            : NULL;
     return s ? (struct tsr_comm_speed){ sizeof(float) / s->encode, sizeof(float) / s->decode }
              : (struct tsr_comm_speed){ 0, 0 };
 }
@@ -119,8 +123,8 @@ static tsr_status transfer(const struct tsr_plan_cluster *c, const struct tsr_pl
     double sent =
         tsr_plan_link_ms(tsr_plan_cluster_link(c, from->node, to->node, phase), (double)bytes);
     double numbers = (double)rows * (double)cols;
-    *ms = copies * (1e3 * numbers * coding(from, w).encode + sent) +
-          1e3 * numbers * coding(to, w).decode;
+    *ms = copies * (1e3 * numbers * coding(from, w, numbers).encode + sent) +
+          1e3 * numbers * coding(to, w, numbers).decode;
     return TSR_OK;
 }
 
@@ -157,7 +161,7 @@ tsr_status tsr_plan_latency_collective(const struct tsr_plan_mesh *m, enum tsr_p
     static const struct tsr_codec_v1 sizes = { .wire_bytes = size_of };
     const struct tsr_plan_link      *l = &m->inside[phase];
     const struct tsr_comm_path       path = { l->alpha_ms * 1e-3, l->rate };
-    const struct tsr_comm_speed      speed = coding(m, w);
+    struct tsr_comm_speed            speed;
     void                            *self[2 * TSR_COMM_MAX_RANKS];
     double                           s[2];
     *two_step = false;
@@ -177,6 +181,9 @@ tsr_status tsr_plan_latency_collective(const struct tsr_plan_mesh *m, enum tsr_p
     for (int i = 0; i < 2; i++) {
         c.algorithm = i ? TSR_COMM_TWO_STEP : TSR_COMM_ALL_GATHER;
         c.piece = tsr_comm_piece(c.algorithm, m->tp);
+        /* a message is a piece, or a rank's slice of one */
+        double numbers = (double)tsr_comm_piece_rows(&c, rows, cols) * (double)cols;
+        speed = coding(m, w, c.algorithm == TSR_COMM_TWO_STEP ? numbers / m->tp : numbers);
         TSR_TRY(tsr_comm_predict(&c, &speed, &path, rows, cols, &s[i], err));
     }
     *two_step = s[1] < s[0];

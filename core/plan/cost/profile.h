@@ -60,6 +60,7 @@ struct tsr_plan_codec_speed {
     const char *codec; /* "mx:element=fp4_e2m1", or "mx" for all options without an entry */
     double      encode, decode;
     const char *source;
+    uint64_t    above; /* this entry is for messages of more bytes of F32 rows than that */
 };
 
 struct tsr_plan_profile {
