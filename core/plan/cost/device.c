@@ -383,22 +383,3 @@ const char *tsr_plan_profile_closest(const struct tsr_plan_profile *p, const cha
     }
     return best;
 }
-
-void tsr_plan_profile_kernels(const struct tsr_plan_profile *p, char text[TSR_PLAN_KERNELS_TEXT])
-{
-    static const char ours[] = "tessera profile"; /* cli/profile writes it */
-    const char *source = p->n_points ? p->points[0].source : p->n_ends ? p->ends[0].source : NULL;
-    if (!source)
-        (void)snprintf(text, TSR_PLAN_KERNELS_TEXT, "not measured");
-    else if (*p->measured_on)
-        (void)snprintf(text, TSR_PLAN_KERNELS_TEXT, "%s", p->measured_on);
-    else if (strncmp(source, ours, strlen(ours)) == 0)
-        (void)snprintf(text, TSR_PLAN_KERNELS_TEXT, "Tessera's own");
-    else {
-        size_t n = strcspn(source, ",;(");
-        while (n && source[n - 1] == ' ')
-            n--;
-        (void)snprintf(text, TSR_PLAN_KERNELS_TEXT, "others': %.*s", (int)(n < 64 ? n : 64),
-                       source);
-    }
-}

@@ -1,6 +1,7 @@
-/* What the readers of a device profile's parts share. */
+/* What the readers of a device profile's parts share, and whose kernels it says they are. */
 #include "plan/cost/device_internal.h"
 
+#include <stdio.h>
 #include <string.h>
 
 void tsr_plan_profile_fill(struct tsr_plan_profile_reading *r, const struct tsr_option *o,
@@ -42,4 +43,23 @@ bool tsr_plan_profile_kernel_name(struct tsr_plan_profile_reading *r,
         tsr_config_diag_error(r->d, &n->mark, NULL, "'kernel' must have 1 to %d characters",
                               TSR_PLAN_KERNEL_TEXT - 1);
     return false;
+}
+
+void tsr_plan_profile_kernels(const struct tsr_plan_profile *p, char text[TSR_PLAN_KERNELS_TEXT])
+{
+    static const char ours[] = "tessera profile"; /* cli/profile writes it */
+    const char *source = p->n_points ? p->points[0].source : p->n_ends ? p->ends[0].source : NULL;
+    if (!source)
+        (void)snprintf(text, TSR_PLAN_KERNELS_TEXT, "not measured");
+    else if (*p->measured_on)
+        (void)snprintf(text, TSR_PLAN_KERNELS_TEXT, "%s", p->measured_on);
+    else if (strncmp(source, ours, strlen(ours)) == 0)
+        (void)snprintf(text, TSR_PLAN_KERNELS_TEXT, "Tessera's own");
+    else {
+        size_t n = strcspn(source, ",;(");
+        while (n && source[n - 1] == ' ')
+            n--;
+        (void)snprintf(text, TSR_PLAN_KERNELS_TEXT, "others': %.*s", (int)(n < 64 ? n : 64),
+                       source);
+    }
 }
