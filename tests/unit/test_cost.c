@@ -378,6 +378,57 @@ static void kernels_by_tokens(void **state)
     tsr_config_diag_destroy(d);
 }
 
+/* One layout, two kernels: W8A8 for who quantizes inputs, too, and products in F16 for the weights of `gptq` alone. */
+static void kernels_by_scheme(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "format: tessera.device/1\nname: made\nmemory: {total: 1 GB, source: s}\n"
+        "bandwidth: {peak: 100 GB/s, source: s}\nkernels:\n"
+        "  - {kernel: int8, ops: 10 TOP/s, prefill: {compute: 1, read: 1},\n"
+        "     decode: {compute: 1, read: 1}, bytes_per_weight: 1, source: s}\n"
+        "  - {kernel: gptq/int8, ops: 1 TFLOP/s, prefill: {compute: 1, read: 1},\n"
+        "     decode: {compute: 1, read: 0.5}, bytes_per_weight: 1, source: s}\n"
+        "  - {kernel: gptq/int4, ops: 1 TFLOP/s, prefill: {compute: 1, read: 1},\n"
+        "     decode: {compute: 1, read: 0.25}, bytes_per_weight: 1, source: s}\n";
+    static const char *const   texts[] = { "int8", "rtn:bits=8", "gptq:bits=8", "gptq:bits=4",
+                                           "rtn:bits=4" };
+    static const double        share[] = { 1, 1, 0.5, 0.25, 0 }; /* 0: no kernel */
+    struct tsr_errbuf          e = TSR_ERRBUF(e);
+    struct tsr_diag           *d = NULL;
+    struct tsr_plan_profile   *p = NULL;
+    struct tsr_plan_shape     *s = shape(llama_70b);
+    struct tsr_plan_candidates q;
+    struct tsr_plan_time       one, two;
+    double                     W = (double)tsr_plan_shape_weights(s, 0);
+    assert_int_equal(tsr_config_diag_create(&d, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_profile_parse(&p, "d.yaml", text, sizeof text - 1, d, &e.err),
+                     TSR_OK);
+    print(d);
+    assert_non_null(p);
+    assert_int_equal(tsr_plan_candidates_open(&q, reg, s, texts, 5, &e.err), TSR_OK);
+    struct tsr_plan_mesh        m = { .profile = p, .tp = 1 };
+    struct tsr_plan_latency_job j = { .shape = s };
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(tsr_plan_latency_layer(&j, &m, 0, &q.v[i], TSR_PLAN_DECODE, 1, 1, 1, &one,
+                                                &e.err),
+                         TSR_OK);
+        assert_int_equal(tsr_plan_latency_layer(&j, &m, 0, &q.v[i], TSR_PLAN_DECODE, 1, 1, 0, &two,
+                                                &e.err),
+                         TSR_OK);
+        if (share[i] > 0) { /* less the reading of one position's keys and values */
+            double left = two.ms - (one.ms - two.ms);
+            assert_true(fabs(left / (1e3 * W / 100e9 / share[i]) - 1) < 1e-6);
+        } else {
+            assert_true(isnan(one.ms));
+        }
+    }
+    tsr_plan_candidates_close(&q);
+    tsr_plan_profile_destroy(p);
+    tsr_plan_shape_destroy(s);
+    tsr_config_diag_destroy(d);
+}
+
 /* Times that are made of the features are found again, also where no point is. */
 static void regression(void **state)
 {
@@ -481,11 +532,13 @@ static void busiest_rank(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shapes),      cmocka_unit_test(shape_of_demo),
-        cmocka_unit_test(links),       cmocka_unit_test(latencies),
-        cmocka_unit_test(regression),  cmocka_unit_test(kernels_by_tokens),
-        cmocka_unit_test(busiest_rank)
-    };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(shapes),
+                                        cmocka_unit_test(shape_of_demo),
+                                        cmocka_unit_test(links),
+                                        cmocka_unit_test(latencies),
+                                        cmocka_unit_test(regression),
+                                        cmocka_unit_test(kernels_by_tokens),
+                                        cmocka_unit_test(kernels_by_scheme),
+                                        cmocka_unit_test(busiest_rank) };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

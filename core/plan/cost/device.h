@@ -26,6 +26,10 @@ tsr_status tsr_plan_profile_find(char **path, const char *name, const char *besi
 
 /* True where the device runs the kernel: it has a roofline or a point for it. */
 bool tsr_plan_profile_runs(const struct tsr_plan_profile *p, const char *kernel);
+/* A layout's kernel as a scheme runs it on the device: "gptq/int8" where the profile has such an entry or points, else the
+ * kernel itself.  scheme: the quantizer's name, or NULL.  [any] */
+void tsr_plan_profile_scheme_kernel(const struct tsr_plan_profile *p, const char *scheme,
+                                    char kernel[TSR_PLAN_KERNEL_TEXT]);
 /* The kernel of the profile that is most like one that it does not have: of the same sort (floats, integers, tables, MX
  * elements), then of the nearest bit width, the wider of two. NULL where it has none. Valid as long as the profile. */
 const char *tsr_plan_profile_closest(const struct tsr_plan_profile *p, const char *kernel);

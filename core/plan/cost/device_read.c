@@ -1,4 +1,4 @@
-/* What the readers of a device profile's parts share, and whose kernels it says they are. */
+/* What the readers of a device profile's parts share, whose kernels it says they are, and whose a scheme takes. */
 #include "plan/cost/device_internal.h"
 
 #include <stdio.h>
@@ -43,6 +43,15 @@ bool tsr_plan_profile_kernel_name(struct tsr_plan_profile_reading *r,
         tsr_config_diag_error(r->d, &n->mark, NULL, "'kernel' must have 1 to %d characters",
                               TSR_PLAN_KERNEL_TEXT - 1);
     return false;
+}
+
+void tsr_plan_profile_scheme_kernel(const struct tsr_plan_profile *p, const char *scheme,
+                                    char kernel[TSR_PLAN_KERNEL_TEXT])
+{
+    char own[TSR_PLAN_KERNEL_TEXT];
+    int  n = snprintf(own, sizeof own, "%s/%s", scheme ? scheme : "", kernel);
+    if (scheme && n > 0 && n < (int)sizeof own && tsr_plan_profile_runs(p, own))
+        memcpy(kernel, own, (size_t)n + 1);
 }
 
 void tsr_plan_profile_kernels(const struct tsr_plan_profile *p, char text[TSR_PLAN_KERNELS_TEXT])

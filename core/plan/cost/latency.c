@@ -253,6 +253,7 @@ static tsr_status part_of(const struct tsr_plan_latency_job *j, const struct tsr
     if (!any(some, j->shape, cls))
         return TSR_OK;
     TSR_TRY(tsr_plan_part_kernel(some->part, j->shape, cls, kernel, err));
+    tsr_plan_profile_scheme_kernel(p, some->part->c->scheme, kernel);
     if (!tsr_plan_profile_runs(p, kernel)) {
         add(sum, &out);
         return TSR_OK;

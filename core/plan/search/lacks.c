@@ -43,6 +43,7 @@ static tsr_status in_class(struct lacks *z, const struct tsr_plan_problem *p,
         if (!tsr_plan_part_at(c, p->shape, cls, k, &part))
             continue;
         TSR_TRY(tsr_plan_part_kernel(&part, p->shape, cls, kernel, z->err));
+        tsr_plan_profile_scheme_kernel(profile, part.c->scheme, kernel);
         if (!tsr_plan_profile_runs(profile, kernel))
             TSR_TRY(note(z, profile, kernel));
     }
