@@ -1,5 +1,6 @@
 #include "batch/request.h"
 
+#include "batch/format.h"
 #include "batch/messages.h"
 
 #include "base/json.h"
@@ -32,15 +33,14 @@ static bool known(const char *key, bool chat)
                                         "allow_special",
                                         "presence_penalty",
                                         "frequency_penalty",
-                                        "logit_bias" };
+                                        "logit_bias",
+                                        "response_format" };
     static const char *const text[] = { "prompt", "best_of", "echo", "suffix",
                                         "add_special_tokens" };
-    static const char *const talk[] = {
-        "messages", "top_logprobs", "max_completion_tokens", "response_format",
-        "tools",    "tool_choice",  "chat_template_kwargs"
-    };
-    const char *const *own = chat ? talk : text;
-    size_t             n = chat ? sizeof talk / sizeof *talk : sizeof text / sizeof *text;
+    static const char *const talk[] = { "messages", "top_logprobs", "max_completion_tokens",
+                                        "tools",    "tool_choice",  "chat_template_kwargs" };
+    const char *const       *own = chat ? talk : text;
+    size_t                   n = chat ? sizeof talk / sizeof *talk : sizeof text / sizeof *text;
     for (size_t i = 0; i < sizeof both / sizeof *both; i++)
         if (strcmp(key, both[i]) == 0)
             return true;
@@ -69,10 +69,6 @@ static tsr_status check_plain(const json_t *body, struct tsr_err *err)
         if (v && !json_is_null(v) && !(json_is_object(v) && json_object_size(v) == 0))
             return tsr_fail(err, TSR_E_INPUT, "\"%s\" is not supported", none[i]);
     }
-    const json_t *f = json_object_get(body, "response_format");
-    const char   *type = tsr_json_word(json_object_get(f, "type"));
-    if (f && !json_is_null(f) && !(type && strcmp(type, "text") == 0))
-        return tsr_fail(err, TSR_E_INPUT, "\"response_format\" can only be {\"type\": \"text\"}");
     return TSR_OK;
 }
 
@@ -313,6 +309,7 @@ static tsr_status parse_body(struct tsr_batch_request *r, const json_t *body, ui
     TSR_TRY(r->chat ? read_messages(r, body, special, d, err)
                     : read_prompt(r, body, special, d, err));
     r->q.tokenizer = d->tokenizer;
+    TSR_TRY(tsr_batch_format_read(&r->q.samplers, d->samplers, d->maker, body, err));
     TSR_TRY(check_choices(r, d, err));
     r->q = tsr_batch_request_choice(r, 0);
     return TSR_OK;
@@ -373,5 +370,6 @@ void tsr_batch_request_free(struct tsr_batch_request *r)
 {
     json_decref(r->root);
     tsr_batch_prompts_free(&r->prompts);
+    tsr_engine_samplers_drop(r->q.samplers);
     memset(r, 0, sizeof *r);
 }

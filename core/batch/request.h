@@ -10,6 +10,7 @@
 #define TSR_BATCH_REQUEST_H
 
 #include "batch/prompt.h"
+#include "engine/sampler.h"
 #include "engine/serve.h"
 #include "tokenizer/chat.h"
 
@@ -17,15 +18,17 @@
 
 /* What all lines share. */
 struct tsr_batch_request_defaults {
-    uint64_t                      max_tokens;
-    struct tsr_engine_sampling    sampling; /* seed: of records without their own */
-    bool                          allow_special, ignore_eos;
-    bool                          streams; /* "stream": true is possible */
-    uint64_t                      context;
-    const struct tsr_tokenizer   *tokenizer; /* NULL: prompts are lists of ids */
-    const struct tsr_chat        *chat;      /* NULL: chat lines are refused with why_no_chat */
-    const char                   *why_no_chat;
-    const struct tsr_engine_pass *pass; /* NULL: limits of the model are not checked */
+    uint64_t                         max_tokens;
+    struct tsr_engine_sampling       sampling; /* seed: of records without their own */
+    struct tsr_engine_samplers      *samplers; /* of every request, before its draw; NULL: none */
+    struct tsr_engine_sampler_maker *maker;    /* for "response_format"; NULL: it is refused */
+    bool                             allow_special, ignore_eos;
+    bool                             streams; /* "stream": true is possible */
+    uint64_t                         context;
+    const struct tsr_tokenizer      *tokenizer; /* NULL: prompts are lists of ids */
+    const struct tsr_chat           *chat;      /* NULL: chat lines are refused with why_no_chat */
+    const char                      *why_no_chat;
+    const struct tsr_engine_pass    *pass; /* NULL: limits of the model are not checked */
 };
 
 #define TSR_MAX_STOPS 16u

@@ -243,14 +243,16 @@ tsr_status tsr_engine_sample(const float *logits, uint64_t vocab,
 /* Temperature, top_p, min_p and repetition_penalty in range, or TSR_E_CONFIG.  [any] */
 tsr_status tsr_engine_sampling_check(const struct tsr_engine_sampling *s, struct tsr_err *err);
 
+struct tsr_engine_samplers;
 /* One request of tsr_engine_generate(). */
 struct tsr_engine_request {
-    const uint32_t            *prompt;
-    uint64_t                   n_prompt;
-    uint64_t                   max_tokens;
-    bool                       ignore_eos;
-    uint64_t                   record; /* number for the random stream */
-    struct tsr_engine_sampling sampling;
+    const uint32_t             *prompt;
+    uint64_t                    n_prompt;
+    uint64_t                    max_tokens;
+    bool                        ignore_eos;
+    uint64_t                    record; /* number for the random stream */
+    struct tsr_engine_sampling  sampling;
+    struct tsr_engine_samplers *samplers; /* before the draw (engine/sampler.h); NULL: none */
     /* Called for each new token; a non-OK status stops this request.  May be NULL. */
     tsr_status (*on_token)(void *ctx, uint64_t request, uint32_t id);
     void *ctx;

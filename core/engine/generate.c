@@ -28,7 +28,8 @@ static struct tsr_engine_serve_request request(const struct tsr_engine_request *
                                               .max_tokens = q->max_tokens,
                                               .ignore_eos = q->ignore_eos,
                                               .record = q->record,
-                                              .sampling = q->sampling };
+                                              .sampling = q->sampling,
+                                              .samplers = q->samplers };
 }
 
 static tsr_status run_all(struct tsr_server *s, struct tsr_engine_request *reqs, uint64_t n,

@@ -1,7 +1,7 @@
 /* The next token from logits.  Order of the steps: repetition penalty, temperature, top-k, top-p,
  * min-p, one draw.  All weights are doubles; candidates are sorted by descending logit, ties by ascending
  * id, so that the choice is the same on every machine. */
-#include "engine/engine.h"
+#include "engine/sampler.h"
 
 #include "base/mem.h"
 #include "base/rng.h"
@@ -94,7 +94,10 @@ static uint32_t draw(struct candidate *c, uint64_t vocab, double sum,
     double                  target = u * sum;
     mass = 0;
     for (uint64_t i = 0; i < keep; i++) {
-        b = i < taken ? &c[vocab - 1 - i] : pop(c, &left);
+        const struct candidate *next = i < taken ? &c[vocab - 1 - i] : pop(c, &left);
+        if (b && isinf(next->logit)) /* excluded; mass may miss target by a rounding */
+            break;
+        b = next;
         mass += b->weight;
         if (mass > target)
             break;
@@ -144,24 +147,96 @@ static uint32_t choose(const float *logits, uint64_t vocab, const struct tsr_eng
     return draw(c, vocab, sum, s, u);
 }
 
+/* ---- tessera.sampler/1 ------------------------------------------------------------------------- */
+
+static tsr_status create(const struct tsr_host *host, const void *opts, void **self,
+                         struct tsr_err *err)
+{
+    (void)host;
+    TSR_TRY(tsr_engine_sampling_check(opts, err));
+    *self = (void *)(uintptr_t)opts;
+    return TSR_OK;
+}
+
+static void destroy(void *self)
+{
+    (void)self; /* the caller's options */
+}
+
+static tsr_status sizes(const void *self, uint64_t vocab, struct tsr_sampler_sizes *s,
+                        struct tsr_err *err)
+{
+    (void)self;
+    if (vocab == 0 || vocab > UINT32_MAX)
+        return tsr_fail(err, TSR_E_INVAL, "sampling from a vocabulary of %llu",
+                        (unsigned long long)vocab);
+    s->scratch_bytes = vocab * sizeof(struct candidate);
+    return TSR_OK;
+}
+
+static tsr_status start(const void *self, void *state, struct tsr_err *err)
+{
+    (void)self;
+    (void)state;
+    (void)err;
+    return TSR_OK;
+}
+
+static tsr_status sample(const void *self, const struct tsr_sampler_job *job, uint32_t *token,
+                         struct tsr_err *err)
+{
+    const struct tsr_engine_sampling *s = self;
+    (void)err;
+    *token = s->temperature == 0 && s->repetition_penalty == 1
+                 ? best_id(job->logits, job->vocab)
+                 : choose(job->logits, job->vocab, s, job->history, job->n_history, job->uniform,
+                          job->scratch);
+    return TSR_OK;
+}
+
+static tsr_status accept(const void *self, void *state, uint32_t token, struct tsr_err *err)
+{
+    (void)self;
+    (void)state;
+    (void)token;
+    (void)err;
+    return TSR_OK;
+}
+
+const struct tsr_sampler_v1 tsr_engine_draw = {
+    .struct_size = sizeof tsr_engine_draw,
+    .create = create,
+    .destroy = destroy,
+    .sizes = sizes,
+    .start = start,
+    .sample = sample,
+    .accept = accept,
+};
+
 tsr_status tsr_engine_sample(const float *logits, uint64_t vocab,
                              const struct tsr_engine_sampling *s, const uint32_t *history,
                              uint64_t n_history, uint64_t record, uint64_t index, void *scratch,
                              uint32_t *id, struct tsr_err *err)
 {
-    if (vocab == 0 || vocab > UINT32_MAX)
-        return tsr_fail(err, TSR_E_INVAL, "sampling from a vocabulary of %llu",
-                        (unsigned long long)vocab);
+    struct tsr_sampler_sizes bytes = { .struct_size = sizeof bytes };
+    struct tsr_sampler_job   job = { .struct_size = sizeof job,
+                                     .vocab = vocab,
+                                     .logits =
+                                         (float *)(uintptr_t)logits, /* sample() only reads them */
+                                     .history = history,
+                                     .n_history = n_history,
+                                     .seed = s->seed,
+                                     .record = record,
+                                     .uniform = tsr_uniform(s->seed, record, index),
+                                     .scratch = scratch };
+    TSR_TRY(sizes(s, vocab, &bytes, err));
     TSR_TRY(tsr_engine_sampling_check(s, err));
-    if (s->temperature == 0 && s->repetition_penalty == 1) {
-        *id = best_id(logits, vocab);
-        return TSR_OK;
-    }
-    struct candidate *c = scratch ? scratch : tsr_new_aligned(vocab, sizeof *c);
-    if (!c)
-        return tsr_fail_nomem(err, vocab * sizeof *c, "sampling");
-    *id = choose(logits, vocab, s, history, n_history, tsr_uniform(s->seed, record, index), c);
     if (!scratch)
-        free(c);
-    return TSR_OK;
+        job.scratch = tsr_new_aligned(bytes.scratch_bytes, 1);
+    if (!job.scratch)
+        return tsr_fail_nomem(err, bytes.scratch_bytes, "sampling");
+    tsr_status st = sample(s, &job, id, err);
+    if (!scratch)
+        free(job.scratch);
+    return st;
 }

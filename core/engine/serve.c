@@ -145,7 +145,7 @@ tsr_status tsr_engine_server_submit(struct tsr_server *s, const struct tsr_engin
         return tsr_fail(err, TSR_E_INVAL, "a request for a server whose %u slots are taken",
                         s->pass.at_once);
     uint32_t   slot = tsr_engine_serve_cache_choose(&s->cache, &s->pass, s->slots, q);
-    tsr_status st = tsr_engine_slot_fill(&s->slots[slot], q, err);
+    tsr_status st = tsr_engine_slot_fill(&s->slots[slot], q, s->pass.vocab, err);
     if (st == TSR_OK)
         s->slots[slot].fed = tsr_engine_serve_cache_take(&s->cache, &s->pass, slot, q);
     if (st != TSR_OK) {

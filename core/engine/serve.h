@@ -60,6 +60,8 @@ struct tsr_engine_serve_request {
     bool                       ignore_eos;
     uint64_t                   record; /* number for the random stream */
     struct tsr_engine_sampling sampling;
+    /* Run before the draw; the server holds them as long as the request runs.  NULL: none */
+    struct tsr_engine_samplers *samplers;
     /* Ends the text before the first of these; needs a tokenizer. */
     const char *const *stop;
     const uint64_t    *stop_bytes; /* their lengths */

@@ -2,6 +2,7 @@
 #ifndef TSR_ENGINE_SERVE_INTERNAL_H
 #define TSR_ENGINE_SERVE_INTERNAL_H
 
+#include "engine/sampler.h"
 #include "engine/serve.h"
 
 struct tsr_engine_serve_slot {
@@ -9,10 +10,11 @@ struct tsr_engine_serve_slot {
     bool                            fresh; /* its prompt is not in the cache, or not all of it */
     bool                            alone; /* its prompt runs in a separate batch */
     bool                            cancelled;
-    struct tsr_engine_serve_request q;    /* prompt is in ids; stop points to ours */
-    uint64_t                        fed;  /* ids in the cache */
-    struct tsr_tokenizer_ids        ids;  /* prompt, then new tokens */
-    struct tsr_tokenizer_text       stop; /* the stop strings, one after the other */
+    struct tsr_engine_serve_request q;     /* prompt is in ids; stop points to ours */
+    uint64_t                        fed;   /* ids in the cache */
+    struct tsr_tokenizer_ids        ids;   /* prompt, then new tokens */
+    struct tsr_engine_chain         chain; /* its samplers */
+    struct tsr_tokenizer_text       stop;  /* the stop strings, one after the other */
     uint64_t                       *stop_bytes;
     uint64_t                        longest_stop;
     struct tsr_detok               *detok;
@@ -27,7 +29,8 @@ struct tsr_engine_serve_slot {
 
 /* An empty slot takes a request; on an error it is freed by the caller. */
 tsr_status tsr_engine_slot_fill(struct tsr_engine_serve_slot          *s,
-                                const struct tsr_engine_serve_request *q, struct tsr_err *err);
+                                const struct tsr_engine_serve_request *q, uint64_t vocab,
+                                struct tsr_err *err);
 void       tsr_engine_slot_free(struct tsr_engine_serve_slot *s);
 void       tsr_engine_slot_fail(struct tsr_engine_serve_slot *s, tsr_status st, const char *why);
 void       tsr_engine_slot_result(struct tsr_engine_serve_slot *s, struct tsr_engine_served *r);

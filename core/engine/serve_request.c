@@ -71,17 +71,20 @@ static tsr_status take_echo(struct tsr_engine_serve_slot *s, struct tsr_err *err
 }
 
 tsr_status tsr_engine_slot_fill(struct tsr_engine_serve_slot          *s,
-                                const struct tsr_engine_serve_request *q, struct tsr_err *err)
+                                const struct tsr_engine_serve_request *q, uint64_t vocab,
+                                struct tsr_err *err)
 {
     memset(s, 0, sizeof *s);
     s->used = s->fresh = true;
     s->q = *q;
     s->q.prompt = NULL; /* the caller's may go */
+    s->q.samplers = NULL;
     s->q.stop = NULL;
     s->q.stop_bytes = NULL;
     s->finish = TSR_ENGINE_FINISH_LENGTH;
     for (uint64_t i = 0; i < q->n_prompt; i++)
         TSR_TRY(tsr_tokenizer_ids_push(&s->ids, q->prompt[i], err));
+    TSR_TRY(tsr_engine_chain_start(&s->chain, q->samplers, vocab, err));
     TSR_TRY(take_stops(s, q, err));
     if (q->tokenizer)
         TSR_TRY(tsr_tokenizer_detok_create(&s->detok, q->tokenizer, true, err));
@@ -91,6 +94,7 @@ tsr_status tsr_engine_slot_fill(struct tsr_engine_serve_slot          *s,
 void tsr_engine_slot_free(struct tsr_engine_serve_slot *s)
 {
     tsr_tokenizer_ids_free(&s->ids);
+    tsr_engine_chain_finish(&s->chain);
     tsr_tokenizer_text_free(&s->stop);
     tsr_tokenizer_text_free(&s->text);
     tsr_tokenizer_detok_destroy(s->detok);
@@ -205,6 +209,7 @@ static tsr_status accept(struct tsr_engine_serve_slot *s, const struct tsr_engin
 {
     uint64_t seen = s->text.n;
     TSR_TRY(tsr_tokenizer_ids_push(&s->ids, id, err));
+    TSR_TRY(tsr_engine_chain_accept(&s->chain, id, err));
     if (s->detok)
         TSR_TRY(tsr_tokenizer_detok_push(s->detok, id, &s->text, err));
     if (ev->token && ev->token(ev->ctx, s->q.id, id) != TSR_OK) {
@@ -226,10 +231,19 @@ tsr_status tsr_engine_slot_advance(struct tsr_engine_serve_slot *s, const struct
                                    const struct tsr_engine_serve_events *ev, const float *logits,
                                    void *scratch, bool *over, struct tsr_err *err)
 {
-    uint32_t id;
-    TSR_TRY(tsr_engine_sample(logits, p->vocab, &s->q.sampling, s->ids.v, s->ids.n, s->q.record,
-                              n_new(s), scratch, &id, err));
+    uint32_t   id;
+    tsr_status st = tsr_engine_chain_next(&s->chain, logits, p->vocab, &s->q.sampling, s->ids.v,
+                                          s->q.n_prompt, s->ids.n, s->q.record, scratch, &id, err);
     *over = true;
+    if (st == TSR_E_NUMERIC) { /* this request has no next token; the others have */
+        tsr_engine_slot_fail(s, st, err->text);
+        return TSR_OK;
+    }
+    TSR_TRY(st);
+    if (id == TSR_SAMPLER_END) {
+        s->finish = TSR_ENGINE_FINISH_EOS;
+        return tsr_engine_slot_end_text(s, err);
+    }
     bool     eos = !s->q.ignore_eos && is_eos(p->hp, id);
     uint64_t at = n_new(s) + (s->q.prompt_logprobs ? s->q.n_prompt - 1 : 0);
     if (s->q.logprobs && (!eos || s->q.prompt_logprobs))

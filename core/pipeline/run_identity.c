@@ -30,7 +30,8 @@ static bool takes_part(const struct tsr_registry *r, const json_t *options, cons
     struct tsr_plugin_found f;
     for (uint64_t i = 0; tsr_plugin_registry_component(r, i, &f); i++)
         if (strcmp(f.info->plugin->id, id) == 0 &&
-            (strcmp(f.component->name, "cpu") == 0 || named(options, f.component->name)))
+            (strcmp(f.component->name, "cpu") == 0 || strcmp(f.component->name, "grammar") == 0 ||
+             named(options, f.component->name)))
             return true;
     return false;
 }

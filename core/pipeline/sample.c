@@ -26,7 +26,8 @@ static void batch_free(struct batch *b)
 static tsr_status batch_fill(struct batch *b, struct tsr_pipeline_job *job,
                              const struct tsr_config_node          *prompts,
                              const struct tsr_pipeline_sample_keys *k, bool ignore_eos,
-                             uint64_t seed, uint64_t *longest, struct tsr_err *err)
+                             uint64_t seed, struct tsr_engine_samplers *samplers, uint64_t *longest,
+                             struct tsr_err *err)
 {
     b->n = prompts->n;
     b->ids = tsr_new(b->n, sizeof *b->ids);
@@ -44,6 +45,7 @@ static tsr_status batch_fill(struct batch *b, struct tsr_pipeline_job *job,
                                           .max_tokens = (uint64_t)k->max_tokens,
                                           .ignore_eos = ignore_eos,
                                           .record = i,
+                                          .samplers = samplers,
                                           .sampling = { .temperature = k->temperature,
                                                         .top_k = (uint64_t)k->top_k,
                                                         .top_p = k->top_p,
@@ -95,16 +97,20 @@ tsr_status tsr_pipeline_sample_texts(struct tsr_pipeline_job *job, const struct 
                                      uint64_t seed, const struct tsr_engine_options *how,
                                      json_t *texts, uint64_t ran[3], struct tsr_err *err)
 {
-    struct batch b = { 0 };
-    uint64_t     longest = 0;
+    struct batch                 b = { 0 };
+    uint64_t                     longest = 0;
+    struct tsr_pipeline_samplers samplers;
     if (!prompts || prompts->n == 0)
         return TSR_OK;
-    tsr_status st = batch_fill(&b, job, prompts, k, ignore_eos, seed, &longest, err);
-    uint64_t   context = longest + (uint64_t)k->max_tokens;
+    tsr_status st = tsr_pipeline_samplers_open(&samplers, job, k->samplers, err);
+    if (st == TSR_OK)
+        st = batch_fill(&b, job, prompts, k, ignore_eos, seed, samplers.list, &longest, err);
+    uint64_t context = longest + (uint64_t)k->max_tokens;
     if (st == TSR_OK)
         st = run_batch(job, model, overlay, &b, how, context, ran, err);
     for (uint64_t i = 0; i < b.n && st == TSR_OK; i++)
         st = put_text(job, &b.reqs[i], prompts->items[i]->text, texts, err);
     batch_free(&b);
+    tsr_pipeline_samplers_close(&samplers);
     return st;
 }

@@ -2,22 +2,24 @@
 #ifndef TSR_PIPELINE_SAMPLE_H
 #define TSR_PIPELINE_SAMPLE_H
 
-#include "pipeline/step.h"
+#include "pipeline/samplers.h"
 
 struct tsr_pipeline_sample_keys {
-    int64_t max_tokens, top_k;
-    double  temperature, top_p, min_p, repetition_penalty;
+    int64_t                       max_tokens, top_k;
+    double                        temperature, top_p, min_p, repetition_penalty;
+    const struct tsr_config_node *samplers; /* NULL: none */
 };
 /* least: of max_tokens. */
 #define TSR_PIPELINE_SAMPLE_OPTIONS(S, k, least)                                                   \
-    { .name = "max_tokens",                                                                        \
-      .help = "Most new tokens of a text.",                                                        \
-      .unit = "tokens",                                                                            \
-      .type = TSR_OPT_INT,                                                                         \
-      .offset = TSR_FIELD(S, k.max_tokens, int64_t),                                               \
-      .def = { .i = 48 },                                                                          \
-      .min = { .i = least },                                                                       \
-      .max = { .i = INT64_C(1) << 31 } },                                                          \
+    TSR_PIPELINE_SAMPLERS_OPTION(S, k.samplers),                                                   \
+        { .name = "max_tokens",                                                                    \
+          .help = "Most new tokens of a text.",                                                    \
+          .unit = "tokens",                                                                        \
+          .type = TSR_OPT_INT,                                                                     \
+          .offset = TSR_FIELD(S, k.max_tokens, int64_t),                                           \
+          .def = { .i = 48 },                                                                      \
+          .min = { .i = least },                                                                   \
+          .max = { .i = INT64_C(1) << 31 } },                                                      \
         { .name = "temperature",                                                                   \
           .help = "0 takes the best token each time.",                                             \
           .type = TSR_OPT_REAL,                                                                    \

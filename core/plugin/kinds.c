@@ -2,6 +2,7 @@
 
 #include "tessera/backend.h"
 #include "tessera/codec.h"
+#include "tessera/draft/sampler.h"
 #include "tessera/quantizer.h"
 #include "tessera/solver.h"
 #include "tessera/transport.h"
@@ -28,6 +29,10 @@
     {                                                                                              \
         offsetof(struct tsr_backend_v1, m), #m                                                     \
     }
+#define P(m)                                                                                       \
+    {                                                                                              \
+        offsetof(struct tsr_sampler_v1, m), #m                                                     \
+    }
 
 static const struct tsr_plugin_slot quantizer_slots[] = { Q(create), Q(destroy), Q(plan),
                                                           Q(quantize), Q(dequantize) };
@@ -43,6 +48,8 @@ static const struct tsr_plugin_slot backend_slots[] = {
     B(create),   B(destroy),     B(properties),  B(buffer_alloc), B(buffer_free), B(upload),
     B(download), B(weight_load), B(weight_free), B(weight_bytes), B(run),         B(sync)
 };
+static const struct tsr_plugin_slot sampler_slots[] = { P(create), P(destroy), P(sizes),
+                                                        P(start),  P(sample),  P(accept) };
 
 /* The last required slot of each list is also the last one in its table. */
 #define KIND(kind, word, type, slots)                                                              \
@@ -56,6 +63,7 @@ static const struct tsr_plugin_kind kinds[] = {
     KIND(TSR_KIND_TRANSPORT, "transport", struct tsr_transport_v1, transport_slots),
     KIND(TSR_KIND_SOLVER, "solver", struct tsr_solver_v1, solver_slots),
     KIND(TSR_KIND_BACKEND, "backend", struct tsr_backend_v1, backend_slots),
+    KIND(TSR_KIND_SAMPLER, "sampler", struct tsr_sampler_v1, sampler_slots),
 };
 
 const struct tsr_plugin_kind *tsr_plugin_kind_find(const char *id)

@@ -128,6 +128,29 @@ tsr_status tsr_plugin_spec_defaults(struct tsr_plugin_spec *s, const struct tsr_
     return set_all(s, NULL, err);
 }
 
+tsr_status tsr_plugin_spec_start(struct tsr_plugin_spec *s, struct tsr_registry *r,
+                                 const char *kind, const char *name, struct tsr_err *err)
+{
+    memset(s, 0, sizeof *s);
+    TSR_TRY(tsr_plugin_registry_find(r, kind, name, &s->found, err));
+    return make_options(s, err);
+}
+
+tsr_status tsr_plugin_spec_one(struct tsr_plugin_spec *s, struct tsr_registry *r, const char *kind,
+                               const char *name, const char *key, const char *value,
+                               struct tsr_err *err)
+{
+    TSR_TRY(tsr_plugin_spec_start(s, r, kind, name, err));
+    const struct tsr_component *c = s->found.component;
+    s->text = tsr_strdup(value);
+    if (!s->text)
+        return tsr_fail_nomem(err, strlen(value) + 1, "a plugin's options");
+    for (uint64_t i = 0; i < c->n_options; i++)
+        if (strcmp(c->options[i].name, key) == 0)
+            return tsr_config_option_set(&c->options[i], s->options, s->text, err);
+    return unknown(c, key, err);
+}
+
 void tsr_plugin_spec_close(struct tsr_plugin_spec *s)
 {
     free(s->options);

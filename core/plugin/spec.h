@@ -26,6 +26,13 @@ bool tsr_plugin_spec_backend_made(void);
 /* All defaults of a component that was found already; the first required option is an error. */
 tsr_status tsr_plugin_spec_defaults(struct tsr_plugin_spec *s, const struct tsr_plugin_found *found,
                                     struct tsr_err *err);
+/* A component with all defaults in `options`, for a caller that fills them and checks the required ones. */
+tsr_status tsr_plugin_spec_start(struct tsr_plugin_spec *s, struct tsr_registry *r,
+                                 const char *kind, const char *name, struct tsr_err *err);
+/* The same with one option, whose value is copied as it stands. */
+tsr_status tsr_plugin_spec_one(struct tsr_plugin_spec *s, struct tsr_registry *r, const char *kind,
+                               const char *name, const char *key, const char *value,
+                               struct tsr_err *err);
 void       tsr_plugin_spec_close(struct tsr_plugin_spec *s);
 
 #endif

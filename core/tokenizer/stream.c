@@ -253,3 +253,39 @@ tsr_status tsr_tokenizer_detok_flush(struct tsr_detok *s, struct tsr_tokenizer_t
     memset(s->seen, 0, (s->t->dec.n + 1) * sizeof *s->seen);
     return TSR_OK;
 }
+
+/* ---- one token alone -------------------------------------------------------------- */
+
+static tsr_status token_text(struct tsr_detok *s, struct tok_ctx *c, const struct tok_token *k,
+                             struct tsr_tokenizer_text *text)
+{
+    for (uint32_t i = 0; i < s->t->dec.n; i++)
+        s->seen[i] = true;
+    TSR_TRY(pass(s, c, 0, s->n_before, k->s, k->n, &s->a));
+    int  byte = s->has_fallback ? tok_byte_token(s->a.v, s->a.n) : -1;
+    char b = (char)byte;
+    if (byte >= 0)
+        return tsr_tokenizer_text_append(text, &b, 1, c->err);
+    TSR_TRY(pass(s, c, s->fallback, s->n_after, s->a.v, s->a.n, &s->b));
+    return s->byte_level ? tok_dec_bytes(s->b.v, s->b.n, text, c->err)
+                         : tsr_tokenizer_text_append(text, s->b.v, s->b.n, c->err);
+}
+
+tsr_status tsr_tokenizer_token_text(const struct tsr_tokenizer *t, uint32_t id,
+                                    struct tsr_tokenizer_text *text, struct tsr_err *err)
+{
+    const struct tok_token *k = id < t->n_token ? &t->token[id] : NULL;
+    struct tsr_detok       *s;
+    struct tok_ctx          c;
+    if (!k || !k->s || k->skip)
+        return TSR_OK;
+    TSR_TRY(tsr_tokenizer_detok_create(&s, t, true, err));
+    tok_ctx_init(&c, t, k->n, err);
+    tsr_status st = s->whole || !t->has_dec
+                        ? tsr_fail(err, TSR_E_UNSUPPORTED,
+                                   "%s: its decoder gives no text of a single token", t->name)
+                        : token_text(s, &c, k, text);
+    tok_ctx_free(&c);
+    tsr_tokenizer_detok_destroy(s);
+    return st;
+}

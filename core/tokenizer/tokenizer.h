@@ -77,6 +77,11 @@ tsr_status tsr_tokenizer_detok_flush(struct tsr_detok *s, struct tsr_tokenizer_t
 void tsr_tokenizer_detok_show_special(struct tsr_detok *s, bool show);
 void tsr_tokenizer_detok_destroy(struct tsr_detok *s);
 
+/* Appends what an id adds to a text that it does not begin: bytes, perhaps of half a character.  Nothing for a special
+ * token and for an id without a token.  TSR_E_UNSUPPORTED: the tokenizer's decoder has no text of a single token.  [any] */
+tsr_status tsr_tokenizer_token_text(const struct tsr_tokenizer *t, uint32_t id,
+                                    struct tsr_tokenizer_text *text, struct tsr_err *err);
+
 uint64_t    tsr_tokenizer_size(const struct tsr_tokenizer *t); /* 1 + the largest id */
 const char *tsr_tokenizer_hash(const struct tsr_tokenizer *t); /* of tokenizer.json */
 

@@ -1,4 +1,4 @@
-/* The rules of codecs, transports, solvers and backends: the plugins of the tree keep them, and
+/* The rules of codecs, transports, solvers, backends and samplers: the plugins of the tree keep them, and
  * each plugin with one fault (tests/fixtures/bad_*.c) breaks exactly the rule that is about it.
  *
  * One of some faults, by TSR_TEST_SEED, meets all rules of its kind; the others meet their own.
@@ -73,6 +73,15 @@ static void test_solver(void **state)
     keeps(TSR_TEST_PLUGINS "/het.so", NULL, NULL, NULL);
     keeps(TSR_TEST_PLUGINS "/transfer.so", NULL, NULL, NULL);
     keeps(TSR_FIXTURES "/bad_solver.so", "bad", "solver-*", NULL);
+}
+
+static void test_sampler(void **state)
+{
+    (void)state;
+    keeps(TSR_TEST_PLUGINS "/min_p.so", NULL, "sampler-*", "p=0.5");
+    keeps(TSR_TEST_PLUGINS "/grammar.so", NULL, "sampler-*",
+          "schema={\"type\": \"array\", \"items\": {\"enum\": [1, 12, \"a\"]}}");
+    keeps(TSR_FIXTURES "/bad_sampler.so", NULL, "sampler-*", NULL);
 }
 
 static void test_backend(void **state)
@@ -253,6 +262,16 @@ static void test_bad_backend(void **state)
     each_fault("backend", faults, COUNT(faults), 9);
 }
 
+static void test_bad_sampler(void **state)
+{
+    (void)state;
+    static const char *const faults[] = { "sizes",   "start_writes", "writes",  "keeps_state",
+                                          "logits",  "token",        "repeats", "scratch",
+                                          "resumes", "together" };
+    complete("sampler", faults, COUNT(faults), NULL);
+    each_fault("sampler", faults, COUNT(faults), 2);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -260,6 +279,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_solver),     cmocka_unit_test(test_backend),
         cmocka_unit_test(test_bad_codec),  cmocka_unit_test(test_bad_transport),
         cmocka_unit_test(test_bad_solver), cmocka_unit_test(test_bad_backend),
+        cmocka_unit_test(test_sampler),    cmocka_unit_test(test_bad_sampler),
     };
     const char *all = getenv("TSR_TEST_ALL"), *s = getenv("TSR_TEST_SEED");
     all_of_them = all && *all == '1';

@@ -61,7 +61,7 @@ ok "no placeholder is left" test -z "$(grep -rE '@[A-Z]+@' "$WORK/else where")"
 ok "nothing else was written" test -z "$(find "$WORK" -name '.*' -type d)"
 
 # ---- each kind in each language ----------------------------------------------------------
-declare -A most=([quantizer]=150 [codec]=150 [solver]=150 [transport]=300 [backend]=300)
+declare -A most=([quantizer]=150 [codec]=150 [solver]=150 [transport]=300 [backend]=300 [sampler]=150)
 compilers=("gcc g++" "clang-14 clang++-14")
 
 by_make() {
@@ -83,8 +83,8 @@ by_meson() {
 passes() { make -s -C "$WORK/$1" check CHECKFLAGS=--no-model >"$WORK/err" 2>&1; }
 
 n=0
-picked=$((RANDOM % 10))
-for kind in quantizer codec solver transport backend; do
+picked=$((RANDOM % 12))
+for kind in quantizer codec solver transport backend sampler; do
     for lang in c cxx; do
         name=${kind}_$lang
         flag=()
@@ -115,6 +115,7 @@ done
 # ---- they do their work ------------------------------------------------------------------
 DEMO=$ROOT/configs/demo/model.safetensors
 same() { cmp "$WORK/$1" "$WORK/$2"; }
+texts() { jq -r '.. | .text? // empty' "$1"; }
 bits=$((2 + RANDOM % 7))
 run roundtrip "rtn:bits=$bits,range=absmax,scale=f32" "$DEMO" -o rtn.st
 run roundtrip plain:dtype=bf16 --kind codec "$DEMO" -o plain.st
@@ -129,6 +130,23 @@ for lang in c cxx; do
     ok "backend_$lang declines what it lacks" grep -q "backend_$lang .*'norm'" "$WORK/err"
     ok "backend_$lang runs what it has" test "$(grep -c "backend_$lang .*'\(linear\|add\|embed\)'" "$WORK/err")" = 0
 done
+# A penalty that no logit outweighs: every token comes once.
+cat >"$WORK/once.yaml" <<END
+version: 1
+model: "@demo"
+plugins: [sampler_c/sampler_c.so, sampler_cxx/sampler_cxx.so]
+pipeline:
+  - generate: {prompts: ["The"], max_tokens: 24, temperature: 0, ignore_eos: true}
+END
+for lang in c cxx; do
+    sed "s/ignore_eos/samplers: [{use: sampler_$lang, penalty: 100}], ignore_eos/" "$WORK/once.yaml" >"$WORK/$lang.yaml"
+    run run "$lang.yaml" --json
+    ok "sampler_$lang in a job" test "$rc" = 0
+    mv "$WORK/out" "$WORK/text.$lang"
+done
+run run once.yaml --json
+ok "without a sampler the text is another" test "$(texts "$WORK/out")" != "$(texts "$WORK/text.c")"
+ok "sampler_c and sampler_cxx give the same text" test "$(texts "$WORK/text.c")" = "$(texts "$WORK/text.cxx")"
 for instance in "$ROOT"/tests/golden/planner/{comm,fixed,classes}-*.json; do
     id=$(basename "$instance" .json)
     for lang in c cxx; do

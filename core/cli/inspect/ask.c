@@ -5,6 +5,7 @@
 #include "quant/quant.h"
 #include "tessera/backend.h"
 #include "tessera/codec.h"
+#include "tessera/draft/sampler.h"
 #include "tessera/quantizer_block.h"
 #include "tessera/solver.h"
 #include "tessera/transport.h"
@@ -132,6 +133,18 @@ static tsr_status ask_backend(const struct tsr_plugin_found *f, const void *opts
     return st;
 }
 
+/* The texts of tokens belong to a model. */
+static tsr_status ask_sampler(const struct tsr_plugin_found *f, const void *opts, json_t **out,
+                              struct tsr_err *err)
+{
+    const struct tsr_sampler_v1 *t = f->iface;
+    void                        *self = NULL;
+    TSR_TRY(t->create(f->host, opts, &self, err));
+    t->destroy(self);
+    *out = json_pack("{s:b}", "needs_tokens", (t->needs & TSR_SAMPLER_TOKENS) != 0);
+    return TSR_OK;
+}
+
 tsr_status tsr_inspect_ask(const struct tsr_plugin_found *f, json_t **out, struct tsr_err *err)
 {
     static const struct {
@@ -141,7 +154,7 @@ tsr_status tsr_inspect_ask(const struct tsr_plugin_found *f, json_t **out, struc
     } kinds[] = {
         { TSR_KIND_QUANTIZER, ask_quantizer }, { TSR_KIND_CODEC, ask_codec },
         { TSR_KIND_TRANSPORT, ask_transport }, { TSR_KIND_SOLVER, ask_solver },
-        { TSR_KIND_BACKEND, ask_backend },
+        { TSR_KIND_BACKEND, ask_backend },     { TSR_KIND_SAMPLER, ask_sampler },
     };
     struct tsr_errbuf      e = TSR_ERRBUF(e);
     struct tsr_plugin_spec spec;

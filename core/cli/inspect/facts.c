@@ -3,6 +3,7 @@
 #include "base/f16.h"
 #include "tessera/backend.h"
 #include "tessera/codec.h"
+#include "tessera/draft/sampler.h"
 #include "tessera/quantizer.h"
 #include "tessera/solver.h"
 #include "tessera/transport.h"
@@ -36,6 +37,11 @@ static const struct optional solver_optional[] = { { offsetof(struct tsr_solver_
 static const struct optional backend_optional[] = { { offsetof(struct tsr_backend_v1, extension),
                                                       "extension" } };
 
+static const struct optional sampler_optional[] = {
+    { offsetof(struct tsr_sampler_v1, tokens), "tokens" },
+    { offsetof(struct tsr_sampler_v1, extension), "extension" }
+};
+
 #define KIND(id, list)                                                                             \
     {                                                                                              \
         id, list, sizeof(list) / sizeof((list)[0])                                                 \
@@ -48,7 +54,7 @@ static const struct {
 } kinds[] = {
     KIND(TSR_KIND_QUANTIZER, quantizer_optional), KIND(TSR_KIND_CODEC, codec_optional),
     KIND(TSR_KIND_TRANSPORT, transport_optional), KIND(TSR_KIND_SOLVER, solver_optional),
-    KIND(TSR_KIND_BACKEND, backend_optional),
+    KIND(TSR_KIND_BACKEND, backend_optional),     KIND(TSR_KIND_SAMPLER, sampler_optional),
 };
 
 /* A set of flags as a list of names; a bit without one is "bit N". */

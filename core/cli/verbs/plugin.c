@@ -64,9 +64,10 @@ static tsr_status run_new(struct tsr_cli *c, const struct plugin_options *o, cha
 {
     struct tsr_cli_new_files made;
     if (n_args != 2)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "plugin new needs a kind (quantizer, codec, transport, solver or backend) "
-                        "and a name");
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "plugin new needs a kind (quantizer, codec, transport, solver, backend or sampler) "
+            "and a name");
     struct tsr_cli_new_plugin p = { .kind = args[0],
                                     .name = args[1],
                                     .folder = o->dir,
@@ -97,7 +98,7 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
 const struct tsr_verb tsr_verb_plugin = {
     .name = "plugin",
     .summary = "creates a plugin from a template, or checks one",
-    .args = "new quantizer|codec|transport|solver|backend NAME | check FILE.so",
+    .args = "new quantizer|codec|transport|solver|backend|sampler NAME | check FILE.so",
     .min_args = 1,
     .max_args = -1,
     .details =

@@ -230,6 +230,8 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
     compare_check_by_layers(&c, node, d);
     tsr_pipeline_check_input(job, c.measure.perplexity, "text", d);
     check_texts(&c, d);
+    if (st == TSR_OK)
+        st = tsr_pipeline_samplers_check(job, c.sample.samplers, d, err);
     tsr_pipeline_check_input(job, c.keys.measure, "base", d);
     tsr_pipeline_check_input(job, c.keys.measure, "choices", d);
     for (uint64_t i = 1; i < c.n && st == TSR_OK; i++)

@@ -51,8 +51,6 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
 {
     const struct generate_keys *o = opts;
     int                         ways = (o->prompts != NULL) + (*o->prompt != 0) + (*o->tokens != 0);
-    (void)job;
-    (void)err;
     if (ways == 0)
         tsr_config_diag_error(d, &node->mark, "give prompts, prompt or tokens",
                               "there is no prompt");
@@ -67,7 +65,7 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
         tsr_config_diag_error(d, &node->mark, NULL, "'template' needs 'chat'");
     tsr_pipeline_chat_check(&o->talk, node, d);
     tsr_pipeline_check_strings(o->prompts, "prompts", d);
-    return TSR_OK;
+    return tsr_pipeline_samplers_check(job, o->sample.samplers, d, err);
 }
 
 static void print(const json_t *r, FILE *to)

@@ -10,15 +10,16 @@
 #include <string.h>
 
 struct generation {
-    struct tsr_pipeline_job    *job;
-    const struct generate_keys *o;
-    uint64_t                    seed;
-    struct tsr_chat            *chat; /* with o->chat */
-    struct tsr_tokenizer_ids    prompt;
-    uint32_t                   *tokens;
-    uint64_t                    n_tokens;
-    struct tsr_pipeline_running running;
-    uint64_t                    ran[3];
+    struct tsr_pipeline_job     *job;
+    const struct generate_keys  *o;
+    uint64_t                     seed;
+    struct tsr_chat             *chat; /* with o->chat */
+    struct tsr_tokenizer_ids     prompt;
+    uint32_t                    *tokens;
+    uint64_t                     n_tokens;
+    struct tsr_pipeline_running  running;
+    struct tsr_pipeline_samplers samplers;
+    uint64_t                     ran[3];
     /* streamed text */
     struct tsr_detok         *stream;
     struct tsr_tokenizer_text piece;
@@ -113,6 +114,7 @@ static tsr_status run_request(struct generation *g, struct tsr_engine *e, struct
                                                                .min_p = k->min_p,
                                                                .repetition_penalty = k->repetition_penalty,
                                                                .seed = g->seed },
+                                                 .samplers = g->samplers.list,
                                                  .tokens = g->tokens };
     struct tsr_engine_generate_timing      t;
     g->err = err;
@@ -181,12 +183,15 @@ tsr_status generate_one(struct tsr_pipeline_job *job, const struct generate_keys
     if (st == TSR_OK)
         st = read_prompt(&g, err);
     if (st == TSR_OK)
+        st = tsr_pipeline_samplers_open(&g.samplers, job, o->sample.samplers, err);
+    if (st == TSR_OK)
         st = generate(&g, err);
     if (st == TSR_OK)
         st = tsr_pipeline_running_unchanged(&g.running, err);
     if (st == TSR_OK)
         st = make_result(&g, result, err);
     tsr_pipeline_running_close(&g.running);
+    tsr_pipeline_samplers_close(&g.samplers);
     tsr_tokenizer_detok_destroy(g.stream);
     tsr_tokenizer_text_free(&g.piece);
     tsr_tokenizer_ids_free(&g.prompt);

@@ -37,6 +37,7 @@ static const struct tsr_option options[] = {
     TSR_OPTION_INT(S, max_tokens, 256, 0, INT64_C(1) << 31, "tokens",
                    "Most new tokens of a request that does not say."),
     TSR_PIPELINE_SAMPLING_OPTIONS(S, sampling),
+    TSR_PIPELINE_SAMPLERS_OPTION(S, samplers),
     TSR_OPTION_INT(S, slots, 8, 1, 4096, "records", "Records that are worked on at once."),
     TSR_OPTION_INT(S, context, 0, 0, INT64_C(1) << 31, "tokens",
                    "Most tokens of a prompt and its answer; 0: 2048, or the model's where it has "
@@ -80,8 +81,7 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
 {
     const struct tsr_step_run_options *o = opts;
     uint64_t                           i, n;
-    (void)err;
-    uint32_t rank = 0, ranks = 0;
+    uint32_t                           rank = 0, ranks = 0;
     if (!job->state->options.launched || !tsr_comm_launched(&rank, &ranks) || rank == 0)
         tsr_pipeline_check_input(job, node, "input", d);
     tsr_step_run_launch_check(job, &o->fleet, node, d);
@@ -92,7 +92,7 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
         tsr_config_diag_error(d, at ? &at->mark : &node->mark, "write 2/4 for the second of four",
                               "'shard' must be I/N with I from 1 to N");
     }
-    return TSR_OK;
+    return tsr_pipeline_samplers_check(job, o->samplers, d, err);
 }
 
 /* ---- the run ------------------------------------------------------------ */
@@ -179,6 +179,7 @@ static tsr_status prepare(struct tsr_step_run_batch *r, const struct tsr_config_
         TSR_TRY(tsr_model_load_streamed(&r->packed, r->job->packed, err));
     TSR_TRY(tsr_step_run_verify(r->job, err));
     TSR_TRY(load_chat(r, err));
+    TSR_TRY(tsr_pipeline_samplers_open(&r->samplers, r->job, r->o->samplers, err));
     return note_chat(r, err);
 }
 
@@ -246,6 +247,7 @@ static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
     tsr_batch_ttft_free(&s.ttft);
     tsr_model_destroy(r.packed);
     tsr_tokenizer_chat_destroy(r.chat);
+    tsr_pipeline_samplers_close(&r.samplers);
     tsr_batch_records_close(&r.records);
     free(r.about);
     free(r.output);

@@ -37,6 +37,8 @@ static void set_defaults(struct tsr_step_run_batch *r, uint64_t context,
     r->b.defaults = (struct tsr_batch_request_defaults){
         .max_tokens = (uint64_t)o->max_tokens,
         .sampling = r->sampling,
+        .samplers = r->samplers.list,
+        .maker = &r->samplers.maker,
         .allow_special = o->allow_special != 0,
         .ignore_eos = o->ignore_eos != 0,
         .context = context,

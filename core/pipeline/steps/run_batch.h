@@ -5,6 +5,7 @@
 #include "batch/run.h"
 #include "pipeline/chat.h"
 #include "pipeline/job.h"
+#include "pipeline/samplers.h"
 #include "pipeline/sampling.h"
 #include "pipeline/step.h"
 #include "pipeline/steps/run_launch.h"
@@ -15,6 +16,7 @@ struct tsr_step_run_options {
     int64_t                           max_tokens, slots, context, limit;
     double                            stall, deadline;
     struct tsr_pipeline_sampling_keys sampling;
+    const struct tsr_config_node     *samplers;
     int32_t                           allow_special, ignore_eos, retry_errors, fail_on_errors;
     struct tsr_pipeline_chat_keys     talk;
     struct tsr_step_run_keys          fleet;
@@ -30,10 +32,11 @@ struct tsr_step_run_batch {
     struct tsr_step_run_same   same;
     struct tsr_chat           *chat;
     struct tsr_engine_sampling sampling; /* of requests that do not say */
-    struct tsr_errbuf          no_chat;
-    char                       base[TSR_HASH_TEXT];
-    char                      *about, *output, *folder;
-    uint64_t                   ran[3]; /* tsr_engine_acts(), of all ranks */
+    struct tsr_pipeline_samplers samplers;
+    struct tsr_errbuf            no_chat;
+    char                         base[TSR_HASH_TEXT];
+    char                        *about, *output, *folder;
+    uint64_t                     ran[3]; /* tsr_engine_acts(), of all ranks */
 };
 
 tsr_status tsr_step_run_on_engine(struct tsr_step_run_batch *r, struct tsr_batch_summary *s,

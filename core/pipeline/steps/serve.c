@@ -36,6 +36,7 @@ static const struct tsr_option options[] = {
     TSR_OPTION_INT(S, max_tokens, 256, 0, INT64_C(1) << 31, "tokens",
                    "Most new tokens of a request that does not say."),
     TSR_PIPELINE_SAMPLING_OPTIONS(S, sampling),
+    TSR_PIPELINE_SAMPLERS_OPTION(S, samplers),
     TSR_OPTION_INT(S, slots, 8, 1, 4096, "sequences", "Sequences that are worked on at once."),
     { .name = "blind",
       .help = "After a comparison: arms are arm-1, arm-2, ... in an order by the seed, and the "
@@ -98,13 +99,12 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
                         const struct tsr_config_node *node, struct tsr_diag *d, struct tsr_err *err)
 {
     const struct tsr_step_serve_options *o = opts;
-    (void)err;
     if (*o->api_key_file)
         tsr_pipeline_check_input(job, node, "api_key_file", d);
     tsr_pipeline_chat_check(&o->talk, node, d);
     tsr_step_run_launch_check(job, &o->fleet, node, d);
     check_arms(job, o, node, d);
-    return TSR_OK;
+    return tsr_pipeline_samplers_check(job, o->samplers, d, err);
 }
 
 /* ---- what requests share ------------------------------------------------- */
@@ -189,6 +189,7 @@ static tsr_status prepare(struct tsr_step_serving *s, const struct tsr_config_no
     if (s->job->packed && !s->job->overlay)
         TSR_TRY(tsr_model_load_streamed(&s->packed, s->job->packed, err));
     TSR_TRY(load_chat(s, err));
+    TSR_TRY(tsr_pipeline_samplers_open(&s->samplers, s->job, o->samplers, err));
     return describe_tokenizer(s, err);
 }
 
@@ -241,6 +242,7 @@ static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
         st = file_result(&s, err);
     tsr_model_destroy(s.packed);
     tsr_tokenizer_chat_destroy(s.chat);
+    tsr_pipeline_samplers_close(&s.samplers);
     json_decref(s.tokenizer);
     json_decref(s.result);
     free(s.key);

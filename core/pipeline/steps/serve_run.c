@@ -80,6 +80,8 @@ tsr_status tsr_step_serve_models(struct tsr_step_serving *s, const struct tsr_se
                                 .n_models = n,
                                 .defaults = { .max_tokens = (uint64_t)o->max_tokens,
                                               .sampling = s->sampling,
+                                              .samplers = s->samplers.list,
+                                              .maker = &s->samplers.maker,
                                               .allow_special = o->allow_special != 0,
                                               .ignore_eos = o->ignore_eos != 0,
                                               .tokenizer = s->job->tokenizer,

@@ -4,6 +4,7 @@
 
 #include "pipeline/chat.h"
 #include "pipeline/job.h"
+#include "pipeline/samplers.h"
 #include "pipeline/sampling.h"
 #include "pipeline/steps/run_launch.h"
 #include "serve/loop.h"
@@ -15,6 +16,7 @@ struct tsr_step_serve_options {
     double                            timeout, deadline, drain, stall;
     int32_t                           allow_special, ignore_eos, reuse, blind;
     struct tsr_pipeline_sampling_keys sampling;
+    const struct tsr_config_node     *samplers;
     struct tsr_pipeline_chat_keys     talk;
     struct tsr_step_run_keys          fleet;
 };
@@ -22,18 +24,19 @@ struct tsr_step_serve_options {
 struct tsr_step_serving {
     const struct tsr_step_serve_options *o;
     struct tsr_pipeline_job             *job;
-    struct tsr_model          *packed; /* written to disk by a streaming step of the job; or NULL */
-    struct tsr_chat           *chat;
-    struct tsr_errbuf          no_chat;
-    struct tsr_engine_sampling sampling;
-    struct tsr_serve_http      http;
-    struct tsr_serve_counts    counts;
-    double                     seconds; /* that it served */
-    json_t                    *result;
-    char                      *key;
-    json_t                    *tokenizer; /* its special tokens and template; NULL: none */
-    char                       base[64];
-    uint64_t                   ran[3];
+    struct tsr_model *packed; /* written to disk by a streaming step of the job; or NULL */
+    struct tsr_chat  *chat;
+    struct tsr_pipeline_samplers samplers;
+    struct tsr_errbuf            no_chat;
+    struct tsr_engine_sampling   sampling;
+    struct tsr_serve_http        http;
+    struct tsr_serve_counts      counts;
+    double                       seconds; /* that it served */
+    json_t                      *result;
+    char                        *key;
+    json_t                      *tokenizer; /* its special tokens and template; NULL: none */
+    char                         base[64];
+    uint64_t                     ran[3];
 };
 
 /* Serves until a signal, on one engine, on the ranks of a plan, or the arms of the comparison before; fills counts and

@@ -1,0 +1,7 @@
+#include <tessera/draft/sampler.h>
+
+struct options {
+    double penalty;
+};
+
+extern const struct tsr_sampler_v1 table;
