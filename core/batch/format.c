@@ -10,17 +10,20 @@
 
 /* Reals in 15 digits where that is the same number: 0.1 and not 0.10000000000000001, since a constant of a schema is
  * written as it stands there. */
-static char *schema_text(const json_t *schema)
+static tsr_status schema_text(const json_t *schema, char **text, struct tsr_err *err)
 {
-    const size_t flags = JSON_COMPACT | JSON_ENCODE_ANY;
-    char        *text = json_dumps(schema, flags | JSON_REAL_PRECISION(15));
-    json_t      *back = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
-    if (back && !json_equal(back, (json_t *)(uintptr_t)schema)) {
-        free(text);
-        text = json_dumps(schema, flags | JSON_REAL_PRECISION(17));
-    }
+    json_t  *back = NULL;
+    uint64_t n;
+    TSR_TRY(tsr_json_text(schema, JSON_COMPACT | JSON_REAL_PRECISION(15), text, &n, err));
+    tsr_status st = tsr_json_parse(&back, "schema", *text, n, 32, err);
+    bool       same = st == TSR_OK && json_equal(back, (json_t *)(uintptr_t)schema);
     json_decref(back);
-    return text;
+    if (same)
+        return TSR_OK;
+    free(*text);
+    *text = NULL;
+    TSR_TRY(st);
+    return tsr_json_text(schema, JSON_COMPACT | JSON_REAL_PRECISION(17), text, &n, err);
 }
 
 static tsr_status only(const json_t *object, const char *where, const char *const *known,
@@ -53,8 +56,7 @@ static tsr_status schema_of(const json_t *format, char **text, struct tsr_err *e
     TSR_TRY(only(named, "\"json_schema\"", inner, err));
     if (!json_is_object(schema))
         return tsr_fail(err, TSR_E_INPUT, "\"json_schema\" needs \"schema\", an object");
-    *text = schema_text(schema);
-    return *text ? TSR_OK : tsr_fail_nomem(err, 64, "a schema");
+    return schema_text(schema, text, err);
 }
 
 static tsr_status text_of(const json_t *format, char **text, struct tsr_err *err)

@@ -221,6 +221,9 @@ tsr_status tsr_engine_set_hidden_tap(struct tsr_engine *e, tsr_engine_hidden_tap
 
 /* ---- sampling ----------------------------------------------------------- */
 
+/* The draw of tsr_engine_draw (engine/sampler.h).  Ties go to the lowest id.  The same (seed, record, number of the token)
+ * always draws the same number.  The steps are penalty, temperature, top-k, top-p, min-p, draw; with top_k the softmax is
+ * over the k best, and top-p keeps the fewest that hold top_p of it, at least one. */
 struct tsr_engine_sampling {
     double   temperature;        /* 0: greedy */
     uint64_t top_k;              /* 0: all */
@@ -229,16 +232,6 @@ struct tsr_engine_sampling {
     double   repetition_penalty; /* 1: none */
     uint64_t seed;
 };
-
-/* The next id from logits [vocab].  history: all ids so far, for the penalty.  Ties go to the
- * lowest id.  The same (seed, record, index) always draws the same number.  The steps are
- * penalty, temperature, top-k, top-p, min-p, draw; with top_k the softmax is over the k best, and top-p
- * keeps the fewest that hold top_p of it, at least one.  scratch: vocab entries of 16 bytes,
- * aligned to 8, or NULL to allocate.  Values out of range are TSR_E_CONFIG.  [any] */
-tsr_status tsr_engine_sample(const float *logits, uint64_t vocab,
-                             const struct tsr_engine_sampling *s, const uint32_t *history,
-                             uint64_t n_history, uint64_t record, uint64_t index, void *scratch,
-                             uint32_t *id, struct tsr_err *err);
 
 /* Temperature, top_p, min_p and repetition_penalty in range, or TSR_E_CONFIG.  [any] */
 tsr_status tsr_engine_sampling_check(const struct tsr_engine_sampling *s, struct tsr_err *err);

@@ -14,7 +14,7 @@ struct candidate {
     float    logit;  /* after the penalty */
     uint32_t id;
 };
-_Static_assert(sizeof(struct candidate) == 16, "scratch of tsr_engine_sample is 16 bytes an entry");
+_Static_assert(sizeof(struct candidate) == 16, "scratch of the draw is 16 bytes an entry");
 
 static bool better(const struct candidate *a, const struct candidate *b)
 {
@@ -212,31 +212,3 @@ const struct tsr_sampler_v1 tsr_engine_draw = {
     .sample = sample,
     .accept = accept,
 };
-
-tsr_status tsr_engine_sample(const float *logits, uint64_t vocab,
-                             const struct tsr_engine_sampling *s, const uint32_t *history,
-                             uint64_t n_history, uint64_t record, uint64_t index, void *scratch,
-                             uint32_t *id, struct tsr_err *err)
-{
-    struct tsr_sampler_sizes bytes = { .struct_size = sizeof bytes };
-    struct tsr_sampler_job   job = { .struct_size = sizeof job,
-                                     .vocab = vocab,
-                                     .logits =
-                                         (float *)(uintptr_t)logits, /* sample() only reads them */
-                                     .history = history,
-                                     .n_history = n_history,
-                                     .seed = s->seed,
-                                     .record = record,
-                                     .uniform = tsr_uniform(s->seed, record, index),
-                                     .scratch = scratch };
-    TSR_TRY(sizes(s, vocab, &bytes, err));
-    TSR_TRY(tsr_engine_sampling_check(s, err));
-    if (!scratch)
-        job.scratch = tsr_new_aligned(bytes.scratch_bytes, 1);
-    if (!job.scratch)
-        return tsr_fail_nomem(err, bytes.scratch_bytes, "sampling");
-    tsr_status st = sample(s, &job, id, err);
-    if (!scratch)
-        free(job.scratch);
-    return st;
-}

@@ -10,7 +10,8 @@
 #include "tessera/draft/sampler.h"
 #include "tokenizer/tokenizer.h"
 
-/* The host's draw.  Its options are a struct tsr_engine_sampling, which is the instance too. */
+/* The host's draw.  Its options are a struct tsr_engine_sampling, which is the instance too.  Its scratch is an entry of 16
+ * bytes for each token; it reads the logits only. */
 extern const struct tsr_sampler_v1 tsr_engine_draw;
 
 /* ---- tokens ---------------------------------------------------------------- */
@@ -73,7 +74,8 @@ struct tsr_engine_chain {
 tsr_status tsr_engine_chain_start(struct tsr_engine_chain *c, struct tsr_engine_samplers *list,
                                   uint64_t vocab, struct tsr_err *err);
 void       tsr_engine_chain_finish(struct tsr_engine_chain *c);
-/* The next token from logits [vocab], which stay as they are, or TSR_SAMPLER_END.  scratch: of tsr_engine_sample().
+/* The next token from logits [vocab], which stay as they are, or TSR_SAMPLER_END.  scratch: of tsr_engine_draw, vocab
+ * entries of 16 bytes.
  * TSR_E_NUMERIC: no token can follow. */
 tsr_status tsr_engine_chain_next(struct tsr_engine_chain *c, const float *logits, uint64_t vocab,
                                  const struct tsr_engine_sampling *s, const uint32_t *history,

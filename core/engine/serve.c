@@ -29,7 +29,7 @@ struct tsr_server {
     struct slot_set                  *slot_sets;
     uint32_t                          busy;
     uint64_t                          starts;
-    void                             *scratch; /* of tsr_engine_sample() */
+    void                             *scratch; /* of tsr_engine_draw */
     struct tsr_engine_generate_timing time;
 };
 

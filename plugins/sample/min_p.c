@@ -105,6 +105,6 @@ static const struct tsr_component min_p = {
 static const struct tsr_component *const components[] = { &min_p };
 
 TSR_PLUGIN_SYMBOL(min_p) = {
-    TSR_PLUGIN_HEADER,    .id = "org.tessera.min-p", .version = "1.0.0", .license = "Apache-2.0",
+    TSR_PLUGIN_HEADER,    .id = "org.tessera.min_p", .version = "1.0.0", .license = "Apache-2.0",
     .build = __VERSION__, .components = components,  .n_components = 1,
 };

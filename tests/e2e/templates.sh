@@ -140,11 +140,11 @@ pipeline:
 END
 for lang in c cxx; do
     sed "s/ignore_eos/samplers: [{use: sampler_$lang, penalty: 100}], ignore_eos/" "$WORK/once.yaml" >"$WORK/$lang.yaml"
-    run run "$lang.yaml" --json
+    run run "$lang.yaml" --out "job-$lang" --json
     ok "sampler_$lang in a job" test "$rc" = 0
     mv "$WORK/out" "$WORK/text.$lang"
 done
-run run once.yaml --json
+run run once.yaml --out job-once --json
 ok "without a sampler the text is another" test "$(texts "$WORK/out")" != "$(texts "$WORK/text.c")"
 ok "sampler_c and sampler_cxx give the same text" test "$(texts "$WORK/text.c")" = "$(texts "$WORK/text.cxx")"
 for instance in "$ROOT"/tests/golden/planner/{comm,fixed,classes}-*.json; do

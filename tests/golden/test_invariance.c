@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "../unit/draw.h"
 #define SEQUENCES 4
 #define NEW       5 /* tokens generated behind each prompt */
 #define LONGEST   17
@@ -83,8 +84,8 @@ static void take(struct trace *t, int seq, uint64_t position, const float *logit
     if (position + 1 < prompt_length[seq])
         return;
     struct tsr_engine_sampling greedy = { .top_p = 1, .repetition_penalty = 1 };
-    assert_int_equal(tsr_engine_sample(logits, t->vocab, &greedy, NULL, 0, 0, 0, NULL,
-                                       &t->ids[seq][position + 1], NULL),
+    assert_int_equal(draw_one(logits, t->vocab, &greedy, NULL, 0, 0, 0, NULL,
+                              &t->ids[seq][position + 1], NULL),
                      TSR_OK);
 }
 

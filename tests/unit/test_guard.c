@@ -13,6 +13,7 @@
 #include "plugin/spec.h"
 #include "tessera/backend.h"
 #include "tessera/codec.h"
+#include "tessera/draft/sampler.h"
 #include "tessera/quantizer_block.h"
 #include "tessera/solver.h"
 #include "tessera/transport.h"
@@ -59,6 +60,9 @@ static struct one *open_one(const char *kind, const char *deed, const char *at)
                     ->create(o->spec.found.host, o->spec.options, &o->self, &o->e.err);
     else if (strcmp(kind, TSR_KIND_CODEC) == 0)
         o->st = ((const struct tsr_codec_v1 *)o->spec.found.iface)
+                    ->create(o->spec.found.host, o->spec.options, &o->self, &o->e.err);
+    else if (strcmp(kind, TSR_KIND_SAMPLER) == 0)
+        o->st = ((const struct tsr_sampler_v1 *)o->spec.found.iface)
                     ->create(o->spec.found.host, o->spec.options, &o->self, &o->e.err);
     else
         o->st = ((const struct tsr_backend_v1 *)o->spec.found.iface)
@@ -146,8 +150,8 @@ static void put_back(void **state)
 static void create_too(void **state)
 {
     (void)state;
-    static const char *const kinds[] = { TSR_KIND_SOLVER, TSR_KIND_QUANTIZER, TSR_KIND_CODEC,
-                                         TSR_KIND_TRANSPORT, TSR_KIND_BACKEND };
+    static const char *const kinds[] = { TSR_KIND_SOLVER,    TSR_KIND_QUANTIZER, TSR_KIND_CODEC,
+                                         TSR_KIND_TRANSPORT, TSR_KIND_BACKEND,   TSR_KIND_SAMPLER };
     uint64_t                 before, now, peak;
     tsr_plugin_registry_memory(registry, &before, &peak);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -199,6 +203,10 @@ static tsr_status call(struct one *o, const char *kind, const char *name)
     struct tsr_quant_plan          p = { .struct_size = sizeof p };
     struct tsr_quant_job           qj = { .struct_size = sizeof qj };
     struct tsr_codec_job           cj = { .struct_size = sizeof cj };
+    const struct tsr_sampler_v1   *m = o->spec.found.iface;
+    struct tsr_sampler_job         mj = { .struct_size = sizeof mj };
+    struct tsr_sampler_sizes       z = { .struct_size = sizeof z };
+    uint32_t                       token;
     struct tsr_op                  op = { .struct_size = sizeof op };
     struct tsr_err                *err = &o->e.err;
     void                          *request;
@@ -210,6 +218,11 @@ static tsr_status call(struct one *o, const char *kind, const char *name)
     if (strcmp(kind, TSR_KIND_CODEC) == 0)
         return strcmp(name, "encode") == 0 ? c->encode(o->self, &cj, err)
                                            : c->wire_bytes(o->self, 1, 1, &bytes, err);
+    if (strcmp(kind, TSR_KIND_SAMPLER) == 0)
+        return strcmp(name, "sample") == 0  ? m->sample(o->self, &mj, &token, err)
+               : strcmp(name, "sizes") == 0 ? m->sizes(o->self, 1, &z, err)
+               : strcmp(name, "start") == 0 ? m->start(o->self, NULL, err)
+                                            : m->accept(o->self, NULL, 0, err);
     if (strcmp(kind, TSR_KIND_TRANSPORT) == 0)
         return strcmp(name, "send") == 0   ? t->send(o->self, NULL, 0, NULL, 0, &request, err)
                : strcmp(name, "test") == 0 ? t->test(o->self, NULL, &done, err)
@@ -223,6 +236,8 @@ static void end_of(struct one *o, const char *kind)
         ((const struct tsr_quantizer_v1 *)o->spec.found.iface)->destroy(o->self);
     else if (strcmp(kind, TSR_KIND_CODEC) == 0)
         ((const struct tsr_codec_v1 *)o->spec.found.iface)->destroy(o->self);
+    else if (strcmp(kind, TSR_KIND_SAMPLER) == 0)
+        ((const struct tsr_sampler_v1 *)o->spec.found.iface)->destroy(o->self);
     else if (strcmp(kind, TSR_KIND_TRANSPORT) == 0)
         ((const struct tsr_transport_v1 *)o->spec.found.iface)->destroy(o->self);
     else
@@ -234,7 +249,9 @@ static const char *const many[][2] = {
     { TSR_KIND_CODEC, "encode" },   { TSR_KIND_CODEC, "wire_bytes" },
     { TSR_KIND_TRANSPORT, "send" }, { TSR_KIND_TRANSPORT, "test" },
     { TSR_KIND_TRANSPORT, "wait" }, { TSR_KIND_BACKEND, "run" },
-    { TSR_KIND_BACKEND, "sync" },
+    { TSR_KIND_BACKEND, "sync" },   { TSR_KIND_SAMPLER, "sample" },
+    { TSR_KIND_SAMPLER, "sizes" },  { TSR_KIND_SAMPLER, "start" },
+    { TSR_KIND_SAMPLER, "accept" },
 };
 
 static void mode_after_each(void **state)

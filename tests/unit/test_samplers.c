@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "draw.h"
 #include "engine/sampler.h"
 #include "engine/serve.h"
 #include "plugin_open.h"
@@ -230,7 +231,7 @@ static void slots_change_nothing(void **state)
     tsr_engine_samplers_drop(list);
 }
 
-/* The chain of an empty list is tsr_engine_sample(), and so is the last of a list that changes nothing. */
+/* The chain of an empty list is the draw, and so is the last of a list that changes nothing. */
 static void the_draw_is_the_same(void **state)
 {
     struct tsr_errbuf           e = TSR_ERRBUF(e);
@@ -253,8 +254,7 @@ static void the_draw_is_the_same(void **state)
         struct tsr_engine_chain    c, d;
         uint32_t                   want, a, b;
         logits_of(i, logits);
-        assert_int_equal(tsr_engine_sample(logits, VOCAB, &s, history, 4, i, 2, NULL, &want,
-                                           &e.err),
+        assert_int_equal(draw_one(logits, VOCAB, &s, history, 4, i, 2, NULL, &want, &e.err),
                          TSR_OK);
         assert_int_equal(tsr_engine_chain_start(&c, NULL, VOCAB, &e.err), TSR_OK);
         assert_int_equal(tsr_engine_chain_start(&d, all, VOCAB, &e.err), TSR_OK);

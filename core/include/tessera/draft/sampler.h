@@ -7,35 +7,18 @@
  *
  *   create -> [tokens] -> sizes -> for each request: start, then for each token: sample, accept -> destroy
  *
- * Example: a sampler that lets no token follow itself.
+ * Example: sample() of a sampler whose state is the last token, which does not come again at once.
  *
  *     #include <math.h>
- *     #include <string.h>
- *     static tsr_status start(const void *self, void *state, struct tsr_err *err)
- *     {
- *         const uint32_t none = TSR_SAMPLER_NONE;
- *         (void)self;
- *         (void)err;
- *         memcpy(state, &none, sizeof none);
- *         return TSR_OK;
- *     }
  *     static tsr_status sample(const void *self, const struct tsr_sampler_job *job, uint32_t *token,
  *                              struct tsr_err *err)
  *     {
- *         uint32_t last;
+ *         const uint32_t *last = (const uint32_t *)job->state;
  *         (void)self;
  *         (void)token;
  *         (void)err;
- *         memcpy(&last, job->state, sizeof last);
- *         if (last < job->vocab)
- *             job->logits[last] = -INFINITY;
- *         return TSR_OK;
- *     }
- *     static tsr_status accept(const void *self, void *state, uint32_t token, struct tsr_err *err)
- *     {
- *         (void)self;
- *         (void)err;
- *         memcpy(state, &token, sizeof token);
+ *         if (*last < job->vocab)
+ *             job->logits[*last] = -INFINITY;
  *         return TSR_OK;
  *     }
  */
