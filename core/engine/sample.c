@@ -90,19 +90,19 @@ static uint32_t draw(struct candidate *c, uint64_t vocab, double sum,
         keep = taken;
     }
     /* candidates popped so far are at the end of c, in reverse */
-    const struct candidate *b = NULL;
-    double                  target = u * sum;
+    uint32_t id = 0;
+    double   target = u * sum;
     mass = 0;
     for (uint64_t i = 0; i < keep; i++) {
-        const struct candidate *next = i < taken ? &c[vocab - 1 - i] : pop(c, &left);
-        if (b && isinf(next->logit)) /* excluded; mass may miss target by a rounding */
+        const struct candidate *b = i < taken ? &c[vocab - 1 - i] : pop(c, &left);
+        if (i > 0 && isinf(b->logit)) /* excluded; mass may miss target by a rounding */
             break;
-        b = next;
+        id = b->id;
         mass += b->weight;
         if (mass > target)
             break;
     }
-    return b->id;
+    return id;
 }
 
 tsr_status tsr_engine_sampling_check(const struct tsr_engine_sampling *s, struct tsr_err *err)
