@@ -46,7 +46,8 @@ static json_t *stage_json(const struct tsr_plan_problem *p, const struct tsr_pla
               tsr_pipeline_json_put_text(j, "mesh", s->mesh.name) &&
               tsr_pipeline_json_put_int(j, "tp", s->mesh.tp) &&
               (!s->mesh.whole_experts || tsr_pipeline_json_put_text(j, "experts", "whole")) &&
-              put_cpu_experts(j, o, s) && tsr_pipeline_json_put_int(j, "first", s->first) &&
+              put_cpu_experts(j, o, s) && tsr_planning_put_stage_codecs(j, p, o, i) &&
+              tsr_pipeline_json_put_int(j, "first", s->first) &&
               tsr_pipeline_json_put_int(j, "layers", s->count) &&
               tsr_pipeline_json_put(j, "bits", tsr_planning_counts(p, o, s->first, s->count)) &&
               tsr_pipeline_json_put_int(j, "weights", m->weights) &&
@@ -117,7 +118,8 @@ json_t *tsr_planning_outcome_json(const struct tsr_plan_problem *p,
          tsr_pipeline_json_put_text(j, "solver", a->solver) &&
          tsr_pipeline_json_put_real(j, "seconds", a->seconds) &&
          tsr_pipeline_json_put_int(j, "width_choices", a->choices) &&
-         tsr_pipeline_json_put_int(j, "solves", a->solves) &&
+         tsr_pipeline_json_put(j, "joint", json_boolean(a->joint)) &&
+         tsr_planning_put_ignored(j, a) && tsr_pipeline_json_put_int(j, "solves", a->solves) &&
          tsr_pipeline_json_put_int(j, "settings", a->settings ? a->settings : 1) &&
          tsr_pipeline_json_put_real(j, "bound_ms",
                                     a->status == TSR_SOLVED_INFEASIBLE ? (double)NAN : a->bound);
@@ -152,7 +154,7 @@ static bool put_left_out(json_t *j, const struct tsr_plan_problem *p)
         for (uint64_t h = 0; h < g; h++)
             again = again || (p->cluster->groups[h].profile == p->cluster->groups[g].profile &&
                               tsr_plan_problem_devices(p, h) == tsr_plan_problem_devices(p, g));
-        (void)tsr_plan_meshes_widths(p, g, widths, one, LEFT_OUT);
+        (void)tsr_plan_meshes_widths(p, g, false, widths, one, LEFT_OUT);
         if (!*one || again)
             continue;
         size_t at = strlen(text), n = strlen(one);
@@ -250,7 +252,8 @@ bool tsr_planning_put_problem(json_t *j, const struct tsr_plan_problem *p)
         (!p->knee || tsr_pipeline_json_put(j, "knee", json_true())) &&
         (!(p->o.max_kl > 0) || tsr_pipeline_json_put_real(j, "max_kl", p->o.max_kl)) &&
         tsr_pipeline_json_put_real(j, "theta", p->o.theta) && put_settings(j, p) &&
-        put_experts(j, p->shape, &p->quality) && put_left_out(j, p) && put_lacks(j, p) && ok;
+        put_experts(j, p->shape, &p->quality) && tsr_planning_put_codecs(j, p) &&
+        put_left_out(j, p) && put_lacks(j, p) && ok;
     ok = tsr_pipeline_json_put(j, "workload", work) && ok;
     return tsr_pipeline_json_put(j, "candidates", names) && ok;
 }

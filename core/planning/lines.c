@@ -112,10 +112,13 @@ static void totals(const json_t *r, const json_t *plan, FILE *to)
     if (tsr_planning_table_int(plan, "settings") > 1)
         at += (size_t)snprintf(text + at, sizeof text - at, " over %lld settings",
                                tsr_planning_table_int(plan, "settings"));
-    (void)snprintf(text + at, sizeof text - at, "; %.2g s, %lld choice%s of widths",
-                   tsr_planning_table_real(plan, "seconds"),
-                   tsr_planning_table_int(plan, "width_choices"),
-                   tsr_planning_table_int(plan, "width_choices") == 1 ? "" : "s");
+    at += (size_t)snprintf(text + at, sizeof text - at, "; %.2g s",
+                           tsr_planning_table_real(plan, "seconds"));
+    if (!json_is_true(json_object_get(plan, "joint")))
+        at += (size_t)snprintf(text + at, sizeof text - at, ", %lld choice%s of widths",
+                               tsr_planning_table_int(plan, "width_choices"),
+                               tsr_planning_table_int(plan, "width_choices") == 1 ? "" : "s");
+    (void)tsr_planning_table_ignored(plan, "; not considered: ", text + at, sizeof text - at);
     tsr_planning_table_wrap(to, "solver", text);
 }
 
@@ -310,6 +313,7 @@ static void baselines(const json_t *r, const json_t *plan, FILE *to)
                        *why ? why : "none was found, and it is not proved that none exists");
         tsr_planning_table_wrap(to, label, text);
     }
+    tsr_planning_table_not_considered(list, to);
 }
 
 static void wider(const json_t *r, const json_t *plan, FILE *to)
@@ -357,6 +361,7 @@ void tsr_planning_print(const json_t *r, FILE *to)
     times(list, to);
     kernels(list, to);
     master(r, plan, to);
+    tsr_planning_table_codecs(r, list, to);
     if (json_is_object(fits)) {
         (void)snprintf(text, sizeof text,
                        "at most %lld requests at once of this length, or prompts of %lld tokens",

@@ -7,14 +7,14 @@
 #include "tessera/solver.h"
 
 struct tsr_planning_plan_keys {
-    const struct tsr_config_node *bits, *candidates, *quality, *kv, *at_most;
-    const char                   *use, *solver, *codec, *tp_codec, *baselines, *to, *routing;
+    const struct tsr_config_node *bits, *candidates, *quality, *kv, *at_most, *codecs, *sums;
+    const char                   *use, *solver, *codec, *tp_codec, *tp, *baselines, *to, *routing;
     int64_t objective, accounting, latency, head, experts, layer_group, expert_groups, prefill_mb,
         decode_mb, min_tp, max_tp, copy_nodes, share_unit, seed;
     double  gap, time_limit;
     int32_t use_all;
 };
-#define TSR_PLAN_OPTIONS 29
+#define TSR_PLAN_OPTIONS 32
 extern const struct tsr_option tsr_plan_step_options[TSR_PLAN_OPTIONS];
 extern const struct tsr_choice tsr_latency_choices[2], tsr_planning_experts_choices[3];
 
@@ -52,6 +52,15 @@ extern const struct tsr_choice tsr_latency_choices[2], tsr_planning_experts_choi
     TSR_OPTION_STRING(struct tsr_planning_plan_keys, codec, "plain:dtype=bf16", \
                       "Codec between stages, NAME:key=value,...; plain: F32, exact."), \
     TSR_OPTION_STRING(struct tsr_planning_plan_keys, tp_codec, "", "Codec inside a stage of several devices; \"\": F32, exact."), \
+    TSR_OPTION_NODE(struct tsr_planning_plan_keys, codecs, \
+                    "Codecs between stages to choose from for each boundary, [plain, 'plain:dtype=bf16']; a lossy one needs " \
+                    "indicators of measure: kl."), \
+    TSR_OPTION_NODE(struct tsr_planning_plan_keys, sums, \
+                    "Codecs inside stages of several devices to choose from for each stage; a lossy one needs indicators of " \
+                    "measure: kl."), \
+    TSR_OPTION_STRING(struct tsr_planning_plan_keys, tp, "auto", \
+                      "Devices that share a layer: auto, each stage its own number; or one number for all, where a node's " \
+                      "devices and the model allow it."), \
     TSR_OPTION_INT(struct tsr_planning_plan_keys, max_tp, 0, 0, 1024, NULL, "Most devices that share a layer; 0: any."), \
     TSR_OPTION_INT(struct tsr_planning_plan_keys, min_tp, 0, 0, 1024, NULL, \
                    "Fewest devices that share a layer, where a node's devices and the model allow it; 0: any."), \

@@ -275,6 +275,7 @@ tsr_status tsr_planning_read(struct tsr_planning *pl, struct tsr_pipeline_job *j
     TSR_TRY(read_work(pl, job, d, err));
     read_open(pl, job, k, d);
     read_at_most(pl, k, d);
+    TSR_TRY(tsr_planning_codecs(pl, job, k, node, d, err));
     TSR_TRY(read_quality(pl, job, k, d, err));
     TSR_TRY(tsr_planning_candidates(pl, job, k, node, d, err));
     pl->options.chosen = (k->bits && k->bits->kind != TSR_CONFIG_NODE_NULL) ||
@@ -326,5 +327,7 @@ void tsr_planning_close(struct tsr_planning *pl)
     free(pl->texts);
     free(pl->indicators);
     free(pl->routing);
+    free((void *)(uintptr_t)pl->links);
+    free((void *)(uintptr_t)pl->sums);
     *pl = (struct tsr_planning){ 0 };
 }

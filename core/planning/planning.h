@@ -20,7 +20,8 @@ struct tsr_planning {
     char                          **texts; /* of the candidates */
     uint64_t                        n_texts;
     char                           *indicators, *routing;
-    double                          at_most_ms; /* of the batch; 0: the fastest plan */
+    const char                    **links, **sums; /* lists of codecs; texts are the job's */
+    double                          at_most_ms;    /* of the batch; 0: the fastest plan */
     struct tsr_plugin_spec          solver;
     struct tsr_plan_problem         problem; /* registry NULL: not open */
     struct tsr_plan_problem  whole; /* after a check of one copy: the problem of which `problem`
@@ -53,6 +54,11 @@ tsr_status tsr_planning_try(struct tsr_registry *r, const char *text,
 #define TSR_PLANNING_TEXT 400 /* of a candidate: "gptq:bits=4,group=128" */
 /* Whether it is a key of the step rather than one of the quantizer's options next to them. */
 bool tsr_planning_own(const char *key);
+/* Reads `codecs`, `sums` and `tp` into pl; errors go to d. */
+tsr_status tsr_planning_codecs(struct tsr_planning *pl, const struct tsr_pipeline_job *job,
+                               const struct tsr_planning_plan_keys *k,
+                               const struct tsr_config_node *node, struct tsr_diag *d,
+                               struct tsr_err *err);
 /* Reads `bits` or `candidates` into pl; errors go to d. */
 tsr_status tsr_planning_candidates(struct tsr_planning *pl, const struct tsr_pipeline_job *job,
                                    const struct tsr_planning_plan_keys *k,
@@ -74,6 +80,13 @@ json_t *tsr_planning_said(const struct tsr_planning *pl, const struct tsr_plan_f
 tsr_status tsr_planning_json(const struct tsr_planning *pl, const struct tsr_planning_plan_keys *k,
                              const struct tsr_plan_planned *a, bool alone, json_t **out,
                              struct tsr_err *err);
+/* The lists of codecs to choose from; those of one stage; what the solver did not know of the problem.  False when out of
+ * memory. */
+bool        tsr_planning_put_codecs(json_t *j, const struct tsr_plan_problem *p);
+bool        tsr_planning_put_stage_codecs(json_t *j, const struct tsr_plan_problem *p,
+                                          const struct tsr_plan_outcome *o, uint64_t stage);
+bool        tsr_planning_put_ignored(json_t *j, const struct tsr_plan_planned *a);
+const char *tsr_planning_codec_name(const struct tsr_plan_codec *c, int phase);
 /* Names of TSR_SOLVED_*. */
 extern const char *const tsr_planning_statuses[4];
 /* {"3": 6, "4": 12}: how many layers of a run are at each candidate. */

@@ -25,5 +25,11 @@ const char *tsr_planning_table_bits(const json_t *r, json_t *bits, char *buf, si
 void tsr_planning_table_problem(const json_t *r, const json_t *plan, FILE *to);
 /* A plan's stages under their heads. */
 void tsr_planning_table_stages(const json_t *r, const json_t *list, FILE *to);
+/* What a solver of a plan did not consider, after `lead`, in text; 0 where there is nothing. */
+size_t tsr_planning_table_ignored(const json_t *plan, const char *lead, char *text, size_t cap);
+/* The same of a list of plans by other solvers, as a line. */
+void tsr_planning_table_not_considered(const json_t *list, FILE *to);
+/* Codecs of the stages' links and sums, where r has lists to choose from. */
+void tsr_planning_table_codecs(const json_t *r, const json_t *list, FILE *to);
 
 #endif

@@ -40,7 +40,7 @@ static tsr_status baseline(const struct tsr_plan_problem *problem, const char *n
              tsr_pipeline_json_put_text(j, "reason", e.text);
     } else if (st == TSR_OK) {
         ok = ok && tsr_pipeline_json_put_text(j, "status", tsr_planning_statuses[a.status]) &&
-             tsr_pipeline_json_put_real(j, "seconds", a.seconds);
+             tsr_pipeline_json_put_real(j, "seconds", a.seconds) && tsr_planning_put_ignored(j, &a);
         if (tsr_plan_planned_has_plan(&a)) {
             ok = ok && tsr_pipeline_json_put_real(j, "latency_ms", a.outcome.latency_ms) &&
                  tsr_pipeline_json_put_real(j, "tokens_per_second", a.outcome.tokens_per_second) &&

@@ -98,7 +98,8 @@ static void compare(const struct authors_plan *p, int64_t objective, int64_t acc
     for (unsigned i = 0; i < AUTHORS_STAGES; i++)
         tp[i] = 1;
     authors_job_open(&j, registry, p, p->tokens, objective, accounting, TSR_PLAN_HEAD_LAST);
-    if (tsr_plan_build(&b, &j.problem, tp, &e.err) != TSR_OK)
+    if (tsr_plan_build(&b, &j.problem, &(struct tsr_plan_space){ .ways = tp, .stride = 1 },
+                       &e.err) != TSR_OK)
         fail_msg("%s: %s", p->id, e.text);
     for (uint64_t i = 0; i < b->n_parts; i++)
         if (authors_job_value(b, i, p, &v, why, sizeof why))

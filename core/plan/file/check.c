@@ -13,7 +13,8 @@ struct check {
     const struct tsr_plan_file    *f;
     const uint32_t                *candidate;
     struct tsr_diag               *d;
-    uint32_t                      *tp;    /* [groups] */
+    uint32_t                      *ways; /* [groups][stages] that the plan has of each, ascending */
+    uint32_t                      *n;    /* [groups] of them */
     uint64_t                      *group; /* [stages] */
     uint64_t                      *taken; /* [groups] devices */
 };
@@ -30,7 +31,20 @@ static uint32_t way_of(const struct tsr_plan_stage *s)
     return (uint32_t)s->tp | (whole ? TSR_PLAN_WAY_WHOLE : 0);
 }
 
-/* A group of the node with that profile, that width and devices to spare. */
+/* One more way of a group, in its place. */
+static void add_way(struct check *z, uint64_t group, uint32_t way)
+{
+    uint32_t *w = z->ways + group * z->f->n_stages, at = z->n[group];
+    while (at > 0 && w[at - 1] > way)
+        at--;
+    if (at > 0 && w[at - 1] == way)
+        return;
+    memmove(w + at + 1, w + at, (z->n[group] - at) * sizeof *w);
+    w[at] = way;
+    z->n[group]++;
+}
+
+/* A group of the node with that profile and devices to spare. */
 static void find_group(struct check *z, uint64_t i)
 {
     const struct tsr_plan_stage   *s = &z->f->stages[i];
@@ -45,9 +59,9 @@ static void find_group(struct check *z, uint64_t i)
         uint64_t have = tsr_plan_problem_devices(z->p, g), want = (uint64_t)s->tp;
         known = true;
         there += have;
-        if ((z->taken[g] && z->tp[g] != way_of(s)) || have - z->taken[g] < want)
+        if (have - z->taken[g] < want)
             continue;
-        z->tp[g] = way_of(s);
+        add_way(z, g, way_of(s));
         z->taken[g] += want;
         z->group[i] = g;
         return;
@@ -56,7 +70,7 @@ static void find_group(struct check *z, uint64_t i)
         tsr_config_diag_error(z->d, mark_of(s, "device"), NULL, "node '%.60s' has no %.60s",
                               s->node, s->device);
     else
-        tsr_config_diag_error(z->d, &s->map->mark, "devices of a group are all taken in one width",
+        tsr_config_diag_error(z->d, &s->map->mark, NULL,
                               "stage %llu: of the %llu %s in node '%s' not %lld are left for it",
                               (unsigned long long)i, (unsigned long long)there, s->device, s->node,
                               (long long)s->tp);
@@ -87,6 +101,9 @@ static void check_place(const struct check *z, uint64_t i)
 static tsr_status check_width(const struct check *z, uint64_t i, struct tsr_err *err)
 {
     const struct tsr_plan_stage *s = &z->f->stages[i];
+    struct tsr_plan_shape       *shape = z->p->shape;
+    uint64_t                     sum = tsr_plan_file_sum(z->p, z->f, i);
+    shape->lossy_sums = z->p->sums[sum < z->p->n_sums ? sum : 0].lossy; /* of this stage */
     for (uint64_t l = s->first; s->tp > 1 && l < s->first + s->count; l++) {
         const struct tsr_plan_candidate *c = &z->p->candidates.v[z->candidate[l]];
         tsr_status st = tsr_plan_candidate_splits(c, z->p->shape, (uint32_t)s->tp,
@@ -142,6 +159,12 @@ static uint64_t part_of(const struct tsr_plan_built *b, uint64_t stages, uint32_
     return 0;
 }
 
+static uint32_t kind_of(const struct check *z, const struct tsr_plan_built *b, uint64_t stage)
+{
+    return (uint32_t)tsr_plan_meshes_find(&b->meshes, z->group[stage], way_of(&z->f->stages[stage]),
+                                          tsr_plan_file_sum(z->p, z->f, stage));
+}
+
 static tsr_status solution(const struct check *z, const struct tsr_plan_built *b, uint64_t part,
                            struct tsr_solver_solution **out, struct tsr_err *err)
 {
@@ -155,7 +178,9 @@ static tsr_status solution(const struct check *z, const struct tsr_plan_built *b
     }
     s->stages = z->f->n_stages;
     for (uint64_t i = 0; i < s->stages; i++) {
-        s->stage_kind[i] = b->meshes.kind_of[z->group[i]] - pt->first_kind;
+        s->stage_kind[i] = kind_of(z, b, i) - pt->first_kind;
+        if (s->stage_link && i + 1 < s->stages)
+            s->stage_link[i] = (uint32_t)tsr_plan_file_link(z->p, z->f, i);
         s->stage_first[i] = z->f->stages[i].first;
         s->stage_count[i] = z->f->stages[i].count;
     }
@@ -173,7 +198,7 @@ static tsr_status check_runs(const struct check *z, const struct tsr_plan_built 
     const struct tsr_solver_instance *in = &b->whole;
     for (uint64_t i = 0; i < z->f->n_stages; i++) {
         const struct tsr_plan_stage *s = &z->f->stages[i];
-        uint64_t                     k = b->meshes.kind_of[z->group[i]];
+        uint64_t                     k = kind_of(z, b, i);
         for (uint64_t l = s->first; l < s->first + s->count; l++) {
             uint32_t bits = tsr_plan_built_bits(b, z->candidate[l], z->f->cpu_experts[l]);
             uint64_t e = (k * in->classes + in->layer_class[l]) * in->bits + bits;
@@ -188,9 +213,12 @@ static tsr_status check_runs(const struct check *z, const struct tsr_plan_built 
 
 static tsr_status price(struct check *z, struct tsr_plan_planned *a, struct tsr_err *err)
 {
-    TSR_TRY(tsr_plan_build(&a->built, z->p, z->tp, err));
+    struct tsr_plan_space space = {
+        .ways = z->ways, .n = z->n, .stride = z->f->n_stages, .codecs = true
+    };
+    TSR_TRY(tsr_plan_build(&a->built, z->p, &space, err));
     TSR_TRY(check_runs(z, a->built, err));
-    a->part = part_of(a->built, z->f->n_stages, a->built->meshes.kind_of[z->group[0]]);
+    a->part = part_of(a->built, z->f->n_stages, kind_of(z, a->built, 0));
     TSR_TRY(solution(z, a->built, a->part, &a->solution, err));
     TSR_TRY(tsr_plan_evaluate(&a->built->parts[a->part].inst.in, a->solution,
                               &a->solution->objective, err));
@@ -200,7 +228,7 @@ static tsr_status price(struct check *z, struct tsr_plan_planned *a, struct tsr_
     /* meshes of a kind change places; the file has said which is which */
     for (uint64_t i = 0; i < a->outcome.n_stages; i++) {
         a->outcome.stages[i].group = z->group[i];
-        tsr_plan_mesh_of(z->p->cluster, z->group[i], z->tp[z->group[i]],
+        tsr_plan_mesh_of(z->p->cluster, z->group[i], way_of(&z->f->stages[i]),
                          &a->outcome.stages[i].mesh);
     }
     return TSR_OK;
@@ -209,12 +237,13 @@ static tsr_status price(struct check *z, struct tsr_plan_planned *a, struct tsr_
 static tsr_status run(struct check *z, struct tsr_plan_planned *a, struct tsr_err *err)
 {
     uint64_t before = tsr_config_diag_errors(z->d);
-    for (uint64_t g = 0; g < z->p->cluster->n_groups; g++)
-        z->tp[g] = 1;
     for (uint64_t i = 0; i < z->f->n_stages; i++) {
         find_group(z, i);
         check_place(z, i);
     }
+    for (uint64_t g = 0; g < z->p->cluster->n_groups; g++)
+        if (!z->n[g])
+            add_way(z, g, 1);
     if (tsr_config_diag_errors(z->d) != before)
         return tsr_config_diag_status(z->d, err);
     for (uint64_t i = 0; i < z->f->n_stages; i++) {
@@ -233,14 +262,16 @@ tsr_status tsr_plan_check(struct tsr_plan_planned *a, const struct tsr_plan_prob
                        .f = f,
                        .candidate = candidate,
                        .d = d,
-                       .tp = tsr_new(n, sizeof *z.tp),
+                       .ways = tsr_new(n, f->n_stages * sizeof *z.ways),
+                       .n = tsr_new(n, sizeof *z.n),
                        .group = tsr_new(f->n_stages, sizeof *z.group),
                        .taken = tsr_new(n, sizeof *z.taken) };
     *a = (struct tsr_plan_planned){ .status = TSR_SOLVED_UNKNOWN, .bound = -INFINITY };
-    tsr_status st = z.tp && z.group && z.taken
+    tsr_status st = z.ways && z.n && z.group && z.taken
                         ? run(&z, a, err)
                         : tsr_fail_nomem(err, n * 12, "the places of a plan");
-    free(z.tp);
+    free(z.ways);
+    free(z.n);
     free(z.group);
     free(z.taken);
     return st;

@@ -22,10 +22,14 @@ tsr_status tsr_plan_check(struct tsr_plan_planned *a, const struct tsr_plan_prob
                           const struct tsr_plan_file *f, const uint32_t *candidate,
                           struct tsr_diag *d, struct tsr_err *err);
 
-/* Makes links and sums of p cost what the file's codecs send, phase by phase. One codec represents all
- * stages of a phase: where they differ, the one with the most bytes. [setup] */
+/* Puts the codecs of the file's links and sums in place of p's, each pair of phases once. [setup] */
 tsr_status tsr_plan_take_codecs(struct tsr_plan_problem *p, const struct tsr_plan_file *f,
                                 struct tsr_err *err);
+/* Then the codec of a stage's link, of p->links, and of its sums, of p->sums; their number where it has none. */
+uint64_t tsr_plan_file_link(const struct tsr_plan_problem *p, const struct tsr_plan_file *f,
+                            uint64_t stage);
+uint64_t tsr_plan_file_sum(const struct tsr_plan_problem *p, const struct tsr_plan_file *f,
+                           uint64_t stage);
 
 /* Adds the memory and the time of compensation to a checked plan, with the bits of the residuals that the model has.  TSR_E_INFEASIBLE where it does not fit. */
 tsr_status tsr_plan_compensate(struct tsr_plan_planned *a, const struct tsr_plan_problem *p,

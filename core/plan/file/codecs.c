@@ -2,10 +2,10 @@
 #include "comm/coder.h"
 #include "plan/file/check.h"
 
-#include <string.h>
+#include "base/mem.h"
 
-/* Rows that codecs are compared at: with one, a header would decide. */
-#define ROWS 1024u
+#include <stdlib.h>
+#include <string.h>
 
 /* "" for what travels as F32: no codec, `plain`, what older files wrote for none, and `auto`, which is not
  * known before ranks have measured it and is `plain` at worst. */
@@ -15,42 +15,62 @@ static const char *named(const char *codec)
     return none ? "" : codec;
 }
 
-/* Of the ways of all stages in a phase the one with the most bytes: tables have one for all. */
-static tsr_status widest(const struct tsr_plan_problem *p, const struct tsr_plan_file *f, int phase,
-                         bool inside, const char **codec, struct tsr_err *err)
+static struct tsr_plan_codec_names names_of(const struct tsr_plan_way way[TSR_PLAN_PHASES])
 {
-    uint64_t most = 0;
-    *codec = "";
-    for (uint64_t i = 0; i < f->n_stages; i++) {
-        const struct tsr_plan_stage *s = &f->stages[i];
-        const char                  *text = named((inside ? s->collective : s->send)[phase].codec);
-        struct tsr_plan_wire         w;
-        uint64_t                     bytes;
-        if (inside ? s->tp < 2 : i + 1 == f->n_stages)
-            continue;
-        TSR_TRY(tsr_plan_wire_open(&w, p->registry, text, err));
-        if (!*text)
-            w.element = p->wire[phase].element; /* of the accounting */
-        tsr_status st = tsr_plan_wire_bytes(&w, ROWS, p->shape->hidden, &bytes, err);
-        tsr_plan_wire_close(&w);
-        TSR_TRY(st);
-        if (bytes > most) {
-            most = bytes;
-            *codec = text;
-        }
-    }
-    return TSR_OK;
+    return (struct tsr_plan_codec_names){ { named(way[0].codec), named(way[1].codec) } };
+}
+
+/* Adds names that are not there yet. */
+static void add(struct tsr_plan_codec_names *list, uint64_t *n,
+                const struct tsr_plan_codec_names *one)
+{
+    for (uint64_t i = 0; i < *n; i++)
+        if (strcmp(list[i].phase[0], one->phase[0]) == 0 &&
+            strcmp(list[i].phase[1], one->phase[1]) == 0)
+            return;
+    list[(*n)++] = *one;
+}
+
+uint64_t tsr_plan_file_link(const struct tsr_plan_problem *p, const struct tsr_plan_file *f,
+                            uint64_t stage)
+{
+    struct tsr_plan_codec_names names = names_of(f->stages[stage].send);
+    return tsr_plan_codec_find(p->links, p->n_links, &names);
+}
+
+uint64_t tsr_plan_file_sum(const struct tsr_plan_problem *p, const struct tsr_plan_file *f,
+                           uint64_t stage)
+{
+    struct tsr_plan_codec_names names = names_of(f->stages[stage].collective);
+    return tsr_plan_codec_find(p->sums, p->n_sums, &names);
 }
 
 tsr_status tsr_plan_take_codecs(struct tsr_plan_problem *p, const struct tsr_plan_file *f,
                                 struct tsr_err *err)
 {
-    const char *send[TSR_PLAN_PHASES], *collective[TSR_PLAN_PHASES];
-    for (int k = 0; k < TSR_PLAN_PHASES; k++) {
-        TSR_TRY(widest(p, f, k, false, &send[k], err));
-        TSR_TRY(widest(p, f, k, true, &collective[k], err));
+    const struct tsr_plan_codec_names none = { { "", "" } };
+    struct tsr_plan_codec_names      *send = tsr_new(f->n_stages, sizeof *send),
+                                *sum = tsr_new(f->n_stages, sizeof *sum);
+    uint64_t   n_send = 0, n_sum = 0;
+    tsr_status st =
+        send && sum ? TSR_OK : tsr_fail_nomem(err, f->n_stages * sizeof *send, "codecs");
+    for (uint64_t i = 0; st == TSR_OK && i < f->n_stages; i++) {
+        const struct tsr_plan_stage *s = &f->stages[i];
+        struct tsr_plan_codec_names  link = names_of(s->send), inside = names_of(s->collective);
+        if (i + 1 < f->n_stages)
+            add(send, &n_send, &link);
+        if (s->tp > 1)
+            add(sum, &n_sum, &inside);
     }
-    TSR_TRY(tsr_plan_problem_put_codecs(p, send, collective, err));
+    if (st == TSR_OK && !n_send)
+        add(send, &n_send, &none);
+    if (st == TSR_OK && !n_sum)
+        add(sum, &n_sum, &none);
+    if (st == TSR_OK)
+        st = tsr_plan_problem_put_codecs(p, send, n_send, sum, n_sum, err);
+    free(send);
+    free(sum);
+    TSR_TRY(st);
     for (int k = 0; k < TSR_PLAN_PHASES && f->head == TSR_PLAN_HEAD_FIRST && f->n_stages > 1; k++) {
         tsr_plan_wire_close(&p->back[k]);
         TSR_TRY(tsr_plan_wire_open(&p->back[k], p->registry,

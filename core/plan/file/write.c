@@ -264,14 +264,14 @@ static void put_way(struct tsr_writer *w, const char *what, const struct tsr_pla
 
 /* The faster of the two collectives at the plan's sizes, as the times have it. */
 static tsr_status algorithm(const struct tsr_plan_problem *p, const struct tsr_plan_outcome *o,
-                            const struct tsr_plan_mesh *m, enum tsr_phase phase, const char **name,
-                            struct tsr_err *err)
+                            const struct tsr_plan_outcome_stage *s, enum tsr_phase phase,
+                            const char **name, struct tsr_err *err)
 {
     double   ms;
     bool     two_step;
     uint64_t rows = phase == TSR_PLAN_PREFILL ? o->prefill_mb * p->work.s : o->decode_mb;
-    TSR_TRY(tsr_plan_latency_collective(m, phase, &p->tp_wire[phase], rows, p->shape->hidden, &ms,
-                                        &two_step, err));
+    TSR_TRY(tsr_plan_latency_collective(&s->mesh, phase, &p->sums[s->sum].wire[phase], rows,
+                                        p->shape->hidden, &ms, &two_step, err));
     *name = two_step ? "two-step" : "all-gather";
     return TSR_OK;
 }
@@ -295,14 +295,14 @@ static tsr_status put_stage(struct tsr_writer *w, const struct tsr_plan_problem 
     if (!put_schemes(w, p, o, s))
         return tsr_fail(err, TSR_E_INPUT, "a candidate's options are too long for a plan file");
     if (i + 1 < o->n_stages)
-        put_way(w, "send", p->wire, "send", "send");
+        put_way(w, "send", p->links[s->link].wire, "send", "send");
     else if (i > 0 && p->o.head == TSR_PLAN_HEAD_FIRST) /* back to the head */
         put_way(w, "send", p->back, "send", "send");
     if (s->mesh.tp > 1) {
         const char *pre, *dec;
-        TSR_TRY(algorithm(p, o, &s->mesh, TSR_PLAN_PREFILL, &pre, err));
-        TSR_TRY(algorithm(p, o, &s->mesh, TSR_PLAN_DECODE, &dec, err));
-        put_way(w, "collective", p->tp_wire, pre, dec);
+        TSR_TRY(algorithm(p, o, s, TSR_PLAN_PREFILL, &pre, err));
+        TSR_TRY(algorithm(p, o, s, TSR_PLAN_DECODE, &dec, err));
+        put_way(w, "collective", p->sums[s->sum].wire, pre, dec);
     }
     tsr_writer_printf(w,
                       "    predicted: {weights: %llu, kv: %llu, ends: %llu, workspace: %llu,\n"

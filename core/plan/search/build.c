@@ -12,6 +12,16 @@
     if (!((v) = tsr_plan_build_alloc(b, n, sizeof *(v))))                                          \
     return tsr_fail_nomem(err, n, "a planning problem")
 
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint64_t above(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+
 /* ---- units ---------------------------------------------------------------------- */
 
 /* Layers in runs of `together`; units with the same layers are one class.  unit_class of the whole
@@ -65,22 +75,23 @@ static tsr_status make_kinds(struct tsr_plan_built *b, struct tsr_err *err)
             .name = from->mesh.name,
             .capacity_bytes = tsr_plan_problem_capacity(b->p, from->group, &from->mesh),
         };
+        if (tsr_plan_meshes_pooled(m)) {
+            k[i].pool = from->pool;
+            k[i].takes = from->mesh.tp;
+        }
         list[i] = &k[i];
         b->kinds[i].capacity = k[i].capacity_bytes;
     }
     b->whole.n_kinds = m->n_kinds;
     b->whole.kinds = list;
-    if (!b->p->cluster->fixed)
-        return TSR_OK;
-    uint32_t *order;
-    uint64_t  n = 0;
-    NEW(b, order, m->total);
-    for (uint64_t g = 0; g < m->n_groups; g++)
-        for (uint64_t i = 0; i < tsr_plan_problem_devices(b->p, g) / tsr_plan_way_tp(m->tp[g]); i++)
-            order[n++] = m->kind_of[g];
-    b->whole.order = order;
-    b->whole.order_len = n;
-    return TSR_OK;
+    if (tsr_plan_meshes_pooled(m)) {
+        uint64_t *devices;
+        NEW(b, devices, m->n_pools);
+        memcpy(devices, m->devices, m->n_pools * sizeof *devices);
+        b->whole.n_pools = m->n_pools;
+        b->whole.pool_devices = devices;
+    }
+    return b->p->cluster->fixed ? tsr_plan_build_order(b, err) : TSR_OK;
 }
 
 static tsr_status make_omega(struct tsr_plan_built *b, struct tsr_err *err)
@@ -103,38 +114,61 @@ static tsr_status make_omega(struct tsr_plan_built *b, struct tsr_err *err)
     b->whole.omega = omega;
     /* an instance is one round, a unit of omega is worth theta of the whole batch */
     b->whole.theta = b->p->o.theta / tsr_plan_problem_rounds(b->p);
-    b->whole.max_omega = b->p->max_omega >= 0
-                             ? fmax(b->p->max_omega - b->p->kv_omega - b->p->wire_omega, 0)
-                             : b->p->max_omega;
-    return TSR_OK;
+    double reserve = b->codecs ? 0 : b->p->wire_omega;
+    b->whole.max_omega = b->p->max_omega >= 0 ? fmax(b->p->max_omega - b->p->kv_omega - reserve, 0)
+                                              : b->p->max_omega;
+    return b->codecs ? tsr_plan_build_codecs(b, err) : TSR_OK;
 }
 
-/* An instance has one number for all kinds: the largest, so that a plan fits on every kind. */
+/* Weights and cache of one layer on a kind. */
+static tsr_status layer_bytes(const struct tsr_plan_built *b, uint64_t kind, uint64_t cls,
+                              uint64_t bits, uint64_t *bytes, struct tsr_err *err)
+{
+    const struct tsr_plan_problem   *p = b->p;
+    const struct tsr_plan_candidate *of = &p->candidates.v[tsr_plan_built_candidate(b, bits)];
+    struct tsr_errbuf                e = TSR_ERRBUF(e);
+    struct tsr_plan_mesh             m = b->meshes.kinds[kind].mesh;
+    uint64_t                         w, kv;
+    m.cpu_experts = tsr_plan_built_on_cpu(b, bits);
+    tsr_status st = tsr_plan_memory_layer(&p->memory, &m, cls, of, &w, &kv, &e.err);
+    if (st != TSR_OK)
+        return tsr_fail(err, st == TSR_E_UNSUPPORTED ? TSR_E_INPUT : st, "candidate %s: %s",
+                        of->name, e.text);
+    return tsr_add(w, kv, bytes)
+               ? TSR_OK
+               : tsr_fail(err, TSR_E_INPUT, "a layer takes more bytes than can be counted");
+}
+
+/* An instance has one number for all kinds: of each pool the least, of these the largest, so that a plan fits everywhere.
+ * What the layers take more on a kind, at most, is subtracted from its capacity. */
 static tsr_status make_bytes(struct tsr_plan_built *b, const uint32_t *counts, struct tsr_err *err)
 {
     const struct tsr_plan_problem *p = b->p;
     uint64_t                       q = b->whole.bits, sc = p->shape->classes;
-    uint64_t                      *out, *layer;
+    uint64_t                      *out, *layer, *all;
     NEW(b, out, b->whole.classes * q);
     NEW(b, layer, sc * q);
+    NEW(b, all, b->meshes.n_kinds * sc * q);
+    for (uint64_t k = 0, next; k < b->meshes.n_kinds; k = next) {
+        for (next = k;
+             next < b->meshes.n_kinds && b->meshes.kinds[next].pool == b->meshes.kinds[k].pool;
+             next++)
+            for (uint64_t e = 0; e < sc * q; e++)
+                TSR_TRY(layer_bytes(b, next, e / q, e % q, &all[next * sc * q + e], err));
+        for (uint64_t e = 0; e < sc * q; e++) {
+            uint64_t least = UINT64_MAX;
+            for (uint64_t j = k; j < next; j++)
+                least = all[j * sc * q + e] < least ? all[j * sc * q + e] : least;
+            layer[e] = larger(layer[e], least);
+        }
+    }
     for (uint64_t k = 0; k < b->meshes.n_kinds; k++)
-        for (uint64_t c = 0; c < sc; c++)
-            for (uint64_t i = 0; i < q; i++) {
-                uint64_t                         w, kv, sum;
-                struct tsr_errbuf                e = TSR_ERRBUF(e);
-                struct tsr_plan_mesh             m = b->meshes.kinds[k].mesh;
-                const struct tsr_plan_candidate *of =
-                    &p->candidates.v[tsr_plan_built_candidate(b, i)];
-                m.cpu_experts = tsr_plan_built_on_cpu(b, i);
-                tsr_status st = tsr_plan_memory_layer(&p->memory, &m, c, of, &w, &kv, &e.err);
-                if (st != TSR_OK)
-                    return tsr_fail(err, st == TSR_E_UNSUPPORTED ? TSR_E_INPUT : st,
-                                    "candidate %s: %s", of->name, e.text);
-                if (!tsr_add(w, kv, &sum))
-                    return tsr_fail(err, TSR_E_INPUT,
-                                    "a layer takes more bytes than can be counted");
-                layer[c * q + i] = sum > layer[c * q + i] ? sum : layer[c * q + i];
-            }
+        for (uint64_t l = 0; l < p->shape->layers; l++) {
+            uint64_t c = p->shape->layer_class[l], more = 0;
+            for (uint64_t i = 0; i < q; i++)
+                more = larger(more, above(all[(k * sc + c) * q + i], layer[c * q + i]));
+            b->kinds[k].capacity = tsr_capacity_left(b->kinds[k].capacity, more);
+        }
     for (uint64_t c = 0; c < b->whole.classes; c++)
         for (uint64_t i = 0; i < q; i++)
             for (uint64_t s = 0; s < sc; s++) {
@@ -164,7 +198,7 @@ static tsr_status add_part(struct tsr_plan_built *b, const uint64_t *options, ui
     NEW(b, part->option, n);
     NEW(b, o, n);
     NEW(b, list, n);
-    NEW(b, none, 1);
+    NEW(b, none, b->n_links);
     *in = b->whole;
     part->first_kind = (uint32_t)first;
     part->inst.name = (char *)(uintptr_t) "";
@@ -203,16 +237,16 @@ static tsr_status add_part(struct tsr_plan_built *b, const uint64_t *options, ui
         in->n_kinds = 1;
         in->order = NULL;
         in->order_len = 0;
+        in->n_pools = 0;
+        in->pool_devices = NULL;
+        in->n_links = 0;
+        in->link_omega = NULL;
+        in->kind_omega = in->kind_omega ? in->kind_omega + first * in->layers : NULL;
         part->inst.devices = 1;
     }
     part->inst.features = tsr_instance_features(in);
     b->n_parts++;
     return TSR_OK;
-}
-
-static uint64_t larger(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
 }
 
 /* Options whose ends differ by no more than the slack go together. */
@@ -246,13 +280,21 @@ static tsr_status part_options(struct tsr_plan_built *b, const struct tsr_plan_b
     return TSR_OK;
 }
 
+static uint64_t devices(const struct tsr_plan_built *b)
+{
+    uint64_t n = 0;
+    for (uint64_t i = 0; i < b->meshes.n_pools; i++)
+        n += b->meshes.devices[i];
+    return n;
+}
+
 static tsr_status make_parts(struct tsr_plan_built *b, struct tsr_plan_build_ends *ends,
                              uint64_t shared, struct tsr_err *err)
 {
     uint64_t n = b->whole.n_options, k = b->whole.n_kinds;
     bool     several = b->meshes.total > 1;
     bool     back = b->p->memory.place == TSR_PLAN_HEAD_FIRST; /* not where one has all */
-    bool     alone = !several || ((shared || back) && !b->p->o.use_all);
+    bool     alone = !several || shared || back;
     struct tsr_plan_build_ends *one;
     NEW(b, b->parts, n * (k + 1));
     NEW(b, one, n);
@@ -263,7 +305,8 @@ static tsr_status make_parts(struct tsr_plan_built *b, struct tsr_plan_build_end
         one[i].head = ends[i].head > shared ? ends[i].head - shared : 0;
     }
     for (uint64_t i = 0; alone && i < k; i++)
-        TSR_TRY(part_options(b, one, true, i, 1, err));
+        if (!several || !b->p->o.use_all || b->meshes.kinds[i].mesh.tp == devices(b))
+            TSR_TRY(part_options(b, one, true, i, 1, err));
     return TSR_OK;
 }
 
@@ -301,14 +344,17 @@ static tsr_status fill(struct tsr_plan_built *b, struct tsr_err *err)
 }
 
 tsr_status tsr_plan_build(struct tsr_plan_built **out, const struct tsr_plan_problem *p,
-                          const uint32_t *tp, struct tsr_err *err)
+                          const struct tsr_plan_space *s, struct tsr_err *err)
 {
     struct tsr_plan_built *b = tsr_new(1, sizeof *b);
     *out = NULL;
     if (!b)
         return tsr_fail_nomem(err, sizeof *b, "a planning problem");
     b->p = p;
-    tsr_status st = tsr_plan_meshes_make(&b->meshes, p, tp, err);
+    b->codecs = s->codecs;
+    b->n_links = s->codecs ? p->n_links : 1;
+    b->first_link = s->codecs ? 0 : p->least_link;
+    tsr_status st = tsr_plan_meshes_make(&b->meshes, p, s, err);
     if (st == TSR_OK)
         st = fill(b, err);
     if (st != TSR_OK) {

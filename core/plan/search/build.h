@@ -1,5 +1,5 @@
-/* plan/search/build.h - a planning problem as instances for a solver (docs/formats/instance.md). At one
- * choice of widths, the meshes are the kinds and the micro-batch sizes are the options (rulings 30, 31).
+/* plan/search/build.h - a planning problem as instances for a solver (docs/formats/instance.md). Meshes are
+ * the kinds, those of several widths or codecs of sums with pools of devices, and the micro-batch sizes are the options.
  *
  * An instance has one number of bytes for the embedding and one for the head, and one workspace for every
  * device of a kind under an option. What the ends take in excess depends on the option, so options are split
@@ -12,7 +12,8 @@
  *
  * Rank 0 alone has the ends (plan/cost/memory.h), which reduces what a mesh can offer. The part that all
  * kinds share counts with the ends; the excess of a wider mesh is subtracted from its capacity on every
- * stage, so that no device is overfilled.
+ * stage, so that no device is overfilled. So is what all layers take more on a wide mesh than on a narrow one of the same
+ * devices, for an instance has one number for all kinds: each rank of a mesh has the norms.
  *
  * Where a CPU may run experts, an instance has each candidate twice: candidate c with all of a layer on its device,
  * and candidate c + n with the layer's experts on the CPU, whose memory is then the device's host's.  host_bytes is left
@@ -40,6 +41,8 @@ struct tsr_plan_built_kind {
 struct tsr_plan_built {
     const struct tsr_plan_problem *p;
     struct tsr_plan_meshes         meshes;
+    uint64_t                       n_links, first_link; /* codecs of links, from this one of p on */
+    bool                           codecs;              /* as the space has them */
     bool                           places;     /* each candidate also with experts on the CPU */
     uint64_t                       units;      /* of layers that are decided together */
     uint64_t                      *unit_first; /* [units + 1] */
@@ -51,9 +54,9 @@ struct tsr_plan_built {
     struct tsr_plan_build_pool *pool; /* owns the tables */
 };
 
-/* The problem outlives the build.  TSR_E_INFEASIBLE where no kind can run any candidate.  [setup] */
+/* The problem outlives the build, the space does not have to.  TSR_E_INFEASIBLE where no kind can run any candidate.  [setup] */
 tsr_status tsr_plan_build(struct tsr_plan_built **b, const struct tsr_plan_problem *p,
-                          const uint32_t *tp, struct tsr_err *err);
+                          const struct tsr_plan_space *s, struct tsr_err *err);
 void       tsr_plan_built_destroy(struct tsr_plan_built *b); /* NULL is fine */
 
 /* Bit candidates of an instance to those of the problem, and whether experts are on the CPU; and back. */

@@ -19,6 +19,11 @@ struct tsr_plan_build_ends {
 /* Zeroed memory that lives as long as the build; NULL when out of memory. */
 void *tsr_plan_build_alloc(struct tsr_plan_built *b, uint64_t n, uint64_t size);
 
+/* order of the whole, for a cluster whose order is fixed; kinds are made. */
+tsr_status tsr_plan_build_order(struct tsr_plan_built *b, struct tsr_err *err);
+/* kind_omega, link_omega and n_links of the whole. */
+tsr_status tsr_plan_build_codecs(struct tsr_plan_built *b, struct tsr_err *err);
+
 /* The name of a candidate with experts on the CPU. */
 tsr_status tsr_plan_build_name(struct tsr_plan_built *b, const char *candidate, const char **name,
                                struct tsr_err *err);

@@ -55,7 +55,7 @@ uint64_t tsr_plan_prefill_count(uint64_t batch, uint64_t prefill_mb, uint64_t de
 struct sized {
     uint64_t size;
     double   stretch;                     /* of times of prefill: stretch_of() */
-    double  *layer, *embed, *head, *comm; /* [K][C][Q], [K], [K], [K][K]; prefill: of a job */
+    double  *layer, *embed, *head, *comm; /* [K][C][Q], [K], [K], [V][K][K]; prefill: of a job */
     double
         jobs; /* of a micro-batch: its prompts over the longest chunk, by the kind with the fewest */
 };
@@ -73,8 +73,12 @@ tsr_status tsr_plan_built_layer(const struct tsr_plan_built *b, uint64_t kind, u
 {
     const struct tsr_plan_problem   *p = b->p;
     struct tsr_plan_mesh             m = b->meshes.kinds[kind].mesh;
+    const struct tsr_plan_codec     *sum = &p->sums[b->meshes.kinds[kind].sum];
     const struct tsr_plan_candidate *c = &p->candidates.v[tsr_plan_built_candidate(b, bits)];
+    struct tsr_plan_latency_job      j = p->latency;
     struct tsr_errbuf                e = TSR_ERRBUF(e);
+    j.tp_wire[TSR_PLAN_PREFILL] = &sum->wire[TSR_PLAN_PREFILL];
+    j.tp_wire[TSR_PLAN_DECODE] = &sum->wire[TSR_PLAN_DECODE];
     *t = (struct tsr_plan_time){ .ms = NAN };
     m.cpu_experts = tsr_plan_built_on_cpu(b, bits);
     if (m.tp > 1 && tsr_plan_candidate_splits(c, p->shape, m.tp, m.whole_experts, &e.err) != TSR_OK)
@@ -82,9 +86,9 @@ tsr_status tsr_plan_built_layer(const struct tsr_plan_built *b, uint64_t kind, u
     if (phase == TSR_PLAN_PREFILL) {
         struct tsr_plan_workload w = p->work;
         w.chunk = piece(p, size);
-        return tsr_plan_latency_prompt(&p->latency, &m, cls, c, &w, size, t, err);
+        return tsr_plan_latency_prompt(&j, &m, cls, c, &w, size, t, err);
     }
-    return tsr_plan_latency_layer(&p->latency, &m, cls, c, TSR_PLAN_DECODE, (double)size, 1,
+    return tsr_plan_latency_layer(&j, &m, cls, c, TSR_PLAN_DECODE, (double)size, 1,
                                   tsr_plan_workload_past(&p->work,
                                                          p->o.objective == TSR_OBJECTIVE_PAPER),
                                   t, err);
@@ -137,8 +141,8 @@ static void two_meshes(const struct tsr_plan_built *b, uint64_t from, uint64_t t
     if (from != to || m->kinds[from].n_groups == 1)
         return;
     for (uint64_t g = m->kinds[from].group + 1; g < m->n_groups; g++)
-        if (m->kind_of[g] == from) {
-            tsr_plan_mesh_of(b->p->cluster, g, m->tp[g], y);
+        if (m->pool_of[g] == m->kinds[from].pool) {
+            tsr_plan_mesh_of(b->p->cluster, g, m->kinds[from].way, y);
             return;
         }
 }
@@ -153,7 +157,7 @@ static tsr_status head_first(const struct tsr_plan_built *b, uint64_t k, enum ts
     for (uint64_t j = 0; j < b->whole.n_kinds; j++) {
         struct tsr_plan_mesh x, y;
         double               ms;
-        if (k == j && b->whole.kinds[k]->count == 1)
+        if (!tsr_plan_meshes_together(&b->meshes, k, j))
             continue;
         two_meshes(b, k, j, &x, &y);
         TSR_TRY(tsr_plan_problem_back(b->p, &x, &y, phase, z->size, &ms, err));
@@ -203,22 +207,22 @@ static tsr_status ends_table(struct tsr_plan_built *b, enum tsr_phase phase, str
     return TSR_OK;
 }
 
-static tsr_status links_table(struct tsr_plan_built *b, enum tsr_phase phase, struct sized *z,
-                              struct tsr_err *err)
+/* The way of `rows` tokens from every kind to every other, by one codec: [K][K]. */
+static tsr_status link_table(const struct tsr_plan_built *b, enum tsr_phase phase,
+                             const struct tsr_plan_wire *w, uint64_t rows, double *comm,
+                             struct tsr_err *err)
 {
     const struct tsr_plan_problem *p = b->p;
-    uint64_t                       n = b->whole.n_kinds, rows = z->size;
-    if (phase == TSR_PLAN_PREFILL && !tsr_mul(rows, piece(p, z->size), &rows))
-        return tsr_fail(err, TSR_E_INPUT, "batch times prompt is more than can be counted");
+    uint64_t                       n = b->whole.n_kinds;
     for (uint64_t i = 0; i < n; i++)
         for (uint64_t j = 0; j < n; j++) {
             struct tsr_plan_mesh x, y;
-            double              *ms = &z->comm[i * n + j];
-            if (i == j && b->whole.kinds[i]->count == 1)
+            double              *ms = &comm[i * n + j];
+            if (!tsr_plan_meshes_together(&b->meshes, i, j))
                 continue; /* no second one to send to */
             two_meshes(b, i, j, &x, &y);
-            TSR_TRY(tsr_plan_latency_link(p->cluster, &x, &y, phase, &p->wire[phase], rows,
-                                          p->shape->hidden, ms, err));
+            TSR_TRY(tsr_plan_latency_link(p->cluster, &x, &y, phase, w, rows, p->shape->hidden, ms,
+                                          err));
             if (!isfinite(*ms))
                 return tsr_fail(err, TSR_E_INPUT,
                                 "%s: node '%s' has no way to send to node '%s'; give the cluster "
@@ -226,6 +230,19 @@ static tsr_status links_table(struct tsr_plan_built *b, enum tsr_phase phase, st
                                 p->cluster->name, p->cluster->nodes[x.node].name,
                                 p->cluster->nodes[y.node].name);
         }
+    return TSR_OK;
+}
+
+static tsr_status links_table(struct tsr_plan_built *b, enum tsr_phase phase, struct sized *z,
+                              struct tsr_err *err)
+{
+    const struct tsr_plan_problem *p = b->p;
+    uint64_t                       n = b->whole.n_kinds, rows = z->size;
+    if (phase == TSR_PLAN_PREFILL && !tsr_mul(rows, piece(p, z->size), &rows))
+        return tsr_fail(err, TSR_E_INPUT, "batch times prompt is more than can be counted");
+    for (uint64_t v = 0; v < b->n_links; v++)
+        TSR_TRY(link_table(b, phase, &p->links[b->first_link + v].wire[phase], rows,
+                           z->comm + v * n * n, err));
     return TSR_OK;
 }
 
@@ -239,7 +256,7 @@ static void scale(const struct tsr_plan_built *b, struct sized *z, double by, bo
         z->embed[k] *= by;
         z->head[k] *= by;
     }
-    for (uint64_t i = 0; links && i < n * n; i++)
+    for (uint64_t i = 0; links && i < b->n_links * n * n; i++)
         z->comm[i] *= by;
 }
 
@@ -250,7 +267,7 @@ static tsr_status sized_make(struct tsr_plan_built *b, const uint32_t *counts, e
     NEW(b, z->layer, k * b->whole.classes * b->whole.bits);
     NEW(b, z->embed, k);
     NEW(b, z->head, k);
-    NEW(b, z->comm, k * k);
+    NEW(b, z->comm, b->n_links * k * k);
     if (phase == TSR_PLAN_PREFILL) {
         uint64_t at_once = piece(b->p, z->size);
         uint64_t chunks = b->p->work.s / at_once + (b->p->work.s % at_once != 0);

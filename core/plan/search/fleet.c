@@ -159,6 +159,28 @@ static tsr_status cost(void *arg, const uint64_t *counts, uint64_t batch, double
 
 /* ---- widths ---------------------------------------------------------------------------- */
 
+/* The way of most layers of a plan on a group; the narrowest that it can have where the plan does not use it. */
+static uint32_t most_taken(const struct tsr_plan_problem *p, const struct tsr_plan_outcome *o,
+                           uint64_t group)
+{
+    uint32_t w[TSR_PLAN_MESH_WIDTHS], n = tsr_plan_meshes_widths(p, group, true, w, NULL, 0);
+    uint64_t most = 0;
+    uint32_t best = w[0];
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t layers = 0;
+        for (uint64_t s = 0; s < o->n_stages; s++) {
+            const struct tsr_plan_mesh *m = &o->stages[s].mesh;
+            bool                        whole = w[i] & TSR_PLAN_WAY_WHOLE;
+            if (o->stages[s].group == group && m->tp == tsr_plan_way_tp(w[i]) &&
+                m->whole_experts == whole)
+                layers += o->stages[s].count;
+        }
+        best = layers > most ? w[i] : best;
+        most = layers > most ? layers : most;
+    }
+    return best;
+}
+
 /* The best widths of n nodes like `node` with a share of the batch; *found false: no plan. */
 static tsr_status best_widths(struct fleet *z, uint64_t node, uint64_t n, uint64_t share_of,
                               uint32_t *widths, bool *found, struct tsr_err *err)
@@ -180,7 +202,7 @@ static tsr_status best_widths(struct fleet *z, uint64_t node, uint64_t n, uint64
              z->p->cluster->nodes[node].name, (unsigned long long)share_of, a.seconds,
              (unsigned long long)a.choices);
     for (uint64_t g = 0; *found && g < z->p->cluster->nodes[node].n_groups; g++)
-        widths[g] = a.built->meshes.tp[g];
+        widths[g] = most_taken(&share, &a.outcome, g);
     tsr_plan_planned_free(&a);
     tsr_plan_fleet_share_close(&share, part);
     return st;
@@ -210,7 +232,7 @@ static tsr_status choose_widths(struct fleet *z, const struct tsr_plan_replica_p
         }
         for (uint64_t g = 0; g < first->n_groups && !found; g++) {
             uint32_t w[TSR_PLAN_MESH_WIDTHS],
-                n = tsr_plan_meshes_widths(z->p, first->first_group + g, w, NULL, 0);
+                n = tsr_plan_meshes_widths(z->p, first->first_group + g, false, w, NULL, 0);
             widths[first->first_group + g] = w[n - 1];
         }
         for (uint64_t k = 0; k < c->n_nodes; k++)

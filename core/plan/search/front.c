@@ -189,8 +189,8 @@ tsr_status tsr_plan_front_knee(struct tsr_plan_planned *a, struct tsr_plan_probl
     tsr_status st = tsr_plan_front_find(&f, p, NULL, solver, err);
     for (uint64_t i = 0; st == TSR_OK && i < f.n; i++)
         if (f.v[i].knee || i + 1 == f.n) {
-            /* the front counts what links cost in fact, the limit what they can cost at most */
-            double room = p->wire_omega;
+            /* the front counts what codecs cost in fact; a projected problem reserves what they can cost */
+            double room = tsr_search_joint(solver) ? 0 : p->wire_omega;
             p->max_omega = f.v[i].omega * (1 + 1e-9) + room;
             break;
         }

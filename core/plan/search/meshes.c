@@ -21,34 +21,70 @@ static bool same_links(const struct tsr_plan_cluster *c, uint64_t a, uint64_t b,
                      tsr_plan_cluster_link(c, x, y, TSR_PLAN_DECODE));
 }
 
+/* Ways of a group in a space. */
+struct ways {
+    const uint32_t *v;
+    uint64_t        n;
+};
+
+static struct ways ways_of(const struct tsr_plan_space *s, uint64_t group)
+{
+    return (struct ways){ s->ways + group * s->stride, s->n ? s->n[group] : 1 };
+}
+
+static bool same_ways(const struct ways *a, const struct ways *b)
+{
+    return a->n == b->n && memcmp(a->v, b->v, a->n * sizeof *a->v) == 0;
+}
+
+/* Whether meshes of these ways on several groups of so many devices are limited by the sum of their devices alone: each width
+ * is a multiple of the next smaller one and divides both. */
+static bool packs(const struct ways *w, uint64_t na, uint64_t nb)
+{
+    for (uint64_t i = 0; i < w->n; i++) {
+        uint32_t tp = tsr_plan_way_tp(w->v[i]);
+        if (na % tp || nb % tp || (i && tp % tsr_plan_way_tp(w->v[i - 1])))
+            return false;
+    }
+    return true;
+}
+
 /* Two groups whose devices are the same towards everything: same profile, same links to each other
- * group, and the way between them is the way inside each (which one device alone does not have).
- * tp NULL: whole groups that may change places, counts included. */
-static bool alike(const struct tsr_plan_problem *p, uint64_t a, uint64_t b, const uint32_t *tp)
+ * group, and the way between them is the way inside each (which one mesh alone does not have).
+ * s NULL: whole groups that may change places, counts included. */
+static bool alike(const struct tsr_plan_problem *p, uint64_t a, uint64_t b,
+                  const struct tsr_plan_space *s)
 {
     const struct tsr_plan_cluster *c = p->cluster;
     const struct tsr_plan_group   *g = &c->groups[a], *h = &c->groups[b];
     uint64_t             na = tsr_plan_problem_devices(p, a), nb = tsr_plan_problem_devices(p, b);
     struct tsr_plan_mesh x, y;
+    bool                 wide = !s; /* links inside a mesh matter */
+    uint32_t             least = 1;
     if (g->profile != h->profile || p->more_bytes[a] != p->more_bytes[b])
         return false;
     tsr_plan_mesh_of(c, a, 1, &x);
     tsr_plan_mesh_of(c, b, 1, &y);
     if (!tsr_plan_mesh_same_cpu(&x, &y))
         return false;
-    bool wide = tp ? tsr_plan_way_tp(tp[a]) > 1 || tsr_plan_way_tp(tp[b]) > 1
-                   : true; /* links inside a mesh matter */
-    if (tp && tp[a] != tp[b])
+    if (s && s->n && c->fixed) /* a mesh is of devices that are next to each other in the order */
         return false;
-    if (!tp && na != nb)
+    if (s) {
+        struct ways v = ways_of(s, a), w = ways_of(s, b);
+        if (!same_ways(&v, &w) || !packs(&v, na, nb))
+            return false;
+        least = tsr_plan_way_tp(v.v[0]);
+        wide = tsr_plan_way_tp(v.v[v.n - 1]) > 1;
+    }
+    if (!s && na != nb)
         return false;
     if (wide && !same_links(c, g->node, g->node, h->node, h->node))
         return false;
     if (!same_links(c, g->node, h->node, h->node, g->node))
         return false;
-    if (tp && na / tsr_plan_way_tp(tp[a]) > 1 && !same_links(c, g->node, g->node, g->node, h->node))
+    if (s && na / least > 1 && !same_links(c, g->node, g->node, g->node, h->node))
         return false;
-    if (tp && nb / tsr_plan_way_tp(tp[b]) > 1 && !same_links(c, h->node, h->node, g->node, h->node))
+    if (s && nb / least > 1 && !same_links(c, h->node, h->node, g->node, h->node))
         return false;
     for (uint64_t i = 0; i < c->n_groups; i++) {
         uint64_t n = c->groups[i].node;
@@ -60,48 +96,103 @@ static bool alike(const struct tsr_plan_problem *p, uint64_t a, uint64_t b, cons
     return true;
 }
 
-tsr_status tsr_plan_meshes_make(struct tsr_plan_meshes *m, const struct tsr_plan_problem *p,
-                                const uint32_t *tp, struct tsr_err *err)
+/* Groups into pools: every pair of members is alike, for similarity is not transitive. */
+static void make_pools(struct tsr_plan_meshes *m, const struct tsr_plan_problem *p,
+                       const struct tsr_plan_space *s)
 {
-    uint64_t n = p->cluster->n_groups;
-    *m = (struct tsr_plan_meshes){ .tp = tsr_new(n, sizeof *m->tp),
-                                   .kind_of = tsr_new(n, sizeof *m->kind_of),
-                                   .kinds = tsr_new(n, sizeof *m->kinds),
-                                   .n_groups = n };
-    if (!m->tp || !m->kind_of || !m->kinds) {
-        tsr_plan_meshes_free(m);
-        return tsr_fail_nomem(err, n * sizeof *m->kinds, "the devices of a plan");
-    }
-    memcpy(m->tp, tp, n * sizeof *tp);
-    for (uint64_t g = 0; g < n; g++) {
-        uint64_t count = tsr_plan_problem_devices(p, g) / tsr_plan_way_tp(tp[g]), k = 0;
-        m->total += count;
-        /* compare every pair of members: similarity is not transitive */
-        for (; k < m->n_kinds; k++) {
+    for (uint64_t g = 0; g < m->n_groups; g++) {
+        uint64_t k = 0;
+        for (; k < m->n_pools; k++) {
             bool all = true;
             for (uint64_t h = 0; h < g && all; h++)
-                all = m->kind_of[h] != k || alike(p, h, g, tp);
+                all = m->pool_of[h] != k || alike(p, h, g, s);
             if (all)
                 break;
         }
-        m->kind_of[g] = (uint32_t)k;
-        if (k == m->n_kinds) {
-            m->n_kinds++;
-            tsr_plan_mesh_of(p->cluster, g, tp[g], &m->kinds[k].mesh);
-            m->kinds[k].group = g;
+        m->pool_of[g] = (uint32_t)k;
+        m->n_pools += k == m->n_pools;
+        m->devices[k] += tsr_plan_problem_devices(p, g);
+        m->total += tsr_plan_problem_devices(p, g) / tsr_plan_way_tp(*ways_of(s, g).v);
+    }
+}
+
+/* One kind: the meshes of a way over all groups of a pool. */
+static void add_kind(struct tsr_plan_meshes *m, const struct tsr_plan_problem *p, uint64_t pool,
+                     uint32_t way, uint64_t sum)
+{
+    struct tsr_plan_mesh_kind *k = &m->kinds[m->n_kinds++];
+    *k = (struct tsr_plan_mesh_kind){ .way = way, .sum = sum, .pool = pool };
+    for (uint64_t g = 0; g < m->n_groups; g++) {
+        if (m->pool_of[g] != pool)
+            continue;
+        if (!k->n_groups) {
+            tsr_plan_mesh_of(p->cluster, g, way, &k->mesh);
+            k->group = g;
         }
-        m->kinds[k].count += count;
-        m->kinds[k].n_groups++;
+        k->count += tsr_plan_problem_devices(p, g) / tsr_plan_way_tp(way);
+        k->n_groups++;
+    }
+}
+
+/* Queries and keys that are normed over all heads are not rounded before. */
+static bool sums_by(const struct tsr_plan_problem *p, const struct tsr_plan_space *s, uint64_t sum)
+{
+    if (!s->codecs)
+        return sum == p->least_sum;
+    return !(p->shape->whole_qk_norm && p->sums[sum].lossy) || p->n_sums == 1;
+}
+
+tsr_status tsr_plan_meshes_make(struct tsr_plan_meshes *m, const struct tsr_plan_problem *p,
+                                const struct tsr_plan_space *s, struct tsr_err *err)
+{
+    uint64_t n = p->cluster->n_groups, most = 0;
+    *m = (struct tsr_plan_meshes){ .pool_of = tsr_new(n, sizeof *m->pool_of),
+                                   .devices = tsr_new(n, sizeof *m->devices),
+                                   .n_groups = n };
+    for (uint64_t g = 0; g < n; g++)
+        most += ways_of(s, g).n;
+    m->kinds = tsr_new(most * p->n_sums, sizeof *m->kinds);
+    if (!m->pool_of || !m->devices || !m->kinds) {
+        tsr_plan_meshes_free(m);
+        return tsr_fail_nomem(err, most * p->n_sums * sizeof *m->kinds, "the devices of a plan");
+    }
+    make_pools(m, p, s);
+    for (uint64_t k = 0, g; k < m->n_pools; k++) {
+        for (g = 0; m->pool_of[g] != k; g++)
+            ;
+        struct ways w = ways_of(s, g);
+        for (uint64_t i = 0; i < w.n; i++)
+            for (uint64_t c = 0; c < p->n_sums; c++)
+                if (tsr_plan_way_tp(w.v[i]) == 1 ? c == p->least_sum : sums_by(p, s, c))
+                    add_kind(m, p, k, w.v[i], c);
     }
     return TSR_OK;
 }
 
 void tsr_plan_meshes_free(struct tsr_plan_meshes *m)
 {
-    free(m->tp);
-    free(m->kind_of);
+    free(m->pool_of);
+    free(m->devices);
     free(m->kinds);
     *m = (struct tsr_plan_meshes){ 0 };
+}
+
+uint64_t tsr_plan_meshes_find(const struct tsr_plan_meshes *m, uint64_t group, uint32_t way,
+                              uint64_t sum)
+{
+    uint64_t k = 0;
+    while (k < m->n_kinds && !(m->kinds[k].pool == m->pool_of[group] && m->kinds[k].way == way &&
+                               (tsr_plan_way_tp(way) == 1 || m->kinds[k].sum == sum)))
+        k++;
+    return k;
+}
+
+bool tsr_plan_meshes_together(const struct tsr_plan_meshes *m, uint64_t a, uint64_t b)
+{
+    const struct tsr_plan_mesh_kind *x = &m->kinds[a], *y = &m->kinds[b];
+    if (a == b)
+        return x->count > 1;
+    return x->pool != y->pool || x->mesh.tp + y->mesh.tp <= m->devices[x->pool];
 }
 
 /* Whether the user's options have it; ways of one device, or without experts, are those of rows. */
@@ -135,8 +226,8 @@ static const char *refused(const struct tsr_plan_problem *p, uint64_t group, uin
     return any ? NULL : e->text;
 }
 
-uint32_t tsr_plan_meshes_widths(const struct tsr_plan_problem *p, uint64_t group, uint32_t *w,
-                                char *why, size_t cap)
+uint32_t tsr_plan_meshes_widths(const struct tsr_plan_problem *p, uint64_t group, bool any,
+                                uint32_t *w, char *why, size_t cap)
 {
     uint64_t count = tsr_plan_problem_devices(p, group);
     uint32_t n = 0, narrow = 0;
@@ -147,12 +238,12 @@ uint32_t tsr_plan_meshes_widths(const struct tsr_plan_problem *p, uint64_t group
         for (uint32_t whole = 0; whole < 2 && n < TSR_PLAN_MESH_WIDTHS; whole++) {
             struct tsr_errbuf e = TSR_ERRBUF(e);
             uint32_t          way = whole ? tp | TSR_PLAN_WAY_WHOLE : tp;
-            if (count % tp || !wanted(p, way))
+            if ((count % tp && !any) || !wanted(p, way))
                 continue;
             const char *no = refused(p, group, way, &e);
             if (!no)
                 w[n++] = way;
-            else if (why && at < cap)
+            else if (why && at < cap && count % tp == 0)
                 at += (size_t)snprintf(why + at, cap - at, "%stp %u of %s: %s", at ? "; " : "", tp,
                                        p->cluster->groups[group].profile->name, no);
         }
@@ -171,7 +262,8 @@ uint32_t tsr_plan_meshes_widths(const struct tsr_plan_problem *p, uint64_t group
 }
 
 tsr_status tsr_plan_width_choices_make(struct tsr_plan_width_choices *c,
-                                       const struct tsr_plan_problem *p, struct tsr_err *err)
+                                       const struct tsr_plan_problem *p, bool any,
+                                       struct tsr_err *err)
 {
     uint64_t n = p->cluster->n_groups;
     *c = (struct tsr_plan_width_choices){ .w = tsr_new(n * TSR_PLAN_MESH_WIDTHS, sizeof *c->w),
@@ -188,7 +280,7 @@ tsr_status tsr_plan_width_choices_make(struct tsr_plan_width_choices *c,
             c->w[g * TSR_PLAN_MESH_WIDTHS] = p->widths[g];
             c->n[g] = 1;
         } else {
-            c->n[g] = tsr_plan_meshes_widths(p, g, c->w + g * TSR_PLAN_MESH_WIDTHS, NULL, 0);
+            c->n[g] = tsr_plan_meshes_widths(p, g, any, c->w + g * TSR_PLAN_MESH_WIDTHS, NULL, 0);
         }
         c->twin[g] = g;
         /* with a fixed order, otherwise identical positions differ */

@@ -38,18 +38,30 @@ uint64_t tsr_plan_outcome_on_cpu(const struct tsr_plan_outcome       *o,
     return all;
 }
 
-/* The group that a stage of kind k gets: meshes of a kind change places freely, so they are taken in
- * the order of the cluster file.  used: [groups]. */
-static uint64_t place(const struct tsr_plan_built *b, uint32_t kind, uint64_t *used)
+/* The group of every stage: meshes of a kind change places freely, so groups are taken in the order of the cluster
+ * file, the widest meshes first, that they find whole places (meshes.c: packs()).  used: [groups] devices. */
+static void place_all(struct tsr_plan_outcome *o, const struct tsr_plan_built *b, uint64_t part,
+                      const struct tsr_solver_solution *s, uint64_t *used)
 {
     const struct tsr_plan_meshes *m = &b->meshes;
-    for (uint64_t g = 0; g < m->n_groups; g++)
-        if (m->kind_of[g] == kind &&
-            used[g] < tsr_plan_problem_devices(b->p, g) / tsr_plan_way_tp(m->tp[g])) {
-            used[g]++;
-            return g;
+    uint32_t                      widest = 0;
+    for (uint64_t i = 0; i < s->stages; i++) {
+        uint32_t tp = m->kinds[s->stage_kind[i] + b->parts[part].first_kind].mesh.tp;
+        widest = tp > widest ? tp : widest;
+    }
+    for (uint32_t tp = widest; tp > 0; tp--)
+        for (uint64_t i = 0; i < s->stages; i++) {
+            const struct tsr_plan_mesh_kind *k =
+                &m->kinds[s->stage_kind[i] + b->parts[part].first_kind];
+            uint64_t g = 0;
+            if (k->mesh.tp != tp)
+                continue;
+            while (g < m->n_groups &&
+                   !(m->pool_of[g] == k->pool && used[g] + tp <= tsr_plan_problem_devices(b->p, g)))
+                g++;
+            o->stages[i].group = g < m->n_groups ? g : k->group;
+            used[o->stages[i].group] += tp;
         }
-    return m->kinds[kind].group;
 }
 
 static enum tsr_basis weaker(enum tsr_basis a, enum tsr_basis b)
@@ -136,7 +148,7 @@ static double times_of(const struct tsr_solver_instance *in, const struct tsr_so
 
 static tsr_status stage_of(struct tsr_plan_outcome *o, const struct tsr_plan_built *b,
                            uint64_t part, const struct tsr_solver_solution *s, uint64_t i,
-                           uint64_t *used, struct tsr_err *err)
+                           struct tsr_err *err)
 {
     const struct tsr_plan_problem  *p = b->p;
     const struct tsr_plan_part     *pt = &b->parts[part];
@@ -151,8 +163,9 @@ static tsr_status stage_of(struct tsr_plan_outcome *o, const struct tsr_plan_bui
     TSR_TRY(tsr_plan_stage(&pt->inst.in, &as, i, &cost, err));
     st->first = b->unit_first[s->stage_first[i]];
     st->count = b->unit_first[s->stage_first[i] + s->stage_count[i]] - st->first;
-    st->group = place(b, kind, used);
-    tsr_plan_mesh_of(p->cluster, st->group, b->meshes.tp[st->group], &st->mesh);
+    st->sum = b->meshes.kinds[kind].sum;
+    st->link = b->first_link + (last || !s->stage_link ? 0 : s->stage_link[i]);
+    tsr_plan_mesh_of(p->cluster, st->group, b->meshes.kinds[kind].way, &st->mesh);
     st->pre_ms = cost.pre_ms * times;
     st->dec_ms = cost.dec_ms;
     TSR_TRY(basis_of(st, o, b, kind, i == 0, p->memory.place == TSR_PLAN_HEAD_FIRST ? i == 0 : last,
@@ -160,7 +173,8 @@ static tsr_status stage_of(struct tsr_plan_outcome *o, const struct tsr_plan_bui
     if (back && last)
         TSR_TRY(way_back(o, b, s->stage_kind[0] + pt->first_kind, err));
     if (!last) {
-        uint64_t e = s->stage_kind[i] * pt->inst.in.n_kinds + s->stage_kind[i + 1];
+        uint64_t n = pt->inst.in.n_kinds, e = (st->link - b->first_link) * n * n +
+                                              s->stage_kind[i] * n + s->stage_kind[i + 1];
         st->link_pre_ms = opt->comm_pre_ms[e] * times;
         st->link_dec_ms = opt->comm_dec_ms[e];
     }
@@ -195,32 +209,33 @@ static uint32_t settled(const struct tsr_plan_built *b, uint64_t layer, uint64_t
 }
 
 /* What a plan loses by all that it has, on the scale of KL. */
-static tsr_status price_kl(struct tsr_plan_outcome *o, const struct tsr_plan_problem *p,
-                           struct tsr_err *err)
+static void price_kl(struct tsr_plan_outcome *o, const struct tsr_plan_problem *p)
 {
     const struct tsr_plan_quality        *q = &p->quality;
-    struct tsr_plan_quality_choice        link, sum;
     const struct tsr_plan_quality_choice *kv;
-    double                                links = (double)o->n_stages - 1, split = 0;
+    double                                half = 0;
     bool                                  none;
     o->kl = o->kl_half = NAN;
     if (!q->kl.on)
-        return TSR_OK;
-    TSR_TRY(tsr_plan_problem_kl_wires(p, &link, &sum, err));
+        return;
     kv = tsr_plan_problem_kl_kv(p, p->work.kv, &none);
-    for (uint64_t i = 0; i < o->n_stages; i++)
-        split += o->stages[i].mesh.tp > 1 ? (double)o->stages[i].count / (double)o->layers : 0;
     o->parts.weights = o->omega - p->kv_omega;
     o->parts.kv = none ? 0 : kv ? kv->kl : (double)NAN;
-    o->parts.links = links * link.kl;
-    o->parts.sums = split * sum.kl;
+    for (uint64_t i = 0; i < o->n_stages; i++) {
+        const struct tsr_plan_outcome_stage  *s = &o->stages[i];
+        const struct tsr_plan_quality_choice *link = &p->links[s->link].cost,
+                                             *sum = &p->sums[s->sum].cost;
+        double share = s->mesh.tp > 1 ? (double)s->count / (double)o->layers : 0;
+        o->parts.sums += share * sum->kl;
+        half += share > 0 ? share * sum->half : 0;
+        o->parts.links += i + 1 < o->n_stages ? link->kl : 0;
+        half += i + 1 < o->n_stages ? link->half : 0;
+    }
     o->omega = o->parts.weights + o->parts.kv + o->parts.links + o->parts.sums;
     o->kl = tsr_plan_quality_kl_of(q, o->omega);
-    o->kl_half = (none || !kv ? 0 : kv->half) + (links > 0 ? links * link.half : 0) +
-                 (split > 0 ? split * sum.half : 0) + q->kl.scatter * o->kl;
+    o->kl_half = (none || !kv ? 0 : kv->half) + half + q->kl.scatter * o->kl;
     for (uint64_t l = 0; q->kl.half && l < o->layers; l++)
         o->kl_half += q->kl.half[l * p->candidates.n + o->bits[l]];
-    return TSR_OK;
 }
 
 static tsr_status fill(struct tsr_plan_outcome *o, const struct tsr_plan_built *b, uint64_t part,
@@ -242,10 +257,12 @@ static tsr_status fill(struct tsr_plan_outcome *o, const struct tsr_plan_built *
                                 b->p->shape->layer[b->p->shape->layer_class[l]].router.rows;
             o->omega += b->p->quality.omega[l * b->p->candidates.n + c];
         }
+    place_all(o, b, part, s, used);
     for (uint64_t i = 0; i < s->stages; i++, o->n_stages++)
-        TSR_TRY(stage_of(o, b, part, s, i, used, err));
+        TSR_TRY(stage_of(o, b, part, s, i, err));
     tsr_plan_outcome_time(o, &b->p->work, in->batch);
-    return price_kl(o, b->p, err);
+    price_kl(o, b->p);
+    return TSR_OK;
 }
 
 tsr_status tsr_plan_outcome_of(struct tsr_plan_outcome *o, const struct tsr_plan_built *b,

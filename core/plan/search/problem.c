@@ -1,4 +1,4 @@
-#include "plan/search/problem.h"
+#include "plan/search/problem_internal.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -138,27 +138,6 @@ static tsr_status check_context(const struct tsr_plan_problem *p, struct tsr_err
                     (unsigned long long)p->shape->max_positions);
 }
 
-/* The papers count FP16 between devices; Tessera sends F32, and `exact` prices that. */
-#define PAPER_ELEMENT 2u
-
-tsr_status tsr_plan_problem_put_codecs(struct tsr_plan_problem *p, const char *const send[2],
-                                       const char *const collective[2], struct tsr_err *err)
-{
-    p->shape->lossy_sums = false;
-    for (int k = 0; k < 2; k++) {
-        const struct tsr_plan_wire *w = &p->tp_wire[k];
-        tsr_plan_wire_close(&p->wire[k]);
-        tsr_plan_wire_close(&p->tp_wire[k]);
-        TSR_TRY(tsr_plan_wire_open(&p->wire[k], p->registry, send[k], err));
-        TSR_TRY(tsr_plan_wire_open(&p->tp_wire[k], p->registry, collective[k], err));
-        p->shape->lossy_sums =
-            p->shape->lossy_sums || (w->iface && w->iface->exactness(w->self) != TSR_CODEC_EXACT);
-        if (p->o.accounting == TSR_PLAN_ACCOUNT_PAPER)
-            p->wire[k].element = p->tp_wire[k].element = PAPER_ELEMENT;
-    }
-    return TSR_OK;
-}
-
 /* The groups of a plan file, or those of the option. */
 static tsr_status group_experts(struct tsr_plan_problem *p, struct tsr_err *err)
 {
@@ -218,16 +197,14 @@ static tsr_status fill(struct tsr_plan_problem *p, struct tsr_err *err)
                                       &p->candidates, err));
     else
         TSR_TRY(tsr_plan_quality_prior(&p->quality, p->shape, &p->candidates, err));
-    const char *codecs[2] = { o->codec, o->codec }, *tp_codecs[2] = { o->tp_codec, o->tp_codec };
-    TSR_TRY(tsr_plan_problem_put_codecs(p, codecs, tp_codecs, err));
     p->memory = (struct tsr_plan_memory_job){ .registry = p->registry,
                                               .numerics = o->numerics,
                                               .shape = p->shape,
                                               .accounting = (enum tsr_accounting)o->accounting,
                                               .place = (enum tsr_head_place)o->head };
     p->latency = (struct tsr_plan_latency_job){ .shape = p->shape,
-                                                .mode = (enum tsr_latency_mode)o->latency,
-                                                .tp_wire = { &p->tp_wire[0], &p->tp_wire[1] } };
+                                                .mode = (enum tsr_latency_mode)o->latency };
+    TSR_TRY(tsr_plan_problem_open_codecs(p, err));
     tsr_plan_problem_refresh(p);
     TSR_TRY(tsr_plan_problem_kl_open(p, err));
     TSR_TRY(set_limit(p, err));
@@ -253,11 +230,9 @@ tsr_status tsr_plan_problem_open(struct tsr_plan_problem *p, struct tsr_registry
 void tsr_plan_problem_close(struct tsr_plan_problem *p)
 {
     tsr_plan_memory_close(&p->memory);
-    for (int k = 0; k < 2; k++) {
-        tsr_plan_wire_close(&p->wire[k]);
-        tsr_plan_wire_close(&p->tp_wire[k]);
+    tsr_plan_problem_close_codecs(p);
+    for (int k = 0; k < 2; k++)
         tsr_plan_wire_close(&p->back[k]);
-    }
     tsr_plan_quality_free(&p->quality);
     tsr_plan_candidates_close(&p->candidates);
     tsr_plan_shape_destroy(p->shape);

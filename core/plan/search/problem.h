@@ -31,8 +31,11 @@ struct tsr_plan_problem_options {
     int64_t            head;                           /* TSR_HEAD_* */
     int64_t            experts;                        /* TSR_PLAN_EXPERTS_* */
     const char        *codec, *tp_codec;               /* of links, of meshes; "": F32 */
-    uint64_t           together;                       /* layers that are decided as one, >= 1 */
-    uint64_t           prefill_mb, decode_mb;          /* 0: searched */
+    const char *const *links,
+        *const        *sums; /* lists to choose from in their place, by boundary and by stage */
+    uint64_t           n_links, n_sums;       /* 0: codec, tp_codec */
+    uint64_t           together;              /* layers that are decided as one, >= 1 */
+    uint64_t           prefill_mb, decode_mb; /* 0: searched */
     uint32_t           min_tp, max_tp;  /* narrowest mesh where wider ones work, widest; 0: any */
     bool               use_all;         /* no device stays unused */
     double             gap, time_limit; /* time_limit in s, 0: none */
@@ -44,6 +47,15 @@ struct tsr_plan_problem_options {
     uint32_t n_kv;
 };
 
+/* One of the codecs that a link between stages, or the sums inside of one, may have. */
+struct tsr_plan_codec {
+    struct tsr_plan_wire wire[2]; /* by phase */
+    bool                 lossy;
+    struct tsr_plan_quality_choice
+        cost; /* by indicators of KL, of one boundary or of the sums of all
+                                          * layers; of two phases the larger; 0 where nothing is lost or known */
+};
+
 struct tsr_plan_problem {
     struct tsr_registry            *registry;
     struct tsr_plan_problem_options o; /* strings are the caller's */
@@ -52,9 +64,12 @@ struct tsr_plan_problem {
     struct tsr_plan_workload        work; /* the caller's arrays; batch and lengths may be varied */
     struct tsr_plan_candidates      candidates;
     struct tsr_plan_quality         quality;
-    double                          max_omega;       /* the effective limit, at_least included;
+    double                          max_omega; /* the effective limit, at_least included;
                                                 * negative: none */
-    struct tsr_plan_wire        wire[2], tp_wire[2]; /* by phase: between stages, inside of one */
+    struct tsr_plan_codec          *links,
+        *sums; /* between stages, inside of one; at least one of each; owned */
+    uint64_t                    n_links, n_sums;
+    uint64_t                    least_link, least_sum; /* those that lose least */
     struct tsr_plan_wire        back[2]; /* to a head on the first stage; F32 by default */
     struct tsr_plan_memory_job  memory;
     struct tsr_plan_latency_job latency;
@@ -66,7 +81,8 @@ struct tsr_plan_problem {
         kv_omega; /* what the KV type costs in omega, where the planner chose it; part of the limit */
     bool knee;    /* no limit: the plan is the knee of the front (front.h) */
     double
-        wire_omega; /* of indicators by KL: most that codecs can cost, which the limit reserves */
+        wire_omega; /* of indicators by KL: most that the least lossy codecs can cost; part of the limit
+                     * of at_least, and reserved for solvers that do not know what codecs cost */
 };
 
 /* Opens all of it.  cluster and work stay the caller's and outlive the problem.  [setup] */
@@ -82,9 +98,18 @@ double tsr_plan_problem_rounds(const struct tsr_plan_problem *p);
 
 /* After a change of p->work. */
 void tsr_plan_problem_refresh(struct tsr_plan_problem *p);
-/* The codecs of each phase between stages and inside of one; "" or NULL: F32, exactly.  [setup] */
-tsr_status tsr_plan_problem_put_codecs(struct tsr_plan_problem *p, const char *const send[2],
-                                       const char *const collective[2], struct tsr_err *err);
+/* The codecs between stages and inside of one, by name and phase, "" or NULL: F32, exactly; at least one of each.  With
+ * indicators by KL TSR_E_INPUT with the codec that the file has no figure of.  [setup] */
+struct tsr_plan_codec_names {
+    const char *phase[2];
+};
+tsr_status tsr_plan_problem_put_codecs(struct tsr_plan_problem           *p,
+                                       const struct tsr_plan_codec_names *links, uint64_t n_links,
+                                       const struct tsr_plan_codec_names *sums, uint64_t n_sums,
+                                       struct tsr_err *err);
+/* The codec of one of the lists with these names; n: none. */
+uint64_t tsr_plan_codec_find(const struct tsr_plan_codec *list, uint64_t n,
+                             const struct tsr_plan_codec_names *names);
 /* Puts the head elsewhere. */
 void tsr_plan_problem_put_head(struct tsr_plan_problem *p, enum tsr_head_place place);
 
@@ -110,11 +135,9 @@ tsr_status tsr_plan_problem_uniform(const struct tsr_plan_problem *p, const char
 
 /* ---- indicators by KL (problem_kl.c) ---- */
 
-/* What one boundary between stages costs by the codecs of p, and the sums of all layers; of two phases the larger. 0 where
- * nothing is lost.  TSR_E_INPUT with the codec that the file has no figure of.  [any] */
-tsr_status tsr_plan_problem_kl_wires(const struct tsr_plan_problem  *p,
-                                     struct tsr_plan_quality_choice *link,
-                                     struct tsr_plan_quality_choice *sum, struct tsr_err *err);
+/* Fills in the cost of a codec of links or of sums.  TSR_E_INPUT with the codec that the file has no figure of.  [any] */
+tsr_status tsr_plan_problem_kl_codec(const struct tsr_plan_problem *p, bool sum,
+                                     struct tsr_plan_codec *c, struct tsr_err *err);
 /* What a KV type costs at the workload's length; NULL where the file does not say.  *none: F32, which costs nothing.  [any] */
 const struct tsr_plan_quality_choice *tsr_plan_problem_kl_kv(const struct tsr_plan_problem *p,
                                                              uint32_t kv, bool *none);

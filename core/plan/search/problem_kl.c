@@ -20,12 +20,13 @@ static void names_of(const struct tsr_plan_quality_choice *v, uint32_t n, char *
     }
 }
 
-/* The larger of two phases' codecs; sum: inside a stage, else a link. */
-static tsr_status wire(const struct tsr_plan_problem *p, const struct tsr_plan_wire w[2], bool sum,
-                       struct tsr_plan_quality_choice *out, struct tsr_err *err)
+tsr_status tsr_plan_problem_kl_codec(const struct tsr_plan_problem *p, bool sum,
+                                     struct tsr_plan_codec *codec, struct tsr_err *err)
 {
-    const struct tsr_plan_quality *q = &p->quality;
-    char                           list[LIST];
+    const struct tsr_plan_quality  *q = &p->quality;
+    const struct tsr_plan_wire     *w = codec->wire;
+    struct tsr_plan_quality_choice *out = &codec->cost;
+    char                            list[LIST];
     *out = (struct tsr_plan_quality_choice){ .name = "exact" };
     for (int k = 0; k < 2; k++) {
         if (!w[k].iface || w[k].iface->exactness(w[k].self) == TSR_CODEC_EXACT)
@@ -44,14 +45,6 @@ static tsr_status wire(const struct tsr_plan_problem *p, const struct tsr_plan_w
             *out = *c;
     }
     return TSR_OK;
-}
-
-tsr_status tsr_plan_problem_kl_wires(const struct tsr_plan_problem  *p,
-                                     struct tsr_plan_quality_choice *link,
-                                     struct tsr_plan_quality_choice *sum, struct tsr_err *err)
-{
-    TSR_TRY(wire(p, p->wire, false, link, err));
-    return wire(p, p->tp_wire, true, sum, err);
 }
 
 const struct tsr_plan_quality_choice *tsr_plan_problem_kl_kv(const struct tsr_plan_problem *p,
@@ -111,8 +104,7 @@ static tsr_status check_cache(const struct tsr_plan_problem *p, double limit, st
 
 tsr_status tsr_plan_problem_kl_open(struct tsr_plan_problem *p, struct tsr_err *err)
 {
-    struct tsr_plan_quality_choice link, sum;
-    uint64_t                       devices = 0;
+    uint64_t devices = 0;
     if (!p->quality.kl.on)
         return p->o.max_kl > 0
                    ? tsr_fail(
@@ -125,19 +117,11 @@ tsr_status tsr_plan_problem_kl_open(struct tsr_plan_problem *p, struct tsr_err *
         TSR_TRY(need_kv(p, p->o.kv[i], err));
     if (!p->o.n_kv)
         TSR_TRY(need_kv(p, p->work.kv, err));
-    TSR_TRY(tsr_plan_problem_kl_wires(p, &link, &sum, err));
     for (uint64_t g = 0; g < p->cluster->n_groups; g++)
         devices += p->cluster->groups[g].count;
     if (devices > p->shape->layers)
         devices = p->shape->layers;
-    p->wire_omega = (double)(devices > 1 ? devices - 1 : 0) * link.kl;
-    p->wire_omega += p->o.max_tp == 1 ? 0 : sum.kl;
-    double limit = tsr_plan_quality_sum_of(&p->quality, p->o.max_kl);
-    TSR_TRY(check_cache(p, limit - p->wire_omega, err));
-    if (p->o.max_kl > 0 && p->wire_omega > limit)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "at_most: {kl: %g}: codecs between %llu stages, and inside them, can cost "
-                        "%.3g alone; use codec: plain, which loses nothing",
-                        p->o.max_kl, (unsigned long long)devices, p->wire_omega);
-    return TSR_OK;
+    p->wire_omega = (double)(devices > 1 ? devices - 1 : 0) * p->links[p->least_link].cost.kl;
+    p->wire_omega += p->o.max_tp == 1 ? 0 : p->sums[p->least_sum].cost.kl;
+    return check_cache(p, tsr_plan_quality_sum_of(&p->quality, p->o.max_kl), err);
 }

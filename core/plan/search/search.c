@@ -17,6 +17,13 @@ struct search {
     bool                           open;        /* some instance was not settled */
 };
 
+bool tsr_search_joint(const struct tsr_plugin_spec *solver)
+{
+    const struct tsr_solver_v1 *t = solver->found.iface;
+    uint64_t parts = TSR_SOLVER_POOLS | TSR_SOLVER_KIND_OMEGA | TSR_SOLVER_LINK_CODECS;
+    return (t->supports & parts) == parts;
+}
+
 bool tsr_plan_planned_has_plan(const struct tsr_plan_planned *a)
 {
     return a->status == TSR_SOLVED_OPTIMAL || a->status == TSR_SOLVED_FEASIBLE;
@@ -86,10 +93,11 @@ static tsr_status solve_part(struct search *z, struct tsr_plan_built *b, uint64_
     return TSR_OK;
 }
 
-static tsr_status solve_choice(struct search *z, const uint32_t *tp, struct tsr_err *err)
+static tsr_status solve_choice(struct search *z, const struct tsr_plan_space *space,
+                               struct tsr_err *err)
 {
     struct tsr_plan_built *b;
-    TSR_TRY(tsr_plan_build(&b, z->p, tp, err));
+    TSR_TRY(tsr_plan_build(&b, z->p, space, err));
     tsr_status st = TSR_OK;
     for (uint64_t i = 0; i < b->n_parts && st == TSR_OK; i++)
         st = tsr_plugin_cancelled() ? tsr_fail(err, TSR_E_CANCELLED, "while planning")
@@ -114,10 +122,25 @@ static void conclude(struct search *z)
     a->status = z->open || isfinite(z->cutoff) ? TSR_SOLVED_UNKNOWN : TSR_SOLVED_INFEASIBLE;
 }
 
-static tsr_status run(struct search *z, struct tsr_plan_width_choices *c, struct tsr_err *err)
+/* What the problem has that a solver which is not joint gets nothing of. */
+static uint32_t ignored(const struct tsr_plan_problem *p)
 {
-    uint32_t  *tp = tsr_new(z->p->cluster->n_groups, sizeof *tp);
-    tsr_status st = TSR_OK;
+    uint32_t w[TSR_PLAN_MESH_WIDTHS], what = 0;
+    for (uint64_t g = 0; g < p->cluster->n_groups && !p->widths; g++)
+        if (tsr_plan_meshes_widths(p, g, true, w, NULL, 0) > 1)
+            what |= TSR_PLAN_IGNORED_WIDTHS;
+    if (p->n_links > 1 || p->n_sums > 1)
+        what |= TSR_PLAN_IGNORED_CODECS;
+    return what | (p->max_omega >= 0 && p->wire_omega > 0 ? TSR_PLAN_IGNORED_COSTS : 0);
+}
+
+/* One width for each group, and the least lossy codecs, in one solve after another. */
+static tsr_status one_by_one(struct search *z, struct tsr_plan_width_choices *c,
+                             struct tsr_err *err)
+{
+    uint32_t             *tp = tsr_new(z->p->cluster->n_groups, sizeof *tp);
+    struct tsr_plan_space space = { .ways = tp, .stride = 1 };
+    tsr_status            st = TSR_OK;
     if (!tp)
         return tsr_fail_nomem(err, z->p->cluster->n_groups * sizeof *tp, "widths of meshes");
     while (st == TSR_OK && tsr_plan_width_choices_next(c, tp)) {
@@ -126,11 +149,20 @@ static tsr_status run(struct search *z, struct tsr_plan_width_choices *c, struct
             z->a->bound = -INFINITY;
             break;
         }
-        st = solve_choice(z, tp, err);
+        st = solve_choice(z, &space, err);
     }
     free(tp);
-    if (st != TSR_OK)
-        return st;
+    return st;
+}
+
+static tsr_status run(struct search *z, struct tsr_plan_width_choices *c, struct tsr_err *err)
+{
+    struct tsr_plan_space all = {
+        .ways = c->w, .n = c->n, .stride = TSR_PLAN_MESH_WIDTHS, .codecs = true
+    };
+    z->a->joint = tsr_search_joint(z->solver);
+    z->a->ignored = z->a->joint ? 0 : ignored(z->p);
+    TSR_TRY(z->a->joint ? solve_choice(z, &all, err) : one_by_one(z, c, err));
     conclude(z);
     if (!z->a->solution)
         return TSR_OK;
@@ -151,7 +183,7 @@ tsr_status tsr_search(struct tsr_plan_planned *a, const struct tsr_plan_problem 
                                     .objective = INFINITY,
                                     .bound = INFINITY };
     (void)snprintf(a->solver, sizeof a->solver, "%s", solver->found.component->name);
-    TSR_TRY(tsr_plan_width_choices_make(&c, p, err));
+    TSR_TRY(tsr_plan_width_choices_make(&c, p, tsr_search_joint(solver), err));
     tsr_status st = run(&z, &c, err);
     tsr_plan_width_choices_free(&c);
     a->seconds = tsr_now_s() - start;

@@ -1,7 +1,9 @@
-/* plan/search/search.h - the best plan of a problem over all choices of widths, and its cost.
+/* plan/search/search.h - the best plan of a problem over all widths and codecs, and its cost.
  *
- * Every choice is a few instances (build.h); the best plan so far is the cutoff of the next solve. The
- * bound covers all of them, so a plan is called proved only if no choice can be better. */
+ * A problem is a few instances (build.h) with all widths of each group, which a plan may mix, and all codecs. For a solver
+ * without pools or codecs it is projected: one width for each group, in one choice after another, and the codecs
+ * that lose least. The best plan so far is the cutoff of the next solve. The bound covers all that was offered, so a
+ * plan is called proved only if nothing of it can be better. */
 #ifndef TSR_PLAN_SEARCH_SEARCH_H
 #define TSR_PLAN_SEARCH_SEARCH_H
 
@@ -32,6 +34,7 @@ struct tsr_plan_outcome_stage {
     enum tsr_basis basis; /* of its layers, the weakest */
     bool           extrapolated;
     enum tsr_basis ends_basis; /* of embedding and head where it holds them, or basis */
+    uint64_t       link, sum;  /* codecs to the next stage and of its sums, of the problem's */
     struct tsr_plan_stage_compensation compensation; /* k 0: none */
 };
 
@@ -67,16 +70,24 @@ uint64_t tsr_plan_outcome_on_cpu(const struct tsr_plan_outcome       *o,
                                  const struct tsr_plan_outcome_stage *s,
                                  char                                 text[TSR_PLAN_RANGES]);
 
+/* What a projected problem lacks (above). */
+#define TSR_PLAN_IGNORED_WIDTHS                                                                    \
+    1u /* meshes of several widths in one group, or that leave devices unused */
+#define TSR_PLAN_IGNORED_CODECS 2u /* codecs of the lists but the least lossy */
+#define TSR_PLAN_IGNORED_COSTS  4u /* where codecs are used: their cost is reserved */
+
 struct tsr_plan_planned {
-    uint32_t                    status;                   /* TSR_SOLVED_* */
-    double                      objective, bound;         /* bound -INFINITY: none */
-    double                      seconds;                  /* in solvers and tables */
-    uint64_t                    choices, solves, options; /* options: over all solves */
-    uint64_t                    settings; /* that were open (settings.h); 0: the problem's own */
-    char                        solver[64], reason[640];
-    struct tsr_plan_outcome     outcome; /* where there is a plan */
-    struct tsr_plan_built      *built;   /* the choice that won, and its instance and solution */
-    uint64_t                    part;
+    uint32_t                status;                   /* TSR_SOLVED_* */
+    double                  objective, bound;         /* bound -INFINITY: none */
+    double                  seconds;                  /* in solvers and tables */
+    uint64_t                choices, solves, options; /* options: over all solves */
+    bool                    joint;    /* widths and codecs were the solver's to choose */
+    uint32_t                ignored;  /* TSR_PLAN_IGNORED_* of what the problem has; 0 with joint */
+    uint64_t                settings; /* that were open (settings.h); 0: the problem's own */
+    char                    solver[64], reason[640];
+    struct tsr_plan_outcome outcome; /* where there is a plan */
+    struct tsr_plan_built  *built;   /* the choice that won, and its instance and solution */
+    uint64_t                part;
     struct tsr_solver_solution *solution;
 };
 
@@ -85,7 +96,9 @@ struct tsr_plan_planned {
 tsr_status tsr_search(struct tsr_plan_planned *a, const struct tsr_plan_problem *p,
                       const struct tsr_plugin_spec *solver, double cutoff, struct tsr_err *err);
 void       tsr_plan_planned_free(struct tsr_plan_planned *a); /* zeroed or filled */
-bool       tsr_plan_planned_has_plan(const struct tsr_plan_planned *a);
+/* Whether the solver gets all widths and codecs of a problem at once.  [any] */
+bool tsr_search_joint(const struct tsr_plugin_spec *solver);
+bool tsr_plan_planned_has_plan(const struct tsr_plan_planned *a);
 
 /* A solution of one part in the problem's words. */
 tsr_status tsr_plan_outcome_of(struct tsr_plan_outcome *o, const struct tsr_plan_built *b,
