@@ -7,6 +7,9 @@
 
 #include <math.h>
 
+/* What the search may count in excess: a part of each device. */
+static uint64_t room = 256;
+
 /* A plan while all are gone through. */
 struct stage {
     uint64_t group, first, count, link, sum; /* codecs of p, to the next stage and inside */
@@ -20,7 +23,7 @@ struct all {
     uint64_t                       n, left[4]; /* stages; devices of a group that are free */
     uint32_t                       bits[8];
     uint8_t                        on_cpu[8]; /* of a layer's experts */
-    double   best, safe;                      /* of all; of those that leave 1/256 of each device */
+    double   best, safe; /* of all; of those that leave 1/room of each device */
     uint64_t plans;
 };
 
@@ -134,7 +137,7 @@ static inline bool fits(const struct all *z, bool *safe)
                          TSR_OK);
         if (m.total > m.capacity || m.host > m.host_capacity)
             return false;
-        *safe = *safe && m.total <= m.capacity - m.capacity / 256;
+        *safe = *safe && m.total <= m.capacity - m.capacity / room;
     }
     return true;
 }

@@ -60,7 +60,7 @@ static struct tsr_plan_problem_options by_kl(char path[200])
 /* Three devices that may be one, two and one, or three stages, and in every other problem another node. */
 static void machines(unsigned i, char text[800])
 {
-    profile("odd", 400 + (unsigned)(draw(i, 30) * 900), 100 + (unsigned)(draw(i, 31) * 200));
+    profile("odd", 320 + (unsigned)(draw(i, 30) * 500), 20 + (unsigned)(draw(i, 31) * 100));
     profile("even", 400 + (unsigned)(draw(i, 32) * 900), 100 + (unsigned)(draw(i, 33) * 400));
     (void)snprintf(text, 800,
                    "version: 1\nnodes:\n"
@@ -181,7 +181,7 @@ static void tables(void **state)
             const struct tsr_instance *inst = &b->parts[k].inst;
             struct whole               z = { .in = &inst->in, .least = INFINITY };
             uint64_t                   left[4] = { 0 };
-            assert_true(inst->in.n_kinds <= 12 && inst->in.n_pools <= 4);
+            assert_true(inst->in.n_kinds <= 24 && inst->in.n_pools <= 4);
             for (uint64_t g = 0; g < (inst->in.n_pools ? inst->in.n_pools : inst->in.n_kinds); g++)
                 left[g] = inst->in.n_pools ? inst->in.pool_devices[g] : inst->in.kinds[g]->count;
             assert_int_equal(tsr_plan_solution_create(&z.s, inst, &e.err), TSR_OK);
@@ -215,17 +215,6 @@ static void tables(void **state)
 
 /* ---- the search ------------------------------------------------------------------------------ */
 
-static bool joint_solver(void)
-{
-    struct tsr_plugin_spec spec;
-    struct tsr_errbuf      e = TSR_ERRBUF(e);
-    assert_int_equal(tsr_plugin_spec_open(&spec, registry, TSR_KIND_SOLVER, "exact", &e.err),
-                     TSR_OK);
-    bool yes = tsr_search_joint(&spec);
-    tsr_plugin_spec_close(&spec);
-    return yes;
-}
-
 static void search_of(struct tsr_plan_planned *a, struct setting *s)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
@@ -248,10 +237,8 @@ static void note(const struct tsr_plan_outcome *o)
 
 static void brute_force(void **state)
 {
-    unsigned rounds = all_of_them ? 60 : 8, plans = 0;
+    unsigned rounds = all_of_them ? 60 : 16, plans = 0;
     (void)state;
-    if (!joint_solver())
-        skip();
     for (unsigned i = 0; i < rounds; i++) {
         char                            text[800], path[200];
         double                          best, safe;
@@ -292,8 +279,6 @@ static void single_choices(void **state)
 {
     unsigned rounds = all_of_them ? 60 : 10, better = 0;
     (void)state;
-    if (!joint_solver())
-        skip();
     for (unsigned i = 0; i < rounds; i++) {
         char                            text[800], path[200];
         struct setting                  s;
@@ -334,8 +319,6 @@ static void single_choices(void **state)
 static void more_devices(void **state)
 {
     (void)state;
-    if (!joint_solver())
-        skip();
     for (unsigned i = 0; i < 4; i++) {
         double before = INFINITY, first = NAN;
         profile("odd", 3000, 60 + 40 * i);
@@ -373,6 +356,7 @@ static void projected(void **state)
     struct tsr_plan_problem_options o = by_kl(path);
     (void)state;
     machines(0, text);
+    profile("odd", 2000, 100);
     write_figures(0);
     o.max_kl = 0.2;
     set_up(&s, text, &o, 24, 9, 2);
@@ -441,6 +425,8 @@ int main(void)
     if (s)
         seed = strtoull(s, NULL, 10);
     all_of_them = getenv("TSR_TEST_ALL") != NULL;
+    room =
+        100; /* the norms of ranks of a wide mesh are counted for all layers (build.h), a 200th of these devices */
     if (!planning_open())
         return 1;
     int rc = cmocka_run_group_tests(tests, NULL, NULL);

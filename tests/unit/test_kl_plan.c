@@ -99,7 +99,7 @@ struct tried {
     const struct tsr_plan_built *b;
     const struct tsr_plan_part  *part;
     struct tsr_solver_solution  *s;
-    double limit, reserve, best; /* reserve: of links, negative: as they are */
+    double                       limit, best;
 };
 
 /* All assignments of schemes on the stages of z->s. */
@@ -107,8 +107,7 @@ static void assign(struct tried *z)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
     for (unsigned a = 0; a < 243; a++) {
-        double links = (double)(z->s->stages - 1) * figures.link, v;
-        double w = figures.kv + (z->reserve < 0 ? links : z->reserve);
+        double w = figures.kv + (double)(z->s->stages - 1) * figures.link, v;
         for (unsigned l = 0, rest = a; l < LAYERS; l++, rest /= 3) {
             z->s->layer_bits[l] = rest % 3;
             w += figures.kl[l][rest % 3];
@@ -144,11 +143,11 @@ static void cut(struct tried *z)
 }
 
 /* The least objective of a plan of at most `limit` nats. */
-static double brute(const struct tsr_plan_problem *p, double limit, double reserve)
+static double brute(const struct tsr_plan_problem *p, double limit)
 {
     struct tsr_errbuf       e = TSR_ERRBUF(e);
     struct tsr_plan_problem q = *p;
-    struct tried            z = { .limit = limit, .reserve = reserve, .best = INFINITY };
+    struct tried            z = { .limit = limit, .best = INFINITY };
     struct tsr_plan_built  *b = NULL;
     uint32_t                tp[2] = { 1, 1 };
     q.max_omega = -1;
@@ -218,9 +217,7 @@ static void limits(void **state)
             struct tsr_plan_planned         a;
             o.max_kl = 0.016 * pow(1.8, k);
             set_up(&s, text, &o, PROMPT, TOKENS, 4);
-            /* a solver that does not know what links cost has a reserve for as many stages as there can be */
-            double reserve = tsr_search_joint(&s.solver) ? -1 : i % 3 ? figures.link : 0;
-            double best = brute(&s.p, o.max_kl, reserve);
+            double best = brute(&s.p, o.max_kl);
             s.p.kv_omega = figures.kv;
             assert_int_equal(tsr_search(&a, &s.p, &s.solver, INFINITY, &e.err), TSR_OK);
             if (isfinite(best)) {
@@ -276,7 +273,7 @@ static void knee(void **state)
     assert_true(isfinite(at));
     assert_int_equal(tsr_plan_front_knee(&a, &s.p, &s.solver, &e.err), TSR_OK);
     assert_true(tsr_plan_planned_has_plan(&a));
-    assert_true(a.outcome.kl <= at * (1 + 1e-6) + (tsr_search_joint(&s.solver) ? 0 : figures.link));
+    assert_true(a.outcome.kl <= at * (1 + 1e-6));
     assert_true(s.p.max_omega >= a.outcome.omega);
     tsr_plan_planned_free(&a);
     tsr_plan_front_free(&f);

@@ -161,8 +161,11 @@ static uint64_t part_of(const struct tsr_plan_built *b, uint64_t stages, uint32_
 
 static uint32_t kind_of(const struct check *z, const struct tsr_plan_built *b, uint64_t stage)
 {
+    enum tsr_plan_role role = stage == 0                    ? TSR_PLAN_FIRST_STAGE
+                              : stage + 1 == z->f->n_stages ? TSR_PLAN_LAST_STAGE
+                                                            : TSR_PLAN_MIDDLE_STAGE;
     return (uint32_t)tsr_plan_meshes_find(&b->meshes, z->group[stage], way_of(&z->f->stages[stage]),
-                                          tsr_plan_file_sum(z->p, z->f, stage));
+                                          tsr_plan_file_sum(z->p, z->f, stage), role);
 }
 
 static tsr_status solution(const struct check *z, const struct tsr_plan_built *b, uint64_t part,

@@ -37,11 +37,14 @@ static tsr_status make_units(struct tsr_plan_built *b, uint32_t **counts, struct
     NEW(b, c, (b->units + 1) * sc); /* the last row is the one that is counted now */
     for (uint64_t u = 0; u < b->units; u++) {
         uint64_t  end = (u + 1) * g < s->layers ? (u + 1) * g : s->layers, k = 0;
+        bool      roles = b->meshes.roles; /* the first and the last unit are alone */
         uint32_t *row = c + b->units * sc;
         b->unit_first[u] = u * g;
         memset(row, 0, sc * sizeof *row);
         for (uint64_t l = u * g; l < end; l++)
             row[s->layer_class[l]]++;
+        if (roles && u > 0)
+            k = u + 1 == b->units ? b->whole.classes : 1;
         while (k < b->whole.classes && memcmp(c + k * sc, row, sc * sizeof *row) != 0)
             k++;
         if (k == b->whole.classes) {
@@ -139,6 +142,20 @@ static tsr_status layer_bytes(const struct tsr_plan_built *b, uint64_t kind, uin
                : tsr_fail(err, TSR_E_INPUT, "a layer takes more bytes than can be counted");
 }
 
+/* Bytes of units, [classes][Q], from those of layers, [shape classes][Q]. */
+static tsr_status unit_bytes(const struct tsr_plan_built *b, const uint32_t *counts,
+                             const uint64_t *layer, uint64_t *out, struct tsr_err *err)
+{
+    uint64_t q = b->whole.bits, sc = b->p->shape->classes, n;
+    for (uint64_t c = 0; c < b->whole.classes; c++)
+        for (uint64_t i = 0; i < q; i++)
+            for (uint64_t s = 0; s < sc; s++)
+                if (!tsr_mul(layer[s * q + i], counts[c * sc + s], &n) ||
+                    !tsr_add(out[c * q + i], n, &out[c * q + i]))
+                    return tsr_fail(err, TSR_E_INPUT, "layers take more bytes than can be counted");
+    return TSR_OK;
+}
+
 /* An instance has one number for all kinds: of each pool the least, of these the largest, so that a plan fits everywhere.
  * What the layers take more on a kind, at most, is subtracted from its capacity. */
 static tsr_status make_bytes(struct tsr_plan_built *b, const uint32_t *counts, struct tsr_err *err)
@@ -162,23 +179,21 @@ static tsr_status make_bytes(struct tsr_plan_built *b, const uint32_t *counts, s
             layer[e] = larger(layer[e], least);
         }
     }
-    for (uint64_t k = 0; k < b->meshes.n_kinds; k++)
+    for (uint64_t k = 0; k < b->meshes.n_kinds; k++) {
+        uint64_t *own;
+        NEW(b, own, b->whole.classes * q);
+        TSR_TRY(unit_bytes(b, counts, all + k * sc * q, own, err));
+        b->kinds[k].alone_capacity = b->kinds[k].capacity;
+        b->kinds[k].layer_bytes = own;
         for (uint64_t l = 0; l < p->shape->layers; l++) {
             uint64_t c = p->shape->layer_class[l], more = 0;
             for (uint64_t i = 0; i < q; i++)
                 more = larger(more, above(all[(k * sc + c) * q + i], layer[c * q + i]));
             b->kinds[k].capacity = tsr_capacity_left(b->kinds[k].capacity, more);
         }
-    for (uint64_t c = 0; c < b->whole.classes; c++)
-        for (uint64_t i = 0; i < q; i++)
-            for (uint64_t s = 0; s < sc; s++) {
-                uint64_t n;
-                if (!tsr_mul(layer[s * q + i], counts[c * sc + s], &n) ||
-                    !tsr_add(out[c * q + i], n, &out[c * q + i]))
-                    return tsr_fail(err, TSR_E_INPUT, "layers take more bytes than can be counted");
-            }
+    }
     b->whole.layer_bytes = out;
-    return TSR_OK;
+    return unit_bytes(b, counts, layer, out, err);
 }
 
 /* ---- parts -------------------------------------------------------------------------- */
@@ -208,13 +223,14 @@ static tsr_status add_part(struct tsr_plan_built *b, const uint64_t *options, ui
         list[i] = &o[i];
         if (all)
             continue;
-        o[i].pre_ms += first * cq;
-        o[i].dec_ms += first * cq;
+        o[i].pre_ms = b->alone_pre[options[i]] + first * cq;
+        o[i].dec_ms = b->alone_dec[options[i]] + first * cq;
         o[i].embed_pre_ms += first;
         o[i].embed_dec_ms += first;
         o[i].head_pre_ms += first;
         o[i].head_dec_ms += first;
-        o[i].workspace_bytes += first;
+        o[i].workspace_bytes =
+            (b->meshes.roles ? b->alone_work[options[i]] : o[i].workspace_bytes) + first;
         o[i].comm_pre_ms = o[i].comm_dec_ms = none;    /* a single stage has no peer */
         if (b->p->memory.place == TSR_PLAN_HEAD_FIRST) /* the head's time is the embedding's */
             o[i].head_pre_ms = o[i].head_dec_ms = none;
@@ -231,7 +247,9 @@ static tsr_status add_part(struct tsr_plan_built *b, const uint64_t *options, ui
         NEW(b, kind, 1);
         *one = *b->whole.kinds[first];
         one->count = 1;
-        one->capacity_bytes = tsr_capacity_left(b->kinds[first].capacity, b->lost_alone[first]);
+        one->capacity_bytes =
+            tsr_capacity_left(b->kinds[first].alone_capacity, b->lost_alone[first]);
+        in->layer_bytes = b->kinds[first].layer_bytes;
         *kind = one;
         in->kinds = kind;
         in->n_kinds = 1;
@@ -304,9 +322,13 @@ static tsr_status make_parts(struct tsr_plan_built *b, struct tsr_plan_build_end
         one[i] = ends[i];
         one[i].head = ends[i].head > shared ? ends[i].head - shared : 0;
     }
-    for (uint64_t i = 0; alone && i < k; i++)
-        if (!several || !b->p->o.use_all || b->meshes.kinds[i].mesh.tp == devices(b))
+    for (uint64_t i = 0; i < k; i++) {
+        const struct tsr_plan_mesh_kind *kind = &b->meshes.kinds[i];
+        bool whole = kind->role == TSR_PLAN_FIRST_STAGE; /* one of the three kinds of a mesh */
+        if ((whole || (alone && kind->role == TSR_PLAN_ANY_STAGE)) &&
+            (!several || !b->p->o.use_all || kind->mesh.tp == devices(b)))
             TSR_TRY(part_options(b, one, true, i, 1, err));
+    }
     return TSR_OK;
 }
 

@@ -12,7 +12,9 @@
  *
  * Rank 0 alone has the ends (plan/cost/memory.h), which reduces what a mesh can offer. The part that all
  * kinds share counts with the ends; the excess of a wider mesh is subtracted from its capacity on every
- * stage, so that no device is overfilled. So is what all layers take more on a wide mesh than on a narrow one of the same
+ * stage, so that no device is overfilled. Where a plan may mix widths, a wide mesh is three kinds, for the first stage, the
+ * last one and those between (meshes.h), each with its own excess: the first and the last unit are classes of their own,
+ * which the kinds of other stages may not run. So is what all layers take more on a wide mesh than on a narrow one of the same
  * devices, for an instance has one number for all kinds: each rank of a mesh has the norms.
  *
  * Where a CPU may run experts, an instance has each candidate twice: candidate c with all of a layer on its device,
@@ -35,7 +37,10 @@ struct tsr_plan_part {
 
 /* What the tables hold that a solver need not know. */
 struct tsr_plan_built_kind {
-    uint64_t capacity; /* of the mesh, before anything is taken from it */
+    uint64_t capacity; /* of the mesh, before the ends are taken from it */
+    /* for plans of one stage: its own capacity, and bytes of units on it, [C][Q] */
+    uint64_t        alone_capacity;
+    const uint64_t *layer_bytes;
 };
 
 struct tsr_plan_built {
@@ -49,6 +54,10 @@ struct tsr_plan_built {
     struct tsr_solver_instance  whole; /* all kinds and options, without ends beyond the matrices */
     struct tsr_plan_built_kind *kinds; /* [kinds] */
     uint64_t *lost, *lost_alone; /* [kinds] of the capacity; and where the stage is the only one */
+    /* [options] tables [K][C][Q] as those of the whole, without what roles of kinds forbid: for plans of one stage */
+    const double **alone_pre, **alone_dec;
+    const uint64_t                         **
+        alone_work; /* [options] workspace [K] likewise, with what the ends take in excess of the instance's */
     struct tsr_plan_part       *parts;
     uint64_t                    n_parts;
     struct tsr_plan_build_pool *pool; /* owns the tables */

@@ -56,6 +56,74 @@ static tsr_status uneven(const struct tsr_plan_built *b, uint64_t k, const struc
     return TSR_OK;
 }
 
+/* What a mesh needs more than as a stage between others, as the first one and as the last one; where it may be both, that is
+ * their sum. */
+struct end_needs {
+    uint64_t first, last;
+};
+
+static tsr_status needs_of(const struct tsr_plan_built *b, uint64_t k,
+                           const struct tsr_solver_option *o, const struct end_bytes *of,
+                           struct end_needs *n, struct tsr_err *err)
+{
+    struct end_work w;
+    uint64_t        u[3], both;
+    TSR_TRY(workspaces(b, k, o, &w, err));
+    TSR_TRY(uneven(b, k, of, &w, u, err));
+    ((uint64_t *)(uintptr_t)o->workspace_bytes)[k] = w.mid;
+    if (!tsr_add(of->embed, above(w.first, w.mid), &n->first) ||
+        !tsr_add(n->first, u[0], &n->first) || !tsr_add(of->head, above(w.last, w.mid), &n->last) ||
+        !tsr_add(n->last, u[1], &n->last) || !tsr_add(of->embed, of->head, &both) ||
+        !tsr_add(both, above(w.both, w.mid), &both) || !tsr_add(both, u[2], &both))
+        return tsr_fail(err, TSR_E_INPUT, "the ends take more bytes than can be counted");
+    if (b->meshes.kinds[k].role == TSR_PLAN_ANY_STAGE)
+        n->last = larger(n->last, above(both, n->first));
+    return TSR_OK;
+}
+
+/* With roles: of each pool what its least kind needs, of these the largest, is the ends'; the rest counts as workspace of
+ * the kinds that have that role. */
+static tsr_status end_of_roles(struct tsr_plan_built *b, uint64_t option,
+                               const struct end_bytes *of, uint64_t shared,
+                               struct tsr_plan_build_ends *e, struct tsr_err *err)
+{
+    const struct tsr_plan_mesh_kind *kind = b->meshes.kinds;
+    uint64_t                         n = b->whole.n_kinds;
+    uint64_t *work = (uint64_t *)(uintptr_t)b->whole.options[option]->workspace_bytes, *alone;
+    struct end_needs *needs;
+    NEW(b, needs, n);
+    NEW(b, alone, n);
+    b->alone_work[option] = alone;
+    for (uint64_t k = 0, next; k < n; k = next) {
+        uint64_t first = UINT64_MAX, last = UINT64_MAX;
+        for (next = k; next < n && kind[next].pool == kind[k].pool; next++) {
+            TSR_TRY(needs_of(b, next, b->whole.options[option], &of[next], &needs[next], err));
+            first = needs[next].first < first ? needs[next].first : first;
+            last = needs[next].last < last ? needs[next].last : last;
+        }
+        e->embed = larger(e->embed, first);
+        e->head = larger(e->head, last);
+    }
+    for (uint64_t k = 0; k < n; k++) {
+        struct end_work w;
+        uint64_t        u[3], single;
+        TSR_TRY(workspaces(b, k, b->whole.options[option], &w, err));
+        TSR_TRY(uneven(b, k, &of[k], &w, u, err));
+        if (!tsr_add(of[k].both, above(w.both, w.mid), &single) || !tsr_add(single, u[2], &single))
+            return tsr_fail(err, TSR_E_INPUT, "the ends take more bytes than can be counted");
+        uint64_t more_first = above(needs[k].first, e->embed);
+        uint64_t more_last = above(needs[k].last, e->head);
+        uint64_t more = kind[k].role == TSR_PLAN_FIRST_STAGE  ? more_first
+                        : kind[k].role == TSR_PLAN_LAST_STAGE ? more_last
+                        : kind[k].role == TSR_PLAN_ANY_STAGE  ? more_first + more_last
+                                                              : 0;
+        if (!tsr_add(w.mid, more, &work[k]) ||
+            !tsr_add(w.mid, above(single, e->embed + above(e->head, shared)), &alone[k]))
+            return tsr_fail(err, TSR_E_INPUT, "the ends take more bytes than can be counted");
+    }
+    return TSR_OK;
+}
+
 /* What all kinds have uneven is the ends', the rest is each kind's own. */
 static tsr_status end_of(struct tsr_plan_built *b, uint64_t option, const struct end_bytes *of,
                          struct tsr_plan_build_ends *e, struct tsr_err *err)
@@ -113,6 +181,7 @@ tsr_status tsr_plan_build_ends(struct tsr_plan_built *b, struct tsr_plan_build_e
     *shared = both == UINT64_MAX ? 0 : both;
     NEW(b, *ends, b->whole.n_options);
     for (uint64_t i = 0; i < b->whole.n_options; i++)
-        TSR_TRY(end_of(b, i, of, &(*ends)[i], err));
+        TSR_TRY(b->meshes.roles ? end_of_roles(b, i, of, *shared, &(*ends)[i], err)
+                                : end_of(b, i, of, &(*ends)[i], err));
     return TSR_OK;
 }

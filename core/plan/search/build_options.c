@@ -10,18 +10,7 @@
     if (!((v) = tsr_plan_build_alloc(b, n, sizeof *(v))))                                          \
     return tsr_fail_nomem(err, n, "a planning problem")
 
-uint64_t tsr_plan_decode_sizes(uint64_t batch, uint64_t devices, uint64_t *v)
-{
-    uint64_t n = 0;
-    for (uint64_t m = 2 * devices; m >= 1; m--) {
-        uint64_t size = batch / m + (batch % m != 0);
-        if (size && (n == 0 || v[n - 1] != size))
-            v[n++] = size;
-    }
-    return n;
-}
-
-/* The same for powers of two parts. */
+/* Decode sizes for powers of two parts. */
 static uint64_t few_sizes(uint64_t batch, uint64_t devices, uint64_t *v)
 {
     uint64_t n = 0, most = 1;
@@ -35,27 +24,12 @@ static uint64_t few_sizes(uint64_t batch, uint64_t devices, uint64_t *v)
     return n;
 }
 
-uint64_t tsr_plan_prefill_sizes(uint64_t decode_mb, uint64_t *v)
-{
-    uint64_t n = 0;
-    for (uint64_t size = 1; size < decode_mb && n < 63; size *= 2)
-        v[n++] = size;
-    v[n++] = decode_mb;
-    return n;
-}
-
-uint64_t tsr_plan_prefill_count(uint64_t batch, uint64_t prefill_mb, uint64_t decode_mb)
-{
-    uint64_t sets = batch / decode_mb + (batch % decode_mb != 0);
-    uint64_t each = batch / sets, more = batch % sets;
-    return more * (each / prefill_mb + 1) + (sets - more) * ((each + prefill_mb - 1) / prefill_mb);
-}
-
 /* Tables of one phase at one micro-batch size. */
 struct sized {
     uint64_t size;
     double   stretch;                     /* of times of prefill: stretch_of() */
     double  *layer, *embed, *head, *comm; /* [K][C][Q], [K], [K], [V][K][K]; prefill: of a job */
+    double  *alone; /* layer, without what roles forbid; layer itself where there are none */
     double
         jobs; /* of a micro-batch: its prompts over the longest chunk, by the kind with the fewest */
 };
@@ -94,6 +68,16 @@ tsr_status tsr_plan_built_layer(const struct tsr_plan_built *b, uint64_t kind, u
                                   t, err);
 }
 
+/* The kind of a role runs neither the first nor the last unit unless that is its stage. */
+static bool may_run(const struct tsr_plan_built *b, uint64_t kind, uint64_t cls)
+{
+    enum tsr_plan_role role = b->meshes.kinds[kind].role;
+    bool               first = cls == b->whole.layer_class[0];
+    bool               last = cls == b->whole.layer_class[b->units - 1];
+    return role == TSR_PLAN_ANY_STAGE ||
+           ((!first || role == TSR_PLAN_FIRST_STAGE) && (!last || role == TSR_PLAN_LAST_STAGE));
+}
+
 static tsr_status layer_table(struct tsr_plan_built *b, const uint32_t *counts,
                               enum tsr_phase phase, struct sized *z, struct tsr_err *err)
 {
@@ -114,7 +98,9 @@ static tsr_status layer_table(struct tsr_plan_built *b, const uint32_t *counts,
                 for (uint64_t s = 0; s < sc; s++)
                     if (counts[c * sc + s]) /* NaN times zero would be NaN */
                         sum += one[s] * counts[c * sc + s];
-                z->layer[(k * cls + c) * q + i] = sum;
+                z->alone[(k * cls + c) * q + i] = sum;
+                if (z->layer != z->alone)
+                    z->layer[(k * cls + c) * q + i] = may_run(b, k, c) ? sum : (double)NAN;
             }
         }
     return TSR_OK;
@@ -250,8 +236,11 @@ static tsr_status links_table(struct tsr_plan_built *b, enum tsr_phase phase, st
 static void scale(const struct tsr_plan_built *b, struct sized *z, double by, bool links)
 {
     uint64_t n = b->whole.n_kinds;
-    for (uint64_t i = 0; i < n * b->whole.classes * b->whole.bits; i++)
+    for (uint64_t i = 0; i < n * b->whole.classes * b->whole.bits; i++) {
         z->layer[i] *= by;
+        if (z->alone != z->layer)
+            z->alone[i] *= by;
+    }
     for (uint64_t k = 0; k < n; k++) {
         z->embed[k] *= by;
         z->head[k] *= by;
@@ -265,6 +254,9 @@ static tsr_status sized_make(struct tsr_plan_built *b, const uint32_t *counts, e
 {
     uint64_t k = b->whole.n_kinds;
     NEW(b, z->layer, k * b->whole.classes * b->whole.bits);
+    z->alone = z->layer;
+    if (b->meshes.roles)
+        NEW(b, z->alone, k * b->whole.classes * b->whole.bits);
     NEW(b, z->embed, k);
     NEW(b, z->head, k);
     NEW(b, z->comm, b->n_links * k * k);
@@ -347,6 +339,9 @@ tsr_status tsr_plan_build_options(struct tsr_plan_built *b, const uint32_t *coun
     NEW(b, dec_of, n_dec);
     NEW(b, o, most);
     NEW(b, list, most);
+    NEW(b, b->alone_pre, most);
+    NEW(b, b->alone_dec, most);
+    NEW(b, b->alone_work, most);
     for (uint64_t i = 0; i < n_dec; i++) {
         const struct sized *d, *f;
         uint64_t            sizes = 1;
@@ -381,6 +376,8 @@ tsr_status tsr_plan_build_options(struct tsr_plan_built *b, const uint32_t *coun
                         : 0,
             };
             list[n] = &o[n];
+            b->alone_pre[n] = f->alone;
+            b->alone_dec[n] = d->alone;
         }
     }
     b->whole.options = list;

@@ -117,11 +117,13 @@ static void make_pools(struct tsr_plan_meshes *m, const struct tsr_plan_problem 
 }
 
 /* One kind: the meshes of a way over all groups of a pool. */
-static void add_kind(struct tsr_plan_meshes *m, const struct tsr_plan_problem *p, uint64_t pool,
-                     uint32_t way, uint64_t sum)
+static void add_kind(struct tsr_plan_meshes *m, const struct tsr_plan_problem *p,
+                     const struct tsr_plan_mesh_kind *of)
 {
     struct tsr_plan_mesh_kind *k = &m->kinds[m->n_kinds++];
-    *k = (struct tsr_plan_mesh_kind){ .way = way, .sum = sum, .pool = pool };
+    uint64_t                   pool = of->pool;
+    uint32_t                   way = of->way;
+    *k = *of;
     for (uint64_t g = 0; g < m->n_groups; g++) {
         if (m->pool_of[g] != pool)
             continue;
@@ -142,30 +144,54 @@ static bool sums_by(const struct tsr_plan_problem *p, const struct tsr_plan_spac
     return !(p->shape->whole_qk_norm && p->sums[sum].lossy) || p->n_sums == 1;
 }
 
+/* All kinds of a pool; into NULL: how many of them, without roles. */
+static uint64_t pool_kinds(struct tsr_plan_meshes *into, const struct tsr_plan_meshes *m,
+                           const struct tsr_plan_problem *p, const struct tsr_plan_space *s,
+                           uint64_t pool)
+{
+    uint64_t n = 0, g = 0;
+    while (m->pool_of[g] != pool)
+        g++;
+    struct ways w = ways_of(s, g);
+    for (uint64_t i = 0; i < w.n; i++)
+        for (uint64_t c = 0; c < p->n_sums; c++) {
+            bool wide = tsr_plan_way_tp(w.v[i]) > 1;
+            if (wide ? !sums_by(p, s, c) : c != p->least_sum)
+                continue;
+            n++;
+            bool                      roles = into && into->roles && wide;
+            struct tsr_plan_mesh_kind k = {
+                .way = w.v[i], .sum = c, .pool = pool, .role = TSR_PLAN_ANY_STAGE
+            };
+            if (into && !roles)
+                add_kind(into, p, &k);
+            for (int role = TSR_PLAN_FIRST_STAGE; roles && role <= TSR_PLAN_LAST_STAGE; role++) {
+                k.role = (enum tsr_plan_role)role;
+                add_kind(into, p, &k);
+            }
+        }
+    return n;
+}
+
 tsr_status tsr_plan_meshes_make(struct tsr_plan_meshes *m, const struct tsr_plan_problem *p,
                                 const struct tsr_plan_space *s, struct tsr_err *err)
 {
-    uint64_t n = p->cluster->n_groups, most = 0;
+    uint64_t n = p->cluster->n_groups, all = 0;
     *m = (struct tsr_plan_meshes){ .pool_of = tsr_new(n, sizeof *m->pool_of),
                                    .devices = tsr_new(n, sizeof *m->devices),
                                    .n_groups = n };
-    for (uint64_t g = 0; g < n; g++)
-        most += ways_of(s, g).n;
-    m->kinds = tsr_new(most * p->n_sums, sizeof *m->kinds);
+    if (m->pool_of && m->devices)
+        make_pools(m, p, s);
+    for (uint64_t k = 0; k < m->n_pools; k++)
+        all += pool_kinds(NULL, m, p, s, k);
+    m->roles = all > m->n_pools && p->memory.accounting == TSR_PLAN_ACCOUNT_EXACT;
+    m->kinds = tsr_new(3 * all, sizeof *m->kinds);
     if (!m->pool_of || !m->devices || !m->kinds) {
         tsr_plan_meshes_free(m);
-        return tsr_fail_nomem(err, most * p->n_sums * sizeof *m->kinds, "the devices of a plan");
+        return tsr_fail_nomem(err, 3 * all * sizeof *m->kinds, "the devices of a plan");
     }
-    make_pools(m, p, s);
-    for (uint64_t k = 0, g; k < m->n_pools; k++) {
-        for (g = 0; m->pool_of[g] != k; g++)
-            ;
-        struct ways w = ways_of(s, g);
-        for (uint64_t i = 0; i < w.n; i++)
-            for (uint64_t c = 0; c < p->n_sums; c++)
-                if (tsr_plan_way_tp(w.v[i]) == 1 ? c == p->least_sum : sums_by(p, s, c))
-                    add_kind(m, p, k, w.v[i], c);
-    }
+    for (uint64_t k = 0; k < m->n_pools; k++)
+        (void)pool_kinds(m, m, p, s, k);
     return TSR_OK;
 }
 
@@ -178,12 +204,16 @@ void tsr_plan_meshes_free(struct tsr_plan_meshes *m)
 }
 
 uint64_t tsr_plan_meshes_find(const struct tsr_plan_meshes *m, uint64_t group, uint32_t way,
-                              uint64_t sum)
+                              uint64_t sum, enum tsr_plan_role role)
 {
     uint64_t k = 0;
-    while (k < m->n_kinds && !(m->kinds[k].pool == m->pool_of[group] && m->kinds[k].way == way &&
-                               (tsr_plan_way_tp(way) == 1 || m->kinds[k].sum == sum)))
-        k++;
+    for (; k < m->n_kinds; k++) {
+        const struct tsr_plan_mesh_kind *of = &m->kinds[k];
+        if (of->pool == m->pool_of[group] && of->way == way &&
+            (of->mesh.tp == 1 || of->sum == sum) &&
+            (of->role == TSR_PLAN_ANY_STAGE || of->role == role))
+            break;
+    }
     return k;
 }
 

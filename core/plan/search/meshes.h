@@ -19,12 +19,22 @@ struct tsr_plan_space {
                              * lose least, whose cost the limit reserves */
 };
 
+/* Which stages of a plan a kind may be.  Rank 0 of a wide mesh has the ends of the model alone, so that one number of bytes
+ * would not do for all its stages; where widths may be mixed, each of these has its own capacity. */
+enum tsr_plan_role {
+    TSR_PLAN_ANY_STAGE,
+    TSR_PLAN_FIRST_STAGE,
+    TSR_PLAN_MIDDLE_STAGE,
+    TSR_PLAN_LAST_STAGE
+};
+
 /* Meshes that can change places without any time or size changing. */
 struct tsr_plan_mesh_kind {
     struct tsr_plan_mesh mesh;     /* of its first group */
     uint32_t             way;      /* its width, with TSR_PLAN_WAY_* */
     uint64_t             sum;      /* codec of its sums, of p->sums */
     uint64_t             pool;     /* that it draws on */
+    enum tsr_plan_role   role;     /* of several stages; a plan of one stage is a part of its own */
     uint64_t             group;    /* its first group */
     uint64_t             count;    /* most meshes, over all its groups */
     uint64_t             n_groups; /* groups whose meshes these are */
@@ -35,6 +45,7 @@ struct tsr_plan_meshes {
     uint64_t                  *devices; /* [n_pools] */
     struct tsr_plan_mesh_kind *kinds;   /* those of a pool one after the other */
     uint64_t                   n_kinds, n_groups, n_pools, total; /* total: most stages of a plan */
+    bool                       roles;                             /* some kinds have one */
 };
 
 /* TSR_E_NOMEM.  [setup] */
@@ -46,9 +57,9 @@ static inline bool tsr_plan_meshes_pooled(const struct tsr_plan_meshes *m)
 {
     return m->n_kinds > m->n_pools;
 }
-/* The kind of a mesh of a group; n_kinds: none. */
+/* The kind of a mesh of a group that can have the role; n_kinds: none. */
 uint64_t tsr_plan_meshes_find(const struct tsr_plan_meshes *m, uint64_t group, uint32_t way,
-                              uint64_t sum);
+                              uint64_t sum, enum tsr_plan_role role);
 /* Whether a plan can have a stage of each of two kinds, or two of one. */
 bool tsr_plan_meshes_together(const struct tsr_plan_meshes *m, uint64_t a, uint64_t b);
 
