@@ -85,22 +85,31 @@ static void read_width(struct tsr_planning *pl, const struct tsr_planning_plan_k
         pl->options.min_tp = pl->options.max_tp = (uint32_t)tp;
 }
 
+/* Of a key with text, which a job that does not say has. */
+static const char *default_of(const char *key)
+{
+    for (uint64_t i = 0; i < TSR_PLAN_OPTIONS; i++)
+        if (strcmp(tsr_plan_step_options[i].name, key) == 0)
+            return tsr_plan_step_options[i].def.s;
+    return "";
+}
+
 tsr_status tsr_planning_codecs(struct tsr_planning *pl, const struct tsr_pipeline_job *job,
                                const struct tsr_planning_plan_keys *k,
                                const struct tsr_config_node *node, struct tsr_diag *d,
                                struct tsr_err *err)
 {
     const struct {
-        const char                   *key, *single;
+        const char                   *key, *single, *value;
         const struct tsr_config_node *list;
         const char                 ***to;
         uint64_t                     *n;
-    } keys[] = { { "codecs", "codec", k->codecs, &pl->links, &pl->options.n_links },
-                 { "sums", "tp_codec", k->sums, &pl->sums, &pl->options.n_sums } };
+    } keys[] = { { "codecs", "codec", k->codec, k->codecs, &pl->links, &pl->options.n_links },
+                 { "sums", "tp_codec", k->tp_codec, k->sums, &pl->sums, &pl->options.n_sums } };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         if (!given(keys[i].list))
             continue;
-        if (given(tsr_config_node_get(node, keys[i].single)))
+        if (strcmp(keys[i].value, default_of(keys[i].single)) != 0)
             tsr_config_diag_error(d, &keys[i].list->mark, "keep one of them",
                                   "'%s' lists what '%s' fixes", keys[i].key, keys[i].single);
         TSR_TRY(read_list(job, keys[i].list, keys[i].key, keys[i].to, keys[i].n, d, err));

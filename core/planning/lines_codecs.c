@@ -45,7 +45,7 @@ void tsr_planning_table_codecs(const json_t *r, const json_t *list, FILE *to)
         tsr_planning_table_wrap(to, "codecs", text);
 }
 
-/* "not considered by uniform, het: mixed widths" */
+/* "uniform, het do not consider mixed widths" */
 void tsr_planning_table_not_considered(const json_t *list, FILE *to)
 {
     char          text[SENTENCE] = "", one[CELL], what[CELL] = "";
@@ -54,12 +54,12 @@ void tsr_planning_table_not_considered(const json_t *list, FILE *to)
     json_array_foreach (list, i, b) {
         if (!tsr_planning_table_ignored(b, "", one, sizeof one) || at >= sizeof text)
             continue;
-        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", at ? ", " : "by ",
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", at ? ", " : "",
                                tsr_planning_table_text(b, "solver"));
         (void)snprintf(what, sizeof what, "%s", one);
     }
     if (at && at < sizeof text)
-        (void)snprintf(text + at, sizeof text - at, ": %s", what);
+        (void)snprintf(text + at, sizeof text - at, " do not consider %s", what);
     if (at)
         tsr_planning_table_wrap(to, "left out", text);
 }
