@@ -122,6 +122,12 @@ tsr_status tsr_planning_codecs(struct tsr_planning *pl, const struct tsr_pipelin
 
 /* ---- as JSON ------------------------------------------------------------------------- */
 
+static const char *codec_name(const struct tsr_plan_codec *c, int phase)
+{
+    const char *text = c->wire[phase].text;
+    return text && *text ? text : "plain";
+}
+
 bool tsr_planning_put_codecs(json_t *j, const struct tsr_plan_problem *p)
 {
     const struct {
@@ -133,26 +139,17 @@ bool tsr_planning_put_codecs(json_t *j, const struct tsr_plan_problem *p)
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         json_t *list = lists[i].n > 1 ? json_array() : NULL;
         for (uint64_t c = 0; c < lists[i].n && list; c++)
-            ok =
-                ok &&
-                json_array_append_new(list,
-                                      json_string(tsr_planning_codec_name(&lists[i].v[c], 0))) == 0;
+            ok = ok && json_array_append_new(list, json_string(codec_name(&lists[i].v[c], 0))) == 0;
         ok = ok && (lists[i].n <= 1 || tsr_pipeline_json_put(j, lists[i].key, list));
     }
     return ok;
 }
 
-const char *tsr_planning_codec_name(const struct tsr_plan_codec *c, int phase)
-{
-    const char *text = c->wire[phase].text;
-    return text && *text ? text : "plain";
-}
-
 /* {"prefill": NAME, "decode": NAME} */
 static json_t *names(const struct tsr_plan_codec *c)
 {
-    return json_pack("{s:s, s:s}", "prefill", tsr_planning_codec_name(c, TSR_PLAN_PREFILL),
-                     "decode", tsr_planning_codec_name(c, TSR_PLAN_DECODE));
+    return json_pack("{s:s, s:s}", "prefill", codec_name(c, TSR_PLAN_PREFILL), "decode",
+                     codec_name(c, TSR_PLAN_DECODE));
 }
 
 bool tsr_planning_put_stage_codecs(json_t *j, const struct tsr_plan_problem *p,

@@ -82,11 +82,10 @@ tsr_status tsr_planning_json(const struct tsr_planning *pl, const struct tsr_pla
                              struct tsr_err *err);
 /* The lists of codecs to choose from; those of one stage; what the solver did not know of the problem.  False when out of
  * memory. */
-bool        tsr_planning_put_codecs(json_t *j, const struct tsr_plan_problem *p);
-bool        tsr_planning_put_stage_codecs(json_t *j, const struct tsr_plan_problem *p,
-                                          const struct tsr_plan_outcome *o, uint64_t stage);
-bool        tsr_planning_put_ignored(json_t *j, const struct tsr_plan_planned *a);
-const char *tsr_planning_codec_name(const struct tsr_plan_codec *c, int phase);
+bool tsr_planning_put_codecs(json_t *j, const struct tsr_plan_problem *p);
+bool tsr_planning_put_stage_codecs(json_t *j, const struct tsr_plan_problem *p,
+                                   const struct tsr_plan_outcome *o, uint64_t stage);
+bool tsr_planning_put_ignored(json_t *j, const struct tsr_plan_planned *a);
 /* Names of TSR_SOLVED_*. */
 extern const char *const tsr_planning_statuses[4];
 /* {"3": 6, "4": 12}: how many layers of a run are at each candidate. */
