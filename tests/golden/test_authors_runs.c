@@ -52,7 +52,8 @@ static double predicted(const struct authors_plan *p, uint64_t passes)
         tp[i] = 1;
     authors_job_open(&j, registry, p, passes + 1, TSR_OBJECTIVE_STEADY, TSR_PLAN_ACCOUNT_PAPER,
                      TSR_PLAN_HEAD_FIRST);
-    if (tsr_plan_build(&b, &j.problem, tp, &e.err) != TSR_OK)
+    if (tsr_plan_build(&b, &j.problem, &(struct tsr_plan_space){ .ways = tp, .stride = 1 },
+                       &e.err) != TSR_OK)
         fail_msg("%s: %s", p->id, e.text);
     for (uint64_t i = 0; i < b->n_parts; i++)
         if (authors_job_value(b, i, p, &v, why, sizeof why))
