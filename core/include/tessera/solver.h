@@ -42,8 +42,13 @@ extern "C" {
 #define TSR_SOLVER_WORKSPACE   (UINT64_C(1) << 5)
 #define TSR_SOLVER_ENDS        (UINT64_C(1) << 6) /* head and embedding        */
 #define TSR_SOLVER_FIXED_ORDER (UINT64_C(1) << 7)
-#define TSR_SOLVER_HOST        (UINT64_C(1) << 8) /* host_bytes                */
-#define TSR_SOLVER_JOBS        (UINT64_C(1) << 9) /* prefill_jobs              */
+#define TSR_SOLVER_HOST        (UINT64_C(1) << 8)  /* host_bytes                */
+#define TSR_SOLVER_JOBS        (UINT64_C(1) << 9)  /* prefill_jobs              */
+#define TSR_SOLVER_POOLS       (UINT64_C(1) << 10) /* kinds that share devices  */
+#define TSR_SOLVER_KIND_OMEGA  (UINT64_C(1) << 11) /* kind_omega                */
+#define TSR_SOLVER_LINK_CODECS (UINT64_C(1) << 12) /* several codecs for links  */
+#define TSR_SOLVER_OPTION_ENDS (UINT64_C(1) << 13) /* ends that an option brings */
+#define TSR_SOLVER_MAX_FIRST   (UINT64_C(1) << 14) /* max_first_ms              */
 
 /* Not a part of an instance: the solver calls a library that may abort, hang or take all memory.
  * The host runs it in a separate process with limits of time and memory.  In that process
@@ -58,6 +63,10 @@ struct tsr_solver_kind {
     const char *name;
     uint64_t    capacity_bytes;      /* per device                          */
     uint64_t    host_capacity_bytes; /* what each device has of its host's memory */
+    /* A stage on this kind takes `takes` devices of pool `pool`.  Kinds with one pool are what the
+     * same devices can be: meshes of several widths, or of several codecs for sums.  Read where
+     * n_pools > 0; `count` is then still the most stages of the kind. */
+    uint64_t pool, takes;
 };
 
 /* One micro-batch option.  K kinds of device, C layer classes, Q bit candidates. */
@@ -69,11 +78,15 @@ struct tsr_solver_option {
     const double   *dec_ms;                      /* [K][C][Q]; NaN: forbidden           */
     const double   *embed_pre_ms, *embed_dec_ms; /* [K]                       */
     const double   *head_pre_ms, *head_dec_ms;   /* [K]                       */
-    const double   *comm_pre_ms, *comm_dec_ms;   /* [K][K]                    */
+    const double   *comm_pre_ms, *comm_dec_ms;   /* [V][K][K]; V of n_links   */
     const uint64_t *workspace_bytes;             /* [K]                       */
     /* prompts in chunks: how many jobs of pre_ms the batch is, not whole where a last chunk is
      * shorter; 0: ceil(batch / prefill_mb), where a job is a micro-batch */
     double prefill_jobs;
+    /* a choice for the ends that comes with this option: bytes in addition to the instance's
+     * embed_bytes and head_bytes, and its omega, which counts in the sum */
+    uint64_t embed_bytes, head_bytes;
+    double   omega;
 };
 
 /* The problem.  L layers; K, C and Q as above.  Borrowed for the call. */
@@ -101,6 +114,14 @@ struct tsr_solver_instance {
     double                                 cutoff; /* find only better plans; INFINITY: none */
     const uint64_t
         *host_bytes; /* [C][Q] of a layer in the memory of its device's host; NULL: none */
+    /* A solver reads the members below only if its struct_size covers them. */
+    uint64_t        n_pools;      /* 0: every kind has devices of its own, `count` of them    */
+    const uint64_t *pool_devices; /* [n_pools]                                                */
+    const double   *kind_omega;   /* [K][L] what a layer adds on a kind; NULL: nothing        */
+    uint64_t        n_links;      /* V codecs for links, the same list at each; 0 is 1        */
+    const double   *link_omega;   /* [V][L] of codec v after layer l, where a stage ends; NULL: 0 */
+    /* most ms until all prompts are done: sum Pre + sum p + (mu_pre - 1) P; 0: no limit */
+    double max_first_ms;
 };
 
 /* Outcomes of solve(). */
@@ -123,6 +144,8 @@ struct tsr_solver_solution {
     uint32_t *layer_bits; /* [L] indices of bit candidates       */
     char     *reason;     /* infeasible: why, one sentence; unknown: why no plan, or empty */
     uint64_t  reason_cap;
+    /* [max_stages] codec of the link after each stage, of n_links; NULL where n_links <= 1 */
+    uint32_t *stage_link;
 };
 
 struct tsr_solver_v1 {
