@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "pipeline/step.h"
 #include "plan/file/check.h"
+#include "plugin/kv_layers.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -82,17 +83,47 @@ static void take_open(struct tsr_planning *pl, const struct tsr_plan_file *f)
         w->kv = (uint32_t)l->kv;
 }
 
-/* A plan's settings are no longer open; its cache costs what it cost when the planner chose it. */
-static void fix_open(struct tsr_plan_problem *p)
+/* The types of layers that the file names, next to that of the others. */
+static tsr_status take_kv_layers(struct tsr_plan_problem *p, const struct tsr_plan_file *f,
+                                 uint32_t *types, struct tsr_err *err)
 {
+    *types = 0;
+    if (!*f->load.kv_layers || p->shape->layers != f->layers)
+        return TSR_OK;
+    p->kv_of = tsr_new(f->layers, sizeof *p->kv_of);
+    if (!p->kv_of)
+        return tsr_fail_nomem(err, f->layers * sizeof *p->kv_of, "the caches of a plan");
+    TSR_TRY(tsr_plugin_kv_layers(f->load.kv_layers, p->work.kv, f->layers, p->kv_of, err));
+    p->memory.kv_of = p->kv_of;
+    p->o.n_kv = 0;
+    for (uint64_t l = 0; l < f->layers; l++) {
+        uint32_t k = 0;
+        while (k < p->o.n_kv && p->o.kv[k] != p->kv_of[l])
+            k++;
+        if (k < p->o.n_kv)
+            continue;
+        TSR_TRY(tsr_plan_problem_kl_need_kv(p, p->kv_of[l], err));
+        p->o.kv[p->o.n_kv++] = p->kv_of[l];
+        *types |= 1u << k;
+    }
+    return TSR_OK;
+}
+
+/* A plan's settings are no longer open; its cache costs what it cost when the planner chose it. */
+static tsr_status fix_open(struct tsr_plan_problem *p, const struct tsr_plan_file *f,
+                           struct tsr_err *err)
+{
+    uint32_t types;
     p->o.free_concurrency = p->o.free_chunk = false;
     if (p->o.free_kv || p->o.n_kv) {
         p->o.free_kv = false;
         p->o.kv[0] = p->work.kv;
         p->o.n_kv = 1;
     }
-    tsr_plan_settings_put(p,
-                          &(struct tsr_plan_setting){ p->memory.batch, p->work.chunk, p->work.kv });
+    TSR_TRY(take_kv_layers(p, f, &types, err));
+    tsr_plan_settings_put(p, &(struct tsr_plan_setting){ p->memory.batch, p->work.chunk, p->work.kv,
+                                                         types });
+    return TSR_OK;
 }
 
 /* The next bits that a candidate's text says from *at on, one for each part of a mix; 0: no more. */
@@ -159,7 +190,7 @@ tsr_status tsr_planning_check(struct tsr_planning *pl, struct tsr_pipeline_job *
     if (st == TSR_OK)
         st = tsr_planning_open(pl, job, err);
     if (st == TSR_OK)
-        fix_open(&pl->problem);
+        st = fix_open(&pl->problem, f, err);
     pl->options.group_of = pl->problem.o.group_of = NULL; /* taken over by then */
     if (st == TSR_OK && pl->problem.shape->layers != f->layers)
         st = tsr_fail(err, TSR_E_INPUT, "%s: the plan is for %llu layers, %s has %llu",

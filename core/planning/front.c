@@ -19,7 +19,9 @@ static json_t *point_json(const struct tsr_plan_problem *p, const struct tsr_pla
               tsr_pipeline_json_put_int(j, "stages", v->stages) &&
               tsr_pipeline_json_put_int(j, "concurrency", v->setting.concurrency) &&
               tsr_pipeline_json_put_int(j, "chunk", v->setting.chunk) &&
-              tsr_pipeline_json_put_text(j, "kv", tsr_plugin_kv_name(v->setting.kv)) &&
+              tsr_pipeline_json_put_text(j, "kv",
+                                         v->setting.types ? "mixed"
+                                                          : tsr_plugin_kv_name(v->setting.kv)) &&
               tsr_pipeline_json_put(j, "proved", json_boolean(v->proved)) &&
               tsr_pipeline_json_put(j, "job", json_boolean(v->job)) &&
               tsr_pipeline_json_put(j, "knee", json_boolean(v->knee));

@@ -102,6 +102,16 @@ static bool put_kl(json_t *j, const struct tsr_plan_outcome *o)
            tsr_pipeline_json_put_real(parts, "sums", o->parts.sums);
 }
 
+/* The types of layers that are not as most are. */
+static bool put_caches(json_t *j, const struct tsr_plan_problem *p,
+                       const struct tsr_plan_outcome *o, bool plan)
+{
+    char *kv = plan ? tsr_plan_outcome_kv_layers(o, p->shape) : NULL;
+    bool  ok = !plan || (kv && (!*kv || tsr_pipeline_json_put_text(j, "kv_layers", kv)));
+    free(kv);
+    return ok;
+}
+
 json_t *tsr_planning_outcome_json(const struct tsr_plan_problem *p,
                                   const struct tsr_plan_planned *a)
 {
@@ -114,7 +124,7 @@ json_t *tsr_planning_outcome_json(const struct tsr_plan_problem *p,
     for (uint64_t l = 0; plan && l < o->layers; l++)
         ok = ok && json_array_append_new(bits, json_string(p->candidates.v[o->bits[l]].name)) == 0;
     ok = ok && tsr_pipeline_json_put_text(j, "status", tsr_planning_statuses[a->status]) &&
-         tsr_pipeline_json_put_text(j, "solver", a->solver) &&
+         put_caches(j, p, o, plan) && tsr_pipeline_json_put_text(j, "solver", a->solver) &&
          tsr_pipeline_json_put_real(j, "seconds", a->seconds) &&
          tsr_pipeline_json_put_int(j, "width_choices", a->choices) &&
          tsr_pipeline_json_put_int(j, "solves", a->solves) &&

@@ -29,7 +29,8 @@ extern const struct tsr_choice tsr_latency_choices[2], tsr_planning_experts_choi
                     "table: NAME} or by a prior; at_least uniform-4 by default."), \
     TSR_OPTION_NODE(struct tsr_planning_plan_keys, kv, \
                     "Types of the KV cache to choose from, [f16, int8]; by default both where 'quality' is a limit on omega, " \
-                    "else f16. An int8 cache counts as 8 bits in all layers do."), \
+                    "else f16. By indicators of measure: kl each layer has its own; else one for all, and int8 counts as 8 bits " \
+                    "in all layers do."), \
     TSR_OPTION_NODE(struct tsr_planning_plan_keys, at_most, \
                     "{latency_s: X}: the least omega of the plans that take at most X seconds, in place of the fastest plan. " \
                     "{kl: X}: the fastest plan of at most X nats per token, by indicators of measure: kl."), \

@@ -122,11 +122,7 @@ static void read_kv_type(struct tsr_planning *pl, const char *name,
         }
     if (!kv)
         tsr_config_diag_error(d, &at->mark, "write kv: [f16, int8]",
-                              "'%.40s' is not a type of the KV cache: f32, f16 or int8", name);
-    else if (kv != TSR_F32 && kv != TSR_F16 && kv != TSR_I8)
-        tsr_config_diag_error(d, &at->mark, "a workload can fix it",
-                              "what a KV cache of %s costs in quality is not known to the planner, "
-                              "which chooses among f32, f16 and int8",
+                              "'%.40s' is not a type of the KV cache: f32, f16, int8, fp8 or int4",
                               name);
     else
         o->kv[o->n_kv++] = kv;

@@ -126,7 +126,7 @@ bool tsr_plan_memory_kv_rows(const struct tsr_plan_memory_job *j, uint64_t windo
         return false;
     if (window)
         *rows = tsr_engine_window_rows(window, chunk, *rows);
-    *rows = tsr_engine_kv_rows(j->kv == TSR_Q4, *rows);
+    *rows = tsr_engine_kv_rows(j->blocks || j->kv == TSR_Q4, *rows);
     return true;
 }
 

@@ -11,6 +11,8 @@ struct tsr_plan_quality_choice {
     char     name[100];
     double   kl, half;
     uint64_t context; /* kv: tokens of a sequence that it was measured over */
+    double *
+        layers; /* kv: [layers] proportions of layers, >= 0; NULL: not measured; owned by the quality */
 };
 
 /* What the KL of a plan consists of, as sums of figures. */

@@ -171,6 +171,33 @@ static tsr_status read_schemes(struct tsr_plan_quality *q, const struct tsr_qual
 
 /* ---- choices and the map ------------------------------------------------------------------ */
 
+/* Proportions of layers, if the file measured them: figures from 0 on, not all 0. */
+static tsr_status read_shares(struct tsr_plan_quality *q, const struct tsr_quality_table *t,
+                              const json_t *one, struct tsr_plan_quality_choice *c,
+                              struct tsr_err *err)
+{
+    json_t *list = NULL;
+    double  sum = 0;
+    TSR_TRY(tsr_json_sub(one, t->path, "layers", false, JSON_ARRAY, &list, err));
+    if (!list)
+        return TSR_OK;
+    if (json_array_size(list) != q->layers)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: \"layers\" of '%.80s' has %zu figures for %llu layers", t->path,
+                        c->name, json_array_size(list), (unsigned long long)q->layers);
+    c->layers = tsr_new(q->layers, sizeof *c->layers);
+    if (!c->layers)
+        return tsr_fail_nomem(err, q->layers * sizeof *c->layers, "shares of layers");
+    for (uint64_t l = 0; l < q->layers; l++) {
+        TSR_TRY(
+            read_kl(t, json_array_get(list, l), "layers", c->name, &c->layers[l], &q->raised, err));
+        sum += c->layers[l];
+    }
+    return sum > 0 ? TSR_OK
+                   : tsr_fail(err, TSR_E_INPUT, "%s: \"layers\" of '%.80s' are all 0", t->path,
+                              c->name);
+}
+
 static tsr_status read_choices(struct tsr_plan_quality *q, const struct tsr_quality_table *t,
                                const char *list, const char *key, struct tsr_plan_quality_choice *v,
                                uint32_t *n, struct tsr_err *err)
@@ -196,7 +223,9 @@ static tsr_status read_choices(struct tsr_plan_quality *q, const struct tsr_qual
             TSR_TRY(
                 tsr_json_int(one, t->path, "context", true, 1, INT64_C(1) << 40, &context, err));
         c->context = (uint64_t)context;
-        (*n)++;
+        (*n)++; /* it owns its shares from here on */
+        if (strcmp(key, "kv") == 0)
+            TSR_TRY(read_shares(q, t, one, c, err));
     }
     return TSR_OK;
 }

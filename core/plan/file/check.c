@@ -16,6 +16,7 @@ struct check {
     uint32_t                      *tp;    /* [groups] */
     uint64_t                      *group; /* [stages] */
     uint64_t                      *taken; /* [groups] devices */
+    uint32_t                      *item;  /* [layers] of the build */
 };
 
 static const struct tsr_config_mark *mark_of(const struct tsr_plan_stage *s, const char *key)
@@ -160,7 +161,7 @@ static tsr_status solution(const struct check *z, const struct tsr_plan_built *b
         s->stage_count[i] = z->f->stages[i].count;
     }
     for (uint64_t l = 0; l < pt->inst.in.layers; l++)
-        s->layer_bits[l] = tsr_plan_built_bits(b, z->candidate[l], z->f->cpu_experts[l]);
+        s->layer_bits[l] = z->item[l];
     s->status = TSR_SOLVED_FEASIBLE;
     *out = s;
     return TSR_OK;
@@ -175,7 +176,7 @@ static tsr_status check_runs(const struct check *z, const struct tsr_plan_built 
         const struct tsr_plan_stage *s = &z->f->stages[i];
         uint64_t                     k = b->meshes.kind_of[z->group[i]];
         for (uint64_t l = s->first; l < s->first + s->count; l++) {
-            uint32_t bits = tsr_plan_built_bits(b, z->candidate[l], z->f->cpu_experts[l]);
+            uint32_t bits = z->item[l];
             uint64_t e = (k * in->classes + in->layer_class[l]) * in->bits + bits;
             if (isnan(in->options[0]->pre_ms[e]) || isnan(in->options[0]->dec_ms[e]))
                 return tsr_fail(err, TSR_E_INFEASIBLE, "layer %llu: %s cannot run %s",
@@ -186,9 +187,26 @@ static tsr_status check_runs(const struct check *z, const struct tsr_plan_built 
     return TSR_OK;
 }
 
+/* What each layer takes, as the build has it. */
+static tsr_status find_items(const struct check *z, const struct tsr_plan_built *b,
+                             struct tsr_err *err)
+{
+    for (uint64_t l = 0; l < z->f->layers; l++) {
+        uint32_t kv = z->p->memory.kv_of ? z->p->memory.kv_of[l] : z->p->work.kv;
+        if (!tsr_plan_built_find(b,
+                                 &(struct tsr_plan_item){ z->candidate[l], kv,
+                                                          z->f->cpu_experts[l] },
+                                 &z->item[l]))
+            return tsr_fail(err, TSR_E_INVAL, "layer %llu takes what is none of the choices",
+                            (unsigned long long)l);
+    }
+    return TSR_OK;
+}
+
 static tsr_status price(struct check *z, struct tsr_plan_planned *a, struct tsr_err *err)
 {
     TSR_TRY(tsr_plan_build(&a->built, z->p, z->tp, err));
+    TSR_TRY(find_items(z, a->built, err));
     TSR_TRY(check_runs(z, a->built, err));
     a->part = part_of(a->built, z->f->n_stages, a->built->meshes.kind_of[z->group[0]]);
     TSR_TRY(solution(z, a->built, a->part, &a->solution, err));
@@ -235,13 +253,15 @@ tsr_status tsr_plan_check(struct tsr_plan_planned *a, const struct tsr_plan_prob
                        .d = d,
                        .tp = tsr_new(n, sizeof *z.tp),
                        .group = tsr_new(f->n_stages, sizeof *z.group),
-                       .taken = tsr_new(n, sizeof *z.taken) };
+                       .taken = tsr_new(n, sizeof *z.taken),
+                       .item = tsr_new(f->layers, sizeof *z.item) };
     *a = (struct tsr_plan_planned){ .status = TSR_SOLVED_UNKNOWN, .bound = -INFINITY };
-    tsr_status st = z.tp && z.group && z.taken
+    tsr_status st = z.tp && z.group && z.taken && z.item
                         ? run(&z, a, err)
                         : tsr_fail_nomem(err, n * 12, "the places of a plan");
     free(z.tp);
     free(z.group);
     free(z.taken);
+    free(z.item);
     return st;
 }

@@ -5,6 +5,7 @@
 #include "plugin/choices.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define RULE_TEXT 800
@@ -93,22 +94,29 @@ static void put_copies(struct tsr_writer *w, const struct tsr_plan_copies *c)
     }
 }
 
-static void put_head(struct tsr_writer *w, const struct tsr_plan_problem *p,
-                     const struct tsr_plan_planned *a, const struct tsr_plan_copies *c)
+static tsr_status put_head(struct tsr_writer *w, const struct tsr_plan_problem *p,
+                           const struct tsr_plan_planned *a, const struct tsr_plan_copies *c,
+                           struct tsr_err *err)
 {
     const struct tsr_plan_problem  *whole = c ? c->whole : p;
     const struct tsr_plan_workload *k = &whole->work;
+    char                           *kv = tsr_plan_outcome_kv_layers(&a->outcome, p->shape);
+    if (!kv)
+        return tsr_fail_nomem(err, a->outcome.layers, "the caches of a plan");
     tsr_writer_printf(w, "format: " TSR_PLAN_FORMAT "\nheaders: %s\nlayers: %llu\n", p->shape->hash,
                       (unsigned long long)p->shape->layers);
     tsr_writer_printf(w,
                       "workload: {prompt: %llu, generate: %llu, batch: %llu, concurrency: %llu, "
-                      "chunk: %llu, kv: %s}\n"
+                      "chunk: %llu, kv: %s%s%s%s}\n"
                       "micro_batches: {prefill: %llu, decode: %llu}\n",
                       (unsigned long long)k->s, (unsigned long long)k->n,
                       (unsigned long long)k->batch, (unsigned long long)whole->memory.batch,
-                      (unsigned long long)k->chunk, tsr_plugin_kv_name(k->kv),
+                      (unsigned long long)k->chunk,
+                      tsr_plugin_kv_name(tsr_plan_outcome_kv(&a->outcome, p->shape)),
+                      *kv ? ", kv_layers: \"" : "", kv, *kv ? "\"" : "",
                       (unsigned long long)a->outcome.prefill_mb,
                       (unsigned long long)a->outcome.decode_mb);
+    free(kv);
     tsr_writer_printf(w,
                       "master: {tokenize: coordinator, embed: first, head: %s, sample: "
                       "coordinator}\n",
@@ -127,6 +135,7 @@ static void put_head(struct tsr_writer *w, const struct tsr_plan_problem *p,
     tsr_writer_printf(w, "}\nobjective: %s\naccounting: %s\n",
                       tsr_plugin_choice_name(tsr_objective_choices, 2, p->o.objective),
                       tsr_plugin_choice_name(tsr_accounting_choices, 2, p->o.accounting));
+    return TSR_OK;
 }
 
 /* "0,3,7-9": the experts of a group. */
@@ -354,9 +363,8 @@ tsr_status tsr_plan_write(const struct tsr_plan_problem *p, const struct tsr_pla
     TSR_TRY(tsr_writer_open(&w, path, err));
     tsr_writer_printf(&w, "# Plan of %s on %s; edit it and let tessera plan JOB --check see it.\n",
                       p->shape->name, p->cluster->name);
-    put_head(&w, p, a, c);
+    tsr_status st = put_head(&w, p, a, c, err);
     tsr_writer_printf(&w, "stages:\n");
-    tsr_status st = TSR_OK;
     for (uint64_t i = 0; i < a->outcome.n_stages && st == TSR_OK; i++)
         st = put_stage(&w, p, &a->outcome, i, err);
     put_totals(&w, a);

@@ -19,9 +19,8 @@ struct tsr_plan_build_ends {
 /* Zeroed memory that lives as long as the build; NULL when out of memory. */
 void *tsr_plan_build_alloc(struct tsr_plan_built *b, uint64_t n, uint64_t size);
 
-/* The name of a candidate with experts on the CPU. */
-tsr_status tsr_plan_build_name(struct tsr_plan_built *b, const char *candidate, const char **name,
-                               struct tsr_err *err);
+/* items of the build, and the number and the names of bit candidates of the whole. */
+tsr_status tsr_plan_build_items(struct tsr_plan_built *b, struct tsr_err *err);
 /* host_bytes of the whole, and host_capacity_bytes of its kinds, where a stage may have too much there.  counts: as below. */
 tsr_status tsr_plan_build_host(struct tsr_plan_built *b, const uint32_t *counts,
                                struct tsr_err *err);

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "plan/cost/device.h"
+#include "plugin/choices.h"
 
 #include <math.h>
 
@@ -73,18 +74,21 @@ tsr_status tsr_plan_built_layer(const struct tsr_plan_built *b, uint64_t kind, u
 {
     const struct tsr_plan_problem   *p = b->p;
     struct tsr_plan_mesh             m = b->meshes.kinds[kind].mesh;
-    const struct tsr_plan_candidate *c = &p->candidates.v[tsr_plan_built_candidate(b, bits)];
+    const struct tsr_plan_item      *item = tsr_plan_built_item(b, bits);
+    const struct tsr_plan_candidate *c = &p->candidates.v[item->candidate];
+    struct tsr_plan_latency_job      job = p->latency;
     struct tsr_errbuf                e = TSR_ERRBUF(e);
     *t = (struct tsr_plan_time){ .ms = NAN };
-    m.cpu_experts = tsr_plan_built_on_cpu(b, bits);
+    m.cpu_experts = item->on_cpu;
+    job.kv_bits = tsr_plugin_kv_bits(item->kv);
     if (m.tp > 1 && tsr_plan_candidate_splits(c, p->shape, m.tp, m.whole_experts, &e.err) != TSR_OK)
         return TSR_OK; /* this candidate cannot be cut so */
     if (phase == TSR_PLAN_PREFILL) {
         struct tsr_plan_workload w = p->work;
         w.chunk = piece(p, size);
-        return tsr_plan_latency_prompt(&p->latency, &m, cls, c, &w, size, t, err);
+        return tsr_plan_latency_prompt(&job, &m, cls, c, &w, size, t, err);
     }
-    return tsr_plan_latency_layer(&p->latency, &m, cls, c, TSR_PLAN_DECODE, (double)size, 1,
+    return tsr_plan_latency_layer(&job, &m, cls, c, TSR_PLAN_DECODE, (double)size, 1,
                                   tsr_plan_workload_past(&p->work,
                                                          p->o.objective == TSR_OBJECTIVE_PAPER),
                                   t, err);

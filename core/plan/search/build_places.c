@@ -3,22 +3,6 @@
 
 #include "base/mem.h"
 
-#include <string.h>
-
-#define ON_CPU ", experts on the CPU"
-
-tsr_status tsr_plan_build_name(struct tsr_plan_built *b, const char *candidate, const char **name,
-                               struct tsr_err *err)
-{
-    size_t n = strlen(candidate) + sizeof ON_CPU;
-    char  *text = tsr_plan_build_alloc(b, n, 1);
-    if (!text)
-        return tsr_fail_nomem(err, n, "a planning problem");
-    (void)snprintf(text, n, "%s" ON_CPU, candidate);
-    *name = text;
-    return TSR_OK;
-}
-
 /* Experts of a class of layers in the memory of a CPU: the largest of all kinds. */
 static tsr_status bytes_of(const struct tsr_plan_built *b, uint64_t cls, uint64_t candidate,
                            uint64_t *most, struct tsr_err *err)
@@ -58,15 +42,17 @@ static bool all_fit(const struct tsr_plan_built *b, const uint64_t *bytes)
 tsr_status tsr_plan_build_host(struct tsr_plan_built *b, const uint32_t *counts,
                                struct tsr_err *err)
 {
-    uint64_t q = b->whole.bits, n = b->p->candidates.n, sc = b->p->shape->classes, one, sum;
+    uint64_t q = b->whole.bits, sc = b->p->shape->classes, one, sum;
     if (!b->places)
         return TSR_OK;
     uint64_t *bytes = tsr_plan_build_alloc(b, b->whole.classes * q, sizeof *bytes);
     if (!bytes)
         return tsr_fail_nomem(err, b->whole.classes * q, "a planning problem");
     for (uint64_t s = 0; s < sc; s++)
-        for (uint64_t i = n; i < q; i++) {
-            TSR_TRY(bytes_of(b, s, i - n, &one, err));
+        for (uint64_t i = 0; i < q; i++) {
+            if (!b->items[i].on_cpu)
+                continue;
+            TSR_TRY(bytes_of(b, s, b->items[i].candidate, &one, err));
             for (uint64_t c = 0; c < b->whole.classes; c++)
                 if (!tsr_mul(one, counts[c * sc + s], &sum) ||
                     !tsr_add(bytes[c * q + i], sum, &bytes[c * q + i]))

@@ -7,6 +7,7 @@ static tsr_status holds(const struct tsr_plan_problem *p, const struct tsr_plan_
     struct tsr_plan_memory_job j = p->memory;
     j.batch = batch;
     j.prompt = prompt;
+    j.kv_of = o->kv;
     *yes = true;
     for (uint64_t i = 0; i < o->n_stages && *yes; i++) {
         const struct tsr_plan_outcome_stage *s = &o->stages[i];

@@ -13,6 +13,8 @@ void tsr_plan_outcome_free(struct tsr_plan_outcome *o)
     free(o->stages);
     free(o->bits);
     free(o->cpu_experts);
+    free(o->kv);
+    free(o->item);
     *o = (struct tsr_plan_outcome){ 0 };
 }
 
@@ -72,12 +74,9 @@ static tsr_status basis_of(struct tsr_plan_outcome_stage *st, const struct tsr_p
         struct tsr_plan_time t = { 0 }, embed, head;
         double              *cpu_ms = ph ? &st->cpu_dec_ms : &st->cpu_pre_ms;
         for (uint64_t l = st->first; l < st->first + st->count; l++) {
-            bool same = l > st->first && cls[l] == cls[l - 1] && o->bits[l] == o->bits[l - 1] &&
-                        o->cpu_experts[l] == o->cpu_experts[l - 1];
+            bool same = l > st->first && cls[l] == cls[l - 1] && o->item[l] == o->item[l - 1];
             if (!same)
-                TSR_TRY(tsr_plan_built_layer(b, kind, cls[l],
-                                             tsr_plan_built_bits(b, o->bits[l], o->cpu_experts[l]),
-                                             phase, size, &t, err));
+                TSR_TRY(tsr_plan_built_layer(b, kind, cls[l], o->item[l], phase, size, &t, err));
             *cpu_ms += t.cpu_ms;
             st->basis = weaker(st->basis, t.basis);
             st->extrapolated = st->extrapolated || t.extrapolated;
@@ -164,7 +163,9 @@ static tsr_status stage_of(struct tsr_plan_outcome *o, const struct tsr_plan_bui
         st->link_pre_ms = opt->comm_pre_ms[e] * times;
         st->link_dec_ms = opt->comm_dec_ms[e];
     }
-    TSR_TRY(tsr_plan_memory_stage(&p->memory, &st->mesh, &p->candidates, o->bits, o->cpu_experts,
+    struct tsr_plan_memory_job job = p->memory;
+    job.kv_of = o->kv;
+    TSR_TRY(tsr_plan_memory_stage(&job, &st->mesh, &p->candidates, o->bits, o->cpu_experts,
                                   st->first, st->count, o->prefill_mb, o->decode_mb, &st->memory,
                                   err));
     st->memory.capacity =
@@ -201,22 +202,28 @@ static tsr_status price_kl(struct tsr_plan_outcome *o, const struct tsr_plan_pro
     const struct tsr_plan_quality        *q = &p->quality;
     struct tsr_plan_quality_choice        link, sum;
     const struct tsr_plan_quality_choice *kv;
-    double                                links = (double)o->n_stages - 1, split = 0;
+    double                                links = (double)o->n_stages - 1, split = 0, kv_half;
     bool                                  none;
     o->kl = o->kl_half = NAN;
     if (!q->kl.on)
         return TSR_OK;
     TSR_TRY(tsr_plan_problem_kl_wires(p, &link, &sum, err));
     kv = tsr_plan_problem_kl_kv(p, p->work.kv, &none);
+    kv_half = none ? 0 : kv ? kv->half : (double)NAN;
+    for (uint64_t l = 0; p->kv_types && l < o->layers; l++) {
+        double half;
+        (void)tsr_plan_problem_kv_omega(p, o->kv[l], l, &half);
+        kv_half = l ? kv_half + half : half;
+    }
     for (uint64_t i = 0; i < o->n_stages; i++)
         split += o->stages[i].mesh.tp > 1 ? (double)o->stages[i].count / (double)o->layers : 0;
-    o->parts.weights = o->omega - p->kv_omega;
-    o->parts.kv = none ? 0 : kv ? kv->kl : (double)NAN;
+    if (!p->kv_types)
+        o->parts.kv = none ? 0 : kv ? kv->kl : (double)NAN;
     o->parts.links = links * link.kl;
     o->parts.sums = split * sum.kl;
     o->omega = o->parts.weights + o->parts.kv + o->parts.links + o->parts.sums;
     o->kl = tsr_plan_quality_kl_of(q, o->omega);
-    o->kl_half = (none || !kv ? 0 : kv->half) + (links > 0 ? links * link.half : 0) +
+    o->kl_half = kv_half + (links > 0 ? links * link.half : 0) +
                  (split > 0 ? split * sum.half : 0) + q->kl.scatter * o->kl;
     for (uint64_t l = 0; q->kl.half && l < o->layers; l++)
         o->kl_half += q->kl.half[l * p->candidates.n + o->bits[l]];
@@ -232,16 +239,28 @@ static tsr_status fill(struct tsr_plan_outcome *o, const struct tsr_plan_built *
     o->prefill_jobs = opt->prefill_jobs > 0 ? opt->prefill_jobs / prefills(in, opt) : 1;
     o->decode_mb = opt->decode_mb;
     o->objective_ms = s->objective;
-    o->omega = b->p->kv_omega;
+    o->parts.kv = b->p->kv_omega;
     for (uint64_t u = 0; u < b->units; u++)
         for (uint64_t l = b->unit_first[u]; l < b->unit_first[u + 1]; l++) {
-            uint64_t c = tsr_plan_built_candidate(b, s->layer_bits[u]);
-            o->bits[l] = settled(b, l, c);
+            const struct tsr_plan_item *t = tsr_plan_built_item(b, s->layer_bits[u]);
+            o->bits[l] = settled(b, l, t->candidate);
+            o->kv[l] = t->kv;
             /* a layer without experts has two ways to be the same */
-            o->cpu_experts[l] = tsr_plan_built_on_cpu(b, s->layer_bits[u]) &&
-                                b->p->shape->layer[b->p->shape->layer_class[l]].router.rows;
-            o->omega += b->p->quality.omega[l * b->p->candidates.n + c];
+            o->cpu_experts[l] =
+                t->on_cpu && b->p->shape->layer[b->p->shape->layer_class[l]].router.rows;
+            o->parts.weights += tsr_plan_built_weights(b, l, t);
+            if (b->p->kv_types)
+                o->parts.kv += tsr_plan_problem_kv_omega(b->p, t->kv, l, NULL);
         }
+    o->omega = o->parts.weights + o->parts.kv;
+    tsr_plan_outcome_settle_kv(o, b->p->shape);
+    for (uint64_t l = 0; l < o->layers; l++)
+        if (!tsr_plan_built_find(b,
+                                 &(struct tsr_plan_item){ o->bits[l], o->kv[l], o->cpu_experts[l] },
+                                 &o->item[l]))
+            return tsr_fail(err, TSR_E_INVAL,
+                            "layer %llu of a plan takes what its problem does not have",
+                            (unsigned long long)l);
     for (uint64_t i = 0; i < s->stages; i++, o->n_stages++)
         TSR_TRY(stage_of(o, b, part, s, i, used, err));
     tsr_plan_outcome_time(o, &b->p->work, in->batch);
@@ -257,7 +276,9 @@ tsr_status tsr_plan_outcome_of(struct tsr_plan_outcome *o, const struct tsr_plan
     o->stages = tsr_new(s->stages, sizeof *o->stages);
     o->bits = tsr_new(o->layers, sizeof *o->bits);
     o->cpu_experts = tsr_new(o->layers, 1);
-    tsr_status st = used && o->stages && o->bits && o->cpu_experts
+    o->kv = tsr_new(o->layers, sizeof *o->kv);
+    o->item = tsr_new(o->layers, sizeof *o->item);
+    tsr_status st = used && o->stages && o->bits && o->cpu_experts && o->kv && o->item
                         ? fill(o, b, part, s, used, err)
                         : tsr_fail_nomem(err, o->layers * sizeof *o->bits, "a plan");
     free(used);

@@ -263,6 +263,7 @@ void tsr_plan_problem_close(struct tsr_plan_problem *p)
     tsr_plan_shape_destroy(p->shape);
     free(p->more_bytes);
     free(p->more);
+    free(p->kv_of);
     *p = (struct tsr_plan_problem){ 0 };
 }
 

@@ -8,7 +8,7 @@
 #include "plan/cost/latency.h"
 #include "plan/cost/quality.h"
 
-#define TSR_PLAN_KV_TYPES 3u /* 32, 16 and 8 bits */
+#define TSR_PLAN_KV_TYPES 5u /* those of tsr_kv_choices */
 
 /* The user's options, in addition to the machines and the workload. */
 struct tsr_plan_problem_options {
@@ -64,7 +64,11 @@ struct tsr_plan_problem {
     bool                        few;        /* decode sizes of 1, 2, 4 ... parts alone */
     double
         kv_omega; /* what the KV type costs in omega, where the planner chose it; part of the limit */
-    bool knee;    /* no limit: the plan is the knee of the front (front.h) */
+    uint32_t
+        kv_types; /* bit i: a layer may have the cache o.kv[i], whatever others have; 0: work.kv of all */
+    uint32_t *
+        kv_of; /* [layers] types that a plan file says, also in memory; owned; NULL: no file does */
+    bool knee; /* no limit: the plan is the knee of the front (front.h) */
     double
         wire_omega; /* of indicators by KL: most that codecs can cost, which the limit reserves */
 };
@@ -118,6 +122,17 @@ tsr_status tsr_plan_problem_kl_wires(const struct tsr_plan_problem  *p,
 /* What a KV type costs at the workload's length; NULL where the file does not say.  *none: F32, which costs nothing.  [any] */
 const struct tsr_plan_quality_choice *tsr_plan_problem_kl_kv(const struct tsr_plan_problem *p,
                                                              uint32_t kv, bool *none);
+/* The KV types that layers of p choose among, of which work.kv is one where kv_types is 0.  v: [TSR_PLAN_KV_TYPES].
+ * Returns how many.  [any] */
+uint32_t tsr_plan_problem_kv_types(const struct tsr_plan_problem *p, uint32_t *v);
+/* What a cache of type kv costs in omega in layer l alone: the figure of all layers, divided evenly over those that have a
+ * cache of positions, or in the proportions that the file measured.  0 where nothing is known.  half: that of the interval,
+ * NAN where it is not known, or NULL.  [any] */
+double tsr_plan_problem_kv_omega(const struct tsr_plan_problem *p, uint32_t kv, uint64_t layer,
+                                 double *half);
+/* TSR_E_INPUT where indicators by KL have no figure of a cache of type kv at the workload's length.  [any] */
+tsr_status tsr_plan_problem_kl_need_kv(const struct tsr_plan_problem *p, uint32_t kv,
+                                       struct tsr_err *err);
 /* Checks that the file has a figure for all that the plan may need, and puts p->wire_omega. Nothing for other indicators.
  * TSR_E_INPUT.  [setup] */
 tsr_status tsr_plan_problem_kl_open(struct tsr_plan_problem *p, struct tsr_err *err);

@@ -62,11 +62,47 @@ const struct tsr_plan_quality_choice *tsr_plan_problem_kl_kv(const struct tsr_pl
                  : tsr_plan_quality_kv(&p->quality, tsr_plugin_kv_name(kv), p->work.s + p->work.n);
 }
 
-static tsr_status need_kv(const struct tsr_plan_problem *p, uint32_t kv, struct tsr_err *err)
+uint32_t tsr_plan_problem_kv_types(const struct tsr_plan_problem *p, uint32_t *v)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->o.n_kv; i++)
+        if (p->kv_types >> i & 1)
+            v[n++] = p->o.kv[i];
+    if (n == 0)
+        v[n++] = p->work.kv;
+    return n;
+}
+
+double tsr_plan_problem_kv_omega(const struct tsr_plan_problem *p, uint32_t kv, uint64_t layer,
+                                 double *half)
+{
+    const struct tsr_plan_shape          *s = p->shape;
+    const struct tsr_plan_quality_choice *c;
+    double                                share = 0, all = 0, other;
+    bool                                  none;
+    c = p->quality.kl.on ? tsr_plan_problem_kl_kv(p, kv, &none) : NULL;
+    for (uint64_t l = 0; l < s->layers; l++) {
+        double part = s->layer[s->layer_class[l]].recurrent ? 0 : 1;
+        if (c && c->layers)
+            part = c->layers[l];
+        share = l == layer ? part : share;
+        all += part;
+    }
+    share = all > 0 ? share / all : 0;
+    if (half)
+        *half = c ? share * c->half : 0;
+    if (p->quality.kl.on)
+        return c ? share * c->kl : 0;
+    other = kv == TSR_I8 ? p->quality.eight : 0;
+    return isfinite(other) ? share * other : 0;
+}
+
+tsr_status tsr_plan_problem_kl_need_kv(const struct tsr_plan_problem *p, uint32_t kv,
+                                       struct tsr_err *err)
 {
     char list[LIST];
     bool none;
-    if (tsr_plan_problem_kl_kv(p, kv, &none) || none)
+    if (!p->quality.kl.on || tsr_plan_problem_kl_kv(p, kv, &none) || none)
         return TSR_OK;
     names_of(p->quality.kl.kv, p->quality.kl.n_kv, list);
     return tsr_fail(
@@ -113,6 +149,16 @@ tsr_status tsr_plan_problem_kl_open(struct tsr_plan_problem *p, struct tsr_err *
 {
     struct tsr_plan_quality_choice link, sum;
     uint64_t                       devices = 0;
+    for (uint32_t i = 0; i < p->o.n_kv; i++)
+        if (!p->quality.kl.on && (p->o.kv[i] == TSR_E4M3 || p->o.kv[i] == TSR_Q4))
+            return tsr_fail(
+                err, TSR_E_INPUT,
+                "kv: what a cache of %s loses is not known without indicators by KL; give quality: "
+                "{indicators: FILE} of tessera indicators --measure kl --kv %s, or fix the type "
+                "with "
+                "workload: {kv: %s}",
+                tsr_plugin_kv_name(p->o.kv[i]), tsr_plugin_kv_name(p->o.kv[i]),
+                tsr_plugin_kv_name(p->o.kv[i]));
     if (!p->quality.kl.on)
         return p->o.max_kl > 0
                    ? tsr_fail(
@@ -122,9 +168,9 @@ tsr_status tsr_plan_problem_kl_open(struct tsr_plan_problem *p, struct tsr_err *
                          p->o.max_kl)
                    : TSR_OK;
     for (uint32_t i = 0; i < p->o.n_kv; i++)
-        TSR_TRY(need_kv(p, p->o.kv[i], err));
+        TSR_TRY(tsr_plan_problem_kl_need_kv(p, p->o.kv[i], err));
     if (!p->o.n_kv)
-        TSR_TRY(need_kv(p, p->work.kv, err));
+        TSR_TRY(tsr_plan_problem_kl_need_kv(p, p->work.kv, err));
     TSR_TRY(tsr_plan_problem_kl_wires(p, &link, &sum, err));
     for (uint64_t g = 0; g < p->cluster->n_groups; g++)
         devices += p->cluster->groups[g].count;

@@ -66,36 +66,66 @@ static double kv_omega(const struct tsr_plan_problem *p, uint32_t kv)
     return kv == KV_NARROW ? p->quality.eight : 0;
 }
 
-/* Types within the limit on omega, the widest first. */
-static uint64_t kv_types(const struct tsr_plan_problem *p, uint32_t *v)
+static const uint32_t widest_first[] = { TSR_F32, KV_USUAL, KV_NARROW, TSR_E4M3, TSR_Q4 };
+
+struct cache {
+    uint32_t kv, types; /* as in a setting */
+};
+
+/* By indicators of KL layers choose among the listed types.  The same without int4 is another choice, because int4 in one
+ * layer makes all caches longer (build.h). */
+static uint64_t mixed(const struct tsr_plan_problem *p, struct cache v[TSR_PLAN_KV_TYPES])
 {
-    static const uint32_t all[] = { TSR_F32, KV_USUAL, KV_NARROW };
-    uint64_t              n = 0;
-    for (size_t i = 0; i < 3; i++) {
+    uint32_t all = 0, four = 0, widest = p->o.kv[0], other = 0;
+    uint64_t n = 0;
+    for (uint32_t k = 0; k < p->o.n_kv; k++) {
+        all |= 1u << k;
+        four |= p->o.kv[k] == TSR_Q4 ? 1u << k : 0;
+    }
+    for (size_t i = sizeof widest_first / sizeof *widest_first; i-- > 0;)
+        for (uint32_t k = 0; k < p->o.n_kv; k++)
+            if (p->o.kv[k] == widest_first[i]) {
+                widest = p->o.kv[k];
+                other = widest_first[i] == TSR_Q4 ? other : widest;
+            }
+    if (four && all != four)
+        v[n++] = (struct cache){ other, all & ~four };
+    v[n++] = (struct cache){ widest, all };
+    return n;
+}
+
+/* Types within the limit on omega, the widest first. */
+static uint64_t kv_types(const struct tsr_plan_problem *p, struct cache v[TSR_PLAN_KV_TYPES])
+{
+    const uint32_t *all = widest_first;
+    uint64_t        n = 0;
+    if (p->quality.kl.on && p->o.n_kv > 1)
+        return mixed(p, v);
+    for (size_t i = 0; i < TSR_PLAN_KV_TYPES; i++) {
         bool listed = false, limit = p->max_omega >= 0;
         for (uint32_t k = 0; k < p->o.n_kv; k++)
             listed = listed || p->o.kv[k] == all[i];
         if (p->o.n_kv == 0)
-            listed = p->o.free_kv && all[i] != TSR_F32 &&
+            listed = p->o.free_kv && (all[i] == KV_USUAL || all[i] == KV_NARROW) &&
                      (all[i] == KV_USUAL || kv_omega(p, all[i]) <= p->max_omega);
         /* of what is listed, a cost that is not known does not count */
         if (listed && !(limit && kv_omega(p, all[i]) > p->max_omega))
-            v[n++] = all[i];
+            v[n++] = (struct cache){ all[i], 0 };
     }
     if (n == 0)
-        v[n++] = p->o.n_kv ? p->o.kv[0] : p->work.kv;
+        v[n++] = (struct cache){ p->o.n_kv ? p->o.kv[0] : p->work.kv, 0 };
     return n;
 }
 
 uint64_t tsr_plan_settings_of(const struct tsr_plan_problem *p, struct tsr_plan_setting *v)
 {
-    uint64_t at_once[ALL_PARTS], chunk[4], n = 0;
-    uint32_t kv[TSR_PLAN_KV_TYPES];
+    uint64_t     at_once[ALL_PARTS], chunk[4], n = 0;
+    struct cache kv[TSR_PLAN_KV_TYPES];
     uint64_t n_once = concurrencies(p, at_once), n_chunk = chunks(p, chunk), n_kv = kv_types(p, kv);
     for (uint64_t k = 0; k < n_kv; k++)
         for (uint64_t c = 0; c < n_chunk; c++)
             for (uint64_t i = 0; i < n_once && n < TSR_PLAN_SETTINGS; i++)
-                v[n++] = (struct tsr_plan_setting){ at_once[i], chunk[c], kv[k] };
+                v[n++] = (struct tsr_plan_setting){ at_once[i], chunk[c], kv[k].kv, kv[k].types };
     return n;
 }
 
@@ -105,9 +135,19 @@ void tsr_plan_settings_put(struct tsr_plan_problem *p, const struct tsr_plan_set
     p->work.concurrency = s->concurrency;
     p->work.chunk = s->chunk;
     p->work.kv = s->kv;
+    p->kv_types = s->types;
     /* a type that the workload names is part of the work and costs nothing, but where its KL is known */
     bool counts = p->o.free_kv || p->o.n_kv || p->quality.kl.on;
-    p->kv_omega = counts && isfinite(cost) ? cost : 0;
+    p->kv_omega = counts && !s->types && isfinite(cost) ? cost : 0;
+    tsr_plan_problem_refresh(p);
+}
+
+/* p's own cache is then the type that most layers have. */
+static void put_most(struct tsr_plan_problem *p, const struct tsr_plan_planned *a)
+{
+    if (!p->kv_types || !tsr_plan_planned_has_plan(a))
+        return;
+    p->work.kv = tsr_plan_outcome_kv(&a->outcome, p->shape);
     tsr_plan_problem_refresh(p);
 }
 
@@ -227,7 +267,8 @@ static tsr_status coarse(struct settled *z, struct tsr_err *err)
     double                         seconds = isfinite(left) ? fmax(left, 1e-3) : 0;
     tsr_status                     st = TSR_OK;
     for (uint64_t i = 0; i < z->n && st == TSR_OK; i++)
-        if (z->list[i].chunk == last->chunk && z->list[i].kv == last->kv)
+        if (z->list[i].chunk == last->chunk && z->list[i].kv == last->kv &&
+            z->list[i].types == last->types)
             st = coarse_one(z, i, seconds, err);
     uint64_t best = z->at;
     for (uint64_t i = 0; i < z->n && st == TSR_OK && best < z->n; i++)
@@ -243,7 +284,7 @@ static double known_bound(const struct settled *z, uint64_t i)
     const struct tsr_plan_setting *s = &z->list[i], *t = z->list;
     double                         bound = -INFINITY;
     for (uint64_t k = 0; k < z->n; k++) {
-        if (t[k].chunk != s->chunk || t[k].concurrency > s->concurrency)
+        if (t[k].chunk != s->chunk || t[k].concurrency > s->concurrency || t[k].types != s->types)
             continue;
         if (t[k].kv == s->kv)
             bound = fmax(bound, z->least[k]);
@@ -296,7 +337,8 @@ static tsr_status few_requests(struct settled *z, struct tsr_err *err)
         struct tsr_plan_problem q = *z->p;
         struct tsr_plan_planned a;
         double                  left = (z->end - tsr_now_s()) / 4;
-        if (z->list[i].concurrency != last->concurrency || z->list[i].kv != last->kv || left <= 0)
+        bool                    narrow = z->list[i].types || z->list[i].kv == last->kv;
+        if (z->list[i].concurrency != last->concurrency || !narrow || left <= 0)
             continue;
         tsr_plan_settings_put(&q, &z->list[i]);
         q.kv_omega = 0;
@@ -322,6 +364,7 @@ static void conclude(struct settled *z, struct tsr_plan_planned *last)
             b->status = TSR_SOLVED_UNKNOWN;
         return;
     }
+    put_most(z->p, b);
     b->built->p = z->p;
     b->bound = b->objective * fmin(z->bound / z->value, 1);
     double gap = z->p->o.gap * fabs(b->objective) + 2e-6 * fabs(b->objective) + 1e-6;
@@ -373,6 +416,7 @@ tsr_status tsr_plan_settings_search(struct tsr_plan_planned *a, struct tsr_plan_
     if (n == 1) {
         tsr_plan_settings_put(p, list);
         st = tsr_search(a, p, solver, INFINITY, err);
+        put_most(p, a);
     } else if (n) {
         st = search(&z, err);
     }

@@ -14,6 +14,8 @@
 struct tsr_plan_setting {
     uint64_t concurrency, chunk; /* requests; tokens, 0: whole prompts */
     uint32_t kv;                 /* a dtype of tessera/kv_cache.h */
+    uint32_t
+        types; /* bit i: layers may have the listed type i, and kv is the widest; 0: all have kv */
 };
 #define TSR_PLAN_SETTINGS 512u /* most of a problem */
 
