@@ -4,6 +4,7 @@
 #include "base/f16.h"
 #include "base/mem.h"
 #include "pipeline/step.h"
+#include "plan/cost/compensation.h"
 #include "plan/file/check.h"
 #include "plugin/kv_layers.h"
 
@@ -109,6 +110,39 @@ static tsr_status take_kv_layers(struct tsr_plan_problem *p, const struct tsr_pl
     return TSR_OK;
 }
 
+/* k of each layer whose linears share one, as choices of the problem; the others come on top (plan/file/compensation.c). */
+static tsr_status take_channels(struct tsr_plan_problem *p, const struct tsr_plan_file *f,
+                                struct tsr_err *err)
+{
+    bool some = false, alike;
+    p->o.n_k = 0;
+    for (uint64_t i = 0; i < f->n_stages; i++)
+        some = some || f->stages[i].compensated;
+    if (!some || p->shape->layers != f->layers)
+        return TSR_OK;
+    TSR_TRY(tsr_plan_compensation_bits(p->shape, p->o.model, &p->residual_bits,
+                                       &p->residual_assumed, err));
+    p->k_of = tsr_new(f->layers, sizeof *p->k_of);
+    if (!p->k_of)
+        return tsr_fail_nomem(err, f->layers * sizeof *p->k_of, "channels of a plan");
+    p->o.k[p->o.n_k++] = 0;
+    for (uint64_t l = 0; l < f->layers; l++) {
+        uint32_t k[TSR_PLAN_LINEARS], i = 0;
+        TSR_TRY(tsr_plan_file_channels(f, p->shape, l, k, &alike, err));
+        p->k_of[l] = alike ? k[0] : 0;
+        while (i < p->o.n_k && p->o.k[i] != p->k_of[l])
+            i++;
+        if (i < p->o.n_k)
+            continue;
+        if (i == TSR_PLAN_K)
+            return tsr_fail(err, TSR_E_INPUT,
+                            "%s: layers have more than %u different k in compensation",
+                            tsr_config_doc_path(f->doc), TSR_PLAN_K - 1);
+        p->o.k[p->o.n_k++] = p->k_of[l];
+    }
+    return TSR_OK;
+}
+
 /* A plan's settings are no longer open; its cache costs what it cost when the planner chose it. */
 static tsr_status fix_open(struct tsr_plan_problem *p, const struct tsr_plan_file *f,
                            struct tsr_err *err)
@@ -121,6 +155,7 @@ static tsr_status fix_open(struct tsr_plan_problem *p, const struct tsr_plan_fil
         p->o.n_kv = 1;
     }
     TSR_TRY(take_kv_layers(p, f, &types, err));
+    TSR_TRY(take_channels(p, f, err));
     tsr_plan_settings_put(p, &(struct tsr_plan_setting){ p->memory.batch, p->work.chunk, p->work.kv,
                                                          types });
     return TSR_OK;
@@ -185,6 +220,7 @@ tsr_status tsr_planning_check(struct tsr_planning *pl, struct tsr_pipeline_job *
     pl->options.together = 1;
     pl->options.chosen = false; /* they are the plan's */
     pl->options.expert_groups = 0;
+    pl->options.n_k = 0; /* the file's */
     pl->options.group_of = z.group_of;
     take_open(pl, f);
     if (st == TSR_OK)

@@ -180,6 +180,52 @@ static void read_open(struct tsr_planning *pl, const struct tsr_pipeline_job *jo
         read_kv(pl, k->kv, d);
 }
 
+static void read_channel(struct tsr_planning *pl, const char *text,
+                         const struct tsr_config_node *at, struct tsr_diag *d)
+{
+    struct tsr_plan_problem_options *o = &pl->options;
+    char                            *end;
+    unsigned long                    k = strtoul(text, &end, 10);
+    bool                             twice = false;
+    for (uint32_t i = 0; i < o->n_k; i++)
+        twice = twice || o->k[i] == k;
+    if (*text < '0' || *text > '9' || *end || k > TSR_PLAN_CHANNELS)
+        tsr_config_diag_error(d, &at->mark, "write compensate: [0, 8, 16, 32]",
+                              "'%.40s' is not a number of channels from 0 to %u", text,
+                              TSR_PLAN_CHANNELS);
+    else if (twice)
+        tsr_config_diag_error(d, &at->mark, "keep one of them", "%lu comes twice in 'compensate'",
+                              k);
+    else if (o->n_k == TSR_PLAN_K)
+        tsr_config_diag_error(d, &at->mark, NULL, "'compensate' has more than %u numbers",
+                              TSR_PLAN_K);
+    else
+        o->k[o->n_k++] = (uint32_t)k;
+}
+
+/* [0, 8, 16], or "0,8,16" of a command line. */
+static void read_compensate(struct tsr_planning *pl, const struct tsr_config_node *list,
+                            struct tsr_diag *d)
+{
+    if (!list || list->kind == TSR_CONFIG_NODE_NULL)
+        return;
+    for (const char *s = list->kind == TSR_CONFIG_NODE_SCALAR ? list->text : ""; *s;) {
+        size_t n = strcspn(s, ",");
+        char   one[16];
+        (void)snprintf(one, sizeof one, "%.*s", (int)(n < 15 ? n : 15), s);
+        read_channel(pl, one, list, d);
+        s += n + (s[n] == ',');
+    }
+    if (list->kind != TSR_CONFIG_NODE_SCALAR && (list->kind != TSR_CONFIG_NODE_LIST || !list->n))
+        tsr_config_diag_error(d, &list->mark, "write compensate: [0, 8, 16, 32]",
+                              "'compensate' is %s",
+                              list->kind == TSR_CONFIG_NODE_LIST ? "an empty list" : "not a list");
+    for (uint64_t i = 0; list->kind == TSR_CONFIG_NODE_LIST && i < list->n; i++) {
+        const struct tsr_config_node *item = list->items[i];
+        read_channel(pl, item->kind == TSR_CONFIG_NODE_SCALAR ? item->text : "", item, d);
+    }
+}
+
 struct at_most_keys {
     double latency_s, kl;
 };
@@ -270,6 +316,7 @@ tsr_status tsr_planning_read(struct tsr_planning *pl, struct tsr_pipeline_job *j
     TSR_TRY(read_cluster(pl, job, node, d, err));
     TSR_TRY(read_work(pl, job, d, err));
     read_open(pl, job, k, d);
+    read_compensate(pl, k->compensate, d);
     read_at_most(pl, k, d);
     TSR_TRY(read_quality(pl, job, k, d, err));
     TSR_TRY(tsr_planning_candidates(pl, job, k, node, d, err));

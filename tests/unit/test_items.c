@@ -1,6 +1,6 @@
-/* Each layer with a type of the KV cache of its own, by indicators of KL: against all assignments of schemes and types to
- * layers and all cuts, with omega computed here; one type for all is never better; another type in the list never hurts;
- * and a list of one type is the plan of that type.
+/* Each layer with a type of the KV cache and a k of error compensation of its own, by indicators of KL: against all
+ * assignments of schemes, types and k to layers and all cuts, with omega computed here; one choice for all is never better;
+ * another one in a list never hurts; and a list of one is the plan of that one.  What compensation takes is computed here.
  *
  * TSR_TEST_SEED chooses figures and machines. */
 #include "planning_fixture.h"
@@ -26,10 +26,13 @@ static uint64_t seed = 1;
 static const char *const schemes[SCHEMES] = { "rtn:bits=3,group=2", "rtn:bits=8,group=2" };
 static const uint32_t    types[TYPES] = { TSR_F16, TSR_I8, TSR_Q4 };
 static const char *const names[TYPES] = { "f16", "int8", "int4" };
+#define KS 3u
+static const uint32_t ks[KS] = { 0, 16, 32 }; /* of which 16 was not measured, but 8 and 32 were */
 
 static struct {
     double kl[LAYERS][SCHEMES], kv[TYPES], share[LAYERS]; /* share: of a cache; their sum is 1 */
     bool   shares;                                        /* in the file */
+    double kept[SCHEMES][2], kept_half;                   /* with k = 8 and 32 */
 } figures;
 
 static double draw(unsigned problem, unsigned number)
@@ -70,16 +73,59 @@ static void write_figures(unsigned i)
                           l + 1 < LAYERS ? "" : "]");
         (void)fputc('}', f);
     }
+    (void)fputs("],\"compensation\":[", f);
+    figures.kept_half = 0.01;
+    for (unsigned c = 0; c < SCHEMES; c++) {
+        figures.kept[c][0] = 0.5 + 0.4 * draw(i, 84 + c);
+        figures.kept[c][1] = figures.kept[c][0] * (0.3 + 0.6 * draw(i, 86 + c));
+        for (int k = 1; k >= 0; k--) /* the order does not matter */
+            (void)fprintf(
+                f, "%s{\"scheme\":\"%s\",\"k\":%d,\"kept\":%.17g,\"interval\":[%.17g,%.17g]}",
+                c || k == 0 ? "," : "", schemes[c], k ? 32 : 8, figures.kept[c][k],
+                figures.kept[c][k] - figures.kept_half, figures.kept[c][k] + figures.kept_half);
+    }
     (void)fputs("]}", f);
     assert_int_equal(fclose(f), 0);
     for (unsigned l = 0; l < LAYERS; l++)
         figures.share[l] /= sum;
 }
 
+/* What k leaves of a scheme's KL: straight between what was measured. */
+static double kept_of(unsigned scheme, uint32_t k)
+{
+    return k == 0    ? 1
+           : k == 32 ? figures.kept[scheme][1]
+                     : figures.kept[scheme][0] +
+                           (k - 8) / 24.0 * (figures.kept[scheme][1] - figures.kept[scheme][0]);
+}
+
+/* The fixture's profile with a way to the host's memory of so many MB/s, and more lines before its kernels. */
+static void with_host(const char *name, unsigned kib, unsigned mbps, unsigned host,
+                      const char *more)
+{
+    char path[200], text[4100];
+    profile(name, kib, mbps);
+    (void)snprintf(path, sizeof path, "%s/devices/%s.yaml", folder, name);
+    FILE *f = fopen(path, "re");
+    assert_non_null(f);
+    size_t n = fread(text, 1, 4000, f);
+    assert_int_equal(fclose(f), 0);
+    text[n] = '\0';
+    char *at = strstr(text, "kernels:");
+    assert_non_null(at);
+    f = fopen(path, "we");
+    assert_non_null(f);
+    (void)fprintf(f, "%.*shost: {peak: %u MB/s, source: x}\n%s%s", (int)(at - text), text, host,
+                  more, at);
+    assert_int_equal(fclose(f), 0);
+}
+
 static void machines(unsigned i, char text[600])
 {
-    profile("odd", 800 + (unsigned)(draw(i, 90) * 700), 200);
-    profile("even", 500 + (unsigned)(draw(i, 91) * 600), 100 + (unsigned)(draw(i, 92) * 900));
+    with_host("odd", 800 + (unsigned)(draw(i, 90) * 700), 200, 5 + (unsigned)(draw(i, 88) * 40),
+              "");
+    with_host("even", 500 + (unsigned)(draw(i, 91) * 600), 100 + (unsigned)(draw(i, 92) * 900),
+              5 + (unsigned)(draw(i, 89) * 40), "");
     (void)snprintf(text, 600,
                    "version: 1\nnodes:\n  - {name: a, devices: [{profile: odd}]}\n"
                    "%snetwork: {bandwidth: %u MB/s, latency: 30 us}\n",
@@ -87,7 +133,7 @@ static void machines(unsigned i, char text[600])
                    1 + (unsigned)(draw(i, 93) * 100));
 }
 
-/* mask: of types. */
+/* mask: of types, 3 bits, and of k above them. */
 static struct tsr_plan_problem_options by_kl(char path[200], unsigned mask)
 {
     struct tsr_plan_problem_options o = usual();
@@ -101,6 +147,9 @@ static struct tsr_plan_problem_options by_kl(char path[200], unsigned mask)
     for (unsigned t = 0; t < TYPES; t++)
         if (mask >> t & 1)
             o.kv[o.n_kv++] = types[t];
+    for (unsigned k = 0; k < KS; k++)
+        if (mask >> TYPES >> k & 1)
+            o.k[o.n_k++] = ks[k];
     return o;
 }
 
@@ -138,7 +187,7 @@ static void assign(struct tried *z)
         for (unsigned l = 0; l < LAYERS; l++, rest /= z->choices) {
             const struct tsr_plan_item *t = tsr_plan_built_item(z->b, rest % z->choices);
             z->s->layer_bits[l] = (uint32_t)(rest % z->choices);
-            w += figures.kl[l][t->candidate];
+            w += figures.kl[l][t->candidate] * kept_of(t->candidate, t->k);
             for (unsigned k = 0; k < TYPES; k++)
                 w += t->kv == types[k] ? figures.share[l] * figures.kv[k] : 0;
         }
@@ -162,7 +211,7 @@ static void cut(struct tried *z)
         z->s->stage_count[0] = LAYERS;
         assign(z);
         for (uint32_t k = 0; k < in->n_kinds && z->s->max_stages > 1; k++)
-            for (unsigned at = 1; at < LAYERS && k != i; at++) {
+            for (unsigned at = 1; at < LAYERS && k != i && z->choices < 10; at++) {
                 z->s->stages = 2;
                 z->s->stage_kind[1] = k;
                 z->s->stage_first[1] = z->s->stage_count[0] = at;
@@ -216,18 +265,20 @@ static uint64_t caches(const struct tsr_plan_problem *p, const struct tsr_plan_o
 
 static void check_outcome(const struct tsr_plan_problem *p, const struct tsr_plan_outcome *o)
 {
-    double weights = 0, kv = 0, half = 0;
+    double weights = 0, kv = 0, half = 0, left = 0;
     for (unsigned l = 0; l < LAYERS; l++) {
         unsigned t = 0;
         while (types[t] != o->kv[l])
             t++;
         weights += figures.kl[l][o->bits[l]];
+        left += figures.kl[l][o->bits[l]] * kept_of(o->bits[l], o->k[l]);
         kv += figures.share[l] * figures.kv[t];
         half += figures.share[l] * figures.kv[t] / 8;
     }
     assert_true(fabs(o->parts.weights - weights) <= 1e-12 * weights);
     assert_true(fabs(o->parts.kv - kv) <= 1e-12 * kv);
-    assert_true(fabs(o->omega - weights - kv) <= 1e-12 * (weights + kv));
+    assert_true(fabs(o->parts.compensation - (left - weights)) <= 1e-12 * weights);
+    assert_true(fabs(o->omega - left - kv) <= 1e-12 * (weights + kv));
     assert_true(isnan(o->kl_half) && half > 0); /* those of the schemes are not in the file */
     for (uint64_t i = 0; i < o->n_stages; i++)
         assert_int_equal(o->stages[i].memory.kv,
@@ -245,16 +296,17 @@ static double best_of(const char *cluster, unsigned mask, double limit, double *
     struct setting                  s;
     struct tsr_plan_planned         a;
     double                          value = INFINITY;
-    uint64_t                        items = 0, n_types = o.n_kv;
+    uint64_t                        items = 0;
+    uint64_t                        n_items = (uint64_t)o.n_kv * SCHEMES * (o.n_k ? o.n_k : 1);
     o.max_omega = limit;
     set_up(&s, cluster, &o, PROMPT, TOKENS, BATCH);
     uint64_t n = tsr_plan_settings_of(&s.p, list);
-    assert_int_equal(n, (mask & 4) && mask != 4 ? 2 : 1); /* with int4 and without it */
+    assert_int_equal(n, (mask & 4) && (mask & 7) != 4 ? 2 : 1); /* with int4 and without it */
     if (brutal) {
         *brutal = INFINITY;
         for (uint64_t i = 0; i < n; i++)
             *brutal = fmin(*brutal, brute(&s.p, &list[i], &items));
-        assert_int_equal(items, SCHEMES * n_types);
+        assert_int_equal(items, n_items);
     }
     if (tsr_plan_settings_search(&a, &s.p, &s.solver, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
@@ -269,6 +321,8 @@ static double best_of(const char *cluster, unsigned mask, double limit, double *
                 any = any || a.outcome.kv[l] == types[t];
             *kinds += any;
         }
+        for (unsigned l = 0; l < LAYERS; l++)
+            *kinds += a.outcome.k[l] ? 100 : 0; /* layers that are compensated */
     } else {
         assert_int_equal(a.status, TSR_SOLVED_INFEASIBLE);
     }
@@ -304,13 +358,113 @@ static void brute_force(void **state)
                                  limit, mask, value[mask], less, value[less]);
             double one = fmin(value[1], fmin(value[2], value[4]));
             plans += isfinite(value[7]);
-            mixed += kinds[7] > 1;
+            mixed += kinds[7] % 100 > 1;
             better += value[7] < one * (1 - 1e-4);
         }
     }
     assert_true(plans > 0);
     if (seed == 1)
         assert_true(mixed > 4 && better > 4);
+}
+
+/* The same with k, alone and next to types. */
+static void compensation(void **state)
+{
+    static const unsigned masks[] = { 1 | 1 << 3, 1 | 3 << 3, 1 | 5 << 3, 1 | 7 << 3, 3 | 7 << 3 };
+    char                  text[600];
+    unsigned              some = 0, better = 0;
+    (void)state;
+    for (unsigned i = 0; i < 6; i++) {
+        machines(i, text);
+        write_figures(i);
+        for (unsigned k = 0; k < 4; k++) {
+            double   limit = limit_of(i, k), value[5], none, brutal;
+            unsigned kinds[5], kind;
+            none = best_of(text, 1, limit, NULL, &kind);
+            for (unsigned m = 0; m < 5; m++) {
+                /* all on: problem 0 has one device */
+                bool try = m == 3 ? k == i % 4 : m == 4 && i == 0 && k == 1;
+                value[m] = best_of(text, masks[m], limit, try ? &brutal : NULL, &kinds[m]);
+                if (try && isfinite(brutal) != isfinite(value[m]))
+                    fail_msg("problem %u, omega %g: %g ms, brute force finds %g", i, limit,
+                             value[m], brutal);
+                if (try && isfinite(brutal) && !(fabs(value[m] - brutal) <= 2 * GAP * brutal))
+                    fail_msg("problem %u, omega %g: %.12g ms, brute force finds %.12g", i, limit,
+                             value[m], brutal);
+            }
+            assert_true(value[0] == none || (isinf(value[0]) && isinf(none)));
+            assert_true(value[3] <= fmin(value[1], value[2]) * (1 + 2 * GAP));
+            assert_true(isinf(none) || fmax(value[1], value[2]) <= none * (1 + 2 * GAP));
+            assert_true(value[4] <= value[3] * (1 + 2 * GAP));
+            some += kinds[3] >= 100;
+            better += value[3] < none * (1 - 1e-4);
+        }
+    }
+    if (seed == 1)
+        assert_true(some > 4 && better > 4);
+}
+
+/* Bytes of residuals of a layer of the model, and those that a token reads of them: rows of input channels, whole lines of 64
+ * bytes, at 4 bits; floor(k / 1024 of the channels) of an input. */
+static void residuals(const struct tsr_plan_shape *s, uint32_t k, uint64_t *bytes, uint64_t *read,
+                      uint64_t *scales)
+{
+    *bytes = *read = *scales = 0;
+    for (int i = 0; i < TSR_PLAN_LINEARS; i++) {
+        uint64_t rows = s->layer[0].lin[i].rows, cols = s->layer[0].lin[i].cols;
+        uint64_t row = (rows / 2 + 63) / 64 * 64;
+        assert_true(cols <= 1024);
+        if (!rows || k * cols / 1024 == 0)
+            continue;
+        *bytes += cols * row + 2 * rows;
+        *scales += 2 * rows;
+        *read += k * cols / 1024 * row;
+    }
+}
+
+/* On a device with a way to the host's memory reading hides behind the linears; on a CPU it comes after them, and the
+ * residuals are in its memory. */
+static void what_it_takes(void **state)
+{
+    unsigned hidden = 0, shown = 0;
+    (void)state;
+    write_figures(0);
+    for (int cpu = 0; cpu < 2; cpu++)
+        for (unsigned host = 1; host <= 10000; host *= 100) {
+            struct tsr_errbuf               e = TSR_ERRBUF(e);
+            char                            path[200];
+            struct tsr_plan_problem_options o = by_kl(path, 1 | 7 << TYPES);
+            struct setting                  s;
+            struct tsr_plan_built          *b;
+            uint32_t                        tp[1] = { 1 };
+            with_host("one", 4096, 200, host, cpu ? "backend: cpu\n" : "");
+            set_up(&s, "version: 1\nnodes:\n  - {name: a, devices: [{profile: one}]}\n", &o, PROMPT,
+                   TOKENS, BATCH);
+            if (tsr_plan_build(&b, &s.p, tp, &e.err) != TSR_OK)
+                fail_msg("%s", e.text);
+            const struct tsr_solver_instance *in = &b->whole;
+            for (uint64_t q = 0; q < in->bits; q++) {
+                struct tsr_plan_item none = *tsr_plan_built_item(b, q);
+                uint32_t             k = none.k, at;
+                uint64_t             bytes, read, scales;
+                none.k = 0;
+                assert_true(tsr_plan_built_find(b, &none, &at));
+                residuals(s.p.shape, k, &bytes, &read, &scales);
+                double base = in->options[0]->dec_ms[at], is = in->options[0]->dec_ms[q];
+                double fetch = 2 * 1e3 * (double)read / ((cpu ? 200 : host) * 1e6); /* 2 requests */
+                double want = k == 0 ? base : cpu ? base + fetch : fmax(base, fetch) + 0.017 * base;
+                hidden += k && !cpu && fetch < base;
+                shown += k && !cpu && fetch > base;
+                if (!(fabs(is - want) <= 1e-9 * want))
+                    fail_msg("k = %u: %.12g ms, it takes %.12g", k, is, want);
+                assert_true(in->options[0]->pre_ms[q] == in->options[0]->pre_ms[at]);
+                assert_int_equal(in->layer_bytes[q] - in->layer_bytes[at],
+                                 scales + (cpu ? bytes : 0));
+            }
+            tsr_plan_built_destroy(b);
+            take_down(&s);
+        }
+    assert_true(hidden > 0 && shown > 0);
 }
 
 /* A list of one type is that type in the workload. */
@@ -391,9 +545,23 @@ static void refused(const struct tsr_plan_problem_options *o, const char *about,
 
 static void bad_input(void **state)
 {
+    static const struct {
+        const char *entry, *facts;
+    } kept[] = {
+        { "{\"k\":8,\"kept\":1}", "scheme" },
+        { "{\"scheme\":\"rtn:bits=3,group=2\",\"kept\":1}", "k" },
+        { "{\"scheme\":\"rtn:bits=3,group=2\",\"k\":0,\"kept\":1}", "k" },
+        { "{\"scheme\":\"rtn:bits=3,group=2\",\"k\":8,\"kept\":null}", "kept 8" },
+        { "{\"scheme\":\"rtn:bits=3,group=2\",\"k\":8,\"kept\":-1}", "kept 8" },
+        { "{\"scheme\":\"rtn:bits=3,group=2\",\"k\":8,\"kept\":1,\"interval\":[2,1]}",
+          "interval 8" },
+        { "{\"scheme\":\"rtn:bits=3,group=2\",\"k\":8,\"kept\":1},"
+          "{\"scheme\":\"rtn:group=2,bits=3\",\"k\":8,\"kept\":1}",
+          "8" },
+    };
     static const char *const        lists[] = { "[1,1,1,1]", "[1,1,1,1,null]", "[0,0,0,0,0]" };
     static const char *const        facts[] = { "int8 4 5", "layers int8", "layers int8 0" };
-    char                            path[200], text[400];
+    char                            path[200], text[500];
     struct tsr_plan_problem_options o = by_kl(path, 7);
     (void)state;
     o.indicators = "";
@@ -410,15 +578,37 @@ static void bad_input(void **state)
         o.n_candidates = 1;
         refused(&o, "kl.json", facts[i]);
     }
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        (void)snprintf(text, sizeof text,
+                       "{\"format\":\"tessera.indicators/2\",\"model\":\"x\",\"layers\":5,"
+                       "\"schemes\":[{\"scheme\":\"rtn:bits=3,group=2\",\"kl\":[1,1,1,1,1]}],"
+                       "\"kv\":[{\"kv\":\"f16\",\"kl\":0,\"context\":99}],\"compensation\":[%s]}",
+                       kept[i].entry);
+        write_file("kl.json", text);
+        o = by_kl(path, 1);
+        o.n_candidates = 1;
+        refused(&o, "kl.json", kept[i].facts);
+    }
+    /* a k above all that were measured; a device without a way to the host; a prior */
+    write_figures(0);
+    o = by_kl(path, 1 | 1 << TYPES);
+    o.k[o.n_k++] = 33;
+    with_host("slow", 1024, 200, 10, "");
+    refused(&o, "kl.json", "33 32 rtn-3");
+    profile("slow", 1024, 200);
+    o.k[1] = 32;
+    refused(&o, "", "compensate host");
+    o.indicators = "";
+    o.n_kv = 0;
+    refused(&o, "", "compensate");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(brute_force),
-        cmocka_unit_test(one_type),
-        cmocka_unit_test(text_of_layers),
-        cmocka_unit_test(bad_input),
+        cmocka_unit_test(brute_force),    cmocka_unit_test(one_type),
+        cmocka_unit_test(compensation),   cmocka_unit_test(what_it_takes),
+        cmocka_unit_test(text_of_layers), cmocka_unit_test(bad_input),
     };
     const char *s = getenv("TSR_TEST_SEED");
     if (s)

@@ -51,8 +51,7 @@ static bool set_options(const struct tsr_config_optset *set, char *list)
     return true;
 }
 
-/* A candidate is the scheme of a file's text, "gptq:bits=4": the quantizer, and all its options. */
-static bool is_scheme(const struct tsr_plan_candidate *c, const char *text)
+bool tsr_quality_is_scheme(const struct tsr_plan_candidate *c, const char *text)
 {
     const struct tsr_component *of = c->spec.found.component;
     const char                 *list = strchr(text, ':');
@@ -155,7 +154,7 @@ static tsr_status read_schemes(struct tsr_plan_quality *q, const struct tsr_qual
             if (!text)
                 return tsr_fail(err, TSR_E_INPUT, "%s: an entry of \"schemes\" has no \"scheme\"",
                                 t->path);
-            found = is_scheme(&c->v[i], text) ? v : found;
+            found = tsr_quality_is_scheme(&c->v[i], text) ? v : found;
         }
         names_of(list, names);
         if (!found)
@@ -306,6 +305,7 @@ tsr_status tsr_quality_read_kl(struct tsr_plan_quality *q, const struct tsr_qual
     TSR_TRY(read_choices(q, t, "kv", "kv", q->kl.kv, &q->kl.n_kv, err));
     TSR_TRY(read_choices(q, t, "links", "codec", q->kl.link, &q->kl.n_link, err));
     TSR_TRY(read_choices(q, t, "sums", "codec", q->kl.sum, &q->kl.n_sum, err));
+    TSR_TRY(tsr_quality_read_kept(q, t, c, err));
     TSR_TRY(read_map(q, t, err));
     TSR_TRY(read_scatter(q, t, err));
     (void)snprintf(q->basis, sizeof q->basis, "kl of %.32s", slash ? slash + 1 : t->path);

@@ -195,6 +195,7 @@ static tsr_status find_items(const struct check *z, const struct tsr_plan_built 
         uint32_t kv = z->p->memory.kv_of ? z->p->memory.kv_of[l] : z->p->work.kv;
         if (!tsr_plan_built_find(b,
                                  &(struct tsr_plan_item){ z->candidate[l], kv,
+                                                          z->p->k_of ? z->p->k_of[l] : 0,
                                                           z->f->cpu_experts[l] },
                                  &z->item[l]))
             return tsr_fail(err, TSR_E_INVAL, "layer %llu takes what is none of the choices",

@@ -122,6 +122,8 @@ static const struct tsr_option parts_options[] = {
     TSR_OPTION_REAL(struct tsr_plan_quality_parts, kv, 0, 0, 1e100, NULL, "Of the KV cache."),
     TSR_OPTION_REAL(struct tsr_plan_quality_parts, links, 0, 0, 1e100, NULL, "Between stages."),
     TSR_OPTION_REAL(struct tsr_plan_quality_parts, sums, 0, 0, 1e100, NULL, "Inside stages."),
+    TSR_OPTION_REAL(struct tsr_plan_quality_parts, compensation, 0, -1e100, 0, NULL,
+                    "What error compensation takes off that of the layers."),
 };
 
 /* ---- reading ----------------------------------------------------------------- */

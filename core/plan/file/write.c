@@ -260,6 +260,33 @@ static void put_cpu_experts(struct tsr_writer *w, const struct tsr_plan_outcome 
     tsr_writer_printf(w, "\n");
 }
 
+/* k of the stage's layers: one entry for each of its values. */
+static void put_compensation(struct tsr_writer *w, const struct tsr_plan_outcome *o,
+                             const struct tsr_plan_outcome_stage *s)
+{
+    uint64_t end = s->first + s->count, entries = 0;
+    for (uint64_t first = s->first; first < end; first++) {
+        uint64_t runs = 0;
+        bool     before = o->k[first] == 0;
+        for (uint64_t l = s->first; l < first; l++)
+            before = before || o->k[l] == o->k[first];
+        for (uint64_t l = first, n; !before && l < end; l += n) {
+            for (n = 1; l + n < end && o->k[l + n] == o->k[l]; n++)
+                ;
+            if (o->k[l] != o->k[first])
+                continue;
+            if (!entries++)
+                tsr_writer_printf(w, "    compensation:\n");
+            tsr_writer_printf(w, "%s%llu", runs++ ? "," : "      - {layers: \"",
+                              (unsigned long long)l);
+            if (n > 1)
+                tsr_writer_printf(w, "-%llu", (unsigned long long)(l + n - 1));
+        }
+        if (runs)
+            tsr_writer_printf(w, "\", k: %u}\n", o->k[first]);
+    }
+}
+
 /* wires: by phase, as the plan is priced. */
 static void put_way(struct tsr_writer *w, const char *what, const struct tsr_plan_wire wires[2],
                     const char *pre, const char *dec)
@@ -303,6 +330,7 @@ static tsr_status put_stage(struct tsr_writer *w, const struct tsr_plan_problem 
     put_cpu_experts(w, o, s);
     if (!put_schemes(w, p, o, s))
         return tsr_fail(err, TSR_E_INPUT, "a candidate's options are too long for a plan file");
+    put_compensation(w, o, s);
     if (i + 1 < o->n_stages)
         put_way(w, "send", p->wire, "send", "send");
     else if (i > 0 && p->o.head == TSR_PLAN_HEAD_FIRST) /* back to the head */
@@ -319,6 +347,8 @@ static tsr_status put_stage(struct tsr_writer *w, const struct tsr_plan_problem 
                       (unsigned long long)m->weights, (unsigned long long)m->kv,
                       (unsigned long long)m->ends, (unsigned long long)m->workspace,
                       (unsigned long long)m->capacity);
+    if (s->compensation.bytes)
+        tsr_writer_printf(w, ", residuals: %llu", (unsigned long long)s->compensation.bytes);
     if (m->host)
         tsr_writer_printf(w, ", host: %llu, host_capacity: %llu", (unsigned long long)m->host,
                           (unsigned long long)m->host_capacity);
@@ -342,8 +372,11 @@ static void put_totals(struct tsr_writer *w, const struct tsr_plan_planned *a)
         if (isfinite(o->kl_half))
             tsr_writer_printf(w, ", kl_interval: [%.9g, %.9g]", fmax(o->kl - o->kl_half, 0),
                               o->kl + o->kl_half);
-        tsr_writer_printf(w, ", parts: {weights: %.9g, kv: %.9g, links: %.9g, sums: %.9g}",
+        tsr_writer_printf(w, ",\n  parts: {weights: %.9g, kv: %.9g, links: %.9g, sums: %.9g",
                           part->weights, part->kv, part->links, part->sums);
+        if (part->compensation < 0)
+            tsr_writer_printf(w, ", compensation: %.9g", part->compensation);
+        tsr_writer_printf(w, "}");
     }
     tsr_writer_printf(w, ",\n  objective_ms: %.9g", o->objective_ms);
     put_real(w, "bound_ms", a->bound > 0 ? a->bound : (double)NAN, false);

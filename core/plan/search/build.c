@@ -93,7 +93,7 @@ static tsr_status make_omega(struct tsr_plan_built *b, struct tsr_err *err)
         for (uint64_t l = b->unit_first[u]; l < b->unit_first[u + 1]; l++)
             for (uint64_t i = 0; i < q; i++) {
                 const struct tsr_plan_item *t = tsr_plan_built_item(b, i);
-                omega[u * q + i] += tsr_plan_built_weights(b, l, t);
+                omega[u * q + i] += tsr_plan_built_left(b, l, t);
                 if (b->p->kv_types)
                     omega[u * q + i] += tsr_plan_problem_kv_omega(b->p, t->kv, l, NULL);
             }
@@ -118,6 +118,7 @@ static tsr_status make_bytes(struct tsr_plan_built *b, const uint32_t *counts, s
         for (uint64_t c = 0; c < sc; c++)
             for (uint64_t i = 0; i < q; i++) {
                 uint64_t                         w, kv, sum;
+                struct tsr_plan_compensation     comp;
                 struct tsr_errbuf                e = TSR_ERRBUF(e);
                 struct tsr_plan_mesh             m = b->meshes.kinds[k].mesh;
                 const struct tsr_plan_item      *item = tsr_plan_built_item(b, i);
@@ -128,7 +129,10 @@ static tsr_status make_bytes(struct tsr_plan_built *b, const uint32_t *counts, s
                 if (st != TSR_OK)
                     return tsr_fail(err, st == TSR_E_UNSUPPORTED ? TSR_E_INPUT : st,
                                     "candidate %s: %s", of->name, e.text);
-                if (!tsr_add(w, kv, &sum))
+                TSR_TRY(tsr_plan_build_compensation(b, k, c, item, &comp, err));
+                uint64_t residuals = tsr_plan_compensation_host(&m) ? 0 : comp.bytes - comp.on_cpu;
+                if (!tsr_add(w, kv, &sum) || !tsr_add(sum, residuals, &sum) ||
+                    !tsr_add(sum, comp.scales, &sum))
                     return tsr_fail(err, TSR_E_INPUT,
                                     "a layer takes more bytes than can be counted");
                 layer[c * q + i] = sum > layer[c * q + i] ? sum : layer[c * q + i];

@@ -14,8 +14,8 @@
  * kinds share counts with the ends; the excess of a wider mesh is subtracted from its capacity on every
  * stage, so that no device is overfilled.
  *
- * What a layer takes is an item: a candidate, and with it a type of the KV cache where layers choose one, and the place of
- * its experts where a CPU may run them, whose memory is then the device's host's.  To a solver each item is one bit
+ * What a layer takes is an item: a candidate, and with it a type of the KV cache and a k of error compensation where layers
+ * choose them, and the place of its experts where a CPU may run them, whose memory is then the device's host's.  To a solver each item is one bit
  * candidate; tsr_plan_built_item() and tsr_plan_built_find() are the mapping.  host_bytes is left out where the experts
  * of all layers fit there at any item, for solvers that do not know it.
  *
@@ -45,6 +45,7 @@ struct tsr_plan_built_kind {
 struct tsr_plan_item {
     uint32_t candidate; /* of the problem */
     uint32_t kv;        /* a dtype of tessera/kv_cache.h */
+    uint32_t k;         /* of 1,024 channels of each linear that are compensated */
     bool     on_cpu;    /* its experts */
 };
 #define TSR_PLAN_ITEMS                                                                             \
@@ -81,15 +82,22 @@ bool tsr_plan_built_find(const struct tsr_plan_built *b, const struct tsr_plan_i
 /* The memory job of a layer that takes the item; NULL: of what is not a layer's. */
 struct tsr_plan_memory_job tsr_plan_built_memory(const struct tsr_plan_built *b,
                                                  const struct tsr_plan_item  *item);
-/* What a layer's weights lose under an item, in omega. */
+/* What a layer's weights lose under an item, in omega, without compensation; and what that leaves.  A k without a figure,
+ * which a plan file may have, leaves all. */
 double tsr_plan_built_weights(const struct tsr_plan_built *b, uint64_t layer,
                               const struct tsr_plan_item *item);
+double tsr_plan_built_left(const struct tsr_plan_built *b, uint64_t layer,
+                           const struct tsr_plan_item *item);
 
 /* The inputs of the tables: one layer of class cls with a bit candidate, embedding and head, for `size`
  * sequences on a mesh of the kind. ms is NAN where the mesh cannot run it. */
 tsr_status tsr_plan_built_layer(const struct tsr_plan_built *b, uint64_t kind, uint64_t cls,
                                 uint64_t bits, enum tsr_phase phase, uint64_t size,
                                 struct tsr_plan_time *t, struct tsr_err *err);
+/* The same of an item without compensation. */
+tsr_status tsr_plan_built_base(const struct tsr_plan_built *b, uint64_t kind, uint64_t cls,
+                               const struct tsr_plan_item *item, enum tsr_phase phase,
+                               uint64_t size, struct tsr_plan_time *t, struct tsr_err *err);
 tsr_status tsr_plan_built_ends(const struct tsr_plan_built *b, uint64_t kind, enum tsr_phase phase,
                                uint64_t size, struct tsr_plan_time *embed,
                                struct tsr_plan_time *head, struct tsr_err *err);

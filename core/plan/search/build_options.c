@@ -68,13 +68,12 @@ static uint64_t piece(const struct tsr_plan_problem *p, uint64_t size)
                                                  : tsr_plan_workload_piece(&p->work, size);
 }
 
-tsr_status tsr_plan_built_layer(const struct tsr_plan_built *b, uint64_t kind, uint64_t cls,
-                                uint64_t bits, enum tsr_phase phase, uint64_t size,
-                                struct tsr_plan_time *t, struct tsr_err *err)
+tsr_status tsr_plan_built_base(const struct tsr_plan_built *b, uint64_t kind, uint64_t cls,
+                               const struct tsr_plan_item *item, enum tsr_phase phase,
+                               uint64_t size, struct tsr_plan_time *t, struct tsr_err *err)
 {
     const struct tsr_plan_problem   *p = b->p;
     struct tsr_plan_mesh             m = b->meshes.kinds[kind].mesh;
-    const struct tsr_plan_item      *item = tsr_plan_built_item(b, bits);
     const struct tsr_plan_candidate *c = &p->candidates.v[item->candidate];
     struct tsr_plan_latency_job      job = p->latency;
     struct tsr_errbuf                e = TSR_ERRBUF(e);
@@ -92,6 +91,29 @@ tsr_status tsr_plan_built_layer(const struct tsr_plan_built *b, uint64_t kind, u
                                   tsr_plan_workload_past(&p->work,
                                                          p->o.objective == TSR_OBJECTIVE_PAPER),
                                   t, err);
+}
+
+tsr_status tsr_plan_built_layer(const struct tsr_plan_built *b, uint64_t kind, uint64_t cls,
+                                uint64_t bits, enum tsr_phase phase, uint64_t size,
+                                struct tsr_plan_time *t, struct tsr_err *err)
+{
+    const struct tsr_plan_item  *item = tsr_plan_built_item(b, bits);
+    struct tsr_plan_mesh         m = b->meshes.kinds[kind].mesh;
+    struct tsr_plan_compensation c;
+    TSR_TRY(tsr_plan_built_base(b, kind, cls, item, phase, size, t, err));
+    if (!item->k || isnan(t->ms))
+        return TSR_OK;
+    TSR_TRY(tsr_plan_build_compensation(b, kind, cls, item, &c, err));
+    if (m.tp > 1 && b->p->shape->lossy_sums && c.bytes && !b->p->k_of) { /* a run refuses that */
+        t->ms = NAN;
+        return TSR_OK;
+    }
+    if (phase == TSR_PLAN_PREFILL) /* of prompts nothing is compensated */
+        return TSR_OK;
+    m.cpu_experts = item->on_cpu;
+    double ms = tsr_plan_compensation_ms(&c, &m, t->ms, (double)size);
+    t->ms = isnan(ms) && b->p->k_of ? t->ms : ms; /* of a checked plan it is then not counted */
+    return TSR_OK;
 }
 
 static tsr_status layer_table(struct tsr_plan_built *b, const uint32_t *counts,

@@ -14,6 +14,7 @@ void tsr_plan_outcome_free(struct tsr_plan_outcome *o)
     free(o->bits);
     free(o->cpu_experts);
     free(o->kv);
+    free(o->k);
     free(o->item);
     *o = (struct tsr_plan_outcome){ 0 };
 }
@@ -168,6 +169,7 @@ static tsr_status stage_of(struct tsr_plan_outcome *o, const struct tsr_plan_bui
     TSR_TRY(tsr_plan_memory_stage(&job, &st->mesh, &p->candidates, o->bits, o->cpu_experts,
                                   st->first, st->count, o->prefill_mb, o->decode_mb, &st->memory,
                                   err));
+    TSR_TRY(tsr_plan_outcome_compensate(o, b, i, kind, NULL, err));
     st->memory.capacity =
         tsr_capacity_left(tsr_plan_problem_capacity(p, st->group, &st->mesh), st->memory.uneven);
     if (st->memory.total > st->memory.capacity)
@@ -176,10 +178,11 @@ static tsr_status stage_of(struct tsr_plan_outcome *o, const struct tsr_plan_bui
                         (unsigned long long)i, (unsigned long long)st->memory.total,
                         (unsigned long long)st->memory.capacity, st->mesh.name);
     if (st->memory.host > st->memory.host_capacity)
-        return tsr_fail(err, TSR_E_INFEASIBLE,
-                        "stage %llu: %llu bytes of experts do not fit in the %llu of the CPU",
-                        (unsigned long long)i, (unsigned long long)st->memory.host,
-                        (unsigned long long)st->memory.host_capacity);
+        return tsr_fail(
+            err, TSR_E_INFEASIBLE,
+            "stage %llu: %llu bytes of experts and residuals do not fit in the %llu of the CPU",
+            (unsigned long long)i, (unsigned long long)st->memory.host,
+            (unsigned long long)st->memory.host_capacity);
     return TSR_OK;
 }
 
@@ -193,6 +196,15 @@ static uint32_t settled(const struct tsr_plan_built *b, uint64_t layer, uint64_t
         if (&list->v[i] == c->of[0])
             return (uint32_t)i;
     return (uint32_t)candidate;
+}
+
+/* Half of the interval of a layer's weights: that of the scheme, and that of what compensation leaves. */
+static double half_of(const struct tsr_plan_quality *q, uint64_t at, uint32_t candidate, uint32_t k)
+{
+    double kept = 1, half = 0;
+    if (k && !tsr_plan_quality_kept_of(q, candidate, k, &kept, &half))
+        kept = 1;
+    return q->kl.half[at] * kept + q->omega[at] * half;
 }
 
 /* What a plan loses by all that it has, on the scale of KL. */
@@ -221,12 +233,13 @@ static tsr_status price_kl(struct tsr_plan_outcome *o, const struct tsr_plan_pro
         o->parts.kv = none ? 0 : kv ? kv->kl : (double)NAN;
     o->parts.links = links * link.kl;
     o->parts.sums = split * sum.kl;
-    o->omega = o->parts.weights + o->parts.kv + o->parts.links + o->parts.sums;
+    o->omega =
+        o->parts.weights + o->parts.compensation + o->parts.kv + o->parts.links + o->parts.sums;
     o->kl = tsr_plan_quality_kl_of(q, o->omega);
     o->kl_half = kv_half + (links > 0 ? links * link.half : 0) +
                  (split > 0 ? split * sum.half : 0) + q->kl.scatter * o->kl;
     for (uint64_t l = 0; q->kl.half && l < o->layers; l++)
-        o->kl_half += q->kl.half[l * p->candidates.n + o->bits[l]];
+        o->kl_half += half_of(q, l * p->candidates.n + o->bits[l], o->bits[l], o->k[l]);
     return TSR_OK;
 }
 
@@ -245,18 +258,21 @@ static tsr_status fill(struct tsr_plan_outcome *o, const struct tsr_plan_built *
             const struct tsr_plan_item *t = tsr_plan_built_item(b, s->layer_bits[u]);
             o->bits[l] = settled(b, l, t->candidate);
             o->kv[l] = t->kv;
+            o->k[l] = t->k;
             /* a layer without experts has two ways to be the same */
             o->cpu_experts[l] =
                 t->on_cpu && b->p->shape->layer[b->p->shape->layer_class[l]].router.rows;
             o->parts.weights += tsr_plan_built_weights(b, l, t);
+            o->parts.compensation += tsr_plan_built_left(b, l, t) - tsr_plan_built_weights(b, l, t);
             if (b->p->kv_types)
                 o->parts.kv += tsr_plan_problem_kv_omega(b->p, t->kv, l, NULL);
         }
-    o->omega = o->parts.weights + o->parts.kv;
+    o->omega = o->parts.weights + o->parts.compensation + o->parts.kv;
     tsr_plan_outcome_settle_kv(o, b->p->shape);
     for (uint64_t l = 0; l < o->layers; l++)
         if (!tsr_plan_built_find(b,
-                                 &(struct tsr_plan_item){ o->bits[l], o->kv[l], o->cpu_experts[l] },
+                                 &(struct tsr_plan_item){ o->bits[l], o->kv[l], o->k[l],
+                                                          o->cpu_experts[l] },
                                  &o->item[l]))
             return tsr_fail(err, TSR_E_INVAL,
                             "layer %llu of a plan takes what its problem does not have",
@@ -277,8 +293,9 @@ tsr_status tsr_plan_outcome_of(struct tsr_plan_outcome *o, const struct tsr_plan
     o->bits = tsr_new(o->layers, sizeof *o->bits);
     o->cpu_experts = tsr_new(o->layers, 1);
     o->kv = tsr_new(o->layers, sizeof *o->kv);
+    o->k = tsr_new(o->layers, sizeof *o->k);
     o->item = tsr_new(o->layers, sizeof *o->item);
-    tsr_status st = used && o->stages && o->bits && o->cpu_experts && o->kv && o->item
+    tsr_status st = used && o->stages && o->bits && o->cpu_experts && o->kv && o->k && o->item
                         ? fill(o, b, part, s, used, err)
                         : tsr_fail_nomem(err, o->layers * sizeof *o->bits, "a plan");
     free(used);

@@ -230,6 +230,7 @@ static tsr_status fill(struct tsr_plan_problem *p, struct tsr_err *err)
                                                 .tp_wire = { &p->tp_wire[0], &p->tp_wire[1] } };
     tsr_plan_problem_refresh(p);
     TSR_TRY(tsr_plan_problem_kl_open(p, err));
+    TSR_TRY(tsr_plan_problem_compensate_open(p, err));
     TSR_TRY(set_limit(p, err));
     p->more_bytes = tsr_new(p->cluster->n_groups, sizeof *p->more_bytes);
     p->more = tsr_new(p->cluster->n_groups, sizeof *p->more);
@@ -264,6 +265,7 @@ void tsr_plan_problem_close(struct tsr_plan_problem *p)
     free(p->more_bytes);
     free(p->more);
     free(p->kv_of);
+    free(p->k_of);
     *p = (struct tsr_plan_problem){ 0 };
 }
 

@@ -10,6 +10,8 @@
 
 #define TSR_PLAN_KV_TYPES 5u /* those of tsr_kv_choices */
 
+#define TSR_PLAN_K 8u /* most k of error compensation to choose from */
+
 /* The user's options, in addition to the machines and the workload. */
 struct tsr_plan_problem_options {
     uint32_t           numerics;   /* of the backends that report buffer sizes */
@@ -42,6 +44,9 @@ struct tsr_plan_problem_options {
     uint32_t
         kv[TSR_PLAN_KV_TYPES]; /* dtypes of the KV cache to choose from, if the user listed some */
     uint32_t n_kv;
+    uint32_t k
+        [TSR_PLAN_K]; /* channels of 1,024 that a layer may have compensated; none listed: 0 alone */
+    uint32_t n_k;
 };
 
 struct tsr_plan_problem {
@@ -68,6 +73,10 @@ struct tsr_plan_problem {
         kv_types; /* bit i: a layer may have the cache o.kv[i], whatever others have; 0: work.kv of all */
     uint32_t *
         kv_of; /* [layers] types that a plan file says, also in memory; owned; NULL: no file does */
+    uint32_t residual_bits; /* of compensation; assumed: the model has no residuals yet */
+    bool     residual_assumed;
+    uint32_t  *
+        k_of; /* [layers] k that a plan file gives all linears of a layer, else 0; owned; NULL: no file does */
     bool knee; /* no limit: the plan is the knee of the front (front.h) */
     double
         wire_omega; /* of indicators by KL: most that codecs can cost, which the limit reserves */
@@ -111,6 +120,10 @@ uint64_t tsr_plan_problem_capacity(const struct tsr_plan_problem *p, uint64_t gr
 /* "at_least: uniform-4" -> the candidate; TSR_E_INPUT with the names that there are. */
 tsr_status tsr_plan_problem_uniform(const struct tsr_plan_problem *p, const char *text,
                                     uint64_t *candidate, struct tsr_err *err);
+
+/* Checks that each k of the options has a figure of each scheme, and that some device can add back; puts the bits of
+ * residuals.  TSR_E_INPUT.  [setup] */
+tsr_status tsr_plan_problem_compensate_open(struct tsr_plan_problem *p, struct tsr_err *err);
 
 /* ---- indicators by KL (problem_kl.c) ---- */
 
