@@ -155,7 +155,7 @@ static void test_malformed(void **state)
     static const struct {
         const char *from, *to, *facts, *part;
     } cases[] = {
-        { "tessera.instance/1", "tessera.instance/2", "format tessera.instance/2", "" },
+        { "tessera.instance/1", "tessera.instance/3", "format tessera.instance/2", "" },
         { "\"steady\"", "\"fast\"", "objective fast steady paper", "" },
         { "\"layers\":2", "\"layers\":0", "layers 0", "" },
         { "\"layers\":2", "\"layers\":3", "list 3", "" },

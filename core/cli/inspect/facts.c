@@ -70,11 +70,21 @@ static const struct flag_name need_names[] = {
 };
 
 static const struct flag_name support_names[] = {
-    { TSR_SOLVER_CLASSES, "classes" },     { TSR_SOLVER_MAX_OMEGA, "max_omega" },
-    { TSR_SOLVER_LINKS, "links" },         { TSR_SOLVER_USE_ALL, "use_all" },
-    { TSR_SOLVER_FORBIDDEN, "forbidden" }, { TSR_SOLVER_WORKSPACE, "workspace" },
-    { TSR_SOLVER_ENDS, "ends" },           { TSR_SOLVER_FIXED_ORDER, "fixed_order" },
-    { TSR_SOLVER_HOST, "host_bytes" },     { TSR_SOLVER_JOBS, "prefill_jobs" },
+    { TSR_SOLVER_CLASSES, "classes" },
+    { TSR_SOLVER_MAX_OMEGA, "max_omega" },
+    { TSR_SOLVER_LINKS, "links" },
+    { TSR_SOLVER_USE_ALL, "use_all" },
+    { TSR_SOLVER_FORBIDDEN, "forbidden" },
+    { TSR_SOLVER_WORKSPACE, "workspace" },
+    { TSR_SOLVER_ENDS, "ends" },
+    { TSR_SOLVER_FIXED_ORDER, "fixed_order" },
+    { TSR_SOLVER_HOST, "host_bytes" },
+    { TSR_SOLVER_JOBS, "prefill_jobs" },
+    { TSR_SOLVER_POOLS, "pools" },
+    { TSR_SOLVER_KIND_OMEGA, "kind_omega" },
+    { TSR_SOLVER_LINK_CODECS, "link_codecs" },
+    { TSR_SOLVER_OPTION_ENDS, "option_ends" },
+    { TSR_SOLVER_MAX_FIRST, "max_first" },
     { TSR_SOLVER_ISOLATED, "isolated" },
 };
 

@@ -39,6 +39,8 @@ static void print_plan(const struct tsr_instance *inst, const struct tsr_solver_
                      in->kinds[s->stage_kind[i]]->name, (unsigned long long)s->stage_first[i],
                      (unsigned long long)(s->stage_first[i] + s->stage_count[i] - 1));
         print_bits(in, s, i);
+        if (s->stage_link && i + 1 < s->stages)
+            (void)printf("  link codec %u", s->stage_link[i]);
         (void)printf("\n");
     }
 }

@@ -19,7 +19,7 @@ static const struct tsr_choice exports[] = {
 #define S struct tsr_plan_call
 // clang-format off
 #define OWN_OPTIONS \
-    TSR_OPTION_PATH(S, instance, "", "FILE", "A raw problem instead of a job, tessera.instance/1."), \
+    TSR_OPTION_PATH(S, instance, "", "FILE", "A raw problem instead of a job, tessera.instance."), \
     TSR_OPTION_PATH(S, output, "", "FILE", "The plan file; by default plan.yaml in the job's folder. --out is the same."), \
     TSR_OPTION_PATH(S, cluster, "", "FILE", "With a model instead of a job: the machines."), \
     { .name = "workload", \

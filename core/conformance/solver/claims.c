@@ -137,7 +137,7 @@ static bool spoil(struct tsr_conformance_problem *p, uint64_t way, uint64_t have
     case 4:
         p->in.layers = 1; /* and at least 2 devices */
         p->in.allow_unused = 0;
-        return (have & TSR_SOLVER_USE_ALL) != 0 && p->devices > 1;
+        return (have & TSR_SOLVER_USE_ALL) != 0 && p->devices > 1 && p->in.n_pools == 0;
     default:
         for (uint64_t o = 0; o < p->in.n_options; o++)
             for (uint64_t k = 0; k < p->in.n_kinds; k++)

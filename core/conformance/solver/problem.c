@@ -30,6 +30,9 @@ void tsr_conformance_problem_link(struct tsr_conformance_problem *p)
     p->in.layer_bytes = p->layer_bytes;
     p->in.host_bytes = p->host_bytes;
     p->in.omega = p->omega;
+    p->in.kind_omega = p->kind_omega;
+    p->in.link_omega = p->link_omega;
+    p->in.pool_devices = p->pool_devices;
     p->in.kinds = p->kinds;
     p->in.options = p->options;
     p->in.order = p->in.order_len ? p->order : NULL;
@@ -75,10 +78,12 @@ static void fill_option(struct tsr_conformance_problem *p, struct dice *d, uint6
             if (has(parts, TSR_SOLVER_FORBIDDEN) && below(d, 8) == 0)
                 p->tables[o].pre[at] = NAN;
         }
-        for (uint64_t j = 0; has(parts, TSR_SOLVER_LINKS) && j < in->n_kinds; j++) {
-            p->tables[o].comm_pre[k * in->n_kinds + j] = ms(d, 3);
-            p->tables[o].comm_dec[k * in->n_kinds + j] = ms(d, 3);
-        }
+        for (uint64_t j = 0; has(parts, TSR_SOLVER_LINKS) && j < in->n_kinds; j++)
+            for (uint64_t v = 0; v < (in->n_links ? in->n_links : 1); v++) {
+                uint64_t at = (v * in->n_kinds + k) * in->n_kinds + j;
+                p->tables[o].comm_pre[at] = ms(d, 3);
+                p->tables[o].comm_dec[at] = ms(d, 3);
+            }
         if (has(parts, TSR_SOLVER_ENDS)) {
             p->tables[o].embed_pre[k] = ms(d, 2);
             p->tables[o].embed_dec[k] = ms(d, 2);
@@ -87,6 +92,11 @@ static void fill_option(struct tsr_conformance_problem *p, struct dice *d, uint6
         }
         if (has(parts, TSR_SOLVER_WORKSPACE))
             p->tables[o].workspace[k] = below(d, 30);
+    }
+    if (has(parts, TSR_SOLVER_OPTION_ENDS)) {
+        p->option[o].embed_bytes = below(d, 20);
+        p->option[o].head_bytes = below(d, 20);
+        p->option[o].omega = (double)below(d, 16) / 8;
     }
     if (has(parts, TSR_SOLVER_JOBS) && below(d, 2)) {
         uint64_t mb = p->option[o].prefill_mb, n = in->batch / mb + (in->batch % mb != 0);
@@ -120,8 +130,15 @@ static void fill(struct tsr_conformance_problem *p, struct dice *d, uint64_t par
         in->embed_bytes = below(d, 30);
         in->head_bytes = below(d, 30);
     }
+    in->n_links = has(parts, TSR_SOLVER_LINK_CODECS) ? 2 : 0;
     for (uint64_t o = 0; o < in->n_options; o++)
         fill_option(p, d, o, parts);
+    for (uint64_t i = 0; has(parts, TSR_SOLVER_KIND_OMEGA) && i < in->n_kinds * in->layers; i++)
+        p->kind_omega[i] = (double)below(d, 12) / 8;
+    for (uint64_t i = 0; i < in->n_links * in->layers; i++)
+        p->link_omega[i] = (double)below(d, 12) / 8;
+    if (has(parts, TSR_SOLVER_MAX_FIRST) && below(d, 2))
+        in->max_first_ms = (double)(in->layers * (4 + below(d, 60)) * (1 + below(d, 3))) / 8;
 }
 
 static void devices(struct tsr_conformance_problem *p, uint64_t k, uint32_t count,
@@ -144,19 +161,35 @@ static void set_hosts(struct tsr_conformance_problem *p, struct dice *d)
         p->kind[k].host_capacity_bytes = below(d, 30 * p->in.layers);
 }
 
-/* A fixed order: kinds in turn while they last. */
+/* One or two pools of at most 3 devices, from which the kinds take one device or more. */
+static void set_pools(struct tsr_conformance_problem *p, struct dice *d)
+{
+    p->in.n_pools = p->in.n_kinds > 1 ? 1 + below(d, 2) : 1;
+    p->pool_devices[0] = p->in.n_pools == 1 ? 2 + below(d, 2) : 2;
+    p->pool_devices[1] = 1;
+    p->devices = 0;
+    for (uint64_t g = 0; g < p->in.n_pools; g++)
+        p->devices += p->pool_devices[g];
+    for (uint64_t k = 0; k < p->in.n_kinds; k++) {
+        p->kind[k].pool = k % p->in.n_pools;
+        p->kind[k].takes = 1 + below(d, p->pool_devices[p->kind[k].pool]);
+        p->kind[k].count = (uint32_t)(p->pool_devices[p->kind[k].pool] / p->kind[k].takes);
+    }
+}
+
+/* A fixed order: kinds, or pools, in turn while they last. */
 static void set_order(struct tsr_conformance_problem *p, struct dice *d)
 {
-    uint32_t left[TSR_PROBLEM_KINDS] = { 0 };
-    uint64_t k = below(d, p->in.n_kinds);
-    for (uint64_t i = 0; i < p->in.n_kinds; i++)
-        left[i] = p->kind[i].count;
+    uint64_t left[TSR_PROBLEM_KINDS] = { 0 }, n = p->in.n_pools ? p->in.n_pools : p->in.n_kinds;
+    uint64_t k = below(d, n);
+    for (uint64_t i = 0; i < n; i++)
+        left[i] = p->in.n_pools ? p->pool_devices[i] : p->kind[i].count;
     for (uint64_t i = 0; i < p->devices; i++) {
         while (left[k] == 0)
-            k = k + 1 < p->in.n_kinds ? k + 1 : 0;
+            k = k + 1 < n ? k + 1 : 0;
         p->order[i] = (uint32_t)k;
         left[k]--;
-        k = k + 1 < p->in.n_kinds ? k + 1 : 0;
+        k = k + 1 < n ? k + 1 : 0;
     }
     p->in.order_len = p->devices;
 }
@@ -166,7 +199,7 @@ static void set_order(struct tsr_conformance_problem *p, struct dice *d)
 struct search {
     struct tsr_conformance_problem *p;
     struct tsr_solver_solution      s;
-    uint32_t                        stage_kind[3], layer_bits[8];
+    uint32_t                        stage_kind[3], stage_link[3], layer_bits[8];
     uint64_t                        stage_first[3], stage_count[3];
 };
 
@@ -185,12 +218,23 @@ static void every_bit(struct search *f)
     }
 }
 
+static void every_codec(struct search *f)
+{
+    uint64_t links = f->p->in.n_links, i = 0;
+    memset(f->stage_link, 0, sizeof f->stage_link);
+    do {
+        every_bit(f);
+        for (i = 0; i + 1 < f->s.stages && ++f->stage_link[i] >= links; i++)
+            f->stage_link[i] = 0; /* the next number in base `links` */
+    } while (i + 1 < f->s.stages);
+}
+
 static void every_stage(struct search *f, uint64_t first)
 {
     const struct tsr_solver_instance *in = &f->p->in;
     uint64_t                          i = f->s.stages;
     if (first == in->layers) {
-        every_bit(f);
+        every_codec(f);
         return;
     }
     if (i == f->p->devices)
@@ -216,6 +260,7 @@ static void brute_force(struct tsr_conformance_problem *p)
                                         .stage_kind = f.stage_kind,
                                         .stage_first = f.stage_first,
                                         .stage_count = f.stage_count,
+                                        .stage_link = f.stage_link,
                                         .layer_bits = f.layer_bits };
     for (f.s.option = 0; f.s.option < p->in.n_options; f.s.option++)
         every_stage(&f, 0);
@@ -247,6 +292,8 @@ void tsr_conformance_problem_small(struct tsr_conformance_problem    *p,
         p->in.max_omega = (double)(p->in.layers * (1 + below(&d, 3 * p->in.bits))) / 2;
     if (has(use, TSR_SOLVER_USE_ALL) && below(&d, 2))
         p->in.allow_unused = 0;
+    if (has(use, TSR_SOLVER_POOLS) && below(&d, 2))
+        set_pools(p, &d);
     if (has(use, TSR_SOLVER_FIXED_ORDER) && below(&d, 2))
         set_order(p, &d);
     if (has(use, TSR_SOLVER_HOST))

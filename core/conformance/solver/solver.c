@@ -20,18 +20,21 @@ void tsr_conformance_answer_make(struct tsr_conformance_answer        *a,
     void *(*room)(const char *, uint64_t, unsigned char) =
         guarded ? tsr_conformance_guarded : tsr_conformance_roomy;
     memset(a->reason, 0x5a, sizeof a->reason);
-    a->s = (struct tsr_solver_solution){ .struct_size = sizeof a->s,
-                                         .status = UINT32_MAX,
-                                         .objective = NAN,
-                                         .bound = NAN,
-                                         .option = UINT64_MAX,
-                                         .max_stages = p->devices,
-                                         .stage_kind = room("stage_kind", 4 * p->devices, 0xee),
-                                         .stage_first = room("stage_first", 8 * p->devices, 0xee),
-                                         .stage_count = room("stage_count", 8 * p->devices, 0xee),
-                                         .layer_bits = room("layer_bits", 4 * p->in.layers, 0xee),
-                                         .reason = a->reason,
-                                         .reason_cap = sizeof a->reason / 2 };
+    a->s = (struct tsr_solver_solution){
+        .struct_size = sizeof a->s,
+        .status = UINT32_MAX,
+        .objective = NAN,
+        .bound = NAN,
+        .option = UINT64_MAX,
+        .max_stages = p->devices,
+        .stage_kind = room("stage_kind", 4 * p->devices, 0xee),
+        .stage_first = room("stage_first", 8 * p->devices, 0xee),
+        .stage_count = room("stage_count", 8 * p->devices, 0xee),
+        .stage_link = p->in.n_links > 1 ? room("stage_link", 4 * p->devices, 0xee) : NULL,
+        .layer_bits = room("layer_bits", 4 * p->in.layers, 0xee),
+        .reason = a->reason,
+        .reason_cap = sizeof a->reason / 2
+    };
 }
 
 void tsr_conformance_answer_free(struct tsr_conformance_answer *a)
@@ -39,6 +42,8 @@ void tsr_conformance_answer_free(struct tsr_conformance_answer *a)
     tsr_conformance_guarded_free(a->s.stage_kind);
     tsr_conformance_guarded_free(a->s.stage_first);
     tsr_conformance_guarded_free(a->s.stage_count);
+    if (a->s.stage_link)
+        tsr_conformance_guarded_free(a->s.stage_link);
     tsr_conformance_guarded_free(a->s.layer_bits);
 }
 
@@ -48,6 +53,7 @@ static bool answer_intact(const struct tsr_conformance_answer *a)
     return tsr_conformance_guarded_intact(a->s.stage_kind) &&
            tsr_conformance_guarded_intact(a->s.stage_first) &&
            tsr_conformance_guarded_intact(a->s.stage_count) &&
+           (!a->s.stage_link || tsr_conformance_guarded_intact(a->s.stage_link)) &&
            tsr_conformance_guarded_intact(a->s.layer_bits);
 }
 
@@ -180,6 +186,8 @@ void tsr_solver_rule_repeats(struct tsr_conformance_case *c)
                    a.s.stages <= p->devices &&
                    memcmp(a.s.stage_kind, b.s.stage_kind, 4 * a.s.stages) == 0 &&
                    memcmp(a.s.stage_first, b.s.stage_first, 8 * a.s.stages) == 0 &&
+                   (p->in.n_links < 2 ||
+                    memcmp(a.s.stage_link, b.s.stage_link, 4 * (a.s.stages - 1)) == 0) &&
                    memcmp(a.s.layer_bits, b.s.layer_bits, 4 * p->in.layers) == 0;
         if (!same)
             tsr_conformance_rule_fail(

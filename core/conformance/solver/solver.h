@@ -11,6 +11,7 @@
 #define TSR_PROBLEM_CLASSES 2u
 #define TSR_PROBLEM_OPTIONS 2u
 #define TSR_PROBLEM_DEVICES 16u
+#define TSR_PROBLEM_LINKS   2u
 
 /* A problem with its tables in one block, so that a copy of it is a copy of everything. */
 struct tsr_conformance_problem {
@@ -26,13 +27,16 @@ struct tsr_conformance_problem {
     uint64_t    layer_bytes[TSR_PROBLEM_CLASSES * TSR_PROBLEM_BITS];
     uint64_t host_bytes[TSR_PROBLEM_CLASSES * TSR_PROBLEM_BITS]; /* all 0: the part is not used */
     double   omega[TSR_PROBLEM_LAYERS * TSR_PROBLEM_BITS];
+    double   kind_omega[TSR_PROBLEM_KINDS * TSR_PROBLEM_LAYERS]; /* all 0: likewise */
+    double   link_omega[TSR_PROBLEM_LINKS * TSR_PROBLEM_LAYERS]; /* likewise        */
+    uint64_t pool_devices[TSR_PROBLEM_KINDS];
     struct {
         double   pre[TSR_PROBLEM_KINDS * TSR_PROBLEM_CLASSES * TSR_PROBLEM_BITS];
         double   dec[TSR_PROBLEM_KINDS * TSR_PROBLEM_CLASSES * TSR_PROBLEM_BITS];
         double   embed_pre[TSR_PROBLEM_KINDS], embed_dec[TSR_PROBLEM_KINDS];
         double   head_pre[TSR_PROBLEM_KINDS], head_dec[TSR_PROBLEM_KINDS];
-        double   comm_pre[TSR_PROBLEM_KINDS * TSR_PROBLEM_KINDS];
-        double   comm_dec[TSR_PROBLEM_KINDS * TSR_PROBLEM_KINDS];
+        double   comm_pre[TSR_PROBLEM_LINKS * TSR_PROBLEM_KINDS * TSR_PROBLEM_KINDS];
+        double   comm_dec[TSR_PROBLEM_LINKS * TSR_PROBLEM_KINDS * TSR_PROBLEM_KINDS];
         uint64_t workspace[TSR_PROBLEM_KINDS];
     } tables[TSR_PROBLEM_OPTIONS];
     uint64_t devices;

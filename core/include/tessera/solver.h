@@ -33,7 +33,9 @@ extern "C" {
 #define TSR_OBJECTIVE_STEADY 0u
 #define TSR_OBJECTIVE_PAPER  1u
 
-/* Optional parts of an instance.  solve() refuses an instance with a part that `supports` lacks. */
+/* Optional parts of an instance.  solve() refuses an instance with a part that `supports` lacks.  The
+ * host gives a solver no instance with a part after TSR_SOLVER_FIXED_ORDER that it lacks, because a
+ * solver that is older than a part cannot see it. */
 #define TSR_SOLVER_CLASSES     (UINT64_C(1) << 0) /* more than one layer class */
 #define TSR_SOLVER_MAX_OMEGA   (UINT64_C(1) << 1)
 #define TSR_SOLVER_LINKS       (UINT64_C(1) << 2) /* comm tables               */
@@ -65,7 +67,7 @@ struct tsr_solver_kind {
     uint64_t    host_capacity_bytes; /* what each device has of its host's memory */
     /* A stage on this kind takes `takes` devices of pool `pool`.  Kinds with one pool are what the
      * same devices can be: meshes of several widths, or of several codecs for sums.  Read where
-     * n_pools > 0; `count` is then still the most stages of the kind. */
+     * n_pools > 0; `count` is then pool_devices[pool] / takes, rounded down. */
     uint64_t pool, takes;
 };
 
@@ -83,26 +85,28 @@ struct tsr_solver_option {
     /* prompts in chunks: how many jobs of pre_ms the batch is, not whole where a last chunk is
      * shorter; 0: ceil(batch / prefill_mb), where a job is a micro-batch */
     double prefill_jobs;
-    /* a choice for the ends that comes with this option: bytes in addition to the instance's
-     * embed_bytes and head_bytes, and its omega, which counts in the sum */
+    /* A choice for the ends that comes with this option: bytes of the first and the last stage in
+     * addition to the instance's embed_bytes and head_bytes, and an omega that counts in the sum. */
     uint64_t embed_bytes, head_bytes;
     double   omega;
 };
 
 /* The problem.  L layers; K, C and Q as above.  Borrowed for the call. */
 struct tsr_solver_instance {
-    uint32_t                               struct_size;
-    uint32_t                               objective; /* TSR_OBJECTIVE_*                     */
-    uint64_t                               layers, classes, bits, n_kinds, n_options;
-    const uint32_t                        *layer_class; /* [L]                                 */
-    const char *const                     *bit_names;   /* [Q]                                 */
-    const uint64_t                        *layer_bytes; /* [C][Q]                              */
-    const double                          *omega;       /* [L][Q]                              */
-    double                                 theta;       /* ms                                  */
-    double                                 max_omega;   /* negative: no limit                  */
-    uint64_t                               batch, tokens;
-    const struct tsr_solver_kind *const   *kinds; /* [K] pointers         */
-    const uint32_t                        *order; /* [order_len] kind indices; NULL: free */
+    uint32_t                             struct_size;
+    uint32_t                             objective; /* TSR_OBJECTIVE_*                     */
+    uint64_t                             layers, classes, bits, n_kinds, n_options;
+    const uint32_t                      *layer_class; /* [L]                                 */
+    const char *const                   *bit_names;   /* [Q]                                 */
+    const uint64_t                      *layer_bytes; /* [C][Q]                              */
+    const double                        *omega;       /* [L][Q]                              */
+    double                               theta;       /* ms                                  */
+    double                               max_omega;   /* negative: no limit                  */
+    uint64_t                             batch, tokens;
+    const struct tsr_solver_kind *const *kinds; /* [K] pointers         */
+    /* [order_len] kind indices, one for each device; NULL: free.  With pools they are indices of
+     * pools, and a stage takes the next run of `takes` entries of its pool. */
+    const uint32_t                        *order;
     uint64_t                               order_len;
     uint32_t                               allow_unused;
     uint32_t                               reserved;
@@ -115,12 +119,17 @@ struct tsr_solver_instance {
     const uint64_t
         *host_bytes; /* [C][Q] of a layer in the memory of its device's host; NULL: none */
     /* A solver reads the members below only if its struct_size covers them. */
-    uint64_t        n_pools;      /* 0: every kind has devices of its own, `count` of them    */
+    /* 0: every kind has devices of its own, `count` of them.  With allow_unused 0 the stages take
+     * all devices of every pool. */
+    uint64_t        n_pools;
     const uint64_t *pool_devices; /* [n_pools]                                                */
-    const double   *kind_omega;   /* [K][L] what a layer adds on a kind; NULL: nothing        */
-    uint64_t        n_links;      /* V codecs for links, the same list at each; 0 is 1        */
-    const double   *link_omega;   /* [V][L] of codec v after layer l, where a stage ends; NULL: 0 */
-    /* most ms until all prompts are done: sum Pre + sum p + (mu_pre - 1) P; 0: no limit */
+    const double   *kind_omega;   /* [K][L] what a layer adds to omega on a kind; NULL: nothing */
+    uint64_t        n_links;      /* V codecs, of which each link has one; 0 is 1             */
+    /* [V][L] what codec v adds to omega on the link after layer l, where a stage ends and another one
+     * begins; NULL: nothing */
+    const double *link_omega;
+    /* Most ms until all prompts are done: sum of the stages' prefill times + sum of the links' + (jobs of
+     * prefill - 1) x the longest of these, with either objective; 0: no limit. */
     double max_first_ms;
 };
 
@@ -144,7 +153,8 @@ struct tsr_solver_solution {
     uint32_t *layer_bits; /* [L] indices of bit candidates       */
     char     *reason;     /* infeasible: why, one sentence; unknown: why no plan, or empty */
     uint64_t  reason_cap;
-    /* [max_stages] codec of the link after each stage, of n_links; NULL where n_links <= 1 */
+    /* [max_stages] codec of the link after each stage but the last, an index below n_links; NULL where
+     * n_links <= 1 */
     uint32_t *stage_link;
 };
 

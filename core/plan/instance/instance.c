@@ -8,26 +8,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_FILE    (UINT64_C(256) << 20)
-#define MAX_DEPTH   16
-#define MAX_LAYERS  100000
-#define MAX_DEVICES 1000000
+#define MAX_FILE   (UINT64_C(256) << 20)
+#define MAX_DEPTH  16
+#define MAX_LAYERS 100000
+#define MAX_LINKS  64
 
 /* ---- parts of the file -------------------------------------------------- */
+
+/* Refuses the keys in a file of revision 1, which has no meaning for them. */
+static tsr_status only_2(struct tsr_instance_reading *r, const json_t *o, const char *where,
+                         const char *const *keys, size_t n)
+{
+    for (size_t i = 0; i < n && r->revision == 1; i++)
+        if (json_object_get(o, keys[i]))
+            return tsr_fail(r->err, TSR_E_INPUT,
+                            "%s: \"%s\" needs \"format\": \"tessera.instance/2\"", where, keys[i]);
+    return TSR_OK;
+}
 
 static tsr_status read_head(struct tsr_instance_reading *r, const json_t *o)
 {
     struct tsr_solver_instance *in = &r->inst->in;
     const char                 *format = NULL, *objective = NULL, *name = "";
     int64_t                     layers = 0, batch = 0, tokens = 0;
-    double                      theta = 0, max_omega = -1;
+    double                      theta = 0, max_omega = -1, max_first = 0;
     bool                        unused = true;
     if (!json_is_object(o))
         return tsr_fail(r->err, TSR_E_INPUT, "%s: is not a JSON object", r->name);
     TSR_TRY(tsr_json_str(o, r->name, "format", true, &format, r->err));
-    if (strcmp(format, "tessera.instance/1") != 0)
+    if (strcmp(format, "tessera.instance/1") != 0 && strcmp(format, "tessera.instance/2") != 0)
         return tsr_fail(r->err, TSR_E_INPUT,
-                        "%s: \"format\" is \"%.60s\", not \"tessera.instance/1\"", r->name, format);
+                        "%s: \"format\" is \"%.60s\", not \"tessera.instance/1\" or "
+                        "\"tessera.instance/2\"",
+                        r->name, format);
+    r->revision = format[strlen(format) - 1] == '1' ? 1 : 2;
+    static const char *const new_keys[] = { "pools", "kind_omega", "links", "link_omega",
+                                            "max_first_ms" };
+    TSR_TRY(only_2(r, o, r->name, new_keys, sizeof new_keys / sizeof *new_keys));
     TSR_TRY(tsr_json_str(o, r->name, "name", false, &name, r->err));
     TSR_TRY(tsr_json_str(o, r->name, "objective", true, &objective, r->err));
     if (strcmp(objective, "steady") == 0)
@@ -43,12 +60,14 @@ static tsr_status read_head(struct tsr_instance_reading *r, const json_t *o)
     TSR_TRY(tsr_json_int(o, r->name, "tokens", true, 1, TSR_INSTANCE_MAX_INT, &tokens, r->err));
     TSR_TRY(tsr_json_real(o, r->name, "theta", false, 0, TSR_INSTANCE_MAX_OMEGA, &theta, r->err));
     TSR_TRY(tsr_json_real(o, r->name, "max_omega", false, 0, 1e300, &max_omega, r->err));
+    TSR_TRY(tsr_json_real(o, r->name, "max_first_ms", false, 0, 1e300, &max_first, r->err));
     TSR_TRY(tsr_json_bool(o, r->name, "allow_unused", false, &unused, r->err));
     in->layers = (uint64_t)layers;
     in->batch = (uint64_t)batch;
     in->tokens = (uint64_t)tokens;
     in->theta = theta;
     in->max_omega = max_omega;
+    in->max_first_ms = max_first;
     in->allow_unused = unused;
     int64_t embed = 0, head = 0;
     TSR_TRY(
@@ -116,76 +135,48 @@ static tsr_status read_layers(struct tsr_instance_reading *r, const json_t *o)
     return TSR_OK;
 }
 
-static tsr_status read_kinds(struct tsr_instance_reading *r, const json_t *o)
+/* Codecs of links by their names, which say how many there are, and what kinds and codecs add to omega. */
+static tsr_status read_links(struct tsr_instance_reading *r, const json_t *o)
 {
     struct tsr_solver_instance *in = &r->inst->in;
-    json_t                     *kinds = NULL;
-    tsr_status                  st;
-    TSR_TRY(tsr_json_sub(o, r->name, "kinds", true, JSON_ARRAY, &kinds, r->err));
-    in->n_kinds = json_array_size(kinds);
-    if (in->n_kinds == 0)
-        return tsr_fail(r->err, TSR_E_INPUT, "%s: kinds is empty", r->name);
-    const struct tsr_solver_kind **list = tsr_instance_take(r, in->n_kinds, sizeof(void *), &st);
-    if (!list)
-        return st;
-    in->kinds = list;
-    for (uint64_t k = 0; k < in->n_kinds; k++) {
-        const json_t *j = json_array_get(kinds, k);
-        const char   *name = "";
-        int64_t       count = 0, capacity = 0, host = 0;
-        char          where[512];
-        (void)snprintf(where, sizeof where, "%.440s: kinds[%llu]", r->name, (unsigned long long)k);
-        if (!json_is_object(j))
-            return tsr_fail(r->err, TSR_E_INPUT, "%s is not an object", where);
-        TSR_TRY(tsr_json_str(j, where, "name", true, &name, r->err));
-        TSR_TRY(tsr_json_int(j, where, "count", true, 1, MAX_DEVICES, &count, r->err));
-        TSR_TRY(tsr_json_int(j, where, "capacity_bytes", true, 0, TSR_INSTANCE_MAX_INT, &capacity,
-                             r->err));
-        TSR_TRY(tsr_json_int(j, where, "host_capacity_bytes", false, 0, TSR_INSTANCE_MAX_INT, &host,
-                             r->err));
-        struct tsr_solver_kind *kind = tsr_instance_take(r, 1, sizeof *kind, &st);
-        char                   *copy = kind ? tsr_instance_take(r, strlen(name) + 1, 1, &st) : NULL;
-        if (!copy)
-            return st;
-        memcpy(copy, name, strlen(name) + 1);
-        *kind = (struct tsr_solver_kind){ sizeof *kind, (uint32_t)count, copy, (uint64_t)capacity,
-                                          (uint64_t)host };
-        list[k] = kind;
-        r->inst->devices += (uint64_t)count;
-        if (r->inst->devices > MAX_DEVICES)
-            return tsr_fail(r->err, TSR_E_INPUT, "%s: more than %d devices", where, MAX_DEVICES);
+    json_t                     *links = NULL;
+    const void                 *table;
+    const uint64_t              kl[2] = { in->n_kinds, in->layers };
+    TSR_TRY(tsr_json_sub(o, r->name, "links", false, JSON_ARRAY, &links, r->err));
+    in->n_links = json_array_size(links);
+    if (links && (in->n_links == 0 || in->n_links > MAX_LINKS))
+        return tsr_fail(r->err, TSR_E_INPUT, "%s: links is a list of %llu codecs, not of 1 to %d",
+                        r->name, (unsigned long long)in->n_links, MAX_LINKS);
+    for (uint64_t v = 0; v < in->n_links; v++)
+        if (!tsr_json_word(json_array_get(links, v)))
+            return tsr_fail(r->err, TSR_E_INPUT, "%s: links[%llu] is not a string", r->name,
+                            (unsigned long long)v);
+    if (json_object_get(o, "kind_omega")) {
+        TSR_TRY(tsr_instance_read_table(r, o, "", "kind_omega", true, TSR_INSTANCE_OMEGA, 2, kl,
+                                        &table));
+        in->kind_omega = table;
+    }
+    if (json_object_get(o, "link_omega")) {
+        const uint64_t vl[2] = { in->n_links ? in->n_links : 1, in->layers };
+        TSR_TRY(tsr_instance_read_table(r, o, "", "link_omega", true, TSR_INSTANCE_OMEGA, 2, vl,
+                                        &table));
+        in->link_omega = table;
     }
     return TSR_OK;
 }
 
-static tsr_status read_order(struct tsr_instance_reading *r, const json_t *o)
+/* What an option brings for the ends: bytes and omega. */
+static tsr_status read_ends(struct tsr_instance_reading *r, const json_t *j, const char *where,
+                            struct tsr_solver_option *o)
 {
-    struct tsr_solver_instance *in = &r->inst->in;
-    const json_t               *j = json_object_get(o, "order");
-    struct tsr_instance_place   p = { "order", 0, { 0 } };
-    tsr_status                  st;
-    if (!j || (json_is_string(j) && strcmp(json_string_value(j), "free") == 0))
-        return TSR_OK;
-    if (!json_is_array(j))
-        return tsr_fail(r->err, TSR_E_INPUT, "%s: order is neither \"free\" nor a list", r->name);
-    TSR_TRY(tsr_instance_need_array(r, j, r->inst->devices, &p));
-    uint32_t *order = tsr_instance_take(r, r->inst->devices, sizeof *order, &st);
-    uint64_t *seen = order ? tsr_instance_take(r, in->n_kinds, sizeof *seen, &st) : NULL;
-    if (!seen)
-        return st;
-    for (p.depth = 1; p.at[0] < r->inst->devices; p.at[0]++) {
-        uint64_t k;
-        TSR_TRY(
-            tsr_instance_read_int(r, json_array_get(j, p.at[0]), (int64_t)in->n_kinds - 1, &k, &p));
-        order[p.at[0]] = (uint32_t)k;
-        if (++seen[k] > in->kinds[k]->count)
-            return tsr_fail(r->err, TSR_E_INPUT,
-                            "%s: order[%llu] names kind %llu once more than its count of %u",
-                            r->name, (unsigned long long)p.at[0], (unsigned long long)k,
-                            in->kinds[k]->count);
-    }
-    in->order = order;
-    in->order_len = r->inst->devices;
+    static const char *const keys[] = { "embed_bytes", "head_bytes", "omega" };
+    int64_t                  embed = 0, head = 0;
+    TSR_TRY(only_2(r, j, where, keys, sizeof keys / sizeof *keys));
+    TSR_TRY(tsr_json_int(j, where, keys[0], false, 0, TSR_INSTANCE_MAX_INT, &embed, r->err));
+    TSR_TRY(tsr_json_int(j, where, keys[1], false, 0, TSR_INSTANCE_MAX_INT, &head, r->err));
+    TSR_TRY(tsr_json_real(j, where, keys[2], false, 0, TSR_INSTANCE_MAX_OMEGA, &o->omega, r->err));
+    o->embed_bytes = (uint64_t)embed;
+    o->head_bytes = (uint64_t)head;
     return TSR_OK;
 }
 
@@ -212,7 +203,9 @@ static tsr_status read_option(struct tsr_instance_reading *r, const json_t *j, u
 {
     const struct tsr_solver_instance *in = &r->inst->in;
     const uint64_t                    kcq[3] = { in->n_kinds, in->classes, in->bits };
-    const uint64_t                    kk[2] = { in->n_kinds, in->n_kinds };
+    const uint64_t                    vkk[3] = { in->n_links, in->n_kinds, in->n_kinds };
+    const uint64_t                   *kk = vkk + 1, *comm = in->n_links ? vkk : kk;
+    unsigned                          depth = in->n_links ? 3 : 2;
     char                              prefix[40], where[512];
     int64_t                           pre = 0, dec = 0;
     (void)snprintf(prefix, sizeof prefix, "options[%llu].", (unsigned long long)i);
@@ -224,6 +217,7 @@ static tsr_status read_option(struct tsr_instance_reading *r, const json_t *j, u
     o->struct_size = sizeof *o;
     o->prefill_mb = (uint64_t)pre;
     o->decode_mb = (uint64_t)dec;
+    TSR_TRY(read_ends(r, j, where, o));
     const struct {
         const char             *key;
         bool                    required;
@@ -238,8 +232,8 @@ static tsr_status read_option(struct tsr_instance_reading *r, const json_t *j, u
         { "embed_dec_ms", false, TSR_INSTANCE_MS, 1, kk, &o->embed_dec_ms },
         { "head_pre_ms", false, TSR_INSTANCE_MS, 1, kk, &o->head_pre_ms },
         { "head_dec_ms", false, TSR_INSTANCE_MS, 1, kk, &o->head_dec_ms },
-        { "comm_pre_ms", false, TSR_INSTANCE_MS, 2, kk, &o->comm_pre_ms },
-        { "comm_dec_ms", false, TSR_INSTANCE_MS, 2, kk, &o->comm_dec_ms },
+        { "comm_pre_ms", false, TSR_INSTANCE_MS, depth, comm, &o->comm_pre_ms },
+        { "comm_dec_ms", false, TSR_INSTANCE_MS, depth, comm, &o->comm_dec_ms },
     };
     const void *table;
     for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++) {
@@ -285,7 +279,7 @@ static tsr_status from_json(struct tsr_instance **out, const char *name, const j
     struct tsr_instance *inst = tsr_new(1, sizeof *inst);
     if (!inst)
         return tsr_fail_nomem(err, sizeof *inst, name);
-    struct tsr_instance_reading r = { inst, name, err };
+    struct tsr_instance_reading r = { inst, name, err, 0 };
     inst->in.struct_size = sizeof inst->in;
     inst->in.gap = 1e-4;
     inst->in.cutoff = INFINITY;
@@ -293,9 +287,9 @@ static tsr_status from_json(struct tsr_instance **out, const char *name, const j
     if (st == TSR_OK)
         st = read_layers(&r, o);
     if (st == TSR_OK)
-        st = read_kinds(&r, o);
+        st = tsr_instance_read_devices(&r, o);
     if (st == TSR_OK)
-        st = read_order(&r, o);
+        st = read_links(&r, o);
     if (st == TSR_OK)
         st = read_options(&r, o);
     if (st != TSR_OK) {

@@ -1,4 +1,4 @@
-/* plan/instance/instance.h - planning problems as files: tessera.instance/1 in, tessera.solution/1 out
+/* plan/instance/instance.h - planning problems as files: tessera.instance/1 and /2 in, tessera.solution/1 out
  * (docs/formats/instance.md). */
 #ifndef TSR_PLAN_INSTANCE_INSTANCE_H
 #define TSR_PLAN_INSTANCE_INSTANCE_H
@@ -9,7 +9,7 @@
 struct tsr_instance {
     struct tsr_solver_instance in;       /* tables belong to the instance */
     char                      *name;     /* "" if the file has none */
-    uint64_t                   devices;  /* sum of the counts */
+    uint64_t                   devices;  /* sum of the counts; of the pools */
     uint64_t                   features; /* TSR_SOLVER_* parts that it uses */
     struct tsr_instance_block *blocks;   /* owns the tables */
 };

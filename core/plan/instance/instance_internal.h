@@ -28,6 +28,7 @@ struct tsr_instance_reading {
     struct tsr_instance *inst;
     const char          *name;
     struct tsr_err      *err;
+    int                  revision; /* of tessera.instance */
 };
 
 /* The place of an entry, "omega[3][1]": key, then up to three indices. */
@@ -48,5 +49,8 @@ tsr_status tsr_instance_read_table(struct tsr_instance_reading *r, const json_t 
                                    const char *prefix, const char *key, bool required,
                                    enum tsr_instance_entry type, unsigned depth,
                                    const uint64_t *dims, const void **out);
+
+/* instance_devices.c: pools, kinds, order. */
+tsr_status tsr_instance_read_devices(struct tsr_instance_reading *r, const json_t *o);
 
 #endif

@@ -7,7 +7,7 @@
 
 /* Checks every constraint of docs/formats/instance.md and computes the objective from the tables. A broken
  * rule is TSR_E_INPUT with the rule and the place. A well-formed but impossible plan (memory, forbidden
- * entry, max_omega) is TSR_E_INFEASIBLE, also with both. */
+ * entry, max_omega, max_first_ms) is TSR_E_INFEASIBLE, also with both. */
 tsr_status tsr_plan_evaluate(const struct tsr_solver_instance *in,
                              const struct tsr_solver_solution *s, double *objective,
                              struct tsr_err *err);
@@ -20,6 +20,11 @@ struct tsr_plan_stage_cost {
 };
 tsr_status tsr_plan_stage(const struct tsr_solver_instance *in, const struct tsr_solver_solution *s,
                           uint64_t stage, struct tsr_plan_stage_cost *cost, struct tsr_err *err);
+
+/* The entry of comm_pre_ms and comm_dec_ms for the link after a stage that is not the last.  The plan's
+ * shape must be right. */
+uint64_t tsr_plan_link(const struct tsr_solver_instance *in, const struct tsr_solver_solution *s,
+                       uint64_t stage);
 
 /* Solves with a loaded solver and checks all its claims: a plan that breaks a rule, a wrong objective or
  * bound, or a wrong status is TSR_E_INPUT, "solver \"x\" ...". On success s->objective is the host's

@@ -14,7 +14,7 @@ tsr_status tsr_plan_solution_create(struct tsr_solver_solution **out,
     /* both numbers are bounded by the reader */
     uint64_t n = inst->devices;
     uint64_t bytes =
-        sizeof(struct tsr_solver_solution) + n * (8 + 8 + 4) + inst->in.layers * 4 + REASON_CAP;
+        sizeof(struct tsr_solver_solution) + n * (8 + 8 + 4 + 4) + inst->in.layers * 4 + REASON_CAP;
     struct tsr_solver_solution *s = tsr_new(bytes, 1);
     if (!s)
         return tsr_fail_nomem(err, bytes, "a solution");
@@ -26,7 +26,8 @@ tsr_status tsr_plan_solution_create(struct tsr_solver_solution **out,
     s->stage_first = (uint64_t *)(void *)(s + 1);
     s->stage_count = s->stage_first + n;
     s->stage_kind = (uint32_t *)(void *)(s->stage_count + n);
-    s->layer_bits = s->stage_kind + n;
+    s->stage_link = inst->in.n_links > 1 ? s->stage_kind + n : NULL;
+    s->layer_bits = s->stage_kind + 2 * n;
     s->reason = (char *)(void *)(s->layer_bits + inst->in.layers);
     s->reason_cap = REASON_CAP;
     *out = s;
@@ -49,6 +50,7 @@ json_t *tsr_plan_solution_json(const struct tsr_instance *inst, const struct tsr
 {
     bool    plan = s->status == TSR_SOLVED_OPTIMAL || s->status == TSR_SOLVED_FEASIBLE, ok = true;
     json_t *o = json_object(), *stages = json_array(), *bits = json_array();
+    json_t *links = s->stage_link ? json_array() : NULL;
     for (uint64_t i = 0; plan && i < s->stages; i++) {
         json_t *one = json_object();
         ok = ok && one && put(one, "kind", json_integer(s->stage_kind[i])) &&
@@ -58,6 +60,8 @@ json_t *tsr_plan_solution_json(const struct tsr_instance *inst, const struct tsr
     }
     for (uint64_t i = 0; plan && i < inst->in.layers; i++)
         ok = json_array_append_new(bits, json_integer(s->layer_bits[i])) == 0 && ok;
+    for (uint64_t i = 0; plan && links && i + 1 < s->stages; i++)
+        ok = json_array_append_new(links, json_integer(s->stage_link[i])) == 0 && ok;
     ok = put(o, "format", json_string("tessera.solution/1")) && ok;
     ok = put(o, "status", json_string(status_names[s->status])) && ok;
     ok = put(o, "objective", plan ? real_or_null(s->objective) : json_null()) && ok;
@@ -68,6 +72,8 @@ json_t *tsr_plan_solution_json(const struct tsr_instance *inst, const struct tsr
     ok = put(o, "option", plan ? json_integer((json_int_t)s->option) : json_null()) && ok;
     ok = put(o, "stages", stages) && ok;
     ok = put(o, "bits", bits) && ok;
+    if (s->stage_link)
+        ok = put(o, "links", links) && ok;
     ok = put(o, "solver", json_string(solver)) && ok;
     ok = put(o, "time_s", json_real(time_s)) && ok;
     if (s->status == TSR_SOLVED_INFEASIBLE)

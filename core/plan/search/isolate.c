@@ -105,6 +105,8 @@ static void take_answer(const struct isolated *x, struct tsr_solver_solution *s)
     memcpy(s->stage_first, x->out.stage_first, s->max_stages * sizeof *s->stage_first);
     memcpy(s->stage_count, x->out.stage_count, s->max_stages * sizeof *s->stage_count);
     memcpy(s->stage_kind, x->out.stage_kind, s->max_stages * sizeof *s->stage_kind);
+    if (s->stage_link)
+        memcpy(s->stage_link, x->out.stage_link, s->max_stages * sizeof *s->stage_link);
     memcpy(s->layer_bits, x->out.layer_bits, x->in->layers * sizeof *s->layer_bits);
     memcpy(s->reason, x->out.reason, s->reason_cap);
 }
@@ -114,7 +116,7 @@ static tsr_status share(struct isolated *x, const struct tsr_solver_solution *s,
                         struct tsr_err *err)
 {
     uint64_t stages, layers;
-    if (!tsr_mul(s->max_stages, 20, &stages) || !tsr_mul(x->in->layers, 4, &layers) ||
+    if (!tsr_mul(s->max_stages, 24, &stages) || !tsr_mul(x->in->layers, 4, &layers) ||
         !tsr_add(sizeof(struct answer) + 64, stages, &x->bytes) ||
         !tsr_add(x->bytes, layers, &x->bytes) || !tsr_add(x->bytes, s->reason_cap, &x->bytes))
         return tsr_fail_nomem(err, UINT64_MAX, "an answer");
@@ -127,7 +129,8 @@ static tsr_status share(struct isolated *x, const struct tsr_solver_solution *s,
         (uint64_t *)(void *)((char *)p + ((sizeof(struct answer) + 7) & ~(size_t)7));
     x->out.stage_count = x->out.stage_first + s->max_stages;
     x->out.stage_kind = (uint32_t *)(void *)(x->out.stage_count + s->max_stages);
-    x->out.layer_bits = x->out.stage_kind + s->max_stages;
+    x->out.stage_link = s->stage_link ? x->out.stage_kind + s->max_stages : NULL;
+    x->out.layer_bits = x->out.stage_kind + 2 * s->max_stages;
     x->out.reason = (char *)(void *)(x->out.layer_bits + x->in->layers);
     return TSR_OK;
 }

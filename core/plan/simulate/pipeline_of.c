@@ -44,7 +44,7 @@ tsr_status tsr_plan_pipeline_of(struct tsr_plan_pipeline           **out,
         t[i] = c.pre_ms - (back && i == 0 ? back->head_pre_ms / fmax(1, p->prefill_jobs) : 0);
         t[n + i] = c.dec_ms - (back && i == 0 ? back->head_dec_ms : 0);
         if (i + 1 < n) {
-            uint64_t e = s->stage_kind[i] * in->n_kinds + s->stage_kind[i + 1];
+            uint64_t e = tsr_plan_link(in, s, i);
             t[2 * n + i] = o->comm_pre_ms[e];
             t[3 * n + i] = o->comm_dec_ms[e];
         }
