@@ -527,6 +527,36 @@ static void text_of_layers(void **state)
     take_down(&s);
 }
 
+/* A limit below what the cache costs is a refusal with both figures, not a plan of lossless weights. */
+static void below_the_cache(void **state)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    char              path[200], kv[40], limit[40];
+    (void)state;
+    write_figures(2);
+    for (int under = 0; under < 2; under++) {
+        struct tsr_plan_problem_options o = by_kl(path, 0);
+        static const char *const        kept[] = { "original" };
+        struct setting                  s;
+        struct tsr_plan_planned         a;
+        o.candidates = kept;
+        o.n_candidates = 1;
+        o.max_omega = figures.kv[0] * (under ? 0.5 : 2);
+        set_up(&s, "version: 1\nnodes:\n  - {name: a, devices: [{profile: fast}]}\n", &o, PROMPT,
+               TOKENS, BATCH);
+        assert_int_equal(tsr_plan_settings_search(&a, &s.p, &s.solver, &e.err), TSR_OK);
+        (void)snprintf(kv, sizeof kv, "%.4g", figures.kv[0]);
+        (void)snprintf(limit, sizeof limit, "%.4g", o.max_omega);
+        assert_true(tsr_plan_planned_has_plan(&a) == !under);
+        if (under) {
+            assert_int_equal(a.status, TSR_SOLVED_INFEASIBLE);
+            assert_true(strstr(a.reason, kv) && strstr(a.reason, limit) && strstr(a.reason, "f16"));
+        }
+        tsr_plan_planned_free(&a);
+        take_down(&s);
+    }
+}
+
 /* ---- bad input ---------------------------------------------------------------------------- */
 
 static void refused(const struct tsr_plan_problem_options *o, const char *about, const char *facts)
@@ -608,7 +638,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(brute_force),    cmocka_unit_test(one_type),
         cmocka_unit_test(compensation),   cmocka_unit_test(what_it_takes),
-        cmocka_unit_test(text_of_layers), cmocka_unit_test(bad_input),
+        cmocka_unit_test(text_of_layers), cmocka_unit_test(below_the_cache),
+        cmocka_unit_test(bad_input),
     };
     const char *s = getenv("TSR_TEST_SEED");
     if (s)

@@ -216,6 +216,12 @@ static tsr_status price(struct check *z, struct tsr_plan_planned *a, struct tsr_
     a->status = TSR_SOLVED_FEASIBLE;
     a->objective = a->solution->objective;
     TSR_TRY(tsr_plan_outcome_of(&a->outcome, a->built, a->part, a->solution, err));
+    if (z->p->max_omega >= 0 && !(a->outcome.omega <= z->p->max_omega * (1 + 1e-6) + 1e-12) &&
+        z->p->kv_omega + z->p->wire_omega >= z->p->max_omega) {
+        char why[400];
+        tsr_plan_problem_limit_text(z->p, why, sizeof why);
+        return tsr_fail(err, TSR_E_INFEASIBLE, "%s", why);
+    }
     /* meshes of a kind change places; the file has said which is which */
     for (uint64_t i = 0; i < a->outcome.n_stages; i++) {
         a->outcome.stages[i].group = z->group[i];

@@ -125,6 +125,10 @@ tsr_status tsr_plan_problem_uniform(const struct tsr_plan_problem *p, const char
  * residuals.  TSR_E_INPUT.  [setup] */
 tsr_status tsr_plan_problem_compensate_open(struct tsr_plan_problem *p, struct tsr_err *err);
 
+/* Why nothing of the limit on omega is left for the weights, one sentence: what the cache costs, and the most that codecs can
+ * cost. */
+void tsr_plan_problem_limit_text(const struct tsr_plan_problem *p, char *buf, size_t cap);
+
 /* ---- indicators by KL (problem_kl.c) ---- */
 
 /* What one boundary between stages costs by the codecs of p, and the sums of all layers; of two phases the larger. 0 where

@@ -121,6 +121,20 @@ double tsr_plan_problem_kl_base(const struct tsr_plan_problem *p)
     return (kv ? kv->kl : 0) + p->wire_omega;
 }
 
+void tsr_plan_problem_limit_text(const struct tsr_plan_problem *p, char *buf, size_t cap)
+{
+    char codecs[120] = "";
+    if (p->wire_omega > 0)
+        (void)snprintf(codecs, sizeof codecs,
+                       ", and codecs between stages and inside them up to %.4g", p->wire_omega);
+    (void)snprintf(buf, cap,
+                   "the limit on omega is %.4g, and a KV cache of %s costs %.4g of it%s: nothing "
+                   "is left for the "
+                   "weights; raise the limit%s or allow a wider cache",
+                   p->max_omega, tsr_plugin_kv_name(p->work.kv), p->kv_omega, codecs,
+                   p->wire_omega > 0 ? ", use codec: plain" : "");
+}
+
 /* One of the caches that the job allows leaves something of the limit for the weights. */
 static tsr_status check_cache(const struct tsr_plan_problem *p, double limit, struct tsr_err *err)
 {
