@@ -5,22 +5,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The plan's entries, then those given. */
+/* Those of a list that may be missing, behind the others. */
+static void append(struct tsr_pipeline_plan_rules *p, struct tsr_config_node *const *items,
+                   uint64_t n)
+{
+    if (n)
+        memcpy(p->items + p->list.n, items, n * sizeof(struct tsr_config_node *));
+    p->list.n += n;
+}
+
+/* The plan's entries, then its rules for the ends, then those given. */
 static tsr_status join(struct tsr_pipeline_plan_rules *p, const struct tsr_config_node *rules,
                        struct tsr_err *err)
 {
     uint64_t n = rules && rules->kind == TSR_CONFIG_NODE_LIST ? rules->n : 0;
-    p->items = tsr_new(p->file.n_entries + n, sizeof(struct tsr_config_node *));
+    uint64_t ends = p->file.ends ? p->file.ends->n : 0;
+    p->items = tsr_new(p->file.n_entries + ends + n, sizeof(struct tsr_config_node *));
     if (!p->items)
         return tsr_fail_nomem(err, n * sizeof(struct tsr_config_node *), "the rules of a plan");
-    if (p->file.n_entries)
-        memcpy(p->items, p->file.entries, p->file.n_entries * sizeof(struct tsr_config_node *));
-    if (n)
-        memcpy(p->items + p->file.n_entries, rules->items, n * sizeof(struct tsr_config_node *));
     p->list = (struct tsr_config_node){ .kind = TSR_CONFIG_NODE_LIST,
                                         .mark = tsr_config_doc_root(p->file.doc)->mark,
-                                        .n = p->file.n_entries + n,
                                         .items = p->items };
+    append(p, p->file.entries, p->file.n_entries);
+    append(p, ends ? p->file.ends->items : NULL, ends);
+    append(p, n ? rules->items : NULL, n);
     return TSR_OK;
 }
 

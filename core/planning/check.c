@@ -157,7 +157,7 @@ static tsr_status fix_open(struct tsr_plan_problem *p, const struct tsr_plan_fil
     TSR_TRY(take_kv_layers(p, f, &types, err));
     TSR_TRY(take_channels(p, f, err));
     tsr_plan_settings_put(p, &(struct tsr_plan_setting){ p->memory.batch, p->work.chunk, p->work.kv,
-                                                         types });
+                                                         0, types });
     return TSR_OK;
 }
 
@@ -221,6 +221,8 @@ tsr_status tsr_planning_check(struct tsr_planning *pl, struct tsr_pipeline_job *
     pl->options.chosen = false; /* they are the plan's */
     pl->options.expert_groups = 0;
     pl->options.n_k = 0; /* the file's */
+    if (st == TSR_OK)
+        st = tsr_planning_ends_of(pl, job->registry, f, k->use, d, err);
     pl->options.group_of = z.group_of;
     take_open(pl, f);
     if (st == TSR_OK)

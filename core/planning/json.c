@@ -100,6 +100,7 @@ static bool put_kl(json_t *j, const struct tsr_plan_outcome *o)
            tsr_pipeline_json_put_real(parts, "kv", o->parts.kv) &&
            tsr_pipeline_json_put_real(parts, "links", o->parts.links) &&
            tsr_pipeline_json_put_real(parts, "sums", o->parts.sums) &&
+           (!(o->parts.ends > 0) || tsr_pipeline_json_put_real(parts, "ends", o->parts.ends)) &&
            (!(o->parts.compensation < 0) ||
             tsr_pipeline_json_put_real(parts, "compensation", o->parts.compensation));
 }
@@ -126,6 +127,8 @@ static bool put_caches(json_t *j, const struct tsr_plan_problem *p,
     char *kv = plan ? tsr_plan_outcome_kv_layers(o, p->shape) : NULL;
     bool  ok = !plan || (kv && (!*kv || tsr_pipeline_json_put_text(j, "kv_layers", kv)));
     free(kv);
+    if (plan && p->ends.n)
+        ok = ok && tsr_pipeline_json_put_text(j, "ends", p->ends.v[p->end].name);
     return ok && (!plan || put_channels(j, o));
 }
 

@@ -21,9 +21,11 @@ static bool comes_back(const json_t *r, const json_t *plan)
 /* "KL 0.031 (0.028 to 0.034) nats per token: weights 0.030, cache 0.001; at most 0.05" */
 static void kl(const json_t *r, const json_t *plan, FILE *to)
 {
-    static const char *const keys[] = { "weights", "kv", "links", "sums", "compensation" };
-    static const char *const names[] = { "weights", "cache", "links", "sums", "compensation" };
-    const json_t            *parts = json_object_get(plan, "parts"),
+    static const char *const keys[] = { "weights", "kv", "links", "sums", "compensation", "ends" };
+    static const char *const names[] = {
+        "weights", "cache", "links", "sums", "compensation", "ends"
+    };
+    const json_t *parts = json_object_get(plan, "parts"),
                  *interval = json_object_get(plan, "kl_interval");
     char   text[SENTENCE];
     size_t at, n = 0;

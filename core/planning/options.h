@@ -7,14 +7,14 @@
 #include "tessera/solver.h"
 
 struct tsr_planning_plan_keys {
-    const struct tsr_config_node *bits, *candidates, *quality, *kv, *compensate, *at_most;
+    const struct tsr_config_node *bits, *candidates, *quality, *kv, *compensate, *ends, *at_most;
     const char                   *use, *solver, *codec, *tp_codec, *baselines, *to, *routing;
     int64_t objective, accounting, latency, head, experts, layer_group, expert_groups, prefill_mb,
         decode_mb, min_tp, max_tp, copy_nodes, share_unit, seed;
     double  gap, time_limit;
     int32_t use_all;
 };
-#define TSR_PLAN_OPTIONS 30
+#define TSR_PLAN_OPTIONS 31
 extern const struct tsr_option tsr_plan_step_options[TSR_PLAN_OPTIONS];
 extern const struct tsr_choice tsr_latency_choices[2], tsr_planning_experts_choices[3];
 
@@ -33,6 +33,8 @@ extern const struct tsr_choice tsr_latency_choices[2], tsr_planning_experts_choi
                     "in all layers do."), \
     TSR_OPTION_NODE(struct tsr_planning_plan_keys, compensate, \
                     "Channels of 1,024 that a layer may have compensated, [0, 8, 16, 32], by indicators of measure: kl."), \
+    TSR_OPTION_NODE(struct tsr_planning_plan_keys, ends, \
+                    "Schemes for embedding and head, [original, rtn-8], by indicators of measure: kl."), \
     TSR_OPTION_NODE(struct tsr_planning_plan_keys, at_most, \
                     "{latency_s: X}: the least omega of the plans that take at most X seconds, in place of the fastest plan. " \
                     "{kl: X}: the fastest plan of at most X nats per token, by indicators of measure: kl."), \

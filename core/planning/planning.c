@@ -124,6 +124,10 @@ static void read_kv_type(struct tsr_planning *pl, const char *name,
         tsr_config_diag_error(d, &at->mark, "write kv: [f16, int8]",
                               "'%.40s' is not a type of the KV cache: f32, f16, int8, fp8 or int4",
                               name);
+    else if ((kv == TSR_E4M3 || kv == TSR_Q4) && !*o->indicators)
+        tsr_config_diag_error(d, &at->mark,
+                              "give indicators of measure: kl, or fix it in the workload",
+                              "what a KV cache of %s loses is not known by the prior", name);
     else
         o->kv[o->n_kv++] = kv;
 }
@@ -315,10 +319,16 @@ tsr_status tsr_planning_read(struct tsr_planning *pl, struct tsr_pipeline_job *j
     }
     TSR_TRY(read_cluster(pl, job, node, d, err));
     TSR_TRY(read_work(pl, job, d, err));
+    TSR_TRY(read_quality(pl, job, k, d, err));
     read_open(pl, job, k, d);
     read_compensate(pl, k->compensate, d);
+    TSR_TRY(tsr_planning_ends(pl, job, k->ends, d, err));
+    if (pl->n_ends && pl->cluster && tsr_planning_copies(pl, k))
+        tsr_config_diag_error(
+            d, &k->ends->mark, "leave 'ends' out",
+            "'ends' is chosen for one copy of the model; %llu nodes are planned in copies",
+            (unsigned long long)pl->cluster->n_nodes);
     read_at_most(pl, k, d);
-    TSR_TRY(read_quality(pl, job, k, d, err));
     TSR_TRY(tsr_planning_candidates(pl, job, k, node, d, err));
     pl->options.chosen = (k->bits && k->bits->kind != TSR_CONFIG_NODE_NULL) ||
                          (k->candidates && k->candidates->kind != TSR_CONFIG_NODE_NULL) ||
@@ -367,6 +377,9 @@ void tsr_planning_close(struct tsr_planning *pl)
     for (uint64_t i = 0; i < pl->n_texts; i++)
         free(pl->texts[i]);
     free(pl->texts);
+    for (uint64_t i = 0; i < pl->n_ends; i++)
+        free(pl->ends[i]);
+    free(pl->ends);
     free(pl->indicators);
     free(pl->routing);
     *pl = (struct tsr_planning){ 0 };

@@ -247,6 +247,13 @@ static void settings(const json_t *r, const json_t *plan, FILE *to)
             (void)snprintf(one, sizeof one, "a cache of %s", kv);
         at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", at ? ", " : "", one);
     }
+    if (*tsr_planning_table_text(plan, "ends"))
+        at += (size_t)snprintf(text + at, sizeof text - at, "%sembedding and head %s%s",
+                               at ? ", " : "",
+                               strcmp(tsr_planning_table_text(plan, "ends"), "original")
+                                   ? "by "
+                                   : "as in the ",
+                               tsr_planning_table_text(plan, "ends"));
     if (!at)
         return;
     if (n)

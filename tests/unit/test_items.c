@@ -6,6 +6,7 @@
 #include "planning_fixture.h"
 
 #include "../fixtures/error_is.h"
+#include "base/f16.h"
 #include "base/rng.h"
 #include "engine/engine.h"
 #include "plan/instance/objective.h"
@@ -29,9 +30,12 @@ static const char *const names[TYPES] = { "f16", "int8", "int4" };
 #define KS 3u
 static const uint32_t ks[KS] = { 0, 16, 32 }; /* of which 16 was not measured, but 8 and 32 were */
 
+#define END "rtn:bits=8,group=64"
+
 static struct {
     double kl[LAYERS][SCHEMES], kv[TYPES], share[LAYERS]; /* share: of a cache; their sum is 1 */
     bool   shares;                                        /* in the file */
+    double ends;                                          /* by END */
     double kept[SCHEMES][2], kept_half;                   /* with k = 8 and 32 */
 } figures;
 
@@ -73,6 +77,11 @@ static void write_figures(unsigned i)
                           l + 1 < LAYERS ? "" : "]");
         (void)fputc('}', f);
     }
+    figures.ends = ldexp(0.5 + draw(i, 87), -9);
+    (void)fprintf(
+        f,
+        "],\"ends\":[{\"scheme\":\"rtn:group=64,bits=8\",\"kl\":%.17g,\"interval\":[%.17g,%.17g]}",
+        figures.ends, figures.ends * 0.9, figures.ends * 1.1);
     (void)fputs("],\"compensation\":[", f);
     figures.kept_half = 0.01;
     for (unsigned c = 0; c < SCHEMES; c++) {
@@ -527,6 +536,65 @@ static void text_of_layers(void **state)
     take_down(&s);
 }
 
+/* Embedding and head packed or not: the better of the two plans, with the bytes of both matrices as they are packed. */
+static void packed_ends(void **state)
+{
+    static const char *const lists[3][2] = { { "original" }, { END }, { END, "original" } };
+    char                     text[600], path[200];
+    unsigned                 packed = 0, kept = 0;
+    (void)state;
+    for (unsigned i = 0; i < 6; i++) {
+        machines(i, text);
+        write_figures(i);
+        for (unsigned k = 0; k < 4; k++) {
+            double value[3], limit = limit_of(i, k);
+            for (unsigned m = 0; m < 3; m++) {
+                struct tsr_errbuf               e = TSR_ERRBUF(e);
+                struct tsr_plan_problem_options o = by_kl(path, 3);
+                struct setting                  s;
+                struct tsr_plan_planned         a;
+                o.max_omega = limit;
+                o.ends = lists[m];
+                o.n_ends = m == 2 ? 2 : 1;
+                set_up(&s, text, &o, PROMPT, TOKENS, BATCH);
+                if (tsr_plan_settings_search(&a, &s.p, &s.solver, &e.err) != TSR_OK)
+                    fail_msg("%s", e.text);
+                bool has = tsr_plan_planned_has_plan(&a);
+                value[m] = has ? a.outcome.objective_ms : INFINITY;
+                bool by = has && tsr_plan_problem_packs_ends(&s.p);
+                assert_true(!has || m == 2 || by == (m == 1));
+                if (has) {
+                    const struct tsr_plan_shape *sh = s.p.shape;
+                    uint64_t                     all = 0, n = sh->vocab * sh->embed_dim;
+                    /* a code for each number, and an F16 scale and a zero of a byte for each 64 of them; the norm */
+                    for (uint64_t st = 0; st < a.outcome.n_stages; st++)
+                        all += a.outcome.stages[st].memory.ends;
+                    uint64_t norm = sh->hidden * 4, plain = n * tsr_dtype_size(sh->embed.dtype);
+                    if (by)
+                        assert_true(all >= 2 * n + norm && all <= 2 * (n + n / 64 * 8) + norm);
+                    else
+                        assert_true(all == norm + plain * (a.outcome.n_stages > 1 ? 2 : 1));
+                    assert_true(a.outcome.parts.ends == (by ? figures.ends : 0));
+                    double left = a.outcome.omega - a.outcome.parts.weights - a.outcome.parts.kv;
+                    assert_true(fabs(left - a.outcome.parts.ends) <= 1e-12);
+                    assert_true(a.outcome.omega <= limit * (1 + 1e-9));
+                }
+                packed += m == 2 && by;
+                kept += m == 2 && has && !by;
+                tsr_plan_planned_free(&a);
+                take_down(&s);
+            }
+            double best = fmin(value[0], value[1]);
+            if (isfinite(best) != isfinite(value[2]) ||
+                (isfinite(best) && !(fabs(value[2] - best) <= 2 * GAP * best)))
+                fail_msg("problem %u, omega %g: %.12g ms of both, %.12g and %.12g of one", i, limit,
+                         value[2], value[0], value[1]);
+        }
+    }
+    if (seed == 1)
+        assert_true(packed > 0 && kept > 0);
+}
+
 /* A limit below what the cache costs is a refusal with both figures, not a plan of lossless weights. */
 static void below_the_cache(void **state)
 {
@@ -568,7 +636,8 @@ static void refused(const struct tsr_plan_problem_options *o, const char *about,
     struct tsr_plan_problem  p;
     assert_int_equal(tsr_plan_workload_fixed(&w, PROMPT, TOKENS, BATCH, &e.err), TSR_OK);
     assert_int_equal(tsr_plan_problem_open(&p, registry, o, c, &w, &e.err), TSR_E_INPUT);
-    assert_true(error_is(&e.err, about, facts));
+    if (!error_is(&e.err, about, facts))
+        fail_msg("%s: not about %s, %s", e.text, about, facts);
     tsr_plan_workload_free(&w);
     tsr_plan_cluster_destroy(c);
 }
@@ -631,15 +700,25 @@ static void bad_input(void **state)
     o.indicators = "";
     o.n_kv = 0;
     refused(&o, "", "compensate");
+    static const char *const other[] = { "original", "rtn:bits=6,group=64" }, *const group[] = {
+        "rtn:bits=8,group=48"
+    };
+    o = by_kl(path, 1);
+    o.ends = other;
+    o.n_ends = 2;
+    refused(&o, "kl.json", "rtn-6 group=64");
+    o.ends = group;
+    o.n_ends = 1;
+    refused(&o, "", "ends embedding 48");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(brute_force),    cmocka_unit_test(one_type),
-        cmocka_unit_test(compensation),   cmocka_unit_test(what_it_takes),
-        cmocka_unit_test(text_of_layers), cmocka_unit_test(below_the_cache),
-        cmocka_unit_test(bad_input),
+        cmocka_unit_test(brute_force),     cmocka_unit_test(one_type),
+        cmocka_unit_test(compensation),    cmocka_unit_test(what_it_takes),
+        cmocka_unit_test(packed_ends),     cmocka_unit_test(text_of_layers),
+        cmocka_unit_test(below_the_cache), cmocka_unit_test(bad_input),
     };
     const char *s = getenv("TSR_TEST_SEED");
     if (s)

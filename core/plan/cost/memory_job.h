@@ -27,6 +27,7 @@ struct tsr_plan_memory_job {
     double              time_mult; /* paper: --time_mult_times; 0: 1 */
     enum tsr_head_place place;     /* which stage has the head */
     const struct tsr_plan_candidate *head;  /* storage of the head; NULL: as stored */
+    const struct tsr_plan_candidate *embed; /* the same of the embedding */
     struct tsr_size_cache           *cache; /* of tsr_plan_memory_open() */
 };
 

@@ -18,7 +18,7 @@ struct tsr_plan_quality_choice {
 /* What the KL of a plan consists of, as sums of figures.  compensation: what compensated channels take off the weights, at
  * most 0. */
 struct tsr_plan_quality_parts {
-    double weights, kv, links, sums, compensation;
+    double weights, kv, links, sums, compensation, ends;
 };
 
 /* What of the KL of a scheme is left with k of 1,024 channels compensated, for ascending k. */
@@ -33,9 +33,9 @@ struct tsr_plan_quality_kl {
     bool                           on;
     double                        *half; /* [layers][candidates], NAN: not known; owned */
     struct tsr_plan_quality_choice kv[TSR_PLAN_QUALITY_CHOICES], link[TSR_PLAN_QUALITY_CHOICES],
-        sum[TSR_PLAN_QUALITY_CHOICES];
+        sum[TSR_PLAN_QUALITY_CHOICES], end[TSR_PLAN_QUALITY_CHOICES];
     struct tsr_plan_quality_kept *kept; /* [candidates]; owned */
-    uint32_t                      n_kv, n_link, n_sum, n_map;
+    uint32_t                      n_kv, n_link, n_sum, n_end, n_map;
     double map_w[TSR_PLAN_QUALITY_MAP], map_kl[TSR_PLAN_QUALITY_MAP]; /* f, from (0, 0) */
     double scatter; /* most that a random plan was off f, of its KL */
 };
@@ -82,6 +82,9 @@ const struct tsr_plan_quality_choice *tsr_plan_quality_link(const struct tsr_pla
                                                             const char                    *codec);
 const struct tsr_plan_quality_choice *tsr_plan_quality_sum(const struct tsr_plan_quality *q,
                                                            const char                    *codec);
+/* Of kl: what embedding and head lose if both are packed by the candidate; NULL: not in the file.  [any] */
+const struct tsr_plan_quality_choice *tsr_plan_quality_end(const struct tsr_plan_quality   *q,
+                                                           const struct tsr_plan_candidate *c);
 /* Of kl: the share of a candidate's KL that is left with k of 1,024 channels compensated, on a straight line between the k
  * that were measured, and half of its interval; both may be NULL.  false: k is above all that were, or none was.  [any] */
 bool tsr_plan_quality_kept_of(const struct tsr_plan_quality *q, uint64_t candidate, uint32_t k,

@@ -28,8 +28,7 @@ static bool insert(struct tsr_plan_quality_kept *p, double k, double kept, doubl
     return true;
 }
 
-/* [low, high], or null where it is not known. */
-static bool read_interval(const json_t *v, double *half)
+bool tsr_quality_read_interval(const json_t *v, double *half)
 {
     const json_t *low = json_array_get(v, 0), *high = json_array_get(v, 1);
     *half = NAN;
@@ -57,7 +56,7 @@ static tsr_status read_entry(struct tsr_plan_quality *q, const struct tsr_qualit
         return tsr_fail(err, TSR_E_INPUT,
                         "%s: \"kept\" of '%.80s' with k = %lld is not a share from 0 on", t->path,
                         scheme, (long long)k);
-    if (!read_interval(json_object_get(one, "interval"), &half))
+    if (!tsr_quality_read_interval(json_object_get(one, "interval"), &half))
         return tsr_fail(err, TSR_E_INPUT,
                         "%s: \"interval\" of '%.80s' with k = %lld is not [low, high]", t->path,
                         scheme, (long long)k);

@@ -221,6 +221,11 @@ static tsr_status read_choices(struct tsr_plan_quality *q, const struct tsr_qual
         if (strcmp(key, "kv") == 0)
             TSR_TRY(
                 tsr_json_int(one, t->path, "context", true, 1, INT64_C(1) << 40, &context, err));
+        if (strcmp(key, "scheme") == 0 &&
+            !tsr_quality_read_interval(json_object_get(one, "interval"), &c->half))
+            return tsr_fail(err, TSR_E_INPUT,
+                            "%s: \"interval\" of '%.80s' in \"%s\" is not [low, high]", t->path,
+                            name, list);
         c->context = (uint64_t)context;
         (*n)++; /* it owns its shares from here on */
         if (strcmp(key, "kv") == 0)
@@ -305,6 +310,7 @@ tsr_status tsr_quality_read_kl(struct tsr_plan_quality *q, const struct tsr_qual
     TSR_TRY(read_choices(q, t, "kv", "kv", q->kl.kv, &q->kl.n_kv, err));
     TSR_TRY(read_choices(q, t, "links", "codec", q->kl.link, &q->kl.n_link, err));
     TSR_TRY(read_choices(q, t, "sums", "codec", q->kl.sum, &q->kl.n_sum, err));
+    TSR_TRY(read_choices(q, t, "ends", "scheme", q->kl.end, &q->kl.n_end, err));
     TSR_TRY(tsr_quality_read_kept(q, t, c, err));
     TSR_TRY(read_map(q, t, err));
     TSR_TRY(read_scatter(q, t, err));
@@ -370,4 +376,13 @@ const struct tsr_plan_quality_choice *tsr_plan_quality_sum(const struct tsr_plan
                                                            const char                    *codec)
 {
     return find(q->kl.sum, q->kl.n_sum, codec);
+}
+
+const struct tsr_plan_quality_choice *tsr_plan_quality_end(const struct tsr_plan_quality   *q,
+                                                           const struct tsr_plan_candidate *c)
+{
+    for (uint32_t i = 0; i < q->kl.n_end; i++)
+        if (tsr_quality_is_scheme(c, q->kl.end[i].name))
+            return &q->kl.end[i];
+    return NULL;
 }

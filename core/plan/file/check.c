@@ -217,7 +217,7 @@ static tsr_status price(struct check *z, struct tsr_plan_planned *a, struct tsr_
     a->objective = a->solution->objective;
     TSR_TRY(tsr_plan_outcome_of(&a->outcome, a->built, a->part, a->solution, err));
     if (z->p->max_omega >= 0 && !(a->outcome.omega <= z->p->max_omega * (1 + 1e-6) + 1e-12) &&
-        z->p->kv_omega + z->p->wire_omega >= z->p->max_omega) {
+        z->p->kv_omega + z->p->wire_omega + z->p->ends_omega >= z->p->max_omega) {
         char why[400];
         tsr_plan_problem_limit_text(z->p, why, sizeof why);
         return tsr_fail(err, TSR_E_INFEASIBLE, "%s", why);

@@ -121,6 +121,14 @@ static tsr_status put_head(struct tsr_writer *w, const struct tsr_plan_problem *
                       "master: {tokenize: coordinator, embed: first, head: %s, sample: "
                       "coordinator}\n",
                       tsr_plugin_choice_name(tsr_head_choices, 2, p->o.head));
+    if (tsr_plan_problem_packs_ends(p)) {
+        char rule[RULE_TEXT];
+        if (!candidate_rule(&p->ends.v[p->end], rule, sizeof rule))
+            return tsr_fail(err, TSR_E_INPUT, "the options of 'ends' are too long for a plan file");
+        tsr_writer_printf(
+            w, "ends:\n  - {tensors: lm_head, %s}\n  - {tensors: model.embed_tokens, %s}\n", rule,
+            rule);
+    }
     if (c)
         put_copies(w, c);
     tsr_writer_printf(w, "quality: {source: ");
@@ -376,6 +384,8 @@ static void put_totals(struct tsr_writer *w, const struct tsr_plan_planned *a)
                           part->weights, part->kv, part->links, part->sums);
         if (part->compensation < 0)
             tsr_writer_printf(w, ", compensation: %.9g", part->compensation);
+        if (part->ends > 0)
+            tsr_writer_printf(w, ", ends: %.9g", part->ends);
         tsr_writer_printf(w, "}");
     }
     tsr_writer_printf(w, ",\n  objective_ms: %.9g", o->objective_ms);

@@ -100,9 +100,10 @@ static tsr_status make_omega(struct tsr_plan_built *b, struct tsr_err *err)
     b->whole.omega = omega;
     /* an instance is one round, a unit of omega is worth theta of the whole batch */
     b->whole.theta = b->p->o.theta / tsr_plan_problem_rounds(b->p);
-    b->whole.max_omega = b->p->max_omega >= 0
-                             ? fmax(b->p->max_omega - b->p->kv_omega - b->p->wire_omega, 0)
-                             : b->p->max_omega;
+    b->whole.max_omega =
+        b->p->max_omega >= 0
+            ? fmax(b->p->max_omega - b->p->kv_omega - b->p->wire_omega - b->p->ends_omega, 0)
+            : b->p->max_omega;
     return TSR_OK;
 }
 

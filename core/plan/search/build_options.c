@@ -197,7 +197,7 @@ static tsr_status no_kernel(const struct tsr_plan_built *b, uint64_t k, bool hea
     char                           kernel[TSR_PLAN_KERNEL_TEXT];
     struct tsr_format              f;
     uint64_t                       bytes;
-    TSR_TRY(tsr_plan_candidate_matrix(head ? p->memory.head : NULL,
+    TSR_TRY(tsr_plan_candidate_matrix(head ? p->memory.head : p->memory.embed,
                                       head ? &p->shape->head : &p->shape->embed, &f, &bytes, err));
     tsr_plan_kernel_name(&f, kernel);
     if (tsr_plan_profile_runs(profile, kernel)) /* by points of layers, which say nothing of ends */

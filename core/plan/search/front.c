@@ -63,7 +63,7 @@ static tsr_status add(struct drawn *z, const struct tsr_plan_problem *q,
                                         .kl_half = o->kl_half,
                                         .stages = o->n_stages,
                                         .setting = { q->memory.batch, q->work.chunk, q->work.kv,
-                                                     alike(o) ? 0 : q->kv_types },
+                                                     q->end, alike(o) ? 0 : q->kv_types },
                                         .layers = layers,
                                         .proved = a->status == TSR_SOLVED_OPTIMAL,
                                         .job = job };
@@ -107,6 +107,8 @@ static double most_of(const struct tsr_plan_problem *p)
             most = fmax(most, p->quality.omega[l * p->candidates.n + c]);
         sum += most;
     }
+    for (uint32_t i = 0; i < p->quality.kl.n_end; i++)
+        sum += p->quality.kl.end[i].kl;
     for (uint32_t i = 0; i < p->quality.kl.n_kv; i++)
         sum += p->quality.kl.kv[i].kl;
     return 2 * sum + 1;

@@ -213,7 +213,7 @@ static tsr_status price_kl(struct tsr_plan_outcome *o, const struct tsr_plan_pro
 {
     const struct tsr_plan_quality        *q = &p->quality;
     struct tsr_plan_quality_choice        link, sum;
-    const struct tsr_plan_quality_choice *kv;
+    const struct tsr_plan_quality_choice *kv, *end;
     double                                links = (double)o->n_stages - 1, split = 0, kv_half;
     bool                                  none;
     o->kl = o->kl_half = NAN;
@@ -233,9 +233,11 @@ static tsr_status price_kl(struct tsr_plan_outcome *o, const struct tsr_plan_pro
         o->parts.kv = none ? 0 : kv ? kv->kl : (double)NAN;
     o->parts.links = links * link.kl;
     o->parts.sums = split * sum.kl;
-    o->omega =
-        o->parts.weights + o->parts.compensation + o->parts.kv + o->parts.links + o->parts.sums;
+    o->omega = o->parts.weights + o->parts.compensation + o->parts.kv + o->parts.links +
+               o->parts.sums + o->parts.ends;
     o->kl = tsr_plan_quality_kl_of(q, o->omega);
+    if (tsr_plan_problem_packs_ends(p) && (end = tsr_plan_quality_end(q, &p->ends.v[p->end])))
+        kv_half += end->half;
     o->kl_half = kv_half + (links > 0 ? links * link.half : 0) +
                  (split > 0 ? split * sum.half : 0) + q->kl.scatter * o->kl;
     for (uint64_t l = 0; q->kl.half && l < o->layers; l++)
@@ -253,6 +255,7 @@ static tsr_status fill(struct tsr_plan_outcome *o, const struct tsr_plan_built *
     o->decode_mb = opt->decode_mb;
     o->objective_ms = s->objective;
     o->parts.kv = b->p->kv_omega;
+    o->parts.ends = b->p->ends_omega;
     for (uint64_t u = 0; u < b->units; u++)
         for (uint64_t l = b->unit_first[u]; l < b->unit_first[u + 1]; l++) {
             const struct tsr_plan_item *t = tsr_plan_built_item(b, s->layer_bits[u]);
@@ -267,7 +270,7 @@ static tsr_status fill(struct tsr_plan_outcome *o, const struct tsr_plan_built *
             if (b->p->kv_types)
                 o->parts.kv += tsr_plan_problem_kv_omega(b->p, t->kv, l, NULL);
         }
-    o->omega = o->parts.weights + o->parts.compensation + o->parts.kv;
+    o->omega = o->parts.weights + o->parts.compensation + o->parts.kv + o->parts.ends;
     tsr_plan_outcome_settle_kv(o, b->p->shape);
     for (uint64_t l = 0; l < o->layers; l++)
         if (!tsr_plan_built_find(b,

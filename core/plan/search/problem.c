@@ -231,6 +231,7 @@ static tsr_status fill(struct tsr_plan_problem *p, struct tsr_err *err)
     tsr_plan_problem_refresh(p);
     TSR_TRY(tsr_plan_problem_kl_open(p, err));
     TSR_TRY(tsr_plan_problem_compensate_open(p, err));
+    TSR_TRY(tsr_plan_problem_ends_open(p, err));
     TSR_TRY(set_limit(p, err));
     p->more_bytes = tsr_new(p->cluster->n_groups, sizeof *p->more_bytes);
     p->more = tsr_new(p->cluster->n_groups, sizeof *p->more);
@@ -261,6 +262,7 @@ void tsr_plan_problem_close(struct tsr_plan_problem *p)
     }
     tsr_plan_quality_free(&p->quality);
     tsr_plan_candidates_close(&p->candidates);
+    tsr_plan_candidates_close(&p->ends);
     tsr_plan_shape_destroy(p->shape);
     free(p->more_bytes);
     free(p->more);

@@ -47,6 +47,9 @@ struct tsr_plan_problem_options {
     uint32_t k
         [TSR_PLAN_K]; /* channels of 1,024 that a layer may have compensated; none listed: 0 alone */
     uint32_t n_k;
+    const char *const
+            *ends; /* texts of candidates for embedding and head; none: they stay as they are */
+    uint64_t n_ends;
 };
 
 struct tsr_plan_problem {
@@ -75,9 +78,12 @@ struct tsr_plan_problem {
         kv_of; /* [layers] types that a plan file says, also in memory; owned; NULL: no file does */
     uint32_t residual_bits; /* of compensation; assumed: the model has no residuals yet */
     bool     residual_assumed;
-    uint32_t  *
+    uint32_t                        *
         k_of; /* [layers] k that a plan file gives all linears of a layer, else 0; owned; NULL: no file does */
-    bool knee; /* no limit: the plan is the knee of the front (front.h) */
+    struct tsr_plan_candidates ends;       /* the widest first; n 0: as stored */
+    uint64_t                   end;        /* that the ends take */
+    double                     ends_omega; /* what it costs; part of the limit */
+    bool                       knee; /* no limit: the plan is the knee of the front (front.h) */
     double
         wire_omega; /* of indicators by KL: most that codecs can cost, which the limit reserves */
 };
@@ -128,6 +134,17 @@ tsr_status tsr_plan_problem_compensate_open(struct tsr_plan_problem *p, struct t
 /* Why nothing of the limit on omega is left for the weights, one sentence: what the cache costs, and the most that codecs can
  * cost. */
 void tsr_plan_problem_limit_text(const struct tsr_plan_problem *p, char *buf, size_t cap);
+
+/* Opens the candidates of the ends, which take the first.  TSR_E_INPUT for one that has no figure, or cannot pack them.
+ * [setup] */
+tsr_status tsr_plan_problem_ends_open(struct tsr_plan_problem *p, struct tsr_err *err);
+/* Puts embedding and head under candidate i of p->ends, with what that costs; nothing where there are none.  [any] */
+void tsr_plan_problem_put_end(struct tsr_plan_problem *p, uint64_t i);
+/* Whether the ends are packed by the plan. */
+static inline bool tsr_plan_problem_packs_ends(const struct tsr_plan_problem *p)
+{
+    return p->end < p->ends.n && p->ends.v[p->end].q.self;
+}
 
 /* ---- indicators by KL (problem_kl.c) ---- */
 

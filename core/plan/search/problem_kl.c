@@ -123,15 +123,18 @@ double tsr_plan_problem_kl_base(const struct tsr_plan_problem *p)
 
 void tsr_plan_problem_limit_text(const struct tsr_plan_problem *p, char *buf, size_t cap)
 {
-    char codecs[120] = "";
+    char codecs[120] = "", ends[120] = "";
     if (p->wire_omega > 0)
-        (void)snprintf(codecs, sizeof codecs,
-                       ", and codecs between stages and inside them up to %.4g", p->wire_omega);
+        (void)snprintf(codecs, sizeof codecs, ", codecs between stages and inside them up to %.4g",
+                       p->wire_omega);
+    if (p->ends_omega > 0)
+        (void)snprintf(ends, sizeof ends, ", embedding and head by %.40s %.4g",
+                       p->ends.v[p->end].name, p->ends_omega);
     (void)snprintf(buf, cap,
-                   "the limit on omega is %.4g, and a KV cache of %s costs %.4g of it%s: nothing "
-                   "is left for the "
+                   "the limit on omega is %.4g, of which a KV cache of %s costs %.4g%s%s: too "
+                   "little is left for the "
                    "weights; raise the limit%s or allow a wider cache",
-                   p->max_omega, tsr_plugin_kv_name(p->work.kv), p->kv_omega, codecs,
+                   p->max_omega, tsr_plugin_kv_name(p->work.kv), p->kv_omega, codecs, ends,
                    p->wire_omega > 0 ? ", use codec: plain" : "");
 }
 

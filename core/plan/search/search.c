@@ -172,7 +172,8 @@ tsr_status tsr_search(struct tsr_plan_planned *a, const struct tsr_plan_problem 
                                     .objective = INFINITY,
                                     .bound = INFINITY };
     (void)snprintf(a->solver, sizeof a->solver, "%s", solver->found.component->name);
-    if (p->max_omega >= 0 && p->kv_omega > p->max_omega) { /* whatever the weights are */
+    if (p->max_omega >= 0 &&
+        p->kv_omega + p->ends_omega > p->max_omega) { /* whatever the weights are */
         refuse(a, p);
         return TSR_OK;
     }

@@ -122,10 +122,12 @@ uint64_t tsr_plan_settings_of(const struct tsr_plan_problem *p, struct tsr_plan_
     uint64_t     at_once[ALL_PARTS], chunk[4], n = 0;
     struct cache kv[TSR_PLAN_KV_TYPES];
     uint64_t n_once = concurrencies(p, at_once), n_chunk = chunks(p, chunk), n_kv = kv_types(p, kv);
-    for (uint64_t k = 0; k < n_kv; k++)
+    uint64_t n_end = p->ends.n ? p->ends.n : 1;
+    for (uint64_t m = 0; m < n_end * n_kv; m++)
         for (uint64_t c = 0; c < n_chunk; c++)
             for (uint64_t i = 0; i < n_once && n < TSR_PLAN_SETTINGS; i++)
-                v[n++] = (struct tsr_plan_setting){ at_once[i], chunk[c], kv[k].kv, kv[k].types };
+                v[n++] = (struct tsr_plan_setting){ at_once[i], chunk[c], kv[m % n_kv].kv, m / n_kv,
+                                                    kv[m % n_kv].types };
     return n;
 }
 
@@ -136,6 +138,7 @@ void tsr_plan_settings_put(struct tsr_plan_problem *p, const struct tsr_plan_set
     p->work.chunk = s->chunk;
     p->work.kv = s->kv;
     p->kv_types = s->types;
+    tsr_plan_problem_put_end(p, s->end);
     /* a type that the workload names is part of the work and costs nothing, but where its KL is known */
     bool counts = p->o.free_kv || p->o.n_kv || p->quality.kl.on;
     p->kv_omega = counts && !s->types && isfinite(cost) ? cost : 0;
@@ -192,13 +195,13 @@ static double least_rounds(const struct tsr_plan_problem *p)
 /* The least value of a plan whose round takes this time, or more. */
 static double value_from(const struct tsr_plan_problem *p, double round)
 {
-    return (round * least_rounds(p) + p->o.theta * p->kv_omega) * burden(p);
+    return (round * least_rounds(p) + p->o.theta * (p->kv_omega + p->ends_omega)) * burden(p);
 }
 
 /* The longest round that a plan of this value, or less, can have. */
 static double round_of(const struct tsr_plan_problem *p, double value)
 {
-    return (value / burden(p) - p->o.theta * p->kv_omega) / least_rounds(p);
+    return (value / burden(p) - p->o.theta * (p->kv_omega + p->ends_omega)) / least_rounds(p);
 }
 
 /* Searches q, which is the problem with setting i; plans that are not below `limit` do not matter. */
@@ -268,7 +271,7 @@ static tsr_status coarse(struct settled *z, struct tsr_err *err)
     tsr_status                     st = TSR_OK;
     for (uint64_t i = 0; i < z->n && st == TSR_OK; i++)
         if (z->list[i].chunk == last->chunk && z->list[i].kv == last->kv &&
-            z->list[i].types == last->types)
+            z->list[i].types == last->types && z->list[i].end == last->end)
             st = coarse_one(z, i, seconds, err);
     uint64_t best = z->at;
     for (uint64_t i = 0; i < z->n && st == TSR_OK && best < z->n; i++)
@@ -284,7 +287,8 @@ static double known_bound(const struct settled *z, uint64_t i)
     const struct tsr_plan_setting *s = &z->list[i], *t = z->list;
     double                         bound = -INFINITY;
     for (uint64_t k = 0; k < z->n; k++) {
-        if (t[k].chunk != s->chunk || t[k].concurrency > s->concurrency || t[k].types != s->types)
+        if (t[k].chunk != s->chunk || t[k].concurrency > s->concurrency || t[k].types != s->types ||
+            t[k].end != s->end)
             continue;
         if (t[k].kv == s->kv)
             bound = fmax(bound, z->least[k]);
