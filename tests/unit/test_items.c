@@ -700,16 +700,14 @@ static void bad_input(void **state)
     o.indicators = "";
     o.n_kv = 0;
     refused(&o, "", "compensate");
-    static const char *const other[] = { "original", "rtn:bits=6,group=64" }, *const group[] = {
-        "rtn:bits=8,group=48"
-    };
+    static const char *const other[] = { "original", "rtn:bits=6,group=64" };
     o = by_kl(path, 1);
     o.ends = other;
     o.n_ends = 2;
     refused(&o, "kl.json", "rtn-6 group=64");
-    o.ends = group;
-    o.n_ends = 1;
-    refused(&o, "", "ends embedding 48");
+    o.indicators = "";
+    o.n_kv = 0;
+    refused(&o, "rtn-6", "ends KL");
 }
 
 int main(void)
