@@ -92,6 +92,13 @@ ok "to the same bytes, times and KL" json --slurpfile was "$WORK/planned" '$was[
         .[:length / 2] == .[length / 2:])' "$WORK/out"
 ok "KL is within the limit" json '.plan.kl <= 0.06 and .plan.kl > 0.001' "$WORK/out"
 
+sed 's/kv_layers: "[^"]*"/kv_layers: "5=f16"/; s/k: 32}/k: 8}/; s/bits: 8, group: 64}$/bits: 6, group: 64}/; s/compensation: -0.015/compensation: -0.01/' \
+    "$WORK/plan.yaml" >"$WORK/other.yaml"
+run plan --diff plan.yaml other.yaml --json
+ok "a difference, got $rc" test "$rc" = 0
+ok "in caches, channels, ends and KL" json '[.differences[].what] | contains(["kv_layers"]) and
+    any(test("stage [01], channels")) and contains(["ends", "KL of compensation"])' "$WORK/out"
+
 # fewer choices are never better; one type of cache for all is a choice of all
 best=$(jq .plan.latency_ms "$WORK/planned")
 some=0
