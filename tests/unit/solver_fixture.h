@@ -51,22 +51,30 @@ static inline struct tsr_solver_solution *solve(const char *spec, const struct t
     return out;
 }
 
-#define ALL_PARTS (2 * TSR_SOLVER_JOBS - 1)
+#define OLD_PARTS (2 * TSR_SOLVER_JOBS - 1) /* what every solver of the tree has */
+#define ALL_PARTS (2 * TSR_SOLVER_MAX_FIRST - 1)
 
 struct random {
     struct tsr_conformance_problem p;
     struct tsr_instance            inst;
 };
 
-static inline struct random *make_random(uint64_t index)
+static inline struct random *make_random_with(uint64_t index, uint64_t parts)
 {
     struct tsr_conformance_case c = { .seed = seed };
     struct random              *r = calloc(1, sizeof *r);
     assert_non_null(r);
-    tsr_conformance_problem_small(&r->p, &c, index, ALL_PARTS);
+    tsr_conformance_problem_small(&r->p, &c, index, parts);
     r->p.in.deadline_us = 0; /* a machine that stands still would look like a solver that gave up */
-    r->inst = (struct tsr_instance){ .in = r->p.in, .devices = r->p.devices };
+    r->inst = (struct tsr_instance){ .in = r->p.in,
+                                     .devices = r->p.devices,
+                                     .features = tsr_instance_features(&r->p.in) };
     return r;
+}
+
+static inline struct random *make_random(uint64_t index)
+{
+    return make_random_with(index, OLD_PARTS);
 }
 
 /* The tests of one program; an argument is a filter of their names. */

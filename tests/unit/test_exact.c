@@ -47,12 +47,11 @@ static void test_golden(void **state)
 
 /* ---- random problems, optimum by brute force --------------------------------------- */
 
-static void test_random(void **state)
+static void random_against(uint64_t from, uint64_t n, uint64_t parts)
 {
-    (void)state;
-    uint64_t n = all_of_them ? 2000 : 150, feasible = 0;
-    for (uint64_t i = 0; i < n; i++) {
-        struct random *r = make_random(i);
+    uint64_t feasible = 0;
+    for (uint64_t i = from; i < from + n; i++) {
+        struct random *r = make_random_with(i, parts);
         r->inst.in.gap = 0;
         char name[96];
         (void)snprintf(name, sizeof name, "random problem %llu of seed %llu", (unsigned long long)i,
@@ -70,6 +69,19 @@ static void test_random(void **state)
         free(r);
     }
     assert_true(feasible >= n / 4 && feasible < n); /* else the problems say little */
+}
+
+static void test_random(void **state)
+{
+    (void)state;
+    random_against(0, all_of_them ? 2000 : 150, OLD_PARTS);
+}
+
+/* The parts of revision 2, with the others. */
+static void test_random_joint(void **state)
+{
+    (void)state;
+    random_against(20000, all_of_them ? 10000 : 1000, ALL_PARTS);
 }
 
 /* ---- beside other solvers ----------------------------------------------------------- */
@@ -283,10 +295,11 @@ static void test_memory(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),      cmocka_unit_test(test_random),
-        cmocka_unit_test(test_never_worse), cmocka_unit_test(test_late),
-        cmocka_unit_test(test_cutoff),      cmocka_unit_test(test_gap),
-        cmocka_unit_test(test_limit),       cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_golden),       cmocka_unit_test(test_random),
+        cmocka_unit_test(test_random_joint), cmocka_unit_test(test_never_worse),
+        cmocka_unit_test(test_late),         cmocka_unit_test(test_cutoff),
+        cmocka_unit_test(test_gap),          cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_memory),
     };
     return run_solver_tests("exact", tests, argc, argv);
 }

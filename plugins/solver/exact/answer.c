@@ -3,6 +3,23 @@
 
 #include <stdio.h>
 
+/* The most bytes that a pool, or a kind without pools, has for layers. */
+static double room_of(const struct tsr_solver_instance *in, const struct tsr_solver_option *o,
+                      uint64_t g)
+{
+    double most = 0;
+    for (uint64_t k = 0; k < in->n_kinds; k++)
+        if ((in->n_pools ? in->kinds[k]->pool : k) == g &&
+            in->kinds[k]->capacity_bytes > o->workspace_bytes[k]) {
+            double each = (double)(in->kinds[k]->capacity_bytes - o->workspace_bytes[k]);
+            /* of a pool: by what a device of it would have, for kinds of it go together */
+            most = fmax(most, in->n_pools
+                                  ? each / (double)in->kinds[k]->takes * (double)in->pool_devices[g]
+                                  : each * (double)in->kinds[k]->count);
+        }
+    return most;
+}
+
 /* The first of the usual reasons that holds for every option. */
 static void reason(const struct ex *x, const char *fallback, char *out, uint64_t cap)
 {
@@ -12,10 +29,12 @@ static void reason(const struct ex *x, const char *fallback, char *out, uint64_t
         const struct tsr_solver_option *op = in->options[o];
         double need = (double)in->embed_bytes + (double)in->head_bytes, room = 0;
         bool   all_run = true;
-        for (uint64_t k = 0; k < x->K; k++)
-            if (in->kinds[k]->capacity_bytes > op->workspace_bytes[k])
-                room += (double)(in->kinds[k]->capacity_bytes - op->workspace_bytes[k]) *
-                        (double)in->kinds[k]->count;
+        if (TSR_HAS(struct tsr_solver_option, op, embed_bytes))
+            need += (double)op->embed_bytes;
+        if (TSR_HAS(struct tsr_solver_option, op, head_bytes))
+            need += (double)op->head_bytes;
+        for (uint64_t g = 0; g < (in->n_pools ? in->n_pools : x->K); g++)
+            room += room_of(in, op, g);
         for (uint64_t l = 0; l < x->L; l++) {
             double   least = INFINITY;
             uint64_t c = in->layer_class[l];
@@ -46,6 +65,8 @@ static bool put_plan(struct ex *x, struct tsr_solver_solution *out)
     const struct ex_model            *m = &x->models[x->best_model];
     const struct tsr_solver_option   *o = in->options[m->option];
     double                            sum = 0, r = 0, p = 0, d = 0, w = 0;
+    if (TSR_HAS(struct tsr_solver_option, o, omega))
+        w = o->omega;
     out->option = m->option;
     out->stages = x->n_best;
     for (uint64_t i = 0; i < x->n_best; i++) {
@@ -64,6 +85,7 @@ static bool put_plan(struct ex *x, struct tsr_solver_solution *out)
             pre += o->pre_ms[e];
             dec += o->dec_ms[e];
             w += in->omega[l * x->Q + out->layer_bits[l]];
+            w += in->kind_omega ? in->kind_omega[k * x->L + l] : 0;
         }
         sum += pre;
         r += dec;
@@ -71,7 +93,12 @@ static bool put_plan(struct ex *x, struct tsr_solver_solution *out)
         d = fmax(d, dec);
         if (last)
             break;
-        uint64_t link = k * x->K + x->stages[i + 1].k;
+        uint32_t codec = x->stages[i + 1].link;
+        uint64_t link = (codec * x->K + k) * x->K + x->stages[i + 1].k;
+        if (x->V > 1)
+            out->stage_link[i] = codec;
+        if (in->link_omega)
+            w += in->link_omega[codec * x->L + st->e - 1];
         p = fmax(p, o->comm_pre_ms[link]);
         d = fmax(d, o->comm_dec_ms[link]);
         sum += m->in_sum * o->comm_pre_ms[link];

@@ -45,6 +45,7 @@ static bool add_layer(struct back *b, uint64_t l, uint64_t from, uint64_t to)
     struct ex            *x = b->x;
     uint32_t              n;
     const struct ex_item *it = items_of(b, l, &n);
+    const double         *omega = ex_omega_of(x, b->st->k, l);
     uint64_t             *at = ex_new(x, n, sizeof *at);
     if (!at)
         return false;
@@ -60,7 +61,7 @@ static bool add_layer(struct back *b, uint64_t l, uint64_t from, uint64_t to)
             v.host += it[i].host;
             v.pre += it[i].pre;
             v.dec += it[i].dec;
-            v.w += x->omega[l * x->Q + it[i].q];
+            v.w += omega[it[i].q];
             if (best.q == EX_NONE || before(&v, &best.v) || (same(&v, &best.v) && v.w < best.v.w))
                 best = (struct trace){ v, (uint32_t)at[i], it[i].q };
         }
@@ -110,8 +111,7 @@ bool ex_columns_bits(struct ex *x, const struct ex_model *m, const struct ex_sta
     struct back   b = { .x = x, .m = m, .st = st, .pre = st->pre, .dec = st->dec };
     const double *ends = m->end + (uint64_t)st->k * 4;
     bool          ok = false;
-    b.room =
-        m->room[st->k] - (st->s ? 0 : x->in->embed_bytes) - (st->e == x->L ? x->in->head_bytes : 0);
+    b.room = m->room[st->k] - (st->s ? 0 : m->embed) - (st->e == x->L ? m->head : 0);
     b.pre -= (st->s ? 0 : ends[0]) + (st->e == x->L ? ends[2] : 0);
     b.dec -= (st->s ? 0 : ends[1]) + (st->e == x->L ? ends[3] : 0);
     b.rest = ex_new(x, 2 * (x->L + 1), sizeof *b.rest);

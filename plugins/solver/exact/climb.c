@@ -15,10 +15,10 @@ struct bundle {
     unsigned rounds; /* most moves of weight that a point is worth */
 };
 
-static double devices_of(const struct ex *x, uint64_t k)
+/* A stage's part of the devices of its pool: those of all its stages sum to at most 1. */
+static double part_of(const struct ex *x, uint64_t k)
 {
-    uint64_t n = x->in->kinds[k]->count;
-    return (double)(n < x->L ? n : x->L);
+    return (double)x->takes[k] / (double)x->have[x->pool[k]];
 }
 
 void ex_weights_set(struct ex *x, const struct ex_model *m, const struct ex_node *n)
@@ -31,75 +31,88 @@ void ex_weights_set(struct ex *x, const struct ex_model *m, const struct ex_node
     w->d_hi = n->d_hi;
     w->kap = m->kap[0];
     w->c = m->c_max[0];
-    w->link = 1;
     if (m->forms == 2) {
         w->kap = n->tau * m->kap[0] + (1 - n->tau) * m->kap[1];
         w->c = n->tau * m->c_max[0] + (1 - n->tau) * m->c_max[1];
     }
+    w->link_pre = m->in_sum + n->lam;
+    w->link_dec = m->in_sum * w->kap;
     for (uint64_t k = 0; k < x->K; k++) {
-        w->a[k] = 1 + m->a_max * n->share[k] / devices_of(x, k);
-        w->b[k] = w->kap + w->c * n->share[x->K + k] / devices_of(x, k);
-        p += n->share[k];
-        d += n->share[x->K + k];
+        const double *share = n->share + x->pool[k];
+        w->a[k] = 1 + n->lam + m->a_max * share[0] * part_of(x, k);
+        w->b[k] = w->kap + w->c * share[x->G] * part_of(x, k);
+    }
+    for (uint64_t g = 0; g < x->G; g++) {
+        p += n->share[g];
+        d += n->share[x->G + g];
     }
     w->theta = x->theta + n->nu;
-    w->konst = m->a_max * fmax(0, 1 - p) * n->p_lo + w->c * fmax(0, 1 - d) * n->d_lo;
+    w->konst = m->a_max * fmax(0, 1 + n->lam - p) * n->p_lo + w->c * fmax(0, 1 - d) * n->d_lo +
+               w->theta * m->omega;
     if (x->w_limit < INFINITY)
         w->konst -= n->nu * x->w_limit;
+    if (m->f_limit < INFINITY)
+        w->konst -= n->lam * m->f_limit;
 }
 
-/* The gradient at a plan, over shares, tau and nu x scale; and what the plan says of the box. */
+/* The gradient at a plan, over shares, tau, nu x scale and lam; and what the plan says of the box. */
 static void look(struct ex *x, const struct ex_model *m, const struct ex_node *n,
                  const struct ex_stage *st, uint64_t count, double scale, double *g,
                  struct ex_view *v)
 {
-    double r = 0, w = 0, p = 0, d = 0;
+    double   f = 0, r = 0, w = m->omega, p = 0, d = 0;
+    uint64_t G = x->G;
     memset(v, 0, sizeof *v);
-    memset(g, 0, (2 * x->K + 2) * sizeof *g);
+    memset(g, 0, (2 * G + 3) * sizeof *g);
     for (uint64_t i = 0; i < count; i++) {
-        g[st[i].k] += st[i].pre / devices_of(x, st[i].k);
-        g[x->K + st[i].k] += st[i].dec / devices_of(x, st[i].k);
+        g[x->pool[st[i].k]] += st[i].pre * part_of(x, st[i].k);
+        g[G + x->pool[st[i].k]] += st[i].dec * part_of(x, st[i].k);
         v->p = fmax(v->p, st[i].pre);
         v->d = fmax(v->d, st[i].dec);
+        f += st[i].pre;
         r += st[i].dec;
         w += st[i].w;
         if (i + 1 < count) {
-            const double *l = m->link + (st[i].k * x->K + st[i + 1].k) * 2;
+            const double *l = ex_link_ms(x, m, st[i + 1].link, st[i].k, st[i + 1].k);
             v->p = fmax(v->p, l[0]);
             v->d = fmax(v->d, l[1]);
+            f += l[0];
             r += m->in_sum * l[1];
+            w += ex_link_omega(x, st[i + 1].link, st[i].e - 1);
         }
     }
-    for (uint64_t k = 0; k < x->K; k++) {
-        v->p_mean += n->share[k] * g[k];
-        v->d_mean += n->share[x->K + k] * g[x->K + k];
-        p += n->share[k];
-        d += n->share[x->K + k];
+    for (uint64_t k = 0; k < G; k++) {
+        v->p_mean += n->share[k] * g[k] / (1 + n->lam);
+        v->d_mean += n->share[G + k] * g[G + k];
+        p += n->share[k] / (1 + n->lam);
+        d += n->share[G + k];
         g[k] = m->a_max * (g[k] - n->p_lo);
-        g[x->K + k] = x->w.c * (g[x->K + k] - n->d_lo);
+        g[G + k] = x->w.c * (g[G + k] - n->d_lo);
     }
     v->p_mean += fmax(0, 1 - p) * n->p_lo;
     v->d_mean += fmax(0, 1 - d) * n->d_lo;
     if (m->forms == 2)
-        g[2 * x->K] = (m->kap[0] - m->kap[1]) * r + (m->c_max[0] - m->c_max[1]) * v->d_mean;
+        g[2 * G] = (m->kap[0] - m->kap[1]) * r + (m->c_max[0] - m->c_max[1]) * v->d_mean;
     if (x->w_limit < INFINITY)
-        g[2 * x->K + 1] = (w - x->w_limit) * scale;
+        g[2 * G + 1] = (w - x->w_limit) * scale;
+    if (m->f_limit < INFINITY)
+        g[2 * G + 2] = f + m->a_max * n->p_lo - m->f_limit;
 }
 
-/* To the nearest point with no negative share and a sum of at most 1.  Comparisons, as fmax() would
+/* To the nearest point with no negative share and a sum of at most `most`.  Comparisons, as fmax() would
  * be a call: this is the inner loop of small problems. */
-static void to_simplex(double *y, uint64_t n)
+static void to_simplex(double *y, uint64_t n, double most)
 {
     double sum = 0;
     for (uint64_t i = 0; i < n; i++) {
         y[i] = y[i] > 0 ? y[i] : 0;
         sum += y[i];
     }
-    for (uint64_t round = 0; round < n && sum > 1 + 1e-12; round++) {
+    for (uint64_t round = 0; round < n && sum > most * (1 + 1e-12); round++) {
         double active = 0;
         for (uint64_t i = 0; i < n; i++)
             active += y[i] > 0;
-        double less = (sum - 1) / active;
+        double less = (sum - most) / active;
         sum = 0;
         for (uint64_t i = 0; i < n; i++) {
             y[i] = y[i] > less ? y[i] - less : 0;
@@ -108,15 +121,15 @@ static void to_simplex(double *y, uint64_t n)
     }
 }
 
-/* y within shares, the mixture of forms and a price, where there are these: see struct ex_node. */
-static void project(double *y, uint64_t K, uint64_t dim)
+/* y within shares, the mixture of forms and two prices, where there are these: see struct ex_node. */
+static void project(double *y, uint64_t G, uint64_t dim)
 {
-    to_simplex(y, K);
-    to_simplex(y + K, K);
-    if (dim > 2 * K)
-        y[2 * K] = y[2 * K] > 1 ? 1 : y[2 * K] > 0 ? y[2 * K] : 0;
-    if (dim > 2 * K + 1)
-        y[2 * K + 1] = y[2 * K + 1] > 0 ? y[2 * K + 1] : 0;
+    for (uint64_t i = 2 * G + 1; i < dim; i++)
+        y[i] = y[i] > 0 ? y[i] : 0;
+    to_simplex(y, G, dim > 2 * G + 2 ? 1 + y[2 * G + 2] : 1);
+    to_simplex(y + G, G, 1);
+    if (dim > 2 * G)
+        y[2 * G] = y[2 * G] > 1 ? 1 : y[2 * G] > 0 ? y[2 * G] : 0;
 }
 
 static double dot(const double *a, const double *b, uint64_t n)
@@ -128,7 +141,7 @@ static double dot(const double *a, const double *b, uint64_t n)
 }
 
 /* Puts the next point into b->at; returns the value that the cuts predict there. */
-static double next_point(struct bundle *b, uint64_t K)
+static double next_point(struct bundle *b, uint64_t G)
 {
     double total = 0, low = INFINITY;
     for (uint64_t i = 0; i < b->n; i++)
@@ -145,7 +158,7 @@ static double next_point(struct bundle *b, uint64_t K)
         }
         for (uint64_t j = 0; j < b->dim; j++)
             b->at[j] = b->centre[j] + b->t * b->sum[j];
-        project(b->at, K, b->dim);
+        project(b->at, G, b->dim);
         for (uint64_t i = 0; i < b->n; i++) {
             double v = b->base[i] + dot(b->g + i * b->dim, b->at, b->dim);
             if (v < least) {
@@ -188,11 +201,12 @@ static void add_cut(struct bundle *b, double value, const double *y, const doubl
     memcpy(b->g + at * b->dim, g, b->dim * sizeof *g);
 }
 
-static void to_node(const struct bundle *b, const double *y, struct ex_node *n, uint64_t K)
+static void to_node(const struct bundle *b, const double *y, struct ex_node *n, uint64_t G)
 {
-    memcpy(n->share, y, 2 * K * sizeof *y);
-    n->tau = y[2 * K];
-    n->nu = y[2 * K + 1] * b->scale;
+    memcpy(n->share, y, 2 * G * sizeof *y);
+    n->tau = y[2 * G];
+    n->nu = y[2 * G + 1] * b->scale;
+    n->lam = y[2 * G + 2];
 }
 
 /* Value and gradient at the node's multipliers. */
@@ -235,22 +249,24 @@ static double evaluate(struct ex *x, struct ex_node *n, double scale, double *mo
 double ex_climb(struct ex *x, struct ex_node *n, unsigned steps, double most, bool columns,
                 struct ex_view *v)
 {
-    uint64_t K = x->K;
-    /* the mixture and the price of omega stay if there is no choice */
-    uint64_t      dim = 2 * K + (x->w_limit < INFINITY ? 2 : x->models[n->model].forms - 1);
-    double       *p = x->bundle;
+    uint64_t               G = x->G;
+    const struct ex_model *m = &x->models[n->model];
+    /* the mixture and the prices stay if there is no choice */
+    uint64_t dim = 2 * G + (m->f_limit < INFINITY ? 3 : x->w_limit < INFINITY ? 2 : m->forms - 1);
+    double  *p = x->bundle;
     struct bundle b = { .dim = dim, .scale = 1, .rounds = x->small ? 12 : 60 };
     b.g = p;
-    b.at = p + CUTS * (2 * K + 2);
-    b.sum = b.at + 2 * K + 2;
-    b.centre = b.sum + 2 * K + 2;
-    double *g = b.centre + 2 * K + 2;
+    b.at = p + CUTS * (2 * G + 3);
+    b.sum = b.at + 2 * G + 3;
+    b.centre = b.sum + 2 * G + 3;
+    double *g = b.centre + 2 * G + 3;
     if (x->w_limit < INFINITY)
         b.scale = (x->target < INFINITY ? fabs(x->target) : 1) / fmax(x->w_scale, 1e-300);
-    memcpy(b.centre, n->share, 2 * K * sizeof *b.centre);
-    b.centre[2 * K] = n->tau;
-    b.centre[2 * K + 1] = n->nu / b.scale;
-    memcpy(b.at, b.centre, (2 * K + 2) * sizeof *b.at);
+    memcpy(b.centre, n->share, 2 * G * sizeof *b.centre);
+    b.centre[2 * G] = n->tau;
+    b.centre[2 * G + 1] = n->nu / b.scale;
+    b.centre[2 * G + 2] = n->lam;
+    memcpy(b.at, b.centre, (2 * G + 3) * sizeof *b.at);
     b.top = evaluate(x, n, b.scale, &most, columns, g, v);
     if (!(b.top < INFINITY))
         return INFINITY;
@@ -260,7 +276,7 @@ double ex_climb(struct ex *x, struct ex_node *n, unsigned steps, double most, bo
     double longest = 1e8 * b.t;
     for (unsigned i = 1; i < steps && b.top < most; i++) {
         struct ex_view now;
-        double         promise = next_point(&b, K);
+        double         promise = next_point(&b, G);
         double         wish = 0.003 * fabs(b.top);
         if (x->small && most < INFINITY)
             wish = fmax(wish, 0.5 * (most - b.top)); /* half of the way to the best plan */
@@ -268,13 +284,13 @@ double ex_climb(struct ex *x, struct ex_node *n, unsigned steps, double most, bo
         for (double less = -INFINITY; promise - b.top < wish && promise > less && b.t < longest;) {
             less = promise + 1e-9 * fabs(promise); /* no more by that: the cuts' maximum */
             b.t *= 3;
-            promise = next_point(&b, K);
+            promise = next_point(&b, G);
         }
         if (!(promise - b.top > 2e-5 * fabs(b.top))) {
             n->settled = true;
             break;
         }
-        to_node(&b, b.at, n, K);
+        to_node(&b, b.at, n, G);
         double value = evaluate(x, n, b.scale, &most, columns, g, &now);
         if (!(value < INFINITY))
             return INFINITY;
@@ -289,11 +305,11 @@ double ex_climb(struct ex *x, struct ex_node *n, unsigned steps, double most, bo
             b.t *= 0.4;
         }
     }
-    to_node(&b, b.centre, n, K);
+    to_node(&b, b.centre, n, G);
     return b.top;
 }
 
-uint64_t ex_bundle_size(uint64_t K)
+uint64_t ex_bundle_size(uint64_t G)
 {
-    return (CUTS + 4) * (2 * K + 2);
+    return (CUTS + 4) * (2 * G + 3);
 }

@@ -45,8 +45,7 @@ static void set_test(struct grow *w, const struct ex_price *p, const double *pre
         double v = after;
         if (alive(x, w->k, w->s, e, most)) {
             double tail =
-                e < x->L ? 0
-                         : t->pre * ends[2] + t->dec * ends[3] + t->mem * (double)x->in->head_bytes;
+                e < x->L ? 0 : t->pre * ends[2] + t->dec * ends[3] + t->mem * (double)w->m->head;
             v = fmax(v, most - x->around[EX_SEG(x, w->k, w->s, e)] - tail + room);
         }
         /* 1e-12: prefix sums and labels are rounded differently */
@@ -120,7 +119,7 @@ static uint64_t add_layer(struct grow *w, uint64_t l, const struct ex_label *a, 
     uint64_t class = w->k * x->C + x->in->layer_class[l];
     const struct ex_item *it = w->m->items + class * x->Q;
     uint32_t              q = w->m->n_items[class];
-    const double         *omega = x->omega + l * x->Q;
+    const double         *omega = ex_omega_of(x, w->k, l);
     uint64_t              at[MAX_ITEMS] = { 0 }, out = 0, room = w->m->room[w->k];
     struct ex_label       front[MAX_ITEMS];
     for (uint32_t i = 0; i < q; i++)
@@ -190,9 +189,9 @@ static bool end_stage(struct grow *w, uint64_t e, const struct ex_label *a, uint
     bool               last = e == x->L;
     double             spare = most - x->around[EX_SEG(x, w->k, w->s, e)];
     uint64_t           kept = 0;
-    if (last && w->m->room[w->k] < x->in->head_bytes)
+    if (last && w->m->room[w->k] < w->m->head)
         return true;
-    uint64_t room = w->m->room[w->k] - (last ? x->in->head_bytes : 0);
+    uint64_t room = w->m->room[w->k] - (last ? w->m->head : 0);
     for (uint64_t i = 0; i < n; i++) {
         struct ex_label v = a[i];
         v.pre += last ? ends[2] : 0;
@@ -233,7 +232,7 @@ static struct ex_label start(const struct grow *w)
     const double   *ends = w->m->end + w->k * 4;
     struct ex_label v = { 0, 0, 0, 0, 0 };
     if (w->s == 0)
-        v = (struct ex_label){ w->x->in->embed_bytes, 0, ends[0], ends[1], 0 };
+        v = (struct ex_label){ w->m->embed, 0, ends[0], ends[1], 0 };
     return v;
 }
 

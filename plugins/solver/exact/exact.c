@@ -18,6 +18,15 @@ static uint64_t now_us(void)
     return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
 }
 
+/* The instance with all members of this header. */
+static const struct tsr_solver_instance *whole_instance(const struct tsr_solver_instance *in,
+                                                        struct tsr_solver_instance       *whole)
+{
+    memset(whole, 0, sizeof *whole);
+    memcpy(whole, in, in->struct_size < sizeof *whole ? in->struct_size : sizeof *whole);
+    return whole;
+}
+
 /* ---- feasibility ----------------------------------------------------------- */
 
 /* The smallest possible stages: finds a plan that ignores the limit of omega, or shows that the model has
@@ -32,7 +41,8 @@ static uint64_t smallest(struct ex *x, const struct ex_model *m)
     x->w.p_hi = x->w.d_hi = INFINITY;
     x->w.kap = m->kap[0];
     x->w.c = m->c_max[0];
-    x->w.link = 1;
+    x->w.link_pre = m->in_sum;
+    x->w.link_dec = m->in_sum * m->kap[0];
     x->w.theta = x->theta;
     ex_least(x, m);
     ex_relax(x, m); /* for reach and last: times are not limited, so memory alone decides */
@@ -49,13 +59,11 @@ static uint64_t smallest(struct ex *x, const struct ex_model *m)
             const struct ex_item *it = m->items + (st->k * x->C + x->in->layer_class[l]) * x->Q;
             st->pre += it->pre; /* the first one is the smallest */
             st->dec += it->dec;
-            st->w += x->omega[l * x->Q + it->q];
+            st->w += ex_omega_of(x, st->k, l)[it->q];
         }
     }
     return n;
 }
-
-/* ---- answer ---------------------------------------------------------------- */
 
 /* ---- the whole ------------------------------------------------------------- */
 
@@ -79,12 +87,17 @@ static bool set_models(struct ex *x, const char **why)
         uint64_t stages = smallest(x, &x->models[i]);
         bool     none = stages == 0;
         if (!none && (x->w_limit < INFINITY || x->host_bytes)) { /* not memory of devices alone */
-            double w = ex_omega_least(x, i);
-            none = w == INFINITY;
+            none = ex_aim_within(x, i, EX_OMEGA) == INFINITY;
             if (none && x->w_limit < INFINITY)
                 *why = "max_omega is below the least sum of omega of any plan that fits";
         } else if (!none) {
             ex_incumbent(x, i, x->trial, stages);
+        }
+        if (!none && x->f_limit < INFINITY) {
+            none = ex_aim_within(x, i, EX_FIRST) == INFINITY;
+            if (none)
+                *why = "max_first_ms is below the least time until all prompts are done of any "
+                       "plan that fits";
         }
         if (none)
             ex_model_free(x, &x->models[i]);
@@ -105,18 +118,34 @@ static bool set_models(struct ex *x, const char **why)
 static tsr_status check_size(struct ex *x, struct tsr_err *err)
 {
     const struct tsr_solver_instance *in = x->in;
-    uint64_t                          states = 1, per = x->K * (x->L + 1);
     if (x->K == 0 || x->L == 0 || in->n_options == 0 || x->Q == 0)
         return tsr_fail(err, TSR_E_INVAL, "exact: the instance has no layers, kinds or options");
-    if (x->Q > 64 || x->L > 4096 || per > MOST_STATES)
+    if (x->Q > 64 || x->L > 4096 || x->V > 64 || x->K * (x->L + 1) > MOST_STATES)
         return tsr_fail(err, TSR_E_UNSUPPORTED,
                         "exact: %llu layers, %llu bit candidates, %llu kinds: at most 4096, 64 and "
                         "2^23 / layers are possible",
                         (unsigned long long)x->L, (unsigned long long)x->Q,
                         (unsigned long long)x->K);
-    for (uint64_t k = 0; k < x->K && !in->order; k++) {
-        states *= (in->kinds[k]->count < x->L ? in->kinds[k]->count : x->L) + UINT64_C(1);
-        if (states > MOST_STATES / per)
+    for (uint64_t k = 0; k < x->K && in->n_pools; k++) {
+        const struct tsr_solver_kind *kind = in->kinds[k];
+        if (kind->pool >= in->n_pools || kind->takes == 0 ||
+            kind->count != in->pool_devices[kind->pool] / kind->takes)
+            return tsr_fail(
+                err, TSR_E_INVAL,
+                "exact: kind %llu takes %llu of pool %llu, %u times; expected the pool's "
+                "devices divided by what a stage takes",
+                (unsigned long long)k, (unsigned long long)kind->takes,
+                (unsigned long long)kind->pool, kind->count);
+    }
+    return TSR_OK;
+}
+
+static tsr_status check_states(const struct ex *x, struct tsr_err *err)
+{
+    const struct tsr_solver_instance *in = x->in;
+    uint64_t                          states = 1, per = x->K * (x->L + 1);
+    for (uint64_t g = 0; g < x->G && !in->order; g++) {
+        if (__builtin_mul_overflow(states, x->have[g] + 1, &states) || states > MOST_STATES / per)
             return tsr_fail(err, TSR_E_UNSUPPORTED,
                             "exact: too many sets of devices for %llu layers; fix the order, or "
                             "plan for a replica",
@@ -180,11 +209,15 @@ static tsr_status run(struct ex *x, struct tsr_solver_solution *out)
     uint64_t                          devices = 0;
     for (uint64_t k = 0; k < x->K; k++)
         devices += in->kinds[k]->count;
-    if (!in->allow_unused && devices > x->L) {
+    if (!in->n_pools && !in->allow_unused && devices > x->L) {
         ex_put_infeasible(x, out, "more devices than layers, and all must be used");
         return TSR_OK;
     }
     tsr_status st = ex_devices_init(x);
+    if (st == TSR_OK && !ex_can_complete(x)) {
+        ex_put_infeasible(x, out, "no stages, of a layer or more each, use all devices");
+        return TSR_OK;
+    }
     if (st == TSR_OK)
         st = search(x, out);
     while (st == TSR_OK && again(x, out)) {
@@ -198,34 +231,47 @@ static tsr_status run(struct ex *x, struct tsr_solver_solution *out)
 static tsr_status exact_solve(void *self, const struct tsr_solver_instance *in,
                               struct tsr_solver_solution *out, struct tsr_err *err)
 {
-    struct exact *s = self;
-    struct ex     x = { .host = s->host,
-                        .in = in,
-                        .L = in->layers,
-                        .K = in->n_kinds,
-                        .Q = in->bits,
-                        .C = in->classes,
-                        .host_bytes =
-                        TSR_HAS(struct tsr_solver_instance, in, host_bytes) ? in->host_bytes : NULL,
-                        .small = in->layers * in->n_kinds <= EX_SMALL,
-                        .theta = in->theta,
-                        .dearest = in->cutoff,
-                        .best = INFINITY,
-                        .target = INFINITY,
-                        .enough = -INFINITY,
-                        .closed = INFINITY };
-    uint64_t      start = now_us();
+    struct exact              *s = self;
+    struct tsr_solver_instance whole; /* members that the host does not know are 0: no such part */
+    in = whole_instance(in, &whole);
+    struct ex x = { .host = s->host,
+                    .in = in,
+                    .L = in->layers,
+                    .K = in->n_kinds,
+                    .Q = in->bits,
+                    .C = in->classes,
+                    .V = in->n_links ? in->n_links : 1,
+                    .host_bytes = in->host_bytes,
+                    .small = in->layers * in->n_kinds <= EX_SMALL,
+                    .f_limit = INFINITY,
+                    .theta = in->theta,
+                    .dearest = in->cutoff,
+                    .best = INFINITY,
+                    .target = INFINITY,
+                    .enough = -INFINITY,
+                    .closed = INFINITY };
+    uint64_t  start = now_us();
     if (in->deadline_us)
         x.end_us = in->deadline_us > UINT64_MAX - start ? UINT64_MAX : start + in->deadline_us;
+    if (in->max_first_ms > 0) /* with the tolerance of docs/formats/instance.md */
+        x.f_limit = in->max_first_ms + 1e-9 * fmax(1, in->max_first_ms);
     tsr_status st = check_size(&x, err);
-    if (st != TSR_OK)
-        return st;
+    if (st == TSR_OK)
+        st = ex_pools_init(&x);
+    if (st == TSR_OK)
+        st = check_states(&x, err);
+    if (st != TSR_OK) {
+        ex_free(&x, x.pool);
+        return st == TSR_E_NOMEM ? tsr_fail(err, st, "out of memory in solver exact") : st;
+    }
     st = run(&x, out);
     ex_search_free(&x);
     ex_free(&x, x.next);
     ex_free(&x, x.complete);
     ex_free(&x, x.reached);
     ex_free(&x, x.omega);
+    ex_free(&x, x.link_omega);
+    ex_free(&x, x.pool);
     if (st == TSR_E_NOMEM)
         return tsr_fail(err, st, "out of memory in solver exact");
     if (st == TSR_E_CANCELLED)
@@ -256,7 +302,9 @@ static const struct tsr_solver_v1 exact_iface = {
     .struct_size = sizeof exact_iface,
     .supports = TSR_SOLVER_CLASSES | TSR_SOLVER_MAX_OMEGA | TSR_SOLVER_LINKS | TSR_SOLVER_USE_ALL |
                 TSR_SOLVER_FORBIDDEN | TSR_SOLVER_WORKSPACE | TSR_SOLVER_ENDS |
-                TSR_SOLVER_FIXED_ORDER | TSR_SOLVER_HOST | TSR_SOLVER_JOBS,
+                TSR_SOLVER_FIXED_ORDER | TSR_SOLVER_HOST | TSR_SOLVER_JOBS | TSR_SOLVER_POOLS |
+                TSR_SOLVER_KIND_OMEGA | TSR_SOLVER_LINK_CODECS | TSR_SOLVER_OPTION_ENDS |
+                TSR_SOLVER_MAX_FIRST,
     .create = exact_create,
     .destroy = exact_destroy,
     .solve = exact_solve,

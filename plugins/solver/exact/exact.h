@@ -40,12 +40,15 @@ struct ex_item {
  * two follows the plans that matter, not an entry that no good plan has. */
 struct ex_model {
     uint64_t        option;
-    double          error; /* objectives are this far from those of the tables, at most */
-    double          a_max; /* weight of the slowest prefill stage                      */
-    uint32_t        forms; /* decode = max over forms of kap R + c D                   */
-    bool            links; /* some link takes time                                     */
+    uint64_t        embed, head; /* bytes of the ends                       */
+    double          omega;       /* of the option itself                    */
+    double          error;       /* objectives are this far from those of the tables, at most */
+    double          a_max;       /* weight of the slowest prefill stage                      */
+    uint32_t        forms;       /* decode = max over forms of kap R + c D                   */
+    bool            links;       /* some link takes time or adds to omega                    */
     double          kap[2], c_max[2]; /* [forms]                                                  */
     double          in_sum;           /* 1: links count in the sums (steady), 0: they do not      */
+    double          f_limit;          /* of the time until all prompts are done; INFINITY: none   */
     uint64_t        groups;           /* K if the last kind matters for the next link, else 1     */
     struct ex_item *items;            /* [K][C][Q]                                                */
     uint32_t       *n_items;          /* [K][C]                                                   */
@@ -53,27 +56,29 @@ struct ex_model {
     uint64_t       *host;             /* [K] of the host's memory                                 */
     bool           *usable;           /* [K]                                                      */
     double         *end;              /* [K][4] embed_pre, embed_dec, head_pre, head_dec          */
-    double         *link;             /* [K][K][2] pre, dec                                       */
+    double         *link;             /* [V][K][K][2] pre, dec                                    */
     void           *block;
 };
 
-/* A stage of a plan with the sums that its bits were chosen for; extras of the ends included. */
+/* A stage of a plan with the sums that its bits were chosen for; extras of the ends included, the link
+ * not.  link: the codec of the link before the stage. */
 struct ex_stage {
-    uint32_t k, s, e, pad;
+    uint32_t k, s, e, link;
     double   pre, dec, w;
 };
 
-/* Multipliers are shares: of a_max among the kinds' prefill times, of c_max among their decode
- * times; tau mixes the two forms, nu prices omega. */
+/* Multipliers are shares: of a_max among the prefill times of the pools' stages, a stage by what it
+ * takes, of c_max among their decode times; tau mixes the two forms, nu prices omega, lam the time until all
+ * prompts are done.  Shares of prefill sum to 1 + lam at most. */
 struct ex_node {
     double   bound;
     double   p_lo, p_hi, d_lo, d_hi;
-    double   tau, nu;
+    double   tau, nu, lam;
     double   delta; /* how far above its bound a node is searched at once, relative */
     uint64_t limit; /* labels that may be spent on it                               */
     uint32_t model;
     bool     settled; /* its multipliers have been climbed */
-    double   share[]; /* [2][K] */
+    double   share[]; /* [2][G] */
 };
 
 /* What a node's multipliers make of the objective: a lower bound of every plan in the box is
@@ -81,8 +86,8 @@ struct ex_node {
 struct ex_weights {
     double  p_lo, p_hi, d_lo, d_hi;
     double  kap, c, theta, konst;
-    double  link;  /* 0: links do not count */
-    double *a, *b; /* [K] */
+    double  link_pre, link_dec; /* of a ms of a link */
+    double *a, *b;              /* [K] */
 };
 
 struct ex_price {
@@ -119,9 +124,12 @@ struct ex_columns {
 };
 
 struct ex_path {
-    double   sum, r, p, d, w, priced; /* priced: konst-free value under the node's weights */
-    uint32_t parent, col, seg, next;
+    double   sum, r, p, d, w, f, priced; /* priced: konst-free value under the node's weights */
+    uint32_t parent, col, seg, next, link, pad;
 };
+
+/* What a search minimizes: the objective, the sum of omega, or the time until all prompts are done. */
+enum ex_aim { EX_OBJECTIVE, EX_OMEGA, EX_FIRST };
 
 /* Where a plan suggests to split: its slowest stage, and the sums that the multipliers weighted. */
 struct ex_view {
@@ -131,22 +139,28 @@ struct ex_view {
 struct ex {
     const struct tsr_host            *host;
     const struct tsr_solver_instance *in;
-    uint64_t                          L, K, Q, C;
+    uint64_t                          L, K, Q, C, V;
     const uint64_t                   *host_bytes; /* [C][Q]; NULL: no layer has any there */
     bool                              small;      /* L K is at most EX_SMALL */
-    /* devices */
+    /* devices: pools, of which kinds take some; without pools each kind has one of its own */
+    uint64_t         G;
+    uint64_t        *pool, *takes;     /* [K] */
+    uint64_t        *have;             /* [G] at most what L stages take */
     uint64_t         n_states;         /* state 0: none used */
     uint32_t        *next;             /* [n_states][K] */
     bool            *complete;         /* [n_states] a plan may end here */
     bool            *reached;          /* [n_states] by devices one after the other */
     bool            *leads, *trails;   /* [K] only ever the first stage; only ever the last */
-    double          *omega;            /* [L][Q] rounded */
+    double          *omega;            /* [K][L][Q] rounded; without kind_omega [L][Q] */
+    uint64_t         omega_kind;       /* entries from one kind to the next, or 0 */
+    double          *link_omega;       /* [V][L] rounded; NULL: none */
     double           w_limit, w_scale; /* INFINITY: none; a typical sum of omega */
+    double           f_limit;          /* max_first_ms with its tolerance; INFINITY: none */
     double           w_unit;           /* that the omegas are multiples of */
     double           theta;
-    double           dearest;    /* plans that cost more are of no interest; INFINITY: all are */
-    bool             omega_only; /* minimizes omega: times are ignored */
-    double           enough;     /* stop at a plan as good as this */
+    double           dearest; /* plans that cost more are of no interest; INFINITY: all are */
+    enum ex_aim      aim;
+    double           enough; /* stop at a plan as good as this */
     struct ex_model *models;
     uint64_t         n_models;
     /* incumbent */
@@ -164,6 +178,7 @@ struct ex {
     bool             *last;             /* [K][L] e = L is possible, too               */
     double           *fwd, *bwd, *into; /* [n][G][L+1], same, [n][K][L]                */
     double           *bwd0, *bwdw;      /* potentials without multipliers; of omega    */
+    double           *bwdf;             /* of prefill times                            */
     struct ex_price  *price;            /* [K][EX_PRICES]                              */
     uint32_t         *n_price;          /* [K]                                         */
     double           *prefix;           /* [K][EX_PRICES][L+1]                         */
@@ -208,15 +223,25 @@ bool ex_grow(struct ex *x, void **p, uint64_t *room, uint64_t n, uint64_t size);
 /* True when the search must stop: deadline, user, or an earlier failure. */
 bool ex_stop(struct ex *x);
 
+/* Pools first, then the sets of their devices, of which there must not be too many. */
+tsr_status ex_pools_init(struct ex *x);
 tsr_status ex_devices_init(struct ex *x);
-bool       ex_model_init(struct ex *x, struct ex_model *m, uint64_t option);
-void       ex_model_free(struct ex *x, struct ex_model *m);
+/* False: stages that use every device are impossible, and all must be used. */
+bool ex_can_complete(const struct ex *x);
+bool ex_model_init(struct ex *x, struct ex_model *m, uint64_t option);
+void ex_model_free(struct ex *x, struct ex_model *m);
 /* Seconds-free objective of sums over stages: P and D the slowest. */
 double ex_objective(const struct ex *x, const struct ex_model *m, double sum, double r, double p,
                     double d);
-/* Objective of stages, links included; INFINITY if omega is above its limit. */
+/* Objective of stages, links included; INFINITY if omega or the prompts' time is above its limit. */
 double ex_value(const struct ex *x, const struct ex_model *m, const struct ex_stage *st,
                 uint64_t n);
+
+/* The omegas of a layer's candidates on a kind. */
+static inline const double *ex_omega_of(const struct ex *x, uint64_t k, uint64_t l)
+{
+    return x->omega + k * x->omega_kind + l * x->Q;
+}
 
 /* Bit candidates of a layer on a kind, and what one costs at a price. */
 static inline const struct ex_item *ex_items_of(const struct ex *x, const struct ex_model *m,
@@ -230,7 +255,7 @@ static inline double ex_item_cost(const struct ex *x, uint64_t k, uint64_t l,
                                   const struct ex_item *it, const struct ex_price *p)
 {
     return (x->w.a[k] + p->pre) * it->pre + (x->w.b[k] + p->dec) * it->dec +
-           p->mem * (double)it->mem + x->w.theta * x->omega[l * x->Q + it->q];
+           p->mem * (double)it->mem + x->w.theta * ex_omega_of(x, k, l)[it->q];
 }
 
 /* Least bytes and times of the layers, for ex_relax(). */
@@ -251,7 +276,20 @@ double   ex_forward(struct ex *x, const struct ex_model *m);
 void     ex_backward(struct ex *x, const struct ex_model *m, double *to);
 void     ex_around(struct ex *x, const struct ex_model *m);
 uint64_t ex_walk(struct ex *x, const struct ex_model *m, struct ex_stage *st);
-double   ex_link(const struct ex *x, const struct ex_model *m, uint64_t from, uint64_t to);
+/* Weighted cost of the link after layer l between two kinds, with the codec that is cheapest within the
+ * box, which goes to *codec unless that is NULL; INFINITY: no codec is. */
+double ex_link(const struct ex *x, const struct ex_model *m, uint64_t l, uint64_t from, uint64_t to,
+               uint32_t *codec);
+/* Prefill and decode ms of a link, and what it adds to omega after layer l. */
+static inline const double *ex_link_ms(const struct ex *x, const struct ex_model *m, uint64_t codec,
+                                       uint64_t from, uint64_t to)
+{
+    return m->link + ((codec * x->K + from) * x->K + to) * 2;
+}
+static inline double ex_link_omega(const struct ex *x, uint64_t codec, uint64_t l)
+{
+    return x->link_omega ? x->link_omega[codec * x->L + l] : 0;
+}
 
 /* Fills x->cols with every stage that may be part of a plan of at most `most` (under the weights,
  * without konst).  False: more than `limit` labels would be needed. */
@@ -278,13 +316,14 @@ void ex_weights_set(struct ex *x, const struct ex_model *m, const struct ex_node
  * the bound, INFINITY: the box is empty.  The node keeps the best multipliers; v is of these. */
 double   ex_climb(struct ex *x, struct ex_node *n, unsigned steps, double most, bool columns,
                   struct ex_view *v);
-uint64_t ex_bundle_size(uint64_t K); /* doubles */
+uint64_t ex_bundle_size(uint64_t G); /* doubles */
 
 /* x->omega and its limit, for x->dearest; false without memory. */
 bool ex_omega_init(struct ex *x);
-/* The least sum of omega of any plan of a model, unless it is above the limit: then INFINITY, and
- * the model has no plan.  A plan that is found becomes the incumbent of x.  NaN: it took too long. */
-double ex_omega_least(struct ex *x, uint64_t model);
+/* A sum of omega (EX_OMEGA) or a time until all prompts are done (EX_FIRST) of a plan of the model within
+ * the limit, or INFINITY: the model has no plan.  A plan that is found becomes the incumbent of x if it keeps
+ * to the other limit.  EX_FIRST keeps to that of omega.  NaN: it took too long. */
+double ex_aim_within(struct ex *x, uint64_t model, enum ex_aim aim);
 
 /* Takes the stages as incumbent if they are better. */
 void ex_incumbent(struct ex *x, uint64_t model, const struct ex_stage *st, uint64_t n);

@@ -14,6 +14,6 @@ void ex_incumbent(struct ex *x, uint64_t model, const struct ex_stage *st, uint6
     x->n_best = n;
     memcpy(x->stages, st, n * sizeof *st);
     /* nine tenths of the gap: the rest is for the rounding of others.  1e-11: ours */
-    double gap = 0.9 * x->in->gap > 1e-11 && !x->omega_only ? 0.9 * x->in->gap : 1e-11;
+    double gap = 0.9 * x->in->gap > 1e-11 && x->aim == EX_OBJECTIVE ? 0.9 * x->in->gap : 1e-11;
     x->target = v - gap * fabs(v);
 }

@@ -19,7 +19,8 @@ static double goal(const struct run *r)
 
 static bool worse(const struct ex_path *a, const struct ex_path *b)
 {
-    return a->sum >= b->sum && a->r >= b->r && a->p >= b->p && a->d >= b->d && a->w >= b->w;
+    return a->sum >= b->sum && a->r >= b->r && a->p >= b->p && a->d >= b->d && a->w >= b->w &&
+           a->f >= b->f;
 }
 
 /* False: out of memory. */
@@ -52,18 +53,19 @@ static bool insert(struct run *r, uint64_t at, const struct ex_path *v)
     return true;
 }
 
-/* The plan that ends with column `col` of segment `seg` after path `parent`. */
-static void found(struct run *r, uint64_t parent, uint64_t seg, uint64_t col)
+/* The plan that ends with column `col` of segment `seg` after path `parent` and a link of a codec. */
+static void found(struct run *r, uint64_t parent, uint64_t seg, uint64_t col, uint32_t link)
 {
     struct ex *x = r->x;
     uint64_t   n = 0;
     for (;;) {
         const struct ex_segment *g = &x->cols.seg[seg];
         x->trial[n++] =
-            (struct ex_stage){ g->k,          g->s, g->e, 0, x->cols.pre[col], x->cols.dec[col],
+            (struct ex_stage){ g->k,          g->s, g->e, link, x->cols.pre[col], x->cols.dec[col],
                                x->cols.w[col] };
         if (parent == 0)
             break;
+        link = x->paths[parent].link;
         seg = x->paths[parent].seg;
         col = x->paths[parent].col;
         parent = x->paths[parent].parent;
@@ -86,6 +88,7 @@ static bool extend(struct run *r, const struct ex_path *base, uint64_t parent, u
     struct ex_segment        s = c->seg[seg];
     uint64_t                 at = EX_AT(x, m, to, g, s.e);
     double                   rest = x->bwd[at], rest0 = x->bwd0[at], restw = x->bwdw[at];
+    double                   restf = m->f_limit < INFINITY ? x->bwdf[at] : -INFINITY;
     for (uint64_t j = s.first; j < s.first + s.n; j++) {
         double spare = goal(r) - x->w.konst - rest;
         r->tries++;
@@ -96,19 +99,24 @@ static bool extend(struct run *r, const struct ex_path *base, uint64_t parent, u
                              .p = fmax(base->p, c->pre[j]),
                              .d = fmax(base->d, c->dec[j]),
                              .w = base->w + c->w[j],
+                             .f = base->f + c->pre[j],
                              .priced = base->priced + c->cost[j],
                              .parent = (uint32_t)parent,
                              .col = (uint32_t)j,
-                             .seg = (uint32_t)seg };
+                             .seg = (uint32_t)seg,
+                             .link = base->link };
         double         least = v.sum + m->a_max * v.p + r->kap * v.r + r->c * v.d + rest0;
-        if (!(least < goal(r)) || v.w + restw > x->w_limit)
+        if (!(least < goal(r)) || v.w + restw > x->w_limit ||
+            v.f + m->a_max * v.p + restf > m->f_limit)
             continue;
         if (s.e == x->L) {
             if (x->complete[to] && ex_objective(x, m, v.sum, v.r, v.p, v.d) < goal(r))
-                found(r, parent, seg, j);
+                found(r, parent, seg, j, base->link);
         } else {
             if (x->w_limit == INFINITY)
                 v.w = 0;
+            if (m->f_limit == INFINITY)
+                v.f = 0;
             if (m->forms == 1) { /* one number is enough */
                 v.sum += m->kap[0] * v.r;
                 v.r = 0;
@@ -120,32 +128,63 @@ static bool extend(struct run *r, const struct ex_path *base, uint64_t parent, u
     return true;
 }
 
+/* True when another codec of the link is no worse than codec v anywhere. */
+static bool link_is_worse(const struct ex *x, const struct ex_model *m, uint64_t l, uint64_t g,
+                          uint64_t k, uint64_t v)
+{
+    const double *t = ex_link_ms(x, m, v, g, k);
+    double        w = ex_link_omega(x, v, l);
+    for (uint64_t u = 0; u < x->V; u++) {
+        const double *o = ex_link_ms(x, m, u, g, k);
+        double        ow = ex_link_omega(x, u, l);
+        if (u != v && o[0] <= t[0] && o[1] <= t[1] && ow <= w &&
+            (u < v || o[0] < t[0] || o[1] < t[1] || ow < w))
+            return true;
+    }
+    return false;
+}
+
+/* The path `base` with the link of codec v after layer l, from a kind of group g to kind k; false: not in
+ * the box, or another codec is no worse. */
+static bool add_link(const struct run *r, uint64_t l, uint64_t g, uint64_t k, uint32_t v,
+                     struct ex_path *base)
+{
+    const struct ex       *x = r->x;
+    const struct ex_model *m = r->m;
+    const double          *t = ex_link_ms(x, m, v, g, k);
+    double                 w = ex_link_omega(x, v, l);
+    if (t[0] > x->w.p_hi || t[1] > x->w.d_hi || (x->V > 1 && link_is_worse(x, m, l, g, k, v)))
+        return false;
+    base->priced += x->w.link_pre * t[0] + x->w.link_dec * t[1] + x->w.theta * w;
+    base->sum += m->in_sum * t[0] + x->theta * w;
+    base->w += w;
+    base->f += t[0];
+    base->p = fmax(base->p, t[0]);
+    base->d = fmax(base->d, t[1]);
+    if (m->forms == 1)
+        base->sum += m->in_sum * m->kap[0] * t[1];
+    else
+        base->r += m->in_sum * t[1];
+    base->link = v;
+    return true;
+}
+
 static bool follow(struct run *r, uint64_t st, uint64_t g, uint64_t e, uint64_t index)
 {
     struct ex             *x = r->x;
     const struct ex_model *m = r->m;
+    bool                   linked = m->links && e > 0;
     for (uint64_t k = 0; k < x->K; k++) {
         uint32_t to = x->next[st * x->K + k];
-        if (to == EX_NONE)
-            continue;
-        struct ex_path base = x->paths[index];
-        if (m->links && e > 0) {
-            const double *l = m->link + (g * x->K + k) * 2;
-            if (l[0] > x->w.p_hi || l[1] > x->w.d_hi)
-                continue;
-            base.priced += ex_link(x, m, g, k);
-            base.sum += m->in_sum * l[0];
-            base.p = fmax(base.p, l[0]);
-            base.d = fmax(base.d, l[1]);
-            if (m->forms == 1)
-                base.sum += m->in_sum * m->kap[0] * l[1];
-            else
-                base.r += m->in_sum * l[1];
-        }
         uint64_t first = x->seg_of[k * (x->L + 1) + e], end = x->seg_of[k * (x->L + 1) + e + 1];
-        for (uint64_t i = first; i < end; i++)
-            if (!extend(r, &base, e > 0 ? index : 0, i, to, m->groups > 1 ? k : 0))
-                return false;
+        for (uint32_t v = 0; to != EX_NONE && v < (linked ? x->V : 1); v++) {
+            struct ex_path base = x->paths[index];
+            if (linked && !add_link(r, e - 1, g, k, v, &base))
+                continue;
+            for (uint64_t i = first; i < end; i++)
+                if (!extend(r, &base, e > 0 ? index : 0, i, to, m->groups > 1 ? k : 0))
+                    return false;
+        }
     }
     return true;
 }
@@ -173,7 +212,9 @@ bool ex_labels_run(struct ex *x, const struct ex_model *m, double most, uint64_t
     index_segments(x);
     if (!ex_grow(x, (void **)&x->paths, &x->path_room, 32, sizeof *x->paths))
         return false;
-    x->paths[0] = (struct ex_path){ .p = x->w.p_lo, .d = x->w.d_lo };
+    x->paths[0] = (struct ex_path){
+        .p = x->w.p_lo, .d = x->w.d_lo, .w = m->omega, .sum = x->theta * m->omega
+    };
     x->n_paths = 1;
     for (uint64_t e = 0; e < x->L; e++)
         for (uint64_t st = 0; st < x->n_states; st++)

@@ -56,13 +56,39 @@ bool ex_stop(struct ex *x)
 
 /* ---- devices --------------------------------------------------------------- */
 
-/* A set of used devices is a number of each kind, a digit each. */
+/* The pools, and how many devices of each can matter; without pools each kind is one. */
+tsr_status ex_pools_init(struct ex *x)
+{
+    const struct tsr_solver_instance *in = x->in;
+    x->G = in->n_pools ? in->n_pools : x->K;
+    x->pool = ex_new(x, 2 * x->K + x->G, sizeof *x->pool);
+    if (!x->pool)
+        return TSR_E_NOMEM;
+    x->takes = x->pool + x->K;
+    x->have = x->takes + x->K;
+    for (uint64_t k = 0; k < x->K; k++) {
+        uint64_t most;
+        x->pool[k] = in->n_pools ? in->kinds[k]->pool : k;
+        x->takes[k] = in->n_pools ? in->kinds[k]->takes : 1;
+        if (__builtin_mul_overflow(x->takes[k], x->L, &most) || (in->n_pools && !in->allow_unused))
+            most = UINT64_MAX; /* all are used, or there is no plan */
+        uint64_t *have = &x->have[x->pool[k]];
+        *have = most > *have ? most : *have;
+    }
+    for (uint64_t g = 0; g < x->G; g++) {
+        uint64_t devices = in->n_pools ? in->pool_devices[g] : in->kinds[g]->count;
+        x->have[g] = x->have[g] < devices ? x->have[g] : devices;
+    }
+    return TSR_OK;
+}
+
+/* A set of used devices is a number of each pool, a digit each. */
 static tsr_status free_states(struct ex *x)
 {
     const struct tsr_solver_instance *in = x->in;
     uint64_t                          n = 1;
-    for (uint64_t k = 0; k < x->K; k++)
-        n *= (in->kinds[k]->count < x->L ? in->kinds[k]->count : x->L) + 1;
+    for (uint64_t g = 0; g < x->G; g++)
+        n *= x->have[g] + 1;
     x->n_states = n;
     x->next = ex_new(x, n * x->K, sizeof *x->next);
     x->complete = ex_new(x, n, sizeof *x->complete);
@@ -71,16 +97,33 @@ static tsr_status free_states(struct ex *x)
     for (uint64_t s = 0; s < n; s++) {
         uint64_t weight = 1;
         bool     all = true;
-        for (uint64_t k = 0; k < x->K; k++) {
-            uint64_t count = in->kinds[k]->count < x->L ? in->kinds[k]->count : x->L;
-            bool     left = s / weight % (count + 1) < count;
-            x->next[s * x->K + k] = left ? (uint32_t)(s + weight) : EX_NONE;
-            all &= !left;
-            weight *= count + 1;
+        for (uint64_t g = 0; g < x->G; g++) {
+            uint64_t left = x->have[g] - s / weight % (x->have[g] + 1);
+            for (uint64_t k = 0; k < x->K; k++)
+                if (x->pool[k] == g)
+                    x->next[s * x->K + k] =
+                        x->takes[k] <= left ? (uint32_t)(s + x->takes[k] * weight) : EX_NONE;
+            all &= left == 0;
+            weight *= x->have[g] + 1;
         }
         x->complete[s] = in->allow_unused || all;
     }
     return TSR_OK;
+}
+
+/* Where a stage of kind k ends in the fixed order that begins at entry `at`; EX_NONE: nowhere. */
+static uint32_t after_stage(const struct ex *x, uint64_t k, uint64_t at)
+{
+    const struct tsr_solver_instance *in = x->in;
+    uint64_t                          start = at, run = 0;
+    for (; at < in->order_len; at++) {
+        run = in->order[at] == x->pool[k] ? run + 1 : 0;
+        if (!in->allow_unused && run != at + 1 - start)
+            break;
+        if (run == x->takes[k])
+            return (uint32_t)(at + 1);
+    }
+    return EX_NONE;
 }
 
 /* A fixed order: the state is the number of its devices already passed. */
@@ -92,15 +135,11 @@ static tsr_status order_states(struct ex *x)
     x->complete = ex_new(x, x->n_states, sizeof *x->complete);
     if (!x->next || !x->complete)
         return TSR_E_NOMEM;
-    for (uint64_t s = 0; s < x->n_states; s++)
-        for (uint64_t k = 0; k < x->K; k++) {
-            uint64_t j = s;
-            while (in->allow_unused && j < in->order_len && in->order[j] != k)
-                j++;
-            bool can = j < in->order_len && in->order[j] == k;
-            x->next[s * x->K + k] = can ? (uint32_t)(j + 1) : EX_NONE;
-            x->complete[s] = in->allow_unused || s == in->order_len;
-        }
+    for (uint64_t s = 0; s < x->n_states; s++) {
+        for (uint64_t k = 0; k < x->K; k++)
+            x->next[s * x->K + k] = after_stage(x, k, s);
+        x->complete[s] = in->allow_unused || s == in->order_len;
+    }
     return TSR_OK;
 }
 
@@ -133,6 +172,14 @@ tsr_status ex_devices_init(struct ex *x)
 {
     tsr_status st = x->in->order ? order_states(x) : free_states(x);
     return st == TSR_OK ? set_ends(x) : st;
+}
+
+bool ex_can_complete(const struct ex *x)
+{
+    for (uint64_t st = 0; st < x->n_states; st++)
+        if (x->reached[st] && x->complete[st])
+            return true;
+    return false;
 }
 
 /* ---- tables ---------------------------------------------------------------- */
@@ -183,8 +230,8 @@ static void set_forms(const struct ex *x, struct ex_model *m, const struct tsr_s
     double mu_pre = prefill_jobs(in, o), mu = counts(in->batch, o->decode_mb);
     double n = (double)(in->tokens - 1);
     double devices = 0;
-    for (uint64_t k = 0; k < x->K; k++)
-        devices += in->kinds[k]->count;
+    for (uint64_t g = 0; g < x->G; g++)
+        devices += (double)x->have[g];
     double stages = devices < (double)x->L ? devices : (double)x->L;
     double resources = m->links ? 2 * stages - 1 : stages;
     m->a_max = mu_pre - 1;
@@ -204,20 +251,22 @@ static void set_forms(const struct ex *x, struct ex_model *m, const struct tsr_s
         m->kap[0] = 1;
         m->c_max[0] = n * mu - 1;
     }
-    if (x->omega_only)
+    if (x->aim == EX_FIRST)
+        m->kap[0] = m->c_max[0] = 0, m->forms = 1, m->in_sum = 1;
+    if (x->aim == EX_OMEGA)
         m->a_max = m->kap[0] = m->c_max[0] = 0, m->forms = 1;
 }
 
 /* True when q costs no more than p anywhere; of equal ones the later is dropped. */
 static bool dominated(const struct ex *x, const struct ex_item *p, const struct ex_item *q,
-                      uint64_t class)
+                      uint64_t k, uint64_t class)
 {
     bool equal = p->mem == q->mem && p->host == q->host && p->pre == q->pre && p->dec == q->dec;
     if (q->mem > p->mem || q->host > p->host || q->pre > p->pre || q->dec > p->dec)
         return false;
     for (uint64_t l = 0; l < x->L; l++)
         if (x->in->layer_class[l] == class) {
-            double wp = x->omega[l * x->Q + p->q], wq = x->omega[l * x->Q + q->q];
+            double wp = ex_omega_of(x, k, l)[p->q], wq = ex_omega_of(x, k, l)[q->q];
             if (wq > wp)
                 return false;
             equal &= wq == wp;
@@ -249,7 +298,7 @@ static void set_items(struct ex *x, struct ex_model *m, const struct tsr_solver_
     for (uint32_t i = 0; i < n; i++) {
         bool out = false;
         for (uint32_t j = 0; j < n && !out; j++)
-            out = (j < kept || j > i) && dominated(x, &it[i], &it[j], c);
+            out = (j < kept || j > i) && dominated(x, &it[i], &it[j], k, c);
         if (!out)
             it[kept++] = it[i];
     }
@@ -260,24 +309,25 @@ static void set_items(struct ex *x, struct ex_model *m, const struct tsr_solver_
 static void set_links(struct ex *x, struct ex_model *m, const struct tsr_solver_option *o,
                       const struct phase *pre, const struct phase *dec)
 {
+    uint64_t K = x->K;
     m->groups = 1;
-    m->links = false;
-    for (uint64_t a = 0; a < x->K && !x->omega_only; a++)
-        for (uint64_t b = 0; b < x->K; b++) {
-            double *l = m->link + (a * x->K + b) * 2;
-            l[0] = snap_link(pre, o->comm_pre_ms[a * x->K + b]);
-            l[1] = snap_link(dec, o->comm_dec_ms[a * x->K + b]);
-            m->links |= l[0] > 0 || l[1] > 0;
-            if (l[0] != m->link[b * 2] || l[1] != m->link[b * 2 + 1])
-                m->groups = x->K;
-        }
+    m->links = x->link_omega != NULL;
+    for (uint64_t i = 0; i < x->V * K * K && x->aim != EX_OMEGA; i++) {
+        double       *l = m->link + i * 2;
+        const double *first = m->link + (i / (K * K) * K * K + i % K) * 2; /* of kind 0 */
+        l[0] = snap_link(pre, o->comm_pre_ms[i]);
+        l[1] = snap_link(dec, o->comm_dec_ms[i]);
+        m->links |= l[0] > 0 || l[1] > 0;
+        if (l[0] != first[0] || l[1] != first[1])
+            m->groups = K;
+    }
 }
 
 static bool model_block(struct ex *x, struct ex_model *m)
 {
     uint64_t K = x->K, C = x->C;
     uint64_t items = K * C * x->Q * sizeof *m->items;
-    char    *p = m->block = ex_new(x, items + K * C * 4 + K * (16 + 32 + K * 16 + 1), 1);
+    char    *p = m->block = ex_new(x, items + K * C * 4 + K * (16 + 32 + x->V * K * 16 + 1), 1);
     if (!p)
         return false;
     m->items = (struct ex_item *)(void *)p;
@@ -285,7 +335,7 @@ static bool model_block(struct ex *x, struct ex_model *m)
     m->host = (uint64_t *)(void *)(p += K * 8);
     m->end = (double *)(void *)(p += K * 8);
     m->link = (double *)(void *)(p += K * 32);
-    m->n_items = (uint32_t *)(void *)(p += K * K * 16);
+    m->n_items = (uint32_t *)(void *)(p += x->V * K * K * 16);
     m->usable = (bool *)(p + K * C * 4);
     return true;
 }
@@ -304,24 +354,42 @@ static void set_weights(const struct ex *x, const struct tsr_solver_option *o, s
     const struct tsr_solver_instance *in = x->in;
     double mu_pre = prefill_jobs(in, o), mu = counts(in->batch, o->decode_mb);
     double n = (double)(in->tokens - 1);
-    bool   paper = in->objective == TSR_OBJECTIVE_PAPER;
+    bool   paper = in->objective == TSR_OBJECTIVE_PAPER && x->aim != EX_FIRST;
     pre->link = dec->link = pre->weight = dec->weight = 0;
-    if (x->omega_only)
+    if (x->aim == EX_OMEGA)
         return;
     pre->weight = mu_pre;
-    pre->link = paper ? mu_pre - 1 : mu_pre;
+    pre->link = paper && !(x->f_limit < INFINITY) ? mu_pre - 1 : mu_pre;
+    if (x->aim == EX_FIRST)
+        return;
     dec->link = paper ? (mu - 1) * n : n > 0 ? fmax(n + mu - 1, n * mu) : 0;
     dec->weight = paper ? dec->link + 1 : dec->link;
 }
 
 /* From the largest of the phase's times, a stage's and a link's. */
-static void set_unit(const struct ex *x, struct phase *p, double most, double link)
+static void set_unit(const struct ex *x, struct phase *p, double dearest, double most, double link)
 {
     /* where links count, a stage counts at most twice as much */
-    p->cap = x->dearest / (p->link > 0 ? p->link : p->weight);
+    p->cap = dearest / (p->link > 0 ? p->link : p->weight);
     most = p->link > 0 ? fmax(most, link) : most;
     /* at most L layers, L links and the ends */
     p->unit = ex_unit((2 * (double)x->L + 4) * (most > p->cap ? 2 * p->cap : most));
+}
+
+/* What the option adds to the ends and to omega. */
+static void set_ends_of(const struct ex *x, struct ex_model *m, const struct tsr_solver_option *o)
+{
+    m->embed = x->in->embed_bytes;
+    m->head = x->in->head_bytes;
+    m->omega =
+        TSR_HAS(struct tsr_solver_option, o, omega) ? rint(o->omega / x->w_unit) * x->w_unit : 0;
+    /* no device has more than 2^64 - 1 bytes: a sum above that fits nowhere, like that number */
+    if (TSR_HAS(struct tsr_solver_option, o, embed_bytes) &&
+        __builtin_add_overflow(m->embed, o->embed_bytes, &m->embed))
+        m->embed = UINT64_MAX;
+    if (TSR_HAS(struct tsr_solver_option, o, head_bytes) &&
+        __builtin_add_overflow(m->head, o->head_bytes, &m->head))
+        m->head = UINT64_MAX;
 }
 
 bool ex_model_init(struct ex *x, struct ex_model *m, uint64_t option)
@@ -337,11 +405,14 @@ bool ex_model_init(struct ex *x, struct ex_model *m, uint64_t option)
     most_pre = most_of(o->embed_pre_ms, K, most_of(o->head_pre_ms, K, most_pre));
     most_dec = most_of(o->embed_dec_ms, K, most_of(o->head_dec_ms, K, most_dec));
     set_weights(x, o, &pre, &dec);
-    set_unit(x, &pre, most_pre, most_of(o->comm_pre_ms, K * K, 0));
-    set_unit(x, &dec, most_dec, most_of(o->comm_dec_ms, K * K, 0));
+    set_unit(x, &pre, fmin(x->dearest, x->f_limit), most_pre,
+             most_of(o->comm_pre_ms, x->V * K * K, 0));
+    set_unit(x, &dec, x->dearest, most_dec, most_of(o->comm_dec_ms, x->V * K * K, 0));
     /* each of L layers, L links and the ends is half a unit off */
     m->error = ((double)x->L + 1) * (pre.weight * pre.unit + dec.weight * dec.unit) +
-               x->theta * (double)x->L * x->w_unit;
+               x->theta * ((double)x->L + 1) * x->w_unit;
+    m->f_limit = x->f_limit - ((double)x->L + 1) * pre.weight * pre.unit;
+    set_ends_of(x, m, o);
     for (uint64_t k = 0; k < K; k++) {
         double  *e = m->end + k * 4;
         uint64_t cap = in->kinds[k]->capacity_bytes, ws = o->workspace_bytes[k];
@@ -378,7 +449,7 @@ double ex_objective(const struct ex *x, const struct ex_model *m, double sum, do
 
 double ex_value(const struct ex *x, const struct ex_model *m, const struct ex_stage *st, uint64_t n)
 {
-    double sum = 0, r = 0, p = 0, d = 0, w = 0;
+    double sum = 0, first = 0, r = 0, p = 0, d = 0, w = m->omega;
     for (uint64_t i = 0; i < n; i++) {
         sum += st[i].pre;
         r += st[i].dec;
@@ -386,12 +457,15 @@ double ex_value(const struct ex *x, const struct ex_model *m, const struct ex_st
         p = fmax(p, st[i].pre);
         d = fmax(d, st[i].dec);
         if (i + 1 < n) {
-            const double *l = m->link + (st[i].k * x->K + st[i + 1].k) * 2;
-            sum += m->in_sum * l[0];
+            const double *l = ex_link_ms(x, m, st[i + 1].link, st[i].k, st[i + 1].k);
+            first += l[0];
             r += m->in_sum * l[1];
             p = fmax(p, l[0]);
             d = fmax(d, l[1]);
+            w += ex_link_omega(x, st[i + 1].link, st[i].e - 1);
         }
     }
-    return w > x->w_limit ? INFINITY : ex_objective(x, m, sum + x->theta * w, r, p, d);
+    if (w > x->w_limit || sum + first + m->a_max * p > m->f_limit)
+        return INFINITY;
+    return ex_objective(x, m, sum + m->in_sum * first + x->theta * w, r, p, d);
 }

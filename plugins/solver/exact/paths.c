@@ -1,14 +1,24 @@
 #include "exact.h"
 
-/* Weighted time of the link between two kinds; INFINITY outside the box. */
-double ex_link(const struct ex *x, const struct ex_model *m, uint64_t from, uint64_t to)
+double ex_link(const struct ex *x, const struct ex_model *m, uint64_t l, uint64_t from, uint64_t to,
+               uint32_t *codec)
 {
-    const double *l = m->link + (from * x->K + to) * 2;
+    double best = INFINITY;
     if (!m->links)
         return 0;
-    if (l[0] > x->w.p_hi || l[1] > x->w.d_hi)
-        return INFINITY;
-    return x->w.link * m->in_sum * (l[0] + x->w.kap * l[1]);
+    for (uint32_t v = 0; v < x->V; v++) {
+        const double *t = ex_link_ms(x, m, v, from, to);
+        if (t[0] > x->w.p_hi || t[1] > x->w.d_hi)
+            continue;
+        double c =
+            x->w.link_pre * t[0] + x->w.link_dec * t[1] + x->w.theta * ex_link_omega(x, v, l);
+        if (c < best) {
+            best = c;
+            if (codec)
+                *codec = v;
+        }
+    }
+    return best;
 }
 
 /* Largest e of a segment from s, e = L included. */
@@ -38,7 +48,7 @@ double ex_forward(struct ex *x, const struct ex_model *m)
                 for (uint64_t g = 0; g < G && s > 0; g++) {
                     double a = x->fwd[EX_AT(x, m, st, g, s)];
                     if (a < INFINITY)
-                        v = fmin(v, a + ex_link(x, m, g, k));
+                        v = fmin(v, a + ex_link(x, m, s - 1, g, k, NULL));
                 }
                 x->into[(st * K + k) * L + s] = v;
                 if (!(v < INFINITY))
@@ -83,7 +93,7 @@ void ex_backward(struct ex *x, const struct ex_model *m, double *to)
                 }
                 for (uint64_t g = 0; g < G && v < INFINITY; g++) {
                     double *at = to + EX_AT(x, m, st, g, s);
-                    *at = fmin(*at, v + (s > 0 ? ex_link(x, m, g, k) : 0));
+                    *at = fmin(*at, v + (s > 0 ? ex_link(x, m, s - 1, g, k, NULL) : 0));
                 }
             }
 }
@@ -128,8 +138,11 @@ static bool step_back(const struct ex *x, const struct ex_model *m, uint64_t *st
                     continue;
                 *out = (struct ex_stage){ .k = (uint32_t)k, .s = (uint32_t)s, .e = (uint32_t)*e };
                 for (uint64_t h = 0; h < m->groups && s > 0; h++)
-                    if (x->fwd[EX_AT(x, m, from, h, s)] + ex_link(x, m, h, k) == v)
+                    if (x->fwd[EX_AT(x, m, from, h, s)] + ex_link(x, m, s - 1, h, k, &out->link) ==
+                        v) {
                         *g = h;
+                        break;
+                    }
                 *st = from;
                 *e = s;
                 return true;

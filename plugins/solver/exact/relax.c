@@ -82,7 +82,7 @@ static uint64_t slopes(struct ex *x, const struct ex_model *m, uint64_t k, int a
         uint32_t              count;
         const struct ex_item *it = ex_items_of(x, m, k, p.l, &count), *i = it + p.i, *j = it + p.j;
         double                save = x->w.a[k] * (j->pre - i->pre) + x->w.b[k] * (j->dec - i->dec) +
-                      x->w.theta * (x->omega[p.l * x->Q + j->q] - x->omega[p.l * x->Q + i->q]);
+                      x->w.theta * (ex_omega_of(x, k, p.l)[j->q] - ex_omega_of(x, k, p.l)[i->q]);
         out[n] = save > 0 ? save / more_of(i, j, axis) : 0;
     }
     sort(out, pair, list->n);
@@ -153,7 +153,7 @@ static void set_prefix(struct ex *x, const struct ex_model *m, uint64_t k)
         for (uint64_t g = 0; g < G; g++)
             least[g] = n ? INFINITY : 0; /* reach stops before a layer without */
         for (uint32_t i = 0; i < n; i++, row += G) {
-            double w = x->w.theta * x->omega[l * x->Q + it[i].q];
+            double w = x->w.theta * ex_omega_of(x, k, l)[it[i].q];
             for (uint64_t g = 0; g < G; g++) {
                 double t = row[g] + w;
                 least[g] = t < least[g] ? t : least[g];
@@ -173,12 +173,12 @@ static double constant(const struct ex *x, const struct ex_model *m, const struc
     if (s == 0) {
         pre += t[0];
         dec += t[1];
-        mem += (double)x->in->embed_bytes;
+        mem += (double)m->embed;
     }
     if (e == x->L) {
         pre += t[2];
         dec += t[3];
-        mem += (double)x->in->head_bytes;
+        mem += (double)m->head;
     }
     double v = x->w.a[k] * pre + x->w.b[k] * dec + p->mem * mem;
     if (p->pre > 0)
@@ -192,7 +192,7 @@ static double constant(const struct ex *x, const struct ex_model *m, const struc
 static void set_reach(struct ex *x, const struct ex_model *m, uint64_t k, uint64_t s)
 {
     const double *t = m->end + k * 4, *least = x->least + k * 3 * x->L;
-    double        mem = s ? 0 : (double)x->in->embed_bytes, pre = s ? 0 : t[0], dec = s ? 0 : t[1];
+    double        mem = s ? 0 : (double)m->embed, pre = s ? 0 : t[0], dec = s ? 0 : t[1];
     double        room = (double)m->room[k];
     uint64_t      e = s;
     x->reach[k * x->L + s] = 0;
@@ -208,8 +208,8 @@ static void set_reach(struct ex *x, const struct ex_model *m, uint64_t k, uint64
         e++;
     }
     if (e == x->L) {
-        x->last[k * x->L + s] = mem + (double)x->in->head_bytes <= room &&
-                                pre + t[2] <= x->w.p_hi && dec + t[3] <= x->w.d_hi;
+        x->last[k * x->L + s] =
+            mem + (double)m->head <= room && pre + t[2] <= x->w.p_hi && dec + t[3] <= x->w.d_hi;
         e--;
     }
     x->reach[k * x->L + s] = x->trails[k] ? 0 : (uint32_t)e;

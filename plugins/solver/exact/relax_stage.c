@@ -25,8 +25,7 @@ static double sums_at(const struct ex *x, const struct ex_model *m, uint32_t pri
 {
     const double          *t = m->end + (uint64_t)st->k * 4;
     const struct ex_price *p = &x->price[(uint64_t)st->k * EX_PRICES + price];
-    double                 mem =
-        (st->s ? 0 : (double)x->in->embed_bytes) + (st->e == x->L ? (double)x->in->head_bytes : 0);
+    double mem = (st->s ? 0 : (double)m->embed) + (st->e == x->L ? (double)m->head : 0);
     st->pre = (st->s ? 0 : t[0]) + (st->e == x->L ? t[2] : 0);
     st->dec = (st->s ? 0 : t[1]) + (st->e == x->L ? t[3] : 0);
     st->w = 0;
@@ -34,7 +33,7 @@ static double sums_at(const struct ex *x, const struct ex_model *m, uint32_t pri
         const struct ex_item *it = cheapest(x, m, st->k, l, p);
         st->pre += it->pre;
         st->dec += it->dec;
-        st->w += x->omega[l * x->Q + it->q];
+        st->w += ex_omega_of(x, st->k, l)[it->q];
         mem += (double)it->mem;
     }
     return mem;
@@ -99,7 +98,7 @@ bool ex_relax_fit(const struct ex *x, const struct ex_model *m, struct ex_stage 
         host += b->host - a->host; /* modulo 2^64 */
         st->pre += b->pre - a->pre;
         st->dec += b->dec - a->dec;
-        st->w += x->omega[l * x->Q + b->q] - x->omega[l * x->Q + a->q];
+        st->w += ex_omega_of(x, st->k, l)[b->q] - ex_omega_of(x, st->k, l)[a->q];
     }
     return host <= m->host[st->k];
 }

@@ -4,7 +4,7 @@
 
 static struct ex_node *node_new(struct ex *x, const struct ex_node *from)
 {
-    uint64_t        size = sizeof *from + 2 * x->K * sizeof(double);
+    uint64_t        size = sizeof *from + 2 * x->G * sizeof(double);
     struct ex_node *n = ex_new(x, 1, size);
     if (n && from)
         memcpy(n, from, size);
@@ -44,14 +44,15 @@ static struct ex_node *pop(struct ex *x)
 /* ---- one node -------------------------------------------------------------- */
 
 static void weigh(struct ex *x, const struct ex_model *m, double a, double b, double theta,
-                  double link)
+                  double link_pre, double link_dec)
 {
     for (uint64_t k = 0; k < x->K; k++) {
         x->w.a[k] = a;
         x->w.b[k] = b;
     }
     x->w.theta = theta;
-    x->w.link = link;
+    x->w.link_pre = link_pre;
+    x->w.link_dec = link_dec;
     ex_columns_price(x, m);
 }
 
@@ -60,11 +61,15 @@ static void potentials(struct ex *x, const struct ex_node *n)
 {
     struct ex_model *m = &x->models[n->model];
     ex_weights_set(x, m, n);
-    weigh(x, m, 1, x->w.kap, x->theta, 1);
+    weigh(x, m, 1, x->w.kap, x->theta, m->in_sum, m->in_sum * x->w.kap);
     ex_backward(x, m, x->bwd0);
     if (x->w_limit < INFINITY) {
-        weigh(x, m, 0, 0, 1, 0);
+        weigh(x, m, 0, 0, 1, 0, 0);
         ex_backward(x, m, x->bwdw);
+    }
+    if (m->f_limit < INFINITY) {
+        weigh(x, m, 1, 0, 0, 1, 0);
+        ex_backward(x, m, x->bwdf);
     }
     ex_weights_set(x, m, n);
     ex_columns_price(x, m);
@@ -112,7 +117,7 @@ static bool split(struct ex *x, struct ex_node *n, const struct ex_view *v, doub
     /* a bound's plan may be out of the box */
     double p_lo = fmax(v->p_mean, n->p_lo), p_hi = fmin(v->p, n->p_hi);
     double d_lo = fmax(v->d_mean, n->d_lo), d_hi = fmin(v->d, n->d_hi);
-    double by_p = m->a_max * (p_hi - p_lo), by_d = x->w.c * (d_hi - d_lo);
+    double by_p = (1 + n->lam) * m->a_max * (p_hi - p_lo), by_d = x->w.c * (d_hi - d_lo);
     if (!(fmax(by_p, by_d) > worth))
         return false;
     struct ex_node *low = node_new(x, n), *high = node_new(x, n);
@@ -189,14 +194,15 @@ static void root(struct ex *x, uint64_t model)
     x->climbed = n;
     if (!n)
         return;
-    n->bound = 0; /* costs are not negative */
-    n->p_hi = n->d_hi = INFINITY;
+    n->bound = 0;                          /* costs are not negative */
+    n->p_hi = m->f_limit / (1 + m->a_max); /* the slowest stage is one of the sum, too */
+    n->d_hi = INFINITY;
     n->tau = m->forms == 2 ? 0.5 : 1;
     n->delta = x->small ? SMALL_DELTA : FIRST_DELTA;
     n->limit = FIRST_LIMIT;
     n->model = (uint32_t)model;
-    for (uint64_t i = 0; i < 2 * x->K; i++)
-        n->share[i] = 1.0 / (double)x->K;
+    for (uint64_t i = 0; i < 2 * x->G; i++)
+        n->share[i] = 1.0 / (double)x->G;
     ex_least(x, m);
     n->bound = fmax(0, ex_climb(x, n, 30, x->target, false, &x->view));
     /* elsewhere another climb from there, with new cuts, is worth more than it takes */
