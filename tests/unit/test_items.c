@@ -366,7 +366,7 @@ static void brute_force(void **state)
                         fail_msg("problem %u, omega %g: types %u take %.12g ms, types %u %.12g", i,
                                  limit, mask, value[mask], less, value[less]);
             double one = fmin(value[1], fmin(value[2], value[4]));
-            plans += isfinite(value[7]);
+            plans += (unsigned)(isfinite(value[7]) ? 1 : 0);
             mixed += kinds[7] % 100 > 1;
             better += value[7] < one * (1 - 1e-4);
         }
