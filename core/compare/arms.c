@@ -111,7 +111,7 @@ static tsr_status scheme_of(struct compare *c, const struct compare_arm *a, stru
     if (st == TSR_OK)
         st = tsr_config_diag_status(d, err);
     if (st == TSR_OK && s->plan.file.doc)
-        st = tsr_pipeline_plan_rules_fit(&s->plan, c->job->model, err);
+        st = tsr_pipeline_plan_rules_fit(&s->plan, c->job->model, NULL, err);
     tsr_config_diag_destroy(d);
     return st;
 }

@@ -127,7 +127,7 @@ static tsr_status begin(struct tsr_launch *f, struct tsr_registry *r, const stru
     TSR_TRY(tsr_pipeline_plan_rules_load(&f->plan, opt->plan, NULL, d, err));
     if (tsr_config_diag_errors(d))
         return TSR_OK;
-    TSR_TRY(tsr_pipeline_plan_rules_fit(&f->plan, m, err));
+    TSR_TRY(tsr_pipeline_plan_rules_fit(&f->plan, m, opt->original, err));
     TSR_TRY(tsr_runtime_layout_plan(&f->layout, &f->plan.file, &m->hp, opt->requests, err));
     TSR_TRY(check_norms(f, m, err));
     co.kv_dtype = (uint32_t)load->kv;

@@ -11,7 +11,9 @@
 #include "runtime/group.h"
 
 struct tsr_launch_options {
-    const char              *plan;    /* file */
+    const char *plan; /* file */
+    const char *
+        original; /* model that the job packed m from, and the plan is for; NULL: the plan is for m */
     const char              *cluster; /* file or name, for devices that it emulates; "": none */
     const char              *beside;  /* folder that its path is relative to */
     int64_t                  ranks;   /* enum tsr_rank_kind */

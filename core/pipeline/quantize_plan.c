@@ -5,22 +5,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The plan's entries, then those given. */
+/* Those of a list that may be missing, behind the others. */
+static void append(struct tsr_pipeline_plan_rules *p, struct tsr_config_node *const *items,
+                   uint64_t n)
+{
+    if (n)
+        memcpy(p->items + p->list.n, items, n * sizeof(struct tsr_config_node *));
+    p->list.n += n;
+}
+
+/* The plan's entries, then its rules for the ends, then those given. */
 static tsr_status join(struct tsr_pipeline_plan_rules *p, const struct tsr_config_node *rules,
                        struct tsr_err *err)
 {
     uint64_t n = rules && rules->kind == TSR_CONFIG_NODE_LIST ? rules->n : 0;
-    p->items = tsr_new(p->file.n_entries + n, sizeof(struct tsr_config_node *));
+    uint64_t ends = p->file.ends ? p->file.ends->n : 0;
+    p->items = tsr_new(p->file.n_entries + ends + n, sizeof(struct tsr_config_node *));
     if (!p->items)
         return tsr_fail_nomem(err, n * sizeof(struct tsr_config_node *), "the rules of a plan");
-    if (p->file.n_entries)
-        memcpy(p->items, p->file.entries, p->file.n_entries * sizeof(struct tsr_config_node *));
-    if (n)
-        memcpy(p->items + p->file.n_entries, rules->items, n * sizeof(struct tsr_config_node *));
     p->list = (struct tsr_config_node){ .kind = TSR_CONFIG_NODE_LIST,
                                         .mark = tsr_config_doc_root(p->file.doc)->mark,
-                                        .n = p->file.n_entries + n,
                                         .items = p->items };
+    append(p, p->file.entries, p->file.n_entries);
+    append(p, ends ? p->file.ends->items : NULL, ends);
+    append(p, n ? rules->items : NULL, n);
     return TSR_OK;
 }
 
@@ -35,23 +43,34 @@ tsr_status tsr_pipeline_plan_rules_load(struct tsr_pipeline_plan_rules *p, const
 }
 
 /* The hash that reading no weights gives: of config.json and the tensors' headers. */
-static tsr_status check_headers(const struct tsr_pipeline_plan_rules *p, const struct tsr_model *m,
-                                struct tsr_err *err)
+static tsr_status headers_of(const char *model, char hash[48], struct tsr_err *err)
 {
     struct tsr_model *headers;
-    TSR_TRY(tsr_model_load(&headers, m->path, true, err));
-    tsr_status st = TSR_OK;
-    if (strcmp(p->file.headers, headers->hash) != 0)
-        st = tsr_fail(err, TSR_E_INPUT,
-                      "%s: the plan is for a model with the headers %s, those of %s are %s; plan "
-                      "for this model",
-                      tsr_config_doc_path(p->file.doc), p->file.headers, m->path, headers->hash);
+    TSR_TRY(tsr_model_load(&headers, model, true, err));
+    (void)snprintf(hash, 48, "%s", headers->hash);
     tsr_model_destroy(headers);
-    return st;
+    return TSR_OK;
+}
+
+/* Those of the model, or of the one that it was packed from. */
+static tsr_status check_headers(const struct tsr_pipeline_plan_rules *p, const struct tsr_model *m,
+                                const char *original, struct tsr_err *err)
+{
+    char own[48], other[48] = "";
+    TSR_TRY(headers_of(m->path, own, err));
+    if (strcmp(p->file.headers, own) != 0 && original)
+        TSR_TRY(headers_of(original, other, err));
+    if (strcmp(p->file.headers, own) != 0 && strcmp(p->file.headers, other) != 0)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: the plan is for a model with the headers %s, those of %s are %s; plan "
+                        "for this model",
+                        tsr_config_doc_path(p->file.doc), p->file.headers, m->path, own);
+    return TSR_OK;
 }
 
 tsr_status tsr_pipeline_plan_rules_fit(const struct tsr_pipeline_plan_rules *p,
-                                       const struct tsr_model *m, struct tsr_err *err)
+                                       const struct tsr_model *m, const char *original,
+                                       struct tsr_err *err)
 {
     const char *path = tsr_config_doc_path(p->file.doc);
     if (p->file.layers != m->hp.layers)
@@ -59,11 +78,12 @@ tsr_status tsr_pipeline_plan_rules_fit(const struct tsr_pipeline_plan_rules *p,
                         "%s: the plan is for %llu layers, %s has %llu; plan for this model", path,
                         (unsigned long long)p->file.layers, m->path,
                         (unsigned long long)m->hp.layers);
-    if (*p->file.model && strcmp(p->file.model, m->hash) != 0)
+    if (*p->file.model && strcmp(p->file.model, m->hash) != 0 &&
+        !(original && strcmp(p->file.model, m->source) == 0))
         return tsr_fail(err, TSR_E_INPUT,
                         "%s: the plan is for the model %s, %s is %s; plan for this model", path,
                         p->file.model, m->path, m->hash);
-    return *p->file.headers ? check_headers(p, m, err) : TSR_OK;
+    return *p->file.headers ? check_headers(p, m, original, err) : TSR_OK;
 }
 
 void tsr_pipeline_plan_rules_free(struct tsr_pipeline_plan_rules *p)

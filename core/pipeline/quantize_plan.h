@@ -17,9 +17,11 @@ struct tsr_pipeline_plan_rules {
 tsr_status tsr_pipeline_plan_rules_load(struct tsr_pipeline_plan_rules *p, const char *path,
                                         const struct tsr_config_node *rules, struct tsr_diag *d,
                                         struct tsr_err *err);
-/* TSR_E_INPUT when the plan was made for another model. */
+/* TSR_E_INPUT when the plan was made for another model.  original: the model that m was packed from, for which the plan may
+ * be, too; NULL: none. */
 tsr_status tsr_pipeline_plan_rules_fit(const struct tsr_pipeline_plan_rules *p,
-                                       const struct tsr_model *m, struct tsr_err *err);
+                                       const struct tsr_model *m, const char *original,
+                                       struct tsr_err *err);
 void       tsr_pipeline_plan_rules_free(struct tsr_pipeline_plan_rules *p);
 
 #endif

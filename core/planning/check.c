@@ -4,7 +4,9 @@
 #include "base/f16.h"
 #include "base/mem.h"
 #include "pipeline/step.h"
+#include "plan/cost/compensation.h"
 #include "plan/file/check.h"
+#include "plugin/kv_layers.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -82,17 +84,81 @@ static void take_open(struct tsr_planning *pl, const struct tsr_plan_file *f)
         w->kv = (uint32_t)l->kv;
 }
 
-/* A plan's settings are no longer open; its cache costs what it cost when the planner chose it. */
-static void fix_open(struct tsr_plan_problem *p)
+/* The types of layers that the file names, next to that of the others. */
+static tsr_status take_kv_layers(struct tsr_plan_problem *p, const struct tsr_plan_file *f,
+                                 uint32_t *types, struct tsr_err *err)
 {
+    *types = 0;
+    if (!*f->load.kv_layers || p->shape->layers != f->layers)
+        return TSR_OK;
+    p->kv_of = tsr_new(f->layers, sizeof *p->kv_of);
+    if (!p->kv_of)
+        return tsr_fail_nomem(err, f->layers * sizeof *p->kv_of, "the caches of a plan");
+    TSR_TRY(tsr_plugin_kv_layers(f->load.kv_layers, p->work.kv, f->layers, p->kv_of, err));
+    p->memory.kv_of = p->kv_of;
+    p->o.n_kv = 0;
+    for (uint64_t l = 0; l < f->layers; l++) {
+        uint32_t k = 0;
+        while (k < p->o.n_kv && p->o.kv[k] != p->kv_of[l])
+            k++;
+        if (k < p->o.n_kv)
+            continue;
+        TSR_TRY(tsr_plan_problem_kl_need_kv(p, p->kv_of[l], err));
+        p->o.kv[p->o.n_kv++] = p->kv_of[l];
+        *types |= 1u << k;
+    }
+    return TSR_OK;
+}
+
+/* k of each layer whose linears share one, as choices of the problem; the others come on top (plan/file/compensation.c). */
+static tsr_status take_channels(struct tsr_plan_problem *p, const struct tsr_plan_file *f,
+                                struct tsr_err *err)
+{
+    bool some = false, alike;
+    p->o.n_k = 0;
+    for (uint64_t i = 0; i < f->n_stages; i++)
+        some = some || f->stages[i].compensated;
+    if (!some || p->shape->layers != f->layers)
+        return TSR_OK;
+    TSR_TRY(tsr_plan_compensation_bits(p->shape, p->o.model, &p->residual_bits,
+                                       &p->residual_assumed, err));
+    p->k_of = tsr_new(f->layers, sizeof *p->k_of);
+    if (!p->k_of)
+        return tsr_fail_nomem(err, f->layers * sizeof *p->k_of, "channels of a plan");
+    p->o.k[p->o.n_k++] = 0;
+    for (uint64_t l = 0; l < f->layers; l++) {
+        uint32_t k[TSR_PLAN_LINEARS], i = 0;
+        TSR_TRY(tsr_plan_file_channels(f, p->shape, l, k, &alike, err));
+        p->k_of[l] = alike ? k[0] : 0;
+        while (i < p->o.n_k && p->o.k[i] != p->k_of[l])
+            i++;
+        if (i < p->o.n_k)
+            continue;
+        if (i == TSR_PLAN_K)
+            return tsr_fail(err, TSR_E_INPUT,
+                            "%s: layers have more than %u different k in compensation",
+                            tsr_config_doc_path(f->doc), TSR_PLAN_K - 1);
+        p->o.k[p->o.n_k++] = p->k_of[l];
+    }
+    return TSR_OK;
+}
+
+/* A plan's settings are no longer open; its cache costs what it cost when the planner chose it. */
+static tsr_status fix_open(struct tsr_plan_problem *p, const struct tsr_plan_file *f,
+                           struct tsr_err *err)
+{
+    uint32_t types;
     p->o.free_concurrency = p->o.free_chunk = false;
     if (p->o.free_kv || p->o.n_kv) {
         p->o.free_kv = false;
         p->o.kv[0] = p->work.kv;
         p->o.n_kv = 1;
     }
-    tsr_plan_settings_put(p,
-                          &(struct tsr_plan_setting){ p->memory.batch, p->work.chunk, p->work.kv });
+    TSR_TRY(take_kv_layers(p, f, &types, err));
+    TSR_TRY(take_channels(p, f, err));
+    tsr_plan_settings_put(p, &(struct tsr_plan_setting){ p->memory.batch, p->work.chunk, p->work.kv,
+                                                         0, types });
+    return TSR_OK;
 }
 
 /* The next bits that a candidate's text says from *at on, one for each part of a mix; 0: no more. */
@@ -154,12 +220,15 @@ tsr_status tsr_planning_check(struct tsr_planning *pl, struct tsr_pipeline_job *
     pl->options.together = 1;
     pl->options.chosen = false; /* they are the plan's */
     pl->options.expert_groups = 0;
+    pl->options.n_k = 0; /* the file's */
+    if (st == TSR_OK)
+        st = tsr_planning_ends_of(pl, job->registry, f, k->use, d, err);
     pl->options.group_of = z.group_of;
     take_open(pl, f);
     if (st == TSR_OK)
         st = tsr_planning_open(pl, job, err);
     if (st == TSR_OK)
-        fix_open(&pl->problem);
+        st = fix_open(&pl->problem, f, err);
     pl->options.group_of = pl->problem.o.group_of = NULL; /* taken over by then */
     if (st == TSR_OK && pl->problem.shape->layers != f->layers)
         st = tsr_fail(err, TSR_E_INPUT, "%s: the plan is for %llu layers, %s has %llu",

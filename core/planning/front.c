@@ -10,19 +10,23 @@
 static json_t *point_json(const struct tsr_plan_problem *p, const struct tsr_plan_front_point *v)
 {
     json_t *j = json_object(), *layers = json_object();
-    bool    ok = tsr_pipeline_json_put_real(j, "omega", v->omega) &&
-              (!isfinite(v->kl) || (tsr_pipeline_json_put_real(j, "kl", v->kl) &&
-                                    tsr_pipeline_json_put_real(j, "kl_half", v->kl_half))) &&
-              tsr_pipeline_json_put_real(j, "latency_s", v->latency_ms / 1e3) &&
-              tsr_pipeline_json_put_real(j, "tokens_per_s", v->tokens_per_second) &&
-              tsr_pipeline_json_put_int(j, "bytes", v->bytes) &&
-              tsr_pipeline_json_put_int(j, "stages", v->stages) &&
-              tsr_pipeline_json_put_int(j, "concurrency", v->setting.concurrency) &&
-              tsr_pipeline_json_put_int(j, "chunk", v->setting.chunk) &&
-              tsr_pipeline_json_put_text(j, "kv", tsr_plugin_kv_name(v->setting.kv)) &&
-              tsr_pipeline_json_put(j, "proved", json_boolean(v->proved)) &&
-              tsr_pipeline_json_put(j, "job", json_boolean(v->job)) &&
-              tsr_pipeline_json_put(j, "knee", json_boolean(v->knee));
+    bool    ok =
+        tsr_pipeline_json_put_real(j, "omega", v->omega) &&
+        (!isfinite(v->kl) || (tsr_pipeline_json_put_real(j, "kl", v->kl) &&
+                              tsr_pipeline_json_put_real(j, "kl_half", v->kl_half))) &&
+        tsr_pipeline_json_put_real(j, "latency_s", v->latency_ms / 1e3) &&
+        tsr_pipeline_json_put_real(j, "tokens_per_s", v->tokens_per_second) &&
+        tsr_pipeline_json_put_int(j, "bytes", v->bytes) &&
+        tsr_pipeline_json_put_int(j, "stages", v->stages) &&
+        tsr_pipeline_json_put_int(j, "concurrency", v->setting.concurrency) &&
+        tsr_pipeline_json_put_int(j, "chunk", v->setting.chunk) &&
+        tsr_pipeline_json_put_text(j, "kv",
+                                   v->setting.types ? "mixed"
+                                                    : tsr_plugin_kv_name(v->setting.kv)) &&
+        (!p->ends.n || tsr_pipeline_json_put_text(j, "ends", p->ends.v[v->setting.end].name)) &&
+        tsr_pipeline_json_put(j, "proved", json_boolean(v->proved)) &&
+        tsr_pipeline_json_put(j, "job", json_boolean(v->job)) &&
+        tsr_pipeline_json_put(j, "knee", json_boolean(v->knee));
     for (uint64_t c = 0; c < p->candidates.n && ok; c++)
         if (v->layers[c])
             ok = tsr_pipeline_json_put_int(layers, p->candidates.v[c].name, v->layers[c]);

@@ -100,7 +100,37 @@ static bool put_kl(json_t *j, const struct tsr_plan_outcome *o)
            tsr_pipeline_json_put_real(parts, "weights", o->parts.weights) &&
            tsr_pipeline_json_put_real(parts, "kv", o->parts.kv) &&
            tsr_pipeline_json_put_real(parts, "links", o->parts.links) &&
-           tsr_pipeline_json_put_real(parts, "sums", o->parts.sums);
+           tsr_pipeline_json_put_real(parts, "sums", o->parts.sums) &&
+           (!(o->parts.ends > 0) || tsr_pipeline_json_put_real(parts, "ends", o->parts.ends)) &&
+           (!(o->parts.compensation < 0) ||
+            tsr_pipeline_json_put_real(parts, "compensation", o->parts.compensation));
+}
+
+/* "0-3,7": layers with the same k, by k. */
+static bool put_channels(json_t *j, const struct tsr_plan_outcome *o)
+{
+    json_t *list = json_array();
+    bool    some = false, ok = list != NULL;
+    for (uint64_t l = 0; l < o->layers && ok; l++) {
+        some = some || o->k[l];
+        ok = json_array_append_new(list, json_integer(o->k[l])) == 0;
+    }
+    if (ok && some)
+        return tsr_pipeline_json_put(j, "compensated", list);
+    json_decref(list);
+    return ok;
+}
+
+/* The types of layers that are not as most are. */
+static bool put_caches(json_t *j, const struct tsr_plan_problem *p,
+                       const struct tsr_plan_outcome *o, bool plan)
+{
+    char *kv = plan ? tsr_plan_outcome_kv_layers(o, p->shape) : NULL;
+    bool  ok = !plan || (kv && (!*kv || tsr_pipeline_json_put_text(j, "kv_layers", kv)));
+    free(kv);
+    if (plan && p->ends.n)
+        ok = ok && tsr_pipeline_json_put_text(j, "ends", p->ends.v[p->end].name);
+    return ok && (!plan || put_channels(j, o));
 }
 
 json_t *tsr_planning_outcome_json(const struct tsr_plan_problem *p,
@@ -115,7 +145,7 @@ json_t *tsr_planning_outcome_json(const struct tsr_plan_problem *p,
     for (uint64_t l = 0; plan && l < o->layers; l++)
         ok = ok && json_array_append_new(bits, json_string(p->candidates.v[o->bits[l]].name)) == 0;
     ok = ok && tsr_pipeline_json_put_text(j, "status", tsr_planning_statuses[a->status]) &&
-         tsr_pipeline_json_put_text(j, "solver", a->solver) &&
+         put_caches(j, p, o, plan) && tsr_pipeline_json_put_text(j, "solver", a->solver) &&
          tsr_pipeline_json_put_real(j, "seconds", a->seconds) &&
          tsr_pipeline_json_put_int(j, "width_choices", a->choices) &&
          tsr_pipeline_json_put(j, "joint", json_boolean(a->joint)) &&

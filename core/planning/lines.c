@@ -21,9 +21,11 @@ static bool comes_back(const json_t *r, const json_t *plan)
 /* "KL 0.031 (0.028 to 0.034) nats per token: weights 0.030, cache 0.001; at most 0.05" */
 static void kl(const json_t *r, const json_t *plan, FILE *to)
 {
-    static const char *const keys[] = { "weights", "kv", "links", "sums" };
-    static const char *const names[] = { "weights", "cache", "links", "sums" };
-    const json_t            *parts = json_object_get(plan, "parts"),
+    static const char *const keys[] = { "weights", "kv", "links", "sums", "compensation", "ends" };
+    static const char *const names[] = {
+        "weights", "cache", "links", "sums", "compensation", "ends"
+    };
+    const json_t *parts = json_object_get(plan, "parts"),
                  *interval = json_object_get(plan, "kl_interval");
     char   text[SENTENCE];
     size_t at, n = 0;
@@ -40,7 +42,7 @@ static void kl(const json_t *r, const json_t *plan, FILE *to)
         at += (size_t)snprintf(text + at, sizeof text - at, "; at most %.4g",
                                tsr_planning_table_real(r, "max_kl"));
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (tsr_planning_table_real(parts, keys[i]) > 0)
+        if (fabs(tsr_planning_table_real(parts, keys[i])) > 0)
             at += (size_t)snprintf(text + at, sizeof text - at, "%s%s %.3g", n++ ? ", " : "; ",
                                    names[i], tsr_planning_table_real(parts, keys[i]));
     tsr_planning_table_wrap(to, "KL", text);
@@ -217,8 +219,7 @@ static void compensated(const json_t *list, FILE *to)
         if (json_is_true(json_object_get(c, "host")) &&
             isfinite(tsr_planning_table_real(c, "decode_ms")))
             (void)snprintf(text + at, sizeof text - at,
-                           " in the host's memory, and at most %s of a decode micro-batch to read "
-                           "them",
+                           " in the host's memory; a decode micro-batch takes %s longer",
                            tsr_planning_table_time(tsr_planning_table_real(c, "decode_ms"), ms));
         else if (json_is_true(json_object_get(c, "host")))
             (void)snprintf(text + at, sizeof text - at,

@@ -7,14 +7,15 @@
 #include "tessera/solver.h"
 
 struct tsr_planning_plan_keys {
-    const struct tsr_config_node *bits, *candidates, *quality, *kv, *at_most, *codecs, *sums;
-    const char                   *use, *solver, *codec, *tp_codec, *tp, *baselines, *to, *routing;
+    const struct tsr_config_node *bits, *candidates, *quality, *kv, *compensate, *ends, *at_most,
+        *codecs, *sums;
+    const char *use, *solver, *codec, *tp_codec, *tp, *baselines, *to, *routing;
     int64_t objective, accounting, latency, head, experts, layer_group, expert_groups, prefill_mb,
         decode_mb, min_tp, max_tp, copy_nodes, share_unit, seed;
     double  gap, time_limit;
     int32_t use_all;
 };
-#define TSR_PLAN_OPTIONS 32
+#define TSR_PLAN_OPTIONS 34
 extern const struct tsr_option tsr_plan_step_options[TSR_PLAN_OPTIONS];
 extern const struct tsr_choice tsr_latency_choices[2], tsr_planning_experts_choices[3];
 
@@ -29,7 +30,12 @@ extern const struct tsr_choice tsr_latency_choices[2], tsr_planning_experts_choi
                     "table: NAME} or by a prior; at_least uniform-4 by default."), \
     TSR_OPTION_NODE(struct tsr_planning_plan_keys, kv, \
                     "Types of the KV cache to choose from, [f16, int8]; by default both where 'quality' is a limit on omega, " \
-                    "else f16. An int8 cache counts as 8 bits in all layers do."), \
+                    "else f16. By indicators of measure: kl each layer has its own; else one for all, and int8 counts as 8 bits " \
+                    "in all layers do."), \
+    TSR_OPTION_NODE(struct tsr_planning_plan_keys, compensate, \
+                    "Channels of 1,024 that a layer may have compensated, [0, 8, 16, 32], by indicators of measure: kl."), \
+    TSR_OPTION_NODE(struct tsr_planning_plan_keys, ends, \
+                    "Schemes for embedding and head, [original, rtn-8], by indicators of measure: kl."), \
     TSR_OPTION_NODE(struct tsr_planning_plan_keys, at_most, \
                     "{latency_s: X}: the least omega of the plans that take at most X seconds, in place of the fastest plan. " \
                     "{kl: X}: the fastest plan of at most X nats per token, by indicators of measure: kl."), \

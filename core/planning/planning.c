@@ -122,12 +122,12 @@ static void read_kv_type(struct tsr_planning *pl, const char *name,
         }
     if (!kv)
         tsr_config_diag_error(d, &at->mark, "write kv: [f16, int8]",
-                              "'%.40s' is not a type of the KV cache: f32, f16 or int8", name);
-    else if (kv != TSR_F32 && kv != TSR_F16 && kv != TSR_I8)
-        tsr_config_diag_error(d, &at->mark, "a workload can fix it",
-                              "what a KV cache of %s costs in quality is not known to the planner, "
-                              "which chooses among f32, f16 and int8",
+                              "'%.40s' is not a type of the KV cache: f32, f16, int8, fp8 or int4",
                               name);
+    else if ((kv == TSR_E4M3 || kv == TSR_Q4) && !*o->indicators)
+        tsr_config_diag_error(d, &at->mark,
+                              "give indicators of measure: kl, or fix it in the workload",
+                              "what a KV cache of %s loses is not known by the prior", name);
     else
         o->kv[o->n_kv++] = kv;
 }
@@ -182,6 +182,52 @@ static void read_open(struct tsr_planning *pl, const struct tsr_pipeline_job *jo
                               (unsigned long long)pl->cluster->n_nodes);
     else if (listed)
         read_kv(pl, k->kv, d);
+}
+
+static void read_channel(struct tsr_planning *pl, const char *text,
+                         const struct tsr_config_node *at, struct tsr_diag *d)
+{
+    struct tsr_plan_problem_options *o = &pl->options;
+    char                            *end;
+    unsigned long                    k = strtoul(text, &end, 10);
+    bool                             twice = false;
+    for (uint32_t i = 0; i < o->n_k; i++)
+        twice = twice || o->k[i] == k;
+    if (*text < '0' || *text > '9' || *end || k > TSR_PLAN_CHANNELS)
+        tsr_config_diag_error(d, &at->mark, "write compensate: [0, 8, 16, 32]",
+                              "'%.40s' is not a number of channels from 0 to %u", text,
+                              TSR_PLAN_CHANNELS);
+    else if (twice)
+        tsr_config_diag_error(d, &at->mark, "keep one of them", "%lu comes twice in 'compensate'",
+                              k);
+    else if (o->n_k == TSR_PLAN_K)
+        tsr_config_diag_error(d, &at->mark, NULL, "'compensate' has more than %u numbers",
+                              TSR_PLAN_K);
+    else
+        o->k[o->n_k++] = (uint32_t)k;
+}
+
+/* [0, 8, 16], or "0,8,16" of a command line. */
+static void read_compensate(struct tsr_planning *pl, const struct tsr_config_node *list,
+                            struct tsr_diag *d)
+{
+    if (!list || list->kind == TSR_CONFIG_NODE_NULL)
+        return;
+    for (const char *s = list->kind == TSR_CONFIG_NODE_SCALAR ? list->text : ""; *s;) {
+        size_t n = strcspn(s, ",");
+        char   one[16];
+        (void)snprintf(one, sizeof one, "%.*s", (int)(n < 15 ? n : 15), s);
+        read_channel(pl, one, list, d);
+        s += n + (s[n] == ',');
+    }
+    if (list->kind != TSR_CONFIG_NODE_SCALAR && (list->kind != TSR_CONFIG_NODE_LIST || !list->n))
+        tsr_config_diag_error(d, &list->mark, "write compensate: [0, 8, 16, 32]",
+                              "'compensate' is %s",
+                              list->kind == TSR_CONFIG_NODE_LIST ? "an empty list" : "not a list");
+    for (uint64_t i = 0; list->kind == TSR_CONFIG_NODE_LIST && i < list->n; i++) {
+        const struct tsr_config_node *item = list->items[i];
+        read_channel(pl, item->kind == TSR_CONFIG_NODE_SCALAR ? item->text : "", item, d);
+    }
 }
 
 struct at_most_keys {
@@ -273,10 +319,17 @@ tsr_status tsr_planning_read(struct tsr_planning *pl, struct tsr_pipeline_job *j
     }
     TSR_TRY(read_cluster(pl, job, node, d, err));
     TSR_TRY(read_work(pl, job, d, err));
+    TSR_TRY(read_quality(pl, job, k, d, err));
     read_open(pl, job, k, d);
+    read_compensate(pl, k->compensate, d);
+    TSR_TRY(tsr_planning_ends(pl, job, k->ends, d, err));
+    if (pl->n_ends && pl->cluster && tsr_planning_copies(pl, k))
+        tsr_config_diag_error(
+            d, &k->ends->mark, "leave 'ends' out",
+            "'ends' is chosen for one copy of the model; %llu nodes are planned in copies",
+            (unsigned long long)pl->cluster->n_nodes);
     read_at_most(pl, k, d);
     TSR_TRY(tsr_planning_codecs(pl, job, k, node, d, err));
-    TSR_TRY(read_quality(pl, job, k, d, err));
     TSR_TRY(tsr_planning_candidates(pl, job, k, node, d, err));
     pl->options.chosen = (k->bits && k->bits->kind != TSR_CONFIG_NODE_NULL) ||
                          (k->candidates && k->candidates->kind != TSR_CONFIG_NODE_NULL) ||
@@ -325,6 +378,9 @@ void tsr_planning_close(struct tsr_planning *pl)
     for (uint64_t i = 0; i < pl->n_texts; i++)
         free(pl->texts[i]);
     free(pl->texts);
+    for (uint64_t i = 0; i < pl->n_ends; i++)
+        free(pl->ends[i]);
+    free(pl->ends);
     free(pl->indicators);
     free(pl->routing);
     free((void *)(uintptr_t)pl->links);

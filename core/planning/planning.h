@@ -19,6 +19,8 @@ struct tsr_planning {
     struct tsr_plan_problem_options options;
     char                          **texts; /* of the candidates */
     uint64_t                        n_texts;
+    char                          **ends; /* of embedding and head */
+    uint64_t                        n_ends;
     char                           *indicators, *routing;
     const char                    **links, **sums; /* lists of codecs; texts are the job's */
     double                          at_most_ms;    /* of the batch; 0: the fastest plan */
@@ -64,6 +66,15 @@ tsr_status tsr_planning_candidates(struct tsr_planning *pl, const struct tsr_pip
                                    const struct tsr_planning_plan_keys *k,
                                    const struct tsr_config_node *node, struct tsr_diag *d,
                                    struct tsr_err *err);
+
+/* Reads `ends` into pl; errors go to d. */
+tsr_status tsr_planning_ends(struct tsr_planning *pl, const struct tsr_pipeline_job *job,
+                             const struct tsr_config_node *list, struct tsr_diag *d,
+                             struct tsr_err *err);
+/* What a plan file packs embedding and head by, in the place of that. */
+tsr_status tsr_planning_ends_of(struct tsr_planning *pl, struct tsr_registry *r,
+                                const struct tsr_plan_file *f, const char *use, struct tsr_diag *d,
+                                struct tsr_err *err);
 
 /* Instead of opening and searching: computes the cost of a plan file. The candidates are the job's and
  * those of the file's layers. TSR_E_INPUT with diagnostics in d or a message; TSR_E_INFEASIBLE if it does

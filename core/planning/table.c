@@ -219,7 +219,7 @@ void tsr_planning_table_stages(const json_t *r, const json_t *list, FILE *to)
 }
 
 /* "chosen     16 requests at once, whole prompts, a cache of int8 (0.156 of omega); fixed by the job: chunk" */
-static void settings(const json_t *r, FILE *to)
+static void settings(const json_t *r, const json_t *plan, FILE *to)
 {
     static const char *const keys[] = { "concurrency", "chunk", "kv" };
     const json_t *s = json_object_get(r, "settings"), *work = json_object_get(r, "workload");
@@ -238,6 +238,8 @@ static void settings(const json_t *r, FILE *to)
             (void)snprintf(one, sizeof one, "whole prompts");
         else if (i == 1)
             (void)snprintf(one, sizeof one, "chunks of %lld tokens", v);
+        else if (*tsr_planning_table_text(plan, "kv_layers"))
+            (void)snprintf(one, sizeof one, "a type of cache for each layer");
         else if (tsr_planning_table_real(s, "kv_omega") > 0)
             (void)snprintf(one, sizeof one, "a cache of %s (%.3g of omega)", kv,
                            tsr_planning_table_real(s, "kv_omega"));
@@ -245,6 +247,13 @@ static void settings(const json_t *r, FILE *to)
             (void)snprintf(one, sizeof one, "a cache of %s", kv);
         at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", at ? ", " : "", one);
     }
+    if (*tsr_planning_table_text(plan, "ends"))
+        at += (size_t)snprintf(text + at, sizeof text - at, "%sembedding and head %s%s",
+                               at ? ", " : "",
+                               strcmp(tsr_planning_table_text(plan, "ends"), "original")
+                                   ? "by "
+                                   : "as in the ",
+                               tsr_planning_table_text(plan, "ends"));
     if (!at)
         return;
     if (n)
@@ -302,13 +311,15 @@ void tsr_planning_table_problem(const json_t *r, const json_t *plan, FILE *to)
     if (json_is_true(json_object_get(work, "distribution")))
         at += (size_t)snprintf(text + at, sizeof text - at, " on average, at most %lld together",
                                tsr_planning_table_int(work, "context"));
-    at += (size_t)snprintf(text + at, sizeof text - at, ", cache of %s",
-                           json_string_value(json_object_get(work, "kv")));
+    const char *others = tsr_planning_table_text(plan, "kv_layers");
+    at += (size_t)snprintf(text + at, sizeof text - at, ", cache of %s%s%.300s%s",
+                           json_string_value(json_object_get(work, "kv")), *others ? " (" : "",
+                           others, *others ? ")" : "");
     if (plan)
         (void)snprintf(text + at, sizeof text - at,
                        "; micro-batches of %lld in prefill, %lld in decode",
                        tsr_planning_table_int(plan, "prefill_mb"),
                        tsr_planning_table_int(plan, "decode_mb"));
     tsr_planning_table_wrap(to, "work", text);
-    settings(r, to);
+    settings(r, plan, to);
 }

@@ -207,14 +207,20 @@ run plan job.yaml --check made-up.yaml
 ok "and it is said that their time is not counted" grep -qE 'not counted, the profile of large does not say' <(tr -s ' \n' ' ' <"$WORK/out")
 fails "they are not lost by -o" 2 '' plan job.yaml --check made-up.yaml -o x.yaml
 cp "$WORK/devices/large.yaml" "$WORK/large.yaml"
-sed -i 's/^name: large/&\nhost: {peak: 2 GB\/s, source: x}/' "$WORK/devices/large.yaml"
-compensated
-# 256 of 1024 of 172 channels are 43 rows, of 2 layers and 4 requests, at 2 GB/s
-ok "read at the rate of the profile" json --slurpfile was "$WORK/without.json" '(2 * 43 * 64 * 4 / 2e9 * 1e3) as $ms |
-    .plan.stages[1].compensation.host and .plan.stages[1].total == $was[0].plan.stages[1].total + .plan.stages[1].compensation.work and
-    (.plan.stages[1].compensation.decode_ms - $ms | fabs) < 1e-9 and
-    (.plan.stages[1].decode_ms - $was[0].plan.stages[1].decode_ms - $ms | fabs) < 1e-9 and
-    (.plan.latency_ms - $was[0].plan.latency_ms) as $more | $more >= 31 * $ms * 0.999 and $more <= 62 * $ms * 1.001' "$WORK/out"
+# it is read while the linears run: at a fast rate all that is left is the selection, 1.7 % of the two layers' time; at a
+# slow one, what reading takes longer than these. 256 of 1024 of 172 channels are 43 rows, of 2 layers and 4 requests
+for rate in 20000 20; do
+    cp "$WORK/large.yaml" "$WORK/devices/large.yaml"
+    sed -i "s/^name: large/&\nhost: {peak: $rate MB\/s, source: x}/" "$WORK/devices/large.yaml"
+    compensated
+    ok "read at $rate MB/s" json --slurpfile was "$WORK/without.json" --argjson rate $rate '
+        (2 * 43 * 64 * 4 / ($rate * 1e6) * 1e3) as $fetch | $was[0].plan as $bare | $bare.stages[1].decode_ms as $base |
+        .plan.stages[1].compensation.decode_ms as $ms |
+        .plan.stages[1].compensation.host and .plan.stages[1].total == $bare.stages[1].total + .plan.stages[1].compensation.work and
+        (if $rate == 20 then $ms > $fetch - $base and $ms < $fetch else $ms > 0 and $ms <= 0.017 * $base end) and
+        (.plan.stages[1].decode_ms - $base - $ms | fabs) < 1e-9 and
+        (.plan.latency_ms - $bare.latency_ms) as $more | $more >= 31 * $ms * 0.999 and $more <= 62 * $ms * 1.001' "$WORK/out"
+done
 # with the head on the first stage the last one sends, too: at 1 MB/s that decides
 # which part of the pipeline is waited for
 sed 's/bandwidth: 1 GB/bandwidth: 1 MB/; s/bandwidth: 10 GB/bandwidth: 1 MB/' "$WORK/clusters/tiny.yaml" >"$WORK/clusters/thin.yaml"
@@ -232,7 +238,7 @@ ok "priced with the way back" json --slurpfile was "$WORK/hand.thin" 'def decode
     .plan.stages[1].send_decode_ms > 0 and ((decode - ($was[0] | decode)) as $more | $more > 0 and
         (.plan.latency_ms - $was[0].plan.latency_ms - $more | fabs) < 1e-9 * .plan.latency_ms)' "$WORK/made-up.thin"
 run plan job.yaml --check made-up.yaml
-ok "and said" grep -qE "in the host's memory, and at most .* of a decode micro-batch" <(tr -s ' \n' ' ' <"$WORK/out")
+ok "and said" grep -qE "in the host's memory; a decode micro-batch takes .* longer" <(tr -s ' \n' ' ' <"$WORK/out")
 cp "$WORK/large.yaml" "$WORK/devices/large.yaml"
 while IFS='|' read -r name entry place says; do
     sed "s/layers: 2-4, tensors: \"\*.down_proj\", k: 256/$entry/" "$WORK/made-up.yaml" >"$WORK/edited.yaml"

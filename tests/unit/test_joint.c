@@ -224,15 +224,18 @@ static void search_of(struct tsr_plan_planned *a, struct setting *s)
 
 static void note(const struct tsr_plan_outcome *o)
 {
-    bool widths = false, names = false;
-    for (uint64_t i = 1; i < o->n_stages; i++) {
-        widths = widths || (o->stages[i].group == o->stages[i - 1].group &&
-                            o->stages[i].mesh.tp != o->stages[i - 1].mesh.tp);
-        names = names || (i + 1 < o->n_stages && o->stages[i].link != o->stages[i - 1].link) ||
-                (o->stages[i].mesh.tp > 1 && o->stages[i].sum != o->stages[i - 1].link);
+    bool widths = false, names[2] = { false, false }; /* F32, BF16 */
+    for (uint64_t i = 0; i < o->n_stages; i++) {
+        const struct tsr_plan_outcome_stage *t = &o->stages[i];
+        widths = widths || (i && t->group == o->stages[i - 1].group &&
+                            t->mesh.tp != o->stages[i - 1].mesh.tp);
+        if (i + 1 < o->n_stages)
+            names[t->link != 0] = true;
+        if (t->mesh.tp > 1)
+            names[t->sum != 0] = true;
     }
     mixed += widths;
-    choosy += names;
+    choosy += names[0] && names[1];
 }
 
 static void brute_force(void **state)

@@ -102,6 +102,36 @@ static void stage_text(const struct tsr_plan_file *p, uint64_t i, char *buf, siz
                        s->experts == TSR_PLAN_EXPERTS_WHOLE ? ", experts whole" : "");
 }
 
+/* A list of maps as text: "layers: 0-3, k: 16; layers: 4, k: 32", cut where it is too long; "" for none. */
+static void list_text(const struct tsr_config_node *list, char *buf, size_t cap)
+{
+    size_t at = 0;
+    buf[0] = '\0';
+    for (uint64_t i = 0; list && list->kind == TSR_CONFIG_NODE_LIST && i < list->n; i++) {
+        const struct tsr_config_node *e = list->items[i];
+        for (uint64_t k = 0; e->kind == TSR_CONFIG_NODE_MAP && k < e->n && at < cap; k++)
+            at += (size_t)snprintf(buf + at, cap - at, "%s%.40s: %.100s",
+                                   k   ? ", "
+                                   : i ? "; "
+                                       : "",
+                                   e->keys[k]->text,
+                                   e->items[k]->kind == TSR_CONFIG_NODE_SCALAR ? e->items[k]->text
+                                                                               : "?");
+    }
+}
+
+static void compensation(struct both *z, uint64_t i)
+{
+    const struct tsr_plan_file *of[2] = { z->a, z->b };
+    char                        text[2][RULE], what[60];
+    for (int k = 0; k < 2; k++)
+        list_text(i < of[k]->n_stages ? tsr_config_node_get(of[k]->stages[i].map, "compensation")
+                                      : NULL,
+                  text[k], sizeof text[k]);
+    (void)snprintf(what, sizeof what, "stage %llu, channels", (unsigned long long)i);
+    put(z, what, text[0], text[1]);
+}
+
 static void stages(struct both *z)
 {
     uint64_t n = z->a->n_stages > z->b->n_stages ? z->a->n_stages : z->b->n_stages;
@@ -111,7 +141,12 @@ static void stages(struct both *z)
         stage_text(z->b, i, b, sizeof b);
         (void)snprintf(what, sizeof what, "stage %llu", (unsigned long long)i);
         put(z, what, a, b);
+        compensation(z, i);
     }
+    char x[RULE], y[RULE];
+    list_text(z->a->ends, x, sizeof x);
+    list_text(z->b->ends, y, sizeof y);
+    put(z, "ends", x, y);
 }
 
 static void one_run(struct both *z, uint64_t first, uint64_t end, const char *a, const char *b)
@@ -153,6 +188,11 @@ static void predictions(struct both *z)
     put_real(z, "latency, ms", a->latency_ms, b->latency_ms);
     put_real(z, "tokens/s", a->tokens_per_second, b->tokens_per_second);
     put_real(z, "omega", a->omega, b->omega);
+    put_real(z, "KL", a->kl, b->kl);
+    put_real(z, "KL of weights", a->of.weights, b->of.weights);
+    put_real(z, "KL of caches", a->of.kv, b->of.kv);
+    put_real(z, "KL of compensation", a->of.compensation, b->of.compensation);
+    put_real(z, "KL of the ends", a->of.ends, b->of.ends);
     put_real(z, "objective, ms", a->objective_ms, b->objective_ms);
     put(z, "solver", a->solver, b->solver);
 }

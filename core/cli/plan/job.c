@@ -219,7 +219,7 @@ static tsr_status found(struct tsr_cli *c, const struct tsr_plan_call *call,
         return tsr_planning_verdict(j, err);
     }
     for (uint64_t i = 0; i < a->outcome.n_stages; i++)
-        if (*call->output && a->outcome.stages[i].compensation.k)
+        if (*call->check && *call->output && a->outcome.stages[i].compensation.k)
             return tsr_fail(err, TSR_E_INPUT,
                             "-o would write the plan without its compensation; it is in %s",
                             call->check);

@@ -133,7 +133,7 @@ static tsr_status scheme_of(struct tsr_pipeline_job *job, const struct tsr_step_
     if (st == TSR_OK)
         st = tsr_config_diag_status(d, err);
     if (st == TSR_OK && *o->plan)
-        st = tsr_pipeline_plan_rules_fit(&v->plan, job->model, err);
+        st = tsr_pipeline_plan_rules_fit(&v->plan, job->model, NULL, err);
     tsr_config_diag_destroy(d);
     if (st != TSR_OK) {
         tsr_quant_scheme_destroy(*s);

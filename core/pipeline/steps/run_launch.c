@@ -190,6 +190,7 @@ tsr_status tsr_step_run_launch_open(struct tsr_step_run_launch *f, struct tsr_pi
                                ? tsr_pipeline_job_input(job, k->run.compensation.compensate_plan)
                                : NULL;
     struct tsr_launch_options fo = { .plan = plan,
+                                     .original = job->packed ? job->model_path : NULL,
                                      .cluster = h->cluster ? h->cluster : "",
                                      .beside = job->state->dir,
                                      .ranks = k->ranks,

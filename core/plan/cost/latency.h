@@ -30,6 +30,7 @@ struct tsr_plan_latency_job {
     enum tsr_latency_mode        mode;
     uint32_t                     kv_bits;
     uint64_t forward; /* most tokens of the engine's forwards; 0: it takes a micro-batch at once */
+    const struct tsr_plan_candidate *embed; /* storage of the embedding; NULL: as stored */
     const struct tsr_plan_wire
         *tp_wire[2]; /* by phase, of the collectives inside a mesh; NULL: F32 */
 };

@@ -59,13 +59,16 @@ tsr_status tsr_plan_latency_embed(const struct tsr_plan_latency_job *j,
     char                         kernel[TSR_PLAN_KERNEL_TEXT];
     struct tsr_format            f;
     uint64_t                     bytes;
-    TSR_TRY(tsr_plan_candidate_matrix(NULL, &s->embed, &f, &bytes, err));
+    double                       each = (double)tsr_dtype_size(s->embed.dtype);
+    TSR_TRY(tsr_plan_candidate_matrix(j->embed, &s->embed, &f, &bytes, err));
     tsr_plan_kernel_name(&f, kernel);
     *out = (struct tsr_plan_time){ .basis = TSR_PLAN_ROOFLINE };
+    if (j->embed)
+        each = (double)bytes / ((double)s->vocab * (double)s->embed_dim);
     if (end_fit(m->profile, false, kernel, (double)s->vocab, (double)s->embed_dim, tokens, out))
         return TSR_OK;
     /* a row is read, widened and written: 4 bytes out */
-    double moved = tokens * (double)s->embed_dim * (double)(tsr_dtype_size(s->embed.dtype) + 4);
+    double moved = tokens * (double)s->embed_dim * (each + 4);
     out->extrapolated = false;
     out->ms = 1e3 * moved / m->profile->bandwidth;
     return TSR_OK;

@@ -126,7 +126,7 @@ bool tsr_plan_memory_kv_rows(const struct tsr_plan_memory_job *j, uint64_t windo
         return false;
     if (window)
         *rows = tsr_engine_window_rows(window, chunk, *rows);
-    *rows = tsr_engine_kv_rows(j->kv == TSR_Q4, *rows);
+    *rows = tsr_engine_kv_rows(j->blocks || j->kv == TSR_Q4, *rows);
     return true;
 }
 
@@ -237,7 +237,7 @@ tsr_status tsr_plan_memory_ends(const struct tsr_plan_memory_job *j, const struc
         const struct tsr_plan_shape_matrix *m;
         const struct tsr_plan_candidate    *c;
         uint64_t                           *to;
-    } parts[] = { { &s->embed, NULL, embed },
+    } parts[] = { { &s->embed, j->embed, embed },
                   { &s->positions, NULL, embed },
                   { &s->project_in, NULL, embed },
                   { &s->head, j->head, head },

@@ -61,7 +61,7 @@ static inline uint64_t tsr_capacity_left(uint64_t capacity, uint64_t uneven)
 }
 
 /* A whole stage, as the sum of the above: layers first..first+n-1 with candidate bits[l] each, and experts on the CPU
- * where cpu_experts[l] (NULL: nowhere). It fits if total <= capacity, which is the mesh's capacity less `uneven`, and
+ * where cpu_experts[l] (NULL: nowhere), and caches of j->kv_of. It fits if total <= capacity, which is the mesh's capacity less `uneven`, and
  * host <= host_capacity, of the CPU's memory. */
 struct tsr_plan_stage_memory {
     uint64_t weights, kv, ends, workspace, total, capacity, uneven;

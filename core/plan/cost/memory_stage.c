@@ -42,15 +42,20 @@ tsr_status tsr_plan_memory_stage(const struct tsr_plan_memory_job *j, const stru
     bool                         begins = first == 0;
     bool                         ends =
         j->place == TSR_PLAN_HEAD_FIRST ? begins : first + n == s->layers; /* has the head */
-    uint64_t             embed, head, shared, lead, used = 0;
-    struct tsr_plan_mesh of = *m;
+    uint64_t                   embed, head, shared, lead, used = 0;
+    struct tsr_plan_mesh       of = *m;
+    struct tsr_plan_memory_job job = *j; /* of a layer */
+    for (uint64_t l = 0; j->kv_of && l < s->layers;
+         l++) /* the engine of a stage counts all layers */
+        job.blocks = job.blocks || j->kv_of[l] == TSR_Q4;
     *out = (struct tsr_plan_stage_memory){ .capacity = tsr_plan_memory_capacity(m, j->accounting),
                                            .host_capacity = tsr_plan_memory_host(m) };
     for (uint64_t l = first; l < first + n; l++) {
         uint64_t w, kv, host = 0;
         used |= UINT64_C(1) << bits[l];
         of.cpu_experts = cpu_experts && cpu_experts[l];
-        TSR_TRY(tsr_plan_memory_layer(j, &of, s->layer_class[l], &c->v[bits[l]], &w, &kv, err));
+        job.kv = j->kv_of ? j->kv_of[l] : j->kv;
+        TSR_TRY(tsr_plan_memory_layer(&job, &of, s->layer_class[l], &c->v[bits[l]], &w, &kv, err));
         if (of.cpu_experts)
             TSR_TRY(tsr_plan_memory_experts(j, &of, s->layer_class[l], &c->v[bits[l]], &host, err));
         if (!tsr_add(out->weights, w, &out->weights) || !tsr_add(out->kv, kv, &out->kv) ||
@@ -59,7 +64,8 @@ tsr_status tsr_plan_memory_stage(const struct tsr_plan_memory_job *j, const stru
     }
     TSR_TRY(tsr_plan_memory_ends(j, m, &embed, &head, &shared, err));
     out->ends = (begins ? embed : 0) + (ends ? head : 0) - (begins && ends ? shared : 0);
-    TSR_TRY(tsr_plan_memory_work(j, m, c, used, prefill_mb, decode_mb, begins, ends,
+    job.kv = j->kv;
+    TSR_TRY(tsr_plan_memory_work(&job, m, c, used, prefill_mb, decode_mb, begins, ends,
                                  &out->workspace, &lead, err));
     if (!tsr_plan_memory_uneven(j, m, out->ends, lead, &out->uneven) ||
         !tsr_add(out->weights, out->kv, &out->total) ||

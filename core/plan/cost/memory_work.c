@@ -111,7 +111,7 @@ static bool buffers(const struct tsr_plan_memory_job *j, const struct tsr_plan_m
         cols += 3;
         *bytes += UINT64_C(2) * LINE + window_rows(j) * 4;
     }
-    if (j->kv == TSR_Q4) { /* rows and spans with tails, for each kind of cache */
+    if (j->blocks || j->kv == TSR_Q4) { /* rows and spans with tails, for each kind of cache */
         cols += window_rows(j) ? 10 : 5;
         *bytes += (window_rows(j) ? 4 : 2) * (uint64_t)LINE;
     }

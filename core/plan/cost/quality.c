@@ -29,6 +29,9 @@ void tsr_plan_quality_free(struct tsr_plan_quality *q)
 {
     free(q->omega);
     free(q->kl.half);
+    free(q->kl.kept);
+    for (uint32_t i = 0; i < q->kl.n_kv; i++)
+        free(q->kl.kv[i].layers);
     *q = (struct tsr_plan_quality){ 0 };
 }
 

@@ -11,11 +11,21 @@ struct tsr_plan_quality_choice {
     char     name[100];
     double   kl, half;
     uint64_t context; /* kv: tokens of a sequence that it was measured over */
+    double *
+        layers; /* kv: [layers] proportions of layers, >= 0; NULL: not measured; owned by the quality */
 };
 
-/* What the KL of a plan consists of, as sums of figures. */
+/* What the KL of a plan consists of, as sums of figures.  compensation: what compensated channels take off the weights, at
+ * most 0. */
 struct tsr_plan_quality_parts {
-    double weights, kv, links, sums;
+    double weights, kv, links, sums, compensation, ends;
+};
+
+/* What of the KL of a scheme is left with k of 1,024 channels compensated, for ascending k. */
+#define TSR_PLAN_QUALITY_KEPT 9u /* with k = 0, of which all is left */
+struct tsr_plan_quality_kept {
+    uint32_t n; /* 0: the file does not say */
+    double   k[TSR_PLAN_QUALITY_KEPT], kept[TSR_PLAN_QUALITY_KEPT], half[TSR_PLAN_QUALITY_KEPT];
 };
 
 /* Of indicators that are measured by KL (tessera.indicators/2): omega is in nats per token. */
@@ -23,10 +33,11 @@ struct tsr_plan_quality_kl {
     bool                           on;
     double                        *half; /* [layers][candidates], NAN: not known; owned */
     struct tsr_plan_quality_choice kv[TSR_PLAN_QUALITY_CHOICES], link[TSR_PLAN_QUALITY_CHOICES],
-        sum[TSR_PLAN_QUALITY_CHOICES];
-    uint32_t n_kv, n_link, n_sum, n_map;
-    double   map_w[TSR_PLAN_QUALITY_MAP], map_kl[TSR_PLAN_QUALITY_MAP]; /* f, from (0, 0) */
-    double   scatter; /* most that a random plan was off f, of its KL */
+        sum[TSR_PLAN_QUALITY_CHOICES], end[TSR_PLAN_QUALITY_CHOICES];
+    struct tsr_plan_quality_kept *kept; /* [candidates]; owned */
+    uint32_t                      n_kv, n_link, n_sum, n_end, n_map;
+    double map_w[TSR_PLAN_QUALITY_MAP], map_kl[TSR_PLAN_QUALITY_MAP]; /* f, from (0, 0) */
+    double scatter; /* most that a random plan was off f, of its KL */
 };
 
 struct tsr_plan_quality {
@@ -71,6 +82,13 @@ const struct tsr_plan_quality_choice *tsr_plan_quality_link(const struct tsr_pla
                                                             const char                    *codec);
 const struct tsr_plan_quality_choice *tsr_plan_quality_sum(const struct tsr_plan_quality *q,
                                                            const char                    *codec);
+/* Of kl: what embedding and head lose if both are packed by the candidate; NULL: not in the file.  [any] */
+const struct tsr_plan_quality_choice *tsr_plan_quality_end(const struct tsr_plan_quality   *q,
+                                                           const struct tsr_plan_candidate *c);
+/* Of kl: the share of a candidate's KL that is left with k of 1,024 channels compensated, on a straight line between the k
+ * that were measured, and half of its interval; both may be NULL.  false: k is above all that were, or none was.  [any] */
+bool tsr_plan_quality_kept_of(const struct tsr_plan_quality *q, uint64_t candidate, uint32_t k,
+                              double *kept, double *half);
 /* How much single experts suffer, into s->suffers, before their groups are made; nothing where the file does not say.
  * As above.  [setup] */
 tsr_status tsr_plan_quality_order(struct tsr_plan_shape *s, const char *path, const char *table,

@@ -36,4 +36,12 @@ tsr_status tsr_quality_read_kl(struct tsr_plan_quality *q, const struct tsr_qual
                                const char *want, const struct tsr_plan_shape *s,
                                const struct tsr_plan_candidates *c, struct tsr_err *err);
 
+/* "compensation" of a file: q->kl.kept of all candidates.  [setup] */
+tsr_status tsr_quality_read_kept(struct tsr_plan_quality *q, const struct tsr_quality_table *t,
+                                 const struct tsr_plan_candidates *c, struct tsr_err *err);
+/* "interval": [low, high] as half of its width, NAN where it is null or not there; false: it is neither.  [any] */
+bool tsr_quality_read_interval(const json_t *v, double *half);
+/* Whether a candidate is the scheme of a file's text, "gptq:bits=4": the quantizer, and all its options. */
+bool tsr_quality_is_scheme(const struct tsr_plan_candidate *c, const char *text);
+
 #endif

@@ -1,6 +1,5 @@
 /* Tables of KL by scheme, cache type and codec: tessera.indicators/2 (docs/formats/indicators.md). */
 #include "base/mem.h"
-#include "config/value.h"
 #include "plan/cost/quality_internal.h"
 
 #include <math.h>
@@ -10,73 +9,6 @@
 #define FORMAT   "tessera.indicators/2"
 #define ORIGINAL 16u
 #define NAMES    600
-
-/* ---- schemes ------------------------------------------------------------------------------ */
-
-static bool same_value(const struct tsr_option *o, const unsigned char *a, const unsigned char *b)
-{
-    if (o->type == TSR_OPT_STRING) {
-        const char *x, *y;
-        memcpy(&x, a + o->offset, sizeof x);
-        memcpy(&y, b + o->offset, sizeof y);
-        return x && y ? strcmp(x, y) == 0 : x == y;
-    }
-    return memcmp(a + o->offset, b + o->offset, o->type == TSR_OPT_BOOL ? 4 : 8) == 0;
-}
-
-/* "bits=4,group=128" over the defaults; false for an option that is not there or wrong. */
-static bool set_options(const struct tsr_config_optset *set, char *list)
-{
-    struct tsr_errbuf e = TSR_ERRBUF(e);
-    tsr_config_options_defaults(set);
-    while (list && *list) {
-        char *key = list, *comma = strchr(list, ','), *value;
-        bool  found = false;
-        if (comma)
-            *comma = '\0';
-        list = comma ? comma + 1 : NULL;
-        value = strchr(key, '=');
-        if (!value)
-            return false;
-        *value++ = '\0';
-        for (uint64_t i = 0; i < set->n && !found; i++) {
-            struct tsr_option o = tsr_config_option_at(set, i);
-            found = strcmp(o.name, key) == 0;
-            if (found && tsr_config_option_set(&o, set->into, value, &e.err) != TSR_OK)
-                return false;
-        }
-        if (!found)
-            return false;
-    }
-    return true;
-}
-
-/* A candidate is the scheme of a file's text, "gptq:bits=4": the quantizer, and all its options. */
-static bool is_scheme(const struct tsr_plan_candidate *c, const char *text)
-{
-    const struct tsr_component *of = c->spec.found.component;
-    const char                 *list = strchr(text, ':');
-    size_t                      n = list ? (size_t)(list - text) : strlen(text);
-    if (strlen(c->scheme) != n || strncmp(c->scheme, text, n) != 0)
-        return false;
-    if (strcmp(c->options, list ? list + 1 : "") == 0)
-        return true;
-    char          *copy = of ? tsr_strdup(list ? list + 1 : "") : NULL;
-    unsigned char *into = of ? tsr_new_aligned(1, of->options_size) : NULL;
-    bool           same = copy && into;
-    if (same) {
-        struct tsr_config_optset set = { of->options, of->n_options, of->option_stride, into };
-        memset(into, 0, of->options_size);
-        same = set_options(&set, copy);
-        for (uint64_t i = 0; i < of->n_options && same; i++) {
-            struct tsr_option o = tsr_config_option_at(&set, i);
-            same = same_value(&o, into, c->spec.options);
-        }
-    }
-    free(into);
-    free(copy);
-    return same;
-}
 
 /* ---- numbers ------------------------------------------------------------------------------ */
 
@@ -155,7 +87,7 @@ static tsr_status read_schemes(struct tsr_plan_quality *q, const struct tsr_qual
             if (!text)
                 return tsr_fail(err, TSR_E_INPUT, "%s: an entry of \"schemes\" has no \"scheme\"",
                                 t->path);
-            found = is_scheme(&c->v[i], text) ? v : found;
+            found = tsr_quality_is_scheme(&c->v[i], text) ? v : found;
         }
         names_of(list, names);
         if (!found)
@@ -170,6 +102,33 @@ static tsr_status read_schemes(struct tsr_plan_quality *q, const struct tsr_qual
 }
 
 /* ---- choices and the map ------------------------------------------------------------------ */
+
+/* Proportions of layers, if the file measured them: figures from 0 on, not all 0. */
+static tsr_status read_shares(struct tsr_plan_quality *q, const struct tsr_quality_table *t,
+                              const json_t *one, struct tsr_plan_quality_choice *c,
+                              struct tsr_err *err)
+{
+    json_t *list = NULL;
+    double  sum = 0;
+    TSR_TRY(tsr_json_sub(one, t->path, "layers", false, JSON_ARRAY, &list, err));
+    if (!list)
+        return TSR_OK;
+    if (json_array_size(list) != q->layers)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: \"layers\" of '%.80s' has %zu figures for %llu layers", t->path,
+                        c->name, json_array_size(list), (unsigned long long)q->layers);
+    c->layers = tsr_new(q->layers, sizeof *c->layers);
+    if (!c->layers)
+        return tsr_fail_nomem(err, q->layers * sizeof *c->layers, "shares of layers");
+    for (uint64_t l = 0; l < q->layers; l++) {
+        TSR_TRY(
+            read_kl(t, json_array_get(list, l), "layers", c->name, &c->layers[l], &q->raised, err));
+        sum += c->layers[l];
+    }
+    return sum > 0 ? TSR_OK
+                   : tsr_fail(err, TSR_E_INPUT, "%s: \"layers\" of '%.80s' are all 0", t->path,
+                              c->name);
+}
 
 static tsr_status read_choices(struct tsr_plan_quality *q, const struct tsr_quality_table *t,
                                const char *list, const char *key, struct tsr_plan_quality_choice *v,
@@ -195,8 +154,15 @@ static tsr_status read_choices(struct tsr_plan_quality *q, const struct tsr_qual
         if (strcmp(key, "kv") == 0)
             TSR_TRY(
                 tsr_json_int(one, t->path, "context", true, 1, INT64_C(1) << 40, &context, err));
+        if (strcmp(key, "scheme") == 0 &&
+            !tsr_quality_read_interval(json_object_get(one, "interval"), &c->half))
+            return tsr_fail(err, TSR_E_INPUT,
+                            "%s: \"interval\" of '%.80s' in \"%s\" is not [low, high]", t->path,
+                            name, list);
         c->context = (uint64_t)context;
-        (*n)++;
+        (*n)++; /* it owns its shares from here on */
+        if (strcmp(key, "kv") == 0)
+            TSR_TRY(read_shares(q, t, one, c, err));
     }
     return TSR_OK;
 }
@@ -277,6 +243,8 @@ tsr_status tsr_quality_read_kl(struct tsr_plan_quality *q, const struct tsr_qual
     TSR_TRY(read_choices(q, t, "kv", "kv", q->kl.kv, &q->kl.n_kv, err));
     TSR_TRY(read_choices(q, t, "links", "codec", q->kl.link, &q->kl.n_link, err));
     TSR_TRY(read_choices(q, t, "sums", "codec", q->kl.sum, &q->kl.n_sum, err));
+    TSR_TRY(read_choices(q, t, "ends", "scheme", q->kl.end, &q->kl.n_end, err));
+    TSR_TRY(tsr_quality_read_kept(q, t, c, err));
     TSR_TRY(read_map(q, t, err));
     TSR_TRY(read_scatter(q, t, err));
     (void)snprintf(q->basis, sizeof q->basis, "kl of %.32s", slash ? slash + 1 : t->path);
@@ -341,4 +309,13 @@ const struct tsr_plan_quality_choice *tsr_plan_quality_sum(const struct tsr_plan
                                                            const char                    *codec)
 {
     return find(q->kl.sum, q->kl.n_sum, codec);
+}
+
+const struct tsr_plan_quality_choice *tsr_plan_quality_end(const struct tsr_plan_quality   *q,
+                                                           const struct tsr_plan_candidate *c)
+{
+    for (uint32_t i = 0; i < q->kl.n_end; i++)
+        if (tsr_quality_is_scheme(c, q->kl.end[i].name))
+            return &q->kl.end[i];
+    return NULL;
 }

@@ -17,6 +17,7 @@ struct check {
     uint32_t                      *n;    /* [groups] of them */
     uint64_t                      *group; /* [stages] */
     uint64_t                      *taken; /* [groups] devices */
+    uint32_t                      *item;  /* [layers] of the build */
 };
 
 static const struct tsr_config_mark *mark_of(const struct tsr_plan_stage *s, const char *key)
@@ -188,7 +189,7 @@ static tsr_status solution(const struct check *z, const struct tsr_plan_built *b
         s->stage_count[i] = z->f->stages[i].count;
     }
     for (uint64_t l = 0; l < pt->inst.in.layers; l++)
-        s->layer_bits[l] = tsr_plan_built_bits(b, z->candidate[l], z->f->cpu_experts[l]);
+        s->layer_bits[l] = z->item[l];
     s->status = TSR_SOLVED_FEASIBLE;
     *out = s;
     return TSR_OK;
@@ -203,7 +204,7 @@ static tsr_status check_runs(const struct check *z, const struct tsr_plan_built 
         const struct tsr_plan_stage *s = &z->f->stages[i];
         uint64_t                     k = kind_of(z, b, i);
         for (uint64_t l = s->first; l < s->first + s->count; l++) {
-            uint32_t bits = tsr_plan_built_bits(b, z->candidate[l], z->f->cpu_experts[l]);
+            uint32_t bits = z->item[l];
             uint64_t e = (k * in->classes + in->layer_class[l]) * in->bits + bits;
             if (isnan(in->options[0]->pre_ms[e]) || isnan(in->options[0]->dec_ms[e]))
                 return tsr_fail(err, TSR_E_INFEASIBLE, "layer %llu: %s cannot run %s",
@@ -214,12 +215,30 @@ static tsr_status check_runs(const struct check *z, const struct tsr_plan_built 
     return TSR_OK;
 }
 
+/* What each layer takes, as the build has it. */
+static tsr_status find_items(const struct check *z, const struct tsr_plan_built *b,
+                             struct tsr_err *err)
+{
+    for (uint64_t l = 0; l < z->f->layers; l++) {
+        uint32_t kv = z->p->memory.kv_of ? z->p->memory.kv_of[l] : z->p->work.kv;
+        if (!tsr_plan_built_find(b,
+                                 &(struct tsr_plan_item){ z->candidate[l], kv,
+                                                          z->p->k_of ? z->p->k_of[l] : 0,
+                                                          z->f->cpu_experts[l] },
+                                 &z->item[l]))
+            return tsr_fail(err, TSR_E_INVAL, "layer %llu takes what is none of the choices",
+                            (unsigned long long)l);
+    }
+    return TSR_OK;
+}
+
 static tsr_status price(struct check *z, struct tsr_plan_planned *a, struct tsr_err *err)
 {
     struct tsr_plan_space space = {
         .ways = z->ways, .n = z->n, .stride = z->f->n_stages, .codecs = true
     };
     TSR_TRY(tsr_plan_build(&a->built, z->p, &space, err));
+    TSR_TRY(find_items(z, a->built, err));
     TSR_TRY(check_runs(z, a->built, err));
     a->part = part_of(a->built, z->f->n_stages, kind_of(z, a->built, 0));
     TSR_TRY(solution(z, a->built, a->part, &a->solution, err));
@@ -228,6 +247,12 @@ static tsr_status price(struct check *z, struct tsr_plan_planned *a, struct tsr_
     a->status = TSR_SOLVED_FEASIBLE;
     a->objective = a->solution->objective;
     TSR_TRY(tsr_plan_outcome_of(&a->outcome, a->built, a->part, a->solution, err));
+    if (z->p->max_omega >= 0 && !(a->outcome.omega <= z->p->max_omega * (1 + 1e-6) + 1e-12) &&
+        z->p->kv_omega + z->p->wire_omega + z->p->ends_omega >= z->p->max_omega) {
+        char why[400];
+        tsr_plan_problem_limit_text(z->p, why, sizeof why);
+        return tsr_fail(err, TSR_E_INFEASIBLE, "%s", why);
+    }
     /* meshes of a kind change places; the file has said which is which */
     for (uint64_t i = 0; i < a->outcome.n_stages; i++) {
         a->outcome.stages[i].group = z->group[i];
@@ -268,14 +293,16 @@ tsr_status tsr_plan_check(struct tsr_plan_planned *a, const struct tsr_plan_prob
                        .ways = tsr_new(n, f->n_stages * sizeof *z.ways),
                        .n = tsr_new(n, sizeof *z.n),
                        .group = tsr_new(f->n_stages, sizeof *z.group),
-                       .taken = tsr_new(n, sizeof *z.taken) };
+                       .taken = tsr_new(n, sizeof *z.taken),
+                       .item = tsr_new(f->layers, sizeof *z.item) };
     *a = (struct tsr_plan_planned){ .status = TSR_SOLVED_UNKNOWN, .bound = -INFINITY };
-    tsr_status st = z.ways && z.n && z.group && z.taken
+    tsr_status st = z.ways && z.n && z.group && z.taken && z.item
                         ? run(&z, a, err)
                         : tsr_fail_nomem(err, n * 12, "the places of a plan");
     free(z.ways);
     free(z.n);
     free(z.group);
     free(z.taken);
+    free(z.item);
     return st;
 }

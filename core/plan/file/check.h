@@ -31,7 +31,13 @@ uint64_t tsr_plan_file_link(const struct tsr_plan_problem *p, const struct tsr_p
 uint64_t tsr_plan_file_sum(const struct tsr_plan_problem *p, const struct tsr_plan_file *f,
                            uint64_t stage);
 
-/* Adds the memory and the time of compensation to a checked plan, with the bits of the residuals that the model has.  TSR_E_INFEASIBLE where it does not fit. */
+/* k of the linears of a layer; *alike: all have the same, and then k has it also for linears that the layer lacks.
+ * TSR_E_INPUT where linears with one input differ.  [setup] */
+tsr_status tsr_plan_file_channels(const struct tsr_plan_file *f, const struct tsr_plan_shape *shape,
+                                  uint64_t layer, uint32_t k[TSR_PLAN_LINEARS], bool *alike,
+                                  struct tsr_err *err);
+/* Puts the compensation of layers whose linears have different k in the place of p->k_of's in a checked plan: memory and
+ * time.  Their quality counts without it.  TSR_E_INFEASIBLE where it does not fit.  [setup] */
 tsr_status tsr_plan_compensate(struct tsr_plan_planned *a, const struct tsr_plan_problem *p,
                                const struct tsr_plan_file *f, struct tsr_err *err);
 

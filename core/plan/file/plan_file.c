@@ -37,7 +37,7 @@ struct head {
     const char                   *format, *model, *headers;
     int64_t                       layers, replicas, share, objective, accounting;
     const struct tsr_config_node *workload, *micro_batches, *quality, *stages, *predicted,
-        *replica_nodes;
+        *replica_nodes, *ends;
     const struct tsr_config_node *master;
 };
 struct micro {
@@ -67,6 +67,7 @@ static const struct tsr_option head_options[] = {
     TSR_OPTION_INT(struct head, share, 0, 0, 1 << 30, "requests",
                    "What each of them does; 0: an even part of the batch."),
     TSR_OPTION_NODE(struct head, replica_nodes, "A list of nodes for each of them."),
+    TSR_OPTION_NODE(struct head, ends, "Rules for embedding and head."),
     TSR_OPTION_NODE(struct head, stages, "Runs of layers, in order."),
     TSR_OPTION_NODE(struct head, predicted, "What is expected of all."),
 };
@@ -122,6 +123,10 @@ static const struct tsr_option parts_options[] = {
     TSR_OPTION_REAL(struct tsr_plan_quality_parts, kv, 0, 0, 1e100, NULL, "Of the KV cache."),
     TSR_OPTION_REAL(struct tsr_plan_quality_parts, links, 0, 0, 1e100, NULL, "Between stages."),
     TSR_OPTION_REAL(struct tsr_plan_quality_parts, sums, 0, 0, 1e100, NULL, "Inside stages."),
+    TSR_OPTION_REAL(struct tsr_plan_quality_parts, ends, 0, 0, 1e100, NULL,
+                    "Of embedding and head."),
+    TSR_OPTION_REAL(struct tsr_plan_quality_parts, compensation, 0, -1e100, 0, NULL,
+                    "What error compensation takes off that of the layers."),
 };
 
 /* ---- reading ----------------------------------------------------------------- */
@@ -161,6 +166,24 @@ static tsr_status read_stages(struct tsr_plan_reading *r, const struct tsr_confi
         tsr_config_diag_error(r->d, &stages->mark, NULL, "no stage has layer %llu of %llu",
                               (unsigned long long)r->next, (unsigned long long)r->p->layers);
     return TSR_OK;
+}
+
+/* Rules for the head and the embedding by their whole names. */
+static void read_ends(struct tsr_plan_reading *r, const struct tsr_config_node *list)
+{
+    if (!list || list->kind == TSR_CONFIG_NODE_NULL ||
+        !tsr_plan_is_list(list, &list->mark, "ends", r->d))
+        return;
+    for (uint64_t i = 0; i < list->n; i++) {
+        const struct tsr_config_node *e = list->items[i], *t = NULL;
+        if (e->kind == TSR_CONFIG_NODE_MAP)
+            t = tsr_config_node_get(e, "tensors");
+        if (!t || t->kind != TSR_CONFIG_NODE_SCALAR ||
+            (strcmp(t->text, "lm_head") != 0 && strcmp(t->text, "model.embed_tokens") != 0))
+            tsr_config_diag_error(r->d, &e->mark, "write {tensors: lm_head, use: rtn, bits: 8}",
+                                  "an entry of ends is not about lm_head or model.embed_tokens");
+    }
+    r->p->ends = list;
 }
 
 /* A place without its other half is an error. */
@@ -297,6 +320,7 @@ static tsr_status read_head(struct tsr_plan_reading *r, struct tsr_err *err)
         return tsr_fail_nomem(err, 2 * p->layers, "the layers of a plan");
     if (!tsr_plan_failed(r))
         TSR_TRY(read_stages(r, h.stages, err));
+    read_ends(r, h.ends);
     if (!tsr_plan_failed(r))
         check_places(r, &h);
     return TSR_OK;

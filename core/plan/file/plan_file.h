@@ -74,6 +74,7 @@ struct tsr_plan_file {
     uint8_t                      *cpu_experts; /* [layers] 1: the CPU runs the layer's; owned */
     struct tsr_config_node      **entries;     /* of all schemes, in order; the array is owned */
     uint64_t                      n_entries;
+    const struct tsr_config_node *ends; /* rules for embedding and head; NULL: none */
     struct tsr_plan_said          said;
 };
 

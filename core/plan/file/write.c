@@ -5,6 +5,7 @@
 #include "plugin/choices.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define RULE_TEXT 800
@@ -93,26 +94,41 @@ static void put_copies(struct tsr_writer *w, const struct tsr_plan_copies *c)
     }
 }
 
-static void put_head(struct tsr_writer *w, const struct tsr_plan_problem *p,
-                     const struct tsr_plan_planned *a, const struct tsr_plan_copies *c)
+static tsr_status put_head(struct tsr_writer *w, const struct tsr_plan_problem *p,
+                           const struct tsr_plan_planned *a, const struct tsr_plan_copies *c,
+                           struct tsr_err *err)
 {
     const struct tsr_plan_problem  *whole = c ? c->whole : p;
     const struct tsr_plan_workload *k = &whole->work;
+    char                           *kv = tsr_plan_outcome_kv_layers(&a->outcome, p->shape);
+    if (!kv)
+        return tsr_fail_nomem(err, a->outcome.layers, "the caches of a plan");
     tsr_writer_printf(w, "format: " TSR_PLAN_FORMAT "\nheaders: %s\nlayers: %llu\n", p->shape->hash,
                       (unsigned long long)p->shape->layers);
     tsr_writer_printf(w,
                       "workload: {prompt: %llu, generate: %llu, batch: %llu, concurrency: %llu, "
-                      "chunk: %llu, kv: %s}\n"
+                      "chunk: %llu, kv: %s%s%s%s}\n"
                       "micro_batches: {prefill: %llu, decode: %llu}\n",
                       (unsigned long long)k->s, (unsigned long long)k->n,
                       (unsigned long long)k->batch, (unsigned long long)whole->memory.batch,
-                      (unsigned long long)k->chunk, tsr_plugin_kv_name(k->kv),
+                      (unsigned long long)k->chunk,
+                      tsr_plugin_kv_name(tsr_plan_outcome_kv(&a->outcome, p->shape)),
+                      *kv ? ", kv_layers: \"" : "", kv, *kv ? "\"" : "",
                       (unsigned long long)a->outcome.prefill_mb,
                       (unsigned long long)a->outcome.decode_mb);
+    free(kv);
     tsr_writer_printf(w,
                       "master: {tokenize: coordinator, embed: first, head: %s, sample: "
                       "coordinator}\n",
                       tsr_plugin_choice_name(tsr_head_choices, 2, p->o.head));
+    if (tsr_plan_problem_packs_ends(p)) {
+        char rule[RULE_TEXT];
+        if (!candidate_rule(&p->ends.v[p->end], rule, sizeof rule))
+            return tsr_fail(err, TSR_E_INPUT, "the options of 'ends' are too long for a plan file");
+        tsr_writer_printf(
+            w, "ends:\n  - {tensors: lm_head, %s}\n  - {tensors: model.embed_tokens, %s}\n", rule,
+            rule);
+    }
     if (c)
         put_copies(w, c);
     tsr_writer_printf(w, "quality: {source: ");
@@ -127,6 +143,7 @@ static void put_head(struct tsr_writer *w, const struct tsr_plan_problem *p,
     tsr_writer_printf(w, "}\nobjective: %s\naccounting: %s\n",
                       tsr_plugin_choice_name(tsr_objective_choices, 2, p->o.objective),
                       tsr_plugin_choice_name(tsr_accounting_choices, 2, p->o.accounting));
+    return TSR_OK;
 }
 
 /* "0,3,7-9": the experts of a group. */
@@ -251,6 +268,33 @@ static void put_cpu_experts(struct tsr_writer *w, const struct tsr_plan_outcome 
     tsr_writer_printf(w, "\n");
 }
 
+/* k of the stage's layers: one entry for each of its values. */
+static void put_compensation(struct tsr_writer *w, const struct tsr_plan_outcome *o,
+                             const struct tsr_plan_outcome_stage *s)
+{
+    uint64_t end = s->first + s->count, entries = 0;
+    for (uint64_t first = s->first; first < end; first++) {
+        uint64_t runs = 0;
+        bool     before = o->k[first] == 0;
+        for (uint64_t l = s->first; l < first; l++)
+            before = before || o->k[l] == o->k[first];
+        for (uint64_t l = first, n; !before && l < end; l += n) {
+            for (n = 1; l + n < end && o->k[l + n] == o->k[l]; n++)
+                ;
+            if (o->k[l] != o->k[first])
+                continue;
+            if (!entries++)
+                tsr_writer_printf(w, "    compensation:\n");
+            tsr_writer_printf(w, "%s%llu", runs++ ? "," : "      - {layers: \"",
+                              (unsigned long long)l);
+            if (n > 1)
+                tsr_writer_printf(w, "-%llu", (unsigned long long)(l + n - 1));
+        }
+        if (runs)
+            tsr_writer_printf(w, "\", k: %u}\n", o->k[first]);
+    }
+}
+
 /* wires: by phase, as the plan is priced. */
 static void put_way(struct tsr_writer *w, const char *what, const struct tsr_plan_wire wires[2],
                     const char *pre, const char *dec)
@@ -294,6 +338,7 @@ static tsr_status put_stage(struct tsr_writer *w, const struct tsr_plan_problem 
     put_cpu_experts(w, o, s);
     if (!put_schemes(w, p, o, s))
         return tsr_fail(err, TSR_E_INPUT, "a candidate's options are too long for a plan file");
+    put_compensation(w, o, s);
     if (i + 1 < o->n_stages)
         put_way(w, "send", p->links[s->link].wire, "send", "send");
     else if (i > 0 && p->o.head == TSR_PLAN_HEAD_FIRST) /* back to the head */
@@ -310,6 +355,8 @@ static tsr_status put_stage(struct tsr_writer *w, const struct tsr_plan_problem 
                       (unsigned long long)m->weights, (unsigned long long)m->kv,
                       (unsigned long long)m->ends, (unsigned long long)m->workspace,
                       (unsigned long long)m->capacity);
+    if (s->compensation.bytes)
+        tsr_writer_printf(w, ", residuals: %llu", (unsigned long long)s->compensation.bytes);
     if (m->host)
         tsr_writer_printf(w, ", host: %llu, host_capacity: %llu", (unsigned long long)m->host,
                           (unsigned long long)m->host_capacity);
@@ -333,8 +380,13 @@ static void put_totals(struct tsr_writer *w, const struct tsr_plan_planned *a)
         if (isfinite(o->kl_half))
             tsr_writer_printf(w, ", kl_interval: [%.9g, %.9g]", fmax(o->kl - o->kl_half, 0),
                               o->kl + o->kl_half);
-        tsr_writer_printf(w, ", parts: {weights: %.9g, kv: %.9g, links: %.9g, sums: %.9g}",
+        tsr_writer_printf(w, ",\n  parts: {weights: %.9g, kv: %.9g, links: %.9g, sums: %.9g",
                           part->weights, part->kv, part->links, part->sums);
+        if (part->compensation < 0)
+            tsr_writer_printf(w, ", compensation: %.9g", part->compensation);
+        if (part->ends > 0)
+            tsr_writer_printf(w, ", ends: %.9g", part->ends);
+        tsr_writer_printf(w, "}");
     }
     tsr_writer_printf(w, ",\n  objective_ms: %.9g", o->objective_ms);
     put_real(w, "bound_ms", a->bound > 0 ? a->bound : (double)NAN, false);
@@ -354,9 +406,8 @@ tsr_status tsr_plan_write(const struct tsr_plan_problem *p, const struct tsr_pla
     TSR_TRY(tsr_writer_open(&w, path, err));
     tsr_writer_printf(&w, "# Plan of %s on %s; edit it and let tessera plan JOB --check see it.\n",
                       p->shape->name, p->cluster->name);
-    put_head(&w, p, a, c);
+    tsr_status st = put_head(&w, p, a, c, err);
     tsr_writer_printf(&w, "stages:\n");
-    tsr_status st = TSR_OK;
     for (uint64_t i = 0; i < a->outcome.n_stages && st == TSR_OK; i++)
         st = put_stage(&w, p, &a->outcome, i, err);
     put_totals(&w, a);

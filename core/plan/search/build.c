@@ -97,47 +97,52 @@ static tsr_status make_kinds(struct tsr_plan_built *b, struct tsr_err *err)
     return b->p->cluster->fixed ? tsr_plan_build_order(b, err) : TSR_OK;
 }
 
+/* What the items of each unit lose. */
 static tsr_status make_omega(struct tsr_plan_built *b, struct tsr_err *err)
 {
-    uint64_t     n = b->p->candidates.n, q = b->places ? 2 * n : n;
-    const char **names;
-    double      *omega;
-    NEW(b, names, q);
+    uint64_t q = b->whole.bits;
+    double  *omega;
     NEW(b, omega, b->units * q);
-    for (uint64_t i = 0; i < n; i++)
-        names[i] = b->p->candidates.v[i].name;
-    for (uint64_t i = n; i < q; i++)
-        TSR_TRY(tsr_plan_build_name(b, names[i - n], &names[i], err));
     for (uint64_t u = 0; u < b->units; u++)
         for (uint64_t l = b->unit_first[u]; l < b->unit_first[u + 1]; l++)
-            for (uint64_t i = 0; i < q; i++)
-                omega[u * q + i] += b->p->quality.omega[l * n + tsr_plan_built_candidate(b, i)];
-    b->whole.bits = q;
-    b->whole.bit_names = names;
+            for (uint64_t i = 0; i < q; i++) {
+                const struct tsr_plan_item *t = tsr_plan_built_item(b, i);
+                omega[u * q + i] += tsr_plan_built_left(b, l, t);
+                if (b->p->kv_types)
+                    omega[u * q + i] += tsr_plan_problem_kv_omega(b->p, t->kv, l, NULL);
+            }
     b->whole.omega = omega;
     /* an instance is one round, a unit of omega is worth theta of the whole batch */
     b->whole.theta = b->p->o.theta / tsr_plan_problem_rounds(b->p);
     double reserve = b->codecs ? 0 : b->p->wire_omega;
-    b->whole.max_omega = b->p->max_omega >= 0 ? fmax(b->p->max_omega - b->p->kv_omega - reserve, 0)
-                                              : b->p->max_omega;
+    b->whole.max_omega =
+        b->p->max_omega >= 0
+            ? fmax(b->p->max_omega - b->p->kv_omega - b->p->ends_omega - reserve, 0)
+            : b->p->max_omega;
     return b->codecs ? tsr_plan_build_codecs(b, err) : TSR_OK;
 }
 
-/* Weights and cache of one layer on a kind. */
+/* Weights, cache and residuals of one layer on a kind. */
 static tsr_status layer_bytes(const struct tsr_plan_built *b, uint64_t kind, uint64_t cls,
                               uint64_t bits, uint64_t *bytes, struct tsr_err *err)
 {
     const struct tsr_plan_problem   *p = b->p;
-    const struct tsr_plan_candidate *of = &p->candidates.v[tsr_plan_built_candidate(b, bits)];
+    const struct tsr_plan_item      *item = tsr_plan_built_item(b, bits);
+    const struct tsr_plan_candidate *of = &p->candidates.v[item->candidate];
+    struct tsr_plan_memory_job       job = tsr_plan_built_memory(b, item);
+    struct tsr_plan_compensation     comp;
     struct tsr_errbuf                e = TSR_ERRBUF(e);
     struct tsr_plan_mesh             m = b->meshes.kinds[kind].mesh;
     uint64_t                         w, kv;
-    m.cpu_experts = tsr_plan_built_on_cpu(b, bits);
-    tsr_status st = tsr_plan_memory_layer(&p->memory, &m, cls, of, &w, &kv, &e.err);
+    m.cpu_experts = item->on_cpu;
+    tsr_status st = tsr_plan_memory_layer(&job, &m, cls, of, &w, &kv, &e.err);
     if (st != TSR_OK)
         return tsr_fail(err, st == TSR_E_UNSUPPORTED ? TSR_E_INPUT : st, "candidate %s: %s",
                         of->name, e.text);
-    return tsr_add(w, kv, bytes)
+    TSR_TRY(tsr_plan_build_compensation(b, kind, cls, item, &comp, err));
+    uint64_t residuals = tsr_plan_compensation_host(&m) ? 0 : comp.bytes - comp.on_cpu;
+    return tsr_add(w, kv, bytes) && tsr_add(*bytes, residuals, bytes) &&
+                   tsr_add(*bytes, comp.scales, bytes)
                ? TSR_OK
                : tsr_fail(err, TSR_E_INPUT, "a layer takes more bytes than can be counted");
 }
@@ -353,6 +358,7 @@ static tsr_status fill(struct tsr_plan_built *b, struct tsr_err *err)
     b->places = tsr_plan_problem_cpu_experts(p);
     TSR_TRY(make_units(b, &counts, err));
     TSR_TRY(make_kinds(b, err));
+    TSR_TRY(tsr_plan_build_items(b, err));
     TSR_TRY(make_omega(b, err));
     TSR_TRY(make_bytes(b, counts, err));
     TSR_TRY(tsr_plan_build_host(b, counts, err));

@@ -17,9 +17,13 @@
  * which the kinds of other stages may not run. So is what all layers take more on a wide mesh than on a narrow one of the same
  * devices, for an instance has one number for all kinds: each rank of a mesh has the norms.
  *
- * Where a CPU may run experts, an instance has each candidate twice: candidate c with all of a layer on its device,
- * and candidate c + n with the layer's experts on the CPU, whose memory is then the device's host's.  host_bytes is left
- * out where the experts of all layers fit there at any candidate, for solvers that do not know it.
+ * What a layer takes is an item: a candidate, and with it a type of the KV cache and a k of error compensation where layers
+ * choose them, and the place of its experts where a CPU may run them, whose memory is then the device's host's.  To a solver each item is one bit
+ * candidate; tsr_plan_built_item() and tsr_plan_built_find() are the mapping.  host_bytes is left out where the experts
+ * of all layers fit there at any item, for solvers that do not know it.
+ *
+ * Keys of an int4 cache are in blocks, so that the other caches of the plan get whole blocks, too.  An instance counts
+ * these for every layer as soon as int4 is one of the types.
  */
 #ifndef TSR_PLAN_SEARCH_BUILD_H
 #define TSR_PLAN_SEARCH_BUILD_H
@@ -43,12 +47,23 @@ struct tsr_plan_built_kind {
     const uint64_t *layer_bytes;
 };
 
+/* What a layer takes. */
+struct tsr_plan_item {
+    uint32_t candidate; /* of the problem */
+    uint32_t kv;        /* a dtype of tessera/kv_cache.h */
+    uint32_t k;         /* of 1,024 channels of each linear that are compensated */
+    bool     on_cpu;    /* its experts */
+};
+#define TSR_PLAN_ITEMS                                                                             \
+    64u /* most where layers choose more than a candidate and a place: the exact solver's limit */
+
 struct tsr_plan_built {
     const struct tsr_plan_problem *p;
     struct tsr_plan_meshes         meshes;
     uint64_t                       n_links, first_link; /* codecs of links, from this one of p on */
     bool                           codecs;              /* as the space has them */
     bool                           places;     /* each candidate also with experts on the CPU */
+    struct tsr_plan_item          *items;      /* [whole.bits] */
     uint64_t                       units;      /* of layers that are decided together */
     uint64_t                      *unit_first; /* [units + 1] */
     struct tsr_solver_instance  whole; /* all kinds and options, without ends beyond the matrices */
@@ -68,26 +83,33 @@ tsr_status tsr_plan_build(struct tsr_plan_built **b, const struct tsr_plan_probl
                           const struct tsr_plan_space *s, struct tsr_err *err);
 void       tsr_plan_built_destroy(struct tsr_plan_built *b); /* NULL is fine */
 
-/* Bit candidates of an instance to those of the problem, and whether experts are on the CPU; and back. */
-static inline uint64_t tsr_plan_built_candidate(const struct tsr_plan_built *b, uint64_t bits)
+/* The item that a bit candidate of an instance stands for; and back, false where there is none like it. */
+static inline const struct tsr_plan_item *tsr_plan_built_item(const struct tsr_plan_built *b,
+                                                              uint64_t                     bits)
 {
-    return bits % b->p->candidates.n;
+    return &b->items[bits];
 }
-static inline bool tsr_plan_built_on_cpu(const struct tsr_plan_built *b, uint64_t bits)
-{
-    return bits >= b->p->candidates.n;
-}
-static inline uint32_t tsr_plan_built_bits(const struct tsr_plan_built *b, uint32_t candidate,
-                                           bool on_cpu)
-{
-    return candidate + (on_cpu ? (uint32_t)b->p->candidates.n : 0);
-}
+bool tsr_plan_built_find(const struct tsr_plan_built *b, const struct tsr_plan_item *item,
+                         uint32_t *bits);
+/* The memory job of a layer that takes the item; NULL: of what is not a layer's. */
+struct tsr_plan_memory_job tsr_plan_built_memory(const struct tsr_plan_built *b,
+                                                 const struct tsr_plan_item  *item);
+/* What a layer's weights lose under an item, in omega, without compensation; and what that leaves.  A k without a figure,
+ * which a plan file may have, leaves all. */
+double tsr_plan_built_weights(const struct tsr_plan_built *b, uint64_t layer,
+                              const struct tsr_plan_item *item);
+double tsr_plan_built_left(const struct tsr_plan_built *b, uint64_t layer,
+                           const struct tsr_plan_item *item);
 
 /* The inputs of the tables: one layer of class cls with a bit candidate, embedding and head, for `size`
  * sequences on a mesh of the kind. ms is NAN where the mesh cannot run it. */
 tsr_status tsr_plan_built_layer(const struct tsr_plan_built *b, uint64_t kind, uint64_t cls,
                                 uint64_t bits, enum tsr_phase phase, uint64_t size,
                                 struct tsr_plan_time *t, struct tsr_err *err);
+/* The same of an item without compensation. */
+tsr_status tsr_plan_built_base(const struct tsr_plan_built *b, uint64_t kind, uint64_t cls,
+                               const struct tsr_plan_item *item, enum tsr_phase phase,
+                               uint64_t size, struct tsr_plan_time *t, struct tsr_err *err);
 tsr_status tsr_plan_built_ends(const struct tsr_plan_built *b, uint64_t kind, enum tsr_phase phase,
                                uint64_t size, struct tsr_plan_time *embed,
                                struct tsr_plan_time *head, struct tsr_err *err);

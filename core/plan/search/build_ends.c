@@ -16,17 +16,25 @@ static tsr_status workspaces(const struct tsr_plan_built *b, uint64_t k,
                              const struct tsr_solver_option *o, struct end_work *w,
                              struct tsr_err *err)
 {
-    const struct tsr_plan_problem *p = b->p;
-    const struct tsr_plan_mesh    *m = &b->meshes.kinds[k].mesh;
+    const struct tsr_plan_problem   *p = b->p;
+    const struct tsr_plan_mesh      *m = &b->meshes.kinds[k].mesh;
+    const struct tsr_plan_memory_job job = tsr_plan_built_memory(b, NULL);
+    uint64_t                         more;
     bool head = p->memory.place == TSR_PLAN_HEAD_FIRST; /* is the first stage's */
-    TSR_TRY(tsr_plan_memory_workspace(&p->memory, m, &p->candidates, o->prefill_mb, o->decode_mb,
-                                      false, false, &w->mid, NULL, err));
-    TSR_TRY(tsr_plan_memory_workspace(&p->memory, m, &p->candidates, o->prefill_mb, o->decode_mb,
-                                      true, head, &w->first, &w->lead_first, err));
-    TSR_TRY(tsr_plan_memory_workspace(&p->memory, m, &p->candidates, o->prefill_mb, o->decode_mb,
-                                      false, !head, &w->last, &w->lead_last, err));
-    return tsr_plan_memory_workspace(&p->memory, m, &p->candidates, o->prefill_mb, o->decode_mb,
-                                     true, true, &w->both, &w->lead_both, err);
+    TSR_TRY(tsr_plan_memory_workspace(&job, m, &p->candidates, o->prefill_mb, o->decode_mb, false,
+                                      false, &w->mid, NULL, err));
+    TSR_TRY(tsr_plan_memory_workspace(&job, m, &p->candidates, o->prefill_mb, o->decode_mb, true,
+                                      head, &w->first, &w->lead_first, err));
+    TSR_TRY(tsr_plan_memory_workspace(&job, m, &p->candidates, o->prefill_mb, o->decode_mb, false,
+                                      !head, &w->last, &w->lead_last, err));
+    TSR_TRY(tsr_plan_memory_workspace(&job, m, &p->candidates, o->prefill_mb, o->decode_mb, true,
+                                      true, &w->both, &w->lead_both, err));
+    TSR_TRY(tsr_plan_build_compensation_work(b, k, o->prefill_mb, &more, err));
+    w->mid += more;
+    w->first += more;
+    w->last += more;
+    w->both += more;
+    return TSR_OK;
 }
 
 static uint64_t above(uint64_t a, uint64_t b)

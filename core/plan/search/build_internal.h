@@ -3,6 +3,7 @@
 #ifndef TSR_PLAN_SEARCH_BUILD_INTERNAL_H
 #define TSR_PLAN_SEARCH_BUILD_INTERNAL_H
 
+#include "plan/cost/compensation.h"
 #include "plan/search/build.h"
 
 struct tsr_plan_build_pool {
@@ -24,9 +25,17 @@ tsr_status tsr_plan_build_order(struct tsr_plan_built *b, struct tsr_err *err);
 /* kind_omega, link_omega and n_links of the whole. */
 tsr_status tsr_plan_build_codecs(struct tsr_plan_built *b, struct tsr_err *err);
 
-/* The name of a candidate with experts on the CPU. */
-tsr_status tsr_plan_build_name(struct tsr_plan_built *b, const char *candidate, const char **name,
-                               struct tsr_err *err);
+/* items of the build, and the number and the names of bit candidates of the whole. */
+tsr_status tsr_plan_build_items(struct tsr_plan_built *b, struct tsr_err *err);
+/* What compensation of a class of layers takes under an item on a kind. */
+tsr_status tsr_plan_build_compensation(const struct tsr_plan_built *b, uint64_t kind, uint64_t cls,
+                                       const struct tsr_plan_item   *item,
+                                       struct tsr_plan_compensation *c, struct tsr_err *err);
+/* Bytes of the work memory of the largest k anywhere on a kind, for prefill micro-batches of so many requests.  Scales are
+ * counted with layers. */
+tsr_status tsr_plan_build_compensation_work(const struct tsr_plan_built *b, uint64_t kind,
+                                            uint64_t prefill_mb, uint64_t *bytes,
+                                            struct tsr_err *err);
 /* host_bytes of the whole, and host_capacity_bytes of its kinds, where a stage may have too much there.  counts: as below. */
 tsr_status tsr_plan_build_host(struct tsr_plan_built *b, const uint32_t *counts,
                                struct tsr_err *err);

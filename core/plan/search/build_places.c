@@ -3,34 +3,27 @@
 
 #include "base/mem.h"
 
-#include <string.h>
+#define NO_LIMIT                                                                                   \
+    ((UINT64_C(1) << 53) -                                                                         \
+     1) /* of a host that the cluster file does not describe; instance files hold it */
 
-#define ON_CPU ", experts on the CPU"
-
-tsr_status tsr_plan_build_name(struct tsr_plan_built *b, const char *candidate, const char **name,
-                               struct tsr_err *err)
-{
-    size_t n = strlen(candidate) + sizeof ON_CPU;
-    char  *text = tsr_plan_build_alloc(b, n, 1);
-    if (!text)
-        return tsr_fail_nomem(err, n, "a planning problem");
-    (void)snprintf(text, n, "%s" ON_CPU, candidate);
-    *name = text;
-    return TSR_OK;
-}
-
-/* Experts of a class of layers in the memory of a CPU: the largest of all kinds. */
-static tsr_status bytes_of(const struct tsr_plan_built *b, uint64_t cls, uint64_t candidate,
-                           uint64_t *most, struct tsr_err *err)
+/* Experts and residuals of a class of layers in the memory of a device's host: the largest of all kinds. */
+static tsr_status bytes_of(const struct tsr_plan_built *b, uint64_t cls,
+                           const struct tsr_plan_item *item, uint64_t *most, struct tsr_err *err)
 {
     *most = 0;
     for (uint64_t k = 0; k < b->meshes.n_kinds; k++) {
-        const struct tsr_plan_mesh *m = &b->meshes.kinds[k].mesh;
-        uint64_t                    n;
-        if (!m->cpu)
+        const struct tsr_plan_mesh  *m = &b->meshes.kinds[k].mesh;
+        struct tsr_plan_compensation c;
+        uint64_t                     n = 0;
+        if (!m->cpu) /* whose size is not known */
             continue;
-        TSR_TRY(tsr_plan_memory_experts(&b->p->memory, m, cls, &b->p->candidates.v[candidate], &n,
-                                        err));
+        if (item->on_cpu)
+            TSR_TRY(tsr_plan_memory_experts(&b->p->memory, m, cls,
+                                            &b->p->candidates.v[item->candidate], &n, err));
+        TSR_TRY(tsr_plan_build_compensation(b, k, cls, item, &c, err));
+        if (!tsr_add(n, tsr_plan_compensation_host(m) ? c.bytes : c.on_cpu, &n))
+            return tsr_fail(err, TSR_E_INPUT, "residuals take more bytes than can be counted");
         *most = n > *most ? n : *most;
     }
     return TSR_OK;
@@ -58,15 +51,18 @@ static bool all_fit(const struct tsr_plan_built *b, const uint64_t *bytes)
 tsr_status tsr_plan_build_host(struct tsr_plan_built *b, const uint32_t *counts,
                                struct tsr_err *err)
 {
-    uint64_t q = b->whole.bits, n = b->p->candidates.n, sc = b->p->shape->classes, one, sum;
-    if (!b->places)
+    uint64_t q = b->whole.bits, sc = b->p->shape->classes, one, sum;
+    bool     some = b->places;
+    for (uint64_t i = 0; i < q; i++)
+        some = some || b->items[i].k;
+    if (!some)
         return TSR_OK;
     uint64_t *bytes = tsr_plan_build_alloc(b, b->whole.classes * q, sizeof *bytes);
     if (!bytes)
         return tsr_fail_nomem(err, b->whole.classes * q, "a planning problem");
     for (uint64_t s = 0; s < sc; s++)
-        for (uint64_t i = n; i < q; i++) {
-            TSR_TRY(bytes_of(b, s, i - n, &one, err));
+        for (uint64_t i = 0; i < q; i++) {
+            TSR_TRY(bytes_of(b, s, &b->items[i], &one, err));
             for (uint64_t c = 0; c < b->whole.classes; c++)
                 if (!tsr_mul(one, counts[c * sc + s], &sum) ||
                     !tsr_add(bytes[c * q + i], sum, &bytes[c * q + i]))
@@ -78,6 +74,6 @@ tsr_status tsr_plan_build_host(struct tsr_plan_built *b, const uint32_t *counts,
     b->whole.host_bytes = bytes;
     for (uint64_t k = 0; k < b->whole.n_kinds; k++)
         ((struct tsr_solver_kind *)(uintptr_t)b->whole.kinds[k])->host_capacity_bytes =
-            tsr_plan_memory_host(&b->meshes.kinds[k].mesh);
+            b->meshes.kinds[k].mesh.cpu ? tsr_plan_memory_host(&b->meshes.kinds[k].mesh) : NO_LIMIT;
     return TSR_OK;
 }

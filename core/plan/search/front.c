@@ -27,6 +27,15 @@ void tsr_plan_front_free(struct tsr_plan_front *f)
     *f = (struct tsr_plan_front){ 0 };
 }
 
+/* Whether all layers have one type of cache. */
+static bool alike(const struct tsr_plan_outcome *o)
+{
+    bool same = true;
+    for (uint64_t l = 1; l < o->layers; l++)
+        same = same && o->kv[l] == o->kv[0];
+    return same;
+}
+
 /* The plan as one more point, unless there is one like it. */
 static tsr_status add(struct drawn *z, const struct tsr_plan_problem *q,
                       const struct tsr_plan_planned *a, bool job, struct tsr_err *err)
@@ -53,7 +62,8 @@ static tsr_status add(struct drawn *z, const struct tsr_plan_problem *q,
                                         .kl = o->kl,
                                         .kl_half = o->kl_half,
                                         .stages = o->n_stages,
-                                        .setting = { q->memory.batch, q->work.chunk, q->work.kv },
+                                        .setting = { q->memory.batch, q->work.chunk, q->work.kv,
+                                                     q->end, alike(o) ? 0 : q->kv_types },
                                         .layers = layers,
                                         .proved = a->status == TSR_SOLVED_OPTIMAL,
                                         .job = job };
@@ -97,6 +107,10 @@ static double most_of(const struct tsr_plan_problem *p)
             most = fmax(most, p->quality.omega[l * p->candidates.n + c]);
         sum += most;
     }
+    for (uint32_t i = 0; i < p->quality.kl.n_end; i++)
+        sum += p->quality.kl.end[i].kl;
+    for (uint32_t i = 0; i < p->quality.kl.n_kv; i++)
+        sum += p->quality.kl.kv[i].kl;
     return 2 * sum + 1;
 }
 

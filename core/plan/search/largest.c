@@ -7,12 +7,15 @@ static tsr_status holds(const struct tsr_plan_problem *p, const struct tsr_plan_
     struct tsr_plan_memory_job j = p->memory;
     j.batch = batch;
     j.prompt = prompt;
+    j.kv_of = o->kv;
     *yes = true;
     for (uint64_t i = 0; i < o->n_stages && *yes; i++) {
         const struct tsr_plan_outcome_stage *s = &o->stages[i];
         struct tsr_plan_stage_memory         m;
         TSR_TRY(tsr_plan_memory_stage(&j, &s->mesh, &p->candidates, o->bits, o->cpu_experts,
                                       s->first, s->count, o->prefill_mb, o->decode_mb, &m, err));
+        const struct tsr_plan_stage_compensation *c = &s->compensation;
+        m.total += c->work + (c->host ? 0 : c->bytes - c->on_cpu);
         *yes = m.total <= tsr_capacity_left(s->memory.capacity + s->memory.uneven, m.uneven);
     }
     return TSR_OK;

@@ -13,6 +13,9 @@ void tsr_plan_outcome_free(struct tsr_plan_outcome *o)
     free(o->stages);
     free(o->bits);
     free(o->cpu_experts);
+    free(o->kv);
+    free(o->k);
+    free(o->item);
     *o = (struct tsr_plan_outcome){ 0 };
 }
 
@@ -84,12 +87,9 @@ static tsr_status basis_of(struct tsr_plan_outcome_stage *st, const struct tsr_p
         struct tsr_plan_time t = { 0 }, embed, head;
         double              *cpu_ms = ph ? &st->cpu_dec_ms : &st->cpu_pre_ms;
         for (uint64_t l = st->first; l < st->first + st->count; l++) {
-            bool same = l > st->first && cls[l] == cls[l - 1] && o->bits[l] == o->bits[l - 1] &&
-                        o->cpu_experts[l] == o->cpu_experts[l - 1];
+            bool same = l > st->first && cls[l] == cls[l - 1] && o->item[l] == o->item[l - 1];
             if (!same)
-                TSR_TRY(tsr_plan_built_layer(b, kind, cls[l],
-                                             tsr_plan_built_bits(b, o->bits[l], o->cpu_experts[l]),
-                                             phase, size, &t, err));
+                TSR_TRY(tsr_plan_built_layer(b, kind, cls[l], o->item[l], phase, size, &t, err));
             *cpu_ms += t.cpu_ms;
             st->basis = weaker(st->basis, t.basis);
             st->extrapolated = st->extrapolated || t.extrapolated;
@@ -178,9 +178,12 @@ static tsr_status stage_of(struct tsr_plan_outcome *o, const struct tsr_plan_bui
         st->link_pre_ms = opt->comm_pre_ms[e] * times;
         st->link_dec_ms = opt->comm_dec_ms[e];
     }
-    TSR_TRY(tsr_plan_memory_stage(&p->memory, &st->mesh, &p->candidates, o->bits, o->cpu_experts,
+    struct tsr_plan_memory_job job = p->memory;
+    job.kv_of = o->kv;
+    TSR_TRY(tsr_plan_memory_stage(&job, &st->mesh, &p->candidates, o->bits, o->cpu_experts,
                                   st->first, st->count, o->prefill_mb, o->decode_mb, &st->memory,
                                   err));
+    TSR_TRY(tsr_plan_outcome_compensate(o, b, i, kind, NULL, err));
     st->memory.capacity =
         tsr_capacity_left(tsr_plan_problem_capacity(p, st->group, &st->mesh), st->memory.uneven);
     if (st->memory.total > st->memory.capacity)
@@ -189,10 +192,11 @@ static tsr_status stage_of(struct tsr_plan_outcome *o, const struct tsr_plan_bui
                         (unsigned long long)i, (unsigned long long)st->memory.total,
                         (unsigned long long)st->memory.capacity, st->mesh.name);
     if (st->memory.host > st->memory.host_capacity)
-        return tsr_fail(err, TSR_E_INFEASIBLE,
-                        "stage %llu: %llu bytes of experts do not fit in the %llu of the CPU",
-                        (unsigned long long)i, (unsigned long long)st->memory.host,
-                        (unsigned long long)st->memory.host_capacity);
+        return tsr_fail(
+            err, TSR_E_INFEASIBLE,
+            "stage %llu: %llu bytes of experts and residuals do not fit in the %llu of the CPU",
+            (unsigned long long)i, (unsigned long long)st->memory.host,
+            (unsigned long long)st->memory.host_capacity);
     return TSR_OK;
 }
 
@@ -208,19 +212,34 @@ static uint32_t settled(const struct tsr_plan_built *b, uint64_t layer, uint64_t
     return (uint32_t)candidate;
 }
 
+/* Half of the interval of a layer's weights: that of the scheme, and that of what compensation leaves. */
+static double half_of(const struct tsr_plan_quality *q, uint64_t at, uint32_t candidate, uint32_t k)
+{
+    double kept = 1, half = 0;
+    if (k && !tsr_plan_quality_kept_of(q, candidate, k, &kept, &half))
+        kept = 1;
+    return q->kl.half[at] * kept + q->omega[at] * half;
+}
+
 /* What a plan loses by all that it has, on the scale of KL. */
 static void price_kl(struct tsr_plan_outcome *o, const struct tsr_plan_problem *p)
 {
     const struct tsr_plan_quality        *q = &p->quality;
-    const struct tsr_plan_quality_choice *kv;
-    double                                half = 0;
+    const struct tsr_plan_quality_choice *kv, *end;
+    double                                half = 0, kv_half;
     bool                                  none;
     o->kl = o->kl_half = NAN;
     if (!q->kl.on)
         return;
     kv = tsr_plan_problem_kl_kv(p, p->work.kv, &none);
-    o->parts.weights = o->omega - p->kv_omega;
-    o->parts.kv = none ? 0 : kv ? kv->kl : (double)NAN;
+    kv_half = none ? 0 : kv ? kv->half : (double)NAN;
+    for (uint64_t l = 0; p->kv_types && l < o->layers; l++) {
+        double own;
+        (void)tsr_plan_problem_kv_omega(p, o->kv[l], l, &own);
+        kv_half = l ? kv_half + own : own;
+    }
+    if (!p->kv_types)
+        o->parts.kv = none ? 0 : kv ? kv->kl : (double)NAN;
     for (uint64_t i = 0; i < o->n_stages; i++) {
         const struct tsr_plan_outcome_stage  *s = &o->stages[i];
         const struct tsr_plan_quality_choice *link = &p->links[s->link].cost,
@@ -231,11 +250,14 @@ static void price_kl(struct tsr_plan_outcome *o, const struct tsr_plan_problem *
         o->parts.links += i + 1 < o->n_stages ? link->kl : 0;
         half += i + 1 < o->n_stages ? link->half : 0;
     }
-    o->omega = o->parts.weights + o->parts.kv + o->parts.links + o->parts.sums;
+    o->omega = o->parts.weights + o->parts.compensation + o->parts.kv + o->parts.links +
+               o->parts.sums + o->parts.ends;
     o->kl = tsr_plan_quality_kl_of(q, o->omega);
-    o->kl_half = (none || !kv ? 0 : kv->half) + half + q->kl.scatter * o->kl;
+    if (tsr_plan_problem_packs_ends(p) && (end = tsr_plan_quality_end(q, &p->ends.v[p->end])))
+        half += end->half;
+    o->kl_half = kv_half + half + q->kl.scatter * o->kl;
     for (uint64_t l = 0; q->kl.half && l < o->layers; l++)
-        o->kl_half += q->kl.half[l * p->candidates.n + o->bits[l]];
+        o->kl_half += half_of(q, l * p->candidates.n + o->bits[l], o->bits[l], o->k[l]);
 }
 
 static tsr_status fill(struct tsr_plan_outcome *o, const struct tsr_plan_built *b, uint64_t part,
@@ -247,17 +269,33 @@ static tsr_status fill(struct tsr_plan_outcome *o, const struct tsr_plan_built *
     o->prefill_jobs = opt->prefill_jobs > 0 ? opt->prefill_jobs / prefills(in, opt) : 1;
     o->decode_mb = opt->decode_mb;
     o->objective_ms = s->objective;
-    o->omega = b->p->kv_omega;
+    o->parts.kv = b->p->kv_omega;
+    o->parts.ends = b->p->ends_omega;
     for (uint64_t u = 0; u < b->units; u++)
         for (uint64_t l = b->unit_first[u]; l < b->unit_first[u + 1]; l++) {
-            uint64_t c = tsr_plan_built_candidate(b, s->layer_bits[u]);
-            o->bits[l] = settled(b, l, c);
+            const struct tsr_plan_item *t = tsr_plan_built_item(b, s->layer_bits[u]);
+            o->bits[l] = settled(b, l, t->candidate);
+            o->kv[l] = t->kv;
+            o->k[l] = t->k;
             /* a layer without experts has two ways to be the same */
-            o->cpu_experts[l] = tsr_plan_built_on_cpu(b, s->layer_bits[u]) &&
-                                b->p->shape->layer[b->p->shape->layer_class[l]].router.rows;
-            o->omega += b->p->quality.omega[l * b->p->candidates.n + c];
+            o->cpu_experts[l] =
+                t->on_cpu && b->p->shape->layer[b->p->shape->layer_class[l]].router.rows;
+            o->parts.weights += tsr_plan_built_weights(b, l, t);
+            o->parts.compensation += tsr_plan_built_left(b, l, t) - tsr_plan_built_weights(b, l, t);
+            if (b->p->kv_types)
+                o->parts.kv += tsr_plan_problem_kv_omega(b->p, t->kv, l, NULL);
         }
     place_all(o, b, part, s, used);
+    o->omega = o->parts.weights + o->parts.compensation + o->parts.kv + o->parts.ends;
+    tsr_plan_outcome_settle_kv(o, b->p->shape);
+    for (uint64_t l = 0; l < o->layers; l++)
+        if (!tsr_plan_built_find(b,
+                                 &(struct tsr_plan_item){ o->bits[l], o->kv[l], o->k[l],
+                                                          o->cpu_experts[l] },
+                                 &o->item[l]))
+            return tsr_fail(err, TSR_E_INVAL,
+                            "layer %llu of a plan takes what its problem does not have",
+                            (unsigned long long)l);
     for (uint64_t i = 0; i < s->stages; i++, o->n_stages++)
         TSR_TRY(stage_of(o, b, part, s, i, err));
     tsr_plan_outcome_time(o, &b->p->work, in->batch);
@@ -274,7 +312,10 @@ tsr_status tsr_plan_outcome_of(struct tsr_plan_outcome *o, const struct tsr_plan
     o->stages = tsr_new(s->stages, sizeof *o->stages);
     o->bits = tsr_new(o->layers, sizeof *o->bits);
     o->cpu_experts = tsr_new(o->layers, 1);
-    tsr_status st = used && o->stages && o->bits && o->cpu_experts
+    o->kv = tsr_new(o->layers, sizeof *o->kv);
+    o->k = tsr_new(o->layers, sizeof *o->k);
+    o->item = tsr_new(o->layers, sizeof *o->item);
+    tsr_status st = used && o->stages && o->bits && o->cpu_experts && o->kv && o->k && o->item
                         ? fill(o, b, part, s, used, err)
                         : tsr_fail_nomem(err, o->layers * sizeof *o->bits, "a plan");
     free(used);

@@ -207,6 +207,8 @@ static tsr_status fill(struct tsr_plan_problem *p, struct tsr_err *err)
     TSR_TRY(tsr_plan_problem_open_codecs(p, err));
     tsr_plan_problem_refresh(p);
     TSR_TRY(tsr_plan_problem_kl_open(p, err));
+    TSR_TRY(tsr_plan_problem_compensate_open(p, err));
+    TSR_TRY(tsr_plan_problem_ends_open(p, err));
     TSR_TRY(set_limit(p, err));
     p->more_bytes = tsr_new(p->cluster->n_groups, sizeof *p->more_bytes);
     p->more = tsr_new(p->cluster->n_groups, sizeof *p->more);
@@ -235,9 +237,12 @@ void tsr_plan_problem_close(struct tsr_plan_problem *p)
         tsr_plan_wire_close(&p->back[k]);
     tsr_plan_quality_free(&p->quality);
     tsr_plan_candidates_close(&p->candidates);
+    tsr_plan_candidates_close(&p->ends);
     tsr_plan_shape_destroy(p->shape);
     free(p->more_bytes);
     free(p->more);
+    free(p->kv_of);
+    free(p->k_of);
     *p = (struct tsr_plan_problem){ 0 };
 }
 

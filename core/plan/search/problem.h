@@ -8,7 +8,9 @@
 #include "plan/cost/latency.h"
 #include "plan/cost/quality.h"
 
-#define TSR_PLAN_KV_TYPES 3u /* 32, 16 and 8 bits */
+#define TSR_PLAN_KV_TYPES 5u /* those of tsr_kv_choices */
+
+#define TSR_PLAN_K 8u /* most k of error compensation to choose from */
 
 /* The user's options, in addition to the machines and the workload. */
 struct tsr_plan_problem_options {
@@ -45,6 +47,12 @@ struct tsr_plan_problem_options {
     uint32_t
         kv[TSR_PLAN_KV_TYPES]; /* dtypes of the KV cache to choose from, if the user listed some */
     uint32_t n_kv;
+    uint32_t k
+        [TSR_PLAN_K]; /* channels of 1,024 that a layer may have compensated; none listed: 0 alone */
+    uint32_t n_k;
+    const char *const
+            *ends; /* texts of candidates for embedding and head; none: they stay as they are */
+    uint64_t n_ends;
 };
 
 /* One of the codecs that a link between stages, or the sums inside of one, may have. */
@@ -79,7 +87,18 @@ struct tsr_plan_problem {
     bool                        few;        /* decode sizes of 1, 2, 4 ... parts alone */
     double
         kv_omega; /* what the KV type costs in omega, where the planner chose it; part of the limit */
-    bool knee;    /* no limit: the plan is the knee of the front (front.h) */
+    uint32_t
+        kv_types; /* bit i: a layer may have the cache o.kv[i], whatever others have; 0: work.kv of all */
+    uint32_t *
+        kv_of; /* [layers] types that a plan file says, also in memory; owned; NULL: no file does */
+    uint32_t residual_bits; /* of compensation; assumed: the model has no residuals yet */
+    bool     residual_assumed;
+    uint32_t                        *
+        k_of; /* [layers] k that a plan file gives all linears of a layer, else 0; owned; NULL: no file does */
+    struct tsr_plan_candidates ends;       /* the widest first; n 0: as stored */
+    uint64_t                   end;        /* that the ends take */
+    double                     ends_omega; /* what it costs; part of the limit */
+    bool                       knee; /* no limit: the plan is the knee of the front (front.h) */
     double
         wire_omega; /* of indicators by KL: most that the least lossy codecs can cost; part of the limit
                      * of at_least, and reserved for solvers that do not know what codecs cost */
@@ -133,6 +152,25 @@ uint64_t tsr_plan_problem_capacity(const struct tsr_plan_problem *p, uint64_t gr
 tsr_status tsr_plan_problem_uniform(const struct tsr_plan_problem *p, const char *text,
                                     uint64_t *candidate, struct tsr_err *err);
 
+/* Checks that each k of the options has a figure of each scheme, and that some device can add back; puts the bits of
+ * residuals.  TSR_E_INPUT.  [setup] */
+tsr_status tsr_plan_problem_compensate_open(struct tsr_plan_problem *p, struct tsr_err *err);
+
+/* Why nothing of the limit on omega is left for the weights, one sentence: what the cache costs, and the most that codecs can
+ * cost. */
+void tsr_plan_problem_limit_text(const struct tsr_plan_problem *p, char *buf, size_t cap);
+
+/* Opens the candidates of the ends, which take the first.  TSR_E_INPUT for one that has no figure, or cannot pack them.
+ * [setup] */
+tsr_status tsr_plan_problem_ends_open(struct tsr_plan_problem *p, struct tsr_err *err);
+/* Puts embedding and head under candidate i of p->ends, with what that costs; nothing where there are none.  [any] */
+void tsr_plan_problem_put_end(struct tsr_plan_problem *p, uint64_t i);
+/* Whether the ends are packed by the plan. */
+static inline bool tsr_plan_problem_packs_ends(const struct tsr_plan_problem *p)
+{
+    return p->end < p->ends.n && p->ends.v[p->end].q.self;
+}
+
 /* ---- indicators by KL (problem_kl.c) ---- */
 
 /* Fills in the cost of a codec of links or of sums.  TSR_E_INPUT with the codec that the file has no figure of.  [any] */
@@ -141,6 +179,17 @@ tsr_status tsr_plan_problem_kl_codec(const struct tsr_plan_problem *p, bool sum,
 /* What a KV type costs at the workload's length; NULL where the file does not say.  *none: F32, which costs nothing.  [any] */
 const struct tsr_plan_quality_choice *tsr_plan_problem_kl_kv(const struct tsr_plan_problem *p,
                                                              uint32_t kv, bool *none);
+/* The KV types that layers of p choose among, of which work.kv is one where kv_types is 0.  v: [TSR_PLAN_KV_TYPES].
+ * Returns how many.  [any] */
+uint32_t tsr_plan_problem_kv_types(const struct tsr_plan_problem *p, uint32_t *v);
+/* What a cache of type kv costs in omega in layer l alone: the figure of all layers, divided evenly over those that have a
+ * cache of positions, or in the proportions that the file measured.  0 where nothing is known.  half: that of the interval,
+ * NAN where it is not known, or NULL.  [any] */
+double tsr_plan_problem_kv_omega(const struct tsr_plan_problem *p, uint32_t kv, uint64_t layer,
+                                 double *half);
+/* TSR_E_INPUT where indicators by KL have no figure of a cache of type kv at the workload's length.  [any] */
+tsr_status tsr_plan_problem_kl_need_kv(const struct tsr_plan_problem *p, uint32_t kv,
+                                       struct tsr_err *err);
 /* Checks that the file has a figure for all that the plan may need, and puts p->wire_omega. Nothing for other indicators.
  * TSR_E_INPUT.  [setup] */
 tsr_status tsr_plan_problem_kl_open(struct tsr_plan_problem *p, struct tsr_err *err);

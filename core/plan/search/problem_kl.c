@@ -55,11 +55,47 @@ const struct tsr_plan_quality_choice *tsr_plan_problem_kl_kv(const struct tsr_pl
                  : tsr_plan_quality_kv(&p->quality, tsr_plugin_kv_name(kv), p->work.s + p->work.n);
 }
 
-static tsr_status need_kv(const struct tsr_plan_problem *p, uint32_t kv, struct tsr_err *err)
+uint32_t tsr_plan_problem_kv_types(const struct tsr_plan_problem *p, uint32_t *v)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->o.n_kv; i++)
+        if (p->kv_types >> i & 1)
+            v[n++] = p->o.kv[i];
+    if (n == 0)
+        v[n++] = p->work.kv;
+    return n;
+}
+
+double tsr_plan_problem_kv_omega(const struct tsr_plan_problem *p, uint32_t kv, uint64_t layer,
+                                 double *half)
+{
+    const struct tsr_plan_shape          *s = p->shape;
+    const struct tsr_plan_quality_choice *c;
+    double                                share = 0, all = 0, other;
+    bool                                  none;
+    c = p->quality.kl.on ? tsr_plan_problem_kl_kv(p, kv, &none) : NULL;
+    for (uint64_t l = 0; l < s->layers; l++) {
+        double part = s->layer[s->layer_class[l]].recurrent ? 0 : 1;
+        if (c && c->layers)
+            part = c->layers[l];
+        share = l == layer ? part : share;
+        all += part;
+    }
+    share = all > 0 ? share / all : 0;
+    if (half)
+        *half = c ? share * c->half : 0;
+    if (p->quality.kl.on)
+        return c ? share * c->kl : 0;
+    other = kv == TSR_I8 ? p->quality.eight : 0;
+    return isfinite(other) ? share * other : 0;
+}
+
+tsr_status tsr_plan_problem_kl_need_kv(const struct tsr_plan_problem *p, uint32_t kv,
+                                       struct tsr_err *err)
 {
     char list[LIST];
     bool none;
-    if (tsr_plan_problem_kl_kv(p, kv, &none) || none)
+    if (!p->quality.kl.on || tsr_plan_problem_kl_kv(p, kv, &none) || none)
         return TSR_OK;
     names_of(p->quality.kl.kv, p->quality.kl.n_kv, list);
     return tsr_fail(
@@ -76,6 +112,23 @@ double tsr_plan_problem_kl_base(const struct tsr_plan_problem *p)
     const struct tsr_plan_quality_choice *kv =
         p->quality.kl.on ? tsr_plan_problem_kl_kv(p, p->work.kv, &none) : NULL;
     return (kv ? kv->kl : 0) + p->wire_omega;
+}
+
+void tsr_plan_problem_limit_text(const struct tsr_plan_problem *p, char *buf, size_t cap)
+{
+    char codecs[120] = "", ends[120] = "";
+    if (p->wire_omega > 0)
+        (void)snprintf(codecs, sizeof codecs, ", codecs between stages and inside them up to %.4g",
+                       p->wire_omega);
+    if (p->ends_omega > 0)
+        (void)snprintf(ends, sizeof ends, ", embedding and head by %.40s %.4g",
+                       p->ends.v[p->end].name, p->ends_omega);
+    (void)snprintf(buf, cap,
+                   "the limit on omega is %.4g, of which a KV cache of %s costs %.4g%s%s: too "
+                   "little is left for the "
+                   "weights; raise the limit%s or allow a wider cache",
+                   p->max_omega, tsr_plugin_kv_name(p->work.kv), p->kv_omega, codecs, ends,
+                   p->wire_omega > 0 ? ", use codec: plain" : "");
 }
 
 /* One of the caches that the job allows leaves something of the limit for the weights. */
@@ -105,6 +158,16 @@ static tsr_status check_cache(const struct tsr_plan_problem *p, double limit, st
 tsr_status tsr_plan_problem_kl_open(struct tsr_plan_problem *p, struct tsr_err *err)
 {
     uint64_t devices = 0;
+    for (uint32_t i = 0; i < p->o.n_kv; i++)
+        if (!p->quality.kl.on && (p->o.kv[i] == TSR_E4M3 || p->o.kv[i] == TSR_Q4))
+            return tsr_fail(
+                err, TSR_E_INPUT,
+                "kv: what a cache of %s loses is not known without indicators by KL; give quality: "
+                "{indicators: FILE} of tessera indicators --measure kl --kv %s, or fix the type "
+                "with "
+                "workload: {kv: %s}",
+                tsr_plugin_kv_name(p->o.kv[i]), tsr_plugin_kv_name(p->o.kv[i]),
+                tsr_plugin_kv_name(p->o.kv[i]));
     if (!p->quality.kl.on)
         return p->o.max_kl > 0
                    ? tsr_fail(
@@ -114,9 +177,9 @@ tsr_status tsr_plan_problem_kl_open(struct tsr_plan_problem *p, struct tsr_err *
                          p->o.max_kl)
                    : TSR_OK;
     for (uint32_t i = 0; i < p->o.n_kv; i++)
-        TSR_TRY(need_kv(p, p->o.kv[i], err));
+        TSR_TRY(tsr_plan_problem_kl_need_kv(p, p->o.kv[i], err));
     if (!p->o.n_kv)
-        TSR_TRY(need_kv(p, p->work.kv, err));
+        TSR_TRY(tsr_plan_problem_kl_need_kv(p, p->work.kv, err));
     for (uint64_t g = 0; g < p->cluster->n_groups; g++)
         devices += p->cluster->groups[g].count;
     if (devices > p->shape->layers)

@@ -122,6 +122,24 @@ static void conclude(struct search *z)
     a->status = z->open || isfinite(z->cutoff) ? TSR_SOLVED_UNKNOWN : TSR_SOLVED_INFEASIBLE;
 }
 
+/* What is left of the limit on omega after cache and codecs does not cover the plan: it is none. */
+static bool over(const struct tsr_plan_problem *p, const struct tsr_plan_outcome *o)
+{
+    return p->max_omega >= 0 && !(o->omega <= p->max_omega * (1 + 1e-9) + 1e-12);
+}
+
+static void refuse(struct tsr_plan_planned *a, const struct tsr_plan_problem *p)
+{
+    tsr_plan_outcome_free(&a->outcome);
+    tsr_plan_built_destroy(a->built);
+    free(a->solution);
+    a->built = NULL;
+    a->solution = NULL;
+    a->objective = NAN;
+    a->status = TSR_SOLVED_INFEASIBLE;
+    tsr_plan_problem_limit_text(p, a->reason, sizeof a->reason);
+}
+
 /* What the problem has that a solver which is not joint gets nothing of. */
 static uint32_t ignored(const struct tsr_plan_problem *p)
 {
@@ -166,7 +184,10 @@ static tsr_status run(struct search *z, struct tsr_plan_width_choices *c, struct
     conclude(z);
     if (!z->a->solution)
         return TSR_OK;
-    return tsr_plan_outcome_of(&z->a->outcome, z->a->built, z->a->part, z->a->solution, err);
+    TSR_TRY(tsr_plan_outcome_of(&z->a->outcome, z->a->built, z->a->part, z->a->solution, err));
+    if (over(z->p, &z->a->outcome))
+        refuse(z->a, z->p);
+    return TSR_OK;
 }
 
 tsr_status tsr_search(struct tsr_plan_planned *a, const struct tsr_plan_problem *p,
@@ -183,6 +204,11 @@ tsr_status tsr_search(struct tsr_plan_planned *a, const struct tsr_plan_problem 
                                     .objective = INFINITY,
                                     .bound = INFINITY };
     (void)snprintf(a->solver, sizeof a->solver, "%s", solver->found.component->name);
+    if (p->max_omega >= 0 &&
+        p->kv_omega + p->ends_omega > p->max_omega) { /* whatever the weights are */
+        refuse(a, p);
+        return TSR_OK;
+    }
     TSR_TRY(tsr_plan_width_choices_make(&c, p, tsr_search_joint(solver), err));
     tsr_status st = run(&z, &c, err);
     tsr_plan_width_choices_free(&c);

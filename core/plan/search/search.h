@@ -11,7 +11,7 @@
 #include "plan/simulate/simulate.h"
 #include "plugin/spec.h"
 
-/* Of a checked plan: channels that make up for lost bits. */
+/* Channels that make up for lost bits. */
 struct tsr_plan_stage_compensation {
     uint64_t k, bytes;  /* most channels of 1,024; residuals */
     uint64_t on_cpu;    /* of these bytes, of experts that the CPU runs, in its memory */
@@ -44,7 +44,11 @@ struct tsr_plan_outcome {
     uint64_t                       n_stages;
     uint32_t                      *bits; /* [layers] candidates */
     uint8_t *cpu_experts;                /* [layers] 1: a CPU runs the layer's experts; owned */
-    uint64_t layers, prefill_mb, decode_mb;
+    uint32_t       *
+        kv; /* [layers] type of each layer's cache; what a layer without one has is as the most have; owned */
+    uint32_t *k;    /* [layers] of 1,024 channels of all linears that are compensated; owned */
+    uint32_t *item; /* [layers] of the build; owned */
+    uint64_t  layers, prefill_mb, decode_mb;
     double
         prefill_jobs; /* that a prefill micro-batch goes through the stages as: chunks of its prompts */
     double latency_ms; /* of the whole batch, by the form `steady` */
@@ -58,6 +62,18 @@ struct tsr_plan_outcome {
     uint64_t                      rounds; /* batch / resident requests, rounded up */
 };
 void tsr_plan_outcome_free(struct tsr_plan_outcome *o);
+/* The type of cache that most layers with one have; of several the first.  [any] */
+uint32_t tsr_plan_outcome_kv(const struct tsr_plan_outcome *o, const struct tsr_plan_shape *s);
+/* Gives layers without a cache that type. */
+void tsr_plan_outcome_settle_kv(struct tsr_plan_outcome *o, const struct tsr_plan_shape *s);
+/* The other types as plugin/kv_layers.h reads them, "0-3=int8,7=f16"; "" where all are alike.  Fresh memory, NULL when out
+ * of it.  [any] */
+char *tsr_plan_outcome_kv_layers(const struct tsr_plan_outcome *o, const struct tsr_plan_shape *s);
+/* What compensation takes in a stage of `kind`, into its memory and, with k, its time. k: [layers of the stage] of linears,
+ * in place of the items', whose time the solver's tables have; NULL: those.  [setup] */
+tsr_status tsr_plan_outcome_compensate(struct tsr_plan_outcome *o, const struct tsr_plan_built *b,
+                                       uint64_t stage, uint32_t                               kind,
+                                       const uint32_t (*k)[TSR_PLAN_LINEARS], struct tsr_err *err);
 /* Fills in times, rates and busy shares from the times of the stages, by the form `steady` whatever was minimised;
  * at_once: requests that are resident.  Where more follow, each takes the slot of one that is done
  * (docs/formats/instance.md). */

@@ -9,105 +9,17 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define ALL_PARTS  64u /* up to this many requests every number of rounds is tried */
 #define UNASKED    0.01 /* by so much what nobody asked for must be faster: a narrow cache, a chunk */
 #define COARSE     10u /* runs of layers in the search for a first plan */
 #define COARSE_GAP 0.02
-#define KV_USUAL   TSR_F16
 #define KV_NARROW  TSR_I8
 
-/* ---- settings ------------------------------------------------------------------------ */
-
-/* Requests at once for 1, 2, 3 ... rounds, descending; of many requests 1, 2, 3, 4, 6, 8, 12 ... rounds. */
-static uint64_t concurrencies(const struct tsr_plan_problem *p, uint64_t *v)
+/* p's own cache is then the type that most layers have. */
+static void put_most(struct tsr_plan_problem *p, const struct tsr_plan_planned *a)
 {
-    uint64_t batch = p->work.batch, n = 0, least = p->o.decode_mb;
-    if (!p->o.free_concurrency) {
-        v[0] = p->memory.batch;
-        return 1;
-    }
-    if (p->o.prefill_mb > least)
-        least = p->o.prefill_mb;
-    for (uint64_t rounds = 1; rounds <= batch;) {
-        uint64_t at_once = batch / rounds + (batch % rounds != 0);
-        if (n && at_once < least)
-            break;
-        if (n == 0 || v[n - 1] != at_once)
-            v[n++] = at_once;
-        bool power = (rounds & (rounds - 1)) == 0;
-        if (batch <= ALL_PARTS || rounds < 4)
-            rounds++;
-        else
-            rounds = power ? rounds / 2 * 3 : rounds / 3 * 4;
-    }
-    return n;
-}
-
-/* Whole prompts, and chunks that cut the longest. */
-static uint64_t chunks(const struct tsr_plan_problem *p, uint64_t *v)
-{
-    static const uint64_t sizes[] = { 2048, 512, 128 };
-    uint64_t              n = 0;
-    v[n++] = p->work.chunk;
-    for (size_t i = 0; p->o.free_chunk && i < sizeof sizes / sizeof *sizes; i++)
-        if (sizes[i] < p->memory.prompt)
-            v[n++] = sizes[i];
-    return n;
-}
-
-/* What the KV type costs in omega; NAN: not known. */
-static double kv_omega(const struct tsr_plan_problem *p, uint32_t kv)
-{
-    bool none;
-    if (p->quality.kl.on) {
-        const struct tsr_plan_quality_choice *c = tsr_plan_problem_kl_kv(p, kv, &none);
-        return none ? 0 : c ? c->kl : (double)NAN;
-    }
-    return kv == KV_NARROW ? p->quality.eight : 0;
-}
-
-/* Types within the limit on omega, the widest first. */
-static uint64_t kv_types(const struct tsr_plan_problem *p, uint32_t *v)
-{
-    static const uint32_t all[] = { TSR_F32, KV_USUAL, KV_NARROW };
-    uint64_t              n = 0;
-    for (size_t i = 0; i < 3; i++) {
-        bool listed = false, limit = p->max_omega >= 0;
-        for (uint32_t k = 0; k < p->o.n_kv; k++)
-            listed = listed || p->o.kv[k] == all[i];
-        if (p->o.n_kv == 0)
-            listed = p->o.free_kv && all[i] != TSR_F32 &&
-                     (all[i] == KV_USUAL || kv_omega(p, all[i]) <= p->max_omega);
-        /* of what is listed, a cost that is not known does not count */
-        if (listed && !(limit && kv_omega(p, all[i]) > p->max_omega))
-            v[n++] = all[i];
-    }
-    if (n == 0)
-        v[n++] = p->o.n_kv ? p->o.kv[0] : p->work.kv;
-    return n;
-}
-
-uint64_t tsr_plan_settings_of(const struct tsr_plan_problem *p, struct tsr_plan_setting *v)
-{
-    uint64_t at_once[ALL_PARTS], chunk[4], n = 0;
-    uint32_t kv[TSR_PLAN_KV_TYPES];
-    uint64_t n_once = concurrencies(p, at_once), n_chunk = chunks(p, chunk), n_kv = kv_types(p, kv);
-    for (uint64_t k = 0; k < n_kv; k++)
-        for (uint64_t c = 0; c < n_chunk; c++)
-            for (uint64_t i = 0; i < n_once && n < TSR_PLAN_SETTINGS; i++)
-                v[n++] = (struct tsr_plan_setting){ at_once[i], chunk[c], kv[k] };
-    return n;
-}
-
-void tsr_plan_settings_put(struct tsr_plan_problem *p, const struct tsr_plan_setting *s)
-{
-    double cost = kv_omega(p, s->kv);
-    p->work.concurrency = s->concurrency;
-    p->work.chunk = s->chunk;
-    p->work.kv = s->kv;
-    /* a type that the workload names is part of the work and costs nothing, but where its KL is known */
-    bool counts = p->o.free_kv || p->o.n_kv || p->quality.kl.on;
-    p->kv_omega = counts && isfinite(cost) ? cost : 0;
+    if (!p->kv_types || !tsr_plan_planned_has_plan(a))
+        return;
+    p->work.kv = tsr_plan_outcome_kv(&a->outcome, p->shape);
     tsr_plan_problem_refresh(p);
 }
 
@@ -152,13 +64,13 @@ static double least_rounds(const struct tsr_plan_problem *p)
 /* The least value of a plan whose round takes this time, or more. */
 static double value_from(const struct tsr_plan_problem *p, double round)
 {
-    return (round * least_rounds(p) + p->o.theta * p->kv_omega) * burden(p);
+    return (round * least_rounds(p) + p->o.theta * (p->kv_omega + p->ends_omega)) * burden(p);
 }
 
 /* The longest round that a plan of this value, or less, can have. */
 static double round_of(const struct tsr_plan_problem *p, double value)
 {
-    return (value / burden(p) - p->o.theta * p->kv_omega) / least_rounds(p);
+    return (value / burden(p) - p->o.theta * (p->kv_omega + p->ends_omega)) / least_rounds(p);
 }
 
 /* Searches q, which is the problem with setting i; plans that are not below `limit` do not matter. */
@@ -227,7 +139,8 @@ static tsr_status coarse(struct settled *z, struct tsr_err *err)
     double                         seconds = isfinite(left) ? fmax(left, 1e-3) : 0;
     tsr_status                     st = TSR_OK;
     for (uint64_t i = 0; i < z->n && st == TSR_OK; i++)
-        if (z->list[i].chunk == last->chunk && z->list[i].kv == last->kv)
+        if (z->list[i].chunk == last->chunk && z->list[i].kv == last->kv &&
+            z->list[i].types == last->types && z->list[i].end == last->end)
             st = coarse_one(z, i, seconds, err);
     uint64_t best = z->at;
     for (uint64_t i = 0; i < z->n && st == TSR_OK && best < z->n; i++)
@@ -243,7 +156,8 @@ static double known_bound(const struct settled *z, uint64_t i)
     const struct tsr_plan_setting *s = &z->list[i], *t = z->list;
     double                         bound = -INFINITY;
     for (uint64_t k = 0; k < z->n; k++) {
-        if (t[k].chunk != s->chunk || t[k].concurrency > s->concurrency)
+        if (t[k].chunk != s->chunk || t[k].concurrency > s->concurrency || t[k].types != s->types ||
+            t[k].end != s->end)
             continue;
         if (t[k].kv == s->kv)
             bound = fmax(bound, z->least[k]);
@@ -296,7 +210,8 @@ static tsr_status few_requests(struct settled *z, struct tsr_err *err)
         struct tsr_plan_problem q = *z->p;
         struct tsr_plan_planned a;
         double                  left = (z->end - tsr_now_s()) / 4;
-        if (z->list[i].concurrency != last->concurrency || z->list[i].kv != last->kv || left <= 0)
+        bool                    narrow = z->list[i].types || z->list[i].kv == last->kv;
+        if (z->list[i].concurrency != last->concurrency || !narrow || left <= 0)
             continue;
         tsr_plan_settings_put(&q, &z->list[i]);
         q.kv_omega = 0;
@@ -322,6 +237,7 @@ static void conclude(struct settled *z, struct tsr_plan_planned *last)
             b->status = TSR_SOLVED_UNKNOWN;
         return;
     }
+    put_most(z->p, b);
     b->built->p = z->p;
     b->bound = b->objective * fmin(z->bound / z->value, 1);
     double gap = z->p->o.gap * fabs(b->objective) + 2e-6 * fabs(b->objective) + 1e-6;
@@ -373,6 +289,7 @@ tsr_status tsr_plan_settings_search(struct tsr_plan_planned *a, struct tsr_plan_
     if (n == 1) {
         tsr_plan_settings_put(p, list);
         st = tsr_search(a, p, solver, INFINITY, err);
+        put_most(p, a);
     } else if (n) {
         st = search(&z, err);
     }

@@ -14,8 +14,11 @@
 struct tsr_plan_setting {
     uint64_t concurrency, chunk; /* requests; tokens, 0: whole prompts */
     uint32_t kv;                 /* a dtype of tessera/kv_cache.h */
+    uint64_t end;                /* of the candidates for embedding and head */
+    uint32_t
+        types; /* bit i: layers may have the listed type i, and kv is the widest; 0: all have kv */
 };
-#define TSR_PLAN_SETTINGS 512u /* most of a problem */
+#define TSR_PLAN_SETTINGS 4096u /* most of a problem */
 
 /* The settings that p leaves open; what is fixed has the workload's value. The preferred of several that are
  * as fast comes first: the widest cache, whole prompts, most requests. The last one needs least memory.

@@ -214,11 +214,13 @@ static void set_kv8(struct tsr_plan_problem *p)
 {
     p->work.kv = p->memory.kv = TSR_I8;
     p->latency.kv_bits = 8;
+    p->kv_types = 0;
 }
 
 static bool can_kv8(const struct tsr_plan_problem *p)
 {
-    return tsr_plugin_kv_bits(p->work.kv) > 8 && p->o.accounting == TSR_PLAN_ACCOUNT_EXACT;
+    return !p->kv_types && tsr_plugin_kv_bits(p->work.kv) > 8 &&
+           p->o.accounting == TSR_PLAN_ACCOUNT_EXACT;
 }
 
 static void set_prompt(struct tsr_plan_problem *p, const void *ctx, uint64_t x)

@@ -1,0 +1,137 @@
+/* The settings that a problem leaves open, and one of them in the problem. */
+#include "plan/search/settings.h"
+
+#include "tessera/kv_cache.h"
+
+#include <math.h>
+
+#define ALL_PARTS 64u /* up to this many requests every number of rounds is tried */
+#define KV_USUAL  TSR_F16
+#define KV_NARROW TSR_I8
+
+/* Requests at once for 1, 2, 3 ... rounds, descending; of many requests 1, 2, 3, 4, 6, 8, 12 ... rounds. */
+static uint64_t concurrencies(const struct tsr_plan_problem *p, uint64_t *v)
+{
+    uint64_t batch = p->work.batch, n = 0, least = p->o.decode_mb;
+    if (!p->o.free_concurrency) {
+        v[0] = p->memory.batch;
+        return 1;
+    }
+    if (p->o.prefill_mb > least)
+        least = p->o.prefill_mb;
+    for (uint64_t rounds = 1; rounds <= batch;) {
+        uint64_t at_once = batch / rounds + (batch % rounds != 0);
+        if (n && at_once < least)
+            break;
+        if (n == 0 || v[n - 1] != at_once)
+            v[n++] = at_once;
+        bool power = (rounds & (rounds - 1)) == 0;
+        if (batch <= ALL_PARTS || rounds < 4)
+            rounds++;
+        else
+            rounds = power ? rounds / 2 * 3 : rounds / 3 * 4;
+    }
+    return n;
+}
+
+/* Whole prompts, and chunks that cut the longest. */
+static uint64_t chunks(const struct tsr_plan_problem *p, uint64_t *v)
+{
+    static const uint64_t sizes[] = { 2048, 512, 128 };
+    uint64_t              n = 0;
+    v[n++] = p->work.chunk;
+    for (size_t i = 0; p->o.free_chunk && i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i] < p->memory.prompt)
+            v[n++] = sizes[i];
+    return n;
+}
+
+/* What the KV type costs in omega; NAN: not known. */
+static double kv_omega(const struct tsr_plan_problem *p, uint32_t kv)
+{
+    bool none;
+    if (p->quality.kl.on) {
+        const struct tsr_plan_quality_choice *c = tsr_plan_problem_kl_kv(p, kv, &none);
+        return none ? 0 : c ? c->kl : (double)NAN;
+    }
+    return kv == KV_NARROW ? p->quality.eight : 0;
+}
+
+static const uint32_t widest_first[] = { TSR_F32, KV_USUAL, KV_NARROW, TSR_E4M3, TSR_Q4 };
+
+struct cache {
+    uint32_t kv, types; /* as in a setting */
+};
+
+/* By indicators of KL layers choose among the listed types.  The same without int4 is another choice, because int4 in one
+ * layer makes all caches longer (build.h). */
+static uint64_t mixed(const struct tsr_plan_problem *p, struct cache v[TSR_PLAN_KV_TYPES])
+{
+    uint32_t all = 0, four = 0, widest = p->o.kv[0], other = 0;
+    uint64_t n = 0;
+    for (uint32_t k = 0; k < p->o.n_kv; k++) {
+        all |= 1u << k;
+        four |= p->o.kv[k] == TSR_Q4 ? 1u << k : 0;
+    }
+    for (size_t i = sizeof widest_first / sizeof *widest_first; i-- > 0;)
+        for (uint32_t k = 0; k < p->o.n_kv; k++)
+            if (p->o.kv[k] == widest_first[i]) {
+                widest = p->o.kv[k];
+                other = widest_first[i] == TSR_Q4 ? other : widest;
+            }
+    if (four && all != four)
+        v[n++] = (struct cache){ other, all & ~four };
+    v[n++] = (struct cache){ widest, all };
+    return n;
+}
+
+/* Types within the limit on omega, the widest first. */
+static uint64_t kv_types(const struct tsr_plan_problem *p, struct cache v[TSR_PLAN_KV_TYPES])
+{
+    const uint32_t *all = widest_first;
+    uint64_t        n = 0;
+    if (p->quality.kl.on && p->o.n_kv > 1)
+        return mixed(p, v);
+    for (size_t i = 0; i < TSR_PLAN_KV_TYPES; i++) {
+        bool listed = false, limit = p->max_omega >= 0;
+        for (uint32_t k = 0; k < p->o.n_kv; k++)
+            listed = listed || p->o.kv[k] == all[i];
+        if (p->o.n_kv == 0)
+            listed = p->o.free_kv && (all[i] == KV_USUAL || all[i] == KV_NARROW) &&
+                     (all[i] == KV_USUAL || kv_omega(p, all[i]) <= p->max_omega);
+        /* of what is listed, a cost that is not known does not count */
+        if (listed && !(limit && kv_omega(p, all[i]) > p->max_omega))
+            v[n++] = (struct cache){ all[i], 0 };
+    }
+    if (n == 0)
+        v[n++] = (struct cache){ p->o.n_kv ? p->o.kv[0] : p->work.kv, 0 };
+    return n;
+}
+
+uint64_t tsr_plan_settings_of(const struct tsr_plan_problem *p, struct tsr_plan_setting *v)
+{
+    uint64_t     at_once[ALL_PARTS], chunk[4], n = 0;
+    struct cache kv[TSR_PLAN_KV_TYPES];
+    uint64_t n_once = concurrencies(p, at_once), n_chunk = chunks(p, chunk), n_kv = kv_types(p, kv);
+    uint64_t n_end = p->ends.n ? p->ends.n : 1;
+    for (uint64_t m = 0; m < n_end * n_kv; m++)
+        for (uint64_t c = 0; c < n_chunk; c++)
+            for (uint64_t i = 0; i < n_once && n < TSR_PLAN_SETTINGS; i++)
+                v[n++] = (struct tsr_plan_setting){ at_once[i], chunk[c], kv[m % n_kv].kv, m / n_kv,
+                                                    kv[m % n_kv].types };
+    return n;
+}
+
+void tsr_plan_settings_put(struct tsr_plan_problem *p, const struct tsr_plan_setting *s)
+{
+    double cost = kv_omega(p, s->kv);
+    p->work.concurrency = s->concurrency;
+    p->work.chunk = s->chunk;
+    p->work.kv = s->kv;
+    p->kv_types = s->types;
+    tsr_plan_problem_put_end(p, s->end);
+    /* a type that the workload names is part of the work and costs nothing, but where its KL is known */
+    bool counts = p->o.free_kv || p->o.n_kv || p->quality.kl.on;
+    p->kv_omega = counts && !s->types && isfinite(cost) ? cost : 0;
+    tsr_plan_problem_refresh(p);
+}
