@@ -76,7 +76,7 @@ static bool put_plan(struct ex *x, struct tsr_solver_solution *out)
         out->stage_kind[i] = st->k;
         out->stage_first[i] = st->s;
         out->stage_count[i] = st->e - st->s;
-        if (!ex_columns_bits(x, m, st, out->layer_bits))
+        if (!ex_incumbent_bits(x, st, out->layer_bits))
             return false;
         double pre = (first ? o->embed_pre_ms[k] : 0) + (last ? o->head_pre_ms[k] : 0);
         double dec = (first ? o->embed_dec_ms[k] : 0) + (last ? o->head_dec_ms[k] : 0);

@@ -89,6 +89,7 @@ static void look(struct ex *x, const struct ex_model *m, const struct ex_node *n
         g[k] = m->a_max * (g[k] - n->p_lo);
         g[G + k] = x->w.c * (g[G + k] - n->d_lo);
     }
+    v->r = r;
     v->p_mean += fmax(0, 1 - p) * n->p_lo;
     v->d_mean += fmax(0, 1 - d) * n->d_lo;
     if (m->forms == 2)
@@ -185,6 +186,16 @@ static double next_point(struct bundle *b, uint64_t G)
     return low;
 }
 
+/* The same, with more rounds where the weights are not yet those of the best point: the cuts' minimum
+ * there is never below the best value so far. */
+static double sure_point(struct bundle *b, uint64_t G)
+{
+    double promise = next_point(b, G);
+    for (unsigned more = 0; more < 16 && !(promise >= b->top); more++)
+        promise = next_point(b, G);
+    return promise;
+}
+
 static void add_cut(struct bundle *b, double value, const double *y, const double *g)
 {
     uint64_t at = b->n;
@@ -227,7 +238,7 @@ static double evaluate(struct ex *x, struct ex_node *n, double scale, double *mo
     for (uint64_t j = 0; j < count && fits; j++)
         fits = ex_relax_fit(x, m, &x->trial[j]);
     if (fits) {
-        ex_incumbent(x, n->model, x->trial, count);
+        ex_incumbent(x, n->model, x->trial, count, x->fit);
         *most = fmin(*most, x->target);
     }
     for (uint64_t j = 0; j < count; j++)
@@ -236,7 +247,7 @@ static double evaluate(struct ex *x, struct ex_node *n, double scale, double *mo
         else
             ex_relax_stage(x, m, &x->trial[j]);
     if (columns) {
-        ex_incumbent(x, n->model, x->trial, count);
+        ex_incumbent(x, n->model, x->trial, count, NULL);
         *most = fmin(*most, x->target);
         ex_backward(x, m, x->bwd);
         ex_around(x, m);
@@ -276,7 +287,7 @@ double ex_climb(struct ex *x, struct ex_node *n, unsigned steps, double most, bo
     double longest = 1e8 * b.t;
     for (unsigned i = 1; i < steps && b.top < most; i++) {
         struct ex_view now;
-        double         promise = next_point(&b, G);
+        double         promise = sure_point(&b, G);
         double         wish = 0.003 * fabs(b.top);
         if (x->small && most < INFINITY)
             wish = fmax(wish, 0.5 * (most - b.top)); /* half of the way to the best plan */
@@ -284,7 +295,7 @@ double ex_climb(struct ex *x, struct ex_node *n, unsigned steps, double most, bo
         for (double less = -INFINITY; promise - b.top < wish && promise > less && b.t < longest;) {
             less = promise + 1e-9 * fabs(promise); /* no more by that: the cuts' maximum */
             b.t *= 3;
-            promise = next_point(&b, G);
+            promise = sure_point(&b, G);
         }
         if (!(promise - b.top > 2e-5 * fabs(b.top))) {
             n->settled = true;

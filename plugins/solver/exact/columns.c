@@ -7,8 +7,9 @@
  * candidate shifts all alike: the labels of one more layer are a merge of shifted lists, and equal
  * sums meet there.  That makes counts of candidates, not vectors of bits, the size of the lists. */
 
-#define WORK 16u /* labels examined for each that a node may keep */
-#define SETS 3u  /* price vectors that a label is tested with */
+#define WORK         16u                 /* labels examined for each that a node may keep */
+#define MOST_SHIFTED (UINT64_C(1) << 24) /* labels of one layer: 40 bytes each */
+#define SETS         3u                  /* price vectors that a label is tested with */
 
 struct test {
     double  pre, dec, mem; /* weights; omega has x->w.theta */
@@ -252,7 +253,7 @@ static bool from_layer(struct grow *w, double most)
     for (uint64_t l = w->s; l < end && n; l++) {
         uint32_t q = w->m->n_items[w->k * x->C + x->in->layer_class[l]];
         w->spent += n * q;
-        if (w->spent > w->most_spent || x->cols.n > w->most_columns)
+        if (w->spent > w->most_spent || n * q > MOST_SHIFTED || x->cols.n > w->most_columns)
             return false;
         if (!ex_grow(x, (void **)&x->lab[1], &x->lab_room[1], n * q, sizeof **x->lab))
             return false;
@@ -268,7 +269,7 @@ static bool from_layer(struct grow *w, double most)
                 !end_stage(w, l + 1, x->lab[0], n, x->lab[1], most))
                 return false;
         }
-        if ((x->ticks += n) > 100000) {
+        if ((x->ticks += n * q) > 100000) {
             x->ticks = 0;
             if (ex_stop(x))
                 return false;

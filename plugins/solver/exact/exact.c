@@ -57,6 +57,7 @@ static uint64_t smallest(struct ex *x, const struct ex_model *m)
         st->w = 0;
         for (uint64_t l = st->s; l < st->e; l++) {
             const struct ex_item *it = m->items + (st->k * x->C + x->in->layer_class[l]) * x->Q;
+            x->fit[l] = it->q;
             st->pre += it->pre; /* the first one is the smallest */
             st->dec += it->dec;
             st->w += ex_omega_of(x, st->k, l)[it->q];
@@ -91,7 +92,7 @@ static bool set_models(struct ex *x, const char **why)
             if (none && x->w_limit < INFINITY)
                 *why = "max_omega is below the least sum of omega of any plan that fits";
         } else if (!none) {
-            ex_incumbent(x, i, x->trial, stages);
+            ex_incumbent(x, i, x->trial, stages, x->fit);
         }
         if (!none && x->f_limit < INFINITY) {
             none = ex_aim_within(x, i, EX_FIRST) == INFINITY;

@@ -133,7 +133,7 @@ enum ex_aim { EX_OBJECTIVE, EX_OMEGA, EX_FIRST };
 
 /* Where a plan suggests to split: its slowest stage, and the sums that the multipliers weighted. */
 struct ex_view {
-    double p, p_mean, d, d_mean;
+    double p, p_mean, d, d_mean, r;
 };
 
 struct ex {
@@ -167,7 +167,9 @@ struct ex {
     double           best, target; /* target: only plans below it are looked for */
     uint64_t         best_model, n_best;
     struct ex_stage *stages, *trial; /* [L] */
-    double           closed;         /* least bound of the closed boxes */
+    uint32_t        *bits, *fit; /* [L] of the incumbent; of the stages that ex_relax_fit() made */
+    bool             has_bits;
+    double           closed; /* least bound of the closed boxes */
     /* queue: a binary heap */
     struct ex_node **heap;
     uint64_t         n_heap, heap_room;
@@ -325,8 +327,11 @@ bool ex_omega_init(struct ex *x);
  * to the other limit.  EX_FIRST keeps to that of omega.  NaN: it took too long. */
 double ex_aim_within(struct ex *x, uint64_t model, enum ex_aim aim);
 
-/* Takes the stages as incumbent if they are better. */
-void ex_incumbent(struct ex *x, uint64_t model, const struct ex_stage *st, uint64_t n);
+/* Takes the stages as incumbent if they are better; bits: [L], NULL where only sums are known. */
+void ex_incumbent(struct ex *x, uint64_t model, const struct ex_stage *st, uint64_t n,
+                  const uint32_t *bits);
+/* The bits of a stage of the incumbent, as they were given or from its sums; false as ex_columns_bits(). */
+bool ex_incumbent_bits(struct ex *x, const struct ex_stage *st, uint32_t *bits);
 /* Runs the search over all models; results in x->best and x->closed. */
 void ex_search(struct ex *x);
 /* The tables of a pass, for x->models. */

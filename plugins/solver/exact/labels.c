@@ -75,7 +75,7 @@ static void found(struct run *r, uint64_t parent, uint64_t seg, uint64_t col, ui
         x->trial[i] = x->trial[n - 1 - i];
         x->trial[n - 1 - i] = t;
     }
-    ex_incumbent(x, (uint64_t)(r->m - x->models), x->trial, n);
+    ex_incumbent(x, (uint64_t)(r->m - x->models), x->trial, n, NULL);
 }
 
 /* Appends every column of a segment to a path; base: the path's sums with the link. */

@@ -104,7 +104,7 @@ static void take_plan(struct ex *x, uint64_t model, struct ex *y, uint32_t *bits
     const struct ex_model *m = &x->models[model];
     for (uint64_t i = 0; i < y->n_best; i++) {
         struct ex_stage *st = &x->trial[i];
-        if (!ex_columns_bits(y, y->models, &y->stages[i], bits))
+        if (!ex_incumbent_bits(y, &y->stages[i], bits))
             return;
         *st = y->stages[i];
         const double *t = m->end + (uint64_t)st->k * 4;
@@ -113,12 +113,13 @@ static void take_plan(struct ex *x, uint64_t model, struct ex *y, uint32_t *bits
         st->w = 0;
         for (uint64_t l = st->s; l < st->e; l++) {
             const struct ex_item *it = item_for(x, m, st->k, l, bits[l]);
+            x->fit[l] = it->q;
             st->pre += it->pre;
             st->dec += it->dec;
             st->w += ex_omega_of(x, st->k, l)[it->q];
         }
     }
-    ex_incumbent(x, model, x->trial, y->n_best);
+    ex_incumbent(x, model, x->trial, y->n_best, x->fit);
 }
 
 double ex_aim_within(struct ex *x, uint64_t model, enum ex_aim aim)

@@ -84,6 +84,8 @@ bool ex_relax_fit(const struct ex *x, const struct ex_model *m, struct ex_stage 
             return false;
     }
     uint64_t host = host_at(x, m, &p[g], st);
+    for (uint64_t l = st->s; l < st->e; l++)
+        x->fit[l] = cheapest(x, m, st->k, l, &p[g])->q;
     if (g == 0)
         return host <= m->host[st->k];
     /* the rest of the room goes to layers by the previous price's order */
@@ -94,6 +96,7 @@ bool ex_relax_fit(const struct ex *x, const struct ex_model *m, struct ex_stage 
         const struct ex_item *b = cheapest(x, m, st->k, l, low);
         if (a == b || !(mem + ((double)b->mem - (double)a->mem) <= room))
             continue;
+        x->fit[l] = b->q;
         mem += (double)b->mem - (double)a->mem;
         host += b->host - a->host; /* modulo 2^64 */
         st->pre += b->pre - a->pre;

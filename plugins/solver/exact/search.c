@@ -118,6 +118,11 @@ static bool split(struct ex *x, struct ex_node *n, const struct ex_view *v, doub
     double p_lo = fmax(v->p_mean, n->p_lo), p_hi = fmin(v->p, n->p_hi);
     double d_lo = fmax(v->d_mean, n->d_lo), d_hi = fmin(v->d, n->d_hi);
     double by_p = (1 + n->lam) * m->a_max * (p_hi - p_lo), by_d = x->w.c * (d_hi - d_lo);
+    if (m->forms == 2) {
+        /* the bound counts on a mixture of forms; the plan may cost more by the one of its slowest stage */
+        double over = (m->kap[1] - m->kap[0]) * v->r + (m->c_max[1] - m->c_max[0]) * d_hi;
+        by_d = fmax(by_d, fmin(over, m->c_max[1] * (d_hi - d_lo)));
+    }
     if (!(fmax(by_p, by_d) > worth))
         return false;
     struct ex_node *low = node_new(x, n), *high = node_new(x, n);

@@ -55,6 +55,8 @@ bool ex_tables_init(struct ex *x)
         { &x->w.b, K, sizeof(double) },
         { &x->stages, L, sizeof *x->stages },
         { &x->trial, L + 1, sizeof *x->trial },
+        { &x->bits, L, sizeof *x->bits },
+        { &x->fit, L, sizeof *x->fit },
         { &x->seg_of, K * (L + 1) + 1, sizeof *x->seg_of },
     };
     return carve(x, tables, sizeof tables / sizeof tables[0]) &&
