@@ -16,6 +16,11 @@ struct back {
     uint64_t               room, first, n, cap;
     struct trace          *t;
     double                *rest; /* [2][L+1] least times still to come */
+    /* a price of the bound for which the stage is nearly the cheapest: what is spent with what is still to
+     * come is at most what the stage may cost */
+    struct ex_price p;
+    double         *cost; /* [L+1] least cost of the layers still to come */
+    double          most;
 };
 
 static const struct ex_item *items_of(const struct back *b, uint64_t l, uint32_t *n)
@@ -37,6 +42,51 @@ static bool before(const struct ex_label *a, const struct ex_label *b)
     if (a->pre != b->pre)
         return a->pre < b->pre;
     return a->dec != b->dec ? a->dec < b->dec : a->host < b->host;
+}
+
+/* Fills cost for a price; returns how much more the stage may cost than the least. */
+static double set_cost(struct back *b, const struct ex_price *p)
+{
+    const struct ex       *x = b->x;
+    const struct ex_stage *st = b->st;
+    b->p = *p;
+    b->cost[st->e] = 0;
+    for (uint64_t l = st->e; l-- > st->s;) {
+        uint32_t              n;
+        const struct ex_item *it = items_of(b, l, &n);
+        double                v = INFINITY;
+        for (uint32_t i = 0; i < n; i++)
+            v = fmin(v, ex_item_cost(x, st->k, l, &it[i], p));
+        b->cost[l] = b->cost[l + 1] + v;
+    }
+    b->most = (x->w.a[st->k] + p->pre) * b->pre + (x->w.b[st->k] + p->dec) * b->dec +
+              p->mem * (double)b->room + x->w.theta * st->w;
+    return b->most - b->cost[st->s];
+}
+
+/* The price that leaves the stage the least to spare: any price is right, this one drops most. */
+static void set_price(struct back *b)
+{
+    const struct ex *x = b->x;
+    uint32_t         best = 0;
+    double           least = INFINITY;
+    for (uint32_t g = 0; g < x->n_price[b->st->k]; g++) {
+        double spare = set_cost(b, &x->price[(uint64_t)b->st->k * EX_PRICES + g]);
+        if (spare < least) {
+            least = spare;
+            best = g;
+        }
+    }
+    (void)set_cost(b, &x->price[(uint64_t)b->st->k * EX_PRICES + best]);
+    b->most += 1e-9 * fabs(b->most); /* sums are rounded differently */
+}
+
+static bool can_pay(const struct back *b, uint64_t l, const struct ex_label *v)
+{
+    const struct ex *x = b->x;
+    double cost = (x->w.a[b->st->k] + b->p.pre) * v->pre + (x->w.b[b->st->k] + b->p.dec) * v->dec +
+                  b->p.mem * (double)v->mem + x->w.theta * v->w;
+    return cost + b->cost[l] <= b->most;
 }
 
 /* Appends the labels of one more layer after those of [from, to): a merge as in columns.c. */
@@ -77,7 +127,8 @@ static bool add_layer(struct back *b, uint64_t l, uint64_t from, uint64_t to)
                 at[i] += same(&v, &best.v);
             }
         if (best.v.mem > b->room || best.v.host > b->m->host[b->st->k] || best.v.w > b->st->w ||
-            best.v.pre + b->rest[l + 1] > b->pre || best.v.dec + b->rest[x->L + 1 + l + 1] > b->dec)
+            best.v.pre + b->rest[l + 1] > b->pre ||
+            best.v.dec + b->rest[x->L + 1 + l + 1] > b->dec || !can_pay(b, l + 1, &best.v))
             continue;
         if (!ex_grow(x, (void **)&b->t, &b->cap, b->n + 1, sizeof *b->t)) {
             ex_free(x, at);
@@ -114,9 +165,11 @@ bool ex_columns_bits(struct ex *x, const struct ex_model *m, const struct ex_sta
     b.room = m->room[st->k] - (st->s ? 0 : m->embed) - (st->e == x->L ? m->head : 0);
     b.pre -= (st->s ? 0 : ends[0]) + (st->e == x->L ? ends[2] : 0);
     b.dec -= (st->s ? 0 : ends[1]) + (st->e == x->L ? ends[3] : 0);
-    b.rest = ex_new(x, 2 * (x->L + 1), sizeof *b.rest);
+    b.rest = ex_new(x, 3 * (x->L + 1), sizeof *b.rest);
     if (b.rest && ex_grow(x, (void **)&b.t, &b.cap, 64, sizeof *b.t)) {
         set_rest(&b);
+        b.cost = b.rest + 2 * (x->L + 1);
+        set_price(&b);
         b.t[0] = (struct trace){ .q = 0 };
         b.n = 1;
         ok = true;
