@@ -25,6 +25,8 @@ tsr_status tsr_plan_build_order(struct tsr_plan_built *b, struct tsr_err *err);
 /* kind_omega, link_omega and n_links of the whole. */
 tsr_status tsr_plan_build_codecs(struct tsr_plan_built *b, struct tsr_err *err);
 
+/* Tokens of a prompt that a prefill micro-batch takes at once.  The paper's form has whole prompts. */
+uint64_t tsr_plan_build_piece(const struct tsr_plan_problem *p, uint64_t size);
 /* items of the build, and the number and the names of bit candidates of the whole. */
 tsr_status tsr_plan_build_items(struct tsr_plan_built *b, struct tsr_err *err);
 /* What compensation of a class of layers takes under an item on a kind. */

@@ -35,64 +35,6 @@ struct sized {
         jobs; /* of a micro-batch: its prompts over the longest chunk, by the kind with the fewest */
 };
 
-/* Tokens of a prompt that a prefill micro-batch takes at once.  The paper's form has whole prompts. */
-static uint64_t piece(const struct tsr_plan_problem *p, uint64_t size)
-{
-    return p->o.objective == TSR_OBJECTIVE_PAPER ? p->work.s
-                                                 : tsr_plan_workload_piece(&p->work, size);
-}
-
-tsr_status tsr_plan_built_base(const struct tsr_plan_built *b, uint64_t kind, uint64_t cls,
-                               const struct tsr_plan_item *item, enum tsr_phase phase,
-                               uint64_t size, struct tsr_plan_time *t, struct tsr_err *err)
-{
-    const struct tsr_plan_problem   *p = b->p;
-    struct tsr_plan_mesh             m = b->meshes.kinds[kind].mesh;
-    const struct tsr_plan_codec     *sum = &p->sums[b->meshes.kinds[kind].sum];
-    const struct tsr_plan_candidate *c = &p->candidates.v[item->candidate];
-    struct tsr_plan_latency_job      job = p->latency;
-    struct tsr_errbuf                e = TSR_ERRBUF(e);
-    job.tp_wire[TSR_PLAN_PREFILL] = &sum->wire[TSR_PLAN_PREFILL];
-    job.tp_wire[TSR_PLAN_DECODE] = &sum->wire[TSR_PLAN_DECODE];
-    *t = (struct tsr_plan_time){ .ms = NAN };
-    m.cpu_experts = item->on_cpu;
-    job.kv_bits = tsr_plugin_kv_bits(item->kv);
-    if (m.tp > 1 && tsr_plan_candidate_splits(c, p->shape, m.tp, m.whole_experts, &e.err) != TSR_OK)
-        return TSR_OK; /* this candidate cannot be cut so */
-    if (phase == TSR_PLAN_PREFILL) {
-        struct tsr_plan_workload w = p->work;
-        w.chunk = piece(p, size);
-        return tsr_plan_latency_prompt(&job, &m, cls, c, &w, size, t, err);
-    }
-    return tsr_plan_latency_layer(&job, &m, cls, c, TSR_PLAN_DECODE, (double)size, 1,
-                                  tsr_plan_workload_past(&p->work,
-                                                         p->o.objective == TSR_OBJECTIVE_PAPER),
-                                  t, err);
-}
-
-tsr_status tsr_plan_built_layer(const struct tsr_plan_built *b, uint64_t kind, uint64_t cls,
-                                uint64_t bits, enum tsr_phase phase, uint64_t size,
-                                struct tsr_plan_time *t, struct tsr_err *err)
-{
-    const struct tsr_plan_item  *item = tsr_plan_built_item(b, bits);
-    struct tsr_plan_mesh         m = b->meshes.kinds[kind].mesh;
-    struct tsr_plan_compensation c;
-    TSR_TRY(tsr_plan_built_base(b, kind, cls, item, phase, size, t, err));
-    if (!item->k || isnan(t->ms))
-        return TSR_OK;
-    TSR_TRY(tsr_plan_build_compensation(b, kind, cls, item, &c, err));
-    if (m.tp > 1 && b->p->shape->lossy_sums && c.bytes && !b->p->k_of) { /* a run refuses that */
-        t->ms = NAN;
-        return TSR_OK;
-    }
-    if (phase == TSR_PLAN_PREFILL) /* of prompts nothing is compensated */
-        return TSR_OK;
-    m.cpu_experts = item->on_cpu;
-    double ms = tsr_plan_compensation_ms(&c, &m, t->ms, (double)size);
-    t->ms = isnan(ms) && b->p->k_of ? t->ms : ms; /* of a checked plan it is then not counted */
-    return TSR_OK;
-}
-
 /* The kind of a role runs neither the first nor the last unit unless that is its stage. */
 static bool may_run(const struct tsr_plan_built *b, uint64_t kind, uint64_t cls)
 {
@@ -249,7 +191,7 @@ static tsr_status links_table(struct tsr_plan_built *b, enum tsr_phase phase, st
 {
     const struct tsr_plan_problem *p = b->p;
     uint64_t                       n = b->whole.n_kinds, rows = z->size;
-    if (phase == TSR_PLAN_PREFILL && !tsr_mul(rows, piece(p, z->size), &rows))
+    if (phase == TSR_PLAN_PREFILL && !tsr_mul(rows, tsr_plan_build_piece(p, z->size), &rows))
         return tsr_fail(err, TSR_E_INPUT, "batch times prompt is more than can be counted");
     for (uint64_t v = 0; v < b->n_links; v++)
         TSR_TRY(link_table(b, phase, &p->links[b->first_link + v].wire[phase], rows,
@@ -286,7 +228,7 @@ static tsr_status sized_make(struct tsr_plan_built *b, const uint32_t *counts, e
     NEW(b, z->head, k);
     NEW(b, z->comm, b->n_links * k * k);
     if (phase == TSR_PLAN_PREFILL) {
-        uint64_t at_once = piece(b->p, z->size);
+        uint64_t at_once = tsr_plan_build_piece(b->p, z->size);
         uint64_t chunks = b->p->work.s / at_once + (b->p->work.s % at_once != 0);
         z->jobs = (double)chunks;
     }
@@ -336,7 +278,7 @@ static double stretch_of(const struct tsr_plan_built *b, uint64_t pre, uint64_t 
 {
     const struct tsr_plan_problem *p = b->p;
     uint64_t                       batch = b->whole.batch;
-    if (p->o.objective == TSR_OBJECTIVE_PAPER || piece(p, pre) < p->work.s)
+    if (p->o.objective == TSR_OBJECTIVE_PAPER || tsr_plan_build_piece(p, pre) < p->work.s)
         return 1;
     return (double)tsr_plan_prefill_count(batch, pre, dec) / ceil((double)batch / (double)pre);
 }
