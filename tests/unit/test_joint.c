@@ -293,6 +293,8 @@ static void single_choices(void **state)
         o.max_kl = 0.02 + 0.08 * draw(i, 40);
         set_up(&s, text, &o, 40, 20, 4);
         search_of(&a, &s);
+        double all = tsr_plan_planned_has_plan(&a) ? a.objective : INFINITY;
+        tsr_plan_planned_free(&a);
         take_down(&s);
         for (unsigned k = 0; k < 8; k++) {
             struct tsr_plan_problem_options q = o;
@@ -307,12 +309,9 @@ static void single_choices(void **state)
             tsr_plan_planned_free(&one);
             take_down(&s);
         }
-        double all = tsr_plan_planned_has_plan(&a) ? a.objective : INFINITY;
         if (!(all <= least * (1 + 1e-6)))
             fail_msg("problem %u: %.12g together, %.12g by single choices", i, all, least);
         better += all < least * (1 - 1e-6);
-        a.built = NULL; /* with its problem */
-        tsr_plan_planned_free(&a);
     }
     if (seed == 1)
         assert_true(better > 0);
