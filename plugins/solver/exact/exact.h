@@ -10,7 +10,7 @@
  *   columns.c  the stages' sums that can still be part of a better plan
  *   labels.c   the best path over these
  *   search.c   the queue of boxes, multipliers, splits
- *   omega.c    the limit on quality, the least omega of all plans
+ *   omega.c    the limit on quality, the least omega of all plans, the least time of prompts
  *   exact.c    the component, feasibility and the answer
  */
 #ifndef TSR_EXACT_H
