@@ -176,7 +176,7 @@ tsr_status tsr_plan_evaluate(const struct tsr_solver_instance *in,
     const struct tsr_solver_option *o = in->options[s->option];
     double sum_pre = 0, sum_dec = 0, link_pre = 0, link_dec = 0, p = 0, d = 0, w = omega_of(in, s);
     for (uint64_t i = 0; i < s->stages; i++) {
-        struct tsr_plan_stage_cost c;
+        struct tsr_plan_stage_cost c = { 0 };
         TSR_TRY(tsr_plan_stage(in, s, i, &c, err));
         sum_pre += c.pre_ms;
         sum_dec += c.dec_ms;

@@ -3,7 +3,8 @@
  * A plan is a path: from (layer 0, no device used) over stages to layer L. A stage's choice of bits matters
  * only through its sums: prefill time, decode time, omega. Boxes of (slowest prefill stage, slowest decode
  * stage) are searched best bound first:
- *   model.c    one micro-batch option as rounded tables; device states
+ *   devices.c  pools, and the sets of used devices
+ *   model.c    one micro-batch option as rounded tables
  *   relax.c    lower bounds of all stages at once, memory and caps priced
  *   relax_stage.c  the bits that a bound is of
  *   paths.c    shortest paths over stages

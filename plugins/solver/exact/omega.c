@@ -167,7 +167,7 @@ double ex_aim_within(struct ex *x, uint64_t model, enum ex_aim aim)
         ex_search(&y);
         found = y.n_best && y.best <= limit ? y.best : y.late ? NAN : INFINITY;
     }
-    if (y.status == TSR_OK && found < INFINITY)
+    if (bits && y.status == TSR_OK && found < INFINITY)
         take_plan(x, model, &y, bits);
     if (x->status == TSR_OK)
         x->status = y.status;
