@@ -372,6 +372,7 @@ void tsr_planning_print(const json_t *r, FILE *to)
     compensated(list, to);
     said(r, plan, to);
     baselines(r, plan, to);
+    tsr_planning_verify_print(r, to);
     tsr_planning_front_print(r, to);
     explained(r, to);
 }

@@ -7,15 +7,20 @@
 #include "tessera/solver.h"
 
 struct tsr_planning_plan_keys {
-    const struct tsr_config_node *bits, *candidates, *quality, *kv, *at_most;
+    const struct tsr_config_node *bits, *candidates, *quality, *kv, *at_most, *verify;
     const char                   *use, *solver, *codec, *tp_codec, *baselines, *to, *routing;
     int64_t objective, accounting, latency, head, experts, layer_group, expert_groups, prefill_mb,
         decode_mb, min_tp, max_tp, copy_nodes, share_unit, seed;
     double  gap, time_limit;
     int32_t use_all;
 };
-#define TSR_PLAN_OPTIONS 29
+#define TSR_PLAN_OPTIONS 30
 extern const struct tsr_option tsr_plan_step_options[TSR_PLAN_OPTIONS];
+/* The map `verify`. */
+struct tsr_planning_verify_keys {
+    const char *text;
+    int64_t     window, max_windows, act;
+};
 extern const struct tsr_choice tsr_latency_choices[2], tsr_planning_experts_choices[3];
 
 // clang-format off
@@ -33,6 +38,9 @@ extern const struct tsr_choice tsr_latency_choices[2], tsr_planning_experts_choi
     TSR_OPTION_NODE(struct tsr_planning_plan_keys, at_most, \
                     "{latency_s: X}: the least omega of the plans that take at most X seconds, in place of the fastest plan. " \
                     "{kl: X}: the fastest plan of at most X nats per token, by indicators of measure: kl."), \
+    TSR_OPTION_NODE(struct tsr_planning_plan_keys, verify, \
+                    "{text: FILE}: measure the KL of what later steps make of the plan, and solve again where it is above the " \
+                    "limit and its interval, three times at most."), \
     TSR_OPTION_PATH(struct tsr_planning_plan_keys, routing, "", "FOLDER", \
                     "Statistics of a calibration that say how often each expert is taken; by default those of the " \
                     "last step calibrate before this one."), \

@@ -57,8 +57,12 @@ static tsr_status read_quality(struct tsr_planning *pl, const struct tsr_pipelin
                                   "'table' without 'indicators', the file that it is in");
         return TSR_OK;
     }
-    tsr_pipeline_check_input(job, map, "indicators", d);
-    pl->indicators = tsr_pipeline_job_input(job, q.indicators);
+    if (tsr_pipeline_job_measures(job, q.indicators)) {
+        TSR_TRY(tsr_pipeline_job_in_folder(job, q.indicators, &pl->indicators, err));
+    } else {
+        tsr_pipeline_check_input(job, map, "indicators", d);
+        pl->indicators = tsr_pipeline_job_input(job, q.indicators);
+    }
     o->indicators = pl->indicators;
     return pl->indicators ? TSR_OK : tsr_fail_nomem(err, strlen(q.indicators), "a path");
 }
@@ -276,6 +280,7 @@ tsr_status tsr_planning_read(struct tsr_planning *pl, struct tsr_pipeline_job *j
     read_open(pl, job, k, d);
     read_at_most(pl, k, d);
     TSR_TRY(read_quality(pl, job, k, d, err));
+    tsr_planning_verify_read(pl, job, k, d);
     TSR_TRY(tsr_planning_candidates(pl, job, k, node, d, err));
     pl->options.chosen = (k->bits && k->bits->kind != TSR_CONFIG_NODE_NULL) ||
                          (k->candidates && k->candidates->kind != TSR_CONFIG_NODE_NULL) ||
