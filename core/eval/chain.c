@@ -23,7 +23,7 @@ void tsr_eval_chain_destroy(struct tsr_eval_chain *c)
 {
     if (!c)
         return;
-    for (uint64_t i = 0; i < c->n; i++) {
+    for (uint64_t i = 0; c->stages && i < c->n; i++) {
         tsr_engine_destroy(c->stages[i].engine);
         tsr_eval_link_close(&c->stages[i].link);
     }
