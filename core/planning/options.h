@@ -37,6 +37,7 @@ extern const struct tsr_choice tsr_latency_choices[2], tsr_planning_experts_choi
                     "else f16. An int8 cache counts as 8 bits in all layers do."), \
     TSR_OPTION_NODE(struct tsr_planning_plan_keys, at_most, \
                     "{latency_s: X}: the least omega of the plans that take at most X seconds, in place of the fastest plan. " \
+                    "{ttft_s: X}: all prompts of the first round are done in X seconds. " \
                     "{kl: X}: the fastest plan of at most X nats per token, by indicators of measure: kl."), \
     TSR_OPTION_NODE(struct tsr_planning_plan_keys, verify, \
                     "{text: FILE}: measure the KL of what later steps make of the plan, and solve again where it is above the " \

@@ -670,4 +670,28 @@ fails "a model without work" 2 '' plan "$STORIES" --cluster clusters/tiny.yaml
 fails "nothing to plan" 2 '' plan
 fails "an option of nothing" 2 '' plan --instance x.json --solvr uniform
 ok "no plan was written" test ! -e "$WORK/x.yaml"
+# ---- a limit on the time until all prompts are done
+sed 's/concurrency: 0, //' "$WORK/job.yaml" >"$WORK/open.yaml"
+run plan open.yaml -o free.yaml --json
+ttft=$(jq .plan.ttft_ms "$WORK/out")
+least=$(jq .plan.latency_ms "$WORK/out")
+# fewer requests at once have their first tokens sooner
+run plan open.yaml -o first.yaml --json --at-most "{ttft_s: $(jq -n "$ttft * 0.7 / 1000")}"
+ok "a limit on prompts: exit code 0, got $rc" test "$rc" = 0
+ok "it holds, and costs time" json ".plan.ttft_ms <= .max_ttft_ms * (1 + 1e-9) and .max_ttft_ms < $ttft and .plan.latency_ms >= $least * 0.9999 and
+    .plan.omega <= .max_omega" "$WORK/out"
+ok "it is in the plan file" grep -q "ttft_ms: $(jq -r '.plan.ttft_ms | tostring | .[:4]' "$WORK/out")" "$WORK/first.yaml"
+run plan open.yaml --check first.yaml --json --at-most "{ttft_s: $(jq -n "$ttft / 1000")}"
+ok "checked within a limit, got $rc" test "$rc" = 0
+rc=0
+run plan open.yaml --check free.yaml --at-most "{ttft_s: $(jq -n "$ttft * 0.98 / 1000")}"
+ok "checked above it: exit code 3, got $rc" test "$rc" = 3
+ok "with its time" grep -q 'all prompts are done after' "$WORK/err"
+run plan open.yaml -o both.yaml --json --at-most "{ttft_s: $(jq -n "$ttft / 1000"), latency_s: $(jq -n "$least * 1.2 / 1000")}"
+ok "with a limit on the whole, got $rc" json ".plan.ttft_ms <= $ttft * (1 + 1e-9) and .plan.latency_ms <= $least * 1.2" "$WORK/out"
+run plan job.yaml -o none.yaml --at-most '{ttft_s: 0.000001}'
+ok "no plan: exit code 3, got $rc" test "$rc" = 3
+ok "with the key" grep -q 'at_most: {ttft_s: 1e-06}' "$WORK/err"
+fails "a head on the first stage" 2 '--at-most*' plan job.yaml -o none.yaml --head first --at-most '{ttft_s: 1}'
+
 finish

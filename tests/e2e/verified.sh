@@ -80,6 +80,8 @@ job right.json 0.05 "" >"$WORK/holds.yaml"
 run run holds.yaml --out holds
 ok "a limit that holds, got $rc" test "$rc" = 0
 ok "it is the KL of eval" by_eval holds 0
+ok "which is within the interval of the promise" json '.results.plan | .verify.attempts[0].measured as $m |
+    .plan.kl_interval[0] <= $m and $m <= .plan.kl_interval[1]' "$WORK/holds/results.json"
 # Two stages that send F32 compute what one does.
 sed 's|clusters/one|clusters/two|' "$WORK/holds.yaml" >"$WORK/stages.yaml"
 run run stages.yaml --out stages --set plan.codec=plain --set plan.use_all=true

@@ -26,17 +26,18 @@ struct tsr_plan_problem_options {
     double             theta, max_omega; /* ms for each unit of omega; negative: no limit */
     bool               knee;   /* by KL, if nothing says what is good enough: that of the front */
     double             max_kl; /* nats per token, of indicators by KL; 0: no limit */
-    int64_t            objective, accounting, latency; /* TSR_OBJECTIVE_*, TSR_ACCOUNT_*,
+    double      max_first_ms;  /* until all prompts of the first round are done; 0: no limit */
+    int64_t     objective, accounting, latency; /* TSR_OBJECTIVE_*, TSR_ACCOUNT_*,
                                                           TSR_LATENCY_* */
-    int64_t            head;                           /* TSR_HEAD_* */
-    int64_t            experts;                        /* TSR_PLAN_EXPERTS_* */
-    const char        *codec, *tp_codec;               /* of links, of meshes; "": F32 */
-    uint64_t           together;                       /* layers that are decided as one, >= 1 */
-    uint64_t           prefill_mb, decode_mb;          /* 0: searched */
-    uint32_t           min_tp, max_tp;  /* narrowest mesh where wider ones work, widest; 0: any */
-    bool               use_all;         /* no device stays unused */
-    double             gap, time_limit; /* time_limit in s, 0: none */
-    uint64_t           seed;
+    int64_t     head;                           /* TSR_HEAD_* */
+    int64_t     experts;                        /* TSR_PLAN_EXPERTS_* */
+    const char *codec, *tp_codec;               /* of links, of meshes; "": F32 */
+    uint64_t    together;                       /* layers that are decided as one, >= 1 */
+    uint64_t    prefill_mb, decode_mb;          /* 0: searched */
+    uint32_t    min_tp, max_tp;  /* narrowest mesh where wider ones work, widest; 0: any */
+    bool        use_all;         /* no device stays unused */
+    double      gap, time_limit; /* time_limit in s, 0: none */
+    uint64_t    seed;
     /* what the planner chooses in place of the workload's value (settings.h) */
     bool free_concurrency, free_chunk, free_kv;
     uint32_t
