@@ -451,7 +451,12 @@ ok "a front: a point each in the picture, and a ring" test \
     "$(grep -c '<circle class="\(dot\|knee\)"' "$WORK/front.svg")" = "$(jq '.front.points | length' "$WORK/front.json")"
 run plan free.yaml --front -o x.yaml --baselines none
 ok "a front: the table fits a terminal" awk 'length > 80 {exit 1}' "$WORK/out"
+ok "a front: the plan of 4 bits, marked and in words" grep -qE '^uniform-4 +the default limit, 4 bits in all layers: ' "$WORK/out"
+ok "a front: one such plan" json '[.front.points[] | select(.four_bits)] | length == 1' "$WORK/front.json"
 ok "a front: the knee in words" grep -qE '^the knee +[0-9.]+x as fast as the plan of best quality' "$WORK/out"
+four=$(jq '.front.points[] | select(.four_bits).latency_s * 1000' "$WORK/front.json")
+run plan free.yaml -o x.yaml --baselines none --json --quality '{at_least: uniform-4}'
+ok "a front: it is that of at_least: uniform-4" json --argjson ms "$four" '.plan.latency_ms / $ms - 1 | fabs < 0.03' "$WORK/out"
 # the least omega in a time: that of the front's points, or between two of them
 read -r knee above < <(jq -r '.front.points | (map(.knee) | index(true)) as $k | "\(.[$k].latency_s * 1.03) \(.[$k].omega)"' "$WORK/front.json")
 run plan free.yaml --at-most "{latency_s: $knee}" -o x.yaml --baselines none --json
