@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "eval/chain.h"
 #include "eval/kld.h"
 #include "eval/layers.h"
 #include "eval/states.h"
@@ -76,14 +77,15 @@ static tsr_status get_logits(struct run *run, uint64_t arm, uint64_t window, uin
     uint64_t             end = run->w->start[window + 1] - run->w->start[window] - 1;
     if (a->states)
         return tsr_eval_states_logits(a->states, run->tally[arm].n, scored, out, err);
-    if (!a->engine && !a->layers)
+    if (a->base)
         return tsr_eval_kld_read(a->base, window, row, scored, out, err);
     for (uint64_t i = 0; i < n; i++)
         run->tokens[i] = (struct tsr_engine_token){ .id = ids[at + i],
                                                     .logits = at + i >= begin,
                                                     .ahead = (uint32_t)(end - at - n) };
-    TSR_TRY(a->layers ? tsr_eval_layers_logits(a->layers, window, begin, scored, out, err)
-                      : tsr_engine_forward(a->engine, run->tokens, n, out, err));
+    TSR_TRY(a->layers  ? tsr_eval_layers_logits(a->layers, window, begin, scored, out, err)
+            : a->chain ? tsr_eval_chain_forward(a->chain, run->tokens, n, out, err)
+                       : tsr_engine_forward(a->engine, run->tokens, n, out, err));
     for (uint64_t i = 0; a->save && i < scored; i++)
         tsr_eval_kld_put(a->save, out + i * run->vocab);
     return TSR_OK;
@@ -126,9 +128,12 @@ static tsr_status run_window(struct run *run, uint64_t window, struct tsr_err *e
 {
     uint64_t n = run->w->start[window + 1] - run->w->start[window] - 1; /* the last is a label */
     uint64_t first_arm = run->reference < run->n ? run->reference : 0;
-    for (uint64_t a = 0; a < run->n; a++)
+    for (uint64_t a = 0; a < run->n; a++) {
         if (run->arms[a].status == TSR_OK && run->arms[a].engine)
             tsr_engine_reset(run->arms[a].engine, 0);
+        if (run->arms[a].status == TSR_OK && run->arms[a].chain)
+            tsr_eval_chain_reset(run->arms[a].chain);
+    }
     for (uint64_t at = 0; at < n; at += run->chunk) {
         uint64_t len = n - at < run->chunk ? n - at : run->chunk;
         for (uint64_t i = 0; i < run->n; i++) {
@@ -209,8 +214,17 @@ static uint64_t vocab_of(const struct tsr_eval_arm *a)
 {
     return a->engine   ? tsr_engine_vocab(a->engine)
            : a->layers ? tsr_engine_vocab(tsr_eval_layers_engine(a->layers))
+           : a->chain  ? tsr_eval_chain_vocab(a->chain)
            : a->states ? tsr_eval_states_vocab(a->states)
                        : tsr_eval_kld_vocab(a->base);
+}
+
+/* Positions that an arm takes; UINT64_MAX where it brings the windows' own. */
+static uint64_t context_of(const struct tsr_eval_arm *a)
+{
+    return a->engine  ? tsr_engine_context(a->engine)
+           : a->chain ? tsr_eval_chain_context(a->chain)
+                      : UINT64_MAX;
 }
 
 static tsr_status prepare(struct run *run, struct tsr_err *err)
@@ -231,10 +245,10 @@ static tsr_status prepare(struct run *run, struct tsr_err *err)
                             "compared",
                             (unsigned long long)run->vocab,
                             (unsigned long long)vocab_of(&run->arms[a]));
-        if (run->arms[a].engine && tsr_engine_context(run->arms[a].engine) < longest - 1)
+        uint64_t context = context_of(&run->arms[a]);
+        if (context < longest - 1)
             return tsr_fail(err, TSR_E_BUG, "the engine holds %llu positions, a window has %llu",
-                            (unsigned long long)tsr_engine_context(run->arms[a].engine),
-                            (unsigned long long)longest);
+                            (unsigned long long)context, (unsigned long long)longest);
     }
     run->chunk = LOGITS_BYTES / (run->vocab * sizeof(float));
     run->chunk = run->chunk < 16 ? 16 : run->chunk > 512 ? 512 : run->chunk;

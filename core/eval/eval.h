@@ -40,17 +40,20 @@ tsr_status tsr_eval_run(struct tsr_engine *e, struct tsr_engine *reference, stru
  * and overlays, but need the same vocabulary.  The reference may be a .kld file instead of an
  * engine; then w must be of that file, and its result is only the likelihoods and first choices of
  * the file.  It may also be stored hidden rows of an engine for these windows, in the order of
- * scoring.  An arm may run layer by layer instead of in an engine. */
+ * scoring.  An arm may run layer by layer, or in the stages of a plan,
+ * instead of in an engine. */
 struct tsr_eval_kld;
 struct tsr_kld_out;
 struct tsr_states;
 struct tsr_eval_layers;
+struct tsr_eval_chain;
 struct tsr_eval_arm {
     const char                *name;
-    struct tsr_engine         *engine; /* NULL: base, states or layers */
+    struct tsr_engine         *engine; /* NULL: base, states, layers or chain */
     const struct tsr_eval_kld *base;
     struct tsr_states         *states;
     struct tsr_eval_layers    *layers; /* of the same windows */
+    struct tsr_eval_chain     *chain;  /* a plan's stages */
     struct tsr_kld_out        *save;   /* of the reference: takes its rows; or NULL */
     tsr_status                 status;
     struct tsr_errbuf          error;

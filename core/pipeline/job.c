@@ -366,8 +366,10 @@ void tsr_pipeline_job_destroy(struct tsr_pipeline_job *job)
     json_decref(job->results);
     json_decref(job->manifest);
     tsr_config_doc_destroy(job->doc);
-    for (uint64_t i = 0; i < s->n; i++)
+    for (uint64_t i = 0; i < s->n; i++) {
         free(s->steps[i].opts);
+        json_decref(s->steps[i].attempts);
+    }
     for (uint64_t i = 0; i < s->n_inputs; i++)
         free(s->inputs[i]);
     free(s->inputs);

@@ -21,10 +21,15 @@ struct tsr_pipeline_job_step {
     void                           *opts;
     /* job_resolve.c */
     uint64_t                      nth; /* of the steps of its name, from 1 */
-    struct tsr_pipeline_job_step *planned,
-        *calibrated; /* the last such step before it; NULL: none */
-    uint64_t need;   /* of a calibration: TSR_NEED_* that steps after it declare */
-    bool     done;   /* it ran */
+    struct tsr_pipeline_job_step *planned, *calibrated,
+        *measured; /* the last such step before it; NULL: none. measured: indicators */
+    uint64_t need; /* of a calibration: TSR_NEED_* that steps after it declare */
+    bool     done; /* it ran */
+    /* job_verify.c, of a plan that is verified */
+    double  limit;    /* KL of the next search, in place of the keys' own; 0: theirs */
+    json_t *attempts; /* plans that did not keep their promise; or NULL */
+    size_t  results;  /* how many there were before it ran */
+    bool    inputs;   /* there was a calibration before it ran */
 };
 
 struct tsr_pipeline_job_state {
@@ -51,9 +56,25 @@ void tsr_pipeline_job_link(struct tsr_pipeline_job *job);
 const struct tsr_pipeline_job_step *tsr_pipeline_job_planned(const struct tsr_pipeline_job *job,
                                                              const char                    *file);
 const char *tsr_pipeline_job_planned_to(const struct tsr_pipeline_job_step *planned);
+/* Whether a step `indicators` before job->at writes `file`. */
+bool tsr_pipeline_job_measures(const struct tsr_pipeline_job *job, const char *file);
 /* Resolves what each calibration must hold, before anything runs; repeated after a step that writes the
  * plan of a later step. */
 tsr_status tsr_pipeline_job_resolve(struct tsr_pipeline_job *job, struct tsr_err *err);
+
+/* job_verify.c: plans whose KL is measured once later steps have made what they say, and that are solved again where it
+ * is too high (docs/decisions/verified-plans.md).  After all steps are checked: errors of their order. */
+void tsr_pipeline_job_verify_check(const struct tsr_pipeline_job *job, struct tsr_diag *d);
+/* Before step i, which may be such a plan: continues where an interrupted run of this job was. */
+tsr_status tsr_pipeline_job_verify_begin(struct tsr_pipeline_job *job, uint64_t i,
+                                         struct tsr_err *err);
+/* After step i, which may make the last part of such a plan: measures.  *next: the step to go on with, i + 1 or that of
+ * the plan.  TSR_E_CHECK with both figures after the last attempt. */
+tsr_status tsr_pipeline_job_verify(struct tsr_pipeline_job *job, uint64_t i, uint64_t *next,
+                                   struct tsr_err *err);
+/* Step i failed with st: where that is a plan that was to be solved again, TSR_E_CHECK with both figures; else st. */
+tsr_status tsr_pipeline_job_verify_failed(const struct tsr_pipeline_job *job, uint64_t i,
+                                          tsr_status st, struct tsr_err *err);
 
 /* compare/file.c: whether a file is a comparison, and its root as the job that it describes; errors go to
  * d. */

@@ -338,6 +338,7 @@ tsr_status tsr_pipeline_job_check(struct tsr_pipeline_job *job, struct tsr_regis
         tsr_pipeline_job_link(job);
         TSR_TRY(check_step(job, &s->steps[s->n - 1], d, err));
     }
+    tsr_pipeline_job_verify_check(job, d);
     return tsr_config_diag_errors(d)
                ? TSR_OK
                : tsr_config_doc_complete(job->doc, tsr_config_doc_root(job->doc), &head, 1, err);

@@ -31,8 +31,9 @@ static tsr_status run_steps(struct tsr_pipeline_job *job, struct tsr_err *err)
 {
     struct tsr_pipeline_job_state *s = job->state;
     TSR_TRY(tsr_pipeline_job_resolve(job, err));
-    for (uint64_t i = 0; i < s->n; i++) {
+    for (uint64_t i = 0, next; i < s->n; i = next) {
         struct tsr_pipeline_job_step *step = &s->steps[i];
+        next = i + 1;
         if (tsr_plugin_cancelled())
             return tsr_fail(err, TSR_E_CANCELLED, "before step '%s'", step->step->name);
         tsr_logf(TSR_LOG_INFO, "step %llu of %llu: %s", (unsigned long long)i + 1,
@@ -41,10 +42,16 @@ static tsr_status run_steps(struct tsr_pipeline_job *job, struct tsr_err *err)
         TSR_TRY(inputs_unchanged(s, err));
         tsr_status st = take_threads(job, step, err);
         if (st == TSR_OK)
-            st = step->step->run(job, step->opts, step->node, err);
+            st = tsr_pipeline_job_verify_begin(job, i, err);
+        if (st == TSR_OK)
+            st = tsr_pipeline_job_verify_failed(job, i,
+                                                step->step->run(job, step->opts, step->node, err),
+                                                err);
         step->done = st == TSR_OK;
         if (step->done && step->step->resolves)
             st = tsr_pipeline_job_resolve(job, err);
+        if (step->done && st == TSR_OK)
+            st = tsr_pipeline_job_verify(job, i, &next, err);
         if (st == TSR_E_CANCELLED)
             return tsr_fail(err, st, "in step '%s'", step->step->name);
         if (st != TSR_OK && job->verb) /* the caller named the verb and knows it */

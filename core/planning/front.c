@@ -26,6 +26,7 @@ static json_t *point_json(const struct tsr_plan_problem *p, const struct tsr_pla
         (!p->ends.n || tsr_pipeline_json_put_text(j, "ends", p->ends.v[v->setting.end].name)) &&
         tsr_pipeline_json_put(j, "proved", json_boolean(v->proved)) &&
         tsr_pipeline_json_put(j, "job", json_boolean(v->job)) &&
+        tsr_pipeline_json_put(j, "four_bits", json_boolean(v->four)) &&
         tsr_pipeline_json_put(j, "knee", json_boolean(v->knee));
     for (uint64_t c = 0; c < p->candidates.n && ok; c++)
         if (v->layers[c])
@@ -74,9 +75,10 @@ static const char *scale(const json_t *v)
 static void row(const json_t *r, const json_t *v, FILE *to)
 {
     char        bits[400], ms[TSR_TABLE_CELL];
-    const char *mark = json_is_true(json_object_get(v, "knee"))  ? "knee"
-                       : json_is_true(json_object_get(v, "job")) ? "job"
-                                                                 : "";
+    const char *mark = json_is_true(json_object_get(v, "knee"))        ? "knee"
+                       : json_is_true(json_object_get(v, "job"))       ? "job"
+                       : json_is_true(json_object_get(v, "four_bits")) ? "4-bit"
+                                                                       : "";
     (void)tsr_planning_table_bits(r, json_object_get(v, "bits"), bits, sizeof bits);
     (void)fprintf(to, "%-5s %10s %9.4g %9.4g %7.1f %8lld %5s  %s\n", mark,
                   tsr_planning_table_time(1e3 * tsr_planning_table_real(v, "latency_s"), ms),
@@ -88,9 +90,10 @@ static void row(const json_t *r, const json_t *v, FILE *to)
 void tsr_planning_front_print(const json_t *r, FILE *to)
 {
     const json_t *points = json_object_get(json_object_get(r, "front"), "points"), *v;
-    const json_t *slow = json_array_get(points, json_array_size(points) - 1), *knee = NULL;
-    char          text[TSR_TABLE_SENTENCE];
-    size_t        i;
+    const json_t *slow = json_array_get(points, json_array_size(points) - 1), *knee = NULL,
+                 *four = NULL;
+    char   text[TSR_TABLE_SENTENCE];
+    size_t i;
     if (!points)
         return;
     (void)fprintf(to, "\n%-5s %10s %9s %9s %7s %8s %5s  %s\n", "speed", "latency", "tokens/s",
@@ -99,6 +102,18 @@ void tsr_planning_front_print(const json_t *r, FILE *to)
     json_array_foreach (points, i, v) {
         row(r, v, to);
         knee = json_is_true(json_object_get(v, "knee")) ? v : knee;
+        four = json_is_true(json_object_get(v, "four_bits")) ? v : four;
+    }
+    if (four) {
+        char ms[TSR_TABLE_CELL];
+        (void)snprintf(text, sizeof text,
+                       "the default limit, 4 bits in all layers: %s, %.4g tokens/s, %s %.4g",
+                       tsr_planning_table_time(1e3 * tsr_planning_table_real(four, "latency_s"),
+                                               ms),
+                       tsr_planning_table_real(four, "tokens_per_s"),
+                       strcmp(scale(four), "kl") == 0 ? "KL" : "omega",
+                       tsr_planning_table_real(four, scale(four)));
+        tsr_planning_table_wrap(to, "uniform-4", text);
     }
     if (!knee)
         return;

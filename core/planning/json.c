@@ -161,6 +161,7 @@ json_t *tsr_planning_outcome_json(const struct tsr_plan_problem *p,
              tsr_pipeline_json_put_int(j, "rounds", o->rounds) &&
              tsr_pipeline_json_put_real(j, "latency_ms", o->latency_ms) &&
              tsr_pipeline_json_put_real(j, "prefill_ms", o->prefill_ms) &&
+             tsr_pipeline_json_put_real(j, "ttft_ms", o->prefill_ms) &&
              tsr_pipeline_json_put_real(j, "tokens_per_second", o->tokens_per_second) &&
              tsr_pipeline_json_put_real(j, "omega", o->omega) && put_kl(j, o) &&
              tsr_pipeline_json_put_real(j, "objective_ms", o->objective_ms);
@@ -280,6 +281,8 @@ bool tsr_planning_put_problem(json_t *j, const struct tsr_plan_problem *p)
                                    p->max_omega >= 0 ? p->max_omega : (double)NAN) &&
         tsr_pipeline_json_put_text(j, "at_least", p->o.at_least) &&
         (!p->knee || tsr_pipeline_json_put(j, "knee", json_true())) &&
+        (!(p->o.max_first_ms > 0) ||
+         tsr_pipeline_json_put_real(j, "max_ttft_ms", p->o.max_first_ms)) &&
         (!(p->o.max_kl > 0) || tsr_pipeline_json_put_real(j, "max_kl", p->o.max_kl)) &&
         tsr_pipeline_json_put_real(j, "theta", p->o.theta) && put_settings(j, p) &&
         put_experts(j, p->shape, &p->quality) && tsr_planning_put_codecs(j, p) &&

@@ -70,8 +70,13 @@ static void totals(const json_t *r, const json_t *plan, FILE *to)
     if (tsr_planning_table_int(plan, "rounds") > 1)
         at += (size_t)snprintf(text + at, sizeof text - at, " in %lld rounds",
                                tsr_planning_table_int(plan, "rounds"));
-    (void)snprintf(text + at, sizeof text - at, "; prompts done after %s; %.4g tokens/s",
-                   tsr_planning_table_time(tsr_planning_table_real(plan, "prefill_ms"), b),
+    at += (size_t)snprintf(text + at, sizeof text - at, "; prompts done after %s",
+                           tsr_planning_table_time(tsr_planning_table_real(plan, "ttft_ms"), b));
+    if (isfinite(tsr_planning_table_real(r, "max_ttft_ms")))
+        at +=
+            (size_t)snprintf(text + at, sizeof text - at, " of at most %s",
+                             tsr_planning_table_time(tsr_planning_table_real(r, "max_ttft_ms"), b));
+    (void)snprintf(text + at, sizeof text - at, "; %.4g tokens/s",
                    tsr_planning_table_real(plan, "tokens_per_second"));
     tsr_planning_table_wrap(to, "latency", text);
     if (theta > 0 || paper || back) {
@@ -378,6 +383,7 @@ void tsr_planning_print(const json_t *r, FILE *to)
     compensated(list, to);
     said(r, plan, to);
     baselines(r, plan, to);
+    tsr_planning_verify_print(r, to);
     tsr_planning_front_print(r, to);
     explained(r, to);
 }

@@ -8,15 +8,20 @@
 
 struct tsr_planning_plan_keys {
     const struct tsr_config_node *bits, *candidates, *quality, *kv, *compensate, *ends, *at_most,
-        *codecs, *sums;
+        *codecs, *sums, *verify;
     const char *use, *solver, *codec, *tp_codec, *tp, *baselines, *to, *routing;
     int64_t objective, accounting, latency, head, experts, layer_group, expert_groups, prefill_mb,
         decode_mb, min_tp, max_tp, copy_nodes, share_unit, seed;
     double  gap, time_limit;
     int32_t use_all;
 };
-#define TSR_PLAN_OPTIONS 34
+#define TSR_PLAN_OPTIONS 35
 extern const struct tsr_option tsr_plan_step_options[TSR_PLAN_OPTIONS];
+/* The map `verify`. */
+struct tsr_planning_verify_keys {
+    const char *text;
+    int64_t     window, max_windows, act;
+};
 extern const struct tsr_choice tsr_latency_choices[2], tsr_planning_experts_choices[3];
 
 // clang-format off
@@ -38,7 +43,11 @@ extern const struct tsr_choice tsr_latency_choices[2], tsr_planning_experts_choi
                     "Schemes for embedding and head, [original, rtn-8], by indicators of measure: kl."), \
     TSR_OPTION_NODE(struct tsr_planning_plan_keys, at_most, \
                     "{latency_s: X}: the least omega of the plans that take at most X seconds, in place of the fastest plan. " \
+                    "{ttft_s: X}: all prompts of the first round are done in X seconds. " \
                     "{kl: X}: the fastest plan of at most X nats per token, by indicators of measure: kl."), \
+    TSR_OPTION_NODE(struct tsr_planning_plan_keys, verify, \
+                    "{text: FILE}: measure the KL of what later steps make of the plan, and solve again where it is above the " \
+                    "limit and its interval, three times at most."), \
     TSR_OPTION_PATH(struct tsr_planning_plan_keys, routing, "", "FOLDER", \
                     "Statistics of a calibration that say how often each expert is taken; by default those of the " \
                     "last step calibrate before this one."), \

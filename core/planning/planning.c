@@ -57,8 +57,12 @@ static tsr_status read_quality(struct tsr_planning *pl, const struct tsr_pipelin
                                   "'table' without 'indicators', the file that it is in");
         return TSR_OK;
     }
-    tsr_pipeline_check_input(job, map, "indicators", d);
-    pl->indicators = tsr_pipeline_job_input(job, q.indicators);
+    if (tsr_pipeline_job_measures(job, q.indicators)) {
+        TSR_TRY(tsr_pipeline_job_in_folder(job, q.indicators, &pl->indicators, err));
+    } else {
+        tsr_pipeline_check_input(job, map, "indicators", d);
+        pl->indicators = tsr_pipeline_job_input(job, q.indicators);
+    }
     o->indicators = pl->indicators;
     return pl->indicators ? TSR_OK : tsr_fail_nomem(err, strlen(q.indicators), "a path");
 }
@@ -231,12 +235,14 @@ static void read_compensate(struct tsr_planning *pl, const struct tsr_config_nod
 }
 
 struct at_most_keys {
-    double latency_s, kl;
+    double latency_s, ttft_s, kl;
 };
 static const struct tsr_option at_most_options[] = {
     TSR_OPTION_REAL(struct at_most_keys, kl, 0, 0, 1e100, "nats",
                     "KL to the original for each token, by indicators of measure: kl."),
     TSR_OPTION_REAL(struct at_most_keys, latency_s, 0, 0, 1e12, "s", "Time of the whole batch."),
+    TSR_OPTION_REAL(struct at_most_keys, ttft_s, 0, 0, 1e12, "s",
+                    "Time until all prompts of the first round are done."),
 };
 
 static void read_at_most(struct tsr_planning *pl, const struct tsr_planning_plan_keys *k,
@@ -244,19 +250,25 @@ static void read_at_most(struct tsr_planning *pl, const struct tsr_planning_plan
 {
     const struct tsr_config_node *map = k->at_most;
     struct at_most_keys           m = { 0 };
-    struct tsr_config_optset      set = { at_most_options, 2, sizeof *at_most_options, &m };
+    struct tsr_config_optset      set = { at_most_options, 3, sizeof *at_most_options, &m };
     uint64_t                      before = tsr_config_diag_errors(d);
     if (!map || map->kind == TSR_CONFIG_NODE_NULL)
         return;
     tsr_config_options_fill(&set, 1, NULL, map, "at_most", d);
     if (tsr_config_diag_errors(d) != before)
         return;
-    if (!(m.latency_s > 0) && !(m.kl > 0))
-        tsr_config_diag_error(d, &map->mark, "write at_most: {latency_s: 30} or {kl: 0.05}",
+    if (!(m.latency_s > 0) && !(m.ttft_s > 0) && !(m.kl > 0))
+        tsr_config_diag_error(d, &map->mark,
+                              "write at_most: {latency_s: 30}, {ttft_s: 2} or {kl: 0.05}",
                               "'at_most' says neither a time nor a KL");
     pl->options.max_kl = m.kl;
-    if (!(m.latency_s > 0))
+    pl->options.max_first_ms = m.ttft_s * 1e3;
+    if (!(m.latency_s > 0) && !(m.ttft_s > 0))
         return;
+    if (m.ttft_s > 0 && pl->options.head == TSR_PLAN_HEAD_FIRST)
+        tsr_config_diag_error(d, &map->mark, "leave head out",
+                              "'ttft_s' does not count rows that go back to a head on the first "
+                              "stage");
     if (pl->cluster && tsr_planning_copies(pl, k))
         tsr_config_diag_error(d, &map->mark, NULL,
                               "'at_most' is about one copy of the model; %llu nodes are planned in "
@@ -330,6 +342,7 @@ tsr_status tsr_planning_read(struct tsr_planning *pl, struct tsr_pipeline_job *j
             (unsigned long long)pl->cluster->n_nodes);
     read_at_most(pl, k, d);
     TSR_TRY(tsr_planning_codecs(pl, job, k, node, d, err));
+    tsr_planning_verify_read(pl, job, k, d);
     TSR_TRY(tsr_planning_candidates(pl, job, k, node, d, err));
     pl->options.chosen = (k->bits && k->bits->kind != TSR_CONFIG_NODE_NULL) ||
                          (k->candidates && k->candidates->kind != TSR_CONFIG_NODE_NULL) ||

@@ -54,6 +54,15 @@ tsr_status tsr_planning_try(struct tsr_registry *r, const char *text,
                             const struct tsr_config_node *at, struct tsr_diag *d,
                             struct tsr_err *err);
 #define TSR_PLANNING_TEXT 400 /* of a candidate: "gptq:bits=4,group=128" */
+/* Whether a plan is verified; its keys, errors of which go to d. */
+bool tsr_planning_verifies(const struct tsr_planning_plan_keys *k);
+void tsr_planning_verify_fill(struct tsr_planning_verify_keys     *v,
+                              const struct tsr_planning_plan_keys *k, struct tsr_diag *d);
+/* Reports what a verification lacks. */
+void tsr_planning_verify_read(const struct tsr_planning *pl, const struct tsr_pipeline_job *job,
+                              const struct tsr_planning_plan_keys *k, struct tsr_diag *d);
+/* What it found, as a line; nothing without r's "verify". */
+void tsr_planning_verify_print(const json_t *r, FILE *to);
 /* Whether it is a key of the step rather than one of the quantizer's options next to them. */
 bool tsr_planning_own(const char *key);
 /* Reads `codecs`, `sums` and `tp` into pl; errors go to d. */

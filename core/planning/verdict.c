@@ -109,8 +109,14 @@ tsr_status tsr_planning_verdict(const json_t *r, struct tsr_err *err)
                         "a longer time_limit or another solver",
                         tsr_planning_table_text(plan, "solver"));
     remedies(r, text);
-    (void)snprintf(reason, sizeof reason, "%s%s%s%s", tsr_planning_table_text(plan, "reason"),
-                   *lacks ? " (" : "", lacks, *lacks ? ")" : "");
+    size_t at = 0;
+    reason[0] = '\0';
+    if (isfinite(tsr_planning_table_real(r, "max_ttft_ms")))
+        at = (size_t)snprintf(reason, sizeof reason, "with at_most: {ttft_s: %g}, ",
+                              tsr_planning_table_real(r, "max_ttft_ms") / 1e3);
+    (void)snprintf(reason + at, sizeof reason - at, "%s%s%s%s",
+                   tsr_planning_table_text(plan, "reason"), *lacks ? " (" : "", lacks,
+                   *lacks ? ")" : "");
     if (!*text)
         return tsr_fail(err, TSR_E_INFEASIBLE, "no plan exists: %s", reason);
     if (!lack(r, missing))

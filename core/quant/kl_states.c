@@ -1,6 +1,7 @@
 /* Hidden states through layers, codecs and caches, and the KL of what they predict. */
 #include "base/mem.h"
 #include "eval/eval.h"
+#include "eval/link.h"
 #include "eval/simulate.h"
 #include "eval/statistics.h"
 #include "plugin/spec.h"
@@ -124,26 +125,6 @@ tsr_status tsr_kl_states_score(struct tsr_kl_states *s, const float *h, struct t
 
 /* ---- links ------------------------------------------------------------------------------- */
 
-static tsr_status through(const struct tsr_codec_v1 *codec, const void *self, uint32_t site,
-                          uint64_t rows, uint64_t cols, float *x, struct tsr_err *err)
-{
-    struct tsr_codec_job job = {
-        .struct_size = sizeof job, .site = site, .rows = rows, .cols = cols
-    };
-    TSR_TRY(codec->wire_bytes(self, rows, cols, &job.wire_bytes, err));
-    job.wire = tsr_new_aligned(job.wire_bytes, 1);
-    if (!job.wire)
-        return tsr_fail_nomem(err, job.wire_bytes, "a message");
-    job.src = x;
-    tsr_status st = codec->encode(self, &job, err);
-    job.src = NULL;
-    job.dst = x;
-    if (st == TSR_OK)
-        st = codec->decode(self, &job, err);
-    free(job.wire);
-    return st;
-}
-
 tsr_status tsr_quant_kl_codec(struct tsr_registry *r, const char *text, struct tsr_err *err)
 {
     struct tsr_plugin_spec spec = { 0 };
@@ -155,25 +136,13 @@ tsr_status tsr_quant_kl_codec(struct tsr_registry *r, const char *text, struct t
 tsr_status tsr_kl_states_send(struct tsr_kl_states *s, const char *codec, uint64_t layer, float *h,
                               struct tsr_err *err)
 {
-    struct tsr_plugin_spec     spec = { 0 };
-    const struct tsr_codec_v1 *iface = NULL;
-    void                      *self = NULL;
-    tsr_status st = tsr_plugin_spec_open(&spec, s->registry, TSR_KIND_CODEC, codec, err);
-    if (st == TSR_OK) {
-        iface = spec.found.iface;
-        st = iface->create(spec.found.host, spec.options, &self, err);
-    }
-    if (st == TSR_OK && iface->observe)
-        st = tsr_fail(err, TSR_E_INPUT,
-                      "codec '%s' must be calibrated first, and links of stages are measured "
-                      "without that; leave it out",
-                      codec);
+    struct tsr_eval_link link;
+    TSR_TRY(tsr_eval_link_open(&link, s->registry, codec, err));
+    tsr_status st = TSR_OK;
     for (uint64_t i = 0; st == TSR_OK && i < s->sequences; i++)
-        st = through(iface, self, (uint32_t)(2 * layer + 1), s->c->seqlen, s->model->hp.hidden,
-                     h + i * s->step, err);
-    if (iface && self)
-        iface->destroy(self);
-    tsr_plugin_spec_close(&spec);
+        st = tsr_eval_link_send(&link, (uint32_t)(2 * layer + 1), s->c->seqlen, s->model->hp.hidden,
+                                h + i * s->step, err);
+    tsr_eval_link_close(&link);
     return st;
 }
 

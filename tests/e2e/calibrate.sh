@@ -74,4 +74,20 @@ ok "named" failure '.diagnostics[0].object == "rtm"'
 fails "no text" 2 '--text missing.txt:1:12' indicators "$STORIES" --text missing.txt --out none
 ok "no folder is left behind" test ! -e "$WORK/none/indicators.json"
 
+# measure: kl, keyed by scheme.
+run indicators "$STORIES" --text "$TEXT" --samples 3 --seqlen 16 --measure kl --plans 3 --codecs '["plain:dtype=bf16"]' \
+    --schemes '[{use: rtn, group: 32, bits: 3}, {use: gptq, group: 32, bits: 3}]' --out kl --json
+ok "figures of KL, got $rc" test "$rc" = 0
+ok "by scheme" json '.format == "tessera.indicators/2" and .tokens == 48 and .probed == [0, 1, 2, 3, 4]
+    and [.schemes[].scheme] == ["rtn:group=32,bits=3", "gptq:group=32,bits=3"]
+    and all(.schemes[]; (.kl | length == 5) and all(.kl[]; . > 0) and all(.half[]; . > 0))
+    and [.kv[].kv] == ["f16", "int8"] and .kv[0].kl < .kv[1].kl and .links[0].kl > 0' "$WORK/kl/indicators.json"
+ok "whole plans are the sums of their layers" json '. as $f | all(.plans[]; . as $p | $p.w - ([range(5) as $l |
+    $f.schemes[] | select(.scheme == $p.layers[$l]).kl[$l]] | add) | fabs < 1e-12)' "$WORK/kl/indicators.json"
+ok "its cost" json '.cost.forwards > 10 and .cost.said_s > 0 and .cost.seconds > 0' "$WORK/kl/indicators.json"
+fails "schemes of tables" 2 '--schemes*' indicators "$STORIES" --text "$TEXT" --schemes '[{use: rtn}]' --out none
+fails "a codec that is not there" 2 '--codecs*' indicators "$STORIES" --text "$TEXT" --measure kl --codecs '[none]' --out none
+fails "a scheme with rules" 2 '--schemes*' indicators "$STORIES" --text "$TEXT" --measure kl \
+    --schemes '[{use: rtn, sequential: true}]' --out none
+
 finish

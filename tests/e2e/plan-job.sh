@@ -457,7 +457,12 @@ ok "a front: a point each in the picture, and a ring" test \
     "$(grep -c '<circle class="\(dot\|knee\)"' "$WORK/front.svg")" = "$(jq '.front.points | length' "$WORK/front.json")"
 run plan free.yaml --front -o x.yaml --baselines none
 ok "a front: the table fits a terminal" awk 'length > 80 {exit 1}' "$WORK/out"
+ok "a front: the plan of 4 bits, marked and in words" grep -qE '^uniform-4 +the default limit, 4 bits in all layers: ' "$WORK/out"
+ok "a front: one such plan" json '[.front.points[] | select(.four_bits)] | length == 1' "$WORK/front.json"
 ok "a front: the knee in words" grep -qE '^the knee +[0-9.]+x as fast as the plan of best quality' "$WORK/out"
+four=$(jq '.front.points[] | select(.four_bits).latency_s * 1000' "$WORK/front.json")
+run plan free.yaml -o x.yaml --baselines none --json --quality '{at_least: uniform-4}'
+ok "a front: it is that of at_least: uniform-4" json --argjson ms "$four" '.plan.latency_ms / $ms - 1 | fabs < 0.03' "$WORK/out"
 # the least omega in a time: that of the front's points, or between two of them
 read -r knee above < <(jq -r '.front.points | (map(.knee) | index(true)) as $k | "\(.[$k].latency_s * 1.03) \(.[$k].omega)"' "$WORK/front.json")
 run plan free.yaml --at-most "{latency_s: $knee}" -o x.yaml --baselines none --json
@@ -680,4 +685,28 @@ fails "a model without work" 2 '' plan "$STORIES" --cluster clusters/tiny.yaml
 fails "nothing to plan" 2 '' plan
 fails "an option of nothing" 2 '' plan --instance x.json --solvr uniform
 ok "no plan was written" test ! -e "$WORK/x.yaml"
+# ---- a limit on the time until all prompts are done
+sed 's/concurrency: 0, //' "$WORK/job.yaml" >"$WORK/open.yaml"
+run plan open.yaml -o free.yaml --json
+ttft=$(jq .plan.ttft_ms "$WORK/out")
+least=$(jq .plan.latency_ms "$WORK/out")
+# fewer requests at once have their first tokens sooner
+run plan open.yaml -o first.yaml --json --at-most "{ttft_s: $(jq -n "$ttft * 0.7 / 1000")}"
+ok "a limit on prompts: exit code 0, got $rc" test "$rc" = 0
+ok "it holds, and costs time" json ".plan.ttft_ms <= .max_ttft_ms * (1 + 1e-9) and .max_ttft_ms < $ttft and .plan.latency_ms >= $least * 0.9999 and
+    .plan.omega <= .max_omega" "$WORK/out"
+ok "it is in the plan file" grep -q "ttft_ms: $(jq -r '.plan.ttft_ms | tostring | .[:4]' "$WORK/out")" "$WORK/first.yaml"
+run plan open.yaml --check first.yaml --json --at-most "{ttft_s: $(jq -n "$ttft / 1000")}"
+ok "checked within a limit, got $rc" test "$rc" = 0
+rc=0
+run plan open.yaml --check free.yaml --at-most "{ttft_s: $(jq -n "$ttft * 0.98 / 1000")}"
+ok "checked above it: exit code 3, got $rc" test "$rc" = 3
+ok "with its time" grep -q 'all prompts are done after' "$WORK/err"
+run plan open.yaml -o both.yaml --json --at-most "{ttft_s: $(jq -n "$ttft / 1000"), latency_s: $(jq -n "$least * 1.2 / 1000")}"
+ok "with a limit on the whole, got $rc" json ".plan.ttft_ms <= $ttft * (1 + 1e-9) and .plan.latency_ms <= $least * 1.2" "$WORK/out"
+run plan job.yaml -o none.yaml --at-most '{ttft_s: 0.000001}'
+ok "no plan: exit code 3, got $rc" test "$rc" = 3
+ok "with the key" grep -q 'at_most: {ttft_s: 1e-06}' "$WORK/err"
+fails "a head on the first stage" 2 '--at-most*' plan job.yaml -o none.yaml --head first --at-most '{ttft_s: 1}'
+
 finish

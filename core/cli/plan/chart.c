@@ -82,7 +82,8 @@ static void grid(struct tsr_writer *w, const struct axes *a)
     text(w, "dim", RIGHT, BOTTOM + 40, "end", "latency of the batch, s");
     text(w, "dim", LEFT, TOP - 10, "start", a->name);
     text(w, "dim", LEFT, BOTTOM + 40, "start",
-         "darker: more memory; the knee is orange; the job's plan has a ring");
+         "darker: more memory; the knee is orange; the job's plan has a ring, that of 4 bits a "
+         "broken one");
 }
 
 static void point(struct tsr_writer *w, const struct axes *a, const json_t *v)
@@ -99,6 +100,11 @@ static void point(struct tsr_writer *w, const struct axes *a, const json_t *v)
                       tsr_planning_table_real(v, "tokens_per_s"), a->name, o, bytes / 1073741824.0);
     if (json_is_true(json_object_get(v, "job")))
         tsr_writer_printf(w, "<circle class=\"job\" cx=\"%.1f\" cy=\"%.1f\" r=\"9\"/>\n",
+                          x_of(a, s), y_of(a, o));
+    if (json_is_true(json_object_get(v, "four_bits")))
+        tsr_writer_printf(w,
+                          "<circle class=\"job\" stroke-dasharray=\"3 3\" cx=\"%.1f\" cy=\"%.1f\" "
+                          "r=\"12\"/>\n",
                           x_of(a, s), y_of(a, o));
 }
 

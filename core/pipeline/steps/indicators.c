@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WHAT     "step 'indicators'"
-#define FILENAME "indicators.json"
+#define WHAT "step 'indicators'"
 
 static const struct tsr_choice measures[] = {
     { "tables", "several indicators, by bit width", TSR_STEP_MEASURE_TABLES },
@@ -143,7 +142,7 @@ static tsr_status calibrate(struct tsr_pipeline_job *job, const struct indicator
 static tsr_status write_file(struct tsr_pipeline_job *job, const json_t *j, struct tsr_err *err)
 {
     char *path = NULL;
-    TSR_TRY(tsr_pipeline_job_output(job, FILENAME, &path, err));
+    TSR_TRY(tsr_pipeline_job_output(job, TSR_STEP_INDICATORS_FILE, &path, err));
     tsr_status st = tsr_json_store(path, j, JSON_INDENT(1) | JSON_REAL_PRECISION(17), err);
     free(path);
     return st;
@@ -201,7 +200,7 @@ static tsr_status run_with(struct tsr_pipeline_job *job, const struct indicators
     tsr_status st = write_file(job, j, err);
     if (st == TSR_OK && !kl && o->budget > 0)
         st = tsr_step_indicator_plans_write(job, j, o->budget, err);
-    if (st != TSR_OK || !tsr_pipeline_json_put_text(j, "file", FILENAME)) {
+    if (st != TSR_OK || !tsr_pipeline_json_put_text(j, "file", TSR_STEP_INDICATORS_FILE)) {
         json_decref(j);
         return st != TSR_OK ? st : tsr_fail_nomem(err, 0, "the indicators");
     }

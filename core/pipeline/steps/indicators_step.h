@@ -10,6 +10,7 @@
 #include "pipeline/step.h"
 #include "quant/indicator.h"
 
+#define TSR_STEP_INDICATORS_FILE "indicators.json" /* in the job folder */
 enum { TSR_STEP_MEASURE_TABLES, TSR_STEP_MEASURE_KL };
 
 struct indicators_options {

@@ -1,11 +1,12 @@
 /* Resolves the dependencies between the steps of a job once: plan, calibration, and the required content
  * of that. A step reads job->at; none searches the list. */
 #include "pipeline/job.h"
+#include "pipeline/steps/indicators_step.h"
 #include "planning/planning.h"
 
 #include <string.h>
 
-extern const struct tsr_pipeline_step tsr_step_calibrate, tsr_step_plan;
+extern const struct tsr_pipeline_step tsr_step_calibrate, tsr_step_indicators, tsr_step_plan;
 
 void tsr_pipeline_job_link(struct tsr_pipeline_job *job)
 {
@@ -18,6 +19,8 @@ void tsr_pipeline_job_link(struct tsr_pipeline_job *job)
             last->planned = &s->steps[i];
         if (s->steps[i].step == &tsr_step_calibrate)
             last->calibrated = &s->steps[i];
+        if (s->steps[i].step == &tsr_step_indicators)
+            last->measured = &s->steps[i];
     }
     job->at = last;
 }
@@ -36,6 +39,11 @@ const struct tsr_pipeline_job_step *tsr_pipeline_job_planned(const struct tsr_pi
 const char *tsr_pipeline_job_planned_to(const struct tsr_pipeline_job_step *planned)
 {
     return planned ? ((const struct tsr_planning_plan_keys *)planned->opts)->to : NULL;
+}
+
+bool tsr_pipeline_job_measures(const struct tsr_pipeline_job *job, const char *file)
+{
+    return job->at && job->at->measured && strcmp(file, TSR_STEP_INDICATORS_FILE) == 0;
 }
 
 static tsr_status declare(struct tsr_pipeline_job *job, struct tsr_pipeline_job_step *step,

@@ -1,6 +1,7 @@
 /* plan: bit widths, stages and micro-batches for the job's model on the job's machines.  Reads headers only. */
 #include "base/file.h"
 #include "base/hash.h"
+#include "pipeline/job.h"
 #include "pipeline/step.h"
 #include "plan/file/write.h"
 #include "planning/planning.h"
@@ -130,6 +131,8 @@ static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
     tsr_status st = tsr_planning_read(&pl, job, opts, node, d, err);
     if (st == TSR_OK)
         st = tsr_config_diag_status(d, err);
+    if (job->at->limit > 0) /* a plan that is solved again */
+        pl.options.max_kl = job->at->limit;
     if (st == TSR_OK)
         st = tsr_planning_open(&pl, job, err);
     if (st == TSR_OK)
@@ -138,6 +141,12 @@ static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
     tsr_planning_close(&pl);
     tsr_config_diag_destroy(d);
     return st;
+}
+
+/* A verification runs the model, which must be in memory then. */
+static bool streams(const void *opts)
+{
+    return !tsr_planning_verifies(opts);
 }
 
 const struct tsr_pipeline_step tsr_step_plan;
@@ -152,5 +161,5 @@ const struct tsr_pipeline_step tsr_step_plan = {
     .run = run,
     .print = tsr_planning_print,
     .resolves = true,
-    .streams = true,
+    .streams_with = streams,
 };

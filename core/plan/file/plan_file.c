@@ -100,6 +100,7 @@ static const struct tsr_option quality_options[] = {
 };
 static const struct tsr_option said_options[] = {
     SAID_MS(struct tsr_plan_said, latency_ms, "The whole workload."),
+    SAID_MS(struct tsr_plan_said, ttft_ms, "Until all prompts of the first round are done."),
     TSR_OPTION_REAL(struct tsr_plan_said, tokens_per_second, NAN, 0, 1e18, NULL, "Throughput."),
     TSR_OPTION_REAL(struct tsr_plan_said, omega, NAN, 0, 1e300, NULL, "Sum of the indicator."),
     SAID_MS(struct tsr_plan_said, objective_ms, "Latency and theta times omega."),

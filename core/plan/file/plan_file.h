@@ -42,7 +42,7 @@ struct tsr_plan_stage {
 };
 
 struct tsr_plan_said {
-    double      latency_ms, tokens_per_second, omega, objective_ms, bound_ms, seconds;
+    double      latency_ms, ttft_ms, tokens_per_second, omega, objective_ms, bound_ms, seconds;
     int32_t     proved;
     const char *solver;
     double      slower, lost;                          /* of compensation */

@@ -208,6 +208,7 @@ static void put_totals(struct tsr_writer *w, const struct tsr_plan_planned *a)
     const struct tsr_plan_outcome *o = &a->outcome;
     tsr_writer_printf(w, "predicted: {");
     put_real(w, "latency_ms", o->latency_ms, true);
+    put_real(w, "ttft_ms", o->prefill_ms, false);
     put_real(w, "tokens_per_second", o->tokens_per_second, false);
     put_real(w, "omega", o->omega, false);
     if (isfinite(o->kl)) {

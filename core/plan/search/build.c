@@ -354,6 +354,7 @@ static tsr_status fill(struct tsr_plan_built *b, struct tsr_err *err)
         .gap = p->o.gap,
         .seed = p->o.seed,
         .cutoff = INFINITY,
+        .max_first_ms = p->o.max_first_ms,
     };
     b->places = tsr_plan_problem_cpu_experts(p);
     TSR_TRY(make_units(b, &counts, err));

@@ -18,6 +18,7 @@ struct drawn {
     const struct tsr_plugin_spec  *solver;
     double                         end;  /* of the time; INFINITY: none */
     double                         most; /* omega of any plan is less */
+    bool                           four; /* is to have the point of 4 bits */
 };
 
 void tsr_plan_front_free(struct tsr_plan_front *f)
@@ -38,7 +39,7 @@ static bool alike(const struct tsr_plan_outcome *o)
 
 /* The plan as one more point, unless there is one like it. */
 static tsr_status add(struct drawn *z, const struct tsr_plan_problem *q,
-                      const struct tsr_plan_planned *a, bool job, struct tsr_err *err)
+                      const struct tsr_plan_planned *a, bool job, bool four, struct tsr_err *err)
 {
     const struct tsr_plan_outcome *o = &a->outcome;
     struct tsr_plan_front         *f = z->f;
@@ -46,6 +47,7 @@ static tsr_status add(struct drawn *z, const struct tsr_plan_problem *q,
         if (fabs(f->v[i].latency_ms - o->latency_ms) <= SAME * o->latency_ms &&
             fabs(f->v[i].omega - o->omega) <= SAME * fmax(o->omega, SAME)) {
             f->v[i].job = f->v[i].job || job;
+            f->v[i].four = f->v[i].four || four;
             return TSR_OK;
         }
     if (f->n == TSR_PLAN_FRONT)
@@ -66,15 +68,16 @@ static tsr_status add(struct drawn *z, const struct tsr_plan_problem *q,
                                                      q->end, alike(o) ? 0 : q->kv_types },
                                         .layers = layers,
                                         .proved = a->status == TSR_SOLVED_OPTIMAL,
-                                        .job = job };
+                                        .job = job,
+                                        .four = four };
     for (uint64_t i = 0; i < o->n_stages; i++)
         v->bytes += o->stages[i].memory.total;
     return TSR_OK;
 }
 
 /* The best plan under a limit, or with theta; *at: its point's omega and time, if it has one. */
-static tsr_status under(struct drawn *z, double limit, double theta, uint64_t left, double *omega,
-                        double *ms, struct tsr_err *err)
+static tsr_status under(struct drawn *z, double limit, double theta, bool four, uint64_t left,
+                        double *omega, double *ms, struct tsr_err *err)
 {
     struct tsr_plan_problem q = *z->p;
     struct tsr_plan_planned a;
@@ -91,10 +94,20 @@ static tsr_status under(struct drawn *z, double limit, double theta, uint64_t le
         *omega = a.outcome.omega;
         *ms = a.outcome.latency_ms;
         if (!(theta > 0)) /* else its omega alone matters */
-            st = add(z, &q, &a, false, err);
+            st = add(z, &q, &a, false, four, err);
     }
     tsr_plan_planned_free(&a);
     return st;
+}
+
+/* The limit of the default without indicators by KL: 4 bits in all layers; NAN where no candidate has them. */
+static double four_bits(const struct tsr_plan_problem *p)
+{
+    const struct tsr_plan_candidate *v = p->candidates.v;
+    for (uint64_t c = 0; c < p->candidates.n; c++)
+        if (v[c].bits == 4 && !v[c].mixed)
+            return tsr_plan_quality_uniform(&p->quality, c) + tsr_plan_problem_kl_base(p);
+    return NAN;
 }
 
 /* Omega that no plan has. */
@@ -130,6 +143,7 @@ static void thin(struct tsr_plan_front *f)
     for (uint64_t i = 0; i < f->n; i++) {
         if (n && f->v[i].omega >= f->v[n - 1].omega) {
             f->v[n - 1].job = f->v[n - 1].job || f->v[i].job;
+            f->v[n - 1].four = f->v[n - 1].four || f->v[i].four;
             free(f->v[i].layers);
             continue;
         }
@@ -159,19 +173,20 @@ static void mark_knee(struct tsr_plan_front *f)
 static tsr_status find(struct drawn *z, struct tsr_err *err)
 {
     double   high, low, ms, none;
-    uint64_t left = BETWEEN + 3;
-    TSR_TRY(under(z, z->most, 0, left--, &high, &ms, err));
+    uint64_t left = BETWEEN + 4;
+    TSR_TRY(under(z, z->most, 0, false, left--, &high, &ms, err));
     if (!(high > 0)) /* no plan in time, or the fastest one loses nothing */
         return TSR_OK;
-    TSR_TRY(under(z, z->most, WORTH * ms / high, left--, &low, &none, err));
+    TSR_TRY(under(z, z->most, WORTH * ms / high, false, left--, &low, &none, err));
     if (!(low < high))
         return TSR_OK;
-    TSR_TRY(under(z, low * (1 + 1e-9), 0, left--, &ms, &none, err));
+    TSR_TRY(under(z, low * (1 + 1e-9), 0, false, left--, &ms, &none, err));
     double from = fmax(low, RANGE * high);
     for (int i = 1; i <= BETWEEN && from < high; i++)
-        TSR_TRY(under(z, high * pow(from / high, (double)i / (BETWEEN + 1)), 0, left--, &ms, &none,
-                      err));
-    return TSR_OK;
+        TSR_TRY(under(z, high * pow(from / high, (double)i / (BETWEEN + 1)), 0, false, left--, &ms,
+                      &none, err));
+    double four = z->four ? four_bits(z->p) : NAN;
+    return four >= low ? under(z, four, 0, true, left, &ms, &none, err) : TSR_OK;
 }
 
 tsr_status tsr_plan_front_find(struct tsr_plan_front *f, const struct tsr_plan_problem *p,
@@ -183,10 +198,11 @@ tsr_status tsr_plan_front_find(struct tsr_plan_front *f, const struct tsr_plan_p
                        .p = p,
                        .solver = solver,
                        .most = most_of(p),
+                       .four = own != NULL,
                        .end = p->o.time_limit > 0 ? start + p->o.time_limit : INFINITY };
     *f = (struct tsr_plan_front){ 0 };
     if (own)
-        TSR_TRY(add(&z, p, own, true, err));
+        TSR_TRY(add(&z, p, own, true, false, err));
     TSR_TRY(find(&z, err));
     thin(f);
     mark_knee(f);

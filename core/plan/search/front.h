@@ -7,7 +7,7 @@
 
 #include "plan/search/settings.h"
 
-#define TSR_PLAN_FRONT 16u /* most points */
+#define TSR_PLAN_FRONT 17u /* most points */
 
 struct tsr_plan_front_point {
     double                  latency_ms, tokens_per_second, omega;
@@ -18,6 +18,8 @@ struct tsr_plan_front_point {
     uint64_t               *layers; /* [candidates] how many layers each has; owned */
     bool                    proved;
     bool                    job; /* the plan of the job itself */
+    bool
+         four; /* the fastest within the omega of 4 bits in all layers, the default without indicators by KL */
     bool knee; /* farthest from the line between the ends, both axes from 0 to 1 */
 };
 

@@ -28,11 +28,12 @@ struct tsr_plan_problem_options {
     double             theta, max_omega; /* ms for each unit of omega; negative: no limit */
     bool               knee;   /* by KL, if nothing says what is good enough: that of the front */
     double             max_kl; /* nats per token, of indicators by KL; 0: no limit */
-    int64_t            objective, accounting, latency; /* TSR_OBJECTIVE_*, TSR_ACCOUNT_*,
+    double      max_first_ms;  /* until all prompts of the first round are done; 0: no limit */
+    int64_t     objective, accounting, latency; /* TSR_OBJECTIVE_*, TSR_ACCOUNT_*,
                                                           TSR_LATENCY_* */
-    int64_t            head;                           /* TSR_HEAD_* */
-    int64_t            experts;                        /* TSR_PLAN_EXPERTS_* */
-    const char        *codec, *tp_codec;               /* of links, of meshes; "": F32 */
+    int64_t     head;                           /* TSR_HEAD_* */
+    int64_t     experts;                        /* TSR_PLAN_EXPERTS_* */
+    const char *codec, *tp_codec;               /* of links, of meshes; "": F32 */
     const char *const *links,
         *const        *sums; /* lists to choose from in their place, by boundary and by stage */
     uint64_t           n_links, n_sums;       /* 0: codec, tp_codec */
