@@ -66,7 +66,9 @@ static void draw(struct problem *p, bool even)
     }
     memset(p, 0, sizeof *p);
     for (uint64_t i = 0; i < n; i++) {
-        p->kind[i] = (struct tsr_solver_kind){ sizeof p->kind[i], 1, "k", 100, 0, 0, 0 };
+        p->kind[i] = (struct tsr_solver_kind){
+            .struct_size = sizeof p->kind[i], .count = 1, .name = "k", .capacity_bytes = 100
+        };
         p->kinds[i] = &p->kind[i];
         p->pre[i] = real() * 100;
         p->dec[i] = real() < 0.1 ? 0 : real() * 10;
