@@ -65,6 +65,13 @@ void tsr_planning_verify_read(const struct tsr_planning *pl, const struct tsr_pi
 void tsr_planning_verify_print(const json_t *r, FILE *to);
 /* Whether it is a key of the step rather than one of the quantizer's options next to them. */
 bool tsr_planning_own(const char *key);
+/* What the workload does not say is the planner's to choose; a table of a paper has what the paper has.  Errors go
+ * to d.  [setup] */
+void tsr_planning_open_settings(struct tsr_planning *pl, const struct tsr_pipeline_job *job,
+                                const struct tsr_planning_plan_keys *k, struct tsr_diag *d);
+/* compensate: [0, 8, 16], or "0,8,16" of a command line; NULL: nothing.  Errors go to d.  [setup] */
+void tsr_planning_channels(struct tsr_planning *pl, const struct tsr_config_node *list,
+                           struct tsr_diag *d);
 /* Reads `codecs`, `sums` and `tp` into pl; errors go to d. */
 tsr_status tsr_planning_codecs(struct tsr_planning *pl, const struct tsr_pipeline_job *job,
                                const struct tsr_planning_plan_keys *k,
