@@ -72,6 +72,36 @@ static json_t *choice_json(const char *key, const char *name, const struct tsr_k
     return NULL;
 }
 
+/* Ends by a scheme, with [low, high]. */
+static json_t *end_json(const char *scheme, const struct tsr_kl_figure *f)
+{
+    json_t *o = json_object();
+    json_t *interval =
+        isfinite(f->half) ? json_pack("[f, f]", f->kl - f->half, f->kl + f->half) : json_null();
+    bool ok = put(o, "scheme", json_string(scheme)) && put(o, "kl", number(f->kl));
+    ok = put(o, "interval", interval) && ok;
+    if (ok)
+        return o;
+    json_decref(o);
+    return NULL;
+}
+
+/* What is left of a scheme's KL with k channels. */
+static json_t *left_json(const char *scheme, uint32_t k, const struct tsr_kl_figure *f)
+{
+    json_t *o = json_object();
+    json_t *interval = isfinite(f->half)
+                           ? json_pack("[f, f]", fmax(f->kl - f->half, 0), f->kl + f->half)
+                           : json_null();
+    bool    ok = put(o, "scheme", json_string(scheme)) && put(o, "k", json_integer(k)) &&
+              put(o, "kept", number(f->kl));
+    ok = put(o, "interval", interval) && ok;
+    if (ok)
+        return o;
+    json_decref(o);
+    return NULL;
+}
+
 static json_t *plan_json(const struct tsr_quant_kl *t, const struct tsr_quant_kl_options *opt,
                          const struct tsr_quant_kl_plan *p)
 {
@@ -110,6 +140,7 @@ static bool put_choices(json_t *o, const struct tsr_quant_kl *t,
                         const struct tsr_quant_kl_options *opt)
 {
     json_t *schemes = json_array(), *kv = json_array(), *links = json_array(), *sums = json_array();
+    json_t *ends = json_array(), *left = json_array();
     bool    ok = true;
     for (uint32_t k = 0; k < t->n_schemes; k++)
         ok = ok && add(schemes, scheme_json(t, opt, k));
@@ -120,10 +151,17 @@ static bool put_choices(json_t *o, const struct tsr_quant_kl *t,
         ok = ok && add(links, choice_json("codec", opt->link[k], &t->link[k], NULL, 0));
     for (uint32_t k = 0; k < opt->n_sums; k++)
         ok = ok && add(sums, choice_json("codec", opt->sum[k], &t->sum[k], "ranks", opt->ranks));
+    for (uint32_t k = 0; k < opt->n_ends; k++)
+        ok = ok && add(ends, end_json(opt->end[k], &t->end[k]));
+    for (uint32_t k = 0; k < t->n_schemes * opt->n_k; k++)
+        ok = ok && add(left, left_json(opt->scheme_text[k / opt->n_k], opt->k[k % opt->n_k],
+                                       &t->left[k / opt->n_k][k % opt->n_k]));
     /* put() takes the references in any case */
     ok = put(o, "schemes", schemes) && ok;
     ok = put(o, "kv", kv) && ok;
     ok = put(o, "links", links) && ok;
+    ok = put(o, "ends", ends) && ok;
+    ok = put(o, "compensation", left) && ok;
     return put(o, "sums", sums) && ok;
 }
 

@@ -38,6 +38,21 @@ tsr_status tsr_kl_states_rest(struct tsr_kl_states *s, uint64_t first, float *h,
 /* KL of the original's predictions to those after h, rows after the last layer. */
 tsr_status tsr_kl_states_score(struct tsr_kl_states *s, const float *h, struct tsr_kl_figure *f,
                                struct tsr_err *err);
+/* The same where a head other than the original's predicts; NULL: the original's. */
+tsr_status tsr_kl_states_score_by(struct tsr_kl_states *s, struct tsr_engine *head, const float *h,
+                                  struct tsr_kl_figure *f, struct tsr_err *err);
+/* All sequences through an engine of one slot, to a set of hidden states. */
+tsr_status tsr_kl_states_run(struct tsr_kl_states *s, struct tsr_engine *e, float *h,
+                             struct tsr_err *err);
+/* The whole original with embedding and head packed by a quantizer (kl_ends.c); h: room for a set. TSR_E_INPUT where it
+ * packs only with statistics of inputs, which the ends have none of. */
+tsr_status tsr_kl_states_ends(struct tsr_kl_states *s, const char *quantizer, float *h,
+                              struct tsr_kl_figure *f, struct tsr_err *err);
+/* The whole original packed by a scheme of opt, with each of opt->k channels compensated: left[n_k], the share of its KL that
+ * is left; h: room for a set (kl_kept.c). */
+tsr_status tsr_kl_states_kept(struct tsr_kl_states *s, struct tsr_quant_calibration *c,
+                              const struct tsr_quant_kl_options *opt, uint32_t scheme, float *h,
+                              struct tsr_kl_figure *left, struct tsr_err *err);
 /* A set as a codec brings it to the next stage, in place. */
 tsr_status tsr_kl_states_send(struct tsr_kl_states *s, const char *codec, uint64_t layer, float *h,
                               struct tsr_err *err);

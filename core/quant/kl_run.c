@@ -43,7 +43,8 @@ static tsr_status check(const struct pass *z, struct tsr_err *err)
 {
     const struct tsr_quant_kl_options *o = z->opt;
     if (o->n_schemes > TSR_KL_CHOICES || o->n_kv > TSR_KL_CHOICES || o->n_links > TSR_KL_CHOICES ||
-        o->n_sums > TSR_KL_CHOICES || o->plans > TSR_KL_PLANS || o->probes == 0)
+        o->n_sums > TSR_KL_CHOICES || o->n_ends > TSR_KL_CHOICES || o->n_k > TSR_KL_CHANNELS ||
+        o->plans > TSR_KL_PLANS || o->probes == 0)
         return tsr_fail(err, TSR_E_INVAL, "more choices than can be measured");
     if (z->m->packed)
         return tsr_fail(err, TSR_E_INPUT,
@@ -96,13 +97,16 @@ static double forwards(const struct pass *z, uint64_t *scores)
 {
     const struct tsr_quant_kl *t = z->t;
     double                     layers = (double)(t->layers * (1 + t->n_plans));
-    *scores = t->n_plans + z->opt->n_kv + z->opt->n_sums;
+    /* compensation: without and with, and once for what its inputs are like */
+    const uint32_t kept = z->opt->n_k ? z->opt->n_schemes * (z->opt->n_k + 2) : 0;
+    const uint32_t once = z->opt->n_kv + z->opt->n_sums + z->opt->n_ends + kept;
+    *scores = t->n_plans + once;
     for (uint64_t l = 0; l < t->layers; l++) {
         double rest = (double)(t->layers - l);
         *scores += t->probed[l] ? t->n_schemes + (l + 1 < t->layers ? z->opt->n_links : 0) : 0;
         layers += t->probed[l] ? rest * t->n_schemes + (rest - 1) * z->opt->n_links : 0;
     }
-    return layers / (double)t->layers + z->opt->n_kv + z->opt->n_sums;
+    return layers / (double)t->layers + once;
 }
 
 static tsr_status set_up(struct pass *z, struct tsr_err *err)
@@ -282,6 +286,10 @@ static tsr_status whole(struct pass *z, struct tsr_err *err)
     for (uint32_t k = 0; k < o->n_sums; k++)
         TSR_TRY(tsr_kl_states_engine(&z->states, TSR_F32, o->sum[k], o->ranks, z->copy, &t->sum[k],
                                      err));
+    for (uint32_t k = 0; k < o->n_ends; k++)
+        TSR_TRY(tsr_kl_states_ends(&z->states, o->end[k], z->copy, &t->end[k], err));
+    for (uint32_t k = 0; k < o->n_schemes && o->n_k; k++)
+        TSR_TRY(tsr_kl_states_kept(&z->states, z->c, o, k, z->copy, t->left[k], err));
     return TSR_OK;
 }
 

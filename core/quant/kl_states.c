@@ -97,6 +97,12 @@ static tsr_status score_rows(void *arg, uint64_t begin, uint64_t end)
 tsr_status tsr_kl_states_score(struct tsr_kl_states *s, const float *h, struct tsr_kl_figure *f,
                                struct tsr_err *err)
 {
+    return tsr_kl_states_score_by(s, NULL, h, f, err);
+}
+
+tsr_status tsr_kl_states_score_by(struct tsr_kl_states *s, struct tsr_engine *head, const float *h,
+                                  struct tsr_kl_figure *f, struct tsr_err *err)
+{
     uint64_t seqlen = s->c->seqlen, hidden = s->model->hp.hidden, n = s->sequences;
     double   sum = 0, square = 0;
     for (uint64_t i = 0; i < n; i++) {
@@ -105,7 +111,8 @@ tsr_status tsr_kl_states_score(struct tsr_kl_states *s, const float *h, struct t
             uint64_t rows = seqlen - first < TSR_KL_ROWS ? seqlen - first : TSR_KL_ROWS;
             uint64_t at = i * s->step + first * hidden;
             TSR_TRY(tsr_engine_stream_head(s->stream, s->end + at, rows, s->base, err));
-            TSR_TRY(tsr_engine_stream_head(s->stream, h + at, rows, s->logits, err));
+            TSR_TRY(head ? tsr_engine_head(head, h + at, rows, s->logits, err)
+                         : tsr_engine_stream_head(s->stream, h + at, rows, s->logits, err));
             TSR_TRY(tsr_pool_for(s->pool, rows, 8, score_rows, s));
             for (uint64_t k = 0; k < rows; k++)
                 s->mean[i] += s->kl[k] / (double)seqlen;
@@ -148,7 +155,7 @@ tsr_status tsr_kl_states_send(struct tsr_kl_states *s, const char *codec, uint64
 
 /* ---- caches and sums --------------------------------------------------------------------- */
 
-static tsr_status run_engine(struct tsr_kl_states *s, struct tsr_engine *e, float *h,
+tsr_status tsr_kl_states_run(struct tsr_kl_states *s, struct tsr_engine *e, float *h,
                              struct tsr_err *err)
 {
     uint64_t                 n = s->c->seqlen;
@@ -187,7 +194,7 @@ tsr_status tsr_kl_states_engine(struct tsr_kl_states *s, uint32_t kv, const char
     if (st == TSR_OK)
         st = tsr_engine_create(&e, s->registry, s->model, NULL, &o, err);
     if (st == TSR_OK)
-        st = run_engine(s, e, h, err);
+        st = tsr_kl_states_run(s, e, h, err);
     tsr_engine_destroy(e);
     tsr_eval_tp_close(tp);
     return st == TSR_OK ? tsr_kl_states_score(s, h, f, err) : st;

@@ -87,6 +87,33 @@ ok "whole plans are the sums of their layers" json '. as $f | all(.plans[]; . as
 ok "its cost" json '.cost.forwards > 10 and .cost.said_s > 0 and .cost.seconds > 0' "$WORK/kl/indicators.json"
 fails "schemes of tables" 2 '--schemes*' indicators "$STORIES" --text "$TEXT" --schemes '[{use: rtn}]' --out none
 fails "a codec that is not there" 2 '--codecs*' indicators "$STORIES" --text "$TEXT" --measure kl --codecs '[none]' --out none
+run indicators "$STORIES" --text "$TEXT" --samples 3 --seqlen 16 --measure kl --plans 0 --probes 1 --kv none --codecs '[]' \
+    --schemes '[{use: rtn, group: 32, bits: 8}]' --ends '[{use: rtn, bits: 4, group: 32}, {use: rtn, bits: 8, group: 32}]' --out ends
+ok "figures of embedding and head, got $rc" test "$rc" = 0
+ok "in the file" json '[.ends[].scheme] == ["rtn:bits=4,group=32", "rtn:bits=8,group=32"] and .ends[1].kl > 0 and
+    .ends[1].kl < .ends[0].kl and all(.ends[]; .interval[0] < .kl and .kl < .interval[1])' "$WORK/ends/indicators.json"
+ok "and in words" grep -qE '^rtn:bits=8,group=32 .* embedding and head$' "$WORK/out"
+run plan "$STORIES" --cluster "$ROOT/configs/emulated/clusters/pair.yaml" --workload '{prompt: 32, generate: 8, batch: 4, kv: f32}' \
+    --candidates '[{use: rtn, bits: 8, group: 32}, original]' --quality "{indicators: $WORK/ends/indicators.json}" --at-most '{kl: 1}' \
+    --ends '[original, {use: rtn, bits: 8, group: 32}]' --codec plain --baselines none -o ends.yaml
+ok "a plan reads them, got $rc" test "$rc" = 0
+run indicators "$STORIES" --text "$TEXT" --samples 3 --seqlen 16 --measure kl --plans 0 --probes 1 --kv f32 --codecs '[]' \
+    --schemes '[{use: rtn, group: 32, bits: 3}]' --compensate 32,1024 --out kept
+ok "what compensation leaves, got $rc" test "$rc" = 0
+ok "of each k" json '[.compensation[] | .scheme + " " + (.k | tostring)] == ["rtn:group=32,bits=3 32", "rtn:group=32,bits=3 1024"] and
+    .compensation[1].kept < 0.2 and .compensation[1].kept < .compensation[0].kept and
+    all(.compensation[]; .interval[0] <= .kept and .kept < .interval[1])' "$WORK/kept/indicators.json"
+ok "in words" grep -qE '^rtn:group=32,bits=3 .*% +left with 32 channels of 1024$' "$WORK/out"
+ok "the packed model is gone" test ! -e "$WORK/kept/packed.indicators"
+run plan "$STORIES" --cluster "$ROOT/configs/emulated/clusters/pair.yaml" --workload '{prompt: 32, generate: 8, batch: 4, kv: f32}' \
+    --candidates '[{use: rtn, bits: 3, group: 32}]' --quality "{indicators: $WORK/kept/indicators.json}" --at-most '{kl: 9}' \
+    --compensate '[0, 32]' --codec plain --baselines none -o kept.yaml
+ok "a plan reads it, got $rc" test "$rc" = 0
+fails "channels that do not ascend" 2 '--compensate*' indicators "$STORIES" --text "$TEXT" --measure kl --compensate 8,8 --out none
+fails "ends of tables" 2 '--ends*' indicators "$STORIES" --text "$TEXT" --ends '[{use: rtn}]' --out none
+fails "a quantizer of the ends that is not there" 2 '--ends*' indicators "$STORIES" --text "$TEXT" --measure kl --ends '[{use: rtm}]' --out none
+fails "ends by a quantizer that needs inputs" 2 'gptq' indicators "$STORIES" --text "$TEXT" --samples 1 --seqlen 8 --measure kl --plans 0 --probes 1 \
+    --kv none --schemes '[{use: rtn, bits: 8, group: 32}]' --ends '[{use: gptq, bits: 4, group: 32}]' --out none
 fails "a scheme with rules" 2 '--schemes*' indicators "$STORIES" --text "$TEXT" --measure kl \
     --schemes '[{use: rtn, sequential: true}]' --out none
 

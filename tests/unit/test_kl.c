@@ -5,8 +5,12 @@
 #include "quant/kl.h"
 
 #include "../fixtures/error_is.h"
+#include "base/file.h"
 #include "base/mem.h"
+#include "base/output.h"
 #include "config/config.h"
+#include "quant/quantize.h"
+#include "quant/residuals.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -85,14 +89,16 @@ static void parsed_free(struct parsed *p)
 }
 
 /* Logits [SEQS * SEQLEN][vocab] of an engine with the whole model. */
-static float *logits_of(const struct tsr_quant_calibration *c, const struct tsr_model_overlay *o,
-                        uint32_t kv)
+static float *logits_with(const struct tsr_quant_calibration *c, const struct tsr_model_overlay *o,
+                          uint32_t kv, const struct tsr_engine_compensate *how)
 {
     struct tsr_errbuf         err = TSR_ERRBUF(err);
-    struct tsr_engine_options eo = { .kv_dtype = kv, .slots = 1, .context = SEQLEN };
-    struct tsr_engine        *e = NULL;
-    struct tsr_engine_token   t[SEQLEN];
-    float                    *v = tsr_new(SEQS * SEQLEN * model->hp.vocab, sizeof *v);
+    struct tsr_engine_options eo = {
+        .kv_dtype = kv, .slots = 1, .context = SEQLEN, .compensate = how
+    };
+    struct tsr_engine      *e = NULL;
+    struct tsr_engine_token t[SEQLEN];
+    float                  *v = tsr_new(SEQS * SEQLEN * model->hp.vocab, sizeof *v);
     assert_non_null(v);
     OK(tsr_engine_create(&e, registry, model, o, &eo, &err.err));
     for (uint64_t i = 0; i < SEQS; i++) {
@@ -103,6 +109,12 @@ static float *logits_of(const struct tsr_quant_calibration *c, const struct tsr_
     }
     tsr_engine_destroy(e);
     return v;
+}
+
+static float *logits_of(const struct tsr_quant_calibration *c, const struct tsr_model_overlay *o,
+                        uint32_t kv)
+{
+    return logits_with(c, o, kv, NULL);
 }
 
 /* sum p log(p / q) by the definition, the mean over all rows. */
@@ -124,18 +136,13 @@ static double kl_of(const float *a, const float *b)
     return mean;
 }
 
-/* The demo model with the layers of `which` at 3 bits, as rules have it. */
-static double of_layers(const struct tsr_quant_calibration *c, const float *original,
-                        const char *which)
+/* The demo model packed by a scheme with rules. */
+static double of_rules(const struct tsr_quant_calibration *c, const float *original,
+                       const char *yaml)
 {
     struct tsr_errbuf         err = TSR_ERRBUF(err);
     struct tsr_model_overlay *o = NULL;
-    char                      yaml[200];
-    (void)snprintf(yaml, sizeof yaml,
-                   "{use: rtn, bits: 3, rules: [{layers: 0-5, keep: true}, {layers: \"%s\", keep: "
-                   "false}]}",
-                   which);
-    struct parsed s = scheme(yaml);
+    struct parsed             s = scheme(yaml);
     OK(tsr_quant_scheme_apply(s.s, registry, model, NULL, &o, &err.err));
     float *v = logits_of(c, o, TSR_F32);
     double kl = kl_of(original, v);
@@ -143,6 +150,18 @@ static double of_layers(const struct tsr_quant_calibration *c, const float *orig
     tsr_model_overlay_destroy(o);
     parsed_free(&s);
     return kl;
+}
+
+/* With the layers of `which` at 3 bits. */
+static double of_layers(const struct tsr_quant_calibration *c, const float *original,
+                        const char *which)
+{
+    char yaml[200];
+    (void)snprintf(yaml, sizeof yaml,
+                   "{use: rtn, bits: 3, rules: [{layers: 0-5, keep: true}, {layers: \"%s\", keep: "
+                   "false}]}",
+                   which);
+    return of_rules(c, original, yaml);
 }
 
 static struct tsr_quant_calibration *calibrate(uint64_t seqlen)
@@ -178,6 +197,8 @@ static void beside_an_engine(void **state)
                                         .kv = { TSR_F32, TSR_I8 },
                                         .link = { "plain", "plain:dtype=bf16" },
                                         .sum = { "mx:element=fp4_e2m1" },
+                                        .n_ends = 2,
+                                        .end = { "rtn:bits=4", "rtn:bits=8" },
                                         .ranks = 2,
                                         .probes = 3,
                                         .plans = 2,
@@ -207,6 +228,11 @@ static void beside_an_engine(void **state)
     near("int8", t.kv[1].kl, kl_of(original, narrow));
     assert_true(t.kv[1].kl > 0 && t.link[1].kl > 0 && t.sum[0].kl > t.link[1].kl);
     assert_true(t.kv[1].half > 0 && isfinite(t.kv[1].half) && t.forwards > 0 && t.said_s > 0);
+    near("ends", t.end[0].kl,
+         of_rules(c, original,
+                  "{use: rtn, bits: 4, rules: [{layers: 0-5, keep: true}, {tensors: lm_head, keep: "
+                  "false}, {tensors: model.embed_tokens, keep: false}]}"));
+    assert_true(t.end[1].kl > 0 && t.end[1].kl < t.end[0].kl && t.end[0].half > 0);
     free(narrow);
     free(original);
     tsr_quant_kl_free(&t);
@@ -215,6 +241,59 @@ static void beside_an_engine(void **state)
 }
 
 /* ---- by hand ------------------------------------------------------------------------------ */
+
+/* What k channels leave, beside the model that a run of its own packs and compensates. */
+static void kept(void **state)
+{
+    (void)state;
+    struct tsr_errbuf                    err = TSR_ERRBUF(err);
+    struct tsr_quant_calibration        *c = calibrate(SEQLEN);
+    struct parsed                        s3 = scheme("{use: rtn, bits: 3}");
+    char                                *folder = NULL, own[300], theirs[300];
+    struct tsr_quant_kl                  t;
+    struct tsr_compensation             *from = NULL;
+    struct tsr_model_overlay            *o = NULL;
+    uint64_t                             done;
+    struct tsr_quant_compensation_report report;
+    OK(tsr_temp_folder(&folder, "kl", &err.err));
+    (void)snprintf(own, sizeof own, "%s/own", folder);
+    (void)snprintf(theirs, sizeof theirs, "%s/theirs", folder);
+    struct tsr_quant_kl_options ko = { .n_schemes = 1,
+                                       .scheme_text = { "rtn:bits=3" },
+                                       .scheme = { s3.s },
+                                       .scheme_map = { tsr_config_doc_root(s3.doc) },
+                                       .n_k = 3,
+                                       .k = { 8, 32, 1024 },
+                                       .folder = theirs,
+                                       .probes = 1 };
+    OK(tsr_quant_kl_run(&t, registry, model, c, &ko, &err.err));
+    assert_false(tsr_path_exists(theirs));
+    OK(tsr_quantize_model(s3.s, registry, model,
+                          &(struct tsr_quantize_options){ .folder = own,
+                                                          .options = tsr_config_doc_root(s3.doc),
+                                                          .calibration = c },
+                          &o, &done, &err.err));
+    OK(tsr_quant_compensation_make(registry, model,
+                                   &(struct tsr_quant_compensation_options){
+                                       .folder = own, .bits = 4, .calibration = c },
+                                   &report, &err.err));
+    OK(tsr_compensation_open(&from, own, model, &err.err));
+    struct tsr_engine_compensate how = { .from = from, .each = 32, .all = true };
+    float *original = logits_of(c, NULL, TSR_F32), *bare = logits_of(c, o, TSR_F32),
+          *with = logits_with(c, o, TSR_F32, &how);
+    near("k = 32", t.left[0][1].kl, kl_of(original, with) / kl_of(original, bare));
+    assert_true(t.left[0][0].kl < 1 && t.left[0][1].kl < t.left[0][0].kl &&
+                t.left[0][2].kl < 0.05 && t.left[0][1].half > 0);
+    free(original);
+    free(bare);
+    free(with);
+    tsr_model_overlay_destroy(o);
+    tsr_compensation_destroy(from);
+    tsr_quant_kl_free(&t);
+    parsed_free(&s3);
+    tsr_quant_calibration_destroy(c);
+    tsr_temp_folder_remove(folder);
+}
 
 static void fit_and_map(void **state)
 {
@@ -278,6 +357,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(beside_an_engine),
+        cmocka_unit_test(kept),
         cmocka_unit_test(fit_and_map),
         cmocka_unit_test(bad),
     };

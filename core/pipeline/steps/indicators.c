@@ -45,6 +45,12 @@ static const struct tsr_option options[] = {
                     "Of measure: kl: codecs between stages; by default [plain:dtype=bf16]."),
     TSR_OPTION_NODE(S, sums,
                     "Of measure: kl: codecs inside a stage of two devices; by default none."),
+    TSR_OPTION_NODE(S, ends,
+                    "Of measure: kl: quantizers of embedding and head, [{use: rtn, bits: 8}]; by "
+                    "default none."),
+    TSR_OPTION_STRING(S, compensate, "none",
+                      "Of measure: kl: channels of 1,024 that are compensated, \"8,32\": what that "
+                      "leaves of each scheme's KL. Packs the whole model by each of them."),
     TSR_OPTION_INT(S, probes, 12, 1, 10000, "layers",
                    "Of measure: kl: most layers that are measured one at a time."),
     TSR_OPTION_INT(S, plans, 8, 0, 32, NULL,

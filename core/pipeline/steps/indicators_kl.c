@@ -1,5 +1,6 @@
 /* indicators with measure: kl: its keys as choices, and its result for people. */
 #include "base/mem.h"
+#include "pipeline/job.h"
 #include "pipeline/steps/indicators_step.h"
 #include "quant/kl.h"
 
@@ -10,21 +11,26 @@
 #define TEXT  400 /* of a scheme */
 #define RANKS 2   /* that share a sum */
 #define LINK  "plain:dtype=bf16"
+/* in the job folder, while compensation is measured */
+#define FOLDER "packed.indicators"
 
 /* What the keys name. */
 struct choices {
     struct tsr_quant_kl_options o;
     struct indicator_widths    *widths; /* owns the schemes of 'bits' */
     struct tsr_quant_scheme    *own[TSR_KL_CHOICES];
-    char                        text[TSR_KL_CHOICES][TEXT];
+    char                       *folder;
+    char                        text[TSR_KL_CHOICES][TEXT], end[TSR_KL_CHOICES][TEXT];
 };
 
 static void choices_close(struct choices *z)
 {
     for (uint32_t i = 0; z && i < TSR_KL_CHOICES; i++)
         tsr_quant_scheme_destroy(z->own[i]);
-    if (z)
+    if (z) {
         tsr_step_widths_close(z->widths);
+        free(z->folder);
+    }
     free(z);
 }
 
@@ -88,6 +94,7 @@ static tsr_status add_scheme(struct choices *z, struct tsr_pipeline_job *job,
     TSR_TRY(tsr_quant_scheme_create(&z->own[n], job->registry, map, NULL, WHAT, d, err));
     o->scheme_text[n] = z->text[n];
     o->scheme[n] = z->own[n];
+    o->scheme_map[n] = map;
     o->n_schemes++;
     return TSR_OK;
 }
@@ -117,7 +124,33 @@ static tsr_status read_schemes(struct choices *z, struct tsr_pipeline_job *job,
             continue;
         z->o.scheme_text[n] = z->text[n];
         z->o.scheme[n] = z->widths->scheme[i];
+        z->o.scheme_map[n] = &z->widths->map[i];
         z->o.n_schemes++;
+    }
+    return TSR_OK;
+}
+
+/* [{use: rtn, bits: 8}]: quantizers of embedding and head. */
+static tsr_status read_ends(struct choices *z, struct tsr_pipeline_job *job,
+                            const struct tsr_config_node *list, struct tsr_diag *d,
+                            struct tsr_err *err)
+{
+    if (list->kind != TSR_CONFIG_NODE_LIST || list->n > TSR_KL_CHOICES) {
+        tsr_config_diag_error(d, &list->mark, "write [{use: rtn, bits: 8}]",
+                              "'ends' is not a list of at most %u quantizers", TSR_KL_CHOICES);
+        return TSR_OK;
+    }
+    for (uint64_t i = 0; i < list->n; i++) {
+        struct tsr_errbuf e = TSR_ERRBUF(e);
+        uint32_t          n = z->o.n_ends;
+        if (!scheme_text(list->items[i], z->end[n], d))
+            continue;
+        tsr_status st = tsr_quant_kl_end(job->registry, z->end[n], &e.err);
+        if (st == TSR_E_INPUT || st == TSR_E_CONFIG)
+            tsr_config_diag_failure(d, &list->items[i]->mark, &e.err);
+        else if (st != TSR_OK)
+            return tsr_err_copy(err, st, &e.err);
+        z->o.end[z->o.n_ends++] = z->end[n];
     }
     return TSR_OK;
 }
@@ -148,6 +181,29 @@ static void read_kv(struct choices *z, const char *text, const struct tsr_config
         s += n;
         if (!*s++)
             return;
+    }
+}
+
+/* "8,32" or "none". */
+static void read_channels(struct choices *z, const char *text, const struct tsr_config_node *node,
+                          struct tsr_diag *d)
+{
+    const struct tsr_config_node *at = tsr_config_node_get(node, "compensate");
+    for (const char *s = text; strcmp(text, "none") != 0;) {
+        char         *end;
+        unsigned long k = *s >= '0' && *s <= '9' ? strtoul(s, &end, 10) : 0;
+        if (k < 1 || k > 1024 || (*end && *end != ',') || z->o.n_k == TSR_KL_CHANNELS ||
+            (z->o.n_k && k <= z->o.k[z->o.n_k - 1])) {
+            tsr_config_diag_error(d, at ? &at->mark : &node->mark, "write compensate: \"8,32\"",
+                                  "'compensate' is not a list of at most %u ascending numbers of "
+                                  "channels, from 1 to 1024",
+                                  TSR_KL_CHANNELS);
+            return;
+        }
+        z->o.k[z->o.n_k++] = (uint32_t)k;
+        if (!*end)
+            return;
+        s = end + 1;
     }
 }
 
@@ -187,12 +243,15 @@ static tsr_status choices_read(struct choices *z, struct tsr_pipeline_job *job,
         tsr_config_diag_error(d, &node->mark, "the step plan chooses by KL",
                               "'budget' is about tables by bit width");
     read_kv(z, o->kv, node, d);
+    read_channels(z, o->compensate, node, d);
     if (given(o->codecs))
         TSR_TRY(read_codecs(job, o->codecs, "codecs", z->o.link, &z->o.n_links, d, err));
     else
         z->o.link[z->o.n_links++] = LINK;
     if (given(o->sums))
         TSR_TRY(read_codecs(job, o->sums, "sums", z->o.sum, &z->o.n_sums, d, err));
+    if (given(o->ends))
+        TSR_TRY(read_ends(z, job, o->ends, d, err));
     return read_schemes(z, job, o, node, d, err);
 }
 
@@ -234,9 +293,9 @@ tsr_status tsr_step_kl_check(struct tsr_pipeline_job *job, const struct indicato
 
 void tsr_step_kl_none(const struct indicators_options *o, struct tsr_diag *d)
 {
-    const struct tsr_config_node *own[] = { o->schemes, o->codecs, o->sums };
-    static const char *const      names[] = { "schemes", "codecs", "sums" };
-    for (size_t i = 0; i < 3; i++)
+    const struct tsr_config_node *own[] = { o->schemes, o->codecs, o->sums, o->ends };
+    static const char *const      names[] = { "schemes", "codecs", "sums", "ends" };
+    for (size_t i = 0; i < 4; i++)
         if (given(own[i]))
             tsr_config_diag_error(d, &own[i]->mark, "add measure: kl", "'%s' is of measure: kl",
                                   names[i]);
@@ -265,7 +324,10 @@ tsr_status tsr_step_kl_run(struct tsr_pipeline_job *job, const struct indicators
     struct tsr_quant_kl t;
     TSR_TRY(choices_open(&z, job, o, node, err));
     z->o.seed = seed;
-    tsr_status st = tsr_quant_kl_run(&t, job->registry, job->model, c, &z->o, err);
+    tsr_status st = z->o.n_k ? tsr_pipeline_job_in_folder(job, FOLDER, &z->folder, err) : TSR_OK;
+    z->o.folder = z->folder;
+    if (st == TSR_OK)
+        st = tsr_quant_kl_run(&t, job->registry, job->model, c, &z->o, err);
     if (st == TSR_OK) {
         *out = tsr_quant_kl_json(&t, job->model, c, &z->o);
         tsr_quant_kl_free(&t);
@@ -315,6 +377,17 @@ void tsr_step_kl_print(const json_t *r, FILE *to)
     print_choices(r, "kv", "kv", "cache", to);
     print_choices(r, "links", "codec", "one link", to);
     print_choices(r, "sums", "codec", "sums of two devices in all layers", to);
+    json_array_foreach (json_object_get(r, "compensation"), i, v)
+        (void)fprintf(to, "%-44s %9.1f%%  +-%.2g%%  left with %lld channels of 1024\n",
+                      json_string_value(json_object_get(v, "scheme")), 100 * real(v, "kept"),
+                      100 * (json_number_value(json_array_get(json_object_get(v, "interval"), 1)) -
+                             real(v, "kept")),
+                      (long long)json_integer_value(json_object_get(v, "k")));
+    json_array_foreach (json_object_get(r, "ends"), i, v)
+        (void)fprintf(to, "%-44s %10.4g  +-%.2g  embedding and head\n",
+                      json_string_value(json_object_get(v, "scheme")), real(v, "kl"),
+                      json_number_value(json_array_get(json_object_get(v, "interval"), 1)) -
+                          real(v, "kl"));
     if (json_array_size(json_object_get(r, "plans")))
         (void)fprintf(to, "\n%-18s %10s %10s %10s\n", "random plans", "sum", "measured", "off");
     json_array_foreach (json_object_get(r, "plans"), i, v)

@@ -14,11 +14,11 @@
 enum { TSR_STEP_MEASURE_TABLES, TSR_STEP_MEASURE_KL };
 
 struct indicators_options {
-    const char                   *text, *bits, *kv;
+    const char                   *text, *bits, *kv, *compensate;
     int64_t                       samples, seqlen, seed, sequences, step, measure, probes, plans;
     double                        budget;
     int32_t                       symmetric, hessian, measured;
-    const struct tsr_config_node *quantize, *schemes, *codecs, *sums;
+    const struct tsr_config_node *quantize, *schemes, *codecs, *sums, *ends;
 };
 
 /* The schemes of all widths: the user's map with `bits` added. */
