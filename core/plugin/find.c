@@ -60,8 +60,8 @@ static tsr_status not_found(const struct tsr_registry *r, const char *kind, cons
         put(&t, "%s %s", i ? "," : "", path);
     if (!tsr_plugin_registry_place(r, 0, &path))
         put(&t,
-            " nowhere, since neither plugins/ next to the program nor ../lib/tessera exists; use "
-            "--plugin-path");
+            " nowhere, since there is no plugins/ next to the program, no ../lib/tessera and no "
+            "installed plugin; use --plugin-path");
     for (uint64_t i = 0; tsr_plugin_registry_refused(r, i, &path, &why); i++)
         put(&t, "; refused: %s", why);
     return tsr_fail(err, TSR_E_INPUT, "no %s named \"%.80s\"%s", noun_of(kind), name, buf);

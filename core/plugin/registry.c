@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "plugin/trust.h"
+#include "plugin/user.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -50,6 +51,18 @@ tsr_status tsr_plugin_registry_add_path(struct tsr_registry *r, const char *path
     return add_place(r, real, dir, true, err);
 }
 
+/* A folder that is not there is none. */
+static tsr_status add_folder(struct tsr_registry *r, const char *path, struct tsr_err *err)
+{
+    char *real = realpath(path, NULL);
+    if (!real && errno == ENOMEM)
+        return tsr_fail_nomem(err, strlen(path), path);
+    if (real && tsr_path_is_dir(real))
+        return add_place(r, real, true, false, err);
+    free(real);
+    return TSR_OK;
+}
+
 tsr_status tsr_plugin_registry_add_standard(struct tsr_registry *r, struct tsr_err *err)
 {
     if (r->standard)
@@ -61,22 +74,13 @@ tsr_status tsr_plugin_registry_add_standard(struct tsr_registry *r, struct tsr_e
     free(exe);
     if (!dir)
         return tsr_fail_nomem(err, 1, "the executable's folder");
-    static const char *const names[] = { "plugins", "../lib/tessera" };
-    tsr_status               st = TSR_OK;
-    for (size_t i = 0; st == TSR_OK && i < 2; i++) {
-        char *path = tsr_path_join(dir, names[i]);
-        if (!path) {
-            st = tsr_fail_nomem(err, strlen(dir), dir);
-            break;
-        }
-        char *real = realpath(path, NULL);
-        if (!real && errno == ENOMEM) /* not the same as a folder that is not there */
-            st = tsr_fail_nomem(err, strlen(path), path);
-        free(path);
-        if (real && tsr_path_is_dir(real))
-            st = add_place(r, real, true, false, err);
-        else
-            free(real);
+    char      *paths[3] = { tsr_path_join(dir, "plugins"), tsr_path_join(dir, "../lib/tessera") };
+    tsr_status st = paths[0] && paths[1] ? tsr_plugin_user_folder(&paths[2], err)
+                                         : tsr_fail_nomem(err, strlen(dir), dir);
+    for (size_t i = 0; i < 3; i++) {
+        if (st == TSR_OK && paths[i])
+            st = add_folder(r, paths[i], err);
+        free(paths[i]);
     }
     free(dir);
     r->standard = st == TSR_OK;

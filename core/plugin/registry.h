@@ -55,7 +55,7 @@ tsr_status tsr_plugin_registry_like(struct tsr_registry **r, const struct tsr_re
 
 /* Adds a file or folder that the user named (YAML plugins:, --plugin-path).  Paths are searched in
  * the order added, before the standard places (plugins/ next to the executable, then
- * ../lib/tessera).  TSR_E_INPUT if the path does not exist. */
+ * ../lib/tessera, then the user's folder, user.h).  TSR_E_INPUT if the path does not exist. */
 tsr_status tsr_plugin_registry_add_path(struct tsr_registry *r, const char *path,
                                         struct tsr_err *err);
 

@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "cli/plugin/check.h"
+#include "cli/plugin/installed.h"
 #include "cli/plugin/new.h"
 #include "pipeline/step.h"
 
@@ -12,7 +13,7 @@
 struct plugin_options {
     struct tsr_plugin_check check;
     const char             *dir, *id, *license;
-    int32_t                 cxx;
+    int32_t                 cxx, rules;
 };
 
 static const struct tsr_option options[] = {
@@ -21,6 +22,7 @@ static const struct tsr_option options[] = {
     TSR_OPTION_PATH(S, dir, "", "FOLDER", "new: folder to write; NAME unless given"),
     TSR_OPTION_STRING(S, id, "", "new: reverse DNS; org.example.NAME unless given"),
     TSR_OPTION_STRING(S, license, "MIT", "new: SPDX expression"),
+    TSR_OPTION_BOOL(S, rules, 1, "install: without the rules of plugin check"),
 #undef S
 #define S struct tsr_plugin_check
     TSR_OPTION_STRING(S, only, "", "check: run the rules of this name; * and ? stand for others"),
@@ -81,24 +83,44 @@ static tsr_status run_new(struct tsr_cli *c, const struct plugin_options *o, cha
     return st;
 }
 
+/* The one argument of a word, or NULL where there is none or more. */
+static const char *only_one(char **args, int n_args)
+{
+    return n_args == 2 ? args[1] : NULL;
+}
+
 static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_args,
                       struct tsr_err *err)
 {
-    static const char *const     what[] = { "new", "check" };
+    static const char *const     what[] = { "new", "check", "install", "list", "remove" };
     const struct plugin_options *o = opts;
+    const char                  *one = only_one(args, n_args);
     if (strcmp(args[0], "new") == 0)
         return run_new(c, o, args + 1, n_args - 1, err);
     if (strcmp(args[0], "check") == 0)
         return tsr_cli_plugin_check(c, &o->check, args + 1, n_args - 1, err);
+    if (strcmp(args[0], "install") == 0)
+        return one ? tsr_cli_plugin_install(c, one, o->rules != 0, err)
+                   : tsr_fail(err, TSR_E_INPUT,
+                              "plugin install needs one FILE.so, or one FOLDER that holds some");
+    if (strcmp(args[0], "list") == 0)
+        return n_args == 1 ? tsr_cli_plugin_list(c, err)
+                           : tsr_fail(err, TSR_E_INPUT, "plugin list takes no name");
+    if (strcmp(args[0], "remove") == 0)
+        return one ? tsr_cli_plugin_remove(c, one, err)
+                   : tsr_fail(err, TSR_E_INPUT,
+                              "plugin remove needs one NAME: an id, a file or a component");
     const char *near = tsr_config_nearest(args[0], what, sizeof what / sizeof *what);
-    return tsr_fail(err, TSR_E_INPUT, "plugin does new and check, not '%s'%s%s%s", args[0],
+    return tsr_fail(err, TSR_E_INPUT,
+                    "plugin does new, check, install, list and remove, not '%s'%s%s%s", args[0],
                     near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
 const struct tsr_verb tsr_verb_plugin = {
     .name = "plugin",
-    .summary = "creates a plugin from a template, or checks one",
-    .args = "new quantizer|codec|transport|solver|backend|sampler NAME | check FILE.so",
+    .summary = "creates, checks, installs, lists and removes plugins",
+    .args = "new quantizer|codec|transport|solver|backend|sampler NAME | check FILE.so | "
+            "install FILE.so|FOLDER | list | remove NAME",
     .min_args = 1,
     .max_args = -1,
     .details =
@@ -106,7 +128,14 @@ const struct tsr_verb tsr_verb_plugin = {
         "meson.build. It builds against the installed headers.\n"
         "check  runs every rule of docs/abi.md that applies, each in a separate process. For "
         "each rule it says whether the plugin passes. --set KEY=VALUE sets the plugin's "
-        "options.",
+        "options.\n"
+        "install  copies a plugin, or every .so of a folder, to the plugins of the user. Jobs find "
+        "it there by its name. It must keep the rules of check; --no-rules leaves them out. An "
+        "older version is replaced.\n"
+        "list   prints every plugin that jobs find, with version, licence and components. "
+        "`installed`: its file is the one that was installed; `changed`: it is not; `found`: it "
+        "is in another folder.\n"
+        "remove  deletes an installed plugin by its id, its file's name or a component's.",
     .options = options,
     .n_options = sizeof options / sizeof *options,
     .options_size = sizeof(struct plugin_options),
