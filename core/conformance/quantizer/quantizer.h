@@ -104,6 +104,8 @@ void tsr_conformance_quant_odd_columns(struct tsr_conformance_case *c);
 void tsr_conformance_quant_fidelity(struct tsr_conformance_case *c);
 void tsr_conformance_quant_decodes_as_format(struct tsr_conformance_case *c);
 void tsr_conformance_quant_needs_optional(struct tsr_conformance_case *c);
+/* damaged.c */
+void tsr_conformance_quant_packed_damaged(struct tsr_conformance_case *c);
 /* block.c */
 void tsr_conformance_quant_block_answers(struct tsr_conformance_case *c);
 void tsr_conformance_quant_block_writes(struct tsr_conformance_case *c);

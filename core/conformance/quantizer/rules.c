@@ -52,6 +52,10 @@ static const struct tsr_conformance_rule rules[] = {
       tsr_conformance_quant_fidelity },
     { "decodes-as-format", "dequantize() decodes a layout of tessera/format.h as its page says.", 0,
       0, tsr_conformance_quant_decodes_as_format },
+    { "packed-damaged",
+      "Bytes that no quantize() wrote decode to the same numbers each time or are TSR_E_INVAL, and "
+      "nothing outside the job's buffers is read or written.",
+      0, 0, tsr_conformance_quant_packed_damaged },
     { "needs-optional", "Statistics requested with TSR_NEED_IF_THERE may be missing.", 0, 0,
       tsr_conformance_quant_needs_optional },
     { "rows-split", "Promised deterministic: rows in one run or in many give the same bytes.", 0,

@@ -149,7 +149,8 @@ struct tsr_quantizer_v1 {
     tsr_status (*quantize)(const void *self, const struct tsr_quant_job *job, struct tsr_err *err);
 
     /* Decodes the run into job->dst, F32.  Kernels are tested against it, so accuracy matters and
-     * speed does not.  [any] */
+     * speed does not.  A file may be damaged: bytes that quantize() did not write decode to any
+     * numbers, or are TSR_E_INVAL.  [any] */
     tsr_status (*dequantize)(const void *self, const struct tsr_quant_job *job,
                              struct tsr_err *err);
 
