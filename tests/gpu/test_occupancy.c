@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "backend.h"
+#include "host.h"
 #include "k_tile_gemm.h"
 #include "tessera/format.h"
 
@@ -35,36 +36,7 @@ static struct tsr_cuda_launch seen;
 static char                   text[400];
 static struct tsr_err         err = { .struct_size = sizeof err, .cap = sizeof text, .text = text };
 
-/* ---- a host and a device ------------------------------------------------------------------ */
-
-static void *host_alloc(void *ctx, uint64_t size, uint64_t align)
-{
-    void *p = NULL;
-    (void)ctx;
-    return posix_memalign(&p, align < sizeof p ? sizeof p : align, size) == 0 ? p : NULL;
-}
-static void host_release(void *ctx, void *p, uint64_t size)
-{
-    (void)ctx;
-    (void)size;
-    free(p);
-}
-static void host_log(void *ctx, int32_t level, const char *msg)
-{
-    (void)ctx;
-    (void)level;
-    (void)msg;
-}
-static int32_t host_cancelled(void *ctx)
-{
-    (void)ctx;
-    return 0;
-}
-static const struct tsr_host host = { .struct_size = sizeof host,
-                                      .log = host_log,
-                                      .alloc = host_alloc,
-                                      .release = host_release,
-                                      .cancelled = host_cancelled };
+/* ---- a device ------------------------------------------------------------------------------- */
 
 static tsr_status launch(void *d, void *s, const struct tsr_cuda_launch *l, struct tsr_err *e)
 {
@@ -257,8 +229,8 @@ static int measure(void *self, unsigned f, uint64_t rows, uint64_t cols, uint64_
     r->full = last == 0           ? 1.0
               : r->blocks < round ? (double)last / (UNITS * each)
                                   : (double)last / round;
-    const double held = r->blocks < round ? (double)r->blocks / UNITS : r->resident;
-    r->kib = held * flight(&seen, formats[f].table, formats[f].bits) / 1024;
+    const double there = r->blocks < round ? (double)r->blocks / UNITS : r->resident;
+    r->kib = there * flight(&seen, formats[f].table, formats[f].bits) / 1024;
     return 1;
 }
 
