@@ -237,3 +237,54 @@ TSR_KERNEL(missing_wait, struct faulty_args, 32)
     __shared__ uint4 s[2][32];
     copies(&a, s, 1, 1);
 }
+
+/* Each block stores a row of 32 numbers and counts itself; the last one adds the rows up. */
+DEV void last_block(const struct faulty_args *a, const int fences, const uint32_t counts)
+{
+    __shared__ uint32_t last;
+    const uint32_t      t = threadIdx.x, blocks = gridDim.x;
+    float              *rows = AT(float, a->out);
+    uint32_t           *counter = AT(uint32_t, a->out) + 255;
+    rows[32 * blockIdx.x + t] = AT(const float, a->in)[32 * blockIdx.x + t];
+    __syncthreads();
+    if (t == 0) {
+        uint32_t before = 0;
+        if (fences & 1)
+            __threadfence();
+        for (uint32_t i = 0; i < counts; i++)
+            before = atomicAdd(counter, 1u);
+        if (fences & 2)
+            __threadfence();
+        last = before == blocks - 1;
+    }
+    __syncthreads();
+    if (!last)
+        return;
+    float sum = 0.0f;
+    for (uint32_t i = 0; i < blocks; i++)
+        sum = sum + rows[32 * i + t];
+    rows[128 + t] = sum;
+}
+
+TSR_KERNEL(good_last_block, struct faulty_args, 32)
+{
+    last_block(&a, 3, 1);
+}
+
+/* The counter may be there before the row. */
+TSR_KERNEL(missing_release, struct faulty_args, 32)
+{
+    last_block(&a, 2, 1);
+}
+
+/* Rows may be read before the counter. */
+TSR_KERNEL(missing_acquire, struct faulty_args, 32)
+{
+    last_block(&a, 1, 1);
+}
+
+/* Each block counts itself twice: one that is not the last believes that all others are done. */
+TSR_KERNEL(double_flag, struct faulty_args, 32)
+{
+    last_block(&a, 3, 2);
+}

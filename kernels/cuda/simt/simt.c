@@ -358,6 +358,7 @@ bool simt_own_memory(const void *p)
 uint32_t simt_atomic_add(uint32_t *p, uint32_t v)
 {
     simt_access(p, 4, true, true);
+    simt_order_atomic(p);
     simt_trace_access(p, 4, true, __builtin_return_address(0));
     uint32_t old = *p;
     *p = old + v;
@@ -367,6 +368,7 @@ uint32_t simt_atomic_add(uint32_t *p, uint32_t v)
 uint32_t simt_atomic_max(uint32_t *p, uint32_t v)
 {
     simt_access(p, 4, true, true);
+    simt_order_atomic(p);
     simt_trace_access(p, 4, true, __builtin_return_address(0));
     uint32_t old = *p;
     *p = old > v ? old : v;
@@ -376,6 +378,7 @@ uint32_t simt_atomic_max(uint32_t *p, uint32_t v)
 uint32_t simt_atomic_or(uint32_t *p, uint32_t v)
 {
     simt_access(p, 4, true, true);
+    simt_order_atomic(p);
     simt_trace_access(p, 4, true, __builtin_return_address(0));
     uint32_t old = *p;
     *p = old | v;
@@ -385,6 +388,7 @@ uint32_t simt_atomic_or(uint32_t *p, uint32_t v)
 float simt_atomic_add_float(float *p, float v)
 {
     simt_access(p, 4, true, true);
+    simt_order_atomic(p);
     simt_trace_access(p, 4, true, __builtin_return_address(0));
     float old = *p;
     *p = old + v;

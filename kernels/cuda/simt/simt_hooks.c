@@ -4,7 +4,7 @@
  *
  * An access must lie in a buffer or in shared memory.  Two accesses to a byte, one of them a write
  * and not both atomic, must be ordered: by the same thread, by a barrier of the block between them,
- * or by an operation of the whole warp.  Different blocks of a launch are never ordered.
+ * or by an operation of the whole warp.  Different blocks of a launch are ordered by simt_order.c alone.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +45,7 @@ static bool ordered(const struct simt_who *me, const struct simt_region *r, uint
     if (thread == me->thread || is_past(me, r, thread))
         return true;
     if (block_of(me, thread) != block_of(me, me->thread))
-        return false;
+        return simt_order_before(me, block_of(me, thread), barriers);
     if (barriers < me->barriers)
         return true;
     uint64_t mine = (me->thread - me->launch) % me->block_threads / 32;
