@@ -50,6 +50,8 @@ worse bytes divides_and_reads_bytes 1
 worse step right 6
 worse whole right 9
 worse registers right 39
+worse step8 two_copies 4
+worse whole8 two_copies 5
 # a hot loop that had a matrix product, and reads of 16 bytes
 sed '/IMMA.*R38.COL, R20 ; \/\* 0x0000002618147237/s/IMMA.16832.S8.S8/IDP.4A.S8.S8/' "$LISTING" >"$WORK/listing"
 LISTING=$WORK/listing run 1 --check

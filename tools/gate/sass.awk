@@ -7,7 +7,8 @@
 # 16 bytes; accesses to local memory, divisions and byte loads in hot loops; instructions of a step.
 # A step is the shortest way through the loop that passes the most copies to shared memory: of the hot loop
 # that copies 16 bytes of weights a lane and step, whatever the predicates, which is 512 bytes a warp; "-": none.
-# Then the same with the longest way, which has the end of a run of columns too.
+# Then the same with the longest way, which has the end of a run of columns too; then both of the hot loop that
+# copies twice 16 bytes, which are 1024 bytes a warp.
 
 function number(hex,   i, n) {
     n = 0
@@ -55,7 +56,7 @@ function reach(j, copies, length_, longest,   better) {
     }
 }
 
-function analyze(   i, j, k, t, loops, products, a, b, inner, hot, tensor, wide, loc, div, bytes, step, whole, plain, has, w) {
+function analyze(   i, j, k, t, loops, products, a, b, inner, hot, tensor, wide, loc, div, bytes, step, whole, step8, whole8, plain, has, w) {
     if (n == 0)
         return
     products = 0
@@ -72,7 +73,7 @@ function analyze(   i, j, k, t, loops, products, a, b, inner, hot, tensor, wide,
             if (has) { first[loops] = target[i]; last[loops] = i; loops++ }
         }
     hot = tensor = wide = loc = div = bytes = 0
-    step = whole = "-"
+    step = whole = step8 = whole8 = "-"
     for (k = 0; k < loops; k++) {
         inner = 1
         for (j = 0; j < loops; j++)
@@ -94,8 +95,12 @@ function analyze(   i, j, k, t, loops, products, a, b, inner, hot, tensor, wide,
             t = way(first[k], last[k], 0)
             if (t > 0 && (step == "-" || t < step)) { step = t; whole = way(first[k], last[k], 1) }
         }
+        if (plain == 2 && has) {
+            t = way(first[k], last[k], 0)
+            if (t > 0 && (step8 == "-" || t < step8)) { step8 = t; whole8 = way(first[k], last[k], 1) }
+        }
     }
-    print arch "\t" kernel "\t" hot "\t" tensor "\t" wide "\t" loc "\t" div "\t" bytes "\t" step "\t" whole
+    print arch "\t" kernel "\t" hot "\t" tensor "\t" wide "\t" loc "\t" div "\t" bytes "\t" step "\t" whole "\t" step8 "\t" whole8
 }
 
 function begin() {
