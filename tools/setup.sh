@@ -1,6 +1,7 @@
 #!/bin/bash
 # tools/setup.sh SECTION... - installs the Debian packages of tools/packages.txt that are missing.
-# Sections: build (compiler and libraries), plugins, mpi, cuda (libraries of optional plugins), test (the gate).
+# Sections: build (compiler and libraries), plugins, mpi, cuda (libraries of optional plugins), test (the gate),
+# disassembler (for tools/sass: pinned wheels, into build-gate/disassembler, nothing outside of the tree but pip).
 # Needs nothing but dpkg and apt; uses sudo when not root.
 # shellcheck source=/dev/null
 . "$(dirname "$0")/help.sh"
@@ -36,12 +37,30 @@ for section in "$@"; do
     fi
 done
 
+# The wheels of section disassembler, once.
+wheels() {
+    local into=build-gate/disassembler
+    [[ " $1 " == *" disassembler "* ]] || return 0
+    [ ! -x $into/nvidia/cu13/bin/cuobjdump ] || return 0
+    if ! python3 -m pip --quiet --disable-pip-version-check install --target $into --no-deps --only-binary :all: \
+        --require-hashes -r tools/gate/disassembler.txt >&2; then
+        echo "setup: the wheels of tools/gate/disassembler.txt cannot be installed" >&2
+        exit 1
+    fi
+    echo "setup: cuobjdump and nvdisasm are in $into" >&2
+}
+
 missing=()
 for package in "${wanted[@]}"; do
     state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
     [ "$state" = installed ] || missing+=("$package")
 done
+# a Python that is not the system's may bring pip along
+if [ "${missing[*]}" = python3-pip ] && python3 -m pip --version >/dev/null 2>&1; then
+    missing=()
+fi
 if [ ${#missing[@]} = 0 ]; then
+    wheels "$*"
     echo "setup: all ${#wanted[@]} packages are there, nothing installed" >&2
     exit 0
 fi
@@ -75,3 +94,4 @@ for package in "${missing[@]}"; do
 done
 apt install --no-install-recommends "${missing[@]}"
 echo "setup: ${#missing[@]} packages installed" >&2
+wheels "$*"

@@ -92,6 +92,61 @@ TSR_KERNEL(out_of_bounds, struct faulty_args, 128)
     AT(float, a.out)[a.n + threadIdx.x] = 1.0f;
 }
 
+/* A warp reads the words of shared memory that are `step` apart: 32 of them lie in one bank, 33 in one each.  In
+ * global memory it reads words that are `apart` apart. */
+DEV void traffic(const struct faulty_args *a, float *s, const uint32_t step, const uint32_t apart)
+{
+    const uint32_t lane = threadIdx.x;
+    for (uint32_t i = 0; i < 33; i++)
+        s[i * 32 + lane] = 1.0f;
+    __syncwarp();
+    const float sum = s[lane * step] + AT(const float, a->in)[lane * apart];
+    AT(float, a->out)[lane] = sum;
+}
+
+/* Right: each request takes one wavefront, and whole sectors. */
+TSR_KERNEL(good_traffic, struct faulty_args, 32)
+{
+    __shared__ float s[33 * 32];
+    traffic(&a, s, 33, 1);
+}
+
+/* All lanes meet one bank. */
+TSR_KERNEL(bank_conflict, struct faulty_args, 32)
+{
+    __shared__ float s[33 * 32];
+    traffic(&a, s, 32, 1);
+}
+
+/* Each lane reads a sector of its own. */
+TSR_KERNEL(lone_sectors, struct faulty_args, 32)
+{
+    __shared__ float s[33 * 32];
+    traffic(&a, s, 33, 8);
+}
+
+/* 16 bytes a lane: four groups of eight lanes, whose rows of 32 words are the same banks; right with 36 words. */
+DEV void wide_traffic(const struct faulty_args *a, uint4 *s, const uint32_t pitch)
+{
+    const uint32_t lane = threadIdx.x;
+    for (uint32_t i = 0; i < 9; i++)
+        s[i * 32 + lane] = AT(const uint4, a->in)[lane];
+    __syncwarp();
+    AT(uint4, a->out)[lane] = s[lane * pitch];
+}
+
+TSR_KERNEL(good_wide_traffic, struct faulty_args, 32)
+{
+    __shared__ uint4 s[9 * 32];
+    wide_traffic(&a, s, 9);
+}
+
+TSR_KERNEL(wide_conflict, struct faulty_args, 32)
+{
+    __shared__ uint4 s[9 * 32];
+    wide_traffic(&a, s, 8);
+}
+
 /* Votes; right. */
 TSR_KERNEL(good_votes, struct faulty_args, 128)
 {
@@ -181,4 +236,55 @@ TSR_KERNEL(missing_wait, struct faulty_args, 32)
 {
     __shared__ uint4 s[2][32];
     copies(&a, s, 1, 1);
+}
+
+/* Each block stores a row of 32 numbers and counts itself; the last one adds the rows up. */
+DEV void last_block(const struct faulty_args *a, const int fences, const uint32_t counts)
+{
+    __shared__ uint32_t last;
+    const uint32_t      t = threadIdx.x, blocks = gridDim.x;
+    float              *rows = AT(float, a->out);
+    uint32_t           *counter = AT(uint32_t, a->out) + 255;
+    rows[32 * blockIdx.x + t] = AT(const float, a->in)[32 * blockIdx.x + t];
+    __syncthreads();
+    if (t == 0) {
+        uint32_t before = 0;
+        if (fences & 1)
+            __threadfence();
+        for (uint32_t i = 0; i < counts; i++)
+            before = atomicAdd(counter, 1u);
+        if (fences & 2)
+            __threadfence();
+        last = before == blocks - 1;
+    }
+    __syncthreads();
+    if (!last)
+        return;
+    float sum = 0.0f;
+    for (uint32_t i = 0; i < blocks; i++)
+        sum = sum + rows[32 * i + t];
+    rows[128 + t] = sum;
+}
+
+TSR_KERNEL(good_last_block, struct faulty_args, 32)
+{
+    last_block(&a, 3, 1);
+}
+
+/* The counter may be there before the row. */
+TSR_KERNEL(missing_release, struct faulty_args, 32)
+{
+    last_block(&a, 2, 1);
+}
+
+/* Rows may be read before the counter. */
+TSR_KERNEL(missing_acquire, struct faulty_args, 32)
+{
+    last_block(&a, 1, 1);
+}
+
+/* Each block counts itself twice: one that is not the last believes that all others are done. */
+TSR_KERNEL(double_flag, struct faulty_args, 32)
+{
+    last_block(&a, 3, 2);
 }

@@ -1,5 +1,6 @@
 /* simt.c - schedules the threads of a block, and enforces the rules of barriers and warp operations. */
 #include "simt_block.h"
+#include "simt_trace.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -241,7 +242,9 @@ static bool run_blocks(const struct simt_launch *l)
         simt_block.block[0] = (uint32_t)(at % l->grid[0]);
         simt_block.block[1] = (uint32_t)(at / l->grid[0] % l->grid[1]);
         simt_block.block[2] = (uint32_t)(at / l->grid[0] / l->grid[1]);
+        simt_trace_block_begin();
         run_block();
+        simt_trace_block_end();
     }
     return true;
 }
@@ -355,6 +358,8 @@ bool simt_own_memory(const void *p)
 uint32_t simt_atomic_add(uint32_t *p, uint32_t v)
 {
     simt_access(p, 4, true, true);
+    simt_order_atomic(p);
+    simt_trace_access(p, 4, true, __builtin_return_address(0));
     uint32_t old = *p;
     *p = old + v;
     return old;
@@ -363,6 +368,8 @@ uint32_t simt_atomic_add(uint32_t *p, uint32_t v)
 uint32_t simt_atomic_max(uint32_t *p, uint32_t v)
 {
     simt_access(p, 4, true, true);
+    simt_order_atomic(p);
+    simt_trace_access(p, 4, true, __builtin_return_address(0));
     uint32_t old = *p;
     *p = old > v ? old : v;
     return old;
@@ -371,6 +378,8 @@ uint32_t simt_atomic_max(uint32_t *p, uint32_t v)
 uint32_t simt_atomic_or(uint32_t *p, uint32_t v)
 {
     simt_access(p, 4, true, true);
+    simt_order_atomic(p);
+    simt_trace_access(p, 4, true, __builtin_return_address(0));
     uint32_t old = *p;
     *p = old | v;
     return old;
@@ -379,6 +388,8 @@ uint32_t simt_atomic_or(uint32_t *p, uint32_t v)
 float simt_atomic_add_float(float *p, float v)
 {
     simt_access(p, 4, true, true);
+    simt_order_atomic(p);
+    simt_trace_access(p, 4, true, __builtin_return_address(0));
     float old = *p;
     *p = old + v;
     return old;

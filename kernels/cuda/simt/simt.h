@@ -6,7 +6,8 @@
  * that depends on an order gives other numbers under another seed. Errors in every order are reported
  * directly: a barrier or shuffle that some threads never reach, a shuffle from an inactive lane. Kernels
  * compiled with memory hooks (simt_hooks.c) are also checked for accesses outside of every buffer, and for
- * unordered accesses to the same byte if one of them is a write.
+ * unordered accesses to the same byte if one of them is a write. Blocks order their accesses by fences and an atomic
+ * on one word alone (simt_order.c); they run one after the other, so none can wait for a later one.
  *
  * Device memory is host memory, but its addresses differ: a device address is the host address XOR
  * SIMT_KEY, which the host cannot access.
@@ -82,6 +83,7 @@ void     simt_mma(int32_t *c, const uint32_t *a, const uint32_t *b, int line);
 void     simt_copy_async(void *to, const void *from, uint32_t bytes);
 void     simt_copy_commit(void);
 void     simt_copy_wait(uint32_t n);
+void     simt_fence(void); /* __threadfence(); simt_order.c */
 uint32_t simt_atomic_add(uint32_t *p, uint32_t v);
 uint32_t simt_atomic_max(uint32_t *p, uint32_t v);
 uint32_t simt_atomic_or(uint32_t *p, uint32_t v);
@@ -105,6 +107,10 @@ void simt_stop(const char *text) __attribute__((noreturn)); /* and the thread go
 
 /* simt_hooks.c.  An access by an atomic instruction. */
 void simt_access(const void *p, uint64_t bytes, bool write, bool atomic);
+/* simt_order.c.  An atomic of the current thread on a word of global memory. */
+void simt_order_atomic(const void *p);
+/* Whether what another block did after so many of its barriers comes before what the current thread does now. */
+bool simt_order_before(const struct simt_who *me, uint64_t block, uint32_t barriers);
 /* simt_memory.c.  The allocation, or the shared memory, that holds p; NULL: none. */
 struct simt_region {
     uint8_t            *base;

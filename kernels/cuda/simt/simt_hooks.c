@@ -4,13 +4,14 @@
  *
  * An access must lie in a buffer or in shared memory.  Two accesses to a byte, one of them a write
  * and not both atomic, must be ordered: by the same thread, by a barrier of the block between them,
- * or by an operation of the whole warp.  Different blocks of a launch are never ordered.
+ * or by an operation of the whole warp.  Different blocks of a launch are ordered by simt_order.c alone.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "simt.h"
+#include "simt_trace.h"
 
 /* The last write of a byte, and the last read; `many`: several threads read since. */
 struct simt_cell {
@@ -44,7 +45,7 @@ static bool ordered(const struct simt_who *me, const struct simt_region *r, uint
     if (thread == me->thread || is_past(me, r, thread))
         return true;
     if (block_of(me, thread) != block_of(me, me->thread))
-        return false;
+        return simt_order_before(me, block_of(me, thread), barriers);
     if (barriers < me->barriers)
         return true;
     uint64_t mine = (me->thread - me->launch) % me->block_threads / 32;
@@ -132,7 +133,7 @@ void simt_access(const void *p, uint64_t bytes, bool write, bool atomic)
 
 #ifndef SIMT_TSAN /* which answers the compiler's calls itself */
 
-static void hook(const void *p, uint64_t bytes, bool write)
+static void hook(const void *p, uint64_t bytes, bool write, const void *place)
 {
     struct simt_who me;
     hooked = true;
@@ -140,6 +141,7 @@ static void hook(const void *p, uint64_t bytes, bool write)
         return;
     simt_maybe_switch();
     simt_access(p, bytes, write, false);
+    simt_trace_access(p, bytes, write, place);
 }
 
 /* ---- functions that the compiler calls -------------------------------------------- */
@@ -164,19 +166,19 @@ void __tsan_func_exit(void)
 #define HOOK(bytes)                                                                                \
     void __tsan_read##bytes(void *p)                                                               \
     {                                                                                              \
-        hook(p, bytes, false);                                                                     \
+        hook(p, bytes, false, __builtin_return_address(0));                                        \
     }                                                                                              \
     void __tsan_write##bytes(void *p)                                                              \
     {                                                                                              \
-        hook(p, bytes, true);                                                                      \
+        hook(p, bytes, true, __builtin_return_address(0));                                         \
     }                                                                                              \
     void __tsan_unaligned_read##bytes(void *p)                                                     \
     {                                                                                              \
-        hook(p, bytes, false);                                                                     \
+        hook(p, bytes, false, __builtin_return_address(0));                                        \
     }                                                                                              \
     void __tsan_unaligned_write##bytes(void *p)                                                    \
     {                                                                                              \
-        hook(p, bytes, true);                                                                      \
+        hook(p, bytes, true, __builtin_return_address(0));                                         \
     }
 HOOK(1)
 HOOK(2)
@@ -186,27 +188,27 @@ HOOK(16)
 
 void __tsan_read_range(void *p, unsigned long bytes)
 {
-    hook(p, bytes, false);
+    hook(p, bytes, false, __builtin_return_address(0));
 }
 void __tsan_write_range(void *p, unsigned long bytes)
 {
-    hook(p, bytes, true);
+    hook(p, bytes, true, __builtin_return_address(0));
 }
 void *__tsan_memcpy(void *to, const void *from, unsigned long bytes)
 {
-    hook(from, bytes, false);
-    hook(to, bytes, true);
+    hook(from, bytes, false, __builtin_return_address(0));
+    hook(to, bytes, true, __builtin_return_address(0));
     return memcpy(to, from, bytes);
 }
 void *__tsan_memset(void *to, int value, unsigned long bytes)
 {
-    hook(to, bytes, true);
+    hook(to, bytes, true, __builtin_return_address(0));
     return memset(to, value, bytes);
 }
 void *__tsan_memmove(void *to, const void *from, unsigned long bytes)
 {
-    hook(from, bytes, false);
-    hook(to, bytes, true);
+    hook(from, bytes, false, __builtin_return_address(0));
+    hook(to, bytes, true, __builtin_return_address(0));
     return memmove(to, from, bytes);
 }
 

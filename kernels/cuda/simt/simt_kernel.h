@@ -35,6 +35,7 @@ typedef struct {
     _Static_assert((n) * sizeof(type) <= sizeof simt_large, "SIMT_LARGE is the most")
 #define SIMT_LARGE          229248
 #define __syncthreads()     simt_barrier(__LINE__)
+#define __threadfence()     simt_fence()
 #define __syncwarp()        ((void)simt_warp(SIMT_SYNC, 0xffffffffu, 0, 0, __LINE__))
 #define __ballot_sync(m, p) simt_warp(SIMT_BALLOT, (m), (uint32_t)((p) != 0), 0, __LINE__)
 #define __any_sync(m, p)    (__ballot_sync(m, p) != 0)

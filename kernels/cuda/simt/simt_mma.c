@@ -1,6 +1,7 @@
 /* simt_mma.c - operations of k_mma.h: a product of matrices by a whole warp, and copies that complete when
  * their thread waits for them. */
 #include "simt_block.h"
+#include "simt_trace.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -50,6 +51,8 @@ void simt_copy_async(void *to, const void *from, uint32_t bytes)
         simt_stop("more copies are under way than the emulation has room for");
     simt_access(from, bytes, false, false);
     simt_access(to, bytes, true, false);
+    simt_trace_access(from, bytes, false, __builtin_return_address(0));
+    simt_trace_access(to, bytes, true, (const char *)__builtin_return_address(0) + 1);
     memset(to, 0xa5, bytes);
     f->copies[(f->first_copy + f->n_copies++) % SIMT_COPIES] =
         (struct simt_copy){ to, from, f->group, bytes };
