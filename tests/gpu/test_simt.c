@@ -28,7 +28,11 @@
     X(wrong_fragment)                                                                              \
     X(lost_mma)                                                                                    \
     X(good_copies)                                                                                 \
-    X(missing_wait)
+    X(missing_wait)                                                                                \
+    X(good_early)                                                                                  \
+    X(early_read)                                                                                  \
+    X(early_write)                                                                                 \
+    X(no_wait)
 #define EXTERN(name) extern const struct simt_kernel name##_simt;
 KERNELS(EXTERN)
 
@@ -195,6 +199,19 @@ static void copies_come_at_their_wait(void **state)
     threads = 128;
 }
 
+/* Kernels that begin before the launches before them have ended. */
+static void early_accesses_are_caught(void **state)
+{
+    (void)state;
+    caught(&no_wait_simt, 1, "has not waited");
+    passes(&good_count_simt, 1); /* writes what early_read reads */
+    passes(&good_early_simt, 1);
+    if (!simt_hooked())
+        return;
+    caught(&early_read_simt, 1, "a kernel has written, and has not waited");
+    caught(&early_write_simt, 1, "has not waited");
+}
+
 static void host_cannot_follow(void **state)
 {
     (void)state;
@@ -221,6 +238,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(numbers_differ, setup, teardown),
         cmocka_unit_test_setup_teardown(products_take_their_fragments, setup, teardown),
         cmocka_unit_test_setup_teardown(copies_come_at_their_wait, setup, teardown),
+        cmocka_unit_test_setup_teardown(early_accesses_are_caught, setup, teardown),
         cmocka_unit_test_setup_teardown(host_cannot_follow, setup, teardown),
         cmocka_unit_test_setup_teardown(grids_are_checked, setup, teardown),
     };
