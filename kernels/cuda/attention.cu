@@ -7,6 +7,7 @@
  * Bytes moved by a token and KV head of p positions: p keys and p values in the cache's type; for each query
  * head 4 p bytes of scores, written and read twice, mostly in the second-level cache.
  */
+#include "k_combine.h"
 #include "k_scores.h"
 
 /* Scores, and the largest of each 128.  Grid: 128 positions; KV heads and parts of their query heads; tiles of
@@ -30,8 +31,6 @@ TSR_KERNEL(k_scores, struct k_attention, SCORE_THREADS, 4)
 }
 
 /* ---- the largest score, and the denominator -------------------------------------------------- */
-
-#define VALUE_BLOCK 256u /* positions of a chain */
 
 /* The largest score of each of n queries, and of its sink, to tops; `most` as many or more, a power of two. */
 DEV void largest(const struct k_attention *a, const struct query *q, uint32_t n,
@@ -312,22 +311,11 @@ VALUES(k_values4_wide, 2, 2, 128u,
 VALUES(k_values8, 4, 2, 128u, 4)
 VALUES(k_values16, 4, 4, 128u, 3)
 
-/* Blocks added in order, one division.  Grid: heads, tokens. */
+/* Grid: heads, tokens. */
 TSR_KERNEL(k_combine, struct k_attention, 128)
 {
-    const uint64_t place = (uint64_t)blockIdx.y * a.heads + blockIdx.x,
-                   token = a.first + blockIdx.y;
-    const uint32_t *span = AT(const uint32_t, a.spans + token * a.span_stride);
-    const uint32_t  p = span[1], lo = a.window && p >= a.window ? p - a.window + 1 : 0;
-    const uint32_t  n = p / VALUE_BLOCK - lo / VALUE_BLOCK + 1;
-    const float    *part = AT(const float, a.partial) + place * a.blocks * a.head_dim;
-    const float     den = AT(const float, a.den)[place];
-    float *out = AT(float, a.out + token * a.out_stride) + (uint64_t)blockIdx.x * a.head_dim;
-    for (uint32_t d = threadIdx.x; d < a.head_dim; d += 128) {
-        float sum = 0.0f;
-        UNROLL_8
-        for (uint32_t b = 0; b < n; b++)
-            sum = sum + part[(uint64_t)b * a.head_dim + d];
-        out[d] = sum / den;
-    }
+    float *out = AT(float, a.out + (uint64_t)(a.first + blockIdx.y) * a.out_stride) +
+                 (uint64_t)blockIdx.x * a.head_dim;
+    for (uint32_t d = threadIdx.x; d < a.head_dim; d += 128)
+        out[d] = combined(&a, blockIdx.y, blockIdx.x, d);
 }

@@ -24,6 +24,19 @@ static void find_library(struct tsr_cuda *c)
     c->host->log(c->host->ctx, TSR_LOG_WARN, line);
 }
 
+static void begin_early(struct tsr_cuda *c)
+{
+    char line[320];
+    c->launching = TSR_CUDA_GRAPHS;
+    if (c->api->graphs_overlap && c->api->graphs_overlap(c->device))
+        return;
+    (void)snprintf(line, sizeof line,
+                   "%s: launching: overlap wants a device of sm_90 or newer and a driver for CUDA "
+                   "12.3 or newer: kernels begin one after the other",
+                   c->text);
+    c->host->log(c->host->ctx, TSR_LOG_WARN, line);
+}
+
 tsr_status tsr_cuda_create(const struct tsr_host *host, const struct tsr_cuda_api *api,
                            const struct tsr_cuda_options *o, void **self, struct tsr_err *err)
 {
@@ -40,6 +53,8 @@ tsr_status tsr_cuda_create(const struct tsr_host *host, const struct tsr_cuda_ap
     }
     (void)snprintf(c->text, sizeof c->text, "%s", api->name(c->device));
     c->launching = o ? (enum tsr_cuda_launching)o->launching : TSR_CUDA_GRAPHS;
+    if (c->launching == TSR_CUDA_OVERLAP)
+        begin_early(c);
     c->fast = o && o->fast;
     (void)pthread_mutex_init(&c->lock, NULL);
     tsr_cuda_linalg_init(c);

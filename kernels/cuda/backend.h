@@ -19,6 +19,7 @@ enum tsr_cuda_launching {
     TSR_CUDA_GRAPHS, /* lists that come again as graphs */
     TSR_CUDA_ONE_BY_ONE,
     TSR_CUDA_AND_WAIT, /* after each: an error names its kernel */
+    TSR_CUDA_OVERLAP,  /* as graphs, whose kernels begin early; only as an option of create() */
 };
 
 struct tsr_cuda_options {
@@ -179,11 +180,15 @@ tsr_status tsr_cuda_flush(struct tsr_cuda *c, struct tsr_err *err);
 struct tsr_cuda_fused {
     struct tsr_cuda_launch l; /* with args of its own */
     union {
-        struct k_norm_step  norm;
-        struct k_act_step   act;
-        struct k_heads_step heads;
+        struct k_norm_step    norm;
+        struct k_act_step     act;
+        struct k_combine_step combine;
+        struct k_heads_step   heads;
+        struct k_linears      linears;
     } args;
 };
+/* Whether its argument is a struct k_linears. */
+int tsr_cuda_takes_some(enum tsr_cuda_kernel kernel);
 /* 1 and *f, if one launch may take the place of both; 0 if not. */
 int tsr_cuda_fuse(const struct tsr_cuda_launch *first, const struct tsr_cuda_launch *next,
                   struct tsr_cuda_fused *f);

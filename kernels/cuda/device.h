@@ -41,6 +41,7 @@
     X(k_norm_step)                                                                                 \
     X(k_act_step)                                                                                  \
     X(k_heads_step)                                                                                \
+    X(k_combine_step)                                                                              \
     X(k_tile8_int)                                                                                 \
     X(k_tile16_int)                                                                                \
     X(k_tile32_int)                                                                                \
@@ -151,6 +152,9 @@ struct tsr_cuda_api {
                              void **graph, struct tsr_err *err);
     tsr_status (*graph_run)(void *device, void *graph, struct tsr_err *err);
     void (*graph_free)(void *device, void *graph); /* accepts NULL */
+    /* Launches of later graphs begin before the one before has ended, and wait for it themselves (k.h).  0: neither
+     * this device nor this driver does that, and they begin one after the other.  NULL: never. */
+    int (*graphs_overlap)(void *device);
 
     /* Products by a library.  find: TSR_E_UNSUPPORTED with a sentence where there is none; matmul: where
      * it has none for this shape.  Queued on the default stream. */

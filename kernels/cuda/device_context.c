@@ -106,3 +106,26 @@ CUresult device_queue(struct device *d, CUstream stream, const struct tsr_cuda_l
     return d->l.p_cuLaunchKernel(d->functions[l->kernel], l->grid[0], l->grid[1], l->grid[2],
                                  l->threads, 1, 1, device_shared(l->kernel), stream, args, NULL);
 }
+
+CUresult device_queue_early(struct device *d, CUstream stream, const struct tsr_cuda_launch *l)
+{
+#if CUDA_VERSION >= 12030
+    void             *args[] = { (void *)(uintptr_t)l->args }; /* read only */
+    CUlaunchAttribute early = { .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                                .value = { .programmaticStreamSerializationAllowed = 1 } };
+    CUlaunchConfig    config = { .gridDimX = l->grid[0],
+                                 .gridDimY = l->grid[1],
+                                 .gridDimZ = l->grid[2],
+                                 .blockDimX = l->threads,
+                                 .blockDimY = 1,
+                                 .blockDimZ = 1,
+                                 .sharedMemBytes = device_shared(l->kernel),
+                                 .hStream = stream,
+                                 .attrs = &early,
+                                 .numAttrs = 1 };
+    d->since |= UINT64_C(1) << l->kernel;
+    return d->l.p_cuLaunchKernelEx(&config, d->functions[l->kernel], args, NULL);
+#else
+    return device_queue(d, stream, l);
+#endif
+}

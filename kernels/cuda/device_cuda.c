@@ -34,6 +34,13 @@ static tsr_status load_libcuda(struct device *d, struct tsr_err *err)
         (void)dlclose(again);
     if (library_open(&again, "libcuda.so.1", 0, &d->l, load, 1, "", "%s", NULL) == TSR_OK)
         (void)dlclose(again);
+#if CUDA_VERSION >= 12030
+    static const struct library_function early[] = {
+        { "cuLaunchKernelEx", offsetof(struct libcuda, p_cuLaunchKernelEx) }
+    };
+    if (library_open(&again, "libcuda.so.1", 0, &d->l, early, 1, "", "%s", NULL) == TSR_OK)
+        (void)dlclose(again);
+#endif
     return TSR_OK;
 }
 
@@ -269,6 +276,7 @@ const struct tsr_cuda_api tsr_cuda_driver = { .open = open_device,
                                               .graph_make = graph_make,
                                               .graph_run = graph_run,
                                               .graph_free = graph_free,
+                                              .graphs_overlap = graphs_overlap,
                                               .matmul_find = cublas_find,
                                               .matmul = cublas_matmul,
                                               .units = units,

@@ -63,6 +63,9 @@ struct libcuda {
     __typeof__(&cuEventElapsedTime) p_cuEventElapsedTime; /* by its first name: any driver has it */
     GRAPH_FUNCTIONS(POINTER)
     CUresult (*p_cuFuncLoad)(CUfunction); /* of CUDA 12.4 and newer, or NULL */
+#if CUDA_VERSION >= 12030
+    __typeof__(&cuLaunchKernelEx) p_cuLaunchKernelEx; /* or NULL */
+#endif
 };
 
 #define IMAGE_COUNT 9
@@ -74,6 +77,7 @@ struct device {
     const struct tsr_host *host;
     struct libcuda         l;
     int                    has_graphs;
+    int                    overlaps; /* kernels of a graph begin before the one before has ended */
     CUdevice               index;
     int                    arch;   /* 90: sm_90 */
     int                    units;  /* multiprocessors */
@@ -108,6 +112,8 @@ tsr_status device_failed(struct device *d, CUresult r, const char *what, struct 
 tsr_status device_enter(struct device *d, struct tsr_err *err);
 tsr_status device_leave(struct device *d, CUresult r, const char *what, struct tsr_err *err);
 CUresult   device_queue(struct device *d, CUstream stream, const struct tsr_cuda_launch *l);
+/* The same after another kernel of the stream, whose end the kernel waits for itself: d->overlaps. */
+CUresult device_queue_early(struct device *d, CUstream stream, const struct tsr_cuda_launch *l);
 /* Bytes of shared memory that a launch of k asks for. */
 unsigned device_shared(enum tsr_cuda_kernel k);
 
@@ -129,6 +135,7 @@ tsr_status graph_make(void *device, const struct tsr_cuda_launch *l, uint64_t n,
                       struct tsr_err *err);
 tsr_status graph_run(void *device, void *graph, struct tsr_err *err);
 void       graph_free(void *device, void *graph);
+int        graphs_overlap(void *device);
 
 /* stream_cuda.c */
 tsr_status  stream_open(void *device, void **stream, struct tsr_err *err);

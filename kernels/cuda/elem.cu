@@ -141,7 +141,11 @@ TSR_KERNEL(k_rope, struct k_rows, 256)
 /* A block for a row. */
 TSR_KERNEL(k_norm, struct k_rows, 256)
 {
-    __shared__ float tile[NORM_TILE];
-    __shared__ float result;
-    norm_row(&a, blockIdx.x, tile, &result);
+    __shared__ float4 tiles[NORM_TILE / 4];
+    __shared__ float  result;
+    float *const      tile = (float *)(void *)tiles;
+    if (a.n <= NORM_TILE)
+        norm_short(0, &a, blockIdx.x, tile, &result);
+    else
+        norm_long(&a, blockIdx.x, tile, &result);
 }

@@ -132,6 +132,40 @@ static int act_quantize(const void *first, const void *next, struct tsr_cuda_fus
     return 1;
 }
 
+/* Columns after which blocks of activations begin again as at the row's start, and how many blocks those are. */
+static uint32_t period_of(const struct k_quantize *q, uint32_t *blocks)
+{
+    const int whole = q->segment % K_BLOCK == 0;
+    *blocks = whole ? 1 : q->per_segment;
+    return whole ? K_BLOCK : q->segment;
+}
+
+/* The end of attention and the quantization of its rows.  One reads the scratch where the other writes. */
+static int combine_quantize(const void *first, const void *next, struct tsr_cuda_fused *f)
+{
+    const struct k_attention *t = first;
+    const struct k_quantize  *q = next;
+    uint32_t                  blocks, dim = t->head_dim;
+    const uint32_t            period = period_of(q, &blocks), unit = dim > period ? dim : period;
+    const uint64_t            rows = (uint64_t)t->tokens * t->heads;
+    const struct view y = { t->out, t->out_stride, t->tokens, 4 * (uint64_t)t->heads * dim };
+    const struct view x = floats(q->x, q->ldx, q->tokens, q->cols);
+    const struct view codes = { q->q, 0, 1, q->tokens * q->ldq };
+    const struct view scales = floats(q->sa, 0, 1, (uint64_t)q->tokens * q->blocks);
+    const struct view sums = floats(t->partial, 0, 1, rows * t->blocks * dim);
+    const struct view dens = floats(t->den, 0, 1, rows);
+    if (t->first || !is_same(&x, &y) || unit % dim || unit % period || unit > K_COMBINE ||
+        !is_apart(&codes, &sums) || !is_apart(&codes, &dens) || !is_apart(&scales, &sums) ||
+        !is_apart(&scales, &dens))
+        return 0;
+    f->args.combine = (struct k_combine_step){
+        .attention = *t, .q = *q, .unit = unit, .blocks = unit / period * blocks
+    };
+    launch_as(f, KERNEL_k_combine_step, cuda_ceil(q->cols, unit), t->tokens, 128,
+              sizeof f->args.combine);
+    return 1;
+}
+
 /* ---- ROPE and KV_STORE -------------------------------------------------------------------------- */
 
 #define READS 5
@@ -275,6 +309,51 @@ static int step_store(const void *first, const void *next, struct tsr_cuda_fused
     return heads_step(&h, &p, f);
 }
 
+/* ---- LINEAR of one input ------------------------------------------------------------------------ */
+
+int tsr_cuda_takes_some(enum tsr_cuda_kernel kernel)
+{
+    return kernel >= KERNEL_k_tile8_int && kernel <= KERNEL_k_block_int;
+}
+
+static struct view result_of(const struct k_linear *a)
+{
+    return floats(a->out, a->ldo, a->tokens, a->w.rows);
+}
+
+/* Whether no block of one reads what one of the other writes; their input is the same. */
+static int are_side_by_side(const struct k_linear *a, const struct k_linear *b)
+{
+    const struct view out[2] = { result_of(a), result_of(b) };
+    const struct view bias[2] = { floats(a->bias, 0, 1, a->w.rows),
+                                  floats(b->bias, 0, 1, b->w.rows) };
+    return is_apart(&out[0], &out[1]) && is_apart(&out[0], &bias[1]) && is_apart(&out[1], &bias[0]);
+}
+
+/* Linears of the same activations, each with its blocks. */
+static int linear_linear(const struct tsr_cuda_launch *first, const struct tsr_cuda_launch *next,
+                         struct tsr_cuda_fused *f)
+{
+    const struct k_linears *all = first->args, *more = next->args;
+    const struct k_linear  *last = &more->each[0];
+    if (all->n == K_LINEARS || more->n != 1 || first->grid[1] != next->grid[1] ||
+        first->grid[0] > INT32_MAX - next->grid[0])
+        return 0;
+    for (uint32_t i = 0; i < all->n; i++) {
+        const struct k_linear *a = &all->each[i];
+        if (a->x != last->x || a->q != last->q || a->ldq != last->ldq || a->sa != last->sa ||
+            a->tokens != last->tokens || a->blocks != last->blocks || !are_side_by_side(a, last))
+            return 0;
+    }
+    f->args.linears = *all;
+    f->args.linears.each[all->n] = *last;
+    f->args.linears.first[all->n] = first->grid[0];
+    f->args.linears.n++;
+    launch_as(f, first->kernel, (uint64_t)first->grid[0] + next->grid[0], first->grid[1],
+              first->threads, sizeof f->args.linears);
+    return 1;
+}
+
 /* ---- all of them ---------------------------------------------------------------------------------- */
 
 int tsr_cuda_fuse(const struct tsr_cuda_launch *first, const struct tsr_cuda_launch *next,
@@ -288,12 +367,15 @@ int tsr_cuda_fuse(const struct tsr_cuda_launch *first, const struct tsr_cuda_lau
         { KERNEL_k_norm, KERNEL_k_quantize, norm_quantize },
         { KERNEL_k_norm_step, KERNEL_k_quantize, step_quantize },
         { KERNEL_k_act, KERNEL_k_quantize, act_quantize },
+        { KERNEL_k_combine, KERNEL_k_quantize, combine_quantize },
         { KERNEL_k_rope, KERNEL_k_rope, rope_rope },
         { KERNEL_k_rope, KERNEL_k_kv_store, rope_store },
         { KERNEL_k_kv_store, KERNEL_k_kv_store, store_store },
         { KERNEL_k_heads_step, KERNEL_k_rope, step_rope },
         { KERNEL_k_heads_step, KERNEL_k_kv_store, step_store },
     };
+    if (first->kernel == next->kernel && tsr_cuda_takes_some(first->kernel))
+        return linear_linear(first, next, f);
     for (unsigned i = 0; i < sizeof pairs / sizeof *pairs; i++)
         if (pairs[i].first == first->kernel && pairs[i].next == next->kernel)
             return pairs[i].fuse(first->args, next->args, f);

@@ -6,9 +6,9 @@ struct graph {
     uint64_t    kernels; /* a bit for each that it holds */
 };
 
-/* The launches as they would run, recorded instead. */
-static CUresult capture(struct device *d, const struct tsr_cuda_launch *l, uint64_t n,
-                        CUgraph *graph)
+/* The launches as they would run, recorded instead.  *refused: the driver did not take a launch that overlaps. */
+static CUresult capture_once(struct device *d, const struct tsr_cuda_launch *l, uint64_t n,
+                             CUgraph *graph, int *refused)
 {
     /* other threads of the process may allocate and copy meanwhile */
     CUresult r = d->l.p_cuStreamBeginCapture(d->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
@@ -16,7 +16,10 @@ static CUresult capture(struct device *d, const struct tsr_cuda_launch *l, uint6
     if (r != CUDA_SUCCESS)
         return r;
     for (uint64_t i = 0; i < n && r == CUDA_SUCCESS; i++)
-        r = device_queue(d, d->stream, &l[i]);
+        if (i && d->overlaps)
+            *refused = (r = device_queue_early(d, d->stream, &l[i])) != CUDA_SUCCESS;
+        else
+            r = device_queue(d, d->stream, &l[i]);
     CUresult end = d->l.p_cuStreamEndCapture(d->stream, graph); /* in every case */
     if (r == CUDA_SUCCESS && end == CUDA_SUCCESS)
         return r;
@@ -24,6 +27,33 @@ static CUresult capture(struct device *d, const struct tsr_cuda_launch *l, uint6
         (void)d->l.p_cuGraphDestroy(*graph);
     *graph = NULL;
     return r != CUDA_SUCCESS ? r : end;
+}
+
+/* A driver that does not record overlapping kernels, though its version does, is not asked again. */
+static CUresult capture(struct device *d, const struct tsr_cuda_launch *l, uint64_t n,
+                        CUgraph *graph)
+{
+    int      refused = 0;
+    CUresult r = capture_once(d, l, n, graph, &refused);
+    if (!refused)
+        return r;
+    d->overlaps = 0;
+    d->host->log(d->host->ctx, TSR_LOG_WARN,
+                 "CUDA: the driver does not record kernels that overlap: in graphs they begin one "
+                 "after the other");
+    return capture_once(d, l, n, graph, &refused);
+}
+
+/* Drivers for CUDA 12.3 and newer record launches whose kernels wait for the one before themselves. */
+int graphs_overlap(void *device)
+{
+    struct device *d = device;
+#if CUDA_VERSION >= 12030
+    int version = 0;
+    d->overlaps = d->arch >= 90 && d->has_graphs && d->l.p_cuLaunchKernelEx &&
+                  d->l.p_cuDriverGetVersion(&version) == CUDA_SUCCESS && version >= 12030;
+#endif
+    return d->overlaps;
 }
 
 /* cuda.h of CUDA 11 has it with other arguments, under another name of the driver. */

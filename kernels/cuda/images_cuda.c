@@ -60,6 +60,7 @@ static enum image image_of(enum tsr_cuda_kernel k)
     case KERNEL_k_norm_step:
     case KERNEL_k_act_step:
     case KERNEL_k_heads_step:
+    case KERNEL_k_combine_step:
         return IN_step;
     default:
         return IN_linear;

@@ -40,9 +40,40 @@ DEV int32_t __dp4a(int32_t a, int32_t b, int32_t c)
 #define AT(type, address) ((type *)(uintptr_t)(address))
 /* Shared memory beyond the 48 KiB of any block: n is K_BLOCK_SHARED, which the launch asks for. */
 #define SHARED_LARGE(type, name, n) extern __shared__ type name[]
-/* A kernel: its arguments; threads of a block, and blocks that a multiprocessor must have room for. */
-#define TSR_KERNEL(name, args_t, ...)                                                              \
+/* In a graph the blocks of a kernel may begin before those of the one before it have ended, from sm_90 on
+ * (graph_cuda.c).  start_next() allows the next kernel to begin. After wait_for_previous() all that was launched
+ * before has ended, and what it wrote is there. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+DEV void start_next(void)
+{
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+DEV void wait_for_previous(void)
+{
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+#else
+DEV void start_next(void)
+{
+}
+DEV void wait_for_previous(void)
+{
+}
+#endif
+
+/* A kernel: its arguments; threads of a block, and blocks that a multiprocessor must have room for.  Each thread of an EARLY
+ * one calls wait_for_previous() itself: before that it reads nothing that a kernel writes, and writes nothing. */
+#define TSR_KERNEL_EARLY(name, args_t, ...)                                                        \
     extern "C" __global__ void __launch_bounds__(__VA_ARGS__) name(const GRID_CONSTANT args_t a)
+#define TSR_KERNEL(name, args_t, ...)                                                              \
+    extern "C" __device__ __forceinline__ void name##_body(const args_t &a);                       \
+    TSR_KERNEL_EARLY(name, args_t, __VA_ARGS__)                                                    \
+    {                                                                                              \
+        start_next();                                                                              \
+        wait_for_previous();                                                                       \
+        name##_body(a);                                                                            \
+    }                                                                                              \
+    extern "C" __device__ __forceinline__ void name##_body(const args_t &a)
 
 #define shfl_f(m, v, l)      __shfl_sync((m), (float)(v), (int)(l))
 #define shfl_u(m, v, l)      __shfl_sync((m), (uint32_t)(v), (int)(l))

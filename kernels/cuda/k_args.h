@@ -85,6 +85,14 @@ struct k_linear {
     uint32_t        none;   /* launches are compared byte by byte: no hole at the end */
 };
 
+/* Some of one input and kernel in one launch: blocks [first[i], first[i + 1]) of the grid's first axis are those
+ * of each[i]; first is UINT32_MAX where there is none. */
+#define K_LINEARS 3u /* queries, keys, values */
+struct k_linears {
+    struct k_linear each[K_LINEARS];
+    uint32_t        first[K_LINEARS], n;
+};
+
 /* int8 activations: for LUT, MX and INT by blocks; for LLM one scale a token. */
 struct k_quantize {
     uint64_t x, ldx, q, ldq, sa, found;
@@ -159,6 +167,16 @@ struct k_attention {
     uint32_t first_blocks; /* of k_values: blocks of threads in front, for the denominators */
     uint32_t none;         /* as in k_linear */
     float    scale, softcap;
+};
+
+#define K_COMBINE 1024u /* columns of a block of threads of k_combine_step, at most */
+
+/* The end of attention, then k_quantize of its rows: a block of threads has `unit` columns, which are whole heads and
+ * `blocks` blocks of activations; the last one may have fewer. */
+struct k_combine_step {
+    struct k_attention attention;
+    struct k_quantize  q;
+    uint32_t           unit, blocks;
 };
 
 /* Rows of F32 to F16 or BF16 and, after a product, back: dense.cu. */

@@ -18,6 +18,12 @@ DEV uint32_t token_of(const struct k_linear *a, uint32_t t)
     return t < a->tokens ? t : a->tokens - 1;
 }
 
+/* Which one a block is of. */
+DEV uint32_t linear_of(const struct k_linears *a)
+{
+    return (uint32_t)(blockIdx.x >= a->first[1]) + (uint32_t)(blockIdx.x >= a->first[2]);
+}
+
 DEV const float *row_x(const struct k_linear *a, uint32_t t)
 {
     return AT(const float, a->x) + (uint64_t)token_of(a, t) * a->ldx;

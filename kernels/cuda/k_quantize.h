@@ -1,29 +1,43 @@
-/* k_quantize.h - int8 activations of a block of at most 128 columns, by a warp: lane l has columns 4l..4l+3 of it. */
+/* k_quantize.h - int8 activations of a block of at most 128 columns, by a warp: lane l has columns 4l..4l+3
+ * of it. */
 #ifndef TSR_CUDA_K_QUANTIZE_H
 #define TSR_CUDA_K_QUANTIZE_H
 
 #include "k_math.h"
 
+/* Block b of the token that a task has; blocks of all tokens may be more than 2^32. */
+DEV void block_at(uint64_t task, uint32_t blocks, uint32_t *token, uint32_t *b)
+{
+    if (task >> 32) {
+        *token = (uint32_t)(task / blocks);
+        *b = (uint32_t)(task % blocks);
+        return;
+    }
+    *token = (uint32_t)task / blocks;
+    *b = (uint32_t)task - *token * blocks;
+}
+
 /* The columns [k0,k1) of block b. */
 DEV void quantize_columns(const struct k_quantize *a, uint64_t b, uint64_t *k0, uint64_t *k1)
 {
-    const uint64_t s0 = b / a->per_segment * a->segment;
-    uint64_t       end = s0 + a->segment < a->cols ? s0 + a->segment : a->cols;
-    *k0 = s0 + b % a->per_segment * K_BLOCK;
+    const uint32_t block = (uint32_t)b, of = block / a->per_segment;
+    const uint64_t s0 = (uint64_t)of * a->segment;
+    const uint64_t end = s0 + a->segment < a->cols ? s0 + a->segment : a->cols;
+    *k0 = s0 + (block - of * a->per_segment) * K_BLOCK;
     *k1 = *k0 + K_BLOCK < end ? *k0 + K_BLOCK : end;
 }
 
-/* v: the lane's four columns; 0 past the end of the block. */
-DEV void quantize_load(const struct k_quantize *a, uint64_t token, uint64_t b, float *v)
+/* v: the lane's four columns of a row, of which x has those from `first` on; 0 past the end of the block. */
+DEV void quantize_load(const struct k_quantize *a, const float *x, uint32_t first, uint64_t b,
+                       float *v)
 {
     const uint32_t lane = threadIdx.x % WARP;
-    const float   *x = AT(const float, a->x) + token * a->ldx;
     uint64_t       k0, k1;
     quantize_columns(a, b, &k0, &k1);
     UNROLL_LOOP
     for (uint32_t i = 0; i < 4; i++) {
         uint64_t k = k0 + 4 * lane + i;
-        v[i] = k < k1 ? x[k] : 0.0f;
+        v[i] = k < k1 ? x[k - first] : 0.0f;
     }
 }
 

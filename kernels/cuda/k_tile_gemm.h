@@ -32,9 +32,9 @@ struct block_source {
     int            has_weights, has_q, has_meta;
 };
 
-DEV uint64_t block_panel(const struct k_weight *w, uint32_t i)
+DEV uint64_t block_panel(const struct k_weight *w, uint32_t first, uint32_t i)
 {
-    const uint64_t last = (w->rows - 1) / K_PANEL, panel = (uint64_t)blockIdx.x * BLOCK_PANELS + i;
+    const uint64_t last = (w->rows - 1) / K_PANEL, panel = (uint64_t)first + i;
     return panel < last ? panel : last; /* rows past the end are dropped later */
 }
 
@@ -44,14 +44,14 @@ DEV int block_copies_q(void)
     return threadIdx.x >= 256 && threadIdx.x < 256 + 2 * BLOCK_TOKENS;
 }
 
-DEV void block_begin_copies(const struct k_linear *a, const int kind, const int bits,
-                            const uint32_t scales, struct block_source *s)
+DEV void block_begin_copies(const struct k_linear *a, uint32_t first, const int kind,
+                            const int bits, const uint32_t scales, struct block_source *s)
 {
     const struct k_weight *w = &a->w;
     const uint32_t         t = threadIdx.x, pieces = 8 * (uint32_t)bits;
     const uint32_t         piece = t % pieces, panel = t / pieces;
     s->has_weights = panel < BLOCK_PANELS;
-    s->weights = step_at(w, block_panel(w, panel % BLOCK_PANELS), 0) + 16 * piece;
+    s->weights = step_at(w, block_panel(w, first, panel % BLOCK_PANELS), 0) + 16 * piece;
     s->weights_to = panel * TILE_WEIGHTS(bits) + 16 * piece;
     const uint32_t token = t % 256 / 2, half = t % 2, at = blockIdx.y * BLOCK_TOKENS + token;
     s->has_q = block_copies_q() && at < a->tokens;
@@ -67,7 +67,7 @@ DEV void block_begin_copies(const struct k_linear *a, const int kind, const int 
     s->meta_to = s->meta_step = 0;
     if (of >= BLOCK_PANELS)
         return;
-    meta_begin(w, block_panel(w, of), 0, kind, bits, scales, BLOCK_NT, mine % lanes, &m);
+    meta_begin(w, block_panel(w, first, of), 0, kind, bits, scales, BLOCK_NT, mine % lanes, &m);
     s->has_meta = m.meta_there;
     s->meta = m.meta;
     s->meta_step = m.meta_step;
@@ -158,7 +158,8 @@ DEV void block_step(const struct k_linear *a, struct tile *x, float *tree, struc
     at->cols = w->cols - next < w->segment ? (uint32_t)(w->cols - next) : w->segment;
 }
 
-DEV void block_linear(const struct k_linear *a, const int kind, const int bits,
+/* first: the block's first panel. */
+DEV void block_linear(const struct k_linear *a, uint32_t first, const int kind, const int bits,
                       const uint32_t scales, uint4 *shared)
 {
     const struct k_weight *w = &a->w;
@@ -176,11 +177,11 @@ DEV void block_linear(const struct k_linear *a, const int kind, const int bits,
     x.lane = threadIdx.x % WARP;
     x.g = x.lane / 4;
     x.t = x.lane % 4;
-    x.panel = (uint64_t)blockIdx.x * BLOCK_PANELS + warp % BLOCK_PANELS;
+    x.panel = (uint64_t)first + warp % BLOCK_PANELS;
     x.t0 = blockIdx.y * BLOCK_TOKENS + warp / BLOCK_PANELS * BLOCK_EACH;
     at.cols = w->cols < w->segment ? (uint32_t)w->cols : w->segment;
     tile_clear(&x, BLOCK_NT);
-    block_begin_copies(a, kind, bits, scales, &s);
+    block_begin_copies(a, first, kind, bits, scales, &s);
     s.group_left = w->group;
     if (block_copies_q() && !s.has_q) /* as source_clear() */
         for (uint32_t i = 0; i < stages; i++)
@@ -191,7 +192,7 @@ DEV void block_linear(const struct k_linear *a, const int kind, const int bits,
             block_copy(w, &s, bits, scales, ring + i * stage);
         copy_commit();
     }
-    tile_begin(a, &x, kind, bits, scales, block_panel(w, warp % BLOCK_PANELS), 0, BLOCK_NT,
+    tile_begin(a, &x, kind, bits, scales, block_panel(w, first, warp % BLOCK_PANELS), 0, BLOCK_NT,
                (at.cols < K_BLOCK ? at.cols : K_BLOCK) < w->cols);
     for (uint32_t i = 0; i < n; i++) {
         copy_wait((int)stages - 2);

@@ -123,9 +123,9 @@ DEV void source_clear(const struct tile_source *s, const int nt, const int stage
                 *(uint4 *)(void *)(ring + n * stage + s->q_to[i]) = zero;
 }
 
-/* Starts the copies of the next step. */
-DEV void source_copy(const struct k_linear *a, struct tile_source *s, const int bits,
-                     const uint32_t scales, const int nt, uint32_t lane, uint8_t *stage)
+/* Starts the copies of the next step: of the weights and what belongs to them, which no kernel writes. */
+DEV void source_weights(const struct k_linear *a, struct tile_source *s, const int bits,
+                        const uint32_t scales, uint32_t lane, uint8_t *stage)
 {
     const uint32_t width = bits == K_ANY ? a->w.bits : (uint32_t)bits;
     UNROLL_LOOP
@@ -133,12 +133,6 @@ DEV void source_copy(const struct k_linear *a, struct tile_source *s, const int 
         const uint32_t at = 512 * i + 16 * lane;
         if (bits != K_ANY || at < 128 * width)
             copy_async(stage + at, s->weights + 512 * i);
-    }
-    UNROLL_LOOP
-    for (uint32_t i = 0; i < (nt > 2 ? 2u : 1u); i++) {
-        if (s->there[i])
-            copy_async(stage + s->q_to[i], s->q[i]);
-        s->q[i] += K_STEP;
     }
     s->weights += 128 * width;
     if (!TILE_SCALES(scales))
@@ -148,6 +142,37 @@ DEV void source_copy(const struct k_linear *a, struct tile_source *s, const int 
     s->group_left -= K_STEP;
     s->meta += s->group_left ? 0 : s->meta_step;
     s->group_left = s->group_left ? s->group_left : a->w.group;
+}
+
+/* The activations of the first steps, which no wait for copies covers: the copies of their weights began long before, a
+ * group for each step. */
+DEV void source_first(struct tile_source *s, const int nt, const uint32_t stages, uint32_t n,
+                      uint32_t stage, uint8_t *ring)
+{
+    UNROLL_LOOP
+    for (uint32_t i = 0; i < (nt > 2 ? 2u : 1u); i++) {
+        uint4 v[7];
+        UNROLL_LOOP
+        for (uint32_t k = 0; k < stages; k++)
+            if (s->there[i] && k < n)
+                v[k] = *(const uint4 *)(const void *)(s->q[i] + K_STEP * k);
+        UNROLL_LOOP
+        for (uint32_t k = 0; k < stages; k++)
+            if (s->there[i] && k < n)
+                *(uint4 *)(void *)(ring + k * stage + s->q_to[i]) = v[k];
+        s->q[i] += (uint64_t)K_STEP * stages;
+    }
+}
+
+/* And of the activations. */
+DEV void source_tokens(struct tile_source *s, const int nt, uint8_t *stage)
+{
+    UNROLL_LOOP
+    for (uint32_t i = 0; i < (nt > 2 ? 2u : 1u); i++) {
+        if (s->there[i])
+            copy_async(stage + s->q_to[i], s->q[i]);
+        s->q[i] += K_STEP;
+    }
 }
 
 /* ---- a step ------------------------------------------------------------------------------ */

@@ -123,9 +123,11 @@ DEV void tile_runs(const struct k_linear *a, struct tile *x, const int kind, con
     UNROLL_LOOP
     for (uint32_t i = 0; i + 1 < (uint32_t)stages; i++) {
         if (i < n)
-            source_copy(a, &s, bits, scales, nt, x->lane, ring + i * stage);
+            source_weights(a, &s, bits, scales, x->lane, ring + i * stage);
         copy_commit();
     }
+    wait_for_previous(); /* it made the activations */
+    source_first(&s, nt, (uint32_t)stages - 1, n, stage, ring);
     tile_begin(a, x, kind, bits, scales, x->panel, r.block, nt, K_BLOCK < cols);
     x->group = (uint32_t)r.group;
     /* columns of the segment: done with, and where the group ends */
@@ -142,8 +144,10 @@ DEV void tile_runs(const struct k_linear *a, struct tile *x, const int kind, con
         uint32_t c[4][2], b[4][2];
         copy_wait(stages - 2);
         __syncwarp(); /* the step is there, and the one before is done with */
-        if (i + (uint32_t)stages - 1 < n)
-            source_copy(a, &s, bits, scales, nt, x->lane, ring + to);
+        if (i + (uint32_t)stages - 1 < n) {
+            source_weights(a, &s, bits, scales, x->lane, ring + to);
+            source_tokens(&s, nt, ring + to);
+        }
         copy_commit();
         const uint8_t *p = ring + from;
         tile_bytes(w, x, p, kind, bits, c);
@@ -253,21 +257,26 @@ DEV void tile_put(const struct k_linear *a, const struct tile *x, const int nt, 
     }
 }
 
-DEV void tile_linear(const struct k_linear *a, const int set, const int nt, uint4 *shared)
+DEV void tile_linear(const struct k_linears *all, const int set, const int nt, uint4 *shared)
 {
-    const uint32_t lane = threadIdx.x % WARP;
+    const uint32_t         of = linear_of(all);
+    const struct k_linear *a = &all->each[of];
+    const uint32_t         lane = threadIdx.x % WARP;
     const uint32_t warp = shfl_u(ALL_LANES, threadIdx.x / WARP, 0); /* known to be the warp's */
-    const uint64_t row = (uint64_t)blockIdx.x * K_PANEL + lane;
+    const uint64_t panel = blockIdx.x - all->first[of], row = panel * K_PANEL + lane;
     float         *parts = (float *)(void *)shared;
     struct tile    x;
-    x.panel = blockIdx.x;
+    x.panel = panel;
     x.lane = lane;
     x.g = lane / 4;
     x.t = lane % 4;
     x.t0 = blockIdx.y * 8 * (uint32_t)nt;
     tile_clear(&x, nt);
+    start_next();
     if (warp < a->w.segments)
         tile_segment(a, &x, set, nt, warp, (uint8_t *)shared + warp * TILE_ROOM(nt));
+    else
+        wait_for_previous();
     tile_put(a, &x, nt, warp, parts + warp * (TILE_ROOM(nt) / 4));
     __syncthreads();
     for (uint32_t t = warp; t < 8 * (uint32_t)nt; t += 8) {

@@ -219,6 +219,13 @@ static tsr_status run(struct tsr_cuda *c, void *stream, const struct tsr_cuda_we
         return st;
     a->vector = a->x % 16 == 0 && (a->ldx % 4 == 0 || a->tokens == 1);
     const struct chosen k = act == TSR_ACT_A8 ? choose_a8(c, w, a->tokens) : choose_f32(c, w, a);
+    if (tsr_cuda_takes_some(k.kernel)) {
+        const struct k_linears one = { .each = { *a },
+                                       .first = { 0, UINT32_MAX, UINT32_MAX },
+                                       .n = 1 };
+        return tsr_cuda_launch(c, stream, k.kernel, cuda_ceil(w->k.rows, k.rows),
+                               cuda_ceil(a->tokens, k.tokens), 1, k.threads, &one, sizeof one, err);
+    }
     return tsr_cuda_launch(c, stream, k.kernel, cuda_ceil(w->k.rows, k.rows),
                            cuda_ceil(a->tokens, k.tokens), 1, k.threads, a, sizeof *a, err);
 }
@@ -261,5 +268,7 @@ tsr_status tsr_cuda_embed_op(struct tsr_cuda *c, void *stream, const struct tsr_
                                         .ldo = out.stride / 4,
                                         .tokens = (uint32_t)out.rows,
                                         .scale = op->scale };
-    return tsr_cuda_launch(c, stream, KERNEL_k_embed, out.rows, 1, 1, 256, &a, sizeof a, err);
+    /* a few tokens leave most multiprocessors idle */
+    return tsr_cuda_launch(c, stream, KERNEL_k_embed, out.rows,
+                           cuda_min(cuda_ceil(w->k.cols, 256), 64), 1, 256, &a, sizeof a, err);
 }

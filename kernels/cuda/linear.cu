@@ -67,13 +67,13 @@ TSR_KERNEL(k_gemm_digits, struct k_linear, 256)
 /* ---- int8 on matrix units: 8, 16 or 32 tokens ------------------------------------------ */
 
 #define TILE8_KERNEL(name, set, blocks)                                                            \
-    TSR_KERNEL(name, struct k_linear, 256, blocks)                                                 \
+    TSR_KERNEL_EARLY(name, struct k_linears, 256, blocks)                                          \
     {                                                                                              \
         __shared__ uint4 ring[K_SEGMENTS * TILE_ROOM(1) / 16];                                     \
         tile_linear(&a, set, 1, ring);                                                             \
     }
 #define TILE_KERNEL(name, set, tiles, blocks)                                                      \
-    TSR_KERNEL(name, struct k_linear, 256, blocks)                                                 \
+    TSR_KERNEL_EARLY(name, struct k_linears, 256, blocks)                                          \
     {                                                                                              \
         SHARED_LARGE(uint4, large, K_TILE_SHARED / 16);                                            \
         tile_linear(&a, set, tiles, large);                                                        \
@@ -90,13 +90,15 @@ TILE_KERNEL(k_tile32_other, TILE_OTHERS, 4, 2)
 
 /* ---- int8 on matrix units: 128 tokens ----------------------------------------------------- */
 
-TSR_KERNEL(k_block_int, struct k_linear, BLOCK_THREADS, 1)
+TSR_KERNEL(k_block_int, struct k_linears, BLOCK_THREADS, 1)
 {
     SHARED_LARGE(uint4, large, K_BLOCK_SHARED / 16);
-    if (a.w.bits == 4)
-        block_linear(&a, K_INT, 4, K_SCALE_F16, large);
+    const uint32_t         of = linear_of(&a), first = (blockIdx.x - a.first[of]) * BLOCK_PANELS;
+    const struct k_linear *one = &a.each[of];
+    if (one->w.bits == 4)
+        block_linear(one, first, K_INT, 4, K_SCALE_F16, large);
     else
-        block_linear(&a, K_INT, 8, K_SCALE_F16, large);
+        block_linear(one, first, K_INT, 8, K_SCALE_F16, large);
 }
 
 /* ---- LLM.int8 ---------------------------------------------------------------------------- */
@@ -162,12 +164,13 @@ TSR_KERNEL(k_llm_a8, struct k_linear, 256)
 
 /* ---- rows ---------------------------------------------------------------------------- */
 
-/* Grid: tokens. */
+/* Grid: tokens; parts of the columns. */
 TSR_KERNEL(k_embed, struct k_embed, 256)
 {
     const uint64_t token = blockIdx.x, row = AT(const uint32_t, a.ids)[token];
     float         *out = AT(float, a.out) + token * a.ldo;
-    for (uint64_t k = threadIdx.x; k < a.w.cols; k += 256) {
+    for (uint64_t k = (uint64_t)blockIdx.y * 256 + threadIdx.x; k < a.w.cols;
+         k += 256 * (uint64_t)gridDim.y) {
         float v = weight_at(&a.w, row / K_PANEL, (uint32_t)(row % K_PANEL), k);
         out[k] = a.scale != 1.0f ? v * a.scale : v;
     }

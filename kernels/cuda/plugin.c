@@ -22,6 +22,11 @@ static const struct tsr_choice launching[] = {
       TSR_CUDA_GRAPHS },
     { "single", "one by one", TSR_CUDA_ONE_BY_ONE },
     { "wait", "one by one, each waited for: an error names its kernel", TSR_CUDA_AND_WAIT },
+    { "overlap",
+      "as graphs, whose kernels begin before the one before has ended (sm_90 and newer, drivers "
+      "for "
+      "CUDA 12.3 and newer)",
+      TSR_CUDA_OVERLAP },
 };
 static const struct tsr_option options[] = {
     TSR_OPTION_INT(struct cuda_options, device, -1, -1, 255, NULL,

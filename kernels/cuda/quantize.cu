@@ -13,9 +13,10 @@ TSR_KERNEL(k_quantize, struct k_quantize, 128)
     const uint64_t task = (uint64_t)blockIdx.x * 4 + threadIdx.x / WARP;
     if (task >= (uint64_t)a.tokens * a.blocks)
         return; /* the whole warp */
-    const uint64_t token = task / a.blocks, b = task % a.blocks;
-    float          v[4];
-    quantize_load(&a, token, b, v);
+    uint32_t token, b;
+    float    v[4];
+    block_at(task, a.blocks, &token, &b);
+    quantize_load(&a, AT(const float, a.x) + token * a.ldx, 0, b, v);
     quantize_block(&a, token, b, v);
 }
 

@@ -10,7 +10,7 @@
 #define U(x) ((unsigned long long)(x))
 
 #define QUEUE_MOST     1024u                 /* launches of a list */
-#define QUEUE_ARGS     (UINT64_C(256) << 10) /* bytes of their arguments */
+#define QUEUE_ARGS     (UINT64_C(768) << 10) /* bytes of their arguments */
 #define GRAPH_LEAST    8u                    /* launches that a graph pays for */
 #define GRAPH_LAUNCHES 8192u                 /* of all graphs that are kept */
 

@@ -8,6 +8,7 @@
  * single kernels by tests/gpu/test_fuse.c.
  * Bytes moved: those of the single operations, but rows in between come from a cache; of ACT from registers.
  */
+#include "k_combine.h"
 #include "k_elem.h"
 #include "k_quantize.h"
 #include "k_store.h"
@@ -15,40 +16,61 @@
 /* A block for a row; any whole number of warps. */
 TSR_KERNEL(k_norm_step, struct k_norm_step, K_STEP_THREADS)
 {
-    __shared__ float tile[NORM_TILE];
-    __shared__ float result;
-    const uint64_t   row = blockIdx.x;
-    if (a.add.out)
-        for (uint64_t c = threadIdx.x; c < a.add.n; c += blockDim.x)
+    __shared__ float4 tiles[NORM_TILE / 4];
+    __shared__ float  result;
+    float *const      tile = (float *)(void *)tiles;
+    const uint64_t    row = blockIdx.x;
+    const int         is_short = a.norm.n <= NORM_TILE;
+    if (is_short) {
+        norm_short(a.add.out ? &a.add : 0, &a.norm, row, tile, &result);
+    } else {
+        for (uint64_t c = threadIdx.x; c < a.add.n && a.add.out; c += blockDim.x)
             add_at(&a.add, row, c);
-    __syncthreads();
-    norm_row(&a.norm, row, tile, &result);
+        __syncthreads();
+        norm_long(&a.norm, row, tile, &result);
+    }
     if (!a.q.q)
         return;
     __syncthreads();
-    for (uint64_t b = threadIdx.x / WARP; b < a.q.blocks; b += blockDim.x / WARP) {
+    const float *x = is_short ? tile : AT(const float, a.q.x) + row * a.q.ldx;
+    for (uint32_t b = threadIdx.x / WARP; b < a.q.blocks; b += blockDim.x / WARP) {
         float v[4];
-        quantize_load(&a.q, row, b, v);
+        quantize_load(&a.q, x, 0, b, v);
         quantize_block(&a.q, row, b, v);
     }
+}
+
+/* ACT of the lane's columns [k, k + 4) before k1. */
+DEV void act_four(const struct k_rows *a, uint64_t token, uint64_t k, uint64_t k1, float *v)
+{
+    if (k + 4 <= k1 && is_on_16(a)) {
+        const float *x = AT(const float, a->a) + token * a->a_stride + k;
+        const float *y = a->b ? AT(const float, a->b) + token * a->b_stride + k : x;
+        const float4 p = load4(x), q = load4(y);
+        v[0] = act_of(a, p.x, q.x);
+        v[1] = act_of(a, p.y, q.y);
+        v[2] = act_of(a, p.z, q.z);
+        v[3] = act_of(a, p.w, q.w);
+        store4(AT(float, a->out) + token * a->out_stride + k, v[0], v[1], v[2], v[3]);
+        return;
+    }
+    UNROLL_LOOP
+    for (uint32_t i = 0; i < 4; i++)
+        v[i] = k + i < k1 ? act_at(a, token, k + i) : 0.0f;
 }
 
 /* A warp for a token and block of columns. */
 TSR_KERNEL(k_act_step, struct k_act_step, 128)
 {
     const uint64_t task = (uint64_t)blockIdx.x * 4 + threadIdx.x / WARP;
-    const uint32_t lane = threadIdx.x % WARP;
     if (task >= (uint64_t)a.q.tokens * a.q.blocks)
         return; /* the whole warp */
-    const uint64_t token = task / a.q.blocks, b = task % a.q.blocks;
-    uint64_t       k0, k1;
-    float          v[4];
+    uint32_t token, b;
+    uint64_t k0, k1;
+    float    v[4];
+    block_at(task, a.q.blocks, &token, &b);
     quantize_columns(&a.q, b, &k0, &k1);
-    UNROLL_LOOP
-    for (uint32_t i = 0; i < 4; i++) {
-        uint64_t k = k0 + 4 * lane + i;
-        v[i] = k < k1 ? act_at(&a.act, token, k) : 0.0f;
-    }
+    act_four(&a.act, token, k0 + 4 * (threadIdx.x % WARP), k1, v);
     quantize_block(&a.q, token, b, v);
 }
 
@@ -62,7 +84,8 @@ TSR_KERNEL(k_heads_step, struct k_heads_step, 128)
     const uint64_t            task = (uint64_t)blockIdx.x * 4 + threadIdx.x / WARP;
     if (task >= (uint64_t)rows * heads)
         return; /* the whole warp */
-    const uint64_t row = task / heads, head = task % heads;
+    uint32_t row, head;
+    block_at(task, heads, &row, &head);
     if (rope->out) {
         const uint32_t each = rope->head_dim - rope->rotary_dim / 2;
         for (uint32_t c = threadIdx.x % WARP; c < each; c += WARP)
@@ -71,4 +94,24 @@ TSR_KERNEL(k_heads_step, struct k_heads_step, 128)
     }
     if (part->store.cache)
         store_head(&part->store, row, head);
+}
+
+/* Grid: parts of `unit` columns, tokens. */
+TSR_KERNEL(k_combine_step, struct k_combine_step, 128)
+{
+    __shared__ float          tile[K_COMBINE];
+    const struct k_attention *t = &a.attention;
+    const uint32_t            first = blockIdx.x * a.unit, b0 = blockIdx.x * a.blocks;
+    const uint32_t            end = first + a.unit < a.q.cols ? first + a.unit : a.q.cols;
+    float *out = AT(float, t->out + (uint64_t)(t->first + blockIdx.y) * t->out_stride);
+    for (uint32_t c = first + threadIdx.x; c < end; c += 128) {
+        const uint32_t head = c / t->head_dim;
+        out[c] = tile[c - first] = combined(t, blockIdx.y, head, c - head * t->head_dim);
+    }
+    __syncthreads();
+    for (uint32_t b = b0 + threadIdx.x / WARP; b < b0 + a.blocks && b < a.q.blocks; b += 4) {
+        float v[4];
+        quantize_load(&a.q, tile, first, b, v);
+        quantize_block(&a.q, blockIdx.y, b, v);
+    }
 }

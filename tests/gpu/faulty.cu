@@ -288,3 +288,34 @@ TSR_KERNEL(double_flag, struct faulty_args, 32)
 {
     last_block(&a, 3, 2);
 }
+
+/* Begins before the launch before it has ended; right: it reads only what no launch has written. */
+TSR_KERNEL_EARLY(good_early, struct faulty_args, 128)
+{
+    const float x = AT(const float, a.in)[threadIdx.x];
+    start_next();
+    wait_for_previous();
+    AT(float, a.out)[threadIdx.x] = x + AT(const float, a.out)[128 + threadIdx.x];
+}
+
+/* It reads the other launch's results too early. */
+TSR_KERNEL_EARLY(early_read, struct faulty_args, 128)
+{
+    const float x = AT(const float, a.out)[threadIdx.x];
+    wait_for_previous();
+    AT(float, a.out)[128 + threadIdx.x] = x;
+}
+
+/* It writes where the other launch may still read. */
+TSR_KERNEL_EARLY(early_write, struct faulty_args, 128)
+{
+    AT(float, a.out)[128 + threadIdx.x] = 1.0f;
+    wait_for_previous();
+}
+
+/* One of its threads does not wait, so that the next launch may begin before the last one has ended. */
+TSR_KERNEL_EARLY(no_wait, struct faulty_args, 128)
+{
+    if (threadIdx.x > 0 || a.n == 0)
+        wait_for_previous();
+}

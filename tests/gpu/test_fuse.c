@@ -16,11 +16,18 @@
 static uint64_t            launched, graphs, fused;
 static struct tsr_cuda_api api;
 
+static int is_of_several(const struct tsr_cuda_launch *l)
+{
+    if (tsr_cuda_takes_some(l->kernel))
+        return ((const struct k_linears *)l->args)->n > 1;
+    return l->kernel == KERNEL_k_norm_step || l->kernel == KERNEL_k_act_step ||
+           l->kernel == KERNEL_k_heads_step || l->kernel == KERNEL_k_combine_step;
+}
+
 static tsr_status launch(void *d, void *s, const struct tsr_cuda_launch *l, struct tsr_err *err)
 {
     launched++;
-    fused += l->kernel == KERNEL_k_norm_step || l->kernel == KERNEL_k_act_step ||
-             l->kernel == KERNEL_k_heads_step;
+    fused += (uint64_t)is_of_several(l);
     return tsr_cuda_simt.launch(d, s, l, err);
 }
 
@@ -69,7 +76,8 @@ static struct tsr_tensor at(const struct rig *r, uint64_t first, uint64_t rows, 
 static void run(struct rig *r, struct tsr_op *op)
 {
     op->struct_size = sizeof *op;
-    assert_int_equal(tsr_cuda_run(r->self, NULL, op, &r->err), TSR_OK);
+    if (tsr_cuda_run(r->self, NULL, op, &r->err) != TSR_OK)
+        fail_msg("%s", r->text);
 }
 
 static void add(struct rig *r, struct tsr_tensor out, struct tsr_tensor a, struct tsr_tensor b)
@@ -322,6 +330,98 @@ static void act_linear_of_fewer_rows(struct rig *r)
     act(r, X, X, Y);
     linear(r, at(r, 3000, 1, 40), at(r, 1000 + N + 8, 1, N), 0);
 }
+static void biased(struct rig *r, struct tsr_tensor out, struct tsr_tensor bias)
+{
+    struct tsr_tensor x = X;
+    struct tsr_op     op = { .kind = TSR_OP_LINEAR,
+                             .out = &out,
+                             .in = { &x, &bias },
+                             .weight = r->weight[0],
+                             .act = TSR_ACT_A8 };
+    run(r, &op);
+}
+static void linears_of_one_input(struct rig *r)
+{
+    linear(r, OUT, X, 0);
+    biased(r, OUT2, at(r, 4000, 1, 40));
+    linear(r, at(r, 3400, T, 40), X, 0);
+}
+static void four_linears(struct rig *r)
+{
+    for (uint64_t i = 0; i < 4; i++)
+        linear(r, at(r, 3000 + 200 * i, T, 40), X, 0);
+}
+static void linears_over_each_other(struct rig *r)
+{
+    biased(r, OUT, at(r, 4000, 1, 40));
+    linear(r, OUT, X, 0);
+}
+static void linears_over_rows_of_each_other(struct rig *r)
+{
+    biased(r, OUT, at(r, 4000, 1, 40));
+    linear(r, at(r, 3000 + 48, T, 40), X, 0); /* from the second row on */
+}
+static void linear_of_what_is_a_bias(struct rig *r)
+{
+    linear(r, OUT, X, 0);
+    biased(r, OUT2, at(r, 3048, 1, 40)); /* the first one's second row */
+}
+static void linear_over_a_bias(struct rig *r)
+{
+    biased(r, OUT, at(r, 3200, 1, 40));
+    linear(r, OUT2, X, 0);
+}
+static void linears_of_many_tokens(struct rig *r)
+{
+    for (uint64_t i = 0; i < 3; i++)
+        linear(r, at(r, 8000 + 2000 * i, MANY, 40), at(r, 0, MANY, N), 0);
+}
+
+/* Positions 0..2 of the caches' first row, a head of all N columns or several. */
+static void attend(struct rig *r, struct tsr_tensor out, uint32_t dim, uint32_t kv_heads)
+{
+    const uint32_t    spans[2 * T] = { 0, 0, 0, 1, 0, 2 };
+    const uint32_t    kv_cols = kv_heads * dim;
+    struct tsr_tensor q = at(r, 5000, T, N), k = at(r, 8000, 6, kv_cols),
+                      v = at(r, 9400, 6, kv_cols);
+    struct tsr_tensor s = r->all;
+    s.dtype = TSR_U32;
+    s.offset = 4 * 13000;
+    s.rows = T;
+    s.cols = 2;
+    s.row_stride = 8;
+    assert_int_equal(tsr_cuda_upload(r->self, r->all.buffer, s.offset, spans, sizeof spans,
+                                     &r->err),
+                     TSR_OK);
+    struct tsr_op op = { .kind = TSR_OP_ATTENTION,
+                         .out = &out,
+                         .in = { &q, &k, &v, &s },
+                         .heads = N / dim,
+                         .kv_heads = kv_heads,
+                         .head_dim = dim,
+                         .scale = 0.125f };
+    run(r, &op);
+}
+static void attention_linear(struct rig *r)
+{
+    attend(r, X, 16, 2); /* of two heads a block of activations */
+    linear(r, OUT, X, 0);
+}
+static void attention_linear_of_wide_heads(struct rig *r)
+{
+    attend(r, X, N, 1);
+    linear(r, OUT, X, 0);
+}
+static void attention_linear_of_odd_heads(struct rig *r)
+{
+    attend(r, X, DIM, 2);
+    linear(r, OUT, X, 0);
+}
+static void attention_linear_of_fewer_rows(struct rig *r)
+{
+    attend(r, X, 16, 2);
+    linear(r, at(r, 3000, 2, 40), at(r, 1000, 2, N), 0);
+}
 static void rotations(struct rig *r)
 {
     rope(r, Q, Q);
@@ -447,14 +547,25 @@ static const struct {
     CASE(sum_norm_side_by_side, 2, 2),
     CASE(sum_norm_linear_of_fewer_rows, 4, 3),
     CASE(norm_linear, 3, 2),
-    CASE(norm_linear_in_place, 4, 3),
+    CASE(norm_linear_in_place, 4, 2),
     CASE(norm_linear_of_fewer_rows, 3, 3),
     CASE(norm_linear_of_llm_int8, 3, 3),
     CASE(norm_other_linear, 3, 3),
-    CASE(sum_norm_linears, 9, 5),
+    CASE(sum_norm_linears, 9, 4),
     CASE(sum_norm_linear_of_many_rows, 4, 2),
     CASE(act_linear, 3, 2),
     CASE(act_linear_of_fewer_rows, 3, 3),
+    CASE(linears_of_one_input, 4, 2),
+    CASE(four_linears, 5, 3),
+    CASE(linears_over_each_other, 3, 3),
+    CASE(linears_over_rows_of_each_other, 3, 3),
+    CASE(linear_of_what_is_a_bias, 3, 3),
+    CASE(linear_over_a_bias, 3, 3),
+    CASE(linears_of_many_tokens, 4, 2),
+    CASE(attention_linear, 5, 4),
+    CASE(attention_linear_of_wide_heads, 5, 4),
+    CASE(attention_linear_of_odd_heads, 5, 5),
+    CASE(attention_linear_of_fewer_rows, 5, 5),
     CASE(rotations, 2, 1),
     CASE(rotations_of_one, 2, 2),
     CASE(rotation_of_a_result, 2, 2),
@@ -590,10 +701,11 @@ static void queues_run_over(void **state)
             sum_norm_linears(r);
             keys_and_values(r);
             act_linear(r);
+            norm_linear(r);
             wait(r);
         }
         bytes_of(r, bytes[k]);
-        assert_int_equal(graphs, k ? 3 : 0);
+        assert_int_equal(graphs, k ? 1 + 3 : 0); /* of a full queue; of the layer */
         close_rig(r);
     }
     assert_memory_equal(bytes[0], bytes[1], sizeof bytes[0]);

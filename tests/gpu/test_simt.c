@@ -38,7 +38,11 @@
     X(good_last_block)                                                                             \
     X(missing_release)                                                                             \
     X(missing_acquire)                                                                             \
-    X(double_flag)
+    X(double_flag)                                                                                 \
+    X(good_early)                                                                                  \
+    X(early_read)                                                                                  \
+    X(early_write)                                                                                 \
+    X(no_wait)
 #define EXTERN(name) extern const struct simt_kernel name##_simt;
 KERNELS(EXTERN)
 
@@ -268,6 +272,19 @@ static void traffic_is_counted(void **state)
     threads = 128;
 }
 
+/* Kernels that begin before the launches before them have ended. */
+static void early_accesses_are_caught(void **state)
+{
+    (void)state;
+    caught(&no_wait_simt, 1, "has not waited");
+    passes(&good_count_simt, 1); /* writes what early_read reads */
+    passes(&good_early_simt, 1);
+    if (!simt_hooked())
+        return;
+    caught(&early_read_simt, 1, "a kernel has written, and has not waited");
+    caught(&early_write_simt, 1, "has not waited");
+}
+
 static void host_cannot_follow(void **state)
 {
     (void)state;
@@ -296,6 +313,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(copies_come_at_their_wait, setup, teardown),
         cmocka_unit_test_setup_teardown(blocks_are_ordered_by_a_counter, setup, teardown),
         cmocka_unit_test_setup_teardown(traffic_is_counted, setup, teardown),
+        cmocka_unit_test_setup_teardown(early_accesses_are_caught, setup, teardown),
         cmocka_unit_test_setup_teardown(host_cannot_follow, setup, teardown),
         cmocka_unit_test_setup_teardown(grids_are_checked, setup, teardown),
     };

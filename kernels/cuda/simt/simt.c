@@ -343,8 +343,14 @@ bool simt_inside(struct simt_who *who)
                                         simt_block.current,
                               .block_threads = simt_block.launch->threads,
                               .barriers = simt_block.barriers,
-                              .warps = simt_block.fibers[simt_block.current].warps };
+                              .warps = simt_block.fibers[simt_block.current].warps,
+                              .waited = simt_block.fibers[simt_block.current].waited };
     return true;
+}
+
+void simt_wait_for_previous(void)
+{
+    simt_block.fibers[simt_block.current].waited = true;
 }
 
 bool simt_own_memory(const void *p)

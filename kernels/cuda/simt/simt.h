@@ -75,6 +75,9 @@ struct simt_dim simt_block_idx(void);
 struct simt_dim simt_block_dim(void);
 struct simt_dim simt_grid_dim(void);
 void            simt_barrier(int line);
+/* A thread may then access what launches before this one have written.  Before, with memory hooks, that is an error,
+ * and so is a write. */
+void simt_wait_for_previous(void);
 /* kind: which instruction; all threads of the mask come with the same kind and line. */
 enum simt_warp_op { SIMT_SYNC, SIMT_SHFL, SIMT_SHFL_XOR, SIMT_SHFL_DOWN, SIMT_BALLOT, SIMT_MMA };
 uint32_t simt_warp(enum simt_warp_op op, uint32_t mask, uint32_t value, uint32_t lane, int line);
@@ -98,6 +101,7 @@ struct simt_who {
     uint32_t block_threads;
     uint32_t barriers; /* of this block so far */
     uint32_t warps;    /* operations of the whole warp so far */
+    bool     waited;   /* for the launches before */
 };
 bool simt_inside(struct simt_who *who); /* false: no kernel runs */
 bool simt_own_memory(const void *p);    /* a fiber's stack, or the arguments */

@@ -18,7 +18,8 @@ struct simt_fiber {
     /* at a warp operation: its input and its result */
     enum simt_warp_op op;
     uint32_t          mask, value, lane, result;
-    uint32_t          warps; /* operations of the whole warp that it has been through */
+    uint32_t          warps;  /* operations of the whole warp that it has been through */
+    bool              waited; /* simt_wait_for_previous() */
     /* fragments at a product of matrices */
     int32_t        *c;
     const uint32_t *a, *b;

@@ -78,6 +78,8 @@ NO_CALL static void fiber_main(void)
     __sanitizer_finish_switch_fiber(NULL, &simt_block.scheduler_stack, &simt_block.scheduler_bytes);
 #endif
     simt_block.launch->kernel->entry(simt_block.launch->args);
+    if (!simt_block.fibers[simt_block.current].waited)
+        simt_report("it ends and has not waited for the launches before");
     simt_block.fibers[simt_block.current].state = DONE;
     simt_block.live--;
     simt_to_scheduler(true);
@@ -106,6 +108,7 @@ void simt_start_fiber(uint32_t i)
     uint64_t          *top = (uint64_t *)(void *)(simt_block.stacks + (i + 1) * SIMT_STACK_BYTES);
     f->state = READY;
     f->warps = 0;
+    f->waited = false;
     f->n_copies = f->first_copy = f->group = 0;
     f->fake = NULL;
     *--top = 0;                                /* fiber_main() does not return */

@@ -80,6 +80,8 @@ static void check_read(const struct simt_who *me, struct simt_cell *c, bool atom
         bool after = ordered(me, r, c->reader, c->r_barriers, c->r_warps);
         c->many = !after;
         c->blocks = !after && (c->blocks || block_of(me, c->reader) != block_of(me, me->thread));
+    } else if (!c->blocks && c->r_barriers < me->barriers) {
+        c->many = false; /* the others of its block have read before that barrier */
     }
     c->reader = me->thread;
     c->r_barriers = me->barriers;
@@ -104,6 +106,20 @@ static void check_write(const struct simt_who *me, struct simt_cell *c, bool ato
     c->w_atomic = atomic;
 }
 
+/* The launches before may still run. */
+static void check_early(const struct simt_who *me, const struct simt_cell *c, bool write,
+                        const struct simt_region *r, const void *p)
+{
+    char text[160];
+    if (r->shared || me->waited || (!write && (!c->writer || c->writer >= me->launch)))
+        return;
+    (void)snprintf(text, sizeof text,
+                   "it %s byte %llu of %llu%s, and has not waited for the launches before",
+                   write ? "writes" : "reads", (unsigned long long)((const uint8_t *)p - r->base),
+                   (unsigned long long)r->bytes, write ? "" : " that a kernel has written");
+    simt_report(text);
+}
+
 void simt_access(const void *p, uint64_t bytes, bool write, bool atomic)
 {
     struct simt_who me;
@@ -124,6 +140,7 @@ void simt_access(const void *p, uint64_t bytes, bool write, bool atomic)
     }
     for (uint64_t i = 0; i < bytes; i++) {
         struct simt_cell *c = &r->cells[(uint64_t)(b - r->base) + i];
+        check_early(&me, c, write, r, b + i);
         if (write)
             check_write(&me, c, atomic, r, b + i);
         else

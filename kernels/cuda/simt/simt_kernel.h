@@ -110,16 +110,22 @@ static inline int32_t __dp4a(int32_t a, int32_t b, int32_t c)
 #define RESTRICT          restrict
 #define AT(type, address) ((type *)(uintptr_t)((address) ^ SIMT_KEY))
 
+#define start_next()        ((void)0) /* kernels run one after the other */
+#define wait_for_previous() simt_wait_for_previous()
+
 /* A kernel takes one struct of arguments by value. */
-#define TSR_KERNEL(name, args_t, ...)                                                              \
+#define SIMT_KERNEL(name, args_t, wait)                                                            \
     static void name##_body(const args_t a);                                                       \
     void        name##_entry(const void *p);                                                       \
     void        name##_entry(const void *p)                                                        \
     {                                                                                              \
+        wait;                                                                                      \
         name##_body(*(const args_t *)p);                                                           \
     }                                                                                              \
     extern const struct simt_kernel name##_simt;                                                   \
     const struct simt_kernel        name##_simt = { #name, name##_entry, sizeof(args_t) };         \
     static void                     name##_body(const args_t a)
+#define TSR_KERNEL(name, args_t, ...)       SIMT_KERNEL(name, args_t, simt_wait_for_previous())
+#define TSR_KERNEL_EARLY(name, args_t, ...) SIMT_KERNEL(name, args_t, (void)0)
 
 #endif

@@ -94,6 +94,9 @@ static void __attribute__((destructor)) tell(void)
     COUNT(captured);
     COUNT(instantiated);
     COUNT(graphs);
+#if CUDA_VERSION >= 12030 /* else there are no declarations for it */
+    COUNT(early);
+#endif
     COUNT(products);
     COUNT(heuristics);
     COUNT(waits);

@@ -14,7 +14,7 @@
  * TSR_STANDIN, words apart by commas: devices=4 (1; up to 8), arch=75 (of the device, 90), driver=12040 (its
  * CUDA: an older one loads no kernels), init=N (what cuInit answers), fail=N (the N-th kernel that runs
  * fails, and the context with it), capture=N (the N-th capture of
- * a stream fails), none (no algorithm), noblas (cuBLAS does not
+ * a stream fails), noearly (no launch may overlap with the one before it), none (no algorithm), noblas (cuBLAS does not
  * start), memory=MIB.
  * TSR_STANDIN_LOG: a file for the counts of calls and of runs of each kernel, written at exit.
  */
@@ -26,6 +26,7 @@
 
 struct standin_counts {
     uint64_t launches, captured, instantiated, graphs, products, heuristics, waits, linalg;
+    uint64_t early; /* launches in captures, which overlap with the one before them */
     uint64_t taken; /* allocations and frees of memory */
     uint64_t
         late; /* allocations after the first launch, and frees with launches before and after them */

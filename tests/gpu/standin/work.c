@@ -193,11 +193,10 @@ CUresult standin_run(CUstream s)
     return standin_run_until(s, NULL);
 }
 
-EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads,
-                               unsigned ty, unsigned tz, unsigned shared, CUstream s, void **args,
-                               void **extra)
+static CUresult queue_kernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads,
+                             unsigned ty, unsigned tz, unsigned shared, CUstream s, void **args,
+                             void **extra)
 {
-    ONE_AT_A_TIME;
     struct task t = { .kernel = (const struct simt_kernel *)f,
                       .grid = { x, y, z },
                       .threads = threads };
@@ -214,6 +213,36 @@ EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z,
     standin_begin();
     return add(s, &t);
 }
+
+EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads,
+                               unsigned ty, unsigned tz, unsigned shared, CUstream s, void **args,
+                               void **extra)
+{
+    ONE_AT_A_TIME;
+    return queue_kernel(f, x, y, z, threads, ty, tz, shared, s, args, extra);
+}
+
+#if !defined STANDIN_OLD && CUDA_VERSION >= 12030
+/* Only of a kernel that waits itself for the one before it, which is a kernel, too. */
+EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction f, void **args, void **extra)
+{
+    ONE_AT_A_TIME;
+    if (standin_option("noearly", 1) == 0 && c->hStream) {
+        c->hStream->spoilt = 1;
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (standin_option("arch", 90) < 90 || c->numAttrs != 1 ||
+        c->attrs->id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION ||
+        c->attrs->value.programmaticStreamSerializationAllowed != 1)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUstream s = c->hStream;
+    if (!s || !s->capturing || s->n == s->from || !s->tasks[s->n - 1].kernel)
+        return CUDA_ERROR_INVALID_VALUE;
+    standin_count()->early++;
+    return queue_kernel(f, c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX, c->blockDimY,
+                        c->blockDimZ, c->sharedMemBytes, s, args, extra);
+}
+#endif
 
 /* ---- graphs ---------------------------------------------------------------------------------------- */
 
