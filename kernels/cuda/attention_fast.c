@@ -35,6 +35,8 @@ static const char *obstacle(const struct tsr_cuda *c, const struct k_attention *
         return "its cache is F32; F16 and int8 are taken";
     if (!f)
         return "heads must have a multiple of 8 columns, at most 256";
+    if (a->scale == 0.0f)
+        return "its scale is 0";
     if (c->api->shared(c->device) < f->shared)
         return "the device has too little shared memory";
     if (a->k_copy != copy || a->v_copy != copy)

@@ -22,12 +22,17 @@
         const uint32_t n = queries_at(&a, q, gridDim.z - 1 - blockIdx.z);                          \
         if (n == 0)                                                                                \
             return;                                                                                \
-        if (a.dtype == DT_F16)                                                                     \
-            flash_of(&a, &m, DT_F16, dim, n);                                                      \
+        const int plain = !(a.softcap > 0.0f) && !a.slopes;                                        \
+        if (a.dtype == DT_F16 && plain)                                                            \
+            flash_of(&a, &m, DT_F16, dim, 1, n);                                                   \
+        else if (a.dtype == DT_F16)                                                                \
+            flash_of(&a, &m, DT_F16, dim, 0, n);                                                   \
+        else if (plain)                                                                            \
+            flash_of(&a, &m, DT_I8, dim, 1, n);                                                    \
         else                                                                                       \
-            flash_of(&a, &m, DT_I8, dim, n);                                                       \
+            flash_of(&a, &m, DT_I8, dim, 0, n);                                                    \
     }
-FLASH(k_flash64, 64u, 4)
-FLASH(k_flash96, 96u, 3)
+FLASH(k_flash64, 64u, 3)
+FLASH(k_flash96, 96u, 2)
 FLASH(k_flash128, 128u, 2)
 FLASH(k_flash256, 256u, 1)

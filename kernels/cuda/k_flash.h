@@ -3,7 +3,8 @@
  *
  * A block of threads has 64 queries, tokens times the query heads of a KV head; a warp has 16 of them.  Keys and values
  * come in tiles of FLASH_KEYS positions, two of which are in shared memory: one arrives while the other is used.
- * Weights are 2^15 times exp(score - largest): F16 then holds those down to 2^-29 with all its bits.
+ * Weights are 2^15 times exp(score - largest): F16 then holds those down to 2^-29 with all its bits.  Codes of int8 become
+ * F16 as they are; scales of keys multiply scores, those of values weights, over the least power of two above them.
  */
 #ifndef TSR_CUDA_K_FLASH_H
 #define TSR_CUDA_K_FLASH_H
@@ -107,7 +108,8 @@ DEV void flash_copy(const struct k_attention *a, const struct flash_room *m,
     }
 }
 
-/* Codes of a slot to F16: keys as they are, values times their scale, clamped.  A warp has the rows that it copied. */
+/* Codes of a slot to F16, as they are; scales of rows that are not in the sequence are 0.  A warp has the rows that it
+ * copied. */
 DEV void flash_widen(const struct k_attention *a, const struct flash_room *m,
                      const struct flash_at *at, const uint32_t dim, uint32_t slot)
 {
@@ -115,34 +117,27 @@ DEV void flash_widen(const struct k_attention *a, const struct flash_room *m,
     const uint8_t *codes = m->tiles + 2 * FLASH_TILE(dim) + slot * 2 * FLASH_CODES(dim);
     uint32_t       from;
     const uint32_t n = flash_rows(at, keys, &from), end = from + n;
-    UNROLL_4
-    for (uint32_t i = from + warp; i < end; i += FLASH_WARPS) {
-        const float scale = m->scales[slot * 128 + 64 + i];
-        for (uint32_t c = 4 * lane; c < a->head_dim; c += 4 * WARP) {
-            float    x[4];
-            uint2    w;
+    for (uint32_t c = 4 * lane; c < a->head_dim; c += 4 * WARP) {
+        UNROLL_4
+        for (uint32_t i = from + warp; i < end; i += FLASH_WARPS) {
             uint8_t *to = m->tiles + i * FLASH_PITCH(dim) + 2 * c;
-            int8_floats(*(const uint32_t *)(const void *)(codes + i * dim + c), 4, 1.0f, x);
-            w.x = half_pair(x[0], x[1]);
-            w.y = half_pair(x[2], x[3]);
+            uint2    w;
+            int8_halves(*(const uint32_t *)(const void *)(codes + i * dim + c), &w.x, &w.y);
             *(uint2 *)(void *)to = w;
-            int8_floats(*(const uint32_t *)(const void *)(codes + FLASH_CODES(dim) + i * dim + c),
-                        4, scale, x);
-            UNROLL_LOOP
-            for (uint32_t l = 0; l < 4; l++) /* NaN stays */
-                x[l] = x[l] > 65504.0f ? 65504.0f : x[l] < -65504.0f ? -65504.0f : x[l];
-            w.x = half_pair(x[0], x[1]);
-            w.y = half_pair(x[2], x[3]);
+            int8_halves(*(const uint32_t *)(const void *)(codes + FLASH_CODES(dim) + i * dim + c),
+                        &w.x, &w.y);
             *(uint2 *)(void *)(to + FLASH_TILE(dim)) = w;
         }
     }
+    if (threadIdx.x < keys && (threadIdx.x < from || threadIdx.x >= end))
+        m->scales[slot * 128 + 64 + threadIdx.x] = 0.0f;
     flash_zero(m->tiles + FLASH_TILE(dim), from, end, dim);
 }
 
 /* ---- queries ----------------------------------------------------------------------------- */
 
-/* The warp's queries in F16, each scaled by a power of two so that its largest number is in [2^14, 2^15); lane i < 16
- * returns what brings the products of row i back. */
+/* The warp's queries in F16 with the sign of the scale, each times a power of two so that its largest number is in
+ * [2^14, 2^15); lane i < 16 returns what brings the products of row i back. */
 DEV float flash_queries(const struct k_attention *a, const struct flash_room *m, uint32_t n,
                         const uint32_t dim)
 {
@@ -166,7 +161,7 @@ DEV float flash_queries(const struct k_attention *a, const struct flash_room *m,
             top = k_max(top, shfl_xor_f(ALL_LANES, top, l));
         int32_t e = (int32_t)(__float_as_uint(top) >> 23) - 127 - 14;
         e = e < -100 ? -100 : e;
-        const float down = k_pow2((float)-e);
+        const float down = a->scale < 0.0f ? -k_pow2((float)-e) : k_pow2((float)-e);
         back = lane == i ? k_pow2((float)e) : back;
         UNROLL_LOOP
         for (uint32_t l = 0; l < dim / WARP; l++)
@@ -185,7 +180,7 @@ DEV void flash_query(const struct k_attention *a, const struct query *q, uint32_
                      float back, struct flash_query *f)
 {
     f->row = i;
-    f->factor = a->scale * back;
+    f->factor = fabsf(a->scale) * back;
     f->top = -INFINITY;
     f->den = 0.0f;
     f->lo = i < n ? q[i].lo : 1;
@@ -196,64 +191,86 @@ DEV void flash_query(const struct k_attention *a, const struct query *q, uint32_
 
 /* ---- a tile ------------------------------------------------------------------------------ */
 
-/* A row's scores at columns c + l of n8-tile i, times log2(e); -inf where the query does not attend. */
-DEV float flash_score(const struct k_attention *a, const struct flash_query *f, float sum,
-                      uint32_t j)
+#define FLASH_LOG2E 1.44269504f
+
+/* A score from its sum where there is a soft cap or a slope; a call, for the loops to stay in the instruction cache. */
+DEV_CALL float flash_score(float s, float cap, float slope, float distance)
 {
-    float s = sum;
-    if (a->softcap > 0.0f)
-        s = a->softcap * k_tanh(s / a->softcap);
-    if (a->slopes)
-        s = s + f->slope * (float)((int64_t)j - (int64_t)f->p);
-    return s * 1.44269504f;
+    if (cap > 0.0f)
+        s = cap * k_tanh(s / cap);
+    return s + slope * distance;
 }
 
-/* The row's numbers of s, at offset h: scores become weights; returns the factor of what was summed before. */
-DEV float flash_weights(const struct k_attention *a, struct flash_query *f, const uint32_t dtype,
-                        const float *scales, const uint32_t keys, uint32_t j, int whole,
-                        uint32_t lo, uint32_t p, float (*s)[4], const uint32_t h)
+/* The row's sums of s, at offset h, become weights; returns the factor of what was summed before. */
+DEV float flash_weights(const struct k_attention *a, struct flash_query *f, const uint32_t keys,
+                        const int plain, uint32_t j, int whole, uint32_t lo, uint32_t p,
+                        float (*s)[4], const uint32_t h)
 {
-    const uint32_t t2 = threadIdx.x % 4 * 2;
-    const int      plain = !(a->softcap > 0.0f) && !a->slopes;
-    const float    factor = plain ? f->factor * 1.44269504f : f->factor;
-    float          top = f->top, sum = 0.0f;
+    const uint32_t c0 = j + threadIdx.x % 4 * 2;
+    const float    factor = plain ? f->factor * FLASH_LOG2E : FLASH_LOG2E;
+    float          top = -INFINITY, sum = 0.0f;
     UNROLL_LOOP
-    for (uint32_t i = 0; i < keys / 8; i++) {
+    for (uint32_t i = 0; i < keys / 4 && !plain; i++)
+        s[i / 2][h + i % 2] =
+            flash_score(s[i / 2][h + i % 2] * f->factor, a->softcap, f->slope,
+                        (float)((int64_t)(c0 + 8 * (i / 2) + i % 2) - (int64_t)f->p));
+    if (!whole) {
         UNROLL_LOOP
-        for (uint32_t l = 0; l < 2; l++) {
-            const uint32_t c = 8 * i + t2 + l;
-            float          x = s[i][h + l] * factor;
-            if (dtype == DT_I8)
-                x = x * scales[c];
-            if (!plain)
-                x = flash_score(a, f, x, j + c);
-            if (!whole)
-                x = j + c < lo || j + c > p ? -INFINITY : x;
-            s[i][h + l] = x;
-            top = fmaxf(top, x);
+        for (uint32_t i = 0; i < keys / 4; i++) {
+            const uint32_t c = c0 + 8 * (i / 2) + i % 2;
+            s[i / 2][h + i % 2] = c < lo || c > p ? -INFINITY : s[i / 2][h + i % 2];
         }
     }
+    UNROLL_LOOP
+    for (uint32_t i = 0; i < keys / 4; i++)
+        top = fmaxf(top, s[i / 2][h + i % 2]);
     top = fmaxf(top, shfl_xor_f(ALL_LANES, top, 1));
-    top = fmaxf(top, shfl_xor_f(ALL_LANES, top, 2));
+    top = fmaxf(fmaxf(top, shfl_xor_f(ALL_LANES, top, 2)) * factor, f->top);
     const float base = (top == -INFINITY ? 0.0f : top) - FLASH_LOG;
     const float keep = k_exp2_near(f->top - (base + FLASH_LOG));
     UNROLL_LOOP
-    for (uint32_t i = 0; i < keys / 8; i++) {
-        UNROLL_LOOP
-        for (uint32_t l = 0; l < 2; l++) {
-            s[i][h + l] = k_exp2_near(s[i][h + l] - base);
-            sum = sum + s[i][h + l];
-        }
+    for (uint32_t i = 0; i < keys / 4; i++) {
+        s[i / 2][h + i % 2] = k_exp2_near(fmaf(s[i / 2][h + i % 2], factor, -base));
+        sum = sum + s[i / 2][h + i % 2];
     }
     f->den = f->den * keep + sum;
     f->top = top;
     return keep;
 }
 
+/* int8: all numbers of s times the factors of their columns. */
+DEV void flash_columns(const float *factors, const uint32_t keys, float unit, float (*s)[4])
+{
+    UNROLL_LOOP
+    for (uint32_t i = 0; i < keys / 8; i++) {
+        const float2 v = *(const float2 *)(const void *)(factors + (8 * i + threadIdx.x % 4 * 2));
+        const float  x = v.x * unit, y = v.y * unit;
+        s[i][0] = s[i][0] * x;
+        s[i][1] = s[i][1] * y;
+        s[i][2] = s[i][2] * x;
+        s[i][3] = s[i][3] * y;
+    }
+}
+
+/* int8: 2^-e for the least e >= *e so that no scale of a value is above 2^e; all lanes have it. */
+DEV float flash_unit(const float *scales, const uint32_t keys, int32_t *e)
+{
+    float top = 0.0f;
+    for (uint32_t i = threadIdx.x % WARP; i < keys; i += WARP)
+        top = fmaxf(top, scales[i]);
+    UNROLL_LOOP
+    for (uint32_t l = 16; l > 0; l /= 2)
+        top = fmaxf(top, shfl_xor_f(ALL_LANES, top, l));
+    const int32_t up = (int32_t)(__float_as_uint(top) >> 23) - 126;
+    *e = up > *e ? up : *e;
+    return k_pow2((float)-*e);
+}
+
 /* All of a tile for the warp's 16 queries. */
 DEV void flash_tile(const struct k_attention *a, const struct flash_room *m,
                     const struct flash_at *at, const uint32_t dtype, const uint32_t dim,
-                    uint32_t slot, const uint32_t (*q)[4], struct flash_query *f, float (*o)[4])
+                    const int plain, uint32_t slot, const uint32_t (*q)[4], int32_t *unit,
+                    struct flash_query *f, float (*o)[4])
 {
     const uint32_t keys = FLASH_KEYS(dim), pitch = FLASH_PITCH(dim), held = dim <= 128;
     const uint8_t *k = m->tiles + (dtype == DT_F16 ? slot * 2 * FLASH_TILE(dim) : 0);
@@ -296,10 +313,19 @@ DEV void flash_tile(const struct k_attention *a, const struct flash_room *m,
             mma_half(s[2 * i + 1], held ? q[d] : x, b);
         }
     }
+    if (dtype == DT_I8)
+        flash_columns(m->scales + slot * 128, keys, 1.0f, s);
     UNROLL_LOOP
     for (uint32_t h = 0; h < 2; h++)
-        keep[h] = flash_weights(a, &f[h], dtype, m->scales + slot * 128, keys, at->j, whole, lo[h],
-                                p[h], s, 2 * h);
+        keep[h] = flash_weights(a, &f[h], keys, plain, at->j, whole, lo[h], p[h], s, 2 * h);
+    if (dtype == DT_I8) { /* sums are in units of 2^unit */
+        const int32_t before = *unit;
+        const float   down = flash_unit(m->scales + slot * 128 + 64, keys, unit);
+        const int32_t by = before - *unit;
+        flash_columns(m->scales + slot * 128 + 64, keys, down, s);
+        keep[0] = keep[0] * (by < -126 ? 0.0f : k_pow2((float)by));
+        keep[1] = keep[1] * (by < -126 ? 0.0f : k_pow2((float)by));
+    }
     UNROLL_LOOP
     for (uint32_t i = 0; i < dim / 8; i++) {
         UNROLL_LOOP
@@ -325,20 +351,20 @@ DEV void flash_tile(const struct k_attention *a, const struct flash_room *m,
 
 /* The sums of row f, at offset h of o, over its denominator. */
 DEV void flash_store(const struct k_attention *a, const struct query *q, struct flash_query *f,
-                     const uint32_t dim, float (*o)[4], const uint32_t h)
+                     const uint32_t dim, float unit, float (*o)[4], const uint32_t h)
 {
     float den = f->den, keep = 1.0f;
     den = den + shfl_xor_f(ALL_LANES, den, 1);
     den = den + shfl_xor_f(ALL_LANES, den, 2);
     if (a->sinks) {
-        const float sink = AT(const float, a->sinks)[f->head] * 1.44269504f;
+        const float sink = AT(const float, a->sinks)[f->head] * FLASH_LOG2E;
         const float top = fmaxf(f->top, sink);
         keep = k_exp2_near(f->top - top);
         den = den * keep + k_exp2_near(sink - top + FLASH_LOG);
     }
     if (f->lo > f->p)
         return;
-    keep = keep / den;
+    keep = keep / den * unit;
     float *to =
         AT(float, a->out + q[f->row].token * a->out_stride) + (uint64_t)f->head * a->head_dim;
     UNROLL_LOOP
@@ -352,12 +378,13 @@ DEV void flash_store(const struct k_attention *a, const struct query *q, struct 
 }
 
 DEV void flash_of(const struct k_attention *a, const struct flash_room *m, const uint32_t dtype,
-                  const uint32_t dim, uint32_t n)
+                  const uint32_t dim, const int plain, uint32_t n)
 {
     const uint32_t     lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, g = lane / 4;
     const uint32_t     keys = FLASH_KEYS(dim), held = dim <= 128;
     float              o[32][4];
     uint32_t           q[8][4], slot = 0;
+    int32_t            unit = -100; /* small ones keep the rest of F32 */
     struct flash_query f[2];
     struct flash_at    at, next;
     const float        back = flash_queries(a, m, n, dim);
@@ -399,11 +426,11 @@ DEV void flash_of(const struct k_attention *a, const struct flash_room *m, const
             flash_widen(a, m, &at, dim, slot);
             __syncthreads();
         }
-        flash_tile(a, m, &at, dtype, dim, slot, (const uint32_t(*)[4])q, f, o);
+        flash_tile(a, m, &at, dtype, dim, plain, slot, (const uint32_t(*)[4])q, &unit, f, o);
     }
     UNROLL_LOOP
     for (uint32_t h = 0; h < 2; h++)
-        flash_store(a, m->q, &f[h], dim, o, 2 * h);
+        flash_store(a, m->q, &f[h], dim, dtype == DT_I8 ? k_pow2((float)unit) : 1.0f, o, 2 * h);
 }
 
 #endif

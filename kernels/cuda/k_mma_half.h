@@ -29,6 +29,26 @@ DEV uint32_t half_pair(float a, float b)
 #endif
 }
 
+/* Four codes of int8 to F16: the byte becomes the low bits of 1024 + code + 128. */
+DEV void int8_halves(uint32_t w, uint32_t *low, uint32_t *high)
+{
+    w ^= 0x80808080u;
+#ifdef __CUDACC__
+    asm("sub.rn.f16x2 %0, %1, %2;"
+        : "=r"(*low)
+        : "r"(__byte_perm(w, 0x64646464u, 0x4140u)), "r"(0x64806480u));
+    asm("sub.rn.f16x2 %0, %1, %2;"
+        : "=r"(*high)
+        : "r"(__byte_perm(w, 0x64646464u, 0x4342u)), "r"(0x64806480u));
+#else
+    uint32_t h[4];
+    for (uint32_t i = 0; i < 4; i++)
+        h[i] = k_to_half(k_half(0x6400u | (w >> 8 * i & 0xffu)) - 1152.0f);
+    *low = h[0] | h[1] << 16;
+    *high = h[2] | h[3] << 16;
+#endif
+}
+
 /* 2^x within 2 units of the last place; 0 below 2^-126. */
 DEV float k_exp2_near(float x)
 {

@@ -11,6 +11,7 @@
 #define PICK(list) (list)[pair_draw(p, sizeof(list) / sizeof(list)[0])]
 #define SEQUENCES  3u
 #define TOKENS     70u
+#define SCALE_MOST 0.025f /* of an int8 cache */
 
 struct flash_case {
     struct tsr_op op;
@@ -104,7 +105,7 @@ static void fill(struct pair *p, struct flash_case *c)
         for (uint64_t r = 0; r < c->rows; r++)
             for (uint64_t h = 0; r % (c->length + 1) && h < c->op.kv_heads; h++) {
                 uint8_t    *at = c->cache[w] + r * c->stride + h * c->head;
-                const float scale = (float)(1 + pair_draw(p, 100)) / 4000;
+                const float scale = (float)(1 + pair_draw(p, 100)) / 100 * SCALE_MOST;
                 if (c->dtype == TSR_I8)
                     memcpy(at, &scale, 4);
                 for (uint64_t d = 0; d < c->op.head_dim; d++) {
@@ -152,7 +153,7 @@ static struct score score_at(const struct flash_case *c, uint64_t t, uint64_t h,
 }
 
 /* One query of the device, y, against the sums in double.  An error of a score moves weights; weights are rounded to F16, with
- * 2^-40 as the least unit, values of int8 too. */
+ * 2^-40 as the least unit; of int8 together with the scales of values, in units of a power of two above the largest. */
 static bool query_fits(struct pair *p, const struct flash_case *c, uint64_t t, uint64_t h,
                        const float *y)
 {
@@ -184,11 +185,10 @@ static bool query_fits(struct pair *p, const struct flash_case *c, uint64_t t, u
             out += e * v;
             size += e * fabs(v);
             error += e * fabs(v) * s[i].off;
-            all += fabs(v);
+            all += c->dtype == TSR_I8 ? 2 * 127 * SCALE_MOST : fabs(v);
         }
-        error = (error + fabs(out) * moved) / (1 - moved) +
-                size * ((c->dtype == TSR_I8 ? 0x1.02p-10 : 0x1.01p-11) + sums) + fabs(out) * sums +
-                all * 0x1p-40 + (c->dtype == TSR_I8 ? 0x1p-25 : 0) + 1e-30;
+        error = (error + fabs(out) * moved) / (1 - moved) + size * (0x1.02p-11 + sums) +
+                fabs(out) * sums + all * 0x1p-40 + 1e-30;
         ok = moved < 0.5 && fabs((double)y[d] - out) <= error;
         if (!ok)
             (void)tsr_fail(&p->err.err, TSR_E_NUMERIC,
