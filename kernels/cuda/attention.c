@@ -89,15 +89,20 @@ uint64_t tsr_cuda_attention_work(uint64_t tokens, uint64_t positions, uint32_t h
     return cuda_min(all, each > WORK_MAX ? each : WORK_MAX) + WORK_GAPS;
 }
 
-/* Tokens that one block of threads takes: those of a prompt read its keys and values together.  Bytes of results do
- * not depend on it. */
-static uint32_t tile_of(const struct tsr_op_parts *p, uint32_t share)
+int tsr_cuda_is_prompt(const struct tsr_op_parts *p)
 {
     const uint32_t *span = p->index;
     uint64_t        runs = 1;
     for (uint64_t t = 1; t < p->out.rows; t++)
         runs += span[t * p->index_stride] != span[(t - 1) * p->index_stride];
-    return p->out.rows >= 2 * runs ? QUERIES / share : 1;
+    return p->out.rows >= 2 * runs;
+}
+
+/* Tokens that one block of threads takes: those of a prompt read its keys and values together.  Bytes of results do
+ * not depend on it. */
+static uint32_t tile_of(const struct tsr_op_parts *p, uint32_t share)
+{
+    return tsr_cuda_is_prompt(p) ? QUERIES / share : 1;
 }
 
 /* How heads of rows are copied: by 16 bytes, by 4, or by elements where heads lie on other borders. */
@@ -185,7 +190,9 @@ tsr_status tsr_cuda_attention_op(struct tsr_cuda *c, void *stream, const struct 
                              .v_copy = copy_of(&v, op->in[1]->dtype, op->head_dim),
                              .scale = op->scale,
                              .softcap = op->softcap };
-    uint64_t           part = tokens_at_once(out.rows, each);
+    if (tsr_cuda_is_flash(c, &a, parts))
+        return tsr_cuda_flash(c, stream, &a, out.rows, err);
+    uint64_t part = tokens_at_once(out.rows, each);
     if (part < out.rows && part > a.tile)
         part -= part % a.tile;
     for (uint64_t t = 0; t < out.rows && st == TSR_OK; t += part)

@@ -72,6 +72,7 @@ struct tsr_cuda {
     enum tsr_cuda_memory       weights;
     enum tsr_cuda_launching    launching;
     int                        fast, matmul; /* numerics: fast; and there is a library for it */
+    int                        flash_logged; /* why a prompt's ATTENTION is not on tensor cores */
     struct tsr_cuda_list       queue;
     struct tsr_cuda_graph      graphs[TSR_CUDA_KEPT];
     uint64_t                   stamp, seen[TSR_CUDA_SEEN];
@@ -225,6 +226,14 @@ tsr_status tsr_cuda_embed_op(struct tsr_cuda *c, void *stream, const struct tsr_
                              const struct tsr_op_parts *parts, struct tsr_err *err);
 tsr_status tsr_cuda_attention_op(struct tsr_cuda *c, void *stream, const struct tsr_op *op,
                                  const struct tsr_op_parts *parts, struct tsr_err *err);
+/* Whether most tokens follow another one of their sequence. */
+int tsr_cuda_is_prompt(const struct tsr_op_parts *parts);
+/* numerics: fast, attention_fast.c. Whether the operation's prompts run on tensor cores; what keeps them from it is logged
+ * once. a: all but first, tokens, tile, chunks and share, of tokens [0, tokens). */
+int        tsr_cuda_is_flash(struct tsr_cuda *c, const struct k_attention *a,
+                             const struct tsr_op_parts *parts);
+tsr_status tsr_cuda_flash(struct tsr_cuda *c, void *stream, struct k_attention *a, uint64_t tokens,
+                          struct tsr_err *err);
 tsr_status tsr_cuda_kv_store_op(struct tsr_cuda *c, void *stream, const struct tsr_op *op,
                                 const struct tsr_op_parts *parts, struct tsr_err *err);
 /* Device scratch of operations; 0 where it overflows. */

@@ -28,6 +28,10 @@
     X(k_values8)                                                                                   \
     X(k_values16)                                                                                  \
     X(k_combine)                                                                                   \
+    X(k_flash64)                                                                                   \
+    X(k_flash96)                                                                                   \
+    X(k_flash128)                                                                                  \
+    X(k_flash256)                                                                                  \
     X(k_gemv1)                                                                                     \
     X(k_gemv4)                                                                                     \
     X(k_gemm)                                                                                      \

@@ -94,6 +94,14 @@ unsigned device_shared(enum tsr_cuda_kernel k)
     case KERNEL_k_tile16_other:
     case KERNEL_k_tile32_other:
         return K_TILE_SHARED;
+    case KERNEL_k_flash64:
+        return K_FLASH_SHARED(64u);
+    case KERNEL_k_flash96:
+        return K_FLASH_SHARED(96u);
+    case KERNEL_k_flash128:
+        return K_FLASH_SHARED(128u);
+    case KERNEL_k_flash256:
+        return K_FLASH_SHARED(256u);
     default:
         return 0;
     }

@@ -2,7 +2,8 @@
 #include "device_cuda.h"
 
 /* Made by objcopy from nvcc's output (meson.build). */
-#define IMAGES(X)   X(attention) X(codec) X(dense) X(elem) X(gemm) X(kv) X(linear) X(quantize) X(step)
+#define IMAGES(X)                                                                                  \
+    X(attention) X(codec) X(dense) X(elem) X(flash) X(gemm) X(kv) X(linear) X(quantize) X(step)
 #define IMAGE_OF(n) extern const uint8_t _binary_kernels_cuda_##n##_fatbin_start[];
 #define IMAGE_AT(n) [IN_##n] = _binary_kernels_cuda_##n##_fatbin_start,
 #define IMAGE_IN(n) IN_##n,
@@ -47,6 +48,11 @@ static enum image image_of(enum tsr_cuda_kernel k)
     case KERNEL_k_rope:
     case KERNEL_k_norm:
         return IN_elem;
+    case KERNEL_k_flash64:
+    case KERNEL_k_flash96:
+    case KERNEL_k_flash128:
+    case KERNEL_k_flash256:
+        return IN_flash;
     case KERNEL_k_gemv8:
     case KERNEL_k_gemv16:
     case KERNEL_k_gemm32:

@@ -31,7 +31,12 @@
 /* Bytes of shared memory that launches ask for: of k_tile16_* and k_tile32_*, and of k_block_int. */
 #define K_TILE_SHARED  65536u
 #define K_BLOCK_SHARED 229248u
-#define K_DIGITS       5 /* at most: fp8_e5m2 has 57344 * 2^16 units */
+/* k_flash*: queries and threads of a block.  Its shared memory: two tiles of keys and values in F16, or one and two of int8; 256 columns also have their queries. */
+#define K_FLASH_ROWS    64u
+#define K_FLASH_THREADS 128u
+#define K_FLASH_SHARED(dim)                                                                        \
+    ((dim) > 128u ? (4u * 32u + 64u) * (2u * (dim) + 16u) : 4u * 64u * (2u * (dim) + 16u))
+#define K_DIGITS 5 /* at most: fp8_e5m2 has 57344 * 2^16 units */
 
 /* What a code means. */
 #define K_ROPE_ADJACENT 1u /* TSR_ROPE_ADJACENT: columns 2i and 2i + 1 rotate together */

@@ -13,11 +13,11 @@ struct query {
     uint32_t row, lo, p, head, token;
 };
 
-/* Queries of this block of threads, for all of its threads; how many. */
-DEV uint32_t queries_of(const struct k_attention *a, struct query *q)
+/* Queries of tile `tile` and this block's heads, for all of its threads; how many. */
+DEV uint32_t queries_at(const struct k_attention *a, struct query *q, uint32_t tile)
 {
     const uint32_t group = a->heads / a->kv_heads, kv = blockIdx.y / a->chunks;
-    const uint32_t h0 = blockIdx.y % a->chunks * a->share, t0 = blockIdx.z * a->tile;
+    const uint32_t h0 = blockIdx.y % a->chunks * a->share, t0 = tile * a->tile;
     const uint32_t left = h0 < group ? group - h0 : 0, heads = left < a->share ? left : a->share;
     const uint32_t tokens = a->tokens - t0 < a->tile ? a->tokens - t0 : a->tile;
     const uint32_t n = heads * tokens, t = threadIdx.x;
@@ -34,6 +34,12 @@ DEV uint32_t queries_of(const struct k_attention *a, struct query *q)
     }
     __syncthreads();
     return n;
+}
+
+/* Of this block of threads. */
+DEV uint32_t queries_of(const struct k_attention *a, struct query *q)
+{
+    return queries_at(a, q, blockIdx.z);
 }
 
 /* Consecutive queries of one sequence: positions lo..p of any of them, all_lo..all_p of each. */

@@ -29,7 +29,7 @@ for words in "test_models simt $simt 14" "test_gptq_device simt $simt"; do
 done
 jq -e '.device == "SIMT emulation" and .copy_gb_per_s > 0 and ([.bench[].numerics] == [range(8) | "exact"] + [range(4) | "fast"]) and .left_out == 0 and
     (.bench | all(.over_cublas > 0 and .of_copy > 0)) and .cublas == "measured" and
-    ([.attention[] | [.attention, .cache, .sequences]] == [["decode", "F16", 16], ["decode", "F16", 1], ["prompt", "F16", 1], ["decode", "int8", 16]]) and
+    ([.attention[] | [.attention, .numerics, .cache, .sequences]] == [["decode", "exact", "F16", 16], ["decode", "exact", "F16", 1], ["prompt", "exact", "F16", 1], ["prompt", "fast", "F16", 1], ["decode", "exact", "int8", 16], ["prompt", "exact", "F16", 1], ["prompt", "fast", "F16", 1], ["prompt", "exact", "int8", 1], ["prompt", "fast", "int8", 1], ["prompt", "exact", "F16", 1], ["prompt", "fast", "F16", 1]]) and
     (.attention | all(.us > 0 and .gb_per_s > 0 and .of_copy > 0 and .gflop_per_s > 0)) and
     ([.stages[] | select(.verdict == "passed") | .stage] == ["kernels", "fast", "codecs", "linalg", "gptq", "models", "job", "ranks", "interface", "bench"]) and
     ([.stages[] | select(.verdict == "skipped" and .why)] | length == 2)' "$WORK/out/gpu-check.json" >/dev/null

@@ -279,7 +279,7 @@ bool pair_bench(struct pair *p, struct pair *fast, uint64_t for_seconds)
     if (!(b.copy > 0))
         return false;
     const struct attention_bench attention = {
-        .d = b.d, .by = b.by, .copy = b.copy, .small = b.small, .err = b.err
+        .d = b.d, .fast = &fast->d[1], .by = b.by, .copy = b.copy, .small = b.small, .err = b.err
     };
     bool library = measure_dense(&b); /* or both would be the same kernels */
     if (!pair_bench_attention(&attention))

@@ -1,4 +1,5 @@
-/* bench_attention.c - times of ATTENTION: decode of many sequences and of one, a prompt; beside the copy of bench.c.
+/* bench_attention.c - times of ATTENTION: decode of many sequences and of one, prompts, these also under numerics: fast; beside
+ * the copy of bench.c.
  * Operations read other sequences in turn, so that no cache holds what they read. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,14 +17,17 @@ struct shape {
     uint32_t    positions;        /* after the last token */
 };
 
-static const struct shape shapes[] = { { "decode", TSR_F16, 16, 1, 4096 },
-                                       { "decode", TSR_F16, 1, 1, 4096 },
-                                       { "prompt", TSR_F16, 1, 512, 512 },
-                                       { "decode", TSR_I8, 16, 1, 4096 } };
+static const struct shape shapes[] = {
+    { "decode", TSR_F16, 16, 1, 4096 },  { "decode", TSR_F16, 1, 1, 4096 },
+    { "prompt", TSR_F16, 1, 512, 512 },  { "decode", TSR_I8, 16, 1, 4096 },
+    { "prompt", TSR_F16, 1, 512, 1024 }, { "prompt", TSR_I8, 1, 512, 1024 },
+    { "prompt", TSR_F16, 1, 2048, 4096 }
+};
 
 /* The whole is SEQUENCES sequences; an operation has some of them. */
 struct room {
     const struct attention_bench *b;
+    const struct pair_device     *d;
     uint32_t                      heads, kv_heads, head_dim, positions;
     uint64_t                      row; /* bytes of the cache */
     struct tsr_tensor             k, v, q, out, spans[SEQUENCES];
@@ -32,7 +36,7 @@ struct room {
 static bool tensor(const struct room *r, struct tsr_tensor *t, uint32_t dtype, uint64_t rows,
                    uint64_t cols, uint64_t stride, const void *data, uint64_t repeat)
 {
-    const struct pair_device *d = r->b->d;
+    const struct pair_device *d = r->d;
     *t = (struct tsr_tensor){
         .struct_size = sizeof *t, .dtype = dtype, .rows = rows, .cols = cols, .row_stride = stride
     };
@@ -100,7 +104,7 @@ static bool make(struct room *r, const struct shape *s, uint64_t *n)
 
 static void drop(struct room *r)
 {
-    const struct pair_device *d = r->b->d;
+    const struct pair_device *d = r->d;
     struct tsr_tensor        *t[] = { &r->k, &r->v, &r->q, &r->out };
     for (unsigned i = 0; i < sizeof t / sizeof *t; i++)
         d->t->buffer_free(d->self, t[i]->buffer);
@@ -122,7 +126,7 @@ static double seconds(const struct room *r, uint64_t n)
                                  .head_dim = r->head_dim,
                                  .scale = 0.088f };
     for (int i = 0; i <= ROUNDS; i++) { /* the first warms up */
-        if (r->b->by->ops(r->b->d->self, op, n, (9 + n) / n, &one, r->b->err) != TSR_OK)
+        if (r->b->by->ops(r->d->self, op, n, (9 + n) / n, &one, r->b->err) != TSR_OK)
             return -1;
         best = i > 0 && (best < 0 || one < best) ? one : best;
     }
@@ -130,16 +134,18 @@ static double seconds(const struct room *r, uint64_t n)
 }
 
 /* One line of JSON; bytes are those of the keys and values, each once. */
-static bool one(const struct attention_bench *b, const struct shape *s)
+static bool one(const struct attention_bench *b, const struct shape *s, bool fast)
 {
     struct shape of = *s;
-    struct room  r = { .b = b, .heads = 32, .kv_heads = 8, .head_dim = 128 };
-    uint64_t     n = 0;
+    struct room  r = {
+         .b = b, .d = fast ? b->fast : b->d, .heads = 32, .kv_heads = 8, .head_dim = 128
+    };
+    uint64_t n = 0;
     if (b->small) {
         r.heads = 4;
         r.kv_heads = 2;
         r.head_dim = 16;
-        of.tokens = s->tokens > 5 ? 5 : s->tokens;
+        of.tokens = s->tokens > 12 ? 12 : s->tokens;
         of.positions = of.tokens + 7;
     }
     r.positions = of.positions;
@@ -152,19 +158,20 @@ static bool one(const struct attention_bench *b, const struct shape *s)
     double bytes = 2.0 * s->sequences * r.positions * (double)r.row;
     double pairs = s->sequences * (double)s->tokens * (r.positions - (s->tokens - 1) / 2.0);
     (void)printf(
-        "{\"attention\": \"%s\", \"cache\": \"%s\", \"sequences\": %u, \"tokens\": %u, "
+        "{\"attention\": \"%s\", \"numerics\": \"%s\", \"cache\": \"%s\", \"sequences\": %u, "
+        "\"tokens\": %u, "
         "\"positions\": %u, \"heads\": %u, \"kv_heads\": %u, \"head_dim\": %u, \"us\": %.2f, "
         "\"gb_per_s\": %.6g, \"of_copy\": %.4g, \"gflop_per_s\": %.6g}\n",
-        s->name, s->dtype == TSR_I8 ? "int8" : "F16", s->sequences, s->tokens, r.positions, r.heads,
-        r.kv_heads, r.head_dim, t * 1e6, bytes / t / 1e9, bytes / t / b->copy,
-        4.0 * r.heads * r.head_dim * pairs / t / 1e9);
+        s->name, fast ? "fast" : "exact", s->dtype == TSR_I8 ? "int8" : "F16", s->sequences,
+        s->tokens, r.positions, r.heads, r.kv_heads, r.head_dim, t * 1e6, bytes / t / 1e9,
+        bytes / t / b->copy, 4.0 * r.heads * r.head_dim * pairs / t / 1e9);
     return fflush(stdout) == 0;
 }
 
 bool pair_bench_attention(const struct attention_bench *b)
 {
     for (unsigned i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        if (!one(b, &shapes[i]))
+        if (!one(b, &shapes[i], false) || (shapes[i].tokens > 1 && !one(b, &shapes[i], true)))
             return false;
     return true;
 }

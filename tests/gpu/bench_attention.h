@@ -6,7 +6,7 @@
 #include "pair.h"
 
 struct attention_bench {
-    const struct pair_device       *d;
+    const struct pair_device       *d, *fast; /* fast: the same device under numerics: fast */
     const struct tsr_cuda_bench_v1 *by;
     double                          copy; /* bytes per second, read and written */
     bool                            small;

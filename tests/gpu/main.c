@@ -8,7 +8,8 @@
  *
  * COUNT drawn LINEARs, as many other operations and a quarter as many layers of operations; each gives the
  * bytes that the CPU backend gives.
- * attention: COUNT of its cases alone.  fast: COUNT LINEARs of a device of numerics: fast, within their bounds;
+ * attention: COUNT of its cases alone.  fast: COUNT LINEARs of a device of numerics: fast and half as many ATTENTIONs, within
+ * their bounds;
  * linalg: its linear algebra.
  * codecs: COUNT messages coded on the device are the codecs' own, and those of the recorded VECTORS, a
  * folder.  ranks: sums over so many processes are those of ranks on CPUs; over nccl they are made on the
@@ -45,7 +46,7 @@ static int kernels(struct tsr_registry *r, enum part part, const char *backend, 
     tsr_status st = pair_open(&p, r, backend, seed, part == FAST || part == LINALG, &e.err);
     if (st != TSR_OK)
         return fail(&e, st);
-    bool ok = part == FAST        ? pair_check_fast(&p, count)
+    bool ok = part == FAST ? pair_check_fast(&p, count) && pair_check_fast_attention(&p, count / 2)
               : part == ATTENTION ? pair_check_attention(&p, count)
               : part == LINALG    ? pair_check_linalg(&p, count)
               : part == CODECS

@@ -71,6 +71,8 @@ bool pair_attention(struct pair *p);
 bool pair_check_attention(struct pair *p, uint64_t count);
 /* fast.c: the device is one of numerics: fast; each product within the bound of its type. */
 bool pair_check_fast(struct pair *p, uint64_t count);
+/* fast_attention.c: ATTENTIONs of prompts, the same. */
+bool pair_check_fast_attention(struct pair *p, uint64_t count);
 /* linalg.c: the same for its tessera.linalg/1. */
 bool pair_check_linalg(struct pair *p, uint64_t count);
 /* bench.c: JSON lines on stdout, one for each that is left out because the seconds were over, and how many in

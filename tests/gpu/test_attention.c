@@ -24,11 +24,13 @@ static void host_release(void *ctx, void *p, uint64_t size)
     (void)size;
     free(p);
 }
+static int logged;
+
 static void host_log(void *ctx, int32_t level, const char *msg)
 {
     (void)ctx;
     (void)level;
-    (void)msg;
+    logged += strstr(msg, "ATTENTION runs on the exact kernels: its cache is F32") != NULL;
 }
 static int32_t host_cancelled(void *ctx)
 {
@@ -97,10 +99,11 @@ static void make(struct rig *r, struct tsr_tensor *t, uint32_t dtype, uint64_t r
     assert_int_equal(tsr_cuda_buffer_alloc(r->self, rows * cols * 4, &t->buffer, &r->err), TSR_OK);
 }
 
-static void begin(struct rig *r, uint64_t tokens, uint32_t heads, uint32_t dim)
+static void begin_as(struct rig *r, uint64_t tokens, uint32_t heads, uint32_t dim, uint32_t dtype,
+                     int fast)
 {
     static struct tsr_cuda_api api;
-    struct tsr_cuda_options    o = { .launching = TSR_CUDA_ONE_BY_ONE };
+    struct tsr_cuda_options    o = { .launching = TSR_CUDA_ONE_BY_ONE, .fast = fast };
     api = tsr_cuda_simt;
     api.launch = launch;
     api.alloc = alloc;
@@ -111,7 +114,7 @@ static void begin(struct rig *r, uint64_t tokens, uint32_t heads, uint32_t dim)
     assert_int_equal(tsr_cuda_create(&host, &api, &o, &r->self, &r->err), TSR_OK);
     make(r, &r->out, TSR_F32, tokens, (uint64_t)heads * dim);
     make(r, &r->q, TSR_F32, tokens, (uint64_t)heads * dim);
-    make(r, &r->cache, TSR_F32, ROWS, dim);
+    make(r, &r->cache, dtype, ROWS, dim);
     make(r, &r->spans, TSR_U32, tokens, 2);
     r->op = (struct tsr_op){ .struct_size = sizeof r->op,
                              .kind = TSR_OP_ATTENTION,
@@ -121,6 +124,11 @@ static void begin(struct rig *r, uint64_t tokens, uint32_t heads, uint32_t dim)
                              .kv_heads = 1,
                              .head_dim = dim,
                              .scale = 1.0f };
+}
+
+static void begin(struct rig *r, uint64_t tokens, uint32_t heads, uint32_t dim)
+{
+    begin_as(r, tokens, heads, dim, TSR_F32, 0);
 }
 
 static void end(struct rig *r)
@@ -196,6 +204,45 @@ static void a_prompt_has_tiles(void **state)
     end(&r);
 }
 
+/* Under numerics: fast: 64 queries a block, and no scratch; F32 caches keep their three launches, which is logged once. */
+static void a_fast_prompt_is_one_launch(void **state)
+{
+    static const struct {
+        uint32_t             tokens, heads, dim, tile, y;
+        enum tsr_cuda_kernel kernel;
+    } cases[] = { { 50, 4, 16, 16, 1, KERNEL_k_flash64 },
+                  { 9, 7, 80, 9, 1, KERNEL_k_flash96 },
+                  { 12, 1, 128, 64, 1, KERNEL_k_flash128 },
+                  { 11, 71, 136, 1, 2, KERNEL_k_flash256 } };
+    struct rig r;
+    (void)state;
+    for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const uint32_t tile = cases[i].tile;
+        begin_as(&r, cases[i].tokens, cases[i].heads, cases[i].dim, TSR_F16, 1);
+        attend(&r, 100, 1, 0);
+        assert_int_equal(seen.n, 1);
+        assert_int_equal(seen.l[0].kernel, cases[i].kernel);
+        assert_int_equal(seen.a[0].tile, tile);
+        assert_int_equal(seen.l[0].grid[1], cases[i].y);
+        assert_int_equal(seen.l[0].grid[2], (cases[i].tokens + tile - 1) / tile);
+        assert_int_equal(backend(&r)->work_bytes, 0);
+        attend(&r, 100, 1, 1000); /* decode */
+        assert_int_equal(seen.n, 3);
+        end(&r);
+    }
+    begin_as(&r, 8, 4, 16, TSR_F16, 1); /* few tokens */
+    attend(&r, 100, 1, 0);
+    assert_int_equal(seen.n, 3);
+    end(&r);
+    logged = 0;
+    begin_as(&r, 50, 4, 16, TSR_F32, 1);
+    attend(&r, 100, 1, 0);
+    attend(&r, 100, 1, 0);
+    assert_int_equal(seen.n, 3);
+    assert_int_equal(logged, 1);
+    end(&r);
+}
+
 /* Scratch as an engine takes it holds whatever comes later, and every address lies in it. */
 static void scratch_is_that_of_sizes(void **state)
 {
@@ -241,6 +288,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(three_launches_that_stay),
         cmocka_unit_test(a_prompt_has_tiles),
+        cmocka_unit_test(a_fast_prompt_is_one_launch),
         cmocka_unit_test(scratch_is_that_of_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

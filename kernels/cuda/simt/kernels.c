@@ -3,6 +3,7 @@
 #include "../codec.cu"
 #include "../dense.cu"
 #include "../elem.cu"
+#include "../flash.cu"
 #include "../gemm.cu"
 #include "../kv.cu"
 #include "../linear.cu"

@@ -22,6 +22,7 @@ struct simt_fiber {
     bool              waited; /* simt_wait_for_previous() */
     /* fragments at a product of matrices */
     int32_t        *c;
+    float          *c_half;
     const uint32_t *a, *b;
     /* copies under way: a ring */
     struct simt_copy {
@@ -52,8 +53,9 @@ struct simt_block {
 };
 extern struct simt_block simt_block;
 
-/* The product of the warp that begins with thread `first`: all its lanes have arrived. */
+/* The product of the warp that begins with thread `first`, of int8 or of F16: all its lanes have arrived. */
 void simt_multiply(uint32_t first, uint32_t mask);
+void simt_multiply_half(uint32_t first, uint32_t mask);
 /* Suspends the current thread until the scheduler resumes it; ends: forever. */
 void simt_to_scheduler(bool ends);
 /* Resumes thread i until it suspends. */

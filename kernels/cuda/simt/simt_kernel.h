@@ -65,8 +65,9 @@ static inline float simt_float(uint32_t u)
 #define shfl_down_f(m, v, l)     SIMT_WARP_F(SIMT_SHFL_DOWN, m, v, l)
 #define shfl_down_u(m, v, l)     SIMT_WARP_U(SIMT_SHFL_DOWN, m, v, l)
 
-/* k_mma.h */
+/* k_mma.h, k_mma_half.h */
 #define mma_s8(c, a, b)       simt_mma((c), (a), (b), __LINE__)
+#define mma_half(c, a, b)     simt_mma_half((c), (a), (b), __LINE__)
 #define copy_async(to, from)  simt_copy_async((to), (from), 16)
 #define copy_async4(to, from) simt_copy_async((to), (from), 4)
 #define copy_commit()         simt_copy_commit()

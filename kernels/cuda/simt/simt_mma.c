@@ -3,8 +3,11 @@
 #include "simt_block.h"
 #include "simt_trace.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "tessera/f16.h"
 
 /* Byte `column` of row or column `row` of a matrix whose lanes hold words `low` (columns 0..15) and `high`. */
 static int32_t element(const uint32_t *low, const uint32_t *high, uint32_t column)
@@ -30,6 +33,43 @@ void simt_multiply(uint32_t first, uint32_t mask)
             }
             f[row % 8 * 4 + col / 2].c[row / 8 * 2 + col % 2] += sum;
         }
+}
+
+/* Number `column` of 0..15 of a row or column whose lanes hold words `low` (columns 0..7) and `high`. */
+static double half_element(const uint32_t *low, const uint32_t *high, uint32_t column)
+{
+    uint32_t word = *(column < 8 ? low : high);
+    return (double)tsr_f16_f32((uint16_t)(word >> 16 * (column % 2)));
+}
+
+/* Products and their sum with c in double, rounded once: no device has a better one. */
+void simt_multiply_half(uint32_t first, uint32_t mask)
+{
+    const struct simt_fiber *f = &simt_block.fibers[first];
+    if (mask != 0xffffffffu) {
+        simt_report("a product of matrices takes a warp of 32 lanes");
+        return;
+    }
+    for (uint32_t row = 0; row < 16; row++)
+        for (uint32_t col = 0; col < 8; col++) {
+            float *c = f[row % 8 * 4 + col / 2].c_half + (row / 8 * 2 + col % 2);
+            double sum = (double)*c;
+            for (uint32_t k = 0; k < 16; k++) {
+                const uint32_t *a = f[row % 8 * 4 + k % 8 / 2].a + row / 8;
+                const uint32_t *b = f[col * 4 + k % 8 / 2].b;
+                sum += half_element(a, a + 2, k) * half_element(b, b + 1, k);
+            }
+            *c = (float)sum;
+        }
+}
+
+void simt_mma_half(float *c, const uint32_t *a, const uint32_t *b, int line)
+{
+    struct simt_fiber *f = &simt_block.fibers[simt_block.current];
+    f->c_half = c;
+    f->a = a;
+    f->b = b;
+    (void)simt_warp(SIMT_MMA_HALF, 0xffffffffu, 0, 0, line);
 }
 
 void simt_mma(int32_t *c, const uint32_t *a, const uint32_t *b, int line)
