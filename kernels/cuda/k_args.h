@@ -31,7 +31,10 @@
 /* Bytes of shared memory that launches ask for: of k_tile16_* and k_tile32_*, and of k_block_int. */
 #define K_TILE_SHARED  65536u
 #define K_BLOCK_SHARED 229248u
-#define K_DIGITS       5 /* at most: fp8_e5m2 has 57344 * 2^16 units */
+#define K_HALF_SHARED  65536u /* of k_half* */
+#define K_HALF_LUT     4u     /* bits of tables of each row that k_half* have room for */
+#define K_DENSE_COLS   512u   /* columns of a block of k_dense */
+#define K_DIGITS       5      /* at most: fp8_e5m2 has 57344 * 2^16 units */
 
 /* What a code means. */
 #define K_ROPE_ADJACENT 1u /* TSR_ROPE_ADJACENT: columns 2i and 2i + 1 rotate together */
@@ -202,6 +205,16 @@ struct k_triangle {
 /* y = A v, F64 by F32 [n,n], symmetric. */
 struct k_symv {
     uint64_t a, lda, v, y, n;
+};
+
+/* out [T,N] = (x [T,K] * scale[T]) * W^T + bias, x in F16 or BF16 as k_narrow writes it, without scale[] in BF16. */
+struct k_half_linear {
+    struct k_weight w;
+    uint64_t        x, ldx; /* elements between rows, whole steps */
+    uint64_t        scale;
+    uint64_t        out, ldo; /* F32 */
+    uint64_t        bias;     /* or 0 */
+    uint32_t        tokens, bf16;
 };
 
 /* out = out * scale[token] + bias; bias 0: none. */

@@ -4,6 +4,7 @@
 #include "../dense.cu"
 #include "../elem.cu"
 #include "../gemm.cu"
+#include "../half.cu"
 #include "../kv.cu"
 #include "../linear.cu"
 #include "../quantize.cu"

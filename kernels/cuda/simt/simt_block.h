@@ -20,7 +20,7 @@ struct simt_fiber {
     uint32_t          mask, value, lane, result;
     uint32_t          warps; /* operations of the whole warp that it has been through */
     /* fragments at a product of matrices */
-    int32_t        *c;
+    void           *c; /* int32_t[4], or float[4] */
     const uint32_t *a, *b;
     /* copies under way: a ring */
     struct simt_copy {
