@@ -8,6 +8,7 @@
  * reads half of a matrix and writes the other half, k_symv reads it once.
  */
 #include "k_half_step.h"
+#include "k_mma_half.h"
 
 /* Nearest even; what is finite stays finite. */
 DEV uint32_t narrow(float v, int bf16)
@@ -57,6 +58,12 @@ TSR_KERNEL(k_narrow, struct k_narrow, 256)
         AT(float, a.scale)[token] = up;
 }
 
+/* Two weights.  What becomes BF16 has no more bits; past F16's range is its largest number. */
+DEV uint32_t narrow2(float low, float high, int bf16)
+{
+    return bf16 ? pack_half(low, high, 1) : half2_clamp(pack_half(low, high, 0));
+}
+
 DEV uint4 four_words(const uint32_t *w)
 {
     uint4 v;
@@ -67,74 +74,111 @@ DEV uint4 four_words(const uint32_t *w)
     return v;
 }
 
-/* A block for a panel and 128 columns.  A warp has half a step, and its lanes are rows: 16 columns of a
- * lane become 32 bytes, which go through shared memory so that 16 lanes write 256 bytes of a row.
- * Grid: columns, panels. */
+/* A block for a panel and 512 columns, 128 at a time.  A warp has half a step of these, and its lanes are rows: 16
+ * columns of a lane become 32 bytes, which go through shared memory so that 16 lanes write 256 bytes of a row.  All
+ * that a lane reads is on its way before the first is used.  Grid: columns, panels. */
 #define DENSE_COLS 128u
+#define DENSE_EACH (K_DENSE_COLS / DENSE_COLS)
 #define DENSE_ROW  (DENSE_COLS / 2 + 4) /* words: 8 rows of 16 bytes are in other banks */
+#define DENSE_TILE (K_PANEL * DENSE_ROW)
 
-/* The lane's half step at column k. */
-DEV void dense_half(const struct k_dense *a, const int kind, const int bits, const int bf16,
-                    uint64_t panel, uint64_t k, uint32_t lane, uint32_t *to)
+/* 16 columns from k on of the lane's row, which are `v`, to row `lane` of a tile; then the tile to memory. */
+DEV void dense_put(const struct k_dense *a, uint32_t *tile, uint64_t k0, const uint32_t *v)
 {
-    struct step_words s;
-    struct decoder    d;
-    half_load(&s, bits, &a->w, step_at(&a->w, panel, k / K_STEP), (uint32_t)(k / K_HALF) % 2, lane);
-    half_decoder(&a->w, kind, panel, lane, k, &d);
-    if (bits == K_ANY)
-        step_spread(&s, (int)a->w.bits);
-    UNROLL_LOOP
-    for (int j = 0; j < 4; j++) {
-        float v[4];
-        widen4(&s, kind, bits == K_ANY ? 8 : bits, bf16, j, &d, v);
-        UNROLL_LOOP
-        for (int i = 0; i < 4; i++) /* past the end there are codes, but no columns */
-            v[i] = k + (uint64_t)(4 * j + i) < a->w.cols ? v[i] : 0.0f;
-        to[2 * j] = narrow(v[0], (int)a->bf16) | narrow(v[1], (int)a->bf16) << 16;
-        to[2 * j + 1] = narrow(v[2], (int)a->bf16) | narrow(v[3], (int)a->bf16) << 16;
-    }
-}
-
-TSR_KERNEL(k_dense, struct k_dense, 256)
-{
-    __shared__ uint32_t tile[K_PANEL * DENSE_ROW];
-    const uint32_t      lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const uint64_t      panel = a.first_panel + blockIdx.y, k0 = (uint64_t)blockIdx.x * DENSE_COLS;
-    const uint64_t      k = k0 + K_HALF * warp;
-    uint32_t            v[8] = { 0 };
-    if (k < a.w.cols && half_serves(&a.w)) {
-#define HALF(kind, bits, bf16) dense_half(&a, kind, bits, bf16, panel, k, lane, v)
-        OF_FORMAT(&a.w, HALF);
-#undef HALF
-    } else if (k < a.w.cols) {
-        UNROLL_LOOP
-        for (uint32_t c = 0; c < K_HALF; c++)
-            if (k + c < a.w.cols)
-                v[c / 2] |= narrow(weight_at(&a.w, panel, lane, k + c), (int)a.bf16)
-                            << 16 * (c % 2);
-    }
-    uint4 *to = (uint4 *)(void *)(tile + lane * DENSE_ROW + 8 * warp);
+    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    uint4         *to = (uint4 *)(void *)(tile + lane * DENSE_ROW + 8 * warp);
     to[0] = four_words(v);
     to[1] = four_words(v + 4);
-    __syncthreads();
+    __syncthreads(); /* of the other tile nobody reads any more */
     UNROLL_LOOP
     for (uint32_t i = 0; i < 2; i++) {
         const uint32_t r = i * 16 + threadIdx.x / 16, c = threadIdx.x % 16 * 8;
-        uint16_t      *y = AT(uint16_t, a.y) + ((uint64_t)blockIdx.y * K_PANEL + r) * a.ldy + k0;
-        if (k0 + c < a.ldy) /* which is whole 16 bytes */
+        uint16_t      *y = AT(uint16_t, a->y) + ((uint64_t)blockIdx.y * K_PANEL + r) * a->ldy + k0;
+        if (k0 + c < a->ldy) /* which is whole 16 bytes */
             *(uint4 *)(void *)(y + c) =
                 *(const uint4 *)(const void *)(tile + r * DENSE_ROW + c / 2);
     }
 }
 
+DEV void dense_panel(const struct k_dense *a, const int kind, const int bits, const int bf16,
+                     uint32_t *tile)
+{
+    const uint32_t    lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const uint64_t    panel = a->first_panel + blockIdx.y;
+    const uint64_t    k0 = (uint64_t)blockIdx.x * K_DENSE_COLS;
+    struct step_words s[DENSE_EACH];
+    struct decoder    d[DENSE_EACH];
+    UNROLL_LOOP
+    for (uint32_t n = 0; n < DENSE_EACH; n++) {
+        const uint64_t k = k0 + n * DENSE_COLS + K_HALF * warp;
+        if (k >= a->w.cols)
+            continue;
+        half_load(&s[n], bits, &a->w, step_at(&a->w, panel, k / K_STEP), warp % 2, lane);
+        half_decoder(&a->w, kind, panel, lane, k, &d[n]);
+    }
+    UNROLL_LOOP
+    for (uint32_t n = 0; n < DENSE_EACH; n++) {
+        const uint64_t k = k0 + n * DENSE_COLS + K_HALF * warp;
+        uint32_t       to[8] = { 0 };
+        if (k < a->w.cols) {
+            if (bits == K_ANY)
+                step_spread(&s[n], (int)a->w.bits);
+            UNROLL_LOOP
+            for (int j = 0; j < 4; j++) {
+                float v[4];
+                widen4(&s[n], kind, bits == K_ANY ? 8 : bits, bf16, j, &d[n], v);
+                UNROLL_LOOP
+                for (int i = 0; i < 4; i++) /* past the end there are codes, but no columns */
+                    v[i] = k + (uint64_t)(4 * j + i) < a->w.cols ? v[i] : 0.0f;
+                to[2 * j] = narrow2(v[0], v[1], (int)a->bf16);
+                to[2 * j + 1] = narrow2(v[2], v[3], (int)a->bf16);
+            }
+        }
+        dense_put(a, tile + n % 2 * DENSE_TILE, k0 + n * DENSE_COLS, to);
+    }
+}
+
+TSR_KERNEL(k_dense, struct k_dense, 256)
+{
+    __shared__ uint32_t tile[2 * DENSE_TILE];
+    if (half_serves(&a.w) && a.w.bits != 32) { /* F32 stays exact, and would take most registers */
+#define HALF(kind, bits, bf16)                                                                     \
+    do {                                                                                           \
+        if ((bits) != 32)                                                                          \
+            dense_panel(&a, kind, bits, bf16, tile);                                               \
+    } while (0)
+        OF_FORMAT(&a.w, HALF);
+#undef HALF
+        return;
+    }
+    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const uint64_t k0 = (uint64_t)blockIdx.x * K_DENSE_COLS;
+    for (uint32_t n = 0; n < DENSE_EACH; n++) {
+        const uint64_t k = k0 + n * DENSE_COLS + K_HALF * warp;
+        uint32_t       v[8] = { 0 };
+        UNROLL_LOOP
+        for (uint32_t c = 0; c < K_HALF; c++)
+            if (k + c < a.w.cols)
+                v[c / 2] |=
+                    narrow(weight_at(&a.w, a.first_panel + blockIdx.y, lane, k + c), (int)a.bf16)
+                    << 16 * (c % 2);
+        dense_put(&a, tile + n % 2 * DENSE_TILE, k0 + n * DENSE_COLS, v);
+    }
+}
+
+/* A block for 1024 columns of a token.  Grid: columns, tokens. */
 TSR_KERNEL(k_finish, struct k_finish, 256)
 {
-    for (uint64_t i = (uint64_t)blockIdx.x * 256 + threadIdx.x; i < a.tokens * a.cols;
-         i += (uint64_t)gridDim.x * 256) {
-        uint64_t token = i / a.cols, c = i % a.cols;
-        float   *out = AT(float, a.out) + token * a.ldo + c;
-        float    y = *out * AT(const float, a.scale)[token];
-        *out = a.bias ? y + AT(const float, a.bias)[c] : y;
+    const uint64_t token = blockIdx.y;
+    const float    scale = AT(const float, a.scale)[token];
+    float         *out = AT(float, a.out) + token * a.ldo;
+    UNROLL_LOOP
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint64_t c = (uint64_t)blockIdx.x * 1024 + i * 256 + threadIdx.x;
+        if (c < a.cols) {
+            const float y = out[c] * scale;
+            out[c] = a.bias ? y + AT(const float, a.bias)[c] : y;
+        }
     }
 }
 

@@ -63,6 +63,18 @@
     X(k_narrow)                                                                                    \
     X(k_dense)                                                                                     \
     X(k_finish)                                                                                    \
+    X(k_half16_int4)                                                                               \
+    X(k_half16_int)                                                                                \
+    X(k_half16_table)                                                                              \
+    X(k_half16_float)                                                                              \
+    X(k_half64_int4)                                                                               \
+    X(k_half64_int)                                                                                \
+    X(k_half64_table)                                                                              \
+    X(k_half64_float)                                                                              \
+    X(k_half128_int4)                                                                              \
+    X(k_half128_int)                                                                               \
+    X(k_half128_table)                                                                             \
+    X(k_half128_float)                                                                             \
     X(k_plain_encode)                                                                              \
     X(k_plain_decode)                                                                              \
     X(k_mx_encode)                                                                                 \
@@ -164,7 +176,7 @@ struct tsr_cuda_api {
      * it has none for this shape.  Queued on the default stream. */
     tsr_status (*matmul_find)(void *device, struct tsr_err *err);
     tsr_status (*matmul)(void *device, const struct tsr_cuda_matmul *m, struct tsr_err *err);
-    int (*has_bf16)(const void *device); /* matrix units of BF16 */
+    int (*has_bf16)(const void *device); /* matrix units of BF16, and mma.m16n8k16 */
 
     /* blas_find: TSR_E_UNSUPPORTED with a sentence where a library is missing.  The others after it;
      * queued on the default stream. */

@@ -9,12 +9,12 @@
 const char *const device_kernel_names[KERNEL_COUNT] = { TSR_CUDA_KERNELS(KERNEL_NAME) };
 
 /* The names of a set of kernels, as many as fit. */
-static void kernels_text(uint64_t set, char *text, size_t cap)
+static void kernels_text(const struct device_kernels *set, char *text, size_t cap)
 {
     size_t at = 0;
     text[0] = '\0';
     for (int k = 0; k < KERNEL_COUNT; k++)
-        if (set >> k & 1) {
+        if (set->bits[k / 64] >> k % 64 & 1) {
             int n = snprintf(text + at, cap - at, "%s%s",
                              at ? ", " : "; kernels since the last wait: ", device_kernel_names[k]);
             if (n < 0 || (size_t)n >= cap - at) {
@@ -55,7 +55,7 @@ tsr_status device_failed(struct device *d, CUresult r, const char *what, struct 
         return tsr_fail(err, TSR_E_DEVICE, "%s: %s", d->name, d->lost);
     (void)d->l.p_cuGetErrorName(r, &name);
     (void)d->l.p_cuGetErrorString(r, &text);
-    kernels_text(d->since, kernels, sizeof kernels);
+    kernels_text(&d->since, kernels, sizeof kernels);
     if (is_sticky(r)) {
         (void)snprintf(d->lost, sizeof d->lost,
                        "%s: %s (%s)%s; all ranks that are threads here and use this device end",
@@ -102,6 +102,19 @@ unsigned device_shared(enum tsr_cuda_kernel k)
         return K_FLASH_SHARED(128u);
     case KERNEL_k_flash256:
         return K_FLASH_SHARED(256u);
+    case KERNEL_k_half16_int4:
+    case KERNEL_k_half16_int:
+    case KERNEL_k_half16_table:
+    case KERNEL_k_half16_float:
+    case KERNEL_k_half64_int4:
+    case KERNEL_k_half64_int:
+    case KERNEL_k_half64_table:
+    case KERNEL_k_half64_float:
+    case KERNEL_k_half128_int4:
+    case KERNEL_k_half128_int:
+    case KERNEL_k_half128_table:
+    case KERNEL_k_half128_float:
+        return K_HALF_SHARED;
     default:
         return 0;
     }
@@ -110,7 +123,7 @@ unsigned device_shared(enum tsr_cuda_kernel k)
 CUresult device_queue(struct device *d, CUstream stream, const struct tsr_cuda_launch *l)
 {
     void *args[] = { (void *)(uintptr_t)l->args }; /* read only */
-    d->since |= UINT64_C(1) << l->kernel;
+    device_kernels_add(&d->since, l->kernel);
     return d->l.p_cuLaunchKernel(d->functions[l->kernel], l->grid[0], l->grid[1], l->grid[2],
                                  l->threads, 1, 1, device_shared(l->kernel), stream, args, NULL);
 }

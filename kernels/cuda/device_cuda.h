@@ -73,6 +73,21 @@ struct libcuda {
 
 struct cublas;
 struct blas;
+/* A set of kernels, a bit for each. */
+struct device_kernels {
+    uint64_t bits[2];
+};
+_Static_assert(KERNEL_COUNT <= 128, "a set has a bit for each");
+static inline void device_kernels_add(struct device_kernels *s, enum tsr_cuda_kernel k)
+{
+    s->bits[k / 64] |= UINT64_C(1) << k % 64;
+}
+static inline void device_kernels_join(struct device_kernels *s, const struct device_kernels *other)
+{
+    s->bits[0] |= other->bits[0];
+    s->bits[1] |= other->bits[1];
+}
+
 struct device {
     const struct tsr_host *host;
     struct libcuda         l;
@@ -90,14 +105,13 @@ struct device {
     CUevent                behind; /* stream_cuda.c */
     char                   name[96];
     char                   lost[640]; /* the context is: why, else empty */
-    uint64_t               since;     /* a bit per kernel that was launched since the last wait */
+    struct device_kernels  since;     /* launched since the last wait */
     /* Pinned memory that small copies go through, so that an upload need not wait for the device. */
     uint8_t       *ring;
     uint64_t       ring_used;
     struct cublas *blas;     /* cuBLASLt, loaded on first use */
     struct blas   *products; /* cuBLAS and cuSOLVER, the same */
 };
-_Static_assert(KERNEL_COUNT <= 64, "device.since has a bit for each");
 
 /* images_cuda.c: in the context. Kernels that want more shared memory than the device has are not launched. */
 CUresult device_load_kernels(struct device *d);

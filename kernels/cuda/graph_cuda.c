@@ -2,8 +2,8 @@
 #include "device_cuda.h"
 
 struct graph {
-    CUgraphExec exec;
-    uint64_t    kernels; /* a bit for each that it holds */
+    CUgraphExec           exec;
+    struct device_kernels kernels; /* that it holds */
 };
 
 /* The launches as they would run, recorded instead.  *refused: the driver did not take a launch that overlaps. */
@@ -94,7 +94,7 @@ tsr_status graph_make(void *device, const struct tsr_cuda_launch *l, uint64_t n,
         return st;
     }
     for (uint64_t i = 0; i < n; i++)
-        g->kernels |= UINT64_C(1) << l[i].kernel;
+        device_kernels_add(&g->kernels, l[i].kernel);
     *graph = g;
     return TSR_OK;
 }
@@ -106,7 +106,7 @@ tsr_status graph_run(void *device, void *graph, struct tsr_err *err)
     tsr_status          st = device_enter(d, err);
     if (st != TSR_OK)
         return st;
-    d->since |= g->kernels;
+    device_kernels_join(&d->since, &g->kernels);
     return device_leave(d, d->l.p_cuGraphLaunch(g->exec, d->stream), "launching a graph", err);
 }
 

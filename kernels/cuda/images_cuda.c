@@ -3,7 +3,7 @@
 
 /* Made by objcopy from nvcc's output (meson.build). */
 #define IMAGES(X)                                                                                  \
-    X(attention) X(codec) X(dense) X(elem) X(flash) X(gemm) X(kv) X(linear) X(quantize) X(step)
+    X(attention) X(codec) X(dense) X(elem) X(flash) X(gemm) X(half) X(kv) X(linear) X(quantize) X(step)
 #define IMAGE_OF(n) extern const uint8_t _binary_kernels_cuda_##n##_fatbin_start[];
 #define IMAGE_AT(n) [IN_##n] = _binary_kernels_cuda_##n##_fatbin_start,
 #define IMAGE_IN(n) IN_##n,
@@ -58,6 +58,19 @@ static enum image image_of(enum tsr_cuda_kernel k)
     case KERNEL_k_gemm32:
     case KERNEL_k_gemm64:
         return IN_gemm;
+    case KERNEL_k_half16_int4:
+    case KERNEL_k_half16_int:
+    case KERNEL_k_half16_table:
+    case KERNEL_k_half16_float:
+    case KERNEL_k_half64_int4:
+    case KERNEL_k_half64_int:
+    case KERNEL_k_half64_table:
+    case KERNEL_k_half64_float:
+    case KERNEL_k_half128_int4:
+    case KERNEL_k_half128_int:
+    case KERNEL_k_half128_table:
+    case KERNEL_k_half128_float:
+        return IN_half;
     case KERNEL_k_kv_store:
         return IN_kv;
     case KERNEL_k_quantize:

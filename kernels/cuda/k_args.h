@@ -36,6 +36,9 @@
 #define K_FLASH_THREADS 128u
 #define K_FLASH_SHARED(dim)                                                                        \
     ((dim) > 128u ? (4u * 32u + 64u) * (2u * (dim) + 16u) : 4u * 64u * (2u * (dim) + 16u))
+#define K_HALF_SHARED  65536u /* of k_half* */
+#define K_HALF_LUT     4u     /* bits of tables of each row that k_half* have room for */
+#define K_DENSE_COLS   512u   /* columns of a block of k_dense */
 #define K_DIGITS 5 /* at most: fp8_e5m2 has 57344 * 2^16 units */
 
 /* What a code means. */
@@ -225,6 +228,16 @@ struct k_triangle {
 /* y = A v, F64 by F32 [n,n], symmetric. */
 struct k_symv {
     uint64_t a, lda, v, y, n;
+};
+
+/* out [T,N] = (x [T,K] * scale[T]) * W^T + bias, x in F16 or BF16 as k_narrow writes it, without scale[] in BF16. */
+struct k_half_linear {
+    struct k_weight w;
+    uint64_t        x, ldx; /* elements between rows, whole steps */
+    uint64_t        scale;
+    uint64_t        out, ldo; /* F32 */
+    uint64_t        bias;     /* or 0 */
+    uint32_t        tokens, bf16;
 };
 
 /* out = out * scale[token] + bias; bias 0: none. */

@@ -165,7 +165,7 @@ DEV float flash_queries(const struct k_attention *a, const struct flash_room *m,
         back = lane == i ? k_pow2((float)e) : back;
         UNROLL_LOOP
         for (uint32_t l = 0; l < dim / WARP; l++)
-            ((uint16_t *)(void *)to)[lane + l * WARP] = (uint16_t)half_pair(v[l] * down, 0.0f);
+            ((uint16_t *)(void *)to)[lane + l * WARP] = (uint16_t)pack_half(v[l] * down, 0.0f, 0);
     }
     return back;
 }
@@ -307,10 +307,10 @@ DEV void flash_tile(const struct k_attention *a, const struct flash_room *m,
             square_load(w, k + 16 * i * pitch + 32 * d, pitch, 0);
             b[0] = w[0];
             b[1] = w[2];
-            mma_half(s[2 * i], held ? q[d] : x, b);
+            mma_half(s[2 * i], held ? q[d] : x, b, 0);
             b[0] = w[1];
             b[1] = w[3];
-            mma_half(s[2 * i + 1], held ? q[d] : x, b);
+            mma_half(s[2 * i + 1], held ? q[d] : x, b, 0);
         }
     }
     if (dtype == DT_I8)
@@ -335,16 +335,16 @@ DEV void flash_tile(const struct k_attention *a, const struct flash_room *m,
     UNROLL_LOOP
     for (uint32_t i = 0; i < keys / 16; i++) {
         uint32_t x[4];
-        x[0] = half_pair(s[2 * i][0], s[2 * i][1]);
-        x[1] = half_pair(s[2 * i][2], s[2 * i][3]);
-        x[2] = half_pair(s[2 * i + 1][0], s[2 * i + 1][1]);
-        x[3] = half_pair(s[2 * i + 1][2], s[2 * i + 1][3]);
+        x[0] = pack_half(s[2 * i][0], s[2 * i][1], 0);
+        x[1] = pack_half(s[2 * i][2], s[2 * i][3], 0);
+        x[2] = pack_half(s[2 * i + 1][0], s[2 * i + 1][1], 0);
+        x[3] = pack_half(s[2 * i + 1][2], s[2 * i + 1][3], 0);
         UNROLL_LOOP
         for (uint32_t d = 0; d < dim / 16; d++) {
             uint32_t w[4];
             square_load(w, v + 16 * i * pitch + 32 * d, pitch, 1);
-            mma_half(o[2 * d], x, w);
-            mma_half(o[2 * d + 1], x, w + 2);
+            mma_half(o[2 * d], x, w, 0);
+            mma_half(o[2 * d + 1], x, w + 2, 0);
         }
     }
 }

@@ -1,13 +1,16 @@
-/* k_mma_half.h - products of F16 matrices by a warp, with sums in F32.
+/* k_mma_half.h - products of F16 or BF16 matrices by a warp with sums in F32, and pairs of F16 in a word.
  *
- * mma_half(c, a, b): c += A B for A [16,16], B [16,8] of F16 and c of F32, all 32 lanes together.  The fragments are
- * PTX's of mma.m16n8k16, two numbers a word; lane = 4 g + t:
+ * mma_half(c, a, b, bf16): c += A B for A [16,16], B [16,8] of 16 bits and c of F32, all 32 lanes together.  The
+ * fragments are PTX's of mma.m16n8k16, two numbers a word; lane = 4 g + t:
  *   a[0], a[2]  row g, columns 2t.. and 8 + 2t.. of A; a[1], a[3] the same of row g + 8
  *   b[0], b[1]  rows 2t.. and 8 + 2t.. of B's column g
  *   c[0], c[1]  row g, columns 2t and 2t + 1 of c; c[2], c[3] the same of row g + 8
+ * The order of a sum's 16 products, and how they are rounded, is the device's.  BF16: from sm_80 on.
  * square_load(v, p, pitch, turn): of the 16 rows and columns of F16 at p, v[i] becomes the fragment of the 8 by 8 with
  * rows from 8 (i % 2) and columns from 8 (i / 2), as a and c have it; with `turn` of its transpose.  All 32 lanes
  * together; rows begin on 16 bytes of shared memory.
+ * half2_add, _fma, _mul: of both halves of a word; _mul ends at +-65504, and half2_clamp() brings a word there.
+ * pack_half: two F32, nearest even, the first in the lower half; too large for F16 becomes infinite.
  */
 #ifndef TSR_CUDA_K_MMA_HALF_H
 #define TSR_CUDA_K_MMA_HALF_H
@@ -15,19 +18,88 @@
 #include "k_math.h"
 #include "k_mma.h"
 
-/* Both rounded to F16, a in the lower half.  Too large becomes infinite. */
-DEV uint32_t half_pair(float a, float b)
+#if defined(__CUDACC__) && !(defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800)
+
+DEV uint32_t half2_add(uint32_t x, uint32_t y)
 {
-#ifdef __CUDACC__
-    uint32_t r;
-    asm("{\n.reg .b16 l, h;\ncvt.rn.f16.f32 l, %1;\ncvt.rn.f16.f32 h, %2;\nmov.b32 %0, {l, h};\n}"
-        : "=r"(r)
-        : "f"(a), "f"(b));
-    return r;
+    uint32_t z;
+    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(z) : "r"(x), "r"(y));
+    return z;
+}
+DEV uint32_t half2_fma(uint32_t x, uint32_t y, uint32_t z)
+{
+    uint32_t v;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(v) : "r"(x), "r"(y), "r"(z));
+    return v;
+}
+DEV uint32_t half2_clamp(uint32_t x)
+{
+    uint32_t z;
+    asm("{.reg .b32 t;\n min.NaN.f16x2 t, %1, %2;\n max.NaN.f16x2 %0, t, %3;}"
+        : "=r"(z)
+        : "r"(x), "r"(0x7bff7bffu), "r"(0xfbfffbffu));
+    return z;
+}
+DEV uint32_t half2_mul(uint32_t x, uint32_t y)
+{
+    uint32_t z;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(z) : "r"(x), "r"(y));
+    return half2_clamp(z);
+}
+DEV uint32_t pack_half(float low, float high, const int bf16)
+{
+    uint32_t z;
+    if (bf16)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(z) : "f"(high), "f"(low));
+    else
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(z) : "f"(high), "f"(low));
+    return z;
+}
 #else
-    return k_to_half(a) | k_to_half(b) << 16;
+
+/* F32 holds products of two F16 exactly, and its rounding of a sum changes none to F16. */
+DEV uint32_t half2_fma(uint32_t x, uint32_t y, uint32_t z)
+{
+    uint32_t v = 0;
+    for (uint32_t i = 0; i < 32; i += 16)
+        v |= k_to_half(
+                 fmaf(k_half(x >> i & 0xffffu), k_half(y >> i & 0xffffu), k_half(z >> i & 0xffffu)))
+             << i;
+    return v;
+}
+DEV uint32_t half2_add(uint32_t x, uint32_t y)
+{
+    return half2_fma(x, 0x3c003c00u, y);
+}
+DEV uint32_t half2_clamp(uint32_t x)
+{
+    uint32_t v = 0;
+    for (uint32_t i = 0; i < 32; i += 16) {
+        const float p = k_half(x >> i & 0xffffu);
+        v |= k_to_half(p > 65504.0f ? 65504.0f : p < -65504.0f ? -65504.0f : p) << i;
+    }
+    return v;
+}
+DEV uint32_t half2_mul(uint32_t x, uint32_t y)
+{
+    return half2_clamp(half2_fma(x, y, 0x80008000u));
+}
+DEV uint32_t pack_half(float low, float high, const int bf16)
+{
+    if (bf16)
+        return (uint32_t)tsr_f32_bf16(low) | (uint32_t)tsr_f32_bf16(high) << 16;
+#ifdef __CUDACC__
+    uint32_t z;
+    asm("{\n.reg .b16 l, h;\ncvt.rn.f16.f32 l, %1;\ncvt.rn.f16.f32 h, %2;\nmov.b32 %0, {l, h};\n}"
+        : "=r"(z)
+        : "f"(low), "f"(high));
+    return z;
+#else
+    return k_to_half(low) | k_to_half(high) << 16;
 #endif
 }
+
+#endif
 
 /* Four codes of int8 to F16: the byte becomes the low bits of 1024 + code + 128. */
 DEV void int8_halves(uint32_t w, uint32_t *low, uint32_t *high)
@@ -96,8 +168,9 @@ DEV void square_load(uint32_t *v, const uint8_t *p, const uint32_t pitch, const 
 
 #ifdef __CUDACC__
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 750 /* by other means; nobody launches it */
-DEV void mma_half(float *c, const uint32_t *a, const uint32_t *b)
+DEV void mma_half(float *c, const uint32_t *a, const uint32_t *b, const int bf16)
 {
+    (void)bf16; /* of F16 alone */
     const uint32_t g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
     UNROLL_LOOP
     for (uint32_t k = 0; k < 16; k++) {
@@ -114,8 +187,9 @@ DEV void mma_half(float *c, const uint32_t *a, const uint32_t *b)
     }
 }
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800 /* half of it at a time */
-DEV void mma_half(float *c, const uint32_t *a, const uint32_t *b)
+DEV void mma_half(float *c, const uint32_t *a, const uint32_t *b, const int bf16)
 {
+    (void)bf16; /* of F16 alone */
     UNROLL_LOOP
     for (uint32_t k = 0; k < 2; k++)
         asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
@@ -124,12 +198,18 @@ DEV void mma_half(float *c, const uint32_t *a, const uint32_t *b)
                      : "r"(a[2 * k]), "r"(a[2 * k + 1]), "r"(b[k]));
 }
 #else
-DEV void mma_half(float *c, const uint32_t *a, const uint32_t *b)
+DEV void mma_half(float *c, const uint32_t *a, const uint32_t *b, const int bf16)
 {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    if (bf16)
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    else
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 #endif
 #endif /* else simt/simt_kernel.h has it */

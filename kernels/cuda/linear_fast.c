@@ -7,24 +7,50 @@
 
 #include <stdio.h>
 
-#define PIECE_BYTES   (UINT64_C(128) << 20) /* of a weight in 16 bits */
-#define LIBRARY_WORK  (UINT64_C(32) << 20)
-#define FINISH_BLOCKS 65535u
+#define PIECE_BYTES  (UINT64_C(128) << 20) /* of a weight in 16 bits */
+#define LIBRARY_WORK (UINT64_C(32) << 20)
+/* Measured on an H100 (docs/lab/gpu): tokens up to which k_half.h is faster than the library, and from which on
+ * the library is faster than int8. */
+#define HALF_TOKENS 128u
+#define A8_TOKENS   256u
 
-/* Exact stay: few tokens, F32 weights, and int8 activations where the format has them, whose result
- * is not that of others. */
+/* Whether k_half.h has the weight: groups begin on half steps, outliers have no place in it, tables of rows fit. */
+static int has_half(const struct tsr_cuda *c, const struct k_weight *w)
+{
+    if (!c->api->has_bf16(c->device) || c->api->shared(c->device) < K_HALF_SHARED || !w->regular ||
+        w->outliers)
+        return 0;
+    return w->kind != K_LUT || w->bits <= K_HALF_LUT;
+}
+
+/* Whether the exact kernels of int8 activations read a weight for every four tokens, or by digits. */
+static int has_slow_a8(const struct tsr_cuda_weight *w)
+{
+    return w->llm || w->k.digits > 1 || !w->k.regular;
+}
+
+/* Where k_half.h or the library take less time than the exact kernels: those of int8 activations are as fast as the
+ * first, and only the library is faster, with many tokens. */
 int tsr_cuda_is_fast(const struct tsr_cuda *c, const struct tsr_cuda_weight *w, uint32_t act,
                      uint64_t tokens)
 {
-    if (!c || !c->matmul || tokens <= TSR_CUDA_FEW || (act == TSR_ACT_A8 && w->a8))
+    if (!c || !c->fast || tokens <= TSR_CUDA_FEW || (w->k.kind == K_FLOAT && w->k.bits == 32))
         return 0;
-    return w->k.kind != K_FLOAT || w->k.bits == 16;
+    if (act == TSR_ACT_A8 && w->a8 && !has_slow_a8(w))
+        return c->matmul && tokens >= A8_TOKENS;
+    return c->matmul || has_half(c, &w->k);
+}
+
+/* Widening a weight for the library takes as long as k_half.h takes for some tokens. */
+static int wants_library(const struct tsr_cuda *c, const struct k_weight *w, uint64_t tokens)
+{
+    return c->matmul && (tokens > HALF_TOKENS || !has_half(c, w));
 }
 
 struct places {
     uint64_t x, scale, weight, work, total;
-    uint64_t ld; /* elements of a row of x and of the weight: 16 bytes are a whole number of them */
-    uint64_t panels; /* of a piece */
+    uint64_t ld;     /* elements of a row of x and of the weight: whole steps */
+    uint64_t panels; /* of a piece; 0: without the library */
 };
 
 static int take(uint64_t *total, uint64_t a, uint64_t b, uint64_t *place)
@@ -35,15 +61,19 @@ static int take(uint64_t *total, uint64_t a, uint64_t b, uint64_t *place)
            !__builtin_add_overflow(*total, (n + 255) / 256 * 256, total);
 }
 
-static int find_places(const struct tsr_cuda_weight *w, uint64_t tokens, struct places *p)
+static int find_places(const struct tsr_cuda *c, const struct tsr_cuda_weight *w, uint64_t tokens,
+                       struct places *p)
 {
     uint64_t panels = cuda_ceil(w->k.rows, K_PANEL), panel;
-    *p = (struct places){ .ld = cuda_ceil(w->k.cols, 8) * 8 };
+    *p = (struct places){ .ld = cuda_ceil(w->k.cols, K_STEP) * K_STEP };
+    if (!take(&p->total, tokens, p->ld * 2, &p->x) || !take(&p->total, tokens, 4, &p->scale))
+        return 0;
+    if (!wants_library(c, &w->k, tokens))
+        return 1;
     panel = p->ld * 2 * K_PANEL;
     p->panels = cuda_min(panels, PIECE_BYTES / panel ? PIECE_BYTES / panel : 1);
     p->panels = cuda_min(p->panels, 65535);
-    return take(&p->total, tokens, p->ld * 2, &p->x) && take(&p->total, tokens, 4, &p->scale) &&
-           take(&p->total, p->panels, panel, &p->weight) &&
+    return take(&p->total, p->panels, panel, &p->weight) &&
            take(&p->total, 1, LIBRARY_WORK, &p->work);
 }
 
@@ -51,8 +81,7 @@ uint64_t tsr_cuda_fast_work(const struct tsr_cuda *c, const struct tsr_cuda_weig
                             uint64_t tokens)
 {
     struct places p;
-    (void)c;
-    return find_places(w, tokens, &p) ? p.total : 0;
+    return find_places(c, w, tokens, &p) ? p.total : 0;
 }
 
 /* Scales that are powers of two of 8 bits are those of tessera.mx/1: tables of tessera.table/1 are K_MX as
@@ -72,8 +101,8 @@ static tsr_status piece(struct tsr_cuda *c, const struct k_linear *a, const stru
     struct k_dense d = {
         .w = a->w, .y = work + p->weight, .ldy = p->ld, .first_panel = first, .bf16 = bf16
     };
-    tsr_status st = tsr_cuda_launch(c, NULL, KERNEL_k_dense, cuda_ceil(p->ld, 128), n, 1, 256, &d,
-                                    sizeof d, err);
+    tsr_status st = tsr_cuda_launch(c, NULL, KERNEL_k_dense, cuda_ceil(p->ld, K_DENSE_COLS), n, 1,
+                                    256, &d, sizeof d, err);
     if (st != TSR_OK || (st = tsr_cuda_flush(c, err)) != TSR_OK)
         return st;
     struct tsr_cuda_matmul m = { .w = d.y,
@@ -103,47 +132,132 @@ static tsr_status not_this(struct tsr_cuda *c, const char *why)
     return TSR_E_UNSUPPORTED;
 }
 
+/* By the library, piece by piece, and a last kernel for what it leaves to do. */
+static tsr_status by_library(struct tsr_cuda *c, const struct k_linear *a, const struct places *p,
+                             uint64_t work, uint32_t bf16, struct tsr_err *err)
+{
+    char           text[320];
+    struct tsr_err why = { .struct_size = sizeof why, .cap = sizeof text, .text = text };
+    const uint64_t panels = cuda_ceil(a->w.rows, K_PANEL);
+    text[0] = '\0';
+    for (uint64_t at = 0; at < panels; at += p->panels) {
+        tsr_status st = piece(c, a, p, work, at, cuda_min(p->panels, panels - at), bf16, &why);
+        if (st == TSR_E_UNSUPPORTED)
+            return not_this(c, text);
+        if (st != TSR_OK)
+            return tsr_fail(err, st, "%s", text);
+    }
+    if (bf16 && !a->bias)
+        return TSR_OK;
+    struct k_finish f = { .out = a->out,
+                          .ldo = a->ldo,
+                          .scale = work + p->scale,
+                          .bias = a->bias,
+                          .cols = a->w.rows,
+                          .tokens = a->tokens };
+    return tsr_cuda_launch(c, NULL, KERNEL_k_finish, cuda_ceil(a->w.rows, 1024), a->tokens, 1, 256,
+                           &f, sizeof f, err);
+}
+
+/* By k_half.h. */
+struct half_choice {
+    enum tsr_cuda_kernel kernel;
+    uint64_t             rows, tokens;
+    uint32_t             threads;
+};
+
+static struct half_choice choose_half(const struct tsr_cuda *c, const struct k_weight *w,
+                                      uint64_t tokens)
+{
+    static const enum tsr_cuda_kernel by[3][4] = {
+        { KERNEL_k_half16_int4, KERNEL_k_half16_int, KERNEL_k_half16_table, KERNEL_k_half16_float },
+        { KERNEL_k_half64_int4, KERNEL_k_half64_int, KERNEL_k_half64_table, KERNEL_k_half64_float },
+        { KERNEL_k_half128_int4, KERNEL_k_half128_int, KERNEL_k_half128_table,
+          KERNEL_k_half128_float },
+    };
+    const int      set = w->kind == K_FLOAT                                           ? 3
+                         : w->kind != K_INT                                           ? 2
+                         : w->bits == 4 && w->scale_kind == K_SCALE_F16 && !w->affine ? 0
+                                                                                      : 1;
+    const uint64_t blocks = cuda_ceil(w->rows, 128) * cuda_ceil(tokens, 128);
+    const uint32_t threads = set == 0 ? 256 : 128;
+    if (tokens <= 16)
+        return (struct half_choice){ by[0][set], 64, 16, 256 };
+    if (tokens <= 64 || blocks * 2 < c->api->units(c->device))
+        return (struct half_choice){ by[1][set], 64, 64, threads };
+    return (struct half_choice){ by[2][set], 128, 128, 128 };
+}
+
+static tsr_status by_half(struct tsr_cuda *c, const struct k_linear *a, const struct places *p,
+                          uint64_t work, uint32_t bf16, struct tsr_err *err)
+{
+    const struct k_half_linear h = { .w = a->w,
+                                     .x = work + p->x,
+                                     .ldx = p->ld,
+                                     .scale = work + p->scale,
+                                     .out = a->out,
+                                     .ldo = a->ldo,
+                                     .bias = a->bias,
+                                     .tokens = a->tokens,
+                                     .bf16 = bf16 };
+    const struct half_choice   k = choose_half(c, &a->w, a->tokens);
+    return tsr_cuda_launch(c, NULL, k.kernel, cuda_ceil(a->w.rows, k.rows),
+                           cuda_ceil(a->tokens, k.tokens), 1, k.threads, &h, sizeof h, err);
+}
+
+/* x in 16 bits in the scratch, if it is not there from the LINEAR before (kept.c). */
+static tsr_status narrow(struct tsr_cuda *c, const struct tsr_cuda_weight *w,
+                         const struct k_linear *a, uint32_t act, uint32_t bf16,
+                         const struct places *p, uint64_t *work, struct tsr_err *err)
+{
+    struct k_quantize kept = { .x = a->x,
+                               .ldx = a->ldx,
+                               .q = c->work + p->x,
+                               .ldq = p->ld,
+                               .sa = c->work + p->scale,
+                               .tokens = a->tokens,
+                               .cols = (uint32_t)w->k.cols,
+                               .segment = bf16,
+                               .blocks = act == TSR_ACT_A16 };
+    *work = c->work;
+    if (p->total <= c->work_bytes && tsr_cuda_kept_has(c, KERNEL_k_narrow, &kept))
+        return TSR_OK;
+    tsr_status st = tsr_cuda_work(c, p->total, work, err);
+    if (st != TSR_OK)
+        return st;
+    const struct k_narrow n = { .x = a->x,
+                                .ldx = a->ldx,
+                                .y = *work + p->x,
+                                .ldy = p->ld,
+                                .scale = *work + p->scale,
+                                .cols = w->k.cols,
+                                .bf16 = bf16,
+                                .a16 = act == TSR_ACT_A16 };
+    kept.q = n.y;
+    kept.sa = n.scale;
+    st = tsr_cuda_launch(c, NULL, KERNEL_k_narrow, a->tokens, 1, 1, 256, &n, sizeof n, err);
+    if (st == TSR_OK)
+        tsr_cuda_kept_keep(c, KERNEL_k_narrow, &kept);
+    return st;
+}
+
 tsr_status tsr_cuda_linear_fast(struct tsr_cuda *c, const struct tsr_cuda_weight *w,
                                 const struct k_linear *a, uint32_t act, struct tsr_err *err)
 {
     struct places  p;
     char           text[320];
     struct tsr_err why = { .struct_size = sizeof why, .cap = sizeof text, .text = text };
-    uint32_t       bf16 = (uint32_t)wants_bf16(c, &w->k);
-    uint64_t       work, panels = cuda_ceil(w->k.rows, K_PANEL);
+    const uint32_t bf16 = (uint32_t)wants_bf16(c, &w->k);
+    const int      library = wants_library(c, &w->k, a->tokens);
+    uint64_t       work;
     text[0] = '\0';
-    if (!find_places(w, a->tokens, &p))
+    if (!find_places(c, w, a->tokens, &p))
         return tsr_fail(err, TSR_E_NOMEM, "LINEAR: the activations are larger than the memory");
-    tsr_status st = tsr_cuda_work(c, p.total, &work, &why);
+    tsr_status st = narrow(c, w, a, act, bf16, &p, &work, &why);
     if (st == TSR_E_NOMEM) /* the exact kernels take far less */
         return not_this(c, text);
     if (st != TSR_OK)
         return tsr_fail(err, st, "%s", text);
-    struct k_narrow x = { .x = a->x,
-                          .ldx = a->ldx,
-                          .y = work + p.x,
-                          .ldy = p.ld,
-                          .scale = work + p.scale,
-                          .cols = w->k.cols,
-                          .bf16 = bf16,
-                          .a16 = act == TSR_ACT_A16 };
-    st = tsr_cuda_launch(c, NULL, KERNEL_k_narrow, a->tokens, 1, 1, 256, &x, sizeof x, err);
-    for (uint64_t at = 0; at < panels && st == TSR_OK; at += p.panels) {
-        st = piece(c, a, &p, work, at, cuda_min(p.panels, panels - at), bf16, &why);
-        if (st == TSR_E_UNSUPPORTED)
-            return not_this(c, text);
-        if (st != TSR_OK)
-            return tsr_fail(err, st, "%s", text);
-    }
-    if (st != TSR_OK || (bf16 && !a->bias))
-        return st;
-    struct k_finish f = { .out = a->out,
-                          .ldo = a->ldo,
-                          .scale = work + p.scale,
-                          .bias = a->bias,
-                          .cols = w->k.rows,
-                          .tokens = a->tokens };
-    return tsr_cuda_launch(c, NULL, KERNEL_k_finish,
-                           cuda_min(cuda_ceil(a->tokens * w->k.rows, 256), FINISH_BLOCKS), 1, 1,
-                           256, &f, sizeof f, err);
+    st = library ? by_library(c, a, &p, work, bf16, err) : TSR_E_UNSUPPORTED;
+    return st == TSR_E_UNSUPPORTED && has_half(c, &w->k) ? by_half(c, a, &p, work, bf16, err) : st;
 }

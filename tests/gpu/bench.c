@@ -1,6 +1,7 @@
 /* bench.c - times of LINEAR by format, shape and tokens, by the device's own events, beside a copy
  * of a buffer far larger than any cache, which reads and writes each byte once, and beside
- * the device's library on dense F16; LINEARs of more than 8 tokens a second time under numerics: fast.
+ * the device's library on dense F16; LINEARs of more than 8 tokens a second time under numerics: fast, of packed
+ * weights with int8 activations both times.
  * Weights that a cache would keep are there several times, in turn. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -208,7 +209,7 @@ static bool one(struct bench *b, const struct tsr_format *f, uint64_t shape, uin
                                      .out = &out,
                                      .in = { &in },
                                      .weight = w[i],
-                                     .act = b->fast || f->id[8] == 'f' ? TSR_ACT_F32 : TSR_ACT_A8 };
+                                     .act = f->id[8] == 'f' ? TSR_ACT_F32 : TSR_ACT_A8 };
         s = seconds(b, op, n, (9 + n) / n); /* ten or more */
     }
     b->d->t->buffer_free(b->d->self, in.buffer);

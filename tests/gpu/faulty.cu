@@ -1,6 +1,7 @@
 /* faulty.cu - kernels that are right, and kernels with one fault each, for test_simt.c. */
 #include "faulty.h"
 #include "k_mma.h"
+#include "k_mma_half.h"
 
 /* 128 numbers added up by a tree in shared memory; right. */
 TSR_KERNEL(good_sum, struct faulty_args, 128)
@@ -205,6 +206,38 @@ TSR_KERNEL(lost_mma, struct faulty_args, 32)
     if (threadIdx.x != 9)
         mma_s8(c, f, b);
     put_product(&a, c);
+}
+
+/* Two numbers of in, in [1,2) and of few bits, as F16 or BF16: sums of their products are exact. */
+DEV uint32_t half_pair(uint32_t word, const int bf16)
+{
+    return bf16 ? (word & 0x007c007cu) | 0x3f803f80u : (word & 0x03e003e0u) | 0x3c003c00u;
+}
+
+/* A of 16 rows and B of 8 columns, eight words each, as k_mma_half.h has them. */
+DEV void half_product(const struct faulty_args *a, const int bf16)
+{
+    const uint32_t *in = AT(const uint32_t, a->in);
+    const uint32_t  g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+    uint32_t        f[4], b[2];
+    float           c[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+    for (uint32_t i = 0; i < 4; i++)
+        f[i] = half_pair(in[(g + i % 2 * 8) * 8 + t + i / 2 * 4], bf16);
+    for (uint32_t i = 0; i < 2; i++)
+        b[i] = half_pair(in[128 + g * 8 + t + i * 4], bf16);
+    mma_half(c, f, b, bf16);
+    for (uint32_t i = 0; i < 4; i++)
+        AT(float, a->out)[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = c[i];
+}
+
+TSR_KERNEL(good_mma_f16, struct faulty_args, 32)
+{
+    half_product(&a, 0);
+}
+
+TSR_KERNEL(good_mma_bf16, struct faulty_args, 32)
+{
+    half_product(&a, 1);
 }
 
 /* Two groups of copies, and the sum of both by another lane: waits for the first group before the first

@@ -5,6 +5,7 @@
 #include "../elem.cu"
 #include "../flash.cu"
 #include "../gemm.cu"
+#include "../half.cu"
 #include "../kv.cu"
 #include "../linear.cu"
 #include "../quantize.cu"

@@ -101,10 +101,8 @@ static uint32_t source_lane(const struct simt_fiber *f, uint32_t lane)
 static void exchange(uint32_t first, uint32_t mask, uint32_t whole)
 {
     uint32_t votes = 0;
-    if (simt_block.fibers[first].op == SIMT_MMA)
+    if (simt_block.fibers[first].op >= SIMT_MMA)
         simt_multiply(first, mask);
-    else if (simt_block.fibers[first].op == SIMT_MMA_HALF)
-        simt_multiply_half(first, mask);
     for (uint32_t l = 0; l < 32; l++)
         if (mask >> l & 1u && simt_block.fibers[first + l].value)
             votes |= 1u << l;
@@ -120,8 +118,7 @@ static void exchange(uint32_t first, uint32_t mask, uint32_t whole)
         f->result = f->op == SIMT_BALLOT ? votes
                     : mask >> from & 1u  ? simt_block.fibers[first + from].value
                                          : 0xdeadbeefu;
-        f->warps += mask == whole && f->op != SIMT_MMA &&
-                    f->op != SIMT_MMA_HALF; /* which orders no memory */
+        f->warps += mask == whole && f->op < SIMT_MMA; /* which orders no memory */
         f->state = READY;
     }
     for (uint32_t l = 0; l < 32; l++) /* values stay until all have theirs */

@@ -85,13 +85,15 @@ enum simt_warp_op {
     SIMT_SHFL_XOR,
     SIMT_SHFL_DOWN,
     SIMT_BALLOT,
-    SIMT_MMA,
-    SIMT_MMA_HALF
+    SIMT_MMA, /* and all that follow are products of matrices */
+    SIMT_MMA_F16,
+    SIMT_MMA_BF16,
 };
 uint32_t simt_warp(enum simt_warp_op op, uint32_t mask, uint32_t value, uint32_t lane, int line);
-/* k_mma.h, k_mma_half.h; simt_mma.c.  Copies put a pattern at once and their bytes at the wait. */
-void     simt_mma(int32_t *c, const uint32_t *a, const uint32_t *b, int line);
-void     simt_mma_half(float *c, const uint32_t *a, const uint32_t *b, int line);
+/* k_mma.h; simt_mma.c.  Copies put a pattern at once and their bytes at the wait. */
+void simt_mma(int32_t *c, const uint32_t *a, const uint32_t *b, int line);
+/* k_mma_half.h */
+void     simt_mma_half(float *c, const uint32_t *a, const uint32_t *b, int bf16, int line);
 void     simt_copy_async(void *to, const void *from, uint32_t bytes);
 void     simt_copy_commit(void);
 void     simt_copy_wait(uint32_t n);

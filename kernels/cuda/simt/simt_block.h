@@ -21,8 +21,7 @@ struct simt_fiber {
     uint32_t          warps;  /* operations of the whole warp that it has been through */
     bool              waited; /* simt_wait_for_previous() */
     /* fragments at a product of matrices */
-    int32_t        *c;
-    float          *c_half;
+    void           *c; /* int32_t[4], or float[4] */
     const uint32_t *a, *b;
     /* copies under way: a ring */
     struct simt_copy {
@@ -55,7 +54,6 @@ extern struct simt_block simt_block;
 
 /* The product of the warp that begins with thread `first`, of int8 or of F16: all its lanes have arrived. */
 void simt_multiply(uint32_t first, uint32_t mask);
-void simt_multiply_half(uint32_t first, uint32_t mask);
 /* Suspends the current thread until the scheduler resumes it; ends: forever. */
 void simt_to_scheduler(bool ends);
 /* Resumes thread i until it suspends. */

@@ -65,9 +65,11 @@ static inline float simt_float(uint32_t u)
 #define shfl_down_f(m, v, l)     SIMT_WARP_F(SIMT_SHFL_DOWN, m, v, l)
 #define shfl_down_u(m, v, l)     SIMT_WARP_U(SIMT_SHFL_DOWN, m, v, l)
 
-/* k_mma.h, k_mma_half.h */
-#define mma_s8(c, a, b)       simt_mma((c), (a), (b), __LINE__)
-#define mma_half(c, a, b)     simt_mma_half((c), (a), (b), __LINE__)
+/* k_mma.h */
+#define mma_s8(c, a, b) simt_mma((c), (a), (b), __LINE__)
+/* k_mma_half.h */
+#define mma_half(c, a, b, bf16) simt_mma_half((c), (a), (b), (bf16), __LINE__)
+/* k_mma.h */
 #define copy_async(to, from)  simt_copy_async((to), (from), 16)
 #define copy_async4(to, from) simt_copy_async((to), (from), 4)
 #define copy_commit()         simt_copy_commit()

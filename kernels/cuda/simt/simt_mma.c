@@ -1,19 +1,54 @@
-/* simt_mma.c - operations of k_mma.h: a product of matrices by a whole warp, and copies that complete when
+/* simt_mma.c - operations of k_mma.h and k_mma_half.h: a product of matrices by a whole warp, and copies that complete when
  * their thread waits for them. */
 #include "simt_block.h"
 #include "simt_trace.h"
+#include "tessera/f16.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "tessera/f16.h"
 
 /* Byte `column` of row or column `row` of a matrix whose lanes hold words `low` (columns 0..15) and `high`. */
 static int32_t element(const uint32_t *low, const uint32_t *high, uint32_t column)
 {
     uint32_t word = *(column < 16 ? low : high);
     return (int8_t)(word >> 8 * (column % 4));
+}
+
+static void multiply_bytes(const struct simt_fiber *f)
+{
+    for (uint32_t row = 0; row < 16; row++)
+        for (uint32_t col = 0; col < 8; col++) {
+            int32_t sum = 0;
+            for (uint32_t k = 0; k < 32; k++) {
+                const uint32_t *a = f[row % 8 * 4 + k % 16 / 4].a + row / 8;
+                const uint32_t *b = f[col * 4 + k % 16 / 4].b;
+                sum += element(a, a + 2, k) * element(b, b + 1, k);
+            }
+            ((int32_t *)f[row % 8 * 4 + col / 2].c)[row / 8 * 2 + col % 2] += sum;
+        }
+}
+
+/* Element `column` of a row or column of 16 whose lanes hold words `low` (columns 0..7) and `high`. */
+static double half_element(const uint32_t *low, const uint32_t *high, uint32_t column, bool bf16)
+{
+    const uint16_t h = (uint16_t)(*(column < 8 ? low : high) >> 16 * (column % 2));
+    return (double)(bf16 ? tsr_bf16_f32(h) : tsr_f16_f32(h));
+}
+
+/* Sums are rounded once; the device's are not, nor does it say how. */
+static void multiply_halves(const struct simt_fiber *f, bool bf16)
+{
+    for (uint32_t row = 0; row < 16; row++)
+        for (uint32_t col = 0; col < 8; col++) {
+            float *c = (float *)f[row % 8 * 4 + col / 2].c + row / 8 * 2 + col % 2;
+            double sum = (double)*c;
+            for (uint32_t k = 0; k < 16; k++) {
+                const uint32_t *a = f[row % 8 * 4 + k % 8 / 2].a + row / 8;
+                const uint32_t *b = f[col * 4 + k % 8 / 2].b;
+                sum += half_element(a, a + 2, k, bf16) * half_element(b, b + 1, k, bf16);
+            }
+            *c = (float)sum;
+        }
 }
 
 void simt_multiply(uint32_t first, uint32_t mask)
@@ -23,62 +58,29 @@ void simt_multiply(uint32_t first, uint32_t mask)
         simt_report("a product of matrices takes a warp of 32 lanes");
         return;
     }
-    for (uint32_t row = 0; row < 16; row++)
-        for (uint32_t col = 0; col < 8; col++) {
-            int32_t sum = 0;
-            for (uint32_t k = 0; k < 32; k++) {
-                const uint32_t *a = f[row % 8 * 4 + k % 16 / 4].a + row / 8;
-                const uint32_t *b = f[col * 4 + k % 16 / 4].b;
-                sum += element(a, a + 2, k) * element(b, b + 1, k);
-            }
-            f[row % 8 * 4 + col / 2].c[row / 8 * 2 + col % 2] += sum;
-        }
+    if (f->op == SIMT_MMA)
+        multiply_bytes(f);
+    else
+        multiply_halves(f, f->op == SIMT_MMA_BF16);
 }
 
-/* Number `column` of 0..15 of a row or column whose lanes hold words `low` (columns 0..7) and `high`. */
-static double half_element(const uint32_t *low, const uint32_t *high, uint32_t column)
-{
-    uint32_t word = *(column < 8 ? low : high);
-    return (double)tsr_f16_f32((uint16_t)(word >> 16 * (column % 2)));
-}
-
-/* Products and their sum with c in double, rounded once: no device has a better one. */
-void simt_multiply_half(uint32_t first, uint32_t mask)
-{
-    const struct simt_fiber *f = &simt_block.fibers[first];
-    if (mask != 0xffffffffu) {
-        simt_report("a product of matrices takes a warp of 32 lanes");
-        return;
-    }
-    for (uint32_t row = 0; row < 16; row++)
-        for (uint32_t col = 0; col < 8; col++) {
-            float *c = f[row % 8 * 4 + col / 2].c_half + (row / 8 * 2 + col % 2);
-            double sum = (double)*c;
-            for (uint32_t k = 0; k < 16; k++) {
-                const uint32_t *a = f[row % 8 * 4 + k % 8 / 2].a + row / 8;
-                const uint32_t *b = f[col * 4 + k % 8 / 2].b;
-                sum += half_element(a, a + 2, k) * half_element(b, b + 1, k);
-            }
-            *c = (float)sum;
-        }
-}
-
-void simt_mma_half(float *c, const uint32_t *a, const uint32_t *b, int line)
-{
-    struct simt_fiber *f = &simt_block.fibers[simt_block.current];
-    f->c_half = c;
-    f->a = a;
-    f->b = b;
-    (void)simt_warp(SIMT_MMA_HALF, 0xffffffffu, 0, 0, line);
-}
-
-void simt_mma(int32_t *c, const uint32_t *a, const uint32_t *b, int line)
+static void multiply(enum simt_warp_op op, void *c, const uint32_t *a, const uint32_t *b, int line)
 {
     struct simt_fiber *f = &simt_block.fibers[simt_block.current];
     f->c = c;
     f->a = a;
     f->b = b;
-    (void)simt_warp(SIMT_MMA, 0xffffffffu, 0, 0, line);
+    (void)simt_warp(op, 0xffffffffu, 0, 0, line);
+}
+
+void simt_mma(int32_t *c, const uint32_t *a, const uint32_t *b, int line)
+{
+    multiply(SIMT_MMA, c, a, b, line);
+}
+
+void simt_mma_half(float *c, const uint32_t *a, const uint32_t *b, int bf16, int line)
+{
+    multiply(bf16 ? SIMT_MMA_BF16 : SIMT_MMA_F16, c, a, b, line);
 }
 
 void simt_copy_async(void *to, const void *from, uint32_t bytes)
