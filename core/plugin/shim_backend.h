@@ -3,6 +3,7 @@
 #define TSR_PLUGIN_SHIM_BACKEND_H
 
 #include "plugin/shim.h"
+#include "tessera/backend_candidates.h"
 #include "tessera/backend_codec.h"
 #include "tessera/backend_layout.h"
 #include "tessera/draft/compensate.h"
@@ -37,9 +38,13 @@ struct tsr_plugin_shim_device {
         const void                   *raw;
         struct tsr_backend_linears_v1 table;
     } linears;
+    struct {
+        const void                      *raw;
+        struct tsr_backend_candidates_v1 table;
+    } candidates;
 };
 
-#define TSR_SHIM_BACKEND_TABLES 6
+#define TSR_SHIM_BACKEND_TABLES 7
 extern const struct tsr_plugin_shim_extension tsr_shim_backend_tables[TSR_SHIM_BACKEND_TABLES];
 
 #endif

@@ -2,6 +2,7 @@
 #include "backend.h"
 #include "../tensor/tensor.h"
 #include "bench.h"
+#include "tessera/backend_candidates.h"
 #include "tessera/backend_codec.h"
 
 #include <stdio.h>
@@ -61,6 +62,7 @@ void tsr_cuda_destroy(void *self)
         return;
     const struct tsr_host *host = c->host;
     tsr_cuda_queue_close(c);
+    tsr_cuda_candidates_free(c);
     tsr_cuda_linalg_free(c);
     c->api->release(c->device, c->work, TSR_CUDA_DEVICE);
     c->api->close(c->device);
@@ -177,6 +179,8 @@ const void *tsr_cuda_extension(const void *self, const char *id)
         return tsr_cuda_sizes();
     if (strcmp(id, TSR_CUDA_BENCH) == 0)
         return tsr_cuda_bench();
+    if (strcmp(id, TSR_BACKEND_CANDIDATES) == 0)
+        return tsr_cuda_candidates();
     if (strcmp(id, TSR_BACKEND_CODEC) == 0)
         return tsr_cuda_codec();
     return strcmp(id, TSR_BACKEND_LAYOUT) == 0 ? tsr_cuda_layout() : NULL;

@@ -64,6 +64,8 @@
     X(k_mx_decode)                                                                                 \
     X(k_scaled_encode)                                                                             \
     X(k_scaled_decode)                                                                             \
+    X(k_candidates_part)                                                                           \
+    X(k_candidates)                                                                                \
     X(k_triangle)                                                                                  \
     X(k_symv)
 

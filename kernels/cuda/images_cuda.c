@@ -2,7 +2,8 @@
 #include "device_cuda.h"
 
 /* Made by objcopy from nvcc's output (meson.build). */
-#define IMAGES(X)   X(attention) X(codec) X(dense) X(elem) X(gemm) X(kv) X(linear) X(quantize) X(step)
+#define IMAGES(X)                                                                                  \
+    X(attention) X(codec) X(dense) X(elem) X(gemm) X(kv) X(linear) X(quantize) X(sample) X(step)
 #define IMAGE_OF(n) extern const uint8_t _binary_kernels_cuda_##n##_fatbin_start[];
 #define IMAGE_AT(n) [IN_##n] = _binary_kernels_cuda_##n##_fatbin_start,
 #define IMAGE_IN(n) IN_##n,
@@ -57,6 +58,9 @@ static enum image image_of(enum tsr_cuda_kernel k)
     case KERNEL_k_quantize:
     case KERNEL_k_quantize_llm:
         return IN_quantize;
+    case KERNEL_k_candidates_part:
+    case KERNEL_k_candidates:
+        return IN_sample;
     case KERNEL_k_norm_step:
     case KERNEL_k_act_step:
     case KERNEL_k_heads_step:

@@ -204,6 +204,21 @@ struct k_symv {
     uint64_t a, lda, v, y, n;
 };
 
+/* The best tokens of rows of logits: sample.cu.  A key is a logit and its id, so that the largest key is the largest
+ * logit, of equal ones the lowest id. */
+#define K_CANDIDATES      256u  /* of a row, at most; threads of a block; parts of a row, at most */
+#define K_CANDIDATES_PART 1024u /* logits of a block */
+#define K_CANDIDATES_ROWS 64u
+struct k_candidates {
+    uint64_t logits, ld; /* F32, elements between rows */
+    uint64_t keys;       /* U64 [rows][parts][most]: of each part its best, in order */
+    uint64_t
+        heads; /* [rows][parts]: F32 sum of exp((x - the part's largest) * inverse), U32 not finite */
+    uint64_t out; /* U64 [rows][1 + most]: the same of the row, then its best keys in order */
+    uint32_t vocab, rows, parts, most;
+    float    inverse[K_CANDIDATES_ROWS]; /* 1 / temperature; 0: no sum */
+};
+
 /* out = out * scale[token] + bias; bias 0: none. */
 struct k_finish {
     uint64_t out, ldo, scale, bias, cols;

@@ -99,6 +99,7 @@ static void __attribute__((destructor)) tell(void)
     COUNT(waits);
     COUNT(linalg);
     COUNT(late);
+    COUNT(fetched);
     standin_tell_kernels(f);
     for (int d = 0; d < DEVICES_MAX; d++)
         if (g.used >> d & 1)
@@ -458,6 +459,8 @@ EXPORT CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr from, size_t bytes, CUst
     struct copy c = { .to = to, .from = simt_place(from, bytes), .bytes = bytes };
     if (!c.from)
         return CUDA_ERROR_INVALID_VALUE;
+    if (bytes > g.count.fetched)
+        g.count.fetched = bytes;
     CUresult r = queue_copy(s, &c, 0);
     return r == CUDA_SUCCESS && !is_pinned(to, bytes) ? wait_for(s, NULL) : r;
 }
