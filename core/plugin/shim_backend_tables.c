@@ -20,6 +20,7 @@
 #define CANDIDATES                                                                                 \
     ((const struct tsr_backend_candidates_v1 *)tsr_shim_raw(&shim->base, &shim->candidates.raw,    \
                                                             TSR_BACKEND_CANDIDATES))
+#define PEAKS ((const struct tsr_peaks_v1 *)tsr_shim_raw(&shim->base, &shim->peaks.raw, TSR_PEAKS))
 
 /* ---- tessera.backend.codec/1 ---------------------------------------------------------------------- */
 
@@ -260,6 +261,22 @@ static tsr_status candidates_find(void *self, const struct tsr_tensor *logits, u
 static const struct tsr_backend_candidates_v1 candidates = { .reserve = candidates_reserve,
                                                              .find = candidates_find };
 
+/* ---- tessera.peaks/1 ------------------------------------------------------------------------------------ */
+
+static tsr_status peaks_copy(void *self, uint64_t bytes, double *rate, struct tsr_err *err)
+{
+    TSR_CALL(tsr_plugin_shim_device, PEAKS, copy, bytes, rate, err);
+}
+
+static double peaks_multiply(const void *self)
+{
+    double rate;
+    TSR_CALL_VALUE(tsr_plugin_shim_device, PEAKS, rate, multiply, (shim->base.self));
+    return rate;
+}
+
+static const struct tsr_peaks_v1 peaks = { .copy = peaks_copy, .multiply = peaks_multiply };
+
 const struct tsr_plugin_shim_extension tsr_shim_backend_tables[TSR_SHIM_BACKEND_TABLES] = {
     TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_BACKEND_CODEC, codec, codec),
     TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_BACKEND_LAYOUT, layout, layout),
@@ -270,4 +287,5 @@ const struct tsr_plugin_shim_extension tsr_shim_backend_tables[TSR_SHIM_BACKEND_
     TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_BACKEND_LINEARS, linears, linears),
     TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_BACKEND_CANDIDATES, candidates,
                        candidates),
+    TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_PEAKS, peaks, peaks),
 };

@@ -4,6 +4,7 @@
 #include "bench.h"
 #include "tessera/backend_candidates.h"
 #include "tessera/backend_codec.h"
+#include "tessera/draft/peaks.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -159,6 +160,7 @@ tsr_status tsr_cuda_download(void *self, const void *buffer, uint64_t offset, vo
     TSR_CUDA_ALONE(c);
     if ((st = tsr_cuda_flush(c, err)) != TSR_OK)
         return st;
+    c->busy = 0;
     return c->api->get(c->device, dst, b->address + offset, bytes, err);
 }
 
@@ -168,6 +170,7 @@ tsr_status tsr_cuda_sync(void *self, void *stream, struct tsr_err *err)
     TSR_CUDA_ALONE(c);
     tsr_cuda_kept_forget(c); /* the caller may write to an address that it has */
     tsr_status st = tsr_cuda_flush(c, err);
+    c->busy = 0;
     return st != TSR_OK ? st : c->api->sync(c->device, stream, err);
 }
 
@@ -177,6 +180,8 @@ const void *tsr_cuda_extension(const void *self, const char *id)
         return tsr_cuda_linalg((struct tsr_cuda *)(uintptr_t)self);
     if (strcmp(id, TSR_SIZES_EXTENSION) == 0)
         return tsr_cuda_sizes();
+    if (strcmp(id, TSR_PEAKS) == 0)
+        return tsr_cuda_peaks();
     if (strcmp(id, TSR_CUDA_BENCH) == 0)
         return tsr_cuda_bench();
     if (strcmp(id, TSR_BACKEND_CANDIDATES) == 0)

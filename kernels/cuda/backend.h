@@ -79,6 +79,7 @@ struct tsr_cuda {
     enum tsr_cuda_launching    launching;
     int                        fast, matmul; /* numerics: fast; and there is a library for it */
     struct tsr_cuda_list       queue;
+    int                        busy; /* a list was handed over since the last wait */
     struct tsr_cuda_graph      graphs[TSR_CUDA_KEPT];
     uint64_t                   stamp, seen[TSR_CUDA_SEEN];
     char                       text[128];
@@ -222,6 +223,7 @@ tsr_status tsr_cuda_linear_fast(struct tsr_cuda *c, const struct tsr_cuda_weight
 uint64_t   tsr_cuda_fast_work(const struct tsr_cuda *c, const struct tsr_cuda_weight *w,
                               uint64_t tokens);
 const struct tsr_cuda_bench_v1         *tsr_cuda_bench(void); /* bench.h */
+const struct tsr_peaks_v1              *tsr_cuda_peaks(void); /* tessera/draft/peaks.h */
 const struct tsr_backend_codec_v1      *tsr_cuda_codec(void); /* tessera/backend_codec.h */
 const struct tsr_backend_candidates_v1 *tsr_cuda_candidates(void);
 void                                    tsr_cuda_candidates_free(struct tsr_cuda *c);

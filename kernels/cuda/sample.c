@@ -120,6 +120,7 @@ static tsr_status find(void *self, const struct tsr_tensor *logits, uint32_t mos
                              err);
     if (st == TSR_OK)
         st = tsr_cuda_flush(c, err);
+    c->busy = 0;
     if (st == TSR_OK)
         st = c->api->get(c->device, k->host, a.out, l.out, err);
     if (st == TSR_OK)

@@ -159,6 +159,14 @@ logits temperature: 0, repetition_penalty: 1.1
 logits temperature: 0.8, top_k: 300
 DRAWS
 
+# A bench of a model: against the device's copy rate and its stated peak, without a copy of logits.
+run bench e2e --backend cuda --quantizer rtn:bits=4,group=64 --layers 1 --hidden 64 --ffn 64 --prompt 8 --tokens 4 --repeats 1 \
+    --mib 1 --output json
+ok "bench e2e runs, got $rc" test "$rc" = 0
+ok "both rows have a peak and a share of it" \
+    jq -e 'length == 2 and all(.[]; .probe > 0 and .share > 0)' "$WORK/out"
+ok "no copy of logits" test "$(count fetched)" -lt $logits
+
 # Linear algebra: by the libraries under numerics: fast alone.
 check linalg 8 5
 ok "linear algebra is within its bounds, got $rc" test "$rc" = 0

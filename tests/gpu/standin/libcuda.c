@@ -179,6 +179,10 @@ EXPORT CUresult cuDeviceGetAttribute(int *v, CUdevice_attribute a, CUdevice d)
 {
     ONE_AT_A_TIME;
     int arch = (int)standin_option("arch", 90);
+    if (a == CU_DEVICE_ATTRIBUTE_CLOCK_RATE) { /* of an H100 */
+        *v = 1980000;
+        return CUDA_SUCCESS;
+    }
     if (a == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) {
         *v = 4;
         return is_device(d) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
