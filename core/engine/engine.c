@@ -188,6 +188,7 @@ static tsr_status build(struct tsr_engine *e, const struct tsr_model_overlay *o,
         TSR_TRY(tsr_engine_online_create(e, err));
     set_hooks(e, opt);
     TSR_TRY(tsr_engine_reserve(e, err));
+    TSR_TRY(tsr_engine_candidates_open(e, err));
     return opt->compensate ? tsr_engine_compensate_create(e, opt->compensate, err) : TSR_OK;
 }
 

@@ -15,6 +15,7 @@
 #include "model/packed_slice.h"
 #include "plugin/registry.h"
 #include "tessera/backend.h"
+#include "tessera/backend_candidates.h"
 
 struct tsr_engine;
 
@@ -197,6 +198,25 @@ tsr_status tsr_engine_embed(struct tsr_engine *e, const struct tsr_engine_token 
  * slot.  Host memory.  [worker] */
 tsr_status tsr_engine_head(struct tsr_engine *e, const float *rows, uint64_t n, float *logits,
                            struct tsr_err *err);
+
+/* The best tokens of the wanted rows in place of their logits, where the device finds them
+ * (tessera/backend_candidates.h).  Memory of the caller's. */
+struct tsr_engine_best {
+    uint32_t                  most;    /* candidates of each row */
+    const float              *inverse; /* [wanted] 1 / temperature; 0: no sum */
+    struct tsr_candidate     *best;    /* out: [wanted][most], best first */
+    struct tsr_candidate_row *row;     /* out: [wanted] */
+};
+/* How many rows one call of forward_best() has at most, of how many *tokens; 0: this engine has no such call.  [any] */
+uint64_t tsr_engine_best_rows(const struct tsr_engine *e, uint64_t *tokens);
+/* tsr_engine_forward(), of whose logits only the best tokens come back.  More rows or tokens than
+ * tsr_engine_best_rows() says are TSR_E_INVAL.  [worker] */
+tsr_status tsr_engine_forward_best(struct tsr_engine *e, const struct tsr_engine_token *tokens,
+                                   uint64_t n, const struct tsr_engine_best *best,
+                                   struct tsr_err *err);
+/* Logits [vocab] of a wanted row of the last forward_best(), which nothing has run after.  [worker] */
+tsr_status tsr_engine_best_logits(struct tsr_engine *e, uint64_t row, float *logits,
+                                  struct tsr_err *err);
 uint64_t   tsr_engine_length(const struct tsr_engine *e, uint32_t slot);
 void       tsr_engine_reset(struct tsr_engine *e, uint32_t slot);
 /* Keeps the first `length` positions of a slot, so that other tokens can follow on them.  Returns how many it keeps: fewer

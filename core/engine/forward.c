@@ -14,6 +14,8 @@
 
 static tsr_status wanted_logits(struct tsr_engine *e, const struct tsr_engine_token *tokens,
                                 uint64_t n, uint64_t wanted, float *logits, struct tsr_err *err);
+static tsr_status head_on_device(struct tsr_engine *e, struct tsr_tensor src,
+                                 struct tsr_tensor *out, struct tsr_err *err);
 
 tsr_status tsr_engine_stage_own(struct tsr_engine *e, const struct tsr_engine_token *tokens,
                                 uint64_t n, const float *in, float *out, float *logits,
@@ -33,7 +35,7 @@ tsr_status tsr_engine_stage_own(struct tsr_engine *e, const struct tsr_engine_to
             e->at_layer = i;
             TSR_TRY(tsr_engine_block_run(e, i, m, err));
         }
-        if (logits)
+        if (logits || e->best)
             TSR_TRY(wanted_logits(e, tokens + first, m, wanted, logits, err));
         if (logits)
             logits += wanted * e->model->hp.vocab;
@@ -62,22 +64,42 @@ tsr_status tsr_engine_run_embedding(struct tsr_engine *e, uint64_t n, struct tsr
     return e->embed_norm.gain.buffer ? tsr_engine_run_norm(e, &e->embed_norm, &h, &h, err) : TSR_OK;
 }
 
-static tsr_status check_logits(const struct tsr_engine *e, const struct tsr_engine_token *tokens,
-                               const struct tsr_engine_feed *f, uint64_t first, uint64_t n,
-                               const float *logits, struct tsr_err *err)
+static tsr_status not_finite(const struct tsr_engine *e, const struct tsr_engine_token *tokens,
+                             uint64_t row, struct tsr_err *err)
+{
+    const struct tsr_engine_feed *f = &e->feed;
+    uint32_t                      at, spans[2];
+    memcpy(&at, f->host + f->gather.offset + row * sizeof at, sizeof at);
+    memcpy(spans, f->host + f->spans[TSR_ENGINE_CACHE_CONTEXT].offset + at * sizeof spans,
+           sizeof spans);
+    return tsr_fail(err, TSR_E_NUMERIC,
+                    "%s: the logits of sequence %u at position %u are not finite", e->model->path,
+                    tokens[at].slot, spans[1]);
+}
+
+static tsr_status logits_to_host(struct tsr_engine *e, const struct tsr_engine_token *tokens,
+                                 const struct tsr_tensor *src, uint64_t first, float *logits,
+                                 struct tsr_err *err)
 {
     uint64_t vocab = e->model->hp.vocab;
-    for (uint64_t i = 0; i < n; i++, logits += vocab) {
-        if (tsr_engine_all_finite(logits, vocab))
-            continue;
-        uint32_t at, spans[2];
-        memcpy(&at, f->host + f->gather.offset + (first + i) * sizeof at, sizeof at);
-        memcpy(spans, f->host + f->spans[TSR_ENGINE_CACHE_CONTEXT].offset + at * sizeof spans,
-               sizeof spans);
-        return tsr_fail(err, TSR_E_NUMERIC,
-                        "%s: the logits of sequence %u at position %u are not finite",
-                        e->model->path, tokens[at].slot, spans[1]);
-    }
+    TSR_TRY(tsr_engine_run_head(e, *src, logits, err));
+    for (uint64_t i = 0; i < src->rows; i++)
+        if (!tsr_engine_all_finite(logits + i * vocab, vocab))
+            return not_finite(e, tokens, first + i, err);
+    return TSR_OK;
+}
+
+/* Only their best tokens; all wanted rows are in src. */
+static tsr_status best_to_host(struct tsr_engine *e, const struct tsr_engine_token *tokens,
+                               const struct tsr_tensor *src, struct tsr_err *err)
+{
+    const struct tsr_engine_best *b = e->best;
+    struct tsr_tensor             out = tsr_engine_rows(&e->logits, 0, src->rows);
+    TSR_TRY(head_on_device(e, *src, &out, err));
+    TSR_TRY(e->candidates->find(e->dev->self, &out, b->most, b->inverse, b->best, b->row, err));
+    for (uint64_t i = 0; i < src->rows; i++)
+        if (b->row[i].not_finite)
+            return not_finite(e, tokens, i, err);
     return TSR_OK;
 }
 
@@ -101,19 +123,22 @@ static tsr_status wanted_logits(struct tsr_engine *e, const struct tsr_engine_to
         }
         if (e->hooks.hidden)
             TSR_TRY(e->hooks.hidden(e, &src, err));
-        TSR_TRY(tsr_engine_run_head(e, src, logits, err));
-        TSR_TRY(check_logits(e, tokens, &e->feed, first, m, logits, err));
+        if (e->best) {
+            TSR_TRY(best_to_host(e, tokens, &src, err));
+            continue;
+        }
+        TSR_TRY(logits_to_host(e, tokens, &src, first, logits, err));
         logits += m * e->model->hp.vocab;
     }
     return TSR_OK;
 }
 
-tsr_status tsr_engine_run_head(struct tsr_engine *e, struct tsr_tensor src, float *logits,
-                               struct tsr_err *err)
+/* Queues the head: out, the first rows of e->logits. */
+static tsr_status head_on_device(struct tsr_engine *e, struct tsr_tensor src,
+                                 struct tsr_tensor *out, struct tsr_err *err)
 {
     const struct tsr_model_hparams *hp = &e->model->hp;
-    struct tsr_tensor               y = tsr_engine_rows(&e->y, 0, src.rows),
-                      out = tsr_engine_rows(&e->logits, 0, src.rows);
+    struct tsr_tensor               y = tsr_engine_rows(&e->y, 0, src.rows);
     if (e->final_norm.gain.buffer) {
         TSR_TRY(tsr_engine_run_norm(e, &e->final_norm, &src, &y, err));
         src = y;
@@ -123,15 +148,23 @@ tsr_status tsr_engine_run_head(struct tsr_engine *e, struct tsr_tensor src, floa
         TSR_TRY(tsr_engine_run_linear(e, &e->project_out, &src, &narrow, err));
         src = narrow;
     }
-    TSR_TRY(tsr_engine_run_linear(e, &e->head, &src, &out, err));
+    TSR_TRY(tsr_engine_run_linear(e, &e->head, &src, out, err));
     if (hp->logit_scale != 1 || hp->logit_softcap > 0) {
         struct tsr_op op = { .kind = TSR_OP_SCALE,
-                             .out = &out,
-                             .in = { &out },
+                             .out = out,
+                             .in = { out },
                              .scale = hp->logit_scale,
                              .softcap = hp->logit_softcap };
         TSR_TRY(tsr_engine_device_run(e->dev, &op, NULL, err));
     }
+    return TSR_OK;
+}
+
+tsr_status tsr_engine_run_head(struct tsr_engine *e, struct tsr_tensor src, float *logits,
+                               struct tsr_err *err)
+{
+    struct tsr_tensor out = tsr_engine_rows(&e->logits, 0, src.rows);
+    TSR_TRY(head_on_device(e, src, &out, err));
     TSR_TRY(tsr_engine_device_sync(e->dev, err));
     return tsr_engine_device_download(e->dev, &out, logits, err);
 }

@@ -138,6 +138,10 @@ struct tsr_engine {
     uint64_t ran[3];   /* packed linears by TSR_ACT_* */
     bool     said_act; /* that some packed linear takes F32 under a8 */
 
+    const struct tsr_backend_candidates_v1 *candidates; /* candidates.c; NULL: logits travel */
+    uint64_t                                best_rows;
+    const struct tsr_engine_best           *best; /* while tsr_engine_forward_best() runs */
+
     tsr_engine_tap            tap;
     void                     *tap_ctx;
     struct tsr_engine_device *tap_dev;    /* that has what the tap sees */
@@ -217,6 +221,9 @@ void       tsr_engine_feed_destroy(struct tsr_engine_feed *f);
  * tokens whose logits are wanted. */
 tsr_status tsr_engine_feed_chunk(struct tsr_engine *e, const struct tsr_engine_token *tokens,
                                  uint64_t n, uint64_t *wanted, struct tsr_err *err);
+
+/* candidates.c: finds e->candidates, and reserves its memory. */
+tsr_status tsr_engine_candidates_open(struct tsr_engine *e, struct tsr_err *err);
 
 /* reserve.c: memory that operations take in addition to their tensors, so that none is taken later. */
 tsr_status tsr_engine_reserve(const struct tsr_engine *e, struct tsr_err *err);

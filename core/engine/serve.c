@@ -15,10 +15,14 @@ struct slot_set {
     float                   *logits; /* [rows, vocab] */
     uint64_t                 rows;   /* room for; at least the slots of the slot set */
     uint64_t                 wanted; /* rows of the batch */
-    bool                     busy;   /* in flight */
-    bool                     prompts;
-    uint64_t                 order; /* of its start */
-    double                   since;
+    /* In place of logits, of a pass with start_best(); by row of the batch */
+    struct tsr_engine_best best;
+    float                 *inverse;
+    bool                   is_best; /* the batch in flight, or the last one */
+    bool                   busy;    /* in flight */
+    bool                   prompts;
+    uint64_t               order; /* of its start */
+    double                 since;
 };
 
 struct tsr_server {
@@ -35,6 +39,22 @@ struct tsr_server {
 
 /* ---- life --------------------------------------------------------------- */
 
+/* Room for the best tokens of a row of each slot. */
+static tsr_status make_best(const struct tsr_engine_pass *p, struct slot_set *l,
+                            struct tsr_err *err)
+{
+    if (p->best_rows == 0)
+        return TSR_OK;
+    l->best.best = tsr_new(l->rows * TSR_CANDIDATES_MOST, sizeof *l->best.best);
+    l->best.row = tsr_new(l->rows, sizeof *l->best.row);
+    l->inverse = tsr_new(l->rows, sizeof *l->inverse);
+    l->best.inverse = l->inverse;
+    return l->best.best && l->best.row && l->inverse
+               ? TSR_OK
+               : tsr_fail_nomem(err, l->rows * TSR_CANDIDATES_MOST * sizeof *l->best.best,
+                                "candidates");
+}
+
 static tsr_status make_slot_sets(struct tsr_server *s, struct tsr_err *err)
 {
     const struct tsr_engine_pass *p = &s->pass;
@@ -46,6 +66,7 @@ static tsr_status make_slot_sets(struct tsr_server *s, struct tsr_err *err)
         if (!s->slot_sets[l].logits)
             return tsr_fail(err, TSR_E_NOMEM, "out of memory: logits of %llu sequences",
                             (unsigned long long)rows);
+        TSR_TRY(make_best(p, &s->slot_sets[l], err));
     }
     return TSR_OK;
 }
@@ -90,6 +111,9 @@ void tsr_engine_server_destroy(struct tsr_server *s)
             (void)s->pass.finish(s->pass.ctx, l, &ignored.err);
         free(s->slot_sets[l].batch);
         free(s->slot_sets[l].logits);
+        free(s->slot_sets[l].best.best);
+        free(s->slot_sets[l].best.row);
+        free(s->slot_sets[l].inverse);
     }
     for (uint32_t i = 0; s->slots && i < s->pass.slots; i++) {
         s->pass.reset(s->pass.ctx, i);
@@ -264,9 +288,46 @@ static tsr_status separate(struct tsr_server *s, struct slot_set *l, struct tsr_
     return TSR_OK;
 }
 
-/* What the logits of the id before position q->fed mean; *over: the request is done. */
-static tsr_status take_logits(struct tsr_server *s, struct tsr_engine_serve_slot *q,
-                              const float *row, bool *over, struct tsr_err *err)
+/* Whether every wanted row of the batch gives the next token of a request that takes its best tokens alone. */
+static bool takes_best(const struct tsr_server *s, struct slot_set *l)
+{
+    const struct tsr_engine_pass *p = &s->pass;
+    uint64_t                      row = 0;
+    if (l->wanted > p->best_rows || l->wanted > l->rows || l->n > p->best_tokens)
+        return false;
+    l->best.most = 1;
+    for (uint64_t i = 0; i < l->n; i++) {
+        const struct tsr_engine_serve_slot *q = &s->slots[l->batch[i].slot];
+        if (!l->batch[i].logits)
+            continue;
+        const uint32_t n = tsr_engine_slot_candidates(q, p->vocab, &l->inverse[row++]);
+        if (n == 0)
+            return false;
+        l->best.most = n > l->best.most ? n : l->best.most;
+    }
+    return true;
+}
+
+/* The next token of a request from row number `row` of the batch: its best tokens, or its logits. */
+static tsr_status next_token(struct tsr_server *s, struct slot_set *l,
+                             struct tsr_engine_serve_slot *q, uint64_t row, bool *over,
+                             struct tsr_err *err)
+{
+    float   *logits = l->logits + row * s->pass.vocab;
+    uint32_t id;
+    if (l->is_best) {
+        const struct tsr_candidate *best = l->best.best + row * l->best.most;
+        if (tsr_engine_slot_draw(q, s->pass.vocab, best, l->best.most, l->best.row[row].sum, &id))
+            return tsr_engine_slot_advance(q, &s->pass, &s->events, NULL, &id, NULL, over, err);
+        TSR_TRY(s->pass.best_logits(s->pass.ctx, row, logits, err));
+    }
+    return tsr_engine_slot_advance(q, &s->pass, &s->events, logits, NULL, s->scratch, over, err);
+}
+
+/* What row number `row` of the batch, that of the id before position q->fed, means; *over: the request is done. */
+static tsr_status take_row(struct tsr_server *s, struct slot_set *l,
+                           struct tsr_engine_serve_slot *q, uint64_t row, bool *over,
+                           struct tsr_err *err)
 {
     uint64_t at = q->fed - 1;
     *over = true;
@@ -276,26 +337,27 @@ static tsr_status take_logits(struct tsr_server *s, struct tsr_engine_serve_slot
     }
     if (tsr_engine_slot_scores(q, at)) {
         *over = q->q.max_tokens == 0 && q->fed == tsr_engine_slot_inputs(q);
-        TSR_TRY(tsr_engine_slot_logprob(q, at, row, s->pass.vocab, q->ids.v[q->fed], err));
+        TSR_TRY(tsr_engine_slot_logprob(q, at, l->logits + row * s->pass.vocab, s->pass.vocab,
+                                        q->ids.v[q->fed], err));
         return *over && q->q.tokenizer ? tsr_engine_slot_end_text(q, err) : TSR_OK;
     }
     q->fresh = q->alone = false;
-    return tsr_engine_slot_advance(q, &s->pass, &s->events, row, s->scratch, over, err);
+    return next_token(s, l, q, row, over, err);
 }
 
 static tsr_status advance(struct tsr_server *s, struct slot_set *l, struct tsr_err *err)
 {
-    const float *row = l->logits;
+    uint64_t row = 0;
     for (uint64_t i = 0; i < l->n; i++) {
         struct tsr_engine_serve_slot *q = &s->slots[l->batch[i].slot];
         bool                          over = false;
         if (q->used) /* it may have ended at an id before */
             q->fed++;
         if (q->used && l->batch[i].logits)
-            TSR_TRY(take_logits(s, q, row, &over, err));
+            TSR_TRY(take_row(s, l, q, row, &over, err));
         if (over)
             TSR_TRY(end_request(s, l->batch[i].slot, err));
-        row += l->batch[i].logits ? s->pass.vocab : 0;
+        row += l->batch[i].logits;
     }
     return TSR_OK;
 }
@@ -339,7 +401,10 @@ static tsr_status start_slot_set(struct tsr_server *s, uint32_t slot_set, struct
     TSR_TRY(make_rows(s, l, err));
     l->since = tsr_now_s();
     l->order = s->starts++;
-    tsr_status st = s->pass.start(s->pass.ctx, slot_set, l->batch, l->n, l->logits, err);
+    l->is_best = takes_best(s, l);
+    tsr_status st = l->is_best
+                        ? s->pass.start_best(s->pass.ctx, slot_set, l->batch, l->n, &l->best, err)
+                        : s->pass.start(s->pass.ctx, slot_set, l->batch, l->n, l->logits, err);
     if (st == TSR_E_NUMERIC)
         return separate(s, l, err);
     l->busy = st == TSR_OK;

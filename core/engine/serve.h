@@ -34,6 +34,12 @@ struct tsr_engine_pass {
     uint32_t
         at_once; /* requests that run at once, at most; 0: slots.  The other slots keep what they have */
     bool prompts; /* ids that were generated have other rows in the cache than those of a prompt */
+    /* Optional: start() of a batch of at most best_tokens tokens with best_rows wanted rows, of which only the best tokens
+     * come back (tsr_engine_forward_best()), and the logits of one of those rows until the next start(). */
+    uint64_t best_rows, best_tokens;
+    tsr_status (*start_best)(void *ctx, uint32_t slot_set, const struct tsr_engine_token *tokens,
+                             uint64_t n, const struct tsr_engine_best *best, struct tsr_err *err);
+    tsr_status (*best_logits)(void *ctx, uint64_t row, float *logits, struct tsr_err *err);
 };
 /* One engine: one slot set, start() does everything. */
 void tsr_engine_pass_engine(struct tsr_engine_pass *p, struct tsr_engine *e);

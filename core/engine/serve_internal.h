@@ -45,10 +45,18 @@ tsr_status tsr_engine_slot_logprob(struct tsr_engine_serve_slot *s, uint64_t at,
                                    struct tsr_err *err);
 /* The rest of the text, when no token follows. */
 tsr_status tsr_engine_slot_end_text(struct tsr_engine_serve_slot *s, struct tsr_err *err);
-/* The next token from logits [vocab]; *over: the request is done. */
+/* The next token from logits [vocab]; *over: the request is done.  drawn: the token if it is known, and there are no
+ * logits; or NULL. */
 tsr_status tsr_engine_slot_advance(struct tsr_engine_serve_slot *s, const struct tsr_engine_pass *p,
                                    const struct tsr_engine_serve_events *ev, const float *logits,
-                                   void *scratch, bool *over, struct tsr_err *err);
+                                   const uint32_t *drawn, void *scratch, bool *over,
+                                   struct tsr_err *err);
+/* How many of the best tokens the next token takes, as tsr_engine_candidates(); 0: it takes the logits. */
+uint32_t tsr_engine_slot_candidates(const struct tsr_engine_serve_slot *s, uint64_t vocab,
+                                    float *inverse);
+/* The next token from the n best; false: the logits decide. */
+bool tsr_engine_slot_draw(const struct tsr_engine_serve_slot *s, uint64_t vocab,
+                          const struct tsr_candidate *best, uint32_t n, double sum, uint32_t *id);
 
 /* ---- serve_cache.c: what slots keep ------------------------------------------
  *

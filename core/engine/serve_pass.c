@@ -14,6 +14,19 @@ static tsr_status engine_start(void *ctx, uint32_t slot_set, const struct tsr_en
     return tsr_engine_forward(ctx, tokens, n, logits, err);
 }
 
+static tsr_status engine_start_best(void *ctx, uint32_t slot_set,
+                                    const struct tsr_engine_token *tokens, uint64_t n,
+                                    const struct tsr_engine_best *best, struct tsr_err *err)
+{
+    (void)slot_set;
+    return tsr_engine_forward_best(ctx, tokens, n, best, err);
+}
+
+static tsr_status engine_best_logits(void *ctx, uint64_t row, float *logits, struct tsr_err *err)
+{
+    return tsr_engine_best_logits(ctx, row, logits, err);
+}
+
 static tsr_status engine_finish(void *ctx, uint32_t slot_set, struct tsr_err *err)
 {
     (void)ctx;
@@ -95,5 +108,8 @@ void tsr_engine_pass_engine(struct tsr_engine_pass *p, struct tsr_engine *e)
                                    .start = engine_start,
                                    .finish = engine_finish,
                                    .reset = engine_reset,
-                                   .hp = &tsr_engine_model(e)->hp };
+                                   .hp = &tsr_engine_model(e)->hp,
+                                   .start_best = engine_start_best,
+                                   .best_logits = engine_best_logits };
+    p->best_rows = tsr_engine_best_rows(e, &p->best_tokens);
 }

@@ -1,5 +1,7 @@
 /* One request in its slot: the next token, the text so far, stop conditions. */
 #include "base/mem.h"
+#include "base/rng.h"
+#include "engine/candidates.h"
 #include "engine/serve_internal.h"
 
 #include <stdlib.h>
@@ -227,13 +229,32 @@ static tsr_status accept(struct tsr_engine_serve_slot *s, const struct tsr_engin
     return s->q.grows && ev->grown ? tell_grown(s, ev, err) : TSR_OK;
 }
 
+uint32_t tsr_engine_slot_candidates(const struct tsr_engine_serve_slot *s, uint64_t vocab,
+                                    float *inverse)
+{
+    *inverse = 0;
+    return s->q.logprobs || s->chain.list ? 0
+                                          : tsr_engine_candidates(&s->q.sampling, vocab, inverse);
+}
+
+bool tsr_engine_slot_draw(const struct tsr_engine_serve_slot *s, uint64_t vocab,
+                          const struct tsr_candidate *best, uint32_t n, double sum, uint32_t *id)
+{
+    return tsr_engine_candidates_draw(&s->q.sampling, vocab,
+                                      tsr_uniform(s->q.sampling.seed, s->q.record, n_new(s)), best,
+                                      n, sum, id);
+}
+
 tsr_status tsr_engine_slot_advance(struct tsr_engine_serve_slot *s, const struct tsr_engine_pass *p,
                                    const struct tsr_engine_serve_events *ev, const float *logits,
-                                   void *scratch, bool *over, struct tsr_err *err)
+                                   const uint32_t *drawn, void *scratch, bool *over,
+                                   struct tsr_err *err)
 {
-    uint32_t   id;
-    tsr_status st = tsr_engine_chain_next(&s->chain, logits, p->vocab, &s->q.sampling, s->ids.v,
-                                          s->q.n_prompt, s->ids.n, s->q.record, scratch, &id, err);
+    uint32_t   id = drawn ? *drawn : 0;
+    tsr_status st =
+        drawn ? TSR_OK
+              : tsr_engine_chain_next(&s->chain, logits, p->vocab, &s->q.sampling, s->ids.v,
+                                      s->q.n_prompt, s->ids.n, s->q.record, scratch, &id, err);
     *over = true;
     if (st == TSR_E_NUMERIC) { /* this request has no next token; the others have */
         tsr_engine_slot_fail(s, st, err->text);

@@ -3,10 +3,12 @@
 #define TSR_PLUGIN_SHIM_BACKEND_H
 
 #include "plugin/shim.h"
+#include "tessera/backend_candidates.h"
 #include "tessera/backend_codec.h"
 #include "tessera/backend_layout.h"
 #include "tessera/draft/compensate.h"
 #include "tessera/draft/linears.h"
+#include "tessera/draft/peaks.h"
 #include "tessera/draft/probe.h"
 #include "tessera/draft/sizes.h"
 #include "tessera/linalg.h"
@@ -37,9 +39,17 @@ struct tsr_plugin_shim_device {
         const void                   *raw;
         struct tsr_backend_linears_v1 table;
     } linears;
+    struct {
+        const void                      *raw;
+        struct tsr_backend_candidates_v1 table;
+    } candidates;
+    struct {
+        const void         *raw;
+        struct tsr_peaks_v1 table;
+    } peaks;
 };
 
-#define TSR_SHIM_BACKEND_TABLES 6
+#define TSR_SHIM_BACKEND_TABLES 8
 extern const struct tsr_plugin_shim_extension tsr_shim_backend_tables[TSR_SHIM_BACKEND_TABLES];
 
 #endif

@@ -17,6 +17,10 @@
                                                          TSR_BACKEND_LINEARS))
 #define SIZES                                                                                      \
     ((const struct tsr_sizes_v1 *)tsr_shim_raw(&shim->base, &shim->sizes.raw, TSR_SIZES_EXTENSION))
+#define CANDIDATES                                                                                 \
+    ((const struct tsr_backend_candidates_v1 *)tsr_shim_raw(&shim->base, &shim->candidates.raw,    \
+                                                            TSR_BACKEND_CANDIDATES))
+#define PEAKS ((const struct tsr_peaks_v1 *)tsr_shim_raw(&shim->base, &shim->peaks.raw, TSR_PEAKS))
 
 /* ---- tessera.backend.codec/1 ---------------------------------------------------------------------- */
 
@@ -240,6 +244,39 @@ static tsr_status run_gated(void *self, void *stream, const struct tsr_gated_op 
 
 static const struct tsr_backend_linears_v1 linears = { .linears = run_linears, .gated = run_gated };
 
+/* ---- tessera.backend.candidates/1 --------------------------------------------------------------------- */
+
+static tsr_status candidates_reserve(void *self, uint64_t rows, uint64_t vocab, struct tsr_err *err)
+{
+    TSR_CALL(tsr_plugin_shim_device, CANDIDATES, reserve, rows, vocab, err);
+}
+
+static tsr_status candidates_find(void *self, const struct tsr_tensor *logits, uint32_t most,
+                                  const float *inverse, struct tsr_candidate *best,
+                                  struct tsr_candidate_row *row, struct tsr_err *err)
+{
+    TSR_CALL(tsr_plugin_shim_device, CANDIDATES, find, logits, most, inverse, best, row, err);
+}
+
+static const struct tsr_backend_candidates_v1 candidates = { .reserve = candidates_reserve,
+                                                             .find = candidates_find };
+
+/* ---- tessera.peaks/1 ------------------------------------------------------------------------------------ */
+
+static tsr_status peaks_copy(void *self, uint64_t bytes, double *rate, struct tsr_err *err)
+{
+    TSR_CALL(tsr_plugin_shim_device, PEAKS, copy, bytes, rate, err);
+}
+
+static double peaks_multiply(const void *self)
+{
+    double rate;
+    TSR_CALL_VALUE(tsr_plugin_shim_device, PEAKS, rate, multiply, (shim->base.self));
+    return rate;
+}
+
+static const struct tsr_peaks_v1 peaks = { .copy = peaks_copy, .multiply = peaks_multiply };
+
 const struct tsr_plugin_shim_extension tsr_shim_backend_tables[TSR_SHIM_BACKEND_TABLES] = {
     TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_BACKEND_CODEC, codec, codec),
     TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_BACKEND_LAYOUT, layout, layout),
@@ -248,4 +285,7 @@ const struct tsr_plugin_shim_extension tsr_shim_backend_tables[TSR_SHIM_BACKEND_
     TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_PROBE_EXTENSION, probe, probe),
     TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_SIZES_EXTENSION, sizes, sizes),
     TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_BACKEND_LINEARS, linears, linears),
+    TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_BACKEND_CANDIDATES, candidates,
+                       candidates),
+    TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_PEAKS, peaks, peaks),
 };

@@ -2,7 +2,9 @@
 #include "backend.h"
 #include "../tensor/tensor.h"
 #include "bench.h"
+#include "tessera/backend_candidates.h"
 #include "tessera/backend_codec.h"
+#include "tessera/draft/peaks.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -76,6 +78,7 @@ void tsr_cuda_destroy(void *self)
         return;
     const struct tsr_host *host = c->host;
     tsr_cuda_queue_close(c);
+    tsr_cuda_candidates_free(c);
     tsr_cuda_linalg_free(c);
     c->api->release(c->device, c->work, TSR_CUDA_DEVICE);
     c->api->close(c->device);
@@ -172,6 +175,7 @@ tsr_status tsr_cuda_download(void *self, const void *buffer, uint64_t offset, vo
     TSR_CUDA_ALONE(c);
     if ((st = tsr_cuda_flush(c, err)) != TSR_OK)
         return st;
+    c->busy = 0;
     return c->api->get(c->device, dst, b->address + offset, bytes, err);
 }
 
@@ -181,6 +185,7 @@ tsr_status tsr_cuda_sync(void *self, void *stream, struct tsr_err *err)
     TSR_CUDA_ALONE(c);
     tsr_cuda_kept_forget(c); /* the caller may write to an address that it has */
     tsr_status st = tsr_cuda_flush(c, err);
+    c->busy = 0;
     return st != TSR_OK ? st : c->api->sync(c->device, stream, err);
 }
 
@@ -190,8 +195,12 @@ const void *tsr_cuda_extension(const void *self, const char *id)
         return tsr_cuda_linalg((struct tsr_cuda *)(uintptr_t)self);
     if (strcmp(id, TSR_SIZES_EXTENSION) == 0)
         return tsr_cuda_sizes();
+    if (strcmp(id, TSR_PEAKS) == 0)
+        return tsr_cuda_peaks();
     if (strcmp(id, TSR_CUDA_BENCH) == 0)
         return tsr_cuda_bench();
+    if (strcmp(id, TSR_BACKEND_CANDIDATES) == 0)
+        return tsr_cuda_candidates();
     if (strcmp(id, TSR_BACKEND_CODEC) == 0)
         return tsr_cuda_codec();
     return strcmp(id, TSR_BACKEND_LAYOUT) == 0 ? tsr_cuda_layout() : NULL;

@@ -65,6 +65,13 @@ struct tsr_cuda_kept {
     enum tsr_cuda_kernel kernel;
 };
 
+/* Memory of sample.c; 0: none is reserved. */
+struct tsr_cuda_candidates {
+    uint64_t  address, bytes; /* of the device */
+    uint64_t *host;           /* what comes back */
+    uint64_t  host_bytes;
+};
+
 struct tsr_cuda {
     const struct tsr_host     *host;
     const struct tsr_cuda_api *api;
@@ -74,6 +81,7 @@ struct tsr_cuda {
     int                        fast, matmul; /* numerics: fast; and there is a library for it */
     int                        flash_logged; /* why a prompt's ATTENTION is not on tensor cores */
     struct tsr_cuda_list       queue;
+    int                        busy; /* a list was handed over since the last wait */
     struct tsr_cuda_graph      graphs[TSR_CUDA_KEPT];
     uint64_t                   stamp, seen[TSR_CUDA_SEEN];
     char                       text[128];
@@ -81,6 +89,7 @@ struct tsr_cuda {
     struct tsr_cuda_kept       kept;
     uint32_t                  *indices; /* fetched from the device */
     uint64_t                   indices_bytes;
+    struct tsr_cuda_candidates candidates;
     struct tsr_cuda_linalg     linalg;
     pthread_mutex_t            lock; /* one call at a time: linear algebra comes from any thread */
 };
@@ -219,8 +228,11 @@ tsr_status tsr_cuda_linear_fast(struct tsr_cuda *c, const struct tsr_cuda_weight
                                 const struct k_linear *a, uint32_t act, struct tsr_err *err);
 uint64_t   tsr_cuda_fast_work(const struct tsr_cuda *c, const struct tsr_cuda_weight *w,
                               uint64_t tokens);
-const struct tsr_cuda_bench_v1    *tsr_cuda_bench(void); /* bench.h */
-const struct tsr_backend_codec_v1 *tsr_cuda_codec(void); /* tessera/backend_codec.h */
+const struct tsr_cuda_bench_v1         *tsr_cuda_bench(void); /* bench.h */
+const struct tsr_peaks_v1              *tsr_cuda_peaks(void); /* tessera/draft/peaks.h */
+const struct tsr_backend_codec_v1      *tsr_cuda_codec(void); /* tessera/backend_codec.h */
+const struct tsr_backend_candidates_v1 *tsr_cuda_candidates(void);
+void                                    tsr_cuda_candidates_free(struct tsr_cuda *c);
 
 tsr_status tsr_cuda_embed_op(struct tsr_cuda *c, void *stream, const struct tsr_op *op,
                              const struct tsr_op_parts *parts, struct tsr_err *err);

@@ -1,5 +1,6 @@
 /* bench.c - the extension of bench.h. */
 #include "bench.h"
+#include "tessera/draft/peaks.h"
 
 #include "backend.h"
 
@@ -164,6 +165,35 @@ static tsr_status time_copy(void *self, uint64_t bytes, uint64_t times, double *
         *seconds /= times ? (double)times : 1.0;
     c->api->release(c->device, at, TSR_CUDA_DEVICE);
     return st;
+}
+
+/* tessera.peaks/1: the best of a few rounds. */
+static tsr_status copy_rate(void *self, uint64_t bytes, double *rate, struct tsr_err *err)
+{
+    *rate = 0;
+    for (int round = 0; round < 3; round++) {
+        double     seconds = 0;
+        tsr_status st = time_copy(self, bytes, 4, &seconds, err);
+        if (st != TSR_OK)
+            return st;
+        if (seconds > 0 && 2.0 * (double)bytes / seconds > *rate)
+            *rate = 2.0 * (double)bytes / seconds;
+    }
+    return *rate > 0 ? TSR_OK : tsr_fail(err, TSR_E_DEVICE, "a copy took no time");
+}
+
+static double multiply_rate(const void *self)
+{
+    const struct tsr_cuda *c = self;
+    return c->api->bf16_rate ? c->api->bf16_rate(c->device) : 0;
+}
+
+const struct tsr_peaks_v1 *tsr_cuda_peaks(void)
+{
+    static const struct tsr_peaks_v1 table = { .struct_size = sizeof table,
+                                               .copy = copy_rate,
+                                               .multiply = multiply_rate };
+    return &table;
 }
 
 const struct tsr_cuda_bench_v1 *tsr_cuda_bench(void)

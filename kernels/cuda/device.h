@@ -81,6 +81,8 @@
     X(k_mx_decode)                                                                                 \
     X(k_scaled_encode)                                                                             \
     X(k_scaled_decode)                                                                             \
+    X(k_candidates_part)                                                                           \
+    X(k_candidates)                                                                                \
     X(k_triangle)                                                                                  \
     X(k_symv)
 
@@ -188,6 +190,9 @@ struct tsr_cuda_api {
     /* Events on the default stream: mark 0, mark 1, then seconds between them, once they are over. */
     tsr_status (*mark)(void *device, int which, struct tsr_err *err);
     tsr_status (*between)(void *device, double *seconds, struct tsr_err *err);
+
+    /* Dense BF16 multiply-adds a second of all matrix units at the highest clock; 0: not known. */
+    double (*bf16_rate)(const void *device);
 };
 
 extern const struct tsr_cuda_api tsr_cuda_driver; /* device_cuda.c */

@@ -3,7 +3,7 @@
 
 /* Made by objcopy from nvcc's output (meson.build). */
 #define IMAGES(X)                                                                                  \
-    X(attention) X(codec) X(dense) X(elem) X(flash) X(gemm) X(half) X(kv) X(linear) X(quantize) X(step)
+    X(attention) X(codec) X(dense) X(elem) X(flash) X(gemm) X(half) X(kv) X(linear) X(quantize) X(sample) X(step)
 #define IMAGE_OF(n) extern const uint8_t _binary_kernels_cuda_##n##_fatbin_start[];
 #define IMAGE_AT(n) [IN_##n] = _binary_kernels_cuda_##n##_fatbin_start,
 #define IMAGE_IN(n) IN_##n,
@@ -76,6 +76,9 @@ static enum image image_of(enum tsr_cuda_kernel k)
     case KERNEL_k_quantize:
     case KERNEL_k_quantize_llm:
         return IN_quantize;
+    case KERNEL_k_candidates_part:
+    case KERNEL_k_candidates:
+        return IN_sample;
     case KERNEL_k_norm_step:
     case KERNEL_k_act_step:
     case KERNEL_k_heads_step:

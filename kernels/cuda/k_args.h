@@ -36,10 +36,10 @@
 #define K_FLASH_THREADS 128u
 #define K_FLASH_SHARED(dim)                                                                        \
     ((dim) > 128u ? (4u * 32u + 64u) * (2u * (dim) + 16u) : 4u * 64u * (2u * (dim) + 16u))
-#define K_HALF_SHARED  65536u /* of k_half* */
-#define K_HALF_LUT     4u     /* bits of tables of each row that k_half* have room for */
-#define K_DENSE_COLS   512u   /* columns of a block of k_dense */
-#define K_DIGITS 5 /* at most: fp8_e5m2 has 57344 * 2^16 units */
+#define K_HALF_SHARED 65536u /* of k_half* */
+#define K_HALF_LUT    4u     /* bits of tables of each row that k_half* have room for */
+#define K_DENSE_COLS  512u   /* columns of a block of k_dense */
+#define K_DIGITS      5      /* at most: fp8_e5m2 has 57344 * 2^16 units */
 
 /* What a code means. */
 #define K_ROPE_ADJACENT 1u /* TSR_ROPE_ADJACENT: columns 2i and 2i + 1 rotate together */
@@ -238,6 +238,21 @@ struct k_half_linear {
     uint64_t        out, ldo; /* F32 */
     uint64_t        bias;     /* or 0 */
     uint32_t        tokens, bf16;
+};
+
+/* The best tokens of rows of logits: sample.cu.  A key is a logit and its id, so that the largest key is the largest
+ * logit, of equal ones the lowest id. */
+#define K_CANDIDATES      256u  /* of a row, at most; threads of a block; parts of a row, at most */
+#define K_CANDIDATES_PART 1024u /* logits of a block */
+#define K_CANDIDATES_ROWS 64u
+struct k_candidates {
+    uint64_t logits, ld; /* F32, elements between rows */
+    uint64_t keys;       /* U64 [rows][parts][most]: of each part its best, in order */
+    uint64_t
+        heads; /* [rows][parts]: F32 sum of exp((x - the part's largest) * inverse), U32 not finite */
+    uint64_t out; /* U64 [rows][1 + most]: the same of the row, then its best keys in order */
+    uint32_t vocab, rows, parts, most;
+    float    inverse[K_CANDIDATES_ROWS]; /* 1 / temperature; 0: no sum */
 };
 
 /* out = out * scale[token] + bias; bias 0: none. */

@@ -105,6 +105,15 @@ tsr_status memory_get(void *device, void *to, uint64_t from, uint64_t bytes, str
     tsr_status     st = device_enter(d, err);
     if (st != TSR_OK)
         return st;
+    if (bytes <= RING_BYTES - d->ring_used) { /* after the work that is queued: one wait */
+        uint8_t *from_ring = d->ring + d->ring_used;
+        CUresult one = d->l.p_cuMemcpyDtoHAsync(from_ring, from, bytes, d->stream);
+        if (one == CUDA_SUCCESS)
+            one = device_wait(d);
+        if (one == CUDA_SUCCESS)
+            memcpy(out, from_ring, bytes);
+        return device_leave(d, one, "a download", err);
+    }
     CUresult r = device_wait(d);
     for (uint64_t at = 0; at < bytes && r == CUDA_SUCCESS; at += RING_BYTES) {
         uint64_t n = bytes - at < RING_BYTES ? bytes - at : RING_BYTES;

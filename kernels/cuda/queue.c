@@ -11,6 +11,7 @@
 
 #define QUEUE_MOST     1024u                 /* launches of a list */
 #define QUEUE_ARGS     (UINT64_C(768) << 10) /* bytes of their arguments */
+#define QUEUE_FIRST    64u                   /* launches of the first list after a wait */
 #define GRAPH_LEAST    8u                    /* launches that a graph pays for */
 #define GRAPH_LAUNCHES 8192u                 /* of all graphs that are kept */
 
@@ -199,6 +200,7 @@ tsr_status tsr_cuda_flush(struct tsr_cuda *c, struct tsr_err *err)
     if (list.n == 0)
         return TSR_OK;
     c->queue.n = c->queue.used = 0; /* also on failure: nothing is tried twice */
+    c->busy = 1;
     tsr_status st = hand_over(c, &list, err);
     if (st != TSR_OK) /* launches that were left out */
         tsr_cuda_kept_forget(c);
@@ -244,7 +246,9 @@ static tsr_status append(struct tsr_cuda *c, const struct tsr_cuda_launch *l, st
     struct tsr_cuda_list *q = &c->queue;
     if (join_last(q, l))
         return TSR_OK;
-    if (q->n == QUEUE_MOST || whole_words(l->args_bytes) > QUEUE_ARGS - q->used) {
+    /* a device that has nothing to do gets its first part while the host queues the rest */
+    if (q->n == QUEUE_MOST || (q->n == QUEUE_FIRST && !c->busy) ||
+        whole_words(l->args_bytes) > QUEUE_ARGS - q->used) {
         tsr_status st = tsr_cuda_flush(c, err);
         if (st != TSR_OK)
             return st;

@@ -5,6 +5,7 @@
  * changed is a broken ABI (docs/abi.md), but for a SIZE, which is that of the newest minor.
  * tests/abi/coverage.sh finds what has no line, headers-1.N/layout_v1.c what was changed. */
 #include <tessera/backend.h>
+#include <tessera/backend_candidates.h>
 #include <tessera/backend_codec.h>
 #include <tessera/backend_layout.h>
 #include <tessera/codec.h>
@@ -556,6 +557,21 @@ AT(struct tsr_backend_v1, weight_bytes, 80);
 AT(struct tsr_backend_v1, run, 88);
 AT(struct tsr_backend_v1, sync, 96);
 AT(struct tsr_backend_v1, extension, 104);
+
+/* tessera/backend_candidates.h */
+IS(TSR_CANDIDATES_MOST, 256);
+TEXT(TSR_BACKEND_CANDIDATES, "tessera.backend.candidates/1");
+SIZE(struct tsr_candidate, 8);
+AT(struct tsr_candidate, id, 0);
+AT(struct tsr_candidate, logit, 4);
+SIZE(struct tsr_candidate_row, 8);
+AT(struct tsr_candidate_row, sum, 0);
+AT(struct tsr_candidate_row, not_finite, 4);
+SIZE(struct tsr_backend_candidates_v1, 24);
+AT(struct tsr_backend_candidates_v1, struct_size, 0);
+AT(struct tsr_backend_candidates_v1, reserved, 4);
+AT(struct tsr_backend_candidates_v1, reserve, 8);
+AT(struct tsr_backend_candidates_v1, find, 16);
 
 /* tessera/backend_codec.h */
 SIZE(struct tsr_backend_codec_v1, 80);

@@ -142,6 +142,48 @@ TSR_STANDIN=arch=75,none run run fast.yaml --out none
 ok "without an algorithm it runs, got $rc" test "$rc" = 0
 ok "and says so once" test "$(grep -c "Stand-in: .*LINEAR" "$WORK/err")" = 1
 
+# Draws: logits stay on the device unless someone takes them; the tokens are those of the CPU.
+draw() { # BACKEND SETTINGS
+    cat >"$WORK/draw.yaml" <<JOB
+version: 1
+backend: $1
+model: $ROOT/tests/golden/models/stories260k
+pipeline:
+  - generate: {prompts: ["Once upon a time", "The dog"], max_tokens: 6, seed: 11, act: a8, $2}
+JOB
+    rm -rf "$WORK/draw-$1"
+    run run draw.yaml --out "draw-$1"
+    jq -S .results.generate.samples "$WORK/draw-$1/results.json" >"$WORK/draw-$1.json"
+}
+logits=$((512 * 4)) # bytes of a row
+while read -r which settings; do
+    draw cpu "$settings"
+    draw cuda "$settings"
+    ok "$settings: the CPU's tokens, got $rc" cmp -s "$WORK/draw-cpu.json" "$WORK/draw-cuda.json"
+    case $which in
+    best)
+        ok "$settings: no copy of logits" test "$(count fetched)" -lt $logits
+        ok "$settings: nothing is allocated late" test "$(count late)" = 0
+        ok "$settings: the device found the best tokens" test "$(count k_candidates)" -ge 6
+        ;;
+    logits) ok "$settings: logits are copied" test "$(count fetched)" -ge $logits ;;
+    esac
+done <<'DRAWS'
+best temperature: 0
+best temperature: 0.8, top_k: 20
+best temperature: 0.8, top_k: 40, top_p: 0.9, min_p: 0.02
+logits temperature: 0, repetition_penalty: 1.1
+logits temperature: 0.8, top_k: 300
+DRAWS
+
+# A bench of a model: against the device's copy rate and its stated peak, without a copy of logits.
+run bench e2e --backend cuda --quantizer rtn:bits=4,group=64 --layers 1 --hidden 64 --ffn 64 --prompt 8 --tokens 4 --repeats 1 \
+    --mib 1 --output json
+ok "bench e2e runs, got $rc" test "$rc" = 0
+ok "both rows have a peak and a share of it" \
+    jq -e 'length == 2 and all(.[]; .probe > 0 and .share > 0)' "$WORK/out"
+ok "no copy of logits" test "$(count fetched)" -lt $logits
+
 # Linear algebra: by the libraries under numerics: fast alone.
 check linalg 8 5
 ok "linear algebra is within its bounds, got $rc" test "$rc" = 0

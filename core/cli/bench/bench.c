@@ -27,6 +27,7 @@ tsr_status bench_open(struct bench *b, struct tsr_cli *c, const struct bench_opt
     TSR_TRY(iface->properties(b->self, &p, err));
     (void)snprintf(b->device, sizeof b->device, "%s", p.device ? p.device : "unnamed device");
     b->probe = iface->extension ? iface->extension(b->self, TSR_PROBE_EXTENSION) : NULL;
+    b->peaks = iface->extension && !b->probe ? iface->extension(b->self, TSR_PEAKS) : NULL;
     return TSR_OK;
 }
 
@@ -102,12 +103,24 @@ static tsr_status member(void *arg, uint64_t begin, uint64_t end)
     return TSR_OK;
 }
 
+#define COPY_BYTES (UINT64_C(256) << 20) /* more than any cache of a device */
+
+static tsr_status peak_of(struct bench *b, enum bench_probe which, double *rate,
+                          struct tsr_err *err)
+{
+    const uint64_t bytes = (uint64_t)b->o->mib << 20;
+    if (which == BENCH_READ)
+        return b->peaks->copy(b->self, bytes < COPY_BYTES ? bytes : COPY_BYTES, rate, err);
+    *rate = which == BENCH_BF16 ? b->peaks->multiply(b->self) : 0;
+    return TSR_OK;
+}
+
 tsr_status bench_measure(struct bench *b, enum bench_probe which, double *rate, struct tsr_err *err)
 {
     struct team t = { .b = b, .which = which, .err = TSR_ERRBUF(t.err) };
     *rate = 0;
     if (!b->probe)
-        return TSR_OK;
+        return b->peaks ? peak_of(b, which, rate, err) : TSR_OK;
     tsr_status st = b->host->parallel_for(b->host->ctx, b->threads, 1, member, &t);
     if (st != TSR_OK)
         return tsr_fail(err, st, "probe: %s",
@@ -214,10 +227,10 @@ tsr_status bench_add(struct bench *b, const struct bench_row *r, struct tsr_err 
 }
 
 /* A row counts if its probe reached the instruction's rate, or has no such rate, and the threads had their
- * cores to themselves while the kernel ran. */
-static bool counts(const struct bench_row *r)
+ * cores to themselves while the kernel ran; a device with peaks does not need them. */
+static bool counts(const struct bench *b, const struct bench_row *r)
 {
-    return r->probe > 0 && (r->rate == 0 || r->rate >= 0.97) && r->busy >= BENCH_BUSY;
+    return r->probe > 0 && (r->rate == 0 || r->rate >= 0.97) && (b->peaks || r->busy >= BENCH_BUSY);
 }
 
 static tsr_status print_json(struct bench *b, struct tsr_err *err)
@@ -232,12 +245,12 @@ static tsr_status print_json(struct bench *b, struct tsr_err *err)
                       "rows", (json_int_t)r->rows, "cols", (json_int_t)r->cols, "m",
                       (json_int_t)r->m, "threads", (json_int_t)b->threads, "ms", r->milliseconds,
                       "value", r->value, "best", r->best, "probe", r->probe, "probe_of_instruction",
-                      r->rate, "busy", r->busy, "unit", r->unit, "counts", counts(r));
-        if (counts(r))
+                      r->rate, "busy", r->busy, "unit", r->unit, "counts", counts(b, r));
+        if (counts(b, r))
             tsr_json_set(&o, "share", json_real(r->share));
         if (r->times != 0)
             tsr_json_set(&o, "tokens_over_first",
-                         r->times > 0 && counts(r) ? json_real(r->times) : json_null());
+                         r->times > 0 && counts(b, r) ? json_real(r->times) : json_null());
         tsr_json_add(&rows, o);
     }
     return tsr_cli_print_json(rows, err);
@@ -262,11 +275,11 @@ tsr_status bench_print(struct bench *b, struct tsr_err *err)
         char                    share[24] = "void", rate[24] = "-", times[32] = "";
         if (r->probe <= 0)
             (void)snprintf(share, sizeof share, "-");
-        else if (counts(r))
+        else if (counts(b, r))
             (void)snprintf(share, sizeof share, "%.1f%%", 100 * r->share);
         if (r->rate > 0)
             (void)snprintf(rate, sizeof rate, "%.1f%%", 100 * r->rate);
-        if (several && r->times > 0 && counts(r))
+        if (several && r->times > 0 && counts(b, r))
             (void)snprintf(times, sizeof times, "%s%.2f", bar, r->times);
         else if (several)
             (void)snprintf(times, sizeof times, "%svoid", bar);

@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "plugin/spec.h"
 #include "tessera/backend.h"
+#include "tessera/draft/peaks.h"
 #include "tessera/draft/probe.h"
 
 /* The user's options. */
@@ -59,6 +60,7 @@ struct bench {
     const struct tsr_host       *host;
     const struct tsr_backend_v1 *iface;
     const struct tsr_probe_v1   *probe; /* NULL: the backend has none */
+    const struct tsr_peaks_v1   *peaks; /* of a device with its own memory; NULL: none */
     struct tsr_plugin_spec       spec;
     void                        *self;
     uint32_t                     threads;
@@ -76,7 +78,8 @@ tsr_status bench_open(struct bench *b, struct tsr_cli *c, const struct bench_opt
 void       bench_close(struct bench *b);
 
 enum bench_probe { BENCH_READ, BENCH_FMA, BENCH_DOT, BENCH_BF16, BENCH_CLOCK };
-/* All threads at once; units a second over all of them.  A backend without probes gives 0. */
+/* All threads at once; units a second over all of them.  A backend with peaks gives its copy rate for READ and its
+ * stated peak for BF16.  0: the backend has neither. */
 tsr_status bench_measure(struct bench *b, enum bench_probe which, double *rate,
                          struct tsr_err *err);
 /* CPU seconds of the process so far. */

@@ -9,4 +9,5 @@
 #include "../kv.cu"
 #include "../linear.cu"
 #include "../quantize.cu"
+#include "../sample.cu"
 #include "../step.cu"

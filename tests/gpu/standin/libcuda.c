@@ -102,6 +102,7 @@ static void __attribute__((destructor)) tell(void)
     COUNT(waits);
     COUNT(linalg);
     COUNT(late);
+    COUNT(fetched);
     standin_tell_kernels(f);
     for (int d = 0; d < DEVICES_MAX; d++)
         if (g.used >> d & 1)
@@ -181,6 +182,10 @@ EXPORT CUresult cuDeviceGetAttribute(int *v, CUdevice_attribute a, CUdevice d)
 {
     ONE_AT_A_TIME;
     int arch = (int)standin_option("arch", 90);
+    if (a == CU_DEVICE_ATTRIBUTE_CLOCK_RATE) { /* of an H100 */
+        *v = 1980000;
+        return CUDA_SUCCESS;
+    }
     if (a == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) {
         *v = 4;
         return is_device(d) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
@@ -461,6 +466,8 @@ EXPORT CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr from, size_t bytes, CUst
     struct copy c = { .to = to, .from = simt_place(from, bytes), .bytes = bytes };
     if (!c.from)
         return CUDA_ERROR_INVALID_VALUE;
+    if (bytes > g.count.fetched)
+        g.count.fetched = bytes;
     CUresult r = queue_copy(s, &c, 0);
     return r == CUDA_SUCCESS && !is_pinned(to, bytes) ? wait_for(s, NULL) : r;
 }
