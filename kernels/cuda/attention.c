@@ -123,10 +123,12 @@ static tsr_status attend(struct tsr_cuda *c, void *stream, struct k_attention *a
     uint64_t tiles = cuda_ceil(n, a->tile), queries = (uint64_t)a->tile * a->share;
     uint64_t slices = cuda_ceil(a->head_dim, VALUE_COLS);
     uint64_t x = cuda_ceil(queries, 2) + a->blocks * slices;
-    int few = x * y * tiles < 8 * (uint64_t)c->api->units(c->device); /* threads, for the device */
+    /* few threads for the device, or rows that are cheap to widen: an H100 takes 121 us instead of 130 for 16 sequences of
+     * 4096 positions in F16, but 136 instead of 130 in int8 */
+    int wide = a->dtype == TSR_F16 || x * y * tiles < 8 * (uint64_t)c->api->units(c->device);
     enum tsr_cuda_kernel values = queries > 8   ? KERNEL_k_values16
                                   : queries > 4 ? KERNEL_k_values8
-                                  : few         ? KERNEL_k_values4_wide
+                                  : wide        ? KERNEL_k_values4_wide
                                                 : KERNEL_k_values4;
     tsr_status           st =
         tsr_cuda_work(c, n * work_each(a->blocks, a->heads, a->head_dim) + WORK_GAPS, &work, err);

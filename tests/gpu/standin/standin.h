@@ -27,7 +27,6 @@
 struct standin_counts {
     uint64_t launches, captured, instantiated, graphs, products, heuristics, waits, linalg;
     uint64_t early;   /* launches in captures, which overlap with the one before them */
-    uint64_t taken;   /* allocations and frees of memory */
     uint64_t fetched; /* the largest copy to the host, in bytes */
     uint64_t taken;   /* allocations and frees of memory */
     uint64_t
