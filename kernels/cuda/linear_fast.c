@@ -9,9 +9,9 @@
 
 #define PIECE_BYTES  (UINT64_C(128) << 20) /* of a weight in 16 bits */
 #define LIBRARY_WORK (UINT64_C(32) << 20)
-/* Measured on an H100 (docs/lab/gpu): tokens up to which k_half.h is faster than the library, and from which on
+/* Measured on an H100 (docs/lab/gpu): tokens up to which k_half.h may be faster than the library, and from which on
  * the library is faster than int8. */
-#define HALF_TOKENS 128u
+#define HALF_TOKENS 64u
 #define A8_TOKENS   256u
 
 /* Whether k_half.h has the weight: groups begin on half steps, outliers have no place in it, tables of rows fit. */
@@ -41,10 +41,28 @@ int tsr_cuda_is_fast(const struct tsr_cuda *c, const struct tsr_cuda_weight *w, 
     return c->matmul || has_half(c, &w->k);
 }
 
-/* Widening a weight for the library takes as long as k_half.h takes for some tokens. */
+/* The formats that k_half.h has kernels for: half.cu. */
+enum half_set { HALF_INT4, HALF_INT, HALF_TABLE, HALF_FLOAT, HALF_SETS };
+static enum half_set half_set_of(const struct k_weight *w)
+{
+    if (w->kind == K_FLOAT)
+        return HALF_FLOAT;
+    if (w->kind != K_INT)
+        return HALF_TABLE;
+    return w->bits == 4 && w->scale_kind == K_SCALE_F16 && !w->affine ? HALF_INT4 : HALF_INT;
+}
+
+/* Few blocks of k_half.h take as long as many, while the library waits for a weight to be widened: rows for each
+ * multiprocessor from which on k_half.h is faster, of up to 16 and 64 tokens, measured on an H100 and an H200
+ * (docs/lab/gpu). */
 static int wants_library(const struct tsr_cuda *c, const struct k_weight *w, uint64_t tokens)
 {
-    return c->matmul && (tokens > HALF_TOKENS || !has_half(c, w));
+    static const uint64_t least[2][HALF_SETS] = { { 16, 62, 62, 31 }, { 31, 62, UINT64_MAX, 62 } };
+    if (!c->matmul)
+        return 0;
+    if (!has_half(c, w) || tokens > HALF_TOKENS)
+        return 1;
+    return w->rows / c->api->units(c->device) < least[tokens > 16][half_set_of(w)];
 }
 
 struct places {
@@ -169,18 +187,15 @@ struct half_choice {
 static struct half_choice choose_half(const struct tsr_cuda *c, const struct k_weight *w,
                                       uint64_t tokens)
 {
-    static const enum tsr_cuda_kernel by[3][4] = {
+    static const enum tsr_cuda_kernel by[3][HALF_SETS] = {
         { KERNEL_k_half16_int4, KERNEL_k_half16_int, KERNEL_k_half16_table, KERNEL_k_half16_float },
         { KERNEL_k_half64_int4, KERNEL_k_half64_int, KERNEL_k_half64_table, KERNEL_k_half64_float },
         { KERNEL_k_half128_int4, KERNEL_k_half128_int, KERNEL_k_half128_table,
           KERNEL_k_half128_float },
     };
-    const int      set = w->kind == K_FLOAT                                           ? 3
-                         : w->kind != K_INT                                           ? 2
-                         : w->bits == 4 && w->scale_kind == K_SCALE_F16 && !w->affine ? 0
-                                                                                      : 1;
-    const uint64_t blocks = cuda_ceil(w->rows, 128) * cuda_ceil(tokens, 128);
-    const uint32_t threads = set == 0 ? 256 : 128;
+    const enum half_set set = half_set_of(w);
+    const uint64_t      blocks = cuda_ceil(w->rows, 128) * cuda_ceil(tokens, 128);
+    const uint32_t      threads = set == HALF_INT4 ? 256 : 128;
     if (tokens <= 16)
         return (struct half_choice){ by[0][set], 64, 16, 256 };
     if (tokens <= 64 || blocks * 2 < c->api->units(c->device))

@@ -141,7 +141,7 @@ static uint64_t draw_tokens(struct pair *p, uint64_t which)
 
 static bool one(struct pair *p, uint64_t which)
 {
-    static const uint64_t all_rows[] = { 1, 31, 32, 33, 100, 257 },
+    static const uint64_t all_rows[] = { 1, 32, 33, 100, 257, 300 },
                           all_cols[] = { 1, 8, 31, 100, 384, 1000 };
     struct tsr_format f;
     char              what[160];
