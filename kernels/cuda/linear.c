@@ -136,14 +136,14 @@ static int fills_blocks(const struct tsr_cuda *c, const struct k_weight *w, uint
            cuda_ceil(blocks, units) * BLOCK_ROUND <= cuda_ceil(panels, 2 * units);
 }
 
-/* Tokens of a block as 8 << size: no more than are there. Where panels of integers are few, blocks of fewer tokens
- * are more blocks, until they fill half of the multiprocessors with 8 tokens each or all of them with 16. Measured
- * on an H100 at 1024 x 4096 with 16, 32 and 64 tokens: 0.90, 0.76 and 0.82 of the time, 8 bits 0.91, 0.71 and
- * 0.93 (docs/lab/gpu). */
+/* Tokens of a block as 8 << size: no more than are there. Where panels are few, blocks of fewer tokens are more
+ * blocks, until they fill half of the multiprocessors with 8 tokens each or all of them with 16. Measured on an H100
+ * at 1024 x 4096 with 16, 32 and 64 tokens: 0.90, 0.76 and 0.82 of the time, 8 bits 0.91, 0.71 and 0.93; tables of
+ * 4 bits on an H200 0.93, 0.79 and 0.83 (docs/lab/gpu). */
 static int tile_size(const struct tsr_cuda *c, const struct k_weight *w, uint64_t tokens)
 {
     const uint64_t units = c->api->units(c->device), panels = cuda_ceil(w->rows, K_PANEL);
-    const int      few = set_of(w) == SET_INT;
+    const int      few = set_of(w) != SET_OTHER;
     if (tokens <= 8 || c->api->shared(c->device) < K_TILE_SHARED ||
         (few && panels * cuda_ceil(tokens, 8) * 2 <= units))
         return 0;
