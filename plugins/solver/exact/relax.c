@@ -17,7 +17,7 @@ static const double grid[][3] = {
 };
 
 #define GRID (sizeof grid / sizeof grid[0])
-_Static_assert(GRID <= EX_PRICES, "prices");
+_Static_assert(GRID + EX_FINER <= EX_PRICES, "prices");
 
 /* Shell's sort with Ciura's gaps: at a few hundred numbers three times as fast as qsort(), and a small
  * part of that where they are nearly sorted.  The pairs go with their values. */
@@ -118,6 +118,13 @@ static void set_prices(struct ex *x, const struct ex_model *m, uint64_t k)
             (struct ex_price){ quantile(s[0], n[0], grid[i][0]), quantile(s[1], n[1], grid[i][1]),
                                quantile(s[2], n[2], grid[i][2]) };
     }
+    uint32_t finer = x->n_finer[k] < EX_FINER ? x->n_finer[k] : EX_FINER;
+    for (uint32_t i = 0; i < finer; i++) {
+        struct ex_price p = x->finer[k * EX_FINER + i];
+        p.pre = x->w.p_hi < INFINITY ? p.pre : 0;
+        p.dec = x->w.d_hi < INFINITY ? p.dec : 0;
+        x->price[k * EX_PRICES + count++] = p;
+    }
     x->n_price[k] = count;
 }
 
@@ -165,8 +172,8 @@ static void set_prefix(struct ex *x, const struct ex_model *m, uint64_t k)
 }
 
 /* Times of the ends and the priced room: the part of a price's bound that does not depend on layers. */
-static double constant(const struct ex *x, const struct ex_model *m, const struct ex_price *p,
-                       uint64_t k, uint64_t s, uint64_t e)
+double ex_relax_constant(const struct ex *x, const struct ex_model *m, const struct ex_price *p,
+                         uint64_t k, uint64_t s, uint64_t e)
 {
     const double *t = m->end + k * 4;
     double        pre = 0, dec = 0, mem = -(double)m->room[k];
@@ -245,8 +252,8 @@ void ex_relax(struct ex *x, const struct ex_model *m)
         for (uint32_t g = 0; g < x->n_price[k]; g++)
             for (uint64_t s = 0; s < 2; s++) {
                 const struct ex_price *p = &x->price[k * EX_PRICES + g];
-                inner[s][g] = constant(x, m, p, k, s, s);
-                whole[s][g] = constant(x, m, p, k, s, L);
+                inner[s][g] = ex_relax_constant(x, m, p, k, s, s);
+                whole[s][g] = ex_relax_constant(x, m, p, k, s, L);
             }
         for (uint64_t s = 0; s < L; s++) {
             double *c = x->cost + EX_SEG(x, k, s, 0);
@@ -277,7 +284,7 @@ uint32_t ex_relax_price(const struct ex *x, const struct ex_model *m, uint64_t k
     double   most = -INFINITY;
     for (uint32_t g = 0; g < x->n_price[k]; g++) {
         const double *f = x->prefix + (k * EX_PRICES + g) * (x->L + 1);
-        double        v = f[e] - f[s] + constant(x, m, &x->price[k * EX_PRICES + g], k, s, e);
+        double v = f[e] - f[s] + ex_relax_constant(x, m, &x->price[k * EX_PRICES + g], k, s, e);
         if (v > most) {
             most = v;
             best = g;
