@@ -172,8 +172,8 @@ static void set_prefix(struct ex *x, const struct ex_model *m, uint64_t k)
 }
 
 /* Times of the ends and the priced room: the part of a price's bound that does not depend on layers. */
-double ex_relax_constant(const struct ex *x, const struct ex_model *m, const struct ex_price *p,
-                         uint64_t k, uint64_t s, uint64_t e)
+static double constant(const struct ex *x, const struct ex_model *m, const struct ex_price *p,
+                       uint64_t k, uint64_t s, uint64_t e)
 {
     const double *t = m->end + k * 4;
     double        pre = 0, dec = 0, mem = -(double)m->room[k];
@@ -193,6 +193,12 @@ double ex_relax_constant(const struct ex *x, const struct ex_model *m, const str
     if (p->dec > 0)
         v += p->dec * (dec - x->w.d_hi);
     return v;
+}
+
+double ex_relax_constant(const struct ex *x, const struct ex_model *m, const struct ex_price *p,
+                         uint64_t k, uint64_t s, uint64_t e)
+{
+    return constant(x, m, p, k, s, e);
 }
 
 /* How far a stage from s can go: least bytes and times of its layers, each for itself. */
@@ -252,8 +258,8 @@ void ex_relax(struct ex *x, const struct ex_model *m)
         for (uint32_t g = 0; g < x->n_price[k]; g++)
             for (uint64_t s = 0; s < 2; s++) {
                 const struct ex_price *p = &x->price[k * EX_PRICES + g];
-                inner[s][g] = ex_relax_constant(x, m, p, k, s, s);
-                whole[s][g] = ex_relax_constant(x, m, p, k, s, L);
+                inner[s][g] = constant(x, m, p, k, s, s);
+                whole[s][g] = constant(x, m, p, k, s, L);
             }
         for (uint64_t s = 0; s < L; s++) {
             double *c = x->cost + EX_SEG(x, k, s, 0);
@@ -284,7 +290,7 @@ uint32_t ex_relax_price(const struct ex *x, const struct ex_model *m, uint64_t k
     double   most = -INFINITY;
     for (uint32_t g = 0; g < x->n_price[k]; g++) {
         const double *f = x->prefix + (k * EX_PRICES + g) * (x->L + 1);
-        double v = f[e] - f[s] + ex_relax_constant(x, m, &x->price[k * EX_PRICES + g], k, s, e);
+        double        v = f[e] - f[s] + constant(x, m, &x->price[k * EX_PRICES + g], k, s, e);
         if (v > most) {
             most = v;
             best = g;
