@@ -150,6 +150,38 @@ static struct instance_copy *faster_twin(const struct base *b)
     return c;
 }
 
+/* Nine candidates that are slower than the last one and of less quality: no plan needs them, and more than eight
+ * make `exact` refine its prices and look near the bound's plans. */
+static struct instance_copy *worse_candidates(const struct base *b)
+{
+    struct instance_copy *c = copy_make(b->inst, 9, 0);
+    uint64_t              Q = c->inst.in.bits, old = b->inst->in.bits;
+    for (uint64_t e = 0; e < b->inst->in.layers * Q; e++)
+        c->omega[e] *= e % Q < old ? 1 : 1.5;
+    for (uint64_t o = 0; o < b->inst->in.n_options; o++)
+        for (uint64_t e = 0; e < b->inst->in.n_kinds * b->inst->in.classes * Q; e++) {
+            c->option[o].pre[e] *= e % Q < old ? 1 : 1.0625;
+            c->option[o].dec[e] *= e % Q < old ? 1 : 1.125;
+        }
+    return c;
+}
+
+/* Nine that are between the last one and twice as fast, of less quality the faster they are. */
+static struct instance_copy *nine_more(const struct base *b)
+{
+    struct instance_copy *c = copy_make(b->inst, 9, 0);
+    uint64_t              Q = c->inst.in.bits, old = b->inst->in.bits;
+    for (uint64_t e = 0; e < b->inst->in.layers * Q; e++)
+        c->omega[e] *= e % Q < old ? 1 : 1 + 0.25 * (double)(e % Q - old + 1);
+    for (uint64_t o = 0; o < b->inst->in.n_options; o++)
+        for (uint64_t e = 0; e < b->inst->in.n_kinds * b->inst->in.classes * Q; e++) {
+            double less = e % Q < old ? 0 : (double)(e % Q - old + 1) / 32;
+            c->option[o].pre[e] *= 1 - less;
+            c->option[o].dec[e] *= 1 - 1.5 * less;
+        }
+    return c;
+}
+
 static struct instance_copy *more_options(const struct base *b)
 {
     struct instance_copy *c = copy_make(b->inst, 0, 1);
@@ -255,6 +287,8 @@ static const struct {
     { "more memory", more_memory, NO_WORSE, false },
     { "one more candidate", more_bits, NO_WORSE, false },
     { "the last candidate again, faster", faster_twin, NO_WORSE, false },
+    { "nine worse candidates", worse_candidates, SAME, true },
+    { "nine more candidates", nine_more, NO_WORSE, false },
     { "one more option", more_options, NO_WORSE, false },
     { "a larger limit", larger_limit, NO_WORSE, false },
     { "a limit that never binds", loose_limit, SAME, false },

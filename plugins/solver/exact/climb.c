@@ -4,7 +4,8 @@
  * bundle.  Every plan seen is a cut, value + gradient (y - its y); the next point is the best of the
  * cuts' minimum near the best point so far, found over weights of the cuts, two at a time. */
 
-#define CUTS UINT64_C(16)
+#define REFINED 6u /* rounds of finer prices at one point */
+#define CUTS    UINT64_C(16)
 
 struct bundle {
     uint64_t dim, n;
@@ -235,11 +236,28 @@ static double evaluate(struct ex *x, struct ex_node *n, double scale, double *mo
     if (!(value < INFINITY))
         return INFINITY;
     uint64_t count = ex_walk(x, m, x->trial);
-    bool     fits = !columns; /* a plan near the bound's */
+    for (unsigned round = 0; !columns && x->many && round < REFINED && value < *most; round++) {
+        bool finer = false;
+        for (uint64_t j = 0; j < count; j++)
+            finer |= ex_refine(x, m, &x->trial[j], 2e-6 * fabs(value));
+        if (!finer)
+            break;
+        ex_relax(x, m);
+        value = ex_forward(x, m) + x->w.konst;
+        if (!(value < INFINITY))
+            return INFINITY;
+        count = ex_walk(x, m, x->trial);
+    }
+    bool fits = !columns; /* a plan near the bound's */
     for (uint64_t j = 0; j < count && fits; j++)
         fits = ex_relax_fit(x, m, &x->trial[j]);
     if (fits) {
         ex_incumbent(x, n->model, x->trial, count, x->fit);
+        *most = fmin(*most, x->target);
+    }
+    if (!columns && count && x->many && x->aim == EX_OBJECTIVE &&
+        x->polished < (x->all_labels + x->all_paths) / 4) {
+        ex_polish(x, m, x->trial, count, x->all_labels + x->all_paths);
         *most = fmin(*most, x->target);
     }
     for (uint64_t j = 0; j < count; j++)

@@ -7,6 +7,8 @@
  *   model.c    one micro-batch option as rounded tables
  *   relax.c    lower bounds of all stages at once, memory and caps priced
  *   relax_stage.c  the bits that a bound is of
+ *   refine.c   finer prices for the stages of a bound's plan, with many candidates
+ *   polish.c   plans near those of the bounds, with many candidates
  *   paths.c    shortest paths over stages
  *   columns.c  the stages' sums that can still be part of a better plan
  *   labels.c   the best path over these
@@ -23,9 +25,12 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define EX_PRICES 40u        /* most price vectors of a kind in relax.c */
+#define EX_PRICES 48u        /* most price vectors of a kind in relax.c */
+#define EX_FINER  12u        /* of these, most that refine.c found */
 #define EX_SLOPES 512u       /* most exchanges that prices are quantiles of */
 #define EX_SMALL  32u        /* layers times kinds of a small problem: its columns are few */
+#define EX_FEW    8u         /* candidates of a layer for which relax.c's prices are fine enough */
+#define EX_NEAR   8u         /* candidates of a layer that polish.c tries */
 #define EX_NONE   UINT32_MAX /* no such state */
 
 /* A bit candidate that a kind can run for a class. */
@@ -78,6 +83,8 @@ struct ex_node {
     double   delta; /* how far above its bound a node is searched at once, relative */
     uint64_t limit; /* labels that may be spent on it                               */
     uint32_t model;
+    uint32_t idle;    /* cuts one after the other that hardly raised the bound */
+    uint64_t cut;     /* number of the cut that made it, 0: none */
     bool     settled; /* its multipliers have been climbed */
     double   share[]; /* [2][G] */
 };
@@ -93,6 +100,12 @@ struct ex_weights {
 
 struct ex_price {
     double mem, pre, dec;
+};
+
+/* Another item for a layer: what it adds. */
+struct ex_move {
+    double   pre, dec, w;
+    uint32_t l, item;
 };
 
 /* An exchange of item j for item i of a layer. */
@@ -129,6 +142,15 @@ struct ex_path {
     uint32_t parent, col, seg, next, link, pad;
 };
 
+/* The stages, bytes and items of a plan that polish.c changes. */
+struct ex_near {
+    struct ex_stage *st;         /* [L] */
+    uint64_t        *mem, *host; /* [L] of the stages */
+    uint32_t        *item;       /* [L] index of the layer's item */
+    uint32_t        *stage;      /* [L] of the layer */
+    uint32_t        *list;       /* [L][EX_NEAR] items that are tried */
+};
+
 /* What a search minimizes: the objective, the sum of omega, or the time until all prompts are done. */
 enum ex_aim { EX_OBJECTIVE, EX_OMEGA, EX_FIRST };
 
@@ -143,6 +165,7 @@ struct ex {
     uint64_t                          L, K, Q, C, V;
     const uint64_t                   *host_bytes; /* [C][Q]; NULL: no layer has any there */
     bool                              small;      /* L K is at most EX_SMALL */
+    bool                              many; /* candidates: polish.c and refine.c are worth it */
     /* devices: pools, of which kinds take some; without pools each kind has one of its own */
     uint64_t         G;
     uint64_t        *pool, *takes;     /* [K] */
@@ -184,6 +207,8 @@ struct ex {
     double           *bwdf;             /* of prefill times                            */
     struct ex_price  *price;            /* [K][EX_PRICES]                              */
     uint32_t         *n_price;          /* [K]                                         */
+    struct ex_price  *finer;            /* [K][EX_FINER] a ring */
+    uint32_t         *n_finer;          /* [K] put there; from EX_FINER on the ring is full */
     double           *prefix;           /* [K][EX_PRICES][L+1]                         */
     double           *priced;           /* scratch: [C][Q][EX_PRICES]                  */
     uint64_t          n_slopes;         /* at most EX_SLOPES                           */
@@ -197,6 +222,9 @@ struct ex {
     bool              fresh;            /* ex_climb() left cost and fwd at the node's multipliers */
     struct ex_node   *climbed; /* the node that the last climb was for, if it was a root's */
     struct ex_view    view;    /* of that climb */
+    struct ex_near    near[2]; /* polish.c's, like the next two */
+    struct ex_move   *near_move;
+    uint64_t          polished;
     struct ex_label  *lab[2];
     uint64_t          lab_room[2];
     struct ex_columns cols;
@@ -205,6 +233,7 @@ struct ex {
     uint32_t         *head;   /* [n][G][L+1] */
     uint64_t         *seg_of; /* [K][L+1] first segment of (k, s) */
     /* limits */
+    uint64_t   cuts, gained; /* so many; the last one after which a half had a higher bound */
     uint64_t   end_us, ticks, nodes, all_labels, all_paths;
     bool       late;
     tsr_status status; /* first failure */
@@ -246,6 +275,12 @@ static inline const double *ex_omega_of(const struct ex *x, uint64_t k, uint64_t
     return x->omega + k * x->omega_kind + l * x->Q;
 }
 
+/* How many prices of a kind are relax.c's own: they come first. */
+static inline uint32_t ex_coarse(const struct ex *x, uint64_t k)
+{
+    return x->n_price[k] - (x->n_finer[k] < EX_FINER ? x->n_finer[k] : EX_FINER);
+}
+
 /* Bit candidates of a layer on a kind, and what one costs at a price. */
 static inline const struct ex_item *ex_items_of(const struct ex *x, const struct ex_model *m,
                                                 uint64_t k, uint64_t l, uint32_t *n)
@@ -268,6 +303,11 @@ void ex_relax(struct ex *x, const struct ex_model *m);
 /* The price that bounds a segment best, an index. */
 uint32_t ex_relax_price(const struct ex *x, const struct ex_model *m, uint64_t k, uint64_t s,
                         uint64_t e);
+/* The part of the bound of a stage at a price that does not depend on its layers. */
+double ex_relax_constant(const struct ex *x, const struct ex_model *m, const struct ex_price *p,
+                         uint64_t k, uint64_t s, uint64_t e);
+/* Looks for a price that bounds the stage better by more than `worth`; true: the next ex_relax() has it. */
+bool ex_refine(struct ex *x, const struct ex_model *m, const struct ex_stage *st, double worth);
 /* Sums of the stage that the bound of a segment represents. */
 void ex_relax_stage(const struct ex *x, const struct ex_model *m, struct ex_stage *st);
 
@@ -320,6 +360,11 @@ void ex_weights_set(struct ex *x, const struct ex_model *m, const struct ex_node
 double   ex_climb(struct ex *x, struct ex_node *n, unsigned steps, double most, bool columns,
                   struct ex_view *v);
 uint64_t ex_bundle_size(uint64_t G); /* doubles */
+
+/* Looks for better plans near the stages of a bound's plan, whose codecs stay; x->w and x->price are those of
+ * the bound.  most: about how many sums of stages may be looked at. */
+void ex_polish(struct ex *x, const struct ex_model *m, const struct ex_stage *st, uint64_t n,
+               uint64_t most);
 
 /* x->omega and its limit, for x->dearest; false without memory. */
 bool ex_omega_init(struct ex *x);

@@ -139,6 +139,7 @@ double ex_aim_within(struct ex *x, uint64_t model, enum ex_aim aim)
                     .have = x->have,
                     .host_bytes = x->host_bytes,
                     .small = x->small,
+                    .many = x->many,
                     .n_states = x->n_states,
                     .next = x->next,
                     .complete = x->complete,

@@ -17,7 +17,7 @@ static const double grid[][3] = {
 };
 
 #define GRID (sizeof grid / sizeof grid[0])
-_Static_assert(GRID <= EX_PRICES, "prices");
+_Static_assert(GRID + EX_FINER <= EX_PRICES, "prices");
 
 /* Shell's sort with Ciura's gaps: at a few hundred numbers three times as fast as qsort(), and a small
  * part of that where they are nearly sorted.  The pairs go with their values. */
@@ -118,6 +118,13 @@ static void set_prices(struct ex *x, const struct ex_model *m, uint64_t k)
             (struct ex_price){ quantile(s[0], n[0], grid[i][0]), quantile(s[1], n[1], grid[i][1]),
                                quantile(s[2], n[2], grid[i][2]) };
     }
+    uint32_t finer = x->n_finer[k] < EX_FINER ? x->n_finer[k] : EX_FINER;
+    for (uint32_t i = 0; i < finer; i++) {
+        struct ex_price p = x->finer[k * EX_FINER + i];
+        p.pre = x->w.p_hi < INFINITY ? p.pre : 0;
+        p.dec = x->w.d_hi < INFINITY ? p.dec : 0;
+        x->price[k * EX_PRICES + count++] = p;
+    }
     x->n_price[k] = count;
 }
 
@@ -186,6 +193,12 @@ static double constant(const struct ex *x, const struct ex_model *m, const struc
     if (p->dec > 0)
         v += p->dec * (dec - x->w.d_hi);
     return v;
+}
+
+double ex_relax_constant(const struct ex *x, const struct ex_model *m, const struct ex_price *p,
+                         uint64_t k, uint64_t s, uint64_t e)
+{
+    return constant(x, m, p, k, s, e);
 }
 
 /* How far a stage from s can go: least bytes and times of its layers, each for itself. */

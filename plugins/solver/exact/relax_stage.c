@@ -47,9 +47,9 @@ void ex_relax_stage(const struct ex *x, const struct ex_model *m, struct ex_stag
     double                 room = (double)m->room[st->k], mem = sums_at(x, m, g, st);
     /* between two prices of memory the stage is a mixture that fills the room: without it the
      * gradient is that of a stage that no price would leave alone */
-    uint32_t h = mem > room ? g + 1 : g - 1;
-    if ((mem < room && g == 0) || h >= x->n_price[st->k] || p[g].pre > 0 || p[g].dec > 0 ||
-        p[h].pre > 0 || p[h].dec > 0)
+    uint32_t h = mem > room ? g + 1 : g - 1, coarse = ex_coarse(x, st->k);
+    if ((mem < room && g == 0) || g >= coarse || h >= coarse || h >= x->n_price[st->k] ||
+        p[g].pre > 0 || p[g].dec > 0 || p[h].pre > 0 || p[h].dec > 0)
         return;
     double far = sums_at(x, m, h, &other);
     if (!((mem - room) * (far - room) < 0))
@@ -74,8 +74,8 @@ bool ex_relax_fit(const struct ex *x, const struct ex_model *m, struct ex_stage 
 {
     const struct ex_price *p = &x->price[(uint64_t)st->k * EX_PRICES], *high, *low;
     double                 room = (double)m->room[st->k], mem;
-    uint32_t               g = ex_relax_price(x, m, st->k, st->s, st->e), n = x->n_price[st->k];
-    if (p[g].pre > 0 || p[g].dec > 0)
+    uint32_t               g = ex_relax_price(x, m, st->k, st->s, st->e), n = ex_coarse(x, st->k);
+    if (g >= n || p[g].pre > 0 || p[g].dec > 0)
         g = 0;
     /* prices of memory alone come first, in ascending order */
     while ((mem = sums_at(x, m, g, st)) > room) {

@@ -136,6 +136,7 @@ static bool split(struct ex *x, struct ex_node *n, const struct ex_view *v, doub
     else
         low->d_hi = high->d_lo = 0.5 * (d_lo + d_hi);
     low->settled = high->settled = false;
+    low->cut = high->cut = ++x->cuts;
     push(x, low);
     push(x, high);
     return true;
@@ -145,13 +146,33 @@ static bool split(struct ex *x, struct ex_node *n, const struct ex_view *v, doub
 #define SMALL_DELTA 0.01 /* a climb to the end takes longer than the columns of 0.6 % more */
 #define FIRST_LIMIT 100000u
 #define MOST_LIMIT  6400000u /* 80 bytes each */
+/* After cuts that each raised the bound by less than this part of what is missing, a box is searched as it is,
+ * with larger limits: its slices would take as long each. */
+#define IDLE_CUTS 3u
+#define IDLE_GAIN 0.1
+
+/* Counts a cut that raised the bound of neither half much, b being this one's. */
+static void count_idle(struct ex *x, struct ex_node *n, double b)
+{
+    if (b - n->bound > IDLE_GAIN * (x->target - n->bound)) {
+        n->idle = 0;
+        x->gained = n->cut;
+    } else if (n->cut != x->gained) {
+        n->idle++;
+    }
+}
 
 static void process(struct ex *x, struct ex_node *n)
 {
     struct ex_view v = x->view;
     x->nodes++;
     if (n != x->climbed || !n->settled) {
-        double b = ex_climb(x, n, n->settled ? 1 : 16, x->target, false, &v);
+        bool cut = !n->settled;
+        /* with many candidates a bound's plan is one of many: more steps until their cuts meet */
+        unsigned steps = x->many ? 48 : 16;
+        double   b = ex_climb(x, n, cut ? steps : 1, x->target, false, &v);
+        if (cut)
+            count_idle(x, n, b);
         n->bound = b > n->bound ? b : n->bound;
     }
     x->climbed = NULL; /* the tables will be of columns */
@@ -179,7 +200,8 @@ static void process(struct ex *x, struct ex_node *n)
         push(x, n);
         return;
     }
-    if (split(x, n, &v, 0.05 * (most - n->bound))) {
+    bool idle = x->many && n->idle >= IDLE_CUTS && n->limit < MOST_LIMIT && most >= x->target;
+    if (!idle && split(x, n, &v, 0.05 * (most - n->bound))) {
         ex_free(x, n);
         return;
     }

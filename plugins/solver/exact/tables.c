@@ -29,6 +29,7 @@ bool ex_tables_init(struct ex *x)
         groups = x->models[i].groups > groups ? x->models[i].groups : groups;
     uint64_t at = x->n_states * groups * (L + 1), pairs = L * x->Q * (x->Q - 1) / 2;
     x->n_slopes = pairs + L > EX_SLOPES ? EX_SLOPES : pairs;
+    uint64_t           near = x->small || x->aim != EX_OBJECTIVE ? 0 : L; /* polish.c's */
     const struct table tables[] = {
         { &x->cost, seg, sizeof(double) },
         { &x->around, seg, sizeof(double) },
@@ -43,6 +44,8 @@ bool ex_tables_init(struct ex *x)
         { &x->into, x->n_states * K * L, sizeof(double) },
         { &x->price, K * EX_PRICES, sizeof *x->price },
         { &x->n_price, K, sizeof *x->n_price },
+        { &x->finer, x->many ? K * EX_FINER : 0, sizeof *x->finer },
+        { &x->n_finer, K, sizeof *x->n_finer },
         { &x->prefix, K * EX_PRICES * (L + 1), sizeof(double) },
         { &x->priced, x->C * x->Q * EX_PRICES, sizeof(double) },
         { &x->pair, 3 * K * x->n_slopes, sizeof *x->pair },
@@ -57,6 +60,19 @@ bool ex_tables_init(struct ex *x)
         { &x->trial, L + 1, sizeof *x->trial },
         { &x->bits, L, sizeof *x->bits },
         { &x->fit, L, sizeof *x->fit },
+        { &x->near[0].st, near, sizeof *x->near[0].st },
+        { &x->near[1].st, near, sizeof *x->near[1].st },
+        { &x->near[0].mem, near, sizeof *x->near[0].mem },
+        { &x->near[1].mem, near, sizeof *x->near[1].mem },
+        { &x->near[0].host, near, sizeof *x->near[0].host },
+        { &x->near[1].host, near, sizeof *x->near[1].host },
+        { &x->near[0].item, near, sizeof *x->near[0].item },
+        { &x->near[1].item, near, sizeof *x->near[1].item },
+        { &x->near[0].stage, near, sizeof *x->near[0].stage },
+        { &x->near[1].stage, near, sizeof *x->near[1].stage },
+        { &x->near[0].list, near * EX_NEAR, sizeof *x->near[0].list },
+        { &x->near[1].list, near * EX_NEAR, sizeof *x->near[1].list },
+        { &x->near_move, near * EX_NEAR, sizeof *x->near_move },
         { &x->seg_of, K * (L + 1) + 1, sizeof *x->seg_of },
     };
     return carve(x, tables, sizeof tables / sizeof tables[0]) &&
