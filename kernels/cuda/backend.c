@@ -3,6 +3,7 @@
 #include "../tensor/tensor.h"
 #include "bench.h"
 #include "tessera/backend_codec.h"
+#include "tessera/draft/compensate.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -179,5 +180,7 @@ const void *tsr_cuda_extension(const void *self, const char *id)
         return tsr_cuda_bench();
     if (strcmp(id, TSR_BACKEND_CODEC) == 0)
         return tsr_cuda_codec();
+    if (strcmp(id, TSR_BACKEND_COMPENSATE) == 0)
+        return tsr_cuda_compensation();
     return strcmp(id, TSR_BACKEND_LAYOUT) == 0 ? tsr_cuda_layout() : NULL;
 }

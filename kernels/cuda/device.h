@@ -64,6 +64,8 @@
     X(k_mx_decode)                                                                                 \
     X(k_scaled_encode)                                                                             \
     X(k_scaled_decode)                                                                             \
+    X(k_select)                                                                                    \
+    X(k_compensate)                                                                                \
     X(k_triangle)                                                                                  \
     X(k_symv)
 

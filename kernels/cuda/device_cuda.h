@@ -65,7 +65,7 @@ struct libcuda {
     CUresult (*p_cuFuncLoad)(CUfunction); /* of CUDA 12.4 and newer, or NULL */
 };
 
-#define IMAGE_COUNT 9
+#define IMAGE_COUNT 10
 #define RING_BYTES  (UINT64_C(4) << 20)
 
 struct cublas;

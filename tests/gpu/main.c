@@ -6,8 +6,8 @@
  *   gpu_check ranks BACKEND PLUGIN PLUGINS TRANSPORT RANKS
  *   gpu_check bench BACKEND PLUGIN PLUGINS SECONDS
  *
- * COUNT drawn LINEARs, as many other operations and a quarter as many layers of operations; each gives the
- * bytes that the CPU backend gives.
+ * COUNT drawn LINEARs, as many other operations, a quarter as many layers of operations and an eighth as many sites
+ * with error compensation; each gives the bytes that the CPU backend gives.
  * attention: COUNT of its cases alone.  fast: COUNT LINEARs of a device of numerics: fast, within their bounds;
  * linalg: its linear algebra.
  * codecs: COUNT messages coded on the device are the codecs' own, and those of the recorded VECTORS, a
@@ -51,7 +51,7 @@ static int kernels(struct tsr_registry *r, enum part part, const char *backend, 
               : part == CODECS
                   ? pair_check_vectors(&p, r, vectors) && pair_check_codecs(&p, r, count)
                   : pair_check_linears(&p, count) && pair_check_ops(&p, count) &&
-                        pair_check_layers(&p, count / 4);
+                        pair_check_layers(&p, count / 4) && pair_check_compensation(&p, count / 8);
     if (!ok)
         (void)fprintf(stderr, "gpu_check: seed %llu: %s\n", (unsigned long long)seed, p.err.text);
     else
