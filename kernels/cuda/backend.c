@@ -4,6 +4,7 @@
 #include "bench.h"
 #include "tessera/backend_candidates.h"
 #include "tessera/backend_codec.h"
+#include "tessera/draft/compensate.h"
 #include "tessera/draft/peaks.h"
 
 #include <stdio.h>
@@ -203,5 +204,7 @@ const void *tsr_cuda_extension(const void *self, const char *id)
         return tsr_cuda_candidates();
     if (strcmp(id, TSR_BACKEND_CODEC) == 0)
         return tsr_cuda_codec();
+    if (strcmp(id, TSR_BACKEND_COMPENSATE) == 0)
+        return tsr_cuda_compensation();
     return strcmp(id, TSR_BACKEND_LAYOUT) == 0 ? tsr_cuda_layout() : NULL;
 }

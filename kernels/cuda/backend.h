@@ -179,6 +179,9 @@ tsr_status tsr_cuda_check(struct tsr_cuda *c, const struct tsr_op *op, struct ts
 tsr_status tsr_cuda_view(struct tsr_view *v, const struct tsr_tensor *t, const char *op,
                          const char *what, uint32_t dtype, uint64_t rows, uint64_t cols,
                          struct tsr_err *err);
+/* The U32 elements of t, whose view is made, on the host: valid until the next call. */
+tsr_status tsr_cuda_indices(struct tsr_cuda *c, const struct tsr_tensor *t, const uint32_t **p,
+                            uint64_t *stride, struct tsr_err *err);
 /* Launches on the default stream are queued until a wait or a copy: tsr_cuda_flush() submits them. A
  * sufficiently long list that repeats with the same kernels, grids and arguments becomes a graph;
  * docs/decisions/cuda.md. */
@@ -233,6 +236,9 @@ const struct tsr_peaks_v1              *tsr_cuda_peaks(void); /* tessera/draft/p
 const struct tsr_backend_codec_v1      *tsr_cuda_codec(void); /* tessera/backend_codec.h */
 const struct tsr_backend_candidates_v1 *tsr_cuda_candidates(void);
 void                                    tsr_cuda_candidates_free(struct tsr_cuda *c);
+
+struct tsr_backend_compensate_v1;
+const struct tsr_backend_compensate_v1 *tsr_cuda_compensation(void); /* compensation.c */
 
 tsr_status tsr_cuda_embed_op(struct tsr_cuda *c, void *stream, const struct tsr_op *op,
                              const struct tsr_op_parts *parts, struct tsr_err *err);

@@ -83,6 +83,8 @@
     X(k_scaled_decode)                                                                             \
     X(k_candidates_part)                                                                           \
     X(k_candidates)                                                                                \
+    X(k_select)                                                                                    \
+    X(k_compensate)                                                                                \
     X(k_triangle)                                                                                  \
     X(k_symv)
 

@@ -144,7 +144,7 @@ CUresult device_queue_early(struct device *d, CUstream stream, const struct tsr_
                                  .hStream = stream,
                                  .attrs = &early,
                                  .numAttrs = 1 };
-    d->since |= UINT64_C(1) << l->kernel;
+    device_kernels_add(&d->since, l->kernel);
     return d->l.p_cuLaunchKernelEx(&config, d->functions[l->kernel], args, NULL);
 #else
     return device_queue(d, stream, l);

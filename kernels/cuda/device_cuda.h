@@ -68,7 +68,7 @@ struct libcuda {
 #endif
 };
 
-#define IMAGE_COUNT 10
+#define IMAGE_COUNT 13
 #define RING_BYTES  (UINT64_C(4) << 20)
 
 struct cublas;

@@ -3,7 +3,19 @@
 
 /* Made by objcopy from nvcc's output (meson.build). */
 #define IMAGES(X)                                                                                  \
-    X(attention) X(codec) X(dense) X(elem) X(flash) X(gemm) X(half) X(kv) X(linear) X(quantize) X(sample) X(step)
+    X(attention)                                                                                   \
+    X(codec)                                                                                       \
+    X(compensation)                                                                                \
+    X(dense)                                                                                       \
+    X(elem)                                                                                        \
+    X(flash)                                                                                       \
+    X(gemm)                                                                                        \
+    X(half)                                                                                        \
+    X(kv)                                                                                          \
+    X(linear)                                                                                      \
+    X(quantize)                                                                                    \
+    X(sample)                                                                                      \
+    X(step)
 #define IMAGE_OF(n) extern const uint8_t _binary_kernels_cuda_##n##_fatbin_start[];
 #define IMAGE_AT(n) [IN_##n] = _binary_kernels_cuda_##n##_fatbin_start,
 #define IMAGE_IN(n) IN_##n,
@@ -30,6 +42,9 @@ static enum image image_of(enum tsr_cuda_kernel k)
     case KERNEL_k_scaled_encode:
     case KERNEL_k_scaled_decode:
         return IN_codec;
+    case KERNEL_k_select:
+    case KERNEL_k_compensate:
+        return IN_compensation;
     case KERNEL_k_narrow:
     case KERNEL_k_dense:
     case KERNEL_k_finish:

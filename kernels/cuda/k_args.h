@@ -255,6 +255,32 @@ struct k_candidates {
     float    inverse[K_CANDIDATES_ROWS]; /* 1 / temperature; 0: no sum */
 };
 
+/* Error compensation: compensation.cu. */
+#define K_CHUNK   1024u /* TSR_COMPENSATE_CHUNK */
+#define K_BUCKETS 32u   /* TSR_COMPENSATE_BUCKETS */
+#define K_LINEARS 6u    /* TSR_COMPENSATE_LINEARS */
+#define K_PIECE   128u  /* bytes of a row that a block takes */
+
+/* list [n][ldl]: a count, then that many channels of row rows[i] of x. */
+struct k_select {
+    uint64_t x, ldx, rows, list, ldl; /* rows: U32, or 0: all */
+    uint32_t cols, per;               /* per: of a whole chunk */
+    float    below[K_BUCKETS];        /* the next floats under the floors */
+};
+
+/* A linear's rows of codes in pinned memory of the host, of whole pieces; its outputs. */
+struct k_residual {
+    uint64_t codes, stride, outputs;
+    uint64_t scales;      /* F16 [outputs], on the device; 0: all are 1 */
+    uint64_t out, ldo;    /* F32 */
+    uint32_t bits, first; /* first: pieces of the linears before */
+};
+struct k_compensate {
+    struct k_residual linear[K_LINEARS];
+    uint64_t          x, ldx, rows, list, ldl; /* as of k_select */
+    uint32_t          cols, n, pieces, room;   /* n linears; channels that a list has room for */
+};
+
 /* out = out * scale[token] + bias; bias 0: none. */
 struct k_finish {
     uint64_t out, ldo, scale, bias, cols;

@@ -50,6 +50,12 @@ static struct tsr_op_source source_of(struct tsr_cuda *c)
                                    .indices = indices };
 }
 
+tsr_status tsr_cuda_indices(struct tsr_cuda *c, const struct tsr_tensor *t, const uint32_t **p,
+                            uint64_t *stride, struct tsr_err *err)
+{
+    return indices(c, t, p, stride, err);
+}
+
 struct tsr_view tsr_cuda_at(const struct tsr_op_part *part)
 {
     const struct tsr_cuda_buffer *b = part->buffer;

@@ -7,7 +7,8 @@
  *   gpu_check bench BACKEND PLUGIN PLUGINS SECONDS
  *
  * COUNT drawn LINEARs, as many other operations, a quarter as many layers of operations, half as many rows of
- * candidates; each gives the bytes that the CPU backend gives, candidates those of a sort.
+ * candidates and an eighth as many sites with error compensation; each gives the bytes that the CPU backend gives,
+ * candidates those of a sort.
  * attention: COUNT of its cases alone.  fast: COUNT LINEARs of a device of numerics: fast and half as many ATTENTIONs, within
  * their bounds;
  * linalg: its linear algebra.
@@ -52,7 +53,8 @@ static int kernels(struct tsr_registry *r, enum part part, const char *backend, 
               : part == CODECS
                   ? pair_check_vectors(&p, r, vectors) && pair_check_codecs(&p, r, count)
                   : pair_check_linears(&p, count) && pair_check_ops(&p, count) &&
-                        pair_check_layers(&p, count / 4) && pair_check_candidates(&p, count / 2);
+                        pair_check_layers(&p, count / 4) && pair_check_candidates(&p, count / 2) &&
+                        pair_check_compensation(&p, count / 8);
     if (!ok)
         (void)fprintf(stderr, "gpu_check: seed %llu: %s\n", (unsigned long long)seed, p.err.text);
     else

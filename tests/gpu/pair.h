@@ -68,6 +68,8 @@ bool pair_check_linears(struct pair *p, uint64_t count);
 bool pair_check_layers(struct pair *p, uint64_t count);
 /* candidates.c: `count` drawn cases of its tessera.backend.candidates/1. */
 bool pair_check_candidates(struct pair *p, uint64_t count);
+/* compensation.c: `count` drawn selections and compensations. */
+bool pair_check_compensation(struct pair *p, uint64_t count);
 /* attention.c: KV_STORE and ATTENTION; one case, and `count`. */
 bool pair_attention(struct pair *p);
 bool pair_check_attention(struct pair *p, uint64_t count);

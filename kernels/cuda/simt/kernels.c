@@ -1,6 +1,7 @@
 /* kernels.c - all kernels, as C (k.h). */
 #include "../attention.cu"
 #include "../codec.cu"
+#include "../compensation.cu"
 #include "../dense.cu"
 #include "../elem.cu"
 #include "../flash.cu"

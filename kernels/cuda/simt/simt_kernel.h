@@ -40,6 +40,7 @@ typedef struct {
 #define __ballot_sync(m, p) simt_warp(SIMT_BALLOT, (m), (uint32_t)((p) != 0), 0, __LINE__)
 #define __any_sync(m, p)    (__ballot_sync(m, p) != 0)
 #define __all_sync(m, p)    (__ballot_sync(m, !(p)) == 0)
+#define __popc(v)           __builtin_popcount(v)
 
 __shared__ __attribute__((unused)) uint8_t simt_large[SIMT_LARGE];
 

@@ -7,6 +7,7 @@
     const uint8_t        _binary_kernels_cuda_##n##_fatbin_start[4] = { 0x50, 0xed, 0x55, 0xba };
 IMAGE(attention)
 IMAGE(codec)
+IMAGE(compensation)
 IMAGE(dense)
 IMAGE(elem)
 IMAGE(flash)
