@@ -206,6 +206,28 @@ static void short_lists_are_launched(void **state)
     close_rig(&r);
 }
 
+/* A device with nothing to do gets 64 launches while the host queues the rest: two graphs in each pass. */
+static void long_lists_begin_early(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_with(&r, TSR_CUDA_GRAPHS);
+    put(&r, 1.0f);
+    assert_int_equal(pass(&r, &r.y, ROWS, 100), TSR_OK);
+    assert_int_equal(n.launches, 64); /* before anyone waits */
+    assert_true(first_of(&r, &r.y) == 0x1p99f);
+    assert_int_equal(n.launches, 100);
+    for (int i = 0; i < 3; i++) {
+        put(&r, 2.0f + (float)i);
+        assert_int_equal(pass(&r, &r.y, ROWS, 100), TSR_OK);
+        assert_true(first_of(&r, &r.y) == (2.0f + (float)i) * 0x1p99f);
+    }
+    assert_int_equal(n.launches, 100);
+    assert_int_equal(n.makes, 2);
+    assert_int_equal(n.runs, 6);
+    close_rig(&r);
+}
+
 /* Layers that ranks share are lists of the same kernels over other weights, in turn for each token: a graph each. */
 static void lists_in_turn(void **state)
 {
@@ -494,6 +516,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recorded_once_and_replayed),
         cmocka_unit_test(short_lists_are_launched),
+        cmocka_unit_test(long_lists_begin_early),
         cmocka_unit_test(lists_in_turn),
         cmocka_unit_test(shapes_are_kept_apart),
         cmocka_unit_test(lists_that_never_come_again),
