@@ -52,6 +52,25 @@ tsr_status tsr_engine_stage(struct tsr_engine *e, const struct tsr_engine_token 
                      : tsr_engine_stage_own(e, tokens, n, in, out, logits, err);
 }
 
+tsr_status tsr_engine_forward_best(struct tsr_engine *e, const struct tsr_engine_token *tokens,
+                                   uint64_t n, const struct tsr_engine_best *best,
+                                   struct tsr_err *err)
+{
+    uint64_t wanted = 0, most = 0, rows = tsr_engine_best_rows(e, &most);
+    for (uint64_t i = 0; i < n; i++)
+        wanted += tokens[i].logits;
+    if (wanted > rows || n > most)
+        return tsr_fail(err, TSR_E_INVAL,
+                        "candidates of %llu rows of %llu tokens; this engine has them for %llu "
+                        "rows of %llu",
+                        (unsigned long long)wanted, (unsigned long long)n, (unsigned long long)rows,
+                        (unsigned long long)most);
+    e->best = best;
+    tsr_status st = tsr_engine_stage(e, tokens, n, NULL, NULL, NULL, err);
+    e->best = NULL;
+    return st;
+}
+
 tsr_status tsr_engine_head(struct tsr_engine *e, const float *rows, uint64_t n, float *logits,
                            struct tsr_err *err)
 {

@@ -51,7 +51,7 @@ static bool lacks_resources(const char *why)
         return true;
     if (!strstr(why, "failed to map segment"))
         return false;
-    const size_t room = (size_t)16 << 20; /* more than any of our libraries needs */
+    const size_t room = (size_t)64 << 20; /* more than any of our libraries needs */
     void *p = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
         return true;

@@ -89,15 +89,6 @@ uint64_t tsr_cuda_attention_work(uint64_t tokens, uint64_t positions, uint32_t h
     return cuda_min(all, each > WORK_MAX ? each : WORK_MAX) + WORK_GAPS;
 }
 
-int tsr_cuda_is_prompt(const struct tsr_op_parts *p)
-{
-    const uint32_t *span = p->index;
-    uint64_t        runs = 1;
-    for (uint64_t t = 1; t < p->out.rows; t++)
-        runs += span[t * p->index_stride] != span[(t - 1) * p->index_stride];
-    return p->out.rows >= 2 * runs;
-}
-
 /* Tokens that one block of threads takes: those of a prompt read its keys and values together.  Bytes of results do
  * not depend on it. */
 static uint32_t tile_of(const struct tsr_op_parts *p, uint32_t share)

@@ -11,6 +11,15 @@ struct flash_kernel {
     uint32_t             shared; /* bytes */
 };
 
+int tsr_cuda_is_prompt(const struct tsr_op_parts *p)
+{
+    const uint32_t *span = p->index;
+    uint64_t        runs = 1;
+    for (uint64_t t = 1; t < p->out.rows; t++)
+        runs += span[t * p->index_stride] != span[(t - 1) * p->index_stride];
+    return p->out.rows >= 2 * runs;
+}
+
 /* The kernel for heads of `dim` columns; NULL: there is none. */
 static const struct flash_kernel *kernel_of(uint32_t dim)
 {

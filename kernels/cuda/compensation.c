@@ -6,7 +6,7 @@
 #include <string.h>
 
 _Static_assert(K_CHUNK == TSR_COMPENSATE_CHUNK && K_BUCKETS == TSR_COMPENSATE_BUCKETS &&
-                   K_LINEARS == TSR_COMPENSATE_LINEARS,
+                   K_RESIDUALS == TSR_COMPENSATE_LINEARS,
                "k_args.h has the constants of the interface");
 
 #define U(x) ((unsigned long long)(x))
@@ -256,11 +256,11 @@ static tsr_status compensate(void *self, void *stream, const struct tsr_compensa
 {
     struct tsr_cuda    *c = self;
     struct k_compensate k = { 0 };
-    struct tsr_view     out[K_LINEARS];
+    struct tsr_view     out[K_RESIDUALS];
     struct lists        l;
-    if (op->n == 0 || op->n > K_LINEARS)
+    if (op->n == 0 || op->n > K_RESIDUALS)
         return tsr_fail(err, TSR_E_INVAL, "COMPENSATE: %u linears, 1 to %u are allowed", op->n,
-                        K_LINEARS);
+                        K_RESIDUALS);
     TSR_CUDA_ALONE(c);
     tsr_status st = view_lists(c, op->x, op->rows, op->list, "COMPENSATE", &l, err);
     if (st == TSR_OK)

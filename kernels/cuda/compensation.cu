@@ -4,7 +4,7 @@
  * Sums of codes are whole numbers modulo 2^32, so threads add them in any order.  A piece is 128 bytes of every
  * selected row: reads of the bus are whole lines, and a block has 16 KiB of them on the way.
  *
- * Reference: kernels/cpu/k_select.c and k_compensate.c.
+ * Reference: kernels/cpu/k_select.c and k_compensate.c; held to their bytes by tests/gpu/compensation.c.
  * Bytes moved: x and the list from a cache; codes over the bus once.
  */
 #include "k_math.h"

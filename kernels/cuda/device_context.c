@@ -3,6 +3,7 @@
 #include "device_cuda.h"
 #include "k_args.h"
 
+#include <pthread.h>
 #include <stdio.h>
 
 #define KERNEL_NAME(name) #name,
@@ -14,7 +15,7 @@ static void kernels_text(const struct device_kernels *set, char *text, size_t ca
     size_t at = 0;
     text[0] = '\0';
     for (int k = 0; k < KERNEL_COUNT; k++)
-        if (set->bits[k / 64] >> k % 64 & 1) {
+        if (atomic_load_explicit(&set->bits[k / 64], memory_order_relaxed) >> k % 64 & 1) {
             int n = snprintf(text + at, cap - at, "%s%s",
                              at ? ", " : "; kernels since the last wait: ", device_kernel_names[k]);
             if (n < 0 || (size_t)n >= cap - at) {
@@ -47,6 +48,41 @@ static int is_sticky(CUresult r)
     }
 }
 
+static pthread_mutex_t opened_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct device  *opened;
+
+void device_opened(struct device *d)
+{
+    (void)pthread_mutex_lock(&opened_lock);
+    d->next = opened;
+    opened = d;
+    (void)pthread_mutex_unlock(&opened_lock);
+}
+
+void device_closed(struct device *d)
+{
+    (void)pthread_mutex_lock(&opened_lock);
+    for (struct device **at = &opened; *at; at = &(*at)->next)
+        if (*at == d) {
+            *at = d->next;
+            break;
+        }
+    (void)pthread_mutex_unlock(&opened_lock);
+}
+
+/* Those of all devices of this context. */
+static struct device_kernels kernels_since(const struct device *d)
+{
+    struct device_kernels all = { { 0, 0 } };
+    device_kernels_join(&all, &d->since);
+    (void)pthread_mutex_lock(&opened_lock);
+    for (const struct device *other = opened; other && d->context; other = other->next)
+        if (other->context == d->context)
+            device_kernels_join(&all, &other->since);
+    (void)pthread_mutex_unlock(&opened_lock);
+    return all;
+}
+
 tsr_status device_failed(struct device *d, CUresult r, const char *what, struct tsr_err *err)
 {
     const char *name = NULL, *text = NULL;
@@ -55,7 +91,8 @@ tsr_status device_failed(struct device *d, CUresult r, const char *what, struct 
         return tsr_fail(err, TSR_E_DEVICE, "%s: %s", d->name, d->lost);
     (void)d->l.p_cuGetErrorName(r, &name);
     (void)d->l.p_cuGetErrorString(r, &text);
-    kernels_text(&d->since, kernels, sizeof kernels);
+    const struct device_kernels since = kernels_since(d);
+    kernels_text(&since, kernels, sizeof kernels);
     if (is_sticky(r)) {
         (void)snprintf(d->lost, sizeof d->lost,
                        "%s: %s (%s)%s; all ranks that are threads here and use this device end",

@@ -48,6 +48,7 @@ static void close_device(void *device)
 {
     struct device         *d = device;
     const struct tsr_host *host = d->host;
+    device_closed(d);
     if (d->context && d->l.p_cuCtxPushCurrent(d->context) == CUDA_SUCCESS) {
         CUcontext own;
         if (d->stream)
@@ -168,6 +169,7 @@ static tsr_status open_device(const struct tsr_host *host, int64_t index, int64_
         st = device_failed(d, r, "making a context", err);
         goto error;
     }
+    device_opened(d);
     if ((st = device_enter(d, err)) != TSR_OK)
         goto error;
     void *ring = NULL;

@@ -4,6 +4,7 @@
 #define TSR_DEVICE_CUDA_H
 
 #include <cuda.h>
+#include <stdatomic.h>
 
 #include "device.h"
 #include "library.h"
@@ -73,19 +74,26 @@ struct libcuda {
 
 struct cublas;
 struct blas;
-/* A set of kernels, a bit for each. */
+/* A set of kernels, a bit for each.  Another thread may read it for the sentence of an error. */
 struct device_kernels {
-    uint64_t bits[2];
+    _Atomic uint64_t bits[2];
 };
 _Static_assert(KERNEL_COUNT <= 128, "a set has a bit for each");
 static inline void device_kernels_add(struct device_kernels *s, enum tsr_cuda_kernel k)
 {
-    s->bits[k / 64] |= UINT64_C(1) << k % 64;
+    atomic_fetch_or_explicit(&s->bits[k / 64], UINT64_C(1) << k % 64, memory_order_relaxed);
 }
 static inline void device_kernels_join(struct device_kernels *s, const struct device_kernels *other)
 {
-    s->bits[0] |= other->bits[0];
-    s->bits[1] |= other->bits[1];
+    for (int i = 0; i < 2; i++)
+        atomic_fetch_or_explicit(&s->bits[i],
+                                 atomic_load_explicit(&other->bits[i], memory_order_relaxed),
+                                 memory_order_relaxed);
+}
+static inline void device_kernels_clear(struct device_kernels *s)
+{
+    atomic_store_explicit(&s->bits[0], 0, memory_order_relaxed);
+    atomic_store_explicit(&s->bits[1], 0, memory_order_relaxed);
 }
 
 struct device {
@@ -106,6 +114,7 @@ struct device {
     char                   name[96];
     char                   lost[640]; /* the context is: why, else empty */
     struct device_kernels  since;     /* launched since the last wait */
+    struct device         *next;      /* opened before it in this process */
     /* Pinned memory that small copies go through, so that an upload need not wait for the device. */
     uint8_t       *ring;
     uint64_t       ring_used;
@@ -118,7 +127,11 @@ CUresult device_load_kernels(struct device *d);
 
 /* device_context.c */
 extern const char *const device_kernel_names[KERNEL_COUNT];
-/* A message of r: the device, the operation, the error, and the kernels since the last wait. */
+/* Ranks that are threads share a context, and what one of them did wrong the next call of any of them reports: devices
+ * that are open are known to each other. */
+void device_opened(struct device *d);
+void device_closed(struct device *d);
+/* A message of r: the device, the operation, the error, and the kernels of the context since the last wait. */
 tsr_status device_failed(struct device *d, CUresult r, const char *what, struct tsr_err *err);
 /* Every function runs in the device's context, between these two calls; leave() restores the thread's
  * context. leave() makes a message of r: the device, the operation, the error, and the kernels since the

@@ -256,10 +256,10 @@ struct k_candidates {
 };
 
 /* Error compensation: compensation.cu. */
-#define K_CHUNK   1024u /* TSR_COMPENSATE_CHUNK */
-#define K_BUCKETS 32u   /* TSR_COMPENSATE_BUCKETS */
-#define K_LINEARS 6u    /* TSR_COMPENSATE_LINEARS */
-#define K_PIECE   128u  /* bytes of a row that a block takes */
+#define K_CHUNK     1024u /* TSR_COMPENSATE_CHUNK */
+#define K_BUCKETS   32u   /* TSR_COMPENSATE_BUCKETS */
+#define K_RESIDUALS 6u    /* TSR_COMPENSATE_LINEARS */
+#define K_PIECE     128u  /* bytes of a row that a block takes */
 
 /* list [n][ldl]: a count, then that many channels of row rows[i] of x. */
 struct k_select {
@@ -276,7 +276,7 @@ struct k_residual {
     uint32_t bits, first; /* first: pieces of the linears before */
 };
 struct k_compensate {
-    struct k_residual linear[K_LINEARS];
+    struct k_residual linear[K_RESIDUALS];
     uint64_t          x, ldx, rows, list, ldl; /* as of k_select */
     uint32_t          cols, n, pieces, room;   /* n linears; channels that a list has room for */
 };

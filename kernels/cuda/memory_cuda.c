@@ -67,7 +67,7 @@ CUresult device_wait(struct device *d)
     CUresult r = d->l.p_cuStreamSynchronize(d->stream);
     if (r == CUDA_SUCCESS) {
         d->ring_used = 0;
-        d->since = (struct device_kernels){ { 0, 0 } };
+        device_kernels_clear(&d->since);
     }
     return r;
 }

@@ -48,7 +48,8 @@ static tsr_status reserve(void *self, uint64_t rows, uint64_t vocab, struct tsr_
                         U(rows), U(vocab), K_CANDIDATES_ROWS, K_CANDIDATES * K_CANDIDATES_PART);
     const struct layout l = layout_of(rows, vocab, K_CANDIDATES);
     TSR_CUDA_ALONE(c);
-    if (bytes_of(&l) > k->bytes) {
+    /* many rows of few logits have more results than one row of many, and take less */
+    if (bytes_of(&l) > k->bytes || l.out > k->host_bytes) {
         tsr_status st = tsr_cuda_flush(c, err);
         if (st != TSR_OK)
             return st;

@@ -4,7 +4,7 @@
  * k_candidates: a block for a row.  It finds the key that as many keys reach as are wanted, by the bits of a key from
  * the highest down; a thread has a part and knows between which two of its sorted keys the count lies.
  *
- * Reference: core/engine/sample.c, which sorts all candidates; held to it by tests/gpu/sample.c.
+ * Reference: core/engine/sample.c, which sorts all candidates; held to it by tests/gpu/candidates.c.
  * Bytes moved: 4 for each logit, once; 8 * most for each part.
  */
 #include "k_math.h"

@@ -246,7 +246,7 @@ done
 for file in "$ROOT"/kernels/cuda/*.cu; do
     head=$(sed '/\*\//q' "$file")
     ok "${file##*/} has its reference, its check and its bytes" \
-        test "$(grep -cE ' Reference: | Bytes moved' <<<"$head"):$(grep -c 'tests/gpu/[a-z]*\.c' <<<"$head" | sed 's/[1-9].*/some/')" = 2:some
+        test "$(grep -cE ' Reference: | Bytes moved' <<<"$head"):$(grep -c 'tests/gpu/[a-z_]*\.c' <<<"$head" | sed 's/[1-9].*/some/')" = 2:some
     ok "${file##*/} takes its workspace from the caller" \
         test -z "$(grep -nE 'malloc *\(|cuMemAlloc|^(static +)?__device__ [^(]*(;|=|\[)' "$file" | grep -v __constant__)"
 done

@@ -115,6 +115,10 @@ bool pair_check_candidates(struct pair *p, uint64_t count)
         (void)tsr_fail(&p->err.err, TSR_E_UNSUPPORTED, "the device finds no candidates");
     for (uint64_t i = 0; i < count && ok; i++) {
         struct rows r = { .rows = 1 + pair_draw(p, 4), .vocab = PICK(vocabs) };
+        if (i < 2) { /* more results after more memory in all */
+            r.rows = i ? 4 : 1;
+            r.vocab = i ? 1023 : 3000;
+        }
         r.most = pair_draw(p, 3) ? 1 + (uint32_t)pair_draw(p, r.vocab < 256 ? r.vocab : 256) : 1;
         r.x = calloc(r.rows * r.vocab, sizeof *r.x);
         r.want = calloc(r.vocab, sizeof *r.want);

@@ -10,7 +10,8 @@
  *     static double least_seconds(const struct tsr_peaks_v1 *peaks, void *self, uint64_t bytes)
  *     {
  *         double rate = 0;
- *         return peaks->copy(self, UINT64_C(64) << 20, &rate, NULL) == TSR_OK ? bytes / rate : 0;
+ *         tsr_status st = peaks->copy(self, UINT64_C(64) << 20, &rate, NULL);
+ *         return st == TSR_OK ? (double)bytes / rate : 0;
  *     }
  */
 #ifndef TSR_DRAFT_PEAKS_H
