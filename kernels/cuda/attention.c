@@ -93,7 +93,8 @@ uint64_t tsr_cuda_attention_work(uint64_t tokens, uint64_t positions, uint32_t h
  * not depend on it. */
 static uint32_t tile_of(const struct tsr_op_parts *p, uint32_t share)
 {
-    return tsr_cuda_is_prompt(p) ? QUERIES / share : 1;
+    const uint32_t tile = QUERIES / share;
+    return tile > 1 && tsr_cuda_is_prompt(p) ? tile : 1;
 }
 
 /* How heads of rows are copied: by 16 bytes, by 4, or by elements where heads lie on other borders. */
