@@ -33,8 +33,7 @@ static uint64_t larger(uint64_t a, uint64_t b)
 static tsr_status activations(struct tsr_engine *e, struct tsr_err *err)
 {
     const struct tsr_model_hparams *hp = &e->model->hp;
-    uint64_t ffn = e->share.ffn > e->share.expert ? e->share.ffn : e->share.expert;
-    ffn = ffn > e->share.shared ? ffn : e->share.shared;
+    uint64_t ffn = larger(larger(e->share.ffn, e->share.expert), e->share.shared);
     ffn = larger(ffn, tsr_engine_expert_columns(hp->experts_used, e->share.expert, e->chunk));
     uint64_t heads = (uint64_t)e->share.heads * hp->head_dim,
              kv = (uint64_t)e->share.kv_heads * hp->head_dim;

@@ -9,28 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct slot_set {
-    struct tsr_engine_token *batch;
-    uint64_t                 n, cap;
-    float                   *logits; /* [rows, vocab] */
-    uint64_t                 rows;   /* room for; at least the slots of the slot set */
-    uint64_t                 wanted; /* rows of the batch */
-    /* In place of logits, of a pass with start_best(); by row of the batch */
-    struct tsr_engine_best best;
-    float                 *inverse;
-    bool                   is_best; /* the batch in flight, or the last one */
-    bool                   busy;    /* in flight */
-    bool                   prompts;
-    uint64_t               order; /* of its start */
-    double                 since;
-};
-
 struct tsr_server {
     struct tsr_engine_pass            pass;
     struct tsr_engine_serve_events    events;
     struct tsr_engine_serve_slot     *slots; /* [pass.slots] */
     struct tsr_engine_serve_cache     cache; /* what free slots have */
-    struct slot_set                  *slot_sets;
+    struct tsr_engine_slot_set       *slot_sets;
     uint32_t                          busy;
     uint64_t                          starts;
     void                             *scratch; /* of tsr_engine_draw */
@@ -38,22 +22,6 @@ struct tsr_server {
 };
 
 /* ---- life --------------------------------------------------------------- */
-
-/* Room for the best tokens of a row of each slot. */
-static tsr_status make_best(const struct tsr_engine_pass *p, struct slot_set *l,
-                            struct tsr_err *err)
-{
-    if (p->best_rows == 0)
-        return TSR_OK;
-    l->best.best = tsr_new(l->rows * TSR_CANDIDATES_MOST, sizeof *l->best.best);
-    l->best.row = tsr_new(l->rows, sizeof *l->best.row);
-    l->inverse = tsr_new(l->rows, sizeof *l->inverse);
-    l->best.inverse = l->inverse;
-    return l->best.best && l->best.row && l->inverse
-               ? TSR_OK
-               : tsr_fail_nomem(err, l->rows * TSR_CANDIDATES_MOST * sizeof *l->best.best,
-                                "candidates");
-}
 
 static tsr_status make_slot_sets(struct tsr_server *s, struct tsr_err *err)
 {
@@ -66,7 +34,7 @@ static tsr_status make_slot_sets(struct tsr_server *s, struct tsr_err *err)
         if (!s->slot_sets[l].logits)
             return tsr_fail(err, TSR_E_NOMEM, "out of memory: logits of %llu sequences",
                             (unsigned long long)rows);
-        TSR_TRY(make_best(p, &s->slot_sets[l], err));
+        TSR_TRY(tsr_engine_serve_best_make(p, &s->slot_sets[l], err));
     }
     return TSR_OK;
 }
@@ -111,9 +79,7 @@ void tsr_engine_server_destroy(struct tsr_server *s)
             (void)s->pass.finish(s->pass.ctx, l, &ignored.err);
         free(s->slot_sets[l].batch);
         free(s->slot_sets[l].logits);
-        free(s->slot_sets[l].best.best);
-        free(s->slot_sets[l].best.row);
-        free(s->slot_sets[l].inverse);
+        tsr_engine_serve_best_free(&s->slot_sets[l]);
     }
     for (uint32_t i = 0; s->slots && i < s->pass.slots; i++) {
         s->pass.reset(s->pass.ctx, i);
@@ -194,7 +160,7 @@ void tsr_engine_server_cancel(struct tsr_server *s, uint64_t id)
 
 /* ---- batches ------------------------------------------------------------ */
 
-static tsr_status reserve(struct slot_set *l, uint64_t n, struct tsr_err *err)
+static tsr_status reserve(struct tsr_engine_slot_set *l, uint64_t n, struct tsr_err *err)
 {
     if (n <= l->cap)
         return TSR_OK;
@@ -208,8 +174,8 @@ static tsr_status reserve(struct slot_set *l, uint64_t n, struct tsr_err *err)
 
 /* The ids of a request that are not in the cache, up to `end`: logits of the last one, and of those that give
  * logprobs of the prompt. */
-static tsr_status put(struct slot_set *l, const struct tsr_engine_serve_slot *q, uint32_t slot,
-                      uint64_t end, struct tsr_err *err)
+static tsr_status put(struct tsr_engine_slot_set *l, const struct tsr_engine_serve_slot *q,
+                      uint32_t slot, uint64_t end, struct tsr_err *err)
 {
     uint64_t total;
     if (!tsr_add(l->n, end - q->fed, &total))
@@ -227,7 +193,7 @@ static tsr_status put(struct slot_set *l, const struct tsr_engine_serve_slot *q,
 
 /* Where the next piece of a prompt ends: at the end of the ids, or where the batch has all the logits that it
  * may.  0: not in this batch. */
-static uint64_t piece_end(const struct tsr_server *s, const struct slot_set *l,
+static uint64_t piece_end(const struct tsr_server *s, const struct tsr_engine_slot_set *l,
                           const struct tsr_engine_serve_slot *q)
 {
     uint64_t end = tsr_engine_slot_inputs(q), row = s->pass.vocab * sizeof(float);
@@ -243,7 +209,7 @@ static uint64_t piece_end(const struct tsr_server *s, const struct slot_set *l,
 /* The next batch of a slot set; empty when it has nothing to run. */
 static tsr_status gather(struct tsr_server *s, uint32_t slot_set, struct tsr_err *err)
 {
-    struct slot_set *l = &s->slot_sets[slot_set];
+    struct tsr_engine_slot_set *l = &s->slot_sets[slot_set];
     l->n = l->wanted = 0;
     l->prompts = false;
     for (uint32_t i = slot_set; i < s->pass.slots; i += s->pass.slot_sets) {
@@ -268,7 +234,7 @@ static tsr_status gather(struct tsr_server *s, uint32_t slot_set, struct tsr_err
 
 /* Logits that are not finite fail the request that they belong to.  A batch of several does not
  * identify it, so each request restarts alone; it keeps its tokens so far. */
-static tsr_status separate(struct tsr_server *s, struct slot_set *l, struct tsr_err *err)
+static tsr_status separate(struct tsr_server *s, struct tsr_engine_slot_set *l, struct tsr_err *err)
 {
     uint32_t first = l->batch[0].slot;
     bool     several = false;
@@ -288,28 +254,8 @@ static tsr_status separate(struct tsr_server *s, struct slot_set *l, struct tsr_
     return TSR_OK;
 }
 
-/* Whether every wanted row of the batch gives the next token of a request that takes its best tokens alone. */
-static bool takes_best(const struct tsr_server *s, struct slot_set *l)
-{
-    const struct tsr_engine_pass *p = &s->pass;
-    uint64_t                      row = 0;
-    if (l->wanted > p->best_rows || l->wanted > l->rows || l->n > p->best_tokens)
-        return false;
-    l->best.most = 1;
-    for (uint64_t i = 0; i < l->n; i++) {
-        const struct tsr_engine_serve_slot *q = &s->slots[l->batch[i].slot];
-        if (!l->batch[i].logits)
-            continue;
-        const uint32_t n = tsr_engine_slot_candidates(q, p->vocab, &l->inverse[row++]);
-        if (n == 0)
-            return false;
-        l->best.most = n > l->best.most ? n : l->best.most;
-    }
-    return true;
-}
-
 /* The next token of a request from row number `row` of the batch: its best tokens, or its logits. */
-static tsr_status next_token(struct tsr_server *s, struct slot_set *l,
+static tsr_status next_token(struct tsr_server *s, struct tsr_engine_slot_set *l,
                              struct tsr_engine_serve_slot *q, uint64_t row, bool *over,
                              struct tsr_err *err)
 {
@@ -325,7 +271,7 @@ static tsr_status next_token(struct tsr_server *s, struct slot_set *l,
 }
 
 /* What row number `row` of the batch, that of the id before position q->fed, means; *over: the request is done. */
-static tsr_status take_row(struct tsr_server *s, struct slot_set *l,
+static tsr_status take_row(struct tsr_server *s, struct tsr_engine_slot_set *l,
                            struct tsr_engine_serve_slot *q, uint64_t row, bool *over,
                            struct tsr_err *err)
 {
@@ -345,7 +291,7 @@ static tsr_status take_row(struct tsr_server *s, struct slot_set *l,
     return next_token(s, l, q, row, over, err);
 }
 
-static tsr_status advance(struct tsr_server *s, struct slot_set *l, struct tsr_err *err)
+static tsr_status advance(struct tsr_server *s, struct tsr_engine_slot_set *l, struct tsr_err *err)
 {
     uint64_t row = 0;
     for (uint64_t i = 0; i < l->n; i++) {
@@ -363,7 +309,8 @@ static tsr_status advance(struct tsr_server *s, struct slot_set *l, struct tsr_e
 }
 
 /* Room for the logits of the batch. */
-static tsr_status make_rows(const struct tsr_server *s, struct slot_set *l, struct tsr_err *err)
+static tsr_status make_rows(const struct tsr_server *s, struct tsr_engine_slot_set *l,
+                            struct tsr_err *err)
 {
     uint64_t floats;
     float   *v = NULL;
@@ -393,7 +340,7 @@ static tsr_status end_cancelled(struct tsr_server *s, uint32_t slot_set, struct 
 
 static tsr_status start_slot_set(struct tsr_server *s, uint32_t slot_set, struct tsr_err *err)
 {
-    struct slot_set *l = &s->slot_sets[slot_set];
+    struct tsr_engine_slot_set *l = &s->slot_sets[slot_set];
     TSR_TRY(end_cancelled(s, slot_set, err));
     TSR_TRY(gather(s, slot_set, err));
     if (l->n == 0)
@@ -401,7 +348,7 @@ static tsr_status start_slot_set(struct tsr_server *s, uint32_t slot_set, struct
     TSR_TRY(make_rows(s, l, err));
     l->since = tsr_now_s();
     l->order = s->starts++;
-    l->is_best = takes_best(s, l);
+    l->is_best = tsr_engine_serve_best_takes(&s->pass, s->slots, l);
     tsr_status st = l->is_best
                         ? s->pass.start_best(s->pass.ctx, slot_set, l->batch, l->n, &l->best, err)
                         : s->pass.start(s->pass.ctx, slot_set, l->batch, l->n, l->logits, err);
@@ -413,7 +360,7 @@ static tsr_status start_slot_set(struct tsr_server *s, uint32_t slot_set, struct
 
 static tsr_status finish_slot_set(struct tsr_server *s, uint32_t slot_set, struct tsr_err *err)
 {
-    struct slot_set *l = &s->slot_sets[slot_set];
+    struct tsr_engine_slot_set *l = &s->slot_sets[slot_set];
     l->busy = false;
     tsr_status st = s->pass.finish(s->pass.ctx, slot_set, err);
     double    *seconds = l->prompts ? &s->time.prefill_s : &s->time.decode_s;

@@ -90,4 +90,31 @@ void tsr_engine_serve_cache_keep(struct tsr_engine_serve_cache *c, const struct 
                                  uint32_t slot, struct tsr_engine_serve_slot *s);
 void tsr_engine_serve_cache_free(struct tsr_engine_serve_cache *c, uint32_t slots);
 
+/* ---- serve_best.c: passes that give the best tokens in place of logits --------- */
+
+struct tsr_engine_slot_set {
+    struct tsr_engine_token *batch;
+    uint64_t                 n, cap;
+    float                   *logits; /* [rows, vocab] */
+    uint64_t                 rows;   /* room for; at least the slots of the slot set */
+    uint64_t                 wanted; /* rows of the batch */
+    /* In place of logits, of a pass with start_best(); by row of the batch */
+    struct tsr_engine_best best;
+    float                 *inverse;
+    bool                   is_best; /* the batch in flight, or the last one */
+    bool                   busy;    /* in flight */
+    bool                   prompts;
+    uint64_t               order; /* of its start */
+    double                 since;
+};
+
+/* Room for the best tokens of a row of each slot, if the pass gives them. */
+tsr_status tsr_engine_serve_best_make(const struct tsr_engine_pass *p,
+                                      struct tsr_engine_slot_set *l, struct tsr_err *err);
+void       tsr_engine_serve_best_free(struct tsr_engine_slot_set *l);
+/* Whether every wanted row of the batch gives the next token of a request that takes its best tokens alone. */
+bool tsr_engine_serve_best_takes(const struct tsr_engine_pass       *p,
+                                 const struct tsr_engine_serve_slot *slots,
+                                 struct tsr_engine_slot_set         *l);
+
 #endif

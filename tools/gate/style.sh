@@ -12,7 +12,7 @@ scripts_clean() {
 
 # What may lie at the root of the tree, and nowhere an empty file or a folder without files.
 ROOT_ENTRIES='^(\.ci|\.clang-format|\.clang-tidy|\.gitignore|\.shellcheckrc|ARCHITECTURE\.md|CHANGELOG\.md|'\
-'CONTRIBUTING\.md|Containerfile|LICENSE|NOTICE|README\.md|SECURITY\.md|configs|core|docs|http|kernels|meson\.build|'\
+'CONTRIBUTING\.md|Containerfile|LICENSE|NOTICE|README\.md|SECURITY\.md|configs|core|docs|examples|http|kernels|meson\.build|'\
 'meson_options\.txt|plugins|tests|tools)$'
 
 # Of what git knows, or would with the next commit; without git, of all that is there.

@@ -348,11 +348,6 @@ bool simt_inside(struct simt_who *who)
     return true;
 }
 
-void simt_wait_for_previous(void)
-{
-    simt_block.fibers[simt_block.current].waited = true;
-}
-
 bool simt_own_memory(const void *p)
 {
     const uint8_t *b = p, *args = simt_block.launch->args;

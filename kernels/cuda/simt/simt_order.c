@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "simt.h"
+#include "simt_block.h"
 
 /* A block's atomic after a fence. */
 struct release {
@@ -119,4 +119,9 @@ bool simt_order_before(const struct simt_who *me, uint64_t block, uint32_t barri
             (order.seen[i].by == me->thread || order.seen[i].since < me->barriers))
             return true;
     return false;
+}
+
+void simt_wait_for_previous(void)
+{
+    simt_block.fibers[simt_block.current].waited = true;
 }
