@@ -1,6 +1,5 @@
 /* compensate.c - the table of tessera/draft/compensate.h: checks, and work over the threads. */
-#include <string.h>
-
+#include "../tensor/floors.h"
 #include "../tensor/tensor.h"
 #include "../weight/weight.h"
 #include "site.h"
@@ -80,30 +79,6 @@ static tsr_status choose_some(void *arg, uint64_t begin, uint64_t end)
     return TSR_OK;
 }
 
-/* The next float under v >= 0. */
-static float under(float v)
-{
-    uint32_t u;
-    memcpy(&u, &v, sizeof u);
-    u = v > 0 ? u - 1 : 0x80000001u;
-    memcpy(&v, &u, sizeof u);
-    return v;
-}
-
-static tsr_status set_floors(struct tsr_cpu_choosing *s, const float *floors, struct tsr_err *err)
-{
-    for (uint32_t i = 0; i < TSR_COMPENSATE_BUCKETS; i++) {
-        if (!(floors[i] >= 0) || (i && !(floors[i] <= floors[i - 1])))
-            return tsr_fail(err, TSR_E_INVAL, "SELECT: floor %u is %g, which does not descend to 0",
-                            i, (double)floors[i]);
-        s->below[i] = under(floors[i]);
-    }
-    return floors[TSR_COMPENSATE_BUCKETS - 1] == 0
-               ? TSR_OK
-               : tsr_fail(err, TSR_E_INVAL, "SELECT: the last floor is %g instead of 0",
-                          (double)floors[TSR_COMPENSATE_BUCKETS - 1]);
-}
-
 tsr_status tsr_cpu_choosing_view(const struct tsr_cpu *c, const struct tsr_select_op *op,
                                  struct tsr_cpu_choosing *s, struct tsr_err *err)
 {
@@ -114,7 +89,7 @@ tsr_status tsr_cpu_choosing_view(const struct tsr_cpu *c, const struct tsr_selec
     if (st == TSR_OK)
         st = tsr_cpu_view(&s->list, op->list, "SELECT", "list", TSR_U32, s->n, 0, err);
     if (st == TSR_OK)
-        st = set_floors(s, op->floors, err);
+        st = tsr_tensor_floors(s->below, op->floors, err);
     if (st != TSR_OK)
         return st;
     uint64_t room = s->x.cols / TSR_COMPENSATE_CHUNK * op->k +

@@ -1,5 +1,6 @@
 /* compensation.c - the table of tessera/draft/compensate.h: residuals in pinned memory of the host, which the kernels
  * of compensation.cu read over the bus; checks, arguments and launches. */
+#include "../tensor/floors.h"
 #include "backend.h"
 #include "tessera/draft/compensate.h"
 
@@ -162,30 +163,6 @@ static tsr_status view_lists(struct tsr_cuda *c, const struct tsr_tensor *x,
     return st;
 }
 
-/* The next float under v >= 0. */
-static float under(float v)
-{
-    uint32_t u;
-    memcpy(&u, &v, sizeof u);
-    u = v > 0 ? u - 1 : 0x80000001u;
-    memcpy(&v, &u, sizeof u);
-    return v;
-}
-
-static tsr_status set_floors(struct k_select *s, const float *floors, struct tsr_err *err)
-{
-    for (uint32_t i = 0; i < K_BUCKETS; i++) {
-        if (!(floors[i] >= 0) || (i && !(floors[i] <= floors[i - 1])))
-            return tsr_fail(err, TSR_E_INVAL, "SELECT: floor %u is %g, which does not descend to 0",
-                            i, (double)floors[i]);
-        s->below[i] = under(floors[i]);
-    }
-    return floors[K_BUCKETS - 1] == 0
-               ? TSR_OK
-               : tsr_fail(err, TSR_E_INVAL, "SELECT: the last floor is %g instead of 0",
-                          (double)floors[K_BUCKETS - 1]);
-}
-
 static tsr_status select_channels(void *self, void *stream, const struct tsr_select_op *op,
                                   struct tsr_err *err)
 {
@@ -195,7 +172,7 @@ static tsr_status select_channels(void *self, void *stream, const struct tsr_sel
     TSR_CUDA_ALONE(c);
     tsr_status st = view_lists(c, op->x, op->rows, op->list, "SELECT", &l, err);
     if (st == TSR_OK)
-        st = set_floors(&k, op->floors, err);
+        st = tsr_tensor_floors(k.below, op->floors, err);
     if (st != TSR_OK)
         return st;
     uint64_t room = l.x.cols / K_CHUNK * op->k + l.x.cols % K_CHUNK * op->k / K_CHUNK;

@@ -13,11 +13,11 @@ static const struct tsr_choice memories[] = {
 static const struct tsr_choice numerics[] = {
     { "exact", "the bytes of the CPU on every device: no format and no type falls back", 0 },
     { "fast",
-      "LINEARs of more than 8 tokens in F16, and in BF16 for weights in BF16 and MX where the "
-      "device has it (sm_80 and newer; before, F16 with values cut at 65504), with sums in F32, by "
-      "kernels of the backend or by cuBLASLt; those of int8 activations where that is faster, from "
-      "256 tokens on; ATTENTION of more than 8 tokens of prompts on tensor cores, for F16 and int8 "
-      "caches",
+      "more than 8 tokens of LINEAR in F16, of BF16 and MX weights in BF16 where the device has it "
+      "(sm_80 "
+      "and newer), and attention of prompts, on tensor cores with sums in F32; act: a8 from 256 "
+      "tokens "
+      "on",
       1 },
 };
 static const struct tsr_choice launching[] = {
