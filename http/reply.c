@@ -9,7 +9,8 @@
 #define STATUSES     600
 #define STREAM_BYTES 4096 /* of a stream that go out at once, at most */
 static _Atomic unsigned long long answered[STATUSES];
-static _Atomic uint64_t           prompt_tokens, generated_tokens, reused_tokens;
+static _Atomic uint64_t           prompt_tokens, generated_tokens, reused_tokens, drafted_tokens,
+    accepted_tokens;
 
 static enum MHD_Result reply_as(struct MHD_Connection *c, uint32_t status, const char *type,
                                 char *text, size_t length)
@@ -108,6 +109,8 @@ void http_totals(const struct tsr_serve_totals *t)
     atomic_store(&prompt_tokens, t->prompt);
     atomic_store(&generated_tokens, t->generated);
     atomic_store(&reused_tokens, t->reused);
+    atomic_store(&drafted_tokens, t->drafted);
+    atomic_store(&accepted_tokens, t->accepted);
 }
 
 static void put_counter(FILE *f, const char *name, const char *help, uint64_t n)
@@ -146,6 +149,10 @@ static enum MHD_Result metrics(struct MHD_Connection *c)
     put_counter(f, "tessera_reused_tokens_total",
                 "Tokens of prompts that were in the cache of keys and values.",
                 atomic_load(&reused_tokens));
+    put_counter(f, "tessera_drafted_tokens_total", "Tokens of drafts that ran.",
+                atomic_load(&drafted_tokens));
+    put_counter(f, "tessera_accepted_tokens_total", "Tokens of drafts that were right.",
+                atomic_load(&accepted_tokens));
     if (fclose(f) != 0) {
         free(text);
         return MHD_NO;

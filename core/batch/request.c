@@ -309,6 +309,7 @@ static tsr_status parse_body(struct tsr_batch_request *r, const json_t *body, ui
     TSR_TRY(r->chat ? read_messages(r, body, special, d, err)
                     : read_prompt(r, body, special, d, err));
     r->q.tokenizer = d->tokenizer;
+    r->q.draft = d->draft;
     TSR_TRY(tsr_batch_format_read(&r->q.samplers, d->samplers, d->maker, body, err));
     TSR_TRY(check_choices(r, d, err));
     r->q = tsr_batch_request_choice(r, 0);

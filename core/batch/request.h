@@ -22,6 +22,7 @@ struct tsr_batch_request_defaults {
     struct tsr_engine_sampling       sampling; /* seed: of records without their own */
     struct tsr_engine_samplers      *samplers; /* of every request, before its draw; NULL: none */
     struct tsr_engine_sampler_maker *maker;    /* for "response_format"; NULL: it is refused */
+    uint32_t                         draft; /* of every request, as of tsr_engine_serve_request */
     bool                             allow_special, ignore_eos;
     bool                             streams; /* "stream": true is possible */
     uint64_t                         context;

@@ -37,6 +37,7 @@ struct tsr_batch_summary {
     struct tsr_batch_journal_counts counts;
     struct tsr_batch_ttft           ttft; /* of this worker; to be freed, after a failure too */
     struct tsr_batch_reasons        reasons;
+    struct tsr_engine_drafted       drafts; /* of this worker */
 };
 
 /* Runs the missing records and publishes the output.  TSR_E_INPUT with *about (to be freed) if the

@@ -227,7 +227,7 @@ static tsr_status samples_of(struct compare *c, struct compare_arm *a, json_t **
                                       .kv_layers = a->kv_layers };
     return tsr_pipeline_sample_texts(c->job, compare_arm_model(c, a), a->overlay, c->keys.samples,
                                      &c->sample, false, c->job->seed, &how, *texts, a->sampled,
-                                     err);
+                                     NULL, err);
 }
 
 /* With the marks, which paired tests are made of. */

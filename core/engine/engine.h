@@ -256,6 +256,9 @@ struct tsr_engine_sampling {
 /* Temperature, top_p, min_p and repetition_penalty in range, or TSR_E_CONFIG.  [any] */
 tsr_status tsr_engine_sampling_check(const struct tsr_engine_sampling *s, struct tsr_err *err);
 
+#define TSR_ENGINE_DRAFT_MOST   16u /* ids of a draft in one pass */
+#define TSR_ENGINE_DRAFT_CHOSEN UINT32_MAX
+
 struct tsr_engine_samplers;
 /* One request of tsr_engine_generate(). */
 struct tsr_engine_request {
@@ -266,6 +269,7 @@ struct tsr_engine_request {
     uint64_t                    record; /* number for the random stream */
     struct tsr_engine_sampling  sampling;
     struct tsr_engine_samplers *samplers; /* before the draw (engine/sampler.h); NULL: none */
+    uint32_t                    draft;    /* as of tsr_engine_serve_request */
     /* Called for each new token; a non-OK status stops this request.  May be NULL. */
     tsr_status (*on_token)(void *ctx, uint64_t request, uint32_t id);
     void *ctx;
@@ -274,9 +278,13 @@ struct tsr_engine_request {
     uint64_t  n_tokens;
     bool      stopped; /* an end-of-sequence token ended it (not in tokens) */
 };
+struct tsr_engine_drafted {
+    uint64_t drafted, accepted;
+};
 struct tsr_engine_generate_timing {
     double   prefill_s, decode_s;
-    uint64_t prefill_tokens, decode_tokens;
+    uint64_t prefill_tokens, decode_tokens; /* that ran, drafts that were not drawn too */
+    struct tsr_engine_drafted drafts;
 };
 /* Runs all requests, as many at once as the engine has slots; a finished one's slot is
  * refilled at the next token (engine/serve.h does it).  An empty prompt, an id outside the vocabulary, and a request

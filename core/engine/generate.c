@@ -29,7 +29,8 @@ static struct tsr_engine_serve_request request(const struct tsr_engine_request *
                                               .ignore_eos = q->ignore_eos,
                                               .record = q->record,
                                               .sampling = q->sampling,
-                                              .samplers = q->samplers };
+                                              .samplers = q->samplers,
+                                              .draft = q->draft };
 }
 
 static tsr_status run_all(struct tsr_server *s, struct tsr_engine_request *reqs, uint64_t n,
@@ -73,8 +74,10 @@ tsr_status tsr_engine_generate(struct tsr_engine *e, struct tsr_engine_request *
         pass.slots = (uint32_t)n;
     TSR_TRY(tsr_engine_server_create(&s, &pass, &events, err));
     tsr_status st = run_all(s, reqs, n, err);
-    if (timing)
+    if (timing) {
         *timing = *tsr_engine_server_timing(s);
+        timing->drafts = *tsr_engine_server_drafted(s);
+    }
     tsr_engine_server_destroy(s);
     return st;
 }

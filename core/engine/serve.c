@@ -1,6 +1,5 @@
 /* Slots and batches: which tokens run when.  What a token means for its request is in
  * serve_request.c. */
-#include "engine/rope.h"
 #include "engine/serve_internal.h"
 
 #include "base/clock.h"
@@ -8,18 +7,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-struct tsr_server {
-    struct tsr_engine_pass            pass;
-    struct tsr_engine_serve_events    events;
-    struct tsr_engine_serve_slot     *slots; /* [pass.slots] */
-    struct tsr_engine_serve_cache     cache; /* what free slots have */
-    struct tsr_engine_slot_set       *slot_sets;
-    uint32_t                          busy;
-    uint64_t                          starts;
-    void                             *scratch; /* of tsr_engine_draw */
-    struct tsr_engine_generate_timing time;
-};
 
 /* ---- life --------------------------------------------------------------- */
 
@@ -55,14 +42,15 @@ tsr_status tsr_engine_server_create(struct tsr_server **out, const struct tsr_en
     s->slots = tsr_new(p->slots, sizeof *s->slots);
     s->slot_sets = tsr_new(p->slot_sets, sizeof *s->slot_sets);
     s->scratch = tsr_new_aligned(p->vocab, 16);
-    s->cache.held = p->rewind ? tsr_new(p->slots, sizeof *s->cache.held) : NULL;
-    tsr_status st = s->slots && s->slot_sets && s->scratch && (s->cache.held || !p->rewind)
+    s->cache.held = p->keeps ? tsr_new(p->slots, sizeof *s->cache.held) : NULL;
+    tsr_status st = s->slots && s->slot_sets && s->scratch && (s->cache.held || !p->keeps)
                         ? make_slot_sets(s, err)
                         : tsr_fail_nomem(err, p->vocab * 16, "a server");
     if (st != TSR_OK) {
         tsr_engine_server_destroy(s);
         return st;
     }
+    tsr_engine_draft_pace_start(&s->drafts.pace);
     for (uint32_t i = 0; i < p->slots; i++)
         p->reset(p->ctx, i);
     *out = s;
@@ -160,86 +148,14 @@ void tsr_engine_server_cancel(struct tsr_server *s, uint64_t id)
 
 /* ---- batches ------------------------------------------------------------ */
 
-static tsr_status reserve(struct tsr_engine_slot_set *l, uint64_t n, struct tsr_err *err)
-{
-    if (n <= l->cap)
-        return TSR_OK;
-    struct tsr_engine_token *b = tsr_renew(l->batch, n, sizeof *b);
-    if (!b)
-        return tsr_fail_nomem(err, n * sizeof *b, "a batch");
-    l->batch = b;
-    l->cap = n;
-    return TSR_OK;
-}
-
-/* The ids of a request that are not in the cache, up to `end`: logits of the last one, and of those that give
- * logprobs of the prompt. */
-static tsr_status put(struct tsr_engine_slot_set *l, const struct tsr_engine_serve_slot *q,
-                      uint32_t slot, uint64_t end, struct tsr_err *err)
-{
-    uint64_t total;
-    if (!tsr_add(l->n, end - q->fed, &total))
-        return tsr_fail_nomem(err, UINT64_MAX, "a batch");
-    TSR_TRY(reserve(l, total, err));
-    for (uint64_t k = q->fed; k < end; k++) {
-        bool wanted = k + 1 == q->ids.n || tsr_engine_slot_scores(q, k);
-        l->wanted += wanted;
-        l->batch[l->n++] = (struct tsr_engine_token){
-            .id = q->ids.v[k], .slot = slot, .logits = wanted, .decode = k >= q->q.n_prompt
-        };
-    }
-    return TSR_OK;
-}
-
-/* Where the next piece of a prompt ends: at the end of the ids, or where the batch has all the logits that it
- * may.  0: not in this batch. */
-static uint64_t piece_end(const struct tsr_server *s, const struct tsr_engine_slot_set *l,
-                          const struct tsr_engine_serve_slot *q)
-{
-    uint64_t end = tsr_engine_slot_inputs(q), row = s->pass.vocab * sizeof(float);
-    uint64_t most = TSR_ENGINE_SCORE_BYTES / row > 1 ? TSR_ENGINE_SCORE_BYTES / row : 1;
-    if (!q->q.prompt_logprobs || end - q->fed <= (most > l->wanted ? most - l->wanted : 0))
-        return end;
-    if (tsr_engine_rope_varies(&s->pass.hp->rope) ||
-        tsr_engine_rope_varies(&s->pass.hp->rope_sliding))
-        return l->n ? 0 : end;
-    return most > l->wanted ? q->fed + most - l->wanted : 0;
-}
-
-/* The next batch of a slot set; empty when it has nothing to run. */
-static tsr_status gather(struct tsr_server *s, uint32_t slot_set, struct tsr_err *err)
-{
-    struct tsr_engine_slot_set *l = &s->slot_sets[slot_set];
-    l->n = l->wanted = 0;
-    l->prompts = false;
-    for (uint32_t i = slot_set; i < s->pass.slots; i += s->pass.slot_sets) {
-        struct tsr_engine_serve_slot *q = &s->slots[i];
-        if (!q->used || !q->fresh || (q->alone && l->n > 0))
-            continue;
-        uint64_t end = piece_end(s, l, q);
-        if (end == 0)
-            continue;
-        TSR_TRY(put(l, q, i, end, err));
-        l->prompts = true;
-        if (q->alone)
-            return TSR_OK;
-    }
-    if (l->prompts)
-        return TSR_OK;
-    for (uint32_t i = slot_set; i < s->pass.slots; i += s->pass.slot_sets)
-        if (s->slots[i].used)
-            TSR_TRY(put(l, &s->slots[i], i, s->slots[i].ids.n, err));
-    return TSR_OK;
-}
-
 /* Logits that are not finite fail the request that they belong to.  A batch of several does not
- * identify it, so each request restarts alone; it keeps its tokens so far. */
+ * identify it, so each request restarts alone and without drafts; it keeps its tokens so far. */
 static tsr_status separate(struct tsr_server *s, struct tsr_engine_slot_set *l, struct tsr_err *err)
 {
     uint32_t first = l->batch[0].slot;
-    bool     several = false;
+    bool     several = false; /* sequences, or drafts that may not be its own ids */
     for (uint64_t i = 0; i < l->n; i++)
-        several = several || l->batch[i].slot != first;
+        several = several || l->batch[i].slot != first || s->slots[l->batch[i].slot].drafts;
     if (!several) {
         tsr_engine_slot_fail(&s->slots[first], TSR_E_NUMERIC, err->text);
         return end_request(s, first, err);
@@ -248,8 +164,8 @@ static tsr_status separate(struct tsr_server *s, struct tsr_engine_slot_set *l, 
         if (l->batch[i].logits) {
             struct tsr_engine_serve_slot *q = &s->slots[l->batch[i].slot];
             s->pass.reset(s->pass.ctx, l->batch[i].slot); /* with what it had of others */
-            q->fresh = q->alone = true;
-            q->fed = 0;
+            q->fresh = q->alone = q->plain = true;
+            q->fed = q->drafts = 0;
         }
     return TSR_OK;
 }
@@ -297,10 +213,11 @@ static tsr_status advance(struct tsr_server *s, struct tsr_engine_slot_set *l, s
     for (uint64_t i = 0; i < l->n; i++) {
         struct tsr_engine_serve_slot *q = &s->slots[l->batch[i].slot];
         bool                          over = false;
-        if (q->used) /* it may have ended at an id before */
+        if (tsr_engine_serve_draft_follows(s, l, i)) { /* it may have ended at an id before */
             q->fed++;
-        if (q->used && l->batch[i].logits)
-            TSR_TRY(take_row(s, l, q, row, &over, err));
+            if (l->batch[i].logits)
+                TSR_TRY(take_row(s, l, q, row, &over, err));
+        }
         if (over)
             TSR_TRY(end_request(s, l->batch[i].slot, err));
         row += l->batch[i].logits;
@@ -319,12 +236,13 @@ static tsr_status make_rows(const struct tsr_server *s, struct tsr_engine_slot_s
     if (tsr_mul(l->wanted, s->pass.vocab, &floats))
         v = tsr_new_aligned(floats, sizeof *v);
     if (!v)
-        return tsr_fail(err, TSR_E_NOMEM, "out of memory: logits of %llu tokens of prompts",
+        return tsr_fail(err, TSR_E_NOMEM, "out of memory: logits of %llu tokens",
                         (unsigned long long)l->wanted);
     free(l->logits);
     l->logits = v;
     l->rows = l->wanted;
-    return TSR_OK;
+    tsr_engine_serve_best_free(l);
+    return tsr_engine_serve_best_make(&s->pass, l, err);
 }
 
 /* Nothing of the slot set is in flight. */
@@ -342,7 +260,7 @@ static tsr_status start_slot_set(struct tsr_server *s, uint32_t slot_set, struct
 {
     struct tsr_engine_slot_set *l = &s->slot_sets[slot_set];
     TSR_TRY(end_cancelled(s, slot_set, err));
-    TSR_TRY(gather(s, slot_set, err));
+    TSR_TRY(tsr_engine_serve_gather(s, slot_set, err));
     if (l->n == 0)
         return TSR_OK;
     TSR_TRY(make_rows(s, l, err));
@@ -368,7 +286,11 @@ static tsr_status finish_slot_set(struct tsr_server *s, uint32_t slot_set, struc
     if (st == TSR_E_NUMERIC)
         return separate(s, l, err);
     TSR_TRY(st);
+    if (!l->prompts)
+        tsr_engine_draft_took(&s->drafts.pace, l->n, tsr_now_s() - l->since);
     st = advance(s, l, err);
+    if (st == TSR_OK)
+        tsr_engine_serve_draft_end(s, slot_set);
     *seconds += tsr_now_s() - l->since;
     *tokens += l->n;
     return st;

@@ -28,9 +28,11 @@ struct tsr_engine_pass {
     void (*reset)(void *ctx, uint32_t slot);
     const struct tsr_model_hparams *hp; /* for the end-of-sequence ids */
     /* Optional: keeps the first `length` positions, at least 1, of a slot that has nothing in flight; returns how many of
-     * them it keeps, as tsr_engine_rewind().  0: it cannot, and nothing has changed.  With it a slot stays as it is when its request ends, until another one takes it: a prompt that begins
-     * with its ids does not run them again. */
+     * them it keeps, as tsr_engine_rewind().  0: it cannot, and nothing has changed.  Drafts need it. */
     uint64_t (*rewind)(void *ctx, uint32_t slot, uint64_t length);
+    /* With rewind(): a slot stays as it is when its request ends, until another one takes it: a prompt that begins
+     * with its ids does not run them again. */
+    bool keeps;
     uint32_t
         at_once; /* requests that run at once, at most; 0: slots.  The other slots keep what they have */
     bool prompts; /* ids that were generated have other rows in the cache than those of a prompt */
@@ -47,10 +49,17 @@ void tsr_engine_pass_engine(struct tsr_engine_pass *p, struct tsr_engine *e);
  * *why says why not.  o: as the engine is created with.  [any] */
 bool tsr_engine_reuses(const struct tsr_model_hparams *hp, const struct tsr_engine_options *o,
                        const char **why);
+/* Whether some keys are in blocks, which go back to their borders only.  [any] */
+tsr_status tsr_engine_has_blocks(uint64_t layers, const struct tsr_engine_options *o, bool *blocks,
+                                 struct tsr_err *err);
 /* Whether a sequence keeps any number of its first positions, whatever they are; else *why says why not.  [any] */
 tsr_status tsr_engine_goes_back(const struct tsr_model_hparams  *hp,
                                 const struct tsr_engine_options *o, const char **why,
                                 struct tsr_err *err);
+/* Whether a request of the server may have drafts: rows of a token are the same whatever runs beside it, and a sequence
+ * forgets its newest positions; else *why says why not.  [any] */
+bool tsr_engine_drafts(const struct tsr_model_hparams *hp, const struct tsr_engine_options *o,
+                       const char **why);
 /* The pass of an engine of `at_once` or more slots reuses them, where tsr_engine_reuses(). */
 void tsr_engine_pass_reuse(struct tsr_engine_pass *p, const struct tsr_engine_options *o,
                            uint32_t at_once);
@@ -79,8 +88,11 @@ struct tsr_engine_serve_request {
     /* Needs logprobs: also of the prompt's tokens, from the second on, and of an end-of-sequence token that
      * ends the request.  The prompt runs in pieces of at most TSR_ENGINE_SCORE_BYTES of logits. */
     bool prompt_logprobs;
-    bool echo;  /* text begins with that of the prompt, special tokens included */
-    bool grows; /* its grown events are wanted */
+    /* Ids of a draft that run behind its newest one, at most; 0: none; TSR_ENGINE_DRAFT_CHOSEN: as many as gain time.
+     * Only where tsr_engine_drafts(). */
+    uint32_t draft;
+    bool     echo;  /* text begins with that of the prompt, special tokens included */
+    bool     grows; /* its grown events are wanted */
 };
 
 /* Logits that the prompts of one batch take for logprobs, at most; a rotary scaling that depends on the length
@@ -158,6 +170,8 @@ void tsr_engine_server_cancel(struct tsr_server *s, uint64_t id);
 tsr_status tsr_engine_server_step(struct tsr_server *s, struct tsr_err *err);
 /* Tokens of prompts that did not run since a slot had them. */
 uint64_t tsr_engine_server_reused(const struct tsr_server *s);
+/* Ids of drafts that ran, and how many of them were drawn. */
+const struct tsr_engine_drafted *tsr_engine_server_drafted(const struct tsr_server *s);
 /* Time from the begin of a batch to its end, summed. */
 const struct tsr_engine_generate_timing *tsr_engine_server_timing(const struct tsr_server *s);
 

@@ -24,6 +24,8 @@ void tsr_engine_serve_best_free(struct tsr_engine_slot_set *l)
     free(l->best.best);
     free(l->best.row);
     free(l->inverse);
+    l->best = (struct tsr_engine_best){ 0 };
+    l->inverse = NULL;
 }
 
 bool tsr_engine_serve_best_takes(const struct tsr_engine_pass       *p,

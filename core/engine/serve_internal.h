@@ -1,7 +1,8 @@
-/* engine/serve_internal.h - what serve.c, serve_request.c, serve_logprobs.c and serve_cache.c share: one request in its slot. */
+/* engine/serve_internal.h - what the files serve*.c share: one request in its slot. */
 #ifndef TSR_ENGINE_SERVE_INTERNAL_H
 #define TSR_ENGINE_SERVE_INTERNAL_H
 
+#include "engine/draft.h"
 #include "engine/sampler.h"
 #include "engine/serve.h"
 
@@ -10,21 +11,26 @@ struct tsr_engine_serve_slot {
     bool                            fresh; /* its prompt is not in the cache, or not all of it */
     bool                            alone; /* its prompt runs in a separate batch */
     bool                            cancelled;
-    struct tsr_engine_serve_request q;     /* prompt is in ids; stop points to ours */
-    uint64_t                        fed;   /* ids in the cache */
-    struct tsr_tokenizer_ids        ids;   /* prompt, then new tokens */
-    struct tsr_engine_chain         chain; /* its samplers */
-    struct tsr_tokenizer_text       stop;  /* the stop strings, one after the other */
-    uint64_t                       *stop_bytes;
-    uint64_t                        longest_stop;
-    struct tsr_detok               *detok;
-    struct tsr_tokenizer_text       text;
-    uint64_t                        echoed;   /* bytes of text that are the prompt's */
-    struct tsr_engine_logprob      *logprobs; /* per token: its own, then the best */
-    uint64_t                        n_logprobs, cap_logprobs;
-    enum tsr_finish                 finish;
-    tsr_status                      status;
-    char                           *error;
+    struct tsr_engine_serve_request q;      /* prompt is in ids; stop points to ours */
+    bool                            missed; /* a draft in the batch was not what was drawn */
+    bool                            plain;  /* it has no drafts any more */
+    uint64_t                        fed;    /* ids in the cache */
+    uint64_t                 known; /* ids of it when the batch was made; drafts come behind them */
+    uint32_t                 drafts; /* of them */
+    struct tsr_engine_draft  draft;
+    struct tsr_tokenizer_ids ids;    /* prompt, then new tokens */
+    struct tsr_engine_chain  chain;  /* its samplers */
+    struct tsr_tokenizer_text  stop; /* the stop strings, one after the other */
+    uint64_t                  *stop_bytes;
+    uint64_t                   longest_stop;
+    struct tsr_detok          *detok;
+    struct tsr_tokenizer_text  text;
+    uint64_t                   echoed;   /* bytes of text that are the prompt's */
+    struct tsr_engine_logprob *logprobs; /* per token: its own, then the best */
+    uint64_t                   n_logprobs, cap_logprobs;
+    enum tsr_finish            finish;
+    tsr_status                 status;
+    char                      *error;
 };
 
 /* An empty slot takes a request; on an error it is freed by the caller. */
@@ -116,5 +122,36 @@ void       tsr_engine_serve_best_free(struct tsr_engine_slot_set *l);
 bool tsr_engine_serve_best_takes(const struct tsr_engine_pass       *p,
                                  const struct tsr_engine_serve_slot *slots,
                                  struct tsr_engine_slot_set         *l);
+
+struct tsr_server {
+    struct tsr_engine_pass         pass;
+    struct tsr_engine_serve_events events;
+    struct tsr_engine_serve_slot  *slots; /* [pass.slots] */
+    struct tsr_engine_serve_cache  cache; /* what free slots have */
+    struct tsr_engine_slot_set    *slot_sets;
+    struct {
+        struct tsr_engine_draft_pace pace;
+        struct tsr_engine_drafted    counts;
+    } drafts;
+    uint32_t                          busy;
+    uint64_t                          starts;
+    void                             *scratch; /* of tsr_engine_draw */
+    struct tsr_engine_generate_timing time;
+};
+
+/* The next batch of a slot set; empty when it has nothing to run. */
+tsr_status tsr_engine_serve_gather(struct tsr_server *s, uint32_t slot_set, struct tsr_err *err);
+
+/* ---- serve_draft.c: drafts behind the newest tokens (engine/draft.h) ---------- */
+
+/* How many ids of a draft each request of the slot set has in the batch that begins: slot.drafts. */
+void tsr_engine_serve_draft_plan(struct tsr_server *s, uint32_t slot_set);
+/* The draft of a slot, slot.drafts ids, behind its ids in the batch, which has room. */
+void tsr_engine_serve_draft_put(struct tsr_server *s, struct tsr_engine_slot_set *l, uint32_t slot);
+/* The batch has run: whether its token i is one of its sequence.  Called for each token, in order. */
+bool tsr_engine_serve_draft_follows(struct tsr_server *s, const struct tsr_engine_slot_set *l,
+                                    uint64_t i);
+/* The cache forgets what was drafted and not drawn. */
+void tsr_engine_serve_draft_end(struct tsr_server *s, uint32_t slot_set);
 
 #endif

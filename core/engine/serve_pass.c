@@ -57,9 +57,18 @@ bool tsr_engine_reuses(const struct tsr_model_hparams *hp, const struct tsr_engi
     return *why == NULL;
 }
 
-/* Whether some keys are in blocks, which go back to their borders only. */
-static tsr_status has_blocks(uint64_t layers, const struct tsr_engine_options *o, bool *blocks,
-                             struct tsr_err *err)
+bool tsr_engine_drafts(const struct tsr_model_hparams *hp, const struct tsr_engine_options *o,
+                       const char **why)
+{
+    if (!tsr_engine_reuses(hp, o, why))
+        return false;
+    for (uint64_t i = 0; i < hp->layers && !*why; i++)
+        *why = tsr_model_is_recurrent(hp, i) ? "a layer has a state, which cannot go back" : NULL;
+    return *why == NULL;
+}
+
+tsr_status tsr_engine_has_blocks(uint64_t layers, const struct tsr_engine_options *o, bool *blocks,
+                                 struct tsr_err *err)
 {
     uint32_t *of = tsr_new(layers, sizeof *of);
     *blocks = false;
@@ -81,7 +90,7 @@ tsr_status tsr_engine_goes_back(const struct tsr_model_hparams  *hp,
                                 struct tsr_err *err)
 {
     bool blocks = false;
-    TSR_TRY(has_blocks(hp->layers, o, &blocks, err));
+    TSR_TRY(tsr_engine_has_blocks(hp->layers, o, &blocks, err));
     *why = blocks ? "keys of int4 are in blocks" : NULL;
     for (uint64_t i = 0; i < hp->layers && !*why; i++)
         *why = tsr_model_is_recurrent(hp, i) ? "a layer has a state in place of a cache"
@@ -94,7 +103,7 @@ void tsr_engine_pass_reuse(struct tsr_engine_pass *p, const struct tsr_engine_op
                            uint32_t at_once)
 {
     p->at_once = at_once;
-    p->rewind = engine_rewind;
+    p->keeps = true;
     p->prompts = o->compensate && !o->compensate->all;
 }
 
@@ -108,6 +117,7 @@ void tsr_engine_pass_engine(struct tsr_engine_pass *p, struct tsr_engine *e)
                                    .start = engine_start,
                                    .finish = engine_finish,
                                    .reset = engine_reset,
+                                   .rewind = engine_rewind,
                                    .hp = &tsr_engine_model(e)->hp,
                                    .start_best = engine_start_best,
                                    .best_logits = engine_best_logits };

@@ -187,6 +187,11 @@ tsr_status tsr_launch_pass_reuse(struct tsr_launch *f, struct tsr_engine_pass *p
     return tsr_runtime_group_pass_reuse(f->group, p, why, err);
 }
 
+tsr_status tsr_launch_drafts(const struct tsr_launch *f, const char **why, struct tsr_err *err)
+{
+    return tsr_runtime_group_drafts(f->group, why, err);
+}
+
 tsr_status tsr_launch_stop(struct tsr_launch *f, struct tsr_err *err)
 {
     return tsr_runtime_group_stop(f->group, err);

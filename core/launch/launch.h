@@ -50,6 +50,8 @@ void       tsr_launch_pass(struct tsr_launch *f, struct tsr_engine_pass *p);
 /* tsr_runtime_group_pass_reuse() */
 tsr_status tsr_launch_pass_reuse(struct tsr_launch *f, struct tsr_engine_pass *p, const char **why,
                                  struct tsr_err *err);
+/* tsr_runtime_group_drafts() */
+tsr_status tsr_launch_drafts(const struct tsr_launch *f, const char **why, struct tsr_err *err);
 /* Lets all ranks end. */
 tsr_status                       tsr_launch_stop(struct tsr_launch *f, struct tsr_err *err);
 void                             tsr_launch_close(struct tsr_launch *f); /* NULL is fine */

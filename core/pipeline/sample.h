@@ -8,6 +8,7 @@ struct tsr_pipeline_sample_keys {
     int64_t                       max_tokens, top_k;
     double                        temperature, top_p, min_p, repetition_penalty;
     const struct tsr_config_node *samplers; /* NULL: none */
+    uint32_t                      draft; /* of each text, as tsr_engine_serve_request; no option */
 };
 /* least: of max_tokens. */
 #define TSR_PIPELINE_SAMPLE_OPTIONS(S, k, least)                                                   \
@@ -63,12 +64,14 @@ struct tsr_pipeline_sample_keys {
 
 /* Continues each prompt (a list node of strings) with a model of the job's tokenizer under the overlay, on
  * an engine as in `how`, whose context and slots are set here. texts gets one {"prompt", "text", "tokens",
- * "stopped"} for each; ran gets the counts of tsr_engine_acts(). */
+ * "stopped"} for each; ran gets the counts of tsr_engine_acts(); drafts may
+ * be NULL. */
 tsr_status tsr_pipeline_sample_texts(struct tsr_pipeline_job *job, const struct tsr_model *model,
                                      const struct tsr_model_overlay        *overlay,
                                      const struct tsr_config_node          *prompts,
                                      const struct tsr_pipeline_sample_keys *k, bool ignore_eos,
                                      uint64_t seed, const struct tsr_engine_options *how,
-                                     json_t *texts, uint64_t ran[3], struct tsr_err *err);
+                                     json_t *texts, uint64_t ran[3],
+                                     struct tsr_engine_drafted *drafts, struct tsr_err *err);
 
 #endif

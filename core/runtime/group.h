@@ -58,6 +58,9 @@ void tsr_runtime_group_pass(struct tsr_runtime_group *c, struct tsr_engine_pass 
 tsr_status tsr_runtime_group_pass_reuse(const struct tsr_runtime_group *c,
                                         struct tsr_engine_pass *p, const char **why,
                                         struct tsr_err *err);
+/* *why says why requests through that pass can have no drafts (engine/serve.h); NULL: they can.  [worker] */
+tsr_status tsr_runtime_group_drafts(const struct tsr_runtime_group *c, const char **why,
+                                    struct tsr_err *err);
 /* Lets all ranks end and takes their numbers; an error if one did not end well. */
 tsr_status tsr_runtime_group_stop(struct tsr_runtime_group *c, struct tsr_err *err);
 /* Ends and frees the remaining ranks; NULL is fine. */

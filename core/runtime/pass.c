@@ -196,7 +196,7 @@ static tsr_status cut_and_send(struct cutter *k, struct tsr_err *err)
     const struct tsr_runtime_layout *l = k->c->plan.layout;
     uint64_t                         most = k->c->plan.limits.tokens;
     find_runs(k);
-    k->phase = k->c->empty[k->tokens[0].slot] || k->c->length[k->tokens[0].slot] == 0 ||
+    k->phase = k->c->length[k->tokens[0].slot] == 0 ||
                        !k->tokens[0].decode /* the next piece of a prompt */
                    ? TSR_PLAN_PREFILL
                    : TSR_PLAN_DECODE;
@@ -289,21 +289,40 @@ static uint64_t rewind_slot(void *ctx, uint32_t slot, uint64_t length)
     return length;
 }
 
+static struct tsr_engine_options options_of(const struct tsr_runtime_group_plan *plan)
+{
+    return (struct tsr_engine_options){ .on = plan->on,
+                                        .kv_dtype = plan->kv_dtype,
+                                        .kv_layers = plan->kv_layers };
+}
+
 tsr_status tsr_runtime_group_pass_reuse(const struct tsr_runtime_group *c,
                                         struct tsr_engine_pass *p, const char **why,
                                         struct tsr_err *err)
 {
     const struct tsr_runtime_group_plan *plan = &c->plan;
-    const struct tsr_engine_options      o = { .on = plan->on,
-                                               .kv_dtype = plan->kv_dtype,
-                                               .kv_layers = plan->kv_layers };
+    const struct tsr_engine_options      o = options_of(plan);
     if (!tsr_engine_reuses(&plan->model->hp, &o, why))
         return TSR_OK;
     TSR_TRY(tsr_engine_goes_back(&plan->model->hp, &o, why, err));
     if (*why)
         return TSR_OK;
-    p->rewind = rewind_slot;
+    p->keeps = true;
     p->prompts = plan->compensate != NULL;
+    return TSR_OK;
+}
+
+/* Ranks go back with the next micro-batch, and cannot say then that they keep less. */
+tsr_status tsr_runtime_group_drafts(const struct tsr_runtime_group *c, const char **why,
+                                    struct tsr_err *err)
+{
+    const struct tsr_model_hparams *hp = &c->plan.model->hp;
+    const struct tsr_engine_options o = options_of(&c->plan);
+    bool                            blocks = false;
+    if (!tsr_engine_drafts(hp, &o, why))
+        return TSR_OK;
+    TSR_TRY(tsr_engine_has_blocks(hp->layers, &o, &blocks, err));
+    *why = blocks ? "keys of int4 are in blocks, which ranks do not go back into" : NULL;
     return TSR_OK;
 }
 
@@ -317,5 +336,6 @@ void tsr_runtime_group_pass(struct tsr_runtime_group *c, struct tsr_engine_pass 
                                    .start = start,
                                    .finish = finish,
                                    .reset = reset,
+                                   .rewind = rewind_slot,
                                    .hp = &c->plan.model->hp };
 }

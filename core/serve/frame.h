@@ -37,9 +37,9 @@ enum tsr_serve_route {
 #define TSR_SERVE_BODY_MOST (16u << 20) /* of a request: that of a line of a batch */
 
 /* Tokens since the start: of prompts, each once; of answers, also of those that nobody got; of prompts that were in
- * the cache, once for each choice. */
+ * the cache, once for each choice; of drafts, and those of them that were right. */
 struct tsr_serve_totals {
-    uint64_t prompt, generated, reused;
+    uint64_t prompt, generated, reused, drafted, accepted;
 };
 
 struct tsr_serve_frame {

@@ -43,12 +43,20 @@ static tsr_status send(struct run *r, uint32_t kind, uint64_t id, uint32_t statu
     return tsr_serve_http_send(r->l->http, &f, err);
 }
 
+static void add_totals(struct tsr_serve_totals *t, const struct tsr_server *s)
+{
+    const struct tsr_engine_drafted *n = tsr_engine_server_drafted(s);
+    t->reused += tsr_engine_server_reused(s);
+    t->drafted += n->drafted;
+    t->accepted += n->accepted;
+}
+
 /* Before the answer that they count. */
 static tsr_status send_totals(struct run *r, struct tsr_err *err)
 {
-    r->totals.reused = 0;
+    r->totals.reused = r->totals.drafted = r->totals.accepted = 0;
     for (uint32_t i = 0; i < r->l->n_models; i++)
-        r->totals.reused += tsr_engine_server_reused(r->models[i].fan.server);
+        add_totals(&r->totals, r->models[i].fan.server);
     if (memcmp(&r->totals, &r->said, sizeof r->said) == 0)
         return TSR_OK;
     r->said = r->totals;
@@ -324,8 +332,12 @@ static tsr_status begin(struct run *r, struct served *m, const struct tsr_serve_
     return tsr_engine_server_create(&m->fan.server, &of->pass, &events, err);
 }
 
-static void end(struct served *m)
+static void end(struct served *m, struct tsr_serve_counts *n)
 {
+    if (m->fan.server) {
+        n->drafts.drafted += tsr_engine_server_drafted(m->fan.server)->drafted;
+        n->drafts.accepted += tsr_engine_server_drafted(m->fan.server)->accepted;
+    }
     tsr_engine_server_destroy(m->fan.server);
     for (uint32_t k = 0; m->fan.taken && k < m->fan.places; k++)
         tsr_batch_taken_free(&m->fan.taken[k]);
@@ -349,7 +361,7 @@ tsr_status tsr_serve_loop_run(const struct tsr_serve_loop *l, struct tsr_serve_c
         st = loop(&r, err);
     tsr_plugin_cancel_softly(false);
     for (uint32_t i = 0; i < l->n_models; i++)
-        end(&r.models[i]);
+        end(&r.models[i], n);
     free(r.models);
     return st;
 }

@@ -27,8 +27,9 @@ struct tsr_serve_loop {
     uint64_t                          drain_us;    /* after the first signal */
 };
 struct tsr_serve_counts {
-    uint64_t requests, errors, gone;    /* gone: the client left before its answer */
-    uint64_t prompt_tokens, new_tokens; /* of answers */
+    uint64_t                  requests, errors, gone; /* gone: the client left before its answer */
+    uint64_t                  prompt_tokens, new_tokens; /* of answers */
+    struct tsr_engine_drafted drafts;
 };
 
 /* Returns after tsr_plugin_cancel(), which a signal calls: requests that have come are answered, for drain_us at

@@ -26,8 +26,10 @@ struct toy {
     uint64_t calls, prompts;
     uint32_t poison; /* an id whose presence makes logits NaN */
     uint64_t ran;
-    bool     fixed; /* a slot cannot go back */
-    bool     marks; /* a generated id is another one than that of a prompt */
+    bool     fixed;  /* a slot cannot go back */
+    bool     marks;  /* a generated id is another one than that of a prompt */
+    uint32_t memory; /* logits are of so many ids; 0: of all */
+    uint32_t block; /* a slot goes back to multiples of it alone; below: to nothing.  0: anywhere */
 };
 
 static void toy_logits(const struct toy *t, uint32_t slot, float *out)
@@ -35,7 +37,8 @@ static void toy_logits(const struct toy *t, uint32_t slot, float *out)
     uint64_t h = 99;
     bool     bad = false;
     for (uint64_t i = 0; i < t->n[slot]; i++) {
-        h = h * 1000003 + t->ids[slot][i];
+        if (!t->memory || i + t->memory >= t->n[slot])
+            h = h * 1000003 + t->ids[slot][i];
         bad = bad || (t->poison && t->ids[slot][i] == t->poison);
     }
     for (uint32_t k = 0; k < VOCAB; k++)
@@ -85,7 +88,10 @@ static uint64_t toy_rewind(void *ctx, uint32_t slot, uint64_t length)
     struct toy *t = ctx;
     if (length > t->n[slot] || (t->fixed && length != t->n[slot]))
         return 0;
-    t->n[slot] = length;
+    if (t->block)
+        length -= length % t->block;
+    if (length)
+        t->n[slot] = length;
     return length;
 }
 
@@ -118,6 +124,8 @@ static tsr_status on_done(void *ctx, const struct tsr_engine_served *r, struct t
     return TSR_OK;
 }
 
+static uint32_t drafting; /* ids of a draft of each request */
+
 static struct tsr_engine_serve_request request(uint64_t i, const uint32_t *prompt)
 {
     return (struct tsr_engine_serve_request){ .id = i,
@@ -127,11 +135,15 @@ static struct tsr_engine_serve_request request(uint64_t i, const uint32_t *promp
                                               .record = i,
                                               .logprobs = true,
                                               .top = 3,
+                                              .draft = drafting,
                                               .sampling = { .temperature = i % 3 ? 0.8 : 0,
                                                             .top_p = 0.9,
                                                             .repetition_penalty = i % 2 ? 1.1 : 1,
                                                             .seed = 7 } };
 }
+
+static struct tsr_engine_drafted counts;
+static uint32_t                  block, memory;
 
 static void serve(uint32_t slots, uint32_t slot_sets, uint32_t poison, struct result out[N],
                   struct toy *t)
@@ -146,9 +158,12 @@ static void serve(uint32_t slots, uint32_t slot_sets, uint32_t poison, struct re
                                          .start = toy_start,
                                          .finish = toy_finish,
                                          .reset = toy_reset,
+                                         .rewind = toy_rewind,
                                          .hp = &hp };
     struct tsr_server             *s;
     memset(t, 0, sizeof *t);
+    t->block = block;
+    t->memory = memory;
     memset(out, 0, N * sizeof *out);
     t->poison = poison;
     assert_int_equal(tsr_engine_server_create(&s, &p, &ev, &e.err), TSR_OK);
@@ -161,6 +176,7 @@ static void serve(uint32_t slots, uint32_t slot_sets, uint32_t poison, struct re
         if (tsr_engine_server_step(s, &e.err) != TSR_OK)
             fail_msg("%s", e.text);
     }
+    counts = *tsr_engine_server_drafted(s);
     tsr_engine_server_destroy(s);
     for (uint32_t i = 0; i < N; i++)
         assert_int_equal(out[i].done, 1);
@@ -338,6 +354,38 @@ static void cancelled_and_refused(void **state)
     tsr_engine_server_destroy(s);
 }
 
+/* ---- drafts ------------------------------------------------------------------ */
+
+/* Ids that run before they are drawn, right or wrong, change no answer: neither where a slot goes back to some positions
+ * alone, nor where a draft has an id that makes a request fail. */
+static void drafts_change_no_answer(void **state)
+{
+    static const uint32_t most[] = { 1, 2, 5, TSR_ENGINE_DRAFT_MOST, TSR_ENGINE_DRAFT_CHOSEN };
+    static struct result  plain[N], drafted[N];
+    struct toy            t;
+    uint64_t              right = 0, wrong = 0;
+    (void)state;
+    for (uint32_t poison = 0; poison < 9; poison += 4) {
+        drafting = block = 0;
+        memory = 2; /* texts that go in circles */
+        serve(1, 1, poison, plain, &t);
+        for (size_t k = 0; k < sizeof most / sizeof *most; k++)
+            for (uint32_t slots = 1; slots <= SLOTS; slots++)
+                for (uint32_t slot_sets = 1; slot_sets <= slots; slot_sets++) {
+                    drafting = most[k];
+                    block = (slots + slot_sets) % 3 ? 0 : 4;
+                    serve(slots, slot_sets, poison, drafted, &t);
+                    assert_memory_equal(plain, drafted, sizeof plain);
+                    right += counts.accepted;
+                    wrong += counts.drafted - counts.accepted;
+                }
+    }
+    drafting = block = memory = 0;
+    print_message("%llu drafts right, %llu wrong\n", (unsigned long long)right,
+                  (unsigned long long)wrong);
+    assert_true(right > 150 && wrong > 500);
+}
+
 /* ---- what slots keep -------------------------------------------------------- */
 
 #define TURNS 40u
@@ -373,7 +421,8 @@ static uint64_t talk(struct toy *t, uint32_t slots, uint32_t at_once, bool reuse
                                          .finish = toy_finish,
                                          .reset = toy_reset,
                                          .hp = &hp,
-                                         .rewind = reuse ? toy_rewind : NULL,
+                                         .rewind = toy_rewind,
+                                         .keeps = reuse,
                                          .at_once = at_once,
                                          .prompts = prompts };
     struct tsr_server             *s;
@@ -458,6 +507,7 @@ int main(void)
         cmocka_unit_test(logprobs_are_the_softmax),
         cmocka_unit_test(a_request_fails_alone),
         cmocka_unit_test(cancelled_and_refused),
+        cmocka_unit_test(drafts_change_no_answer),
         cmocka_unit_test(what_slots_keep_changes_no_answer),
         cmocka_unit_test(a_slot_that_cannot_go_back_goes_on),
         cmocka_unit_test(prompts_alone_are_kept),

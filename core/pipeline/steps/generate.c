@@ -41,6 +41,7 @@ static const struct tsr_option options[] = {
       .flags = TSR_OPT_UNSAID,
       .offset = TSR_FIELD(S, ignore_eos, int32_t) },
     TSR_PIPELINE_SAMPLE_OPTIONS(S, sample, 0),
+    TSR_PIPELINE_DRAFT_OPTIONS(S, drafting),
     TSR_OPTION_INT(S, seed, -1, -1, INT64_MAX, NULL, "Seed of the draws; -1: the job's."),
     TSR_PIPELINE_RUNNING_OPTIONS(S, run, TSR_ACT_A8, TSR_PIPELINE_POSITIONS_DECODE, TSR_OPT_UNSAID),
 };
@@ -64,6 +65,7 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
     if (*o->talk.template && !o->chat)
         tsr_config_diag_error(d, &node->mark, NULL, "'template' needs 'chat'");
     tsr_pipeline_chat_check(&o->talk, node, d);
+    tsr_pipeline_draft_check(&o->drafting, node, d);
     tsr_pipeline_check_strings(o->prompts, "prompts", d);
     return tsr_pipeline_samplers_check(job, o->sample.samplers, d, err);
 }
@@ -90,9 +92,11 @@ static void print(const json_t *r, FILE *to)
 static tsr_status many(struct tsr_pipeline_job *job, const struct generate_keys *o, uint64_t seed,
                        json_t **result, struct tsr_err *err)
 {
-    json_t                     *texts = json_array(), *j = json_object();
-    uint64_t                    ran[3] = { 0 };
-    struct tsr_pipeline_running how = { 0 };
+    json_t                         *texts = json_array(), *j = json_object();
+    uint64_t                        ran[3] = { 0 };
+    struct tsr_pipeline_running     how = { 0 };
+    struct tsr_pipeline_sample_keys sample = o->sample;
+    struct tsr_engine_drafted       drafts = { 0 };
     TSR_TRY(tsr_pipeline_step_need_tokenizer(job, "step 'generate'", err));
     if (!tsr_pipeline_json_put(j, "samples", texts)) { /* j holds it from here */
         json_decref(j);
@@ -101,11 +105,14 @@ static tsr_status many(struct tsr_pipeline_job *job, const struct generate_keys 
     tsr_status st =
         tsr_pipeline_running_open(&how, job, &o->run, job->model, job->packed, seed, err);
     if (st == TSR_OK)
-        st = tsr_pipeline_sample_texts(job, job->model, job->overlay, o->prompts, &o->sample,
-                                       o->ignore_eos != 0, seed, &how.eo, texts, ran, err);
+        sample.draft = tsr_pipeline_draft_on(&o->drafting, &job->model->hp, &how.eo);
+    if (st == TSR_OK)
+        st = tsr_pipeline_sample_texts(job, job->model, job->overlay, o->prompts, &sample,
+                                       o->ignore_eos != 0, seed, &how.eo, texts, ran, &drafts, err);
     if (st == TSR_OK)
         st = tsr_pipeline_running_unchanged(&how, err);
-    if (st == TSR_OK && !tsr_pipeline_json_put_act(j, (uint32_t)o->run.act, ran))
+    if (st == TSR_OK && (!tsr_pipeline_json_put_act(j, (uint32_t)o->run.act, ran) ||
+                         !tsr_pipeline_draft_put(j, &o->drafting, &drafts)))
         st = tsr_fail_nomem(err, 0, "the results");
     tsr_pipeline_running_close(&how);
     if (st != TSR_OK) {

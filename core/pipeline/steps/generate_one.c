@@ -20,6 +20,7 @@ struct generation {
     struct tsr_pipeline_running  running;
     struct tsr_pipeline_samplers samplers;
     uint64_t                     ran[3];
+    struct tsr_engine_drafted    drafts;
     /* streamed text */
     struct tsr_detok         *stream;
     struct tsr_tokenizer_text piece;
@@ -115,6 +116,8 @@ static tsr_status run_request(struct generation *g, struct tsr_engine *e, struct
                                                                .repetition_penalty = k->repetition_penalty,
                                                                .seed = g->seed },
                                                  .samplers = g->samplers.list,
+                                                 .draft = tsr_pipeline_draft_on(&o->drafting, &g->job->model->hp,
+                                                                                &g->running.eo),
                                                  .tokens = g->tokens };
     struct tsr_engine_generate_timing      t;
     g->err = err;
@@ -126,10 +129,14 @@ static tsr_status run_request(struct generation *g, struct tsr_engine *e, struct
     }
     TSR_TRY(tsr_engine_generate(e, &q, 1, &t, err));
     g->n_tokens = q.n_tokens;
+    g->drafts = t.drafts;
     tsr_engine_acts(e, g->ran);
     tsr_logf(TSR_LOG_INFO, "%llu prompt tokens in %.3f s, %llu decode steps in %.3f s on %s",
              (unsigned long long)t.prefill_tokens, t.prefill_s, (unsigned long long)t.decode_tokens,
              t.decode_s, tsr_engine_device(e));
+    if (o->drafting.draft)
+        tsr_logf(TSR_LOG_INFO, "%llu of %llu drafted tokens were right",
+                 (unsigned long long)t.drafts.accepted, (unsigned long long)t.drafts.drafted);
     return g->job->json ? TSR_OK : end_stream(g);
 }
 
@@ -164,7 +171,8 @@ static tsr_status make_result(const struct generation *g, json_t **out, struct t
     ok = ok && tsr_pipeline_json_put(j, "text",
                                      t ? json_stringn(text.n ? text.v : "", text.n) : json_null());
     if (ok && !g->job->loose) /* the verb's result is of tokens and text alone */
-        ok = tsr_pipeline_json_put_act(j, (uint32_t)g->o->run.act, g->ran);
+        ok = tsr_pipeline_json_put_act(j, (uint32_t)g->o->run.act, g->ran) &&
+             tsr_pipeline_draft_put(j, &g->o->drafting, &g->drafts);
     tsr_tokenizer_text_free(&text);
     if (st == TSR_OK && !ok)
         st = tsr_fail_nomem(err, g->n_tokens, "the result");

@@ -3,6 +3,7 @@
 #define TSR_PIPELINE_STEPS_GENERATE_STEP_H
 
 #include "pipeline/chat.h"
+#include "pipeline/drafting.h"
 #include "pipeline/sample.h"
 
 struct generate_keys {
@@ -11,6 +12,7 @@ struct generate_keys {
     int32_t                          chat, greedy, ignore_eos;
     struct tsr_pipeline_chat_keys    talk;
     struct tsr_pipeline_sample_keys  sample;
+    struct tsr_pipeline_draft_keys   drafting;
     int64_t                          seed;
     struct tsr_pipeline_running_keys run;
 };

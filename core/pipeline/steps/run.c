@@ -57,6 +57,7 @@ static const struct tsr_option options[] = {
                     "A worker, or a rank of a plan, without progress for this long is replaced."),
     TSR_OPTION_REAL(S, deadline, 0.0, 0.0, 1e6, "s",
                     "A record that takes longer becomes an error line; 0: none does."),
+    TSR_PIPELINE_DRAFT_OPTIONS(S, drafting),
     TSR_PIPELINE_CHAT_OPTIONS(S, talk),
     TSR_RUN_LAUNCH_OPTIONS(S, fleet),
 };
@@ -87,6 +88,7 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
     tsr_step_run_launch_check(job, &o->fleet, node, d);
     tsr_step_run_peers_check(job, &o->fleet, node, d);
     tsr_pipeline_chat_check(&o->talk, node, d);
+    tsr_pipeline_draft_check(&o->drafting, node, d);
     if (!parse_shard(o->shard, &i, &n)) {
         const struct tsr_config_node *at = tsr_config_node_get(node, "shard");
         tsr_config_diag_error(d, at ? &at->mark : &node->mark, "write 2/4 for the second of four",
@@ -206,7 +208,8 @@ static tsr_status file_result(struct tsr_step_run_batch *r, const struct tsr_bat
               tsr_pipeline_json_put_int(j, "starts", s->counts.starts) &&
               tsr_pipeline_json_put_int(j, "tokens", s->new_tokens) &&
               tsr_pipeline_json_put_real(j, "seconds", s->seconds) &&
-              tsr_pipeline_json_put_real(j, "journal_s", s->journal_s);
+              tsr_pipeline_json_put_real(j, "journal_s", s->journal_s) &&
+              tsr_pipeline_draft_put(j, &r->o->drafting, &s->drafts);
     uint32_t act = (uint32_t)r->o->fleet.run.act;
     if (!ok || !tsr_pipeline_json_put_act(j, tsr_pipeline_act_ran(act, r->ran), r->ran))
         return tsr_fail_nomem(err, 64, "the results");

@@ -81,6 +81,7 @@ static tsr_status with_engine(struct tsr_step_run_batch              *r,
                               eo, err));
     tsr_engine_acts(e, r->ran);
     tsr_engine_pass_engine(&r->b.pass, e);
+    r->b.defaults.draft = tsr_pipeline_draft_on(&r->o->drafting, &job->model->hp, eo);
     tsr_status st = tsr_batch_run(&r->b, s, &theirs, err);
     if (theirs)
         st = tsr_pipeline_run_differs(r->folder, theirs, r->about, err);
@@ -149,7 +150,13 @@ tsr_status tsr_step_run_on_ranks(struct tsr_step_run_batch *r, struct tsr_batch_
         st = tsr_step_run_launch_note(&f, job, key, r->b.id, r->folder, err);
     if (st == TSR_OK) {
         set_defaults(r, f.context, tsr_launch_compensating(f.fleet)->from);
+        const char *why = NULL;
         tsr_launch_pass(f.fleet, &r->b.pass);
+        if (o->drafting.draft)
+            st = tsr_launch_drafts(f.fleet, &why, err);
+        r->b.defaults.draft = tsr_pipeline_draft_of(&o->drafting, why);
+    }
+    if (st == TSR_OK) {
         st = tsr_batch_run(&r->b, s, &theirs, err);
         if (theirs)
             st = tsr_pipeline_run_differs(r->folder, theirs, r->about, err);

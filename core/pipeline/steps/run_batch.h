@@ -4,6 +4,7 @@
 
 #include "batch/run.h"
 #include "pipeline/chat.h"
+#include "pipeline/drafting.h"
 #include "pipeline/job.h"
 #include "pipeline/samplers.h"
 #include "pipeline/sampling.h"
@@ -18,6 +19,7 @@ struct tsr_step_run_options {
     struct tsr_pipeline_sampling_keys sampling;
     const struct tsr_config_node     *samplers;
     int32_t                           allow_special, ignore_eos, retry_errors, fail_on_errors;
+    struct tsr_pipeline_draft_keys    drafting;
     struct tsr_pipeline_chat_keys     talk;
     struct tsr_step_run_keys          fleet;
 };

@@ -66,6 +66,7 @@ static const struct tsr_option options[] = {
                     "A request that takes longer gets status 504; 0: none does."),
     TSR_OPTION_REAL(S, drain, 30.0, 0.0, 3600.0, "s",
                     "After the first signal, requests that have come are answered for so long."),
+    TSR_PIPELINE_DRAFT_OPTIONS(S, drafting),
     TSR_PIPELINE_CHAT_OPTIONS(S, talk),
     TSR_OPTION_REAL(S, stall, 5.0, 1.0, 3600.0, "s",
                     "A rank of a plan that works without progress for this long ends the server."),
@@ -102,6 +103,7 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
     if (*o->api_key_file)
         tsr_pipeline_check_input(job, node, "api_key_file", d);
     tsr_pipeline_chat_check(&o->talk, node, d);
+    tsr_pipeline_draft_check(&o->drafting, node, d);
     tsr_step_run_launch_check(job, &o->fleet, node, d);
     check_arms(job, o, node, d);
     return tsr_pipeline_samplers_check(job, o->samplers, d, err);
@@ -215,7 +217,8 @@ static tsr_status file_result(struct tsr_step_serving *s, struct tsr_err *err)
         !tsr_pipeline_json_put_int(j, "errors", n->errors) ||
         !tsr_pipeline_json_put_int(j, "gone", n->gone) ||
         !tsr_pipeline_json_put_int(j, "prompt_tokens", n->prompt_tokens) ||
-        !tsr_pipeline_json_put_int(j, "new_tokens", n->new_tokens)) {
+        !tsr_pipeline_json_put_int(j, "new_tokens", n->new_tokens) ||
+        !tsr_pipeline_draft_put(j, &s->o->drafting, &n->drafts)) {
         return tsr_fail_nomem(err, 64, "the results");
     }
     if (!s->job->json)

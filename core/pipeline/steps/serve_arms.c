@@ -54,6 +54,7 @@ static tsr_status open_arm(struct arms *a, struct tsr_step_serving *s, uint32_t 
     tsr_engine_pass_engine(&m->pass, a->engine[i]);
     if (reuses)
         tsr_engine_pass_reuse(&m->pass, &how->eo, (uint32_t)s->o->slots);
+    s->draft = tsr_pipeline_draft_on(&s->o->drafting, &s->job->model->hp, &how->eo);
     return TSR_OK;
 }
 

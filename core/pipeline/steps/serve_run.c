@@ -81,6 +81,7 @@ tsr_status tsr_step_serve_models(struct tsr_step_serving *s, const struct tsr_se
                                 .defaults = { .max_tokens = (uint64_t)o->max_tokens,
                                               .sampling = s->sampling,
                                               .samplers = s->samplers.list,
+                                              .draft = s->draft,
                                               .maker = &s->samplers.maker,
                                               .allow_special = o->allow_special != 0,
                                               .ignore_eos = o->ignore_eos != 0,
@@ -122,6 +123,7 @@ static tsr_status with_engine(struct tsr_step_serving *s, struct tsr_pipeline_ru
     tsr_engine_pass_engine(&m.pass, e);
     if (reuses)
         tsr_engine_pass_reuse(&m.pass, &how->eo, (uint32_t)s->o->slots);
+    s->draft = tsr_pipeline_draft_on(&s->o->drafting, &job->model->hp, &how->eo);
     tsr_status st = tsr_step_serve_models(s, &m, 1, err);
     tsr_engine_destroy(e);
     return st;
@@ -156,6 +158,9 @@ tsr_status tsr_step_serve_on_ranks(struct tsr_step_serving *s, struct tsr_err *e
             st = tsr_launch_pass_reuse(f.fleet, &m.pass, &why, err);
         if (why)
             warn_of(why);
+        if (st == TSR_OK && s->o->drafting.draft)
+            st = tsr_launch_drafts(f.fleet, &why, err);
+        s->draft = tsr_pipeline_draft_of(&s->o->drafting, why);
         if (st == TSR_OK)
             st = tsr_step_serve_models(s, &m, 1, err);
     }

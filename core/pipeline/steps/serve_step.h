@@ -3,6 +3,7 @@
 #define TSR_PIPELINE_STEPS_SERVE_STEP_H
 
 #include "pipeline/chat.h"
+#include "pipeline/drafting.h"
 #include "pipeline/job.h"
 #include "pipeline/samplers.h"
 #include "pipeline/sampling.h"
@@ -17,6 +18,7 @@ struct tsr_step_serve_options {
     int32_t                           allow_special, ignore_eos, reuse, blind;
     struct tsr_pipeline_sampling_keys sampling;
     const struct tsr_config_node     *samplers;
+    struct tsr_pipeline_draft_keys    drafting;
     struct tsr_pipeline_chat_keys     talk;
     struct tsr_step_run_keys          fleet;
 };
@@ -37,6 +39,7 @@ struct tsr_step_serving {
     json_t                      *tokenizer; /* its special tokens and template; NULL: none */
     char                         base[64];
     uint64_t                     ran[3];
+    uint32_t                     draft; /* of each request */
 };
 
 /* Serves until a signal, on one engine, on the ranks of a plan, or the arms of the comparison before; fills counts and
