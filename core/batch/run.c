@@ -212,8 +212,10 @@ tsr_status tsr_batch_run(const struct tsr_batch_job *job, struct tsr_batch_summa
     s->prompt_tokens += r.before.prompt_tokens;
     s->new_tokens += r.before.new_tokens;
     s->seconds = tsr_batch_work_seconds(&r);
-    if (r.fan.server)
+    if (r.fan.server) {
         s->drafts = *tsr_engine_server_drafted(r.fan.server);
+        s->reused = tsr_engine_server_reused(r.fan.server);
+    }
     tsr_batch_close(r.batch);
     tsr_engine_server_destroy(r.fan.server);
     for (uint32_t k = 0; k < job->pass.slots; k++)

@@ -38,6 +38,7 @@ struct tsr_batch_summary {
     struct tsr_batch_ttft           ttft; /* of this worker; to be freed, after a failure too */
     struct tsr_batch_reasons        reasons;
     struct tsr_engine_drafted       drafts; /* of this worker */
+    uint64_t reused; /* tokens of prompts that had been computed before; of this worker */
 };
 
 /* Runs the missing records and publishes the output.  TSR_E_INPUT with *about (to be freed) if the

@@ -224,6 +224,11 @@ void       tsr_engine_reset(struct tsr_engine *e, uint32_t slot);
  * holds fewer, or the model cannot go back there; nothing has changed, and the caller resets. */
 uint64_t tsr_engine_rewind(struct tsr_engine *e, uint32_t slot, uint64_t length);
 
+/* Slot `to` has the first `length` positions of `from`, or fewer, *kept: whole blocks where keys are in blocks.  0: the model
+ * cannot, or `from` holds fewer, and nothing has changed.  After an error `to` is empty.  [worker] */
+tsr_status tsr_engine_copy(struct tsr_engine *e, uint32_t from, uint32_t to, uint64_t length,
+                           uint64_t *kept, struct tsr_err *err);
+
 /* Sees the input of every linear site of every layer during forward: x is [n, cols] F32 in
  * host memory, rows of `tokens[first..]`.  NULL ends it. */
 typedef tsr_status (*tsr_engine_tap)(void *ctx, uint64_t layer, enum tsr_site site, const float *x,

@@ -33,6 +33,9 @@ struct tsr_engine_pass {
     /* With rewind(): a slot stays as it is when its request ends, until another one takes it: a prompt that begins
      * with its ids does not run them again. */
     bool keeps;
+    /* Optional, with `keeps` and one slot set: as tsr_engine_copy(). */
+    tsr_status (*copy)(void *ctx, uint32_t from, uint32_t to, uint64_t length, uint64_t *kept,
+                       struct tsr_err *err);
     uint32_t
         at_once; /* requests that run at once, at most; 0: slots.  The other slots keep what they have */
     bool prompts; /* ids that were generated have other rows in the cache than those of a prompt */
@@ -168,7 +171,7 @@ void tsr_engine_server_cancel(struct tsr_server *s, uint64_t id);
  * logits are not finite fails alone; its neighbours are run again without it.  Any other error is
  * returned, and the server can then only be destroyed.  Without requests: TSR_OK.  [worker] */
 tsr_status tsr_engine_server_step(struct tsr_server *s, struct tsr_err *err);
-/* Tokens of prompts that did not run since a slot had them. */
+/* Tokens of prompts that did not run since the slot, or another one, had them. */
 uint64_t tsr_engine_server_reused(const struct tsr_server *s);
 /* Ids of drafts that ran, and how many of them were drawn. */
 const struct tsr_engine_drafted *tsr_engine_server_drafted(const struct tsr_server *s);

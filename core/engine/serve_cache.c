@@ -89,6 +89,63 @@ void tsr_engine_serve_cache_keep(struct tsr_engine_serve_cache *c, const struct 
     p->reset(p->ctx, slot);
 }
 
+/* ---- from one slot to another -------------------------------------------------- */
+
+#define WORTH 32u /* ids; the copy of fewer is not */
+
+/* Ids that a slot has, or will have after the batch, and other prompts may begin with. */
+static struct tsr_tokenizer_ids ids_of(const struct tsr_server *s, uint32_t slot, bool soon)
+{
+    const struct tsr_engine_serve_slot *q = &s->slots[slot];
+    struct tsr_tokenizer_ids            ids = q->used ? q->ids : s->cache.held[slot].ids;
+    if (!q->used)
+        return ids;
+    ids.n = soon ? tsr_engine_slot_inputs(q) : q->fed;
+    if (s->pass.prompts && ids.n > q->q.n_prompt)
+        ids.n = q->q.n_prompt;
+    return ids;
+}
+
+/* Ids of the slot's prompt that another has, or will have, beyond those that it has itself. */
+static uint64_t more(const struct tsr_server *s, uint32_t of, uint32_t slot, bool soon)
+{
+    const struct tsr_engine_serve_slot *q = &s->slots[slot];
+    struct tsr_tokenizer_ids            ids = ids_of(s, of, soon);
+    struct tsr_engine_serve_request     ask = q->q;
+    ask.prompt = q->ids.v; /* its prompt is first */
+    uint64_t same = of == slot || q->alone || q->apart ? 0 : shared(&ids, &ask);
+    return same >= q->fed + WORTH ? same : 0;
+}
+
+tsr_status tsr_engine_serve_cache_share(struct tsr_server *s, uint32_t slot, struct tsr_err *err)
+{
+    uint64_t best = 0, kept = 0;
+    uint32_t from = slot;
+    for (uint32_t i = 0; s->pass.copy && s->cache.held && i < s->pass.slots; i++) {
+        uint64_t same = more(s, i, slot, false);
+        from = same > best ? i : from;
+        best = same > best ? same : best;
+    }
+    if (best == 0)
+        return TSR_OK;
+    struct tsr_engine_serve_slot *q = &s->slots[slot];
+    TSR_TRY(s->pass.copy(s->pass.ctx, from, slot, best, &kept, err));
+    q->apart = kept == 0;
+    if (kept) {
+        s->cache.reused += kept - q->fed;
+        q->fed = kept;
+    }
+    return TSR_OK;
+}
+
+bool tsr_engine_serve_cache_waits(const struct tsr_server *s, uint32_t slot)
+{
+    for (uint32_t i = 0; s->pass.copy && s->cache.held && i < slot; i++)
+        if (s->slots[i].used && s->slots[i].running && more(s, i, slot, true))
+            return true;
+    return false;
+}
+
 void tsr_engine_serve_cache_free(struct tsr_engine_serve_cache *c, uint32_t slots)
 {
     for (uint32_t i = 0; c->held && i < slots; i++)

@@ -58,13 +58,17 @@ tsr_status tsr_engine_serve_gather(struct tsr_server *s, uint32_t slot_set, stru
     l->prompts = false;
     for (uint32_t i = slot_set; i < s->pass.slots; i += s->pass.slot_sets) {
         struct tsr_engine_serve_slot *q = &s->slots[i];
+        q->running = false;
         if (!q->used || !q->fresh || (q->alone && l->n > 0))
+            continue;
+        TSR_TRY(tsr_engine_serve_cache_share(s, i, err));
+        if (tsr_engine_serve_cache_waits(s, i)) /* and shares then */
             continue;
         uint64_t end = piece_end(s, l, q);
         if (end == 0)
             continue;
         TSR_TRY(put(l, q, i, end, err));
-        l->prompts = true;
+        l->prompts = q->running = true;
         if (q->alone)
             return TSR_OK;
     }

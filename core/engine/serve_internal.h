@@ -11,10 +11,12 @@ struct tsr_engine_serve_slot {
     bool                            fresh; /* its prompt is not in the cache, or not all of it */
     bool                            alone; /* its prompt runs in a separate batch */
     bool                            cancelled;
-    struct tsr_engine_serve_request q;      /* prompt is in ids; stop points to ours */
-    bool                            missed; /* a draft in the batch was not what was drawn */
-    bool                            plain;  /* it has no drafts any more */
-    uint64_t                        fed;    /* ids in the cache */
+    struct tsr_engine_serve_request q;       /* prompt is in ids; stop points to ours */
+    bool                            running; /* it is in the batch of prompts */
+    bool                            apart;   /* what others have could not be copied */
+    bool                            missed;  /* a draft in the batch was not what was drawn */
+    bool                            plain;   /* it has no drafts any more */
+    uint64_t                        fed;     /* ids in the cache */
     uint64_t                 known; /* ids of it when the batch was made; drafts come behind them */
     uint32_t                 drafts; /* of them */
     struct tsr_engine_draft  draft;
@@ -122,6 +124,12 @@ void       tsr_engine_serve_best_free(struct tsr_engine_slot_set *l);
 bool tsr_engine_serve_best_takes(const struct tsr_engine_pass       *p,
                                  const struct tsr_engine_serve_slot *slots,
                                  struct tsr_engine_slot_set         *l);
+
+struct tsr_server;
+/* A slot whose prompt begins like what another one has gets that copied. */
+tsr_status tsr_engine_serve_cache_share(struct tsr_server *s, uint32_t slot, struct tsr_err *err);
+/* Whether a slot before this one, of the prompts that run now, will have much of its prompt. */
+bool tsr_engine_serve_cache_waits(const struct tsr_server *s, uint32_t slot);
 
 struct tsr_server {
     struct tsr_engine_pass         pass;

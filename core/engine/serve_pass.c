@@ -45,6 +45,12 @@ static uint64_t engine_rewind(void *ctx, uint32_t slot, uint64_t length)
     return tsr_engine_rewind(ctx, slot, length);
 }
 
+static tsr_status engine_copy(void *ctx, uint32_t from, uint32_t to, uint64_t length,
+                              uint64_t *kept, struct tsr_err *err)
+{
+    return tsr_engine_copy(ctx, from, to, length, kept, err);
+}
+
 bool tsr_engine_reuses(const struct tsr_model_hparams *hp, const struct tsr_engine_options *o,
                        const char **why)
 {
@@ -104,6 +110,10 @@ void tsr_engine_pass_reuse(struct tsr_engine_pass *p, const struct tsr_engine_op
 {
     p->at_once = at_once;
     p->keeps = true;
+    p->copy = engine_copy;
+    for (uint64_t i = 0; i < p->hp->layers; i++)
+        if (tsr_model_is_recurrent(p->hp, i))
+            p->copy = NULL;
     p->prompts = o->compensate && !o->compensate->all;
 }
 

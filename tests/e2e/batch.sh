@@ -217,6 +217,19 @@ fails "a template that makes nothing" 2 '' generate talks --chat --prompt a
 echo '{{ messages[7].content }}' >"$WORK/talks/chat_template.jinja"
 fails "a template that fails" 2 'chat_template:1:15' generate talks --chat --prompt a
 
+# Prompts that begin alike are computed once: the same answers from one slot and from eight, most of the prompts reused.
+words=$(for i in $(seq 60); do printf 'word %s of many, ' "$i"; done)
+for i in $(seq 8); do
+    request "$i" "{\"prompt\":\"$words and $i\",\"max_tokens\":5}"
+done >"$WORK/alike.jsonl"
+for slots in 1 8; do
+    printf 'version: 1\nmodel: "@demo"\npipeline:\n  - run: {input: alike.jsonl, output: out.jsonl, context: 1024, slots: %s}\n' "$slots" >"$WORK/alike.yaml"
+    run run alike.yaml --out "alike-$slots"
+    ok "alike with $slots slots: exit code 0, got $rc" test "$rc" = 0
+    ok "alike with $slots slots: most is reused" json '.results.run | .errors == 0 and .reused_tokens > 1000' "$WORK/alike-$slots/results.json"
+done
+ok "alike: the same answers" cmp <(jq .response.body.choices "$WORK/alike-1/out.jsonl") <(jq .response.body.choices "$WORK/alike-8/out.jsonl")
+
 # The journal, looked at.
 run journal show out.jsonl --json
 ok "journal show" json ".sealed and .lines == $lines and (.damaged | not)" "$WORK/out"

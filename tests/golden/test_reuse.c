@@ -165,11 +165,104 @@ static void windows_that_moved(void **state)
     }
 }
 
+/* ---- prompts at the same time -------------------------------------------------- */
+
+#define AT_ONCE 7u
+
+/* Two beginnings; after `first` ids or a part of them each goes its own way. */
+static uint64_t serve_together(const struct tsr_engine_pass *p, uint64_t first, struct answers *a)
+{
+    struct tsr_errbuf              e = TSR_ERRBUF(e);
+    struct tsr_engine_serve_events ev = { .ctx = a, .done = take };
+    struct tsr_server             *s = NULL;
+    uint32_t                       ids[2 * LONG], next = 0;
+    memset(a, 0, sizeof *a);
+    assert_int_equal(tsr_engine_server_create(&s, p, &ev, &e.err), TSR_OK);
+    while (next < AT_ONCE || tsr_engine_server_busy(s)) {
+        for (; next < AT_ONCE && tsr_engine_server_room(s); next++) {
+            uint64_t                        same = next % 3 == 2 ? first * 3 / 4 : first;
+            struct tsr_engine_serve_request q = { .id = next,
+                                                  .prompt = ids,
+                                                  .n_prompt = first + next,
+                                                  .max_tokens = NEW,
+                                                  .ignore_eos = true,
+                                                  .record = next,
+                                                  .sampling = { .temperature = next % 2 ? 1 : 0,
+                                                                .top_p = 1,
+                                                                .repetition_penalty = 1,
+                                                                .seed = 3 },
+                                                  .logprobs = true,
+                                                  .top = TOP };
+            for (uint64_t k = 0; k < q.n_prompt; k++)
+                ids[k] = (uint32_t)(tsr_uniform(9, k < same ? next % 5 == 3 : 20 + next, k) *
+                                    (double)p->vocab);
+            if (tsr_engine_server_submit(s, &q, &e.err) != TSR_OK)
+                fail_msg("%s", e.text);
+        }
+        if (tsr_engine_server_step(s, &e.err) != TSR_OK)
+            fail_msg("%s", e.text);
+    }
+    uint64_t reused = tsr_engine_server_reused(s);
+    tsr_engine_server_destroy(s);
+    return reused;
+}
+
+static uint64_t together(const char *name, const struct tsr_model *m, struct tsr_engine_options o,
+                         uint64_t first)
+{
+    static struct answers  plain, shared;
+    struct tsr_engine_pass p;
+    const char            *why = NULL;
+    if (!tsr_engine_reuses(&m->hp, &o, &why))
+        return 0;
+    struct tsr_engine *e = golden_engine(registry, m, NULL, o);
+    tsr_engine_pass_engine(&p, e);
+    assert_int_equal(serve_together(&p, first, &plain), 0);
+    tsr_engine_pass_reuse(&p, &o, o.slots);
+    uint64_t reused = serve_together(&p, first, &shared);
+    tsr_engine_destroy(e);
+    if (memcmp(&plain, &shared, sizeof plain) != 0)
+        fail_msg("%s: answers differ where %llu tokens were shared", name,
+                 (unsigned long long)reused);
+    return reused;
+}
+
+/* What one of them computes the others have, in every kind of cache; windows that have moved are computed again. */
+static void prompts_at_the_same_time(void **state)
+{
+    static const uint32_t    kv[] = { TSR_F32, TSR_F16, TSR_I8, TSR_E4M3, TSR_Q4 };
+    static const char *const windows[] = { "mistral", "gemma3", "gpt_oss" };
+    uint64_t                 some = 0, n = 0;
+    (void)state;
+    for (size_t i = 0; golden_names[i]; i++, n++) {
+        struct golden             g;
+        struct tsr_engine_options o = { .kv_dtype = kv[(i + 2) % 5],
+                                        .slots = 3 + (uint32_t)(i % 3),
+                                        .context = 120,
+                                        .chunk = i % 2 ? 7 : 64 };
+        golden_load(&g, golden_names[i]);
+        uint64_t reused = together(golden_names[i], g.model, o, 70);
+        print_message("%s: %llu tokens shared\n", golden_names[i], (unsigned long long)reused);
+        some += reused > 150; /* of 7 prompts of 70 and more */
+        golden_free(&g);
+    }
+    assert_true(some * 10 >=
+                n * 8); /* but those with a state, or positions that depend on the length */
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
+        struct golden             g;
+        struct tsr_engine_options o = { .slots = 3, .context = LONG, .chunk = 16 };
+        golden_load(&g, windows[i]);
+        (void)together(windows[i], g.model, o, 520);
+        golden_free(&g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_family),
         cmocka_unit_test(windows_that_moved),
+        cmocka_unit_test(prompts_at_the_same_time),
     };
     return cmocka_run_group_tests_name("reuse", tests, set_up, tear_down);
 }

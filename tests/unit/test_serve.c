@@ -14,7 +14,7 @@
 
 #define VOCAB   11u
 #define SLOTS   6u
-#define CONTEXT 40u
+#define CONTEXT 120u
 #define N       14u
 
 static struct tsr_model_hparams hp = { .eos = { 10 }, .n_eos = 1 };
@@ -93,6 +93,23 @@ static uint64_t toy_rewind(void *ctx, uint32_t slot, uint64_t length)
     if (length)
         t->n[slot] = length;
     return length;
+}
+
+static uint64_t copied; /* times */
+
+static tsr_status toy_copy(void *ctx, uint32_t from, uint32_t to, uint64_t length, uint64_t *kept,
+                           struct tsr_err *err)
+{
+    struct toy *t = ctx;
+    (void)err;
+    assert_true(from != to && length <= t->n[from]);
+    *kept = t->fixed ? 0 : length;
+    if (*kept) {
+        memcpy(t->ids[to], t->ids[from], length * sizeof t->ids[0][0]);
+        t->n[to] = length;
+        copied++;
+    }
+    return TSR_OK;
 }
 
 struct result {
@@ -499,6 +516,60 @@ static void prompts_alone_are_kept(void **state)
     assert_true(some > 0 && all > 0);
 }
 
+/* Prompts with the same beginning at the same time: one of them runs it, the others have it copied, and wait for it where
+ * it runs just then.  Where nothing can be copied each runs its own, after one wait. */
+static void prompts_at_once_share(void **state)
+{
+    static struct result plain[N], shared[N];
+    uint64_t             ran = 0;
+    (void)state;
+    for (uint32_t poison = 0; poison < 9; poison += 8)
+        for (uint32_t slots = 1; slots <= SLOTS; slots++)
+            for (uint32_t way = 0; way < 3; way++) { /* keeps nothing, copies, cannot copy */
+                struct tsr_errbuf              e = TSR_ERRBUF(e);
+                struct result                 *out = way ? shared : plain;
+                struct tsr_engine_serve_events ev = { .ctx = out, .done = on_done };
+                struct toy                     t = { .poison = poison, .fixed = way == 2 };
+                struct tsr_engine_pass         p = { .ctx = &t,
+                                                     .slots = slots,
+                                                     .slot_sets = 1,
+                                                     .context = CONTEXT,
+                                                     .vocab = VOCAB,
+                                                     .start = toy_start,
+                                                     .finish = toy_finish,
+                                                     .reset = toy_reset,
+                                                     .rewind = toy_rewind,
+                                                     .keeps = way > 0,
+                                                     .copy = way ? toy_copy : NULL,
+                                                     .hp = &hp };
+                struct tsr_server             *s;
+                copied = 0;
+                memset(out, 0, N * sizeof *out);
+                assert_int_equal(tsr_engine_server_create(&s, &p, &ev, &e.err), TSR_OK);
+                for (uint64_t next = 0; next < N || tsr_engine_server_busy(s);) {
+                    for (; next < N && tsr_engine_server_room(s); next++) {
+                        uint32_t                        prompt[CONTEXT];
+                        struct tsr_engine_serve_request q = request(next, prompt);
+                        q.n_prompt = 50 + next;
+                        for (uint64_t k = 0; k < q.n_prompt; k++)
+                            prompt[k] = (uint32_t)((k < 45 ? k * (1 + next % 2) : next + k) % 8);
+                        assert_int_equal(tsr_engine_server_submit(s, &q, &e.err), TSR_OK);
+                    }
+                    assert_int_equal(tsr_engine_server_step(s, &e.err), TSR_OK);
+                }
+                if (way == 1 && slots > 2 &&
+                    !poison) /* two beginnings of 45, the others have them */
+                    assert_true(copied > 0 && tsr_engine_server_reused(s) >= (N - 2) * 40);
+                if (!poison) { /* no token but those runs twice */
+                    ran = way ? ran : t.ran;
+                    assert_int_equal(t.ran + tsr_engine_server_reused(s), ran);
+                }
+                tsr_engine_server_destroy(s);
+                if (way)
+                    assert_memory_equal(plain, shared, sizeof plain);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -511,6 +582,7 @@ int main(void)
         cmocka_unit_test(what_slots_keep_changes_no_answer),
         cmocka_unit_test(a_slot_that_cannot_go_back_goes_on),
         cmocka_unit_test(prompts_alone_are_kept),
+        cmocka_unit_test(prompts_at_once_share),
     };
     return cmocka_run_group_tests_name("serve", tests, NULL, NULL);
 }

@@ -207,6 +207,7 @@ static tsr_status file_result(struct tsr_step_run_batch *r, const struct tsr_bat
               tsr_step_run_errors_put(&s->reasons, j) &&
               tsr_pipeline_json_put_int(j, "starts", s->counts.starts) &&
               tsr_pipeline_json_put_int(j, "tokens", s->new_tokens) &&
+              tsr_pipeline_json_put_int(j, "reused_tokens", s->reused) &&
               tsr_pipeline_json_put_real(j, "seconds", s->seconds) &&
               tsr_pipeline_json_put_real(j, "journal_s", s->journal_s) &&
               tsr_pipeline_draft_put(j, &r->o->drafting, &s->drafts);

@@ -75,12 +75,15 @@ static tsr_status with_engine(struct tsr_step_run_batch              *r,
     struct tsr_pipeline_job *job = r->job;
     struct tsr_engine       *e = NULL;
     char                    *theirs = NULL;
+    const char              *why;
     TSR_TRY(identify(r, c, err));
     set_defaults(r, eo->context, c->from);
     TSR_TRY(tsr_engine_create(&e, job->registry, r->packed ? r->packed : job->model, job->overlay,
                               eo, err));
     tsr_engine_acts(e, r->ran);
     tsr_engine_pass_engine(&r->b.pass, e);
+    if (tsr_engine_reuses(&job->model->hp, eo, &why))
+        tsr_engine_pass_reuse(&r->b.pass, eo, eo->slots);
     r->b.defaults.draft = tsr_pipeline_draft_on(&r->o->drafting, &job->model->hp, eo);
     tsr_status st = tsr_batch_run(&r->b, s, &theirs, err);
     if (theirs)
@@ -152,7 +155,9 @@ tsr_status tsr_step_run_on_ranks(struct tsr_step_run_batch *r, struct tsr_batch_
         set_defaults(r, f.context, tsr_launch_compensating(f.fleet)->from);
         const char *why = NULL;
         tsr_launch_pass(f.fleet, &r->b.pass);
-        if (o->drafting.draft)
+        st = tsr_launch_pass_reuse(f.fleet, &r->b.pass, &why, err);
+        why = NULL;
+        if (st == TSR_OK && o->drafting.draft)
             st = tsr_launch_drafts(f.fleet, &why, err);
         r->b.defaults.draft = tsr_pipeline_draft_of(&o->drafting, why);
     }
