@@ -166,7 +166,7 @@ INLINE enum run_kind kind_of(const struct tsr_cpu_weight *w)
         return RUN_AFFINE;
     if (!w->mapped)
         return RUN_PLAIN;
-    return TSR_SIMD == 2 && cpu_looked_up(w->layout) && w->mid == CPU_LOW_MID ? RUN_LOW
+    return TSR_SIMD == 2 && cpu_looked_up(w->layout) && w->mid < CPU_LOW_BYTE ? RUN_LOW
                                                                               : RUN_MAPPED;
 }
 

@@ -1,7 +1,24 @@
 /* k_mapped.c - LINEAR on tessera.table/1: codes of at most four bits are looked up in a register, as bytes for
  * the products of a8 and as F32 else; wider ones are integers (docs/decisions/numerics.md). */
 #define KIND RUN_MAPPED
-#include "k_mapped.h"
+#include "k_loops.h"
+
+INLINE struct affine widen_group(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t group,
+                                 uint64_t half)
+{
+    v16           scale = group_mapped(w, panel, group, half);
+    struct affine g = { scale, scale };
+    return g;
+}
+
+INLINE void widen_one(const struct tsr_cpu_weight *w, const enum tsr_cpu_layout l, i16v four,
+                      uint32_t j, const struct affine *g, float *dst)
+{
+    i16v code = vi_byte(four, j);
+    v16  value = cpu_looked_up(l) ? v_pick16(w->table, code)
+                                  : vi_cvt(vi_sub(code, vi_set1((int32_t)w->mid)));
+    v_store(dst, v_mul(value, g->scale));
+}
 
 LOOPS(W_I8)
 LOOPS(W_I6)
@@ -20,12 +37,6 @@ void K(widen_mapped)(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0
 
 void K(mapped_pairs_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart, uint64_t n)
 {
-#if TSR_SIMD == 2
-    if (kind_of(a->w) == RUN_LOW) {
-        K(low_pairs_a8)(a, panel, apart, n);
-        return;
-    }
-#endif
     loops[a->w->layout].pairs(a, panel, apart, n);
 }
 

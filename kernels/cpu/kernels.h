@@ -50,10 +50,10 @@ static inline uint32_t cpu_unit(enum tsr_cpu_layout l)
     return l == W_I5 ? 320 : l == W_I3 || l == W_I6 ? 192 : 64;
 }
 
-/* Codes of tessera.table/1 that mean an entry of its table. */
-/* What tables are stored with if that makes all of their bytes less than 64, which products of words need. */
-#define CPU_LOW_MID 32u
+/* Bytes of a table that are less are stored from 0 on, and products of words take them. */
+#define CPU_LOW_BYTE 64
 
+/* Codes of tessera.table/1 that mean an entry of its table. */
 static inline int cpu_looked_up(enum tsr_cpu_layout l)
 {
     return l == W_I4 || l == W_I3 || l == W_I2;
@@ -100,7 +100,9 @@ struct tsr_cpu_weight {
     uint8_t            *minimums, *factors;
     enum tsr_cpu_mapped mapped;
     int32_t             bias;
-    float               unit;                     /* a8: of table8 less `mid` */
+    float               unit;     /* a8: of table8 less `mid` */
+    uint32_t            low_byte; /* of tables of up to 4 bits: its largest entry less its least */
+    uint32_t            straight; /* entries follow each other: codes are table8 */
     float               table[TSR_TABLE_ENTRIES]; /* values of codes */
     uint8_t             table8[64];               /* a8: 16 bytes, four times */
     uint8_t            *data;                     /* the allocation that holds them */

@@ -233,8 +233,8 @@ static inline i16v vi_load(const void *p)
 }
 static inline i16v vi_load_u8(const void *p)
 {
-    __m128i q = _mm_loadu_si128(p);
-    return vi_make(_mm256_cvtepu8_epi32(q), _mm256_cvtepu8_epi32(_mm_srli_si128(q, 8)));
+    return vi_make(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p)),
+                   _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)((const char *)p + 8))));
 }
 /* Vector arithmetic of the compiler: an intrinsic would require the shift as an immediate. */
 typedef uint16_t   u16x16 __attribute__((vector_size(32)));

@@ -34,6 +34,60 @@ static inline i16v vb_pairs(i16v acc, i16v w, i16v q)
     return vi_make(_mm256_add_epi32(acc.a, _mm256_madd_epi16(w.a, q.a)),
                    _mm256_add_epi32(acc.b, _mm256_madd_epi16(w.b, q.b)));
 }
+/* Sums of words: acc + the products of unsigned bytes of w and signed ones of q, in pairs. */
+static inline i16v vw_dot(i16v acc, i16v w, i16v q)
+{
+    return vi_make(_mm256_add_epi16(acc.a, _mm256_maddubs_epi16(w.a, q.a)),
+                   _mm256_add_epi16(acc.b, _mm256_maddubs_epi16(w.b, q.b)));
+}
+static inline i16v vw_add(i16v a, i16v b)
+{
+    return vi_make(_mm256_add_epi16(a.a, b.a), _mm256_add_epi16(a.b, b.b));
+}
+/* Multiples of four. */
+static inline i16v vw_quarter(i16v v)
+{
+    return vi_make(_mm256_srai_epi16(v.a, 2), _mm256_srai_epi16(v.b, 2));
+}
+/* acc + both words of each lane. */
+static inline i16v vw_sum(i16v acc, i16v words)
+{
+    __m256i one = _mm256_set1_epi16(1);
+    return vi_make(_mm256_add_epi32(acc.a, _mm256_madd_epi16(words.a, one)),
+                   _mm256_add_epi32(acc.b, _mm256_madd_epi16(words.b, one)));
+}
+/* The low and high nibbles of 16 bytes, in both words of a lane. */
+struct words_codes {
+    i16v low, high;
+};
+static inline struct words_codes vw_codes(const void *p)
+{
+    __m256i c = _mm256_broadcastsi128_si256(_mm_loadu_si128(p)), m = _mm256_set1_epi16(15);
+    __m256i a = _mm256_shuffle_epi8(c, _mm256_setr_epi8(0, -1, 0, -1, 1, -1, 1, -1, 2, -1, 2, -1, 3,
+                                                        -1, 3, -1, 4, -1, 4, -1, 5, -1, 5, -1, 6,
+                                                        -1, 6, -1, 7, -1, 7, -1));
+    __m256i b = _mm256_shuffle_epi8(c, _mm256_setr_epi8(8, -1, 8, -1, 9, -1, 9, -1, 10, -1, 10, -1,
+                                                        11, -1, 11, -1, 12, -1, 12, -1, 13, -1, 13,
+                                                        -1, 14, -1, 14, -1, 15, -1, 15, -1));
+    struct words_codes r = { vi_make(_mm256_and_si256(a, m), _mm256_and_si256(b, m)),
+                             vi_make(_mm256_srli_epi16(a, 4), _mm256_srli_epi16(b, 4)) };
+    return r;
+}
+static inline i16v vb_abs(i16v v)
+{
+    return vi_make(_mm256_abs_epi8(v.a), _mm256_abs_epi8(v.b));
+}
+/* Bytes of v, at least -127, with the sign of those of s; 0 where they are. */
+static inline i16v vb_sign(i16v v, i16v s)
+{
+    return vi_make(_mm256_sign_epi8(v.a, s.a), _mm256_sign_epi8(v.b, s.b));
+}
+/* Bytes less n. */
+static inline i16v vb_less(i16v v, uint32_t n)
+{
+    __m256i m = _mm256_set1_epi8((char)n);
+    return vi_make(_mm256_sub_epi8(v.a, m), _mm256_sub_epi8(v.b, m));
+}
 
 #else
 

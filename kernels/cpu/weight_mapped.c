@@ -17,10 +17,18 @@ static void fill_table(struct tsr_cpu_weight *w, const struct tsr_format *f)
     int8_t t[TSR_TABLE_ENTRIES];
     w->unit = tsr_weight_map_table(f, t);
     /* bytes are unsigned; the sums of activations take it back.  More than 4 bits are not looked up */
-    w->mid = f->bits > 4 ? 1u << (f->bits - 1) : CPU_LOW_MID;
-    for (uint32_t i = 0; f->bits <= 4 && i < 1u << f->bits; i++)
-        if (abs(t[i]) >= (int)CPU_LOW_MID)
-            w->mid = 128;
+    const uint32_t n = f->bits > 4 ? 0 : 1u << f->bits;
+    int            least = 0, most = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        least = t[i] < least ? t[i] : least;
+        most = t[i] > most ? t[i] : most;
+    }
+    const int low = most - least < CPU_LOW_BYTE;
+    w->mid = n == 0 ? 1u << (f->bits - 1) : low ? (uint32_t)-least : 128;
+    w->low_byte = (uint32_t)(most - least);
+    w->straight = 1;
+    for (uint32_t i = 0; i < n; i++)
+        w->straight &= t[i] - least == (int)i;
     memcpy(w->table, f->table, sizeof w->table);
     for (uint32_t i = 0; i < sizeof w->table8; i++)
         w->table8[i] = (uint8_t)(t[i % TSR_TABLE_ENTRIES] + (int32_t)w->mid);

@@ -238,6 +238,10 @@ static void linear_panels_in_pairs(void **state)
         check_weight(&w, 1 + (uint64_t)i / 6, x, i % 2);
         wt_free(&w);
     }
+    struct wt across; /* blocks of activations begin in one record of factors and end in the next */
+    wt_affine(&across, 34 * 32 + 5, 1104, 2, 16, TSR_F16, 4);
+    check_weight(&across, 1, x, 0);
+    wt_free(&across);
     for (uint32_t i = 0; i < 14; i++) {
         struct wt w;
         wt_affine_any(&w, 34 * 32 + 5, 300, i);

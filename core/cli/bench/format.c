@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Tables as their writers have them, with other values of the same range: kernels take small ones another way. */
+/* Tables with the range of their writers' and, of nvfp4, the values: kernels take small ones another way. */
 static bool parse_table(const char *name, struct tsr_format *f)
 {
     static const struct {
@@ -20,6 +20,7 @@ static bool parse_table(const char *name, struct tsr_format *f)
                 { "q6_k", 6, 16, 0, 8, 0, 1 },
                 { "tq2_0", 2, 256, TSR_F16, 0, 0, 1 },
                 { "nvfp4", 4, 16, 0, 8, TSR_MX_FP8_E4M3, 1 } };
+    static const float e2m1[8] = { 0, 0.5f, 1, 1.5f, 2, 3, 4, 6 };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (strcmp(name, all[i].name) != 0)
             continue;
@@ -30,7 +31,8 @@ static bool parse_table(const char *name, struct tsr_format *f)
         f->scale_bits = all[i].level;
         f->element = all[i].element;
         for (uint32_t c = 0; f->bits <= 4 && c >> f->bits == 0; c++)
-            f->table[c] = all[i].step * ((float)c - (float)(1u << f->bits) / 2);
+            f->table[c] = f->element ? (c < 8 ? e2m1[c] : 0.0f - e2m1[c - 8])
+                                     : all[i].step * ((float)c - (float)(1u << f->bits) / 2);
         return true;
     }
     return false;

@@ -1,0 +1,85 @@
+/* k_one_a8.c - LINEAR with int8 activations, one token on AVX2 (docs/decisions/numerics.md). */
+#include "k_few_a8.h"
+
+#if TSR_SIMD == 2
+#include "k_one_a8.h"
+#include "k_one_coded.h"
+
+typedef void (*one_loop)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart,
+                         uint64_t n);
+
+/* Each with its own frame. */
+#define LOOP(name, l, kind, form, columns)                                                         \
+    static __attribute__((noinline)) void name(const struct tsr_cpu_linear *a, uint64_t panel,     \
+                                               uint64_t apart, uint64_t n)                         \
+    {                                                                                              \
+        for (uint64_t i = panel; i < panel + n; i++)                                               \
+            one(a, i, apart, l, kind, form, columns);                                              \
+    }
+LOOP(plain_i3, W_I3, RUN_PLAIN, ONE_CODES, 0)
+LOOP(plain_i2, W_I2, RUN_PLAIN, ONE_CODES, 0)
+LOOP(plain_i2_16, W_I2, RUN_PLAIN, ONE_CODES, 16)
+LOOP(affine_i5, W_I5, RUN_AFFINE, ONE_CODES, 0)
+LOOP(affine_i2, W_I2, RUN_AFFINE, ONE_CODES, 0)
+LOOP(mapped_i6, W_I6, RUN_MAPPED, ONE_CODES, 0)
+LOOP(straight_i4, W_I4, RUN_LOW, ONE_CODES, 0)
+LOOP(straight_i4_16, W_I4, RUN_LOW, ONE_CODES, 16)
+LOOP(straight_i3, W_I3, RUN_LOW, ONE_CODES, 0)
+LOOP(straight_i2, W_I2, RUN_LOW, ONE_CODES, 0)
+LOOP(low_i4, W_I4, RUN_LOW, ONE_LOOKUP, 0)
+LOOP(low_i4_16, W_I4, RUN_LOW, ONE_LOOKUP, 16)
+LOOP(low_i3, W_I3, RUN_LOW, ONE_LOOKUP, 0)
+LOOP(low_i2, W_I2, RUN_LOW, ONE_LOOKUP, 0)
+LOOP(signed_i4, W_I4, RUN_MAPPED, ONE_SIGNED, 0)
+LOOP(signed_i4_32, W_I4, RUN_MAPPED, ONE_SIGNED, 32)
+LOOP(signed_i3, W_I3, RUN_MAPPED, ONE_SIGNED, 0)
+LOOP(signed_i2, W_I2, RUN_MAPPED, ONE_SIGNED, 0)
+
+static __attribute__((noinline)) void coded_i2(const struct tsr_cpu_linear *a, uint64_t panel,
+                                               uint64_t apart, uint64_t n)
+{
+    for (uint64_t i = panel; i < panel + n; i++)
+        one_coded(a, i, apart);
+}
+
+/* Whether all runs have so many columns. */
+static int each(const struct tsr_cpu_weight *w, uint64_t columns)
+{
+    return w->group == columns && w->cols % columns == 0;
+}
+
+/* NULL: pairs of k_few_a8.h are as fast. */
+static one_loop loop_of(const struct tsr_cpu_weight *w)
+{
+    if (w->affine && w->layout == W_I2 && w->affine == AFFINE_NIBBLES && each(w, 16))
+        return coded_i2;
+    if (w->affine)
+        return w->layout == W_I5 ? affine_i5 : w->layout == W_I2 ? affine_i2 : NULL;
+    if (!w->mapped)
+        return w->layout == W_I3   ? plain_i3
+               : w->layout != W_I2 ? NULL
+               : each(w, 16)       ? plain_i2_16
+                                   : plain_i2;
+    if (!cpu_looked_up(w->layout))
+        return w->layout == W_I6 ? mapped_i6 : NULL;
+    if (w->mid < CPU_LOW_BYTE && w->straight)
+        return w->layout == W_I4   ? each(w, 16) ? straight_i4_16 : straight_i4
+               : w->layout == W_I3 ? straight_i3
+                                   : straight_i2;
+    if (w->mid < CPU_LOW_BYTE && w->low_byte < 32)
+        return w->layout == W_I4   ? each(w, 16) ? low_i4_16 : low_i4
+               : w->layout == W_I3 ? low_i3
+                                   : low_i2;
+    return w->layout == W_I4   ? each(w, 32) ? signed_i4_32 : signed_i4
+           : w->layout == W_I3 ? signed_i3
+                               : signed_i2;
+}
+
+bool K(one_pairs_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart, uint64_t n)
+{
+    const one_loop loop = loop_of(a->w);
+    if (loop)
+        loop(a, panel, apart, n);
+    return loop != NULL;
+}
+#endif
