@@ -20,7 +20,7 @@ static bool drafts(const struct tsr_server *s, const struct tsr_engine_serve_slo
 void tsr_engine_serve_draft_plan(struct tsr_server *s, uint32_t slot_set)
 {
     const struct tsr_engine_draft *of[DRAFTS];
-    uint32_t                       most[DRAFTS], n = 0;
+    uint32_t                       most[DRAFTS] = { 0 }, n = 0;
     bool                           some = false, chosen = false;
     for (uint32_t i = slot_set; i < s->pass.slots; i += s->pass.slot_sets) {
         struct tsr_engine_serve_slot *q = &s->slots[i];
