@@ -329,7 +329,7 @@ static tsr_status model(void *ctx, struct tsr_step_model *m, struct tsr_err *err
                                         .kv_heads = 2,
                                         .head_dim = 4,
                                         .positions = 64,
-                                        .parameters = VOCAB * HIDDEN + layers(x) * 640,
+                                        .parameters = (uint64_t)VOCAB * HIDDEN + layers(x) * 640,
                                         .matrices = matrices(x) };
     memcpy(m, &all, size < sizeof all ? size : sizeof all);
     return st;
