@@ -4,11 +4,11 @@
 #include <string.h>
 
 extern const struct tsr_conformance_kind_rules tsr_quantizer_rules, tsr_codec_rules,
-    tsr_transport_rules, tsr_solver_rules, tsr_backend_rules, tsr_sampler_rules;
+    tsr_transport_rules, tsr_solver_rules, tsr_backend_rules, tsr_sampler_rules, tsr_step_rules;
 
 static const struct tsr_conformance_kind_rules *const kinds[] = {
-    &tsr_quantizer_rules, &tsr_codec_rules,   &tsr_transport_rules,
-    &tsr_solver_rules,    &tsr_backend_rules, &tsr_sampler_rules,
+    &tsr_quantizer_rules, &tsr_codec_rules,   &tsr_transport_rules, &tsr_solver_rules,
+    &tsr_backend_rules,   &tsr_sampler_rules, &tsr_step_rules,
 };
 static const uint64_t n_kinds = sizeof kinds / sizeof *kinds;
 

@@ -368,6 +368,7 @@ void tsr_pipeline_job_destroy(struct tsr_pipeline_job *job)
     tsr_config_doc_destroy(job->doc);
     for (uint64_t i = 0; i < s->n; i++) {
         free(s->steps[i].opts);
+        tsr_pipeline_external_destroy(s->steps[i].external);
         json_decref(s->steps[i].attempts);
     }
     for (uint64_t i = 0; i < s->n_inputs; i++)

@@ -19,6 +19,8 @@ struct tsr_pipeline_job_step {
     const struct tsr_pipeline_step *step;
     const struct tsr_config_node   *key, *node; /* the name, the map of options */
     void                           *opts;
+    struct tsr_pipeline_external
+        *external; /* what `step` is a part of, if it is a plugin's; or NULL */
     /* job_resolve.c */
     uint64_t                      nth; /* of the steps of its name, from 1 */
     struct tsr_pipeline_job_step *planned, *calibrated,
@@ -61,6 +63,16 @@ bool tsr_pipeline_job_measures(const struct tsr_pipeline_job *job, const char *f
 /* Resolves what each calibration must hold, before anything runs; repeated after a step that writes the
  * plan of a later step. */
 tsr_status tsr_pipeline_job_resolve(struct tsr_pipeline_job *job, struct tsr_err *err);
+
+/* steps/external.c: the step of that name of a plugin, for one place in a job; *x is NULL if no plugin has one.  TSR_E_INPUT:
+ * two plugins have it. */
+struct tsr_pipeline_external;
+tsr_status tsr_pipeline_external_find(struct tsr_pipeline_external **x, struct tsr_registry *r,
+                                      const char *name, struct tsr_err *err);
+void       tsr_pipeline_external_destroy(struct tsr_pipeline_external *x); /* NULL is allowed */
+const struct tsr_pipeline_step *tsr_pipeline_external_step(const struct tsr_pipeline_external *x);
+/* The i-th name of those that plugins have, loaded so far, for hints; NULL past the end. */
+const char *tsr_pipeline_external_name(const struct tsr_registry *r, uint64_t i);
 
 /* job_verify.c: plans whose KL is measured once later steps have made what they say, and that are solved again where it
  * is too high (docs/decisions/verified-plans.md).  After all steps are checked: errors of their order. */

@@ -140,14 +140,18 @@ tsr_status tsr_pipeline_job_families(struct tsr_pipeline_job *job, struct tsr_di
     return TSR_OK;
 }
 
-static void unknown_step(const struct tsr_config_node *key, struct tsr_diag *d)
+static void unknown_step(const struct tsr_registry *r, const struct tsr_config_node *key,
+                         struct tsr_diag *d)
 {
-    const char *names[64];
+    const char *names[64], *external;
     char        hint[400] = "";
-    uint64_t    n = tsr_n_steps < 64 ? tsr_n_steps : 64;
+    uint64_t    n = 0;
     size_t      at = (size_t)snprintf(hint, sizeof hint, "steps are");
+    for (; n < tsr_n_steps && n < 64; n++)
+        names[n] = tsr_steps[n]->name;
+    for (uint64_t i = 0; n < 64 && (external = tsr_pipeline_external_name(r, i)); i++)
+        names[n++] = external;
     for (uint64_t i = 0; i < n; i++) {
-        names[i] = tsr_steps[i]->name;
         if (at < sizeof hint)
             at += (size_t)snprintf(hint + at, sizeof hint - at, "%s %s", i ? "," : "", names[i]);
     }
@@ -287,10 +291,11 @@ static tsr_status check_step(struct tsr_pipeline_job *job, struct tsr_pipeline_j
                                      s->opts };
     uint64_t                 before = tsr_config_diag_errors(d);
     tsr_config_options_fill(&set, 1, also, s->node, what, d);
-    inherit(job, step, s->node, s->opts);
+    if (!s->external) /* its keys are its own, whatever their names */
+        inherit(job, step, s->node, s->opts);
     free(also);
-    if (step->check &&
-        (tsr_config_diag_errors(d) == before || s->node->kind == TSR_CONFIG_NODE_MAP)) {
+    if (step->check && (tsr_config_diag_errors(d) == before ||
+                        (s->node->kind == TSR_CONFIG_NODE_MAP && !s->external))) {
         struct tsr_errbuf e = TSR_ERRBUF(e);
         tsr_status        st = step->check(job, s->opts, s->node, d, &e.err);
         if (st == TSR_E_INPUT || st == TSR_E_CONFIG || st == TSR_E_UNSUPPORTED)
@@ -301,6 +306,38 @@ static tsr_status check_step(struct tsr_pipeline_job *job, struct tsr_pipeline_j
     return tsr_config_diag_errors(d) == before
                ? tsr_config_doc_complete(job->doc, s->node, &set, 1, err)
                : TSR_OK;
+}
+
+/* The step of a name: one of ours, or of a plugin.  false: d has the error. */
+static tsr_status find_step(struct tsr_pipeline_job *job, struct tsr_pipeline_job_step *s,
+                            bool *found, struct tsr_diag *d, struct tsr_err *err)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    const char       *external;
+    s->step = tsr_pipeline_step_find(s->key->text);
+    for (uint64_t i = 0; s->step && (external = tsr_pipeline_external_name(job->registry, i)); i++)
+        if (strcmp(external, s->step->name) == 0)
+            tsr_config_diag_warning(d, &s->key->mark, NULL,
+                                    "a plugin has a step '%s' too, which this job does not use; "
+                                    "rename the plugin's step",
+                                    s->step->name);
+    *found = s->step != NULL;
+    if (s->step)
+        return TSR_OK;
+    tsr_status st = tsr_pipeline_external_find(&s->external, job->registry, s->key->text, &e.err);
+    if (st == TSR_E_INPUT) {
+        tsr_config_diag_failure(d, &s->key->mark, &e.err);
+        return TSR_OK;
+    }
+    if (st != TSR_OK)
+        return tsr_err_copy(err, st, &e.err);
+    if (!s->external) {
+        unknown_step(job->registry, s->key, d);
+        return TSR_OK;
+    }
+    s->step = tsr_pipeline_external_step(s->external);
+    *found = true;
+    return TSR_OK;
 }
 
 tsr_status tsr_pipeline_job_check(struct tsr_pipeline_job *job, struct tsr_registry *r,
@@ -329,11 +366,10 @@ tsr_status tsr_pipeline_job_check(struct tsr_pipeline_job *job, struct tsr_regis
         TSR_TRY(spell_out(job, list, i, err));
         if (!step_parts(list->items[i], &step, d))
             continue;
-        step.step = tsr_pipeline_step_find(step.key->text);
-        if (!step.step) {
-            unknown_step(step.key, d);
+        bool found;
+        TSR_TRY(find_step(job, &step, &found, d, err));
+        if (!found)
             continue;
-        }
         s->steps[s->n++] = step;
         tsr_pipeline_job_link(job);
         TSR_TRY(check_step(job, &s->steps[s->n - 1], d, err));

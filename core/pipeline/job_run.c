@@ -21,7 +21,7 @@ static tsr_status take_threads(const struct tsr_pipeline_job      *job,
                                const struct tsr_pipeline_job_step *s, struct tsr_err *err)
 {
     int64_t threads = job->threads;
-    for (uint64_t i = 0; i < s->step->n_options; i++)
+    for (uint64_t i = 0; !s->external && i < s->step->n_options; i++)
         if (strcmp(s->step->options[i].name, "threads") == 0)
             memcpy(&threads, (const char *)s->opts + s->step->options[i].offset, sizeof threads);
     return tsr_pool_resize(tsr_plugin_registry_pool(job->registry), (unsigned)threads, err);
@@ -176,14 +176,25 @@ tsr_status tsr_pipeline_job_gate(const struct tsr_pipeline_job *job, struct tsr_
 
 /* ---- results for people ------------------------------------------------------- */
 
+/* The step of a result, "compare[2]" or "compare"; NULL: an earlier version had it. */
+static const struct tsr_pipeline_step *step_of(const struct tsr_pipeline_job *job, const char *key)
+{
+    const struct tsr_pipeline_job_state *s = job->state;
+    size_t                               n = strcspn(key, "[");
+    for (uint64_t i = 0; i < s->n; i++) {
+        const char *name = s->steps[i].step->name;
+        if (strncmp(name, key, n) == 0 && !name[n])
+            return s->steps[i].step;
+    }
+    return NULL;
+}
+
 void tsr_pipeline_job_print(const struct tsr_pipeline_job *job, FILE *to)
 {
     const char *key;
     json_t     *item;
     json_object_foreach (job->results, key, item) {
-        char name[64];
-        (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(key, "["), key);
-        const struct tsr_pipeline_step *step = tsr_pipeline_step_find(name);
+        const struct tsr_pipeline_step *step = step_of(job, key);
         if (step && step->print)
             step->print(item, to);
     }

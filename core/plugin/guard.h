@@ -137,6 +137,24 @@ static inline tsr_status tsr_guard_leave_queued(struct tsr_plugin_guard *g, char
     return st;
 }
 
+/* ---- functions of the host that a plugin calls ---------------------------------------------- */
+
+/* Between the two the host works for itself: a crash is not the plugin's.  resume() takes the guard that pause() returned and
+ * the status that the plugin gets, which it may return although plugin.h does not define it. */
+static inline struct tsr_plugin_guard *tsr_guard_pause(void)
+{
+    struct tsr_plugin_guard *g = tsr_guard_current;
+    tsr_guard_current = NULL;
+    return g;
+}
+static inline tsr_status tsr_guard_resume(struct tsr_plugin_guard *g, tsr_status st)
+{
+    tsr_guard_current = g;
+    if (g && st != TSR_OK)
+        g->inner = st;
+    return st;
+}
+
 /* ---- infrequent calls: the whole process state is checked before and after -------------- */
 
 void       tsr_plugin_guard_enter_life(struct tsr_plugin_guard *g, struct tsr_plugin_state *was,

@@ -5,6 +5,7 @@
 #include "tessera/draft/sampler.h"
 #include "tessera/quantizer.h"
 #include "tessera/solver.h"
+#include "tessera/step.h"
 #include "tessera/transport.h"
 
 #include <string.h>
@@ -33,6 +34,10 @@
     {                                                                                              \
         offsetof(struct tsr_sampler_v1, m), #m                                                     \
     }
+#define E(m)                                                                                       \
+    {                                                                                              \
+        offsetof(struct tsr_step_v1, m), #m                                                        \
+    }
 
 static const struct tsr_plugin_slot quantizer_slots[] = { Q(create), Q(destroy), Q(plan),
                                                           Q(quantize), Q(dequantize) };
@@ -50,6 +55,7 @@ static const struct tsr_plugin_slot backend_slots[] = {
 };
 static const struct tsr_plugin_slot sampler_slots[] = { P(create), P(destroy), P(sizes),
                                                         P(start),  P(sample),  P(accept) };
+static const struct tsr_plugin_slot step_slots[] = { E(create), E(destroy), E(run) };
 
 /* The last required slot of each list is also the last one in its table. */
 #define KIND(kind, word, type, slots)                                                              \
@@ -64,6 +70,7 @@ static const struct tsr_plugin_kind kinds[] = {
     KIND(TSR_KIND_SOLVER, "solver", struct tsr_solver_v1, solver_slots),
     KIND(TSR_KIND_BACKEND, "backend", struct tsr_backend_v1, backend_slots),
     KIND(TSR_KIND_SAMPLER, "sampler", struct tsr_sampler_v1, sampler_slots),
+    KIND(TSR_KIND_STEP, "step", struct tsr_step_v1, step_slots),
 };
 
 const struct tsr_plugin_kind *tsr_plugin_kind_find(const char *id)

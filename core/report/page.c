@@ -102,6 +102,8 @@ static void put_step(struct tsr_writer *w, const char *key, const json_t *v)
         report_sweep(w, v);
     else if (report_is_step(key, "outliers"))
         report_outliers(w, v);
+    else if (json_is_array(report_get(v, "section")))
+        report_section(w, report_get(v, "section"));
     else
         report_value(w, v, 0);
 }

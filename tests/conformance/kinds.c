@@ -1,4 +1,4 @@
-/* The rules of codecs, transports, solvers, backends and samplers: the plugins of the tree keep them, and
+/* The rules of codecs, transports, solvers, backends, samplers and steps: the plugins of the tree keep them, and
  * each plugin with one fault (tests/fixtures/bad_*.c) breaks exactly the rule that is about it.
  *
  * One of some faults, by TSR_TEST_SEED, meets all rules of its kind; the others meet their own.
@@ -272,6 +272,22 @@ static void test_bad_sampler(void **state)
     each_fault("sampler", faults, COUNT(faults), 2);
 }
 
+static void test_step(void **state)
+{
+    (void)state;
+    keeps(TSR_FIXTURES "/bad_step.so", "bad", "step-*", NULL);
+}
+
+static void test_bad_step(void **state)
+{
+    (void)state;
+    static const char *const faults[] = { "products", "finite",  "needs", "ranges",    "files",
+                                          "window",   "section", "check", "passes_on", "repeats" };
+    complete("step", faults, COUNT(faults), "step-declares");
+    each_fault("step", faults, COUNT(faults), 2);
+    breaks("step", "misdeclared", "none", "step-declares", "step-*");
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -280,6 +296,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_bad_codec),  cmocka_unit_test(test_bad_transport),
         cmocka_unit_test(test_bad_solver), cmocka_unit_test(test_bad_backend),
         cmocka_unit_test(test_sampler),    cmocka_unit_test(test_bad_sampler),
+        cmocka_unit_test(test_step),       cmocka_unit_test(test_bad_step),
     };
     const char *all = getenv("TSR_TEST_ALL"), *s = getenv("TSR_TEST_SEED");
     all_of_them = all && *all == '1';

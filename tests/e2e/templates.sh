@@ -61,7 +61,7 @@ ok "no placeholder is left" test -z "$(grep -rE '@[A-Z]+@' "$WORK/else where")"
 ok "nothing else was written" test -z "$(find "$WORK" -name '.*' -type d)"
 
 # ---- each kind in each language ----------------------------------------------------------
-declare -A most=([quantizer]=150 [codec]=150 [solver]=150 [transport]=300 [backend]=300 [sampler]=150)
+declare -A most=([quantizer]=150 [codec]=150 [solver]=150 [transport]=300 [backend]=300 [sampler]=150 [step]=160)
 compilers=("gcc g++" "clang-14 clang++-14")
 
 by_make() {
@@ -83,8 +83,8 @@ by_meson() {
 passes() { make -s -C "$WORK/$1" check CHECKFLAGS=--no-model >"$WORK/err" 2>&1; }
 
 n=0
-picked=$((RANDOM % 12))
-for kind in quantizer codec solver transport backend sampler; do
+picked=$((RANDOM % 14))
+for kind in quantizer codec solver transport backend sampler step; do
     for lang in c cxx; do
         name=${kind}_$lang
         flag=()
@@ -147,6 +147,23 @@ done
 run run once.yaml --out job-once --json
 ok "without a sampler the text is another" test "$(texts "$WORK/out")" != "$(texts "$WORK/text.c")"
 ok "sampler_c and sampler_cxx give the same text" test "$(texts "$WORK/text.c")" = "$(texts "$WORK/text.cxx")"
+# Weights of the demo model are BF16, whose magnitudes are in the order of their lower 15 bits; 2^-7 is 0x3c00.
+cat >"$WORK/steps.yaml" <<END
+version: 1
+model: "@demo"
+plugins: [step_c/step_c.so, step_cxx/step_cxx.so]
+pipeline:
+  - step_c: {below: 0.0078125}
+  - step_cxx: {below: 0.0078125}
+END
+run run steps.yaml --out job-steps --json
+ok "step_c and step_cxx in a job" json '.results | (.step_c | del(.section[-1])) == (.step_cxx | del(.section[-1]))' "$WORK/out"
+header=$(od -An -tu8 -N8 "$DEMO" | tr -d ' ')
+read -r from to < <(head -c $((8 + header)) "$DEMO" | tail -c "$header" | jq -r '."model.embed_tokens.weight".data_offsets | @tsv')
+want=$(od -An -v -tu2 -w2 -j$((8 + header + from)) -N$((to - from)) "$DEMO" |
+    awk '{ n += $1 % 32768 < 15360 } END { printf "%.4f", n / NR }')
+ok "they count what the file has" json --arg want "$want" \
+    '.results.step_c.section[0].rows[0] == ["model.embed_tokens", "-", $want]' "$WORK/out"
 for instance in "$ROOT"/tests/golden/planner/{comm,fixed,classes}-*.json; do
     id=$(basename "$instance" .json)
     for lang in c cxx; do

@@ -16,6 +16,7 @@
 #include "tessera/draft/sampler.h"
 #include "tessera/quantizer_block.h"
 #include "tessera/solver.h"
+#include "tessera/step.h"
 #include "tessera/transport.h"
 
 #include <signal.h>
@@ -63,6 +64,9 @@ static struct one *open_one(const char *kind, const char *deed, const char *at)
                     ->create(o->spec.found.host, o->spec.options, &o->self, &o->e.err);
     else if (strcmp(kind, TSR_KIND_SAMPLER) == 0)
         o->st = ((const struct tsr_sampler_v1 *)o->spec.found.iface)
+                    ->create(o->spec.found.host, o->spec.options, &o->self, &o->e.err);
+    else if (strcmp(kind, TSR_KIND_STEP) == 0)
+        o->st = ((const struct tsr_step_v1 *)o->spec.found.iface)
                     ->create(o->spec.found.host, o->spec.options, &o->self, &o->e.err);
     else
         o->st = ((const struct tsr_backend_v1 *)o->spec.found.iface)
@@ -151,7 +155,8 @@ static void create_too(void **state)
 {
     (void)state;
     static const char *const kinds[] = { TSR_KIND_SOLVER,    TSR_KIND_QUANTIZER, TSR_KIND_CODEC,
-                                         TSR_KIND_TRANSPORT, TSR_KIND_BACKEND,   TSR_KIND_SAMPLER };
+                                         TSR_KIND_TRANSPORT, TSR_KIND_BACKEND,   TSR_KIND_SAMPLER,
+                                         TSR_KIND_STEP };
     uint64_t                 before, now, peak;
     tsr_plugin_registry_memory(registry, &before, &peak);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -206,6 +211,8 @@ static tsr_status call(struct one *o, const char *kind, const char *name)
     const struct tsr_sampler_v1   *m = o->spec.found.iface;
     struct tsr_sampler_job         mj = { .struct_size = sizeof mj };
     struct tsr_sampler_sizes       z = { .struct_size = sizeof z };
+    const struct tsr_step_v1      *e = o->spec.found.iface;
+    struct tsr_step_job            ej = { .struct_size = sizeof ej };
     uint32_t                       token;
     struct tsr_op                  op = { .struct_size = sizeof op };
     struct tsr_err                *err = &o->e.err;
@@ -223,6 +230,8 @@ static tsr_status call(struct one *o, const char *kind, const char *name)
                : strcmp(name, "sizes") == 0 ? m->sizes(o->self, 1, &z, err)
                : strcmp(name, "start") == 0 ? m->start(o->self, NULL, err)
                                             : m->accept(o->self, NULL, 0, err);
+    if (strcmp(kind, TSR_KIND_STEP) == 0)
+        return strcmp(name, "run") == 0 ? e->run(o->self, &ej, err) : e->check(o->self, &ej, err);
     if (strcmp(kind, TSR_KIND_TRANSPORT) == 0)
         return strcmp(name, "send") == 0   ? t->send(o->self, NULL, 0, NULL, 0, &request, err)
                : strcmp(name, "test") == 0 ? t->test(o->self, NULL, &done, err)
@@ -238,6 +247,8 @@ static void end_of(struct one *o, const char *kind)
         ((const struct tsr_codec_v1 *)o->spec.found.iface)->destroy(o->self);
     else if (strcmp(kind, TSR_KIND_SAMPLER) == 0)
         ((const struct tsr_sampler_v1 *)o->spec.found.iface)->destroy(o->self);
+    else if (strcmp(kind, TSR_KIND_STEP) == 0)
+        ((const struct tsr_step_v1 *)o->spec.found.iface)->destroy(o->self);
     else if (strcmp(kind, TSR_KIND_TRANSPORT) == 0)
         ((const struct tsr_transport_v1 *)o->spec.found.iface)->destroy(o->self);
     else
@@ -251,7 +262,8 @@ static const char *const many[][2] = {
     { TSR_KIND_TRANSPORT, "wait" }, { TSR_KIND_BACKEND, "run" },
     { TSR_KIND_BACKEND, "sync" },   { TSR_KIND_SAMPLER, "sample" },
     { TSR_KIND_SAMPLER, "sizes" },  { TSR_KIND_SAMPLER, "start" },
-    { TSR_KIND_SAMPLER, "accept" },
+    { TSR_KIND_SAMPLER, "accept" }, { TSR_KIND_STEP, "run" },
+    { TSR_KIND_STEP, "check" },
 };
 
 static void mode_after_each(void **state)
@@ -267,7 +279,8 @@ static void mode_after_each(void **state)
             struct tsr_plugin_fpmode was = tsr_fpmode_get();
             const char              *name = many[i][1];
             tsr_status               st = call(o, many[i][0], name);
-            if (strcmp(name, "run") == 0 && k == 0) { /* found where the stream is waited for */
+            if (strcmp(many[i][0], TSR_KIND_BACKEND) == 0 && strcmp(name, "run") == 0 &&
+                k == 0) { /* found where the stream is waited for */
                 assert_int_equal(st, TSR_OK);
                 name = "sync";
                 st = call(o, many[i][0], name);

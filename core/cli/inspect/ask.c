@@ -8,6 +8,7 @@
 #include "tessera/draft/sampler.h"
 #include "tessera/quantizer_block.h"
 #include "tessera/solver.h"
+#include "tessera/step.h"
 #include "tessera/transport.h"
 
 #include <string.h>
@@ -145,6 +146,18 @@ static tsr_status ask_sampler(const struct tsr_plugin_found *f, const void *opts
     return TSR_OK;
 }
 
+/* All that a step says without a job is data of its table. */
+static tsr_status ask_step(const struct tsr_plugin_found *f, const void *opts, json_t **out,
+                           struct tsr_err *err)
+{
+    const struct tsr_step_v1 *t = f->iface;
+    void                     *self = NULL;
+    TSR_TRY(t->create(f->host, opts, &self, err));
+    t->destroy(self);
+    *out = json_pack("{s:b}", "needs_model", (t->needs & TSR_STEP_MODEL) != 0);
+    return TSR_OK;
+}
+
 tsr_status tsr_inspect_ask(const struct tsr_plugin_found *f, json_t **out, struct tsr_err *err)
 {
     static const struct {
@@ -155,6 +168,7 @@ tsr_status tsr_inspect_ask(const struct tsr_plugin_found *f, json_t **out, struc
         { TSR_KIND_QUANTIZER, ask_quantizer }, { TSR_KIND_CODEC, ask_codec },
         { TSR_KIND_TRANSPORT, ask_transport }, { TSR_KIND_SOLVER, ask_solver },
         { TSR_KIND_BACKEND, ask_backend },     { TSR_KIND_SAMPLER, ask_sampler },
+        { TSR_KIND_STEP, ask_step },
     };
     struct tsr_errbuf      e = TSR_ERRBUF(e);
     struct tsr_plugin_spec spec;

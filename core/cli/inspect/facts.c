@@ -6,6 +6,7 @@
 #include "tessera/draft/sampler.h"
 #include "tessera/quantizer.h"
 #include "tessera/solver.h"
+#include "tessera/step.h"
 #include "tessera/transport.h"
 
 #include <stdio.h>
@@ -41,6 +42,9 @@ static const struct optional sampler_optional[] = {
     { offsetof(struct tsr_sampler_v1, tokens), "tokens" },
     { offsetof(struct tsr_sampler_v1, extension), "extension" }
 };
+static const struct optional step_optional[] = { { offsetof(struct tsr_step_v1, check), "check" },
+                                                 { offsetof(struct tsr_step_v1, extension),
+                                                   "extension" } };
 
 #define KIND(id, list)                                                                             \
     {                                                                                              \
@@ -55,6 +59,7 @@ static const struct {
     KIND(TSR_KIND_QUANTIZER, quantizer_optional), KIND(TSR_KIND_CODEC, codec_optional),
     KIND(TSR_KIND_TRANSPORT, transport_optional), KIND(TSR_KIND_SOLVER, solver_optional),
     KIND(TSR_KIND_BACKEND, backend_optional),     KIND(TSR_KIND_SAMPLER, sampler_optional),
+    KIND(TSR_KIND_STEP, step_optional),
 };
 
 /* A set of flags as a list of names; a bit without one is "bit N". */
@@ -92,6 +97,11 @@ static const struct flag_name support_names[] = {
     { TSR_SOLVER_OPTION_ENDS, "option_ends" },
     { TSR_SOLVER_MAX_FIRST, "max_first" },
     { TSR_SOLVER_ISOLATED, "isolated" },
+};
+
+static const struct flag_name step_names[] = {
+    { TSR_STEP_MODEL, "model" },
+    { TSR_STEP_TOKENIZER, "tokenizer" },
 };
 
 /* What only a transport may have, and only where it states it. */
@@ -169,6 +179,19 @@ static json_t *functions(const struct tsr_plugin_found *f)
     return NULL;
 }
 
+/* What a step reads and makes: needs, results of earlier steps, products. */
+static bool step_facts(const struct tsr_step_v1 *t, json_t *to)
+{
+    json_t *inputs = json_array(), *products = json_array();
+    bool    ok = json_object_set_new(to, "needs", FLAGS(t->needs, step_names)) == 0;
+    for (uint64_t i = 0; t->inputs && i < t->n_inputs; i++)
+        ok = json_array_append_new(inputs, json_string(t->inputs[i])) == 0 && ok;
+    for (uint64_t i = 0; t->products && i < t->n_products; i++)
+        ok = json_array_append_new(products, json_string(t->products[i]->name)) == 0 && ok;
+    ok = json_object_set_new(to, "inputs", inputs) == 0 && ok;
+    return json_object_set_new(to, "products", products) == 0 && ok;
+}
+
 bool tsr_inspect_facts(const struct tsr_plugin_found *f, json_t *to)
 {
     const char *kind = f->component->kind;
@@ -192,5 +215,7 @@ bool tsr_inspect_facts(const struct tsr_plugin_found *f, json_t *to)
         const struct tsr_transport_v1 *t = f->iface;
         ok = ok && json_object_set_new(to, "states", FLAGS(t->needs, transport_names)) == 0;
     }
+    if (strcmp(kind, TSR_KIND_STEP) == 0)
+        ok = ok && step_facts(f->iface, to);
     return ok;
 }

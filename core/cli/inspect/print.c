@@ -192,6 +192,11 @@ static void print_component(const json_t *p)
     }
     if (json_object_get(p, "supports"))
         print_list("supports", json_object_get(p, "supports"), "no optional part of a problem");
+    if (json_object_get(p, "products")) {
+        print_list("needs", json_object_get(p, "needs"), "no model");
+        print_list("inputs", json_object_get(p, "inputs"), "no result of an earlier step");
+        print_list("products", json_object_get(p, "products"), "nothing");
+    }
     if (json_array_size(json_object_get(p, "states")))
         print_list("states", json_object_get(p, "states"), "");
     if (json_array_size(json_object_get(p, "functions")))

@@ -15,8 +15,8 @@
 #define MAX_ID       63u
 #define MAX_TEMPLATE (UINT64_C(1) << 20)
 
-static const char *const kinds[] = { "quantizer", "codec",   "transport",
-                                     "solver",    "backend", "sampler" };
+static const char *const kinds[] = { "quantizer", "codec",   "transport", "solver",
+                                     "backend",   "sampler", "step" };
 
 /* ---- options -------------------------------------------------------------- */
 
@@ -60,7 +60,7 @@ static tsr_status check_request(const struct tsr_cli_new_plugin *p, struct tsr_e
         const char *near = tsr_config_nearest(p->kind, kinds, sizeof kinds / sizeof *kinds);
         return tsr_fail(err, TSR_E_INPUT,
                         "there is no kind '%.80s'; choose quantizer, codec, transport, solver, "
-                        "backend or sampler%s%s%s",
+                        "backend, sampler or step%s%s%s",
                         p->kind, near ? " (did you mean '" : "", near ? near : "",
                         near ? "'?)" : "");
     }

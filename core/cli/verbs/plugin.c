@@ -66,10 +66,10 @@ static tsr_status run_new(struct tsr_cli *c, const struct plugin_options *o, cha
 {
     struct tsr_cli_new_files made;
     if (n_args != 2)
-        return tsr_fail(
-            err, TSR_E_INPUT,
-            "plugin new needs a kind (quantizer, codec, transport, solver, backend or sampler) "
-            "and a name");
+        return tsr_fail(err, TSR_E_INPUT,
+                        "plugin new needs a kind (quantizer, codec, transport, solver, backend, "
+                        "sampler or step) "
+                        "and a name");
     struct tsr_cli_new_plugin p = { .kind = args[0],
                                     .name = args[1],
                                     .folder = o->dir,
@@ -119,7 +119,7 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
 const struct tsr_verb tsr_verb_plugin = {
     .name = "plugin",
     .summary = "creates, checks, installs, lists and removes plugins",
-    .args = "new quantizer|codec|transport|solver|backend|sampler NAME | check FILE.so | "
+    .args = "new quantizer|codec|transport|solver|backend|sampler|step NAME | check FILE.so | "
             "install FILE.so|FOLDER | list | remove NAME",
     .min_args = 1,
     .max_args = -1,

@@ -38,6 +38,7 @@ extern "C" {
 /* Bits of tsr_option.flags. */
 #define TSR_OPT_REQUIRED 1u /* no default; the user must set it            */
 #define TSR_OPT_ADVANCED 2u /* only --help-all shows it                    */
+#define TSR_OPT_JSON     4u /* of a step's string: any YAML value, as JSON */
 
 /* A named value of a TSR_OPT_ENUM option. */
 struct tsr_choice {
