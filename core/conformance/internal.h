@@ -12,6 +12,8 @@
 extern const struct tsr_conformance_rule tsr_any_rules[];
 extern const uint64_t                    tsr_n_any_rules;
 const struct tsr_conformance_kind_rules *tsr_conformance_kind_rules_find(const char *kind);
+/* The same by the word for it: "family". */
+const struct tsr_conformance_kind_rules *tsr_conformance_noun_rules_find(const char *noun);
 
 /* One rule on one component, as the process that runs it sees it. */
 struct tsr_conformance_rule_run {

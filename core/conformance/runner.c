@@ -1,5 +1,6 @@
 /* Selects the rules for each component and collects their verdicts. */
 #include "conformance/internal.h"
+#include "conformance/text.h"
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -249,6 +250,35 @@ static tsr_status run_all(struct check *k, struct tsr_err *err)
     return TSR_OK;
 }
 
+/* ---- families and tasks -------------------------------------------------------------------- */
+
+static bool breaks(const struct tsr_conformance_check_result *r)
+{
+    return r->verdict == TSR_CONFORMANCE_FAILED || r->verdict == TSR_CONFORMANCE_CRASHED ||
+           r->verdict == TSR_CONFORMANCE_HUNG;
+}
+
+/* The first rule of a kind is that the file can be read; the others wait until it can. */
+static tsr_status run_text(struct check *k, struct tsr_err *err)
+{
+    struct tsr_conformance_text t;
+    if (k->o->component || k->o->n_sets)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: is a YAML file, which has neither components nor options; leave "
+                        "--component and --set out",
+                        k->report->path);
+    TSR_TRY(tsr_conformance_text_open(&t, k->report->path, err));
+    tsr_status st = add_part(k, t.kind->kind, *t.name ? t.name : "without a name", 0, err);
+    for (uint64_t i = 0; st == TSR_OK && i < t.kind->n_rules; i++) {
+        uint64_t before = k->report->n;
+        st = run_rule(k, &t.kind->rules[i], &k->parts[0], err);
+        if (st == TSR_OK && i == 0 && k->report->n > before && breaks(&k->report->results[before]))
+            break;
+    }
+    k->report->id = t.name;
+    return st;
+}
+
 tsr_status tsr_conformance_check_run(struct tsr_conformance_check_report *report, const char *path,
                                      const struct tsr_conformance_check_options *o, FILE *progress,
                                      struct tsr_err *err)
@@ -264,9 +294,14 @@ tsr_status tsr_conformance_check_run(struct tsr_conformance_check_report *report
     if (!report->path)
         return tsr_fail_errno(err, errno, path, "find");
     TSR_TRY(check_only(&k, err));
-    tsr_status st = describe(&k, err);
-    if (st == TSR_OK)
-        st = run_all(&k, err);
+    tsr_status st;
+    if (tsr_conformance_is_text(report->path)) {
+        st = run_text(&k, err);
+    } else {
+        st = describe(&k, err);
+        if (st == TSR_OK)
+            st = run_all(&k, err);
+    }
     for (uint64_t i = 0; i < k.n_parts; i++) {
         free(k.parts[i].name);
         free(k.parts[i].text);

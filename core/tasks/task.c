@@ -24,6 +24,14 @@ static bool is_called(const struct tsr_tasks_text *t, const char *name)
     return strncmp(base, name, strlen(name)) == 0 && strcmp(base + strlen(name), ENDING) == 0;
 }
 
+bool tsr_tasks_is_built_in(const char *name)
+{
+    for (unsigned i = 0; i < TSR_TASKS_BUILT_IN; i++)
+        if (is_called(&tsr_tasks_texts[i], name))
+            return true;
+    return false;
+}
+
 static tsr_status fail_unknown(const char *name, struct tsr_err *err)
 {
     char   list[1024] = "";

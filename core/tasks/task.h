@@ -57,5 +57,6 @@ tsr_status tsr_tasks_open(struct tsr_tasks_task **t, const char *name, struct ts
                           struct tsr_err *err);
 void       tsr_tasks_destroy(struct tsr_tasks_task *t);
 bool       tsr_tasks_is_file(const char *name);
+bool       tsr_tasks_is_built_in(const char *name);
 
 #endif

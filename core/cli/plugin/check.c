@@ -3,6 +3,7 @@
 #include "cli/plugin/report.h"
 #include "conformance/conformance.h"
 #include "conformance/rule.h"
+#include "conformance/text.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -120,7 +121,9 @@ tsr_status tsr_cli_plugin_check(struct tsr_cli *c, const struct tsr_plugin_check
         return n_args == 0 ? list_rules(c, err)
                            : tsr_fail(err, TSR_E_INPUT, "plugin check --list takes no FILE");
     if (n_args != 1)
-        return tsr_fail(err, TSR_E_INPUT, "plugin check needs one FILE, a plugin's .so");
+        return tsr_fail(err, TSR_E_INPUT,
+                        "plugin check needs one FILE, a plugin's .so or the .yaml of a family or a "
+                        "task");
     struct tsr_conformance_check_options co = { .only = *o->only ? o->only : NULL,
                                                 .skip = *o->skip ? o->skip : NULL,
                                                 .component = *o->component ? o->component : NULL,
@@ -137,8 +140,10 @@ tsr_status tsr_cli_plugin_check(struct tsr_cli *c, const struct tsr_plugin_check
     if (st == TSR_OK)
         st = say(c, &r, model && r.failed == 0, err);
     if (st == TSR_OK && r.failed)
-        st = tsr_fail(err, TSR_E_CHECK, "%s breaks %llu rule%s of the plugin interface (abi.md)",
-                      r.path, (unsigned long long)r.failed, r.failed == 1 ? "" : "s");
+        st = tsr_fail(err, TSR_E_CHECK, "%s breaks %llu rule%s of %s", r.path,
+                      (unsigned long long)r.failed, r.failed == 1 ? "" : "s",
+                      tsr_conformance_is_text(r.path) ? "its kind (plugin check --list)"
+                                                      : "the plugin interface (abi.md)");
     tsr_conformance_check_report_free(&r);
     return st;
 }
