@@ -68,6 +68,27 @@ tsr_status tsr_conformance_text_open(struct tsr_conformance_text *t, const char 
     return st;
 }
 
+bool tsr_conformance_text_is_ours(const char *path)
+{
+    static const char *const nouns[][2] = { { "family", "tessera.family/" },
+                                            { "task", "tessera.task/" } };
+    struct tsr_diag         *d = NULL;
+    struct tsr_config_doc   *doc = NULL;
+    bool                     ours = false;
+    if (tsr_config_diag_create(&d, NULL) != TSR_OK)
+        return false;
+    if (tsr_config_doc_load(&doc, path, d, NULL) == TSR_OK && !tsr_config_diag_errors(d))
+        for (size_t i = 0; i < sizeof nouns / sizeof *nouns; i++) {
+            const struct tsr_config_node *n =
+                tsr_config_node_get(tsr_config_doc_root(doc), nouns[i][0]);
+            ours |= n && n->kind == TSR_CONFIG_NODE_SCALAR &&
+                    strncmp(n->text, nouns[i][1], strlen(nouns[i][1])) == 0;
+        }
+    tsr_config_doc_destroy(doc);
+    tsr_config_diag_destroy(d);
+    return ours;
+}
+
 /* ---- goldens --------------------------------------------------------------------------- */
 
 static char *golden_path(const char *path)

@@ -35,6 +35,10 @@ tsr_status tsr_conformance_golden_open(struct tsr_conformance_golden *g, const c
                                        const char *format, struct tsr_err *err);
 void       tsr_conformance_golden_close(struct tsr_conformance_golden *g);
 
+/* True for a YAML file whose first level says family: tessera.family/... or task: tessera.task/...; false also for one
+ * that cannot be read.  [setup] */
+bool tsr_conformance_text_is_ours(const char *path);
+
 /* 1 to `most` lower-case letters, digits, '_' and '-', a letter first: a name that can be a file's. */
 bool tsr_conformance_text_name_ok(const char *name, size_t most);
 

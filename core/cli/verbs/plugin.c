@@ -105,7 +105,8 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
     if (strcmp(args[0], "install") == 0)
         return one ? tsr_cli_plugin_install(c, one, o->rules != 0, err)
                    : tsr_fail(err, TSR_E_INPUT,
-                              "plugin install needs one FILE.so, or one FOLDER that holds some");
+                              "plugin install needs one FILE.so or FILE.yaml, or one FOLDER that "
+                              "holds some");
     if (strcmp(args[0], "list") == 0)
         return n_args == 1 ? tsr_cli_plugin_list(c, err)
                            : tsr_fail(err, TSR_E_INPUT, "plugin list takes no name");
@@ -123,7 +124,7 @@ const struct tsr_verb tsr_verb_plugin = {
     .name = "plugin",
     .summary = "creates, checks, installs, lists and removes plugins",
     .args = "new quantizer|codec|transport|solver|backend|sampler|family|task NAME | "
-            "check FILE.so|FILE.yaml | install FILE.so|FOLDER | list | remove NAME",
+            "check FILE.so|FILE.yaml | install FILE.so|FILE.yaml|FOLDER | list | remove NAME",
     .min_args = 1,
     .max_args = -1,
     .details =
@@ -134,10 +135,14 @@ const struct tsr_verb tsr_verb_plugin = {
         "each rule it says whether the plugin passes. --set KEY=VALUE sets the plugin's "
         "options. FILE.yaml is a family or a task; NAME.golden.json next to it has what another "
         "program computes.\n"
-        "install  copies a plugin, or every .so of a folder, to the plugins of the user. Jobs find "
-        "it there by its name. It must keep the rules of check; --no-rules leaves them out. An "
+        "install  copies a plugin, a family or a task, or all of a folder, to the plugins of the "
+        "user. Jobs "
+        "find it there by its name. It must keep the rules of check; --no-rules leaves them out. "
+        "An "
         "older version is replaced.\n"
-        "list   prints every plugin that jobs find, with version, licence and components. "
+        "list   prints every plugin that jobs find, with version, licence and components, and the "
+        "user's "
+        "families and tasks. "
         "`installed`: its file is the one that was installed; `changed`: it is not; `found`: it "
         "is in another folder.\n"
         "remove  deletes an installed plugin by its id, its file's name or a component's.",
