@@ -6,7 +6,9 @@
 
 #include <setjmp.h>
 
-#define TSR_VERDICT_TEXT 1500
+#define TSR_VERDICT_TEXT    1500
+#define TSR_VERDICT_FIGURES 600
+#define TSR_VERDICT_SPLIT   '\x1e' /* between sentence and figures in the pipe; no sentence has it */
 
 /* The rules of every plugin, and the kinds that have rules. */
 extern const struct tsr_conformance_rule tsr_any_rules[];
@@ -24,6 +26,7 @@ struct tsr_conformance_rule_run {
     sigjmp_buf                  back;
     enum tsr_verdict            verdict;
     char                        text[TSR_VERDICT_TEXT];
+    char                        figures[TSR_VERDICT_FIGURES]; /* lines "NAME\tVALUE\tUNIT" */
 };
 
 /* Runs the rule in this process; returns only with fd -1. */

@@ -28,9 +28,11 @@ struct check {
 };
 
 static tsr_status add_result(struct check *k, const struct tsr_conformance_rule *rule,
-                             const char *component, enum tsr_verdict v, const char *text,
+                             const char *component, const struct tsr_conformance_rule_run *run,
                              double seconds, struct tsr_err *err)
 {
+    enum tsr_verdict                     v = run->verdict;
+    const char                          *text = run->text;
     struct tsr_conformance_check_report *r = k->report;
     struct tsr_conformance_check_result *all = tsr_renew(r->results, r->n + 1, sizeof *all);
     if (!all)
@@ -39,8 +41,10 @@ static tsr_status add_result(struct check *k, const struct tsr_conformance_rule 
     struct tsr_conformance_check_result *one = &all[r->n];
     *one = (struct tsr_conformance_check_result){ .rule = rule, .verdict = v, .seconds = seconds };
     if ((component && !(one->component = tsr_strdup(component))) ||
-        (v != TSR_CONFORMANCE_PASS && !(one->text = tsr_strdup(text)))) {
+        (v != TSR_CONFORMANCE_PASS && !(one->text = tsr_strdup(text))) ||
+        (*run->figures && !(one->figures = tsr_strdup(run->figures)))) {
         free(one->component);
+        free(one->text);
         return tsr_fail_nomem(err, strlen(text), "a verdict");
     }
     r->n++;
@@ -89,7 +93,7 @@ static tsr_status run_rule(struct check *k, const struct tsr_conformance_rule *r
         r->verdict >= TSR_CONFORMANCE_CRASHED)
         r->verdict = TSR_CONFORMANCE_WARN;
     if (st == TSR_OK)
-        st = add_result(k, rule, part ? part->text : NULL, r->verdict, r->text, seconds, err);
+        st = add_result(k, rule, part ? part->text : NULL, r, seconds, err);
     free(r);
     return st;
 }
@@ -286,6 +290,7 @@ tsr_status tsr_conformance_check_run(struct tsr_conformance_check_report *report
     struct check    k = { .report = report, .o = o, .progress = progress };
     struct tsr_file f;
     memset(report, 0, sizeof *report);
+    report->seed = o->seed;
     tsr_plugin_guard_watch(); /* now, and not in the middle of a rule whose plugin requests a
                                * service */
     TSR_TRY(tsr_file_open(&f, path, err));
@@ -315,6 +320,7 @@ void tsr_conformance_check_report_free(struct tsr_conformance_check_report *r)
     for (uint64_t i = 0; i < r->n; i++) {
         free(r->results[i].component);
         free(r->results[i].text);
+        free(r->results[i].figures);
     }
     free(r->results);
     free(r->id);

@@ -151,6 +151,9 @@ void tsr_family_rule_logits(struct tsr_conformance_case *c)
     for (size_t i = 0; i < json_array_size(g.g.cases); i++)
         run_case(c, e, &g, i, &w);
     double range = w.high - w.low;
+    tsr_conformance_rule_figure(c, "largest difference", w.difference / range, "of the range");
+    tsr_conformance_rule_figure(c, "tolerance", g.tolerance, "of the range");
+    tsr_conformance_rule_figure(c, "range of the logits", range, "");
     if (!(range > 0))
         tsr_conformance_rule_fail(c, "all logits of the golden are %g", w.low);
     if (!(w.difference <= g.tolerance * range))

@@ -32,6 +32,9 @@ static void check_value(struct tsr_conformance_case *c, size_t at, const char *n
                         const json_t *want)
 {
     double w = json_number_value(want);
+    char   named[64];
+    (void)snprintf(named, sizeof named, "%s of case %zu", name, at);
+    tsr_conformance_rule_figure(c, named, is, "");
     if (!json_is_number(want))
         tsr_conformance_rule_fail(c,
                                   "cases[%zu].metrics has no number \"%s\", which the file "
