@@ -28,12 +28,9 @@ static void (*on_signal)(const char *what);
 
 /* ---- the verdict --------------------------------------------------------------------- */
 
-static void send_verdict(enum tsr_verdict v, const char *text, size_t n)
+static void send_bytes(const char *text, size_t n)
 {
-    char   first = (char)('0' + (int)v);
     size_t at = 0;
-    while (write(verdict_fd, &first, 1) < 0 && errno == EINTR) {
-    }
     while (at < n) {
         ssize_t w = write(verdict_fd, text + at, n - at);
         if (w < 0 && errno == EINTR)
@@ -44,6 +41,12 @@ static void send_verdict(enum tsr_verdict v, const char *text, size_t n)
     }
 }
 
+static void send_verdict(enum tsr_verdict v, const char *text, size_t n)
+{
+    send_bytes(&(char){ (char)('0' + (int)v) }, 1);
+    send_bytes(text, n);
+}
+
 _Noreturn static void end(struct tsr_conformance_rule_run *r, enum tsr_verdict v)
 {
     if (r->fd < 0) {
@@ -51,6 +54,10 @@ _Noreturn static void end(struct tsr_conformance_rule_run *r, enum tsr_verdict v
         siglongjmp(r->back, 1);
     }
     send_verdict(v, r->text, strlen(r->text));
+    if (*r->figures) {
+        send_bytes(&(char){ TSR_VERDICT_SPLIT }, 1);
+        send_bytes(r->figures, strlen(r->figures));
+    }
     tsr_guard_current = NULL; /* it is the rule that ends here, not a call */
     _exit(0);
 }
@@ -82,6 +89,16 @@ _Noreturn void tsr_conformance_rule_skip(struct tsr_conformance_case *c, const c
     say(r, fmt, ap);
     va_end(ap);
     end(r, TSR_CONFORMANCE_SKIP);
+}
+
+void tsr_conformance_rule_figure(struct tsr_conformance_case *c, const char *name, double value,
+                                 const char *unit)
+{
+    struct tsr_conformance_rule_run *r = (struct tsr_conformance_rule_run *)(void *)c;
+    size_t                           at = strlen(r->figures);
+    int n = snprintf(r->figures + at, sizeof r->figures - at, "%s\t%.17g\t%s\n", name, value, unit);
+    if (n < 0 || (size_t)n >= sizeof r->figures - at)
+        r->figures[at] = '\0';
 }
 
 /* Without a separate process, memory that a rule leaves stays reachable, so that a leak detector reports

@@ -38,7 +38,8 @@ struct tsr_conformance_check_result {
     const struct tsr_conformance_rule *rule;
     char                              *component; /* "quantizer rtn", or NULL: the file */
     enum tsr_verdict                   verdict;
-    char                              *text; /* one sentence; NULL after a pass */
+    char                              *text;    /* one sentence; NULL after a pass */
+    char                              *figures; /* lines "NAME\tVALUE\tUNIT"; NULL: none */
     double                             seconds;
 };
 
@@ -46,6 +47,7 @@ struct tsr_conformance_check_report {
     char *path, *id; /* id: the plugin's, NULL where it does not load */
     struct tsr_conformance_check_result *results;
     uint64_t                             n, passed, failed, warned, skipped;
+    uint64_t                             seed; /* of every rule */
 };
 
 /* Runs every applicable rule. A plugin that breaks rules is TSR_OK with report->failed > 0 (failed,
@@ -59,7 +61,7 @@ void       tsr_conformance_check_report_free(struct tsr_conformance_check_report
 
 /* One line of a report, as progress gets it. */
 void tsr_conformance_check_print(const struct tsr_conformance_check_result *r, FILE *to);
-/* "tessera.check/1"; new reference, NULL when out of memory. */
+/* "tessera.check/1" (docs/formats/check.md); new reference, NULL when out of memory. */
 struct json_t;
 struct json_t *tsr_conformance_check_json(const struct tsr_conformance_check_report *r);
 

@@ -57,7 +57,7 @@ static bool take(int fd, char *text, size_t cap, size_t *have)
 }
 
 struct outcome {
-    char   text[TSR_VERDICT_TEXT + 2]; /* verdict and sentence */
+    char   text[TSR_VERDICT_TEXT + TSR_VERDICT_FIGURES + 3]; /* verdict, sentence, figures */
     size_t have;
     int    status; /* of waitpid() */
     bool   over, stopped;
@@ -127,6 +127,11 @@ static void judge(struct tsr_conformance_rule_run *r, struct outcome *o, uint32_
 {
     o->text[o->have] = '\0';
     if (o->have > 0 && !o->over) {
+        char *figures = strchr(o->text, TSR_VERDICT_SPLIT);
+        if (figures) {
+            *figures++ = '\0';
+            (void)snprintf(r->figures, sizeof r->figures, "%s", figures);
+        }
         r->verdict = (enum tsr_verdict)(o->text[0] - '0');
         (void)snprintf(r->text, sizeof r->text, "%s", o->text + 1);
     } else if (o->over) {
@@ -145,6 +150,7 @@ static void judge(struct tsr_conformance_rule_run *r, struct outcome *o, uint32_
     if (r->verdict == TSR_CONFORMANCE_CRASHED)
         quote(r, streams);
     clean(r->text);
+    clean(r->figures);
 }
 
 tsr_status tsr_conformance_rule_fork(struct tsr_conformance_rule_run *r,

@@ -6,12 +6,16 @@
 
 #include <setjmp.h>
 
-#define TSR_VERDICT_TEXT 1500
+#define TSR_VERDICT_TEXT    1500
+#define TSR_VERDICT_FIGURES 600
+#define TSR_VERDICT_SPLIT   '\x1e' /* between sentence and figures in the pipe; no sentence has it */
 
 /* The rules of every plugin, and the kinds that have rules. */
 extern const struct tsr_conformance_rule tsr_any_rules[];
 extern const uint64_t                    tsr_n_any_rules;
 const struct tsr_conformance_kind_rules *tsr_conformance_kind_rules_find(const char *kind);
+/* The same by the word for it: "family". */
+const struct tsr_conformance_kind_rules *tsr_conformance_noun_rules_find(const char *noun);
 
 /* One rule on one component, as the process that runs it sees it. */
 struct tsr_conformance_rule_run {
@@ -22,6 +26,7 @@ struct tsr_conformance_rule_run {
     sigjmp_buf                  back;
     enum tsr_verdict            verdict;
     char                        text[TSR_VERDICT_TEXT];
+    char                        figures[TSR_VERDICT_FIGURES]; /* lines "NAME\tVALUE\tUNIT" */
 };
 
 /* Runs the rule in this process; returns only with fd -1. */

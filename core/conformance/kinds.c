@@ -4,11 +4,13 @@
 #include <string.h>
 
 extern const struct tsr_conformance_kind_rules tsr_quantizer_rules, tsr_codec_rules,
-    tsr_transport_rules, tsr_solver_rules, tsr_backend_rules, tsr_sampler_rules, tsr_step_rules;
+    tsr_transport_rules, tsr_solver_rules, tsr_backend_rules, tsr_sampler_rules, tsr_step_rules,
+    tsr_family_rules, tsr_task_rules;
 
 static const struct tsr_conformance_kind_rules *const kinds[] = {
-    &tsr_quantizer_rules, &tsr_codec_rules,   &tsr_transport_rules, &tsr_solver_rules,
-    &tsr_backend_rules,   &tsr_sampler_rules, &tsr_step_rules,
+    &tsr_quantizer_rules, &tsr_codec_rules,   &tsr_transport_rules,
+    &tsr_solver_rules,    &tsr_backend_rules, &tsr_sampler_rules,
+    &tsr_step_rules,      &tsr_family_rules,  &tsr_task_rules,
 };
 static const uint64_t n_kinds = sizeof kinds / sizeof *kinds;
 
@@ -16,6 +18,14 @@ const struct tsr_conformance_kind_rules *tsr_conformance_kind_rules_find(const c
 {
     for (uint64_t i = 0; i < n_kinds; i++)
         if (strcmp(kinds[i]->kind, kind) == 0)
+            return kinds[i];
+    return NULL;
+}
+
+const struct tsr_conformance_kind_rules *tsr_conformance_noun_rules_find(const char *noun)
+{
+    for (uint64_t i = 0; i < n_kinds; i++)
+        if (strcmp(kinds[i]->noun, noun) == 0)
             return kinds[i];
     return NULL;
 }

@@ -68,6 +68,10 @@ _Noreturn void tsr_conformance_rule_fail(struct tsr_conformance_case *c, const c
     __attribute__((format(printf, 2, 3)));
 _Noreturn void tsr_conformance_rule_skip(struct tsr_conformance_case *c, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+/* A number that the rule measured, for reports: in plain words what it is, and its unit ("": none).  Those that do not fit
+ * into the message of a verdict are left out. */
+void tsr_conformance_rule_figure(struct tsr_conformance_case *c, const char *name, double value,
+                                 const char *unit);
 /* Memory of the rule itself, zeroed; ends the process when there is none.  Never freed. */
 void *tsr_conformance_rule_memory(struct tsr_conformance_case *c, uint64_t bytes);
 /* "TSR_E_NUMERIC", also for unknown codes ("status -77"; in a buffer that the next call overwrites). */

@@ -1,5 +1,6 @@
 /* Selects the rules for each component and collects their verdicts. */
 #include "conformance/internal.h"
+#include "conformance/text.h"
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -27,9 +28,11 @@ struct check {
 };
 
 static tsr_status add_result(struct check *k, const struct tsr_conformance_rule *rule,
-                             const char *component, enum tsr_verdict v, const char *text,
+                             const char *component, const struct tsr_conformance_rule_run *run,
                              double seconds, struct tsr_err *err)
 {
+    enum tsr_verdict                     v = run->verdict;
+    const char                          *text = run->text;
     struct tsr_conformance_check_report *r = k->report;
     struct tsr_conformance_check_result *all = tsr_renew(r->results, r->n + 1, sizeof *all);
     if (!all)
@@ -38,8 +41,10 @@ static tsr_status add_result(struct check *k, const struct tsr_conformance_rule 
     struct tsr_conformance_check_result *one = &all[r->n];
     *one = (struct tsr_conformance_check_result){ .rule = rule, .verdict = v, .seconds = seconds };
     if ((component && !(one->component = tsr_strdup(component))) ||
-        (v != TSR_CONFORMANCE_PASS && !(one->text = tsr_strdup(text)))) {
+        (v != TSR_CONFORMANCE_PASS && !(one->text = tsr_strdup(text))) ||
+        (*run->figures && !(one->figures = tsr_strdup(run->figures)))) {
         free(one->component);
+        free(one->text);
         return tsr_fail_nomem(err, strlen(text), "a verdict");
     }
     r->n++;
@@ -88,7 +93,7 @@ static tsr_status run_rule(struct check *k, const struct tsr_conformance_rule *r
         r->verdict >= TSR_CONFORMANCE_CRASHED)
         r->verdict = TSR_CONFORMANCE_WARN;
     if (st == TSR_OK)
-        st = add_result(k, rule, part ? part->text : NULL, r->verdict, r->text, seconds, err);
+        st = add_result(k, rule, part ? part->text : NULL, r, seconds, err);
     free(r);
     return st;
 }
@@ -249,6 +254,35 @@ static tsr_status run_all(struct check *k, struct tsr_err *err)
     return TSR_OK;
 }
 
+/* ---- families and tasks -------------------------------------------------------------------- */
+
+static bool breaks(const struct tsr_conformance_check_result *r)
+{
+    return r->verdict == TSR_CONFORMANCE_FAILED || r->verdict == TSR_CONFORMANCE_CRASHED ||
+           r->verdict == TSR_CONFORMANCE_HUNG;
+}
+
+/* The first rule of a kind is that the file can be read; the others wait until it can. */
+static tsr_status run_text(struct check *k, struct tsr_err *err)
+{
+    struct tsr_conformance_text t;
+    if (k->o->component || k->o->n_sets)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: is a YAML file, which has neither components nor options; leave "
+                        "--component and --set out",
+                        k->report->path);
+    TSR_TRY(tsr_conformance_text_open(&t, k->report->path, err));
+    tsr_status st = add_part(k, t.kind->kind, *t.name ? t.name : "without a name", 0, err);
+    for (uint64_t i = 0; st == TSR_OK && i < t.kind->n_rules; i++) {
+        uint64_t before = k->report->n;
+        st = run_rule(k, &t.kind->rules[i], &k->parts[0], err);
+        if (st == TSR_OK && i == 0 && k->report->n > before && breaks(&k->report->results[before]))
+            break;
+    }
+    k->report->id = t.name;
+    return st;
+}
+
 tsr_status tsr_conformance_check_run(struct tsr_conformance_check_report *report, const char *path,
                                      const struct tsr_conformance_check_options *o, FILE *progress,
                                      struct tsr_err *err)
@@ -256,6 +290,7 @@ tsr_status tsr_conformance_check_run(struct tsr_conformance_check_report *report
     struct check    k = { .report = report, .o = o, .progress = progress };
     struct tsr_file f;
     memset(report, 0, sizeof *report);
+    report->seed = o->seed;
     tsr_plugin_guard_watch(); /* now, and not in the middle of a rule whose plugin requests a
                                * service */
     TSR_TRY(tsr_file_open(&f, path, err));
@@ -264,9 +299,14 @@ tsr_status tsr_conformance_check_run(struct tsr_conformance_check_report *report
     if (!report->path)
         return tsr_fail_errno(err, errno, path, "find");
     TSR_TRY(check_only(&k, err));
-    tsr_status st = describe(&k, err);
-    if (st == TSR_OK)
-        st = run_all(&k, err);
+    tsr_status st;
+    if (tsr_conformance_is_text(report->path)) {
+        st = run_text(&k, err);
+    } else {
+        st = describe(&k, err);
+        if (st == TSR_OK)
+            st = run_all(&k, err);
+    }
     for (uint64_t i = 0; i < k.n_parts; i++) {
         free(k.parts[i].name);
         free(k.parts[i].text);
@@ -280,6 +320,7 @@ void tsr_conformance_check_report_free(struct tsr_conformance_check_report *r)
     for (uint64_t i = 0; i < r->n; i++) {
         free(r->results[i].component);
         free(r->results[i].text);
+        free(r->results[i].figures);
     }
     free(r->results);
     free(r->id);

@@ -240,7 +240,7 @@ struct tsr_model_family {
         struct tsr_model_gguf_value value[TSR_FAMILY_GGUF];
         unsigned                    n_values;
     } gguf;
-    char                   hash[TSR_HASH_TEXT]; /* of an added file's text; "" for a built-in one */
+    char                   hash[TSR_HASH_TEXT]; /* of an added or installed file's text; "" for a built-in one */
     struct tsr_config_doc *doc;                 /* owns every string */
 };
 
@@ -250,7 +250,7 @@ tsr_status tsr_model_family_read(struct tsr_model_family **f, const char *name, 
 void       tsr_model_family_destroy(struct tsr_model_family *f);
 
 /* The family for an entry of `architectures`, or, where that is NULL, for a model type: of those added,
- * then of those built in.  *f NULL: there is none.  [any] */
+ * then of those built in, then of the user's (base/user.h).  *f NULL: there is none.  [any] */
 tsr_status tsr_model_family_find(const struct tsr_model_family **f, const char *architecture,
                                  const char *model_type, struct tsr_err *err);
 /* What tells families of one architecture of GGUF files apart. */
@@ -285,7 +285,7 @@ bool tsr_model_role_has_expert(const struct tsr_model_role *r, enum tsr_linear_i
 const char *tsr_model_role_suffix(const struct tsr_model_role *r, const char *suffix);
 /* How many were added.  [any] */
 unsigned tsr_model_family_added(void);
-/* i-th family, the added ones first; *f NULL after the last.  [any] */
+/* i-th family: the added ones, then the built-in ones, then the user's; *f NULL after the last.  [any] */
 tsr_status tsr_model_family_at(uint64_t i, const struct tsr_model_family **f, struct tsr_err *err);
 
 /* "mine.yaml:12:3" for a place in an added file, "the family llama" for one that is built in. */

@@ -58,4 +58,9 @@ void        tsr_family_gguf_check(struct tsr_family_reading *r, const struct tsr
 /* family_check.c: the sections fit together; errors are at the given place. */
 void tsr_family_check(struct tsr_family_reading *r, const struct tsr_config_mark *at);
 
+/* family_installed.c: the families that the user installed, sorted by name, in fresh memory.  TSR_E_INPUT is about a file
+ * that cannot be read. */
+tsr_status tsr_model_family_installed(struct tsr_model_family ***v, uint64_t *n,
+                                      struct tsr_err *err);
+
 #endif

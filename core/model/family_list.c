@@ -1,6 +1,8 @@
-/* The families that are known: files of configs/families, which are part of the program, and added ones.  A
- * built-in one is read when it is first wanted; what was read stays for the life of the process. */
+/* The families that are known: added ones, files of configs/families, which are part of the program, and those that
+ * the user installed, in this order.  A built-in one is read when it is first wanted, the installed ones when no other
+ * fits; what was read stays for the life of the process. */
 #include "model/family.h"
+#include "model/family_internal.h"
 #include "model/family_text.h"
 
 #include "base/file.h"
@@ -13,10 +15,23 @@
 #define BYTES (UINT64_C(1) << 20)
 #define ADDED 64
 
-static pthread_mutex_t          lock = PTHREAD_MUTEX_INITIALIZER;
-static struct tsr_model_family *added[ADDED];
-static unsigned                 n_added;
-static struct tsr_model_family *read_already[TSR_FAMILY_BUILT_IN];
+static pthread_mutex_t           lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tsr_model_family  *added[ADDED];
+static unsigned                  n_added;
+static struct tsr_model_family  *read_already[TSR_FAMILY_BUILT_IN];
+static struct tsr_model_family **installed; /* NULL: not read yet, or none */
+static uint64_t                  n_installed;
+static bool                      installed_read;
+
+/* lock is held */
+static tsr_status read_installed(struct tsr_err *err)
+{
+    if (installed_read)
+        return TSR_OK;
+    TSR_TRY(tsr_model_family_installed(&installed, &n_installed, err));
+    installed_read = true;
+    return TSR_OK;
+}
 
 /* lock is held */
 static tsr_status built_in(unsigned i, const struct tsr_model_family **f, struct tsr_err *err)
@@ -66,6 +81,12 @@ static tsr_status find(const struct tsr_model_family **f, const char *architectu
             return TSR_OK;
         }
     }
+    TSR_TRY(read_installed(err));
+    for (uint64_t i = 0; i < n_installed; i++)
+        if (is_for(installed[i], architecture, type)) {
+            *f = installed[i];
+            return TSR_OK;
+        }
     return TSR_OK;
 }
 
@@ -112,6 +133,14 @@ static tsr_status find_gguf(const struct tsr_model_family **f, const char *archi
             best = fit(one, architecture, kind, windows);
         }
     }
+    if (best > 0)
+        return TSR_OK;
+    TSR_TRY(read_installed(err));
+    for (uint64_t i = 0; i < n_installed; i++)
+        if (fit(installed[i], architecture, kind, windows) > best) {
+            *f = installed[i];
+            best = fit(installed[i], architecture, kind, windows);
+        }
     return TSR_OK;
 }
 
@@ -153,6 +182,9 @@ tsr_status tsr_model_family_at(uint64_t i, const struct tsr_model_family **f, st
         *f = added[i];
     else if (i - n_added < TSR_FAMILY_BUILT_IN)
         st = built_in((unsigned)(i - n_added), f, err);
+    else if ((st = read_installed(err)) == TSR_OK &&
+             i - n_added - TSR_FAMILY_BUILT_IN < n_installed)
+        *f = installed[i - n_added - TSR_FAMILY_BUILT_IN];
     pthread_mutex_unlock(&lock);
     return st;
 }

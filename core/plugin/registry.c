@@ -3,8 +3,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/user.h"
 #include "plugin/trust.h"
-#include "plugin/user.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -75,7 +75,7 @@ tsr_status tsr_plugin_registry_add_standard(struct tsr_registry *r, struct tsr_e
     if (!dir)
         return tsr_fail_nomem(err, 1, "the executable's folder");
     char      *paths[3] = { tsr_path_join(dir, "plugins"), tsr_path_join(dir, "../lib/tessera") };
-    tsr_status st = paths[0] && paths[1] ? tsr_plugin_user_folder(&paths[2], err)
+    tsr_status st = paths[0] && paths[1] ? tsr_user_folder(&paths[2], err)
                                          : tsr_fail_nomem(err, strlen(dir), dir);
     for (size_t i = 0; i < 3; i++) {
         if (st == TSR_OK && paths[i])

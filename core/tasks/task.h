@@ -51,11 +51,12 @@ struct tsr_tasks_task {
 /* From text; name: of the file.  Errors with line and column go to d.  [setup] */
 tsr_status tsr_tasks_read(struct tsr_tasks_task **t, const char *name, const char *text,
                           uint64_t len, struct tsr_diag *d, struct tsr_err *err);
-/* A built-in task by its name, or the file of a path that ends with .yaml.  TSR_E_INPUT for an unknown name lists
+/* A task by its name, built in or installed by the user (base/user.h), or the file of a path that ends with .yaml.  TSR_E_INPUT for an unknown name lists
  * those that are known.  [setup] */
 tsr_status tsr_tasks_open(struct tsr_tasks_task **t, const char *name, struct tsr_diag *d,
                           struct tsr_err *err);
 void       tsr_tasks_destroy(struct tsr_tasks_task *t);
 bool       tsr_tasks_is_file(const char *name);
+bool       tsr_tasks_is_built_in(const char *name);
 
 #endif

@@ -54,6 +54,31 @@ check 1 'is("leaks"; "failed") and says("leaks"; "32 bytes")' "$bad/bad_leaks.so
 "$tessera" plugin check --list >"$out" 2>"$err" || fail "the list: exit status $?"
 grep -q one-symbol "$out" || fail "the list lacks a rule"
 
+# reports: the documented keys, as --json prints them, and a page on its own
+report() { "$tessera" plugin check "$@" >"$out" 2>"$err" </dev/null; }
+report "$plugins/rtn.so" --only 'f*' --seed 9 --report "$folder/r.json" --json || fail "a report: exit status $?"
+jq -e --slurpfile r "$folder/r.json" '. == $r[0]' "$out" >/dev/null || fail "the report is not what --json prints"
+jq -e '(keys | join(" ")) == "failed format passed plugin rules seed skipped version warnings" and .format == "tessera.check/1"
+    and .seed == 9 and (.rules | length) == .passed + .skipped + .failed + .warnings and (.rules | length) > 2 and all(.rules[];
+    (keys | join(" ")) == "component figures rule seconds seed text verdict wants" and .seed == 9 and .seconds >= 0
+    and (.verdict | IN("passed", "skipped")) and all(.figures[]; (keys | join(" ")) == "name unit value"))' "$folder/r.json" >/dev/null ||
+    fail "the report has other keys than docs/formats/check.md"
+jq -e '[.rules[] | select(.rule == "fidelity") | .figures[].value] | length == 1 and .[0] > 0.001 and .[0] < 0.2' "$folder/r.json" >/dev/null ||
+    fail "the figure of 4 bits is no error of 4 bits"
+rc=0
+report "$bad/bad_leaks.so" --only 'l*s' --report "$folder/r.html" || rc=$?
+[ $rc = 1 ] || fail "a report of a broken rule: exit status $rc, not 1"
+grep -q '<td class="failed">failed</td><td><code>leaks</code>' "$folder/r.html" || fail "the page lacks the verdict"
+[ "$(head -c 15 "$folder/r.html")" = '<!DOCTYPE html>' ] || fail "the page is no HTML"
+if grep -qiE '<script|<link|<img|https?://|url\(' "$folder/r.html"; then fail "the page needs another file"; fi
+for tag in html head body table tr td th h1 h2 p code b small style title; do
+    [ "$(grep -oE "<${tag}[ >]" "$folder/r.html" | wc -l)" = "$(grep -o "</$tag>" "$folder/r.html" | wc -l)" ] || fail "the page leaves <$tag> open"
+done
+[ "$(grep -c '<tr><td class=' "$folder/r.html")" = "$("$tessera" plugin check "$bad/bad_leaks.so" --only 'l*s' --json 2>/dev/null | jq '.rules | length')" ] ||
+    fail "the page has another number of rules"
+refused --report 'r[.]txt' "$plugins/rtn.so" --report "$folder/r.txt"
+refused '*/nowhere/*' '' "$plugins/rtn.so" --only semver --report "$folder/nowhere/r.json"
+
 # a layout of the plugin's own
 check 0 '.failed == 0 and .passed > 20' "$foreign" --no-model
 

@@ -74,6 +74,68 @@ if [ -e "$BUILD/tests/conformance/bad_leaks.so" ]; then
     fails "a plugin that breaks a rule" 1 '*' plugin install "$BUILD/tests/conformance/bad_leaks.so"
     ok "it is not there" test -z "$(find "$MINE" -type f)"
 fi
+# ---- families and tasks -----------------------------------------------------------------------
+run plugin new family mine
+run plugin new task quiz
+fails "a family that is not known yet" 2 '*mine*' inspect "$WORK/mine"
+run plugin install mine/mine.yaml --json
+ok "a family is installed" json --arg f "$(readlink -f "$WORK")/mine/mine.yaml" 'length == 1 and (.[0] | .kind == "family" and .name == "mine"
+    and .from == $f and .rules_passed == 8)' "$WORK/out"
+ok "it is the same file" cmp "$WORK/mine/mine.yaml" "$MINE/families/mine.yaml"
+run logits mine --tokens 8 -o l.st
+ok "a model of it runs without --family" test "$rc" = 0
+run logits mine --tokens 8 -o given.st --family mine/mine.yaml
+ok "with it the bytes are the same" cmp "$WORK/l.st" "$WORK/given.st"
+run inspect mine --json
+hash=$(jq -r .model.hash "$WORK/out")
+ok "inspect names family and file" json '.model | .family == "mine" and (.family_file | endswith("/families/mine.yaml"))' "$WORK/out"
+run inspect mine --family mine/mine.yaml --json
+ok "the model's hash is that of the added file" test "$(jq -r .model.hash "$WORK/out")" = "$hash"
+run inspect models --json
+ok "it is among the models" json '.models[-1].name == "mine"' "$WORK/out"
+run plugin check mine/mine.yaml --json
+ok "installed, it still keeps the rules" json '.failed == 0' "$WORK/out"
+run plugin install quiz --json
+ok "a task is installed from its folder, and the harness's file is left alone" json 'map([.kind, .name]) == [["task", "quiz"]]' "$WORK/out"
+run eval @demo --task quiz --data "$WORK/quiz" --json
+ok "a task runs by its name" test "$rc" = 0
+run plugin list --json
+ok "both are listed" json '[.[] | select(.state == "installed") | .components[0]] == ["family mine", "task quiz"]' "$WORK/out"
+run plugin list
+ok "and in the table" grep -q '^installed  *mine: family mine; ' "$WORK/out"
+echo '# other' >>"$MINE/tasks/quiz.yaml"
+run plugin list --json
+ok "a changed one is called so" json 'any(.[]; .id == "quiz" and .state == "changed")' "$WORK/out"
+sed -i 's/^summary: .*/summary: Newer/' "$WORK/quiz/quiz.yaml"
+run plugin install quiz/quiz.yaml --json
+ok "a newer one takes its place" grep -q '^summary: Newer' "$MINE/tasks/quiz.yaml"
+cp -r "$WORK/mine" "$WORK/another"
+sed -i 's/^name: .*/name: other/' "$WORK/another/mine.yaml"
+fails_with "a second family of the same models" 2 '*mine.yaml' 'mineForCausalLM' plugin install another/mine.yaml
+sed -i 's/mineForCausalLM/otherForCausalLM/; s/\[mine\]/[other]/' "$WORK/another/mine.yaml"
+fails_with "a family whose golden is of another" 1 '*' 'of its kind' plugin install another/mine.yaml
+run plugin install another/mine.yaml --no-rules --json
+ok "it is installed without rules, by its own name" json '.[0].rules_passed == null and .[0].name == "other"' "$WORK/out"
+ok "as a file of that name" test -e "$MINE/families/other.yaml"
+sed 's/^name: .*/name: llama/' "$WORK/mine/mine.yaml" >"$WORK/llama.yaml"
+fails "a built-in name, also without rules" 1 '*' plugin install llama.yaml --no-rules
+sed 's/^name: .*/name: mine/' "$WORK/quiz/quiz.yaml" >"$WORK/mine/task.yaml"
+run plugin install mine/task.yaml --no-rules
+fails_with "a name of two" 2 '*' 'family/mine or task/mine' plugin remove mine
+run plugin remove task/mine
+ok "the kind decides" test "$rc" = 0 -a ! -e "$MINE/tasks/mine.yaml"
+# a broken file in the folder is named by what would use it, and by nothing else
+echo 'family: tessera.family/1' >"$MINE/families/broken.yaml"
+run inspect @demo
+ok "a model of a built-in family does not mind it" test "$rc" = 0
+fails "one that might be of it does" 2 '*broken.yaml*' inspect "$WORK/another"
+run plugin remove broken.yaml
+run plugin remove other
+run plugin remove family/mine
+run plugin remove quiz.yaml
+ok "all are removed" test -z "$(find "$MINE" -type f)"
+fails "and the model is not known any more" 2 '*' inspect "$WORK/mine"
+fails "and the task neither" 2 '*' eval @demo --task quiz --data "$WORK/quiz"
 fails "a word that is none" 2 '*' plugin instal x
 HOME='' fails "no home" 2 '*' plugin install "$WORK/one.so"
 finish

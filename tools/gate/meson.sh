@@ -143,7 +143,7 @@ asan_tests() {
 
 # Names of the tests that run code in threads; those of whole engines take a minute each under TSan, so one gate
 # runs a third of them.
-THREADED='^(base|batch-journal|comm|comm_auto|cpu_gated|edge|nccl|nccl-device|nccl-hang|nccl-setup|nccl-wrong|serve|simulate-tp|transport)$'
+THREADED='^(base|batch-journal|comm|comm_auto|conformance-threads|cpu_gated|edge|nccl|nccl-device|nccl-hang|nccl-setup|nccl-wrong|serve|simulate-tp|transport)$'
 THREADED_ENGINES=(compensate engine group invariance loader shares)
 
 # targets_of DIR NAME...: what the named tests need, as ninja calls it.

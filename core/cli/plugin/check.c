@@ -1,8 +1,12 @@
 #include "cli/plugin/check.h"
 
+#include "base/json.h"
+#include "base/output.h"
+#include "cli/plugin/check_page.h"
 #include "cli/plugin/report.h"
 #include "conformance/conformance.h"
 #include "conformance/rule.h"
+#include "conformance/text.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -66,7 +70,7 @@ static void print_figures(const char *component, const struct tsr_cli_model_repo
         m->prefill_was, m->decode_was);
 }
 
-/* Every quantizer of the file that was checked; list (JSON) or lines on stdout. */
+/* Every quantizer of the file that was checked, into list; without --json also as lines on stdout. */
 static tsr_status tell_figures(struct tsr_cli *c, const struct tsr_conformance_check_report *r,
                                json_t *list, struct tsr_err *err)
 {
@@ -80,9 +84,9 @@ static tsr_status tell_figures(struct tsr_cli *c, const struct tsr_conformance_c
             continue;
         last = component;
         TSR_TRY(tsr_plugin_report(c, r->path, r->id, component + sizeof noun - 1, &m, err));
-        if (!list)
+        if (!c->json)
             print_figures(component, &m);
-        else if (!put_figures(list, component, &m))
+        if (!put_figures(list, component, &m))
             return tsr_fail(err, TSR_E_NOMEM, "out of memory: the figures of a model");
     }
     return TSR_OK;
@@ -90,23 +94,46 @@ static tsr_status tell_figures(struct tsr_cli *c, const struct tsr_conformance_c
 
 /* ---- the verdict ------------------------------------------------------------------------ */
 
-static tsr_status say(struct tsr_cli *c, const struct tsr_conformance_check_report *r, bool model,
-                      struct tsr_err *err)
+static bool ends_with(const char *s, const char *end)
 {
-    json_t    *j = c->json ? tsr_conformance_check_json(r) : NULL, *list = json_array();
-    tsr_status st =
-        list && (j || !c->json) ? TSR_OK : tsr_fail(err, TSR_E_NOMEM, "out of memory: a report");
+    size_t n = strlen(s), m = strlen(end);
+    return n > m && strcmp(s + n - m, end) == 0;
+}
+
+static tsr_status check_report(const char *path, struct tsr_err *err)
+{
+    return !*path || ends_with(path, ".json") || ends_with(path, ".html")
+               ? TSR_OK
+               : tsr_fail(err, TSR_E_INPUT,
+                          "--report %s: is neither .json nor .html, the forms of a report", path);
+}
+
+static tsr_status store_report(const char *path, const json_t *j, struct tsr_err *err)
+{
+    struct tsr_writer w;
+    if (ends_with(path, ".json"))
+        return tsr_json_store(path, j, JSON_INDENT(1), err);
+    TSR_TRY(tsr_writer_open(&w, path, err));
+    tsr_cli_check_page(&w, j);
+    return tsr_writer_commit(&w, err);
+}
+
+static tsr_status say(struct tsr_cli *c, const struct tsr_conformance_check_report *r, bool model,
+                      const char *report, struct tsr_err *err)
+{
+    json_t    *j = tsr_conformance_check_json(r), *list = json_array();
+    tsr_status st = list && j ? TSR_OK : tsr_fail(err, TSR_E_NOMEM, "out of memory: a report");
     if (st == TSR_OK && model)
-        st = tell_figures(c, r, c->json ? list : NULL, err);
-    if (st == TSR_OK && c->json && model && json_object_set(j, "models", list) != 0)
+        st = tell_figures(c, r, list, err);
+    if (st == TSR_OK && model && json_object_set(j, "models", list) != 0)
         st = tsr_fail(err, TSR_E_NOMEM, "out of memory: a report");
     json_decref(list);
-    if (st != TSR_OK) {
-        json_decref(j);
-        return st;
-    }
-    if (c->json)
+    if (st == TSR_OK && *report)
+        st = store_report(report, j, err);
+    if (st == TSR_OK && c->json)
         return tsr_cli_print_json(j, err);
+    json_decref(j);
+    TSR_TRY(st);
     (void)printf("%s: %llu passed, %llu failed, %llu warnings, %llu skipped\n", r->path,
                  (unsigned long long)r->passed, (unsigned long long)r->failed,
                  (unsigned long long)r->warned, (unsigned long long)r->skipped);
@@ -116,11 +143,14 @@ static tsr_status say(struct tsr_cli *c, const struct tsr_conformance_check_repo
 tsr_status tsr_cli_plugin_check(struct tsr_cli *c, const struct tsr_plugin_check *o, char **args,
                                 int n_args, struct tsr_err *err)
 {
+    TSR_TRY(check_report(o->report, err));
     if (o->list)
         return n_args == 0 ? list_rules(c, err)
                            : tsr_fail(err, TSR_E_INPUT, "plugin check --list takes no FILE");
     if (n_args != 1)
-        return tsr_fail(err, TSR_E_INPUT, "plugin check needs one FILE, a plugin's .so");
+        return tsr_fail(err, TSR_E_INPUT,
+                        "plugin check needs one FILE, a plugin's .so or the .yaml of a family or a "
+                        "task");
     struct tsr_conformance_check_options co = { .only = *o->only ? o->only : NULL,
                                                 .skip = *o->skip ? o->skip : NULL,
                                                 .component = *o->component ? o->component : NULL,
@@ -135,10 +165,12 @@ tsr_status tsr_cli_plugin_check(struct tsr_cli *c, const struct tsr_plugin_check
     /* skip the figures of a quantizer that breaks rules, or if some rules did not run */
     bool model = o->model && !co.only && !co.skip;
     if (st == TSR_OK)
-        st = say(c, &r, model && r.failed == 0, err);
+        st = say(c, &r, model && r.failed == 0, o->report, err);
     if (st == TSR_OK && r.failed)
-        st = tsr_fail(err, TSR_E_CHECK, "%s breaks %llu rule%s of the plugin interface (abi.md)",
-                      r.path, (unsigned long long)r.failed, r.failed == 1 ? "" : "s");
+        st = tsr_fail(err, TSR_E_CHECK, "%s breaks %llu rule%s of %s", r.path,
+                      (unsigned long long)r.failed, r.failed == 1 ? "" : "s",
+                      tsr_conformance_is_text(r.path) ? "its kind (plugin check --list)"
+                                                      : "the plugin interface (abi.md)");
     tsr_conformance_check_report_free(&r);
     return st;
 }

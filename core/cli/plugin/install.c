@@ -7,9 +7,11 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/output.h"
+#include "base/user.h"
+#include "cli/plugin/installed_text.h"
 #include "conformance/conformance.h"
+#include "conformance/text.h"
 #include "plugin/try.h"
-#include "plugin/user.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -200,16 +202,47 @@ static tsr_status one(struct install *x, const char *file, struct tsr_err *err)
 
 /* ---- a file or a folder ----------------------------------------------------------------------- */
 
+static int only_yaml(const struct dirent *d)
+{
+    return *d->d_name != '.' && tsr_conformance_is_text(d->d_name);
+}
+
+/* The families and tasks of a folder; other YAML files are left alone.  They come before the .so files, whose check
+ * starts threads. */
+static tsr_status each_text(struct install *x, const char *folder, struct tsr_err *err)
+{
+    struct dirent **files;
+    int             n = scandir(folder, &files, only_yaml, alphasort);
+    if (n < 0)
+        return tsr_fail_errno(err, errno, folder, "read the folder");
+    tsr_status st = TSR_OK;
+    for (int i = 0; i < n; i++) {
+        char *file = st == TSR_OK ? tsr_path_join(folder, files[i]->d_name) : NULL;
+        if (st == TSR_OK && !file)
+            st = tsr_fail_nomem(err, 1, folder);
+        else if (st == TSR_OK && tsr_conformance_text_is_ours(file))
+            st = tsr_cli_text_install(x->c, file, x->folder, x->rules, &x->done, err);
+        free(file);
+        free(files[i]);
+    }
+    free(files);
+    return st;
+}
+
 static tsr_status each(struct install *x, const char *folder, struct tsr_err *err)
 {
+    TSR_TRY(each_text(x, folder, err));
     struct dirent **files;
     int             n = scandir(folder, &files, tsr_cli_installed_so, alphasort);
     if (n < 0)
         return tsr_fail_errno(err, errno, folder, "read the folder");
     tsr_status st =
-        n ? TSR_OK
-          : tsr_fail(err, TSR_E_INPUT,
-                     "%s: holds no .so file; build the plugin first, as with make", folder);
+        n || json_array_size(x->done)
+            ? TSR_OK
+            : tsr_fail(err, TSR_E_INPUT,
+                       "%s: holds no .so file and no family or task; build the plugin first, as "
+                       "with make",
+                       folder);
     for (int i = 0; i < n; i++) {
         char *file = st == TSR_OK ? tsr_path_join(folder, files[i]->d_name) : NULL;
         if (st == TSR_OK)
@@ -231,11 +264,15 @@ tsr_status tsr_cli_plugin_install(struct tsr_cli *c, const char *path, bool rule
     if (!real)
         return tsr_fail_errno(err, errno, path, "open");
     tsr_status st = TSR_OK;
-    if (!tsr_path_is_dir(real) && (n < 4 || strcmp(real + n - 3, ".so") != 0))
-        st = tsr_fail(err, TSR_E_INPUT, "%s: is neither a plugin's .so file nor a folder of them",
-                      real);
+    bool       text = tsr_conformance_is_text(real);
+    if (!tsr_path_is_dir(real) && !text && (n < 4 || strcmp(real + n - 3, ".so") != 0))
+        st =
+            tsr_fail(err, TSR_E_INPUT,
+                     "%s: is neither a plugin's .so file, nor the .yaml of a family or a task, nor "
+                     "a folder of them",
+                     real);
     if (st == TSR_OK)
-        st = tsr_plugin_user_folder(&x.folder, err);
+        st = tsr_user_folder(&x.folder, err);
     if (st == TSR_OK && !x.folder)
         st = tsr_fail(err, TSR_E_INPUT, "HOME and XDG_DATA_HOME name no folder to install into");
     if (st == TSR_OK)
@@ -245,7 +282,9 @@ tsr_status tsr_cli_plugin_install(struct tsr_cli *c, const char *path, bool rule
     if (st == TSR_OK && !(x.done = json_array()))
         st = tsr_fail(err, TSR_E_NOMEM, "out of memory: records");
     if (st == TSR_OK)
-        st = tsr_path_is_dir(real) ? each(&x, real, err) : one(&x, real, err);
+        st = tsr_path_is_dir(real) ? each(&x, real, err)
+             : text                ? tsr_cli_text_install(c, real, x.folder, rules, &x.done, err)
+                                   : one(&x, real, err);
     if (st == TSR_OK && c->json) {
         st = tsr_cli_print_json(x.done, err);
         x.done = NULL;

@@ -6,7 +6,8 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/output.h"
-#include "plugin/user.h"
+#include "base/user.h"
+#include "cli/plugin/installed_text.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -75,7 +76,7 @@ tsr_status tsr_cli_installed_read(struct tsr_cli_installed_list *l, struct tsr_e
 {
     char *path;
     *l = (struct tsr_cli_installed_list){ 0 };
-    TSR_TRY(tsr_plugin_user_folder(&path, err));
+    TSR_TRY(tsr_user_folder(&path, err));
     if (!path)
         return TSR_OK;
     l->folder = realpath(path, NULL);
@@ -152,13 +153,28 @@ static json_t *row_of(struct tsr_registry *r, const struct tsr_cli_installed_lis
 static void print_row(const json_t *row)
 {
     const json_t *parts = json_object_get(row, "components");
-    (void)printf("%-10s %s %s (%s):", tsr_json_word(json_object_get(row, "state")),
-                 tsr_json_word(json_object_get(row, "id")),
-                 tsr_json_word(json_object_get(row, "version")),
-                 tsr_json_word(json_object_get(row, "license")));
+    const char   *version = tsr_json_word(json_object_get(row, "version"));
+    (void)printf("%-10s %s", tsr_json_word(json_object_get(row, "state")),
+                 tsr_json_word(json_object_get(row, "id")));
+    if (version) /* a YAML file has neither version nor licence */
+        (void)printf(" %s (%s)", version, tsr_json_word(json_object_get(row, "license")));
+    (void)printf(":");
     for (size_t i = 0; i < json_array_size(parts); i++)
         (void)printf("%s %s", i ? "," : "", tsr_json_word(json_array_get(parts, i)));
     (void)printf("; %s\n", tsr_json_word(json_object_get(row, "path")));
+}
+
+/* Families and tasks come after the plugins. */
+static tsr_status add_texts(json_t **rows, struct tsr_err *err)
+{
+    struct tsr_cli_texts t;
+    tsr_status           st = tsr_cli_texts_read(&t, err);
+    for (uint64_t i = 0; st == TSR_OK && i < t.n; i++) {
+        tsr_json_add(rows, tsr_cli_text_row(&t.v[i]));
+        st = *rows ? TSR_OK : tsr_fail(err, TSR_E_IO, "%s: cannot be read", t.v[i].path);
+    }
+    tsr_cli_texts_free(&t);
+    return st;
 }
 
 tsr_status tsr_cli_plugin_list(struct tsr_cli *c, struct tsr_err *err)
@@ -175,6 +191,8 @@ tsr_status tsr_cli_plugin_list(struct tsr_cli *c, struct tsr_err *err)
         tsr_json_add(&rows, row_of(r, &l, tsr_plugin_registry_plugin(r, i)));
         st = rows ? TSR_OK : tsr_fail(err, TSR_E_NOMEM, "out of memory: the list of plugins");
     }
+    if (st == TSR_OK)
+        st = add_texts(&rows, err);
     tsr_cli_installed_free(&l);
     if (st != TSR_OK || c->json) {
         if (st == TSR_OK)
@@ -210,14 +228,39 @@ static bool named(const struct tsr_cli_installed *p, const char *name)
            (strncmp(name, p->stem, n) == 0 && (name[n] == '\0' || strcmp(name + n, ".so") == 0));
 }
 
-static tsr_status pick(const struct tsr_cli_installed_list *l, const char *name,
-                       const struct tsr_cli_installed **found, struct tsr_err *err)
+/* What `remove` takes away: one of both. */
+struct picked {
+    const struct tsr_cli_installed *plugin;
+    const struct tsr_cli_text      *text;
+};
+
+static tsr_status pick_text(const struct tsr_cli_texts *t, const char *name, struct picked *p,
+                            struct tsr_err *err)
 {
-    const char **stems = tsr_new(l->n, sizeof *stems);
+    for (uint64_t i = 0; i < t->n; i++) {
+        if (!tsr_cli_text_named(&t->v[i], name))
+            continue;
+        if (p->text)
+            return tsr_fail(err, TSR_E_INPUT, "\"%s\" names both %s and %s; say %s/%s or %s/%s",
+                            name, p->text->path, t->v[i].path, p->text->kind, p->text->name,
+                            t->v[i].kind, t->v[i].name);
+        p->text = &t->v[i];
+    }
+    return TSR_OK;
+}
+
+static tsr_status pick(const struct tsr_cli_installed_list *l, const struct tsr_cli_texts *t,
+                       const char *name, struct picked *p, struct tsr_err *err)
+{
+    *p = (struct picked){ 0 };
+    TSR_TRY(pick_text(t, name, p, err));
+    const struct tsr_cli_installed **found = &p->plugin;
+    const char                     **stems = tsr_new(l->n + t->n, sizeof *stems);
     if (!stems)
-        return tsr_fail_nomem(err, l->n * sizeof *stems, "names of plugins");
+        return tsr_fail_nomem(err, (l->n + t->n) * sizeof *stems, "names of plugins");
     tsr_status st = TSR_OK;
-    *found = NULL;
+    for (uint64_t i = 0; i < t->n; i++)
+        stems[l->n + i] = t->v[i].name;
     for (uint64_t i = 0; st == TSR_OK && i < l->n; i++) {
         stems[i] = l->v[i].stem;
         if (!named(&l->v[i], name))
@@ -227,8 +270,11 @@ static tsr_status pick(const struct tsr_cli_installed_list *l, const char *name,
                           (*found)->stem, l->v[i].stem, l->folder);
         *found = &l->v[i];
     }
-    if (st == TSR_OK && !*found) {
-        const char *near = tsr_config_nearest(name, stems, l->n);
+    if (st == TSR_OK && *found && p->text)
+        st = tsr_fail(err, TSR_E_INPUT, "\"%s\" names both %s.so of %s and %s; say %s/%s", name,
+                      (*found)->stem, l->folder, p->text->path, p->text->kind, p->text->name);
+    if (st == TSR_OK && !*found && !p->text) {
+        const char *near = tsr_config_nearest(name, stems, l->n + t->n);
         st = tsr_fail(err, TSR_E_INPUT, "no plugin \"%s\" is installed%s%s%s%s%s", name,
                       l->n ? " in " : "", l->n ? l->folder : "", near ? "; did you mean \"" : "",
                       near ? near : "", near ? "\"?" : "");
@@ -251,22 +297,31 @@ tsr_status tsr_cli_installed_delete(const char *folder, const char *stem, struct
 
 tsr_status tsr_cli_plugin_remove(struct tsr_cli *c, const char *name, struct tsr_err *err)
 {
-    struct tsr_cli_installed_list   l;
-    const struct tsr_cli_installed *p = NULL;
-    int                             lock = -1;
-    tsr_status                      st = tsr_cli_installed_read(&l, err);
+    struct tsr_cli_installed_list l;
+    struct tsr_cli_texts          t = { 0 };
+    struct picked                 p;
+    char                         *path = NULL;
+    int                           lock = -1;
+    tsr_status                    st = tsr_cli_installed_read(&l, err);
     if (st == TSR_OK && l.folder)
         st = tsr_output_lock_folder(&lock, l.folder, err);
     if (st == TSR_OK)
-        st = pick(&l, name, &p, err);
+        st = tsr_cli_texts_read(&t, err);
     if (st == TSR_OK)
-        st = tsr_cli_installed_delete(l.folder, p->stem, err);
+        st = pick(&l, &t, name, &p, err);
+    if (st == TSR_OK) {
+        path = p.text ? tsr_strdup(p.text->path)
+                      : tsr_cli_installed_path(l.folder, p.plugin->stem, "so");
+        st = !path    ? tsr_fail_nomem(err, 1, name)
+             : p.text ? tsr_cli_text_delete(p.text, err)
+                      : tsr_cli_installed_delete(l.folder, p.plugin->stem, err);
+    }
     if (st == TSR_OK && c->json)
-        st = tsr_cli_print_json(json_pack("{s:o}", "removed",
-                                          json_pack("s+++", l.folder, "/", p->stem, ".so")),
-                                err);
+        st = tsr_cli_print_json(json_pack("{s:s}", "removed", path), err);
     else if (st == TSR_OK && !c->quiet)
-        (void)fprintf(stderr, "removed %s/%s.so\n", l.folder, p->stem);
+        (void)fprintf(stderr, "removed %s\n", path);
+    free(path);
+    tsr_cli_texts_free(&t);
     if (lock >= 0)
         (void)tsr_held_close(lock);
     tsr_cli_installed_free(&l);

@@ -2,7 +2,7 @@
  *
  * FOLDER/NAME.so is a plugin, and FOLDER/NAME.json says what was installed: "tessera.installed/1" with id, version,
  * license, components, hash, the file that it is a copy of, and how many rules it passed.  The registry searches the
- * folder last (plugin/user.h).
+ * folder last (base/user.h).
  */
 #ifndef TSR_CLI_PLUGIN_INSTALLED_H
 #define TSR_CLI_PLUGIN_INSTALLED_H

@@ -5,6 +5,7 @@
 #include "base/output.h"
 #include "base/share.h"
 #include "config/config.h"
+#include "model/family.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -15,8 +16,14 @@
 #define MAX_ID       63u
 #define MAX_TEMPLATE (UINT64_C(1) << 20)
 
-static const char *const kinds[] = { "quantizer", "codec",   "transport", "solver",
-                                     "backend",   "sampler", "step" };
+static const char *const kinds[] = { "quantizer", "codec", "transport", "solver", "backend",
+                                     "sampler",   "step",  "family",    "task" };
+
+/* Families and tasks are YAML files: nothing of theirs is built. */
+static bool is_text(const char *kind)
+{
+    return strcmp(kind, "family") == 0 || strcmp(kind, "task") == 0;
+}
 
 /* ---- options -------------------------------------------------------------- */
 
@@ -50,6 +57,18 @@ static tsr_status check_name(const char *name, struct tsr_err *err)
     return TSR_OK;
 }
 
+static tsr_status check_text(const struct tsr_cli_new_plugin *p, struct tsr_err *err)
+{
+    if (p->cxx || (p->id && *p->id))
+        return tsr_fail(err, TSR_E_INPUT, "a %s is a YAML file; --cxx and --id are of the others",
+                        p->kind);
+    if (strcmp(p->kind, "family") == 0 && strlen(p->name) > TSR_FAMILY_WORD)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "the name '%.80s' is longer than the %d bytes of a family", p->name,
+                        TSR_FAMILY_WORD);
+    return TSR_OK;
+}
+
 static tsr_status check_request(const struct tsr_cli_new_plugin *p, struct tsr_err *err)
 {
     bool   known = false;
@@ -60,11 +79,13 @@ static tsr_status check_request(const struct tsr_cli_new_plugin *p, struct tsr_e
         const char *near = tsr_config_nearest(p->kind, kinds, sizeof kinds / sizeof *kinds);
         return tsr_fail(err, TSR_E_INPUT,
                         "there is no kind '%.80s'; choose quantizer, codec, transport, solver, "
-                        "backend, sampler or step%s%s%s",
+                        "backend, sampler, step, family or task%s%s%s",
                         p->kind, near ? " (did you mean '" : "", near ? near : "",
                         near ? "'?)" : "");
     }
     TSR_TRY(check_name(p->name, err));
+    if (is_text(p->kind))
+        return check_text(p, err);
     if (n && (n > MAX_ID || !strchr(LOWER, *p->id) || !strchr(p->id, '.') ||
               !only(p->id, LOWER DIGITS ".-_")))
         return tsr_fail(err, TSR_E_INPUT,
@@ -140,6 +161,13 @@ static const char *value_of(const struct tsr_cli_new_plugin *p, const char *word
     return NULL;
 }
 
+static bool is_binary(const char *name)
+{
+    static const char end[] = ".safetensors";
+    size_t            n = strlen(name);
+    return n >= sizeof end && strcmp(name + n - (sizeof end - 1), end) == 0;
+}
+
 static void fill_in(struct tsr_writer *w, const struct tsr_cli_new_plugin *p, const char *text)
 {
     for (const char *s = text; *s;) {
@@ -170,7 +198,10 @@ static tsr_status write_one(const struct tsr_cli_new_plugin *p, const char *from
     if (st == TSR_OK)
         st = tsr_file_slurp(src, MAX_TEMPLATE, &text, &len, err);
     if (st == TSR_OK && (st = tsr_writer_open(&w, dst, err)) == TSR_OK) {
-        fill_in(&w, p, text);
+        if (is_binary(name))
+            tsr_writer_put(&w, text, len);
+        else
+            fill_in(&w, p, text);
         st = tsr_writer_commit(&w, err);
     }
     free(text);
@@ -186,7 +217,10 @@ static tsr_status write_part(const struct tsr_cli_new_plugin *p, const char *tem
 {
     struct tsr_cli_new_files list = { 0 };
     char                     below[64];
-    (void)snprintf(below, sizeof below, "%s/%s", part, p->cxx ? "cxx" : "c");
+    (void)snprintf(below, sizeof below, "%s/%s", part,
+                   is_text(p->kind) ? "yaml"
+                   : p->cxx         ? "cxx"
+                                    : "c");
     char      *from = tsr_path_join(templates, below);
     tsr_status st =
         from ? list_folder(from, &list, err) : tsr_fail_nomem(err, sizeof below, templates);
@@ -212,7 +246,8 @@ static tsr_status write_folder(const struct tsr_cli_new_plugin *p, const char *t
     free(dir);
     TSR_TRY(st);
     TSR_TRY(tsr_output_folder_begin(&f, folder, false, err));
-    st = write_part(p, templates, "common", f.part, made, err);
+    if (!is_text(p->kind))
+        st = write_part(p, templates, "common", f.part, made, err);
     if (st == TSR_OK)
         st = write_part(p, templates, p->kind, f.part, made, err);
     if (st == TSR_OK)

@@ -1,7 +1,7 @@
 /* cli/plugin/new.h - a folder for a new plugin, from the templates.
  *
  * The templates of a kind are the files of templates/common/LANG and templates/KIND/LANG, LANG
- * being c or cxx.  A file called NAME.x gets the plugin's name, and in every file @NAME@, @ID@
+ * being c or cxx; of a family or a task they are those of templates/KIND/yaml.  A file called NAME.x gets the plugin's name, and in every file @NAME@, @ID@
  * and @LICENSE@ are replaced.
  */
 #ifndef TSR_CLI_PLUGIN_NEW_H

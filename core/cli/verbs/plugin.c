@@ -28,6 +28,7 @@ static const struct tsr_option options[] = {
     TSR_OPTION_STRING(S, only, "", "check: run the rules of this name; * and ? stand for others"),
     TSR_OPTION_STRING(S, skip, "", "check: leave out the rules of this name; * and ? as in only"),
     TSR_OPTION_STRING(S, component, "", "check: one component of the file"),
+    TSR_OPTION_PATH(S, report, "", "FILE", "check: write every verdict to FILE.json or FILE.html"),
     TSR_OPTION_INT(S, seed, 0, 0, INT64_MAX, NULL,
                    "check: of the weights and shapes that are made up"),
     TSR_OPTION_INT(S, limit, 0, 0, 86400, "s", "check: time of one rule; 0: each has its own"),
@@ -39,9 +40,10 @@ static const struct tsr_option options[] = {
 
 /* ---- new ------------------------------------------------------------------------- */
 
-static tsr_status print_new(struct tsr_cli *c, const struct tsr_cli_new_files *f,
-                            struct tsr_err *err)
+static tsr_status print_new(struct tsr_cli *c, const struct tsr_cli_new_files *f, const char *kind,
+                            const char *name, struct tsr_err *err)
 {
+    bool yaml = strcmp(kind, "family") == 0 || strcmp(kind, "task") == 0;
     if (c->json) {
         json_t *j = json_object(), *list = json_array();
         bool    ok = tsr_pipeline_json_put_text(j, "folder", f->folder);
@@ -56,7 +58,9 @@ static tsr_status print_new(struct tsr_cli *c, const struct tsr_cli_new_files *f
     }
     for (size_t i = 0; i < f->n; i++)
         (void)printf("%s/%s\n", f->folder, f->names[i]);
-    if (!c->quiet)
+    if (!c->quiet && yaml)
+        (void)fprintf(stderr, "next: cd %s && tessera plugin check %s.yaml\n", f->folder, name);
+    else if (!c->quiet)
         (void)fprintf(stderr, "next: cd %s && make check\n", f->folder);
     return tsr_cli_flush(err);
 }
@@ -68,8 +72,7 @@ static tsr_status run_new(struct tsr_cli *c, const struct plugin_options *o, cha
     if (n_args != 2)
         return tsr_fail(err, TSR_E_INPUT,
                         "plugin new needs a kind (quantizer, codec, transport, solver, backend, "
-                        "sampler or step) "
-                        "and a name");
+                        "sampler, step, family or task) and a name");
     struct tsr_cli_new_plugin p = { .kind = args[0],
                                     .name = args[1],
                                     .folder = o->dir,
@@ -78,7 +81,7 @@ static tsr_status run_new(struct tsr_cli *c, const struct plugin_options *o, cha
                                     .cxx = o->cxx != 0 };
     tsr_status                st = tsr_plugin_new(&p, &made, err);
     if (st == TSR_OK)
-        st = print_new(c, &made, err);
+        st = print_new(c, &made, args[0], args[1], err);
     tsr_cli_new_files_free(&made);
     return st;
 }
@@ -102,7 +105,8 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
     if (strcmp(args[0], "install") == 0)
         return one ? tsr_cli_plugin_install(c, one, o->rules != 0, err)
                    : tsr_fail(err, TSR_E_INPUT,
-                              "plugin install needs one FILE.so, or one FOLDER that holds some");
+                              "plugin install needs one FILE.so or FILE.yaml, or one FOLDER that "
+                              "holds some");
     if (strcmp(args[0], "list") == 0)
         return n_args == 1 ? tsr_cli_plugin_list(c, err)
                            : tsr_fail(err, TSR_E_INPUT, "plugin list takes no name");
@@ -119,20 +123,26 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
 const struct tsr_verb tsr_verb_plugin = {
     .name = "plugin",
     .summary = "creates, checks, installs, lists and removes plugins",
-    .args = "new quantizer|codec|transport|solver|backend|sampler|step NAME | check FILE.so | "
-            "install FILE.so|FOLDER | list | remove NAME",
+    .args = "new quantizer|codec|transport|solver|backend|sampler|step|family|task NAME | "
+            "check FILE.so|FILE.yaml | install FILE.so|FILE.yaml|FOLDER | list | remove NAME",
     .min_args = 1,
     .max_args = -1,
     .details =
         "new    writes a folder with a small working plugin of that kind, a Makefile and a "
-        "meson.build. It builds against the installed headers.\n"
+        "meson.build. It builds against the installed headers. A family or a task is a YAML file, "
+        "with a golden and the script that computes it.\n"
         "check  runs every rule of docs/abi.md that applies, each in a separate process. For "
         "each rule it says whether the plugin passes. --set KEY=VALUE sets the plugin's "
-        "options.\n"
-        "install  copies a plugin, or every .so of a folder, to the plugins of the user. Jobs find "
-        "it there by its name. It must keep the rules of check; --no-rules leaves them out. An "
+        "options. FILE.yaml is a family or a task; NAME.golden.json next to it has what another "
+        "program computes.\n"
+        "install  copies a plugin, a family or a task, or all of a folder, to the plugins of the "
+        "user. Jobs "
+        "find it there by its name. It must keep the rules of check; --no-rules leaves them out. "
+        "An "
         "older version is replaced.\n"
-        "list   prints every plugin that jobs find, with version, licence and components. "
+        "list   prints every plugin that jobs find, with version, licence and components, and the "
+        "user's "
+        "families and tasks. "
         "`installed`: its file is the one that was installed; `changed`: it is not; `found`: it "
         "is in another folder.\n"
         "remove  deletes an installed plugin by its id, its file's name or a component's.",

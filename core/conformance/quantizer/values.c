@@ -241,6 +241,8 @@ void tsr_conformance_quant_fidelity(struct tsr_conformance_case *c)
     struct tsr_conformance_quant_try t = usual(c, 256);
     (void)tsr_conformance_quant_must(c, &t);
     double loss = loss_of(&t);
+    tsr_conformance_rule_figure(c, "root mean square error of the decoded weights", sqrt(loss),
+                                "of that of zeros");
     if (!(loss < 1.0))
         tsr_conformance_rule_fail(
             c, "over %llu x %llu weights the decoded ones are %g times as far off as zeros",
