@@ -220,7 +220,8 @@ static tsr_status more_devices(json_t *list, const struct tsr_planning *pl,
     TSR_TRY(tsr_plan_variant_make(&v, &pl->problem, err));
     v.p.more[group] += 1;
     const struct tsr_plan_node_info *node = &pl->problem.cluster->nodes[g->node];
-    (void)snprintf(what, sizeof what, "one more %.60s in node %.60s", g->profile->name, node->name);
+    (void)snprintf(what, sizeof what, "one more %.60s in node %.60s%s", g->profile->name,
+                   node->name, pl->part ? " for each copy" : "");
     if (!(node->link[TSR_PLAN_PREFILL].rate > 0 && node->link[TSR_PLAN_DECODE].rate > 0)) {
         tsr_plan_variant_free(&v);
         return unlinked(list, what, pl->problem.cluster->name, node->name, err);

@@ -76,8 +76,11 @@ static void totals(const json_t *r, const json_t *plan, FILE *to)
         at +=
             (size_t)snprintf(text + at, sizeof text - at, " of at most %s",
                              tsr_planning_table_time(tsr_planning_table_real(r, "max_ttft_ms"), b));
-    (void)snprintf(text + at, sizeof text - at, "; %.4g tokens/s",
-                   tsr_planning_table_real(plan, "tokens_per_second"));
+    (void)snprintf(text + at, sizeof text - at, "; %.4g tokens/s%s",
+                   tsr_planning_table_real(plan, "tokens_per_second"),
+                   tsr_planning_table_int(json_object_get(r, "replicas"), "count") > 1
+                       ? " for each copy"
+                       : "");
     tsr_planning_table_wrap(to, "latency", text);
     if (theta > 0 || paper || back) {
         (void)snprintf(text, sizeof text, "%s%s%s is what was minimised%s",
@@ -361,6 +364,7 @@ void tsr_planning_print(const json_t *r, FILE *to)
         return;
     }
     tsr_planning_table_problem(r, plan, to);
+    tsr_planning_replicas_print(r, to);
     tsr_planning_table_stages(r, list, to);
     (void)fputc('\n', to);
     totals(r, plan, to);

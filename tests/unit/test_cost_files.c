@@ -185,7 +185,7 @@ static void parts(void **state)
     for (int i = 0; i < 6; i++)
         assert_int_equal(type[i], want[i]);
     static const uint64_t some[] = { 4, 1 };
-    assert_int_equal(tsr_plan_cluster_part(&part, c, some, 2, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_cluster_part(&part, c, some, NULL, 2, &e.err), TSR_OK);
     assert_int_equal(part->n_nodes, 2);
     assert_int_equal(tsr_plan_cluster_devices(part), 3);
     assert_string_equal(part->nodes[1].name, "b");
@@ -195,6 +195,15 @@ static void parts(void **state)
     assert_true(tsr_plan_cluster_link(part, 0, 1, TSR_PLAN_DECODE)->rate < 1.1e9);
     assert_true(tsr_plan_cluster_link(part, 0, 0, TSR_PLAN_PREFILL)->rate > 9e9);
     tsr_plan_cluster_destroy(part);
+    /* parts of nodes: what does not divide is left out, and a node without devices is refused */
+    static const uint64_t each[] = { 2, 1 }, many[] = { 1, 2 };
+    assert_int_equal(tsr_plan_cluster_part(&part, c, some, each, 2, &e.err), TSR_OK);
+    assert_int_equal(part->groups[0].count, 1);
+    assert_int_equal(part->nodes[0].parts, 2);
+    assert_int_equal(part->groups[1].count, 1);
+    tsr_plan_cluster_destroy(part);
+    assert_int_equal(tsr_plan_cluster_part(&part, c, some, many, 2, &e.err), TSR_E_INVAL);
+    assert_null(part);
     tsr_plan_cluster_destroy(c);
     tsr_config_diag_destroy(d);
 }
