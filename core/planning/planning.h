@@ -159,6 +159,9 @@ tsr_status tsr_planning_remedies(const struct tsr_planning *pl, json_t **out, st
  * reference. */
 tsr_status tsr_planning_explain(const struct tsr_planning *pl, const struct tsr_plan_planned *a,
                                 json_t **out, struct tsr_err *err);
+/* Adds to e's "buys" what each change would buy in speed and in quality, solved again in a few solves' time. */
+tsr_status tsr_planning_buys(const struct tsr_planning *pl, const struct tsr_plan_planned *a,
+                             json_t *e, struct tsr_err *err);
 /* What speed costs in quality: {"points": [...], "solves", "seconds"}, and as a table under r's "front"; nothing without
  * it.  a: the plan of the job.  New reference. */
 tsr_status tsr_planning_front(const struct tsr_planning *pl, const struct tsr_plan_planned *a,
