@@ -145,6 +145,12 @@ static void table_of_files(void **state)
             fail_msg("%s: the basis in docs/formats/device.md does not begin with \"%s\"", p->name,
                      basis);
         assert_int_equal(tsr_file_slurp(path, 1 << 20, &file, &len, &e.err), TSR_OK);
+        /* plans with compressed links and sums count the time of coding */
+        const struct tsr_plan_codec_speed *small = tsr_plan_profile_codec_of(p, "mx", 16384),
+                                          *large = tsr_plan_profile_codec_of(p, "mx", 8 << 20);
+        if (!small || !large || small == large ||
+            !tsr_plan_profile_codec_of(p, "int4_channel:x=1", 1))
+            fail_msg("%s: no speeds of codecs by size", p->name);
         if (p->n_points == 0)
             assert_non_null(strstr(file, "a roofline; nothing here was measured by us"));
         free(file);
