@@ -7,17 +7,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The entry of a rank's device; NULL: the plan leaves it open, or the cluster lacks it. */
+/* The entry of the devices of a stage, whose first rank it is: of several with its profile the first with devices that are not
+ * taken.  NULL: the plan leaves it open, or the cluster lacks it. */
 static const struct tsr_plan_group *group_of(const struct tsr_plan_cluster *c,
-                                             const struct tsr_plan_file *p, uint32_t rank)
+                                             const struct tsr_plan_file *p, uint32_t rank,
+                                             const uint64_t *taken)
 {
     const struct tsr_plan_stage *s = tsr_plan_file_stage(p, rank);
     const char                  *node = tsr_plan_file_node(p, rank);
+    const struct tsr_plan_group *first = NULL;
     for (uint64_t g = 0; s && node && g < c->n_groups; g++)
         if (strcmp(c->groups[g].profile->name, s->device) == 0 &&
-            strcmp(c->nodes[c->groups[g].node].name, node) == 0)
-            return &c->groups[g];
-    return NULL;
+            strcmp(c->nodes[c->groups[g].node].name, node) == 0) {
+            first = first ? first : &c->groups[g];
+            if (taken[g] + (uint64_t)s->tp <= c->groups[g].count)
+                return &c->groups[g];
+        }
+    return first;
 }
 
 /* Of the entry's rank number `at`; NULL: it names none. */
@@ -39,17 +45,18 @@ static tsr_status fill(struct tsr_runtime_layout *l, const struct tsr_plan_file 
     l->backends = tsr_new(ranks, sizeof *l->backends);
     tsr_status st = l->backends && taken ? TSR_OK : tsr_fail_nomem(err, ranks, "ranks");
     bool       any = false;
-    for (uint32_t i = 0; st == TSR_OK && i < ranks; i++) {
-        const struct tsr_plan_group *g = group_of(c, p, i);
-        const char                  *text = g ? text_of(g, taken[g - c->groups]++) : NULL;
-        if (text && !(l->backends[i] = tsr_strdup(text)))
-            st = tsr_fail_nomem(err, strlen(text), "ranks");
-        any = any || text;
-    }
-    for (uint32_t i = 0, rank = 0; st == TSR_OK && i < l->n_stages; rank += l->stages[i++].ranks) {
-        const struct tsr_plan_group *g = group_of(c, p, rank);
-        if (g && *g->transport && !(l->stages[i].collective_over = tsr_strdup(g->transport)))
+    for (uint32_t i = 0, stage = 0; st == TSR_OK && i < ranks; stage++) {
+        const struct tsr_plan_group     *g = group_of(c, p, i, taken);
+        struct tsr_runtime_layout_stage *to = &l->stages[stage % l->n_stages];
+        if (g && *g->transport && !to->collective_over &&
+            !(to->collective_over = tsr_strdup(g->transport)))
             st = tsr_fail_nomem(err, strlen(g->transport), "ranks");
+        for (uint32_t end = i + to->ranks; i < end && st == TSR_OK; i++) {
+            const char *text = g ? text_of(g, taken[g - c->groups]++) : NULL;
+            if (text && !(l->backends[i] = tsr_strdup(text)))
+                st = tsr_fail_nomem(err, strlen(text), "ranks");
+            any = any || text;
+        }
     }
     if (!any) {
         free(l->backends);

@@ -6,6 +6,7 @@
 #include "pipeline/step.h"
 #include "plan/cost/compensation.h"
 #include "plan/file/check.h"
+#include "plan/search/share.h"
 #include "plugin/kv_layers.h"
 
 #include <math.h>
@@ -41,26 +42,61 @@ static tsr_status check_kept(const struct tsr_planning *pl, const struct tsr_pla
     return TSR_OK;
 }
 
+/* Where the file has its replicas, for what is written and said of the plan. */
+static tsr_status take_parts(struct tsr_planning *pl, const struct tsr_plan_file *f,
+                             struct tsr_err *err)
+{
+    struct tsr_plan_parts *p = &pl->parts;
+    p->copies = (uint64_t)f->replicas;
+    if (!f->replica_nodes)
+        return TSR_OK;
+    p->n_nodes = f->replica_nodes->items[0]->n;
+    p->nodes = tsr_new(p->copies, p->n_nodes * sizeof *p->nodes);
+    if (!p->nodes)
+        return tsr_fail_nomem(err, p->copies * p->n_nodes * sizeof *p->nodes,
+                              "the nodes of a plan");
+    for (uint64_t i = 0; i < p->copies; i++)
+        for (uint64_t k = 0; k < p->n_nodes; k++)
+            if (!tsr_plan_nodes_listed(pl->whole.cluster, f, i, k, &p->nodes[i * p->n_nodes + k]))
+                return tsr_fail(err, TSR_E_INVAL, "a node of replica %llu is not in the cluster",
+                                (unsigned long long)i);
+    return TSR_OK;
+}
+
 /* One of several replicas: the cost is that of its share on its nodes. */
 static tsr_status take_share(struct tsr_planning *pl, const struct tsr_plan_file *f,
                              struct tsr_diag *d, struct tsr_err *err)
 {
-    uint64_t n, before = tsr_config_diag_errors(d), *nodes = tsr_new(f->n_stages, sizeof *nodes);
-    if (!nodes)
-        return tsr_fail_nomem(err, f->n_stages * sizeof *nodes, "the nodes of a plan");
+    uint64_t n, before = tsr_config_diag_errors(d), batch = pl->problem.work.batch,
+                copies = (uint64_t)f->replicas;
+    uint64_t *nodes = tsr_new(f->n_stages, sizeof *nodes),
+             *each = tsr_new(f->n_stages, sizeof *each);
+    bool                     alone = (uint64_t)f->share == batch / copies + (batch % copies != 0);
     struct tsr_plan_problem  share = { 0 };
     struct tsr_plan_cluster *part = NULL;
-    tsr_status               st = tsr_plan_nodes(pl->problem.cluster, f, nodes, &n, d, err);
+    tsr_status               st = nodes && each
+                                      ? TSR_OK
+                                      : tsr_fail_nomem(err, f->n_stages * sizeof *nodes, "the nodes of a plan");
+    if (st == TSR_OK)
+        st = tsr_plan_nodes(pl->problem.cluster, f, nodes, each, &n, d, err);
     if (st == TSR_OK && tsr_config_diag_errors(d) != before)
         st = tsr_config_diag_status(d, err);
     if (st == TSR_OK)
-        st = tsr_plan_fleet_share(&share, &part, &pl->problem, nodes, n, (uint64_t)f->share, err);
+        st = tsr_plan_share_open(&share, &part, &pl->problem,
+                                 &(struct tsr_plan_share){ .nodes = nodes,
+                                                           .each = each,
+                                                           .n = n,
+                                                           .batch = (uint64_t)f->share,
+                                                           .copies = alone ? copies : 0 },
+                                 err);
     free(nodes);
+    free(each);
     if (st != TSR_OK)
         return st;
     pl->whole = pl->problem;
     pl->problem = share;
     pl->part = part;
+    TSR_TRY(take_parts(pl, f, err));
     if ((uint64_t)f->decode_mb > share.memory.batch)
         return tsr_fail(err, TSR_E_INPUT,
                         "%s: a decode micro-batch of %lld is more than the %llu requests that a "

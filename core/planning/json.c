@@ -325,7 +325,7 @@ tsr_status tsr_planning_json(const struct tsr_planning *pl, const struct tsr_pla
     json_t *j = json_object(), *plan = tsr_planning_outcome_json(&pl->problem, a);
     bool    ok =
         j && plan && tsr_pipeline_json_put_text(j, "format", "tessera.planning/1") &&
-        tsr_planning_put_problem(j, &pl->problem) &&
+        tsr_planning_put_problem(j, &pl->problem) && tsr_planning_replicas_put(j, pl, a) &&
         (!(pl->at_most_ms > 0) || tsr_pipeline_json_put_real(j, "at_most_ms", pl->at_most_ms));
     ok = tsr_pipeline_json_put(j, "plan", plan) && ok;
     tsr_status st = ok ? more(pl, k, a, alone, j, err) : tsr_fail_nomem(err, 64, "a plan");

@@ -76,8 +76,11 @@ static void totals(const json_t *r, const json_t *plan, FILE *to)
         at +=
             (size_t)snprintf(text + at, sizeof text - at, " of at most %s",
                              tsr_planning_table_time(tsr_planning_table_real(r, "max_ttft_ms"), b));
-    (void)snprintf(text + at, sizeof text - at, "; %.4g tokens/s",
-                   tsr_planning_table_real(plan, "tokens_per_second"));
+    (void)snprintf(text + at, sizeof text - at, "; %.4g tokens/s%s",
+                   tsr_planning_table_real(plan, "tokens_per_second"),
+                   tsr_planning_table_int(json_object_get(r, "replicas"), "count") > 1
+                       ? " for each copy"
+                       : "");
     tsr_planning_table_wrap(to, "latency", text);
     if (theta > 0 || paper || back) {
         (void)snprintf(text, sizeof text, "%s%s%s is what was minimised%s",
@@ -262,34 +265,6 @@ static void said(const json_t *r, const json_t *plan, FILE *to)
     tsr_planning_table_wrap(to, "checked", text);
 }
 
-static void explained(const json_t *r, FILE *to)
-{
-    const json_t *e = json_object_get(r, "explain"), *one;
-    size_t        i;
-    char          ms[CELL];
-    if (!e)
-        return;
-    (void)fputc('\n', to);
-    json_array_foreach (json_object_get(e, "binds"), i, one)
-        tsr_planning_table_wrap(to, i ? "" : "bottleneck", json_string_value(one));
-    (void)fprintf(to, "\nsolved again with\n");
-    json_array_foreach (json_object_get(e, "buys"), i, one) {
-        double t = tsr_planning_table_real(one, "latency_ms");
-        if (isfinite(t))
-            (void)fprintf(to, "  %-44.60s %10s %+7.1f %%%s\n", tsr_planning_table_text(one, "what"),
-                          tsr_planning_table_time(t, ms),
-                          100 * tsr_planning_table_real(one, "change"),
-                          json_is_true(json_object_get(one, "proved")) ? "" : "  not proved");
-        else
-            (void)fprintf(to, "  %-44.60s %10s\n", tsr_planning_table_text(one, "what"),
-                          *tsr_planning_table_text(one, "reason") ? "not known" : "no plan");
-        if (*tsr_planning_table_text(one, "reason"))
-            tsr_planning_table_wrap(to, "", tsr_planning_table_text(one, "reason"));
-        if (*tsr_planning_table_text(one, "with"))
-            tsr_planning_table_wrap(to, "", tsr_planning_table_text(one, "with"));
-    }
-}
-
 static void baselines(const json_t *r, const json_t *plan, FILE *to)
 {
     const json_t *list = json_object_get(r, "baselines"), *b;
@@ -361,6 +336,7 @@ void tsr_planning_print(const json_t *r, FILE *to)
         return;
     }
     tsr_planning_table_problem(r, plan, to);
+    tsr_planning_replicas_print(r, to);
     tsr_planning_table_stages(r, list, to);
     (void)fputc('\n', to);
     totals(r, plan, to);
@@ -385,5 +361,5 @@ void tsr_planning_print(const json_t *r, FILE *to)
     baselines(r, plan, to);
     tsr_planning_verify_print(r, to);
     tsr_planning_front_print(r, to);
-    explained(r, to);
+    tsr_planning_table_explained(r, plan, to);
 }

@@ -9,13 +9,13 @@
 struct tsr_planning_plan_keys {
     const struct tsr_config_node *bits, *candidates, *quality, *kv, *compensate, *ends, *at_most,
         *codecs, *sums, *verify;
-    const char *use, *solver, *codec, *tp_codec, *tp, *baselines, *to, *routing;
+    const char *use, *solver, *codec, *tp_codec, *tp, *replicas, *baselines, *to, *routing;
     int64_t objective, accounting, latency, head, experts, layer_group, expert_groups, prefill_mb,
         decode_mb, min_tp, max_tp, copy_nodes, share_unit, seed;
     double  gap, time_limit;
     int32_t use_all;
 };
-#define TSR_PLAN_OPTIONS 35
+#define TSR_PLAN_OPTIONS 36
 extern const struct tsr_option tsr_plan_step_options[TSR_PLAN_OPTIONS];
 /* The map `verify`. */
 struct tsr_planning_verify_keys {
@@ -85,6 +85,9 @@ extern const struct tsr_choice tsr_latency_choices[2], tsr_planning_experts_choi
                    "Prefill micro-batch; 0: the best of the powers of two."), \
     TSR_OPTION_INT(struct tsr_planning_plan_keys, decode_mb, 0, 0, 1 << 30, "requests", \
                    "Decode micro-batch; 0: the best of the even shares."), \
+    TSR_OPTION_STRING(struct tsr_planning_plan_keys, replicas, "1", \
+                      "Replicas of the model on equal parts of the devices, each with a share of the batch: their number, or " \
+                      "auto, as many as are fastest."), \
     TSR_OPTION_INT(struct tsr_planning_plan_keys, copy_nodes, 0, 0, 4, "nodes", \
                    "Replicas of the model, each on at most so many nodes with a share of the batch. " \
                    "0: one replica, or replicas on up to 2 nodes if there are more than 8 nodes."), \

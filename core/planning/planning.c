@@ -4,6 +4,7 @@
 #include "base/f16.h"
 #include "pipeline/job.h"
 #include "pipeline/step.h"
+#include "plan/search/share.h"
 #include "quant/calibrate.h"
 
 #include <stdlib.h>
@@ -204,6 +205,7 @@ tsr_status tsr_planning_read(struct tsr_planning *pl, struct tsr_pipeline_job *j
             return tsr_fail_nomem(err, strlen(k->routing), "a path");
     }
     TSR_TRY(read_cluster(pl, job, node, d, err));
+    tsr_planning_replicas_read(pl, k, node, d);
     TSR_TRY(read_work(pl, job, d, err));
     TSR_TRY(read_quality(pl, job, k, d, err));
     tsr_planning_open_settings(pl, job, k, d);
@@ -241,22 +243,30 @@ tsr_status tsr_planning_open(struct tsr_planning *pl, struct tsr_pipeline_job *j
                                  err);
 }
 
+/* The best plan of one pipeline. */
+static tsr_status search_one(struct tsr_planning *pl, struct tsr_plan_problem *p,
+                             struct tsr_plan_planned *a, struct tsr_err *err)
+{
+    if (p->knee && !(pl->at_most_ms > 0))
+        return tsr_plan_front_knee(a, p, &pl->solver, err);
+    return pl->at_most_ms > 0 ? tsr_plan_settings_within(a, p, &pl->solver, pl->at_most_ms, err)
+                              : tsr_plan_settings_search(a, p, &pl->solver, err);
+}
+
 tsr_status tsr_planning_search(struct tsr_planning *pl, struct tsr_plan_planned *a,
                                struct tsr_err *err)
 {
-    if (pl->problem.knee && !(pl->at_most_ms > 0))
-        return tsr_plan_front_knee(a, &pl->problem, &pl->solver, err);
-    return pl->at_most_ms > 0
-               ? tsr_plan_settings_within(a, &pl->problem, &pl->solver, pl->at_most_ms, err)
-               : tsr_plan_settings_search(a, &pl->problem, &pl->solver, err);
+    return pl->replicas == 1 ? search_one(pl, &pl->problem, a, err)
+                             : tsr_planning_replicas_search(pl, a, search_one, err);
 }
 
 void tsr_planning_close(struct tsr_planning *pl)
 {
     if (pl->part) {
-        tsr_plan_fleet_share_close(&pl->problem, pl->part);
+        tsr_plan_share_close(&pl->problem, pl->part);
         pl->problem = pl->whole;
     }
+    tsr_plan_parts_free(&pl->parts);
     if (pl->problem.registry)
         tsr_plan_problem_close(&pl->problem);
     tsr_plugin_spec_close(&pl->solver);

@@ -7,10 +7,17 @@
 #include "plan/file/plan_file.h"
 #include "plan/search/fleet.h"
 #include "plan/search/front.h"
+#include "plan/search/parts.h"
 #include "plan/search/search.h"
 #include "plan/search/settings.h"
 #include "plan/search/whatif.h"
 #include "planning/options.h"
+
+/* A number of copies that was searched. */
+struct tsr_planning_tried {
+    uint64_t copies;
+    double   latency_ms, omega; /* NAN: no plan was found */
+};
 
 /* Everything that a plan step opens.  Zeroed or filled for close. */
 struct tsr_planning {
@@ -26,9 +33,14 @@ struct tsr_planning {
     double                          at_most_ms;    /* of the batch; 0: the fastest plan */
     struct tsr_plugin_spec          solver;
     struct tsr_plan_problem         problem; /* registry NULL: not open */
-    struct tsr_plan_problem  whole; /* after a check of one copy: the problem of which `problem`
-                                     * is a share */
-    struct tsr_plan_cluster *part;  /* its nodes; NULL: problem is the whole */
+    struct tsr_plan_problem
+        whole; /* where `problem` is that of one copy: all requests, all nodes */
+    struct tsr_plan_cluster *part;     /* its nodes; NULL: problem is the whole */
+    uint64_t                 replicas; /* that the job asks for; 0: as many as are fastest */
+    struct tsr_plan_parts
+        parts; /* of the copies, with `part`; nodes NULL: a file leaves them open */
+    struct tsr_planning_tried tried[TSR_PLAN_PARTS_MOST + 1];
+    uint64_t                  n_tried; /* 0: the number of copies was not searched */
 };
 
 /* Reads the keys of the job and the step; errors go to d, and then pl is unusable. Does not read the
@@ -47,6 +59,24 @@ tsr_status tsr_planning_open(struct tsr_planning *pl, struct tsr_pipeline_job *j
 tsr_status tsr_planning_search(struct tsr_planning *pl, struct tsr_plan_planned *a,
                                struct tsr_err *err);
 void       tsr_planning_close(struct tsr_planning *pl);
+/* Reads `replicas` into pl; errors go to d. */
+void tsr_planning_replicas_read(struct tsr_planning *pl, const struct tsr_planning_plan_keys *k,
+                                const struct tsr_config_node *node, struct tsr_diag *d);
+/* Searches pl->problem, as one pipeline. */
+typedef tsr_status tsr_planning_one(struct tsr_planning *pl, struct tsr_plan_problem *p,
+                                    struct tsr_plan_planned *a, struct tsr_err *err);
+/* The best plan over the numbers of copies that the job allows. Where there are several, pl->problem is then that of one
+ * copy, as after a check.  The answer is freed by the caller, also after an error. */
+tsr_status tsr_planning_replicas_search(struct tsr_planning *pl, struct tsr_plan_planned *a,
+                                        tsr_planning_one *one, struct tsr_err *err);
+/* Writes the plan of an open problem as a file, with its copies. */
+tsr_status tsr_planning_write(const struct tsr_planning *pl, const struct tsr_plan_planned *a,
+                              const char *path, struct tsr_err *err);
+/* The copies as JSON, "replicas" of j, and as a line; nothing where there is one and no other number was tried.  False when
+ * out of memory. */
+bool tsr_planning_replicas_put(json_t *j, const struct tsr_planning *pl,
+                               const struct tsr_plan_planned *a);
+void tsr_planning_replicas_print(const json_t *r, FILE *to);
 /* One more candidate, before it is opened. */
 tsr_status tsr_planning_add(struct tsr_planning *pl, const char *text, struct tsr_err *err);
 /* The quantizer and the options of a candidate's text exist, or an error at the node's place. */
@@ -129,6 +159,9 @@ tsr_status tsr_planning_remedies(const struct tsr_planning *pl, json_t **out, st
  * reference. */
 tsr_status tsr_planning_explain(const struct tsr_planning *pl, const struct tsr_plan_planned *a,
                                 json_t **out, struct tsr_err *err);
+/* Adds to e's "buys" what each change would buy in speed and in quality, solved again in a few solves' time. */
+tsr_status tsr_planning_buys(const struct tsr_planning *pl, const struct tsr_plan_planned *a,
+                             json_t *e, struct tsr_err *err);
 /* What speed costs in quality: {"points": [...], "solves", "seconds"}, and as a table under r's "front"; nothing without
  * it.  a: the plan of the job.  New reference. */
 tsr_status tsr_planning_front(const struct tsr_planning *pl, const struct tsr_plan_planned *a,

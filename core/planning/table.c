@@ -294,14 +294,16 @@ void tsr_planning_table_problem(const json_t *r, const json_t *plan, FILE *to)
                                : "each with its experts' own indicators");
         tsr_planning_table_wrap(to, "experts", text);
     }
-    (void)snprintf(text, sizeof text, "%s: %lld device%s in %lld node%s",
+    bool several = tsr_planning_table_int(json_object_get(r, "replicas"), "count") > 1;
+    (void)snprintf(text, sizeof text, "%s: %lld device%s in %lld node%s%s",
                    tsr_planning_table_text(r, "cluster"), tsr_planning_table_int(r, "devices"),
                    tsr_planning_table_int(r, "devices") == 1 ? "" : "s",
                    tsr_planning_table_int(r, "nodes"),
-                   tsr_planning_table_int(r, "nodes") == 1 ? "" : "s");
+                   tsr_planning_table_int(r, "nodes") == 1 ? "" : "s",
+                   several ? " for each copy of the model" : "");
     tsr_planning_table_wrap(to, "cluster", text);
-    at =
-        (size_t)snprintf(text, sizeof text, "%lld requests", tsr_planning_table_int(work, "batch"));
+    at = (size_t)snprintf(text, sizeof text, "%lld requests%s",
+                          tsr_planning_table_int(work, "batch"), several ? " for each copy" : "");
     if (tsr_planning_table_int(work, "batch") != tsr_planning_table_int(work, "concurrency"))
         at += (size_t)snprintf(text + at, sizeof text - at, ", %lld at once",
                                tsr_planning_table_int(work, "concurrency"));

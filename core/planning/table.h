@@ -29,6 +29,8 @@ void tsr_planning_table_stages(const json_t *r, const json_t *list, FILE *to);
 size_t tsr_planning_table_ignored(const json_t *plan, const char *lead, char *text, size_t cap);
 /* The same of a list of plans by other solvers, as a line. */
 void tsr_planning_table_not_considered(const json_t *list, FILE *to);
+/* The bottlenecks of a plan, and what changes would buy; nothing without r's "explain". */
+void tsr_planning_table_explained(const json_t *r, const json_t *plan, FILE *to);
 /* Codecs of the stages' links and sums, where r has lists to choose from. */
 void tsr_planning_table_codecs(const json_t *r, const json_t *list, FILE *to);
 

@@ -327,14 +327,16 @@ rm -f "$WORK/x.yaml"
 run plan job.yaml --explain --json -o x.yaml --set workload.batch=24
 cp "$WORK/out" "$WORK/explained.json"
 ok "what binds is said" json '(.explain.binds | length) >= 4 and (.explain.buys | length) >= 4' "$WORK/explained.json"
-bought() { jq -r --arg w "$1" '.explain.buys[] | select(.what == $w) | .latency_ms' "$WORK/explained.json"; }
+bought() { jq -c --arg w "$1" '.explain.buys[] | select(.what == $w)' "$WORK/explained.json"; }
+# an answer that was not proved in the time that it had may be slower
+said='(.plan.latency_ms / $was.latency_ms - 1) as $off | $off < 2e-4 and ($off > -2e-4 or ($was.proved | not))'
 run plan job.yaml --json -o x.yaml --set workload.batch=24 --set cluster=clusters/three.yaml --baselines none
 ok "one more device costs what was said" json --argjson was "$(bought 'one more small in node a')" \
-    '(.plan.latency_ms / $was - 1 | fabs) < 2e-4' "$WORK/out"
+    "$said" "$WORK/out"
 device large "4098 MiB" "3 GB/s" "400 GFLOP/s"
 run plan job.yaml --json -o x.yaml --set workload.batch=24 --baselines none
 ok "4 GiB more cost what was said" json --argjson was "$(bought '4 GiB more on each large')" \
-    '(.plan.latency_ms / $was - 1 | fabs) < 2e-4' "$WORK/out"
+    "$said" "$WORK/out"
 device large "2 MiB" "3 GB/s" "400 GFLOP/s"
 
 sed 's/^  - name: b/  - {name: c, devices: [{profile: small}]}\n&/' "$WORK/clusters/tiny.yaml" >"$WORK/clusters/lone.yaml"

@@ -70,7 +70,7 @@ static void cluster(const char *text, size_t size, struct tsr_diag *d, struct ts
         uint64_t types = tsr_plan_cluster_types(c, type), some[2] = { c->n_nodes - 1, 0 };
         for (uint64_t i = 0; i < c->n_nodes; i++)
             must(type[i] < types && type[i] <= i);
-        tsr_status got = tsr_plan_cluster_part(&part, c, some, c->n_nodes > 1 ? 2 : 1, err);
+        tsr_status got = tsr_plan_cluster_part(&part, c, some, NULL, c->n_nodes > 1 ? 2 : 1, err);
         must(got == TSR_E_NOMEM || (part && part->n_groups >= part->n_nodes));
         tsr_plan_cluster_destroy(part);
     }

@@ -145,6 +145,12 @@ static void table_of_files(void **state)
             fail_msg("%s: the basis in docs/formats/device.md does not begin with \"%s\"", p->name,
                      basis);
         assert_int_equal(tsr_file_slurp(path, 1 << 20, &file, &len, &e.err), TSR_OK);
+        /* plans with compressed links and sums count the time of coding */
+        const struct tsr_plan_codec_speed *small = tsr_plan_profile_codec_of(p, "mx", 16384),
+                                          *large = tsr_plan_profile_codec_of(p, "mx", 8 << 20);
+        if (!small || !large || small == large ||
+            !tsr_plan_profile_codec_of(p, "int4_channel:x=1", 1))
+            fail_msg("%s: no speeds of codecs by size", p->name);
         if (p->n_points == 0)
             assert_non_null(strstr(file, "a roofline; nothing here was measured by us"));
         free(file);
@@ -185,7 +191,7 @@ static void parts(void **state)
     for (int i = 0; i < 6; i++)
         assert_int_equal(type[i], want[i]);
     static const uint64_t some[] = { 4, 1 };
-    assert_int_equal(tsr_plan_cluster_part(&part, c, some, 2, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_cluster_part(&part, c, some, NULL, 2, &e.err), TSR_OK);
     assert_int_equal(part->n_nodes, 2);
     assert_int_equal(tsr_plan_cluster_devices(part), 3);
     assert_string_equal(part->nodes[1].name, "b");
@@ -195,6 +201,15 @@ static void parts(void **state)
     assert_true(tsr_plan_cluster_link(part, 0, 1, TSR_PLAN_DECODE)->rate < 1.1e9);
     assert_true(tsr_plan_cluster_link(part, 0, 0, TSR_PLAN_PREFILL)->rate > 9e9);
     tsr_plan_cluster_destroy(part);
+    /* parts of nodes: what does not divide is left out, and a node without devices is refused */
+    static const uint64_t each[] = { 2, 1 }, many[] = { 1, 2 };
+    assert_int_equal(tsr_plan_cluster_part(&part, c, some, each, 2, &e.err), TSR_OK);
+    assert_int_equal(part->groups[0].count, 1);
+    assert_int_equal(part->nodes[0].parts, 2);
+    assert_int_equal(part->groups[1].count, 1);
+    tsr_plan_cluster_destroy(part);
+    assert_int_equal(tsr_plan_cluster_part(&part, c, some, many, 2, &e.err), TSR_E_INVAL);
+    assert_null(part);
     tsr_plan_cluster_destroy(c);
     tsr_config_diag_destroy(d);
 }

@@ -186,7 +186,9 @@ static void predictions(struct both *z)
 {
     const struct tsr_plan_said *a = &z->a->said, *b = &z->b->said;
     put_real(z, "latency, ms", a->latency_ms, b->latency_ms);
-    put_real(z, "tokens/s", a->tokens_per_second, b->tokens_per_second);
+    /* of all copies */
+    put_real(z, "tokens/s", a->tokens_per_second * (double)z->a->replicas,
+             b->tokens_per_second * (double)z->b->replicas);
     put_real(z, "omega", a->omega, b->omega);
     put_real(z, "KL", a->kl, b->kl);
     put_real(z, "KL of weights", a->of.weights, b->of.weights);

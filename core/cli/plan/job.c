@@ -7,7 +7,6 @@
 #include "cli/plan/simulate.h"
 #include "pipeline/job.h"
 #include "pipeline/step.h"
-#include "plan/file/write.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -133,7 +132,7 @@ static tsr_status write_plan(const struct tsr_pipeline_job *job, const struct ts
 {
     char *path = NULL;
     TSR_TRY(plan_path(job, call, k, &path, err));
-    tsr_status st = tsr_plan_write(&pl->problem, a, NULL, path, err);
+    tsr_status st = tsr_planning_write(pl, a, path, err);
     if (st == TSR_OK && !tsr_pipeline_json_put_text(j, "file", path))
         st = tsr_fail_nomem(err, strlen(path), "a plan");
     free(path);

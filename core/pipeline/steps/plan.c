@@ -3,7 +3,6 @@
 #include "base/hash.h"
 #include "pipeline/job.h"
 #include "pipeline/step.h"
-#include "plan/file/write.h"
 #include "planning/planning.h"
 
 #include <math.h>
@@ -68,7 +67,7 @@ static tsr_status write(struct tsr_pipeline_job *job, const struct tsr_planning_
 {
     char *path = NULL;
     TSR_TRY(tsr_pipeline_job_output(job, k->to, &path, err));
-    tsr_status st = tsr_plan_write(&pl->problem, a, NULL, path, err);
+    tsr_status st = tsr_planning_write(pl, a, path, err);
     if (st == TSR_OK)
         st = note(job, k->to, path, err);
     free(path);

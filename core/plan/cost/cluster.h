@@ -33,6 +33,7 @@ struct tsr_plan_node_info {
     const struct tsr_plan_profile *cpu; /* may run experts out of its memory; NULL: it may not */
     struct tsr_plan_link           to_cpu[2]; /* of each device, by phase */
     uint64_t                       first_group, n_groups;
+    uint64_t parts; /* into which its devices are divided, of which the cluster has one; 0: whole */
 };
 
 struct tsr_plan_cluster {
@@ -68,9 +69,12 @@ const struct tsr_plan_link *tsr_plan_cluster_link(const struct tsr_plan_cluster 
                                                   enum tsr_phase phase);
 
 /* Some of the nodes, in that order, as a new cluster. c owns names and profiles and must outlive it. A
- * fixed order stays fixed. [setup] */
+ * fixed order stays fixed. each: [n] into how many equal parts the devices of each node and its CPU are divided, of which
+ * the new cluster has one; devices that do not divide are left out. NULL: nodes are whole. TSR_E_INVAL where a node is left
+ * without devices. [setup] */
 tsr_status tsr_plan_cluster_part(struct tsr_plan_cluster **part, const struct tsr_plan_cluster *c,
-                                 const uint64_t *nodes, uint64_t n, struct tsr_err *err);
+                                 const uint64_t *nodes, const uint64_t *each, uint64_t n,
+                                 struct tsr_err *err);
 /* type[n_nodes]: nodes that can change places without any time or size changing have one type,
  * numbered as they come first.  Returns how many types. */
 uint64_t tsr_plan_cluster_types(const struct tsr_plan_cluster *c, uint64_t *type);

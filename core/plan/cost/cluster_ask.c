@@ -56,7 +56,7 @@ void tsr_plan_mesh_of(const struct tsr_plan_cluster *c, uint64_t group, uint32_t
     for (uint64_t i = 0; i < n->n_groups; i++)
         devices += c->groups[n->first_group + i].count;
     m->cpu = n->cpu;
-    m->cpu_share = (double)tp / (double)devices;
+    m->cpu_share = (double)tp / (double)devices / (double)(n->parts ? n->parts : 1);
     for (int i = 0; i < 2; i++) {
         m->inside[i] = n->link[i];
         m->to_cpu[i] = n->to_cpu[i];
@@ -70,8 +70,30 @@ void tsr_plan_mesh_of(const struct tsr_plan_cluster *c, uint64_t group, uint32_t
 
 /* ---- parts ------------------------------------------------------------------------------------ */
 
+/* The devices of a node, or one of k equal parts of them. */
+static void part_of_node(struct tsr_plan_cluster *p, const struct tsr_plan_cluster *c,
+                         uint64_t node, uint64_t k)
+{
+    struct tsr_plan_node_info       *to = &p->nodes[p->n_nodes];
+    const struct tsr_plan_node_info *from = &c->nodes[node];
+    *to = *from;
+    to->parts = (from->parts ? from->parts : 1) * k;
+    to->first_group = p->n_groups;
+    to->n_groups = 0;
+    for (uint64_t g = 0; g < from->n_groups; g++) {
+        struct tsr_plan_group *group = &p->groups[p->n_groups];
+        *group = c->groups[from->first_group + g];
+        group->count /= k;
+        group->node = p->n_nodes;
+        p->n_groups += group->count > 0;
+        to->n_groups += group->count > 0;
+    }
+    p->n_nodes++;
+}
+
 static tsr_status fill_part(struct tsr_plan_cluster *p, const struct tsr_plan_cluster *c,
-                            const uint64_t *nodes, uint64_t n, struct tsr_err *err)
+                            const uint64_t *nodes, const uint64_t *each, uint64_t n,
+                            struct tsr_err *err)
 {
     uint64_t groups = 0;
     for (uint64_t i = 0; i < n; i++)
@@ -82,16 +104,13 @@ static tsr_status fill_part(struct tsr_plan_cluster *p, const struct tsr_plan_cl
     p->between = tsr_new(2 * n * n, sizeof *p->between);
     if (!p->name || !p->nodes || !p->groups || !p->between)
         return tsr_fail_nomem(err, 2 * n * n * sizeof *p->between, "a part of a cluster");
-    p->n_nodes = n;
     p->fixed = c->fixed;
     p->slower = c->slower;
     for (uint64_t i = 0; i < n; i++) {
-        p->nodes[i] = c->nodes[nodes[i]];
-        p->nodes[i].first_group = p->n_groups;
-        for (uint64_t g = 0; g < p->nodes[i].n_groups; g++) {
-            p->groups[p->n_groups] = c->groups[c->nodes[nodes[i]].first_group + g];
-            p->groups[p->n_groups++].node = i;
-        }
+        part_of_node(p, c, nodes[i], each ? each[i] : 1);
+        if (!p->nodes[i].n_groups)
+            return tsr_fail(err, TSR_E_INVAL, "%s: node %s has no device for each of %llu parts",
+                            c->name, p->nodes[i].name, (unsigned long long)(each ? each[i] : 1));
         for (uint64_t k = 0; k < n; k++)
             for (int ph = 0; ph < 2; ph++)
                 p->between[((uint64_t)ph * n + i) * n + k] =
@@ -101,13 +120,14 @@ static tsr_status fill_part(struct tsr_plan_cluster *p, const struct tsr_plan_cl
 }
 
 tsr_status tsr_plan_cluster_part(struct tsr_plan_cluster **part, const struct tsr_plan_cluster *c,
-                                 const uint64_t *nodes, uint64_t n, struct tsr_err *err)
+                                 const uint64_t *nodes, const uint64_t *each, uint64_t n,
+                                 struct tsr_err *err)
 {
     struct tsr_plan_cluster *p = tsr_new(1, sizeof *p);
     *part = NULL;
     if (!p)
         return tsr_fail_nomem(err, sizeof *p, "a part of a cluster");
-    tsr_status st = fill_part(p, c, nodes, n, err);
+    tsr_status st = fill_part(p, c, nodes, each, n, err);
     if (st != TSR_OK) {
         tsr_plan_cluster_destroy(p);
         return st;

@@ -8,11 +8,16 @@
 /* Index of a node by its name; false after an error at `at`. */
 bool tsr_plan_node(const struct tsr_plan_cluster *c, const struct tsr_config_mark *at,
                    const char *name, struct tsr_diag *d, uint64_t *node);
-/* The nodes that a plan's stages name, in that order, each once, in nodes[f->n_stages]; *n of them. With
- * replicas, the cluster must have that many disjoint sets of identical nodes, and the sets that the file
- * lists must be among them. Violations go to d at their place, also with TSR_OK. [setup] */
+/* The nodes that a plan's stages name, in that order, each once, in nodes[f->n_stages]; *n of them; each: [f->n_stages]
+ * replicas that share the node. The cluster must have as many devices for every replica, on nodes that are alike: on nodes of
+ * its own, or on an equal part of the devices of one. The nodes that the file lists must be such. Violations go to d at their
+ * place, also with TSR_OK. [setup] */
 tsr_status tsr_plan_nodes(const struct tsr_plan_cluster *c, const struct tsr_plan_file *f,
-                          uint64_t *nodes, uint64_t *n, struct tsr_diag *d, struct tsr_err *err);
+                          uint64_t *nodes, uint64_t *each, uint64_t *n, struct tsr_diag *d,
+                          struct tsr_err *err);
+/* The node that the file lists at place k of a replica; false: it lists none, or one that the cluster lacks.  [any] */
+bool tsr_plan_nodes_listed(const struct tsr_plan_cluster *c, const struct tsr_plan_file *f,
+                           uint64_t replica, uint64_t k, uint64_t *node);
 
 /* candidate: [layers] index into p's candidates for each layer. p has the plan's micro-batches and decides
  * layers one by one. An invalid placement goes to d, with its line. A plan that does not fit, that a

@@ -28,9 +28,9 @@ static void put_real(struct tsr_writer *w, const char *key, double v, bool first
 
 static void put_copies(struct tsr_writer *w, const struct tsr_plan_copies *c)
 {
-    tsr_writer_printf(w, "replicas: %llu\nshare: %llu\nreplica_nodes:\n",
-                      (unsigned long long)c->copies, (unsigned long long)c->share);
-    for (uint64_t i = 0; i < c->copies; i++) {
+    tsr_writer_printf(w, "replicas: %llu\nshare: %llu\n%s", (unsigned long long)c->copies,
+                      (unsigned long long)c->share, c->nodes ? "replica_nodes:\n" : "");
+    for (uint64_t i = 0; c->nodes && i < c->copies; i++) {
         tsr_writer_printf(w, "  - [");
         for (uint64_t n = 0; n < c->n_nodes; n++) {
             tsr_writer_printf(w, "%s", n ? ", " : "");

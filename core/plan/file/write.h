@@ -8,7 +8,7 @@
 struct tsr_plan_copies {
     const struct tsr_plan_problem *whole;         /* all requests on all nodes */
     uint64_t                       copies, share; /* share: requests of one of them */
-    const uint64_t                *nodes;         /* [copies][n_nodes] of whole's cluster */
+    const uint64_t                *nodes; /* [copies][n_nodes] of whole's cluster; NULL: any */
     uint64_t                       n_nodes;
 };
 

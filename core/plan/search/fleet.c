@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "plan/search/replicas.h"
+#include "plan/search/share.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -24,42 +25,6 @@ struct fleet {
 };
 
 /* ---- one copy ------------------------------------------------------------------------ */
-
-tsr_status tsr_plan_fleet_share(struct tsr_plan_problem *share, struct tsr_plan_cluster **part,
-                                const struct tsr_plan_problem *p, const uint64_t *nodes, uint64_t n,
-                                uint64_t batch, struct tsr_err *err)
-{
-    uint64_t once = p->work.concurrency ? p->work.concurrency : p->work.batch;
-    *share = (struct tsr_plan_problem){ 0 };
-    TSR_TRY(tsr_plan_cluster_part(part, p->cluster, nodes, n, err));
-    *share = *p;
-    share->cluster = *part;
-    share->more_bytes = tsr_new((*part)->n_groups, sizeof *share->more_bytes);
-    share->more = tsr_new((*part)->n_groups, sizeof *share->more);
-    share->work.batch = batch;
-    /* as much of what runs at once as of the whole */
-    double part_of = ceil((double)once * (double)batch / (double)p->work.batch);
-    share->work.concurrency = part_of < (double)batch ? (uint64_t)part_of : batch;
-    if (share->o.decode_mb > share->work.concurrency)
-        share->o.decode_mb = share->work.concurrency;
-    if (share->o.prefill_mb > share->work.concurrency)
-        share->o.prefill_mb = share->work.concurrency;
-    tsr_plan_problem_refresh(share);
-    if (share->more_bytes && share->more)
-        return TSR_OK;
-    tsr_plan_fleet_share_close(share, *part);
-    *part = NULL;
-    return tsr_fail_nomem(err, 16, "a share of a planning problem");
-}
-
-void tsr_plan_fleet_share_close(struct tsr_plan_problem *share, struct tsr_plan_cluster *part)
-{
-    free(share->more_bytes);
-    free(share->more);
-    free((void *)(uintptr_t)share->widths);
-    *share = (struct tsr_plan_problem){ 0 };
-    tsr_plan_cluster_destroy(part);
-}
 
 /* The first nodes of each type that are not used yet; used NULL: of all.  Returns how many. */
 static uint64_t pick(const struct fleet *z, const uint64_t *counts, bool *used, uint64_t *nodes)
@@ -114,13 +79,14 @@ static tsr_status open_share(const struct fleet *z, struct tsr_plan_problem *sha
                              struct tsr_plan_cluster **part, const uint64_t *nodes, uint64_t n,
                              uint64_t batch, struct tsr_err *err)
 {
-    TSR_TRY(tsr_plan_fleet_share(share, part, z->p, nodes, n, batch, err));
+    struct tsr_plan_share of = { .nodes = nodes, .n = n, .batch = batch };
+    TSR_TRY(tsr_plan_share_open(share, part, z->p, &of, err));
     share->few = true;
     if (!z->widths)
         return TSR_OK;
     tsr_status st = fix_widths(z, share, nodes, n, err);
     if (st != TSR_OK) {
-        tsr_plan_fleet_share_close(share, *part);
+        tsr_plan_share_close(share, *part);
         *part = NULL;
     }
     return st;
@@ -153,7 +119,7 @@ static tsr_status cost(void *arg, const uint64_t *counts, uint64_t batch, double
              (unsigned long long)(z->f->types > 3 ? counts[3] : 0), (unsigned long long)batch,
              *objective, a.seconds);
     tsr_plan_planned_free(&a);
-    tsr_plan_fleet_share_close(&share, part);
+    tsr_plan_share_close(&share, part);
     return st;
 }
 
@@ -204,7 +170,7 @@ static tsr_status best_widths(struct fleet *z, uint64_t node, uint64_t n, uint64
     for (uint64_t g = 0; *found && g < z->p->cluster->nodes[node].n_groups; g++)
         widths[g] = most_taken(&share, &a.outcome, g);
     tsr_plan_planned_free(&a);
-    tsr_plan_fleet_share_close(&share, part);
+    tsr_plan_share_close(&share, part);
     return st;
 }
 
@@ -380,7 +346,7 @@ void tsr_plan_fleet_free(struct tsr_plan_fleet *f)
 {
     for (uint64_t i = 0; i < f->n_kinds; i++) {
         tsr_plan_planned_free(&f->kinds[i].planned);
-        tsr_plan_fleet_share_close(&f->kinds[i].problem, f->kinds[i].cluster);
+        tsr_plan_share_close(&f->kinds[i].problem, f->kinds[i].cluster);
         free(f->kinds[i].nodes);
     }
     free(f->kinds);

@@ -44,11 +44,4 @@ tsr_status tsr_plan_fleet_plan(struct tsr_plan_fleet *f, const struct tsr_plan_p
                                const struct tsr_plan_fleet_options *o, struct tsr_err *err);
 void       tsr_plan_fleet_free(struct tsr_plan_fleet *f); /* zeroed or filled */
 
-/* The problem of one copy that does `batch` of p's requests on these nodes.  *part is the cluster,
- * freed by tsr_plan_fleet_share_close() with the problem; p outlives both.  [setup] */
-tsr_status tsr_plan_fleet_share(struct tsr_plan_problem *share, struct tsr_plan_cluster **part,
-                                const struct tsr_plan_problem *p, const uint64_t *nodes, uint64_t n,
-                                uint64_t batch, struct tsr_err *err);
-void tsr_plan_fleet_share_close(struct tsr_plan_problem *share, struct tsr_plan_cluster *part);
-
 #endif

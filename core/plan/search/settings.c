@@ -262,8 +262,38 @@ static tsr_status search(struct settled *z, struct tsr_err *err)
     return st;
 }
 
-tsr_status tsr_plan_settings_search(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
-                                    const struct tsr_plugin_spec *solver, struct tsr_err *err)
+/* The setting of the problem before a change, then what is roughly better. */
+static tsr_status search_quick(struct settled *z, const struct tsr_plan_setting *own,
+                               struct tsr_err *err)
+{
+    struct tsr_plan_planned last = { .status = TSR_SOLVED_UNKNOWN };
+    tsr_status              st = TSR_OK;
+    uint64_t                i = 0;
+    while (i < z->n && !(z->list[i].concurrency == own->concurrency &&
+                         z->list[i].chunk == own->chunk && z->list[i].kv == own->kv &&
+                         z->list[i].end == own->end && z->list[i].types == own->types))
+        i++;
+    if (i < z->n)
+        st = fine(z, i, &last, err);
+    if (st == TSR_OK)
+        st = coarse(z, err);
+    if (st == TSR_OK && z->at < z->n && z->at != i)
+        st = fine(z, z->at, &last, err);
+    z->bound = -INFINITY;                /* of the others nothing is proved */
+    if (st == TSR_OK && z->at == z->n) { /* what was found last is no better than what was known */
+        tsr_plan_planned_free(&last);
+        last.status = TSR_SOLVED_UNKNOWN;
+    }
+    if (st == TSR_OK)
+        conclude(z, &last);
+    tsr_plan_planned_free(&last);
+    return st;
+}
+
+/* own NULL: everything is searched to the end. */
+static tsr_status settle(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
+                         const struct tsr_plugin_spec *solver, const struct tsr_plan_setting *own,
+                         const struct tsr_plan_planned *known, struct tsr_err *err)
 {
     double                   start = tsr_now_s();
     struct tsr_plan_setting *list = tsr_new(TSR_PLAN_SETTINGS, sizeof *list);
@@ -286,16 +316,40 @@ tsr_status tsr_plan_settings_search(struct tsr_plan_planned *a, struct tsr_plan_
                          .end = p->o.time_limit > 0 ? start + p->o.time_limit : INFINITY };
     for (uint64_t i = 0; i < n; i++)
         z.least[i] = z.free[i] = -INFINITY;
+    if (n && known) {
+        tsr_plan_settings_put(p, own);
+        z.value = value_of(p, known);
+    }
     if (n == 1) {
         tsr_plan_settings_put(p, list);
-        st = tsr_search(a, p, solver, INFINITY, err);
+        st = tsr_search(a, p, solver,
+                        known ? round_of(p, z.value * (1 - p->o.gap)) : (double)INFINITY, err);
         put_most(p, a);
+        if (st == TSR_OK && known && tsr_plan_planned_has_plan(a) && value_of(p, a) >= z.value) {
+            bool settled = a->status == TSR_SOLVED_OPTIMAL;
+            tsr_plan_planned_free(a);
+            a->status = settled ? TSR_SOLVED_INFEASIBLE : TSR_SOLVED_UNKNOWN;
+        }
     } else if (n) {
-        st = search(&z, err);
+        st = own ? search_quick(&z, own, err) : search(&z, err);
     }
     a->settings = n;
     a->seconds = tsr_now_s() - start;
     free(least);
     free(list);
     return st;
+}
+
+tsr_status tsr_plan_settings_search(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
+                                    const struct tsr_plugin_spec *solver, struct tsr_err *err)
+{
+    return settle(a, p, solver, NULL, NULL, err);
+}
+
+tsr_status tsr_plan_settings_quick(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
+                                   const struct tsr_plugin_spec  *solver,
+                                   const struct tsr_plan_setting *own,
+                                   const struct tsr_plan_planned *known, struct tsr_err *err)
+{
+    return settle(a, p, solver, own, known, err);
 }

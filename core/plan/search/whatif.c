@@ -57,14 +57,6 @@ tsr_status tsr_plan_variant_only(struct tsr_plan_variant *v, const struct tsr_pl
     return TSR_OK;
 }
 
-void tsr_plan_variant_free(struct tsr_plan_variant *v)
-{
-    free(v->p.more_bytes);
-    free(v->p.more);
-    free(v->omega);
-    *v = (struct tsr_plan_variant){ 0 };
-}
-
 /* ---- feasibility ----------------------------------------------------------------- */
 
 /* With the smallest micro-batches, which take the least memory.  *known false: the time was up before it was

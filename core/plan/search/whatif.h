@@ -7,8 +7,11 @@
 
 /* A problem that may be changed and is released by tsr_plan_variant_free(); it borrows from p. */
 struct tsr_plan_variant {
-    struct tsr_plan_problem p;
-    double                 *omega; /* owned */
+    struct tsr_plan_problem  p;
+    double                  *omega;      /* owned */
+    struct tsr_plan_cluster *cluster;    /* with links of its own; owned, NULL: p's */
+    bool                     codecs;     /* p has codecs of its own */
+    bool                     lossy_sums; /* of the shape, before */
 };
 tsr_status tsr_plan_variant_make(struct tsr_plan_variant *v, const struct tsr_plan_problem *p,
                                  struct tsr_err *err);
@@ -16,6 +19,14 @@ tsr_status tsr_plan_variant_make(struct tsr_plan_variant *v, const struct tsr_pl
 tsr_status tsr_plan_variant_only(struct tsr_plan_variant *v, const struct tsr_plan_problem *p,
                                  uint64_t c, struct tsr_err *err);
 void       tsr_plan_variant_free(struct tsr_plan_variant *v);
+/* Multiplies the rate of all links between nodes, or of those inside of nodes.  [setup] */
+tsr_status tsr_plan_variant_links(struct tsr_plan_variant *v, bool inside, double times,
+                                  struct tsr_err *err);
+/* Lets links between stages, or sums inside of them, have a codec: with indicators by KL in addition to theirs, else in their
+ * place.  TSR_E_INPUT where there is no such codec, or no figure of it. Until it is freed the shape is that of the
+ * variant.  [setup] */
+tsr_status tsr_plan_variant_codec(struct tsr_plan_variant *v, bool sum, const char *codec,
+                                  struct tsr_err *err);
 
 /* Bytes that each device of the profile of `group` would have to have more for a plan to exist, to
  * 1 MiB; UINT64_MAX: no number helps. */
