@@ -305,6 +305,7 @@ static tsr_status load(struct tsr_engine *e, struct tsr_engine_compensator *c, s
         return tsr_fail_nomem(err, from->layers * e->model->hp.sites * sizeof **c->site,
                               "residuals");
     TSR_TRY(choose_device(e->dev, &c->own, err));
+    c->done.over_bus = c->own.dev == c->own.data && c->own.table->copies;
     if (e->host)
         TSR_TRY(choose_device(e->host, &c->host, err));
     for (uint64_t l = e->first; l < e->end; l++)

@@ -148,6 +148,7 @@ void tsr_engine_acts(const struct tsr_engine *e, uint64_t linears[3]);
 struct tsr_engine_compensated {
     uint64_t host_bytes;              /* residuals of this engine's layers, in host memory */
     uint64_t linears;                 /* sites with compensation */
+    bool     over_bus;                /* the device reads residuals from the host's memory */
     uint64_t tokens;                  /* compensated */
     uint64_t selected, exact, common; /* channels; exact and common if recall is measured */
 };

@@ -74,6 +74,29 @@ ok "not those without" test "$(cmp -s "$WORK/a.st" "$WORK/c.st" || echo other)" 
 run inspect m.tsr --verify
 ok "the file is whole" test "$rc" = 0
 
+# What a device compensates.  Rows of 256 columns of 3 bits take 96 bytes and 8 for two groups, of 512 columns 192 and 12.
+run inspect ./packed --json
+ok "inputs and their bytes, on no device" json '.model.compensation | .bits == 4 and .device == null and .least_us == null
+    and ([.sites[] | [.site, .first, .last, .bytes, .used]] == [["attn_in", 0, 5, 512 * 104, null], ["o_in", 0, 5, 256 * 104, null],
+    ["ffn_in", 0, 5, 1024 * 104, null], ["down_in", 0, 5, 256 * 204, null]])' "$WORK/out"
+# a device that reads 53,000 bytes in 4 us
+sed 's,peak: 320 GB/s,peak: 13.25 GB/s,' "$ROOT/configs/devices/t4.yaml" >"$WORK/slow.yaml"
+for model in ./packed m.tsr; do
+    run inspect $model --profile slow.yaml --json
+    ok "short linears are skipped, $model" json '.model.compensation | .device == "T4" and .least_us == 4 and
+        [.sites[].used] == [true, false, true, false] and
+        ([.sites[] | .us * 13.25e3 - .bytes | fabs] | max) < 1e-6 and .sites[1].why == "reading its weights takes 2.01 us, less than 4 us"' \
+        "$WORK/out"
+done
+run inspect ./packed --profile slow.yaml
+ok "in words" grep -q 'layers 0 to 5, down_in .* skipped: reading its weights takes 3.94 us, less than 4 us' "$WORK/out"
+run inspect ./packed --profile "$ROOT/configs/devices/ryzen-9-7950x.yaml" --json
+ok "a CPU skips nothing" json '.model.compensation | .least_us == null and [.sites[].used] == [true, true, true, true]' "$WORK/out"
+fails "a profile for a model without residuals" 2 '*/configs/demo' inspect "$DEMO" --profile slow.yaml
+fails "a profile for a plugin" 2 'rtn' inspect rtn --profile slow.yaml
+fails "a profile for a list" 2 '--profile' inspect plugins --profile slow.yaml
+fails "no profile" 2 'none.yaml' inspect ./packed --profile none.yaml
+
 # k by layer and input, from a plan
 cat >"$WORK/plan.yaml" <<'END'
 format: tessera.plan/1

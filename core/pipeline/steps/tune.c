@@ -40,11 +40,15 @@ static void print(const json_t *r, FILE *to)
                   (long long)json_integer_value(json_object_get(r, "most_blocks")),
                   (long long)json_integer_value(json_object_get(r, "common")));
     json_array_foreach (json_object_get(r, "modules"), i, m)
-        (void)fprintf(to, "  %-8s k %4lld of 1024  (%lld inputs, %lld blocks)\n",
-                      json_string_value(json_object_get(m, "name")),
-                      (long long)json_integer_value(json_object_get(m, "k")),
-                      (long long)json_integer_value(json_object_get(m, "inputs")),
-                      (long long)json_integer_value(json_object_get(m, "blocks")));
+        if (json_object_get(m, "skipped"))
+            (void)fprintf(to, "  %-8s skipped: %s\n", tsr_json_word(json_object_get(m, "name")),
+                          tsr_json_word(json_object_get(m, "skipped")));
+        else
+            (void)fprintf(to, "  %-8s k %4lld of 1024  (%lld inputs, %lld blocks)\n",
+                          tsr_json_word(json_object_get(m, "name")),
+                          (long long)json_integer_value(json_object_get(m, "k")),
+                          (long long)json_integer_value(json_object_get(m, "inputs")),
+                          (long long)json_integer_value(json_object_get(m, "blocks")));
     if (json_is_number(json_object_get(r, "knee")))
         (void)fprintf(to, "  the formula's knee: %.1f\n",
                       json_number_value(json_object_get(r, "knee")));
@@ -69,6 +73,12 @@ static bool put_modules(json_t *j, const struct tsr_compensate_tune_table *t,
              tsr_pipeline_json_put_int(m, "k", r->k[i]) &&
              tsr_pipeline_json_put_int(m, "blocks", r->blocks[i]) &&
              tsr_pipeline_json_put_real(m, "base_ms", t->m[i].base);
+        if (ok && r->skipped[i]) {
+            char why[96];
+            (void)snprintf(why, sizeof why, "its linears take %.3g us, less than %.3g us",
+                           1e3 * t->m[i].base, t->least_us);
+            ok = tsr_pipeline_json_put_text(m, "skipped", why);
+        }
         ok = json_array_append_new(list, m) == 0 && ok;
     }
     return ok;

@@ -135,8 +135,12 @@ tsr_status tsr_step_tuning_measure(struct tsr_compensate_tune_table *t, struct t
     *t = (struct tsr_compensate_tune_table){ .residual = c->bits };
     t->bits = bits_of(m, o, &bytes);
     tsr_status st = tsr_engine_create(&e, r, m, o, &opt, err);
-    if (st == TSR_OK)
+    if (st == TSR_OK) {
+        struct tsr_engine_compensated done;
+        tsr_engine_compensation(e, &done);
+        t->least_us = done.over_bus ? TSR_COMPENSATE_LEAST_US : 0;
         (void)snprintf(t->device, sizeof t->device, "%s", tsr_engine_device(e));
+    }
     for (uint32_t s = 0; s < TSR_MODEL_SITES && st == TSR_OK; s++) {
         struct tsr_compensate_tune_module *k = &t->m[t->n++];
         shape_of(m, (enum tsr_site)s, k);
@@ -183,6 +187,8 @@ static json_t *table_json(const struct tsr_compensate_tune_table *t)
               tsr_pipeline_json_put_real(j, "bits", t->bits);
     if (ok && t->residual)
         ok = tsr_pipeline_json_put_int(j, "residual", t->residual);
+    if (ok && t->least_us > 0)
+        ok = tsr_pipeline_json_put_real(j, "least_us", t->least_us);
     if (ok && t->host_gbps > 0)
         ok = tsr_pipeline_json_put_real(j, "host_gbps", t->host_gbps);
     if (ok && t->device_gbps > 0)
