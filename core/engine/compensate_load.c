@@ -40,6 +40,14 @@ static tsr_status choose_device(struct tsr_engine_device *data, struct tsr_engin
     return TSR_OK;
 }
 
+static uint32_t most_blocks(const struct tsr_engine_comp_place *p)
+{
+    const struct tsr_backend_compensate_v1 *t = p->table;
+    return TSR_HAS(struct tsr_backend_compensate_v1, t, most_blocks) && t->most_blocks
+               ? t->most_blocks(p->dev->self)
+               : 0;
+}
+
 /* n codes of `bits` from bit `from` of a row on, to the start of one that is zero. */
 static void copy_codes(unsigned char *to, const unsigned char *row, uint64_t from, uint64_t n,
                        uint32_t bits)
@@ -197,6 +205,7 @@ static tsr_status load_site(struct tsr_engine *e, struct tsr_engine_compensator 
     if (of.n == 0)
         return TSR_OK;
     s->k = c->use.k ? c->use.k[layer][tsr_compensation_kind(site)] : c->use.each;
+    s->blocks = c->use.blocks ? c->use.blocks[layer][tsr_compensation_kind(site)] : 0;
     s->channels = p->cols;
     s->number = site < dense
                     ? dense * layer + site
@@ -306,6 +315,7 @@ static tsr_status load(struct tsr_engine *e, struct tsr_engine_compensator *c, s
                               "residuals");
     TSR_TRY(choose_device(e->dev, &c->own, err));
     c->done.over_bus = c->own.dev == c->own.data && c->own.table->copies;
+    c->done.most_blocks = most_blocks(&c->own);
     if (e->host)
         TSR_TRY(choose_device(e->host, &c->host, err));
     for (uint64_t l = e->first; l < e->end; l++)
@@ -329,7 +339,7 @@ tsr_status tsr_engine_compensate_create(struct tsr_engine                  *e,
         return tsr_fail_nomem(err, sizeof *c, "compensation");
     c->use = *use;
     tsr_status st = load(e, c, err);
-    c->use.k = NULL; /* the caller's, for create() alone */
+    c->use.k = c->use.blocks = NULL; /* the caller's, for create() alone */
     return st;
 }
 

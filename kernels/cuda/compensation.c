@@ -259,8 +259,10 @@ static tsr_status compensate(void *self, void *stream, const struct tsr_compensa
         st = check_lists(c, op->list, &l, err);
     if (st != TSR_OK)
         return st;
-    /* fewer blocks than multiprocessors reached less of the bus's rate (docs/lab/gpu) */
+    /* without a choice as many as multiprocessors: fewer reached less of the rate of the bus (docs/lab/gpu) */
     const uint64_t units = c->api->units(c->device);
+    const uint64_t asked = TSR_HAS(struct tsr_compensate_op, op, blocks) ? op->blocks : 0;
+    const uint64_t most = asked ? cuda_min(asked, units) : units;
     k.ldx = l.x.stride / 4;
     k.ldl = l.list.stride / 4;
     k.room = (uint32_t)cuda_min(l.list.cols - 1, UINT32_MAX);
@@ -272,12 +274,18 @@ static tsr_status compensate(void *self, void *stream, const struct tsr_compensa
         k.list = l.list.p + t * l.list.stride;
         for (uint32_t j = 0; j < op->n; j++)
             k.linear[j].out = out[j].p + at * out[j].stride;
-        st = tsr_cuda_launch(c, stream, KERNEL_k_compensate, cuda_min(k.pieces, units),
+        st = tsr_cuda_launch(c, stream, KERNEL_k_compensate, cuda_min(k.pieces, most),
                              cuda_min(LISTS_MOST, l.n - t), 1, 256, &k, sizeof k, err);
     }
     for (uint32_t j = 0; j < op->n; j++)
         note_written(c, stream, op->out[j], &out[j]);
     return st;
+}
+
+static uint32_t most_blocks(const void *self)
+{
+    const struct tsr_cuda *c = self;
+    return c->api->units(c->device);
 }
 
 const struct tsr_backend_compensate_v1 *tsr_cuda_compensation(void)
@@ -287,6 +295,7 @@ const struct tsr_backend_compensate_v1 *tsr_cuda_compensation(void)
                                                             .residual_load = residual_load,
                                                             .residual_free = residual_free,
                                                             .select = select_channels,
-                                                            .compensate = compensate };
+                                                            .compensate = compensate,
+                                                            .most_blocks = most_blocks };
     return &table;
 }

@@ -110,6 +110,16 @@ run eval packed --text "$HELD" --window 128 --max-windows 2 --compensate-plan pl
 ok "a plan: exit code 0, got $rc" test "$rc" = 0
 # of 256 and 512 channels: 16 + 16 + 16 + 8 in four layers, 16 + 16 + 8 in two
 ok "its channels" json '.compensation | .k == null and .linears == 36 and .selected == .tokens * (4 * 56 + 2 * 40)' "$WORK/out"
+# thread blocks, which change no result
+sed 's/{k: 64}/{k: 64, blocks: 4}/' "$WORK/plan.yaml" >"$WORK/blocks.yaml"
+mv "$WORK/out" "$WORK/before"
+run eval packed --text "$HELD" --window 128 --max-windows 2 --compensate-plan blocks.yaml --json
+ok "blocks of a plan: the same perplexity" test "$(jq .perplexity "$WORK/before")" = "$(jq .perplexity "$WORK/out")"
+sed 's/{k: 64}/{k: 64}, {tensors: "*q_proj", k: 64, blocks: 4}/; s/, {layers: 2-3.*k: 0}//' "$WORK/plan.yaml" >"$WORK/torn-blocks.yaml"
+fails "one launch with two numbers of blocks" 2 'torn-blocks.yaml' \
+    eval packed --text "$HELD" --compensate-plan torn-blocks.yaml
+sed 's/{k: 64}/{k: 64, blocks: -1}/' "$WORK/plan.yaml" >"$WORK/no-blocks.yaml"
+fails "no number of blocks" 2 '*no-blocks.yaml*' eval packed --text "$HELD" --compensate-plan no-blocks.yaml
 sed 's/\[qkv\]_proj/q_proj/' "$WORK/plan.yaml" >"$WORK/torn.yaml"
 fails "linears that share an input" 2 'torn.yaml' \
     eval packed --text "$HELD" --compensate-plan torn.yaml

@@ -68,6 +68,23 @@ static tsr_status load_copy(void *self, const struct tsr_residual_desc *r, void 
     return cpu_table()->residual_load(self, &d, residual, err);
 }
 
+/* What the engine asks for, site by site. */
+static uint32_t asked[MOST], n_asked;
+
+static tsr_status note_blocks(void *self, void *stream, const struct tsr_compensate_op *op,
+                              struct tsr_err *err)
+{
+    assert_true(n_asked < MOST);
+    asked[n_asked++] = op->blocks;
+    return cpu_table()->compensate(self, stream, op, err);
+}
+
+static uint32_t seventy(const void *self)
+{
+    (void)self;
+    return 70;
+}
+
 static const void *extension(const void *self, const char *id)
 {
     return strcmp(id, TSR_BACKEND_COMPENSATE) == 0 ? &copying.compensate
@@ -92,6 +109,10 @@ static void open_copying(void)
     copying.compensate = *cpu_table();
     copying.compensate.copies = 1;
     copying.compensate.residual_load = load_copy;
+    copying.compensate.compensate = note_blocks;
+    copying.compensate.site = NULL;
+    copying.compensate.most_blocks = seventy;
+    n_asked = 0;
     assert_int_equal(tsr_engine_device_wrap(&copying.dev, compensated_registry, &copying.table,
                                             copying.self, &err.err),
                      TSR_OK);
@@ -155,6 +176,41 @@ static void test_copies(void **state)
     assert_memory_not_equal(got, want, s.logits * m->hp.vocab * sizeof *got);
     free(got);
     free(want);
+    compensated_residuals_free(m, c);
+}
+
+/* Thread blocks of a plan, and those of a kind that are set later. */
+static void test_blocks(void **state)
+{
+    static const uint32_t          blocks[WIDE_LAYERS][TSR_MODEL_SITES] = { { 1, 2, 3, 4 },
+                                                                            { 5, 6, 7, 8 },
+                                                                            { 9, 10, 0, 12 } };
+    const struct tsr_compensation *c = compensated_residuals(m, o, 4);
+    struct tsr_engine_compensate   use = { .from = c, .each = 90, .all = true, .blocks = blocks };
+    struct tsr_engine_token        t = { .id = 1, .logits = true };
+    struct tsr_engine_compensated  done;
+    float                         *logits = malloc(m->hp.vocab * sizeof *logits);
+    (void)state;
+    assert_non_null(logits);
+    open_copying();
+    struct tsr_engine *e = engine_on(copying.dev, &use, NULL);
+    tsr_engine_compensation(e, &done);
+    assert_true(done.over_bus && done.most_blocks == 70);
+    assert_int_equal(tsr_engine_forward(e, &t, 1, logits, NULL), TSR_OK);
+    assert_int_equal(n_asked, WIDE_LAYERS * TSR_MODEL_SITES);
+    assert_memory_equal(asked, blocks, sizeof blocks);
+    tsr_engine_compensate_blocks(e, TSR_MODEL_SITE_O_IN, 33);
+    assert_int_equal(tsr_engine_forward(e, &t, 1, logits, NULL), TSR_OK);
+    for (uint32_t i = 0; i < WIDE_LAYERS * TSR_MODEL_SITES; i++)
+        assert_int_equal(asked[WIDE_LAYERS * TSR_MODEL_SITES + i],
+                         i % TSR_MODEL_SITES == TSR_MODEL_SITE_O_IN ? 33 : (&blocks[0][0])[i]);
+    tsr_engine_destroy(e);
+    close_copying();
+    e = engine_on(NULL, &use, NULL); /* a CPU has no such number, and its own memory */
+    tsr_engine_compensation(e, &done);
+    assert_true(!done.over_bus && done.most_blocks == 0);
+    tsr_engine_destroy(e);
+    free(logits);
     compensated_residuals_free(m, c);
 }
 
@@ -229,6 +285,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_rank_copies),
         cmocka_unit_test(test_profiles),
     };

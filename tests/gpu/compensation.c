@@ -12,7 +12,7 @@
 
 struct drawn {
     uint64_t           T, n, cols, outputs[MOST];
-    uint32_t           k, linears, bits;
+    uint32_t           k, linears, bits, blocks;
     float              floors[TSR_COMPENSATE_BUCKETS];
     struct pair_tensor x, rows, list, out[MOST];
     uint8_t           *codes[MOST];
@@ -89,6 +89,7 @@ static bool draw(struct pair *p, struct drawn *d)
     d->bits = PICK(widths);
     d->k = PICK(ks);
     d->linears = 1 + (uint32_t)pair_draw(p, MOST);
+    d->blocks = (uint32_t)pair_draw(p, 4);               /* 0: the device chooses */
     d->n = pair_draw(p, 2) ? 1 + pair_draw(p, d->T) : 0; /* 0: no rows */
     for (uint32_t i = 0; i < TSR_COMPENSATE_BUCKETS; i++)
         d->floors[i] = (float)(TSR_COMPENSATE_BUCKETS - 1 - i) / 16;
@@ -119,7 +120,8 @@ static tsr_status run(struct pair *p, const struct drawn *d, int i)
                                                     .n = d->linears,
                                                     .x = select.x,
                                                     .rows = select.rows,
-                                                    .list = select.list };
+                                                    .list = select.list,
+                                                    .blocks = d->blocks };
     for (uint32_t j = 0; j < d->linears; j++) {
         add.residual[j] = d->residual[j][i];
         add.out[j] = &d->out[j].t[i];

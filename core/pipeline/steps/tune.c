@@ -158,19 +158,20 @@ static tsr_status tune(struct tsr_pipeline_job *job, const struct tune_options *
                        struct tsr_err *err)
 {
     struct tsr_compensate_tune_result r;
-    uint32_t                          k[TSR_MODEL_SITES];
+    uint32_t                          k[TSR_MODEL_SITES], blocks[TSR_MODEL_SITES];
     char                             *from = NULL, *to = NULL;
     double                            lost = 0;
     TSR_TRY(tsr_compensate_tune(t, o->slower / 100, (uint32_t)o->most_blocks,
                                 (enum tsr_freeze)o->freeze, &r, err));
     tsr_step_tuning_sites(t, &r, k);
+    tsr_step_tuning_blocks(t, &r, blocks);
     TSR_TRY(tsr_step_tuning_lost(c, k, &lost, err));
     TSR_TRY(tsr_pipeline_mapped_unchanged(job->model, c, err));
     if (*o->plan && !(from = tsr_pipeline_job_input(job, o->plan)))
         return tsr_fail_nomem(err, 0, "a path");
     tsr_status st = tsr_pipeline_job_output(job, o->to, &to, err);
     if (st == TSR_OK)
-        st = tsr_step_tuning_write(to, from, job->model, c, k, slower_by(&r), lost, err);
+        st = tsr_step_tuning_write(to, from, job->model, c, k, blocks, slower_by(&r), lost, err);
     json_t *j = st == TSR_OK ? result(o, t, &r, lost, o->to) : NULL;
     free(from);
     free(to);

@@ -73,6 +73,10 @@ struct tsr_compensate_op {
     const struct tsr_tensor *x, *rows, *list;
     const void              *residual[TSR_COMPENSATE_LINEARS]; /* of residual_load()  */
     const struct tsr_tensor *out[TSR_COMPENSATE_LINEARS];      /* F32 [T, outputs]    */
+    uint32_t
+        blocks; /* thread blocks that read residuals, at most; 0: the device chooses.  Results do
+                         * not depend on it */
+    uint32_t reserved;
 };
 
 /* The linears of one input, then the selection and the compensation.  The result is bit-identical
@@ -108,6 +112,9 @@ struct tsr_backend_compensate_v1 {
     /* Optional; may be NULL.  Queues all of a site at once, without the overhead between
      * operations.  After any status other than TSR_OK the outputs are undefined.  [worker] */
     tsr_status (*site)(void *self, void *stream, const struct tsr_site_op *op, struct tsr_err *err);
+
+    /* Optional; may be NULL: `blocks` of an operation has no effect.  The most that have one.  [any] */
+    uint32_t (*most_blocks)(const void *self);
 };
 
 #ifdef __cplusplus
