@@ -92,20 +92,16 @@ static json_t *runs_json(const struct tsr_model *m, const struct tsr_plan_profil
 static tsr_status put(const struct tsr_model *m, const struct tsr_plan_profile *p, uint32_t bits,
                       json_t *to, struct tsr_err *err)
 {
-    json_t *j = json_pack("{s:I, s:s*, s:o*}", "bits", (json_int_t)bits, "device",
-                          p ? p->name : NULL, "sites", runs_json(m, p));
-    if (j && p && is_over_bus(p) &&
-        json_object_set_new(j, "least_us", json_real(TSR_COMPENSATE_LEAST_US)) != 0) {
-        json_decref(j);
-        j = NULL;
-    }
-    if (!j || !json_object_get(j, "sites")) {
-        json_decref(j);
-        return tsr_fail_nomem(err, 0, "error compensation");
-    }
-    return json_object_set_new(to, "compensation", j) == 0
-               ? TSR_OK
-               : tsr_fail_nomem(err, 0, "error compensation");
+    json_t *sites = runs_json(m, p), *j = json_pack("{s:I}", "bits", (json_int_t)bits);
+    bool    ok = sites && j && json_object_set(j, "sites", sites) == 0;
+    if (ok && p)
+        ok = json_object_set_new(j, "device", json_string(p->name)) == 0;
+    if (ok && p && is_over_bus(p))
+        ok = json_object_set_new(j, "least_us", json_real(TSR_COMPENSATE_LEAST_US)) == 0;
+    ok = ok && json_object_set(to, "compensation", j) == 0;
+    json_decref(sites);
+    json_decref(j);
+    return ok ? TSR_OK : tsr_fail_nomem(err, 0, "error compensation");
 }
 
 static tsr_status load(const char *path, struct tsr_plan_profile **p, struct tsr_err *err)
