@@ -1,12 +1,14 @@
 #include "base/map.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
 #define MAPS 64
+#define PAGE UINT64_C(4096)
 
 /* What a handler reads: begin is set last and cleared first. */
 static struct {
@@ -85,11 +87,29 @@ void tsr_map_close(struct tsr_map *m)
 
 void tsr_map_want(const struct tsr_map *m, uint64_t at, uint64_t bytes)
 {
-    uint64_t from = at / 4096 * 4096;
+    uint64_t from = at / PAGE * PAGE;
     if (at >= m->bytes)
         return;
     uint64_t end = bytes < m->bytes - at ? at + bytes : m->bytes;
     (void)madvise((void *)(uintptr_t)(m->data + from), end - from, MADV_WILLNEED);
+}
+
+void tsr_map_drop(const void *p, uint64_t bytes)
+{
+    const unsigned char *a = p;
+    for (unsigned i = 0; i < MAPS; i++) {
+        const unsigned char *begin = atomic_load(&maps[i].begin);
+        if (!begin || a < begin || a >= begin + maps[i].bytes)
+            continue;
+        uint64_t at = (uint64_t)(a - begin), left = maps[i].bytes - at;
+        uint64_t from = (at + PAGE - 1) / PAGE * PAGE;
+        uint64_t end = (at + (bytes < left ? bytes : left)) / PAGE * PAGE;
+        if (end <= from)
+            return;
+        (void)madvise((void *)(uintptr_t)(begin + from), end - from, MADV_DONTNEED);
+        (void)posix_fadvise(maps[i].fd, (off_t)from, (off_t)(end - from), POSIX_FADV_DONTNEED);
+        return;
+    }
 }
 
 bool tsr_map_find(const void *address, struct tsr_map_place *place)
@@ -103,7 +123,7 @@ bool tsr_map_find(const void *address, struct tsr_map_place *place)
         place->path = maps[i].path;
         place->byte = (uint64_t)(a - begin);
         place->shorter =
-            fstat(maps[i].fd, &st) == 0 && (uint64_t)st.st_size <= place->byte / 4096 * 4096;
+            fstat(maps[i].fd, &st) == 0 && (uint64_t)st.st_size <= place->byte / PAGE * PAGE;
         return true;
     }
     return false;

@@ -27,6 +27,10 @@ void tsr_map_close(struct tsr_map *m);
  * does not wait.  [any] */
 void tsr_map_want(const struct tsr_map *m, uint64_t at, uint64_t bytes);
 
+/* The bytes are not needed any more: their whole pages leave the memory of this process and, where no other maps them,
+ * of the system.  Reading them again reads the disk.  Bytes in no map, as those of tsr_new(), stay.  [any] */
+void tsr_map_drop(const void *p, uint64_t bytes);
+
 /* The mapped file at an address, and the offset in it; shorter: the file now ends before that
  * offset.  False if the address is in no map.  For signal handlers. */
 struct tsr_map_place {

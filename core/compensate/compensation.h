@@ -87,6 +87,11 @@ tsr_status tsr_compensation_bits(const char *path, uint32_t *bits, struct tsr_er
 /* True if the folder contains residuals. */
 bool tsr_compensation_there(const char *folder);
 
+/* TSR_E_INVAL: a number of the profile of a layer's site, which is there, is negative or not finite.  Files are checked
+ * where they are read; this is for every other source.  [any] */
+tsr_status tsr_compensate_profile_check(const struct tsr_compensate_site_profile *p, uint64_t layer,
+                                        const char *site, struct tsr_err *err);
+
 /* Sums for a site's profile.  [setup] */
 struct tsr_compensate_profile_sums {
     uint64_t  cols, rows;

@@ -114,3 +114,26 @@ tsr_status tsr_compensate_profile_add(struct tsr_compensate_profile_sums *s, str
     }
     return TSR_OK;
 }
+
+/* ---- a profile that is there -------------------------------------------------------------------- */
+
+static tsr_status check(const float *v, uint64_t cols, const char *what, uint64_t layer,
+                        const char *site, struct tsr_err *err)
+{
+    for (uint64_t i = 0; i < cols; i++)
+        if (!(v[i] >= 0) || !isfinite(v[i]))
+            return tsr_fail(
+                err, TSR_E_INVAL,
+                "compensation of layer %llu, %s: the %s of channel %llu is %g; a finite "
+                "number of at least 0 was expected",
+                (unsigned long long)layer, site, what, (unsigned long long)i, (double)v[i]);
+    return TSR_OK;
+}
+
+tsr_status tsr_compensate_profile_check(const struct tsr_compensate_site_profile *p, uint64_t layer,
+                                        const char *site, struct tsr_err *err)
+{
+    TSR_TRY(check(p->top, p->cols, "largest input", layer, site, err));
+    TSR_TRY(check(p->meansq, p->cols, "mean square", layer, site, err));
+    return check(p->lost, p->cols, "lost error", layer, site, err);
+}

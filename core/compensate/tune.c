@@ -26,6 +26,16 @@ double tsr_compensate_tune_knee(double bits, double host_gbps, double device_gbp
     return 1024 * (bits / 4) * (host_gbps / device_gbps);
 }
 
+double tsr_compensate_own_us(uint64_t bytes, double bandwidth)
+{
+    return 1e6 * (double)bytes / bandwidth;
+}
+
+bool tsr_compensate_is_skipped(double own_us, double least_us)
+{
+    return least_us > 0 && !(own_us >= least_us);
+}
+
 /* ---- phase 1 ---------------------------------------------------------------------------------- */
 
 struct tuning {
@@ -191,10 +201,16 @@ tsr_status tsr_compensate_tune(const struct tsr_compensate_tune_table *t, double
     bool          frozen[TSR_TUNE_MODULES] = { false };
     *r = (struct tsr_compensate_tune_result){ 0 };
     TSR_TRY(check_table(t, slower, err));
-    for (uint32_t i = 0; i < t->n; i++)
+    bool any = false;
+    for (uint32_t i = 0; i < t->n; i++) {
         r->base += t->m[i].base;
+        r->skipped[i] = r->dropped[i] = tsr_compensate_is_skipped(1e3 * t->m[i].base, t->least_us);
+        any = any || !r->skipped[i];
+    }
     r->limit = r->base * (1 + slower);
     r->total = r->base;
+    if (!any)
+        return TSR_OK;
     do
         TSR_TRY(find_common(&x, most, err));
     while (r->common == 0 && drop_smallest(&x));

@@ -29,7 +29,9 @@ struct tsr_compensate_tune_table {
     char     device[96];
     double   bits, host_gbps, device_gbps; /* of the weights including metadata; 0: not given */
     uint32_t residual;                     /* bits of the added residuals; 0: not given */
-    uint32_t n;
+    double
+        least_us; /* linears that take less time are not compensated; 0: there is no such limit */
+    uint32_t                          n;
     struct tsr_compensate_tune_module m[TSR_TUNE_MODULES];
 };
 
@@ -44,7 +46,8 @@ struct tsr_compensate_tune_result {
     uint32_t most_blocks; /* n_tb^max; 0: nothing is compensated */
     uint32_t common;      /* k of phase 1 */
     uint32_t blocks[TSR_TUNE_MODULES], k[TSR_TUNE_MODULES];
-    bool     dropped[TSR_TUNE_MODULES]; /* by phase 1: k stays 0 */
+    bool     skipped[TSR_TUNE_MODULES]; /* below the table's least_us: k stays 0 */
+    bool     dropped[TSR_TUNE_MODULES]; /* that, or by phase 1: k stays 0 */
     double   base, limit, total;        /* ms */
 };
 /* slower: 0.05 for 5 %; most: the largest number of blocks that is tried, 0: any.  A table that ends below
@@ -52,6 +55,15 @@ struct tsr_compensate_tune_result {
 tsr_status tsr_compensate_tune(const struct tsr_compensate_tune_table *t, double slower,
                                uint32_t most, enum tsr_freeze freeze,
                                struct tsr_compensate_tune_result *r, struct tsr_err *err);
+
+/* The limit of devices that read residuals over a bus: shorter linears hide nothing of it, since the selection alone
+ * takes 6.4 us there (docs/lab/gpu/README.md). */
+#define TSR_COMPENSATE_LEAST_US 4.0
+
+/* Microseconds in which so many bytes of weights are read at a memory bandwidth in bytes a second, above 0. */
+double tsr_compensate_own_us(uint64_t bytes, double bandwidth);
+/* Whether linears that take own_us are not worth compensation; never at a limit of 0.  NaN is. */
+bool tsr_compensate_is_skipped(double own_us, double least_us);
 
 /* 1024 (bits/4) (host/device): the channel count up to which reading the weights hides
  * compensation. */

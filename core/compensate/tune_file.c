@@ -117,6 +117,7 @@ static tsr_status read_table(struct tsr_compensate_tune_table *t, const char *na
     TSR_TRY(tsr_json_real(j, name, "device_gbps", false, 1e-6, 1e9, &t->device_gbps, err));
     TSR_TRY(tsr_json_int(j, name, "residual", false, 1, 16, &residual, err));
     t->residual = (uint32_t)residual;
+    TSR_TRY(tsr_json_real(j, name, "least_us", false, 1e-6, 1e9, &t->least_us, err));
     TSR_TRY(tsr_json_sub(j, name, "modules", true, JSON_ARRAY, &list, err));
     uint64_t n = json_array_size(list);
     if (n == 0 || n > TSR_TUNE_MODULES)

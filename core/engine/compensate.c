@@ -189,9 +189,12 @@ tsr_status tsr_engine_comp_add(struct tsr_engine_compensator     *c,
                                struct tsr_err *err)
 {
     struct tsr_tensor        list = lists_of(c, s->count);
-    struct tsr_compensate_op op = {
-        .struct_size = sizeof op, .n = (uint32_t)s->n, .x = x, .rows = rows, .list = &list
-    };
+    struct tsr_compensate_op op = { .struct_size = sizeof op,
+                                    .n = (uint32_t)s->n,
+                                    .x = x,
+                                    .rows = rows,
+                                    .list = &list,
+                                    .blocks = s->blocks };
     for (uint64_t j = 0; j < s->n; j++) {
         op.residual[j] = s->residual[j];
         op.out[j] = outs[s->which[j]];

@@ -2,6 +2,7 @@
 #include "engine/compensator.h"
 
 #include "base/log.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "compensate/compensation.h"
 
@@ -37,6 +38,14 @@ static tsr_status choose_device(struct tsr_engine_device *data, struct tsr_engin
     tsr_logf(TSR_LOG_WARN, "%s does not compensate: that runs on %s, with copies", data->text,
              p->dev->text);
     return TSR_OK;
+}
+
+static uint32_t most_blocks(const struct tsr_engine_comp_place *p)
+{
+    const struct tsr_backend_compensate_v1 *t = p->table;
+    return TSR_HAS(struct tsr_backend_compensate_v1, t, most_blocks) && t->most_blocks
+               ? t->most_blocks(p->dev->self)
+               : 0;
 }
 
 /* n codes of `bits` from bit `from` of a row on, to the start of one that is zero. */
@@ -114,6 +123,7 @@ static tsr_status load_linear(struct tsr_engine *e, struct tsr_engine_compensato
                                                 .stride = r->stride,
                                                 .codes = r->codes,
                                                 .scales = r->scales };
+    uint64_t                              copied = c->n_copies;
     if (!r->codes)
         return TSR_OK;
     if (r->inputs != w->cols || r->outputs != w->rows)
@@ -140,6 +150,10 @@ static tsr_status load_linear(struct tsr_engine *e, struct tsr_engine_compensato
     tsr_status st = p->table->residual_load(p->dev->self, &d, &s->residual[s->n], err);
     if (st != TSR_OK)
         return tsr_err_prefix(err, st, "%s", p->dev->text);
+    if (p->table->copies && c->n_copies > copied) {
+        free(c->copies[--c->n_copies]);
+        c->copies[c->n_copies] = NULL;
+    }
     s->which[s->n++] = place;
     c->done.linears++;
     c->done.host_bytes += d.inputs * tsr_compensate_residual_stride(d.bits, d.outputs) +
@@ -168,6 +182,18 @@ tsr_status tsr_engine_compensate_fix(struct tsr_engine_compensator            *c
     return TSR_OK;
 }
 
+/* The pages that a device has copied are not held a second time. */
+static void drop_pages(const struct tsr_engine_compensator *c, uint64_t layer,
+                       const struct tsr_compensation_linears *of)
+{
+    for (uint32_t i = 0; i < of->n; i++) {
+        const struct tsr_compensate_residual *r = &c->use.from->lin[layer][of->id[i]];
+        if (r->codes)
+            tsr_map_drop(r->codes, (r->inputs - 1) * r->stride +
+                                       tsr_compensate_residual_stride(r->bits, r->outputs));
+    }
+}
+
 static tsr_status load_site(struct tsr_engine *e, struct tsr_engine_compensator *c, uint64_t layer,
                             enum tsr_site site, struct tsr_err *err)
 {
@@ -179,6 +205,7 @@ static tsr_status load_site(struct tsr_engine *e, struct tsr_engine_compensator 
     if (of.n == 0)
         return TSR_OK;
     s->k = c->use.k ? c->use.k[layer][tsr_compensation_kind(site)] : c->use.each;
+    s->blocks = c->use.blocks ? c->use.blocks[layer][tsr_compensation_kind(site)] : 0;
     s->channels = p->cols;
     s->number = site < dense
                     ? dense * layer + site
@@ -186,6 +213,8 @@ static tsr_status load_site(struct tsr_engine *e, struct tsr_engine_compensator 
     if (s->k > TSR_COMPENSATE_CHUNK)
         return tsr_fail(err, TSR_E_CONFIG, "layer %llu, %s: %u of 1024 channels",
                         (unsigned long long)layer, TSR_MODEL_SITE_NAME(site), s->k);
+    if (p->top)
+        TSR_TRY(tsr_compensate_profile_check(p, layer, TSR_MODEL_SITE_NAME(site), err));
     if (!p->top || !tsr_compensate_select_borders(p->top, p->cols, s->k, &b0, &b15)) {
         s->k = 0;
         return TSR_OK;
@@ -195,6 +224,8 @@ static tsr_status load_site(struct tsr_engine *e, struct tsr_engine_compensator 
     TSR_TRY(tsr_engine_compensate_fix(c, p, s, err));
     for (uint32_t i = 0; i < of.n; i++)
         TSR_TRY(load_linear(e, c, layer, of.id[i], s, i, err));
+    if (tsr_engine_comp_place(e, layer, site)->table->copies)
+        drop_pages(c, layer, &of);
     c->room = s->count > c->room ? s->count : c->room;
     c->widest = s->channels > c->widest ? s->channels : c->widest;
     return TSR_OK;
@@ -283,6 +314,8 @@ static tsr_status load(struct tsr_engine *e, struct tsr_engine_compensator *c, s
         return tsr_fail_nomem(err, from->layers * e->model->hp.sites * sizeof **c->site,
                               "residuals");
     TSR_TRY(choose_device(e->dev, &c->own, err));
+    c->done.over_bus = c->own.dev == c->own.data && c->own.table->copies;
+    c->done.most_blocks = most_blocks(&c->own);
     if (e->host)
         TSR_TRY(choose_device(e->host, &c->host, err));
     for (uint64_t l = e->first; l < e->end; l++)
@@ -306,7 +339,7 @@ tsr_status tsr_engine_compensate_create(struct tsr_engine                  *e,
         return tsr_fail_nomem(err, sizeof *c, "compensation");
     c->use = *use;
     tsr_status st = load(e, c, err);
-    c->use.k = NULL; /* the caller's, for create() alone */
+    c->use.k = c->use.blocks = NULL; /* the caller's, for create() alone */
     return st;
 }
 

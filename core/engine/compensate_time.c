@@ -37,6 +37,14 @@ tsr_status tsr_engine_compensate_k(struct tsr_engine *e, const uint32_t (*k)[TSR
     return TSR_OK;
 }
 
+void tsr_engine_compensate_blocks(struct tsr_engine *e, enum tsr_site kind, uint32_t blocks)
+{
+    for (uint64_t l = e->first; e->comp && l < e->end; l++)
+        for (uint64_t i = 0; i < e->model->hp.sites; i++)
+            if (tsr_compensation_kind((enum tsr_site)i) == kind)
+                e->comp->site[l][i].blocks = blocks;
+}
+
 /* A row with a heavy tail, the same each time. */
 static tsr_status make_input(struct tsr_engine_device *dev, const struct tsr_tensor *t,
                              struct tsr_err *err)

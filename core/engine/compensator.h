@@ -13,6 +13,7 @@ struct tsr_engine_comp_site {
     bool      there;    /* linears with residuals, of which a rank may have no part */
     uint64_t  n;        /* those that it has a part of */
     uint64_t  at, part; /* of o and down on several ranks: outputs [at, at + part) are this one's */
+    uint32_t  blocks;   /* thread blocks; 0: the device chooses */
     uint64_t  number;   /* of the site among those of all layers, for a random selection */
     void     *residual[TSR_COMPENSATE_LINEARS];
     uint32_t  which[TSR_COMPENSATE_LINEARS]; /* place among the site's linears */

@@ -66,6 +66,9 @@ struct tsr_engine_compensate {
     const uint32_t (
         *k)[TSR_MODEL_SITES]; /* [layers], up to 1024; 0: none; for experts by kind of site;
                                            * read by create() alone */
+    const uint32_t (
+        *blocks)[TSR_MODEL_SITES]; /* [layers], thread blocks that read residuals; 0 or NULL: the
+                                    * device chooses; the same */
     enum tsr_compensate_select select;
     bool                       all;    /* every token; else those that are marked `decode` */
     bool                       recall; /* compare every selection with the exact one */
@@ -148,6 +151,8 @@ void tsr_engine_acts(const struct tsr_engine *e, uint64_t linears[3]);
 struct tsr_engine_compensated {
     uint64_t host_bytes;              /* residuals of this engine's layers, in host memory */
     uint64_t linears;                 /* sites with compensation */
+    bool     over_bus;                /* the device reads residuals from the host's memory */
+    uint32_t most_blocks;             /* thread blocks that can be asked for; 0: it chooses alone */
     uint64_t tokens;                  /* compensated */
     uint64_t selected, exact, common; /* channels; exact and common if recall is measured */
 };
@@ -156,6 +161,8 @@ void tsr_engine_compensation(const struct tsr_engine *e, struct tsr_engine_compe
  * everywhere.  [worker] */
 tsr_status tsr_engine_compensate_k(struct tsr_engine *e, const uint32_t (*k)[TSR_MODEL_SITES],
                                    uint32_t each, struct tsr_err *err);
+/* At most so many thread blocks for the sites of a kind in every layer; 0: the device chooses.  [worker] */
+void tsr_engine_compensate_blocks(struct tsr_engine *e, enum tsr_site kind, uint32_t blocks);
 /* Seconds of one token through the linears of a kind of site in all layers, with their compensation: the least of
  * `repeats` passes.  Of experts it goes through as many as a token takes, others in every pass, and through the
  * shared one.  [worker] */

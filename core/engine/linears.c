@@ -57,9 +57,11 @@ static void add_compensation(const struct tsr_engine_comp_place *here,
     j->select = (struct tsr_select_op){
         .struct_size = sizeof j->select, .k = s->k, .x = in, .floors = s->floors, .list = &j->list
     };
-    j->add = (struct tsr_compensate_op){
-        .struct_size = sizeof j->add, .n = (uint32_t)s->n, .x = in, .list = &j->list
-    };
+    j->add = (struct tsr_compensate_op){ .struct_size = sizeof j->add,
+                                         .n = (uint32_t)s->n,
+                                         .x = in,
+                                         .list = &j->list,
+                                         .blocks = s->blocks };
     for (uint64_t i = 0; i < s->n; i++) {
         j->add.residual[i] = s->residual[i];
         j->add.out[i] = outs[s->which[i]];

@@ -29,14 +29,16 @@ tsr_status tsr_pipeline_compensating_open(struct tsr_pipeline_compensating      
     TSR_TRY(folder ? tsr_compensation_open(&c->from, folder, m, err)
                    : tsr_compensation_of_model(&c->from, m, err));
     if (plan)
-        TSR_TRY(tsr_pipeline_compensating_plan(plan, m, &c->k, err));
-    c->use = (struct tsr_engine_compensate){ .from = c->from,
-                                             .each = (uint32_t)k->compensate,
-                                             .k = (const uint32_t(*)[TSR_MODEL_SITES])c->k,
-                                             .select = (enum tsr_compensate_select)k->select,
-                                             .all = k->positions == TSR_PIPELINE_POSITIONS_ALL,
-                                             .recall = k->recall != 0,
-                                             .seed = seed };
+        TSR_TRY(tsr_pipeline_compensating_plan(plan, m, &c->k, &c->blocks, err));
+    c->use =
+        (struct tsr_engine_compensate){ .from = c->from,
+                                        .each = (uint32_t)k->compensate,
+                                        .k = (const uint32_t(*)[TSR_MODEL_SITES])c->k,
+                                        .blocks = (const uint32_t(*)[TSR_MODEL_SITES])c->blocks,
+                                        .select = (enum tsr_compensate_select)k->select,
+                                        .all = k->positions == TSR_PIPELINE_POSITIONS_ALL,
+                                        .recall = k->recall != 0,
+                                        .seed = seed };
     *e = &c->use;
     return TSR_OK;
 }
@@ -45,6 +47,7 @@ void tsr_pipeline_compensating_close(struct tsr_pipeline_compensating *c)
 {
     tsr_compensation_destroy(c->from);
     free(c->k);
+    free(c->blocks);
     *c = (struct tsr_pipeline_compensating){ 0 };
 }
 

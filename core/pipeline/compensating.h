@@ -55,7 +55,7 @@ extern const struct tsr_choice tsr_positions_choices[2];
 /* What an engine is created with.  Zeroed before open(). */
 struct tsr_pipeline_compensating {
     struct tsr_compensation *from;
-    uint32_t (*k)[TSR_MODEL_SITES]; /* of a plan */
+    uint32_t (*k)[TSR_MODEL_SITES], (*blocks)[TSR_MODEL_SITES]; /* of a plan */
     struct tsr_engine_compensate use;
 };
 
@@ -70,9 +70,11 @@ tsr_status tsr_pipeline_compensating_open(struct tsr_pipeline_compensating      
                                           struct tsr_err                      *err);
 void       tsr_pipeline_compensating_close(struct tsr_pipeline_compensating *c);
 
-/* k of every layer and site from a plan's compensation lists. */
-tsr_status tsr_pipeline_compensating_plan(const char *path, const struct tsr_model        *m,
-                                          uint32_t (**k)[TSR_MODEL_SITES], struct tsr_err *err);
+/* k and thread blocks (0: the device chooses) of every layer and site from a plan's compensation lists; fresh memory. */
+tsr_status tsr_pipeline_compensating_plan(const char *path, const struct tsr_model *m,
+                                          uint32_t (**k)[TSR_MODEL_SITES],
+                                          uint32_t (**blocks)[TSR_MODEL_SITES],
+                                          struct tsr_err *err);
 
 /* "compensation": k, selection, positions, bits, host bytes, and the selected channels; nothing if e has
  * none. false: out of memory. */

@@ -143,11 +143,19 @@ static tsr_status site(void *self, void *stream, const struct tsr_site_op *op, s
     TSR_CALL_QUEUED(tsr_plugin_shim_device, COMPENSATE, site, stream, op, err);
 }
 
+static uint32_t most_blocks(const void *self)
+{
+    uint32_t n;
+    TSR_CALL_VALUE(tsr_plugin_shim_device, COMPENSATE, n, most_blocks, (shim->base.self));
+    return n;
+}
+
 static const struct tsr_backend_compensate_v1 compensation = { .residual_load = residual_load,
                                                                .residual_free = residual_free,
                                                                .select = select_channels,
                                                                .compensate = compensate,
-                                                               .site = site };
+                                                               .site = site,
+                                                               .most_blocks = most_blocks };
 
 /* ---- tessera.probe/1 -------------------------------------------------------------------------------- */
 

@@ -1,5 +1,6 @@
 /* compensate.c - the table of tessera/draft/compensate.h: checks, and work over the threads. */
 #include "../tensor/floors.h"
+#include "../tensor/lists.h"
 #include "../tensor/tensor.h"
 #include "../weight/weight.h"
 #include "site.h"
@@ -160,24 +161,6 @@ static tsr_status add_some(void *arg, uint64_t begin, uint64_t end)
     return TSR_OK;
 }
 
-/* Lists come from select() or from the host: checks counts and order, because rows are addressed by them. */
-static tsr_status check_lists(const struct tsr_cpu_adding *a, uint64_t n, struct tsr_err *err)
-{
-    for (uint64_t i = 0; i < n; i++) {
-        const uint32_t *list = list_row(&a->list, i);
-        if (list[0] >= a->list.cols)
-            return tsr_fail(err, TSR_E_INVAL, "COMPENSATE: a list of %u in %llu words", list[0],
-                            (unsigned long long)a->list.cols);
-        for (uint32_t k = 1; k <= list[0]; k++)
-            if (list[k] >= a->x.cols || (k > 1 && list[k] <= list[k - 1]))
-                return tsr_fail(err, TSR_E_INVAL,
-                                "COMPENSATE: channel %u of %llu at place %u of a list does not "
-                                "ascend",
-                                list[k], (unsigned long long)a->x.cols, k - 1);
-    }
-    return TSR_OK;
-}
-
 static uint64_t piece_of(uint64_t outputs, int together)
 {
     uint64_t wide = COMPENSATE_PIECE;
@@ -255,8 +238,9 @@ static tsr_status add(struct tsr_cpu *c, const struct tsr_compensate_op *op, str
 {
     struct tsr_cpu_adding a;
     tsr_status            st = tsr_cpu_adding_view(c, op, 0, &a, err);
-    if (st == TSR_OK)
-        st = check_lists(&a, a.n, err);
+    if (st == TSR_OK) /* of select() or of the host: rows are addressed by them */
+        st = tsr_tensor_lists(list_row(&a.list, 0), a.list.stride / 4, a.n, a.list.cols, a.x.cols,
+                              err);
     if (st != TSR_OK)
         return st;
     const struct tsr_cpu_residual *r = op->residual[0];

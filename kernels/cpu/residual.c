@@ -1,4 +1,5 @@
 /* residual.c - residuals of one linear, tessera/draft/compensate.h: their codes stay in host memory. */
+#include "../tensor/lists.h"
 #include "../tensor/tensor.h"
 #include "site.h"
 
@@ -30,7 +31,7 @@ static tsr_status check(const struct tsr_residual_desc *d, struct tsr_err *err)
                         "or codes or scales are missing or not aligned",
                         name, (unsigned long long)d->outputs, d->bits,
                         (unsigned long long)d->stride);
-    return TSR_OK;
+    return d->scales ? tsr_tensor_scales(d->scales, d->outputs, name, err) : TSR_OK;
 }
 
 tsr_status tsr_cpu_residual_load(void *self, const struct tsr_residual_desc *d, void **out,

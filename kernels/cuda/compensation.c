@@ -1,6 +1,7 @@
 /* compensation.c - the table of tessera/draft/compensate.h: residuals in pinned memory of the host, which the kernels
  * of compensation.cu read over the bus; checks, arguments and launches. */
 #include "../tensor/floors.h"
+#include "../tensor/lists.h"
 #include "backend.h"
 #include "tessera/draft/compensate.h"
 
@@ -54,7 +55,7 @@ static tsr_status check_residual(const struct tsr_residual_desc *d, struct tsr_e
                         "residual '%s': rows of %llu codes of %u bits cannot lie %llu bytes apart, "
                         "or codes or scales are missing",
                         name, U(d->outputs), d->bits, U(d->stride));
-    return TSR_OK;
+    return d->scales ? tsr_tensor_scales(d->scales, d->outputs, name, err) : TSR_OK;
 }
 
 /* All rows, `stride` bytes apart, to the pinned memory at r->codes. */
@@ -226,8 +227,20 @@ static tsr_status view_linears(const struct tsr_compensate_op *op, const struct 
     return TSR_OK;
 }
 
-/* Lists of the host are not checked here, where the device has them: of a channel that is not there the kernel makes
- * NaN. */
+/* Lists of the host, which no operation has written since.  Those of select() are right as they are; of a channel that
+ * is not there the kernel makes NaN. */
+static tsr_status check_lists(struct tsr_cuda *c, const struct tsr_tensor *list,
+                              const struct lists *l, struct tsr_err *err)
+{
+    const struct tsr_cuda_buffer *b = list->buffer;
+    const uint32_t               *p = NULL;
+    uint64_t                      stride = 0;
+    if (b->written)
+        return TSR_OK;
+    tsr_status st = tsr_cuda_indices(c, list, &p, &stride, err);
+    return st == TSR_OK ? tsr_tensor_lists(p, stride, l->n, l->list.cols, l->x.cols, err) : st;
+}
+
 static tsr_status compensate(void *self, void *stream, const struct tsr_compensate_op *op,
                              struct tsr_err *err)
 {
@@ -242,10 +255,14 @@ static tsr_status compensate(void *self, void *stream, const struct tsr_compensa
     tsr_status st = view_lists(c, op->x, op->rows, op->list, "COMPENSATE", &l, err);
     if (st == TSR_OK)
         st = view_linears(op, &l, &k, out, err);
+    if (st == TSR_OK)
+        st = check_lists(c, op->list, &l, err);
     if (st != TSR_OK)
         return st;
-    /* fewer blocks than multiprocessors reached less of the bus's rate (docs/lab/gpu) */
+    /* without a choice as many as multiprocessors: fewer reached less of the rate of the bus (docs/lab/gpu) */
     const uint64_t units = c->api->units(c->device);
+    const uint64_t asked = TSR_HAS(struct tsr_compensate_op, op, blocks) ? op->blocks : 0;
+    const uint64_t most = asked ? cuda_min(asked, units) : units;
     k.ldx = l.x.stride / 4;
     k.ldl = l.list.stride / 4;
     k.room = (uint32_t)cuda_min(l.list.cols - 1, UINT32_MAX);
@@ -257,7 +274,7 @@ static tsr_status compensate(void *self, void *stream, const struct tsr_compensa
         k.list = l.list.p + t * l.list.stride;
         for (uint32_t j = 0; j < op->n; j++)
             k.linear[j].out = out[j].p + at * out[j].stride;
-        st = tsr_cuda_launch(c, stream, KERNEL_k_compensate, cuda_min(k.pieces, units),
+        st = tsr_cuda_launch(c, stream, KERNEL_k_compensate, cuda_min(k.pieces, most),
                              cuda_min(LISTS_MOST, l.n - t), 1, 256, &k, sizeof k, err);
     }
     for (uint32_t j = 0; j < op->n; j++)
@@ -265,12 +282,20 @@ static tsr_status compensate(void *self, void *stream, const struct tsr_compensa
     return st;
 }
 
+static uint32_t most_blocks(const void *self)
+{
+    const struct tsr_cuda *c = self;
+    return c->api->units(c->device);
+}
+
 const struct tsr_backend_compensate_v1 *tsr_cuda_compensation(void)
 {
     static const struct tsr_backend_compensate_v1 table = { .struct_size = sizeof table,
+                                                            .copies = 1, /* pinned ones */
                                                             .residual_load = residual_load,
                                                             .residual_free = residual_free,
                                                             .select = select_channels,
-                                                            .compensate = compensate };
+                                                            .compensate = compensate,
+                                                            .most_blocks = most_blocks };
     return &table;
 }

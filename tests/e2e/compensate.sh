@@ -74,6 +74,29 @@ ok "not those without" test "$(cmp -s "$WORK/a.st" "$WORK/c.st" || echo other)" 
 run inspect m.tsr --verify
 ok "the file is whole" test "$rc" = 0
 
+# What a device compensates.  Rows of 256 columns of 3 bits take 96 bytes and 8 for two groups, of 512 columns 192 and 12.
+run inspect ./packed --json
+ok "inputs and their bytes, on no device" json '.model.compensation | .bits == 4 and .device == null and .least_us == null
+    and ([.sites[] | [.site, .first, .last, .bytes, .used]] == [["attn_in", 0, 5, 512 * 104, null], ["o_in", 0, 5, 256 * 104, null],
+    ["ffn_in", 0, 5, 1024 * 104, null], ["down_in", 0, 5, 256 * 204, null]])' "$WORK/out"
+# a device that reads 53,000 bytes in 4 us
+sed 's,peak: 320 GB/s,peak: 13.25 GB/s,' "$ROOT/configs/devices/t4.yaml" >"$WORK/slow.yaml"
+for model in ./packed m.tsr; do
+    run inspect $model --profile slow.yaml --json
+    ok "short linears are skipped, $model" json '.model.compensation | .device == "T4" and .least_us == 4 and
+        [.sites[].used] == [true, false, true, false] and
+        ([.sites[] | .us * 13.25e3 - .bytes | fabs] | max) < 1e-6 and .sites[1].why == "reading its weights takes 2.01 us, less than 4 us"' \
+        "$WORK/out"
+done
+run inspect ./packed --profile slow.yaml
+ok "in words" grep -q 'layers 0 to 5, down_in .* skipped: reading its weights takes 3.94 us, less than 4 us' "$WORK/out"
+run inspect ./packed --profile "$ROOT/configs/devices/ryzen-9-7950x.yaml" --json
+ok "a CPU skips nothing" json '.model.compensation | .least_us == null and [.sites[].used] == [true, true, true, true]' "$WORK/out"
+fails "a profile for a model without residuals" 2 '*/configs/demo' inspect "$DEMO" --profile slow.yaml
+fails "a profile for a plugin" 2 'rtn' inspect rtn --profile slow.yaml
+fails "a profile for a list" 2 '--profile' inspect plugins --profile slow.yaml
+fails "no profile" 2 'none.yaml' inspect ./packed --profile none.yaml
+
 # k by layer and input, from a plan
 cat >"$WORK/plan.yaml" <<'END'
 format: tessera.plan/1
@@ -87,6 +110,16 @@ run eval packed --text "$HELD" --window 128 --max-windows 2 --compensate-plan pl
 ok "a plan: exit code 0, got $rc" test "$rc" = 0
 # of 256 and 512 channels: 16 + 16 + 16 + 8 in four layers, 16 + 16 + 8 in two
 ok "its channels" json '.compensation | .k == null and .linears == 36 and .selected == .tokens * (4 * 56 + 2 * 40)' "$WORK/out"
+# thread blocks, which change no result
+sed 's/{k: 64}/{k: 64, blocks: 4}/' "$WORK/plan.yaml" >"$WORK/blocks.yaml"
+mv "$WORK/out" "$WORK/before"
+run eval packed --text "$HELD" --window 128 --max-windows 2 --compensate-plan blocks.yaml --json
+ok "blocks of a plan: the same perplexity" test "$(jq .perplexity "$WORK/before")" = "$(jq .perplexity "$WORK/out")"
+sed 's/{k: 64}/{k: 64}, {tensors: "*q_proj", k: 64, blocks: 4}/; s/, {layers: 2-3.*k: 0}//' "$WORK/plan.yaml" >"$WORK/torn-blocks.yaml"
+fails "one launch with two numbers of blocks" 2 'torn-blocks.yaml' \
+    eval packed --text "$HELD" --compensate-plan torn-blocks.yaml
+sed 's/{k: 64}/{k: 64, blocks: -1}/' "$WORK/plan.yaml" >"$WORK/no-blocks.yaml"
+fails "no number of blocks" 2 '*no-blocks.yaml*' eval packed --text "$HELD" --compensate-plan no-blocks.yaml
 sed 's/\[qkv\]_proj/q_proj/' "$WORK/plan.yaml" >"$WORK/torn.yaml"
 fails "linears that share an input" 2 'torn.yaml' \
     eval packed --text "$HELD" --compensate-plan torn.yaml

@@ -279,6 +279,36 @@ static void test_freezing(void **state)
                      TSR_E_CONFIG);
 }
 
+/* Linears that take less than a limit keep k 0, whatever the target. */
+static void test_least(void **state)
+{
+    /* us: 3.9 and then 10; 10 and then 10.2, 10.4, 30 */
+    double a[] = { 0.0039, 0.0039, 0.0039, 0.010 }, b[] = { 0.010, 0.0102, 0.0104, 0.030 };
+    struct tsr_compensate_tune_table  t = { .n = 2 };
+    struct tsr_compensate_tune_result r;
+    (void)state;
+    module_of(&t.m[0], 1024, 0.0039, a, 4);
+    module_of(&t.m[1], 2048, 0.010, b, 4);
+    assert_int_equal(tsr_compensate_tune(&t, 0.05, 0, TSR_COMPENSATE_FREEZE_RETRY, &r, NULL),
+                     TSR_OK);
+    assert_true(r.common == 2 && r.k[0] == 2 && r.k[1] == 2 && !r.skipped[0] && !r.skipped[1]);
+    t.least_us = 4;
+    assert_int_equal(tsr_compensate_tune(&t, 0.05, 0, TSR_COMPENSATE_FREEZE_RETRY, &r, NULL),
+                     TSR_OK);
+    assert_true(r.skipped[0] && !r.skipped[1] && r.k[0] == 0 && r.blocks[0] == 0 && r.k[1] == 2);
+    assert_true(fabs(r.base - 0.0139) < 1e-12 && fabs(r.total - 0.0143) < 1e-12);
+    t.least_us = 11; /* both, and no table that would end */
+    assert_int_equal(tsr_compensate_tune(&t, 5, 0, TSR_COMPENSATE_FREEZE_RETRY, &r, NULL), TSR_OK);
+    assert_true(r.skipped[0] && r.skipped[1] && r.common == 0 && r.k[0] == 0 && r.k[1] == 0);
+    assert_true(r.most_blocks == 0 && r.total == r.base);
+    /* the rule itself: 8 MB at 2 TB/s take 4 us */
+    assert_true(tsr_compensate_own_us(8000000, 2e12) == 4);
+    assert_false(tsr_compensate_is_skipped(4, 4));
+    assert_true(tsr_compensate_is_skipped(3.999, 4));
+    assert_true(tsr_compensate_is_skipped((double)NAN, 4));
+    assert_false(tsr_compensate_is_skipped((double)NAN, 0));
+}
+
 static void test_file(void **state)
 {
     static const struct {
@@ -323,7 +353,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_knee),          cmocka_unit_test(test_exhaustive),
         cmocka_unit_test(test_most_channels), cmocka_unit_test(test_freezing),
-        cmocka_unit_test(test_file),
+        cmocka_unit_test(test_least),         cmocka_unit_test(test_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

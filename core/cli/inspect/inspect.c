@@ -288,7 +288,8 @@ static bool add_prepacked(const struct tsr_prepacked *p, bool verified, json_t *
     return json_object_set_new(to, "prepacked", j) == 0;
 }
 
-tsr_status tsr_inspect_model(const char *path, bool verify, json_t **out, struct tsr_err *err)
+tsr_status tsr_inspect_model(const char *path, bool verify, const char *profile, json_t **out,
+                             struct tsr_err *err)
 {
     struct tsr_model *m = NULL;
     json_t           *tokenizer = NULL, *templates = NULL;
@@ -296,10 +297,14 @@ tsr_status tsr_inspect_model(const char *path, bool verify, json_t **out, struct
     char             *file = NULL, *config = NULL;
     TSR_TRY(tsr_model_config_alone(path, &config, err));
     if (config) {
-        tsr_status st = verify
-                            ? tsr_fail(err, TSR_E_INPUT,
-                                       "%s: has no weights; --verify reads a prepacked file", path)
-                            : tsr_inspect_config(config, out, err);
+        tsr_status st =
+            *profile ? tsr_fail(err, TSR_E_INPUT,
+                                "%s: has no weights; --profile compares those of a packed "
+                                "model",
+                                path)
+            : verify ? tsr_fail(err, TSR_E_INPUT,
+                                "%s: has no weights; --verify reads a prepacked file", path)
+                     : tsr_inspect_config(config, out, err);
         free(config);
         return st;
     }
@@ -368,6 +373,8 @@ tsr_status tsr_inspect_model(const char *path, bool verify, json_t **out, struct
         ok = add_prepacked(m->prepacked, verify, j);
     json_decref(shapes);
     st = ok ? tsr_inspect_model_family(m, j, err) : tsr_fail_nomem(err, 0, path);
+    if (st == TSR_OK)
+        st = tsr_inspect_compensation(m, profile, j, err);
     tsr_model_destroy(m);
     *out = j;
     return st;

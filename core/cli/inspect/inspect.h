@@ -45,9 +45,16 @@ tsr_status tsr_inspect_config_family(const struct tsr_model_config *c, json_t *c
 /* A model without weights by the path of its config.json: {path, config_alone: true, family, sizes} and the above. */
 tsr_status tsr_inspect_config(const char *path, json_t **out, struct tsr_err *err);
 
+/* Sets "compensation" of a model with residuals: {bits, device, least_us, sites: [{first, last, site, bytes, us, used,
+ * why}]}: runs of layers, the bytes of the packed linears of an input, and whether the device compensates them.
+ * profile: a file tessera.device/1; "": no device, "used" is null.  TSR_E_INPUT: a profile for a model without. */
+tsr_status tsr_inspect_compensation(const struct tsr_model *m, const char *profile, json_t *to,
+                                    struct tsr_err *err);
+
 /* A model, without reading a weight.  verify: of a prepacked file every byte is read and compared with
- * its hashes. */
-tsr_status tsr_inspect_model(const char *path, bool verify, json_t **out, struct tsr_err *err);
+ * its hashes.  profile: as above. */
+tsr_status tsr_inspect_model(const char *path, bool verify, const char *profile, json_t **out,
+                             struct tsr_err *err);
 
 /* Prints all of it as text on stdout: {plugins, refused, absent, formats, models, devices, components,
  * model}, each if present. */

@@ -270,6 +270,26 @@ static void print_held(const json_t *m)
     }
 }
 
+/* Inputs of a model with residuals, and what a device does with them. */
+static void print_compensation(const json_t *c)
+{
+    size_t        i;
+    const json_t *s;
+    if (!c)
+        return;
+    (void)printf("  error compensation by residuals of %lld bits%s%s:\n", int_of(c, "bits"),
+                 *text_of(c, "device") ? ", on " : "", text_of(c, "device"));
+    json_array_foreach (json_object_get(c, "sites"), i, s) {
+        const json_t *used = json_object_get(s, "used");
+        (void)printf("    layers %lld to %lld, %-12s %s%s\n", int_of(s, "first"), int_of(s, "last"),
+                     text_of(s, "site"),
+                     json_is_null(used)   ? ""
+                     : json_is_true(used) ? "used: "
+                                          : "skipped: ",
+                     text_of(s, "why"));
+    }
+}
+
 static void print_model(const json_t *m)
 {
     char bytes[TSR_BYTES_TEXT];
@@ -307,6 +327,7 @@ static void print_model(const json_t *m)
                  json_is_true(json_object_get(m, "tied")) ? ", head tied to the embedding" : "");
     if (!alone)
         print_held(m);
+    print_compensation(json_object_get(m, "compensation"));
     tsr_inspect_print_model_family(m);
 }
 

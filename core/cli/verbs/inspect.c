@@ -123,7 +123,7 @@ static tsr_status components(const struct tsr_inspect_target *t, const char *x,
 }
 
 static tsr_status one(struct tsr_cli *c, const char *x, const json_t *probes, bool verify,
-                      json_t *to, struct tsr_err *err)
+                      const char *profile, json_t *to, struct tsr_err *err)
 {
     struct tsr_inspect_target t;
     struct tsr_plugin_found   f;
@@ -131,12 +131,15 @@ static tsr_status one(struct tsr_cli *c, const char *x, const json_t *probes, bo
     tsr_status                st = tsr_inspect_target_open(c, x, &t, err);
     if (st == TSR_OK && t.model) {
         char *in_it = tsr_checkpoint_contents_only_model(x);
-        st = tsr_inspect_model(in_it ? in_it : x, verify, &m, err);
+        st = tsr_inspect_model(in_it ? in_it : x, verify, profile, &m, err);
         free(in_it);
         st = put(to, "model", st, m, err);
-    } else if (st == TSR_OK && verify) {
+    } else if (st == TSR_OK && (verify || *profile)) {
         st = tsr_inspect_target_nth(&t, x, 0, &f)
-                 ? tsr_fail(err, TSR_E_INPUT, "%s: is a plugin; --verify reads a prepacked file", x)
+                 ? tsr_fail(err, TSR_E_INPUT,
+                            verify ? "%s: is a plugin; --verify reads a prepacked file"
+                                   : "%s: is a plugin; --profile is for a packed model",
+                            x)
                  : tsr_inspect_not_known(t.r, x, err);
     } else if (st == TSR_OK) {
         st = components(&t, x, probes, to, err);
@@ -146,10 +149,12 @@ static tsr_status one(struct tsr_cli *c, const char *x, const json_t *probes, bo
 }
 
 /* Of a file that may be damaged: in the child process that loads it. */
-static tsr_status collect_here(struct tsr_cli *c, const char *x, bool ask, bool verify, json_t *to,
-                               struct tsr_err *err)
+static tsr_status collect_here(struct tsr_cli *c, const char *x, bool ask, bool verify,
+                               const char *profile, json_t *to, struct tsr_err *err)
 {
     unsigned what = x ? word_of(x) : EVERYTHING;
+    if (what && *profile)
+        return tsr_fail(err, TSR_E_INPUT, "--profile is for one packed model; name it");
     if (what && ask)
         return tsr_fail(err, TSR_E_INPUT, "--probe asks one plugin; name it");
     if (what && verify)
@@ -161,19 +166,28 @@ static tsr_status collect_here(struct tsr_cli *c, const char *x, bool ask, bool 
     if (st == TSR_OK && ask)
         st = probe(c, x, probes, err);
     if (st == TSR_OK)
-        st = one(c, x, probes, verify, to, err);
+        st = one(c, x, probes, verify, profile, to, err);
     if (st == TSR_OK && ask && json_object_get(to, "model"))
         st = tsr_fail(err, TSR_E_INPUT, "%s: is a model; --probe asks a plugin", x);
     json_decref(probes);
     return st;
 }
 
-static tsr_status collect(struct tsr_cli *c, const char *x, bool ask, bool verify, json_t *to,
-                          struct tsr_err *err)
+/* As tsr_inspect_apart() calls it. */
+static tsr_status collect_plugin(struct tsr_cli *c, const char *x, bool ask, bool verify,
+                                 json_t *to, struct tsr_err *err)
 {
-    return x && tsr_inspect_is_plugin_file(x)
-               ? tsr_inspect_apart(c, collect_here, x, ask, verify, to, err)
-               : collect_here(c, x, ask, verify, to, err);
+    return collect_here(c, x, ask, verify, "", to, err);
+}
+
+static tsr_status collect(struct tsr_cli *c, const char *x, bool ask, bool verify,
+                          const char *profile, json_t *to, struct tsr_err *err)
+{
+    bool file = x && tsr_inspect_is_plugin_file(x);
+    if (file && *profile)
+        return tsr_fail(err, TSR_E_INPUT, "%s: is a plugin; --profile is for a packed model", x);
+    return file ? tsr_inspect_apart(c, collect_plugin, x, ask, verify, to, err)
+                : collect_here(c, x, ask, verify, profile, to, err);
 }
 
 /* ---- yes or no ---------------------------------------------------------------- */
@@ -206,7 +220,7 @@ static tsr_status answer(struct tsr_cli *c, const char *x, const char *version, 
 {
     struct tsr_errbuf why = TSR_ERRBUF(why);
     bool              yes = true;
-    tsr_status        st = collect(c, x, false, false, j, &why.err);
+    tsr_status        st = collect(c, x, false, false, "", j, &why.err);
     if (st != TSR_OK && st != TSR_E_INPUT)
         return tsr_err_copy(err, st, &why.err);
     if (st == TSR_E_INPUT)
@@ -228,7 +242,7 @@ static tsr_status answer(struct tsr_cli *c, const char *x, const char *version, 
 
 struct inspect_options {
     int32_t     exists, probe, verify;
-    const char *atleast_version;
+    const char *atleast_version, *profile;
 };
 
 static const struct tsr_option options[] = {
@@ -242,6 +256,10 @@ static const struct tsr_option options[] = {
                     "print nothing; exit code 0 if it exists, 1 if not"),
     TSR_OPTION_STRING(struct inspect_options, atleast_version, "",
                       "the same for a plugin of this version or a newer one, such as 1.2"),
+    TSR_OPTION_PATH(
+        struct inspect_options, profile, "", "FILE",
+        "a device profile (tessera.device/1): for each input of a model with residuals, "
+        "whether that device compensates it"),
 };
 
 static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_args,
@@ -276,7 +294,7 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
         return st;
     }
     tsr_status st = ask ? answer(c, x, o->atleast_version, j, err)
-                        : collect(c, x, o->probe != 0, o->verify != 0, j, err);
+                        : collect(c, x, o->probe != 0, o->verify != 0, o->profile, j, err);
     if (st == TSR_OK && !ask && c->json)
         return tsr_cli_print_json(j, err);
     if (st == TSR_OK && !ask)

@@ -40,11 +40,15 @@ static void print(const json_t *r, FILE *to)
                   (long long)json_integer_value(json_object_get(r, "most_blocks")),
                   (long long)json_integer_value(json_object_get(r, "common")));
     json_array_foreach (json_object_get(r, "modules"), i, m)
-        (void)fprintf(to, "  %-8s k %4lld of 1024  (%lld inputs, %lld blocks)\n",
-                      json_string_value(json_object_get(m, "name")),
-                      (long long)json_integer_value(json_object_get(m, "k")),
-                      (long long)json_integer_value(json_object_get(m, "inputs")),
-                      (long long)json_integer_value(json_object_get(m, "blocks")));
+        if (json_object_get(m, "skipped"))
+            (void)fprintf(to, "  %-8s skipped: %s\n", tsr_json_word(json_object_get(m, "name")),
+                          tsr_json_word(json_object_get(m, "skipped")));
+        else
+            (void)fprintf(to, "  %-8s k %4lld of 1024  (%lld inputs, %lld blocks)\n",
+                          tsr_json_word(json_object_get(m, "name")),
+                          (long long)json_integer_value(json_object_get(m, "k")),
+                          (long long)json_integer_value(json_object_get(m, "inputs")),
+                          (long long)json_integer_value(json_object_get(m, "blocks")));
     if (json_is_number(json_object_get(r, "knee")))
         (void)fprintf(to, "  the formula's knee: %.1f\n",
                       json_number_value(json_object_get(r, "knee")));
@@ -69,6 +73,12 @@ static bool put_modules(json_t *j, const struct tsr_compensate_tune_table *t,
              tsr_pipeline_json_put_int(m, "k", r->k[i]) &&
              tsr_pipeline_json_put_int(m, "blocks", r->blocks[i]) &&
              tsr_pipeline_json_put_real(m, "base_ms", t->m[i].base);
+        if (ok && r->skipped[i]) {
+            char why[96];
+            (void)snprintf(why, sizeof why, "its linears take %.3g us, less than %.3g us",
+                           1e3 * t->m[i].base, t->least_us);
+            ok = tsr_pipeline_json_put_text(m, "skipped", why);
+        }
         ok = json_array_append_new(list, m) == 0 && ok;
     }
     return ok;
@@ -148,19 +158,20 @@ static tsr_status tune(struct tsr_pipeline_job *job, const struct tune_options *
                        struct tsr_err *err)
 {
     struct tsr_compensate_tune_result r;
-    uint32_t                          k[TSR_MODEL_SITES];
+    uint32_t                          k[TSR_MODEL_SITES], blocks[TSR_MODEL_SITES];
     char                             *from = NULL, *to = NULL;
     double                            lost = 0;
     TSR_TRY(tsr_compensate_tune(t, o->slower / 100, (uint32_t)o->most_blocks,
                                 (enum tsr_freeze)o->freeze, &r, err));
     tsr_step_tuning_sites(t, &r, k);
+    tsr_step_tuning_blocks(t, &r, blocks);
     TSR_TRY(tsr_step_tuning_lost(c, k, &lost, err));
     TSR_TRY(tsr_pipeline_mapped_unchanged(job->model, c, err));
     if (*o->plan && !(from = tsr_pipeline_job_input(job, o->plan)))
         return tsr_fail_nomem(err, 0, "a path");
     tsr_status st = tsr_pipeline_job_output(job, o->to, &to, err);
     if (st == TSR_OK)
-        st = tsr_step_tuning_write(to, from, job->model, c, k, slower_by(&r), lost, err);
+        st = tsr_step_tuning_write(to, from, job->model, c, k, blocks, slower_by(&r), lost, err);
     json_t *j = st == TSR_OK ? result(o, t, &r, lost, o->to) : NULL;
     free(from);
     free(to);

@@ -71,33 +71,57 @@ static tsr_status measure_at(struct tsr_engine *e, enum tsr_site site, uint32_t 
     return TSR_OK;
 }
 
-static tsr_status measure_site(struct tsr_engine *e, enum tsr_site site, uint32_t repeats,
-                               uint64_t layers, struct tsr_compensate_tune_module *m,
-                               struct tsr_err *err)
+/* ms [n_k]: of one number of blocks. */
+static tsr_status measure_row(struct tsr_engine *e, enum tsr_site site, uint32_t repeats,
+                              uint64_t layers, const struct tsr_compensate_tune_module *m,
+                              double *ms, struct tsr_err *err)
 {
     uint32_t last = 1;
     double   before;
-    m->n_k = TSR_COMPENSATE_CHUNK + 1;
-    m->ms = tsr_new(m->n_k, sizeof *m->ms);
-    if (!m->ms)
-        return tsr_fail_nomem(err, m->n_k * sizeof *m->ms, "a table of times");
-    TSR_TRY(measure_at(e, site, 0, repeats, layers, &m->base, err));
     /* while k of 1024 selects no channel, there is no work */
-    for (m->ms[0] = m->base; tsr_compensate_select_count(last, m->inputs) == 0; last++)
-        m->ms[last] = m->base;
+    for (ms[0] = m->base; tsr_compensate_select_count(last, m->inputs) == 0; last++)
+        ms[last] = m->base;
     TSR_TRY(measure_at(e, site, last, repeats, layers, &before, err));
-    m->ms[last] = before;
+    ms[last] = before;
     for (size_t p = 0; p < POINTS; p++) {
         double now;
         if (points[p] <= last)
             continue;
         TSR_TRY(measure_at(e, site, points[p], repeats, layers, &now, err));
         for (uint32_t k = last; k <= points[p]; k++)
-            m->ms[k] = before + (now - before) * (double)(k - last) / (double)(points[p] - last);
+            ms[k] = before + (now - before) * (double)(k - last) / (double)(points[p] - last);
         last = points[p];
         before = now;
     }
     return TSR_OK;
+}
+
+/* Numbers of thread blocks that are tried: doubled from 4 on, of a small device from 1 on, and the most; of a device that
+ * chooses, the threads. */
+static void choose_blocks(struct tsr_compensate_tune_module *m, uint32_t most, uint32_t threads)
+{
+    m->n_blocks = 0;
+    for (uint32_t b = most > 8 ? 4 : 1; b < most && m->n_blocks + 1 < TSR_TUNE_BLOCKS; b *= 2)
+        m->blocks[m->n_blocks++] = b;
+    m->blocks[m->n_blocks++] = most ? most : threads;
+}
+
+static tsr_status measure_site(struct tsr_engine *e, enum tsr_site site, uint32_t repeats,
+                               uint64_t layers, bool chosen, struct tsr_compensate_tune_module *m,
+                               struct tsr_err *err)
+{
+    m->n_k = TSR_COMPENSATE_CHUNK + 1;
+    m->ms = tsr_new((uint64_t)m->n_blocks * m->n_k, sizeof *m->ms);
+    if (!m->ms)
+        return tsr_fail_nomem(err, m->n_k * sizeof *m->ms, "a table of times");
+    TSR_TRY(measure_at(e, site, 0, repeats, layers, &m->base, err));
+    tsr_status st = TSR_OK;
+    for (uint32_t b = 0; b < m->n_blocks && st == TSR_OK; b++) {
+        tsr_engine_compensate_blocks(e, site, chosen ? m->blocks[b] : 0);
+        st = measure_row(e, site, repeats, layers, m, m->ms + (uint64_t)b * m->n_k, err);
+    }
+    tsr_engine_compensate_blocks(e, site, 0);
+    return st;
 }
 
 /* What the times say of the memory: weights over the bare time, residuals over what the second half of the
@@ -108,8 +132,9 @@ static void rates(struct tsr_compensate_tune_table *t, const struct tsr_model *m
     double base = 0, more = 0, rows = 0, read = 0;
     for (uint32_t i = 0; i < t->n; i++) {
         const struct tsr_compensate_tune_module *k = &t->m[i];
+        const double *ms = k->ms + (uint64_t)(k->n_blocks - 1) * k->n_k; /* of the most blocks */
         base += k->base;
-        more += k->ms[1024] - k->ms[512];
+        more += ms[1024] - ms[512];
         rows += (double)k->inputs / 2 * (double)k->outputs * residual_bits / 8;
         read += (double)k->inputs * (double)k->outputs * t->bits / 8;
     }
@@ -130,19 +155,22 @@ tsr_status tsr_step_tuning_measure(struct tsr_compensate_tune_table *t, struct t
     struct tsr_engine_options    opt = {
            .on = *on, .act = act, .kv_dtype = TSR_F32, .slots = 1, .context = 16, .compensate = &use
     };
-    uint32_t threads = tsr_pool_threads(tsr_plugin_registry_pool(r));
-    uint64_t bytes;
+    uint32_t                      threads = tsr_pool_threads(tsr_plugin_registry_pool(r));
+    uint64_t                      bytes;
+    struct tsr_engine_compensated done = { 0 };
     *t = (struct tsr_compensate_tune_table){ .residual = c->bits };
     t->bits = bits_of(m, o, &bytes);
     tsr_status st = tsr_engine_create(&e, r, m, o, &opt, err);
-    if (st == TSR_OK)
+    if (st == TSR_OK) {
+        tsr_engine_compensation(e, &done);
+        t->least_us = done.over_bus ? TSR_COMPENSATE_LEAST_US : 0;
         (void)snprintf(t->device, sizeof t->device, "%s", tsr_engine_device(e));
+    }
     for (uint32_t s = 0; s < TSR_MODEL_SITES && st == TSR_OK; s++) {
         struct tsr_compensate_tune_module *k = &t->m[t->n++];
         shape_of(m, (enum tsr_site)s, k);
-        k->n_blocks = 1;
-        k->blocks[0] = threads;
-        st = measure_site(e, (enum tsr_site)s, repeats, m->hp.layers, k, err);
+        choose_blocks(k, done.most_blocks, threads);
+        st = measure_site(e, (enum tsr_site)s, repeats, m->hp.layers, done.most_blocks > 0, k, err);
         tsr_progress("tune", s + 1, TSR_MODEL_SITES);
     }
     tsr_engine_destroy(e);
@@ -183,6 +211,8 @@ static json_t *table_json(const struct tsr_compensate_tune_table *t)
               tsr_pipeline_json_put_real(j, "bits", t->bits);
     if (ok && t->residual)
         ok = tsr_pipeline_json_put_int(j, "residual", t->residual);
+    if (ok && t->least_us > 0)
+        ok = tsr_pipeline_json_put_real(j, "least_us", t->least_us);
     if (ok && t->host_gbps > 0)
         ok = tsr_pipeline_json_put_real(j, "host_gbps", t->host_gbps);
     if (ok && t->device_gbps > 0)
@@ -273,6 +303,19 @@ void tsr_step_tuning_sites(const struct tsr_compensate_tune_table  *t,
         int s = kind_of(t->m[i].name);
         if (s < TSR_MODEL_SITES)
             k[s] = r->k[i];
+    }
+}
+
+void tsr_step_tuning_blocks(const struct tsr_compensate_tune_table  *t,
+                            const struct tsr_compensate_tune_result *r,
+                            uint32_t                                 blocks[TSR_MODEL_SITES])
+{
+    for (int s = 0; s < TSR_MODEL_SITES; s++)
+        blocks[s] = 0;
+    for (uint32_t i = 0; i < t->n; i++) {
+        int s = kind_of(t->m[i].name);
+        if (s < TSR_MODEL_SITES && t->m[i].n_blocks > 1)
+            blocks[s] = r->blocks[i];
     }
 }
 

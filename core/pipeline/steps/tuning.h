@@ -9,7 +9,8 @@
 struct tsr_pipeline_job;
 
 /* Measures the four kinds of linears of a packed model with residuals `c` on `on`: one row, the
- * pool's threads, k at powers of two and straight lines between.  t is freed by tsr_compensate_tune_free(). */
+ * pool's threads, or where the device lets them be chosen numbers of thread blocks up to its most; k at powers of
+ * two and straight lines between.  t is freed by tsr_compensate_tune_free(). */
 tsr_status tsr_step_tuning_measure(struct tsr_compensate_tune_table *t, struct tsr_registry *r,
                                    const struct tsr_model *m, const struct tsr_model_overlay *o,
                                    const struct tsr_compensation  *c,
@@ -39,6 +40,10 @@ tsr_status tsr_step_tuning_fits(const struct tsr_compensate_tune_table *t, const
 /* The k of each site from the four kinds of a result, by name; the table fits. */
 void tsr_step_tuning_sites(const struct tsr_compensate_tune_table  *t,
                            const struct tsr_compensate_tune_result *r, uint32_t k[TSR_MODEL_SITES]);
+/* The same of the thread blocks; 0 where the table has one number, so that the device chooses. */
+void tsr_step_tuning_blocks(const struct tsr_compensate_tune_table  *t,
+                            const struct tsr_compensate_tune_result *r,
+                            uint32_t                                 blocks[TSR_MODEL_SITES]);
 /* Share of the expected squared error of all sites' outputs that is left when a static choice of the k most
  * important channels is added back; a choice by token leaves less. */
 tsr_status tsr_step_tuning_lost(const struct tsr_compensation *c, const uint32_t k[TSR_MODEL_SITES],
@@ -48,7 +53,8 @@ tsr_status tsr_step_tuning_lost(const struct tsr_compensation *c, const uint32_t
  * keeps all layers unchanged. Written as JSON, which YAML reads. */
 tsr_status tsr_step_tuning_write(const char *path, const char *from, const struct tsr_model *m,
                                  const struct tsr_compensation *c,
-                                 const uint32_t k[TSR_MODEL_SITES], double slower, double lost,
+                                 const uint32_t                 k[TSR_MODEL_SITES],
+                                 const uint32_t blocks[TSR_MODEL_SITES], double slower, double lost,
                                  struct tsr_err *err);
 
 #endif

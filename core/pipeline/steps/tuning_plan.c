@@ -14,7 +14,8 @@ static bool is_named(const struct tsr_model *m, enum tsr_linear_id id)
     return any;
 }
 
-static json_t *channels_json(const struct tsr_model *m, const uint32_t k[TSR_MODEL_SITES])
+static json_t *channels_json(const struct tsr_model *m, const uint32_t k[TSR_MODEL_SITES],
+                             const uint32_t blocks[TSR_MODEL_SITES])
 {
     json_t *list = json_array();
     bool    ok = list != NULL;
@@ -22,12 +23,13 @@ static json_t *channels_json(const struct tsr_model *m, const uint32_t k[TSR_MOD
         enum tsr_linear_id id = (enum tsr_linear_id)i;
         char               name[64];
         (void)snprintf(name, sizeof name, "*.%s", tsr_model_linear_name(id));
-        if (is_named(m, id))
-            ok = json_array_append_new(
-                     list,
-                     json_pack("{s:s, s:I}", "tensors", name, "k",
-                               (json_int_t)k[tsr_compensation_kind(tsr_model_linear_site(id))])) ==
-                 0;
+        if (!is_named(m, id))
+            continue;
+        enum tsr_site kind = tsr_compensation_kind(tsr_model_linear_site(id));
+        json_t       *one = json_pack("{s:s, s:I}", "tensors", name, "k", (json_int_t)k[kind]);
+        if (one && k[kind] && blocks[kind])
+            ok = json_object_set_new(one, "blocks", json_integer(blocks[kind])) == 0;
+        ok = json_array_append_new(list, one) == 0 && ok;
     }
     if (ok)
         return list;
@@ -95,7 +97,7 @@ static tsr_status read_plan(const char *from, const struct tsr_model *m, struct 
 
 static bool fill_plan(json_t *j, const struct tsr_plan_file *p, const struct tsr_model *m,
                       const struct tsr_compensation *c, const uint32_t k[TSR_MODEL_SITES],
-                      double slower, double lost)
+                      const uint32_t blocks[TSR_MODEL_SITES], double slower, double lost)
 {
     json_t *stages = json_object_get(j, "stages");
     bool    ok = true;
@@ -103,7 +105,7 @@ static bool fill_plan(json_t *j, const struct tsr_plan_file *p, const struct tsr
         json_t  *s = json_array_get(stages, i);
         uint64_t first = p->n_stages ? p->stages[i].first : 0;
         uint64_t end = p->n_stages ? first + p->stages[i].count : m->hp.layers;
-        ok = tsr_pipeline_json_put(s, "compensation", channels_json(m, k)) &&
+        ok = tsr_pipeline_json_put(s, "compensation", channels_json(m, k, blocks)) &&
              put_in(s, "predicted", "residuals",
                     json_integer((json_int_t)host_bytes(c, k, first, end)));
     }
@@ -113,7 +115,8 @@ static bool fill_plan(json_t *j, const struct tsr_plan_file *p, const struct tsr
 
 tsr_status tsr_step_tuning_write(const char *path, const char *from, const struct tsr_model *m,
                                  const struct tsr_compensation *c,
-                                 const uint32_t k[TSR_MODEL_SITES], double slower, double lost,
+                                 const uint32_t                 k[TSR_MODEL_SITES],
+                                 const uint32_t blocks[TSR_MODEL_SITES], double slower, double lost,
                                  struct tsr_err *err)
 {
     struct tsr_plan_file p = { 0 };
@@ -123,7 +126,7 @@ tsr_status tsr_step_tuning_write(const char *path, const char *from, const struc
         st = read_plan(from, m, &p, &j, err);
     else
         j = plain_plan(m);
-    if (st == TSR_OK && (!j || !fill_plan(j, &p, m, c, k, slower, lost)))
+    if (st == TSR_OK && (!j || !fill_plan(j, &p, m, c, k, blocks, slower, lost)))
         st = tsr_fail_nomem(err, 0, path);
     if (st == TSR_OK)
         st = tsr_json_store(path, j, JSON_INDENT(1) | JSON_REAL_PRECISION(9), err);

@@ -17,7 +17,7 @@ struct phases {
 };
 struct channels {
     const char *layers, *tensors;
-    int64_t     k;
+    int64_t     k, blocks;
 };
 
 #define SAID_BYTES(f, h)                                                                           \
@@ -60,6 +60,8 @@ static const struct tsr_option channel_options[] = {
     TSR_OPTION_STRING(struct channels, tensors, "", "A pattern for names."),
     REQUIRED_INT(struct channels, k, 0, TSR_PLAN_CHANNELS,
                  "Channels of 1,024 that are compensated."),
+    TSR_OPTION_INT(struct channels, blocks, 0, 0, 65535, NULL,
+                   "Thread blocks that read residuals; 0: the device chooses."),
 };
 static const struct tsr_option stage_said_options[] = {
     SAID_BYTES(weights, "Weights."),

@@ -41,7 +41,7 @@ extern "C" {
 /* Residuals of one linear in host memory, tessera.residual/1 (docs/formats/compensation.md).  Each
  * input channel has a row of `outputs` codes.  Rows are `stride` bytes apart, with both ends
  * aligned to 64 bytes.  Rows of other linears with this input may lie between them.  The memory is
- * borrowed until residual_free(): a device with separate memory reads rows from it on demand. */
+ * borrowed until residual_free(), or with `copies` until residual_load() returns. */
 struct tsr_residual_desc {
     uint32_t        struct_size;
     uint32_t        bits;            /* 2, 4, 8, 16                             */
@@ -65,13 +65,18 @@ struct tsr_select_op {
     const struct tsr_tensor *list;   /* out: U32 [n, 1 + room]: count, channels ascending */
 };
 
-/* For every linear j and row i: out[j][rows[i]] += residual[j] applied to x[rows[i]] on list[i]. */
+/* For every linear j and row i: out[j][rows[i]] += residual[j] applied to x[rows[i]] on list[i].  A list
+ * that the host uploaded is checked: TSR_E_INVAL where a count, a channel or their order is wrong. */
 struct tsr_compensate_op {
     uint32_t                 struct_size;
     uint32_t                 n; /* linears, 1 to TSR_COMPENSATE_LINEARS              */
     const struct tsr_tensor *x, *rows, *list;
     const void              *residual[TSR_COMPENSATE_LINEARS]; /* of residual_load()  */
     const struct tsr_tensor *out[TSR_COMPENSATE_LINEARS];      /* F32 [T, outputs]    */
+    uint32_t
+        blocks; /* thread blocks that read residuals, at most; 0: the device chooses.  Results do
+                         * not depend on it */
+    uint32_t reserved;
 };
 
 /* The linears of one input, then the selection and the compensation.  The result is bit-identical
@@ -86,10 +91,13 @@ struct tsr_site_op {
 
 struct tsr_backend_compensate_v1 {
     uint32_t struct_size;
-    uint32_t reserved;
+    uint32_t
+        copies; /* 1: residual_load() copies what it needs, and the host can drop its own; 0: it
+                      * borrows */
 
     /* Makes a handle for residuals, valid until residual_free(), which accepts NULL.
-     * TSR_E_UNSUPPORTED: the device does not read this bit width.  [worker] */
+     * TSR_E_UNSUPPORTED: the device does not read this bit width.  TSR_E_INVAL: a scale is not
+     * finite.  [worker] */
     tsr_status (*residual_load)(void *self, const struct tsr_residual_desc *r, void **residual,
                                 struct tsr_err *err);
     void (*residual_free)(void *self, void *residual);
@@ -104,6 +112,9 @@ struct tsr_backend_compensate_v1 {
     /* Optional; may be NULL.  Queues all of a site at once, without the overhead between
      * operations.  After any status other than TSR_OK the outputs are undefined.  [worker] */
     tsr_status (*site)(void *self, void *stream, const struct tsr_site_op *op, struct tsr_err *err);
+
+    /* Optional; may be NULL: `blocks` of an operation has no effect.  The most that have one.  [any] */
+    uint32_t (*most_blocks)(const void *self);
 };
 
 #ifdef __cplusplus
