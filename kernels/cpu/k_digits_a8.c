@@ -82,64 +82,98 @@ INLINE uint32_t parts_of(const int D, const int d)
 
 /* ---- few tokens: looked up and multiplied in registers ----------------------------------- */
 
-#define FEW_AHEAD 4096 /* bytes between a prefetch of codes and their use */
+/* Bytes between a prefetch of codes and their use, of one stream and of two; the same for scales, in groups. */
+#define FEW_AHEAD    4096
+#define STREAM_AHEAD 3072
+#define SCALES_AHEAD 8u
 
-/* One run of m tokens for half a panel, or for all of it: then a line of memory follows the other. It begins at a
- * multiple of four columns; columns past its end have zeros in q, [k/4][m][4], or do not exist. */
+INLINE void prefetch_scales(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t group)
+{
+    const uint64_t at = (panel * w->groups + group + SCALES_AHEAD) * PANEL;
+    v_prefetch(w->scales + (w->extra.stored ? 4 : 2) * at);
+    if (w->extra.stored)
+        v_prefetch(w->scales + 4 * at + 64);
+}
+
+/* The run r of m tokens for half a panel, or for all of it: then a line of memory follows the other. It begins at a
+ * multiple of four columns; columns past its end have zeros in q, [k/4][m][4], or do not exist. Unless `apart` is 0, the
+ * run r + apart, of as many columns, takes turns with it. */
 INLINE void few_run(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t half,
-                    const int halves, const struct tsr_cpu_run *u, const int D, const int m,
-                    const int permute, float *acc)
+                    const int halves, uint64_t r, uint64_t apart, const int streams, const int D,
+                    const int m, const int permute, struct sums seg)
 {
     const struct tsr_cpu_weight *w = a->w;
-    const uint8_t               *p = w->codes + panel * w->panel_bytes + u->k0 * PANEL + 64 * half;
+    const struct tsr_cpu_run    *run[2] = { &w->runs[r], &w->runs[r + apart] };
+    const uint64_t               k0 = run[0]->k0, k1 = run[0]->k1, far = run[1]->k0 - k0;
+    const uint8_t               *p = w->codes + panel * w->panel_bytes + k0 * PANEL + 64 * half;
     const uint8_t               *table = w->extra.table8;
-    const int8_t                *q = a->q + u->k0 * (uint64_t)m;
-    const float                 *sa = a->sa + u->block * a->tokens;
-    i16v                         c[2][DIRECT_MAX][DIGITS_MAX];
+    const int8_t                *q = a->q + k0 * (uint64_t)m;
+    const int                    vectors = streams * halves;
+    i16v                         c[4][DIRECT_MAX][DIGITS_MAX];
     UNROLL
-    for (int h = 0; h < halves; h++)
+    for (int i = 0; i < vectors; i++)
         for (int t = 0; t < m; t++)
             for (int d = 0; d < D; d++)
-                c[h][t][d] = vi_zero();
-    for (uint64_t k = u->k0; k < u->k1; k += 4, p += 128, q += 4 * m) {
+                c[i][t][d] = vi_zero();
+    for (int s = 0; s < streams; s++)
+        prefetch_scales(w, panel, run[s]->group);
+    for (uint64_t k = k0; k < k1; k += 4, p += 128, q += 4 * m) {
         UNROLL
-        for (int h = 0; h < halves; h++) {
-            i16v codes = vi_load(p + 64 * h), digit[DIGITS_MAX];
-            v_prefetch(p + 64 * h + FEW_AHEAD);
+        for (int i = 0; i < vectors; i++) {
+            const uint64_t columns = i < halves ? 0 : far;
+            const uint8_t *at = p + columns * PANEL + 64 * (i % halves);
+            i16v           codes = vi_load(at), digit[DIGITS_MAX];
+            v_prefetch(at + (streams == 2 ? STREAM_AHEAD : FEW_AHEAD));
             UNROLL
             for (int d = 0; d < D; d++)
                 digit[d] = vb_lookup128(table + 128 * d, codes, parts_of(D, d), permute);
             UNROLL
             for (int t = 0; t < m; t++) {
-                i16v x = vb_signed(vi_four(q + 4 * t), codes);
+                i16v x = vb_signed(vi_four(q + columns * (uint64_t)m + 4 * t), codes);
                 UNROLL
                 for (int d = 0; d < D; d++)
-                    c[h][t][d] = vb_dot4(c[h][t][d], digit[d], x);
+                    c[i][t][d] = vb_dot4(c[i][t][d], digit[d], x);
             }
         }
     }
     UNROLL
-    for (int h = 0; h < halves; h++) {
-        const v16 sw = scale_of(w, panel, half + (uint64_t)h, u->group);
+    for (int i = 0; i < vectors; i++) {
+        const struct tsr_cpu_run *u = run[i >= halves];
+        const uint64_t            h = half + (uint64_t)(i % halves);
+        const v16                 sw = scale_of(w, panel, h, u->group);
+        const float              *sa = a->sa + u->block * a->tokens;
         UNROLL
         for (int t = 0; t < m; t++) {
-            float *to = acc + t * (int)PANEL + 16 * h;
-            i16v  *s = c[h][t];
+            float *to = sums_of(seg, u->segment)[t] + 16 * h;
+            i16v  *s = c[i][t];
             v16    I = digits_f32(D, s[0], s[D > 1], s[D > 2 ? 2 : 0], s[D > 3 ? 3 : 0]);
             v_store(to, v_fma(I, v_mul(sw, v_set1(sa[t])), v_load(to)));
         }
     }
 }
 
+/* Whether the second half of the columns has the segments and runs of the first: each run then has its like nruns / 2
+ * runs later, in a chain of its own. */
+static int halves_alike(const struct tsr_cpu_weight *w)
+{
+    return w->cols % (2 * w->seg) == 0 && (w->groups == 1 || w->cols / 2 % w->group == 0);
+}
+
+/* Two streams from memory have more lines in flight than one: with one token the lookups alone do not hide the
+ * memory's latency. */
 INLINE void few(const struct tsr_cpu_linear8 *a, uint64_t panel, const int D, const int m,
                 const int permute, struct sums seg)
 {
     const struct tsr_cpu_weight *w = a->w;
     const int                    halves = permute && m * D <= 6 ? 2 : 1; /* sums in registers */
+    if (permute && m == 1 && halves_alike(w)) {
+        for (uint64_t r = 0; r < w->nruns / 2; r++)
+            few_run(a, panel, 0, halves, r, w->nruns / 2, 2, D, m, permute, seg);
+        return;
+    }
     for (uint64_t r = 0; r < w->nruns; r++)
         for (int half = 0; half < 2; half += halves)
-            few_run(a, panel, (uint64_t)half, halves, &w->runs[r], D, m, permute,
-                    &sums_of(seg, w->runs[r].segment)[0][16 * half]);
+            few_run(a, panel, (uint64_t)half, halves, r, 0, 1, D, m, permute, seg);
 }
 
 /* ---- many tokens: a run's digits in the first cache ----------------------------------------- */

@@ -50,12 +50,29 @@ INLINE void prefetch_scales(const struct tsr_cpu_weight *w, uint64_t at)
         v_prefetch(w->zeros + at);
 }
 
-INLINE void prefetch_run(const struct tsr_cpu_weight *w, const enum run_kind kind, uint64_t at)
+/* Codes of scales and minimums in bytes, and the factors of the next record once a record. */
+INLINE void prefetch_affine(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t group)
 {
+    const uint64_t at = (panel * w->groups + group + GROUPS_AHEAD) * PANEL;
+    v_prefetch(w->scales + at);
+    v_prefetch(w->minimums + at);
+    if (group % (UINT64_C(1) << w->record_shift) == 0) {
+        const uint64_t record = panel * w->records + (group >> w->record_shift) + 1;
+        v_prefetch(w->factors + 4 * record * PANEL);
+        v_prefetch(w->factors + 4 * record * PANEL + 64);
+    }
+}
+
+INLINE void prefetch_run(const struct tsr_cpu_weight *w, const enum run_kind kind, uint64_t panel,
+                         uint64_t group)
+{
+    const uint64_t at = (panel * w->groups + group) * PANEL;
     if (kind == RUN_PLAIN || w->mapped == MAPPED_STORED)
         prefetch_scales(w, at);
     else if (is_mapped(kind))
         v_prefetch(w->scales + at + GROUPS_AHEAD * PANEL);
+    else if (w->affine == AFFINE_BYTES)
+        prefetch_affine(w, panel, group);
 }
 
 /* Adds the run r of m tokens to their chains acc[t][2]; of affine weights to those of the block of activations,
@@ -79,7 +96,7 @@ INLINE void few_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, 
         zb = vi_load_u8(w->zeros + at + 16);
     }
     const i16v table = run_table(w, kind);
-    prefetch_run(w, kind, at);
+    prefetch_run(w, kind, panel, u->group);
 /* Several sums a row, so that as many chains hide the latency of the product. */
 #define TAKE(t)                                                                                    \
     i16v i##t##a = vi_zero(), i##t##b = vi_zero(), j##t##a = vi_zero(), j##t##b = vi_zero(),       \
@@ -231,8 +248,8 @@ INLINE void pair_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t ap
     const uint64_t ahead = PAIR_AHEAD(l, m);
     i16v           i[DIRECT_MAX][2][2][2]; /* token, panel, half, chain */
     const i16v     table = run_table(w, kind);
-    prefetch_run(w, kind, at);
-    prefetch_run(w, kind, at + next);
+    prefetch_run(w, kind, panel, u->group);
+    prefetch_run(w, kind, panel + apart, u->group);
     UNROLL
     for (int t = 0; t < m; t++) {
         UNROLL

@@ -175,6 +175,27 @@ static void small_floats_at_every_count(void **state)
         }
 }
 
+/* One token takes two halves of the columns in turn if they have the same segments and groups: most of these have,
+ * groups of 40 and 352 columns have not. */
+static void small_floats_in_two_streams(void **state)
+{
+    (void)state;
+    static const uint64_t K[] = { 64, 384, 768, 2816, 352 }, groups[] = { 12, 32, 0, 64, 40 };
+    for (uint32_t i = 0; i < 40; i++) {
+        struct wt w;
+        uint64_t  k = K[i % 5], group = groups[(i + i / 5) % 5];
+        float    *x = rnd_new(k, 2.0f);
+        if (i % 2)
+            wt_mx(&w, 33, k, digits[i / 2 % 4], group, 8);
+        else
+            wt_fp8(&w, 33, k, TSR_MX_FP8_E4M3, group, i / 2 % 2 ? TSR_F32 : TSR_BF16);
+        mostly_numbers(&w);
+        check_weight(&w, 1, x);
+        free(x);
+        wt_free(&w);
+    }
+}
+
 /* What AMX takes: groups of whole products, with tails of tokens, of rows, of segments and of blocks. */
 static void small_floats_on_tiles(void **state)
 {
@@ -510,6 +531,7 @@ int main(void)
         cmocka_unit_test(mx_follows_the_page),
         cmocka_unit_test(fp8_follows_the_page),
         cmocka_unit_test(small_floats_at_every_count),
+        cmocka_unit_test(small_floats_in_two_streams),
         cmocka_unit_test(small_floats_on_tiles),
         cmocka_unit_test(no_numbers),
         cmocka_unit_test(lut_follows_the_page),
