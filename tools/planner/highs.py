@@ -391,7 +391,7 @@ def main():
     a.add_argument("--below", type=float, default=0)
     a.add_argument("--random", type=int, default=0)
     a.add_argument("--seed", type=int, default=1)
-    o = a.parse_args()
+    o = a.parse_intermixed_args()
     bad = proved = loose = plans = 0
     todo = [(f, f, None) for f in o.files] + [(f"random {i} of seed {o.seed}", None, i) for i in range(o.random)]
     for name, path, i in todo:
