@@ -122,6 +122,38 @@ static void test_never_worse(void **state)
     assert_true(asked >= n);
 }
 
+/* The parts of revision 2 that an integer program has, pools aside: what `ilp` finds, and proves. */
+static void test_ilp_joint(void **state)
+{
+    (void)state;
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_plugin_found f;
+    uint64_t                n = all_of_them ? 400 : 60, proved = 0, feasible = 0;
+    if (tsr_plugin_registry_find(registry, TSR_KIND_SOLVER, "ilp", &f, &e.err) != TSR_OK)
+        skip(); /* not built: no GLPK */
+    for (uint64_t i = 0; i < n; i++) {
+        struct random              *r = make_random_with(30000 + i, ALL_PARTS & ~TSR_SOLVER_POOLS);
+        struct tsr_solver_solution *s = solve("ilp", &r->inst, "random");
+        double                      band = 1e-4 * fabs(r->p.best) + 1e-6;
+        bool plan = s->status == TSR_SOLVED_OPTIMAL || s->status == TSR_SOLVED_FEASIBLE;
+        if (r->p.feasible ? s->status == TSR_SOLVED_INFEASIBLE : plan)
+            fail_msg("problem %llu of seed %llu: status %u, a plan exists: %d",
+                     (unsigned long long)i, (unsigned long long)seed, s->status, r->p.feasible);
+        if (plan && (!(s->objective >= r->p.best - band) || !(s->bound <= r->p.best + band) ||
+                     (s->status == TSR_SOLVED_OPTIMAL && !(s->objective <= r->p.best + band))))
+            fail_msg(
+                "problem %llu of seed %llu: status %u with %.12g and bound %.12g, the optimum is "
+                "%.12g",
+                (unsigned long long)i, (unsigned long long)seed, s->status, s->objective, s->bound,
+                r->p.best);
+        proved += s->status == TSR_SOLVED_OPTIMAL || s->status == TSR_SOLVED_INFEASIBLE;
+        feasible += r->p.feasible;
+        free(s);
+        free(r);
+    }
+    assert_true(feasible >= n / 4 && feasible < n && proved == n); /* they are small */
+}
+
 /* ---- limits ---------------------------------------------------------------------------- */
 
 /* Whatever the time, a plan comes back with a bound that is right, and the time is kept. */
@@ -297,9 +329,9 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golden),       cmocka_unit_test(test_random),
         cmocka_unit_test(test_random_joint), cmocka_unit_test(test_never_worse),
-        cmocka_unit_test(test_late),         cmocka_unit_test(test_cutoff),
-        cmocka_unit_test(test_gap),          cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_ilp_joint),    cmocka_unit_test(test_late),
+        cmocka_unit_test(test_cutoff),       cmocka_unit_test(test_gap),
+        cmocka_unit_test(test_limit),        cmocka_unit_test(test_memory),
     };
     return run_solver_tests("exact", tests, argc, argv);
 }

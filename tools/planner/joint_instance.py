@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""joint_instance.py [--layers N] [--items N] [--variants N] [--links N] [--bpw X] [--seed N] - a planning
+"""joint_instance.py [--layers N] [--items N] [--variants N] [--links N] [--bpw X] [--ends N] [--first X] [--seed N] - a planning
 problem of the size of a 70B model as tessera.instance/2 on stdout, without model or device profiles.
 
 Two pools of four devices, 24 GB with 600 GB/s and 16 GB with 300 GB/s.  A variant of a pool is a width
 of tensor parallelism (1, 2, 4) or, from the fourth on, a width with a lossy codec for its sums.  An item
 is a scheme, a type of KV cache and a number of compensated channels.  Omega is 4^-bits with a factor of each
-layer; its limit is that of X bits per weight everywhere."""
+layer; its limit is that of X bits per weight everywhere.  With --ends 2 and 3 each option is there again with
+narrower ends.  All prompts are done within --first times what they take in one stage on the first kind; 0: no limit."""
 import argparse
 import json
 import random
@@ -26,6 +27,8 @@ def main():
     a.add_argument("--variants", type=int, default=4)
     a.add_argument("--links", type=int, default=4)
     a.add_argument("--bpw", type=float, default=4.2)
+    a.add_argument("--ends", type=int, default=1)
+    a.add_argument("--first", type=float, default=0)
     a.add_argument("--seed", type=int, default=1)
     o = a.parse_args()
     if not 1 <= o.items <= 32 or not 1 <= o.variants <= 6 or not 1 <= o.links <= 4:
@@ -77,9 +80,19 @@ def main():
             head_pre_ms=[0.2 * eta] * len(kinds), head_dec_ms=[1.2] * len(kinds),
             workspace_bytes=[int(3e8)] * len(kinds)))
     limit = sum(f * 4 ** -o.bpw for f in factor)
+    first = None
+    if o.first > 0:
+        one = options[0]
+        first = o.first * batch * o.layers * one["pre_ms"][0][0][0]
+    plain = options
+    for size, w in [(0.5, 1e-4), (0.3, 2e-3)][: o.ends - 1]:
+        options = options + [dict(p, omega=w, head_dec_ms=[h * size for h in p["head_dec_ms"]]) for p in plain]
+    if o.ends > 1:  # what the widest ends take more than the narrowest
+        for i, p in enumerate(options):
+            p["embed_bytes"] = p["head_bytes"] = int(3e8 * (1, 0.5, 0.3)[i // len(plain)])
     print(json.dumps(dict(
         format="tessera.instance/2", name=f"joint-{o.layers}-{o.items}-{o.variants}-{o.links}-{o.seed}",
-        objective="steady", layers=o.layers, bits=[f"{b}/{c}/{k}" for b, c, _, k, _ in items],
+        **({"max_first_ms": first} if first else {}), objective="steady", layers=o.layers, bits=[f"{b}/{c}/{k}" for b, c, _, k, _ in items],
         layer_bytes=layer_bytes, omega=omega, theta=0, max_omega=limit, batch=batch, tokens=tokens,
         pools=[4, 4], kinds=kinds, embed_bytes=int(5e8), head_bytes=int(5e8),
         kind_omega=[[0 if c == 0 else 2e-5 * c * f for f in factor] for _, _, c in meshes],

@@ -34,6 +34,20 @@ static uint64_t residuals(const struct tsr_plan_shape *s, const struct tsr_plan_
     return n;
 }
 
+bool tsr_plan_compensation_there(const struct tsr_plan_shape *s, const struct tsr_plan_candidate *c)
+{
+    return c->q.self || c->mixed || *s->packed;
+}
+
+/* Bytes of a residual's row on all ranks. */
+static uint64_t row_bytes(const struct tsr_plan_shape_layer *l, const struct tsr_plan_mesh *m,
+                          int linear, uint32_t bits)
+{
+    uint64_t rows = l->lin[linear].rows;
+    uint32_t ranks = m->whole_experts && tsr_plan_shape_is_expert(l, linear) ? 1 : m->tp;
+    return ranks * tsr_compensate_residual_stride(bits, (rows + ranks - 1) / ranks);
+}
+
 tsr_status tsr_plan_compensation_layer(struct tsr_plan_compensation *c,
                                        const struct tsr_plan_shape  *s,
                                        const struct tsr_plan_mesh *m, uint64_t cls,
@@ -47,7 +61,7 @@ tsr_status tsr_plan_compensation_layer(struct tsr_plan_compensation *c,
         uint64_t                            n = residuals(s, of, i), bytes = 0;
         if (!w->rows || !n)
             continue;
-        uint64_t row = tsr_compensate_residual_stride(bits, w->rows),
+        uint64_t row = row_bytes(of, m, i, bits),
                  selected = tsr_compensate_select_count(k[i], w->cols);
         if (!selected)
             continue;

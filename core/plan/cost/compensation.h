@@ -10,6 +10,7 @@
 #ifndef TSR_PLAN_COST_COMPENSATION_H
 #define TSR_PLAN_COST_COMPENSATION_H
 
+#include "plan/cost/candidate.h"
 #include "plan/cost/memory_job.h"
 
 #define TSR_PLAN_RESIDUAL_BITS 4u /* of residuals: the default of the step `compensate` */
@@ -23,8 +24,12 @@ struct tsr_plan_compensation {
     uint64_t scales;         /* bytes of the device's own copy of scales */
 };
 
+/* Whether layers under a candidate have residuals: what nothing packs has lost nothing.  [any] */
+bool tsr_plan_compensation_there(const struct tsr_plan_shape     *s,
+                                 const struct tsr_plan_candidate *c);
 /* Adds one layer of a class with k[i] channels of 1,024 of linear i.  A linear has residuals if it is packed, in a packed
- * model; else all have.  bits: of the residuals.  m->cpu_experts: its experts are the CPU's.  [any] */
+ * model; else all have.  bits: of the residuals.  Each rank has a run of
+ * the outputs of every linear, in whole lines of 64 bytes, also of those that the mesh cuts by inputs.  m->cpu_experts: its experts are the CPU's.  [any] */
 tsr_status tsr_plan_compensation_layer(struct tsr_plan_compensation *c,
                                        const struct tsr_plan_shape  *s,
                                        const struct tsr_plan_mesh *m, uint64_t cls,

@@ -14,7 +14,7 @@ tsr_status tsr_plan_build_compensation(const struct tsr_plan_built *b, uint64_t 
     struct tsr_plan_mesh m = b->meshes.kinds[kind].mesh;
     uint32_t             k[TSR_PLAN_LINEARS];
     *c = (struct tsr_plan_compensation){ 0 };
-    if (!item->k)
+    if (!item->k || !tsr_plan_compensation_there(b->p->shape, &b->p->candidates.v[item->candidate]))
         return TSR_OK;
     fill(k, item->k);
     m.cpu_experts = item->on_cpu;

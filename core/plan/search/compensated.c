@@ -24,6 +24,8 @@ static tsr_status sum(const struct tsr_plan_outcome *o, const struct tsr_plan_bu
         struct tsr_plan_mesh         m = st->mesh;
         struct tsr_plan_time         base;
         uint32_t                     own[TSR_PLAN_LINEARS];
+        if (!tsr_plan_compensation_there(b->p->shape, &b->p->candidates.v[item.candidate]))
+            continue;
         fill(own, item.k);
         m.cpu_experts = o->cpu_experts[l] != 0;
         TSR_TRY(tsr_plan_compensation_layer(&one, b->p->shape, &m, cls[l],

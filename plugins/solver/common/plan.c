@@ -1,6 +1,7 @@
 #include "plan.h"
 
 #include "host.h"
+#include "parts.h"
 
 #include <math.h>
 #include <string.h>
@@ -42,7 +43,7 @@ struct tsr_solver_solution *plan_new(struct plan_arena *a, const struct tsr_solv
 {
     uint64_t                    n = plan_devices(in);
     struct tsr_solver_solution *s = plan_take(a, 1, sizeof *s);
-    uint64_t                   *stages = plan_take(a, n, 20);
+    uint64_t                   *stages = plan_take(a, n, 24);
     uint32_t                   *bits = plan_take(a, in->layers, sizeof *bits);
     if (!s || !stages || !bits)
         return NULL;
@@ -51,6 +52,7 @@ struct tsr_solver_solution *plan_new(struct plan_arena *a, const struct tsr_solv
     s->stage_first = stages;
     s->stage_count = stages + n;
     s->stage_kind = (uint32_t *)(void *)(stages + 2 * n);
+    s->stage_link = s->stage_kind + n;
     s->layer_bits = bits;
     return s;
 }
@@ -65,6 +67,8 @@ void plan_copy(struct tsr_solver_solution *to, const struct tsr_solver_solution 
     memcpy(to->stage_first, from->stage_first, from->stages * sizeof *to->stage_first);
     memcpy(to->stage_count, from->stage_count, from->stages * sizeof *to->stage_count);
     memcpy(to->layer_bits, from->layer_bits, in->layers * sizeof *to->layer_bits);
+    if (plan_links(in) > 1)
+        memcpy(to->stage_link, from->stage_link, from->stages * sizeof *to->stage_link);
 }
 
 /* ---- numbers of an instance ------------------------------------------------------ */
@@ -118,7 +122,7 @@ double plan_omega_limit(const struct tsr_solver_instance *in)
 
 bool plan_has_links(const struct tsr_solver_instance *in, const struct tsr_solver_option *o)
 {
-    for (uint64_t e = 0; e < in->n_kinds * in->n_kinds; e++)
+    for (uint64_t e = 0; e < plan_links(in) * in->n_kinds * in->n_kinds; e++)
         if (o->comm_pre_ms[e] > 0 || o->comm_dec_ms[e] > 0)
             return true;
     return false;
@@ -146,11 +150,25 @@ void plan_bottleneck_weights(const struct tsr_solver_instance *in, const struct 
                                                 : c->steps * c->mu_dec;
 }
 
+/* The codec of the link after stage i. */
+static uint64_t link_of(const struct tsr_solver_instance *in, const struct tsr_solver_solution *s,
+                        uint64_t i)
+{
+    return plan_links(in) > 1 ? s->stage_link[i] : 0;
+}
+
 double plan_omega(const struct tsr_solver_instance *in, const struct tsr_solver_solution *s)
 {
-    double w = 0;
+    double w = plan_option_omega(in->options[s->option]);
     for (uint64_t l = 0; l < in->layers; l++)
         w += in->omega[l * in->bits + s->layer_bits[l]];
+    for (uint64_t i = 0; i < s->stages; i++) {
+        uint64_t end = s->stage_first[i] + s->stage_count[i];
+        for (uint64_t l = s->stage_first[i]; l < end; l++)
+            w += plan_kind_omega(in, s->stage_kind[i], l);
+        if (i + 1 < s->stages)
+            w += plan_link_omega(in, link_of(in, s, i), end - 1);
+    }
     return w;
 }
 
@@ -161,12 +179,12 @@ static bool stage(const struct tsr_solver_instance *in, const struct tsr_solver_
     const struct tsr_solver_option *o = in->options[s->option];
     uint64_t                        k = s->stage_kind[i], bytes = o->workspace_bytes[k];
     if (i == 0) {
-        bytes = plan_add(bytes, in->embed_bytes);
+        bytes = plan_add(bytes, plan_embed_bytes(in, o));
         *pre += o->embed_pre_ms[k];
         *dec += o->embed_dec_ms[k];
     }
     if (i + 1 == s->stages) {
-        bytes = plan_add(bytes, in->head_bytes);
+        bytes = plan_add(bytes, plan_head_bytes(in, o));
         *pre += o->head_pre_ms[k];
         *dec += o->head_dec_ms[k];
     }
@@ -186,7 +204,7 @@ bool plan_cost(const struct tsr_solver_instance *in, const struct tsr_solver_sol
 {
     const struct tsr_solver_option *o = in->options[s->option];
     struct plan_counts              c = plan_counts(in, o);
-    double                          pre = 0, dec = 0, max_pre = 0, max_dec = 0;
+    double                          pre = 0, dec = 0, max_pre = 0, max_dec = 0, links = 0;
     bool                            paper = in->objective == TSR_OBJECTIVE_PAPER;
     for (uint64_t i = 0; i < s->stages; i++) {
         double p = 0, d = 0;
@@ -198,16 +216,18 @@ bool plan_cost(const struct tsr_solver_instance *in, const struct tsr_solver_sol
         max_dec = fmax(max_dec, d);
         if (i + 1 == s->stages)
             break;
-        uint64_t e = s->stage_kind[i] * in->n_kinds + s->stage_kind[i + 1];
-        pre += paper ? 0 : o->comm_pre_ms[e];
-        dec += paper ? 0 : o->comm_dec_ms[e];
-        max_pre = fmax(max_pre, o->comm_pre_ms[e]);
-        max_dec = fmax(max_dec, o->comm_dec_ms[e]);
+        uint64_t v = link_of(in, s, i), k = s->stage_kind[i], j = s->stage_kind[i + 1];
+        double   t = plan_link_ms(in, o, v, k, j, false), u = plan_link_ms(in, o, v, k, j, true);
+        links += t;
+        dec += paper ? 0 : u;
+        max_pre = fmax(max_pre, t);
+        max_dec = fmax(max_dec, u);
     }
     double w = plan_omega(in, s);
-    if (!(w <= plan_omega_limit(in)))
+    if (!(w <= plan_omega_limit(in)) ||
+        !(pre + links + (c.mu_pre - 1) * max_pre <= plan_first_limit(in)))
         return false;
-    *cost = plan_time(in, &c, pre, dec, max_pre, max_dec) + in->theta * w;
+    *cost = plan_time(in, &c, pre + (paper ? 0 : links), dec, max_pre, max_dec) + in->theta * w;
     return true;
 }
 

@@ -8,6 +8,7 @@
 #include "ilp.h"
 
 #include "../common/host.h"
+#include "../common/parts.h"
 #include "../common/transfer.h"
 
 #include <math.h>
@@ -229,7 +230,7 @@ static tsr_status solve(struct work *w, struct tsr_err *err)
         st = export_all(w, err);
     if (st != TSR_OK)
         return st;
-    if (w->self->opts.start)
+    if (w->self->opts.start && !plan_parts_any(w->in)) /* of which transfer knows nothing */
         start(w);
     rounds(w);
     if (w->clock.cancelled)
@@ -252,6 +253,11 @@ static tsr_status ilp_run(void *self, const struct tsr_solver_instance *in,
     if (in->layers == 0 || in->n_kinds == 0 || in->n_options == 0 || in->bits == 0)
         return tsr_fail(err, TSR_E_INVAL,
                         "ilp: the instance has no layers, kinds, bits or options");
+    if (i->opts.form == ILP_PAPER && (plan_links(in) > 1 || plan_has_link_omega(in)))
+        return tsr_fail(
+            err, TSR_E_UNSUPPORTED,
+            "ilp: form paper has pairs of devices, not the layer after which a link is; "
+            "expected one codec for links without omega, or form strong");
     struct work *w = i->host->alloc(i->host->ctx, sizeof *w, _Alignof(struct work));
     if (!w)
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: %zu bytes for solver ilp", sizeof *w);
@@ -291,7 +297,9 @@ static const struct tsr_solver_v1 ilp_iface = {
     .struct_size = sizeof ilp_iface,
     .supports = TSR_SOLVER_CLASSES | TSR_SOLVER_MAX_OMEGA | TSR_SOLVER_LINKS | TSR_SOLVER_USE_ALL |
                 TSR_SOLVER_FORBIDDEN | TSR_SOLVER_WORKSPACE | TSR_SOLVER_ENDS |
-                TSR_SOLVER_FIXED_ORDER | TSR_SOLVER_HOST | TSR_SOLVER_JOBS | TSR_SOLVER_ISOLATED,
+                TSR_SOLVER_FIXED_ORDER | TSR_SOLVER_HOST | TSR_SOLVER_JOBS | TSR_SOLVER_KIND_OMEGA |
+                TSR_SOLVER_LINK_CODECS | TSR_SOLVER_OPTION_ENDS | TSR_SOLVER_MAX_FIRST |
+                TSR_SOLVER_ISOLATED,
     .create = ilp_create,
     .destroy = ilp_destroy,
     .solve = ilp_run,

@@ -37,7 +37,7 @@ struct ilp_model {
     int               *v;        /* [L][N], strong: layer i is on 0..j         */
     int               *u;        /* [L][N], paper: layer i is on j             */
     int               *y;        /* [L][Q], paper                              */
-    int               *t;        /* [L][N][N], strong with links: i on j, i + 1 on k */
+    int               *t;        /* [L][N][N][V], strong with links: i on j, i + 1 on k, codec v */
     int               *w;        /* [N][N], paper with links: k follows j      */
     int                pre, dec; /* the maxima                          */
     int                decode;   /* `steady`: the time of all decode steps */

@@ -19,6 +19,7 @@
 #include "model.h"
 
 #include "../common/host.h"
+#include "../common/parts.h"
 
 #include <limits.h>
 #include <math.h>
@@ -29,7 +30,8 @@ bool ilp_size(const struct ilp_case *c, uint64_t *columns, uint64_t *entries)
     uint64_t ln, lnq, lnn;
     if (__builtin_mul_overflow(c->in->layers, c->devices, &ln) ||
         __builtin_mul_overflow(ln, c->in->bits, &lnq) ||
-        __builtin_mul_overflow(ln, c->devices, &lnn) || lnq > INT_MAX / 64 || lnn > INT_MAX / 64)
+        __builtin_mul_overflow(ln, c->devices * plan_links(c->in), &lnn) || lnq > INT_MAX / 64 ||
+        lnn > INT_MAX / 64)
         return false;
     *columns = lnq + ln + c->in->layers * c->in->bits + lnn;
     *entries = 8 * lnq + 3 * lnn;
@@ -47,7 +49,7 @@ bool ilp_model_room(struct ilp_model *m, const struct tsr_solver_instance *in, u
     m->v = plan_take(a, ln, sizeof *m->v);
     m->u = plan_take(a, ln, sizeof *m->u);
     m->y = plan_take(a, in->layers * in->bits, sizeof *m->y);
-    m->t = plan_take(a, ln * devices, sizeof *m->t);
+    m->t = plan_take(a, ln * devices * plan_links(in), sizeof *m->t);
     m->w = plan_take(a, devices * devices, sizeof *m->w);
     m->stage_pre = plan_take(a, devices, sizeof *m->stage_pre);
     m->stage_dec = plan_take(a, devices, sizeof *m->stage_dec);
@@ -71,12 +73,23 @@ static double time_of(const struct ilp_model *m, uint64_t i, uint64_t j, uint64_
     return ms;
 }
 
+/* What layer i adds to omega on a device with q, and what is left of the limit for the layers and links. */
+static double omega_of(const struct ilp_model *m, uint64_t i, uint64_t j, uint64_t q)
+{
+    return m->c.in->omega[i * Q_(m) + q] + plan_kind_omega(m->c.in, m->c.order[j], i);
+}
+
+static double omega_left(const struct ilp_model *m)
+{
+    return plan_omega_limit(m->c.in) - plan_option_omega(m->c.o);
+}
+
 static uint64_t bytes_of(const struct ilp_model *m, uint64_t i, uint64_t q)
 {
     uint64_t bytes = plan_layer_bytes(m->c.in, i, q);
     if (i == 0)
-        bytes = plan_add(bytes, m->c.in->embed_bytes);
-    return i + 1 == L_(m) ? plan_add(bytes, m->c.in->head_bytes) : bytes;
+        bytes = plan_add(bytes, plan_embed_bytes(m->c.in, m->c.o));
+    return i + 1 == L_(m) ? plan_add(bytes, plan_head_bytes(m->c.in, m->c.o)) : bytes;
 }
 
 static void put_stage(struct ilp_model *m, uint64_t j, bool dec, double f)
@@ -92,13 +105,13 @@ static void put_stage(struct ilp_model *m, uint64_t j, bool dec, double f)
 static bool is_possible(const struct ilp_model *m, uint64_t i, uint64_t j, uint64_t q)
 {
     const struct tsr_solver_instance *in = m->c.in;
-    double                            omega = in->omega[i * Q_(m) + q];
+    double                            omega = omega_of(m, i, j, q);
     return plan_can_run(in, m->c.o, m->c.order[j], i, q) &&
            bytes_of(m, i, q) <= plan_room(in, m->c.o, m->c.order[j]) &&
            plan_host_bytes(in, i, q) <= plan_host_room(in, m->c.order[j]) &&
-           omega <= plan_omega_limit(in) &&
+           omega <= omega_left(m) &&
            ilp_least_cost(m, time_of(m, i, j, q, false), time_of(m, i, j, q, true), false) +
-                   in->theta * omega <=
+                   in->theta * (omega + plan_option_omega(m->c.o)) <=
                m->most;
 }
 
@@ -139,65 +152,9 @@ static void add_strong(struct ilp_model *m)
         }
 }
 
-static void add_paper(struct ilp_model *m)
-{
-    uint64_t L = L_(m), N = N_(m), Q = Q_(m);
-    for (uint64_t i = 0; i < L; i++)
-        for (uint64_t q = 0; q < Q; q++)
-            m->y[i * Q + q] = ilp_column(m, GLP_BV, 0, 1, "y_%llu_%llu", i, q, 0);
-    for (uint64_t i = 0; i < L; i++)
-        for (uint64_t j = 0; j < N; j++)
-            m->u[i * N + j] = ilp_column(m, GLP_BV, 0, 1, "u_%llu_%llu", i, j, 0);
-    for (uint64_t i = 0; i < L; i++) {
-        for (uint64_t j = 0; j < N; j++)
-            for (uint64_t q = 0; q < Q; q++)
-                ilp_put(m, ilp_z(m, i, j, q), 1);
-        ilp_finish(m, 1, 1, "c9_%llu", i, 0, 0);
-        for (uint64_t q = 0; q < Q; q++) {
-            for (uint64_t j = 0; j < N; j++)
-                ilp_put(m, ilp_z(m, i, j, q), 1);
-            ilp_put(m, m->y[i * Q + q], -1);
-            ilp_finish(m, 0, 0, "c10_%llu_%llu", i, q, 0);
-        }
-        for (uint64_t j = 0; j < N; j++) {
-            for (uint64_t q = 0; q < Q; q++)
-                ilp_put(m, ilp_z(m, i, j, q), 1);
-            ilp_put(m, m->u[i * N + j], -1);
-            ilp_finish(m, 0, 0, "c11_%llu_%llu", i, j, 0);
-        }
-        for (uint64_t q = 0; q < Q; q++)
-            ilp_put(m, m->y[i * Q + q], 1);
-        ilp_finish(m, 1, 1, "bits_%llu", i, 0, 0);
-        for (uint64_t j = 0; j < N; j++)
-            ilp_put(m, m->u[i * N + j], 1);
-        ilp_finish(m, 1, 1, "device_%llu", i, 0, 0);
-    }
-    for (uint64_t i = 1; i < L; i++)
-        for (uint64_t j = 0; j < N; j++)
-            for (uint64_t k = j + 1; m->c.in->allow_unused && k < N; k++) {
-                ilp_put_on(m, i, j, 1);
-                ilp_put_on(m, i - 1, k, 1);
-                ilp_finish(m, -INFINITY, 1, "c16_%llu_%llu_%llu", i, j, k);
-            }
-    if (m->c.in->allow_unused)
-        return;
-    ilp_put_on(m, 0, 0, 1);
-    ilp_finish(m, 1, 1, "c15_first", 0, 0, 0);
-    ilp_put_on(m, L - 1, N - 1, 1);
-    ilp_finish(m, 1, 1, "c15_last", 0, 0, 0);
-    for (uint64_t i = 1; i < L; i++)
-        for (uint64_t j = 0; j < N; j++) {
-            ilp_put_on(m, i, j, 1);
-            ilp_put_on(m, i - 1, j, -1);
-            if (j > 0)
-                ilp_put_on(m, i - 1, j - 1, -1);
-            ilp_finish(m, -INFINITY, 0, "c16_%llu_%llu", i, j, 0);
-        }
-}
-
-/* Rows of bytes and of omega in units of their limits: GLPK's cuts use coefficients unscaled, and with
+/* Rows of bytes, as those of omega and of prefill, in units of their limits: GLPK's cuts use coefficients unscaled, and with
  * coefficients of 10^9 bytes they cut off plans. */
-static void add_limits(struct ilp_model *m)
+static void add_memory(struct ilp_model *m)
 {
     for (uint64_t j = 0; j < N_(m); j++) {
         double room = fmax(1, (double)plan_room(m->c.in, m->c.o, m->c.order[j]));
@@ -215,19 +172,34 @@ static void add_limits(struct ilp_model *m)
         if (m->len)
             ilp_finish(m, -INFINITY, 1, "host_%llu", j, 0, 0);
     }
-    double limit = plan_omega_limit(m->c.in), largest = 0;
+}
+
+/* The most that a plan can have of omega in layers and links. */
+static double largest_omega(const struct ilp_model *m)
+{
+    double largest = 0;
     for (uint64_t i = 0; i < L_(m); i++) {
-        double most = 0;
-        for (uint64_t q = 0; q < Q_(m); q++)
-            most = fmax(most, m->c.in->omega[i * Q_(m) + q]);
-        largest += most;
+        double most = 0, link = 0;
+        for (uint64_t j = 0; j < N_(m); j++)
+            for (uint64_t q = 0; q < Q_(m); q++)
+                most = fmax(most, omega_of(m, i, j, q));
+        for (uint64_t v = 0; v < plan_links(m->c.in); v++)
+            link = fmax(link, plan_link_omega(m->c.in, v, i));
+        largest += most + link;
     }
-    if (!(limit < largest * (1 + 1e-9))) /* every plan meets it */
-        return;
+    return largest;
+}
+
+static void add_omega(struct ilp_model *m)
+{
+    double limit = omega_left(m);
+    if (!(limit > 0) || !(limit < largest_omega(m) * (1 + 1e-9)))
+        return; /* no layer may have any omega, see is_possible(); or every plan meets it */
     for (uint64_t i = 0; i < L_(m); i++)
         for (uint64_t j = 0; j < N_(m); j++)
             for (uint64_t q = 0; q < Q_(m); q++)
-                ilp_put(m, ilp_z(m, i, j, q), m->c.in->omega[i * Q_(m) + q] / limit);
+                ilp_put(m, ilp_z(m, i, j, q), omega_of(m, i, j, q) / limit);
+    ilp_put_link_omega(m, 1 / limit);
     if (m->len)
         ilp_finish(m, -INFINITY, 1, "max_omega", 0, 0, 0);
 }
@@ -241,8 +213,6 @@ static void add_use_all(struct ilp_model *m)
         ilp_finish(m, 1, INFINITY, "use_%llu", j, 0, 0);
     }
 }
-
-/* ---- links -------------------------------------------------------------------------- */
 
 /* ---- times and the objective ---------------------------------------------------------- */
 
@@ -278,6 +248,18 @@ static void put_sum(struct ilp_model *m, bool dec, double f)
             put_stage(m, j, dec, f);
 }
 
+/* All prompts are done within max_first_ms. */
+static void add_first(struct ilp_model *m)
+{
+    double limit = plan_first_limit(m->c.in);
+    if (!(limit < INFINITY))
+        return;
+    put_sum(m, false, 1 / limit);
+    ilp_put_links(m, false, 1 / limit);
+    ilp_put(m, m->pre, (m->n.mu_pre - 1) / limit);
+    ilp_finish(m, -INFINITY, 1, "max_first", 0, 0, 0);
+}
+
 static void add_decode(struct ilp_model *m)
 {
     const struct plan_counts *n = &m->n;
@@ -309,7 +291,12 @@ static void add_objective(struct ilp_model *m)
         for (uint64_t j = 0; j < N_(m); j++)
             for (uint64_t q = 0; q < Q_(m); q++)
                 if (ilp_z(m, i, j, q))
-                    OBJECTIVE(ilp_z(m, i, j, q), in->theta * in->omega[i * Q_(m) + q]);
+                    OBJECTIVE(ilp_z(m, i, j, q), in->theta * omega_of(m, i, j, q));
+    ilp_put_link_omega(m, in->theta);
+    for (int e = 1; e <= m->len; e++)
+        OBJECTIVE(m->ind[e], m->val[e]);
+    m->len = 0;
+    OBJECTIVE(0, in->theta * plan_option_omega(m->c.o));
     for (int dec = 0; dec < (paper ? 2 : 1); dec++) {
         put_sum(m, dec, 1);
         if (!paper)
@@ -326,21 +313,21 @@ void ilp_build(struct ilp_model *m)
     uint64_t L = L_(m), N = N_(m);
     memset(m->v, 0, L * N * sizeof *m->v);
     memset(m->u, 0, L * N * sizeof *m->u);
-    memset(m->t, 0, L * N * N * sizeof *m->t);
+    memset(m->t, 0, L * N * N * plan_links(m->c.in) * sizeof *m->t);
     memset(m->w, 0, N * N * sizeof *m->w);
     m->decode = m->len = 0;
     m->n = plan_counts(m->c.in, m->c.o);
-    m->links = N > 1 && plan_has_links(m->c.in, m->c.o);
+    m->links = N > 1 && (plan_has_links(m->c.in, m->c.o) || plan_has_link_omega(m->c.in));
     m->p = glp_create_prob();
     glp_set_obj_dir(m->p, GLP_MIN);
     glp_set_obj_name(m->p, "ms");
     add_z(m);
     if (m->c.form == ILP_PAPER)
-        add_paper(m);
+        ilp_add_paper(m);
     else
         add_strong(m);
     add_use_all(m);
-    add_limits(m);
+    add_memory(m);
     add_maxima(m);
     if (m->links && m->c.form == ILP_PAPER)
         ilp_add_pairs(m);
@@ -348,6 +335,8 @@ void ilp_build(struct ilp_model *m)
         ilp_add_flows(m);
     if (m->links)
         ilp_add_link_maxima(m);
+    add_omega(m);
+    add_first(m);
     add_decode(m);
     add_objective(m);
 }
@@ -357,5 +346,5 @@ void ilp_limit(struct ilp_model *m, double limit)
     for (int col = 1; col <= glp_get_num_cols(m->p); col++)
         ilp_put(m, col, glp_get_obj_coef(m->p, col));
     if (m->len)
-        ilp_finish(m, -INFINITY, limit, "limit", 0, 0, 0);
+        ilp_finish(m, -INFINITY, limit - glp_get_obj_coef(m->p, 0), "limit", 0, 0, 0);
 }

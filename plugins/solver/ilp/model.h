@@ -27,11 +27,15 @@ void ilp_finish(struct ilp_model *m, double lower, double upper, const char *nam
 void ilp_put_on(struct ilp_model *m, uint64_t i, uint64_t j, double f);
 /* Lower bound of a plan in which a stage or a link takes these times. */
 double ilp_least_cost(const struct ilp_model *m, double pre, double dec, bool link);
+/* y and u, and which layers are where (paper.c). */
+void ilp_add_paper(struct ilp_model *m);
 /* t[i][j][k] leaves device j at layer i; a path that arrives at a device and does not leave is there with
  * layer i + 1. */
 void ilp_add_flows(struct ilp_model *m);
 void ilp_add_pairs(struct ilp_model *m);
 void ilp_put_links(struct ilp_model *m, bool dec, double f);
+/* Omega of the codecs of links, times f. */
+void ilp_put_link_omega(struct ilp_model *m, double f);
 void ilp_add_link_maxima(struct ilp_model *m);
 
 #endif

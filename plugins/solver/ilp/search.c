@@ -11,6 +11,7 @@
 #include "ilp.h"
 
 #include "../common/host.h"
+#include "../common/parts.h"
 
 #include <float.h>
 #include <limits.h>
@@ -75,7 +76,26 @@ static int time_left_ms(const struct ilp_search *s)
 
 /* ---- points of the relaxation ---------------------------------------------------- */
 
-/* The plan that the values of z say, into s->try; false unless they are integral. */
+/* The codec of the link from device j to k after layer i; false unless one of the columns is 1. */
+static bool read_link(const struct ilp_model *m, glp_prob *p, uint64_t i, uint64_t j, uint64_t k,
+                      uint32_t *codec)
+{
+    uint64_t V = plan_links(m->c.in), found = 0;
+    *codec = 0;
+    for (uint64_t v = 0; V > 1 && v < V; v++) {
+        int    col = m->t[((i * m->c.devices + j) * m->c.devices + k) * V + v];
+        double x = col ? glp_get_col_prim(p, col) : 0;
+        if (x > 1e-5 && x < 1 - 1e-5)
+            return false;
+        if (x > 0.5) {
+            found++;
+            *codec = (uint32_t)v;
+        }
+    }
+    return V == 1 || found == 1;
+}
+
+/* The plan that the values of z say, and those of codecs, into s->try; false unless they are integral. */
 static bool read_plan(struct ilp_search *s, glp_prob *p)
 {
     const struct ilp_model     *m = &s->m;
@@ -99,6 +119,8 @@ static bool read_plan(struct ilp_search *s, glp_prob *p)
         if (found != 1 || (at < N && j < at))
             return false;
         if (j != at) {
+            if (i > 0 && !read_link(m, p, i - 1, at, j, &x->stage_link[x->stages - 1]))
+                return false;
             x->stage_kind[x->stages] = m->c.order[j];
             x->stage_first[x->stages] = i;
             x->stage_count[x->stages++] = 0;
@@ -127,14 +149,14 @@ static uint64_t stage_bytes(const struct ilp_search *s, uint64_t n)
 {
     const struct tsr_solver_instance *in = s->m.c.in;
     const struct tsr_solver_solution *x = s->try;
-    uint64_t                          bytes =
-        plan_add(n == 0 ? in->embed_bytes : 0, n + 1 == x->stages ? in->head_bytes : 0);
+    uint64_t                          bytes = plan_add(n == 0 ? plan_embed_bytes(in, s->m.c.o) : 0,
+                              n + 1 == x->stages ? plan_head_bytes(in, s->m.c.o) : 0);
     for (uint64_t i = x->stage_first[n]; i < x->stage_first[n] + x->stage_count[n]; i++)
         bytes = plan_add(bytes, plan_layer_bytes(in, i, x->layer_bits[i]));
     return bytes;
 }
 
-/* Not all of the choices of layers first..end-1 at once. */
+/* Not all of the choices of layers first..end-1 at once, nor of the codecs between them. */
 static void cut_off(struct ilp_search *s, glp_prob *p, uint64_t first, uint64_t end)
 {
     struct ilp_model *m = &s->m;
@@ -144,8 +166,16 @@ static void cut_off(struct ilp_search *s, glp_prob *p, uint64_t first, uint64_t 
         uint64_t j = device_of(s, p, i);
         m->ind[++n] = m->z[(i * N + j) * Q + s->try->layer_bits[i]];
         m->val[n] = 1;
+        uint64_t V = plan_links(m->c.in), k = i + 1 < end ? device_of(s, p, i + 1) : j;
+        for (uint64_t v = 0; V > 1 && k != j && v < V; v++) {
+            int col = m->t[((i * N + j) * N + k) * V + v];
+            if (col && glp_get_col_prim(p, col) > 0.5) {
+                m->ind[++n] = col;
+                m->val[n] = 1;
+            }
+        }
     }
-    glp_set_row_bnds(p, row, GLP_UP, 0, (double)(end - first) - 1);
+    glp_set_row_bnds(p, row, GLP_UP, 0, (double)n - 1);
     glp_set_mat_row(p, row, n, m->ind, m->val);
 }
 
