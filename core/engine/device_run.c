@@ -1,5 +1,5 @@
 /* Operations: on the device, or, if it declines, staged to the default backend. */
-#include "engine/device.h"
+#include "engine/device_internal.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -129,6 +129,8 @@ tsr_status tsr_engine_device_run(struct tsr_engine_device *d, struct tsr_op *op,
                                  struct tsr_engine_weight *w, struct tsr_err *err)
 {
     op->struct_size = sizeof *op;
+    if (w && w->own)
+        return tsr_engine_device_run_own(d, op, w, err);
     op->weight = w ? w->handle : NULL;
     tsr_status st = d->iface->run(d->self, NULL, op, err);
     if (st != TSR_E_UNSUPPORTED)

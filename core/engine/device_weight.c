@@ -199,24 +199,13 @@ tsr_status tsr_engine_device_part(struct tsr_engine_device *d, const struct tsr_
     return add_weight(d, &w, NULL, out, err);
 }
 
-/* Logs a layout that is not one of ours, once for each. */
-static void say_foreign(struct tsr_engine_device *d, const struct tsr_model_packed *p)
-{
-    if (strcmp(d->said_foreign, p->format.id) == 0)
-        return;
-    (void)snprintf(d->said_foreign, sizeof d->said_foreign, "%s", p->format.id);
-    tsr_logf(TSR_LOG_WARN,
-             "%s does not read %s, the format of quantizer '%s': such weights run as F32, as its "
-             "dequantize gives them",
-             d->text, p->format.id, p->plugin);
-}
-
 tsr_status tsr_engine_device_packed(struct tsr_engine_device *d, const char *name,
                                     const struct tsr_model_packed *p,
                                     struct tsr_engine_weight **out, struct tsr_err *err)
 {
-    if (p->dense) { /* a plugin's own layout: dequantized */
-        say_foreign(d, p);
+    if (p->own.unit)
+        return tsr_engine_device_own(d, name, p, out, err);
+    if (p->dense) { /* a plugin's own format, stored dequantized */
         struct tsr_matrix m = { .struct_size = sizeof m,
                                 .dtype = TSR_F32,
                                 .name = name,
