@@ -24,6 +24,7 @@ struct tsr_engine_weight {
     void                    *fallback; /* of the default backend, loaded when first needed */
     bool                     widened;  /* the device declined the format: it has F32 */
     struct tsr_model_packed *own; /* in a plugin's own format: there is no handle; owned, or NULL */
+    bool                     kernel;  /* of own: the plugin multiplies with it */
     const struct tsr_prepacked *file; /* that it lies in; desc has no bytes then; or NULL */
     const struct tsr_prepacked_mapped_weight *mapped; /* offset in it */
     struct tsr_weight_desc                    desc;   /* as in host memory, which outlives the

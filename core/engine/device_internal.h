@@ -14,6 +14,9 @@ tsr_status tsr_engine_device_own(struct tsr_engine_device *d, const char *name,
                                  struct tsr_err *err);
 tsr_status tsr_engine_device_run_own(struct tsr_engine_device *d, const struct tsr_op *op,
                                      const struct tsr_engine_weight *w, struct tsr_err *err);
+/* device_kernel.c: LINEAR with one that its plugin multiplies. */
+tsr_status tsr_engine_device_run_kernel(struct tsr_engine_device *d, const struct tsr_op *op,
+                                        const struct tsr_engine_weight *w, struct tsr_err *err);
 
 /* A weight as tessera.int/1, with the same values and, under a8, the same sums. */
 struct tsr_engine_integers {

@@ -16,9 +16,9 @@
 #define GRAIN_VALUES (UINT64_C(1) << 14)
 
 /* Logs a format that is not one of ours, once for each. */
-static void say_foreign(struct tsr_engine_device *d, const struct tsr_model_packed *p)
+static void say_foreign(struct tsr_engine_device *d, const struct tsr_model_packed *p, bool kernel)
 {
-    if (strcmp(d->said_foreign, p->format.id) == 0)
+    if (kernel || strcmp(d->said_foreign, p->format.id) == 0)
         return;
     (void)snprintf(d->said_foreign, sizeof d->said_foreign, "%s", p->format.id);
     tsr_logf(TSR_LOG_WARN,
@@ -33,9 +33,16 @@ tsr_status tsr_engine_device_own(struct tsr_engine_device *d, const char *name,
 {
     const struct tsr_model_slice all = { .rows = p->rows, .cols = p->cols, .segment = p->segment };
     struct tsr_model_packed     *own = NULL;
+    bool                         kernel = false;
     if (!tsr_engine_device_grow(&d->weights, d->n_weights, &d->cap_weights))
         return tsr_fail_nomem(err, 16 * d->cap_weights, "a list of weights");
-    say_foreign(d, p);
+    TSR_TRY(tsr_err_prefix(err, tsr_model_own_has_kernel(p, &kernel, err), "%s", name));
+    if (kernel && p->cols != p->own.cols)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "%s: the kernel of quantizer '%s' multiplies whole rows, and several ranks "
+                        "would each have some of the columns; give each stage one rank",
+                        name, p->own.use);
+    say_foreign(d, p, kernel);
     TSR_TRY(tsr_model_packed_slice(p, &all, &own, err));
     struct tsr_engine_weight *w = tsr_new(1, sizeof *w);
     if (!w) {
@@ -44,6 +51,7 @@ tsr_status tsr_engine_device_own(struct tsr_engine_device *d, const char *name,
     }
     *w = (struct tsr_engine_weight){
         .own = own,
+        .kernel = kernel,
         .desc = { .struct_size = sizeof w->desc,
                   .name = name,
                   .rows = p->rows,
@@ -226,7 +234,7 @@ tsr_status tsr_engine_device_run_own(struct tsr_engine_device *d, const struct t
                                      const struct tsr_engine_weight *w, struct tsr_err *err)
 {
     if (op->kind == TSR_OP_LINEAR)
-        return run_linear(d, op, w, err);
+        return w->kernel ? tsr_engine_device_run_kernel(d, op, w, err) : run_linear(d, op, w, err);
     if (op->kind == TSR_OP_EMBED)
         return run_embed(d, op, w, err);
     return tsr_fail(err, TSR_E_BUG, "operation %u with weights in a plugin's own format", op->kind);

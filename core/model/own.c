@@ -8,15 +8,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct {
-    tsr_model_own_decode *decode;
-    void                 *ctx;
-} decoder;
+static const struct tsr_model_own_functions *functions;
 
-void tsr_model_own_set_decoder(tsr_model_own_decode *decode, void *ctx)
+void tsr_model_own_set(const struct tsr_model_own_functions *f)
 {
-    decoder.decode = decode;
-    decoder.ctx = ctx;
+    functions = f;
+}
+
+static tsr_status check_there(const struct tsr_model_packed *p, struct tsr_err *err)
+{
+    if (!functions)
+        return tsr_fail(err, TSR_E_BUG, "nothing decodes '%s', the format of quantizer '%s'",
+                        p->format.id, p->own.use);
+    return p->codes ? TSR_OK
+                    : tsr_fail(err, TSR_E_BUG, "packed weights of quantizer '%s' are not in memory",
+                               p->own.use);
+}
+
+tsr_status tsr_model_own_has_kernel(const struct tsr_model_packed *p, bool *has,
+                                    struct tsr_err *err)
+{
+    TSR_TRY(check_there(p, err));
+    return functions->has_kernel(p, has, err);
+}
+
+tsr_status tsr_model_own_multiply(const struct tsr_model_packed      *p,
+                                  const struct tsr_model_own_product *x, struct tsr_err *err)
+{
+    TSR_TRY(check_there(p, err));
+    return functions->multiply(p, x, err);
 }
 
 /* A file's bytes may be damaged, and a value that is not finite would spread over the whole answer. */
@@ -41,12 +61,7 @@ tsr_status tsr_model_own_rows(const struct tsr_model_packed *p, uint64_t first, 
     const struct tsr_model_own *o = &p->own;
     if (rows == 0)
         return TSR_OK;
-    if (!decoder.decode)
-        return tsr_fail(err, TSR_E_BUG, "nothing decodes '%s', the format of quantizer '%s'",
-                        p->format.id, o->use);
-    if (!p->codes)
-        return tsr_fail(err, TSR_E_BUG, "packed weights of quantizer '%s' are not in memory",
-                        o->use);
+    TSR_TRY(check_there(p, err));
     uint64_t from = o->skip + first, unit = from / o->unit,
              n = (from + rows - 1) / o->unit + 1 - unit, there = n * o->unit,
              left = o->rows - o->first - unit * o->unit, before = from - unit * o->unit;
@@ -55,7 +70,7 @@ tsr_status tsr_model_own_rows(const struct tsr_model_packed *p, uint64_t first, 
     float *all = direct ? dst : tsr_new_aligned(there * o->cols, sizeof *all);
     if (!all)
         return tsr_fail_nomem(err, there * o->cols * sizeof *all, "decoded weights");
-    tsr_status st = decoder.decode(decoder.ctx, p, unit, n, there, all, err);
+    tsr_status st = functions->decode(p, unit, n, there, all, err);
     for (uint64_t r = 0; !direct && st == TSR_OK && r < rows; r++)
         memcpy(dst + r * p->cols, all + (before + r) * o->cols + o->col, p->cols * sizeof *dst);
     if (!direct)

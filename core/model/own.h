@@ -8,12 +8,31 @@
 
 #include "model/packed.h"
 
-/* Decodes units [unit, unit + n) of p, n > 0, into dst [rows, p->own.cols]; rows are those of the units, without
- * the rows that the last unit of the whole matrix lacks.  [any] */
-typedef tsr_status tsr_model_own_decode(void *ctx, const struct tsr_model_packed *p, uint64_t unit,
-                                        uint64_t n, uint64_t rows, float *dst, struct tsr_err *err);
-/* Of this process; NULL: none.  ctx is borrowed.  [setup] */
-void tsr_model_own_set_decoder(tsr_model_own_decode *decode, void *ctx);
+/* A product: out[t][r] for n tokens in [n, p->own.cols], and for the rows of units [unit, unit + units) of p. */
+struct tsr_model_own_product {
+    uint64_t     unit, units, rows; /* rows: of the units, without those that the matrix lacks */
+    uint64_t     n, in_stride, out_stride; /* strides in numbers */
+    const float *in;
+    float       *out;
+};
+
+/* What takes such bytes apart.  All [any]. */
+struct tsr_model_own_functions {
+    /* Units [unit, unit + n) of p, n > 0, into dst [rows, p->own.cols]; rows are those of the units, without the rows
+     * that the last unit of the whole matrix lacks. */
+    tsr_status (*decode)(const struct tsr_model_packed *p, uint64_t unit, uint64_t n, uint64_t rows,
+                         float *dst, struct tsr_err *err);
+    /* Whether the plugin multiplies with p itself (tessera/draft/kernel.h). */
+    tsr_status (*has_kernel)(const struct tsr_model_packed *p, bool *has, struct tsr_err *err);
+    tsr_status (*multiply)(const struct tsr_model_packed *p, const struct tsr_model_own_product *x,
+                           struct tsr_err *err);
+};
+/* Of this process; NULL: none.  f is borrowed.  [setup] */
+void       tsr_model_own_set(const struct tsr_model_own_functions *f);
+tsr_status tsr_model_own_has_kernel(const struct tsr_model_packed *p, bool *has,
+                                    struct tsr_err *err);
+tsr_status tsr_model_own_multiply(const struct tsr_model_packed      *p,
+                                  const struct tsr_model_own_product *x, struct tsr_err *err);
 
 /* Rows [first, first + rows) of p, which are there, into dst [rows, p->cols].  TSR_E_INPUT for a value that is not
  * finite.  [any] */

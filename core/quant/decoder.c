@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "plugin/spec.h"
 #include "quant/quant.h"
+#include "tessera/draft/kernel.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -17,11 +18,12 @@ struct shape {
 };
 
 struct decoder {
-    char                  *use;
-    struct tsr_plugin_spec spec;
-    struct tsr_quantizer   q;
-    struct shape          *shapes;
-    uint64_t               n_shapes;
+    char                                 *use;
+    struct tsr_plugin_spec                spec;
+    struct tsr_quantizer                  q;
+    const struct tsr_quantizer_kernel_v1 *kernel; /* NULL: it has none */
+    struct shape                         *shapes;
+    uint64_t                              n_shapes;
 };
 
 static struct {
@@ -56,8 +58,10 @@ static tsr_status make(const char *use, struct decoder **out, struct tsr_err *er
     if (st == TSR_OK) {
         const struct tsr_quantizer_v1 *t = d->spec.found.iface;
         st = t->create(d->spec.found.host, d->spec.options, &d->q.self, err);
-        if (st == TSR_OK)
+        if (st == TSR_OK) {
             d->q.iface = t;
+            d->kernel = t->extension ? t->extension(d->q.self, TSR_QUANTIZER_KERNEL) : NULL;
+        }
         d->q.name = d->spec.found.component->name;
     }
     if (st != TSR_OK) {
@@ -109,9 +113,8 @@ static tsr_status find_shape(struct decoder *d, const struct tsr_model_packed *p
     return TSR_OK;
 }
 
-tsr_status tsr_quant_decoder_of(const struct tsr_model_packed  *p,
-                                const struct tsr_quantizer_v1 **iface, const void **self,
-                                uint64_t *scratch, struct tsr_err *err)
+static tsr_status decoder_of(const struct tsr_model_packed *p, const struct decoder **out,
+                             uint64_t *scratch, struct tsr_err *err)
 {
     struct decoder *d = NULL;
     struct shape   *s = NULL;
@@ -122,22 +125,19 @@ tsr_status tsr_quant_decoder_of(const struct tsr_model_packed  *p,
     if (st == TSR_OK)
         st = find_shape(d, p, &s, err);
     if (st == TSR_OK) {
-        *iface = d->q.iface;
-        *self = d->q.self;
+        *out = d;
         *scratch = s->scratch;
     }
     (void)pthread_mutex_unlock(&all.lock);
     return st;
 }
 
-static tsr_status decode(void *ctx, const struct tsr_model_packed *p, uint64_t unit, uint64_t n,
-                         uint64_t rows, float *dst, struct tsr_err *err)
+static tsr_status decode(const struct tsr_model_packed *p, uint64_t unit, uint64_t n, uint64_t rows,
+                         float *dst, struct tsr_err *err)
 {
-    const struct tsr_quantizer_v1 *iface = NULL;
-    const void                    *self = NULL;
-    uint64_t                       scratch = 0;
-    (void)ctx;
-    TSR_TRY(tsr_quant_decoder_of(p, &iface, &self, &scratch, err));
+    const struct decoder *d = NULL;
+    uint64_t              scratch = 0;
+    TSR_TRY(decoder_of(p, &d, &scratch, err));
     const unsigned char *codes = (const unsigned char *)p->codes + unit * p->own.code_bytes;
     const unsigned char *meta =
         p->meta ? (const unsigned char *)p->meta + unit * p->own.meta_bytes : NULL;
@@ -170,25 +170,73 @@ static tsr_status decode(void *ctx, const struct tsr_model_packed *p, uint64_t u
                                  .codes = apart ? copy : (void *)(uintptr_t)codes,
                                  .meta = apart ? copied : (void *)(uintptr_t)meta,
                                  .scratch = room };
-    tsr_status           st = iface->dequantize(self, &job, err);
+    tsr_status           st = d->q.iface->dequantize(d->q.self, &job, err);
     free(room);
     free(copy);
     free(copied);
     return st == TSR_E_INVAL ? tsr_err_prefix(err, TSR_E_INPUT, "quantizer '%s'", p->own.use) : st;
 }
 
+static tsr_status has_kernel(const struct tsr_model_packed *p, bool *has, struct tsr_err *err)
+{
+    const struct decoder *d = NULL;
+    uint64_t              scratch = 0;
+    TSR_TRY(decoder_of(p, &d, &scratch, err));
+    *has = d->kernel != NULL;
+    return TSR_OK;
+}
+
+static tsr_status multiply(const struct tsr_model_packed *p, const struct tsr_model_own_product *x,
+                           struct tsr_err *err)
+{
+    const struct decoder *d = NULL;
+    uint64_t              scratch = 0;
+    TSR_TRY(decoder_of(p, &d, &scratch, err));
+    const struct tsr_kernel_weight w = {
+        .struct_size = sizeof w,
+        .dtype = p->source_dtype,
+        .rows = p->own.rows,
+        .cols = p->own.cols,
+        .first_row = p->own.first + x->unit * p->own.unit,
+        .n_rows = x->rows,
+        .codes = (const unsigned char *)p->codes + x->unit * p->own.code_bytes,
+        .meta = p->meta ? (const unsigned char *)p->meta + x->unit * p->own.meta_bytes : NULL
+    };
+    TSR_TRY(d->kernel->scratch(d->q.self, &w, x->n, &scratch, err));
+    void *room = tsr_new_aligned(1, scratch);
+    if (!room)
+        return tsr_fail_nomem(err, scratch, "scratch memory of a quantizer's kernel");
+    const struct tsr_kernel_job job = { .struct_size = sizeof job,
+                                        .weight = &w,
+                                        .n = x->n,
+                                        .in = x->in,
+                                        .in_stride = x->in_stride,
+                                        .out = x->out,
+                                        .out_stride = x->out_stride,
+                                        .scratch = room };
+    tsr_status                  st = d->kernel->linear(d->q.self, &job, err);
+    free(room);
+    return st == TSR_OK ? st
+                        : tsr_err_prefix(err, st == TSR_E_INVAL ? TSR_E_INPUT : st,
+                                         "quantizer '%s'", p->own.use);
+}
+
+static const struct tsr_model_own_functions functions = { .decode = decode,
+                                                          .has_kernel = has_kernel,
+                                                          .multiply = multiply };
+
 tsr_status tsr_quant_decoders_open(struct tsr_registry *r, struct tsr_err *err)
 {
     if (all.registry)
         return tsr_fail(err, TSR_E_BUG, "weights are decoded by another registry already");
     all.registry = r;
-    tsr_model_own_set_decoder(decode, NULL);
+    tsr_model_own_set(&functions);
     return TSR_OK;
 }
 
 void tsr_quant_decoders_close(void)
 {
-    tsr_model_own_set_decoder(NULL, NULL);
+    tsr_model_own_set(NULL);
     for (uint64_t i = 0; i < all.n; i++)
         decoder_free(all.v[i]);
     free(all.v);

@@ -14,10 +14,4 @@
 tsr_status tsr_quant_decoders_open(struct tsr_registry *r, struct tsr_err *err);
 void       tsr_quant_decoders_close(void); /* without an open(): nothing  [setup] */
 
-/* The quantizer of p, a plugin's own format, which lives until close(), and its plan for the whole matrix.
- * TSR_E_INPUT: the plugin is not there, or its plan is not that of the stored bytes.  [any] */
-tsr_status tsr_quant_decoder_of(const struct tsr_model_packed  *p,
-                                const struct tsr_quantizer_v1 **iface, const void **self,
-                                uint64_t *scratch, struct tsr_err *err);
-
 #endif

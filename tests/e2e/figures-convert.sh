@@ -84,7 +84,7 @@ gguf mxfp4 17 '[42, 0, 0, 0, 0]' mx4
 gguf quantized 34 '[0, 0, 42, 0, 0]' @demo --type q8_0
 gguf twice 18 '[0, 0, 0, 42, 0]' q4 --type q4_0 --allow-requantize
 
-# ---- a plugin's own format: ranks and the benchmark count what is in memory, F32
+# ---- a plugin's own format: ranks and the benchmark count what is in memory
 echo '{"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "Once", "max_tokens": 3, "temperature": 0}}' >in.jsonl
 cat >two.yaml <<'PLAN'
 format: tessera.plan/1
