@@ -8,12 +8,9 @@
 bool tsr_engine_device_grow(void *list, uint64_t n, uint64_t *cap);
 void tsr_engine_device_free_weight(struct tsr_engine_device *d, struct tsr_engine_weight *w);
 
-/* device_own.c: a weight in a plugin's own format, p, of which it keeps a copy; and LINEAR and EMBED with one. */
-tsr_status tsr_engine_device_own(struct tsr_engine_device *d, const char *name,
-                                 const struct tsr_model_packed *p, struct tsr_engine_weight **out,
-                                 struct tsr_err *err);
-tsr_status tsr_engine_device_run_own(struct tsr_engine_device *d, const struct tsr_op *op,
-                                     const struct tsr_engine_weight *w, struct tsr_err *err);
+/* tsr_engine_device_run() with weights that the device has. */
+tsr_status tsr_engine_device_run_plain(struct tsr_engine_device *d, struct tsr_op *op,
+                                       struct tsr_engine_weight *w, struct tsr_err *err);
 /* device_kernel.c: LINEAR with one that its plugin multiplies. */
 tsr_status tsr_engine_device_run_kernel(struct tsr_engine_device *d, const struct tsr_op *op,
                                         const struct tsr_engine_weight *w, struct tsr_err *err);

@@ -3,10 +3,8 @@
  * those of the whole matrix as F32: a row of a product depends on no other row. */
 #include "engine/device_internal.h"
 
-#include "base/log.h"
 #include "base/mem.h"
 #include "model/own.h"
-#include "model/packed_slice.h"
 #include "plugin/registry.h"
 
 #include <pthread.h>
@@ -14,57 +12,6 @@
 #include <string.h>
 
 #define GRAIN_VALUES (UINT64_C(1) << 14)
-
-/* Logs a format that is not one of ours, once for each. */
-static void say_foreign(struct tsr_engine_device *d, const struct tsr_model_packed *p, bool kernel)
-{
-    if (kernel || strcmp(d->said_foreign, p->format.id) == 0)
-        return;
-    (void)snprintf(d->said_foreign, sizeof d->said_foreign, "%s", p->format.id);
-    tsr_logf(TSR_LOG_WARN,
-             "%s does not read %s, the format of quantizer '%s': its dequantize decodes such "
-             "weights a block of rows at a time, for every product",
-             d->text, p->format.id, p->plugin);
-}
-
-tsr_status tsr_engine_device_own(struct tsr_engine_device *d, const char *name,
-                                 const struct tsr_model_packed *p, struct tsr_engine_weight **out,
-                                 struct tsr_err *err)
-{
-    const struct tsr_model_slice all = { .rows = p->rows, .cols = p->cols, .segment = p->segment };
-    struct tsr_model_packed     *own = NULL;
-    bool                         kernel = false;
-    if (!tsr_engine_device_grow(&d->weights, d->n_weights, &d->cap_weights))
-        return tsr_fail_nomem(err, 16 * d->cap_weights, "a list of weights");
-    TSR_TRY(tsr_err_prefix(err, tsr_model_own_has_kernel(p, &kernel, err), "%s", name));
-    if (kernel && p->cols != p->own.cols)
-        return tsr_fail(err, TSR_E_CONFIG,
-                        "%s: the kernel of quantizer '%s' multiplies whole rows, and several ranks "
-                        "would each have some of the columns; give each stage one rank",
-                        name, p->own.use);
-    say_foreign(d, p, kernel);
-    TSR_TRY(tsr_model_packed_slice(p, &all, &own, err));
-    struct tsr_engine_weight *w = tsr_new(1, sizeof *w);
-    if (!w) {
-        tsr_model_packed_destroy(own);
-        return tsr_fail_nomem(err, sizeof *w, "a weight");
-    }
-    *w = (struct tsr_engine_weight){
-        .own = own,
-        .kernel = kernel,
-        .desc = { .struct_size = sizeof w->desc,
-                  .name = name,
-                  .rows = p->rows,
-                  .cols = p->cols,
-                  .code_stride = p->cols * sizeof(float),
-                  .segment = p->segment },
-        .format = { .struct_size = sizeof w->format, .dtype = TSR_F32, .id = TSR_FORMAT_FLOAT },
-    };
-    w->desc.format = &w->format;
-    d->weights[d->n_weights++] = w;
-    *out = w;
-    return TSR_OK;
-}
 
 /* ---- a product ------------------------------------------------------------------ */
 
@@ -154,7 +101,7 @@ static tsr_status product(struct tsr_engine_device *d, const struct tsr_op *op, 
     }
     TSR_TRY(decode_block(d, b, err));
     TSR_TRY(load_block(d, b, &as, err));
-    tsr_status st = tsr_engine_device_run(d, &part, &as, err);
+    tsr_status st = tsr_engine_device_run_plain(d, &part, &as, err);
     if (st == TSR_OK)
         st = tsr_engine_device_sync(d, err);
     free_block(d, &as);
@@ -219,7 +166,7 @@ static tsr_status run_embed(struct tsr_engine_device *d, const struct tsr_op *op
     if (st == TSR_OK) {
         struct tsr_op part = *op;
         part.in[0] = &at;
-        st = tsr_engine_device_run(d, &part, &as, err);
+        st = tsr_engine_device_run_plain(d, &part, &as, err);
         if (st == TSR_OK)
             st = tsr_engine_device_sync(d, err);
         free_block(d, &as);
@@ -230,9 +177,11 @@ static tsr_status run_embed(struct tsr_engine_device *d, const struct tsr_op *op
     return st;
 }
 
-tsr_status tsr_engine_device_run_own(struct tsr_engine_device *d, const struct tsr_op *op,
-                                     const struct tsr_engine_weight *w, struct tsr_err *err)
+tsr_status tsr_engine_device_run(struct tsr_engine_device *d, struct tsr_op *op,
+                                 struct tsr_engine_weight *w, struct tsr_err *err)
 {
+    if (!w || !w->own)
+        return tsr_engine_device_run_plain(d, op, w, err);
     if (op->kind == TSR_OP_LINEAR)
         return w->kernel ? tsr_engine_device_run_kernel(d, op, w, err) : run_linear(d, op, w, err);
     if (op->kind == TSR_OP_EMBED)

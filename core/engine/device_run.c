@@ -125,12 +125,10 @@ static uint32_t new_cache(const struct tsr_op *op)
     return c && (c->dtype == TSR_E4M3 || c->dtype == TSR_Q4) ? c->dtype : 0;
 }
 
-tsr_status tsr_engine_device_run(struct tsr_engine_device *d, struct tsr_op *op,
-                                 struct tsr_engine_weight *w, struct tsr_err *err)
+tsr_status tsr_engine_device_run_plain(struct tsr_engine_device *d, struct tsr_op *op,
+                                       struct tsr_engine_weight *w, struct tsr_err *err)
 {
     op->struct_size = sizeof *op;
-    if (w && w->own)
-        return tsr_engine_device_run_own(d, op, w, err);
     op->weight = w ? w->handle : NULL;
     tsr_status st = d->iface->run(d->self, NULL, op, err);
     if (st != TSR_E_UNSUPPORTED)

@@ -87,7 +87,7 @@ tsr_status tsr_model_own_decoded(const struct tsr_model_packed *p, struct tsr_mo
     as->own = (struct tsr_model_own){ 0 };
     as->dense = tsr_mul(p->rows, p->cols, &n) ? tsr_new_aligned(n, sizeof *as->dense) : NULL;
     return as->dense
-               ? tsr_model_packed_dequantize(p, 0, p->rows, as->dense, err)
+               ? tsr_model_own_rows(p, 0, p->rows, as->dense, err)
                : tsr_fail_nomem(err, p->rows * p->cols * sizeof *as->dense, "decoded weights");
 }
 
