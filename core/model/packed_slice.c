@@ -346,7 +346,7 @@ tsr_status tsr_model_packed_slice(const struct tsr_model_packed *p, const struct
     }
     if (p->order)
         memcpy(q->order, p->order, p->cols * sizeof *q->order);
-    if (p->dense)
+    if (q->dense)
         for (uint64_t r = 0; r < s->rows; r++)
             memcpy(q->dense + r * s->cols, p->dense + (s->row + r) * p->cols + s->col,
                    s->cols * sizeof *q->dense);

@@ -43,6 +43,14 @@ static void decoder_free(struct decoder *d)
     free(d);
 }
 
+static const struct tsr_quantizer_kernel_v1 *kernel_of(const struct tsr_quantizer_v1 *t,
+                                                       const void                    *self)
+{
+    const struct tsr_quantizer_kernel_v1 *k =
+        t->extension ? t->extension(self, TSR_QUANTIZER_KERNEL) : NULL;
+    return k && TSR_HAS(struct tsr_quantizer_kernel_v1, k, linear) && k->scratch ? k : NULL;
+}
+
 /* The lock is held. */
 static tsr_status make(const char *use, struct decoder **out, struct tsr_err *err)
 {
@@ -60,7 +68,7 @@ static tsr_status make(const char *use, struct decoder **out, struct tsr_err *er
         st = t->create(d->spec.found.host, d->spec.options, &d->q.self, err);
         if (st == TSR_OK) {
             d->q.iface = t;
-            d->kernel = t->extension ? t->extension(d->q.self, TSR_QUANTIZER_KERNEL) : NULL;
+            d->kernel = kernel_of(t, d->q.self);
         }
         d->q.name = d->spec.found.component->name;
     }
@@ -192,6 +200,8 @@ static tsr_status multiply(const struct tsr_model_packed *p, const struct tsr_mo
     const struct decoder *d = NULL;
     uint64_t              scratch = 0;
     TSR_TRY(decoder_of(p, &d, &scratch, err));
+    if (!d->kernel)
+        return tsr_fail(err, TSR_E_BUG, "quantizer '%s' has no kernel", p->own.use);
     const struct tsr_kernel_weight w = {
         .struct_size = sizeof w,
         .dtype = p->source_dtype,

@@ -2,14 +2,15 @@
 #include "tessera/draft/kernel.h"
 #include "conformance/helpers.h"
 #include "conformance/quantizer/quantizer.h"
+#include "tessera/f16.h"
 
 #include <math.h>
 #include <string.h>
 
-#define ROWS  70u
-#define COLS  198u /* no multiple of what vectors take */
-#define BATCH 5u
-#define GAP   3u /* numbers between rows of inputs and of results */
+#define ROWS  UINT64_C(70)
+#define COLS  UINT64_C(198) /* no multiple of what vectors take */
+#define BATCH UINT64_C(5)
+#define GAP   UINT64_C(3) /* numbers between rows of inputs and of results */
 
 struct bench {
     struct tsr_conformance_case          *c;
@@ -98,7 +99,7 @@ void tsr_conformance_quant_kernel_close(struct tsr_conformance_case *c)
                 sum += (double)x[k] * (double)w[k];
                 size += fabs((double)x[k] * (double)w[k]);
             }
-            double bound = (COLS + 8) * 0x1p-24 * size;
+            double bound = (double)(COLS + 8) * 0x1p-24 * size;
             if (!(fabs(got - sum) <= bound))
                 tsr_conformance_rule_fail(c,
                                           "row %llu of token %llu is %.9g, and with what "
@@ -134,7 +135,7 @@ void tsr_conformance_quant_kernel_writes(struct tsr_conformance_case *c)
     if (!tsr_conformance_guarded_intact(out))
         tsr_conformance_rule_fail(c, "linear() wrote past the end of out");
     for (uint64_t i = 0; i < floats; i++)
-        if (i % stride >= rows && memcmp(&out[i], &untouched, sizeof untouched) != 0)
+        if (i % stride >= rows && tsr_f32_bits(out[i]) != tsr_f32_bits(untouched))
             tsr_conformance_rule_fail(c,
                                       "linear() wrote between the rows of out, behind token %llu",
                                       (unsigned long long)(i / stride));
@@ -157,14 +158,16 @@ static void same_part(const struct bench *b, uint64_t begin, uint64_t end, uint6
                             &e, "linear()");
     for (uint64_t i = 0; i < n * (to - from); i++) {
         uint64_t token = first + i / (to - from), row = from + i % (to - from);
-        if (memcmp(&out[i], &b->whole[token * t->w.rows + row], sizeof *out) != 0)
-            tsr_conformance_rule_fail(
-                b->c,
-                "row %llu of token %llu is %.9g among %llu tokens and %llu rows, and %.9g among %u "
-                "and %llu",
-                (unsigned long long)row, (unsigned long long)token, (double)out[i],
-                (unsigned long long)n, (unsigned long long)(to - from),
-                (double)b->whole[token * t->w.rows + row], BATCH, (unsigned long long)t->w.rows);
+        if (tsr_f32_bits(out[i]) != tsr_f32_bits(b->whole[token * t->w.rows + row]))
+            tsr_conformance_rule_fail(b->c,
+                                      "row %llu of token %llu is %.9g among %llu tokens and %llu "
+                                      "rows, and %.9g among %llu "
+                                      "and %llu",
+                                      (unsigned long long)row, (unsigned long long)token,
+                                      (double)out[i], (unsigned long long)n,
+                                      (unsigned long long)(to - from),
+                                      (double)b->whole[token * t->w.rows + row],
+                                      (unsigned long long)BATCH, (unsigned long long)t->w.rows);
     }
 }
 
