@@ -11,6 +11,7 @@
 #include "cli/supervise.h"
 #include "model/family.h"
 #include "plugin/guard.h"
+#include "quant/decoder.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -101,6 +102,7 @@ int tsr_cli_main(int argc, char **argv)
     tsr_status          st = tsr_cli_args_parse(&a, argc, argv, &e.err);
     if (st == TSR_OK)
         st = run(&a, &c, &e.err);
+    tsr_quant_decoders_close();
     tsr_plugin_registry_destroy(c.registry);
     tsr_pool_destroy(c.pool);
     tsr_plugin_guard_look_held();

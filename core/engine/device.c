@@ -77,7 +77,10 @@ tsr_status tsr_engine_device_open(struct tsr_engine_device **out, struct tsr_reg
 
 void tsr_engine_device_free_weight(struct tsr_engine_device *d, struct tsr_engine_weight *w)
 {
-    d->iface->weight_free(d->self, w->handle);
+    if (w->own)
+        tsr_model_packed_destroy(w->own);
+    else
+        d->iface->weight_free(d->self, w->handle);
     if (w->fallback)
         d->fallback->iface->weight_free(d->fallback->self, w->fallback);
     free(w);
@@ -108,7 +111,7 @@ const char *tsr_engine_device_text(const struct tsr_engine_device *d)
 uint64_t tsr_engine_device_weight_bytes(const struct tsr_engine_device *d,
                                         const struct tsr_engine_weight *w)
 {
-    return d->iface->weight_bytes(d->self, w->handle);
+    return w->own ? tsr_model_packed_bytes(w->own) : d->iface->weight_bytes(d->self, w->handle);
 }
 
 void tsr_engine_device_memory(const struct tsr_engine_device *d, uint64_t *tensors,

@@ -1,7 +1,8 @@
 /* engine/device.h - one created backend, the memory allocated on it, and fallbacks for what it does
  * not support.
  *
- * A weight format that the device cannot read goes there as its dequantized F32 matrix; an
+ * A weight format that the device cannot read goes there as its dequantized F32 matrix, one of a plugin's own a
+ * block of rows at a time, for each product; an
  * operation that it does not support is staged through host memory to the default backend.  Both
  * are logged once per kind.  All memory allocated here is freed with the device.
  */
@@ -19,10 +20,12 @@
 
 /* A weight on a device. */
 struct tsr_engine_weight {
-    void                       *handle;   /* of the device's backend */
-    void                       *fallback; /* of the default backend, loaded when first needed */
-    bool                        widened;  /* the device declined the format: it has F32 */
-    const struct tsr_prepacked *file;     /* that it lies in; desc has no bytes then; or NULL */
+    void                    *handle;   /* of the device's backend */
+    void                    *fallback; /* of the default backend, loaded when first needed */
+    bool                     widened;  /* the device declined the format: it has F32 */
+    struct tsr_model_packed *own; /* in a plugin's own format: there is no handle; owned, or NULL */
+    bool                     kernel;  /* of own: the plugin multiplies with it */
+    const struct tsr_prepacked *file; /* that it lies in; desc has no bytes then; or NULL */
     const struct tsr_prepacked_mapped_weight *mapped; /* offset in it */
     struct tsr_weight_desc                    desc;   /* as in host memory, which outlives the
                                                * device; codes NULL: released, no fallback */

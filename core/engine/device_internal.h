@@ -8,6 +8,13 @@
 bool tsr_engine_device_grow(void *list, uint64_t n, uint64_t *cap);
 void tsr_engine_device_free_weight(struct tsr_engine_device *d, struct tsr_engine_weight *w);
 
+/* tsr_engine_device_run() with weights that the device has. */
+tsr_status tsr_engine_device_run_plain(struct tsr_engine_device *d, struct tsr_op *op,
+                                       struct tsr_engine_weight *w, struct tsr_err *err);
+/* device_kernel.c: LINEAR with one that its plugin multiplies. */
+tsr_status tsr_engine_device_run_kernel(struct tsr_engine_device *d, const struct tsr_op *op,
+                                        const struct tsr_engine_weight *w, struct tsr_err *err);
+
 /* A weight as tessera.int/1, with the same values and, under a8, the same sums. */
 struct tsr_engine_integers {
     struct tsr_format      format;

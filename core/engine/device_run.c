@@ -1,5 +1,5 @@
 /* Operations: on the device, or, if it declines, staged to the default backend. */
-#include "engine/device.h"
+#include "engine/device_internal.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -125,8 +125,8 @@ static uint32_t new_cache(const struct tsr_op *op)
     return c && (c->dtype == TSR_E4M3 || c->dtype == TSR_Q4) ? c->dtype : 0;
 }
 
-tsr_status tsr_engine_device_run(struct tsr_engine_device *d, struct tsr_op *op,
-                                 struct tsr_engine_weight *w, struct tsr_err *err)
+tsr_status tsr_engine_device_run_plain(struct tsr_engine_device *d, struct tsr_op *op,
+                                       struct tsr_engine_weight *w, struct tsr_err *err)
 {
     op->struct_size = sizeof *op;
     op->weight = w ? w->handle : NULL;

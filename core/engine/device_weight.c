@@ -4,6 +4,8 @@
 #include "base/f16.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "model/own.h"
+#include "model/packed_slice.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -199,24 +201,65 @@ tsr_status tsr_engine_device_part(struct tsr_engine_device *d, const struct tsr_
     return add_weight(d, &w, NULL, out, err);
 }
 
-/* Logs a layout that is not one of ours, once for each. */
-static void say_foreign(struct tsr_engine_device *d, const struct tsr_model_packed *p)
+/* Logs a format that is not one of ours, once for each. */
+static void say_foreign(struct tsr_engine_device *d, const struct tsr_model_packed *p, bool kernel)
 {
-    if (strcmp(d->said_foreign, p->format.id) == 0)
+    if (kernel || strcmp(d->said_foreign, p->format.id) == 0)
         return;
     (void)snprintf(d->said_foreign, sizeof d->said_foreign, "%s", p->format.id);
     tsr_logf(TSR_LOG_WARN,
-             "%s does not read %s, the format of quantizer '%s': such weights run as F32, as its "
-             "dequantize gives them",
+             "%s does not read %s, the format of quantizer '%s': its dequantize decodes such "
+             "weights a block of rows at a time, for every product",
              d->text, p->format.id, p->plugin);
+}
+
+/* A weight in a plugin's own format, p, of which it keeps a copy. */
+static tsr_status load_own(struct tsr_engine_device *d, const char *name,
+                           const struct tsr_model_packed *p, struct tsr_engine_weight **out,
+                           struct tsr_err *err)
+{
+    const struct tsr_model_slice all = { .rows = p->rows, .cols = p->cols, .segment = p->segment };
+    struct tsr_model_packed     *own = NULL;
+    bool                         kernel = false;
+    if (!tsr_engine_device_grow(&d->weights, d->n_weights, &d->cap_weights))
+        return tsr_fail_nomem(err, 16 * d->cap_weights, "a list of weights");
+    TSR_TRY(tsr_err_prefix(err, tsr_model_own_has_kernel(p, &kernel, err), "%s", name));
+    if (kernel && p->cols != p->own.cols)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "%s: the kernel of quantizer '%s' multiplies whole rows, and several ranks "
+                        "would each have some of the columns; give each stage one rank",
+                        name, p->own.use);
+    say_foreign(d, p, kernel);
+    TSR_TRY(tsr_model_packed_slice(p, &all, &own, err));
+    struct tsr_engine_weight *w = tsr_new(1, sizeof *w);
+    if (!w) {
+        tsr_model_packed_destroy(own);
+        return tsr_fail_nomem(err, sizeof *w, "a weight");
+    }
+    *w = (struct tsr_engine_weight){
+        .own = own,
+        .kernel = kernel,
+        .desc = { .struct_size = sizeof w->desc,
+                  .name = name,
+                  .rows = p->rows,
+                  .cols = p->cols,
+                  .code_stride = p->cols * sizeof(float),
+                  .segment = p->segment },
+        .format = { .struct_size = sizeof w->format, .dtype = TSR_F32, .id = TSR_FORMAT_FLOAT },
+    };
+    w->desc.format = &w->format;
+    d->weights[d->n_weights++] = w;
+    *out = w;
+    return TSR_OK;
 }
 
 tsr_status tsr_engine_device_packed(struct tsr_engine_device *d, const char *name,
                                     const struct tsr_model_packed *p,
                                     struct tsr_engine_weight **out, struct tsr_err *err)
 {
-    if (p->dense) { /* a plugin's own layout: dequantized */
-        say_foreign(d, p);
+    if (p->own.unit)
+        return load_own(d, name, p, out, err);
+    if (p->dense) { /* a plugin's own format, stored dequantized */
         struct tsr_matrix m = { .struct_size = sizeof m,
                                 .dtype = TSR_F32,
                                 .name = name,

@@ -7,7 +7,7 @@
 #define TSR_ENGINE_NO_LAYER                                                                        \
     ((enum tsr_linear_id)UINT32_MAX) /* a weight outside the layers, which is never split */
 
-/* The activation type of a packed weight if `act` is requested.  A plugin's own layout is stored as F32. */
+/* The activation type of a packed weight if `act` is requested.  A plugin's own format is decoded to F32. */
 uint32_t tsr_engine_packed_act(struct tsr_engine *e, const struct tsr_model_packed *p,
                                uint32_t act);
 /* Onto out->dev.  act: for a packed weight; a dense one is F32 by definition.  m: its place in a prepacked file, or

@@ -7,7 +7,7 @@
 uint32_t tsr_engine_packed_act(struct tsr_engine *e, const struct tsr_model_packed *p, uint32_t act)
 {
     char name[64];
-    if (p->dense || !tsr_model_format_known(&p->format))
+    if (p->dense || p->own.unit || !tsr_model_format_known(&p->format))
         return TSR_ACT_F32;
     if (act != TSR_ACT_A8 || tsr_model_format_a8(&p->format, p->cols))
         return act;

@@ -17,18 +17,17 @@
 static void hash_packed(struct tsr_hasher *h, const struct tsr_model_packed *p)
 {
     static const char none = '-';
-    uint64_t          n = p ? p->rows : 0;
     if (!p) {
         tsr_hasher_update(h, &none, 1);
         return;
     }
     tsr_hasher_update(h, p->format_id, strlen(p->format_id) + 1);
     if (p->codes)
-        tsr_hasher_update(h, p->codes, n * p->code_stride);
+        tsr_hasher_update(h, p->codes, tsr_model_packed_codes(p));
     if (p->meta)
-        tsr_hasher_update(h, p->meta, n * p->meta_stride);
+        tsr_hasher_update(h, p->meta, tsr_model_packed_meta(p));
     if (p->dense)
-        tsr_hasher_update(h, p->dense, n * p->cols * sizeof *p->dense);
+        tsr_hasher_update(h, p->dense, p->rows * p->cols * sizeof *p->dense);
     if (p->order)
         tsr_hasher_update(h, p->order, p->cols * sizeof *p->order);
 }

@@ -6,16 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint64_t tsr_model_packed_bytes(const struct tsr_model_packed *p)
+uint64_t tsr_model_packed_codes(const struct tsr_model_packed *p)
 {
-    if (!tsr_model_format_known(&p->format)) /* a plugin's own: stored dequantized */
-        return p->rows * p->cols * sizeof(float);
-    return tsr_model_packed_layout_bytes(p);
+    return p->own.unit ? p->own.units * p->own.code_bytes : p->rows * p->code_stride;
 }
 
-uint64_t tsr_model_packed_layout_bytes(const struct tsr_model_packed *p)
+uint64_t tsr_model_packed_meta(const struct tsr_model_packed *p)
 {
-    return p->rows * (p->code_stride + p->meta_stride) + (p->ordered ? p->cols * 4 : 0);
+    return p->own.unit ? p->own.units * p->own.meta_bytes : p->rows * p->meta_stride;
+}
+
+uint64_t tsr_model_packed_bytes(const struct tsr_model_packed *p)
+{
+    if (!p->own.unit && !tsr_model_format_known(&p->format)) /* stored dequantized */
+        return p->rows * p->cols * sizeof(float);
+    return tsr_model_packed_codes(p) + tsr_model_packed_meta(p) + (p->ordered ? p->cols * 4 : 0);
 }
 
 void tsr_model_packed_drop(struct tsr_model_packed *p)
@@ -38,6 +43,7 @@ void tsr_model_packed_destroy(struct tsr_model_packed *p)
     tsr_model_packed_drop(p);
     free(p->plugin);
     free(p->format_id);
+    free(p->own.use);
     free(p);
 }
 
@@ -121,13 +127,13 @@ static void add_sizes(const struct tsr_matrix *w, const struct tsr_model_packed 
     if (w->rows == 0 || w->cols == 0)
         return;
     s->weights += w->rows * w->cols;
-    if (!p || !tsr_model_format_known(&p->format)) {
+    if (!p || (!p->own.unit && !tsr_model_format_known(&p->format))) {
         s->unpacked += p ? tsr_model_packed_bytes(p) : w->rows * w->cols * tsr_dtype_size(w->dtype);
         return;
     }
-    s->codes += p->rows * p->code_stride;
+    s->codes += tsr_model_packed_codes(p);
     *(strcmp(p->format.id, TSR_FORMAT_LUT) == 0 ? &s->tables : &s->scales) +=
-        p->rows * p->meta_stride;
+        tsr_model_packed_meta(p);
     s->order += p->ordered ? p->cols * 4 : 0;
 }
 
@@ -170,43 +176,4 @@ const char *tsr_model_packed_order_check(const struct tsr_model_packed *p, unsig
             return "names a column twice";
     }
     return NULL;
-}
-
-/* Rows from the order of the layout into that of the matrix. */
-static tsr_status put_back(const struct tsr_model_packed *p, uint64_t rows, float *v,
-                           struct tsr_err *err)
-{
-    float *row = tsr_new(p->cols, sizeof *row);
-    if (!row)
-        return tsr_fail_nomem(err, p->cols * sizeof *row, "a row of weights");
-    for (uint64_t r = 0; r < rows; r++, v += p->cols) {
-        memcpy(row, v, p->cols * sizeof *row);
-        for (uint64_t j = 0; j < p->cols; j++)
-            v[p->order[j]] = row[j];
-    }
-    free(row);
-    return TSR_OK;
-}
-
-tsr_status tsr_model_packed_dequantize(const struct tsr_model_packed *p, uint64_t first,
-                                       uint64_t rows, float *dst, struct tsr_err *err)
-{
-    if (first > p->rows || rows > p->rows - first)
-        return tsr_fail(err, TSR_E_BUG, "rows %llu to %llu of a packed matrix of %llu",
-                        (unsigned long long)first, (unsigned long long)(first + rows),
-                        (unsigned long long)p->rows);
-    if (p->dense) {
-        memcpy(dst, p->dense + first * p->cols, rows * p->cols * sizeof *dst);
-        return TSR_OK;
-    }
-    if (!tsr_model_format_known(&p->format))
-        return tsr_fail(err, TSR_E_BUG, "a matrix packed by '%s' as '%s' has no dense form",
-                        p->plugin, p->format.id);
-    const unsigned char *meta = p->meta; /* NULL: the format has none */
-    for (uint64_t r = first; r < first + rows; r++)
-        tsr_model_format_decode_row(&p->format, p->cols,
-                                    (const unsigned char *)p->codes + r * p->code_stride,
-                                    meta ? meta + r * p->meta_stride : NULL,
-                                    dst + (r - first) * p->cols);
-    return p->order ? put_back(p, rows, dst, err) : TSR_OK;
 }

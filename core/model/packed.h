@@ -18,15 +18,28 @@ struct tsr_model_pack_report {
     uint64_t retries;        /* of the damping */
 };
 
-/* One packed matrix, in the plain row-major layout of tessera/format.h.  If format.id is not one of ours, dense
- * holds the plugin's own dequantization, codes and meta are NULL and the strides are the row sizes in the
- * plugin's layout.  If it is ordered (GPTQ's act-order), the layout's column j is the matrix's column order[j]:
+/* Where rows lie in a format that is not one of ours: in units that the plugin alone can take apart (own.h). */
+struct tsr_model_own {
+    uint64_t unit;                   /* rows of a unit; 0: one of our formats, or dense values */
+    uint64_t code_bytes, meta_bytes; /* of a unit */
+    uint64_t units;                  /* that are here, in codes and meta */
+    uint64_t first;      /* the row of the whole matrix that the first unit starts with */
+    uint64_t skip;       /* rows of the first unit before row 0 */
+    uint64_t col;        /* the column of the whole matrix that is column 0 */
+    uint64_t rows, cols; /* of the whole matrix */
+    char    *use;        /* "org.example.trellis/trellis:bits=2": what packed them; owned */
+};
+
+/* One packed matrix, in the plain row-major layout of tessera/format.h.  If format.id is not one of ours, own says
+ * where its rows lie, or dense holds what the plugin decoded (files before November 2026, and quantizers that no
+ * registry has).  If it is ordered (GPTQ's act-order), the layout's column j is the matrix's column order[j]:
  * x is permuted to that order before the product. */
 struct tsr_model_packed {
     struct tsr_format            format;
     uint64_t                     rows, cols;
-    void                        *codes, *meta; /* rows * stride bytes each; owned */
-    uint64_t                     code_stride, meta_stride;
+    void                        *codes, *meta; /* rows * stride bytes each, or own's units; owned */
+    uint64_t                     code_stride, meta_stride; /* own: 0 */
+    struct tsr_model_own         own;
     float                       *dense;   /* [rows, cols] or NULL; owned */
     bool                         ordered; /* columns are permuted */
     uint32_t                    *order;   /* [cols] or NULL while the bytes are not there; owned */
@@ -38,11 +51,12 @@ struct tsr_model_packed {
     uint64_t segment; /* slice.h: columns of a segment of the whole; 0: it is whole */
 };
 
-/* Stored bytes, in memory and in files: codes, meta and order, or F32 for a format that is not one of ours;
- * bits per weight is 8*bytes/(rows*cols). */
+/* Stored bytes, in memory and in files: codes, meta and order, or dense values; bits per weight is
+ * 8*bytes/(rows*cols). */
 uint64_t tsr_model_packed_bytes(const struct tsr_model_packed *p);
-/* Bytes as the quantizer wrote them; others than those that are stored for a plugin's own format. */
-uint64_t tsr_model_packed_layout_bytes(const struct tsr_model_packed *p);
+/* Of codes and of meta alone. */
+uint64_t tsr_model_packed_codes(const struct tsr_model_packed *p);
+uint64_t tsr_model_packed_meta(const struct tsr_model_packed *p);
 void     tsr_model_packed_drop(
         struct tsr_model_packed *p); /* frees the weights; shape and format stay */
 void tsr_model_packed_destroy(struct tsr_model_packed *p); /* frees p too; NULL is allowed */
@@ -97,7 +111,7 @@ struct tsr_model_sizes {
     uint64_t tables; /* of tessera.lut/1, a table for each row, with its outliers */
     uint64_t order;  /* of permuted columns */
     uint64_t
-        unpacked; /* matrices in their own dtype, and formats of plugins, which are stored as F32 */
+        unpacked; /* matrices in their own dtype, and those of plugins' formats that are stored as F32 */
 };
 /* Of the matrices that tsr_model_overlay_size_like() counts; the parts add up to its bytes. */
 void tsr_model_overlay_sizes_like(const struct tsr_model *m, const struct tsr_model_overlay *o,
@@ -129,8 +143,8 @@ void tsr_model_format_name(const struct tsr_format *f, char *buf, size_t cap);
 
 /* What is wrong with p->order as an order of its columns, or NULL; scratch: cols zero bytes. */
 const char *tsr_model_packed_order_check(const struct tsr_model_packed *p, unsigned char *scratch);
-/* Rows [first, first+rows) as F32, columns in matrix order: p->dense, or one of our formats through the core's
- * reference decoder. */
+/* Rows [first, first+rows) as F32, columns in matrix order: p->dense, one of our formats through the core's
+ * reference decoder, or a plugin's own through its dequantize() (own.h).  [any] */
 tsr_status tsr_model_packed_dequantize(const struct tsr_model_packed *p, uint64_t first,
                                        uint64_t rows, float *dst, struct tsr_err *err);
 

@@ -260,11 +260,35 @@ static void cut_rows(const struct tsr_model_packed *p, const struct tsr_model_sl
     }
 }
 
+static void *copy_of(const void *bytes, uint64_t at, uint64_t n, uint64_t size)
+{
+    void *to = tsr_new_aligned(n, size);
+    if (to && size)
+        memcpy(to, (const unsigned char *)bytes + at * size, n * size);
+    return to;
+}
+
+/* Fills q->own and copies the units of s's rows; false: no memory. */
+static bool own_units(const struct tsr_model_packed *p, const struct tsr_model_slice *s,
+                      struct tsr_model_packed *q)
+{
+    uint64_t from = p->own.skip + s->row, unit = from / p->own.unit;
+    q->own.units = (from + s->rows - 1) / p->own.unit + 1 - unit;
+    q->own.first += unit * p->own.unit;
+    q->own.skip = from % p->own.unit;
+    q->own.col += s->col;
+    q->codes = copy_of(p->codes, unit, q->own.units, p->own.code_bytes);
+    q->meta = p->own.meta_bytes ? copy_of(p->meta, unit, q->own.units, p->own.meta_bytes) : NULL;
+    return q->codes && (q->meta || !p->own.meta_bytes);
+}
+
 /* Memory of the part; false when there is none. */
 static bool reserve(const struct tsr_model_packed *p, const struct tsr_model_slice *s,
                     struct tsr_model_packed *q)
 {
     uint64_t n;
+    if (p->own.unit)
+        return own_units(p, s, q);
     if (p->dense)
         return tsr_mul(s->rows, s->cols, &n) && (q->dense = tsr_new_aligned(n, sizeof *q->dense));
     q->code_stride = tsr_model_format_code_bytes(&p->format, s->cols);
@@ -285,7 +309,7 @@ static tsr_status check(const struct tsr_model_packed *p, const struct tsr_model
         s->col > p->cols || s->cols > p->cols - s->col ||
         (columns &&
          (never(&c) || s->segment == 0 || (known && s->col % 32) || (group && s->col % group))) ||
-        (!known && !p->dense))
+        (!known && !p->dense && !p->own.unit) || (p->own.unit && !p->codes))
         return tsr_fail(err, TSR_E_BUG,
                         "%llu x %llu from %llu, %llu of packed weights of %llu x %llu", U(s->rows),
                         U(s->cols), U(s->row), U(s->col), U(p->rows), U(p->cols));
@@ -307,10 +331,12 @@ tsr_status tsr_model_packed_slice(const struct tsr_model_packed *p, const struct
     q->cols = s->cols;
     q->segment = s->segment;
     q->code_stride = q->meta_stride = 0;
+    q->own.use = p->own.use ? tsr_strdup(p->own.use) : NULL;
     q->plugin = p->plugin ? tsr_strdup(p->plugin) : NULL;
     q->format_id = tsr_strdup(p->format.id);
     q->format.id = q->format_id;
-    bool there = (q->plugin || !p->plugin) && q->format_id && reserve(p, s, q);
+    bool there = (q->plugin || !p->plugin) && q->format_id && (q->own.use || !p->own.use) &&
+                 reserve(p, s, q);
     if (there && p->order)
         there = (q->order = tsr_new(p->cols, sizeof *q->order)) != NULL;
     if (!there) {
@@ -320,11 +346,11 @@ tsr_status tsr_model_packed_slice(const struct tsr_model_packed *p, const struct
     }
     if (p->order)
         memcpy(q->order, p->order, p->cols * sizeof *q->order);
-    if (p->dense)
+    if (q->dense)
         for (uint64_t r = 0; r < s->rows; r++)
             memcpy(q->dense + r * s->cols, p->dense + (s->row + r) * p->cols + s->col,
                    s->cols * sizeof *q->dense);
-    else
+    else if (!p->own.unit)
         cut_rows(p, s, q);
     *out = q;
     return TSR_OK;

@@ -26,9 +26,9 @@ struct tsr_model_cut {
     const char *name; /* for messages */
     uint64_t    rows, cols;
     const struct tsr_format
-            *format;  /* NULL: dense, or a plugin's own format, which is cut as F32 */
-    bool     ordered; /* its columns are permuted */
-    uint64_t unit;    /* columns that stay together, such as those of the heads that
+        *format;   /* NULL: dense, or a plugin's own format, whose columns are cut after decoding */
+    bool ordered;  /* its columns are permuted */
+    uint64_t unit; /* columns that stay together, such as those of the heads that
                                        * share a KV head; 0: none */
 };
 /* p: its format and order, else what m is; unit is 0. */
@@ -52,7 +52,8 @@ struct tsr_model_slice tsr_model_slice_rows(const struct tsr_model_cut *c, uint6
 /* The part as a view that owns no memory.  m->data may be NULL (headers only). */
 struct tsr_matrix tsr_model_matrix_slice(const struct tsr_matrix      *m,
                                          const struct tsr_model_slice *s);
-/* The part as separate packed weights with the same values; squared_error and report are those of the
+/* The part as separate packed weights with the same values; of a plugin's own format with whole units and all
+ * columns, of which it decodes its own; squared_error and report are those of the
  * whole.  p must have its bytes.  TSR_E_BUG for columns that tsr_model_slice_columns() would not
  * return. */
 tsr_status tsr_model_packed_slice(const struct tsr_model_packed *p, const struct tsr_model_slice *s,

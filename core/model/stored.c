@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "model/bind.h"
+#include "model/own.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -143,6 +144,45 @@ static tsr_status roles(const struct tsr_model_stored_walk *w, uint64_t layer)
     return TSR_OK;
 }
 
+/* A visitor that sees matrices of a plugin's own format as F32: no container but ours has the format. */
+struct decoding {
+    tsr_model_stored_visit visit;
+    void                  *ctx;
+};
+
+static tsr_status visit_decoded(void *ctx, const struct tsr_model_stored_view *v,
+                                struct tsr_err *err)
+{
+    const struct decoding   *d = ctx;
+    unsigned                 own = 0;
+    struct tsr_model_packed *as = NULL;
+    for (unsigned i = 0; v->kind != TSR_MODEL_STORED_VECTOR && i < v->n; i++)
+        own += v->packed[i] && v->packed[i]->own.unit && v->packed[i]->codes;
+    if (own == 0)
+        return d->visit(d->ctx, v, err);
+    struct tsr_model_stored_view    view = *v;
+    const struct tsr_model_packed **list = tsr_new(v->n, sizeof *list);
+    tsr_status                      st = TSR_OK;
+    as = tsr_new(v->n, sizeof *as);
+    if (!as || !list)
+        st = tsr_fail_nomem(err, v->n * sizeof *as, "decoded weights");
+    for (unsigned i = 0; i < v->n && st == TSR_OK; i++) {
+        list[i] = v->packed[i];
+        if (!list[i] || !list[i]->own.unit)
+            continue;
+        st = tsr_model_own_decoded(list[i], &as[i], err);
+        list[i] = &as[i];
+    }
+    view.packed = list;
+    if (st == TSR_OK)
+        st = d->visit(d->ctx, &view, err);
+    for (unsigned i = 0; as && i < v->n; i++)
+        free(as[i].dense);
+    free(as);
+    free(list);
+    return st;
+}
+
 static tsr_status visit_all(const struct tsr_model *m, const struct tsr_model_overlay *o, bool open,
                             bool stacked, tsr_model_stored_visit visit, void *ctx,
                             struct tsr_err *err)
@@ -152,10 +192,12 @@ static tsr_status visit_all(const struct tsr_model *m, const struct tsr_model_ov
                                        .o = o ? o : m->packed,
                                        .family = m->storage->family,
                                        .has = m->storage->has,
-                                       .visit = visit,
+                                       .visit = open ? visit_decoded : visit,
                                        .ctx = ctx,
                                        .err = err };
-    tsr_status                   st = make_room(&w);
+    struct decoding              d = { visit, ctx };
+    w.ctx = open ? &d : ctx;
+    tsr_status st = make_room(&w);
     if (st == TSR_OK)
         st = roles(&w, m->hp.layers);
     for (uint64_t l = 0; l < m->hp.layers && st == TSR_OK; l++) {

@@ -1,6 +1,7 @@
 /* Guarded quantizers. */
 #include "plugin/shim.h"
 
+#include "tessera/draft/kernel.h"
 #include "tessera/quantizer_block.h"
 #include "tessera/quantizer_report.h"
 #include "tessera/quantizer_tune.h"
@@ -19,6 +20,10 @@ struct shim {
         const void                  *raw;
         struct tsr_quantizer_tune_v1 table;
     } tune;
+    struct {
+        const void                    *raw;
+        struct tsr_quantizer_kernel_v1 table;
+    } kernel;
 };
 #define RAW ((const struct tsr_quantizer_v1 *)shim->base.place->raw)
 #define BLOCK                                                                                      \
@@ -27,6 +32,9 @@ struct shim {
 #define REPORT                                                                                     \
     ((const struct tsr_quantizer_report_v1 *)tsr_shim_raw(&shim->base, &shim->report.raw,          \
                                                           TSR_QUANTIZER_REPORT))
+#define KERNEL                                                                                     \
+    ((const struct tsr_quantizer_kernel_v1 *)tsr_shim_raw(&shim->base, &shim->kernel.raw,          \
+                                                          TSR_QUANTIZER_KERNEL))
 #define TUNE                                                                                       \
     ((const struct tsr_quantizer_tune_v1 *)tsr_shim_raw(&shim->base, &shim->tune.raw,              \
                                                         TSR_QUANTIZER_TUNE))
@@ -160,10 +168,28 @@ static tsr_status tune_block(const void *self, const struct tsr_tune_block *b,
 
 static const struct tsr_quantizer_tune_v1 tune = { .budget = budget, .tune = tune_block };
 
+/* ---- tessera.kernel/1 -------------------------------------------------------------------------- */
+
+static tsr_status kernel_scratch(const void *self, const struct tsr_kernel_weight *w, uint64_t n,
+                                 uint64_t *bytes, struct tsr_err *err)
+{
+    TSR_CALL(shim, KERNEL, scratch, w, n, bytes, err);
+}
+
+static tsr_status kernel_linear(const void *self, const struct tsr_kernel_job *job,
+                                struct tsr_err *err)
+{
+    TSR_CALL(shim, KERNEL, linear, job, err);
+}
+
+static const struct tsr_quantizer_kernel_v1 kernel = { .scratch = kernel_scratch,
+                                                       .linear = kernel_linear };
+
 static const struct tsr_plugin_shim_extension extensions[] = {
     TSR_SHIM_EXTENSION(struct shim, TSR_QUANTIZER_BLOCK, block, block),
     TSR_SHIM_EXTENSION(struct shim, TSR_QUANTIZER_REPORT, report, report),
     TSR_SHIM_EXTENSION(struct shim, TSR_QUANTIZER_TUNE, tune, tune),
+    TSR_SHIM_EXTENSION(struct shim, TSR_QUANTIZER_KERNEL, kernel, kernel),
 };
 
 const struct tsr_plugin_shim_kind tsr_shim_quantizer = {

@@ -33,6 +33,10 @@ tsr_status tsr_plugin_spec_start(struct tsr_plugin_spec *s, struct tsr_registry 
 tsr_status tsr_plugin_spec_one(struct tsr_plugin_spec *s, struct tsr_registry *r, const char *kind,
                                const char *name, const char *key, const char *value,
                                struct tsr_err *err);
+/* The component with its options as text, "org.example.rtn/rtn:bits=4", which opens it again; fresh memory.
+ * TSR_E_UNSUPPORTED for an option whose value has a comma. */
+tsr_status tsr_plugin_spec_text(const struct tsr_plugin_found *f, const void *options, char **text,
+                                struct tsr_err *err);
 void       tsr_plugin_spec_close(struct tsr_plugin_spec *s);
 
 #endif

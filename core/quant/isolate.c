@@ -229,7 +229,9 @@ tsr_status tsr_quantizer_open(struct tsr_quantizer *q, struct tsr_registry *r,
                               const struct tsr_plugin_found *found, const struct tsr_host *host,
                               const void *options, struct tsr_err *err)
 {
-    *q = (struct tsr_quantizer){ .iface = found->iface, .name = found->component->name };
+    *q = (struct tsr_quantizer){
+        .iface = found->iface, .name = found->component->name, .found = found, .options = options
+    };
     if (!found->isolate) {
         tsr_status st = q->iface->create(host, options, &q->self, err);
         if (st != TSR_OK)

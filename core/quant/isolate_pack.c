@@ -11,6 +11,7 @@
 /* Of one item; its bytes follow all items. */
 struct slot {
     uint64_t   at, codes, meta, dense; /* the host's: bytes from there, in this order */
+    uint64_t   dense_at;               /* from there; a multiple of 64 */
     uint32_t   done;
     tsr_status status;
     double     seconds, squared_error;
@@ -47,17 +48,15 @@ static tsr_status put(const struct tsr_quantizer *q, const struct tsr_quant_pack
     unsigned char     *to = (unsigned char *)(uintptr_t)shared + s->at;
     TSR_TRY(quant_bytes(q, shape_of(it), it->w, &b, err));
     if (b.codes != s->codes || b.meta != s->meta || b.dense != s->dense ||
-        (p->dense != NULL) != (s->dense != 0))
+        (p->own.unit != 0) != (s->dense != 0))
         return tsr_fail(err, TSR_E_PLUGIN,
                         "its plan for '%s' is another one than it was; this is the fault of the "
                         "plugin",
                         it->w->name);
-    if (p->dense) {
-        memcpy(to + s->codes + s->meta, p->dense, s->dense);
-    } else {
-        memcpy(to, p->codes, s->codes);
-        memcpy(to + s->codes, p->meta, s->meta);
-    }
+    memcpy(to, p->codes, s->codes);
+    memcpy(to + s->codes, p->meta, s->meta);
+    if (s->dense) /* the host does not call this quantizer, and compares these with the weights */
+        TSR_TRY(quant_decode(q, p, b.scratch, (float *)(void *)(to + s->dense_at), err));
     s->report = p->report;
     s->squared_error = p->squared_error;
     return TSR_OK;
@@ -115,13 +114,17 @@ static tsr_status make_room(struct pack *k, const struct tsr_quantizer *q, struc
         st = tsr_fail_nomem(err, UINT64_MAX, "packed weights");
     for (uint64_t i = 0; i < k->n && st == TSR_OK; i++) {
         struct tsr_quant_pack_item *it = &k->items[i];
-        struct quant_bytes          b = { 0, 0, 0 };
+        struct quant_bytes          b = { 0 };
         it->why = (struct tsr_errbuf)TSR_ERRBUF(it->why);
         it->status = quant_bytes(q, shape_of(it), it->w, &b, &it->why.err);
         bytes = (bytes + 63) / 64 * 64;
         s[i] = (struct slot){ .at = bytes, .codes = b.codes, .meta = b.meta, .dense = b.dense };
         if (!tsr_add(bytes, b.codes, &bytes) || !tsr_add(bytes, b.meta, &bytes) ||
-            !tsr_add(bytes, b.dense, &bytes))
+            !tsr_add(bytes, 63, &bytes))
+            st = tsr_fail_nomem(err, UINT64_MAX, it->w->name);
+        bytes = bytes / 64 * 64;
+        s[i].dense_at = bytes - s[i].at;
+        if (!tsr_add(bytes, b.dense, &bytes))
             st = tsr_fail_nomem(err, UINT64_MAX, it->w->name);
     }
     if (st == TSR_OK && !(k->shared = tsr_process_memory(bytes)))
@@ -149,16 +152,16 @@ static tsr_status take(const struct pack *k, const struct tsr_quantizer *q, uint
     const struct slot          *s = &k->shared->slots[i];
     const unsigned char        *from = (const unsigned char *)k->shared + mine->at;
     struct tsr_model_packed    *p = NULL;
-    TSR_TRY(quant_room(q, shape_of(it), it->w, &p, err));
-    if (p->dense) {
-        memcpy(p->dense, from + mine->codes + mine->meta, mine->dense);
-    } else {
-        memcpy(p->codes, from, mine->codes);
-        memcpy(p->meta, from + mine->codes, mine->meta);
-    }
+    const float                *dense = NULL;
+    TSR_TRY(quant_room(q, shape_of(it), it->w, it->part ? it->part->row : 0, &p, err));
+    memcpy(p->codes, from, mine->codes);
+    memcpy(p->meta, from + mine->codes, mine->meta);
+    if (mine->dense)
+        dense = (const float *)(const void *)(from + mine->dense_at);
     p->report = s->report;
     double     squared_error = s->squared_error;
-    tsr_status st = quant_verify(k->registry, q, it->w, it->part ? it->part->row : 0, p, err);
+    tsr_status st =
+        quant_verify(k->registry, q, it->w, it->part ? it->part->row : 0, dense, p, err);
     if (st == TSR_OK && !same_bits(squared_error, p->squared_error))
         st =
             tsr_fail(err, TSR_E_PLUGIN,

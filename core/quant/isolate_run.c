@@ -32,7 +32,10 @@ static void child(void *arg)
     const struct tsr_quantizer_v1 *t = k->x->found.iface;
     struct tsr_err                *err = &k->head->said.err;
     struct tsr_host                host = *k->x->host;
-    struct tsr_quantizer           q = { .iface = t, .name = k->x->found.component->name };
+    struct tsr_quantizer           q = { .iface = t,
+                                         .name = k->x->found.component->name,
+                                         .found = &k->x->found,
+                                         .options = k->x->options };
     /* the first instance has already reported the remarks about the options */
     host.log = k->x->met ? silent : tsr_process_log;
     tsr_log_divert(tsr_process_log, NULL);

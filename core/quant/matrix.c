@@ -3,6 +3,7 @@
 #include "base/f16.h"
 #include "base/mem.h"
 #include "model/packed_table.h"
+#include "plugin/spec.h"
 #include "quant/matrix_internal.h"
 #include "quant/quant.h"
 #include "tessera/quantizer_report.h"
@@ -70,10 +71,20 @@ static tsr_status allocate(struct tsr_quant_matrix_work *k, struct tsr_err *err)
     p->plugin = tsr_strdup(k->q->name);
     p->format_id = tsr_strdup(pl->format.id);
     p->format.id = p->format_id;
-    /* rows of a foreign format may share bytes within a unit, so strides are averages there */
-    p->code_stride = (units * pl->code_bytes + w->rows - 1) / w->rows;
-    p->meta_stride = (units * pl->meta_bytes + w->rows - 1) / w->rows;
-    if (!tsr_model_format_known(&pl->format)) {
+    p->source_dtype = k->whole->dtype;
+    if (tsr_model_format_known(&pl->format)) {
+        p->code_stride = pl->code_bytes / k->unit;
+        p->meta_stride = pl->meta_bytes / k->unit;
+    } else if (k->q->found) {
+        p->own = (struct tsr_model_own){ .unit = k->unit,
+                                         .code_bytes = pl->code_bytes,
+                                         .meta_bytes = pl->meta_bytes,
+                                         .units = units,
+                                         .first = k->row,
+                                         .rows = k->whole->rows,
+                                         .cols = w->cols };
+        TSR_TRY(tsr_plugin_spec_text(k->q->found, k->q->options, &p->own.use, err));
+    } else {
         p->dense = tsr_new_aligned(n, sizeof *p->dense);
         if (!p->dense)
             return tsr_fail_nomem(err, n * sizeof *p->dense, w->name);
@@ -194,7 +205,8 @@ tsr_status quant_bytes(const struct tsr_quantizer *q, const struct tsr_matrix *w
         return tsr_fail(err, TSR_E_UNSUPPORTED, "tensor '%s' is empty", w->name);
     TSR_TRY(tsr_quant_matrix_plan(&k, err));
     uint64_t units = (w->rows + k.unit - 1) / k.unit;
-    *b = (struct quant_bytes){ units * k.plan.code_bytes, units * k.plan.meta_bytes, 0 };
+    *b = (struct quant_bytes){ units * k.plan.code_bytes, units * k.plan.meta_bytes, 0,
+                               k.plan.scratch_bytes };
     if (!tsr_model_format_known(&k.plan.format) &&
         (!tsr_mul(w->rows, w->cols, &b->dense) || !tsr_mul(b->dense, sizeof(float), &b->dense)))
         return tsr_fail_nomem(err, UINT64_MAX, w->name);
@@ -202,9 +214,10 @@ tsr_status quant_bytes(const struct tsr_quantizer *q, const struct tsr_matrix *w
 }
 
 tsr_status quant_room(const struct tsr_quantizer *q, const struct tsr_matrix *whole,
-                      const struct tsr_matrix *w, struct tsr_model_packed **p, struct tsr_err *err)
+                      const struct tsr_matrix *w, uint64_t row, struct tsr_model_packed **p,
+                      struct tsr_err *err)
 {
-    struct tsr_quant_matrix_work k = { .q = q, .whole = whole, .w = w };
+    struct tsr_quant_matrix_work k = { .q = q, .whole = whole, .w = w, .row = row };
     tsr_status                   st = tsr_quant_matrix_plan(&k, err);
     if (st == TSR_OK)
         st = allocate(&k, err);
@@ -216,21 +229,45 @@ tsr_status quant_room(const struct tsr_quantizer *q, const struct tsr_matrix *wh
     return st;
 }
 
+tsr_status quant_decode(const struct tsr_quantizer *q, const struct tsr_model_packed *p,
+                        uint64_t scratch, float *dst, struct tsr_err *err)
+{
+    void *room = tsr_new_aligned(1, scratch);
+    if (!room)
+        return tsr_fail_nomem(err, scratch, "quantizer scratch memory");
+    struct tsr_matrix    to = { .struct_size = sizeof to,
+                                .dtype = TSR_F32,
+                                .name = "packed weights",
+                                .data = dst,
+                                .rows = p->rows,
+                                .cols = p->cols,
+                                .row_stride = p->cols * sizeof *dst };
+    struct tsr_quant_job job = { .struct_size = sizeof job,
+                                 .first_row = p->own.first,
+                                 .dst = &to,
+                                 .codes = p->codes,
+                                 .meta = p->meta,
+                                 .scratch = room };
+    tsr_status           st = q->iface->dequantize(q->self, &job, err);
+    free(room);
+    return st;
+}
+
 static tsr_status verify_body(void *arg, uint64_t begin, uint64_t end)
 {
     struct tsr_quant_matrix_work *k = arg;
     struct tsr_errbuf             e = TSR_ERRBUF(e);
-    const float                  *dense = k->p->dense ? k->p->dense + begin * k->p->cols : NULL;
+    const float                  *dense = k->theirs ? k->theirs + begin * k->p->cols : NULL;
     tsr_status st = tsr_quant_matrix_check_run(k, begin, end - begin, dense, &e.err);
     return st == TSR_OK ? st : tsr_quant_matrix_fail_run(k, begin, st, &e.err);
 }
 
 tsr_status quant_verify(struct tsr_registry *r, const struct tsr_quantizer *q,
-                        const struct tsr_matrix *w, uint64_t row, struct tsr_model_packed *p,
-                        struct tsr_err *err)
+                        const struct tsr_matrix *w, uint64_t row, const float *theirs,
+                        struct tsr_model_packed *p, struct tsr_err *err)
 {
     struct tsr_quant_matrix_work k = {
-        .q = q, .whole = w, .w = w, .row = row, .p = p, .failed_at = UINT64_MAX
+        .q = q, .whole = w, .w = w, .row = row, .p = p, .failed_at = UINT64_MAX, .theirs = theirs
     };
     k.err = err;
     k.row_error = tsr_new(w->rows, sizeof *k.row_error);
@@ -241,11 +278,6 @@ tsr_status quant_verify(struct tsr_registry *r, const struct tsr_quantizer *q,
                                  TSR_QUANT_RUN_WEIGHTS / w->cols + 1, verify_body, &k);
     (void)pthread_mutex_destroy(&k.lock);
     p->squared_error = sum_of(k.row_error, w->rows);
-    if (p->dense) { /* the plugin's own layout is not read again */
-        free(p->codes);
-        free(p->meta);
-        p->codes = p->meta = NULL;
-    }
     free(k.row_error);
     return st == TSR_OK ? st : k.failed;
 }
@@ -299,7 +331,7 @@ static tsr_status quantize(struct tsr_registry *r, struct tsr_quant_matrix_work 
         return tsr_err_prefix(err, st, "quantizer '%s'", k->q->name);
     }
     k->p->source_dtype = w->dtype;
-    if (k->p->dense) { /* the plugin's own layout is not read again */
+    if (k->p->dense) { /* the layout is not read again */
         free(k->p->codes);
         free(k->p->meta);
         k->p->codes = k->p->meta = NULL;

@@ -23,7 +23,8 @@ struct tsr_quant_matrix_work {
     const void                           *prepared;
     struct tsr_quant_plan                 plan;
     struct tsr_model_packed              *p;
-    uint64_t                              unit; /* rows in a unit */
+    const float                          *theirs; /* quant_verify(): decoded elsewhere; or NULL */
+    uint64_t                              unit;   /* rows in a unit */
     double                               *row_error;
     const struct tsr_quantizer_report_v1 *report;   /* NULL: the plugin has none */
     double                               *row_loss; /* [2][rows]: loss, rtn's loss */

@@ -34,7 +34,7 @@ tsr_status tsr_quant_matrix_check_run(struct tsr_quant_matrix_work *k, uint64_t 
     for (uint64_t r = 0; r < rows && st == TSR_OK; r++) {
         const float *got = theirs ? theirs + r * cols : NULL, *same;
         uint64_t     row = first + r;
-        if (!p->dense) {
+        if (!p->dense && !p->own.unit) {
             const char *wrong =
                 tsr_model_format_row_check(&p->format, cols,
                                            (const unsigned char *)p->meta + row * p->meta_stride);

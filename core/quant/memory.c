@@ -88,8 +88,6 @@ static tsr_status linear(struct sizes *z, uint64_t layer, uint64_t id, uint64_t 
     uint64_t rows = larger(RUN_WEIGHTS / w->cols + 1, times(unit, UNIT_STEP)) + UNIT_STEP;
     uint64_t run = plus(times(times(rows < w->rows ? rows : w->rows, w->cols), 4), p.scratch_bytes);
     *packed = times(units, plus(p.code_bytes, p.meta_bytes));
-    if (!tsr_model_format_known(&p.format))
-        *packed = plus(*packed, dense);
     *work = times(z->threads, plus(run, times(w->cols, 8)));
     if (!tsr_quantizer_reads(q, w->dtype))
         *work = plus(*work, dense);                     /* a widened copy */

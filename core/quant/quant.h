@@ -16,6 +16,9 @@ struct tsr_quantizer {
     void                          *self;
     const char                    *name;
     struct tsr_quant_isolated     *isolated; /* NULL: its calls run in this process (isolate.h) */
+    const struct tsr_plugin_found
+               *found;   /* with options: what is stored with a plugin's own format, so */
+    const void *options; /* that decoder.h finds it; borrowed.  NULL: that is stored as F32 */
 };
 
 /* False: quantize() gets tensors of this dtype as F32. */

@@ -119,7 +119,7 @@ static tsr_status take(const struct tune *t, const struct tsr_matrix *w, struct 
         st = tsr_quant_matrix_check_run(&k, 0, w->rows, dense, err);
     for (uint64_t r = 0; st == TSR_OK && r < w->rows; r++)
         p->squared_error += k.row_error[r];
-    if (p->dense) { /* the plugin's own layout is not read again */
+    if (p->dense) { /* the layout is not read again */
         free(p->codes);
         free(p->meta);
         p->codes = p->meta = NULL;
@@ -137,7 +137,7 @@ static tsr_status pack(struct tune *t, struct tsr_model_packed **p, struct tsr_e
     struct tsr_tune_packed **list = tsr_new(t->n, sizeof *list);
     tsr_status st = to && list ? TSR_OK : tsr_fail_nomem(err, t->n * sizeof *to, "packed weights");
     for (uint64_t i = 0; i < t->n && st == TSR_OK; i++) {
-        st = quant_room(t->q, t->list[i], t->list[i], &p[i], err);
+        st = quant_room(t->q, t->list[i], t->list[i], 0, &p[i], err);
         if (st != TSR_OK)
             break;
         to[i] = (struct tsr_tune_packed){ .struct_size = sizeof to[i],

@@ -217,7 +217,7 @@ INLINE void one_take(const struct tsr_cpu_linear *a, struct one_panel *p, uint64
         for (uint64_t h = 0; h < 2; h++)
             p->factors[h] = factors_of(w, kind, p->panel, h, p->record);
     }
-    prefetch_run(w, kind, at);
+    prefetch_run(w, kind, p->panel, u->group);
     UNROLL
     for (int h = 0; h < 2; h++) {
         s[h].words = s[h].times4 = s[h].whole = vi_zero();

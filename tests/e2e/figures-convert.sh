@@ -84,7 +84,7 @@ gguf mxfp4 17 '[42, 0, 0, 0, 0]' mx4
 gguf quantized 34 '[0, 0, 42, 0, 0]' @demo --type q8_0
 gguf twice 18 '[0, 0, 0, 42, 0]' q4 --type q4_0 --allow-requantize
 
-# ---- a plugin's own format: ranks and the benchmark count what is in memory, F32
+# ---- a plugin's own format: ranks and the benchmark count what is in memory
 echo '{"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "Once", "max_tokens": 3, "temperature": 0}}' >in.jsonl
 cat >two.yaml <<'PLAN'
 format: tessera.plan/1
@@ -99,9 +99,18 @@ PLAN
 run batch own -i in.jsonl -o own.jsonl --plugin-path "$FOREIGN" --set run.plan=two.yaml --set run.ranks=threads
 ok "run: succeeds, got $rc" test "$rc" = 0
 # the embedding is with the first rank of the first stage and, as the head, with the last stage
-ok "run: weights of ranks" json --argjson half "$((4 * WEIGHTS / 2))" --argjson e "$EMBED" '
-    [.results.run.ranks[].weights] == [$half / 2 + $e, $half / 2, $half + $e]' own.jsonl.job/results.json
+# two ranks share the rows of q, k, v, gate and up, and each has o and down whole, of which it multiplies its columns
+SUMS=$(jq -s 'map(select(.name | test("o_proj|down_proj")) | .shape[0] * (4 + .shape[1])) | add' demo)
+OWN=$(jq -s 'map(select(.name | test("_proj")) | .shape[0] * (4 + .shape[1])) | add' demo)
+ok "run: weights of ranks" json --argjson a "$(((OWN + SUMS) / 4))" --argjson half "$((OWN / 2))" --argjson e "$EMBED" '
+    [.results.run.ranks[].weights] == [$a + $e, $a, $half + $e]' own.jsonl.job/results.json
+run batch own -i in.jsonl -o one.jsonl --plugin-path "$FOREIGN"
+for file in own one; do # identity and time apart
+    jq -c '.response.body.choices' "$file.jsonl" >"$file.answers"
+done
+ok "run: answers" test -s own.answers
+ok "run: the answers of one rank" cmp own.answers one.answers
 run bench e2e own --plugin-path "$FOREIGN" --repeats 1 --mib 8 --prompt 8 --tokens 4 -v
-ok "bench e2e: its bytes" grep -q " $(((4 * WEIGHTS + EMBED + 500000) / 1000000)) MB of weights and " err
+ok "bench e2e: its bytes" grep -q " $(((OWN + EMBED + 500000) / 1000000)) MB of weights and " err
 ok "bench e2e: its parameters" grep -q " $((WEIGHTS + EMBED / 2 + NORMS)) parameters, " err
 finish

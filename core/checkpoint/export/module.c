@@ -24,7 +24,9 @@ static bool same_format(const struct tsr_format *a, const struct tsr_format *b)
 /* A packed matrix that holds plain numbers. */
 static uint32_t plain_dtype(const struct tsr_model_packed *p)
 {
-    return p->dense ? TSR_F32 : strcmp(p->format.id, TSR_FORMAT_FLOAT) == 0 ? p->format.dtype : 0;
+    return p->dense || p->own.unit                       ? TSR_F32
+           : strcmp(p->format.id, TSR_FORMAT_FLOAT) == 0 ? p->format.dtype
+                                                         : 0;
 }
 
 static void dense(struct tsr_export_module *m)

@@ -10,6 +10,7 @@
 #include "checkpoint/texts.h"
 #include "compensate/compensation.h"
 #include "engine/device.h"
+#include "model/own.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -142,10 +143,19 @@ static tsr_status matrix(struct writer *w, const struct tsr_prepacked_model_part
         return TSR_OK;
     if (tsr_plugin_cancelled())
         return tsr_fail(w->x->err, TSR_E_CANCELLED, "interrupted");
-    TSR_TRY(p ? tsr_engine_device_packed(w->dev, part->name, p, &d, w->x->err)
-              : tsr_engine_device_weight(w->dev, part->w, &d, w->x->err));
-    tsr_status st = put_weight(w, part, p, d);
+    struct tsr_model_packed as = { 0 };
+    tsr_status              st = TSR_OK;
+    if (p && p->own.unit) { /* a backend has no layout for it */
+        st = tsr_model_own_decoded(p, &as, w->x->err);
+        p = &as;
+    }
+    if (st == TSR_OK)
+        st = p ? tsr_engine_device_packed(w->dev, part->name, p, &d, w->x->err)
+               : tsr_engine_device_weight(w->dev, part->w, &d, w->x->err);
+    if (st == TSR_OK)
+        st = put_weight(w, part, p, d);
     tsr_engine_device_drop_weight(w->dev, d);
+    free(as.dense);
     return st == TSR_OK && p && p->ordered ? order(w, part->name, p) : st;
 }
 

@@ -92,8 +92,11 @@ tsr_status tsr_packed_describe(const struct tsr_model_packed *p, char **text, st
         ok = put(j, "ordered", json_true());
     if (ok && p->report.retries)
         ok = put_int(j, "retries", p->report.retries);
-    if (ok && p->dense) /* their size in the original layout */
-        ok = put_int(j, "code_bytes", p->code_stride) && put_int(j, "meta_bytes", p->meta_stride);
+    if (ok && p->own.unit)
+        ok = put(j, "use", json_string(p->own.use)) && put_int(j, "rows", p->rows) &&
+             put_int(j, "unit_rows", p->own.unit) &&
+             put_int(j, "unit_code_bytes", p->own.code_bytes) &&
+             put_int(j, "unit_meta_bytes", p->own.meta_bytes);
     uint64_t   n;
     tsr_status st = ok ? tsr_json_text(j, JSON_COMPACT | JSON_REAL_PRECISION(17), text, &n, err)
                        : tsr_fail_nomem(err, 256, "the description of packed weights");
@@ -226,6 +229,25 @@ static tsr_status get_report(struct tsr_model_pack_report *r, const char *name, 
     return TSR_OK;
 }
 
+/* Where the units of a plugin's own format lie; without "use" its weights are stored dequantized. */
+static tsr_status get_own(struct tsr_model_packed *p, const char *name, const json_t *j,
+                          struct tsr_err *err)
+{
+    struct tsr_model_own *o = &p->own;
+    const char           *use = NULL;
+    TSR_TRY(tsr_json_str(j, name, "use", false, &use, err));
+    if (!use)
+        return TSR_OK;
+    TSR_TRY(get_int(j, name, "rows", 1, MAX_COLS, &o->rows, err));
+    TSR_TRY(get_int(j, name, "unit_rows", 1, (int64_t)o->rows, &o->unit, err));
+    TSR_TRY(get_int(j, name, "unit_code_bytes", 1, MAX_COLS, &o->code_bytes, err));
+    TSR_TRY(get_int(j, name, "unit_meta_bytes", 0, MAX_COLS, &o->meta_bytes, err));
+    o->cols = p->cols;
+    o->units = (o->rows - 1) / o->unit + 1;
+    o->use = tsr_strdup(use);
+    return o->use ? TSR_OK : tsr_fail_nomem(err, strlen(use), name);
+}
+
 static tsr_status understand(struct tsr_model_packed *p, const char *name, const json_t *j,
                              struct tsr_err *err)
 {
@@ -249,10 +271,8 @@ static tsr_status understand(struct tsr_model_packed *p, const char *name, const
     if (!p->format_id || !p->plugin)
         return tsr_fail_nomem(err, 256, name);
     p->format = (struct tsr_format){ .struct_size = sizeof p->format, .id = p->format_id };
-    if (strncmp(id, "tessera.", 8) != 0) { /* a plugin's own: stored dequantized */
-        TSR_TRY(get_int(j, name, "code_bytes", 0, MAX_COLS, &p->code_stride, err));
-        return get_int(j, name, "meta_bytes", 0, MAX_COLS, &p->meta_stride, err);
-    }
+    if (strncmp(id, "tessera.", 8) != 0) /* a plugin's own */
+        return get_own(p, name, j, err);
     TSR_TRY(get_format(j, name, &p->format, err));
     if (!tsr_model_format_known(&p->format) || !tsr_model_format_fits(&p->format, p->cols))
         return tsr_fail(err, TSR_E_INPUT,

@@ -85,9 +85,14 @@ static tsr_status check_order(struct in *r, const char *name, const struct tsr_m
 static tsr_status fill(struct in *r, const char *name, struct tsr_model_packed *p)
 {
     const struct tsr_safetensors_tensor *codes, *meta = NULL, *order = NULL;
-    bool                                 dense = strncmp(p->format.id, "tessera.", 8) != 0;
+    bool dense = strncmp(p->format.id, "tessera.", 8) != 0 && !p->own.unit;
     if (dense) {
         TSR_TRY(need(r, name, "dense", TSR_F32, p->rows, p->cols, &codes));
+    } else if (p->own.unit) {
+        p->rows = p->own.rows;
+        TSR_TRY(need(r, name, "codes", TSR_U8, p->own.units, p->own.code_bytes, &codes));
+        if (p->own.meta_bytes)
+            TSR_TRY(need(r, name, "meta", TSR_U8, p->own.units, p->own.meta_bytes, &meta));
     } else {
         TSR_TRY(need(r, name, "codes", TSR_U8, p->rows, p->code_stride, &codes));
         if (p->meta_stride)
@@ -113,7 +118,7 @@ static tsr_status fill(struct in *r, const char *name, struct tsr_model_packed *
                             (unsigned long long)(i % p->cols), (double)p->dense[i]);
     if (order)
         TSR_TRY(check_order(r, name, p));
-    return dense || !meta ? TSR_OK : check_values(r, name, p);
+    return dense || p->own.unit || !meta ? TSR_OK : check_values(r, name, p);
 }
 
 static tsr_status read_linear(struct in *r, const char *name, const char *text,

@@ -50,9 +50,11 @@ static tsr_status linear(struct out *w, const char *name, const struct tsr_model
         const uint64_t shape[2] = { p->rows, p->cols };
         return part(w, name, "dense", TSR_F32, 2, shape, p->dense);
     }
-    const uint64_t codes[2] = { p->rows, p->code_stride }, meta[2] = { p->rows, p->meta_stride };
+    const uint64_t n = p->own.unit ? p->own.units : p->rows;
+    const uint64_t codes[2] = { n, p->own.unit ? p->own.code_bytes : p->code_stride };
+    const uint64_t meta[2] = { n, p->own.unit ? p->own.meta_bytes : p->meta_stride };
     TSR_TRY(part(w, name, "codes", TSR_U8, 2, codes, p->codes));
-    if (p->meta_stride)
+    if (meta[1])
         TSR_TRY(part(w, name, "meta", TSR_U8, 2, meta, p->meta));
     return p->ordered ? part(w, name, "order", TSR_U32, 1, &p->cols, p->order) : TSR_OK;
 }

@@ -40,12 +40,10 @@ static json_t *quantizer_json(const struct tsr_quantizer_v1 *q, const void *self
     json_t *j = json_pack("{s:[I, I], s:o, s:o, s:s, s:f, s:b}", "sample", (json_int_t)ROWS,
                           (json_int_t)COLS, "needs", tsr_inspect_needs(p->need), "needs_if_there",
                           tsr_inspect_needs(p->need >> 32), "packs_as", format, "bits_per_weight",
-                          ours ? bits : 32.0, "whole_tensor", p->rows_per_unit == 0);
+                          bits, "whole_tensor", p->rows_per_unit == 0);
     const struct tsr_quantizer_block_v1 *b =
         q->extension ? q->extension(self, TSR_QUANTIZER_BLOCK) : NULL;
     bool ok = j != NULL;
-    if (ok && !ours) /* stored in decoded form */
-        ok = json_object_set_new(j, "layout_bits_per_weight", json_real(bits)) == 0;
     if (ok && b && TSR_HAS(struct tsr_quantizer_block_v1, b, block_need))
         ok = json_object_set_new(j, "needs_of_block", tsr_inspect_needs(b->block_need(self))) == 0;
     if (ok && q->max_error_steps)

@@ -155,10 +155,8 @@ static void print_probe(const json_t *a)
     if ((v = json_object_get(a, "needs_of_block")))
         print_list("of the block", v, "nothing but the weights");
     if (*text_of(a, "packs_as")) {
-        const json_t *own = json_object_get(a, "layout_bits_per_weight");
-        (void)printf("  %-12s %s, %.4g bits a weight%s%s\n", "packs as", text_of(a, "packs_as"),
-                     json_real_value(own ? own : json_object_get(a, "bits_per_weight")),
-                     own ? ", stored as F32" : "",
+        (void)printf("  %-12s %s, %.4g bits a weight%s\n", "packs as", text_of(a, "packs_as"),
+                     json_real_value(json_object_get(a, "bits_per_weight")),
                      json_is_true(json_object_get(a, "whole_tensor")) ? ", whole tensors only"
                                                                       : "");
     }

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "quant/decoder.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -45,6 +46,7 @@ static int child_run(struct tsr_cli *c, tsr_inspect_nth nth, const char *name, u
         (void)fwrite(text, 1, len, to);
     free(text);
     json_decref(j);
+    tsr_quant_decoders_close();
     tsr_plugin_registry_destroy(c->registry);
     tsr_pool_destroy(c->pool);
     return st == TSR_E_NOMEM ? NO_MEMORY : st != TSR_OK ? FAILED : have ? ANSWERED : NO_SUCH;

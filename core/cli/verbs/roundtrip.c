@@ -40,8 +40,6 @@ static bool put_tensor(json_t *list, const struct roundtrip_item *it)
     bool    ok = tsr_pipeline_json_put_int(j, "rows", it->rows) &&
               tsr_pipeline_json_put_int(j, "cols", it->cols) &&
               tsr_pipeline_json_put_real(j, "bits_per_weight", it->bits) &&
-              (it->layout_bits <= 0 ||
-               tsr_pipeline_json_put_real(j, "layout_bits_per_weight", it->layout_bits)) &&
               tsr_pipeline_json_put_real(j, "squared_error", it->squared_error) &&
               tsr_pipeline_json_put_real(j, "relative_error", it->relative_error) &&
               tsr_pipeline_json_put_text(j, "format", it->format[0] ? it->format : NULL);
@@ -111,8 +109,8 @@ const struct tsr_verb tsr_verb_roundtrip = {
         "NAME.inputs       any number of rows\n"
         "\n"
         "With --kind codec each row is a message, and NAME.calibration holds rows to "
-        "calibrate with. Prints bits per weight as stored (a plugin's own format is stored as "
-        "F32), squared error, and the root of squared error over squared weights.",
+        "calibrate with. Prints bits per weight as stored, squared error, and the root of "
+        "squared error over squared weights.",
     .options = options,
     .n_options = sizeof options / sizeof options[0],
     .options_size = sizeof(struct roundtrip_options),

@@ -131,7 +131,9 @@ static tsr_status quantize_item(struct roundtrip *rt, struct roundtrip_item *it,
                                 float *out, struct tsr_err *err)
 {
     struct tsr_quantizer     q = { .iface = rt->spec.found.iface,
-                                   .name = rt->spec.found.component->name };
+                                   .name = rt->spec.found.component->name,
+                                   .found = &rt->spec.found,
+                                   .options = rt->spec.options };
     struct tsr_quant_stats   s;
     struct tsr_model_packed *p = NULL;
     struct tsr_matrix        m = { .struct_size = sizeof m,
@@ -153,9 +155,6 @@ static tsr_status quantize_item(struct roundtrip *rt, struct roundtrip_item *it,
     if (st == TSR_OK) {
         double weights = (double)it->rows * (double)it->cols;
         it->bits = 8.0 * (double)tsr_model_packed_bytes(p) / weights;
-        it->layout_bits = tsr_model_format_known(&p->format)
-                              ? 0
-                              : 8.0 * (double)tsr_model_packed_layout_bytes(p) / weights;
         (void)snprintf(it->format, sizeof it->format, "%s", p->format_id);
     }
     tsr_model_packed_destroy(p);

@@ -12,9 +12,9 @@ struct roundtrip_item {
     const char                          *name; /* borrowed from the input's header */
     const struct tsr_safetensors_tensor *tensor;
     uint64_t                             rows, cols;
-    double bits, layout_bits; /* as stored; as the plugin wrote them, or 0: the same */
-    double squared_error, relative_error;
-    char   format[64]; /* "" for a codec */
+    double                               bits; /* as stored */
+    double                               squared_error, relative_error;
+    char                                 format[64]; /* "" for a codec */
 };
 
 struct roundtrip {

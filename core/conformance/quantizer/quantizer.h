@@ -124,6 +124,11 @@ void tsr_conformance_quant_deterministic(struct tsr_conformance_case *c);
 void tsr_conformance_quant_report_same(struct tsr_conformance_case *c);
 void tsr_conformance_quant_idempotent(struct tsr_conformance_case *c);
 void tsr_conformance_quant_error_steps(struct tsr_conformance_case *c);
+/* kernel.c */
+void tsr_conformance_quant_kernel_close(struct tsr_conformance_case *c);
+void tsr_conformance_quant_kernel_writes(struct tsr_conformance_case *c);
+void tsr_conformance_quant_kernel_alone(struct tsr_conformance_case *c);
+void tsr_conformance_quant_kernel_threads(struct tsr_conformance_case *c);
 /* columns.c */
 void tsr_conformance_quant_columns_alone(struct tsr_conformance_case *c);
 

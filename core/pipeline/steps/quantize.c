@@ -171,10 +171,6 @@ static bool put_linear(json_t *list, const struct tsr_matrix *w, const struct ts
               tsr_pipeline_json_put_real(j, "bits_per_weight",
                                          8.0 * (double)tsr_model_packed_bytes(p) /
                                              ((double)p->rows * (double)p->cols)) &&
-              (tsr_model_format_known(&p->format) ||
-               tsr_pipeline_json_put_real(j, "layout_bits_per_weight",
-                                          8.0 * (double)tsr_model_packed_layout_bytes(p) /
-                                              ((double)p->rows * (double)p->cols))) &&
               tsr_pipeline_json_put_real(j, "squared_error", p->squared_error) &&
               tsr_pipeline_json_put_real(j, "loss", p->report.loss) &&
               tsr_pipeline_json_put_real(j, "rtn_loss", p->report.rtn_loss) &&

@@ -2,6 +2,7 @@
 
 #include "base/f16.h"
 #include "base/mem.h"
+#include "model/own.h"
 #include "quant/remarks.h"
 
 #include <stdlib.h>
@@ -44,8 +45,11 @@ static void kept(struct tsr_plan_candidate *c, const struct tsr_plan_shape *s)
                 continue;
             bool dense =
                 !f->id || !tsr_model_format_known(f) || strcmp(f->id, TSR_FORMAT_FLOAT) == 0;
-            bool own = f->id && !tsr_model_format_known(f); /* runs as F32 */
-            bits += n * (own ? 32.0 : dense ? 8.0 * (double)tsr_dtype_size(m->dtype) : f->bits);
+            bool own = f->id && !tsr_model_format_known(f);
+            bits +=
+                n * (own ? 8.0 * (double)m->packed.outliers / ((double)m->rows * (double)m->cols)
+                     : dense ? 8.0 * (double)tsr_dtype_size(m->dtype)
+                             : f->bits);
             weights += n;
             if (dense || c->group == 0)
                 continue;
@@ -60,7 +64,7 @@ static void kept(struct tsr_plan_candidate *c, const struct tsr_plan_shape *s)
 /* A matrix as a quantizer writes it: the layout, and bytes of codes and scales. */
 static tsr_status as_written(const struct tsr_plan_candidate    *c,
                              const struct tsr_plan_shape_matrix *m, struct tsr_format *f,
-                             uint64_t *bytes, struct tsr_err *err)
+                             uint64_t *bytes, uint64_t *rows, struct tsr_err *err)
 {
     struct tsr_quant_plan p;
     uint64_t              n;
@@ -74,6 +78,7 @@ static tsr_status as_written(const struct tsr_plan_candidate    *c,
     uint64_t unit = p.rows_per_unit ? p.rows_per_unit : m->rows;
     uint64_t units = (m->rows + unit - 1) / unit;
     *f = p.format;
+    *rows = unit;
     if (!f->id)
         return tsr_fail(err, TSR_E_UNSUPPORTED, "quantizer '%s' names no format", c->q.name);
     if (!tsr_add(p.code_bytes, p.meta_bytes, &n) || !tsr_mul(n, units, bytes))
@@ -88,7 +93,7 @@ static tsr_status open_one(struct tsr_plan_candidate *c, struct tsr_registry *r,
     const struct tsr_plan_shape_matrix *m = &s->layer[0].lin[largest(s, 0)];
     const char                         *colon = strchr(text, ':');
     struct tsr_format                   f;
-    uint64_t                            bytes = 0;
+    uint64_t                            bytes = 0, unit;
     if (is_original(text) && *s->packed) {
         kept(c, s);
         return TSR_OK;
@@ -107,7 +112,7 @@ static tsr_status open_one(struct tsr_plan_candidate *c, struct tsr_registry *r,
         c->q.self = NULL;
         return tsr_err_prefix(err, st == TSR_E_CONFIG ? TSR_E_INPUT : st, "candidate '%s'", text);
     }
-    st = as_written(c, m, &f, &bytes, err);
+    st = as_written(c, m, &f, &bytes, &unit, err);
     if (st != TSR_OK)
         return tsr_err_prefix(err, st == TSR_E_UNSUPPORTED ? TSR_E_INPUT : st, "candidate '%s'",
                               text);
@@ -115,7 +120,7 @@ static tsr_status open_one(struct tsr_plan_candidate *c, struct tsr_registry *r,
     c->bits = ours && strcmp(f.id, TSR_FORMAT_FLOAT) == 0 ? (uint32_t)(8 * tsr_dtype_size(f.dtype))
               : ours                                      ? f.bits
                      : (uint32_t)(8 * bytes / (m->rows * m->cols));
-    c->stored_bits = ours ? c->bits : 32;
+    c->stored_bits = c->bits;
     c->group = ours && strcmp(f.id, TSR_FORMAT_FLOAT) != 0 && strcmp(f.id, TSR_FORMAT_LUT) != 0
                    ? f.group
                    : 0;
@@ -181,6 +186,7 @@ tsr_status tsr_plan_candidate_matrix(const struct tsr_plan_candidate    *c,
                                      const struct tsr_plan_shape_matrix *m, struct tsr_format *f,
                                      uint64_t *bytes, struct tsr_err *err)
 {
+    uint64_t unit;
     if ((!c || !c->q.self) && m->packed.id) {
         *f = m->packed;
         uint64_t row = tsr_model_format_known(f) && tsr_model_format_fits(f, m->cols)
@@ -188,7 +194,7 @@ tsr_status tsr_plan_candidate_matrix(const struct tsr_plan_candidate    *c,
                                  ? m->cols * tsr_dtype_size(f->dtype)
                                  : tsr_model_format_code_bytes(f, m->cols) +
                                        tsr_model_format_meta_bytes(f, m->cols)
-                           : m->cols * 4; /* runs as F32 */
+                           : m->cols * 4; /* decoded */
         if (!tsr_mul(m->rows, row, bytes) || !tsr_add(*bytes, m->ordered ? m->cols * 4 : 0, bytes))
             return tsr_fail(err, TSR_E_INPUT, "a matrix is larger than the address space");
         return TSR_OK;
@@ -201,11 +207,35 @@ tsr_status tsr_plan_candidate_matrix(const struct tsr_plan_candidate    *c,
             return tsr_fail(err, TSR_E_INPUT, "a matrix is larger than the address space");
         return TSR_OK;
     }
-    TSR_TRY(as_written(c, m, f, bytes, err));
+    TSR_TRY(as_written(c, m, f, bytes, &unit, err));
     if (!tsr_model_format_known(f) &&
         (!tsr_mul(m->rows, m->cols, bytes) || !tsr_mul(*bytes, 4, bytes)))
         return tsr_fail(err, TSR_E_INPUT, "a matrix is larger than the address space");
     return TSR_OK;
+}
+
+tsr_status tsr_plan_candidate_own(const struct tsr_plan_candidate    *c,
+                                  const struct tsr_plan_shape_matrix *m, uint64_t *bytes,
+                                  uint64_t *block, struct tsr_err *err)
+{
+    struct tsr_plan_shape_matrix whole = *m; /* a unit has all columns */
+    struct tsr_format            f = m->packed;
+    uint64_t                     unit = f.group, all = f.outliers, n;
+    *bytes = *block = 0;
+    whole.cols = m->whole_cols ? m->whole_cols : m->cols;
+    if (c && c->q.self)
+        TSR_TRY(as_written(c, &whole, &f, &all, &unit, err));
+    if (!f.id || tsr_model_format_known(&f))
+        return TSR_OK;
+    if (!(c && c->q.self) && m->whole_rows > m->rows)
+        all = all / m->whole_rows * m->rows + all % m->whole_rows * m->rows / m->whole_rows;
+    n = tsr_model_own_block(unit, whole.cols);
+    n = n < m->rows ? n : m->rows;
+    *bytes = all;
+    /* values, and the backend's copy of them */
+    return tsr_mul(n, m->cols, &n) && tsr_mul(n, 2 * sizeof(float), block)
+               ? TSR_OK
+               : tsr_fail(err, TSR_E_INPUT, "a matrix is larger than the address space");
 }
 
 tsr_status tsr_plan_candidate_kernel(const struct tsr_plan_candidate *c,

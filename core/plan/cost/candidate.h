@@ -19,12 +19,12 @@
 #define TSR_PLAN_CANDIDATES 64 /* most of a list */
 
 struct tsr_plan_candidate {
-    char                   name[40];     /* "gptq-4", "original": unique in a list */
-    char                   scheme[24];   /* plugin's name, or "original" */
-    char                   options[160]; /* "bits=4,group=128": as given, without the name */
-    uint32_t               bits;         /* of a weight's code; of the original: its dtype's */
-    uint32_t               stored_bits;  /* 32 for a layout that no backend reads, else bits */
-    uint64_t               group;        /* columns that share a scale; 0: the row, 1: no scales */
+    char     name[40];     /* "gptq-4", "original": unique in a list */
+    char     scheme[24];   /* plugin's name, or "original" */
+    char     options[160]; /* "bits=4,group=128": as given, without the name */
+    uint32_t bits;         /* of a weight's code; of the original: its dtype's */
+    uint32_t stored_bits;  /* of a weight of a plugin's own format with its scales, else bits */
+    uint64_t group;        /* columns that share a scale; 0: the row, 1: no scales */
     struct tsr_plugin_spec spec;
     struct tsr_quantizer   q; /* self NULL: original, or mixed */
     bool                   mixed;
@@ -77,11 +77,16 @@ tsr_status tsr_plan_candidate_splits(const struct tsr_plan_candidate *c,
                                      struct tsr_err *err);
 void       tsr_plan_candidates_close(struct tsr_plan_candidates *c); /* zeroed or filled */
 
-/* A matrix under a candidate: its layout, and its stored bytes: codes and scales, or F32 for a plugin's
- * private layout. TSR_E_UNSUPPORTED with the plugin's reason. [any] */
+/* A matrix under a candidate: its layout, and the bytes that a product reads: codes and scales, or F32 for a
+ * plugin's own format, which is decoded a block of rows at a time. TSR_E_UNSUPPORTED with the plugin's reason. [any] */
 tsr_status tsr_plan_candidate_matrix(const struct tsr_plan_candidate    *c,
                                      const struct tsr_plan_shape_matrix *m, struct tsr_format *f,
                                      uint64_t *bytes, struct tsr_err *err);
+/* A matrix in a plugin's own format: its resident bytes, and those of the decoded block of a product; *bytes 0: it is
+ * not in one. A rank's part has all columns of its rows. [any] */
+tsr_status tsr_plan_candidate_own(const struct tsr_plan_candidate    *c,
+                                  const struct tsr_plan_shape_matrix *m, uint64_t *bytes,
+                                  uint64_t *block, struct tsr_err *err);
 /* The kernel that runs a class of layers: that of its down_proj, or of the linear with the most
  * weights.  "f32" for a layout that no backend of ours reads, as the engine runs it. */
 tsr_status tsr_plan_candidate_kernel(const struct tsr_plan_candidate *c,

@@ -102,9 +102,11 @@ tsr_status tsr_plan_memory_matrix(const struct tsr_plan_memory_job *j,
         return TSR_OK;
     TSR_TRY(tsr_plan_candidate_matrix(c, of, &f, bytes, err));
     TSR_TRY(tsr_plan_memory_sizes(j, m, &sizes, &self, err));
-    bool known = tsr_model_format_known(&f) && tsr_model_format_fits(&f, of->cols);
-    if (!known && !tsr_mul(of->rows, of->cols * 4, bytes)) /* runs as F32 */
-        return tsr_plan_memory_too_large(err);
+    bool     known = tsr_model_format_known(&f) && tsr_model_format_fits(&f, of->cols);
+    uint64_t own = 0, block = 0;
+    TSR_TRY(tsr_plan_candidate_own(c, of, &own, &block, err));
+    if (own)
+        *bytes = own;
     if (!sizes)
         return TSR_OK;
     describe(of, known ? &f : &f32, &d);
@@ -115,6 +117,11 @@ tsr_status tsr_plan_memory_matrix(const struct tsr_plan_memory_job *j,
     }
     if (st == TSR_OK && tokens)
         st = sizes->linear(self, &d, TSR_ACT_A8, tokens, scratch, err);
+    if (own) { /* the host has it, and the device a block at a time */
+        *bytes = own;
+        if (tokens && !tsr_add(*scratch, block, scratch))
+            return tsr_plan_memory_too_large(err);
+    }
     return st;
 }
 

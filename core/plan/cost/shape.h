@@ -15,12 +15,15 @@
 
 /* One matrix [rows, cols], out by in; rows 0: absent. */
 struct tsr_plan_shape_matrix {
-    uint64_t          rows, cols;
-    uint64_t          count;   /* of this shape: experts of the layer, else 1 */
-    uint32_t          dtype;   /* as stored */
-    bool              bias;    /* [rows], F32 when it runs */
-    struct tsr_format packed;  /* how a packed model has it; id NULL: as dtype */
-    bool              ordered; /* packed with a stored order of its columns */
+    uint64_t rows, cols;
+    uint64_t count; /* of this shape: experts of the layer, else 1 */
+    uint32_t dtype; /* as stored */
+    bool     bias;  /* [rows], F32 when it runs */
+    struct tsr_format
+             packed; /* how a packed model has it; id NULL: as dtype.  A plugin's own format has the
+                                * matrix's stored bytes in `outliers` and the rows of a unit in `group` */
+    bool     ordered;                /* packed with a stored order of its columns */
+    uint64_t whole_rows, whole_cols; /* of the matrix that this is a rank's part of; 0: none */
 };
 
 /* Linears of a layer by their enum tsr_linear_id; in a layer with experts gate, up and down are those of all experts.

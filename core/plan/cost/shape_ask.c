@@ -108,6 +108,8 @@ struct tsr_plan_shape_matrix tsr_plan_shape_part(const struct tsr_plan_shape_mat
                                                  enum tsr_linear_id id, uint32_t tp, bool whole)
 {
     struct tsr_plan_shape_matrix p = *m;
+    p.whole_rows = m->rows;
+    p.whole_cols = m->cols;
     if (whole && m->count > 1)
         p.count /= tp;
     else if (id == TSR_MODEL_O || id == TSR_MODEL_DOWN || id == TSR_MODEL_SHARED_DOWN)

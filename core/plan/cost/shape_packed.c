@@ -19,6 +19,10 @@ void tsr_plan_shape_put_packed(struct tsr_plan_shape_matrix *m, const struct tsr
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
         if (strcmp(p->format.id, ours[i]) == 0)
             m->packed.id = ours[i];
+    if (tsr_model_format_known(&m->packed))
+        return;
+    m->packed.group = p->own.unit ? p->own.unit : 1;
+    m->packed.outliers = tsr_model_packed_bytes(p);
 }
 
 bool tsr_plan_shape_same_format(const struct tsr_format *a, const struct tsr_format *b)

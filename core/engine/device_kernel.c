@@ -1,0 +1,129 @@
+/* Products by a kernel of the plugin that packed the weights (tessera/draft/kernel.h): inputs come to host memory, runs of
+ * rows go to the pool, results and bias go back. */
+#include "engine/device_internal.h"
+
+#include "base/mem.h"
+#include "model/own.h"
+#include "plugin/registry.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Weights of a run, so that a thread has some microseconds of work; and its units, so that its codes are aligned. */
+#define RUN_WEIGHTS (UINT64_C(1) << 16)
+#define RUN_UNITS   UINT64_C(64)
+
+struct product {
+    const struct tsr_model_packed *p;
+    uint64_t                       rows; /* of all units */
+    uint64_t                       n, in_stride;
+    float                         *in;  /* [n, in_stride] */
+    float                         *out; /* [n, rows] */
+    float                         *bias;
+    pthread_mutex_t                lock; /* guards the rest */
+    uint64_t                       failed_at;
+    struct tsr_errbuf              why;
+};
+
+static tsr_status run_body(void *arg, uint64_t begin, uint64_t end)
+{
+    struct product                    *x = arg;
+    const struct tsr_model_own        *o = &x->p->own;
+    struct tsr_errbuf                  e = TSR_ERRBUF(e);
+    uint64_t                           first = begin * o->unit, last = end * o->unit;
+    const struct tsr_model_own_product part = { .unit = begin,
+                                                .units = end - begin,
+                                                .rows = (last < x->rows ? last : x->rows) - first,
+                                                .n = x->n,
+                                                .in_stride = x->in_stride,
+                                                .out_stride = x->rows,
+                                                .in = x->in,
+                                                .out = x->out + first };
+    tsr_status                         st = tsr_model_own_multiply(x->p, &part, &e.err);
+    if (st == TSR_OK)
+        return st;
+    (void)pthread_mutex_lock(&x->lock);
+    if (begin < x->failed_at) { /* the earliest rows, whoever was first */
+        x->failed_at = begin;
+        x->why = (struct tsr_errbuf)TSR_ERRBUF(x->why);
+        (void)tsr_err_copy(&x->why.err, st, &e.err);
+    }
+    (void)pthread_mutex_unlock(&x->lock);
+    return st;
+}
+
+static tsr_status multiply(struct tsr_engine_device *d, struct product *x, const char *name,
+                           struct tsr_err *err)
+{
+    const struct tsr_model_own *o = &x->p->own;
+    uint64_t                    grain = RUN_WEIGHTS / (o->unit * o->cols) + 1;
+    grain = (grain + RUN_UNITS - 1) / RUN_UNITS * RUN_UNITS;
+    x->failed_at = UINT64_MAX;
+    (void)pthread_mutex_init(&x->lock, NULL);
+    tsr_status st = tsr_pool_for(d->registry ? tsr_plugin_registry_pool(d->registry) : NULL,
+                                 o->units, grain, run_body, x);
+    (void)pthread_mutex_destroy(&x->lock);
+    return st == TSR_OK ? st : tsr_err_prefix(err, tsr_err_copy(err, st, &x->why.err), "%s", name);
+}
+
+static tsr_status fetch(struct tsr_engine_device *d, const struct tsr_op *op, struct product *x,
+                        struct tsr_err *err)
+{
+    const struct tsr_tensor *in = op->in[0], *bias = op->in[1];
+    uint64_t                 bytes = (x->n - 1) * in->row_stride + in->cols * sizeof(float);
+    TSR_TRY(tsr_engine_device_sync(d, err));
+    TSR_TRY(d->iface->download(d->self, in->buffer, in->offset, x->in, bytes, err));
+    return bias ? d->iface->download(d->self, bias->buffer, bias->offset, x->bias,
+                                     x->p->rows * sizeof *x->bias, err)
+                : TSR_OK;
+}
+
+/* Rows of the part of the matrix, without those of the first unit before it and after the last. */
+static tsr_status put(struct tsr_engine_device *d, const struct tsr_op *op, struct product *x,
+                      struct tsr_err *err)
+{
+    const struct tsr_tensor *out = op->out;
+    uint64_t                 rows = x->p->rows, bytes = rows * sizeof(float);
+    for (uint64_t t = 0; t < x->n; t++) {
+        float *y = x->out + t * x->rows + x->p->own.skip;
+        for (uint64_t r = 0; op->in[1] && r < rows; r++)
+            y[r] += x->bias[r];
+        if (out->row_stride != bytes || x->rows != rows)
+            TSR_TRY(d->iface->upload(d->self, out->buffer, out->offset + t * out->row_stride, y,
+                                     bytes, err));
+    }
+    return out->row_stride != bytes || x->rows != rows
+               ? TSR_OK
+               : d->iface->upload(d->self, out->buffer, out->offset, x->out, x->n * bytes, err);
+}
+
+tsr_status tsr_engine_device_run_kernel(struct tsr_engine_device *d, const struct tsr_op *op,
+                                        const struct tsr_engine_weight *w, struct tsr_err *err)
+{
+    const struct tsr_model_own *o = &w->own->own;
+    uint64_t                    left = o->rows - o->first, there = o->units * o->unit;
+    struct product              x = { .p = w->own,
+                                      .rows = there < left ? there : left,
+                                      .n = op->in[0]->rows,
+                                      .in_stride = op->in[0]->row_stride / sizeof(float) };
+    if (x.n == 0)
+        return TSR_OK;
+    x.in = tsr_new_aligned(x.n * x.in_stride, sizeof *x.in);
+    x.out = tsr_new_aligned(x.n * x.rows, sizeof *x.out);
+    x.bias = tsr_new_aligned(x.rows, sizeof *x.bias);
+    tsr_status st = x.in && x.out && x.bias
+                        ? TSR_OK
+                        : tsr_fail_nomem(err, x.n * (x.in_stride + x.rows) * sizeof *x.in,
+                                         "inputs and results of a quantizer's kernel");
+    if (st == TSR_OK)
+        st = fetch(d, op, &x, err);
+    if (st == TSR_OK)
+        st = multiply(d, &x, w->desc.name, err);
+    if (st == TSR_OK)
+        st = put(d, op, &x, err);
+    free(x.in);
+    free(x.out);
+    free(x.bias);
+    return st;
+}

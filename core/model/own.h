@@ -1,0 +1,49 @@
+/* model/own.h - rows in a plugin's own format: decoded by the plugin that packed them, whole units at a time.
+ *
+ * The bytes stay packed in memory.  Whoever needs values gets a block of rows; the engine multiplies with such
+ * blocks (engine/device_own.c).  This folder knows no plugin: the registry's owner sets what decodes.
+ */
+#ifndef TSR_MODEL_OWN_H
+#define TSR_MODEL_OWN_H
+
+#include "model/packed.h"
+
+/* A product: out[t][r] for n tokens in [n, p->own.cols], and for the rows of units [unit, unit + units) of p. */
+struct tsr_model_own_product {
+    uint64_t     unit, units, rows; /* rows: of the units, without those that the matrix lacks */
+    uint64_t     n, in_stride, out_stride; /* strides in numbers */
+    const float *in;
+    float       *out;
+};
+
+/* What takes such bytes apart.  All [any]. */
+struct tsr_model_own_functions {
+    /* Units [unit, unit + n) of p, n > 0, into dst [rows, p->own.cols]; rows are those of the units, without the rows
+     * that the last unit of the whole matrix lacks. */
+    tsr_status (*decode)(const struct tsr_model_packed *p, uint64_t unit, uint64_t n, uint64_t rows,
+                         float *dst, struct tsr_err *err);
+    /* Whether the plugin multiplies with p itself (tessera/draft/kernel.h). */
+    tsr_status (*has_kernel)(const struct tsr_model_packed *p, bool *has, struct tsr_err *err);
+    tsr_status (*multiply)(const struct tsr_model_packed *p, const struct tsr_model_own_product *x,
+                           struct tsr_err *err);
+};
+/* Of this process; NULL: none.  f is borrowed.  [setup] */
+void       tsr_model_own_set(const struct tsr_model_own_functions *f);
+tsr_status tsr_model_own_has_kernel(const struct tsr_model_packed *p, bool *has,
+                                    struct tsr_err *err);
+tsr_status tsr_model_own_multiply(const struct tsr_model_packed      *p,
+                                  const struct tsr_model_own_product *x, struct tsr_err *err);
+
+/* Rows [first, first + rows) of p, which are there, into dst [rows, p->cols].  TSR_E_INPUT for a value that is not
+ * finite.  [any] */
+tsr_status tsr_model_own_rows(const struct tsr_model_packed *p, uint64_t first, uint64_t rows,
+                              float *dst, struct tsr_err *err);
+/* p, which is there, as dense values, for containers that have no such format: a copy of p that owns as->dense alone,
+ * also after a failure. */
+tsr_status tsr_model_own_decoded(const struct tsr_model_packed *p, struct tsr_model_packed *as,
+                                 struct tsr_err *err);
+/* Rows of cols columns that a product decodes together: about 1 MiB of them, which stays in a core's cache between
+ * decoding and multiplying, in whole units of `unit` rows. */
+uint64_t tsr_model_own_block(uint64_t unit, uint64_t cols);
+
+#endif

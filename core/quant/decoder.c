@@ -1,0 +1,256 @@
+/* Quantizers that decode weights in their own formats. */
+#include "quant/decoder.h"
+
+#include "base/f16.h"
+#include "base/mem.h"
+#include "plugin/spec.h"
+#include "quant/quant.h"
+#include "tessera/draft/kernel.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A plan that was compared with stored bytes. */
+struct shape {
+    uint64_t rows, cols, scratch;
+    uint32_t dtype;
+};
+
+struct decoder {
+    char                                 *use;
+    struct tsr_plugin_spec                spec;
+    struct tsr_quantizer                  q;
+    const struct tsr_quantizer_kernel_v1 *kernel; /* NULL: it has none */
+    struct shape                         *shapes;
+    uint64_t                              n_shapes;
+};
+
+static struct {
+    pthread_mutex_t      lock; /* guards the rest */
+    struct tsr_registry *registry;
+    struct decoder     **v;
+    uint64_t             n;
+} all = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void decoder_free(struct decoder *d)
+{
+    if (d->q.iface)
+        d->q.iface->destroy(d->q.self);
+    tsr_plugin_spec_close(&d->spec);
+    free(d->shapes);
+    free(d->use);
+    free(d);
+}
+
+static const struct tsr_quantizer_kernel_v1 *kernel_of(const struct tsr_quantizer_v1 *t,
+                                                       const void                    *self)
+{
+    const struct tsr_quantizer_kernel_v1 *k =
+        t->extension ? t->extension(self, TSR_QUANTIZER_KERNEL) : NULL;
+    return k && TSR_HAS(struct tsr_quantizer_kernel_v1, k, linear) && k->scratch ? k : NULL;
+}
+
+/* The lock is held. */
+static tsr_status make(const char *use, struct decoder **out, struct tsr_err *err)
+{
+    struct decoder **v = tsr_renew(all.v, all.n + 1, sizeof *v);
+    struct decoder  *d = tsr_new(1, sizeof *d);
+    if (v)
+        all.v = v;
+    if (!v || !d || !(d->use = tsr_strdup(use))) {
+        free(d);
+        return tsr_fail_nomem(err, sizeof *d, "a quantizer");
+    }
+    tsr_status st = tsr_plugin_spec_open(&d->spec, all.registry, TSR_KIND_QUANTIZER, use, err);
+    if (st == TSR_OK) {
+        const struct tsr_quantizer_v1 *t = d->spec.found.iface;
+        st = t->create(d->spec.found.host, d->spec.options, &d->q.self, err);
+        if (st == TSR_OK) {
+            d->q.iface = t;
+            d->kernel = kernel_of(t, d->q.self);
+        }
+        d->q.name = d->spec.found.component->name;
+    }
+    if (st != TSR_OK) {
+        decoder_free(d);
+        return tsr_err_prefix(err, st == TSR_E_NOMEM ? st : TSR_E_INPUT,
+                              "weights in the own format of quantizer '%s'", use);
+    }
+    *out = all.v[all.n++] = d;
+    return TSR_OK;
+}
+
+/* The lock is held. */
+static tsr_status find_shape(struct decoder *d, const struct tsr_model_packed *p,
+                             struct shape **out, struct tsr_err *err)
+{
+    const struct tsr_model_own *o = &p->own;
+    struct tsr_quant_plan       plan;
+    for (uint64_t i = 0; i < d->n_shapes; i++) {
+        *out = &d->shapes[i];
+        if ((*out)->rows == o->rows && (*out)->cols == o->cols && (*out)->dtype == p->source_dtype)
+            return TSR_OK;
+    }
+    struct tsr_matrix w = { .struct_size = sizeof w,
+                            .dtype = p->source_dtype,
+                            .name = "a stored matrix",
+                            .rows = o->rows,
+                            .cols = o->cols,
+                            .row_stride = o->cols * tsr_dtype_size(p->source_dtype) };
+    TSR_TRY(tsr_quantizer_plan(&d->q, &w, &plan, err));
+    uint64_t unit = plan.rows_per_unit ? plan.rows_per_unit : o->rows;
+    if (!plan.format.id || strcmp(plan.format.id, p->format.id) != 0 || unit != o->unit ||
+        plan.code_bytes != o->code_bytes || plan.meta_bytes != o->meta_bytes)
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "a matrix of %llux%llu is stored as %s, %llu + %llu bytes for %llu rows, and "
+            "quantizer '%s' packs it as %s, %llu + %llu bytes for %llu rows; use the "
+            "version of the plugin that packed it",
+            (unsigned long long)o->rows, (unsigned long long)o->cols, p->format.id,
+            (unsigned long long)o->code_bytes, (unsigned long long)o->meta_bytes,
+            (unsigned long long)o->unit, o->use, plan.format.id ? plan.format.id : "?",
+            (unsigned long long)plan.code_bytes, (unsigned long long)plan.meta_bytes,
+            (unsigned long long)unit);
+    struct shape *v = tsr_renew(d->shapes, d->n_shapes + 1, sizeof *v);
+    if (!v)
+        return tsr_fail_nomem(err, sizeof *v, "a quantizer's plan");
+    d->shapes = v;
+    *out = &v[d->n_shapes++];
+    **out = (struct shape){ o->rows, o->cols, plan.scratch_bytes, p->source_dtype };
+    return TSR_OK;
+}
+
+static tsr_status decoder_of(const struct tsr_model_packed *p, const struct decoder **out,
+                             uint64_t *scratch, struct tsr_err *err)
+{
+    struct decoder *d = NULL;
+    struct shape   *s = NULL;
+    (void)pthread_mutex_lock(&all.lock);
+    for (uint64_t i = 0; i < all.n && !d; i++)
+        d = strcmp(all.v[i]->use, p->own.use) == 0 ? all.v[i] : NULL;
+    tsr_status st = d ? TSR_OK : make(p->own.use, &d, err);
+    if (st == TSR_OK)
+        st = find_shape(d, p, &s, err);
+    if (st == TSR_OK) {
+        *out = d;
+        *scratch = s->scratch;
+    }
+    (void)pthread_mutex_unlock(&all.lock);
+    return st;
+}
+
+static tsr_status decode(const struct tsr_model_packed *p, uint64_t unit, uint64_t n, uint64_t rows,
+                         float *dst, struct tsr_err *err)
+{
+    const struct decoder *d = NULL;
+    uint64_t              scratch = 0;
+    TSR_TRY(decoder_of(p, &d, &scratch, err));
+    const unsigned char *codes = (const unsigned char *)p->codes + unit * p->own.code_bytes;
+    const unsigned char *meta =
+        p->meta ? (const unsigned char *)p->meta + unit * p->own.meta_bytes : NULL;
+    bool           apart = (uintptr_t)codes % 64 != 0 || (uintptr_t)meta % 64 != 0;
+    uint64_t       code_bytes = n * p->own.code_bytes, meta_bytes = n * p->own.meta_bytes;
+    unsigned char *copy = apart ? tsr_new_aligned(1, code_bytes) : NULL;
+    unsigned char *copied = apart ? tsr_new_aligned(1, meta_bytes) : NULL;
+    void          *room = tsr_new_aligned(1, scratch);
+    if (!room || (apart && (!copy || !copied))) {
+        free(copy);
+        free(copied);
+        free(room);
+        return tsr_fail_nomem(err, scratch + code_bytes + meta_bytes, "quantizer scratch memory");
+    }
+    if (apart) { /* a job's buffers are aligned */
+        memcpy(copy, codes, code_bytes);
+        if (meta)
+            memcpy(copied, meta, meta_bytes);
+    }
+    struct tsr_matrix    to = { .struct_size = sizeof to,
+                                .dtype = TSR_F32,
+                                .name = "a stored matrix",
+                                .data = dst,
+                                .rows = rows,
+                                .cols = p->own.cols,
+                                .row_stride = p->own.cols * sizeof *dst };
+    struct tsr_quant_job job = { .struct_size = sizeof job,
+                                 .first_row = p->own.first + unit * p->own.unit,
+                                 .dst = &to,
+                                 .codes = apart ? copy : (void *)(uintptr_t)codes,
+                                 .meta = apart ? copied : (void *)(uintptr_t)meta,
+                                 .scratch = room };
+    tsr_status           st = d->q.iface->dequantize(d->q.self, &job, err);
+    free(room);
+    free(copy);
+    free(copied);
+    return st == TSR_E_INVAL ? tsr_err_prefix(err, TSR_E_INPUT, "quantizer '%s'", p->own.use) : st;
+}
+
+static tsr_status has_kernel(const struct tsr_model_packed *p, bool *has, struct tsr_err *err)
+{
+    const struct decoder *d = NULL;
+    uint64_t              scratch = 0;
+    TSR_TRY(decoder_of(p, &d, &scratch, err));
+    *has = d->kernel != NULL;
+    return TSR_OK;
+}
+
+static tsr_status multiply(const struct tsr_model_packed *p, const struct tsr_model_own_product *x,
+                           struct tsr_err *err)
+{
+    const struct decoder *d = NULL;
+    uint64_t              scratch = 0;
+    TSR_TRY(decoder_of(p, &d, &scratch, err));
+    if (!d->kernel)
+        return tsr_fail(err, TSR_E_BUG, "quantizer '%s' has no kernel", p->own.use);
+    const struct tsr_kernel_weight w = {
+        .struct_size = sizeof w,
+        .dtype = p->source_dtype,
+        .rows = p->own.rows,
+        .cols = p->own.cols,
+        .first_row = p->own.first + x->unit * p->own.unit,
+        .n_rows = x->rows,
+        .codes = (const unsigned char *)p->codes + x->unit * p->own.code_bytes,
+        .meta = p->meta ? (const unsigned char *)p->meta + x->unit * p->own.meta_bytes : NULL
+    };
+    TSR_TRY(d->kernel->scratch(d->q.self, &w, x->n, &scratch, err));
+    void *room = tsr_new_aligned(1, scratch);
+    if (!room)
+        return tsr_fail_nomem(err, scratch, "scratch memory of a quantizer's kernel");
+    const struct tsr_kernel_job job = { .struct_size = sizeof job,
+                                        .weight = &w,
+                                        .n = x->n,
+                                        .in = x->in,
+                                        .in_stride = x->in_stride,
+                                        .out = x->out,
+                                        .out_stride = x->out_stride,
+                                        .scratch = room };
+    tsr_status                  st = d->kernel->linear(d->q.self, &job, err);
+    free(room);
+    return st == TSR_OK ? st
+                        : tsr_err_prefix(err, st == TSR_E_INVAL ? TSR_E_INPUT : st,
+                                         "quantizer '%s'", p->own.use);
+}
+
+static const struct tsr_model_own_functions functions = { .decode = decode,
+                                                          .has_kernel = has_kernel,
+                                                          .multiply = multiply };
+
+tsr_status tsr_quant_decoders_open(struct tsr_registry *r, struct tsr_err *err)
+{
+    if (all.registry)
+        return tsr_fail(err, TSR_E_BUG, "weights are decoded by another registry already");
+    all.registry = r;
+    tsr_model_own_set(&functions);
+    return TSR_OK;
+}
+
+void tsr_quant_decoders_close(void)
+{
+    tsr_model_own_set(NULL);
+    for (uint64_t i = 0; i < all.n; i++)
+        decoder_free(all.v[i]);
+    free(all.v);
+    all.v = NULL;
+    all.n = 0;
+    all.registry = NULL;
+}

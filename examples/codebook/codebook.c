@@ -1,0 +1,399 @@
+/* codebook.c - weights of two bits by a codebook, with a kernel of its own: four weights are one byte, the number of
+ * one of 256 vectors.
+ *
+ * A code's high four bits choose magnitudes from a table of 16, its low four bits their signs.  64 columns share a
+ * scale, an F16 number.  The format is "org.example.codebook/1", which no backend reads: without the table of
+ * tessera/draft/kernel.h a host would decode it row by row.  Its product looks up a vector for each byte, and
+ * multiplies it with four inputs.
+ *
+ * examples/README.md has the command that builds it. */
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <tessera/draft/kernel.h>
+#include <tessera/f16.h>
+#include <tessera/quantizer.h>
+
+#if defined __x86_64__
+#include <immintrin.h>
+#endif
+
+#define GROUP UINT64_C(64) /* columns of a scale, a multiple of LANES */
+#define EACH  UINT64_C(4)  /* columns of a code */
+#define LANES 8u           /* sums of a product, two codes wide */
+
+/* Magnitudes of four normal numbers that come together often, in units of their scale. */
+static const float magnitudes[16][4] = {
+    { 0.35f, 0.35f, 0.35f, 0.35f }, { 1.0f, 0.35f, 0.35f, 0.35f }, { 0.35f, 1.0f, 0.35f, 0.35f },
+    { 0.35f, 0.35f, 1.0f, 0.35f },  { 0.35f, 0.35f, 0.35f, 1.0f }, { 1.0f, 1.0f, 0.35f, 0.35f },
+    { 0.35f, 0.35f, 1.0f, 1.0f },   { 1.0f, 0.35f, 1.0f, 0.35f },  { 0.35f, 1.0f, 0.35f, 1.0f },
+    { 1.0f, 0.35f, 0.35f, 1.0f },   { 0.35f, 1.0f, 1.0f, 0.35f },  { 1.0f, 1.0f, 1.0f, 1.0f },
+    { 1.9f, 0.7f, 0.7f, 0.7f },     { 0.7f, 1.9f, 0.7f, 0.7f },    { 0.7f, 0.7f, 1.9f, 0.7f },
+    { 0.7f, 0.7f, 0.7f, 1.9f },
+};
+
+struct options {
+    int32_t kernel, avx2;
+};
+
+struct quantizer {
+    float                  vector[256][4]; /* each aligned to 16 bytes */
+    const struct tsr_host *host;
+    const struct options  *o;
+    int                    wide; /* this CPU has AVX2 and FMA */
+};
+
+static uint64_t codes_of(uint64_t cols)
+{
+    return (cols + EACH - 1) / EACH;
+}
+
+static uint64_t groups_of(uint64_t cols)
+{
+    return (cols + GROUP - 1) / GROUP;
+}
+
+static uint64_t row_bytes(uint64_t cols)
+{
+    return codes_of(cols) + 2 * groups_of(cols); /* codes, then scales */
+}
+
+static float scale_at(const unsigned char *row, uint64_t cols, uint64_t g)
+{
+    uint16_t h;
+    memcpy(&h, row + codes_of(cols) + 2 * g, sizeof h);
+    return tsr_f16_f32(h);
+}
+
+static tsr_status create(const struct tsr_host *host, const void *opts, void **self,
+                         struct tsr_err *err)
+{
+    struct quantizer *q = host->alloc(host->ctx, sizeof *q, 64);
+    if (!q)
+        return tsr_fail(err, TSR_E_NOMEM, "codebook: out of memory: %zu bytes", sizeof *q);
+    memset(q, 0, sizeof *q);
+    q->host = host;
+    q->o = opts;
+#if defined __x86_64__
+    q->wide = q->o->avx2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#endif
+    for (unsigned code = 0; code < 256; code++)
+        for (unsigned i = 0; i < EACH; i++) {
+            float m = magnitudes[code >> 4][i];
+            q->vector[code][i] = code >> i & 1 ? -m : m;
+        }
+    *self = q;
+    return TSR_OK;
+}
+
+static void destroy(void *self)
+{
+    struct quantizer *q = self;
+    if (q)
+        q->host->release(q->host->ctx, q, sizeof *q);
+}
+
+static tsr_status plan(const void *self, const struct tsr_matrix *w, struct tsr_quant_plan *p,
+                       struct tsr_err *err)
+{
+    (void)self;
+    if (w->rows == 0 || w->cols == 0 || w->cols > UINT64_C(1) << 40)
+        return tsr_fail(err, TSR_E_UNSUPPORTED, "%s: no weights, or too many", w->name);
+    p->rows_per_unit = 1;
+    p->code_bytes = row_bytes(w->cols);
+    tsr_format_store(&p->format, &(struct tsr_format){ .id = "org.example.codebook/1" });
+    return TSR_OK;
+}
+
+/* The code of the vector that is closest to v times `inverse`; columns that are not there count as zero weights. */
+static unsigned nearest(const float *v, uint64_t n, float inverse)
+{
+    unsigned best = 0, signs = 0;
+    float    least = INFINITY, u[EACH] = { 0 };
+    for (uint64_t i = 0; i < n; i++) {
+        u[i] = fabsf(v[i]) * inverse;
+        signs |= (unsigned)(v[i] < 0.0f) << i;
+    }
+    for (unsigned m = 0; m < 16; m++) {
+        float d = 0.0f;
+        for (uint64_t i = 0; i < n; i++)
+            d += (u[i] - magnitudes[m][i]) * (u[i] - magnitudes[m][i]);
+        if (d < least) {
+            least = d;
+            best = m;
+        }
+    }
+    return best << 4 | signs;
+}
+
+/* Codes of a group, and the scale that fits them best: from the mean square, then once by least squares. */
+static int pack_group(const struct quantizer *q, const float *w, uint64_t n, unsigned char *codes,
+                      uint16_t *h)
+{
+    double square = 0.0;
+    for (uint64_t k = 0; k < n; k++)
+        square += (double)w[k] * (double)w[k];
+    float scale = square > 0.0 ? (float)(sqrt(square / (double)n) / 0.85) : 0.0f;
+    for (int round = 0; round < 2; round++) {
+        double dot = 0.0, self = 0.0;
+        for (uint64_t k = 0; k < n; k += EACH) {
+            uint64_t some = n - k < EACH ? n - k : EACH;
+            unsigned code = nearest(w + k, some, scale > 0.0f ? 1.0f / scale : 0.0f);
+            codes[k / EACH] = (unsigned char)code;
+            for (uint64_t i = 0; i < some; i++) {
+                dot += (double)w[k + i] * (double)q->vector[code][i];
+                self += (double)q->vector[code][i] * (double)q->vector[code][i];
+            }
+        }
+        if (round == 0 && dot > 0.0)
+            scale = (float)(dot / self);
+    }
+    *h = tsr_f32_f16(scale);
+    return isfinite(tsr_f16_f32(*h)) && (square <= 0.0 || (*h & 0x7c00));
+}
+
+static tsr_status quantize(const void *self, const struct tsr_quant_job *job, struct tsr_err *err)
+{
+    const struct quantizer *q = self;
+    uint64_t                cols = job->src->cols;
+    unsigned char          *row = job->codes;
+    for (uint64_t r = 0; r < job->src->rows; r++, row += row_bytes(cols)) {
+        unsigned long long at = job->first_row + r;
+        const float *w = (const float *)((const char *)job->src->data + r * job->src->row_stride);
+        if (q->host->cancelled(q->host->ctx))
+            return tsr_fail(err, TSR_E_CANCELLED, "stopped");
+        for (unsigned long long k = 0; k < cols; k++)
+            if (!isfinite(w[k]))
+                return tsr_fail(err, TSR_E_NUMERIC, "%s: row %llu, column %llu is not finite",
+                                job->src->name, at, k);
+        for (unsigned long long g = 0; g < groups_of(cols); g++) {
+            uint64_t n = cols - g * GROUP < GROUP ? cols - g * GROUP : GROUP;
+            uint16_t h;
+            if (!pack_group(q, w + g * GROUP, n, row + g * (GROUP / EACH), &h))
+                return tsr_fail(err, TSR_E_NUMERIC, "%s: row %llu, group %llu: no F16 scale fits",
+                                job->src->name, at, g);
+            memcpy(row + codes_of(cols) + 2 * g, &h, sizeof h);
+        }
+    }
+    return TSR_OK;
+}
+
+static tsr_status dequantize(const void *self, const struct tsr_quant_job *job, struct tsr_err *err)
+{
+    const struct quantizer *q = self;
+    uint64_t                cols = job->dst->cols;
+    const unsigned char    *row = job->codes;
+    (void)err;
+    for (uint64_t r = 0; r < job->dst->rows; r++, row += row_bytes(cols)) {
+        float *w = (float *)((char *)job->dst->data + r * job->dst->row_stride);
+        for (uint64_t k = 0; k < cols; k++)
+            w[k] = q->vector[row[k / EACH]][k % EACH] * scale_at(row, cols, k / GROUP);
+    }
+    return TSR_OK;
+}
+
+/* ---- the product ------------------------------------------------------------------------------
+ *
+ * A group adds vector * input into eight sums, in the order of columns; the group's sums times its scale go into the
+ * row's eight sums, which are added at the end.  Both forms below do these operations, so their results are equal. */
+
+static float last_sum(const float s[LANES])
+{
+    return ((s[0] + s[4]) + (s[1] + s[5])) + ((s[2] + s[6]) + (s[3] + s[7]));
+}
+
+/* x: inputs, zeros up to a multiple of LANES. */
+static float plain_row(const struct quantizer *q, const unsigned char *row, const float *x,
+                       uint64_t cols)
+{
+    float sum[LANES] = { 0 };
+    for (uint64_t g = 0; g < groups_of(cols); g++) {
+        float    part[LANES] = { 0 }, scale = scale_at(row, cols, g);
+        uint64_t end = (g + 1) * GROUP < cols ? (g + 1) * GROUP : cols;
+        for (uint64_t k = g * GROUP; k < end; k += LANES)
+            for (unsigned i = 0; i < LANES; i++) {
+                uint64_t code = k / EACH + i / EACH;
+                float    v = code < codes_of(cols) ? q->vector[row[code]][i % EACH] : 0.0f;
+                part[i] = fmaf(v, x[k + i], part[i]);
+            }
+        for (unsigned i = 0; i < LANES; i++)
+            sum[i] = fmaf(scale, part[i], sum[i]);
+    }
+    return last_sum(sum);
+}
+
+#if defined __x86_64__
+#define TOKENS 4u /* that share the lookup of a vector */
+#define ROWS   2u /* that share the load of an input   */
+
+__attribute__((target("avx2,fma"))) static __m256 two_vectors(const struct quantizer *q,
+                                                              const unsigned char    *row,
+                                                              uint64_t code, uint64_t codes)
+{
+    __m128 a = _mm_load_ps(q->vector[row[code]]);
+    __m128 b = code + 1 < codes ? _mm_load_ps(q->vector[row[code + 1]]) : _mm_setzero_ps();
+    return _mm256_set_m128(b, a);
+}
+
+/* Some rows with some tokens, both constants where it is called, so that all sums of a group are in registers.  Each
+ * result has the operations that it has alone. */
+__attribute__((target("avx2,fma"), always_inline)) static inline void tile(
+    const struct quantizer *q, const unsigned char *codes, uint64_t bytes, unsigned rows,
+    const float *x, uint64_t stride, unsigned tokens, uint64_t cols, float *out,
+    uint64_t out_stride)
+{
+    uint64_t n_codes = codes_of(cols);
+    __m256   sum[ROWS][TOKENS];
+    for (unsigned r = 0; r < rows; r++)
+        for (unsigned t = 0; t < tokens; t++)
+            sum[r][t] = _mm256_setzero_ps();
+    for (uint64_t g = 0; g < groups_of(cols); g++) {
+        __m256   part[ROWS][TOKENS];
+        uint64_t end = (g + 1) * GROUP < cols ? (g + 1) * GROUP : cols;
+        for (unsigned r = 0; r < rows; r++)
+            for (unsigned t = 0; t < tokens; t++)
+                part[r][t] = _mm256_setzero_ps();
+        for (uint64_t k = g * GROUP; k < end; k += LANES) {
+            __m256 v[ROWS];
+            for (unsigned r = 0; r < rows; r++)
+                v[r] = two_vectors(q, codes + r * bytes, k / EACH, n_codes);
+            for (unsigned t = 0; t < tokens; t++) {
+                __m256 in = _mm256_loadu_ps(x + t * stride + k);
+                for (unsigned r = 0; r < rows; r++)
+                    part[r][t] = _mm256_fmadd_ps(v[r], in, part[r][t]);
+            }
+        }
+        for (unsigned r = 0; r < rows; r++) {
+            __m256 scale = _mm256_set1_ps(scale_at(codes + r * bytes, cols, g));
+            for (unsigned t = 0; t < tokens; t++)
+                sum[r][t] = _mm256_fmadd_ps(scale, part[r][t], sum[r][t]);
+        }
+    }
+    for (unsigned r = 0; r < rows; r++)
+        for (unsigned t = 0; t < tokens; t++) {
+            float s[LANES];
+            _mm256_storeu_ps(s, sum[r][t]);
+            out[t * out_stride + r] = last_sum(s);
+        }
+}
+
+/* `rows` is ROWS or 1. */
+__attribute__((target("avx2,fma"))) static void wide_rows(const struct quantizer *q,
+                                                          const unsigned char *codes, unsigned rows,
+                                                          const float *x, uint64_t stride,
+                                                          uint64_t n, uint64_t cols, float *out,
+                                                          uint64_t out_stride)
+{
+    uint64_t bytes = row_bytes(cols), t = 0;
+    for (; t + TOKENS <= n; t += TOKENS)
+        if (rows == ROWS)
+            tile(q, codes, bytes, ROWS, x + t * stride, stride, TOKENS, cols, out + t * out_stride,
+                 out_stride);
+        else
+            tile(q, codes, bytes, 1, x + t * stride, stride, TOKENS, cols, out + t * out_stride,
+                 out_stride);
+    for (; t < n; t++)
+        if (rows == ROWS)
+            tile(q, codes, bytes, ROWS, x + t * stride, stride, 1, cols, out + t * out_stride,
+                 out_stride);
+        else
+            tile(q, codes, bytes, 1, x + t * stride, stride, 1, cols, out + t * out_stride,
+                 out_stride);
+}
+#endif
+
+static uint64_t padded(uint64_t cols)
+{
+    return (cols + LANES - 1) / LANES * LANES;
+}
+
+static tsr_status scratch(const void *self, const struct tsr_kernel_weight *w, uint64_t n,
+                          uint64_t *bytes, struct tsr_err *err)
+{
+    (void)self;
+    (void)err;
+    *bytes = w->cols % LANES ? n * padded(w->cols) * sizeof(float) : 0;
+    return TSR_OK;
+}
+
+static tsr_status linear(const void *self, const struct tsr_kernel_job *job, struct tsr_err *err)
+{
+    const struct quantizer         *q = self;
+    const struct tsr_kernel_weight *w = job->weight;
+    const float                    *x = job->in;
+    uint64_t                        cols = w->cols, stride = job->in_stride;
+    (void)err;
+    if (cols % LANES) { /* zeros behind the inputs */
+        float *room = job->scratch;
+        stride = padded(cols);
+        for (uint64_t t = 0; t < job->n; t++) {
+            memcpy(room + t * stride, job->in + t * job->in_stride, cols * sizeof *room);
+            memset(room + t * stride + cols, 0, (stride - cols) * sizeof *room);
+        }
+        x = room;
+    }
+    for (uint64_t r = 0; r < w->n_rows;) {
+        const unsigned char *row = (const unsigned char *)w->codes + r * row_bytes(cols);
+#if defined __x86_64__
+        if (q->wide) {
+            unsigned rows = w->n_rows - r < ROWS ? 1 : ROWS;
+            wide_rows(q, row, rows, x, stride, job->n, cols, job->out + r, job->out_stride);
+            r += rows;
+            continue;
+        }
+#endif
+        for (uint64_t t = 0; t < job->n; t++)
+            job->out[t * job->out_stride + r] = plain_row(q, row, x + t * stride, cols);
+        r++;
+    }
+    return TSR_OK;
+}
+
+static const struct tsr_quantizer_kernel_v1 kernel = { .struct_size = sizeof kernel,
+                                                       .scratch = scratch,
+                                                       .linear = linear };
+
+static const void *extension(const void *self, const char *id)
+{
+    const struct quantizer *q = self;
+    return q->o->kernel && strcmp(id, TSR_QUANTIZER_KERNEL) == 0 ? &kernel : NULL;
+}
+
+/* ---- the plugin --------------------------------------------------------------------------------- */
+
+static const struct tsr_quantizer_v1 table = {
+    .struct_size = sizeof table,
+    .src_dtypes = 1u << TSR_F32,
+    .promises = TSR_QUANT_DETERMINISTIC,
+    .create = create,
+    .destroy = destroy,
+    .plan = plan,
+    .quantize = quantize,
+    .dequantize = dequantize,
+    .extension = extension,
+};
+
+static const struct tsr_option options[] = {
+    TSR_OPTION_BOOL(struct options, kernel, 1, "Offer the kernel; false: dequantize alone."),
+    TSR_OPTION_BOOL(struct options, avx2, 1, "Use AVX2 where the CPU has it."),
+};
+
+static const struct tsr_component component = {
+    .struct_size = sizeof component,
+    .option_stride = sizeof options[0],
+    .kind = TSR_KIND_QUANTIZER,
+    .name = "codebook",
+    .summary = "Two bits a weight: a byte names one of 256 vectors of four.",
+    .iface = &table,
+    .options = options,
+    .n_options = sizeof options / sizeof *options,
+    .options_size = sizeof(struct options),
+};
+
+TSR_PLUGIN_SYMBOL(codebook) = {
+    TSR_PLUGIN_HEADER,    .id = "org.example.codebook",
+    .version = "0.1.0",   .license = "Apache-2.0",
+    .build = __VERSION__, .components = &(const struct tsr_component *const){ &component },
+    .n_components = 1,
+};
