@@ -1,5 +1,4 @@
-/* Quantizes one matrix by a plugin: the plan is checked before memory is allocated for it, runs of rows go to
- * the pool, and the codes are decoded and checked before use. */
+/* Quantizes one matrix by a plugin: a checked plan, runs of rows in the pool, codes checked before use. */
 #include "base/f16.h"
 #include "base/mem.h"
 #include "model/packed_table.h"
