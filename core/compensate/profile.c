@@ -120,7 +120,7 @@ tsr_status tsr_compensate_profile_add(struct tsr_compensate_profile_sums *s, str
 static tsr_status check(const float *v, uint64_t cols, const char *what, uint64_t layer,
                         const char *site, struct tsr_err *err)
 {
-    for (uint64_t i = 0; i < cols; i++)
+    for (uint64_t i = 0; v && i < cols; i++) /* a made-up profile has what a selection reads */
         if (!(v[i] >= 0) || !isfinite(v[i]))
             return tsr_fail(
                 err, TSR_E_INVAL,

@@ -34,7 +34,7 @@ fails "a picture in no folder" 2 'none/run.svg' plan --instance \
 
 # a made-up profile with speeds of a codec: 128 rows of 256 numbers are a large message, 2 rows a small one
 mkdir -p "$WORK/devices"
-sed 's/^name:.*/name: coded/' "$ROOT/configs/devices/this-machine.yaml" >"$WORK/devices/coded.yaml"
+sed 's/^name:.*/name: coded/; /^codecs:/,/^[^ ]/{/^codecs:/d;/^ /d}' "$ROOT/configs/devices/this-machine.yaml" >"$WORK/devices/coded.yaml"
 cat >>"$WORK/devices/coded.yaml" <<'YAML'
 codecs:
   - {codec: "plain:dtype=bf16", encode: 1 MB/s, decode: 2 MB/s, source: made up}

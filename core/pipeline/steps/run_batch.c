@@ -155,9 +155,7 @@ tsr_status tsr_step_run_on_ranks(struct tsr_step_run_batch *r, struct tsr_batch_
         set_defaults(r, f.context, tsr_launch_compensating(f.fleet)->from);
         const char *why = NULL;
         tsr_launch_pass(f.fleet, &r->b.pass);
-        st = tsr_launch_pass_reuse(f.fleet, &r->b.pass, &why, err);
-        why = NULL;
-        if (st == TSR_OK && o->drafting.draft)
+        if (o->drafting.draft)
             st = tsr_launch_drafts(f.fleet, &why, err);
         r->b.defaults.draft = tsr_pipeline_draft_of(&o->drafting, why);
     }
