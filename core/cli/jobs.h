@@ -55,8 +55,8 @@ bool tsr_cli_takes_place(const struct tsr_pipeline_step *step);
 /* The own options of a verb that keeps a job folder: out, again. */
 extern const struct tsr_option tsr_cli_folder_options[2];
 
-/* JSON Schema of the job, or of one step; new reference. */
-struct json_t *tsr_cli_schema_job(void);
+/* JSON Schema of the job with the steps of the registry's plugins, or of one step; new reference. */
+tsr_status     tsr_cli_schema_job(struct tsr_registry *r, struct json_t **out, struct tsr_err *err);
 struct json_t *tsr_cli_schema_step(const struct tsr_pipeline_step *step);
 
 #endif

@@ -1,5 +1,6 @@
 /* JSON Schema from the option tables, for editors. */
 #include "cli/jobs.h"
+#include "pipeline/job.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -103,24 +104,54 @@ json_t *tsr_cli_schema_step(const struct tsr_pipeline_step *s)
     return NULL;
 }
 
+static bool add_step(json_t *names, json_t *any, const struct tsr_pipeline_step *s)
+{
+    return json_array_append_new(names, json_string(s->name)) == 0 &&
+           json_array_append_new(any, json_pack("{s:s, s:{s:o}, s:[s], s:b}", "type", "object",
+                                                "properties", s->name, tsr_cli_schema_step(s),
+                                                "required", s->name, "additionalProperties", 0)) ==
+               0;
+}
+
+/* Steps of plugins, but for those that have the name of one of ours, which a job does not use. */
+static tsr_status add_plugin_steps(json_t *names, json_t *any, struct tsr_registry *r,
+                                   struct tsr_err *err)
+{
+    const char *name;
+    TSR_TRY(tsr_plugin_registry_scan(r, err));
+    for (uint64_t i = 0; (name = tsr_pipeline_external_name(r, i)); i++) {
+        struct tsr_pipeline_external *x;
+        if (tsr_pipeline_step_find(name))
+            continue;
+        TSR_TRY(tsr_pipeline_external_find(&x, r, name, err));
+        bool ok = add_step(names, any, tsr_pipeline_external_step(x));
+        tsr_pipeline_external_destroy(x);
+        if (!ok)
+            return tsr_fail_nomem(err, 256, "the schema");
+    }
+    return TSR_OK;
+}
+
 /* `name`, or one of `name: {options}` */
-static json_t *steps_schema(void)
+static tsr_status steps_schema(struct tsr_registry *r, json_t **out, struct tsr_err *err)
 {
     json_t *names = json_array(), *any = json_array();
     bool    ok = names && any;
-    for (uint64_t i = 0; ok && i < tsr_n_steps; i++) {
-        const struct tsr_pipeline_step *s = tsr_steps[i];
-        ok = json_array_append_new(names, json_string(s->name)) == 0 &&
-             json_array_append_new(any,
-                                   json_pack("{s:s, s:{s:o}, s:[s], s:b}", "type", "object",
-                                             "properties", s->name, tsr_cli_schema_step(s),
-                                             "required", s->name, "additionalProperties", 0)) == 0;
-    }
-    if (!ok || json_array_append_new(any, json_pack("{s:o}", "enum", names)) != 0) {
+    for (uint64_t i = 0; ok && i < tsr_n_steps; i++)
+        ok = add_step(names, any, tsr_steps[i]);
+    tsr_status st =
+        ok ? add_plugin_steps(names, any, r, err) : tsr_fail_nomem(err, 256, "the schema");
+    if (st != TSR_OK) {
+        json_decref(names);
         json_decref(any);
-        return NULL;
+        return st;
     }
-    return json_pack("{s:s, s:i, s:{s:o}}", "type", "array", "minItems", 1, "items", "anyOf", any);
+    if (json_array_append_new(any, json_pack("{s:o}", "enum", names)) != 0) {
+        json_decref(any);
+        return tsr_fail_nomem(err, 256, "the schema");
+    }
+    *out = json_pack("{s:s, s:i, s:{s:o}}", "type", "array", "minItems", 1, "items", "anyOf", any);
+    return *out ? TSR_OK : tsr_fail_nomem(err, 256, "the schema");
 }
 
 /* A path, paths, or a map of options. */
@@ -142,18 +173,23 @@ static json_t *plugins_schema(void)
                      map);
 }
 
-json_t *tsr_cli_schema_job(void)
+tsr_status tsr_cli_schema_job(struct tsr_registry *r, json_t **out, struct tsr_err *err)
 {
-    uint64_t                 n;
+    uint64_t n;
+    json_t  *steps;
+    TSR_TRY(steps_schema(r, &steps, err));
     const struct tsr_option *head = tsr_pipeline_job_head(&n);
     json_t                  *j = table_schema(head, n, false);
     json_t                  *props = json_object_get(j, "properties");
-    bool ok = j && put(json_object_get(props, "version"), "const", json_integer(1)) &&
-              put(props, "pipeline", steps_schema()) && put(props, "plugins", plugins_schema()) &&
+    bool                     ok = put(props, "pipeline", steps) &&
+              put(json_object_get(props, "version"), "const", json_integer(1)) &&
+              put(props, "plugins", plugins_schema()) &&
               put(j, "$schema", json_string("https://json-schema.org/draft/2020-12/schema")) &&
               put(j, "title", json_string("Tessera job"));
-    if (ok)
-        return j;
-    json_decref(j);
-    return NULL;
+    if (!ok) {
+        json_decref(j);
+        return tsr_fail_nomem(err, 256, "the schema");
+    }
+    *out = j;
+    return TSR_OK;
 }

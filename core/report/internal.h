@@ -128,7 +128,6 @@ void report_arms(struct tsr_writer *w, const json_t *compare);
 void report_tasks(struct tsr_writer *w, const json_t *compare);
 /* The "section" of a step that a plugin brings (tessera/step.h). */
 void report_section(struct tsr_writer *w, const json_t *section);
-void report_claims(struct tsr_writer *w, const json_t *claims);
 void report_indicators(struct tsr_writer *w, const json_t *indicators);
 void report_sweep(struct tsr_writer *w, const json_t *sweep);
 void report_outliers(struct tsr_writer *w, const json_t *outliers);

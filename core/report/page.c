@@ -94,8 +94,6 @@ static void put_step(struct tsr_writer *w, const char *key, const json_t *v)
     tsr_writer_printf(w, "</h2>\n");
     if (report_is_step(key, "compare"))
         report_compare(w, v);
-    else if (report_is_step(key, "claims"))
-        report_claims(w, v);
     else if (report_is_step(key, "indicators"))
         report_indicators(w, v);
     else if (report_is_step(key, "sweep"))
@@ -106,6 +104,12 @@ static void put_step(struct tsr_writer *w, const char *key, const json_t *v)
         report_section(w, report_get(v, "section"));
     else
         report_value(w, v, 0);
+}
+
+/* What the page is for comes first: comparisons, and sections that steps of plugins wrote. */
+static bool is_for_readers(const char *key, const json_t *v)
+{
+    return report_is_step(key, "compare") || json_is_array(report_get(v, "section"));
 }
 
 static void put_end(struct tsr_writer *w, const struct tsr_report_head *head)
@@ -126,9 +130,9 @@ void tsr_report_page(struct tsr_writer *w, const struct tsr_report_head *head,
     const char *key;
     json_t     *v;
     put_head(w, head);
-    for (int first = 1; first >= 0; first--) /* comparisons are what the page is for */
+    for (int first = 1; first >= 0; first--)
         json_object_foreach ((json_t *)(uintptr_t)results, key, v)
-            if ((report_is_step(key, "compare") || report_is_step(key, "claims")) == (first == 1))
+            if (is_for_readers(key, v) == (first == 1))
                 put_step(w, key, v);
     tsr_writer_printf(w, "<div class=\"plots\">\n");
     report_plot_bits(w, results);

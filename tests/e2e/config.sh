@@ -80,6 +80,10 @@ fails "an override of nothing" 2 '--set nope=1:1:1' config show job.yaml --set n
 fails "an override out of range" 2 '--set quantize.bits=12:1:15' config show job.yaml --set quantize.bits=12
 run config schema
 ok "schema: the job" json '.properties.pipeline.items.anyOf | length > 3' "$WORK/out"
+ok "schema: with a step that a plugin brings" json 'any(.properties.pipeline.items.anyOf[].properties.claims; .required == ["source"])' "$WORK/out"
+run config schema claims
+ok "schema: that step" json '.properties.figure.enum == ["perplexity", "increase"] and (.properties | has("order"))' "$WORK/out"
+fails "schema of nothing near a plugin's step" 2 'claim' config schema claim
 run config schema calibrate
 ok "schema: a step" json '.required == ["text"] and .properties.samples.minimum == 1' "$WORK/out"
 fails "schema of nothing" 2 'calibrat' config schema calibrat

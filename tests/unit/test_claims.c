@@ -1,19 +1,21 @@
-/* Published figures beside a comparison: orders by intervals, either way round; and widths by an
- * indicator against trying every choice. */
-#include "../fixtures/error_is.h"
-#include "base/json.h"
-#include "base/rng.h"
-#include "compare/claims.h"
-#include "plan/search/widths.h"
-
-#include <math.h>
+/* Published figures beside a comparison, by the step `claims` as a job runs it: orders by intervals, either way round; and
+ * widths by an indicator against trying every choice. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
+#include <stdint.h>
 
 #include <cmocka.h>
+
+#include "../fixtures/error_is.h"
+#include "base/json.h"
+#include "base/rng.h"
+#include "pipeline/job.h"
+#include "plan/search/widths.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 static json_t *parse(const char *text)
 {
@@ -41,14 +43,84 @@ static const char compare_text[] =
     "{\"arm\":\"b\",\"against\":\"original\",\"delta\":{\"mean\":0.18,\"low\":null,\"high\":null}}]"
     "}";
 
-static json_t *make(const char *spec_text)
+static struct tsr_registry *registry;
+
+static int open_registry(void **state)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
-    json_t           *spec = parse(spec_text), *compare = parse(compare_text), *out = NULL;
-    if (tsr_compare_claims_make(spec, compare, &out, &e.err) != TSR_OK)
+    (void)state;
+    if (tsr_plugin_registry_create(&registry, NULL, &e.err) != TSR_OK ||
+        tsr_plugin_registry_add_path(registry, TSR_TEST_PLUGINS, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
-    json_decref(spec);
-    json_decref(compare);
+    return 0;
+}
+
+static int close_registry(void **state)
+{
+    (void)state;
+    tsr_plugin_registry_destroy(registry);
+    return 0;
+}
+
+/* Checks the step after a step `compare`, and runs it. */
+static tsr_status run_after_compare(struct tsr_pipeline_external *x,
+                                    const struct tsr_config_node *spec, struct tsr_diag *d,
+                                    json_t *results, struct tsr_err *err)
+{
+    const struct tsr_pipeline_step *step = tsr_pipeline_external_step(x),
+                                   compare = { .name = "compare" };
+    void                          *opts = calloc(1, step->options_size);
+    const struct tsr_config_optset set = { step->options, step->n_options, sizeof *step->options,
+                                           opts };
+    struct tsr_pipeline_job_step   steps[] = {
+          { .step = &compare },
+          { .step = step, .key = spec, .node = spec, .opts = opts, .external = x },
+    };
+    struct tsr_pipeline_job_state state = { .steps = steps, .n = 2 };
+    struct tsr_pipeline_job       job = {
+              .registry = registry, .json = true, .results = results, .state = &state, .at = &steps[1]
+    };
+    assert_non_null(opts);
+    tsr_config_options_fill(&set, 1, NULL, spec, "step 'claims'", d);
+    tsr_status st = tsr_config_diag_status(d, err);
+    if (st == TSR_OK)
+        st = step->check(&job, opts, spec, d, err);
+    if (st == TSR_OK)
+        st = tsr_config_diag_status(d, err);
+    if (st == TSR_OK)
+        st = step->run(&job, opts, spec, err);
+    free(opts);
+    return st;
+}
+
+/* The step's result, a new reference; NULL after a failure. */
+static tsr_status claim(const char *spec, json_t **out, struct tsr_errbuf *e)
+{
+    struct tsr_pipeline_external *x;
+    struct tsr_config_doc        *doc;
+    struct tsr_diag              *d;
+    json_t                       *results = json_object();
+    if (tsr_config_diag_create(&d, &e->err) != TSR_OK ||
+        tsr_config_doc_parse(&doc, "spec.yaml", spec, strlen(spec), d, &e->err) != TSR_OK ||
+        tsr_pipeline_external_find(&x, registry, "claims", &e->err) != TSR_OK)
+        fail_msg("%s", e->text);
+    assert_non_null(x);
+    assert_int_equal(json_object_set_new(results, "compare", parse(compare_text)), 0);
+    tsr_status st = run_after_compare(x, tsr_config_doc_root(doc), d, results, &e->err);
+    *out = json_incref(json_object_get(results, "claims"));
+    tsr_pipeline_external_destroy(x);
+    tsr_config_doc_destroy(doc);
+    tsr_config_diag_destroy(d);
+    json_decref(results);
+    return st;
+}
+
+static json_t *make(const char *spec)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    json_t           *out;
+    if (claim(spec, &out, &e) != TSR_OK)
+        fail_msg("%s", e.text);
     return out;
 }
 
@@ -120,12 +192,50 @@ static void refusals(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct tsr_errbuf e = TSR_ERRBUF(e);
-        json_t           *spec = parse(bad[i].spec), *compare = parse(compare_text), *out = NULL;
-        assert_int_equal(tsr_compare_claims_make(spec, compare, &out, &e.err), TSR_E_INPUT);
+        json_t           *out;
+        assert_int_equal(claim(bad[i].spec, &out, &e), TSR_E_CONFIG);
+        assert_null(out);
         assert_true(error_is(&e.err, bad[i].about, bad[i].facts));
-        json_decref(spec);
-        json_decref(compare);
     }
+}
+
+/* What is wrong with the keys is said at its place, all of it. */
+static void places(void **state)
+{
+    static const struct {
+        const char *spec, *about, *facts;
+    } bad[] = {
+        { "source: s\n", "spec.yaml:1:1", "paper order" },
+        { "source: s\npaper: [1]\n", "spec.yaml:2:8", "paper" },
+        { "source: s\npaper: {P: 4}\n", "spec.yaml:2:12", NULL },
+        { "source: s\npaper: {P: {a: 1, b: '2'}}\norder: {}\n", "spec.yaml:2:22",
+          "b spec.yaml:3:8" },
+        { "source: s\norder: [[a, b], [a, b, c], [a, null], [a, [b]]]\n", "spec.yaml:2:17",
+          "spec.yaml:2:28 spec.yaml:2:39" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct tsr_errbuf e = TSR_ERRBUF(e);
+        json_t           *out;
+        assert_int_equal(claim(bad[i].spec, &out, &e), TSR_E_INPUT);
+        assert_null(out);
+        assert_true(error_is(&e.err, bad[i].about, bad[i].facts));
+    }
+}
+
+/* An arm may be called 4, and a source hold what JSON escapes. */
+static void names(void **state)
+{
+    static const char source[] = "a \"b\" \\ c";
+    json_t *j = make("source: 'a \"b\" \\ c'\npaper: {\"q\\u0001\": {a: -0.5}}\norder: []\n");
+    (void)state;
+    assert_string_equal(json_string_value(json_object_get(j, "source")), source);
+    assert_string_equal(json_string_value(json_array_get(json_object_get(j, "columns"), 0)),
+                        "q\x01");
+    json_decref(j);
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    assert_int_equal(claim("source: s\norder: [[4, a]]\n", &j, &e), TSR_E_CONFIG);
+    assert_true(error_is(&e.err, "4", NULL));
 }
 
 /* ---- widths ----------------------------------------------------------------------------------- */
@@ -197,8 +307,10 @@ int main(void)
         cmocka_unit_test(orders),
         cmocka_unit_test(values),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(places),
+        cmocka_unit_test(names),
         cmocka_unit_test(widths_are_the_best_choice),
         cmocka_unit_test(no_choice_is_said),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, open_registry, close_registry);
 }

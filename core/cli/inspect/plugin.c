@@ -61,11 +61,15 @@ static json_t *value_json(const struct tsr_option *o, const union tsr_value *v)
     }
 }
 
-json_t *tsr_inspect_option(const struct tsr_option *o)
+json_t *tsr_inspect_option(const struct tsr_option *declared)
 {
+    struct tsr_option as_yaml = *declared; /* what the user may write, not what the plugin gets */
+    const struct tsr_option *o = &as_yaml;
     static const char *const types[] = { "?", "bool", "int", "real", "enum", "string" };
     char                     text[256];
     bool                     required = o->flags & TSR_OPT_REQUIRED, ok;
+    if (o->type == TSR_OPT_STRING && o->flags & TSR_OPT_JSON)
+        as_yaml.type = TSR_OPT_NODE;
     tsr_config_option_describe(o, text, sizeof text);
     json_t *j = json_pack("{s:s, s:s, s:s, s:s?, s:b, s:b, s:s}", "name", o->name, "type",
                           o->type <= TSR_OPT_STRING ? types[o->type]

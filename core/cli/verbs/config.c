@@ -1,5 +1,6 @@
 #include "cli/failure.h"
 #include "cli/jobs.h"
+#include "pipeline/job.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -146,22 +147,39 @@ static tsr_status show(struct tsr_cli *c, const char *path, bool origin, struct 
     return tsr_cli_flush(err);
 }
 
-static tsr_status schema(const char *name, struct tsr_err *err)
+static tsr_status schema_unknown(struct tsr_registry *r, const char *name, struct tsr_err *err)
 {
-    if (!name || strcmp(name, "job") == 0)
-        return tsr_cli_print_json(tsr_cli_schema_job(), err);
-    const struct tsr_pipeline_step *step = tsr_pipeline_step_find(name);
-    if (step)
-        return tsr_cli_print_json(tsr_cli_schema_step(step), err);
-    const char *names[64];
+    const char *names[64], *external;
     uint64_t    n = 0;
     for (; n < tsr_n_steps && n < 63; n++)
         names[n] = tsr_steps[n]->name;
+    for (uint64_t i = 0; n < 63 && (external = tsr_pipeline_external_name(r, i)); i++)
+        names[n++] = external;
     names[n++] = "job";
     const char *near = tsr_config_nearest(name, names, n);
     return tsr_fail(err, TSR_E_INPUT, "there is no schema of '%s'; %s%s%s", name,
                     near ? "did you mean '" : "name 'job' or a step", near ? near : "",
                     near ? "'?" : "");
+}
+
+static tsr_status schema(struct tsr_cli *c, const char *name, struct tsr_err *err)
+{
+    struct tsr_registry          *r;
+    struct tsr_pipeline_external *x;
+    json_t                       *j;
+    if (name && tsr_pipeline_step_find(name))
+        return tsr_cli_print_json(tsr_cli_schema_step(tsr_pipeline_step_find(name)), err);
+    TSR_TRY(tsr_cli_registry(c, &r, err));
+    if (!name || strcmp(name, "job") == 0) {
+        TSR_TRY(tsr_cli_schema_job(r, &j, err));
+        return tsr_cli_print_json(j, err);
+    }
+    TSR_TRY(tsr_pipeline_external_find(&x, r, name, err));
+    if (!x)
+        return schema_unknown(r, name, err);
+    j = tsr_cli_schema_step(tsr_pipeline_external_step(x));
+    tsr_pipeline_external_destroy(x);
+    return tsr_cli_print_json(j, err);
 }
 
 static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_args,
@@ -183,7 +201,7 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
         if (n_args > 2)
             return tsr_fail(err, TSR_E_INPUT, "config schema takes one name, not '%s' too",
                             args[2]);
-        return schema(n_args == 2 ? args[1] : NULL, err);
+        return schema(c, n_args == 2 ? args[1] : NULL, err);
     }
     const char *near = tsr_config_nearest(args[0], what, 3);
     return tsr_fail(err, TSR_E_INPUT, "config does check, show and schema, not '%s'%s%s%s", args[0],

@@ -14,7 +14,6 @@ extern const struct tsr_pipeline_step tsr_step_sweep;
 extern const struct tsr_pipeline_step tsr_step_outliers;
 extern const struct tsr_pipeline_step tsr_step_eval;
 extern const struct tsr_pipeline_step tsr_step_compare;
-extern const struct tsr_pipeline_step tsr_step_claims;
 extern const struct tsr_pipeline_step tsr_step_generate;
 extern const struct tsr_pipeline_step tsr_step_logits;
 extern const struct tsr_pipeline_step tsr_step_run;
@@ -25,9 +24,9 @@ extern const struct tsr_pipeline_step tsr_step_report;
 const struct tsr_pipeline_step *const tsr_steps[] = {
     &tsr_step_rotate,   &tsr_step_calibrate,  &tsr_step_indicators, &tsr_step_plan,
     &tsr_step_quantize, &tsr_step_compensate, &tsr_step_tune,       &tsr_step_sweep,
-    &tsr_step_outliers, &tsr_step_eval,       &tsr_step_compare,    &tsr_step_claims,
-    &tsr_step_generate, &tsr_step_logits,     &tsr_step_run,        &tsr_step_serve,
-    &tsr_step_export,   &tsr_step_report,
+    &tsr_step_outliers, &tsr_step_eval,       &tsr_step_compare,    &tsr_step_generate,
+    &tsr_step_logits,   &tsr_step_run,        &tsr_step_serve,      &tsr_step_export,
+    &tsr_step_report,
 };
 const uint64_t tsr_n_steps = sizeof tsr_steps / sizeof *tsr_steps;
 
