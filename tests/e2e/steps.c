@@ -18,8 +18,12 @@
     X(text_nan)                                                                                    \
     X(figure_nan)                                                                                  \
     X(no_json)                                                                                     \
-    X(leaves) X(absolute) X(hidden) X(results) X(as_json) X(missing) X(input) X(matrix) X(rows)    \
-        X(token) X(protocol) X(row_cells) X(late) X(status)
+    X(leaves)                                                                                      \
+    X(absolute)                                                                                    \
+    X(hidden)                                                                                      \
+    X(results)                                                                                     \
+    X(as_json)                                                                                     \
+    X(missing) X(input) X(matrix) X(rows) X(token) X(protocol) X(row_cells) X(late) X(status)
 #define ENUM(name)   F_##name,
 #define CHOICE(name) { #name, "What probe does.", F_##name },
 enum { FAULTS(ENUM) };
