@@ -96,9 +96,9 @@ static tsr_status run_after_compare(struct tsr_pipeline_external *x,
 /* The step's result, a new reference; NULL after a failure. */
 static tsr_status claim(const char *spec, json_t **out, struct tsr_errbuf *e)
 {
-    struct tsr_pipeline_external *x;
-    struct tsr_config_doc        *doc;
-    struct tsr_diag              *d;
+    struct tsr_pipeline_external *x = NULL;
+    struct tsr_config_doc        *doc = NULL;
+    struct tsr_diag              *d = NULL;
     json_t                       *results = json_object();
     if (tsr_config_diag_create(&d, &e->err) != TSR_OK ||
         tsr_config_doc_parse(&doc, "spec.yaml", spec, strlen(spec), d, &e->err) != TSR_OK ||
