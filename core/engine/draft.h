@@ -35,8 +35,8 @@ struct tsr_engine_draft_pace {
 };
 
 void tsr_engine_draft_pace_start(struct tsr_engine_draft_pace *p);
-/* ids [n] are those of the sequence now: those of earlier calls, and new ones behind them.  The first call's ids teach
- * nothing. */
+/* Takes the ids [n] of a sequence: those of the call before, then new ones.  New ids update p->hit, those of the first
+ * call do not. */
 void tsr_engine_draft_see(struct tsr_engine_draft *d, struct tsr_engine_draft_pace *p,
                           const uint32_t *ids, uint64_t n);
 /* The draft, at most `most` ids into out; returns how many.  Past the end of the ids it repeats itself. */

@@ -17,7 +17,7 @@ static tsr_status reserve(struct tsr_engine_slot_set *l, uint64_t n, struct tsr_
 }
 
 /* The ids of a request that are not in the cache, up to `end`: logits of the last one, and of those that give
- * logprobs of the prompt.  Its drafts have room behind them. */
+ * logprobs of the prompt.  The batch has room for its drafts too. */
 static tsr_status put(struct tsr_engine_slot_set *l, struct tsr_engine_serve_slot *q, uint32_t slot,
                       uint64_t end, struct tsr_err *err)
 {

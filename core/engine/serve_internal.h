@@ -17,12 +17,12 @@ struct tsr_engine_serve_slot {
     bool                            missed;  /* a draft in the batch was not what was drawn */
     bool                            plain;   /* it has no drafts any more */
     uint64_t                        fed;     /* ids in the cache */
-    uint64_t                 known; /* ids of it when the batch was made; drafts come behind them */
-    uint32_t                 drafts; /* of them */
-    struct tsr_engine_draft  draft;
-    struct tsr_tokenizer_ids ids;    /* prompt, then new tokens */
-    struct tsr_engine_chain  chain;  /* its samplers */
-    struct tsr_tokenizer_text  stop; /* the stop strings, one after the other */
+    uint64_t                   known;  /* ids of it when the batch was made; its drafts follow */
+    uint32_t                   drafts; /* of them */
+    struct tsr_engine_draft    draft;
+    struct tsr_tokenizer_ids   ids;   /* prompt, then new tokens */
+    struct tsr_engine_chain    chain; /* its samplers */
+    struct tsr_tokenizer_text  stop;  /* the stop strings, one after the other */
     uint64_t                  *stop_bytes;
     uint64_t                   longest_stop;
     struct tsr_detok          *detok;

@@ -52,7 +52,7 @@ static void the_longest_end_is_found(void **state)
                 assert_int_equal(out[i], at + i < n ? ids[at + i] : out[at + i - n]);
             found += at > 0;
         }
-        assert_true(p.hit[0] == 0.3); /* the ids of a first call teach nothing */
+        assert_true(p.hit[0] == 0.3); /* the ids of a first call do not count */
     }
     assert_true(found > 200 * N / 2);
 }

@@ -393,8 +393,8 @@ def main():
     a.add_argument("--seed", type=int, default=1)
     o = a.parse_intermixed_args()
     bad = proved = loose = plans = 0
-    todo = [(f, f, None) for f in o.files] + [(f"random {i} of seed {o.seed}", None, i) for i in range(o.random)]
-    for name, path, i in todo:
+    cases = [(f, f, None) for f in o.files] + [(f"random {i} of seed {o.seed}", None, i) for i in range(o.random)]
+    for name, path, i in cases:
         with tempfile.NamedTemporaryFile("w", suffix=".json") as t:
             if path is None:
                 json.dump(draw(random.Random(o.seed * 1000003 + i)), t)
@@ -406,8 +406,8 @@ def main():
         plans += "exact inf" not in text
         if path or not ok:
             print(("" if ok else "WRONG ") + text)
-    print(f"{len(todo)} problems, {plans} with a plan: HiGHS proved {proved}, {loose} with a plan by its tolerance only; {bad} wrong")
-    sys.exit(bad > 0 or not todo)
+    print(f"{len(cases)} problems, {plans} with a plan: HiGHS proved {proved}, {loose} with a plan by its tolerance only; {bad} wrong")
+    sys.exit(bad > 0 or not cases)
 
 
 main()
