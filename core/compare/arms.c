@@ -65,6 +65,7 @@ static tsr_status scheme_plan(struct compare *c, struct arm_scheme *s,
                                        .text = "rules" };
     s->keys[s->node.n] = &s->key;
     s->items[s->node.n++] = &s->plan.list;
+    tsr_pipeline_plan_rules_use(&s->plan, &s->node);
     return st;
 }
 
@@ -77,8 +78,8 @@ static tsr_status scheme_make(struct compare *c, const struct compare_arm *a, st
     char                          what[96];
     compare_arm_what(what, a->name);
     *s = (struct arm_scheme){ .node = *map };
-    s->keys = tsr_new(map->n + 1, sizeof(struct tsr_config_node *));
-    s->items = tsr_new(map->n + 1, sizeof(struct tsr_config_node *));
+    s->keys = tsr_new(map->n + 2, sizeof(struct tsr_config_node *));
+    s->items = tsr_new(map->n + 2, sizeof(struct tsr_config_node *));
     if (!s->keys || !s->items)
         return tsr_fail_nomem(err, map->n * 16, what);
     s->node.keys = s->keys;

@@ -42,6 +42,20 @@ tsr_status tsr_pipeline_plan_rules_load(struct tsr_pipeline_plan_rules *p, const
     return tsr_config_diag_errors(d) != before ? TSR_OK : join(p, rules, err);
 }
 
+void tsr_pipeline_plan_rules_use(const struct tsr_pipeline_plan_rules *p,
+                                 struct tsr_config_node               *map)
+{
+    static const struct tsr_config_node key = { .kind = TSR_CONFIG_NODE_SCALAR, .text = "use" };
+    const struct tsr_config_node       *use = tsr_config_node_get(map, "use");
+    for (uint64_t i = 0; i < p->list.n && !use; i++) {
+        use = tsr_config_node_get(p->list.items[i], "use");
+        if (!use)
+            continue;
+        map->keys[map->n] = (struct tsr_config_node *)(uintptr_t)&key;
+        map->items[map->n++] = (struct tsr_config_node *)(uintptr_t)use;
+    }
+}
+
 /* The hash that reading no weights gives: of config.json and the tensors' headers. */
 static tsr_status headers_of(const char *model, char hash[48], struct tsr_err *err)
 {

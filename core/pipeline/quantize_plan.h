@@ -17,6 +17,10 @@ struct tsr_pipeline_plan_rules {
 tsr_status tsr_pipeline_plan_rules_load(struct tsr_pipeline_plan_rules *p, const char *path,
                                         const struct tsr_config_node *rules, struct tsr_diag *d,
                                         struct tsr_err *err);
+/* Gives a scheme's map that has no `use` the first one that a rule names: a plan's rules say theirs.  keys and items
+ * have room for one more.  Borrows from p. */
+void tsr_pipeline_plan_rules_use(const struct tsr_pipeline_plan_rules *p,
+                                 struct tsr_config_node               *map);
 /* TSR_E_INPUT when the plan was made for another model.  original: the model that m was packed from, for which the plan may
  * be, too; NULL: none. */
 tsr_status tsr_pipeline_plan_rules_fit(const struct tsr_pipeline_plan_rules *p,

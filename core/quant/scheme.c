@@ -18,7 +18,8 @@ const struct tsr_choice tsr_unsupported_choices[2] = {
 };
 
 static const struct tsr_option scheme_options[OPTIONS] = {
-    TSR_SCHEME_OPTION_LIST(struct tsr_quant_scheme_keys, ),
+    TSR_SCHEME_OPTION_LIST(struct tsr_quant_scheme_keys, , TSR_OPT_REQUIRED,
+                           "The quantizer plugin."),
 };
 static const struct tsr_option rule_options[] = {
     TSR_OPTION_STRING(struct rule, use, "", "Another plugin for these linears."),

@@ -29,13 +29,14 @@ struct tsr_quant_scheme_keys {
     int64_t                       on_unsupported;
     int32_t                       sequential;
 };
-/* The same for a struct S that begins with the keys. */
+/* The same for a struct S that begins with the keys; need: TSR_OPT_REQUIRED, or 0 where the caller finds
+ * `use` otherwise, and text says where. */
 extern const struct tsr_choice tsr_unsupported_choices[2];
-#define TSR_SCHEME_OPTION_LIST(S, k)                                                               \
+#define TSR_SCHEME_OPTION_LIST(S, k, need, text)                                                   \
     { .name = "use",                                                                               \
-      .help = "The quantizer plugin.",                                                             \
+      .help = text,                                                                                \
       .type = TSR_OPT_STRING,                                                                      \
-      .flags = TSR_OPT_REQUIRED,                                                                   \
+      .flags = need,                                                                               \
       .offset = TSR_FIELD(S, k use, const char *),                                                 \
       .def = { .s = "" } },                                                                        \
         { .name = "rules",                                                                         \

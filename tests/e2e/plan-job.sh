@@ -120,7 +120,7 @@ ok "a run's plan: the option" mentions '-o\b'
 # ---- planned and packed in one job
 {
     job 8 'to: mine.yaml'
-    echo '  - quantize: {use: rtn, plan: mine.yaml}'
+    echo '  - quantize: {plan: mine.yaml}'
 } >"$WORK/both.yaml"
 run config check both.yaml
 ok "a plan that is not written yet is no mistake, got $rc" test "$rc" = 0
@@ -139,8 +139,14 @@ ok "and costs what it did" jq -e --slurpfile was "$WORK/plan.json" \
      (.said.latency_ms / .plan.latency_ms - 1 | fabs) < 1e-8' "$WORK/out" >"$WORK/jq"
 run plan job.yaml --check p.yaml
 ok "said beside it" grep -qE '^checked +p.yaml says .*\+0.00 % now' "$WORK/out"
-run quantize "$STORIES" --use rtn --plan p.yaml -o packed
+run quantize "$STORIES" --plan p.yaml -o packed
 ok "quantize takes it, got $rc" test "$rc" = 0
+run quantize "$STORIES" --use rtn --plan p.yaml -o named
+ok "with its quantizer named as well: the same bytes" cmp -s "$WORK/packed/layer-00000.safetensors" "$WORK/named/layer-00000.safetensors"
+sed 's/use: rtn, //g' "$WORK/p.yaml" >"$WORK/unnamed.yaml"
+run quantize "$STORIES" --plan unnamed.yaml -o nothing --json
+ok "a plan without a quantizer: what is missing" test "$rc" = 2
+ok "a plan without a quantizer: says so" mentions "needs 'use': the plan names no quantizer"
 run plan --diff p.yaml p.yaml
 ok "a plan is itself" grep -q 'are the same plan' "$WORK/out"
 sed 's/^stages:/stagse:/' "$WORK/p.yaml" >"$WORK/near.yaml"

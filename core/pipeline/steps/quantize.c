@@ -17,7 +17,9 @@
 #define WHAT "step 'quantize'"
 
 static const struct tsr_option options[] = {
-    TSR_SCHEME_OPTION_LIST(struct tsr_step_quantize_keys, scheme.),
+    TSR_SCHEME_OPTION_LIST(
+        struct tsr_step_quantize_keys, scheme., 0,
+        "The quantizer plugin; with `plan`, by default the first that the plan names."),
     TSR_OPTION_PATH(struct tsr_step_quantize_keys, to, "", "FOLDER",
                     "Folder in the job folder for the packed model; by default packed, packed-2, "
                     "and so on."),
@@ -78,7 +80,25 @@ static tsr_status view_plan(struct view *v, const struct tsr_pipeline_job *job,
     v->keys[v->node.n] = &v->rules_key;
     v->items[v->node.n++] = &v->plan.list;
     v->scheme.rules = &v->plan.list;
+    tsr_pipeline_plan_rules_use(&v->plan, &v->node);
+    const struct tsr_config_node *use = tsr_config_node_get(&v->node, "use");
+    if (use && use->kind == TSR_CONFIG_NODE_SCALAR)
+        v->scheme.use = use->text;
     return TSR_OK;
+}
+
+/* A quantizer is named here or in the plan; a plan that a step before writes names its own. */
+static void need_use(const struct view *v, const struct tsr_step_quantize_keys *o,
+                     const struct tsr_config_node *node, struct tsr_diag *d)
+{
+    if (tsr_config_node_get(&v->node, "use"))
+        return;
+    if (!*o->plan)
+        tsr_config_diag_error(d, &node->mark, "write use: gptq",
+                              WHAT " needs 'use', the quantizer, or 'plan'");
+    else if (v->plan.file.doc)
+        tsr_config_diag_error(d, &node->mark, "write use: gptq",
+                              WHAT " needs 'use': the plan names no quantizer");
 }
 
 static tsr_status view_make(struct view *v, const struct tsr_pipeline_job *job,
@@ -89,8 +109,8 @@ static tsr_status view_make(struct view *v, const struct tsr_pipeline_job *job,
     *v = (struct view){ .node = *node, .scheme = o->scheme };
     if (node->kind != TSR_CONFIG_NODE_MAP)
         return TSR_OK;
-    v->keys = tsr_new(node->n + 1, sizeof(struct tsr_config_node *));
-    v->items = tsr_new(node->n + 1, sizeof(struct tsr_config_node *));
+    v->keys = tsr_new(node->n + 2, sizeof(struct tsr_config_node *));
+    v->items = tsr_new(node->n + 2, sizeof(struct tsr_config_node *));
     if (!v->keys || !v->items)
         return tsr_fail_nomem(err, node->n * 16, WHAT);
     v->node.keys = v->keys;
@@ -98,13 +118,18 @@ static tsr_status view_make(struct view *v, const struct tsr_pipeline_job *job,
     v->node.n = 0;
     for (uint64_t i = 0; i < node->n; i++) {
         const char *key = node->keys[i]->text;
-        if (strcmp(key, "to") == 0 || strcmp(key, "plan") == 0 || strcmp(key, "imatrix") == 0 ||
+        if ((strcmp(key, "use") == 0 && !*o->scheme.use) || strcmp(key, "to") == 0 ||
+            strcmp(key, "plan") == 0 || strcmp(key, "imatrix") == 0 ||
             (*o->plan && strcmp(key, "rules") == 0))
             continue;
         v->keys[v->node.n] = node->keys[i];
         v->items[v->node.n++] = node->items[i];
     }
-    return view_plan(v, job, o, node, running, d, err);
+    uint64_t before = tsr_config_diag_errors(d);
+    TSR_TRY(view_plan(v, job, o, node, running, d, err));
+    if (tsr_config_diag_errors(d) == before)
+        need_use(v, o, node, d);
+    return TSR_OK;
 }
 
 static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
