@@ -42,12 +42,15 @@ def steady($n):
 # what `requests` more add, which take the slots of those that are done
 def rest($k): .plan.prefill_mb as $eta | .plan.decode_mb as $xi |
     ($k - $k % $xi) / $xi * ceil_div($xi; $eta) + ceil_div($k % $xi; $eta);
+# the micro-batches of residents stay; of a rest, the last may be smaller
 def refill($n; $k; $mp):
-    ceil_div($k; .plan.decode_mb) as $md | (.plan.prefill_jobs // 1) as $c |
+    (.plan.decode_mb) as $xi | (if $k < .workload.concurrency then $k % $xi else 0 end) as $fewer |
+    (ceil_div($k; $xi) - (if $fewer > 0 then 1 else 0 end)) as $full | (.plan.prefill_jobs // 1) as $c |
+    [.plan.stages[] | (.decode_rest_ms // .decode_ms), (.send_decode_rest_ms // .send_decode_ms // 0)] as $less |
     [.plan.stages[] | .prefill_ms, (.send_prefill_ms // 0)] as $pre |
     [.plan.stages[] | .decode_ms, (.send_decode_ms // 0)] as $dec |
-    [$mp * ($pre | max) + ($n - 1) * $md * ($dec | max),
-        ($pre | add) / $c + ($mp - 1 / $c) * ($pre | max) + ($n - 1) * ($dec | add)] | max;
+    [$mp * ($pre | max) + ($n - 1) * ($full * ($dec | max) + (if $fewer > 0 then $less | max else 0 end)),
+        ($pre | add) / $c + ($mp - 1 / $c) * ($pre | max) + ($n - 1) * (if $full > 0 then $dec else $less end | add)] | max;
 def latency($n):
     .workload as $w | ($w.batch % $w.concurrency) as $rest |
     steady($n) + (($w.batch - $rest) / $w.concurrency - 1) * refill($n; $w.concurrency; prefills($w.concurrency)) +
@@ -66,8 +69,9 @@ all($p.stages[]; .total == .weights + .kv + .ends + .workspace and .total <= .ca
 ([$p.stages[].layers] | add) == ($p.bits | length) and
 ([$p.stages[].bits | .. | numbers] | add) == ($p.bits | length) and
 all($p.stages[]; . as $s | near($s.busy;
-    def work($k; $mp): $mp * $s.prefill_ms +
-        ($w.generate - 1) * ($k / $p.decode_mb | ceil) * $s.decode_ms;
+    def work($k; $mp): (if $k < $w.concurrency then $k % $p.decode_mb else 0 end) as $fewer |
+        $mp * $s.prefill_ms + ($w.generate - 1) * ((($k / $p.decode_mb | ceil) - (if $fewer > 0 then 1 else 0 end)) * $s.decode_ms +
+        (if $fewer > 0 then $s.decode_rest_ms else 0 end));
     ($w.batch % $w.concurrency) as $rest |
     [1, ((($w.batch - $rest) / $w.concurrency) * work($w.concurrency; $all | prefills($w.concurrency)) +
         (if $rest > 0 then work($rest; $all | rest($rest)) else 0 end)) / $p.latency_ms] | min))

@@ -45,6 +45,7 @@ struct drawn {
     struct tsr_plan_workload      w;
     uint64_t                      at_once;
     double pre[RESOURCES], dec[RESOURCES]; /* stages and links in order, of a micro-batch */
+    double rest[RESOURCES];                /* decode, of one with fewer requests */
 };
 
 static void to_stages(struct drawn *z)
@@ -57,6 +58,8 @@ static void to_stages(struct drawn *z)
         z->stage[i].dec_ms = z->dec[2 * i];
         z->stage[i].link_pre_ms = link ? z->pre[2 * i + 1] : 0;
         z->stage[i].link_dec_ms = link ? z->dec[2 * i + 1] : 0;
+        z->stage[i].rest_ms = z->rest[2 * i];
+        z->stage[i].link_rest_ms = link ? z->rest[2 * i + 1] : 0;
     }
 }
 
@@ -68,6 +71,7 @@ static void draw(struct drawn *z)
     for (uint64_t r = 0; r < 2 * z->o.n_stages - 1; r++) {
         z->pre[r] = r % 2 ? real() * 30 : 20 + real() * 80;
         z->dec[r] = r % 2 ? real() * 4 : 2 + real() * 8;
+        z->rest[r] = z->dec[r] * (0.3 + 0.7 * real());
     }
     z->o.prefill_mb = whole(1, 2);
     z->o.decode_mb = z->o.prefill_mb << whole(0, 2);
@@ -96,6 +100,7 @@ static double flow_shop(const struct drawn *z)
  * served.  A slot set's steps follow each other, its prefill jobs do not wait. */
 struct set {
     uint64_t slots, jobs, steps;
+    bool     fewer; /* requests than slots */
 };
 
 struct events {
@@ -123,6 +128,7 @@ static void take(struct events *e, uint64_t i)
     struct set *s = &e->set[i];
     uint64_t    n = s->slots < e->waiting ? s->slots : e->waiting, mb = e->z->o.prefill_mb;
     e->waiting -= n;
+    s->fewer = n < s->slots;
     s->jobs = (n + mb - 1) / mb * (uint64_t)e->z->o.prefill_jobs;
     s->steps = e->z->w.n - 1;
     for (uint64_t j = 0; j < s->jobs; j++)
@@ -148,8 +154,11 @@ static double played(const struct drawn *z)
         uint64_t next = 0;
         for (uint64_t r = 0; r < resources; r++) {
             if (e.until[r] == INFINITY && e.head[r] < e.tail[r]) {
-                bool d = e.queue[r][e.head[r] % 1024].decode;
-                e.until[r] = now + (d ? z->dec[r] : z->pre[r] / z->o.prefill_jobs);
+                uint64_t at = e.head[r] % 1024;
+                bool     d = e.queue[r][at].decode, fewer = e.set[e.queue[r][at].set].fewer;
+                e.until[r] = now + (!d      ? z->pre[r] / z->o.prefill_jobs
+                                    : fewer ? z->rest[r]
+                                            : z->dec[r]);
             }
             next = e.until[r] < e.until[next] ? r : next;
         }

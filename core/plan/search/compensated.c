@@ -81,7 +81,10 @@ tsr_status tsr_plan_outcome_compensate(struct tsr_plan_outcome *o, const struct 
     TSR_TRY(
         tsr_plan_compensation_work(&all, &b->p->memory, &st->mesh, o->prefill_mb, &c->work, err));
     put(st, true);
-    if (k) /* the tables have the k of items */
-        st->dec_ms += (isfinite(ms) ? ms : 0) - (isfinite(was.decode_ms) ? was.decode_ms : 0);
+    if (k) { /* the tables have the k of items */
+        double more = (isfinite(ms) ? ms : 0) - (isfinite(was.decode_ms) ? was.decode_ms : 0);
+        st->dec_ms += more;
+        st->rest_ms += more;
+    }
     return TSR_OK;
 }

@@ -298,6 +298,7 @@ static tsr_status fill(struct tsr_plan_outcome *o, const struct tsr_plan_built *
                             (unsigned long long)l);
     for (uint64_t i = 0; i < s->stages; i++, o->n_stages++)
         TSR_TRY(stage_of(o, b, part, s, i, err));
+    TSR_TRY(tsr_plan_outcome_rest(o, b, part, s, err));
     tsr_plan_outcome_time(o, &b->p->work, in->batch);
     price_kl(o, b->p);
     return TSR_OK;

@@ -7,16 +7,19 @@
 /* Sums and bottlenecks over stages and links, of a micro-batch. */
 struct sums {
     double pre, dec, most_pre, most_dec;
+    double rest, most_rest; /* decode of the last requests, where they are fewer */
 };
 
 static struct sums sums_of(const struct tsr_plan_outcome *o)
 {
-    struct sums z = { 0, 0, 0, 0 };
+    struct sums z = { 0 };
     for (uint64_t i = 0; i < o->n_stages;
          i++) { /* the last one's link: back to the head, if anywhere */
         const struct tsr_plan_outcome_stage *s = &o->stages[i];
         z.pre += s->pre_ms + s->link_pre_ms;
         z.dec += s->dec_ms + s->link_dec_ms;
+        z.rest += s->rest_ms + s->link_rest_ms;
+        z.most_rest = fmax(z.most_rest, fmax(s->rest_ms, s->link_rest_ms));
         z.most_pre = fmax(z.most_pre, fmax(s->pre_ms, s->link_pre_ms));
         z.most_dec = fmax(z.most_dec, fmax(s->dec_ms, s->link_dec_ms));
     }
@@ -51,18 +54,26 @@ static double prompts(const struct tsr_plan_outcome *o, const struct sums *z, do
 static double refill(const struct tsr_plan_outcome *o, const struct sums *z, uint64_t requests,
                      bool all, double steps)
 {
-    double pre = prefills(o, requests, all), dec = pieces(requests, o->decode_mb), ahead = pre;
+    double   pre = prefills(o, requests, all), ahead = pre;
+    uint64_t full = requests / o->decode_mb, fewer = requests % o->decode_mb;
+    if (all) { /* residents go on in the micro-batches that they have */
+        full += fewer != 0;
+        fewer = 0;
+    }
     if (!(steps > 0))
         ahead = fmin(pre, pieces(o->decode_mb, o->prefill_mb));
-    return fmax(pre * z->most_pre + steps * dec * z->most_dec,
-                prompts(o, z, ahead) + steps * z->dec);
+    return fmax(pre * z->most_pre +
+                    steps * ((double)full * z->most_dec + (fewer ? z->most_rest : 0)),
+                prompts(o, z, ahead) + steps * (full ? z->dec : z->rest));
 }
 
 static double work(const struct tsr_plan_outcome *o, const struct tsr_plan_outcome_stage *s,
                    uint64_t requests, bool all, double steps)
 {
+    bool fewer = !all && requests % o->decode_mb;
     return prefills(o, requests, all) * s->pre_ms +
-           steps * pieces(requests, o->decode_mb) * s->dec_ms;
+           steps * (pieces(requests, o->decode_mb) - fewer) * s->dec_ms +
+           (fewer ? steps * s->rest_ms : 0);
 }
 
 void tsr_plan_outcome_time(struct tsr_plan_outcome *o, const struct tsr_plan_workload *w,

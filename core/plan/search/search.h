@@ -28,6 +28,9 @@ struct tsr_plan_outcome_stage {
     struct tsr_plan_stage_memory memory; /* exact, by the problem's accounting */
     /* links to the next stage; of the last one to the first, with several and the head there, else 0 */
     double pre_ms, dec_ms, link_pre_ms, link_dec_ms; /* of a micro-batch, all its chunks */
+    double rest_ms,
+        link_rest_ms; /* dec_ms, link_dec_ms of the last requests that take freed slots, where these are fewer
+                                     than a micro-batch (outcome_rest.c); else the same */
     double cpu_pre_ms,
         cpu_dec_ms;       /* of pre_ms and dec_ms, experts on the CPU and the way there and back */
     double         busy;  /* share of the latency */
@@ -49,6 +52,7 @@ struct tsr_plan_outcome {
     uint32_t *k;    /* [layers] of 1,024 channels of all linears that are compensated; owned */
     uint32_t *item; /* [layers] of the build; owned */
     uint64_t  layers, prefill_mb, decode_mb;
+    uint64_t  rest_mb; /* requests of rest_ms; 0: none are fewer than a micro-batch */
     double
         prefill_jobs; /* that a prefill micro-batch goes through the stages as: chunks of its prompts */
     double latency_ms; /* of the whole batch, by the form `steady` */
@@ -74,6 +78,10 @@ char *tsr_plan_outcome_kv_layers(const struct tsr_plan_outcome *o, const struct 
 tsr_status tsr_plan_outcome_compensate(struct tsr_plan_outcome *o, const struct tsr_plan_built *b,
                                        uint64_t stage, uint32_t                               kind,
                                        const uint32_t (*k)[TSR_PLAN_LINEARS], struct tsr_err *err);
+/* Fills in rest_ms and link_rest_ms; the stages have all else.  [setup] */
+tsr_status tsr_plan_outcome_rest(struct tsr_plan_outcome *o, const struct tsr_plan_built *b,
+                                 uint64_t part, const struct tsr_solver_solution *s,
+                                 struct tsr_err *err);
 /* Fills in times, rates and busy shares from the times of the stages, by the form `steady` whatever was minimised;
  * at_once: requests that are resident.  Where more follow, each takes the slot of one that is done
  * (docs/formats/instance.md). */
