@@ -45,15 +45,23 @@ static bool lack(const json_t *r, char text[SENTENCE])
 /* Two changes together. */
 static void both(const json_t *pair, char text[SENTENCE], size_t *at, size_t *n)
 {
-    char      batch[48], chunk[48];
+    char      batch[48], chunk[48], limit[48];
+    double    omega = tsr_planning_table_real(pair, "max_omega");
+    bool      kv8 = json_is_true(json_object_get(pair, "kv_int8"));
     long long few = tsr_planning_table_int(pair, "batch"),
               cut = tsr_planning_table_int(pair, "chunk");
     if (!pair)
         return;
     (void)snprintf(batch, sizeof batch, "%lld request%s at once", few, few == 1 ? "" : "s");
     (void)snprintf(chunk, sizeof chunk, "chunks of %lld tokens", cut);
-    say(text, at, n, "%s together with %s", few ? batch : chunk,
-        json_is_true(json_object_get(pair, "kv_int8")) ? "a cache of int8" : chunk);
+    (void)snprintf(limit, sizeof limit, "max_omega %.4g", omega);
+    say(text, at, n, "%s together with %s",
+        few   ? batch
+        : cut ? chunk
+              : "a cache of int8",
+        isfinite(omega) ? limit
+        : kv8           ? "a cache of int8"
+                        : chunk);
 }
 
 static void remedies(const json_t *r, char text[SENTENCE])
@@ -87,6 +95,10 @@ static void remedies(const json_t *r, char text[SENTENCE])
     if (isfinite(tsr_planning_table_real(help, "max_omega")))
         say(text, &at, &n, "max_omega %.4g instead of %.4g",
             tsr_planning_table_real(help, "max_omega"), tsr_planning_table_real(r, "max_omega"));
+    if (isfinite(tsr_planning_table_real(help, "max_ttft_ms")))
+        say(text, &at, &n, "at_most: {ttft_s: %.4g} instead of %.4g",
+            tsr_planning_table_real(help, "max_ttft_ms") / 1e3,
+            tsr_planning_table_real(r, "max_ttft_ms") / 1e3);
 }
 
 tsr_status tsr_planning_verdict(const json_t *r, struct tsr_err *err)

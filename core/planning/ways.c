@@ -170,13 +170,15 @@ tsr_status tsr_planning_remedies(const struct tsr_planning *pl, json_t **out, st
          tsr_pipeline_json_put_int(j, "prompt", r.prompt) &&
          tsr_pipeline_json_put_int(j, "chunk", r.chunk) &&
          tsr_pipeline_json_put(j, "kv_int8", json_boolean(r.kv8)) &&
-         tsr_pipeline_json_put_real(j, "max_omega", r.max_omega);
-    if (r.pair.batch || r.pair.chunk)
+         tsr_pipeline_json_put_real(j, "max_omega", r.max_omega) &&
+         tsr_pipeline_json_put_real(j, "max_ttft_ms", r.max_first_ms);
+    if (r.pair.batch || r.pair.chunk || r.pair.kv8)
         ok = ok &&
              tsr_pipeline_json_put(j, "pair",
                                    json_pack("{s:I, s:I, s:b}", "batch", (json_int_t)r.pair.batch,
                                              "chunk", (json_int_t)r.pair.chunk, "kv_int8",
-                                             (int)r.pair.kv8));
+                                             (int)r.pair.kv8)) &&
+             tsr_pipeline_json_put_real(json_object_get(j, "pair"), "max_omega", r.pair.max_omega);
     ok = tsr_pipeline_json_put(j, "memory", memory) && ok;
     ok = tsr_pipeline_json_put(j, "devices", devices) && ok;
     tsr_plan_remedies_free(&r);

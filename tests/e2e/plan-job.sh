@@ -327,6 +327,22 @@ device small "$((mib - 1)) MiB" "1 GB/s" "100 GFLOP/s"
 run plan job.yaml --set workload.batch=200 -o x.yaml
 ok "two less are not, got $rc" test "$rc" = 3
 device small "1 MiB" "1 GB/s" "100 GFLOP/s"
+
+# ---- two changes together, where neither is enough
+long=(--set workload.batch=1 --set workload.chunk=32 --set workload.prompt=6500 --baselines none -o x.yaml)
+run plan job.yaml "${long[@]}" --set 'plan.quality={max_omega: 0}' --json
+ok "a long prompt: exit code 3, got $rc" test "$rc" = 3
+ok "a pair with a limit, none of which is enough alone" json '.remedies | .pair.kv_int8 and .pair.max_omega > 0 and
+    (.kv_int8 | not) and .max_omega == null and .chunk == 0' "$WORK/out"
+limit=$(jq .remedies.pair.max_omega "$WORK/out")
+run plan job.yaml "${long[@]}" --set 'plan.quality={max_omega: 0}'
+ok "in the sentence" grep -qE 'or a cache of int8 together with max_omega [0-9.]+$' "$WORK/err"
+run plan job.yaml "${long[@]}" --set "plan.quality={max_omega: $limit}" --set workload.kv=int8
+ok "both are enough, got $rc" test "$rc" = 0
+run plan job.yaml "${long[@]}" --set "plan.quality={max_omega: $limit}"
+ok "the limit alone is not, got $rc" test "$rc" = 3
+run plan job.yaml "${long[@]}" --set "plan.quality={max_omega: $(jq -n "$limit * 0.98")}" --set workload.kv=int8
+ok "and 2 % less of it are not, got $rc" test "$rc" = 3
 rm -f "$WORK/x.yaml"
 
 # ---- what more would buy is what a plan with it costs
@@ -715,6 +731,14 @@ ok "with a limit on the whole, got $rc" json ".plan.ttft_ms <= $ttft * (1 + 1e-9
 run plan job.yaml -o none.yaml --at-most '{ttft_s: 0.000001}'
 ok "no plan: exit code 3, got $rc" test "$rc" = 3
 ok "with the key" grep -q 'at_most: {ttft_s: 1e-06}' "$WORK/err"
+ok "with the limit that has a plan" grep -qE 'there is one with .*at_most: \{ttft_s: [0-9.e-]+\} instead of 1e-06' "$WORK/err"
+run plan job.yaml -o none.yaml --at-most '{ttft_s: 0.000001}' --json
+limit=$(jq .remedies.max_ttft_ms "$WORK/out")
+run plan job.yaml -o none.yaml --at-most "{ttft_s: $(jq -n "$limit / 1000")}"
+ok "$limit ms are enough, got $rc" test "$rc" = 0
+# the step between two limits that are tried is a thousandth of a doubling
+run plan job.yaml -o none.yaml --at-most "{ttft_s: $(jq -n "$limit * 0.997 / 1000")}"
+ok "and 0.3 % less are not, got $rc" test "$rc" = 3
 fails "a head on the first stage" 2 '--at-most*' plan job.yaml -o none.yaml --head first --at-most '{ttft_s: 1}'
 
 finish

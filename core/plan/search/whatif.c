@@ -1,4 +1,4 @@
-#include "plan/search/whatif.h"
+#include "plan/search/whatif_internal.h"
 
 #include "base/mem.h"
 #include "plugin/choices.h"
@@ -59,10 +59,8 @@ tsr_status tsr_plan_variant_only(struct tsr_plan_variant *v, const struct tsr_pl
 
 /* ---- feasibility ----------------------------------------------------------------- */
 
-/* With the smallest micro-batches, which take the least memory.  *known false: the time was up before it was
- * settled. */
-static tsr_status feasible(struct tsr_plan_problem p, const struct tsr_plugin_spec *solver,
-                           bool *yes, bool *known, struct tsr_err *err)
+tsr_status tsr_plan_whatif_feasible(struct tsr_plan_problem p, const struct tsr_plugin_spec *solver,
+                                    bool *yes, bool *known, struct tsr_err *err)
 {
     struct tsr_plan_planned a;
     uint64_t                devices = 0;
@@ -72,15 +70,18 @@ static tsr_status feasible(struct tsr_plan_problem p, const struct tsr_plugin_sp
         devices = p.shape->layers;
     if (!devices)
         devices = 1;
-    /* the same sizes as the search has, the smallest of them */
-    if (!p.o.decode_mb) {
+    /* the same sizes as the search has, the smallest of them; larger ones may have prompts done in time */
+    bool sizes = p.o.max_first_ms > 0;
+    if (!p.o.decode_mb && !sizes) {
         uint64_t m = 2 * devices;
         p.o.decode_mb = p.memory.batch / m + (p.memory.batch % m != 0);
     }
     if (p.o.decode_mb > p.memory.batch)
         p.o.decode_mb = p.memory.batch;
-    if (!p.o.prefill_mb || p.o.prefill_mb > p.o.decode_mb)
-        p.o.prefill_mb = p.o.prefill_mb ? p.o.decode_mb : 1;
+    if (p.o.prefill_mb > p.o.decode_mb && p.o.decode_mb)
+        p.o.prefill_mb = p.o.decode_mb;
+    if (!p.o.prefill_mb && !sizes)
+        p.o.prefill_mb = 1;
     p.o.gap = 1; /* any plan will do */
     p.o.time_limit = p.o.time_limit > 0 ? fmin(p.o.time_limit, SECONDS) : SECONDS;
     tsr_status st = tsr_search(&a, &p, solver, INFINITY, err);
@@ -90,33 +91,31 @@ static tsr_status feasible(struct tsr_plan_problem p, const struct tsr_plugin_sp
     return st;
 }
 
-/* The smallest x in (lo, hi] with a plan, to `step`, where more never hurts; hi has one. */
-typedef void (*change_fn)(struct tsr_plan_problem *p, const void *ctx, uint64_t x);
-
-static tsr_status probe(const struct tsr_plan_problem *p, const struct tsr_plugin_spec *solver,
-                        change_fn change, const void *ctx, uint64_t x, bool *yes,
-                        struct tsr_err *err)
+tsr_status tsr_plan_whatif_probe(const struct tsr_plan_problem *p,
+                                 const struct tsr_plugin_spec *solver, tsr_plan_change change,
+                                 const void *ctx, uint64_t x, bool *yes, struct tsr_err *err)
 {
     struct tsr_plan_variant v;
     struct tsr_errbuf       e = TSR_ERRBUF(e);
     bool                    known;
     TSR_TRY(variant(&v, p, err));
     change(&v.p, ctx, x);
-    tsr_status st = feasible(v.p, solver, yes, &known, &e.err);
+    tsr_status st = tsr_plan_whatif_feasible(v.p, solver, yes, &known, &e.err);
     tsr_plan_variant_free(&v);
     if (st == TSR_E_INPUT) /* impossible change: a second device without a link to it */
         return TSR_OK;
     return st == TSR_OK ? st : tsr_err_copy(err, st, &e.err);
 }
 
-static tsr_status smallest(const struct tsr_plan_problem *p, const struct tsr_plugin_spec *solver,
-                           change_fn change, const void *ctx, uint64_t lo, uint64_t hi,
-                           uint64_t step, uint64_t *x, struct tsr_err *err)
+tsr_status tsr_plan_whatif_least(const struct tsr_plan_problem *p,
+                                 const struct tsr_plugin_spec *solver, tsr_plan_change change,
+                                 const void *ctx, uint64_t lo, uint64_t hi, uint64_t step,
+                                 uint64_t *x, struct tsr_err *err)
 {
     while (hi - lo > step) {
         uint64_t mid = lo + (hi - lo) / 2;
         bool     yes;
-        TSR_TRY(probe(p, solver, change, ctx, mid, &yes, err));
+        TSR_TRY(tsr_plan_whatif_probe(p, solver, change, ctx, mid, &yes, err));
         if (yes)
             hi = mid;
         else
@@ -126,16 +125,15 @@ static tsr_status smallest(const struct tsr_plan_problem *p, const struct tsr_pl
     return TSR_OK;
 }
 
-/* The largest x in [1, hi) with a plan, where less never hurts; hi has none.  0: none. */
-static tsr_status largest(const struct tsr_plan_problem *p, const struct tsr_plugin_spec *solver,
-                          change_fn change, const void *ctx, uint64_t hi, uint64_t *x,
-                          struct tsr_err *err)
+tsr_status tsr_plan_whatif_most(const struct tsr_plan_problem *p,
+                                const struct tsr_plugin_spec *solver, tsr_plan_change change,
+                                const void *ctx, uint64_t hi, uint64_t *x, struct tsr_err *err)
 {
     uint64_t lo = 0;
     while (hi - lo > 1) {
         uint64_t mid = lo + (hi - lo) / 2;
         bool     yes;
-        TSR_TRY(probe(p, solver, change, ctx, mid, &yes, err));
+        TSR_TRY(tsr_plan_whatif_probe(p, solver, change, ctx, mid, &yes, err));
         if (yes)
             lo = mid;
         else
@@ -163,15 +161,15 @@ tsr_status tsr_plan_whatif_short(const struct tsr_plan_problem *p,
     uint64_t    lo = 0, hi = 64 * MIB;
     bool        yes;
     *bytes = UINT64_MAX;
-    TSR_TRY(probe(p, solver, more_memory, profile, MOST, &yes, err));
+    TSR_TRY(tsr_plan_whatif_probe(p, solver, more_memory, profile, MOST, &yes, err));
     if (!yes)
         return TSR_OK;
     for (; hi < MOST; lo = hi, hi *= 2) {
-        TSR_TRY(probe(p, solver, more_memory, profile, hi, &yes, err));
+        TSR_TRY(tsr_plan_whatif_probe(p, solver, more_memory, profile, hi, &yes, err));
         if (yes)
             break;
     }
-    return smallest(p, solver, more_memory, profile, lo, hi, MIB, bytes, err);
+    return tsr_plan_whatif_least(p, solver, more_memory, profile, lo, hi, MIB, bytes, err);
 }
 
 /* ctx: the group that gets x devices more. */
@@ -189,43 +187,10 @@ static void set_batch(struct tsr_plan_problem *p, const void *ctx, uint64_t x)
         p->o.decode_mb = x;
 }
 
-static void set_concurrency(struct tsr_plan_problem *p, const void *ctx, uint64_t x)
-{
-    (void)ctx;
-    p->work.concurrency = p->memory.batch = x;
-    if (p->o.decode_mb > x)
-        p->o.decode_mb = x;
-}
-
-static void set_chunk(struct tsr_plan_problem *p, uint64_t x)
-{
-    p->work.chunk = p->memory.chunk = x;
-}
-
-static void set_kv8(struct tsr_plan_problem *p)
-{
-    p->work.kv = p->memory.kv = TSR_I8;
-    p->latency.kv_bits = 8;
-    p->kv_types = 0;
-}
-
-static bool can_kv8(const struct tsr_plan_problem *p)
-{
-    return !p->kv_types && tsr_plugin_kv_bits(p->work.kv) > 8 &&
-           p->o.accounting == TSR_PLAN_ACCOUNT_EXACT;
-}
-
 static void set_prompt(struct tsr_plan_problem *p, const void *ctx, uint64_t x)
 {
     (void)ctx;
     p->memory.prompt = x;
-}
-
-static void set_limit(struct tsr_plan_problem *p, const void *ctx, uint64_t x)
-{
-    /* ctx: the sum that certainly suffices, cut into 2^20 parts above the limit that does not */
-    double hi = *(const double *)ctx, lo = p->max_omega;
-    p->max_omega = lo + (hi - lo) * (double)x / 1048576.0;
 }
 
 static tsr_status lacking(struct tsr_plan_remedies *r, const struct tsr_plan_problem *p,
@@ -254,85 +219,6 @@ static tsr_status lacking(struct tsr_plan_remedies *r, const struct tsr_plan_pro
     return TSR_OK;
 }
 
-static tsr_status relax_limit(struct tsr_plan_remedies *r, const struct tsr_plan_problem *p,
-                              const struct tsr_plugin_spec *solver, struct tsr_err *err)
-{
-    double   worst = 0;
-    uint64_t x;
-    bool     yes;
-    for (uint64_t l = 0; l < p->quality.layers; l++) {
-        double most = 0;
-        for (uint64_t c = 0; c < p->candidates.n; c++)
-            most = fmax(most, p->quality.omega[l * p->candidates.n + c]);
-        worst += most;
-    }
-    if (!(p->max_omega >= 0) || !(worst > p->max_omega))
-        return TSR_OK;
-    TSR_TRY(probe(p, solver, set_limit, &worst, 1048576, &yes, err));
-    if (!yes)
-        return TSR_OK;
-    TSR_TRY(smallest(p, solver, set_limit, &worst, 0, 1048576, 1024, &x, err));
-    r->max_omega = p->max_omega + (worst - p->max_omega) * (double)x / 1048576.0;
-    return TSR_OK;
-}
-
-/* Chunks from the largest, as the search over settings has them, and smaller ones. */
-static const uint64_t chunks[] = { 2048, 512, 128, 32 };
-#define CHUNKS (sizeof chunks / sizeof *chunks)
-
-static bool cuts(const struct tsr_plan_problem *p, uint64_t chunk)
-{
-    return p->o.accounting == TSR_PLAN_ACCOUNT_EXACT && chunk < p->memory.prompt &&
-           (!p->memory.chunk || chunk < p->memory.chunk);
-}
-
-/* Tokens of the largest chunk with a plan for q; 0: none. */
-static tsr_status largest_chunk(const struct tsr_plan_problem *q,
-                                const struct tsr_plugin_spec *solver, uint64_t *chunk,
-                                struct tsr_err *err)
-{
-    *chunk = 0;
-    for (size_t i = 0; i < CHUNKS && !*chunk; i++) {
-        struct tsr_plan_problem p = *q;
-        bool                    yes, known;
-        if (!cuts(q, chunks[i]))
-            continue;
-        set_chunk(&p, chunks[i]);
-        TSR_TRY(feasible(p, solver, &yes, &known, err));
-        if (yes)
-            *chunk = chunks[i];
-    }
-    return TSR_OK;
-}
-
-/* Fewer requests and a chunk; then an int8 cache with either. */
-static tsr_status find_pair(struct tsr_plan_remedies *r, const struct tsr_plan_problem *p,
-                            const struct tsr_plugin_spec *solver, struct tsr_err *err)
-{
-    struct tsr_plan_pair *pair = &r->pair;
-    for (int kv8 = 0; kv8 < 2 && !pair->batch && !pair->chunk; kv8++) {
-        struct tsr_plan_problem q = *p;
-        if (kv8 && (r->kv8 || !can_kv8(p)))
-            return TSR_OK;
-        if (kv8)
-            set_kv8(&q);
-        for (size_t i = 0; i < CHUNKS && !r->batch && !pair->batch && (!kv8 || i == 0); i++) {
-            struct tsr_plan_problem few = q;
-            if (!kv8 && (r->chunk || !cuts(p, chunks[i])))
-                continue;
-            if (!kv8)
-                set_chunk(&few, chunks[i]);
-            TSR_TRY(
-                largest(&few, solver, set_concurrency, NULL, p->memory.batch, &pair->batch, err));
-            pair->chunk = pair->batch && !kv8 ? chunks[i] : 0;
-        }
-        if (kv8 && !r->chunk && !pair->batch)
-            TSR_TRY(largest_chunk(&q, solver, &pair->chunk, err));
-        pair->kv8 = kv8 && (pair->batch || pair->chunk);
-    }
-    return TSR_OK;
-}
-
 static tsr_status find(struct tsr_plan_remedies *r, const struct tsr_plan_problem *p,
                        const struct tsr_plugin_spec *solver, struct tsr_err *err)
 {
@@ -340,21 +226,14 @@ static tsr_status find(struct tsr_plan_remedies *r, const struct tsr_plan_proble
     TSR_TRY(lacking(r, p, solver, err));
     for (uint64_t g = 0; g < p->cluster->n_groups; g++)
         for (uint64_t x = 1; x <= DEVICES && !r->devices[g]; x *= 2) {
-            TSR_TRY(probe(p, solver, more_devices, &g, x, &yes, err));
+            TSR_TRY(tsr_plan_whatif_probe(p, solver, more_devices, &g, x, &yes, err));
             if (yes)
-                TSR_TRY(smallest(p, solver, more_devices, &g, x / 2, x, 1, &r->devices[g], err));
+                TSR_TRY(tsr_plan_whatif_least(p, solver, more_devices, &g, x / 2, x, 1,
+                                              &r->devices[g], err));
         }
-    TSR_TRY(largest(p, solver, set_batch, NULL, p->memory.batch, &r->batch, err));
-    TSR_TRY(largest(p, solver, set_prompt, NULL, p->memory.prompt, &r->prompt, err));
-    if (can_kv8(p)) {
-        struct tsr_plan_problem q = *p;
-        bool                    known;
-        set_kv8(&q);
-        TSR_TRY(feasible(q, solver, &r->kv8, &known, err));
-    }
-    TSR_TRY(largest_chunk(p, solver, &r->chunk, err));
-    TSR_TRY(find_pair(r, p, solver, err));
-    return relax_limit(r, p, solver, err);
+    TSR_TRY(tsr_plan_whatif_most(p, solver, set_batch, NULL, p->memory.batch, &r->batch, err));
+    TSR_TRY(tsr_plan_whatif_most(p, solver, set_prompt, NULL, p->memory.prompt, &r->prompt, err));
+    return tsr_plan_whatif_settings(r, p, solver, err);
 }
 
 tsr_status tsr_plan_whatif_remedies(struct tsr_plan_remedies *r, const struct tsr_plan_problem *p,
@@ -365,7 +244,9 @@ tsr_status tsr_plan_whatif_remedies(struct tsr_plan_remedies *r, const struct ts
                                      .bytes = UINT64_MAX,
                                      .short_of = tsr_new(n, sizeof *r->short_of),
                                      .devices = tsr_new(n, sizeof *r->devices),
-                                     .max_omega = NAN };
+                                     .max_omega = NAN,
+                                     .max_first_ms = NAN,
+                                     .pair = { .max_omega = NAN } };
     tsr_status st = r->short_of && r->devices
                         ? find(r, p, solver, err)
                         : tsr_fail_nomem(err, n * 16, "what could be changed");

@@ -47,8 +47,10 @@ struct tsr_plan_remedies {
     struct tsr_plan_pair {
         uint64_t batch, chunk; /* requests at once; tokens; 0: as they are */
         bool     kv8;
+        double   max_omega; /* NAN: as it is */
     } pair;
-    double max_omega; /* the smallest limit with a plan; NAN: none, or there was no limit */
+    double max_omega;    /* the smallest limit with a plan; NAN: none, or there was no limit */
+    double max_first_ms; /* the same of the limit until prompts are done */
 };
 tsr_status tsr_plan_whatif_remedies(struct tsr_plan_remedies *r, const struct tsr_plan_problem *p,
                                     const struct tsr_plugin_spec *solver, struct tsr_err *err);
