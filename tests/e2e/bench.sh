@@ -128,6 +128,51 @@ for segment in 100 32; do
     fails "--segment $segment of 320 columns" 2 '--segment' \
         bench gemm "${small[@]}" --formats bf16 --segment $segment
 done
+# ---- a table of all, and two of them compared
+run bench suite "${small[@]}" --shape tiny --layers 1 --prompt 5 --tokens 2 --json
+ok "suite: every kind, got $rc" json '[.[].what] | unique == ["cholesky", "decode", "encode", "gemm", "gemv", "prefill", "syrk"]' "$WORK/out"
+ok "suite: rows differ in what they are about" json '[.[] | [.what, .format, .act, .unit, .rows, .cols, .m, .group]] | length == (unique | length)' "$WORK/out"
+ok "suite: every row has its rounds and threads" json 'all(.[]; (.rounds | length) == 1 and .threads >= 1) and
+    (map(select(.what == "gemv").threads) | unique) == (map(select(.what == "syrk").threads) | unique)' "$WORK/out"
+run bench suite "${small[@]}" --formats int3 --output csv
+ok "suite of one format" test "$(grep -cE '^gem[vm],int3,' "$WORK/out")" = 2
+rows() { # SHARE COUNTS: two rows, the second of the given shares
+    jq -n --argjson s "$1" --argjson c "$2" '[{what: "gemv", format: "int4", act: "a8", unit: "GB/s", rows: 64, cols: 64, m: 1, group: 128,
+        device: "cpu", counts: true, value: 10, rounds: [0.90, 0.92, 0.91, 0.905, 0.915, 0.93, 0.895]},
+        {what: "gemm", format: "int4", act: "a8", unit: "GOP/s", rows: 64, cols: 64, m: 9, group: 128, device: "cpu", counts: $c,
+        value: 20, rounds: $s}]'
+}
+rows '[0.60, 0.61, 0.62, 0.605, 0.615, 0.625, 0.59]' true >"$WORK/first.json"
+rows '[0.50, 0.51, 0.52, 0.505, 0.515, 0.525, 0.49]' true >"$WORK/slow.json"
+rows '[0.50, 0.51, 0.52, 0.505, 0.515, 0.525, 0.49]' false >"$WORK/void.json"
+run bench diff first.json first.json --json
+ok "a result against itself: exit code 0, got $rc" test "$rc" = 0
+ok "a result against itself: nothing changed" json '.format == "tessera.bench-diff/1" and [.rows[].ratio] == [1, 1] and
+    all(.rows[]; .verdict == "same" or .verdict == "undecided") and .only_first == [] and .only_second == []' "$WORK/out"
+run bench diff first.json slow.json --json
+ok "a slower row: exit code 1, got $rc" test "$rc" = 1
+ok "a slower row: which, and by how much" json '.rows[0].verdict != "slower" and .rows[1].verdict == "slower" and
+    (.rows[1] | .low < .ratio and .ratio < .high and .high < 0.9)' "$WORK/out"
+ok "a slower row: named" grep -q '1 row is slower by more than 3 %, the first is gemm of int4' "$WORK/err"
+run bench diff slow.json first.json
+ok "the other way it is faster: exit code 0, got $rc" test "$rc" = 0
+ok "the other way it is faster" grep -qE '^\| gemm \|.*\| faster \|$' "$WORK/out"
+run bench diff first.json slow.json --tolerance 0.3
+ok "within the tolerance, got $rc" test "$rc" = 0
+run bench diff first.json void.json
+ok "a row that does not count is void, got $rc" grep -qE '^\| gemm \|.*\| void \|$' "$WORK/out"
+jq '.[:1]' "$WORK/first.json" >"$WORK/short.json"
+run bench diff first.json short.json
+ok "rows of one side are named" grep -q 'only in first.json: gemm of int4' "$WORK/out"
+jq '.[1] = .[0]' "$WORK/first.json" >"$WORK/twice.json"
+jq '.[0].rounds = []' "$WORK/first.json" >"$WORK/rounds.json"
+jq '.[0].rounds[2] = "x"' "$WORK/first.json" >"$WORK/text.json"
+echo '{}' >"$WORK/object.json"
+for bad in twice rounds text object missing; do
+    fails "diff of $bad" 2 "*$bad.json*" bench diff first.json $bad.json
+done
+fails "diff of one file" 2 '' bench diff first.json
+fails "gemv with two more words" 2 b bench gemv a b
 fails "an unknown bench" 2 'gemx' bench gemx
 fails "an unknown format" 2 '--formats' bench gemv --formats int9
 fails "an unknown shape" 2 '--shape' bench e2e --shape 2b

@@ -38,6 +38,8 @@ void bench_close(struct bench *b)
         b->iface->destroy(b->self);
     }
     tsr_plugin_spec_close(&b->spec);
+    for (uint64_t i = 0; i < b->n_rows; i++)
+        free(b->row[i].each);
     free(b->row);
 }
 
@@ -222,7 +224,17 @@ tsr_status bench_add(struct bench *b, const struct bench_row *r, struct tsr_err 
     if (!v)
         return tsr_fail_nomem(err, sizeof *v, "a result");
     b->row = v;
-    v[b->n_rows++] = *r;
+    v[b->n_rows] = *r;
+    v[b->n_rows].group = b->o->group;
+    v[b->n_rows].threads = b->threads;
+    v[b->n_rows].each = NULL;
+    if (r->n_each) {
+        v[b->n_rows].each = tsr_new(r->n_each, sizeof *r->each);
+        if (!v[b->n_rows].each)
+            return tsr_fail_nomem(err, r->n_each * sizeof *r->each, "rounds");
+        memcpy(v[b->n_rows].each, r->each, r->n_each * sizeof *r->each);
+    }
+    b->n_rows++;
     return TSR_OK;
 }
 
@@ -243,9 +255,14 @@ static tsr_status print_json(struct bench *b, struct tsr_err *err)
                       "s:f, s:s, s:b}",
                       "what", r->what, "format", r->format, "act", r->act, "device", b->device,
                       "rows", (json_int_t)r->rows, "cols", (json_int_t)r->cols, "m",
-                      (json_int_t)r->m, "threads", (json_int_t)b->threads, "ms", r->milliseconds,
+                      (json_int_t)r->m, "threads", (json_int_t)r->threads, "ms", r->milliseconds,
                       "value", r->value, "best", r->best, "probe", r->probe, "probe_of_instruction",
                       r->rate, "busy", r->busy, "unit", r->unit, "counts", counts(b, r));
+        json_t *rounds = json_array();
+        for (uint64_t k = 0; k < r->n_each; k++)
+            tsr_json_add(&rounds, json_real(r->each[k]));
+        tsr_json_set(&o, "group", json_integer((json_int_t)r->group));
+        tsr_json_set(&o, "rounds", rounds);
         if (counts(b, r))
             tsr_json_set(&o, "share", json_real(r->share));
         if (r->times != 0)
@@ -286,7 +303,7 @@ tsr_status bench_print(struct bench *b, struct tsr_err *err)
         printf(
             "%s%s%s%s%s%s%s%llu%s%llu%s%llu%s%u%s%.3f%s%.2f%s%.2f%s%.2f%s%s%s%s%s%s%s%.0f%%%s%s\n",
             edge, r->what, bar, r->format, bar, r->act, bar, (unsigned long long)r->rows, bar,
-            (unsigned long long)r->cols, bar, (unsigned long long)r->m, bar, b->threads, bar,
+            (unsigned long long)r->cols, bar, (unsigned long long)r->m, bar, r->threads, bar,
             r->milliseconds, bar, r->value, bar, r->best, bar, r->probe, bar, r->unit, bar, share,
             bar, rate, bar, 100 * r->busy, times, close);
     }

@@ -21,7 +21,7 @@ struct bench_options {
     int64_t     residual;
     const char *solver, *transport, *codecs, *sizes, *link;
     int64_t     ranks;
-    double      gap, time_limit;
+    double      gap, time_limit, tolerance;
 };
 
 #define BENCH_MOST_USED 32u
@@ -51,7 +51,12 @@ struct bench_row {
     double   milliseconds;
     /* tokens a second over those of the first row that shares its rounds (sizes of --m; experts), median over
      * the rounds of the ratio within a round; 0: none does; below 0: the first did not have its cores */
-    double times;
+    double   times;
+    int64_t  group;   /* --group of the moment */
+    uint32_t threads; /* of the moment */
+    double *
+        each; /* [n_each] of the rounds: shares, or values without a probe; owned by the row of a bench */
+    uint64_t n_each;
 };
 
 struct bench {
@@ -96,7 +101,7 @@ tsr_status bench_prepare_read(struct bench *b, struct tsr_err *err);
 tsr_status bench_tokens(const char *text, uint64_t *m, uint32_t most, uint32_t *n,
                         struct tsr_err *err);
 
-/* Appends a row; its median share and best come from n rounds. */
+/* Appends a row; its median share and best come from n rounds, whose values it copies: r->each may be NULL. */
 tsr_status bench_add(struct bench *b, const struct bench_row *r, struct tsr_err *err);
 double     bench_median(double *v, uint64_t n); /* sorts v */
 tsr_status bench_print(struct bench *b, struct tsr_err *err);
@@ -160,6 +165,8 @@ tsr_status bench_encode(struct bench *b, struct tsr_err *err);
  * "cpu" the same in processor time of all threads, of "memory" the read probe.  busy is that of the reading. */
 tsr_status bench_load(struct bench *b, const char *path, struct tsr_err *err);
 tsr_status bench_e2e(struct bench *b, const char *model, struct tsr_err *err);
+/* gemv and gemm of all formats, syrk, cholesky and encode; e2e where there is a MODEL or --shape. */
+tsr_status bench_suite(struct bench *b, const char *model, struct tsr_err *err);
 /* MODEL or a random one of --shape. Linears are packed by `quantizer` and the head by --head, if those are
  * not "" (else *o stays NULL). The caller owns both, even after an error. */
 struct tsr_model;

@@ -241,6 +241,8 @@ static tsr_status add(struct e2e *x, const struct series *s, uint64_t n, const c
         row.best = fmax(row.best, s->value[i]);
     row.value = bench_median(s->value, n);
     row.share = bench_median(s->share, n);
+    row.each = row.share > 0 ? s->share : s->value;
+    row.n_each = n;
     row.probe = bench_median(s->probe, n);
     row.rate = bench_median(s->rate, n);
     row.busy = bench_median(s->busy, n);

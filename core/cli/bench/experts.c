@@ -275,6 +275,8 @@ static tsr_status add_way(struct layer *l, const char *format, const struct roun
         row.best = fmax(row.best, r->value[way][i]);
     row.value = bench_median(r->value[way], n);
     row.share = bench_median(r->share[way], n);
+    row.each = row.share > 0 ? r->share[way] : r->value[way];
+    row.n_each = n;
     row.busy = bench_median(r->busy[way], n);
     row.times = bench_median(r->times[way], n);
     row.probe = r->probe[n / 2];

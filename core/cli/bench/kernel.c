@@ -115,6 +115,8 @@ static tsr_status add_size(struct bench *b, const struct bench_format *k,
         row.best = fmax(row.best, s->value[i]);
     row.value = bench_median(s->value, n);
     row.share = bench_median(s->share, n);
+    row.each = row.share > 0 ? s->share : s->value;
+    row.n_each = n;
     row.probe = bench_median(s->probe, n);
     row.rate = bench_median(s->rate, n);
     row.busy = bench_median(s->busy, n);

@@ -108,6 +108,8 @@ static tsr_status rounds(struct bench *b, struct work *w, bool chol, double flop
         row.value = bench_median(value, n);
         row.probe = bench_median(probe, n);
         row.share = bench_median(share, n);
+        row.each = row.share > 0 ? share : value;
+        row.n_each = n;
         row.rate = bench_median(rate, n);
         row.busy = bench_median(busy, n);
         row.milliseconds = flop / row.value * 1e-6;
@@ -215,6 +217,8 @@ tsr_status bench_encode(struct bench *b, struct tsr_err *err)
         row.value = bench_median(value, n);
         row.probe = bench_median(clock, n);
         row.share = bench_median(share, n);
+        row.each = row.share > 0 ? share : value;
+        row.n_each = n;
         row.busy = bench_median(busy, n);
         row.milliseconds = 4096 / row.value * 1e-6;
         st = tsr_plugin_cancelled() ? tsr_fail(err, TSR_E_CANCELLED, "stopped")

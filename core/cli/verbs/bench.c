@@ -1,6 +1,7 @@
 /* tessera bench: kernels and whole models compared with the machine's measured peaks. */
 #include "cli/bench/bench.h"
 #include "cli/bench/comm.h"
+#include "cli/bench/diff.h"
 #include "cli/bench/plan.h"
 
 #include <string.h>
@@ -84,6 +85,8 @@ static const struct tsr_option options[] = {
         "comm: latency in us and rate in MB/s of a link, as in 4,370000: what auto would "
         "take over it, predicted from the speeds of the codecs here"),
     TSR_OPTION_INT(S, ranks, 4, 2, 64, NULL, "comm: ranks, each a thread"),
+    TSR_OPTION_REAL(S, tolerance, 0.03, 0.0, 1.0, NULL,
+                    "diff: share of a change that does not count"),
     TSR_OPTION_ENUM(S, output, BENCH_MD, outputs, "form of the table"),
 };
 #undef S
@@ -116,8 +119,16 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
             return tsr_fail(err, TSR_E_INPUT, "bench comm takes no MODEL");
         return bench_comm(c, &p, err);
     }
+    if (strcmp(args[0], "diff") == 0)
+        return n_args == 3
+                   ? bench_diff(args[1], args[2], o->tolerance, c->json || o->output == BENCH_JSON,
+                                err)
+                   : tsr_fail(err, TSR_E_INPUT,
+                              "bench diff takes two files that `tessera bench --json` printed");
+    if (n_args > 2)
+        return tsr_fail(err, TSR_E_INPUT, "bench %s takes no '%s'", args[0], args[2]);
     static const char *const whats[] = { "gemv",    "gemm", "syrk", "cholesky", "encode",
-                                         "experts", "dec",  "e2e",  "load" };
+                                         "experts", "dec",  "e2e",  "load",     "suite" };
     uint64_t                 what = 0, n = sizeof whats / sizeof whats[0];
     while (what < n && strcmp(args[0], whats[what]) != 0)
         what++;
@@ -125,11 +136,11 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
         return tsr_fail(
             err, TSR_E_INPUT,
             "bench: '%s' is not one of gemv, gemm, syrk, cholesky, encode, experts, dec, e2e, "
-            "load, plan, comm",
+            "load, suite, plan, comm, diff",
             args[0]);
     if (n_args > 1 && what < 6)
-        return tsr_fail(err, TSR_E_INPUT, "bench %s takes no MODEL; only dec, e2e and load do",
-                        args[0]);
+        return tsr_fail(err, TSR_E_INPUT,
+                        "bench %s takes no MODEL; only dec, e2e, load and suite do", args[0]);
     struct bench b;
     tsr_status   st = bench_open(&b, c, o, err);
     if (st == TSR_OK)
@@ -140,7 +151,8 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
              : what == 5 ? bench_experts(&b, err)
              : what == 6 ? bench_dec(&b, n_args > 1 ? args[1] : NULL, err)
              : what == 7 ? bench_e2e(&b, n_args > 1 ? args[1] : NULL, err)
-                         : bench_load(&b, n_args > 1 ? args[1] : NULL, err);
+             : what == 8 ? bench_load(&b, n_args > 1 ? args[1] : NULL, err)
+                         : bench_suite(&b, n_args > 1 ? args[1] : NULL, err);
     if (st == TSR_OK)
         st = bench_print(&b, err);
     bench_close(&b);
@@ -150,11 +162,12 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
 const struct tsr_verb tsr_verb_bench = {
     .name = "bench",
     .summary = "benchmarks kernels or a model against measured hardware peaks",
-    .args = "gemv|gemm|syrk|cholesky|encode|experts|dec|e2e|load|plan|comm [MODEL]",
+    .args = "gemv|gemm|syrk|cholesky|encode|experts|dec|e2e|load|suite|plan|comm|diff [MODEL|FILE "
+            "FILE]",
     .min_args = 1,
-    .max_args = 2,
+    .max_args = 3,
     .details =
-        "All but plan and comm compare with a peak that is measured in the same round.\n"
+        "All but plan, comm and diff compare with a peak that is measured in the same round.\n"
         "\n"
         "gemv      one token through weights that do not fit in a cache, against the read "
         "rate of memory. With --m 1,4 every round measures one token and four tokens in turn. "
@@ -185,6 +198,14 @@ const struct tsr_verb tsr_verb_bench = {
         "read() or a map, whichever is faster. The second row has processor time of all "
         "threads, the third that of hashing the file, the fourth the read peak. 1 / share is "
         "how many times as long the load takes.\n"
+        "suite     gemv and gemm of all formats (with --group 128 and 32; or of --formats), syrk, "
+        "cholesky, encode, "
+        "and e2e of MODEL or --shape if one is given. --json prints what diff reads.\n"
+        "diff      two results with --json, row by row: the ratio of their shares of the peak, or "
+        "of their values where "
+        "there is no peak, with a 95 % interval from the rounds (Mann-Whitney). A row is slower or "
+        "faster if the whole interval "
+        "is outside of --tolerance. A slower row makes the exit code 1.\n"
         "plan      processor time of a solver on the clusters of LLM-PQ and SplitQuant, or of "
         "those whose name contains MODEL. Also on 96 layers and 8 devices of 4 kinds, and on "
         "1,000 devices. All of these have made-up omegas. If MODEL is a .json file, on that "
