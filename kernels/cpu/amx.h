@@ -8,6 +8,11 @@
 #define AMX_TOKENS 16u /* tokens in a tile */
 #define AMX_STEP   32u /* columns of one product */
 
+struct tsr_cpu_amx_digits {
+    /* As digits_a8 in extra.h, where tsr_cpu_amx_takes_digits(); a->q: tiles as pack() makes them. */
+    void (*linear)(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, uint64_t t1);
+};
+
 struct tsr_cpu_amx_kernels {
     /* m tokens (at most AMX_TOKENS) of q, ldq apart (a multiple of AMX_STEP), to
      * [ldq/AMX_STEP][AMX_TOKENS][AMX_STEP]; absent tokens are zeros. */
@@ -16,13 +21,10 @@ struct tsr_cpu_amx_kernels {
      * a->sums: [nblocks] and [nruns][tokens of the tile] for each, the sums of affine weights as F32. */
     void (*linear)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
                    uint64_t t1);
+    const struct tsr_cpu_amx_digits *digits;
 };
 extern const struct tsr_cpu_amx_kernels tsr_cpu_amx;
 
-struct tsr_cpu_amx_digits {
-    /* As digits_a8 in extra.h, where tsr_cpu_amx_takes_digits(); a->q: tiles as pack() makes them. */
-    void (*linear)(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, uint64_t t1);
-};
 extern const struct tsr_cpu_amx_digits tsr_cpu_amx_digits;
 
 /* The kernels if this CPU has AMX and the system lets the process use it, else NULL. The permission is the

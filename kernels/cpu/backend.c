@@ -2,7 +2,6 @@
 #include "backend.h"
 #include "../tensor/tensor.h"
 
-#include <cpuid.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -39,68 +38,6 @@ static void plain_touch(void *p, uint64_t bytes)
 const struct tsr_cpu_memory tsr_cpu_memory_plain = { plain_get, plain_put, plain_touch, plain_touch,
                                                      1 };
 
-/* clang 14 knows no "f16c"; that the system saves the registers is what "avx2" tells. */
-static int has_f16c(void)
-{
-    unsigned a, b, c, d;
-    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
-}
-
-static int has_avx2(void)
-{
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
-}
-
-static int has_avx512(void)
-{
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vnni");
-}
-
-tsr_status tsr_cpu_pick(const struct tsr_cpu_kernels **k, const struct tsr_cpu_amx_kernels **amx,
-                        struct tsr_err *err)
-{
-    const char *want = getenv("TSR_ISA");
-    __builtin_cpu_init();
-    *amx = NULL;
-    if (!want || !*want) {
-        *k = has_avx512() ? &tsr_cpu_kernels_avx512
-             : has_avx2() ? &tsr_cpu_kernels_avx2
-                          : &tsr_cpu_kernels_scalar;
-        if (*k == &tsr_cpu_kernels_avx512)
-            *amx = tsr_cpu_amx_pick();
-        return TSR_OK;
-    }
-    if (strcmp(want, "scalar") == 0) {
-        *k = &tsr_cpu_kernels_scalar;
-        return TSR_OK;
-    }
-    if (strcmp(want, "avx2") == 0) {
-        if (!has_avx2())
-            return tsr_fail(err, TSR_E_CONFIG,
-                            "TSR_ISA=avx2: this CPU lacks AVX2, FMA or F16C; "
-                            "unset it or use scalar");
-        *k = &tsr_cpu_kernels_avx2;
-        return TSR_OK;
-    }
-    if (strcmp(want, "avx512") == 0 || strcmp(want, "amx") == 0) {
-        if (!has_avx512())
-            return tsr_fail(err, TSR_E_CONFIG,
-                            "TSR_ISA=%s: this CPU lacks AVX-512 F, BW, VL, "
-                            "DQ or VNNI; unset it or use avx2",
-                            want);
-        *k = &tsr_cpu_kernels_avx512;
-        if (strcmp(want, "amx") == 0 && !(*amx = tsr_cpu_amx_pick()))
-            return tsr_fail(err, TSR_E_CONFIG,
-                            "TSR_ISA=amx: this CPU lacks AMX-INT8, or the system does not let "
-                            "the process use it; unset it or use avx512");
-        return TSR_OK;
-    }
-    return tsr_fail(err, TSR_E_CONFIG, "TSR_ISA=%.40s: unknown; use scalar, avx2, avx512 or amx",
-                    want);
-}
-
 tsr_status tsr_cpu_create(const struct tsr_host *host, const struct tsr_cpu_memory *mem,
                           void **self, struct tsr_err *err)
 {
@@ -114,11 +51,8 @@ tsr_status tsr_cpu_create(const struct tsr_host *host, const struct tsr_cpu_memo
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: %zu bytes for the CPU backend",
                         sizeof *c);
     *c = (struct tsr_cpu){ .host = host, .k = k, .amx = amx, .mem = mem };
-    c->permute = k == &tsr_cpu_kernels_avx512 && __builtin_cpu_supports("avx512vbmi");
-    c->device = amx                            ? "cpu avx512 vnni amx"
-                : k == &tsr_cpu_kernels_avx512 ? "cpu avx512 vnni"
-                : k == &tsr_cpu_kernels_avx2   ? "cpu avx2"
-                                               : "cpu scalar";
+    c->permute = tsr_cpu_permutes(k);
+    c->device = tsr_cpu_device(k, amx);
     tsr_cpu_linalg_init(c);
     *self = c;
     return TSR_OK;

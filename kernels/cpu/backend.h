@@ -98,6 +98,12 @@ const struct tsr_backend_layout_v1 *tsr_cpu_layout(void);
 tsr_status tsr_cpu_pick(const struct tsr_cpu_kernels **k, const struct tsr_cpu_amx_kernels **amx,
                         struct tsr_err *err);
 
+/* isa_*.c of the processor that the program is built for.  Whether k permutes bytes by tables of 128. */
+int tsr_cpu_permutes(const struct tsr_cpu_kernels *k);
+enum tsr_cpu_set { TSR_CPU_SCALAR, TSR_CPU_AVX2, TSR_CPU_AVX512 };
+enum tsr_cpu_set tsr_cpu_set_of(const struct tsr_cpu_kernels *k);
+const char *tsr_cpu_device(const struct tsr_cpu_kernels *k, const struct tsr_cpu_amx_kernels *amx);
+
 /* At least `bytes` of scratch, aligned to 64, until the next call. */
 tsr_status tsr_cpu_scratch(struct tsr_cpu *c, uint64_t bytes, uint8_t **p, struct tsr_err *err);
 

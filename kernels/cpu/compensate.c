@@ -15,13 +15,6 @@
 
 /* ---- rows and lists ------------------------------------------------------------------------- */
 
-static const struct tsr_cpu_compensate_kernels *kernels(const struct tsr_cpu *c)
-{
-    return c->k == &tsr_cpu_kernels_avx512 ? &tsr_cpu_compensate_avx512
-           : c->k == &tsr_cpu_kernels_avx2 ? &tsr_cpu_compensate_avx2
-                                           : &tsr_cpu_compensate_scalar;
-}
-
 static const float *float_row(const struct tsr_view *v, uint64_t t)
 {
     return (const float *)(const void *)(v->p + t * v->stride);
@@ -83,7 +76,7 @@ static tsr_status choose_some(void *arg, uint64_t begin, uint64_t end)
 tsr_status tsr_cpu_choosing_view(const struct tsr_cpu *c, const struct tsr_select_op *op,
                                  struct tsr_cpu_choosing *s, struct tsr_err *err)
 {
-    *s = (struct tsr_cpu_choosing){ .k = kernels(c), .per = op->k };
+    *s = (struct tsr_cpu_choosing){ .k = tsr_cpu_compensate_of(c->k), .per = op->k };
     tsr_status st = tsr_cpu_view(&s->x, op->x, "SELECT", "x", TSR_F32, 0, 0, err);
     if (st == TSR_OK)
         st = view_rows(&s->rows, op->rows, s->x.rows, &s->n, "SELECT", err);
@@ -200,7 +193,7 @@ static tsr_status view_linears(struct tsr_cpu_adding *a, int together, struct ts
 tsr_status tsr_cpu_adding_view(const struct tsr_cpu *c, const struct tsr_compensate_op *op,
                                int together, struct tsr_cpu_adding *a, struct tsr_err *err)
 {
-    *a = (struct tsr_cpu_adding){ .k = kernels(c), .op = op };
+    *a = (struct tsr_cpu_adding){ .k = tsr_cpu_compensate_of(c->k), .op = op };
     if (op->n == 0 || op->n > TSR_COMPENSATE_LINEARS)
         return tsr_fail(err, TSR_E_INVAL, "COMPENSATE: %u linears, 1 to %u are allowed", op->n,
                         TSR_COMPENSATE_LINEARS);

@@ -39,6 +39,9 @@ struct tsr_cpu_compensate_kernels {
     /* outputs [begin,end) of g and of the linears linked after it; begin a multiple of COMPENSATE_STEP */
     void (*gather)(const struct tsr_cpu_gather *g, uint64_t begin, uint64_t end);
 };
+struct tsr_cpu_kernels;
+/* isa_*.c */
+const struct tsr_cpu_compensate_kernels *tsr_cpu_compensate_of(const struct tsr_cpu_kernels *k);
 extern const struct tsr_cpu_compensate_kernels tsr_cpu_compensate_scalar, tsr_cpu_compensate_avx2,
     tsr_cpu_compensate_avx512;
 

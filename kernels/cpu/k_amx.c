@@ -259,4 +259,4 @@ static void linear(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, 
     tiles_end();
 }
 
-const struct tsr_cpu_amx_kernels tsr_cpu_amx = { pack, linear };
+const struct tsr_cpu_amx_kernels tsr_cpu_amx = { pack, linear, &tsr_cpu_amx_digits };

@@ -1,35 +1,7 @@
-/* linear_bf16.c - LINEAR under `numerics: fast`, and whether this machine has it. */
+/* linear_bf16.c - LINEAR under `numerics: fast`. */
 #include "bf16.h"
 
-#include <cpuid.h>
-
 #include "backend.h"
-
-#ifndef bit_AVX512BF16
-#define bit_AVX512BF16 (1u << 5) /* leaf 7, subleaf 1, EAX */
-#endif
-
-static int has_bf16(void)
-{
-    unsigned a, b, c, d;
-    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & bit_AVX512BF16);
-}
-
-tsr_status tsr_cpu_set_fast(struct tsr_cpu *c, struct tsr_err *err)
-{
-    if (!has_bf16())
-        return tsr_fail(err, TSR_E_CONFIG,
-                        "numerics: fast needs a CPU with AVX512-BF16, which this one is not; use "
-                        "numerics: exact");
-    if (c->k != &tsr_cpu_kernels_avx512)
-        return tsr_fail(err, TSR_E_CONFIG,
-                        "numerics: fast needs AVX-512, but TSR_ISA=%s; unset it or use numerics: "
-                        "exact",
-                        c->k->name);
-    c->bf16 = &tsr_cpu_bf16;
-    c->device = "cpu avx512 bf16, numerics fast";
-    return TSR_OK;
-}
 
 struct job {
     const struct tsr_cpu        *c;

@@ -83,7 +83,7 @@ static tsr_status panels(void *arg, uint64_t begin, uint64_t end)
         if (j->a.w->extra.llm)
             j->c->k->extra->llm_a8(&j->a, i % n, t0, t1);
         else if (j->amx)
-            tsr_cpu_amx_digits.linear(&j->a, i % n, t0, t1);
+            j->c->amx->digits->linear(&j->a, i % n, t0, t1);
         else if (j->a.w->layout == W_FPX)
             j->c->k->extra->digits_a8(&j->a, i % n, t0, t1);
         else

@@ -71,6 +71,14 @@ static tsr_status probe_dot(void *self, double seconds, struct tsr_probe_result 
     return TSR_OK;
 }
 
+#if defined(__aarch64__)
+#define ADD "add %0, %0, %1\n\t"
+#else
+#define ADD "add %1, %0\n\t"
+#endif
+#define ADD4  ADD ADD ADD ADD
+#define ADD16 ADD4 ADD4 ADD4 ADD4
+
 static tsr_status probe_clock(void *self, double seconds, struct tsr_probe_result *r,
                               struct tsr_err *err)
 {
@@ -80,12 +88,7 @@ static tsr_status probe_clock(void *self, double seconds, struct tsr_probe_resul
     (void)err;
     do {
         for (int i = 0; i < 10000; i++) { /* each addition waits for the one before */
-            __asm__ volatile("add %1, %0\n\tadd %1, %0\n\tadd %1, %0\n\tadd %1, %0\n\t"
-                             "add %1, %0\n\tadd %1, %0\n\tadd %1, %0\n\tadd %1, %0\n\t"
-                             "add %1, %0\n\tadd %1, %0\n\tadd %1, %0\n\tadd %1, %0\n\t"
-                             "add %1, %0\n\tadd %1, %0\n\tadd %1, %0\n\tadd %1, %0"
-                             : "+r"(x)
-                             : "r"(step));
+            __asm__ volatile(ADD16 : "+r"(x) : "r"(step));
         }
         work += 16.0 * 10000;
     } while (now() - t < seconds);
@@ -156,15 +159,13 @@ static tsr_status probe_encode(void *self, const struct tsr_format *f, double se
 
 /* two 512-bit or two 256-bit FMAs a cycle; the same for vpdpbusd and vdpbf16ps; AVX2 needs two vpmaddwd,
  * two additions and two shifts or masks per 32 products; the scalar set has no fixed rate */
-static const struct tsr_probe_v1 probe_avx512 = PROBE(32, 128, 0), probe_fast = PROBE(32, 128, 64),
-                                 probe_avx2 = PROBE(16, 0, 0), probe_scalar = PROBE(0, 0, 0);
+static const struct tsr_probe_v1 probe_of[] = { [TSR_CPU_AVX512] = PROBE(32, 128, 0),
+                                                [TSR_CPU_AVX2] = PROBE(16, 0, 0),
+                                                [TSR_CPU_SCALAR] = PROBE(0, 0, 0) },
+                                 probe_fast = PROBE(32, 128, 64);
 
 const struct tsr_probe_v1 *tsr_cpu_probe(const void *self)
 {
     const struct tsr_cpu *c = self;
-    if (c->bf16)
-        return &probe_fast;
-    return c->k == &tsr_cpu_kernels_avx512 ? &probe_avx512
-           : c->k == &tsr_cpu_kernels_avx2 ? &probe_avx2
-                                           : &probe_scalar;
+    return c->bf16 ? &probe_fast : &probe_of[tsr_cpu_set_of(c->k)];
 }

@@ -1,5 +1,7 @@
 /* encode.c - decoded values, checks and the choice of an instruction set. */
+#if defined(__x86_64__)
 #include <cpuid.h>
+#endif
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,6 +79,12 @@ tsr_status tsr_encode_mx_check(const struct tsr_encode_mx *spec, struct tsr_err 
     return TSR_OK;
 }
 
+static int always(void)
+{
+    return 1;
+}
+
+#if defined(__x86_64__)
 /* clang 14 knows no "f16c"; that the system saves the registers is what "avx2" tells. */
 static int has_avx2(void)
 {
@@ -90,18 +98,27 @@ static int has_avx512(void)
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
+#endif
 
 tsr_status tsr_encode_pick(const struct tsr_encode **e, struct tsr_err *err)
 {
     static const struct {
         const struct tsr_encode *e;
         int (*has)(void);
-    } sets[] = { { &tsr_encode_avx512, has_avx512 }, { &tsr_encode_avx2, has_avx2 } };
+    } sets[] = {
+#if defined(__x86_64__)
+        { &tsr_encode_avx512, has_avx512 },
+        { &tsr_encode_avx2, has_avx2 },
+#endif
+        { &tsr_encode_scalar, always }
+    };
     const char *want = getenv("TSR_ISA");
     if (want && strcmp(want, "amx") == 0) /* AVX-512 and more, which is of no use here */
         want = "avx512";
+#if defined(__x86_64__)
     __builtin_cpu_init();
-    for (size_t i = 0; i < 2; i++) {
+#endif
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         int asked = want && strcmp(want, sets[i].e->name) == 0, has = sets[i].has();
         if (asked && !has)
             return tsr_fail(err, TSR_E_CONFIG,
@@ -113,9 +130,6 @@ tsr_status tsr_encode_pick(const struct tsr_encode **e, struct tsr_err *err)
             return TSR_OK;
         }
     }
-    if (want && *want && strcmp(want, "scalar") != 0)
-        return tsr_fail(err, TSR_E_CONFIG,
-                        "TSR_ISA=%.40s: unknown; use scalar, avx2, avx512 or amx", want);
-    *e = &tsr_encode_scalar;
-    return TSR_OK;
+    return tsr_fail(err, TSR_E_CONFIG, "TSR_ISA=%.40s: unknown; use scalar, avx2, avx512 or amx",
+                    want);
 }

@@ -316,6 +316,7 @@ static const char *const isas[] = { "scalar", "avx2", "avx512" };
 
 static bool use_isa(const char *isa)
 {
+#if defined(__x86_64__)
     __builtin_cpu_init();
     if (strcmp(isa, "avx512") == 0 &&
         !(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -323,6 +324,10 @@ static bool use_isa(const char *isa)
         return false;
     if (strcmp(isa, "avx2") == 0 && !__builtin_cpu_supports("avx2"))
         return false;
+#else
+    if (strcmp(isa, "scalar") != 0)
+        return false;
+#endif
     return setenv("TSR_ISA", isa, 1) == 0;
 }
 

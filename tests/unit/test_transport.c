@@ -554,9 +554,11 @@ static void test_crc(void **state)
                                            n - n / 3),
                              want);
         }
+#if defined(TSR_CRC32C_RUN) /* runs side by side are those of an instruction */
     for (size_t n = 3 * (size_t)TSR_CRC32C_RUN - 9; n <= 6 * (size_t)TSR_CRC32C_RUN + 9; n++)
         assert_int_equal(tsr_crc32c_by(tsr_crc32c_level(), 1, data + n % 8, n),
                          tsr_crc32c_by(tsr_crc32c_level() != 0, 1, data + n % 8, n));
+#endif
 }
 
 static int open_all(void **state)

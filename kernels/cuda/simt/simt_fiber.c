@@ -3,8 +3,8 @@
 
 #include <sys/mman.h>
 
-#if !defined(__x86_64__)
-#error "the SIMT emulation switches stacks by hand: x86-64 only"
+#if !defined(__x86_64__) && !defined(__aarch64__)
+#error "the SIMT emulation switches stacks by hand: x86-64 and arm64 only"
 #endif
 
 /* Sanitizers need a call at each switch of stacks: AddressSanitizer tracks the stacks, ThreadSanitizer
@@ -21,6 +21,34 @@
 
 /* Saves the registers that a call keeps, changes stacks, takes those of the other. */
 void simt_switch(void **from, void *to);
+#if defined(__aarch64__)
+#define SAVED 20u /* words: x19 to x30 and d8 to d15 */
+#define FIRST 11u /* of these the one that `ret` goes to, x30 */
+__asm__(".text\n"
+        ".globl simt_switch\n"
+        ".hidden simt_switch\n"
+        ".type simt_switch,%function\n"
+        "simt_switch:\n"
+        "    sub sp, sp, #160\n"
+        "    stp x19, x20, [sp]\n    stp x21, x22, [sp, #16]\n"
+        "    stp x23, x24, [sp, #32]\n    stp x25, x26, [sp, #48]\n"
+        "    stp x27, x28, [sp, #64]\n    stp x29, x30, [sp, #80]\n"
+        "    stp d8, d9, [sp, #96]\n    stp d10, d11, [sp, #112]\n"
+        "    stp d12, d13, [sp, #128]\n    stp d14, d15, [sp, #144]\n"
+        "    mov x9, sp\n"
+        "    str x9, [x0]\n"
+        "    mov sp, x1\n"
+        "    ldp x19, x20, [sp]\n    ldp x21, x22, [sp, #16]\n"
+        "    ldp x23, x24, [sp, #32]\n    ldp x25, x26, [sp, #48]\n"
+        "    ldp x27, x28, [sp, #64]\n    ldp x29, x30, [sp, #80]\n"
+        "    ldp d8, d9, [sp, #96]\n    ldp d10, d11, [sp, #112]\n"
+        "    ldp d12, d13, [sp, #128]\n    ldp d14, d15, [sp, #144]\n"
+        "    add sp, sp, #160\n"
+        "    ret\n"
+        ".size simt_switch,.-simt_switch\n");
+#else
+#define SAVED 7u /* words: six registers, and where `ret` goes to */
+#define FIRST 6u
 __asm__(".text\n"
         ".globl simt_switch\n"
         ".hidden simt_switch\n"
@@ -34,6 +62,7 @@ __asm__(".text\n"
         "    popq %r12\n    popq %rbx\n    popq %rbp\n"
         "    ret\n"
         ".size simt_switch,.-simt_switch\n");
+#endif
 
 NO_CALL void simt_to_scheduler(bool ends)
 {
@@ -111,9 +140,11 @@ void simt_start_fiber(uint32_t i)
     f->waited = false;
     f->n_copies = f->first_copy = f->group = 0;
     f->fake = NULL;
-    *--top = 0;                                /* fiber_main() does not return */
-    *--top = (uint64_t)(uintptr_t)&fiber_main; /* the address that simt_switch() returns to */
-    for (int r = 0; r < 6; r++)
-        *--top = 0;
+    /* fiber_main() does not return: a word for its caller, and with x86-64 the alignment of a called function; arm64 aligns
+     * by 16, too */
+    top -= SAVED + (SAVED % 2 ? 1 : 2);
+    for (uint32_t r = 0; r < SAVED + 1; r++)
+        top[r] = 0;
+    top[FIRST] = (uint64_t)(uintptr_t)&fiber_main; /* where simt_switch() returns to */
     f->sp = top;
 }

@@ -134,11 +134,11 @@ int fclose(FILE *f)
 }
 int rename(const char *from, const char *to)
 {
-    return fails(INJECT_RENAME) ? -1 : (int)syscall(SYS_rename, from, to);
+    return fails(INJECT_RENAME) ? -1 : (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 int renameat(int a, const char *from, int b, const char *to)
 {
-    return fails(INJECT_RENAME) ? -1 : (int)syscall(SYS_renameat, a, from, b, to);
+    return fails(INJECT_RENAME) ? -1 : (int)syscall(SYS_renameat2, a, from, b, to, 0);
 }
 int renameat2(int a, const char *from, int b, const char *to, unsigned flags)
 {
@@ -154,7 +154,7 @@ void *mmap64(void *at, size_t n, int protection, int flags, int fd, off_t offset
 }
 int mkdir(const char *path, mode_t mode)
 {
-    return fails(INJECT_MAKE) ? -1 : (int)syscall(SYS_mkdir, path, mode);
+    return fails(INJECT_MAKE) ? -1 : (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
 }
 int ftruncate64(int fd, off_t n)
 {
@@ -167,7 +167,7 @@ int posix_fallocate64(int fd, off_t at, off_t n)
 }
 int unlink(const char *path)
 {
-    return fails(INJECT_UNLINK) ? -1 : (int)syscall(SYS_unlink, path);
+    return fails(INJECT_UNLINK) ? -1 : (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
 }
 int unlinkat(int folder, const char *path, int flags)
 {

@@ -1,0 +1,122 @@
+/* isa_x86.c - the kernels that an x86-64 processor runs. */
+#include <cpuid.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend.h"
+#include "bf16.h"
+#include "compensate.h"
+
+#ifndef bit_AVX512BF16
+#define bit_AVX512BF16 (1u << 5) /* leaf 7, subleaf 1, EAX */
+#endif
+
+/* clang 14 knows no "f16c"; that the system saves the registers is what "avx2" tells. */
+static int has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+static int has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+}
+
+static int has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vnni");
+}
+
+tsr_status tsr_cpu_pick(const struct tsr_cpu_kernels **k, const struct tsr_cpu_amx_kernels **amx,
+                        struct tsr_err *err)
+{
+    const char *want = getenv("TSR_ISA");
+    __builtin_cpu_init();
+    *amx = NULL;
+    if (!want || !*want) {
+        *k = has_avx512() ? &tsr_cpu_kernels_avx512
+             : has_avx2() ? &tsr_cpu_kernels_avx2
+                          : &tsr_cpu_kernels_scalar;
+        if (*k == &tsr_cpu_kernels_avx512)
+            *amx = tsr_cpu_amx_pick();
+        return TSR_OK;
+    }
+    if (strcmp(want, "scalar") == 0) {
+        *k = &tsr_cpu_kernels_scalar;
+        return TSR_OK;
+    }
+    if (strcmp(want, "avx2") == 0) {
+        if (!has_avx2())
+            return tsr_fail(err, TSR_E_CONFIG,
+                            "TSR_ISA=avx2: this CPU lacks AVX2, FMA or F16C; "
+                            "unset it or use scalar");
+        *k = &tsr_cpu_kernels_avx2;
+        return TSR_OK;
+    }
+    if (strcmp(want, "avx512") == 0 || strcmp(want, "amx") == 0) {
+        if (!has_avx512())
+            return tsr_fail(err, TSR_E_CONFIG,
+                            "TSR_ISA=%s: this CPU lacks AVX-512 F, BW, VL, "
+                            "DQ or VNNI; unset it or use avx2",
+                            want);
+        *k = &tsr_cpu_kernels_avx512;
+        if (strcmp(want, "amx") == 0 && !(*amx = tsr_cpu_amx_pick()))
+            return tsr_fail(err, TSR_E_CONFIG,
+                            "TSR_ISA=amx: this CPU lacks AMX-INT8, or the system does not let "
+                            "the process use it; unset it or use avx512");
+        return TSR_OK;
+    }
+    return tsr_fail(err, TSR_E_CONFIG, "TSR_ISA=%.40s: unknown; use scalar, avx2, avx512 or amx",
+                    want);
+}
+
+int tsr_cpu_permutes(const struct tsr_cpu_kernels *k)
+{
+    return k == &tsr_cpu_kernels_avx512 && __builtin_cpu_supports("avx512vbmi");
+}
+
+const char *tsr_cpu_device(const struct tsr_cpu_kernels *k, const struct tsr_cpu_amx_kernels *amx)
+{
+    return amx                            ? "cpu avx512 vnni amx"
+           : k == &tsr_cpu_kernels_avx512 ? "cpu avx512 vnni"
+           : k == &tsr_cpu_kernels_avx2   ? "cpu avx2"
+                                          : "cpu scalar";
+}
+
+const struct tsr_cpu_compensate_kernels *tsr_cpu_compensate_of(const struct tsr_cpu_kernels *k)
+{
+    return k == &tsr_cpu_kernels_avx512 ? &tsr_cpu_compensate_avx512
+           : k == &tsr_cpu_kernels_avx2 ? &tsr_cpu_compensate_avx2
+                                        : &tsr_cpu_compensate_scalar;
+}
+enum tsr_cpu_set tsr_cpu_set_of(const struct tsr_cpu_kernels *k)
+{
+    return k == &tsr_cpu_kernels_avx512 ? TSR_CPU_AVX512
+           : k == &tsr_cpu_kernels_avx2 ? TSR_CPU_AVX2
+                                        : TSR_CPU_SCALAR;
+}
+
+static int has_bf16(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & bit_AVX512BF16);
+}
+
+tsr_status tsr_cpu_set_fast(struct tsr_cpu *c, struct tsr_err *err)
+{
+    if (!has_bf16())
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "numerics: fast needs a CPU with AVX512-BF16, which this one is not; use "
+                        "numerics: exact");
+    if (c->k != &tsr_cpu_kernels_avx512)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "numerics: fast needs AVX-512, but TSR_ISA=%s; unset it or use numerics: "
+                        "exact",
+                        c->k->name);
+    c->bf16 = &tsr_cpu_bf16;
+    c->device = "cpu avx512 bf16, numerics fast";
+    return TSR_OK;
+}
