@@ -64,6 +64,8 @@ tsr_status tsr_cuda_create(const struct tsr_host *host, const struct tsr_cuda_ap
     if (c->fast)
         find_library(c);
     st = tsr_cuda_queue_open(c, err);
+    if (st == TSR_OK)
+        st = api->alloc(c->device, K_DONE * sizeof(uint32_t), TSR_CUDA_DEVICE, &c->done, err);
     if (st != TSR_OK) {
         tsr_cuda_destroy(c);
         return st;
@@ -82,6 +84,7 @@ void tsr_cuda_destroy(void *self)
     tsr_cuda_candidates_free(c);
     tsr_cuda_linalg_free(c);
     c->api->release(c->device, c->work, TSR_CUDA_DEVICE);
+    c->api->release(c->device, c->done, TSR_CUDA_DEVICE);
     c->api->close(c->device);
     (void)pthread_mutex_destroy(&c->lock);
     host->release(host->ctx, c->indices, c->indices_bytes);

@@ -86,6 +86,7 @@ struct tsr_cuda {
     uint64_t                   stamp, seen[TSR_CUDA_SEEN];
     char                       text[128];
     uint64_t                   work, work_bytes; /* scratch of operations; grows */
+    uint64_t                   done;             /* counters of k_linears */
     struct tsr_cuda_kept       kept;
     uint32_t                  *indices; /* fetched from the device */
     uint64_t                   indices_bytes;
@@ -205,6 +206,10 @@ int tsr_cuda_takes_some(enum tsr_cuda_kernel kernel);
 /* 1 and *f, if one launch may take the place of both; 0 if not. */
 int tsr_cuda_fuse(const struct tsr_cuda_launch *first, const struct tsr_cuda_launch *next,
                   struct tsr_cuda_fused *f);
+
+/* Bytes of the scratch that LINEARs read whose ACT waits with x for an output, so that the quantization of x may join them
+ * if it writes after those bytes; 0: none wait. */
+uint64_t tsr_cuda_read_before_act(const struct tsr_cuda *c, uint64_t x);
 
 /* At least `bytes` of device scratch until the next call. */
 tsr_status tsr_cuda_work(struct tsr_cuda *c, uint64_t bytes, uint64_t *address,

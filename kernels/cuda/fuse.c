@@ -4,65 +4,7 @@
  * first, is missing in the fused one. There, a thread may read what another one wrote only inside a row (a block
  * of k_norm_step) or a head (a warp of k_heads_step). So two tensors of which one is written must be the same
  * view, or have no byte in common. Quantized activations lie in the scratch, where no tensor is. */
-#include "backend.h"
-
-/* ---- what launches read and write ------------------------------------------------------------ */
-
-/* Rows of `cols` bytes; p 0: none. */
-struct view {
-    uint64_t p, stride, rows, cols;
-};
-
-static struct view floats(uint64_t p, uint64_t stride, uint64_t rows, uint64_t n)
-{
-    return (struct view){ p, 4 * stride, rows, 4 * n };
-}
-
-static int is_same(const struct view *a, const struct view *b)
-{
-    return a->p == b->p && a->rows == b->rows && a->cols == b->cols &&
-           (a->rows == 1 || a->stride == b->stride);
-}
-
-static uint64_t end_of(const struct view *v)
-{
-    return v->p + (v->rows - 1) * v->stride + v->cols;
-}
-
-static int is_apart(const struct view *a, const struct view *b)
-{
-    return !a->p || !b->p || end_of(a) <= b->p || end_of(b) <= a->p;
-}
-
-static int is_same_or_apart(const struct view *a, const struct view *b)
-{
-    return is_same(a, b) || is_apart(a, b);
-}
-
-static struct view out_of(const struct k_rows *r)
-{
-    return floats(r->out, r->out_stride, r->rows, r->n);
-}
-
-static struct view input_of(const struct k_rows *r)
-{
-    return floats(r->a, r->a_stride, r->rows, r->n);
-}
-
-static struct view second_of(const struct k_rows *r)
-{
-    return floats(r->b, r->b_stride, r->rows, r->n);
-}
-
-static void launch_as(struct tsr_cuda_fused *f, enum tsr_cuda_kernel kernel, uint64_t x, uint32_t y,
-                      uint32_t threads, uint64_t bytes)
-{
-    f->l = (struct tsr_cuda_launch){ .kernel = kernel,
-                                     .grid = { (uint32_t)x, y, 1 },
-                                     .threads = threads,
-                                     .args = &f->args,
-                                     .args_bytes = bytes };
-}
+#include "fuse.h"
 
 /* ---- ADD, NORM, ACT and the quantization ------------------------------------------------------ */
 
@@ -309,51 +251,6 @@ static int step_store(const void *first, const void *next, struct tsr_cuda_fused
     return heads_step(&h, &p, f);
 }
 
-/* ---- LINEAR of one input ------------------------------------------------------------------------ */
-
-int tsr_cuda_takes_some(enum tsr_cuda_kernel kernel)
-{
-    return kernel >= KERNEL_k_tile8_int && kernel <= KERNEL_k_block_int;
-}
-
-static struct view result_of(const struct k_linear *a)
-{
-    return floats(a->out, a->ldo, a->tokens, a->w.rows);
-}
-
-/* Whether no block of one reads what one of the other writes; their input is the same. */
-static int are_side_by_side(const struct k_linear *a, const struct k_linear *b)
-{
-    const struct view out[2] = { result_of(a), result_of(b) };
-    const struct view bias[2] = { floats(a->bias, 0, 1, a->w.rows),
-                                  floats(b->bias, 0, 1, b->w.rows) };
-    return is_apart(&out[0], &out[1]) && is_apart(&out[0], &bias[1]) && is_apart(&out[1], &bias[0]);
-}
-
-/* Linears of the same activations, each with its blocks. */
-static int linear_linear(const struct tsr_cuda_launch *first, const struct tsr_cuda_launch *next,
-                         struct tsr_cuda_fused *f)
-{
-    const struct k_linears *all = first->args, *more = next->args;
-    const struct k_linear  *last = &more->each[0];
-    if (all->n == K_LINEARS || more->n != 1 || first->grid[1] != next->grid[1] ||
-        first->grid[0] > INT32_MAX - next->grid[0])
-        return 0;
-    for (uint32_t i = 0; i < all->n; i++) {
-        const struct k_linear *a = &all->each[i];
-        if (a->x != last->x || a->q != last->q || a->ldq != last->ldq || a->sa != last->sa ||
-            a->tokens != last->tokens || a->blocks != last->blocks || !are_side_by_side(a, last))
-            return 0;
-    }
-    f->args.linears = *all;
-    f->args.linears.each[all->n] = *last;
-    f->args.linears.first[all->n] = first->grid[0];
-    f->args.linears.n++;
-    launch_as(f, first->kernel, (uint64_t)first->grid[0] + next->grid[0], first->grid[1],
-              first->threads, sizeof f->args.linears);
-    return 1;
-}
-
 /* ---- all of them ---------------------------------------------------------------------------------- */
 
 int tsr_cuda_fuse(const struct tsr_cuda_launch *first, const struct tsr_cuda_launch *next,
@@ -375,7 +272,9 @@ int tsr_cuda_fuse(const struct tsr_cuda_launch *first, const struct tsr_cuda_lau
         { KERNEL_k_heads_step, KERNEL_k_kv_store, step_store },
     };
     if (first->kernel == next->kernel && tsr_cuda_takes_some(first->kernel))
-        return linear_linear(first, next, f);
+        return tsr_cuda_linear_linear(first, next, f);
+    if (next->kernel == KERNEL_k_act_step && tsr_cuda_takes_some(first->kernel))
+        return tsr_cuda_linear_act(first, next, f);
     for (unsigned i = 0; i < sizeof pairs / sizeof *pairs; i++)
         if (pairs[i].first == first->kernel && pairs[i].next == next->kernel)
             return pairs[i].fuse(first->args, next->args, f);

@@ -93,14 +93,6 @@ struct k_linear {
     uint32_t        none;   /* launches are compared byte by byte: no hole at the end */
 };
 
-/* Some of one input and kernel in one launch: blocks [first[i], first[i + 1]) of the grid's first axis are those
- * of each[i]; first is UINT32_MAX where there is none. */
-#define K_LINEARS 3u /* queries, keys, values */
-struct k_linears {
-    struct k_linear each[K_LINEARS];
-    uint32_t        first[K_LINEARS], n;
-};
-
 /* int8 activations: for LUT, MX and INT by blocks; for LLM one scale a token. */
 struct k_quantize {
     uint64_t x, ldx, q, ldq, sa, found;
@@ -147,6 +139,21 @@ struct k_norm_step {
 struct k_act_step {
     struct k_rows     act;
     struct k_quantize q;
+};
+
+/* Some of one input and kernel in one launch: blocks [first[i], first[i + 1]) of the grid's first axis are those
+ * of each[i]; first is UINT32_MAX where there is none.
+ *
+ * end, if end.q.q: ACT of all their outputs and k_quantize of its rows.  A block of threads counts itself in `done`, U32
+ * [tiles of tokens][end.q.blocks], which are 0 before and after; the last of a block of activations does it. */
+#define K_LINEARS    3u    /* queries, keys, values */
+#define K_DONE       4096u /* of `done` */
+#define K_END_TOKENS 64u   /* with `end`, at most */
+struct k_linears {
+    struct k_linear   each[K_LINEARS];
+    uint32_t          first[K_LINEARS], n;
+    struct k_act_step end;
+    uint64_t          done;
 };
 
 /* For some heads ROPE, if rope.out, then KV_STORE, if store.cache, of the same rows if both. */

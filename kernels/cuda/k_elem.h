@@ -93,6 +93,25 @@ DEV int is_on_16(const struct k_rows *a)
     return ((a->out | a->a | a->b | a->c) % 16 | (strides | a->n) % 4) == 0;
 }
 
+/* ACT of the lane's columns [k, k + 4) before k1. */
+DEV void act_four(const struct k_rows *a, uint64_t token, uint64_t k, uint64_t k1, float *v)
+{
+    if (k + 4 <= k1 && is_on_16(a)) {
+        const float *x = AT(const float, a->a) + token * a->a_stride + k;
+        const float *y = a->b ? AT(const float, a->b) + token * a->b_stride + k : x;
+        const float4 p = load4(x), q = load4(y);
+        v[0] = act_of(a, p.x, q.x);
+        v[1] = act_of(a, p.y, q.y);
+        v[2] = act_of(a, p.z, q.z);
+        v[3] = act_of(a, p.w, q.w);
+        store4(AT(float, a->out) + token * a->out_stride + k, v[0], v[1], v[2], v[3]);
+        return;
+    }
+    UNROLL_LOOP
+    for (uint32_t i = 0; i < 4; i++)
+        v[i] = k + i < k1 ? act_at(a, token, k + i) : 0.0f;
+}
+
 /* ---- NORM ----------------------------------------------------------------------------------------- */
 
 /* NORM by a block for a row, of a whole number of warps.  The sums are chains of sixteen lanes, so that the first half of the

@@ -7,6 +7,7 @@
 #ifndef TSR_CUDA_K_TILES_H
 #define TSR_CUDA_K_TILES_H
 
+#include "k_tile_act.h"
 #include "k_tile_end.h"
 
 /* ---- a step ------------------------------------------------------------------------------ */
@@ -288,6 +289,8 @@ DEV void tile_linear(const struct k_linears *all, const int set, const int nt, u
             s[i] = parts[i * (TILE_ROOM(nt) / 4) + t * TILE_PITCH + lane];
         put_out(a, x.t0 + t, row, k_tree8(s));
     }
+    if (all->end.q.q)
+        act_at_end(all, panel, 8 * (uint32_t)nt, (uint32_t *)(void *)shared);
 }
 
 #endif

@@ -44,7 +44,14 @@ static int find_places(const struct tsr_cuda_weight *w, uint32_t act, uint64_t t
 uint64_t tsr_cuda_linear_work(const struct tsr_cuda_weight *w, uint32_t act, uint64_t tokens)
 {
     struct places p;
-    return find_places(w, act_of(w, act), tokens, &p) ? p.total : 0;
+    uint64_t      few;
+    if (!find_places(w, act_of(w, act), cuda_min(tokens, K_END_TOKENS), &p))
+        return 0;
+    few =
+        2 * p.total; /* of two LINEARs with an ACT between, which are under way at the same time */
+    if (!find_places(w, act_of(w, act), tokens, &p))
+        return 0;
+    return p.total > few ? p.total : few;
 }
 
 static struct k_quantize quantized_at(uint64_t work, const struct tsr_cuda_weight *w,
@@ -74,14 +81,15 @@ static tsr_status quantize(struct tsr_cuda *c, void *stream, const struct tsr_cu
                            struct k_linear *a, const struct places *p, struct tsr_err *err)
 {
     enum tsr_cuda_kernel kernel = w->llm ? KERNEL_k_quantize_llm : KERNEL_k_quantize;
-    struct k_quantize    q = quantized_at(c->work, w, p, a);
+    struct k_quantize    q = quantized_at(c->kept.q.q - p->q, w, p, a); /* where it may be kept */
     uint64_t             work, grid = w->llm ? a->tokens : (uint64_t)a->tokens * a->blocks;
     if (!stream && tsr_cuda_kept_has(c, kernel, &q))
         return TSR_OK;
-    tsr_status st = tsr_cuda_work(c, p->total, &work, err);
+    const uint64_t before = stream ? 0 : tsr_cuda_read_before_act(c, a->x);
+    tsr_status     st = tsr_cuda_work(c, before + p->total, &work, err);
     if (st != TSR_OK)
         return st;
-    q = quantized_at(work, w, p, a);
+    q = quantized_at(work + before, w, p, a);
     st = w->llm
              ? tsr_cuda_launch(c, stream, kernel, grid, 1, 1, 256, &q, sizeof q, err)
              : tsr_cuda_launch(c, stream, kernel, cuda_ceil(grid, 4), 1, 1, 128, &q, sizeof q, err);
@@ -220,9 +228,9 @@ static tsr_status run(struct tsr_cuda *c, void *stream, const struct tsr_cuda_we
     a->vector = a->x % 16 == 0 && (a->ldx % 4 == 0 || a->tokens == 1);
     const struct chosen k = act == TSR_ACT_A8 ? choose_a8(c, w, a->tokens) : choose_f32(c, w, a);
     if (tsr_cuda_takes_some(k.kernel)) {
-        const struct k_linears one = { .each = { *a },
-                                       .first = { 0, UINT32_MAX, UINT32_MAX },
-                                       .n = 1 };
+        const struct k_linears one = {
+            .each = { *a }, .first = { 0, UINT32_MAX, UINT32_MAX }, .n = 1, .done = c->done
+        };
         return tsr_cuda_launch(c, stream, k.kernel, cuda_ceil(w->k.rows, k.rows),
                                cuda_ceil(a->tokens, k.tokens), 1, k.threads, &one, sizeof one, err);
     }

@@ -226,18 +226,28 @@ static void put_last(struct tsr_cuda_list *q, const struct tsr_cuda_launch *l)
     q->used += whole;
 }
 
-/* The last launch becomes one that does l's work too. */
-static int join_last(struct tsr_cuda_list *q, const struct tsr_cuda_launch *l)
+/* Launch `to` of the list and l, which comes next, become one, which is then the last. */
+static int join_at(struct tsr_cuda_list *q, uint64_t to, const struct tsr_cuda_launch *l)
 {
     struct tsr_cuda_fused f;
-    if (q->n == 0 || !tsr_cuda_fuse(&q->l[q->n - 1], l, &f))
+    if (!tsr_cuda_fuse(&q->l[to], l, &f))
         return 0;
-    uint64_t at = (uint64_t)((const uint8_t *)q->l[q->n - 1].args - q->args);
+    uint64_t at = (uint64_t)((const uint8_t *)q->l[to].args - q->args);
     if (whole_words(f.l.args_bytes) > QUEUE_ARGS - at)
         return 0;
-    q->n--;
+    q->n = to;
     q->used = at;
     put_last(q, &f.l);
+    return 1;
+}
+
+/* The last launch becomes one that does l's work too; the one before it may take in what they have become. */
+static int join_last(struct tsr_cuda_list *q, const struct tsr_cuda_launch *l)
+{
+    if (q->n == 0 || !join_at(q, q->n - 1, l))
+        return 0;
+    while (q->n > 1 && join_at(q, q->n - 2, &q->l[q->n - 1]))
+        continue;
     return 1;
 }
 

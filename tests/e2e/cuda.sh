@@ -68,7 +68,7 @@ ok "without graphs: the same bytes, got $rc" cmp -s "$WORK/cpu" "$WORK/step"
 ok "and that is said" grep -q "Stand-in: .*graphs" "$WORK/err"
 ok "no graph ran" test "$(count graphs)" = 0
 
-# Launches of a token: a layer of Llama has 11 with int8 activations (docs/decisions/cuda.md), embedding, head and the
+# Launches of a token: a layer of Llama has 10 with int8 activations (docs/decisions/cuda.md), embedding, head and the
 # norm in front of it have one each.
 PACKED=$ROOT/tests/golden/checkpoints/gptq4-g128 # two layers
 a8() { run logits "$PACKED" --tokens "$1" --step --act a8 --output "$2" --backend "$3"; }
@@ -76,7 +76,7 @@ runs() { awk -v k="${1:-}" '$1 ~ "^k_" k {n += $2} END {print n + 0}' "$WORK/cou
 a8 1,5,9,2,7 token cuda
 shorter=$(runs) less=$(runs quantize)
 a8 1,5,9,2,7,30 a8-cuda cuda
-ok "a token of two layers has 2 * 11 + 3 launches, got $(($(runs) - shorter))" test $(($(runs) - shorter)) = 25
+ok "a token of two layers has 2 * 10 + 3 launches, got $(($(runs) - shorter))" test $(($(runs) - shorter)) = 23
 ok "nothing is quantized alone" test $(($(runs quantize) - less)) = 0
 a8 1,5,9,2,7,30 a8-cpu cpu
 ok "the bytes of the CPU, got $rc" cmp -s "$WORK/a8-cpu" "$WORK/a8-cuda"

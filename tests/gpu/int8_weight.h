@@ -7,11 +7,11 @@
 #include "backend.h"
 #include "tessera/format.h"
 
-/* rows, cols: at most 64 and 320; llm: activations as LLM.int8 has them, outliers from 30 up.  NULL: err. */
+/* rows, cols: at most 320 each; llm: activations as LLM.int8 has them, outliers from 30 up.  NULL: err. */
 static void *int8_weight(void *self, int seed, int llm, uint64_t rows, uint64_t cols,
                          struct tsr_err *err)
 {
-    static uint8_t         codes[64 * 320], meta[64 * 4];
+    static uint8_t         codes[320 * 320], meta[320 * 4];
     const float            scale = 0.01f;
     struct tsr_format      f = { .struct_size = sizeof f,
                                  .id = TSR_FORMAT_INT,
@@ -31,7 +31,7 @@ static void *int8_weight(void *self, int seed, int llm, uint64_t rows, uint64_t 
     void                  *w = NULL;
     for (unsigned i = 0; i < sizeof codes; i++)
         codes[i] = (uint8_t)(i * 29 + (unsigned)seed * 7);
-    for (unsigned i = 0; i < 64; i++)
+    for (unsigned i = 0; i < 320; i++)
         memcpy(meta + (size_t)4 * i, &scale, 4);
     return tsr_cuda_weight_load(self, &d, &w, err) == TSR_OK ? w : NULL;
 }

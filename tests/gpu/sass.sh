@@ -8,6 +8,14 @@ wrong() { echo "WRONG: $*"; exit 1; }
 cd "$ROOT"
 awk -f tools/gate/sass.awk tests/gpu/sass/listing.txt >"$WORK/rows"
 diff tests/gpu/sass/expected.tsv "$WORK/rows" || wrong "the rows of the listing are other ones"
+# of a kernel with loops of several widths each step is that of the loop with the fragments of its width, even if the
+# loop of another width is shorter and has as many copies without a predicate
+awk -F '\t' '$2 == "three_widths" { print $9, $10, $11, $12 }' "$WORK/rows" >"$WORK/steps"
+[ "$(cat "$WORK/steps")" = "7 8 7 7" ] || wrong "the steps of three_widths are $(cat "$WORK/steps"), expected 7 8 7 7"
+# without fragments no loop has a width
+sed 's/LDSM\.[0-9A-Z.]*/LDS.128/' tests/gpu/sass/listing.txt | awk -f tools/gate/sass.awk >"$WORK/rows"
+awk -F '\t' '$9 != "-" || $11 != "-" { print $2 }' "$WORK/rows" >"$WORK/steps"
+[ ! -s "$WORK/steps" ] || wrong "loops without fragments have a step: $(cat "$WORK/steps")"
 
 # a disassembler that gives the listing, so that each figure can be made worse
 mkdir "$WORK/bin"
@@ -47,11 +55,13 @@ worse() {
 worse local spills 1
 worse divisions divides_and_reads_bytes 1
 worse bytes divides_and_reads_bytes 1
-worse step right 6
-worse whole right 9
+worse step right 7
+worse whole right 10
 worse registers right 39
-worse step8 two_copies 4
-worse whole8 two_copies 5
+worse step8 two_copies 7
+worse whole8 two_copies 8
+worse step three_widths 6
+worse step8 three_widths 6
 # a hot loop that had a matrix product, and reads of 16 bytes
 sed '/IMMA.*R38.COL, R20 ; \/\* 0x0000002618147237/s/IMMA.16832.S8.S8/IDP.4A.S8.S8/' "$LISTING" >"$WORK/listing"
 LISTING=$WORK/listing run 1 --check

@@ -19,7 +19,8 @@ static struct tsr_cuda_api api;
 static int is_of_several(const struct tsr_cuda_launch *l)
 {
     if (tsr_cuda_takes_some(l->kernel))
-        return ((const struct k_linears *)l->args)->n > 1;
+        return ((const struct k_linears *)l->args)->n > 1 ||
+               ((const struct k_linears *)l->args)->end.q.q;
     return l->kernel == KERNEL_k_norm_step || l->kernel == KERNEL_k_act_step ||
            l->kernel == KERNEL_k_heads_step || l->kernel == KERNEL_k_combine_step;
 }
@@ -39,22 +40,28 @@ static tsr_status graph_run(void *d, void *graph, struct tsr_err *err)
 
 /* ---- one memory, and views of it --------------------------------------------------------------- */
 
-#define FLOATS 16384u
-#define T      3u
-#define N      160u
-#define MANY   40u /* rows: smaller blocks */
+#define FLOATS  16384u
+#define T       3u
+#define SCRATCH 65536u
+#define N       160u
+#define MANY    40u /* rows: smaller blocks */
+#define WIDE                                                                                       \
+    300u /* columns of an MLP: five blocks of activations of two panels, the last one short */
+
+/* int8; LLM.int8; [WIDE, N]; [40, WIDE]; [40, 40] */
+enum { INT8, LLM, UP, DOWN, SMALL, WEIGHTS };
 
 struct rig {
     void             *self;
     struct tsr_tensor all, rows; /* rows: 1, 2, 3; then 2, 2, 2 */
-    void             *weight[2]; /* int8; LLM.int8 */
+    void             *weight[WEIGHTS];
     struct tsr_err    err;
     char              text[400];
 };
 
 static void close_rig(struct rig *r)
 {
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < WEIGHTS; i++)
         tsr_cuda_weight_free(r->self, r->weight[i]);
     tsr_cuda_buffer_free(r->self, r->all.buffer);
     tsr_cuda_buffer_free(r->self, r->rows.buffer);
@@ -175,8 +182,13 @@ static void open_with(struct rig *r, enum tsr_cuda_launching launching)
     assert_int_equal(tsr_cuda_buffer_alloc(r->self, sizeof rows, &r->rows.buffer, &r->err), TSR_OK);
     assert_int_equal(tsr_cuda_upload(r->self, r->rows.buffer, 0, rows, sizeof rows, &r->err),
                      TSR_OK);
-    for (int i = 0; i < 2; i++)
-        assert_non_null(r->weight[i] = int8_weight(r->self, 3, i, 40, N, &r->err));
+    static const uint64_t shapes[WEIGHTS][2] = {
+        { 40, N }, { 40, N }, { WIDE, N }, { 40, WIDE }, { 40, 40 }
+    };
+    for (int i = 0; i < WEIGHTS; i++)
+        assert_non_null(r->weight[i] = int8_weight(r->self, 3 + i / 2, i == LLM, shapes[i][0],
+                                                   shapes[i][1], &r->err));
+    assert_int_equal(tsr_cuda_sizes()->reserve(r->self, SCRATCH, &r->err), TSR_OK);
     /* as in an engine, the scratch is there: where it grows, the queue is emptied */
     linear(r, at(r, 14200, MANY, 40), at(r, 0, MANY, N), 0);
     wait(r);
@@ -185,17 +197,20 @@ static void open_with(struct rig *r, enum tsr_cuda_launching launching)
 
 /* ---- cases ---------------------------------------------------------------------------------------- */
 
-#define H    at(r, 0, T, N)
-#define X    at(r, 1000, T, N)
-#define Y    at(r, 2000, T, N)
-#define OUT  at(r, 3000, T, 40)
-#define OUT2 at(r, 3200, T, 40)
-#define GAIN at(r, 4000, 1, N)
-#define Q    at(r, 5000, T, 8 * DIM)
-#define K    at(r, 6000, T, 2 * DIM)
-#define V    at(r, 7000, T, 2 * DIM)
-#define KEYS at(r, 8000, 6, 2 * DIM)
-#define VALS at(r, 9000, 6, 2 * DIM)
+#define H      at(r, 0, T, N)
+#define X      at(r, 1000, T, N)
+#define Y      at(r, 2000, T, N)
+#define OUT    at(r, 3000, T, 40)
+#define OUT2   at(r, 3200, T, 40)
+#define GAIN   at(r, 4000, 1, N)
+#define Q      at(r, 5000, T, 8 * DIM)
+#define K      at(r, 6000, T, 2 * DIM)
+#define V      at(r, 7000, T, 2 * DIM)
+#define KEYS   at(r, 8000, 6, 2 * DIM)
+#define VALS   at(r, 9000, 6, 2 * DIM)
+#define GATE   at(r, 10000, T, WIDE)
+#define UPPER  at(r, 11000, T, WIDE)
+#define HIDDEN at(r, 12000, T, WIDE)
 
 static void sum_norm(struct rig *r)
 {
@@ -319,6 +334,97 @@ static void sum_norm_linear_of_many_rows(struct rig *r)
     add(r, h, h, h);
     norm(r, x, h, at(r, 14000, 1, N));
     linear(r, at(r, 14200, MANY, 40), x, 0);
+}
+/* gate, up, ACT and down; where ACT's output lies. */
+static void mlp(struct rig *r, struct tsr_tensor out, struct tsr_tensor x, struct tsr_tensor y)
+{
+    linear(r, GATE, X, UP);
+    linear(r, UPPER, X, UP);
+    act(r, out, x, y);
+    linear(r, OUT, out, DOWN);
+}
+static void gated(struct rig *r)
+{
+    mlp(r, HIDDEN, GATE, UPPER);
+}
+static void gated_in_place(struct rig *r)
+{
+    mlp(r, GATE, GATE, UPPER);
+}
+static void gated_the_other_way(struct rig *r)
+{
+    mlp(r, UPPER, UPPER, GATE);
+}
+static void gated_twice(struct rig *r)
+{
+    gated(r);
+    linear(r, OUT2, HIDDEN, DOWN);
+    gated(r);
+}
+static void gated_wait(struct rig *r)
+{
+    linear(r, GATE, X, UP);
+    linear(r, UPPER, X, UP);
+    wait(r);
+    act(r, HIDDEN, GATE, UPPER);
+    linear(r, OUT, HIDDEN, DOWN);
+}
+static void act_of_one_linear(struct rig *r)
+{
+    struct tsr_tensor x = GATE;
+    struct tsr_op     op = { .kind = TSR_OP_ACT, .out = &x, .in = { &x }, .func = TSR_FUNC_SILU };
+    linear(r, GATE, X, UP);
+    run(r, &op);
+    linear(r, OUT, GATE, DOWN);
+}
+static void act_of_one_of_two_linears(struct rig *r)
+{
+    struct tsr_tensor x = GATE;
+    struct tsr_op     op = { .kind = TSR_OP_ACT, .out = &x, .in = { &x }, .func = TSR_FUNC_SILU };
+    linear(r, GATE, X, UP);
+    linear(r, UPPER, X, UP);
+    run(r, &op);
+    linear(r, OUT, GATE, DOWN);
+}
+static void act_of_other_tensors(struct rig *r)
+{
+    mlp(r, HIDDEN, GATE, at(r, 13000, T, WIDE));
+}
+static void act_over_the_input(struct rig *r)
+{
+    linear(r, OUT, X, INT8);
+    linear(r, OUT2, X, INT8);
+    act(r, at(r, 1000, T, 40), OUT, OUT2); /* in rows of X */
+    linear(r, at(r, 3400, T, 40), at(r, 1000, T, 40), SMALL);
+}
+static void act_of_fewer_rows_of_linears(struct rig *r)
+{
+    linear(r, GATE, X, UP);
+    linear(r, UPPER, X, UP);
+    act(r, at(r, 12000, T - 1, WIDE), at(r, 10000, T - 1, WIDE), at(r, 11000, T - 1, WIDE));
+    linear(r, at(r, 3000, T - 1, 40), at(r, 12000, T - 1, WIDE), DOWN);
+}
+/* Tiles of tokens have counters each; x is of 40 columns. */
+static void gated_rows(struct rig *r, uint64_t rows)
+{
+    struct tsr_tensor x = at(r, 0, rows, 40), gate = at(r, 4000, rows, 40),
+                      up = at(r, 8000, rows, 40);
+    linear(r, gate, x, SMALL);
+    linear(r, up, x, SMALL);
+    act(r, gate, gate, up);
+    linear(r, at(r, 12000, rows, 40), gate, SMALL);
+}
+static void gated_many(struct rig *r)
+{
+    gated_rows(r, MANY);
+}
+static void gated_most(struct rig *r)
+{
+    gated_rows(r, K_END_TOKENS);
+}
+static void gated_too_many(struct rig *r)
+{
+    gated_rows(r, K_END_TOKENS + 1);
 }
 static void act_linear(struct rig *r)
 {
@@ -562,6 +668,19 @@ static const struct {
     CASE(linear_of_what_is_a_bias, 3, 3),
     CASE(linear_over_a_bias, 3, 3),
     CASE(linears_of_many_tokens, 4, 2),
+    CASE(gated, 6, 3),
+    CASE(gated_in_place, 6, 3),
+    CASE(gated_the_other_way, 6, 3),
+    CASE(gated_twice, 13, 6),
+    CASE(gated_wait, 6, 4),
+    CASE(act_of_one_linear, 5, 3),
+    CASE(act_of_one_of_two_linears, 6, 4),
+    CASE(act_of_other_tensors, 6, 4),
+    CASE(act_over_the_input, 6, 4),
+    CASE(act_of_fewer_rows_of_linears, 6, 4),
+    CASE(gated_many, 6, 3),
+    CASE(gated_most, 6, 3),
+    CASE(gated_too_many, 6, 4),
     CASE(attention_linear, 5, 4),
     CASE(attention_linear_of_wide_heads, 5, 4),
     CASE(attention_linear_of_odd_heads, 5, 5),
@@ -702,6 +821,7 @@ static void queues_run_over(void **state)
             keys_and_values(r);
             act_linear(r);
             norm_linear(r);
+            gated(r);
             wait(r);
         }
         bytes_of(r, bytes[k]);

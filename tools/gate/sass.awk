@@ -5,10 +5,15 @@
 #
 # Out, by tabs: arch, kernel, hot loops; those with matrix products; those whose global loads include one of
 # 16 bytes; accesses to local memory, divisions and byte loads in hot loops; instructions of a step.
-# A step is the shortest way through the loop that passes the most copies to shared memory: of the hot loop
-# that copies 16 bytes of weights a lane and step, whatever the predicates, which is 512 bytes a warp; "-": none.
-# Then the same with the longest way, which has the end of a run of columns too; then both of the hot loop that
-# copies twice 16 bytes, which are 1024 bytes a warp.
+# A step is the shortest way through the loop that passes the most copies to shared memory: of the hot loop of weights of
+# 4 bits, which are 512 bytes a warp and step; "-": none. Then the same with the longest way, which has the end of a run
+# of columns too; then both of the hot loop of 8 bits, 1024 bytes a warp. Of several loops of a width the one with the
+# shortest step.
+#
+# The width of a loop of int8 products is that of its loads of fragments (tile_bytes() of k_tile_step.h): 4 bits load their
+# weights by one LDSM of four matrices and their activations by LDS; 8 bits load weights by two and activations by LDSM
+# too; other widths load all by LDS. Copies do not tell: those of scales and activations have a predicate or none as the
+# compiler likes.
 
 function number(hex,   i, n) {
     n = 0
@@ -27,6 +32,7 @@ function is_local(i) { return op[i] ~ /^(LDL|STL)/ }
 # of floats and of integers both start with a reciprocal; what is left of the first is a call
 function is_division(i) { return op[i] ~ /^(MUFU\.RCP|MUFU\.RCP64H|CALL)/ }
 function is_copy(i) { return op[i] ~ /^LDGSTS/ }
+function is_fragment(i) { return op[i] ~ /^LDSM\./ }
 
 # The shortest way with the most copies, or with longest the longest, from a to b; other ways back are left out.
 function way(a, b, longest,   i, j, copies, length_, from) {
@@ -56,7 +62,7 @@ function reach(j, copies, length_, longest,   better) {
     }
 }
 
-function analyze(   i, j, k, t, loops, products, a, b, inner, hot, tensor, wide, loc, div, bytes, step, whole, step8, whole8, plain, has, w) {
+function analyze(   i, j, k, t, loops, products, a, b, inner, hot, tensor, wide, loc, div, bytes, step, whole, step8, whole8, ints, four, fragments, has, w) {
     if (n == 0)
         return
     products = 0
@@ -82,20 +88,22 @@ function analyze(   i, j, k, t, loops, products, a, b, inner, hot, tensor, wide,
         if (!inner)
             continue
         hot++
-        has = w = plain = 0
+        has = w = ints = four = fragments = 0
         for (j = first[k]; j <= last[k]; j++) {
             if (is_product(j)) has = 1
             if (is_wide(j)) w = 1
+            ints += op[j] ~ /^IMMA/
             loc += is_local(j); div += is_division(j); bytes += is_byte(j)
-            plain += is_copy(j) && is_wide(j) && !guarded[j]
+            four += is_fragment(j) && op[j] ~ /\.M88\.4$/
+            fragments += is_fragment(j)
         }
         tensor += has
         wide += w
-        if (plain == 1 && has) {
+        if (ints && four == 1 && fragments == 1) {
             t = way(first[k], last[k], 0)
             if (t > 0 && (step == "-" || t < step)) { step = t; whole = way(first[k], last[k], 1) }
         }
-        if (plain == 2 && has) {
+        if (ints && four >= 2 && fragments >= 3) {
             t = way(first[k], last[k], 0)
             if (t > 0 && (step8 == "-" || t < step8)) { step8 = t; whole8 = way(first[k], last[k], 1) }
         }
