@@ -21,7 +21,8 @@ uint64_t tsr_plan_build_tokens(const struct tsr_plan_problem *p, const uint64_t 
     double   steps = (double)p->work.n - 1, part = rest ? 1 : 0;
     for (uint64_t i = 0; i < n && rest; i++)
         part = fmin(part, pieces(rest, dec[i]) / pieces(once, dec[i]));
-    return 1 + (uint64_t)(steps * ((double)(p->work.batch / once) + part) * (1 - 1e-12));
+    /* 1e-9: a whole number stays one */
+    return 1 + (uint64_t)(steps * ((double)(p->work.batch / once) + part) + 1e-9);
 }
 
 double tsr_plan_build_prefills(const struct tsr_plan_problem *p, uint64_t pre, uint64_t dec)
