@@ -12,23 +12,24 @@
 
 static double pieces(uint64_t n, uint64_t size)
 {
-    return (double)(n / size + (n % size != 0));
+    uint64_t whole = n / size;
+    return (double)(whole + (n % size != 0));
 }
 
 uint64_t tsr_plan_build_tokens(const struct tsr_plan_problem *p, const uint64_t *dec, uint64_t n)
 {
-    uint64_t once = p->memory.batch, rest = p->work.batch % once;
+    uint64_t once = p->memory.batch, full = p->work.batch / once, rest = p->work.batch % once;
     double   steps = (double)p->work.n - 1, part = rest ? 1 : 0;
     for (uint64_t i = 0; i < n && rest; i++)
         part = fmin(part, pieces(rest, dec[i]) / pieces(once, dec[i]));
     /* 1e-9: a whole number stays one */
-    return 1 + (uint64_t)(steps * ((double)(p->work.batch / once) + part) + 1e-9);
+    return 1 + (uint64_t)(steps * ((double)full + part) + 1e-9);
 }
 
 double tsr_plan_build_prefills(const struct tsr_plan_problem *p, uint64_t pre, uint64_t dec)
 {
-    uint64_t once = p->memory.batch, rest = p->work.batch % once;
-    double   full = (double)(p->work.batch / once);
-    return full * (double)tsr_plan_prefill_count(once, pre, dec) +
-           (double)(rest / dec) * pieces(dec, pre) + pieces(rest % dec, pre);
+    uint64_t once = p->memory.batch, full = p->work.batch / once, rest = p->work.batch % once;
+    uint64_t sets = rest / dec;
+    return (double)full * (double)tsr_plan_prefill_count(once, pre, dec) +
+           (double)sets * pieces(dec, pre) + pieces(rest % dec, pre);
 }
