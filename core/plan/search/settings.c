@@ -160,16 +160,19 @@ static tsr_status settle(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
     double                  *least = tsr_new(UINT64_C(2) * TSR_PLAN_SETTINGS, sizeof *least);
     tsr_status               st = TSR_OK;
     *a = (struct tsr_plan_planned){ .status = TSR_SOLVED_UNKNOWN };
-    if (!list || !least)
-        st = tsr_fail_nomem(err, TSR_PLAN_SETTINGS * sizeof *list, "settings of a plan");
-    uint64_t       n = st == TSR_OK ? tsr_plan_settings_of(p, list) : 0;
+    if (!list || !least) {
+        free(least);
+        free(list);
+        return tsr_fail_nomem(err, TSR_PLAN_SETTINGS * sizeof *list, "settings of a plan");
+    }
+    uint64_t       n = tsr_plan_settings_of(p, list);
     struct settled z = { .p = p,
                          .solver = solver,
                          .list = list,
                          .n = n,
                          .best = a,
                          .least = least,
-                         .free = least ? least + TSR_PLAN_SETTINGS : NULL,
+                         .free = least + TSR_PLAN_SETTINGS,
                          .at = n,
                          .value = INFINITY,
                          .bound = INFINITY,
