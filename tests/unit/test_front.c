@@ -1,5 +1,5 @@
 /* The front between speed and quality: its points are the fastest plans for their omega, its ends are the fastest and the
- * best plan of all, and what lies between two limits lies between their points.
+ * best plan of all, and what lies between two limits lies between their points.  Fewer choices make no plan faster.
  *
  * TSR_TEST_SEED chooses the machines; TSR_TEST_ALL=1 takes more of them. */
 #include "planning_fixture.h"
@@ -120,6 +120,23 @@ static void within(const struct setting *s, const struct tsr_plan_front *f, unsi
     tsr_plan_planned_free(&a);
 }
 
+/* With the plan's number of requests at once, nothing is faster than with any number. */
+static void fewer_choices(const struct setting *s, const struct tsr_plan_front *f)
+{
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_plan_problem q = s->p;
+    struct tsr_plan_front   g;
+    double                  omega;
+    q.o.free_concurrency = false;
+    assert_int_equal(tsr_plan_front_find(&g, &q, NULL, &s->solver, &e.err), TSR_OK);
+    assert_true(g.n >= 1 && g.v[g.n - 1].omega >= f->v[f->n - 1].omega * (1 - 1e-9));
+    assert_true(g.v[0].latency_ms >= f->v[0].latency_ms * UNASKED * UNASKED * (1 - 3 * GAP));
+    for (uint64_t k = 0; k < g.n; k += 3)
+        assert_true(fastest(&s->p, &s->solver, g.v[k].omega * (1 + 1e-9), &omega) <=
+                    g.v[k].latency_ms / UNASKED / UNASKED * (1 + 3 * GAP));
+    tsr_plan_front_free(&g);
+}
+
 static void test_front(void **state)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
@@ -149,6 +166,8 @@ static void test_front(void **state)
         if (tsr_plan_planned_has_plan(&a)) {
             assert_int_equal(tsr_plan_front_find(&f, &s.p, &a, &s.solver, &e.err), TSR_OK);
             is_front(&s, &f, i);
+            if (i < 3 || all_of_them)
+                fewer_choices(&s, &f);
             if (f.n > 2)
                 within(&s, &f, i);
             tsr_plan_front_free(&f);

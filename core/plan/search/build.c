@@ -113,7 +113,7 @@ static tsr_status make_omega(struct tsr_plan_built *b, struct tsr_err *err)
             }
     b->whole.omega = omega;
     /* an instance is one round, a unit of omega is worth theta of the whole batch */
-    b->whole.theta = b->p->o.theta / tsr_plan_problem_rounds(b->p);
+    b->whole.theta = b->p->o.theta / (b->p->whole ? 1 : tsr_plan_problem_rounds(b->p));
     double reserve = b->codecs ? 0 : b->p->wire_omega;
     b->whole.max_omega =
         b->p->max_omega >= 0

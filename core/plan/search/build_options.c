@@ -278,7 +278,8 @@ static double stretch_of(const struct tsr_plan_built *b, uint64_t pre, uint64_t 
 {
     const struct tsr_plan_problem *p = b->p;
     uint64_t                       batch = b->whole.batch;
-    if (p->o.objective == TSR_OBJECTIVE_PAPER || tsr_plan_build_piece(p, pre) < p->work.s)
+    if (p->o.objective == TSR_OBJECTIVE_PAPER || p->whole ||
+        tsr_plan_build_piece(p, pre) < p->work.s)
         return 1;
     return (double)tsr_plan_prefill_count(batch, pre, dec) / ceil((double)batch / (double)pre);
 }
@@ -301,6 +302,8 @@ tsr_status tsr_plan_build_options(struct tsr_plan_built *b, const uint32_t *coun
     else
         n_dec = p->few ? few_sizes(p->memory.batch, devices, dec)
                        : tsr_plan_decode_sizes(p->memory.batch, devices, dec);
+    if (p->whole)
+        b->whole.tokens = tsr_plan_build_tokens(p, dec, n_dec);
     uint64_t most = n_dec * 64;
     NEW(b, pre_of, most);
     NEW(b, dec_of, n_dec);
@@ -342,6 +345,8 @@ tsr_status tsr_plan_build_options(struct tsr_plan_built *b, const uint32_t *coun
                         ? f->jobs * (double)tsr_plan_prefill_count(b->whole.batch, pre[j], dec[i])
                         : 0,
             };
+            if (p->whole)
+                o[n].prefill_jobs = fmax(f->jobs, 1) * tsr_plan_build_prefills(p, pre[j], dec[i]);
             list[n] = &o[n];
             b->alone_pre[n] = f->alone;
             b->alone_dec[n] = d->alone;

@@ -1,101 +1,52 @@
-#include "plan/search/front.h"
+#include "plan/search/front_internal.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
-#define BETWEEN 12   /* limits between the ends */
-#define RANGE   1e-4 /* least of these, of the fastest plan's omega */
-#define WORTH   1e7  /* times of the fastest plan that its omega is worth where quality is all */
-#define SAME    1e-6 /* points that differ by less are one */
+#define POINTS   14u /* as many are looked for */
+#define SEARCHES 24u /* at most, after those of the ends */
+#define WORTH    1e7 /* times of the fastest plan that its omega is worth where quality is all */
 
-struct drawn {
-    struct tsr_plan_front         *f;
-    const struct tsr_plan_problem *p;
-    const struct tsr_plugin_spec  *solver;
-    double                         end;  /* of the time; INFINITY: none */
-    double                         most; /* omega of any plan is less */
-    bool                           four; /* is to have the point of 4 bits */
-};
-
-void tsr_plan_front_free(struct tsr_plan_front *f)
+/* A plan of less than the value under a limit, with theta, and with the gap for times of `least` ms; q gets its setting. */
+static tsr_status better(struct tsr_front_drawn *z, struct tsr_plan_problem *q,
+                         struct tsr_plan_planned *a, double limit, double theta, double value,
+                         double least, const uint64_t first[2], struct tsr_err *err)
 {
-    for (uint64_t i = 0; i < f->n; i++)
-        free(f->v[i].layers);
-    *f = (struct tsr_plan_front){ 0 };
+    double     seconds = (z->end - tsr_now_s()) / (double)z->left;
+    tsr_status st;
+    *q = z->p;
+    q->max_omega = limit;
+    q->o.theta = theta;
+    q->o.gap = theta > 0 ? q->o.gap * least / value : q->o.gap;
+    q->o.time_limit = isfinite(seconds) ? fmax(seconds, 1e-3) : 0;
+    z->left -= z->left > 1;
+    if (value < INFINITY)
+        st = tsr_plan_settings_better(a, q, z->solver, &z->bounds, value, first, err);
+    else
+        st = tsr_plan_settings_search(a, q, z->solver, err);
+    z->f->solves += a->solves;
+    return st;
 }
 
-/* Whether all layers have one type of cache. */
-static bool alike(const struct tsr_plan_outcome *o)
+/* The search between or beyond the points i and j; *at: the point that it finds, TSR_FRONT_NONE: there is none in time, which *sure
+ * says is proved. */
+static tsr_status look(struct tsr_front_drawn *z, double limit, double theta, double value,
+                       uint64_t i, uint64_t j, uint64_t *at, bool *sure, struct tsr_err *err)
 {
-    bool same = true;
-    for (uint64_t l = 1; l < o->layers; l++)
-        same = same && o->kv[l] == o->kv[0];
-    return same;
-}
-
-/* The plan as one more point, unless there is one like it. */
-static tsr_status add(struct drawn *z, const struct tsr_plan_problem *q,
-                      const struct tsr_plan_planned *a, bool job, bool four, struct tsr_err *err)
-{
-    const struct tsr_plan_outcome *o = &a->outcome;
-    struct tsr_plan_front         *f = z->f;
-    for (uint64_t i = 0; i < f->n; i++)
-        if (fabs(f->v[i].latency_ms - o->latency_ms) <= SAME * o->latency_ms &&
-            fabs(f->v[i].omega - o->omega) <= SAME * fmax(o->omega, SAME)) {
-            f->v[i].job = f->v[i].job || job;
-            f->v[i].four = f->v[i].four || four;
-            return TSR_OK;
-        }
-    if (f->n == TSR_PLAN_FRONT)
-        return TSR_OK;
-    uint64_t *layers = tsr_new(q->candidates.n, sizeof *layers);
-    if (!layers)
-        return tsr_fail_nomem(err, q->candidates.n * sizeof *layers, "a point of the front");
-    for (uint64_t l = 0; l < o->layers; l++)
-        layers[o->bits[l]]++;
-    struct tsr_plan_front_point *v = &f->v[f->n++];
-    *v = (struct tsr_plan_front_point){ .latency_ms = o->latency_ms,
-                                        .tokens_per_second = o->tokens_per_second,
-                                        .omega = o->omega,
-                                        .kl = o->kl,
-                                        .kl_half = o->kl_half,
-                                        .stages = o->n_stages,
-                                        .setting = { q->memory.batch, q->work.chunk, q->work.kv,
-                                                     q->end, alike(o) ? 0 : q->kv_types },
-                                        .layers = layers,
-                                        .proved = a->status == TSR_SOLVED_OPTIMAL,
-                                        .job = job,
-                                        .four = four };
-    for (uint64_t i = 0; i < o->n_stages; i++)
-        v->bytes += o->stages[i].memory.total;
-    return TSR_OK;
-}
-
-/* The best plan under a limit, or with theta; *at: its point's omega and time, if it has one. */
-static tsr_status under(struct drawn *z, double limit, double theta, bool four, uint64_t left,
-                        double *omega, double *ms, struct tsr_err *err)
-{
-    struct tsr_plan_problem q = *z->p;
+    struct tsr_plan_problem q;
     struct tsr_plan_planned a;
-    double                  seconds = (z->end - tsr_now_s()) / (double)left;
-    if (q.max_omega < 0 && !q.quality.kl.on) /* nothing says what a narrow cache may cost */
-        q.o.free_kv = false;
-    q.max_omega = limit;
-    q.o.theta = theta;
-    q.o.time_limit = isfinite(seconds) ? fmax(seconds, 1e-3) : 0;
-    *omega = *ms = NAN;
-    tsr_status st = tsr_plan_settings_search(&a, &q, z->solver, err);
-    z->f->solves += a.solves;
-    if (st == TSR_OK && tsr_plan_planned_has_plan(&a)) {
-        *omega = a.outcome.omega;
-        *ms = a.outcome.latency_ms;
-        if (!(theta > 0)) /* else its omega alone matters */
-            st = add(z, &q, &a, false, four, err);
-    }
+    uint64_t                n = z->f->n, first[2] = { i < n ? z->setting[i] : z->bounds.n,
+                                       j < n ? z->setting[j] : z->bounds.n };
+    double least = i < n ? z->charged[i] : 0;
+    *at = TSR_FRONT_NONE;
+    tsr_status st = better(z, &q, &a, limit, theta, value, least, first, err);
+    bool       plan = st == TSR_OK && tsr_plan_planned_has_plan(&a);
+    *sure = a.status == TSR_SOLVED_INFEASIBLE || a.status == TSR_SOLVED_OPTIMAL;
+    if (plan)
+        st = tsr_front_add(z, &q, &a, *sure, at, err);
     tsr_plan_planned_free(&a);
     return st;
 }
@@ -127,87 +78,150 @@ static double most_of(const struct tsr_plan_problem *p)
     return 2 * sum + 1;
 }
 
-static int by_time(const void *a, const void *b)
+/* The fastest plan within a limit: a point that is there, or a new one; TSR_FRONT_NONE: none. */
+static tsr_status within(struct tsr_front_drawn *z, double limit, uint64_t *at, struct tsr_err *err)
 {
-    const struct tsr_plan_front_point *x = a, *y = b;
-    if (x->latency_ms != y->latency_ms)
-        return x->latency_ms < y->latency_ms ? -1 : 1;
-    return x->omega < y->omega ? -1 : x->omega > y->omega;
-}
-
-/* In order of time, without those that another beats in both. */
-static void thin(struct tsr_plan_front *f)
-{
-    uint64_t n = 0;
-    qsort(f->v, f->n, sizeof *f->v, by_time);
-    for (uint64_t i = 0; i < f->n; i++) {
-        if (n && f->v[i].omega >= f->v[n - 1].omega) {
-            f->v[n - 1].job = f->v[n - 1].job || f->v[i].job;
-            f->v[n - 1].four = f->v[n - 1].four || f->v[i].four;
-            free(f->v[i].layers);
-            continue;
-        }
-        f->v[n++] = f->v[i];
+    uint64_t known = tsr_front_fastest(z, limit);
+    bool     sure;
+    TSR_TRY(look(z, limit, 0, known == TSR_FRONT_NONE ? INFINITY : z->charged[known], known,
+                 TSR_FRONT_NONE, at, &sure, err));
+    if (*at == TSR_FRONT_NONE && known != TSR_FRONT_NONE) {
+        *at = known;
+        z->f->v[known].proved = z->f->v[known].proved || sure;
     }
-    f->n = n;
+    return TSR_OK;
 }
 
-static void mark_knee(struct tsr_plan_front *f)
+/* The least omega, and the fastest plan with it. */
+static tsr_status least_omega(struct tsr_front_drawn *z, uint64_t high, struct tsr_err *err)
 {
-    const struct tsr_plan_front_point *a = &f->v[0], *b = &f->v[f->n - 1];
-    double                             far = 0;
-    uint64_t                           at = 0;
-    for (uint64_t i = 1; i + 1 < f->n; i++) {
-        double x = (f->v[i].latency_ms - a->latency_ms) / (b->latency_ms - a->latency_ms);
-        double y = (f->v[i].omega - b->omega) / (a->omega - b->omega);
-        if (1 - x - y > far) {
-            far = 1 - x - y;
-            at = i;
-        }
+    struct tsr_plan_problem q;
+    struct tsr_plan_planned a, b = { .status = TSR_SOLVED_UNKNOWN };
+    double                  omega = z->f->v[high].omega;
+    double                  theta = WORTH * z->f->v[high].latency_ms / omega;
+    double                  value = tsr_front_value(z, high, theta);
+    uint64_t                at, first[2] = { z->setting[high], z->bounds.n };
+    tsr_status              st = better(z, &q, &a, z->most, theta, value, value, first, err);
+    if (st == TSR_OK && tsr_plan_planned_has_plan(&a)) {
+        struct tsr_plan_problem r;
+        double ms = a.outcome.latency_ms * tsr_plan_settings_burden(&q, q.work.kv, q.work.chunk);
+        first[0] = tsr_front_setting(&z->bounds, &q);
+        st = better(z, &r, &b, a.outcome.omega * (1 + 1e-9), 0, ms, ms, first, err);
+        bool faster = st == TSR_OK && tsr_plan_planned_has_plan(&b);
+        if (faster)
+            st = tsr_front_add(z, &r, &b, b.status == TSR_SOLVED_OPTIMAL, &at, err);
+        else if (st == TSR_OK)
+            st = tsr_front_add(z, &q, &a, b.status == TSR_SOLVED_INFEASIBLE, &at, err);
     }
-    if (f->n)
-        f->v[at].knee = far > 0;
+    tsr_plan_planned_free(&a);
+    tsr_plan_planned_free(&b);
+    return st;
 }
 
-/* The fastest; the least omega, and the fastest plan with it; then limits between, in equal ratios. */
-static tsr_status find(struct drawn *z, struct tsr_err *err)
+/* Another point between two: below their line, or with half of the omega between them. */
+static tsr_status divide(struct tsr_front_drawn *z, uint64_t i, uint64_t j, struct tsr_err *err)
 {
-    double   high, low, ms, none;
-    uint64_t left = BETWEEN + 4;
-    TSR_TRY(under(z, z->most, 0, false, left--, &high, &ms, err));
-    if (!(high > 0)) /* no plan in time, or the fastest one loses nothing */
+    const struct tsr_plan_front_point *v = z->f->v;
+    struct tsr_front_between          *b = &z->between[i][j];
+    double   by_i = z->charged[i] / v[i].latency_ms, by_j = z->charged[j] / v[j].latency_ms;
+    double   less = v[i].omega * by_i - v[j].omega * by_j;
+    uint64_t n = z->f->n, at;
+    bool     sure;
+    if (!b->edge) {
+        b->edge = true;
+        if (!(less > 0)) /* what nobody asked for costs more than they differ */
+            return TSR_OK;
+        double theta = (z->charged[j] - z->charged[i]) / less;
+        double value = fmin(tsr_front_value(z, i, theta), tsr_front_value(z, j, theta));
+        return look(z, z->most, theta, value, i, j, &at, &sure, err);
+    }
+    double floor = fmax(b->floor, v[j].omega), limit = 0.5 * (floor + v[i].omega);
+    b->floor = limit;
+    TSR_TRY(look(z, limit, 0, z->charged[j], j, i, &at, &sure, err));
+    if (at == TSR_FRONT_NONE || at < n)
         return TSR_OK;
-    TSR_TRY(under(z, z->most, WORTH * ms / high, false, left--, &low, &none, err));
-    if (!(low < high))
+    z->between[i][at] = (struct tsr_front_between){ .edge = true, .floor = limit };
+    z->between[at][j] = (struct tsr_front_between){ .edge = true, .floor = floor };
+    return TSR_OK;
+}
+
+/* The ends, then points between. */
+static tsr_status find(struct tsr_front_drawn *z, bool default_limit, struct tsr_err *err)
+{
+    uint64_t high, i = 0, j = 0, v[TSR_PLAN_FRONT];
+    double   four = default_limit ? four_bits(&z->p) : NAN;
+    z->left = 4; /* the ends decide what is between: more time for them */
+    TSR_TRY(within(z, z->most, &high, err));
+    if (high == TSR_FRONT_NONE ||
+        !(z->f->v[high].omega > 0)) /* no plan in time, or it loses nothing */
         return TSR_OK;
-    TSR_TRY(under(z, low * (1 + 1e-9), 0, false, left--, &ms, &none, err));
-    double from = fmax(low, RANGE * high);
-    for (int i = 1; i <= BETWEEN && from < high; i++)
-        TSR_TRY(under(z, high * pow(from / high, (double)i / (BETWEEN + 1)), 0, false, left--, &ms,
-                      &none, err));
-    double four = z->four ? four_bits(z->p) : NAN;
-    return four >= low ? under(z, four, 0, true, left, &ms, &none, err) : TSR_OK;
+    TSR_TRY(least_omega(z, high, err));
+    z->left = POINTS + 2;
+    for (uint64_t k = 0;
+         k < SEARCHES && tsr_front_order(z, v) < POINTS && z->f->n + 2 < TSR_PLAN_FRONT &&
+         tsr_now_s() < z->end && tsr_front_widest(z, &i, &j);
+         k++)
+        TSR_TRY(divide(z, i, j, err));
+    uint64_t n = tsr_front_order(z, v);
+    if (!(four >= z->f->v[v[n - 1]].omega))
+        return TSR_OK;
+    if (four >= z->f->v[high].omega)
+        i = high;
+    else
+        TSR_TRY(within(z, four, &i, err));
+    if (i != TSR_FRONT_NONE)
+        z->f->v[i].four = true;
+    return TSR_OK;
+}
+
+static tsr_status draw(struct tsr_front_drawn *z, const struct tsr_plan_problem *p,
+                       const struct tsr_plan_planned *own, struct tsr_plan_setting *list,
+                       struct tsr_err *err)
+{
+    uint64_t at;
+    z->p = *p;
+    z->p.max_omega = z->most;
+    if (p->max_omega < 0 && !p->quality.kl.on) /* nothing says what a narrow cache may cost */
+        z->p.o.free_kv = false;
+    z->bounds.list = list;
+    z->bounds.n = tsr_plan_settings_of(&z->p, list);
+    z->bounds.used = tsr_new(z->bounds.n, sizeof *z->bounds.used);
+    z->bounds.lines = tsr_new(z->bounds.n * TSR_PLAN_BOUND_LINES, sizeof *z->bounds.lines);
+    if (!z->bounds.used || !z->bounds.lines)
+        return tsr_fail_nomem(err, z->bounds.n * TSR_PLAN_BOUND_LINES * sizeof *z->bounds.lines,
+                              "bounds of settings");
+    if (own) {
+        TSR_TRY(tsr_front_add(z, p, own, own->status == TSR_SOLVED_OPTIMAL, &at, err));
+        z->f->v[at].job = true;
+    }
+    return find(z, own != NULL, err);
 }
 
 tsr_status tsr_plan_front_find(struct tsr_plan_front *f, const struct tsr_plan_problem *p,
                                const struct tsr_plan_planned *own,
                                const struct tsr_plugin_spec *solver, struct tsr_err *err)
 {
-    double       start = tsr_now_s();
-    struct drawn z = { .f = f,
-                       .p = p,
-                       .solver = solver,
-                       .most = most_of(p),
-                       .four = own != NULL,
-                       .end = p->o.time_limit > 0 ? start + p->o.time_limit : INFINITY };
+    double                  start = tsr_now_s();
+    struct tsr_front_drawn *z = tsr_new(1, sizeof *z);
     *f = (struct tsr_plan_front){ 0 };
-    if (own)
-        TSR_TRY(add(&z, p, own, true, false, err));
-    TSR_TRY(find(&z, err));
-    thin(f);
-    mark_knee(f);
+    if (!z)
+        return tsr_fail_nomem(err, sizeof *z, "a front");
+    z->f = f;
+    z->solver = solver;
+    z->most = most_of(p);
+    z->end = p->o.time_limit > 0 ? start + p->o.time_limit : INFINITY;
+    struct tsr_plan_setting *list = tsr_new(TSR_PLAN_SETTINGS, sizeof *list);
+    tsr_status               st =
+        list ? draw(z, p, own, list, err)
+                           : tsr_fail_nomem(err, TSR_PLAN_SETTINGS * sizeof *list, "settings of a front");
+    free(z->bounds.used);
+    free(z->bounds.lines);
+    free(list);
+    free(z);
+    tsr_front_thin(f);
+    tsr_front_mark_knee(f);
     f->seconds = tsr_now_s() - start;
-    return TSR_OK;
+    return st;
 }
 
 tsr_status tsr_plan_front_knee(struct tsr_plan_planned *a, struct tsr_plan_problem *p,

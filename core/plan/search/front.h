@@ -1,6 +1,10 @@
-/* plan/search/front.h - what speed costs in quality: the fastest plan for each of a dozen limits on omega.
+/* plan/search/front.h - what speed costs in quality: a dozen plans, each the fastest for its omega.
  *
- *   a problem --the fastest, the best, limits between--> settings.h, each --> points, none of which another beats
+ *   a problem --the fastest, the best, then the widest gap--> settings.h, each --> points, none of which another beats
+ *
+ * Between two points the least time + theta omega is searched, with the theta at which both are equal: that is another point,
+ * or proves that none is below their line. Then the fastest within half of the omega between them. Bounds of one search
+ * rule out settings in the next ones (bounds.h).
  */
 #ifndef TSR_PLAN_SEARCH_FRONT_H
 #define TSR_PLAN_SEARCH_FRONT_H

@@ -86,6 +86,8 @@ struct tsr_plan_problem {
     int64_t                    *more;       /* [groups] devices */
     const uint32_t             *widths;     /* [groups] only these; NULL: all that work */
     bool                        few;        /* decode sizes of 1, 2, 4 ... parts alone */
+    bool
+        whole; /* instances are of all rounds: a bound of the batch's time, and no plan (build_rounds.c) */
     double
         kv_omega; /* what the KV type costs in omega, where the planner chose it; part of the limit */
     uint32_t

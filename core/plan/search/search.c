@@ -182,7 +182,7 @@ static tsr_status run(struct search *z, struct tsr_plan_width_choices *c, struct
     z->a->ignored = z->a->joint ? 0 : ignored(z->p);
     TSR_TRY(z->a->joint ? solve_choice(z, &all, err) : one_by_one(z, c, err));
     conclude(z);
-    if (!z->a->solution)
+    if (!z->a->solution || z->p->whole) /* what is wanted is a bound */
         return TSR_OK;
     TSR_TRY(tsr_plan_outcome_of(&z->a->outcome, z->a->built, z->a->part, z->a->solution, err));
     if (over(z->p, &z->a->outcome))

@@ -9,6 +9,7 @@
 #ifndef TSR_PLAN_SEARCH_SETTINGS_H
 #define TSR_PLAN_SEARCH_SETTINGS_H
 
+#include "plan/search/bounds.h"
 #include "plan/search/search.h"
 
 struct tsr_plan_setting {
@@ -49,5 +50,19 @@ tsr_status tsr_plan_settings_quick(struct tsr_plan_planned *a, struct tsr_plan_p
 tsr_status tsr_plan_settings_within(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
                                     const struct tsr_plugin_spec *solver, double ms,
                                     struct tsr_err *err);
+
+/* What a unit of time counts as in comparisons of settings: more than 1 for a chunk, and an int8 cache that the user did
+ * not list.  [any] */
+double tsr_plan_settings_burden(const struct tsr_plan_problem *p, uint32_t kv, uint64_t chunk);
+
+/* One of several searches of a problem that differ in max_omega and theta (front.h): only plans of less than `value`, in ms,
+ * which is (latency + theta omega) tsr_plan_settings_burden().  shared has the settings; bounds of them that other searches
+ * proved rule some out, and those of this one are added.  first: settings of the list to begin with, n: none.  Without a
+ * plan, a->status is TSR_SOLVED_INFEASIBLE where it is proved that there is none within the gap of `value`.  The answer
+ * is freed by the caller, also after an error.  [setup] */
+tsr_status tsr_plan_settings_better(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
+                                    const struct tsr_plugin_spec *solver,
+                                    struct tsr_plan_bounds *shared, double value,
+                                    const uint64_t first[2], struct tsr_err *err);
 
 #endif

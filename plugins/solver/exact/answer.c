@@ -140,7 +140,8 @@ bool ex_answer(struct ex *x, struct tsr_solver_solution *out)
     const struct tsr_solver_instance *in = x->in;
     if (x->n_best == 0) {
         out->status = TSR_SOLVED_UNKNOWN;
-        out->bound = fmin(ex_proved(x), in->cutoff);
+        /* may be above the cutoff; an answer has a number */
+        out->bound = x->closed < INFINITY ? ex_proved(x) : in->cutoff;
         return true;
     }
     if (!put_plan(x, out))

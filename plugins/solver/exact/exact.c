@@ -86,20 +86,14 @@ static bool set_models(struct ex *x, const char **why)
         return false;
     for (uint64_t i = 0; i < n && x->status == TSR_OK; i++) {
         uint64_t stages = smallest(x, &x->models[i]);
+        bool     memory = !(x->w_limit < INFINITY) && !x->host_bytes; /* of devices decides alone */
         bool     none = stages == 0;
-        if (!none && (x->w_limit < INFINITY || x->host_bytes)) { /* not memory of devices alone */
-            none = ex_aim_within(x, i, EX_OMEGA) == INFINITY;
-            if (none && x->w_limit < INFINITY)
-                *why = "max_omega is below the least sum of omega of any plan that fits";
-        } else if (!none) {
+        if (!none && memory)
             ex_incumbent(x, i, x->trial, stages, x->fit);
-        }
-        if (!none && x->f_limit < INFINITY) {
-            none = ex_aim_within(x, i, EX_FIRST) == INFINITY;
-            if (none)
-                *why = "max_first_ms is below the least time until all prompts are done of any "
-                       "plan that fits";
-        }
+        if (!none && x->in->cutoff < INFINITY) /* bounds rule out most models sooner */
+            x->models[i].unchecked = !memory || x->f_limit < INFINITY;
+        else if (!none)
+            none = !ex_keeps_limits(x, i, why);
         if (none)
             ex_model_free(x, &x->models[i]);
         else {
@@ -178,6 +172,10 @@ static tsr_status search(struct ex *x, struct tsr_solver_solution *out)
     ex_search(x);
     if (x->status != TSR_OK)
         return x->status;
+    if (x->why && !x->n_best && !(x->closed < INFINITY)) {
+        ex_put_infeasible(x, out, x->why);
+        return TSR_OK;
+    }
     return ex_answer(x, out) ? TSR_OK : x->status;
 }
 

@@ -55,6 +55,7 @@ struct ex_model {
     double          kap[2], c_max[2]; /* [forms]                                                  */
     double          in_sum;           /* 1: links count in the sums (steady), 0: they do not      */
     double          f_limit;          /* of the time until all prompts are done; INFINITY: none   */
+    bool            unchecked;        /* whether any plan keeps to the limits is not known yet */
     uint64_t        groups;           /* K if the last kind matters for the next link, else 1     */
     struct ex_item *items;            /* [K][C][Q]                                                */
     uint32_t       *n_items;          /* [K][C]                                                   */
@@ -194,6 +195,7 @@ struct ex {
     uint32_t        *bits, *fit; /* [L] of the incumbent; of the stages that ex_relax_fit() made */
     bool             has_bits;
     double           closed; /* least bound of the closed boxes */
+    const char      *why;    /* the last model without a plan has none; NULL: none was found so */
     /* queue: a binary heap */
     struct ex_node **heap;
     uint64_t         n_heap, heap_room;
@@ -372,6 +374,9 @@ bool ex_omega_init(struct ex *x);
  * the limit, or INFINITY: the model has no plan.  A plan that is found becomes the incumbent of x if it keeps
  * to the other limit.  EX_FIRST keeps to that of omega.  NaN: it took too long. */
 double ex_aim_within(struct ex *x, uint64_t model, enum ex_aim aim);
+/* Whether a plan of the model keeps to the limits, by these searches; false: none does, *why says which limit is too
+ * low.  True also where it took too long. */
+bool ex_keeps_limits(struct ex *x, uint64_t model, const char **why);
 
 /* Takes the stages as incumbent if they are better; bits: [L], NULL where only sums are known. */
 void ex_incumbent(struct ex *x, uint64_t model, const struct ex_stage *st, uint64_t n,

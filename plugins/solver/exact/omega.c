@@ -176,3 +176,18 @@ double ex_aim_within(struct ex *x, uint64_t model, enum ex_aim aim)
     ex_search_free(&y);
     return found;
 }
+
+bool ex_keeps_limits(struct ex *x, uint64_t model, const char **why)
+{
+    if ((x->w_limit < INFINITY || x->host_bytes) && ex_aim_within(x, model, EX_OMEGA) == INFINITY) {
+        if (x->w_limit < INFINITY)
+            *why = "max_omega is below the least sum of omega of any plan that fits";
+        return false;
+    }
+    if (x->f_limit < INFINITY && ex_aim_within(x, model, EX_FIRST) == INFINITY) {
+        *why = "max_first_ms is below the least time until all prompts are done of any plan that "
+               "fits";
+        return false;
+    }
+    return true;
+}

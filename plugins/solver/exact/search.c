@@ -234,6 +234,11 @@ static void root(struct ex *x, uint64_t model)
     n->bound = fmax(0, ex_climb(x, n, 30, x->target, false, &x->view));
     /* elsewhere another climb from there, with new cuts, is worth more than it takes */
     n->settled &= x->L * x->K <= 2 * (uint64_t)EX_SMALL;
+    if (n->bound < x->target && m->unchecked) {
+        m->unchecked = false;
+        if (!ex_keeps_limits(x, model, &x->why))
+            n->bound = INFINITY;
+    }
     if (n->bound >= x->target)
         done(x, n, n->bound);
     else

@@ -1,0 +1,47 @@
+/* plan/search/front_internal.h - between front.c, which searches, and front_points.c, which has what was found. */
+#ifndef TSR_PLAN_SEARCH_FRONT_INTERNAL_H
+#define TSR_PLAN_SEARCH_FRONT_INTERNAL_H
+
+#include "plan/search/front.h"
+
+#define TSR_FRONT_NONE UINT64_MAX
+
+/* What is known between two points next to each other, the faster one first. */
+struct tsr_front_between {
+    bool edge; /* no plan is below the line between them */
+    double
+        floor; /* with less omega than this none is faster than the slower one; 0: than that one's */
+};
+
+struct tsr_front_drawn {
+    struct tsr_plan_front        *f;
+    struct tsr_plan_problem       p; /* a copy; its limit and theta vary */
+    const struct tsr_plugin_spec *solver;
+    struct tsr_plan_bounds        bounds;
+    double                        end;                     /* of the time; INFINITY: none */
+    double                        most;                    /* omega of any plan is less */
+    uint64_t                      left;                    /* searches that share the time */
+    double                        charged[TSR_PLAN_FRONT]; /* times, with what nobody asked for */
+    uint64_t                      setting[TSR_PLAN_FRONT]; /* of the list */
+    struct tsr_front_between      between[TSR_PLAN_FRONT][TSR_PLAN_FRONT];
+};
+
+/* The index of q's setting in the list; its length: none of these.  [any] */
+uint64_t tsr_front_setting(const struct tsr_plan_bounds *b, const struct tsr_plan_problem *p);
+/* The plan as one more point, unless there is one like it; *at: the point.  q has the plan's setting.  [any] */
+tsr_status tsr_front_add(struct tsr_front_drawn *z, const struct tsr_plan_problem *q,
+                         const struct tsr_plan_planned *a, bool proved, uint64_t *at,
+                         struct tsr_err *err);
+/* (latency + theta omega) of a point as settings compare it.  [any] */
+double tsr_front_value(const struct tsr_front_drawn *z, uint64_t i, double theta);
+/* Points in order of time, of those that none beats.  Returns how many.  [any] */
+uint64_t tsr_front_order(const struct tsr_front_drawn *z, uint64_t v[TSR_PLAN_FRONT]);
+/* The point that is fastest within a limit; TSR_FRONT_NONE: none is within.  [any] */
+uint64_t tsr_front_fastest(const struct tsr_front_drawn *z, double limit);
+/* The two points with the largest rectangle in which there may be others; false: none is worth it.  [any] */
+bool tsr_front_widest(const struct tsr_front_drawn *z, uint64_t *i, uint64_t *j);
+/* Puts points in order of time, without those that another beats in both.  [any] */
+void tsr_front_thin(struct tsr_plan_front *f);
+void tsr_front_mark_knee(struct tsr_plan_front *f);
+
+#endif

@@ -1,0 +1,165 @@
+/* The points of a front: what was found, in order, and where there may be more. */
+#include "plan/search/front_internal.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define SMALL 1e-5 /* of the rectangle of the ends: another point in less is not looked for */
+#define SAME  1e-6 /* points that differ by less are one */
+
+void tsr_plan_front_free(struct tsr_plan_front *f)
+{
+    for (uint64_t i = 0; i < f->n; i++)
+        free(f->v[i].layers);
+    *f = (struct tsr_plan_front){ 0 };
+}
+
+/* Whether all layers have one type of cache. */
+static bool alike(const struct tsr_plan_outcome *o)
+{
+    bool same = true;
+    for (uint64_t l = 1; l < o->layers; l++)
+        same = same && o->kv[l] == o->kv[0];
+    return same;
+}
+
+uint64_t tsr_front_setting(const struct tsr_plan_bounds *b, const struct tsr_plan_problem *p)
+{
+    for (uint64_t i = 0; i < b->n; i++) {
+        const struct tsr_plan_setting *s = &b->list[i];
+        if (s->concurrency == p->memory.batch && s->chunk == p->work.chunk && s->end == p->end &&
+            s->types == p->kv_types && (s->types || s->kv == p->work.kv))
+            return i;
+    }
+    return b->n;
+}
+
+tsr_status tsr_front_add(struct tsr_front_drawn *z, const struct tsr_plan_problem *q,
+                         const struct tsr_plan_planned *a, bool proved, uint64_t *at,
+                         struct tsr_err *err)
+{
+    const struct tsr_plan_outcome *o = &a->outcome;
+    struct tsr_plan_front         *f = z->f;
+    for (*at = 0; *at < f->n; ++*at)
+        if (fabs(f->v[*at].latency_ms - o->latency_ms) <= SAME * o->latency_ms &&
+            fabs(f->v[*at].omega - o->omega) <= SAME * fmax(o->omega, SAME))
+            return TSR_OK;
+    uint64_t *layers = tsr_new(q->candidates.n, sizeof *layers);
+    if (!layers)
+        return tsr_fail_nomem(err, q->candidates.n * sizeof *layers, "a point of the front");
+    for (uint64_t l = 0; l < o->layers; l++)
+        layers[o->bits[l]]++;
+    struct tsr_plan_front_point *v = &f->v[f->n++];
+    *v = (struct tsr_plan_front_point){ .latency_ms = o->latency_ms,
+                                        .tokens_per_second = o->tokens_per_second,
+                                        .omega = o->omega,
+                                        .kl = o->kl,
+                                        .kl_half = o->kl_half,
+                                        .stages = o->n_stages,
+                                        .setting = { q->memory.batch, q->work.chunk, q->work.kv,
+                                                     q->end, alike(o) ? 0 : q->kv_types },
+                                        .layers = layers,
+                                        .proved = proved };
+    for (uint64_t i = 0; i < o->n_stages; i++)
+        v->bytes += o->stages[i].memory.total;
+    z->charged[*at] = v->latency_ms * tsr_plan_settings_burden(q, q->work.kv, q->work.chunk);
+    z->setting[*at] = tsr_front_setting(&z->bounds, q);
+    return TSR_OK;
+}
+
+double tsr_front_value(const struct tsr_front_drawn *z, uint64_t i, double theta)
+{
+    const struct tsr_plan_front_point *v = &z->f->v[i];
+    return z->charged[i] * (1 + theta * v->omega / v->latency_ms);
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const struct tsr_plan_front_point *x = a, *y = b;
+    if (x->latency_ms != y->latency_ms)
+        return x->latency_ms < y->latency_ms ? -1 : 1;
+    return x->omega < y->omega ? -1 : x->omega > y->omega;
+}
+
+void tsr_front_thin(struct tsr_plan_front *f)
+{
+    uint64_t n = 0;
+    qsort(f->v, f->n, sizeof *f->v, by_time);
+    for (uint64_t i = 0; i < f->n; i++) {
+        if (n && f->v[i].omega >= f->v[n - 1].omega) {
+            f->v[n - 1].job = f->v[n - 1].job || f->v[i].job;
+            f->v[n - 1].four = f->v[n - 1].four || f->v[i].four;
+            free(f->v[i].layers);
+            continue;
+        }
+        f->v[n++] = f->v[i];
+    }
+    f->n = n;
+}
+
+void tsr_front_mark_knee(struct tsr_plan_front *f)
+{
+    const struct tsr_plan_front_point *a = &f->v[0], *b = &f->v[f->n - 1];
+    double                             far = 0;
+    uint64_t                           at = 0;
+    for (uint64_t i = 1; i + 1 < f->n; i++) {
+        double x = (f->v[i].latency_ms - a->latency_ms) / (b->latency_ms - a->latency_ms);
+        double y = (f->v[i].omega - b->omega) / (a->omega - b->omega);
+        if (1 - x - y > far) {
+            far = 1 - x - y;
+            at = i;
+        }
+    }
+    if (f->n)
+        f->v[at].knee = far > 0;
+}
+
+uint64_t tsr_front_order(const struct tsr_front_drawn *z, uint64_t v[TSR_PLAN_FRONT])
+{
+    uint64_t n = 0, kept = 0;
+    for (uint64_t i = 0; i < z->f->n; i++) {
+        uint64_t k = n++;
+        for (; k > 0 && (z->charged[i] < z->charged[v[k - 1]] ||
+                         (z->charged[i] <= z->charged[v[k - 1]] &&
+                          z->f->v[i].omega < z->f->v[v[k - 1]].omega));
+             k--)
+            v[k] = v[k - 1];
+        v[k] = i;
+    }
+    for (uint64_t k = 0; k < n; k++)
+        if (!kept || z->f->v[v[k]].omega < z->f->v[v[kept - 1]].omega)
+            v[kept++] = v[k];
+    return kept;
+}
+
+uint64_t tsr_front_fastest(const struct tsr_front_drawn *z, double limit)
+{
+    uint64_t best = TSR_FRONT_NONE;
+    for (uint64_t i = 0; i < z->f->n; i++)
+        if (z->f->v[i].omega <= limit &&
+            (best == TSR_FRONT_NONE || z->charged[i] < z->charged[best]))
+            best = i;
+    return best;
+}
+
+bool tsr_front_widest(const struct tsr_front_drawn *z, uint64_t *i, uint64_t *j)
+{
+    uint64_t v[TSR_PLAN_FRONT], n = tsr_front_order(z, v);
+    double   most = 0;
+    for (uint64_t k = 0; k + 1 < n; k++) {
+        double floor = fmax(z->between[v[k]][v[k + 1]].floor, z->f->v[v[k + 1]].omega);
+        double area = (z->charged[v[k + 1]] - z->charged[v[k]]) * (z->f->v[v[k]].omega - floor);
+        if (area > most) {
+            most = area;
+            *i = v[k];
+            *j = v[k + 1];
+        }
+    }
+    if (n < 2)
+        return false;
+    double all =
+        (z->charged[v[n - 1]] - z->charged[v[0]]) * (z->f->v[v[0]].omega - z->f->v[v[n - 1]].omega);
+    return most > SMALL * all;
+}

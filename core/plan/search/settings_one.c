@@ -1,0 +1,173 @@
+/* The search of one setting: its best plan, or a bound that rules it out. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "plan/search/settings_internal.h"
+#include "plugin/choices.h"
+#include "tessera/kv_cache.h"
+
+#include <math.h>
+
+#define UNASKED   0.01 /* by so much what nobody asked for must be faster: a narrow cache, a chunk */
+#define ANY_GAP   0.5  /* of a search for any plan below a limit */
+#define KV_NARROW TSR_I8
+
+double tsr_plan_settings_burden(const struct tsr_plan_problem *p, uint32_t kv, uint64_t chunk)
+{
+    double one = 1 / (1 - UNASKED);
+    return (p->o.n_kv == 0 && kv == KV_NARROW ? one : 1) * (p->o.free_chunk && chunk ? one : 1);
+}
+
+static double burden(const struct tsr_plan_problem *p)
+{
+    return tsr_plan_settings_burden(p, p->work.kv, p->work.chunk);
+}
+
+double tsr_settled_value(const struct tsr_plan_problem *p, const struct tsr_plan_planned *a)
+{
+    return (a->outcome.latency_ms + p->o.theta * a->outcome.omega) * burden(p);
+}
+
+/* How many times the time of a round the batch takes at least: requests that take the slots of a whole round add at least
+ * half of its time, for tsr_plan_outcome_time() adds the larger of two terms whose sum is more than a round. */
+static double least_rounds(const struct tsr_plan_problem *p)
+{
+    uint64_t whole = p->work.batch / p->memory.batch;
+    return 1 + (double)(whole > 1 ? whole - 1 : 0) / 2;
+}
+
+/* The least value of a plan whose round takes this time, or more. */
+static double value_from(const struct tsr_plan_problem *p, double round)
+{
+    return (round * least_rounds(p) + p->o.theta * (p->kv_omega + p->ends_omega)) * burden(p);
+}
+
+double tsr_settled_round(const struct tsr_plan_problem *p, double value)
+{
+    return (value / burden(p) - p->o.theta * (p->kv_omega + p->ends_omega)) / least_rounds(p);
+}
+
+tsr_status tsr_settled_one(struct settled *z, uint64_t i, struct tsr_plan_problem *q, double limit,
+                           struct tsr_plan_planned *a, struct tsr_err *err)
+{
+    struct tsr_plan_planned *b = z->best;
+    double                   cutoff = tsr_settled_round(q, limit);
+    *a = (struct tsr_plan_planned){ .status = TSR_SOLVED_UNKNOWN, .bound = cutoff };
+    if (!(cutoff > 0)) /* its cache alone is worth more than the best plan */
+        return TSR_OK;
+    TSR_TRY(tsr_search(a, q, z->solver, cutoff, err));
+    b->choices += a->choices;
+    b->solves += a->solves;
+    b->options += a->options;
+    tsr_logf(TSR_LOG_DEBUG,
+             "%llu at once, chunk %llu, cache of %s: status %u, %.6g ms of at least %.6g, "
+             "%.3g s",
+             (unsigned long long)z->list[i].concurrency, (unsigned long long)z->list[i].chunk,
+             tsr_plugin_kv_name(z->list[i].kv), a->status,
+             tsr_plan_planned_has_plan(a) ? tsr_settled_value(q, a) : (double)INFINITY,
+             value_from(q, a->bound), a->seconds);
+    return TSR_OK;
+}
+
+/* A bound of the time of all rounds of setting i that is at least `limit`, or where it stops being one: a first plan below
+ * that ends the search. -INFINITY: none is known. */
+static tsr_status all_rounds(struct settled *z, uint64_t i, const struct tsr_plan_problem *of,
+                             double limit, double *least, struct tsr_err *err)
+{
+    struct tsr_plan_problem     q = *of;
+    struct tsr_plan_planned     a;
+    const struct tsr_solver_v1 *t = z->solver->found.iface;
+    double                      ends = q.o.theta * (q.kv_omega + q.ends_omega);
+    double                      cutoff = limit / burden(&q) - ends;
+    *least = -INFINITY;
+    if (q.work.batch <= q.memory.batch || q.o.objective != TSR_OBJECTIVE_STEADY ||
+        q.o.max_first_ms > 0 || !(t->supports & TSR_SOLVER_JOBS) || !isfinite(cutoff) ||
+        !(cutoff > 0))
+        return TSR_OK;
+    q.whole = true;
+    q.o.gap = fmax(q.o.gap, ANY_GAP);
+    tsr_status st = tsr_search(&a, &q, z->solver, cutoff, err);
+    z->best->choices += a.choices;
+    z->best->solves += a.solves;
+    z->best->options += a.options;
+    if (st == TSR_OK)
+        *least = (a.bound + ends) * burden(&q);
+    tsr_logf(TSR_LOG_DEBUG, "%llu at once, all rounds: status %u, at least %.6g ms, %.3g s",
+             (unsigned long long)z->list[i].concurrency, a.status, *least, a.seconds);
+    tsr_plan_planned_free(&a);
+    return st;
+}
+
+void tsr_settled_take(struct settled *z, uint64_t i, struct tsr_plan_planned *a, double value)
+{
+    struct tsr_plan_planned *b = z->best;
+    a->choices = b->choices;
+    a->solves = b->solves;
+    a->options = b->options;
+    tsr_plan_planned_free(b);
+    *b = *a;
+    *a = (struct tsr_plan_planned){ .status = TSR_SOLVED_UNKNOWN };
+    z->at = i;
+    z->value = value;
+}
+
+/* The greatest known bound of a round of setting i: a round of fewer requests in the same chunks takes no longer, nor
+ * does one with a narrower cache, if that is not charged to the limit on omega. */
+static double known_bound(const struct settled *z, uint64_t i)
+{
+    const struct tsr_plan_setting *s = &z->list[i], *t = z->list;
+    double                         bound = -INFINITY;
+    for (uint64_t k = 0; k < z->n; k++) {
+        if (t[k].chunk != s->chunk || t[k].concurrency > s->concurrency || t[k].types != s->types ||
+            t[k].end != s->end)
+            continue;
+        if (t[k].kv == s->kv)
+            bound = fmax(bound, z->least[k]);
+        if (tsr_plugin_kv_bits(t[k].kv) <= tsr_plugin_kv_bits(s->kv))
+            bound = fmax(bound, z->free[k]);
+    }
+    return bound;
+}
+
+tsr_status tsr_settled_search(struct settled *z, uint64_t i, bool likely,
+                              struct tsr_plan_planned *last, struct tsr_err *err)
+{
+    struct tsr_plan_problem q = *z->p;
+    double                  left = z->end - tsr_now_s();
+    bool                    own = z->at == i;
+    double                  limit = z->value * (own ? 1 + 1e-6 : 1 - z->p->o.gap);
+    tsr_plan_settings_put(&q, &z->list[i]);
+    double known = value_from(&q, known_bound(z, i)), slope = q.o.theta * burden(&q);
+    if (z->shared)
+        known = fmax(known, tsr_plan_bounds_get(z->shared, i, q.max_omega, slope));
+    if (known >= limit) {
+        z->bound = fmin(z->bound, known);
+        return TSR_OK;
+    }
+    if (left <= 0) {
+        z->bound = -INFINITY;
+        return TSR_OK;
+    }
+    q.o.time_limit = isfinite(left) ? left : 0;
+    if (!own && !likely)
+        TSR_TRY(all_rounds(z, i, &q, limit, &known, err));
+    if (z->shared)
+        tsr_plan_bounds_put(z->shared, i, q.max_omega, slope, known);
+    if (known >= limit) {
+        z->bound = fmin(z->bound, known);
+        return TSR_OK;
+    }
+    tsr_plan_planned_free(last);
+    TSR_TRY(tsr_settled_one(z, i, &q, limit, last, err));
+    z->least[i] = last->status == TSR_SOLVED_INFEASIBLE ? INFINITY : last->bound;
+    if (z->shared)
+        tsr_plan_bounds_put(z->shared, i, q.max_omega, slope, value_from(&q, z->least[i]));
+    if (!tsr_plan_planned_has_plan(last)) {
+        z->bound = fmin(z->bound, value_from(&q, z->least[i]));
+        return TSR_OK;
+    }
+    double value = tsr_settled_value(&q, last);
+    z->bound = fmin(z->bound, value * fmin(last->bound / last->objective, 1));
+    if (own || value < z->value)
+        tsr_settled_take(z, i, last, value);
+    return TSR_OK;
+}
