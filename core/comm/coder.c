@@ -77,6 +77,21 @@ static tsr_status open_instances(struct tsr_comm_coder *c, const struct tsr_comm
     return TSR_OK;
 }
 
+/* States of a codec that keeps some, and whether the way may have them. */
+static tsr_status open_streams(struct tsr_comm_coder *c, const struct tsr_comm_way *way,
+                               struct tsr_err *err)
+{
+    TSR_TRY(tsr_comm_codec_order(c->iface, c->self[0], &c->order, err));
+    if (c->order == TSR_CODEC_ORDER_REQUIRED && way->rows_alone)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "it requires the order of messages (order: required), and answers would "
+                        "depend on the requests before them; take a codec without that");
+    if (!c->order)
+        return TSR_OK;
+    c->streams = tsr_comm_streams_new(c->iface->extension(c->self[0], TSR_CODEC_STREAM), c->order);
+    return c->streams ? TSR_OK : tsr_fail_nomem(err, 64, "the streams of a codec");
+}
+
 tsr_status tsr_comm_coder_open(struct tsr_comm_coder *c, struct tsr_registry *r,
                                const struct tsr_comm_way *way, uint32_t ranks, struct tsr_err *err)
 {
@@ -101,6 +116,8 @@ tsr_status tsr_comm_coder_open(struct tsr_comm_coder *c, struct tsr_registry *r,
         st = tsr_fail(err, TSR_E_INPUT,
                       "what it makes of a row depends on the rows that are sent with it, and so "
                       "would the answers of a batch; take a codec whose rows are independent");
+    if (st == TSR_OK)
+        st = open_streams(c, way, err);
     if (st != TSR_OK)
         tsr_comm_coder_close(c);
     return st == TSR_OK
@@ -115,6 +132,7 @@ void tsr_comm_coder_close(struct tsr_comm_coder *c)
         if (c->self[i])
             c->iface->destroy(c->self[i]);
     free(c->self);
+    tsr_comm_streams_free(c->streams);
     tsr_plugin_spec_close(&c->spec);
     memset(c, 0, sizeof *c);
 }
@@ -126,6 +144,11 @@ bool tsr_comm_coder_exact(const struct tsr_comm_coder *c)
         if (c->iface->exactness(c->self[i]) != TSR_CODEC_EXACT)
             return false;
     return true;
+}
+
+bool tsr_comm_coder_ordered(const struct tsr_comm_coder *c)
+{
+    return c->order == TSR_CODEC_ORDER_REQUIRED;
 }
 
 uint64_t tsr_comm_piece(enum tsr_comm_algorithm a, uint32_t ranks)

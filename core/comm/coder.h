@@ -16,6 +16,7 @@
 #ifndef TSR_COMM_CODER_H
 #define TSR_COMM_CODER_H
 
+#include "comm/streams.h"
 #include "plugin/spec.h"
 #include "tessera/codec.h"
 
@@ -51,8 +52,8 @@ struct tsr_comm_way {
     const struct tsr_comm_state *states;
     uint64_t                     n_states;
     uint64_t                     piece; /* F32 bytes of a piece; 0: tsr_comm_piece() */
-    /* refuses a lossy codec whose rows depend on each other: the result for a row would depend on the rows
-     * sent with it */
+    /* refuses a lossy codec whose rows depend on each other, and one with TSR_CODEC_ORDER_REQUIRED: the
+     * result for a row would depend on the rows sent with it or before it */
     bool rows_alone;
 };
 
@@ -77,7 +78,9 @@ struct tsr_comm_coder {
     uint32_t                   ranks;
     bool                       coupled;
     uint64_t                   piece;
-    void                     **self; /* [instances] */
+    void                     **self;    /* [instances] */
+    uint32_t                   order;   /* TSR_CODEC_ORDER_*, 0 without a state */
+    struct tsr_comm_streams   *streams; /* comm/streams.h; NULL: the codec keeps no state */
 };
 
 /* TSR_E_INPUT for a codec that does not exist, its options, or states that do not fit.  [setup] */
@@ -86,6 +89,8 @@ tsr_status tsr_comm_coder_open(struct tsr_comm_coder *c, struct tsr_registry *r,
 void       tsr_comm_coder_close(struct tsr_comm_coder *c); /* also of a zeroed one */
 
 bool tsr_comm_coder_exact(const struct tsr_comm_coder *c);
+/* True if the codec declares TSR_CODEC_ORDER_REQUIRED. */
+bool tsr_comm_coder_ordered(const struct tsr_comm_coder *c);
 
 /* Rows of a piece of a [rows, cols] message; the last piece may have fewer. */
 uint64_t tsr_comm_piece_rows(const struct tsr_comm_coder *c, uint64_t rows, uint64_t cols);
@@ -102,13 +107,7 @@ tsr_status tsr_comm_sent_bytes(const struct tsr_comm_coder *c, uint32_t rank, ui
 tsr_status tsr_comm_wire_bytes(const struct tsr_comm_coder *c, bool second, uint32_t slice,
                                uint64_t rows, uint64_t cols, uint64_t *bytes, struct tsr_err *err);
 
-/* A message: rows x cols of instance (second, slice) at a site. */
-struct tsr_comm_message {
-    bool     second;
-    uint32_t slice, site;
-    uint64_t rows, cols, wire_bytes;
-};
-
+/* Encoding and decoding change the states of a codec that has some: for such a coder, [worker]. */
 tsr_status tsr_comm_encode(const struct tsr_comm_coder *c, const struct tsr_comm_message *m,
                            uint32_t source, const float *src, void *wire, struct tsr_err *err);
 tsr_status tsr_comm_decode(const struct tsr_comm_coder *c, const struct tsr_comm_message *m,

@@ -18,6 +18,17 @@ static struct tsr_codec_job job_of(const struct tsr_comm_message *m, uint32_t so
                                    .wire_bytes = m->wire_bytes };
 }
 
+/* Sets the state of this end in j. */
+static tsr_status state_of(const struct tsr_comm_coder *c, const struct tsr_comm_message *m,
+                           uint32_t source, uint32_t end, struct tsr_codec_job *j,
+                           struct tsr_err *err)
+{
+    return c->streams
+               ? tsr_comm_streams_state(c->streams, tsr_comm_instance(c, m->second, m->slice), m,
+                                        source, end, &j->state, err)
+               : TSR_OK;
+}
+
 static bool is_empty(const struct tsr_comm_message *m)
 {
     return m->rows == 0 || m->cols == 0;
@@ -31,6 +42,7 @@ tsr_status tsr_comm_encode(const struct tsr_comm_coder *c, const struct tsr_comm
         return TSR_OK;
     j.src = src;
     j.wire = wire;
+    TSR_TRY(state_of(c, m, source, TSR_CODEC_ENCODES, &j, err));
     return c->iface->encode(tsr_comm_instance(c, m->second, m->slice), &j, err);
 }
 
@@ -48,6 +60,7 @@ tsr_status tsr_comm_decode(const struct tsr_comm_coder *c, const struct tsr_comm
         return TSR_OK;
     j.dst = dst;
     j.wire = wire_of(wire);
+    TSR_TRY(state_of(c, m, source, TSR_CODEC_DECODES, &j, err));
     return c->iface->decode(tsr_comm_instance(c, m->second, m->slice), &j, err);
 }
 
@@ -57,6 +70,7 @@ static tsr_status decode_add(const struct tsr_comm_coder *c, const struct tsr_co
     struct tsr_codec_job j = job_of(m, source);
     j.dst = dst;
     j.wire = wire_of(wire);
+    TSR_TRY(state_of(c, m, source, TSR_CODEC_DECODES, &j, err));
     return c->iface->decode_add(tsr_comm_instance(c, m->second, m->slice), &j, err);
 }
 
@@ -164,7 +178,9 @@ static tsr_status sum_piece(const struct tsr_comm_coder *c, uint32_t site,
     for (uint32_t i = 0; i < slices; i++) {
         uint64_t first, end;
         tsr_comm_slice(cols, slices, i, &first, &end);
-        struct tsr_comm_message m = { .slice = i, .site = site, .rows = rows, .cols = end - first };
+        struct tsr_comm_message m = {
+            .slice = i, .site = site, .rows = rows, .cols = end - first, .row = row
+        };
         TSR_TRY(tsr_comm_wire_bytes(c, false, i, rows, m.cols, &m.wire_bytes, err));
         TSR_TRY(sum_columns(c, &m, partial, row, cols, first, s, s->dense, err));
         if (c->algorithm == TSR_COMM_TWO_STEP) {

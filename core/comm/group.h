@@ -84,7 +84,7 @@ void tsr_comm_group_abort(struct tsr_comm_group *g);
 void tsr_comm_group_counters(const struct tsr_comm_group *g, struct tsr_comm_counters *c);
 
 /* The sum that a group of c->ranks ranks would leave with, in one process: partial[i] is rank i's,
- * out [rows, cols] may be one of them.  [any] */
+ * out [rows, cols] may be one of them.  [any], and [worker] for a codec that keeps states */
 tsr_status tsr_comm_sum_simulated(const struct tsr_comm_coder *c, uint32_t site,
                                   const float *const *partial, uint64_t rows, uint64_t cols,
                                   float *out, struct tsr_err *err);

@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "comm/flow.h"
+#include "comm/streams.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,8 @@ static tsr_status open_codec(struct tsr_comm_link *l, struct tsr_registry *r, ui
                           "what it makes of a row depends on the rows that are sent with it, and "
                           "so would the answers of a batch; take a codec whose rows are "
                           "independent");
+        if (st == TSR_OK)
+            st = tsr_comm_codec_stateless(c, l->codec[phase], "a link between stages", err);
     }
     return st == TSR_OK
                ? st

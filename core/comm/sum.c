@@ -181,7 +181,16 @@ struct tsr_comm_message tsr_comm_sum_message(const struct tsr_comm_sum   *s,
     uint64_t first = 0, end = s->cols;
     if (s->c->algorithm == TSR_COMM_TWO_STEP)
         tsr_comm_slice(s->cols, s->g->ranks, slice, &first, &end);
-    return (struct tsr_comm_message){ hop == 1, slice, s->site, p->rows, end - first, bytes };
+    return (struct tsr_comm_message){ hop == 1, slice, s->site, p->rows, end - first, bytes, 0 };
+}
+
+static struct tsr_comm_message message_of(const struct tsr_comm_sum *s, uint64_t piece,
+                                          uint32_t hop, uint32_t slice, uint64_t bytes)
+{
+    struct tsr_comm_message m =
+        tsr_comm_sum_message(s, tsr_comm_sum_piece(s, piece), hop, slice, bytes);
+    m.row = piece * s->each;
+    return m;
 }
 
 /* Codes a piece and starts its first hop. */
@@ -194,7 +203,7 @@ static tsr_status begin(const struct tsr_comm_sum *s, uint64_t piece, struct tsr
     uint64_t                     start = now_ns();
     bool                         two = s->c->algorithm == TSR_COMM_TWO_STEP;
     for (uint32_t i = 0; i < (two ? g->ranks : 1); i++) {
-        struct tsr_comm_message m = tsr_comm_sum_message(s, p, 0, i, p->mine[0][i].bytes);
+        struct tsr_comm_message m = message_of(s, piece, 0, i, p->mine[0][i].bytes);
         const float            *src = x;
         if (two && i == g->rank) /* its own slice stays unchanged */
             continue;
@@ -216,7 +225,7 @@ static tsr_status middle(const struct tsr_comm_sum *s, uint64_t piece, struct ts
     struct tsr_comm_group       *g = s->g;
     const struct tsr_comm_piece *p = tsr_comm_sum_piece(s, piece);
     struct tsr_comm_slot        *at = &g->slot[piece % TSR_COMM_SLOTS];
-    struct tsr_comm_message      m = tsr_comm_sum_message(s, p, 0, g->rank, p->theirs[0][0].bytes);
+    struct tsr_comm_message      m = message_of(s, piece, 0, g->rank, p->theirs[0][0].bytes);
     uint64_t                     n = m.rows * m.cols;
     TSR_TRY(arrive(s, piece, 0, err));
     uint64_t start = now_ns(), first, end;
@@ -226,7 +235,7 @@ static tsr_status middle(const struct tsr_comm_sum *s, uint64_t piece, struct ts
     struct tsr_comm_leaves l = { at->recv[0], m.wire_bytes, own, g->rank };
     TSR_TRY(tsr_comm_tree(s->c, &m, &l, g->floats, g->floats + n, n, err));
     uint64_t half = now_ns();
-    m = tsr_comm_sum_message(s, p, 1, g->rank, p->mine[1][0].bytes);
+    m = message_of(s, piece, 1, g->rank, p->mine[1][0].bytes);
     TSR_TRY(tsr_comm_encode(s->c, &m, g->rank, g->floats, at->send[1], err));
     g->counters.decode_ns += half - start;
     g->counters.encode_ns += now_ns() - half;
@@ -245,12 +254,12 @@ static tsr_status finish(const struct tsr_comm_sum *s, uint64_t piece, struct ts
     TSR_TRY(arrive(s, piece, two ? 1 : 0, err));
     uint64_t start = now_ns();
     if (!two) {
-        struct tsr_comm_message m = tsr_comm_sum_message(s, p, 0, 0, p->theirs[0][0].bytes);
+        struct tsr_comm_message m = message_of(s, piece, 0, 0, p->theirs[0][0].bytes);
         struct tsr_comm_leaves  l = { at->recv[0], m.wire_bytes, NULL, 0 };
         st = tsr_comm_tree(s->c, &m, &l, x, g->floats, m.rows * m.cols, err);
     }
     for (uint32_t i = 0; two && st == TSR_OK && i < g->ranks; i++) {
-        struct tsr_comm_message m = tsr_comm_sum_message(s, p, 1, i, p->theirs[1][i].bytes);
+        struct tsr_comm_message m = message_of(s, piece, 1, i, p->theirs[1][i].bytes);
         uint64_t                first, end;
         tsr_comm_slice(s->cols, g->ranks, i, &first, &end);
         st = tsr_comm_decode(s->c, &m, i, at->recv[1] + p->theirs[1][i].at, g->floats, err);

@@ -280,6 +280,8 @@ tsr_status compare_arm_ready(struct compare *c, struct compare_arm *a, struct ts
         TSR_TRY(pack(c, a, err));
     TSR_TRY(tsr_pipeline_tp_keys_open(c->job, &a->tp, compare_arm_model(c, a),
                                       compare_arm_overlay(c, a), TSR_ACT_F32, &a->ranks, err));
+    if (a->ranks && (*c->measure.choices || c->measure.tasks.tasks))
+        TSR_TRY(tsr_eval_tp_any_order(a->ranks, "questions", err));
     a->ready = true;
     return TSR_OK;
 }

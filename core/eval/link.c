@@ -1,6 +1,7 @@
 #include "eval/link.h"
 
 #include "base/mem.h"
+#include "comm/streams.h"
 
 #include <stdlib.h>
 
@@ -18,6 +19,11 @@ tsr_status tsr_eval_link_open(struct tsr_eval_link *l, struct tsr_registry *r, c
                       "codec '%s' must be calibrated first, and links of stages are measured "
                       "without that; leave it out",
                       codec);
+    else {
+        st = tsr_comm_codec_stateless(l->iface, l->self, "a link between stages", err);
+        if (st != TSR_OK)
+            st = tsr_err_prefix(err, st, "codec '%s'", codec);
+    }
     if (st != TSR_OK)
         tsr_eval_link_close(l);
     return st;

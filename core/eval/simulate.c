@@ -186,6 +186,22 @@ bool tsr_eval_tp_exact(const struct tsr_tp *t)
     return tsr_comm_coder_exact(&t->coder);
 }
 
+tsr_status tsr_eval_tp_any_order(const struct tsr_tp *t, const char *what, struct tsr_err *err)
+{
+    return tsr_comm_coder_ordered(&t->coder)
+               ? tsr_fail(
+                     err, TSR_E_INPUT,
+                     "codec '%s' requires the order of messages (order: required), and %s share "
+                     "prompts; measure it on a text",
+                     t->codec, what)
+               : TSR_OK;
+}
+
+uint64_t tsr_eval_tp_state_bytes(const struct tsr_tp *t)
+{
+    return tsr_comm_streams_bytes(t->coder.streams);
+}
+
 double tsr_eval_tp_bits(const struct tsr_tp *t, uint64_t rows, uint64_t cols)
 {
     uint64_t bytes, first = 0, end = cols;

@@ -49,6 +49,11 @@ const char *tsr_eval_tp_codec(const struct tsr_tp *t);
 uint32_t    tsr_eval_tp_ranks(const struct tsr_tp *t);
 const char *tsr_eval_tp_algorithm(const struct tsr_tp *t);
 bool        tsr_eval_tp_exact(const struct tsr_tp *t);
+/* Refuses a codec that requires the order of its messages, for measurements that run in another order than the
+ * text's: TSR_E_INPUT, "WHAT do not keep the order ...". */
+tsr_status tsr_eval_tp_any_order(const struct tsr_tp *t, const char *what, struct tsr_err *err);
+/* Bytes that the codec's states have now. */
+uint64_t tsr_eval_tp_state_bytes(const struct tsr_tp *t);
 /* Wire bits for each number of one row of cols, by the first hop's messages; NAN if the codec does not support
  * it. */
 double tsr_eval_tp_bits(const struct tsr_tp *t, uint64_t rows, uint64_t cols);

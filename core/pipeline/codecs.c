@@ -152,6 +152,8 @@ json_t *tsr_pipeline_tp_json(const struct tsr_tp *t, const struct tsr_model *m)
         tsr_pipeline_json_put_text(j, "codec", tsr_eval_tp_codec(t)) &&
         tsr_pipeline_json_put_text(j, "algorithm", tsr_eval_tp_algorithm(t)) &&
         tsr_pipeline_json_put_real(j, "bits", tsr_eval_tp_bits(t, 512, m->hp.hidden)) &&
+        (!tsr_eval_tp_state_bytes(t) ||
+         tsr_pipeline_json_put_int(j, "state_bytes", tsr_eval_tp_state_bytes(t))) &&
         tsr_pipeline_json_put(j, "exact", json_boolean(tsr_eval_tp_exact(t))))
         return j;
     json_decref(j);

@@ -9,10 +9,17 @@ struct shim {
         const void              *raw;
         struct tsr_codec_wire_v1 table;
     } wire;
+    struct {
+        const void                *raw;
+        struct tsr_codec_stream_v1 table;
+    } stream;
 };
 #define RAW ((const struct tsr_codec_v1 *)shim->base.place->raw)
 #define WIRE                                                                                       \
     ((const struct tsr_codec_wire_v1 *)tsr_shim_raw(&shim->base, &shim->wire.raw, TSR_CODEC_WIRE))
+#define STREAM                                                                                     \
+    ((const struct tsr_codec_stream_v1 *)tsr_shim_raw(&shim->base, &shim->stream.raw,              \
+                                                      TSR_CODEC_STREAM))
 
 static uint32_t exactness(const void *self)
 {
@@ -94,8 +101,26 @@ static tsr_status wire(const void *self, uint32_t site, uint32_t source, uint64_
 
 static const struct tsr_codec_wire_v1 wires = { .wire = wire };
 
+/* ---- tessera.codec.stream/1 ----------------------------------------------------------------------- */
+
+static uint32_t order(const void *self)
+{
+    uint32_t answer;
+    TSR_CALL_VALUE(shim, STREAM, answer, order, (shim->base.self));
+    return answer;
+}
+
+static tsr_status stream_bytes(const void *self, uint32_t end, uint64_t rows, uint64_t cols,
+                               uint64_t *bytes, struct tsr_err *err)
+{
+    TSR_CALL(shim, STREAM, state_bytes, end, rows, cols, bytes, err);
+}
+
+static const struct tsr_codec_stream_v1 streams = { .order = order, .state_bytes = stream_bytes };
+
 static const struct tsr_plugin_shim_extension extensions[] = {
     TSR_SHIM_EXTENSION(struct shim, TSR_CODEC_WIRE, wire, wires),
+    TSR_SHIM_EXTENSION(struct shim, TSR_CODEC_STREAM, stream, streams),
 };
 static const char *const plain[] = { TSR_CODEC_COUPLED };
 

@@ -1,18 +1,29 @@
 /* mx - the codec of MX blocks: every row becomes blocks of small floats or integers with a power of two as
  * scale (docs/formats/codecs.md). Nothing is calibrated; rows are independent.
  *
+ * With `feedback` the error of a message is added to the next one (error feedback, arXiv 1901.09847), either
+ * along the layers or along the tokens. The wire stays the same, and decoding keeps no state.
+ *
  * A row on the wire: the blocks' scales, scale_bits each, padded with zero bits to a byte; then the codes,
  * padded in the same way; both little-endian bit streams as in docs/formats/mx.md. A block with NaN, an
  * infinity, or a number outside the range of its scale becomes NaN. */
 #include "../quant/mx/choices.h"
 #include "rows.h"
 
+#include <math.h>
 #include <string.h>
 
 #define BLOCKS 64u /* whose scales wait to be packed; a multiple of 8 */
 
+enum { FEEDBACK_NONE, FEEDBACK_LAYERS, FEEDBACK_TOKENS };
+static const struct tsr_choice feedback_choices[] = {
+    { "none", "each message alone", FEEDBACK_NONE },
+    { "layers", "to the next message of the same row, in one pass of the model", FEEDBACK_LAYERS },
+    { "tokens", "to the next token at the same place; order: required", FEEDBACK_TOKENS },
+};
+
 struct mx_options {
-    int64_t element, block, scale_bits, rounding, scale_rule;
+    int64_t element, block, scale_bits, rounding, scale_rule, feedback;
 };
 
 struct mx {
@@ -20,6 +31,7 @@ struct mx {
     const struct tsr_encode *encode;
     struct tsr_encode_mx     spec;
     struct tsr_decode_mx     back;
+    int64_t                  feedback;
 };
 
 static tsr_status mx_create(const struct tsr_host *host, const void *opts, void **self,
@@ -30,6 +42,7 @@ static tsr_status mx_create(const struct tsr_host *host, const void *opts, void 
     if (!c)
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: %zu bytes for codec mx", sizeof *c);
     c->host = host;
+    c->feedback = o->feedback;
     c->spec = (struct tsr_encode_mx){ .element = (uint32_t)o->element,
                                       .scale_bits = (uint32_t)o->scale_bits,
                                       .rounding = (uint32_t)o->rounding,
@@ -140,13 +153,38 @@ static void decode_row(const struct mx *c, uint64_t cols, const uint8_t *wire, f
     }
 }
 
+/* A row with the error of the last one.  `minus` is the state: the error with its sign turned, so that
+ * decode_row() can add to it. */
+static void encode_fed(const struct mx *c, uint64_t cols, const float *x, float *minus,
+                       uint8_t *wire)
+{
+    for (uint64_t i = 0; i < cols; i++)
+        minus[i] = x[i] - minus[i];
+    encode_row(c, cols, minus, wire);
+    for (uint64_t i = 0; i < cols; i++)
+        minus[i] = -minus[i];
+    decode_row(c, cols, wire, minus, 1);
+    for (uint64_t i = 0; i < cols; i++)
+        if (!isfinite(minus[i])) /* a NaN stays in its message */
+            minus[i] = 0;
+}
+
 static tsr_status mx_encode(const void *self, const struct tsr_codec_job *job, struct tsr_err *err)
 {
     const struct mx *c = self;
     tsr_status       st = check(c, job, job->src, err);
-    uint64_t         step = row_bytes(c, job->cols);
-    for (uint64_t r = 0; st == TSR_OK && step && r < job->rows; r++)
-        encode_row(c, job->cols, job->src + r * job->cols, (uint8_t *)job->wire + r * step);
+    uint64_t         step = row_bytes(c, job->cols), cols = job->cols;
+    float *minus = c->feedback != FEEDBACK_NONE && TSR_HAS(struct tsr_codec_job, job, state)
+                       ? job->state
+                       : NULL;
+    for (uint64_t r = 0; st == TSR_OK && step && r < job->rows; r++) {
+        const float *x = job->src + r * cols;
+        uint8_t     *wire = (uint8_t *)job->wire + r * step;
+        if (!minus)
+            encode_row(c, cols, x, wire);
+        else
+            encode_fed(c, cols, x, minus + (c->feedback == FEEDBACK_LAYERS ? r * cols : 0), wire);
+    }
     return st;
 }
 
@@ -187,6 +225,10 @@ static tsr_status mx_wire(const void *self, uint32_t site, uint32_t source, uint
     const struct mx *c = self;
     (void)site;
     (void)source;
+    if (c->feedback != FEEDBACK_NONE)
+        return tsr_fail(err, TSR_E_UNSUPPORTED,
+                        "mx: a device keeps no errors of messages, which "
+                        "'feedback' needs");
     w->kind = TSR_WIRE_MX;
     w->same = 1;
     w->cols = cols;
@@ -200,9 +242,36 @@ static tsr_status mx_wire(const void *self, uint32_t site, uint32_t source, uint
 
 static const struct tsr_codec_wire_v1 wires = { .struct_size = sizeof wires, .wire = mx_wire };
 
+/* ---- error feedback --------------------------------------------------------------- */
+
+static uint32_t mx_order(const void *self)
+{
+    return ((const struct mx *)self)->feedback == FEEDBACK_TOKENS ? TSR_CODEC_ORDER_REQUIRED
+                                                                  : TSR_CODEC_ORDER_PASS;
+}
+
+static tsr_status mx_state_bytes(const void *self, uint32_t end, uint64_t rows, uint64_t cols,
+                                 uint64_t *bytes, struct tsr_err *err)
+{
+    uint64_t   wire;
+    tsr_status st = mx_wire_bytes(self, rows, cols, &wire, err);
+    if (st != TSR_OK)
+        return st;
+    *bytes = end != TSR_CODEC_ENCODES                     ? 0
+             : mx_order(self) == TSR_CODEC_ORDER_REQUIRED ? cols * sizeof(float)
+                                                          : rows * cols * sizeof(float);
+    return TSR_OK;
+}
+
+static const struct tsr_codec_stream_v1 streams = { .struct_size = sizeof streams,
+                                                    .order = mx_order,
+                                                    .state_bytes = mx_state_bytes };
+
 static const void *mx_extension(const void *self, const char *id)
 {
-    (void)self;
+    const struct mx *c = self;
+    if (strcmp(id, TSR_CODEC_STREAM) == 0)
+        return c->feedback != FEEDBACK_NONE ? &streams : NULL;
     return strcmp(id, TSR_CODEC_WIRE) == 0 ? &wires : NULL;
 }
 
@@ -217,6 +286,8 @@ static const struct tsr_option options[] = {
                     "How a number becomes an element."),
     TSR_OPTION_ENUM(struct mx_options, scale_rule, TSR_ENCODE_SCALE_FLOOR, rule_choices,
                     "How a block's scale is found."),
+    TSR_OPTION_ENUM(struct mx_options, feedback, FEEDBACK_NONE, feedback_choices,
+                    "To which message the error of a message is added."),
 };
 
 static const struct tsr_codec_v1 table = {

@@ -55,7 +55,10 @@ static void test_codec(void **state)
     keeps(TSR_TEST_PLUGINS "/plain.so", NULL, "codec-*", "dtype=f16");
     keeps(TSR_TEST_PLUGINS "/mx_codec.so", NULL, "codec-*", "element=fp8_e4m3");
     keeps(TSR_FIXTURES "/bad_codec.so", "bad", "codec-*", NULL);
+    keeps(TSR_TEST_PLUGINS "/mx_codec.so", NULL, "codec-*", "feedback=layers");
+    keeps(TSR_TEST_PLUGINS "/mx_codec.so", NULL, "codec-*", "feedback=tokens");
     keeps(TSR_FIXTURES "/bad_codec.so", "calibrated", "codec-*", NULL);
+    keeps(TSR_FIXTURES "/bad_codec.so", "streamed", "codec-*", NULL);
 }
 
 static void test_transport(void **state)
@@ -173,7 +176,9 @@ static void each_fault(const char *noun, const char *const *faults, uint64_t n, 
 {
     for (uint64_t i = 0; i < n; i++) {
         char        rule[96], kind[32];
-        const char *component = strncmp(faults[i], "state_", 6) == 0 ? "calibrated" : "bad";
+        const char *component = strncmp(faults[i], "state_", 6) == 0    ? "calibrated"
+                                : strncmp(faults[i], "stream_", 7) == 0 ? "streamed"
+                                                                        : "bad";
         rule_of(rule, sizeof rule, noun, faults[i]);
         if (left_out(faults[i]))
             continue;
@@ -208,10 +213,11 @@ static void test_bad_codec(void **state)
 {
     (void)state;
     static const char *const faults[] = {
-        "exactness",     "wire_bytes",   "huge_shape",       "encode_writes", "encode_skips",
-        "decode_writes", "decode_skips", "inputs_untouched", "repeats",       "ranks_identical",
-        "threads",       "exact",        "nonfinite",        "tails",         "decode_add",
-        "damaged",       "wire",         "state_exact",      "state_loads",   "state_damaged"
+        "exactness",     "wire_bytes",    "huge_shape",       "encode_writes", "encode_skips",
+        "decode_writes", "decode_skips",  "inputs_untouched", "repeats",       "ranks_identical",
+        "threads",       "exact",         "nonfinite",        "tails",         "decode_add",
+        "damaged",       "wire",          "state_exact",      "state_loads",   "state_damaged",
+        "stream_state",  "stream_replay", "stream_rows",      "stream_first"
     };
     complete("codec", faults, COUNT(faults), "codec-calibration-whole");
     each_fault("codec", faults, COUNT(faults), 2);

@@ -151,11 +151,12 @@ static void run_real(uint32_t n, const struct tsr_comm_way *way, float *out)
 static void simulated_ranks_are_real_ranks(void **unused)
 {
     static const char *const codecs[] = { "mx", "int4_bf16:one_in=16", "int4_channel", "topk",
-                                          "plain:dtype=bf16" };
+                                          "plain:dtype=bf16", "mx:feedback=tokens",
+                                          "mx:feedback=layers" };
     static float             want[VOCAB], got[VOCAB], whole[VOCAB];
     (void)unused;
     run(NULL, whole);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 7; i++) {
         struct tsr_errbuf       e = TSR_ERRBUF(e);
         enum tsr_comm_algorithm a = i % 2 ? TSR_COMM_TWO_STEP : TSR_COMM_ALL_GATHER;
         uint32_t                ranks = i % 2 ? 4 : 2;

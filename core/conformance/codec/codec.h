@@ -52,6 +52,11 @@ void tsr_codec_rule_calibration_whole(struct tsr_conformance_case *c);
 void tsr_codec_rule_state_exact(struct tsr_conformance_case *c);
 void tsr_codec_rule_state_loads(struct tsr_conformance_case *c);
 void tsr_codec_rule_state_damaged(struct tsr_conformance_case *c);
+/* stream.c */
+void tsr_codec_rule_stream_state(struct tsr_conformance_case *c);
+void tsr_codec_rule_stream_replay(struct tsr_conformance_case *c);
+void tsr_codec_rule_stream_rows(struct tsr_conformance_case *c);
+void tsr_codec_rule_stream_first(struct tsr_conformance_case *c);
 /* values.c */
 void tsr_codec_rule_exact(struct tsr_conformance_case *c);
 void tsr_codec_rule_nonfinite(struct tsr_conformance_case *c);

@@ -128,6 +128,21 @@ static const struct tsr_conformance_rule rules[] = {
     { .name = "codec-state-damaged",
       .text = "load() refuses a state of another size with a sentence.",
       .run = tsr_codec_rule_state_damaged },
+    { .name = "codec-stream-state",
+      .text = "The state of a stream has the bytes of state_bytes(), and nothing outside of it is "
+              "written.",
+      .run = tsr_codec_rule_stream_state },
+    { .name = "codec-stream-replay",
+      .text = "The messages of a stream have the same bytes each time that it begins with zero "
+              "bytes, in every instance, and decode in step.",
+      .run = tsr_codec_rule_stream_replay },
+    { .name = "codec-stream-rows",
+      .text = "Rows of a message with a state decode as in messages of one row each, in the "
+              "declared order.",
+      .run = tsr_codec_rule_stream_rows },
+    { .name = "codec-stream-first",
+      .text = "Without a state a row is coded as the first of a stream.",
+      .run = tsr_codec_rule_stream_first },
 };
 
 const struct tsr_conformance_kind_rules tsr_codec_rules = {

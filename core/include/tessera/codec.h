@@ -96,6 +96,35 @@ struct tsr_codec_wire_v1 {
                        struct tsr_codec_wire *w, struct tsr_err *err);
 };
 
+/* extension(self, TSR_CODEC_STREAM), optional: a struct tsr_codec_stream_v1.  A codec with it carries
+ * something from one message of a stream to the next, such as the error of its rounding.  It keeps
+ * that in tsr_codec_job.state, memory of the host with one state for each stream and each end of it. */
+#define TSR_CODEC_STREAM "tessera.codec.stream/1"
+
+/* What a stream is, so which messages must come in their order.  PASS: messages of one source and
+ * the same rows at ascending sites, in one pass of the model.  A row depends on earlier messages of
+ * this row alone.  REQUIRED: all messages of one source and site, and the rows of a message, one
+ * token after the other.  The host refuses such a codec where the bytes of an answer must not depend
+ * on what ran before. */
+#define TSR_CODEC_ORDER_PASS     1u
+#define TSR_CODEC_ORDER_REQUIRED 2u
+
+/* Ends of a stream. */
+#define TSR_CODEC_ENCODES 0u
+#define TSR_CODEC_DECODES 1u
+
+struct tsr_codec_stream_v1 {
+    uint32_t struct_size;
+    uint32_t reserved;
+    /* TSR_CODEC_ORDER_*, a function of the options.  [any] */
+    uint32_t (*order)(const void *self);
+    /* Exact bytes of the state at an end of a stream of messages of this shape; 0: this end needs
+     * none.  With ORDER_REQUIRED the bytes do not depend on rows.  A state begins as zero bytes and
+     * holds no pointer, so a copy of it continues elsewhere.  Errors: those of wire_bytes().  [any] */
+    tsr_status (*state_bytes)(const void *self, uint32_t end, uint64_t rows, uint64_t cols,
+                              uint64_t *bytes, struct tsr_err *err);
+};
+
 /* One message: its shape, its source and its exchange.  The caller owns every buffer. */
 struct tsr_codec_job {
     uint32_t     struct_size;
@@ -107,6 +136,10 @@ struct tsr_codec_job {
     float       *dst;        /* decode(): written; decode_add(): added to  */
     void        *wire;       /* wire_bytes; encode() writes every byte     */
     uint64_t     wire_bytes; /* the answer of wire_bytes()                 */
+    /* ABI minor 1.  For TSR_CODEC_STREAM: the state of this end of the stream, read and written, at
+     * a multiple of 64, or NULL.  Without it each row is coded as the first of a stream.  A message has a state at every
+     * end that needs one, or at none.  Calls with the same state never overlap. */
+    void *state;
 };
 
 struct tsr_codec_v1 {

@@ -99,6 +99,8 @@ static tsr_status open_engine(struct eval_step *e, uint64_t context, struct tsr_
                                       job->seed, err));
     TSR_TRY(tsr_pipeline_tp_keys_open(job, &e->o->tp, job->model, job->overlay,
                                       (uint32_t)e->o->run.act, &e->ranks, err));
+    if (e->ranks && (*e->o->choices || e->o->tasks.tasks))
+        TSR_TRY(tsr_eval_tp_any_order(e->ranks, "questions", err));
     e->running.eo.context = context;
     e->running.eo.split = e->ranks ? tsr_eval_tp_split(e->ranks) : NULL;
     TSR_TRY(tsr_engine_create(&e->engine, job->registry, job->model, job->overlay, &e->running.eo,
