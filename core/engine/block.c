@@ -118,8 +118,8 @@ tsr_status tsr_engine_block_attention(struct tsr_engine *e, uint64_t layer,
     }
     TSR_TRY(rotate(e, layer, &q, e->share.heads, err));
     TSR_TRY(rotate(e, layer, &k, e->share.kv_heads, err));
-    TSR_TRY(tsr_engine_online_run(e, e->dev, TSR_ENGINE_ONLINE_KEYS, &q, err));
-    TSR_TRY(tsr_engine_online_run(e, e->dev, TSR_ENGINE_ONLINE_KEYS, &k, err));
+    TSR_TRY(tsr_engine_online_run(e, e->dev, layer, TSR_ENGINE_ONLINE_KEYS, &q, err));
+    TSR_TRY(tsr_engine_online_run(e, e->dev, layer, TSR_ENGINE_ONLINE_KEYS, &k, err));
     TSR_TRY(tsr_engine_cache_move(e, layer, err));
     TSR_TRY(store(e, layer, &v, &l->v, err));
     TSR_TRY(l->k.dtype == TSR_Q4_CHANNEL ? attend_in_pieces(e, layer, &q, &k, &a, err)
@@ -151,7 +151,7 @@ tsr_status tsr_engine_block_feed_forward(struct tsr_engine *e, uint64_t layer,
                          .scale = hp->func_alpha,
                          .softcap = hp->func_limit };
     TSR_TRY(tsr_engine_device_run(e->dev, &op, NULL, err));
-    TSR_TRY(tsr_engine_online_run(e, e->dev, TSR_ENGINE_ONLINE_DOWN, &gate, err));
+    TSR_TRY(tsr_engine_online_run(e, e->dev, layer, TSR_ENGINE_ONLINE_DOWN, &gate, err));
     return tsr_engine_run_linears(e, layer, TSR_MODEL_SITE_DOWN_IN, &gate, &out, err);
 }
 

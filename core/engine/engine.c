@@ -170,6 +170,7 @@ static tsr_status build(struct tsr_engine *e, const struct tsr_model_overlay *o,
     if (!e->slots || !e->layers || !e->linears)
         return tsr_fail_nomem(err, e->n_slots * sizeof *e->slots, "slots");
     TSR_TRY(choose_cache(e, opt, err));
+    TSR_TRY(tsr_engine_online_create(e, err));
     if (!e->streamed)
         TSR_TRY(tsr_engine_load(e, o, opt->act, err));
     TSR_TRY(tsr_engine_cache_create(e, err));
@@ -183,8 +184,6 @@ static tsr_status build(struct tsr_engine *e, const struct tsr_model_overlay *o,
         TSR_TRY(tsr_engine_experts_create(e, err));
     if (e->model->hp.latent.rank)
         TSR_TRY(tsr_engine_latent_create(e, err));
-    if (tsr_model_is_online(&e->model->hp))
-        TSR_TRY(tsr_engine_online_create(e, err));
     set_hooks(e, opt);
     TSR_TRY(tsr_engine_reserve(e, err));
     TSR_TRY(tsr_engine_candidates_open(e, err));

@@ -21,13 +21,13 @@ static tsr_status show(struct tsr_engine *e, struct tsr_engine_device *dev, uint
 }
 
 /* gate = func(gate) * up, transformed if the site is */
-static tsr_status act(struct tsr_engine *e, struct tsr_engine_device *dev,
+static tsr_status act(struct tsr_engine *e, struct tsr_engine_device *dev, uint64_t layer,
                       enum tsr_engine_online_site site, struct tsr_tensor *gate,
                       const struct tsr_tensor *up, struct tsr_err *err)
 {
     struct tsr_op op = tsr_engine_act_op(e, gate, up);
     TSR_TRY(tsr_engine_device_run(dev, &op, NULL, err));
-    return tsr_engine_online_run(e, dev, site, gate, err);
+    return tsr_engine_online_run(e, dev, layer, site, gate, err);
 }
 
 /* Experts [begin, end), whose rows in the order are [first, upto). */
@@ -136,7 +136,7 @@ static tsr_status run_group(struct tsr_engine *e, uint64_t layer,
                       up = tsr_engine_narrow(&at->up, rows, e->share.expert),
                       said = tsr_engine_rows(&at->said, g->first, rows);
     TSR_TRY(run_gates(e, layer, at, g, x, &gate, &up, err));
-    TSR_TRY(act(e, at->dev, TSR_ENGINE_ONLINE_EXPERT, &gate, &up, err));
+    TSR_TRY(act(e, at->dev, layer, TSR_ENGINE_ONLINE_EXPERT, &gate, &up, err));
     for (uint32_t i = g->begin; i < g->end; i++) {
         struct tsr_tensor  own = rows_of(r, g, i, &gate), into = rows_of(r, g, i, &said);
         enum tsr_linear_id id = tsr_model_expert_linear(i, TSR_MODEL_DOWN);
@@ -181,7 +181,7 @@ static tsr_status run_gated(struct tsr_engine *e, uint64_t layer, enum tsr_site 
     const struct tsr_tensor *both[] = { inner, &up };
     *inner = tsr_engine_narrow(&e->gate, x->rows, cols);
     TSR_TRY(tsr_engine_run_site(e, layer, site, x, both, err));
-    return act(e, e->dev,
+    return act(e, e->dev, layer,
                site == TSR_MODEL_SITE_FFN_IN ? TSR_ENGINE_ONLINE_SHARED : TSR_ENGINE_ONLINE_EXPERT,
                inner, &up, err);
 }

@@ -57,7 +57,7 @@ tsr_status tsr_engine_experts_run_token(struct tsr_engine *e, uint64_t layer,
     uint32_t                             n = 0, own = e->share.first_expert + e->share.n_experts;
     *done = false;
     if (x->rows != 1 || e->hooks.input || e->hooks.outputs || e->split.ranks || !table ||
-        tsr_engine_online_has(e, TSR_ENGINE_ONLINE_EXPERT) ||
+        tsr_engine_online_has(e, layer, TSR_ENGINE_ONLINE_EXPERT) ||
         !TSR_HAS(struct tsr_backend_linears_v1, table, gated))
         return TSR_OK;
     uint64_t base = tsr_engine_experts_first(r, e->share.first_expert);

@@ -119,7 +119,7 @@ struct tsr_engine {
     struct tsr_engine_whole_norm
         *whole_norm; /* whole_norm.c; NULL: queries are not normed over other ranks' heads */
     struct tsr_engine_latent *latent; /* latent.c; NULL: attention is not latent */
-    struct tsr_engine_online *online; /* online.c; NULL: no transforms run with the model */
+    struct tsr_engine_online *online; /* online.c */
     bool
                       timed; /* stopwatch.h: inputs are made.  Tokens take experts by a count, and states begin anywhere */
     const uint8_t    *shown_experts; /* [experts], 1: the tap sees all tokens through it; or NULL */

@@ -3,6 +3,7 @@
 
 #include "base/pool.h"
 #include "checkpoint/prepacked/prepacked.h"
+#include "engine/online.h"
 
 #include <string.h>
 
@@ -155,6 +156,7 @@ tsr_status tsr_engine_load_layer(struct tsr_engine *e, const struct tsr_model_ov
     TSR_TRY(load_qk_norm(e, &l->k_norm, e->model->hp.kv_heads, e->share.kv_head, e->share.kv_heads,
                          &d->k_norm, err));
     TSR_TRY(load_sinks(e, l->sinks, &d->sinks, err));
+    TSR_TRY(tsr_engine_online_set(e, i, o && o->online ? &o->online[i] : NULL, err));
     return release_layer(e, i, err);
 }
 

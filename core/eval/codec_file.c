@@ -45,6 +45,8 @@ static void hash_layer(struct tsr_hasher *h, const struct tsr_model *m,
 {
     for (uint64_t i = 0; i < o->linears; i++)
         hash_packed(h, o->lin[layer][i]);
+    if (o->online && (o->online[layer].keys || o->online[layer].down))
+        tsr_hasher_update(h, &o->online[layer], sizeof o->online[layer]);
     for (int i = 0; o->norm && i < TSR_MODEL_OVERLAY_NORMS; i++)
         hash_norm(h, &o->norm[layer][i],
                   tsr_model_layer_site_cols(m, layer,

@@ -62,10 +62,14 @@ tsr_status tsr_model_overlay_create(struct tsr_model_overlay **o, uint64_t layer
     v->lin = tsr_new_rows(layers, linears, sizeof **v->lin);
     v->norm = tsr_new(layers, sizeof *v->norm);
     v->scale = tsr_new_rows(layers, v->sites, sizeof **v->scale);
-    if (!v->lin || !v->norm || !v->scale) {
+    v->turned = tsr_new_rows(layers, v->sites, sizeof **v->turned);
+    v->online = tsr_new(layers, sizeof *v->online);
+    if (!v->lin || !v->norm || !v->scale || !v->turned || !v->online) {
         free(v->lin);
         free(v->norm);
         free(v->scale);
+        free(v->turned);
+        free(v->online);
         free(v);
         return tsr_fail_nomem(err, layers * linears * sizeof **v->lin,
                               "the list of packed weights");
@@ -103,6 +107,26 @@ void tsr_model_overlay_drop_folds(struct tsr_model_overlay *o, uint64_t layer)
     }
 }
 
+const char *tsr_model_overlay_turned(const struct tsr_model_overlay *o, uint64_t layer)
+{
+    if (o->online[layer].keys)
+        return "keys";
+    for (uint64_t i = 0; i < o->sites; i++)
+        if (o->turned[layer][i])
+            return tsr_model_site_kind((enum tsr_site)i) == TSR_MODEL_SITE_O_IN
+                       ? "inputs of o_proj"
+                       : "inputs of down_proj";
+    return NULL;
+}
+
+bool tsr_model_overlay_is_online(const struct tsr_model_overlay *o)
+{
+    for (uint64_t l = 0; l < o->layers; l++)
+        if (o->online[l].keys || o->online[l].down)
+            return true;
+    return false;
+}
+
 void tsr_model_overlay_destroy(struct tsr_model_overlay *o)
 {
     if (!o)
@@ -115,6 +139,8 @@ void tsr_model_overlay_destroy(struct tsr_model_overlay *o)
     tsr_model_packed_destroy(o->head);
     if (o->embed != o->head)
         tsr_model_packed_destroy(o->embed);
+    free(o->online);
+    free(o->turned);
     free(o->scale);
     free(o->norm);
     free(o->lin);

@@ -86,7 +86,17 @@ struct tsr_model_overlay {
      * divided the rows of the linear that produces its input; [cols], owned; NULL: 1.  Experts' FFN_IN have
      * those of the layer's. */
     float ***scale;
+    /* [layers][sites]: 1: the columns of the site's linears were reordered or multiplied by orthogonal matrices
+     * before packing, and the rows of what produces its input */
+    uint8_t **turned;
+    /* [layers]: transforms that run with a layer because of its packed weights, in addition to those of hp.online;
+     * keys and down alone */
+    struct tsr_model_online *online;
 };
+/* What the packed weights of a layer transform, "keys" or "inputs of ..."; NULL: nothing. */
+const char *tsr_model_overlay_turned(const struct tsr_model_overlay *o, uint64_t layer);
+/* Whether transforms run with a layer because of its packed weights. */
+bool tsr_model_overlay_is_online(const struct tsr_model_overlay *o);
 /* The factors of a site, or NULL: 1. */
 static inline const float *tsr_model_overlay_scale(const struct tsr_model_overlay *o,
                                                    uint64_t layer, enum tsr_site site)

@@ -85,6 +85,8 @@ static tsr_status search_view(struct block_view *v, struct tsr_quant_block_fold 
         st = TSR_E_INPUT;
     for (uint64_t s = 0; s < v->n && st == TSR_OK; s++)
         st = check_choice(v, s, err);
+    for (uint64_t s = 0; s < v->n && st == TSR_OK; s++)
+        st = block_check_turn(v, s, err);
     return st == TSR_OK ? block_fold(v, f, err) : st;
 }
 
@@ -112,7 +114,8 @@ static tsr_status fold_new(const struct tsr_quant_block_job *job, struct tsr_qua
     *f = (struct tsr_quant_block_fold){ .linears = hp->linears, .sites = hp->sites };
     f->lin = tsr_new(f->linears, sizeof *f->lin);
     f->scale = tsr_new(f->sites, sizeof *f->scale);
-    if (f->lin && f->scale)
+    f->turn = tsr_new(f->sites, sizeof *f->turn);
+    if (f->lin && f->scale && f->turn)
         return TSR_OK;
     tsr_quant_block_fold_free(f);
     return tsr_fail_nomem(err, hp->linears * sizeof *f->lin, "a block search");

@@ -12,6 +12,13 @@
  *   down_in          up, of the same instance, without bias; with ReLU if there is no gate, and
  *                    not where the function adds to what up says or a transform follows it
  *
+ * Some sites take more (TSR_TAKES_*), if all their linears are of the searching instance:
+ *
+ *   order     down_in, if gate and up are of the same instance, without biases
+ *   matrices  o_in, if v is, without bias; where rotate can rotate the values of heads
+ *   Hadamard  down_in of a layer without experts, in runs of at least 16 columns; queries and keys where
+ *             rotate can rotate keys.  Not on top of the transforms of a rotated model
+ *
  * attn_in has all linears that read the norm.  In a layer with experts, ffn_in has gate and up of
  * all experts, and each expert's down is a site.  A router reads the norm of ffn_in, too: one that is not
  * quantized becomes a matrix of F32 with scaled columns.
@@ -20,6 +27,7 @@
 #define TSR_QUANT_BLOCK_H
 
 #include "quant/calibrate.h"
+#include "rotate/transform.h"
 #include "tessera/quantizer_block.h"
 
 /* One layer as the scheme quantizes it. */
@@ -41,7 +49,9 @@ struct tsr_quant_block_fold {
     struct tsr_matrix *lin; /* [linears]: F32, scaled and clamped; data NULL: the model's.  One that
                              * is not quantized is a router whose input is divided */
     struct tsr_model_norm norm[TSR_MODEL_OVERLAY_NORMS]; /* arrays [cols]; gain NULL: the model's */
-    float               **scale; /* [sites]: [cols], what divides the inputs; NULL: 1 */
+    float               **scale;       /* [sites]: [cols], what divides the inputs; NULL: 1 */
+    struct tsr_rotate_transform *turn; /* [sites]: of the divided inputs; owned */
+    uint32_t                     keys; /* columns of a run of queries and keys; 0: no transform */
 };
 void tsr_quant_block_fold_free(struct tsr_quant_block_fold *f);
 
@@ -57,15 +67,16 @@ uint64_t tsr_quant_block_need(const struct tsr_quantizer *const *q, uint64_t lin
 tsr_status tsr_quant_block_search(const struct tsr_quant_block_job *job,
                                   struct tsr_quant_block_fold *f, struct tsr_err *err);
 
-/* What divides the inputs of a site; NULL: 1. */
-const float *tsr_quant_block_scale(const struct tsr_quant_block_fold *f, enum tsr_site site);
+/* Whether a site's inputs are scaled or transformed. */
+bool tsr_quant_block_changes(const struct tsr_quant_block_fold *f, enum tsr_site site);
 
-/* The statistics of a site's inputs divided by its scale: fresh arrays for those in `in` (except
- * sensitivity, which is of the weights), freed by tsr_quant_block_stats_free(); if the site takes no scale,
- * `in` itself. */
+/* The statistics of a site's inputs, scaled and transformed: fresh arrays for those in `in` (except
+ * sensitivity, which is of the weights), freed by tsr_quant_block_stats_free(); if the site's inputs stay,
+ * `in` itself.  After matrices or a Hadamard transform the largest, mean |x| and variance are those of the
+ * recorded inputs; without any there are none. */
 tsr_status tsr_quant_block_stats(const struct tsr_quant_block_fold *f, enum tsr_site site,
-                                 const struct tsr_quant_stats *in, struct tsr_quant_stats *out,
-                                 struct tsr_err *err);
+                                 const struct tsr_quant_stats *in, struct tsr_pool *pool,
+                                 struct tsr_quant_stats *out, struct tsr_err *err);
 void       tsr_quant_block_stats_free(struct tsr_quant_stats *s);
 
 #endif

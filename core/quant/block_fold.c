@@ -1,5 +1,5 @@
-/* Folding of scales: into the columns of a site's linears, the rows of the linear or the norm that
- * makes the site's input, and the statistics of that input.  Clips come last. */
+/* Folding of scales: into the columns of a site's linears, and the rows of the linear or the norm that
+ * makes the site's input.  Transforms come after them, and clips last. */
 #include "quant/block_internal.h"
 
 #include "base/mem.h"
@@ -18,8 +18,11 @@ void tsr_quant_block_fold_free(struct tsr_quant_block_fold *f)
     }
     for (uint64_t i = 0; f->scale && i < f->sites; i++)
         free(f->scale[i]);
+    for (uint64_t i = 0; f->turn && i < f->sites; i++)
+        tsr_rotate_transform_free(&f->turn[i]);
     free(f->lin);
     free(f->scale);
+    free(f->turn);
     *f = (struct tsr_quant_block_fold){ 0 };
 }
 
@@ -148,6 +151,8 @@ tsr_status block_fold(struct block_view *v, struct tsr_quant_block_fold *f, stru
                         v->choices[s]->scale);
     }
     for (uint64_t s = 0; s < v->n; s++)
+        TSR_TRY(block_turn(v, s, f, err));
+    for (uint64_t s = 0; s < v->n; s++)
         for (uint64_t i = 0; i < v->sites[s]->n_linears; i++) {
             const struct tsr_matrix *w = v->sites[s]->linears[i];
             clamp(w, v->choices[s]->clip[i], v->table->clip_group(v->q->self, w->cols));
@@ -170,76 +175,4 @@ tsr_status block_fold(struct block_view *v, struct tsr_quant_block_fold *f, stru
             v->wide[i].data = NULL;
         }
     return TSR_OK;
-}
-
-/* ---- statistics -------------------------------------------------------------- */
-
-void tsr_quant_block_stats_free(struct tsr_quant_stats *s)
-{
-    free((void *)(uintptr_t)s->hessian);
-    free((void *)(uintptr_t)s->absmax);
-    free((void *)(uintptr_t)s->mean);
-    free((void *)(uintptr_t)s->variance);
-    free((void *)(uintptr_t)s->mean_abs);
-    free((void *)(uintptr_t)s->inputs);
-    free((void *)(uintptr_t)s->cross);
-    *s = (struct tsr_quant_stats){ .struct_size = sizeof *s };
-}
-
-/* rows of v, each element divided by its column's scale, `power` times, and, if by_row, by its
- * row's; NULL stays NULL. */
-static tsr_status divide(const float **out, const float *v, uint64_t rows, uint64_t cols,
-                         const float *scale, int power, bool by_row, struct tsr_err *err)
-{
-    uint64_t n;
-    *out = NULL;
-    if (!v)
-        return TSR_OK;
-    float *d = tsr_mul(rows, cols, &n) ? tsr_new_aligned(n, sizeof *d) : NULL;
-    if (!d)
-        return tsr_fail_nomem(err, rows * cols * sizeof *d, "statistics of scaled inputs");
-    *out = d;
-    for (uint64_t r = 0; r < rows; r++)
-        for (uint64_t c = 0; c < cols; c++) {
-            double x = (double)v[r * cols + c];
-            for (int i = 0; i < power; i++)
-                x /= (double)scale[c];
-            d[r * cols + c] = (float)(by_row ? x / (double)scale[r] : x);
-        }
-    return TSR_OK;
-}
-
-const float *tsr_quant_block_scale(const struct tsr_quant_block_fold *f, enum tsr_site site)
-{
-    return f->scale ? f->scale[tsr_model_site_columns(site)] : NULL;
-}
-
-tsr_status tsr_quant_block_stats(const struct tsr_quant_block_fold *f, enum tsr_site site,
-                                 const struct tsr_quant_stats *in, struct tsr_quant_stats *out,
-                                 struct tsr_err *err)
-{
-    const float *s = tsr_quant_block_scale(f, site);
-    uint64_t     n = in->cols;
-    *out = *in;
-    if (!s)
-        return TSR_OK;
-    out->sensitivity = NULL;
-    out->hessian = out->absmax = out->mean = out->variance = out->mean_abs = out->inputs = NULL;
-    out->cross = NULL;
-    tsr_status st = divide(&out->hessian, in->hessian, n, n, s, 1, true, err);
-    if (st == TSR_OK)
-        st = divide(&out->cross, in->cross, n, n, s, 1, true, err);
-    if (st == TSR_OK)
-        st = divide(&out->absmax, in->absmax, 1, n, s, 1, false, err);
-    if (st == TSR_OK)
-        st = divide(&out->mean, in->mean, 1, n, s, 1, false, err);
-    if (st == TSR_OK)
-        st = divide(&out->variance, in->variance, 1, n, s, 2, false, err);
-    if (st == TSR_OK)
-        st = divide(&out->mean_abs, in->mean_abs, 1, n, s, 1, false, err);
-    if (st == TSR_OK)
-        st = divide(&out->inputs, in->inputs, in->input_rows, n, s, 1, false, err);
-    if (st != TSR_OK)
-        tsr_quant_block_stats_free(out);
-    return st;
 }

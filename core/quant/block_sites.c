@@ -39,8 +39,7 @@ static bool norm_produces(const struct block_view *v, enum tsr_site site)
     return false;
 }
 
-/* The linear whose rows are the columns of a site with one reader: v of o, up of down. */
-static enum tsr_linear_id from_of(const struct block_site *s)
+enum tsr_linear_id block_from(const struct block_site *s)
 {
     return s->id == TSR_MODEL_SITE_O_IN ? TSR_MODEL_V : (enum tsr_linear_id)(s->lin[0] - 1);
 }
@@ -56,16 +55,15 @@ static bool linear_produces(const struct block_view *v, const struct block_site 
         return false;
     if (down && (hp->online.down || hp->online.expert || hp->online.shared))
         return false; /* a transform mixes the columns in between */
-    const struct tsr_model_linear *from = &l[from_of(s)];
-    if (v->job->q[from_of(s)] != v->q || from->bias || from->w.rows != s->shown.cols)
+    const struct tsr_model_linear *from = &l[block_from(s)];
+    if (v->job->q[block_from(s)] != v->q || from->bias || from->w.rows != s->shown.cols)
         return false;
     if (down) /* the clamped function adds 1 to what up says */
         return hp->gated ? hp->func != TSR_FUNC_CLAMPED : hp->func == TSR_FUNC_RELU;
     return hp->heads == hp->kv_heads && !tsr_model_is_recurrent(hp, v->job->layer);
 }
 
-/* All present linears of the site are this instance's, or routers that can follow. */
-static bool owns_site(const struct block_view *v, enum tsr_site site)
+bool block_owns_site(const struct block_view *v, enum tsr_site site)
 {
     const struct tsr_model_linear *l = v->job->model->layers[v->job->layer].lin;
     for (uint64_t i = 0; i < v->job->model->hp.linears; i++)
@@ -78,7 +76,7 @@ static bool owns_site(const struct block_view *v, enum tsr_site site)
 static void find_producer(const struct block_view *v, struct block_site *s)
 {
     s->shown.producer = TSR_PRODUCER_NONE;
-    if (!owns_site(v, s->id))
+    if (!block_owns_site(v, s->id))
         return;
     if (norm_produces(v, s->id))
         s->shown.producer = TSR_PRODUCER_NORM;
@@ -87,7 +85,7 @@ static void find_producer(const struct block_view *v, struct block_site *s)
     s->shown.producer = TSR_PRODUCER_LINEAR;
     for (uint64_t i = 0; i < v->n; i++)
         for (uint64_t k = 0; k < v->site[i].shown.n_linears; k++)
-            if (v->site[i].lin[k] == from_of(s)) {
+            if (v->site[i].lin[k] == block_from(s)) {
                 s->shown.producer_site = i;
                 s->shown.producer_linear = k;
             }
@@ -185,7 +183,7 @@ static tsr_status add_site(struct block_view *v, enum tsr_site site, struct tsr_
     if (!s->choice.scale)
         return tsr_fail_nomem(err, s->shown.cols * sizeof(float), "the scales of a block search");
     find_producer(v, s); /* makers come before their users in the order of sites */
-    return TSR_OK;
+    return block_offer(v, s, err);
 }
 
 tsr_status block_view_new(struct block_view *v, struct tsr_err *err)
@@ -217,6 +215,8 @@ void block_view_free(struct block_view *v)
         for (uint64_t k = 0; v->site[i].clip && k < v->site[i].shown.n_linears; k++)
             free(v->site[i].clip[k]);
         free(v->site[i].choice.scale);
+        free(v->site[i].choice.order);
+        free(v->site[i].choice.matrix);
         free(v->site[i].lin);
         free(v->site[i].list);
         free(v->site[i].clip);

@@ -1,4 +1,4 @@
-/* A block search in a child: scales and clips come back, all else stays there. */
+/* A block search in a child: scales, clips and transforms come back, all else stays there. */
 #include "quant/isolate_internal.h"
 
 #include "base/mem.h"
@@ -66,34 +66,47 @@ struct search {
     struct tsr_quant_isolated      *x;
     const struct tsr_block         *block;
     struct tsr_block_choice *const *choices;
-    uint64_t                        floats;
 };
 
 struct answer {
     struct isolated_head head;
-    float                v[];
+    unsigned char        v[];
 };
 
-/* Copies all choices into v or out of it. */
-static uint64_t move(const struct search *s, float *v, bool out)
+/* n bytes of `mine` into v or out of it; NULL: they are counted alone. */
+static uint64_t move_bytes(void *mine, uint64_t n, unsigned char *v, bool out)
+{
+    if (v && n && out)
+        memcpy(mine, v, n);
+    else if (v && n)
+        memcpy(v, mine, n);
+    return n;
+}
+
+static uint64_t move_site(const struct search *s, uint64_t i, unsigned char *v, bool out)
+{
+    const struct tsr_block_site *site = s->block->sites[i];
+    struct tsr_block_choice     *c = s->choices[i];
+    const uint64_t               matrix = site->matrices * site->matrix_cols * site->matrix_cols;
+    uint64_t                     at = 0;
+#define MOVE(data, count) move_bytes(data, (count) * sizeof *(data), v ? v + at : NULL, out)
+    at += MOVE(c->scale, site->cols);
+    for (uint64_t k = 0; k < site->n_linears; k++) {
+        struct tsr_format f = { .group = clip_group(s->x, site->cols) };
+        at += MOVE(c->clip[k], site->linears[k]->rows * tsr_format_groups(&f, site->cols));
+    }
+    at += MOVE(c->order, c->order ? site->cols : 0);
+    at += MOVE(c->matrix, c->matrix ? matrix : 0);
+    return at + MOVE(&c->hadamard, 1);
+#undef MOVE
+}
+
+/* Copies all choices into v or out of it, and gives their bytes. */
+static uint64_t move(const struct search *s, unsigned char *v, bool out)
 {
     uint64_t at = 0;
-    for (uint64_t i = 0; i < s->block->n_sites; i++) {
-        const struct tsr_block_site *site = s->block->sites[i];
-        for (uint64_t k = 0; k <= site->n_linears; k++) {
-            float   *mine = k ? s->choices[i]->clip[k - 1] : s->choices[i]->scale;
-            uint64_t n = site->cols;
-            if (k) {
-                struct tsr_format f = { .group = clip_group(s->x, n) };
-                n = site->linears[k - 1]->rows * tsr_format_groups(&f, n);
-            }
-            if (v && out)
-                memcpy(mine, v + at, n * sizeof *v);
-            else if (v)
-                memcpy(v + at, mine, n * sizeof *v);
-            at += n;
-        }
-    }
+    for (uint64_t i = 0; i < s->block->n_sites; i++)
+        at += move_site(s, i, v ? v + at : NULL, out);
     return at;
 }
 
@@ -121,10 +134,11 @@ static tsr_status search(const void *self, const struct tsr_block *block,
             "an isolated plugin cannot search scales while backend '%s' runs the model; use "
             "backend " TSR_PLUGIN_DEFAULT_BACKEND ", or plugins without isolate",
             backend);
-    s.floats = move(&s, NULL, false); /* all groups are known now: the child queries nothing */
+    uint64_t bytes =
+        sizeof(struct answer) +
+        move(&s, NULL, false); /* all groups are known now: the child queries nothing */
     if (x->failed != TSR_OK)
         return tsr_err_copy(err, x->failed, &x->why.err);
-    uint64_t       bytes = sizeof(struct answer) + s.floats * sizeof(float);
     struct answer *a = tsr_process_memory(bytes);
     if (!a)
         return tsr_fail_nomem(err, bytes, "a block search");

@@ -89,6 +89,12 @@ static tsr_status open_layer(struct tsr_quant_residuals_work *w)
     drop_layer(w);
     TSR_TRY(tsr_packed_layer_read(w->opt->folder, w->m, w->layer, false, w->index.layer[w->layer],
                                   NULL, w->o, w->err));
+    const char *turned = tsr_model_overlay_turned(w->o, w->layer);
+    if (turned)
+        return tsr_fail(w->err, TSR_E_INPUT,
+                        "%s: layer %llu has transformed %s, and residuals are differences to the "
+                        "original's columns; quantize it without transforms",
+                        w->opt->folder, (unsigned long long)w->layer, turned);
     for (int i = 0; i < TSR_MODEL_OVERLAY_NORMS; i++)
         if (n[i].gain &&
             !w->o->scale[w->layer][tsr_model_overlay_norm_site((enum tsr_overlay_norm)i)])

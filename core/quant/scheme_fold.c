@@ -75,23 +75,37 @@ tsr_status tsr_quant_layer_fold_search(struct tsr_quant_layer_work  *k,
     TSR_TRY(tsr_quant_layer_stats_new(&f->stats, k->stats->sites, k->stats->sequence, err));
     for (uint64_t i = 0; i < f->stats.sites; i++)
         TSR_TRY(tsr_quant_block_stats(&f->fold, (enum tsr_site)i, &k->stats->site[i],
-                                      &f->stats.site[i], err));
+                                      tsr_plugin_registry_pool(k->a->registry), &f->stats.site[i],
+                                      err));
     k->stats = &f->stats;
     return TSR_OK;
+}
+
+/* What runs of a packed layer have to know of its inputs. */
+static void keep_folds(struct tsr_quant_layer_work *k, struct tsr_quant_block_fold *f)
+{
+    struct tsr_model_overlay *o = k->o;
+    o->online[k->layer] = (struct tsr_model_online){ .keys = f->keys };
+    for (uint64_t i = 0; i < o->sites; i++)
+        o->turned[k->layer][i] = i < f->sites && tsr_rotate_transform_is_set(&f->turn[i]);
+    for (uint64_t i = 0; i < f->sites; i++) {
+        o->scale[k->layer][i] = f->scale[i];
+        f->scale[i] = NULL;
+    }
+    if (f->sites && f->turn[TSR_MODEL_SITE_DOWN_IN].online)
+        o->online[k->layer].down = (uint32_t)f->turn[TSR_MODEL_SITE_DOWN_IN].online->n;
 }
 
 void tsr_quant_layer_fold_end(struct tsr_quant_layer_work *k, struct tsr_quant_layer_fold *f,
                               bool done)
 {
     for (uint64_t i = 0; i < f->stats.sites; i++) { /* the others are not its own */
-        if (tsr_quant_block_scale(&f->fold, (enum tsr_site)i))
+        if (tsr_quant_block_changes(&f->fold, (enum tsr_site)i))
             tsr_quant_block_stats_free(&f->stats.site[i]);
         f->stats.site[i] = (struct tsr_quant_stats){ 0 };
     }
     tsr_quant_layer_stats_free(&f->stats);
-    for (uint64_t i = 0; done && i < f->fold.sites; i++) {
-        k->o->scale[k->layer][i] = f->fold.scale[i];
-        f->fold.scale[i] = NULL;
-    }
+    if (done)
+        keep_folds(k, &f->fold);
     tsr_quant_block_fold_free(&f->fold);
 }

@@ -4,6 +4,7 @@
 #include "model/bind.h"
 #include "model/family.h"
 #include "rotate/online.h"
+#include "rotate/transform.h"
 
 /* Why the hidden state of a model cannot be rotated, or NULL. */
 static const char *not_residual(const struct tsr_model *m)
@@ -29,8 +30,7 @@ static const char *not_residual(const struct tsr_model *m)
     return NULL;
 }
 
-/* The same of the values of its heads. */
-static const char *not_heads(const struct tsr_model *m)
+const char *tsr_rotate_no_heads(const struct tsr_model *m)
 {
     const struct tsr_model_hparams *hp = &m->hp;
     if (hp->latent.rank)
@@ -40,6 +40,16 @@ static const char *not_heads(const struct tsr_model *m)
     for (uint64_t l = 0; l < hp->layers; l++)
         if (tsr_model_is_recurrent(hp, l))
             return "it has layers of the delta rule, which normalize their values";
+    return NULL;
+}
+
+const char *tsr_rotate_no_keys(const struct tsr_model *m)
+{
+    if (m->hp.latent.rank)
+        return "they are part of a latent row (latent attention)";
+    for (uint64_t l = 0; l < m->hp.layers; l++)
+        if (tsr_model_is_recurrent(&m->hp, l))
+            return "it has layers of the delta rule, which keep no keys";
     return NULL;
 }
 
@@ -82,7 +92,7 @@ tsr_status tsr_rotate_check(const struct tsr_model *m, const struct tsr_rotate_o
     if (o->sites & TSR_ROTATE_RESIDUAL && (why = not_residual(m)))
         return tsr_fail(err, TSR_E_INPUT, "%s: the hidden state cannot be rotated: %s", m->path,
                         why);
-    if (o->sites & TSR_ROTATE_HEADS && (why = not_heads(m)))
+    if (o->sites & TSR_ROTATE_HEADS && (why = tsr_rotate_no_heads(m)))
         return tsr_fail(err, TSR_E_INPUT,
                         "%s: the values of heads cannot be rotated: %s; `sites: residual` leaves "
                         "them",

@@ -3,11 +3,9 @@
 
 #include "base/mem.h"
 #include "model/online.h"
+#include "rotate/transform.h"
 
 #include <stdlib.h>
-
-/* Fewer columns than these spread no outlier. */
-#define LEAST 16u
 
 static tsr_status no_run(const struct tsr_model *m, const char *what, uint64_t cols, uint64_t run,
                          struct tsr_err *err)
@@ -15,7 +13,8 @@ static tsr_status no_run(const struct tsr_model *m, const char *what, uint64_t c
     return tsr_fail(err, TSR_E_INPUT,
                     "%s: the input of %s cannot be rotated: no Hadamard matrix of at least %u rows "
                     "divides the segments of its %llu columns (the largest has %llu)",
-                    m->path, what, LEAST, (unsigned long long)cols, (unsigned long long)run);
+                    m->path, what, TSR_ROTATE_LEAST, (unsigned long long)cols,
+                    (unsigned long long)run);
 }
 
 static tsr_status down_of(const struct tsr_model *m, struct tsr_model_online *to,
@@ -34,27 +33,17 @@ static tsr_status down_of(const struct tsr_model *m, struct tsr_model_online *to
                    { "the shared expert's down_proj", hp->shared_ffn, &to->shared } };
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
         uint64_t run = inputs[i].cols ? tsr_model_online_run(inputs[i].cols) : 0;
-        if (inputs[i].cols && run < LEAST)
+        if (inputs[i].cols && run < TSR_ROTATE_LEAST)
             return no_run(m, inputs[i].what, inputs[i].cols, run, err);
         *inputs[i].run = (uint32_t)run;
     }
     return TSR_OK;
 }
 
-static const char *not_keys(const struct tsr_model *m)
-{
-    if (m->hp.latent.rank)
-        return "they are part of a latent row (latent attention)";
-    for (uint64_t l = 0; l < m->hp.layers; l++)
-        if (tsr_model_is_recurrent(&m->hp, l))
-            return "it has layers of the delta rule, which keep no keys";
-    return NULL;
-}
-
 static tsr_status keys_of(const struct tsr_model *m, struct tsr_model_online *to,
                           struct tsr_err *err)
 {
-    const char *why = not_keys(m);
+    const char *why = tsr_rotate_no_keys(m);
     if (why)
         return tsr_fail(err, TSR_E_INPUT, "%s: keys cannot be rotated: %s", m->path, why);
     if (!tsr_model_online_known(m->hp.head_dim))

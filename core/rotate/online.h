@@ -8,6 +8,9 @@
 
 #include <jansson.h>
 
+/* Runs of fewer columns spread no outlier. */
+#define TSR_ROTATE_LEAST 16u
+
 /* The columns of the runs that `sites` (TSR_ROTATE_KEYS, TSR_ROTATE_DOWN) give this model.  TSR_E_INPUT with the reason if it
  * has no such sites or no matrix is known. */
 tsr_status tsr_rotate_online(const struct tsr_model *m, uint32_t sites, struct tsr_model_online *to,

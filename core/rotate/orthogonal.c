@@ -67,17 +67,31 @@ tsr_status tsr_orthogonal_plain(struct tsr_orthogonal *q, uint64_t n, struct tsr
     return TSR_OK;
 }
 
+tsr_status tsr_orthogonal_copy(struct tsr_orthogonal *q, const double *given, uint64_t n,
+                               struct tsr_err *err)
+{
+    uint64_t cells = 0;
+    *q = (struct tsr_orthogonal){ .kind = TSR_ORTHOGONAL_GIVEN, .n = n };
+    if (!tsr_mul(n, n, &cells) || !(q->given = tsr_new(cells, sizeof *q->given)))
+        return tsr_fail_nomem(err, n, "a rotation");
+    memcpy(q->given, given, cells * sizeof *given);
+    return TSR_OK;
+}
+
 void tsr_orthogonal_free(struct tsr_orthogonal *q)
 {
     tsr_hadamard_free(&q->h);
     free(q->sign);
     free(q->mirror);
-    q->sign = q->mirror = NULL;
+    free(q->given);
+    q->sign = q->mirror = q->given = NULL;
 }
 
 static uint64_t scratch_of(const struct tsr_orthogonal *q)
 {
-    return q->kind == TSR_ORTHOGONAL_HADAMARD ? 2 * q->h.base : 0;
+    return q->kind == TSR_ORTHOGONAL_HADAMARD ? 2 * q->h.base
+           : q->kind == TSR_ORTHOGONAL_GIVEN  ? q->n
+                                              : 0;
 }
 
 static void signs(const struct tsr_orthogonal *q, double *x)
@@ -94,6 +108,15 @@ static void apply(const struct tsr_orthogonal *q, double *x, double *scratch)
         tsr_hadamard_apply(&q->h, x, scratch);
         return;
     }
+    if (q->kind == TSR_ORTHOGONAL_GIVEN) {
+        memcpy(scratch, x, q->n * sizeof *x);
+        for (uint64_t j = 0; j < q->n; j++)
+            x[j] = 0;
+        for (uint64_t i = 0; i < q->n; i++)
+            for (uint64_t j = 0; j < q->n; j++)
+                x[j] += scratch[i] * q->given[i * q->n + j];
+        return;
+    }
     const double *v = q->mirror;
     for (uint64_t k = 0; k + 1 < q->n; v += q->n - k, k++) {
         double dot = 0;
@@ -106,7 +129,8 @@ static void apply(const struct tsr_orthogonal *q, double *x, double *scratch)
 }
 
 struct work {
-    const struct tsr_orthogonal *q;
+    const struct tsr_orthogonal *q; /* [n] */
+    uint64_t                     n;
     float                       *w;
     uint64_t                     cols;
     const float                 *gain;
@@ -118,16 +142,18 @@ static tsr_status some_rows(void *arg, uint64_t begin, uint64_t end)
 {
     const struct work           *k = arg;
     const struct tsr_orthogonal *q = k->q;
+    const uint64_t               runs = k->cols / q->n;
     double                      *x = tsr_new(q->n + scratch_of(q), sizeof *x);
     if (!x)
         return TSR_E_NOMEM;
     for (uint64_t r = begin; r < end; r++)
-        for (uint64_t c = 0; c < k->cols; c += q->n) {
-            float *w = k->w + r * k->cols + c;
+        for (uint64_t run = 0; run < runs; run++) {
+            const uint64_t c = run * q->n;
+            float         *w = k->w + r * k->cols + c;
             for (uint64_t i = 0; i < q->n; i++)
                 x[i] = k->gain ? (double)w[i] * ((double)k->gain[c + i] + (double)k->offset)
                                : (double)w[i];
-            apply(q, x, x + q->n);
+            apply(q + run * k->n / runs, x, x + q->n);
             for (uint64_t i = 0; i < q->n; i++)
                 w[i] = (float)x[i];
         }
@@ -135,13 +161,20 @@ static tsr_status some_rows(void *arg, uint64_t begin, uint64_t end)
     return TSR_OK;
 }
 
+tsr_status tsr_orthogonal_runs(const struct tsr_orthogonal *q, uint64_t n, struct tsr_pool *pool,
+                               float *w, uint64_t rows, uint64_t cols, const float *gain,
+                               float offset, struct tsr_err *err)
+{
+    struct work k = { .q = q, .n = n, .w = w, .cols = cols, .gain = gain, .offset = offset };
+    tsr_status  st = tsr_pool_for(pool, rows, 16, some_rows, &k);
+    return st == TSR_OK ? TSR_OK : tsr_fail_nomem(err, q->n * sizeof(double), "a rotation");
+}
+
 tsr_status tsr_orthogonal_rows(const struct tsr_orthogonal *q, struct tsr_pool *pool, float *w,
                                uint64_t rows, uint64_t cols, const float *gain, float offset,
                                struct tsr_err *err)
 {
-    struct work k = { .q = q, .w = w, .cols = cols, .gain = gain, .offset = offset };
-    tsr_status  st = tsr_pool_for(pool, rows, 16, some_rows, &k);
-    return st == TSR_OK ? TSR_OK : tsr_fail_nomem(err, q->n * sizeof(double), "a rotation");
+    return tsr_orthogonal_runs(q, 1, pool, w, rows, cols, gain, offset, err);
 }
 
 static tsr_status some_columns(void *arg, uint64_t begin, uint64_t end)

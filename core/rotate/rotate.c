@@ -8,6 +8,7 @@
 #include "model/stored.h"
 #include "model/unused.h"
 #include "rotate/online.h"
+#include "rotate/transform.h"
 
 #include <stdlib.h>
 
@@ -49,14 +50,16 @@ static uint64_t *rows_of(const struct tsr_model_stored_view *v, unsigned piece)
     return at;
 }
 
-/* Columns of a piece, in runs of n rows. */
-static tsr_status turn_outputs(const struct turn *t, const struct tsr_orthogonal *q, unsigned piece,
+/* A piece produces what is transformed. */
+static tsr_status turn_outputs(const struct turn *t, struct tsr_orthogonal *q, unsigned piece,
                                struct tsr_err *err)
 {
-    uint64_t  *at = rows_of(t->v, piece);
+    const struct tsr_rotate_transform as = { .matrix = q, .matrices = 1 };
+    uint64_t                         *at = rows_of(t->v, piece);
     tsr_status st = at ? TSR_OK : tsr_fail_nomem(err, t->v->rows * 8, t->v->module);
-    for (uint64_t r = 0; r < t->v->piece_rows[piece] && st == TSR_OK; r += q->n)
-        st = tsr_orthogonal_columns(q, t->o->pool, t->values, at + r, t->v->cols, err);
+    if (st == TSR_OK)
+        st = tsr_rotate_transform_producer(&as, t->o->pool, t->values, at, t->v->piece_rows[piece],
+                                           t->v->cols, err);
     free(at);
     return st;
 }
@@ -86,15 +89,13 @@ static enum tsr_linear_id id_of(const struct turn *t, unsigned piece)
     return piece < n ? ids[piece] : t->v->id;
 }
 
-/* The inputs of down, which come transformed. */
-static tsr_status turn_runs(struct turn *t, uint32_t run, struct tsr_err *err)
+/* The matrix of a run of the inputs of down, which come transformed. */
+static tsr_status run_of(struct turn *t, uint32_t run, struct tsr_err *err)
 {
-    if (t->run.n != run) {
-        tsr_orthogonal_free(&t->run);
-        TSR_TRY(tsr_orthogonal_plain(&t->run, run, err));
-    }
-    return tsr_orthogonal_rows(&t->run, t->o->pool, t->values, t->v->rows, t->v->cols, NULL, 0,
-                               err);
+    if (t->run.n == run)
+        return TSR_OK;
+    tsr_orthogonal_free(&t->run);
+    return tsr_orthogonal_plain(&t->run, run, err);
 }
 
 /* What a linear reads: the norm of the hidden state, the values of the heads, or what goes into down. */
@@ -102,16 +103,20 @@ static tsr_status turn_inputs(struct turn *t, struct tsr_err *err)
 {
     const struct tsr_model_stored_view *v = t->v;
     const struct tsr_model_norm        *norm = norm_of(t->m, v->layer, id_of(t, 0));
-    if (norm && t->o->sites & TSR_ROTATE_RESIDUAL)
-        return tsr_orthogonal_rows(&t->residual, t->o->pool, t->values, v->rows, v->cols,
-                                   norm->gain, t->m->hp.norm_gain_offset, err);
-    uint32_t run = tsr_rotate_run(&t->online, id_of(t, 0));
-    if (run)
-        return turn_runs(t, run, err);
-    if (id_of(t, 0) != TSR_MODEL_O || !(t->o->sites & TSR_ROTATE_HEADS))
-        return TSR_OK;
-    TSR_TRY(heads_of(t, v->layer, err));
-    return tsr_orthogonal_rows(&t->heads, t->o->pool, t->values, v->rows, v->cols, NULL, 0, err);
+    struct tsr_rotate_transform         as = { .matrices = 1 };
+    uint32_t                            run = tsr_rotate_run(&t->online, id_of(t, 0));
+    if (norm && t->o->sites & TSR_ROTATE_RESIDUAL) {
+        as.matrix = &t->residual;
+    } else if (run) {
+        TSR_TRY(run_of(t, run, err));
+        as.online = &t->run;
+    } else if (id_of(t, 0) == TSR_MODEL_O && t->o->sites & TSR_ROTATE_HEADS) {
+        TSR_TRY(heads_of(t, v->layer, err));
+        as.matrix = &t->heads;
+    }
+    return tsr_rotate_transform_inputs(&as, t->o->pool, t->values, v->rows, v->cols,
+                                       norm ? norm->gain : NULL,
+                                       norm ? t->m->hp.norm_gain_offset : 0, err);
 }
 
 /* What it writes, and its bias. */

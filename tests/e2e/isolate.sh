@@ -25,7 +25,7 @@ CALIBRATE="  - calibrate: {text: $DEMO/calibration.txt, samples: 4, seqlen: 64}\
 
 # ---- the same bytes ---------------------------------------------------------------
 ask=(rtn 'use: rtn, bits: 4, group: 32' gptq 'use: gptq, bits: 3, group: 32' awq 'use: awq, bits: 4, group: 32'
-    squeeze 'use: squeeze, bits: 4' mx 'use: mx' foreign 'use: foreign'
+    squeeze 'use: squeeze, bits: 4' mx 'use: mx, transform: both' foreign 'use: foreign'
     mixed 'use: rtn, bits: 4, rules: [{tensors: "*.down_proj", use: gptq, bits: 4, group: 16}, {tensors: lm_head, bits: 8}]')
 for ((i = 0; i < ${#ask[@]}; i += 2)); do
     name=${ask[i]}

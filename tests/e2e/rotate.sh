@@ -55,8 +55,10 @@ for m in online packed-online online.tsr; do
 done
 # ranks: each transforms its own columns
 printf '{"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": [5, 9, 70, 22, 31], "max_tokens": 8, "logprobs": 5}}\n' >"$WORK/prompts.jsonl"
-for tp in 1 2 4; do
-    cat >"$WORK/plan.yaml" <<PLAN
+ranks_of() { # MODEL RANKS...: 1 first
+    local tp
+    for tp in "${@:2}"; do
+        cat >"$WORK/plan.yaml" <<PLAN
 format: tessera.plan/1
 layers: 6
 workload: {prompt: 16, generate: 8, batch: 1, concurrency: 1, chunk: 8, kv: f32}
@@ -65,13 +67,15 @@ master: {tokenize: coordinator, embed: first, head: last, sample: coordinator}
 stages:
   - {layers: 0-5, node: here, device: board, tp: $tp, schemes: [{layers: 0-5, keep: true}]}
 PLAN
-    printf 'version: 1\nmodel: packed-online\npipeline:\n  - run: {plan: plan.yaml, input: prompts.jsonl, output: answers.jsonl, temperature: 0, ranks: threads}\n' >"$WORK/ranks.yaml"
-    run run ranks.yaml --out "ranks-$tp"
-    ok "$tp ranks, got $rc" test "$rc" = 0
-    jq -c '.response.body.choices[0] | [.text, .logprobs]' "$WORK/ranks-$tp/answers.jsonl" >"$WORK/got-$tp"
-    ok "$tp ranks: the answer and the log-probabilities of one" cmp -s "$WORK/got-1" "$WORK/got-$tp"
-done
-ok "an answer with log-probabilities" json '.[0] != "" and (.[1] | length) > 0' "$WORK/got-1"
+        printf 'version: 1\nmodel: %s\npipeline:\n  - run: {plan: plan.yaml, input: prompts.jsonl, output: answers.jsonl, temperature: 0, ranks: threads}\n' "$1" >"$WORK/ranks.yaml"
+        run run ranks.yaml --out "$1-$tp"
+        ok "$1: $tp ranks, got $rc" test "$rc" = 0
+        jq -c '.response.body.choices[0] | [.text, .logprobs]' "$WORK/$1-$tp/answers.jsonl" >"$WORK/got-$1-$tp"
+        ok "$1: $tp ranks: the answer and the log-probabilities of one" cmp -s "$WORK/got-$1-1" "$WORK/got-$1-$tp"
+    done
+}
+ranks_of packed-online 1 2 4
+ok "an answer with log-probabilities" json '.[0] != "" and (.[1] | length) > 0' "$WORK/got-packed-online-1"
 # scales of AWQ pass no transform
 run quantize online --use awq --bits 8 --group 64 --scale f32 --text calibration.txt --samples 4 --seqlen 64 -o scaled
 ok "awq, got $rc" test "$rc" = 0
@@ -81,6 +85,29 @@ for format in hf gguf gptq; do
     fails "export to $format" 2 '*' convert online --to "$format" -o no
     ok "export to $format: the reason" mentions 'transforms'
 done
+
+# ---- transforms that a quantizer chooses for each block ----------------------------------------
+run quantize @demo --use mx --element fp8_e4m3 -o mx8
+run eval mx8 --text "$DEMO/held-out.txt" --protocol gptq-2048 --max-windows 1 --against @demo --json
+cp "$WORK/out" "$WORK/plain.json"
+run quantize @demo --use mx --element fp8_e4m3 --transform both -o spread
+ok "mx with transforms, got $rc" test "$rc" = 0
+run eval spread --text "$DEMO/held-out.txt" --protocol gptq-2048 --max-windows 1 --against @demo --json
+# a transform that one side lacks gives a KL above 1, as with `online` above
+ok "8 bits keep the function as they do without" json --slurpfile plain "$WORK/plain.json" \
+    '.kl.mean > 0 and .kl.mean < 2 * $plain[0].kl.mean' "$WORK/out"
+run logits spread --tokens 5,9,70,22,31,8,8,100 --act a8 --kv int4 -o want.st
+run logits spread --tokens 5,9,70,22,31,8,8,100 --act a8 --kv int4 --step --threads 1 -o got.st
+ok "token by token" cmp -s "$WORK/want.st" "$WORK/got.st"
+ranks_of spread 1 4
+for format in hf gguf prepacked; do
+    fails "export to $format" 2 '*' convert spread --to "$format" -o no
+    ok "export to $format: the reason" mentions 'transforms that its quantizer chose'
+done
+run quantize "$STORIES" --use mx --transform down -o narrow
+ok "172 columns take no transform: the log says so" grep -q 'takes no transform of the input of down_proj' "$WORK/err"
+run quantize online --use mx --transform both -o twice
+ok "no second one at the same place" grep -q 'takes no transform of the input of down_proj' "$WORK/err"
 
 # ---- refused ---------------------------------------------------------------------------------
 refuse() {

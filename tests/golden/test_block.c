@@ -640,10 +640,10 @@ static void statistics(void **state)
             in.cross = cross;
             in.inputs = x;
             in.input_rows = ROWS;
-            OK(tsr_quant_block_stats(&f, TSR_MODEL_SITE_O_IN, &in, &out, &err.err));
+            OK(tsr_quant_block_stats(&f, TSR_MODEL_SITE_O_IN, &in, NULL, &out, &err.err));
             assert_true(out.cols == N && out.tokens == ROWS && out.input_rows == ROWS);
             struct tsr_quant_stats same;
-            OK(tsr_quant_block_stats(&f, TSR_MODEL_SITE_ATTN_IN, &in, &same, &err.err));
+            OK(tsr_quant_block_stats(&f, TSR_MODEL_SITE_ATTN_IN, &in, NULL, &same, &err.err));
             assert_true(same.hessian == h);
         }
     }

@@ -135,6 +135,12 @@ tsr_status tsr_export(const struct tsr_model *m, const struct tsr_model_overlay 
                         "%s: it runs with transforms of its keys or of the inputs of down_proj "
                         "(rotate: {online: ...}), which %s cannot say; prepacked can",
                         m->path, tsr_export_formats[opt->format].name);
+    const struct tsr_model_overlay *packed = o ? o : m->packed;
+    if (packed && tsr_model_overlay_is_online(packed))
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: layers of it run with transforms that its quantizer chose, which only "
+                        "packed folders can say",
+                        m->path);
     struct tsr_export x = { .m = m,
                             .o = o,
                             .opt = opt,

@@ -67,13 +67,13 @@ static const struct tsr_model_overlay *overlay_of(const struct tsr_export *x)
     return x->o ? x->o : x->m->packed;
 }
 
-/* Whether a factor of a layer's norms or columns is folded into its weights. */
+/* Whether a factor of a layer's norms or columns, or a transform, is folded into its weights. */
 static bool is_folded(const struct tsr_export *x, uint64_t layer)
 {
     const struct tsr_model_overlay *o = overlay_of(x);
     if (!o || layer >= x->m->hp.layers)
         return false;
-    bool folded = false;
+    bool folded = tsr_model_overlay_turned(o, layer) != NULL;
     for (unsigned i = 0; i < TSR_MODEL_OVERLAY_NORMS; i++)
         folded = folded || o->norm[layer][i].gain || o->norm[layer][i].bias;
     for (uint64_t i = 0; i < o->sites; i++)
@@ -86,7 +86,7 @@ tsr_status tsr_export_gguf_inputs_of(struct tsr_export *x, const struct tsr_mode
                                      struct tsr_export_gguf_inputs *in)
 {
     *in = (struct tsr_export_gguf_inputs){ 0 };
-    if (is_folded(x, v->layer)) /* statistics are of inputs before the factor */
+    if (is_folded(x, v->layer)) /* statistics are of inputs before it */
         return TSR_OK;
     if (x->imatrix)
         return of_imatrix(x, v, name, expert, square, in);

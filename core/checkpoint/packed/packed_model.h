@@ -23,7 +23,8 @@
 #define TSR_PACKED_HEAD        "head.safetensors"
 #define TSR_PACKED_FINGERPRINT "fingerprint.json"
 #define TSR_PACKED_RESIDUALS   "compensation.json" /* compensate/compensation.h */
-#define TSR_PACKED_LAYER_NAME  48                  /* "layer-00000.safetensors" */
+#define TSR_PACKED_TRANSFORMS  "transforms"
+#define TSR_PACKED_LAYER_NAME  48 /* "layer-00000.safetensors" */
 
 /* ---- reading --------------------------------------------------------------------- */
 
@@ -80,6 +81,12 @@ tsr_status tsr_packed_model_finish(const char *folder, const struct tsr_model *m
 tsr_status tsr_packed_describe(const struct tsr_model_packed *p, char **text, struct tsr_err *err);
 tsr_status tsr_packed_understand(struct tsr_model_packed *p, const char *name, const char *text,
                                  struct tsr_err *err);
+/* The transforms of a layer's inputs, likewise; *text NULL: there are none. */
+tsr_status tsr_packed_transforms_describe(const struct tsr_model_overlay *o, uint64_t layer,
+                                          char **text, struct tsr_err *err);
+tsr_status tsr_packed_transforms_understand(const struct tsr_model *m, uint64_t layer,
+                                            const char *name, const char *text,
+                                            struct tsr_model_overlay *o, struct tsr_err *err);
 tsr_status tsr_packed_understand_json(struct tsr_model_packed *p, const char *name, const json_t *j,
                                       struct tsr_err *err);
 

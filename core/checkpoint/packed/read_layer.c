@@ -200,9 +200,20 @@ static tsr_status read_scale(struct in *r, enum tsr_site site)
     return st;
 }
 
+static tsr_status read_transforms(struct in *r, uint64_t *found)
+{
+    char        what[400];
+    const char *text = meta_of(r->st, TSR_PACKED_TRANSFORMS);
+    if (!text)
+        return TSR_OK;
+    ++*found;
+    (void)snprintf(what, sizeof what, "%.250s: metadata of \"" TSR_PACKED_TRANSFORMS "\"", r->file);
+    return tsr_packed_transforms_understand(r->m, r->layer, what, text, r->o, r->err);
+}
+
 static tsr_status read_parts(struct in *r)
 {
-    uint64_t    linears = 0;
+    uint64_t    linears = 0, others = 2; /* metadata: format and fingerprint */
     const char *text;
     if (r->layer == r->m->hp.layers) {
         if ((text = meta_of(r->st, r->m->embed.name))) {
@@ -228,12 +239,13 @@ static tsr_status read_parts(struct in *r)
             TSR_TRY(read_norm(r, (enum tsr_overlay_norm)i));
         for (uint64_t i = 0; i < r->m->hp.sites; i++)
             TSR_TRY(read_scale(r, (enum tsr_site)i));
+        TSR_TRY(read_transforms(r, &others));
     }
     if (r->used != r->st->n)
         return tsr_fail(r->err, TSR_E_INPUT,
                         "%s: holds %llu tensors, of which %llu belong to this layer", r->file,
                         (unsigned long long)r->st->n, (unsigned long long)r->used);
-    if (linears + 2 != r->st->n_meta) /* with format and fingerprint */
+    if (linears + others != r->st->n_meta)
         return tsr_fail(r->err, TSR_E_INPUT,
                         "%s: its metadata name linears that are not of this "
                         "layer",

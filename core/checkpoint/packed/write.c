@@ -118,7 +118,12 @@ static tsr_status metadata(struct out *w, const struct tsr_model *m, uint64_t la
     }
     for (uint64_t i = 0; i < o->linears; i++)
         TSR_TRY(describe(w, m->layers[layer].lin[i].w.name, o->lin[layer][i]));
-    return TSR_OK;
+    char *text;
+    TSR_TRY(tsr_packed_transforms_describe(o, layer, &text, w->err));
+    tsr_status st =
+        text ? tsr_safetensors_metadata(w->o, TSR_PACKED_TRANSFORMS, text, w->err) : TSR_OK;
+    free(text);
+    return st;
 }
 
 tsr_status tsr_packed_layer_write(const char *folder, const struct tsr_model *m, uint64_t layer,

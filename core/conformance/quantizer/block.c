@@ -10,19 +10,40 @@
 
 #define HIDDEN  96u
 #define INNER   64u
-#define SITES   3
+#define HEAD    UINT64_C(8)
+#define SITES   4
 #define LOSS_MS 30u
 #define LINEARS 3
 
-/* attn_in (no producer): q, k, v; ffn_in (a norm): gate, up; down_in (up): down. */
+/* attn_in (no producer): q, k, v; o_in (v): o; ffn_in (a norm): gate, up; down_in (up): down. */
 static const struct {
     const char *name, *linears[LINEARS];
     uint64_t    n, rows, cols;
     uint32_t    producer;
+    uint64_t    producer_site, producer_linear, takes, hadamard_cols;
 } layout[SITES] = {
-    { "attn_in", { "q_proj", "k_proj", "v_proj" }, 3, 32, HIDDEN, TSR_PRODUCER_NONE },
-    { "ffn_in", { "gate_proj", "up_proj" }, 2, INNER, HIDDEN, TSR_PRODUCER_NORM },
-    { "down_in", { "down_proj" }, 1, HIDDEN, INNER, TSR_PRODUCER_LINEAR },
+    { "attn_in",
+      { "q_proj", "k_proj", "v_proj" },
+      3,
+      32,
+      HIDDEN,
+      TSR_PRODUCER_NONE,
+      0,
+      0,
+      TSR_TAKES_KEYS,
+      HEAD },
+    { "o_in", { "o_proj" }, 1, HIDDEN, 32, TSR_PRODUCER_LINEAR, 0, 2, TSR_TAKES_MATRIX, 0 },
+    { "ffn_in", { "gate_proj", "up_proj" }, 2, INNER, HIDDEN, TSR_PRODUCER_NORM, 0, 0, 0, 0 },
+    { "down_in",
+      { "down_proj" },
+      1,
+      HIDDEN,
+      INNER,
+      TSR_PRODUCER_LINEAR,
+      2,
+      1,
+      TSR_TAKES_ORDER | TSR_TAKES_HADAMARD,
+      INNER },
 };
 
 struct block {
@@ -94,6 +115,24 @@ static float *filled(const char *name, uint64_t n, float value, bool guard)
     return v;
 }
 
+/* What a site takes, as it is without a transform. */
+static void make_transforms(struct tsr_block_site *s, struct tsr_block_choice *c, bool guard)
+{
+    void *(*room)(const char *, uint64_t, unsigned char) =
+        guard ? tsr_conformance_guarded : tsr_conformance_roomy;
+    if (s->takes & TSR_TAKES_ORDER)
+        c->order = room("order", s->cols * sizeof *c->order, 0);
+    for (uint64_t i = 0; c->order && i < s->cols; i++)
+        c->order[i] = (uint32_t)i;
+    if (!(s->takes & TSR_TAKES_MATRIX))
+        return;
+    s->matrix_cols = HEAD;
+    s->matrices = s->cols / HEAD;
+    c->matrix = room("matrix", s->matrices * HEAD * HEAD * sizeof *c->matrix, 0);
+    for (uint64_t i = 0; i < s->matrices * HEAD * HEAD; i++)
+        c->matrix[i] = i / HEAD % HEAD == i % HEAD ? 1 : 0;
+}
+
 static void make_site(struct tsr_conformance_case *c, struct block *b, const void *self, uint64_t s,
                       bool guard)
 {
@@ -117,13 +156,16 @@ static void make_site(struct tsr_conformance_case *c, struct block *b, const voi
                                           .n_linears = layout[s].n,
                                           .linears = b->list[s],
                                           .stats = &b->stats[s],
-                                          .producer_site = s == 2 ? 1 : 0,
-                                          .producer_linear = s == 2 ? 1 : 0 };
+                                          .producer_site = layout[s].producer_site,
+                                          .producer_linear = layout[s].producer_linear,
+                                          .takes = layout[s].takes,
+                                          .hadamard_cols = layout[s].hadamard_cols };
     b->sites[s] = &b->site[s];
     b->choice[s] = (struct tsr_block_choice){ .struct_size = sizeof b->choice[s],
                                               .scale = filled("scale", cols, 1.0f, guard),
                                               .clip = b->clip[s] };
     b->choices[s] = &b->choice[s];
+    make_transforms(&b->site[s], &b->choice[s], guard);
 }
 
 /* search() of a block that is the same each time, and its status.  self is destroyed. */
@@ -186,6 +228,62 @@ void tsr_conformance_quant_block_answers(struct tsr_conformance_case *c)
     }
 }
 
+static void check_order(struct tsr_conformance_case *c, const struct tsr_block_site *s,
+                        const uint32_t *order)
+{
+    bool seen[INNER] = { false };
+    for (uint64_t k = 0; k < s->cols; k++) {
+        if (order[k] >= s->cols || seen[order[k]])
+            tsr_conformance_rule_fail(c,
+                                      "the order of site %s has column %u in place %llu; each "
+                                      "below %llu is wanted once",
+                                      s->name, order[k], (unsigned long long)k,
+                                      (unsigned long long)s->cols);
+        seen[order[k]] = true;
+    }
+}
+
+static void check_matrices(struct tsr_conformance_case *c, const struct tsr_block_site *s,
+                           const double *m)
+{
+    for (uint64_t at = 0; at < s->matrices; at++, m += HEAD * HEAD)
+        for (uint64_t i = 0; i < HEAD; i++)
+            for (uint64_t j = 0; j <= i; j++) {
+                double dot = i == j ? -1 : 0;
+                for (uint64_t k = 0; k < HEAD; k++)
+                    dot += m[i * HEAD + k] * m[j * HEAD + k];
+                if (!(fabs(dot) <= TSR_BLOCK_ORTHOGONAL))
+                    tsr_conformance_rule_fail(
+                        c, "rows %llu and %llu of matrix %llu of site %s are %g from orthogonal",
+                        (unsigned long long)i, (unsigned long long)j, (unsigned long long)at,
+                        s->name, dot);
+            }
+}
+
+void tsr_conformance_quant_block_transforms(struct tsr_conformance_case *c)
+{
+    const struct block *b = searched(c, false);
+    for (uint64_t s = 0; s < SITES; s++) {
+        const struct tsr_block_site   *site = &b->site[s];
+        const struct tsr_block_choice *x = &b->choice[s];
+        if (x->order)
+            check_order(c, site, x->order);
+        if (x->matrix)
+            check_matrices(c, site, x->matrix);
+        /* the sizes here are powers of two */
+        if (x->hadamard && (!site->hadamard_cols || site->hadamard_cols % x->hadamard))
+            tsr_conformance_rule_fail(c,
+                                      "the Hadamard transform of site %s has %llu columns; a "
+                                      "divisor of %llu is wanted, 0 for none",
+                                      site->name, (unsigned long long)x->hadamard,
+                                      (unsigned long long)site->hadamard_cols);
+        if (((site->takes & TSR_TAKES_ORDER) != 0) != (x->order != NULL) ||
+            ((site->takes & TSR_TAKES_MATRIX) != 0) != (x->matrix != NULL))
+            tsr_conformance_rule_fail(c, "search() changed a pointer of the choice of site %s",
+                                      site->name);
+    }
+}
+
 void tsr_conformance_quant_block_writes(struct tsr_conformance_case *c)
 {
     const struct block *b = searched(c, true);
@@ -194,6 +292,10 @@ void tsr_conformance_quant_block_writes(struct tsr_conformance_case *c)
         uint64_t               cols = layout[s].cols;
         if (!tsr_conformance_guarded_intact(b->choice[s].scale))
             tsr_conformance_rule_fail(c, "search() wrote past the end of the scales of site %s",
+                                      layout[s].name);
+        if ((b->choice[s].order && !tsr_conformance_guarded_intact(b->choice[s].order)) ||
+            (b->choice[s].matrix && !tsr_conformance_guarded_intact(b->choice[s].matrix)))
+            tsr_conformance_rule_fail(c, "search() wrote past the end of a transform of site %s",
                                       layout[s].name);
         for (uint64_t i = 0; i < layout[s].n; i++) {
             struct tsr_matrix w =

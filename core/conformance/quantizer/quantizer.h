@@ -108,6 +108,7 @@ void tsr_conformance_quant_needs_optional(struct tsr_conformance_case *c);
 void tsr_conformance_quant_packed_damaged(struct tsr_conformance_case *c);
 /* block.c */
 void tsr_conformance_quant_block_answers(struct tsr_conformance_case *c);
+void tsr_conformance_quant_block_transforms(struct tsr_conformance_case *c);
 void tsr_conformance_quant_block_writes(struct tsr_conformance_case *c);
 void tsr_conformance_quant_block_cancel(struct tsr_conformance_case *c);
 /* tune.c */

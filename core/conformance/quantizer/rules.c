@@ -78,7 +78,13 @@ static const struct tsr_conformance_rule rules[] = {
       "search() of a block answers with positive scales, 1 where nothing takes one, and clips from "
       "0.",
       0, 0, tsr_conformance_quant_block_answers },
-    { "block-writes", "search() of a block writes its scales and clips and nothing else.", 0, 0,
+    { "block-transforms",
+      "Transforms in the answer of search() are orders that have each column once, orthogonal "
+      "matrices, and Hadamard "
+      "transforms where a site takes them, of orders that divide its columns.",
+      0, 0, tsr_conformance_quant_block_transforms },
+    { "block-writes",
+      "search() of a block writes its scales, clips and transforms, and nothing else.", 0, 0,
       tsr_conformance_quant_block_writes },
     { "block-cancel", "search() of a block returns within 200 ms after host->cancelled() says so.",
       0, 60, tsr_conformance_quant_block_cancel },

@@ -12,6 +12,16 @@
  * before quantization.  The host then clamps the weights to the clips, and calls plan() and
  * quantize().
  *
+ * Some sites take more: another order of the columns, an orthogonal matrix for each run of them
+ * (QuaRot, arXiv 2404.00456, and SpinQuant, arXiv 2405.16406), or a Hadamard transform that runs
+ * with the model.  `takes` of a site says which.  The input x becomes
+ *
+ *     x' = ((x / scale) in the new order) * matrices * Hadamard
+ *
+ * and the host multiplies the weights that read x by the same, and the rows that produce x by all
+ * but the last.  Column k of x' is column order[k] of x; a run of columns, as a row, is multiplied
+ * from the right: x'[j] is the sum of x[i] * matrix[i][j].
+ *
  * Example: scales from the largest magnitude of each input channel.
  *
  *     static void scale_site(const struct tsr_block_site *site, struct tsr_block_choice *choice)
@@ -39,6 +49,20 @@ extern "C" {
 #define TSR_PRODUCER_NORM   1u /* gain (and bias) of a norm that feeds nothing else     */
 #define TSR_PRODUCER_LINEAR 2u /* rows of a linear of another site: v for o, up for down */
 
+/* What a site takes in addition to a scale. */
+#define TSR_TAKES_ORDER  1u /* columns in another order: down_in, whose producers are elementwise */
+#define TSR_TAKES_MATRIX 2u /* orthogonal matrices: o_in, a run for each head                     */
+#define TSR_TAKES_HADAMARD                                                                         \
+    4u /* a transform of runs of columns of down_in, in every pass           */
+#define TSR_TAKES_KEYS                                                                             \
+    8u /* attn_in: a transform of queries and keys of each head after their
+                               * positions, in every pass; no weight changes, the KV cache does    */
+
+/* How far the product of a matrix with its transpose may be from one, in each entry.  Rounding an
+ * orthogonal matrix to F32 moves an entry by 2^-23 at most; this is 8 times as much, for matrices
+ * that were computed in F32.  What the block computes then moves by about this part. */
+#define TSR_BLOCK_ORTHOGONAL 1e-6
+
 /* The linears that read one input.  Borrowed for the call of search(). */
 struct tsr_block_site {
     uint32_t                        struct_size;
@@ -55,16 +79,30 @@ struct tsr_block_site {
     /* LINEAR: sites[producer_site]->linears[producer_linear] produces this input.  The host
      * multiplies its columns by the scale of its own site, and then divides its row k by scale[k]. */
     uint64_t producer_site, producer_linear;
+    uint64_t takes;         /* TSR_TAKES_*                                                   */
+    uint64_t matrix_cols;   /* MATRIX: rows and columns of a matrix, columns of a head       */
+    uint64_t matrices;      /* MATRIX: run i of `runs` has matrix i * matrices / runs        */
+    uint64_t hadamard_cols; /* HADAMARD, KEYS: the order divides this.  It is a power of two, or
+                             * one times 12, 20, 28, 36, 44 or 60                            */
 };
 
-/* The plugin's answer for one site.  The host allocates it, and fills scale with 1 and clip with
- * +infinity. */
+/* The plugin's answer for one site.  The host allocates it, and fills scale with 1, clip with
+ * +infinity, order with 0, 1, 2, ..., and matrix with unit matrices.  A pointer is NULL where the
+ * site takes none.  A plugin that also runs in hosts of 1.0 asks TSR_HAS(struct tsr_block_choice,
+ * choice, hadamard) before it uses the last three.
+ *
+ * Where matrices or a Hadamard transform change inputs, absmax, variance and mean_abs for
+ * quantize() are those of the recorded inputs: block_need() has TSR_NEED_INPUTS then. */
 struct tsr_block_choice {
     uint32_t      struct_size;
     uint32_t      reserved;
-    float        *scale; /* [cols], positive and finite                                */
-    float *const *clip;  /* [n_linears][rows * groups], a group of clip_group() columns:
+    float        *scale;    /* [cols], positive and finite                                */
+    float *const *clip;     /* [n_linears][rows * groups], a group of clip_group() columns:
                           * the host clamps |w| to clip after it applied all scales    */
+    uint32_t     *order;    /* [cols], each column once                                   */
+    double       *matrix;   /* [matrices, matrix_cols, matrix_cols], orthogonal within
+                          * TSR_BLOCK_ORTHOGONAL                                        */
+    uint64_t      hadamard; /* HADAMARD, KEYS: columns of a run; 0: no transform           */
 };
 
 struct tsr_block {

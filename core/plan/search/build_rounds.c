@@ -4,7 +4,8 @@
  * through all stages. The objective `steady` is the larger of two forms of the same kind. So with all prefill
  * micro-batches and the tokens of all rounds, an instance with the micro-batches of one round is a lower bound of the
  * batch's time: each of its forms is a sum of terms that the time has, less the filling of prefill in further rounds. A last round that is
- * not full counts by the smallest part of decode micro-batches that it has.
+ * not full counts by the smallest part of full decode micro-batches that it has; a smaller one, which has a time of its own
+ * (outcome_rest.c), counts as nothing.
  */
 #include "plan/search/build_internal.h"
 
@@ -21,7 +22,7 @@ uint64_t tsr_plan_build_tokens(const struct tsr_plan_problem *p, const uint64_t 
     uint64_t once = p->memory.batch, full = p->work.batch / once, rest = p->work.batch % once;
     double   steps = (double)p->work.n - 1, part = rest ? 1 : 0;
     for (uint64_t i = 0; i < n && rest; i++)
-        part = fmin(part, pieces(rest, dec[i]) / pieces(once, dec[i]));
+        part = fmin(part, (double)(rest / dec[i]) / pieces(once, dec[i]));
     /* 1e-9: a whole number stays one */
     return 1 + (uint64_t)(steps * ((double)full + part) + 1e-9);
 }

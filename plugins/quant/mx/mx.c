@@ -4,9 +4,10 @@
 #include "../weights.h"
 
 #include "choices.h"
+#include "transform.h"
 
 struct mx_options {
-    int64_t element, block, scale_bits, rounding, scale_rule, on_overflow;
+    int64_t element, block, scale_bits, rounding, scale_rule, on_overflow, transform;
 };
 
 enum { OVERFLOW_ERROR, OVERFLOW_NAN };
@@ -18,6 +19,7 @@ struct mx {
     uint32_t                 bits; /* of a code */
     int                      nan_blocks;
     int                      limit; /* of the shared exponent, both ways */
+    int64_t                  transform;
 };
 
 static tsr_status mx_create(const struct tsr_host *host, const void *opts, void **self,
@@ -35,7 +37,8 @@ static tsr_status mx_create(const struct tsr_host *host, const void *opts, void 
                                 .block = (uint64_t)o->block },
                       .bits = tsr_encode_mx_bits((uint32_t)o->element),
                       .nan_blocks = o->on_overflow == OVERFLOW_NAN,
-                      .limit = (1 << (o->scale_bits - 1)) - 1 };
+                      .limit = (1 << (o->scale_bits - 1)) - 1,
+                      .transform = o->transform };
     tsr_status st = tsr_encode_pick(&q->encode, err);
     if (st == TSR_OK)
         st = tsr_encode_mx_check(&q->spec, err);
@@ -144,6 +147,15 @@ static const struct tsr_choice overflow_choices[] = {
     { "nan", "the block becomes NaN, also where a weight is not finite", OVERFLOW_NAN },
 };
 
+static const struct tsr_choice transform_choices[] = {
+    { "none", "none", MX_TRANSFORM_NONE },
+    { "heads", "Hadamard matrices for the values of heads, in the weights of v and o",
+      MX_TRANSFORM_HEADS },
+    { "down", "a Hadamard transform of the input of down_proj, which runs with the model",
+      MX_TRANSFORM_DOWN },
+    { "both", "both of them", MX_TRANSFORM_BOTH },
+};
+
 static const struct tsr_option options[] = {
     TSR_OPTION_ENUM(struct mx_options, element, TSR_MX_FP4_E2M1, element_choices,
                     "Type of the elements."),
@@ -156,7 +168,45 @@ static const struct tsr_option options[] = {
                     "How a block's scale is found."),
     TSR_OPTION_ENUM(struct mx_options, on_overflow, OVERFLOW_ERROR, overflow_choices,
                     "What to do with a scale above scale_bits."),
+    TSR_OPTION_ENUM(struct mx_options, transform, MX_TRANSFORM_NONE, transform_choices,
+                    "What spreads outliers before the weights are rounded."),
 };
+
+/* ---- tessera.quantizer.block/1 ------------------------------------------------------- */
+
+static uint64_t block_need(const void *self)
+{
+    (void)self;
+    return 0;
+}
+
+static uint64_t clip_group(const void *self, uint64_t cols)
+{
+    (void)self;
+    (void)cols;
+    return 0;
+}
+
+static tsr_status search(const void *self, const struct tsr_block *block,
+                         struct tsr_block_choice *const *choices, struct tsr_err *err)
+{
+    const struct mx *q = self;
+    (void)err;
+    return mx_transform_block(q->host, q->transform, block, choices);
+}
+
+static const struct tsr_quantizer_block_v1 block_table = {
+    .struct_size = sizeof block_table,
+    .block_need = block_need,
+    .clip_group = clip_group,
+    .search = search,
+};
+
+static const void *mx_extension(const void *self, const char *id)
+{
+    const struct mx *q = self;
+    return q->transform && strcmp(id, TSR_QUANTIZER_BLOCK) == 0 ? &block_table : NULL;
+}
 
 /* A block's codes are its own weights'. */
 static uint64_t mx_columns_alone(const void *self)
@@ -173,6 +223,7 @@ static const struct tsr_quantizer_v1 table = {
     .plan = mx_plan,
     .quantize = mx_quantize,
     .dequantize = mx_dequantize,
+    .extension = mx_extension,
     .columns_alone = mx_columns_alone,
 };
 
