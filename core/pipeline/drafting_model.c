@@ -123,7 +123,7 @@ static tsr_status open_own(struct tsr_pipeline_drafting *d, struct tsr_pipeline_
 static double bytes_of(const struct tsr_model *m, const struct tsr_model_overlay *o)
 {
     uint64_t weights, bytes;
-    tsr_model_overlay_size(m, o, &weights, &bytes);
+    tsr_model_overlay_size(m, o ? o : m->packed, &weights, &bytes);
     return bytes ? (double)bytes : (double)m->bytes;
 }
 
