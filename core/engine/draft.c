@@ -6,7 +6,6 @@
 #define WEIGHT   0.06 /* of a new id in the part of hits */
 #define FORGET   512u /* passes after which a time says nothing */
 #define SLOPE    0.05 /* more time for one more token, until it is measured */
-#define GAIN     1.03 /* less is noise of the times */
 
 void tsr_engine_draft_pace_start(struct tsr_engine_draft_pace *p)
 {
@@ -83,7 +82,14 @@ void tsr_engine_draft_took(struct tsr_engine_draft_pace *p, uint64_t rows, doubl
     p->pass[rows].at = p->passes;
 }
 
-static bool known(const struct tsr_engine_draft_pace *p, uint64_t rows)
+void tsr_engine_draft_prompt_took(struct tsr_engine_draft_pace *p, uint64_t tokens, double seconds)
+{
+    double one = seconds / (double)tokens;
+    if (tokens && one >= 0)
+        p->prompt = p->prompt > 0 ? p->prompt + (one - p->prompt) * 0.3 : one;
+}
+
+bool tsr_engine_draft_known(const struct tsr_engine_draft_pace *p, uint64_t rows)
 {
     return p->pass[rows].times && p->passes - p->pass[rows].at <= FORGET;
 }
@@ -93,15 +99,15 @@ static bool known(const struct tsr_engine_draft_pace *p, uint64_t rows)
  * once gets a second chance. */
 static double expected(const struct tsr_engine_draft_pace *p, uint64_t rows)
 {
-    if (known(p, rows))
+    if (tsr_engine_draft_known(p, rows))
         return p->pass[rows].seconds * (p->pass[rows].times == 1 ? 0.85 : 1);
     uint64_t below = rows - 1, other = rows + 1;
-    while (!known(p, below))
+    while (!tsr_engine_draft_known(p, below))
         below--;
-    while (other <= TSR_ENGINE_DRAFT_ROWS && !known(p, other))
+    while (other <= TSR_ENGINE_DRAFT_ROWS && !tsr_engine_draft_known(p, other))
         other++;
     if (other > TSR_ENGINE_DRAFT_ROWS)
-        for (other = below - 1; other > 0 && !known(p, other);)
+        for (other = below - 1; other > 0 && !tsr_engine_draft_known(p, other);)
             other--;
     double first = p->pass[below].seconds, step = first * SLOPE / (double)below;
     if (other)
@@ -110,18 +116,29 @@ static double expected(const struct tsr_engine_draft_pace *p, uint64_t rows)
     return line > 0 ? line : first;
 }
 
-/* Passes grow to twice the largest that was measured. */
-static uint64_t largest(const struct tsr_engine_draft_pace *p, uint64_t rows)
+double tsr_engine_draft_pass(const struct tsr_engine_draft_pace *p, uint64_t rows)
+{
+    rows = rows < 1 ? 1 : rows < TSR_ENGINE_DRAFT_ROWS ? rows : TSR_ENGINE_DRAFT_ROWS;
+    uint64_t below = rows, above = rows;
+    while (below > 0 && !tsr_engine_draft_known(p, below))
+        below--;
+    while (above < TSR_ENGINE_DRAFT_ROWS && !tsr_engine_draft_known(p, above))
+        above++;
+    return below                              ? expected(p, rows)
+           : tsr_engine_draft_known(p, above) ? p->pass[above].seconds
+                                              : 0;
+}
+
+uint64_t tsr_engine_draft_largest(const struct tsr_engine_draft_pace *p, uint64_t rows)
 {
     uint64_t most = TSR_ENGINE_DRAFT_ROWS;
-    while (most > rows && !known(p, most))
+    while (most > rows && !tsr_engine_draft_known(p, most))
         most--;
     return 2 * most;
 }
 
-/* Ids of a draft of n that will be right. */
-static double right(const struct tsr_engine_draft_pace *p, const struct tsr_engine_draft *d,
-                    uint32_t n)
+double tsr_engine_draft_right(const struct tsr_engine_draft_pace *p,
+                              const struct tsr_engine_draft *d, uint32_t n)
 {
     double all = 1, sum = 0;
     for (uint32_t k = 0; d->from && k < n; k++) {
@@ -129,31 +146,4 @@ static double right(const struct tsr_engine_draft_pace *p, const struct tsr_engi
         sum += all;
     }
     return sum;
-}
-
-uint32_t tsr_engine_draft_choose(const struct tsr_engine_draft_pace   *p,
-                                 const struct tsr_engine_draft *const *d, const uint32_t *most,
-                                 uint64_t n, uint32_t limit)
-{
-    uint32_t best = 0;
-    if (n == 0 || n > TSR_ENGINE_DRAFT_ROWS || !known(p, n)) /* what there is to gain on */
-        return 0;
-    double best_rate = (double)n / expected(p, n) * GAIN;
-    for (uint32_t k = 1; k <= limit; k += k < 4 ? 1 : k / 4) {
-        uint64_t rows = n;
-        double   tokens = (double)n;
-        for (uint64_t i = 0; i < n; i++) {
-            uint32_t drafts = !d[i]->from ? 0 : most[i] < k ? most[i] : k;
-            rows += drafts;
-            tokens += right(p, d[i], drafts);
-        }
-        if (rows > TSR_ENGINE_DRAFT_ROWS || rows > largest(p, n))
-            break;
-        double rate = tokens / expected(p, rows);
-        if (rows > n && rate > best_rate) {
-            best = k;
-            best_rate = rate;
-        }
-    }
-    return best;
 }

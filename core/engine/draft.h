@@ -32,6 +32,7 @@ struct tsr_engine_draft_pace {
         uint32_t times;
     } pass[TSR_ENGINE_DRAFT_ROWS + 1];
     uint64_t passes;
+    double   prompt; /* seconds of a token of a prompt; 0: not known */
 };
 
 void tsr_engine_draft_pace_start(struct tsr_engine_draft_pace *p);
@@ -44,10 +45,17 @@ uint32_t tsr_engine_draft_take(const struct tsr_engine_draft *d, const uint32_t 
                                uint32_t most, uint32_t *out);
 /* A pass of so many tokens took so long. */
 void tsr_engine_draft_took(struct tsr_engine_draft_pace *p, uint64_t rows, double seconds);
-/* How many ids of the drafts to run behind each of n sequences, at most most[i] of the i-th and at most `limit`: what
- * gives the most tokens in the time; 0 where nothing is gained. */
-uint32_t tsr_engine_draft_choose(const struct tsr_engine_draft_pace   *p,
-                                 const struct tsr_engine_draft *const *d, const uint32_t *most,
-                                 uint64_t n, uint32_t limit);
+/* Seconds of a pass of so many tokens, from those that are known; 0: none is known. */
+double tsr_engine_draft_pass(const struct tsr_engine_draft_pace *p, uint64_t rows);
+/* So many tokens of prompts took so long. */
+void tsr_engine_draft_prompt_took(struct tsr_engine_draft_pace *p, uint64_t tokens, double seconds);
+
+/* Whether a pass of so many tokens was measured lately. */
+bool tsr_engine_draft_known(const struct tsr_engine_draft_pace *p, uint64_t rows);
+/* Tokens of the largest pass to try: passes grow to twice the largest that was measured, at least `rows`. */
+uint64_t tsr_engine_draft_largest(const struct tsr_engine_draft_pace *p, uint64_t rows);
+/* Ids of a draft of n that will be right. */
+double tsr_engine_draft_right(const struct tsr_engine_draft_pace *p,
+                              const struct tsr_engine_draft *d, uint32_t n);
 
 #endif

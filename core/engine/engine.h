@@ -292,6 +292,7 @@ struct tsr_engine_request {
 };
 struct tsr_engine_drafted {
     uint64_t drafted, accepted;
+    uint64_t bytes; /* weights and cache of the draft model; 0: none */
 };
 struct tsr_engine_generate_timing {
     double   prefill_s, decode_s;
@@ -304,5 +305,11 @@ struct tsr_engine_generate_timing {
  * afterwards.  timing may be NULL.  [worker] */
 tsr_status tsr_engine_generate(struct tsr_engine *e, struct tsr_engine_request *reqs, uint64_t n,
                                struct tsr_engine_generate_timing *timing, struct tsr_err *err);
+struct tsr_engine_drafter;
+/* The same with what makes drafts, of as many slots as the engine (engine/drafter.h); NULL: the text so far. */
+tsr_status tsr_engine_generate_drafted(struct tsr_engine *e, struct tsr_engine_drafter *drafter,
+                                       struct tsr_engine_request *reqs, uint64_t n,
+                                       struct tsr_engine_generate_timing *timing,
+                                       struct tsr_err                    *err);
 
 #endif

@@ -51,6 +51,14 @@ static tsr_status run_all(struct tsr_server *s, struct tsr_engine_request *reqs,
 tsr_status tsr_engine_generate(struct tsr_engine *e, struct tsr_engine_request *reqs, uint64_t n,
                                struct tsr_engine_generate_timing *timing, struct tsr_err *err)
 {
+    return tsr_engine_generate_drafted(e, NULL, reqs, n, timing, err);
+}
+
+tsr_status tsr_engine_generate_drafted(struct tsr_engine *e, struct tsr_engine_drafter *drafter,
+                                       struct tsr_engine_request *reqs, uint64_t n,
+                                       struct tsr_engine_generate_timing *timing,
+                                       struct tsr_err                    *err)
+{
     struct run                     r = { .reqs = reqs };
     struct tsr_engine_serve_events events = { .ctx = &r, .token = on_token, .done = on_done };
     struct tsr_engine_pass         pass;
@@ -58,6 +66,7 @@ tsr_status tsr_engine_generate(struct tsr_engine *e, struct tsr_engine_request *
     if (timing)
         *timing = (struct tsr_engine_generate_timing){ 0 };
     tsr_engine_pass_engine(&pass, e);
+    pass.drafter = drafter;
     for (uint64_t i = 0; i < n; i++) {
         struct tsr_engine_serve_request q = request(&reqs[i], i);
         tsr_status                      st = tsr_engine_server_check(&pass, &q, err);

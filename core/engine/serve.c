@@ -51,6 +51,9 @@ tsr_status tsr_engine_server_create(struct tsr_server **out, const struct tsr_en
         return st;
     }
     tsr_engine_draft_pace_start(&s->drafts.pace);
+    s->drafts.by =
+        p->drafter ? p->drafter : tsr_engine_draft_lookup_start(&s->drafts.lookup, &s->drafts.pace);
+    s->drafts.counts.bytes = s->drafts.by->bytes;
     for (uint32_t i = 0; i < p->slots; i++)
         p->reset(p->ctx, i);
     *out = s;
@@ -260,11 +263,11 @@ static tsr_status start_slot_set(struct tsr_server *s, uint32_t slot_set, struct
 {
     struct tsr_engine_slot_set *l = &s->slot_sets[slot_set];
     TSR_TRY(end_cancelled(s, slot_set, err));
+    l->since = l->begun = tsr_now_s();
     TSR_TRY(tsr_engine_serve_gather(s, slot_set, err));
     if (l->n == 0)
         return TSR_OK;
     TSR_TRY(make_rows(s, l, err));
-    l->since = tsr_now_s();
     l->order = s->starts++;
     l->is_best = tsr_engine_serve_best_takes(&s->pass, s->slots, l);
     tsr_status st = l->is_best
@@ -286,8 +289,13 @@ static tsr_status finish_slot_set(struct tsr_server *s, uint32_t slot_set, struc
     if (st == TSR_E_NUMERIC)
         return separate(s, l, err);
     TSR_TRY(st);
-    if (!l->prompts)
-        tsr_engine_draft_took(&s->drafts.pace, l->n, tsr_now_s() - l->since);
+    double took = tsr_now_s() - l->begun;
+    if (l->prompts) {
+        tsr_engine_draft_prompt_took(&s->drafts.pace, l->n, took);
+    } else {
+        tsr_engine_draft_took(&s->drafts.pace, l->n, took);
+        s->drafts.plain += took;
+    }
     st = advance(s, l, err);
     if (st == TSR_OK)
         tsr_engine_serve_draft_end(s, slot_set);

@@ -13,6 +13,8 @@
 #include "engine/engine.h"
 #include "tokenizer/tokenizer.h"
 
+struct tsr_engine_drafter;
+
 /* The forward pass used by a server.  A batch belongs to a slot set; slot s is in slot set s % slot sets,
  * and each slot set has at most one batch in flight.  start() runs or begins n tokens, as of
  * tsr_engine_forward(); tokens and logits [wanted, vocab] stay valid until finish() of that slot set has
@@ -45,6 +47,8 @@ struct tsr_engine_pass {
     tsr_status (*start_best)(void *ctx, uint32_t slot_set, const struct tsr_engine_token *tokens,
                              uint64_t n, const struct tsr_engine_best *best, struct tsr_err *err);
     tsr_status (*best_logits)(void *ctx, uint64_t row, float *logits, struct tsr_err *err);
+    /* What makes drafts (engine/drafter.h), of as many slots; outlives the server.  NULL: the text so far. */
+    struct tsr_engine_drafter *drafter;
 };
 /* One engine: one slot set, start() does everything. */
 void tsr_engine_pass_engine(struct tsr_engine_pass *p, struct tsr_engine *e);

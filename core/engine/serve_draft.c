@@ -17,48 +17,81 @@ static bool drafts(const struct tsr_server *s, const struct tsr_engine_serve_slo
     return q->used && q->q.draft && !q->plain && !q->fresh && s->pass.rewind;
 }
 
-void tsr_engine_serve_draft_plan(struct tsr_server *s, uint32_t slot_set)
+/* The requests of a slot set, with what each can use; how many, at most DRAFTS + 1.  *chosen: some take as many as gain
+ * time. */
+static uint64_t asks(struct tsr_server *s, uint32_t slot_set, struct tsr_engine_draft_ask *a,
+                     bool *chosen)
 {
-    const struct tsr_engine_draft *of[DRAFTS];
-    uint32_t                       most[DRAFTS] = { 0 }, n = 0;
-    bool                           some = false, chosen = false;
+    uint64_t n = 0;
+    *chosen = false;
     for (uint32_t i = slot_set; i < s->pass.slots; i += s->pass.slot_sets) {
         struct tsr_engine_serve_slot *q = &s->slots[i];
         q->drafts = 0;
-        if (!q->used || n++ >= DRAFTS)
+        if (!q->used || n > DRAFTS || n++ == DRAFTS)
             continue;
-        if (drafts(s, q))
-            tsr_engine_draft_see(&q->draft, &s->drafts.pace, q->ids.v, q->ids.n);
-        of[n - 1] = &q->draft;
-        most[n - 1] = drafts(s, q) && q->draft.from ? room(q) : 0;
-        some = some || most[n - 1];
-        chosen = chosen || q->q.draft == TSR_ENGINE_DRAFT_CHOSEN;
+        a[n - 1] =
+            (struct tsr_engine_draft_ask){ .slot = i,
+                                           .ids = q->ids.v,
+                                           .n = q->ids.n,
+                                           .n_prompt = q->q.n_prompt,
+                                           .left = q->q.n_prompt + q->q.max_tokens - q->ids.n,
+                                           .sampling = &q->q.sampling,
+                                           .record = q->q.record,
+                                           .ignore_eos = q->q.ignore_eos,
+                                           .text = &q->draft,
+                                           .most = drafts(s, q) ? room(q) : 0,
+                                           .out = q->drafted };
+        *chosen = *chosen || q->q.draft == TSR_ENGINE_DRAFT_CHOSEN;
     }
-    if (!some || n > DRAFTS)
-        return;
-    uint32_t limit =
-        chosen ? tsr_engine_draft_choose(&s->drafts.pace, of, most, n, TSR_ENGINE_DRAFT_MOST) : 0;
-    n = 0;
-    for (uint32_t i = slot_set; i < s->pass.slots; i += s->pass.slot_sets) {
-        struct tsr_engine_serve_slot *q = &s->slots[i];
-        if (!q->used)
-            continue;
-        q->drafts = most[n++];
-        if (q->q.draft == TSR_ENGINE_DRAFT_CHOSEN && q->drafts > limit)
-            q->drafts = limit;
+    return n;
+}
+
+/* The length of the drafts of requests that leave it to the server. */
+static uint32_t choose(struct tsr_server *s, const struct tsr_engine_draft_ask *a, uint64_t n)
+{
+    struct tsr_engine_drafter *by = s->drafts.by;
+    uint32_t k = tsr_engine_draft_choose(&s->drafts.pace, by, a, n, TSR_ENGINE_DRAFT_MOST);
+    double   plain = s->drafts.plain;
+    if (k || !by->tries)
+        return k;
+    s->drafts.plain = 0;
+    return by->tries(by, &s->drafts.pace, a, n, plain) ? 2 : 0;
+}
+
+tsr_status tsr_engine_serve_draft_plan(struct tsr_server *s, uint32_t slot_set, struct tsr_err *err)
+{
+    struct tsr_engine_draft_ask a[DRAFTS + 1];
+    bool                        some = false, chosen;
+    uint64_t                    n = asks(s, slot_set, a, &chosen);
+    for (uint64_t i = 0; i < n && n <= DRAFTS; i++)
+        some = some || a[i].most;
+    if (!some)
+        return TSR_OK;
+    s->drafts.by->see(s->drafts.by, a, n);
+    uint32_t limit = chosen ? choose(s, a, n) : 0;
+    some = false;
+    for (uint64_t i = 0; i < n; i++) {
+        bool own = s->slots[a[i].slot].q.draft != TSR_ENGINE_DRAFT_CHOSEN;
+        a[i].want = own || a[i].most < limit ? a[i].most : limit;
+        some = some || a[i].want;
     }
+    if (!some)
+        return TSR_OK;
+    TSR_TRY(s->drafts.by->make(s->drafts.by, s->pass.hp, a, n, err));
+    for (uint64_t i = 0; i < n; i++)
+        s->slots[a[i].slot].drafts = a[i].want;
+    return TSR_OK;
 }
 
 void tsr_engine_serve_draft_put(struct tsr_server *s, struct tsr_engine_slot_set *l, uint32_t slot)
 {
     const struct tsr_engine_serve_slot *q = &s->slots[slot];
-    uint32_t                            ids[TSR_ENGINE_DRAFT_MOST];
-    uint32_t n = tsr_engine_draft_take(&q->draft, q->ids.v, q->ids.n, q->drafts, ids);
-    for (uint32_t k = 0; k < n; k++)
-        l->batch[l->n++] =
-            (struct tsr_engine_token){ .id = ids[k], .slot = slot, .logits = true, .decode = true };
-    l->wanted += n;
-    s->drafts.counts.drafted += n;
+    for (uint32_t k = 0; k < q->drafts; k++)
+        l->batch[l->n++] = (struct tsr_engine_token){
+            .id = q->drafted[k], .slot = slot, .logits = true, .decode = true
+        };
+    l->wanted += q->drafts;
+    s->drafts.counts.drafted += q->drafts;
 }
 
 bool tsr_engine_serve_draft_follows(struct tsr_server *s, const struct tsr_engine_slot_set *l,
@@ -78,6 +111,8 @@ void tsr_engine_serve_draft_end(struct tsr_server *s, uint32_t slot_set)
 {
     for (uint32_t i = slot_set; i < s->pass.slots; i += s->pass.slot_sets) {
         struct tsr_engine_serve_slot *q = &s->slots[i];
+        if (q->used && q->drafts && s->drafts.by->came)
+            s->drafts.by->came(s->drafts.by, (uint32_t)(q->fed - q->known), q->missed);
         q->drafts = 0;
         if (!q->used || !q->missed)
             continue;

@@ -2,6 +2,7 @@
 #include "engine/rope.h"
 #include "engine/serve_internal.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 
 static tsr_status reserve(struct tsr_engine_slot_set *l, uint64_t n, struct tsr_err *err)
@@ -74,7 +75,8 @@ tsr_status tsr_engine_serve_gather(struct tsr_server *s, uint32_t slot_set, stru
     }
     if (l->prompts)
         return TSR_OK;
-    tsr_engine_serve_draft_plan(s, slot_set);
+    TSR_TRY(tsr_engine_serve_draft_plan(s, slot_set, err));
+    l->begun = tsr_now_s();
     for (uint32_t i = slot_set; i < s->pass.slots; i += s->pass.slot_sets)
         if (s->slots[i].used) {
             TSR_TRY(put(l, &s->slots[i], i, s->slots[i].ids.n, err));

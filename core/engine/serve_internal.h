@@ -2,7 +2,7 @@
 #ifndef TSR_ENGINE_SERVE_INTERNAL_H
 #define TSR_ENGINE_SERVE_INTERNAL_H
 
-#include "engine/draft.h"
+#include "engine/drafter.h"
 #include "engine/sampler.h"
 #include "engine/serve.h"
 
@@ -17,8 +17,8 @@ struct tsr_engine_serve_slot {
     bool                            missed;  /* a draft in the batch was not what was drawn */
     bool                            plain;   /* it has no drafts any more */
     uint64_t                        fed;     /* ids in the cache */
-    uint64_t                   known;  /* ids of it when the batch was made; its drafts follow */
-    uint32_t                   drafts; /* of them */
+    uint64_t                   known; /* ids of it when the batch was made; its drafts follow */
+    uint32_t                   drafts, drafted[TSR_ENGINE_DRAFT_MOST]; /* of them */
     struct tsr_engine_draft    draft;
     struct tsr_tokenizer_ids   ids;   /* prompt, then new tokens */
     struct tsr_engine_chain    chain; /* its samplers */
@@ -112,8 +112,8 @@ struct tsr_engine_slot_set {
     bool                   is_best; /* the batch in flight, or the last one */
     bool                   busy;    /* in flight */
     bool                   prompts;
-    uint64_t               order; /* of its start */
-    double                 since;
+    uint64_t               order;        /* of its start */
+    double                 since, begun; /* with the making of drafts, and without */
 };
 
 /* Room for the best tokens of a row of each slot, if the pass gives them. */
@@ -138,8 +138,11 @@ struct tsr_server {
     struct tsr_engine_serve_cache  cache; /* what free slots have */
     struct tsr_engine_slot_set    *slot_sets;
     struct {
-        struct tsr_engine_draft_pace pace;
-        struct tsr_engine_drafted    counts;
+        struct tsr_engine_drafter     *by; /* pass.drafter, or the lookup */
+        struct tsr_engine_draft_lookup lookup;
+        struct tsr_engine_draft_pace   pace;
+        struct tsr_engine_drafted      counts;
+        double plain; /* seconds of passes since the drafter was asked for a try */
     } drafts;
     uint32_t                          busy;
     uint64_t                          starts;
@@ -152,9 +155,10 @@ tsr_status tsr_engine_serve_gather(struct tsr_server *s, uint32_t slot_set, stru
 
 /* ---- serve_draft.c: drafts behind the newest tokens (engine/draft.h) ---------- */
 
-/* How many ids of a draft each request of the slot set has in the batch that begins: slot.drafts. */
-void tsr_engine_serve_draft_plan(struct tsr_server *s, uint32_t slot_set);
-/* The draft of a slot, slot.drafts ids, behind its ids in the batch, which has room. */
+/* Makes the draft of each request of the slot set for the batch that begins: slot.drafts ids in slot.drafted. */
+tsr_status tsr_engine_serve_draft_plan(struct tsr_server *s, uint32_t slot_set,
+                                       struct tsr_err *err);
+/* The draft of a slot behind its ids in the batch, which has room. */
 void tsr_engine_serve_draft_put(struct tsr_server *s, struct tsr_engine_slot_set *l, uint32_t slot);
 /* The batch has run: whether its token i is one of its sequence.  Called for each token, in order. */
 bool tsr_engine_serve_draft_follows(struct tsr_server *s, const struct tsr_engine_slot_set *l,

@@ -46,7 +46,6 @@ static tsr_status batch_fill(struct batch *b, struct tsr_pipeline_job *job,
                                           .ignore_eos = ignore_eos,
                                           .record = i,
                                           .samplers = samplers,
-                                          .draft = k->draft,
                                           .sampling = { .temperature = k->temperature,
                                                         .top_k = (uint64_t)k->top_k,
                                                         .top_p = k->top_p,
@@ -77,19 +76,27 @@ static tsr_status put_text(struct tsr_pipeline_job *job, const struct tsr_engine
 
 static tsr_status run_batch(struct tsr_pipeline_job *job, const struct tsr_model *model,
                             const struct tsr_model_overlay *overlay, struct batch *b,
+                            const struct tsr_pipeline_draft_keys *drafting,
                             const struct tsr_engine_options *how, uint64_t context, uint64_t ran[3],
                             struct tsr_engine_drafted *drafts, struct tsr_err *err)
 {
     struct tsr_engine_generate_timing t = { 0 };
     struct tsr_engine                *e = NULL;
     struct tsr_engine_options         eo = *how;
+    struct tsr_pipeline_drafting      d = { 0 };
     eo.context = context;
     eo.slots = b->n < 8 ? (uint32_t)b->n : 8;
     TSR_TRY(tsr_engine_create(&e, job->registry, model, overlay, &eo, err));
     tsr_engine_acts(e, ran);
-    tsr_status st = tsr_engine_generate(e, b->reqs, b->n, &t, err);
+    tsr_status st =
+        drafting ? tsr_pipeline_drafting_on(&d, job, drafting, &eo, model, overlay, err) : TSR_OK;
+    for (uint64_t i = 0; i < b->n; i++)
+        b->reqs[i].draft = d.draft;
+    if (st == TSR_OK)
+        st = tsr_engine_generate_drafted(e, d.by, b->reqs, b->n, &t, err);
     if (drafts)
         *drafts = t.drafts;
+    tsr_pipeline_drafting_close(&d);
     tsr_engine_destroy(e);
     return st;
 }
@@ -112,7 +119,7 @@ tsr_status tsr_pipeline_sample_texts(struct tsr_pipeline_job *job, const struct 
         st = batch_fill(&b, job, prompts, k, ignore_eos, seed, samplers.list, &longest, err);
     uint64_t context = longest + (uint64_t)k->max_tokens;
     if (st == TSR_OK)
-        st = run_batch(job, model, overlay, &b, how, context, ran, drafts, err);
+        st = run_batch(job, model, overlay, &b, k->drafting, how, context, ran, drafts, err);
     for (uint64_t i = 0; i < b.n && st == TSR_OK; i++)
         st = put_text(job, &b.reqs[i], prompts->items[i]->text, texts, err);
     batch_free(&b);

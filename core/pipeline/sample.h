@@ -2,13 +2,14 @@
 #ifndef TSR_PIPELINE_SAMPLE_H
 #define TSR_PIPELINE_SAMPLE_H
 
+#include "pipeline/drafting.h"
 #include "pipeline/samplers.h"
 
 struct tsr_pipeline_sample_keys {
-    int64_t                       max_tokens, top_k;
-    double                        temperature, top_p, min_p, repetition_penalty;
-    const struct tsr_config_node *samplers; /* NULL: none */
-    uint32_t                      draft; /* of each text, as tsr_engine_serve_request; no option */
+    int64_t                               max_tokens, top_k;
+    double                                temperature, top_p, min_p, repetition_penalty;
+    const struct tsr_config_node         *samplers; /* NULL: none */
+    const struct tsr_pipeline_draft_keys *drafting; /* no option; NULL: no drafts */
 };
 /* least: of max_tokens. */
 #define TSR_PIPELINE_SAMPLE_OPTIONS(S, k, least)                                                   \

@@ -27,7 +27,10 @@ tsr_status tsr_quant_scheme_apply(struct tsr_quant_scheme *s, struct tsr_registr
     TSR_TRY(tsr_quant_scheme_open(&run, s, r, m, err));
     tsr_status st = tsr_model_overlay_create(&o, m->hp.layers, m->hp.linears, err);
     for (uint64_t l = 0; l < m->hp.layers && st == TSR_OK; l++)
-        st = layer(run, l, c, s->keys.sequential != 0, o, err);
+        if ((st = tsr_model_open_layer(m, l, err)) == TSR_OK) {
+            st = layer(run, l, c, s->keys.sequential != 0, o, err);
+            tsr_model_close_layer(m, l);
+        }
     if (st == TSR_OK)
         st = tsr_quant_scheme_ends(run, o, err);
     tsr_quant_scheme_close(run);

@@ -337,6 +337,7 @@ static void end(struct served *m, struct tsr_serve_counts *n)
     if (m->fan.server) {
         n->drafts.drafted += tsr_engine_server_drafted(m->fan.server)->drafted;
         n->drafts.accepted += tsr_engine_server_drafted(m->fan.server)->accepted;
+        n->drafts.bytes += tsr_engine_server_drafted(m->fan.server)->bytes;
     }
     tsr_engine_server_destroy(m->fan.server);
     for (uint32_t k = 0; m->fan.taken && k < m->fan.places; k++)

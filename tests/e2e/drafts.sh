@@ -24,6 +24,7 @@ seed: 4
 pipeline:
   - generate: {prompts: ["The President said that", "a b c d a b c d a b", "The ship and the ship and the"], max_tokens: 40, temperature: 0.7, draft: $draft}
 JOB
+    cp "$WORK/job.yaml" "$WORK/job.$draft"
     run run job.yaml --out "list-$draft"
     ok "a list with draft: $draft: exit code 0, got $rc" test "$rc" = 0
 done
@@ -96,9 +97,47 @@ if [ -x "$(dirname "$TESSERA")/http/tessera-http" ]; then
     server=0
 fi
 
+# ---- another model, and the same in fewer bits --------------------------------------
+whole='s/.*: \([0-9]*\) of \([0-9]*\) drafted tokens were right$/\1 \2/p'
+for draft in "$STORIES --draft-tokens 4" "self --draft-bits 4 --draft-tokens 4" self; do
+    # shellcheck disable=SC2086 # options
+    run generate "$STORIES" --tokens 1 --max-tokens 200 --greedy --draft $draft -v
+    ok "draft $draft: exit code 0, got $rc" test "$rc" = 0
+    ok "draft $draft: the same story" cmp "$WORK/out" "$WORK/story"
+    sed -n "$whole" "$WORK/err" >"$WORK/right"
+    read -r right drafted <"$WORK/right"
+    case $draft in
+    "$STORIES"*) ok "the same model is right: $right of $drafted" test "$drafted" -gt 100 -a "$right" = "$drafted" ;;
+    *tokens*) ok "4 bits are nearly right: $right of $drafted" test "$drafted" -gt 100 -a $((2 * right)) -gt "$drafted" -a "$right" -lt "$drafted" ;;
+    esac
+done
+run quantize "$DEMO" --use rtn --bits 3 --out rounded
+ok "a smaller model: exit code 0, got $rc" test "$rc" = 0
+sed -e 's/draft: lookup/draft: rounded, draft_tokens: 3/' "$WORK/job.lookup" >"$WORK/job.yaml"
+run run job.yaml --out list-small
+ok "a list with a draft model: exit code 0, got $rc" test "$rc" = 0
+ok "a list with a draft model: the same texts" cmp <(jq .results.generate.samples "$WORK/list-none/results.json") \
+    <(jq .results.generate.samples "$WORK/list-small/results.json")
+ok "its memory is counted" json '.results.generate.drafts | .accepted > 0 and .drafted > .accepted and .bytes > 100000' "$WORK/list-small/results.json"
+batch small "draft: rounded, draft_tokens: 4"
+batch chosen-self "draft: self, draft_bits: 2"
+batch ranks-small "plan: plan.yaml, draft: rounded, draft_tokens: 3"
+batch ranks-self "plan: plan.yaml, ranks: threads, draft: self"
+for name in small chosen-self ranks-small ranks-self; do
+    ok "$name: the same answers" cmp "$WORK/plain.choices" "$WORK/$name.choices"
+done
+for name in small ranks-small; do
+    ok "$name: drafts were right and wrong" json '.results.run.drafts | .accepted > 0 and .drafted > .accepted' "$WORK/$name/results.json"
+done
+
 # ---- refused ---------------------------------------------------------------------
 fails "draft_tokens without draft" 2 '*' generate "$STORIES" --tokens 1 --draft-tokens 3
-fails "an unknown kind of draft" 2 '*' generate "$STORIES" --tokens 1 --draft oracle
+fails_with "no such draft model" 2 '*' "no such model: '.*oracle'" generate "$STORIES" --tokens 1 --draft oracle
+fails "draft_bits without self" 2 '*' generate "$STORIES" --tokens 1 --draft lookup --draft-bits 3
+fails "one bit" 2 '*' generate "$STORIES" --tokens 1 --draft self --draft-bits 1
+fails_with "another vocabulary" 2 '*' 'token [0-9]+ is another text' generate "$STORIES" --tokens 1 --draft "$DEMO"
+fails_with "no original weights" 2 '*' 'draft: self: .*rounded is packed' generate "$WORK/rounded" --prompt The --draft self
+fails_with "a draft model with a state" 2 '*' 'qwen3_next: a layer has a state' generate "$ROOT/tests/golden/models/llama3" --tokens 1,2 --draft "$ROOT/tests/golden/models/qwen3_next"
 fails "too many tokens" 2 '*' generate "$STORIES" --tokens 1 --draft lookup --draft-tokens 17
 run generate "$ROOT/tests/golden/models/qwen3_next" --tokens 1,2,3 --max-tokens 4 --greedy --draft lookup
 ok "a state cannot go back: exit code 0, got $rc" test "$rc" = 0

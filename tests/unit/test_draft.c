@@ -1,6 +1,6 @@
 /* Drafts: what the ids so far say, against a search of all places; how many run, by a clock that is made up. */
 #include "base/rng.h"
-#include "engine/draft.h"
+#include "engine/drafter.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -83,17 +83,16 @@ static double play(double right, double slope, uint64_t sequences, double *mean)
 {
     struct tsr_engine_draft_pace   p;
     struct tsr_engine_draft        d = { .from = 1, .run = 20 };
-    const struct tsr_engine_draft *of[TSR_ENGINE_DRAFT_ROWS];
-    uint32_t                       most[TSR_ENGINE_DRAFT_ROWS];
+    struct tsr_engine_draft_lookup l;
+    struct tsr_engine_draft_ask    a[TSR_ENGINE_DRAFT_ROWS];
     double                         time = 0, drafts = 0;
     uint64_t                       tokens = 0, passes = 0, draw = 0;
     tsr_engine_draft_pace_start(&p);
-    for (uint64_t i = 0; i < sequences; i++) {
-        of[i] = &d;
-        most[i] = TSR_ENGINE_DRAFT_MOST;
-    }
+    struct tsr_engine_drafter *by = tsr_engine_draft_lookup_start(&l, &p);
+    for (uint64_t i = 0; i < sequences; i++)
+        a[i] = (struct tsr_engine_draft_ask){ .text = &d, .most = TSR_ENGINE_DRAFT_MOST };
     for (; tokens < 4000 * sequences; passes++) {
-        uint32_t k = tsr_engine_draft_choose(&p, of, most, sequences, TSR_ENGINE_DRAFT_MOST);
+        uint32_t k = tsr_engine_draft_choose(&p, by, a, sequences, TSR_ENGINE_DRAFT_MOST);
         uint64_t rows = sequences * (1 + k);
         double   took = 1 + slope * (double)(rows - 1);
         drafts += k;
@@ -137,33 +136,96 @@ static void as_many_as_gain_time(void **state)
     assert_true(play(0.9, 0.001, 32, &mean) < 0.9);
 }
 
+/* Of a drafter that is right with 0.9 for each id and takes `each` for one. */
+static double each;
+static double nearly_right(const struct tsr_engine_drafter *d, const struct tsr_engine_draft_ask *a,
+                           uint32_t k)
+{
+    (void)d;
+    (void)a;
+    return 9 * (1 - pow(0.9, k));
+}
+static double by_ids(const struct tsr_engine_drafter *d, const struct tsr_engine_draft_pace *p,
+                     const struct tsr_engine_draft_ask *a, uint64_t n, uint32_t k)
+{
+    (void)d;
+    (void)p;
+    (void)a;
+    (void)n;
+    return each * k;
+}
+
+static void the_time_of_a_drafter_counts(void **state)
+{
+    static const struct tsr_engine_drafter by = { .right = nearly_right, .seconds = by_ids };
+    struct tsr_engine_draft_ask            a = { .most = TSR_ENGINE_DRAFT_MOST };
+    struct tsr_engine_draft_pace           p;
+    (void)state;
+    tsr_engine_draft_pace_start(&p);
+    for (uint64_t rows = 1; rows <= TSR_ENGINE_DRAFT_ROWS; rows++)
+        for (int i = 0; i < 2; i++) /* what was measured once is taken for less */
+            tsr_engine_draft_took(&p, rows, 1);
+    for (each = 0; each < 2; each += 0.05) { /* the best of all lengths, to 10 % and 3 % */
+        uint32_t k = tsr_engine_draft_choose(&p, &by, &a, 1, TSR_ENGINE_DRAFT_MOST);
+        double   best = 1, rate = k ? (1 + nearly_right(NULL, NULL, k)) / (1 + each * k) : 1;
+        for (uint32_t i = 1; i <= TSR_ENGINE_DRAFT_MOST; i++)
+            best = fmax(best, (1 + nearly_right(NULL, NULL, i)) / (1 + each * i));
+        if (!(rate >= best * 0.97))
+            fail_msg("%.2f: %u ids give %.3f, and %.3f is possible", each, k, rate, best);
+        assert_true(each > 0.9 ? k == 0 : each < 0.8 ? k > 0 : true);
+    }
+}
+
+/* Times of passes that were not measured lie on the lines through those that were. */
+static void times_between(void **state)
+{
+    struct tsr_engine_draft_pace p;
+    (void)state;
+    tsr_engine_draft_pace_start(&p);
+    assert_true(tsr_engine_draft_pass(&p, 3) == 0);
+    for (int i = 0; i < 3; i++)
+        tsr_engine_draft_took(&p, 5, 0.9);
+    assert_true(fabs(tsr_engine_draft_pass(&p, 5) - 0.9) < 1e-12);
+    assert_true(fabs(tsr_engine_draft_pass(&p, 2) - 0.9) < 1e-12); /* none below is known */
+    for (int i = 0; i < 3; i++)
+        tsr_engine_draft_took(&p, 1, 0.5);
+    assert_true(fabs(tsr_engine_draft_pass(&p, 3) - 0.7) < 1e-12);
+    assert_true(fabs(tsr_engine_draft_pass(&p, 200) - (0.5 + 0.1 * 63)) < 1e-9);
+    tsr_engine_draft_prompt_took(&p, 0, 1);
+    tsr_engine_draft_prompt_took(&p, 4, (double)NAN);
+    assert_true(p.prompt == 0);
+    tsr_engine_draft_prompt_took(&p, 4, 2);
+    assert_true(p.prompt == 0.5);
+    tsr_engine_draft_prompt_took(&p, 1, 1.5);
+    assert_true(fabs(p.prompt - 0.8) < 1e-12);
+}
+
 /* A time that is not one, a pass without tokens and more sequences than a pass has drafts for. */
 static void odd_passes(void **state)
 {
     struct tsr_engine_draft_pace   p;
     struct tsr_engine_draft        d = { .from = 1, .run = 40 };
-    const struct tsr_engine_draft *of[TSR_ENGINE_DRAFT_ROWS + 1];
-    uint32_t                       most[TSR_ENGINE_DRAFT_ROWS + 1];
+    struct tsr_engine_draft_lookup l;
+    struct tsr_engine_draft_ask    a[TSR_ENGINE_DRAFT_ROWS + 1];
     (void)state;
-    for (uint32_t i = 0; i <= TSR_ENGINE_DRAFT_ROWS; i++) {
-        of[i] = &d;
-        most[i] = 1;
-    }
+    for (uint32_t i = 0; i <= TSR_ENGINE_DRAFT_ROWS; i++)
+        a[i] = (struct tsr_engine_draft_ask){ .text = &d, .most = 1 };
     tsr_engine_draft_pace_start(&p);
+    struct tsr_engine_drafter *by = tsr_engine_draft_lookup_start(&l, &p);
     tsr_engine_draft_took(&p, 1, -1);
     tsr_engine_draft_took(&p, 1, (double)NAN);
     tsr_engine_draft_took(&p, TSR_ENGINE_DRAFT_ROWS + 1, 1);
     assert_int_equal(p.pass[1].times, 0);
-    assert_int_equal(tsr_engine_draft_choose(&p, of, most, 1, 16),
+    assert_int_equal(tsr_engine_draft_choose(&p, by, a, 1, 16),
                      0); /* a pass without drafts comes first */
     tsr_engine_draft_took(&p, 1, 0.01);
-    assert_int_equal(tsr_engine_draft_choose(&p, of, most, 0, 16), 0);
-    assert_int_equal(tsr_engine_draft_choose(&p, of, most, TSR_ENGINE_DRAFT_ROWS, 16), 0);
-    assert_int_equal(tsr_engine_draft_choose(&p, of, most, TSR_ENGINE_DRAFT_ROWS + 1, 16), 0);
-    assert_int_equal(tsr_engine_draft_choose(&p, of, most, 1, 0), 0);
-    assert_int_equal(tsr_engine_draft_choose(&p, of, most, 1, 16), 1);
+    assert_int_equal(tsr_engine_draft_choose(&p, by, a, 0, 16), 0);
+    assert_int_equal(tsr_engine_draft_choose(&p, by, a, TSR_ENGINE_DRAFT_ROWS, 16), 0);
+    assert_int_equal(tsr_engine_draft_choose(&p, by, a, TSR_ENGINE_DRAFT_ROWS + 1, 16), 0);
+    assert_int_equal(tsr_engine_draft_choose(&p, by, a, 1, 0), 0);
+    assert_int_equal(tsr_engine_draft_choose(&p, by, a, 1, 16), 1);
     d.from = 0;
-    assert_int_equal(tsr_engine_draft_choose(&p, of, most, 1, 16), 0);
+    assert_int_equal(tsr_engine_draft_choose(&p, by, a, 1, 16), 0);
 }
 
 int main(void)
@@ -172,6 +234,8 @@ int main(void)
         cmocka_unit_test(the_longest_end_is_found),
         cmocka_unit_test(a_place_goes_on),
         cmocka_unit_test(as_many_as_gain_time),
+        cmocka_unit_test(the_time_of_a_drafter_counts),
+        cmocka_unit_test(times_between),
         cmocka_unit_test(odd_passes),
     };
     return cmocka_run_group_tests_name("draft", tests, NULL, NULL);

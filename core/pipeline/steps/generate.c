@@ -65,7 +65,7 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
     if (*o->talk.template && !o->chat)
         tsr_config_diag_error(d, &node->mark, NULL, "'template' needs 'chat'");
     tsr_pipeline_chat_check(&o->talk, node, d);
-    tsr_pipeline_draft_check(&o->drafting, node, d);
+    tsr_pipeline_draft_check(job, &o->drafting, node, d);
     tsr_pipeline_check_strings(o->prompts, "prompts", d);
     return tsr_pipeline_samplers_check(job, o->sample.samplers, d, err);
 }
@@ -97,6 +97,7 @@ static tsr_status many(struct tsr_pipeline_job *job, const struct generate_keys 
     struct tsr_pipeline_running     how = { 0 };
     struct tsr_pipeline_sample_keys sample = o->sample;
     struct tsr_engine_drafted       drafts = { 0 };
+    sample.drafting = &o->drafting;
     TSR_TRY(tsr_pipeline_step_need_tokenizer(job, "step 'generate'", err));
     if (!tsr_pipeline_json_put(j, "samples", texts)) { /* j holds it from here */
         json_decref(j);
@@ -104,8 +105,6 @@ static tsr_status many(struct tsr_pipeline_job *job, const struct generate_keys 
     }
     tsr_status st =
         tsr_pipeline_running_open(&how, job, &o->run, job->model, job->packed, seed, err);
-    if (st == TSR_OK)
-        sample.draft = tsr_pipeline_draft_on(&o->drafting, &job->model->hp, &how.eo);
     if (st == TSR_OK)
         st = tsr_pipeline_sample_texts(job, job->model, job->overlay, o->prompts, &sample,
                                        o->ignore_eos != 0, seed, &how.eo, texts, ran, &drafts, err);

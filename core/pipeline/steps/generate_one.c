@@ -20,6 +20,7 @@ struct generation {
     struct tsr_pipeline_running  running;
     struct tsr_pipeline_samplers samplers;
     uint64_t                     ran[3];
+    struct tsr_pipeline_drafting drafting;
     struct tsr_engine_drafted    drafts;
     /* streamed text */
     struct tsr_detok         *stream;
@@ -116,8 +117,7 @@ static tsr_status run_request(struct generation *g, struct tsr_engine *e, struct
                                                                .repetition_penalty = k->repetition_penalty,
                                                                .seed = g->seed },
                                                  .samplers = g->samplers.list,
-                                                 .draft = tsr_pipeline_draft_on(&o->drafting, &g->job->model->hp,
-                                                                                &g->running.eo),
+                                                 .draft = g->drafting.draft,
                                                  .tokens = g->tokens };
     struct tsr_engine_generate_timing      t;
     g->err = err;
@@ -127,14 +127,14 @@ static tsr_status run_request(struct generation *g, struct tsr_engine *e, struct
         if (g->job->tokenizer)
             TSR_TRY(tsr_tokenizer_detok_create(&g->stream, g->job->tokenizer, true, err));
     }
-    TSR_TRY(tsr_engine_generate(e, &q, 1, &t, err));
+    TSR_TRY(tsr_engine_generate_drafted(e, g->drafting.by, &q, 1, &t, err));
     g->n_tokens = q.n_tokens;
     g->drafts = t.drafts;
     tsr_engine_acts(e, g->ran);
     tsr_logf(TSR_LOG_INFO, "%llu prompt tokens in %.3f s, %llu decode steps in %.3f s on %s",
              (unsigned long long)t.prefill_tokens, t.prefill_s, (unsigned long long)t.decode_tokens,
              t.decode_s, tsr_engine_device(e));
-    if (o->drafting.draft)
+    if (tsr_pipeline_draft_wanted(&o->drafting))
         tsr_logf(TSR_LOG_INFO, "%llu of %llu drafted tokens were right",
                  (unsigned long long)t.drafts.accepted, (unsigned long long)t.drafts.drafted);
     return g->job->json ? TSR_OK : end_stream(g);
@@ -154,7 +154,11 @@ static tsr_status generate(struct generation *g, struct tsr_err *err)
     tsr_status st =
         tsr_engine_create(&e, job->registry, job->model, job->overlay, &g->running.eo, err);
     if (st == TSR_OK)
+        st = tsr_pipeline_drafting_on(&g->drafting, job, &g->o->drafting, &g->running.eo,
+                                      job->model, job->overlay, err);
+    if (st == TSR_OK)
         st = run_request(g, e, err);
+    tsr_pipeline_drafting_close(&g->drafting);
     tsr_engine_destroy(e);
     return st;
 }

@@ -88,7 +88,7 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
     tsr_step_run_launch_check(job, &o->fleet, node, d);
     tsr_step_run_peers_check(job, &o->fleet, node, d);
     tsr_pipeline_chat_check(&o->talk, node, d);
-    tsr_pipeline_draft_check(&o->drafting, node, d);
+    tsr_pipeline_draft_check(job, &o->drafting, node, d);
     if (!parse_shard(o->shard, &i, &n)) {
         const struct tsr_config_node *at = tsr_config_node_get(node, "shard");
         tsr_config_diag_error(d, at ? &at->mark : &node->mark, "write 2/4 for the second of four",

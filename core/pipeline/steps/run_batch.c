@@ -84,14 +84,20 @@ static tsr_status with_engine(struct tsr_step_run_batch              *r,
     tsr_engine_pass_engine(&r->b.pass, e);
     if (tsr_engine_reuses(&job->model->hp, eo, &why))
         tsr_engine_pass_reuse(&r->b.pass, eo, eo->slots);
-    r->b.defaults.draft = tsr_pipeline_draft_on(&r->o->drafting, &job->model->hp, eo);
-    tsr_status st = tsr_batch_run(&r->b, s, &theirs, err);
+    struct tsr_pipeline_drafting d;
+    tsr_status                   st = tsr_pipeline_drafting_on(&d, job, &r->o->drafting, eo,
+                                             r->packed ? r->packed : job->model, job->overlay, err);
+    r->b.defaults.draft = d.draft;
+    r->b.pass.drafter = d.by;
+    if (st == TSR_OK)
+        st = tsr_batch_run(&r->b, s, &theirs, err);
     if (theirs)
         st = tsr_pipeline_run_differs(r->folder, theirs, r->about, err);
     if (st == TSR_OK &&
         !tsr_pipeline_compensating_put(r->result, &r->o->fleet.run.compensation, c, e))
         st = tsr_fail_nomem(err, 64, "the results");
     free(theirs);
+    tsr_pipeline_drafting_close(&d);
     tsr_engine_destroy(e);
     return st;
 }
@@ -132,6 +138,7 @@ tsr_status tsr_step_run_on_ranks(struct tsr_step_run_batch *r, struct tsr_batch_
     const struct tsr_step_run_options *o = r->o;
     struct tsr_pipeline_job           *job = r->job;
     struct tsr_step_run_launch         f;
+    struct tsr_pipeline_drafting       d = { 0 };
     char                              *theirs = NULL;
     char                               key[TSR_HASH_TEXT], *about = NULL;
     /* what `auto` became is noted for the batch as it is known before the plan is read */
@@ -155,9 +162,13 @@ tsr_status tsr_step_run_on_ranks(struct tsr_step_run_batch *r, struct tsr_batch_
         set_defaults(r, f.context, tsr_launch_compensating(f.fleet)->from);
         const char *why = NULL;
         tsr_launch_pass(f.fleet, &r->b.pass);
-        if (o->drafting.draft)
+        if (tsr_pipeline_draft_wanted(&o->drafting))
             st = tsr_launch_drafts(f.fleet, &why, err);
-        r->b.defaults.draft = tsr_pipeline_draft_of(&o->drafting, why);
+        if (st == TSR_OK)
+            st = tsr_pipeline_drafting_ranks(&d, job, &o->drafting, &o->fleet.run, &r->b.pass, why,
+                                             on_layer, err);
+        r->b.defaults.draft = d.draft;
+        r->b.pass.drafter = d.by;
     }
     if (st == TSR_OK) {
         st = tsr_batch_run(&r->b, s, &theirs, err);
@@ -168,6 +179,7 @@ tsr_status tsr_step_run_on_ranks(struct tsr_step_run_batch *r, struct tsr_batch_
     if (st == TSR_OK)
         st = tsr_step_run_launch_report(&f, job, &o->fleet, s->new_tokens, s->seconds, r->ran,
                                         r->result, err);
+    tsr_pipeline_drafting_close(&d);
     tsr_step_run_launch_close(&f);
     free(theirs);
     return st;

@@ -103,7 +103,7 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
     if (*o->api_key_file)
         tsr_pipeline_check_input(job, node, "api_key_file", d);
     tsr_pipeline_chat_check(&o->talk, node, d);
-    tsr_pipeline_draft_check(&o->drafting, node, d);
+    tsr_pipeline_draft_check(job, &o->drafting, node, d);
     tsr_step_run_launch_check(job, &o->fleet, node, d);
     check_arms(job, o, node, d);
     return tsr_pipeline_samplers_check(job, o->samplers, d, err);

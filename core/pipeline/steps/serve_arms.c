@@ -9,12 +9,13 @@
 #include <string.h>
 
 struct arms {
-    struct compare               c;
-    struct tsr_pipeline_running *how;    /* [c.n] */
-    struct tsr_engine          **engine; /* [c.n] */
-    struct tsr_serve_model      *models; /* [c.n], in the order of /v1/models */
-    char (*names)[32];                   /* [c.n], blind */
-    uint32_t *at;                        /* [c.n] the arm of each model */
+    struct compare                c;
+    struct tsr_pipeline_running  *how;      /* [c.n] */
+    struct tsr_engine           **engine;   /* [c.n] */
+    struct tsr_pipeline_drafting *drafting; /* [c.n] */
+    struct tsr_serve_model       *models;   /* [c.n], in the order of /v1/models */
+    char (*names)[32];                      /* [c.n], blind */
+    uint32_t *at;                           /* [c.n] the arm of each model */
 };
 
 /* Blind, the order is the seed's, so that it says nothing of the arms. */
@@ -54,8 +55,12 @@ static tsr_status open_arm(struct arms *a, struct tsr_step_serving *s, uint32_t 
     tsr_engine_pass_engine(&m->pass, a->engine[i]);
     if (reuses)
         tsr_engine_pass_reuse(&m->pass, &how->eo, (uint32_t)s->o->slots);
-    s->draft = tsr_pipeline_draft_on(&s->o->drafting, &s->job->model->hp, &how->eo);
-    return TSR_OK;
+    tsr_status st = tsr_pipeline_drafting_on(&a->drafting[i], s->job, &s->o->drafting, &how->eo,
+                                             compare_arm_model(&a->c, arm),
+                                             compare_arm_overlay(&a->c, arm), err);
+    s->draft = a->drafting[i].draft;
+    m->pass.drafter = a->drafting[i].by;
+    return st;
 }
 
 /* {"name of the model": "arm"} */
@@ -73,10 +78,11 @@ static tsr_status serve(struct arms *a, struct tsr_step_serving *s, struct tsr_e
     uint64_t n = a->c.n;
     a->how = tsr_new(n, sizeof *a->how);
     a->engine = tsr_new(n, sizeof *a->engine);
+    a->drafting = tsr_new(n, sizeof *a->drafting);
     a->models = tsr_new(n, sizeof *a->models);
     a->names = tsr_new(n, sizeof *a->names);
     a->at = tsr_new(n, sizeof *a->at);
-    if (!a->how || !a->engine || !a->models || !a->names || !a->at)
+    if (!a->how || !a->engine || !a->drafting || !a->models || !a->names || !a->at)
         return tsr_fail_nomem(err, n * sizeof *a->how, "arms");
     put_in_order(a, s->o->blind != 0, s->job->seed);
     for (uint32_t i = 0; i < n; i++)
@@ -93,6 +99,8 @@ tsr_status tsr_step_serve_arms(struct tsr_step_serving            *s,
     if (st == TSR_OK)
         st = serve(&a, s, err);
     for (uint64_t i = 0; i < a.c.n; i++) {
+        if (a.drafting)
+            tsr_pipeline_drafting_close(&a.drafting[i]);
         if (a.engine)
             tsr_engine_destroy(a.engine[i]);
         if (a.how)
@@ -100,6 +108,7 @@ tsr_status tsr_step_serve_arms(struct tsr_step_serving            *s,
     }
     free(a.how);
     free(a.engine);
+    free(a.drafting);
     free(a.models);
     free(a.names);
     free(a.at);

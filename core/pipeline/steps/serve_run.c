@@ -123,8 +123,14 @@ static tsr_status with_engine(struct tsr_step_serving *s, struct tsr_pipeline_ru
     tsr_engine_pass_engine(&m.pass, e);
     if (reuses)
         tsr_engine_pass_reuse(&m.pass, &how->eo, (uint32_t)s->o->slots);
-    s->draft = tsr_pipeline_draft_on(&s->o->drafting, &job->model->hp, &how->eo);
-    tsr_status st = tsr_step_serve_models(s, &m, 1, err);
+    struct tsr_pipeline_drafting d;
+    tsr_status                   st = tsr_pipeline_drafting_on(&d, job, &s->o->drafting, &how->eo,
+                                             s->packed ? s->packed : job->model, job->overlay, err);
+    s->draft = d.draft;
+    m.pass.drafter = d.by;
+    if (st == TSR_OK)
+        st = tsr_step_serve_models(s, &m, 1, err);
+    tsr_pipeline_drafting_close(&d);
     tsr_engine_destroy(e);
     return st;
 }
@@ -143,9 +149,10 @@ tsr_status tsr_step_serve_on_engine(struct tsr_step_serving *s, struct tsr_err *
 
 tsr_status tsr_step_serve_on_ranks(struct tsr_step_serving *s, struct tsr_err *err)
 {
-    struct tsr_step_run_launch f = { 0 };
-    struct tsr_serve_model     m = { .name = name_of(s) };
-    struct tsr_step_run_keys   keys = s->o->fleet;
+    struct tsr_step_run_launch   f = { 0 };
+    struct tsr_serve_model       m = { .name = name_of(s) };
+    struct tsr_step_run_keys     keys = s->o->fleet;
+    struct tsr_pipeline_drafting d = { 0 };
     keys.gantt = ""; /* a server has no end of work that a chart could show */
     tsr_status st = tsr_step_run_launch_open(&f, s->job, s->packed ? s->packed : s->job->model,
                                              &keys, (uint64_t)s->o->context, (uint64_t)s->o->slots,
@@ -158,15 +165,21 @@ tsr_status tsr_step_serve_on_ranks(struct tsr_step_serving *s, struct tsr_err *e
             st = tsr_launch_pass_reuse(f.fleet, &m.pass, &why, err);
         if (why)
             warn_of(why);
-        if (st == TSR_OK && s->o->drafting.draft)
+        why = NULL;
+        if (st == TSR_OK && tsr_pipeline_draft_wanted(&s->o->drafting))
             st = tsr_launch_drafts(f.fleet, &why, err);
-        s->draft = tsr_pipeline_draft_of(&s->o->drafting, why);
+        if (st == TSR_OK)
+            st = tsr_pipeline_drafting_ranks(&d, s->job, &s->o->drafting, &keys.run, &m.pass, why,
+                                             NULL, err);
+        s->draft = d.draft;
+        m.pass.drafter = d.by;
         if (st == TSR_OK)
             st = tsr_step_serve_models(s, &m, 1, err);
     }
     if (st == TSR_OK)
         st = tsr_step_run_launch_report(&f, s->job, &keys, s->counts.new_tokens, s->seconds, s->ran,
                                         s->result, err);
+    tsr_pipeline_drafting_close(&d);
     tsr_step_run_launch_close(&f);
     return st;
 }
