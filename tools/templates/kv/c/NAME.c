@@ -43,7 +43,7 @@ static tsr_status layout(const void *self, uint32_t side, uint64_t head_dim,
     (void)err;
     l->positions = 1;
     l->bytes = 2 * head_dim;
-    l->error = ((const struct codec *)self)->o->nearest ? 0x1p-9 : 0x1p-8;
+    l->error = ((const struct codec *)self)->o->nearest ? 0x1p-8 : 0x1p-7;
     return TSR_OK;
 }
 

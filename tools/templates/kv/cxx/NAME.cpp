@@ -30,7 +30,7 @@ static tsr_status layout(const void *self, uint32_t, uint64_t head_dim, tsr_kv_l
 {
     l->positions = 1;
     l->bytes = 2 * head_dim;
-    l->error = static_cast<const codec *>(self)->o->nearest ? 1.0 / 512 : 1.0 / 256;
+    l->error = static_cast<const codec *>(self)->o->nearest ? 1.0 / 256 : 1.0 / 128;
     return TSR_OK;
 }
 
