@@ -1,5 +1,6 @@
 /* JSON Schema from the option tables, for editors. */
 #include "cli/jobs.h"
+#include "config/names.h"
 #include "pipeline/job.h"
 
 #include <jansson.h>
@@ -60,9 +61,15 @@ static json_t *option_schema(const struct tsr_option *o)
         ok = ok && put(j, "description", json_string(o->help));
     if (o->type == TSR_OPT_ENUM) {
         json_t *list = json_array();
-        for (uint64_t i = 0; i < o->n_choices; i++)
-            ok = ok && json_array_append_new(list, json_string(o->choices[i].name)) == 0;
-        ok = put(j, "enum", list) && ok;
+        bool    open = false; /* other texts may be plugins with options */
+        for (uint64_t i = 0; i < o->n_choices; i++) {
+            open = open || o->choices[i].value == TSR_CONFIG_OTHER;
+            if (o->choices[i].value != TSR_CONFIG_OTHER)
+                ok = ok && json_array_append_new(list, json_string(o->choices[i].name)) == 0;
+        }
+        ok = put(j, open ? "examples" : "enum", list) && ok;
+        if (open)
+            ok = put(j, "pattern", json_string("^[A-Za-z][!-~]*$")) && ok;
     }
     ok = ok && put_range(j, o);
     if (!(o->flags & TSR_OPT_REQUIRED) && o->type != TSR_OPT_NODE)

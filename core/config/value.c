@@ -1,4 +1,5 @@
 #include "config/value.h"
+#include "config/names.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -161,6 +162,12 @@ static bool parse_enum(const struct tsr_option *o, const char *text, void *into,
         if (n < 64)
             names[n++] = o->choices[i].name;
     }
+    for (uint64_t i = 0; i < o->n_choices; i++)
+        if (o->choices[i].value == TSR_CONFIG_OTHER) {
+            int64_t number = tsr_config_name_number(text);
+            memcpy(into, &number, sizeof number);
+            return number >= 0;
+        }
     const char *near = tsr_config_nearest(text, names, n);
     if (near)
         tsr_config_value_put(hint, TSR_VALUE_TEXT, "did you mean '%s'?", near);

@@ -5,12 +5,12 @@
 
 extern const struct tsr_conformance_kind_rules tsr_quantizer_rules, tsr_codec_rules,
     tsr_transport_rules, tsr_solver_rules, tsr_backend_rules, tsr_sampler_rules, tsr_step_rules,
-    tsr_family_rules, tsr_task_rules;
+    tsr_kv_rules, tsr_family_rules, tsr_task_rules;
 
 static const struct tsr_conformance_kind_rules *const kinds[] = {
-    &tsr_quantizer_rules, &tsr_codec_rules,   &tsr_transport_rules,
-    &tsr_solver_rules,    &tsr_backend_rules, &tsr_sampler_rules,
-    &tsr_step_rules,      &tsr_family_rules,  &tsr_task_rules,
+    &tsr_quantizer_rules, &tsr_codec_rules,   &tsr_transport_rules, &tsr_solver_rules,
+    &tsr_backend_rules,   &tsr_sampler_rules, &tsr_step_rules,      &tsr_kv_rules,
+    &tsr_family_rules,    &tsr_task_rules,
 };
 static const uint64_t n_kinds = sizeof kinds / sizeof *kinds;
 

@@ -1,6 +1,7 @@
 /* One decoder layer over e->h, from the top: forward.c calls tsr_engine_block_run(), which runs attention and
  * feed-forward, each in its residual with the norms where the family puts them.  What else may happen at a
  * linear (calibration, sums over ranks, compensation) hangs on hooks.h. */
+#include "engine/kv_codec.h"
 #include "engine/online.h"
 #include "engine/recurrent.h"
 
@@ -121,9 +122,13 @@ tsr_status tsr_engine_block_attention(struct tsr_engine *e, uint64_t layer,
     TSR_TRY(tsr_engine_online_run(e, e->dev, layer, TSR_ENGINE_ONLINE_KEYS, &q, err));
     TSR_TRY(tsr_engine_online_run(e, e->dev, layer, TSR_ENGINE_ONLINE_KEYS, &k, err));
     TSR_TRY(tsr_engine_cache_move(e, layer, err));
-    TSR_TRY(store(e, layer, &v, &l->v, err));
-    TSR_TRY(l->k.dtype == TSR_Q4_CHANNEL ? attend_in_pieces(e, layer, &q, &k, &a, err)
-                                         : attend_after(e, layer, &q, &k, &a, err));
+    if (tsr_engine_kv_store_of(e, layer)) {
+        TSR_TRY(tsr_engine_kv_attend(e, layer, &q, &k, &v, &a, err));
+    } else {
+        TSR_TRY(store(e, layer, &v, &l->v, err));
+        TSR_TRY(l->k.dtype == TSR_Q4_CHANNEL ? attend_in_pieces(e, layer, &q, &k, &a, err)
+                                             : attend_after(e, layer, &q, &k, &a, err));
+    }
     if (e->latent)
         TSR_TRY(tsr_engine_latent_values(e, &a, &a, err));
     if (gated)

@@ -1,4 +1,5 @@
 /* An engine's life, and the accessors. */
+#include "engine/kv_codec.h"
 #include "engine/online.h"
 #include "engine/recurrent.h"
 #include "engine/split.h"
@@ -6,7 +7,6 @@
 #include "base/mem.h"
 #include "engine/rope.h"
 #include "plugin/kv_layers.h"
-#include "tessera/kv_cache.h"
 
 #include <stdlib.h>
 
@@ -194,7 +194,8 @@ static tsr_status create(struct tsr_engine **out, struct tsr_engine_device *dev,
                          const struct tsr_model *m, const struct tsr_model_overlay *o,
                          const struct tsr_engine_options *opt, struct tsr_err *err)
 {
-    if (opt->slots == 0 || opt->act > TSR_ACT_A8 || tsr_kv_head_bytes(opt->kv_dtype, 1) == 0)
+    if (opt->slots == 0 || opt->act > TSR_ACT_A8 ||
+        (!tsr_plugin_kv_is_codec(opt->kv_dtype) && tsr_kv_head_bytes(opt->kv_dtype, 1) == 0))
         return tsr_fail(err, TSR_E_INVAL, "engine options: slots, act or kv_dtype is not allowed");
     struct tsr_engine *e = tsr_new(1, sizeof *e);
     if (!e)
@@ -256,6 +257,7 @@ void tsr_engine_destroy(struct tsr_engine *e)
     tsr_engine_destroy(e->behind);
     free(e->border);
     tsr_engine_compensate_destroy(e);
+    tsr_engine_kv_codecs_destroy(e);
     if (e->owns_dev)
         tsr_engine_device_close(e->dev);
     for (uint64_t i = 0; e->layers && e->linears && i < e->model->hp.layers; i++) {

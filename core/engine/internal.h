@@ -82,13 +82,14 @@ struct tsr_engine {
     uint64_t      *pieces;   /* [chunk + 1]: ends of runs of tokens of one block of each slot */
     uint64_t       n_pieces; /* of the current chunk */
     uint64_t       cache_bytes;
-    uint64_t       window;         /* the largest of all layers; 0: none has one */
-    uint64_t       window_rows;    /* of a slot in their caches; 0: as many as context */
-    struct tsr_engine_move *moves; /* [n_slots], for the current chunk */
-    uint64_t                n_moves;
-    struct tsr_tensor       ascending;  /* U32 [1, window_rows]: 0, 1, ... */
-    uint64_t                first, end; /* layers that it has */
-    bool                    has_embed, has_head, release;
+    struct tsr_engine_kv_codecs *kv_codecs;   /* kv_codec.c; NULL: the backend has all caches */
+    uint64_t                     window;      /* the largest of all layers; 0: none has one */
+    uint64_t                     window_rows; /* of a slot in their caches; 0: as many as context */
+    struct tsr_engine_move      *moves;       /* [n_slots], for the current chunk */
+    uint64_t                     n_moves;
+    struct tsr_tensor            ascending;  /* U32 [1, window_rows]: 0, 1, ... */
+    uint64_t                     first, end; /* layers that it has */
+    bool                         has_embed, has_head, release;
     void (*on_layer)(void *, uint64_t, bool);
     void                           *layer_ctx;
     uint64_t                        at_layer;   /* of a forward, for on_layer */

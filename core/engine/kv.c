@@ -8,10 +8,9 @@
  *
  * Keys of int4 are in blocks of 32 positions.  The newest block of a slot is F16, in the slot's tail: rows at the end of the
  * tensor, after those of all slots.  Tails do not move with a window. */
-#include "engine/internal.h"
+#include "engine/kv_codec.h"
 
 #include "base/mem.h"
-#include "tessera/kv_cache.h"
 
 #include <stdlib.h>
 
@@ -48,10 +47,30 @@ static bool key_rows(uint32_t kv, uint64_t head_dim, uint64_t slots, uint64_t ro
     return tsr_add(rows, tail, &rows) && tsr_mul(rows, slots, all);
 }
 
+/* The same of a codec of a plugin: units, and the F16 of the newest block. */
+static bool codec_bytes(uint32_t kv, uint64_t kv_heads, uint64_t head_dim, uint64_t slots,
+                        uint64_t rows, uint64_t *bytes)
+{
+    struct tsr_kv_layout l[2];
+    uint64_t             all = 0, each, tail = 0;
+    if (!tsr_plugin_kv_layouts(kv, head_dim, NULL, l) || !tsr_mul(slots, kv_heads, &slots))
+        return false;
+    for (int i = 0; i < 2; i++) {
+        tail = l[i].positions > 1 ? 2 * TSR_KV_BLOCK * head_dim : 0;
+        if (!tsr_mul(rows / l[i].positions, l[i].bytes, &each) || !tsr_add(each, tail, &each) ||
+            !tsr_mul(each, slots, &each) || !tsr_add(all, each, &all))
+            return false;
+    }
+    *bytes = all;
+    return true;
+}
+
 bool tsr_engine_kv_bytes(uint32_t kv, uint64_t kv_heads, uint64_t head_dim, uint64_t slots,
                          uint64_t rows, uint64_t *bytes)
 {
     uint64_t keys, values;
+    if (tsr_plugin_kv_is_codec(kv))
+        return codec_bytes(kv, kv_heads, head_dim, slots, rows, bytes);
     return key_rows(kv, head_dim, slots, rows, &keys) &&
            tsr_mul(keys, row_of(tsr_engine_key_type(kv), kv_heads, head_dim), &keys) &&
            tsr_mul(slots, rows, &values) &&
@@ -107,7 +126,7 @@ static tsr_status create_ascending(struct tsr_engine *e, struct tsr_err *err)
 static tsr_status choose_blocks(struct tsr_engine *e, struct tsr_err *err)
 {
     for (uint64_t i = 0; i < e->model->hp.layers; i++)
-        e->blocks = e->blocks || tsr_engine_key_type(tsr_engine_kv_of(e, i)) == TSR_Q4_CHANNEL;
+        e->blocks = e->blocks || tsr_plugin_kv_has_blocks(tsr_engine_kv_of(e, i));
     if (!e->blocks)
         return TSR_OK;
     e->pieces = tsr_new(e->chunk, sizeof *e->pieces);
@@ -127,13 +146,14 @@ tsr_status tsr_engine_cache_create(struct tsr_engine *e, struct tsr_err *err)
 {
     uint64_t total = 0;
     choose_window(e);
+    TSR_TRY(tsr_engine_kv_codecs_open(e, err));
     TSR_TRY(choose_blocks(e, err));
     const struct tsr_engine_layer_dev *first = NULL;
     for (uint64_t i = e->first; i < e->end; i++) {
         struct tsr_engine_layer_dev *l = &e->layers[i];
         uint32_t                     kv = tsr_engine_kv_of(e, i), heads = e->share.kv_heads;
-        uint64_t                     bytes, keys, dim = e->model->hp.head_dim,
-                              rows = tsr_engine_slot_rows(e, tsr_engine_cache_of(e, i));
+        uint64_t                     bytes, keys = 0, dim = e->model->hp.head_dim,
+                        rows = tsr_engine_slot_rows(e, tsr_engine_cache_of(e, i));
         if (tsr_model_is_recurrent(&e->model->hp, i))
             continue;
         if (e->streamed && first) { /* a layer's run begins with an empty cache */
@@ -142,11 +162,16 @@ tsr_status tsr_engine_cache_create(struct tsr_engine *e, struct tsr_err *err)
             continue;
         }
         first = l;
-        if (!key_rows(kv, dim, e->n_slots, rows, &keys) || keys > UINT32_MAX ||
+        bool codec = tsr_engine_kv_store_of(e, i) != NULL;
+        if ((!codec && (!key_rows(kv, dim, e->n_slots, rows, &keys) || keys > UINT32_MAX)) ||
             !tsr_engine_kv_bytes(kv, heads, dim, e->n_slots, rows, &bytes) ||
             !tsr_add(total, bytes, &total))
             return tsr_fail(err, TSR_E_NOMEM, "a cache of %u sequences of %llu tokens is too large",
                             e->n_slots, (unsigned long long)e->context);
+        if (codec) {
+            TSR_TRY(tsr_engine_kv_store_create(e, i, rows, err));
+            continue;
+        }
         TSR_TRY(cache_tensor(e, tsr_engine_key_type(kv), keys, &l->k, err));
         TSR_TRY(cache_tensor(e, kv, e->n_slots * rows, &l->v, err));
     }
@@ -212,7 +237,15 @@ static tsr_status move_rows(struct tsr_engine *e, const struct tsr_tensor *cache
 
 tsr_status tsr_engine_cache_move(struct tsr_engine *e, uint64_t layer, struct tsr_err *err)
 {
+    const struct tsr_engine_kv_store *s = tsr_engine_kv_store_of(e, layer);
     if (tsr_engine_cache_of(e, layer) != TSR_ENGINE_CACHE_WINDOW)
+        return TSR_OK;
+    for (uint64_t i = 0; s && i < e->n_moves; i++) {
+        const struct tsr_engine_move *m = &e->moves[i];
+        uint64_t                      slot = m->first / s->rows;
+        tsr_engine_kv_store_copy(e, s, slot, m->from, slot, 0, m->rows);
+    }
+    if (s)
         return TSR_OK;
     for (uint64_t i = 0; i < e->n_moves; i++) {
         TSR_TRY(move_rows(e, &e->layers[layer].k, &e->moves[i], err));

@@ -1,8 +1,7 @@
 /* The first positions of a sequence into the cache of another one: prompts that begin alike are computed once. */
-#include "engine/internal.h"
+#include "engine/kv_codec.h"
 
 #include "engine/rope.h"
-#include "tessera/kv_cache.h"
 
 /* Rows of a slot's cache to another slot's, as columns of 4 bytes whatever their type.  The indices are in the feed, which
  * the next chunk writes anew. */
@@ -42,7 +41,12 @@ static tsr_status copy_layers(struct tsr_engine *e, uint32_t from, uint32_t to, 
 {
     TSR_TRY(put_indices(e, err));
     for (uint64_t i = e->first; i < e->end; i++) {
-        uint64_t slot = tsr_engine_slot_rows(e, tsr_engine_cache_of(e, i));
+        uint64_t                          slot = tsr_engine_slot_rows(e, tsr_engine_cache_of(e, i));
+        const struct tsr_engine_kv_store *s = tsr_engine_kv_store_of(e, i);
+        if (s) {
+            tsr_engine_kv_store_copy(e, s, from, 0, to, 0, length);
+            continue;
+        }
         TSR_TRY(copy_rows(e, &e->layers[i].k, from * slot, to * slot, length, err));
         TSR_TRY(copy_rows(e, &e->layers[i].v, from * slot, to * slot, length, err));
     }

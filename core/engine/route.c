@@ -4,7 +4,7 @@
 #include <math.h>
 
 /* The exp() of docs/decisions/numerics.md for x <= 0, as kernels/cpu/k_math.h has it. */
-static float exp_below_0(float x)
+float tsr_engine_exp_below_0(float x)
 {
     static const float p[] = {
         0x1.6c16c2p-10f, 0x1.111112p-7f, 0x1.555556p-5f, 0x1.555556p-3f, 0.5f, 1.0f, 1.0f
@@ -39,7 +39,7 @@ static void take_largest(float *v, uint32_t n, uint32_t k, uint32_t *chosen)
 
 float tsr_engine_sigmoid(float x)
 {
-    float e = exp_below_0(-fabsf(x));
+    float e = tsr_engine_exp_below_0(-fabsf(x));
     return x < 0 ? e / (1 + e) : 1 / (1 + e);
 }
 
@@ -74,7 +74,7 @@ static float exponents(const float *scores, const uint32_t *of, uint32_t n, floa
 {
     float sum = 0;
     for (uint32_t i = 0; i < n; i++) {
-        out[i] = exp_below_0(scores[of ? of[i] : i] - max);
+        out[i] = tsr_engine_exp_below_0(scores[of ? of[i] : i] - max);
         sum += out[i];
     }
     return sum;
@@ -140,7 +140,7 @@ static void by_threshold(const struct tsr_model_hparams *hp, const float *scores
         for (uint32_t i = 0; i < hp->experts; i++) {
             float size = fabsf(scores[i]) > max ? fabsf(scores[i]) : max;
             if (scratch[i] > -INFINITY && !((max - scores[i]) / size > most))
-                sum += exp_below_0(scores[i] - max);
+                sum += tsr_engine_exp_below_0(scores[i] - max);
         }
         weight[j] = 1 / sum; /* e^0 over the sum */
         scratch[at] = -INFINITY;

@@ -10,6 +10,8 @@
  * machine chooses alike.  scratch: [hp.experts + hp.router_groups].  [any] */
 void tsr_engine_route(const struct tsr_model_hparams *hp, const float *scores,
                       const float *correction, uint32_t *chosen, float *weight, float *scratch);
+/* That exp(), for x <= 0; NaN for NaN.  [any] */
+float tsr_engine_exp_below_0(float x);
 /* 1 / (1 + e^-x) with the same exp().  [any] */
 float tsr_engine_sigmoid(float x);
 

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "plugin/kv_layers.h"
+#include "plugin/kv_sizes.h"
 
 #include <stdlib.h>
 
@@ -86,7 +87,7 @@ tsr_status tsr_engine_has_blocks(uint64_t layers, const struct tsr_engine_option
                         ? tsr_plugin_kv_layers(o->kv_layers, o->kv_dtype, layers, of, err)
                         : TSR_OK;
     for (uint64_t i = 0; i < layers; i++)
-        *blocks = *blocks || tsr_engine_key_type(of[i]) == TSR_Q4_CHANNEL;
+        *blocks = *blocks || tsr_plugin_kv_has_blocks(of[i]);
     free(of);
     return st;
 }
@@ -97,7 +98,7 @@ tsr_status tsr_engine_goes_back(const struct tsr_model_hparams  *hp,
 {
     bool blocks = false;
     TSR_TRY(tsr_engine_has_blocks(hp->layers, o, &blocks, err));
-    *why = blocks ? "keys of int4 are in blocks" : NULL;
+    *why = blocks ? "keys or values are in blocks of positions" : NULL;
     for (uint64_t i = 0; i < hp->layers && !*why; i++)
         *why = tsr_model_is_recurrent(hp, i) ? "a layer has a state in place of a cache"
                : hp->window[i]               ? "the cache of a layer with a window forgets"

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "planning/rules.h"
 #include "plugin/choices.h"
+#include "plugin/kv_codec.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -145,6 +146,7 @@ static tsr_status open_times(struct tsr_launch_emulate *e, struct tsr_registry *
 {
     TSR_TRY(tsr_plan_shape_of(&e->shape, m, err));
     TSR_TRY(layer_schemes(e, r, p, d, err));
+    TSR_TRY(tsr_plugin_kv_learn(r, (uint32_t)p->load.kv, e->shape->head_dim, err));
     if (tsr_config_diag_errors(d))
         return TSR_OK;
     TSR_TRY(tsr_plan_candidates_open(&e->candidates, r, e->shape,

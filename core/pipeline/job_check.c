@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "config/doc.h"
 #include "model/family.h"
+#include "plugin/kv_codec.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -271,6 +272,27 @@ static void switch_off(struct tsr_pipeline_job *job, const struct tsr_pipeline_s
     }
 }
 
+/* A KV cache that is no type of ours is a codec of a plugin, which is there and takes the options. */
+static tsr_status check_codecs(struct tsr_pipeline_job *job, const struct tsr_pipeline_job_step *s,
+                               struct tsr_diag *d, struct tsr_err *err)
+{
+    for (uint64_t i = 0; i < s->step->n_options; i++) {
+        const struct tsr_option      *o = &s->step->options[i];
+        const struct tsr_config_node *at = tsr_config_node_get(s->node, o->name);
+        struct tsr_errbuf             e = TSR_ERRBUF(e);
+        int64_t                       kv;
+        if (o->type != TSR_OPT_ENUM || o->choices != tsr_kv_choices)
+            continue;
+        memcpy(&kv, (const char *)s->opts + o->offset, sizeof kv);
+        tsr_status st = tsr_plugin_kv_check(job->registry, kv, &e.err);
+        if (st == TSR_E_NOMEM)
+            return tsr_err_copy(err, st, &e.err);
+        if (st != TSR_OK)
+            tsr_config_diag_error(d, at ? &at->mark : &s->key->mark, NULL, "%s", e.text);
+    }
+    return TSR_OK;
+}
+
 static tsr_status check_step(struct tsr_pipeline_job *job, struct tsr_pipeline_job_step *s,
                              struct tsr_diag *d, struct tsr_err *err)
 {
@@ -294,6 +316,8 @@ static tsr_status check_step(struct tsr_pipeline_job *job, struct tsr_pipeline_j
     if (!s->external) /* its keys are its own, whatever their names */
         inherit(job, step, s->node, s->opts);
     free(also);
+    if (!s->external && tsr_config_diag_errors(d) == before)
+        TSR_TRY(check_codecs(job, s, d, err));
     if (step->check && (tsr_config_diag_errors(d) == before ||
                         (s->node->kind == TSR_CONFIG_NODE_MAP && !s->external))) {
         struct tsr_errbuf e = TSR_ERRBUF(e);

@@ -99,7 +99,7 @@ struct tsr_pipeline_running_keys {
           .offset = TSR_FIELD(S, f.kv, int64_t),                                                   \
           .def = { .i = TSR_F32 },                                                                 \
           .choices = tsr_kv_choices,                                                               \
-          .n_choices = TSR_KV_CHOICES },                                                           \
+          .n_choices = TSR_KV_CHOICES + 1 },                                                       \
         { .name = "kv_layers",                                                                     \
           .help = TSR_KV_LAYERS_HELP,                                                              \
           .type = TSR_OPT_STRING,                                                                  \

@@ -3,6 +3,7 @@
 #include "tessera/backend.h"
 #include "tessera/codec.h"
 #include "tessera/draft/sampler.h"
+#include "tessera/kv.h"
 #include "tessera/quantizer.h"
 #include "tessera/solver.h"
 #include "tessera/step.h"
@@ -39,6 +40,11 @@
         offsetof(struct tsr_step_v1, m), #m                                                        \
     }
 
+#define K(m)                                                                                       \
+    {                                                                                              \
+        offsetof(struct tsr_kv_v1, m), #m                                                          \
+    }
+
 static const struct tsr_plugin_slot quantizer_slots[] = { Q(create), Q(destroy), Q(plan),
                                                           Q(quantize), Q(dequantize) };
 static const struct tsr_plugin_slot codec_slots[] = { C(create),     C(destroy), C(exactness),
@@ -55,6 +61,8 @@ static const struct tsr_plugin_slot backend_slots[] = {
 };
 static const struct tsr_plugin_slot sampler_slots[] = { P(create), P(destroy), P(sizes),
                                                         P(start),  P(sample),  P(accept) };
+static const struct tsr_plugin_slot kv_slots[] = { K(create), K(destroy), K(layout), K(encode),
+                                                   K(decode) };
 static const struct tsr_plugin_slot step_slots[] = { E(create), E(destroy), E(run) };
 
 /* The last required slot of each list is also the last one in its table. */
@@ -70,6 +78,7 @@ static const struct tsr_plugin_kind kinds[] = {
     KIND(TSR_KIND_SOLVER, "solver", struct tsr_solver_v1, solver_slots),
     KIND(TSR_KIND_BACKEND, "backend", struct tsr_backend_v1, backend_slots),
     KIND(TSR_KIND_SAMPLER, "sampler", struct tsr_sampler_v1, sampler_slots),
+    KIND(TSR_KIND_KV, "kv", struct tsr_kv_v1, kv_slots),
     KIND(TSR_KIND_STEP, "step", struct tsr_step_v1, step_slots),
 };
 

@@ -2,6 +2,7 @@
 #include "plugin/kv_layers.h"
 
 #include "base/err.h"
+#include "config/names.h"
 #include "plugin/choices.h"
 
 #include <ctype.h>
@@ -34,6 +35,27 @@ static bool number(const char **p, uint64_t *out)
     return errno == 0;
 }
 
+/* Bytes of the item at p: a comma ends it, unless the text after it is no layer but the next option of a codec. */
+static size_t item_bytes(const char *p)
+{
+    size_t n = strcspn(p, ",");
+    while (p[n] && p[n + 1] && !isdigit((unsigned char)p[n + 1]))
+        n += 1 + strcspn(p + n + 1, ",");
+    return n;
+}
+
+static bool read_codec(const char *p, size_t n, struct item *i)
+{
+    char name[256];
+    if (n >= sizeof name)
+        return false;
+    memcpy(name, p, n);
+    name[n] = '\0';
+    int64_t number = tsr_config_name_number(name);
+    i->dtype = (uint32_t)number;
+    return number >= 0;
+}
+
 static tsr_status read_item(struct item *i, struct tsr_err *err)
 {
     const char *p = i->text, *end = i->text + i->n;
@@ -52,14 +74,16 @@ static tsr_status read_item(struct item *i, struct tsr_err *err)
             i->dtype = (uint32_t)tsr_kv_choices[c].value;
             return TSR_OK;
         }
-    return bad(i, "the type must be " TSR_KV_NAMES, err);
+    if (read_codec(p, (size_t)(end - p), i))
+        return TSR_OK;
+    return bad(i, "the type must be " TSR_KV_NAMES ", or NAME:key=value of a codec", err);
 }
 
 /* An earlier item of the text that has a layer of i. */
 static bool comes_twice(const char *text, const struct item *i)
 {
     for (const char *p = text; p < i->text;) {
-        struct item       one = { .text = p, .n = strcspn(p, ",") };
+        struct item       one = { .text = p, .n = item_bytes(p) };
         struct tsr_errbuf ignored = TSR_ERRBUF(ignored);
         if (read_item(&one, &ignored.err) == TSR_OK && one.first <= i->last && i->first <= one.last)
             return true;
@@ -74,7 +98,7 @@ tsr_status tsr_plugin_kv_layers(const char *text, uint32_t kv, uint64_t layers, 
     for (uint64_t l = 0; of && l < layers; l++)
         of[l] = kv;
     for (const char *p = text; *text;) {
-        struct item i = { .text = p, .n = strcspn(p, ",") };
+        struct item i = { .text = p, .n = item_bytes(p) };
         TSR_TRY(read_item(&i, err));
         if (i.last >= layers)
             return tsr_fail(err, TSR_E_INPUT,

@@ -11,7 +11,7 @@
     "0-1=f16,7=int8."
 
 /* text: items with a comma between them, each a layer or a range FIRST-LAST of layers, '=', and a name of
- * tsr_kv_choices.  of [layers]: TSR_* of each layer, kv where the text names none; NULL: only the text is checked.
+ * tsr_kv_choices or of a codec of a plugin, with options: "0-3=kivi:bits=2,7=int8".  of [layers]: TSR_* of each layer, kv where the text names none; NULL: only the text is checked.
  * layers: UINT64_MAX if unknown.  TSR_E_INPUT names the item that is wrong; no layer may come twice.  [any] */
 tsr_status tsr_plugin_kv_layers(const char *text, uint32_t kv, uint64_t layers, uint32_t *of,
                                 struct tsr_err *err);

@@ -149,7 +149,7 @@ static const struct tsr_plugin_shim_kind *kind_of(const char *id)
 {
     static const struct tsr_plugin_shim_kind *const kinds[] = {
         &tsr_shim_quantizer, &tsr_shim_solver,  &tsr_shim_codec, &tsr_shim_transport,
-        &tsr_shim_backend,   &tsr_shim_sampler, &tsr_shim_step
+        &tsr_shim_backend,   &tsr_shim_sampler, &tsr_shim_step,  &tsr_shim_kv
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(kinds[i]->id, id) == 0)

@@ -114,7 +114,7 @@ void        tsr_plugin_shim_destroy(void *self);
 const void *tsr_plugin_shim_extension(const void *self, const char *id);
 
 extern const struct tsr_plugin_shim_kind tsr_shim_quantizer, tsr_shim_solver, tsr_shim_codec,
-    tsr_shim_transport, tsr_shim_backend, tsr_shim_sampler, tsr_shim_step;
+    tsr_shim_transport, tsr_shim_backend, tsr_shim_sampler, tsr_shim_step, tsr_shim_kv;
 
 /* The wrapper table of a component, the same each time; path and id name the plugin.  TSR_E_INPUT
  * if this process has more components than slots.  [setup] */

@@ -322,7 +322,7 @@ tsr_status tsr_runtime_group_drafts(const struct tsr_runtime_group *c, const cha
     if (!tsr_engine_drafts(hp, &o, why))
         return TSR_OK;
     TSR_TRY(tsr_engine_has_blocks(hp->layers, &o, &blocks, err));
-    *why = blocks ? "keys of int4 are in blocks, which ranks do not go back into" : NULL;
+    *why = blocks ? "keys or values are in blocks, which ranks do not go back into" : NULL;
     return TSR_OK;
 }
 

@@ -14,6 +14,7 @@
 #include <tessera/format.h>
 #include <tessera/here.h>
 #include <tessera/host.h>
+#include <tessera/kv.h>
 #include <tessera/kv_cache.h>
 #include <tessera/linalg.h>
 #include <tessera/option.h>
@@ -851,3 +852,25 @@ IS(TSR_STEP_ORIGINAL, 0);
 IS(TSR_STEP_PACKED, 1);
 IS(TSR_STEP_JSON, 1);
 IS(TSR_STEP_FILE, 2);
+
+/* ---- kv.h --------------------------------------------------------------------------- */
+
+SIZE(struct tsr_kv_layout, 24);
+AT(struct tsr_kv_layout, struct_size, 0);
+AT(struct tsr_kv_layout, positions, 4);
+AT(struct tsr_kv_layout, bytes, 8);
+AT(struct tsr_kv_layout, error, 16);
+SIZE(struct tsr_kv_v1, 72);
+AT(struct tsr_kv_v1, struct_size, 0);
+AT(struct tsr_kv_v1, reserved, 4);
+AT(struct tsr_kv_v1, create, 8);
+AT(struct tsr_kv_v1, destroy, 16);
+AT(struct tsr_kv_v1, layout, 24);
+AT(struct tsr_kv_v1, encode, 32);
+AT(struct tsr_kv_v1, decode, 40);
+AT(struct tsr_kv_v1, score, 48);
+AT(struct tsr_kv_v1, mix, 56);
+AT(struct tsr_kv_v1, extension, 64);
+TEXT(TSR_KIND_KV, "tessera.kv/1");
+IS(TSR_KV_KEYS, 0);
+IS(TSR_KV_VALUES, 1);

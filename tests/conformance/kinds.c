@@ -1,4 +1,4 @@
-/* The rules of codecs, transports, solvers, backends, samplers and steps: the plugins of the tree keep them, and
+/* The rules of codecs, transports, solvers, backends, samplers, steps and KV-cache codecs: the plugins of the tree keep them, and
  * each plugin with one fault (tests/fixtures/bad_*.c) breaks exactly the rule that is about it.
  *
  * One of some faults, by TSR_TEST_SEED, meets all rules of its kind; the others meet their own.
@@ -294,6 +294,26 @@ static void test_bad_step(void **state)
     breaks("step", "misdeclared", "none", "step-declares", "step-*");
 }
 
+static void test_kv(void **state)
+{
+    (void)state;
+    keeps(TSR_TEST_PLUGINS "/kivi.so", NULL, "kv-*", "bits=4");
+    keeps(TSR_TEST_PLUGINS "/kivi.so", NULL, "kv-*", "bits=8");
+    keeps(TSR_FIXTURES "/bad_kv.so", "bad", "kv-*", NULL);
+    keeps(TSR_FIXTURES "/bad_kv.so", "exact", "kv-*", "blocks=true");
+}
+
+static void test_bad_kv(void **state)
+{
+    (void)state;
+    static const char *const faults[] = {
+        "layout", "encode_writes", "decode_writes", "every_byte", "repeats", "alone",
+        "error",  "not_finite",    "damaged",       "score",      "mix"
+    };
+    complete("kv", faults, COUNT(faults), NULL);
+    each_fault("kv", faults, COUNT(faults), 2);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -303,6 +323,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_bad_solver), cmocka_unit_test(test_bad_backend),
         cmocka_unit_test(test_sampler),    cmocka_unit_test(test_bad_sampler),
         cmocka_unit_test(test_step),       cmocka_unit_test(test_bad_step),
+        cmocka_unit_test(test_kv),         cmocka_unit_test(test_bad_kv),
     };
     const char *all = getenv("TSR_TEST_ALL"), *s = getenv("TSR_TEST_SEED");
     all_of_them = all && *all == '1';

@@ -15,7 +15,7 @@ for so in "$BUILD"/plugins/*.so; do
     run inspect "$so" --json
     cp "$WORK/out" "$WORK/$name.json"
     ok "$name: every component has its facts" json '.components | length > 0 and all(
-        (.kind | test("^(quantizer|codec|transport|solver|backend|sampler|step)$")) and
+        (.kind | test("^(quantizer|codec|transport|solver|backend|sampler|step|kv)$")) and
         (.version | test("^[0-9]+\\.[0-9]+\\.[0-9]+$")) and (.abi | test("^1\\.[0-9]+$")) and
         (.needs_abi | test("^1\\.[0-9]+$")) and .license == "'$licence'" and
         (.hash | test("^xxh3:[0-9a-f]{32}$")) and (.build | length > 0) and

@@ -61,7 +61,7 @@ ok "no placeholder is left" test -z "$(grep -rE '@[A-Z]+@' "$WORK/else where")"
 ok "nothing else was written" test -z "$(find "$WORK" -name '.*' -type d)"
 
 # ---- each kind in each language ----------------------------------------------------------
-declare -A most=([quantizer]=150 [codec]=150 [solver]=150 [transport]=300 [backend]=300 [sampler]=150 [step]=160)
+declare -A most=([quantizer]=150 [codec]=150 [solver]=150 [transport]=300 [backend]=300 [sampler]=150 [step]=160 [kv]=150)
 compilers=("gcc g++" "clang-14 clang++-14")
 
 by_make() {
@@ -83,8 +83,8 @@ by_meson() {
 passes() { make -s -C "$WORK/$1" check CHECKFLAGS=--no-model >"$WORK/err" 2>&1; }
 
 n=0
-picked=$((RANDOM % 14))
-for kind in quantizer codec solver transport backend sampler step; do
+picked=$((RANDOM % 16))
+for kind in quantizer codec solver transport backend sampler step kv; do
     for lang in c cxx; do
         name=${kind}_$lang
         flag=()
@@ -130,6 +130,13 @@ for lang in c cxx; do
     ok "backend_$lang declines what it lacks" grep -q "backend_$lang .*'norm'" "$WORK/err"
     ok "backend_$lang runs what it has" test "$(grep -c "backend_$lang .*'\(linear\|add\|embed\)'" "$WORK/err")" = 0
 done
+# A cache of BF16, which rounds keys and values.
+for lang in c cxx; do
+    run logits @demo --tokens 1,5,9 -o "kv_$lang.st" --kv "kv_$lang" --plugin-path "$WORK/kv_$lang/kv_$lang.so"
+    ok "kv_$lang stores a cache" test "$rc" = 0
+done
+ok "kv_c and kv_cxx give the same logits" same kv_c.st kv_cxx.st
+ok "the logits are not those of F32" test "$(cmp "$WORK/cpu.st" "$WORK/kv_c.st" >/dev/null 2>&1; echo $?)" = 1
 # A penalty that no logit outweighs: every token comes once.
 cat >"$WORK/once.yaml" <<END
 version: 1

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "checkpoint/safetensors/safetensors.h"
+#include "config/names.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -144,6 +145,13 @@ void golden_free(struct golden *g)
     }
     free(g->cases);
     tsr_model_destroy(g->model);
+}
+
+uint32_t golden_codec(const char *text)
+{
+    int64_t number = tsr_config_name_number(text);
+    assert_true(number >= 0);
+    return (uint32_t)number;
 }
 
 struct tsr_registry *golden_registry(unsigned threads, const char *extra, struct tsr_pool **pool)

@@ -24,6 +24,9 @@ extern const char *const golden_names[]; /* NULL behind the last */
 void golden_load(struct golden *g, const char *name);
 void golden_free(struct golden *g);
 
+/* A KV cache of a plugin's codec, for kv_dtype. */
+uint32_t golden_codec(const char *text);
+
 /* A registry over this build's plugins, and the plugin file `extra` if not NULL, on a pool of
  * `threads`. */
 struct tsr_registry *golden_registry(unsigned threads, const char *extra, struct tsr_pool **pool);

@@ -124,12 +124,14 @@ static struct tsr_engine_drafted compare(const char *name, const struct tsr_mode
 
 static void every_family(void **state)
 {
-    static const uint32_t kv[] = { TSR_F32, TSR_F16, TSR_I8, TSR_E4M3, TSR_Q4 };
-    uint64_t              some = 0, n = 0, right = 0, wrong = 0;
+    const uint32_t kv[] = {
+        TSR_F32, TSR_F16, TSR_I8, TSR_E4M3, TSR_Q4, golden_codec("kivi:bits=4")
+    };
+    uint64_t some = 0, n = 0, right = 0, wrong = 0;
     (void)state;
     for (size_t i = 0; golden_names[i]; i++, n++) {
         struct golden             g;
-        struct tsr_engine_options o = { .kv_dtype = kv[i % 5],
+        struct tsr_engine_options o = { .kv_dtype = kv[i % 6],
                                         .slots = 1 + (uint32_t)(i % 3),
                                         .context = 80,
                                         .chunk = i % 2 ? 7 : 64 };

@@ -252,11 +252,12 @@ static struct tsr_model_overlay *pack(const struct tsr_model *m, const char *plu
 
 static void check_model(const char *name, const struct tsr_model *m)
 {
-    static const uint32_t     caches[] = { TSR_F32, TSR_F16, TSR_I8, TSR_E4M3, TSR_Q4 };
+    const uint32_t            caches[] = { TSR_F32,  TSR_F16, TSR_I8,
+                                           TSR_E4M3, TSR_Q4,  golden_codec("kivi:bits=2") };
     struct tsr_model_overlay *w4 = pack(m, "rtn", "bits", "4", "group", "128");
     struct tsr_model_overlay *w3 =
         pack(m, "rtn", "bits", "3", "group", "48"); /* groups cut blocks and segments */
-    for (size_t i = 0; i < 5; i++)
+    for (size_t i = 0; i < sizeof caches / sizeof *caches; i++)
         check(name, m, NULL, TSR_ACT_F32, caches[i]);
     check(name, m, w4, TSR_ACT_F32, TSR_F32);
     check(name, m, w4, TSR_ACT_A16, TSR_F32);

@@ -1,4 +1,4 @@
-/* Keys of int4 in blocks of positions: over several blocks the engine gives what a plain backend in double precision gives,
+/* Keys of int4 in blocks of positions, those of the backend and those of a codec of a plugin: over several blocks the engine gives what a plain backend in double precision gives,
  * and no bit depends on the pieces in which a sequence comes, on its neighbours, or on what a slot has gone back from. */
 #include "golden.h"
 #include "naive.h"
@@ -22,14 +22,23 @@ static struct tsr_pool     *pool;
 static struct tsr_registry *registry;
 static struct golden        g;
 static uint32_t             ids[N];
+static uint32_t             kv; /* int4, or the codec with the same bytes */
 
 static int set_up(void **state)
 {
     (void)state;
     registry = golden_registry(2, NULL, &pool);
     golden_load(&g, "llama3");
+    kv = TSR_Q4;
     for (uint32_t i = 0; i < N; i++)
         ids[i] = (i * 37 + i * i % 11) % (uint32_t)g.model->hp.vocab;
+    return 0;
+}
+
+static int set_up_codec(void **state)
+{
+    (void)set_up(state);
+    kv = golden_codec("kivi:bits=4");
     return 0;
 }
 
@@ -44,7 +53,7 @@ static int tear_down(void **state)
 static struct tsr_engine *engine(uint32_t slots, uint64_t chunk)
 {
     struct tsr_engine_options opt = {
-        .kv_dtype = TSR_Q4, .slots = slots, .context = CONTEXT, .chunk = chunk
+        .kv_dtype = kv, .slots = slots, .context = CONTEXT, .chunk = chunk
     };
     return golden_engine(registry, g.model, NULL, opt);
 }
@@ -224,5 +233,6 @@ int main(void)
         cmocka_unit_test(neighbours_change_no_bit),
         cmocka_unit_test(going_back_leaves_no_trace),
     };
-    return cmocka_run_group_tests_name("kv_blocks", tests, set_up, tear_down);
+    return cmocka_run_group_tests_name("kv_blocks", tests, set_up, tear_down) +
+           cmocka_run_group_tests_name("kv_blocks of a codec", tests, set_up_codec, tear_down);
 }

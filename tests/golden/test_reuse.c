@@ -134,13 +134,15 @@ static uint64_t compare(const char *name, const struct tsr_model *m, struct tsr_
 
 static void every_family(void **state)
 {
-    static const uint32_t kv[] = { TSR_F32, TSR_F16, TSR_I8, TSR_E4M3, TSR_Q4 };
-    uint64_t              some = 0, n = 0;
+    const uint32_t kv[] = {
+        TSR_F32, TSR_F16, TSR_I8, TSR_E4M3, TSR_Q4, golden_codec("kivi:bits=4")
+    };
+    uint64_t some = 0, n = 0;
     (void)state;
     for (size_t i = 0; golden_names[i]; i++, n++) {
         struct golden             g;
         struct tsr_engine_options o = {
-            .kv_dtype = kv[i % 5], .slots = 3, .context = 120, .chunk = 7
+            .kv_dtype = kv[i % 6], .slots = 3, .context = 120, .chunk = 7
         };
         golden_load(&g, golden_names[i]);
         uint64_t reused = compare(golden_names[i], g.model, o, 9);
@@ -230,13 +232,15 @@ static uint64_t together(const char *name, const struct tsr_model *m, struct tsr
 /* What one of them computes the others have, in every kind of cache; windows that have moved are computed again. */
 static void prompts_at_the_same_time(void **state)
 {
-    static const uint32_t    kv[] = { TSR_F32, TSR_F16, TSR_I8, TSR_E4M3, TSR_Q4 };
+    const uint32_t kv[] = {
+        TSR_F32, TSR_F16, TSR_I8, TSR_E4M3, TSR_Q4, golden_codec("kivi:bits=4")
+    };
     static const char *const windows[] = { "mistral", "gemma3", "gpt_oss" };
     uint64_t                 some = 0, n = 0;
     (void)state;
     for (size_t i = 0; golden_names[i]; i++, n++) {
         struct golden             g;
-        struct tsr_engine_options o = { .kv_dtype = kv[(i + 2) % 5],
+        struct tsr_engine_options o = { .kv_dtype = kv[(i + 2) % 6],
                                         .slots = 3 + (uint32_t)(i % 3),
                                         .context = 120,
                                         .chunk = i % 2 ? 7 : 64 };

@@ -163,6 +163,28 @@ static void bytes_of_a_long_context(void **state)
         }
 }
 
+/* What a plan counts for the cache of a codec is what the engine takes. */
+static void bytes_of_a_codec(void **state)
+{
+    static const char *const codecs[] = { "kivi:bits=2", "kivi:bits=8" };
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        for (size_t k = 0; k < 2; k++) {
+            struct golden             g;
+            uint64_t                  weights, cache;
+            struct tsr_engine_options opt = { .kv_dtype = golden_codec(codecs[k]),
+                                              .slots = 2,
+                                              .context = 4000 };
+            golden_load(&g, names[i]);
+            struct tsr_engine *e = golden_engine(registries[1], g.model, NULL, opt);
+            tsr_engine_memory(e, &weights, &cache);
+            tsr_engine_destroy(e);
+            assert_true(cache > 0);
+            assert_int_equal(planned(g.model, 2, 3900, 100, opt.kv_dtype), cache);
+            golden_free(&g);
+        }
+}
+
 static void rows_of_a_window(void **state)
 {
     (void)state;
@@ -175,6 +197,8 @@ static void rows_of_a_window(void **state)
 }
 
 /* ---- bits -------------------------------------------------------------------------- */
+
+#define CODEC UINT32_MAX /* for the kv of a plugin */
 
 /* How a sequence runs. */
 struct way {
@@ -191,7 +215,8 @@ static const struct way ways[] = {
     { "avx2", TSR_F16, 3, 100, true }, { NULL, TSR_I8, 1, 100, false },
     { "scalar", TSR_I8, 1, 3, true },  { NULL, TSR_E4M3, 3, 100, false },
     { "avx2", TSR_E4M3, 1, 7, true },  { NULL, TSR_Q4, 1, 64, false },
-    { "scalar", TSR_Q4, 3, 9, true },
+    { "scalar", TSR_Q4, 3, 9, true },  { NULL, CODEC, 1, 64, false },
+    { NULL, CODEC, 3, 9, true },
 };
 
 #define FEW 5 /* F16; two on is int8 */
@@ -201,7 +226,8 @@ static struct tsr_engine *open_engine(const struct tsr_model *m, const struct wa
     struct tsr_errbuf         err = TSR_ERRBUF(err);
     struct tsr_engine        *e = NULL;
     struct tsr_engine_options opt = { .on.backend = all ? "cpu" : backend,
-                                      .kv_dtype = w->kv,
+                                      .kv_dtype =
+                                          w->kv == CODEC ? golden_codec("kivi:bits=4") : w->kv,
                                       .slots = w->batch && !all ? SLOTS : 1,
                                       .context = LONG,
                                       .chunk = all ? LONG : w->chunk };
@@ -449,9 +475,13 @@ static void ranks_give_the_same(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_of_a_window),     cmocka_unit_test(bytes_of_a_long_context),
-        cmocka_unit_test(bytes_of_states),      cmocka_unit_test(windows_do_not_change_a_bit),
-        cmocka_unit_test(stages_give_the_same), cmocka_unit_test(ranks_give_the_same),
+        cmocka_unit_test(bytes_of_a_codec),
+        cmocka_unit_test(rows_of_a_window),
+        cmocka_unit_test(bytes_of_a_long_context),
+        cmocka_unit_test(bytes_of_states),
+        cmocka_unit_test(windows_do_not_change_a_bit),
+        cmocka_unit_test(stages_give_the_same),
+        cmocka_unit_test(ranks_give_the_same),
     };
     if (argc > 1)
         backend = argv[1];

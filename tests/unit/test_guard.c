@@ -14,6 +14,7 @@
 #include "tessera/backend.h"
 #include "tessera/codec.h"
 #include "tessera/draft/sampler.h"
+#include "tessera/kv.h"
 #include "tessera/quantizer_block.h"
 #include "tessera/solver.h"
 #include "tessera/step.h"
@@ -64,6 +65,9 @@ static struct one *open_one(const char *kind, const char *deed, const char *at)
                     ->create(o->spec.found.host, o->spec.options, &o->self, &o->e.err);
     else if (strcmp(kind, TSR_KIND_SAMPLER) == 0)
         o->st = ((const struct tsr_sampler_v1 *)o->spec.found.iface)
+                    ->create(o->spec.found.host, o->spec.options, &o->self, &o->e.err);
+    else if (strcmp(kind, TSR_KIND_KV) == 0)
+        o->st = ((const struct tsr_kv_v1 *)o->spec.found.iface)
                     ->create(o->spec.found.host, o->spec.options, &o->self, &o->e.err);
     else if (strcmp(kind, TSR_KIND_STEP) == 0)
         o->st = ((const struct tsr_step_v1 *)o->spec.found.iface)
@@ -156,7 +160,7 @@ static void create_too(void **state)
     (void)state;
     static const char *const kinds[] = { TSR_KIND_SOLVER,    TSR_KIND_QUANTIZER, TSR_KIND_CODEC,
                                          TSR_KIND_TRANSPORT, TSR_KIND_BACKEND,   TSR_KIND_SAMPLER,
-                                         TSR_KIND_STEP };
+                                         TSR_KIND_STEP,      TSR_KIND_KV };
     uint64_t                 before, now, peak;
     tsr_plugin_registry_memory(registry, &before, &peak);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -213,6 +217,8 @@ static tsr_status call(struct one *o, const char *kind, const char *name)
     struct tsr_sampler_sizes       z = { .struct_size = sizeof z };
     const struct tsr_step_v1      *e = o->spec.found.iface;
     struct tsr_step_job            ej = { .struct_size = sizeof ej };
+    const struct tsr_kv_v1        *v = o->spec.found.iface;
+    struct tsr_kv_layout           l = { .struct_size = sizeof l };
     uint32_t                       token;
     struct tsr_op                  op = { .struct_size = sizeof op };
     struct tsr_err                *err = &o->e.err;
@@ -230,6 +236,12 @@ static tsr_status call(struct one *o, const char *kind, const char *name)
                : strcmp(name, "sizes") == 0 ? m->sizes(o->self, 1, &z, err)
                : strcmp(name, "start") == 0 ? m->start(o->self, NULL, err)
                                             : m->accept(o->self, NULL, 0, err);
+    if (strcmp(kind, TSR_KIND_KV) == 0)
+        return strcmp(name, "layout") == 0   ? v->layout(o->self, 0, 1, &l, err)
+               : strcmp(name, "encode") == 0 ? v->encode(o->self, 0, 1, 1, NULL, NULL, err)
+               : strcmp(name, "decode") == 0 ? v->decode(o->self, 0, 1, 1, NULL, NULL, err)
+               : strcmp(name, "score") == 0  ? v->score(o->self, 1, NULL, 1, NULL, NULL, err)
+                                             : v->mix(o->self, 1, NULL, 1, NULL, NULL, err);
     if (strcmp(kind, TSR_KIND_STEP) == 0)
         return strcmp(name, "run") == 0 ? e->run(o->self, &ej, err) : e->check(o->self, &ej, err);
     if (strcmp(kind, TSR_KIND_TRANSPORT) == 0)
@@ -247,6 +259,8 @@ static void end_of(struct one *o, const char *kind)
         ((const struct tsr_codec_v1 *)o->spec.found.iface)->destroy(o->self);
     else if (strcmp(kind, TSR_KIND_SAMPLER) == 0)
         ((const struct tsr_sampler_v1 *)o->spec.found.iface)->destroy(o->self);
+    else if (strcmp(kind, TSR_KIND_KV) == 0)
+        ((const struct tsr_kv_v1 *)o->spec.found.iface)->destroy(o->self);
     else if (strcmp(kind, TSR_KIND_STEP) == 0)
         ((const struct tsr_step_v1 *)o->spec.found.iface)->destroy(o->self);
     else if (strcmp(kind, TSR_KIND_TRANSPORT) == 0)
@@ -263,7 +277,9 @@ static const char *const many[][2] = {
     { TSR_KIND_BACKEND, "sync" },   { TSR_KIND_SAMPLER, "sample" },
     { TSR_KIND_SAMPLER, "sizes" },  { TSR_KIND_SAMPLER, "start" },
     { TSR_KIND_SAMPLER, "accept" }, { TSR_KIND_STEP, "run" },
-    { TSR_KIND_STEP, "check" },
+    { TSR_KIND_STEP, "check" },     { TSR_KIND_KV, "layout" },
+    { TSR_KIND_KV, "encode" },      { TSR_KIND_KV, "decode" },
+    { TSR_KIND_KV, "score" },       { TSR_KIND_KV, "mix" },
 };
 
 static void mode_after_each(void **state)

@@ -1,5 +1,7 @@
 #include "cli/completions/completions.h"
 
+#include "config/names.h"
+
 #include <string.h>
 
 enum tsr_value_kind tsr_cli_completion_kind(const struct tsr_option *o)
@@ -33,7 +35,8 @@ void tsr_cli_completion_flag(const struct tsr_option *o, char *buf, size_t cap)
 void tsr_cli_completion_choices(const struct tsr_option *o, FILE *to)
 {
     for (uint64_t i = 0; i < o->n_choices; i++)
-        (void)fprintf(to, "%s%s", i ? " " : "", o->choices[i].name);
+        if (o->choices[i].value != TSR_CONFIG_OTHER)
+            (void)fprintf(to, "%s%s", i ? " " : "", o->choices[i].name);
 }
 
 /* The next piece of `args` between blanks, bars and brackets: its length, or 0 at the end. */

@@ -6,6 +6,7 @@
 #include "tessera/backend.h"
 #include "tessera/codec.h"
 #include "tessera/draft/sampler.h"
+#include "tessera/kv.h"
 #include "tessera/quantizer_block.h"
 #include "tessera/solver.h"
 #include "tessera/step.h"
@@ -156,6 +157,31 @@ static tsr_status ask_step(const struct tsr_plugin_found *f, const void *opts, j
     return TSR_OK;
 }
 
+/* Units of a head of 128 elements. */
+static tsr_status ask_kv(const struct tsr_plugin_found *f, const void *opts, json_t **out,
+                         struct tsr_err *err)
+{
+    const struct tsr_kv_v1 *t = f->iface;
+    void                   *self = NULL;
+    struct tsr_kv_layout    l[2] = { { .struct_size = sizeof *l }, { .struct_size = sizeof *l } };
+    TSR_TRY(t->create(f->host, opts, &self, err));
+    tsr_status st = t->layout(self, TSR_KV_KEYS, 128, &l[0], err);
+    if (st == TSR_OK)
+        st = t->layout(self, TSR_KV_VALUES, 128, &l[1], err);
+    t->destroy(self);
+    if (st != TSR_OK)
+        return st;
+    *out = json_object();
+    for (int i = 0; i < 2 && *out && l[i].positions; i++)
+        (void)json_object_set_new(*out, i ? "values" : "keys",
+                                  json_pack("{s:I, s:I, s:f, s:f}", "positions",
+                                            (json_int_t)l[i].positions, "bytes",
+                                            (json_int_t)l[i].bytes, "bits",
+                                            8 * (double)l[i].bytes / (128.0 * l[i].positions),
+                                            "error", l[i].error));
+    return TSR_OK;
+}
+
 tsr_status tsr_inspect_ask(const struct tsr_plugin_found *f, json_t **out, struct tsr_err *err)
 {
     static const struct {
@@ -166,7 +192,7 @@ tsr_status tsr_inspect_ask(const struct tsr_plugin_found *f, json_t **out, struc
         { TSR_KIND_QUANTIZER, ask_quantizer }, { TSR_KIND_CODEC, ask_codec },
         { TSR_KIND_TRANSPORT, ask_transport }, { TSR_KIND_SOLVER, ask_solver },
         { TSR_KIND_BACKEND, ask_backend },     { TSR_KIND_SAMPLER, ask_sampler },
-        { TSR_KIND_STEP, ask_step },
+        { TSR_KIND_STEP, ask_step },           { TSR_KIND_KV, ask_kv },
     };
     struct tsr_errbuf      e = TSR_ERRBUF(e);
     struct tsr_plugin_spec spec;

@@ -4,6 +4,7 @@
 #include "tessera/backend.h"
 #include "tessera/codec.h"
 #include "tessera/draft/sampler.h"
+#include "tessera/kv.h"
 #include "tessera/quantizer.h"
 #include "tessera/solver.h"
 #include "tessera/step.h"
@@ -46,6 +47,11 @@ static const struct optional step_optional[] = { { offsetof(struct tsr_step_v1, 
                                                  { offsetof(struct tsr_step_v1, extension),
                                                    "extension" } };
 
+static const struct optional kv_optional[] = { { offsetof(struct tsr_kv_v1, score), "score" },
+                                               { offsetof(struct tsr_kv_v1, mix), "mix" },
+                                               { offsetof(struct tsr_kv_v1, extension),
+                                                 "extension" } };
+
 #define KIND(id, list)                                                                             \
     {                                                                                              \
         id, list, sizeof(list) / sizeof((list)[0])                                                 \
@@ -59,7 +65,7 @@ static const struct {
     KIND(TSR_KIND_QUANTIZER, quantizer_optional), KIND(TSR_KIND_CODEC, codec_optional),
     KIND(TSR_KIND_TRANSPORT, transport_optional), KIND(TSR_KIND_SOLVER, solver_optional),
     KIND(TSR_KIND_BACKEND, backend_optional),     KIND(TSR_KIND_SAMPLER, sampler_optional),
-    KIND(TSR_KIND_STEP, step_optional),
+    KIND(TSR_KIND_STEP, step_optional),           KIND(TSR_KIND_KV, kv_optional),
 };
 
 /* A set of flags as a list of names; a bit without one is "bit N". */

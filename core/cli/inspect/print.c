@@ -169,6 +169,13 @@ static void print_probe(const json_t *a)
         (void)printf("  %-12s %s, %.4g bits a value\n", "carries",
                      json_is_true(v) ? "exactly" : "with a loss",
                      json_real_value(json_object_get(a, "bits_per_value")));
+    for (int i = 0; i < 2; i++)
+        if ((v = json_object_get(a, i ? "values" : "keys")))
+            (void)printf("  %-12s %lld bytes for %lld position%s of 128 elements, %.4g bits an "
+                         "element\n",
+                         i ? "values" : "keys", int_of(v, "bytes"), int_of(v, "positions"),
+                         int_of(v, "positions") == 1 ? "" : "s",
+                         json_real_value(json_object_get(v, "bits")));
     if (bytes)
         (void)printf("  %-12s %lld bytes for 2 ranks, %lld for 8\n", "shares", int_of(bytes, "2"),
                      int_of(bytes, "8"));

@@ -17,7 +17,7 @@
 #define MAX_TEMPLATE (UINT64_C(1) << 20)
 
 static const char *const kinds[] = { "quantizer", "codec", "transport", "solver", "backend",
-                                     "sampler",   "step",  "family",    "task" };
+                                     "sampler",   "step",  "kv",        "family", "task" };
 
 /* Families and tasks are YAML files: nothing of theirs is built. */
 static bool is_text(const char *kind)
@@ -79,7 +79,7 @@ static tsr_status check_request(const struct tsr_cli_new_plugin *p, struct tsr_e
         const char *near = tsr_config_nearest(p->kind, kinds, sizeof kinds / sizeof *kinds);
         return tsr_fail(err, TSR_E_INPUT,
                         "there is no kind '%.80s'; choose quantizer, codec, transport, solver, "
-                        "backend, sampler, step, family or task%s%s%s",
+                        "backend, sampler, step, kv, family or task%s%s%s",
                         p->kind, near ? " (did you mean '" : "", near ? near : "",
                         near ? "'?)" : "");
     }

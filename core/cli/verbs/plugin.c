@@ -72,7 +72,7 @@ static tsr_status run_new(struct tsr_cli *c, const struct plugin_options *o, cha
     if (n_args != 2)
         return tsr_fail(err, TSR_E_INPUT,
                         "plugin new needs a kind (quantizer, codec, transport, solver, backend, "
-                        "sampler, step, family or task) and a name");
+                        "sampler, step, kv, family or task) and a name");
     struct tsr_cli_new_plugin p = { .kind = args[0],
                                     .name = args[1],
                                     .folder = o->dir,
@@ -123,7 +123,7 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
 const struct tsr_verb tsr_verb_plugin = {
     .name = "plugin",
     .summary = "creates, checks, installs, lists and removes plugins",
-    .args = "new quantizer|codec|transport|solver|backend|sampler|step|family|task NAME | "
+    .args = "new quantizer|codec|transport|solver|backend|sampler|step|kv|family|task NAME | "
             "check FILE.so|FILE.yaml | install FILE.so|FILE.yaml|FOLDER | list | remove NAME",
     .min_args = 1,
     .max_args = -1,

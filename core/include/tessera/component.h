@@ -1,4 +1,4 @@
-/* tessera/component.h - component: one quantizer, codec, transport, solver, backend, sampler or step of a plugin.
+/* tessera/component.h - component: one quantizer, codec, transport, solver, backend, sampler, step or KV codec of a plugin.
  *
  * The plugin provides it as constant data; strings and tables live as long as the file is loaded.
  * The host reads it to list components, to print --help and to check a job.  It then calls the

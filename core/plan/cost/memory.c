@@ -7,6 +7,7 @@
 #include "engine/device.h"
 #include "engine/engine.h"
 #include "plan/cost/memory_paper.h"
+#include "plugin/kv_sizes.h"
 #include "quant/block.h"
 
 #include <stdlib.h>
@@ -133,7 +134,7 @@ bool tsr_plan_memory_kv_rows(const struct tsr_plan_memory_job *j, uint64_t windo
         return false;
     if (window)
         *rows = tsr_engine_window_rows(window, chunk, *rows);
-    *rows = tsr_engine_kv_rows(j->blocks || j->kv == TSR_Q4, *rows);
+    *rows = tsr_engine_kv_rows(j->blocks || tsr_plugin_kv_has_blocks(j->kv), *rows);
     return true;
 }
 

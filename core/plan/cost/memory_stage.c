@@ -1,6 +1,7 @@
 /* Bytes of a whole stage, against what its mesh offers. */
 #include "plan/cost/memory_internal.h"
 #include "plan/cost/memory_paper.h"
+#include "plugin/kv_sizes.h"
 
 uint64_t tsr_plan_memory_capacity(const struct tsr_plan_mesh *m, enum tsr_accounting a)
 {
@@ -47,7 +48,7 @@ tsr_status tsr_plan_memory_stage(const struct tsr_plan_memory_job *j, const stru
     struct tsr_plan_memory_job job = *j; /* of a layer */
     for (uint64_t l = 0; j->kv_of && l < s->layers;
          l++) /* the engine of a stage counts all layers */
-        job.blocks = job.blocks || j->kv_of[l] == TSR_Q4;
+        job.blocks = job.blocks || tsr_plugin_kv_has_blocks(j->kv_of[l]);
     *out = (struct tsr_plan_stage_memory){ .capacity = tsr_plan_memory_capacity(m, j->accounting),
                                            .host_capacity = tsr_plan_memory_host(m) };
     for (uint64_t l = first; l < first + n; l++) {

@@ -5,6 +5,7 @@
 #include "plan/cost/memory_internal.h"
 #include "plan/cost/memory_paper.h"
 #include "plan/cost/workload.h"
+#include "plugin/kv_sizes.h"
 
 #define HEAD_ROWS 64u /* of logits at once, engine/internal.h */
 #define LINE      64u
@@ -112,7 +113,8 @@ static bool buffers(const struct tsr_plan_memory_job *j, const struct tsr_plan_m
         cols += 3;
         *bytes += UINT64_C(2) * LINE + window_rows(j) * 4;
     }
-    if (j->blocks || j->kv == TSR_Q4) { /* rows and spans with tails, for each kind of cache */
+    if (j->blocks ||
+        tsr_plugin_kv_has_blocks(j->kv)) { /* rows and spans with tails, for each kind of cache */
         cols += window_rows(j) ? 10 : 5;
         *bytes += (window_rows(j) ? 4 : 2) * (uint64_t)LINE;
     }

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "plugin/choices.h"
+#include "plugin/kv_sizes.h"
 
 #include <string.h>
 
@@ -32,7 +33,7 @@ struct tsr_plan_memory_job tsr_plan_built_memory(const struct tsr_plan_built *b,
     struct tsr_plan_memory_job j = b->p->memory;
     uint32_t                   kv[TSR_PLAN_KV_TYPES], n = tsr_plan_problem_kv_types(b->p, kv);
     for (uint32_t i = 0; i < n; i++)
-        j.blocks = j.blocks || kv[i] == TSR_Q4;
+        j.blocks = j.blocks || tsr_plugin_kv_has_blocks(kv[i]);
     j.kv = item ? item->kv : kv[0];
     return j;
 }

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "plugin/choices.h"
+#include "plugin/kv_codec.h"
 #include "tessera/solver.h"
 
 #include <math.h>
@@ -189,6 +190,7 @@ static tsr_status fill(struct tsr_plan_problem *p, struct tsr_err *err)
     TSR_TRY(tsr_plan_shape_load(&p->shape, o->model, err));
     if (o->routing && *o->routing)
         TSR_TRY(tsr_plan_shape_measured(p->shape, o->routing, err));
+    TSR_TRY(tsr_plugin_kv_learn(p->registry, p->work.kv, p->shape->head_dim, err));
     TSR_TRY(check_context(p, err));
     TSR_TRY(group_experts(p, err));
     TSR_TRY(open_candidates(p, err));
