@@ -137,13 +137,16 @@ struct places {
 
 static int a8_places(const struct tsr_cpu_weight *w, uint64_t T, int tiled, struct places *p)
 {
-    uint64_t packed = tiled ? cpu_ceil(T, AMX_TOKENS) * AMX_TOKENS : 0; /* the most of either */
+    uint64_t end,
+        packed = tiled ? cpu_ceil(T, AMX_TOKENS) * AMX_TOKENS : 0; /* the most of either */
     p->total = 0;
     p->ldq = cpu_ceil(w->cols, PAD) * PAD;
     return packed >= (tiled ? T : 0) && reserve(&p->total, T, p->ldq, &p->q) &&
            reserve(&p->total, packed, p->ldq, &p->qpack) &&
            reserve(&p->total, T, w->nblocks * 4, &p->sa) &&
-           reserve(&p->total, T, w->nruns * 4, &p->sums);
+           reserve(&p->total, T, w->nruns * 4, &p->sums) &&
+           /* AMX reads a tile of few tokens as if it were full */
+           reserve(&p->total, tiled ? 1 : 0, 64, &end);
 }
 
 static int f32_places(const struct tsr_cpu_weight *w, uint64_t T, uint32_t act, int tiled,
