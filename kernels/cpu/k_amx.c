@@ -75,19 +75,8 @@ static void (*const unpacks[2][W_I2 + 1])(const struct tsr_cpu_weight *w, struct
 /* The codes of a part, and its scales, minimums and zero points as F32 and integers. */
 static void unpack(const struct tsr_cpu_weight *w, struct part *p)
 {
-    const enum run_kind kind = kind_of(w);
     unpacks[w->mapped && cpu_looked_up(w->layout)][w->layout](w, p);
-    for (uint64_t r = p->run; r < p->end; r++)
-        for (uint64_t v = 0; v < 2; v++) {
-            const uint64_t group = w->runs[r].group;
-            struct affine  g = group_of(w, p->panel, group, v, kind);
-            v_store(&p->scale[r - p->run][16 * v], g.scale);
-            if (w->affine)
-                v_store(&p->minimum[r - p->run][16 * v], g.minimum);
-            else if (w->zeros)
-                vb_store(&p->zero[r - p->run][16 * v],
-                         vi_load_u8(w->zeros + (p->panel * w->groups + group) * PANEL + 16 * v));
-        }
+    part_scales(w, p);
 }
 
 /* A tile of tokens in a part of a panel. */
@@ -202,7 +191,9 @@ static void part_of(const struct tsr_cpu_linear *a, struct part *p, struct next 
 {
     const struct tsr_cpu_weight *w = a->w;
     const uint64_t               tiles = (t1 - t0 + AMX_TOKENS - 1) / AMX_TOKENS;
-    const uint8_t               *ahead = codes_at(w, next.panel, w->runs[next.run].k0);
+    struct ahead                 ahead = { .n = 0 };
+    ahead_add(&ahead, codes_at(w, next.panel, w->runs[next.run].k0), p->bytes, tiles);
+    ahead_scales(w, p, next, tiles, &ahead);
     unpack(w, p);
     for (uint64_t i = 0; i < tiles; i++) {
         const uint64_t t = t0 + i * AMX_TOKENS, m = t1 - t < AMX_TOKENS ? t1 - t : AMX_TOKENS;
@@ -210,8 +201,7 @@ static void part_of(const struct tsr_cpu_linear *a, struct part *p, struct next 
                                 .q = a->qpack + t * a->ldq,
                                 .sums = a->sums + t * w->nruns,
                                 .sa = a->sa + t * w->nblocks };
-        prefetch_share(ahead, p->bytes, i, tiles);
-        part_prefetch(w, p, next.panel, next.run, i, tiles);
+        ahead_prefetch(&ahead, i);
         (w->affine  ? tile_CODES_AFFINE
          : w->zeros ? tile_CODES_STORED
                     : tile_CODES_SIGNED)(w, p, &tile, acc[i * AMX_TOKENS]);

@@ -4,6 +4,7 @@
 #include "k_decl.h"
 #include "k_math.h"
 #include "tessera/backend.h"
+#include "tile_many.h"
 
 INLINE uint64_t lanes(uint64_t n, uint64_t i)
 {
@@ -260,6 +261,10 @@ void K(pack_q)(int8_t *dst, const int8_t *q, uint64_t ldq, uint64_t n, uint64_t 
 {
     if (m == ISA_TOKENS8)
         pack_any(dst, q, ldq, n, ISA_TOKENS8);
+#if CPU_TILE_MANY(ISA_TOKENS8) != ISA_TOKENS8
+    else if (m == CPU_TILE_MANY(ISA_TOKENS8))
+        pack_any(dst, q, ldq, n, CPU_TILE_MANY(ISA_TOKENS8));
+#endif
     else
         pack_any(dst, q, ldq, n, m);
 }

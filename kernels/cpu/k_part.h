@@ -1,12 +1,16 @@
 /* k_part.h - columns of a panel as tiles of tokens take them, whatever the layout: codes as bytes, scales as
- * F32. The first tile unpacks the codes, the others read them out of the first cache. */
+ * F32. They are unpacked once, and all tiles read them out of the first cache. */
 #ifndef TSR_K_PART_H
 #define TSR_K_PART_H
 
 #include "k_codes.h"
+#include "tile_many.h"
 
 #define PART_COLUMNS 512u /* a multiple of every step */
 #define PART_RUNS    32u
+
+/* tokens of a tile */
+#define ISA_TOKENS_MANY CPU_TILE_MANY(ISA_TOKENS8)
 
 struct part {
     uint64_t       panel;
@@ -55,26 +59,76 @@ static void part_take(const struct tsr_cpu_weight *w, uint64_t panel, struct par
     p->codes = w->layout == W_I8 ? p->packed : p->buffer;
 }
 
-INLINE void prefetch_share(const uint8_t *from, uint64_t bytes, uint64_t i, uint64_t n)
+/* Scales, minimums and zero points of a part. */
+INLINE void part_scales(const struct tsr_cpu_weight *w, struct part *p)
 {
-    for (uint64_t b = bytes * i / n; b < bytes * (i + 1) / n; b += 64)
-        v_prefetch_l2(from + b);
+    const enum run_kind kind = kind_of(w);
+    for (uint64_t r = p->run; r < p->end; r++)
+        for (uint64_t v = 0; v < 2; v++) {
+            const uint64_t group = w->runs[r].group;
+            struct affine  g = group_of(w, p->panel, group, v, kind);
+            v_store(&p->scale[r - p->run][16 * v], g.scale);
+            if (w->affine)
+                v_store(&p->minimum[r - p->run][16 * v], g.minimum);
+            else if (w->zeros)
+                vb_store(&p->zero[r - p->run][16 * v],
+                         vi_load_u8(w->zeros + (p->panel * w->groups + group) * PANEL + 16 * v));
+        }
 }
 
-/* The scales of as many runs from `run` on as p has, share i of n of them. */
-static void part_prefetch(const struct tsr_cpu_weight *w, const struct part *p, uint64_t panel,
-                          uint64_t run, uint64_t i, uint64_t n)
+/* A tile of m tokens in a part of a panel. */
+struct part_tile {
+    const int8_t  *q;     /* [k/4][m][4] from the part's first column on */
+    const int32_t *sums;  /* [nruns][m]; of affine weights their F32 */
+    const float   *sa;    /* [nblocks][m] */
+    const uint8_t *ahead; /* codes of the next part, and how far apart from step to step */
+    uint64_t       stride;
+};
+
+/* Bytes of the next part that the tiles of this one prefetch in equal shares. */
+struct ahead {
+    struct {
+        const uint8_t *from;
+        uint64_t       bytes, share;
+    } of[5];
+    uint32_t n;
+};
+
+INLINE void ahead_add(struct ahead *a, const uint8_t *from, uint64_t bytes, uint64_t tiles)
 {
-    const uint64_t size = w->affine >= AFFINE_BYTES || w->mapped >= MAPPED_BYTES ? 1
-                          : w->scale_f16                                         ? 2
-                                                                                 : 4;
-    const uint64_t at = (panel * w->groups + w->runs[run].group) * PANEL;
-    const uint64_t bytes = (p->end - p->run) * PANEL;
-    prefetch_share(w->scales + at * size, bytes * size, i, n);
+    a->of[a->n].from = from;
+    a->of[a->n].bytes = bytes;
+    a->of[a->n++].share = (bytes + 64 * tiles - 1) / (64 * tiles) * 64;
+}
+
+/* The scales of as many runs from `next` on as p has, and what belongs to them. */
+static void ahead_scales(const struct tsr_cpu_weight *w, const struct part *p, struct next next,
+                         uint64_t tiles, struct ahead *a)
+{
+    const int      coded = w->affine >= AFFINE_BYTES || w->mapped >= MAPPED_BYTES;
+    const uint64_t size = coded ? 1 : w->scale_f16 ? 2 : 4, n = p->end - p->run;
+    const uint64_t group = w->runs[next.run].group, at = (next.panel * w->groups + group) * PANEL;
+    ahead_add(a, w->scales + at * size, n * PANEL * size, tiles);
     if (w->minimums)
-        prefetch_share(w->minimums + at * size, bytes * size, i, n);
+        ahead_add(a, w->minimums + at * size, n * PANEL * size, tiles);
     if (w->zeros)
-        prefetch_share(w->zeros + at, bytes, i, n);
+        ahead_add(a, w->zeros + at, n * PANEL, tiles);
+    if (w->factors && w->mapped != MAPPED_ELEMENTS) {
+        const uint64_t bytes = 2 * PANEL * (w->affine ? 2 : 1);
+        const uint64_t record = next.panel * w->records + (group >> w->record_shift);
+        ahead_add(a, w->factors + record * bytes, ((n - 1) >> w->record_shift) * bytes + bytes,
+                  tiles);
+    }
+}
+
+/* The share of tile i. */
+INLINE void ahead_prefetch(const struct ahead *a, uint64_t i)
+{
+    for (uint32_t k = 0; k < a->n; k++) {
+        uint64_t b = a->of[k].share * i, end = b + a->of[k].share;
+        for (end = end < a->of[k].bytes ? end : a->of[k].bytes; b < end; b += 64)
+            v_prefetch_l2(a->of[k].from + b);
+    }
 }
 
 #endif

@@ -1,37 +1,86 @@
 /* k_tiles_a8.h - more tokens than a tile has, of int8 activations, through panels of codes: a part of a panel is
- * unpacked by the first tile and read by the others out of the first cache. */
+ * unpacked once, and all tiles read it out of the first cache. */
 #ifndef TSR_K_TILES_A8_H
 #define TSR_K_TILES_A8_H
 
 #include "k_part.h"
 #include "k_tile_a8.h"
+#if TSR_SIMD == 512 && !defined(TSR_SMALL_TILES)
+#define ISA_TILE_VNNI
+#include "k_tile_vnni.h"
+/* The last tile, which is not a whole one. */
+#define REST_SWITCH(m, f)                                                                          \
+    switch (m) {                                                                                   \
+        TILE_CASE(6, f);                                                                           \
+        TILE_CASE(5, f);                                                                           \
+        TILE_CASE(4, f);                                                                           \
+        TILE_CASE(3, f);                                                                           \
+        TILE_CASE(2, f);                                                                           \
+    default:                                                                                       \
+        f(1);                                                                                      \
+        break;                                                                                     \
+    }
+#else
+#define REST_SWITCH TILE8_SWITCH
+#endif
 
-/* A tile of tokens in a part of a panel. */
-struct part_tile {
-    uint64_t       m;     /* its tokens */
-    const int8_t  *q;     /* [k/4][m][4] from the part's first column on */
-    const int32_t *sums;  /* [nruns][m]; of affine weights their F32 */
-    const float   *sa;    /* [nblocks][m] */
-    const uint8_t *ahead; /* codes of the next part, and how far apart from step to step */
-    uint64_t       stride;
+/* The codes of a part as bytes, looked up where they mean entries of a table. */
+INLINE void unpack_of(const struct tsr_cpu_weight *w, const enum tsr_cpu_layout l,
+                      const enum run_kind kind, struct part *p)
+{
+    const uint64_t step = cpu_step(l), unit = cpu_unit(l);
+    const i16v     table = run_table(w, kind);
+    const uint8_t *c = p->packed;
+    uint8_t       *to = p->buffer;
+    for (uint64_t k = 0; k < 4 * p->steps; k += step, c += 2 * unit) {
+        struct code_step a = code_load(l, c), b = code_load(l, c + unit);
+        UNROLL
+        for (int j = 0; j < (int)step / 4; j++, to += 128) {
+            vb_store(to, run_four(kind, l, &a, j, table));
+            vb_store(to + 64, run_four(kind, l, &b, j, table));
+        }
+    }
+}
+
+/* A function for each layout. */
+#define UNPACK(kind, l)                                                                            \
+    static __attribute__((noinline)) void unpack_##kind##_##l(const struct tsr_cpu_weight *w,      \
+                                                              struct part                 *p)      \
+    {                                                                                              \
+        unpack_of(w, l, kind, p);                                                                  \
+    }
+UNPACK(RUN_PLAIN, W_I6)
+UNPACK(RUN_PLAIN, W_I5)
+UNPACK(RUN_PLAIN, W_I4)
+UNPACK(RUN_PLAIN, W_I3)
+UNPACK(RUN_PLAIN, W_I2)
+UNPACK(RUN_MAPPED, W_I4)
+UNPACK(RUN_MAPPED, W_I3)
+UNPACK(RUN_MAPPED, W_I2)
+
+static void (*const unpacks[2][W_I2 + 1])(const struct tsr_cpu_weight *w, struct part *p) = {
+    { [W_I6] = unpack_RUN_PLAIN_W_I6,
+      [W_I5] = unpack_RUN_PLAIN_W_I5,
+      [W_I4] = unpack_RUN_PLAIN_W_I4,
+      [W_I3] = unpack_RUN_PLAIN_W_I3,
+      [W_I2] = unpack_RUN_PLAIN_W_I2 },
+    { [W_I4] = unpack_RUN_MAPPED_W_I4,
+      [W_I3] = unpack_RUN_MAPPED_W_I3,
+      [W_I2] = unpack_RUN_MAPPED_W_I2 },
 };
 
 /* acc[m][PANEL] with the runs of a part, of ISA_VECS vectors of rows from vector v on. low: vi_dot4_low() may
- * multiply. The first tile of a part reads the weight, and leaves codes and scales in `p` as the others take
- * them; it has the most tokens, of which those that the tile does not have are computed and not used.
+ * multiply.
  *
  * Meanwhile it prefetches the tile's share of the next part's codes, spread out: a burst of prefetches
  * would stall the products. */
-INLINE void tile_part(const struct tsr_cpu_weight *w, const enum tsr_cpu_layout l,
-                      const enum run_kind kind, const int first, const int low, const int m,
-                      const int v, struct part *p, const struct part_tile *tile, float *acc)
+INLINE void tile_part(const struct tsr_cpu_weight *w, const enum run_kind kind, const int low,
+                      const int m, const int v, const struct part *p, const struct part_tile *tile,
+                      float *acc)
 {
-    const uint64_t stride = tile->stride, tokens = first ? tile->m : (uint64_t)m;
-    const uint64_t unit = cpu_unit(l), step = cpu_step(l);
-    const uint8_t *c = (first ? p->packed : p->codes) + (uint64_t)v * unit, *ahead = tile->ahead;
-    uint8_t       *keep = p->buffer + 64 * v;
+    const uint64_t stride = tile->stride;
+    const uint8_t *c = p->codes + 64 * v, *ahead = tile->ahead;
     const int8_t  *q = tile->q;
-    const i16v     table = run_table(w, kind);
 #define BEGIN(t)                                                                                   \
     v16 f##t##a = v_set1(0.0f);                                                                    \
     SECOND(v16 f##t##b = f##t##a;)                                                                 \
@@ -57,25 +106,16 @@ INLINE void tile_part(const struct tsr_cpu_weight *w, const enum tsr_cpu_layout 
         c##t##a = low ? vi_dot4_low(c##t##a, wa, x) : vi_dot4(c##t##a, wa, x);                     \
         SECOND(c##t##b = low ? vi_dot4_low(c##t##b, wb, x) : vi_dot4(c##t##b, wb, x);)             \
     }
-/* A step of the codes. */
-#define STEPS                                                                                      \
+/* Four columns. */
+#define COLUMNS                                                                                    \
     {                                                                                              \
-        struct code_step ca = code_load(l, c);                                                     \
-        SECOND(struct code_step cb = code_load(l, c + unit);)                                      \
-        UNROLL                                                                                     \
-        for (int j = 0; j < (int)step / 4; j++, q += 4 * tokens) {                                 \
-            v_prefetch_l2(ahead);                                                                  \
-            ahead += stride;                                                                       \
-            i16v wa = run_four(kind, l, &ca, j, table);                                            \
-            SECOND(i16v wb = run_four(kind, l, &cb, j, table);)                                    \
-            if (l != W_I8) {                                                                       \
-                vb_store(keep, wa);                                                                \
-                SECOND(vb_store(keep + 64, wb);)                                                   \
-                keep += 128;                                                                       \
-            }                                                                                      \
-            TILE8_EACH(STEP)                                                                       \
-        }                                                                                          \
-        c += 2 * unit;                                                                             \
+        i16v wa = vi_load(c);                                                                      \
+        SECOND(i16v wb = vi_load(c + 64);)                                                         \
+        v_prefetch_l2(ahead);                                                                      \
+        ahead += stride;                                                                           \
+        TILE8_EACH(STEP)                                                                           \
+        c += 128;                                                                                  \
+        q += 4 * m;                                                                                \
     }
 #define FOLD(t)                                                                                    \
     if (t < m) {                                                                                   \
@@ -99,47 +139,30 @@ INLINE void tile_part(const struct tsr_cpu_weight *w, const enum tsr_cpu_layout 
     TILE8_EACH(BEGIN)
     for (uint64_t r = p->run; r < p->end; r++) {
         const struct tsr_cpu_run *u = &w->runs[r];
-        const int32_t            *sums = tile->sums + r * tokens;
-        const float              *sa = tile->sa + u->block * tokens;
-        const uint64_t group = (p->panel * w->groups + u->group) * PANEL + 16 * (uint64_t)v;
-        float         *scale = &p->scale[r - p->run][16 * v];
+        const int32_t            *sums = tile->sums + r * (uint64_t)m;
+        const float              *sa = tile->sa + u->block * (uint64_t)m;
         TILE8_EACH(TAKE)
         if (kind != RUN_AFFINE && w->zeros) {
-            int32_t *zero = &p->zero[r - p->run][16 * v];
-            i16v     za = first ? vi_load_u8(w->zeros + group) : vi_load(zero);
-            SECOND(i16v zb = first ? vi_load_u8(w->zeros + group + 16) : vi_load(zero + 16);)
-            if (first) {
-                vb_store(zero, za);
-                SECOND(vb_store(zero + 16, zb);)
-            }
+            const int32_t *zero = &p->zero[r - p->run][16 * v];
+            i16v           za = vi_load(zero);
+            SECOND(i16v zb = vi_load(zero + 16);)
             TILE8_EACH(ZERO)
         }
-        uint64_t steps = (u->k1 - u->k0 + step - 1) / step;
-        for (; l == W_I8 && steps >= 2; steps -= 2) { /* fewer branches to predict */
-            STEPS
-            STEPS
+        uint64_t steps = (u->k1 - u->k0 + 3) / 4;
+        for (; steps >= 2; steps -= 2) { /* fewer branches to predict */
+            COLUMNS
+            COLUMNS
         }
-        for (; steps; steps--)
-            STEPS
-        float        *minimum = &p->minimum[r - p->run][16 * v];
-        struct affine ga;
-        SECOND(struct affine gb;)
-        if (first) {
-            ga = group_of(w, p->panel, u->group, (uint64_t)v, kind);
-            v_store(scale, ga.scale);
-            SECOND(gb = group_of(w, p->panel, u->group, (uint64_t)v + 1, kind);)
-            SECOND(v_store(scale + 16, gb.scale);)
-            if (kind == RUN_AFFINE) {
-                v_store(minimum, ga.minimum);
-                SECOND(v_store(minimum + 16, gb.minimum);)
-            }
-        } else {
-            ga.scale = ga.minimum = v_load(scale);
-            SECOND(gb.scale = gb.minimum = v_load(scale + 16);)
-            if (kind == RUN_AFFINE) {
-                ga.minimum = v_load(minimum);
-                SECOND(gb.minimum = v_load(minimum + 16);)
-            }
+        if (steps)
+            COLUMNS
+        const float  *scale = &p->scale[r - p->run][16 * v];
+        struct affine ga = { v_load(scale), v_load(scale) };
+        SECOND(struct affine gb = ga;)
+        SECOND(gb.scale = v_load(scale + 16);)
+        if (kind == RUN_AFFINE) {
+            const float *minimum = &p->minimum[r - p->run][16 * v];
+            ga.minimum = v_load(minimum);
+            SECOND(gb.minimum = v_load(minimum + 16);)
         }
         TILE8_EACH(FOLD)
         if (kind == RUN_AFFINE && block_ends(w, r)) {
@@ -153,70 +176,10 @@ INLINE void tile_part(const struct tsr_cpu_weight *w, const enum tsr_cpu_layout 
 #undef TAKE
 #undef ZERO
 #undef STEP
-#undef STEPS
+#undef COLUMNS
 #undef FOLD
 #undef GIVE
 }
-
-/* The first tile of a part: a function for each layout. */
-#define FIRST(kind, l)                                                                             \
-    static __attribute__((noinline)) void first_##kind##_##l(const struct tsr_cpu_weight *w,       \
-                                                             struct part                 *p,       \
-                                                             const struct part_tile      *tile,    \
-                                                             float                       *acc)     \
-    {                                                                                              \
-        for (int v = 0; v < 2; v += ISA_VECS)                                                      \
-            tile_part(w, l, kind, 1, is_low(kind, l), ISA_TOKENS8, v, p, tile, acc + 16 * v);      \
-    }
-FIRST(RUN_PLAIN, W_I8)
-FIRST(RUN_PLAIN, W_I6)
-FIRST(RUN_PLAIN, W_I5)
-FIRST(RUN_PLAIN, W_I4)
-FIRST(RUN_PLAIN, W_I3)
-FIRST(RUN_PLAIN, W_I2)
-FIRST(RUN_MAPPED, W_I8)
-FIRST(RUN_MAPPED, W_I6)
-FIRST(RUN_MAPPED, W_I4)
-FIRST(RUN_MAPPED, W_I3)
-FIRST(RUN_MAPPED, W_I2)
-#if TSR_SIMD == 2
-FIRST(RUN_LOW, W_I4)
-FIRST(RUN_LOW, W_I3)
-FIRST(RUN_LOW, W_I2)
-#endif
-FIRST(RUN_AFFINE, W_I8)
-FIRST(RUN_AFFINE, W_I6)
-FIRST(RUN_AFFINE, W_I5)
-FIRST(RUN_AFFINE, W_I4)
-FIRST(RUN_AFFINE, W_I3)
-FIRST(RUN_AFFINE, W_I2)
-
-typedef void (*tile_first)(const struct tsr_cpu_weight *w, struct part *p,
-                           const struct part_tile *tile, float *acc);
-static const tile_first first_of[4][W_I2 + 1] = {
-    [RUN_PLAIN] = { [W_I8] = first_RUN_PLAIN_W_I8,
-                    [W_I6] = first_RUN_PLAIN_W_I6,
-                    [W_I5] = first_RUN_PLAIN_W_I5,
-                    [W_I4] = first_RUN_PLAIN_W_I4,
-                    [W_I3] = first_RUN_PLAIN_W_I3,
-                    [W_I2] = first_RUN_PLAIN_W_I2 },
-    [RUN_AFFINE] = { [W_I8] = first_RUN_AFFINE_W_I8,
-                     [W_I6] = first_RUN_AFFINE_W_I6,
-                     [W_I5] = first_RUN_AFFINE_W_I5,
-                     [W_I4] = first_RUN_AFFINE_W_I4,
-                     [W_I3] = first_RUN_AFFINE_W_I3,
-                     [W_I2] = first_RUN_AFFINE_W_I2 },
-    [RUN_MAPPED] = { [W_I8] = first_RUN_MAPPED_W_I8,
-                     [W_I6] = first_RUN_MAPPED_W_I6,
-                     [W_I4] = first_RUN_MAPPED_W_I4,
-                     [W_I3] = first_RUN_MAPPED_W_I3,
-                     [W_I2] = first_RUN_MAPPED_W_I2 },
-#if TSR_SIMD == 2
-    [RUN_LOW] = { [W_I4] = first_RUN_LOW_W_I4,
-                  [W_I3] = first_RUN_LOW_W_I3,
-                  [W_I2] = first_RUN_LOW_W_I2 },
-#endif
-};
 
 /* All tokens [t0,t1) through a part: acc[t1 - t0][PANEL]. */
 INLINE void tiles_part(const struct tsr_cpu_linear *a, const enum run_kind kind, const int low,
@@ -225,32 +188,39 @@ INLINE void tiles_part(const struct tsr_cpu_linear *a, const enum run_kind kind,
 {
     const struct tsr_cpu_weight *w = a->w;
     const uint64_t               s = w->runs[p->run].segment, columns = segment_columns(a, s);
-    const uint64_t               n = t1 - t0, parts = (n + ISA_TOKENS8 - 1) / ISA_TOKENS8;
-    const uint8_t               *ahead = codes_at(w, next.panel, w->runs[next.run].k0);
-    struct part_tile             tile = { .stride = p->bytes / (p->steps * parts) + 1 };
-    for (uint64_t t = 0, i = 0; t < n; t += ISA_TOKENS8, i++) {
-        const uint64_t m = n - t < ISA_TOKENS8 ? n - t : ISA_TOKENS8;
-        tile.m = m;
+    const uint64_t               n = t1 - t0, parts = (n + ISA_TOKENS_MANY - 1) / ISA_TOKENS_MANY;
+    struct part_tile             tile = { .stride = p->bytes / (p->steps * parts) + 1,
+                                          .ahead = codes_at(w, next.panel, w->runs[next.run].k0) };
+    struct ahead                 ahead = { .n = 0 };
+    ahead_scales(w, p, next, parts, &ahead);
+    part_scales(w, p);
+    if (w->layout != W_I8)
+        unpacks[w->mapped && cpu_looked_up(w->layout)][w->layout](w, p);
+    for (uint64_t t = 0, i = 0; t < n; t += ISA_TOKENS_MANY, i++) {
+        const uint64_t m = n - t < ISA_TOKENS_MANY ? n - t : ISA_TOKENS_MANY;
         tile.q = a->qpack + t0 * a->ldq + s * w->seg * n + t * columns + (p->k0 - s * w->seg) * m;
         tile.sums = a->sums + (t0 + t) * w->nruns;
         tile.sa = a->sa + (t0 + t) * w->nblocks;
-        tile.ahead = ahead + p->bytes * i / parts;
-        part_prefetch(w, p, next.panel, next.run, i, parts);
+        ahead_prefetch(&ahead, i);
         for (uint64_t j = 0; s + 1 == w->nseg && j < m;
              j++) { /* rows of the outputs are far apart */
             const float *out = a->out + (t0 + t + j) * a->ldo + panel * PANEL;
             v_prefetch_l2(out);
             v_prefetch_l2(out + 16);
         }
-        if (t == 0) {
-            first_of[kind_of(w)][w->layout](w, p, &tile, acc[0]);
+#ifdef ISA_TILE_VNNI
+        if (m == ISA_TOKENS_MANY) {
+            tile_vnni(w, p, &tile, acc[t]);
+            tile.ahead += p->steps * tile.stride;
             continue;
         }
+#endif
         for (int v = 0; v < 2; v += ISA_VECS) {
-#define CALL(m) tile_part(w, W_I8, kind, 0, low, m, v, p, &tile, acc[t] + 16 * v)
-            TILE8_SWITCH(m, CALL)
+#define CALL(m) tile_part(w, kind, low, m, v, p, &tile, acc[t] + 16 * v)
+            REST_SWITCH(m, CALL)
 #undef CALL
         }
+        tile.ahead += p->steps * tile.stride;
     }
 }
 
@@ -271,7 +241,7 @@ INLINE void many(const struct tsr_cpu_linear *a, const enum run_kind kind, const
             last++;
         for (uint64_t i = 0; i < np; i++) {
             float(*acc)[PANEL] = s % 2 ? odd : level[i][0];
-            memset(acc, 0, (n < ISA_TOKENS8 ? ISA_TOKENS8 : n) * sizeof acc[0]);
+            memset(acc, 0, n * sizeof acc[0]);
             for (p.run = first; p.run < last; p.run = p.end) {
                 struct next next = { panel + i, 0 };
                 part_take(w, panel + i, &p);

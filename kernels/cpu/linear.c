@@ -1,5 +1,6 @@
 /* linear.c - LINEAR: prepares the activations once, then runs panels over the threads. */
 #include "site.h"
+#include "tile_many.h"
 #include "weight_extra.h"
 
 #include <string.h>
@@ -45,10 +46,13 @@ static tsr_status pack_tiles(void *arg, uint64_t begin, uint64_t end)
     return TSR_OK;
 }
 
-/* Tokens whose int8 activations are stored together. */
+/* Tokens that share a tile. */
 static uint64_t tile_of(const struct job *j)
 {
-    return !j->qpack ? j->a.tokens : j->amx ? AMX_TOKENS : j->c->k->tile8;
+    const struct tsr_cpu_kernels *k = j->c->k;
+    if (!j->a8)
+        return k->tile;
+    return j->amx ? AMX_TOKENS : j->a.tokens > k->tile8 ? CPU_TILE_MANY(k->tile8) : k->tile8;
 }
 
 /* Codes, scales and sums per run of tokens [begin,end); of a tile together if there are tiles. */
@@ -56,7 +60,7 @@ static tsr_status quantize_rows(void *arg, uint64_t begin, uint64_t end)
 {
     struct job                  *j = arg;
     const struct tsr_cpu_weight *w = j->a.w;
-    const uint64_t               tile = tile_of(j);
+    const uint64_t               tile = j->qpack ? tile_of(j) : j->a.tokens;
     for (uint64_t t = begin; t < end; t++) {
         uint64_t first = t - t % tile, m = cpu_min(tile, j->a.tokens - first);
         j->c->k->quantize(w, j->a.x + t * j->a.ldx, j->q + t * j->a.ldq, j->a.ldq,
@@ -90,7 +94,7 @@ static tsr_status pack_codes(void *arg, uint64_t begin, uint64_t end)
             j->c->k->pack_q(j->qpack + t0 * ldq + k * chunk + (t - t0) * n, j->q + t * ldq + k, ldq,
                             n, m);
         }
-        if (j->a.w->affine && (j->amx || j->a.tokens > tile))
+        if (j->a.w->affine && (j->amx || j->a.tokens > j->c->k->tile8))
             widen_sums(j->sums + t * j->a.w->nruns, m * j->a.w->nruns);
     }
     return TSR_OK;
@@ -141,7 +145,7 @@ static int a8_places(const struct tsr_cpu_weight *w, uint64_t T, int tiled, stru
            reserve(&p->total, packed, p->ldq, &p->qpack) &&
            reserve(&p->total, T, w->nblocks * 4, &p->sa) &&
            reserve(&p->total, T, w->nruns * 4, &p->sums) &&
-           /* a first tile of few tokens reads as if it were full */
+           /* AMX reads a tile of few tokens as if it were full */
            reserve(&p->total, tiled ? 1 : 0, 64, &end);
 }
 
@@ -341,8 +345,7 @@ tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op,
     j.a8 = packed && act == TSR_ACT_A8;
     tiled = is_tiled(w, j.a8, T);
     j.amx = c->amx && tiled && j.a8 && tsr_cpu_amx_takes(w, T);
-    uint64_t tile = j.amx ? AMX_TOKENS : j.a8 ? c->k->tile8 : c->k->tile;
-    j.per_chunk = TOKENS_MAX / tile * tile;
+    j.per_chunk = TOKENS_MAX / tile_of(&j) * tile_of(&j);
     if (j.a8) {
         st = prepare_a8(c, &j, tiled, err);
     } else {
