@@ -1,5 +1,5 @@
 /* k_one_coded.h - one token of int8 activations through panels of tessera.int/2 with two bits, groups of 16 and nibbles
- * for scales and minimums (Q2_K) on AVX2: by blocks of activations, each with sums of its own. */
+ * for scales and minimums (Q2_K) on AVX2: by records, with the factors of each loaded once. */
 #ifndef TSR_K_ONE_CODED_H
 #define TSR_K_ONE_CODED_H
 
@@ -16,7 +16,8 @@ INLINE i16v coded_words(const uint8_t *c, const i16v x[4])
     return vw_add(once, vw_quarter(four));
 }
 
-/* Adds a run of 16 rows. Products of a factor's code and a sum are exact: the bytes are those of one_take(). */
+/* Adds a run of 16 rows. Products of a factor's code and a sum are exact, also 16 times: the bytes are those of
+ * one_take(). */
 INLINE v16 coded_sum(const uint8_t *c, const uint8_t *levels, const i16v x[4], const i16v ones,
                      const struct one_factors *f, v16 sum)
 {
@@ -26,53 +27,62 @@ INLINE v16 coded_sum(const uint8_t *c, const uint8_t *levels, const i16v x[4], c
     return v_fma(vi_cvt(vi_mul16(ones, k.high)), f->minimum, sum);
 }
 
-/* Adds the runs [r, end), all of one record and of one block of activations, to the block's sums. A run is a
- * group. */
+/* The factors of a record; of its minimums a sixteenth. */
+INLINE struct one_factors coded_factors(const struct tsr_cpu_weight *w, uint64_t panel,
+                                        uint64_t half, uint64_t record)
+{
+    struct one_factors f = factors_of(w, RUN_AFFINE, panel, half, record);
+    f.minimum = v_mul(f.minimum, v_set1(0.0625f));
+    return f;
+}
+
+/* Adds the runs [r, end) of a panel, which end with a block of activations, to its chains. A run is a group. */
 INLINE void coded_runs(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, uint64_t end,
-                       v16 block[2])
+                       v16 chain[2][SEGMENTS])
 {
     const struct tsr_cpu_weight *w = a->w;
-    const struct one_factors     f = factors_of(w, RUN_AFFINE, panel, 0, r >> w->record_shift);
-    const struct one_factors     g = factors_of(w, RUN_AFFINE, panel, 1, r >> w->record_shift);
     const uint8_t               *c = w->codes + panel * w->panel_bytes + r * 128;
     const uint8_t               *levels = w->scales + (panel * w->groups + r) * PANEL;
     const int8_t                *q = a->q + r * 16;
-    v16                          s = block[0], t = block[1];
-    for (; r < end; r++, c += 128, levels += PANEL, q += 16) {
-        const i16v x[4] = { vi_four(q), vi_four(q + 4), vi_four(q + 8), vi_four(q + 12) };
-        const i16v ones = vi_set1(a->sums[r] & 0xffff);
-        v_prefetch(c + ONE_AHEAD);
-        v_prefetch(c + ONE_AHEAD + 64);
-        v_prefetch(levels + GROUPS_AHEAD * PANEL);
-        s = coded_sum(c, levels, x, ones, &f, s);
-        t = coded_sum(c + 64, levels + 16, x, ones, &g, t);
+    v16                          s = v_set1(0.0f), t = s;
+    while (r < end) {
+        const uint64_t           record = r >> w->record_shift;
+        const uint64_t           next = (record + 1) << w->record_shift;
+        const uint64_t           upto = next < end ? next : end;
+        const struct one_factors f = coded_factors(w, panel, 0, record);
+        const struct one_factors g = coded_factors(w, panel, 1, record);
+        for (; r < upto; r++, c += 128, levels += PANEL, q += 16) {
+            const i16v x[4] = { vi_four(q), vi_four(q + 4), vi_four(q + 8), vi_four(q + 12) };
+            const i16v ones = vi_four(a->sums + r);
+            v_prefetch(c + ONE_AHEAD);
+            v_prefetch(c + ONE_AHEAD + 64);
+            v_prefetch(levels + GROUPS_AHEAD * PANEL);
+            s = coded_sum(c, levels, x, ones, &f, s);
+            t = coded_sum(c + 64, levels + 16, x, ones, &g, t);
+            if (block_ends(w, r)) {
+                const v16      sa = v_set1(a->sa[w->runs[r].block]);
+                const uint32_t seg = w->runs[r].segment;
+                chain[0][seg] = v_fma(s, sa, chain[0][seg]);
+                chain[1][seg] = v_fma(t, sa, chain[1][seg]);
+                s = t = v_set1(0.0f);
+            }
+        }
     }
-    block[0] = s;
-    block[1] = t;
 }
 
-/* One token through the panels `panel` and panel + apart, block by block: two streams from memory. */
+/* One token through the panels `panel` and panel + apart, record by record: two streams from memory. */
 INLINE void one_coded(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart)
 {
     const struct tsr_cpu_weight *w = a->w;
-    const uint64_t               record = UINT64_C(1) << w->record_shift;
     v16                          s[2][2][SEGMENTS];
     for (uint32_t seg = 0; seg < SEGMENTS; seg++)
         s[0][0][seg] = s[0][1][seg] = s[1][0][seg] = s[1][1][seg] = v_set1(0.0f);
     for (uint64_t r = 0, end; r < w->nruns; r = end) {
-        const uint32_t seg = w->runs[r].segment, of = w->runs[r].block;
-        const v16      sa = v_set1(a->sa[of]);
-        for (end = r + 1; end < w->nruns && w->runs[end].block == of; end++)
+        const uint64_t next = ((r >> w->record_shift) + 1) << w->record_shift;
+        for (end = next < w->nruns ? next : w->nruns; !block_ends(w, end - 1); end++)
             ;
-        for (uint64_t i = 0; i < 2; i++) {
-            v16 block[2] = { v_set1(0.0f), v_set1(0.0f) };
-            for (uint64_t from = r, upto; from < end; from = upto) {
-                upto = (from / record + 1) * record < end ? (from / record + 1) * record : end;
-                coded_runs(a, panel + i * apart, from, upto, block);
-            }
-            for (int h = 0; h < 2; h++)
-                s[i][h][seg] = v_fma(block[h], sa, s[i][h][seg]);
-        }
+        coded_runs(a, panel, r, end, s[0]);
+        coded_runs(a, panel + apart, r, end, s[1]);
     }
     for (uint64_t i = 0; i < 2; i++)
         for (uint64_t h = 0; h < 2; h++)

@@ -56,13 +56,14 @@ static inline i16v vw_sum(i16v acc, i16v words)
     return vi_make(_mm256_add_epi32(acc.a, _mm256_madd_epi16(words.a, one)),
                    _mm256_add_epi32(acc.b, _mm256_madd_epi16(words.b, one)));
 }
-/* The low and high nibbles of 16 bytes, in both words of a lane. */
+/* Nibbles of 16 bytes: the low ones in both words of a lane, the high ones 16 times, in the low word. */
 struct words_codes {
     i16v low, high;
 };
 static inline struct words_codes vw_codes(const void *p)
 {
     __m256i c = _mm256_broadcastsi128_si256(_mm_loadu_si128(p)), m = _mm256_set1_epi16(15);
+    __m256i n = _mm256_set1_epi32(240);
     __m256i a = _mm256_shuffle_epi8(c, _mm256_setr_epi8(0, -1, 0, -1, 1, -1, 1, -1, 2, -1, 2, -1, 3,
                                                         -1, 3, -1, 4, -1, 4, -1, 5, -1, 5, -1, 6,
                                                         -1, 6, -1, 7, -1, 7, -1));
@@ -70,7 +71,7 @@ static inline struct words_codes vw_codes(const void *p)
                                                         11, -1, 11, -1, 12, -1, 12, -1, 13, -1, 13,
                                                         -1, 14, -1, 14, -1, 15, -1, 15, -1));
     struct words_codes r = { vi_make(_mm256_and_si256(a, m), _mm256_and_si256(b, m)),
-                             vi_make(_mm256_srli_epi16(a, 4), _mm256_srli_epi16(b, 4)) };
+                             vi_make(_mm256_and_si256(a, n), _mm256_and_si256(b, n)) };
     return r;
 }
 static inline i16v vb_abs(i16v v)
