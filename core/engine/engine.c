@@ -13,10 +13,9 @@
 /* Positions per slot: as requested, or as many as the model was trained for. */
 static tsr_status choose_context(struct tsr_engine *e, uint64_t asked, struct tsr_err *err)
 {
-    const struct tsr_model_hparams *hp = &e->model->hp;
-    e->context = asked ? asked : hp->max_positions;
+    e->context = asked ? asked : e->model->hp.max_positions;
     TSR_TRY(tsr_model_context(e->model, e->context, err));
-    if (e->context == 0 || e->context > UINT32_MAX - hp->position_offset)
+    if (e->context == 0 || e->context > UINT32_MAX - e->model->hp.position_offset)
         return tsr_fail(err, TSR_E_INPUT, "%s: a context of %llu tokens cannot be held",
                         e->model->path, (unsigned long long)e->context);
     if (e->n_slots > UINT32_MAX / e->context) /* cache rows are U32 */
@@ -33,12 +32,12 @@ static uint64_t larger(uint64_t a, uint64_t b)
 static tsr_status activations(struct tsr_engine *e, struct tsr_err *err)
 {
     const struct tsr_model_hparams *hp = &e->model->hp;
-    uint64_t ffn = larger(larger(e->share.ffn, e->share.expert), e->share.shared);
-    ffn = larger(ffn, tsr_engine_expert_columns(hp->experts_used, e->share.expert, e->chunk));
-    uint64_t heads = (uint64_t)e->share.heads * hp->head_dim,
-             kv = (uint64_t)e->share.kv_heads * hp->head_dim;
+    uint64_t own = tsr_engine_expert_columns(hp->experts_used, e->share.expert, e->chunk);
+    uint64_t ffn = larger(larger(e->share.ffn, e->share.expert), larger(e->share.shared, own));
     const struct tsr_model_delta *d = &e->share.delta;
-    uint64_t                      keys = (uint64_t)d->key_heads * d->key_dim,
+    uint64_t                      heads = (uint64_t)e->share.heads * hp->head_dim,
+             kv = (uint64_t)e->share.kv_heads * hp->head_dim,
+             keys = (uint64_t)d->key_heads * d->key_dim,
              values = (uint64_t)d->value_heads * d->value_dim;
     const struct {
         struct tsr_tensor *t;
@@ -195,7 +194,7 @@ static tsr_status create(struct tsr_engine **out, struct tsr_engine_device *dev,
                          const struct tsr_engine_options *opt, struct tsr_err *err)
 {
     if (opt->slots == 0 || opt->act > TSR_ACT_A8 ||
-        (!tsr_plugin_kv_is_codec(opt->kv_dtype) && tsr_kv_head_bytes(opt->kv_dtype, 1) == 0))
+        (!tsr_plugin_kv_is_codec(opt->kv_dtype) && !tsr_kv_head_bytes(opt->kv_dtype, 1)))
         return tsr_fail(err, TSR_E_INVAL, "engine options: slots, act or kv_dtype is not allowed");
     struct tsr_engine *e = tsr_new(1, sizeof *e);
     if (!e)
@@ -375,8 +374,8 @@ static bool can_rewind(const struct tsr_engine *e, uint32_t slot, uint64_t lengt
 /* Keys of a block are needed as F16 while tokens of it come: those of the newest block are there. */
 static uint64_t kept_length(const struct tsr_engine *e, uint32_t slot, uint64_t length)
 {
-    bool inside = e->blocks && length / TSR_KV_BLOCK != e->slots[slot].block;
-    length = inside ? length / TSR_KV_BLOCK * TSR_KV_BLOCK : length;
+    if (e->blocks && length / TSR_KV_BLOCK != e->slots[slot].block)
+        length -= length % TSR_KV_BLOCK;
     return e->behind ? kept_length(e->behind, slot, length) : length;
 }
 

@@ -208,7 +208,6 @@ IS(TSR_TAKES_ORDER, 1);
 IS(TSR_TAKES_MATRIX, 2);
 IS(TSR_TAKES_HADAMARD, 4);
 IS(TSR_TAKES_KEYS, 8);
-IS(TSR_BLOCK_ORTHOGONAL, 1e-6);
 SIZE(struct tsr_block, 48);
 AT(struct tsr_block, struct_size, 0);
 AT(struct tsr_block, reserved, 4);

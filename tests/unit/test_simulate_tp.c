@@ -150,8 +150,12 @@ static void run_real(uint32_t n, const struct tsr_comm_way *way, float *out)
 
 static void simulated_ranks_are_real_ranks(void **unused)
 {
-    static const char *const codecs[] = { "mx", "int4_bf16:one_in=16", "int4_channel", "topk",
-                                          "plain:dtype=bf16", "mx:feedback=tokens",
+    static const char *const codecs[] = { "mx",
+                                          "int4_bf16:one_in=16",
+                                          "int4_channel",
+                                          "topk",
+                                          "plain:dtype=bf16",
+                                          "mx:feedback=tokens",
                                           "mx:feedback=layers" };
     static float             want[VOCAB], got[VOCAB], whole[VOCAB];
     (void)unused;

@@ -5,8 +5,7 @@
  * stage) are searched best bound first:
  *   devices.c  pools, and the sets of used devices
  *   model.c    one micro-batch option as rounded tables
- *   relax.c    lower bounds of all stages at once, memory and caps priced
- *   relax_stage.c  the bits that a bound is of
+ *   relax.c    lower bounds of all stages at once, memory and caps priced; relax_stage.c: the bits they are of
  *   refine.c   finer prices for the stages of a bound's plan, with many candidates
  *   polish.c   plans near those of the bounds, with many candidates
  *   paths.c    shortest paths over stages
@@ -25,8 +24,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define EX_PRICES 48u        /* most price vectors of a kind in relax.c */
-#define EX_FINER  12u        /* of these, most that refine.c found */
+#define EX_PRICES 48u        /* most price vectors of a kind in relax.c, */
+#define EX_FINER  12u        /* of which refine.c found at most so many */
 #define EX_SLOPES 512u       /* most exchanges that prices are quantiles of */
 #define EX_SMALL  32u        /* layers times kinds of a small problem: its columns are few */
 #define EX_FEW    8u         /* candidates of a layer for which relax.c's prices are fine enough */
@@ -374,8 +373,7 @@ bool ex_omega_init(struct ex *x);
  * the limit, or INFINITY: the model has no plan.  A plan that is found becomes the incumbent of x if it keeps
  * to the other limit.  EX_FIRST keeps to that of omega.  NaN: it took too long. */
 double ex_aim_within(struct ex *x, uint64_t model, enum ex_aim aim);
-/* Whether a plan of the model keeps to the limits, by these searches; false: none does, *why says which limit is too
- * low.  True also where it took too long. */
+/* Whether a plan of the model keeps to the limits (true also where it took too long), else *why says which is too low. */
 bool ex_keeps_limits(struct ex *x, uint64_t model, const char **why);
 
 /* Takes the stages as incumbent if they are better; bits: [L], NULL where only sums are known. */
@@ -385,15 +383,13 @@ void ex_incumbent(struct ex *x, uint64_t model, const struct ex_stage *st, uint6
 bool ex_incumbent_bits(struct ex *x, const struct ex_stage *st, uint32_t *bits);
 /* Runs the search over all models; results in x->best and x->closed. */
 void ex_search(struct ex *x);
-/* The tables of a pass, for x->models. */
+/* The tables of a pass, for x->models; models, tables and queue. */
 bool ex_tables_init(struct ex *x);
 void ex_tables_free(struct ex *x);
-/* Models, tables and queue. */
 void ex_search_free(struct ex *x);
 
-/* How far the rounded tables may be from those of the instance, in ms of the objective. */
+/* How far the rounded tables may be from those of the instance, in ms of the objective; what every plan is proved to be above. */
 double ex_error_of(const struct ex *x);
-/* What the objective of every plan is proved to be above. */
 double ex_proved(const struct ex *x);
 /* The gap that is asked for, as far as sums of 53 bits can prove it. */
 double ex_most_gap(const struct tsr_solver_instance *in);
