@@ -38,8 +38,6 @@ struct model_drafter {
     struct tsr_engine_draft_pace pace; /* of its own passes */
     double                       spare;
     bool                         broken;
-    uint64_t                     tokens;
-    double                       took;
 };
 
 static uint32_t class_of(uint32_t at)
@@ -237,8 +235,8 @@ static tsr_status forward(struct model_drafter *d, uint64_t tokens, struct tsr_e
         tsr_engine_draft_prompt_took(&d->pace, tokens, s);
     else
         tsr_engine_draft_took(&d->pace, tokens, s);
-    d->tokens += tokens;
-    d->took += s;
+    d->base.tokens += tokens;
+    d->base.took += s;
     return TSR_OK;
 }
 
@@ -362,11 +360,4 @@ void tsr_engine_draft_model_destroy(struct tsr_engine_drafter *base)
     free(d->logits);
     free(d->scratch);
     free(d);
-}
-
-void tsr_engine_draft_model_ran(const struct tsr_engine_drafter *base, uint64_t *tokens, double *s)
-{
-    const struct model_drafter *d = (const struct model_drafter *)base;
-    *tokens = d->tokens;
-    *s = d->took;
 }

@@ -45,7 +45,9 @@ struct tsr_engine_drafter {
                        struct tsr_engine_draft_ask *a, uint64_t n, struct tsr_err *err);
     /* Optional: the first `right` ids of a draft were drawn; missed: and the next one was not. */
     void (*came)(struct tsr_engine_drafter *d, uint32_t right, bool missed);
-    uint64_t bytes; /* of memory: weights and cache */
+    uint64_t bytes;  /* of memory: weights and cache */
+    uint64_t tokens; /* that a model ran for drafts, and */
+    double   took;   /* seconds of it */
 };
 
 /* How many ids of drafts to run behind each of n requests, at most a[i].most of the i-th and at most `limit`: what
@@ -78,8 +80,5 @@ tsr_status tsr_engine_draft_model_create(struct tsr_engine_drafter **d, struct t
                                          uint64_t vocab, const struct tsr_engine_draft_size *size,
                                          struct tsr_err *err);
 void       tsr_engine_draft_model_destroy(struct tsr_engine_drafter *d); /* NULL is allowed */
-/* Tokens that it ran, and the seconds that this took. */
-void tsr_engine_draft_model_ran(const struct tsr_engine_drafter *d, uint64_t *tokens,
-                                double *seconds);
 
 #endif

@@ -51,21 +51,8 @@ struct tsr_pipeline_drafting {
     struct tsr_model_overlay  *overlay; /* of the step's model, in fewer bits */
     struct tsr_engine         *engine;
 };
-/* What is drafted for. */
-struct tsr_pipeline_drafted_for {
-    const struct tsr_model         *m; /* runs under the overlay */
-    const struct tsr_model_overlay *overlay;
-    uint64_t                        slots, context, vocab; /* of its pass */
-    const char *why; /* NULL, or why it cannot have drafts: then a warning, and none */
-};
-/* TSR_E_INPUT: the draft model has another vocabulary, or `self` has no original weights.  eo: how the model's engine
- * is made, without its slots and context.  close() also after an error.  [setup] */
-tsr_status tsr_pipeline_drafting_open(struct tsr_pipeline_drafting *d, struct tsr_pipeline_job *job,
-                                      const struct tsr_pipeline_draft_keys  *k,
-                                      const struct tsr_engine_options       *eo,
-                                      const struct tsr_pipeline_drafted_for *of,
-                                      struct tsr_err                        *err);
-/* The same for an engine with these options, its slots and context too. */
+/* For an engine with these options.  TSR_E_INPUT: the draft model has another vocabulary, or `self` has no original
+ * weights.  close() also after an error.  [setup] */
 tsr_status tsr_pipeline_drafting_on(struct tsr_pipeline_drafting *d, struct tsr_pipeline_job *job,
                                     const struct tsr_pipeline_draft_keys *k,
                                     const struct tsr_engine_options *eo, const struct tsr_model *m,

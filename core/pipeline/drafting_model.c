@@ -10,6 +10,14 @@
 
 /* ---- the model itself, in fewer bits ------------------------------------------------- */
 
+/* What is drafted for. */
+struct drafted_for {
+    const struct tsr_model         *m; /* runs under the overlay */
+    const struct tsr_model_overlay *overlay;
+    uint64_t                        slots, context, vocab; /* of its pass */
+    const char *why; /* NULL, or why it cannot have drafts: then a warning, and none */
+};
+
 /* `use: rtn, bits: N`; head and embedding stay those of the model. */
 static tsr_status round_model(struct tsr_pipeline_drafting *d, struct tsr_pipeline_job *job,
                               const struct tsr_model *m, int64_t bits, struct tsr_err *err)
@@ -128,8 +136,8 @@ static double bytes_of(const struct tsr_model *m, const struct tsr_model_overlay
 }
 
 static tsr_status start(struct tsr_pipeline_drafting *d, struct tsr_pipeline_job *job,
-                        const struct tsr_engine_options       *eo,
-                        const struct tsr_pipeline_drafted_for *of, struct tsr_err *err)
+                        const struct tsr_engine_options *eo, const struct drafted_for *of,
+                        struct tsr_err *err)
 {
     const struct tsr_model   *m = d->own ? d->own : job->model;
     struct tsr_engine_options o = *eo;
@@ -151,11 +159,10 @@ static tsr_status start(struct tsr_pipeline_drafting *d, struct tsr_pipeline_job
     return TSR_OK;
 }
 
-tsr_status tsr_pipeline_drafting_open(struct tsr_pipeline_drafting *d, struct tsr_pipeline_job *job,
-                                      const struct tsr_pipeline_draft_keys  *k,
-                                      const struct tsr_engine_options       *eo,
-                                      const struct tsr_pipeline_drafted_for *of,
-                                      struct tsr_err                        *err)
+static tsr_status open_drafting(struct tsr_pipeline_drafting *d, struct tsr_pipeline_job *job,
+                                const struct tsr_pipeline_draft_keys *k,
+                                const struct tsr_engine_options *eo, const struct drafted_for *of,
+                                struct tsr_err *err)
 {
     *d = (struct tsr_pipeline_drafting){ 0 };
     if (!tsr_pipeline_draft_wanted(k))
@@ -177,11 +184,11 @@ tsr_status tsr_pipeline_drafting_on(struct tsr_pipeline_drafting *d, struct tsr_
                                     const struct tsr_engine_options *eo, const struct tsr_model *m,
                                     const struct tsr_model_overlay *overlay, struct tsr_err *err)
 {
-    struct tsr_pipeline_drafted_for of = {
+    struct drafted_for of = {
         .m = m, .overlay = overlay, .slots = eo->slots, .context = eo->context, .vocab = m->hp.vocab
     };
     (void)tsr_engine_drafts(&m->hp, eo, &of.why);
-    return tsr_pipeline_drafting_open(d, job, k, eo, &of, err);
+    return open_drafting(d, job, k, eo, &of, err);
 }
 
 tsr_status tsr_pipeline_drafting_ranks(struct tsr_pipeline_drafting           *d,
@@ -192,19 +199,19 @@ tsr_status tsr_pipeline_drafting_ranks(struct tsr_pipeline_drafting           *d
                                        void (*on_layer)(void *ctx, uint64_t layer, bool load),
                                        struct tsr_err *err)
 {
-    struct tsr_pipeline_drafted_for of = { .m = job->model,
-                                           .overlay = job->overlay,
-                                           .slots = pass->slots,
-                                           .context = pass->context,
-                                           .vocab = pass->vocab,
-                                           .why = why };
-    struct tsr_engine_options       eo = { .on = tsr_pipeline_run_on_of(&run->on),
-                                           .act = (uint32_t)run->act,
-                                           .kv_dtype = (uint32_t)run->kv,
-                                           .kv_layers = run->kv_layers,
-                                           .chunk = (uint64_t)run->chunk,
-                                           .on_layer = on_layer };
-    return tsr_pipeline_drafting_open(d, job, k, &eo, &of, err);
+    struct drafted_for        of = { .m = job->model,
+                                     .overlay = job->overlay,
+                                     .slots = pass->slots,
+                                     .context = pass->context,
+                                     .vocab = pass->vocab,
+                                     .why = why };
+    struct tsr_engine_options eo = { .on = tsr_pipeline_run_on_of(&run->on),
+                                     .act = (uint32_t)run->act,
+                                     .kv_dtype = (uint32_t)run->kv,
+                                     .kv_layers = run->kv_layers,
+                                     .chunk = (uint64_t)run->chunk,
+                                     .on_layer = on_layer };
+    return open_drafting(d, job, k, &eo, &of, err);
 }
 
 void tsr_pipeline_drafting_close(struct tsr_pipeline_drafting *d)

@@ -37,6 +37,8 @@ tsr_status block_view_new(struct block_view *v, struct tsr_err *err);
 void       block_view_free(struct block_view *v);
 /* An F32 copy of w. */
 tsr_status block_widen(const struct tsr_matrix *w, struct tsr_matrix *wide, struct tsr_err *err);
+/* The view's site that a linear belongs to. */
+enum tsr_site block_site_of(uint64_t id);
 /* All present linears of the site are this instance's, or routers that can follow. */
 bool block_owns_site(const struct block_view *v, enum tsr_site site);
 /* A router that stays as it is: what its norm is divided by multiplies its columns. */

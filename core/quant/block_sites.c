@@ -10,18 +10,6 @@
 
 /* ---- who makes a site's input ------------------------------------------------ */
 
-bool block_follows(const struct tsr_quant_block_job *job, enum tsr_linear_id id)
-{
-    return (id == TSR_MODEL_ROUTER || id == TSR_MODEL_SHARED_ROUTER) && !job->q[id] &&
-           job->model->layers[job->layer].lin[id].w.rows;
-}
-
-/* The view's site that a linear belongs to. */
-static enum tsr_site site_of(uint64_t id)
-{
-    return tsr_model_site_columns(tsr_model_linear_site((enum tsr_linear_id)id));
-}
-
 static bool norm_produces(const struct block_view *v, enum tsr_site site)
 {
     const struct tsr_model_hparams *hp = &v->job->model->hp;
@@ -37,11 +25,6 @@ static bool norm_produces(const struct block_view *v, enum tsr_site site)
                      hp->norm_place != TSR_MODEL_NORM_PARALLEL && !hp->residual_from_norm));
     }
     return false;
-}
-
-enum tsr_linear_id block_from(const struct block_site *s)
-{
-    return s->id == TSR_MODEL_SITE_O_IN ? TSR_MODEL_V : (enum tsr_linear_id)(s->lin[0] - 1);
 }
 
 /* A scale passes from the rows of v or up to the columns of o or down: nothing between them but products with other
@@ -61,16 +44,6 @@ static bool linear_produces(const struct block_view *v, const struct block_site 
     if (down) /* the clamped function adds 1 to what up says */
         return hp->gated ? hp->func != TSR_FUNC_CLAMPED : hp->func == TSR_FUNC_RELU;
     return hp->heads == hp->kv_heads && !tsr_model_is_recurrent(hp, v->job->layer);
-}
-
-bool block_owns_site(const struct block_view *v, enum tsr_site site)
-{
-    const struct tsr_model_linear *l = v->job->model->layers[v->job->layer].lin;
-    for (uint64_t i = 0; i < v->job->model->hp.linears; i++)
-        if (site_of(i) == site && l[i].w.rows && v->job->q[i] != v->q &&
-            !block_follows(v->job, (enum tsr_linear_id)i))
-            return false;
-    return true;
 }
 
 static void find_producer(const struct block_view *v, struct block_site *s)
@@ -121,7 +94,7 @@ static float *filled(uint64_t a, uint64_t b, float value)
 /* A linear of the instance in a site. */
 static bool belongs(const struct block_view *v, uint64_t id, enum tsr_site site)
 {
-    return v->job->q[id] == v->q && site_of(id) == site &&
+    return v->job->q[id] == v->q && block_site_of(id) == site &&
            v->job->model->layers[v->job->layer].lin[id].w.data;
 }
 

@@ -86,3 +86,26 @@ tsr_status tsr_rotate_transform_producer(const struct tsr_rotate_transform *t,
     }
     return TSR_OK;
 }
+
+const char *tsr_rotate_no_heads(const struct tsr_model *m)
+{
+    const struct tsr_model_hparams *hp = &m->hp;
+    if (hp->latent.rank)
+        return "its values are part of a latent row (latent attention)";
+    if (hp->attn_gate)
+        return "the output of its attention is multiplied by a gate, column by column";
+    for (uint64_t l = 0; l < hp->layers; l++)
+        if (tsr_model_is_recurrent(hp, l))
+            return "it has layers of the delta rule, which normalize their values";
+    return NULL;
+}
+
+const char *tsr_rotate_no_keys(const struct tsr_model *m)
+{
+    if (m->hp.latent.rank)
+        return "they are part of a latent row (latent attention)";
+    for (uint64_t l = 0; l < m->hp.layers; l++)
+        if (tsr_model_is_recurrent(&m->hp, l))
+            return "it has layers of the delta rule, which keep no keys";
+    return NULL;
+}

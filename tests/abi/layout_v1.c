@@ -208,6 +208,10 @@ IS(TSR_TAKES_ORDER, 1);
 IS(TSR_TAKES_MATRIX, 2);
 IS(TSR_TAKES_HADAMARD, 4);
 IS(TSR_TAKES_KEYS, 8);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpedantic" /* a real number is compared */
+IS(TSR_BLOCK_ORTHOGONAL, 1e-6);
+#pragma GCC diagnostic pop
 SIZE(struct tsr_block, 48);
 AT(struct tsr_block, struct_size, 0);
 AT(struct tsr_block, reserved, 4);

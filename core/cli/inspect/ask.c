@@ -1,6 +1,8 @@
 /* Questions to a component's own functions, by kind.  The samples are arbitrary but usual. */
 #include "cli/inspect/facts.h"
 #include "cli/inspect/probe.h"
+
+#include "base/json.h"
 #include "plugin/spec.h"
 #include "quant/quant.h"
 #include "tessera/backend.h"
@@ -173,12 +175,11 @@ static tsr_status ask_kv(const struct tsr_plugin_found *f, const void *opts, jso
         return st;
     *out = json_object();
     for (int i = 0; i < 2 && *out && l[i].positions; i++)
-        (void)json_object_set_new(*out, i ? "values" : "keys",
-                                  json_pack("{s:I, s:I, s:f, s:f}", "positions",
-                                            (json_int_t)l[i].positions, "bytes",
-                                            (json_int_t)l[i].bytes, "bits",
-                                            8 * (double)l[i].bytes / (128.0 * l[i].positions),
-                                            "error", l[i].error));
+        tsr_json_set(out, i ? "values" : "keys",
+                     json_pack("{s:I, s:I, s:f, s:f}", "positions", (json_int_t)l[i].positions,
+                               "bytes", (json_int_t)l[i].bytes, "bits",
+                               8 * (double)l[i].bytes / (128.0 * l[i].positions), "error",
+                               l[i].error));
     return TSR_OK;
 }
 

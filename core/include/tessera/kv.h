@@ -21,9 +21,7 @@
  *                              const float *x, void *units, struct tsr_err *err)
  *     {
  *         unsigned char *p = (unsigned char *)units;
- *         (void)self;
- *         (void)side;
- *         (void)err;
+ *         (void)self, (void)err, (void)(side == TSR_KV_KEYS);
  *         for (uint64_t i = 0; i < n * head_dim; i++) {
  *             uint32_t bits;
  *             memcpy(&bits, x + i, 4);

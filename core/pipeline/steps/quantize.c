@@ -95,10 +95,10 @@ static void need_use(const struct view *v, const struct tsr_step_quantize_keys *
         return;
     if (!*o->plan)
         tsr_config_diag_error(d, &node->mark, "write use: gptq",
-                              WHAT " needs 'use', the quantizer, or 'plan'");
+                              "%s needs 'use', the quantizer, or 'plan'", WHAT);
     else if (v->plan.file.doc)
         tsr_config_diag_error(d, &node->mark, "write use: gptq",
-                              WHAT " needs 'use': the plan names no quantizer");
+                              "%s needs 'use': the plan names no quantizer", WHAT);
 }
 
 static tsr_status view_make(struct view *v, const struct tsr_pipeline_job *job,

@@ -1,10 +1,47 @@
-/* Problems with other links and codecs. */
+/* Problems with changes: more devices, one candidate, other links and codecs. */
 #include "base/mem.h"
 #include "plan/search/problem_internal.h"
 #include "plan/search/whatif.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+tsr_status tsr_plan_variant_make(struct tsr_plan_variant *v, const struct tsr_plan_problem *p,
+                                 struct tsr_err *err)
+{
+    uint64_t n = p->cluster->n_groups;
+    *v = (struct tsr_plan_variant){ .p = *p };
+    v->p.more_bytes = tsr_new(n, sizeof *v->p.more_bytes);
+    v->p.more = tsr_new(n, sizeof *v->p.more);
+    if (!v->p.more_bytes || !v->p.more) {
+        tsr_plan_variant_free(v);
+        return tsr_fail_nomem(err, n * 16, "a planning problem");
+    }
+    memcpy(v->p.more_bytes, p->more_bytes, n * sizeof *p->more_bytes);
+    memcpy(v->p.more, p->more, n * sizeof *p->more);
+    return TSR_OK;
+}
+
+tsr_status tsr_plan_variant_only(struct tsr_plan_variant *v, const struct tsr_plan_problem *p,
+                                 uint64_t c, struct tsr_err *err)
+{
+    uint64_t layers = p->shape->layers;
+    TSR_TRY(tsr_plan_variant_make(v, p, err));
+    v->omega = tsr_new(layers, sizeof *v->omega);
+    if (!v->omega) {
+        tsr_plan_variant_free(v);
+        return tsr_fail_nomem(err, layers * sizeof *v->omega, "a planning problem");
+    }
+    for (uint64_t l = 0; l < layers; l++)
+        v->omega[l] = p->quality.omega[l * p->candidates.n + c];
+    v->p.quality.omega = v->omega;
+    v->p.quality.candidates = 1;
+    v->p.quality.kl.half = NULL; /* of all candidates */
+    v->p.candidates.v = p->candidates.v + c;
+    v->p.candidates.n = 1;
+    v->p.max_omega = -1;
+    return TSR_OK;
+}
 
 void tsr_plan_variant_free(struct tsr_plan_variant *v)
 {

@@ -77,6 +77,7 @@ static bool set_models(struct ex *x, const char **why)
     if (!x->models)
         return false;
     *why = "no partition of the layers fits the memory of the devices";
+    x->keeps_limits = ex_keeps_limits;
     for (uint64_t i = 0; i < n; i++) {
         x->n_models = i + 1;
         if (!ex_model_init(x, &x->models[i], i))

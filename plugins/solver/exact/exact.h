@@ -195,6 +195,8 @@ struct ex {
     bool             has_bits;
     double           closed; /* least bound of the closed boxes */
     const char      *why;    /* the last model without a plan has none; NULL: none was found so */
+    bool (*keeps_limits)(struct ex *x, uint64_t model,
+                         const char **why); /* of an unchecked model */
     /* queue: a binary heap */
     struct ex_node **heap;
     uint64_t         n_heap, heap_room;
@@ -379,15 +381,13 @@ bool ex_keeps_limits(struct ex *x, uint64_t model, const char **why);
 /* Takes the stages as incumbent if they are better; bits: [L], NULL where only sums are known. */
 void ex_incumbent(struct ex *x, uint64_t model, const struct ex_stage *st, uint64_t n,
                   const uint32_t *bits);
-/* The bits of a stage of the incumbent, as they were given or from its sums; false as ex_columns_bits(). */
+/* Bits of a stage of the incumbent, given or from its sums; false as ex_columns_bits(). */
 bool ex_incumbent_bits(struct ex *x, const struct ex_stage *st, uint32_t *bits);
-/* Runs the search over all models; results in x->best and x->closed. */
+/* Runs the search over all models; results in x->best and x->closed.  Tables of a pass, for x->models. */
 void ex_search(struct ex *x);
-/* The tables of a pass, for x->models; models, tables and queue. */
 bool ex_tables_init(struct ex *x);
 void ex_tables_free(struct ex *x);
 void ex_search_free(struct ex *x);
-
 /* How far the rounded tables may be from those of the instance, in ms of the objective; what every plan is proved to be above. */
 double ex_error_of(const struct ex *x);
 double ex_proved(const struct ex *x);

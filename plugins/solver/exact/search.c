@@ -236,7 +236,7 @@ static void root(struct ex *x, uint64_t model)
     n->settled &= x->L * x->K <= 2 * (uint64_t)EX_SMALL;
     if (n->bound < x->target && m->unchecked) {
         m->unchecked = false;
-        if (!ex_keeps_limits(x, model, &x->why))
+        if (!x->keeps_limits(x, model, &x->why))
             n->bound = INFINITY;
     }
     if (n->bound >= x->target)
