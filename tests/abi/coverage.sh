@@ -33,14 +33,14 @@ wanted() {
         }'
     gcc -std=c11 -I"$1" -E -dM "$all" | awk '
         $1 == "#define" && $2 ~ /^TSR_[A-Z0-9_]+$/ && NF > 2 && $2 != "TSR_PLUGIN_HEADER" {
-            print ($3 ~ /^"/ ? "TEXT(" : "IS(") $2 ","
+            print ($3 ~ /^"/ ? "TEXT(" : $3 ~ /^[0-9.]+e-?[0-9]+$/ ? "REAL(" : "IS(") $2 ","
         }' | grep -v '^IS(TSR_ABI_MINOR,' || true
 }
 
 # missing INCLUDE_DIR: those that it has not.
 missing() {
     wanted "$1" >"$tmp/wanted"
-    sed -nE 's/^((SIZE|AT)\([a-z0-9_ ]+,( [a-z0-9_]+,)?|(IS|TEXT)\([A-Z0-9_]+,).*/\1/p' "$layout" |
+    sed -nE 's/^((SIZE|AT)\([a-z0-9_ ]+,( [a-z0-9_]+,)?|(IS|TEXT|REAL)\([A-Z0-9_]+,).*/\1/p' "$layout" |
         sort -u >"$tmp/have"
     sort -u "$tmp/wanted" | comm -23 - "$tmp/have"
 }
@@ -49,7 +49,7 @@ failed=0
 # shellcheck disable=SC2310 # set -e inside does not matter: the counts below are checked
 missing "$root/core/include" >"$tmp/missing"
 structs=$(grep -c '^SIZE' "$tmp/wanted") members=$(grep -c '^AT' "$tmp/wanted")
-constants=$(grep -cE '^(IS|TEXT)' "$tmp/wanted")
+constants=$(grep -cE '^(IS|TEXT|REAL)' "$tmp/wanted")
 echo "$structs structs, $members members, $constants constants"
 if [ -s "$tmp/missing" ]; then
     echo "tests/abi/layout_v1.c has no line for:"
