@@ -30,7 +30,7 @@ static const struct tsr_choice exports[] = {
     TSR_OPTION_PATH(S, check, "", "FILE", "A plan file that is checked and priced instead of a search."), \
     TSR_OPTION_BOOL(S, explain, 0, \
                     "Also print the bottleneck, and the gain of 4 GiB or one device more, each solved again."), \
-    TSR_OPTION_BOOL(S, front, 0, "Also print what speed costs in quality: the fastest plan for each of a dozen limits on omega."), \
+    TSR_OPTION_BOOL(S, front, 0, "Also print what speed costs in quality: up to 14 plans, each the fastest for its omega."), \
     TSR_OPTION_PATH(S, chart, "", "FILE", "The front as a picture: FILE.svg."), \
     TSR_OPTION_BOOL(S, diff, 0, "Two plan files: what differs."), \
     { .name = "export", \
