@@ -51,9 +51,10 @@ wheels() {
 }
 
 missing=()
+here=$(dpkg --print-architecture) # a package may be there for another one as well, for cross-compilers
 for package in "${wanted[@]}"; do
-    state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
-    [ "$state" = installed ] || missing+=("$package")
+    dpkg-query -W -f '${Architecture} ${db:Status-Status}\n' "$package" 2>/dev/null | grep -qxE "($here|all) installed" ||
+        missing+=("$package")
 done
 # a Python that is not the system's may bring pip along
 if [ "${missing[*]}" = python3-pip ] && python3 -m pip --version >/dev/null 2>&1; then
