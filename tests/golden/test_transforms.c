@@ -389,6 +389,7 @@ static void damaged_files(void **state)
 #define N    6
 #define ROWS 9
 
+/* Statistics of 9 rows in F32, added up over at most 6 columns: some 2^-24 of their size for each; 1e-5 is 100 of these. */
 static void near(const char *what, double got, double want)
 {
     if (!(fabs(got - want) <= 1e-5 * (1 + fabs(want))))
