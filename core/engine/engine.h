@@ -173,6 +173,8 @@ uint32_t   tsr_engine_slots(const struct tsr_engine *e);
 uint64_t   tsr_engine_vocab(const struct tsr_engine *e);
 const struct tsr_model *tsr_engine_model(const struct tsr_engine *e);
 const char             *tsr_engine_device(const struct tsr_engine *e);
+/* Whether all that it runs on keeps docs/decisions/numerics.md to the bit. */
+bool tsr_engine_is_exact(const struct tsr_engine *e);
 
 /* One token of a batch.  Positions of a slot must follow on each other from 0; a slot is
  * emptied by tsr_engine_reset(). */

@@ -75,3 +75,8 @@ tsr_status tsr_engine_stage_mixed(struct tsr_engine *e, const struct tsr_engine_
     }
     return TSR_OK;
 }
+
+bool tsr_engine_is_exact(const struct tsr_engine *e)
+{
+    return e->dev->exact && (!e->behind || tsr_engine_is_exact(e->behind));
+}

@@ -94,9 +94,9 @@ static void strip(json_t *m)
 }
 
 /* With numerics that another machine does not repeat, the machine is a part of the batch. */
-static void strip_machine(uint32_t numerics, json_t *m)
+static void strip_machine(bool exact, json_t *m)
 {
-    if (numerics == TSR_NUMERICS_EXACT)
+    if (exact)
         (void)json_object_del(m, "machine");
     else
         (void)json_object_del(json_object_get(m, "machine"), "threads");
@@ -135,7 +135,7 @@ static tsr_status finish(json_t *m, const struct tsr_batch_records *r, json_t *k
     return tsr_json_text(m, JSON_COMPACT | JSON_SORT_KEYS, about, &len, err);
 }
 
-tsr_status tsr_pipeline_run_identify(struct tsr_pipeline_job *job, uint32_t numerics,
+tsr_status tsr_pipeline_run_identify(struct tsr_pipeline_job *job, bool exact,
                                      const struct tsr_batch_records *r, json_t *kept,
                                      char id[TSR_HASH_TEXT], char base[TSR_HASH_TEXT], char **about,
                                      struct tsr_err *err)
@@ -144,7 +144,7 @@ tsr_status tsr_pipeline_run_identify(struct tsr_pipeline_job *job, uint32_t nume
     TSR_TRY(tsr_pipeline_manifest_make(job, true, &m, err));
     strip_plugins(job->registry, m);
     strip(m);
-    strip_machine(numerics, m);
+    strip_machine(exact, m);
     tsr_status st = finish(m, r, kept, id, base, about, err);
     json_decref(m);
     return st;

@@ -9,8 +9,9 @@
  * inputs and the plugins used; fresh memory. id is its hash. base is the hash without the range, so that
  * shards give the lines of the whole. Paths, slots, threads and ranks are left out: they change no answer.
  * `kept` goes into *about as TSR_BATCH_KEPT and into no hash: it appears in answers but is not part of the
- * identity. The model is loaded. */
-tsr_status tsr_pipeline_run_identify(struct tsr_pipeline_job *job, uint32_t numerics,
+ * identity. exact: every machine gives the same answers; else the machine is a part of the identity. The model is
+ * loaded. */
+tsr_status tsr_pipeline_run_identify(struct tsr_pipeline_job *job, bool exact,
                                      const struct tsr_batch_records *r, json_t *kept,
                                      char id[TSR_HASH_TEXT], char base[TSR_HASH_TEXT], char **about,
                                      struct tsr_err *err);

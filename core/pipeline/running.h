@@ -61,9 +61,11 @@ struct tsr_pipeline_run_on_keys {
           .max = { .i = 1 << 20 } },                                                               \
         TSR_PIPELINE_THREADS_OPTION(S, f.threads, TSR_OPT_UNSAID),                                 \
     {                                                                                              \
-        .name = "numerics", .help = "Whether instructions that only some machines have may run.",  \
+        .name = "numerics",                                                                        \
+        .help = "Which arithmetic: the bytes of every machine, or what is faster on some.",        \
         .type = TSR_OPT_ENUM, .flags = fl, .offset = TSR_FIELD(S, f.numerics, int64_t),            \
-        .def = { .i = TSR_NUMERICS_EXACT }, .choices = tsr_numerics_choices, .n_choices = 2        \
+        .def = { .i = TSR_NUMERICS_AUTO }, .choices = tsr_numerics_choices,                        \
+        .n_choices = TSR_NUMERICS_CHOICES                                                          \
     }
 #define TSR_PIPELINE_N_RUN_ON_OPTIONS 5u
 extern const struct tsr_option

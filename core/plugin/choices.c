@@ -16,7 +16,10 @@ const struct tsr_choice tsr_kv_choices[TSR_KV_CHOICES + 1] = {
     { "CODEC", "a codec of a plugin, NAME or NAME:key=value,key=value", TSR_CONFIG_OTHER },
 };
 
-const struct tsr_choice tsr_numerics_choices[2] = {
+const struct tsr_choice tsr_numerics_choices[TSR_NUMERICS_CHOICES] = {
+    { "auto",
+      "exact on a CPU; on a GPU also tensor cores, for prompts and for linears without int8",
+      TSR_NUMERICS_AUTO },
     { "exact", "the same bytes on every machine", TSR_NUMERICS_EXACT },
     { "fast", "also instructions that only some machines have", TSR_NUMERICS_FAST },
 };

@@ -5,8 +5,10 @@
 
 #include "tessera/backend.h"
 
-#define TSR_NUMERICS_EXACT 0u /* docs/decisions/numerics.md, to the bit */
-#define TSR_NUMERICS_FAST  1u /* also instructions without a portable twin */
+#define TSR_NUMERICS_EXACT   0u /* docs/decisions/numerics.md, to the bit */
+#define TSR_NUMERICS_FAST    1u /* also instructions without a portable twin */
+#define TSR_NUMERICS_AUTO    2u /* what the backend has under that name; exact where it has none */
+#define TSR_NUMERICS_CHOICES 3u
 
 /* For a list that has one more in front. */
 #define TSR_ACT_CHOICES                                                                            \
@@ -20,7 +22,7 @@ extern const struct tsr_choice tsr_act_choices[3];
 #define TSR_KV_NAMES   "f32, f16, int8, fp8 or int4"
 /* A dtype of tessera/kv_cache.h; and, last, any codec of a plugin (plugin/kv_codec.h). */
 extern const struct tsr_choice tsr_kv_choices[TSR_KV_CHOICES + 1];
-extern const struct tsr_choice tsr_numerics_choices[2];
+extern const struct tsr_choice tsr_numerics_choices[TSR_NUMERICS_CHOICES];
 
 /* The name of a value of a list of n choices; "?" if it has none.  [any] */
 const char *tsr_plugin_choice_name(const struct tsr_choice *list, size_t n, int64_t value);

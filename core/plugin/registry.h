@@ -19,10 +19,13 @@ struct tsr_registry;
 /* The backend that is used if none is named, and that provides host->service. */
 #define TSR_PLUGIN_DEFAULT_BACKEND "cpu"
 
-/* docs/decisions/numerics.md, to the bit; or also instructions without a portable twin. */
-#define TSR_NUMERICS_EXACT 0u
-#define TSR_NUMERICS_FAST  1u
-extern const struct tsr_choice tsr_numerics_choices[2];
+/* docs/decisions/numerics.md, to the bit; or also instructions without a portable twin; or what the backend has
+ * under the name auto, and exact where it has none. */
+#define TSR_NUMERICS_EXACT   0u
+#define TSR_NUMERICS_FAST    1u
+#define TSR_NUMERICS_AUTO    2u
+#define TSR_NUMERICS_CHOICES 3u
+extern const struct tsr_choice tsr_numerics_choices[TSR_NUMERICS_CHOICES];
 
 /* What models run on.  A job's head, a step's options or a command line name it once; it is passed down from
  * there to everything that makes an engine.  Zeros: all layers on the default backend, exact. */

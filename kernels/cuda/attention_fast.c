@@ -1,4 +1,4 @@
-/* attention_fast.c - ATTENTION of prompts under numerics: fast: one launch of flash.cu, which needs no scratch. */
+/* attention_fast.c - ATTENTION of prompts under numerics: fast and auto: one launch of flash.cu, which needs no scratch. */
 #include "backend.h"
 
 #include <stdio.h>
@@ -58,13 +58,13 @@ int tsr_cuda_is_flash(struct tsr_cuda *c, const struct k_attention *a,
 {
     char        line[400];
     const char *why;
-    if (!c->fast || parts->out.rows <= TSR_CUDA_FEW || !tsr_cuda_is_prompt(parts))
+    if (!c->tensor || parts->out.rows <= TSR_CUDA_FEW || !tsr_cuda_is_prompt(parts))
         return 0;
     why = obstacle(c, a);
     if (why && !c->flash_logged) {
         (void)snprintf(line, sizeof line, "%s: a prompt's ATTENTION runs on the exact kernels: %s",
                        c->text, why);
-        c->host->log(c->host->ctx, TSR_LOG_WARN, line);
+        c->host->log(c->host->ctx, c->fast ? TSR_LOG_WARN : TSR_LOG_INFO, line);
         c->flash_logged = 1;
     }
     return !why;

@@ -22,9 +22,9 @@ static void find_library(struct tsr_cuda *c)
         c->matmul = 1;
         return;
     }
-    (void)snprintf(line, sizeof line, "%s: numerics: fast has no library for prompts: %s", c->text,
-                   *text ? text : "this device has none");
-    c->host->log(c->host->ctx, TSR_LOG_WARN, line);
+    (void)snprintf(line, sizeof line, "%s: numerics: %s has no library for prompts: %s", c->text,
+                   c->fast ? "fast" : "auto", *text ? text : "this device has none");
+    c->host->log(c->host->ctx, c->fast ? TSR_LOG_WARN : TSR_LOG_INFO, line);
 }
 
 static void begin_early(struct tsr_cuda *c)
@@ -58,10 +58,11 @@ tsr_status tsr_cuda_create(const struct tsr_host *host, const struct tsr_cuda_ap
     c->launching = o ? (enum tsr_cuda_launching)o->launching : TSR_CUDA_GRAPHS;
     if (c->launching == TSR_CUDA_OVERLAP)
         begin_early(c);
-    c->fast = o && o->fast;
+    c->fast = o && o->numerics == TSR_CUDA_FAST;
+    c->tensor = o && o->numerics != TSR_CUDA_EXACT;
     (void)pthread_mutex_init(&c->lock, NULL);
     tsr_cuda_linalg_init(c);
-    if (c->fast)
+    if (c->tensor)
         find_library(c);
     st = tsr_cuda_queue_open(c, err);
     if (st == TSR_OK)
@@ -94,7 +95,7 @@ void tsr_cuda_destroy(void *self)
 tsr_status tsr_cuda_properties(const void *self, struct tsr_backend_props *p, struct tsr_err *err)
 {
     const struct tsr_cuda *c = self;
-    p->deterministic = !c->fast;
+    p->deterministic = !c->tensor;
     p->device = c->text;
     return c->api->sizes(c->device, &p->memory_bytes, &p->free_bytes, err);
 }

@@ -22,10 +22,17 @@ enum tsr_cuda_launching {
     TSR_CUDA_OVERLAP,  /* as graphs, whose kernels begin early; only as an option of create() */
 };
 
+/* Of prompts: the bytes of the CPU; tensor cores wherever they are faster; the same but for LINEAR of act: a8. */
+enum tsr_cuda_numerics {
+    TSR_CUDA_EXACT,
+    TSR_CUDA_FAST,
+    TSR_CUDA_AUTO,
+};
+
 struct tsr_cuda_options {
     int64_t device;    /* index */
     int64_t weights;   /* enum tsr_cuda_memory */
-    int64_t fast;      /* numerics: fast */
+    int64_t numerics;  /* enum tsr_cuda_numerics */
     int64_t launching; /* enum tsr_cuda_launching */
     int64_t seed;      /* emulation */
 };
@@ -78,7 +85,8 @@ struct tsr_cuda {
     void                      *device;
     enum tsr_cuda_memory       weights;
     enum tsr_cuda_launching    launching;
-    int                        fast, matmul; /* numerics: fast; and there is a library for it */
+    int                        tensor, fast; /* not numerics: exact; and numerics: fast */
+    int                        matmul;       /* there is a library for products in 16 bits */
     int                        flash_logged; /* why a prompt's ATTENTION is not on tensor cores */
     struct tsr_cuda_list       queue;
     int                        busy; /* a list was handed over since the last wait */
@@ -228,7 +236,7 @@ tsr_status tsr_cuda_launch(struct tsr_cuda *c, void *stream, enum tsr_cuda_kerne
 
 tsr_status tsr_cuda_linear_op(struct tsr_cuda *c, void *stream, const struct tsr_op *op,
                               const struct tsr_op_parts *parts, struct tsr_err *err);
-/* numerics: fast. Whether a LINEAR runs in the library; TSR_E_UNSUPPORTED: the library does not support
+/* numerics: fast and auto. Whether a LINEAR runs in the library; TSR_E_UNSUPPORTED: the library does not support
  * this shape, which was logged. a: x, out, bias, tokens. */
 int        tsr_cuda_is_fast(const struct tsr_cuda *c, const struct tsr_cuda_weight *w, uint32_t act,
                             uint64_t tokens);
@@ -251,7 +259,7 @@ tsr_status tsr_cuda_attention_op(struct tsr_cuda *c, void *stream, const struct 
                                  const struct tsr_op_parts *parts, struct tsr_err *err);
 /* Whether most tokens follow another one of their sequence. */
 int tsr_cuda_is_prompt(const struct tsr_op_parts *parts);
-/* numerics: fast, attention_fast.c. Whether the operation's prompts run on tensor cores; what keeps them from it is logged
+/* numerics: fast and auto, attention_fast.c. Whether the operation's prompts run on tensor cores; what keeps them from it is logged
  * once. a: all but first, tokens, tile, chunks and share, of tokens [0, tokens). */
 int        tsr_cuda_is_flash(struct tsr_cuda *c, const struct k_attention *a,
                              const struct tsr_op_parts *parts);

@@ -1,4 +1,4 @@
-/* flash.cu - ATTENTION of prompts under numerics: fast, one kernel for each width of heads.
+/* flash.cu - ATTENTION of prompts under numerics: fast and auto, one kernel for each width of heads.
  *
  * Reference: tests/gpu/fast_attention.c, in double; the bound is there.
  * Bytes moved by 64 queries: keys and values of their positions once, mostly from the second-level cache.

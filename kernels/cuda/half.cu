@@ -1,4 +1,4 @@
-/* half.cu - LINEAR under numerics: fast on matrix units of F16 and BF16: k_half.h.
+/* half.cu - LINEAR under numerics: fast and auto on matrix units of F16 and BF16: k_half.h.
  *
  * Reference: tests/gpu/fast.c, in double from the rows that EMBED gives, within its bound.
  * Bytes moved: the packed weight once for each block of tokens, activations in 16 bits once for each block of rows.

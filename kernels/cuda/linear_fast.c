@@ -1,4 +1,4 @@
-/* linear_fast.c - LINEAR of many tokens under numerics: fast: the weight is widened and narrowed to 16
+/* linear_fast.c - LINEAR of many tokens under numerics: fast and auto: the weight is widened and narrowed to 16
  * bits in pieces, the activations too, a library multiplies, and a last kernel brings the sums back.
  *
  * The type is F16, whose rows of activations are scaled by a power of two; it is BF16 where the weight
@@ -34,7 +34,9 @@ static int has_slow_a8(const struct tsr_cuda_weight *w)
 int tsr_cuda_is_fast(const struct tsr_cuda *c, const struct tsr_cuda_weight *w, uint32_t act,
                      uint64_t tokens)
 {
-    if (!c || !c->fast || tokens <= TSR_CUDA_FEW || (w->k.kind == K_FLOAT && w->k.bits == 32))
+    if (!c || !c->tensor || tokens <= TSR_CUDA_FEW || (w->k.kind == K_FLOAT && w->k.bits == 32))
+        return 0;
+    if (act == TSR_ACT_A8 && w->a8 && !c->fast)
         return 0;
     if (act == TSR_ACT_A8 && w->a8 && !has_slow_a8(w))
         return c->matmul && tokens >= A8_TOKENS;

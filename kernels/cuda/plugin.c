@@ -11,14 +11,19 @@ static const struct tsr_choice memories[] = {
       TSR_CUDA_MAPPED },
 };
 static const struct tsr_choice numerics[] = {
-    { "exact", "the bytes of the CPU on every device: no format and no type falls back", 0 },
+    { "exact", "the bytes of the CPU on every device: no format and no type falls back",
+      TSR_CUDA_EXACT },
     { "fast",
       "more than 8 tokens of LINEAR in F16, of BF16 and MX weights in BF16 where the device has it "
       "(sm_80 "
       "and newer), and attention of prompts, on tensor cores with sums in F32; act: a8 from 256 "
       "tokens "
       "on",
-      1 },
+      TSR_CUDA_FAST },
+    { "auto",
+      "as fast, but LINEAR of act: a8 is exact whatever the number of tokens, and linear algebra "
+      "stays on the CPU",
+      TSR_CUDA_AUTO },
 };
 static const struct tsr_choice launching[] = {
     { "graphs", "lists of launches that come again as one graph, where the driver has graphs",
@@ -36,7 +41,7 @@ static const struct tsr_option options[] = {
                    "Which device, as CUDA_VISIBLE_DEVICES leaves them; -1: the first, and of ranks "
                    "each its own, in their order on a machine."),
     TSR_OPTION_ENUM(struct cuda_options, weights, TSR_CUDA_DEVICE, memories, "Where weights lie."),
-    TSR_OPTION_ENUM(struct cuda_options, numerics, 0, numerics,
+    TSR_OPTION_ENUM(struct cuda_options, numerics, TSR_CUDA_EXACT, numerics,
                     "Whether products may be made in another order and in fewer bits."),
     TSR_OPTION_ENUM(struct cuda_options, launching, TSR_CUDA_GRAPHS, launching,
                     "How launches reach the device."),
@@ -48,7 +53,7 @@ static tsr_status create(const struct tsr_host *host, const void *opts, void **s
     const struct cuda_options *o = opts;
     struct tsr_cuda_options    all = { .device = o ? o->device : -1,
                                        .weights = o ? o->weights : 0,
-                                       .fast = o ? o->numerics : 0,
+                                       .numerics = o ? o->numerics : 0,
                                        .launching = o ? o->launching : TSR_CUDA_GRAPHS };
     return tsr_cuda_create(host, &tsr_cuda_driver, &all, self, err);
 }

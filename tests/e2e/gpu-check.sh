@@ -31,7 +31,7 @@ jq -e '.device == "SIMT emulation" and .copy_gb_per_s > 0 and ([.bench[].numeric
     (.bench | all(.over_cublas > 0 and .of_copy > 0)) and .cublas == "measured" and
     ([.attention[] | [.attention, .numerics, .cache, .sequences]] == [["decode", "exact", "F16", 16], ["decode", "exact", "F16", 1], ["prompt", "exact", "F16", 1], ["prompt", "fast", "F16", 1], ["decode", "exact", "int8", 16], ["prompt", "exact", "F16", 1], ["prompt", "fast", "F16", 1], ["prompt", "exact", "int8", 1], ["prompt", "fast", "int8", 1], ["prompt", "exact", "F16", 1], ["prompt", "fast", "F16", 1]]) and
     (.attention | all(.us > 0 and .gb_per_s > 0 and .of_copy > 0 and .gflop_per_s > 0)) and
-    ([.stages[] | select(.verdict == "passed") | .stage] == ["kernels", "fast", "codecs", "linalg", "gptq", "models", "job", "ranks", "interface", "bench", "model"]) and
+    ([.stages[] | select(.verdict == "passed") | .stage] == ["kernels", "fast", "auto", "codecs", "linalg", "gptq", "models", "job", "ranks", "interface", "bench", "model"]) and
     ([.model[].what] == ["prefill", "decode"]) and (.model | all(.value > 0)) and .model[1].share > 0 and
     ([.stages[] | select(.verdict == "skipped" and .why)] | length == 2)' "$WORK/out/gpu-check.json" >/dev/null
 # every row of the table has its nine columns

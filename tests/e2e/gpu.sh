@@ -72,6 +72,31 @@ ok "jobs give the same tokens" cmp -s <(jq -S .results.generate.samples "$WORK/o
     <(jq -S .results.generate.samples "$WORK/on-both/results.json")
 ok "there are some" json '.results.generate.samples | length == 2' "$WORK/on-cpu/results.json"
 
+# numerics: auto, the default: prompts of F32 activations near the CPU's result and not equal to it, those of int8
+# activations equal; exact gives the CPU's; reports name what ran.
+run quantize "$ROOT/tests/golden/models/stories260k" --use rtn --bits 4 --group 32 -o packed
+# evaluate NAME ARGUMENT...
+evaluate() {
+    run eval packed --text "$ROOT/configs/demo/held-out.txt" --window 24 --max-windows 2 --json "${@:2}"
+    ok "$1 is evaluated, got $rc" test "$rc" = 0
+    mv "$WORK/out" "$WORK/$1.json"
+}
+on=(--plugin-path "$SIMT" --backend simt)
+evaluate cpu-f32
+evaluate auto-f32 "${on[@]}"
+evaluate exact-f32 "${on[@]}" --numerics exact
+evaluate cpu-a8 --act a8
+evaluate auto-a8 "${on[@]}" --act a8
+perplexity() { jq .perplexity "$WORK/$1.json"; }
+ok "the CPU is exact" json '.numerics == "exact"' "$WORK/cpu-f32.json"
+ok "auto on a device is auto" json '.numerics == "auto"' "$WORK/auto-f32.json"
+ok "exact is exact" json '.numerics == "exact"' "$WORK/exact-f32.json"
+ok "exact gives the CPU's" test "$(perplexity exact-f32)" = "$(perplexity cpu-f32)"
+ok "auto does not" test "$(perplexity auto-f32)" != "$(perplexity cpu-f32)"
+# products of F16 are off by 2^-10 of their terms; a hundredth of a nat would be a bug
+ok "but is near" jq -ne "($(perplexity auto-f32) / $(perplexity cpu-f32) | log | fabs) < 0.01"
+ok "int8 activations stay exact" test "$(perplexity auto-a8)" = "$(perplexity cpu-a8)"
+
 # Two ranks on the device, over a transport that cannot carry its memory: sums go through the host, which
 # is said, and the answers are those of ranks on the CPU.
 cat >"$WORK/plan.yaml" <<'PLAN'

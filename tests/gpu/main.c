@@ -1,7 +1,7 @@
 /* main.c - gpu_check: a backend's kernels against the CPU's.
  *
  *   gpu_check kernels BACKEND PLUGIN PLUGINS COUNT [SEED]
- *   gpu_check attention|fast|linalg BACKEND PLUGIN PLUGINS COUNT [SEED]
+ *   gpu_check attention|fast|auto|linalg BACKEND PLUGIN PLUGINS COUNT [SEED]
  *   gpu_check codecs BACKEND PLUGIN PLUGINS COUNT SEED VECTORS
  *   gpu_check ranks BACKEND PLUGIN PLUGINS TRANSPORT RANKS
  *   gpu_check bench BACKEND PLUGIN PLUGINS SECONDS
@@ -9,7 +9,7 @@
  * COUNT drawn LINEARs, as many other operations, a quarter as many layers of operations, half as many rows of
  * candidates and an eighth as many sites with error compensation; each gives the bytes that the CPU backend gives,
  * candidates those of a sort.
- * attention: COUNT of its cases alone.  fast: COUNT LINEARs of a device of numerics: fast and half as many ATTENTIONs, within
+ * attention: COUNT of its cases alone.  fast, auto: COUNT LINEARs of a device of these numerics and half as many ATTENTIONs, within
  * their bounds;
  * linalg: its linear algebra.
  * codecs: COUNT messages coded on the device are the codecs' own, and those of the recorded VECTORS, a
@@ -32,22 +32,30 @@ static int fail(const struct tsr_errbuf *e, tsr_status st)
     return st == TSR_E_DEVICE ? 6 : 1;
 }
 
-enum part { KERNELS, ATTENTION, FAST, LINALG, CODECS, BENCH, RANKS, PARTS };
+enum part { KERNELS, ATTENTION, FAST, AUTO, LINALG, CODECS, BENCH, RANKS, PARTS };
 
 static int kernels(struct tsr_registry *r, enum part part, const char *backend, uint64_t count,
                    uint64_t seed, const char *vectors)
 {
-    static const char *const found[] = { "operations give the bytes of the CPU",
-                                         "operations give the bytes of the CPU",
-                                         "operations are within their bounds",
-                                         "results are within their bounds",
-                                         "messages are those of the codecs" };
-    struct pair              p;
-    struct tsr_errbuf        e = TSR_ERRBUF(e);
-    tsr_status st = pair_open(&p, r, backend, seed, part == FAST || part == LINALG, &e.err);
+    static const char *const found[] = {
+        "operations give the bytes of the CPU",
+        "operations give the bytes of the CPU",
+        "operations are within their bounds",
+        "operations are within their bounds, LINEARs of int8 activations have the bytes of the CPU",
+        "results are within their bounds",
+        "messages are those of the codecs"
+    };
+    struct pair       p;
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    tsr_status        st = pair_open(&p, r, backend, seed,
+                              part == AUTO                     ? TSR_NUMERICS_AUTO
+                                     : part == FAST || part == LINALG ? TSR_NUMERICS_FAST
+                                                                      : TSR_NUMERICS_EXACT,
+                                     &e.err);
     if (st != TSR_OK)
         return fail(&e, st);
-    bool ok = part == FAST ? pair_check_fast(&p, count) && pair_check_fast_attention(&p, count / 2)
+    bool ok = part == FAST || part == AUTO
+                  ? pair_check_fast(&p, count) && pair_check_fast_attention(&p, count / 2)
               : part == ATTENTION ? pair_check_attention(&p, count)
               : part == LINALG    ? pair_check_linalg(&p, count)
               : part == CODECS
@@ -68,8 +76,8 @@ static int bench(struct tsr_registry *r, const char *backend, uint64_t seconds)
 {
     struct pair       p, fast;
     struct tsr_errbuf e = TSR_ERRBUF(e);
-    tsr_status        st = pair_open(&p, r, backend, 1, false, &e.err);
-    if (st == TSR_OK && (st = pair_open(&fast, r, backend, 1, true, &e.err)) != TSR_OK)
+    tsr_status        st = pair_open(&p, r, backend, 1, TSR_NUMERICS_EXACT, &e.err);
+    if (st == TSR_OK && (st = pair_open(&fast, r, backend, 1, TSR_NUMERICS_FAST, &e.err)) != TSR_OK)
         pair_close(&p);
     if (st != TSR_OK)
         return fail(&e, st);
@@ -98,8 +106,8 @@ static int ranks(struct tsr_registry *r, char **argv)
 
 static enum part part_of(int argc, char **argv)
 {
-    static const char *const name[] = { "kernels", "attention", "fast", "linalg",
-                                        "codecs",  "bench",     "ranks" };
+    static const char *const name[] = { "kernels", "attention", "fast",  "auto",
+                                        "linalg",  "codecs",    "bench", "ranks" };
     for (int i = 0; argc > 1 && i < PARTS; i++)
         if (strcmp(argv[1], name[i]) == 0)
             return argc < (i == CODECS ? 8 : i == RANKS ? 7 : 6) ? PARTS : (enum part)i;
@@ -113,10 +121,11 @@ int main(int argc, char **argv)
     struct tsr_registry *r = NULL;
     enum part            part = part_of(argc, argv);
     if (part == PARTS) {
-        (void)fprintf(stderr, "usage: gpu_check kernels|attention|fast|linalg|bench BACKEND PLUGIN "
-                              "PLUGINS COUNT [SEED]\n"
-                              "       gpu_check codecs BACKEND PLUGIN PLUGINS COUNT SEED VECTORS\n"
-                              "       gpu_check ranks BACKEND PLUGIN PLUGINS TRANSPORT RANKS\n");
+        (void)fprintf(stderr,
+                      "usage: gpu_check kernels|attention|fast|auto|linalg|bench BACKEND PLUGIN "
+                      "PLUGINS COUNT [SEED]\n"
+                      "       gpu_check codecs BACKEND PLUGIN PLUGINS COUNT SEED VECTORS\n"
+                      "       gpu_check ranks BACKEND PLUGIN PLUGINS TRANSPORT RANKS\n");
         return 2;
     }
     uint64_t   seed = argc > 6 ? strtoull(argv[6], NULL, 10) : (uint64_t)time(NULL) % 1000000;

@@ -36,13 +36,13 @@ static tsr_status open_one(struct pair_device *d, struct tsr_registry *r, const 
 }
 
 tsr_status pair_open(struct pair *p, struct tsr_registry *r, const char *backend, uint64_t seed,
-                     bool fast, struct tsr_err *err)
+                     uint32_t numerics, struct tsr_err *err)
 {
     memset(p, 0, sizeof *p);
     p->random = seed * 2654435761u + 88172645463325252u;
     p->err = (struct tsr_errbuf)TSR_ERRBUF(p->err);
-    tsr_status st =
-        open_one(&p->d[1], r, backend, seed, fast ? TSR_NUMERICS_FAST : TSR_NUMERICS_EXACT, err);
+    p->numerics = numerics;
+    tsr_status st = open_one(&p->d[1], r, backend, seed, numerics, err);
     if (st == TSR_OK)
         st = open_one(&p->d[0], r, "cpu", 0, TSR_NUMERICS_EXACT, err);
     if (st != TSR_OK)

@@ -15,15 +15,16 @@ struct pair_device {
 };
 
 struct pair {
-    struct pair_device d[2]; /* reference, device */
+    struct pair_device d[2];     /* reference, device */
+    uint32_t           numerics; /* of the device */
     uint64_t           random, checked, differ;
     struct tsr_errbuf  err; /* the first thing that was wrong */
 };
 
-/* Both from the registry; seed goes to the device's option `seed`, if it has one; fast: the device's
- * numerics. */
+/* Both from the registry; seed goes to the device's option `seed`, if it has one; numerics: the device's,
+ * TSR_NUMERICS_*. */
 tsr_status pair_open(struct pair *p, struct tsr_registry *r, const char *backend, uint64_t seed,
-                     bool fast, struct tsr_err *err);
+                     uint32_t numerics, struct tsr_err *err);
 void       pair_close(struct pair *p);
 
 uint64_t pair_draw(struct pair *p, uint64_t below);
@@ -73,7 +74,8 @@ bool pair_check_compensation(struct pair *p, uint64_t count);
 /* attention.c: KV_STORE and ATTENTION; one case, and `count`. */
 bool pair_attention(struct pair *p);
 bool pair_check_attention(struct pair *p, uint64_t count);
-/* fast.c: the device is one of numerics: fast; each product within the bound of its type. */
+/* fast.c: the device is one of numerics: fast or auto; each product within the bound of its type, and under auto those
+ * of int8 activations the bytes of the CPU. */
 bool pair_check_fast(struct pair *p, uint64_t count);
 /* fast_attention.c: ATTENTIONs of prompts, the same. */
 bool pair_check_fast_attention(struct pair *p, uint64_t count);

@@ -69,7 +69,7 @@ static struct tsr_tensor tensor(struct rig *r, uint32_t dtype, uint64_t rows, ui
 
 static void open_with(struct rig *r, enum tsr_cuda_launching launching)
 {
-    struct tsr_cuda_options o = { .launching = launching, .fast = 1 };
+    struct tsr_cuda_options o = { .launching = launching, .numerics = TSR_CUDA_FAST };
     memset(r, 0, sizeof *r);
     stop = 0;
     api = tsr_cuda_simt;

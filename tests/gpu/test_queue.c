@@ -103,7 +103,7 @@ static struct tsr_tensor tensor(struct rig *r, uint64_t rows)
 
 static void open_with(struct rig *r, enum tsr_cuda_launching launching)
 {
-    struct tsr_cuda_options o = { .launching = launching, .fast = 1 };
+    struct tsr_cuda_options o = { .launching = launching, .numerics = TSR_CUDA_FAST };
     memset(&n, 0, sizeof n);
     memset(logged, 0, sizeof logged);
     stop = 0;

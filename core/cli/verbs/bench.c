@@ -65,7 +65,7 @@ static const struct tsr_option options[] = {
                       "e2e, dec: pack the linears with this plugin, as in rtn:bits=4,group=64"),
     TSR_OPTION_STRING(S, head, "",
                       "e2e, dec: pack the head with this plugin; without it, it stays"),
-    TSR_OPTION_ENUM(S, numerics, TSR_NUMERICS_EXACT, tsr_numerics_choices,
+    TSR_OPTION_ENUM(S, numerics, TSR_NUMERICS_AUTO, tsr_numerics_choices,
                     "fast: BF16 weights times BF16 activations"),
     TSR_OPTION_STRING(S, backend, "cpu", "backend to measure"),
     TSR_OPTION_STRING(S, channels, "8,16,32,64,128",

@@ -57,14 +57,34 @@ static void on_layer(void *ctx, uint64_t layer, bool load)
     tsr_batch_watch_beat();
 }
 
+static uint32_t numerics_of(const struct tsr_step_run_batch *r)
+{
+    return (uint32_t)r->o->fleet.run.on.numerics;
+}
+
+/* `auto` is exact on the default backend. */
+static bool ranks_are_exact(const struct tsr_step_run_batch *r, const struct tsr_runtime_layout *l)
+{
+    bool exact = numerics_of(r) != TSR_NUMERICS_FAST;
+    for (uint32_t i = 0; i < tsr_runtime_layout_ranks(l) && exact; i++) {
+        const char *name = tsr_runtime_layout_backend(l, i);
+        name = name ? name : r->o->fleet.run.on.backend;
+        exact =
+            numerics_of(r) == TSR_NUMERICS_EXACT || !name ||
+            (strcspn(name, ":") == strlen(TSR_PLUGIN_DEFAULT_BACKEND) &&
+             strncmp(name, TSR_PLUGIN_DEFAULT_BACKEND, strlen(TSR_PLUGIN_DEFAULT_BACKEND)) == 0);
+    }
+    return exact;
+}
+
 /* Residuals are part of the batch's identity. */
-static tsr_status identify(struct tsr_step_run_batch *r, const struct tsr_pipeline_compensating *c,
-                           struct tsr_err *err)
+static tsr_status identify(struct tsr_step_run_batch *r, bool exact,
+                           const struct tsr_pipeline_compensating *c, struct tsr_err *err)
 {
     if (c->from && json_object_set_new(r->job->manifest, "residuals", json_string(c->from->hash)))
         return tsr_fail_nomem(err, 64, "the manifest");
-    return tsr_pipeline_run_identify(r->job, (uint32_t)r->o->fleet.run.on.numerics, &r->records,
-                                     r->kept, r->b.id, r->base, &r->about, err);
+    return tsr_pipeline_run_identify(r->job, exact, &r->records, r->kept, r->b.id, r->base,
+                                     &r->about, err);
 }
 
 static tsr_status with_engine(struct tsr_step_run_batch              *r,
@@ -76,17 +96,22 @@ static tsr_status with_engine(struct tsr_step_run_batch              *r,
     struct tsr_engine       *e = NULL;
     char                    *theirs = NULL;
     const char              *why;
-    TSR_TRY(identify(r, c, err));
-    set_defaults(r, eo->context, c->from);
     TSR_TRY(tsr_engine_create(&e, job->registry, r->packed ? r->packed : job->model, job->overlay,
                               eo, err));
     tsr_engine_acts(e, r->ran);
+    const uint32_t               numerics = numerics_of(r);
+    tsr_status                   st = identify(r,
+                                               numerics == TSR_NUMERICS_EXACT ||
+                                                   (numerics == TSR_NUMERICS_AUTO && tsr_engine_is_exact(e)),
+                                               c, err);
+    struct tsr_pipeline_drafting d = { 0 };
+    set_defaults(r, eo->context, c->from);
     tsr_engine_pass_engine(&r->b.pass, e);
     if (tsr_engine_reuses(&job->model->hp, eo, &why))
         tsr_engine_pass_reuse(&r->b.pass, eo, eo->slots);
-    struct tsr_pipeline_drafting d;
-    tsr_status                   st = tsr_pipeline_drafting_on(&d, job, &r->o->drafting, eo,
-                                             r->packed ? r->packed : job->model, job->overlay, err);
+    if (st == TSR_OK)
+        st = tsr_pipeline_drafting_on(&d, job, &r->o->drafting, eo,
+                                      r->packed ? r->packed : job->model, job->overlay, err);
     r->b.defaults.draft = d.draft;
     r->b.pass.drafter = d.by;
     if (st == TSR_OK)
@@ -142,7 +167,7 @@ tsr_status tsr_step_run_on_ranks(struct tsr_step_run_batch *r, struct tsr_batch_
     char                              *theirs = NULL;
     char                               key[TSR_HASH_TEXT], *about = NULL;
     /* what `auto` became is noted for the batch as it is known before the plan is read */
-    tsr_status st = tsr_pipeline_run_identify(job, (uint32_t)o->fleet.run.on.numerics, &r->records,
+    tsr_status st = tsr_pipeline_run_identify(job, numerics_of(r) != TSR_NUMERICS_FAST, &r->records,
                                               r->kept, r->b.id, key, &about, err);
     memcpy(key, r->b.id, sizeof key);
     free(about);
@@ -155,7 +180,8 @@ tsr_status tsr_step_run_on_ranks(struct tsr_step_run_batch *r, struct tsr_batch_
     if (states && json_object_set(job->manifest, "codec_states", (json_t *)(uintptr_t)states) != 0)
         st = tsr_fail_nomem(err, 64, "the manifest");
     if (st == TSR_OK)
-        st = identify(r, tsr_launch_compensating(f.fleet), err);
+        st = identify(r, ranks_are_exact(r, tsr_launch_layout(f.fleet)),
+                      tsr_launch_compensating(f.fleet), err);
     if (st == TSR_OK)
         st = tsr_step_run_launch_note(&f, job, key, r->b.id, r->folder, err);
     if (st == TSR_OK) {

@@ -6,8 +6,9 @@ struct simt_options {
 };
 
 static const struct tsr_choice numerics[] = {
-    { "exact", "the bytes of the CPU", 0 },
-    { "fast", "prompts by products in 16 bits", 1 },
+    { "exact", "the bytes of the CPU", TSR_CUDA_EXACT },
+    { "fast", "prompts by products in 16 bits", TSR_CUDA_FAST },
+    { "auto", "the same, but those of int8 activations stay exact", TSR_CUDA_AUTO },
 };
 static const struct tsr_choice launching[] = {
     { "graphs", "lists of launches that come again as graphs", TSR_CUDA_GRAPHS },
@@ -18,7 +19,8 @@ static const struct tsr_choice launching[] = {
 static const struct tsr_option options[] = {
     TSR_OPTION_INT(struct simt_options, seed, 0, 0, INT64_MAX, NULL,
                    "Draws the schedules of the threads; 0: in order."),
-    TSR_OPTION_ENUM(struct simt_options, numerics, 0, numerics, "How prompts are multiplied."),
+    TSR_OPTION_ENUM(struct simt_options, numerics, TSR_CUDA_EXACT, numerics,
+                    "How prompts are multiplied."),
     TSR_OPTION_ENUM(struct simt_options, launching, TSR_CUDA_GRAPHS, launching,
                     "How launches reach the device."),
 };
@@ -28,7 +30,7 @@ static tsr_status create(const struct tsr_host *host, const void *opts, void **s
 {
     const struct simt_options *o = opts;
     struct tsr_cuda_options    all = { .seed = o ? o->seed : 0,
-                                       .fast = o ? o->numerics : 0,
+                                       .numerics = o ? o->numerics : 0,
                                        .launching = o ? o->launching : TSR_CUDA_GRAPHS };
     return tsr_cuda_create(host, &tsr_cuda_simt, &all, self, err);
 }
