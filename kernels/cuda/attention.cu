@@ -202,6 +202,16 @@ DEV void value_store(const struct k_attention *a, const struct query *q, uint32_
         return;
     float *to = AT(float, a->partial) +
                 (q->place * a->blocks + (b / VALUE_BLOCK - q->lo / VALUE_BLOCK)) * a->head_dim + c;
+    if (cw == 4 && cols >= 4 && (uintptr_t)to % 16 == 0) {
+        const float4 v = { acc[0], acc[1], acc[2], acc[3] };
+        *(float4 *)(void *)to = v;
+        return;
+    }
+    if (cw == 2 && cols >= 2 && (uintptr_t)to % 8 == 0) {
+        const float2 v = { acc[0], acc[1] };
+        *(float2 *)(void *)to = v;
+        return;
+    }
     UNROLL_LOOP
     for (uint32_t i = 0; i < cw; i++)
         if (i < cols)

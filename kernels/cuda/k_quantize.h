@@ -34,6 +34,15 @@ DEV void quantize_load(const struct k_quantize *a, const float *x, uint32_t firs
     const uint32_t lane = threadIdx.x % WARP;
     uint64_t       k0, k1;
     quantize_columns(a, b, &k0, &k1);
+    const float *at = x + (k0 + 4 * lane - first);
+    if (k0 + 4 * lane + 4 <= k1 && (uintptr_t)at % 16 == 0) { /* one access, not four with gaps */
+        const float4 w = *(const float4 *)(const void *)at;
+        v[0] = w.x;
+        v[1] = w.y;
+        v[2] = w.z;
+        v[3] = w.w;
+        return;
+    }
     UNROLL_LOOP
     for (uint32_t i = 0; i < 4; i++) {
         uint64_t k = k0 + 4 * lane + i;

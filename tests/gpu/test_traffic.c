@@ -245,6 +245,10 @@ static int compare(const struct simt_trace *t, const char *path, FILE *to)
                           k->kernel);
             bad++;
         }
+        if (k->least_sectors == 0) {
+            (void)fprintf(stderr, "%s: no access was seen: these kernels have no hooks\n", k->kernel);
+            bad++;
+        }
         if (!(w <= AIM) || !(s <= AIM)) {
             above++;
             (void)printf("%s: %.2f wavefronts and %.2f sectors for each that is needed\n",
