@@ -1,4 +1,4 @@
-/* One token of int8 activations at the limits of the integer sums: the largest and least codes and table entries
+/* One token, and tiles of tokens, of int8 activations at the limits of the integer sums: the largest and least codes and table entries
  * under activations of 127 and -127, in runs of up to 128 columns, in every packed format. Scales, minimums and
  * activations are whole and no sum reaches 2^24, so F32 is exact and each output is a sum of integers that this
  * file forms in int64. */
@@ -8,7 +8,9 @@
 #define ROWS   1029u /* pairs of panels need 1024; the last panel is alone and short */
 #define COLS   1024u /* segments of 128 columns */
 #define INPUTS 4u
-#define MOST   129 /* times COLS and 127: below 2^24 */
+#define TOKENS                                                                                     \
+    15u /* together, with inputs in turn: whole tiles of every instruction set, and a rest */
+#define MOST 129 /* times COLS and 127: below 2^24 */
 
 /* A weight in numbers: code k of a row means entry[code] less the zero of its group. */
 struct numbers {
@@ -140,6 +142,36 @@ static int32_t input_of(uint32_t i, uint64_t k)
                                     : up_to(-127, 127);
 }
 
+/* `tokens` inputs through the weight h; the token t has the outputs of `want` for input t % INPUTS. */
+static void check_tokens(struct tsr_cpu *c, void *h, const struct numbers *n, float (*x)[COLS],
+                         uint64_t tokens, const int64_t *want)
+{
+    struct tsr_tensor out = dev(c, NULL, TSR_F32, tokens, ROWS, 0),
+                      in = dev(c, x, TSR_F32, tokens, COLS, 0);
+    struct tsr_op op = { .struct_size = sizeof op,
+                         .kind = TSR_OP_LINEAR,
+                         .out = &out,
+                         .in = { &in },
+                         .weight = h,
+                         .act = TSR_ACT_A8 };
+    run_ok(c, &op);
+    float *got = host_of(c, &out);
+    for (uint64_t t = 0; t < tokens; t++)
+        for (uint64_t r = 0; r < ROWS; r++) {
+            const float   y = got[t * ROWS + r];
+            const int64_t sum = want[t % INPUTS * ROWS + r];
+            if (!((double)y == (double)sum))
+                fail_msg("%s, %s of %u bits in groups of %llu, levels of %u bits, token %llu of "
+                         "%llu, row %llu: %.1f, wanted %lld",
+                         c->k->name, n->f.id, n->f.bits, (unsigned long long)n->f.group,
+                         n->f.scale_bits, (unsigned long long)t, (unsigned long long)tokens,
+                         (unsigned long long)r, (double)y, (long long)sum);
+        }
+    free(got);
+    undev(c, &out);
+    undev(c, &in);
+}
+
 static void check(struct numbers *n)
 {
     const struct tsr_format *f = &n->f;
@@ -150,7 +182,7 @@ static void check(struct numbers *n)
                             : tsr_format_table_meta_bytes(f, COLS);
     uint8_t       *codes = calloc(ROWS, cb), *meta = calloc(ROWS, mb);
     int64_t       *want = malloc(INPUTS * ROWS * sizeof *want);
-    float          x[INPUTS][COLS];
+    static float   x[TOKENS][COLS];
     assert_true(codes && meta && want);
     for (uint64_t r = 0; r < ROWS; r++) {
         for (uint64_t k = 0; k < COLS; k++)
@@ -166,6 +198,8 @@ static void check(struct numbers *n)
             assert_in_range(llabs(want[i * ROWS + r]), 0, (1 << 24) - 1);
         }
     }
+    for (uint32_t i = INPUTS; i < TOKENS; i++)
+        memcpy(x[i], x[i % INPUTS], sizeof x[i]);
     struct tsr_weight_desc d = { .struct_size = sizeof d,
                                  .name = "w",
                                  .format = f,
@@ -181,28 +215,9 @@ static void check(struct numbers *n)
         if (!c)
             continue;
         assert_int_equal(tsr_cpu_weight_load(c, &d, &h, NULL), TSR_OK);
-        for (uint32_t i = 0; i < INPUTS; i++) {
-            struct tsr_tensor out = dev(c, NULL, TSR_F32, 1, ROWS, 0),
-                              in = dev(c, x[i], TSR_F32, 1, COLS, 0);
-            struct tsr_op op = { .struct_size = sizeof op,
-                                 .kind = TSR_OP_LINEAR,
-                                 .out = &out,
-                                 .in = { &in },
-                                 .weight = h,
-                                 .act = TSR_ACT_A8 };
-            run_ok(c, &op);
-            float *got = host_of(c, &out);
-            for (uint64_t r = 0; r < ROWS; r++)
-                if (!((double)got[r] == (double)want[i * ROWS + r]))
-                    fail_msg("%s, %s of %u bits in groups of %llu, levels of %u bits, input %u, "
-                             "row %llu: %.1f, wanted %lld",
-                             test_isas[isa], f->id, f->bits, (unsigned long long)f->group,
-                             f->scale_bits, i, (unsigned long long)r, (double)got[r],
-                             (long long)want[i * ROWS + r]);
-            free(got);
-            undev(c, &out);
-            undev(c, &in);
-        }
+        for (uint32_t i = 0; i < INPUTS; i++)
+            check_tokens(c, h, n, x + i, 1, want + i * ROWS);
+        check_tokens(c, h, n, x, TOKENS, want);
         tsr_cpu_weight_free(c, h);
         tsr_cpu_destroy(c);
     }
