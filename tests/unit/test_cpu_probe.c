@@ -1,5 +1,5 @@
-/* The probes of the CPU backend, apart from time: every product that they count is made, and rates per cycle are
- * whole instructions. */
+/* The CPU backend's arithmetic that has no kernel of its own: what probes count is made, rates per cycle are whole
+ * instructions, and products by reciprocals are quotients. */
 #include "cpu_fixture.h"
 
 #include "probe.h"
@@ -76,13 +76,42 @@ static void rates(void **state)
     }
 }
 
+/* e / d as kernels without divisions round it (k_one_elements.h): every mantissa of d, and the sixteen of E4M3. */
+#if defined(__x86_64__)
+static __attribute__((target("fma"))) uint64_t quotients_apart(void)
+{
+    uint64_t apart = 0;
+    for (uint32_t m = 0; m < 1u << 23; m++) {
+        const uint32_t bits = 0x3f800000u | m;
+        float          d;
+        memcpy(&d, &bits, 4);
+        const float r = 1.0f / d;
+        for (int i = 0; i < 16; i++) {
+            const float e = (float)i, q = e * r;
+            apart += __builtin_fmaf(__builtin_fmaf(-d, q, e), r, q) != e / d;
+        }
+    }
+    return apart;
+}
+#endif
+
+static void quotients(void **state)
+{
+    (void)state;
+#if defined(__x86_64__)
+    if (!__builtin_cpu_supports("fma"))
+        skip();
+    assert_int_equal(quotients_apart(), 0);
+#else
+    skip();
+#endif
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products),
-        cmocka_unit_test(multiply_adds),
-        cmocka_unit_test(widths),
-        cmocka_unit_test(rates),
+        cmocka_unit_test(products), cmocka_unit_test(multiply_adds), cmocka_unit_test(widths),
+        cmocka_unit_test(rates),    cmocka_unit_test(quotients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
