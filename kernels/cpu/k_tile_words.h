@@ -71,8 +71,8 @@ INLINE uint64_t words_fours(const struct tsr_cpu_weight *w)
 #define FLUSH(t, at, row, a, b)                                                                    \
     TO_LANES(a, b)                                                                                 \
     ADD_LANES(t, at, a, b)                                                                         \
-    LINE("vmovdqa %%ymm" #a ", " #at "(%[lanes])") LINE("vmovdqa %%ymm" #b ", 32+" #at "(%[lanes]" \
-                                                                                       ")")
+    LINE("vmovdqa %%ymm" #a ", " #at "(%[lanes])")                                                 \
+    LINE("vmovdqa %%ymm" #b ", 32+" #at "(%[lanes])")
 #define TO_F32(a, b) LINE("vcvtdq2ps %%ymm" #a ", %%ymm" #a) LINE("vcvtdq2ps %%ymm" #b ", %%ymm" #b)
 #define SCALES       LINE("vmovaps (%[scale]), %%ymm12") LINE("vmovaps 32(%[scale]), %%ymm13")
 
@@ -97,8 +97,8 @@ INLINE uint64_t words_fours(const struct tsr_cpu_weight *w)
     LINE("vfmadd213ps 32+" #at "(%[block]), %%ymm13, %%ymm" #b)                                    \
     LINE("vfmadd231ps %%ymm14, %%ymm15, %%ymm" #a)                                                 \
     LINE("vfmadd231ps 32+%c[minimum](%[scale]), %%ymm14, %%ymm" #b)                                \
-    LINE("vmovaps %%ymm" #a ", " #at "(%[block])") LINE("vmovaps %%ymm" #b ", 32+" #at "(%[block]" \
-                                                                                       ")")
+    LINE("vmovaps %%ymm" #a ", " #at "(%[block])")                                                 \
+    LINE("vmovaps %%ymm" #b ", 32+" #at "(%[block])")
 #define AFFINE_LANES(t, at, row, a, b) TO_LANES(a, b) ADD_LANES(t, at, a, b) BLOCK_SUM(t, at, a, b)
 #define AFFINE_WORDS(t, at, row, a, b) TO_LANES(a, b) BLOCK_SUM(t, at, a, b)
 
