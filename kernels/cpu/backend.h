@@ -102,6 +102,8 @@ tsr_status tsr_cpu_pick(const struct tsr_cpu_kernels **k, const struct tsr_cpu_a
 int tsr_cpu_permutes(const struct tsr_cpu_kernels *k);
 enum tsr_cpu_set { TSR_CPU_SCALAR, TSR_CPU_AVX2, TSR_CPU_AVX512 };
 enum tsr_cpu_set tsr_cpu_set_of(const struct tsr_cpu_kernels *k);
+/* Of kernels with vectors of 512 bits those of 256 bits, which the same CPU runs; of others NULL. */
+const struct tsr_cpu_kernels *tsr_cpu_half(const struct tsr_cpu_kernels *k);
 const char *tsr_cpu_device(const struct tsr_cpu_kernels *k, const struct tsr_cpu_amx_kernels *amx);
 
 /* At least `bytes` of scratch, aligned to 64, until the next call. */

@@ -99,6 +99,11 @@ enum tsr_cpu_set tsr_cpu_set_of(const struct tsr_cpu_kernels *k)
                                         : TSR_CPU_SCALAR;
 }
 
+const struct tsr_cpu_kernels *tsr_cpu_half(const struct tsr_cpu_kernels *k)
+{
+    return k == &tsr_cpu_kernels_avx512 ? &tsr_cpu_kernels_avx2 : NULL;
+}
+
 static int has_bf16(void)
 {
     unsigned a, b, c, d;

@@ -49,7 +49,7 @@ static void all_tiles(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t n
 void K(linear_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
                   uint64_t t1)
 {
-    if (a->qpack && a->tokens > ISA_TOKENS8) {
+    if (a->qpack && a->tokens > CPU_TILES_FEW(ISA_TOKENS8)) {
         all_tiles(a, panel, np, t0, t1);
         return;
     }

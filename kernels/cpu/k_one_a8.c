@@ -4,6 +4,7 @@
 #if TSR_SIMD == 2
 #include "k_one_a8.h"
 #include "k_one_coded.h"
+#include "k_one_elements.h"
 
 typedef void (*one_loop)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart,
                          uint64_t n);
@@ -42,6 +43,16 @@ static __attribute__((noinline)) void coded_i2(const struct tsr_cpu_linear *a, u
         one_coded(a, i, apart);
 }
 
+static __attribute__((noinline)) void elements_i4(const struct tsr_cpu_linear *a, uint64_t panel,
+                                                  uint64_t apart, uint64_t n)
+{
+    for (uint64_t i = panel; i < panel + n; i++)
+        if (are_near_one(divisors_of(a->w, i)) && are_near_one(divisors_of(a->w, i + apart)))
+            one_elements(a, i, apart);
+        else
+            low_i4_16(a, i, apart, 1);
+}
+
 /* Whether all runs have so many columns. */
 static int each(const struct tsr_cpu_weight *w, uint64_t columns)
 {
@@ -62,6 +73,9 @@ static one_loop loop_of(const struct tsr_cpu_weight *w)
                                    : plain_i2;
     if (!cpu_looked_up(w->layout))
         return w->layout == W_I6 ? mapped_i6 : NULL;
+    if (w->mapped == MAPPED_ELEMENTS && w->layout == W_I4 && each(w, 16) && w->mid < CPU_LOW_BYTE &&
+        w->low_byte < 32)
+        return elements_i4;
     if (w->mid < CPU_LOW_BYTE && w->straight)
         return w->layout == W_I4   ? each(w, 16) ? straight_i4_16 : straight_i4
                : w->layout == W_I3 ? straight_i3

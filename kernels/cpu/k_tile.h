@@ -93,19 +93,9 @@
 #else
 #define TILE8_SWITCH TILE_SWITCH
 #endif
-/* The tokens of a call that is one tile: more than DIRECT_MAX. */
-#if ISA_TOKENS8 == 8
-#define ONE_SWITCH(m, f)                                                                           \
-    switch (m) {                                                                                   \
-        TILE_CASE(8, f);                                                                           \
-        TILE_CASE(7, f);                                                                           \
-        TILE_CASE(6, f);                                                                           \
-    default:                                                                                       \
-        f(5);                                                                                      \
-        break;                                                                                     \
-    }
-#elif ISA_TOKENS8 == 6
-#define ONE_SWITCH(m, f)                                                                           \
+/* Tiles of codes as they are stored (CPU_TILES_FEW). On AVX2 a call is one of them, with more than DIRECT_MAX tokens. */
+#if ISA_TOKENS8 == 6
+#define STORED_SWITCH(m, f)                                                                        \
     switch (m) {                                                                                   \
         TILE_CASE(6, f);                                                                           \
     default:                                                                                       \
@@ -113,7 +103,7 @@
         break;                                                                                     \
     }
 #else
-#define ONE_SWITCH(m, f) f(4); /* no call is one tile */
+#define STORED_SWITCH TILE8_SWITCH
 #endif
 #define FEW_SWITCH(m, f)                                                                           \
     switch (m) {                                                                                   \

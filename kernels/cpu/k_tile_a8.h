@@ -1,4 +1,4 @@
-/* k_tile_a8.h - one tile of tokens of int8 activations through panels of codes: the loops of k_linear_a8.c and of
+/* k_tile_a8.h - few tiles of tokens of int8 activations through panels of codes: the loops of k_linear_a8.c and of
  * k_loops.h. More tokens go through k_tiles_a8.h. */
 #ifndef TSR_K_TILE_A8_H
 #define TSR_K_TILE_A8_H
@@ -94,8 +94,8 @@ INLINE void tile_segment(const struct tsr_cpu_linear *a, const enum tsr_cpu_layo
     for (uint64_t r = p->run; r < w->nruns && w->runs[r].segment == segment; r++) {
         const struct tsr_cpu_run *u = &w->runs[r];
         const uint64_t            at = (p->panel * w->groups + u->group) * PANEL + 16 * (uint64_t)v;
-        const int32_t            *sums = a->sums + r * a->tokens + p->token;
-        const float              *sa = a->sa + u->block * a->tokens + p->token;
+        const int32_t            *sums = a->sums + p->token * w->nruns + r * (uint64_t)m;
+        const float              *sa = a->sa + p->token * w->nblocks + u->block * (uint64_t)m;
         TILE8_EACH(TAKE)
         if (kind != RUN_AFFINE && w->zeros) {
             i16v za = vi_load_u8(w->zeros + at);
@@ -183,7 +183,7 @@ INLINE void tiles(const struct tsr_cpu_linear *a, const enum tsr_cpu_layout l,
             p.part = t / ISA_TOKENS8;
             for (int v = 0; s < w->nseg && v < 2; v += ISA_VECS) {
 #define CALL(i) tile_segment(a, l, i, v, kind, &p, acc[0] + 16 * v)
-                ONE_SWITCH(m, CALL)
+                STORED_SWITCH(m, CALL)
 #undef CALL
             }
             for (uint64_t i = 0; i < m; i++)

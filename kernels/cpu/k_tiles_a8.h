@@ -23,6 +23,10 @@
 #else
 #define REST_SWITCH TILE8_SWITCH
 #endif
+#if TSR_SIMD == 2 && !defined(TSR_SMALL_TILES)
+#define ISA_TILE_WORDS
+#include "k_tile_words.h"
+#endif
 
 /* The codes of a part as bytes, looked up where they mean entries of a table. */
 INLINE void unpack_of(const struct tsr_cpu_weight *w, const enum tsr_cpu_layout l,
@@ -192,6 +196,9 @@ INLINE void tiles_part(const struct tsr_cpu_linear *a, const enum run_kind kind,
     struct part_tile             tile = { .stride = p->bytes / (p->steps * parts) + 1,
                                           .ahead = codes_at(w, next.panel, w->runs[next.run].k0) };
     struct ahead                 ahead = { .n = 0 };
+#ifdef ISA_TILE_WORDS
+    const uint64_t fours = low ? words_fours(w) : 0;
+#endif
     ahead_scales(w, p, next, parts, &ahead);
     part_scales(w, p);
     if (w->layout != W_I8)
@@ -211,6 +218,14 @@ INLINE void tiles_part(const struct tsr_cpu_linear *a, const enum run_kind kind,
 #ifdef ISA_TILE_VNNI
         if (m == ISA_TOKENS_MANY) {
             tile_vnni(w, p, &tile, acc[t]);
+            tile.ahead += p->steps * tile.stride;
+            continue;
+        }
+#endif
+#ifdef ISA_TILE_WORDS
+        if (low && m == ISA_TOKENS_MANY) {
+            for (int v = 0; v < 2; v++)
+                tile_words(w, kind, v, p, &tile, fours, acc[t] + 16 * v);
             tile.ahead += p->steps * tile.stride;
             continue;
         }

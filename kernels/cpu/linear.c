@@ -52,7 +52,9 @@ static uint64_t tile_of(const struct job *j)
     const struct tsr_cpu_kernels *k = j->c->k;
     if (!j->a8)
         return k->tile;
-    return j->amx ? AMX_TOKENS : j->a.tokens > k->tile8 ? CPU_TILE_MANY(k->tile8) : k->tile8;
+    return j->amx                                  ? AMX_TOKENS
+           : j->a.tokens > CPU_TILES_FEW(k->tile8) ? CPU_TILE_MANY(k->tile8)
+                                                   : k->tile8;
 }
 
 /* Codes, scales and sums per run of tokens [begin,end); of a tile together if there are tiles. */
@@ -94,7 +96,7 @@ static tsr_status pack_codes(void *arg, uint64_t begin, uint64_t end)
             j->c->k->pack_q(j->qpack + t0 * ldq + k * chunk + (t - t0) * n, j->q + t * ldq + k, ldq,
                             n, m);
         }
-        if (j->a.w->affine && (j->amx || j->a.tokens > j->c->k->tile8))
+        if (j->a.w->affine && (j->amx || j->a.tokens > CPU_TILES_FEW(j->c->k->tile8)))
             widen_sums(j->sums + t * j->a.w->nruns, m * j->a.w->nruns);
     }
     return TSR_OK;

@@ -1,6 +1,8 @@
 /* probe.c - "tessera.probe/1": times the probe kernels of the instance's instruction set. */
 #include "probe.h"
 
+#include <math.h>
+#include <pthread.h>
 #include <string.h>
 #include <time.h>
 
@@ -150,22 +152,62 @@ static tsr_status probe_encode(void *self, const struct tsr_format *f, double se
     return TSR_OK;
 }
 
-#define PROBE(f, d, b)                                                                             \
+enum unit { NARROW, FMA, DOT, BF16 };
+
+#define WIDTH_SLICES 16
+#define WIDTH_ROUNDS 240000u /* a multiple of every chain count; some 50 us */
+
+static double slice_of(const struct tsr_cpu *c, enum unit unit)
+{
+    const double t = now();
+    use(unit == NARROW ? (uint64_t)tsr_cpu_half(c->k)->probe_fma(WIDTH_ROUNDS)
+        : unit == FMA  ? (uint64_t)c->k->probe_fma(WIDTH_ROUNDS)
+        : unit == DOT  ? (uint64_t)c->k->probe_dot(WIDTH_ROUNDS)
+                       : (uint64_t)c->bf16->probe(WIDTH_ROUNDS));
+    return now() - t;
+}
+
+/* How many lanes an instruction of 512 bits has over the F32 multiply-add of 256, of which every CPU with AVX-512
+ * makes two a cycle. The two take turns, and the best slice of each counts: whoever shares the core slows both. */
+static double width_of(const struct tsr_cpu *c, enum unit unit)
+{
+    double narrow = INFINITY, wide = INFINITY;
+    for (int i = 0; i < WIDTH_SLICES; i++) {
+        narrow = fmin(narrow, slice_of(c, NARROW));
+        wide = fmin(wide, slice_of(c, unit));
+    }
+    return tsr_cpu_probe_width(narrow / wide);
+}
+
+double tsr_cpu_probe_width(double ratio)
+{
+    return ratio < M_SQRT1_2 ? 0.5 : ratio < M_SQRT2 ? 1 : 2;
+}
+
+#define PROBE(f)                                                                                   \
     {                                                                                              \
         .struct_size = sizeof(struct tsr_probe_v1), .read = probe_read, .fma = probe_fma,          \
         .dot = probe_dot, .clock = probe_clock, .n_shapes = 4, .fma_per_cycle = f,                 \
-        .dot_per_cycle = d, .encode = probe_encode, .bf16 = probe_bf16, .bf16_per_cycle = b        \
+        .encode = probe_encode, .bf16 = probe_bf16                                                 \
     }
 
-/* two 512-bit or two 256-bit FMAs a cycle; the same for vpdpbusd and vdpbf16ps; AVX2 needs two vpmaddwd,
- * two additions and two shifts or masks per 32 products; the scalar set has no fixed rate */
-static const struct tsr_probe_v1 probe_of[] = { [TSR_CPU_AVX512] = PROBE(32, 128, 0),
-                                                [TSR_CPU_AVX2] = PROBE(16, 0, 0),
-                                                [TSR_CPU_SCALAR] = PROBE(0, 0, 0) },
-                                 probe_fast = PROBE(32, 128, 64);
+/* Of AVX-512 the rates are measured: CPUs make one or two instructions of 512 bits a cycle. AVX2 makes two
+ * multiply-adds of 256 bits a cycle; its integer products and the scalar set have no fixed rate. */
+static struct tsr_probe_v1 probe_of
+    [] = { [TSR_CPU_AVX512] = PROBE(0), [TSR_CPU_AVX2] = PROBE(16), [TSR_CPU_SCALAR] = PROBE(0) },
+    probe_fast = PROBE(0);
 
 const struct tsr_probe_v1 *tsr_cpu_probe(const void *self)
 {
-    const struct tsr_cpu *c = self;
-    return c->bf16 ? &probe_fast : &probe_of[tsr_cpu_set_of(c->k)];
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    const struct tsr_cpu  *c = self;
+    struct tsr_probe_v1   *p = c->bf16 ? &probe_fast : &probe_of[tsr_cpu_set_of(c->k)];
+    (void)pthread_mutex_lock(&lock);
+    if (p->fma_per_cycle == 0 && tsr_cpu_half(c->k)) {
+        p->dot_per_cycle = 64 * width_of(c, DOT);
+        p->bf16_per_cycle = c->bf16 ? 32 * width_of(c, BF16) : 0;
+        p->fma_per_cycle = 16 * width_of(c, FMA);
+    }
+    (void)pthread_mutex_unlock(&lock);
+    return p;
 }

@@ -4,7 +4,11 @@
 
 #include "tessera/draft/probe.h"
 
-/* The extension for an instance; its rates depend on the instruction set. */
+/* The extension for an instance. Its rates depend on the instruction set; of AVX-512 the first call measures them,
+ * for some milliseconds.  [any] */
 const struct tsr_probe_v1 *tsr_cpu_probe(const void *self);
+/* What part of 512 bits an instruction makes a cycle, in units of 256 bits, next to two instructions of 256 bits:
+ * the power of two from a half to two that is nearest to the measured ratio of their lanes.  [any] */
+double tsr_cpu_probe_width(double ratio);
 
 #endif

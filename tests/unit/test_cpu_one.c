@@ -1,13 +1,17 @@
-/* One token of int8 activations at the limits of the integer sums: the largest and least codes and table entries
+/* One token, and tiles of tokens, of int8 activations at the limits of the integer sums: the largest and least codes and table entries
  * under activations of 127 and -127, in runs of up to 128 columns, in every packed format. Scales, minimums and
  * activations are whole and no sum reaches 2^24, so F32 is exact and each output is a sum of integers that this
  * file forms in int64. */
 #include "cpu_fixture.h"
 #include "tessera/f16.h"
 
+#include <math.h>
+
 #define ROWS   1029u /* pairs of panels need 1024; the last panel is alone and short */
 #define COLS   1024u /* segments of 128 columns */
 #define INPUTS 4u
+#define TOKENS 23u /* together: whole tiles of every instruction set, and a rest */
+#define FEWER  15u /* the same of AVX-512 for up to 16 */
 #define MOST   129 /* times COLS and 127: below 2^24 */
 
 /* A weight in numbers: code k of a row means entry[code] less the zero of its group. */
@@ -140,6 +144,57 @@ static int32_t input_of(uint32_t i, uint64_t k)
                                     : up_to(-127, 127);
 }
 
+static struct tsr_weight_desc desc_of(const struct tsr_format *f, const uint8_t *codes, uint64_t cb,
+                                      const uint8_t *meta, uint64_t mb)
+{
+    return (struct tsr_weight_desc){ .struct_size = sizeof(struct tsr_weight_desc),
+                                     .name = "w",
+                                     .format = f,
+                                     .rows = ROWS,
+                                     .cols = COLS,
+                                     .codes = codes,
+                                     .meta = meta,
+                                     .code_stride = cb,
+                                     .meta_stride = mb };
+}
+
+/* `tokens` inputs through the weight h; the caller frees the outputs. */
+static float *outputs(struct tsr_cpu *c, void *h, const float *x, uint64_t tokens)
+{
+    struct tsr_tensor out = dev(c, NULL, TSR_F32, tokens, ROWS, 0),
+                      in = dev(c, x, TSR_F32, tokens, COLS, 0);
+    struct tsr_op op = { .struct_size = sizeof op,
+                         .kind = TSR_OP_LINEAR,
+                         .out = &out,
+                         .in = { &in },
+                         .weight = h,
+                         .act = TSR_ACT_A8 };
+    run_ok(c, &op);
+    float *got = host_of(c, &out);
+    undev(c, &out);
+    undev(c, &in);
+    return got;
+}
+
+/* The token t has the outputs of `want` for input t % INPUTS. */
+static void check_tokens(struct tsr_cpu *c, void *h, const struct numbers *n, float (*x)[COLS],
+                         uint64_t tokens, const int64_t *want)
+{
+    float *got = outputs(c, h, x[0], tokens);
+    for (uint64_t t = 0; t < tokens; t++)
+        for (uint64_t r = 0; r < ROWS; r++) {
+            const float   y = got[t * ROWS + r];
+            const int64_t sum = want[t % INPUTS * ROWS + r];
+            if (!((double)y == (double)sum))
+                fail_msg("%s, %s of %u bits in groups of %llu, levels of %u bits, token %llu of "
+                         "%llu, row %llu: %.1f, wanted %lld",
+                         c->k->name, n->f.id, n->f.bits, (unsigned long long)n->f.group,
+                         n->f.scale_bits, (unsigned long long)t, (unsigned long long)tokens,
+                         (unsigned long long)r, (double)y, (long long)sum);
+        }
+    free(got);
+}
+
 static void check(struct numbers *n)
 {
     const struct tsr_format *f = &n->f;
@@ -150,7 +205,7 @@ static void check(struct numbers *n)
                             : tsr_format_table_meta_bytes(f, COLS);
     uint8_t       *codes = calloc(ROWS, cb), *meta = calloc(ROWS, mb);
     int64_t       *want = malloc(INPUTS * ROWS * sizeof *want);
-    float          x[INPUTS][COLS];
+    static float   x[TOKENS][COLS];
     assert_true(codes && meta && want);
     for (uint64_t r = 0; r < ROWS; r++) {
         for (uint64_t k = 0; k < COLS; k++)
@@ -166,43 +221,19 @@ static void check(struct numbers *n)
             assert_in_range(llabs(want[i * ROWS + r]), 0, (1 << 24) - 1);
         }
     }
-    struct tsr_weight_desc d = { .struct_size = sizeof d,
-                                 .name = "w",
-                                 .format = f,
-                                 .rows = ROWS,
-                                 .cols = COLS,
-                                 .codes = codes,
-                                 .meta = meta,
-                                 .code_stride = cb,
-                                 .meta_stride = mb };
+    for (uint32_t i = INPUTS; i < TOKENS; i++)
+        memcpy(x[i], x[i % INPUTS], sizeof x[i]);
+    const struct tsr_weight_desc d = desc_of(f, codes, cb, meta, mb);
     for (int isa = 0; isa < ISAS; isa++) {
         struct tsr_cpu *c = cpu_new(test_isas[isa]);
         void           *h = NULL;
         if (!c)
             continue;
         assert_int_equal(tsr_cpu_weight_load(c, &d, &h, NULL), TSR_OK);
-        for (uint32_t i = 0; i < INPUTS; i++) {
-            struct tsr_tensor out = dev(c, NULL, TSR_F32, 1, ROWS, 0),
-                              in = dev(c, x[i], TSR_F32, 1, COLS, 0);
-            struct tsr_op op = { .struct_size = sizeof op,
-                                 .kind = TSR_OP_LINEAR,
-                                 .out = &out,
-                                 .in = { &in },
-                                 .weight = h,
-                                 .act = TSR_ACT_A8 };
-            run_ok(c, &op);
-            float *got = host_of(c, &out);
-            for (uint64_t r = 0; r < ROWS; r++)
-                if (!((double)got[r] == (double)want[i * ROWS + r]))
-                    fail_msg("%s, %s of %u bits in groups of %llu, levels of %u bits, input %u, "
-                             "row %llu: %.1f, wanted %lld",
-                             test_isas[isa], f->id, f->bits, (unsigned long long)f->group,
-                             f->scale_bits, i, (unsigned long long)r, (double)got[r],
-                             (long long)want[i * ROWS + r]);
-            free(got);
-            undev(c, &out);
-            undev(c, &in);
-        }
+        for (uint32_t i = 0; i < INPUTS; i++)
+            check_tokens(c, h, n, x + i, 1, want + i * ROWS);
+        check_tokens(c, h, n, x, FEWER, want);
+        check_tokens(c, h, n, x, TOKENS, want);
         tsr_cpu_weight_free(c, h);
         tsr_cpu_destroy(c);
     }
@@ -312,13 +343,57 @@ static void spans(void **state)
     }
 }
 
+/* Small numbers under elements of E4M3, all of them, over divisors of any size: one token has the bits of plain C. */
+static void divisors(void **state)
+{
+    (void)state;
+    struct tsr_format f = { .struct_size = sizeof f,
+                            .id = TSR_FORMAT_TABLE,
+                            .bits = 4,
+                            .group = 16,
+                            .scale_bits = 8,
+                            .element = TSR_MX_FP8_E4M3,
+                            .table = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 } };
+    const uint64_t    cb = tsr_format_int_code_bytes(&f, COLS),
+                   mb = tsr_format_table_meta_bytes(&f, COLS);
+    uint8_t *codes = malloc(ROWS * cb), *meta = malloc(ROWS * mb);
+    float    x[COLS], *want = NULL;
+    assert_true(codes && meta);
+    for (uint64_t i = 0; i < ROWS * cb; i++)
+        codes[i] = (uint8_t)rnd();
+    for (uint64_t i = 0; i < COLS; i++)
+        x[i] = (float)up_to(-1000, 1000);
+    for (uint64_t r = 0; r < ROWS; r++) { /* some panels have a divisor that no reciprocal serves */
+        const int32_t exponent = r / 32 % 4 == 3 ? up_to(-126, 127) : up_to(-80, 80);
+        const float   d = ldexpf((float)up_to(1 << 23, (1 << 24) - 1), exponent - 23);
+        memcpy(meta + r * mb, &d, 4);
+        for (uint64_t g = 0; g < COLS / 16; g++) /* NaN in every eighth row */
+            meta[r * mb + 4 + g] = (uint8_t)(r % 8 ? rnd() % 127 + rnd() % 2 * 128 : rnd());
+    }
+    const struct tsr_weight_desc w = desc_of(&f, codes, cb, meta, mb);
+    for (int isa = 0; isa < ISAS; isa++) {
+        struct tsr_cpu *c = cpu_new(test_isas[isa]);
+        void           *h = NULL;
+        if (!c)
+            continue;
+        assert_int_equal(tsr_cpu_weight_load(c, &w, &h, NULL), TSR_OK);
+        float *got = outputs(c, h, x, 1);
+        want = want ? want : got;
+        assert_memory_equal(got, want, ROWS * sizeof *got);
+        if (got != want)
+            free(got);
+        tsr_cpu_weight_free(c, h);
+        tsr_cpu_destroy(c);
+    }
+    free(want);
+    free(codes), free(meta);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(integers),
-        cmocka_unit_test(minimums),
-        cmocka_unit_test(straight_tables),
-        cmocka_unit_test(spans),
+        cmocka_unit_test(integers), cmocka_unit_test(minimums), cmocka_unit_test(straight_tables),
+        cmocka_unit_test(spans),    cmocka_unit_test(divisors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

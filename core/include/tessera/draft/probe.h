@@ -51,7 +51,7 @@ struct tsr_probe_v1 {
     tsr_status (*clock)(void *self, double seconds, struct tsr_probe_result *r,
                         struct tsr_err *err);
     uint64_t n_shapes;
-    double   fma_per_cycle, dot_per_cycle; /* limits of the instruction set */
+    double   fma_per_cycle, dot_per_cycle; /* limits of the CPU; 0: unknown */
     /* Encodes rows of F32 in the first-level cache as `format` for about `seconds`; work counts
      * elements.  The format is mx with rounding to even, or int of 4 bits.  TSR_E_UNSUPPORTED for
      * others. */

@@ -1,0 +1,186 @@
+/* k_tile_words.h - a whole tile of tokens through a part of a panel on AVX2, for codes of up to six bits: products
+ * add up in words as long as those can hold them, and then in lanes. That is two instructions for 32 products;
+ * vi_dot4_low() has three. The sums are those of tile_part() in k_tiles_a8.h, in the same order.
+ *
+ * A run is in assembly: gcc 12 moves what is in twelve of sixteen registers to memory. ymm0 to 11 are the words of 6
+ * tokens by 16 rows, of 8 rows each: of token t those of the first rows in 2 t. ymm12 and 13 have what rows share,
+ * ymm14 what a token has. */
+#ifndef TSR_K_TILE_WORDS_H
+#define TSR_K_TILE_WORDS_H
+
+#include <stddef.h>
+
+#include "k_part.h"
+#include "k_tile_a8.h"
+
+/* Fours of columns whose products a word can add: 254 times the largest byte for each. */
+INLINE uint64_t words_fours(const struct tsr_cpu_weight *w)
+{
+    static const uint8_t most[] = { [W_I6] = 63, [W_I5] = 31, [W_I4] = 15, [W_I3] = 7, [W_I2] = 3 };
+    const uint32_t byte = w->mapped && cpu_looked_up(w->layout) ? w->low_byte : most[w->layout];
+    return byte ? 32767 / (254 * byte) : 32767;
+}
+
+#define LINE(x) x "\n\t"
+/* X(four times the token, 64 times it, 128 times it, its words) */
+#define EACH_TOKEN(X)                                                                              \
+    X(0, 0, 0, 0, 1)                                                                               \
+    X(4, 64, 128, 2, 3)                                                                            \
+    X(8, 128, 256, 4, 5)                                                                           \
+    X(12, 192, 384, 6, 7)                                                                          \
+    X(16, 256, 512, 8, 9)                                                                          \
+    X(20, 320, 640, 10, 11)
+#define TOKEN_BYTES "24" /* of a number of each token */
+
+/* `left` fours of columns, at least one. */
+#define FOUR                                                                                       \
+    LINE("vmovdqa (%[codes]), %%ymm12")                                                            \
+    LINE("vmovdqa 32(%[codes]), %%ymm13")                                                          \
+    LINE("prefetcht1 (%[ahead])")
+#define FIRST(t, at, row, a, b)                                                                    \
+    LINE("vpbroadcastd " #t "(%[q]), %%ymm14")                                                     \
+    LINE("vpmaddubsw %%ymm14, %%ymm12, %%ymm" #a)                                                  \
+    LINE("vpmaddubsw %%ymm14, %%ymm13, %%ymm" #b)
+#define MORE(t, at, row, a, b)                                                                     \
+    LINE("vpbroadcastd " #t "(%[q]), %%ymm14")                                                     \
+    LINE("vpmaddubsw %%ymm14, %%ymm12, %%ymm15")                                                   \
+    LINE("vpmaddubsw %%ymm14, %%ymm13, %%ymm14")                                                   \
+    LINE("vpaddw %%ymm15, %%ymm" #a ", %%ymm" #a)                                                  \
+    LINE("vpaddw %%ymm14, %%ymm" #b ", %%ymm" #b)
+#define NEXT                                                                                       \
+    LINE("addq $" TOKEN_BYTES ", %[q]")                                                            \
+    LINE("subq $-128, %[codes]")                                                                   \
+    LINE("addq %[stride], %[ahead]")                                                               \
+    LINE("decq %[left]")
+#define WORDS                                                                                      \
+    FOUR EACH_TOKEN(FIRST)                                                                         \
+    NEXT LINE("jz 2f") LINE("1:") FOUR EACH_TOKEN(MORE)                                            \
+    NEXT                               LINE("jnz 1b") LINE("2:")
+
+/* Words to lanes, plus those in memory, or the sums of the activations. */
+#define TO_LANES(a, b)                                                                             \
+    LINE("vpmaddwd (%[one]), %%ymm" #a ", %%ymm" #a)                                               \
+    LINE("vpmaddwd (%[one]), %%ymm" #b ", %%ymm" #b)
+#define ADD_LANES(t, at, a, b)                                                                     \
+    LINE("vpaddd " #at "(%[lanes]), %%ymm" #a ", %%ymm" #a)                                        \
+    LINE("vpaddd 32+" #at "(%[lanes]), %%ymm" #b ", %%ymm" #b)
+#define ADD_SUMS(t, at, a, b)                                                                      \
+    LINE("vpbroadcastd " #t "(%[sums]), %%ymm14")                                                  \
+    LINE("vpaddd %%ymm14, %%ymm" #a ", %%ymm" #a)                                                  \
+    LINE("vpaddd %%ymm14, %%ymm" #b ", %%ymm" #b)
+#define FLUSH(t, at, row, a, b)                                                                    \
+    TO_LANES(a, b)                                                                                 \
+    ADD_LANES(t, at, a, b)                                                                         \
+    LINE("vmovdqa %%ymm" #a ", " #at "(%[lanes])")                                                 \
+    LINE("vmovdqa %%ymm" #b ", 32+" #at "(%[lanes])")
+#define TO_F32(a, b) LINE("vcvtdq2ps %%ymm" #a ", %%ymm" #a) LINE("vcvtdq2ps %%ymm" #b ", %%ymm" #b)
+#define SCALES       LINE("vmovaps (%[scale]), %%ymm12") LINE("vmovaps 32(%[scale]), %%ymm13")
+
+/* A run of plain weights enters the chain acc. */
+#define CHAIN(t, row, a, b)                                                                        \
+    TO_F32(a, b)                                                                                   \
+    LINE("vbroadcastss " #t "(%[sa]), %%ymm14")                                                    \
+    LINE("vmulps %%ymm12, %%ymm14, %%ymm15")                                                       \
+    LINE("vmulps %%ymm13, %%ymm14, %%ymm14")                                                       \
+    LINE("vfmadd213ps " #row "(%[acc]), %%ymm15, %%ymm" #a)                                        \
+    LINE("vfmadd213ps 32+" #row "(%[acc]), %%ymm14, %%ymm" #b)                                     \
+    LINE("vmovaps %%ymm" #a ", " #row "(%[acc])") LINE("vmovaps %%ymm" #b ", 32+" #row "(%[acc])")
+#define PLAIN_LANES(t, at, row, a, b) TO_LANES(a, b) ADD_LANES(t, at, a, b) CHAIN(t, row, a, b)
+#define PLAIN_SUMS(t, at, row, a, b)  TO_LANES(a, b) ADD_SUMS(t, at, a, b) CHAIN(t, row, a, b)
+
+/* A run of affine weights enters the sums of its block. */
+#define MINIMUM LINE("vmovaps %c[minimum](%[scale]), %%ymm15")
+#define BLOCK_SUM(t, at, a, b)                                                                     \
+    TO_F32(a, b)                                                                                   \
+    LINE("vbroadcastss " #t "(%[sums]), %%ymm14")                                                  \
+    LINE("vfmadd213ps " #at "(%[block]), %%ymm12, %%ymm" #a)                                       \
+    LINE("vfmadd213ps 32+" #at "(%[block]), %%ymm13, %%ymm" #b)                                    \
+    LINE("vfmadd231ps %%ymm14, %%ymm15, %%ymm" #a)                                                 \
+    LINE("vfmadd231ps 32+%c[minimum](%[scale]), %%ymm14, %%ymm" #b)                                \
+    LINE("vmovaps %%ymm" #a ", " #at "(%[block])")                                                 \
+    LINE("vmovaps %%ymm" #b ", 32+" #at "(%[block])")
+#define AFFINE_LANES(t, at, row, a, b) TO_LANES(a, b) ADD_LANES(t, at, a, b) BLOCK_SUM(t, at, a, b)
+#define AFFINE_WORDS(t, at, row, a, b) TO_LANES(a, b) BLOCK_SUM(t, at, a, b)
+
+#define RUN(code)                                                                                  \
+    __asm__ volatile(                                                                              \
+        code                                                                                       \
+        : [codes] "+r"(codes), [q] "+r"(q), [ahead] "+r"(ahead), [left] "+r"(left)                 \
+        : [stride] "r"(tile->stride), [one] "r"(one), [lanes] "r"(lanes), [block] "r"(block),      \
+          [acc] "r"(acc), [sums] "r"(sums), [sa] "r"(sa), [scale] "r"(scale),                      \
+          [minimum] "i"(offsetof(struct part, minimum) - offsetof(struct part, scale))             \
+        : "memory", "cc", "ymm0", "ymm1", "ymm2", "ymm3", "ymm4", "ymm5", "ymm6", "ymm7", "ymm8",  \
+          "ymm9", "ymm10", "ymm11", "ymm12", "ymm13", "ymm14", "ymm15")
+
+/* acc[ISA_TOKENS_MANY][PANEL] with the runs of a part, of 16 rows from vector v on. most: words_fours(). */
+INLINE void tile_words(const struct tsr_cpu_weight *w, const enum run_kind kind, const int v,
+                       const struct part *p, const struct part_tile *tile, const uint64_t most,
+                       float *acc)
+{
+    static const _Alignas(32) int16_t one[16] = { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 };
+    _Alignas(64) int32_t              lanes[ISA_TOKENS_MANY][16];
+    _Alignas(64) float                block[ISA_TOKENS_MANY][16] = { { 0 } };
+    const uint8_t                    *codes = p->codes + 64 * v, *ahead = tile->ahead;
+    const int8_t                     *q = tile->q;
+    _Static_assert(ISA_TOKENS_MANY == 6 && PANEL == 32, "the registers of the words");
+    for (uint64_t r = p->run; r < p->end; r++) {
+        const struct tsr_cpu_run *u = &w->runs[r];
+        const int32_t            *sums = tile->sums + r * ISA_TOKENS_MANY;
+        const float              *sa = tile->sa + u->block * ISA_TOKENS_MANY;
+        const float              *scale = &p->scale[r - p->run][16 * v];
+        const int                 zeros = kind != RUN_AFFINE && w->zeros;
+        uint64_t                  steps = (u->k1 - u->k0 + 3) / 4, left = steps;
+        if (steps <= most && !zeros) {
+            if (kind == RUN_AFFINE)
+                RUN(WORDS SCALES MINIMUM EACH_TOKEN(AFFINE_WORDS));
+            else
+                RUN(WORDS SCALES EACH_TOKEN(PLAIN_SUMS));
+        } else {
+            for (uint64_t t = 0; t < ISA_TOKENS_MANY; t++) {
+                i16v first = kind == RUN_AFFINE ? vi_zero() : vi_set1(sums[t]);
+                if (zeros)
+                    first = vi_mul16(vi_load(&p->zero[r - p->run][16 * v]), first);
+                vb_store(lanes[t], first);
+            }
+            for (; steps > most; steps -= most) {
+                left = most;
+                RUN(WORDS EACH_TOKEN(FLUSH));
+            }
+            left = steps;
+            if (kind == RUN_AFFINE)
+                RUN(WORDS SCALES MINIMUM EACH_TOKEN(AFFINE_LANES));
+            else
+                RUN(WORDS SCALES EACH_TOKEN(PLAIN_LANES));
+        }
+        for (uint64_t t = 0; kind == RUN_AFFINE && block_ends(w, r) && t < ISA_TOKENS_MANY; t++) {
+            float *to = acc + t * PANEL;
+            v_store(to, v_fma(v_load(block[t]), v_set1(sa[t]), v_load(to)));
+            v_store(block[t], v_set1(0.0f));
+        }
+    }
+}
+
+#undef LINE
+#undef EACH_TOKEN
+#undef TOKEN_BYTES
+#undef FOUR
+#undef FIRST
+#undef MORE
+#undef NEXT
+#undef WORDS
+#undef TO_LANES
+#undef ADD_LANES
+#undef ADD_SUMS
+#undef FLUSH
+#undef TO_F32
+#undef SCALES
+#undef CHAIN
+#undef PLAIN_LANES
+#undef PLAIN_SUMS
+#undef MINIMUM
+#undef BLOCK_SUM
+#undef AFFINE_LANES
+#undef AFFINE_WORDS
+#undef RUN
+
+#endif
