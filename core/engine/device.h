@@ -11,7 +11,7 @@
 
 #include "base/err.h"
 #include "checkpoint/prepacked/prepacked.h"
-#include "model/packed.h"
+#include "model/own.h"
 #include "plugin/spec.h"
 #include "tessera/backend.h"
 #include "tessera/backend_layout.h"
@@ -24,8 +24,8 @@ struct tsr_engine_weight {
     void                    *fallback; /* of the default backend, loaded when first needed */
     bool                     widened;  /* the device declined the format: it has F32 */
     struct tsr_model_packed *own; /* in a plugin's own format: there is no handle; owned, or NULL */
-    bool                     kernel;  /* of own: the plugin multiplies with it */
-    const struct tsr_prepacked *file; /* that it lies in; desc has no bytes then; or NULL */
+    enum tsr_model_own_kernel   kernel; /* of own: how the plugin multiplies with it */
+    const struct tsr_prepacked *file;   /* that it lies in; desc has no bytes then; or NULL */
     const struct tsr_prepacked_mapped_weight *mapped; /* offset in it */
     struct tsr_weight_desc                    desc;   /* as in host memory, which outlives the
                                                * device; codes NULL: released, no fallback */

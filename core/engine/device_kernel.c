@@ -1,4 +1,4 @@
-/* Products by a kernel of the plugin that packed the weights (tessera/draft/kernel.h): inputs come to host memory, runs of
+/* Products by a kernel of the plugin that packed the weights (tessera/kernel.h): inputs come to host memory, runs of
  * rows go to the pool, results and bias go back. */
 #include "engine/device_internal.h"
 
@@ -16,9 +16,10 @@
 
 struct product {
     const struct tsr_model_packed *p;
+    enum tsr_model_own_kernel      how;
     uint64_t                       rows; /* of all units */
     uint64_t                       n, in_stride;
-    float                         *in;  /* [n, in_stride] */
+    float                         *in;  /* [n, in_stride], as struct tsr_model_own_product has it */
     float                         *out; /* [n, rows] */
     float                         *bias;
     pthread_mutex_t                lock; /* guards the rest */
@@ -32,7 +33,8 @@ static tsr_status run_body(void *arg, uint64_t begin, uint64_t end)
     const struct tsr_model_own        *o = &x->p->own;
     struct tsr_errbuf                  e = TSR_ERRBUF(e);
     uint64_t                           first = begin * o->unit, last = end * o->unit;
-    const struct tsr_model_own_product part = { .unit = begin,
+    const struct tsr_model_own_product part = { .how = x->how,
+                                                .unit = begin,
                                                 .units = end - begin,
                                                 .rows = (last < x->rows ? last : x->rows) - first,
                                                 .n = x->n,
@@ -67,13 +69,45 @@ static tsr_status multiply(struct tsr_engine_device *d, struct product *x, const
     return st == TSR_OK ? st : tsr_err_prefix(err, tsr_err_copy(err, st, &x->why.err), "%s", name);
 }
 
+/* A kernel of whole rows gets zeros where another rank has the columns. */
+static void widen(struct product *x, const float *in, uint64_t in_stride)
+{
+    const struct tsr_model_packed *p = x->p;
+    memset(x->in, 0, x->n * x->in_stride * sizeof *x->in);
+    for (uint64_t t = 0; t < x->n; t++)
+        memcpy(x->in + t * x->in_stride + p->own.col, in + t * in_stride, p->cols * sizeof *in);
+}
+
+/* Into x->in, which it allocates. */
+static tsr_status fetch_in(struct tsr_engine_device *d, const struct tsr_tensor *in,
+                           struct product *x, struct tsr_err *err)
+{
+    uint64_t stride = in->row_stride / sizeof(float);
+    uint64_t bytes = (x->n - 1) * in->row_stride + in->cols * sizeof(float);
+    float   *got = tsr_new_aligned(x->n * stride, sizeof *got);
+    if (!got)
+        return tsr_fail_nomem(err, x->n * in->row_stride, "inputs of a quantizer's kernel");
+    x->in = got;
+    x->in_stride = stride;
+    TSR_TRY(d->iface->download(d->self, in->buffer, in->offset, got, bytes, err));
+    if (x->how != TSR_OWN_WHOLE || x->p->cols == x->p->own.cols)
+        return TSR_OK;
+    x->in_stride = x->p->own.cols;
+    x->in = tsr_new_aligned(x->n * x->in_stride, sizeof *x->in);
+    if (x->in)
+        widen(x, got, stride);
+    free(got);
+    return x->in ? TSR_OK
+                 : tsr_fail_nomem(err, x->n * x->in_stride * sizeof *got,
+                                  "inputs of a quantizer's kernel");
+}
+
 static tsr_status fetch(struct tsr_engine_device *d, const struct tsr_op *op, struct product *x,
                         struct tsr_err *err)
 {
-    const struct tsr_tensor *in = op->in[0], *bias = op->in[1];
-    uint64_t                 bytes = (x->n - 1) * in->row_stride + in->cols * sizeof(float);
+    const struct tsr_tensor *bias = op->in[1];
     TSR_TRY(tsr_engine_device_sync(d, err));
-    TSR_TRY(d->iface->download(d->self, in->buffer, in->offset, x->in, bytes, err));
+    TSR_TRY(fetch_in(d, op->in[0], x, err));
     return bias ? d->iface->download(d->self, bias->buffer, bias->offset, x->bias,
                                      x->p->rows * sizeof *x->bias, err)
                 : TSR_OK;
@@ -103,19 +137,16 @@ tsr_status tsr_engine_device_run_kernel(struct tsr_engine_device *d, const struc
 {
     const struct tsr_model_own *o = &w->own->own;
     uint64_t                    left = o->rows - o->first, there = o->units * o->unit;
-    struct product              x = { .p = w->own,
-                                      .rows = there < left ? there : left,
-                                      .n = op->in[0]->rows,
-                                      .in_stride = op->in[0]->row_stride / sizeof(float) };
+    struct product              x = {
+                     .p = w->own, .how = w->kernel, .rows = there < left ? there : left, .n = op->in[0]->rows
+    };
     if (x.n == 0)
         return TSR_OK;
-    x.in = tsr_new_aligned(x.n * x.in_stride, sizeof *x.in);
     x.out = tsr_new_aligned(x.n * x.rows, sizeof *x.out);
     x.bias = tsr_new_aligned(x.rows, sizeof *x.bias);
-    tsr_status st = x.in && x.out && x.bias
-                        ? TSR_OK
-                        : tsr_fail_nomem(err, x.n * (x.in_stride + x.rows) * sizeof *x.in,
-                                         "inputs and results of a quantizer's kernel");
+    tsr_status st = x.out && x.bias ? TSR_OK
+                                    : tsr_fail_nomem(err, (x.n + 1) * x.rows * sizeof *x.out,
+                                                     "results of a quantizer's kernel");
     if (st == TSR_OK)
         st = fetch(d, op, &x, err);
     if (st == TSR_OK)

@@ -183,7 +183,8 @@ tsr_status tsr_engine_device_run(struct tsr_engine_device *d, struct tsr_op *op,
     if (!w || !w->own)
         return tsr_engine_device_run_plain(d, op, w, err);
     if (op->kind == TSR_OP_LINEAR)
-        return w->kernel ? tsr_engine_device_run_kernel(d, op, w, err) : run_linear(d, op, w, err);
+        return w->kernel == TSR_OWN_DECODED ? run_linear(d, op, w, err)
+                                            : tsr_engine_device_run_kernel(d, op, w, err);
     if (op->kind == TSR_OP_EMBED)
         return run_embed(d, op, w, err);
     return tsr_fail(err, TSR_E_BUG, "operation %u with weights in a plugin's own format", op->kind);

@@ -202,9 +202,10 @@ tsr_status tsr_engine_device_part(struct tsr_engine_device *d, const struct tsr_
 }
 
 /* Logs a format that is not one of ours, once for each. */
-static void say_foreign(struct tsr_engine_device *d, const struct tsr_model_packed *p, bool kernel)
+static void say_foreign(struct tsr_engine_device *d, const struct tsr_model_packed *p,
+                        enum tsr_model_own_kernel kernel)
 {
-    if (kernel || strcmp(d->said_foreign, p->format.id) == 0)
+    if (kernel != TSR_OWN_DECODED || strcmp(d->said_foreign, p->format.id) == 0)
         return;
     (void)snprintf(d->said_foreign, sizeof d->said_foreign, "%s", p->format.id);
     tsr_logf(TSR_LOG_WARN,
@@ -220,15 +221,10 @@ static tsr_status load_own(struct tsr_engine_device *d, const char *name,
 {
     const struct tsr_model_slice all = { .rows = p->rows, .cols = p->cols, .segment = p->segment };
     struct tsr_model_packed     *own = NULL;
-    bool                         kernel = false;
+    enum tsr_model_own_kernel    kernel = TSR_OWN_DECODED;
     if (!tsr_engine_device_grow(&d->weights, d->n_weights, &d->cap_weights))
         return tsr_fail_nomem(err, 16 * d->cap_weights, "a list of weights");
-    TSR_TRY(tsr_err_prefix(err, tsr_model_own_has_kernel(p, &kernel, err), "%s", name));
-    if (kernel && p->cols != p->own.cols)
-        return tsr_fail(err, TSR_E_CONFIG,
-                        "%s: the kernel of quantizer '%s' multiplies whole rows, and several ranks "
-                        "would each have some of the columns; give each stage one rank",
-                        name, p->own.use);
+    TSR_TRY(tsr_err_prefix(err, tsr_model_own_kernel_of(p, &kernel, err), "%s", name));
     say_foreign(d, p, kernel);
     TSR_TRY(tsr_model_packed_slice(p, &all, &own, err));
     struct tsr_engine_weight *w = tsr_new(1, sizeof *w);

@@ -3,6 +3,7 @@
 
 #include "base/f16.h"
 #include "base/mem.h"
+#include "model/packed_slice.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -25,11 +26,16 @@ static tsr_status check_there(const struct tsr_model_packed *p, struct tsr_err *
                                p->own.use);
 }
 
-tsr_status tsr_model_own_has_kernel(const struct tsr_model_packed *p, bool *has,
-                                    struct tsr_err *err)
+tsr_status tsr_model_own_kernel_of(const struct tsr_model_packed *p, enum tsr_model_own_kernel *how,
+                                   struct tsr_err *err)
 {
     TSR_TRY(check_there(p, err));
-    return functions->has_kernel(p, has, err);
+    return functions->kernel(p, how, err);
+}
+
+uint64_t tsr_model_own_segment(const struct tsr_model_packed *p)
+{
+    return p->segment ? p->segment : tsr_segment_columns(p->cols);
 }
 
 tsr_status tsr_model_own_multiply(const struct tsr_model_packed      *p,

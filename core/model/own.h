@@ -8,12 +8,21 @@
 
 #include "model/packed.h"
 
-/* A product: out[t][r] for n tokens in [n, p->own.cols], and for the rows of units [unit, unit + units) of p. */
+/* How the plugin that packed a matrix multiplies with it (tessera/kernel.h). */
+enum tsr_model_own_kernel {
+    TSR_OWN_DECODED,  /* not at all: a product decodes rows */
+    TSR_OWN_WHOLE,    /* whole rows alone */
+    TSR_OWN_SEGMENTS, /* the segments of docs/decisions/numerics.md, each by itself */
+};
+
+/* A product: out[t][r] for n tokens, and for the rows of units [unit, unit + units) of p. */
 struct tsr_model_own_product {
-    uint64_t     unit, units, rows; /* rows: of the units, without those that the matrix lacks */
-    uint64_t     n, in_stride, out_stride; /* strides in numbers */
-    const float *in;
-    float       *out;
+    enum tsr_model_own_kernel how;
+    uint64_t unit, units, rows;        /* rows: of the units, without those that the matrix lacks */
+    uint64_t n, in_stride, out_stride; /* strides in numbers */
+    const float
+          *in; /* [n, p->cols]; TSR_OWN_WHOLE: [n, p->own.cols], zeros where p has no column */
+    float *out;
 };
 
 /* What takes such bytes apart.  All [any]. */
@@ -22,17 +31,20 @@ struct tsr_model_own_functions {
      * that the last unit of the whole matrix lacks. */
     tsr_status (*decode)(const struct tsr_model_packed *p, uint64_t unit, uint64_t n, uint64_t rows,
                          float *dst, struct tsr_err *err);
-    /* Whether the plugin multiplies with p itself (tessera/draft/kernel.h). */
-    tsr_status (*has_kernel)(const struct tsr_model_packed *p, bool *has, struct tsr_err *err);
+    tsr_status (*kernel)(const struct tsr_model_packed *p, enum tsr_model_own_kernel *how,
+                         struct tsr_err *err);
     tsr_status (*multiply)(const struct tsr_model_packed *p, const struct tsr_model_own_product *x,
                            struct tsr_err *err);
 };
 /* Of this process; NULL: none.  f is borrowed.  [setup] */
 void       tsr_model_own_set(const struct tsr_model_own_functions *f);
-tsr_status tsr_model_own_has_kernel(const struct tsr_model_packed *p, bool *has,
-                                    struct tsr_err *err);
+tsr_status tsr_model_own_kernel_of(const struct tsr_model_packed *p, enum tsr_model_own_kernel *how,
+                                   struct tsr_err *err);
+/* how is that of kernel_of(), and not TSR_OWN_DECODED. */
 tsr_status tsr_model_own_multiply(const struct tsr_model_packed      *p,
                                   const struct tsr_model_own_product *x, struct tsr_err *err);
+/* Columns of a segment of p, which has at most eight. */
+uint64_t tsr_model_own_segment(const struct tsr_model_packed *p);
 
 /* Rows [first, first + rows) of p, which are there, into dst [rows, p->cols].  TSR_E_INPUT for a value that is not
  * finite.  [any] */

@@ -1,7 +1,7 @@
 /* Guarded quantizers. */
 #include "plugin/shim.h"
 
-#include "tessera/draft/kernel.h"
+#include "tessera/kernel.h"
 #include "tessera/quantizer_block.h"
 #include "tessera/quantizer_report.h"
 #include "tessera/quantizer_tune.h"

@@ -1,11 +1,10 @@
 /* Quantizers that decode weights in their own formats. */
-#include "quant/decoder.h"
+#include "quant/decoder_internal.h"
 
 #include "base/f16.h"
 #include "base/mem.h"
 #include "plugin/spec.h"
 #include "quant/quant.h"
-#include "tessera/draft/kernel.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -18,12 +17,11 @@ struct shape {
 };
 
 struct decoder {
-    char                                 *use;
-    struct tsr_plugin_spec                spec;
-    struct tsr_quantizer                  q;
-    const struct tsr_quantizer_kernel_v1 *kernel; /* NULL: it has none */
-    struct shape                         *shapes;
-    uint64_t                              n_shapes;
+    char                    *use;
+    struct tsr_plugin_spec   spec;
+    struct tsr_quant_decoder d;
+    struct shape            *shapes;
+    uint64_t                 n_shapes;
 };
 
 static struct {
@@ -35,8 +33,8 @@ static struct {
 
 static void decoder_free(struct decoder *d)
 {
-    if (d->q.iface)
-        d->q.iface->destroy(d->q.self);
+    if (d->d.q.iface)
+        d->d.q.iface->destroy(d->d.q.self);
     tsr_plugin_spec_close(&d->spec);
     free(d->shapes);
     free(d->use);
@@ -65,12 +63,12 @@ static tsr_status make(const char *use, struct decoder **out, struct tsr_err *er
     tsr_status st = tsr_plugin_spec_open(&d->spec, all.registry, TSR_KIND_QUANTIZER, use, err);
     if (st == TSR_OK) {
         const struct tsr_quantizer_v1 *t = d->spec.found.iface;
-        st = t->create(d->spec.found.host, d->spec.options, &d->q.self, err);
+        st = t->create(d->spec.found.host, d->spec.options, &d->d.q.self, err);
         if (st == TSR_OK) {
-            d->q.iface = t;
-            d->kernel = kernel_of(t, d->q.self);
+            d->d.q.iface = t;
+            d->d.kernel = kernel_of(t, d->d.q.self);
         }
-        d->q.name = d->spec.found.component->name;
+        d->d.q.name = d->spec.found.component->name;
     }
     if (st != TSR_OK) {
         decoder_free(d);
@@ -98,7 +96,7 @@ static tsr_status find_shape(struct decoder *d, const struct tsr_model_packed *p
                             .rows = o->rows,
                             .cols = o->cols,
                             .row_stride = o->cols * tsr_dtype_size(p->source_dtype) };
-    TSR_TRY(tsr_quantizer_plan(&d->q, &w, &plan, err));
+    TSR_TRY(tsr_quantizer_plan(&d->d.q, &w, &plan, err));
     uint64_t unit = plan.rows_per_unit ? plan.rows_per_unit : o->rows;
     if (!plan.format.id || strcmp(plan.format.id, p->format.id) != 0 || unit != o->unit ||
         plan.code_bytes != o->code_bytes || plan.meta_bytes != o->meta_bytes)
@@ -121,8 +119,9 @@ static tsr_status find_shape(struct decoder *d, const struct tsr_model_packed *p
     return TSR_OK;
 }
 
-static tsr_status decoder_of(const struct tsr_model_packed *p, const struct decoder **out,
-                             uint64_t *scratch, struct tsr_err *err)
+tsr_status tsr_quant_decoder_of(const struct tsr_model_packed   *p,
+                                const struct tsr_quant_decoder **out, uint64_t *scratch,
+                                struct tsr_err *err)
 {
     struct decoder *d = NULL;
     struct shape   *s = NULL;
@@ -133,7 +132,7 @@ static tsr_status decoder_of(const struct tsr_model_packed *p, const struct deco
     if (st == TSR_OK)
         st = find_shape(d, p, &s, err);
     if (st == TSR_OK) {
-        *out = d;
+        *out = &d->d;
         *scratch = s->scratch;
     }
     (void)pthread_mutex_unlock(&all.lock);
@@ -143,9 +142,9 @@ static tsr_status decoder_of(const struct tsr_model_packed *p, const struct deco
 static tsr_status decode(const struct tsr_model_packed *p, uint64_t unit, uint64_t n, uint64_t rows,
                          float *dst, struct tsr_err *err)
 {
-    const struct decoder *d = NULL;
-    uint64_t              scratch = 0;
-    TSR_TRY(decoder_of(p, &d, &scratch, err));
+    const struct tsr_quant_decoder *d = NULL;
+    uint64_t                        scratch = 0;
+    TSR_TRY(tsr_quant_decoder_of(p, &d, &scratch, err));
     const unsigned char *codes = (const unsigned char *)p->codes + unit * p->own.code_bytes;
     const unsigned char *meta =
         p->meta ? (const unsigned char *)p->meta + unit * p->own.meta_bytes : NULL;
@@ -185,55 +184,11 @@ static tsr_status decode(const struct tsr_model_packed *p, uint64_t unit, uint64
     return st == TSR_E_INVAL ? tsr_err_prefix(err, TSR_E_INPUT, "quantizer '%s'", p->own.use) : st;
 }
 
-static tsr_status has_kernel(const struct tsr_model_packed *p, bool *has, struct tsr_err *err)
-{
-    const struct decoder *d = NULL;
-    uint64_t              scratch = 0;
-    TSR_TRY(decoder_of(p, &d, &scratch, err));
-    *has = d->kernel != NULL;
-    return TSR_OK;
-}
-
-static tsr_status multiply(const struct tsr_model_packed *p, const struct tsr_model_own_product *x,
-                           struct tsr_err *err)
-{
-    const struct decoder *d = NULL;
-    uint64_t              scratch = 0;
-    TSR_TRY(decoder_of(p, &d, &scratch, err));
-    if (!d->kernel)
-        return tsr_fail(err, TSR_E_BUG, "quantizer '%s' has no kernel", p->own.use);
-    const struct tsr_kernel_weight w = {
-        .struct_size = sizeof w,
-        .dtype = p->source_dtype,
-        .rows = p->own.rows,
-        .cols = p->own.cols,
-        .first_row = p->own.first + x->unit * p->own.unit,
-        .n_rows = x->rows,
-        .codes = (const unsigned char *)p->codes + x->unit * p->own.code_bytes,
-        .meta = p->meta ? (const unsigned char *)p->meta + x->unit * p->own.meta_bytes : NULL
-    };
-    TSR_TRY(d->kernel->scratch(d->q.self, &w, x->n, &scratch, err));
-    void *room = tsr_new_aligned(1, scratch);
-    if (!room)
-        return tsr_fail_nomem(err, scratch, "scratch memory of a quantizer's kernel");
-    const struct tsr_kernel_job job = { .struct_size = sizeof job,
-                                        .weight = &w,
-                                        .n = x->n,
-                                        .in = x->in,
-                                        .in_stride = x->in_stride,
-                                        .out = x->out,
-                                        .out_stride = x->out_stride,
-                                        .scratch = room };
-    tsr_status                  st = d->kernel->linear(d->q.self, &job, err);
-    free(room);
-    return st == TSR_OK ? st
-                        : tsr_err_prefix(err, st == TSR_E_INVAL ? TSR_E_INPUT : st,
-                                         "quantizer '%s'", p->own.use);
-}
-
-static const struct tsr_model_own_functions functions = { .decode = decode,
-                                                          .has_kernel = has_kernel,
-                                                          .multiply = multiply };
+static const struct tsr_model_own_functions functions = {
+    .decode = decode,
+    .kernel = tsr_quant_own_kernel,
+    .multiply = tsr_quant_own_multiply,
+};
 
 tsr_status tsr_quant_decoders_open(struct tsr_registry *r, struct tsr_err *err)
 {

@@ -3,7 +3,7 @@
  *
  * A code's high four bits choose magnitudes from a table of 16, its low four bits their signs.  64 columns share a
  * scale, an F16 number.  The format is "org.example.codebook/1", which no backend reads: without the table of
- * tessera/draft/kernel.h a host would decode it row by row.  Its product looks up a vector for each byte, and
+ * tessera/kernel.h a host would decode it row by row.  Its product looks up a vector for each byte, and
  * multiplies it with four inputs.
  *
  * examples/README.md has the command that builds it. */
@@ -11,17 +11,20 @@
 #include <stdint.h>
 #include <string.h>
 
-#include <tessera/draft/kernel.h>
 #include <tessera/f16.h>
+#include <tessera/kernel.h>
 #include <tessera/quantizer.h>
 
 #if defined __x86_64__
 #include <immintrin.h>
 #endif
 
-#define GROUP UINT64_C(64) /* columns of a scale, a multiple of LANES */
-#define EACH  UINT64_C(4)  /* columns of a code */
-#define LANES 8u           /* sums of a product, two codes wide */
+#define GROUP     UINT64_C(64) /* columns of a scale, a multiple of LANES */
+#define EACH      UINT64_C(4)  /* columns of a code */
+#define LANES     8u           /* sums of a product, two codes wide */
+#define TOKENS    4u           /* that share the lookup of a vector */
+#define ROWS      2u           /* that share the load of an input */
+#define PADDED(n) (((n) + LANES - 1) / LANES * LANES)
 
 /* Magnitudes of four normal numbers that come together often, in units of their scale. */
 static const float magnitudes[16][4] = {
@@ -34,7 +37,7 @@ static const float magnitudes[16][4] = {
 };
 
 struct options {
-    int32_t kernel, avx2;
+    int32_t kernel, columns, avx2;
 };
 
 struct quantizer {
@@ -54,9 +57,9 @@ static uint64_t groups_of(uint64_t cols)
     return (cols + GROUP - 1) / GROUP;
 }
 
-static uint64_t row_bytes(uint64_t cols)
+static uint64_t row_bytes(uint64_t cols) /* codes, then scales */
 {
-    return codes_of(cols) + 2 * groups_of(cols); /* codes, then scales */
+    return codes_of(cols) + 2 * groups_of(cols);
 }
 
 static float scale_at(const unsigned char *row, uint64_t cols, uint64_t g)
@@ -196,7 +199,17 @@ static tsr_status dequantize(const void *self, const struct tsr_quant_job *job, 
 /* ---- the product ------------------------------------------------------------------------------
  *
  * A group adds vector * input into eight sums, in the order of columns; the group's sums times its scale go into the
- * row's eight sums, which are added at the end.  Both forms below do these operations, so their results are equal. */
+ * row's eight sums, which are added at the end.  Both forms below do these operations, so their results are equal.
+ * A run of columns begins where eight sums begin, but may begin and end inside a group. */
+
+struct columns {
+    uint64_t first, end; /* that are multiplied */
+    uint64_t all;        /* of the matrix */
+};
+
+/* The columns of group g that are among them. */
+#define BEGIN(c, g) ((g)*GROUP > (c)->first ? (g)*GROUP : (c)->first)
+#define END(c, g)   (((g) + 1) * GROUP < (c)->end ? ((g) + 1) * GROUP : (c)->end)
 
 static float last_sum(const float s[LANES])
 {
@@ -205,17 +218,16 @@ static float last_sum(const float s[LANES])
 
 /* x: inputs, zeros up to a multiple of LANES. */
 static float plain_row(const struct quantizer *q, const unsigned char *row, const float *x,
-                       uint64_t cols)
+                       const struct columns *c)
 {
     float sum[LANES] = { 0 };
-    for (uint64_t g = 0; g < groups_of(cols); g++) {
-        float    part[LANES] = { 0 }, scale = scale_at(row, cols, g);
-        uint64_t end = (g + 1) * GROUP < cols ? (g + 1) * GROUP : cols;
-        for (uint64_t k = g * GROUP; k < end; k += LANES)
+    for (uint64_t g = c->first / GROUP; g < groups_of(c->end); g++) {
+        float part[LANES] = { 0 }, scale = scale_at(row, c->all, g);
+        for (uint64_t k = BEGIN(c, g); k < END(c, g); k += LANES)
             for (unsigned i = 0; i < LANES; i++) {
                 uint64_t code = k / EACH + i / EACH;
-                float    v = code < codes_of(cols) ? q->vector[row[code]][i % EACH] : 0.0f;
-                part[i] = fmaf(v, x[k + i], part[i]);
+                float    v = code < codes_of(c->all) ? q->vector[row[code]][i % EACH] : 0.0f;
+                part[i] = fmaf(v, x[k - c->first + i], part[i]);
             }
         for (unsigned i = 0; i < LANES; i++)
             sum[i] = fmaf(scale, part[i], sum[i]);
@@ -223,10 +235,7 @@ static float plain_row(const struct quantizer *q, const unsigned char *row, cons
     return last_sum(sum);
 }
 
-#if defined __x86_64__
-#define TOKENS 4u /* that share the lookup of a vector */
-#define ROWS   2u /* that share the load of an input   */
-
+#ifdef __x86_64__
 __attribute__((target("avx2,fma"))) static __m256 two_vectors(const struct quantizer *q,
                                                               const unsigned char    *row,
                                                               uint64_t code, uint64_t codes)
@@ -240,32 +249,31 @@ __attribute__((target("avx2,fma"))) static __m256 two_vectors(const struct quant
  * result has the operations that it has alone. */
 __attribute__((target("avx2,fma"), always_inline)) static inline void tile(
     const struct quantizer *q, const unsigned char *codes, uint64_t bytes, unsigned rows,
-    const float *x, uint64_t stride, unsigned tokens, uint64_t cols, float *out,
+    const float *x, uint64_t stride, unsigned tokens, const struct columns *c, float *out,
     uint64_t out_stride)
 {
-    uint64_t n_codes = codes_of(cols);
+    uint64_t n_codes = codes_of(c->all);
     __m256   sum[ROWS][TOKENS];
     for (unsigned r = 0; r < rows; r++)
         for (unsigned t = 0; t < tokens; t++)
             sum[r][t] = _mm256_setzero_ps();
-    for (uint64_t g = 0; g < groups_of(cols); g++) {
-        __m256   part[ROWS][TOKENS];
-        uint64_t end = (g + 1) * GROUP < cols ? (g + 1) * GROUP : cols;
+    for (uint64_t g = c->first / GROUP; g < groups_of(c->end); g++) {
+        __m256 part[ROWS][TOKENS];
         for (unsigned r = 0; r < rows; r++)
             for (unsigned t = 0; t < tokens; t++)
                 part[r][t] = _mm256_setzero_ps();
-        for (uint64_t k = g * GROUP; k < end; k += LANES) {
+        for (uint64_t k = BEGIN(c, g); k < END(c, g); k += LANES) {
             __m256 v[ROWS];
             for (unsigned r = 0; r < rows; r++)
                 v[r] = two_vectors(q, codes + r * bytes, k / EACH, n_codes);
             for (unsigned t = 0; t < tokens; t++) {
-                __m256 in = _mm256_loadu_ps(x + t * stride + k);
+                __m256 in = _mm256_loadu_ps(x + t * stride + k - c->first);
                 for (unsigned r = 0; r < rows; r++)
                     part[r][t] = _mm256_fmadd_ps(v[r], in, part[r][t]);
             }
         }
         for (unsigned r = 0; r < rows; r++) {
-            __m256 scale = _mm256_set1_ps(scale_at(codes + r * bytes, cols, g));
+            __m256 scale = _mm256_set1_ps(scale_at(codes + r * bytes, c->all, g));
             for (unsigned t = 0; t < tokens; t++)
                 sum[r][t] = _mm256_fmadd_ps(scale, part[r][t], sum[r][t]);
         }
@@ -278,42 +286,33 @@ __attribute__((target("avx2,fma"), always_inline)) static inline void tile(
         }
 }
 
-/* `rows` is ROWS or 1. */
+/* ROWS rows. */
 __attribute__((target("avx2,fma"))) static void wide_rows(const struct quantizer *q,
-                                                          const unsigned char *codes, unsigned rows,
+                                                          const unsigned char    *codes,
                                                           const float *x, uint64_t stride,
-                                                          uint64_t n, uint64_t cols, float *out,
-                                                          uint64_t out_stride)
+                                                          uint64_t n, const struct columns *c,
+                                                          float *out, uint64_t out_stride)
 {
-    uint64_t bytes = row_bytes(cols), t = 0;
+    uint64_t bytes = row_bytes(c->all), t = 0;
     for (; t + TOKENS <= n; t += TOKENS)
-        if (rows == ROWS)
-            tile(q, codes, bytes, ROWS, x + t * stride, stride, TOKENS, cols, out + t * out_stride,
-                 out_stride);
-        else
-            tile(q, codes, bytes, 1, x + t * stride, stride, TOKENS, cols, out + t * out_stride,
-                 out_stride);
+        tile(q, codes, bytes, ROWS, x + t * stride, stride, TOKENS, c, out + t * out_stride,
+             out_stride);
     for (; t < n; t++)
-        if (rows == ROWS)
-            tile(q, codes, bytes, ROWS, x + t * stride, stride, 1, cols, out + t * out_stride,
-                 out_stride);
-        else
-            tile(q, codes, bytes, 1, x + t * stride, stride, 1, cols, out + t * out_stride,
-                 out_stride);
+        tile(q, codes, bytes, ROWS, x + t * stride, stride, 1, c, out + t * out_stride, out_stride);
 }
+#else
+#define wide_rows(...) ((void)0) /* q->wide is 0 */
 #endif
-
-static uint64_t padded(uint64_t cols)
-{
-    return (cols + LANES - 1) / LANES * LANES;
-}
 
 static tsr_status scratch(const void *self, const struct tsr_kernel_weight *w, uint64_t n,
                           uint64_t *bytes, struct tsr_err *err)
 {
-    (void)self;
-    (void)err;
-    *bytes = w->cols % LANES ? n * padded(w->cols) * sizeof(float) : 0;
+    const struct quantizer *q = self;
+    int whole = w->segment == w->cols, end = w->first_col + w->n_cols == w->cols;
+    if (!whole && (!q->o->columns || w->first_col % LANES || w->segment % LANES ||
+                   (w->n_cols % LANES && !end)))
+        return tsr_fail(err, TSR_E_UNSUPPORTED, "codebook: these columns are not multiplied alone");
+    *bytes = w->n_cols % LANES ? n * PADDED(w->n_cols) * sizeof(float) : 0;
     return TSR_OK;
 }
 
@@ -322,30 +321,30 @@ static tsr_status linear(const void *self, const struct tsr_kernel_job *job, str
     const struct quantizer         *q = self;
     const struct tsr_kernel_weight *w = job->weight;
     const float                    *x = job->in;
-    uint64_t                        cols = w->cols, stride = job->in_stride;
+    uint64_t                        cols = w->n_cols, stride = job->in_stride;
     (void)err;
     if (cols % LANES) { /* zeros behind the inputs */
         float *room = job->scratch;
-        stride = padded(cols);
+        stride = PADDED(cols);
         for (uint64_t t = 0; t < job->n; t++) {
             memcpy(room + t * stride, job->in + t * job->in_stride, cols * sizeof *room);
             memset(room + t * stride + cols, 0, (stride - cols) * sizeof *room);
         }
         x = room;
     }
-    for (uint64_t r = 0; r < w->n_rows;) {
-        const unsigned char *row = (const unsigned char *)w->codes + r * row_bytes(cols);
-#if defined __x86_64__
-        if (q->wide) {
-            unsigned rows = w->n_rows - r < ROWS ? 1 : ROWS;
-            wide_rows(q, row, rows, x, stride, job->n, cols, job->out + r, job->out_stride);
-            r += rows;
-            continue;
+    for (uint64_t r = 0, rows; r < w->n_rows; r += rows) { /* a row's bytes in their order */
+        const unsigned char *row = (const unsigned char *)w->codes + r * row_bytes(w->cols);
+        float               *out = job->out + r;
+        rows = q->wide && w->n_rows - r >= ROWS ? ROWS : 1;
+        for (uint64_t k = 0; k < cols; k += w->segment, out += job->out_segment) {
+            uint64_t       n = cols - k < w->segment ? cols - k : w->segment;
+            struct columns c = { w->first_col + k, w->first_col + k + n, w->cols };
+            if (rows == ROWS)
+                wide_rows(q, row, x + k, stride, job->n, &c, out, job->out_stride);
+            else
+                for (uint64_t t = 0; t < job->n; t++)
+                    out[t * job->out_stride] = plain_row(q, row, x + k + t * stride, &c);
         }
-#endif
-        for (uint64_t t = 0; t < job->n; t++)
-            job->out[t * job->out_stride + r] = plain_row(q, row, x + t * stride, cols);
-        r++;
     }
     return TSR_OK;
 }
@@ -376,6 +375,8 @@ static const struct tsr_quantizer_v1 table = {
 
 static const struct tsr_option options[] = {
     TSR_OPTION_BOOL(struct options, kernel, 1, "Offer the kernel; false: dequantize alone."),
+    TSR_OPTION_BOOL(struct options, columns, 1,
+                    "Multiply runs of columns; false: whole rows alone."),
     TSR_OPTION_BOOL(struct options, avx2, 1, "Use AVX2 where the CPU has it."),
 };
 

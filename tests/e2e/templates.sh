@@ -45,6 +45,8 @@ rmdir "$WORK/mine"
 echo kept >"$WORK/mine"
 fails "a file of that name" 2 'mine' plugin new codec mine
 ok "the file stays as it was" grep -q '^kept$' "$WORK/mine"
+fails "--kernel of another kind" 2 '--kernel' plugin new codec other --kernel
+fails "--kernel in C++" 2 '--kernel' plugin new quantizer other --kernel --cxx
 mkdir "$WORK/closed"
 chmod 555 "$WORK/closed"
 if ! touch "$WORK/closed/x" 2>"$WORK/err"; then # root may write everywhere
@@ -111,6 +113,20 @@ for kind in quantizer codec solver transport backend sampler step kv; do
         n=$((n + 1))
     done
 done
+
+# ---- a kernel of its own
+run plugin new quantizer own --kernel
+ok "own is written" test "$rc" = 0
+ok "own: fewer than 230 lines in all its files" test "$(cat "$WORK/own"/* | wc -l)" -lt 230
+ok "own: make" by_make own "${compilers[RANDOM % 2]}"
+ok "own: make check" passes own
+run plugin check own/own.so --only 'kernel-*' --json
+ok "own: every rule of kernels is kept, none left out" json '[.. | .verdict? // empty] == ["passed", "passed", "passed", "passed", "passed"]' "$WORK/out"
+run quantize @demo --use own --plugin-path own/own.so -o own-demo --json
+ok "own: a model is packed, got $rc" test "$rc" = 0
+run generate ./own-demo --prompt "Once" --max-tokens 4 --plugin-path own/own.so
+ok "own: and runs, got $rc" test "$rc" = 0
+ok "own: by its kernel" test "$(grep -c 'does not read' "$WORK/err")" = 0
 
 # ---- they do their work ------------------------------------------------------------------
 DEMO=$ROOT/configs/demo/model.safetensors

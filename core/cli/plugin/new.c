@@ -84,6 +84,9 @@ static tsr_status check_request(const struct tsr_cli_new_plugin *p, struct tsr_e
                         near ? "'?)" : "");
     }
     TSR_TRY(check_name(p->name, err));
+    if (p->kernel && (p->cxx || strcmp(p->kind, "quantizer") != 0))
+        return tsr_fail(err, TSR_E_INPUT, "--kernel writes a quantizer in C, not a %s%s", p->kind,
+                        p->cxx ? " in C++" : "");
     if (is_text(p->kind))
         return check_text(p, err);
     if (n && (n > MAX_ID || !strchr(LOWER, *p->id) || !strchr(p->id, '.') ||
@@ -218,9 +221,10 @@ static tsr_status write_part(const struct tsr_cli_new_plugin *p, const char *tem
     struct tsr_cli_new_files list = { 0 };
     char                     below[64];
     (void)snprintf(below, sizeof below, "%s/%s", part,
-                   is_text(p->kind) ? "yaml"
-                   : p->cxx         ? "cxx"
-                                    : "c");
+                   is_text(p->kind)                          ? "yaml"
+                   : p->kernel && strcmp(part, p->kind) == 0 ? "kernel"
+                   : p->cxx                                  ? "cxx"
+                                                             : "c");
     char      *from = tsr_path_join(templates, below);
     tsr_status st =
         from ? list_folder(from, &list, err) : tsr_fail_nomem(err, sizeof below, templates);

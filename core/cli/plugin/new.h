@@ -1,7 +1,7 @@
 /* cli/plugin/new.h - a folder for a new plugin, from the templates.
  *
  * The templates of a kind are the files of templates/common/LANG and templates/KIND/LANG, LANG
- * being c or cxx; of a family or a task they are those of templates/KIND/yaml.  A file called NAME.x gets the plugin's name, and in every file @NAME@, @ID@
+ * being c or cxx, or for the kind kernel where one is asked for; of a family or a task they are those of templates/KIND/yaml.  A file called NAME.x gets the plugin's name, and in every file @NAME@, @ID@
  * and @LICENSE@ are replaced.
  */
 #ifndef TSR_CLI_PLUGIN_NEW_H
@@ -18,6 +18,7 @@ struct tsr_cli_new_plugin {
     const char *id;      /* reverse DNS; NULL or "": org.example.NAME */
     const char *license; /* SPDX */
     bool        cxx;
+    bool        kernel; /* a quantizer in C with tessera.kernel/1 */
 };
 
 struct tsr_cli_new_files {

@@ -133,14 +133,15 @@ static tsr_status open_scheme(struct profile *p, struct profile_model *m, uint64
 {
     const struct tsr_plan_candidate   *c = &m->candidates.v[scheme];
     const struct tsr_plan_shape_layer *like = &m->shape->layer[m->cls];
-    uint64_t                           bytes, each = 0, n = 0;
+    uint64_t                           bytes, own, block, each = 0, n = 0;
     struct tsr_format                  f;
     *o = NULL;
     *x = NULL;
     for (int i = 0; i < TSR_PLAN_LINEARS; i++)
         if (like->lin[i].rows) {
             TSR_TRY(tsr_plan_candidate_matrix(c, &like->lin[i], &f, &bytes, err));
-            each += bytes * like->lin[i].count;
+            TSR_TRY(tsr_plan_candidate_own(c, &like->lin[i], &own, &block, err));
+            each += (own ? own : bytes) * like->lin[i].count;
         }
     uint64_t *layer = tsr_new(m->shape->layers, sizeof *layer);
     if (!layer)

@@ -72,7 +72,7 @@ static void put_kernel(FILE *f, const struct profile *p, const struct profile_mo
     }
     double experts = expert > 0 ? m->shape->experts : 0; /* none in a dense layer between */
     double used = weights - expert * (experts - m->shape->experts_used);
-    bool   dense = s->kernel[0] == 'f' || s->kernel[0] == 'b';
+    bool   dense = s->kernel[0] == 'f' || s->kernel[0] == 'b' || strchr(s->kernel, '.');
     double ops = 2 * (dense || p->dot <= 0 ? p->fma : p->dot);
     char   text[TSR_PLAN_QUANTITY_TEXT];
     for (uint64_t i = 0; i < s->n_grid; i++) {

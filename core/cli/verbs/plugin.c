@@ -13,12 +13,13 @@
 struct plugin_options {
     struct tsr_plugin_check check;
     const char             *dir, *id, *license;
-    int32_t                 cxx, rules;
+    int32_t                 cxx, kernel, rules;
 };
 
 static const struct tsr_option options[] = {
 #define S struct plugin_options
     TSR_OPTION_BOOL(S, cxx, 0, "new: in C++, with the descriptor in C"),
+    TSR_OPTION_BOOL(S, kernel, 0, "new quantizer: with a new format and a kernel for it, in C"),
     TSR_OPTION_PATH(S, dir, "", "FOLDER", "new: folder to write; NAME unless given"),
     TSR_OPTION_STRING(S, id, "", "new: reverse DNS; org.example.NAME unless given"),
     TSR_OPTION_STRING(S, license, "MIT", "new: SPDX expression"),
@@ -78,7 +79,8 @@ static tsr_status run_new(struct tsr_cli *c, const struct plugin_options *o, cha
                                     .folder = o->dir,
                                     .id = o->id,
                                     .license = o->license,
-                                    .cxx = o->cxx != 0 };
+                                    .cxx = o->cxx != 0,
+                                    .kernel = o->kernel != 0 };
     tsr_status                st = tsr_plugin_new(&p, &made, err);
     if (st == TSR_OK)
         st = print_new(c, &made, args[0], args[1], err);

@@ -129,6 +129,7 @@ void tsr_conformance_quant_error_steps(struct tsr_conformance_case *c);
 void tsr_conformance_quant_kernel_close(struct tsr_conformance_case *c);
 void tsr_conformance_quant_kernel_writes(struct tsr_conformance_case *c);
 void tsr_conformance_quant_kernel_alone(struct tsr_conformance_case *c);
+void tsr_conformance_quant_kernel_columns(struct tsr_conformance_case *c);
 void tsr_conformance_quant_kernel_threads(struct tsr_conformance_case *c);
 /* columns.c */
 void tsr_conformance_quant_columns_alone(struct tsr_conformance_case *c);

@@ -106,12 +106,17 @@ static const struct tsr_conformance_rule rules[] = {
       tsr_conformance_quant_tune_cancel },
     { "kernel-close",
       "A product of its own kernel is that of what dequantize() decodes, within the bound of "
-      "draft/kernel.h.",
+      "kernel.h.",
       0, 0, tsr_conformance_quant_kernel_close },
     { "kernel-writes", "linear() of its kernel writes the results and scratch and nothing else.", 0,
       0, tsr_conformance_quant_kernel_writes },
     { "kernel-alone", "A result of its kernel has the same bits in any batch and any run of rows.",
       0, 0, tsr_conformance_quant_kernel_alone },
+    { "kernel-columns",
+      "Segments of columns that its kernel takes are within the bound of kernel.h, or scratch() "
+      "refuses them with "
+      "TSR_E_UNSUPPORTED.",
+      0, 0, tsr_conformance_quant_kernel_columns },
     { "kernel-threads",
       "linear() of its kernel does not write to the instance, and several threads call it at once.",
       0, 0, tsr_conformance_quant_kernel_threads },

@@ -84,6 +84,8 @@ static tsr_status as_written(const struct tsr_plan_candidate    *c,
     if (!tsr_add(p.code_bytes, p.meta_bytes, &n) || !tsr_mul(n, units, bytes))
         return tsr_fail(err, TSR_E_UNSUPPORTED, "quantizer '%s' asks for more than the memory",
                         c->q.name);
+    if (!tsr_model_format_known(f)) /* part of its kernel's name */
+        f->bits = (uint32_t)(8.0 * (double)*bytes / ((double)m->rows * (double)m->cols) + 0.5);
     return TSR_OK;
 }
 
@@ -252,7 +254,9 @@ tsr_status tsr_plan_candidate_kernel(const struct tsr_plan_candidate *c,
 void tsr_plan_kernel_name(const struct tsr_format *f, char kernel[TSR_PLAN_KERNEL_TEXT])
 {
     char name[64];
-    if (!f->id || !tsr_model_format_known(f)) {
+    if (f->id && !tsr_model_format_known(f) && strchr(f->id, '.') && f->bits) {
+        (void)snprintf(kernel, TSR_PLAN_KERNEL_TEXT, "%.63s:%u", f->id, f->bits);
+    } else if (!f->id || !tsr_model_format_known(f)) {
         (void)snprintf(kernel, TSR_PLAN_KERNEL_TEXT, "f32");
     } else if (strcmp(f->id, TSR_FORMAT_FLOAT) == 0) {
         (void)snprintf(kernel, TSR_PLAN_KERNEL_TEXT, "%s",

@@ -11,7 +11,7 @@
 #include "plugin/spec.h"
 #include "quant/quant.h"
 
-#define TSR_PLAN_KERNEL_TEXT 24
+#define TSR_PLAN_KERNEL_TEXT 80 /* an id of a format has up to 63 bytes */
 /* Linears of a layer that can have schemes of their own: those before the router, then those of latent attention. */
 #define TSR_PLAN_MIXED (TSR_MODEL_ROUTER + TSR_MODEL_KV_B - TSR_MODEL_Q_A + 1)
 /* Parts of a mix: those, of which gate, up and down are the first group's; then gate, up and down of each further group. */
@@ -92,7 +92,8 @@ tsr_status tsr_plan_candidate_own(const struct tsr_plan_candidate    *c,
 tsr_status tsr_plan_candidate_kernel(const struct tsr_plan_candidate *c,
                                      const struct tsr_plan_shape *s, uint64_t cls,
                                      char kernel[TSR_PLAN_KERNEL_TEXT], struct tsr_err *err);
-/* Name of a layout's kernel: "bf16", "int4", "llm8", "lut3", "mxint4", "fp4_e2m1"; "f32": not ours. */
+/* Name of a layout's kernel: "bf16", "int4", "llm8", "lut3", "mxint4", "fp4_e2m1"; of a plugin's own its id with the bits of
+ * a weight, "org.example.trellis/1:2", where these are known, else "f32". */
 void tsr_plan_kernel_name(const struct tsr_format *f, char kernel[TSR_PLAN_KERNEL_TEXT]);
 
 #endif

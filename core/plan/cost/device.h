@@ -27,7 +27,8 @@ tsr_status tsr_plan_profile_find(char **path, const char *name, const char *besi
 /* True where the device runs the kernel: it has a roofline or a point for it. */
 bool tsr_plan_profile_runs(const struct tsr_plan_profile *p, const char *kernel);
 /* A layout's kernel as a scheme runs it on the device: "gptq/int8" where the profile has such an entry or points, else the
- * kernel itself.  scheme: the quantizer's name, or NULL.  [any] */
+ * kernel itself; "f32" for a plugin's own layout that the profile does not have.  scheme: the quantizer's name, or NULL.
+ * [any] */
 void tsr_plan_profile_scheme_kernel(const struct tsr_plan_profile *p, const char *scheme,
                                     char kernel[TSR_PLAN_KERNEL_TEXT]);
 /* The kernel of the profile that is most like one that it does not have: of the same sort (floats, integers, tables, MX

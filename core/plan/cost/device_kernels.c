@@ -56,6 +56,8 @@ void tsr_plan_profile_scheme_kernel(const struct tsr_plan_profile *p, const char
     int  n = snprintf(own, sizeof own, "%s/%s", scheme ? scheme : "", kernel);
     if (scheme && n > 0 && n < (int)sizeof own && tsr_plan_profile_runs(p, own))
         memcpy(kernel, own, (size_t)n + 1);
+    else if (strchr(kernel, '.') && !tsr_plan_profile_runs(p, kernel))
+        (void)snprintf(kernel, TSR_PLAN_KERNEL_TEXT, "f32"); /* a plugin's own: decoded */
 }
 
 void tsr_plan_profile_kernels(const struct tsr_plan_profile *p, char text[TSR_PLAN_KERNELS_TEXT])

@@ -1,6 +1,7 @@
 /* Times of embedding, head and links from a device profile. */
 #include "base/f16.h"
 #include "comm/predict.h"
+#include "plan/cost/device.h"
 #include "plan/cost/fit.h"
 #include "plan/cost/latency.h"
 
@@ -62,6 +63,7 @@ tsr_status tsr_plan_latency_embed(const struct tsr_plan_latency_job *j,
     double                       each = (double)tsr_dtype_size(s->embed.dtype);
     TSR_TRY(tsr_plan_candidate_matrix(j->embed, &s->embed, &f, &bytes, err));
     tsr_plan_kernel_name(&f, kernel);
+    tsr_plan_profile_scheme_kernel(m->profile, NULL, kernel);
     *out = (struct tsr_plan_time){ .basis = TSR_PLAN_ROOFLINE };
     if (j->embed)
         each = (double)bytes / ((double)s->vocab * (double)s->embed_dim);
@@ -85,6 +87,7 @@ tsr_status tsr_plan_latency_head(const struct tsr_plan_latency_job *j,
     uint64_t                     bytes;
     TSR_TRY(tsr_plan_candidate_matrix(head, &s->head, &f, &bytes, err));
     tsr_plan_kernel_name(&f, kernel);
+    tsr_plan_profile_scheme_kernel(m->profile, NULL, kernel);
     *out = (struct tsr_plan_time){ .basis = TSR_PLAN_ROOFLINE };
     if (end_fit(m->profile, true, kernel, (double)s->vocab, (double)s->embed_dim, rows, out))
         return TSR_OK;

@@ -131,6 +131,7 @@ static tsr_status no_kernel(const struct tsr_plan_built *b, uint64_t k, bool hea
     TSR_TRY(tsr_plan_candidate_matrix(head ? p->memory.head : p->memory.embed,
                                       head ? &p->shape->head : &p->shape->embed, &f, &bytes, err));
     tsr_plan_kernel_name(&f, kernel);
+    tsr_plan_profile_scheme_kernel(profile, NULL, kernel);
     if (tsr_plan_profile_runs(profile, kernel)) /* by points of layers, which say nothing of ends */
         return tsr_fail(err, TSR_E_INPUT,
                         "%s: the profile %s has measured layers of kernel %s, but no time for the "

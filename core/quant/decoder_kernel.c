@@ -1,0 +1,115 @@
+/* Products of quantizers' own kernels (tessera/kernel.h): sums of a row's segments by linear(), then their sum as
+ * docs/decisions/numerics.md has it, so that a rank's part of the columns is a subtree of the whole. */
+#include "quant/decoder_internal.h"
+
+#include "base/mem.h"
+
+#include <stdlib.h>
+
+#define SEGMENTS 8u
+
+/* Of p's columns, or of all; with the bytes of p's units from `unit` on. */
+static struct tsr_kernel_weight weight_of(const struct tsr_model_packed *p,
+                                          enum tsr_model_own_kernel how, uint64_t unit,
+                                          uint64_t rows)
+{
+    const struct tsr_model_own *o = &p->own;
+    bool                        whole = how == TSR_OWN_WHOLE;
+    return (struct tsr_kernel_weight){
+        .struct_size = sizeof(struct tsr_kernel_weight),
+        .dtype = p->source_dtype,
+        .rows = o->rows,
+        .cols = o->cols,
+        .first_row = o->first + unit * o->unit,
+        .n_rows = rows,
+        .first_col = whole ? 0 : o->col,
+        .n_cols = whole ? o->cols : p->cols,
+        .segment = whole ? o->cols : tsr_model_own_segment(p),
+        .codes = (const unsigned char *)p->codes + unit * o->code_bytes,
+        .meta = p->meta ? (const unsigned char *)p->meta + unit * o->meta_bytes : NULL,
+    };
+}
+
+static tsr_status named(const struct tsr_model_packed *p, tsr_status st, struct tsr_err *err)
+{
+    return st == TSR_OK ? st
+                        : tsr_err_prefix(err, st == TSR_E_INVAL ? TSR_E_INPUT : st,
+                                         "quantizer '%s'", p->own.use);
+}
+
+tsr_status tsr_quant_own_kernel(const struct tsr_model_packed *p, enum tsr_model_own_kernel *how,
+                                struct tsr_err *err)
+{
+    const struct tsr_model_own     *o = &p->own;
+    const struct tsr_quant_decoder *d = NULL;
+    struct tsr_errbuf               e = TSR_ERRBUF(e);
+    uint64_t                        bytes = 0, left = o->rows - o->first;
+    TSR_TRY(tsr_quant_decoder_of(p, &d, &bytes, err));
+    *how = d->kernel ? TSR_OWN_SEGMENTS : TSR_OWN_DECODED;
+    if (!d->kernel)
+        return TSR_OK;
+    struct tsr_kernel_weight w = weight_of(p, *how, 0, o->unit < left ? o->unit : left);
+    tsr_status               st = d->kernel->scratch(d->q.self, &w, 1, &bytes, &e.err);
+    if (st == TSR_E_UNSUPPORTED) {
+        *how = TSR_OWN_WHOLE;
+        return TSR_OK;
+    }
+    return named(p, st == TSR_OK ? st : tsr_err_copy(err, st, &e.err), err);
+}
+
+static void add(float *to, const float *from, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        to[i] += from[i];
+}
+
+/* One linear(), and the tree over its segments.  An absent segment is +0: adding it changes no sum but -0, which becomes
+ * +0, and so does the addition of +0 at the end.  sums: [segments, n, rows]. */
+static tsr_status product(const struct tsr_quant_decoder *d, const struct tsr_kernel_weight *w,
+                          const struct tsr_model_own_product *x, uint64_t segments, float *sums,
+                          void *room, struct tsr_err *err)
+{
+    const uint64_t              size = x->n * x->rows;
+    const struct tsr_kernel_job job = { .struct_size = sizeof job,
+                                        .weight = w,
+                                        .n = x->n,
+                                        .in = x->in,
+                                        .in_stride = x->in_stride,
+                                        .out = sums,
+                                        .out_stride = x->rows,
+                                        .out_segment = size,
+                                        .scratch = room };
+    TSR_TRY(d->kernel->linear(d->q.self, &job, err));
+    for (uint64_t width = 1; width < SEGMENTS; width *= 2)
+        for (uint64_t s = 0; s + width < segments; s += 2 * width)
+            add(sums + s * size, sums + (s + width) * size, size);
+    for (uint64_t t = 0; t < x->n; t++)
+        for (uint64_t r = 0; r < x->rows; r++)
+            x->out[t * x->out_stride + r] = sums[t * x->rows + r] + 0.0f;
+    return TSR_OK;
+}
+
+tsr_status tsr_quant_own_multiply(const struct tsr_model_packed      *p,
+                                  const struct tsr_model_own_product *x, struct tsr_err *err)
+{
+    const struct tsr_quant_decoder *d = NULL;
+    uint64_t                        bytes = 0, n = 0;
+    TSR_TRY(tsr_quant_decoder_of(p, &d, &bytes, err));
+    if (!d->kernel || x->how == TSR_OWN_DECODED)
+        return tsr_fail(err, TSR_E_BUG, "quantizer '%s' has no kernel", p->own.use);
+    const struct tsr_kernel_weight w = weight_of(p, x->how, x->unit, x->rows);
+    const uint64_t                 segments = (w.n_cols + w.segment - 1) / w.segment;
+    tsr_status                     st = d->kernel->scratch(d->q.self, &w, x->n, &bytes, err);
+    if (st != TSR_OK)
+        return named(p, st, err);
+    void  *room = tsr_new_aligned(1, bytes);
+    float *sums = tsr_mul(x->n, x->rows, &n) && tsr_mul(n, segments, &n)
+                      ? tsr_new_aligned(n, sizeof *sums)
+                      : NULL;
+    st = room && sums ? named(p, product(d, &w, x, segments, sums, room, err), err)
+                      : tsr_fail_nomem(err, bytes + x->n * x->rows * segments * sizeof *sums,
+                                       "scratch memory of a quantizer's kernel");
+    free(sums);
+    free(room);
+    return st;
+}
