@@ -32,6 +32,8 @@ struct json_t *tsr_cli_help_json(void);
 
 enum tsr_shell { TSR_CLI_SHELL_NONE, TSR_CLI_SHELL_BASH, TSR_CLI_SHELL_ZSH, TSR_CLI_SHELL_FISH };
 /* A script for the shell that completes verbs, options, their values, and files. */
+/* Names for choices that take any other text, each with a blank before it; kept by the caller until the script is printed. */
+void tsr_cli_completion_other(const char *names);
 void tsr_cli_completions_bash(FILE *to);
 void tsr_cli_completions_zsh(FILE *to);
 void tsr_cli_completions_fish(FILE *to);

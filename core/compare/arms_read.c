@@ -174,6 +174,10 @@ static tsr_status read_tp(struct compare *c, struct compare_arm *a,
         tsr_plugin_kv_check(c->job->registry, a->kv, &e.err) != TSR_OK)
         tsr_config_diag_error(d, &tsr_config_node_get(map, "kv")->mark, NULL, "arm '%.60s': %s",
                               a->name, e.text);
+    if (tsr_config_diag_errors(d) == before &&
+        tsr_plugin_kv_check_all(c->job->registry, TSR_F32, a->kv_layers, &e.err) != TSR_OK)
+        tsr_config_diag_error(d, &tsr_config_node_get(map, "kv_layers")->mark, NULL,
+                              "arm '%.60s': %s", a->name, e.text);
     if (o.rotate)
         read_rotation(a, o.rotate, d);
     if (tsr_config_diag_errors(d) == before)

@@ -6,7 +6,6 @@
 
 #include "base/mem.h"
 #include "engine/rope.h"
-#include "plugin/kv_layers.h"
 
 #include <stdlib.h>
 
@@ -132,23 +131,6 @@ static void set_hooks(struct tsr_engine *e, const struct tsr_engine_options *opt
     }
 }
 
-/* The cache's type in each layer. */
-static tsr_status choose_cache(struct tsr_engine *e, const struct tsr_engine_options *opt,
-                               struct tsr_err *err)
-{
-    uint64_t layers = e->model->hp.layers;
-    e->kv_dtype = opt->kv_dtype;
-    if (!opt->kv_layers || !*opt->kv_layers)
-        return TSR_OK;
-    if (e->streamed)
-        return tsr_fail(err, TSR_E_CONFIG,
-                        "kv_layers: a pass by layers has one cache for all; leave one of them out");
-    e->kv_of = tsr_new(layers, sizeof *e->kv_of);
-    if (!e->kv_of)
-        return tsr_fail_nomem(err, layers * sizeof *e->kv_of, "the types of the cache");
-    return tsr_plugin_kv_layers(opt->kv_layers, opt->kv_dtype, layers, e->kv_of, err);
-}
-
 static tsr_status build(struct tsr_engine *e, const struct tsr_model_overlay *o,
                         const struct tsr_engine_options *opt, struct tsr_err *err)
 {
@@ -168,7 +150,7 @@ static tsr_status build(struct tsr_engine *e, const struct tsr_model_overlay *o,
         e->layers[i].lin = e->linears + i * e->model->hp.linears;
     if (!e->slots || !e->layers || !e->linears)
         return tsr_fail_nomem(err, e->n_slots * sizeof *e->slots, "slots");
-    TSR_TRY(choose_cache(e, opt, err));
+    TSR_TRY(tsr_engine_kv_choose(e, opt, err));
     TSR_TRY(tsr_engine_online_create(e, err));
     if (!e->streamed)
         TSR_TRY(tsr_engine_load(e, o, opt->act, err));
@@ -194,7 +176,7 @@ static tsr_status create(struct tsr_engine **out, struct tsr_engine_device *dev,
                          const struct tsr_engine_options *opt, struct tsr_err *err)
 {
     if (opt->slots == 0 || opt->act > TSR_ACT_A8 ||
-        (!tsr_plugin_kv_is_codec(opt->kv_dtype) && !tsr_kv_head_bytes(opt->kv_dtype, 1)))
+        (!tsr_plugin_kv_is_text(opt->kv_dtype) && !tsr_kv_head_bytes(opt->kv_dtype, 1)))
         return tsr_fail(err, TSR_E_INVAL, "engine options: slots, act or kv_dtype is not allowed");
     struct tsr_engine *e = tsr_new(1, sizeof *e);
     if (!e)

@@ -69,6 +69,7 @@ bool tsr_engine_kv_bytes(uint32_t kv, uint64_t kv_heads, uint64_t head_dim, uint
                          uint64_t rows, uint64_t *bytes)
 {
     uint64_t keys, values;
+    kv = (uint32_t)tsr_plugin_kv_type(kv);
     if (tsr_plugin_kv_is_codec(kv))
         return codec_bytes(kv, kv_heads, head_dim, slots, rows, bytes);
     return key_rows(kv, head_dim, slots, rows, &keys) &&

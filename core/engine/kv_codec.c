@@ -2,9 +2,32 @@
 #include "engine/kv_codec.h"
 
 #include "base/mem.h"
+#include "plugin/kv_layers.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+tsr_status tsr_engine_kv_choose(struct tsr_engine *e, const struct tsr_engine_options *opt,
+                                struct tsr_err *err)
+{
+    uint64_t layers = e->model->hp.layers, dim = e->model->hp.head_dim;
+    TSR_TRY(tsr_plugin_kv_learn(e->dev->registry, opt->kv_dtype, dim, err));
+    e->kv_dtype = (uint32_t)tsr_plugin_kv_type(opt->kv_dtype);
+    if (!opt->kv_layers || !*opt->kv_layers)
+        return TSR_OK;
+    if (e->streamed)
+        return tsr_fail(err, TSR_E_CONFIG,
+                        "kv_layers: a pass by layers has one cache for all; leave one of them out");
+    e->kv_of = tsr_new(layers, sizeof *e->kv_of);
+    if (!e->kv_of)
+        return tsr_fail_nomem(err, layers * sizeof *e->kv_of, "the types of the cache");
+    TSR_TRY(tsr_plugin_kv_layers(opt->kv_layers, opt->kv_dtype, layers, e->kv_of, err));
+    for (uint64_t i = 0; i < layers; i++) {
+        TSR_TRY(tsr_plugin_kv_learn(e->dev->registry, e->kv_of[i], dim, err));
+        e->kv_of[i] = (uint32_t)tsr_plugin_kv_type(e->kv_of[i]);
+    }
+    return TSR_OK;
+}
 
 static tsr_status open_one(struct tsr_engine *e, uint32_t kv, uint64_t layer, struct tsr_err *err)
 {

@@ -33,6 +33,9 @@ struct tsr_engine_kv_codecs {
     float   *slopes, *sinks; /* [heads] or NULL, of a layer with sinks in turn */
 };
 
+/* The cache's type in each layer: that of backends, where a codec states one.  [setup] */
+tsr_status tsr_engine_kv_choose(struct tsr_engine *e, const struct tsr_engine_options *opt,
+                                struct tsr_err *err);
 /* Opens the codecs of all layers; nothing where no layer has one.  TSR_E_UNSUPPORTED: the backend is not the default one.
  * [setup] */
 tsr_status tsr_engine_kv_codecs_open(struct tsr_engine *e, struct tsr_err *err);

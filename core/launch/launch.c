@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "launch/backends.h"
 #include "launch/emulate.h"
+#include "plugin/kv_codec.h"
 #include "quant/scheme.h"
 
 #include <stdlib.h>
@@ -130,6 +131,7 @@ static tsr_status begin(struct tsr_launch *f, struct tsr_registry *r, const stru
     TSR_TRY(tsr_pipeline_plan_rules_fit(&f->plan, m, opt->original, err));
     TSR_TRY(tsr_runtime_layout_plan(&f->layout, &f->plan.file, &m->hp, opt->requests, err));
     TSR_TRY(check_norms(f, m, err));
+    TSR_TRY(tsr_plugin_kv_check_all(r, load->kv, load->kv_layers, err));
     co.kv_dtype = (uint32_t)load->kv;
     co.kv_layers = load->kv_layers;
     if (!opt->context)

@@ -149,11 +149,15 @@ static tsr_status check_codecs(struct tsr_pipeline_job *job, const struct tsr_pi
         const struct tsr_option      *o = &s->step->options[i];
         const struct tsr_config_node *at = tsr_config_node_get(s->node, o->name);
         struct tsr_errbuf             e = TSR_ERRBUF(e);
-        int64_t                       kv;
-        if (o->type != TSR_OPT_ENUM || o->choices != tsr_kv_choices)
+        int64_t                       kv = TSR_F32;
+        const char                   *layers = NULL;
+        if (o->type == TSR_OPT_STRING && strcmp(o->name, "kv_layers") == 0)
+            memcpy(&layers, (const char *)s->opts + o->offset, sizeof layers);
+        else if (o->type == TSR_OPT_ENUM && o->choices == tsr_kv_choices)
+            memcpy(&kv, (const char *)s->opts + o->offset, sizeof kv);
+        else
             continue;
-        memcpy(&kv, (const char *)s->opts + o->offset, sizeof kv);
-        tsr_status st = tsr_plugin_kv_check(job->registry, kv, &e.err);
+        tsr_status st = tsr_plugin_kv_check_all(job->registry, kv, layers, &e.err);
         if (st == TSR_E_NOMEM)
             return tsr_err_copy(err, st, &e.err);
         if (st != TSR_OK)

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "pipeline/step.h"
-#include "tessera/kv_cache.h"
+#include "plugin/kv_codec.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -169,7 +169,7 @@ static tsr_status narrow_cache(struct tsr_planning_buying *z, struct tsr_err *er
     const struct tsr_plan_problem *p = &z->pl->problem;
     struct tsr_plan_variant        v;
     if (p->o.free_kv || p->kv_types || tsr_plugin_kv_bits(p->work.kv) <= 8 ||
-        p->o.accounting != TSR_PLAN_ACCOUNT_EXACT)
+        p->o.accounting != TSR_PLAN_ACCOUNT_EXACT || !tsr_plugin_kv_is_there(p->registry, NARROW))
         return TSR_OK;
     if (z->count) {
         z->left++;
@@ -217,7 +217,8 @@ static tsr_status left_open(struct tsr_planning_buying *z, struct tsr_err *err)
     const struct tsr_plan_problem         *p = &z->pl->problem;
     const struct tsr_plan_problem_options *o = &p->o;
     bool once = !o->free_concurrency && p->work.batch > 1, chunk = !o->free_chunk,
-         kv = !o->free_kv && o->n_kv < 2 && p->max_omega >= 0;
+         kv = !o->free_kv && o->n_kv < 2 && p->max_omega >= 0 &&
+              tsr_plugin_kv_is_there(p->registry, NARROW);
     bool exact = o->objective == TSR_OBJECTIVE_STEADY && o->accounting == TSR_PLAN_ACCOUNT_EXACT;
     const bool fixed[] = { once, chunk, kv, once + chunk + kv > 1 };
     for (int i = 0; i < 4 && exact; i++) {

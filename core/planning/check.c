@@ -132,8 +132,10 @@ static tsr_status take_kv_layers(struct tsr_plan_problem *p, const struct tsr_pl
     if (!p->kv_of)
         return tsr_fail_nomem(err, f->layers * sizeof *p->kv_of, "the caches of a plan");
     TSR_TRY(tsr_plugin_kv_layers(f->load.kv_layers, p->work.kv, f->layers, p->kv_of, err));
-    for (uint64_t l = 0; l < f->layers; l++)
+    for (uint64_t l = 0; l < f->layers; l++) {
         TSR_TRY(tsr_plugin_kv_learn(p->registry, p->kv_of[l], p->shape->head_dim, err));
+        p->kv_of[l] = (uint32_t)tsr_plugin_kv_type(p->kv_of[l]);
+    }
     p->memory.kv_of = p->kv_of;
     p->o.n_kv = 0;
     for (uint64_t l = 0; l < f->layers; l++) {

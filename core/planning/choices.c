@@ -3,45 +3,46 @@
 
 #include "pipeline/job.h"
 #include "pipeline/step.h"
+#include "plugin/kv_codec.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static void read_kv_type(struct tsr_planning *pl, const char *name,
-                         const struct tsr_config_node *at, struct tsr_diag *d)
+static void read_kv_type(struct tsr_planning *pl, struct tsr_registry *r, const char *name,
+                         size_t n, const struct tsr_config_node *at, struct tsr_diag *d)
 {
     struct tsr_plan_problem_options *o = &pl->options;
-    uint32_t                         kv = 0;
-    for (size_t i = 0; i < TSR_KV_CHOICES; i++)
-        if (strcmp(tsr_kv_choices[i].name, name) == 0)
-            kv = (uint32_t)tsr_kv_choices[i].value;
-    for (uint32_t i = 0; i < o->n_kv && kv; i++)
+    struct tsr_errbuf                e = TSR_ERRBUF(e);
+    uint32_t                         kv;
+    if (tsr_plugin_kv_resolve(r, name, n, &kv, &e.err) != TSR_OK) {
+        tsr_config_diag_failure(d, &at->mark, &e.err);
+        return;
+    }
+    for (uint32_t i = 0; i < o->n_kv; i++)
         if (o->kv[i] == kv) {
             tsr_config_diag_error(d, &at->mark, "keep one of them", "'%s' comes twice in 'kv'",
-                                  name);
+                                  tsr_plugin_kv_name(kv));
             return;
         }
-    if (!kv)
-        tsr_config_diag_error(d, &at->mark, "write kv: [f16, int8]",
-                              "'%.40s' is not a type of the KV cache: f32, f16, int8, fp8 or int4",
-                              name);
-    else if ((kv == TSR_E4M3 || kv == TSR_Q4) && !*o->indicators)
+    if (o->n_kv == TSR_PLAN_KV_TYPES)
+        tsr_config_diag_error(d, &at->mark, NULL, "'kv' has more than %u types", TSR_PLAN_KV_TYPES);
+    else if (!tsr_plan_quality_prior_has(kv) && !*o->indicators)
         tsr_config_diag_error(d, &at->mark,
                               "give indicators of measure: kl, or fix it in the workload",
-                              "what a KV cache of %s loses is not known by the prior", name);
+                              "what a KV cache of %s loses is not known by the prior",
+                              tsr_plugin_kv_name(kv));
     else
         o->kv[o->n_kv++] = kv;
 }
 
 /* [f16, int8], or "f16,int8" of a command line. */
-static void read_kv(struct tsr_planning *pl, const struct tsr_config_node *list, struct tsr_diag *d)
+static void read_kv(struct tsr_planning *pl, struct tsr_registry *r,
+                    const struct tsr_config_node *list, struct tsr_diag *d)
 {
     if (list->kind == TSR_CONFIG_NODE_SCALAR) {
         for (const char *s = list->text;; s++) {
             size_t n = strcspn(s, ",");
-            char   one[16];
-            (void)snprintf(one, sizeof one, "%.*s", (int)(n < 15 ? n : 15), s);
-            read_kv_type(pl, one, list, d);
+            read_kv_type(pl, r, s, n, list, d);
             s += n;
             if (!*s)
                 return;
@@ -52,7 +53,8 @@ static void read_kv(struct tsr_planning *pl, const struct tsr_config_node *list,
                               list->kind == TSR_CONFIG_NODE_LIST ? "an empty list" : "not a list");
     for (uint64_t i = 0; list->kind == TSR_CONFIG_NODE_LIST && i < list->n; i++) {
         const struct tsr_config_node *item = list->items[i];
-        read_kv_type(pl, item->kind == TSR_CONFIG_NODE_SCALAR ? item->text : "", item, d);
+        const char                   *text = item->kind == TSR_CONFIG_NODE_SCALAR ? item->text : "";
+        read_kv_type(pl, r, text, strlen(text), item, d);
     }
 }
 
@@ -70,7 +72,7 @@ void tsr_planning_open_settings(struct tsr_planning *pl, const struct tsr_pipeli
         o->objective != TSR_OBJECTIVE_PAPER && o->accounting != TSR_PLAN_ACCOUNT_PAPER && !copies;
     o->free_concurrency = open && !(map && tsr_config_node_get(map, "concurrency"));
     o->free_chunk = open && !(map && tsr_config_node_get(map, "chunk"));
-    o->free_kv = open && !kv && !listed;
+    o->free_kv = open && !kv && !listed && tsr_plugin_kv_is_there(job->registry, TSR_I8);
     o->knee = o->objective != TSR_OBJECTIVE_PAPER && !copies;
     if (listed && kv)
         tsr_config_diag_error(d, &k->kv->mark, "keep one of them",
@@ -81,7 +83,7 @@ void tsr_planning_open_settings(struct tsr_planning *pl, const struct tsr_pipeli
                               "in copies, of which the workload says the cache",
                               (unsigned long long)pl->cluster->n_nodes);
     else if (listed)
-        read_kv(pl, k->kv, d);
+        read_kv(pl, job->registry, k->kv, d);
 }
 
 static void read_channel(struct tsr_planning *pl, const char *text,

@@ -2,17 +2,13 @@
 
 #include "plugin/kv_sizes.h"
 
+#include <string.h>
+
 const struct tsr_choice tsr_act_choices[3] = { TSR_ACT_CHOICES };
 
 const struct tsr_choice tsr_kv_choices[TSR_KV_CHOICES + 1] = {
     { "f32", "F32 cache", TSR_F32 },
     { "f16", "F16 cache", TSR_F16 },
-    { "int8", "int8 cache, a scale per head and token", TSR_I8 },
-    { "fp8", "FP8 E4M3 cache, a scale per head and token", TSR_E4M3 },
-    { "int4",
-      "4-bit cache: keys with a scale and minimum per channel and 32 positions, values per token "
-      "and 32 channels",
-      TSR_Q4 },
     { "CODEC", "a codec of a plugin, NAME or NAME:key=value,key=value", TSR_CONFIG_OTHER },
 };
 
@@ -37,16 +33,32 @@ const char *tsr_plugin_act_name(uint32_t act)
     return tsr_plugin_choice_name(tsr_act_choices, 3, act);
 }
 
+int64_t tsr_plugin_kv_number(const char *name)
+{
+    for (size_t i = 0; i < TSR_KV_CHOICES; i++)
+        if (strcmp(tsr_kv_choices[i].name, name) == 0)
+            return tsr_kv_choices[i].value;
+    return tsr_config_name_number(name);
+}
+
 const char *tsr_plugin_kv_name(int64_t dtype)
 {
-    const char *codec = tsr_config_name_text(dtype);
-    return codec ? codec : tsr_plugin_choice_name(tsr_kv_choices, TSR_KV_CHOICES, dtype);
+    static const char *const types[] = { [TSR_F32] = "f32",
+                                         [TSR_F16] = "f16",
+                                         [TSR_I8] = "int8",
+                                         [TSR_E4M3] = "fp8",
+                                         [TSR_Q4] = "int4" };
+    const char              *codec = tsr_config_name_text(dtype);
+    if (!codec && dtype > 0 && dtype < (int64_t)(sizeof types / sizeof *types))
+        codec = types[dtype];
+    return codec ? codec : "?";
 }
 
 uint32_t tsr_plugin_kv_bits(int64_t dtype)
 {
     struct tsr_kv_layout l[2];
     uint64_t             dim;
+    dtype = tsr_plugin_kv_type(dtype);
     if (tsr_plugin_kv_is_codec(dtype))
         return tsr_plugin_kv_layouts(dtype, 0, &dim, l)
                    ? (uint32_t)(4 * (l[0].bytes * l[1].positions + l[1].bytes * l[0].positions) /

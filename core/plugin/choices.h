@@ -18,9 +18,9 @@
     }
 
 extern const struct tsr_choice tsr_act_choices[3];
-#define TSR_KV_CHOICES 5u
-#define TSR_KV_NAMES   "f32, f16, int8, fp8 or int4"
-/* A dtype of tessera/kv_cache.h; and, last, any codec of a plugin (plugin/kv_codec.h). */
+#define TSR_KV_CHOICES 2u
+#define TSR_KV_NAMES   "f32, f16"
+/* Caches that are not coded, a dtype of tessera/kv_cache.h; and, last, any codec of a plugin (plugin/kv_codec.h). */
 extern const struct tsr_choice tsr_kv_choices[TSR_KV_CHOICES + 1];
 extern const struct tsr_choice tsr_numerics_choices[TSR_NUMERICS_CHOICES];
 
@@ -28,7 +28,9 @@ extern const struct tsr_choice tsr_numerics_choices[TSR_NUMERICS_CHOICES];
 const char *tsr_plugin_choice_name(const struct tsr_choice *list, size_t n, int64_t value);
 /* "f32", "a16", "a8".  [any] */
 const char *tsr_plugin_act_name(uint32_t act);
-/* TSR_KV_NAMES, or the text of a codec.  [any] */
+/* The number of a cache by its name: of tsr_kv_choices, or of a codec, which may not be there; -1: it cannot be one.  [any] */
+int64_t tsr_plugin_kv_number(const char *name);
+/* The text of a codec, or the name of a type of tessera/kv_cache.h, which is that of our plugin for it.  [any] */
 const char *tsr_plugin_kv_name(int64_t dtype);
 /* Bits that a type of a KV cache takes for an element, rounded down: without the scale of a whole head, and with the scales
  * of small groups.  Of a codec all that it takes; 0: its sizes are not known yet.  [any] */

@@ -1,7 +1,12 @@
 /* KV-cache codecs: opened by their text. */
 #include "plugin/kv_codec.h"
 
+#include "plugin/choices.h"
+#include "plugin/kv_layers.h"
+
 #include <string.h>
+
+#define ANY_HEAD 128u /* elements, where the model is not known yet */
 
 static tsr_status ask(struct tsr_plugin_kv *c, uint32_t side, struct tsr_err *err)
 {
@@ -19,6 +24,17 @@ static tsr_status ask(struct tsr_plugin_kv *c, uint32_t side, struct tsr_err *er
                         "%llu elements of a head and 64 more, and an error of 0 to 1",
                         name, l->positions, (unsigned long long)l->bytes, l->error, TSR_KV_BLOCK,
                         (unsigned long long)c->head_dim);
+    uint64_t positions = l->type == TSR_Q4_CHANNEL ? TSR_KV_BLOCK : 1;
+    uint64_t bytes = positions * tsr_kv_head_bytes(l->type, c->head_dim);
+    if (l->type && (l->positions != positions || l->bytes != bytes ||
+                    (l->type == TSR_Q4_CHANNEL && side == TSR_KV_VALUES)))
+        return tsr_fail(err, TSR_E_PLUGIN,
+                        "KV-cache codec '%s': units of %s are of type %u, with %u positions and "
+                        "%llu bytes; that is no type of a cache, or its units have %llu positions "
+                        "and %llu bytes",
+                        name, side == TSR_KV_KEYS ? "keys" : "values", l->type, l->positions,
+                        (unsigned long long)l->bytes, (unsigned long long)positions,
+                        (unsigned long long)bytes);
     return TSR_OK;
 }
 
@@ -30,7 +46,7 @@ static tsr_status create(struct tsr_plugin_kv *c, struct tsr_registry *r, const 
     if (st != TSR_OK)
         return tsr_err_prefix(err, st,
                               "KV cache, whose types are " TSR_KV_NAMES
-                              " and the codecs of plugins");
+                              " and the KV-cache codecs of plugins");
     c->table = c->spec.found.iface;
     st = c->table->create(c->spec.found.host, c->spec.options, &c->self, err);
     return st == TSR_OK
@@ -49,6 +65,7 @@ tsr_status tsr_plugin_kv_open(struct tsr_plugin_kv *c, struct tsr_registry *r, u
     TSR_TRY(create(c, r, text, err));
     TSR_TRY(ask(c, TSR_KV_KEYS, err));
     TSR_TRY(ask(c, TSR_KV_VALUES, err));
+    tsr_plugin_kv_put_type(kv, c->layout);
     return tsr_plugin_kv_remember(kv, head_dim, c->layout, c->spec.found.component->name, err);
 }
 
@@ -62,18 +79,60 @@ void tsr_plugin_kv_close(struct tsr_plugin_kv *c)
 
 tsr_status tsr_plugin_kv_check(struct tsr_registry *r, int64_t kv, struct tsr_err *err)
 {
-    struct tsr_plugin_kv c = { 0 };
+    struct tsr_plugin_kv c = { .head_dim = ANY_HEAD };
     const char          *text = tsr_config_name_text(kv);
     tsr_status           st = text ? create(&c, r, text, err) : TSR_OK;
+    if (st == TSR_OK && text) {
+        st = ask(&c, TSR_KV_KEYS, err);
+        st = st == TSR_OK ? ask(&c, TSR_KV_VALUES, err) : st;
+        if (st == TSR_OK)
+            tsr_plugin_kv_put_type(kv, c.layout);
+        st = st == TSR_E_UNSUPPORTED ? TSR_OK : st; /* the model's heads may be others */
+    }
     tsr_plugin_kv_close(&c);
     return st;
+}
+
+tsr_status tsr_plugin_kv_check_all(struct tsr_registry *r, int64_t kv, const char *layers,
+                                   struct tsr_err *err)
+{
+    uint32_t of;
+    TSR_TRY(tsr_plugin_kv_check(r, kv, err));
+    while (layers && tsr_plugin_kv_layers_next(&layers, &of))
+        TSR_TRY(tsr_plugin_kv_check(r, of, err));
+    return TSR_OK;
+}
+
+tsr_status tsr_plugin_kv_resolve(struct tsr_registry *r, const char *name, size_t n, uint32_t *kv,
+                                 struct tsr_err *err)
+{
+    char    text[257];
+    int64_t number;
+    (void)snprintf(text, sizeof text, "%.*s", (int)(n < 256 ? n : 256), name);
+    number = tsr_plugin_kv_number(text);
+    if (number < 0)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "'%.40s' is not a type of the KV cache: " TSR_KV_NAMES
+                        " or a KV-cache codec of a plugin",
+                        text);
+    TSR_TRY(tsr_plugin_kv_check(r, number, err));
+    *kv = (uint32_t)tsr_plugin_kv_type(number);
+    return TSR_OK;
+}
+
+bool tsr_plugin_kv_is_there(struct tsr_registry *r, uint32_t type)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    const char       *name = tsr_plugin_kv_name(type);
+    uint32_t          kv = 0;
+    return tsr_plugin_kv_resolve(r, name, strlen(name), &kv, &e.err) == TSR_OK && kv == type;
 }
 
 tsr_status tsr_plugin_kv_learn(struct tsr_registry *r, uint32_t kv, uint64_t head_dim,
                                struct tsr_err *err)
 {
     struct tsr_plugin_kv c;
-    if (!tsr_plugin_kv_is_codec(kv))
+    if (!tsr_plugin_kv_is_text(kv))
         return TSR_OK;
     tsr_status st = tsr_plugin_kv_open(&c, r, kv, head_dim, err);
     tsr_plugin_kv_close(&c);

@@ -20,9 +20,19 @@ tsr_status tsr_plugin_kv_open(struct tsr_plugin_kv *c, struct tsr_registry *r, u
                               uint64_t head_dim, struct tsr_err *err);
 void       tsr_plugin_kv_close(struct tsr_plugin_kv *c);
 
-/* Whether there is a plugin for kv and its options are right; TSR_OK where kv is no codec.  [setup] */
+/* Whether there is a plugin for kv and its options are right; then tsr_plugin_kv_type() is known.  TSR_OK where kv is no text.
+ * [setup] */
 tsr_status tsr_plugin_kv_check(struct tsr_registry *r, int64_t kv, struct tsr_err *err);
-/* Opens and closes, so that the sizes are known; TSR_OK where kv is no codec.  [setup] */
+/* The same of kv and of the types of a text of tsr_plugin_kv_layers(); NULL: no text.  [setup] */
+tsr_status tsr_plugin_kv_check_all(struct tsr_registry *r, int64_t kv, const char *layers,
+                                   struct tsr_err *err);
+/* The type that plans and engines take for the n bytes of a name: f32, f16, or of a codec, which must be there.  TSR_E_INPUT.
+ * [setup] */
+tsr_status tsr_plugin_kv_resolve(struct tsr_registry *r, const char *name, size_t n, uint32_t *kv,
+                                 struct tsr_err *err);
+/* Whether a codec of this registry has the name of a type of tessera/kv_cache.h and its units.  [setup] */
+bool tsr_plugin_kv_is_there(struct tsr_registry *r, uint32_t type);
+/* Opens and closes, so that type and sizes are known; TSR_OK where kv is no text.  [setup] */
 tsr_status tsr_plugin_kv_learn(struct tsr_registry *r, uint32_t kv, uint64_t head_dim,
                                struct tsr_err *err);
 

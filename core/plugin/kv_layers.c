@@ -44,14 +44,14 @@ static size_t item_bytes(const char *p)
     return n;
 }
 
-static bool read_codec(const char *p, size_t n, struct item *i)
+static bool read_type(const char *p, size_t n, struct item *i)
 {
     char name[256];
     if (n >= sizeof name)
         return false;
     memcpy(name, p, n);
     name[n] = '\0';
-    int64_t number = tsr_config_name_number(name);
+    int64_t number = tsr_plugin_kv_number(name);
     i->dtype = (uint32_t)number;
     return number >= 0;
 }
@@ -68,15 +68,9 @@ static tsr_status read_item(struct item *i, struct tsr_err *err)
     if (!read || *p != '=' || i->last < i->first)
         return bad(i, "wanted LAYER=TYPE or FIRST-LAST=TYPE, such as 0-1=f16", err);
     p++;
-    for (size_t c = 0; c < TSR_KV_CHOICES; c++)
-        if (strlen(tsr_kv_choices[c].name) == (size_t)(end - p) &&
-            strncmp(tsr_kv_choices[c].name, p, (size_t)(end - p)) == 0) {
-            i->dtype = (uint32_t)tsr_kv_choices[c].value;
-            return TSR_OK;
-        }
-    if (read_codec(p, (size_t)(end - p), i))
+    if (read_type(p, (size_t)(end - p), i))
         return TSR_OK;
-    return bad(i, "the type must be " TSR_KV_NAMES ", or NAME:key=value of a codec", err);
+    return bad(i, "the type must be " TSR_KV_NAMES " or NAME:key=value of a codec", err);
 }
 
 /* An earlier item of the text that has a layer of i. */
@@ -90,6 +84,17 @@ static bool comes_twice(const char *text, const struct item *i)
         p += one.n + 1;
     }
     return false;
+}
+
+bool tsr_plugin_kv_layers_next(const char **text, uint32_t *kv)
+{
+    struct item       i = { .text = *text, .n = item_bytes(*text) };
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    if (!**text || read_item(&i, &e.err) != TSR_OK)
+        return false;
+    *kv = i.dtype;
+    *text += i.n + ((*text)[i.n] == ',');
+    return true;
 }
 
 tsr_status tsr_plugin_kv_layers(const char *text, uint32_t kv, uint64_t layers, uint32_t *of,

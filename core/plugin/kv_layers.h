@@ -2,6 +2,7 @@
 #ifndef TSR_PLUGIN_KV_LAYERS_H
 #define TSR_PLUGIN_KV_LAYERS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "tessera/plugin.h"
@@ -15,5 +16,7 @@
  * layers: UINT64_MAX if unknown.  TSR_E_INPUT names the item that is wrong; no layer may come twice.  [any] */
 tsr_status tsr_plugin_kv_layers(const char *text, uint32_t kv, uint64_t layers, uint32_t *of,
                                 struct tsr_err *err);
+/* The type of the next item of a text that was checked, which *text then is past; false: there is no other.  [any] */
+bool tsr_plugin_kv_layers_next(const char **text, uint32_t *kv);
 
 #endif

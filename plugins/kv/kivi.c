@@ -5,13 +5,15 @@
  *           16 channels, of which the last may be short
  *
  * An element is scale * code + minimum.  n codes of b bits take n * b / 8 bytes; byte j has the codes j, j + n * b / 8, ... from its
- * low bits on.  With 4 bits these are the bytes of TSR_Q4_CHANNEL and TSR_Q4 (tessera/kv_cache.h). */
+ * low bits on.  With 4 bits these are the bytes of TSR_Q4_CHANNEL and TSR_Q4 (tessera/kv_cache.h); int4 is that, and says so, for
+ * which backends run their own kernels over it. */
 #include "tessera/kv.h"
 
 #include "tessera/f16.h"
 
 #include <float.h>
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #define GROUP TSR_KV_GROUP
@@ -24,17 +26,31 @@ struct options {
 struct kivi {
     const struct tsr_host *host;
     unsigned               bits;
+    bool                   typed; /* units of a type of backends */
 };
 
-static tsr_status create(const struct tsr_host *host, const void *opts, void **self,
-                         struct tsr_err *err)
+static tsr_status make(const struct tsr_host *host, int64_t bits, bool typed, void **self,
+                       struct tsr_err *err)
 {
     struct kivi *k = host->alloc(host->ctx, sizeof *k, 16);
     if (!k)
         return tsr_fail(err, TSR_E_NOMEM, "kivi: out of memory: %zu bytes", sizeof *k);
-    *k = (struct kivi){ host, (unsigned)((const struct options *)opts)->bits };
+    *k = (struct kivi){ host, (unsigned)bits, typed };
     *self = k;
     return TSR_OK;
+}
+
+static tsr_status create(const struct tsr_host *host, const void *opts, void **self,
+                         struct tsr_err *err)
+{
+    return make(host, ((const struct options *)opts)->bits, false, self, err);
+}
+
+static tsr_status create_int4(const struct tsr_host *host, const void *opts, void **self,
+                              struct tsr_err *err)
+{
+    (void)opts;
+    return make(host, 4, true, self, err);
 }
 
 static void destroy(void *self)
@@ -42,6 +58,13 @@ static void destroy(void *self)
     struct kivi *k = self;
     if (k)
         k->host->release(k->host->ctx, k, sizeof *k);
+}
+
+/* Bytes of a block of keys; those of TSR_Q4_CHANNEL may have zeros at their end. */
+static uint64_t key_bytes(const struct kivi *k, uint64_t head_dim)
+{
+    return k->typed ? BLOCK * tsr_kv_head_bytes(TSR_Q4_CHANNEL, head_dim)
+                    : head_dim * (4 + 4 * k->bits);
 }
 
 /* Bytes of a head of values. */
@@ -53,12 +76,15 @@ static uint64_t value_bytes(unsigned bits, uint64_t head_dim)
 static tsr_status layout(const void *self, uint32_t side, uint64_t head_dim,
                          struct tsr_kv_layout *l, struct tsr_err *err)
 {
-    unsigned bits = ((const struct kivi *)self)->bits;
+    const struct kivi *k = self;
+    unsigned           bits = k->bits;
     (void)err;
     l->positions = side == TSR_KV_KEYS ? BLOCK : 1;
-    l->bytes = side == TSR_KV_KEYS ? head_dim * (4 + 4 * bits) : value_bytes(bits, head_dim);
+    l->bytes = side == TSR_KV_KEYS ? key_bytes(k, head_dim) : value_bytes(bits, head_dim);
     /* half a step of a range of twice the largest element, and what F16 takes from scale and minimum */
     l->error = 1.0 / ((1u << bits) - 1) + 0x1p-7;
+    if (k->typed)
+        TSR_SET(struct tsr_kv_layout, l, type, side == TSR_KV_KEYS ? TSR_Q4_CHANNEL : TSR_Q4);
     return TSR_OK;
 }
 
@@ -172,13 +198,14 @@ static tsr_status encode(const void *self, uint32_t side, uint64_t head_dim, uin
                          const float *x, void *units, struct tsr_err *err)
 {
     unsigned bits = ((const struct kivi *)self)->bits;
+    uint64_t keys = key_bytes(self, head_dim), used = head_dim * (4 + 4 * bits);
     uint8_t *to = units;
     (void)err;
     for (uint64_t i = 0; i < n; i++)
-        if (side == TSR_KV_KEYS)
-            encode_keys(bits, head_dim, x + i * BLOCK * head_dim,
-                        to + i * head_dim * (4 + 4 * bits));
-        else
+        if (side == TSR_KV_KEYS) {
+            encode_keys(bits, head_dim, x + i * BLOCK * head_dim, to + i * keys);
+            memset(to + i * keys + used, 0, keys - used);
+        } else
             encode_values(bits, head_dim, x + i * head_dim, to + i * value_bytes(bits, head_dim));
     return TSR_OK;
 }
@@ -187,12 +214,12 @@ static tsr_status decode(const void *self, uint32_t side, uint64_t head_dim, uin
                          const void *units, float *x, struct tsr_err *err)
 {
     unsigned       bits = ((const struct kivi *)self)->bits;
+    uint64_t       keys = key_bytes(self, head_dim);
     const uint8_t *from = units;
     (void)err;
     for (uint64_t i = 0; i < n; i++)
         if (side == TSR_KV_KEYS)
-            decode_keys(bits, head_dim, from + i * head_dim * (4 + 4 * bits),
-                        x + i * BLOCK * head_dim);
+            decode_keys(bits, head_dim, from + i * keys, x + i * BLOCK * head_dim);
         else
             decode_values(bits, head_dim, from + i * value_bytes(bits, head_dim), x + i * head_dim);
     return TSR_OK;
@@ -203,9 +230,10 @@ static tsr_status score(const void *self, uint64_t head_dim, const float *query,
                         const void *units, float *out, struct tsr_err *err)
 {
     unsigned bits = ((const struct kivi *)self)->bits;
+    uint64_t keys = key_bytes(self, head_dim);
     (void)err;
     for (uint64_t i = 0; i < n; i++) {
-        const uint8_t *from = (const uint8_t *)units + i * head_dim * (4 + 4 * bits);
+        const uint8_t *from = (const uint8_t *)units + i * keys;
         float          sum[BLOCK] = { 0 }, shared = 0.0f;
         for (uint64_t d = 0; d < head_dim; d++) {
             float   q = query[d] * half_at(from + 2 * d);
@@ -221,6 +249,26 @@ static tsr_status score(const void *self, uint64_t head_dim, const float *query,
     return TSR_OK;
 }
 
+static tsr_status mix(const void *self, uint64_t head_dim, const float *weights, uint64_t n,
+                      const void *units, float *sum, struct tsr_err *err)
+{
+    unsigned       bits = ((const struct kivi *)self)->bits;
+    const uint8_t *unit = units;
+    (void)err;
+    for (uint64_t i = 0; i < n; i++, unit += value_bytes(bits, head_dim)) {
+        const uint8_t *from = unit;
+        for (uint64_t d = 0; d < head_dim && weights[i] != 0.0f; d += GROUP) {
+            unsigned group = (unsigned)(head_dim - d < GROUP ? head_dim - d : GROUP);
+            float    x[GROUP];
+            decode_values(bits, group, from, x);
+            from += value_bytes(bits, group);
+            for (unsigned j = 0; j < group; j++)
+                sum[d + j] += weights[i] * x[j];
+        }
+    }
+    return TSR_OK;
+}
+
 static const struct tsr_kv_v1 table = {
     .struct_size = sizeof table,
     .create = create,
@@ -229,6 +277,16 @@ static const struct tsr_kv_v1 table = {
     .encode = encode,
     .decode = decode,
     .score = score,
+};
+static const struct tsr_kv_v1 int4_table = {
+    .struct_size = sizeof int4_table,
+    .create = create_int4,
+    .destroy = destroy,
+    .layout = layout,
+    .encode = encode,
+    .decode = decode,
+    .score = score,
+    .mix = mix,
 };
 
 static const struct tsr_choice widths[] = { { "2", "a quarter of a byte", 2 },
@@ -249,9 +307,19 @@ static const struct tsr_component kivi = {
     .n_options = sizeof options / sizeof *options,
     .options_size = sizeof(struct options),
 };
-static const struct tsr_component *const components[] = { &kivi };
+static const struct tsr_component int4 = {
+    .struct_size = sizeof int4,
+    .option_stride = sizeof(struct tsr_option),
+    .kind = TSR_KIND_KV,
+    .name = "int4",
+    .summary =
+        "4-bit cache: keys with a scale and minimum per channel and 32 positions, values per token "
+        "and 32 channels.",
+    .iface = &int4_table,
+};
+static const struct tsr_component *const components[] = { &kivi, &int4 };
 
 TSR_PLUGIN_SYMBOL(kivi) = {
     TSR_PLUGIN_HEADER,    .id = "org.tessera.kivi", .version = "1.0.0", .license = "Apache-2.0",
-    .build = __VERSION__, .components = components, .n_components = 1,
+    .build = __VERSION__, .components = components, .n_components = 2,
 };

@@ -890,11 +890,13 @@ IS(TSR_STEP_FILE, 2);
 
 /* ---- kv.h --------------------------------------------------------------------------- */
 
-SIZE(struct tsr_kv_layout, 24);
+SIZE(struct tsr_kv_layout, 32);
 AT(struct tsr_kv_layout, struct_size, 0);
 AT(struct tsr_kv_layout, positions, 4);
 AT(struct tsr_kv_layout, bytes, 8);
 AT(struct tsr_kv_layout, error, 16);
+AT(struct tsr_kv_layout, type, 24);
+AT(struct tsr_kv_layout, reserved, 28);
 SIZE(struct tsr_kv_v1, 72);
 AT(struct tsr_kv_v1, struct_size, 0);
 AT(struct tsr_kv_v1, reserved, 4);

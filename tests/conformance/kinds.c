@@ -297,19 +297,23 @@ static void test_bad_step(void **state)
 static void test_kv(void **state)
 {
     (void)state;
-    keeps(TSR_TEST_PLUGINS "/kivi.so", NULL, "kv-*", "bits=4");
-    keeps(TSR_TEST_PLUGINS "/kivi.so", NULL, "kv-*", "bits=8");
+    keeps(TSR_TEST_PLUGINS "/kivi.so", "kivi", "kv-*", "bits=4");
+    keeps(TSR_TEST_PLUGINS "/kivi.so", "kivi", "kv-*", "bits=8");
+    keeps(TSR_TEST_PLUGINS "/kivi.so", "int4", "kv-*", NULL);
+    keeps(TSR_TEST_PLUGINS "/kv8.so", "int8", "kv-*", NULL);
+    keeps(TSR_TEST_PLUGINS "/kv8.so", "fp8", "kv-*", NULL);
     keeps(TSR_FIXTURES "/bad_kv.so", "bad", "kv-*", NULL);
     keeps(TSR_FIXTURES "/bad_kv.so", "exact", "kv-*", "blocks=true");
+    keeps(TSR_FIXTURES "/bad_kv.so", "exact", "kv-*", "type=1"); /* TSR_F32, which it is */
 }
 
 static void test_bad_kv(void **state)
 {
     (void)state;
-    static const char *const faults[] = {
-        "layout", "encode_writes", "decode_writes", "every_byte", "repeats", "alone",
-        "error",  "not_finite",    "damaged",       "score",      "mix"
-    };
+    static const char *const faults[] = { "layout",     "encode_writes", "decode_writes",
+                                          "every_byte", "repeats",       "alone",
+                                          "error",      "type",          "not_finite",
+                                          "damaged",    "score",         "mix" };
     complete("kv", faults, COUNT(faults), NULL);
     each_fault("kv", faults, COUNT(faults), 2);
 }

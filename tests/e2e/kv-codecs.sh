@@ -78,4 +78,28 @@ ok "processes answer as one engine" cmp "$WORK/one.txt" "$WORK/processes.txt"
 run inspect kivi --probe --json
 ok "inspect prints the units, got $rc" json \
     '.components[0].probe | .keys.positions == 32 and .keys.bytes == 12 * 128 and .values.positions == 1 and .values.bytes == 4 * 4 + 8 * 4' "$WORK/out"
+for kv in int8 fp8 int4; do
+    run inspect "kv:$kv" --json
+    ok "$kv is a codec, got $rc" json '[.components[] | select(.kind == "kv" and .name == "'$kv'")] | length == 1' "$WORK/out"
+done
+
+# ---- a codec that is not installed ------------------------------------------------------
+mkdir -p "$WORK/less/plugins"
+cp "$TESSERA" "$WORK/less/tessera"
+for so in "$(dirname "$TESSERA")"/plugins/*.so; do
+    [ "$(basename "$so")" = kv8.so ] || cp "$so" "$WORK/less/plugins/"
+done
+sed -i 's/"kivi:bits=8"/int8/' "$WORK/job.yaml"
+for layers in '' '      kv_layers: 0=fp8'; do
+    for kv in int8 f16; do
+        [ "$kv$layers" != f16 ] || continue
+        sed "s/kv: int8/kv: $kv/; /output/i\\$layers" "$WORK/job.yaml" >"$WORK/without.yaml"
+        (cd "$WORK" && ./less/tessera config check without.yaml >out 2>err) && rc=0 || rc=$?
+        ok "$kv${layers:+ and fp8} without their plugin, got $rc" test "$rc" = 2
+        ok "one sentence at its place" test "$(grep -c '^without.yaml:[67]:[0-9]*: error: .*no kv named "\(int8\|fp8\)"' "$WORK/err")" = \
+            "$([ "$kv$layers" = int8 ] || [ "$kv" = f16 ] && echo 1 || echo 2)"
+        run config check without.yaml
+        ok "with it, got $rc" test "$rc" = 0
+    done
+done
 finish

@@ -122,4 +122,25 @@ fails "ends twice" 2 '*' plan job.yaml --set 'plan.ends=[original,original]'
 sed 's/tensors: lm_head/tensors: head/' "$WORK/plan.yaml" >"$WORK/wrong.yaml"
 fails "a rule for no end" 2 'wrong.yaml:*' plan job.yaml --check wrong.yaml
 
+# a codec of a plugin is a choice like others, where its KL is known
+sed 's/"layers": \[50, 30, 1, 1, 1, 1\]}\]/"layers": [50, 30, 1, 1, 1, 1]},\n        {"kv": "kivi:bits=2", "kl": 0.03, "half": 0.001, "context": 64, "layers": [50, 30, 1, 1, 1, 1]}]/' \
+    "$WORK/kl.json" >"$WORK/kivi.json"
+ok "indicators with kivi" test "$(jq -r '.kv[3].kv' "$WORK/kivi.json")" = kivi:bits=2
+job 0.06 ", kv: [f16, \"kivi:bits=2\"]$PACKED_ENDS" '  - quantize: {use: rtn, plan: plan.yaml}
+  - run: {plan: plan.yaml, input: in.jsonl, output: answers.jsonl, ranks: threads}'
+sed -i 's/kl.json/kivi.json/' "$WORK/job.yaml"
+run run job.yaml --out k
+ok "a plan with kivi and its run, got $rc" test "$rc" = 0
+cp "$(find "$WORK/k" -name plan.yaml | head -n 1)" "$WORK/kivi.yaml"
+ok "some layers have it" grep -q '^workload: .*kivi:bits=2' "$WORK/kivi.yaml"
+ok "answers of its ranks" test "$(wc -l <"$(find "$WORK/k" -name answers.jsonl | head -n 1)")" = 2
+# 2 requests ran, 24 were planned
+ok "stages count the bytes of its units" test "$(jq '.results.run.ranks[].kv * 12' "$WORK/k/results.json")" = \
+    "$(sed -nE 's/.*predicted: .* kv: ([0-9]+),.*/\1/p' "$WORK/kivi.yaml")"
+run plan job.yaml --check kivi.yaml --json
+ok "checked, got $rc" test "$rc" = 0
+fails "kivi without a figure" 2 '*' plan job.yaml --set 'plan.kv=[f16, "kivi:bits=8"]'
+ok "the name that has none" grep -q 'no KL of a KV cache of kivi:bits=8' "$WORK/err"
+fails "a codec that there is not" 2 '*' plan job.yaml --set 'plan.kv=[f16, kivy]'
+
 finish

@@ -4,6 +4,7 @@
 #include "naive.h"
 
 #include "engine/internal.h"
+#include "plugin/choices.h"
 #include "plugin/kv_codec.h"
 #include "plugin/kv_layers.h"
 #include "reference.h"
@@ -148,6 +149,48 @@ static void sizes(void **state)
     golden_free(&g);
 }
 
+/* Codecs that state a type of backends are that type: logits to the bit, sizes, blocks. */
+static void stated_types(void **state)
+{
+    static const struct {
+        const char *name;
+        uint32_t    type, bits;
+        bool        blocks;
+    } cases[] = { { "int8", TSR_I8, 8, false },
+                  { "fp8", TSR_E4M3, 8, false },
+                  { "int4", TSR_Q4, 5, true },
+                  { "exact:type=1", TSR_F32, 32, false } };
+    struct golden g;
+    (void)state;
+    golden_load(&g, "llama3");
+    const struct golden_case *c = &g.cases[g.n - 1];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tsr_engine *e[2];
+        float             *logits[2];
+        uint64_t           weights, cache[2], bytes[2];
+        uint32_t           kv[2] = { cases[i].type, golden_codec(cases[i].name) };
+        for (int named = 0; named < 2; named++) {
+            struct tsr_engine_options opt = { .kv_dtype = kv[named], .slots = 2, .context = 100 };
+            e[named] = golden_engine(registry, g.model, NULL, opt);
+            logits[named] = golden_forward(e[named], c->prompt, c->n_prompt, true);
+            tsr_engine_memory(e[named], &weights, &cache[named]);
+            assert_true(tsr_engine_kv_bytes(kv[named], 2, 80, 3, 128, &bytes[named]));
+            assert_int_equal(tsr_plugin_kv_bits(kv[named]), cases[i].bits);
+            assert_int_equal(tsr_plugin_kv_has_blocks(kv[named]), cases[i].blocks);
+        }
+        assert_int_equal(tsr_plugin_kv_type(kv[1]), kv[0]);
+        assert_false(tsr_plugin_kv_is_codec(kv[1]));
+        assert_memory_equal(logits[0], logits[1], c->n_prompt * g.model->hp.vocab * sizeof(float));
+        assert_int_equal(cache[0], cache[1]);
+        assert_int_equal(bytes[0], bytes[1]);
+        for (int named = 0; named < 2; named++) {
+            free(logits[named]);
+            tsr_engine_destroy(e[named]);
+        }
+    }
+    golden_free(&g);
+}
+
 /* One layer has a codec, others have caches of the backend; the text may name options. */
 static void some_layers(void **state)
 {
@@ -183,6 +226,9 @@ static void refused(void **state)
         { "kivj", "did you mean", TSR_E_INPUT },
         { "kivi:bits=3", "'bits' must be one of 2, 4, 8", TSR_E_INPUT },
         { "kivi:bit=2", "kivi has no option 'bit'", TSR_E_INPUT },
+        { "exact:type=6", "units of keys are of type 6, with 1 positions", TSR_E_PLUGIN },
+        { "exact:type=9", "that is no type of a cache", TSR_E_PLUGIN },
+        { "exact:type=99", "that is no type of a cache", TSR_E_PLUGIN },
     };
     struct golden     g;
     struct tsr_errbuf e = TSR_ERRBUF(e);
@@ -214,8 +260,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_recorded), cmocka_unit_test(kivi_has_the_bytes_of_int4),
-        cmocka_unit_test(sizes),       cmocka_unit_test(some_layers),
-        cmocka_unit_test(refused),
+        cmocka_unit_test(sizes),       cmocka_unit_test(stated_types),
+        cmocka_unit_test(some_layers), cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests_name("kv_codec", tests, set_up, tear_down);
 }

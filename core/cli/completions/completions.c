@@ -32,11 +32,20 @@ void tsr_cli_completion_flag(const struct tsr_option *o, char *buf, size_t cap)
     (void)snprintf(buf, cap, "--%s%s", o->type == TSR_OPT_BOOL && o->def.i ? "no-" : "", flag);
 }
 
+static const char *other = "";
+
+void tsr_cli_completion_other(const char *names)
+{
+    other = names;
+}
+
 void tsr_cli_completion_choices(const struct tsr_option *o, FILE *to)
 {
     for (uint64_t i = 0; i < o->n_choices; i++)
         if (o->choices[i].value != TSR_CONFIG_OTHER)
             (void)fprintf(to, "%s%s", i ? " " : "", o->choices[i].name);
+        else
+            (void)fputs(other, to);
 }
 
 /* The next piece of `args` between blanks, bars and brackets: its length, or 0 at the end. */

@@ -1,5 +1,9 @@
 #include "cli/help.h"
 
+#include "tessera/kv.h"
+
+#include <string.h>
+
 struct help_options {
     int32_t man, all;
     int64_t completions;
@@ -20,12 +24,32 @@ static const struct tsr_option options[] = {
                     "print what completes command lines in this shell"),
 };
 
+/* " kivi int8": KV-cache codecs that there are, which is what other texts of choices name. */
+static tsr_status codecs(struct tsr_cli *c, char *buf, size_t cap, struct tsr_err *err)
+{
+    struct tsr_registry    *r;
+    struct tsr_plugin_found f;
+    size_t                  at = 0;
+    *buf = '\0';
+    TSR_TRY(tsr_cli_registry(c, &r, err));
+    TSR_TRY(tsr_plugin_registry_scan(r, err));
+    for (uint64_t i = 0; tsr_plugin_registry_component(r, i, &f); i++) {
+        size_t n = strlen(f.component->name);
+        if (strcmp(f.component->kind, TSR_KIND_KV) != 0 || at + n + 2 > cap)
+            continue;
+        (void)snprintf(buf + at, cap - at, " %s", f.component->name);
+        at += n + 1;
+    }
+    return TSR_OK;
+}
+
 static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_args,
                       struct tsr_err *err)
 {
     const struct help_options *o = opts;
     const struct tsr_verb     *v = NULL;
     const char                *near = NULL;
+    static char                names[4096];
     if (o->completions != TSR_CLI_SHELL_NONE && (n_args || o->man || o->all || c->json))
         return tsr_fail(err, TSR_E_INPUT, "--completions is about every verb; leave out the rest");
     if (n_args > 0 && !(v = tsr_verb_find(args[0], &near)))
@@ -37,6 +61,9 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
                         "--json prints the tables of every verb; leave out the rest");
     if (c->json)
         return tsr_cli_print_json(tsr_cli_help_json(), err);
+    if (o->completions != TSR_CLI_SHELL_NONE)
+        TSR_TRY(codecs(c, names, sizeof names, err));
+    tsr_cli_completion_other(names);
     if (o->completions == TSR_CLI_SHELL_BASH)
         tsr_cli_completions_bash(stdout);
     else if (o->completions == TSR_CLI_SHELL_ZSH)

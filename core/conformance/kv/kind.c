@@ -82,6 +82,10 @@ static const struct tsr_conformance_rule rules[] = {
     { .name = "kv-error",
       .text = "Decoded elements are as near to the given ones as layout() says.",
       .run = tsr_kv_rule_error },
+    { .name = "kv-type",
+      .text = "Where layout() states a type of tessera/kv_cache.h, units have its sizes and its "
+              "bytes, and decode() gives its elements.",
+      .run = tsr_kv_rule_type },
     { .name = "kv-not-finite",
       .text = "An element that is not finite decodes to one that is not finite.",
       .run = tsr_kv_rule_not_finite },

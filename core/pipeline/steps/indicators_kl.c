@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "pipeline/job.h"
 #include "pipeline/steps/indicators_step.h"
+#include "plugin/kv_codec.h"
 #include "quant/kl.h"
 
 #include <stdlib.h>
@@ -158,26 +159,25 @@ static tsr_status read_ends(struct choices *z, struct tsr_pipeline_job *job,
 /* ---- caches and codecs -------------------------------------------------------------------- */
 
 /* "f16,int8" or "none". */
-static void read_kv(struct choices *z, const char *text, const struct tsr_config_node *node,
-                    struct tsr_diag *d)
+static void read_kv(struct choices *z, struct tsr_registry *r, const char *text,
+                    const struct tsr_config_node *node, struct tsr_diag *d)
 {
     const struct tsr_config_node *at = tsr_config_node_get(node, "kv");
     for (const char *s = text; strcmp(text, "none") != 0;) {
-        size_t   n = strcspn(s, ",");
-        uint32_t k = 0;
-        while (k < TSR_KV_CHOICES &&
-               (strlen(tsr_kv_choices[k].name) != n || strncmp(tsr_kv_choices[k].name, s, n) != 0))
-            k++;
-        for (uint32_t i = 0; i < z->o.n_kv && k < TSR_KV_CHOICES; i++)
-            if (z->o.kv[i] == (uint32_t)tsr_kv_choices[k].value)
-                k = TSR_KV_CHOICES;
-        if (k == TSR_KV_CHOICES) {
-            tsr_config_diag_error(d, at ? &at->mark : &node->mark, "write kv: \"f16,int8\"",
-                                  "'kv' is not a list of different types of the KV cache: f32, "
-                                  "f16, int8, fp8 and int4");
+        struct tsr_errbuf e = TSR_ERRBUF(e);
+        size_t            n = strcspn(s, ",");
+        uint32_t          kv;
+        tsr_status        st = tsr_plugin_kv_resolve(r, s, n, &kv, &e.err);
+        for (uint32_t i = 0; i < z->o.n_kv && st == TSR_OK; i++)
+            if (z->o.kv[i] == kv || i + 1 == TSR_KL_CHOICES)
+                st = tsr_fail(&e.err, TSR_E_INPUT,
+                              "'kv' is not a list of at most %u different types of the KV cache",
+                              TSR_KL_CHOICES);
+        if (st != TSR_OK) {
+            tsr_config_diag_failure(d, at ? &at->mark : &node->mark, &e.err);
             return;
         }
-        z->o.kv[z->o.n_kv++] = (uint32_t)tsr_kv_choices[k].value;
+        z->o.kv[z->o.n_kv++] = kv;
         s += n;
         if (!*s++)
             return;
@@ -242,7 +242,7 @@ static tsr_status choices_read(struct choices *z, struct tsr_pipeline_job *job,
     if (o->budget > 0)
         tsr_config_diag_error(d, &node->mark, "the step plan chooses by KL",
                               "'budget' is about tables by bit width");
-    read_kv(z, o->kv, node, d);
+    read_kv(z, job->registry, o->kv, node, d);
     read_channels(z, o->compensate, node, d);
     if (given(o->codecs))
         TSR_TRY(read_codecs(job, o->codecs, "codecs", z->o.link, &z->o.n_links, d, err));

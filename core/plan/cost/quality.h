@@ -97,7 +97,12 @@ tsr_status tsr_plan_quality_order(struct tsr_plan_shape *s, const char *path, co
  * original.  A quarter for each bit is the variance of uniform rounding (LLM-PQ, theorem 1). */
 tsr_status tsr_plan_quality_prior(struct tsr_plan_quality *q, const struct tsr_plan_shape *s,
                                   const struct tsr_plan_candidates *c, struct tsr_err *err);
-void       tsr_plan_quality_free(struct tsr_plan_quality *q); /* zeroed or filled */
+/* Whether it knows what a type of the KV cache costs.  [any] */
+static inline bool tsr_plan_quality_prior_has(uint32_t kv)
+{
+    return kv == TSR_F32 || kv == TSR_F16 || kv == TSR_I8;
+}
+void tsr_plan_quality_free(struct tsr_plan_quality *q); /* zeroed or filled */
 
 /* The sum over layers with candidate i everywhere: the meaning of `at_least: uniform-4`. */
 double tsr_plan_quality_uniform(const struct tsr_plan_quality *q, uint64_t candidate);

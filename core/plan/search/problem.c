@@ -184,13 +184,24 @@ static tsr_status open_candidates(struct tsr_plan_problem *p, struct tsr_err *er
     return tsr_plan_candidates_open(&p->candidates, p->registry, p->shape, kept, 1, err);
 }
 
+/* Types of caches as plans count them: that of backends where a codec states one, else the codec, whose sizes are known then. */
+static tsr_status learn_caches(struct tsr_plan_problem *p, struct tsr_err *err)
+{
+    for (uint32_t i = 0; i <= p->o.n_kv; i++) {
+        uint32_t *kv = i < p->o.n_kv ? &p->o.kv[i] : &p->work.kv;
+        TSR_TRY(tsr_plugin_kv_learn(p->registry, *kv, p->shape->head_dim, err));
+        *kv = (uint32_t)tsr_plugin_kv_type(*kv);
+    }
+    return TSR_OK;
+}
+
 static tsr_status fill(struct tsr_plan_problem *p, struct tsr_err *err)
 {
     const struct tsr_plan_problem_options *o = &p->o;
     TSR_TRY(tsr_plan_shape_load(&p->shape, o->model, err));
     if (o->routing && *o->routing)
         TSR_TRY(tsr_plan_shape_measured(p->shape, o->routing, err));
-    TSR_TRY(tsr_plugin_kv_learn(p->registry, p->work.kv, p->shape->head_dim, err));
+    TSR_TRY(learn_caches(p, err));
     TSR_TRY(check_context(p, err));
     TSR_TRY(group_experts(p, err));
     TSR_TRY(open_candidates(p, err));

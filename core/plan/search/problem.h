@@ -8,7 +8,7 @@
 #include "plan/cost/latency.h"
 #include "plan/cost/quality.h"
 
-#define TSR_PLAN_KV_TYPES 5u /* those of tsr_kv_choices */
+#define TSR_PLAN_KV_TYPES 8u /* most that a plan chooses among */
 
 #define TSR_PLAN_K 8u /* most k of error compensation to choose from */
 

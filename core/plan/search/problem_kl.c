@@ -159,7 +159,7 @@ tsr_status tsr_plan_problem_kl_open(struct tsr_plan_problem *p, struct tsr_err *
 {
     uint64_t devices = 0;
     for (uint32_t i = 0; i < p->o.n_kv; i++)
-        if (!p->quality.kl.on && (p->o.kv[i] == TSR_E4M3 || p->o.kv[i] == TSR_Q4))
+        if (!p->quality.kl.on && !tsr_plan_quality_prior_has(p->o.kv[i]))
             return tsr_fail(
                 err, TSR_E_INPUT,
                 "kv: what a cache of %s loses is not known without indicators by KL; give quality: "

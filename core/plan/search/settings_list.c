@@ -1,7 +1,8 @@
 /* The settings that a problem leaves open, and one of them in the problem. */
 #include "plan/search/settings.h"
 
-#include "tessera/kv_cache.h"
+#include "plugin/choices.h"
+#include "plugin/kv_sizes.h"
 
 #include <math.h>
 
@@ -57,50 +58,61 @@ static double kv_omega(const struct tsr_plan_problem *p, uint32_t kv)
     return kv == KV_NARROW ? p->quality.eight : 0;
 }
 
-static const uint32_t widest_first[] = { TSR_F32, KV_USUAL, KV_NARROW, TSR_E4M3, TSR_Q4 };
-
 struct cache {
     uint32_t kv, types; /* as in a setting */
 };
 
-/* By indicators of KL layers choose among the listed types.  The same without int4 is another choice, because int4 in one
- * layer makes all caches longer (build.h). */
+/* By bits; of equal bits int8 comes before fp8. */
+static bool is_wider(uint32_t a, uint32_t b)
+{
+    uint32_t x = tsr_plugin_kv_bits(a), y = tsr_plugin_kv_bits(b);
+    return x != y ? x > y : a < b;
+}
+
+/* The listed types, or those that are there unlisted, the widest first. */
+static uint32_t widest_first(const struct tsr_plan_problem *p, uint32_t v[TSR_PLAN_KV_TYPES])
+{
+    static const uint32_t unlisted[] = { KV_USUAL, KV_NARROW };
+    const uint32_t       *from = p->o.n_kv ? p->o.kv : unlisted;
+    uint32_t              n = p->o.n_kv ? p->o.n_kv : p->o.free_kv ? 2 : 0, at;
+    for (uint32_t i = 0; i < n; i++) {
+        for (at = i; at > 0 && is_wider(from[i], v[at - 1]); at--)
+            v[at] = v[at - 1];
+        v[at] = from[i];
+    }
+    return n;
+}
+
+/* By indicators of KL layers choose among the listed types.  The same without those in blocks is another choice, because
+ * blocks in one layer make all caches longer (build.h). */
 static uint64_t mixed(const struct tsr_plan_problem *p, struct cache v[TSR_PLAN_KV_TYPES])
 {
-    uint32_t all = 0, four = 0, widest = p->o.kv[0], other = 0;
+    uint32_t all = 0, blocks = 0, other = 0, types[TSR_PLAN_KV_TYPES];
     uint64_t n = 0;
     for (uint32_t k = 0; k < p->o.n_kv; k++) {
         all |= 1u << k;
-        four |= p->o.kv[k] == TSR_Q4 ? 1u << k : 0;
+        blocks |= tsr_plugin_kv_has_blocks(p->o.kv[k]) ? 1u << k : 0;
     }
-    for (size_t i = sizeof widest_first / sizeof *widest_first; i-- > 0;)
-        for (uint32_t k = 0; k < p->o.n_kv; k++)
-            if (p->o.kv[k] == widest_first[i]) {
-                widest = p->o.kv[k];
-                other = widest_first[i] == TSR_Q4 ? other : widest;
-            }
-    if (four && all != four)
-        v[n++] = (struct cache){ other, all & ~four };
-    v[n++] = (struct cache){ widest, all };
+    for (uint32_t i = widest_first(p, types); i-- > 0;)
+        other = tsr_plugin_kv_has_blocks(types[i]) ? other : types[i];
+    if (blocks && all != blocks)
+        v[n++] = (struct cache){ other, all & ~blocks };
+    v[n++] = (struct cache){ types[0], all };
     return n;
 }
 
 /* Types within the limit on omega, the widest first. */
 static uint64_t kv_types(const struct tsr_plan_problem *p, struct cache v[TSR_PLAN_KV_TYPES])
 {
-    const uint32_t *all = widest_first;
-    uint64_t        n = 0;
+    uint32_t all[TSR_PLAN_KV_TYPES], types;
+    uint64_t n = 0;
     if (p->quality.kl.on && p->o.n_kv > 1)
         return mixed(p, v);
-    for (size_t i = 0; i < TSR_PLAN_KV_TYPES; i++) {
-        bool listed = false, limit = p->max_omega >= 0;
-        for (uint32_t k = 0; k < p->o.n_kv; k++)
-            listed = listed || p->o.kv[k] == all[i];
-        if (p->o.n_kv == 0)
-            listed = p->o.free_kv && (all[i] == KV_USUAL || all[i] == KV_NARROW) &&
-                     (all[i] == KV_USUAL || kv_omega(p, all[i]) <= p->max_omega);
+    types = widest_first(p, all);
+    for (uint32_t i = 0; i < types; i++) {
+        bool listed = p->o.n_kv || all[i] == KV_USUAL || kv_omega(p, all[i]) <= p->max_omega;
         /* of what is listed, a cost that is not known does not count */
-        if (listed && !(limit && kv_omega(p, all[i]) > p->max_omega))
+        if (listed && !(p->max_omega >= 0 && kv_omega(p, all[i]) > p->max_omega))
             v[n++] = (struct cache){ all[i], 0 };
     }
     if (n == 0)

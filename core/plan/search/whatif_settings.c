@@ -1,6 +1,7 @@
 /* Settings and limits that make an infeasible problem feasible: alone, and two together. */
 #include "plan/search/whatif_internal.h"
 #include "plugin/choices.h"
+#include "plugin/kv_codec.h"
 
 #include <math.h>
 
@@ -31,7 +32,7 @@ static void set_kv8(struct tsr_plan_problem *p)
 static bool can_kv8(const struct tsr_plan_problem *p)
 {
     return !p->kv_types && tsr_plugin_kv_bits(p->work.kv) > 8 &&
-           p->o.accounting == TSR_PLAN_ACCOUNT_EXACT;
+           p->o.accounting == TSR_PLAN_ACCOUNT_EXACT && tsr_plugin_kv_is_there(p->registry, TSR_I8);
 }
 
 /* ---- limits ------------------------------------------------------------------------------ */
