@@ -40,7 +40,7 @@ static bool slowest(json_t *list, const struct tsr_plan_problem *p,
     for (uint64_t i = 0; i < o->n_stages; i++) {
         const struct tsr_plan_outcome_stage *s = &o->stages[i];
         double stage = phase == TSR_PLAN_PREFILL ? s->pre_ms : s->dec_ms;
-        double way = phase == TSR_PLAN_PREFILL ? s->link_pre_ms : s->link_dec_ms;
+        double way = phase == TSR_PLAN_PREFILL ? s->every_pre_ms : s->every_dec_ms;
         if (stage > most || way > most) {
             link = way > stage;
             most = link ? way : stage;
@@ -60,7 +60,7 @@ static bool decode_form(json_t *list, const struct tsr_plan_problem *p,
     double mu = ceil((double)p->memory.batch / (double)o->decode_mb);
     for (uint64_t i = 0; i < o->n_stages; i++) {
         round += o->stages[i].dec_ms + o->stages[i].link_dec_ms;
-        most = fmax(most, fmax(o->stages[i].dec_ms, o->stages[i].link_dec_ms));
+        most = fmax(most, fmax(o->stages[i].dec_ms, o->stages[i].every_dec_ms));
     }
     if (mu * most >= round)
         return say(list, "decode: %g micro-batch%s the slowest busy; a step of all takes %.4g ms",

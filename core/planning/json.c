@@ -77,7 +77,9 @@ static json_t *stage_json(const struct tsr_plan_problem *p, const struct tsr_pla
                                         s->compensation.decode_ms);
     if (i + 1 < o->n_stages || (i > 0 && p->o.head == TSR_PLAN_HEAD_FIRST))
         ok = ok && tsr_pipeline_json_put_real(j, "send_prefill_ms", s->link_pre_ms) &&
-             tsr_pipeline_json_put_real(j, "send_decode_ms", s->link_dec_ms);
+             tsr_pipeline_json_put_real(j, "send_decode_ms", s->link_dec_ms) &&
+             tsr_pipeline_json_put_real(j, "send_every_prefill_ms", s->every_pre_ms) &&
+             tsr_pipeline_json_put_real(j, "send_every_decode_ms", s->every_dec_ms);
     if (o->rest_mb)
         ok = ok && tsr_pipeline_json_put_real(j, "decode_rest_ms", s->rest_ms) &&
              tsr_pipeline_json_put_real(j, "send_decode_rest_ms", s->link_rest_ms);

@@ -42,6 +42,21 @@ static bool lack(const json_t *r, char text[SENTENCE])
     return false;
 }
 
+/* Memory of two kinds of device together, or of one with a higher limit. */
+static void memory_both(const json_t *pair, char text[SENTENCE], size_t *at, size_t *n)
+{
+    const json_t *devices = json_object_get(pair, "devices");
+    const char   *first = json_string_value(json_array_get(devices, 0)),
+               *second = json_string_value(json_array_get(devices, 1));
+    double omega = tsr_planning_table_real(pair, "max_omega");
+    char   bytes[TSR_BYTES_TEXT];
+    tsr_format_bytes(bytes, sizeof bytes, (uint64_t)tsr_planning_table_int(pair, "bytes"));
+    if (second)
+        say(text, at, n, "%s more on each %s and each %s", bytes, first, second);
+    else
+        say(text, at, n, "%s more on each %s together with max_omega %.4g", bytes, first, omega);
+}
+
 /* Two changes together. */
 static void both(const json_t *pair, char text[SENTENCE], size_t *at, size_t *n)
 {
@@ -52,6 +67,10 @@ static void both(const json_t *pair, char text[SENTENCE], size_t *at, size_t *n)
               cut = tsr_planning_table_int(pair, "chunk");
     if (!pair)
         return;
+    if (json_object_get(pair, "bytes")) {
+        memory_both(pair, text, at, n);
+        return;
+    }
     (void)snprintf(batch, sizeof batch, "%lld request%s at once", few, few == 1 ? "" : "s");
     (void)snprintf(chunk, sizeof chunk, "chunks of %lld tokens", cut);
     (void)snprintf(limit, sizeof limit, "max_omega %.4g", omega);

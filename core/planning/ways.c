@@ -88,7 +88,7 @@ static tsr_status short_json(const struct tsr_plan_problem *p, const struct tsr_
         for (; h < p->cluster->n_groups; h++)
             if (p->cluster->groups[h].profile == p->cluster->groups[g].profile)
                 devices += tsr_plan_problem_devices(p, h);
-        TSR_TRY(tsr_plan_whatif_short(p, solver, g, &bytes, err));
+        TSR_TRY(tsr_plan_whatif_short(p, solver, g, g, &bytes, err));
         if (bytes != UINT64_MAX && tsr_mul(bytes, devices, &all) && all < least) {
             least = all;
             group = g;
@@ -143,6 +143,21 @@ tsr_status tsr_planning_wider(const struct tsr_planning *pl, const struct tsr_pl
     return TSR_OK;
 }
 
+/* Memory of two profiles, or of one with a higher limit. */
+static json_t *memory_pair(const struct tsr_plan_problem *p, const struct tsr_plan_pair *pair)
+{
+    json_t *j = json_pack("{s:I, s:[s]}", "bytes", (json_int_t)pair->bytes, "devices",
+                          p->cluster->groups[pair->group].profile->name);
+    bool    ok = j && tsr_pipeline_json_put_real(j, "max_omega", pair->max_omega);
+    if (ok && pair->also != pair->group)
+        ok = json_array_append_new(json_object_get(j, "devices"),
+                                   json_string(p->cluster->groups[pair->also].profile->name)) == 0;
+    if (ok)
+        return j;
+    json_decref(j);
+    return NULL;
+}
+
 tsr_status tsr_planning_remedies(const struct tsr_planning *pl, json_t **out, struct tsr_err *err)
 {
     const struct tsr_plan_problem *p = &pl->problem;
@@ -172,7 +187,9 @@ tsr_status tsr_planning_remedies(const struct tsr_planning *pl, json_t **out, st
          tsr_pipeline_json_put(j, "kv_int8", json_boolean(r.kv8)) &&
          tsr_pipeline_json_put_real(j, "max_omega", r.max_omega) &&
          tsr_pipeline_json_put_real(j, "max_ttft_ms", r.max_first_ms);
-    if (r.pair.batch || r.pair.chunk || r.pair.kv8)
+    if (r.pair.bytes != UINT64_MAX)
+        ok = ok && tsr_pipeline_json_put(j, "pair", memory_pair(p, &r.pair));
+    else if (r.pair.batch || r.pair.chunk || r.pair.kv8)
         ok = ok &&
              tsr_pipeline_json_put(j, "pair",
                                    json_pack("{s:I, s:I, s:b}", "batch", (json_int_t)r.pair.batch,

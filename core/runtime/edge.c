@@ -4,6 +4,7 @@
 #include "runtime/progress.h"
 
 #include <string.h>
+#include <time.h>
 
 #define WAIT_US    UINT64_C(10000000)
 #define FOREVER_US (UINT64_C(86400) * 1000000u)
@@ -112,6 +113,15 @@ static tsr_status end(const struct tsr_runtime_edge_end *n, struct tsr_comm_link
     return st == TSR_OK ? st : failed(n, l, out, st, err);
 }
 
+void tsr_runtime_edge_pause(double ms)
+{
+    uint64_t ns = ms > 0 ? (uint64_t)(ms * 1e6) : 0;
+    if (ns)
+        (void)nanosleep(&(struct timespec){ .tv_sec = (time_t)(ns / 1000000000u),
+                                            .tv_nsec = (long)(ns % 1000000000u) },
+                        NULL);
+}
+
 tsr_status tsr_runtime_edge_send(struct tsr_runtime_edge_end *n, struct tsr_runtime_micro_batch *b,
                                  struct tsr_err *err)
 {
@@ -122,6 +132,8 @@ tsr_status tsr_runtime_edge_send(struct tsr_runtime_edge_end *n, struct tsr_runt
     TSR_TRY(tsr_comm_link_send_bytes(n->heads, 1, &b->head, sizeof b->head, &head, err));
     if (bytes)
         TSR_TRY(tsr_comm_link_send_bytes(n->heads, 1, b->body, bytes, &body, err));
+    if (m)
+        tsr_runtime_edge_pause(n->encode_ms);
     if (m)
         TSR_TRY(tsr_comm_link_send(n->rows, b->head.phase, b->head.site, 1, b->rows, m, b->cols,
                                    &rows, err));

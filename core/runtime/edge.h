@@ -37,6 +37,7 @@ struct tsr_runtime_edge_end {
     const struct tsr_runtime_edge *edge;
     struct tsr_comm_link          *heads, *rows; /* rows NULL: there are none */
     uint64_t                       deadline_us;
+    double encode_ms; /* that an emulated device takes for the rows of the next send */
 };
 
 /* sender: the from side. deadline_us: longest time without a piece (comm/flow.h) of a message that the
@@ -48,6 +49,9 @@ tsr_status tsr_runtime_edge_open(struct tsr_runtime_edge_end *n, const struct ts
 void       tsr_runtime_edge_close(struct tsr_runtime_edge_end *n); /* also of a zeroed one */
 /* Ends every wait on both sides soon.  [any] */
 void tsr_runtime_edge_abort(struct tsr_runtime_edge_end *n);
+
+/* Sleeps so long. */
+void tsr_runtime_edge_pause(double ms);
 
 /* Sends head, body and rows; returns when they have left. TSR_E_DEVICE names the late rank, how much of
  * the message had moved and the setting that allows more time. */

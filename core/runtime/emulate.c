@@ -82,6 +82,20 @@ tsr_status tsr_runtime_pacing_head(const struct tsr_runtime_pacing *p,
     return TSR_OK;
 }
 
+double tsr_runtime_pacing_code(const struct tsr_runtime_pacing      *p,
+                               const struct tsr_runtime_place       *place,
+                               const struct tsr_runtime_edge        *edge,
+                               const struct tsr_runtime_micro_batch *b, bool encode)
+{
+    struct tsr_plan_coding c;
+    if (edge->kind != TSR_RUNTIME_EDGE_ROWS || b->head.kind != TSR_RUNTIME_FRAME_WORK)
+        return 0;
+    uint32_t phase = b->head.phase == TSR_PLAN_DECODE ? 1 : 0;
+    tsr_plan_latency_coding(&p->stages[place->stage].mesh, edge->codec[phase], b->head.tokens,
+                            p->job.shape->hidden, &c);
+    return (encode ? c.encode_ms : c.decode_ms) * p->scale;
+}
+
 static void wait_until(uint64_t until, struct tsr_runtime_page_rank *r)
 {
     for (uint64_t now = tsr_runtime_now_ns(); now < until; now = tsr_runtime_now_ns()) {

@@ -9,6 +9,7 @@
 
 #include "engine/engine.h"
 #include "plan/cost/latency.h"
+#include "runtime/edge.h"
 #include "runtime/frame.h"
 #include "runtime/layout.h"
 #include "runtime/page.h"
@@ -38,6 +39,12 @@ tsr_status tsr_runtime_pacing_time(const struct tsr_runtime_pacing      *p,
 tsr_status tsr_runtime_pacing_head(const struct tsr_runtime_pacing *p,
                                    const struct tsr_runtime_place *place, uint32_t rows, double *ms,
                                    struct tsr_err *err);
+/* The same for the codec of an edge with hidden rows: encode: by the rank that sends b, else by the one that has received
+ * it.  0 where the device's profile has no speed of the codec.  [any] */
+double tsr_runtime_pacing_code(const struct tsr_runtime_pacing      *p,
+                               const struct tsr_runtime_place       *place,
+                               const struct tsr_runtime_edge        *edge,
+                               const struct tsr_runtime_micro_batch *b, bool encode);
 /* Waits, beating, until `ms` have passed since start_ns; counts. */
 void tsr_runtime_pacing_wait(uint64_t start_ns, double ms, struct tsr_runtime_page_rank *r);
 /* The same within the work, before a sum over the ranks of a stage: the ranks reach the sum at the same

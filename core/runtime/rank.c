@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "quant/quantize.h"
+#include "runtime/emulate.h"
 #include "runtime/peers.h"
 #include "runtime/thread.h"
 
@@ -41,7 +42,10 @@ static void *receive(void *arg)
             tsr_runtime_rank_failed(r, st, &e.err);
             return NULL;
         }
-        bool                    stop = b->head.kind == TSR_RUNTIME_FRAME_STOP;
+        bool stop = b->head.kind == TSR_RUNTIME_FRAME_STOP;
+        if (!stop && between && r->plan->pacing)
+            tsr_runtime_edge_pause(
+                tsr_runtime_pacing_code(r->plan->pacing, &r->place, r->in.edge, b, false));
         struct tsr_runtime_span span = { .number = b->head.number,
                                          .slot_set = b->head.slot_set,
                                          .decode = b->head.phase == TSR_PLAN_DECODE,
@@ -66,8 +70,12 @@ static void *send_all(void *arg)
         if (!b)
             return NULL;
         stop = b->head.kind == TSR_RUNTIME_FRAME_STOP;
-        for (uint32_t i = 0; i < s->n && st == TSR_OK; i++)
+        for (uint32_t i = 0; i < s->n && st == TSR_OK; i++) {
+            if (r->plan->pacing)
+                s->end[i].encode_ms =
+                    tsr_runtime_pacing_code(r->plan->pacing, &r->place, s->end[i].edge, b, true);
             st = tsr_runtime_edge_send(&s->end[i], b, &e.err);
+        }
         if (s->back)
             tsr_runtime_queue_put(s->back, b);
         else

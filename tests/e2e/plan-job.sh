@@ -343,6 +343,45 @@ run plan job.yaml "${long[@]}" --set "plan.quality={max_omega: $limit}"
 ok "the limit alone is not, got $rc" test "$rc" = 3
 run plan job.yaml "${long[@]}" --set "plan.quality={max_omega: $(jq -n "$limit * 0.98")}" --set workload.kv=int8
 ok "and 2 % less of it are not, got $rc" test "$rc" = 3
+# memory of two kinds of device, and of one with a higher limit
+two_kinds() { # MIB-OF-SMALL MIB-OF-LARGE
+    device small "$((1024 * $1 + 60)) KiB" "1 GB/s" "100 GFLOP/s"
+    device large "$((1024 * $2 + 60)) KiB" "3 GB/s" "400 GFLOP/s"
+}
+every=(--set plan.use_all=true --set plan.max_tp=1 --set workload.batch=100 --baselines none -o x.yaml)
+two_kinds 0 0
+run plan job.yaml "${every[@]}" --json
+ok "all kinds are too small: exit code 3, got $rc" test "$rc" = 3
+ok "two of them need more" json '.remedies | .memory == [] and .pair.devices == ["small", "large"] and .pair.max_omega == null and
+    .pair.bytes > 1048576' "$WORK/out"
+ok "in the sentence" grep -qE 'with [0-9.]+ MiB more on each small and each large' "$WORK/err"
+mib=$(jq '.remedies.pair.bytes / 1048576' "$WORK/out")
+for change in "$mib $mib 0" "$((mib - 1)) $((mib - 1)) 3" "$mib 0 3" "0 $mib 3"; do
+    read -r first second want <<<"$change"
+    two_kinds "$first" "$second"
+    run plan job.yaml "${every[@]}"
+    ok "$first and $second MiB more: exit code $want, got $rc" test "$rc" = "$want"
+done
+two_kinds 0 0
+few=(--set 'plan.bits=[3, 4]' --set 'plan.quality={max_omega: 0}' --baselines none -o x.yaml)
+run plan job.yaml "${few[@]}" --json
+ok "nothing fits, whatever the limit: exit code 3, got $rc" test "$rc" = 3
+ok "memory of one kind and a limit" json '.remedies | .memory == [] and .max_omega == null and (.pair.devices | length) == 1 and
+    .pair.max_omega > 0' "$WORK/out"
+ok "in the sentence" grep -qE 'with [0-9.]+ MiB more on each (small|large) together with max_omega [0-9.]+' "$WORK/err"
+limit=$(jq .remedies.pair.max_omega "$WORK/out")
+more=$(jq '.remedies.pair | (.bytes / 1048576) as $m | [if .devices[0] == "small" then $m, 0 else 0, $m end] | "\(.[0]) \(.[1])"' -r "$WORK/out")
+# shellcheck disable=SC2086 # two words
+two_kinds $more
+run plan job.yaml "${few[@]}"
+ok "the memory alone is not enough, got $rc" test "$rc" = 3
+run plan job.yaml "${few[@]}" --set "plan.quality={max_omega: $limit}"
+ok "with the limit it is, got $rc" test "$rc" = 0
+two_kinds 0 0
+run plan job.yaml "${few[@]}" --set "plan.quality={max_omega: $limit}"
+ok "the limit alone is not, got $rc" test "$rc" = 3
+device small "1 MiB" "1 GB/s" "100 GFLOP/s"
+device large "2 MiB" "3 GB/s" "400 GFLOP/s"
 rm -f "$WORK/x.yaml"
 
 # ---- what more would buy is what a plan with it costs

@@ -75,6 +75,7 @@ static void links(void **state)
     struct tsr_errbuf        e = TSR_ERRBUF(e);
     struct tsr_plan_cluster *c = cluster("t4x3-v100");
     struct tsr_plan_mesh     t4, v100;
+    struct tsr_plan_send     way;
     double                   ms;
     bool                     two;
     assert_int_equal(tsr_plan_cluster_devices(c), 4);
@@ -82,10 +83,10 @@ static void links(void **state)
     tsr_plan_mesh_of(c, 1, 1, &v100);
     assert_string_equal(t4.name, "T4 x2");
     /* 4096 x 7168 F32 over 100 GB/s and 20 us */
-    assert_int_equal(tsr_plan_latency_link(c, &t4, &v100, TSR_PLAN_PREFILL, NULL, 4096, 7168, &ms,
+    assert_int_equal(tsr_plan_latency_link(c, &t4, &v100, TSR_PLAN_PREFILL, NULL, 4096, 7168, &way,
                                            &e.err),
                      TSR_OK);
-    assert_true(fabs(ms - (0.02 + 4096.0 * 7168 * 4 / 1e11 * 1e3)) < 1e-12);
+    assert_true(fabs(way.ms - (0.02 + 4096.0 * 7168 * 4 / 1e11 * 1e3)) < 1e-12);
     /* two ranks: all-gather moves a whole sum, two-step two halves and pays alpha twice */
     assert_int_equal(tsr_plan_latency_collective(&t4, TSR_PLAN_DECODE, NULL, 1, 7168, &ms, &two,
                                                  &e.err),
@@ -130,22 +131,25 @@ static void links(void **state)
     from.n_codecs = 2;
     to.n_codecs = 1; /* the entry of its name */
     assert_int_equal(tsr_plan_wire_open(&half, reg, "plain:dtype=bf16", &e.err), TSR_OK);
-    assert_int_equal(tsr_plan_latency_link(c, &x, &y, TSR_PLAN_PREFILL, &half, 4096, 7168, &ms,
+    assert_int_equal(tsr_plan_latency_link(c, &x, &y, TSR_PLAN_PREFILL, &half, 4096, 7168, &way,
                                            &e.err),
                      TSR_OK);
-    assert_true(fabs(ms - (0.02 + 4096.0 * 7168 * (2 / 1e11 + 4 / 8e9 + 4 / 2e9) * 1e3)) < 1e-9);
-    /* two ranks to five: the first of the two serves three of them, one after the other; each decodes its own copy.  On
-     * their way back to the head rows go to one rank */
+    assert_true(fabs(way.ms - (0.02 + 4096.0 * 7168 * (2 / 1e11 + 4 / 8e9 + 4 / 2e9) * 1e3)) <
+                1e-9);
+    /* two ranks to five: the first of the two serves three of them, one after the other, and encodes the next copy when the
+     * wire has all but 64 KiB of one; each decodes its own.  On their way back to the head rows go to one rank */
     y.tp = 5;
-    assert_int_equal(tsr_plan_latency_link(c, &x, &y, TSR_PLAN_PREFILL, &half, 4096, 7168, &ms,
+    assert_int_equal(tsr_plan_latency_link(c, &x, &y, TSR_PLAN_PREFILL, &half, 4096, 7168, &way,
                                            &e.err),
                      TSR_OK);
-    assert_true(fabs(ms - (3 * (0.02 + 4096.0 * 7168 * (2 / 1e11 + 4 / 8e9) * 1e3) +
-                           4096.0 * 7168 * 4 / 2e9 * 1e3)) < 1e-9);
-    assert_int_equal(tsr_plan_latency_back(c, &x, &y, TSR_PLAN_PREFILL, &half, 4096, 7168, &ms,
+    assert_true(fabs(way.ms - (3 * (0.02 + 4096.0 * 7168 * (2 / 1e11 + 4 / 8e9) * 1e3) -
+                               2 * (0.02 + 65536 / 1e11 * 1e3) + 4096.0 * 7168 * 4 / 2e9 * 1e3)) <
+                1e-9);
+    assert_int_equal(tsr_plan_latency_back(c, &x, &y, TSR_PLAN_PREFILL, &half, 4096, 7168, &way,
                                            &e.err),
                      TSR_OK);
-    assert_true(fabs(ms - (0.02 + 4096.0 * 7168 * (2 / 1e11 + 4 / 8e9 + 4 / 2e9) * 1e3)) < 1e-9);
+    assert_true(fabs(way.ms - (0.02 + 4096.0 * 7168 * (2 / 1e11 + 4 / 8e9 + 4 / 2e9) * 1e3)) <
+                1e-9);
     y.tp = 1;
     /* larger messages have entries of their own: 16 KiB, 1 MiB and 2 MiB of F32 */
     struct tsr_plan_codec_speed sized[] = { { "plain:dtype=bf16", 4e9, 4e9, "s", 1 << 20 },
@@ -158,10 +162,10 @@ static void links(void **state)
     from.n_codecs = to.n_codecs = 4;
     for (int i = 0; i < 5; i++) {
         assert_int_equal(tsr_plan_latency_link(c, &x, &y, TSR_PLAN_DECODE, &half, tokens[i], 4096,
-                                               &ms, &e.err),
+                                               &way, &e.err),
                          TSR_OK);
-        assert_true(fabs(ms - (0.02 + (double)tokens[i] * 4096 * (2 / 1e11 + 8 / rate[i]) * 1e3)) <
-                    1e-9);
+        assert_true(fabs(way.ms - (0.02 + (double)tokens[i] * 4096 * (2 / 1e11 + 8 / rate[i]) *
+                                              1e3)) < 1e-9);
     }
     /* without an entry for small messages they take the smallest */
     assert_true(tsr_plan_profile_codec_of(&from, "plain:dtype=f16", 16)->encode == 1e9);

@@ -151,6 +151,19 @@ static void table_of_files(void **state)
         if (!small || !large || small == large ||
             !tsr_plan_profile_codec_of(p, "int4_channel:x=1", 1))
             fail_msg("%s: no speeds of codecs by size", p->name);
+        /* what links have by default: 4 bytes in and 2 out, at half of the bandwidth; on a GPU after a launch */
+        static const double sizes[] = { 16384, 262144, 8 << 20 };
+        for (int k = 0; k < 3; k++) {
+            const struct tsr_plan_codec_speed *s =
+                tsr_plan_profile_codec_of(p, "plain:dtype=bf16", sizes[k]);
+            if (!s || strncmp(s->source, "a roofline", 10) != 0)
+                fail_msg("%s: no roofline of plain:dtype=bf16", p->name);
+            double launch = strstr(s->source, "a launch of 5 us") ? 5e-6 : 0;
+            double rate = sizes[k] / (launch + 1.5 * sizes[k] / (p->bandwidth / 2));
+            assert_true(fabs(s->encode - rate) <= 1e-3 * rate); /* four digits */
+            assert_true(s->decode == s->encode &&
+                        (strstr(small->source, "a launch of 5 us") != NULL) == (launch > 0));
+        }
         if (p->n_points == 0)
             assert_non_null(strstr(file, "a roofline; nothing here was measured by us"));
         free(file);

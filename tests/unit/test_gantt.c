@@ -84,8 +84,8 @@ static void well_formed(const char *s)
 static void test_picture(void **state)
 {
     (void)state;
-    struct tsr_plan_pipeline p = { 3,        8,    50,   2, 4, pre,  dec, link_pre,
-                                   link_dec, NULL, NULL, 0, 0, NULL, 0 };
+    struct tsr_plan_pipeline p = { 3,    8,    50, 2, 4,    pre, dec,  link_pre, link_dec,
+                                   NULL, NULL, 0,  0, NULL, 0,   NULL, NULL };
     char                    *svg = draw(&p, TSR_OK);
     well_formed(svg);
     /* 4 prefill micro-batches on 3 stages and the one link that takes time */
@@ -106,23 +106,24 @@ static void test_edges(void **state)
 {
     (void)state;
     /* no decode: two panels; no links: no rows for them */
-    struct tsr_plan_pipeline p = { 3, 4, 1, 1, 2, pre, dec, none, none, NULL, NULL, 0, 0, NULL, 0 };
+    struct tsr_plan_pipeline p = { 3,    4,    1, 1, 2,    pre, dec,  none, none,
+                                   NULL, NULL, 0, 0, NULL, 0,   NULL, NULL };
     char                    *svg = draw(&p, TSR_OK);
     well_formed(svg);
     assert_int_equal(count(svg, "<title>decode"), 0);
     assert_int_equal(count(svg, "class=\"row\""), 2 * 3);
     free(svg);
     /* more visits than a panel shows: it says so */
-    struct tsr_plan_pipeline many = { 1,    5000, 3,    1, 1, pre,  dec, NULL,
-                                      NULL, NULL, NULL, 0, 0, NULL, 0 };
+    struct tsr_plan_pipeline many = { 1,    5000, 3, 1, 1,    pre, dec,  NULL, NULL,
+                                      NULL, NULL, 0, 0, NULL, 0,   NULL, NULL };
     svg = draw(&many, TSR_OK);
     well_formed(svg);
     assert_int_equal(count(svg, "<title>prefill, "), 3000);
     assert_non_null(strstr(svg, "the first 3000 of 5000 visits"));
     free(svg);
     /* no time at all */
-    struct tsr_plan_pipeline zero = { 1,    1,    1,    1, 1, none, none, NULL,
-                                      NULL, NULL, NULL, 0, 0, NULL, 0 };
+    struct tsr_plan_pipeline zero = { 1,    1,    1, 1, 1,    none, none, NULL, NULL,
+                                      NULL, NULL, 0, 0, NULL, 0,    NULL, NULL };
     assert_int_equal(unlink(path), 0);
     (void)draw(&zero, TSR_E_INPUT);
     assert_false(tsr_path_exists(path));

@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define STAGES    4u
-#define RESOURCES (2 * STAGES - 1)
+#define RESOURCES (2 * STAGES)
 
 static uint64_t seed, drawn;
 
@@ -46,6 +46,8 @@ struct drawn {
     uint64_t                      at_once;
     double pre[RESOURCES], dec[RESOURCES]; /* stages and links in order, of a micro-batch */
     double rest[RESOURCES];                /* decode, of one with fewer requests */
+    double on_pre[RESOURCES],
+        on_dec[RESOURCES]; /* of links: on the way when the next one may begin */
 };
 
 static void to_stages(struct drawn *z)
@@ -56,15 +58,17 @@ static void to_stages(struct drawn *z)
         bool link = i + 1 < z->o.n_stages;
         z->stage[i].pre_ms = z->pre[2 * i];
         z->stage[i].dec_ms = z->dec[2 * i];
-        z->stage[i].link_pre_ms = link ? z->pre[2 * i + 1] : 0;
-        z->stage[i].link_dec_ms = link ? z->dec[2 * i + 1] : 0;
+        z->stage[i].every_pre_ms = link ? z->pre[2 * i + 1] : 0;
+        z->stage[i].every_dec_ms = link ? z->dec[2 * i + 1] : 0;
+        z->stage[i].link_pre_ms = link ? z->pre[2 * i + 1] + z->on_pre[2 * i + 1] : 0;
+        z->stage[i].link_dec_ms = link ? z->dec[2 * i + 1] + z->on_dec[2 * i + 1] : 0;
         z->stage[i].rest_ms = z->rest[2 * i];
-        z->stage[i].link_rest_ms = link ? z->rest[2 * i + 1] : 0;
+        z->stage[i].link_rest_ms = z->stage[i].every_rest_ms = link ? z->rest[2 * i + 1] : 0;
     }
 }
 
 /* Micro-batches are even, and so is what is resident. */
-static void draw(struct drawn *z)
+static void draw(struct drawn *z, bool on_way)
 {
     memset(z, 0, sizeof *z);
     z->o.n_stages = whole(1, STAGES);
@@ -72,6 +76,8 @@ static void draw(struct drawn *z)
         z->pre[r] = r % 2 ? real() * 30 : 20 + real() * 80;
         z->dec[r] = r % 2 ? real() * 4 : 2 + real() * 8;
         z->rest[r] = z->dec[r] * (0.3 + 0.7 * real());
+        z->on_pre[r] = on_way && r % 2 ? 2 * real() * z->pre[r] : 0;
+        z->on_dec[r] = on_way && r % 2 ? 2 * real() * z->dec[r] : 0;
     }
     z->o.prefill_mb = whole(1, 2);
     z->o.decode_mb = z->o.prefill_mb << whole(0, 2);
@@ -84,15 +90,19 @@ static void draw(struct drawn *z)
 
 /* ---- oracles ------------------------------------------------------------------------------------ */
 
-/* Prefill as a flow shop: a visit begins when its job has left the resource before and the resource the job before. */
+/* Prefill as a flow shop: a visit begins when its job has left the resource before, and its way, and the resource the job
+ * before. */
 static double flow_shop(const struct drawn *z)
 {
     double   end[RESOURCES] = { 0 }, c = z->o.prefill_jobs;
     uint64_t micro_batches = (z->at_once + z->o.prefill_mb - 1) / z->o.prefill_mb;
     for (uint64_t m = 0; m < micro_batches; m++)
         for (double j = 0; j < c; j++)
-            for (uint64_t r = 0; r < 2 * z->o.n_stages - 1; r++)
-                end[r] = fmax(end[r], r ? end[r - 1] : 0) + z->pre[r] / c * (c - j < 1 ? c - j : 1);
+            for (uint64_t r = 0; r < 2 * z->o.n_stages - 1; r++) {
+                double part = c - j < 1 ? c - j : 1, at = r ? end[r - 1] : 0;
+                at += r ? z->on_pre[r - 1] / c * part : 0;
+                end[r] = fmax(end[r], at) + z->pre[r] / c * part;
+            }
     return end[2 * z->o.n_stages - 2];
 }
 
@@ -219,7 +229,7 @@ static void test_chunks(void **state)
     (void)state;
     struct drawn z;
     for (uint64_t i = 0; i < runs(2000); i++) {
-        draw(&z);
+        draw(&z, i % 4 > 1);
         tsr_plan_outcome_time(&z.o, &z.w, z.at_once);
         if (!near(z.o.prefill_ms, flow_shop(&z)))
             fail_msg("seed %llu, run %llu: %.17g by the form, %.17g by the recurrence",
@@ -231,7 +241,7 @@ static void test_chunks(void **state)
         tsr_plan_outcome_time(&z.o, &z.w, z.at_once);
         double want = flow_shop(&z), missing = 0;
         for (uint64_t r = 0; r < 2 * z.o.n_stages - 1; r++)
-            missing += z.pre[r] / z.o.prefill_jobs;
+            missing += (z.pre[r] + z.on_pre[r]) / z.o.prefill_jobs;
         missing *= ceil(z.o.prefill_jobs) - z.o.prefill_jobs;
         if (!(z.o.prefill_ms >= want * (1 - 1e-12) &&
               z.o.prefill_ms <= (want + missing) * (1 + 1e-12)))
@@ -250,16 +260,18 @@ static void test_jobs(void **state)
         struct tsr_errbuf          e = TSR_ERRBUF(e);
         struct tsr_plan_simulation s;
         struct tsr_simulate_how    how = { false, false };
-        double                     t[4][STAGES] = { { 0 } }, shop;
-        draw(&z);
+        double                     t[6][STAGES] = { { 0 } }, shop;
+        draw(&z, i % 4 > 1);
         if (i % 2)
             z.o.prefill_jobs = 1 + real() * 5;
         shop = flow_shop(&z);
         for (uint64_t k = 0; k < z.o.n_stages; k++) {
             t[0][k] = z.stage[k].pre_ms / z.o.prefill_jobs;
             t[1][k] = z.stage[k].dec_ms;
-            t[2][k] = z.stage[k].link_pre_ms / z.o.prefill_jobs;
-            t[3][k] = z.stage[k].link_dec_ms;
+            t[2][k] = z.stage[k].every_pre_ms / z.o.prefill_jobs;
+            t[3][k] = z.stage[k].every_dec_ms;
+            t[4][k] = z.on_pre[2 * k + 1] / z.o.prefill_jobs;
+            t[5][k] = z.on_dec[2 * k + 1];
         }
         const struct tsr_plan_pipeline p = { .stages = z.o.n_stages,
                                              .batch = z.at_once,
@@ -270,6 +282,8 @@ static void test_jobs(void **state)
                                              .dec_ms = t[1],
                                              .link_pre_ms = t[2],
                                              .link_dec_ms = t[3],
+                                             .way_pre_ms = i % 4 > 1 ? t[4] : NULL,
+                                             .way_dec_ms = i % 4 > 1 ? t[5] : NULL,
                                              .prefill_jobs = z.o.prefill_jobs };
         assert_int_equal(tsr_simulate(&p, &how, NULL, NULL, &s, &e.err), TSR_OK);
         tsr_plan_outcome_time(&z.o, &z.w, z.at_once);
@@ -307,7 +321,7 @@ static void test_refill(void **state)
     struct drawn z;
     uint64_t     n = runs(1000), close = 0;
     for (uint64_t i = 0; i < n; i++) {
-        draw(&z);
+        draw(&z, false);
         z.w.batch = whole(z.at_once, 4 * z.at_once);
         z.w.n += z.w.n == 1;
         tsr_plan_outcome_time(&z.o, &z.w, z.at_once);

@@ -201,7 +201,7 @@ static void test_short(void **state)
     set_up(&s,
            "version: 1\nnodes:\n  - {name: a, devices: [{profile: tiny, count: 2}], " LINK "}\n",
            &o, 400, 50, 16);
-    assert_int_equal(tsr_plan_whatif_short(&s.p, &s.solver, 0, &bytes, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_whatif_short(&s.p, &s.solver, 0, 0, &bytes, &e.err), TSR_OK);
     assert_true(bytes != UINT64_MAX && bytes > 0);
     for (int less = 0; less < 2; less++) { /* so much is enough, a step less is not */
         assert_int_equal(tsr_plan_variant_make(&v, &s.p, &e.err), TSR_OK);

@@ -176,7 +176,7 @@ static struct tsr_plan_pipeline *pipeline(const struct problem *p)
 {
     struct tsr_errbuf         e = TSR_ERRBUF(e);
     struct tsr_plan_pipeline *pipe = NULL;
-    if (tsr_plan_pipeline_of(&pipe, &p->in, &p->plan, NULL, &e.err) != TSR_OK)
+    if (tsr_plan_pipeline_of(&pipe, &p->in, &p->plan, NULL, NULL, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     return pipe;
 }
@@ -410,9 +410,8 @@ static void test_back(void **state)
     (void)state;
     static const double pre[] = { 4, 2 }, dec[] = { 2, 1 }, link[] = { 1 }, fast[] = { 0.25 };
     const struct tsr_plan_pipeline_back back = { 0.5, 0.125, 3, 1 }, none = { 0, 0, 0, 0 };
-    struct tsr_plan_pipeline            p = {
-                   2, 3, 1, 1, 1, pre, dec, link, fast, NULL, NULL, 0, 0, &back, 0
-    };
+    struct tsr_plan_pipeline            p = { 2,    3,    1, 1, 1,     pre, dec,  link, fast,
+                                              NULL, NULL, 0, 0, &back, 0,   NULL, NULL };
     /* stage 0: 4, 4, head of the first 8 to 11, third 11 to 15, second's head 15 to 18, the third is back at
      * 18.5 and done at 21.5 */
     assert_true(simulated(&p, false, false) == 21.5);
@@ -499,8 +498,8 @@ static void test_refused(void **state)
     struct tsr_errbuf          e = TSR_ERRBUF(e);
 #define REFUSED(status, facts, ...)                                                                \
     do {                                                                                           \
-        struct tsr_plan_pipeline p = { 1,    4,    3,    1, 2, one,  one, NULL,                    \
-                                       NULL, NULL, NULL, 0, 0, NULL, 0 };                          \
+        struct tsr_plan_pipeline p = { 1,    4,    3, 1, 2,    one, one,  NULL, NULL,              \
+                                       NULL, NULL, 0, 0, NULL, 0,   NULL, NULL };                  \
         __VA_ARGS__;                                                                               \
         assert_int_equal(tsr_simulate(&p, &how, NULL, NULL, &s, &e.err), status);                  \
         assert_true(error_is(&e.err, "", facts));                                                  \

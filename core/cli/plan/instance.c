@@ -53,10 +53,10 @@ static tsr_status report(const struct tsr_cli *c, const struct tsr_plan_call *op
     bool        plan = s->status == TSR_SOLVED_OPTIMAL || s->status == TSR_SOLVED_FEASIBLE;
     json_t     *simulation = NULL;
     if (plan && opt->gantt[0])
-        TSR_TRY(tsr_cli_plan_gantt(&inst->in, s, NULL, NULL,
+        TSR_TRY(tsr_cli_plan_gantt(&inst->in, s, NULL, NULL, NULL,
                                    inst->name[0] ? inst->name : opt->instance, opt->gantt, err));
     if (plan && opt->simulate)
-        TSR_TRY(tsr_cli_plan_simulate(&inst->in, s, NULL, &simulation, err));
+        TSR_TRY(tsr_cli_plan_simulate(&inst->in, s, NULL, NULL, &simulation, err));
     if (c->json) {
         json_t *o = tsr_plan_solution_json(inst, s, solver, time_s);
         if (o && simulation && json_object_set(o, "simulation", simulation) != 0) {

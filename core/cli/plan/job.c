@@ -145,7 +145,7 @@ static tsr_status write_plan(const struct tsr_pipeline_job *job, const struct ts
  * the CPU's share of a decode step. */
 static tsr_status draw(const struct tsr_plan_call *call, const struct tsr_planning *pl,
                        const struct tsr_plan_planned *a, const struct tsr_plan_pipeline_back *back,
-                       struct tsr_err *err)
+                       const double *links_ms, struct tsr_err *err)
 {
     const struct tsr_plan_outcome *o = &a->outcome;
     const char                   **notes = tsr_new(o->n_stages, sizeof *notes);
@@ -160,8 +160,8 @@ static tsr_status draw(const struct tsr_plan_call *call, const struct tsr_planni
         notes[i] = n ? text[i] : NULL;
     }
     if (st == TSR_OK)
-        st = tsr_cli_plan_gantt(&a->built->parts[a->part].inst.in, a->solution, back, notes,
-                                pl->problem.shape->name, call->gantt, err);
+        st = tsr_cli_plan_gantt(&a->built->parts[a->part].inst.in, a->solution, back, links_ms,
+                                notes, pl->problem.shape->name, call->gantt, err);
     free(notes);
     free(text);
     return st;
@@ -173,11 +173,23 @@ static tsr_status play(const struct tsr_plan_call *call, const struct tsr_planni
     const struct tsr_solver_instance    *in = &a->built->parts[a->part].inst.in;
     json_t                              *played = NULL;
     const struct tsr_plan_pipeline_back *back = a->outcome.goes_back ? &a->outcome.back : NULL;
-    if (*call->gantt)
-        TSR_TRY(draw(call, pl, a, back, err));
-    if (!call->simulate)
-        return TSR_OK;
-    TSR_TRY(tsr_cli_plan_simulate(in, a->solution, back, &played, err));
+    uint64_t                             links = a->outcome.n_stages - 1;
+    double                              *way = tsr_new(4 * links + 1, sizeof *way);
+    tsr_status st = way ? TSR_OK : tsr_fail_nomem(err, links * sizeof *way, "a simulation");
+    for (uint64_t i = 0; i < links && st == TSR_OK; i++) {
+        const struct tsr_plan_outcome_stage *s = &a->outcome.stages[i];
+        way[i] = s->every_pre_ms / a->outcome.prefill_jobs;
+        way[links + i] = s->every_dec_ms;
+        way[2 * links + i] = (s->link_pre_ms - s->every_pre_ms) / a->outcome.prefill_jobs;
+        way[3 * links + i] = s->link_dec_ms - s->every_dec_ms;
+    }
+    if (st == TSR_OK && *call->gantt)
+        st = draw(call, pl, a, back, way, err);
+    if (st == TSR_OK && call->simulate)
+        st = tsr_cli_plan_simulate(in, a->solution, back, way, &played, err);
+    free(way);
+    if (st != TSR_OK || !call->simulate)
+        return st;
     return tsr_pipeline_json_put(j, "simulation", played) ? TSR_OK
                                                           : tsr_fail_nomem(err, 64, "a plan");
 }

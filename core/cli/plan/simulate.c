@@ -46,14 +46,14 @@ static json_t *as_json(const struct tsr_plan_simulation *barrier, double free_ms
 
 tsr_status tsr_cli_plan_simulate(const struct tsr_solver_instance    *in,
                                  const struct tsr_solver_solution    *s,
-                                 const struct tsr_plan_pipeline_back *back, json_t **out,
-                                 struct tsr_err *err)
+                                 const struct tsr_plan_pipeline_back *back, const double *links_ms,
+                                 json_t **out, struct tsr_err *err)
 {
     struct tsr_plan_pipeline  *p = NULL;
     struct tsr_plan_simulation barrier = { 0 }, loose = { 0 };
     struct tsr_simulate_how    how = { .no_barrier = true };
     *out = NULL;
-    TSR_TRY(tsr_plan_pipeline_of(&p, in, s, back, err));
+    TSR_TRY(tsr_plan_pipeline_of(&p, in, s, back, links_ms, err));
     tsr_status st = tsr_simulate(p, &how, NULL, NULL, &loose, err);
     how.no_barrier = false;
     if (st == TSR_OK)
@@ -99,11 +99,12 @@ void tsr_cli_plan_simulation_print(const json_t *o)
 
 tsr_status tsr_cli_plan_gantt(const struct tsr_solver_instance    *in,
                               const struct tsr_solver_solution    *s,
-                              const struct tsr_plan_pipeline_back *back, const char *const *notes,
-                              const char *title, const char *path, struct tsr_err *err)
+                              const struct tsr_plan_pipeline_back *back, const double *links_ms,
+                              const char *const *notes, const char *title, const char *path,
+                              struct tsr_err *err)
 {
     struct tsr_plan_pipeline *p = NULL;
-    TSR_TRY(tsr_plan_pipeline_of(&p, in, s, back, err));
+    TSR_TRY(tsr_plan_pipeline_of(&p, in, s, back, links_ms, err));
     const char **names = tsr_new(s->stages, sizeof *names);
     tsr_status   st = TSR_OK;
     if (!names)

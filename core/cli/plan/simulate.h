@@ -8,17 +8,18 @@
 
 /* Two times: with the phase barrier (all prompts, then all tokens), as the objective `steady` has it,
  * and without; and how busy each stage and link is.  The result is {"barrier_ms": ..., ...}; NULL
- * with a status otherwise.  back: as tsr_plan_pipeline_of() has it. */
+ * with a status otherwise.  back, links_ms: as tsr_plan_pipeline_of() has them. */
 tsr_status tsr_cli_plan_simulate(const struct tsr_solver_instance    *in,
                                  const struct tsr_solver_solution    *s,
-                                 const struct tsr_plan_pipeline_back *back, json_t **out,
-                                 struct tsr_err *err);
+                                 const struct tsr_plan_pipeline_back *back, const double *links_ms,
+                                 json_t **out, struct tsr_err *err);
 /* That object as lines for people. */
 void tsr_cli_plan_simulation_print(const json_t *simulation);
 /* The plan as a picture. */
 tsr_status tsr_cli_plan_gantt(const struct tsr_solver_instance    *in,
                               const struct tsr_solver_solution    *s,
-                              const struct tsr_plan_pipeline_back *back, const char *const *notes,
-                              const char *title, const char *path, struct tsr_err *err);
+                              const struct tsr_plan_pipeline_back *back, const double *links_ms,
+                              const char *const *notes, const char *title, const char *path,
+                              struct tsr_err *err);
 
 #endif

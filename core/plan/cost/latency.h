@@ -61,18 +61,31 @@ tsr_status tsr_plan_latency_head(const struct tsr_plan_latency_job *j,
                                  const struct tsr_plan_candidate *head, double rows,
                                  struct tsr_plan_time *out, struct tsr_err *err);
 
-/* One micro-batch of `rows` tokens from a mesh to the next: encoded, sent and decoded, one after the other. A wider mesh gets
- * the rows once for each of its devices: those of one sender are encoded and sent one after the other, and decoded
- * concurrently.  rows x cols F32 numbers, ms per micro-batch.  [any] */
+/* The time of a message between meshes. */
+struct tsr_plan_send {
+    double ms;       /* until it is decoded: its way when nothing is ahead of it */
+    double every_ms; /* between two messages of a row of them: they overlap; at most ms */
+};
+/* What a message takes on a mesh's device by its profile: 0 where that has no entry for the codec, or codec is NULL. */
+struct tsr_plan_coding {
+    double encode_ms, decode_ms;
+};
+void tsr_plan_latency_coding(const struct tsr_plan_mesh *m, const char *codec, uint64_t rows,
+                             uint64_t cols, struct tsr_plan_coding *out);
+
+/* One micro-batch of `rows` tokens from a mesh to the next: encoded, sent and decoded, one after the other. Of the next
+ * micro-batches one is encoded and one sent meanwhile, as the runtime's threads do. A wider mesh gets the rows once for each
+ * of its devices: one sender encodes and sends them in the same way, and they are decoded concurrently.
+ * rows x cols F32 numbers.  [any] */
 tsr_status tsr_plan_latency_link(const struct tsr_plan_cluster *c, const struct tsr_plan_mesh *from,
                                  const struct tsr_plan_mesh *to, enum tsr_phase phase,
                                  const struct tsr_plan_wire *w, uint64_t rows, uint64_t cols,
-                                 double *ms, struct tsr_err *err);
+                                 struct tsr_plan_send *out, struct tsr_err *err);
 /* Rows of the wanted tokens from rank 0 of the last stage to rank 0 of the first, which has the head.  [any] */
 tsr_status tsr_plan_latency_back(const struct tsr_plan_cluster *c, const struct tsr_plan_mesh *last,
                                  const struct tsr_plan_mesh *first, enum tsr_phase phase,
                                  const struct tsr_plan_wire *w, uint64_t rows, uint64_t cols,
-                                 double *ms, struct tsr_err *err);
+                                 struct tsr_plan_send *out, struct tsr_err *err);
 /* One collective of tp ranks over rows x cols sums: the faster of all-gather and two-step, by the
  * steps that the runtime takes (comm/predict.h), with the codec's speed on the device. */
 tsr_status tsr_plan_latency_collective(const struct tsr_plan_mesh *m, enum tsr_phase phase,

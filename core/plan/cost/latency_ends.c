@@ -105,52 +105,75 @@ tsr_status tsr_plan_latency_head(const struct tsr_plan_latency_job *j,
 
 /* ---- links ------------------------------------------------------------------------------------- */
 
-/* Seconds a number that the codec of a wire takes on the mesh's device for a message of so many; 0: the profile does not
- * say, or no codec. */
-static struct tsr_comm_speed coding(const struct tsr_plan_mesh *m, const struct tsr_plan_wire *w,
+/* Bytes that a transport takes before the other side is ready: the ring of `local` holds 256 KiB, and MPI sends 64 KiB
+ * eagerly, as a rule. */
+#define HELD 65536.0
+
+/* Seconds a number that the codec takes on the mesh's device for a message of so many; 0: the profile does not say, or no
+ * codec. */
+static struct tsr_comm_speed coding(const struct tsr_plan_mesh *m, const char *codec,
                                     double numbers)
 {
     const struct tsr_plan_codec_speed *s =
-        w && w->text && m->profile
-            ? tsr_plan_profile_codec_of(m->profile, w->text, numbers * sizeof(float))
-            : NULL;
+        codec && m->profile ? tsr_plan_profile_codec_of(m->profile, codec, numbers * sizeof(float))
+                            : NULL;
     return s ? (struct tsr_comm_speed){ sizeof(float) / s->encode, sizeof(float) / s->decode }
              : (struct tsr_comm_speed){ 0, 0 };
 }
 
-/* `copies` of a message by one rank, and the decoding of the last. */
+void tsr_plan_latency_coding(const struct tsr_plan_mesh *m, const char *codec, uint64_t rows,
+                             uint64_t cols, struct tsr_plan_coding *out)
+{
+    double                numbers = (double)rows * (double)cols;
+    struct tsr_comm_speed s = coding(m, codec, numbers);
+    *out = (struct tsr_plan_coding){ 1e3 * numbers * s.encode, 1e3 * numbers * s.decode };
+}
+
+/* `copies` of a message by one rank, and the decoding of the last.
+ *
+ * A sender's thread encodes a message, and is free when the transport has taken its last byte; a receiver's thread takes
+ * the bytes and then decodes (runtime/rank.c, comm/link.c). So of one message after the other three things run
+ * concurrently, except that only HELD bytes travel while a thread is busy with another message. */
 static tsr_status transfer(const struct tsr_plan_cluster *c, const struct tsr_plan_mesh *from,
                            const struct tsr_plan_mesh *to, enum tsr_phase phase,
                            const struct tsr_plan_wire *w, uint64_t rows, uint64_t cols,
-                           double copies, double *ms, struct tsr_err *err)
+                           double copies, struct tsr_plan_send *out, struct tsr_err *err)
 {
-    uint64_t bytes;
+    const struct tsr_plan_link *l = tsr_plan_cluster_link(c, from->node, to->node, phase);
+    const char                 *codec = w ? w->text : NULL;
+    struct tsr_plan_coding      by, at;
+    uint64_t                    bytes;
     TSR_TRY(tsr_plan_wire_bytes(w, rows, cols, &bytes, err));
-    double sent =
-        tsr_plan_link_ms(tsr_plan_cluster_link(c, from->node, to->node, phase), (double)bytes);
-    double numbers = (double)rows * (double)cols;
-    *ms = copies * (1e3 * numbers * coding(from, w, numbers).encode + sent) +
-          1e3 * numbers * coding(to, w, numbers).decode;
+    tsr_plan_latency_coding(from, codec, rows, cols, &by);
+    tsr_plan_latency_coding(to, codec, rows, cols, &at);
+    double sent = tsr_plan_link_ms(l, (double)bytes), busy = 0;
+    if ((double)bytes > HELD)
+        busy = sent - tsr_plan_link_ms(l, HELD);
+    double next = fmax(sent, by.encode_ms + busy); /* to the next copy */
+    out->ms = by.encode_ms + sent + (copies - 1) * next + at.decode_ms;
+    out->every_ms = fmax(copies * next, at.decode_ms + busy);
+    if (!isfinite(out->ms)) /* there is no link */
+        out->every_ms = out->ms;
     return TSR_OK;
 }
 
 tsr_status tsr_plan_latency_link(const struct tsr_plan_cluster *c, const struct tsr_plan_mesh *from,
                                  const struct tsr_plan_mesh *to, enum tsr_phase phase,
                                  const struct tsr_plan_wire *w, uint64_t rows, uint64_t cols,
-                                 double *ms, struct tsr_err *err)
+                                 struct tsr_plan_send *out, struct tsr_err *err)
 {
     /* rank t of the next stage receives from rank t modulo the ranks of this one (runtime/group_links.c), whose sender
      * thread serves one rank after the other (runtime/rank.c) */
-    return transfer(c, from, to, phase, w, rows, cols, ceil((double)to->tp / (double)from->tp), ms,
+    return transfer(c, from, to, phase, w, rows, cols, ceil((double)to->tp / (double)from->tp), out,
                     err);
 }
 
 tsr_status tsr_plan_latency_back(const struct tsr_plan_cluster *c, const struct tsr_plan_mesh *last,
                                  const struct tsr_plan_mesh *first, enum tsr_phase phase,
                                  const struct tsr_plan_wire *w, uint64_t rows, uint64_t cols,
-                                 double *ms, struct tsr_err *err)
+                                 struct tsr_plan_send *out, struct tsr_err *err)
 {
-    return transfer(c, last, first, phase, w, rows, cols, 1, ms, err);
+    return transfer(c, last, first, phase, w, rows, cols, 1, out, err);
 }
 
 /* What a sum asks of a codec when only its bytes count: the wire's, under a codec's interface. */
@@ -189,7 +212,8 @@ tsr_status tsr_plan_latency_collective(const struct tsr_plan_mesh *m, enum tsr_p
         c.piece = tsr_comm_piece(c.algorithm, m->tp);
         /* a message is a piece, or a rank's slice of one */
         double numbers = (double)tsr_comm_piece_rows(&c, rows, cols) * (double)cols;
-        speed = coding(m, w, c.algorithm == TSR_COMM_TWO_STEP ? numbers / m->tp : numbers);
+        speed = coding(m, w ? w->text : NULL,
+                       c.algorithm == TSR_COMM_TWO_STEP ? numbers / m->tp : numbers);
         TSR_TRY(tsr_comm_predict(&c, &speed, &path, rows, cols, &s[i], err));
     }
     *two_step = s[1] < s[0];

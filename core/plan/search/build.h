@@ -113,6 +113,10 @@ tsr_status tsr_plan_built_base(const struct tsr_plan_built *b, uint64_t kind, ui
 tsr_status tsr_plan_built_ends(const struct tsr_plan_built *b, uint64_t kind, enum tsr_phase phase,
                                uint64_t size, struct tsr_plan_time *embed,
                                struct tsr_plan_time *head, struct tsr_err *err);
+/* A micro-batch from a stage of one kind to the next of another, by a codec of the problem's links; of prefill one job. */
+tsr_status tsr_plan_built_send(const struct tsr_plan_built *b, uint64_t from, uint64_t to,
+                               enum tsr_phase phase, uint64_t link, uint64_t size,
+                               struct tsr_plan_send *out, struct tsr_err *err);
 
 /* Ascending decode sizes ceil(B/m), m = 1 .. 2 * devices, in v (room for 2 * devices); and prefill
  * sizes for one of them: powers of two up to it, and itself, in v[64].  Return how many. */

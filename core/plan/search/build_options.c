@@ -109,12 +109,13 @@ static tsr_status head_first(const struct tsr_plan_built *b, uint64_t k, enum ts
     z->head[k] = 0;
     for (uint64_t j = 0; j < b->whole.n_kinds; j++) {
         struct tsr_plan_mesh x, y;
-        double               ms;
+        struct tsr_plan_send way;
         if (!tsr_plan_meshes_together(&b->meshes, k, j))
             continue;
         two_meshes(b, k, j, &x, &y);
-        TSR_TRY(tsr_plan_problem_back(b->p, &x, &y, phase, z->size, &ms, err));
-        z->head[k] = fmax(z->head[k], isfinite(ms) ? ms : 0); /* reported where links are made */
+        TSR_TRY(tsr_plan_problem_back(b->p, &x, &y, phase, z->size, &way, err));
+        z->head[k] =
+            fmax(z->head[k], isfinite(way.ms) ? way.ms : 0); /* reported where links are made */
     }
     return TSR_OK;
 }
@@ -161,42 +162,62 @@ static tsr_status ends_table(struct tsr_plan_built *b, enum tsr_phase phase, str
     return TSR_OK;
 }
 
-/* The way of `rows` tokens from every kind to every other, by one codec: [K][K]. */
-static tsr_status link_table(const struct tsr_plan_built *b, enum tsr_phase phase,
-                             const struct tsr_plan_wire *w, uint64_t rows, double *comm,
-                             struct tsr_err *err)
+tsr_status tsr_plan_built_send(const struct tsr_plan_built *b, uint64_t from, uint64_t to,
+                               enum tsr_phase phase, uint64_t link, uint64_t size,
+                               struct tsr_plan_send *out, struct tsr_err *err)
 {
     const struct tsr_plan_problem *p = b->p;
-    uint64_t                       n = b->whole.n_kinds;
-    for (uint64_t i = 0; i < n; i++)
-        for (uint64_t j = 0; j < n; j++) {
-            struct tsr_plan_mesh x, y;
-            double              *ms = &comm[i * n + j];
-            if (!tsr_plan_meshes_together(&b->meshes, i, j))
-                continue; /* no second one to send to */
-            two_meshes(b, i, j, &x, &y);
-            TSR_TRY(tsr_plan_latency_link(p->cluster, &x, &y, phase, w, rows, p->shape->hidden, ms,
-                                          err));
-            if (!isfinite(*ms))
-                return tsr_fail(err, TSR_E_INPUT,
-                                "%s: node '%s' has no way to send to node '%s'; give the cluster "
-                                "a 'network', or the node a 'link'",
-                                p->cluster->name, p->cluster->nodes[x.node].name,
-                                p->cluster->nodes[y.node].name);
-        }
-    return TSR_OK;
+    struct tsr_plan_mesh           x, y;
+    uint64_t                       rows = size;
+    if (phase == TSR_PLAN_PREFILL && !tsr_mul(rows, tsr_plan_build_piece(p, size), &rows))
+        return tsr_fail(err, TSR_E_INPUT, "batch times prompt is more than can be counted");
+    two_meshes(b, from, to, &x, &y);
+    TSR_TRY(tsr_plan_latency_link(p->cluster, &x, &y, phase, &p->links[link].wire[phase], rows,
+                                  p->shape->hidden, out, err));
+    return isfinite(out->ms)
+               ? TSR_OK
+               : tsr_fail(err, TSR_E_INPUT,
+                          "%s: node '%s' has no way to send to node '%s'; give the cluster a "
+                          "'network', or the node a 'link'",
+                          p->cluster->name, p->cluster->nodes[x.node].name,
+                          p->cluster->nodes[y.node].name);
 }
 
+/* No plan's slowest stage takes less: an even share of the layers, each on the kind and with the candidate that is fastest. */
+static double least_stage(const struct tsr_plan_built *b, const struct sized *z)
+{
+    const struct tsr_solver_instance *in = &b->whole;
+    double                            sum = 0;
+    for (uint64_t u = 0; u < b->units; u++) {
+        double least = INFINITY;
+        for (uint64_t k = 0; k < in->n_kinds; k++)
+            for (uint64_t q = 0; q < in->bits; q++)
+                least =
+                    fmin(least, z->alone[(k * in->classes + in->layer_class[u]) * in->bits + q]);
+        sum += isfinite(least) ? least : 0;
+    }
+    uint64_t stages = b->meshes.total < b->units ? b->meshes.total : b->units;
+    return sum / (double)(stages ? stages : 1);
+}
+
+/* From every kind to every other, by every codec.  A table has one time of a link, which counts on a message's way and in
+ * the wait for the slowest.  The way is right for both unless a link may be the slowest; there it is no less than the wait
+ * for the next message and no more than the way, that what is least by the tables is a lower bound (outcome_time.c has
+ * both). */
 static tsr_status links_table(struct tsr_plan_built *b, enum tsr_phase phase, struct sized *z,
                               struct tsr_err *err)
 {
-    const struct tsr_plan_problem *p = b->p;
-    uint64_t                       n = b->whole.n_kinds, rows = z->size;
-    if (phase == TSR_PLAN_PREFILL && !tsr_mul(rows, tsr_plan_build_piece(p, z->size), &rows))
-        return tsr_fail(err, TSR_E_INPUT, "batch times prompt is more than can be counted");
+    uint64_t n = b->whole.n_kinds;
+    double   stage = least_stage(b, z) / (phase == TSR_PLAN_PREFILL ? fmax(z->jobs, 1) : 1);
     for (uint64_t v = 0; v < b->n_links; v++)
-        TSR_TRY(link_table(b, phase, &p->links[b->first_link + v].wire[phase], rows,
-                           z->comm + v * n * n, err));
+        for (uint64_t i = 0; i < n; i++)
+            for (uint64_t j = 0; j < n; j++) {
+                struct tsr_plan_send way;
+                if (!tsr_plan_meshes_together(&b->meshes, i, j))
+                    continue; /* no second one to send to */
+                TSR_TRY(tsr_plan_built_send(b, i, j, phase, b->first_link + v, z->size, &way, err));
+                z->comm[(v * n + i) * n + j] = fmin(way.ms, fmax(way.every_ms, stage));
+            }
     return TSR_OK;
 }
 

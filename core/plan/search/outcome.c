@@ -118,17 +118,20 @@ static tsr_status way_back(struct tsr_plan_outcome *o, const struct tsr_plan_bui
     struct tsr_plan_outcome_stage *last = &o->stages[o->n_stages];
     const struct tsr_plan_mesh    *first = &o->stages[0].mesh;
     struct tsr_plan_time           embed, head;
+    struct tsr_plan_send           way;
     o->goes_back = true;
     TSR_TRY(tsr_plan_built_ends(b, kind, TSR_PLAN_PREFILL, o->prefill_mb, &embed, &head, err));
     k->head_pre_ms = head.ms;
     TSR_TRY(tsr_plan_built_ends(b, kind, TSR_PLAN_DECODE, o->decode_mb, &embed, &head, err));
     k->head_dec_ms = head.ms;
-    TSR_TRY(tsr_plan_problem_back(b->p, &last->mesh, first, TSR_PLAN_PREFILL, o->prefill_mb,
-                                  &k->link_pre_ms, err));
-    TSR_TRY(tsr_plan_problem_back(b->p, &last->mesh, first, TSR_PLAN_DECODE, o->decode_mb,
-                                  &k->link_dec_ms, err));
-    last->link_pre_ms = k->link_pre_ms;
-    last->link_dec_ms = k->link_dec_ms;
+    TSR_TRY(tsr_plan_problem_back(b->p, &last->mesh, first, TSR_PLAN_PREFILL, o->prefill_mb, &way,
+                                  err));
+    last->link_pre_ms = k->link_pre_ms = way.ms;
+    last->every_pre_ms = way.every_ms;
+    TSR_TRY(
+        tsr_plan_problem_back(b->p, &last->mesh, first, TSR_PLAN_DECODE, o->decode_mb, &way, err));
+    last->link_dec_ms = k->link_dec_ms = way.ms;
+    last->every_dec_ms = way.every_ms;
     return TSR_OK;
 }
 
@@ -144,6 +147,21 @@ static double times_of(const struct tsr_solver_instance *in, const struct tsr_so
         return 1;
     double least = ceil((double)in->batch / (double)o->prefill_mb);
     return (o->prefill_jobs > 0 ? o->prefill_jobs : least) / prefills(in, o);
+}
+
+/* The link to the next stage, of which a solver's table has one time. */
+static tsr_status link_of(struct tsr_plan_outcome_stage *st, const struct tsr_plan_outcome *o,
+                          const struct tsr_plan_built *b, uint64_t from, uint64_t to, double times,
+                          struct tsr_err *err)
+{
+    struct tsr_plan_send way;
+    TSR_TRY(tsr_plan_built_send(b, from, to, TSR_PLAN_PREFILL, st->link, o->prefill_mb, &way, err));
+    st->link_pre_ms = way.ms * times;
+    st->every_pre_ms = way.every_ms * times;
+    TSR_TRY(tsr_plan_built_send(b, from, to, TSR_PLAN_DECODE, st->link, o->decode_mb, &way, err));
+    st->link_dec_ms = way.ms;
+    st->every_dec_ms = way.every_ms;
+    return TSR_OK;
 }
 
 static tsr_status stage_of(struct tsr_plan_outcome *o, const struct tsr_plan_built *b,
@@ -172,11 +190,13 @@ static tsr_status stage_of(struct tsr_plan_outcome *o, const struct tsr_plan_bui
                      err));
     if (back && last)
         TSR_TRY(way_back(o, b, s->stage_kind[0] + pt->first_kind, err));
-    if (!last) {
+    if (!last) { /* stretched times are of whole prompts, whose links build_options.c stretches as well */
         uint64_t n = pt->inst.in.n_kinds, e = (st->link - b->first_link) * n * n +
                                               s->stage_kind[i] * n + s->stage_kind[i + 1];
-        st->link_pre_ms = opt->comm_pre_ms[e] * times;
-        st->link_dec_ms = opt->comm_dec_ms[e];
+        st->solver_pre_ms = opt->comm_pre_ms[e] * times;
+        st->solver_dec_ms = opt->comm_dec_ms[e];
+        TSR_TRY(link_of(st, o, b, kind, s->stage_kind[i + 1] + pt->first_kind,
+                        opt->prefill_jobs > 0 ? times : 1, err));
     }
     struct tsr_plan_memory_job job = p->memory;
     job.kv_of = o->kv;

@@ -23,18 +23,18 @@ static tsr_status layers_ms(const struct tsr_plan_outcome *o, const struct tsr_p
     return TSR_OK;
 }
 
-static tsr_status link_ms(const struct tsr_plan_outcome *o, const struct tsr_plan_built *b,
-                          uint64_t i, uint64_t rows, double *ms, struct tsr_err *err)
+static tsr_status send_of(const struct tsr_plan_outcome *o, const struct tsr_plan_built *b,
+                          uint64_t i, uint64_t rows, struct tsr_plan_send *way, struct tsr_err *err)
 {
     const struct tsr_plan_problem       *p = b->p;
     const struct tsr_plan_outcome_stage *st = &o->stages[i];
     if (i + 1 < o->n_stages)
         return tsr_plan_latency_link(p->cluster, &st->mesh, &o->stages[i + 1].mesh, TSR_PLAN_DECODE,
                                      &p->links[st->link].wire[TSR_PLAN_DECODE], rows,
-                                     p->shape->hidden, ms, err);
-    *ms = 0;
+                                     p->shape->hidden, way, err);
+    *way = (struct tsr_plan_send){ 0 };
     return o->goes_back ? tsr_plan_problem_back(p, &st->mesh, &o->stages[0].mesh, TSR_PLAN_DECODE,
-                                                rows, ms, err)
+                                                rows, way, err)
                         : TSR_OK;
 }
 
@@ -50,8 +50,10 @@ tsr_status tsr_plan_outcome_rest(struct tsr_plan_outcome *o, const struct tsr_pl
         struct tsr_plan_outcome_stage *st = &o->stages[i];
         uint32_t                       kind = s->stage_kind[i] + pt->first_kind;
         struct tsr_plan_time           embed, head;
+        struct tsr_plan_send           way;
         st->rest_ms = st->dec_ms;
         st->link_rest_ms = st->link_dec_ms;
+        st->every_rest_ms = st->every_dec_ms;
         if (!rows)
             continue;
         st->rest_ms = 0;
@@ -59,7 +61,9 @@ tsr_status tsr_plan_outcome_rest(struct tsr_plan_outcome *o, const struct tsr_pl
         TSR_TRY(tsr_plan_built_ends(b, kind, TSR_PLAN_DECODE, rows, &embed, &head, err));
         st->rest_ms += i == 0 ? embed.ms : 0;
         st->rest_ms += i == (head_first ? 0 : o->n_stages - 1) ? head.ms : 0;
-        TSR_TRY(link_ms(o, b, i, rows, &st->link_rest_ms, err));
+        TSR_TRY(send_of(o, b, i, rows, &way, err));
+        st->link_rest_ms = way.ms;
+        st->every_rest_ms = way.every_ms;
     }
     return TSR_OK;
 }

@@ -10,18 +10,20 @@ struct sums {
     double rest, most_rest; /* decode of the last requests, where they are fewer */
 };
 
-static struct sums sums_of(const struct tsr_plan_outcome *o)
+/* solver: as solvers have it, with one time of each link but the one back to a head on the first stage. */
+static struct sums sums_of(const struct tsr_plan_outcome *o, bool solver)
 {
     struct sums z = { 0 };
     for (uint64_t i = 0; i < o->n_stages;
          i++) { /* the last one's link: back to the head, if anywhere */
         const struct tsr_plan_outcome_stage *s = &o->stages[i];
-        z.pre += s->pre_ms + s->link_pre_ms;
-        z.dec += s->dec_ms + s->link_dec_ms;
+        bool                                 one = solver && i + 1 < o->n_stages;
+        z.pre += s->pre_ms + (one ? s->solver_pre_ms : s->link_pre_ms);
+        z.dec += s->dec_ms + (one ? s->solver_dec_ms : s->link_dec_ms);
         z.rest += s->rest_ms + s->link_rest_ms;
-        z.most_rest = fmax(z.most_rest, fmax(s->rest_ms, s->link_rest_ms));
-        z.most_pre = fmax(z.most_pre, fmax(s->pre_ms, s->link_pre_ms));
-        z.most_dec = fmax(z.most_dec, fmax(s->dec_ms, s->link_dec_ms));
+        z.most_rest = fmax(z.most_rest, fmax(s->rest_ms, s->every_rest_ms));
+        z.most_pre = fmax(z.most_pre, fmax(s->pre_ms, one ? s->solver_pre_ms : s->every_pre_ms));
+        z.most_dec = fmax(z.most_dec, fmax(s->dec_ms, one ? s->solver_dec_ms : s->every_dec_ms));
     }
     return z;
 }
@@ -76,18 +78,33 @@ static double work(const struct tsr_plan_outcome *o, const struct tsr_plan_outco
            (fewer ? steps * s->rest_ms : 0);
 }
 
+/* The tokens after the first of `mu` decode micro-batches. */
+static double tokens(const struct sums *z, double steps, double mu)
+{
+    return steps > 0 ? fmax(steps * z->dec + (mu - 1) * z->most_dec,
+                            z->dec + (steps * mu - 1) * z->most_dec)
+                     : 0;
+}
+
+double tsr_plan_outcome_on_way(const struct tsr_plan_outcome *o, const struct tsr_plan_workload *w,
+                               uint64_t at_once)
+{
+    const struct sums way = sums_of(o, false), one = sums_of(o, true);
+    double            steps = (double)w->n - 1, mu = pieces(at_once, o->decode_mb);
+    double            micro_batches = prefills(o, at_once, true);
+    return prompts(o, &way, micro_batches) + tokens(&way, steps, mu) -
+           prompts(o, &one, micro_batches) - tokens(&one, steps, mu);
+}
+
 void tsr_plan_outcome_time(struct tsr_plan_outcome *o, const struct tsr_plan_workload *w,
                            uint64_t at_once)
 {
-    struct sums z = sums_of(o);
+    struct sums z = sums_of(o, false);
     double      n = (double)w->n, steps = n - 1, mu = pieces(at_once, o->decode_mb);
     uint64_t    full = w->batch / at_once, rest = w->batch % at_once;
     o->rounds = full + (rest != 0);
     o->prefill_ms = prompts(o, &z, prefills(o, at_once, true));
-    o->latency_ms = o->prefill_ms;
-    if (steps > 0)
-        o->latency_ms +=
-            fmax(steps * z.dec + (mu - 1) * z.most_dec, z.dec + (steps * mu - 1) * z.most_dec);
+    o->latency_ms = o->prefill_ms + tokens(&z, steps, mu);
     if (full > 1)
         o->latency_ms += (double)(full - 1) * refill(o, &z, at_once, true, steps);
     if (full && rest)

@@ -275,10 +275,10 @@ uint64_t tsr_plan_problem_devices(const struct tsr_plan_problem *p, uint64_t gro
 
 tsr_status tsr_plan_problem_back(const struct tsr_plan_problem *p, const struct tsr_plan_mesh *last,
                                  const struct tsr_plan_mesh *first, enum tsr_phase phase,
-                                 uint64_t rows, double *ms, struct tsr_err *err)
+                                 uint64_t rows, struct tsr_plan_send *out, struct tsr_err *err)
 {
     return tsr_plan_latency_back(p->cluster, last, first, phase, &p->back[phase], rows,
-                                 p->shape->hidden, ms, err);
+                                 p->shape->hidden, out, err);
 }
 
 uint64_t tsr_plan_problem_capacity(const struct tsr_plan_problem *p, uint64_t group,

@@ -143,11 +143,11 @@ tsr_status tsr_plan_problem_lacks(const struct tsr_plan_problem *p, char **text,
                                   struct tsr_err *err);
 /* Devices of a group, what-ifs included. */
 uint64_t tsr_plan_problem_devices(const struct tsr_plan_problem *p, uint64_t group);
-/* Milliseconds of `rows` rows, by p->back, on their way back from the last of several stages to a head on the
+/* The time of `rows` rows, by p->back, on their way back from the last of several stages to a head on the
  * first one. */
 tsr_status tsr_plan_problem_back(const struct tsr_plan_problem *p, const struct tsr_plan_mesh *last,
                                  const struct tsr_plan_mesh *first, enum tsr_phase phase,
-                                 uint64_t rows, double *ms, struct tsr_err *err);
+                                 uint64_t rows, struct tsr_plan_send *out, struct tsr_err *err);
 /* Bytes that a plan may use on a mesh of the group. */
 uint64_t tsr_plan_problem_capacity(const struct tsr_plan_problem *p, uint64_t group,
                                    const struct tsr_plan_mesh *m);

@@ -173,6 +173,18 @@ static tsr_status one_by_one(struct search *z, struct tsr_plan_width_choices *c,
     return st;
 }
 
+/* What the objective of a solver leaves out, of messages on their way: the bound stays one. */
+static void on_way(struct search *z)
+{
+    struct tsr_plan_planned *a = z->a;
+    if (z->p->o.objective == TSR_OBJECTIVE_PAPER)
+        return;
+    double more = tsr_plan_outcome_on_way(&a->outcome, &z->p->work, z->p->memory.batch);
+    a->outcome.objective_ms += more;
+    a->objective += more;
+    conclude(z);
+}
+
 static tsr_status run(struct search *z, struct tsr_plan_width_choices *c, struct tsr_err *err)
 {
     struct tsr_plan_space all = {
@@ -187,6 +199,8 @@ static tsr_status run(struct search *z, struct tsr_plan_width_choices *c, struct
     TSR_TRY(tsr_plan_outcome_of(&z->a->outcome, z->a->built, z->a->part, z->a->solution, err));
     if (over(z->p, &z->a->outcome))
         refuse(z->a, z->p);
+    else
+        on_way(z);
     return TSR_OK;
 }
 

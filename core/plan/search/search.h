@@ -28,9 +28,13 @@ struct tsr_plan_outcome_stage {
     struct tsr_plan_stage_memory memory; /* exact, by the problem's accounting */
     /* links to the next stage; of the last one to the first, with several and the head there, else 0 */
     double pre_ms, dec_ms, link_pre_ms, link_dec_ms; /* of a micro-batch, all its chunks */
-    double rest_ms,
-        link_rest_ms; /* dec_ms, link_dec_ms of the last requests that take freed slots, where these are fewer
-                                     than a micro-batch (outcome_rest.c); else the same */
+    double every_pre_ms,
+        every_dec_ms; /* between two messages of the link, which overlap: at most its times (cost/latency.h) */
+    double solver_pre_ms,
+        solver_dec_ms; /* its one time in the solver's tables, between the two (build_options.c) */
+    double rest_ms, link_rest_ms,
+        every_rest_ms; /* dec_ms, link_dec_ms, every_dec_ms of the last requests that take freed slots, where
+                                     these are fewer than a micro-batch (outcome_rest.c); else the same */
     double cpu_pre_ms,
         cpu_dec_ms;       /* of pre_ms and dec_ms, experts on the CPU and the way there and back */
     double         busy;  /* share of the latency */
@@ -87,6 +91,9 @@ tsr_status tsr_plan_outcome_rest(struct tsr_plan_outcome *o, const struct tsr_pl
  * (docs/formats/instance.md). */
 void tsr_plan_outcome_time(struct tsr_plan_outcome *o, const struct tsr_plan_workload *w,
                            uint64_t at_once);
+/* What a round of `steady` takes beyond what solvers have for it, whose links have one time: ms of the whole round.  at_once: as above.  [any] */
+double tsr_plan_outcome_on_way(const struct tsr_plan_outcome *o, const struct tsr_plan_workload *w,
+                               uint64_t at_once);
 /* Layers of a stage whose experts a CPU runs, as text: "true" for all with experts, else ranges, "0-3,7", cut where they
  * are too long.  Returns how many. */
 #define TSR_PLAN_RANGES 480

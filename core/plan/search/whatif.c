@@ -7,38 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MIB     (UINT64_C(1) << 20)
-#define MOST    (UINT64_C(1) << 42) /* no device gets more than 4 TiB */
 #define DEVICES 8u
 
 /* ---- missing resources ----------------------------------------------------------------- */
-
-/* ctx: the profile whose devices get x bytes more. */
-static void more_memory(struct tsr_plan_problem *p, const void *ctx, uint64_t x)
-{
-    for (uint64_t g = 0; g < p->cluster->n_groups; g++)
-        if (p->cluster->groups[g].profile == ctx)
-            p->more_bytes[g] += (int64_t)x;
-}
-
-tsr_status tsr_plan_whatif_short(const struct tsr_plan_problem *p,
-                                 const struct tsr_plugin_spec *solver, uint64_t group,
-                                 uint64_t *bytes, struct tsr_err *err)
-{
-    const void *profile = p->cluster->groups[group].profile;
-    uint64_t    lo = 0, hi = 64 * MIB;
-    bool        yes;
-    *bytes = UINT64_MAX;
-    TSR_TRY(tsr_plan_whatif_probe(p, solver, more_memory, profile, MOST, &yes, err));
-    if (!yes)
-        return TSR_OK;
-    for (; hi < MOST; lo = hi, hi *= 2) {
-        TSR_TRY(tsr_plan_whatif_probe(p, solver, more_memory, profile, hi, &yes, err));
-        if (yes)
-            break;
-    }
-    return tsr_plan_whatif_least(p, solver, more_memory, profile, lo, hi, MIB, bytes, err);
-}
 
 /* ctx: the group that gets x devices more. */
 static void more_devices(struct tsr_plan_problem *p, const void *ctx, uint64_t x)
@@ -75,7 +46,7 @@ static tsr_status lacking(struct tsr_plan_remedies *r, const struct tsr_plan_pro
         if (same < g)
             r->short_of[g] = r->short_of[same];
         else
-            TSR_TRY(tsr_plan_whatif_short(p, solver, g, &r->short_of[g], err));
+            TSR_TRY(tsr_plan_whatif_short(p, solver, g, g, &r->short_of[g], err));
         if (r->short_of[g] == UINT64_MAX || !tsr_mul(r->short_of[g], devices, &all))
             continue;
         if (all < least) {
@@ -101,7 +72,8 @@ static tsr_status find(struct tsr_plan_remedies *r, const struct tsr_plan_proble
         }
     TSR_TRY(tsr_plan_whatif_most(p, solver, set_batch, NULL, p->memory.batch, &r->batch, err));
     TSR_TRY(tsr_plan_whatif_most(p, solver, set_prompt, NULL, p->memory.prompt, &r->prompt, err));
-    return tsr_plan_whatif_settings(r, p, solver, err);
+    TSR_TRY(tsr_plan_whatif_settings(r, p, solver, err));
+    return tsr_plan_whatif_pair_memory(r, p, solver, err);
 }
 
 tsr_status tsr_plan_whatif_remedies(struct tsr_plan_remedies *r, const struct tsr_plan_problem *p,
@@ -114,7 +86,7 @@ tsr_status tsr_plan_whatif_remedies(struct tsr_plan_remedies *r, const struct ts
                                      .devices = tsr_new(n, sizeof *r->devices),
                                      .max_omega = NAN,
                                      .max_first_ms = NAN,
-                                     .pair = { .max_omega = NAN } };
+                                     .pair = { .max_omega = NAN, .bytes = UINT64_MAX } };
     tsr_status st = r->short_of && r->devices
                         ? find(r, p, solver, err)
                         : tsr_fail_nomem(err, n * 16, "what could be changed");

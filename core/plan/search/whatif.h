@@ -28,11 +28,11 @@ tsr_status tsr_plan_variant_links(struct tsr_plan_variant *v, bool inside, doubl
 tsr_status tsr_plan_variant_codec(struct tsr_plan_variant *v, bool sum, const char *codec,
                                   struct tsr_err *err);
 
-/* Bytes that each device of the profile of `group` would have to have more for a plan to exist, to
+/* Bytes that each device of the profiles of two groups, which may be one, would have to have more for a plan to exist, to
  * 1 MiB; UINT64_MAX: no number helps. */
 tsr_status tsr_plan_whatif_short(const struct tsr_plan_problem *p,
                                  const struct tsr_plugin_spec *solver, uint64_t group,
-                                 uint64_t *bytes, struct tsr_err *err);
+                                 uint64_t also, uint64_t *bytes, struct tsr_err *err);
 
 /* Changes that make an infeasible problem feasible, each found by solving; 0 or UINT64_MAX: none. */
 struct tsr_plan_remedies {
@@ -48,6 +48,9 @@ struct tsr_plan_remedies {
         uint64_t batch, chunk; /* requests at once; tokens; 0: as they are */
         bool     kv8;
         double   max_omega; /* NAN: as it is */
+        uint64_t
+            bytes; /* more on each device of the profiles of these groups; UINT64_MAX: as they are */
+        uint64_t group, also; /* the same group: of one profile, with a higher limit */
     } pair;
     double max_omega;    /* the smallest limit with a plan; NAN: none, or there was no limit */
     double max_first_ms; /* the same of the limit until prompts are done */

@@ -1,4 +1,4 @@
-/* plan/search/whatif_internal.h - shared by whatif.c (resources) and whatif_settings.c (settings and limits). */
+/* plan/search/whatif_internal.h - shared by whatif.c (resources), whatif_memory.c, and whatif_settings.c (settings and limits). */
 #ifndef TSR_PLAN_SEARCH_WHATIF_INTERNAL_H
 #define TSR_PLAN_SEARCH_WHATIF_INTERNAL_H
 
@@ -26,5 +26,16 @@ tsr_status tsr_plan_whatif_most(const struct tsr_plan_problem *p,
 /* Fills in kv8, chunk, the limits and the pair; the others are known. */
 tsr_status tsr_plan_whatif_settings(struct tsr_plan_remedies *r, const struct tsr_plan_problem *p,
                                     const struct tsr_plugin_spec *solver, struct tsr_err *err);
+
+/* whatif_settings.c: the omega of the worst choice for every layer; the smallest limit with a plan, of the time until
+ * prompts are done or of omega, to a thousandth of the way there; NaN: none. */
+double     tsr_plan_whatif_worst(const struct tsr_plan_problem *p);
+tsr_status tsr_plan_whatif_relax(const struct tsr_plan_problem *p,
+                                 const struct tsr_plugin_spec *solver, bool first, double *to,
+                                 struct tsr_err *err);
+/* whatif_memory.c: where there is no pair yet, and memory of one profile is not enough: of two, or with a higher limit. */
+tsr_status tsr_plan_whatif_pair_memory(struct tsr_plan_remedies      *r,
+                                       const struct tsr_plan_problem *p,
+                                       const struct tsr_plugin_spec *solver, struct tsr_err *err);
 
 #endif

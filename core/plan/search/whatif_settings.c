@@ -59,7 +59,7 @@ static void set_limit(struct tsr_plan_problem *p, const void *ctx, uint64_t x)
 }
 
 /* The omega of the worst choice for every layer, which certainly suffices. */
-static double worst_of(const struct tsr_plan_problem *p)
+double tsr_plan_whatif_worst(const struct tsr_plan_problem *p)
 {
     double worst = 0;
     for (uint64_t l = 0; l < p->quality.layers; l++) {
@@ -72,14 +72,15 @@ static double worst_of(const struct tsr_plan_problem *p)
 }
 
 /* The smallest limit with a plan, to a thousandth of the way there; NaN: none. */
-static tsr_status relax(const struct tsr_plan_problem *p, const struct tsr_plugin_spec *solver,
-                        bool first, double *to, struct tsr_err *err)
+tsr_status tsr_plan_whatif_relax(const struct tsr_plan_problem *p,
+                                 const struct tsr_plugin_spec *solver, bool first, double *to,
+                                 struct tsr_err *err)
 {
     struct limit l = { first, first ? p->o.max_first_ms : p->max_omega, 0 };
     uint64_t     x;
     bool         yes = false;
     *to = NAN;
-    l.high = first ? l.low : worst_of(p);
+    l.high = first ? l.low : tsr_plan_whatif_worst(p);
     if (first ? !(l.low > 0) : !(l.low >= 0 && l.high > l.low))
         return TSR_OK;
     for (int i = 0; i < (first ? DOUBLES : 1) && !yes; i++) {
@@ -159,7 +160,7 @@ static tsr_status with_limit(struct tsr_plan_remedies *r, const struct tsr_plan_
     struct tsr_plan_problem wide = *p, q;
     struct tsr_plan_pair   *pair = &r->pair;
     bool                    known;
-    wide.max_omega = worst_of(p);
+    wide.max_omega = tsr_plan_whatif_worst(p);
     if (!(p->max_omega >= 0) || !(wide.max_omega > p->max_omega))
         return TSR_OK;
     if (!r->chunk)
@@ -181,7 +182,7 @@ static tsr_status with_limit(struct tsr_plan_remedies *r, const struct tsr_plan_
         set_concurrency(&q, NULL, pair->batch);
     if (pair->kv8)
         set_kv8(&q);
-    return relax(&q, solver, false, &pair->max_omega, err);
+    return tsr_plan_whatif_relax(&q, solver, false, &pair->max_omega, err);
 }
 
 tsr_status tsr_plan_whatif_settings(struct tsr_plan_remedies *r, const struct tsr_plan_problem *p,
@@ -194,8 +195,8 @@ tsr_status tsr_plan_whatif_settings(struct tsr_plan_remedies *r, const struct ts
         TSR_TRY(tsr_plan_whatif_feasible(q, solver, &r->kv8, &known, err));
     }
     TSR_TRY(largest_chunk(p, solver, &r->chunk, err));
-    TSR_TRY(relax(p, solver, false, &r->max_omega, err));
-    TSR_TRY(relax(p, solver, true, &r->max_first_ms, err));
+    TSR_TRY(tsr_plan_whatif_relax(p, solver, false, &r->max_omega, err));
+    TSR_TRY(tsr_plan_whatif_relax(p, solver, true, &r->max_first_ms, err));
     TSR_TRY(find_pair(r, p, solver, err));
     return isnan(r->max_omega) && !r->pair.batch && !r->pair.chunk ? with_limit(r, p, solver, err)
                                                                    : TSR_OK;

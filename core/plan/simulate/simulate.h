@@ -2,7 +2,8 @@
  *
  * The closed form of docs/formats/instance.md gives the time of a plan; this simulates it. Every stage and
  * every link between two stages is a resource that serves one micro-batch at a time, first come, first
- * served, with unbounded queues. Prefill micro-batches wait at the first stage from the start. A decode
+ * served, with unbounded queues. A message may be on its way for longer than it takes its link: the next one is encoded and
+ * sent while it is decoded. Messages arrive in order. Prefill micro-batches wait at the first stage from the start. A decode
  * micro-batch passes all resources once per token and returns to the first stage after the last one. A prefill
  * micro-batch in chunks is several jobs in order; the head is for the last one. With
  * a head on the first stage (`back`), the output of the last stage returns over a separate link; the first
@@ -43,6 +44,9 @@ struct tsr_plan_pipeline {
     /* prompts in chunks: each prefill micro-batch is so many jobs of pre_ms and link_pre_ms, of which the last
      * takes what is left of a number that is not whole; 0: one job */
     double prefill_jobs;
+    /* [stages-1]: ms that a message is on its way after its link is free for the next one; NULL: none.  Not of dealt
+     * micro-batches */
+    const double *way_pre_ms, *way_dec_ms;
 };
 
 struct tsr_simulate_how {
@@ -78,9 +82,11 @@ void       tsr_plan_simulation_destroy(struct tsr_plan_simulation *s);
 
 /* The pipeline of a plan that tsr_plan_evaluate() accepts; one block, released by free().  back: the
  * instance is one of build.h with the head on the first stage, whose time has the head's in it; outlives
- * the pipeline; NULL: no such. */
+ * the pipeline; NULL: no such.  links_ms: [4][stages-1], copied: how long a message of prefill takes its link and one of
+ * decode, then what each is on its way after that; NULL: the instance's times, and nothing. */
 tsr_status tsr_plan_pipeline_of(struct tsr_plan_pipeline **p, const struct tsr_solver_instance *in,
                                 const struct tsr_solver_solution    *s,
-                                const struct tsr_plan_pipeline_back *back, struct tsr_err *err);
+                                const struct tsr_plan_pipeline_back *back, const double *links_ms,
+                                struct tsr_err *err);
 
 #endif
