@@ -8,11 +8,15 @@
 #ifndef TSR_PLAN_SEARCH_BOUNDS_H
 #define TSR_PLAN_SEARCH_BOUNDS_H
 
+#include "tessera/plugin.h"
+
 #include <stdint.h>
 
 #define TSR_PLAN_BOUND_LINES 40u /* of a setting; more are not kept */
 
 struct tsr_plan_setting;
+struct tsr_plan_problem;
+struct tsr_plan_planned;
 
 struct tsr_plan_bound_line {
     double limit, slope, value; /* omega; ms a unit of omega; ms, INFINITY: there is no plan */
@@ -23,6 +27,10 @@ struct tsr_plan_bounds {
     uint64_t                       n;
     uint32_t                      *used;  /* [n] lines of each; the caller's, as the next */
     struct tsr_plan_bound_line    *lines; /* [n][TSR_PLAN_BOUND_LINES] */
+    /* NULL, or gets every plan that a search finds, not only its best; q has setting i */
+    tsr_status (*found)(void *ctx, uint64_t i, const struct tsr_plan_problem *q,
+                        const struct tsr_plan_planned *a, struct tsr_err *err);
+    void *ctx;
 };
 
 /* Adds a line of setting i; NaN and -INFINITY say nothing.  [any] */

@@ -1,19 +1,24 @@
 #include "plan/search/front_internal.h"
+#include "plan/search/whatif_internal.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-#define POINTS   14u /* as many are looked for */
-#define SEARCHES 24u /* at most, after those of the ends */
-#define WORTH    1e7 /* times of the fastest plan that its omega is worth where quality is all */
+#define POINTS   14u  /* as many are looked for */
+#define SEARCHES 24u  /* at most, after those of the ends */
+#define EDGES    4u   /* points from which on others come from limits alone */
+#define WORTH    1e7  /* times of the fastest plan that its omega is worth where quality is all */
+#define LESS     1e-6 /* of an omega: what is less than that is one that differs */
 
-/* A plan of less than the value under a limit, with theta, and with the gap for times of `least` ms; q gets its setting. */
+/* A plan of less than the value under a limit, with theta, and with the gap for times of `least` ms; q gets its setting.  It is
+ * in one of the first n settings of z->order. */
 static tsr_status better(struct tsr_front_drawn *z, struct tsr_plan_problem *q,
                          struct tsr_plan_planned *a, double limit, double theta, double value,
-                         double least, const uint64_t first[2], struct tsr_err *err)
+                         double least, uint64_t n, struct tsr_err *err)
 {
     double     seconds = (z->end - tsr_now_s()) / (double)z->left;
     tsr_status st;
@@ -24,29 +29,94 @@ static tsr_status better(struct tsr_front_drawn *z, struct tsr_plan_problem *q,
     q->o.time_limit = isfinite(seconds) ? fmax(seconds, 1e-3) : 0;
     z->left -= z->left > 1;
     if (value < INFINITY)
-        st = tsr_plan_settings_better(a, q, z->solver, &z->bounds, value, first, err);
+        st = tsr_plan_settings_better(a, q, z->solver, &z->bounds, value, z->order, n, err);
     else
         st = tsr_plan_settings_search(a, q, z->solver, err);
     z->f->solves += a->solves;
+    tsr_logf(TSR_LOG_DEBUG,
+             "front: omega of at most %.6g, theta %.6g, below %.6g ms: status %u, %llu solves, "
+             "%.3g s",
+             limit, theta, value, a->status, (unsigned long long)a->solves, a->seconds);
     return st;
 }
 
-/* The search between or beyond the points i and j; *at: the point that it finds, TSR_FRONT_NONE: there is none in time, which *sure
- * says is proved. */
+/* The settings from i on that differ in the requests at once alone: they follow each other, the most requests first. */
+static uint64_t family(const struct tsr_front_drawn *z, uint64_t i)
+{
+    uint64_t n = 1;
+    while (i + n < z->bounds.n && tsr_front_alike(&z->bounds.list[i], &z->bounds.list[i + n]))
+        n++;
+    return n;
+}
+
+static tsr_status has_plan(struct tsr_front_drawn *z, uint64_t i, double limit, bool *yes,
+                           bool *known, struct tsr_err *err)
+{
+    struct tsr_plan_problem q = z->p;
+    double                  left = z->end - tsr_now_s();
+    *yes = *known = false;
+    if (left <= 0)
+        return TSR_OK;
+    if (tsr_plan_bounds_get(&z->bounds, i, limit, 0) == INFINITY) {
+        *known = true;
+        return TSR_OK;
+    }
+    q.max_omega = limit;
+    q.o.theta = 0;
+    q.o.time_limit = isfinite(left) ? left : 0;
+    tsr_plan_settings_put(&q, &z->bounds.list[i]);
+    z->f->solves++;
+    return tsr_plan_whatif_feasible(q, z->solver, yes, known, err);
+}
+
+/* More requests at once take as much memory or more with any layers and devices.  So of the n settings from i on, those without
+ * a plan come first. */
+static tsr_status rule_out(struct tsr_front_drawn *z, double limit, bool *all, struct tsr_err *err)
+{
+    *all = true;
+    for (uint64_t i = 0, n; i < z->bounds.n; i += n) {
+        uint64_t low = 0,
+                 high = n = family(z, i); /* none below low has one; those from high on may */
+        while (low < high) {
+            uint64_t mid = high == n ? n - 1 : low + (high - low) / 2; /* the last one first */
+            bool     yes, known;
+            TSR_TRY(has_plan(z, i + mid, limit, &yes, &known, err));
+            if (known && !yes)
+                low = mid + 1;
+            else
+                high = mid;
+        }
+        for (uint64_t k = i; k < i + low; k++)
+            if (tsr_plan_bounds_get(&z->bounds, k, limit, 0) < INFINITY)
+                tsr_plan_bounds_put(&z->bounds, k, limit, 0, INFINITY);
+        *all = *all && low == n;
+    }
+    return TSR_OK;
+}
+
+/* The search for a plan of less than the value; *at: the point that it finds, TSR_FRONT_NONE: there is none in time, which *sure
+ * says is proved.  Times are of `least` ms and more. */
 static tsr_status look(struct tsr_front_drawn *z, double limit, double theta, double value,
-                       uint64_t i, uint64_t j, uint64_t *at, bool *sure, struct tsr_err *err)
+                       double least, uint64_t *at, bool *sure, struct tsr_err *err)
 {
     struct tsr_plan_problem q;
     struct tsr_plan_planned a;
-    uint64_t                n = z->f->n, first[2] = { i < n ? z->setting[i] : z->bounds.n,
-                                       j < n ? z->setting[j] : z->bounds.n };
-    double least = i < n ? z->charged[i] : 0;
+    uint64_t k = tsr_front_spare(z, limit, theta, value * (1 - z->p.o.gap * least / value));
     *at = TSR_FRONT_NONE;
-    tsr_status st = better(z, &q, &a, limit, theta, value, least, first, err);
+    if (k != TSR_FRONT_NONE)
+        value = z->spare[k].charged * (1 + theta * z->spare[k].v.omega / z->spare[k].v.latency_ms);
+    if (limit < z->most)
+        TSR_TRY(rule_out(z, limit, sure, err));
+    TSR_TRY(tsr_front_sort(z, k, limit, theta, err));
+    tsr_status st = better(z, &q, &a, limit, theta, value, least, z->bounds.n, err);
     bool       plan = st == TSR_OK && tsr_plan_planned_has_plan(&a);
     *sure = a.status == TSR_SOLVED_INFEASIBLE || a.status == TSR_SOLVED_OPTIMAL;
     if (plan)
+        st = tsr_front_keep(z, tsr_front_setting(&z->bounds, &q), &q, &a, err);
+    if (plan && st == TSR_OK)
         st = tsr_front_add(z, &q, &a, *sure, at, err);
+    else if (!plan && st == TSR_OK && k != TSR_FRONT_NONE)
+        st = tsr_front_take(z, k, *sure, at, err);
     tsr_plan_planned_free(&a);
     return st;
 }
@@ -83,8 +153,8 @@ static tsr_status within(struct tsr_front_drawn *z, double limit, uint64_t *at, 
 {
     uint64_t known = tsr_front_fastest(z, limit);
     bool     sure;
-    TSR_TRY(look(z, limit, 0, known == TSR_FRONT_NONE ? INFINITY : z->charged[known], known,
-                 TSR_FRONT_NONE, at, &sure, err));
+    double   value = known == TSR_FRONT_NONE ? INFINITY : z->charged[known];
+    TSR_TRY(look(z, limit, 0, value, value, at, &sure, err));
     if (*at == TSR_FRONT_NONE && known != TSR_FRONT_NONE) {
         *at = known;
         z->f->v[known].proved = z->f->v[known].proved || sure;
@@ -92,29 +162,46 @@ static tsr_status within(struct tsr_front_drawn *z, double limit, uint64_t *at, 
     return TSR_OK;
 }
 
+/* z->order: of settings that differ in the requests at once alone, the one with the fewest.  More requests take as much memory or
+ * more with any layers and devices, so it has a plan of the least omega.  Returns how many, the last of the list first. */
+static uint64_t fewest(struct tsr_front_drawn *z)
+{
+    const struct tsr_plan_setting *v = z->bounds.list;
+    uint64_t                       n = 0;
+    for (uint64_t i = z->bounds.n; i-- > 0;) {
+        bool fewer = false;
+        for (uint64_t k = 0; k < z->bounds.n && !fewer; k++)
+            fewer = tsr_front_alike(&v[k], &v[i]) && v[k].concurrency < v[i].concurrency;
+        if (!fewer)
+            z->order[n++] = i;
+    }
+    return n;
+}
+
 /* The least omega, and the fastest plan with it. */
 static tsr_status least_omega(struct tsr_front_drawn *z, uint64_t high, struct tsr_err *err)
 {
     struct tsr_plan_problem q;
-    struct tsr_plan_planned a, b = { .status = TSR_SOLVED_UNKNOWN };
+    struct tsr_plan_planned a;
     double                  omega = z->f->v[high].omega;
     double                  theta = WORTH * z->f->v[high].latency_ms / omega;
-    double                  value = tsr_front_value(z, high, theta);
-    uint64_t                at, first[2] = { z->setting[high], z->bounds.n };
-    tsr_status              st = better(z, &q, &a, z->most, theta, value, value, first, err);
+    double                  value = tsr_front_value(z, high, theta), ms = z->charged[high];
+    uint64_t                n = fewest(z), at;
+    bool                    none = true, sure;
+    tsr_status              st = better(z, &q, &a, z->most, theta, value, value, n, err);
     if (st == TSR_OK && tsr_plan_planned_has_plan(&a)) {
-        struct tsr_plan_problem r;
-        double ms = a.outcome.latency_ms * tsr_plan_settings_burden(&q, q.work.kv, q.work.chunk);
-        first[0] = tsr_front_setting(&z->bounds, &q);
-        st = better(z, &r, &b, a.outcome.omega * (1 + 1e-9), 0, ms, ms, first, err);
-        bool faster = st == TSR_OK && tsr_plan_planned_has_plan(&b);
-        if (faster)
-            st = tsr_front_add(z, &r, &b, b.status == TSR_SOLVED_OPTIMAL, &at, err);
-        else if (st == TSR_OK)
-            st = tsr_front_add(z, &q, &a, b.status == TSR_SOLVED_INFEASIBLE, &at, err);
+        omega = a.outcome.omega;
+        ms = a.outcome.latency_ms * tsr_plan_settings_burden(&q, q.work.kv, q.work.chunk);
     }
+    if (st == TSR_OK && omega > 0)
+        st = rule_out(z, omega * (1 - LESS), &none, err);
+    for (double part = 64; part > 1 && st == TSR_OK; part /= 4)
+        st = rule_out(z, omega + (z->f->v[high].omega - omega) / part, &sure, err);
+    if (st == TSR_OK)
+        st = look(z, omega * (1 + 1e-9), 0, 2 * ms, ms, &at, &sure, err); /* not this plan alone */
+    if (st == TSR_OK && at != TSR_FRONT_NONE)
+        z->f->v[at].proved = z->f->v[at].proved && sure && none;
     tsr_plan_planned_free(&a);
-    tsr_plan_planned_free(&b);
     return st;
 }
 
@@ -127,17 +214,17 @@ static tsr_status divide(struct tsr_front_drawn *z, uint64_t i, uint64_t j, stru
     double   less = v[i].omega * by_i - v[j].omega * by_j;
     uint64_t n = z->f->n, at;
     bool     sure;
-    if (!b->edge) {
+    if (!b->edge && n < EDGES) {
         b->edge = true;
         if (!(less > 0)) /* what nobody asked for costs more than they differ */
             return TSR_OK;
         double theta = (z->charged[j] - z->charged[i]) / less;
         double value = fmin(tsr_front_value(z, i, theta), tsr_front_value(z, j, theta));
-        return look(z, z->most, theta, value, i, j, &at, &sure, err);
+        return look(z, z->most, theta, value, z->charged[i], &at, &sure, err);
     }
     double floor = fmax(b->floor, v[j].omega), limit = 0.5 * (floor + v[i].omega);
     b->floor = limit;
-    TSR_TRY(look(z, limit, 0, z->charged[j], j, i, &at, &sure, err));
+    TSR_TRY(look(z, limit, 0, z->charged[j], z->charged[j], &at, &sure, err));
     if (at == TSR_FRONT_NONE || at < n)
         return TSR_OK;
     z->between[i][at] = (struct tsr_front_between){ .edge = true, .floor = limit };
@@ -187,11 +274,15 @@ static tsr_status draw(struct tsr_front_drawn *z, const struct tsr_plan_problem 
     z->bounds.n = tsr_plan_settings_of(&z->p, list);
     z->bounds.used = tsr_new(z->bounds.n, sizeof *z->bounds.used);
     z->bounds.lines = tsr_new(z->bounds.n * TSR_PLAN_BOUND_LINES, sizeof *z->bounds.lines);
-    if (!z->bounds.used || !z->bounds.lines)
+    z->bounds.found = tsr_front_keep;
+    z->bounds.ctx = z;
+    z->order = tsr_new(z->bounds.n, sizeof *z->order);
+    if (!z->bounds.used || !z->bounds.lines || !z->order)
         return tsr_fail_nomem(err, z->bounds.n * TSR_PLAN_BOUND_LINES * sizeof *z->bounds.lines,
                               "bounds of settings");
     if (own) {
         TSR_TRY(tsr_front_add(z, p, own, own->status == TSR_SOLVED_OPTIMAL, &at, err));
+        TSR_TRY(tsr_front_keep(z, z->setting[at], p, own, err));
         z->f->v[at].job = true;
     }
     return find(z, own != NULL, err);
@@ -214,6 +305,9 @@ tsr_status tsr_plan_front_find(struct tsr_plan_front *f, const struct tsr_plan_p
     tsr_status               st =
         list ? draw(z, p, own, list, err)
                            : tsr_fail_nomem(err, TSR_PLAN_SETTINGS * sizeof *list, "settings of a front");
+    for (uint64_t i = 0; i < z->spares; i++)
+        free(z->spare[i].v.layers);
+    free(z->order);
     free(z->bounds.used);
     free(z->bounds.lines);
     free(list);

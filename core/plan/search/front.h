@@ -2,9 +2,11 @@
  *
  *   a problem --the fastest, the best, then the widest gap--> settings.h, each --> points, none of which another beats
  *
- * Between two points the least time + theta omega is searched, with the theta at which both are equal: that is another point,
- * or proves that none is below their line. Then the fastest within half of the omega between them. Bounds of one search
- * rule out settings in the next ones (bounds.h).
+ * Between the first points the least time + theta omega is searched, with the theta at which two are equal: that is another
+ * point, or proves that none is below their line.  Further points are the fastest within half of the omega between two.  Bounds
+ * of one search rule out settings in the next ones (bounds.h), and so does the least memory of fewer requests at once, which
+ * proves that settings with more have no plan within a limit.  Every plan that a search finds is kept: the best one of these is
+ * what the next search must improve on.
  */
 #ifndef TSR_PLAN_SEARCH_FRONT_H
 #define TSR_PLAN_SEARCH_FRONT_H

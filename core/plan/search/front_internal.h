@@ -4,13 +4,21 @@
 
 #include "plan/search/front.h"
 
-#define TSR_FRONT_NONE UINT64_MAX
+#define TSR_FRONT_NONE   UINT64_MAX
+#define TSR_FRONT_SPARES 256u /* most plans that are kept */
 
 /* What is known between two points next to each other, the faster one first. */
 struct tsr_front_between {
     bool edge; /* no plan is below the line between them */
     double
         floor; /* with less omega than this none is faster than the slower one; 0: than that one's */
+};
+
+/* A plan that a search found on its way. */
+struct tsr_front_spare {
+    struct tsr_plan_front_point v;
+    double                      charged; /* its time, with what nobody asked for */
+    uint64_t                    setting; /* of the list */
 };
 
 struct tsr_front_drawn {
@@ -24,14 +32,31 @@ struct tsr_front_drawn {
     double                        charged[TSR_PLAN_FRONT]; /* times, with what nobody asked for */
     uint64_t                      setting[TSR_PLAN_FRONT]; /* of the list */
     struct tsr_front_between      between[TSR_PLAN_FRONT][TSR_PLAN_FRONT];
+    struct tsr_front_spare        spare[TSR_FRONT_SPARES];
+    uint64_t                      spares;
+    uint64_t                     *order; /* [settings] scratch */
 };
+
+/* tsr_plan_bounds.found: keeps the plan.  ctx: a struct tsr_front_drawn.  [any] */
+tsr_status tsr_front_keep(void *ctx, uint64_t i, const struct tsr_plan_problem *q,
+                          const struct tsr_plan_planned *a, struct tsr_err *err);
+/* The kept plan of least time + theta omega, below `value`, within a limit; TSR_FRONT_NONE: none.  [any] */
+uint64_t tsr_front_spare(const struct tsr_front_drawn *z, double limit, double theta, double value);
+/* z->order: all settings, first the one of kept plan k, if any, then those with the least bounds.  [any] */
+tsr_status tsr_front_sort(struct tsr_front_drawn *z, uint64_t k, double limit, double theta,
+                          struct tsr_err *err);
 
 /* The index of q's setting in the list; its length: none of these.  [any] */
 uint64_t tsr_front_setting(const struct tsr_plan_bounds *b, const struct tsr_plan_problem *p);
+/* Whether two settings differ in the requests at once alone, or not at all.  [any] */
+bool tsr_front_alike(const struct tsr_plan_setting *s, const struct tsr_plan_setting *t);
 /* The plan as one more point, unless there is one like it; *at: the point.  q has the plan's setting.  [any] */
 tsr_status tsr_front_add(struct tsr_front_drawn *z, const struct tsr_plan_problem *q,
                          const struct tsr_plan_planned *a, bool proved, uint64_t *at,
                          struct tsr_err *err);
+/* A kept plan as a point, in the same way.  [any] */
+tsr_status tsr_front_take(struct tsr_front_drawn *z, uint64_t k, bool proved, uint64_t *at,
+                          struct tsr_err *err);
 /* (latency + theta omega) of a point as settings compare it.  [any] */
 double tsr_front_value(const struct tsr_front_drawn *z, uint64_t i, double theta);
 /* Points in order of time, of those that none beats.  Returns how many.  [any] */

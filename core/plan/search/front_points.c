@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define SMALL 1e-5 /* of the rectangle of the ends: another point in less is not looked for */
 #define SAME  1e-6 /* points that differ by less are one */
@@ -36,22 +37,29 @@ uint64_t tsr_front_setting(const struct tsr_plan_bounds *b, const struct tsr_pla
     return b->n;
 }
 
-tsr_status tsr_front_add(struct tsr_front_drawn *z, const struct tsr_plan_problem *q,
-                         const struct tsr_plan_planned *a, bool proved, uint64_t *at,
-                         struct tsr_err *err)
+bool tsr_front_alike(const struct tsr_plan_setting *s, const struct tsr_plan_setting *t)
+{
+    return s->chunk == t->chunk && s->kv == t->kv && s->types == t->types && s->end == t->end;
+}
+
+/* Whether two plans are one. */
+static bool same(const struct tsr_plan_front_point *v, double latency_ms, double omega)
+{
+    return fabs(v->latency_ms - latency_ms) <= SAME * latency_ms &&
+           fabs(v->omega - omega) <= SAME * fmax(omega, SAME);
+}
+
+static tsr_status make_point(struct tsr_front_spare *to, const struct tsr_front_drawn *z,
+                             const struct tsr_plan_problem *q, const struct tsr_plan_planned *a,
+                             bool proved, struct tsr_err *err)
 {
     const struct tsr_plan_outcome *o = &a->outcome;
-    struct tsr_plan_front         *f = z->f;
-    for (*at = 0; *at < f->n; ++*at)
-        if (fabs(f->v[*at].latency_ms - o->latency_ms) <= SAME * o->latency_ms &&
-            fabs(f->v[*at].omega - o->omega) <= SAME * fmax(o->omega, SAME))
-            return TSR_OK;
-    uint64_t *layers = tsr_new(q->candidates.n, sizeof *layers);
+    uint64_t                      *layers = tsr_new(q->candidates.n, sizeof *layers);
     if (!layers)
         return tsr_fail_nomem(err, q->candidates.n * sizeof *layers, "a point of the front");
     for (uint64_t l = 0; l < o->layers; l++)
         layers[o->bits[l]]++;
-    struct tsr_plan_front_point *v = &f->v[f->n++];
+    struct tsr_plan_front_point *v = &to->v;
     *v = (struct tsr_plan_front_point){ .latency_ms = o->latency_ms,
                                         .tokens_per_second = o->tokens_per_second,
                                         .omega = o->omega,
@@ -64,8 +72,111 @@ tsr_status tsr_front_add(struct tsr_front_drawn *z, const struct tsr_plan_proble
                                         .proved = proved };
     for (uint64_t i = 0; i < o->n_stages; i++)
         v->bytes += o->stages[i].memory.total;
-    z->charged[*at] = v->latency_ms * tsr_plan_settings_burden(q, q->work.kv, q->work.chunk);
-    z->setting[*at] = tsr_front_setting(&z->bounds, q);
+    to->charged = v->latency_ms * tsr_plan_settings_burden(q, q->work.kv, q->work.chunk);
+    to->setting = tsr_front_setting(&z->bounds, q);
+    return TSR_OK;
+}
+
+static void put(struct tsr_front_drawn *z, const struct tsr_front_spare *s, uint64_t *at)
+{
+    *at = z->f->n++;
+    z->f->v[*at] = s->v;
+    z->charged[*at] = s->charged;
+    z->setting[*at] = s->setting;
+}
+
+tsr_status tsr_front_add(struct tsr_front_drawn *z, const struct tsr_plan_problem *q,
+                         const struct tsr_plan_planned *a, bool proved, uint64_t *at,
+                         struct tsr_err *err)
+{
+    struct tsr_front_spare s;
+    for (*at = 0; *at < z->f->n; ++*at)
+        if (same(&z->f->v[*at], a->outcome.latency_ms, a->outcome.omega))
+            return TSR_OK;
+    TSR_TRY(make_point(&s, z, q, a, proved, err));
+    put(z, &s, at);
+    return TSR_OK;
+}
+
+tsr_status tsr_front_keep(void *ctx, uint64_t i, const struct tsr_plan_problem *q,
+                          const struct tsr_plan_planned *a, struct tsr_err *err)
+{
+    struct tsr_front_drawn *z = ctx;
+    (void)i;
+    for (uint64_t k = 0; k < z->spares; k++)
+        if (same(&z->spare[k].v, a->outcome.latency_ms, a->outcome.omega))
+            return TSR_OK;
+    if (z->spares == TSR_FRONT_SPARES)
+        return TSR_OK;
+    TSR_TRY(make_point(&z->spare[z->spares], z, q, a, false, err));
+    z->spares++;
+    return TSR_OK;
+}
+
+tsr_status tsr_front_take(struct tsr_front_drawn *z, uint64_t k, bool proved, uint64_t *at,
+                          struct tsr_err *err)
+{
+    struct tsr_front_spare s = z->spare[k];
+    uint64_t               n = z->p.candidates.n;
+    for (*at = 0; *at < z->f->n; ++*at)
+        if (same(&z->f->v[*at], s.v.latency_ms, s.v.omega)) {
+            z->f->v[*at].proved = z->f->v[*at].proved || proved;
+            return TSR_OK;
+        }
+    s.v.layers = tsr_new(n, sizeof *s.v.layers);
+    if (!s.v.layers)
+        return tsr_fail_nomem(err, n * sizeof *s.v.layers, "a point of the front");
+    memcpy(s.v.layers, z->spare[k].v.layers, n * sizeof *s.v.layers);
+    s.v.proved = proved;
+    put(z, &s, at);
+    return TSR_OK;
+}
+
+uint64_t tsr_front_spare(const struct tsr_front_drawn *z, double limit, double theta, double value)
+{
+    uint64_t best = TSR_FRONT_NONE;
+    for (uint64_t k = 0; k < z->spares; k++) {
+        const struct tsr_front_spare *s = &z->spare[k];
+        double                        v = s->charged * (1 + theta * s->v.omega / s->v.latency_ms);
+        if (s->v.omega <= limit && v < value) {
+            value = v;
+            best = k;
+        }
+    }
+    return best;
+}
+
+struct key {
+    double   bound;
+    uint64_t i;
+};
+
+static int by_bound(const void *a, const void *b)
+{
+    const struct key *x = a, *y = b;
+    if (x->bound != y->bound)
+        return x->bound < y->bound ? -1 : 1;
+    return x->i < y->i ? -1 : x->i > y->i;
+}
+
+tsr_status tsr_front_sort(struct tsr_front_drawn *z, uint64_t k, double limit, double theta,
+                          struct tsr_err *err)
+{
+    uint64_t    n = z->bounds.n, at = k < z->spares ? z->spare[k].setting : n;
+    struct key *v = tsr_new(n, sizeof *v);
+    if (!v)
+        return tsr_fail_nomem(err, n * sizeof *v, "settings of a front");
+    for (uint64_t i = 0; i < n; i++) {
+        const struct tsr_plan_setting *s = &z->bounds.list[i];
+        double slope = theta * tsr_plan_settings_burden(&z->p, s->kv, s->chunk);
+        v[i].i = i;
+        v[i].bound = i == at ? -INFINITY : tsr_plan_bounds_get(&z->bounds, i, limit, slope);
+        v[i].bound = i == at ? v[i].bound : fmax(v[i].bound, 0); /* times are not negative */
+    }
+    qsort(v, n, sizeof *v, by_bound);
+    for (uint64_t i = 0; i < n; i++)
+        z->order[i] = v[i].i;
+    free(v);
     return TSR_OK;
 }
 

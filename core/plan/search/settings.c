@@ -222,37 +222,33 @@ tsr_status tsr_plan_settings_quick(struct tsr_plan_planned *a, struct tsr_plan_p
 tsr_status tsr_plan_settings_better(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
                                     const struct tsr_plugin_spec *solver,
                                     struct tsr_plan_bounds *shared, double value,
-                                    const uint64_t first[2], struct tsr_err *err)
+                                    const uint64_t *order, uint64_t n, struct tsr_err *err)
 {
     double                  start = tsr_now_s();
-    uint64_t                n = shared->n;
+    uint64_t                all = shared->n;
     struct tsr_plan_planned last = { .status = TSR_SOLVED_UNKNOWN };
-    double                 *least = tsr_new(2 * n, sizeof *least);
+    double                 *least = tsr_new(2 * all, sizeof *least);
     *a = (struct tsr_plan_planned){ .status = TSR_SOLVED_UNKNOWN };
     if (!least)
-        return tsr_fail_nomem(err, 2 * n * sizeof *least, "settings of a plan");
+        return tsr_fail_nomem(err, 2 * all * sizeof *least, "settings of a plan");
     struct settled z = { .p = p,
                          .solver = solver,
                          .list = shared->list,
-                         .n = n,
+                         .n = all,
                          .best = a,
                          .least = least,
-                         .free = least + n,
-                         .at = n,
+                         .free = least + all,
+                         .at = all,
                          .value = value,
                          .bound = INFINITY,
                          .end = p->o.time_limit > 0 ? start + p->o.time_limit : INFINITY,
                          .shared = shared };
     tsr_status     st = TSR_OK;
-    for (uint64_t i = 0; i < 2 * n; i++)
+    for (uint64_t i = 0; i < 2 * all; i++)
         least[i] = -INFINITY;
-    for (uint64_t k = 0; k < 2 && st == TSR_OK; k++)
-        if (first[k] < n && (k == 0 || first[1] != first[0]))
-            st = tsr_settled_search(&z, first[k], true, &last, err);
     for (uint64_t i = 0; i < n && st == TSR_OK; i++)
-        if (i != first[0] && i != first[1])
-            st = tsr_settled_search(&z, i, false, &last, err);
-    if (st == TSR_OK && z.at < n)
+        st = tsr_settled_search(&z, order[i], i == 0, &last, err);
+    if (st == TSR_OK && z.at < all)
         conclude(&z, &last);
     else if (st == TSR_OK && z.bound >= value * (1 - p->o.gap) * (1 - 1e-9))
         a->status = TSR_SOLVED_INFEASIBLE;

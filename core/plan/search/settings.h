@@ -57,12 +57,12 @@ double tsr_plan_settings_burden(const struct tsr_plan_problem *p, uint32_t kv, u
 
 /* One of several searches of a problem that differ in max_omega and theta (front.h): only plans of less than `value`, in ms,
  * which is (latency + theta omega) tsr_plan_settings_burden().  shared has the settings; bounds of them that other searches
- * proved rule some out, and those of this one are added.  first: settings of the list to begin with, n: none.  Without a
- * plan, a->status is TSR_SOLVED_INFEASIBLE where it is proved that there is none within the gap of `value`.  The answer
- * is freed by the caller, also after an error.  [setup] */
+ * proved rule some out, and those of this one are added.  order: [n] the settings to search, of which the first has the best
+ * plan that is known.  Without a plan, a->status is TSR_SOLVED_INFEASIBLE where it is proved that these have none within the
+ * gap of `value`.  The answer is freed by the caller, also after an error.  [setup] */
 tsr_status tsr_plan_settings_better(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
                                     const struct tsr_plugin_spec *solver,
                                     struct tsr_plan_bounds *shared, double value,
-                                    const uint64_t first[2], struct tsr_err *err);
+                                    const uint64_t *order, uint64_t n, struct tsr_err *err);
 
 #endif

@@ -167,6 +167,8 @@ tsr_status tsr_settled_search(struct settled *z, uint64_t i, bool likely,
     }
     double value = tsr_settled_value(&q, last);
     z->bound = fmin(z->bound, value * fmin(last->bound / last->objective, 1));
+    if (z->shared && z->shared->found)
+        TSR_TRY(z->shared->found(z->shared->ctx, i, &q, last, err));
     if (own || value < z->value)
         tsr_settled_take(z, i, last, value);
     return TSR_OK;

@@ -86,15 +86,20 @@ static bool set_models(struct ex *x, const char **why)
     if (!ex_tables_init(x))
         return false;
     for (uint64_t i = 0; i < n && x->status == TSR_OK; i++) {
-        uint64_t stages = smallest(x, &x->models[i]);
-        bool     memory = !(x->w_limit < INFINITY) && !x->host_bytes; /* of devices decides alone */
-        bool     none = stages == 0;
-        if (!none && memory)
-            ex_incumbent(x, i, x->trial, stages, x->fit);
-        if (!none && x->in->cutoff < INFINITY) /* bounds rule out most models sooner */
-            x->models[i].unchecked = !memory || x->f_limit < INFINITY;
-        else if (!none)
-            none = !ex_keeps_limits(x, i, why);
+        bool memory = !(x->w_limit < INFINITY) && !x->host_bytes; /* of devices decides alone */
+        bool none = false;
+        if (x->in->cutoff < INFINITY && !(x->f_limit < INFINITY)) {
+            x->models[i].unchecked = !memory; /* bounds rule out most models sooner */
+        } else {
+            uint64_t stages = smallest(x, &x->models[i]);
+            none = stages == 0;
+            if (!none && memory)
+                ex_incumbent(x, i, x->trial, stages, x->fit);
+            if (x->in->cutoff < INFINITY)
+                x->models[i].unchecked = true;
+            else
+                none = none || !ex_keeps_limits(x, i, why);
+        }
         if (none)
             ex_model_free(x, &x->models[i]);
         else {
@@ -173,8 +178,9 @@ static tsr_status search(struct ex *x, struct tsr_solver_solution *out)
     ex_search(x);
     if (x->status != TSR_OK)
         return x->status;
-    if (x->why && !x->n_best && !(x->closed < INFINITY)) {
-        ex_put_infeasible(x, out, x->why);
+    bool memory = !(x->f_limit < INFINITY); /* of devices alone leaves a model without a path */
+    if ((x->why || memory) && !x->n_best && !(x->closed < INFINITY)) {
+        ex_put_infeasible(x, out, x->why ? x->why : why);
         return TSR_OK;
     }
     return ex_answer(x, out) ? TSR_OK : x->status;

@@ -202,29 +202,30 @@ struct ex {
     uint64_t         n_heap, heap_room;
     /* tables of one pass; a segment is k, s, e */
     struct ex_weights w;
-    double           *cost, *around;    /* [K][L][L+1] of the stage; of all but the stage */
-    uint32_t         *reach;            /* [K][L] largest e; 0: none                   */
-    bool             *last;             /* [K][L] e = L is possible, too               */
-    double           *fwd, *bwd, *into; /* [n][G][L+1], same, [n][K][L]                */
-    double           *bwd0, *bwdw;      /* potentials without multipliers; of omega    */
-    double           *bwdf;             /* of prefill times                            */
-    struct ex_price  *price;            /* [K][EX_PRICES]                              */
-    uint32_t         *n_price;          /* [K]                                         */
-    struct ex_price  *finer;            /* [K][EX_FINER] a ring */
-    uint32_t         *n_finer;          /* [K] put there; from EX_FINER on the ring is full */
-    double           *prefix;           /* [K][EX_PRICES][L+1]                         */
-    double           *priced;           /* scratch: [C][Q][EX_PRICES]                  */
-    uint64_t          n_slopes;         /* at most EX_SLOPES                           */
-    struct ex_pairs  *pairs;            /* [K][3]                                      */
-    struct ex_pair   *pair;             /* [K][3][n_slopes] in order of their last worth */
-    double           *slopes, *most;    /* scratch: [3][n_slopes], [3][L+1]            */
-    double           *least;            /* [K][3][L] least bytes, prefill, decode      */
-    uint64_t          least_of;         /* of the model of this option, plus 1         */
-    double           *bundle;           /* climb.c's */
-    void             *block;            /* the tables' memory */
-    bool              fresh;            /* ex_climb() left cost and fwd at the node's multipliers */
-    struct ex_node   *climbed; /* the node that the last climb was for, if it was a root's */
-    struct ex_view    view;    /* of that climb */
+    double           *cost, *around;          /* [K][L][L+1] of the stage; of all but the stage */
+    uint32_t         *reach;                  /* [K][L] largest e; 0: none                   */
+    bool             *last;                   /* [K][L] e = L is possible, too               */
+    double           *fwd, *bwd, *into, *way; /* [n][G][L+1], same, [n][K][L], [G][K] */
+    double           *bwd0, *bwdw;            /* potentials without multipliers; of omega    */
+    double           *bwdf;                   /* of prefill times                            */
+    struct ex_price  *price;                  /* [K][EX_PRICES]                              */
+    uint32_t         *n_price;                /* [K]                                         */
+    struct ex_price  *finer;                  /* [K][EX_FINER] a ring */
+    uint32_t         *n_finer;                /* [K] put there; from EX_FINER on the ring is full */
+    double           *prefix;                 /* [K][EX_PRICES][L+1]                         */
+    double           *priced;                 /* scratch: [C][Q][EX_PRICES]                  */
+    uint64_t          n_slopes;               /* at most EX_SLOPES                           */
+    struct ex_pairs  *pairs;                  /* [K][3]                                      */
+    struct ex_pair   *pair;                   /* [K][3][n_slopes] in order of their last worth */
+    double           *slopes, *most;          /* scratch: [3][n_slopes], [3][L+1]            */
+    double           *least;                  /* [K][3][L] least bytes, prefill, decode      */
+    uint64_t          least_of;               /* of the model of this option, plus 1         */
+    double           *bundle;                 /* climb.c's */
+    void             *block;                  /* the tables' memory */
+    bool              fresh; /* ex_climb() left cost and fwd at the node's multipliers */
+    struct ex_node   *start,
+        *climbed;           /* multipliers of the last root; the root of the last climb, if any */
+    struct ex_view    view; /* of that climb */
     struct ex_near    near[2]; /* polish.c's, like the next two */
     struct ex_move   *near_move;
     uint64_t          polished;

@@ -21,6 +21,16 @@ double ex_link(const struct ex *x, const struct ex_model *m, uint64_t l, uint64_
     return best;
 }
 
+/* x->way: [groups][K] ex_link() after layer l.  Only what links add to omega depends on the layer. */
+static void set_ways(struct ex *x, const struct ex_model *m, uint64_t l, bool first)
+{
+    if (!first && !x->link_omega)
+        return;
+    for (uint64_t g = 0; g < m->groups; g++)
+        for (uint64_t k = 0; k < x->K; k++)
+            x->way[g * x->K + k] = ex_link(x, m, l, g, k, NULL);
+}
+
 /* Largest e of a segment from s, e = L included. */
 static uint64_t last_of(const struct ex *x, uint64_t k, uint64_t s)
 {
@@ -37,7 +47,9 @@ double ex_forward(struct ex *x, const struct ex_model *m)
         for (uint64_t k = 0; k < K; k++)
             for (uint64_t s = 0; s < L; s++)
                 x->into[(st * K + k) * L + s] = INFINITY;
-    for (uint64_t s = 0; s < L; s++)
+    for (uint64_t s = 0; s < L; s++) {
+        if (s > 0)
+            set_ways(x, m, s - 1, s == 1);
         for (uint64_t st = 0; st < n; st++)
             for (uint64_t k = 0; k < K; k++) {
                 uint32_t to = x->next[st * K + k];
@@ -46,9 +58,8 @@ double ex_forward(struct ex *x, const struct ex_model *m)
                     continue;
                 double v = s == 0 ? 0 : INFINITY;
                 for (uint64_t g = 0; g < G && s > 0; g++) {
-                    double a = x->fwd[EX_AT(x, m, st, g, s)];
-                    if (a < INFINITY)
-                        v = fmin(v, a + ex_link(x, m, s - 1, g, k, NULL));
+                    double a = x->fwd[EX_AT(x, m, st, g, s)] + x->way[g * K + k];
+                    v = a < v ? a : v;
                 }
                 x->into[(st * K + k) * L + s] = v;
                 if (!(v < INFINITY))
@@ -60,6 +71,7 @@ double ex_forward(struct ex *x, const struct ex_model *m)
                     f[e] = t < f[e] ? t : f[e];
                 }
             }
+    }
     double best = INFINITY;
     for (uint64_t st = 0; st < n; st++)
         for (uint64_t g = 0; g < G && x->complete[st]; g++)
@@ -77,7 +89,9 @@ void ex_backward(struct ex *x, const struct ex_model *m, double *to)
                 to[EX_AT(x, m, st, g, s)] = INFINITY;
             to[EX_AT(x, m, st, g, L)] = x->complete[st] ? 0 : INFINITY;
         }
-    for (uint64_t s = L; s-- > 0;)
+    for (uint64_t s = L; s-- > 0;) {
+        if (s > 0)
+            set_ways(x, m, s - 1, s + 1 == L);
         for (uint64_t st = 0; st < n; st++)
             for (uint64_t k = 0; k < K; k++) {
                 uint32_t next = x->next[st * K + k];
@@ -93,9 +107,11 @@ void ex_backward(struct ex *x, const struct ex_model *m, double *to)
                 }
                 for (uint64_t g = 0; g < G && v < INFINITY; g++) {
                     double *at = to + EX_AT(x, m, st, g, s);
-                    *at = fmin(*at, v + (s > 0 ? ex_link(x, m, s - 1, g, k, NULL) : 0));
+                    double  a = s > 0 ? v + x->way[g * K + k] : v;
+                    *at = a < *at ? a : *at;
                 }
             }
+    }
 }
 
 /* x->around: least sum of all of a path but its stage (k, s, e). */

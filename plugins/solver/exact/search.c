@@ -230,8 +230,18 @@ static void root(struct ex *x, uint64_t model)
     n->model = (uint32_t)model;
     for (uint64_t i = 0; i < 2 * x->G; i++)
         n->share[i] = 1.0 / (double)x->G;
+    if (x->start) { /* what was best for the model before is near what is best for this one */
+        n->tau = m->forms == 2 && x->start->tau < 1 ? x->start->tau : n->tau;
+        n->nu = x->start->nu;
+        n->lam = x->start->lam;
+        memcpy(n->share, x->start->share, 2 * x->G * sizeof *n->share);
+    }
     ex_least(x, m);
     n->bound = fmax(0, ex_climb(x, n, 30, x->target, false, &x->view));
+    if (!x->start)
+        x->start = node_new(x, n);
+    else if (n->bound < INFINITY)
+        memcpy(x->start, n, sizeof *n + 2 * x->G * sizeof(double));
     /* elsewhere another climb from there, with new cuts, is worth more than it takes */
     n->settled &= x->L * x->K <= 2 * (uint64_t)EX_SMALL;
     if (n->bound < x->target && m->unchecked) {
@@ -252,6 +262,8 @@ void ex_search(struct ex *x)
         root(x, i++);
     if (i < x->n_models)
         x->closed = 0; /* the others are unknown; times are not negative */
+    ex_free(x, x->start);
+    x->start = NULL;
     while (x->n_heap && !ex_stop(x) && !(x->best <= x->enough)) {
         struct ex_node *n = pop(x);
         if (n->bound >= x->target)
