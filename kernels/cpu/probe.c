@@ -1,8 +1,12 @@
 /* probe.c - "tessera.probe/1": times the probe kernels of the instance's instruction set. */
 #include "probe.h"
 
+#include <stdbool.h>
 #include <string.h>
 #include <time.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include "../encode/encode.h"
 #include "backend.h"
@@ -163,9 +167,29 @@ static const struct tsr_probe_v1 probe_of[] = { [TSR_CPU_AVX512] = PROBE(32, 128
                                                 [TSR_CPU_AVX2] = PROBE(16, 0, 0),
                                                 [TSR_CPU_SCALAR] = PROBE(0, 0, 0) },
                                  probe_fast = PROBE(32, 128, 64);
+/* one 512-bit instruction a cycle */
+static const struct tsr_probe_v1 probe_halves = PROBE(16, 64, 0),
+                                 probe_fast_halves = PROBE(16, 64, 32);
+
+/* Whether 512-bit operations take two passes through units of 256 bits: AMD's family 19h (Zen 4).
+ * Source: AMD, Software Optimization Guide for the AMD Zen4 Microarchitecture (57647), section 2.11. */
+static bool runs_in_halves(void)
+{
+    bool yes = false;
+#if defined(__x86_64__)
+    unsigned a, b, c, d;
+    if (__get_cpuid(0, &a, &b, &c, &d) && b == signature_AMD_ebx && c == signature_AMD_ecx &&
+        d == signature_AMD_edx && __get_cpuid(1, &a, &b, &c, &d))
+        yes = (a >> 8 & 15) + (a >> 20 & 255) == 0x19;
+#endif
+    return yes;
+}
 
 const struct tsr_probe_v1 *tsr_cpu_probe(const void *self)
 {
     const struct tsr_cpu *c = self;
-    return c->bf16 ? &probe_fast : &probe_of[tsr_cpu_set_of(c->k)];
+    bool                  halves = tsr_cpu_set_of(c->k) == TSR_CPU_AVX512 && runs_in_halves();
+    if (c->bf16)
+        return halves ? &probe_fast_halves : &probe_fast;
+    return halves ? &probe_halves : &probe_of[tsr_cpu_set_of(c->k)];
 }
