@@ -144,7 +144,7 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
         return tsr_fail(err, TSR_E_INPUT,
                         "bench %s takes no MODEL; only dec, e2e, load and suite do", args[0]);
     if (*o->chart && what > 1 && what != n - 1)
-        return tsr_fail(err, TSR_E_INPUT, "bench %s draws no --chart; gemv, gemm and suite do",
+        return tsr_fail(err, TSR_E_INPUT, "--chart: bench %s draws none; gemv, gemm and suite do",
                         args[0]);
     struct bench b;
     tsr_status   st = bench_open(&b, c, o, err);
