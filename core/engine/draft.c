@@ -129,6 +129,17 @@ double tsr_engine_draft_pass(const struct tsr_engine_draft_pace *p, uint64_t row
                                               : 0;
 }
 
+double tsr_engine_draft_pass_most(const struct tsr_engine_draft_pace *p, uint64_t n, uint64_t rows)
+{
+    uint64_t below = rows;
+    double   each = p->pass[n].seconds / (double)n;
+    while (below > n && !tsr_engine_draft_known(p, below))
+        below--;
+    if (p->prompt > 0 && 2 * p->prompt < each)
+        each = 2 * p->prompt;
+    return p->pass[below].seconds + each * (double)(rows - below);
+}
+
 uint64_t tsr_engine_draft_largest(const struct tsr_engine_draft_pace *p, uint64_t rows)
 {
     uint64_t most = TSR_ENGINE_DRAFT_ROWS;

@@ -47,6 +47,9 @@ uint32_t tsr_engine_draft_take(const struct tsr_engine_draft *d, const uint32_t 
 void tsr_engine_draft_took(struct tsr_engine_draft_pace *p, uint64_t rows, double seconds);
 /* Seconds of a pass of so many tokens, from those that are known; 0: none is known. */
 double tsr_engine_draft_pass(const struct tsr_engine_draft_pace *p, uint64_t rows);
+/* The most seconds of a pass of `rows` tokens, rows >= n, where one of n is known: as measured, or that of the nearest
+ * smaller one and for each further token twice that of a prompt, at most its part of the pass of n. */
+double tsr_engine_draft_pass_most(const struct tsr_engine_draft_pace *p, uint64_t n, uint64_t rows);
 /* So many tokens of prompts took so long. */
 void tsr_engine_draft_prompt_took(struct tsr_engine_draft_pace *p, uint64_t tokens, double seconds);
 

@@ -14,43 +14,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CLASSES 4u   /* of places in a draft: 0, 1, 2 and 3, later ones */
-#define WEIGHT  0.06 /* of a new id in the part of hits */
-#define FIRST   6.0  /* ids that the first guess of a part counts for */
-#define SPARE   0.01 /* of the time may go to tries */
-#define HORIZON                                                                                    \
-    256u /* tokens of an answer over which a first pass is spread, at most: it may end before */
-#define RENEW (TSR_ENGINE_DRAFT_MOST + 1u) /* more ids than this are not those of one draft */
-
 struct model_drafter {
-    struct tsr_engine_drafter    base;
-    struct tsr_engine           *e;
-    uint64_t                     vocab, context; /* ids and positions that both models have */
-    struct tsr_engine_draft_size size;
-    uint32_t                     slots;
-    struct tsr_tokenizer_ids    *held; /* [slots] ids in the cache */
-    struct tsr_engine_token     *batch;
-    uint64_t                     cap_batch, cap_rows;
-    float                       *logits;  /* [cap_rows, vocab of e] */
-    void                        *scratch; /* of the draw */
-    double   hit[CLASSES];                /* part of the ids that came, where those before did */
-    uint64_t ids[CLASSES];
-    struct tsr_engine_draft_pace pace; /* of its own passes */
-    double                       spare;
-    bool                         broken;
+    struct tsr_engine_drafter     base;
+    struct tsr_engine            *e;
+    uint64_t                      vocab, context; /* ids and positions that both models have */
+    uint32_t                      slots;
+    struct tsr_tokenizer_ids     *held; /* [slots] ids of the text; the cache has those */
+    uint64_t                     *from; /* [slots] from here on */
+    struct tsr_engine_token      *batch;
+    uint64_t                      cap_batch, cap_rows;
+    float                        *logits;  /* [cap_rows, vocab of e] */
+    void                         *scratch; /* of the draw */
+    struct tsr_engine_draft_costs costs;
+    bool                          broken;
 };
-
-static uint32_t class_of(uint32_t at)
-{
-    return at < 2 ? at : at < 4 ? 2 : 3;
-}
 
 static struct model_drafter *of(struct tsr_engine_drafter *d)
 {
     return (struct model_drafter *)d;
 }
 
-/* Ids of the request that the cache has; the newest always runs. */
+/* Ids of the request that the text of the slot begins with; the newest always runs. */
 static uint64_t common(const struct model_drafter *d, const struct tsr_engine_draft_ask *a)
 {
     const struct tsr_tokenizer_ids *h = &d->held[a->slot];
@@ -62,13 +46,16 @@ static uint64_t common(const struct model_drafter *d, const struct tsr_engine_dr
 
 /* ---- gain and cost ---------------------------------------------------------------------- */
 
-static void see(struct tsr_engine_drafter *base, struct tsr_engine_draft_ask *a, uint64_t n)
+static void see(struct tsr_engine_drafter *base, const struct tsr_engine_draft_pace *p,
+                struct tsr_engine_draft_ask *a, uint64_t n, double spare)
 {
     const struct model_drafter *d = of(base);
     for (uint64_t i = 0; i < n; i++) {
         uint64_t room = a[i].n <= d->context ? d->context - a[i].n + 1 : 0;
         a[i].most = d->broken ? 0 : a[i].most < room ? a[i].most : (uint32_t)room;
-        a[i].has = a[i].most ? common(d, &a[i]) : 0;
+        if (a[i].most)
+            tsr_engine_draft_costs_window(&d->costs, p, &a[i], d->from[a[i].slot], common(d, &a[i]),
+                                          spare / (double)n);
         for (uint64_t k = a[i].has; a[i].most && k < a[i].n; k++)
             if (a[i].ids[k] >= d->vocab)
                 a[i].most = 0;
@@ -78,84 +65,20 @@ static void see(struct tsr_engine_drafter *base, struct tsr_engine_draft_ask *a,
 static double right(const struct tsr_engine_drafter *base, const struct tsr_engine_draft_ask *a,
                     uint32_t k)
 {
-    const struct model_drafter *d = (const struct model_drafter *)base;
-    double                      all = 1, sum = 0;
     (void)a;
-    for (uint32_t i = 0; i < k; i++) {
-        all *= d->hit[class_of(i)];
-        sum += all;
-    }
-    return sum;
-}
-
-/* A pass of its own, as measured or by its size. */
-static double pass(const struct model_drafter *d, const struct tsr_engine_draft_pace *p,
-                   uint64_t rows)
-{
-    double one = tsr_engine_draft_pass(&d->pace, rows);
-    return one > 0 ? one : tsr_engine_draft_pass(p, rows) * d->size.bytes;
-}
-
-/* Seconds of ids that run before a draft.  More than a draft leaves are spread over the answer, of which a pass brings
- * `tokens` tokens. */
-static double renewal(const struct model_drafter *d, const struct tsr_engine_draft_pace *p,
-                      const struct tsr_engine_draft_ask *a, double tokens)
-{
-    uint64_t pending = a->n - a->has;
-    double   one = d->pace.prompt > 0 ? d->pace.prompt
-                   : p->prompt > 0    ? p->prompt * d->size.work
-                                      : pass(d, p, 1);
-    double   left = (double)(a->left < HORIZON ? a->left : HORIZON);
-    return pending <= RENEW ? 0 : one * (double)pending * (tokens < left ? tokens / left : 1);
-}
-
-static double cost(const struct model_drafter *d, const struct tsr_engine_draft_pace *p,
-                   const struct tsr_engine_draft_ask *a, uint64_t n, uint32_t k, bool whole)
-{
-    uint64_t first = 0, rows = 0;
-    double   sum = 0;
-    for (uint64_t i = 0; i < n; i++) {
-        if (a[i].most == 0)
-            continue;
-        uint64_t pending = a[i].n - a[i].has;
-        uint32_t drafts = a[i].most < k ? a[i].most : k;
-        rows++;
-        first += pending <= RENEW ? pending : 1;
-        sum += renewal(d, p, &a[i], whole ? HORIZON : 1 + right(&d->base, &a[i], drafts));
-    }
-    return rows == 0 ? 0 : sum + pass(d, p, first) + (double)(k - 1) * pass(d, p, rows);
+    return tsr_engine_draft_costs_right(&((const struct model_drafter *)base)->costs, k);
 }
 
 static double seconds(const struct tsr_engine_drafter *base, const struct tsr_engine_draft_pace *p,
-                      const struct tsr_engine_draft_ask *a, uint64_t n, uint32_t k)
+                      const struct tsr_engine_draft_ask *a, uint64_t n, uint32_t k, bool most)
 {
-    return cost((const struct model_drafter *)base, p, a, n, k, false);
-}
-
-static bool tries(struct tsr_engine_drafter *base, const struct tsr_engine_draft_pace *p,
-                  const struct tsr_engine_draft_ask *a, uint64_t n, double plain)
-{
-    struct model_drafter *d = of(base);
-    d->spare += plain * SPARE;
-    uint64_t rows = n;
-    for (uint64_t i = 0; i < n; i++)
-        rows += a[i].most < 2 ? a[i].most : 2;
-    double all =
-        cost(d, p, a, n, 2, true) + tsr_engine_draft_pass(p, rows) - tsr_engine_draft_pass(p, n);
-    if (rows == n || rows > TSR_ENGINE_DRAFT_ROWS || !(all <= d->spare))
-        return false;
-    d->spare -= all;
-    return true;
+    return tsr_engine_draft_costs_seconds(&((const struct model_drafter *)base)->costs, p, a, n, k,
+                                          most);
 }
 
 static void came(struct tsr_engine_drafter *base, uint32_t n, bool missed)
 {
-    struct model_drafter *d = of(base);
-    for (uint32_t i = 0; i < n + missed; i++) {
-        double *hit = &d->hit[class_of(i)];
-        double  weight = 1.0 / (FIRST + (double)d->ids[class_of(i)]++);
-        *hit += ((i < n ? 1.0 : 0.0) - *hit) * (weight > WEIGHT ? weight : WEIGHT);
-    }
+    tsr_engine_draft_costs_came(&of(base)->costs, n, missed);
 }
 
 /* ---- drafts ------------------------------------------------------------------------------ */
@@ -185,18 +108,23 @@ static tsr_status reserve(struct model_drafter *d, uint64_t tokens, uint64_t row
     return TSR_OK;
 }
 
-/* The slot's cache keeps what it has of the request; how many ids that are. */
-static uint64_t go_back(struct model_drafter *d, const struct tsr_engine_draft_ask *a)
+/* The slot's cache keeps what it has of the request; the end of that in its ids. */
+static tsr_status go_back(struct model_drafter *d, const struct tsr_engine_draft_ask *a,
+                          uint64_t *has, struct tsr_err *err)
 {
     struct tsr_tokenizer_ids *h = &d->held[a->slot];
-    uint64_t                  n = common(d, a);
-    if (n < h->n) {
-        n = n ? tsr_engine_rewind(d->e, a->slot, n) : 0;
-        if (n == 0)
-            tsr_engine_reset(d->e, a->slot);
-        h->n = n;
+    uint64_t                  n = common(d, a), kept = 0;
+    if (d->from[a->slot] == a->from && n > a->from)
+        kept = n < h->n ? tsr_engine_rewind(d->e, a->slot, n - a->from) : n - a->from;
+    if (kept == 0) {
+        tsr_engine_reset(d->e, a->slot);
+        d->from[a->slot] = a->from;
+        h->n = 0;
+        for (uint64_t i = 0; i < a->from; i++)
+            TSR_TRY(tsr_tokenizer_ids_push(h, a->ids[i], err));
     }
-    return n;
+    *has = h->n = a->from + kept;
+    return TSR_OK;
 }
 
 static tsr_status put(struct model_drafter *d, uint64_t *at, const struct tsr_engine_draft_ask *a,
@@ -216,7 +144,9 @@ static tsr_status gather(struct model_drafter *d, struct tsr_engine_draft_ask *a
     *tokens = 0;
     for (uint64_t i = 0; i < n; i++)
         if (a[i].want) {
-            need += a[i].n - go_back(d, &a[i]);
+            uint64_t has;
+            TSR_TRY(go_back(d, &a[i], &has, err));
+            need += a[i].n - has;
             rows++;
         }
     TSR_TRY(reserve(d, need, rows, err));
@@ -232,9 +162,9 @@ static tsr_status forward(struct model_drafter *d, uint64_t tokens, struct tsr_e
     TSR_TRY(tsr_engine_forward(d->e, d->batch, tokens, d->logits, err));
     double s = tsr_now_s() - since;
     if (tokens > TSR_ENGINE_DRAFT_ROWS)
-        tsr_engine_draft_prompt_took(&d->pace, tokens, s);
+        tsr_engine_draft_prompt_took(&d->costs.pace, tokens, s);
     else
-        tsr_engine_draft_took(&d->pace, tokens, s);
+        tsr_engine_draft_took(&d->costs.pace, tokens, s);
     d->base.tokens += tokens;
     d->base.took += s;
     return TSR_OK;
@@ -283,6 +213,16 @@ static tsr_status run(struct model_drafter *d, const struct tsr_model_hparams *h
     return TSR_OK;
 }
 
+/* Answers do not need drafts. */
+static tsr_status fault(struct model_drafter *d, tsr_status st, struct tsr_err *err)
+{
+    if (st != TSR_E_NUMERIC)
+        return tsr_err_prefix(err, st, "the draft model");
+    d->broken = true;
+    tsr_logf(TSR_LOG_WARN, "no more drafts: the draft model: %s", err->text);
+    return TSR_OK;
+}
+
 static tsr_status make(struct tsr_engine_drafter *base, const struct tsr_model_hparams *hp,
                        struct tsr_engine_draft_ask *a, uint64_t n, struct tsr_err *err)
 {
@@ -298,13 +238,32 @@ static tsr_status make(struct tsr_engine_drafter *base, const struct tsr_model_h
         return TSR_OK;
     for (uint64_t i = 0; i < n; i++) {
         tsr_engine_reset(d->e, a[i].slot);
-        d->held[a[i].slot].n = 0;
+        d->held[a[i].slot].n = d->from[a[i].slot] = 0;
         a[i].want = 0;
     }
-    if (st != TSR_E_NUMERIC)
-        return tsr_err_prefix(err, st, "the draft model");
-    d->broken = true; /* answers do not need drafts */
-    tsr_logf(TSR_LOG_WARN, "no more drafts: the draft model: %s", err->text);
+    return fault(d, st, err);
+}
+
+/* Passes of 1 and of the least ids of a text, twice: the first ones find their memory. */
+static tsr_status warm_up(struct model_drafter *d, struct tsr_err *err)
+{
+    uint64_t most = d->context < TSR_ENGINE_DRAFT_LEAST ? d->context : TSR_ENGINE_DRAFT_LEAST;
+    TSR_TRY(reserve(d, most, 1, err));
+    for (int i = 0; i < 4; i++) {
+        uint64_t n = i % 2 ? most : 1;
+        for (uint64_t k = 0; k < n; k++)
+            d->batch[k] = (struct tsr_engine_token){ .logits = k + 1 == n, .decode = n == 1 };
+        double     since = tsr_now_s();
+        tsr_status st = tsr_engine_forward(d->e, d->batch, n, d->logits, err);
+        double     took = tsr_now_s() - since;
+        tsr_engine_reset(d->e, 0);
+        if (st != TSR_OK)
+            return fault(d, st, err);
+        if (i >= 2)
+            tsr_engine_draft_took(&d->costs.pace, n, took);
+        if (i == 3)
+            tsr_engine_draft_prompt_took(&d->costs.pace, n, took);
+    }
     return TSR_OK;
 }
 
@@ -314,7 +273,6 @@ tsr_status tsr_engine_draft_model_create(struct tsr_engine_drafter **out, struct
                                          uint64_t vocab, const struct tsr_engine_draft_size *size,
                                          struct tsr_err *err)
 {
-    static const double             first[CLASSES] = { 0.75, 0.75, 0.8, 0.8 };
     const struct tsr_model_hparams *hp = &tsr_engine_model(e)->hp;
     *out = NULL;
     for (uint64_t i = 0; i < hp->layers; i++)
@@ -325,25 +283,30 @@ tsr_status tsr_engine_draft_model_create(struct tsr_engine_drafter **out, struct
     if (!d)
         return tsr_fail_nomem(err, sizeof *d, "a draft model");
     d->base = (struct tsr_engine_drafter){
-        .see = see, .right = right, .seconds = seconds, .tries = tries, .make = make, .came = came
+        .see = see, .right = right, .seconds = seconds, .make = make, .came = came, .tries = true
     };
     uint64_t weights, cache;
     tsr_engine_memory(e, &weights, &cache);
     d->base.bytes = weights + cache;
     d->e = e;
-    d->size = *size;
+    tsr_engine_draft_costs_start(&d->costs, size);
     d->vocab = vocab < tsr_engine_vocab(e) ? vocab : tsr_engine_vocab(e);
     d->context = tsr_engine_context(e);
     d->slots = tsr_engine_slots(e);
     d->held = tsr_new(d->slots, sizeof *d->held);
     d->scratch = tsr_new_aligned(d->vocab, 16);
-    memcpy(d->hit, first, sizeof first);
-    if (!d->held || !d->scratch) {
-        tsr_engine_draft_model_destroy(&d->base);
-        return tsr_fail_nomem(err, d->vocab * 16, "a draft model");
-    }
+    d->from = tsr_new(d->slots, sizeof *d->from);
+    tsr_status st = d->held && d->scratch && d->from
+                        ? TSR_OK
+                        : tsr_fail_nomem(err, d->vocab * 16, "a draft model");
     for (uint32_t i = 0; i < d->slots; i++)
         tsr_engine_reset(e, i);
+    if (st == TSR_OK)
+        st = warm_up(d, err);
+    if (st != TSR_OK) {
+        tsr_engine_draft_model_destroy(&d->base);
+        return st;
+    }
     *out = &d->base;
     return TSR_OK;
 }
@@ -356,6 +319,7 @@ void tsr_engine_draft_model_destroy(struct tsr_engine_drafter *base)
     for (uint32_t i = 0; d->held && i < d->slots; i++)
         tsr_tokenizer_ids_free(&d->held[i]);
     free(d->held);
+    free(d->from);
     free(d->batch);
     free(d->logits);
     free(d->scratch);

@@ -290,13 +290,16 @@ static tsr_status finish_slot_set(struct tsr_server *s, uint32_t slot_set, struc
         return separate(s, l, err);
     TSR_TRY(st);
     double took = tsr_now_s() - l->begun;
-    if (l->prompts) {
+    if (l->prompts)
         tsr_engine_draft_prompt_took(&s->drafts.pace, l->n, took);
-    } else {
+    else
         tsr_engine_draft_took(&s->drafts.pace, l->n, took);
-        s->drafts.plain += took;
-    }
+    uint64_t rows = l->n - l->drafts, right = s->drafts.counts.accepted;
     st = advance(s, l, err);
+    right = s->drafts.counts.accepted - right;
+    if (!l->prompts)
+        tsr_engine_draft_settle(&s->drafts.account, &s->drafts.pace, rows, rows + right,
+                                took + l->begun - l->since, l->drafts ? l->loss : 0);
     if (st == TSR_OK)
         tsr_engine_serve_draft_end(s, slot_set);
     *seconds += tsr_now_s() - l->since;

@@ -1,6 +1,8 @@
 /* serve_draft.c - drafts behind the newest tokens of a batch: how many, and what became of them. */
 #include "engine/serve_internal.h"
 
+#include <math.h>
+
 #define DRAFTS TSR_ENGINE_DRAFT_ROWS
 
 /* Most ids of a draft that the request can still use: its last token is never an input. */
@@ -46,18 +48,6 @@ static uint64_t asks(struct tsr_server *s, uint32_t slot_set, struct tsr_engine_
     return n;
 }
 
-/* The length of the drafts of requests that leave it to the server. */
-static uint32_t choose(struct tsr_server *s, const struct tsr_engine_draft_ask *a, uint64_t n)
-{
-    struct tsr_engine_drafter *by = s->drafts.by;
-    uint32_t k = tsr_engine_draft_choose(&s->drafts.pace, by, a, n, TSR_ENGINE_DRAFT_MOST);
-    double   plain = s->drafts.plain;
-    if (k || !by->tries)
-        return k;
-    s->drafts.plain = 0;
-    return by->tries(by, &s->drafts.pace, a, n, plain) ? 2 : 0;
-}
-
 tsr_status tsr_engine_serve_draft_plan(struct tsr_server *s, uint32_t slot_set, struct tsr_err *err)
 {
     struct tsr_engine_draft_ask a[DRAFTS + 1];
@@ -67,8 +57,14 @@ tsr_status tsr_engine_serve_draft_plan(struct tsr_server *s, uint32_t slot_set, 
         some = some || a[i].most;
     if (!some)
         return TSR_OK;
-    s->drafts.by->see(s->drafts.by, a, n);
-    uint32_t limit = chosen ? choose(s, a, n) : 0;
+    double   loss = INFINITY; /* lengths that are given have their time */
+    double   spare = chosen ? tsr_engine_draft_spare(&s->drafts.account, &s->drafts.pace, n) : loss;
+    uint32_t limit = 0;
+    s->drafts.by->see(s->drafts.by, &s->drafts.pace, a, n, spare);
+    if (chosen)
+        limit = tsr_engine_draft_choose(&s->drafts.pace, s->drafts.by, a, n, TSR_ENGINE_DRAFT_MOST,
+                                        &s->drafts.account, &loss);
+    s->slot_sets[slot_set].loss = loss;
     some = false;
     for (uint64_t i = 0; i < n; i++) {
         bool own = s->slots[a[i].slot].q.draft != TSR_ENGINE_DRAFT_CHOSEN;
@@ -91,6 +87,7 @@ void tsr_engine_serve_draft_put(struct tsr_server *s, struct tsr_engine_slot_set
             .id = q->drafted[k], .slot = slot, .logits = true, .decode = true
         };
     l->wanted += q->drafts;
+    l->drafts += q->drafts;
     s->drafts.counts.drafted += q->drafts;
 }
 

@@ -55,7 +55,7 @@ static uint64_t piece_end(const struct tsr_server *s, const struct tsr_engine_sl
 tsr_status tsr_engine_serve_gather(struct tsr_server *s, uint32_t slot_set, struct tsr_err *err)
 {
     struct tsr_engine_slot_set *l = &s->slot_sets[slot_set];
-    l->n = l->wanted = 0;
+    l->n = l->wanted = l->drafts = 0;
     l->prompts = false;
     for (uint32_t i = slot_set; i < s->pass.slots; i += s->pass.slot_sets) {
         struct tsr_engine_serve_slot *q = &s->slots[i];

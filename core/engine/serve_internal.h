@@ -106,6 +106,8 @@ struct tsr_engine_slot_set {
     float                   *logits; /* [rows, vocab] */
     uint64_t                 rows;   /* room for; at least the slots of the slot set */
     uint64_t                 wanted; /* rows of the batch */
+    uint64_t                 drafts; /* ids of the batch that are drafts */
+    double                   loss;   /* seconds that they lose at most, as planned */
     /* In place of logits, of a pass with start_best(); by row of the batch */
     struct tsr_engine_best best;
     float                 *inverse;
@@ -138,11 +140,11 @@ struct tsr_server {
     struct tsr_engine_serve_cache  cache; /* what free slots have */
     struct tsr_engine_slot_set    *slot_sets;
     struct {
-        struct tsr_engine_drafter     *by; /* pass.drafter, or the lookup */
-        struct tsr_engine_draft_lookup lookup;
-        struct tsr_engine_draft_pace   pace;
-        struct tsr_engine_drafted      counts;
-        double plain; /* seconds of passes since the drafter was asked for a try */
+        struct tsr_engine_drafter      *by; /* pass.drafter, or the lookup */
+        struct tsr_engine_draft_lookup  lookup;
+        struct tsr_engine_draft_pace    pace;
+        struct tsr_engine_drafted       counts;
+        struct tsr_engine_draft_account account;
     } drafts;
     uint32_t                          busy;
     uint64_t                          starts;

@@ -144,3 +144,24 @@ bool report_place(struct report_box *taken, uint64_t *n, const struct report_box
     }
     return false;
 }
+
+/* Each rule has literal colours: viewers other than browsers do not support CSS variables. */
+void report_file_head(struct tsr_writer *w, const char *title, double width, double height)
+{
+    tsr_writer_printf(
+        w,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\" role=\"img\" "
+        "aria-label=\"",
+        width, height);
+    report_text(w, title);
+    tsr_writer_printf(
+        w, "\">\n<style>%s</style>\n<rect class=\"page\" width=\"%g\" height=\"%g\"/>\n",
+        "text{font:12px system-ui,sans-serif;fill:#1b1f24}.title{font-weight:600}"
+        ".tick{font-size:11px;fill:#57606a}.page{fill:#fff}.grid{stroke:#d0d7de;stroke-width:.6}"
+        ".ours{stroke:#0b62c4;fill:#0b62c4}.peer{stroke:#b45309;fill:#b45309}"
+        "path{fill:none;stroke-width:1.2}.name{stroke:#fff;stroke-width:3px;paint-order:stroke}"
+        "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.tick{fill:#9aa4af}"
+        ".page{fill:#0d1117}.grid{stroke:#30363d}.ours{stroke:#58a6ff;fill:#58a6ff}"
+        ".peer{stroke:#f0a04b;fill:#f0a04b}.name{stroke:#0d1117}}",
+        width, height);
+}

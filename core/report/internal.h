@@ -76,6 +76,8 @@ enum report_anchor { REPORT_START, REPORT_MIDDLE, REPORT_END };
 void report_label(struct tsr_writer *w, double x, double y, enum report_anchor anchor,
                   const char *cls, const char *text);
 void report_line(struct tsr_writer *w, const char *cls, double x1, double y1, double x2, double y2);
+/* Begins an SVG file of a chart of two series, `ours` and `peer`; the end is </svg>. */
+void report_file_head(struct tsr_writer *w, const char *title, double width, double height);
 /* One entry of a legend, inside the drawing so that a standalone SVG file has it: a sample of a line, with
  * the dash pattern `dash` ("": as the class has it) and `mark`, the class of its points (NULL: none). */
 #define REPORT_LEGEND 15.0 /* from row to row */

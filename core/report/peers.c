@@ -17,27 +17,6 @@ static void widen(struct extent *e, double v)
     e->high = fmax(e->high, v);
 }
 
-/* Each rule has literal colours: viewers other than browsers do not support CSS variables. */
-static void put_head(struct tsr_writer *w, const char *title)
-{
-    tsr_writer_printf(
-        w,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\" role=\"img\" "
-        "aria-label=\"",
-        width, height);
-    report_text(w, title);
-    tsr_writer_printf(
-        w, "\">\n<style>%s</style>\n<rect class=\"page\" width=\"%g\" height=\"%g\"/>\n",
-        "text{font:12px system-ui,sans-serif;fill:#1b1f24}.title{font-weight:600}"
-        ".tick{font-size:11px;fill:#57606a}.page{fill:#fff}.grid{stroke:#d0d7de;stroke-width:.6}"
-        ".ours{stroke:#0b62c4;fill:#0b62c4}.peer{stroke:#b45309;fill:#b45309}"
-        "path{fill:none;stroke-width:1.2}.name{stroke:#fff;stroke-width:3px;paint-order:stroke}"
-        "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.tick{fill:#9aa4af}"
-        ".page{fill:#0d1117}.grid{stroke:#30363d}.ours{stroke:#58a6ff;fill:#58a6ff}"
-        ".peer{stroke:#f0a04b;fill:#f0a04b}.name{stroke:#0d1117}}",
-        width, height);
-}
-
 /* ---- speed: two bars for each pair ------------------------------------------------------------ */
 
 static void put_bar(struct tsr_writer *w, const struct report_axis *x, const char *cls, double y,
@@ -198,7 +177,7 @@ tsr_status tsr_report_peers(struct tsr_writer *w, const json_t *peers, struct ts
     const json_t *speed = report_get(peers, "speed");
     if (strcmp(report_str(peers, "format"), "tessera.peers/1") != 0)
         return tsr_fail(err, TSR_E_INPUT, "'format' must be tessera.peers/1");
-    put_head(w, "Speed and quality compared with another program");
+    report_file_head(w, "Speed and quality compared with another program", width, height);
     tsr_status st = put_speed(w, speed, err);
     if (st == TSR_OK)
         st = put_quality(w, report_get(peers, "quality"), err);

@@ -26,4 +26,8 @@ void tsr_report_page(struct tsr_writer *w, const struct tsr_report_head *head,
  * of name and points of name, bits_per_weight, perplexity). TSR_E_INPUT: another format. */
 tsr_status tsr_report_peers(struct tsr_writer *w, const json_t *peers, struct tsr_err *err);
 
+/* Shares of the peak of weight formats, for one token and for many, as a separate SVG file. rows: what `tessera bench
+ * --json` prints (docs/formats/bench.md); others than gemv and gemm are left out. TSR_E_INPUT: none of these. */
+tsr_status tsr_report_shares(struct tsr_writer *w, const json_t *rows, struct tsr_err *err);
+
 #endif

@@ -100,6 +100,11 @@ if [ -n "${TSR_TEST_ALL:-}" ]; then
         .max_s <= 10 and all(.cases[] | select(.cluster == "four-kinds"); .cpu_s <= 30) and .fleet.cpu_s <= 10' \
         "$WORK/out"
 fi
+run bench gemm "${small[@]}" --m 7 --formats bf16,int4 --repeats 1 --chart shares.svg
+ok "a chart: exit code 0, got $rc" test "$rc" = 0
+ok "a chart has both formats" test "$(grep -cE '>(bf16|int4)</text>' "$WORK/shares.svg")" = 2
+ok "a chart is XML" python3 -c 'import sys, xml.dom.minidom as x; x.parse(sys.argv[1])' "$WORK/shares.svg"
+fails "a chart of no formats" 2 '--chart' bench load --chart shares.svg
 # bytes are exact: 3 of 4 ranks get 8 tokens of 256 features, coded whole, or in two hops of a quarter each
 run bench comm --ranks 4 --sizes 1,8 --hidden 256 --repeats 1 --codecs "plain;mx;int4_bf16" --json
 ok "comm runs, got $rc" test "$rc" = 0

@@ -65,8 +65,10 @@ static struct tsr_engine_drafted generate(const struct tsr_engine_pass *p, uint6
 
 /* ---- one model beside another --------------------------------------------------- */
 
-/* A model m and the engine that drafts, whose answers are compared with those without.  What became of drafts of 1 and
- * 16, or of 5 and as many as gain time, in turn. */
+static uint64_t of_chosen; /* ids of drafts as long as gains time */
+
+/* A model m and the engine that drafts, whose answers are compared with those without.  With drafts of 1 and
+ * 16, or of 5 and as many as gain time, in turn; what became of those of fixed length. */
 static struct tsr_engine_drafted compare(const char *name, const struct tsr_model *m,
                                          struct tsr_engine *drafts, struct tsr_engine_options o,
                                          uint64_t first, bool chosen)
@@ -88,8 +90,12 @@ static struct tsr_engine_drafted compare(const char *name, const struct tsr_mode
                          TSR_OK);
         struct tsr_engine_drafted n = generate(&p, first, ids, most[i], &drafted);
         tsr_engine_draft_model_destroy(p.drafter);
-        all.drafted += n.drafted;
-        all.accepted += n.accepted;
+        if (most[i] == TSR_ENGINE_DRAFT_CHOSEN) { /* may draft from the end of a text alone */
+            of_chosen += n.drafted;
+        } else {
+            all.drafted += n.drafted;
+            all.accepted += n.accepted;
+        }
         if (memcmp(&plain, &drafted, sizeof plain) != 0)
             fail_msg("%s: answers differ with drafts of %u", name, most[i]);
     }
@@ -188,7 +194,7 @@ static void what_the_cache_has_runs_once(void **state)
     struct tsr_errbuf            e = TSR_ERRBUF(e);
     struct golden                g;
     struct tsr_engine_drafter   *d = NULL;
-    uint32_t                     ids[60], out[8];
+    uint32_t                     ids[60], out[8], goes_on[4];
     uint64_t                     tokens, was;
     (void)state;
     golden_load(&g, "llama3");
@@ -229,6 +235,29 @@ static void what_the_cache_has_runs_once(void **state)
     a.want = 2;
     assert_int_equal(d->make(d, &g.model->hp, &a, 1, &e.err), TSR_OK);
     assert_memory_equal(out, twice, sizeof twice);
+    /* the end of a text is drafted as if the text began there; then it goes on there, then all of it runs */
+    struct tsr_engine_draft_ask all = a, end = a;
+    a.from = 20;
+    a.want = 4;
+    tokens = d->tokens;
+    assert_int_equal(d->make(d, &g.model->hp, &a, 1, &e.err), TSR_OK);
+    assert_int_equal(d->tokens - tokens, 30 + 3);
+    memcpy(ids + 50, out, 4 * sizeof *ids);
+    a.n = 55;
+    tokens = d->tokens;
+    assert_int_equal(d->make(d, &g.model->hp, &a, 1, &e.err), TSR_OK);
+    assert_int_equal(d->tokens - tokens, 2 + 3);
+    memcpy(goes_on, out, sizeof goes_on);
+    all.want = 2;
+    assert_int_equal(d->make(d, &g.model->hp, &all, 1, &e.err), TSR_OK);
+    assert_memory_equal(out, twice, sizeof twice);
+    end.ids = ids + 20;
+    end.n_prompt = 20;
+    end.n = 35;
+    end.want = 4;
+    assert_int_equal(d->make(d, &g.model->hp, &end, 1, &e.err), TSR_OK);
+    assert_memory_equal(out, goes_on, sizeof goes_on);
+    assert_memory_not_equal(out, twice, sizeof twice); /* the whole text says something else */
     tsr_engine_draft_model_destroy(d);
     tsr_engine_destroy(engine);
     golden_free(&g);
@@ -243,29 +272,31 @@ static void what_it_cannot_draft_has_no_drafts(void **state)
     struct golden                g;
     struct tsr_engine_drafter   *d = NULL;
     uint32_t                     ids[30] = { 1, 2, 3 };
+    struct tsr_engine_draft_pace pace;
     (void)state;
     golden_load(&g, "llama3");
     struct tsr_engine *engine = golden_engine(registry, g.model, NULL, o);
     uint32_t           vocab = (uint32_t)tsr_engine_vocab(engine);
+    tsr_engine_draft_pace_start(&pace);
     assert_int_equal(tsr_engine_draft_model_create(&d, engine, vocab + 9, &size, &e.err), TSR_OK);
     struct tsr_engine_draft_ask a = { .ids = ids, .n = 3, .n_prompt = 3, .most = 16 };
-    d->see(d, &a, 1);
+    d->see(d, &pace, &a, 1, INFINITY);
     assert_int_equal(a.most, 16);
     a.n = 18;
-    d->see(d, &a, 1);
+    d->see(d, &pace, &a, 1, INFINITY);
     assert_int_equal(a.most, 3); /* two of them run, at the positions 19 and 20 */
     a.most = 16;
     a.n = 20;
-    d->see(d, &a, 1);
+    d->see(d, &pace, &a, 1, INFINITY);
     assert_int_equal(a.most, 1);
     a.most = 16;
     a.n = 21;
-    d->see(d, &a, 1);
+    d->see(d, &pace, &a, 1, INFINITY);
     assert_int_equal(a.most, 0);
     ids[1] = vocab;
     a.most = 16;
     a.n = 3;
-    d->see(d, &a, 1);
+    d->see(d, &pace, &a, 1, INFINITY);
     assert_int_equal(a.most, 0);
     tsr_engine_draft_model_destroy(d);
     tsr_engine_destroy(engine);
@@ -296,7 +327,10 @@ static void a_broken_model_ends_its_drafts(void **state)
     p->dense[3] = NAN;
     overlay->lin[0][TSR_MODEL_DOWN] = p;
     struct tsr_engine *d = golden_engine(registry, g.model, overlay, o);
-    assert_int_equal(compare("a broken model", g.model, d, o, 9, true).drafted, 0);
+    uint64_t           was = of_chosen;
+    for (int i = 0; i < 2; i++) /* all lengths */
+        assert_int_equal(compare("a broken model", g.model, d, o, 9, true).drafted, 0);
+    assert_int_equal(of_chosen, was);
     tsr_engine_destroy(d);
     tsr_model_overlay_destroy(overlay);
     golden_free(&g);

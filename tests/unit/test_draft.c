@@ -81,19 +81,21 @@ static void a_place_goes_on(void **state)
  * 1 + slope * (n - 1); the time of all beside that without drafts. */
 static double play(double right, double slope, uint64_t sequences, double *mean)
 {
-    struct tsr_engine_draft_pace   p;
-    struct tsr_engine_draft        d = { .from = 1, .run = 20 };
-    struct tsr_engine_draft_lookup l;
-    struct tsr_engine_draft_ask    a[TSR_ENGINE_DRAFT_ROWS];
-    double                         time = 0, drafts = 0;
-    uint64_t                       tokens = 0, passes = 0, draw = 0;
+    struct tsr_engine_draft_pace    p;
+    struct tsr_engine_draft         d = { .from = 1, .run = 20 };
+    struct tsr_engine_draft_lookup  l;
+    struct tsr_engine_draft_ask     a[TSR_ENGINE_DRAFT_ROWS];
+    struct tsr_engine_draft_account c = { 0 };
+    double                          time = 0, drafts = 0, loss;
+    uint64_t                        tokens = 0, passes = 0, draw = 0;
     tsr_engine_draft_pace_start(&p);
     struct tsr_engine_drafter *by = tsr_engine_draft_lookup_start(&l, &p);
     for (uint64_t i = 0; i < sequences; i++)
         a[i] = (struct tsr_engine_draft_ask){ .text = &d, .most = TSR_ENGINE_DRAFT_MOST };
     for (; tokens < 4000 * sequences; passes++) {
-        uint32_t k = tsr_engine_draft_choose(&p, by, a, sequences, TSR_ENGINE_DRAFT_MOST);
-        uint64_t rows = sequences * (1 + k);
+        uint32_t k =
+            tsr_engine_draft_choose(&p, by, a, sequences, TSR_ENGINE_DRAFT_MOST, &c, &loss);
+        uint64_t was = tokens, rows = sequences * (1 + k);
         double   took = 1 + slope * (double)(rows - 1);
         drafts += k;
         time += took;
@@ -108,6 +110,7 @@ static double play(double right, double slope, uint64_t sequences, double *mean)
                 tokens += on && j < k;
             }
         }
+        tsr_engine_draft_settle(&c, &p, sequences, tokens - was, took, loss);
     }
     *mean = drafts / (double)passes;
     print_message("right %.2f slope %.3f x%llu: mean %.2f, time %.3f\n", right, slope,
@@ -146,12 +149,13 @@ static double nearly_right(const struct tsr_engine_drafter *d, const struct tsr_
     return 9 * (1 - pow(0.9, k));
 }
 static double by_ids(const struct tsr_engine_drafter *d, const struct tsr_engine_draft_pace *p,
-                     const struct tsr_engine_draft_ask *a, uint64_t n, uint32_t k)
+                     const struct tsr_engine_draft_ask *a, uint64_t n, uint32_t k, bool most)
 {
     (void)d;
     (void)p;
     (void)a;
     (void)n;
+    (void)most;
     return each * k;
 }
 
@@ -160,13 +164,15 @@ static void the_time_of_a_drafter_counts(void **state)
     static const struct tsr_engine_drafter by = { .right = nearly_right, .seconds = by_ids };
     struct tsr_engine_draft_ask            a = { .most = TSR_ENGINE_DRAFT_MOST };
     struct tsr_engine_draft_pace           p;
+    struct tsr_engine_draft_account        rich = { .plain = 1e6 };
+    double                                 loss;
     (void)state;
     tsr_engine_draft_pace_start(&p);
     for (uint64_t rows = 1; rows <= TSR_ENGINE_DRAFT_ROWS; rows++)
         for (int i = 0; i < 2; i++) /* what was measured once is taken for less */
             tsr_engine_draft_took(&p, rows, 1);
     for (each = 0; each < 2; each += 0.05) { /* the best of all lengths, to 10 % and 3 % */
-        uint32_t k = tsr_engine_draft_choose(&p, &by, &a, 1, TSR_ENGINE_DRAFT_MOST);
+        uint32_t k = tsr_engine_draft_choose(&p, &by, &a, 1, TSR_ENGINE_DRAFT_MOST, &rich, &loss);
         double   best = 1, rate = k ? (1 + nearly_right(NULL, NULL, k)) / (1 + each * k) : 1;
         for (uint32_t i = 1; i <= TSR_ENGINE_DRAFT_MOST; i++)
             best = fmax(best, (1 + nearly_right(NULL, NULL, i)) / (1 + each * i));
@@ -203,10 +209,12 @@ static void times_between(void **state)
 /* A time that is not one, a pass without tokens and more sequences than a pass has drafts for. */
 static void odd_passes(void **state)
 {
-    struct tsr_engine_draft_pace   p;
-    struct tsr_engine_draft        d = { .from = 1, .run = 40 };
-    struct tsr_engine_draft_lookup l;
-    struct tsr_engine_draft_ask    a[TSR_ENGINE_DRAFT_ROWS + 1];
+    struct tsr_engine_draft_pace    p;
+    struct tsr_engine_draft         d = { .from = 1, .run = 40 };
+    struct tsr_engine_draft_lookup  l;
+    struct tsr_engine_draft_account c = { 0 };
+    double                          loss;
+    struct tsr_engine_draft_ask     a[TSR_ENGINE_DRAFT_ROWS + 1];
     (void)state;
     for (uint32_t i = 0; i <= TSR_ENGINE_DRAFT_ROWS; i++)
         a[i] = (struct tsr_engine_draft_ask){ .text = &d, .most = 1 };
@@ -216,16 +224,17 @@ static void odd_passes(void **state)
     tsr_engine_draft_took(&p, 1, (double)NAN);
     tsr_engine_draft_took(&p, TSR_ENGINE_DRAFT_ROWS + 1, 1);
     assert_int_equal(p.pass[1].times, 0);
-    assert_int_equal(tsr_engine_draft_choose(&p, by, a, 1, 16),
+    assert_int_equal(tsr_engine_draft_choose(&p, by, a, 1, 16, &c, &loss),
                      0); /* a pass without drafts comes first */
     tsr_engine_draft_took(&p, 1, 0.01);
-    assert_int_equal(tsr_engine_draft_choose(&p, by, a, 0, 16), 0);
-    assert_int_equal(tsr_engine_draft_choose(&p, by, a, TSR_ENGINE_DRAFT_ROWS, 16), 0);
-    assert_int_equal(tsr_engine_draft_choose(&p, by, a, TSR_ENGINE_DRAFT_ROWS + 1, 16), 0);
-    assert_int_equal(tsr_engine_draft_choose(&p, by, a, 1, 0), 0);
-    assert_int_equal(tsr_engine_draft_choose(&p, by, a, 1, 16), 1);
+    assert_int_equal(tsr_engine_draft_choose(&p, by, a, 0, 16, &c, &loss), 0);
+    assert_int_equal(tsr_engine_draft_choose(&p, by, a, TSR_ENGINE_DRAFT_ROWS, 16, &c, &loss), 0);
+    assert_int_equal(tsr_engine_draft_choose(&p, by, a, TSR_ENGINE_DRAFT_ROWS + 1, 16, &c, &loss),
+                     0);
+    assert_int_equal(tsr_engine_draft_choose(&p, by, a, 1, 0, &c, &loss), 0);
+    assert_int_equal(tsr_engine_draft_choose(&p, by, a, 1, 16, &c, &loss), 1);
     d.from = 0;
-    assert_int_equal(tsr_engine_draft_choose(&p, by, a, 1, 16), 0);
+    assert_int_equal(tsr_engine_draft_choose(&p, by, a, 1, 16, &c, &loss), 0);
 }
 
 int main(void)

@@ -1,4 +1,5 @@
-/* draw_chart DATA.json FILE.svg - draws tessera.peers/1 (docs/lab/llama-cpp.json) as the chart of the README.
+/* draw_chart DATA.json FILE.svg - draws tessera.peers/1 (docs/lab/llama-cpp.json) as the chart of the README, or a
+ *                                 list of `tessera bench --json` (docs/lab/shares.json) as shares of the peak.
  * draw_chart --check DATA.json FILE.svg - exit code 1 if FILE.svg is not what the data give. */
 #include "base/json.h"
 #include "report/report.h"
@@ -14,7 +15,9 @@ static tsr_status draw(const char *data, char **text, size_t *bytes, struct tsr_
     if (st != TSR_OK)
         return st;
     w.file = open_memstream(text, bytes);
-    st = w.file ? tsr_report_peers(&w, peers, err) : tsr_fail(err, TSR_E_NOMEM, "out of memory");
+    st = !w.file                ? tsr_fail(err, TSR_E_NOMEM, "out of memory")
+         : json_is_array(peers) ? tsr_report_shares(&w, peers, err)
+                                : tsr_report_peers(&w, peers, err);
     if (w.file && (fclose(w.file) != 0 || w.error) && st == TSR_OK)
         st = tsr_fail(err, TSR_E_NOMEM, "out of memory");
     json_decref(peers);

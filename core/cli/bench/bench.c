@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "report/report.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -245,7 +246,8 @@ static bool counts(const struct bench *b, const struct bench_row *r)
     return r->probe > 0 && (r->rate == 0 || r->rate >= 0.97) && (b->peaks || r->busy >= BENCH_BUSY);
 }
 
-static tsr_status print_json(struct bench *b, struct tsr_err *err)
+/* NULL: out of memory. */
+static json_t *rows_of(const struct bench *b)
 {
     json_t *rows = json_array();
     for (uint64_t i = 0; i < b->n_rows; i++) {
@@ -270,7 +272,29 @@ static tsr_status print_json(struct bench *b, struct tsr_err *err)
                          r->times > 0 && counts(b, r) ? json_real(r->times) : json_null());
         tsr_json_add(&rows, o);
     }
-    return tsr_cli_print_json(rows, err);
+    return rows;
+}
+
+static tsr_status print_json(struct bench *b, struct tsr_err *err)
+{
+    return tsr_cli_print_json(rows_of(b), err);
+}
+
+tsr_status bench_chart(struct bench *b, struct tsr_err *err)
+{
+    json_t           *rows = rows_of(b);
+    char             *text = NULL;
+    size_t            bytes = 0;
+    struct tsr_writer w = { .file = open_memstream(&text, &bytes) };
+    tsr_status        st = rows && w.file ? tsr_report_shares(&w, rows, err)
+                                          : tsr_fail_nomem(err, sizeof *rows, "a chart");
+    if (w.file && (fclose(w.file) != 0 || w.error) && st == TSR_OK)
+        st = tsr_fail_nomem(err, bytes, "a chart");
+    if (st == TSR_OK)
+        st = tsr_file_store(b->o->chart, text, bytes, err);
+    free(text);
+    json_decref(rows);
+    return st == TSR_OK ? st : tsr_err_prefix(err, st, "--chart");
 }
 
 tsr_status bench_print(struct bench *b, struct tsr_err *err)

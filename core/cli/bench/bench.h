@@ -17,7 +17,7 @@ struct bench_options {
     int64_t     used; /* experts of a token, at most BENCH_MOST_USED */
     int64_t     hidden, layers, ffn, heads, kv_heads, vocab;
     int64_t     seed, numerics;
-    const char *channels;
+    const char *channels, *chart;
     int64_t     residual;
     const char *solver, *transport, *codecs, *sizes, *link;
     int64_t     ranks;
@@ -105,6 +105,8 @@ tsr_status bench_tokens(const char *text, uint64_t *m, uint32_t most, uint32_t *
 tsr_status bench_add(struct bench *b, const struct bench_row *r, struct tsr_err *err);
 double     bench_median(double *v, uint64_t n); /* sorts v */
 tsr_status bench_print(struct bench *b, struct tsr_err *err);
+/* Writes the shares of the formats as --chart. */
+tsr_status bench_chart(struct bench *b, struct tsr_err *err);
 
 /* lut2 to lut8, lut2o (with 0.5 % outliers), an MX element (blocks of 32; mxint2 to mxint8) or llm8;
  * false for another name. */

@@ -88,6 +88,8 @@ static const struct tsr_option options[] = {
     TSR_OPTION_REAL(S, tolerance, 0.03, 0.0, 1.0, NULL,
                     "diff: share of a change that does not count"),
     TSR_OPTION_ENUM(S, output, BENCH_MD, outputs, "form of the table"),
+    TSR_OPTION_PATH(S, chart, "", "FILE",
+                    "gemv, gemm, suite: write the shares of the formats as an SVG file too"),
 };
 #undef S
 
@@ -141,6 +143,9 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
     if (n_args > 1 && what < 6)
         return tsr_fail(err, TSR_E_INPUT,
                         "bench %s takes no MODEL; only dec, e2e, load and suite do", args[0]);
+    if (*o->chart && what > 1 && what != n - 1)
+        return tsr_fail(err, TSR_E_INPUT, "--chart: bench %s draws none; gemv, gemm and suite do",
+                        args[0]);
     struct bench b;
     tsr_status   st = bench_open(&b, c, o, err);
     if (st == TSR_OK)
@@ -153,6 +158,8 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
              : what == 7 ? bench_e2e(&b, n_args > 1 ? args[1] : NULL, err)
              : what == 8 ? bench_load(&b, n_args > 1 ? args[1] : NULL, err)
                          : bench_suite(&b, n_args > 1 ? args[1] : NULL, err);
+    if (st == TSR_OK && *o->chart)
+        st = bench_chart(&b, err);
     if (st == TSR_OK)
         st = bench_print(&b, err);
     bench_close(&b);
@@ -200,7 +207,8 @@ const struct tsr_verb tsr_verb_bench = {
         "how many times as long the load takes.\n"
         "suite     gemv and gemm of all formats (with --group 128 and 32; or of --formats), syrk, "
         "cholesky, encode, "
-        "and e2e of MODEL or --shape if one is given. --json prints what diff reads.\n"
+        "and e2e of MODEL or --shape if one is given. --json prints what diff reads, --chart draws "
+        "it.\n"
         "diff      two results with --json, row by row: the ratio of their shares of the peak, or "
         "of their values where "
         "there is no peak, with a 95 % interval from the rounds (Mann-Whitney). A row is slower or "
