@@ -2,7 +2,7 @@
 
 #include "tessera/backend.h"
 #include "tessera/codec.h"
-#include "tessera/draft/sampler.h"
+#include "tessera/sampler.h"
 #include "tessera/kv.h"
 #include "tessera/quantizer.h"
 #include "tessera/solver.h"

@@ -32,6 +32,8 @@ for name in Mine 2fast a-b a.b '' _x ../x 'a b' "$(printf 'a%.0s' {1..49})"; do
     fails "the name '$name'" 2 "$name" plugin new codec "$name"
 done
 fails "a name of meson's" 2 'test' plugin new codec test
+fails "a table that no kind has" 2 'streams' plugin new codec mine --table streams
+fails "a table of another kind" 2 'quantizer' plugin new quantizer mine --table stream
 fails "an id without a dot" 2 'mine' plugin new codec mine --id mine
 fails "an id with a blank" 2 'org.example a' plugin new codec mine --id 'org.example a'
 fails "no license" 2 '' plugin new codec mine --license ''
@@ -83,12 +85,14 @@ by_meson() {
 passes() { make -s -C "$WORK/$1" check CHECKFLAGS=--no-model >"$WORK/err" 2>&1; }
 
 n=0
-picked=$((RANDOM % 16))
-for kind in quantizer codec solver transport backend sampler step kv; do
+picked=$((RANDOM % 18))
+for part in quantizer codec codec/stream solver transport backend sampler step kv; do
     for lang in c cxx; do
-        name=${kind}_$lang
+        kind=${part%/*}
+        name=${part/\//_}_$lang
         flag=()
         [ $lang = c ] || flag=(--cxx)
+        [ "$kind" = "$part" ] || flag+=(--table "${part#*/}")
         run plugin new "$kind" "$name" "${flag[@]}"
         ok "$name is written" test "$rc" = 0
         ok "$name: fewer than ${most[$kind]} lines in all its files" \
@@ -130,6 +134,23 @@ for lang in c cxx; do
     ok "backend_$lang declines what it lacks" grep -q "backend_$lang .*'norm'" "$WORK/err"
     ok "backend_$lang runs what it has" test "$(grep -c "backend_$lang .*'\(linear\|add\|embed\)'" "$WORK/err")" = 0
 done
+# Sums of two simulated ranks: what one rounds off, the next one adds. The codecs round alike, so the rest is feedback.
+for codec in codec_c codec_stream_c codec_stream_cxx; do
+    cat >"$WORK/$codec.yaml" <<END
+version: 1
+model: "@demo"
+plugins: [$codec/$codec.so]
+pipeline:
+  - eval: {text: $ROOT/configs/demo/held-out.txt, window: 64, max_windows: 8, kl: true, simulate_tp: 2, codec: $codec}
+END
+    run run "$codec.yaml" --out "job-$codec" --json
+    ok "$codec in sums of simulated ranks" test "$rc" = 0
+    mv "$WORK/out" "$WORK/kl.$codec"
+done
+kl() { jq '.results.eval.kl.mean' "$WORK/kl.$1"; }
+ok "error feedback lowers the KL divergence: $(kl codec_c), $(kl codec_stream_c)" \
+    awk -v none="$(kl codec_c)" -v some="$(kl codec_stream_c)" 'BEGIN { exit !(some > 0 && some < none) }'
+ok "codec_stream_c and codec_stream_cxx give the same KL" test "$(kl codec_stream_c)" = "$(kl codec_stream_cxx)"
 # A cache of BF16, which rounds keys and values.
 for lang in c cxx; do
     run logits @demo --tokens 1,5,9 -o "kv_$lang.st" --kv "kv_$lang" --plugin-path "$WORK/kv_$lang/kv_$lang.so"

@@ -7,7 +7,7 @@
 #include "quant/quant.h"
 #include "tessera/backend.h"
 #include "tessera/codec.h"
-#include "tessera/draft/sampler.h"
+#include "tessera/sampler.h"
 #include "tessera/kv.h"
 #include "tessera/quantizer_block.h"
 #include "tessera/solver.h"

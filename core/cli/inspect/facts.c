@@ -3,7 +3,7 @@
 #include "base/f16.h"
 #include "tessera/backend.h"
 #include "tessera/codec.h"
-#include "tessera/draft/sampler.h"
+#include "tessera/sampler.h"
 #include "tessera/kv.h"
 #include "tessera/quantizer.h"
 #include "tessera/solver.h"

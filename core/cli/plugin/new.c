@@ -25,6 +25,11 @@ static bool is_text(const char *kind)
     return strcmp(kind, "family") == 0 || strcmp(kind, "task") == 0;
 }
 
+/* Optional tables that have a template. */
+static const struct {
+    const char *kind, *table;
+} tables[] = { { "codec", "stream" } };
+
 /* ---- options -------------------------------------------------------------- */
 
 static bool only(const char *s, const char *chars)
@@ -57,6 +62,21 @@ static tsr_status check_name(const char *name, struct tsr_err *err)
     return TSR_OK;
 }
 
+static tsr_status check_table(const struct tsr_cli_new_plugin *p, struct tsr_err *err)
+{
+    char   all[200] = "";
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        if (strcmp(p->kind, tables[i].kind) == 0 && strcmp(p->table, tables[i].table) == 0)
+            return TSR_OK;
+        n += (size_t)snprintf(all + n, sizeof all - n, "%s%s of a %s", n ? ", " : "",
+                              tables[i].table, tables[i].kind);
+    }
+    return tsr_fail(err, TSR_E_INPUT,
+                    "there is no template of a %s with the table '%.80s'; expected %s", p->kind,
+                    p->table, all);
+}
+
 static tsr_status check_text(const struct tsr_cli_new_plugin *p, struct tsr_err *err)
 {
     if (p->cxx || (p->id && *p->id))
@@ -84,6 +104,8 @@ static tsr_status check_request(const struct tsr_cli_new_plugin *p, struct tsr_e
                         near ? "'?)" : "");
     }
     TSR_TRY(check_name(p->name, err));
+    if (p->table && *p->table)
+        TSR_TRY(check_table(p, err));
     if (is_text(p->kind))
         return check_text(p, err);
     if (n && (n > MAX_ID || !strchr(LOWER, *p->id) || !strchr(p->id, '.') ||
@@ -217,7 +239,8 @@ static tsr_status write_part(const struct tsr_cli_new_plugin *p, const char *tem
 {
     struct tsr_cli_new_files list = { 0 };
     char                     below[64];
-    (void)snprintf(below, sizeof below, "%s/%s", part,
+    bool                     own = part == p->kind && p->table && *p->table;
+    (void)snprintf(below, sizeof below, "%s%s%s/%s", part, own ? "/" : "", own ? p->table : "",
                    is_text(p->kind) ? "yaml"
                    : p->cxx         ? "cxx"
                                     : "c");

@@ -1,5 +1,7 @@
 #include "cli/help.h"
 
+#include <jansson.h>
+
 struct help_options {
     int32_t man, all;
     int64_t completions;
@@ -20,6 +22,15 @@ static const struct tsr_option options[] = {
                     "print what completes command lines in this shell"),
 };
 
+static tsr_status print_json(struct tsr_cli *c, struct tsr_err *err)
+{
+    struct tsr_registry *r;
+    json_t              *j;
+    TSR_TRY(tsr_cli_registry(c, &r, err));
+    TSR_TRY(tsr_cli_help_json(r, &j, err));
+    return tsr_cli_print_json(j, err);
+}
+
 static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_args,
                       struct tsr_err *err)
 {
@@ -36,7 +47,7 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
         return tsr_fail(err, TSR_E_INPUT,
                         "--json prints the tables of every verb; leave out the rest");
     if (c->json)
-        return tsr_cli_print_json(tsr_cli_help_json(), err);
+        return print_json(c, err);
     if (o->completions == TSR_CLI_SHELL_BASH)
         tsr_cli_completions_bash(stdout);
     else if (o->completions == TSR_CLI_SHELL_ZSH)

@@ -12,7 +12,7 @@
 /* check comes first, so that its options have the offsets of their table. */
 struct plugin_options {
     struct tsr_plugin_check check;
-    const char             *dir, *id, *license;
+    const char             *dir, *id, *license, *table;
     int32_t                 cxx, rules;
 };
 
@@ -22,6 +22,8 @@ static const struct tsr_option options[] = {
     TSR_OPTION_PATH(S, dir, "", "FOLDER", "new: folder to write; NAME unless given"),
     TSR_OPTION_STRING(S, id, "", "new: reverse DNS; org.example.NAME unless given"),
     TSR_OPTION_STRING(S, license, "MIT", "new: SPDX expression"),
+    TSR_OPTION_STRING(S, table, "",
+                      "new: with an optional table: stream, of a codec that keeps a state"),
     TSR_OPTION_BOOL(S, rules, 1, "install: without the rules of plugin check"),
 #undef S
 #define S struct tsr_plugin_check
@@ -78,6 +80,7 @@ static tsr_status run_new(struct tsr_cli *c, const struct plugin_options *o, cha
                                     .folder = o->dir,
                                     .id = o->id,
                                     .license = o->license,
+                                    .table = o->table,
                                     .cxx = o->cxx != 0 };
     tsr_status                st = tsr_plugin_new(&p, &made, err);
     if (st == TSR_OK)
