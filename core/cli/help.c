@@ -19,7 +19,7 @@
 
 const char *tsr_cli_version_line(void)
 {
-    return "tessera " TSR_VERSION " (ABI " STR(TSR_ABI_MAJOR) "." STR(TSR_ABI_MINOR) " draft)";
+    return "tessera " TSR_VERSION " (ABI " STR(TSR_ABI_MAJOR) "." STR(TSR_ABI_MINOR) ")";
 }
 
 const char *tsr_cli_option_word(const struct tsr_option *o)

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-/* "tessera 0.1.0 (ABI 1.0 draft)" */
+/* "tessera 0.1.0 (ABI 1.1)" */
 const char *tsr_cli_version_line(void);
 void        tsr_cli_help_program(FILE *to);
 /* all: with options that are rarely used */
@@ -26,9 +26,10 @@ struct tsr_verb_group {
 /* The i-th, or NULL past the end. */
 const struct tsr_verb_group *tsr_verb_group_at(uint64_t i);
 
-/* All verbs, steps and job keys with their options; new reference, NULL when out of memory. */
+/* All verbs, steps and job keys with their options; the steps are ours, and those of plugins of r but for names of
+ * ours, which jobs do not use.  *out is a new reference. */
 struct json_t;
-struct json_t *tsr_cli_help_json(void);
+tsr_status tsr_cli_help_json(struct tsr_registry *r, struct json_t **out, struct tsr_err *err);
 
 enum tsr_shell { TSR_CLI_SHELL_NONE, TSR_CLI_SHELL_BASH, TSR_CLI_SHELL_ZSH, TSR_CLI_SHELL_FISH };
 /* A script for the shell that completes verbs, options, their values, and files. */

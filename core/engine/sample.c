@@ -174,9 +174,11 @@ static tsr_status sizes(const void *self, uint64_t vocab, struct tsr_sampler_siz
     return TSR_OK;
 }
 
-static tsr_status start(const void *self, void *state, struct tsr_err *err)
+static tsr_status start(const void *self, const struct tsr_sampler_request *request, void *state,
+                        struct tsr_err *err)
 {
     (void)self;
+    (void)request;
     (void)state;
     (void)err;
     return TSR_OK;

@@ -156,8 +156,7 @@ static tsr_status each_state(struct tsr_engine_chain *c, uint64_t vocab,
 static tsr_status start_one(const struct tsr_engine_samplers *l, void *state, const void *arg,
                             struct tsr_err *err)
 {
-    (void)arg;
-    return l->table->start(l->self, state, err);
+    return l->table->start(l->self, arg, state, err);
 }
 
 static tsr_status accept_one(const struct tsr_engine_samplers *l, void *state, const void *arg,
@@ -167,9 +166,9 @@ static tsr_status accept_one(const struct tsr_engine_samplers *l, void *state, c
 }
 
 tsr_status tsr_engine_chain_start(struct tsr_engine_chain *c, struct tsr_engine_samplers *list,
-                                  uint64_t vocab, struct tsr_err *err)
+                                  const struct tsr_sampler_request *request, struct tsr_err *err)
 {
-    uint64_t scratch;
+    uint64_t scratch, vocab = request->vocab;
     memset(c, 0, sizeof *c);
     if (!list)
         return TSR_OK;
@@ -182,7 +181,7 @@ tsr_status tsr_engine_chain_start(struct tsr_engine_chain *c, struct tsr_engine_
     if (!c->state || !c->scratch || !c->logits)
         return tsr_fail_nomem(err, c->state_bytes + scratch + vocab * sizeof *c->logits,
                               "the samplers of a request");
-    return each_state(c, vocab, start_one, NULL, err);
+    return each_state(c, vocab, start_one, request, err);
 }
 
 void tsr_engine_chain_finish(struct tsr_engine_chain *c)

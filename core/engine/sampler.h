@@ -7,7 +7,7 @@
 
 #include "engine/engine.h"
 #include "plugin/spec.h"
-#include "tessera/draft/sampler.h"
+#include "tessera/sampler.h"
 #include "tokenizer/tokenizer.h"
 
 /* The host's draw.  Its options are a struct tsr_engine_sampling, which is the instance too.  Its scratch is an entry of 16
@@ -70,9 +70,9 @@ struct tsr_engine_chain {
     unsigned char              *scratch;
 };
 
-/* TSR_E_NOMEM, or what a sampler says.  finish() of a zeroed chain is allowed. */
+/* request: of the samplers' start().  TSR_E_NOMEM, or what a sampler says.  finish() of a zeroed chain is allowed. */
 tsr_status tsr_engine_chain_start(struct tsr_engine_chain *c, struct tsr_engine_samplers *list,
-                                  uint64_t vocab, struct tsr_err *err);
+                                  const struct tsr_sampler_request *request, struct tsr_err *err);
 void       tsr_engine_chain_finish(struct tsr_engine_chain *c);
 /* The next token from logits [vocab], which stay as they are, or TSR_SAMPLER_END.  scratch: of tsr_engine_draw, vocab
  * entries of 16 bytes.

@@ -86,7 +86,13 @@ tsr_status tsr_engine_slot_fill(struct tsr_engine_serve_slot          *s,
     s->finish = TSR_ENGINE_FINISH_LENGTH;
     for (uint64_t i = 0; i < q->n_prompt; i++)
         TSR_TRY(tsr_tokenizer_ids_push(&s->ids, q->prompt[i], err));
-    TSR_TRY(tsr_engine_chain_start(&s->chain, q->samplers, vocab, err));
+    const struct tsr_sampler_request r = { .struct_size = sizeof r,
+                                           .vocab = vocab,
+                                           .prompt = q->prompt,
+                                           .n_prompt = q->n_prompt,
+                                           .seed = q->sampling.seed,
+                                           .record = q->record };
+    TSR_TRY(tsr_engine_chain_start(&s->chain, q->samplers, &r, err));
     TSR_TRY(take_stops(s, q, err));
     if (q->tokenizer)
         TSR_TRY(tsr_tokenizer_detok_create(&s->detok, q->tokenizer, true, err));

@@ -3,7 +3,7 @@
 #include "base/arena.h"
 #include "base/log.h"
 #include "plugin/guard.h"
-#include "tessera/draft/threads.h"
+#include "tessera/threads.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,9 +2,9 @@
 
 #include "tessera/backend.h"
 #include "tessera/codec.h"
-#include "tessera/draft/sampler.h"
 #include "tessera/kv.h"
 #include "tessera/quantizer.h"
+#include "tessera/sampler.h"
 #include "tessera/solver.h"
 #include "tessera/step.h"
 #include "tessera/transport.h"

@@ -1,7 +1,7 @@
 /* Guarded samplers. */
 #include "plugin/shim.h"
 
-#include "tessera/draft/sampler.h"
+#include "tessera/sampler.h"
 
 struct shim {
     struct tsr_plugin_shim base;
@@ -19,9 +19,10 @@ static tsr_status sizes(const void *self, uint64_t vocab, struct tsr_sampler_siz
     TSR_CALL(shim, RAW, sizes, vocab, s, err);
 }
 
-static tsr_status start(const void *self, void *state, struct tsr_err *err)
+static tsr_status start(const void *self, const struct tsr_sampler_request *request, void *state,
+                        struct tsr_err *err)
 {
-    TSR_CALL(shim, RAW, start, state, err);
+    TSR_CALL(shim, RAW, start, request, state, err);
 }
 
 static tsr_status sample(const void *self, const struct tsr_sampler_job *job, uint32_t *token,

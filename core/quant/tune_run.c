@@ -2,8 +2,10 @@
 #include "quant/tune_internal.h"
 
 #include "base/mem.h"
+#include "base/pool.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- what the plugin asks for ------------------------------------------------------ */
@@ -101,7 +103,7 @@ static tsr_status forward(struct tune *t, struct tsr_tune_trial *trial, uint64_t
 
 /* ---- with gradients ------------------------------------------------------------------- */
 
-static tsr_status backward(struct tune *t, struct tsr_tune_trial *trial, uint64_t sequences,
+static tsr_status backward(const struct tune *t, struct tsr_tune_trial *trial, uint64_t sequences,
                            struct tsr_err *err)
 {
     const struct tsr_host  *host = tsr_plugin_registry_host(t->job->registry);
@@ -126,6 +128,61 @@ static tsr_status backward(struct tune *t, struct tsr_tune_trial *trial, uint64_
     return tsr_gradient_run(&g, &trial->mse, err);
 }
 
+/* Trials that run at once, each on a thread: the first that failed is the answer. */
+struct group {
+    const struct tune            *t;
+    struct tsr_tune_trial *const *trials;
+    uint64_t                      sequences;
+    struct tsr_errbuf            *e;  /* [trials] */
+    tsr_status                   *st; /* [trials] */
+};
+
+static tsr_status run_one(void *arg, uint64_t begin, uint64_t end)
+{
+    struct group *g = arg;
+    for (uint64_t i = begin; i < end; i++) /* loops inside of a loop run on its thread */
+        g->st[i] = backward(g->t, g->trials[i], g->sequences, &g->e[i].err);
+    return TSR_OK;
+}
+
+static tsr_status together(const struct tune *t, struct tsr_tune_trial *const *trials, uint64_t n,
+                           uint64_t sequences, struct tsr_err *err)
+{
+    const struct tsr_host *host = tsr_plugin_registry_host(t->job->registry);
+    struct group           g = { .t = t, .trials = trials, .sequences = sequences };
+    tsr_status             st;
+    g.e = tsr_new(n, sizeof *g.e);
+    g.st = tsr_new(n, sizeof *g.st);
+    if (!g.e || !g.st) {
+        st = tsr_fail_nomem(err, n * sizeof *g.e, "the trials of a call");
+    } else {
+        for (uint64_t i = 0; i < n; i++)
+            g.e[i] = (struct tsr_errbuf)TSR_ERRBUF(g.e[i]);
+        st = host->parallel_for(host->ctx, n, 1, run_one, &g);
+        for (uint64_t i = 0; st == TSR_OK && i < n; i++)
+            if (g.st[i] != TSR_OK)
+                st = tsr_err_copy(err, g.st[i], &g.e[i].err);
+    }
+    free(g.e);
+    free(g.st);
+    return st;
+}
+
+/* How many of the next trials run at once: as many as there are threads, where together they have no more sequences than
+ * the block, whose memory is counted.  One after the other the threads wait for each other in every loop of a layer;
+ * docs/lab/autoround.md has the times.  The bytes are the same. */
+static uint64_t at_once(const struct tune *t, struct tsr_tune_trial *const *trials, uint64_t n,
+                        uint64_t sequences)
+{
+    uint64_t threads = tsr_pool_threads(tsr_plugin_registry_pool(t->job->registry));
+    if (n < threads || threads * sequences > t->block.sequences)
+        return 1;
+    for (uint64_t i = 0; i < threads; i++)
+        if (!trials[i]->gradients)
+            return 1;
+    return threads;
+}
+
 /* The listed sequences, one after the other. */
 static void gather(struct tune *t, const uint64_t *sequence, uint64_t n)
 {
@@ -144,12 +201,14 @@ tsr_status tune_run(void *ctx, const uint64_t *sequence, uint64_t n_sequences,
     TSR_TRY(check(t, sequence, n_sequences, trials, n_trials, err));
     uint64_t n = sequence ? n_sequences : t->block.sequences;
     gather(t, sequence, n);
-    for (uint64_t i = 0; i < n_trials; i++) {
+    for (uint64_t i = 0, k; i < n_trials; i += k) {
         if (tsr_plugin_cancelled())
             return tsr_fail(err, TSR_E_CANCELLED, "stopped");
-        t->used++;
-        TSR_TRY(trials[i]->gradients ? backward(t, trials[i], n, err)
-                                     : forward(t, trials[i], n, err));
+        k = at_once(t, trials + i, n_trials - i, n);
+        t->used += k;
+        TSR_TRY(k > 1                  ? together(t, trials + i, k, n, err)
+                : trials[i]->gradients ? backward(t, trials[i], n, err)
+                                       : forward(t, trials[i], n, err));
     }
     return TSR_OK;
 }

@@ -8,7 +8,7 @@
  */
 #include "member.h"
 #include "tessera/draft/linears.h"
-#include "tessera/draft/threads.h"
+#include "tessera/threads.h"
 
 #include <sched.h>
 #include <stdatomic.h>

@@ -3,7 +3,7 @@
  *   softmax(l)[i] >= p * max softmax(l)   is   l[i] >= max l + ln p
  *
  * The key min_p of a request is the same after temperature, top-k and top-p. */
-#include "tessera/draft/sampler.h"
+#include "tessera/sampler.h"
 
 #include <math.h>
 
@@ -44,9 +44,11 @@ static tsr_status sizes(const void *self, uint64_t vocab, struct tsr_sampler_siz
     return TSR_OK;
 }
 
-static tsr_status start(const void *self, void *state, struct tsr_err *err)
+static tsr_status start(const void *self, const struct tsr_sampler_request *request, void *state,
+                        struct tsr_err *err)
 {
     (void)self;
+    (void)request;
     (void)state;
     (void)err;
     return TSR_OK;

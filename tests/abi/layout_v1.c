@@ -24,10 +24,12 @@
 #include <tessera/quantizer_block.h>
 #include <tessera/quantizer_report.h>
 #include <tessera/quantizer_tune.h>
+#include <tessera/sampler.h>
 #include <tessera/solver.h>
 #include <tessera/status.h>
 #include <tessera/step.h>
 #include <tessera/table.h>
+#include <tessera/threads.h>
 #include <tessera/transport.h>
 
 #if defined(__cplusplus)
@@ -911,3 +913,63 @@ AT(struct tsr_kv_v1, extension, 64);
 TEXT(TSR_KIND_KV, "tessera.kv/1");
 IS(TSR_KV_KEYS, 0);
 IS(TSR_KV_VALUES, 1);
+
+/* ---- sampler.h ------------------------------------------------------------------------- */
+
+SIZE(struct tsr_sampler_tokens, 40);
+AT(struct tsr_sampler_tokens, struct_size, 0);
+AT(struct tsr_sampler_tokens, reserved, 4);
+AT(struct tsr_sampler_tokens, vocab, 8);
+AT(struct tsr_sampler_tokens, bytes, 16);
+AT(struct tsr_sampler_tokens, start, 24);
+AT(struct tsr_sampler_tokens, ends, 32);
+SIZE(struct tsr_sampler_sizes, 24);
+AT(struct tsr_sampler_sizes, struct_size, 0);
+AT(struct tsr_sampler_sizes, reserved, 4);
+AT(struct tsr_sampler_sizes, state_bytes, 8);
+AT(struct tsr_sampler_sizes, scratch_bytes, 16);
+SIZE(struct tsr_sampler_request, 48);
+AT(struct tsr_sampler_request, struct_size, 0);
+AT(struct tsr_sampler_request, reserved, 4);
+AT(struct tsr_sampler_request, vocab, 8);
+AT(struct tsr_sampler_request, prompt, 16);
+AT(struct tsr_sampler_request, n_prompt, 24);
+AT(struct tsr_sampler_request, seed, 32);
+AT(struct tsr_sampler_request, record, 40);
+SIZE(struct tsr_sampler_job, 88);
+AT(struct tsr_sampler_job, struct_size, 0);
+AT(struct tsr_sampler_job, reserved, 4);
+AT(struct tsr_sampler_job, vocab, 8);
+AT(struct tsr_sampler_job, logits, 16);
+AT(struct tsr_sampler_job, history, 24);
+AT(struct tsr_sampler_job, n_prompt, 32);
+AT(struct tsr_sampler_job, n_history, 40);
+AT(struct tsr_sampler_job, seed, 48);
+AT(struct tsr_sampler_job, record, 56);
+AT(struct tsr_sampler_job, uniform, 64);
+AT(struct tsr_sampler_job, state, 72);
+AT(struct tsr_sampler_job, scratch, 80);
+SIZE(struct tsr_sampler_v1, 80);
+AT(struct tsr_sampler_v1, struct_size, 0);
+AT(struct tsr_sampler_v1, reserved, 4);
+AT(struct tsr_sampler_v1, needs, 8);
+AT(struct tsr_sampler_v1, create, 16);
+AT(struct tsr_sampler_v1, destroy, 24);
+AT(struct tsr_sampler_v1, tokens, 32);
+AT(struct tsr_sampler_v1, sizes, 40);
+AT(struct tsr_sampler_v1, start, 48);
+AT(struct tsr_sampler_v1, sample, 56);
+AT(struct tsr_sampler_v1, accept, 64);
+AT(struct tsr_sampler_v1, extension, 72);
+TEXT(TSR_KIND_SAMPLER, "tessera.sampler/1");
+IS(TSR_SAMPLER_TOKENS, 1);
+IS(TSR_SAMPLER_NONE, 0xffffffffu);
+IS(TSR_SAMPLER_END, 0xfffffffeu);
+
+/* ---- threads.h ------------------------------------------------------------------------- */
+
+SIZE(struct tsr_threads_v1, 16);
+AT(struct tsr_threads_v1, struct_size, 0);
+AT(struct tsr_threads_v1, reserved, 4);
+AT(struct tsr_threads_v1, count, 8);
+TEXT(TSR_THREADS, "tessera.threads/1");

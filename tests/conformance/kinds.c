@@ -253,17 +253,44 @@ static void test_bad_solver(void **state)
 static void test_bad_backend(void **state)
 {
     (void)state;
-    static const char *const faults[] = {
-        "properties",   "buffers_zeroed", "copies",         "ranges",
-        "free_null",    "weight_formats", "unknown_format", "weights_borrowed",
-        "weight_bytes", "layout",         "layout_borrow",  "layout_ranges",
-        "linear",       "linear_act",     "embed",          "norm",
-        "rope",         "kv_store",       "attention",      "act",
-        "add",          "scale",          "gather",         "mix",
-        "columns",      "hadamard",       "writes",         "in_place",
-        "order",        "unknown_op",     "shapes",         "repeats",
-        "numerics",     "segments",       "codec",          "codec_ranges"
-    };
+    static const char *const faults[] = { "properties",
+                                          "buffers_zeroed",
+                                          "copies",
+                                          "ranges",
+                                          "free_null",
+                                          "weight_formats",
+                                          "unknown_format",
+                                          "weights_borrowed",
+                                          "weight_bytes",
+                                          "layout",
+                                          "layout_borrow",
+                                          "layout_ranges",
+                                          "linear",
+                                          "linear_act",
+                                          "embed",
+                                          "norm",
+                                          "rope",
+                                          "kv_store",
+                                          "attention",
+                                          "act",
+                                          "add",
+                                          "scale",
+                                          "gather",
+                                          "mix",
+                                          "columns",
+                                          "hadamard",
+                                          "writes",
+                                          "in_place",
+                                          "order",
+                                          "unknown_op",
+                                          "shapes",
+                                          "repeats",
+                                          "numerics",
+                                          "segments",
+                                          "codec",
+                                          "codec_ranges",
+                                          "candidates",
+                                          "candidates_ranges" };
     complete("backend", faults, COUNT(faults), NULL);
     each_fault("backend", faults, COUNT(faults), 9);
 }
@@ -271,9 +298,9 @@ static void test_bad_backend(void **state)
 static void test_bad_sampler(void **state)
 {
     (void)state;
-    static const char *const faults[] = { "sizes",   "start_writes", "writes",  "keeps_state",
-                                          "logits",  "token",        "repeats", "scratch",
-                                          "resumes", "together" };
+    static const char *const faults[] = { "sizes",   "start_writes", "writes",   "keeps_state",
+                                          "logits",  "token",        "excluded", "repeats",
+                                          "scratch", "resumes",      "together" };
     complete("sampler", faults, COUNT(faults), NULL);
     each_fault("sampler", faults, COUNT(faults), 2);
 }

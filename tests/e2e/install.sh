@@ -90,7 +90,7 @@ pc() { pkg-config "$@" tessera; }
 at() { readlink -f "$(pc --variable="$1")"; }
 version=$("$TESSERA" --version)
 ok "tessera.pc is found" pc --exists
-ok "its version is the program's" grep -q "^tessera $(pc --modversion) (ABI $(pc --variable=abi) " <<<"$version"
+ok "its version is the program's" grep -q "^tessera $(pc --modversion) (ABI $(pc --variable=abi))$" <<<"$version"
 ok "its plugins are the program's" test "$(at plugindir)" = "$(readlink -f "$prefix/lib/tessera")"
 ok "it names the program" test "$(at tessera)" = "$(readlink -f "$TESSERA")"
 ok "it names the templates" test "$(at templatedir)" = "$(readlink -f "$prefix/share/tessera/templates")"

@@ -36,7 +36,7 @@ while read -r file words; do
     ok "$file has $words" grep -qF -- "$words" "$ROOT/docs/reference/$file"
 done < <(jq -r '(.verbs[] | .name as $v | .options[] | "verbs/\($v).md --" +
         (if .type == "bool" and .default == true then "no-" else "" end) + .flag),
-    (.steps[] | .name as $s | .options[] | "steps/\($s).md | `\(.name)` |"),
+    (.steps[] | select(.plugin == null) | .name as $s | .options[] | "steps/\($s).md | `\(.name)` |"),
     (.job[] | "job.md | `\(.name)` |"), (.common[] | "verbs.md --\(.flag)")' "$WORK/help")
 for header in "$ROOT"/core/include/tessera/*.h; do
     page=$ROOT/docs/reference/headers/$(basename "$header" .h).md

@@ -72,6 +72,16 @@ ok "a finished job prints the section again" grep -q '^A paragraph of <probe>\.$
 run inspect "$WORK/steps.so" --json
 ok "inspect lists what a step reads and makes" json '.components[0] | .kind == "step" and .inputs == ["eval"] and .needs == ["model", "tokenizer"] and (.products | length == 14)' "$WORK/out"
 
+run help --json --plugin-path "$WORK/steps.so"
+ok "help --json has steps of plugins, with their options" json '.steps | any(.name == "eval" and .plugin == null) and
+    (map(select(.name == "probe")) | length == 1 and (.[0] | .plugin == "org.example.steps" and any(.options[]; .name == "tree")))' "$WORK/out"
+ok "also those of bundled ones" json 'any(.steps[]; .name == "claims" and .plugin != null)' "$WORK/out"
+sed 's/plugins: .*/plugins: {paths: [steps.so], isolate: true}/' "$WORK/job.yaml" >"$WORK/isolate.yaml"
+run run isolate.yaml --out isolated
+ok "under isolate it runs in this process" test "$rc" = 0
+ok "and a warning says so" grep -q "step 'probe' of '$WORK/steps.so' runs in this process" "$WORK/err"
+ok "with the same products" test "$(jq -cS '.results.probe | del(.files)' "$WORK/isolated/results.json")" = "$(jq -cS '.results.probe | del(.files)' "$R")"
+
 # ---- what a host refuses --------------------------------------------------------
 # refuses FAULT PATTERN: one sentence at the step's place, and no results.
 refuses() {

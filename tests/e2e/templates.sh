@@ -32,6 +32,8 @@ for name in Mine 2fast a-b a.b '' _x ../x 'a b' "$(printf 'a%.0s' {1..49})"; do
     fails "the name '$name'" 2 "$name" plugin new codec "$name"
 done
 fails "a name of meson's" 2 'test' plugin new codec test
+fails "a table that no kind has" 2 'streams' plugin new codec mine --table streams
+fails "a table of another kind" 2 'stream' plugin new quantizer mine --table stream
 fails "an id without a dot" 2 'mine' plugin new codec mine --id mine
 fails "an id with a blank" 2 'org.example a' plugin new codec mine --id 'org.example a'
 fails "no license" 2 '' plugin new codec mine --license ''
@@ -45,8 +47,8 @@ rmdir "$WORK/mine"
 echo kept >"$WORK/mine"
 fails "a file of that name" 2 'mine' plugin new codec mine
 ok "the file stays as it was" grep -q '^kept$' "$WORK/mine"
-fails "--kernel of another kind" 2 '--kernel' plugin new codec other --kernel
-fails "--kernel in C++" 2 '--kernel' plugin new quantizer other --kernel --cxx
+fails "a kernel of another kind" 2 'kernel' plugin new codec other --table kernel
+fails "a kernel in C++" 2 'quantizer' plugin new quantizer other --table kernel --cxx
 mkdir "$WORK/closed"
 chmod 555 "$WORK/closed"
 if ! touch "$WORK/closed/x" 2>"$WORK/err"; then # root may write everywhere
@@ -63,7 +65,7 @@ ok "no placeholder is left" test -z "$(grep -rE '@[A-Z]+@' "$WORK/else where")"
 ok "nothing else was written" test -z "$(find "$WORK" -name '.*' -type d)"
 
 # ---- each kind in each language ----------------------------------------------------------
-declare -A most=([quantizer]=150 [codec]=150 [solver]=150 [transport]=300 [backend]=300 [sampler]=150 [step]=160 [kv]=150)
+declare -A most=([quantizer]=150 [codec]=150 [codec/stream]=200 [solver]=150 [transport]=300 [backend]=300 [sampler]=150 [step]=160 [kv]=150)
 compilers=("gcc g++" "clang-14 clang++-14")
 
 by_make() {
@@ -85,16 +87,18 @@ by_meson() {
 passes() { make -s -C "$WORK/$1" check CHECKFLAGS=--no-model >"$WORK/err" 2>&1; }
 
 n=0
-picked=$((RANDOM % 16))
-for kind in quantizer codec solver transport backend sampler step kv; do
+picked=$((RANDOM % 18))
+for part in quantizer codec codec/stream solver transport backend sampler step kv; do
     for lang in c cxx; do
-        name=${kind}_$lang
+        kind=${part%/*}
+        name=${part/\//_}_$lang
         flag=()
         [ $lang = c ] || flag=(--cxx)
+        [ "$kind" = "$part" ] || flag+=(--table "${part#*/}")
         run plugin new "$kind" "$name" "${flag[@]}"
         ok "$name is written" test "$rc" = 0
-        ok "$name: fewer than ${most[$kind]} lines in all its files" \
-            test "$(cat "$WORK/$name"/* | wc -l)" -lt "${most[$kind]}"
+        ok "$name: fewer than ${most[$part]} lines in all its files" \
+            test "$(cat "$WORK/$name"/* | wc -l)" -lt "${most[$part]}"
         if [ "$TSR_TEST_ALL" = 1 ]; then
             for cc in "${compilers[@]}"; do
                 ok "$name: meson with $cc" by_meson "$name" "$cc"
@@ -115,7 +119,7 @@ for kind in quantizer codec solver transport backend sampler step kv; do
 done
 
 # ---- a kernel of its own
-run plugin new quantizer own --kernel
+run plugin new quantizer own --table kernel
 ok "own is written" test "$rc" = 0
 ok "own: fewer than 230 lines in all its files" test "$(cat "$WORK/own"/* | wc -l)" -lt 230
 ok "own: make" by_make own "${compilers[RANDOM % 2]}"
@@ -146,6 +150,23 @@ for lang in c cxx; do
     ok "backend_$lang declines what it lacks" grep -q "backend_$lang .*'norm'" "$WORK/err"
     ok "backend_$lang runs what it has" test "$(grep -c "backend_$lang .*'\(linear\|add\|embed\)'" "$WORK/err")" = 0
 done
+# Sums of two simulated ranks: what one rounds off, the next one adds. The codecs round alike, so the rest is feedback.
+for codec in codec_c codec_stream_c codec_stream_cxx; do
+    cat >"$WORK/$codec.yaml" <<END
+version: 1
+model: "@demo"
+plugins: [$codec/$codec.so]
+pipeline:
+  - eval: {text: $ROOT/configs/demo/held-out.txt, window: 64, max_windows: 8, kl: true, simulate_tp: 2, codec: $codec}
+END
+    run run "$codec.yaml" --out "job-$codec" --json
+    ok "$codec in sums of simulated ranks" test "$rc" = 0
+    mv "$WORK/out" "$WORK/kl.$codec"
+done
+kl() { jq '.results.eval.kl.mean' "$WORK/kl.$1"; }
+ok "error feedback lowers the KL divergence: $(kl codec_c), $(kl codec_stream_c)" \
+    awk -v none="$(kl codec_c)" -v some="$(kl codec_stream_c)" 'BEGIN { exit !(some > 0 && some < none) }'
+ok "codec_stream_c and codec_stream_cxx give the same KL" test "$(kl codec_stream_c)" = "$(kl codec_stream_cxx)"
 # A cache of BF16, which rounds keys and values.
 for lang in c cxx; do
     run logits @demo --tokens 1,5,9 -o "kv_$lang.st" --kv "kv_$lang" --plugin-path "$WORK/kv_$lang/kv_$lang.so"

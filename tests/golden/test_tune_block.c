@@ -25,6 +25,7 @@
 #define SEQUENCES 3
 #define TOKENS    12
 #define BUDGET    40
+#define SEVERAL   5 /* trials of a call */
 
 static double noise(uint64_t i)
 {
@@ -282,6 +283,60 @@ static void several_trials_are_those_of_one(const struct tsr_tune_block *b)
     changed_free(&large);
 }
 
+/* Errors, outputs and gradients of trials in calls of `at` each, from sequence 1. */
+static void in_calls_of(const struct tsr_tune_block *b, struct changed *x, uint64_t n, uint64_t at,
+                        float *outputs, double *mse)
+{
+    struct tsr_errbuf      err = TSR_ERRBUF(err);
+    const uint64_t         second[] = { 1 };
+    struct tsr_tune_trial  t[SEVERAL];
+    struct tsr_tune_trial *all[SEVERAL];
+    for (uint64_t i = 0; i < n; i++) {
+        t[i] = (struct tsr_tune_trial){ .struct_size = sizeof t[i],
+                                        .linears = x[i].list,
+                                        .gradients = b->no_gradients ? NULL : x[i].gradients,
+                                        .output = outputs + i * b->tokens * b->hidden,
+                                        .mse = NAN };
+        all[i] = &t[i];
+    }
+    for (uint64_t i = 0; i < n; i += at)
+        OK(b->run(b->ctx, second, 1, all + i, n - i < at ? n - i : at, &err.err));
+    for (uint64_t i = 0; i < n; i++)
+        mse[i] = t[i].mse;
+}
+
+/* Two threads: calls of 2 and more run two trials at once, and one of an odd number has a rest. */
+static void calls_of_any_size_give_the_same(const struct tsr_tune_block *b)
+{
+    struct changed x[SEVERAL], y[SEVERAL];
+    uint64_t       step = b->tokens * b->hidden;
+    double         want[SEVERAL], got[SEVERAL];
+    float         *out = tsr_new(SEVERAL * step, sizeof *out),
+          *again = tsr_new(SEVERAL * step, sizeof *out);
+    assert_true(out && again);
+    for (uint64_t i = 0; i < SEVERAL; i++) {
+        changed_new(&x[i], b, 0.004 * (double)(i + 1), NULL);
+        changed_new(&y[i], b, 0.004 * (double)(i + 1), NULL);
+    }
+    in_calls_of(b, x, SEVERAL, 1, out, want);
+    for (uint64_t at = 2; at <= SEVERAL; at++) {
+        in_calls_of(b, y, SEVERAL, at, again, got);
+        assert_memory_equal(got, want, sizeof got);
+        assert_memory_equal(again, out, SEVERAL * step * sizeof *out);
+        for (uint64_t i = 0; i < SEVERAL; i++)
+            for (uint64_t k = 0; k < b->n_linears; k++)
+                assert_memory_equal(y[i].gradients[k], x[i].gradients[k],
+                                    b->linears[k]->rows * b->linears[k]->cols * sizeof(float));
+    }
+    for (uint64_t i = 0; i < SEVERAL; i++) {
+        assert_true(want[i] > 0.0 && (i == 0 || want[i] != want[i - 1]));
+        changed_free(&x[i]);
+        changed_free(&y[i]);
+    }
+    free(out);
+    free(again);
+}
+
 /* Against a finite difference of trials without gradients. */
 static void gradients_are_slopes(const struct tsr_tune_block *b)
 {
@@ -364,6 +419,8 @@ static void trials_compute_the_block(void **state)
         f.check = outputs_are_as_recorded;
         tuned(names[i], &f, TSR_OK, NULL);
         f.check = several_trials_are_those_of_one;
+        tuned(names[i], &f, TSR_OK, NULL);
+        f.check = calls_of_any_size_give_the_same;
         tuned(names[i], &f, TSR_OK, NULL);
         f.check = gradients_are_slopes;
         tuned(names[i], &f, TSR_OK, NULL);

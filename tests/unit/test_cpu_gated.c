@@ -2,7 +2,7 @@
  * after the other. */
 #include "loop_orders.h"
 #include "tessera/draft/linears.h"
-#include "tessera/draft/threads.h"
+#include "tessera/threads.h"
 
 #define MOST 6u
 #define LUT  1000u

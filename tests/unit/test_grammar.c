@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tessera/draft/sampler.h"
+#include "tessera/sampler.h"
 
 /* ---- a vocabulary: every byte, words of JSON, an end ---------------------------------- */
 
@@ -82,7 +82,8 @@ static tsr_status open_schema(struct one *o, const char *schema, struct tsr_err 
     o->state = malloc(z.state_bytes);
     o->scratch = malloc(z.scratch_bytes);
     assert_true(o->state && o->scratch);
-    return o->t->start(o->self, o->state, err);
+    const struct tsr_sampler_request request = { .struct_size = sizeof request, .vocab = VOCAB };
+    return o->t->start(o->self, &request, o->state, err);
 }
 
 static void close_schema(struct one *o)

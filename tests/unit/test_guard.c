@@ -13,9 +13,9 @@
 #include "plugin/spec.h"
 #include "tessera/backend.h"
 #include "tessera/codec.h"
-#include "tessera/draft/sampler.h"
 #include "tessera/kv.h"
 #include "tessera/quantizer_block.h"
+#include "tessera/sampler.h"
 #include "tessera/solver.h"
 #include "tessera/step.h"
 #include "tessera/transport.h"
@@ -234,7 +234,7 @@ static tsr_status call(struct one *o, const char *kind, const char *name)
     if (strcmp(kind, TSR_KIND_SAMPLER) == 0)
         return strcmp(name, "sample") == 0  ? m->sample(o->self, &mj, &token, err)
                : strcmp(name, "sizes") == 0 ? m->sizes(o->self, 1, &z, err)
-               : strcmp(name, "start") == 0 ? m->start(o->self, NULL, err)
+               : strcmp(name, "start") == 0 ? m->start(o->self, NULL, NULL, err)
                                             : m->accept(o->self, NULL, 0, err);
     if (strcmp(kind, TSR_KIND_KV) == 0)
         return strcmp(name, "layout") == 0   ? v->layout(o->self, 0, 1, &l, err)

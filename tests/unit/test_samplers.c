@@ -27,7 +27,8 @@ static struct tsr_registry *registry;
 /* ---- a sampler of this file: after a token not that token again --------------- */
 
 enum { GOOD, WRONG_LOGIT, WRONG_TOKEN, NOTHING_LEFT, ENDS };
-static int mode;
+static int      mode;
+static unsigned begun; /* bits of records of serve() whose start() was called */
 
 static tsr_status create(const struct tsr_host *h, const void *o, void **self, struct tsr_err *err)
 {
@@ -50,10 +51,18 @@ static tsr_status sizes(const void *self, uint64_t vocab, struct tsr_sampler_siz
     s->scratch_bytes = vocab;
     return TSR_OK;
 }
-static tsr_status start(const void *self, void *state, struct tsr_err *err)
+static tsr_status start(const void *self, const struct tsr_sampler_request *request, void *state,
+                        struct tsr_err *err)
 {
     (void)self;
     (void)err;
+    assert_int_equal(request->vocab, VOCAB);
+    if (request->n_prompt) { /* of serve() */
+        assert_int_equal(request->n_prompt, 1 + request->record % 5);
+        assert_int_equal(request->prompt[0], 1 + request->record % 4);
+        assert_int_equal(request->seed, 5);
+        begun |= 1u << request->record;
+    }
     memset(state, 0xff, 8);
     return TSR_OK;
 }
@@ -83,14 +92,15 @@ static tsr_status accept(const void *self, void *state, uint32_t token, struct t
     memcpy(state, &token, sizeof token);
     return TSR_OK;
 }
-static const struct tsr_sampler_v1 table = { .struct_size = sizeof table,
-                                             .create = create,
-                                             .destroy = destroy,
-                                             .sizes = sizes,
-                                             .start = start,
-                                             .sample = sample,
-                                             .accept = accept };
-static const struct tsr_component  component = { .struct_size = sizeof component, .name = "other" };
+static const struct tsr_sampler_v1      table = { .struct_size = sizeof table,
+                                                  .create = create,
+                                                  .destroy = destroy,
+                                                  .sizes = sizes,
+                                                  .start = start,
+                                                  .sample = sample,
+                                                  .accept = accept };
+static const struct tsr_sampler_request any = { .struct_size = sizeof any, .vocab = VOCAB };
+static const struct tsr_component component = { .struct_size = sizeof component, .name = "other" };
 
 static struct tsr_engine_samplers *list_of(bool min_p)
 {
@@ -216,7 +226,9 @@ static void slots_change_nothing(void **state)
     bool                        differ = false;
     (void)state;
     mode = GOOD;
+    begun = 0;
     assert_int_equal(serve(&one, 1, list, &e.err), TSR_OK);
+    assert_int_equal(begun, 0x1b6); /* 1, 2, 4, 5, 7, 8 */
     assert_int_equal(serve(&many, SLOTS, list, &e.err), TSR_OK);
     assert_memory_equal(&one, &many, sizeof one);
     assert_int_equal(serve(&none, SLOTS, NULL, &e.err), TSR_OK);
@@ -256,8 +268,8 @@ static void the_draw_is_the_same(void **state)
         logits_of(i, logits);
         assert_int_equal(draw_one(logits, VOCAB, &s, history, 4, i, 2, NULL, &want, &e.err),
                          TSR_OK);
-        assert_int_equal(tsr_engine_chain_start(&c, NULL, VOCAB, &e.err), TSR_OK);
-        assert_int_equal(tsr_engine_chain_start(&d, all, VOCAB, &e.err), TSR_OK);
+        assert_int_equal(tsr_engine_chain_start(&c, NULL, &any, &e.err), TSR_OK);
+        assert_int_equal(tsr_engine_chain_start(&d, all, &any, &e.err), TSR_OK);
         assert_int_equal(tsr_engine_chain_next(&c, logits, VOCAB, &s, history, 2, 4, i, scratch, &a,
                                                &e.err),
                          TSR_OK);
@@ -306,10 +318,10 @@ static void a_state_that_is_put_back_goes_on(void **state)
     uint32_t                    history[LONG] = { 1 }, id, again;
     (void)state;
     mode = GOOD;
-    assert_int_equal(tsr_engine_chain_start(&a, list, VOCAB, &e.err), TSR_OK);
+    assert_int_equal(tsr_engine_chain_start(&a, list, &any, &e.err), TSR_OK);
     for (uint64_t n = 1; n < LONG; n++) {
         logits_of(n / 2, logits); /* equal logits twice, so that the state decides */
-        assert_int_equal(tsr_engine_chain_start(&b, n % 2 ? list : other, VOCAB, &e.err), TSR_OK);
+        assert_int_equal(tsr_engine_chain_start(&b, n % 2 ? list : other, &any, &e.err), TSR_OK);
         assert_int_equal(a.state_bytes, b.state_bytes);
         memcpy(b.state, a.state, a.state_bytes);
         assert_int_equal(tsr_engine_chain_next(&a, logits, VOCAB, &s, history, 1, n, 0, scratch,

@@ -1,9 +1,10 @@
 #!/bin/bash
-# tools/gate/abi.sh [--write | INCLUDE_DIR] - compares the public tables with tests/abi/stored.abixml, which
+# tools/gate/abi.sh [--write | --freeze | INCLUDE_DIR] - compares the public tables with tests/abi/stored.abixml, which
 # abidw made of them: every struct and union of INCLUDE_DIR/tessera/*.h (core/include), with all that they reach.
 # Headers in draft/ are left out.
 #
-#   --write  stores the tables as they are now
+#   --write   stores the tables as they are now
+#   --freeze  stores the headers and their layout as tests/abi/headers-1.MINOR, which tests/abi/frozen.py holds
 #
 # Where they differ, one sentence says whether tables have only grown, and the differences follow; exit status 1.
 # 77: abigail-tools is missing, or the processor is not x86-64, whose layout is stored.
@@ -14,6 +15,19 @@ export LC_ALL=C
 root=$(realpath "$(dirname "$0")/../..")
 stored=$root/tests/abi/stored.abixml
 include=$root/core/include
+if [ "${1:-}" = --freeze ]; then
+    minor=$(sed -n 's/^#define TSR_ABI_MINOR *//p' "$include/tessera/plugin.h")
+    to=$root/tests/abi/headers-1.$minor
+    rm -rf "$to"
+    mkdir -p "$to/tessera"
+    cp "$include"/tessera/*.h "$to/tessera/"
+    # A struct may be longer in a later minor; the rest of the layout stays.
+    sed -E "1,/\*\//c\\
+/* layout_v1.c - the layout of ABI 1.$minor as it was.  Headers of every later minor of major 1 compile\\
+ * with it: structs may be longer, no member may be elsewhere.  Not one line may be changed. */
+        s/^(#define SIZE.*sizeof\(type\)) ==/\1 >=/" "$root/tests/abi/layout_v1.c" >"$to/layout_v1.c"
+    exit 0
+fi
 [ $# -eq 0 ] || [ "$1" = --write ] || include=$(realpath "$1")
 
 if ! command -v abidw >/dev/null || ! command -v abidiff >/dev/null; then

@@ -74,4 +74,4 @@ def job_page: {path: "job.md", text:
     ("# Job file\n\nKeys at the top of a job file; `pipeline` lists the [steps](README.md#steps).\n\n"
     + (.help.job | keys_of | table("Key")) + "\n")};
 
-[verbs_index, job_page, (.details as $details | .help.verbs[] | verb_page($details)), (.help.steps[] | step_page), (.components[] | plugin_page)]
+[verbs_index, job_page, (.details as $details | .help.verbs[] | verb_page($details)), (.help.steps[] | select(.plugin == null) | step_page), (.components[] | plugin_page)]

@@ -25,6 +25,12 @@ static bool is_text(const char *kind)
     return strcmp(kind, "family") == 0 || strcmp(kind, "task") == 0;
 }
 
+/* Optional tables that have a template. */
+static const struct {
+    const char *kind, *table;
+    bool        cxx; /* also in C++ */
+} tables[] = { { "codec", "stream", true }, { "quantizer", "kernel", false } };
+
 /* ---- options -------------------------------------------------------------- */
 
 static bool only(const char *s, const char *chars)
@@ -57,6 +63,26 @@ static tsr_status check_name(const char *name, struct tsr_err *err)
     return TSR_OK;
 }
 
+static tsr_status check_table(const struct tsr_cli_new_plugin *p, struct tsr_err *err)
+{
+    char   all[200] = "";
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        if (strcmp(p->kind, tables[i].kind) == 0 && strcmp(p->table, tables[i].table) == 0)
+            return !p->cxx || tables[i].cxx
+                       ? TSR_OK
+                       : tsr_fail(
+                             err, TSR_E_INPUT,
+                             "the template of a %s with the table '%s' is in C; leave out --cxx",
+                             p->kind, p->table);
+        n += (size_t)snprintf(all + n, sizeof all - n, "%s%s of a %s", n ? ", " : "",
+                              tables[i].table, tables[i].kind);
+    }
+    return tsr_fail(err, TSR_E_INPUT,
+                    "there is no template of a %s with the table '%.80s'; expected %s", p->kind,
+                    p->table, all);
+}
+
 static tsr_status check_text(const struct tsr_cli_new_plugin *p, struct tsr_err *err)
 {
     if (p->cxx || (p->id && *p->id))
@@ -84,9 +110,8 @@ static tsr_status check_request(const struct tsr_cli_new_plugin *p, struct tsr_e
                         near ? "'?)" : "");
     }
     TSR_TRY(check_name(p->name, err));
-    if (p->kernel && (p->cxx || strcmp(p->kind, "quantizer") != 0))
-        return tsr_fail(err, TSR_E_INPUT, "--kernel writes a quantizer in C, not a %s%s", p->kind,
-                        p->cxx ? " in C++" : "");
+    if (p->table && *p->table)
+        TSR_TRY(check_table(p, err));
     if (is_text(p->kind))
         return check_text(p, err);
     if (n && (n > MAX_ID || !strchr(LOWER, *p->id) || !strchr(p->id, '.') ||
@@ -220,11 +245,11 @@ static tsr_status write_part(const struct tsr_cli_new_plugin *p, const char *tem
 {
     struct tsr_cli_new_files list = { 0 };
     char                     below[64];
-    (void)snprintf(below, sizeof below, "%s/%s", part,
-                   is_text(p->kind)                          ? "yaml"
-                   : p->kernel && strcmp(part, p->kind) == 0 ? "kernel"
-                   : p->cxx                                  ? "cxx"
-                                                             : "c");
+    bool                     own = part == p->kind && p->table && *p->table;
+    (void)snprintf(below, sizeof below, "%s%s%s/%s", part, own ? "/" : "", own ? p->table : "",
+                   is_text(p->kind) ? "yaml"
+                   : p->cxx         ? "cxx"
+                                    : "c");
     char      *from = tsr_path_join(templates, below);
     tsr_status st =
         from ? list_folder(from, &list, err) : tsr_fail_nomem(err, sizeof below, templates);

@@ -1,8 +1,9 @@
 /* cli/plugin/new.h - a folder for a new plugin, from the templates.
  *
  * The templates of a kind are the files of templates/common/LANG and templates/KIND/LANG, LANG
- * being c or cxx, or for the kind kernel where one is asked for; of a family or a task they are those of templates/KIND/yaml.  A file called NAME.x gets the plugin's name, and in every file @NAME@, @ID@
- * and @LICENSE@ are replaced.
+ * being c or cxx; with an optional table those of templates/KIND/TABLE/LANG; of a family or a task
+ * those of templates/KIND/yaml.  A file called NAME.x gets the plugin's name, and in every file
+ * @NAME@, @ID@ and @LICENSE@ are replaced.
  */
 #ifndef TSR_CLI_PLUGIN_NEW_H
 #define TSR_CLI_PLUGIN_NEW_H
@@ -17,8 +18,8 @@ struct tsr_cli_new_plugin {
     const char *folder;  /* to be made; NULL or "": name */
     const char *id;      /* reverse DNS; NULL or "": org.example.NAME */
     const char *license; /* SPDX */
+    const char *table;   /* an optional table of the kind, "stream"; NULL or "": none */
     bool        cxx;
-    bool        kernel; /* a quantizer in C with tessera.kernel/1 */
 };
 
 struct tsr_cli_new_files {

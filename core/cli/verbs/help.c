@@ -2,6 +2,7 @@
 
 #include "tessera/kv.h"
 
+#include <jansson.h>
 #include <string.h>
 
 struct help_options {
@@ -43,6 +44,15 @@ static tsr_status codecs(struct tsr_cli *c, char *buf, size_t cap, struct tsr_er
     return TSR_OK;
 }
 
+static tsr_status print_json(struct tsr_cli *c, struct tsr_err *err)
+{
+    struct tsr_registry *r;
+    json_t              *j;
+    TSR_TRY(tsr_cli_registry(c, &r, err));
+    TSR_TRY(tsr_cli_help_json(r, &j, err));
+    return tsr_cli_print_json(j, err);
+}
+
 static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_args,
                       struct tsr_err *err)
 {
@@ -60,7 +70,7 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
         return tsr_fail(err, TSR_E_INPUT,
                         "--json prints the tables of every verb; leave out the rest");
     if (c->json)
-        return tsr_cli_print_json(tsr_cli_help_json(), err);
+        return print_json(c, err);
     if (o->completions != TSR_CLI_SHELL_NONE)
         TSR_TRY(codecs(c, names, sizeof names, err));
     tsr_cli_completion_other(names);

@@ -1,8 +1,11 @@
 /* The option tables as JSON: for programs that write pages or forms. */
+#include "base/json.h"
 #include "cli/args.h"
 #include "cli/help.h"
 #include "cli/inspect/inspect.h"
+#include "pipeline/job.h"
 #include "pipeline/pipeline.h"
+#include "tessera/step.h"
 
 #include <string.h>
 
@@ -59,27 +62,51 @@ static json_t *verbs_json(void)
     return NULL;
 }
 
-static json_t *steps_json(void)
+/* plugin: its id; NULL: the step is ours. */
+static json_t *step_json(const struct tsr_pipeline_step *s, const char *plugin)
 {
-    json_t *all = json_array();
-    bool    ok = all != NULL;
-    for (uint64_t i = 0; ok && i < tsr_n_steps; i++) {
-        const struct tsr_pipeline_step *s = tsr_steps[i];
-        ok = json_array_append_new(all, json_pack("{s:s, s:s, s:b, s:o}", "name", s->name,
-                                                  "summary", s->summary, "open", s->open, "options",
-                                                  options_json(s->options, s->n_options))) == 0;
-    }
-    if (ok)
-        return all;
-    json_decref(all);
-    return NULL;
+    json_t *j = json_object();
+    tsr_json_set(&j, "name", json_string(s->name));
+    tsr_json_set(&j, "summary", json_string(s->summary));
+    tsr_json_set(&j, "open", json_boolean(s->open));
+    tsr_json_set(&j, "plugin", plugin ? json_string(plugin) : json_null());
+    tsr_json_set(&j, "options", options_json(s->options, s->n_options));
+    return j;
 }
 
-json_t *tsr_cli_help_json(void)
+static tsr_status add_plugin_steps(json_t **all, struct tsr_registry *r, struct tsr_err *err)
+{
+    const char *name;
+    TSR_TRY(tsr_plugin_registry_scan(r, err));
+    for (uint64_t i = 0; (name = tsr_pipeline_external_name(r, i)); i++) {
+        struct tsr_pipeline_external *x;
+        struct tsr_plugin_found       f;
+        if (tsr_pipeline_step_find(name))
+            continue;
+        TSR_TRY(tsr_plugin_registry_find(r, TSR_KIND_STEP, name, &f, err));
+        TSR_TRY(tsr_pipeline_external_find(&x, r, name, err));
+        tsr_json_add(all, step_json(tsr_pipeline_external_step(x), f.info->plugin->id));
+        tsr_pipeline_external_destroy(x);
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_cli_help_json(struct tsr_registry *r, json_t **out, struct tsr_err *err)
 {
     uint64_t                 n;
     const struct tsr_option *head = tsr_pipeline_job_head(&n);
-    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "format", "tessera.help/1", "version",
-                     TSR_VERSION, "common", options_json(tsr_common_options, tsr_n_common_options),
-                     "verbs", verbs_json(), "steps", steps_json(), "job", options_json(head, n));
+    json_t                  *j = json_object(), *steps = json_array();
+    for (uint64_t i = 0; i < tsr_n_steps; i++)
+        tsr_json_add(&steps, step_json(tsr_steps[i], NULL));
+    tsr_status st = add_plugin_steps(&steps, r, err);
+    tsr_json_set(&j, "format", json_string("tessera.help/1"));
+    tsr_json_set(&j, "version", json_string(TSR_VERSION));
+    tsr_json_set(&j, "common", options_json(tsr_common_options, tsr_n_common_options));
+    tsr_json_set(&j, "verbs", verbs_json());
+    tsr_json_set(&j, "steps", steps);
+    tsr_json_set(&j, "job", options_json(head, n));
+    if (st != TSR_OK)
+        json_decref(j);
+    *out = st == TSR_OK ? j : NULL; /* NULL: tsr_cli_print_json() says so */
+    return st;
 }

@@ -12,17 +12,20 @@
 /* check comes first, so that its options have the offsets of their table. */
 struct plugin_options {
     struct tsr_plugin_check check;
-    const char             *dir, *id, *license;
-    int32_t                 cxx, kernel, rules;
+    const char             *dir, *id, *license, *table;
+    int32_t                 cxx, rules;
 };
 
 static const struct tsr_option options[] = {
 #define S struct plugin_options
     TSR_OPTION_BOOL(S, cxx, 0, "new: in C++, with the descriptor in C"),
-    TSR_OPTION_BOOL(S, kernel, 0, "new quantizer: with a new format and a kernel for it, in C"),
     TSR_OPTION_PATH(S, dir, "", "FOLDER", "new: folder to write; NAME unless given"),
     TSR_OPTION_STRING(S, id, "", "new: reverse DNS; org.example.NAME unless given"),
     TSR_OPTION_STRING(S, license, "MIT", "new: SPDX expression"),
+    TSR_OPTION_STRING(S, table, "",
+                      "new: with an optional table: stream, of a codec that keeps a state; kernel, "
+                      "of a quantizer "
+                      "with a format and a kernel of its own"),
     TSR_OPTION_BOOL(S, rules, 1, "install: without the rules of plugin check"),
 #undef S
 #define S struct tsr_plugin_check
@@ -79,8 +82,8 @@ static tsr_status run_new(struct tsr_cli *c, const struct plugin_options *o, cha
                                     .folder = o->dir,
                                     .id = o->id,
                                     .license = o->license,
-                                    .cxx = o->cxx != 0,
-                                    .kernel = o->kernel != 0 };
+                                    .table = o->table,
+                                    .cxx = o->cxx != 0 };
     tsr_status                st = tsr_plugin_new(&p, &made, err);
     if (st == TSR_OK)
         st = print_new(c, &made, args[0], args[1], err);

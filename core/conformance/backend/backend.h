@@ -100,6 +100,10 @@ void tsr_backend_rule_layout(struct tsr_conformance_case *c);
 void tsr_backend_rule_layout_borrow(struct tsr_conformance_case *c);
 void tsr_backend_rule_layout_ranges(struct tsr_conformance_case *c);
 
+/* candidates.c */
+void tsr_backend_rule_candidates(struct tsr_conformance_case *c);
+void tsr_backend_rule_candidates_ranges(struct tsr_conformance_case *c);
+
 /* ops.c */
 void tsr_backend_rule_linear(struct tsr_conformance_case *c);
 void tsr_backend_rule_embed(struct tsr_conformance_case *c);

@@ -158,6 +158,14 @@ static const struct tsr_conformance_rule rules[] = {
           "A message or a view that does not lie inside its buffer is TSR_E_INVAL, a wire of an "
           "unknown kind TSR_E_UNSUPPORTED.",
       .run = tsr_conformance_backend_rule_codec_ranges },
+    { .name = "backend-candidates",
+      .text =
+          "find() gives the best tokens of each row in order, equal ones by ascending id, the sum "
+          "within 1e-4 and the number of logits that are not finite, and leaves the logits alone.",
+      .run = tsr_backend_rule_candidates },
+    { .name = "backend-candidates-ranges",
+      .text = "find() of more rows or a larger vocabulary than reserved is TSR_E_INVAL, or right.",
+      .run = tsr_backend_rule_candidates_ranges },
     OPERATION("linear", "LINEAR", tsr_backend_rule_linear),
     { .name = "backend-linear-act",
       .text = "LINEAR with act a16 or a8 differs from f32 by the rounding of the activations only, "

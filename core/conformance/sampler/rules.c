@@ -37,8 +37,9 @@ static tsr_status one_token(struct tsr_conformance_case *c, void *self, bool lon
     r.state = tsr_conformance_rule_room(r.bytes.state_bytes);
     r.scratch = tsr_conformance_rule_room(r.bytes.scratch_bytes);
     r.n = 4;
-    struct tsr_sampler_job j = tsr_sampler_job_of(c, &r);
-    st = t->start(self, r.state, err);
+    struct tsr_sampler_job     j = tsr_sampler_job_of(c, &r);
+    struct tsr_sampler_request q = tsr_sampler_request_of(c, &r);
+    st = t->start(self, &q, r.state, err);
     if (long_run)
         tsr_conformance_test_host_start(c->host);
     for (int i = 0; st == TSR_OK && i < (long_run ? 200 : 1); i++) {
@@ -92,6 +93,9 @@ static const struct tsr_conformance_rule rules[] = {
     { .name = "sampler-token",
       .text = "A token of sample() is below vocab, and its logit was not -INFINITY.",
       .run = tsr_sampler_rule_token },
+    { .name = "sampler-excluded",
+      .text = "sample() leaves logits of -INFINITY as they are.",
+      .run = tsr_sampler_rule_excluded },
     { .name = "sampler-repeats",
       .text = "The same job gives the same token and logits, each time and in every instance.",
       .run = tsr_sampler_rule_repeats },

@@ -80,7 +80,8 @@ void tsr_sampler_begin(struct tsr_conformance_case *c, struct tsr_sampler_run *r
     r->logits = tsr_conformance_rule_room(TSR_SAMPLER_VOCAB * sizeof(float));
     r->state = tsr_conformance_rule_room(r->bytes.state_bytes);
     r->scratch = tsr_conformance_rule_room(r->bytes.scratch_bytes);
-    tsr_conformance_rule_ok(c, r->t->start(self, r->state, &e.err), &e, "start()");
+    struct tsr_sampler_request q = tsr_sampler_request_of(c, r);
+    tsr_conformance_rule_ok(c, r->t->start(self, &q, r->state, &e.err), &e, "start()");
 }
 
 void tsr_sampler_logits(struct tsr_conformance_case *c, uint64_t stream, uint64_t at, float *logits)
@@ -88,6 +89,17 @@ void tsr_sampler_logits(struct tsr_conformance_case *c, uint64_t stream, uint64_
     tsr_conformance_rule_normal(c, 1000 * stream + at, logits, TSR_SAMPLER_VOCAB);
     for (uint32_t i = 0; i < TSR_SAMPLER_VOCAB; i++)
         logits[i] *= 3;
+}
+
+struct tsr_sampler_request tsr_sampler_request_of(struct tsr_conformance_case  *c,
+                                                  const struct tsr_sampler_run *r)
+{
+    return (struct tsr_sampler_request){ .struct_size = sizeof(struct tsr_sampler_request),
+                                         .vocab = TSR_SAMPLER_VOCAB,
+                                         .prompt = r->history,
+                                         .n_prompt = 4,
+                                         .seed = c->seed,
+                                         .record = r->stream };
 }
 
 struct tsr_sampler_job tsr_sampler_job_of(struct tsr_conformance_case  *c,

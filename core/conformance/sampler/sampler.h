@@ -3,7 +3,7 @@
 #define TSR_CONFORMANCE_SAMPLER_SAMPLER_H
 
 #include "conformance/helpers.h"
-#include "tessera/draft/sampler.h"
+#include "tessera/sampler.h"
 
 #define TSR_SAMPLER_VOCAB 300u /* the 256 bytes, words of JSON, tokens without text, two ends */
 #define TSR_SAMPLER_STEPS 24u  /* tokens of a request, at most */
@@ -31,9 +31,11 @@ void tsr_sampler_begin(struct tsr_conformance_case *c, struct tsr_sampler_run *r
 /* The logits of step `at` of a stream. */
 void tsr_sampler_logits(struct tsr_conformance_case *c, uint64_t stream, uint64_t at,
                         float *logits);
-/* The job of the next step. */
-struct tsr_sampler_job tsr_sampler_job_of(struct tsr_conformance_case  *c,
-                                          const struct tsr_sampler_run *r);
+/* The request of the run, with its first four tokens as the prompt, and the job of its next step. */
+struct tsr_sampler_request tsr_sampler_request_of(struct tsr_conformance_case  *c,
+                                                  const struct tsr_sampler_run *r);
+struct tsr_sampler_job     tsr_sampler_job_of(struct tsr_conformance_case  *c,
+                                              const struct tsr_sampler_run *r);
 /* One sample() on fresh logits: its token, or where it is NONE the best one left; TSR_SAMPLER_END: the request is over,
  * also after TSR_E_NUMERIC. */
 uint32_t tsr_sampler_step(struct tsr_conformance_case *c, struct tsr_sampler_run *r);
@@ -45,6 +47,7 @@ void tsr_sampler_rule_writes(struct tsr_conformance_case *c);
 void tsr_sampler_rule_keeps_state(struct tsr_conformance_case *c);
 void tsr_sampler_rule_logits(struct tsr_conformance_case *c);
 void tsr_sampler_rule_token(struct tsr_conformance_case *c);
+void tsr_sampler_rule_excluded(struct tsr_conformance_case *c);
 void tsr_sampler_rule_repeats(struct tsr_conformance_case *c);
 void tsr_sampler_rule_scratch(struct tsr_conformance_case *c);
 void tsr_sampler_rule_resumes(struct tsr_conformance_case *c);

@@ -57,10 +57,11 @@ void tsr_sampler_rule_start_writes(struct tsr_conformance_case *c)
     struct tsr_errbuf            e = TSR_ERRBUF(e);
     struct tsr_sampler_run       r;
     tsr_sampler_begin(c, &r, tsr_sampler_made(c), 1);
-    unsigned char *a = tsr_conformance_guarded("the state", r.bytes.state_bytes, 0x11);
-    unsigned char *b = tsr_conformance_guarded("the state", r.bytes.state_bytes, 0xee);
-    tsr_conformance_rule_ok(c, t->start(r.self, a, &e.err), &e, "start()");
-    tsr_conformance_rule_ok(c, t->start(r.self, b, &e.err), &e, "start()");
+    struct tsr_sampler_request q = tsr_sampler_request_of(c, &r);
+    unsigned char             *a = tsr_conformance_guarded("the state", r.bytes.state_bytes, 0x11);
+    unsigned char             *b = tsr_conformance_guarded("the state", r.bytes.state_bytes, 0xee);
+    tsr_conformance_rule_ok(c, t->start(r.self, &q, a, &e.err), &e, "start()");
+    tsr_conformance_rule_ok(c, t->start(r.self, &q, b, &e.err), &e, "start()");
     uint64_t at = tsr_conformance_rule_differ(a, b, r.bytes.state_bytes);
     if (at < r.bytes.state_bytes)
         tsr_conformance_rule_fail(c, "start() leaves byte %llu of %llu of the state as it was",
@@ -80,7 +81,8 @@ void tsr_sampler_rule_writes(struct tsr_conformance_case *c)
     r.scratch = tsr_conformance_guarded("the scratch", r.bytes.scratch_bytes, 0x55);
     r.state = tsr_conformance_guarded("the state", r.bytes.state_bytes, 0);
     uint32_t *history = tsr_conformance_guarded("the history", sizeof r.history, 0);
-    tsr_conformance_rule_ok(c, t->start(r.self, r.state, &e.err), &e, "start()");
+    struct tsr_sampler_request q = tsr_sampler_request_of(c, &r);
+    tsr_conformance_rule_ok(c, t->start(r.self, &q, r.state, &e.err), &e, "start()");
     for (uint32_t i = 0; i < TSR_SAMPLER_STEPS; i++) {
         tsr_sampler_logits(c, r.stream, r.n, r.logits);
         memcpy(history, r.history, sizeof r.history);
@@ -176,6 +178,30 @@ void tsr_sampler_rule_token(struct tsr_conformance_case *c)
             tsr_conformance_rule_fail(c, "sample() gives token %u of %u", id, VOCAB);
         if (id % 2 == s % 2)
             tsr_conformance_rule_fail(c, "sample() gives token %u, whose logit was -INFINITY", id);
+    }
+}
+
+/* Other samplers ruled every second token out. */
+void tsr_sampler_rule_excluded(struct tsr_conformance_case *c)
+{
+    const struct tsr_sampler_v1 *t = c->iface;
+    void                        *self = tsr_sampler_made(c);
+    for (uint64_t s = 0; s < STREAMS; s++) {
+        struct tsr_errbuf      e = TSR_ERRBUF(e);
+        struct tsr_sampler_run r;
+        uint32_t               id = TSR_SAMPLER_NONE;
+        tsr_sampler_begin(c, &r, self, s);
+        tsr_sampler_logits(c, s, 0, r.logits);
+        for (uint32_t k = (uint32_t)s % 2; k < VOCAB; k += 2)
+            r.logits[k] = -INFINITY;
+        struct tsr_sampler_job j = tsr_sampler_job_of(c, &r);
+        if (t->sample(self, &j, &id, &e.err) != TSR_OK || id != TSR_SAMPLER_NONE)
+            continue;
+        for (uint32_t k = (uint32_t)s % 2; k < VOCAB; k += 2)
+            if (r.logits[k] != -INFINITY) /* a NaN too: another rule names it */
+                tsr_conformance_rule_fail(
+                    c, "sample() gives token %u, which was excluded, the logit %g", k,
+                    (double)r.logits[k]);
     }
 }
 

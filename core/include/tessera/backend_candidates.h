@@ -58,7 +58,7 @@ struct tsr_backend_candidates_v1 {
      * inverse [rows]: 1 / temperature, finite; 0: the sum is not needed.  best [rows][most] and
      * row [rows] are host memory of the caller's and complete on return; operations queued before
      * on the default stream are waited for.  The logits stay as they are.  More rows or a larger
-     * vocabulary than reserved is TSR_E_INVAL.  [worker] */
+     * vocabulary than reserved is TSR_E_INVAL if the memory is not enough for them.  [worker] */
     tsr_status (*find)(void *self, const struct tsr_tensor *logits, uint32_t most,
                        const float *inverse, struct tsr_candidate *best,
                        struct tsr_candidate_row *row, struct tsr_err *err);

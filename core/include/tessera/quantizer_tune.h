@@ -73,8 +73,9 @@ struct tsr_tune_block {
     void        *ctx;          /* the host's                                          */
 
     /* Computes n_trials trials over the sequences listed in `sequence`, n_sequences indices from 0;
-     * NULL: all.  The host uses all its threads.  Call it only inside tune(), from the thread that
-     * tune() was called on.  Results do not depend on the number of threads.  TSR_E_INVAL: a
+     * NULL: all.  The host uses all its threads, for one trial after the other or for several at
+     * once.  Call it only inside tune(), from the thread that tune() was called on.  The results of
+     * a trial do not depend on the number of threads and on the other trials of the call.  TSR_E_INVAL: a
      * sequence or a shape does not exist, or more than `budget` trials in total; nothing was
      * computed.  TSR_E_UNSUPPORTED: gradients that there are none of.  Returns TSR_OK,
      * TSR_E_INVAL, TSR_E_UNSUPPORTED, TSR_E_NUMERIC, TSR_E_NOMEM, TSR_E_CANCELLED. */

@@ -2,6 +2,7 @@
 #include "pipeline/steps/external_step.h"
 
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
@@ -321,6 +322,11 @@ static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
     tsr_status                          st = c.result && c.files && c.section
                                                  ? load(job, x, err)
                                                  : tsr_fail_nomem(err, 256, "the result of a step");
+    if (tsr_plugin_registry_isolation(job->registry))
+        tsr_logf(TSR_LOG_WARN,
+                 "step '%s' of '%s' runs in this process: plugins.isolate holds for quantizers and "
+                 "solvers",
+                 x->step.name, x->found.info->path);
     if (st == TSR_OK)
         st = t->create(x->found.host, opts, &self, err);
     if (st == TSR_OK) {

@@ -152,8 +152,10 @@ static tsr_status sizes(const void *self, uint64_t vocab, struct tsr_sampler_siz
     return TSR_OK;
 }
 
-static tsr_status start(const void *self, void *state, struct tsr_err *err)
+static tsr_status start(const void *self, const struct tsr_sampler_request *request, void *state,
+                        struct tsr_err *err)
 {
+    (void)request;
     const struct grammar *g = self;
     (void)err;
     grammar_text_start(&g->schema, state);

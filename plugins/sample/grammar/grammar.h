@@ -5,7 +5,7 @@
 #ifndef TSR_PLUGINS_GRAMMAR_H
 #define TSR_PLUGINS_GRAMMAR_H
 
-#include "tessera/draft/sampler.h"
+#include "tessera/sampler.h"
 
 #include <stdbool.h>
 

@@ -1,5 +1,5 @@
 /* @NAME@ - lowers the logit of a token for each time that it was generated, so that texts repeat less. */
-#include <tessera/draft/sampler.h>
+#include <tessera/sampler.h>
 
 struct options {
     double penalty;
@@ -44,9 +44,11 @@ static tsr_status sizes(const void *self, uint64_t vocab, struct tsr_sampler_siz
     return TSR_OK;
 }
 
-static tsr_status start(const void *self, void *state, struct tsr_err *err)
+static tsr_status start(const void *self, const struct tsr_sampler_request *request, void *state,
+                        struct tsr_err *err)
 {
     (void)self;
+    (void)request;
     (void)state;
     (void)err;
     return TSR_OK;

@@ -30,7 +30,7 @@ static tsr_status sizes(const void *, uint64_t, tsr_sampler_sizes *s, tsr_err *)
     return TSR_OK;
 }
 
-static tsr_status start(const void *, void *, tsr_err *)
+static tsr_status start(const void *, const tsr_sampler_request *, void *, tsr_err *)
 {
     return TSR_OK;
 }

@@ -1,4 +1,4 @@
-#include <tessera/draft/sampler.h>
+#include <tessera/sampler.h>
 
 struct options {
     double penalty;

@@ -1,6 +1,5 @@
-/* tessera/draft/threads.h - how many threads parallel_for() of tessera/host.h has, for plugins whose items must wait for
- * each other or should be few.  Draft: an optional service of the host, "tessera.threads/1"; it may change until it
- * leaves this folder.
+/* tessera/threads.h - threads: how many of them parallel_for() of tessera/host.h has, for plugins that choose the number of
+ * items of a loop.  An optional service of the host; its id is "tessera.threads/1".
  *
  * Example: a quarter of a thread's share of n items.
  *
@@ -10,8 +9,8 @@
  *         return n / (4 * (t ? t->count(h->ctx) : 1));
  *     }
  */
-#ifndef TSR_DRAFT_THREADS_H
-#define TSR_DRAFT_THREADS_H
+#ifndef TSR_THREADS_H
+#define TSR_THREADS_H
 
 #include "tessera/host.h"
 
@@ -25,7 +24,8 @@ struct tsr_threads_v1 {
     uint32_t struct_size;
     uint32_t reserved;
 
-    /* At least 1, with the caller's.  ctx is the host's.  It may change between two calls of the plugin.  [worker] */
+    /* At least 1, with the caller's.  ctx is the host's.  It may change between two calls of the plugin, so that
+     * results must not depend on it.  [worker] */
     uint32_t (*count)(void *ctx);
 };
 
