@@ -2,6 +2,7 @@
 
 #include "base/rng.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -246,16 +247,21 @@ void tsr_eval_holm(const double *p, uint64_t n, double *adjusted, uint64_t *orde
     }
 }
 
+/* By products alone: differences of logarithms of factorials would lose as many digits as these have before the
+ * point, and C libraries differ in the last one.  A separate exponent keeps all products in range. */
 double tsr_eval_mcnemar(uint64_t b, uint64_t c)
 {
     uint64_t n = b + c, few = b < c ? b : c;
-    double   sum = 0.0, N = (double)n;
+    double sum = 1.0, term = 1.0; /* binomials up to the one of `few`, as multiples of it; and it */
+    int    power = 0, step;
     if (2 * few == n)
         return 1.0;
-    for (uint64_t i = 0; i <= few; i++) {
-        double k = (double)i;
-        sum += exp(lgamma(N + 1) - lgamma(k + 1) - lgamma(N - k + 1) - N * 0.69314718055994530942);
+    for (uint64_t i = 1; i <= few; i++) {
+        sum = 1.0 + sum * ((double)i / (double)(n - i + 1));
+        term = frexp(term * (double)(n - i + 1) / (double)i, &step);
+        power += step;
     }
+    sum = ldexp(sum * term, power - (int)(n < INT_MAX / 2 ? n : INT_MAX / 2));
     return sum < 0.5 ? 2 * sum : 1.0;
 }
 

@@ -43,7 +43,7 @@ struct tsr_cpu_kernels;
 /* isa_*.c */
 const struct tsr_cpu_compensate_kernels *tsr_cpu_compensate_of(const struct tsr_cpu_kernels *k);
 extern const struct tsr_cpu_compensate_kernels tsr_cpu_compensate_scalar, tsr_cpu_compensate_avx2,
-    tsr_cpu_compensate_avx512;
+    tsr_cpu_compensate_avx512, tsr_cpu_compensate_neon;
 
 struct tsr_cpu;
 const struct tsr_backend_compensate_v1 *tsr_cpu_compensate(void);

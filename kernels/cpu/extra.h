@@ -82,5 +82,6 @@ struct tsr_cpu_extra_kernels {
 extern const struct tsr_cpu_extra_kernels tsr_cpu_extra_scalar;
 extern const struct tsr_cpu_extra_kernels tsr_cpu_extra_avx2;
 extern const struct tsr_cpu_extra_kernels tsr_cpu_extra_avx512;
+extern const struct tsr_cpu_extra_kernels tsr_cpu_extra_neon;
 
 #endif

@@ -97,7 +97,7 @@ INLINE void few_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, 
     }
     const i16v table = run_table(w, kind);
     prefetch_run(w, kind, panel, u->group);
-/* Several sums a row, so that as many chains hide the latency of the product. */
+/* Several sums a row, so that as many chains hide the latency of the product; a vector of NEON is four chains. */
 #define TAKE(t)                                                                                    \
     i16v i##t##a = vi_zero(), i##t##b = vi_zero(), j##t##a = vi_zero(), j##t##b = vi_zero(),       \
          g##t##a = vi_zero(), g##t##b = vi_zero(), h##t##a = vi_zero(), h##t##b = vi_zero();       \
@@ -159,7 +159,7 @@ INLINE void few_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t r, 
             acc[t][1] = v_fma(vi_cvt(i##t##b), v_mul(sv, s), acc[t][1]);                           \
         }                                                                                          \
     }
-    const int fours = (int)step / 4, sets = m == 1 ? 4 : 2;
+    const int fours = (int)step / 4, sets = TSR_SIMD == 128 ? 1 : m == 1 ? 4 : 2;
     uint64_t  k = k0;
     FEW_EACH(TAKE)
     if (fours < sets) /* steps together, so that each set has its turn */
@@ -243,8 +243,8 @@ INLINE void pair_run(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t ap
     const uint8_t               *d = c + apart * w->panel_bytes;
     const int8_t                *q = a->q + u->k0;
     const int32_t               *sums = a->sums + r * a->tokens;
-    /* 16 registers of sums at most; of the others a vector takes two */
-    const int      chains = m <= 2 && TSR_SIMD != 2 ? 2 : 1;
+    /* 16 registers of sums at most; of AVX2 a vector takes two, of NEON four */
+    const int      chains = m <= 2 && TSR_SIMD != 2 && TSR_SIMD != 128 ? 2 : 1;
     const uint64_t ahead = PAIR_AHEAD(l, m);
     i16v           i[DIRECT_MAX][2][2][2]; /* token, panel, half, chain */
     const i16v     table = run_table(w, kind);

@@ -9,7 +9,7 @@
 #define MR           12
 #define VR           2
 #define ROWS_EACH(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
-#elif TSR_SIMD == 2
+#elif TSR_SIMD == 2 || TSR_SIMD == 128
 #define MR           6
 #define VR           1
 #define ROWS_EACH(X) X(0) X(1) X(2) X(3) X(4) X(5)
@@ -92,7 +92,7 @@ INLINE void pack4(float *dst, const uint64_t width, const float *src, uint64_t s
                   float alpha)
 {
     uint64_t k = 0;
-#if TSR_SIMD != 0
+#if TSR_SIMD == 2 || TSR_SIMD == 512
     const __m128 f = _mm_set1_ps(alpha);
     for (; k + 4 <= n; k += 4, dst += 4 * width) {
         __m128 a = _mm_mul_ps(_mm_loadu_ps(src + k), f);

@@ -27,7 +27,7 @@ TILES(W_I2)
     }
 MANY(RUN_PLAIN, 1)
 MANY(RUN_AFFINE, 1)
-#if TSR_SIMD == 2
+#ifdef ISA_DOT_LOW
 MANY(RUN_PLAIN, 0)
 MANY(RUN_AFFINE, 0)
 #else /* one product serves both */

@@ -30,6 +30,8 @@ uint64_t K(probe_read)(const void *p, uint64_t bytes, uint32_t shape)
 
 #if TSR_SIMD == 2
 #define CHAINS 6 /* each is two registers; 16 exist */
+#elif TSR_SIMD == 128
+#define CHAINS 6 /* each is four registers; 32 exist */
 #elif TSR_SIMD == 512
 #define CHAINS 16
 #else

@@ -253,10 +253,10 @@ INLINE void v_residual_add(const uint8_t *const *row, uint64_t at, const struct 
 
 INLINE v16 v_residual_sum(const int32_t *z, int32_t less)
 {
-    v16 r;
+    int32_t r[16];
     for (int l = 0; l < 16; l++)
-        r.f[l] = (float)(int32_t)((uint32_t)z[l] - (uint32_t)less);
-    return r;
+        r[l] = (int32_t)((uint32_t)z[l] - (uint32_t)less);
+    return vi_cvt(vi_load(r));
 }
 
 INLINE void v_residual_order(v16 *a, uint32_t bits)

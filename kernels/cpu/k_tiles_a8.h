@@ -27,6 +27,10 @@
 #define ISA_TILE_WORDS
 #include "k_tile_words.h"
 #endif
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+#define ISA_TILE_MMLA
+#include "k_tile_mmla.h"
+#endif
 
 /* The codes of a part as bytes, looked up where they mean entries of a table. */
 INLINE void unpack_of(const struct tsr_cpu_weight *w, const enum tsr_cpu_layout l,
@@ -231,9 +235,15 @@ INLINE void tiles_part(const struct tsr_cpu_linear *a, const enum run_kind kind,
         }
 #endif
         for (int v = 0; v < 2; v += ISA_VECS) {
+#ifdef ISA_TILE_MMLA
+            (void)kind;
+            (void)low;
+            tile_mmla(w, m, v, p, &tile, acc[t] + 16 * v);
+#else
 #define CALL(m) tile_part(w, kind, low, m, v, p, &tile, acc[t] + 16 * v)
             REST_SWITCH(m, CALL)
 #undef CALL
+#endif
         }
         tile.ahead += p->steps * tile.stride;
     }

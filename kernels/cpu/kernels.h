@@ -216,5 +216,8 @@ struct tsr_cpu_kernels {
 extern const struct tsr_cpu_kernels tsr_cpu_kernels_scalar;
 extern const struct tsr_cpu_kernels tsr_cpu_kernels_avx2;
 extern const struct tsr_cpu_kernels tsr_cpu_kernels_avx512;
+extern const struct tsr_cpu_kernels tsr_cpu_kernels_neon;
+extern const struct tsr_cpu_kernels tsr_cpu_kernels_dotprod;
+extern const struct tsr_cpu_kernels tsr_cpu_kernels_i8mm;
 
 #endif

@@ -44,6 +44,7 @@ struct tsr_cpu_linalg_kernels {
 extern const struct tsr_cpu_linalg_kernels tsr_cpu_linalg_scalar;
 extern const struct tsr_cpu_linalg_kernels tsr_cpu_linalg_avx2;
 extern const struct tsr_cpu_linalg_kernels tsr_cpu_linalg_avx512;
+extern const struct tsr_cpu_linalg_kernels tsr_cpu_linalg_neon;
 
 /* What an instance of the backend keeps for it. */
 struct tsr_cpu_linalg {

@@ -1,6 +1,6 @@
 /* simd.h - one vector of 16 lanes for every instruction set. The kernel sources (k_*.c) are compiled once
- * per set with TSR_SIMD = 0 (scalar), 2 (AVX2) or 512 (AVX-512 with VNNI); their results are bit-identical
- * because each operation below is. */
+ * per set with TSR_SIMD = 0 (scalar), 2 (AVX2), 512 (AVX-512 with VNNI) or 128 (NEON, with dotprod and i8mm where the
+ * compiler may use them); their results are bit-identical because each operation below is. */
 #ifndef TSR_SIMD_H
 #define TSR_SIMD_H
 
@@ -17,6 +17,22 @@
 #elif TSR_SIMD == 2
 #include "simd_avx2.h"
 #define ISA_NAME    avx2
+#define ISA_DOT_LOW /* vi_dot4_low() is not vi_dot4() */
+#define ISA_VECS    1
+#define ISA_TOKENS  6
+#define ISA_TOKENS8 6
+#elif TSR_SIMD == 128
+#include "simd_neon_int.h"
+#define ISA_BASE neon
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+#define ISA_NAME i8mm
+#elif defined(__ARM_FEATURE_DOTPROD)
+#define ISA_NAME dotprod
+#define ISA_DOT_LOW
+#else
+#define ISA_NAME neon
+#define ISA_DOT_LOW
+#endif
 #define ISA_VECS    1
 #define ISA_TOKENS  6
 #define ISA_TOKENS8 6
@@ -43,6 +59,12 @@
 #define ISA_JOIN_(a, b) tsr_k_##a##_##b
 #define ISA_JOIN(a, b)  ISA_JOIN_(a, b)
 #define K(name)         ISA_JOIN(name, ISA_NAME)
+
+/* K_BASE(norm): a set that adds products of bytes to another shares the kernels that have none. */
+#if !defined(ISA_BASE)
+#define ISA_BASE ISA_NAME
+#endif
+#define K_BASE(name) ISA_JOIN(name, ISA_BASE)
 
 #if TSR_SIMD == 0 || defined(TSR_SMALL_TILES)
 /* The scalar twin and builds with sanitizers serve correctness: unrolled tiles would gain little there and

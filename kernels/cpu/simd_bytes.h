@@ -1,5 +1,6 @@
 /* simd_bytes.h - more operations on the 16-lane vector, for codes that are looked up: bytes within
- * four quarters of 16, tables, transposes.  The scalar part gives the meaning of each. */
+ * four quarters of 16, tables, transposes.  The scalar part gives the meaning of each;
+ * those of NEON are in simd_neon_int.h. */
 #ifndef TSR_SIMD_BYTES_H
 #define TSR_SIMD_BYTES_H
 
@@ -263,7 +264,7 @@ static inline v16 vi_bits_f32(i16v v)
     return v_make(_mm256_castsi256_ps(v.a), _mm256_castsi256_ps(v.b));
 }
 
-#else
+#elif TSR_SIMD == 0
 
 static inline i16v vb_nibble(i16v w, const int high)
 {

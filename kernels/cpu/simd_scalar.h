@@ -1,5 +1,5 @@
 /* simd_scalar.h - the 16-lane vector in plain C: the meaning of every operation that the other
- * two headers spell in intrinsics.  Included by simd.h only. */
+ * headers spell in intrinsics.  Included by simd.h only. */
 #ifndef TSR_SIMD_SCALAR_H
 #define TSR_SIMD_SCALAR_H
 

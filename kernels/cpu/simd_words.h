@@ -1,5 +1,5 @@
 /* simd_words.h - operations on the 16-lane vector as 32 words, for machines without vpdpbusd.  The scalar part
- * gives the meaning of each. */
+ * gives the meaning of each; those of NEON are in simd_neon_int.h. */
 #ifndef TSR_SIMD_WORDS_H
 #define TSR_SIMD_WORDS_H
 
@@ -101,7 +101,7 @@ static inline i16v vb_less(i16v v, uint32_t n)
     return vi_make(_mm256_sub_epi8(v.a, m), _mm256_sub_epi8(v.b, m));
 }
 
-#else
+#elif TSR_SIMD == 0
 
 /* Words of the even or the odd bytes (of three vectors of bytes): low and high byte, negated where that of
  * codes has its top bit set. */

@@ -79,6 +79,12 @@ tsr_status tsr_encode_mx_check(const struct tsr_encode_mx *spec, struct tsr_err 
     return TSR_OK;
 }
 
+#if defined(__aarch64__)
+#define NAMES "neon, dotprod or i8mm"
+#else
+#define NAMES "avx2, avx512 or amx"
+#endif
+
 static int always(void)
 {
     return 1;
@@ -112,9 +118,17 @@ tsr_status tsr_encode_pick(const struct tsr_encode **e, struct tsr_err *err)
 #endif
         { &tsr_encode_scalar, always }
     };
+#if defined(__aarch64__)
+    static const char *const plain[] = { "neon", "dotprod", "i8mm" }; /* encoders are in plain C */
+#endif
     const char *want = getenv("TSR_ISA");
     if (want && strcmp(want, "amx") == 0) /* AVX-512 and more, which is of no use here */
         want = "avx512";
+#if defined(__aarch64__)
+    for (size_t i = 0; want && i < sizeof plain / sizeof *plain; i++)
+        if (strcmp(want, plain[i]) == 0)
+            want = "scalar";
+#endif
 #if defined(__x86_64__)
     __builtin_cpu_init();
 #endif
@@ -130,6 +144,5 @@ tsr_status tsr_encode_pick(const struct tsr_encode **e, struct tsr_err *err)
             return TSR_OK;
         }
     }
-    return tsr_fail(err, TSR_E_CONFIG, "TSR_ISA=%.40s: unknown; use scalar, avx2, avx512 or amx",
-                    want);
+    return tsr_fail(err, TSR_E_CONFIG, "TSR_ISA=%.40s: unknown; use scalar, " NAMES, want);
 }

@@ -181,6 +181,6 @@ fails "gemv with two more words" 2 b bench gemv a b
 fails "an unknown bench" 2 'gemx' bench gemx
 fails "an unknown format" 2 '--formats' bench gemv --formats int9
 fails "an unknown shape" 2 '--shape' bench e2e --shape 2b
-TSR_ISA=neon fails "an unknown instruction set" 2 "backend 'cpu'" bench gemv "${small[@]}"
+TSR_ISA=sse9 fails "an unknown instruction set" 2 "backend 'cpu'" bench gemv "${small[@]}"
 
 finish

@@ -392,7 +392,11 @@ static inline float *wt_dense(const struct wt *w)
     return d;
 }
 
+#if defined(__aarch64__)
+static const char *const test_isas[] = { "scalar", "neon", "dotprod", "i8mm" };
+#else
 static const char *const test_isas[] = { "scalar", "avx2", "avx512", "amx" };
+#endif
 #define ISAS 4
 
 #endif

@@ -140,10 +140,9 @@ static uint8_t *check_isa(struct tsr_cpu *c, const struct wt *w, const uint8_t *
 
 static void check(struct wt *w)
 {
-    static const char *const isas[] = { "scalar", "avx2", "avx512" };
-    uint8_t                 *want = NULL;
-    for (size_t i = 0; i < 3; i++) {
-        struct tsr_cpu *c = cpu_new(isas[i]);
+    uint8_t *want = NULL;
+    for (size_t i = 0; i < ISAS; i++) {
+        struct tsr_cpu *c = cpu_new(test_isas[i]);
         if (!c)
             continue;
         uint8_t *got = check_isa(c, w, want);

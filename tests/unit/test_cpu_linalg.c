@@ -6,16 +6,14 @@
 #include <math.h>
 #include <stdio.h>
 
-static const char *const isas[] = { "scalar", "avx2", "avx512" };
-
-static struct tsr_cpu             *cpu[3];
-static const struct tsr_linalg_v1 *lin[3];
+static struct tsr_cpu             *cpu[ISAS];
+static const struct tsr_linalg_v1 *lin[ISAS];
 
 static int setup(void **state)
 {
     (void)state;
-    for (int i = 0; i < 3; i++) {
-        cpu[i] = cpu_new(isas[i]);
+    for (int i = 0; i < ISAS; i++) {
+        cpu[i] = cpu_new(test_isas[i]);
         lin[i] = cpu[i] ? tsr_cpu_extension(cpu[i], TSR_LINALG) : NULL;
     }
     return lin[0] && lin[0]->struct_size == sizeof *lin[0] ? 0 : -1;
@@ -24,7 +22,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < ISAS; i++)
         tsr_cpu_destroy(cpu[i]);
     return host_bytes == 0 ? 0 : -1; /* all scratch was given back */
 }
@@ -135,14 +133,14 @@ static void one_gemm(uint64_t m, uint64_t n, uint64_t k, float alpha)
     for (int t = 0; t < 2; t++) {
         float *want = copy(c, m * ldc);
         page_gemm(m, n, k, alpha, a, lda, b, ldb, t, want, ldc);
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < ISAS; i++) {
             if (!lin[i])
                 continue;
             float *got = copy(c, m * ldc);
             assert_int_equal(lin[i]->gemm(lin[i]->ctx, m, n, k, alpha, a, lda, b, ldb, t, got, ldc,
                                           NULL),
                              TSR_OK);
-            same(got, want, m, ldc, ldc, isas[i]); /* between the rows, too */
+            same(got, want, m, ldc, ldc, test_isas[i]); /* between the rows, too */
             free(got);
         }
         free(want);
@@ -173,7 +171,7 @@ static void test_syrk(void **state)
         float *x = rnd_new(rows * ldx, 1.0f), *c = rnd_new(n * ldc, 1.0f);
         float *want = copy(c, n * ldc);
         page_syrk(n, rows, 0.7f, x, ldx, want, ldc);
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < ISAS; i++) {
             if (!lin[i])
                 continue;
             float *got = copy(c, n * ldc);
@@ -182,7 +180,7 @@ static void test_syrk(void **state)
             assert_int_equal(lin[i]->syrk(lin[i]->ctx, n, rows - cut, 0.7f, x + cut * ldx, ldx, got,
                                           ldc, NULL),
                              TSR_OK);
-            same(got, want, n, ldc, ldc, isas[i]);
+            same(got, want, n, ldc, ldc, test_isas[i]);
             free(got);
         }
         free(x);
@@ -200,7 +198,7 @@ static void test_cholesky(void **state)
         page_cholesky(n, l, ld);
         inv = copy(l, n * ld);
         page_inverse(n, inv, ld);
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < ISAS; i++) {
             if (!lin[i])
                 continue;
             float   *got = copy(a, n * ld);
@@ -210,9 +208,9 @@ static void test_cholesky(void **state)
                     got[r * ld + c] = NAN;
             assert_int_equal(lin[i]->cholesky(lin[i]->ctx, n, got, ld, &pivot, NULL), TSR_OK);
             assert_int_equal(pivot, 77);
-            same(got, l, n, ld, ld, isas[i]);
+            same(got, l, n, ld, ld, test_isas[i]);
             assert_int_equal(lin[i]->cholesky_inverse(lin[i]->ctx, n, got, ld, NULL), TSR_OK);
-            same(got, inv, n, ld, ld, isas[i]);
+            same(got, inv, n, ld, ld, test_isas[i]);
             free(got);
         }
         free(a);
@@ -242,20 +240,20 @@ static void test_cholesky_large(void **state)
     float   *a = rnd_new(n * ld, 1.0f);
     for (uint64_t i = 0; i < n; i++)
         a[i * ld + i] = (float)n;
-    for (int i = lin[1] ? 1 : 0; i < 3; i++) { /* the plain one takes long */
+    for (int i = lin[1] ? 1 : 0; i < ISAS; i++) { /* the plain one takes long */
         if (!lin[i])
             continue;
         float *l = copy(a, n * ld);
         assert_int_equal(lin[i]->cholesky(lin[i]->ctx, n, l, ld, NULL, NULL), TSR_OK);
         for (int s = 0; s < 4000; s++) {
             uint64_t r = rnd() % n;
-            follows(a, l, ld, r, rnd() % (r + 1), isas[i]);
+            follows(a, l, ld, r, rnd() % (r + 1), test_isas[i]);
         }
         for (uint64_t e = 0; e < sizeof edge / sizeof edge[0]; e++)
             for (uint64_t f = 0; f <= e; f++)
                 for (uint64_t r = edge[e] - 2; r < edge[e] + 3; r++)
                     for (uint64_t c = edge[f] - 2; c < edge[f] + 3 && c <= r; c++)
-                        follows(a, l, ld, r, c, isas[i]);
+                        follows(a, l, ld, r, c, test_isas[i]);
         for (uint64_t r = 0; r < n; r++)
             for (uint64_t c = r + 1; c < n; c++)
                 assert_true(l[r * ld + c] == 0);
@@ -297,7 +295,7 @@ static void test_bad_pivot(void **state)
     static const float bad[] = { -1.0f, 0.0f, NAN, INFINITY };
     for (uint64_t p = 0; p < 5; p++)
         for (int v = 0; v < 4; v++)
-            for (int i = 0; i < 3; i++) {
+            for (int i = 0; i < ISAS; i++) {
                 if (!lin[i])
                     continue;
                 float *a = calloc(n * n, 4);
@@ -319,7 +317,7 @@ static void test_eigenvalue(void **state)
     (void)state;
     uint64_t n = 300, ld = 301;
     float   *a = calloc(n * ld, 4);
-    double   got[3] = { 0 };
+    double   got[ISAS] = { 0 };
     assert_non_null(a);
     /* A = Q D Q with Q = I - 2 w w^T: eigenvalues 1..n in steps of 1/n, and 9 */
     float *w = rnd_new(n, 1.0f);
@@ -337,7 +335,7 @@ static void test_eigenvalue(void **state)
             }
             a[i * ld + j] = (float)s;
         }
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < ISAS; i++) {
         if (!lin[i])
             continue;
         assert_int_equal(lin[i]->largest_eigenvalue(lin[i]->ctx, n, a, ld, 200, 1e-12, &got[i],
