@@ -40,7 +40,7 @@ struct tsr_engine_device {
     struct tsr_registry         *registry;
     uint32_t                     numerics; /* of the fallback too */
     struct tsr_engine_device    *fallback; /* opened when first needed */
-    bool                         exact; /* keeps docs/decisions/numerics.md */
+    bool                         exact;    /* keeps docs/decisions/numerics.md */
     char                         text[96];
     void                       **buffers;
     uint64_t                     n_buffers, cap_buffers;

@@ -55,8 +55,7 @@ static tsr_status engine_copy(void *ctx, uint32_t from, uint32_t to, uint64_t le
 bool tsr_engine_reuses(const struct tsr_model_hparams *hp, const struct tsr_engine_options *o,
                        const char **why)
 {
-    *why = o->on.numerics == TSR_NUMERICS_FAST
-               ? "fast numerics may differ with the size of a batch"
+    *why = o->on.numerics == TSR_NUMERICS_FAST ? "fast numerics may differ with the size of a batch"
            : o->split ? "sums of simulated ranks may differ with the size of a batch"
            : tsr_engine_rope_varies(&hp->rope) || tsr_engine_rope_varies(&hp->rope_sliding)
                ? "the model's positions depend on the length of the prompt"

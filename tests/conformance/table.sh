@@ -23,6 +23,7 @@ TSR_KIND_KV            tools/templates/kv/c/NAME.c           kv-error           
 TSR_QUANTIZER_BLOCK    docs/writing-a-plugin.md              block-transforms         list:block-transforms         plugins/quant/mx
 TSR_QUANTIZER_REPORT   docs/writing-a-plugin.md              report-same              list:report-same              plugins/quant/gptq
 TSR_QUANTIZER_TUNE     docs/writing-a-plugin.md              tune-budget              list:tune-budget              plugins/quant/autoround
+TSR_QUANTIZER_KERNEL   tools/templates/quantizer/kernel/c/NAME.c kernel-columns   list:kernel-columns            examples/codebook
 TSR_CODEC_STREAM       tools/templates/codec/stream/c/NAME.c codec-stream-replay      bad_codec.c:stream_replay      plugins/comm/mx_codec.c
 TSR_CODEC_WIRE         docs/reference/headers/codec.md       codec-wire               bad_codec.c:wire               plugins/comm/plain.c
 TSR_CODEC_COUPLED      docs/reference/headers/codec.md       -                        -                              plugins/comm

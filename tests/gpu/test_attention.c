@@ -103,7 +103,8 @@ static void begin_as(struct rig *r, uint64_t tokens, uint32_t heads, uint32_t di
                      int fast)
 {
     static struct tsr_cuda_api api;
-    struct tsr_cuda_options    o = { .launching = TSR_CUDA_ONE_BY_ONE, .numerics = fast ? TSR_CUDA_FAST : TSR_CUDA_EXACT };
+    struct tsr_cuda_options    o = { .launching = TSR_CUDA_ONE_BY_ONE,
+                                     .numerics = fast ? TSR_CUDA_FAST : TSR_CUDA_EXACT };
     api = tsr_cuda_simt;
     api.launch = launch;
     api.alloc = alloc;

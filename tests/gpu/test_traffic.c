@@ -246,7 +246,8 @@ static int compare(const struct simt_trace *t, const char *path, FILE *to)
             bad++;
         }
         if (k->least_sectors == 0) {
-            (void)fprintf(stderr, "%s: no access was seen: these kernels have no hooks\n", k->kernel);
+            (void)fprintf(stderr, "%s: no access was seen: these kernels have no hooks\n",
+                          k->kernel);
             bad++;
         }
         if (!(w <= AIM) || !(s <= AIM)) {

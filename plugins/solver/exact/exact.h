@@ -222,11 +222,10 @@ struct ex {
     uint64_t          least_of;               /* of the model of this option, plus 1         */
     double           *bundle;                 /* climb.c's */
     void             *block;                  /* the tables' memory */
-    bool              fresh; /* ex_climb() left cost and fwd at the node's multipliers */
-    struct ex_node   *start,
-        *climbed;           /* multipliers of the last root; the root of the last climb, if any */
-    struct ex_view    view; /* of that climb */
-    struct ex_near    near[2]; /* polish.c's, like the next two */
+    bool              fresh;           /* ex_climb() left cost and fwd at the node's multipliers */
+    struct ex_node   *start, *climbed; /* of the last root, its multipliers; of the last climb */
+    struct ex_view    view;            /* of that climb */
+    struct ex_near    near[2];         /* polish.c's, like the next two */
     struct ex_move   *near_move;
     uint64_t          polished;
     struct ex_label  *lab[2];

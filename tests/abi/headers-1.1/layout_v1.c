@@ -10,6 +10,7 @@
 #include <tessera/format.h>
 #include <tessera/here.h>
 #include <tessera/host.h>
+#include <tessera/kernel.h>
 #include <tessera/kv.h>
 #include <tessera/kv_cache.h>
 #include <tessera/linalg.h>
@@ -258,6 +259,36 @@ AT(struct tsr_quantizer_tune_v1, struct_size, 0);
 AT(struct tsr_quantizer_tune_v1, reserved, 4);
 AT(struct tsr_quantizer_tune_v1, budget, 8);
 AT(struct tsr_quantizer_tune_v1, tune, 16);
+
+/* tessera/kernel.h */
+SIZE(struct tsr_kernel_weight, 80);
+AT(struct tsr_kernel_weight, struct_size, 0);
+AT(struct tsr_kernel_weight, dtype, 4);
+AT(struct tsr_kernel_weight, rows, 8);
+AT(struct tsr_kernel_weight, cols, 16);
+AT(struct tsr_kernel_weight, first_row, 24);
+AT(struct tsr_kernel_weight, n_rows, 32);
+AT(struct tsr_kernel_weight, first_col, 40);
+AT(struct tsr_kernel_weight, n_cols, 48);
+AT(struct tsr_kernel_weight, segment, 56);
+AT(struct tsr_kernel_weight, codes, 64);
+AT(struct tsr_kernel_weight, meta, 72);
+SIZE(struct tsr_kernel_job, 72);
+AT(struct tsr_kernel_job, struct_size, 0);
+AT(struct tsr_kernel_job, reserved, 4);
+AT(struct tsr_kernel_job, weight, 8);
+AT(struct tsr_kernel_job, n, 16);
+AT(struct tsr_kernel_job, in, 24);
+AT(struct tsr_kernel_job, in_stride, 32);
+AT(struct tsr_kernel_job, out, 40);
+AT(struct tsr_kernel_job, out_stride, 48);
+AT(struct tsr_kernel_job, out_segment, 56);
+AT(struct tsr_kernel_job, scratch, 64);
+SIZE(struct tsr_quantizer_kernel_v1, 24);
+AT(struct tsr_quantizer_kernel_v1, struct_size, 0);
+AT(struct tsr_quantizer_kernel_v1, reserved, 4);
+AT(struct tsr_quantizer_kernel_v1, scratch, 8);
+AT(struct tsr_quantizer_kernel_v1, linear, 16);
 
 /* tessera/quantizer_report.h */
 SIZE(struct tsr_quant_prepare_report, 24);
@@ -736,6 +767,7 @@ TEXT(TSR_KIND_BACKEND, "tessera.backend/1");
 TEXT(TSR_QUANTIZER_BLOCK, "tessera.quantizer.block/1");
 TEXT(TSR_QUANTIZER_REPORT, "tessera.quantizer.report/1");
 TEXT(TSR_QUANTIZER_TUNE, "tessera.quantizer.tune/1");
+TEXT(TSR_QUANTIZER_KERNEL, "tessera.kernel/1");
 TEXT(TSR_BACKEND_LAYOUT, "tessera.backend.layout/1");
 TEXT(TSR_LINALG, "tessera.linalg/1");
 TEXT(TSR_HERE, "tessera.here/1");
@@ -856,11 +888,13 @@ IS(TSR_STEP_FILE, 2);
 
 /* ---- kv.h --------------------------------------------------------------------------- */
 
-SIZE(struct tsr_kv_layout, 24);
+SIZE(struct tsr_kv_layout, 32);
 AT(struct tsr_kv_layout, struct_size, 0);
 AT(struct tsr_kv_layout, positions, 4);
 AT(struct tsr_kv_layout, bytes, 8);
 AT(struct tsr_kv_layout, error, 16);
+AT(struct tsr_kv_layout, type, 24);
+AT(struct tsr_kv_layout, reserved, 28);
 SIZE(struct tsr_kv_v1, 72);
 AT(struct tsr_kv_v1, struct_size, 0);
 AT(struct tsr_kv_v1, reserved, 4);

@@ -55,6 +55,12 @@ struct tsr_kv_layout {
     /* Largest |decoded - given| of an element, as a part of the largest |given| of its unit, where that is between 2^-6 and 2^6:
      * 1.0 / 254 for codes of 8 bits that are rounded to nearest.  At least 0 and at most 1. */
     double error;
+    /* Type of tessera/kv_cache.h whose bytes a unit has: those that KV_STORE writes for the same elements, to which decode() gives
+     * the same elements as ATTENTION reads, and the positions and bytes of that type.  0: units of the codec alone.  A function of
+     * the options and side.  With TSR_I8, TSR_E4M3, TSR_F16 or TSR_F32 on both sides, or TSR_Q4_CHANNEL for keys and TSR_Q4 for
+     * values, backends keep the cache and run kernels of the type.  Since minor 1. */
+    uint32_t type;
+    uint32_t reserved; /* 0 */
 };
 
 struct tsr_kv_v1 {
