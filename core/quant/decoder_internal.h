@@ -1,5 +1,5 @@
-/* quant/decoder_internal.h - a quantizer that was made again for weights in its own format, between decoder.c, which
- * keeps them, and decoder_kernel.c, which multiplies. */
+/* quant/decoder_internal.h - a quantizer that was made again for weights in its own format, between decoder_list.c,
+ * which keeps them, decoder.c, which decodes, and decoder_kernel.c, which multiplies. */
 #ifndef TSR_QUANT_DECODER_INTERNAL_H
 #define TSR_QUANT_DECODER_INTERNAL_H
 
@@ -17,6 +17,10 @@ struct tsr_quant_decoder {
 tsr_status tsr_quant_decoder_of(const struct tsr_model_packed   *p,
                                 const struct tsr_quant_decoder **out, uint64_t *scratch,
                                 struct tsr_err *err);
+
+/* The list: begin() before the first of it.  [setup] */
+tsr_status tsr_quant_decoders_begin(struct tsr_registry *r, struct tsr_err *err);
+void       tsr_quant_decoders_end(void);
 
 /* Functions of model/own.h. */
 tsr_status tsr_quant_own_kernel(const struct tsr_model_packed *p, enum tsr_model_own_kernel *how,

@@ -48,7 +48,7 @@ echo kept >"$WORK/mine"
 fails "a file of that name" 2 'mine' plugin new codec mine
 ok "the file stays as it was" grep -q '^kept$' "$WORK/mine"
 fails "a kernel of another kind" 2 'kernel' plugin new codec other --table kernel
-fails "a kernel in C++" 2 'quantizer' plugin new quantizer other --table kernel --cxx
+fails "a kernel in C++" 2 'kernel' plugin new quantizer other --table kernel --cxx
 mkdir "$WORK/closed"
 chmod 555 "$WORK/closed"
 if ! touch "$WORK/closed/x" 2>"$WORK/err"; then # root may write everywhere
