@@ -72,6 +72,8 @@ tsr_status tsr_engine_device_open(struct tsr_engine_device **out, struct tsr_reg
     }
     (*out)->owns_self = true;
     (*out)->numerics = numerics;
+    (*out)->automatic =
+        numerics == TSR_NUMERICS_AUTO && tsr_plugin_backend_has_auto(spec.found.component);
     (*out)->spec = spec;
     return TSR_OK;
 }

@@ -38,9 +38,10 @@ struct tsr_engine_device {
     bool                         owns_self;
     struct tsr_plugin_spec       spec; /* what create() was given */
     struct tsr_registry         *registry;
-    uint32_t                     numerics; /* of the fallback too */
-    struct tsr_engine_device    *fallback; /* opened when first needed */
-    bool                         exact;    /* keeps docs/decisions/numerics.md */
+    uint32_t                     numerics;  /* of the fallback too */
+    struct tsr_engine_device    *fallback;  /* opened when first needed */
+    bool                         exact;     /* keeps docs/decisions/numerics.md */
+    bool                         automatic; /* numerics: auto, which its backend has */
     char                         text[96];
     void                       **buffers;
     uint64_t                     n_buffers, cap_buffers;

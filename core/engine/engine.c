@@ -175,6 +175,10 @@ static tsr_status create(struct tsr_engine **out, struct tsr_engine_device *dev,
                          const struct tsr_model *m, const struct tsr_model_overlay *o,
                          const struct tsr_engine_options *opt, struct tsr_err *err)
 {
+    struct tsr_engine_options own = *opt;
+    if (own.kv_dtype == TSR_KV_AUTO)
+        own.kv_dtype = dev->automatic && !streamed ? TSR_F16 : TSR_F32;
+    opt = &own;
     if (opt->slots == 0 || opt->act > TSR_ACT_A8 ||
         (!tsr_plugin_kv_is_text(opt->kv_dtype) && !tsr_kv_head_bytes(opt->kv_dtype, 1)))
         return tsr_fail(err, TSR_E_INVAL, "engine options: slots, act or kv_dtype is not allowed");

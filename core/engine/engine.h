@@ -95,7 +95,7 @@ struct tsr_engine_source {
 struct tsr_engine_options {
     struct tsr_plugin_run_on on;
     uint32_t                 act;       /* TSR_ACT_* for packed weights; others use F32 */
-    uint32_t                 kv_dtype;  /* of tessera/kv_cache.h */
+    uint32_t                 kv_dtype;  /* of tessera/kv_cache.h, a codec, or TSR_KV_AUTO */
     const char              *kv_layers; /* of some layers: kv_layers.h; NULL or "": of none */
     uint32_t                 slots;     /* sequences resident at once, >= 1 */
     uint64_t                 context;   /* positions per slot; 0: the model's maximum */
@@ -175,6 +175,8 @@ const struct tsr_model *tsr_engine_model(const struct tsr_engine *e);
 const char             *tsr_engine_device(const struct tsr_engine *e);
 /* Whether all that it runs on keeps docs/decisions/numerics.md to the bit. */
 bool tsr_engine_is_exact(const struct tsr_engine *e);
+/* The type of its caches, but for layers that have their own: what TSR_KV_AUTO became. */
+uint32_t tsr_engine_kv(const struct tsr_engine *e);
 
 /* One token of a batch.  Positions of a slot must follow on each other from 0; a slot is
  * emptied by tsr_engine_reset(). */

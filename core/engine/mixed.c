@@ -80,3 +80,8 @@ bool tsr_engine_is_exact(const struct tsr_engine *e)
 {
     return e->dev->exact && (!e->behind || tsr_engine_is_exact(e->behind));
 }
+
+uint32_t tsr_engine_kv(const struct tsr_engine *e)
+{
+    return e->kv_dtype;
+}

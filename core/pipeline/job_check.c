@@ -153,10 +153,12 @@ static tsr_status check_codecs(struct tsr_pipeline_job *job, const struct tsr_pi
         const char                   *layers = NULL;
         if (o->type == TSR_OPT_STRING && strcmp(o->name, "kv_layers") == 0)
             memcpy(&layers, (const char *)s->opts + o->offset, sizeof layers);
-        else if (o->type == TSR_OPT_ENUM && o->choices == tsr_kv_choices)
+        else if (o->type == TSR_OPT_ENUM &&
+                 (o->choices == tsr_kv_choices || o->choices == tsr_kv_run_choices))
             memcpy(&kv, (const char *)s->opts + o->offset, sizeof kv);
         else
             continue;
+        kv = kv == TSR_KV_AUTO ? TSR_F32 : kv;
         tsr_status st = tsr_plugin_kv_check_all(job->registry, kv, layers, &e.err);
         if (st == TSR_E_NOMEM)
             return tsr_err_copy(err, st, &e.err);

@@ -61,7 +61,7 @@ void tsr_pipeline_by_layers_check(const struct tsr_pipeline_running_keys *k, con
                                   const struct tsr_config_node *node, struct tsr_diag *d)
 {
     const struct tsr_config_node *at = tsr_config_node_get(node, "by_layers");
-    if (!what && k && k->kv != TSR_F32)
+    if (!what && k && k->kv != TSR_F32 && k->kv != TSR_KV_AUTO)
         what = "kv";
     if (!what && k && *k->kv_layers)
         what = "kv_layers";
@@ -107,7 +107,9 @@ static bool put_ran(json_t *object, const struct tsr_pipeline_job *job, int64_t 
     tsr_engine_acts(e, ran);
     return tsr_pipeline_json_put_act(object, (uint32_t)act, ran) &&
            (!job->loose ||
-            (tsr_pipeline_json_put_text(object, "kv", tsr_plugin_kv_name(kv)) &&
+            (tsr_pipeline_json_put_text(object, "kv",
+                                        tsr_plugin_kv_name(
+                                            kv == TSR_KV_AUTO ? (int64_t)tsr_engine_kv(e) : kv)) &&
              (!*kv_layers || tsr_pipeline_json_put_text(object, "kv_layers", kv_layers)) &&
              tsr_pipeline_json_put_text(object, "numerics",
                                         name_of(tsr_numerics_choices, TSR_NUMERICS_CHOICES,

@@ -99,9 +99,9 @@ struct tsr_pipeline_running_keys {
           .type = TSR_OPT_ENUM,                                                                    \
           .flags = kvfl,                                                                           \
           .offset = TSR_FIELD(S, f.kv, int64_t),                                                   \
-          .def = { .i = TSR_F32 },                                                                 \
-          .choices = tsr_kv_choices,                                                               \
-          .n_choices = TSR_KV_CHOICES + 1 },                                                       \
+          .def = { .i = TSR_KV_AUTO },                                                             \
+          .choices = tsr_kv_run_choices,                                                           \
+          .n_choices = TSR_KV_CHOICES + 2 },                                                       \
         { .name = "kv_layers",                                                                     \
           .help = TSR_KV_LAYERS_HELP,                                                              \
           .type = TSR_OPT_STRING,                                                                  \

@@ -23,6 +23,11 @@ static const struct tsr_option *option_with(const struct tsr_component *c, const
     return NULL;
 }
 
+bool tsr_plugin_backend_has_auto(const struct tsr_component *c)
+{
+    return option_with(c, "auto") != NULL;
+}
+
 tsr_status tsr_plugin_backend_set_numerics(const struct tsr_component *c, uint32_t numerics,
                                            void *block, struct tsr_err *err)
 {

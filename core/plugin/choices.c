@@ -6,10 +6,14 @@
 
 const struct tsr_choice tsr_act_choices[3] = { TSR_ACT_CHOICES };
 
-const struct tsr_choice tsr_kv_choices[TSR_KV_CHOICES + 1] = {
-    { "f32", "F32 cache", TSR_F32 },
-    { "f16", "F16 cache", TSR_F16 },
-    { "CODEC", "a codec of a plugin, NAME or NAME:key=value,key=value", TSR_CONFIG_OTHER },
+#define KV_CHOICES                                                                                 \
+    { "f32", "F32 cache", TSR_F32 }, { "f16", "F16 cache", TSR_F16 },                              \
+    {                                                                                              \
+        "CODEC", "a codec of a plugin, NAME or NAME:key=value,key=value", TSR_CONFIG_OTHER         \
+    }
+const struct tsr_choice tsr_kv_choices[TSR_KV_CHOICES + 1] = { KV_CHOICES };
+const struct tsr_choice tsr_kv_run_choices[TSR_KV_CHOICES + 2] = {
+    { "auto", "f32; f16 on a GPU with numerics: auto", TSR_KV_AUTO }, KV_CHOICES
 };
 
 const struct tsr_choice tsr_numerics_choices[TSR_NUMERICS_CHOICES] = {
@@ -43,13 +47,12 @@ int64_t tsr_plugin_kv_number(const char *name)
 
 const char *tsr_plugin_kv_name(int64_t dtype)
 {
-    static const char *const types[] = { [TSR_F32] = "f32",
-                                         [TSR_F16] = "f16",
-                                         [TSR_I8] = "int8",
-                                         [TSR_E4M3] = "fp8",
-                                         [TSR_Q4] = "int4" };
-    const char              *codec = tsr_config_name_text(dtype);
-    if (!codec && dtype > 0 && dtype < (int64_t)(sizeof types / sizeof *types))
+    static const char *const types[] = {
+        [TSR_KV_AUTO] = "auto", [TSR_F32] = "f32",  [TSR_F16] = "f16",
+        [TSR_I8] = "int8",      [TSR_E4M3] = "fp8", [TSR_Q4] = "int4"
+    };
+    const char *codec = tsr_config_name_text(dtype);
+    if (!codec && dtype >= 0 && dtype < (int64_t)(sizeof types / sizeof *types))
         codec = types[dtype];
     return codec ? codec : "?";
 }

@@ -22,6 +22,9 @@ extern const struct tsr_choice tsr_act_choices[3];
 #define TSR_KV_NAMES   "f32, f16"
 /* Caches that are not coded, a dtype of tessera/kv_cache.h; and, last, any codec of a plugin (plugin/kv_codec.h). */
 extern const struct tsr_choice tsr_kv_choices[TSR_KV_CHOICES + 1];
+/* In front of these: F16 on a backend that has numerics: auto and runs by it, else F32. */
+#define TSR_KV_AUTO 0
+extern const struct tsr_choice tsr_kv_run_choices[TSR_KV_CHOICES + 2];
 extern const struct tsr_choice tsr_numerics_choices[TSR_NUMERICS_CHOICES];
 
 /* The name of a value of a list of n choices; "?" if it has none.  [any] */

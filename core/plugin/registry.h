@@ -143,6 +143,8 @@ const struct tsr_plugin_isolation *tsr_plugin_registry_isolation(const struct ts
  * [setup] */
 void tsr_plugin_registry_set_here(struct tsr_registry *r, uint32_t rank, uint32_t ranks);
 
+/* Whether the backend has numerics: auto of its own; otherwise auto means exact. */
+bool tsr_plugin_backend_has_auto(const struct tsr_component *c);
 /* `numerics` into what create() of a backend is given.  TSR_E_CONFIG for fast when
  * the backend does not have it. */
 tsr_status tsr_plugin_backend_set_numerics(const struct tsr_component *c, uint32_t numerics,

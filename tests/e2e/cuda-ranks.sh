@@ -158,7 +158,7 @@ fails "an option that is none" 2 'cuda' \
 fails "numerics are the job's" 2 'cuda:numerics=fast' \
     logits "$STORIES" --tokens 1 --output x --backend cuda:numerics=fast
 run logits "$STORIES" --tokens 1,5,9 --output cpu
-run logits "$STORIES" --tokens 1,5,9 --output host --backend cuda:weights=host,launching=single
+run logits "$STORIES" --tokens 1,5,9 --output host --numerics exact --backend cuda:weights=host,launching=single
 ok "weights in the memory of the host: the CPU's bytes, got $rc" cmp -s "$WORK/cpu" "$WORK/host"
 
 # The rules of the plugin interface, each in a process that is forked.

@@ -31,16 +31,16 @@ ok "nothing is left allocated" test "$(count allocated)" = 0
 
 # Models: a prompt whole, then token by token.
 run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --output cpu
-run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --output cuda --backend cuda
+run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --output cuda --numerics exact --backend cuda
 ok "logits: the bytes of the CPU" cmp -s "$WORK/cpu" "$WORK/cuda"
 ok "and no memory is taken or freed after the first launch" test "$(count late)" = 0
-run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --step --output step --backend cuda
+run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --step --output step --numerics exact --backend cuda
 ok "token by token: the same, got $rc" cmp -s "$WORK/cpu" "$WORK/step"
 ok "and no memory is taken or freed after the first launch" test "$(count late)" = 0
 ok "one graph for decode, recorded once" test "$(count captured)" = 1
 ok "which ran for six of eight tokens or more" test "$(count graphs)" -ge 6
 # kernels that begin before the one before has ended: where device and driver have it, else a line says so
-overlap() { run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --step --output step --backend cuda:launching=overlap; }
+overlap() { run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --step --output step --numerics exact --backend cuda:launching=overlap; }
 overlap
 early=$(count early)
 ok "overlapping: the same bytes, got $rc" cmp -s "$WORK/cpu" "$WORK/step"
@@ -58,12 +58,12 @@ for model in bloom deepseek_v2-lite gemma2 mixtral opt-350m-style qwen3_next; do
     ok "$model: no memory is taken after the first launch, got $rc" test "$rc:$(count late)" = 0:0
 done
 # a capture that fails, a driver without graphs: the same bytes, by single launches
-TSR_STANDIN=capture=1 run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --step --output step --backend cuda
+TSR_STANDIN=capture=1 run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --step --output step --numerics exact --backend cuda
 ok "a capture fails: the same bytes, got $rc" cmp -s "$WORK/cpu" "$WORK/step"
 ok "and one line says so" test "$(grep -c "Stand-in: making a graph.*one by one" "$WORK/err")" = 1
 ok "no graph ran" test "$(count graphs)" = 0
 LD_LIBRARY_PATH=$STANDIN/old run logits "$MODEL" --tokens 1,5,9,2,7,30,4,11 --step --output step \
-    --backend cuda -v
+    --numerics exact --backend cuda -v
 ok "without graphs: the same bytes, got $rc" cmp -s "$WORK/cpu" "$WORK/step"
 ok "and that is said" grep -q "Stand-in: .*graphs" "$WORK/err"
 ok "no graph ran" test "$(count graphs)" = 0
@@ -71,7 +71,7 @@ ok "no graph ran" test "$(count graphs)" = 0
 # Launches of a token: a layer of Llama has 10 with int8 activations (docs/decisions/cuda.md), embedding, head and the
 # norm in front of it have one each.
 PACKED=$ROOT/tests/golden/checkpoints/gptq4-g128 # two layers
-a8() { run logits "$PACKED" --tokens "$1" --step --act a8 --output "$2" --backend "$3"; }
+a8() { run logits "$PACKED" --tokens "$1" --step --act a8 --numerics exact --output "$2" --backend "$3"; }
 runs() { awk -v k="${1:-}" '$1 ~ "^k_" k {n += $2} END {print n + 0}' "$WORK/counts"; }
 a8 1,5,9,2,7 token cuda
 shorter=$(runs) less=$(runs quantize)
@@ -146,6 +146,7 @@ draw() { # BACKEND SETTINGS
     cat >"$WORK/draw.yaml" <<JOB
 version: 1
 backend: $1
+numerics: exact
 model: $ROOT/tests/golden/models/stories260k
 pipeline:
   - generate: {prompts: ["Once upon a time", "The dog"], max_tokens: 6, seed: 11, act: a8, $2}

@@ -14,7 +14,7 @@ logits() {
 }
 logits cpu
 for layers in 0 1 -1; do
-    logits "simt$layers" --plugin-path "$SIMT" --backend simt --gpu-layers "$layers"
+    logits "simt$layers" --plugin-path "$SIMT" --backend simt --numerics exact --gpu-layers "$layers"
     ok "$layers layers on the device: the bytes of the CPU" cmp -s "$WORK/cpu" "$WORK/simt$layers"
 done
 run logits "$MODEL" --tokens 1,5 --output x --plugin-path "$SIMT" --backend simt --gpu-layers 1 -v
@@ -25,7 +25,7 @@ for file in bnb-nf4 ct-nvfp4 gguf-iq4_nl/*.gguf gguf-olmo2-q4_1/*.gguf gguf-q2_k
     for model in "$ROOT/tests/golden/checkpoints/"$file; do
         name=${file%%/*}
         run logits "$model" --tokens 1,5,9,2,7,30,4,11 --act a8 --output "$name-cpu"
-        run logits "$model" --tokens 1,5,9,2,7,30,4,11 --act a8 --output "$name" --plugin-path "$SIMT" --backend simt -v
+        run logits "$model" --tokens 1,5,9,2,7,30,4,11 --act a8 --output "$name" --plugin-path "$SIMT" --backend simt --numerics exact -v
         ok "$name runs, got $rc" test "$rc" = 0
         ok "$name: the bytes of the CPU" cmp -s "$WORK/$name-cpu" "$WORK/$name"
         ok "$name: no linear is widened" bash -c '! grep -q "such weights run as F32" "$0"' "$WORK/err"
@@ -40,7 +40,7 @@ while read -r name model act; do
     run logits "$model" --tokens 1,5,9,2,7,30,4,11 --act "$act" --output "$name-cpu"
     for layers in 1 -1; do
         run logits "$model" --tokens 1,5,9,2,7,30,4,11 --act "$act" --output "$name$layers" -v \
-            --plugin-path "$SIMT" --backend simt --cpu-experts "$layers"
+            --plugin-path "$SIMT" --backend simt --numerics exact --cpu-experts "$layers"
         ok "$name: the experts of $layers layers on the CPU, got $rc" test "$rc" = 0
         ok "$name, $layers: the bytes of the CPU" cmp -s "$WORK/$name-cpu" "$WORK/$name$layers"
     done
@@ -67,7 +67,7 @@ JOB
     ok "job $1 runs, got $rc" test "$rc" = 0
 }
 job on-cpu ''
-job on-both $'backend: simt\ngpu_layers: 1'
+job on-both $'backend: simt\nnumerics: exact\ngpu_layers: 1'
 ok "jobs give the same tokens" cmp -s <(jq -S .results.generate.samples "$WORK/on-cpu/results.json") \
     <(jq -S .results.generate.samples "$WORK/on-both/results.json")
 ok "there are some" json '.results.generate.samples | length == 2' "$WORK/on-cpu/results.json"
@@ -86,10 +86,13 @@ evaluate cpu-f32
 evaluate auto-f32 "${on[@]}"
 evaluate exact-f32 "${on[@]}" --numerics exact
 evaluate cpu-a8 --act a8
-evaluate auto-a8 "${on[@]}" --act a8
+evaluate auto-a8 "${on[@]}" --act a8 --kv f32
 perplexity() { jq .perplexity "$WORK/$1.json"; }
 ok "the CPU is exact" json '.numerics == "exact"' "$WORK/cpu-f32.json"
 ok "auto on a device is auto" json '.numerics == "auto"' "$WORK/auto-f32.json"
+ok "the CPU's cache is F32" json '.kv == "f32"' "$WORK/cpu-f32.json"
+ok "auto on a device has one of F16" json '.kv == "f16"' "$WORK/auto-f32.json"
+ok "exact has one of F32" json '.kv == "f32"' "$WORK/exact-f32.json"
 ok "exact is exact" json '.numerics == "exact"' "$WORK/exact-f32.json"
 ok "exact gives the CPU's" test "$(perplexity exact-f32)" = "$(perplexity cpu-f32)"
 ok "auto does not" test "$(perplexity auto-f32)" != "$(perplexity cpu-f32)"
