@@ -27,7 +27,6 @@ tsr_status tsr_engine_device_wrap(struct tsr_engine_device **out, struct tsr_reg
         return st;
     }
     (void)snprintf(d->text, sizeof d->text, "%s", p.device ? p.device : "unnamed device");
-    d->exact = p.deterministic != 0;
     *out = d;
     return TSR_OK;
 }

@@ -40,7 +40,6 @@ struct tsr_engine_device {
     struct tsr_registry         *registry;
     uint32_t                     numerics;  /* of the fallback too */
     struct tsr_engine_device    *fallback;  /* opened when first needed */
-    bool                         exact;     /* keeps docs/decisions/numerics.md */
     bool                         automatic; /* numerics: auto, which its backend has */
     char                         text[96];
     void                       **buffers;

@@ -173,8 +173,8 @@ uint32_t   tsr_engine_slots(const struct tsr_engine *e);
 uint64_t   tsr_engine_vocab(const struct tsr_engine *e);
 const struct tsr_model *tsr_engine_model(const struct tsr_engine *e);
 const char             *tsr_engine_device(const struct tsr_engine *e);
-/* Whether all that it runs on keeps docs/decisions/numerics.md to the bit. */
-bool tsr_engine_is_exact(const struct tsr_engine *e);
+/* Whether something that it runs on has numerics: auto of its own, so that answers may differ between machines. */
+bool tsr_engine_is_automatic(const struct tsr_engine *e);
 /* The type of its caches, but for layers that have their own: what TSR_KV_AUTO became. */
 uint32_t tsr_engine_kv(const struct tsr_engine *e);
 

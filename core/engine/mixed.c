@@ -76,9 +76,9 @@ tsr_status tsr_engine_stage_mixed(struct tsr_engine *e, const struct tsr_engine_
     return TSR_OK;
 }
 
-bool tsr_engine_is_exact(const struct tsr_engine *e)
+bool tsr_engine_is_automatic(const struct tsr_engine *e)
 {
-    return e->dev->exact && (!e->behind || tsr_engine_is_exact(e->behind));
+    return e->dev->automatic || (e->behind && tsr_engine_is_automatic(e->behind));
 }
 
 uint32_t tsr_engine_kv(const struct tsr_engine *e)

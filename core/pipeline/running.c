@@ -114,7 +114,7 @@ static bool put_ran(json_t *object, const struct tsr_pipeline_job *job, int64_t 
              tsr_pipeline_json_put_text(object, "numerics",
                                         name_of(tsr_numerics_choices, TSR_NUMERICS_CHOICES,
                                                 numerics == TSR_NUMERICS_AUTO &&
-                                                        tsr_engine_is_exact(e)
+                                                        !tsr_engine_is_automatic(e)
                                                     ? TSR_NUMERICS_EXACT
                                                     : numerics)) &&
              tsr_pipeline_json_put_text(object, "device", tsr_engine_device(e))));

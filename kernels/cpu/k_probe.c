@@ -51,10 +51,11 @@ float K(probe_fma)(uint64_t rounds)
         UNROLL
     for (int i = 0; i < CHAINS; i++)
         c[i] = v_fma(c[i], a, b);
+    float sum = 0.0f;
     UNROLL
-    for (int i = 1; i < CHAINS; i++)
-        c[0] = v_add(c[0], c[i]);
-    return v_tree16(c[0]);
+    for (int i = 0; i < CHAINS; i++)
+        sum += v_tree16(c[i]);
+    return sum;
 }
 
 /* All lanes: products that enter none of those that are added, the compiler would leave out. */

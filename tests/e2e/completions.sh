@@ -46,7 +46,7 @@ completes "and of no other" "--seed --select --set" generate --se
 completes "an option of another verb" "" tokenize --again
 completes "values of an option" "f16 f32 fp8" generate --kv f
 completes "values behind =" "f16 f32 fp8" generate --kv = f
-completes "values right behind =" "f16 f32 fp8 int4 int8 kivi" generate --kv =
+completes "values right behind =" "auto f16 f32 fp8 int4 int8 kivi" generate --kv =
 completes "values of a common option" "always auto" generate --color a
 completes "a job's file" "my job.yaml" run my
 completes "files and folders for a model" "folder model.gguf my job.yaml" generate ''

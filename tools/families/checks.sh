@@ -307,7 +307,7 @@ check_cuda() {
             logits_of CUDA "$source $options" $source cpu.st $options || continue
             rm -f "$D/cuda.st"
             # shellcheck disable=SC2086
-            LD_LIBRARY_PATH=$CUDA t logits $source --tokens "$IDS" -o cuda.st --backend cuda $options
+            LD_LIBRARY_PATH=$CUDA t logits $source --tokens "$IDS" -o cuda.st --numerics exact --backend cuda $options
             did CUDA "$source $options" || continue
             holds CUDA "$source $options" "other bytes than the CPU's" cmp -s "$D/cpu.st" "$D/cuda.st"
         done

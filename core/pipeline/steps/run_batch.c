@@ -5,6 +5,7 @@
 #include "batch/watch.h"
 #include "runtime/peers.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,17 +63,26 @@ static uint32_t numerics_of(const struct tsr_step_run_batch *r)
     return (uint32_t)r->o->fleet.run.on.numerics;
 }
 
-/* `auto` is exact on the default backend. */
+/* Whether a backend that is named like "cuda:device=1" runs by its own numerics: auto; "auto" may. */
+static bool has_auto(const struct tsr_step_run_batch *r, const char *text)
+{
+    char                    name[200];
+    struct tsr_plugin_found found = { 0 };
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(text, ":"), text);
+    return strcmp(name, "auto") == 0 ||
+           tsr_plugin_registry_find(r->job->registry, TSR_KIND_BACKEND, name, &found, &e.err) !=
+               TSR_OK ||
+           tsr_plugin_backend_has_auto(found.component);
+}
+
 static bool ranks_are_exact(const struct tsr_step_run_batch *r, const struct tsr_runtime_layout *l)
 {
     bool exact = numerics_of(r) != TSR_NUMERICS_FAST;
     for (uint32_t i = 0; i < tsr_runtime_layout_ranks(l) && exact; i++) {
         const char *name = tsr_runtime_layout_backend(l, i);
         name = name ? name : r->o->fleet.run.on.backend;
-        exact =
-            numerics_of(r) == TSR_NUMERICS_EXACT || !name ||
-            (strcspn(name, ":") == strlen(TSR_PLUGIN_DEFAULT_BACKEND) &&
-             strncmp(name, TSR_PLUGIN_DEFAULT_BACKEND, strlen(TSR_PLUGIN_DEFAULT_BACKEND)) == 0);
+        exact = numerics_of(r) == TSR_NUMERICS_EXACT || !name || !has_auto(r, name);
     }
     return exact;
 }
@@ -102,7 +112,7 @@ static tsr_status with_engine(struct tsr_step_run_batch              *r,
     const uint32_t               numerics = numerics_of(r);
     tsr_status                   st = identify(r,
                                                numerics == TSR_NUMERICS_EXACT ||
-                                                   (numerics == TSR_NUMERICS_AUTO && tsr_engine_is_exact(e)),
+                                                   (numerics == TSR_NUMERICS_AUTO && !tsr_engine_is_automatic(e)),
                                                c, err);
     struct tsr_pipeline_drafting d = { 0 };
     set_defaults(r, eo->context, c->from);
