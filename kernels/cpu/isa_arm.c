@@ -84,6 +84,12 @@ enum tsr_cpu_set tsr_cpu_set_of(const struct tsr_cpu_kernels *k)
     return TSR_CPU_SCALAR;
 }
 
+const struct tsr_cpu_kernels *tsr_cpu_half(const struct tsr_cpu_kernels *k)
+{
+    (void)k;
+    return NULL;
+}
+
 tsr_status tsr_cpu_set_fast(struct tsr_cpu *c, struct tsr_err *err)
 {
     (void)c;
