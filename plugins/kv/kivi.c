@@ -175,7 +175,7 @@ static void encode_values(unsigned bits, uint64_t dim, const float *x, uint8_t *
         quantize(bits, x + d, n, code, half);
         memcpy(to, half, 4);
         to += 4;
-        for (unsigned i = 0; i < n; i += 16, to += 2 * bits)
+        for (unsigned i = 0; i < n; i += 16, to += (size_t)2 * bits)
             pack(bits, code + i, 16, to);
     }
 }
@@ -185,9 +185,9 @@ static void decode_values(unsigned bits, uint64_t dim, const uint8_t *from, floa
     for (uint64_t d = 0; d < dim; d += GROUP) {
         unsigned n = (unsigned)(dim - d < GROUP ? dim - d : GROUP);
         float    scale = half_at(from), minimum = half_at(from + 2);
-        uint8_t  code[GROUP];
+        uint8_t  code[GROUP] = { 0 };
         from += 4;
-        for (unsigned i = 0; i < n; i += 16, from += 2 * bits)
+        for (unsigned i = 0; i < n; i += 16, from += (size_t)2 * bits)
             unpack(bits, from, 16, code + i);
         for (unsigned i = 0; i < n; i++)
             x[d + i] = scale * (float)code[i] + minimum;

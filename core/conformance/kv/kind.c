@@ -30,9 +30,10 @@ static tsr_status one_unit(struct tsr_conformance_case *c, void *self, uint32_t 
     tsr_status              st = t->layout(self, side, 64, &l, err);
     if (st != TSR_OK || l.positions == 0 || l.positions > TSR_KV_BLOCK || l.bytes > 1u << 20)
         return st;
-    float *x = tsr_conformance_rule_room(64 * l.positions * sizeof(float));
+    size_t elements = (size_t)64 * l.positions;
+    float *x = tsr_conformance_rule_room(elements * sizeof(float));
     void  *units = tsr_conformance_rule_room(l.bytes);
-    tsr_conformance_rule_normal(c, 1, x, 64 * l.positions);
+    tsr_conformance_rule_normal(c, 1, x, elements);
     if (long_run)
         tsr_conformance_test_host_start(c->host);
     for (int i = 0; st == TSR_OK && i < (long_run ? 200 : 1); i++)
