@@ -198,7 +198,7 @@ static tsr_status fix_open(struct tsr_plan_problem *p, const struct tsr_plan_fil
     TSR_TRY(take_kv_layers(p, f, &types, err));
     TSR_TRY(take_channels(p, f, err));
     tsr_plan_settings_put(p, &(struct tsr_plan_setting){ p->memory.batch, p->work.chunk, p->work.kv,
-                                                         0, types });
+                                                         0, types, UINT32_MAX });
     return TSR_OK;
 }
 

@@ -79,8 +79,8 @@ static double every(const struct tsr_plan_problem *p, const struct tsr_plugin_sp
     double                least = INFINITY;
     for (uint64_t c = 1; c <= BATCH; c++)
         for (size_t k = pieces; k < (pieces ? 4 : 1); k++)
-            least =
-                fmin(least, fixed(p, solver, (struct tsr_plan_setting){ c, chunks[k], kv, 0, 0 }));
+            least = fmin(least,
+                         fixed(p, solver, (struct tsr_plan_setting){ c, chunks[k], kv, 0, 0, 0 }));
     return least;
 }
 
@@ -113,7 +113,7 @@ static void is_best(struct setting *s, bool listed)
     assert_true(value <= counted * (1 + 3 * GAP));
     assert_true(value >= least * (1 - 3 * GAP));
     /* the problem has what was chosen, and costs as much when that is all that it may be */
-    other = (struct tsr_plan_setting){ s->p.memory.batch, s->p.work.chunk, s->p.work.kv, 0, 0 };
+    other = (struct tsr_plan_setting){ s->p.memory.batch, s->p.work.chunk, s->p.work.kv, 0, 0, 0 };
     double again = fixed(&s->p, &s->solver, other);
     assert_true(fabs(again - value) <= 3 * GAP * value);
     assert_true(a.bound <= a.objective * (1 + 1e-12) &&
@@ -178,7 +178,7 @@ static void test_list(void **state)
     assert_int_equal(n, 5 * 3 * 2); /* 8, 4, 3, 2, 1 at once; whole, 512, 128; 16, 8 */
     assert_true(v[0].concurrency == BATCH && v[0].chunk == 0 && v[0].kv == TSR_F16);
     assert_true(v[n - 1].concurrency == 1 && v[n - 1].chunk == 128 && v[n - 1].kv == TSR_I8);
-    assert_true(has(v, n, (struct tsr_plan_setting){ 3, 128, TSR_F16, 0, 0 }));
+    assert_true(has(v, n, (struct tsr_plan_setting){ 3, 128, TSR_F16, 0, 0, 0 }));
     /* each is there once */
     for (uint64_t i = 0; i < n; i++)
         assert_false(has(v + i + 1, n - i - 1, v[i]));
@@ -196,7 +196,7 @@ static void test_list(void **state)
     n = tsr_plan_settings_of(&s.p, v);
     assert_int_equal(n, 1);
     assert_true(v[0].concurrency == 5 && v[0].chunk == 7 && v[0].kv == TSR_F16);
-    tsr_plan_settings_put(&s.p, &(struct tsr_plan_setting){ 5, 7, TSR_I8, 0, 0 });
+    tsr_plan_settings_put(&s.p, &(struct tsr_plan_setting){ 5, 7, TSR_I8, 0, 0, 0 });
     assert_true(s.p.kv_omega == 0); /* a cache that the workload names is not the planner's cost */
 
     s.p.o.free_kv = true; /* no limit says what an int8 cache may cost */

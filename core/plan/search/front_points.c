@@ -31,7 +31,7 @@ uint64_t tsr_front_setting(const struct tsr_plan_bounds *b, const struct tsr_pla
     for (uint64_t i = 0; i < b->n; i++) {
         const struct tsr_plan_setting *s = &b->list[i];
         if (s->concurrency == p->memory.batch && s->chunk == p->work.chunk && s->end == p->end &&
-            s->types == p->kv_types && (s->types || s->kv == p->work.kv))
+            s->most_k == p->most_k && s->types == p->kv_types && (s->types || s->kv == p->work.kv))
             return i;
     }
     return b->n;
@@ -39,7 +39,8 @@ uint64_t tsr_front_setting(const struct tsr_plan_bounds *b, const struct tsr_pla
 
 bool tsr_front_alike(const struct tsr_plan_setting *s, const struct tsr_plan_setting *t)
 {
-    return s->chunk == t->chunk && s->kv == t->kv && s->types == t->types && s->end == t->end;
+    return s->chunk == t->chunk && s->kv == t->kv && s->types == t->types && s->end == t->end &&
+           s->most_k == t->most_k;
 }
 
 /* Whether two plans are one. */

@@ -95,16 +95,18 @@ tsr_status tsr_plan_build_items(struct tsr_plan_built *b, struct tsr_err *err)
     const struct tsr_plan_problem *p = b->p;
     static const uint32_t          none[1] = { 0 };
     uint32_t                       kv[TSR_PLAN_KV_TYPES], types = tsr_plan_problem_kv_types(p, kv);
-    uint32_t                       n_k = p->o.n_k ? p->o.n_k : 1;
+    uint32_t                       n_k = p->o.n_k ? p->o.n_k : 1, first = 0;
     const uint32_t                *k = p->o.n_k ? p->o.k : none;
     uint64_t                       n = p->candidates.n, q = 0;
     NEW(b, b->items, n * types * n_k * (b->places ? 2 : 1));
+    while (first < n_k && k[first] > p->most_k)
+        first++;
     for (int place = 0; place <= b->places; place++)
-        for (uint32_t i = 0; i < n_k; i++)
+        for (uint32_t i = first; i < n_k; i++)
             for (uint32_t t = 0; t < types; t++)
                 for (uint64_t c = 0; c < n; c++) {
                     bool can = compensates(p, c);
-                    if (can || i == 0) /* what cannot is there once */
+                    if (k[i] <= p->most_k && (can || i == first)) /* what cannot is there once */
                         b->items[q++] = (struct tsr_plan_item){ .candidate = (uint32_t)c,
                                                                 .kv = kv[t],
                                                                 .k = can ? k[i] : 0,

@@ -94,6 +94,7 @@ struct tsr_plan_problem {
         kv_types; /* bit i: a layer may have the cache o.kv[i], whatever others have; 0: work.kv of all */
     uint32_t *
         kv_of; /* [layers] types that a plan file says, also in memory; owned; NULL: no file does */
+    uint32_t most_k;        /* of o.k only these and smaller ones */
     uint32_t residual_bits; /* of compensation; assumed: the model has no residuals yet */
     bool     residual_assumed;
     uint32_t                        *

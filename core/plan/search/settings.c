@@ -51,7 +51,8 @@ static tsr_status coarse(struct settled *z, struct tsr_err *err)
     tsr_status                     st = TSR_OK;
     for (uint64_t i = 0; i < z->n && st == TSR_OK; i++)
         if (z->list[i].chunk == last->chunk && z->list[i].kv == last->kv &&
-            z->list[i].types == last->types && z->list[i].end == last->end)
+            z->list[i].types == last->types && z->list[i].end == last->end &&
+            z->list[i].most_k == last->most_k)
             st = coarse_one(z, i, seconds, err);
     uint64_t best = z->at;
     for (uint64_t i = 0; i < z->n && st == TSR_OK && best < z->n; i++)
@@ -129,9 +130,10 @@ static tsr_status search_quick(struct settled *z, const struct tsr_plan_setting 
     struct tsr_plan_planned last = { .status = TSR_SOLVED_UNKNOWN };
     tsr_status              st = TSR_OK;
     uint64_t                i = 0;
-    while (i < z->n && !(z->list[i].concurrency == own->concurrency &&
-                         z->list[i].chunk == own->chunk && z->list[i].kv == own->kv &&
-                         z->list[i].end == own->end && z->list[i].types == own->types))
+    while (i < z->n &&
+           !(z->list[i].concurrency == own->concurrency && z->list[i].chunk == own->chunk &&
+             z->list[i].kv == own->kv && z->list[i].end == own->end &&
+             z->list[i].types == own->types && z->list[i].most_k == own->most_k))
         i++;
     if (i < z->n)
         st = tsr_settled_search(z, i, false, &last, err);

@@ -1,10 +1,11 @@
 /* plan/search/settings.h - the best plan over what a job leaves open: how many requests run at once, in which chunks
- * prompts run, and the type of the KV cache (docs/decisions/settings.md).
+ * prompts run, the type of the KV cache, and the most channels that a layer has compensated (docs/decisions/settings.md).
  *
  *   a problem with free settings --tsr_plan_settings_of()--> settings --search.h, each--> the best plan
  *
  * Fewer requests at once leave memory to weights, and the batch takes several rounds. An int8 cache costs
- * quality: it counts in omega as 8 bits in all layers do, more than it was measured to lose.
+ * quality: it counts in omega as 8 bits in all layers do, more than it was measured to lose.  Every stage reserves work
+ * memory for the largest k of compensation, so that a smaller one is a setting too.
  */
 #ifndef TSR_PLAN_SEARCH_SETTINGS_H
 #define TSR_PLAN_SEARCH_SETTINGS_H
@@ -18,6 +19,7 @@ struct tsr_plan_setting {
     uint64_t end;                /* of the candidates for embedding and head */
     uint32_t
         types; /* bit i: layers may have the listed type i, and kv is the widest; 0: all have kv */
+    uint32_t most_k; /* of the listed k of compensation larger ones are not there */
 };
 #define TSR_PLAN_SETTINGS 4096u /* most of a problem */
 

@@ -120,17 +120,37 @@ static uint64_t kv_types(const struct tsr_plan_problem *p, struct cache v[TSR_PL
     return n;
 }
 
+/* The listed k of compensation, the largest first. */
+static uint64_t largest_first(const struct tsr_plan_problem *p, uint32_t v[TSR_PLAN_K])
+{
+    uint64_t n = 0;
+    v[0] = 0;
+    for (uint32_t i = 0; i < p->o.n_k; i++) {
+        uint64_t at = n++;
+        for (; at > 0 && v[at - 1] < p->o.k[i]; at--)
+            v[at] = v[at - 1];
+        v[at] = p->o.k[i];
+    }
+    return n ? n : 1;
+}
+
 uint64_t tsr_plan_settings_of(const struct tsr_plan_problem *p, struct tsr_plan_setting *v)
 {
     uint64_t     at_once[ALL_PARTS], chunk[4], n = 0;
     struct cache kv[TSR_PLAN_KV_TYPES];
     uint64_t n_once = concurrencies(p, at_once), n_chunk = chunks(p, chunk), n_kv = kv_types(p, kv);
     uint64_t n_end = p->ends.n ? p->ends.n : 1;
-    for (uint64_t m = 0; m < n_end * n_kv; m++)
+    uint32_t k[TSR_PLAN_K];
+    uint64_t n_k = largest_first(p, k);
+    for (uint64_t m = 0; m < n_end * n_kv * n_k; m++)
         for (uint64_t c = 0; c < n_chunk; c++)
             for (uint64_t i = 0; i < n_once && n < TSR_PLAN_SETTINGS; i++)
-                v[n++] = (struct tsr_plan_setting){ at_once[i], chunk[c], kv[m % n_kv].kv, m / n_kv,
-                                                    kv[m % n_kv].types };
+                v[n++] = (struct tsr_plan_setting){ .concurrency = at_once[i],
+                                                    .chunk = chunk[c],
+                                                    .kv = kv[m / n_k % n_kv].kv,
+                                                    .end = m / n_k / n_kv,
+                                                    .types = kv[m / n_k % n_kv].types,
+                                                    .most_k = k[m % n_k] };
     return n;
 }
 
@@ -141,6 +161,7 @@ void tsr_plan_settings_put(struct tsr_plan_problem *p, const struct tsr_plan_set
     p->work.chunk = s->chunk;
     p->work.kv = s->kv;
     p->kv_types = s->types;
+    p->most_k = s->most_k;
     tsr_plan_problem_put_end(p, s->end);
     /* a type that the workload names is part of the work and costs nothing, but where its KL is known */
     bool counts = p->o.free_kv || p->o.n_kv || p->quality.kl.on;

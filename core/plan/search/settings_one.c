@@ -118,7 +118,7 @@ static double known_bound(const struct settled *z, uint64_t i)
     double                         bound = -INFINITY;
     for (uint64_t k = 0; k < z->n; k++) {
         if (t[k].chunk != s->chunk || t[k].concurrency > s->concurrency || t[k].types != s->types ||
-            t[k].end != s->end)
+            t[k].end != s->end || t[k].most_k != s->most_k)
             continue;
         if (t[k].kv == s->kv)
             bound = fmax(bound, z->least[k]);
