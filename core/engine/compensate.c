@@ -1,4 +1,4 @@
-/* Compensation of one site: selects channels, then adds to the outputs of its linears. */
+/* Compensation of one site: adds to the outputs of its linears. */
 #include "engine/compensator.h"
 
 #include "base/mem.h"
@@ -103,84 +103,6 @@ static tsr_status rows_up(struct tsr_engine *e, const struct tsr_tensor *t, cons
     return TSR_OK;
 }
 
-/* ---- which channels ----------------------------------------------------------------------------- */
-
-static struct tsr_tensor lists_of(const struct tsr_engine_compensator *c, uint64_t count)
-{
-    struct tsr_tensor t = c->here->list;
-    t.rows = c->now.n;
-    t.cols = 1 + count;
-    t.row_stride = t.cols * sizeof(uint32_t);
-    return t;
-}
-
-/* Of a compensated row. */
-static uint64_t position_of(const struct tsr_engine *e, uint64_t i)
-{
-    const struct tsr_engine_comp_rows *now = &e->comp->now;
-    uint64_t                           row = now->at[i];
-    uint32_t                           spans[2];
-    row = now->tokens ? now->tokens[row] : row;
-    memcpy(spans,
-           e->feed.host + e->feed.spans[TSR_ENGINE_CACHE_CONTEXT].offset + row * sizeof spans,
-           sizeof spans);
-    return spans[1];
-}
-
-/* Lists created by the host, into c->lists; c->x has the inputs if they are needed. */
-static void host_lists(struct tsr_engine *e, const struct tsr_engine_comp_site *s)
-{
-    struct tsr_engine_compensator *c = e->comp;
-    for (uint64_t i = 0; i < c->now.n; i++) {
-        uint32_t *list = c->lists + i * (1 + s->count);
-        if (s->fixed)
-            memcpy(list, s->fixed, (1 + s->count) * sizeof *list);
-        else if (c->use.select == TSR_COMPENSATE_SELECT_RANDOM)
-            tsr_compensate_select_random(c->use.seed, s->number, position_of(e, i), s->channels,
-                                         s->count, list);
-        else
-            tsr_compensate_select_exact(c->x + i * s->channels, s->channels, s->count, list,
-                                        c->scratch);
-    }
-}
-
-static void count_recall(struct tsr_engine_compensator *c, const struct tsr_engine_comp_site *s)
-{
-    for (uint64_t i = 0; i < c->now.n; i++) {
-        tsr_compensate_select_exact(c->x + i * s->channels, s->channels, s->count, c->exact,
-                                    c->scratch);
-        c->done.exact += c->exact[0];
-        c->done.common += tsr_compensate_select_common(c->lists + i * (1 + s->count), c->exact);
-    }
-}
-
-tsr_status tsr_engine_comp_select(struct tsr_engine *e, const struct tsr_engine_comp_site *s,
-                                  const struct tsr_tensor *x, const struct tsr_tensor *rows,
-                                  struct tsr_err *err)
-{
-    struct tsr_engine_compensator *c = e->comp;
-    struct tsr_tensor              list = lists_of(c, s->count);
-    c->done.selected += c->now.n * s->count;
-    if (c->use.select != TSR_COMPENSATE_SELECT_DYNAMIC) {
-        host_lists(e, s);
-        TSR_TRY(tsr_engine_device_upload(c->here->dev, &list, c->lists, err));
-    } else {
-        struct tsr_select_op op = { .struct_size = sizeof op,
-                                    .k = s->k,
-                                    .x = x,
-                                    .rows = rows,
-                                    .floors = s->floors,
-                                    .list = &list };
-        TSR_TRY(c->here->table->select(c->here->dev->self, NULL, &op, err));
-    }
-    if (!c->use.recall)
-        return TSR_OK;
-    TSR_TRY(tsr_engine_device_sync(c->here->dev, err));
-    TSR_TRY(tsr_engine_device_download(c->here->dev, &list, c->lists, err));
-    count_recall(c, s);
-    return TSR_OK;
-}
-
 /* ---- adding the compensation ---- */
 
 tsr_status tsr_engine_comp_add(struct tsr_engine_compensator     *c,
@@ -188,7 +110,7 @@ tsr_status tsr_engine_comp_add(struct tsr_engine_compensator     *c,
                                const struct tsr_tensor *rows, const struct tsr_tensor *const *outs,
                                struct tsr_err *err)
 {
-    struct tsr_tensor        list = lists_of(c, s->count);
+    struct tsr_tensor        list = tsr_engine_comp_lists(c, s);
     struct tsr_compensate_op op = { .struct_size = sizeof op,
                                     .n = (uint32_t)s->n,
                                     .x = x,

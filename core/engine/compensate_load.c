@@ -226,6 +226,7 @@ static tsr_status load_site(struct tsr_engine *e, struct tsr_engine_compensator 
         TSR_TRY(load_linear(e, c, layer, of.id[i], s, i, err));
     if (tsr_engine_comp_place(e, layer, site)->table->copies)
         drop_pages(c, layer, &of);
+    TSR_TRY(tsr_engine_compensate_hold(e, layer, site, err));
     c->room = s->count > c->room ? s->count : c->room;
     c->widest = s->channels > c->widest ? s->channels : c->widest;
     return TSR_OK;
@@ -354,6 +355,7 @@ void tsr_engine_compensate_destroy(struct tsr_engine *e)
             const struct tsr_engine_comp_place *p = tsr_engine_comp_place(e, l, (enum tsr_site)i);
             for (uint64_t j = 0; j < s->n; j++)
                 p->table->residual_free(p->dev->self, s->residual[j]);
+            tsr_engine_device_drop_tensor(p->dev, &s->held);
             free(s->fixed);
         }
     for (uint64_t i = 0; i < c->n_copies; i++)

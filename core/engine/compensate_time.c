@@ -33,6 +33,7 @@ tsr_status tsr_engine_compensate_k(struct tsr_engine *e, const uint32_t (*k)[TSR
                 tsr_compensate_select_floors(b0, b15, s->floors);
             if (p->top)
                 TSR_TRY(tsr_engine_compensate_fix(c, p, s, err));
+            TSR_TRY(tsr_engine_compensate_hold(e, l, (enum tsr_site)i, err));
         }
     return TSR_OK;
 }

@@ -18,7 +18,8 @@ struct tsr_engine_comp_site {
     void     *residual[TSR_COMPENSATE_LINEARS];
     uint32_t  which[TSR_COMPENSATE_LINEARS]; /* place among the site's linears */
     float     floors[TSR_COMPENSATE_BUCKETS];
-    uint32_t *fixed; /* a static selection */
+    uint32_t *fixed;        /* a static selection: [1 + count] */
+    struct tsr_tensor held; /* it, for each sequence, on the device that selects; uploaded once */
 };
 
 /* Rows of an input that are compensated. */
@@ -85,7 +86,14 @@ static inline bool tsr_engine_comp_is_whole(const struct tsr_engine *e, enum tsr
     return e->share.whole_experts && site >= TSR_MODEL_SITE_EXPERTS;
 }
 
-/* compensate.c: the compensated rows of the site that runs, from or to the device that has them, dense in host memory;
+/* compensate_select.c: a static selection to the device, again after each change; nothing to do for another. */
+tsr_status tsr_engine_compensate_hold(struct tsr_engine *e, uint64_t layer, enum tsr_site site,
+                                      struct tsr_err *err);
+/* The lists of the site that runs: [tokens, 1 + count]. */
+struct tsr_tensor tsr_engine_comp_lists(const struct tsr_engine_compensator *c,
+                                        const struct tsr_engine_comp_site   *s);
+
+/* The compensated rows of the site that runs, from or to the device that has them, dense in host memory;
  * their channels from x, its rows `rows` (NULL: all); what these add to the outputs. */
 tsr_status tsr_engine_comp_down(struct tsr_engine *e, const struct tsr_tensor *t, float *to,
                                 struct tsr_err *err);

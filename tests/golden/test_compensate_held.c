@@ -79,6 +79,15 @@ static tsr_status note_blocks(void *self, void *stream, const struct tsr_compens
     return cpu_table()->compensate(self, stream, op, err);
 }
 
+static uint64_t uploads;
+
+static tsr_status count_upload(void *self, void *buffer, uint64_t offset, const void *src,
+                               uint64_t bytes, struct tsr_err *err)
+{
+    uploads++;
+    return copying.cpu->upload(self, buffer, offset, src, bytes, err);
+}
+
 static uint32_t seventy(const void *self)
 {
     (void)self;
@@ -106,6 +115,7 @@ static void open_copying(void)
                      TSR_OK);
     copying.table = *copying.cpu;
     copying.table.extension = extension;
+    copying.table.upload = count_upload;
     copying.compensate = *cpu_table();
     copying.compensate.copies = 1;
     copying.compensate.residual_load = load_copy;
@@ -214,6 +224,60 @@ static void test_blocks(void **state)
     compensated_residuals_free(m, c);
 }
 
+/* The uploads of a chunk of n tokens, one of each sequence, or more of the first. */
+static uint64_t uploads_of(struct tsr_engine *e, uint32_t n, float *logits)
+{
+    struct tsr_engine_token t[COMPENSATED_SLOTS + 2] = { { .logits = true } };
+    assert_true(n <= COMPENSATED_SLOTS + 2);
+    for (uint32_t i = 0; i < n; i++)
+        t[i] = (struct tsr_engine_token){ .id = 1 + i,
+                                          .logits = i + 1 == n,
+                                          .slot = n <= COMPENSATED_SLOTS ? i : 0 };
+    uploads = 0;
+    assert_int_equal(tsr_engine_forward(e, t, n, logits, NULL), TSR_OK);
+    return uploads;
+}
+
+/* A static selection is on the device once: tokens upload no more than where the device selects.  Chunks of more tokens than
+ * sequences bring their lists along.  Another k brings other lists. */
+static void test_static(void **state)
+{
+    const struct tsr_compensation *c = compensated_residuals(m, o, 4);
+    struct tsr_engine_compensate dynamic = { .from = c, .each = 90, .all = true }, fixed = dynamic;
+    float   *a = malloc(m->hp.vocab * sizeof *a), *b = malloc(m->hp.vocab * sizeof *b);
+    uint64_t want[2];
+    (void)state;
+    assert_true(a && b);
+    fixed.select = TSR_COMPENSATE_SELECT_STATIC_MEANSQ;
+    open_copying();
+    struct tsr_engine *e = engine_on(copying.dev, &dynamic, NULL);
+    want[0] = uploads_of(e, COMPENSATED_SLOTS, a);
+    want[1] = uploads_of(e, COMPENSATED_SLOTS + 2, a);
+    tsr_engine_destroy(e);
+    e = engine_on(copying.dev, &fixed, NULL);
+    assert_int_equal(uploads_of(e, COMPENSATED_SLOTS, a), want[0]);
+    assert_int_equal(uploads_of(e, COMPENSATED_SLOTS + 2, a),
+                     want[1] + (uint64_t)WIDE_LAYERS * TSR_MODEL_SITES);
+    tsr_engine_destroy(e);
+    /* with another k */
+    struct tsr_errbuf err = TSR_ERRBUF(err);
+    n_asked = 0;
+    e = engine_on(copying.dev, &fixed, NULL);
+    assert_int_equal(tsr_engine_compensate_k(e, NULL, 40, &err.err), TSR_OK);
+    assert_int_equal(uploads_of(e, COMPENSATED_SLOTS, a), want[0]);
+    tsr_engine_destroy(e);
+    n_asked = 0;
+    fixed.each = 40;
+    e = engine_on(copying.dev, &fixed, NULL);
+    (void)uploads_of(e, COMPENSATED_SLOTS, b);
+    assert_memory_equal(a, b, m->hp.vocab * sizeof *a);
+    tsr_engine_destroy(e);
+    close_copying();
+    free(a);
+    free(b);
+    compensated_residuals_free(m, c);
+}
+
 static tsr_status no_sum(void *ctx, uint32_t site, float *x, uint64_t rows, uint64_t cols,
                          struct tsr_err *err)
 {
@@ -284,9 +348,8 @@ static void test_profiles(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_rank_copies),
+        cmocka_unit_test(test_copies),   cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_static),   cmocka_unit_test(test_rank_copies),
         cmocka_unit_test(test_profiles),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
