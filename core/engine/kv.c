@@ -56,7 +56,7 @@ static bool codec_bytes(uint32_t kv, uint64_t kv_heads, uint64_t head_dim, uint6
     if (!tsr_plugin_kv_layouts(kv, head_dim, NULL, l) || !tsr_mul(slots, kv_heads, &slots))
         return false;
     for (int i = 0; i < 2; i++) {
-        tail = l[i].positions > 1 ? 2 * TSR_KV_BLOCK * head_dim : 0;
+        tail = l[i].positions > 1 ? (uint64_t)2 * TSR_KV_BLOCK * head_dim : 0;
         if (!tsr_mul(rows / l[i].positions, l[i].bytes, &each) || !tsr_add(each, tail, &each) ||
             !tsr_mul(each, slots, &each) || !tsr_add(all, each, &all))
             return false;

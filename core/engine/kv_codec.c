@@ -55,7 +55,7 @@ static tsr_status make_room(struct tsr_engine *e, struct tsr_err *err)
 {
     struct tsr_engine_kv_codecs *z = e->kv_codecs;
     uint64_t dim = e->model->hp.head_dim, wide = e->share.heads * dim, kv = e->share.kv_heads * dim;
-    uint64_t queries = TSR_ENGINE_KV_TILE * (e->share.heads / e->share.kv_heads);
+    uint64_t queries = (uint64_t)TSR_ENGINE_KV_TILE * (e->share.heads / e->share.kv_heads);
     z->work_each = TSR_KV_BLOCK * dim + queries * (dim + TSR_KV_BLOCK + 2);
     z->q = tsr_new_aligned(TSR_ENGINE_KV_TOKENS * wide, sizeof *z->q);
     z->a = tsr_new_aligned(TSR_ENGINE_KV_TOKENS * wide, sizeof *z->a);

@@ -17,7 +17,8 @@ static tsr_status ask(struct tsr_plugin_kv *c, uint32_t side, struct tsr_err *er
     if (st != TSR_OK)
         return tsr_err_prefix(err, st, "KV-cache codec '%s'", name);
     if ((l->positions != 1 && l->positions != TSR_KV_BLOCK) || l->bytes == 0 ||
-        l->bytes > 4 * l->positions * c->head_dim + 64 || !(l->error >= 0 && l->error <= 1))
+        l->bytes > (uint64_t)4 * l->positions * c->head_dim + 64 ||
+        !(l->error >= 0 && l->error <= 1))
         return tsr_fail(err, TSR_E_PLUGIN,
                         "KV-cache codec '%s': a unit of %u positions, %llu bytes and an error of "
                         "%g; units are of 1 or %u positions, with at most 4 bytes for each of the "

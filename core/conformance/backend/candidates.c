@@ -115,7 +115,8 @@ void tsr_backend_rule_candidates(struct tsr_conformance_case *c)
                                 "find() of %u candidates", all[k]);
         for (uint64_t r = 0; r < ROWS; r++)
             check_row(c, r, x + r * VOCAB, VOCAB, all[k], inverse[r], best + r * all[k], &row[r]);
-        if (memcmp(tsr_conformance_grid_rows(&d, &g), x, ROWS * VOCAB * sizeof *x) != 0)
+        if (memcmp((const void *)tsr_conformance_grid_rows(&d, &g), (const void *)x,
+                   ROWS * VOCAB * sizeof *x) != 0)
             tsr_conformance_rule_fail(c, "find() changes the logits");
     }
 }

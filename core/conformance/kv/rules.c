@@ -8,6 +8,13 @@ typedef struct tsr_conformance_case kv_case;
 
 /* ---- layouts ------------------------------------------------------------------ */
 
+static bool is_same(const struct tsr_kv_layout *a, const struct tsr_kv_layout *b)
+{
+    return a->struct_size == b->struct_size && a->positions == b->positions &&
+           a->bytes == b->bytes && a->error == b->error && a->type == b->type &&
+           a->reserved == b->reserved;
+}
+
 static void in_range(kv_case *c, struct tsr_kv_trial *k)
 {
     struct tsr_kv_layout l;
@@ -19,8 +26,7 @@ static void in_range(kv_case *c, struct tsr_kv_trial *k)
                                   tsr_kv_text(k), k->l.error);
     void *other = tsr_kv_made(c);
     for (int i = 0; i < 2; i++)
-        if (!tsr_kv_layout_of(c, i ? other : k->self, k->side, k->dim, &l) ||
-            memcmp(&l, &k->l, sizeof l) != 0)
+        if (!tsr_kv_layout_of(c, i ? other : k->self, k->side, k->dim, &l) || !is_same(&l, &k->l))
             tsr_conformance_rule_fail(c, "layout() of %s differs %s", tsr_kv_text(k),
                                       i ? "in another instance" : "in a second call");
     k->t->destroy(other);
@@ -75,12 +81,12 @@ static bool other_way(kv_case *c, const struct tsr_kv_trial *k, const float *in,
 
 static uint64_t ins(const struct tsr_kv_trial *k)
 {
-    return k->side == TSR_KV_KEYS ? k->dim : TSR_KV_UNITS * k->l.positions;
+    return k->side == TSR_KV_KEYS ? k->dim : (uint64_t)TSR_KV_UNITS * k->l.positions;
 }
 
 static uint64_t outs(const struct tsr_kv_trial *k)
 {
-    return k->side == TSR_KV_KEYS ? TSR_KV_UNITS * k->l.positions : k->dim;
+    return k->side == TSR_KV_KEYS ? (uint64_t)TSR_KV_UNITS * k->l.positions : k->dim;
 }
 
 static void decode_writes(kv_case *c, struct tsr_kv_trial *k)
@@ -273,7 +279,7 @@ static void damaged(kv_case *c, struct tsr_kv_trial *k)
     for (uint64_t way = 0; way < 24; way++) {
         tsr_kv_encode(c, k, TSR_KV_UNITS, k->x, units);
         for (uint64_t i = 0; i < k->bytes; i++) {
-            uint64_t r = tsr_conformance_rule_below(c, 500 + way, i, 256 * 16);
+            uint64_t r = tsr_conformance_rule_below(c, 500 + way, i, UINT64_C(256) * 16);
             if (way < 2)
                 units[i] = way ? 0xff : 0x00;
             else if (way < 8 || r < 256)

@@ -33,7 +33,7 @@ bool tsr_kv_layout_of(struct tsr_conformance_case *c, void *self, uint32_t side,
     tsr_conformance_rule_ok(c, st, &e, "layout() of a head of %llu elements",
                             (unsigned long long)dim);
     if (l->positions == 0 || l->positions > TSR_KV_BLOCK || l->bytes == 0 ||
-        l->bytes > 4 * l->positions * dim + 64)
+        l->bytes > (uint64_t)4 * l->positions * dim + 64)
         tsr_conformance_rule_fail(
             c, "layout() of a head of %llu elements gives units of %u positions and %llu bytes",
             (unsigned long long)dim, l->positions, (unsigned long long)l->bytes);

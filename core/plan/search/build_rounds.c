@@ -21,8 +21,10 @@ uint64_t tsr_plan_build_tokens(const struct tsr_plan_problem *p, const uint64_t 
 {
     uint64_t once = p->memory.batch, full = p->work.batch / once, rest = p->work.batch % once;
     double   steps = (double)p->work.n - 1, part = rest ? 1 : 0;
-    for (uint64_t i = 0; i < n && rest; i++)
-        part = fmin(part, (double)(rest / dec[i]) / pieces(once, dec[i]));
+    for (uint64_t i = 0; i < n && rest; i++) {
+        uint64_t whole = rest / dec[i];
+        part = fmin(part, (double)whole / pieces(once, dec[i]));
+    }
     /* 1e-9: a whole number stays one */
     return 1 + (uint64_t)(steps * ((double)full + part) + 1e-9);
 }

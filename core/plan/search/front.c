@@ -195,7 +195,7 @@ static tsr_status least_omega(struct tsr_front_drawn *z, uint64_t high, struct t
     }
     if (st == TSR_OK && omega > 0)
         st = rule_out(z, omega * (1 - LESS), &none, err);
-    for (double part = 64; part > 1 && st == TSR_OK; part /= 4)
+    for (unsigned part = 64; part > 1 && st == TSR_OK; part /= 4)
         st = rule_out(z, omega + (z->f->v[high].omega - omega) / part, &sure, err);
     if (st == TSR_OK)
         st = look(z, omega * (1 + 1e-9), 0, 2 * ms, ms, &at, &sure, err); /* not this plan alone */

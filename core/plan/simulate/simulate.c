@@ -107,9 +107,9 @@ static double service_ms(const struct sim *s, const struct item *it)
     if (p->pre)
         return (it->decode ? p->dec : p->pre)[it->micro_batch].ms[it->at];
     double ms;
-    if (at_head(p, it->at))
+    if (p->back && at_head(p, it->at))
         ms = it->decode ? p->back->head_dec_ms : p->back->head_pre_ms;
-    else if (it->at == 2 * p->stages - 1)
+    else if (p->back && it->at == 2 * p->stages - 1)
         ms = it->decode ? p->back->link_dec_ms : p->back->link_pre_ms;
     else
         ms = it->at % 2 ? link[it->at / 2] : stage[it->at / 2];
