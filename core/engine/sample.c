@@ -1,5 +1,5 @@
 /* The next token from logits.  Order of the steps: repetition penalty, temperature, top-k, top-p,
- * min-p, one draw.  All weights are doubles; candidates are sorted by descending logit, ties by ascending
+ * min-p, one draw.  All weights are doubles; tokens are in order of descending logit, ties by ascending
  * id, so that the choice is the same on every machine. */
 #include "engine/sampler.h"
 
@@ -7,98 +7,170 @@
 #include "base/rng.h"
 
 #include <math.h>
-#include <stdlib.h>
+#include <string.h>
 
-struct candidate {
-    double   weight; /* exp((logit - max) / temperature) */
-    float    logit;  /* after the penalty */
-    uint32_t id;
+#define BUCKETS 4096u /* of logits, in equal steps from the largest to the least */
+#define FEW     32u   /* so many are sorted by insertion */
+#define ENTRY   16u   /* bytes of scratch for a token */
+
+/* Tokens from the best to the worst, of which only as many are put in order as the draw takes.  They lie in buckets by
+ * logit, and a bucket is sorted when the draw comes to it: a heap of the whole vocabulary took a quarter of the time of
+ * 64 sequences. */
+struct ranking {
+    uint64_t
+          *key; /* [vocab] of logit and id, larger ones are better; the first `sorted` are final */
+    float *logit; /* [vocab] after the penalty */
+    double max, temperature;
+    uint64_t vocab, sorted;
+    uint32_t bucket; /* the next to sort */
+    uint32_t end[BUCKETS];
 };
-_Static_assert(sizeof(struct candidate) == 16, "scratch of the draw is 16 bytes an entry");
 
-static bool better(const struct candidate *a, const struct candidate *b)
+/* exp((logit - max) / temperature) */
+static double weight_of(const struct ranking *r, float logit)
 {
-    return a->logit > b->logit || (a->logit == b->logit && a->id < b->id);
+    return exp(((double)logit - r->max) / r->temperature);
 }
 
-/* Candidates in id order, with the penalty of Keskar et al. (2019) on ids seen before: once
- * per id, however often it was seen. */
-static void fill(struct candidate *c, const float *logits, uint64_t vocab, double penalty,
-                 const uint32_t *history, uint64_t n_history)
+/* The logits with the penalty of Keskar et al. (2019) on ids seen before: once per id, however often it was seen. */
+static void fill(struct ranking *r, const float *logits, double penalty, const uint32_t *history,
+                 uint64_t n_history)
 {
-    for (uint64_t i = 0; i < vocab; i++)
-        c[i] = (struct candidate){ .logit = logits[i], .id = (uint32_t)i };
+    memcpy(r->logit, logits, r->vocab * sizeof *logits);
     if (penalty == 1)
         return;
     for (uint64_t i = 0; i < n_history; i++) {
-        if (history[i] >= vocab || c[history[i]].weight != 0)
+        if (history[i] >= r->vocab)
             continue;
-        struct candidate *s = &c[history[i]];
-        double            l = s->logit;
-        s->logit = (float)(l < 0 ? l * penalty : l / penalty);
-        s->weight = 1; /* seen */
+        double l = logits[history[i]]; /* not the one that may have it already */
+        r->logit[history[i]] = (float)(l < 0 ? l * penalty : l / penalty);
     }
 }
 
-static void sift_down(struct candidate *c, uint64_t n, uint64_t i)
+/* ---- order ------------------------------------------------------------------ */
+
+/* Of two logits the larger has the larger key; of equal ones, as 0 and -0 are, the smaller id. */
+static uint64_t key_of(float logit, uint64_t id)
 {
-    struct candidate v = c[i];
+    float    v = logit + 0.0f;
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    bits = bits >> 31 ? ~bits : bits | UINT32_C(1) << 31;
+    return (uint64_t)bits << 32 | (UINT32_MAX - id);
+}
+
+static uint32_t id_of(uint64_t key)
+{
+    return UINT32_MAX - (uint32_t)key;
+}
+
+static void sift_down(uint64_t *v, uint64_t n, uint64_t i)
+{
+    uint64_t key = v[i];
     for (uint64_t child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && better(&c[child + 1], &c[child]))
-            child++;
-        if (!better(&c[child], &v))
+        child += child + 1 < n && v[child + 1] < v[child];
+        if (v[child] >= key)
             break;
-        c[i] = c[child];
+        v[i] = v[child];
     }
-    c[i] = v;
+    v[i] = key;
 }
 
-/* Moves the best of a heap of *n to the position after its end. */
-static const struct candidate *pop(struct candidate *c, uint64_t *n)
+/* The largest first.  Heap sort: no order of the input makes it slow. */
+static void sort(uint64_t *v, uint64_t n)
 {
-    struct candidate best = c[0];
-    c[0] = c[--*n];
-    c[*n] = best;
-    if (*n)
-        sift_down(c, *n, 0);
-    return &c[*n];
+    if (n <= FEW) {
+        for (uint64_t i = 1, k; i < n; i++) {
+            uint64_t key = v[i];
+            for (k = i; k > 0 && v[k - 1] < key; k--)
+                v[k] = v[k - 1];
+            v[k] = key;
+        }
+        return;
+    }
+    for (uint64_t i = n / 2; i-- > 0;)
+        sift_down(v, n, i);
+    for (uint64_t left = n; left-- > 1;) {
+        uint64_t worst = v[0];
+        v[0] = v[left];
+        v[left] = worst;
+        sift_down(v, left, 0);
+    }
 }
 
-/* One draw.  c is a heap of vocab candidates with weights; sum is that of all of them. */
-static uint32_t draw(struct candidate *c, uint64_t vocab, double sum,
-                     const struct tsr_engine_sampling *s, double u)
+/* Logits in (lo, hi] by equal steps; lower ones, and -inf, are in the last bucket. */
+static uint32_t bucket_of(float logit, double hi, double steps)
 {
-    uint64_t left = vocab, keep = s->top_k && s->top_k < vocab ? s->top_k : vocab;
-    uint64_t taken = 0;
+    double at = (hi - (double)logit) * steps;
+    return at < BUCKETS - 1 ? (uint32_t)at : BUCKETS - 1;
+}
+
+static void rank(struct ranking *r, float hi)
+{
+    float    lo = hi;
+    uint32_t sum = 0;
+    for (uint64_t i = 0; i < r->vocab; i++)
+        lo = r->logit[i] < lo && r->logit[i] > -INFINITY ? r->logit[i] : lo;
+    double steps = hi > lo ? (BUCKETS - 1) / ((double)hi - (double)lo) : 0;
+    memset(r->end, 0, sizeof r->end);
+    for (uint64_t i = 0; i < r->vocab; i++)
+        r->end[bucket_of(r->logit[i], hi, steps)]++;
+    for (uint32_t b = 0; b < BUCKETS; b++) { /* for now where a bucket begins */
+        uint32_t n = r->end[b];
+        r->end[b] = sum;
+        sum += n;
+    }
+    for (uint64_t i = 0; i < r->vocab; i++)
+        r->key[r->end[bucket_of(r->logit[i], hi, steps)]++] = key_of(r->logit[i], i);
+    r->bucket = 0;
+    r->sorted = 0;
+}
+
+/* The id at place i, from the best on. */
+static uint32_t ranked(struct ranking *r, uint64_t i)
+{
+    while (i >= r->sorted) {
+        uint64_t end = r->end[r->bucket++];
+        sort(r->key + r->sorted, end - r->sorted);
+        r->sorted = end;
+    }
+    return id_of(r->key[i]);
+}
+
+/* ---- draw -------------------------------------------------------------------- */
+
+/* sum: of all weights. */
+static uint32_t draw(struct ranking *r, double sum, const struct tsr_engine_sampling *s, double u)
+{
+    uint64_t keep = s->top_k && s->top_k < r->vocab ? s->top_k : r->vocab;
     double   mass = 0;
-    if (keep < vocab || s->top_p < 1 || s->min_p > 0) {
-        if (keep < vocab) { /* the softmax is over the k best */
-            for (sum = 0; taken < keep; taken++)
-                sum += pop(c, &left)->weight;
+    if (keep < r->vocab || s->top_p < 1 || s->min_p > 0) {
+        if (keep < r->vocab) { /* the softmax is over the k best */
+            sum = 0;
+            for (uint64_t i = 0; i < keep; i++)
+                sum += weight_of(r, r->logit[ranked(r, i)]);
         }
         /* the fewest of them that hold top_p of the mass, at least one; the best has the weight 1 */
-        uint64_t popped = taken;
-        taken = 0;
+        uint64_t taken = 0;
         do {
-            const struct candidate *b = taken < popped ? &c[vocab - 1 - taken] : pop(c, &left);
-            if (taken > 0 && b->weight < s->min_p)
+            double weight = weight_of(r, r->logit[ranked(r, taken)]);
+            if (taken > 0 && weight < s->min_p)
                 break;
-            mass += b->weight;
+            mass += weight;
             taken++;
         } while (taken < keep && mass < s->top_p * sum);
         sum = mass;
         keep = taken;
     }
-    /* candidates popped so far are at the end of c, in reverse */
     uint32_t id = 0;
     double   target = u * sum;
     mass = 0;
     for (uint64_t i = 0; i < keep; i++) {
-        const struct candidate *b = i < taken ? &c[vocab - 1 - i] : pop(c, &left);
-        if (i > 0 && isinf(b->logit)) /* excluded; mass may miss target by a rounding */
+        uint32_t next = ranked(r, i);
+        if (i > 0 && isinf(r->logit[next])) /* excluded; mass may miss target by a rounding */
             break;
-        id = b->id;
-        mass += b->weight;
+        id = next;
+        mass += weight_of(r, r->logit[id]);
         if (mass > target)
             break;
     }
@@ -126,25 +198,25 @@ static uint32_t best_id(const float *logits, uint64_t vocab)
     return (uint32_t)best;
 }
 
-/* scratch: room for vocab candidates. */
+/* scratch: vocab entries. */
 static uint32_t choose(const float *logits, uint64_t vocab, const struct tsr_engine_sampling *s,
-                       const uint32_t *history, uint64_t n_history, double u, struct candidate *c)
+                       const uint32_t *history, uint64_t n_history, double u, void *scratch)
 {
-    fill(c, logits, vocab, s->repetition_penalty, history, n_history);
-    const struct candidate *top = c;
-    for (uint64_t i = 1; i < vocab; i++)
-        if (better(&c[i], top))
-            top = &c[i];
+    struct ranking r;
+    r.vocab = vocab;
+    r.key = scratch;
+    r.logit = (float *)(r.key + vocab);
+    fill(&r, logits, s->repetition_penalty, history, n_history);
+    uint32_t top = best_id(r.logit, vocab);
     if (s->temperature == 0)
-        return top->id;
-    double max = top->logit, sum = 0;
-    for (uint64_t i = 0; i < vocab; i++) {
-        c[i].weight = exp(((double)c[i].logit - max) / s->temperature);
-        sum += c[i].weight; /* in id order: the heap below has not moved anything yet */
-    }
-    for (uint64_t i = vocab / 2; i-- > 0;)
-        sift_down(c, vocab, i);
-    return draw(c, vocab, sum, s, u);
+        return top;
+    r.max = r.logit[top];
+    r.temperature = s->temperature;
+    double sum = 0;
+    for (uint64_t i = 0; i < vocab; i++)
+        sum += weight_of(&r, r.logit[i]);
+    rank(&r, r.logit[top]);
+    return draw(&r, sum, s, u);
 }
 
 /* ---- tessera.sampler/1 ------------------------------------------------------------------------- */
@@ -170,7 +242,7 @@ static tsr_status sizes(const void *self, uint64_t vocab, struct tsr_sampler_siz
     if (vocab == 0 || vocab > UINT32_MAX)
         return tsr_fail(err, TSR_E_INVAL, "sampling from a vocabulary of %llu",
                         (unsigned long long)vocab);
-    s->scratch_bytes = vocab * sizeof(struct candidate);
+    s->scratch_bytes = vocab * ENTRY;
     return TSR_OK;
 }
 

@@ -10,19 +10,35 @@
 
 /* ---- life --------------------------------------------------------------- */
 
+/* Room for so many rows of a batch: their logits, or their best tokens, and the tokens drawn from them. */
+static tsr_status make_rows(const struct tsr_server *s, struct tsr_engine_slot_set *l,
+                            uint64_t rows, struct tsr_err *err)
+{
+    uint64_t floats;
+    if (rows <= l->rows)
+        return TSR_OK;
+    free(l->logits);
+    free(l->drawn);
+    tsr_engine_serve_best_free(l);
+    l->rows = 0;
+    l->logits =
+        tsr_mul(rows, s->pass.vocab, &floats) ? tsr_new_aligned(floats, sizeof *l->logits) : NULL;
+    l->drawn = tsr_new(rows, sizeof *l->drawn);
+    if (!l->logits || !l->drawn)
+        return tsr_fail(err, TSR_E_NOMEM, "out of memory: logits of %llu tokens",
+                        (unsigned long long)rows);
+    l->rows = rows;
+    tsr_status st = tsr_engine_serve_best_make(&s->pass, l, err);
+    l->rows = st == TSR_OK ? rows : 0;
+    return st;
+}
+
 static tsr_status make_slot_sets(struct tsr_server *s, struct tsr_err *err)
 {
     const struct tsr_engine_pass *p = &s->pass;
-    for (uint32_t l = 0; l < p->slot_sets; l++) {
-        uint64_t rows = (p->slots - l + p->slot_sets - 1) / p->slot_sets, floats;
-        if (tsr_mul(rows, p->vocab, &floats))
-            s->slot_sets[l].logits = tsr_new_aligned(floats, sizeof(float));
-        s->slot_sets[l].rows = rows;
-        if (!s->slot_sets[l].logits)
-            return tsr_fail(err, TSR_E_NOMEM, "out of memory: logits of %llu sequences",
-                            (unsigned long long)rows);
-        TSR_TRY(tsr_engine_serve_best_make(p, &s->slot_sets[l], err));
-    }
+    for (uint32_t l = 0; l < p->slot_sets; l++)
+        TSR_TRY(
+            make_rows(s, &s->slot_sets[l], (p->slots - l + p->slot_sets - 1) / p->slot_sets, err));
     return TSR_OK;
 }
 
@@ -41,11 +57,12 @@ tsr_status tsr_engine_server_create(struct tsr_server **out, const struct tsr_en
     s->events = *ev;
     s->slots = tsr_new(p->slots, sizeof *s->slots);
     s->slot_sets = tsr_new(p->slot_sets, sizeof *s->slot_sets);
-    s->scratch = tsr_new_aligned(p->vocab, 16);
     s->cache.held = p->keeps ? tsr_new(p->slots, sizeof *s->cache.held) : NULL;
-    tsr_status st = s->slots && s->slot_sets && s->scratch && (s->cache.held || !p->keeps)
+    tsr_status st = s->slots && s->slot_sets && (s->cache.held || !p->keeps)
                         ? make_slot_sets(s, err)
-                        : tsr_fail_nomem(err, p->vocab * 16, "a server");
+                        : tsr_fail_nomem(err, p->slots * sizeof *s->slots, "a server");
+    if (st == TSR_OK)
+        st = tsr_engine_serve_draw_make(s, err);
     if (st != TSR_OK) {
         tsr_engine_server_destroy(s);
         return st;
@@ -70,6 +87,7 @@ void tsr_engine_server_destroy(struct tsr_server *s)
             (void)s->pass.finish(s->pass.ctx, l, &ignored.err);
         free(s->slot_sets[l].batch);
         free(s->slot_sets[l].logits);
+        free(s->slot_sets[l].drawn);
         tsr_engine_serve_best_free(&s->slot_sets[l]);
     }
     for (uint32_t i = 0; s->slots && i < s->pass.slots; i++) {
@@ -186,7 +204,8 @@ static tsr_status next_token(struct tsr_server *s, struct tsr_engine_slot_set *l
             return tsr_engine_slot_advance(q, &s->pass, &s->events, NULL, &id, NULL, over, err);
         TSR_TRY(s->pass.best_logits(s->pass.ctx, row, logits, err));
     }
-    return tsr_engine_slot_advance(q, &s->pass, &s->events, logits, NULL, s->scratch, over, err);
+    const uint32_t *drawn = l->drawn[row] == TSR_SAMPLER_NONE ? NULL : &l->drawn[row];
+    return tsr_engine_slot_advance(q, &s->pass, &s->events, logits, drawn, s->scratch, over, err);
 }
 
 /* What row number `row` of the batch, that of the id before position q->fed, means; *over: the request is done. */
@@ -213,6 +232,7 @@ static tsr_status take_row(struct tsr_server *s, struct tsr_engine_slot_set *l,
 static tsr_status advance(struct tsr_server *s, struct tsr_engine_slot_set *l, struct tsr_err *err)
 {
     uint64_t row = 0;
+    tsr_engine_serve_draw(s, l);
     for (uint64_t i = 0; i < l->n; i++) {
         struct tsr_engine_serve_slot *q = &s->slots[l->batch[i].slot];
         bool                          over = false;
@@ -226,26 +246,6 @@ static tsr_status advance(struct tsr_server *s, struct tsr_engine_slot_set *l, s
         row += l->batch[i].logits;
     }
     return TSR_OK;
-}
-
-/* Room for the logits of the batch. */
-static tsr_status make_rows(const struct tsr_server *s, struct tsr_engine_slot_set *l,
-                            struct tsr_err *err)
-{
-    uint64_t floats;
-    float   *v = NULL;
-    if (l->wanted <= l->rows)
-        return TSR_OK;
-    if (tsr_mul(l->wanted, s->pass.vocab, &floats))
-        v = tsr_new_aligned(floats, sizeof *v);
-    if (!v)
-        return tsr_fail(err, TSR_E_NOMEM, "out of memory: logits of %llu tokens",
-                        (unsigned long long)l->wanted);
-    free(l->logits);
-    l->logits = v;
-    l->rows = l->wanted;
-    tsr_engine_serve_best_free(l);
-    return tsr_engine_serve_best_make(&s->pass, l, err);
 }
 
 /* Nothing of the slot set is in flight. */
@@ -267,7 +267,7 @@ static tsr_status start_slot_set(struct tsr_server *s, uint32_t slot_set, struct
     TSR_TRY(tsr_engine_serve_gather(s, slot_set, err));
     if (l->n == 0)
         return TSR_OK;
-    TSR_TRY(make_rows(s, l, err));
+    TSR_TRY(make_rows(s, l, l->wanted, err));
     l->order = s->starts++;
     l->is_best = tsr_engine_serve_best_takes(&s->pass, s->slots, l);
     tsr_status st = l->is_best

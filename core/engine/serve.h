@@ -10,6 +10,7 @@
 #ifndef TSR_ENGINE_SERVE_H
 #define TSR_ENGINE_SERVE_H
 
+#include "base/pool.h"
 #include "engine/engine.h"
 #include "tokenizer/tokenizer.h"
 
@@ -49,6 +50,8 @@ struct tsr_engine_pass {
     tsr_status (*best_logits)(void *ctx, uint64_t row, float *logits, struct tsr_err *err);
     /* What makes drafts (engine/drafter.h), of as many slots; outlives the server.  NULL: the text so far. */
     struct tsr_engine_drafter *drafter;
+    struct tsr_pool
+        *pool; /* draws the next tokens of several requests; NULL: the caller's thread does */
 };
 /* One engine: one slot set, start() does everything. */
 void tsr_engine_pass_engine(struct tsr_engine_pass *p, struct tsr_engine *e);

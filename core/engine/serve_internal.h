@@ -106,6 +106,7 @@ struct tsr_engine_slot_set {
     float                   *logits; /* [rows, vocab] */
     uint64_t                 rows;   /* room for; at least the slots of the slot set */
     uint64_t                 wanted; /* rows of the batch */
+    uint32_t                *drawn;  /* [rows] next tokens; TSR_SAMPLER_NONE: to be drawn */
     uint64_t                 drafts; /* ids of the batch that are drafts */
     double                   loss;   /* seconds that they lose at most, as planned */
     /* In place of logits, of a pass with start_best(); by row of the batch */
@@ -128,6 +129,15 @@ bool tsr_engine_serve_best_takes(const struct tsr_engine_pass       *p,
                                  struct tsr_engine_slot_set         *l);
 
 struct tsr_server;
+
+/* ---- serve_draw.c: the draws of a batch, by several threads ---------------------- */
+
+#define TSR_ENGINE_DRAWERS 8u /* at most; each has scratch for the vocabulary */
+
+tsr_status tsr_engine_serve_draw_make(struct tsr_server *s, struct tsr_err *err);
+/* l->drawn of a batch whose logits are there; each is the token that tsr_engine_chain_next() gives.  [worker] */
+void tsr_engine_serve_draw(struct tsr_server *s, struct tsr_engine_slot_set *l);
+
 /* A slot whose prompt begins like what another one has gets that copied. */
 tsr_status tsr_engine_serve_cache_share(struct tsr_server *s, uint32_t slot, struct tsr_err *err);
 /* Whether a slot before this one, of the prompts that run now, will have much of its prompt. */
@@ -148,7 +158,8 @@ struct tsr_server {
     } drafts;
     uint32_t                          busy;
     uint64_t                          starts;
-    void                             *scratch; /* of tsr_engine_draw */
+    void                             *scratch; /* of tsr_engine_draw, for each drawer */
+    uint32_t                          drawers; /* threads that draw at once */
     struct tsr_engine_generate_timing time;
 };
 

@@ -1,4 +1,5 @@
 /* The pass of one engine, and what a server may keep of a sequence. */
+#include "engine/internal.h"
 #include "engine/rope.h"
 #include "engine/serve_internal.h"
 
@@ -129,6 +130,7 @@ void tsr_engine_pass_engine(struct tsr_engine_pass *p, struct tsr_engine *e)
                                    .reset = engine_reset,
                                    .rewind = engine_rewind,
                                    .hp = &tsr_engine_model(e)->hp,
+                                   .pool = tsr_plugin_registry_pool(e->dev->registry),
                                    .start_best = engine_start_best,
                                    .best_logits = engine_best_logits };
     p->best_rows = tsr_engine_best_rows(e, &p->best_tokens);

@@ -337,5 +337,6 @@ void tsr_runtime_group_pass(struct tsr_runtime_group *c, struct tsr_engine_pass 
                                    .finish = finish,
                                    .reset = reset,
                                    .rewind = rewind_slot,
-                                   .hp = &c->plan.model->hp };
+                                   .hp = &c->plan.model->hp,
+                                   .pool = tsr_plugin_registry_pool(c->plan.registry) };
 }

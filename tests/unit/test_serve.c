@@ -161,6 +161,7 @@ static struct tsr_engine_serve_request request(uint64_t i, const uint32_t *promp
 
 static struct tsr_engine_drafted counts;
 static uint32_t                  block, memory;
+static struct tsr_pool          *pool; /* draws of the next tokens */
 
 static void serve(uint32_t slots, uint32_t slot_sets, uint32_t poison, struct result out[N],
                   struct toy *t)
@@ -176,7 +177,8 @@ static void serve(uint32_t slots, uint32_t slot_sets, uint32_t poison, struct re
                                          .finish = toy_finish,
                                          .reset = toy_reset,
                                          .rewind = toy_rewind,
-                                         .hp = &hp };
+                                         .hp = &hp,
+                                         .pool = pool };
     struct tsr_server             *s;
     memset(t, 0, sizeof *t);
     t->block = block;
@@ -199,18 +201,24 @@ static void serve(uint32_t slots, uint32_t slot_sets, uint32_t poison, struct re
         assert_int_equal(out[i].done, 1);
 }
 
-static void slots_and_slot_sets_change_nothing(void **state)
+static void slots_sets_and_threads_change_nothing(void **state)
 {
     static struct result one[N], other[N];
     struct toy           t;
     uint64_t             stopped = 0;
     (void)state;
     serve(1, 1, 0, one, &t);
-    for (uint32_t slots = 2; slots <= SLOTS; slots++)
-        for (uint32_t slot_sets = 1; slot_sets <= slots; slot_sets++) {
-            serve(slots, slot_sets, 0, other, &t);
-            assert_memory_equal(one, other, sizeof one);
-        }
+    for (unsigned threads = 1; threads <= 5; threads += 2) { /* that draw */
+        struct tsr_errbuf e = TSR_ERRBUF(e);
+        assert_int_equal(tsr_pool_create(&pool, threads, &e.err), TSR_OK);
+        for (uint32_t slots = 2; slots <= SLOTS; slots++)
+            for (uint32_t slot_sets = 1; slot_sets <= slots; slot_sets++) {
+                serve(slots, slot_sets, 0, other, &t);
+                assert_memory_equal(one, other, sizeof one);
+            }
+        tsr_pool_destroy(pool);
+        pool = NULL;
+    }
     for (uint32_t i = 0; i < N; i++) {
         stopped += one[i].finish == TSR_ENGINE_FINISH_EOS;
         assert_true(one[i].finish == TSR_ENGINE_FINISH_EOS ||
@@ -573,7 +581,7 @@ static void prompts_at_once_share(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slots_and_slot_sets_change_nothing),
+        cmocka_unit_test(slots_sets_and_threads_change_nothing),
         cmocka_unit_test(slots_are_refilled_at_once),
         cmocka_unit_test(logprobs_are_the_softmax),
         cmocka_unit_test(a_request_fails_alone),
