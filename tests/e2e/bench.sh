@@ -47,6 +47,9 @@ run bench e2e "$WORK/random4" --prompt 5 --tokens 2 --repeats 1 --mib 4 --json
 ok "so does a packed folder, got $rc" json 'length == 2 and all(.[]; .act == "a8" and (.format | startswith("tessera")))' "$WORK/out"
 run bench e2e "$WORK/random" --prompt 5 --tokens 2 --repeats 1 --mib 4 --quantizer mx:element=fp5_e3m1 --json
 ok "so do small floats, got $rc" json 'length == 2 and all(.[]; .act == "a8")' "$WORK/out"
+run bench batch "$WORK/random4" --slots 5 --prompt 20 --tokens 4 --repeats 2 --mib 4 --json
+ok "batch compares sequences with a prompt, got $rc" json 'length == 1 and (.[0] | .what == "batch" and .act == "a8" and .m == 5 and .rows == 20 and
+    .cols == 4 and .value > 0 and .probe > 0)' "$WORK/out"
 run bench dec "${small[@]}" --formats int3 --channels 64,256 --json
 ok "dec runs" jq -e 'length == 6 and all(.[]; .unit == "%" or .value > 0) and
     [.[].what] == ["dec-64", "slower-64", "dec-256", "slower-256", "select-64", "select-256"]' "$WORK/out"

@@ -13,7 +13,7 @@ struct bench_options {
     const char *formats, *bits, *backend, *shape, *checkpoint, *quantizer, *head;
     const char *m; /* tokens, see bench_tokens */
     int64_t     rows, cols, group, act, segment, repeats, mib, output;
-    int64_t     prompt, tokens, kv;
+    int64_t     prompt, tokens, kv, slots;
     int64_t     used; /* experts of a token, at most BENCH_MOST_USED */
     int64_t     hidden, layers, ffn, heads, kv_heads, vocab;
     int64_t     seed, numerics;
@@ -167,6 +167,9 @@ tsr_status bench_encode(struct bench *b, struct tsr_err *err);
  * "cpu" the same in processor time of all threads, of "memory" the read probe.  busy is that of the reading. */
 tsr_status bench_load(struct bench *b, const char *path, struct tsr_err *err);
 tsr_status bench_e2e(struct bench *b, const char *model, struct tsr_err *err);
+/* --slots sequences with prompts of 8 to --prompt tokens, drawn at temperature 1: tokens a second of steps in which all decode.
+ * The probe is as many tokens of one prompt with all their logits, without a draw.  rows and cols are --prompt and --tokens. */
+tsr_status bench_batch(struct bench *b, const char *model, struct tsr_err *err);
 /* gemv and gemm of all formats, syrk, cholesky and encode; e2e where there is a MODEL or --shape. */
 tsr_status bench_suite(struct bench *b, const char *model, struct tsr_err *err);
 /* MODEL or a random one of --shape. Linears are packed by `quantizer` and the head by --head, if those are

@@ -42,6 +42,8 @@ static tsr_status pick_shape(const struct bench_options *o, struct tsr_checkpoin
     s->dtype = TSR_BF16;
     s->seed = (uint64_t)o->seed;
     s->max_positions = (uint64_t)(o->prompt + 2 * o->tokens + 1); /* dec: steps with and without */
+    if (s->max_positions < (uint64_t)o->slots) /* batch: as many tokens of one prompt */
+        s->max_positions = (uint64_t)o->slots;
     const struct {
         int64_t   given;
         uint64_t *into;

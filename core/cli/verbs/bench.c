@@ -44,27 +44,31 @@ static const struct tsr_option options[] = {
                    "rounds of peak, kernel, peak; the median is printed; plan: solves of a file"),
     TSR_OPTION_INT(S, mib, 640, 1, 1 << 20, "MiB",
                    "weights in rotation, and memory in which the read peak is measured"),
-    TSR_OPTION_INT(S, prompt, 512, 1, 1 << 20, "tokens", "e2e, dec: tokens of the prompt"),
-    TSR_OPTION_INT(S, tokens, 32, 1, 1 << 20, "tokens", "e2e, dec: decode steps"),
-    TSR_OPTION_ENUM(S, kv, TSR_F32, tsr_kv_choices, "e2e, dec: type of the KV cache"),
-    TSR_OPTION_STRING(S, shape, "",
-                      "e2e, dec: a random model of a known shape instead of MODEL: tiny, 1b, 8b"),
+    TSR_OPTION_INT(S, prompt, 512, 1, 1 << 20, "tokens",
+                   "e2e, dec: tokens of the prompt; batch: of the longest"),
+    TSR_OPTION_INT(S, tokens, 32, 1, 1 << 20, "tokens", "e2e, batch, dec: decode steps"),
+    TSR_OPTION_INT(S, slots, 64, 1, 4096, NULL, "batch: sequences that decode together"),
+    TSR_OPTION_ENUM(S, kv, TSR_F32, tsr_kv_choices, "e2e, batch, dec: type of the KV cache"),
+    TSR_OPTION_STRING(
+        S, shape, "",
+        "e2e, batch, dec: a random model of a known shape instead of MODEL: tiny, 1b, 8b"),
     TSR_OPTION_INT(S, used, 8, 1, BENCH_MOST_USED, NULL, "experts: how many a token takes"),
     TSR_OPTION_INT(S, hidden, 0, 0, 1 << 20, NULL,
-                   "e2e, dec: hidden size of a random model; experts: of a layer, 0: 2048"),
-    TSR_OPTION_INT(S, layers, 0, 0, 4096, NULL, "e2e, dec: its layers"),
+                   "e2e, batch, dec: hidden size of a random model; experts: of a layer, 0: 2048"),
+    TSR_OPTION_INT(S, layers, 0, 0, 4096, NULL, "e2e, batch, dec: its layers"),
     TSR_OPTION_INT(S, ffn, 0, 0, 1 << 22, NULL,
-                   "e2e, dec: its feed-forward size; experts: of one, 0: 768"),
-    TSR_OPTION_INT(S, heads, 0, 0, 4096, NULL, "e2e, dec: its heads"),
-    TSR_OPTION_INT(S, kv_heads, 0, 0, 4096, NULL, "e2e, dec: its KV heads"),
-    TSR_OPTION_INT(S, vocab, 0, 0, 1 << 24, NULL, "e2e, dec: its vocabulary"),
-    TSR_OPTION_INT(S, seed, 0, 0, INT64_MAX, NULL, "e2e, dec: seed of a random model"),
+                   "e2e, batch, dec: its feed-forward size; experts: of one, 0: 768"),
+    TSR_OPTION_INT(S, heads, 0, 0, 4096, NULL, "e2e, batch, dec: its heads"),
+    TSR_OPTION_INT(S, kv_heads, 0, 0, 4096, NULL, "e2e, batch, dec: its KV heads"),
+    TSR_OPTION_INT(S, vocab, 0, 0, 1 << 24, NULL, "e2e, batch, dec: its vocabulary"),
+    TSR_OPTION_INT(S, seed, 0, 0, INT64_MAX, NULL, "e2e, batch, dec: seed of a random model"),
     TSR_OPTION_PATH(S, checkpoint, "", "FOLDER",
-                    "e2e, dec: write the random model into this folder and keep it"),
-    TSR_OPTION_STRING(S, quantizer, "",
-                      "e2e, dec: pack the linears with this plugin, as in rtn:bits=4,group=64"),
+                    "e2e, batch, dec: write the random model into this folder and keep it"),
+    TSR_OPTION_STRING(
+        S, quantizer, "",
+        "e2e, batch, dec: pack the linears with this plugin, as in rtn:bits=4,group=64"),
     TSR_OPTION_STRING(S, head, "",
-                      "e2e, dec: pack the head with this plugin; without it, it stays"),
+                      "e2e, batch, dec: pack the head with this plugin; without it, it stays"),
     TSR_OPTION_ENUM(S, numerics, TSR_NUMERICS_AUTO, tsr_numerics_choices,
                     "fast: BF16 weights times BF16 activations"),
     TSR_OPTION_STRING(S, backend, "cpu", "backend to measure"),
@@ -129,8 +133,8 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
                               "bench diff takes two files that `tessera bench --json` printed");
     if (n_args > 2)
         return tsr_fail(err, TSR_E_INPUT, "bench %s takes no '%s'", args[0], args[2]);
-    static const char *const whats[] = { "gemv",    "gemm", "syrk", "cholesky", "encode",
-                                         "experts", "dec",  "e2e",  "load",     "suite" };
+    static const char *const whats[] = { "gemv", "gemm", "syrk",  "cholesky", "encode", "experts",
+                                         "dec",  "e2e",  "batch", "load",     "suite" };
     uint64_t                 what = 0, n = sizeof whats / sizeof whats[0];
     while (what < n && strcmp(args[0], whats[what]) != 0)
         what++;
@@ -138,11 +142,12 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
         return tsr_fail(
             err, TSR_E_INPUT,
             "bench: '%s' is not one of gemv, gemm, syrk, cholesky, encode, experts, dec, e2e, "
-            "load, suite, plan, comm, diff",
+            "batch, load, suite, plan, comm, diff",
             args[0]);
     if (n_args > 1 && what < 6)
         return tsr_fail(err, TSR_E_INPUT,
-                        "bench %s takes no MODEL; only dec, e2e, load and suite do", args[0]);
+                        "bench %s takes no MODEL; only dec, e2e, batch, load and suite do",
+                        args[0]);
     if (*o->chart && what > 1 && what != n - 1)
         return tsr_fail(err, TSR_E_INPUT, "--chart: bench %s draws none; gemv, gemm and suite do",
                         args[0]);
@@ -156,7 +161,8 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
              : what == 5 ? bench_experts(&b, err)
              : what == 6 ? bench_dec(&b, n_args > 1 ? args[1] : NULL, err)
              : what == 7 ? bench_e2e(&b, n_args > 1 ? args[1] : NULL, err)
-             : what == 8 ? bench_load(&b, n_args > 1 ? args[1] : NULL, err)
+             : what == 8 ? bench_batch(&b, n_args > 1 ? args[1] : NULL, err)
+             : what == 9 ? bench_load(&b, n_args > 1 ? args[1] : NULL, err)
                          : bench_suite(&b, n_args > 1 ? args[1] : NULL, err);
     if (st == TSR_OK && *o->chart)
         st = bench_chart(&b, err);
@@ -169,7 +175,8 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
 const struct tsr_verb tsr_verb_bench = {
     .name = "bench",
     .summary = "benchmarks kernels or a model against measured hardware peaks",
-    .args = "gemv|gemm|syrk|cholesky|encode|experts|dec|e2e|load|suite|plan|comm|diff [MODEL|FILE "
+    .args = "gemv|gemm|syrk|cholesky|encode|experts|dec|e2e|batch|load|suite|plan|comm|diff "
+            "[MODEL|FILE "
             "FILE]",
     .min_args = 1,
     .max_args = 3,
@@ -199,6 +206,10 @@ const struct tsr_verb tsr_verb_bench = {
         "codes.\n"
         "e2e       a prompt and a few decode steps of MODEL (a Hugging Face folder or @demo), "
         "or of random weights of any shape.\n"
+        "batch     --slots sequences of MODEL or of random weights, with prompts of 8 to --prompt "
+        "tokens, that decode together and are drawn at temperature 1. The peak is as many tokens "
+        "of "
+        "one prompt with all logits: the same products of matrices without draws and long caches.\n"
         "load      a prepacked file from its name to the logits of one token, with the file "
         "in the page cache and the program already running. The first row compares with reading "
         "the needed bytes once, by "
