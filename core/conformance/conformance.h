@@ -27,7 +27,8 @@ struct tsr_conformance_check_options {
     const char        *only;      /* glob over rule names, or NULL */
     const char        *skip;      /* glob over rule names, or NULL */
     const char        *component; /* a component's name, or NULL: all */
-    const char *const *sets;      /* "key=value" options of the components */
+    const char        *on;   /* file of a backend's plugin, for the rules device-*; NULL: none */
+    const char *const *sets; /* "key=value" options of the components */
     uint64_t           n_sets;
     uint64_t           seed;
     uint32_t           limit_s;    /* for every rule; 0: each has its own */

@@ -79,6 +79,7 @@ tsr_status tsr_engine_device_open(struct tsr_engine_device **out, struct tsr_reg
 
 void tsr_engine_device_free_weight(struct tsr_engine_device *d, struct tsr_engine_weight *w)
 {
+    tsr_engine_device_unplace(d, w);
     if (w->own)
         tsr_model_packed_destroy(w->own);
     else
@@ -94,6 +95,7 @@ void tsr_engine_device_close(struct tsr_engine_device *d)
         return;
     for (uint64_t i = 0; i < d->n_weights; i++)
         tsr_engine_device_free_weight(d, d->weights[i]);
+    tsr_engine_device_unload(d);
     for (uint64_t i = 0; i < d->n_buffers; i++)
         d->iface->buffer_free(d->self, d->buffers[i]);
     tsr_engine_device_close(d->fallback);

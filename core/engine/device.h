@@ -16,6 +16,7 @@
 #include "tessera/backend.h"
 #include "tessera/backend_layout.h"
 #include "tessera/draft/compensate.h"
+#include "tessera/draft/launch.h"
 #include "tessera/draft/linears.h"
 
 /* A weight on a device. */
@@ -25,7 +26,8 @@ struct tsr_engine_weight {
     bool                     widened;  /* the device declined the format: it has F32 */
     struct tsr_model_packed *own; /* in a plugin's own format: there is no handle; owned, or NULL */
     enum tsr_model_own_kernel   kernel; /* of own: how the plugin multiplies with it */
-    const struct tsr_prepacked *file;   /* that it lies in; desc has no bytes then; or NULL */
+    struct tsr_engine_placed   *on;   /* of own: on the device (device_launch.c); NULL: only here */
+    const struct tsr_prepacked *file; /* that it lies in; desc has no bytes then; or NULL */
     const struct tsr_prepacked_mapped_weight *mapped; /* offset in it */
     struct tsr_weight_desc                    desc;   /* as in host memory, which outlives the
                                                * device; codes NULL: released, no fallback */
@@ -55,6 +57,13 @@ struct tsr_engine_device {
     const struct tsr_backend_compensate_v1 *site;          /* a table that has site(), or NULL */
     bool                                    asked_linears; /* the same */
     const struct tsr_backend_linears_v1    *linears;
+    bool                                    asked_launch; /* device_launch.c */
+    const struct tsr_backend_launch_v1     *launch;
+    struct tsr_engine_loaded               *loaded; /* code of plugins */
+    uint64_t                                n_loaded;
+    void                                   *room; /* sums and scratch of their products */
+    uint64_t                                room_bytes;
+    char                                    said_own[256]; /* the last format of a plugin */
 };
 
 /* name: "cuda:device=1"; NULL: TSR_PLUGIN_DEFAULT_BACKEND; "auto": "cuda" if it has a device, else the default.
@@ -121,6 +130,12 @@ tsr_status tsr_engine_device_upload(struct tsr_engine_device *d, const struct ts
 tsr_status tsr_engine_device_download(struct tsr_engine_device *d, const struct tsr_tensor *t,
                                       void *dst, struct tsr_err *err);
 tsr_status tsr_engine_device_sync(struct tsr_engine_device *d, struct tsr_err *err);
+
+/* Room for products of n tokens with w, so that none is taken later; nothing for weights that no code of a plugin
+ * multiplies. */
+tsr_status tsr_engine_device_reserve_own(struct tsr_engine_device       *d,
+                                         const struct tsr_engine_weight *w, uint64_t n,
+                                         struct tsr_err *err);
 
 /* Opens d->fallback, the default backend; *other NULL: d already is that one. */
 tsr_status tsr_engine_device_other(struct tsr_engine_device *d, struct tsr_engine_device **other,

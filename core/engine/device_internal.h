@@ -15,6 +15,15 @@ tsr_status tsr_engine_device_run_plain(struct tsr_engine_device *d, struct tsr_o
 tsr_status tsr_engine_device_run_kernel(struct tsr_engine_device *d, const struct tsr_op *op,
                                         const struct tsr_engine_weight *w, struct tsr_err *err);
 
+/* device_launch.c.  Puts w->own on the device, if its plugin has code for it; unplace() also after a failure. */
+tsr_status tsr_engine_device_place(struct tsr_engine_device *d, struct tsr_engine_weight *w,
+                                   struct tsr_err *err);
+void       tsr_engine_device_unplace(struct tsr_engine_device *d, struct tsr_engine_weight *w);
+void       tsr_engine_device_unload(struct tsr_engine_device *d); /* after all weights */
+/* LINEAR with a weight that is there.  TSR_E_UNSUPPORTED, without a message: the host multiplies so many tokens. */
+tsr_status tsr_engine_device_run_launch(struct tsr_engine_device *d, const struct tsr_op *op,
+                                        const struct tsr_engine_weight *w, struct tsr_err *err);
+
 /* A weight as tessera.int/1, with the same values and, under a8, the same sums. */
 struct tsr_engine_integers {
     struct tsr_format      format;

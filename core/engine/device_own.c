@@ -182,6 +182,14 @@ tsr_status tsr_engine_device_run(struct tsr_engine_device *d, struct tsr_op *op,
 {
     if (!w || !w->own)
         return tsr_engine_device_run_plain(d, op, w, err);
+    if (op->kind == TSR_OP_LINEAR && w->on) {
+        struct tsr_errbuf why = TSR_ERRBUF(why);
+        tsr_status        st = tsr_engine_device_run_launch(d, op, w, &why.err);
+        if (st != TSR_E_UNSUPPORTED)
+            return st == TSR_OK
+                       ? st
+                       : tsr_err_prefix(err, tsr_err_copy(err, st, &why.err), "%s", w->desc.name);
+    }
     if (op->kind == TSR_OP_LINEAR)
         return w->kernel == TSR_OWN_DECODED ? run_linear(d, op, w, err)
                                             : tsr_engine_device_run_kernel(d, op, w, err);

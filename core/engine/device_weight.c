@@ -244,6 +244,11 @@ static tsr_status load_own(struct tsr_engine_device *d, const char *name,
         .format = { .struct_size = sizeof w->format, .dtype = TSR_F32, .id = TSR_FORMAT_FLOAT },
     };
     w->desc.format = &w->format;
+    tsr_status st = tsr_engine_device_place(d, w, err);
+    if (st != TSR_OK) {
+        tsr_engine_device_free_weight(d, w);
+        return tsr_err_prefix(err, st, "%s", name);
+    }
     d->weights[d->n_weights++] = w;
     *out = w;
     return TSR_OK;

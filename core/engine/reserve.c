@@ -25,6 +25,8 @@ static tsr_status add_linear(const struct tsr_engine *e, struct need *n,
     uint64_t                       bytes = 0;
     if (!l->w || tsr_engine_linear_device(e, l) != e->dev)
         return TSR_OK;
+    if (l->w->on)
+        return tsr_engine_device_reserve_own(e->dev, l->w, tokens, err);
     struct tsr_weight_desc d = l->w->desc;
     if (l->w->widened) {
         d.format = &f32;

@@ -45,6 +45,29 @@ tsr_status tsr_model_own_multiply(const struct tsr_model_packed      *p,
     return functions->multiply(p, x, err);
 }
 
+tsr_status tsr_model_own_device_code(const struct tsr_model_packed *p, const char *target,
+                                     const struct tsr_device_code **code, struct tsr_err *err)
+{
+    TSR_TRY(check_there(p, err));
+    return functions->device_code(p, target, code, err);
+}
+
+tsr_status tsr_model_own_device_scratch(const struct tsr_model_packed *p,
+                                        enum tsr_model_own_kernel how, uint64_t n, uint64_t *bytes,
+                                        struct tsr_err *err)
+{
+    TSR_TRY(check_there(p, err));
+    return functions->device_scratch(p, how, n, bytes, err);
+}
+
+tsr_status tsr_model_own_device_launch(const struct tsr_model_packed     *p,
+                                       const struct tsr_model_own_launch *x,
+                                       struct tsr_device_launch *l, struct tsr_err *err)
+{
+    TSR_TRY(check_there(p, err));
+    return functions->device_launch(p, x, l, err);
+}
+
 /* A file's bytes may be damaged, and a value that is not finite would spread over the whole answer. */
 static tsr_status check_finite(const struct tsr_model_packed *p, uint64_t first, uint64_t rows,
                                const float *v, struct tsr_err *err)

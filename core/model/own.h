@@ -7,6 +7,7 @@
 #define TSR_MODEL_OWN_H
 
 #include "model/packed.h"
+#include "tessera/draft/kernel_device.h"
 
 /* How the plugin that packed a matrix multiplies with it (tessera/kernel.h). */
 enum tsr_model_own_kernel {
@@ -25,6 +26,13 @@ struct tsr_model_own_product {
     float *out;
 };
 
+/* The same for all units of p by its code for a device: addresses there, strides in numbers; out [segments, n, rows]. */
+struct tsr_model_own_launch {
+    enum tsr_model_own_kernel how;
+    uint64_t                  rows, n; /* rows: of all units */
+    uint64_t                  codes, meta, in, in_stride, out, scratch;
+};
+
 /* What takes such bytes apart.  All [any]. */
 struct tsr_model_own_functions {
     /* Units [unit, unit + n) of p, n > 0, into dst [rows, p->own.cols]; rows are those of the units, without the rows
@@ -35,6 +43,15 @@ struct tsr_model_own_functions {
                          struct tsr_err *err);
     tsr_status (*multiply)(const struct tsr_model_packed *p, const struct tsr_model_own_product *x,
                            struct tsr_err *err);
+    /* *code NULL: there is none for the target. */
+    tsr_status (*device_code)(const struct tsr_model_packed *p, const char *target,
+                              const struct tsr_device_code **code, struct tsr_err *err);
+    /* Scratch for n tokens; TSR_E_UNSUPPORTED: multiply() takes these. */
+    tsr_status (*device_scratch)(const struct tsr_model_packed *p, enum tsr_model_own_kernel how,
+                                 uint64_t n, uint64_t *bytes, struct tsr_err *err);
+    tsr_status (*device_launch)(const struct tsr_model_packed     *p,
+                                const struct tsr_model_own_launch *x, struct tsr_device_launch *l,
+                                struct tsr_err *err);
 };
 /* Of this process; NULL: none.  f is borrowed.  [setup] */
 void       tsr_model_own_set(const struct tsr_model_own_functions *f);
@@ -43,6 +60,15 @@ tsr_status tsr_model_own_kernel_of(const struct tsr_model_packed *p, enum tsr_mo
 /* how is that of kernel_of(), and not TSR_OWN_DECODED. */
 tsr_status tsr_model_own_multiply(const struct tsr_model_packed      *p,
                                   const struct tsr_model_own_product *x, struct tsr_err *err);
+/* Functions of the same names above.  how is that of kernel_of(), and not TSR_OWN_DECODED. */
+tsr_status tsr_model_own_device_code(const struct tsr_model_packed *p, const char *target,
+                                     const struct tsr_device_code **code, struct tsr_err *err);
+tsr_status tsr_model_own_device_scratch(const struct tsr_model_packed *p,
+                                        enum tsr_model_own_kernel how, uint64_t n, uint64_t *bytes,
+                                        struct tsr_err *err);
+tsr_status tsr_model_own_device_launch(const struct tsr_model_packed     *p,
+                                       const struct tsr_model_own_launch *x,
+                                       struct tsr_device_launch *l, struct tsr_err *err);
 /* Columns of a segment of p, which has at most eight. */
 uint64_t tsr_model_own_segment(const struct tsr_model_packed *p);
 

@@ -7,6 +7,7 @@
 #include "tessera/backend_codec.h"
 #include "tessera/backend_layout.h"
 #include "tessera/draft/compensate.h"
+#include "tessera/draft/launch.h"
 #include "tessera/draft/linears.h"
 #include "tessera/draft/peaks.h"
 #include "tessera/draft/probe.h"
@@ -47,9 +48,13 @@ struct tsr_plugin_shim_device {
         const void         *raw;
         struct tsr_peaks_v1 table;
     } peaks;
+    struct {
+        const void                  *raw;
+        struct tsr_backend_launch_v1 table;
+    } launch;
 };
 
-#define TSR_SHIM_BACKEND_TABLES 8
+#define TSR_SHIM_BACKEND_TABLES 9
 extern const struct tsr_plugin_shim_extension tsr_shim_backend_tables[TSR_SHIM_BACKEND_TABLES];
 
 #endif

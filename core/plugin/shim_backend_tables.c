@@ -20,6 +20,9 @@
 #define CANDIDATES                                                                                 \
     ((const struct tsr_backend_candidates_v1 *)tsr_shim_raw(&shim->base, &shim->candidates.raw,    \
                                                             TSR_BACKEND_CANDIDATES))
+#define LAUNCH                                                                                     \
+    ((const struct tsr_backend_launch_v1 *)tsr_shim_raw(&shim->base, &shim->launch.raw,            \
+                                                        TSR_BACKEND_LAUNCH))
 #define PEAKS ((const struct tsr_peaks_v1 *)tsr_shim_raw(&shim->base, &shim->peaks.raw, TSR_PEAKS))
 
 /* ---- tessera.backend.codec/1 ---------------------------------------------------------------------- */
@@ -285,6 +288,46 @@ static double peaks_multiply(const void *self)
 
 static const struct tsr_peaks_v1 peaks = { .copy = peaks_copy, .multiply = peaks_multiply };
 
+/* ---- tessera.backend.launch/1 -------------------------------------------------------------------------- */
+
+static tsr_status launch_load(void *self, const struct tsr_device_code *code, void **loaded,
+                              struct tsr_err *err)
+{
+    TSR_CALL_STEP(tsr_plugin_shim_device, LAUNCH, load, code, loaded, err);
+}
+
+static void launch_unload(void *self, void *loaded)
+{
+    TSR_CALL_VOID(tsr_plugin_shim_device, LAUNCH, unload, (shim->base.self, loaded));
+}
+
+static uint64_t launch_address(const void *self, const void *buffer)
+{
+    uint64_t address;
+    TSR_CALL_VALUE(tsr_plugin_shim_device, LAUNCH, address, address, (shim->base.self, buffer));
+    return address;
+}
+
+static tsr_status launch_launch(void *self, void *stream, void *loaded,
+                                const struct tsr_device_launch *l, struct tsr_err *err)
+{
+    TSR_CALL_QUEUED(tsr_plugin_shim_device, LAUNCH, launch, stream, loaded, l, err);
+}
+
+static tsr_status launch_segments(void *self, void *stream, const struct tsr_tensor *sums,
+                                  uint32_t segments, const struct tsr_tensor *bias,
+                                  const struct tsr_tensor *out, struct tsr_err *err)
+{
+    TSR_CALL_QUEUED(tsr_plugin_shim_device, LAUNCH, segments, stream, sums, segments, bias, out,
+                    err);
+}
+
+static const struct tsr_backend_launch_v1 launch = { .load = launch_load,
+                                                     .unload = launch_unload,
+                                                     .address = launch_address,
+                                                     .launch = launch_launch,
+                                                     .segments = launch_segments };
+
 const struct tsr_plugin_shim_extension tsr_shim_backend_tables[TSR_SHIM_BACKEND_TABLES] = {
     TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_BACKEND_CODEC, codec, codec),
     TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_BACKEND_LAYOUT, layout, layout),
@@ -296,4 +339,5 @@ const struct tsr_plugin_shim_extension tsr_shim_backend_tables[TSR_SHIM_BACKEND_
     TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_BACKEND_CANDIDATES, candidates,
                        candidates),
     TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_PEAKS, peaks, peaks),
+    TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_BACKEND_LAUNCH, launch, launch),
 };

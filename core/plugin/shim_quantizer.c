@@ -1,6 +1,7 @@
 /* Guarded quantizers. */
 #include "plugin/shim.h"
 
+#include "tessera/draft/kernel_device.h"
 #include "tessera/kernel.h"
 #include "tessera/quantizer_block.h"
 #include "tessera/quantizer_report.h"
@@ -24,6 +25,10 @@ struct shim {
         const void                    *raw;
         struct tsr_quantizer_kernel_v1 table;
     } kernel;
+    struct {
+        const void                           *raw;
+        struct tsr_quantizer_kernel_device_v1 table;
+    } device;
 };
 #define RAW ((const struct tsr_quantizer_v1 *)shim->base.place->raw)
 #define BLOCK                                                                                      \
@@ -35,6 +40,9 @@ struct shim {
 #define KERNEL                                                                                     \
     ((const struct tsr_quantizer_kernel_v1 *)tsr_shim_raw(&shim->base, &shim->kernel.raw,          \
                                                           TSR_QUANTIZER_KERNEL))
+#define DEVICE                                                                                     \
+    ((const struct tsr_quantizer_kernel_device_v1 *)tsr_shim_raw(&shim->base, &shim->device.raw,   \
+                                                                 TSR_QUANTIZER_KERNEL_DEVICE))
 #define TUNE                                                                                       \
     ((const struct tsr_quantizer_tune_v1 *)tsr_shim_raw(&shim->base, &shim->tune.raw,              \
                                                         TSR_QUANTIZER_TUNE))
@@ -185,11 +193,36 @@ static tsr_status kernel_linear(const void *self, const struct tsr_kernel_job *j
 static const struct tsr_quantizer_kernel_v1 kernel = { .scratch = kernel_scratch,
                                                        .linear = kernel_linear };
 
+/* ---- tessera.kernel.device/1 ------------------------------------------------------------------- */
+
+static tsr_status device_code(const void *self, const char *target,
+                              const struct tsr_device_code **code, struct tsr_err *err)
+{
+    TSR_CALL(shim, DEVICE, code, target, code, err);
+}
+
+static tsr_status device_scratch(const void *self, const struct tsr_kernel_weight *w, uint64_t n,
+                                 uint64_t *bytes, struct tsr_err *err)
+{
+    TSR_CALL(shim, DEVICE, scratch, w, n, bytes, err);
+}
+
+static tsr_status device_launch(const void *self, const struct tsr_device_job *job,
+                                struct tsr_device_launch *l, struct tsr_err *err)
+{
+    TSR_CALL(shim, DEVICE, launch, job, l, err);
+}
+
+static const struct tsr_quantizer_kernel_device_v1 device = { .code = device_code,
+                                                              .scratch = device_scratch,
+                                                              .launch = device_launch };
+
 static const struct tsr_plugin_shim_extension extensions[] = {
     TSR_SHIM_EXTENSION(struct shim, TSR_QUANTIZER_BLOCK, block, block),
     TSR_SHIM_EXTENSION(struct shim, TSR_QUANTIZER_REPORT, report, report),
     TSR_SHIM_EXTENSION(struct shim, TSR_QUANTIZER_TUNE, tune, tune),
     TSR_SHIM_EXTENSION(struct shim, TSR_QUANTIZER_KERNEL, kernel, kernel),
+    TSR_SHIM_EXTENSION(struct shim, TSR_QUANTIZER_KERNEL_DEVICE, device, device),
 };
 
 const struct tsr_plugin_shim_kind tsr_shim_quantizer = {

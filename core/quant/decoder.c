@@ -55,6 +55,9 @@ static const struct tsr_model_own_functions functions = {
     .decode = decode,
     .kernel = tsr_quant_own_kernel,
     .multiply = tsr_quant_own_multiply,
+    .device_code = tsr_quant_own_device_code,
+    .device_scratch = tsr_quant_own_device_scratch,
+    .device_launch = tsr_quant_own_device_launch,
 };
 
 tsr_status tsr_quant_decoders_open(struct tsr_registry *r, struct tsr_err *err)

@@ -8,10 +8,9 @@
 
 #define SEGMENTS 8u
 
-/* Of p's columns, or of all; with the bytes of p's units from `unit` on. */
-static struct tsr_kernel_weight weight_of(const struct tsr_model_packed *p,
-                                          enum tsr_model_own_kernel how, uint64_t unit,
-                                          uint64_t rows)
+struct tsr_kernel_weight tsr_quant_own_weight(const struct tsr_model_packed *p,
+                                              enum tsr_model_own_kernel how, uint64_t unit,
+                                              uint64_t rows)
 {
     const struct tsr_model_own *o = &p->own;
     bool                        whole = how == TSR_OWN_WHOLE;
@@ -30,7 +29,7 @@ static struct tsr_kernel_weight weight_of(const struct tsr_model_packed *p,
     };
 }
 
-static tsr_status named(const struct tsr_model_packed *p, tsr_status st, struct tsr_err *err)
+tsr_status tsr_quant_own_named(const struct tsr_model_packed *p, tsr_status st, struct tsr_err *err)
 {
     return st == TSR_OK ? st
                         : tsr_err_prefix(err, st == TSR_E_INVAL ? TSR_E_INPUT : st,
@@ -48,13 +47,13 @@ tsr_status tsr_quant_own_kernel(const struct tsr_model_packed *p, enum tsr_model
     *how = d->kernel ? TSR_OWN_SEGMENTS : TSR_OWN_DECODED;
     if (!d->kernel)
         return TSR_OK;
-    struct tsr_kernel_weight w = weight_of(p, *how, 0, o->unit < left ? o->unit : left);
+    struct tsr_kernel_weight w = tsr_quant_own_weight(p, *how, 0, o->unit < left ? o->unit : left);
     tsr_status               st = d->kernel->scratch(d->q.self, &w, 1, &bytes, &e.err);
     if (st == TSR_E_UNSUPPORTED) {
         *how = TSR_OWN_WHOLE;
         return TSR_OK;
     }
-    return named(p, st == TSR_OK ? st : tsr_err_copy(err, st, &e.err), err);
+    return tsr_quant_own_named(p, st == TSR_OK ? st : tsr_err_copy(err, st, &e.err), err);
 }
 
 static void add(float *to, const float *from, uint64_t n)
@@ -97,16 +96,16 @@ tsr_status tsr_quant_own_multiply(const struct tsr_model_packed      *p,
     TSR_TRY(tsr_quant_decoder_of(p, &d, &bytes, err));
     if (!d->kernel || x->how == TSR_OWN_DECODED)
         return tsr_fail(err, TSR_E_BUG, "quantizer '%s' has no kernel", p->own.use);
-    const struct tsr_kernel_weight w = weight_of(p, x->how, x->unit, x->rows);
+    const struct tsr_kernel_weight w = tsr_quant_own_weight(p, x->how, x->unit, x->rows);
     const uint64_t                 segments = (w.n_cols + w.segment - 1) / w.segment;
     tsr_status                     st = d->kernel->scratch(d->q.self, &w, x->n, &bytes, err);
     if (st != TSR_OK)
-        return named(p, st, err);
+        return tsr_quant_own_named(p, st, err);
     void  *room = tsr_new_aligned(1, bytes);
     float *sums = tsr_mul(x->n, x->rows, &n) && tsr_mul(n, segments, &n)
                       ? tsr_new_aligned(n, sizeof *sums)
                       : NULL;
-    st = room && sums ? named(p, product(d, &w, x, segments, sums, room, err), err)
+    st = room && sums ? tsr_quant_own_named(p, product(d, &w, x, segments, sums, room, err), err)
                       : tsr_fail_nomem(err, bytes + x->n * x->rows * segments * sizeof *sums,
                                        "scratch memory of a quantizer's kernel");
     free(sums);

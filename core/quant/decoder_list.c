@@ -49,6 +49,16 @@ static const struct tsr_quantizer_kernel_v1 *kernel_of(const struct tsr_quantize
     return k && TSR_HAS(struct tsr_quantizer_kernel_v1, k, linear) && k->scratch ? k : NULL;
 }
 
+static const struct tsr_quantizer_kernel_device_v1 *device_of(const struct tsr_quantizer_v1 *t,
+                                                              const void                    *self)
+{
+    const struct tsr_quantizer_kernel_device_v1 *k =
+        t->extension ? t->extension(self, TSR_QUANTIZER_KERNEL_DEVICE) : NULL;
+    return k && TSR_HAS(struct tsr_quantizer_kernel_device_v1, k, launch) && k->code && k->scratch
+               ? k
+               : NULL;
+}
+
 /* The lock is held. */
 static tsr_status make(const char *use, struct decoder **out, struct tsr_err *err)
 {
@@ -67,6 +77,7 @@ static tsr_status make(const char *use, struct decoder **out, struct tsr_err *er
         if (st == TSR_OK) {
             d->d.q.iface = t;
             d->d.kernel = kernel_of(t, d->d.q.self);
+            d->d.device = d->d.kernel ? device_of(t, d->d.q.self) : NULL;
         }
         d->d.q.name = d->spec.found.component->name;
     }

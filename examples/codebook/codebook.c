@@ -4,40 +4,31 @@
  * A code's high four bits choose magnitudes from a table of 16, its low four bits their signs.  64 columns share a
  * scale, an F16 number.  The format is "org.example.codebook/1", which no backend reads: without the table of
  * tessera/kernel.h a host would decode it row by row.  Its product looks up a vector for each byte, and
- * multiplies it with four inputs.
+ * multiplies it with four inputs.  codebook.cu has the same product for a CUDA device.
  *
  * examples/README.md has the command that builds it. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
+#include <tessera/draft/kernel_device.h>
 #include <tessera/f16.h>
 #include <tessera/kernel.h>
 #include <tessera/quantizer.h>
+
+#include "codebook.h"
 
 #if defined __x86_64__
 #include <immintrin.h>
 #endif
 
-#define GROUP     UINT64_C(64) /* columns of a scale, a multiple of LANES */
-#define EACH      UINT64_C(4)  /* columns of a code */
-#define LANES     8u           /* sums of a product, two codes wide */
-#define TOKENS    4u           /* that share the lookup of a vector */
-#define ROWS      2u           /* that share the load of an input */
+#define ROWS      2u /* that share the load of an input */
 #define PADDED(n) (((n) + LANES - 1) / LANES * LANES)
 
-/* Magnitudes of four normal numbers that come together often, in units of their scale. */
-static const float magnitudes[16][4] = {
-    { 0.35f, 0.35f, 0.35f, 0.35f }, { 1.0f, 0.35f, 0.35f, 0.35f }, { 0.35f, 1.0f, 0.35f, 0.35f },
-    { 0.35f, 0.35f, 1.0f, 0.35f },  { 0.35f, 0.35f, 0.35f, 1.0f }, { 1.0f, 1.0f, 0.35f, 0.35f },
-    { 0.35f, 0.35f, 1.0f, 1.0f },   { 1.0f, 0.35f, 1.0f, 0.35f },  { 0.35f, 1.0f, 0.35f, 1.0f },
-    { 1.0f, 0.35f, 0.35f, 1.0f },   { 0.35f, 1.0f, 1.0f, 0.35f },  { 1.0f, 1.0f, 1.0f, 1.0f },
-    { 1.9f, 0.7f, 0.7f, 0.7f },     { 0.7f, 1.9f, 0.7f, 0.7f },    { 0.7f, 0.7f, 1.9f, 0.7f },
-    { 0.7f, 0.7f, 0.7f, 1.9f },
-};
+static const float magnitudes[16][EACH] = MAGNITUDES;
 
 struct options {
-    int32_t kernel, columns, avx2;
+    int32_t kernel, columns, avx2, device;
 };
 
 struct quantizer {
@@ -47,25 +38,10 @@ struct quantizer {
     int                    wide; /* this CPU has AVX2 and FMA */
 };
 
-static uint64_t codes_of(uint64_t cols)
-{
-    return (cols + EACH - 1) / EACH;
-}
-
-static uint64_t groups_of(uint64_t cols)
-{
-    return (cols + GROUP - 1) / GROUP;
-}
-
-static uint64_t row_bytes(uint64_t cols) /* codes, then scales */
-{
-    return codes_of(cols) + 2 * groups_of(cols);
-}
-
 static float scale_at(const unsigned char *row, uint64_t cols, uint64_t g)
 {
     uint16_t h;
-    memcpy(&h, row + codes_of(cols) + 2 * g, sizeof h);
+    memcpy(&h, row + CODES_OF(cols) + 2 * g, sizeof h);
     return tsr_f16_f32(h);
 }
 
@@ -104,7 +80,7 @@ static tsr_status plan(const void *self, const struct tsr_matrix *w, struct tsr_
     if (w->rows == 0 || w->cols == 0 || w->cols > UINT64_C(1) << 40)
         return tsr_fail(err, TSR_E_UNSUPPORTED, "%s: no weights, or too many", w->name);
     p->rows_per_unit = 1;
-    p->code_bytes = row_bytes(w->cols);
+    p->code_bytes = ROW_BYTES(w->cols);
     tsr_format_store(&p->format, &(struct tsr_format){ .id = "org.example.codebook/1" });
     return TSR_OK;
 }
@@ -161,7 +137,7 @@ static tsr_status quantize(const void *self, const struct tsr_quant_job *job, st
     const struct quantizer *q = self;
     uint64_t                cols = job->src->cols;
     unsigned char          *row = job->codes;
-    for (uint64_t r = 0; r < job->src->rows; r++, row += row_bytes(cols)) {
+    for (uint64_t r = 0; r < job->src->rows; r++, row += ROW_BYTES(cols)) {
         unsigned long long at = job->first_row + r;
         const float *w = (const float *)((const char *)job->src->data + r * job->src->row_stride);
         if (q->host->cancelled(q->host->ctx))
@@ -170,13 +146,13 @@ static tsr_status quantize(const void *self, const struct tsr_quant_job *job, st
             if (!isfinite(w[k]))
                 return tsr_fail(err, TSR_E_NUMERIC, "%s: row %llu, column %llu is not finite",
                                 job->src->name, at, k);
-        for (unsigned long long g = 0; g < groups_of(cols); g++) {
+        for (unsigned long long g = 0; g < GROUPS_OF(cols); g++) {
             uint64_t n = cols - g * GROUP < GROUP ? cols - g * GROUP : GROUP;
             uint16_t h;
             if (!pack_group(q, w + g * GROUP, n, row + g * (GROUP / EACH), &h))
                 return tsr_fail(err, TSR_E_NUMERIC, "%s: row %llu, group %llu: no F16 scale fits",
                                 job->src->name, at, g);
-            memcpy(row + codes_of(cols) + 2 * g, &h, sizeof h);
+            memcpy(row + CODES_OF(cols) + 2 * g, &h, sizeof h);
         }
     }
     return TSR_OK;
@@ -188,7 +164,7 @@ static tsr_status dequantize(const void *self, const struct tsr_quant_job *job, 
     uint64_t                cols = job->dst->cols;
     const unsigned char    *row = job->codes;
     (void)err;
-    for (uint64_t r = 0; r < job->dst->rows; r++, row += row_bytes(cols)) {
+    for (uint64_t r = 0; r < job->dst->rows; r++, row += ROW_BYTES(cols)) {
         float *w = (float *)((char *)job->dst->data + r * job->dst->row_stride);
         for (uint64_t k = 0; k < cols; k++)
             w[k] = q->vector[row[k / EACH]][k % EACH] * scale_at(row, cols, k / GROUP);
@@ -221,12 +197,12 @@ static float plain_row(const struct quantizer *q, const unsigned char *row, cons
                        const struct columns *c)
 {
     float sum[LANES] = { 0 };
-    for (uint64_t g = c->first / GROUP; g < groups_of(c->end); g++) {
+    for (uint64_t g = c->first / GROUP; g < GROUPS_OF(c->end); g++) {
         float part[LANES] = { 0 }, scale = scale_at(row, c->all, g);
         for (uint64_t k = BEGIN(c, g); k < END(c, g); k += LANES)
             for (unsigned i = 0; i < LANES; i++) {
                 uint64_t code = k / EACH + i / EACH;
-                float    v = code < codes_of(c->all) ? q->vector[row[code]][i % EACH] : 0.0f;
+                float    v = code < CODES_OF(c->all) ? q->vector[row[code]][i % EACH] : 0.0f;
                 part[i] = fmaf(v, x[k - c->first + i], part[i]);
             }
         for (unsigned i = 0; i < LANES; i++)
@@ -252,12 +228,12 @@ __attribute__((target("avx2,fma"), always_inline)) static inline void tile(
     const float *x, uint64_t stride, unsigned tokens, const struct columns *c, float *out,
     uint64_t out_stride)
 {
-    uint64_t n_codes = codes_of(c->all);
+    uint64_t n_codes = CODES_OF(c->all);
     __m256   sum[ROWS][TOKENS];
     for (unsigned r = 0; r < rows; r++)
         for (unsigned t = 0; t < tokens; t++)
             sum[r][t] = _mm256_setzero_ps();
-    for (uint64_t g = c->first / GROUP; g < groups_of(c->end); g++) {
+    for (uint64_t g = c->first / GROUP; g < GROUPS_OF(c->end); g++) {
         __m256 part[ROWS][TOKENS];
         for (unsigned r = 0; r < rows; r++)
             for (unsigned t = 0; t < tokens; t++)
@@ -293,7 +269,7 @@ __attribute__((target("avx2,fma"))) static void wide_rows(const struct quantizer
                                                           uint64_t n, const struct columns *c,
                                                           float *out, uint64_t out_stride)
 {
-    uint64_t bytes = row_bytes(c->all), t = 0;
+    uint64_t bytes = ROW_BYTES(c->all), t = 0;
     for (; t + TOKENS <= n; t += TOKENS)
         tile(q, codes, bytes, ROWS, x + t * stride, stride, TOKENS, c, out + t * out_stride,
              out_stride);
@@ -333,7 +309,7 @@ static tsr_status linear(const void *self, const struct tsr_kernel_job *job, str
         x = room;
     }
     for (uint64_t r = 0, rows; r < w->n_rows; r += rows) { /* a row's bytes in their order */
-        const unsigned char *row = (const unsigned char *)w->codes + r * row_bytes(w->cols);
+        const unsigned char *row = (const unsigned char *)w->codes + r * ROW_BYTES(w->cols);
         float               *out = job->out + r;
         rows = q->wide && w->n_rows - r >= ROWS ? ROWS : 1;
         for (uint64_t k = 0; k < cols; k += w->segment, out += job->out_segment) {
@@ -356,7 +332,11 @@ static const struct tsr_quantizer_kernel_v1 kernel = { .struct_size = sizeof ker
 static const void *extension(const void *self, const char *id)
 {
     const struct quantizer *q = self;
-    return q->o->kernel && strcmp(id, TSR_QUANTIZER_KERNEL) == 0 ? &kernel : NULL;
+    if (q->o->kernel && strcmp(id, TSR_QUANTIZER_KERNEL) == 0)
+        return &kernel;
+    return q->o->kernel && q->o->device && strcmp(id, TSR_QUANTIZER_KERNEL_DEVICE) == 0
+               ? &codebook_device
+               : NULL;
 }
 
 /* ---- the plugin --------------------------------------------------------------------------------- */
@@ -378,6 +358,8 @@ static const struct tsr_option options[] = {
     TSR_OPTION_BOOL(struct options, columns, 1,
                     "Multiply runs of columns; false: whole rows alone."),
     TSR_OPTION_BOOL(struct options, avx2, 1, "Use AVX2 where the CPU has it."),
+    TSR_OPTION_BOOL(struct options, device, 1,
+                    "Offer the kernel for devices; false: they multiply on the CPU."),
 };
 
 static const struct tsr_component component = {

@@ -47,7 +47,7 @@ tsr_status tsr_cuda_create(const struct tsr_host *host, const struct tsr_cuda_ap
     if (!c)
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: %zu bytes for the CUDA backend",
                         sizeof *c);
-    *c = (struct tsr_cuda){ .host = host, .api = api };
+    *c = (struct tsr_cuda){ .host = host, .api = api, .own = tsr_cuda_own(api) };
     c->weights = o && o->weights ? TSR_CUDA_MAPPED : TSR_CUDA_DEVICE;
     tsr_status st = api->open(host, o ? o->device : 0, o ? o->seed : 0, &c->device, err);
     if (st != TSR_OK) {
@@ -210,5 +210,9 @@ const void *tsr_cuda_extension(const void *self, const char *id)
         return tsr_cuda_codec();
     if (strcmp(id, TSR_BACKEND_COMPENSATE) == 0)
         return tsr_cuda_compensation();
+    if (strcmp(id, TSR_BACKEND_LAUNCH) == 0)
+        return ((const struct tsr_cuda *)self)->api->code_load
+                   ? &((const struct tsr_cuda *)self)->own
+                   : NULL;
     return strcmp(id, TSR_BACKEND_LAYOUT) == 0 ? tsr_cuda_layout() : NULL;
 }

@@ -12,6 +12,7 @@
 #include "linalg.h"
 #include "tessera/backend.h"
 #include "tessera/backend_layout.h"
+#include "tessera/draft/launch.h"
 #include "tessera/draft/sizes.h"
 
 /* How launches reach the device. */
@@ -80,27 +81,28 @@ struct tsr_cuda_candidates {
 };
 
 struct tsr_cuda {
-    const struct tsr_host     *host;
-    const struct tsr_cuda_api *api;
-    void                      *device;
-    enum tsr_cuda_memory       weights;
-    enum tsr_cuda_launching    launching;
-    int                        tensor, fast; /* not numerics: exact; and numerics: fast */
-    int                        matmul;       /* there is a library for products in 16 bits */
-    int                        flash_logged; /* why a prompt's ATTENTION is not on tensor cores */
-    struct tsr_cuda_list       queue;
-    int                        busy; /* a list was handed over since the last wait */
-    struct tsr_cuda_graph      graphs[TSR_CUDA_KEPT];
-    uint64_t                   stamp, seen[TSR_CUDA_SEEN];
-    char                       text[128];
-    uint64_t                   work, work_bytes; /* scratch of operations; grows */
-    uint64_t                   done;             /* counters of k_linears */
-    struct tsr_cuda_kept       kept;
-    uint32_t                  *indices; /* fetched from the device */
-    uint64_t                   indices_bytes;
-    struct tsr_cuda_candidates candidates;
-    struct tsr_cuda_linalg     linalg;
-    pthread_mutex_t            lock; /* one call at a time: linear algebra comes from any thread */
+    const struct tsr_host       *host;
+    const struct tsr_cuda_api   *api;
+    void                        *device;
+    enum tsr_cuda_memory         weights;
+    enum tsr_cuda_launching      launching;
+    int                          tensor, fast; /* not numerics: exact; and numerics: fast */
+    int                          matmul;       /* there is a library for products in 16 bits */
+    int                          flash_logged; /* why a prompt's ATTENTION is not on tensor cores */
+    struct tsr_cuda_list         queue;
+    int                          busy; /* a list was handed over since the last wait */
+    struct tsr_cuda_graph        graphs[TSR_CUDA_KEPT];
+    uint64_t                     stamp, seen[TSR_CUDA_SEEN];
+    char                         text[128];
+    uint64_t                     work, work_bytes; /* scratch of operations; grows */
+    uint64_t                     done;             /* counters of k_linears */
+    struct tsr_cuda_kept         kept;
+    uint32_t                    *indices; /* fetched from the device */
+    uint64_t                     indices_bytes;
+    struct tsr_cuda_candidates   candidates;
+    struct tsr_cuda_linalg       linalg;
+    struct tsr_backend_launch_v1 own; /* for devices that take code of other plugins */
+    pthread_mutex_t lock;             /* one call at a time: linear algebra comes from any thread */
 };
 
 static inline void tsr_cuda_leave(const struct tsr_cuda *const *c)
@@ -197,6 +199,7 @@ tsr_status tsr_cuda_indices(struct tsr_cuda *c, const struct tsr_tensor *t, cons
 tsr_status tsr_cuda_queue_open(struct tsr_cuda *c, struct tsr_err *err);
 void       tsr_cuda_queue_close(struct tsr_cuda *c);
 tsr_status tsr_cuda_flush(struct tsr_cuda *c, struct tsr_err *err);
+void       tsr_cuda_graphs_free(struct tsr_cuda *c); /* lists that come again are recorded again */
 
 /* A launch that does what two launches do one after the other. */
 struct tsr_cuda_fused {
@@ -233,6 +236,9 @@ void       tsr_cuda_kept_forget(struct tsr_cuda *c);
 tsr_status tsr_cuda_launch(struct tsr_cuda *c, void *stream, enum tsr_cuda_kernel kernel,
                            uint64_t x, uint64_t y, uint64_t z, uint32_t threads, const void *args,
                            uint64_t bytes, struct tsr_err *err);
+/* The same, of which the caller knows that the device takes it. */
+tsr_status tsr_cuda_launch_any(struct tsr_cuda *c, void *stream, const struct tsr_cuda_launch *l,
+                               struct tsr_err *err);
 
 tsr_status tsr_cuda_linear_op(struct tsr_cuda *c, void *stream, const struct tsr_op *op,
                               const struct tsr_op_parts *parts, struct tsr_err *err);
@@ -249,6 +255,7 @@ const struct tsr_peaks_v1              *tsr_cuda_peaks(void); /* tessera/draft/p
 const struct tsr_backend_codec_v1      *tsr_cuda_codec(void); /* tessera/backend_codec.h */
 const struct tsr_backend_candidates_v1 *tsr_cuda_candidates(void);
 void                                    tsr_cuda_candidates_free(struct tsr_cuda *c);
+struct tsr_backend_launch_v1            tsr_cuda_own(const struct tsr_cuda_api *api); /* own.c */
 
 struct tsr_backend_compensate_v1;
 const struct tsr_backend_compensate_v1 *tsr_cuda_compensation(void); /* compensation.c */

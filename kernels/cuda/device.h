@@ -7,6 +7,7 @@
 #ifndef TSR_CUDA_DEVICE_H
 #define TSR_CUDA_DEVICE_H
 
+#include "tessera/draft/kernel_device.h"
 #include "tessera/plugin.h"
 
 #define TSR_CUDA_KERNELS(X)                                                                        \
@@ -17,6 +18,7 @@
     X(k_gather)                                                                                    \
     X(k_mix)                                                                                       \
     X(k_columns)                                                                                   \
+    X(k_segments)                                                                                  \
     X(k_hadamard)                                                                                  \
     X(k_round)                                                                                     \
     X(k_rope)                                                                                      \
@@ -102,6 +104,8 @@ struct tsr_cuda_launch {
     uint32_t             grid[3], threads;
     const void          *args; /* one struct of k_args.h */
     uint64_t             args_bytes;
+    const void *own; /* code of another plugin, from code_load(); its kernel is KERNEL_COUNT */
+    uint32_t    own_kernel, shared; /* which of the code's; bytes of dynamic shared memory */
 };
 
 /* out [tokens, rows] = x [tokens, cols] * w [rows, cols]^T: x and w in F16 or BF16, sums in F32, rows
@@ -175,6 +179,13 @@ struct tsr_cuda_api {
     /* Launches of later graphs begin before the one before has ended, and wait for it themselves (k.h).  0: neither
      * this device nor this driver does that, and they begin one after the other.  NULL: never. */
     int (*graphs_overlap)(void *device);
+
+    /* Code of other plugins (tessera/draft/kernel_device.h), all kernels of it; target: what its images are for.
+     * code_free: accepts NULL, after the last launch. */
+    const char *target;
+    tsr_status (*code_load)(void *device, const struct tsr_device_code *code, void **own,
+                            struct tsr_err *err);
+    void (*code_free)(void *device, void *own);
 
     /* Products by a library.  find: TSR_E_UNSUPPORTED with a sentence where there is none; matmul: where
      * it has none for this shape.  Queued on the default stream. */

@@ -7,14 +7,16 @@
 #include <stdio.h>
 
 #define KERNEL_NAME(name) #name,
-const char *const device_kernel_names[KERNEL_COUNT] = { TSR_CUDA_KERNELS(KERNEL_NAME) };
+const char *const device_kernel_names[KERNEL_COUNT + 1] = {
+    TSR_CUDA_KERNELS(KERNEL_NAME)[KERNEL_COUNT] = "one of a plugin"
+};
 
 /* The names of a set of kernels, as many as fit. */
 static void kernels_text(const struct device_kernels *set, char *text, size_t cap)
 {
     size_t at = 0;
     text[0] = '\0';
-    for (int k = 0; k < KERNEL_COUNT; k++)
+    for (int k = 0; k <= KERNEL_COUNT; k++)
         if (atomic_load_explicit(&set->bits[k / 64], memory_order_relaxed) >> k % 64 & 1) {
             int n = snprintf(text + at, cap - at, "%s%s",
                              at ? ", " : "; kernels since the last wait: ", device_kernel_names[k]);
@@ -159,15 +161,18 @@ unsigned device_shared(enum tsr_cuda_kernel k)
 
 CUresult device_queue(struct device *d, CUstream stream, const struct tsr_cuda_launch *l)
 {
-    void *args[] = { (void *)(uintptr_t)l->args }; /* read only */
+    void      *args[] = { (void *)(uintptr_t)l->args }; /* read only */
+    CUfunction f = l->own ? own_function(l) : d->functions[l->kernel];
     device_kernels_add(&d->since, l->kernel);
-    return d->l.p_cuLaunchKernel(d->functions[l->kernel], l->grid[0], l->grid[1], l->grid[2],
-                                 l->threads, 1, 1, device_shared(l->kernel), stream, args, NULL);
+    return d->l.p_cuLaunchKernel(f, l->grid[0], l->grid[1], l->grid[2], l->threads, 1, 1,
+                                 l->own ? l->shared : device_shared(l->kernel), stream, args, NULL);
 }
 
 CUresult device_queue_early(struct device *d, CUstream stream, const struct tsr_cuda_launch *l)
 {
 #if CUDA_VERSION >= 12030
+    if (l->own) /* it does not wait itself */
+        return device_queue(d, stream, l);
     void             *args[] = { (void *)(uintptr_t)l->args }; /* read only */
     CUlaunchAttribute early = { .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                 .value = { .programmaticStreamSerializationAllowed = 1 } };

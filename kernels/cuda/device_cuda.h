@@ -78,7 +78,7 @@ struct blas;
 struct device_kernels {
     _Atomic uint64_t bits[2];
 };
-_Static_assert(KERNEL_COUNT <= 128, "a set has a bit for each");
+_Static_assert(KERNEL_COUNT < 128, "a set has a bit for each, and one for kernels of plugins");
 static inline void device_kernels_add(struct device_kernels *s, enum tsr_cuda_kernel k)
 {
     atomic_fetch_or_explicit(&s->bits[k / 64], UINT64_C(1) << k % 64, memory_order_relaxed);
@@ -126,7 +126,7 @@ struct device {
 CUresult device_load_kernels(struct device *d);
 
 /* device_context.c */
-extern const char *const device_kernel_names[KERNEL_COUNT];
+extern const char *const device_kernel_names[KERNEL_COUNT + 1]; /* the last: of other plugins */
 /* Ranks that are threads share a context, and what one of them did wrong the next call of any of them reports: devices
  * that are open are known to each other. */
 void device_opened(struct device *d);
@@ -163,6 +163,12 @@ tsr_status graph_make(void *device, const struct tsr_cuda_launch *l, uint64_t n,
 tsr_status graph_run(void *device, void *graph, struct tsr_err *err);
 void       graph_free(void *device, void *graph);
 int        graphs_overlap(void *device);
+
+/* own_cuda.c */
+tsr_status own_load(void *device, const struct tsr_device_code *code, void **own,
+                    struct tsr_err *err);
+void       own_free(void *device, void *own);
+CUfunction own_function(const struct tsr_cuda_launch *l);
 
 /* stream_cuda.c */
 tsr_status  stream_open(void *device, void **stream, struct tsr_err *err);

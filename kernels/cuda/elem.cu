@@ -2,7 +2,7 @@
  *
  * Reference: kernels/cpu/k_elem.c and k_hadamard.c; held to its bytes by tests/gpu/ops.c.
  * Bytes moved: what is read and written once, 4 bytes an element: ADD and gated ACT 12 n, SCALE,
- * ACT, GATHER and COLUMNS 8 n, ROPE 8 n and its angles; NORM 8 n and gain and bias, where a row of more than
+ * ACT, GATHER and COLUMNS 8 n, k_segments 4 n for each segment and 4 n, ROPE 8 n and its angles; NORM 8 n and gain and bias, where a row of more than
  * NORM_TILE columns is read two or three times.
  */
 #include "k_elem.h"
@@ -51,6 +51,23 @@ TSR_KERNEL(k_scale, struct k_rows, 256)
         if (a.softcap > 0.0f)
             y = a.softcap * k_tanh(y / a.softcap);
         AT(float, a.out)[r * a.out_stride + c] = y;
+    }
+}
+
+/* The tree over segments of docs/decisions/numerics.md, for sums of another plugin's kernel.  + 0.0f makes 0 of -0, as
+ * an absent segment does. */
+TSR_KERNEL(k_segments, struct k_segments, 256)
+{
+    EACH(i, a.rows * a.n)
+    {
+        const uint64_t r = i / a.n, c = i % a.n;
+        const float   *from = AT(const float, a.sums) + r * a.sums_stride + c;
+        float          s[8];
+        UNROLL_LOOP
+        for (uint32_t k = 0; k < 8; k++)
+            s[k] = k < a.segments ? from[k * a.sums_segment] : 0.0f;
+        const float y = ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7])) + 0.0f;
+        AT(float, a.out)[r * a.out_stride + c] = a.bias ? y + AT(const float, a.bias)[c] : y;
     }
 }
 

@@ -58,6 +58,7 @@ static enum image image_of(enum tsr_cuda_kernel k)
     case KERNEL_k_gather:
     case KERNEL_k_mix:
     case KERNEL_k_columns:
+    case KERNEL_k_segments:
     case KERNEL_k_hadamard:
     case KERNEL_k_round:
     case KERNEL_k_rope:

@@ -117,6 +117,14 @@ struct k_rows {
     uint32_t none; /* as in k_linear */
 };
 
+/* Sums of segments, [segments][rows], into rows; strides in numbers; bias 0: none. */
+struct k_segments {
+    uint64_t out, sums, bias;
+    uint64_t out_stride, sums_stride, sums_segment;
+    uint64_t n; /* numbers of a row */
+    uint32_t rows, segments;
+};
+
 /* One token per row; strides in bytes. */
 struct k_kv_store {
     uint64_t cache, x, rows;

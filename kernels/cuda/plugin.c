@@ -65,7 +65,9 @@ static const struct tsr_component component = {
     .option_stride = sizeof(struct tsr_option),
     .kind = TSR_KIND_BACKEND,
     .name = "cuda",
-    .summary = "NVIDIA GPUs, with the bytes of the CPU; built for " TSR_CUDA_BUILT ".",
+    .summary =
+        "NVIDIA GPUs, under numerics: exact with the bytes of the CPU; built for " TSR_CUDA_BUILT
+        ".",
     .iface = &table,
     .options = options,
     .n_options = sizeof options / sizeof options[0],

@@ -42,11 +42,16 @@ tsr_status tsr_cuda_queue_open(struct tsr_cuda *c, struct tsr_err *err)
                : tsr_fail(err, TSR_E_NOMEM, "out of memory: a queue of launches");
 }
 
+void tsr_cuda_graphs_free(struct tsr_cuda *c)
+{
+    for (uint32_t i = 0; i < TSR_CUDA_KEPT; i++)
+        graph_free(c, &c->graphs[i]);
+}
+
 void tsr_cuda_queue_close(struct tsr_cuda *c)
 {
     const struct tsr_host *host = c->host;
-    for (uint32_t i = 0; i < TSR_CUDA_KEPT; i++)
-        graph_free(c, &c->graphs[i]);
+    tsr_cuda_graphs_free(c);
     host->release(host->ctx, c->queue.l, QUEUE_MOST * sizeof *c->queue.l);
     host->release(host->ctx, c->queue.args, QUEUE_ARGS);
     c->queue = (struct tsr_cuda_list){ 0 };
@@ -61,7 +66,10 @@ static uint64_t hash_of(const struct tsr_cuda_list *list)
     uint64_t       h = UINT64_C(0xcbf29ce484222325), v;
     for (uint64_t i = 0; i < list->n; i++) {
         const struct tsr_cuda_launch *l = &list->l[i];
-        const uint32_t word[] = { l->kernel, l->grid[0], l->grid[1], l->grid[2], l->threads };
+        const uint32_t                word[] = {
+                           l->kernel,  l->grid[0],    l->grid[1], l->grid[2],
+                           l->threads, l->own_kernel, l->shared,  (uint32_t)(uintptr_t)l->own
+        };
         for (unsigned k = 0; k < sizeof word / sizeof *word; k++)
             h = (h ^ word[k]) * prime;
     }
@@ -79,6 +87,8 @@ static int same(const struct tsr_cuda_list *a, const struct tsr_cuda_list *b)
         return 0;
     for (uint64_t i = 0; i < a->n; i++)
         if (a->l[i].kernel != b->l[i].kernel || a->l[i].threads != b->l[i].threads ||
+            a->l[i].own != b->l[i].own || a->l[i].own_kernel != b->l[i].own_kernel ||
+            a->l[i].shared != b->l[i].shared ||
             memcmp(a->l[i].grid, b->l[i].grid, sizeof a->l[i].grid) != 0)
             return 0;
     return 1;
@@ -267,6 +277,16 @@ static tsr_status append(struct tsr_cuda *c, const struct tsr_cuda_launch *l, st
     return TSR_OK;
 }
 
+tsr_status tsr_cuda_launch_any(struct tsr_cuda *c, void *stream, const struct tsr_cuda_launch *l,
+                               struct tsr_err *err)
+{
+    if (c->queue.l && !stream && c->launching == TSR_CUDA_GRAPHS)
+        return append(c, l, err);
+    tsr_status st = c->api->launch(c->device, stream, l, err);
+    return st == TSR_OK && c->launching == TSR_CUDA_AND_WAIT ? c->api->sync(c->device, stream, err)
+                                                             : st;
+}
+
 tsr_status tsr_cuda_launch(struct tsr_cuda *c, void *stream, enum tsr_cuda_kernel kernel,
                            uint64_t x, uint64_t y, uint64_t z, uint32_t threads, const void *args,
                            uint64_t bytes, struct tsr_err *err)
@@ -280,9 +300,5 @@ tsr_status tsr_cuda_launch(struct tsr_cuda *c, void *stream, enum tsr_cuda_kerne
     l.grid[0] = (uint32_t)x;
     l.grid[1] = (uint32_t)y;
     l.grid[2] = (uint32_t)z;
-    if (c->queue.l && !stream && c->launching == TSR_CUDA_GRAPHS)
-        return append(c, &l, err);
-    tsr_status st = c->api->launch(c->device, stream, &l, err);
-    return st == TSR_OK && c->launching == TSR_CUDA_AND_WAIT ? c->api->sync(c->device, stream, err)
-                                                             : st;
+    return tsr_cuda_launch_any(c, stream, &l, err);
 }

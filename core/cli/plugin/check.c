@@ -154,6 +154,7 @@ tsr_status tsr_cli_plugin_check(struct tsr_cli *c, const struct tsr_plugin_check
     struct tsr_conformance_check_options co = { .only = *o->only ? o->only : NULL,
                                                 .skip = *o->skip ? o->skip : NULL,
                                                 .component = *o->component ? o->component : NULL,
+                                                .on = *o->on ? o->on : NULL,
                                                 .sets = c->sets,
                                                 .n_sets = c->n_sets,
                                                 .seed = (uint64_t)o->seed,

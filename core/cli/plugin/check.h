@@ -7,6 +7,7 @@
 struct tsr_plugin_check {
     const char *only, *skip, *component; /* "": all */
     const char *report;                  /* FILE.json or FILE.html; "": none */
+    const char *on;                      /* a backend's plugin; "": none */
     int64_t     seed, limit;
     int32_t     in_process, list, model;
 };

@@ -32,6 +32,8 @@ static const struct tsr_option options[] = {
     TSR_OPTION_STRING(S, skip, "", "check: leave out the rules of this name; * and ? as in only"),
     TSR_OPTION_STRING(S, component, "", "check: one component of the file"),
     TSR_OPTION_PATH(S, report, "", "FILE", "check: write every verdict to FILE.json or FILE.html"),
+    TSR_OPTION_PATH(S, on, "", "FILE",
+                    "check: a backend's plugin, on whose device the rules device-* run"),
     TSR_OPTION_INT(S, seed, 0, 0, INT64_MAX, NULL,
                    "check: of the weights and shapes that are made up"),
     TSR_OPTION_INT(S, limit, 0, 0, 86400, "s", "check: time of one rule; 0: each has its own"),

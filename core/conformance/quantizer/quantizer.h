@@ -131,6 +131,11 @@ void tsr_conformance_quant_kernel_writes(struct tsr_conformance_case *c);
 void tsr_conformance_quant_kernel_alone(struct tsr_conformance_case *c);
 void tsr_conformance_quant_kernel_columns(struct tsr_conformance_case *c);
 void tsr_conformance_quant_kernel_threads(struct tsr_conformance_case *c);
+/* device.c */
+void tsr_conformance_quant_device_code(struct tsr_conformance_case *c);
+void tsr_conformance_quant_device_launch(struct tsr_conformance_case *c);
+void tsr_conformance_quant_device_same(struct tsr_conformance_case *c);
+void tsr_conformance_quant_device_writes(struct tsr_conformance_case *c);
 /* columns.c */
 void tsr_conformance_quant_columns_alone(struct tsr_conformance_case *c);
 

@@ -120,6 +120,20 @@ static const struct tsr_conformance_rule rules[] = {
     { "kernel-threads",
       "linear() of its kernel does not write to the instance, and several threads call it at once.",
       0, 0, tsr_conformance_quant_kernel_threads },
+    { "device-code",
+      "code() for the device of --on is the same each time, and the device loads it with all its "
+      "kernels.",
+      0, 60, tsr_conformance_quant_device_code },
+    { "device-launch",
+      "launch() for the device of --on depends on the job alone, and is in the ranges of "
+      "draft/kernel_device.h.",
+      0, 60, tsr_conformance_quant_device_launch },
+    { "device-same",
+      "Results of its kernel on the device of --on have the bits of linear(), in any batch.", 0, 60,
+      tsr_conformance_quant_device_same },
+    { "device-writes",
+      "Its kernel on the device of --on writes the results and scratch and nothing else.", 0, 60,
+      tsr_conformance_quant_device_writes },
 };
 
 const struct tsr_conformance_kind_rules tsr_quantizer_rules = {

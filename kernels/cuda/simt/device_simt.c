@@ -1,5 +1,6 @@
 /* device_simt.c - the device of ../device.h that simt.h emulates. */
 #include "device_simt.h"
+#include "simt_code.h"
 
 #include "tessera/f16.h"
 
@@ -102,19 +103,42 @@ static tsr_status get(void *device, void *to, uint64_t from, uint64_t bytes, str
 tsr_status tsr_simt_launch(void *device, void *stream, const struct tsr_cuda_launch *l,
                            struct tsr_err *err)
 {
-    struct device     *d = device;
-    struct simt_launch s = { .kernel = kernels[l->kernel],
-                             .grid = { l->grid[0], l->grid[1], l->grid[2] },
-                             .threads = l->threads,
-                             .args = l->args,
-                             .seed = d->seed,
-                             .cancelled = d->host->cancelled,
-                             .ctx = d->host->ctx };
+    struct device          *d = device;
+    const struct simt_code *own = l->own;
+    struct simt_launch      s = { .kernel = own ? own->kernels[l->own_kernel] : kernels[l->kernel],
+                                  .grid = { l->grid[0], l->grid[1], l->grid[2] },
+                                  .threads = l->threads,
+                                  .args = l->args,
+                                  .seed = d->seed,
+                                  .cancelled = d->host->cancelled,
+                                  .ctx = d->host->ctx };
     (void)stream;
     if (l->args_bytes != s.kernel->args_bytes)
         return tsr_fail(err, TSR_E_DEVICE, "kernel %s takes %u bytes of arguments, not %llu",
                         s.kernel->name, s.kernel->args_bytes, (unsigned long long)l->args_bytes);
-    return simt_run(&s, err);
+    return own ? own->run(&s, err) : simt_run(&s, err);
+}
+
+/* ---- code of other plugins ------------------------------------------------------------- */
+
+static tsr_status code_load(void *device, const struct tsr_device_code *code, void **own,
+                            struct tsr_err *err)
+{
+    const struct simt_code *from = code->image;
+    (void)device;
+    if (code->bytes != sizeof *from || from->magic != SIMT_CODE_MAGIC)
+        return tsr_fail(err, TSR_E_DEVICE, "the emulation does not take this image");
+    for (uint32_t i = 0; i < code->n_kernels; i++)
+        if (i >= from->n || strcmp(from->kernels[i]->name, code->kernels[i]) != 0)
+            return tsr_fail(err, TSR_E_DEVICE, "the image has no kernel '%s'", code->kernels[i]);
+    *own = (void *)(uintptr_t)from; /* read only */
+    return TSR_OK;
+}
+
+static void code_free(void *device, void *own)
+{
+    (void)device;
+    (void)own;
 }
 
 static tsr_status sync_stream(void *device, void *stream, struct tsr_err *err)
@@ -259,6 +283,9 @@ const struct tsr_cuda_api tsr_cuda_simt = { .open = open_device,
                                             .graph_make = tsr_simt_graph_make,
                                             .graph_run = tsr_simt_graph_run,
                                             .graph_free = tsr_simt_graph_free,
+                                            .target = "simt",
+                                            .code_load = code_load,
+                                            .code_free = code_free,
                                             .matmul_find = matmul_find,
                                             .matmul = matmul,
                                             .has_bf16 = has_bf16,

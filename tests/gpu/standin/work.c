@@ -9,8 +9,10 @@
 #define EXTERN(name) extern const struct simt_kernel name##_simt;
 TSR_CUDA_KERNELS(EXTERN)
 #undef EXTERN
+extern const struct simt_kernel codebook_linear_simt; /* of a plugin: examples/codebook */
 #define ENTRY(name) &name##_simt,
-static const struct simt_kernel *const kernels[] = { TSR_CUDA_KERNELS(ENTRY) };
+static const struct simt_kernel *const kernels[] = { TSR_CUDA_KERNELS(ENTRY) &
+                                                     codebook_linear_simt };
 #undef ENTRY
 
 /* ---- modules ------------------------------------------------------------------------------------ */
