@@ -134,6 +134,20 @@ run generate ./own-demo --prompt "Once" --max-tokens 4 --plugin-path own/own.so
 ok "own: and runs, got $rc" test "$rc" = 0
 ok "own: by its kernel" test "$(grep -c 'does not read' "$WORK/err")" = 0
 
+# ---- an exception becomes a status with its sentence
+for what in 'std::runtime_error("row 100")' 'std::bad_alloc()'; do
+    rm -rf "$WORK/throws"
+    run plugin new quantizer throws --cxx
+    sed -i "s|^#include <tessera/guard.hpp>|&\n#include <stdexcept>|; s|^    const tsr_matrix &m = .job->src;|&\n    if (m.rows > 0) throw $what;|" \
+        "$WORK/throws/throws.cpp"
+    ok "throws: make" by_make throws "${compilers[RANDOM % 2]}"
+    ok "it throws $what" grep -q "throw $what" "$WORK/throws/throws.cpp"
+    case $what in
+    *row*) fails_with "quantize() that throws $what" 70 "quantizer 'throws'" 'row 100' quantize @demo --use throws --plugin-path throws/throws.so -o thrown ;;
+    *) fails_with "quantize() that throws $what" 4 "quantizer 'throws'" memory quantize @demo --use throws --plugin-path throws/throws.so -o thrown ;;
+    esac
+done
+
 # ---- what sees a block, and what reports
 declare -A rules=([block]=4 [tune]=7 [report]=1)
 for table in block tune report; do
