@@ -3,9 +3,9 @@
 
 #include <pthread.h>
 
-#define THREADS 4u
-#define TURNS                                                                                      \
-    4u /* requests of a thread, each of them once: that a request repeats is another rule */
+#define THREADS  4u
+#define TURNS    4u /* requests of a thread, each once: that a request repeats is another rule */
+#define REQUESTS ((uint64_t)THREADS * TURNS)
 
 struct request {
     struct tsr_sampler_run run;
@@ -58,13 +58,13 @@ static void *take_turns(void *arg)
 /* Whether the requests get their tokens in turn, a token of each at a time, on one thread. */
 static bool in_turn(struct tsr_conformance_case *c, const struct share *share)
 {
-    struct tsr_sampler_run run[THREADS * TURNS];
+    struct tsr_sampler_run run[REQUESTS];
     void                  *self = tsr_sampler_made(c);
     bool                   same = true;
-    for (uint64_t i = 0; i < THREADS * TURNS; i++)
+    for (uint64_t i = 0; i < REQUESTS; i++)
         tsr_sampler_begin(c, &run[i], self, i);
     for (uint64_t k = 0; k < TSR_SAMPLER_STEPS && same; k++)
-        for (uint64_t i = 0; i < THREADS * TURNS && same; i++) {
+        for (uint64_t i = 0; i < REQUESTS && same; i++) {
             const struct request *q = &share[i / TURNS].requests[i % TURNS];
             uint32_t              id;
             if (k >= q->n || q->want[k] == TSR_SAMPLER_NONE)
