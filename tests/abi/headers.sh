@@ -72,6 +72,44 @@ for source in "$tmp"/*.c; do
 done
 [ "$ran" = $((8 * (sources + 1))) ] || failed=$((failed + 1))
 
+# What C++ plugins alone use, and what becomes of an exception.
+cat >"$tmp/guard.cpp" <<'C'
+#include "tessera/guard.hpp"
+#include <cstring>
+#include <stdexcept>
+static tsr_status f(int what, tsr_err *)
+{
+    if (what == 1)
+        throw std::bad_alloc();
+    if (what == 2)
+        throw std::runtime_error("two");
+    if (what == 3)
+        throw 3;
+    return TSR_OK;
+}
+static tsr_status body(void *, uint64_t, uint64_t) { throw 1; }
+int main()
+{
+    char    text[32] = "";
+    tsr_err err = {};
+    err.struct_size = sizeof err;
+    err.cap = sizeof text;
+    err.text = text;
+    bool ok = tsr_guard<f>(0, &err) == TSR_OK && *text == 0;
+    ok = ok && tsr_guard<f>(1, &err) == TSR_E_NOMEM && std::strstr(text, "memory");
+    ok = ok && tsr_guard<f>(2, &err) == TSR_E_INVAL && std::strstr(text, "two");
+    ok = ok && tsr_guard<f>(3, nullptr) == TSR_E_INVAL && tsr_guard<body>(nullptr, 0, 1) == TSR_E_INVAL;
+    return ok ? 0 : 1;
+}
+C
+for compiler in g++ clang++-14; do
+    for standard in c++17 c++20; do
+        verdict "$compiler -std=$standard" "$tmp/guard.cpp" "$compiler" -std=$standard -Wall -Wextra -Wpedantic -Wconversion \
+            -Werror -I"$root/core/include" -o "$tmp/guard-$compiler-$standard"
+        verdict "$compiler -std=$standard, run" "$tmp/guard.cpp" "$tmp/guard-$compiler-$standard"
+    done
+done
+
 # An option whose field has another type does not compile.
 cat >"$tmp/option" <<'C'
 #include "tessera/plugin.h"

@@ -300,7 +300,7 @@ static void test_bad_sampler(void **state)
     (void)state;
     static const char *const faults[] = { "sizes",   "start_writes", "writes",   "keeps_state",
                                           "logits",  "token",        "excluded", "repeats",
-                                          "scratch", "resumes",      "together" };
+                                          "scratch", "resumes",      "together", "threads" };
     complete("sampler", faults, COUNT(faults), NULL);
     each_fault("sampler", faults, COUNT(faults), 2);
 }
@@ -337,10 +337,10 @@ static void test_kv(void **state)
 static void test_bad_kv(void **state)
 {
     (void)state;
-    static const char *const faults[] = { "layout",     "encode_writes", "decode_writes",
-                                          "every_byte", "repeats",       "alone",
-                                          "error",      "type",          "not_finite",
-                                          "damaged",    "score",         "mix" };
+    static const char *const faults[] = {
+        "layout", "encode_writes", "decode_writes", "every_byte", "repeats", "alone",  "error",
+        "type",   "not_finite",    "damaged",       "score",      "mix",     "threads"
+    };
     complete("kv", faults, COUNT(faults), NULL);
     each_fault("kv", faults, COUNT(faults), 2);
 }

@@ -20,9 +20,9 @@ TSR_KIND_BACKEND       tools/templates/backend/c/NAME.c      backend-linear     
 TSR_KIND_SAMPLER       tools/templates/sampler/c/NAME.c      sampler-resumes          bad_sampler.c:resumes          plugins/sample/min_p.c
 TSR_KIND_STEP          tools/templates/step/c/NAME.c         step-products            bad_step.c:products            plugins/step/claims
 TSR_KIND_KV            tools/templates/kv/c/NAME.c           kv-error                 bad_kv.c:error                 plugins/kv/kivi.c
-TSR_QUANTIZER_BLOCK    docs/writing-a-plugin.md              block-transforms         list:block-transforms         plugins/quant/mx
-TSR_QUANTIZER_REPORT   docs/writing-a-plugin.md              report-same              list:report-same              plugins/quant/gptq
-TSR_QUANTIZER_TUNE     docs/writing-a-plugin.md              tune-budget              list:tune-budget              plugins/quant/autoround
+TSR_QUANTIZER_BLOCK    tools/templates/quantizer/block/c/NAME.c block-transforms      list:block-transforms         plugins/quant/mx
+TSR_QUANTIZER_REPORT   tools/templates/quantizer/report/c/NAME.c report-same          list:report-same              plugins/quant/gptq
+TSR_QUANTIZER_TUNE     tools/templates/quantizer/tune/c/NAME.c tune-budget            list:tune-budget              plugins/quant/autoround
 TSR_QUANTIZER_KERNEL   tools/templates/quantizer/kernel/c/NAME.c kernel-columns   list:kernel-columns            examples/codebook
 TSR_CODEC_STREAM       tools/templates/codec/stream/c/NAME.c codec-stream-replay      bad_codec.c:stream_replay      plugins/comm/mx_codec.c
 TSR_CODEC_WIRE         docs/reference/headers/codec.md       codec-wire               bad_codec.c:wire               plugins/comm/plain.c
@@ -42,7 +42,7 @@ trap 'rm -f "$list"' EXIT
 while read -r id start rule broken user; do
     [ -n "$id" ] || continue
     grep -qsE "^#define $id " core/include/tessera/*.h || wrong "$id is in no public header"
-    [ -s "$start" ] || wrong "$id: $start is not there"
+    grep -qsw "$id" "$start" || wrong "$id: $start is not there, or lacks it"
     [ "$rule" = - ] || jq -e --arg rule "$rule" 'any(.. | .name? // .rule? // empty; . == $rule)' "$list" >/dev/null ||
         wrong "$id: there is no rule $rule"
     case $broken in

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# threads.sh TESSERA PLUGINS RACY.so SANITIZER - the rules that use one instance, or one group of ranks, from several
-# threads: the plugins of the tree keep them, and under ThreadSanitizer (SANITIZER is thread) a codec whose instances
-# write to one place is found.  Its results are right, so that without ThreadSanitizer it keeps the rule.
+# threads.sh TESSERA PLUGINS FIXTURES SANITIZER - the rules that use one instance, or one group of ranks, from several
+# threads: the plugins of the tree keep them, and under ThreadSanitizer (SANITIZER is thread) a codec, a sampler and a KV-cache
+# codec whose instances write to one place are found.  Their results are right, so that without ThreadSanitizer they keep the rule.
 set -euo pipefail
-tessera=$1 plugins=$2 racy=$3 sanitizer=$4
+tessera=$1 plugins=$2 fixtures=$3 sanitizer=$4
+export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1}
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 fail() {
@@ -30,15 +31,22 @@ mx rows-split
 cpu backend-repeats
 local transport-sums
 local transport-two-groups
+grammar sampler-threads
+min_p sampler-threads
+kivi kv-threads
+kv8 kv-threads
 END
-[ $n = 8 ] || fail "only $n rules ran"
+[ $n = 12 ] || fail "only $n rules ran"
 
-[ "$(rule "$racy" codec-threads --component bad --set fault=none)" = passed ] || fail "a good codec does not keep the rule"
-verdict=$(rule "$racy" codec-threads --component bad --set fault=races)
-if [ "$sanitizer" = thread ]; then
-    [ "$verdict" = crashed ] || fail "the race is not found: $verdict"
-    jq -es '.[0].rules[0].text | test("ThreadSanitizer: data race")' "$out" >/dev/null || fail "the race is not named"
-else
-    [ "$verdict" = passed ] || fail "a race that shows in no result: $verdict"
-fi
-[ "$(rule "$racy" codec-threads --component bad --set fault=threads)" = failed ] || fail "a codec that threads confuse keeps the rule"
+for kind in codec sampler kv; do
+    racy=$fixtures/racy_$kind.so rule=$kind-threads
+    [ "$(rule "$racy" "$rule" --component bad --set fault=none)" = passed ] || fail "a good $kind does not keep the rule"
+    verdict=$(rule "$racy" "$rule" --component bad --set fault=races)
+    if [ "$sanitizer" = thread ]; then
+        [ "$verdict" = crashed ] || fail "$kind: the race is not found: $verdict"
+        jq -es '.[0].rules[0].text | test("ThreadSanitizer: data race")' "$out" >/dev/null || fail "$kind: the race is not named"
+    else
+        [ "$verdict" = passed ] || fail "$kind: a race that shows in no result: $verdict"
+    fi
+    [ "$(rule "$racy" "$rule" --component bad --set fault=threads)" = failed ] || fail "a $kind that threads confuse keeps the rule"
+done

@@ -131,6 +131,7 @@ decode_of() { # NAME PROFILE...
     run plan job.yaml -o "$name.plan.yaml" --json
     ok "$name: a plan, got $rc" test "$rc" = 0
     jq '.plan.latency_ms - .plan.prefill_ms' out >"$name.ms"
+    jq '[.plan.stages[] | .weights, .ends, .workspace]' out >"$name.sizes"
 }
 decode_of decoded f32 0.5 bf16 1
 decode_of slow f32 0.5 bf16 1 org.example.codebook/1:2 0.25
@@ -138,4 +139,24 @@ decode_of fast f32 0.5 bf16 1 org.example.codebook/1:2 1
 decode_of named f32 0.5 bf16 1 org.example.codebook/1:2 0.25 codebook/org.example.codebook/1:2 1
 ok "plans take the entry of the format, else f32" jq -se '.[0] as $f32 | .[1] > 1.5 * $f32 and .[2] < 0.75 * $f32' decoded.ms slow.ms fast.ms >holds
 ok "and before it that of the quantizer" cmp fast.ms named.ms
+# A model that is packed already is priced as the candidate was: the entry of its format, else f32.
+sed "s|@demo|$WORK/kernel|; s|candidates: .codebook.||" job.yaml >packed.yaml
+packed_of() { # NAME PROFILE...
+    local name=$1
+    shift
+    device "$@" >devices/made.yaml
+    run plan packed.yaml -o "$name.packed.yaml" --json
+    ok "$name, packed: a plan, got $rc" test "$rc" = 0
+    jq '.plan.latency_ms - .plan.prefill_ms' out >"$name.packed"
+    jq '[.plan.stages[] | .weights, .ends, .workspace]' out >"$name.packed-sizes"
+}
+packed_of decoded f32 0.5 bf16 1
+packed_of slow f32 0.5 bf16 1 org.example.codebook/1:2 0.25
+packed_of fast f32 0.5 bf16 1 org.example.codebook/1:2 1
+for name in decoded slow fast; do
+    ok "$name: the price of the packed model is that of the candidate" cmp "$name.ms" "$name.packed"
+    ok "$name: and so are its bytes" cmp "$name.sizes" "$name.packed-sizes"
+done
+# 2.25 bits of each of 3,538,944 weights, and F32 gains of two norms of 256 in six layers
+ok "they are what is stored" jq -e '.[0] == 3538944 * 2.25 / 8 + 6 * 2 * 256 * 4' decoded.sizes >holds
 finish

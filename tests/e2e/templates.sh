@@ -48,7 +48,9 @@ echo kept >"$WORK/mine"
 fails "a file of that name" 2 'mine' plugin new codec mine
 ok "the file stays as it was" grep -q '^kept$' "$WORK/mine"
 fails "a kernel of another kind" 2 'kernel' plugin new codec other --table kernel
-fails "a kernel in C++" 2 'kernel' plugin new quantizer other --table kernel --cxx
+for table in kernel block tune report; do
+    fails "a table in C++: $table" 2 "$table" plugin new quantizer other --table "$table" --cxx
+done
 mkdir "$WORK/closed"
 chmod 555 "$WORK/closed"
 if ! touch "$WORK/closed/x" 2>"$WORK/err"; then # root may write everywhere
@@ -125,12 +127,59 @@ ok "own: fewer than 230 lines in all its files" test "$(cat "$WORK/own"/* | wc -
 ok "own: make" by_make own "${compilers[RANDOM % 2]}"
 ok "own: make check" passes own
 run plugin check own/own.so --only 'kernel-*' --json
-ok "own: every rule of kernels is kept, none left out" json '[.. | .verdict? // empty] == ["passed", "passed", "passed", "passed", "passed"]' "$WORK/out"
+ok "own: every rule of kernels is kept, none left out" json '[.. | .verdict? // empty] == ["passed", "passed", "passed", "passed", "passed", "passed"]' "$WORK/out"
 run quantize @demo --use own --plugin-path own/own.so -o own-demo --json
 ok "own: a model is packed, got $rc" test "$rc" = 0
 run generate ./own-demo --prompt "Once" --max-tokens 4 --plugin-path own/own.so
 ok "own: and runs, got $rc" test "$rc" = 0
 ok "own: by its kernel" test "$(grep -c 'does not read' "$WORK/err")" = 0
+
+# ---- an exception becomes a status with its sentence
+for what in 'std::runtime_error("row 100")' 'std::bad_alloc()'; do
+    rm -rf "$WORK/throws"
+    run plugin new quantizer throws --cxx
+    sed -i "s|^#include <tessera/guard.hpp>|&\n#include <stdexcept>|; s|^    const tsr_matrix &m = .job->src;|&\n    if (m.rows > 0) throw $what;|" \
+        "$WORK/throws/throws.cpp"
+    ok "throws: make" by_make throws "${compilers[RANDOM % 2]}"
+    ok "it throws $what" grep -q "throw $what" "$WORK/throws/throws.cpp"
+    case $what in
+    *row*) fails_with "quantize() that throws $what" 70 "quantizer 'throws'" 'row 100' quantize @demo --use throws --plugin-path throws/throws.so -o thrown ;;
+    *) fails_with "quantize() that throws $what" 4 "quantizer 'throws'" memory quantize @demo --use throws --plugin-path throws/throws.so -o thrown ;;
+    esac
+done
+
+# ---- what sees a block, and what reports
+declare -A rules=([block]=4 [tune]=7 [report]=1)
+for table in block tune report; do
+    run plugin new quantizer "by_$table" --table "$table"
+    ok "by_$table is written" test "$rc" = 0
+    ok "by_$table: fewer than 340 lines in all its files" test "$(cat "$WORK/by_$table"/* | wc -l)" -lt 340
+    ok "by_$table: make" by_make "by_$table" "${compilers[RANDOM % 2]}"
+    ok "by_$table: make check" passes "by_$table"
+    run plugin check "by_$table/by_$table.so" --only "$table-*" --json
+    ok "by_$table: every rule of its table is kept, none left out" json --argjson n "${rules[$table]}" \
+        '[.. | .verdict? // empty] | length == $n and all(. == "passed")' "$WORK/out"
+done
+cat >"$WORK/blocks.yaml" <<END
+version: 1
+model: "@demo"
+plugins: [by_block/by_block.so, by_tune/by_tune.so, by_report/by_report.so]
+pipeline:
+  - calibrate: {text: $ROOT/configs/demo/calibration.txt, samples: 16, seqlen: 64}
+  - compare:
+      arms:
+        rtn: {quantize: {use: rtn, bits: 3, range: absmax, scale: f32}}
+        block: {quantize: {use: by_block, bits: 3, hadamard: true}}
+        tune: {quantize: {use: by_tune, bits: 3, steps: 16}}
+        report: {quantize: {use: by_report, bits: 3}}
+      measure: {perplexity: {text: $ROOT/configs/demo/held-out.txt, window: 64, max_windows: 4}}
+END
+run run blocks.yaml --out job-blocks --json
+ok "all of them in one comparison" test "$rc" = 0
+ok "each is nearer to the model than rounding to nearest, in as many bits" json '.results.compare.arms
+    | (map(select(.name == "rtn"))[0]) as $rtn | map(select(.name | IN("block", "tune", "report")))
+    | length == 3 and all(.kl.mean > 0 and .kl.mean < $rtn.kl.mean and .bits_per_weight == $rtn.bits_per_weight)' "$WORK/out"
+mv "$WORK/out" "$WORK/blocks.out"
 
 # ---- they do their work ------------------------------------------------------------------
 DEMO=$ROOT/configs/demo/model.safetensors

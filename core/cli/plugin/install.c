@@ -43,15 +43,17 @@ static tsr_status keep_rules(const char *file, json_int_t *passed, struct tsr_er
         st = tsr_fail(err, TSR_E_INPUT, "%s: %s", file,
                       strncmp(why, file, n) == 0 && why[n] == ':' ? why + n + 2 : why);
     } else if (st == TSR_OK && r.failed) {
-        const char *first = "";
+        const char *first = "", *rule = "?";
         for (uint64_t i = 0; i < r.n && !*first; i++)
             if (r.results[i].verdict >= TSR_CONFORMANCE_FAILED &&
-                r.results[i].verdict != TSR_CONFORMANCE_SKIP && r.results[i].text)
+                r.results[i].verdict != TSR_CONFORMANCE_SKIP && r.results[i].text) {
                 first = r.results[i].text;
+                rule = r.results[i].rule->name;
+            }
         st = tsr_fail(
             err, TSR_E_CHECK,
-            "%s breaks %llu rule%s of the plugin interface and is not installed; the first: %s",
-            file, (unsigned long long)r.failed, r.failed == 1 ? "" : "s", first);
+            "%s breaks %llu rule%s of the plugin interface and is not installed; the first, %s: %s",
+            file, (unsigned long long)r.failed, r.failed == 1 ? "" : "s", rule, first);
     }
     *passed = (json_int_t)r.passed;
     tsr_conformance_check_report_free(&r);

@@ -29,7 +29,11 @@ static bool is_text(const char *kind)
 static const struct {
     const char *kind, *table;
     bool        cxx; /* also in C++ */
-} tables[] = { { "codec", "stream", true }, { "quantizer", "kernel", false } };
+} tables[] = { { "codec", "stream", true },
+               { "quantizer", "kernel", false },
+               { "quantizer", "block", false },
+               { "quantizer", "tune", false },
+               { "quantizer", "report", false } };
 
 /* ---- options -------------------------------------------------------------- */
 

@@ -22,9 +22,10 @@ static const struct tsr_option options[] = {
     TSR_OPTION_PATH(S, dir, "", "FOLDER", "new: folder to write; NAME unless given"),
     TSR_OPTION_STRING(S, id, "", "new: reverse DNS; org.example.NAME unless given"),
     TSR_OPTION_STRING(S, license, "MIT", "new: SPDX expression"),
-    TSR_OPTION_STRING(S, table, "",
-                      "new: with an optional table: stream for a codec with a state, kernel for a "
-                      "quantizer with a new format and a kernel for it"),
+    TSR_OPTION_STRING(
+        S, table, "",
+        "new: with an optional table: stream of a codec; kernel, block, tune or report of a "
+        "quantizer"),
     TSR_OPTION_BOOL(S, rules, 1, "install: without the rules of plugin check"),
 #undef S
 #define S struct tsr_plugin_check

@@ -93,6 +93,10 @@ static const struct tsr_conformance_rule rules[] = {
     { .name = "kv-damaged",
       .text = "decode(), score() and mix() survive any bytes.",
       .run = tsr_kv_rule_damaged },
+    { .name = "kv-threads",
+      .text = "encode(), decode(), score() and mix() may run on several threads at once on one "
+              "instance.",
+      .run = tsr_kv_rule_threads },
     { .name = "kv-score",
       .text = "score() gives the products of the query and the decoded keys, but for rounding.",
       .run = tsr_kv_rule_score },

@@ -48,6 +48,7 @@ void tsr_kv_rule_error(struct tsr_conformance_case *c);
 void tsr_kv_rule_type(struct tsr_conformance_case *c);
 void tsr_kv_rule_not_finite(struct tsr_conformance_case *c);
 void tsr_kv_rule_damaged(struct tsr_conformance_case *c);
+void tsr_kv_rule_threads(struct tsr_conformance_case *c);
 void tsr_kv_rule_score(struct tsr_conformance_case *c);
 void tsr_kv_rule_mix(struct tsr_conformance_case *c);
 

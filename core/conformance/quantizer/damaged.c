@@ -29,9 +29,8 @@ static tsr_status decode(struct tsr_conformance_case *c, void *self, struct tsr_
     return st;
 }
 
-/* All bits set, none, the bytes of quantize() with one of them changed, and random ones. */
-static void damage(const struct tsr_conformance_case *c, uint64_t kind, unsigned char *bytes,
-                   const unsigned char *good, uint64_t n)
+void tsr_conformance_quant_damage(const struct tsr_conformance_case *c, uint64_t kind,
+                                  unsigned char *bytes, const unsigned char *good, uint64_t n)
 {
     if (n == 0)
         return;
@@ -61,7 +60,7 @@ void tsr_conformance_quant_packed_damaged(struct tsr_conformance_case *c)
                               .rows = t.w.rows,
                               .cols = t.w.cols,
                               .row_stride = t.w.cols * sizeof(float) };
-    for (uint64_t kind = 0; kind < 48; kind++) {
+    for (uint64_t kind = 0; kind < TSR_CONFORMANCE_DAMAGES; kind++) {
         struct tsr_errbuf    e = TSR_ERRBUF(e);
         unsigned char       *codes = tsr_conformance_guarded("codes", t.code_bytes, 0);
         unsigned char       *meta = tsr_conformance_guarded("meta", t.meta_bytes, 0);
@@ -71,8 +70,8 @@ void tsr_conformance_quant_packed_damaged(struct tsr_conformance_case *c)
         struct tsr_quant_job job = {
             .struct_size = sizeof job, .dst = &dst, .codes = codes, .meta = meta, .scratch = scratch
         };
-        damage(c, kind, codes, t.codes, t.code_bytes);
-        damage(c, kind, meta, t.meta, t.meta_bytes);
+        tsr_conformance_quant_damage(c, kind, codes, t.codes, t.code_bytes);
+        tsr_conformance_quant_damage(c, kind, meta, t.meta, t.meta_bytes);
         tsr_status st = decode(c, self, &job, a, &e.err), next = decode(c, self, &job, b, NULL);
         if (st != TSR_OK)
             tsr_conformance_rule_refused(c, st, TSR_E_INVAL, &e,

@@ -276,3 +276,30 @@ void tsr_conformance_quant_kernel_threads(struct tsr_conformance_case *c)
     (void)c->host->table.parallel_for(c->host->table.ctx, 64, 1, one_call, &b);
     tsr_conformance_quant_destroy(c, b.self);
 }
+
+void tsr_conformance_quant_kernel_damaged(struct tsr_conformance_case *c)
+{
+    struct bench b;
+    setup(&b, c);
+    const uint64_t    bytes = BATCH * b.t.w.rows * sizeof(float);
+    const struct part p = all(&b);
+    for (uint64_t kind = 0; kind < TSR_CONFORMANCE_DAMAGES; kind++) {
+        struct tsr_errbuf e = TSR_ERRBUF(e);
+        unsigned char    *codes = tsr_conformance_guarded("codes", b.t.code_bytes, 0);
+        unsigned char    *meta = tsr_conformance_guarded("meta", b.t.meta_bytes, 0);
+        float            *out = tsr_conformance_guarded("out", bytes, 0);
+        tsr_conformance_quant_damage(c, kind, codes, b.t.codes, b.t.code_bytes);
+        tsr_conformance_quant_damage(c, kind, meta, b.t.meta, b.t.meta_bytes);
+        tsr_status st = with(&b, &p, b.x, out, b.t.w.rows, codes, meta, &e.err);
+        if (st != TSR_OK)
+            tsr_conformance_rule_refused(c, st, TSR_E_INVAL, &e,
+                                         "linear() of bytes that no quantize() wrote");
+        if (!tsr_conformance_guarded_intact(out))
+            tsr_conformance_rule_fail(c, "linear() of bytes that no quantize() wrote writes past "
+                                         "the end of out");
+        tsr_conformance_guarded_free(codes);
+        tsr_conformance_guarded_free(meta);
+        tsr_conformance_guarded_free(out);
+    }
+    tsr_conformance_quant_destroy(c, b.self);
+}

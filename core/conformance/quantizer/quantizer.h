@@ -125,12 +125,18 @@ void tsr_conformance_quant_deterministic(struct tsr_conformance_case *c);
 void tsr_conformance_quant_report_same(struct tsr_conformance_case *c);
 void tsr_conformance_quant_idempotent(struct tsr_conformance_case *c);
 void tsr_conformance_quant_error_steps(struct tsr_conformance_case *c);
+/* damaged.c */
+#define TSR_CONFORMANCE_DAMAGES 48u
+/* Damage number `kind` into n bytes: all bits set, none, the bytes of quantize() with one of them changed, or random ones. */
+void tsr_conformance_quant_damage(const struct tsr_conformance_case *c, uint64_t kind,
+                                  unsigned char *bytes, const unsigned char *good, uint64_t n);
 /* kernel.c */
 void tsr_conformance_quant_kernel_close(struct tsr_conformance_case *c);
 void tsr_conformance_quant_kernel_writes(struct tsr_conformance_case *c);
 void tsr_conformance_quant_kernel_alone(struct tsr_conformance_case *c);
 void tsr_conformance_quant_kernel_columns(struct tsr_conformance_case *c);
 void tsr_conformance_quant_kernel_threads(struct tsr_conformance_case *c);
+void tsr_conformance_quant_kernel_damaged(struct tsr_conformance_case *c);
 /* device.c */
 void tsr_conformance_quant_device_code(struct tsr_conformance_case *c);
 void tsr_conformance_quant_device_launch(struct tsr_conformance_case *c);

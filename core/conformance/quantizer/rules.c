@@ -120,6 +120,10 @@ static const struct tsr_conformance_rule rules[] = {
     { "kernel-threads",
       "linear() of its kernel does not write to the instance, and several threads call it at once.",
       0, 0, tsr_conformance_quant_kernel_threads },
+    { "kernel-damaged",
+      "Of bytes that no quantize() wrote linear() of its kernel gives any numbers or TSR_E_INVAL, "
+      "and nothing outside the job's buffers is read or written.",
+      0, 0, tsr_conformance_quant_kernel_damaged },
     { "device-code",
       "code() for the device of --on is the same each time, and the device loads it with all its "
       "kernels.",

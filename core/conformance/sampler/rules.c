@@ -109,6 +109,10 @@ static const struct tsr_conformance_rule rules[] = {
     { .name = "sampler-together",
       .text = "Requests on one instance in turn get the tokens that each gets alone.",
       .run = tsr_sampler_rule_together },
+    { .name = "sampler-threads",
+      .text = "Requests on several threads at once on one instance get the tokens that each gets "
+              "alone.",
+      .run = tsr_sampler_rule_threads },
 };
 
 const struct tsr_conformance_kind_rules tsr_sampler_rules = {

@@ -131,19 +131,28 @@ static uint32_t best_of(const float *logits)
     return best;
 }
 
+tsr_status tsr_sampler_try(struct tsr_conformance_case *c, struct tsr_sampler_run *r, uint32_t *id,
+                           struct tsr_err *err)
+{
+    *id = TSR_SAMPLER_NONE;
+    tsr_sampler_logits(c, r->stream, r->n, r->logits);
+    struct tsr_sampler_job j = tsr_sampler_job_of(c, r);
+    tsr_status             st = r->t->sample(r->self, &j, id, err);
+    if (st == TSR_OK && *id == TSR_SAMPLER_NONE)
+        *id = best_of(r->logits);
+    if (st != TSR_OK || *id >= TSR_SAMPLER_VOCAB)
+        *id = TSR_SAMPLER_END;
+    return st;
+}
+
 uint32_t tsr_sampler_step(struct tsr_conformance_case *c, struct tsr_sampler_run *r)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
-    uint32_t          id = TSR_SAMPLER_NONE;
-    tsr_sampler_logits(c, r->stream, r->n, r->logits);
-    struct tsr_sampler_job j = tsr_sampler_job_of(c, r);
-    tsr_status             st = r->t->sample(r->self, &j, &id, &e.err);
-    if (st == TSR_E_NUMERIC)
-        return TSR_SAMPLER_END;
-    tsr_conformance_rule_ok(c, st, &e, "sample() of token %llu", (unsigned long long)r->n - 3);
-    if (id == TSR_SAMPLER_NONE)
-        id = best_of(r->logits);
-    return id < TSR_SAMPLER_VOCAB ? id : TSR_SAMPLER_END;
+    uint32_t          id;
+    tsr_status        st = tsr_sampler_try(c, r, &id, &e.err);
+    if (st != TSR_E_NUMERIC)
+        tsr_conformance_rule_ok(c, st, &e, "sample() of token %llu", (unsigned long long)r->n - 3);
+    return id;
 }
 
 void tsr_sampler_accept(struct tsr_conformance_case *c, struct tsr_sampler_run *r, uint32_t id)

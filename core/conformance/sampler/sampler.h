@@ -36,8 +36,11 @@ struct tsr_sampler_request tsr_sampler_request_of(struct tsr_conformance_case  *
                                                   const struct tsr_sampler_run *r);
 struct tsr_sampler_job     tsr_sampler_job_of(struct tsr_conformance_case  *c,
                                               const struct tsr_sampler_run *r);
-/* One sample() on fresh logits: its token, or where it is NONE the best one left; TSR_SAMPLER_END: the request is over,
- * also after TSR_E_NUMERIC. */
+/* One sample() on fresh logits, and its status.  *id: its token, or where it is NONE the best one left; TSR_SAMPLER_END: the
+ * request is over, also after TSR_E_NUMERIC.  err may be NULL. */
+tsr_status tsr_sampler_try(struct tsr_conformance_case *c, struct tsr_sampler_run *r, uint32_t *id,
+                           struct tsr_err *err);
+/* The same; any other status fails the rule. */
 uint32_t tsr_sampler_step(struct tsr_conformance_case *c, struct tsr_sampler_run *r);
 void     tsr_sampler_accept(struct tsr_conformance_case *c, struct tsr_sampler_run *r, uint32_t id);
 
@@ -52,5 +55,6 @@ void tsr_sampler_rule_repeats(struct tsr_conformance_case *c);
 void tsr_sampler_rule_scratch(struct tsr_conformance_case *c);
 void tsr_sampler_rule_resumes(struct tsr_conformance_case *c);
 void tsr_sampler_rule_together(struct tsr_conformance_case *c);
+void tsr_sampler_rule_threads(struct tsr_conformance_case *c);
 
 #endif

@@ -61,7 +61,7 @@ static void linear(struct build *b, struct tsr_plan_shape_layer *l,
     l->lin[id] = matrix(b, of ? &of->lin[id].w : NULL, rows, cols);
     l->lin[id].bias = holds(b, r->bias);
     if (of && b->m->packed)
-        tsr_plan_shape_put_packed(&l->lin[id], b->m->packed->lin[of - b->m->layers][id]);
+        tsr_plan_shape_put_packed(b->s, &l->lin[id], b->m->packed->lin[of - b->m->layers][id]);
 }
 
 /* A linear of every expert: those of one layer have one shape; the layout is the first's. */
@@ -77,7 +77,7 @@ static void expert(struct build *b, struct tsr_plan_shape_layer *l,
     m->bias = holds(b, r->bias);
     m->count = b->c->hp.experts;
     if (of && b->m->packed)
-        tsr_plan_shape_put_packed(m, b->m->packed->lin[of - b->m->layers][id]);
+        tsr_plan_shape_put_packed(b->s, m, b->m->packed->lin[of - b->m->layers][id]);
 }
 
 static struct tsr_plan_shape_matrix router(struct build *b, const struct tsr_model_layer *of,
@@ -206,7 +206,7 @@ static bool same_layer(const struct tsr_plan_shape_layer *a, const struct tsr_pl
 static void group_experts(struct build *b, struct tsr_plan_shape_layer *l)
 {
     uint64_t experts = b->c->hp.experts;
-    uint32_t n = tsr_plan_shape_group_packed(l, b->m->packed->lin[b->at], experts,
+    uint32_t n = tsr_plan_shape_group_packed(b->s, l, b->m->packed->lin[b->at], experts,
                                              b->group_of + b->at * experts);
     if (n == 0 && !b->too_many) {
         b->too_many = true;
@@ -275,6 +275,7 @@ static tsr_status build(struct build *b, const char *name)
         b->group_of = tsr_new(s->layers * s->experts, sizeof *b->group_of);
     if (!s->name || !s->layer_class || !s->layer || (stored && !b->group_of))
         return tsr_fail_nomem(b->err, s->layers * sizeof *s->layer, "the shape of a model");
+    TSR_TRY(tsr_plan_shape_keep_ids(s, b->m ? b->m->packed : NULL, b->err));
     layers(b);
     if (b->too_many)
         return tsr_fail(b->err, TSR_E_INPUT,
@@ -288,15 +289,7 @@ static tsr_status build(struct build *b, const char *name)
     }
     for (uint32_t i = 0; i < b->c->family->n_roles; i++)
         at_ends(b, &b->c->family->roles[i]);
-    const struct tsr_model_overlay *o = b->m ? b->m->packed : NULL;
-    if (o && o->embed)
-        tsr_plan_shape_put_packed(&s->embed, o->embed);
-    if (s->tied)
-        s->head = s->embed;
-    if (o && o->head && o->head != o->embed) { /* its own copy then */
-        s->tied = false;
-        tsr_plan_shape_put_packed(&s->head, o->head);
-    }
+    tsr_plan_shape_put_ends(s, b->m ? b->m->packed : NULL);
     return TSR_OK;
 }
 
@@ -395,5 +388,8 @@ void tsr_plan_shape_destroy(struct tsr_plan_shape *s)
     free(s->routing);
     free(s->suffers);
     free(s->group_of);
+    for (uint64_t i = 0; i < s->n_ids; i++)
+        free(s->ids[i]);
+    free(s->ids);
     free(s);
 }

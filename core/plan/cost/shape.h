@@ -21,7 +21,8 @@ struct tsr_plan_shape_matrix {
     bool     bias;  /* [rows], F32 when it runs */
     struct tsr_format
              packed; /* how a packed model has it; id NULL: as dtype.  A plugin's own format has the
-                                * matrix's stored bytes in `outliers` and the rows of a unit in `group` */
+                                * matrix's stored bytes in `outliers`, the rows of a unit in `group` and
+                                * the stored bits of a weight, rounded, in `bits`; its id is the shape's */
     bool     ordered;                /* packed with a stored order of its columns */
     uint64_t whole_rows, whole_cols; /* of the matrix that this is a rank's part of; 0: none */
 };
@@ -74,6 +75,8 @@ struct tsr_plan_shape {
     char     packed[24]; /* "gptq", ...: weights are packed already; "" */
     struct tsr_plan_shape_matrix embed, positions, project_in, project_out, head;
     uint64_t                     embed_norm, final_norm; /* F32 numbers; 0: absent */
+    char                       **ids; /* of plugins' own formats, each once; owned */
+    uint64_t                     n_ids;
 };
 
 /* Of a model, which may be loaded headers_only.  [any] */

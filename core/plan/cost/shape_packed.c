@@ -1,28 +1,89 @@
 /* How a packed model has the linears of a layer. */
 #include "plan/cost/shape_internal.h"
 
+#include "base/mem.h"
 #include "model/packed_table.h"
 #include "quant/quant.h"
 
 #include <string.h>
 
-void tsr_plan_shape_put_packed(struct tsr_plan_shape_matrix *m, const struct tsr_model_packed *p)
+static const char *const ours[] = { TSR_FORMAT_FLOAT, TSR_FORMAT_INT, TSR_FORMAT_AFFINE,
+                                    TSR_FORMAT_TABLE, TSR_FORMAT_LUT, TSR_FORMAT_MX,
+                                    TSR_FORMAT_FP8 };
+
+/* The id, as long as the shape; NULL: not one of ours, and not kept. */
+static const char *id_of(const struct tsr_plan_shape *s, const char *id)
 {
-    static const char *const ours[] = { TSR_FORMAT_FLOAT, TSR_FORMAT_INT, TSR_FORMAT_AFFINE,
-                                        TSR_FORMAT_TABLE, TSR_FORMAT_LUT, TSR_FORMAT_MX,
-                                        TSR_FORMAT_FP8 };
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        if (strcmp(id, ours[i]) == 0)
+            return ours[i];
+    for (uint64_t i = 0; i < s->n_ids; i++)
+        if (strcmp(id, s->ids[i]) == 0)
+            return s->ids[i];
+    return NULL;
+}
+
+/* Units that a plugin multiplies or decodes; values that one decoded in the past run as F32. */
+static bool has_units(const struct tsr_model_packed *p)
+{
+    return p && p->own.unit > 0;
+}
+
+static tsr_status keep_id(struct tsr_plan_shape *s, const struct tsr_model_packed *p,
+                          struct tsr_err *err)
+{
+    if (!has_units(p) || id_of(s, p->format.id))
+        return TSR_OK;
+    char **more = tsr_renew(s->ids, s->n_ids + 1, sizeof *more);
+    if (!more)
+        return tsr_fail_nomem(err, (s->n_ids + 1) * sizeof *more, "the formats of a model");
+    s->ids = more;
+    s->ids[s->n_ids] = tsr_strdup(p->format.id);
+    if (!s->ids[s->n_ids])
+        return tsr_fail_nomem(err, strlen(p->format.id), "the formats of a model");
+    s->n_ids++;
+    return TSR_OK;
+}
+
+tsr_status tsr_plan_shape_keep_ids(struct tsr_plan_shape *s, const struct tsr_model_overlay *o,
+                                   struct tsr_err *err)
+{
+    if (!o)
+        return TSR_OK;
+    for (uint64_t l = 0; l < o->layers; l++)
+        for (uint64_t i = 0; i < o->linears; i++)
+            TSR_TRY(keep_id(s, o->lin[l][i], err));
+    TSR_TRY(keep_id(s, o->embed, err));
+    return keep_id(s, o->head, err);
+}
+
+void tsr_plan_shape_put_packed(const struct tsr_plan_shape *s, struct tsr_plan_shape_matrix *m,
+                               const struct tsr_model_packed *p)
+{
     if (!p)
         return;
     m->packed = p->format;
     m->ordered = p->ordered;
-    m->packed.id = "a plugin's own";
-    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
-        if (strcmp(p->format.id, ours[i]) == 0)
-            m->packed.id = ours[i];
+    m->packed.id = id_of(s, p->format.id);
     if (tsr_model_format_known(&m->packed))
         return;
-    m->packed.group = p->own.unit ? p->own.unit : 1;
+    m->packed.id = has_units(p) ? m->packed.id : "decoded"; /* F32 values */
+    m->packed.group = has_units(p) ? p->own.unit : 1;
     m->packed.outliers = tsr_model_packed_bytes(p);
+    m->packed.bits = /* part of its kernel's name */
+        (uint32_t)(8.0 * (double)m->packed.outliers / ((double)p->rows * (double)p->cols) + 0.5);
+}
+
+void tsr_plan_shape_put_ends(struct tsr_plan_shape *s, const struct tsr_model_overlay *o)
+{
+    if (o && o->embed)
+        tsr_plan_shape_put_packed(s, &s->embed, o->embed);
+    if (s->tied)
+        s->head = s->embed;
+    if (o && o->head && o->head != o->embed) { /* its own copy then */
+        s->tied = false;
+        tsr_plan_shape_put_packed(s, &s->head, o->head);
+    }
 }
 
 bool tsr_plan_shape_same_format(const struct tsr_format *a, const struct tsr_format *b)
@@ -42,14 +103,15 @@ struct stored {
     uint32_t                     bits;
 };
 
-static struct stored stored_of(const struct tsr_plan_shape_layer *l,
+static struct stored stored_of(const struct tsr_plan_shape       *shape,
+                               const struct tsr_plan_shape_layer *l,
                                struct tsr_model_packed *const *lin, uint64_t expert)
 {
     struct stored s = { 0 };
     for (int i = 0; i < TSR_EXPERT_LINEARS; i++) {
         enum tsr_linear_id           kind = (enum tsr_linear_id)(TSR_MODEL_GATE + i);
         struct tsr_plan_shape_matrix m = { .dtype = l->lin[kind].dtype };
-        tsr_plan_shape_put_packed(&m, lin[tsr_model_expert_linear(expert, kind)]);
+        tsr_plan_shape_put_packed(shape, &m, lin[tsr_model_expert_linear(expert, kind)]);
         bool coded = m.packed.id && tsr_model_format_known(&m.packed) &&
                      strcmp(m.packed.id, TSR_FORMAT_FLOAT) != 0;
         s.lin[i] = (struct tsr_plan_shape_stored){ m.packed, m.ordered };
@@ -77,14 +139,14 @@ static uint32_t insert(struct stored *g, uint32_t n, const struct stored *one)
     return at;
 }
 
-uint32_t tsr_plan_shape_group_packed(struct tsr_plan_shape_layer    *l,
+uint32_t tsr_plan_shape_group_packed(const struct tsr_plan_shape *s, struct tsr_plan_shape_layer *l,
                                      struct tsr_model_packed *const *lin, uint64_t experts,
                                      uint8_t *of)
 {
     struct stored g[TSR_PLAN_GROUPS] = { 0 };
     uint32_t      n = 0;
     for (uint64_t e = 0; e < experts; e++) {
-        struct stored one = stored_of(l, lin, e);
+        struct stored one = stored_of(s, l, lin, e);
         uint32_t      at = 0;
         while (at < n && !same_stored(&g[at], &one))
             at++;

@@ -5,7 +5,7 @@
 
 #include <cmath>
 #include <cstring>
-#include <new>
+#include <tessera/guard.hpp>
 #include <unistd.h>
 
 struct backend { const tsr_host *host; };
@@ -256,9 +256,9 @@ static tsr_status finish(void *, void *, tsr_err *)
 }
 
 const tsr_backend_v1 table = {
-    .struct_size = sizeof table, .reserved = 0, .create = create, .destroy = destroy,
-    .properties = properties, .buffer_alloc = buffer_alloc, .buffer_free = buffer_free,
-    .upload = upload, .download = download, .weight_load = weight_load,
-    .weight_free = weight_free, .weight_bytes = weight_bytes, .run = run, .sync = finish,
-    .extension = nullptr,
+    .struct_size = sizeof table, .reserved = 0, .create = tsr_guard<create>, .destroy = destroy,
+    .properties = tsr_guard<properties>, .buffer_alloc = tsr_guard<buffer_alloc>,
+    .buffer_free = buffer_free, .upload = tsr_guard<upload>, .download = tsr_guard<download>,
+    .weight_load = tsr_guard<weight_load>, .weight_free = weight_free, .weight_bytes = weight_bytes,
+    .run = tsr_guard<run>, .sync = tsr_guard<finish>, .extension = nullptr,
 };

@@ -5,7 +5,7 @@
 
 #include <bit>
 #include <cstring>
-#include <new>
+#include <tessera/guard.hpp>
 
 struct codec {
     const tsr_host *host;
@@ -97,8 +97,9 @@ static tsr_status decode_add(const void *self, const tsr_codec_job *job, tsr_err
 }
 
 const tsr_codec_v1 table = {
-    .struct_size = sizeof table, .reserved = 0, .create = create, .destroy = destroy,
-    .exactness = exactness, .wire_bytes = wire_bytes, .encode = encode, .decode = decode,
-    .decode_add = decode_add, .observe = nullptr, .freeze = nullptr, .state_bytes = nullptr,
-    .save = nullptr, .load = nullptr, .extension = nullptr,
+    .struct_size = sizeof table, .reserved = 0, .create = tsr_guard<create>, .destroy = destroy,
+    .exactness = exactness, .wire_bytes = tsr_guard<wire_bytes>, .encode = tsr_guard<encode>,
+    .decode = tsr_guard<decode>, .decode_add = tsr_guard<decode_add>, .observe = nullptr,
+    .freeze = nullptr, .state_bytes = nullptr, .save = nullptr, .load = nullptr,
+    .extension = nullptr,
 };

@@ -3,7 +3,7 @@
 
 #include <cmath>
 #include <cstring>
-#include <new>
+#include <tessera/guard.hpp>
 
 struct codec {
     const tsr_host *host;
@@ -66,7 +66,7 @@ static tsr_status decode(const void *, uint32_t, uint64_t head_dim, uint64_t n, 
 
 /* score() and mix() are null: the host decodes.  They save that, where products with the units themselves are faster. */
 const tsr_kv_v1 table = {
-    .struct_size = sizeof table, .reserved = 0, .create = create, .destroy = destroy,
-    .layout = layout, .encode = encode, .decode = decode, .score = nullptr, .mix = nullptr,
-    .extension = nullptr,
+    .struct_size = sizeof table, .reserved = 0, .create = tsr_guard<create>, .destroy = destroy,
+    .layout = tsr_guard<layout>, .encode = tsr_guard<encode>, .decode = tsr_guard<decode>,
+    .score = nullptr, .mix = nullptr, .extension = nullptr,
 };

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <new>
+#include <tessera/guard.hpp>
 
 struct quantizer { const tsr_host *host; const options *o; }; /* the host keeps both */
 
@@ -101,10 +101,10 @@ static tsr_status dequantize(const void *self, const tsr_quant_job *job, tsr_err
 }
 
 static double max_error_steps(const void *) { return 0.5; } /* a promise, as .promises are */
-
 const tsr_quantizer_v1 table = {
     .struct_size = sizeof table, .src_dtypes = 1u << TSR_F32, .promises = TSR_QUANT_DETERMINISTIC,
-    .create = create, .destroy = destroy, .plan = plan, .quantize = quantize,
-    .dequantize = dequantize, .prepare = nullptr, .unprepare = nullptr, .extension = nullptr,
-    .max_error_steps = max_error_steps, .columns_alone = nullptr,
+    .create = tsr_guard<create>, .destroy = destroy, .plan = tsr_guard<plan>,
+    .quantize = tsr_guard<quantize>, .dequantize = tsr_guard<dequantize>, .prepare = nullptr,
+    .unprepare = nullptr, .extension = nullptr, .max_error_steps = max_error_steps,
+    .columns_alone = nullptr,
 };

@@ -1,7 +1,7 @@
 /* @NAME@ - lowers the logit of a token for each time that it was generated, so that texts repeat less. */
 #include "@NAME@.h"
 
-#include <new>
+#include <tessera/guard.hpp>
 
 struct sampler {
     const tsr_host *host;
@@ -51,7 +51,7 @@ static tsr_status accept(const void *, void *, uint32_t, tsr_err *)
 }
 
 const tsr_sampler_v1 table = {
-    .struct_size = sizeof table, .reserved = 0, .needs = 0, .create = create, .destroy = destroy,
-    .tokens = nullptr, .sizes = sizes, .start = start, .sample = sample, .accept = accept,
-    .extension = nullptr,
+    .struct_size = sizeof table, .reserved = 0, .needs = 0, .create = tsr_guard<create>,
+    .destroy = destroy, .tokens = nullptr, .sizes = tsr_guard<sizes>, .start = tsr_guard<start>,
+    .sample = tsr_guard<sample>, .accept = tsr_guard<accept>, .extension = nullptr,
 };

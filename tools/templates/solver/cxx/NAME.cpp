@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <time.h>
+#include <tessera/guard.hpp>
 
 static tsr_status create(const tsr_host *host, const void *, void **self, tsr_err *)
 {
@@ -110,5 +111,6 @@ const tsr_solver_v1 table = {
     .struct_size = sizeof table, .reserved = 0,
     .supports = TSR_SOLVER_CLASSES | TSR_SOLVER_MAX_OMEGA | TSR_SOLVER_LINKS | TSR_SOLVER_USE_ALL |
         TSR_SOLVER_FORBIDDEN | TSR_SOLVER_WORKSPACE | TSR_SOLVER_ENDS | TSR_SOLVER_FIXED_ORDER,
-    .create = create, .destroy = destroy, .solve = solve, .extension = nullptr,
+    .create = tsr_guard<create>, .destroy = destroy, .solve = tsr_guard<solve>,
+    .extension = nullptr,
 };

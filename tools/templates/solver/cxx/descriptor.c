@@ -1,5 +1,4 @@
 #include "@NAME@.h"
-
 static const struct tsr_component component = {
     .struct_size = sizeof component, .option_stride = sizeof(struct tsr_option),
     .kind = TSR_KIND_SOLVER, .name = "@NAME@", .iface = &table,

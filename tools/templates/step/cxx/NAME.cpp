@@ -2,7 +2,7 @@
 #include "@NAME@.h"
 
 #include <cmath>
-#include <new>
+#include <tessera/guard.hpp>
 
 constexpr uint64_t ROWS = 64; /* that are read at once */
 
@@ -95,6 +95,6 @@ static const tsr_step_product *const products[] = { &product };
 
 const tsr_step_v1 table = {
     .struct_size = sizeof table, .reserved = 0, .needs = TSR_STEP_MODEL, .inputs = nullptr,
-    .n_inputs = 0, .products = products, .n_products = 1, .create = create, .destroy = destroy,
-    .run = run, .check = nullptr, .extension = nullptr,
+    .n_inputs = 0, .products = products, .n_products = 1, .create = tsr_guard<create>,
+    .destroy = destroy, .run = tsr_guard<run>, .check = nullptr, .extension = nullptr,
 };

@@ -4,7 +4,7 @@
 
 #include <atomic>
 #include <cstring>
-#include <new>
+#include <tessera/guard.hpp>
 #include <time.h>
 
 static constexpr uint64_t max_ranks = 64, slot_bytes = 16384;
@@ -257,8 +257,9 @@ static void abort_group(void *self)
 }
 
 const tsr_transport_v1 table = {
-    .struct_size = sizeof table, .reserved = 0, .world_bytes = world_bytes, .create = create,
-    .destroy = destroy, .send = send, .recv = recv, .all_gather = all_gather,
-    .all_to_all = all_to_all, .test = test, .wait = wait, .abort = abort_group,
-    .extension = nullptr, .via = nullptr, .needs = 0,
+    .struct_size = sizeof table, .reserved = 0, .world_bytes = world_bytes,
+    .create = tsr_guard<create>, .destroy = destroy, .send = tsr_guard<send>,
+    .recv = tsr_guard<recv>, .all_gather = tsr_guard<all_gather>,
+    .all_to_all = tsr_guard<all_to_all>, .test = tsr_guard<test>, .wait = tsr_guard<wait>,
+    .abort = abort_group, .extension = nullptr, .via = nullptr, .needs = 0,
 };

@@ -6,7 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <new>
+#include <tessera/guard.hpp>
 
 struct codec {
     const tsr_host *host;
@@ -121,7 +121,8 @@ static tsr_status decode_add(const void *self, const tsr_codec_job *job, tsr_err
 }
 
 static const tsr_codec_stream_v1 stream = {
-    .struct_size = sizeof stream, .reserved = 0, .order = order, .state_bytes = stream_bytes,
+    .struct_size = sizeof stream, .reserved = 0, .order = order,
+    .state_bytes = tsr_guard<stream_bytes>,
 };
 
 static const void *extension(const void *, const char *id)
@@ -130,8 +131,9 @@ static const void *extension(const void *, const char *id)
 }
 
 const tsr_codec_v1 table = {
-    .struct_size = sizeof table, .reserved = 0, .create = create, .destroy = destroy,
-    .exactness = exactness, .wire_bytes = wire_bytes, .encode = encode, .decode = decode,
-    .decode_add = decode_add, .observe = nullptr, .freeze = nullptr, .state_bytes = nullptr,
-    .save = nullptr, .load = nullptr, .extension = extension,
+    .struct_size = sizeof table, .reserved = 0, .create = tsr_guard<create>, .destroy = destroy,
+    .exactness = exactness, .wire_bytes = tsr_guard<wire_bytes>, .encode = tsr_guard<encode>,
+    .decode = tsr_guard<decode>, .decode_add = tsr_guard<decode_add>, .observe = nullptr,
+    .freeze = nullptr, .state_bytes = nullptr, .save = nullptr, .load = nullptr,
+    .extension = extension,
 };
