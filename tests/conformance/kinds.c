@@ -217,7 +217,7 @@ static void test_bad_codec(void **state)
         "decode_writes", "decode_skips",  "inputs_untouched", "repeats",       "ranks_identical",
         "threads",       "exact",         "nonfinite",        "tails",         "decode_add",
         "damaged",       "wire",          "state_exact",      "state_loads",   "state_damaged",
-        "stream_state",  "stream_replay", "stream_rows",      "stream_first"
+        "stream_state",  "stream_replay", "stream_rows",      "stream_first",  "stream_damaged"
     };
     complete("codec", faults, COUNT(faults), "codec-calibration-whole");
     each_fault("codec", faults, COUNT(faults), 2);

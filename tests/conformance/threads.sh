@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # threads.sh TESSERA PLUGINS FIXTURES SANITIZER - the rules that use one instance, or one group of ranks, from several
-# threads: the plugins of the tree keep them, and under ThreadSanitizer (SANITIZER is thread) a codec, a sampler and a KV-cache
-# codec whose instances write to one place are found.  Their results are right, so that without ThreadSanitizer they keep the rule.
+# threads: the plugins of the tree keep them, and under ThreadSanitizer (SANITIZER is thread) a quantizer, a codec, a sampler and a
+# KV-cache codec whose instances write to one place are found.  Their results are right, so that without ThreadSanitizer they keep the rule.
 set -euo pipefail
 tessera=$1 plugins=$2 fixtures=$3 sanitizer=$4
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1}
@@ -26,8 +26,8 @@ done <<'END'
 plain codec-threads
 mx_codec codec-threads
 int4_bf16 codec-threads
-rtn rows-split
-mx rows-split
+rtn deterministic
+mx deterministic
 cpu backend-repeats
 local transport-sums
 local transport-two-groups
@@ -38,15 +38,21 @@ kv8 kv-threads
 END
 [ $n = 12 ] || fail "only $n rules ran"
 
-for kind in codec sampler kv; do
-    racy=$fixtures/racy_$kind.so rule=$kind-threads
-    [ "$(rule "$racy" "$rule" --component bad --set fault=none)" = passed ] || fail "a good $kind does not keep the rule"
-    verdict=$(rule "$racy" "$rule" --component bad --set fault=races)
+# found KIND RULE [ARGUMENT...]: a race that shows in no result
+found() {
+    local kind=$1 verdict
+    verdict=$(rule "$fixtures/racy_$kind.so" "${@:2}")
     if [ "$sanitizer" = thread ]; then
         [ "$verdict" = crashed ] || fail "$kind: the race is not found: $verdict"
         jq -es '.[0].rules[0].text | test("ThreadSanitizer: data race")' "$out" >/dev/null || fail "$kind: the race is not named"
     else
         [ "$verdict" = passed ] || fail "$kind: a race that shows in no result: $verdict"
     fi
+}
+found quantizer deterministic
+for kind in codec sampler kv; do
+    racy=$fixtures/racy_$kind.so rule=$kind-threads
+    [ "$(rule "$racy" "$rule" --component bad --set fault=none)" = passed ] || fail "a good $kind does not keep the rule"
+    found "$kind" "$rule" --component bad --set fault=races
     [ "$(rule "$racy" "$rule" --component bad --set fault=threads)" = failed ] || fail "a $kind that threads confuse keeps the rule"
 done

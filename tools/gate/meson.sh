@@ -161,6 +161,7 @@ phase_threads() {
     local names targets engines
     CC=$CLANG configure_dir "$GATE/tsan" --buildtype=debugoptimized -Db_sanitize=thread \
         "$LINES" -Db_lundef=false || return 1
+    ninja -C "$GATE/tsan" build.ninja >/dev/null || return 1 # else new targets are missing below
     mapfile -t names < <(meson introspect --tests "$GATE/tsan" |
         jq -r --arg re "$THREADED" '.[].name | select(test($re))')
     [ ${#names[@]} -gt 0 ] || return 1

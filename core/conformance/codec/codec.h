@@ -52,11 +52,17 @@ void tsr_codec_rule_calibration_whole(struct tsr_conformance_case *c);
 void tsr_codec_rule_state_exact(struct tsr_conformance_case *c);
 void tsr_codec_rule_state_loads(struct tsr_conformance_case *c);
 void tsr_codec_rule_state_damaged(struct tsr_conformance_case *c);
+/* values.c */
+#define TSR_CODEC_DAMAGES 40u
+/* Damage number `kind` into n bytes: all bits set, none, the message `good` with one byte changed, or random bytes. */
+void tsr_codec_damage(struct tsr_conformance_case *c, uint64_t kind, unsigned char *wire,
+                      const unsigned char *good, uint64_t n);
 /* stream.c */
 void tsr_codec_rule_stream_state(struct tsr_conformance_case *c);
 void tsr_codec_rule_stream_replay(struct tsr_conformance_case *c);
 void tsr_codec_rule_stream_rows(struct tsr_conformance_case *c);
 void tsr_codec_rule_stream_first(struct tsr_conformance_case *c);
+void tsr_codec_rule_stream_damaged(struct tsr_conformance_case *c);
 /* values.c */
 void tsr_codec_rule_exact(struct tsr_conformance_case *c);
 void tsr_codec_rule_nonfinite(struct tsr_conformance_case *c);

@@ -143,6 +143,11 @@ static const struct tsr_conformance_rule rules[] = {
     { .name = "codec-stream-first",
       .text = "Without a state a row is coded as the first of a stream.",
       .run = tsr_codec_rule_stream_first },
+    { .name = "codec-stream-damaged",
+      .text =
+          "decode() with a state survives bytes that no encode() wrote: it gives any numbers or "
+          "TSR_E_INVAL, and writes nothing outside the message and the state.",
+      .run = tsr_codec_rule_stream_damaged },
 };
 
 const struct tsr_conformance_kind_rules tsr_codec_rules = {

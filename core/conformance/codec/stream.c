@@ -296,3 +296,39 @@ void tsr_codec_rule_stream_first(struct tsr_conformance_case *c)
     }
     tsr_codec_some(c, carried);
 }
+
+/* A good message, so that the state is no longer zero, then one that is damaged. */
+void tsr_codec_rule_stream_damaged(struct tsr_conformance_case *c)
+{
+    const uint64_t r = 3, k = 130, size = r * k * sizeof(float);
+    void          *self = tsr_codec_made(c, k);
+    uint64_t       n;
+    (void)streams(c, self);
+    if (!tsr_codec_bytes(c, self, r, k, &n) || n == 0)
+        tsr_codec_some(c, 0);
+    unsigned char *good = tsr_conformance_rule_room(n);
+    float         *x = tsr_codec_message(c, 62, r, k);
+    for (uint64_t kind = 0; kind < TSR_CODEC_DAMAGES; kind++) {
+        struct tsr_errbuf e = TSR_ERRBUF(e);
+        struct end        s = open_end(c, self, TSR_CODEC_ENCODES, r, k, n, false);
+        struct end        t = open_end(c, self, TSR_CODEC_DECODES, r, k, n, true);
+        unsigned char    *wire = tsr_conformance_guarded("the wire", n, 0);
+        float            *y = tsr_conformance_guarded("the message", size, 0);
+        encode(c, &s, x, good);
+        decode(c, &t, good, y, false);
+        encode(c, &s, x, good);
+        tsr_codec_damage(c, kind, wire, good, n);
+        struct tsr_codec_job j = next_job(&t, wire);
+        j.dst = y;
+        tsr_status st = table(c)->decode(self, &j, &e.err);
+        if (st != TSR_OK)
+            tsr_conformance_rule_refused(c, st, TSR_E_INVAL, &e,
+                                         "decode() with a state of bytes that no encode() wrote");
+        if (!tsr_conformance_guarded_intact(y) ||
+            (t.state && !tsr_conformance_guarded_intact(t.state)))
+            tsr_conformance_rule_fail(c, "decode() with a state of bytes that no encode() wrote "
+                                         "writes beyond its numbers or its state");
+        tsr_conformance_guarded_free(wire);
+        tsr_conformance_guarded_free(y);
+    }
+}

@@ -327,7 +327,19 @@ void tsr_codec_rule_decode_add(struct tsr_conformance_case *c)
     tsr_codec_some(c, carried);
 }
 
-/* All bits set, none, and random bytes, in place of a message. */
+void tsr_codec_damage(struct tsr_conformance_case *c, uint64_t kind, unsigned char *wire,
+                      const unsigned char *good, uint64_t n)
+{
+    memset(wire, kind ? 0x00 : 0xff, n);
+    if (kind > 1 && kind < 20) {
+        memcpy(wire, good, n);
+        wire[tsr_conformance_rule_below(c, 700 + kind, 0, n)] ^=
+            (unsigned char)(1 + tsr_conformance_rule_below(c, 700 + kind, 1, 255));
+    }
+    for (uint64_t i = 0; kind >= 20 && i < n; i++)
+        wire[i] = (unsigned char)tsr_conformance_rule_below(c, 700 + kind, i, 256);
+}
+
 void tsr_codec_rule_damaged(struct tsr_conformance_case *c)
 {
     const uint64_t r = 3, k = 130, size = r * k * 4;
@@ -335,14 +347,15 @@ void tsr_codec_rule_damaged(struct tsr_conformance_case *c)
     uint64_t       n;
     if (!tsr_codec_bytes(c, self, r, k, &n) || n == 0)
         tsr_codec_some(c, 0);
-    for (uint64_t kind = 0; kind < 40; kind++) {
+    unsigned char *good = tsr_conformance_rule_room(n);
+    tsr_codec_encode(c, self, r, k, tsr_codec_message(c, 61, r, k), good, n);
+    for (uint64_t kind = 0; kind < TSR_CODEC_DAMAGES; kind++) {
         struct tsr_errbuf    e = TSR_ERRBUF(e);
-        unsigned char       *wire = tsr_conformance_guarded("the wire", n, kind ? 0x00 : 0xff);
+        unsigned char       *wire = tsr_conformance_guarded("the wire", n, 0);
         float               *y = tsr_conformance_guarded("the message", size, 0);
         float               *again = tsr_conformance_guarded("the message", size, 0xff);
         struct tsr_codec_job j = tsr_codec_job_of(r, k, wire, n);
-        for (uint64_t i = 0; kind > 1 && i < n; i++)
-            wire[i] = (unsigned char)tsr_conformance_rule_below(c, 700 + kind, i, 256);
+        tsr_codec_damage(c, kind, wire, good, n);
         j.dst = y;
         tsr_status st = table(c)->decode(self, &j, &e.err);
         j.dst = again;
