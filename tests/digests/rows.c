@@ -145,7 +145,7 @@ static void moved(struct tsr_cpu *c)
 {
     const uint32_t rows[12] = { 6, 0, 6, 3, 3, 1, 2, 5, 4, 0, 0, 0 };
     begin("rows", 0);
-    float       *x = rnd_new(7 * 33, 1), *w = rnd_new(12, 2);
+    float       *x = rnd_new((uint64_t)7 * 33, 1), *w = rnd_new(12, 2);
     struct input gather[] = { { x, TSR_F32, 7, 33 }, { rows, TSR_U32, 1, 4 } };
     struct input mix[] = { { x, TSR_F32, 7, 33 }, { w, TSR_F32, 4, 3 }, { rows, TSR_U32, 4, 3 } };
     run(c, (struct tsr_op){ .kind = TSR_OP_GATHER }, 4, 33, gather, 2);
