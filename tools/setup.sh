@@ -1,6 +1,6 @@
 #!/bin/bash
 # tools/setup.sh SECTION... - installs the Debian packages of tools/packages.txt that are missing.
-# Sections: build (compiler and libraries), plugins, mpi, cuda (libraries of optional plugins), test (the gate),
+# Sections: build (compiler and libraries), plugins, mpi, cuda (libraries of optional plugins), test (the gate), arm64 (its phase),
 # disassembler (for tools/sass: pinned wheels, into build-gate/disassembler, nothing outside of the tree but pip).
 # Needs nothing but dpkg and apt; uses sudo when not root.
 # shellcheck source=/dev/null

@@ -66,9 +66,9 @@
 #endif
 #define K_BASE(name) ISA_JOIN(name, ISA_BASE)
 
-#if TSR_SIMD == 0 || defined(TSR_SMALL_TILES)
-/* The scalar twin and builds with sanitizers serve correctness: unrolled tiles would gain little there and
- * cost the compiler minutes. */
+#if TSR_SIMD == 0 || defined(TSR_SMALL_TILES) || defined(TSR_ROLLED)
+/* The scalar twin, builds with sanitizers and those of tests/digests serve correctness: unrolled tiles would gain little
+ * there and cost the compiler minutes. */
 #define INLINE static inline
 #define UNROLL
 #else

@@ -77,10 +77,19 @@ suite_tests() {
         select(any($of[]; . == "unit" or . == "abi") and any($of[]; . == "slow") == $slow) | .name'
 }
 
-# Tests of 20 s and more that go over many models or sizes; one gate runs half of them in the release build.
-LONG=(e2e-experts e2e-doctor e2e-layers e2e-bench e2e-memory e2e-templates e2e-hosts e2e-cuda-ranks e2e-compare-tasks
-    e2e-cuda e2e-compensate conformance-gptq-asymmetric e2e-export-mixes conformance-gptq-minimum e2e-figures-profile awq-demo
-    e2e-recurrent freeze quantizers e2e-figures-sweep solver-peers e2e-tutorial)
+# Tests of 20 s and more that go over many models, sizes, pages or verbs; one gate runs half of them in the release build, neighbours
+# in this list together.
+LONG=(e2e-experts e2e-doctor e2e-layers e2e-bench e2e-no-model e2e-memory e2e-templates e2e-hosts e2e-verified e2e-cuda-ranks
+    e2e-compare-tasks gpu-check e2e-cuda e2e-compensate conformance-gptq-asymmetric e2e-pages e2e-export-mixes
+    conformance-gptq-minimum e2e-inspect e2e-reference e2e-figures-profile awq-demo e2e-plan-job e2e-recurrent freeze e2e-scoring
+    quantizers e2e-figures-sweep conformance-bad solver-peers e2e-tutorial e2e-plan-fleet)
+
+# The same under ASan, of 14 s and more.
+LONG_SANITIZED=(cpu_one joint serve_prompts solver-transfer simt-attention-31 cuda-nccl-models calibrate
+    solver-exact simt-kernels cpu_linear cuda-host-kernels joint-relations simt-attention-33 planning)
+
+# resting NAME...: the half of them that this gate leaves out, by the seed; one a line.
+resting() { printf '%s\n' "$@" | rotated $(($# / 2)); }
 
 phase_release() {
     configure_dir build "${RELEASE[@]}" -Dtests=true && build_for release build || return 1
@@ -100,7 +109,7 @@ phase_release() {
     if [ -z "${TSR_TEST_ALL:-}" ]; then
         # of those that this build has
         mapfile -t there < <(printf '%s\n' "${LONG[@]}" | grep -Fxf <(printf '%s\n' "${names[@]}"))
-        mapfile -t left_out < <(printf '%s\n' "${there[@]}" | rotated $((${#there[@]} / 2)))
+        mapfile -t left_out < <(resting "${there[@]}")
         mapfile -t names < <(printf '%s\n' "${names[@]}" | grep -vFxf <(printf '%s\n' "${left_out[@]}"))
         say "release: ${#names[@]} tests; left out by the seed: ${left_out[*]}; --all: all"
     fi
@@ -121,15 +130,20 @@ sanitize_build() {
 phase_sanitize() {
     sanitize_build sanitize || return 1
     result pass 0 "sanitize: clang build without warnings"
-    local names=() whole third few
-    # tests of a part run whole, of whole models a third, of whole jobs a twelfth; the release build runs all
+    local names=() whole third few there left_out
+    # tests of a part run whole but half of the longest, of whole models a third, of whole jobs a twelfth; the release build
+    # runs all
     mapfile -t whole < <(asan_tests '(index("unit") or index("abi") or index("fuzz")) and (index("slow") | not)')
     mapfile -t third < <(asan_tests 'index("golden") or index("conformance") or index("slow")')
     mapfile -t few < <(asan_tests 'index("e2e")')
     [ ${#whole[@]} -gt 0 ] && [ ${#third[@]} -gt 0 ] && [ ${#few[@]} -gt 0 ] || return 1
     names=("${whole[@]}" "${third[@]}" "${few[@]}")
     if [ -z "${TSR_TEST_ALL:-}" ]; then
-        mapfile -t names < <(printf '%s\n' "${whole[@]}"; sampled 3 "${third[@]}"; sampled 12 "${few[@]}")
+        mapfile -t there < <(printf '%s\n' "${LONG_SANITIZED[@]}" | grep -Fxf <(printf '%s\n' "${whole[@]}"))
+        mapfile -t left_out < <(resting "${there[@]}")
+        mapfile -t names < <(printf '%s\n' "${whole[@]}" | grep -vFxf <(printf '%s\n' "${left_out[@]}"); sampled 3 "${third[@]}"
+            sampled 12 "${few[@]}")
+        say "sanitize: left out by the seed: ${left_out[*]}"
     fi
     say "sanitize: ${#names[@]} of $((${#whole[@]} + ${#third[@]} + ${#few[@]})) tests; the release build runs all; --all: all"
     meson_tests "$GATE/asan" sanitize --timeout-multiplier 4 "${names[@]}"
