@@ -293,15 +293,17 @@ void tsr_conformance_quant_device_same(struct tsr_conformance_case *c)
         run_product(&b, p, &x);
         const uint64_t stride = x.job.out_stride;
         const float   *got = (const float *)(const void *)(room_read(&b, &x.out) + GUARD);
-        for (uint64_t k = 0; k < floats_of(p, x.w.n_rows); k++)
-            if (k % stride < x.w.n_rows && tsr_f32_bits(got[k]) != tsr_f32_bits(want[k]))
+        for (uint64_t k = 0; k < floats_of(p, x.w.n_rows); k++) {
+            const uint64_t row = k % stride, token = k / stride;
+            if (row < x.w.n_rows && tsr_f32_bits(got[k]) != tsr_f32_bits(want[k]))
                 tsr_conformance_rule_fail(
                     c,
-                    "row %llu of token %llu among %llu, segment %llu, is %.9g on the device and "
-                    "%.9g by linear()",
-                    (unsigned long long)(x.w.first_row + k % stride),
-                    (unsigned long long)(k / stride % p->n), (unsigned long long)p->n,
-                    (unsigned long long)(k / stride / p->n), (double)got[k], (double)want[k]);
+                    "row %llu of the units from %llu, token %llu of %llu, segment %llu, is %.9g on "
+                    "the device and %.9g by linear()",
+                    (unsigned long long)row, (unsigned long long)p->begin,
+                    (unsigned long long)token % p->n, (unsigned long long)p->n,
+                    (unsigned long long)token / p->n, (double)got[k], (double)want[k]);
+        }
         free_product(&b, &x);
     }
 }
@@ -342,7 +344,7 @@ void tsr_conformance_quant_device_writes(struct tsr_conformance_case *c)
             if (k / sizeof(float) % x.job.out_stride >= x.w.n_rows && got[k] != FILL)
                 tsr_conformance_rule_fail(
                     c, "the kernel wrote between the rows of out, behind token %llu",
-                    (unsigned long long)(k / sizeof(float) / x.job.out_stride));
+                    (unsigned long long)k / sizeof(float) / x.job.out_stride);
         free_product(&b, &x);
     }
 }
