@@ -11,6 +11,7 @@
 #define PROBES 6    /* limits on omega that are tried for one answer */
 #define CLOSE  1.02 /* of the least one, which is then enough */
 #define FIRST  8.0  /* the first limit is that much below */
+#define ANY_GAP 0.5 /* any plan within the time tells that there is one */
 #define SPEED  0.9  /* of an answer's time, at most, for the first of its two questions */
 #define MOMENT 0.05 /* s that an answer has in any case */
 
@@ -30,7 +31,7 @@ tsr_status tsr_planning_least_omega(const struct tsr_planning_buying *z,
             return TSR_OK;
         q.max_omega = low > 0 ? sqrt(low * *omega) : *omega / FIRST;
         q.o.theta = 0;
-        q.o.gap = fmax(q.o.gap, 1e-3);
+        q.o.gap = fmax(q.o.gap, ANY_GAP);
         q.o.time_limit = left;
         tsr_status st = tsr_search(&a, &q, &z->pl->solver, ms * (1 + 1e-9), err);
         bool       yes = st == TSR_OK && tsr_plan_planned_has_plan(&a) &&

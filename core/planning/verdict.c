@@ -152,7 +152,7 @@ tsr_status tsr_planning_verdict(const json_t *r, struct tsr_err *err)
     const json_t *plan = json_object_get(r, "plan");
     const char   *status = tsr_planning_table_text(plan, "status");
     const char   *lacks = tsr_planning_table_text(r, "kernels_left_out");
-    char          text[SENTENCE], missing[SENTENCE], reason[SENTENCE];
+    char          text[SENTENCE], missing[SENTENCE], reason[SENTENCE], draft[120];
     if (strcmp(status, "optimal") == 0 || strcmp(status, "feasible") == 0)
         return TSR_OK;
     if (strcmp(status, "infeasible") != 0 && *tsr_planning_table_text(plan, "reason"))
@@ -172,6 +172,8 @@ tsr_status tsr_planning_verdict(const json_t *r, struct tsr_err *err)
     if (isfinite(tsr_planning_table_real(r, "max_ttft_ms")))
         at = (size_t)snprintf(reason, sizeof reason, "with at_most: {ttft_s: %g}, ",
                               tsr_planning_table_real(r, "max_ttft_ms") / 1e3);
+    if (tsr_planning_table_draft(r, draft, sizeof draft))
+        at += (size_t)snprintf(reason + at, sizeof reason - at, "with %s, ", draft);
     (void)snprintf(reason + at, sizeof reason - at, "%s%s%s%s",
                    tsr_planning_table_text(plan, "reason"), *lacks ? " (" : "", lacks,
                    *lacks ? ")" : "");
