@@ -140,7 +140,8 @@ static void paper_memory(void **state)
     assert_int_equal(10 * layer[2] + 10 * layer[3], UINT64_C(28360) << 20);
     assert_int_equal(tsr_plan_memory_ends(&j, &m, &embed, &head, &shared, &e.err), TSR_OK);
     assert_int_equal(head, 0); /* ruling: both ends on stage 1 */
-    assert_int_equal(embed, (2 * UINT64_C(50272) * 7168 + 2048 * 7168) * 2 + 4 * 7168);
+    assert_int_equal(embed,
+                     (2 * UINT64_C(50272) * 7168 + UINT64_C(2048) * 7168) * 2 + UINT64_C(4) * 7168);
     /* 0.95 of 15114.24 MiB less 1930 */
     assert_int_equal(tsr_plan_memory_capacity(&m, TSR_PLAN_ACCOUNT_PAPER) >> 20, 12428);
     uint64_t first, other;
