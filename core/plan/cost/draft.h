@@ -35,9 +35,4 @@ tsr_status tsr_plan_draft_open(struct tsr_plan_draft *d, struct tsr_registry *r,
                                const struct tsr_plan_shape *planned, struct tsr_err *err);
 void       tsr_plan_draft_close(struct tsr_plan_draft *d); /* zeroed or filled */
 
-/* What the largest of j's draft models takes on rank 0 of a mesh that is the first stage: the stage that it would be alone. All 0
- * where there is none, all are known to be in other memory, or the accounting is that of the paper.  [setup] */
-tsr_status tsr_plan_memory_draft(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
-                                 struct tsr_plan_stage_memory *most, struct tsr_err *err);
-
 #endif

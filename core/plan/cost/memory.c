@@ -6,7 +6,6 @@
 #include "engine/delta.h"
 #include "engine/device.h"
 #include "engine/engine.h"
-#include "plan/cost/draft.h"
 #include "plan/cost/memory_paper.h"
 #include "plugin/kv_sizes.h"
 #include "quant/block.h"

@@ -1,5 +1,4 @@
 /* Bytes of a whole stage, against what its mesh offers. */
-#include "plan/cost/draft.h"
 #include "plan/cost/memory_internal.h"
 #include "plan/cost/memory_paper.h"
 #include "plugin/kv_sizes.h"
