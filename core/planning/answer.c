@@ -8,11 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PROBES 6    /* limits on omega that are tried for one answer */
-#define CLOSE  1.02 /* of the least one, which is then enough */
-#define FIRST  8.0  /* the first limit is that much below */
-#define SPEED  0.9  /* of an answer's time, at most, for the first of its two questions */
-#define MOMENT 0.05 /* s that an answer has in any case */
+#define PROBES  6    /* limits on omega that are tried for one answer */
+#define CLOSE   1.02 /* of the least one, which is then enough */
+#define FIRST   8.0  /* the first limit is that much below */
+#define ANY_GAP 0.5  /* any plan within the time tells that there is one */
+#define SPEED   0.9  /* of an answer's time, at most, for the first of its two questions */
+#define MOMENT  0.05 /* s that an answer has in any case */
 
 /* ---- quality ------------------------------------------------------------------------- */
 
@@ -30,7 +31,7 @@ tsr_status tsr_planning_least_omega(const struct tsr_planning_buying *z,
             return TSR_OK;
         q.max_omega = low > 0 ? sqrt(low * *omega) : *omega / FIRST;
         q.o.theta = 0;
-        q.o.gap = fmax(q.o.gap, 1e-3);
+        q.o.gap = fmax(q.o.gap, ANY_GAP);
         q.o.time_limit = left;
         tsr_status st = tsr_search(&a, &q, &z->pl->solver, ms * (1 + 1e-9), err);
         bool       yes = st == TSR_OK && tsr_plan_planned_has_plan(&a) &&
@@ -79,14 +80,19 @@ tsr_status tsr_planning_unknown(const struct tsr_planning_buying *z, const char 
 /* A plan of the changed problem p, which has its setting; was: the problem before settings were chosen. */
 static tsr_status found(struct tsr_planning_buying *z, const struct tsr_plan_problem *p,
                         const struct tsr_plan_problem *was, const struct tsr_plan_planned *b,
-                        const char *what, bool priced, bool proved, double end, struct tsr_err *err)
+                        const char *what, enum tsr_planning_change change, bool proved, double end,
+                        struct tsr_err *err)
 {
     double  now = z->a->outcome.latency_ms, ms = b->outcome.latency_ms, omega = NAN;
+    double  least = b->outcome.omega;
+    bool    priced = change != TSR_PLANNING_UNPRICED;
     bool    steady = p->o.objective == TSR_OBJECTIVE_STEADY;
     char    with[160];
     json_t *j = json_object();
+    if (change == TSR_PLANNING_MORE) /* it has the plans without the change, too */
+        least = fmin(least, z->least);
     if (priced && steady && ms <= now * (1 + 1e-6))
-        TSR_TRY(tsr_planning_least_omega(z, p, fmax(now, ms), b->outcome.omega, end, &omega, err));
+        TSR_TRY(tsr_planning_least_omega(z, p, fmax(now, ms), least, end, &omega, err));
     differs(p, was, with);
     bool ok = tsr_pipeline_json_put_text(j, "what", what) &&
               tsr_pipeline_json_put_real(j, "latency_ms", ms) &&
@@ -112,7 +118,8 @@ tsr_status tsr_planning_bought(struct tsr_planning_buying    *z,
     if (z->left)
         z->left--;
     p.o.time_limit = fmax(SPEED * left, MOMENT);
-    tsr_status st = tsr_plan_settings_quick(&b, &p, &z->pl->solver, &z->own, known, &e.err);
+    tsr_status st =
+        tsr_plan_settings_quick(&b, &p, &z->pl->solver, &z->own, known, &z->a->outcome, &e.err);
     p.o.time_limit = changed->o.time_limit;
     bool plan = st == TSR_OK && tsr_plan_planned_has_plan(&b);
     bool proved = b.status == TSR_SOLVED_OPTIMAL;
@@ -126,8 +133,7 @@ tsr_status tsr_planning_bought(struct tsr_planning_buying    *z,
     else if (st != TSR_OK)
         (void)tsr_err_copy(err, st, &e.err);
     else if (plan || known)
-        st = found(z, &p, changed, plan ? &b : known, what, change != TSR_PLANNING_UNPRICED, proved,
-                   end, err);
+        st = found(z, &p, changed, plan ? &b : known, what, change, proved, end, err);
     else
         st = tsr_planning_unknown(z, what,
                                   b.status == TSR_SOLVED_INFEASIBLE

@@ -11,8 +11,7 @@
 
 #define GIB4   (INT64_C(4) << 30)
 #define SOLVES 3.0 /* times that of the plan, for all answers together */
-#define LEAST  6.0 /* s that they may take in any case */
-#define OPEN   5.0 /* s that one about what the job fixes may take in any case */
+#define LEAST  3.0 /* s that they may take in any case */
 #define TRIED  4   /* codecs of a file of indicators */
 #define NARROW TSR_I8
 #define SPARSE "mx:element=fp4_e2m1" /* a codec to try where no file names some */
@@ -229,8 +228,6 @@ static tsr_status left_open(struct tsr_planning_buying *z, struct tsr_err *err)
             z->left++;
             continue;
         }
-        /* more settings than those of the plan take longer than it did */
-        z->end = fmax(z->end, tsr_now_s() + OPEN * (double)z->left);
         TSR_TRY(tsr_plan_variant_make(&v, p, err));
         struct tsr_plan_problem_options *to = &v.p.o;
         to->free_concurrency = to->free_concurrency || i == 0 || (i == 3 && once);
@@ -300,6 +297,7 @@ tsr_status tsr_planning_buys(const struct tsr_planning *pl, const struct tsr_pla
                                      .own = { p->memory.batch, p->work.chunk, p->work.kv, p->end,
                                               p->kv_types },
                                      .end = start + fmax(SOLVES * seconds, LEAST),
+                                     .least = a->outcome.omega,
                                      .left = 1,
                                      .count = true };
     TSR_TRY(ask(&z, err));
@@ -307,6 +305,7 @@ tsr_status tsr_planning_buys(const struct tsr_planning *pl, const struct tsr_pla
     if (p->o.objective == TSR_OBJECTIVE_STEADY)
         TSR_TRY(tsr_planning_least_omega(&z, p, a->outcome.latency_ms, a->outcome.omega,
                                          start + (z.end - start) / (double)z.left, &omega, err));
+    z.least = isfinite(omega) ? omega : z.least;
     z.left--;
     TSR_TRY(ask(&z, err));
     return tsr_pipeline_json_put_real(e, "omega_in_time", omega) &&

@@ -10,6 +10,7 @@ struct tsr_planning_buying {
     json_t                        *list;  /* of the answers */
     struct tsr_plan_setting        own;   /* of the plan */
     double                         end;   /* of the time */
+    double                         least; /* omega of a plan in the plan's time, without a change */
     uint64_t                       left;  /* answers, among which it is divided */
     bool                           count; /* they are only counted */
 };

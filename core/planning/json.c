@@ -53,6 +53,7 @@ static json_t *stage_json(const struct tsr_plan_problem *p, const struct tsr_pla
               tsr_pipeline_json_put_int(j, "weights", m->weights) &&
               tsr_pipeline_json_put_int(j, "kv", m->kv) &&
               tsr_pipeline_json_put_int(j, "ends", m->ends) &&
+              (!p->memory.n_drafts || tsr_pipeline_json_put_int(j, "draft", m->draft)) &&
               tsr_pipeline_json_put_int(j, "workspace", m->workspace) &&
               tsr_pipeline_json_put_int(j, "total", m->total) &&
               tsr_pipeline_json_put_int(j, "capacity", m->capacity) &&
@@ -333,7 +334,10 @@ tsr_status tsr_planning_json(const struct tsr_planning *pl, const struct tsr_pla
         tsr_planning_put_problem(j, &pl->problem) && tsr_planning_replicas_put(j, pl, a) &&
         (!(pl->at_most_ms > 0) || tsr_pipeline_json_put_real(j, "at_most_ms", pl->at_most_ms));
     ok = tsr_pipeline_json_put(j, "plan", plan) && ok;
-    tsr_status st = ok ? more(pl, k, a, alone, j, err) : tsr_fail_nomem(err, 64, "a plan");
+    tsr_status st =
+        ok ? tsr_planning_drafts_put(j, &pl->problem, err) : tsr_fail_nomem(err, 64, "a plan");
+    if (st == TSR_OK)
+        st = more(pl, k, a, alone, j, err);
     if (st != TSR_OK) {
         json_decref(j);
         return st;

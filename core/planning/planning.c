@@ -204,6 +204,7 @@ tsr_status tsr_planning_read(struct tsr_planning *pl, struct tsr_pipeline_job *j
         if (!pl->routing)
             return tsr_fail_nomem(err, strlen(k->routing), "a path");
     }
+    TSR_TRY(tsr_planning_drafts(pl, job, k, err));
     TSR_TRY(read_cluster(pl, job, node, d, err));
     tsr_planning_replicas_read(pl, k, node, d);
     TSR_TRY(read_work(pl, job, d, err));
@@ -278,6 +279,7 @@ void tsr_planning_close(struct tsr_planning *pl)
     for (uint64_t i = 0; i < pl->n_ends; i++)
         free(pl->ends[i]);
     free(pl->ends);
+    tsr_planning_drafts_free(pl);
     free(pl->indicators);
     free(pl->routing);
     free((void *)(uintptr_t)pl->links);

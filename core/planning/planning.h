@@ -28,6 +28,8 @@ struct tsr_planning {
     uint64_t                        n_texts;
     char                          **ends; /* of embedding and head */
     uint64_t                        n_ends;
+    struct tsr_plan_draft_options  *drafts; /* of steps after the plan that run by it */
+    uint64_t                        n_drafts;
     char                           *indicators, *routing;
     const char                    **links, **sums; /* lists of codecs; texts are the job's */
     double                          at_most_ms;    /* of the batch; 0: the fastest plan */
@@ -111,6 +113,14 @@ tsr_status tsr_planning_codecs(struct tsr_planning *pl, const struct tsr_pipelin
 tsr_status tsr_planning_candidates(struct tsr_planning *pl, const struct tsr_pipeline_job *job,
                                    const struct tsr_planning_plan_keys *k,
                                    const struct tsr_config_node *node, struct tsr_diag *d,
+                                   struct tsr_err *err);
+
+/* Takes the draft models of the steps after the plan step of k that run by its plan.  [setup] */
+tsr_status tsr_planning_drafts(struct tsr_planning *pl, const struct tsr_pipeline_job *job,
+                               const struct tsr_planning_plan_keys *k, struct tsr_err *err);
+void       tsr_planning_drafts_free(struct tsr_planning *pl);
+/* "draft" of j, the bytes that one takes on a device, at most, where there is one. */
+tsr_status tsr_planning_drafts_put(json_t *j, const struct tsr_plan_problem *p,
                                    struct tsr_err *err);
 
 /* Reads `ends` into pl; errors go to d. */

@@ -155,7 +155,8 @@ static void stage_row(const json_t *r, const json_t *s, int wide, int bits_wide,
         (void)fprintf(to, "%s\n", device);
     (void)fprintf(to, "%-*s %-6s %-*s %7.1f %5.1f %5.1f %5.1f %+6.1f %7s %6s %2.0f %%\n", wide,
                   long_name ? "" : device, layers, bits_wide, long_bits ? "mix" : bits,
-                  (tsr_planning_table_real(s, "weights") + tsr_planning_table_real(s, "ends")) /
+                  (tsr_planning_table_real(s, "weights") + tsr_planning_table_real(s, "ends") +
+                   (json_object_get(s, "draft") ? tsr_planning_table_real(s, "draft") : 0)) /
                       unit,
                   tsr_planning_table_real(s, "kv") / unit,
                   tsr_planning_table_real(s, "workspace") / unit, has / unit, (has - total) / unit,
@@ -324,4 +325,6 @@ void tsr_planning_table_problem(const json_t *r, const json_t *plan, FILE *to)
                        tsr_planning_table_int(plan, "decode_mb"));
     tsr_planning_table_wrap(to, "work", text);
     settings(r, plan, to);
+    if (tsr_planning_table_draft(r, text, sizeof text))
+        tsr_planning_table_wrap(to, "draft", text);
 }

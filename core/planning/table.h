@@ -25,6 +25,8 @@ const char *tsr_planning_table_bits(const json_t *r, json_t *bits, char *buf, si
 void tsr_planning_table_problem(const json_t *r, const json_t *plan, FILE *to);
 /* A plan's stages under their heads. */
 void tsr_planning_table_stages(const json_t *r, const json_t *list, FILE *to);
+/* The draft model of a planning in words, in text; false: none. */
+bool tsr_planning_table_draft(const json_t *r, char *text, size_t cap);
 /* What a solver of a plan did not consider, after `lead`, in text; 0 where there is nothing. */
 size_t tsr_planning_table_ignored(const json_t *plan, const char *lead, char *text, size_t cap);
 /* The same of a list of plans by other solvers, as a line. */

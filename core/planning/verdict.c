@@ -57,13 +57,25 @@ static void memory_both(const json_t *pair, char text[SENTENCE], size_t *at, siz
         say(text, at, n, "%s more on each %s together with max_omega %.4g", bytes, first, omega);
 }
 
+/* "the candidate gptq-3, whose loss is not measured"; "" where the key is not there. */
+static void scheme(const json_t *of, const char *key, const char *what, char text[120])
+{
+    const json_t *s = json_object_get(of, key);
+    text[0] = '\0';
+    if (s)
+        (void)snprintf(text, 120, "%s %.40s%s", what, tsr_planning_table_text(s, "candidate"),
+                       json_is_true(json_object_get(s, "known")) ? ""
+                                                                 : ", whose loss is not measured");
+}
+
 /* Two changes together. */
 static void both(const json_t *pair, char text[SENTENCE], size_t *at, size_t *n)
 {
-    char      batch[48], chunk[48], limit[48];
-    double    omega = tsr_planning_table_real(pair, "max_omega");
-    bool      kv8 = json_is_true(json_object_get(pair, "kv_int8"));
-    long long few = tsr_planning_table_int(pair, "batch"),
+    char        batch[48], chunk[48], limit[48], narrow[120], ends[120];
+    const char *parts[6], *kv = "a cache of int8";
+    size_t      k = 0;
+    double      omega = tsr_planning_table_real(pair, "max_omega");
+    long long   few = tsr_planning_table_int(pair, "batch"),
               cut = tsr_planning_table_int(pair, "chunk");
     if (!pair)
         return;
@@ -74,20 +86,29 @@ static void both(const json_t *pair, char text[SENTENCE], size_t *at, size_t *n)
     (void)snprintf(batch, sizeof batch, "%lld request%s at once", few, few == 1 ? "" : "s");
     (void)snprintf(chunk, sizeof chunk, "chunks of %lld tokens", cut);
     (void)snprintf(limit, sizeof limit, "max_omega %.4g", omega);
-    say(text, at, n, "%s together with %s",
-        few   ? batch
-        : cut ? chunk
-              : "a cache of int8",
-        isfinite(omega) ? limit
-        : kv8           ? "a cache of int8"
-                        : chunk);
+    scheme(pair, "narrow", "the candidate", narrow);
+    scheme(pair, "ends", "embedding and head by", ends);
+    if (few)
+        parts[k++] = batch;
+    if (cut)
+        parts[k++] = chunk;
+    if (json_is_true(json_object_get(pair, "kv_int8")))
+        parts[k++] = kv;
+    if (isfinite(omega))
+        parts[k++] = limit;
+    if (*narrow)
+        parts[k++] = narrow;
+    if (*ends)
+        parts[k++] = ends;
+    if (k == 2)
+        say(text, at, n, "%s together with %s", parts[0], parts[1]);
 }
 
 static void remedies(const json_t *r, char text[SENTENCE])
 {
     const json_t *help = json_object_get(r, "remedies"), *one;
     size_t        at = 0, n = 0, i;
-    char          bytes[TSR_BYTES_TEXT];
+    char          bytes[TSR_BYTES_TEXT], one_scheme[120];
     text[0] = '\0';
     json_array_foreach (json_object_get(help, "memory"), i, one)
         if (json_is_true(json_object_get(one, "least")))
@@ -110,6 +131,12 @@ static void remedies(const json_t *r, char text[SENTENCE])
         say(text, &at, &n, "a cache of int8");
     if (tsr_planning_table_int(help, "chunk"))
         say(text, &at, &n, "chunks of %lld tokens", tsr_planning_table_int(help, "chunk"));
+    scheme(help, "narrow", "the candidate", one_scheme);
+    if (*one_scheme)
+        say(text, &at, &n, "%s", one_scheme);
+    scheme(help, "ends", "embedding and head by", one_scheme);
+    if (*one_scheme)
+        say(text, &at, &n, "%s", one_scheme);
     both(json_object_get(help, "pair"), text, &at, &n);
     if (isfinite(tsr_planning_table_real(help, "max_omega")))
         say(text, &at, &n, "max_omega %.4g instead of %.4g",
@@ -125,7 +152,7 @@ tsr_status tsr_planning_verdict(const json_t *r, struct tsr_err *err)
     const json_t *plan = json_object_get(r, "plan");
     const char   *status = tsr_planning_table_text(plan, "status");
     const char   *lacks = tsr_planning_table_text(r, "kernels_left_out");
-    char          text[SENTENCE], missing[SENTENCE], reason[SENTENCE];
+    char          text[SENTENCE], missing[SENTENCE], reason[SENTENCE], draft[120];
     if (strcmp(status, "optimal") == 0 || strcmp(status, "feasible") == 0)
         return TSR_OK;
     if (strcmp(status, "infeasible") != 0 && *tsr_planning_table_text(plan, "reason"))
@@ -145,6 +172,8 @@ tsr_status tsr_planning_verdict(const json_t *r, struct tsr_err *err)
     if (isfinite(tsr_planning_table_real(r, "max_ttft_ms")))
         at = (size_t)snprintf(reason, sizeof reason, "with at_most: {ttft_s: %g}, ",
                               tsr_planning_table_real(r, "max_ttft_ms") / 1e3);
+    if (tsr_planning_table_draft(r, draft, sizeof draft))
+        at += (size_t)snprintf(reason + at, sizeof reason - at, "with %s, ", draft);
     (void)snprintf(reason + at, sizeof reason - at, "%s%s%s%s",
                    tsr_planning_table_text(plan, "reason"), *lacks ? " (" : "", lacks,
                    *lacks ? ")" : "");

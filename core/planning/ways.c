@@ -158,6 +158,26 @@ static json_t *memory_pair(const struct tsr_plan_problem *p, const struct tsr_pl
     return NULL;
 }
 
+/* {"candidate", "known"} under the key; nothing where there is none. */
+static bool put_scheme(json_t *j, const char *key, const struct tsr_plan_remedy_scheme *s)
+{
+    return !*s->name || tsr_pipeline_json_put(j, key,
+                                              json_pack("{s:s, s:b}", "candidate", s->name, "known",
+                                                        (int)s->known));
+}
+
+/* Two settings, or one with a limit; or a scheme with one of these, or with the other scheme. */
+static json_t *settings_pair(const struct tsr_plan_pair *pair)
+{
+    json_t *j = json_pack("{s:I, s:I, s:b}", "batch", (json_int_t)pair->batch, "chunk",
+                          (json_int_t)pair->chunk, "kv_int8", (int)pair->kv8);
+    if (j && tsr_pipeline_json_put_real(j, "max_omega", pair->max_omega) &&
+        put_scheme(j, "narrow", &pair->narrow) && put_scheme(j, "ends", &pair->ends))
+        return j;
+    json_decref(j);
+    return NULL;
+}
+
 tsr_status tsr_planning_remedies(const struct tsr_planning *pl, json_t **out, struct tsr_err *err)
 {
     const struct tsr_plan_problem *p = &pl->problem;
@@ -189,13 +209,9 @@ tsr_status tsr_planning_remedies(const struct tsr_planning *pl, json_t **out, st
          tsr_pipeline_json_put_real(j, "max_ttft_ms", r.max_first_ms);
     if (r.pair.bytes != UINT64_MAX)
         ok = ok && tsr_pipeline_json_put(j, "pair", memory_pair(p, &r.pair));
-    else if (r.pair.batch || r.pair.chunk || r.pair.kv8)
-        ok = ok &&
-             tsr_pipeline_json_put(j, "pair",
-                                   json_pack("{s:I, s:I, s:b}", "batch", (json_int_t)r.pair.batch,
-                                             "chunk", (json_int_t)r.pair.chunk, "kv_int8",
-                                             (int)r.pair.kv8)) &&
-             tsr_pipeline_json_put_real(json_object_get(j, "pair"), "max_omega", r.pair.max_omega);
+    else if (r.pair.batch || r.pair.chunk || r.pair.kv8 || *r.pair.narrow.name || *r.pair.ends.name)
+        ok = ok && tsr_pipeline_json_put(j, "pair", settings_pair(&r.pair));
+    ok = ok && put_scheme(j, "narrow", &r.narrow) && put_scheme(j, "ends", &r.ends);
     ok = tsr_pipeline_json_put(j, "memory", memory) && ok;
     ok = tsr_pipeline_json_put(j, "devices", devices) && ok;
     tsr_plan_remedies_free(&r);

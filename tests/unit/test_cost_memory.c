@@ -2,6 +2,7 @@
 #include "cost_fixture.h"
 
 #include "engine/device.h"
+#include "plan/cost/draft.h"
 #include "tessera/draft/sizes.h"
 
 /* ---- what the backend says beforehand -------------------------------------------------------------------- */
@@ -139,7 +140,8 @@ static void paper_memory(void **state)
     assert_int_equal(10 * layer[2] + 10 * layer[3], UINT64_C(28360) << 20);
     assert_int_equal(tsr_plan_memory_ends(&j, &m, &embed, &head, &shared, &e.err), TSR_OK);
     assert_int_equal(head, 0); /* ruling: both ends on stage 1 */
-    assert_int_equal(embed, (2 * UINT64_C(50272) * 7168 + 2048 * 7168) * 2 + 4 * 7168);
+    assert_int_equal(embed,
+                     (2 * UINT64_C(50272) * 7168 + UINT64_C(2048) * 7168) * 2 + UINT64_C(4) * 7168);
     /* 0.95 of 15114.24 MiB less 1930 */
     assert_int_equal(tsr_plan_memory_capacity(&m, TSR_PLAN_ACCOUNT_PAPER) >> 20, 12428);
     uint64_t first, other;
@@ -158,9 +160,101 @@ static void paper_memory(void **state)
     tsr_plan_cluster_destroy(c);
 }
 
+/* ---- a draft model --------------------------------------------------------------------------------------- */
+
+static uint64_t drafted(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m)
+{
+    struct tsr_errbuf            e = TSR_ERRBUF(e);
+    struct tsr_plan_stage_memory most;
+    if (tsr_plan_memory_draft(j, m, &most, &e.err) != TSR_OK)
+        fail_msg("%s", e.text);
+    assert_int_equal(most.total, most.weights + most.kv + most.ends + most.workspace);
+    return most.total;
+}
+
+/* It counts where its backend and the device's may have one memory, on the first stage alone, for rank 0 alone. */
+static void draft_places(void **state)
+{
+    (void)state;
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_plan_profile cpu = { .name = (char[]){ "box" }, .backend = (char[]){ "cpu" } },
+                            gpu = { .name = (char[]){ "card" }, .backend = (char[]){ "cuda" } },
+                            open = { .name = (char[]){ "any" } };
+    const struct tsr_plan_mesh    on[] = { { .profile = &cpu, .tp = 1 },
+                                           { .profile = &gpu, .tp = 1 },
+                                           { .profile = &open, .tp = 1 } };
+    struct tsr_plan_draft_options o = {
+        .model = (char[]){ TSR_SOURCE_ROOT "/tests/golden/models/stories260k" }, .kv = TSR_F32
+    };
+    struct tsr_plan_shape     *s;
+    struct tsr_plan_draft      d;
+    struct tsr_plan_candidates q;
+    const char                *texts[] = { "original" };
+    assert_int_equal(tsr_plan_shape_load(&s, o.model, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_candidates_open(&q, NULL, s, texts, 1, &e.err), TSR_OK);
+    struct tsr_plan_memory_job j = {
+        .shape = s, .batch = 4, .prompt = 40, .generate = 24, .kv = TSR_F32
+    };
+    static const bool counts[3][3] = { { true, false, true },
+                                       { false, true, true },
+                                       { true, true, true } };
+    for (int place = 0; place < 3; place++) {
+        o.place = (enum tsr_plan_draft_place)place;
+        j.n_drafts = 0;
+        if (tsr_plan_draft_open(&d, NULL, &o, s, &e.err) != TSR_OK)
+            fail_msg("%s", e.text);
+        for (int i = 0; i < 3; i++) {
+            uint32_t                     bits[64] = { 0 };
+            struct tsr_plan_stage_memory was, first, last;
+            const struct tsr_plan_mesh   two = { .profile = on[i].profile, .tp = 2 };
+            uint64_t                     embed, head, shared, more;
+            assert_true(s->layers <= 64 && s->layers > 1);
+            j.n_drafts = 0;
+            assert_int_equal(drafted(&j, &on[i]), 0);
+            assert_int_equal(tsr_plan_memory_stage(&j, &two, &q, bits, NULL, 0, 1, 1, 4, &was,
+                                                   &e.err),
+                             TSR_OK);
+            assert_int_equal(tsr_plan_memory_ends(&j, &on[i], &embed, &head, &shared, &e.err),
+                             TSR_OK);
+            j.drafts = &d;
+            j.n_drafts = 1;
+            uint64_t n = drafted(&j, &on[i]);
+            assert_true((n > 0) == counts[place][i]);
+            assert_int_equal(tsr_plan_memory_ends(&j, &on[i], &more, &head, &shared, &e.err),
+                             TSR_OK);
+            assert_int_equal(more, embed + n);
+            assert_int_equal(tsr_plan_memory_stage(&j, &two, &q, bits, NULL, 0, 1, 1, 4, &first,
+                                                   &e.err),
+                             TSR_OK);
+            assert_int_equal(tsr_plan_memory_stage(&j, &two, &q, bits, NULL, 1, s->layers - 1, 1, 4,
+                                                   &last, &e.err),
+                             TSR_OK);
+            assert_int_equal(first.total, was.total + n);
+            assert_int_equal(first.uneven, was.uneven + n);
+            assert_int_equal(first.ends, was.ends);
+            assert_int_equal(last.draft, 0);
+            j.accounting = TSR_PLAN_ACCOUNT_PAPER;
+            assert_int_equal(drafted(&j, &on[i]), 0);
+            j.accounting = TSR_PLAN_ACCOUNT_EXACT;
+            /* as the only stage of a device it would be */
+            struct tsr_plan_memory_job own = {
+                .shape = s, .batch = 4, .prompt = 40, .generate = 24, .kv = TSR_F32
+            };
+            assert_int_equal(tsr_plan_memory_stage(&own, &on[i], &q, bits, NULL, 0, s->layers, 4, 4,
+                                                   &was, &e.err),
+                             TSR_OK);
+            assert_true(n == 0 || n == was.total);
+        }
+        tsr_plan_draft_close(&d);
+    }
+    tsr_plan_candidates_close(&q);
+    tsr_plan_shape_destroy(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(backend_sizes),
-                                        cmocka_unit_test(paper_memory) };
+                                        cmocka_unit_test(paper_memory),
+                                        cmocka_unit_test(draft_places) };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -235,6 +235,7 @@ tsr_status tsr_plan_memory_ends(const struct tsr_plan_memory_job *j, const struc
                                 struct tsr_err *err)
 {
     const struct tsr_plan_shape *s = j->shape;
+    struct tsr_plan_stage_memory draft;
     uint64_t                     n, none;
     *embed = *head = *shared = 0;
     if (j->accounting == TSR_PLAN_ACCOUNT_PAPER) {
@@ -257,7 +258,8 @@ tsr_status tsr_plan_memory_ends(const struct tsr_plan_memory_job *j, const struc
         if (!tsr_add(*parts[i].to, n, parts[i].to))
             return tsr_plan_memory_too_large(err);
     }
-    if (!tsr_plan_memory_add(embed, s->embed_norm, 4) ||
+    TSR_TRY(tsr_plan_memory_draft(j, m, &draft, err));
+    if (!tsr_plan_memory_add(embed, s->embed_norm, 4) || !tsr_add(*embed, draft.total, embed) ||
         !tsr_plan_memory_add(head, s->final_norm, 4))
         return tsr_plan_memory_too_large(err);
     return TSR_OK;

@@ -33,7 +33,7 @@ tsr_status tsr_plan_memory_experts(const struct tsr_plan_memory_job *j,
                                    struct tsr_err *err);
 /* What the mesh has of its CPU's memory; 0 without a CPU. */
 uint64_t tsr_plan_memory_host(const struct tsr_plan_mesh *m);
-/* Memory of the embedding and the head, in addition to layers. A tied head on another stage counts again
+/* Memory of the embedding, a draft model included (cost/draft.h), and of the head, in addition to layers. A tied head on another stage counts again
  * (both hold the matrix); *shared is the saving if one stage has both. paper: embedding and head on stage
  * 1, so *head is 0 (ruling 27). [setup] */
 tsr_status tsr_plan_memory_ends(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
@@ -64,7 +64,7 @@ static inline uint64_t tsr_capacity_left(uint64_t capacity, uint64_t uneven)
  * where cpu_experts[l] (NULL: nowhere), and caches of j->kv_of. It fits if total <= capacity, which is the mesh's capacity less `uneven`, and
  * host <= host_capacity, of the CPU's memory. */
 struct tsr_plan_stage_memory {
-    uint64_t weights, kv, ends, workspace, total, capacity, uneven;
+    uint64_t weights, kv, ends, draft, workspace, total, capacity, uneven;
     uint64_t host, host_capacity;
 };
 tsr_status tsr_plan_memory_stage(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
@@ -72,5 +72,10 @@ tsr_status tsr_plan_memory_stage(const struct tsr_plan_memory_job *j, const stru
                                  const uint8_t *cpu_experts, uint64_t first, uint64_t n,
                                  uint64_t prefill_mb, uint64_t decode_mb,
                                  struct tsr_plan_stage_memory *out, struct tsr_err *err);
+
+/* draft.c. What the largest of j's draft models takes on rank 0 of a mesh that is the first stage: the stage that it would be
+ * alone. All 0 where there is none, all are known to be in other memory, or the accounting is that of the paper.  [setup] */
+tsr_status tsr_plan_memory_draft(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
+                                 struct tsr_plan_stage_memory *most, struct tsr_err *err);
 
 #endif

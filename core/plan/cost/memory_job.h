@@ -28,7 +28,10 @@ struct tsr_plan_memory_job {
     enum tsr_head_place place;     /* which stage has the head */
     const struct tsr_plan_candidate *head;  /* storage of the head; NULL: as stored */
     const struct tsr_plan_candidate *embed; /* the same of the embedding */
-    struct tsr_size_cache           *cache; /* of tsr_plan_memory_open() */
+    const struct tsr_plan_draft
+            *drafts; /* [n_drafts] cost/draft.h: of steps that run by the plan, in turn */
+    uint64_t n_drafts;
+    struct tsr_size_cache *cache; /* of tsr_plan_memory_open() */
 };
 
 #endif

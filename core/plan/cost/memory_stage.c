@@ -43,9 +43,10 @@ tsr_status tsr_plan_memory_stage(const struct tsr_plan_memory_job *j, const stru
     bool                         begins = first == 0;
     bool                         ends =
         j->place == TSR_PLAN_HEAD_FIRST ? begins : first + n == s->layers; /* has the head */
-    uint64_t                   embed, head, shared, lead, used = 0;
-    struct tsr_plan_mesh       of = *m;
-    struct tsr_plan_memory_job job = *j; /* of a layer */
+    uint64_t                     embed, head, shared, lead, used = 0, alone;
+    struct tsr_plan_stage_memory draft = { 0 };
+    struct tsr_plan_mesh         of = *m;
+    struct tsr_plan_memory_job   job = *j; /* of a layer */
     for (uint64_t l = 0; j->kv_of && l < s->layers;
          l++) /* the engine of a stage counts all layers */
         job.blocks = job.blocks || tsr_plugin_kv_has_blocks(j->kv_of[l]);
@@ -64,13 +65,16 @@ tsr_status tsr_plan_memory_stage(const struct tsr_plan_memory_job *j, const stru
             return tsr_plan_memory_too_large(err);
     }
     TSR_TRY(tsr_plan_memory_ends(j, m, &embed, &head, &shared, err));
-    out->ends = (begins ? embed : 0) + (ends ? head : 0) - (begins && ends ? shared : 0);
+    if (begins)
+        TSR_TRY(tsr_plan_memory_draft(j, m, &draft, err));
+    out->draft = draft.total;
+    alone = (begins ? embed : 0) + (ends ? head : 0) - (begins && ends ? shared : 0);
+    out->ends = alone - out->draft;
     job.kv = j->kv;
     TSR_TRY(tsr_plan_memory_work(&job, m, c, used, prefill_mb, decode_mb, begins, ends,
                                  &out->workspace, &lead, err));
-    if (!tsr_plan_memory_uneven(j, m, out->ends, lead, &out->uneven) ||
-        !tsr_add(out->weights, out->kv, &out->total) ||
-        !tsr_add(out->total, out->ends, &out->total) ||
+    if (!tsr_plan_memory_uneven(j, m, alone, lead, &out->uneven) ||
+        !tsr_add(out->weights, out->kv, &out->total) || !tsr_add(out->total, alone, &out->total) ||
         !tsr_add(out->total, out->workspace, &out->total))
         return tsr_plan_memory_too_large(err);
     out->capacity = tsr_capacity_left(out->capacity, out->uneven);

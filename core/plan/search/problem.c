@@ -195,6 +195,20 @@ static tsr_status learn_caches(struct tsr_plan_problem *p, struct tsr_err *err)
     return TSR_OK;
 }
 
+static tsr_status open_drafts(struct tsr_plan_problem *p, struct tsr_err *err)
+{
+    if (!p->o.n_drafts)
+        return TSR_OK;
+    p->drafts = tsr_new(p->o.n_drafts, sizeof *p->drafts);
+    if (!p->drafts)
+        return tsr_fail_nomem(err, p->o.n_drafts * sizeof *p->drafts, "draft models");
+    p->memory.drafts = p->drafts;
+    for (; p->memory.n_drafts < p->o.n_drafts; p->memory.n_drafts++)
+        TSR_TRY(tsr_plan_draft_open(&p->drafts[p->memory.n_drafts], p->registry,
+                                    &p->o.drafts[p->memory.n_drafts], p->shape, err));
+    return TSR_OK;
+}
+
 static tsr_status fill(struct tsr_plan_problem *p, struct tsr_err *err)
 {
     const struct tsr_plan_problem_options *o = &p->o;
@@ -217,6 +231,7 @@ static tsr_status fill(struct tsr_plan_problem *p, struct tsr_err *err)
                                               .place = (enum tsr_head_place)o->head };
     p->latency = (struct tsr_plan_latency_job){ .shape = p->shape,
                                                 .mode = (enum tsr_latency_mode)o->latency };
+    TSR_TRY(open_drafts(p, err));
     TSR_TRY(tsr_plan_problem_open_codecs(p, err));
     tsr_plan_problem_refresh(p);
     TSR_TRY(tsr_plan_problem_kl_open(p, err));
@@ -244,6 +259,9 @@ tsr_status tsr_plan_problem_open(struct tsr_plan_problem *p, struct tsr_registry
 
 void tsr_plan_problem_close(struct tsr_plan_problem *p)
 {
+    for (uint64_t i = 0; i < p->memory.n_drafts; i++)
+        tsr_plan_draft_close(&p->drafts[i]);
+    free(p->drafts);
     tsr_plan_memory_close(&p->memory);
     tsr_plan_problem_close_codecs(p);
     for (int k = 0; k < 2; k++)

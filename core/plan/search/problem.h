@@ -5,6 +5,7 @@
 #ifndef TSR_PLAN_SEARCH_PROBLEM_H
 #define TSR_PLAN_SEARCH_PROBLEM_H
 
+#include "plan/cost/draft.h"
 #include "plan/cost/latency.h"
 #include "plan/cost/quality.h"
 
@@ -54,6 +55,8 @@ struct tsr_plan_problem_options {
     const char *const
             *ends; /* texts of candidates for embedding and head; none: they stay as they are */
     uint64_t n_ends;
+    const struct tsr_plan_draft_options *drafts; /* of steps that run by the plan */
+    uint64_t                             n_drafts;
 };
 
 /* One of the codecs that a link between stages, or the sums inside of one, may have. */
@@ -99,6 +102,7 @@ struct tsr_plan_problem {
     bool     residual_assumed;
     uint32_t                        *
         k_of; /* [layers] k that a plan file gives all linears of a layer, else 0; owned; NULL: no file does */
+    struct tsr_plan_draft     *drafts;     /* [memory.n_drafts]; owned */
     struct tsr_plan_candidates ends;       /* the widest first; n 0: as stored */
     uint64_t                   end;        /* that the ends take */
     double                     ends_omega; /* what it costs; part of the limit */

@@ -1,10 +1,9 @@
 /* Embedding and head under a scheme: a choice for both, next to the settings of settings.h. */
-#include "plan/search/problem.h"
+#include "plan/search/problem_internal.h"
 
 #include <math.h>
 
-/* What a choice loses; NAN: not known. */
-static double loss(const struct tsr_plan_problem *p, uint64_t i)
+double tsr_plan_problem_end_loss(const struct tsr_plan_problem *p, uint64_t i)
 {
     const struct tsr_plan_candidate      *c = &p->ends.v[i];
     const struct tsr_plan_quality_choice *q;
@@ -44,11 +43,9 @@ static tsr_status check_packs(const struct tsr_plan_problem *p, const struct tsr
     return TSR_OK;
 }
 
-tsr_status tsr_plan_problem_ends_open(struct tsr_plan_problem *p, struct tsr_err *err)
+tsr_status tsr_plan_problem_ends_list(struct tsr_plan_problem *p, struct tsr_err *err)
 {
     bool packs = false;
-    if (!p->o.n_ends)
-        return TSR_OK;
     TSR_TRY(tsr_plan_candidates_open(&p->ends, p->registry, p->shape, p->o.ends, p->o.n_ends, err));
     sort(&p->ends);
     for (uint64_t i = 0; i < p->ends.n; i++)
@@ -60,11 +57,20 @@ tsr_status tsr_plan_problem_ends_open(struct tsr_plan_problem *p, struct tsr_err
     if (packs && p->o.accounting == TSR_PLAN_ACCOUNT_PAPER)
         return tsr_fail(err, TSR_E_INPUT,
                         "ends: accounting: paper counts them as they are; use accounting: exact");
+    for (uint64_t i = 0; i < p->ends.n; i++)
+        if (p->ends.v[i].q.self)
+            TSR_TRY(check_packs(p, &p->ends.v[i], err));
+    return TSR_OK;
+}
+
+tsr_status tsr_plan_problem_ends_open(struct tsr_plan_problem *p, struct tsr_err *err)
+{
+    if (!p->o.n_ends)
+        return TSR_OK;
+    TSR_TRY(tsr_plan_problem_ends_list(p, err));
     for (uint64_t i = 0; i < p->ends.n; i++) {
-        if (!p->ends.v[i].q.self)
-            continue;
-        TSR_TRY(check_packs(p, &p->ends.v[i], err));
-        if (isfinite(loss(p, i)) || (p->o.n_ends == 1 && !p->quality.kl.on))
+        if (!p->ends.v[i].q.self || isfinite(tsr_plan_problem_end_loss(p, i)) ||
+            (p->o.n_ends == 1 && !p->quality.kl.on))
             continue; /* a single choice is the user's, whatever it loses */
         if (p->quality.kl.on)
             return tsr_fail(err, TSR_E_INPUT,
@@ -89,7 +95,7 @@ void tsr_plan_problem_put_end(struct tsr_plan_problem *p, uint64_t i)
     if (i >= p->ends.n)
         return;
     const struct tsr_plan_candidate *c = p->ends.v[i].q.self ? &p->ends.v[i] : NULL;
-    double                           cost = loss(p, i);
+    double                           cost = tsr_plan_problem_end_loss(p, i);
     p->memory.head = p->memory.embed = p->latency.embed = c;
     p->ends_omega = isfinite(cost) ? cost : 0;
 }

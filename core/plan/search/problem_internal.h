@@ -8,4 +8,10 @@
 tsr_status tsr_plan_problem_open_codecs(struct tsr_plan_problem *p, struct tsr_err *err);
 void       tsr_plan_problem_close_codecs(struct tsr_plan_problem *p);
 
+/* Opens the candidates of the ends as p->ends, the widest first, whatever they lose.  TSR_E_INPUT for one that cannot pack
+ * them; p->ends is filled then, too. */
+tsr_status tsr_plan_problem_ends_list(struct tsr_plan_problem *p, struct tsr_err *err);
+/* What embedding and head lose by one of them; NAN: not known.  [any] */
+double tsr_plan_problem_end_loss(const struct tsr_plan_problem *p, uint64_t i);
+
 #endif

@@ -9,6 +9,9 @@
 
 #define COARSE     10u /* runs of layers in the search for a first plan */
 #define COARSE_GAP 0.02
+#define LIKE_GAP   5e-3
+/* Of the time for a changed problem, at most, for a plan with micro-batches as before. */
+#define FIRST_PART 0.9
 
 /* p's own cache is then the type that most layers have. */
 static void put_most(struct tsr_plan_problem *p, const struct tsr_plan_planned *a)
@@ -123,6 +126,45 @@ static tsr_status search(struct settled *z, struct tsr_err *err)
     return st;
 }
 
+/* Seconds of the time that is left, for a part of the search; 0: without a limit. */
+static double part_of(const struct settled *z, double part)
+{
+    double left = z->end - tsr_now_s();
+    return isfinite(left) ? fmax(left * part, 1e-3) : 0;
+}
+
+/* A setting with the micro-batches of a plan of the problem before a change: one option in place of many, and mostly the best
+ * one. What it finds is the limit of what follows. */
+static tsr_status like_before(struct settled *z, uint64_t i, struct tsr_err *err)
+{
+    struct tsr_plan_problem q = *z->p;
+    struct tsr_plan_planned a = { 0 };
+    tsr_plan_settings_put(&q, &z->list[i]);
+    q.o.prefill_mb = z->like->prefill_mb;
+    q.o.decode_mb = z->like->decode_mb;
+    q.o.gap = fmax(q.o.gap, LIKE_GAP);
+    q.o.time_limit = part_of(z, FIRST_PART);
+    tsr_status st = tsr_settled_one(z, i, &q, z->value, &a, err);
+    if (st == TSR_OK && tsr_plan_planned_has_plan(&a) &&
+        tsr_settled_value(&q, &a) < z->value * (1 - z->p->o.gap))
+        tsr_settled_take(z, i, &a, tsr_settled_value(&q, &a));
+    tsr_plan_planned_free(&a);
+    return st;
+}
+
+/* A setting roughly, since there may be time for no more, and then to the end in half of the time that is left. */
+static tsr_status search_own(struct settled *z, uint64_t i, struct tsr_plan_planned *last,
+                             struct tsr_err *err)
+{
+    double end = z->end;
+    TSR_TRY(like_before(z, i, err));
+    if (isfinite(end))
+        z->end = tsr_now_s() + part_of(z, 0.5);
+    tsr_status st = tsr_settled_search(z, i, false, last, err);
+    z->end = end;
+    return st;
+}
+
 /* The setting of the problem before a change, then what is roughly better. */
 static tsr_status search_quick(struct settled *z, const struct tsr_plan_setting *own,
                                struct tsr_err *err)
@@ -136,7 +178,7 @@ static tsr_status search_quick(struct settled *z, const struct tsr_plan_setting 
              z->list[i].types == own->types && z->list[i].most_k == own->most_k))
         i++;
     if (i < z->n)
-        st = tsr_settled_search(z, i, false, &last, err);
+        st = search_own(z, i, &last, err);
     if (st == TSR_OK)
         st = coarse(z, err);
     if (st == TSR_OK && z->at < z->n && z->at != i)
@@ -152,10 +194,40 @@ static tsr_status search_quick(struct settled *z, const struct tsr_plan_setting 
     return st;
 }
 
+/* The only setting of a changed problem: roughly first, since there may be time for no more. known: z has the value of a plan
+ * that p allows, too, of which the best one is not searched for again. */
+static tsr_status search_alone(struct settled *z, bool known, struct tsr_err *err)
+{
+    struct tsr_plan_problem  q = *z->p;
+    struct tsr_plan_planned *b = z->best, last;
+    TSR_TRY(like_before(z, 0, err));
+    double limit = z->value * (1 - q.o.gap), cutoff = tsr_settled_round(&q, limit);
+    q.o.time_limit = part_of(z, 1);
+    tsr_status st = tsr_settled_one(z, 0, &q, limit, &last, err);
+    bool       has = st == TSR_OK && tsr_plan_planned_has_plan(&last);
+    /* without one below the cutoff the best known is as good as any, within the gap */
+    bool settled = last.status == TSR_SOLVED_INFEASIBLE || last.bound >= cutoff * (1 - 1e-9);
+    if (has && tsr_settled_value(&q, &last) < z->value) {
+        tsr_settled_take(z, 0, &last, tsr_settled_value(&q, &last));
+    } else if (tsr_plan_planned_has_plan(b)) {
+        b->bound = fmin(b->objective, last.bound);
+        b->status = settled ? TSR_SOLVED_OPTIMAL : TSR_SOLVED_FEASIBLE;
+    } else if (known) {
+        b->status = settled ? TSR_SOLVED_INFEASIBLE : TSR_SOLVED_UNKNOWN;
+    } else if (st == TSR_OK) {
+        tsr_settled_take(z, 0, &last, INFINITY);
+    }
+    if (b->built)
+        b->built->p = z->p;
+    tsr_plan_planned_free(&last);
+    return st;
+}
+
 /* own NULL: everything is searched to the end. */
 static tsr_status settle(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
                          const struct tsr_plugin_spec *solver, const struct tsr_plan_setting *own,
-                         const struct tsr_plan_planned *known, struct tsr_err *err)
+                         const struct tsr_plan_planned *known, const struct tsr_plan_outcome *like,
+                         struct tsr_err *err)
 {
     double                   start = tsr_now_s();
     struct tsr_plan_setting *list = tsr_new(TSR_PLAN_SETTINGS, sizeof *list);
@@ -173,6 +245,7 @@ static tsr_status settle(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
                          .list = list,
                          .n = n,
                          .best = a,
+                         .like = like,
                          .least = least,
                          .free = least + TSR_PLAN_SETTINGS,
                          .at = n,
@@ -187,16 +260,8 @@ static tsr_status settle(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
     }
     if (n == 1) {
         tsr_plan_settings_put(p, list);
-        st = tsr_search(a, p, solver,
-                        known ? tsr_settled_round(p, z.value * (1 - p->o.gap)) : (double)INFINITY,
-                        err);
+        st = own ? search_alone(&z, known != NULL, err) : tsr_search(a, p, solver, INFINITY, err);
         put_most(p, a);
-        if (st == TSR_OK && known && tsr_plan_planned_has_plan(a) &&
-            tsr_settled_value(p, a) >= z.value) {
-            bool settled = a->status == TSR_SOLVED_OPTIMAL;
-            tsr_plan_planned_free(a);
-            a->status = settled ? TSR_SOLVED_INFEASIBLE : TSR_SOLVED_UNKNOWN;
-        }
     } else if (n) {
         st = own ? search_quick(&z, own, err) : search(&z, err);
     }
@@ -210,15 +275,16 @@ static tsr_status settle(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
 tsr_status tsr_plan_settings_search(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
                                     const struct tsr_plugin_spec *solver, struct tsr_err *err)
 {
-    return settle(a, p, solver, NULL, NULL, err);
+    return settle(a, p, solver, NULL, NULL, NULL, err);
 }
 
 tsr_status tsr_plan_settings_quick(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
                                    const struct tsr_plugin_spec  *solver,
                                    const struct tsr_plan_setting *own,
-                                   const struct tsr_plan_planned *known, struct tsr_err *err)
+                                   const struct tsr_plan_planned *known,
+                                   const struct tsr_plan_outcome *like, struct tsr_err *err)
 {
-    return settle(a, p, solver, own, known, err);
+    return settle(a, p, solver, own, known, like, err);
 }
 
 tsr_status tsr_plan_settings_better(struct tsr_plan_planned *a, struct tsr_plan_problem *p,

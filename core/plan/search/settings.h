@@ -40,11 +40,13 @@ tsr_status tsr_plan_settings_search(struct tsr_plan_planned *a, struct tsr_plan_
 
 /* The same in a few searches: the setting `own` first, then all others in few runs of layers, of which the best is searched
  * whole if it is better. What it finds is not proved where there are several settings. known: a plan of `own` that p allows,
- * too, of which only better ones are searched for; NULL: none.  [setup] */
+ * too, of which only better ones are searched for; NULL: none. like: a plan of `own` before the change, which p need not allow; its
+ * micro-batches are tried first.  [setup] */
 tsr_status tsr_plan_settings_quick(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
                                    const struct tsr_plugin_spec  *solver,
                                    const struct tsr_plan_setting *own,
-                                   const struct tsr_plan_planned *known, struct tsr_err *err);
+                                   const struct tsr_plan_planned *known,
+                                   const struct tsr_plan_outcome *like, struct tsr_err *err);
 
 /* The least omega within a time: a plan of at most `ms` for the whole batch whose omega is least, to a thousandth, and
  * within p's own limit; of several the fastest.  As above; p->max_omega stays. TSR_E_INFEASIBLE with the time of the fastest

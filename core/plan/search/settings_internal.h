@@ -13,11 +13,12 @@ struct settled {
     struct tsr_plan_planned       *best;
     double                        *least,
         *free; /* [n] bounds of one round that were found on the way; free: of a cache that costs nothing */
-    uint64_t                at;     /* setting of the best plan; n: none yet */
-    double                  value;  /* of it, by value_of() */
-    double                  bound;  /* over all settings */
-    double                  end;    /* of the time; INFINITY: none */
-    struct tsr_plan_bounds *shared; /* what searches with other limits proved; NULL: none */
+    uint64_t                       at;     /* setting of the best plan; n: none yet */
+    double                         value;  /* of it, by value_of() */
+    double                         bound;  /* over all settings */
+    double                         end;    /* of the time; INFINITY: none */
+    const struct tsr_plan_outcome *like;   /* of a changed problem: a plan before the change */
+    struct tsr_plan_bounds        *shared; /* what searches with other limits proved; NULL: none */
 };
 
 /* Time of a plan for the whole batch, with what it costs in quality by theta.  [any] */

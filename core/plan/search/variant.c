@@ -54,6 +54,9 @@ void tsr_plan_variant_free(struct tsr_plan_variant *v)
         free(v->cluster->between);
         free(v->cluster);
     }
+    tsr_plan_quality_free(&v->quality);
+    tsr_plan_candidates_close(&v->candidates);
+    tsr_plan_candidates_close(&v->ends);
     free(v->p.more_bytes);
     free(v->p.more);
     free(v->omega);

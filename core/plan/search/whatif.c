@@ -73,7 +73,9 @@ static tsr_status find(struct tsr_plan_remedies *r, const struct tsr_plan_proble
     TSR_TRY(tsr_plan_whatif_most(p, solver, set_batch, NULL, p->memory.batch, &r->batch, err));
     TSR_TRY(tsr_plan_whatif_most(p, solver, set_prompt, NULL, p->memory.prompt, &r->prompt, err));
     TSR_TRY(tsr_plan_whatif_settings(r, p, solver, err));
-    return tsr_plan_whatif_pair_memory(r, p, solver, err);
+    TSR_TRY(tsr_plan_whatif_schemes(r, p, solver, err));
+    TSR_TRY(tsr_plan_whatif_pair_memory(r, p, solver, err));
+    return tsr_plan_whatif_pair_schemes(r, p, solver, err);
 }
 
 tsr_status tsr_plan_whatif_remedies(struct tsr_plan_remedies *r, const struct tsr_plan_problem *p,

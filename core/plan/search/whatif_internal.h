@@ -1,4 +1,4 @@
-/* plan/search/whatif_internal.h - shared by whatif.c (resources), whatif_memory.c, and whatif_settings.c (settings and limits). */
+/* plan/search/whatif_internal.h - shared by whatif.c (resources) and the files of memory, settings and schemes. */
 #ifndef TSR_PLAN_SEARCH_WHATIF_INTERNAL_H
 #define TSR_PLAN_SEARCH_WHATIF_INTERNAL_H
 
@@ -27,6 +27,14 @@ tsr_status tsr_plan_whatif_most(const struct tsr_plan_problem *p,
 tsr_status tsr_plan_whatif_settings(struct tsr_plan_remedies *r, const struct tsr_plan_problem *p,
                                     const struct tsr_plugin_spec *solver, struct tsr_err *err);
 
+/* whatif_settings.c: whether a cache of int8 is another one, and puts it; fewer requests at once, for
+ * tsr_plan_whatif_most(); tokens of the largest chunk with a plan, 0: none. */
+bool       tsr_plan_whatif_can_kv8(const struct tsr_plan_problem *p);
+void       tsr_plan_whatif_put_kv8(struct tsr_plan_problem *p);
+void       tsr_plan_whatif_put_few(struct tsr_plan_problem *p, const void *ctx, uint64_t x);
+tsr_status tsr_plan_whatif_chunk(const struct tsr_plan_problem *p,
+                                 const struct tsr_plugin_spec *solver, uint64_t *chunk,
+                                 struct tsr_err *err);
 /* whatif_settings.c: the omega of the worst choice for every layer; the smallest limit with a plan, of the time until
  * prompts are done or of omega, to a thousandth of the way there; NaN: none. */
 double     tsr_plan_whatif_worst(const struct tsr_plan_problem *p);
@@ -37,5 +45,11 @@ tsr_status tsr_plan_whatif_relax(const struct tsr_plan_problem *p,
 tsr_status tsr_plan_whatif_pair_memory(struct tsr_plan_remedies      *r,
                                        const struct tsr_plan_problem *p,
                                        const struct tsr_plugin_spec *solver, struct tsr_err *err);
+/* whatif_schemes.c: fewer bits, and packed ends, alone; and with another change, where there is no pair yet. */
+tsr_status tsr_plan_whatif_schemes(struct tsr_plan_remedies *r, const struct tsr_plan_problem *p,
+                                   const struct tsr_plugin_spec *solver, struct tsr_err *err);
+tsr_status tsr_plan_whatif_pair_schemes(struct tsr_plan_remedies      *r,
+                                        const struct tsr_plan_problem *p,
+                                        const struct tsr_plugin_spec *solver, struct tsr_err *err);
 
 #endif

@@ -9,7 +9,7 @@
 #define STEP    1024      /* of these */
 #define DOUBLES 20        /* of a time, at most */
 
-static void set_concurrency(struct tsr_plan_problem *p, const void *ctx, uint64_t x)
+void tsr_plan_whatif_put_few(struct tsr_plan_problem *p, const void *ctx, uint64_t x)
 {
     (void)ctx;
     p->work.concurrency = p->memory.batch = x;
@@ -22,14 +22,14 @@ static void set_chunk(struct tsr_plan_problem *p, uint64_t x)
     p->work.chunk = p->memory.chunk = x;
 }
 
-static void set_kv8(struct tsr_plan_problem *p)
+void tsr_plan_whatif_put_kv8(struct tsr_plan_problem *p)
 {
     p->work.kv = p->memory.kv = TSR_I8;
     p->latency.kv_bits = 8;
     p->kv_types = 0;
 }
 
-static bool can_kv8(const struct tsr_plan_problem *p)
+bool tsr_plan_whatif_can_kv8(const struct tsr_plan_problem *p)
 {
     return !p->kv_types && tsr_plugin_kv_bits(p->work.kv) > 8 &&
            p->o.accounting == TSR_PLAN_ACCOUNT_EXACT && tsr_plugin_kv_is_there(p->registry, TSR_I8);
@@ -107,9 +107,9 @@ static bool cuts(const struct tsr_plan_problem *p, uint64_t chunk)
 }
 
 /* Tokens of the largest chunk with a plan for q; 0: none. */
-static tsr_status largest_chunk(const struct tsr_plan_problem *q,
-                                const struct tsr_plugin_spec *solver, uint64_t *chunk,
-                                struct tsr_err *err)
+tsr_status tsr_plan_whatif_chunk(const struct tsr_plan_problem *q,
+                                 const struct tsr_plugin_spec *solver, uint64_t *chunk,
+                                 struct tsr_err *err)
 {
     *chunk = 0;
     for (size_t i = 0; i < CHUNKS && !*chunk; i++) {
@@ -132,22 +132,22 @@ static tsr_status find_pair(struct tsr_plan_remedies *r, const struct tsr_plan_p
     struct tsr_plan_pair *pair = &r->pair;
     for (int kv8 = 0; kv8 < 2 && !pair->batch && !pair->chunk; kv8++) {
         struct tsr_plan_problem q = *p;
-        if (kv8 && (r->kv8 || !can_kv8(p)))
+        if (kv8 && (r->kv8 || !tsr_plan_whatif_can_kv8(p)))
             return TSR_OK;
         if (kv8)
-            set_kv8(&q);
+            tsr_plan_whatif_put_kv8(&q);
         for (size_t i = 0; i < CHUNKS && !r->batch && !pair->batch && (!kv8 || i == 0); i++) {
             struct tsr_plan_problem few = q;
             if (!kv8 && (r->chunk || !cuts(p, chunks[i])))
                 continue;
             if (!kv8)
                 set_chunk(&few, chunks[i]);
-            TSR_TRY(tsr_plan_whatif_most(&few, solver, set_concurrency, NULL, p->memory.batch,
-                                         &pair->batch, err));
+            TSR_TRY(tsr_plan_whatif_most(&few, solver, tsr_plan_whatif_put_few, NULL,
+                                         p->memory.batch, &pair->batch, err));
             pair->chunk = pair->batch && !kv8 ? chunks[i] : 0;
         }
         if (kv8 && !r->chunk && !pair->batch)
-            TSR_TRY(largest_chunk(&q, solver, &pair->chunk, err));
+            TSR_TRY(tsr_plan_whatif_chunk(&q, solver, &pair->chunk, err));
         pair->kv8 = kv8 && (pair->batch || pair->chunk);
     }
     return TSR_OK;
@@ -164,13 +164,13 @@ static tsr_status with_limit(struct tsr_plan_remedies *r, const struct tsr_plan_
     if (!(p->max_omega >= 0) || !(wide.max_omega > p->max_omega))
         return TSR_OK;
     if (!r->chunk)
-        TSR_TRY(largest_chunk(&wide, solver, &pair->chunk, err));
+        TSR_TRY(tsr_plan_whatif_chunk(&wide, solver, &pair->chunk, err));
     if (!r->batch && !pair->chunk)
-        TSR_TRY(tsr_plan_whatif_most(&wide, solver, set_concurrency, NULL, p->memory.batch,
+        TSR_TRY(tsr_plan_whatif_most(&wide, solver, tsr_plan_whatif_put_few, NULL, p->memory.batch,
                                      &pair->batch, err));
-    if (!r->kv8 && !pair->chunk && !pair->batch && can_kv8(p)) {
+    if (!r->kv8 && !pair->chunk && !pair->batch && tsr_plan_whatif_can_kv8(p)) {
         q = wide;
-        set_kv8(&q);
+        tsr_plan_whatif_put_kv8(&q);
         TSR_TRY(tsr_plan_whatif_feasible(q, solver, &pair->kv8, &known, err));
     }
     if (!pair->chunk && !pair->batch && !pair->kv8)
@@ -179,22 +179,22 @@ static tsr_status with_limit(struct tsr_plan_remedies *r, const struct tsr_plan_
     if (pair->chunk)
         set_chunk(&q, pair->chunk);
     if (pair->batch)
-        set_concurrency(&q, NULL, pair->batch);
+        tsr_plan_whatif_put_few(&q, NULL, pair->batch);
     if (pair->kv8)
-        set_kv8(&q);
+        tsr_plan_whatif_put_kv8(&q);
     return tsr_plan_whatif_relax(&q, solver, false, &pair->max_omega, err);
 }
 
 tsr_status tsr_plan_whatif_settings(struct tsr_plan_remedies *r, const struct tsr_plan_problem *p,
                                     const struct tsr_plugin_spec *solver, struct tsr_err *err)
 {
-    if (can_kv8(p)) {
+    if (tsr_plan_whatif_can_kv8(p)) {
         struct tsr_plan_problem q = *p;
         bool                    known;
-        set_kv8(&q);
+        tsr_plan_whatif_put_kv8(&q);
         TSR_TRY(tsr_plan_whatif_feasible(q, solver, &r->kv8, &known, err));
     }
-    TSR_TRY(largest_chunk(p, solver, &r->chunk, err));
+    TSR_TRY(tsr_plan_whatif_chunk(p, solver, &r->chunk, err));
     TSR_TRY(tsr_plan_whatif_relax(p, solver, false, &r->max_omega, err));
     TSR_TRY(tsr_plan_whatif_relax(p, solver, true, &r->max_first_ms, err));
     TSR_TRY(find_pair(r, p, solver, err));
