@@ -3,6 +3,25 @@
  * scale (docs/decisions/numerics.md). */
 #include "k_tiles_a8.h"
 
+#ifdef ISA_TILE_WORDS
+static void pack_words(int16_t *dst, const int8_t *q, uint64_t ldq, uint64_t n, uint64_t m)
+{
+    for (uint64_t k = 0; k < n; k += 4, dst += 4 * ISA_TOKENS_MANY)
+        for (uint64_t t = 0; t < ISA_TOKENS_MANY; t++) {
+            const int8_t *from = q + t * ldq + k;
+            int16_t      *even = dst + 2 * t, *odd = even + 2 * ISA_TOKENS_MANY;
+            even[0] = t < m ? from[0] : 0;
+            even[1] = t < m ? from[2] : 0;
+            odd[0] = t < m ? from[1] : 0;
+            odd[1] = t < m ? from[3] : 0;
+        }
+}
+
+tsr_cpu_pack_words *const K(pack_words) = pack_words;
+#elif TSR_SIMD == 2
+tsr_cpu_pack_words *const K(pack_words) = NULL;
+#endif
+
 /* One function per layout, each with its own frame. */
 #define TILES(l)                                                                                   \
     static void tiles_##l(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0,             \
@@ -49,7 +68,7 @@ static void all_tiles(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t n
 void K(linear_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
                   uint64_t t1)
 {
-    if (a->qpack && a->tokens > CPU_TILES_FEW(ISA_TOKENS8)) {
+    if (a->qpack && a->tokens > cpu_tiles_few(ISA_TOKENS8, a->w)) {
         all_tiles(a, panel, np, t0, t1);
         return;
     }
