@@ -37,21 +37,25 @@ TILES(W_I3)
 TILES(W_I2)
 
 /* One function for each way to add, with a frame of its own. */
-#define MANY(kind, low)                                                                            \
-    static __attribute__((noinline)) void kind##_##low(const struct tsr_cpu_linear *a,             \
-                                                       uint64_t panel, uint64_t np, uint64_t t0,   \
-                                                       uint64_t t1)                                \
+#define MANY(kind, low, wide)                                                                      \
+    static __attribute__((noinline)) void kind##_##low##_##wide(const struct tsr_cpu_linear *a,    \
+                                                                uint64_t panel, uint64_t np,       \
+                                                                uint64_t t0, uint64_t t1)          \
     {                                                                                              \
-        many(a, kind, low, panel, np, t0, t1);                                                     \
+        many(a, kind, low, wide, panel, np, t0, t1);                                               \
     }
-MANY(RUN_PLAIN, 1)
-MANY(RUN_AFFINE, 1)
+MANY(RUN_PLAIN, 1, 0)
+MANY(RUN_AFFINE, 1, 0)
 #ifdef ISA_DOT_LOW
-MANY(RUN_PLAIN, 0)
-MANY(RUN_AFFINE, 0)
+MANY(RUN_PLAIN, 0, 0)
+MANY(RUN_AFFINE, 0, 0)
 #else /* one product serves both */
-#define RUN_PLAIN_0  RUN_PLAIN_1
-#define RUN_AFFINE_0 RUN_AFFINE_1
+#define RUN_PLAIN_0_0  RUN_PLAIN_1_0
+#define RUN_AFFINE_0_0 RUN_AFFINE_1_0
+#endif
+#ifdef ISA_TILE_WORDS
+MANY(RUN_PLAIN, 0, 1)
+MANY(RUN_AFFINE, 0, 1)
 #endif
 
 static void all_tiles(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
@@ -59,10 +63,16 @@ static void all_tiles(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t n
 {
     const struct tsr_cpu_weight *w = a->w;
     const int                    low = is_low(kind_of(w), w->layout);
+#ifdef ISA_TILE_WORDS
+    if (cpu_wide(w, a->tokens)) {
+        (w->affine ? RUN_AFFINE_0_1 : RUN_PLAIN_0_1)(a, panel, np, t0, t1);
+        return;
+    }
+#endif
     if (w->affine)
-        (low ? RUN_AFFINE_1 : RUN_AFFINE_0)(a, panel, np, t0, t1);
+        (low ? RUN_AFFINE_1_0 : RUN_AFFINE_0_0)(a, panel, np, t0, t1);
     else
-        (low ? RUN_PLAIN_1 : RUN_PLAIN_0)(a, panel, np, t0, t1);
+        (low ? RUN_PLAIN_1_0 : RUN_PLAIN_0_0)(a, panel, np, t0, t1);
 }
 
 void K(linear_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,

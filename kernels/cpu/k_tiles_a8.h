@@ -25,10 +25,7 @@
 #endif
 #if TSR_SIMD == 2 && !defined(TSR_SMALL_TILES)
 #define ISA_TILE_WORDS
-#define ISA_WIDE(low) !(low)
 #include "k_tile_words.h"
-#else
-#define ISA_WIDE(low) 0
 #endif
 #if defined(__ARM_FEATURE_MATMUL_INT8)
 #define ISA_TILE_MMLA
@@ -228,13 +225,13 @@ INLINE void tile_part(const struct tsr_cpu_weight *w, const enum run_kind kind, 
 #undef GIVE
 }
 
-/* All tokens [t0,t1) through a part: acc[t1 - t0][PANEL]. */
+/* All tokens [t0,t1) through a part: acc[t1 - t0][PANEL]. wide: activations are words (tile_words.h), and the codes
+ * become some. */
 INLINE void tiles_part(const struct tsr_cpu_linear *a, const enum run_kind kind, const int low,
-                       struct part *p, uint64_t panel, struct next next, uint64_t t0, uint64_t t1,
-                       float (*acc)[PANEL])
+                       const int wide, struct part *p, uint64_t panel, struct next next,
+                       uint64_t t0, uint64_t t1, float (*acc)[PANEL])
 {
     const struct tsr_cpu_weight *w = a->w;
-    const int                    wide = ISA_WIDE(low);
     const uint64_t               s = w->runs[p->run].segment, columns = segment_columns(a, s);
     const uint64_t               n = t1 - t0, parts = (n + ISA_TOKENS_MANY - 1) / ISA_TOKENS_MANY;
     const uint64_t               rows = wide ? parts * ISA_TOKENS_MANY : n; /* of activations */
@@ -275,7 +272,7 @@ INLINE void tiles_part(const struct tsr_cpu_linear *a, const enum run_kind kind,
         }
 #endif
 #ifdef ISA_TILE_WORDS
-        if (wide || m == ISA_TOKENS_MANY) {
+        if (wide || (low && m == ISA_TOKENS_MANY)) {
             for (int v = 0; v < 2; v++)
                 tile_words(w, kind, wide, m, v, p, &tile, fours, acc[t] + 16 * v);
             tile.ahead += lines * tile.stride;
@@ -300,11 +297,10 @@ INLINE void tiles_part(const struct tsr_cpu_linear *a, const enum run_kind kind,
 /* Tokens [t0,t1) of np panels. A segment of all panels goes first, so that its activations stay near; a
  * part of a panel stays near for all tiles. */
 INLINE void many(const struct tsr_cpu_linear *a, const enum run_kind kind, const int low,
-                 uint64_t panel, uint64_t np, uint64_t t0, uint64_t t1)
+                 const int wide, uint64_t panel, uint64_t np, uint64_t t0, uint64_t t1)
 {
     const struct tsr_cpu_weight *w = a->w;
     const uint64_t               n = t1 - t0;
-    const int                    wide = ISA_WIDE(low);
     const uint64_t rows = wide ? (n + ISA_TOKENS_MANY - 1) / ISA_TOKENS_MANY * ISA_TOKENS_MANY : n;
     /* no vector of them may cross a cache line */
     _Alignas(64) float level[GROUP][3][TOKENS_MAX][PANEL], odd[TOKENS_MAX][PANEL];
@@ -326,7 +322,7 @@ INLINE void many(const struct tsr_cpu_linear *a, const enum run_kind kind, const
                     next = (struct next){ panel + i + 1, first };
                 else if (last < w->nruns)
                     next = (struct next){ panel, last };
-                tiles_part(a, kind, low, &p, panel + i, next, t0, t1, acc);
+                tiles_part(a, kind, low, wide, &p, panel + i, next, t0, t1, acc);
             }
             if (s == 7)
                 tree(a, panel + i, t0, n, 3, odd, level[i]);

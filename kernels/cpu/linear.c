@@ -147,8 +147,7 @@ struct places {
 /* The tiles of T tokens have words: how many share one, else 0. */
 static uint64_t words_of(const struct tsr_cpu *c, const struct tsr_cpu_weight *w, uint64_t T)
 {
-    const int few = T <= cpu_tiles_few(c->k->tile8, w);
-    return tsr_cpu_packs_words(c->k) && cpu_wide(w) && !few ? CPU_TILE_MANY(c->k->tile8) : 0;
+    return tsr_cpu_packs_words(c->k) && cpu_wide(w, T) ? CPU_TILE_MANY(c->k->tile8) : 0;
 }
 
 static int a8_places(const struct tsr_cpu_weight *w, uint64_t T, int tiled, uint64_t words,
