@@ -7,6 +7,7 @@
 #include "backend.h"
 #include "bf16.h"
 #include "compensate.h"
+#include "tile_words.h"
 
 static int always(void)
 {
@@ -55,6 +56,12 @@ tsr_status tsr_cpu_pick(const struct tsr_cpu_kernels **k, const struct tsr_cpu_a
     }
     return tsr_fail(err, TSR_E_CONFIG, "TSR_ISA=%.40s: unknown; use scalar, neon, dotprod or i8mm",
                     want);
+}
+
+tsr_cpu_pack_words *tsr_cpu_packs_words(const struct tsr_cpu_kernels *k)
+{
+    (void)k;
+    return NULL;
 }
 
 int tsr_cpu_permutes(const struct tsr_cpu_kernels *k)

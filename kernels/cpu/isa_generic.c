@@ -5,6 +5,7 @@
 #include "backend.h"
 #include "bf16.h"
 #include "compensate.h"
+#include "tile_words.h"
 
 tsr_status tsr_cpu_pick(const struct tsr_cpu_kernels **k, const struct tsr_cpu_amx_kernels **amx,
                         struct tsr_err *err)
@@ -16,6 +17,12 @@ tsr_status tsr_cpu_pick(const struct tsr_cpu_kernels **k, const struct tsr_cpu_a
         return TSR_OK;
     return tsr_fail(err, TSR_E_CONFIG,
                     "TSR_ISA=%.40s: this program has no such kernels; use scalar", want);
+}
+
+tsr_cpu_pack_words *tsr_cpu_packs_words(const struct tsr_cpu_kernels *k)
+{
+    (void)k;
+    return NULL;
 }
 
 int tsr_cpu_permutes(const struct tsr_cpu_kernels *k)

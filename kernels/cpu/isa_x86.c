@@ -6,6 +6,7 @@
 #include "backend.h"
 #include "bf16.h"
 #include "compensate.h"
+#include "tile_words.h"
 
 #ifndef bit_AVX512BF16
 #define bit_AVX512BF16 (1u << 5) /* leaf 7, subleaf 1, EAX */
@@ -71,6 +72,11 @@ tsr_status tsr_cpu_pick(const struct tsr_cpu_kernels **k, const struct tsr_cpu_a
     }
     return tsr_fail(err, TSR_E_CONFIG, "TSR_ISA=%.40s: unknown; use scalar, avx2, avx512 or amx",
                     want);
+}
+
+tsr_cpu_pack_words *tsr_cpu_packs_words(const struct tsr_cpu_kernels *k)
+{
+    return k == &tsr_cpu_kernels_avx2 ? tsr_k_pack_words_avx2 : NULL;
 }
 
 int tsr_cpu_permutes(const struct tsr_cpu_kernels *k)

@@ -228,7 +228,7 @@ static void linear(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, 
             memset(acc, 0, (n + AMX_TOKENS - 1) / AMX_TOKENS * AMX_TOKENS * sizeof acc[0]);
             for (p.run = first; p.run < last; p.run = p.end) {
                 struct next next = { panel + i, 0 };
-                part_take(w, panel + i, &p);
+                part_take(w, 0, panel + i, &p);
                 if (p.end < last)
                     next.run = p.end;
                 else if (i + 1 < np)

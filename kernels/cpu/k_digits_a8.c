@@ -8,9 +8,13 @@
 #include "k_decl.h"
 #include "simd_bytes.h"
 
+#include "k_steps.h"
 #include "k_tile_i8.h"
 #if TSR_SIMD != 512
 #include "k_words_a8.h"
+#elif !defined(TSR_SMALL_TILES)
+#define ISA_SEVENS /* three digits of 8 tokens */
+#include "k_digits_vnni.h"
 #endif
 
 /* c0 + 2^8 c1 + 2^16 c2 + 2^24 c3, rounded once.  Sums of a digit are below 2^22 (255 * 127 * 128), so
@@ -225,24 +229,15 @@ INLINE void fold(const int D, const int m, uint64_t tile, const uint8_t *digits,
 #undef STEP
 #undef GIVE
 
-/* The multipliers of a run of 16 rows: STEP_BYTES(D) for every four columns. Columns outside the run that
- * share its first or last four become zeros. */
+/* The multipliers of a run of 16 rows: STEP_BYTES(D) for every four columns. */
 INLINE void expand(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t half,
                    const struct tsr_cpu_run *u, const struct lookups *t, const int D,
                    const int permute, uint8_t *dst)
 {
-    const uint8_t *p = w->codes + panel * w->panel_bytes + u->k0 / 4 * 128 + 64 * half;
-    const uint64_t first = u->k0 / 4, steps = (u->k1 + 3) / 4 - first;
-    const uint32_t head = ~0u << u->k0 % 4 * 8, tail = ~0u >> (4 - u->k1 % 4) % 4 * 8;
-    for (uint64_t i = 0; i < steps; i++, p += 128, dst += STEP_BYTES(D)) {
-        i16v codes = vi_load(p);
-        v_prefetch(p + 4096);
-        if (i == 0)
-            codes = vi_and(codes, (int32_t)head);
-        if (i == steps - 1)
-            codes = vi_and(codes, (int32_t)tail);
-        expand_step(t, D, permute, codes, dst);
-    }
+    const struct steps s = steps_of(u);
+    const uint8_t     *p = w->codes + panel * w->panel_bytes + s.first * 128 + 64 * half;
+    for (uint64_t i = 0; i < s.n; i++, p += 128, dst += STEP_BYTES(D))
+        expand_step(t, D, permute, step_codes(&s, i, p), dst);
 }
 
 /* Half a run, expanded to `digits`, for the tokens [t0,t1). */
@@ -280,9 +275,58 @@ FOLD(2)
 FOLD(3)
 FOLD(4)
 
+#ifdef ISA_SEVENS
+/* The whole tiles of weights of three digits: returns the token after them. */
+static __attribute__((noinline)) uint64_t many_sevens(const struct tsr_cpu_linear8 *a,
+                                                      uint64_t panel, uint64_t t0, uint64_t t1,
+                                                      struct sums seg)
+{
+    const struct tsr_cpu_weight *w = a->w;
+    struct sevens                table;
+    _Alignas(64) uint8_t         digits[2][(BLOCK / 4 + 1) * SEVENS_STEP], q[(BLOCK / 4 + 1) * 32];
+    if (!sevens_of(w->extra.table8, &table))
+        return t0;
+    for (const struct tsr_cpu_run *u = w->runs; u < w->runs + w->nruns; u++) {
+        const struct steps s = steps_of(u);
+        const uint8_t     *p = w->codes + panel * w->panel_bytes + s.first * 128;
+        const float       *sa = a->sa + u->block * a->tokens;
+        i16v               base[2][3];
+        v16                sw[2];
+        for (uint64_t half = 0; half < 2; half++) {
+            sw[half] = scale_of(w, panel, half, u->group);
+            base[half][0] = base[half][1] = base[half][2] = vi_zero();
+            for (uint64_t i = 0; i < s.n; i++) {
+                i16v     codes = step_codes(&s, i, p + 128 * i + 64 * half);
+                uint8_t *to = digits[half] + SEVENS_STEP * i;
+                if (a->permute)
+                    sevens_step(&table, 1, codes, to, base[half]);
+                else
+                    sevens_step(&table, 0, codes, to, base[half]);
+            }
+            for (int d = 0; d < 3; d++)
+                base[half][d] = vi_sub(vi_zero(), base[half][d]);
+        }
+        for (uint64_t t = t0; t + ISA_TOKENS8 <= t1; t += ISA_TOKENS8) {
+            sevens_activations(q, a->q + t * a->ldq + s.first * 32, s.n);
+            for (int half = 0; half < 2; half++)
+                sevens_tile(digits[half], q, s.n, base[half], &sw[half], sa + t,
+                            &sums_of(seg, u->segment)[t - t0][16 * half]);
+        }
+    }
+    return t0 + (t1 - t0) / ISA_TOKENS8 * ISA_TOKENS8;
+}
+#endif
+
 INLINE void many(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, uint64_t t1,
                  struct sums seg)
 {
+    uint64_t from = t0;
+#ifdef ISA_SEVENS
+    if (a->w->extra.digits == 3)
+        from = many_sevens(a, panel, t0, t1, seg);
+    if (from == t1)
+        return;
+#endif
     const struct tsr_cpu_weight *w = a->w;
     struct lookups               t;
     uint8_t                      digits[(BLOCK / 4 + 1) * STEP_MOST] __attribute__((aligned(64)));
@@ -296,7 +340,7 @@ INLINE void many(const struct tsr_cpu_linear8 *a, uint64_t panel, uint64_t t0, u
             expand(w, panel, half, u, &t, D, 1, digits);                                           \
         else                                                                                       \
             expand(w, panel, half, u, &t, D, 0, digits);                                           \
-        fold_##D(a, panel, half, u, digits, t0, t1, sums_of(seg, u->segment));                     \
+        fold_##D(a, panel, half, u, digits, from, t1, sums_of(seg, u->segment) + (from - t0));     \
     } while (0)
             DIGITS_SWITCH(w->extra.digits, CALL)
 #undef CALL

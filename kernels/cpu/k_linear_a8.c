@@ -3,6 +3,25 @@
  * scale (docs/decisions/numerics.md). */
 #include "k_tiles_a8.h"
 
+#ifdef ISA_TILE_WORDS
+static void pack_words(int16_t *dst, const int8_t *q, uint64_t ldq, uint64_t n, uint64_t m)
+{
+    for (uint64_t k = 0; k < n; k += 4, dst += 4 * ISA_TOKENS_MANY)
+        for (uint64_t t = 0; t < ISA_TOKENS_MANY; t++) {
+            const int8_t *from = q + t * ldq + k;
+            int16_t      *even = dst + 2 * t, *odd = even + 2 * ISA_TOKENS_MANY;
+            even[0] = t < m ? from[0] : 0;
+            even[1] = t < m ? from[2] : 0;
+            odd[0] = t < m ? from[1] : 0;
+            odd[1] = t < m ? from[3] : 0;
+        }
+}
+
+tsr_cpu_pack_words *const K(pack_words) = pack_words;
+#elif TSR_SIMD == 2
+tsr_cpu_pack_words *const K(pack_words) = NULL;
+#endif
+
 /* One function per layout, each with its own frame. */
 #define TILES(l)                                                                                   \
     static void tiles_##l(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t t0,             \
@@ -18,21 +37,25 @@ TILES(W_I3)
 TILES(W_I2)
 
 /* One function for each way to add, with a frame of its own. */
-#define MANY(kind, low)                                                                            \
-    static __attribute__((noinline)) void kind##_##low(const struct tsr_cpu_linear *a,             \
-                                                       uint64_t panel, uint64_t np, uint64_t t0,   \
-                                                       uint64_t t1)                                \
+#define MANY(kind, low, wide)                                                                      \
+    static __attribute__((noinline)) void kind##_##low##_##wide(const struct tsr_cpu_linear *a,    \
+                                                                uint64_t panel, uint64_t np,       \
+                                                                uint64_t t0, uint64_t t1)          \
     {                                                                                              \
-        many(a, kind, low, panel, np, t0, t1);                                                     \
+        many(a, kind, low, wide, panel, np, t0, t1);                                               \
     }
-MANY(RUN_PLAIN, 1)
-MANY(RUN_AFFINE, 1)
+MANY(RUN_PLAIN, 1, 0)
+MANY(RUN_AFFINE, 1, 0)
 #ifdef ISA_DOT_LOW
-MANY(RUN_PLAIN, 0)
-MANY(RUN_AFFINE, 0)
+MANY(RUN_PLAIN, 0, 0)
+MANY(RUN_AFFINE, 0, 0)
 #else /* one product serves both */
-#define RUN_PLAIN_0  RUN_PLAIN_1
-#define RUN_AFFINE_0 RUN_AFFINE_1
+#define RUN_PLAIN_0_0  RUN_PLAIN_1_0
+#define RUN_AFFINE_0_0 RUN_AFFINE_1_0
+#endif
+#ifdef ISA_TILE_WORDS
+MANY(RUN_PLAIN, 0, 1)
+MANY(RUN_AFFINE, 0, 1)
 #endif
 
 static void all_tiles(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
@@ -40,16 +63,22 @@ static void all_tiles(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t n
 {
     const struct tsr_cpu_weight *w = a->w;
     const int                    low = is_low(kind_of(w), w->layout);
+#ifdef ISA_TILE_WORDS
+    if (cpu_wide(w, a->tokens)) {
+        (w->affine ? RUN_AFFINE_0_1 : RUN_PLAIN_0_1)(a, panel, np, t0, t1);
+        return;
+    }
+#endif
     if (w->affine)
-        (low ? RUN_AFFINE_1 : RUN_AFFINE_0)(a, panel, np, t0, t1);
+        (low ? RUN_AFFINE_1_0 : RUN_AFFINE_0_0)(a, panel, np, t0, t1);
     else
-        (low ? RUN_PLAIN_1 : RUN_PLAIN_0)(a, panel, np, t0, t1);
+        (low ? RUN_PLAIN_1_0 : RUN_PLAIN_0_0)(a, panel, np, t0, t1);
 }
 
 void K(linear_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
                   uint64_t t1)
 {
-    if (a->qpack && a->tokens > CPU_TILES_FEW(ISA_TOKENS8)) {
+    if (a->qpack && a->tokens > cpu_tiles_few(ISA_TOKENS8, a->w)) {
         all_tiles(a, panel, np, t0, t1);
         return;
     }

@@ -5,6 +5,7 @@
 
 #include "k_codes.h"
 #include "tile_many.h"
+#include "tile_words.h"
 
 #define PART_COLUMNS 512u /* a multiple of every step */
 #define PART_RUNS    32u
@@ -18,7 +19,9 @@ struct part {
     uint64_t       k0, steps; /* the first column; steps of four columns */
     const uint8_t *packed;    /* their codes, */
     uint64_t       bytes;     /* how many bytes, */
-    const uint8_t *codes;     /* and unpacked: [steps][2][16 rows][4 columns] */
+    /* and unpacked: [steps][2][16 rows][4 columns]; as words [steps][2][2][16 rows][2 columns] of the first and third
+     * column of a step, then of the others */
+    const uint8_t *codes;
     _Alignas(64) uint8_t buffer[PART_COLUMNS * PANEL];
     _Alignas(64) float scale[PART_RUNS][PANEL];
     union {
@@ -39,15 +42,16 @@ INLINE const uint8_t *codes_at(const struct tsr_cpu_weight *w, uint64_t panel, u
 }
 
 /* The columns from the run p->run on, as many of its segment as there is room for; of affine weights whole blocks
- * of activations. */
-static void part_take(const struct tsr_cpu_weight *w, uint64_t panel, struct part *p)
+ * of activations. wide: the codes become words. */
+static void part_take(const struct tsr_cpu_weight *w, const int wide, uint64_t panel,
+                      struct part *p)
 {
     p->panel = panel;
     const struct tsr_cpu_run *u = &w->runs[p->run];
     const uint64_t            step = cpu_step(w->layout);
     uint64_t                  n = 1;
     while (n < PART_RUNS && p->run + n < w->nruns && u[n].segment == u->segment &&
-           u[n].k1 - u->k0 <= PART_COLUMNS)
+           u[n].k1 - u->k0 <= PART_COLUMNS / (wide ? 2 : 1))
         n++;
     while (w->affine && !block_ends(w, p->run + n - 1)) /* its sums stay in registers until then */
         n--;
@@ -56,7 +60,7 @@ static void part_take(const struct tsr_cpu_weight *w, uint64_t panel, struct par
     p->steps = (u[n - 1].k1 - u->k0 + 3) / 4;
     p->packed = codes_at(w, panel, p->k0);
     p->bytes = (4 * p->steps + step - 1) / step * 2 * cpu_unit(w->layout);
-    p->codes = w->layout == W_I8 ? p->packed : p->buffer;
+    p->codes = w->layout == W_I8 && !wide ? p->packed : p->buffer;
 }
 
 /* Scales, minimums and zero points of a part. */
@@ -78,7 +82,7 @@ INLINE void part_scales(const struct tsr_cpu_weight *w, struct part *p)
 
 /* A tile of m tokens in a part of a panel. */
 struct part_tile {
-    const int8_t  *q;     /* [k/4][m][4] from the part's first column on */
+    const int8_t  *q; /* [k/4][m][4] from the part's first column on, or as tile_words.h has it */
     const int32_t *sums;  /* [nruns][m]; of affine weights their F32 */
     const float   *sa;    /* [nblocks][m] */
     const uint8_t *ahead; /* codes of the next part, and how far apart from step to step */

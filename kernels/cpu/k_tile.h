@@ -93,7 +93,7 @@
 #else
 #define TILE8_SWITCH TILE_SWITCH
 #endif
-/* Tiles of codes as they are stored (CPU_TILES_FEW). On AVX2 a call is one of them, with more than DIRECT_MAX tokens. */
+/* Tiles of codes as they are stored (cpu_tiles_few()). On AVX2 a call is one of them, with more than DIRECT_MAX tokens. */
 #if ISA_TOKENS8 == 6
 #define STORED_SWITCH(m, f)                                                                        \
     switch (m) {                                                                                   \

@@ -1,6 +1,8 @@
-/* k_tile_words.h - a whole tile of tokens through a part of a panel on AVX2, for codes of up to six bits: products
- * add up in words as long as those can hold them, and then in lanes. That is two instructions for 32 products;
- * vi_dot4_low() has three. The sums are those of tile_part() in k_tiles_a8.h, in the same order.
+/* k_tile_words.h - a whole tile of tokens through a part of a panel on AVX2. Products of codes of up to six bits
+ * add up in words as long as those can hold them, and then in lanes: two instructions for 32 products, where
+ * vi_dot4_low() has three. Of other codes (cpu_wide()) codes and activations are words, whose products add up in
+ * lanes: four instructions for 32 products, where vi_dot4() has six and widens the activations for each of 16 rows. The
+ * sums are those of tile_part() in k_tiles_a8.h, in the same order.
  *
  * A run is in assembly: gcc 12 moves what is in twelve of sixteen registers to memory. ymm0 to 11 are the words of 6
  * tokens by 16 rows, of 8 rows each: of token t those of the first rows in 2 t. ymm12 and 13 have what rows share,
@@ -32,30 +34,36 @@ INLINE uint64_t words_fours(const struct tsr_cpu_weight *w)
     X(20, 320, 640, 10, 11)
 #define TOKEN_BYTES "24" /* of a number of each token */
 
-/* `left` fours of columns, at least one. */
+/* `left` fours of columns, or of words twos, at least one. */
 #define FOUR                                                                                       \
     LINE("vmovdqa (%[codes]), %%ymm12")                                                            \
     LINE("vmovdqa 32(%[codes]), %%ymm13")                                                          \
     LINE("prefetcht1 (%[ahead])")
-#define FIRST(t, at, row, a, b)                                                                    \
+#define FIRST_BY(mul, t, a, b)                                                                     \
     LINE("vpbroadcastd " #t "(%[q]), %%ymm14")                                                     \
-    LINE("vpmaddubsw %%ymm14, %%ymm12, %%ymm" #a)                                                  \
-    LINE("vpmaddubsw %%ymm14, %%ymm13, %%ymm" #b)
-#define MORE(t, at, row, a, b)                                                                     \
+    LINE(mul " %%ymm14, %%ymm12, %%ymm" #a)                                                        \
+    LINE(mul " %%ymm14, %%ymm13, %%ymm" #b)
+#define MORE_BY(mul, add, t, a, b)                                                                 \
     LINE("vpbroadcastd " #t "(%[q]), %%ymm14")                                                     \
-    LINE("vpmaddubsw %%ymm14, %%ymm12, %%ymm15")                                                   \
-    LINE("vpmaddubsw %%ymm14, %%ymm13, %%ymm14")                                                   \
-    LINE("vpaddw %%ymm15, %%ymm" #a ", %%ymm" #a)                                                  \
-    LINE("vpaddw %%ymm14, %%ymm" #b ", %%ymm" #b)
+    LINE(mul " %%ymm14, %%ymm12, %%ymm15")                                                         \
+    LINE(mul " %%ymm14, %%ymm13, %%ymm14")                                                         \
+    LINE(add " %%ymm15, %%ymm" #a ", %%ymm" #a)                                                    \
+    LINE(add " %%ymm14, %%ymm" #b ", %%ymm" #b)
+#define FIRST(t, at, row, a, b)      FIRST_BY("vpmaddubsw", t, a, b)
+#define MORE(t, at, row, a, b)       MORE_BY("vpmaddubsw", "vpaddw", t, a, b)
+#define FIRST_WIDE(t, at, row, a, b) FIRST_BY("vpmaddwd", t, a, b)
+#define MORE_WIDE(t, at, row, a, b)  MORE_BY("vpmaddwd", "vpaddd", t, a, b)
 #define NEXT                                                                                       \
     LINE("addq $" TOKEN_BYTES ", %[q]")                                                            \
     LINE("subq $-128, %[codes]")                                                                   \
     LINE("addq %[stride], %[ahead]")                                                               \
     LINE("decq %[left]")
-#define WORDS                                                                                      \
-    FOUR EACH_TOKEN(FIRST)                                                                         \
-    NEXT LINE("jz 2f") LINE("1:") FOUR EACH_TOKEN(MORE)                                            \
+#define PRODUCTS(first, more)                                                                      \
+    FOUR EACH_TOKEN(first)                                                                         \
+    NEXT LINE("jz 2f") LINE("1:") FOUR EACH_TOKEN(more)                                            \
     NEXT                               LINE("jnz 1b") LINE("2:")
+#define WORDS PRODUCTS(FIRST, MORE)
+#define LANES PRODUCTS(FIRST_WIDE, MORE_WIDE)
 
 /* Words to lanes, plus those in memory, or the sums of the activations. */
 #define TO_LANES(a, b)                                                                             \
@@ -87,6 +95,8 @@ INLINE uint64_t words_fours(const struct tsr_cpu_weight *w)
     LINE("vmovaps %%ymm" #a ", " #row "(%[acc])") LINE("vmovaps %%ymm" #b ", 32+" #row "(%[acc])")
 #define PLAIN_LANES(t, at, row, a, b) TO_LANES(a, b) ADD_LANES(t, at, a, b) CHAIN(t, row, a, b)
 #define PLAIN_SUMS(t, at, row, a, b)  TO_LANES(a, b) ADD_SUMS(t, at, a, b) CHAIN(t, row, a, b)
+#define WIDE_LANES(t, at, row, a, b)  ADD_LANES(t, at, a, b) CHAIN(t, row, a, b)
+#define WIDE_SUMS(t, at, row, a, b)   ADD_SUMS(t, at, a, b) CHAIN(t, row, a, b)
 
 /* A run of affine weights enters the sums of its block. */
 #define MINIMUM LINE("vmovaps %c[minimum](%[scale]), %%ymm15")
@@ -101,6 +111,50 @@ INLINE uint64_t words_fours(const struct tsr_cpu_weight *w)
     LINE("vmovaps %%ymm" #b ", 32+" #at "(%[block])")
 #define AFFINE_LANES(t, at, row, a, b) TO_LANES(a, b) ADD_LANES(t, at, a, b) BLOCK_SUM(t, at, a, b)
 #define AFFINE_WORDS(t, at, row, a, b) TO_LANES(a, b) BLOCK_SUM(t, at, a, b)
+#define AFFINE_WIDE(t, at, row, a, b)  BLOCK_SUM(t, at, a, b)
+
+/* A run of plain weights of four fours whose products do not fit one sum of words: ymm0 to 7 keep the codes of 16 rows
+ * by 16 columns, tokens pass through ymm8 to 13, and ymm15 has ones. */
+#define AHEAD LINE("prefetcht1 (%[ahead])") LINE("addq %[stride], %[ahead]")
+#define CODES                                                                                      \
+    LINE("vmovdqa (%[codes]), %%ymm0")                                                             \
+    LINE("vmovdqa 32(%[codes]), %%ymm1")                                                           \
+    LINE("vmovdqa 128(%[codes]), %%ymm2")                                                          \
+    LINE("vmovdqa 160(%[codes]), %%ymm3")                                                          \
+    LINE("vmovdqa 256(%[codes]), %%ymm4")                                                          \
+    LINE("vmovdqa 288(%[codes]), %%ymm5")                                                          \
+    LINE("vmovdqa 384(%[codes]), %%ymm6")                                                          \
+    LINE("vmovdqa 416(%[codes]), %%ymm7")                                                          \
+    LINE("vmovdqa (%[one]), %%ymm15")                                                              \
+    LINE("addq $512, %[codes]")                                                                    \
+    AHEAD AHEAD AHEAD AHEAD
+#define DOTS(at, t, c, d, a, b)                                                                    \
+    LINE("vpbroadcastd " #at "*" TOKEN_BYTES "+" #t "(%[q]), %%ymm" #b)                            \
+    LINE("vpmaddubsw %%ymm" #b ", %%ymm" #c ", %%ymm" #a)                                          \
+    LINE("vpmaddubsw %%ymm" #b ", %%ymm" #d ", %%ymm" #b)
+#define ADD(op, a, b, c, d)                                                                        \
+    LINE(op " %%ymm" #a ", %%ymm" #c ", %%ymm" #c) LINE(op " %%ymm" #b ", %%ymm" #d ", %%ymm" #d)
+#define PASS(t, at, row, a, b)                                                                     \
+    DOTS(0, t, 0, 1, 9, 8)                                                                         \
+    DOTS(1, t, 2, 3, 11, 10)                                                                       \
+    DOTS(2, t, 4, 5, 13, 12)                                                                       \
+    ADD("vpaddw", 11, 10, 9, 8)                                                                    \
+    DOTS(3, t, 6, 7, 11, 10)                                                                       \
+    ADD("vpmaddwd", 15, 15, 9, 8)                                                                  \
+    ADD("vpaddw", 11, 10, 13, 12)                                                                  \
+    LINE("vpbroadcastd " #t "(%[sums]), %%ymm10")                                                  \
+    ADD("vpmaddwd", 15, 15, 13, 12)                                                                \
+    ADD("vpaddd", 10, 10, 9, 8)                                                                    \
+    ADD("vpaddd", 13, 12, 9, 8)                                                                    \
+    LINE("vcvtdq2ps %%ymm9, %%ymm9")                                                               \
+    LINE("vcvtdq2ps %%ymm8, %%ymm8")                                                               \
+    LINE("vbroadcastss " #t "(%[sa]), %%ymm10")                                                    \
+    LINE("vmulps (%[scale]), %%ymm10, %%ymm11")                                                    \
+    LINE("vmulps 32(%[scale]), %%ymm10, %%ymm10")                                                  \
+    LINE("vfmadd213ps " #row "(%[acc]), %%ymm11, %%ymm9")                                          \
+    LINE("vfmadd213ps 32+" #row "(%[acc]), %%ymm10, %%ymm8")                                       \
+    LINE("vmovaps %%ymm9, " #row "(%[acc])") LINE("vmovaps %%ymm8, 32+" #row "(%[acc])")
+#define FOUR_FOURS CODES EACH_TOKEN(PASS) LINE("addq $4*" TOKEN_BYTES ", %[q]")
 
 #define RUN(code)                                                                                  \
     __asm__ volatile(                                                                              \
@@ -112,36 +166,52 @@ INLINE uint64_t words_fours(const struct tsr_cpu_weight *w)
         : "memory", "cc", "ymm0", "ymm1", "ymm2", "ymm3", "ymm4", "ymm5", "ymm6", "ymm7", "ymm8",  \
           "ymm9", "ymm10", "ymm11", "ymm12", "ymm13", "ymm14", "ymm15")
 
-/* acc[ISA_TOKENS_MANY][PANEL] with the runs of a part, of 16 rows from vector v on. most: words_fours(). */
-INLINE void tile_words(const struct tsr_cpu_weight *w, const enum run_kind kind, const int v,
-                       const struct part *p, const struct part_tile *tile, const uint64_t most,
-                       float *acc)
+/* acc[ISA_TOKENS_MANY][PANEL] with the runs of a part, of 16 rows from vector v on. most: words_fours(). The tile has
+ * m tokens; only a wide one may have fewer than ISA_TOKENS_MANY, and takes what is next to their sums and scales for
+ * those of the others, whose results nobody reads. */
+INLINE void tile_words(const struct tsr_cpu_weight *w, const enum run_kind kind, const int wide,
+                       const uint64_t m, const int v, const struct part *p,
+                       const struct part_tile *tile, const uint64_t most, float *acc)
 {
     static const _Alignas(32) int16_t one[16] = { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 };
     _Alignas(64) int32_t              lanes[ISA_TOKENS_MANY][16];
-    _Alignas(64) float                block[ISA_TOKENS_MANY][16] = { { 0 } };
+    _Alignas(64) float                block[ISA_TOKENS_MANY][16];
     const uint8_t                    *codes = p->codes + 64 * v, *ahead = tile->ahead;
     const int8_t                     *q = tile->q;
     _Static_assert(ISA_TOKENS_MANY == 6 && PANEL == 32, "the registers of the words");
+    for (uint64_t t = 0; kind == RUN_AFFINE && t < ISA_TOKENS_MANY; t++)
+        v_store(block[t], v_set1(0.0f));
     for (uint64_t r = p->run; r < p->end; r++) {
         const struct tsr_cpu_run *u = &w->runs[r];
-        const int32_t            *sums = tile->sums + r * ISA_TOKENS_MANY;
-        const float              *sa = tile->sa + u->block * ISA_TOKENS_MANY;
+        const int32_t            *sums = tile->sums + r * m;
+        const float              *sa = tile->sa + u->block * m;
         const float              *scale = &p->scale[r - p->run][16 * v];
         const int                 zeros = kind != RUN_AFFINE && w->zeros;
         uint64_t                  steps = (u->k1 - u->k0 + 3) / 4, left = steps;
-        if (steps <= most && !zeros) {
-            if (kind == RUN_AFFINE)
-                RUN(WORDS SCALES MINIMUM EACH_TOKEN(AFFINE_WORDS));
-            else
-                RUN(WORDS SCALES EACH_TOKEN(PLAIN_SUMS));
-        } else {
+        const int four = kind != RUN_AFFINE && !zeros && steps == 4 && most >= 2 && most < 4;
+        if (zeros || (!wide && steps > most && !four))
             for (uint64_t t = 0; t < ISA_TOKENS_MANY; t++) {
                 i16v first = kind == RUN_AFFINE ? vi_zero() : vi_set1(sums[t]);
                 if (zeros)
                     first = vi_mul16(vi_load(&p->zero[r - p->run][16 * v]), first);
                 vb_store(lanes[t], first);
             }
+        if (wide) {
+            left = 2 * steps;
+            if (kind == RUN_AFFINE)
+                RUN(LANES SCALES MINIMUM EACH_TOKEN(AFFINE_WIDE));
+            else if (zeros)
+                RUN(LANES SCALES EACH_TOKEN(WIDE_LANES));
+            else
+                RUN(LANES SCALES EACH_TOKEN(WIDE_SUMS));
+        } else if (steps <= most && !zeros) {
+            if (kind == RUN_AFFINE)
+                RUN(WORDS SCALES MINIMUM EACH_TOKEN(AFFINE_WORDS));
+            else
+                RUN(WORDS SCALES EACH_TOKEN(PLAIN_SUMS));
+        } else if (four) {
+            RUN(FOUR_FOURS);
+        } else {
             for (; steps > most; steps -= most) {
                 left = most;
                 RUN(WORDS EACH_TOKEN(FLUSH));
@@ -164,10 +234,16 @@ INLINE void tile_words(const struct tsr_cpu_weight *w, const enum run_kind kind,
 #undef EACH_TOKEN
 #undef TOKEN_BYTES
 #undef FOUR
+#undef FIRST_BY
+#undef MORE_BY
 #undef FIRST
 #undef MORE
+#undef FIRST_WIDE
+#undef MORE_WIDE
 #undef NEXT
+#undef PRODUCTS
 #undef WORDS
+#undef LANES
 #undef TO_LANES
 #undef ADD_LANES
 #undef ADD_SUMS
@@ -177,10 +253,19 @@ INLINE void tile_words(const struct tsr_cpu_weight *w, const enum run_kind kind,
 #undef CHAIN
 #undef PLAIN_LANES
 #undef PLAIN_SUMS
+#undef WIDE_LANES
+#undef WIDE_SUMS
 #undef MINIMUM
 #undef BLOCK_SUM
+#undef AHEAD
+#undef CODES
+#undef DOTS
+#undef ADD
+#undef PASS
+#undef FOUR_FOURS
 #undef AFFINE_LANES
 #undef AFFINE_WORDS
+#undef AFFINE_WIDE
 #undef RUN
 
 #endif

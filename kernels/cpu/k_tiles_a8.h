@@ -50,6 +50,42 @@ INLINE void unpack_of(const struct tsr_cpu_weight *w, const enum tsr_cpu_layout 
     }
 }
 
+#ifdef ISA_TILE_WORDS
+/* The same as words. */
+INLINE void unpack_words_of(const struct tsr_cpu_weight *w, const enum tsr_cpu_layout l,
+                            struct part *p)
+{
+    const uint64_t step = cpu_step(l), unit = cpu_unit(l);
+    const i16v     table = run_table(w, RUN_MAPPED);
+    const uint8_t *c = p->packed;
+    uint8_t       *to = p->buffer;
+    for (uint64_t k = 0; k < 4 * p->steps; k += step, c += 2 * unit) {
+        struct code_step a = code_load(l, c), b = code_load(l, c + unit);
+        UNROLL
+        for (int j = 0; j < (int)step / 4; j++, to += 256) {
+            i16v wa = run_four(RUN_MAPPED, l, &a, j, table);
+            i16v wb = run_four(RUN_MAPPED, l, &b, j, table);
+            vb_store(to, vi_and(wa, 0x00ff00ff));
+            vb_store(to + 64, vi_and(wb, 0x00ff00ff));
+            vb_store(to + 128, vi_bits(wa, 8, 255));
+            vb_store(to + 192, vi_bits(wb, 8, 255));
+        }
+    }
+}
+
+static __attribute__((noinline)) void unpack_words(const struct tsr_cpu_weight *w, struct part *p)
+{
+    if (w->layout == W_I8)
+        unpack_words_of(w, W_I8, p);
+    else if (w->layout == W_I4)
+        unpack_words_of(w, W_I4, p);
+    else if (w->layout == W_I3)
+        unpack_words_of(w, W_I3, p);
+    else
+        unpack_words_of(w, W_I2, p);
+}
+#endif
+
 /* A function for each layout. */
 #define UNPACK(kind, l)                                                                            \
     static __attribute__((noinline)) void unpack_##kind##_##l(const struct tsr_cpu_weight *w,      \
@@ -189,15 +225,18 @@ INLINE void tile_part(const struct tsr_cpu_weight *w, const enum run_kind kind, 
 #undef GIVE
 }
 
-/* All tokens [t0,t1) through a part: acc[t1 - t0][PANEL]. */
+/* All tokens [t0,t1) through a part: acc[t1 - t0][PANEL]. wide: activations are words (tile_words.h), and the codes
+ * become some. */
 INLINE void tiles_part(const struct tsr_cpu_linear *a, const enum run_kind kind, const int low,
-                       struct part *p, uint64_t panel, struct next next, uint64_t t0, uint64_t t1,
-                       float (*acc)[PANEL])
+                       const int wide, struct part *p, uint64_t panel, struct next next,
+                       uint64_t t0, uint64_t t1, float (*acc)[PANEL])
 {
     const struct tsr_cpu_weight *w = a->w;
     const uint64_t               s = w->runs[p->run].segment, columns = segment_columns(a, s);
     const uint64_t               n = t1 - t0, parts = (n + ISA_TOKENS_MANY - 1) / ISA_TOKENS_MANY;
-    struct part_tile             tile = { .stride = p->bytes / (p->steps * parts) + 1,
+    const uint64_t               rows = wide ? parts * ISA_TOKENS_MANY : n; /* of activations */
+    const uint64_t               lines = wide ? 2 * p->steps : p->steps;
+    struct part_tile             tile = { .stride = p->bytes / (lines * parts) + 1,
                                           .ahead = codes_at(w, next.panel, w->runs[next.run].k0) };
     struct ahead                 ahead = { .n = 0 };
 #ifdef ISA_TILE_WORDS
@@ -205,11 +244,17 @@ INLINE void tiles_part(const struct tsr_cpu_linear *a, const enum run_kind kind,
 #endif
     ahead_scales(w, p, next, parts, &ahead);
     part_scales(w, p);
-    if (w->layout != W_I8)
+#ifdef ISA_TILE_WORDS
+    if (wide)
+        unpack_words(w, p);
+#endif
+    if (!wide && w->layout != W_I8)
         unpacks[w->mapped && cpu_looked_up(w->layout)][w->layout](w, p);
     for (uint64_t t = 0, i = 0; t < n; t += ISA_TOKENS_MANY, i++) {
         const uint64_t m = n - t < ISA_TOKENS_MANY ? n - t : ISA_TOKENS_MANY;
-        tile.q = a->qpack + t0 * a->ldq + s * w->seg * n + t * columns + (p->k0 - s * w->seg) * m;
+        const uint64_t at = t0 * a->ldq + s * w->seg * rows + t * columns +
+                            (p->k0 - s * w->seg) * (wide ? ISA_TOKENS_MANY : m);
+        tile.q = a->qpack + (wide ? 2 * at : at);
         tile.sums = a->sums + (t0 + t) * w->nruns;
         tile.sa = a->sa + (t0 + t) * w->nblocks;
         ahead_prefetch(&ahead, i);
@@ -227,10 +272,10 @@ INLINE void tiles_part(const struct tsr_cpu_linear *a, const enum run_kind kind,
         }
 #endif
 #ifdef ISA_TILE_WORDS
-        if (low && m == ISA_TOKENS_MANY) {
+        if (wide || (low && m == ISA_TOKENS_MANY)) {
             for (int v = 0; v < 2; v++)
-                tile_words(w, kind, v, p, &tile, fours, acc[t] + 16 * v);
-            tile.ahead += p->steps * tile.stride;
+                tile_words(w, kind, wide, m, v, p, &tile, fours, acc[t] + 16 * v);
+            tile.ahead += lines * tile.stride;
             continue;
         }
 #endif
@@ -252,10 +297,11 @@ INLINE void tiles_part(const struct tsr_cpu_linear *a, const enum run_kind kind,
 /* Tokens [t0,t1) of np panels. A segment of all panels goes first, so that its activations stay near; a
  * part of a panel stays near for all tiles. */
 INLINE void many(const struct tsr_cpu_linear *a, const enum run_kind kind, const int low,
-                 uint64_t panel, uint64_t np, uint64_t t0, uint64_t t1)
+                 const int wide, uint64_t panel, uint64_t np, uint64_t t0, uint64_t t1)
 {
     const struct tsr_cpu_weight *w = a->w;
     const uint64_t               n = t1 - t0;
+    const uint64_t rows = wide ? (n + ISA_TOKENS_MANY - 1) / ISA_TOKENS_MANY * ISA_TOKENS_MANY : n;
     /* no vector of them may cross a cache line */
     _Alignas(64) float level[GROUP][3][TOKENS_MAX][PANEL], odd[TOKENS_MAX][PANEL];
     struct part        p;
@@ -266,17 +312,17 @@ INLINE void many(const struct tsr_cpu_linear *a, const enum run_kind kind, const
             last++;
         for (uint64_t i = 0; i < np; i++) {
             float(*acc)[PANEL] = s % 2 ? odd : level[i][0];
-            memset(acc, 0, n * sizeof acc[0]);
+            memset(acc, 0, rows * sizeof acc[0]);
             for (p.run = first; p.run < last; p.run = p.end) {
                 struct next next = { panel + i, 0 };
-                part_take(w, panel + i, &p);
+                part_take(w, wide, panel + i, &p);
                 if (p.end < last)
                     next.run = p.end;
                 else if (i + 1 < np)
                     next = (struct next){ panel + i + 1, first };
                 else if (last < w->nruns)
                     next = (struct next){ panel, last };
-                tiles_part(a, kind, low, &p, panel + i, next, t0, t1, acc);
+                tiles_part(a, kind, low, wide, &p, panel + i, next, t0, t1, acc);
             }
             if (s == 7)
                 tree(a, panel + i, t0, n, 3, odd, level[i]);

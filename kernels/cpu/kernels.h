@@ -120,7 +120,7 @@ struct tsr_cpu_linear {
     const float                 *xpack; /* per tile of `tokens` (see tile): [k][tile]; or NULL */
     const int8_t                *q;     /* [tokens][ldq], zero past cols             */
     uint64_t                     ldq;   /* a multiple of PAD                         */
-    /* per TOKENS_MAX tokens, segment and tile8: [k/4][tokens of the tile][4]; or NULL */
+    /* per TOKENS_MAX tokens, segment and tile8: [k/4][tokens of the tile][4], or as tile_words.h has it; or NULL */
     const int8_t *qpack;
     const float  *sa; /* [nblocks][tokens]                         */
     /* [nruns][tokens]: minus the sum of q, times mid without zeros; of affine weights the sum */

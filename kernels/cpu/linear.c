@@ -1,6 +1,7 @@
 /* linear.c - LINEAR: prepares the activations once, then runs panels over the threads. */
 #include "site.h"
 #include "tile_many.h"
+#include "tile_words.h"
 #include "weight_extra.h"
 
 #include <string.h>
@@ -14,7 +15,8 @@ struct job {
     uint64_t              group;     /* panels that go together */
     uint64_t              per_chunk; /* tokens that go through a panel together */
     int                   a8, amx;
-    float                *x16; /* a16: rounded activations */
+    tsr_cpu_pack_words   *words; /* else NULL */
+    float                *x16;   /* a16: rounded activations */
     float                *xpack;
     int8_t               *q, *qpack;
     float                *sa;
@@ -52,9 +54,9 @@ static uint64_t tile_of(const struct job *j)
     const struct tsr_cpu_kernels *k = j->c->k;
     if (!j->a8)
         return k->tile;
-    return j->amx                                  ? AMX_TOKENS
-           : j->a.tokens > CPU_TILES_FEW(k->tile8) ? CPU_TILE_MANY(k->tile8)
-                                                   : k->tile8;
+    return j->amx                                          ? AMX_TOKENS
+           : j->a.tokens > cpu_tiles_few(k->tile8, j->a.w) ? CPU_TILE_MANY(k->tile8)
+                                                           : k->tile8;
 }
 
 /* Codes, scales and sums per run of tokens [begin,end); of a tile together if there are tiles. */
@@ -89,14 +91,19 @@ static tsr_status pack_codes(void *arg, uint64_t begin, uint64_t end)
     for (uint64_t b = begin; b < end; b++) {
         uint64_t t = b * tile, m = cpu_min(tile, j->a.tokens - t), t0 = t - t % j->per_chunk;
         uint64_t chunk = cpu_min(j->per_chunk, j->a.tokens - t0);
+        if (j->words)
+            chunk = cpu_ceil(chunk, tile) * tile;
         if (j->amx)
             j->c->amx->pack(j->qpack + t * ldq, j->q + t * ldq, ldq, m);
         for (uint64_t k = 0; !j->amx && k < ldq; k += seg) {
-            uint64_t n = cpu_min(seg, ldq - k);
-            j->c->k->pack_q(j->qpack + t0 * ldq + k * chunk + (t - t0) * n, j->q + t * ldq + k, ldq,
-                            n, m);
+            uint64_t      n = cpu_min(seg, ldq - k), at = t0 * ldq + k * chunk + (t - t0) * n;
+            const int8_t *q = j->q + t * ldq + k;
+            if (j->words)
+                j->words((int16_t *)(void *)j->qpack + at, q, ldq, n, m);
+            else
+                j->c->k->pack_q(j->qpack + at, q, ldq, n, m);
         }
-        if (j->a.w->affine && (j->amx || j->a.tokens > CPU_TILES_FEW(j->c->k->tile8)))
+        if (j->a.w->affine && (j->amx || j->a.tokens > cpu_tiles_few(j->c->k->tile8, j->a.w)))
             widen_sums(j->sums + t * j->a.w->nruns, m * j->a.w->nruns);
     }
     return TSR_OK;
@@ -137,17 +144,25 @@ struct places {
     uint64_t total, ldq;
 };
 
-static int a8_places(const struct tsr_cpu_weight *w, uint64_t T, int tiled, struct places *p)
+/* The tiles of T tokens have words: how many share one, else 0. */
+static uint64_t words_of(const struct tsr_cpu *c, const struct tsr_cpu_weight *w, uint64_t T)
 {
-    uint64_t end,
-        packed = tiled ? cpu_ceil(T, AMX_TOKENS) * AMX_TOKENS : 0; /* the most of either */
+    return tsr_cpu_packs_words(c->k) && cpu_wide(w, T) ? CPU_TILE_MANY(c->k->tile8) : 0;
+}
+
+static int a8_places(const struct tsr_cpu_weight *w, uint64_t T, int tiled, uint64_t words,
+                     struct places *p)
+{
+    /* the most that any tiles need; a CPU with AMX has none of words */
+    uint64_t room = words ? words : AMX_TOKENS, end;
+    uint64_t packed = tiled ? cpu_ceil(T, room) * room * (words ? 2 : 1) : 0;
     p->total = 0;
     p->ldq = cpu_ceil(w->cols, PAD) * PAD;
     return packed >= (tiled ? T : 0) && reserve(&p->total, T, p->ldq, &p->q) &&
            reserve(&p->total, packed, p->ldq, &p->qpack) &&
            reserve(&p->total, T, w->nblocks * 4, &p->sa) &&
            reserve(&p->total, T, w->nruns * 4, &p->sums) &&
-           /* AMX reads a tile of few tokens as if it were full */
+           /* AMX and words read a tile of few tokens as if it were full */
            reserve(&p->total, tiled ? 1 : 0, 64, &end);
 }
 
@@ -175,7 +190,8 @@ uint64_t tsr_cpu_linear_scratch(const struct tsr_cpu *c, const struct tsr_cpu_we
         return tsr_cpu_extra_scratch(w, tokens);
     if (c->bf16 && w->layout == W_BF16 && tokens > DIRECT_MAX)
         return tokens * cpu_ceil(w->cols, 2) * 4;
-    if (!(a8 ? a8_places(w, tokens, tiled, &p) : f32_places(w, tokens, act, tiled, &p)))
+    if (!(a8 ? a8_places(w, tokens, tiled, words_of(c, w, tokens), &p)
+             : f32_places(w, tokens, act, tiled, &p)))
         return 0;
     return p.total;
 }
@@ -186,7 +202,7 @@ static tsr_status prepare_a8(struct tsr_cpu *c, struct job *j, int tiled, struct
     uint64_t                     T = j->a.tokens;
     struct places                at;
     uint8_t                     *p;
-    if (!a8_places(w, T, tiled, &at))
+    if (!a8_places(w, T, tiled, words_of(c, w, T), &at))
         return tsr_fail(err, TSR_E_NOMEM, "LINEAR: the activations are larger than the memory");
     tsr_status st = tsr_cpu_scratch(c, at.total, &p, err);
     if (st != TSR_OK)
@@ -195,6 +211,8 @@ static tsr_status prepare_a8(struct tsr_cpu *c, struct job *j, int tiled, struct
     j->a.q = j->q = (int8_t *)p + at.q;
     j->a.sa = j->sa = (float *)(void *)(p + at.sa);
     j->a.sums = j->sums = (int32_t *)(void *)(p + at.sums);
+    if (tiled && words_of(c, w, T))
+        j->words = tsr_cpu_packs_words(c->k);
     if (tiled)
         j->a.qpack = j->qpack = (int8_t *)p + at.qpack;
     st = tsr_cpu_for(c, T, w->cols * 4, quantize_rows, j);
@@ -268,13 +286,13 @@ int tsr_cpu_linear_single(const struct tsr_cpu_linear *a, uint32_t act)
 uint64_t tsr_cpu_linear_room(const struct tsr_cpu_linear *a)
 {
     struct places p;
-    return a8_places(a->w, 1, 0, &p) ? p.total : UINT64_MAX / 8;
+    return a8_places(a->w, 1, 0, 0, &p) ? p.total : UINT64_MAX / 8;
 }
 
 void tsr_cpu_linear_prepare(const struct tsr_cpu *c, struct tsr_cpu_linear *a, uint8_t *room)
 {
     struct places at = { 0 };
-    (void)a8_places(a->w, 1, 0, &at);
+    (void)a8_places(a->w, 1, 0, 0, &at);
     a->ldq = at.ldq;
     a->q = (int8_t *)room + at.q;
     a->sa = (float *)(void *)(room + at.sa);

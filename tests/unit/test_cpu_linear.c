@@ -196,6 +196,26 @@ static void linear_many_tokens(void **state)
         check_weight(&w, 101, x, 0);
         wt_free(&w);
     }
+    static const uint64_t tokens[] = {
+        8, 33, 101
+    }; /* AVX2: loops for such groups, and for wide entries */
+    for (int i = 0; i < 3; i++) {
+        struct wt w;
+        wt_int(&w, 35, 500, 6, 16, TSR_F16, TSR_ZERO_MID);
+        check_weight(&w, tokens[i], x, 0);
+        wt_free(&w);
+        wt_table(&w, 35, 500, 6, 16, 0, 8, 0);
+        check_weight(&w, tokens[i], x, 1);
+        wt_free(&w);
+        wt_table(&w, 35, 500, 4, 32, 0, 6, 0);
+        for (int e = 0; e < 16; e++)
+            w.format.table[e] = (float)(17 * e - 127);
+        check_weight(&w, tokens[i], x, 0);
+        wt_free(&w);
+        wt_affine(&w, 35, 500, 8, 32, TSR_F16, 8);
+        check_weight(&w, tokens[i], x, 0);
+        wt_free(&w);
+    }
     free(x);
 }
 
