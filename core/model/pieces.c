@@ -216,7 +216,7 @@ tsr_status tsr_model_read_piece(const struct tsr_model *m, uint64_t layer,
             continue;
         }
         struct place p = place_of(m, l, patch_of(m, layer, part->id), all);
-        if (!arranged)
+        if (at && !arranged) /* a rank that has none of these experts has no room for any */
             TSR_TRY(read_part(&p, all, &part->part, at, err));
         /* the model's own data is another's business: who opens the layer meanwhile sets it */
         part->w = (struct tsr_matrix){ .struct_size = all->struct_size,
@@ -226,7 +226,7 @@ tsr_status tsr_model_read_piece(const struct tsr_model *m, uint64_t layer,
                                        .rows = part->part.rows,
                                        .cols = part->part.cols,
                                        .row_stride = part->part.cols * tsr_dtype_size(all->dtype) };
-        if (at) /* a rank that has none of these experts has no room for any */
+        if (at)
             at += room_of(all, &part->part);
     }
     return l ? tsr_file_unchanged(&m->storage->shards.files[l->src->file].file, err) : TSR_OK;

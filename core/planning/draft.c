@@ -4,7 +4,6 @@
 #include "pipeline/job.h"
 #include "pipeline/step.h"
 #include "planning/planning.h"
-#include "planning/table.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -112,19 +111,4 @@ tsr_status tsr_planning_drafts_put(json_t *j, const struct tsr_plan_problem *p, 
         ok = tsr_pipeline_json_put(j, "draft", json_incref(d)) && ok;
     json_decref(d);
     return st == TSR_OK && !ok ? tsr_fail_nomem(err, 64, "a draft model") : st;
-}
-
-bool tsr_planning_table_draft(const json_t *r, char *text, size_t cap)
-{
-    const json_t *d = json_object_get(r, "draft");
-    char          bytes[TSR_BYTES_TEXT];
-    if (!d)
-        return false;
-    if (tsr_planning_table_int(d, "total"))
-        (void)snprintf(text, cap, "a draft model of %s on the first device",
-                       tsr_format_bytes(bytes, sizeof bytes,
-                                        (uint64_t)tsr_planning_table_int(d, "total")));
-    else
-        (void)snprintf(text, cap, "a draft model in the host's memory, which no device gives");
-    return true;
 }

@@ -262,6 +262,21 @@ static void settings(const json_t *r, const json_t *plan, FILE *to)
     tsr_planning_table_wrap(to, "chosen", text);
 }
 
+bool tsr_planning_table_draft(const json_t *r, char *text, size_t cap)
+{
+    const json_t *d = json_object_get(r, "draft");
+    char          bytes[TSR_BYTES_TEXT];
+    if (!d)
+        return false;
+    if (tsr_planning_table_int(d, "total"))
+        (void)snprintf(text, cap, "a draft model of %s on the first device",
+                       tsr_format_bytes(bytes, sizeof bytes,
+                                        (uint64_t)tsr_planning_table_int(d, "total")));
+    else
+        (void)snprintf(text, cap, "a draft model in the host's memory, which no device gives");
+    return true;
+}
+
 void tsr_planning_table_problem(const json_t *r, const json_t *plan, FILE *to)
 {
     const json_t *work = json_object_get(r, "workload");

@@ -229,38 +229,3 @@ tsr_status tsr_plan_memory_layer(const struct tsr_plan_memory_job *j, const stru
         return tsr_plan_memory_too_large(err);
     return TSR_OK;
 }
-
-tsr_status tsr_plan_memory_ends(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
-                                uint64_t *embed, uint64_t *head, uint64_t *shared,
-                                struct tsr_err *err)
-{
-    const struct tsr_plan_shape *s = j->shape;
-    struct tsr_plan_stage_memory draft;
-    uint64_t                     n, none;
-    *embed = *head = *shared = 0;
-    if (j->accounting == TSR_PLAN_ACCOUNT_PAPER) {
-        *embed = tsr_plan_paper_ends(j);
-        return TSR_OK;
-    }
-    const struct {
-        const struct tsr_plan_shape_matrix *m;
-        const struct tsr_plan_candidate    *c;
-        uint64_t                           *to;
-    } parts[] = { { &s->embed, j->embed, embed },
-                  { &s->positions, NULL, embed },
-                  { &s->project_in, NULL, embed },
-                  { &s->head, j->head, head },
-                  { &s->project_out, NULL, head } };
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        TSR_TRY(tsr_plan_memory_matrix(j, m, parts[i].c, parts[i].m, 0, &n, &none, err));
-        if (i == 0 && s->tied && !(j->head && j->head->q.self))
-            *shared = n;
-        if (!tsr_add(*parts[i].to, n, parts[i].to))
-            return tsr_plan_memory_too_large(err);
-    }
-    TSR_TRY(tsr_plan_memory_draft(j, m, &draft, err));
-    if (!tsr_plan_memory_add(embed, s->embed_norm, 4) || !tsr_add(*embed, draft.total, embed) ||
-        !tsr_plan_memory_add(head, s->final_norm, 4))
-        return tsr_plan_memory_too_large(err);
-    return TSR_OK;
-}

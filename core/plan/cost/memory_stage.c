@@ -1,7 +1,12 @@
 /* Bytes of a whole stage, against what its mesh offers. */
+#include "base/mem.h"
+#include "plan/cost/draft.h"
 #include "plan/cost/memory_internal.h"
 #include "plan/cost/memory_paper.h"
 #include "plugin/kv_sizes.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 uint64_t tsr_plan_memory_capacity(const struct tsr_plan_mesh *m, enum tsr_accounting a)
 {
@@ -31,6 +36,101 @@ bool tsr_plan_memory_uneven(const struct tsr_plan_memory_job *j, const struct ts
     if (j->accounting == TSR_PLAN_ACCOUNT_PAPER)
         return true;
     return tsr_add(ends, lead, bytes) && tsr_mul(*bytes, m->tp - 1, bytes);
+}
+
+/* ---- a draft model: a whole stage beside the first one ---------------------------- */
+
+/* A profile without a backend says nothing of its memory: the draft counts there. */
+static bool is_elsewhere(const struct tsr_plan_draft *d, const struct tsr_plan_mesh *m)
+{
+    const char *backend = m->profile->backend;
+    if (!backend || d->o.place == TSR_PLAN_DRAFT_ANY)
+        return false;
+    return (strcmp(backend, "cpu") == 0) != (d->o.place == TSR_PLAN_DRAFT_CPU);
+}
+
+/* The whole model as the only stage of one device. */
+static tsr_status alone(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
+                        const struct tsr_plan_draft *d, struct tsr_plan_stage_memory *out,
+                        struct tsr_err *err)
+{
+    const struct tsr_plan_shape *s = d->own ? d->own : j->shape;
+    const struct tsr_plan_mesh   one = { .profile = m->profile, .tp = 1 };
+    struct tsr_plan_memory_job   job = { .registry = j->registry,
+                                         .numerics = j->numerics,
+                                         .shape = s,
+                                         .accounting = TSR_PLAN_ACCOUNT_EXACT,
+                                         .batch = j->batch,
+                                         .prompt = j->prompt,
+                                         .generate = j->generate,
+                                         .chunk = d->o.chunk,
+                                         .kv = d->o.kv,
+                                         .cache = j->cache };
+    uint64_t                     most = s->max_positions;
+    uint32_t                    *bits = tsr_new(s->layers, sizeof *bits); /* the one candidate */
+    if (!bits)
+        return tsr_fail_nomem(err, s->layers * sizeof *bits, "a draft model");
+    /* its cache ends where its positions do */
+    if (most && job.generate >= most)
+        job.generate = most - 1;
+    if (most && job.prompt > most - job.generate)
+        job.prompt = most - job.generate;
+    tsr_status st = tsr_plan_memory_stage(&job, &one, &d->candidates, bits, NULL, 0, s->layers,
+                                          j->batch, j->batch, out, err);
+    free(bits);
+    return st == TSR_OK ? st : tsr_err_prefix(err, st, "draft");
+}
+
+tsr_status tsr_plan_memory_draft(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
+                                 struct tsr_plan_stage_memory *most, struct tsr_err *err)
+{
+    *most = (struct tsr_plan_stage_memory){ 0 };
+    for (uint64_t i = 0; j->accounting == TSR_PLAN_ACCOUNT_EXACT && i < j->n_drafts; i++) {
+        struct tsr_plan_stage_memory one;
+        if (is_elsewhere(&j->drafts[i], m))
+            continue;
+        TSR_TRY(alone(j, m, &j->drafts[i], &one, err));
+        if (one.total > most->total)
+            *most = one;
+    }
+    return TSR_OK;
+}
+
+/* ---- stages ------------------------------------------------------------------------ */
+
+tsr_status tsr_plan_memory_ends(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
+                                uint64_t *embed, uint64_t *head, uint64_t *shared,
+                                struct tsr_err *err)
+{
+    const struct tsr_plan_shape *s = j->shape;
+    struct tsr_plan_stage_memory draft;
+    uint64_t                     n, none;
+    *embed = *head = *shared = 0;
+    if (j->accounting == TSR_PLAN_ACCOUNT_PAPER) {
+        *embed = tsr_plan_paper_ends(j);
+        return TSR_OK;
+    }
+    const struct {
+        const struct tsr_plan_shape_matrix *m;
+        const struct tsr_plan_candidate    *c;
+        uint64_t                           *to;
+    } parts[] = { { &s->embed, j->embed, embed },
+                  { &s->positions, NULL, embed },
+                  { &s->project_in, NULL, embed },
+                  { &s->head, j->head, head },
+                  { &s->project_out, NULL, head } };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        TSR_TRY(tsr_plan_memory_matrix(j, m, parts[i].c, parts[i].m, 0, &n, &none, err));
+        if (i == 0 && s->tied && !(j->head && j->head->q.self))
+            *shared = n;
+        if (!tsr_add(*parts[i].to, n, parts[i].to))
+            return tsr_plan_memory_too_large(err);
+    }
+    TSR_TRY(tsr_plan_memory_draft(j, m, &draft, err));
+    if (!tsr_plan_memory_add(embed, s->embed_norm, 4) || !tsr_add(*embed, draft.total, embed) ||
+        !tsr_plan_memory_add(head, s->final_norm, 4))
+        return tsr_plan_memory_too_large(err);
+    return TSR_OK;
 }
 
 tsr_status tsr_plan_memory_stage(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
