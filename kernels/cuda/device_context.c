@@ -162,7 +162,8 @@ unsigned device_shared(enum tsr_cuda_kernel k)
 CUresult device_queue(struct device *d, CUstream stream, const struct tsr_cuda_launch *l)
 {
     void      *args[] = { (void *)(uintptr_t)l->args }; /* read only */
-    CUfunction f = l->own ? own_function(l) : d->functions[l->kernel];
+    CUfunction f =
+        l->own ? ((const struct own *)l->own)->f[l->own_kernel] : d->functions[l->kernel];
     device_kernels_add(&d->since, l->kernel);
     return d->l.p_cuLaunchKernel(f, l->grid[0], l->grid[1], l->grid[2], l->threads, 1, 1,
                                  l->own ? l->shared : device_shared(l->kernel), stream, args, NULL);

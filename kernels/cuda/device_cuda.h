@@ -164,11 +164,14 @@ tsr_status graph_run(void *device, void *graph, struct tsr_err *err);
 void       graph_free(void *device, void *graph);
 int        graphs_overlap(void *device);
 
-/* own_cuda.c */
+/* own_cuda.c: kernels of a plugin, `own` of a launch */
+struct own {
+    CUmodule   module;
+    CUfunction f[TSR_DEVICE_KERNELS];
+};
 tsr_status own_load(void *device, const struct tsr_device_code *code, void **own,
                     struct tsr_err *err);
 void       own_free(void *device, void *own);
-CUfunction own_function(const struct tsr_cuda_launch *l);
 
 /* stream_cuda.c */
 tsr_status  stream_open(void *device, void **stream, struct tsr_err *err);

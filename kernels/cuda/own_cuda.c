@@ -1,16 +1,6 @@
 /* own_cuda.c - kernels of other plugins: their image as a module of its own. */
 #include "device_cuda.h"
 
-struct own {
-    CUmodule   module;
-    CUfunction f[TSR_DEVICE_KERNELS];
-};
-
-CUfunction own_function(const struct tsr_cuda_launch *l)
-{
-    return ((const struct own *)l->own)->f[l->own_kernel];
-}
-
 /* Whole, as the backend's kernels (images_cuda.c). */
 static CUresult load(struct device *d, const struct tsr_device_code *code, struct own *o)
 {

@@ -10,9 +10,10 @@ GOLDEN=$ROOT/tests/golden
 tensor() {
     local head begin end cols
     head=$(od -An -tu8 -N8 "$1" | tr -d ' ')
-    read -r begin end cols < <(tail -c +9 "$1" | head -c "$head" |
+    # head comes first: tail reads all that it gets, so that no pipe breaks
+    read -r begin end cols < <(head -c $((8 + head)) "$1" | tail -c "$head" |
         jq -r --arg n "$2" '.[$n] | select(.dtype == "F32") | "\(.data_offsets[0]) \(.data_offsets[1]) \(.shape[1])"')
-    tail -c +$((9 + head + begin)) "$1" | head -c $((end - begin)) | od -An -v -tf4 -w$((4 * cols)) |
+    head -c $((8 + head + end)) "$1" | tail -c $((end - begin)) | od -An -v -tf4 -w$((4 * cols)) |
         sed -E 's/^ +/[/; s/ +/,/g; s/$/]/' | jq -cs .
 }
 # verdicts FILE.yaml: "RULE VERDICT" a line, of those that are neither passed nor skipped.
@@ -83,7 +84,7 @@ breaks family-window window/mine.yaml
 # all gains of the last norm 1; the golden is that model's, so that nothing else is wrong with it
 variant vectors
 head=$(od -An -tu8 -N8 "$WORK/mine/model.safetensors" | tr -d ' ')
-begin=$(tail -c +9 "$WORK/mine/model.safetensors" | head -c "$head" | jq '.["model.norm.weight"].data_offsets[0]')
+begin=$(head -c $((8 + head)) "$WORK/mine/model.safetensors" | tail -c "$head" | jq '.["model.norm.weight"].data_offsets[0]')
 for ((i = 0; i < 16; i++)); do printf '\x80\x3f'; done |
     dd of="$WORK/vectors/model.safetensors" bs=1 seek=$((8 + head + begin)) conv=notrunc status=none
 run logits vectors --family vectors/mine.yaml --tokens 1,2,3,4,5,6,7,8,9 -o own.st

@@ -48,7 +48,11 @@ stages:
 END
 }
 # header FILE: of a safetensors file, as JSON
-header() { tail -c +9 "$1" | head -c "$(od -An -tu8 -N8 "$1" | tr -d ' ')"; }
+header() {
+    local n
+    n=$(od -An -tu8 -N8 "$1" | tr -d ' ')
+    head -c $((8 + n)) "$1" | tail -c "$n" # tail reads all that it gets, so that no pipe breaks
+}
 # in_file LAYERS-REGEX: bytes of residuals and scales of these layers as the file has them
 in_file() {
     header "$WORK/packed/compensation.safetensors" | jq --arg l "^model.layers.$1[.].*[.](residual|scales)$" '

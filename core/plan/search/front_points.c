@@ -61,16 +61,17 @@ static tsr_status make_point(struct tsr_front_spare *to, const struct tsr_front_
     for (uint64_t l = 0; l < o->layers; l++)
         layers[o->bits[l]]++;
     struct tsr_plan_front_point *v = &to->v;
-    *v = (struct tsr_plan_front_point){ .latency_ms = o->latency_ms,
-                                        .tokens_per_second = o->tokens_per_second,
-                                        .omega = o->omega,
-                                        .kl = o->kl,
-                                        .kl_half = o->kl_half,
-                                        .stages = o->n_stages,
-                                        .setting = { q->memory.batch, q->work.chunk, q->work.kv,
-                                                     q->end, alike(o) ? 0 : q->kv_types },
-                                        .layers = layers,
-                                        .proved = proved };
+    *v =
+        (struct tsr_plan_front_point){ .latency_ms = o->latency_ms,
+                                       .tokens_per_second = o->tokens_per_second,
+                                       .omega = o->omega,
+                                       .kl = o->kl,
+                                       .kl_half = o->kl_half,
+                                       .stages = o->n_stages,
+                                       .setting = { q->memory.batch, q->work.chunk, q->work.kv,
+                                                    q->end, alike(o) ? 0 : q->kv_types, q->most_k },
+                                       .layers = layers,
+                                       .proved = proved };
     for (uint64_t i = 0; i < o->n_stages; i++)
         v->bytes += o->stages[i].memory.total;
     to->charged = v->latency_ms * tsr_plan_settings_burden(q, q->work.kv, q->work.chunk);
