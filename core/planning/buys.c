@@ -295,7 +295,7 @@ tsr_status tsr_planning_buys(const struct tsr_planning *pl, const struct tsr_pla
                                      .a = a,
                                      .list = json_object_get(e, "buys"),
                                      .own = { p->memory.batch, p->work.chunk, p->work.kv, p->end,
-                                              p->kv_types },
+                                              p->kv_types, p->most_k },
                                      .end = start + fmax(SOLVES * seconds, LEAST),
                                      .least = a->outcome.omega,
                                      .left = 1,
