@@ -294,7 +294,7 @@ tsr_status tsr_engine_draft_model_create(struct tsr_engine_drafter **out, struct
     d->context = tsr_engine_context(e);
     d->slots = tsr_engine_slots(e);
     d->held = tsr_new(d->slots, sizeof *d->held);
-    d->scratch = tsr_new_aligned(d->vocab, 16);
+    d->scratch = tsr_new_aligned(d->vocab, TSR_ENGINE_DRAW_BYTES);
     d->from = tsr_new(d->slots, sizeof *d->from);
     tsr_status st = d->held && d->scratch && d->from
                         ? TSR_OK

@@ -11,7 +11,6 @@
 
 #define BUCKETS 4096u /* of logits, in equal steps from the largest to the least */
 #define FEW     32u   /* so many are sorted by insertion */
-#define ENTRY   16u   /* bytes of scratch for a token */
 
 /* Tokens from the best to the worst, of which only as many are put in order as the draw takes.  They lie in buckets by
  * logit, and a bucket is sorted when the draw comes to it: a heap of the whole vocabulary took a quarter of the time of
@@ -115,7 +114,7 @@ static void rank(struct ranking *r, float hi)
     memset(r->end, 0, sizeof r->end);
     for (uint64_t i = 0; i < r->vocab; i++)
         r->end[bucket_of(r->logit[i], hi, steps)]++;
-    for (uint32_t b = 0; b < BUCKETS; b++) { /* for now where a bucket begins */
+    for (uint32_t b = 0; b < BUCKETS; b++) { /* `end` is where it begins */
         uint32_t n = r->end[b];
         r->end[b] = sum;
         sum += n;
@@ -242,7 +241,7 @@ static tsr_status sizes(const void *self, uint64_t vocab, struct tsr_sampler_siz
     if (vocab == 0 || vocab > UINT32_MAX)
         return tsr_fail(err, TSR_E_INVAL, "sampling from a vocabulary of %llu",
                         (unsigned long long)vocab);
-    s->scratch_bytes = vocab * ENTRY;
+    s->scratch_bytes = vocab * TSR_ENGINE_DRAW_BYTES;
     return TSR_OK;
 }
 

@@ -13,6 +13,7 @@
 /* The host's draw.  Its options are a struct tsr_engine_sampling, which is the instance too.  Its scratch is an entry of 16
  * bytes for each token; it reads the logits only. */
 extern const struct tsr_sampler_v1 tsr_engine_draw;
+#define TSR_ENGINE_DRAW_BYTES 16u /* of scratch for a token */
 
 /* ---- tokens ---------------------------------------------------------------- */
 

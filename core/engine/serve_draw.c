@@ -6,11 +6,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#define ENTRY 16u /* bytes of scratch for a token (sampler.h) */
-
 static uint64_t scratch_bytes(const struct tsr_engine_pass *p)
 {
-    return (p->vocab * ENTRY + 63) / 64 * 64;
+    return (p->vocab * TSR_ENGINE_DRAW_BYTES + 63) / 64 * 64;
 }
 
 tsr_status tsr_engine_serve_draw_make(struct tsr_server *s, struct tsr_err *err)
