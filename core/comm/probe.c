@@ -172,8 +172,11 @@ static bool number(const char *name, uint32_t *v)
 
 bool tsr_comm_launched(uint32_t *rank, uint32_t *ranks)
 {
+    /* PMIx tells a process its rank by the environment, and only srun how many there are; a batch script of Slurm has
+     * counts, too, but no rank of PMIx. */
     static const char *const names[][2] = { { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE" },
-                                            { "PMI_RANK", "PMI_SIZE" } };
+                                            { "PMI_RANK", "PMI_SIZE" },
+                                            { "PMIX_RANK", "SLURM_STEP_NUM_TASKS" } };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (number(names[i][0], rank) && number(names[i][1], ranks) && *rank < *ranks)
             return true;

@@ -60,7 +60,8 @@ void K(widen_affine)(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0
 void K(mapped_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t np, uint64_t t0,
                   uint64_t t1);
 /* k_one_a8.c: pairs_a8, which is of one token there; false where it has no loop for the weight */
-bool K(one_pairs_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart, uint64_t n);
+bool K_BASE(one_pairs_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart,
+                          uint64_t n);
 void K(mapped_pairs_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart, uint64_t n);
 void K(widen_mapped)(const struct tsr_cpu_weight *w, uint64_t panel, uint64_t k0, uint64_t k1,
                      float *dst);

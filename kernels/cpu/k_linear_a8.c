@@ -18,7 +18,7 @@ static void pack_words(int16_t *dst, const int8_t *q, uint64_t ldq, uint64_t n, 
 }
 
 tsr_cpu_pack_words *const K(pack_words) = pack_words;
-#elif TSR_SIMD == 2
+#elif TSR_SIMD == 2 && !defined(TSR_VNNI)
 tsr_cpu_pack_words *const K(pack_words) = NULL;
 #endif
 

@@ -1,6 +1,6 @@
 /* k_probe.c - measures the machine's peaks: streaming reads and chains of multiply-adds. */
 #include "k_decl.h"
-#if TSR_SIMD == 2
+#if TSR_SIMD == 2 && !defined(TSR_VNNI)
 #include "simd_words.h"
 #endif
 
@@ -69,7 +69,7 @@ static int32_t lanes_sum(i16v a)
     return (int32_t)sum;
 }
 
-#if TSR_SIMD == 2
+#if TSR_SIMD == 2 && !defined(TSR_VNNI)
 #define WORD_CHAINS 5 /* with the lanes, and what enters them, sixteen registers */
 #define WORD_FOURS  8 /* whose products a word can add, of codes of four bits */
 

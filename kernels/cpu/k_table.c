@@ -11,8 +11,14 @@
 #define TEXT_(s)     #s
 #define TEXT(s)      TEXT_(s)
 
+#if defined(TSR_VNNI) /* one set in two encodings */
+#define NAME "avxvnni"
+#else
+#define NAME TEXT(ISA_NAME)
+#endif
+
 const struct tsr_cpu_kernels TABLE(ISA_NAME) = {
-    .name = TEXT(ISA_NAME),
+    .name = NAME,
     .tile = ISA_TOKENS,
     .tile8 = ISA_TOKENS8,
     .linalg = &LINALG(ISA_BASE),

@@ -23,7 +23,7 @@
 #else
 #define REST_SWITCH TILE8_SWITCH
 #endif
-#if TSR_SIMD == 2 && !defined(TSR_SMALL_TILES)
+#if TSR_SIMD == 2 && !defined(TSR_SMALL_TILES) && !defined(TSR_VNNI)
 #define ISA_TILE_WORDS
 #include "k_tile_words.h"
 #endif

@@ -215,6 +215,8 @@ struct tsr_cpu_kernels {
 
 extern const struct tsr_cpu_kernels tsr_cpu_kernels_scalar;
 extern const struct tsr_cpu_kernels tsr_cpu_kernels_avx2;
+extern const struct tsr_cpu_kernels tsr_cpu_kernels_avxvnni;
+extern const struct tsr_cpu_kernels tsr_cpu_kernels_vnni256;
 extern const struct tsr_cpu_kernels tsr_cpu_kernels_avx512;
 extern const struct tsr_cpu_kernels tsr_cpu_kernels_neon;
 extern const struct tsr_cpu_kernels tsr_cpu_kernels_dotprod;

@@ -1,5 +1,5 @@
 /* simd.h - one vector of 16 lanes for every instruction set. The kernel sources (k_*.c) are compiled once
- * per set with TSR_SIMD = 0 (scalar), 2 (AVX2), 512 (AVX-512 with VNNI) or 128 (NEON, with dotprod and i8mm where the
+ * per set with TSR_SIMD = 0 (scalar), 2 (AVX2, with TSR_VNNI also its products of bytes), 512 (AVX-512 with VNNI) or 128 (NEON, with dotprod and i8mm where the
  * compiler may use them); their results are bit-identical because each operation below is. */
 #ifndef TSR_SIMD_H
 #define TSR_SIMD_H
@@ -16,8 +16,12 @@
 #define ISA_TOKENS8 8  /* the same for int8 activations */
 #elif TSR_SIMD == 2
 #include "simd_avx2.h"
+#if !defined(TSR_VNNI)
 #define ISA_NAME    avx2
 #define ISA_DOT_LOW /* vi_dot4_low() is not vi_dot4() */
+#else               /* meson.build names the set */
+#define ISA_BASE avx2
+#endif
 #define ISA_VECS    1
 #define ISA_TOKENS  6
 #define ISA_TOKENS8 6

@@ -271,6 +271,31 @@ VI_BINARY(vi_add, _mm256_add_epi32)
 VI_BINARY(vi_sub, _mm256_sub_epi32)
 VI_BINARY(vi_mul, _mm256_mullo_epi32)
 VI_BINARY(vi_mul16, _mm256_madd_epi16)
+static inline i16v vi_four(const void *q)
+{
+    int32_t i;
+    memcpy(&i, q, 4);
+    return vi_set1(i);
+}
+#if defined(TSR_VNNI)
+/* vpdpbusd of 256 bits, as CPUs with AVX-VNNI know it (1), or those with AVX-512 VNNI (2); in assembly, so that all the
+ * rest is the same code. */
+#if TSR_VNNI == 1
+#define VPDPBUSD "%{vex%} vpdpbusd"
+#else
+#define VPDPBUSD "%{evex%} vpdpbusd"
+#endif
+static inline i16v vi_dot4(i16v acc, i16v w, i16v q)
+{
+    __asm__(VPDPBUSD " %2, %1, %0" : "+x"(acc.a) : "x"(w.a), "x"(q.a));
+    __asm__(VPDPBUSD " %2, %1, %0" : "+x"(acc.b) : "x"(w.b), "x"(q.b));
+    return acc;
+}
+static inline i16v vi_dot4_low(i16v acc, i16v w, i16v q)
+{
+    return vi_dot4(acc, w, q);
+}
+#else
 /* vpmaddubsw would saturate on codes above 63, so 16-bit halves: even and odd bytes. */
 static inline __m256i vi_dot4_half(__m256i acc, __m256i w, __m256i qe, __m256i qo)
 {
@@ -278,12 +303,6 @@ static inline __m256i vi_dot4_half(__m256i acc, __m256i w, __m256i qe, __m256i q
     __m256i e = _mm256_madd_epi16(_mm256_and_si256(w, m), qe);
     __m256i o = _mm256_madd_epi16(_mm256_srli_epi16(w, 8), qo);
     return _mm256_add_epi32(acc, _mm256_add_epi32(e, o));
-}
-static inline i16v vi_four(const void *q)
-{
-    int32_t i;
-    memcpy(&i, q, 4);
-    return vi_set1(i);
 }
 static inline i16v vi_dot4(i16v acc, i16v w, i16v q)
 {
@@ -297,6 +316,7 @@ static inline i16v vi_dot4_low(i16v acc, i16v w, i16v q)
     __m256i b = _mm256_madd_epi16(_mm256_maddubs_epi16(w.b, q.b), one);
     return vi_make(_mm256_add_epi32(acc.a, a), _mm256_add_epi32(acc.b, b));
 }
+#endif
 static inline i16v vi_opaque(i16v v)
 {
     __asm__ volatile("" : "+x"(v.a), "+x"(v.b));

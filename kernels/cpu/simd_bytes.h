@@ -245,6 +245,12 @@ static inline i16v vb_signed(i16v q, i16v codes)
     return vi_make(_mm256_sign_epi8(q.a, _mm256_or_si256(codes.a, one)),
                    _mm256_sign_epi8(q.b, _mm256_or_si256(codes.b, one)));
 }
+#if defined(TSR_VNNI)
+static inline i16v vb_dot4(i16v acc, i16v w, i16v q)
+{
+    return vi_dot4(acc, w, q);
+}
+#else
 static inline __m256i vb_dot4_half(__m256i acc, __m256i w, __m256i q)
 {
     return vi_dot4_half(acc, w, _mm256_srai_epi16(_mm256_slli_epi16(q, 8), 8),
@@ -254,6 +260,7 @@ static inline i16v vb_dot4(i16v acc, i16v w, i16v q)
 {
     return vi_make(vb_dot4_half(acc.a, w.a, q.a), vb_dot4_half(acc.b, w.b, q.b));
 }
+#endif
 static inline i16v vi_and(i16v v, int32_t mask)
 {
     __m256i m = _mm256_set1_epi32(mask);

@@ -395,8 +395,8 @@ static inline float *wt_dense(const struct wt *w)
 #if defined(__aarch64__)
 static const char *const test_isas[] = { "scalar", "neon", "dotprod", "i8mm" };
 #else
-static const char *const test_isas[] = { "scalar", "avx2", "avx512", "amx" };
+static const char *const test_isas[] = { "scalar", "avx2", "avxvnni", "avx512", "amx" };
 #endif
-#define ISAS 4
+#define ISAS ((int)(sizeof test_isas / sizeof *test_isas))
 
 #endif
