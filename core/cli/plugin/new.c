@@ -29,11 +29,9 @@ static bool is_text(const char *kind)
 static const struct {
     const char *kind, *table;
     bool        cxx; /* also in C++ */
-} tables[] = { { "codec", "stream", true },
-               { "quantizer", "kernel", false },
-               { "quantizer", "block", false },
-               { "quantizer", "tune", false },
-               { "quantizer", "report", false } };
+} tables[] = { { "codec", "stream", true },      { "quantizer", "kernel", false },
+               { "quantizer", "device", false }, { "quantizer", "block", false },
+               { "quantizer", "tune", false },   { "quantizer", "report", false } };
 
 /* ---- options -------------------------------------------------------------- */
 
@@ -153,6 +151,14 @@ static bool add_name(struct tsr_cli_new_files *f, const char *name)
     return v[f->n] && ++f->n;
 }
 
+static bool has_name(const struct tsr_cli_new_files *f, const char *name)
+{
+    for (size_t i = 0; i < f->n; i++)
+        if (strcmp(f->names[i], name) == 0)
+            return true;
+    return false;
+}
+
 static int by_name(const void *a, const void *b)
 {
     const char *x, *y;
@@ -258,7 +264,8 @@ static tsr_status write_part(const struct tsr_cli_new_plugin *p, const char *tem
     tsr_status st =
         from ? list_folder(from, &list, err) : tsr_fail_nomem(err, sizeof below, templates);
     for (size_t i = 0; i < list.n && st == TSR_OK; i++)
-        st = write_one(p, from, list.names[i], folder, made, err);
+        if (!has_name(made, list.names[i])) /* its own Makefile comes before the common one */
+            st = write_one(p, from, list.names[i], folder, made, err);
     tsr_cli_new_files_free(&list);
     free(from);
     return st;
@@ -279,10 +286,9 @@ static tsr_status write_folder(const struct tsr_cli_new_plugin *p, const char *t
     free(dir);
     TSR_TRY(st);
     TSR_TRY(tsr_output_folder_begin(&f, folder, false, err));
-    if (!is_text(p->kind))
+    st = write_part(p, templates, p->kind, f.part, made, err);
+    if (st == TSR_OK && !is_text(p->kind))
         st = write_part(p, templates, "common", f.part, made, err);
-    if (st == TSR_OK)
-        st = write_part(p, templates, p->kind, f.part, made, err);
     if (st == TSR_OK)
         return tsr_output_folder_commit(&f, err);
     tsr_output_folder_abort(&f);
