@@ -119,12 +119,17 @@ void tsr_conformance_quant_tune_forgets(struct tsr_conformance_case *c);
 void tsr_conformance_quant_tune_writes(struct tsr_conformance_case *c);
 void tsr_conformance_quant_tune_repeats(struct tsr_conformance_case *c);
 void tsr_conformance_quant_tune_cancel(struct tsr_conformance_case *c);
+/* The sum of squared errors of what t decoded over the sum of squares. */
+double tsr_conformance_quant_loss(const struct tsr_conformance_quant_try *t);
 /* promises.c */
-void tsr_conformance_quant_rows_split(struct tsr_conformance_case *c);
-void tsr_conformance_quant_deterministic(struct tsr_conformance_case *c);
-void tsr_conformance_quant_report_same(struct tsr_conformance_case *c);
-void tsr_conformance_quant_idempotent(struct tsr_conformance_case *c);
-void tsr_conformance_quant_error_steps(struct tsr_conformance_case *c);
+/* The largest error of what t decoded, in steps of max_error_steps() less what F32 adds; 0 if its layout has none. */
+double tsr_conformance_quant_worst_steps(struct tsr_conformance_case            *c,
+                                         const struct tsr_conformance_quant_try *t);
+void   tsr_conformance_quant_rows_split(struct tsr_conformance_case *c);
+void   tsr_conformance_quant_deterministic(struct tsr_conformance_case *c);
+void   tsr_conformance_quant_report_same(struct tsr_conformance_case *c);
+void   tsr_conformance_quant_idempotent(struct tsr_conformance_case *c);
+void   tsr_conformance_quant_error_steps(struct tsr_conformance_case *c);
 /* damaged.c */
 #define TSR_CONFORMANCE_DAMAGES 48u
 /* Damage number `kind` into n bytes: all bits set, none, the bytes of quantize() with one of them changed, or random ones. */
@@ -142,6 +147,8 @@ void tsr_conformance_quant_device_code(struct tsr_conformance_case *c);
 void tsr_conformance_quant_device_launch(struct tsr_conformance_case *c);
 void tsr_conformance_quant_device_same(struct tsr_conformance_case *c);
 void tsr_conformance_quant_device_writes(struct tsr_conformance_case *c);
+/* threads.c */
+void tsr_conformance_quant_threads(struct tsr_conformance_case *c);
 /* columns.c */
 void tsr_conformance_quant_columns_alone(struct tsr_conformance_case *c);
 
