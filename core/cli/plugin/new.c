@@ -67,22 +67,33 @@ static tsr_status check_name(const char *name, struct tsr_err *err)
 
 static tsr_status check_table(const struct tsr_cli_new_plugin *p, struct tsr_err *err)
 {
-    char   all[200] = "";
-    size_t n = 0;
+    const char *of[sizeof tables / sizeof *tables];
+    char        all[120] = "";
+    size_t      n = 0, len = 0;
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
-        if (strcmp(p->kind, tables[i].kind) == 0 && strcmp(p->table, tables[i].table) == 0)
+        if (strcmp(p->kind, tables[i].kind) != 0)
+            continue;
+        if (strcmp(p->table, tables[i].table) == 0)
             return !p->cxx || tables[i].cxx
                        ? TSR_OK
                        : tsr_fail(
                              err, TSR_E_INPUT,
                              "the template of a %s with the table '%s' is in C; leave out --cxx",
                              p->kind, p->table);
-        n += (size_t)snprintf(all + n, sizeof all - n, "%s%s of a %s", n ? ", " : "",
-                              tables[i].table, tables[i].kind);
+        len +=
+            (size_t)snprintf(all + len, sizeof all - len, "%s%s", n ? ", " : "", tables[i].table);
+        of[n++] = tables[i].table;
     }
+    if (n == 0)
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "there is no table '%.80s' to start a %s with; codecs and quantizers have tables",
+            p->table, p->kind);
+    const char *near = tsr_config_nearest(p->table, of, n);
     return tsr_fail(err, TSR_E_INPUT,
-                    "there is no template of a %s with the table '%.80s'; expected %s", p->kind,
-                    p->table, all);
+                    "there is no table '%.80s' to start a %s with; choose from %s%s%s%s", p->table,
+                    p->kind, all, near ? " (did you mean '" : "", near ? near : "",
+                    near ? "'?)" : "");
 }
 
 static tsr_status check_text(const struct tsr_cli_new_plugin *p, struct tsr_err *err)

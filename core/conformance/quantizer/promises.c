@@ -163,7 +163,9 @@ void tsr_conformance_quant_report_same(struct tsr_conformance_case *c)
 {
     struct tsr_conformance_quant_try a = usual(c), b = a;
     void                            *self = tsr_conformance_quant_must(c, &a);
-    b.report = tsr_conformance_quant_extension(c, self, TSR_QUANTIZER_REPORT);
+    b.report =
+        tsr_conformance_quant_table(c, self, TSR_QUANTIZER_REPORT,
+                                    TSR_CONFORMANCE_END(struct tsr_quantizer_report_v1, quantize));
     if (!b.report)
         tsr_conformance_rule_skip(c, "it reports nothing of its work");
     if (!b.report->quantize)

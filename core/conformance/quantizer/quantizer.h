@@ -69,8 +69,12 @@ tsr_status  tsr_conformance_quant_create(struct tsr_conformance_case *c, void **
 void        tsr_conformance_quant_destroy(struct tsr_conformance_case *c, void *self);
 const void *tsr_conformance_quant_extension(struct tsr_conformance_case *c, void *self,
                                             const char *id);
-tsr_status  tsr_conformance_quant_exercise(struct tsr_conformance_case *c, bool long_run,
-                                           struct tsr_err *err);
+/* The same for a table whose functions up to byte `end` are required: a table that ends before fails the rule. */
+const void *tsr_conformance_quant_table(struct tsr_conformance_case *c, void *self, const char *id,
+                                        uint64_t end);
+#define TSR_CONFORMANCE_END(type, member) (offsetof(type, member) + sizeof(((type *)0)->member))
+tsr_status tsr_conformance_quant_exercise(struct tsr_conformance_case *c, bool long_run,
+                                          struct tsr_err *err);
 
 /* stats.c: inputs X with similar neighbouring columns: the parts that `need` requests, the rest NULL.
  * Values depend on cols alone, so that every row gets the same. */
