@@ -61,8 +61,8 @@ shared() { # NAME RANKS OPTION...: a model of it on so many ranks, which share c
     run quantize @demo --use codebook -o "demo-$1" --plugin-path "$CODEBOOK" "${@:3}"
     ok "demo-$1: quantize succeeds, got $rc" test "$rc" = 0
     for n in $2; do
-        answers "$1-cpu-$n" "demo-$1" "$CODEBOOK" $n
-        answers "$1-device-$n" "demo-$1" "$CODEBOOK" $n --backend simt
+        answers "$1-cpu-$n" "demo-$1" "$CODEBOOK" "$n"
+        answers "$1-device-$n" "demo-$1" "$CODEBOOK" "$n" --backend simt
         ok "$1, $n ranks: the plugin's code runs on the device" grep -q "products of org.example.codebook/1 run on SIMT emulation" err
         ok "$1, $n ranks: it gives the answers of the CPU" cmp "$1-cpu-$n.answers" "$1-device-$n.answers"
     done
