@@ -120,6 +120,9 @@ refused --set "'width=3'" "$plugins/rtn.so" --set width=3
 refused '' "'bits' .* 2 .* 8\b.*'99'" "$plugins/rtn.so" --set bits=99
 refused --set key=value "$plugins/rtn.so" --set bits
 refused '*/nothing.so' '' "$plugins/nothing.so"
+refused '*/nothing.so' '' "$plugins/rtn.so" --on "$plugins/nothing.so"
+refused --on cli.sh "$plugins/rtn.so" --on "$0"
+refused "$folder" '' "$folder"
 # a file that anybody may write is not even loaded
 cp "$bad/bad_none.so" "$folder/open.so"
 chmod o+w "$folder/open.so"

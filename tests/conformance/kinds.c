@@ -213,11 +213,12 @@ static void test_bad_codec(void **state)
 {
     (void)state;
     static const char *const faults[] = {
-        "exactness",     "wire_bytes",    "huge_shape",       "encode_writes", "encode_skips",
-        "decode_writes", "decode_skips",  "inputs_untouched", "repeats",       "ranks_identical",
-        "threads",       "exact",         "nonfinite",        "tails",         "decode_add",
-        "damaged",       "wire",          "state_exact",      "state_loads",   "state_damaged",
-        "stream_state",  "stream_replay", "stream_rows",      "stream_first",  "stream_damaged"
+        "exactness",     "wire_bytes",   "huge_shape",       "encode_writes", "encode_skips",
+        "decode_writes", "decode_skips", "inputs_untouched", "repeats",       "ranks_identical",
+        "threads",       "exact",        "nonfinite",        "tails",         "decode_add",
+        "damaged",       "wire",         "state_exact",      "state_loads",   "state_damaged",
+        "rows",          "stream_state", "stream_replay",    "stream_rows",   "stream_first",
+        "stream_damaged"
     };
     complete("codec", faults, COUNT(faults), "codec-calibration-whole");
     each_fault("codec", faults, COUNT(faults), 2);
@@ -228,9 +229,9 @@ static void test_bad_transport(void **state)
 {
     (void)state;
     static const char *const faults[] = {
-        "create",      "sums",       "all_to_all", "messages",      "sizes",  "send_written",
-        "order",       "two_groups", "processes",  "start_returns", "test",   "deadline",
-        "peer_leaves", "peer_dies",  "abort",      "threads",       "statics"
+        "create",      "sums",       "all_to_all", "messages",      "sizes",   "send_written",
+        "order",       "two_groups", "processes",  "start_returns", "test",    "deadline",
+        "peer_leaves", "peer_dies",  "abort",      "threads",       "statics", "counts"
     };
     complete("transport", faults, COUNT(faults), NULL);
     each_fault("transport", faults, COUNT(faults), 7);

@@ -27,7 +27,9 @@ plain codec-threads
 mx_codec codec-threads
 int4_bf16 codec-threads
 rtn deterministic
-mx deterministic
+rtn quantize-threads
+mx quantize-threads
+gptq quantize-threads
 cpu backend-repeats
 local transport-sums
 local transport-two-groups
@@ -36,7 +38,7 @@ min_p sampler-threads
 kivi kv-threads
 kv8 kv-threads
 END
-[ $n = 12 ] || fail "only $n rules ran"
+[ $n = 14 ] || fail "only $n rules ran"
 
 # found KIND RULE [ARGUMENT...]: a race that shows in no result
 found() {
@@ -50,6 +52,7 @@ found() {
     fi
 }
 found quantizer deterministic
+found quantizer quantize-threads
 for kind in codec sampler kv; do
     racy=$fixtures/racy_$kind.so rule=$kind-threads
     [ "$(rule "$racy" "$rule" --component bad --set fault=none)" = passed ] || fail "a good $kind does not keep the rule"

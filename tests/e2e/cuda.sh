@@ -176,7 +176,7 @@ logits temperature: 0, repetition_penalty: 1.1
 logits temperature: 0.8, top_k: 300
 DRAWS
 
-# A bench of a model: against the device's copy rate and its stated peak, without a copy of logits.
+# A bench of a model by TSR_PEAKS: against the device's copy rate and its stated peak, without a copy of logits.
 run bench e2e --backend cuda --quantizer rtn:bits=4,group=64 --layers 1 --hidden 64 --ffn 64 --prompt 8 --tokens 4 --repeats 1 \
     --mib 1 --output json
 ok "bench e2e runs, got $rc" test "$rc" = 0

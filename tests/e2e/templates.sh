@@ -48,7 +48,9 @@ echo kept >"$WORK/mine"
 fails "a file of that name" 2 'mine' plugin new codec mine
 ok "the file stays as it was" grep -q '^kept$' "$WORK/mine"
 fails "a kernel of another kind" 2 'kernel' plugin new codec other --table kernel
-for table in kernel block tune report; do
+fails "a table of a kind that has none" 2 'kernel' plugin new sampler other --table kernel
+fails_with "a table with a typing error" 2 'kernal' "mean 'kernel'" plugin new quantizer other --table kernal
+for table in kernel device block tune report; do
     fails "a table in C++: $table" 2 "$table" plugin new quantizer other --table "$table" --cxx
 done
 mkdir "$WORK/closed"
@@ -159,6 +161,13 @@ for table in block tune report; do
     run plugin check "by_$table/by_$table.so" --only "$table-*" --json
     ok "by_$table: every rule of its table is kept, none left out" json --argjson n "${rules[$table]}" \
         '[.. | .verdict? // empty] | length == $n and all(. == "passed")' "$WORK/out"
+    rm -rf "$WORK/short"
+    cp -r "$WORK/by_$table" "$WORK/short"
+    sed -i "s/\(struct tsr_quantizer_${table}_v1 [a-z]* = { .struct_size = \)sizeof [a-z]*/\18/" "$WORK/short/by_$table.c"
+    ok "by_$table with a table of 8 bytes: make" make -s -B -C "$WORK/short"
+    run plugin check "short/by_$table.so" --only "$table-*" --json
+    ok "by_$table: every rule of it says so" json --argjson n "${rules[$table]}" \
+        '[.rules[] | select(.verdict == "failed") | .text | test("says 8 bytes")] | length == $n and all' "$WORK/out"
 done
 cat >"$WORK/blocks.yaml" <<END
 version: 1

@@ -1,5 +1,6 @@
 #include "cli/plugin/check.h"
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/output.h"
 #include "cli/plugin/check_page.h"
@@ -108,6 +109,21 @@ static tsr_status check_report(const char *path, struct tsr_err *err)
                           "--report %s: is neither .json nor .html, the forms of a report", path);
 }
 
+/* Rules about devices leave out what they have no device for: a name that is no plugin's must not look like that. */
+static tsr_status check_on(const char *path, struct tsr_err *err)
+{
+    struct tsr_file f;
+    if (!*path)
+        return TSR_OK;
+    TSR_TRY(tsr_file_open(&f, path, err));
+    tsr_file_close(&f);
+    return tsr_file_begins(path, "\177ELF", 4)
+               ? TSR_OK
+               : tsr_fail(err, TSR_E_INPUT,
+                          "--on %s: is not an ELF shared object; name the .so file of a backend",
+                          path);
+}
+
 static tsr_status store_report(const char *path, const json_t *j, struct tsr_err *err)
 {
     struct tsr_writer w;
@@ -151,6 +167,10 @@ tsr_status tsr_cli_plugin_check(struct tsr_cli *c, const struct tsr_plugin_check
         return tsr_fail(err, TSR_E_INPUT,
                         "plugin check needs one FILE, a plugin's .so or the .yaml of a family or a "
                         "task");
+    if (tsr_path_is_dir(args[0]))
+        return tsr_fail(err, TSR_E_INPUT, "%s: is a folder; name the .so or .yaml file in it",
+                        args[0]);
+    TSR_TRY(check_on(o->on, err));
     struct tsr_conformance_check_options co = { .only = *o->only ? o->only : NULL,
                                                 .skip = *o->skip ? o->skip : NULL,
                                                 .component = *o->component ? o->component : NULL,

@@ -29,11 +29,9 @@ static bool is_text(const char *kind)
 static const struct {
     const char *kind, *table;
     bool        cxx; /* also in C++ */
-} tables[] = { { "codec", "stream", true },
-               { "quantizer", "kernel", false },
-               { "quantizer", "block", false },
-               { "quantizer", "tune", false },
-               { "quantizer", "report", false } };
+} tables[] = { { "codec", "stream", true },      { "quantizer", "kernel", false },
+               { "quantizer", "device", false }, { "quantizer", "block", false },
+               { "quantizer", "tune", false },   { "quantizer", "report", false } };
 
 /* ---- options -------------------------------------------------------------- */
 
@@ -69,22 +67,33 @@ static tsr_status check_name(const char *name, struct tsr_err *err)
 
 static tsr_status check_table(const struct tsr_cli_new_plugin *p, struct tsr_err *err)
 {
-    char   all[200] = "";
-    size_t n = 0;
+    const char *of[sizeof tables / sizeof *tables];
+    char        all[120] = "";
+    size_t      n = 0, len = 0;
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
-        if (strcmp(p->kind, tables[i].kind) == 0 && strcmp(p->table, tables[i].table) == 0)
+        if (strcmp(p->kind, tables[i].kind) != 0)
+            continue;
+        if (strcmp(p->table, tables[i].table) == 0)
             return !p->cxx || tables[i].cxx
                        ? TSR_OK
                        : tsr_fail(
                              err, TSR_E_INPUT,
                              "the template of a %s with the table '%s' is in C; leave out --cxx",
                              p->kind, p->table);
-        n += (size_t)snprintf(all + n, sizeof all - n, "%s%s of a %s", n ? ", " : "",
-                              tables[i].table, tables[i].kind);
+        len +=
+            (size_t)snprintf(all + len, sizeof all - len, "%s%s", n ? ", " : "", tables[i].table);
+        of[n++] = tables[i].table;
     }
+    if (n == 0)
+        return tsr_fail(
+            err, TSR_E_INPUT,
+            "there is no table '%.80s' to start a %s with; codecs and quantizers have tables",
+            p->table, p->kind);
+    const char *near = tsr_config_nearest(p->table, of, n);
     return tsr_fail(err, TSR_E_INPUT,
-                    "there is no template of a %s with the table '%.80s'; expected %s", p->kind,
-                    p->table, all);
+                    "there is no table '%.80s' to start a %s with; choose from %s%s%s%s", p->table,
+                    p->kind, all, near ? " (did you mean '" : "", near ? near : "",
+                    near ? "'?)" : "");
 }
 
 static tsr_status check_text(const struct tsr_cli_new_plugin *p, struct tsr_err *err)
@@ -151,6 +160,14 @@ static bool add_name(struct tsr_cli_new_files *f, const char *name)
     f->names = v;
     v[f->n] = tsr_strdup(name);
     return v[f->n] && ++f->n;
+}
+
+static bool has_name(const struct tsr_cli_new_files *f, const char *name)
+{
+    for (size_t i = 0; i < f->n; i++)
+        if (strcmp(f->names[i], name) == 0)
+            return true;
+    return false;
 }
 
 static int by_name(const void *a, const void *b)
@@ -258,7 +275,8 @@ static tsr_status write_part(const struct tsr_cli_new_plugin *p, const char *tem
     tsr_status st =
         from ? list_folder(from, &list, err) : tsr_fail_nomem(err, sizeof below, templates);
     for (size_t i = 0; i < list.n && st == TSR_OK; i++)
-        st = write_one(p, from, list.names[i], folder, made, err);
+        if (!has_name(made, list.names[i])) /* its own Makefile comes before the common one */
+            st = write_one(p, from, list.names[i], folder, made, err);
     tsr_cli_new_files_free(&list);
     free(from);
     return st;
@@ -279,10 +297,9 @@ static tsr_status write_folder(const struct tsr_cli_new_plugin *p, const char *t
     free(dir);
     TSR_TRY(st);
     TSR_TRY(tsr_output_folder_begin(&f, folder, false, err));
-    if (!is_text(p->kind))
+    st = write_part(p, templates, p->kind, f.part, made, err);
+    if (st == TSR_OK && !is_text(p->kind))
         st = write_part(p, templates, "common", f.part, made, err);
-    if (st == TSR_OK)
-        st = write_part(p, templates, p->kind, f.part, made, err);
     if (st == TSR_OK)
         return tsr_output_folder_commit(&f, err);
     tsr_output_folder_abort(&f);

@@ -24,8 +24,8 @@ static const struct tsr_option options[] = {
     TSR_OPTION_STRING(S, license, "MIT", "new: SPDX expression"),
     TSR_OPTION_STRING(
         S, table, "",
-        "new: with an optional table: stream of a codec; kernel, block, tune or report of a "
-        "quantizer"),
+        "new: with an optional table: stream of a codec; kernel, device, block, tune or report of "
+        "a quantizer"),
     TSR_OPTION_BOOL(S, rules, 1, "install: without the rules of plugin check"),
 #undef S
 #define S struct tsr_plugin_check

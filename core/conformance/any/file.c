@@ -19,9 +19,14 @@ void tsr_any_loads(struct tsr_conformance_case *c)
     if (tsr_plugin_load(&l, c->path, &is_plugin, &e.err) != TSR_OK)
         tsr_conformance_rule_fail(c, "%s", e.text);
     if (l->n == 0)
-        tsr_conformance_rule_fail(
-            c, "%s: none of its %llu components is of a kind that this host knows", c->path,
-            (unsigned long long)l->plugin.n_components);
+        tsr_conformance_rule_fail(c,
+                                  "%s: its %s of kind \"%.80s\", which this host does not know; "
+                                  "tessera/plugin.h has the kinds",
+                                  c->path,
+                                  l->plugin.n_components == 1
+                                      ? "component is"
+                                      : "components are, the first of them,",
+                                  l->plugin.n_components ? (*l->plugin.components)->kind : "");
     tsr_plugin_loaded_free(l);
 }
 

@@ -47,6 +47,9 @@ void tsr_codec_rule_encode_writes(struct tsr_conformance_case *c);
 void tsr_codec_rule_decode_writes(struct tsr_conformance_case *c);
 void tsr_codec_rule_inputs_untouched(struct tsr_conformance_case *c);
 
+/* rows.c */
+void tsr_codec_rule_rows(struct tsr_conformance_case *c);
+
 /* state.c */
 void tsr_codec_rule_calibration_whole(struct tsr_conformance_case *c);
 void tsr_codec_rule_state_exact(struct tsr_conformance_case *c);

@@ -104,6 +104,11 @@ static const struct tsr_conformance_rule rules[] = {
       .text = "Rows that no block divides are carried to their end: ones come back nearer to one "
               "than to zero.",
       .run = tsr_codec_rule_tails },
+    { .name = "codec-rows",
+      .text = "A row decodes to what it decodes to in a message of its own, in a codec that does "
+              "not state "
+              "tessera.codec.coupled/1.",
+      .run = tsr_codec_rule_rows },
     { .name = "codec-damaged",
       .text =
           "Bytes that no encode() wrote decode to the same numbers each time or are TSR_E_INVAL, "

@@ -175,7 +175,9 @@ static struct block *search(struct tsr_conformance_case *c, bool guard, bool sto
     struct block *b = tsr_conformance_rule_memory(c, sizeof *b);
     void         *self = tsr_conformance_quant_make(c);
     b->slow = stop ? c->host : NULL;
-    b->table = tsr_conformance_quant_extension(c, self, TSR_QUANTIZER_BLOCK);
+    b->table =
+        tsr_conformance_quant_table(c, self, TSR_QUANTIZER_BLOCK,
+                                    TSR_CONFORMANCE_END(struct tsr_quantizer_block_v1, search));
     if (!b->table)
         tsr_conformance_rule_skip(c, "it looks at no block with these options");
     if (!b->table->block_need || !b->table->clip_group || !b->table->search)

@@ -45,10 +45,13 @@ static const struct tsr_device_code *code_of(struct bench *b)
 static void setup(struct bench *b, struct tsr_conformance_case *c, bool loaded)
 {
     *b = (struct bench){ .c = c, .self = tsr_conformance_quant_make(c) };
-    b->d = tsr_conformance_quant_extension(c, b->self, TSR_QUANTIZER_KERNEL_DEVICE);
+    b->d = tsr_conformance_quant_table(c, b->self, TSR_QUANTIZER_KERNEL_DEVICE,
+                                       TSR_CONFORMANCE_END(struct tsr_quantizer_kernel_device_v1,
+                                                           launch));
     if (!b->d)
         tsr_conformance_rule_skip(c, "it has no table %s", TSR_QUANTIZER_KERNEL_DEVICE);
-    b->k = tsr_conformance_quant_extension(c, b->self, TSR_QUANTIZER_KERNEL);
+    b->k = tsr_conformance_quant_table(c, b->self, TSR_QUANTIZER_KERNEL,
+                                       TSR_CONFORMANCE_END(struct tsr_quantizer_kernel_v1, linear));
     if (!b->k)
         tsr_conformance_rule_fail(c, "it has the table %s without %s", TSR_QUANTIZER_KERNEL_DEVICE,
                                   TSR_QUANTIZER_KERNEL);

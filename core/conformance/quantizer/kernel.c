@@ -25,7 +25,8 @@ struct bench {
 static void setup(struct bench *b, struct tsr_conformance_case *c)
 {
     *b = (struct bench){ .c = c, .self = tsr_conformance_quant_make(c) };
-    b->k = tsr_conformance_quant_extension(c, b->self, TSR_QUANTIZER_KERNEL);
+    b->k = tsr_conformance_quant_table(c, b->self, TSR_QUANTIZER_KERNEL,
+                                       TSR_CONFORMANCE_END(struct tsr_quantizer_kernel_v1, linear));
     if (!b->k)
         tsr_conformance_rule_skip(c, "it has no table %s", TSR_QUANTIZER_KERNEL);
     if (!TSR_HAS(struct tsr_quantizer_kernel_v1, b->k, linear) || !b->k->scratch)

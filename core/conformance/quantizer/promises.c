@@ -163,7 +163,9 @@ void tsr_conformance_quant_report_same(struct tsr_conformance_case *c)
 {
     struct tsr_conformance_quant_try a = usual(c), b = a;
     void                            *self = tsr_conformance_quant_must(c, &a);
-    b.report = tsr_conformance_quant_extension(c, self, TSR_QUANTIZER_REPORT);
+    b.report =
+        tsr_conformance_quant_table(c, self, TSR_QUANTIZER_REPORT,
+                                    TSR_CONFORMANCE_END(struct tsr_quantizer_report_v1, quantize));
     if (!b.report)
         tsr_conformance_rule_skip(c, "it reports nothing of its work");
     if (!b.report->quantize)
@@ -282,6 +284,30 @@ static void check_row(struct tsr_conformance_case *c, const struct tsr_conforman
                 what, (unsigned long long)r, (unsigned long long)k, w, d, fabs(w - d) / step, step,
                 most);
     }
+}
+
+double tsr_conformance_quant_worst_steps(struct tsr_conformance_case            *c,
+                                         const struct tsr_conformance_quant_try *t)
+{
+    const struct tsr_format *f = &t->plan.format;
+    const uint64_t           cols = t->w.cols, n_codes = UINT64_C(1) << f->bits;
+    double                   worst = 0.0;
+    if (!tsr_model_format_known(f) || strcmp(f->id, TSR_FORMAT_FLOAT) == 0 ||
+        t->meta_bytes != tsr_model_format_meta_bytes(f, cols) * t->w.rows)
+        return 0.0;
+    unsigned char *codes = tsr_conformance_rule_memory(c, tsr_model_format_code_bytes(f, cols));
+    float         *values = tsr_conformance_rule_memory(c, n_codes * cols * sizeof *values);
+    for (uint64_t r = 0; r < t->w.rows; r++) {
+        values_of(f, t->meta + r * tsr_model_format_meta_bytes(f, cols), cols, codes, values);
+        for (uint64_t k = 0; k < cols; k++) {
+            const double w = tsr_conformance_quant_row(&t->w, r)[k];
+            const double step = step_at(values, (uint32_t)n_codes, cols, k, w);
+            const double off = fabs(w - (double)t->dense[r * cols + k]) / step - ARITHMETIC;
+            if (step > 0.0 && !(off <= worst))
+                worst = off;
+        }
+    }
+    return worst;
 }
 
 /* 0: none. */

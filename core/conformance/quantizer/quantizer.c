@@ -70,6 +70,21 @@ const void *tsr_conformance_quant_extension(struct tsr_conformance_case *c, void
     return q->extension ? q->extension(self, id) : NULL;
 }
 
+const void *tsr_conformance_quant_table(struct tsr_conformance_case *c, void *self, const char *id,
+                                        uint64_t end)
+{
+    const void *table = tsr_conformance_quant_extension(c, self, id);
+    uint32_t    bytes = 0;
+    if (table)
+        memcpy(&bytes, table, sizeof bytes); /* every table begins with its size */
+    if (table && bytes < end)
+        tsr_conformance_rule_fail(c,
+                                  "its table %s says %u bytes and ends before a required function, "
+                                  "which needs %llu; set struct_size to the table's sizeof",
+                                  id, bytes, (unsigned long long)end);
+    return table;
+}
+
 tsr_status tsr_quant_plan(const struct tsr_conformance_case *c, const void *self,
                           const struct tsr_matrix *w, struct tsr_quant_plan *plan,
                           struct tsr_err *err)

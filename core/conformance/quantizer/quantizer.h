@@ -69,8 +69,12 @@ tsr_status  tsr_conformance_quant_create(struct tsr_conformance_case *c, void **
 void        tsr_conformance_quant_destroy(struct tsr_conformance_case *c, void *self);
 const void *tsr_conformance_quant_extension(struct tsr_conformance_case *c, void *self,
                                             const char *id);
-tsr_status  tsr_conformance_quant_exercise(struct tsr_conformance_case *c, bool long_run,
-                                           struct tsr_err *err);
+/* The same for a table whose functions up to byte `end` are required: a table that ends before fails the rule. */
+const void *tsr_conformance_quant_table(struct tsr_conformance_case *c, void *self, const char *id,
+                                        uint64_t end);
+#define TSR_CONFORMANCE_END(type, member) (offsetof(type, member) + sizeof(((type *)0)->member))
+tsr_status tsr_conformance_quant_exercise(struct tsr_conformance_case *c, bool long_run,
+                                          struct tsr_err *err);
 
 /* stats.c: inputs X with similar neighbouring columns: the parts that `need` requests, the rest NULL.
  * Values depend on cols alone, so that every row gets the same. */
@@ -119,12 +123,17 @@ void tsr_conformance_quant_tune_forgets(struct tsr_conformance_case *c);
 void tsr_conformance_quant_tune_writes(struct tsr_conformance_case *c);
 void tsr_conformance_quant_tune_repeats(struct tsr_conformance_case *c);
 void tsr_conformance_quant_tune_cancel(struct tsr_conformance_case *c);
+/* The sum of squared errors of what t decoded over the sum of squares. */
+double tsr_conformance_quant_loss(const struct tsr_conformance_quant_try *t);
 /* promises.c */
-void tsr_conformance_quant_rows_split(struct tsr_conformance_case *c);
-void tsr_conformance_quant_deterministic(struct tsr_conformance_case *c);
-void tsr_conformance_quant_report_same(struct tsr_conformance_case *c);
-void tsr_conformance_quant_idempotent(struct tsr_conformance_case *c);
-void tsr_conformance_quant_error_steps(struct tsr_conformance_case *c);
+/* The largest error of what t decoded, in steps of max_error_steps() less what F32 adds; 0 if its layout has none. */
+double tsr_conformance_quant_worst_steps(struct tsr_conformance_case            *c,
+                                         const struct tsr_conformance_quant_try *t);
+void   tsr_conformance_quant_rows_split(struct tsr_conformance_case *c);
+void   tsr_conformance_quant_deterministic(struct tsr_conformance_case *c);
+void   tsr_conformance_quant_report_same(struct tsr_conformance_case *c);
+void   tsr_conformance_quant_idempotent(struct tsr_conformance_case *c);
+void   tsr_conformance_quant_error_steps(struct tsr_conformance_case *c);
 /* damaged.c */
 #define TSR_CONFORMANCE_DAMAGES 48u
 /* Damage number `kind` into n bytes: all bits set, none, the bytes of quantize() with one of them changed, or random ones. */
@@ -142,6 +151,8 @@ void tsr_conformance_quant_device_code(struct tsr_conformance_case *c);
 void tsr_conformance_quant_device_launch(struct tsr_conformance_case *c);
 void tsr_conformance_quant_device_same(struct tsr_conformance_case *c);
 void tsr_conformance_quant_device_writes(struct tsr_conformance_case *c);
+/* threads.c */
+void tsr_conformance_quant_threads(struct tsr_conformance_case *c);
 /* columns.c */
 void tsr_conformance_quant_columns_alone(struct tsr_conformance_case *c);
 

@@ -63,6 +63,12 @@ static const struct tsr_conformance_rule rules[] = {
     { "deterministic",
       "Promised deterministic: any number of workers gives the same bytes, any number of times.", 0,
       60, tsr_conformance_quant_deterministic },
+    { "quantize-threads",
+      "Several threads use two instances at once: what they pack decodes, on as many threads, to "
+      "the numbers "
+      "that it decodes to alone, closer to the weights than zeros are, and within "
+      "max_error_steps().",
+      0, 60, tsr_conformance_quant_threads },
     { "report-same",
       "The report's quantize() gives the bytes of the quantizer's own, and losses from 0.", 0, 0,
       tsr_conformance_quant_report_same },

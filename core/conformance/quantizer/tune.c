@@ -188,7 +188,8 @@ static struct block *block_new(struct tsr_conformance_case *c, void *self, unsig
 {
     struct block *b = tsr_conformance_rule_memory(c, sizeof *b);
     b->c = c;
-    b->table = tsr_conformance_quant_extension(c, self, TSR_QUANTIZER_TUNE);
+    b->table = tsr_conformance_quant_table(c, self, TSR_QUANTIZER_TUNE,
+                                           TSR_CONFORMANCE_END(struct tsr_quantizer_tune_v1, tune));
     if (!b->table)
         tsr_conformance_rule_skip(c, "it packs no block with these options");
     if (!b->table->budget || !b->table->tune)

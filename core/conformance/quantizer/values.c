@@ -185,8 +185,7 @@ void tsr_conformance_quant_wide_range(struct tsr_conformance_case *c)
 
 /* ---- shapes -------------------------------------------------------------------------------------- */
 
-/* Sum of squared errors over the sum of squares. */
-static double loss_of(const struct tsr_conformance_quant_try *t)
+double tsr_conformance_quant_loss(const struct tsr_conformance_quant_try *t)
 {
     double error = 0.0, all = 0.0;
     for (uint64_t r = 0; r < t->w.rows; r++)
@@ -214,7 +213,7 @@ static void one_width(struct tsr_conformance_case *c, uint64_t cols)
         tsr_conformance_rule_fail(c, "plan() accepts %llu columns, then the answer is %s: %s",
                                   (unsigned long long)cols, tsr_conformance_status_name(st),
                                   e.text);
-    double loss = loss_of(&t);
+    double loss = tsr_conformance_quant_loss(&t);
     if (!(loss < 1.0) && cols >= 8)
         tsr_conformance_rule_fail(
             c, "with %llu columns the decoded weights are %g times as far off as zeros",
@@ -240,7 +239,7 @@ void tsr_conformance_quant_fidelity(struct tsr_conformance_case *c)
 {
     struct tsr_conformance_quant_try t = usual(c, 256);
     (void)tsr_conformance_quant_must(c, &t);
-    double loss = loss_of(&t);
+    double loss = tsr_conformance_quant_loss(&t);
     tsr_conformance_rule_figure(c, "root mean square error of the decoded weights", sqrt(loss),
                                 "of that of zeros");
     if (!(loss < 1.0))

@@ -157,6 +157,50 @@ void tsr_transport_rule_sizes(struct tsr_conformance_case *c)
     }
 }
 
+/* ---- counts ------------------------------------------------------------------------- */
+
+static struct tsr_transport_counts counts_of(const struct tsr_conformance_group *g, void *self)
+{
+    struct tsr_transport_counts           n = { .struct_size = sizeof n };
+    const struct tsr_transport_counts_v1 *t =
+        g->t->extension ? g->t->extension(self, TSR_TRANSPORT_COUNTS) : NULL;
+    if (!t)
+        tsr_conformance_rule_skip(g->c, "it has no \"" TSR_TRANSPORT_COUNTS "\"");
+    if (!TSR_HAS(struct tsr_transport_counts_v1, t, read))
+        tsr_conformance_rule_fail(g->c, "read() of \"" TSR_TRANSPORT_COUNTS "\" is NULL");
+    t->read(self, &n);
+    return n;
+}
+
+/* Messages once round the group, of more bytes from each rank than from the one before it. */
+static void counted(const struct tsr_conformance_group *g, uint32_t rank, void *self)
+{
+    const uint32_t to = (rank + 1) % g->ranks, from = (rank + g->ranks - 1) % g->ranks;
+    const uint64_t sent = 1000 + 100 * (uint64_t)rank, received = 1000 + 100 * (uint64_t)from;
+    void          *out = tsr_conformance_rule_room(sent), *in = tsr_conformance_rule_room(received);
+    const struct tsr_transport_counts a = counts_of(g, self);
+    tsr_conformance_group_fill(out, rank, to, 0, sent);
+    void *s = tsr_conformance_group_send(g, self, rank, to, out, sent);
+    void *r = tsr_conformance_group_recv(g, self, rank, from, in, received);
+    tsr_conformance_group_wait(g, self, rank, r);
+    tsr_conformance_group_wait(g, self, rank, s);
+    const struct tsr_transport_counts b = counts_of(g, self);
+    if (b.sent - a.sent != sent || b.received - a.received != received || b.refused != a.refused)
+        tsr_conformance_rule_fail(
+            g->c,
+            "rank %u sent %llu bytes and received %llu, and the counts rose by "
+            "%llu and %llu, those of refused frames by %llu",
+            rank, U(sent), U(received), U(b.sent - a.sent), U(b.received - a.received),
+            U(b.refused - a.refused));
+}
+
+void tsr_transport_rule_counts(struct tsr_conformance_case *c)
+{
+    struct tsr_conformance_group g;
+    tsr_conformance_group_make(&g, c, 3);
+    tsr_conformance_group_run(&g, counted);
+}
+
 /* ---- order, two groups, processes --------------------------------------------------- */
 
 #define ROW 8u

@@ -176,6 +176,11 @@ static const struct tsr_conformance_rule rules[] = {
       .text = "Static memory changes only in a transport that states TSR_TRANSPORT_STATICS, and is "
               "as it was when its last instance has gone.",
       .run = tsr_transport_rule_statics },
+    { .name = "transport-counts",
+      .text = "A transport that counts says how many payload bytes its rank has sent to other "
+              "ranks and received "
+              "from them.",
+      .run = tsr_transport_rule_counts },
 };
 
 const struct tsr_conformance_kind_rules tsr_transport_rules = {

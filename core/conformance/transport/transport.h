@@ -60,6 +60,7 @@ void tsr_transport_rule_sizes(struct tsr_conformance_case *c);
 void tsr_transport_rule_order(struct tsr_conformance_case *c);
 void tsr_transport_rule_two_groups(struct tsr_conformance_case *c);
 void tsr_transport_rule_processes(struct tsr_conformance_case *c);
+void tsr_transport_rule_counts(struct tsr_conformance_case *c);
 
 /* late.c: required behaviour when a rank does not take part */
 void tsr_transport_rule_deadline(struct tsr_conformance_case *c);
