@@ -1,4 +1,5 @@
 #include "plan/search/front_internal.h"
+#include "plan/search/lines.h"
 #include "plan/search/whatif_internal.h"
 
 #include "base/clock.h"
@@ -54,8 +55,8 @@ static tsr_status has_plan(struct tsr_front_drawn *z, uint64_t i, double limit, 
 {
     struct tsr_plan_problem q = z->p;
     double                  left = z->end - tsr_now_s();
-    *yes = *known = false;
-    if (left <= 0)
+    *yes = *known = z->fits[i] <= limit;
+    if (*yes || left <= 0)
         return TSR_OK;
     if (tsr_plan_bounds_get(&z->bounds, i, limit, 0) == INFINITY) {
         *known = true;
@@ -66,7 +67,10 @@ static tsr_status has_plan(struct tsr_front_drawn *z, uint64_t i, double limit, 
     q.o.time_limit = isfinite(left) ? left : 0;
     tsr_plan_settings_put(&q, &z->bounds.list[i]);
     z->f->solves++;
-    return tsr_plan_whatif_feasible(q, z->solver, yes, known, err);
+    TSR_TRY(tsr_plan_whatif_feasible(q, z->solver, yes, known, err));
+    if (*yes)
+        z->fits[i] = limit;
+    return TSR_OK;
 }
 
 /* More requests at once take as much memory or more with any layers and devices.  So of the n settings from i on, those without
@@ -274,12 +278,16 @@ static tsr_status draw(struct tsr_front_drawn *z, const struct tsr_plan_problem 
     z->bounds.n = tsr_plan_settings_of(&z->p, list);
     z->bounds.used = tsr_new(z->bounds.n, sizeof *z->bounds.used);
     z->bounds.lines = tsr_new(z->bounds.n * TSR_PLAN_BOUND_LINES, sizeof *z->bounds.lines);
+    z->bounds.options = tsr_new(2 * z->bounds.n, sizeof *z->bounds.options);
     z->bounds.found = tsr_front_keep;
     z->bounds.ctx = z;
     z->order = tsr_new(z->bounds.n, sizeof *z->order);
-    if (!z->bounds.used || !z->bounds.lines || !z->order)
+    z->fits = tsr_new(z->bounds.n, sizeof *z->fits);
+    if (!z->bounds.used || !z->bounds.lines || !z->bounds.options || !z->order || !z->fits)
         return tsr_fail_nomem(err, z->bounds.n * TSR_PLAN_BOUND_LINES * sizeof *z->bounds.lines,
                               "bounds of settings");
+    for (uint64_t i = 0; i < z->bounds.n; i++)
+        z->fits[i] = INFINITY;
     if (own) {
         TSR_TRY(tsr_front_add(z, p, own, own->status == TSR_SOLVED_OPTIMAL, &at, err));
         TSR_TRY(tsr_front_keep(z, z->setting[at], p, own, err));
@@ -307,6 +315,10 @@ tsr_status tsr_plan_front_find(struct tsr_plan_front *f, const struct tsr_plan_p
                            : tsr_fail_nomem(err, TSR_PLAN_SETTINGS * sizeof *list, "settings of a front");
     for (uint64_t i = 0; i < z->spares; i++)
         free(z->spare[i].v.layers);
+    for (uint64_t i = 0; z->bounds.options && i < 2 * z->bounds.n; i++)
+        tsr_plan_lines_free(&z->bounds.options[i]);
+    free(z->bounds.options);
+    free(z->fits);
     free(z->order);
     free(z->bounds.used);
     free(z->bounds.lines);

@@ -18,6 +18,7 @@
 #ifndef TSR_EXACT_H
 #define TSR_EXACT_H
 
+#include "tessera/draft/lines.h"
 #include "tessera/solver.h"
 
 #include <math.h>
@@ -40,9 +41,8 @@ struct ex_item {
 };
 
 /* One micro-batch option. Times are multiples of a power of two that is small enough not to matter and
- * large enough for all sums to be exact; so are the omegas in struct ex. An entry that alone makes a plan
- * costlier than struct ex's `dearest` is stored as twice the largest useful value, so that the power of
- * two follows the plans that matter, not an entry that no good plan has. */
+ * large enough for all sums to be exact; so are the omegas in struct ex. Entries are stored as at most twice what makes
+ * a plan cost struct ex's `dearest`: the power of two follows plans that matter, and no cost is above the true one. */
 struct ex_model {
     uint64_t        option;
     uint64_t        embed, head; /* bytes of the ends                       */
@@ -86,6 +86,7 @@ struct ex_node {
     uint32_t idle;    /* cuts one after the other that hardly raised the bound */
     uint64_t cut;     /* number of the cut that made it, 0: none */
     bool     settled; /* its multipliers have been climbed */
+    bool     waits;   /* a model without a box yet, by a bound of the host */
     double   share[]; /* [2][G] */
 };
 
@@ -184,6 +185,7 @@ struct ex {
     double           theta;
     double           dearest; /* plans that cost more are of no interest; INFINITY: all are */
     enum ex_aim      aim;
+    struct tsr_solver_line          *lines; /* [n_options] the host's; NULL: none */
     double           enough; /* stop at a plan as good as this */
     struct ex_model *models;
     uint64_t         n_models;
@@ -247,7 +249,7 @@ struct ex {
 
 /* The power of two whose multiples up to `total` have exact sums. */
 double ex_unit(double total);
-/* The nearest multiple; of a value above `cap`, that of twice the cap. */
+/* The nearest multiple; of a value above twice the cap, that of twice the cap. */
 double ex_snap(double v, double cap, double unit);
 
 /* Memory from the host; the size is kept in front.  ex_new() zeroes; NULL sets x->status. */
