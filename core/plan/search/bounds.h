@@ -8,7 +8,7 @@
 #ifndef TSR_PLAN_SEARCH_BOUNDS_H
 #define TSR_PLAN_SEARCH_BOUNDS_H
 
-#include "tessera/plugin.h"
+#include "base/err.h"
 
 #include <stdint.h>
 
@@ -24,10 +24,10 @@ struct tsr_plan_bound_line {
 };
 
 struct tsr_plan_bounds {
-    const struct tsr_plan_setting *list; /* [n] the caller's */
-    uint64_t                       n;
-    uint32_t                      *used;  /* [n] lines of each; the caller's, as the next */
-    struct tsr_plan_bound_line    *lines; /* [n][TSR_PLAN_BOUND_LINES] */
+    struct tsr_plan_setting    *list; /* [n] owned, as the next four; NULL: n is of something else */
+    uint64_t                    n;
+    uint32_t                   *used;  /* [n] lines of each */
+    struct tsr_plan_bound_line *lines; /* [n][TSR_PLAN_BOUND_LINES] */
     struct tsr_plan_lines *options; /* [n][2] of instances of a round, and of all rounds (lines.h); NULL: not kept */
     /* NULL, or gets every plan that a search finds, not only its best; q has setting i */
     tsr_status (*found)(void *ctx, uint64_t i, const struct tsr_plan_problem *q,
@@ -35,6 +35,13 @@ struct tsr_plan_bounds {
     void *ctx;
 };
 
+/* With the settings that p leaves open, and room for lines of them and of options.  Closed by the caller, also after an error; zeroed
+ * or open.  [setup] */
+tsr_status tsr_plan_bounds_open(struct tsr_plan_bounds *b, const struct tsr_plan_problem *p,
+                                struct tsr_err *err);
+void       tsr_plan_bounds_close(struct tsr_plan_bounds *b);
+/* What `from` has of the settings that b has, too, goes to b.  [any] */
+void tsr_plan_bounds_take(struct tsr_plan_bounds *b, struct tsr_plan_bounds *from);
 /* Adds a line of setting i; NaN and -INFINITY say nothing.  [any] */
 void tsr_plan_bounds_put(struct tsr_plan_bounds *b, uint64_t i, double limit, double slope,
                          double value);

@@ -1,5 +1,4 @@
 #include "plan/search/front_internal.h"
-#include "plan/search/lines.h"
 #include "plan/search/whatif_internal.h"
 
 #include "base/clock.h"
@@ -266,7 +265,7 @@ static tsr_status find(struct tsr_front_drawn *z, bool default_limit, struct tsr
 }
 
 static tsr_status draw(struct tsr_front_drawn *z, const struct tsr_plan_problem *p,
-                       const struct tsr_plan_planned *own, struct tsr_plan_setting *list,
+                       const struct tsr_plan_planned *own, struct tsr_plan_bounds *known,
                        struct tsr_err *err)
 {
     uint64_t at;
@@ -274,18 +273,15 @@ static tsr_status draw(struct tsr_front_drawn *z, const struct tsr_plan_problem 
     z->p.max_omega = z->most;
     if (p->max_omega < 0 && !p->quality.kl.on) /* nothing says what a narrow cache may cost */
         z->p.o.free_kv = false;
-    z->bounds.list = list;
-    z->bounds.n = tsr_plan_settings_of(&z->p, list);
-    z->bounds.used = tsr_new(z->bounds.n, sizeof *z->bounds.used);
-    z->bounds.lines = tsr_new(z->bounds.n * TSR_PLAN_BOUND_LINES, sizeof *z->bounds.lines);
-    z->bounds.options = tsr_new(2 * z->bounds.n, sizeof *z->bounds.options);
+    TSR_TRY(tsr_plan_bounds_open(&z->bounds, &z->p, err));
+    if (known)
+        tsr_plan_bounds_take(&z->bounds, known);
     z->bounds.found = tsr_front_keep;
     z->bounds.ctx = z;
     z->order = tsr_new(z->bounds.n, sizeof *z->order);
     z->fits = tsr_new(z->bounds.n, sizeof *z->fits);
-    if (!z->bounds.used || !z->bounds.lines || !z->bounds.options || !z->order || !z->fits)
-        return tsr_fail_nomem(err, z->bounds.n * TSR_PLAN_BOUND_LINES * sizeof *z->bounds.lines,
-                              "bounds of settings");
+    if (!z->order || !z->fits)
+        return tsr_fail_nomem(err, z->bounds.n * sizeof *z->fits, "settings of a front");
     for (uint64_t i = 0; i < z->bounds.n; i++)
         z->fits[i] = INFINITY;
     if (own) {
@@ -297,7 +293,7 @@ static tsr_status draw(struct tsr_front_drawn *z, const struct tsr_plan_problem 
 }
 
 tsr_status tsr_plan_front_find(struct tsr_plan_front *f, const struct tsr_plan_problem *p,
-                               const struct tsr_plan_planned *own,
+                               const struct tsr_plan_planned *own, struct tsr_plan_bounds *known,
                                const struct tsr_plugin_spec *solver, struct tsr_err *err)
 {
     double                  start = tsr_now_s();
@@ -309,20 +305,12 @@ tsr_status tsr_plan_front_find(struct tsr_plan_front *f, const struct tsr_plan_p
     z->solver = solver;
     z->most = most_of(p);
     z->end = p->o.time_limit > 0 ? start + p->o.time_limit : INFINITY;
-    struct tsr_plan_setting *list = tsr_new(TSR_PLAN_SETTINGS, sizeof *list);
-    tsr_status               st =
-        list ? draw(z, p, own, list, err)
-                           : tsr_fail_nomem(err, TSR_PLAN_SETTINGS * sizeof *list, "settings of a front");
+    tsr_status st = draw(z, p, own, known, err);
     for (uint64_t i = 0; i < z->spares; i++)
         free(z->spare[i].v.layers);
-    for (uint64_t i = 0; z->bounds.options && i < 2 * z->bounds.n; i++)
-        tsr_plan_lines_free(&z->bounds.options[i]);
-    free(z->bounds.options);
+    tsr_plan_bounds_close(&z->bounds);
     free(z->fits);
     free(z->order);
-    free(z->bounds.used);
-    free(z->bounds.lines);
-    free(list);
     free(z);
     tsr_front_thin(f);
     tsr_front_mark_knee(f);
@@ -336,7 +324,7 @@ tsr_status tsr_plan_front_knee(struct tsr_plan_planned *a, struct tsr_plan_probl
     struct tsr_plan_front f;
     double                start = tsr_now_s();
     *a = (struct tsr_plan_planned){ .status = TSR_SOLVED_UNKNOWN };
-    tsr_status st = tsr_plan_front_find(&f, p, NULL, solver, err);
+    tsr_status st = tsr_plan_front_find(&f, p, NULL, NULL, solver, err);
     for (uint64_t i = 0; st == TSR_OK && i < f.n; i++)
         if (f.v[i].knee || i + 1 == f.n) {
             /* the front counts what codecs cost in fact; a projected problem reserves what they can cost */

@@ -46,7 +46,7 @@ static uint64_t leave_out(const struct tsr_plan_lines *l, uint64_t first,
             *least = fmin(*least, bound);
             continue;
         }
-        lines[n] = (struct tsr_solver_line){ 0, bound };
+        lines[n] = (struct tsr_solver_line){ limit, 0, bound };
         of[n] = i;
         list[n++] = in->options[i];
     }
@@ -56,11 +56,10 @@ static uint64_t leave_out(const struct tsr_plan_lines *l, uint64_t first,
 static void keep(struct tsr_plan_lines *l, uint64_t option, const struct tsr_solver_instance *in,
                  const struct tsr_solver_line *line)
 {
-    double limit = in->max_omega >= 0 ? in->max_omega : INFINITY;
     double slope = in->theta + line->slope;
-    if (line->value > -INFINITY &&
-        !(tsr_plan_bounds_get(&l->of, option, limit, slope) >= line->value - MORE * fabs(line->value)))
-        tsr_plan_bounds_put(&l->of, option, limit, slope, line->value);
+    if (line->value > -INFINITY && !(tsr_plan_bounds_get(&l->of, option, line->limit, slope) >=
+                                     line->value - MORE * fabs(line->value)))
+        tsr_plan_bounds_put(&l->of, option, line->limit, slope, line->value);
 }
 
 static tsr_status solve(struct tsr_plan_lines *l, uint64_t first, const struct tsr_instance *inst,

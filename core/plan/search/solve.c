@@ -68,7 +68,7 @@ static tsr_status solve_here(const struct tsr_instance *inst, const struct tsr_p
     if (lines && TSR_HAS(struct tsr_solver_v1, t, extension) && t->extension)
         more = t->extension(self, TSR_SOLVER_LINES);
     for (uint64_t i = 0; lines && !more && i < inst->in.n_options; i++)
-        lines[i] = (struct tsr_solver_line){ 0, -INFINITY };
+        lines[i] = (struct tsr_solver_line){ .value = -INFINITY };
     tsr_status st = more ? more->solve(self, &inst->in, &out, lines, err)
                          : t->solve(self, &inst->in, &out, err);
     t->destroy(self);

@@ -162,8 +162,9 @@ static void count_idle(struct ex *x, struct ex_node *n, double b)
     }
 }
 
-/* The bound of all plans of a model as a line for the host, below what rounding may do. */
-static void put_line(struct ex *x, const struct ex_node *n, double bound)
+/* The bound of all plans of a model as a line for the host, below what rounding may do.  by_limit: only plans within the limit on
+ * omega have it, whatever its price. */
+static void put_line(struct ex *x, const struct ex_node *n, double bound, bool by_limit)
 {
     const struct ex_model  *m = &x->models[n->model];
     double                  limit = x->w_limit < INFINITY ? x->w_limit : 0;
@@ -171,6 +172,9 @@ static void put_line(struct ex *x, const struct ex_node *n, double bound)
     if (!line || (line->value - line->slope * limit > bound && line->value < INFINITY))
         return;
     line->slope = x->w_limit < INFINITY ? n->nu : 0;
+    /* a bound without a price on omega does not know of the limit; nor does a box without a path */
+    bool any = !by_limit && (!(line->slope > 0) || !(bound < INFINITY));
+    line->limit = any || x->in->max_omega < 0 ? INFINITY : x->in->max_omega;
     double value = bound + line->slope * limit;
     line->value = value < INFINITY
                       ? value - m->error - line->slope * ((double)x->L + 1) * x->w_unit -
@@ -188,7 +192,7 @@ static void process(struct ex *x, struct ex_node *n)
         unsigned steps = x->many ? 48 : 16;
         double   b = ex_climb(x, n, cut ? steps : 1, x->target, false, &v);
         if (n->cut == 0)
-            put_line(x, n, b);
+            put_line(x, n, b, false);
         if (cut)
             count_idle(x, n, b);
         n->bound = b > n->bound ? b : n->bound;
@@ -257,7 +261,7 @@ static void root(struct ex *x, uint64_t model)
     ex_least(x, m);
     double bound = ex_climb(x, n, 30, x->target, false, &x->view);
     n->bound = fmax(0, bound);
-    put_line(x, n, bound);
+    put_line(x, n, bound, false);
     if (!x->start)
         x->start = node_new(x, n);
     else if (n->bound < INFINITY)
@@ -268,7 +272,7 @@ static void root(struct ex *x, uint64_t model)
         m->unchecked = false;
         if (!x->keeps_limits(x, model, &x->why)) {
             n->bound = INFINITY;
-            put_line(x, n, INFINITY);
+            put_line(x, n, INFINITY, true);
         }
     }
     if (n->bound >= x->target)
@@ -286,7 +290,7 @@ static void queue_models(struct ex *x)
         struct tsr_solver_line *line = x->lines ? x->lines + x->models[i].option : NULL;
         double bound = line ? line->value - line->slope * fmax(x->in->max_omega, 0) : -INFINITY;
         if (line)
-            *line = (struct tsr_solver_line){ 0, -INFINITY };
+            *line = (struct tsr_solver_line){ .value = -INFINITY };
         if (!(bound > 0)) {
             root(x, i);
             continue;

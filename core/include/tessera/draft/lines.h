@@ -24,9 +24,10 @@ extern "C" {
 
 #define TSR_SOLVER_LINES "tessera.solver.lines/1"
 
-/* Of every plan of an option with omega of at most the instance's max_omega, whatever its cutoff:
- * objective + slope x omega >= value.  The objective has theta x omega already. */
+/* Of every plan of an option with omega of at most `limit`, whatever the cutoff: objective + slope x omega
+ * >= value.  The objective has theta x omega already. */
 struct tsr_solver_line {
+    double limit; /* max_omega of the instance; or INFINITY, where it did not count */
     double slope; /* ms a unit of omega, >= 0 */
     double value; /* ms; INFINITY: no plan, -INFINITY: nothing is known */
 };
