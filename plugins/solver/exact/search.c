@@ -162,8 +162,8 @@ static void count_idle(struct ex *x, struct ex_node *n, double b)
     }
 }
 
-/* The bound of all plans of a model as a line for the host, below what rounding may do.  by_limit: only plans within the limit on
- * omega have it, whatever its price. */
+/* The bound of all plans of a model as a line for the host, below what rounding may do.  by_limit: it is of plans within the limit on
+ * omega alone. */
 static void put_line(struct ex *x, const struct ex_node *n, double bound, bool by_limit)
 {
     const struct ex_model  *m = &x->models[n->model];
@@ -172,9 +172,8 @@ static void put_line(struct ex *x, const struct ex_node *n, double bound, bool b
     if (!line || (line->value - line->slope * limit > bound && line->value < INFINITY))
         return;
     line->slope = x->w_limit < INFINITY ? n->nu : 0;
-    /* a bound without a price on omega does not know of the limit; nor does a box without a path */
-    bool any = !by_limit && (!(line->slope > 0) || !(bound < INFINITY));
-    line->limit = any || x->in->max_omega < 0 ? INFINITY : x->in->max_omega;
+    /* a bound has a price in place of the limit, and no entry of the tables is above the true one */
+    line->limit = by_limit && x->in->max_omega >= 0 ? x->in->max_omega : INFINITY;
     double value = bound + line->slope * limit;
     line->value = value < INFINITY
                       ? value - m->error - line->slope * ((double)x->L + 1) * x->w_unit -

@@ -27,7 +27,7 @@ extern "C" {
 /* Of every plan of an option with omega of at most `limit`, whatever the cutoff: objective + slope x omega
  * >= value.  The objective has theta x omega already. */
 struct tsr_solver_line {
-    double limit; /* max_omega of the instance; or INFINITY, where it did not count */
+    double limit; /* INFINITY, or max_omega of the instance where the bound is of that */
     double slope; /* ms a unit of omega, >= 0 */
     double value; /* ms; INFINITY: no plan, -INFINITY: nothing is known */
 };
