@@ -99,9 +99,10 @@ static void test_known(void **state)
     struct tsr_plugin_spec spec = { 0 };
     unsigned               plans = 0, beaten = 0;
     (void)state;
-    assert_int_equal(tsr_plugin_spec_open(&spec, registry, TSR_KIND_SOLVER, "exact", &e.err), TSR_OK);
+    assert_int_equal(tsr_plugin_spec_open(&spec, registry, TSR_KIND_SOLVER, "exact", &e.err),
+                     TSR_OK);
     for (uint64_t i = 0; i < (all_of_them ? 3000 : 300); i++) {
-        struct random        *r = make_random_with(FIRST + 10000 + i, ALL_PARTS & ~TSR_SOLVER_MAX_FIRST);
+        struct random *r = make_random_with(FIRST + 10000 + i, ALL_PARTS & ~TSR_SOLVER_MAX_FIRST);
         struct tsr_plan_lines known = { 0 };
         double                omega = 0, best = r->p.feasible ? fmax(r->p.best, 0.01) : 1;
         for (uint64_t l = 0; l < r->inst.in.layers; l++)
@@ -123,9 +124,10 @@ static void test_known(void **state)
                 (plan && !(fabs(s->objective - t->objective) <= 1e-9 * fabs(t->objective))) ||
                 (!plan && s->status == TSR_SOLVED_UNKNOWN &&
                  !(s->bound >= r->inst.in.cutoff * (1 - 1e-9))))
-                fail_msg("problem %llu of seed %llu, limit %llu: status %u, %.12g; without %u, %.12g",
-                         (unsigned long long)i, (unsigned long long)seed, (unsigned long long)k,
-                         s->status, s->objective, t->status, t->objective);
+                fail_msg(
+                    "problem %llu of seed %llu, limit %llu: status %u, %.12g; without %u, %.12g",
+                    (unsigned long long)i, (unsigned long long)seed, (unsigned long long)k,
+                    s->status, s->objective, t->status, t->objective);
             plans += plan;
             beaten += !plan;
             free(s);

@@ -24,11 +24,12 @@ struct tsr_plan_bound_line {
 };
 
 struct tsr_plan_bounds {
-    struct tsr_plan_setting    *list; /* [n] owned, as the next four; NULL: n is of something else */
-    uint64_t                    n;
-    uint32_t                   *used;  /* [n] lines of each */
+    struct tsr_plan_setting *list; /* [n] owned, as the next four; NULL: n is of something else */
+    uint64_t                 n;
+    uint32_t                *used;     /* [n] lines of each */
     struct tsr_plan_bound_line *lines; /* [n][TSR_PLAN_BOUND_LINES] */
-    struct tsr_plan_lines *options; /* [n][2] of instances of a round, and of all rounds (lines.h); NULL: not kept */
+    struct tsr_plan_lines
+        *options; /* [n][2] of instances of a round, and of all rounds (lines.h); NULL: not kept */
     /* NULL, or gets every plan that a search finds, not only its best; q has setting i */
     tsr_status (*found)(void *ctx, uint64_t i, const struct tsr_plan_problem *q,
                         const struct tsr_plan_planned *a, struct tsr_err *err);

@@ -99,9 +99,9 @@ tsr_status tsr_plan_lines_solve(struct tsr_plan_lines *l, uint64_t first, uint64
     const struct tsr_solver_option **list = tsr_new(n, sizeof *list);
     uint64_t                        *of = tsr_new(n, sizeof *of);
     struct tsr_solver_line          *lines = tsr_new(n, sizeof *lines);
-    tsr_status                       st =
-        list && of && lines ? solve(l, first, inst, solver, s, list, of, lines, err)
-                                                  : tsr_fail_nomem(err, n * sizeof *lines, "options of a problem");
+    tsr_status                       st = list && of && lines
+                                              ? solve(l, first, inst, solver, s, list, of, lines, err)
+                                              : tsr_fail_nomem(err, n * sizeof *lines, "options of a problem");
     free(lines);
     free(of);
     free(list);

@@ -21,7 +21,7 @@ struct tsr_plan_lines {
  * are left out, and what the solver proves is added.  Where that leaves none, s->status is TSR_SOLVED_UNKNOWN with a bound
  * of at least the cutoff. Searches may differ in max_omega, theta, gap, cutoff and deadline alone.  [setup] */
 tsr_status tsr_plan_lines_solve(struct tsr_plan_lines *l, uint64_t first, uint64_t all,
-                                const struct tsr_instance     *inst,
+                                const struct tsr_instance    *inst,
                                 const struct tsr_plugin_spec *solver, struct tsr_solver_solution *s,
                                 struct tsr_err *err);
 void       tsr_plan_lines_free(struct tsr_plan_lines *l); /* zeroed or filled */

@@ -109,8 +109,9 @@ struct tsr_plan_problem {
     struct tsr_plan_candidates ends;       /* the widest first; n 0: as stored */
     uint64_t                   end;        /* that the ends take */
     double                     ends_omega; /* what it costs; part of the limit */
-    struct tsr_plan_lines *lines; /* what solves of its instances proved (lines.h); the caller's; NULL: not kept */
-    bool                       knee; /* no limit: the plan is the knee of the front (front.h) */
+    struct tsr_plan_lines
+        *lines; /* what solves of its instances proved (lines.h); the caller's; NULL: not kept */
+    bool knee;  /* no limit: the plan is the knee of the front (front.h) */
     double
         wire_omega; /* of indicators by KL: most that the least lossy codecs can cost; part of the limit
                      * of at_least, and reserved for solvers that do not know what codecs cost */

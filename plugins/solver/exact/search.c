@@ -175,10 +175,10 @@ static void put_line(struct ex *x, const struct ex_node *n, double bound, bool b
     /* a bound has a price in place of the limit, and no entry of the tables is above the true one */
     line->limit = by_limit && x->in->max_omega >= 0 ? x->in->max_omega : INFINITY;
     double value = bound + line->slope * limit;
-    line->value = value < INFINITY
-                      ? value - m->error - line->slope * ((double)x->L + 1) * x->w_unit -
-                            1e-12 * fabs(value)
-                      : value;
+    line->value =
+        value < INFINITY
+            ? value - m->error - line->slope * ((double)x->L + 1) * x->w_unit - 1e-12 * fabs(value)
+            : value;
 }
 
 static void process(struct ex *x, struct ex_node *n)
