@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "pipeline/job.h"
 #include "pipeline/step.h"
+#include "plan/search/kept.h"
 #include "plan/search/share.h"
 #include "quant/calibrate.h"
 
@@ -252,8 +253,8 @@ static tsr_status search_one(struct tsr_planning *pl, struct tsr_plan_problem *p
     if (p->knee && !(pl->at_most_ms > 0))
         return tsr_plan_front_knee(a, p, &pl->solver, err);
     if (pl->kept && pl->replicas == 1 && !(pl->at_most_ms > 0)) { /* else there are several */
-        tsr_plan_bounds_close(pl->kept);
-        TSR_TRY(tsr_plan_bounds_open(pl->kept, p, err));
+        tsr_plan_kept_close(pl->kept);
+        TSR_TRY(tsr_plan_kept_open(pl->kept, p, err));
         return tsr_plan_settings_search_kept(a, p, &pl->solver, pl->kept, err);
     }
     return pl->at_most_ms > 0 ? tsr_plan_settings_within(a, p, &pl->solver, pl->at_most_ms, err)
@@ -276,7 +277,7 @@ tsr_status tsr_planning_keep(struct tsr_planning *pl, struct tsr_err *err)
 void tsr_planning_close(struct tsr_planning *pl)
 {
     if (pl->kept)
-        tsr_plan_bounds_close(pl->kept);
+        tsr_plan_kept_close(pl->kept);
     free(pl->kept);
     if (pl->part) {
         tsr_plan_share_close(&pl->problem, pl->part);

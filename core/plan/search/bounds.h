@@ -8,7 +8,7 @@
 #ifndef TSR_PLAN_SEARCH_BOUNDS_H
 #define TSR_PLAN_SEARCH_BOUNDS_H
 
-#include "base/err.h"
+#include "tessera/plugin.h"
 
 #include <stdint.h>
 
@@ -36,13 +36,6 @@ struct tsr_plan_bounds {
     void *ctx;
 };
 
-/* With the settings that p leaves open, and room for lines of them and of options.  Closed by the caller, also after an error; zeroed
- * or open.  [setup] */
-tsr_status tsr_plan_bounds_open(struct tsr_plan_bounds *b, const struct tsr_plan_problem *p,
-                                struct tsr_err *err);
-void       tsr_plan_bounds_close(struct tsr_plan_bounds *b);
-/* What `from` has of the settings that b has, too, goes to b.  [any] */
-void tsr_plan_bounds_take(struct tsr_plan_bounds *b, struct tsr_plan_bounds *from);
 /* Adds a line of setting i; NaN and -INFINITY say nothing.  [any] */
 void tsr_plan_bounds_put(struct tsr_plan_bounds *b, uint64_t i, double limit, double slope,
                          double value);

@@ -1,4 +1,5 @@
 #include "plan/search/front_internal.h"
+#include "plan/search/kept.h"
 #include "plan/search/whatif_internal.h"
 
 #include "base/clock.h"
@@ -273,9 +274,9 @@ static tsr_status draw(struct tsr_front_drawn *z, const struct tsr_plan_problem 
     z->p.max_omega = z->most;
     if (p->max_omega < 0 && !p->quality.kl.on) /* nothing says what a narrow cache may cost */
         z->p.o.free_kv = false;
-    TSR_TRY(tsr_plan_bounds_open(&z->bounds, &z->p, err));
+    TSR_TRY(tsr_plan_kept_open(&z->bounds, &z->p, err));
     if (known)
-        tsr_plan_bounds_take(&z->bounds, known);
+        tsr_plan_kept_take(&z->bounds, known);
     z->bounds.found = tsr_front_keep;
     z->bounds.ctx = z;
     z->order = tsr_new(z->bounds.n, sizeof *z->order);
@@ -308,7 +309,7 @@ tsr_status tsr_plan_front_find(struct tsr_plan_front *f, const struct tsr_plan_p
     tsr_status st = draw(z, p, own, known, err);
     for (uint64_t i = 0; i < z->spares; i++)
         free(z->spare[i].v.layers);
-    tsr_plan_bounds_close(&z->bounds);
+    tsr_plan_kept_close(&z->bounds);
     free(z->fits);
     free(z->order);
     free(z);
