@@ -34,11 +34,12 @@ uint64_t tsr_plan_build_rest(const struct tsr_plan_problem *p, uint64_t dec)
 void tsr_plan_build_mean(const struct tsr_plan_problem *p, uint64_t dec, double *v,
                          const double *rest, uint64_t n)
 {
-    uint64_t once = p->memory.batch, last = p->work.batch % once;
-    double   full = (double)(p->work.batch / once), of = pieces(once, dec);
+    uint64_t once = p->memory.batch, rounds = p->work.batch / once, last = p->work.batch % once;
+    uint64_t whole = last / dec; /* micro-batches of the last round that are full */
+    double   full = (double)rounds, of = pieces(once, dec);
     for (uint64_t i = 0; last && i < n; i++) {
         double fewer = rest ? fmin(v[i], rest[i]) : 0; /* of NaN the first sum is NaN, too */
-        v[i] = (full * v[i] + ((double)(last / dec) * v[i] + fewer) / of) / (full + 1);
+        v[i] = (full * v[i] + ((double)whole * v[i] + fewer) / of) / (full + 1);
     }
 }
 
