@@ -5,11 +5,12 @@
  * most of them are ruled out by a bound with a price on omega, which holds under any limit.  A host that
  * keeps these bounds leaves options out of later solves.
  *
- * Example: whether an option can have a plan below a cutoff, under a limit that is no larger than that of
- * the solve, and with the same theta.
+ * Example: whether an option can have a plan below a cutoff, by its line.
  *
- *     static bool can_be_below(const struct tsr_solver_line *l, double max_omega, double cutoff)
+ *     static int can_be_below(const struct tsr_solver_line *l, double max_omega, double cutoff)
  *     {
+ *         if (max_omega > l->limit)
+ *             return 1;
  *         return l->value - l->slope * max_omega < cutoff;
  *     }
  */
