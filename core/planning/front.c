@@ -43,7 +43,7 @@ tsr_status tsr_planning_front(const struct tsr_planning *pl, const struct tsr_pl
 {
     struct tsr_plan_front f;
     json_t               *j = NULL, *points = NULL;
-    tsr_status            st = tsr_plan_front_find(&f, &pl->problem, a, &pl->solver, err);
+    tsr_status            st = tsr_plan_front_find(&f, &pl->problem, a, pl->kept, &pl->solver, err);
     if (st == TSR_OK) {
         j = json_object();
         points = json_array();

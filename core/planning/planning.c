@@ -2,8 +2,10 @@
 #include "planning/planning.h"
 
 #include "base/f16.h"
+#include "base/mem.h"
 #include "pipeline/job.h"
 #include "pipeline/step.h"
+#include "plan/search/kept.h"
 #include "plan/search/share.h"
 #include "quant/calibrate.h"
 
@@ -250,6 +252,11 @@ static tsr_status search_one(struct tsr_planning *pl, struct tsr_plan_problem *p
 {
     if (p->knee && !(pl->at_most_ms > 0))
         return tsr_plan_front_knee(a, p, &pl->solver, err);
+    if (pl->kept && pl->replicas == 1 && !(pl->at_most_ms > 0)) { /* else there are several */
+        tsr_plan_kept_close(pl->kept);
+        TSR_TRY(tsr_plan_kept_open(pl->kept, p, err));
+        return tsr_plan_settings_search_kept(a, p, &pl->solver, pl->kept, err);
+    }
     return pl->at_most_ms > 0 ? tsr_plan_settings_within(a, p, &pl->solver, pl->at_most_ms, err)
                               : tsr_plan_settings_search(a, p, &pl->solver, err);
 }
@@ -261,8 +268,17 @@ tsr_status tsr_planning_search(struct tsr_planning *pl, struct tsr_plan_planned 
                              : tsr_planning_replicas_search(pl, a, search_one, err);
 }
 
+tsr_status tsr_planning_keep(struct tsr_planning *pl, struct tsr_err *err)
+{
+    pl->kept = tsr_new(1, sizeof *pl->kept);
+    return pl->kept ? TSR_OK : tsr_fail_nomem(err, sizeof *pl->kept, "bounds of a plan");
+}
+
 void tsr_planning_close(struct tsr_planning *pl)
 {
+    if (pl->kept)
+        tsr_plan_kept_close(pl->kept);
+    free(pl->kept);
     if (pl->part) {
         tsr_plan_share_close(&pl->problem, pl->part);
         pl->problem = pl->whole;

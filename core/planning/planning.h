@@ -43,6 +43,7 @@ struct tsr_planning {
         parts; /* of the copies, with `part`; nodes NULL: a file leaves them open */
     struct tsr_planning_tried tried[TSR_PLAN_PARTS_MOST + 1];
     uint64_t                  n_tried; /* 0: the number of copies was not searched */
+    struct tsr_plan_bounds   *kept; /* what the search proves, for a front; owned; NULL: not kept */
 };
 
 /* Reads the keys of the job and the step; errors go to d, and then pl is unusable. Does not read the
@@ -60,6 +61,8 @@ tsr_status tsr_planning_open(struct tsr_planning *pl, struct tsr_pipeline_job *j
  * The answer is freed by the caller, also after an error. */
 tsr_status tsr_planning_search(struct tsr_planning *pl, struct tsr_plan_planned *a,
                                struct tsr_err *err);
+/* Before the search: it keeps what it proves for tsr_planning_front(). */
+tsr_status tsr_planning_keep(struct tsr_planning *pl, struct tsr_err *err);
 void       tsr_planning_close(struct tsr_planning *pl);
 /* Reads `replicas` into pl; errors go to d. */
 void tsr_planning_replicas_read(struct tsr_planning *pl, const struct tsr_planning_plan_keys *k,

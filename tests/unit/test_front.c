@@ -128,7 +128,7 @@ static void fewer_choices(const struct setting *s, const struct tsr_plan_front *
     struct tsr_plan_front   g;
     double                  omega;
     q.o.free_concurrency = false;
-    assert_int_equal(tsr_plan_front_find(&g, &q, NULL, &s->solver, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_front_find(&g, &q, NULL, NULL, &s->solver, &e.err), TSR_OK);
     assert_true(g.n >= 1 && g.v[g.n - 1].omega >= f->v[f->n - 1].omega * (1 - 1e-9));
     assert_true(g.v[0].latency_ms >= f->v[0].latency_ms * UNASKED * UNASKED * (1 - 3 * GAP));
     for (uint64_t k = 0; k < g.n; k += 3)
@@ -164,7 +164,7 @@ static void test_front(void **state)
         if (tsr_plan_settings_search(&a, &s.p, &s.solver, &e.err) != TSR_OK)
             fail_msg("%s", e.text);
         if (tsr_plan_planned_has_plan(&a)) {
-            assert_int_equal(tsr_plan_front_find(&f, &s.p, &a, &s.solver, &e.err), TSR_OK);
+            assert_int_equal(tsr_plan_front_find(&f, &s.p, &a, NULL, &s.solver, &e.err), TSR_OK);
             is_front(&s, &f, i);
             if (i < 3 || all_of_them)
                 fewer_choices(&s, &f);
@@ -191,7 +191,7 @@ static void test_one(void **state)
     o.n_candidates = 1;
     set_up(&s, "version: 1\nnodes:\n  - {name: a, devices: [{profile: fast}]}\n", &o, 8, 4, 1);
     assert_int_equal(tsr_plan_settings_search(&a, &s.p, &s.solver, &e.err), TSR_OK);
-    assert_int_equal(tsr_plan_front_find(&f, &s.p, &a, &s.solver, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_front_find(&f, &s.p, &a, NULL, &s.solver, &e.err), TSR_OK);
     assert_int_equal(f.n, 1);
     assert_true(f.v[0].omega == 0 && f.v[0].job && !f.v[0].knee);
     assert_true(f.v[0].latency_ms == a.outcome.latency_ms);

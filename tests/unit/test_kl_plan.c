@@ -262,7 +262,7 @@ static void knee(void **state)
     set_up(&s, text, &o, PROMPT, TOKENS, 4);
     assert_true(s.p.knee && s.p.max_omega < 0);
     s.p.kv_omega = figures.kv;
-    assert_int_equal(tsr_plan_front_find(&f, &s.p, NULL, &s.solver, &e.err), TSR_OK);
+    assert_int_equal(tsr_plan_front_find(&f, &s.p, NULL, NULL, &s.solver, &e.err), TSR_OK);
     assert_true(f.n > 2);
     for (uint64_t i = 0; i < f.n; i++) {
         assert_true(fabs(f.v[i].kl - mapped(f.v[i].omega)) <= 1e-12 && !f.v[i].job);

@@ -313,10 +313,12 @@ static tsr_status checked(struct tsr_planning *pl, struct tsr_pipeline_job *job,
     return st;
 }
 
-static tsr_status searched(struct tsr_planning *pl, struct tsr_pipeline_job *job,
+static tsr_status searched(struct tsr_planning *pl, struct tsr_pipeline_job *job, bool front,
                            struct tsr_plan_planned *a, struct tsr_err *err)
 {
     TSR_TRY(tsr_planning_open(pl, job, err));
+    if (front)
+        TSR_TRY(tsr_planning_keep(pl, err));
     return tsr_planning_search(pl, a, err);
 }
 
@@ -339,7 +341,7 @@ static tsr_status plan(struct tsr_cli *c, const struct tsr_plan_call *call,
     }
     if (st == TSR_OK)
         st = *call->check ? checked(&pl, job, step, call->check, &a, &said, d, err)
-                          : searched(&pl, job, &a, err);
+                          : searched(&pl, job, call->front, &a, err);
     if (st == TSR_OK)
         st = tsr_planning_json(&pl, step->opts, &a, *call->check != '\0', &j, err);
     if (said && st == TSR_OK)

@@ -31,7 +31,14 @@ uint64_t tsr_plan_link(const struct tsr_solver_instance *in, const struct tsr_so
  * number. */
 struct tsr_instance;
 struct tsr_plugin_found;
+struct tsr_solver_line;
 tsr_status tsr_plan_solve(const struct tsr_instance *inst, const struct tsr_plugin_found *solver,
                           const void *opts, struct tsr_solver_solution *s, struct tsr_err *err);
+/* The same, with what the solver proves of each option, `lines`, [n_options] (tessera/draft/lines.h). A solver
+ * without that table says nothing: -INFINITY. */
+tsr_status tsr_plan_solve_lines(const struct tsr_instance     *inst,
+                                const struct tsr_plugin_found *solver, const void *opts,
+                                struct tsr_solver_solution *s, struct tsr_solver_line *lines,
+                                struct tsr_err *err);
 
 #endif

@@ -17,16 +17,19 @@
 struct tsr_plan_setting;
 struct tsr_plan_problem;
 struct tsr_plan_planned;
+struct tsr_plan_lines;
 
 struct tsr_plan_bound_line {
     double limit, slope, value; /* omega; ms a unit of omega; ms, INFINITY: there is no plan */
 };
 
 struct tsr_plan_bounds {
-    const struct tsr_plan_setting *list; /* [n] the caller's */
-    uint64_t                       n;
-    uint32_t                      *used;  /* [n] lines of each; the caller's, as the next */
-    struct tsr_plan_bound_line    *lines; /* [n][TSR_PLAN_BOUND_LINES] */
+    struct tsr_plan_setting *list; /* [n] owned, as the next four; NULL: n is of something else */
+    uint64_t                 n;
+    uint32_t                *used;     /* [n] lines of each */
+    struct tsr_plan_bound_line *lines; /* [n][TSR_PLAN_BOUND_LINES] */
+    struct tsr_plan_lines
+        *options; /* [n][2] of instances of a round, and of all rounds (lines.h); NULL: not kept */
     /* NULL, or gets every plan that a search finds, not only its best; q has setting i */
     tsr_status (*found)(void *ctx, uint64_t i, const struct tsr_plan_problem *q,
                         const struct tsr_plan_planned *a, struct tsr_err *err);

@@ -49,8 +49,13 @@ tsr_status tsr_plan_build_options(struct tsr_plan_built *b, const uint32_t *coun
 tsr_status tsr_plan_build_ends(struct tsr_plan_built *b, struct tsr_plan_build_ends **ends,
                                uint64_t *shared, struct tsr_err *err);
 
-/* Of instances of the whole batch, see build_rounds.c: tokens, with `n` decode sizes to choose from; and prefill micro-batches. */
-uint64_t tsr_plan_build_tokens(const struct tsr_plan_problem *p, const uint64_t *dec, uint64_t n);
+/* Of instances of the whole batch, see build_rounds.c: tokens; the requests of the last decode micro-batch of size dec, 0: it is
+ * full; decode times v, [n], as means of all rounds, where those of that micro-batch are `rest`, NULL without one; and prefill
+ * micro-batches.  [any] */
+uint64_t tsr_plan_build_tokens(const struct tsr_plan_problem *p);
+uint64_t tsr_plan_build_rest(const struct tsr_plan_problem *p, uint64_t dec);
+void     tsr_plan_build_mean(const struct tsr_plan_problem *p, uint64_t dec, double *v,
+                             const double *rest, uint64_t n);
 double   tsr_plan_build_prefills(const struct tsr_plan_problem *p, uint64_t pre, uint64_t dec);
 
 #endif

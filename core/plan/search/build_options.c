@@ -264,6 +264,23 @@ static tsr_status sized_make(struct tsr_plan_built *b, const uint32_t *counts, e
     return TSR_OK;
 }
 
+/* Decode times of the whole batch, with those of a last round that is not full (build_rounds.c). */
+static tsr_status add_rest(struct tsr_plan_built *b, const uint32_t *counts, struct sized *z,
+                           struct tsr_err *err)
+{
+    uint64_t     n = b->whole.n_kinds, layers = n * b->whole.classes * b->whole.bits;
+    struct sized rest = { .size = tsr_plan_build_rest(b->p, z->size), .stretch = 1 };
+    if (rest.size)
+        TSR_TRY(sized_make(b, counts, TSR_PLAN_DECODE, &rest, err));
+    tsr_plan_build_mean(b->p, z->size, z->layer, rest.layer, layers);
+    if (z->alone != z->layer)
+        tsr_plan_build_mean(b->p, z->size, z->alone, rest.alone, layers);
+    tsr_plan_build_mean(b->p, z->size, z->embed, rest.embed, n);
+    tsr_plan_build_mean(b->p, z->size, z->head, rest.head, n);
+    tsr_plan_build_mean(b->p, z->size, z->comm, rest.comm, b->n_links * n * n);
+    return TSR_OK;
+}
+
 /* The tables of a size, made on first use. */
 static tsr_status sized_of(struct tsr_plan_built *b, const uint32_t *counts, enum tsr_phase phase,
                            struct sized *list, uint64_t *n, uint64_t size, double stretch,
@@ -277,6 +294,8 @@ static tsr_status sized_of(struct tsr_plan_built *b, const uint32_t *counts, enu
     list[*n].size = size;
     list[*n].stretch = stretch;
     TSR_TRY(sized_make(b, counts, phase, &list[*n], err));
+    if (phase == TSR_PLAN_DECODE && b->p->whole)
+        TSR_TRY(add_rest(b, counts, &list[*n], err));
     *z = &list[(*n)++];
     return TSR_OK;
 }
@@ -325,7 +344,7 @@ tsr_status tsr_plan_build_options(struct tsr_plan_built *b, const uint32_t *coun
         n_dec = p->few ? few_sizes(p->memory.batch, devices, dec)
                        : tsr_plan_decode_sizes(p->memory.batch, devices, dec);
     if (p->whole)
-        b->whole.tokens = tsr_plan_build_tokens(p, dec, n_dec);
+        b->whole.tokens = tsr_plan_build_tokens(p);
     uint64_t most = n_dec * 64;
     NEW(b, pre_of, most);
     NEW(b, dec_of, n_dec);

@@ -1,4 +1,5 @@
 #include "plan/search/front_internal.h"
+#include "plan/search/kept.h"
 #include "plan/search/whatif_internal.h"
 
 #include "base/clock.h"
@@ -54,8 +55,8 @@ static tsr_status has_plan(struct tsr_front_drawn *z, uint64_t i, double limit, 
 {
     struct tsr_plan_problem q = z->p;
     double                  left = z->end - tsr_now_s();
-    *yes = *known = false;
-    if (left <= 0)
+    *yes = *known = z->fits[i] <= limit;
+    if (*yes || left <= 0)
         return TSR_OK;
     if (tsr_plan_bounds_get(&z->bounds, i, limit, 0) == INFINITY) {
         *known = true;
@@ -66,7 +67,10 @@ static tsr_status has_plan(struct tsr_front_drawn *z, uint64_t i, double limit, 
     q.o.time_limit = isfinite(left) ? left : 0;
     tsr_plan_settings_put(&q, &z->bounds.list[i]);
     z->f->solves++;
-    return tsr_plan_whatif_feasible(q, z->solver, yes, known, err);
+    TSR_TRY(tsr_plan_whatif_feasible(q, z->solver, yes, known, err));
+    if (*yes)
+        z->fits[i] = limit;
+    return TSR_OK;
 }
 
 /* More requests at once take as much memory or more with any layers and devices.  So of the n settings from i on, those without
@@ -262,7 +266,7 @@ static tsr_status find(struct tsr_front_drawn *z, bool default_limit, struct tsr
 }
 
 static tsr_status draw(struct tsr_front_drawn *z, const struct tsr_plan_problem *p,
-                       const struct tsr_plan_planned *own, struct tsr_plan_setting *list,
+                       const struct tsr_plan_planned *own, struct tsr_plan_bounds *known,
                        struct tsr_err *err)
 {
     uint64_t at;
@@ -270,16 +274,17 @@ static tsr_status draw(struct tsr_front_drawn *z, const struct tsr_plan_problem 
     z->p.max_omega = z->most;
     if (p->max_omega < 0 && !p->quality.kl.on) /* nothing says what a narrow cache may cost */
         z->p.o.free_kv = false;
-    z->bounds.list = list;
-    z->bounds.n = tsr_plan_settings_of(&z->p, list);
-    z->bounds.used = tsr_new(z->bounds.n, sizeof *z->bounds.used);
-    z->bounds.lines = tsr_new(z->bounds.n * TSR_PLAN_BOUND_LINES, sizeof *z->bounds.lines);
+    TSR_TRY(tsr_plan_kept_open(&z->bounds, &z->p, err));
+    if (known)
+        tsr_plan_kept_take(&z->bounds, known);
     z->bounds.found = tsr_front_keep;
     z->bounds.ctx = z;
     z->order = tsr_new(z->bounds.n, sizeof *z->order);
-    if (!z->bounds.used || !z->bounds.lines || !z->order)
-        return tsr_fail_nomem(err, z->bounds.n * TSR_PLAN_BOUND_LINES * sizeof *z->bounds.lines,
-                              "bounds of settings");
+    z->fits = tsr_new(z->bounds.n, sizeof *z->fits);
+    if (!z->order || !z->fits)
+        return tsr_fail_nomem(err, z->bounds.n * sizeof *z->fits, "settings of a front");
+    for (uint64_t i = 0; i < z->bounds.n; i++)
+        z->fits[i] = INFINITY;
     if (own) {
         TSR_TRY(tsr_front_add(z, p, own, own->status == TSR_SOLVED_OPTIMAL, &at, err));
         TSR_TRY(tsr_front_keep(z, z->setting[at], p, own, err));
@@ -289,7 +294,7 @@ static tsr_status draw(struct tsr_front_drawn *z, const struct tsr_plan_problem 
 }
 
 tsr_status tsr_plan_front_find(struct tsr_plan_front *f, const struct tsr_plan_problem *p,
-                               const struct tsr_plan_planned *own,
+                               const struct tsr_plan_planned *own, struct tsr_plan_bounds *known,
                                const struct tsr_plugin_spec *solver, struct tsr_err *err)
 {
     double                  start = tsr_now_s();
@@ -301,16 +306,12 @@ tsr_status tsr_plan_front_find(struct tsr_plan_front *f, const struct tsr_plan_p
     z->solver = solver;
     z->most = most_of(p);
     z->end = p->o.time_limit > 0 ? start + p->o.time_limit : INFINITY;
-    struct tsr_plan_setting *list = tsr_new(TSR_PLAN_SETTINGS, sizeof *list);
-    tsr_status               st =
-        list ? draw(z, p, own, list, err)
-                           : tsr_fail_nomem(err, TSR_PLAN_SETTINGS * sizeof *list, "settings of a front");
+    tsr_status st = draw(z, p, own, known, err);
     for (uint64_t i = 0; i < z->spares; i++)
         free(z->spare[i].v.layers);
+    tsr_plan_kept_close(&z->bounds);
+    free(z->fits);
     free(z->order);
-    free(z->bounds.used);
-    free(z->bounds.lines);
-    free(list);
     free(z);
     tsr_front_thin(f);
     tsr_front_mark_knee(f);
@@ -324,7 +325,7 @@ tsr_status tsr_plan_front_knee(struct tsr_plan_planned *a, struct tsr_plan_probl
     struct tsr_plan_front f;
     double                start = tsr_now_s();
     *a = (struct tsr_plan_planned){ .status = TSR_SOLVED_UNKNOWN };
-    tsr_status st = tsr_plan_front_find(&f, p, NULL, solver, err);
+    tsr_status st = tsr_plan_front_find(&f, p, NULL, NULL, solver, err);
     for (uint64_t i = 0; st == TSR_OK && i < f.n; i++)
         if (f.v[i].knee || i + 1 == f.n) {
             /* the front counts what codecs cost in fact; a projected problem reserves what they can cost */

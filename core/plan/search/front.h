@@ -35,11 +35,12 @@ struct tsr_plan_front {
     double                      seconds;
 };
 
-/* own, or NULL: the plan that p's own limit gives, with p as tsr_plan_settings_search() left it. Every point takes what p leaves
+/* own, or NULL: the plan that p's own limit gives, with p as tsr_plan_settings_search() left it; known, or NULL: what that search
+ * proved, which is taken over. Every point takes what p leaves
  * open (settings.h), within p->o.time_limit together. TSR_OK with at least one point.  The answer is freed by the caller,
  * also after an error.  [setup] */
 tsr_status tsr_plan_front_find(struct tsr_plan_front *f, const struct tsr_plan_problem *p,
-                               const struct tsr_plan_planned *own,
+                               const struct tsr_plan_planned *own, struct tsr_plan_bounds *known,
                                const struct tsr_plugin_spec *solver, struct tsr_err *err);
 /* The plan at the knee of the front, in the place of tsr_plan_settings_search(): p->max_omega becomes its omega. Where the
  * front has no knee, the plan of least omega.  [setup] */

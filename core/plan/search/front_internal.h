@@ -35,6 +35,7 @@ struct tsr_front_drawn {
     struct tsr_front_spare        spare[TSR_FRONT_SPARES];
     uint64_t                      spares;
     uint64_t                     *order; /* [settings] scratch */
+    double *fits; /* [settings] omega of a plan that is known; INFINITY: none is */
 };
 
 /* tsr_plan_bounds.found: keeps the plan.  ctx: a struct tsr_front_drawn.  [any] */

@@ -104,7 +104,8 @@ tsr_status tsr_front_keep(void *ctx, uint64_t i, const struct tsr_plan_problem *
                           const struct tsr_plan_planned *a, struct tsr_err *err)
 {
     struct tsr_front_drawn *z = ctx;
-    (void)i;
+    if (i < z->bounds.n)
+        z->fits[i] = fmin(z->fits[i], a->outcome.omega);
     for (uint64_t k = 0; k < z->spares; k++)
         if (same(&z->spare[k].v, a->outcome.latency_ms, a->outcome.omega))
             return TSR_OK;

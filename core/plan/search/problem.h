@@ -68,6 +68,8 @@ struct tsr_plan_codec {
                                           * layers; of two phases the larger; 0 where nothing is lost or known */
 };
 
+struct tsr_plan_lines;
+
 struct tsr_plan_problem {
     struct tsr_registry            *registry;
     struct tsr_plan_problem_options o; /* strings are the caller's */
@@ -89,6 +91,7 @@ struct tsr_plan_problem {
     int64_t                    *more;       /* [groups] devices */
     const uint32_t             *widths;     /* [groups] only these; NULL: all that work */
     bool                        few;        /* decode sizes of 1, 2, 4 ... parts alone */
+    bool                        any;        /* the first plan will do, whatever its time */
     bool
         whole; /* instances are of all rounds: a bound of the batch's time, and no plan (build_rounds.c) */
     double
@@ -106,7 +109,9 @@ struct tsr_plan_problem {
     struct tsr_plan_candidates ends;       /* the widest first; n 0: as stored */
     uint64_t                   end;        /* that the ends take */
     double                     ends_omega; /* what it costs; part of the limit */
-    bool                       knee; /* no limit: the plan is the knee of the front (front.h) */
+    struct tsr_plan_lines
+        *lines; /* what solves of its instances proved (lines.h); the caller's; NULL: not kept */
+    bool knee;  /* no limit: the plan is the knee of the front (front.h) */
     double
         wire_omega; /* of indicators by KL: most that the least lossy codecs can cost; part of the limit
                      * of at_least, and reserved for solvers that do not know what codecs cost */

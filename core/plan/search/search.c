@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "plan/instance/objective.h"
+#include "plan/search/lines.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -57,6 +58,41 @@ static bool take(struct search *z, struct tsr_plan_built *b, uint64_t part,
     return true;
 }
 
+/* Options of the parts before; *all: of all. */
+static uint64_t options_before(const struct tsr_plan_built *b, uint64_t part, uint64_t *all)
+{
+    uint64_t before = *all = 0;
+    for (uint64_t i = 0; i < b->n_parts; i++) {
+        before += i < part ? b->parts[i].inst.in.n_options : 0;
+        *all += b->parts[i].inst.in.n_options;
+    }
+    return before;
+}
+
+/* One device alone, too small for any option: no solver is needed to tell. */
+static bool is_too_small(const struct tsr_solver_instance *in)
+{
+    uint64_t least = 0;
+    if (in->n_kinds != 1 || in->kinds[0]->count != 1)
+        return false;
+    for (uint64_t l = 0; l < in->layers; l++) {
+        const uint64_t *v = in->layer_bytes + in->layer_class[l] * in->bits;
+        uint64_t        one = v[0];
+        for (uint64_t q = 1; q < in->bits; q++)
+            one = v[q] < one ? v[q] : one;
+        if (!tsr_add(least, one, &least))
+            return true;
+    }
+    for (uint64_t i = 0; i < in->n_options; i++) {
+        uint64_t room =
+            tsr_capacity_left(in->kinds[0]->capacity_bytes, in->options[i]->workspace_bytes[0]);
+        room = tsr_capacity_left(room, in->embed_bytes);
+        if (least <= tsr_capacity_left(room, in->head_bytes))
+            return false;
+    }
+    return true;
+}
+
 static tsr_status solve_part(struct search *z, struct tsr_plan_built *b, uint64_t part,
                              struct tsr_err *err)
 {
@@ -64,6 +100,8 @@ static tsr_status solve_part(struct search *z, struct tsr_plan_built *b, uint64_
     struct tsr_solver_solution *s;
     struct tsr_plan_planned    *a = z->a;
     double                      left = z->end - tsr_now_s();
+    if (part > 0 && is_too_small(&inst->in)) /* the first one's reason is that of all */
+        return TSR_OK;
     if (left <= 0) {
         z->open = true;
         a->bound = -INFINITY;
@@ -72,7 +110,10 @@ static tsr_status solve_part(struct search *z, struct tsr_plan_built *b, uint64_
     inst->in.cutoff = fmin(z->cutoff, a->objective);
     inst->in.deadline_us = isfinite(left) ? (uint64_t)(left * 1e6) + 1 : 0;
     TSR_TRY(tsr_plan_solution_create(&s, inst, err));
-    tsr_status st = tsr_plan_solve(inst, &z->solver->found, z->solver->options, s, err);
+    uint64_t   all, first = options_before(b, part, &all);
+    tsr_status st = z->p->lines
+                        ? tsr_plan_lines_solve(z->p->lines, first, all, inst, z->solver, s, err)
+                        : tsr_plan_solve(inst, &z->solver->found, z->solver->options, s, err);
     if (st != TSR_OK) {
         free(s);
         return st;
@@ -99,9 +140,11 @@ static tsr_status solve_choice(struct search *z, const struct tsr_plan_space *sp
     struct tsr_plan_built *b;
     TSR_TRY(tsr_plan_build(&b, z->p, space, err));
     tsr_status st = TSR_OK;
-    for (uint64_t i = 0; i < b->n_parts && st == TSR_OK; i++)
+    for (uint64_t i = 0; i < b->n_parts && st == TSR_OK && !(z->p->any && z->a->solution); i++)
         st = tsr_plugin_cancelled() ? tsr_fail(err, TSR_E_CANCELLED, "while planning")
                                     : solve_part(z, b, i, err);
+    if (z->p->any && z->a->solution) /* the others are unknown */
+        z->a->bound = -INFINITY;
     if (z->a->built != b)
         tsr_plan_built_destroy(b);
     z->a->choices++;

@@ -227,7 +227,7 @@ static tsr_status search_alone(struct settled *z, bool known, struct tsr_err *er
 static tsr_status settle(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
                          const struct tsr_plugin_spec *solver, const struct tsr_plan_setting *own,
                          const struct tsr_plan_planned *known, const struct tsr_plan_outcome *like,
-                         struct tsr_err *err)
+                         struct tsr_plan_bounds *kept, struct tsr_err *err)
 {
     double                   start = tsr_now_s();
     struct tsr_plan_setting *list = tsr_new(TSR_PLAN_SETTINGS, sizeof *list);
@@ -251,7 +251,8 @@ static tsr_status settle(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
                          .at = n,
                          .value = INFINITY,
                          .bound = INFINITY,
-                         .end = p->o.time_limit > 0 ? start + p->o.time_limit : INFINITY };
+                         .end = p->o.time_limit > 0 ? start + p->o.time_limit : INFINITY,
+                         .shared = kept };
     for (uint64_t i = 0; i < n; i++)
         z.least[i] = z.free[i] = -INFINITY;
     if (n && known) {
@@ -275,7 +276,14 @@ static tsr_status settle(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
 tsr_status tsr_plan_settings_search(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
                                     const struct tsr_plugin_spec *solver, struct tsr_err *err)
 {
-    return settle(a, p, solver, NULL, NULL, NULL, err);
+    return settle(a, p, solver, NULL, NULL, NULL, NULL, err);
+}
+
+tsr_status tsr_plan_settings_search_kept(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
+                                         const struct tsr_plugin_spec *solver,
+                                         struct tsr_plan_bounds *kept, struct tsr_err *err)
+{
+    return settle(a, p, solver, NULL, NULL, NULL, kept, err);
 }
 
 tsr_status tsr_plan_settings_quick(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
@@ -284,7 +292,7 @@ tsr_status tsr_plan_settings_quick(struct tsr_plan_planned *a, struct tsr_plan_p
                                    const struct tsr_plan_planned *known,
                                    const struct tsr_plan_outcome *like, struct tsr_err *err)
 {
-    return settle(a, p, solver, own, known, like, err);
+    return settle(a, p, solver, own, known, like, NULL, err);
 }
 
 tsr_status tsr_plan_settings_better(struct tsr_plan_planned *a, struct tsr_plan_problem *p,

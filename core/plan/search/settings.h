@@ -37,6 +37,10 @@ void tsr_plan_settings_put(struct tsr_plan_problem *p, const struct tsr_plan_set
  * as 1 % slower than they are. The answer is freed by the caller, also after an error.  [setup] */
 tsr_status tsr_plan_settings_search(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
                                     const struct tsr_plugin_spec *solver, struct tsr_err *err);
+/* The same, where kept gets what is proved, for a front: opened for p.  [setup] */
+tsr_status tsr_plan_settings_search_kept(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
+                                         const struct tsr_plugin_spec *solver,
+                                         struct tsr_plan_bounds *kept, struct tsr_err *err);
 
 /* The same in a few searches: the setting `own` first, then all others in few runs of layers, of which the best is searched
  * whole if it is better. What it finds is not proved where there are several settings. known: a plan of `own` that p allows,

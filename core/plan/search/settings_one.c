@@ -1,6 +1,7 @@
 /* The search of one setting: its best plan, or a bound that rules it out. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "plan/search/lines.h"
 #include "plan/search/settings_internal.h"
 #include "plugin/choices.h"
 #include "tessera/kv_cache.h"
@@ -84,6 +85,7 @@ static tsr_status all_rounds(struct settled *z, uint64_t i, const struct tsr_pla
         !(cutoff > 0))
         return TSR_OK;
     q.whole = true;
+    q.lines = z->shared && z->shared->options ? &z->shared->options[2 * i + 1] : NULL;
     q.o.gap = fmax(q.o.gap, ANY_GAP);
     tsr_status st = tsr_search(&a, &q, z->solver, cutoff, err);
     z->best->choices += a.choices;
@@ -157,6 +159,7 @@ tsr_status tsr_settled_search(struct settled *z, uint64_t i, bool likely,
         return TSR_OK;
     }
     tsr_plan_planned_free(last);
+    q.lines = z->shared && z->shared->options ? &z->shared->options[2 * i] : NULL;
     TSR_TRY(tsr_settled_one(z, i, &q, limit, last, err));
     z->least[i] = last->status == TSR_SOLVED_INFEASIBLE ? INFINITY : last->bound;
     if (z->shared)

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "plugin/registry.h"
+#include "tessera/draft/lines.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -55,14 +56,21 @@ static tsr_status check_claims(const struct tsr_instance *inst, const struct tsr
 }
 
 static tsr_status solve_here(const struct tsr_instance *inst, const struct tsr_plugin_found *f,
-                             const void *opts, struct tsr_solver_solution *s, struct tsr_err *err)
+                             const void *opts, struct tsr_solver_solution *s,
+                             struct tsr_solver_line *lines, struct tsr_err *err)
 {
-    const struct tsr_solver_v1 *t = f->iface;
-    void                       *self = NULL;
+    const struct tsr_solver_v1       *t = f->iface;
+    const struct tsr_solver_lines_v1 *more = NULL;
+    void                             *self = NULL;
     TSR_TRY(t->create(f->host, opts, &self, err));
     /* the plugin may move the pointers of its copy, not ours */
     struct tsr_solver_solution out = *s;
-    tsr_status                 st = t->solve(self, &inst->in, &out, err);
+    if (lines && TSR_HAS(struct tsr_solver_v1, t, extension) && t->extension)
+        more = t->extension(self, TSR_SOLVER_LINES);
+    for (uint64_t i = 0; lines && !more && i < inst->in.n_options; i++)
+        lines[i] = (struct tsr_solver_line){ .value = -INFINITY };
+    tsr_status st = more ? more->solve(self, &inst->in, &out, lines, err)
+                         : t->solve(self, &inst->in, &out, err);
     t->destroy(self);
     s->status = out.status;
     s->objective = out.objective;
@@ -72,13 +80,15 @@ static tsr_status solve_here(const struct tsr_instance *inst, const struct tsr_p
     return st;
 }
 
+/* lines NULL: nobody keeps them. */
 static tsr_status solve(const struct tsr_instance *inst, const struct tsr_plugin_found *f,
-                        const void *opts, struct tsr_solver_solution *s, struct tsr_err *err)
+                        const void *opts, struct tsr_solver_solution *s,
+                        struct tsr_solver_line *lines, struct tsr_err *err)
 {
     const struct tsr_solver_v1 *t = f->iface;
     tsr_status                  st = f->isolate || t->supports & TSR_SOLVER_ISOLATED
                                          ? tsr_plan_isolated(&inst->in, f, opts, f->isolate, s, err)
-                                         : solve_here(inst, f, opts, s, err);
+                                         : solve_here(inst, f, opts, s, lines, err);
     if (st != TSR_OK)
         return tsr_err_prefix(err, st, "solver \"%s\"", f->component->name);
     return check_claims(inst, f, s, err);
@@ -108,7 +118,7 @@ static tsr_status solve_whole(const struct tsr_instance *inst, const struct tsr_
                  "whole; the times of its plan are those of the chunks",
                  f->component->name);
     if (st == TSR_OK)
-        st = solve(&whole, f, opts, s, err);
+        st = solve(&whole, f, opts, s, NULL, err);
     if (st == TSR_OK && (s->status == TSR_SOLVED_OPTIMAL || s->status == TSR_SOLVED_FEASIBLE)) {
         s->status = TSR_SOLVED_FEASIBLE;
         s->bound = -INFINITY;
@@ -119,8 +129,9 @@ static tsr_status solve_whole(const struct tsr_instance *inst, const struct tsr_
     return st;
 }
 
-tsr_status tsr_plan_solve(const struct tsr_instance *inst, const struct tsr_plugin_found *f,
-                          const void *opts, struct tsr_solver_solution *s, struct tsr_err *err)
+tsr_status tsr_plan_solve_lines(const struct tsr_instance *inst, const struct tsr_plugin_found *f,
+                                const void *opts, struct tsr_solver_solution *s,
+                                struct tsr_solver_line *lines, struct tsr_err *err)
 {
     const struct tsr_solver_v1 *t = f->iface;
     uint64_t                    missing = inst->features & ~t->supports;
@@ -131,5 +142,11 @@ tsr_status tsr_plan_solve(const struct tsr_instance *inst, const struct tsr_plug
         return tsr_fail(err, TSR_E_UNSUPPORTED,
                         "solver \"%s\" does not support %s; choose another one", f->component->name,
                         tsr_plan_solver_parts(missing, parts, sizeof parts));
-    return solve(inst, f, opts, s, err);
+    return solve(inst, f, opts, s, lines, err);
+}
+
+tsr_status tsr_plan_solve(const struct tsr_instance *inst, const struct tsr_plugin_found *f,
+                          const void *opts, struct tsr_solver_solution *s, struct tsr_err *err)
+{
+    return tsr_plan_solve_lines(inst, f, opts, s, NULL, err);
 }

@@ -28,7 +28,8 @@ tsr_status tsr_plan_whatif_feasible(struct tsr_plan_problem p, const struct tsr_
         p.o.prefill_mb = p.o.decode_mb;
     if (!p.o.prefill_mb && !sizes)
         p.o.prefill_mb = 1;
-    p.o.gap = 1; /* any plan will do */
+    p.o.gap = 1;
+    p.any = true;
     p.o.time_limit = p.o.time_limit > 0 ? fmin(p.o.time_limit, SECONDS) : SECONDS;
     tsr_status st = tsr_search(&a, &p, solver, INFINITY, err);
     *yes = st == TSR_OK && tsr_plan_planned_has_plan(&a);

@@ -234,8 +234,9 @@ static tsr_status run(struct ex *x, struct tsr_solver_solution *out)
     return st;
 }
 
-static tsr_status exact_solve(void *self, const struct tsr_solver_instance *in,
-                              struct tsr_solver_solution *out, struct tsr_err *err)
+static tsr_status solve_lines(void *self, const struct tsr_solver_instance *in,
+                              struct tsr_solver_solution *out, struct tsr_solver_line *lines,
+                              struct tsr_err *err)
 {
     struct exact              *s = self;
     struct tsr_solver_instance whole; /* members that the host does not know are 0: no such part */
@@ -252,6 +253,7 @@ static tsr_status exact_solve(void *self, const struct tsr_solver_instance *in,
                     .many = in->bits > EX_FEW && in->layers * in->n_kinds > EX_SMALL,
                     .f_limit = INFINITY,
                     .theta = in->theta,
+                    .lines = lines,
                     .dearest = in->cutoff,
                     .best = INFINITY,
                     .target = INFINITY,
@@ -286,6 +288,21 @@ static tsr_status exact_solve(void *self, const struct tsr_solver_instance *in,
     return st == TSR_OK ? st : tsr_fail(err, st, "exact: a plan's sums do not come from its bits");
 }
 
+static tsr_status exact_solve(void *self, const struct tsr_solver_instance *in,
+                              struct tsr_solver_solution *out, struct tsr_err *err)
+{
+    return solve_lines(self, in, out, NULL, err);
+}
+
+static const struct tsr_solver_lines_v1 lines_iface = { .struct_size = sizeof lines_iface,
+                                                        .solve = solve_lines };
+
+static const void *exact_extension(const void *self, const char *id)
+{
+    (void)self;
+    return strcmp(id, TSR_SOLVER_LINES) == 0 ? &lines_iface : NULL;
+}
+
 static tsr_status exact_create(const struct tsr_host *host, const void *opts, void **self,
                                struct tsr_err *err)
 {
@@ -315,6 +332,7 @@ static const struct tsr_solver_v1 exact_iface = {
     .create = exact_create,
     .destroy = exact_destroy,
     .solve = exact_solve,
+    .extension = exact_extension,
 };
 
 static const struct tsr_component exact_component = {

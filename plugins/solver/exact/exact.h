@@ -18,7 +18,7 @@
 #ifndef TSR_EXACT_H
 #define TSR_EXACT_H
 
-#include "tessera/solver.h"
+#include "tessera/draft/lines.h" /* solver.h, too */
 
 #include <math.h>
 #include <stdbool.h>
@@ -40,9 +40,8 @@ struct ex_item {
 };
 
 /* One micro-batch option. Times are multiples of a power of two that is small enough not to matter and
- * large enough for all sums to be exact; so are the omegas in struct ex. An entry that alone makes a plan
- * costlier than struct ex's `dearest` is stored as twice the largest useful value, so that the power of
- * two follows the plans that matter, not an entry that no good plan has. */
+ * large enough for all sums to be exact; so are the omegas in struct ex. Entries are stored as at most twice what makes
+ * a plan cost struct ex's `dearest`: the power of two follows plans that matter, and no cost is above the true one. */
 struct ex_model {
     uint64_t        option;
     uint64_t        embed, head; /* bytes of the ends                       */
@@ -86,6 +85,7 @@ struct ex_node {
     uint32_t idle;    /* cuts one after the other that hardly raised the bound */
     uint64_t cut;     /* number of the cut that made it, 0: none */
     bool     settled; /* its multipliers have been climbed */
+    bool     waits;   /* a model without a box yet, by a bound of the host */
     double   share[]; /* [2][G] */
 };
 
@@ -167,26 +167,27 @@ struct ex {
     bool                              small;      /* L K is at most EX_SMALL */
     bool                              many; /* candidates: polish.c and refine.c are worth it */
     /* devices: pools, of which kinds take some; without pools each kind has one of its own */
-    uint64_t         G;
-    uint64_t        *pool, *takes;     /* [K] */
-    uint64_t        *have;             /* [G] at most what L stages take */
-    uint64_t         n_states;         /* state 0: none used */
-    uint32_t        *next;             /* [n_states][K] */
-    bool            *complete;         /* [n_states] a plan may end here */
-    bool            *reached;          /* [n_states] by devices one after the other */
-    bool            *leads, *trails;   /* [K] only ever the first stage; only ever the last */
-    double          *omega;            /* [K][L][Q] rounded; without kind_omega [L][Q] */
-    uint64_t         omega_kind;       /* entries from one kind to the next, or 0 */
-    double          *link_omega;       /* [V][L] rounded; NULL: none */
-    double           w_limit, w_scale; /* INFINITY: none; a typical sum of omega */
-    double           f_limit;          /* max_first_ms with its tolerance; INFINITY: none */
-    double           w_unit;           /* that the omegas are multiples of */
-    double           theta;
-    double           dearest; /* plans that cost more are of no interest; INFINITY: all are */
-    enum ex_aim      aim;
-    double           enough; /* stop at a plan as good as this */
-    struct ex_model *models;
-    uint64_t         n_models;
+    uint64_t    G;
+    uint64_t   *pool, *takes;     /* [K] */
+    uint64_t   *have;             /* [G] at most what L stages take */
+    uint64_t    n_states;         /* state 0: none used */
+    uint32_t   *next;             /* [n_states][K] */
+    bool       *complete;         /* [n_states] a plan may end here */
+    bool       *reached;          /* [n_states] by devices one after the other */
+    bool       *leads, *trails;   /* [K] only ever the first stage; only ever the last */
+    double     *omega;            /* [K][L][Q] rounded; without kind_omega [L][Q] */
+    uint64_t    omega_kind;       /* entries from one kind to the next, or 0 */
+    double     *link_omega;       /* [V][L] rounded; NULL: none */
+    double      w_limit, w_scale; /* INFINITY: none; a typical sum of omega */
+    double      f_limit;          /* max_first_ms with its tolerance; INFINITY: none */
+    double      w_unit;           /* that the omegas are multiples of */
+    double      theta;
+    double      dearest; /* plans that cost more are of no interest; INFINITY: all are */
+    enum ex_aim aim;
+    struct tsr_solver_line *lines;  /* [n_options] the host's; NULL: none */
+    double                  enough; /* stop at a plan as good as this */
+    struct ex_model        *models;
+    uint64_t                n_models;
     /* incumbent */
     double           best, target; /* target: only plans below it are looked for */
     uint64_t         best_model, n_best;
@@ -247,7 +248,7 @@ struct ex {
 
 /* The power of two whose multiples up to `total` have exact sums. */
 double ex_unit(double total);
-/* The nearest multiple; of a value above `cap`, that of twice the cap. */
+/* The nearest multiple; of a value above twice the cap, that of twice the cap. */
 double ex_snap(double v, double cap, double unit);
 
 /* Memory from the host; the size is kept in front.  ex_new() zeroes; NULL sets x->status. */
@@ -337,8 +338,8 @@ static inline double ex_link_omega(const struct ex *x, uint64_t codec, uint64_t 
     return x->link_omega ? x->link_omega[codec * x->L + l] : 0;
 }
 
-/* Fills x->cols with every stage that may be part of a plan of at most `most` (under the weights,
- * without konst).  False: more than `limit` labels would be needed. */
+/* Every stage that may be part of a plan of at most `most` (under the weights, without konst).  False: more
+ * than `limit` labels would be needed. */
 bool ex_columns_build(struct ex *x, const struct ex_model *m, double most, uint64_t limit);
 /* x->cost from the columns, whose cost is computed from the weights. */
 void ex_columns_price(struct ex *x, const struct ex_model *m);
@@ -346,14 +347,13 @@ void ex_columns_price(struct ex *x, const struct ex_model *m);
 void ex_columns_filter(struct ex *x, double most);
 /* Columns of each segment in order of cost, as ex_labels_run() requires. */
 void ex_columns_sort(struct ex *x);
-/* The column that the cost of a segment is from. */
-void ex_columns_stage(const struct ex *x, struct ex_stage *st);
+void ex_columns_stage(const struct ex *x,
+                      struct ex_stage *st); /* that the cost of a segment is from */
 /* Bits whose sums are those of the stage; false: out of memory. */
 bool ex_columns_bits(struct ex *x, const struct ex_model *m, const struct ex_stage *st,
                      uint32_t *bits);
 
-/* Looks at every path over the columns that can be below min(x->target, most); better ones become
- * the incumbent.  False: more than `limit` labels would be needed. */
+/* Every path over the columns that can be below min(x->target, most); better ones become the incumbent.  False: more than `limit` labels would be needed. */
 bool ex_labels_run(struct ex *x, const struct ex_model *m, double most, uint64_t limit);
 
 void ex_weights_set(struct ex *x, const struct ex_model *m, const struct ex_node *n);
@@ -393,7 +393,7 @@ double ex_error_of(const struct ex *x);
 double ex_proved(const struct ex *x);
 /* The gap that is asked for, as far as sums of 53 bits can prove it. */
 double ex_most_gap(const struct tsr_solver_instance *in);
-/* The incumbent with its bound, or that none is known; false without memory. */
+/* The incumbent with its bound, if any; false without memory. */
 bool ex_answer(struct ex *x, struct tsr_solver_solution *out);
 void ex_put_infeasible(struct ex *x, struct tsr_solver_solution *out, const char *why);
 

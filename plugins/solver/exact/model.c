@@ -65,7 +65,7 @@ double ex_unit(double total)
 
 double ex_snap(double v, double cap, double unit)
 {
-    return rint((v > cap ? 2 * cap : v) / unit) * unit;
+    return rint((v > 2 * cap ? 2 * cap : v) / unit) * unit;
 }
 
 /* The times of one phase on their way into a model. */

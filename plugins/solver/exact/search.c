@@ -162,6 +162,25 @@ static void count_idle(struct ex *x, struct ex_node *n, double b)
     }
 }
 
+/* The bound of all plans of a model as a line for the host, below what rounding may do.  by_limit: it is of plans within the limit on
+ * omega alone. */
+static void put_line(struct ex *x, const struct ex_node *n, double bound, bool by_limit)
+{
+    const struct ex_model  *m = &x->models[n->model];
+    double                  limit = x->w_limit < INFINITY ? x->w_limit : 0;
+    struct tsr_solver_line *line = x->lines ? x->lines + m->option : NULL;
+    if (!line || (line->value - line->slope * limit > bound && line->value < INFINITY))
+        return;
+    line->slope = x->w_limit < INFINITY ? n->nu : 0;
+    /* a bound has a price in place of the limit, and no entry of the tables is above the true one */
+    line->limit = by_limit && x->in->max_omega >= 0 ? x->in->max_omega : INFINITY;
+    double value = bound + line->slope * limit;
+    line->value =
+        value < INFINITY
+            ? value - m->error - line->slope * ((double)x->L + 1) * x->w_unit - 1e-12 * fabs(value)
+            : value;
+}
+
 static void process(struct ex *x, struct ex_node *n)
 {
     struct ex_view v = x->view;
@@ -171,6 +190,8 @@ static void process(struct ex *x, struct ex_node *n)
         /* with many candidates a bound's plan is one of many: more steps until their cuts meet */
         unsigned steps = x->many ? 48 : 16;
         double   b = ex_climb(x, n, cut ? steps : 1, x->target, false, &v);
+        if (n->cut == 0)
+            put_line(x, n, b, false);
         if (cut)
             count_idle(x, n, b);
         n->bound = b > n->bound ? b : n->bound;
@@ -237,7 +258,9 @@ static void root(struct ex *x, uint64_t model)
         memcpy(n->share, x->start->share, 2 * x->G * sizeof *n->share);
     }
     ex_least(x, m);
-    n->bound = fmax(0, ex_climb(x, n, 30, x->target, false, &x->view));
+    double bound = ex_climb(x, n, 30, x->target, false, &x->view);
+    n->bound = fmax(0, bound);
+    put_line(x, n, bound, false);
     if (!x->start)
         x->start = node_new(x, n);
     else if (n->bound < INFINITY)
@@ -246,8 +269,10 @@ static void root(struct ex *x, uint64_t model)
     n->settled &= x->L * x->K <= 2 * (uint64_t)EX_SMALL;
     if (n->bound < x->target && m->unchecked) {
         m->unchecked = false;
-        if (!x->keeps_limits(x, model, &x->why))
+        if (!x->keeps_limits(x, model, &x->why)) {
             n->bound = INFINITY;
+            put_line(x, n, INFINITY, true);
+        }
     }
     if (n->bound >= x->target)
         done(x, n, n->bound);
@@ -255,20 +280,43 @@ static void root(struct ex *x, uint64_t model)
         push(x, n);
 }
 
-void ex_search(struct ex *x)
+/* Queues the models: those that the host knows bounds of by these bounds, as most are then ruled out by the best plan of the first.
+ * The host's lines are replaced by new ones. */
+static void queue_models(struct ex *x)
 {
     uint64_t i = 0;
-    while (i < x->n_models && !ex_stop(x))
-        root(x, i++);
+    for (; i < x->n_models && !ex_stop(x); i++) {
+        struct tsr_solver_line *line = x->lines ? x->lines + x->models[i].option : NULL;
+        double bound = line ? line->value - line->slope * fmax(x->in->max_omega, 0) : -INFINITY;
+        if (line)
+            *line = (struct tsr_solver_line){ .value = -INFINITY };
+        if (!(bound > 0)) {
+            root(x, i);
+            continue;
+        }
+        struct ex_node *n = node_new(x, NULL);
+        if (!n)
+            return;
+        n->bound = bound;
+        n->model = (uint32_t)i;
+        n->waits = true;
+        push(x, n);
+    }
     if (i < x->n_models)
         x->closed = 0; /* the others are unknown; times are not negative */
-    ex_free(x, x->start);
-    x->start = NULL;
+}
+
+void ex_search(struct ex *x)
+{
+    queue_models(x);
     while (x->n_heap && !ex_stop(x) && !(x->best <= x->enough)) {
         struct ex_node *n = pop(x);
         if (n->bound >= x->target)
             done(x, n, n->bound);
-        else {
+        else if (n->waits) {
+            root(x, n->model);
+            ex_free(x, n);
+        } else {
             ex_least(x, &x->models[n->model]);
             process(x, n);
         }
@@ -277,4 +325,6 @@ void ex_search(struct ex *x)
         struct ex_node *n = x->heap[--x->n_heap];
         done(x, n, n->bound);
     }
+    ex_free(x, x->start);
+    x->start = NULL;
 }

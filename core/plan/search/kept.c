@@ -1,0 +1,57 @@
+#include "plan/search/kept.h"
+
+#include "base/mem.h"
+#include "plan/search/lines.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+tsr_status tsr_plan_kept_open(struct tsr_plan_bounds *b, const struct tsr_plan_problem *p,
+                              struct tsr_err *err)
+{
+    *b = (struct tsr_plan_bounds){ .list = tsr_new(TSR_PLAN_SETTINGS, sizeof *b->list) };
+    if (!b->list)
+        return tsr_fail_nomem(err, TSR_PLAN_SETTINGS * sizeof *b->list, "settings of a plan");
+    uint64_t n = b->n = tsr_plan_settings_of(p, b->list);
+    b->used = tsr_new(n, sizeof *b->used);
+    b->lines = tsr_new(n * TSR_PLAN_BOUND_LINES, sizeof *b->lines);
+    b->options = tsr_new(2 * n, sizeof *b->options);
+    if (!b->used || !b->lines || !b->options)
+        return tsr_fail_nomem(err, n * TSR_PLAN_BOUND_LINES * sizeof *b->lines,
+                              "bounds of settings");
+    return TSR_OK;
+}
+
+void tsr_plan_kept_close(struct tsr_plan_bounds *b)
+{
+    for (uint64_t i = 0; b->options && i < 2 * b->n; i++)
+        tsr_plan_lines_free(&b->options[i]);
+    free(b->options);
+    free(b->lines);
+    free(b->used);
+    free(b->list);
+    *b = (struct tsr_plan_bounds){ 0 };
+}
+
+static bool is_same(const struct tsr_plan_setting *s, const struct tsr_plan_setting *t)
+{
+    return s->concurrency == t->concurrency && s->chunk == t->chunk && s->kv == t->kv &&
+           s->end == t->end && s->types == t->types && s->most_k == t->most_k;
+}
+
+void tsr_plan_kept_take(struct tsr_plan_bounds *b, struct tsr_plan_bounds *from)
+{
+    for (uint64_t i = 0; i < b->n; i++)
+        for (uint64_t j = 0; j < from->n; j++) {
+            if (!is_same(&b->list[i], &from->list[j]))
+                continue;
+            b->used[i] = from->used[j];
+            memcpy(b->lines + i * TSR_PLAN_BOUND_LINES, from->lines + j * TSR_PLAN_BOUND_LINES,
+                   from->used[j] * sizeof *b->lines);
+            for (uint64_t k = 0; k < 2; k++) {
+                b->options[2 * i + k] = from->options[2 * j + k];
+                from->options[2 * j + k] = (struct tsr_plan_lines){ 0 };
+            }
+            break;
+        }
+}

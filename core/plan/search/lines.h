@@ -1,0 +1,29 @@
+/* plan/search/lines.h - solves of one instance under several limits on omega, without the options that earlier solves
+ * ruled out.
+ *
+ *   a solve --its solver's lines (tessera/draft/lines.h)--> bounds of options --> the next one has fewer options
+ */
+#ifndef TSR_PLAN_SEARCH_LINES_H
+#define TSR_PLAN_SEARCH_LINES_H
+
+#include "plan/search/bounds.h"
+#include "plugin/spec.h"
+
+struct tsr_instance;
+struct tsr_solver_solution;
+
+/* What is known of the options of a setting's instances: those of the first part, of the second one and so on. */
+struct tsr_plan_lines {
+    struct tsr_plan_bounds of; /* n 0: nothing yet; arrays are owned */
+};
+
+/* tsr_plan_solve() of an instance whose options are those from `first` on of `all`. Options that cannot be below its cutoff
+ * are left out, and what the solver proves is added.  Where that leaves none, s->status is TSR_SOLVED_UNKNOWN with a bound
+ * of at least the cutoff. Searches may differ in max_omega, theta, gap, cutoff and deadline alone.  [setup] */
+tsr_status tsr_plan_lines_solve(struct tsr_plan_lines *l, uint64_t first, uint64_t all,
+                                const struct tsr_instance    *inst,
+                                const struct tsr_plugin_spec *solver, struct tsr_solver_solution *s,
+                                struct tsr_err *err);
+void       tsr_plan_lines_free(struct tsr_plan_lines *l); /* zeroed or filled */
+
+#endif
