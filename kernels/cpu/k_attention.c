@@ -274,9 +274,7 @@ INLINE void add_values(const struct tsr_cpu_attention *a, const uint8_t *v, cons
     for (; b < end; b++) {
         const uint8_t *head = v + b * a->v_stride;
         v16            s = head_scale(head, dtype), x[COLUMNS];
-        UNROLL
-        for (int i = 0; i < nv; i++)
-            x[i] = cached(head, dtype, d + 16 * (uint64_t)i, i + 1 < nv ? 16 : tail, s);
+        cached_some(head, dtype, d, nv, tail, s, x);
         UNROLL
         for (int h = 0; h < nh; h++) {
             v16 w = v_set1(e[(uint64_t)h * r->n + (b - r->base)]);
