@@ -82,17 +82,21 @@ struct attend {
     float                   *scores;
     uint64_t                 tokens, per_tile; /* tokens of a task; 1: no tiles */
     uint64_t                 per_chunk, scores_each;
+    uint64_t                 together; /* KV heads of a token alone that a thread reads at once */
 };
 
 static tsr_status attend_chunks(void *arg, uint64_t begin, uint64_t end)
 {
     const struct attend *s = arg;
     float               *scores = s->scores + begin / s->per_chunk * s->scores_each;
-    for (uint64_t i = begin; i < end; i++) {
+    for (uint64_t i = begin, n; i < end; i += n) {
         uint64_t t = i / s->a.kv_heads * s->per_tile, left = s->tokens - t;
         uint32_t head = (uint32_t)(i % s->a.kv_heads);
+        n = s->per_tile > 1 ? 1 : s->a.kv_heads - head;
+        n = n < s->together ? n : s->together;
+        n = n < end - i ? n : end - i;
         if (s->per_tile == 1)
-            s->c->k->attention(&s->a, t, head, scores);
+            s->c->k->attention(&s->a, t, head, n, scores);
         else
             s->c->k->attention_tile(&s->a, t, left < s->per_tile ? left : s->per_tile, head,
                                     scores);
@@ -122,10 +126,14 @@ static void count_positions(const struct tsr_op_parts *p, uint32_t window, uint6
 /* Scores of a tile, so that they stay in the L2 cache with the keys. */
 #define TILE_SCORES 131072u
 
-/* Scores of one token and KV head. */
-static uint64_t scores_of(uint64_t share, uint64_t positions)
+/* KV heads that a thread reads at once.  Those of a position lie one after the other, so that memory is read in longer
+ * pieces. */
+#define TOGETHER 8u
+
+/* Scores of one token and KV head, and its sums. */
+static uint64_t scores_of(uint64_t share, uint64_t positions, uint64_t head_dim)
 {
-    return share * ((positions + 47) / 16 * 16);
+    return share * CPU_ATTENTION_SCRATCH(positions, head_dim);
 }
 
 /* Tokens of a tile; 1: too few queries would share what is widened. */
@@ -139,27 +147,35 @@ static uint64_t tile_of(uint64_t share, uint64_t positions)
     return tokens < 2 || queries < (share < 4 ? 4 : 16) ? 1 : tokens;
 }
 
-static uint64_t tile_scores(uint64_t share, uint64_t positions)
+static uint64_t tile_scores(uint64_t share, uint64_t positions, uint64_t head_dim)
 {
-    return tile_of(share, positions) * scores_of(share, positions);
+    return tile_of(share, positions) * scores_of(share, positions, head_dim);
 }
 
 /* Scores of a task: never fewer than for fewer positions, whose tiles may be larger. */
-static uint64_t task_scores(uint64_t share, uint64_t positions)
+static uint64_t task_scores(uint64_t share, uint64_t positions, uint64_t head_dim)
 {
     const uint64_t first = TILE_SCORES / CPU_TILE_QUERIES; /* positions with the largest tiles */
-    uint64_t       n = tile_scores(share, positions), less = tile_scores(share, first);
+    uint64_t       n = tile_scores(share, positions, head_dim),
+             less = tile_scores(share, first, head_dim);
     return positions > first && less > n ? less : n;
 }
 
 /* Multiply-adds of a chunk of tiles, at least: short prompts of small models need few scores then. */
 #define TILE_WORK (UINT64_C(1) << 20)
 
-/* Tasks in a chunk.  Those of tiles depend on the longest token alone, so that a plan can count them. */
+/* Tasks in a chunk of tokens alone. */
+static uint64_t chunk_alone(uint64_t tasks, uint64_t together)
+{
+    uint64_t each = cpu_ceil(tasks, ATTEND_CHUNKS);
+    return each > together ? each : together;
+}
+
+/* Tasks in a chunk of tiles.  They depend on the longest token alone, so that a plan can count them. */
 static uint64_t chunk_of(uint64_t tasks, uint64_t tile, uint64_t positions, uint64_t queries_dim)
 {
     uint64_t each = cpu_ceil(tasks, ATTEND_CHUNKS), work;
-    if (tile == 1 || __builtin_mul_overflow(2 * tile * positions, queries_dim, &work))
+    if (__builtin_mul_overflow(2 * tile * positions, queries_dim, &work))
         return each;
     uint64_t least = cpu_ceil(TILE_WORK, work ? work : 1);
     least = least < tasks ? least : tasks;
@@ -170,20 +186,34 @@ static uint64_t chunk_of(uint64_t tasks, uint64_t tile, uint64_t positions, uint
 uint64_t tsr_cpu_attention_scratch(uint64_t tokens, uint64_t positions, uint32_t heads,
                                    uint32_t kv_heads, uint32_t head_dim)
 {
-    uint64_t tasks, tiles, alone, share = heads / kv_heads;
+    uint64_t tasks, tiles, alone, share = heads / kv_heads, most = 0;
     if (__builtin_mul_overflow(tokens, kv_heads, &tasks) || tasks == 0)
         return 0;
-    uint64_t chunks = cpu_ceil(tasks, chunk_of(tasks, 1, positions, 0));
-    if (__builtin_mul_overflow(scores_of(share, positions), 4 * chunks, &alone))
+    for (uint64_t n = 1; n <= TOGETHER && n <= kv_heads; n++) { /* for any number of threads */
+        uint64_t at_once = cpu_ceil(tasks, chunk_alone(tasks, n)) * n;
+        most = at_once > most ? at_once : most;
+    }
+    if (__builtin_mul_overflow(scores_of(share, positions, head_dim), 4 * most, &alone))
         return 0;
     if (tokens == 1)
         return alone;
     uint64_t tile = tile_of(share, positions);
     tasks = cpu_ceil(tokens, tile) * kv_heads;
-    chunks = cpu_ceil(tasks, chunk_of(tasks, tile, positions, share * head_dim));
-    if (__builtin_mul_overflow(task_scores(share, positions), 4 * chunks, &tiles))
+    uint64_t each =
+        tile == 1 ? chunk_alone(tasks, 1) : chunk_of(tasks, tile, positions, share * head_dim);
+    uint64_t chunks = cpu_ceil(tasks, each);
+    if (__builtin_mul_overflow(task_scores(share, positions, head_dim), 4 * chunks, &tiles))
         return 0;
     return tiles > alone ? tiles : alone;
+}
+
+/* As many as leave work for all threads. */
+static uint64_t together(const struct tsr_host *h, uint64_t tasks, uint64_t kv_heads)
+{
+    uint64_t n = tasks / tsr_cpu_threads(h);
+    n = n < kv_heads ? n : kv_heads;
+    n = n < TOGETHER ? n : TOGETHER;
+    return n ? n : 1;
 }
 
 tsr_status tsr_cpu_attention_op(struct tsr_cpu *c, const struct tsr_op *op,
@@ -227,10 +257,13 @@ tsr_status tsr_cpu_attention_op(struct tsr_cpu *c, const struct tsr_op *op,
     }
     uint64_t tasks = cpu_ceil(out.rows, s.per_tile) * op->kv_heads;
     uint64_t work = sum / out.rows * s.per_tile * op->head_dim * share * 2 + 64;
-    s.per_chunk = chunk_of(tasks, s.per_tile, most, share * op->head_dim);
+    s.together = together(c->host, tasks, op->kv_heads);
+    s.per_chunk = s.per_tile == 1 ? chunk_alone(tasks, s.together)
+                                  : chunk_of(tasks, s.per_tile, most, share * op->head_dim);
     if (tasks * work < 65536) /* not worth a loop over threads */
         s.per_chunk = tasks;
-    s.scores_each = s.per_tile == 1 ? scores_of(share, most) : task_scores(share, most);
+    s.scores_each = s.per_tile == 1 ? s.together * scores_of(share, most, op->head_dim)
+                                    : task_scores(share, most, op->head_dim);
     uint8_t *p;
     bytes = s.per_chunk == tasks
                 ? 4 * s.scores_each

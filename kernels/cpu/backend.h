@@ -109,6 +109,8 @@ const char *tsr_cpu_device(const struct tsr_cpu_kernels *k, const struct tsr_cpu
 /* At least `bytes` of scratch, aligned to 64, until the next call. */
 tsr_status tsr_cpu_scratch(struct tsr_cpu *c, uint64_t bytes, uint8_t **p, struct tsr_err *err);
 
+/* Threads of host->parallel_for(). */
+uint64_t tsr_cpu_threads(const struct tsr_host *host);
 /* As host->parallel_for, but inline when the whole is below `small` units of work. */
 tsr_status tsr_cpu_for(const struct tsr_cpu *c, uint64_t n, uint64_t unit,
                        tsr_status (*body)(void *, uint64_t, uint64_t), void *arg);

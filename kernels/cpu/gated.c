@@ -8,15 +8,13 @@
  */
 #include "member.h"
 #include "tessera/draft/linears.h"
-#include "tessera/threads.h"
 
 #include <sched.h>
 #include <stdatomic.h>
 
 #define ITEM_BYTES                                                                                 \
-    65536u              /* of weights, at least: an item costs as much as reading a tenth of this */
-#define SOME_THREADS 8u /* of a host that does not tell */
-#define TURNS        1000
+    65536u /* of weights, at least: an item costs as much as reading a tenth of this */
+#define TURNS 1000
 
 enum what { GATE, UP, ACT, DOWN, WHOLE };
 
@@ -288,12 +286,6 @@ static void touch(const struct tsr_cpu *c, const struct tsr_gated_op *g, uint32_
     }
 }
 
-static uint64_t threads_of(const struct tsr_host *h)
-{
-    const struct tsr_threads_v1 *t = h->service ? h->service(h->ctx, TSR_THREADS) : NULL;
-    return t ? t->count(h->ctx) : SOME_THREADS;
-}
-
 /* One alone would wait for itself: its lines are as fast one after the other. */
 tsr_status tsr_cpu_gated(void *self, void *stream, const struct tsr_gated_op *g, uint32_t n,
                          struct tsr_err *err)
@@ -302,7 +294,7 @@ tsr_status tsr_cpu_gated(void *self, void *stream, const struct tsr_gated_op *g,
     (void)stream;
     if (n < 2)
         return TSR_E_UNSUPPORTED;
-    a.threads = threads_of(a.c->host);
+    a.threads = tsr_cpu_threads(a.c->host);
     fetch_all(g, n);
     touch(a.c, g, n, a.c->mem->open);
     tsr_status st = run_all(&a, g, err);

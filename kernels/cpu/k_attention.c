@@ -81,15 +81,15 @@ INLINE void sixteen_keys(const struct tsr_cpu_attention *a, const uint8_t *q, co
     }
 }
 
-/* Rows of a head are one row of the cache apart, a stride that the hardware prefetcher does not follow:
- * they are prefetched this many rows before their use, keys sixteen at a time. */
-#define KEYS_AHEAD   16u
-#define VALUES_AHEAD 32u
-INLINE void prefetch_keys(const uint8_t *at, uint64_t stride, uint64_t bytes)
+/* Memory is read fastest in its order, but heads are read one after the other: rows that are read next are prefetched
+ * row by row, with all heads, into the second cache.  Part `of` of `n` of `rows` rows. */
+INLINE void prefetch_rows(const uint8_t *at, uint64_t stride, uint64_t bytes, uint64_t rows,
+                          uint64_t of, uint64_t n)
 {
-    for (uint64_t i = 0; i < 16; i++)
+    uint64_t end = (of + 1) * rows / n;
+    for (uint64_t i = of * rows / n; i < end; i++)
         for (uint64_t b = 0; b < bytes; b += 64)
-            v_prefetch(at + (KEYS_AHEAD + i) * stride + b);
+            v_prefetch_l2(at + i * stride + b);
 }
 
 /* Scores of nh heads and the sixteen positions from j0 on, whose products are y, into
@@ -120,23 +120,45 @@ INLINE void scores_at(const struct tsr_cpu_attention *a, const uint8_t *q, const
     put_scores(a, r, j0, slopes, nh, y, s);
 }
 
-/* Scores of all heads that share a KV head, sixteen positions of all at a time: keys are still in the L1
- * cache for the last head.  key: of position j0, the first one. */
-INLINE void scores_of(const struct tsr_cpu_attention *a, const uint8_t *q, const uint8_t *key,
-                      const struct reach *r, uint64_t j0, const uint32_t dtype, const float *slopes,
-                      uint64_t share, float *s)
+/* A token's part of the work: n KV heads, whose queries, scores and keys lie one after the other. */
+struct part {
+    const struct tsr_cpu_attention *a;
+    const uint8_t                  *q, *v; /* v: of position 0 */
+    const float                    *slopes;
+    struct reach                    r;
+    uint64_t                        n, share;
+    float                          *scores; /* [n * share][r.n] */
+};
+
+/* Scores of the query heads of a KV head and sixteen positions: keys are still in the L1 cache for the last
+ * head. */
+INLINE void scores_of(const struct part *t, const struct tsr_cpu_attention *a, uint64_t of,
+                      const uint8_t *key, uint64_t j0, const uint32_t dtype)
 {
-    const uint64_t bytes = tsr_kv_head_bytes(dtype, a->head_dim), each = a->head_dim * 4;
-    for (; j0 <= r->p; j0 += 16, key += 16 * a->k_stride) {
-        uint64_t i = 0;
-        prefetch_keys(key, a->k_stride, bytes);
-        for (; i + HEADS <= share; i += HEADS)
-            scores_at(a, q + i * each, key, r, j0, dtype, slopes ? slopes + i : NULL, HEADS,
-                      s + i * r->n);
-        for (; i < share; i++)
-            scores_at(a, q + i * each, key, r, j0, dtype, slopes ? slopes + i : NULL, 1,
-                      s + i * r->n);
-    }
+    const uint64_t share = t->share, each = a->head_dim * 4;
+    const uint8_t *q = t->q + of * share * each;
+    const float   *slopes = t->slopes ? t->slopes + of * share : NULL;
+    float         *s = t->scores + of * share * t->r.n;
+    uint64_t       i = 0;
+    for (; i + HEADS <= share; i += HEADS)
+        scores_at(a, q + i * each, key, &t->r, j0, dtype, slopes ? slopes + i : NULL, HEADS,
+                  s + i * t->r.n);
+    for (; i < share; i++)
+        scores_at(a, q + i * each, key, &t->r, j0, dtype, slopes ? slopes + i : NULL, 1,
+                  s + i * t->r.n);
+}
+
+/* Scores of all heads, sixteen positions of all at a time, so that memory is read in its order.  key: of position j0,
+ * the first one. */
+INLINE void all_scores(const struct part *t, const struct tsr_cpu_attention *a, const uint8_t *key,
+                       uint64_t j0, const uint32_t dtype)
+{
+    const uint64_t bytes = tsr_kv_head_bytes(dtype, a->head_dim);
+    for (; j0 <= t->r.p; j0 += 16, key += 16 * a->k_stride)
+        for (uint64_t of = 0; of < t->n; of++) {
+            prefetch_rows(key + 16 * a->k_stride, a->k_stride, t->n * bytes, 16, of, t->n);
+            scores_of(t, a, of, key + of * bytes, j0, dtype);
+        }
 }
 
 /* q.k of nh query heads and the positions of a block, those of y[0] and the sixteen after them of y[1]: with
@@ -192,140 +214,177 @@ INLINE void block_scores(const struct tsr_cpu_attention *a, const uint8_t *q, co
     put_scores(a, r, b + 16, slopes, nh, y[1], s);
 }
 
-/* Scores of all heads that share KV head `of`: earlier blocks as codes, the token's block from the tail. */
-INLINE void channel_scores(const struct tsr_cpu_attention *a, const uint8_t *q, const uint8_t *rows,
-                           const uint8_t *tail, const struct reach *r, uint32_t of,
-                           const float *slopes, uint64_t share, float *s)
+/* Those of the query heads of a KV head. */
+INLINE void block_of(const struct part *t, uint64_t of, const uint8_t *block, uint64_t b)
 {
-    const uint64_t bytes = TSR_KV_BLOCK * tsr_kv_head_bytes(TSR_Q4_CHANNEL, a->head_dim);
-    const uint64_t half = tsr_kv_head_bytes(TSR_F16, a->head_dim), each = a->head_dim * 4;
-    const uint64_t own = r->p / TSR_KV_BLOCK * TSR_KV_BLOCK, step = TSR_KV_BLOCK * a->k_stride;
-    const uint8_t *block = rows + r->base / TSR_KV_BLOCK * step + of * bytes;
-    for (uint64_t b = r->base / TSR_KV_BLOCK * TSR_KV_BLOCK; b < own; b += TSR_KV_BLOCK) {
-        uint64_t i = 0;
-        for (uint64_t at = 0; at < bytes; at += 64)
-            v_prefetch(block + step + at);
-        for (; i + HEADS <= share; i += HEADS)
-            block_scores(a, q + i * each, block, r, b, slopes ? slopes + i : NULL, HEADS,
-                         s + i * r->n);
-        for (; i < share; i++)
-            block_scores(a, q + i * each, block, r, b, slopes ? slopes + i : NULL, 1, s + i * r->n);
-        block += step;
-    }
-    struct tsr_cpu_attention last = *a;
-    uint64_t                 j0 = r->base > own ? r->base : own;
-    last.k_stride = a->kv_heads * half;
-    scores_of(&last, q, tail + (j0 - own) * last.k_stride + of * half, r, j0, TSR_F16, slopes,
-              share, s);
+    const uint64_t share = t->share, each = t->a->head_dim * 4;
+    const uint8_t *q = t->q + of * share * each;
+    const float   *slopes = t->slopes ? t->slopes + of * share : NULL;
+    float         *s = t->scores + of * share * t->r.n;
+    uint64_t       i = 0;
+    for (; i + HEADS <= share; i += HEADS)
+        block_scores(t->a, q + i * each, block, &t->r, b, slopes ? slopes + i : NULL, HEADS,
+                     s + i * t->r.n);
+    for (; i < share; i++)
+        block_scores(t->a, q + i * each, block, &t->r, b, slopes ? slopes + i : NULL, 1,
+                     s + i * t->r.n);
 }
 
-/* Columns d.. of nv vectors of the output of nh query heads. */
-INLINE void values_of(const struct tsr_cpu_attention *a, const uint8_t *v, const float *e,
-                      const struct reach *r, const uint32_t dtype, uint64_t d, const int nh,
-                      const int nv, uint64_t tail, const v16 *den, uint8_t *out)
+/* Scores of all heads: earlier blocks as codes, the token's block from the tail.  rows: of position 0; first: the first
+ * KV head. */
+INLINE void channel_scores(const struct part *t, const uint8_t *rows, const uint8_t *tail,
+                           uint32_t first)
 {
-    const uint64_t from = tsr_kv_head_bytes(dtype, d) & ~UINT64_C(63),
-                   upto = tsr_kv_head_bytes(dtype, d + 16 * (uint64_t)nv);
-    v16 total[HEADS][COLUMNS];
+    const struct tsr_cpu_attention *a = t->a;
+    const uint64_t bytes = TSR_KV_BLOCK * tsr_kv_head_bytes(TSR_Q4_CHANNEL, a->head_dim);
+    const uint64_t half = tsr_kv_head_bytes(TSR_F16, a->head_dim);
+    const uint64_t own = t->r.p / TSR_KV_BLOCK * TSR_KV_BLOCK, step = TSR_KV_BLOCK * a->k_stride;
+    const uint8_t *block = rows + t->r.base / TSR_KV_BLOCK * step + first * bytes;
+    for (uint64_t b = t->r.base / TSR_KV_BLOCK * TSR_KV_BLOCK; b < own;
+         b += TSR_KV_BLOCK, block += step)
+        for (uint64_t of = 0; of < t->n; of++) {
+            for (uint64_t at = 0; at < bytes; at += 64)
+                v_prefetch_l2(block + step + of * bytes + at);
+            block_of(t, of, block + of * bytes, b);
+        }
+    struct tsr_cpu_attention last = *a;
+    uint64_t                 j0 = t->r.base > own ? t->r.base : own;
+    last.k_stride = a->kv_heads * half;
+    all_scores(t, &last, tail + (j0 - own) * last.k_stride + first * half, j0, TSR_F16);
+}
+
+#define VALUES 32u /* positions whose values are added at a time, a divisor of AT_BLOCK */
+
+/* Adds positions b..end-1, all of one block, to nv vectors from column d on of nh query heads.  v: of position 0;
+ * acc, total: of column d of the first head, heads being dim16 apart. */
+INLINE void add_values(const struct tsr_cpu_attention *a, const uint8_t *v, const float *e,
+                       const struct reach *r, uint64_t b, uint64_t end, const uint32_t dtype,
+                       uint64_t d, const int nh, const int nv, uint64_t tail, uint64_t dim16,
+                       float *acc, float *total)
+{
+    const bool begins = b == r->lo || b % AT_BLOCK == 0;
+    const bool ends = end == r->p + 1 || end % AT_BLOCK == 0;
+    v16        sum[HEADS][COLUMNS];
     UNROLL
     for (int h = 0; h < nh; h++) {
         UNROLL
         for (int i = 0; i < nv; i++)
-            total[h][i] = v_set1(0.0f);
+            sum[h][i] = begins ? v_set1(0.0f) : v_load(acc + (uint64_t)h * dim16 + 16 * i);
     }
-    for (uint64_t b = r->lo; b <= r->p;) {
-        uint64_t end = (b / AT_BLOCK + 1) * AT_BLOCK;
-        if (end > r->p + 1)
-            end = r->p + 1;
-        v16 acc[HEADS][COLUMNS];
+    for (; b < end; b++) {
+        const uint8_t *head = v + b * a->v_stride;
+        v16            s = head_scale(head, dtype), x[COLUMNS];
+        cached_some(head, dtype, d, nv, tail, s, x);
         UNROLL
         for (int h = 0; h < nh; h++) {
+            v16 w = v_set1(e[(uint64_t)h * r->n + (b - r->base)]);
             UNROLL
             for (int i = 0; i < nv; i++)
-                acc[h][i] = v_set1(0.0f);
-        }
-        for (; b < end; b++) {
-            const uint8_t *head = v + b * a->v_stride;
-            v16            s = head_scale(head, dtype), x[COLUMNS];
-            for (uint64_t i = from; i < upto; i += 64)
-                v_prefetch(head + VALUES_AHEAD * a->v_stride + i);
-            UNROLL
-            for (int i = 0; i < nv; i++)
-                x[i] = cached(head, dtype, d + 16 * (uint64_t)i, i + 1 < nv ? 16 : tail, s);
-            UNROLL
-            for (int h = 0; h < nh; h++) {
-                v16 w = v_set1(e[(uint64_t)h * r->n + (b - r->base)]);
-                UNROLL
-                for (int i = 0; i < nv; i++)
-                    acc[h][i] = v_fma(w, x[i], acc[h][i]);
-            }
-        }
-        UNROLL
-        for (int h = 0; h < nh; h++) {
-            UNROLL
-            for (int i = 0; i < nv; i++)
-                total[h][i] = v_add(total[h][i], acc[h][i]);
+                sum[h][i] = v_fma(w, x[i], sum[h][i]);
         }
     }
-    for (int h = 0; h < nh; h++)
+    UNROLL
+    for (int h = 0; h < nh; h++) {
+        UNROLL
         for (int i = 0; i < nv; i++) {
-            float t[16];
-            v_store(t, v_div(total[h][i], den[h]));
-            memcpy(out + 4 * ((uint64_t)h * a->head_dim + d + 16 * (uint64_t)i), t,
-                   4 * (i + 1 < nv ? 16 : tail));
+            float *to = total + (uint64_t)h * dim16 + 16 * i;
+            if (ends)
+                v_store(to, v_add(v_load(to), sum[h][i]));
+            else
+                v_store(acc + (uint64_t)h * dim16 + 16 * i, sum[h][i]);
         }
+    }
 }
 
-/* The output of nh query heads from their scores. */
-INLINE void heads_of(const struct tsr_cpu_attention *a, const uint8_t *v, const struct reach *r,
-                     const uint32_t dtype, const int nh, float *scores, const float *sinks,
-                     uint8_t *out)
+/* The same for all columns. */
+INLINE void add_columns(const struct tsr_cpu_attention *a, const uint8_t *v, const float *e,
+                        const struct reach *r, uint64_t b, uint64_t end, const uint32_t dtype,
+                        const int nh, float *acc, float *total)
 {
-    uint64_t dim = a->head_dim, d = 0;
-    v16      den[HEADS];
-    for (int i = 0; i < nh; i++)
-        den[i] = softmax(scores + (uint64_t)i * r->n, r->n, sinks ? sinks + i : NULL);
+    uint64_t dim = a->head_dim, dim16 = (dim + 15) / 16 * 16, d = 0;
     for (; d + 16 * COLUMNS <= dim; d += 16 * COLUMNS)
-        values_of(a, v, scores, r, dtype, d, nh, COLUMNS, 16, den, out);
+        add_values(a, v, e, r, b, end, dtype, d, nh, COLUMNS, 16, dim16, acc + d, total + d);
     for (; d < dim; d += 16)
-        values_of(a, v, scores, r, dtype, d, nh, 1, lanes(dim, d), den, out);
+        add_values(a, v, e, r, b, end, dtype, d, nh, 1, lanes(dim, d), dim16, acc + d, total + d);
+}
+
+/* The sums of all heads, some positions of all at a time. */
+INLINE void all_values(const struct part *t, const uint32_t dtype, float *acc, float *total)
+{
+    const struct tsr_cpu_attention *a = t->a;
+    const uint64_t                  dim16 = (a->head_dim + 15) / 16 * 16, share = t->share;
+    const uint64_t                  bytes = tsr_kv_head_bytes(dtype, a->head_dim);
+    for (uint64_t b = t->r.lo, end; b <= t->r.p; b = end) {
+        end = (b / VALUES + 1) * VALUES;
+        end = end < t->r.p + 1 ? end : t->r.p + 1;
+        for (uint64_t of = 0; of < t->n; of++) {
+            const uint8_t *v = t->v + of * bytes;
+            prefetch_rows(t->v + (b + VALUES) * a->v_stride, a->v_stride, t->n * bytes, VALUES, of,
+                          t->n);
+            uint64_t i = 0, h = of * share;
+            for (; i + HEADS <= share; i += HEADS)
+                add_columns(a, v, t->scores + (h + i) * t->r.n, &t->r, b, end, dtype, HEADS,
+                            acc + (h + i) * dim16, total + (h + i) * dim16);
+            for (; i < share; i++)
+                add_columns(a, v, t->scores + (h + i) * t->r.n, &t->r, b, end, dtype, 1,
+                            acc + (h + i) * dim16, total + (h + i) * dim16);
+        }
+    }
+}
+
+/* The outputs of all heads from their scores; sums: scratch of 2 * dim16 + 16 floats of each. */
+INLINE void outputs(const struct part *t, const uint32_t dtype, const float *sinks, float *sums,
+                    uint8_t *out)
+{
+    const uint64_t dim = t->a->head_dim, dim16 = (dim + 15) / 16 * 16, heads = t->n * t->share;
+    float         *total = sums, *acc = total + heads * dim16, *den = acc + heads * dim16;
+    for (uint64_t h = 0; h < heads; h++)
+        v_store(den + 16 * h, softmax(t->scores + h * t->r.n, t->r.n, sinks ? sinks + h : NULL));
+    memset(total, 0, heads * dim16 * sizeof *total);
+    all_values(t, dtype, acc, total);
+    for (uint64_t h = 0; h < heads; h++)
+        for (uint64_t d = 0; d < dim; d += 16) {
+            float x[16];
+            v_store(x, v_div(v_load(total + h * dim16 + d), v_load(den + 16 * h)));
+            memcpy(out + 4 * (h * dim + d), x, 4 * lanes(dim, d));
+        }
 }
 
 /* dtype: of values, and of keys unless they are by channel. */
-INLINE void attend(const struct tsr_cpu_attention *a, uint64_t token, uint32_t kv_head,
+INLINE void attend(const struct tsr_cpu_attention *a, uint64_t token, uint32_t kv_head, uint64_t n,
                    const uint32_t dtype, const bool by_channel, float *scores)
 {
     uint64_t       row, at = kv_head * tsr_kv_head_bytes(dtype, a->head_dim);
     struct reach   r = reach_of(a, token, &row);
-    const uint8_t *k = a->k + row * a->k_stride, *v = a->v + row * a->v_stride + at;
-    uint64_t       share = a->heads / a->kv_heads, h = kv_head * share, each = a->head_dim * 4, i;
-    uint8_t       *out = a->out + token * a->out_stride + h * each;
-    const float   *sinks = a->sinks ? a->sinks + h : NULL;
-    const uint8_t *q = a->q + token * a->q_stride + h * each;
-    const float   *slopes = a->slopes ? a->slopes + h : NULL;
+    const uint8_t *k = a->k + row * a->k_stride;
+    uint64_t       share = a->heads / a->kv_heads, h = kv_head * share, each = a->head_dim * 4;
+    struct part    t = { .a = a,
+                         .q = a->q + token * a->q_stride + h * each,
+                         .v = a->v + row * a->v_stride + at,
+                         .slopes = a->slopes ? a->slopes + h : NULL,
+                         .r = r,
+                         .n = n,
+                         .share = share,
+                         .scores = scores };
     if (by_channel)
-        channel_scores(a, q, k, a->k + tail_row(a, token) * a->k_stride, &r, kv_head, slopes, share,
-                       scores);
+        channel_scores(&t, k, a->k + tail_row(a, token) * a->k_stride, kv_head);
     else
-        scores_of(a, q, k + r.base * a->k_stride + at, &r, r.base, dtype, slopes, share, scores);
-    for (i = 0; i + HEADS <= share; i += HEADS)
-        heads_of(a, v, &r, dtype, HEADS, scores + i * r.n, sinks ? sinks + i : NULL,
-                 out + i * each);
-    for (; i < share; i++)
-        heads_of(a, v, &r, dtype, 1, scores + i * r.n, sinks ? sinks + i : NULL, out + i * each);
+        all_scores(&t, a, k + r.base * a->k_stride + at, r.base, dtype);
+    outputs(&t, dtype, a->sinks ? a->sinks + h : NULL, scores + n * share * r.n,
+            a->out + token * a->out_stride + h * each);
 }
 
-void K(attention)(const struct tsr_cpu_attention *a, uint64_t token, uint32_t kv_head,
+void K(attention)(const struct tsr_cpu_attention *a, uint64_t token, uint32_t kv_head, uint64_t n,
                   float *scores)
 {
     if (a->dtype == TSR_F32)
-        attend(a, token, kv_head, TSR_F32, false, scores);
+        attend(a, token, kv_head, n, TSR_F32, false, scores);
     else if (a->dtype == TSR_F16)
-        attend(a, token, kv_head, TSR_F16, false, scores);
+        attend(a, token, kv_head, n, TSR_F16, false, scores);
     else if (a->dtype == TSR_I8)
-        attend(a, token, kv_head, TSR_I8, false, scores);
+        attend(a, token, kv_head, n, TSR_I8, false, scores);
     else if (a->dtype == TSR_E4M3)
-        attend(a, token, kv_head, TSR_E4M3, false, scores);
+        attend(a, token, kv_head, n, TSR_E4M3, false, scores);
     else
-        attend(a, token, kv_head, TSR_Q4, a->dtype == TSR_Q4_CHANNEL, scores);
+        attend(a, token, kv_head, n, TSR_Q4, a->dtype == TSR_Q4_CHANNEL, scores);
 }

@@ -339,7 +339,7 @@ void K(attention_tile)(const struct tsr_cpu_attention *a, uint64_t token, uint64
                 break;
         }
         if (n == 1) {
-            K(attention)(a, token, kv_head, scores);
+            K(attention)(a, token, kv_head, 1, scores);
             continue;
         }
         attend(&(struct tile){ .a = a,

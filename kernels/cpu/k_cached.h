@@ -3,6 +3,7 @@
 #define TSR_CPU_K_CACHED_H
 
 #include "k_e4m3.h"
+#include "simd_cached.h"
 #include "tessera/kv_cache.h"
 
 /* Sixteen codes of a byte each; n of them are in the head. */
@@ -13,15 +14,14 @@ INLINE v16 cached_bytes(const uint8_t *codes, uint32_t dtype, uint64_t n)
         memcpy(t, codes, n);
         codes = t;
     }
-    return dtype == TSR_I8 ? v_load_i8(codes) : v_e4m3(vi_load_u8(codes));
+    return dtype == TSR_I8 ? v_load_i8(codes) : v_load_e4m3(codes);
 }
 
 /* Elements d.. of a head of TSR_Q4; those after its last element are not zero. */
 INLINE v16 cached_q4(const uint8_t *head, uint64_t d)
 {
     const uint8_t *group = head + tsr_kv_head_bytes(TSR_Q4, d / TSR_KV_GROUP * TSR_KV_GROUP);
-    return v_fma(v_load_u4(group + 4 + d % TSR_KV_GROUP / 2), v_set1_f16(group),
-                 v_set1_f16(group + 2));
+    return v_pick_u4(v_levels(group), group + 4 + d % TSR_KV_GROUP / 2);
 }
 
 /* Elements d.. of a cached head, n of them, at most 16; d is a multiple of 16.  scale: head_scale(). */
@@ -52,6 +52,25 @@ INLINE v16 head_scale(const uint8_t *head, uint32_t dtype)
     if (dtype == TSR_I8 || dtype == TSR_E4M3)
         memcpy(&s, head, 4);
     return v_set1(s);
+}
+
+/* nv times sixteen elements of a cached head from d on, a multiple of TSR_KV_GROUP unless nv is 1; `tail` of the last. */
+INLINE void cached_some(const uint8_t *head, uint32_t dtype, uint64_t d, const int nv,
+                        uint64_t tail, v16 scale, v16 *x)
+{
+    if (dtype == TSR_Q4 && nv % 2 == 0) {
+        const uint8_t *group = head + tsr_kv_head_bytes(TSR_Q4, d);
+        UNROLL
+        for (int i = 0; i < nv; i += 2, group += 4 + TSR_KV_GROUP / 2) {
+            u4_levels l = v_levels(group);
+            x[i] = v_pick_u4(l, group + 4);
+            x[i + 1] = v_pick_u4(l, group + 12);
+        }
+        return;
+    }
+    UNROLL
+    for (int i = 0; i < nv; i++)
+        x[i] = cached(head, dtype, d + 16 * (uint64_t)i, i + 1 < nv ? 16 : tail, scale);
 }
 
 #endif

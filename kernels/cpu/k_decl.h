@@ -22,7 +22,7 @@ void K_BASE(hadamard)(float *out, const float *x, uint64_t n, uint64_t base, con
 void K_BASE(kv_store)(void *row, const float *x, uint32_t dtype, uint32_t heads, uint32_t head_dim);
 void K_BASE(kv_block)(void *block, const void *tail, uint32_t heads, uint32_t head_dim);
 void K_BASE(attention)(const struct tsr_cpu_attention *a, uint64_t token, uint32_t kv_head,
-                       float *scores);
+                       uint64_t n, float *scores);
 void K_BASE(attention_tile)(const struct tsr_cpu_attention *a, uint64_t token, uint64_t tokens,
                             uint32_t kv_head, float *scores);
 void K_BASE(round_bf16)(float *out, const float *x, uint64_t n);

@@ -132,6 +132,9 @@ struct tsr_cpu_linear {
 
 #define CPU_TILE_QUERIES 32u  /* of a tile of tokens */
 #define CPU_TILE_DIM     256u /* columns of a head there */
+/* Floats of a query head: scores, two sums of values, a denominator. */
+#define CPU_ATTENTION_SCRATCH(positions, head_dim)                                                 \
+    (((positions) + 47) / 16 * 16 + ((uint64_t)(head_dim) + 15) / 16 * 32 + 16)
 
 struct tsr_cpu_attention {
     const uint8_t *q, *k, *v; /* bytes; k and v at the cache's row 0      */
@@ -174,13 +177,13 @@ struct tsr_cpu_kernels {
     void (*kv_store)(void *row, const float *x, uint32_t dtype, uint32_t heads, uint32_t head_dim);
     /* a block of keys of TSR_Q4_CHANNEL from the tail of its sequence */
     void (*kv_block)(void *block, const void *tail, uint32_t heads, uint32_t head_dim);
-    /* one token and KV head with all its query heads; scores: scratch of
-     * heads / kv_heads * (positions + 32) floats */
+    /* one token and n KV heads with all their query heads; scores: scratch of n * heads / kv_heads *
+     * CPU_ATTENTION_SCRATCH floats */
     void (*attention)(const struct tsr_cpu_attention *a, uint64_t token, uint32_t kv_head,
-                      float *scores);
+                      uint64_t n, float *scores);
     /* `tokens` of them, whose queries are at most CPU_TILE_QUERIES, of at most CPU_TILE_DIM columns; successive ones
      * of one sequence share keys and values.  scores: scratch of tokens * heads / kv_heads *
-     * (positions of a token + tokens + 32) floats */
+     * CPU_ATTENTION_SCRATCH floats, of the positions of a token + tokens */
     void (*attention_tile)(const struct tsr_cpu_attention *a, uint64_t token, uint64_t tokens,
                            uint32_t kv_head, float *scores);
     /* n elements rounded to BF16 */

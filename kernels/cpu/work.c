@@ -1,5 +1,6 @@
 /* work.c - memory for an operation, and loops over the threads. */
 #include "backend.h"
+#include "tessera/threads.h"
 
 #include <stddef.h>
 
@@ -17,6 +18,14 @@ tsr_status tsr_cpu_scratch(struct tsr_cpu *c, uint64_t bytes, uint8_t **p, struc
     }
     *p = c->scratch;
     return TSR_OK;
+}
+
+#define SOME_THREADS 8u /* of a host that does not tell */
+
+uint64_t tsr_cpu_threads(const struct tsr_host *host)
+{
+    const struct tsr_threads_v1 *t = host->service ? host->service(host->ctx, TSR_THREADS) : NULL;
+    return t ? t->count(host->ctx) : SOME_THREADS;
 }
 
 /* A loop over threads costs about as much as this many units (bytes touched or multiply-adds

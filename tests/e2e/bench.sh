@@ -71,6 +71,18 @@ ok "experts runs, got $rc" json 'map([.what, .format]) == [("int4", "int3") as $
 run bench experts --mib 4 --hidden 320 --ffn 96 --used 2 --repeats 1 --output csv
 ok "experts: a ratio to gemv" grep -q '^what,.*,busy,tokens_over_first$' "$WORK/out"
 fails "more experts than fit" 2 '--mib' bench experts --mib 1 --hidden 4096 --ffn 4096 --used 8
+shape=(--mib 4 --heads 6 --kv-heads 2 --head-dim 40 --repeats 1)
+run bench attention "${shape[@]}" --positions 40,300 --m 1,3 --formats f32,f16,int8,fp8,int4 --json
+ok "attention runs on every type of a cache, got $rc" json '[.[] | .format, .rows, .m] ==
+    [("f32", "f16", "int8", "fp8", "int4") as $f | (40, 300) as $p | (1, 3) as $m | $f, $p, $m] and
+    all(.[]; .what == "attention" and .cols == 80 and .group == 3 and .value > 0 and .probe > 0 and .unit == "GB/s")' "$WORK/out"
+# keys and values of 300 positions: 2 heads of 40 numbers in F16, and in 8 bits with a scale
+ok "attention counts the bytes that it reads" json 'map(select(.rows == 300)) | all(.[] | select(.format == "f16");
+    (.value * .ms * 1e6 / (.m * 300 * 2 * 2 * 80) - 1 | fabs) < 1e-9) and all(.[] | select(.format == "int8");
+    (.value * .ms * 1e6 / (.m * 300 * 2 * 2 * 44) - 1 | fabs) < 1e-9)' "$WORK/out"
+fails "attention: heads that do not share evenly" 2 '--heads' bench attention "${shape[@]}" --kv-heads 4
+fails "attention: no type of a cache" 2 '--formats' bench attention "${shape[@]}" --formats bf16
+fails "attention: positions" 2 '--positions' bench attention "${shape[@]}" --positions 0
 run bench syrk "${small[@]}" --m 9 --json
 ok "syrk runs" jq -e 'length == 1 and all(.[]; .what == "syrk" and .value > 0 and .m == 9)' "$WORK/out"
 run bench cholesky "${small[@]}" --json

@@ -179,8 +179,8 @@ tsr_status bench_prepare_read(struct bench *b, struct tsr_err *err)
     return TSR_OK;
 }
 
-tsr_status bench_tokens(const char *text, uint64_t *m, uint32_t most, uint32_t *n,
-                        struct tsr_err *err)
+tsr_status bench_numbers(const char *option, const char *text, uint64_t *m, uint32_t most,
+                         uint32_t *n, struct tsr_err *err)
 {
     const char *s = text;
     for (*n = 0;; s++) {
@@ -189,11 +189,11 @@ tsr_status bench_tokens(const char *text, uint64_t *m, uint32_t most, uint32_t *
         if (v < 1 || v > 65536 || *n == most || (*end != '\0' && *end != ','))
             return most > 1
                        ? tsr_fail(err, TSR_E_INPUT,
-                                  "--m: '%.40s' is not a list of up to %u numbers of tokens from "
-                                  "1 to 65536, separated by commas",
-                                  text, most)
-                       : tsr_fail(err, TSR_E_INPUT,
-                                  "--m: '%.40s' is not a number of tokens from 1 to 65536", text);
+                                  "%s: '%.40s' is not a list of up to %u numbers from 1 to 65536, "
+                                  "separated by commas",
+                                  option, text, most)
+                       : tsr_fail(err, TSR_E_INPUT, "%s: '%.40s' is not a number from 1 to 65536",
+                                  option, text);
         m[(*n)++] = v;
         s = end;
         if (*s == '\0')

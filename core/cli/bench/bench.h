@@ -11,11 +11,11 @@
 /* The user's options. */
 struct bench_options {
     const char *formats, *bits, *backend, *shape, *checkpoint, *quantizer, *head;
-    const char *m; /* tokens, see bench_tokens */
+    const char *m, *positions; /* see bench_numbers */
     int64_t     rows, cols, group, act, segment, repeats, mib, output;
     int64_t     prompt, tokens, kv, slots;
     int64_t     used; /* experts of a token, at most BENCH_MOST_USED */
-    int64_t     hidden, layers, ffn, heads, kv_heads, vocab;
+    int64_t     hidden, layers, ffn, heads, kv_heads, head_dim, vocab;
     int64_t     seed, numerics;
     const char *channels, *chart;
     int64_t     residual;
@@ -97,9 +97,9 @@ double bench_instruction_rate(const struct bench *b, enum bench_probe which, dou
 /* Allocates the memory of the read probe and finds the best order. */
 tsr_status bench_prepare_read(struct bench *b, struct tsr_err *err);
 
-/* Text as in 1,4: at most `most` numbers of tokens from 1 to 65536, into m. */
-tsr_status bench_tokens(const char *text, uint64_t *m, uint32_t most, uint32_t *n,
-                        struct tsr_err *err);
+/* Text of an option as in 1,4: at most `most` numbers from 1 to 65536, into m. */
+tsr_status bench_numbers(const char *option, const char *text, uint64_t *m, uint32_t most,
+                         uint32_t *n, struct tsr_err *err);
 
 /* Appends a row; its median share and best come from n rounds, whose values it copies: r->each may be NULL. */
 tsr_status bench_add(struct bench *b, const struct bench_row *r, struct tsr_err *err);
@@ -149,6 +149,9 @@ tsr_status bench_gemv(struct bench *b, struct tsr_err *err);
 tsr_status bench_gemm(struct bench *b, struct tsr_err *err);
 /* One token through the experts that it takes: of --used each of width --ffn, over --hidden columns. */
 tsr_status bench_experts(struct bench *b, struct tsr_err *err);
+/* One token of each of --m sequences against caches of --positions, for each type of --formats.  Rows: rows is positions, cols
+ * the numbers of a key, group the query heads of a KV head. */
+tsr_status bench_attention(struct bench *b, struct tsr_err *err);
 tsr_status bench_linalg(struct bench *b, bool cholesky, struct tsr_err *err);
 /* One token through --formats with residuals of --residual bits on top, per k of --channels; with a
  * model (or --shape) through all of it, packed by --quantizer. */

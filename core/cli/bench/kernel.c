@@ -189,7 +189,7 @@ static tsr_status sizes(const struct bench *b, uint64_t otherwise, struct sizes 
 {
     *m = (struct sizes){ .m = { otherwise }, .n = 1 };
     if (*b->o->m)
-        TSR_TRY(bench_tokens(b->o->m, m->m, SIZES, &m->n, err));
+        TSR_TRY(bench_numbers("--m", b->o->m, m->m, SIZES, &m->n, err));
     for (uint32_t j = 0; j < m->n; j++)
         m->most = m->m[j] > m->most ? m->m[j] : m->most;
     return TSR_OK;

@@ -124,7 +124,7 @@ tsr_status bench_linalg(struct bench *b, bool chol, struct tsr_err *err)
     struct work w = { .n = (uint64_t)b->o->rows, .m = 2048 };
     uint32_t    one;
     if (*b->o->m)
-        TSR_TRY(bench_tokens(b->o->m, &w.m, 1, &one, err));
+        TSR_TRY(bench_numbers("--m", b->o->m, &w.m, 1, &one, err));
     w.lin = b->iface->extension ? b->iface->extension(b->self, TSR_LINALG) : NULL;
     if (!w.lin)
         return tsr_fail(err, TSR_E_INPUT, "backend '%s' has no %s", b->o->backend, TSR_LINALG);

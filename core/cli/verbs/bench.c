@@ -39,7 +39,9 @@ static const struct tsr_option options[] = {
     TSR_OPTION_STRING(
         S, m, "",
         "tokens at once; if empty 1 for gemv, 512 for gemm, 2048 for syrk; gemv and gemm "
-        "measure several, as in 1,4, in turn in each round"),
+        "measure several, as in 1,4, in turn in each round; attention: sequences, if empty 1,16"),
+    TSR_OPTION_STRING(S, positions, "4096,16384",
+                      "attention: positions that a token attends to, separated by commas"),
     TSR_OPTION_INT(S, repeats, 7, 1, 10000, NULL,
                    "rounds of peak, kernel, peak; the median is printed; plan: solves of a file"),
     TSR_OPTION_INT(S, mib, 640, 1, 1 << 20, "MiB",
@@ -53,13 +55,14 @@ static const struct tsr_option options[] = {
         S, shape, "",
         "e2e, batch, dec: a random model of a known shape instead of MODEL: tiny, 1b, 8b"),
     TSR_OPTION_INT(S, used, 8, 1, BENCH_MOST_USED, NULL, "experts: how many a token takes"),
+    TSR_OPTION_INT(S, head_dim, 64, 1, 1024, NULL, "attention: numbers of a head"),
     TSR_OPTION_INT(S, hidden, 0, 0, 1 << 20, NULL,
                    "e2e, batch, dec: hidden size of a random model; experts: of a layer, 0: 2048"),
     TSR_OPTION_INT(S, layers, 0, 0, 4096, NULL, "e2e, batch, dec: its layers"),
     TSR_OPTION_INT(S, ffn, 0, 0, 1 << 22, NULL,
                    "e2e, batch, dec: its feed-forward size; experts: of one, 0: 768"),
-    TSR_OPTION_INT(S, heads, 0, 0, 4096, NULL, "e2e, batch, dec: its heads"),
-    TSR_OPTION_INT(S, kv_heads, 0, 0, 4096, NULL, "e2e, batch, dec: its KV heads"),
+    TSR_OPTION_INT(S, heads, 0, 0, 4096, NULL, "e2e, batch, dec: its heads; attention: 0: 32"),
+    TSR_OPTION_INT(S, kv_heads, 0, 0, 4096, NULL, "e2e, batch, dec: its KV heads; attention: 0: 8"),
     TSR_OPTION_INT(S, vocab, 0, 0, 1 << 24, NULL, "e2e, batch, dec: its vocabulary"),
     TSR_OPTION_INT(S, seed, 0, 0, INT64_MAX, NULL, "e2e, batch, dec: seed of a random model"),
     TSR_OPTION_PATH(S, checkpoint, "", "FOLDER",
@@ -133,18 +136,19 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
                               "bench diff takes two files that `tessera bench --json` printed");
     if (n_args > 2)
         return tsr_fail(err, TSR_E_INPUT, "bench %s takes no '%s'", args[0], args[2]);
-    static const char *const whats[] = { "gemv", "gemm", "syrk",  "cholesky", "encode", "experts",
-                                         "dec",  "e2e",  "batch", "load",     "suite" };
+    static const char *const whats[] = { "gemv",   "gemm",    "syrk",      "cholesky",
+                                         "encode", "experts", "attention", "dec",
+                                         "e2e",    "batch",   "load",      "suite" };
     uint64_t                 what = 0, n = sizeof whats / sizeof whats[0];
     while (what < n && strcmp(args[0], whats[what]) != 0)
         what++;
     if (what == n)
-        return tsr_fail(
-            err, TSR_E_INPUT,
-            "bench: '%s' is not one of gemv, gemm, syrk, cholesky, encode, experts, dec, e2e, "
-            "batch, load, suite, plan, comm, diff",
-            args[0]);
-    if (n_args > 1 && what < 6)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "bench: '%s' is not one of gemv, gemm, syrk, cholesky, encode, experts, "
+                        "attention, dec, "
+                        "e2e, batch, load, suite, plan, comm, diff",
+                        args[0]);
+    if (n_args > 1 && what < 7)
         return tsr_fail(err, TSR_E_INPUT,
                         "bench %s takes no MODEL; only dec, e2e, batch, load and suite do",
                         args[0]);
@@ -154,16 +158,17 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
     struct bench b;
     tsr_status   st = bench_open(&b, c, o, err);
     if (st == TSR_OK)
-        st = what == 0   ? bench_gemv(&b, err)
-             : what == 1 ? bench_gemm(&b, err)
-             : what <= 3 ? bench_linalg(&b, what == 3, err)
-             : what == 4 ? bench_encode(&b, err)
-             : what == 5 ? bench_experts(&b, err)
-             : what == 6 ? bench_dec(&b, n_args > 1 ? args[1] : NULL, err)
-             : what == 7 ? bench_e2e(&b, n_args > 1 ? args[1] : NULL, err)
-             : what == 8 ? bench_batch(&b, n_args > 1 ? args[1] : NULL, err)
-             : what == 9 ? bench_load(&b, n_args > 1 ? args[1] : NULL, err)
-                         : bench_suite(&b, n_args > 1 ? args[1] : NULL, err);
+        st = what == 0    ? bench_gemv(&b, err)
+             : what == 1  ? bench_gemm(&b, err)
+             : what <= 3  ? bench_linalg(&b, what == 3, err)
+             : what == 4  ? bench_encode(&b, err)
+             : what == 5  ? bench_experts(&b, err)
+             : what == 6  ? bench_attention(&b, err)
+             : what == 7  ? bench_dec(&b, n_args > 1 ? args[1] : NULL, err)
+             : what == 8  ? bench_e2e(&b, n_args > 1 ? args[1] : NULL, err)
+             : what == 9  ? bench_batch(&b, n_args > 1 ? args[1] : NULL, err)
+             : what == 10 ? bench_load(&b, n_args > 1 ? args[1] : NULL, err)
+                          : bench_suite(&b, n_args > 1 ? args[1] : NULL, err);
     if (st == TSR_OK && *o->chart)
         st = bench_chart(&b, err);
     if (st == TSR_OK)
@@ -175,9 +180,10 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
 const struct tsr_verb tsr_verb_bench = {
     .name = "bench",
     .summary = "benchmarks kernels or a model against measured hardware peaks",
-    .args = "gemv|gemm|syrk|cholesky|encode|experts|dec|e2e|batch|load|suite|plan|comm|diff "
-            "[MODEL|FILE "
-            "FILE]",
+    .args =
+        "gemv|gemm|syrk|cholesky|encode|experts|attention|dec|e2e|batch|load|suite|plan|comm|diff "
+        "[MODEL|FILE "
+        "FILE]",
     .min_args = 1,
     .max_args = 3,
     .details =
@@ -198,6 +204,10 @@ const struct tsr_verb tsr_verb_bench = {
         "takes others. The first row is gemv of a matrix of equal size, the second a dense "
         "feed-forward of equal size, in the same rounds; tokens_over_first compares with gemv. "
         "`apart` is one product after the other.\n"
+        "attention one new token of each of --m sequences (1,16) against the keys and values of "
+        "--positions, against the read rate of memory. --formats are types of the cache "
+        "(f16,int8,fp8,int4). In the table rows is positions, cols the numbers of a key, m the "
+        "sequences and group the query heads of a KV head.\n"
         "dec       gemv of each of --formats (int3 and int4), without and with error "
         "compensation of --channels of 1024 input channels. 'slower' is the extra time in "
         "percent; the extra bytes stand next to it. 'select' is microseconds for 4096 "
