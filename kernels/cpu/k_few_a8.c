@@ -46,8 +46,8 @@ static void few_ragged(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t 
 
 void K(pairs_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart, uint64_t n)
 {
-#if TSR_SIMD == 2
-    if (K(one_pairs_a8)(a, panel, apart, n))
+#if TSR_SIMD == 2 || TSR_SIMD == 512
+    if (a->tokens == 1 && K(one_pairs_a8)(a, panel, apart, n))
         return;
 #endif
     if (a->w->affine) {
