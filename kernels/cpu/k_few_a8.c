@@ -46,11 +46,11 @@ static void few_ragged(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t 
 
 void K(pairs_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart, uint64_t n)
 {
-#if TSR_SIMD == 2
+#if TSR_SIMD == 2 || TSR_SIMD == 512
 #if defined(TSR_VNNI) /* runs of 16 columns have little to multiply */
     const int one = a->w->group == 16;
 #else
-    const int one = 1;
+    const int one = a->tokens == 1;
 #endif
     if (one && K_BASE(one_pairs_a8)(a, panel, apart, n))
         return;

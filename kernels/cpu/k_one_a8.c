@@ -1,22 +1,31 @@
-/* k_one_a8.c - LINEAR with int8 activations, one token on AVX2 (docs/decisions/numerics.md). */
+/* k_one_a8.c - LINEAR with int8 activations, one token on AVX2, and of some formats on AVX-512
+ * (docs/decisions/numerics.md). */
 #include "k_few_a8.h"
 
+#if TSR_SIMD == 2 || TSR_SIMD == 512
+#include "k_one_elements.h"
 #if TSR_SIMD == 2
 #include "k_one_a8.h"
 #include "k_one_coded.h"
-#include "k_one_elements.h"
+#else
+#include "k_one_low.h"
+#endif
 
 typedef void (*one_loop)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart,
                          uint64_t n);
 
 /* Each with its own frame. */
-#define LOOP(name, l, kind, form, columns)                                                         \
+#define LOOP_OF(name, call)                                                                        \
     static __attribute__((noinline)) void name(const struct tsr_cpu_linear *a, uint64_t panel,     \
                                                uint64_t apart, uint64_t n)                         \
     {                                                                                              \
         for (uint64_t i = panel; i < panel + n; i++)                                               \
-            one(a, i, apart, l, kind, form, columns);                                              \
+            call;                                                                                  \
     }
+LOOP_OF(coded_i2, one_coded(a, i, apart))
+
+#if TSR_SIMD == 2
+#define LOOP(name, l, kind, form, columns) LOOP_OF(name, one(a, i, apart, l, kind, form, columns))
 LOOP(plain_i3, W_I3, RUN_PLAIN, ONE_CODES, 0)
 LOOP(plain_i2, W_I2, RUN_PLAIN, ONE_CODES, 0)
 LOOP(plain_i2_16, W_I2, RUN_PLAIN, ONE_CODES, 16)
@@ -36,12 +45,16 @@ LOOP(signed_i4_32, W_I4, RUN_MAPPED, ONE_SIGNED, 32)
 LOOP(signed_i3, W_I3, RUN_MAPPED, ONE_SIGNED, 0)
 LOOP(signed_i2, W_I2, RUN_MAPPED, ONE_SIGNED, 0)
 
-static __attribute__((noinline)) void coded_i2(const struct tsr_cpu_linear *a, uint64_t panel,
-                                               uint64_t apart, uint64_t n)
-{
-    for (uint64_t i = panel; i < panel + n; i++)
-        one_coded(a, i, apart);
-}
+#define low_elements low_i4_16
+#else
+LOOP_OF(bytes_i5, one_bytes(a, W_I5, i, apart))
+LOOP_OF(bytes_i4, one_bytes(a, W_I4, i, apart))
+LOOP_OF(plain_i3, one_low(a, W_I3, RUN_PLAIN, i, apart))
+LOOP_OF(plain_i2, one_low(a, W_I2, RUN_PLAIN, i, apart))
+LOOP_OF(straight_i3, one_low(a, W_I3, RUN_MAPPED, i, apart))
+LOOP_OF(straight_i2, one_low(a, W_I2, RUN_MAPPED, i, apart))
+#define low_elements K(mapped_pairs_a8)
+#endif
 
 static __attribute__((noinline)) void elements_i4(const struct tsr_cpu_linear *a, uint64_t panel,
                                                   uint64_t apart, uint64_t n)
@@ -50,7 +63,7 @@ static __attribute__((noinline)) void elements_i4(const struct tsr_cpu_linear *a
         if (are_near_one(divisors_of(a->w, i)) && are_near_one(divisors_of(a->w, i + apart)))
             one_elements(a, i, apart);
         else
-            low_i4_16(a, i, apart, 1);
+            low_elements(a, i, apart, 1);
 }
 
 /* Whether all runs have so many columns. */
@@ -64,6 +77,20 @@ static one_loop loop_of(const struct tsr_cpu_weight *w)
 {
     if (w->affine && w->layout == W_I2 && w->affine == AFFINE_NIBBLES && each(w, 16))
         return coded_i2;
+    if (w->mapped == MAPPED_ELEMENTS && w->layout == W_I4 && each(w, 16) && w->mid < CPU_LOW_BYTE &&
+        w->low_byte < 32)
+        return elements_i4;
+#if TSR_SIMD == 512
+    if (w->affine == AFFINE_BYTES && each(w, 32) && (w->layout == W_I4 || w->layout == W_I5))
+        return w->layout == W_I4 ? bytes_i4 : bytes_i5;
+    if (w->affine || (w->layout != W_I3 && w->layout != W_I2))
+        return NULL;
+    if (!w->mapped)
+        return w->layout == W_I3 ? plain_i3 : plain_i2;
+    if (w->mid >= CPU_LOW_BYTE || !w->straight)
+        return NULL;
+    return w->layout == W_I3 ? straight_i3 : straight_i2;
+#else
     if (w->affine)
         return w->layout == W_I5 ? affine_i5 : w->layout == W_I2 ? affine_i2 : NULL;
     if (!w->mapped)
@@ -73,9 +100,6 @@ static one_loop loop_of(const struct tsr_cpu_weight *w)
                                    : plain_i2;
     if (!cpu_looked_up(w->layout))
         return w->layout == W_I6 ? mapped_i6 : NULL;
-    if (w->mapped == MAPPED_ELEMENTS && w->layout == W_I4 && each(w, 16) && w->mid < CPU_LOW_BYTE &&
-        w->low_byte < 32)
-        return elements_i4;
     if (w->mid < CPU_LOW_BYTE && w->straight)
         return w->layout == W_I4   ? each(w, 16) ? straight_i4_16 : straight_i4
                : w->layout == W_I3 ? straight_i3
@@ -87,6 +111,7 @@ static one_loop loop_of(const struct tsr_cpu_weight *w)
     return w->layout == W_I4   ? each(w, 32) ? signed_i4_32 : signed_i4
            : w->layout == W_I3 ? signed_i3
                                : signed_i2;
+#endif
 }
 
 bool K(one_pairs_a8)(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart, uint64_t n)

@@ -1,9 +1,13 @@
 /* k_one_elements.h - one token of int8 activations through panels of a table of small numbers with four bits, groups
- * of 16 and elements of E4M3 for scales (NVFP4) on AVX2: without divisions, and by blocks of activations. */
+ * of 16 and elements of E4M3 for scales (NVFP4) on AVX2 and AVX-512: without divisions, and by blocks of activations. */
 #ifndef TSR_K_ONE_ELEMENTS_H
 #define TSR_K_ONE_ELEMENTS_H
 
+#if TSR_SIMD == 2
 #include "k_one_a8.h"
+#else
+#include "k_one_vnni.h"
+#endif
 
 /* What scales of 16 rows are divided by: minus a 256th of it, and 256 over it. */
 struct divisor {
@@ -33,18 +37,31 @@ INLINE v16 scale_over(const uint8_t *p, const struct divisor *d)
     return v_fma(v_fma(d->minus, q, e), d->inverse, q);
 }
 
-/* Adds a run of 16 rows to the chain: words hold all of its products. */
+/* The integer of a run of 16 rows: of AVX2 words hold all of its products. */
+INLINE i16v element_sum(const uint8_t *c, const i16v x[4], const i16v sums, const i16v table)
+{
+    const i16v a = vi_load(c), b = vi_load(c + 128);
+#if TSR_SIMD == 2
+    i16v words = vw_dot(vi_zero(), vb_lookup(table, vi_bits(a, 0, 15)), x[0]);
+    words = vw_dot(words, vb_lookup(table, vi_bits(a, 4, 15)), x[1]);
+    words = vw_dot(words, vb_lookup(table, vi_bits(b, 0, 15)), x[2]);
+    words = vi_opaque(vw_dot(words, vb_lookup(table, vi_bits(b, 4, 15)), x[3]));
+    return vw_sum(sums, words);
+#else
+    i16v s = vi_dot4(sums, vb_lookup(table, vi_bits(a, 0, 15)), x[0]);
+    s = vi_dot4(s, vb_lookup(table, vi_bits(a, 4, 15)), x[1]);
+    s = vi_dot4(s, vb_lookup(table, vi_bits(b, 0, 15)), x[2]);
+    return vi_dot4(s, vb_lookup(table, vi_bits(b, 4, 15)), x[3]);
+#endif
+}
+
+/* Adds a run of 16 rows to the chain. */
 INLINE v16 element_run(const uint8_t *c, const uint8_t *scales, const i16v x[4], const i16v sums,
                        const i16v table, const struct divisor *d, const v16 unit, const v16 sa,
                        v16 chain)
 {
-    const i16v a = vi_load(c), b = vi_load(c + 128);
-    i16v       words = vw_dot(vi_zero(), vb_lookup(table, vi_bits(a, 0, 15)), x[0]);
-    words = vw_dot(words, vb_lookup(table, vi_bits(a, 4, 15)), x[1]);
-    words = vw_dot(words, vb_lookup(table, vi_bits(b, 0, 15)), x[2]);
-    words = vi_opaque(vw_dot(words, vb_lookup(table, vi_bits(b, 4, 15)), x[3]));
     const v16 scale = v_mul(scale_over(scales, d), unit);
-    return v_fma(vi_cvt(vw_sum(sums, words)), v_mul(scale, sa), chain);
+    return v_fma(vi_cvt(element_sum(c, x, sums, table)), v_mul(scale, sa), chain);
 }
 
 /* Adds the runs [r, end) of a panel, which are in one block of activations, to its chains. A run is a group. */
