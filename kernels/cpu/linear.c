@@ -33,7 +33,7 @@ uint64_t tsr_cpu_linear_scratch(const struct tsr_cpu_weight *w, uint32_t act, ui
                                        .of = tsr_cpu_rows_of(w),
                                        .job = { .tokens = tokens } };
     const uint64_t               bytes = tsr_cpu_product_room(&p);
-    return bytes == UINT64_MAX ? 0 : bytes;
+    return bytes == CPU_NO_ROOM ? 0 : bytes;
 }
 
 tsr_status tsr_cpu_linear_op(struct tsr_cpu *c, const struct tsr_op *op,

@@ -65,9 +65,9 @@ tsr_status tsr_cpu_product_view(const struct tsr_op *op, struct tsr_cpu_product 
 
 uint64_t tsr_cpu_product_room(const struct tsr_cpu_product *p)
 {
-    uint64_t bytes;
+    uint64_t bytes = 0;
     return p->k->input_bytes(p->w, &p->of, p->job.tokens, &bytes, NULL) == TSR_OK ? bytes
-                                                                                  : UINT64_MAX;
+                                                                                  : CPU_NO_ROOM;
 }
 
 tsr_status tsr_cpu_product_prepare(struct tsr_cpu_product *p, uint8_t *room, struct tsr_err *err)

@@ -42,7 +42,8 @@ struct tsr_cpu_product tsr_cpu_product_of(const struct tsr_op       *op,
                                           const struct tsr_op_parts *parts);
 tsr_status             tsr_cpu_product_view(const struct tsr_op *op, struct tsr_cpu_product *p,
                                             struct tsr_err *err);
-/* Bytes of its inputs, or UINT64_MAX; and the step that stores them in room. */
+/* Bytes of its inputs, or CPU_NO_ROOM; and the step that stores them in room. */
+#define CPU_NO_ROOM (UINT64_MAX / 8) /* a few of them have a sum */
 uint64_t   tsr_cpu_product_room(const struct tsr_cpu_product *p);
 tsr_status tsr_cpu_product_prepare(struct tsr_cpu_product *p, uint8_t *room, struct tsr_err *err);
 /* Whether the inputs of b are those of p, which has the same input. */
