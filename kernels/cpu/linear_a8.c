@@ -92,10 +92,15 @@ struct places {
     uint64_t head, q, qpack, sa, sums, total, ldq;
 };
 
-/* The tiles of T tokens have words: how many share one, else 0. */
-static uint64_t words_of(const struct tsr_cpu *c, const struct tsr_cpu_weight *w, uint64_t T)
+/* The function that makes words of the codes of T tokens, or NULL; and how many share a tile of them then, else 0. */
+static tsr_cpu_pack_words *packs_of(const struct tsr_cpu_weight *w, uint64_t T)
 {
-    return tsr_cpu_packs_words(c->k) && cpu_wide(w, T) ? CPU_TILE_MANY(c->k->tile8) : 0;
+    return cpu_wide(w, T) ? tsr_cpu_packs_words(cpu_of(w)->k) : NULL;
+}
+
+static uint64_t words_of(const struct tsr_cpu_weight *w, uint64_t T)
+{
+    return packs_of(w, T) ? CPU_TILE_MANY(cpu_of(w)->k->tile8) : 0;
 }
 
 static int find_places(const struct tsr_cpu_weight *w, uint64_t T, int tiled, uint64_t words,
@@ -127,7 +132,7 @@ static tsr_status input_bytes(const void *self, const struct tsr_kernel_weight *
     const struct tsr_cpu_weight *w = self;
     struct places                p = { 0 };
     (void)of;
-    if (!find_places(w, n, is_tiled(w, n), words_of(cpu_of(w), w, n), &p))
+    if (!find_places(w, n, is_tiled(w, n), words_of(w, n), &p))
         return tsr_fail(err, TSR_E_NOMEM, "LINEAR: the activations are larger than the memory");
     *bytes = p.total;
     return TSR_OK;
@@ -144,7 +149,7 @@ static tsr_status inputs(const void *self, const struct tsr_kernel_job *job, voi
     struct places                at = { 0 };
     uint8_t                     *p = to;
     (void)err;
-    (void)find_places(w, T, tiled, words_of(c, w, T), &at);
+    (void)find_places(w, T, tiled, words_of(w, T), &at);
     struct job     j = { .c = c,
                          .w = w,
                          .x = job->in,
@@ -152,7 +157,7 @@ static tsr_status inputs(const void *self, const struct tsr_kernel_job *job, voi
                          .tokens = T,
                          .ldq = at.ldq,
                          .amx = c->amx && tiled && tsr_cpu_amx_takes(w, T),
-                         .words = tiled && words_of(c, w, T) ? tsr_cpu_packs_words(c->k) : NULL,
+                         .words = tiled ? packs_of(w, T) : NULL,
                          .q = (int8_t *)p + at.q,
                          .qpack = tiled ? (int8_t *)p + at.qpack : NULL,
                          .sa = (float *)(void *)(p + at.sa),

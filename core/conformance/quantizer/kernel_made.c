@@ -25,10 +25,11 @@ static void *prepare_all(const struct bench *b, unsigned fill, uint64_t *bytes)
     const struct part              p = tsr_conformance_kernel_all(b);
     const struct tsr_kernel_weight w = tsr_conformance_kernel_weight(b, &p, b->t.codes, b->t.meta);
     tsr_conformance_rule_ok(b->c, b->k->prepared(b->self, &w, bytes, &e.err), &e, "prepared()");
-    if (*bytes > b->t.code_bytes + b->t.meta_bytes)
+    const uint64_t stored = b->t.code_bytes + b->t.meta_bytes;
+    if (*bytes > stored)
         tsr_conformance_rule_fail(
             b->c, "prepared() states %llu bytes; codes and meta of the rows have %llu",
-            (unsigned long long)*bytes, (unsigned long long)(b->t.code_bytes + b->t.meta_bytes));
+            (unsigned long long)*bytes, (unsigned long long)stored);
     void *to = tsr_conformance_guarded("prepared", *bytes, (unsigned char)fill);
     tsr_conformance_rule_ok(b->c, b->k->prepare(b->self, &w, to, &e.err), &e, "prepare()");
     return to;
