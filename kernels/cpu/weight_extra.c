@@ -298,7 +298,7 @@ static tsr_status load_table(struct tsr_cpu *c, const struct tsr_weight_desc *d,
 {
     const struct tsr_host *host = c->host;
     struct tsr_cpu_weight *w = tsr_cpu_weight_new(c, err);
-    struct place           p;
+    struct place           p = { 0 };
     if (!w)
         return TSR_E_NOMEM;
     tsr_status st = plan(w, d, &p)
