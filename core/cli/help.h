@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-/* "tessera 0.1.0 (ABI 1.1)" */
+/* "tessera 0.1.0 (ABI 1.2)" */
 const char *tsr_cli_version_line(void);
 void        tsr_cli_help_program(FILE *to);
 /* all: with options that are rarely used */

@@ -104,6 +104,10 @@ tsr_status tsr_engine_device_part(struct tsr_engine_device *d, const struct tsr_
 tsr_status tsr_engine_device_packed(struct tsr_engine_device *d, const char *name,
                                     const struct tsr_model_packed *p,
                                     struct tsr_engine_weight **out, struct tsr_err *err);
+/* The same for one whose rows are decoded, too: an embedding. */
+tsr_status tsr_engine_device_packed_rows(struct tsr_engine_device *d, const char *name,
+                                         const struct tsr_model_packed *p,
+                                         struct tsr_engine_weight **out, struct tsr_err *err);
 
 /* The backend's table of layouts, or NULL: it keeps weights to itself. */
 const struct tsr_backend_layout_v1 *tsr_engine_device_layout(const struct tsr_engine_device *d);

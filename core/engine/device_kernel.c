@@ -22,7 +22,8 @@ struct product {
     float                         *in;  /* [n, in_stride], as struct tsr_model_own_product has it */
     float                         *out; /* [n, rows] */
     float                         *bias;
-    pthread_mutex_t                lock; /* guards the rest */
+    void                          *inputs; /* what the kernel made of them, or NULL */
+    pthread_mutex_t                lock;   /* guards the rest */
     uint64_t                       failed_at;
     struct tsr_errbuf              why;
 };
@@ -41,6 +42,7 @@ static tsr_status run_body(void *arg, uint64_t begin, uint64_t end)
                                                 .in_stride = x->in_stride,
                                                 .out_stride = x->rows,
                                                 .in = x->in,
+                                                .inputs = x->inputs,
                                                 .out = x->out + first };
     tsr_status                         st = tsr_model_own_multiply(x->p, &part, &e.err);
     if (st == TSR_OK)
@@ -132,6 +134,15 @@ static tsr_status put(struct tsr_engine_device *d, const struct tsr_op *op, stru
                : d->iface->upload(d->self, out->buffer, out->offset, x->out, x->n * bytes, err);
 }
 
+/* The kernel's form of all inputs, once for all rows. */
+static tsr_status make_inputs(struct product *x, const char *name, struct tsr_err *err)
+{
+    const struct tsr_model_own_product all = {
+        .how = x->how, .n = x->n, .in_stride = x->in_stride, .in = x->in
+    };
+    return tsr_err_prefix(err, tsr_model_own_inputs(x->p, &all, &x->inputs, err), "%s", name);
+}
+
 tsr_status tsr_engine_device_run_kernel(struct tsr_engine_device *d, const struct tsr_op *op,
                                         const struct tsr_engine_weight *w, struct tsr_err *err)
 {
@@ -150,9 +161,12 @@ tsr_status tsr_engine_device_run_kernel(struct tsr_engine_device *d, const struc
     if (st == TSR_OK)
         st = fetch(d, op, &x, err);
     if (st == TSR_OK)
+        st = make_inputs(&x, w->desc.name, err);
+    if (st == TSR_OK)
         st = multiply(d, &x, w->desc.name, err);
     if (st == TSR_OK)
         st = put(d, op, &x, err);
+    free(x.inputs);
     free(x.in);
     free(x.out);
     free(x.bias);

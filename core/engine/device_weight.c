@@ -214,10 +214,10 @@ static void say_foreign(struct tsr_engine_device *d, const struct tsr_model_pack
              d->text, p->format.id, p->plugin);
 }
 
-/* A weight in a plugin's own format, p, of which it keeps a copy. */
+/* A weight in a plugin's own format, p, of which it keeps a copy.  rows: some of them are decoded, too. */
 static tsr_status load_own(struct tsr_engine_device *d, const char *name,
-                           const struct tsr_model_packed *p, struct tsr_engine_weight **out,
-                           struct tsr_err *err)
+                           const struct tsr_model_packed *p, bool rows,
+                           struct tsr_engine_weight **out, struct tsr_err *err)
 {
     const struct tsr_model_slice all = { .rows = p->rows, .cols = p->cols, .segment = p->segment };
     struct tsr_model_packed     *own = NULL;
@@ -245,6 +245,8 @@ static tsr_status load_own(struct tsr_engine_device *d, const char *name,
     };
     w->desc.format = &w->format;
     tsr_status st = tsr_engine_device_place(d, w, err);
+    if (st == TSR_OK)
+        st = tsr_model_own_prepare(own, kernel, rows, err);
     if (st != TSR_OK) {
         tsr_engine_device_free_weight(d, w);
         return tsr_err_prefix(err, st, "%s", name);
@@ -259,7 +261,7 @@ tsr_status tsr_engine_device_packed(struct tsr_engine_device *d, const char *nam
                                     struct tsr_engine_weight **out, struct tsr_err *err)
 {
     if (p->own.unit)
-        return load_own(d, name, p, out, err);
+        return load_own(d, name, p, false, out, err);
     if (p->dense) { /* a plugin's own format, stored dequantized */
         struct tsr_matrix m = { .struct_size = sizeof m,
                                 .dtype = TSR_F32,
@@ -286,6 +288,14 @@ tsr_status tsr_engine_device_packed(struct tsr_engine_device *d, const char *nam
         *p; /* widened or not, its columns stay in the order of the codes */
     as_stored.order = NULL;
     return add_weight(d, &w, &as_stored, out, err);
+}
+
+tsr_status tsr_engine_device_packed_rows(struct tsr_engine_device *d, const char *name,
+                                         const struct tsr_model_packed *p,
+                                         struct tsr_engine_weight **out, struct tsr_err *err)
+{
+    return p->own.unit ? load_own(d, name, p, true, out, err)
+                       : tsr_engine_device_packed(d, name, p, out, err);
 }
 
 tsr_status tsr_engine_device_mapped(struct tsr_engine_device *d, const char *name,

@@ -183,7 +183,7 @@ tsr_status tsr_engine_load_embed(struct tsr_engine *e, const struct tsr_model_ov
     TSR_TRY(check(e, o, err));
     struct tsr_prepacked *p = m->prepacked;
     if (o && o->embed && !p) /* rows are read out of the packed ones */
-        TSR_TRY(tsr_engine_device_packed(e->dev, m->embed.name, o->embed, &e->embed, err));
+        TSR_TRY(tsr_engine_device_packed_rows(e->dev, m->embed.name, o->embed, &e->embed, err));
     else
         TSR_TRY(tsr_engine_linear_load_matrix(e, e->dev, &m->embed, p ? &p->embed : NULL, &e->embed,
                                               err));

@@ -21,9 +21,10 @@ static tsr_status check_there(const struct tsr_model_packed *p, struct tsr_err *
     if (!functions)
         return tsr_fail(err, TSR_E_BUG, "nothing decodes '%s', the format of quantizer '%s'",
                         p->format.id, p->own.use);
-    return p->codes ? TSR_OK
-                    : tsr_fail(err, TSR_E_BUG, "packed weights of quantizer '%s' are not in memory",
-                               p->own.use);
+    return p->codes || p->own.prepared
+               ? TSR_OK
+               : tsr_fail(err, TSR_E_BUG, "packed weights of quantizer '%s' are not in memory",
+                          p->own.use);
 }
 
 tsr_status tsr_model_own_kernel_of(const struct tsr_model_packed *p, enum tsr_model_own_kernel *how,
@@ -36,6 +37,29 @@ tsr_status tsr_model_own_kernel_of(const struct tsr_model_packed *p, enum tsr_mo
 uint64_t tsr_model_own_segment(const struct tsr_model_packed *p)
 {
     return p->segment ? p->segment : tsr_segment_columns(p->cols);
+}
+
+tsr_status tsr_model_own_prepare(struct tsr_model_packed *p, enum tsr_model_own_kernel how,
+                                 bool rows, struct tsr_err *err)
+{
+    if (how == TSR_OWN_DECODED)
+        return TSR_OK;
+    TSR_TRY(check_there(p, err));
+    TSR_TRY(functions->prepare(p, how, &p->own.prepared, &p->own.prepared_bytes, err));
+    if (!p->own.prepared || rows)
+        return TSR_OK;
+    free(p->codes);
+    free(p->meta);
+    p->codes = p->meta = NULL;
+    return TSR_OK;
+}
+
+tsr_status tsr_model_own_inputs(const struct tsr_model_packed      *p,
+                                const struct tsr_model_own_product *x, void **made,
+                                struct tsr_err *err)
+{
+    TSR_TRY(check_there(p, err));
+    return functions->inputs(p, x, made, err);
 }
 
 tsr_status tsr_model_own_multiply(const struct tsr_model_packed      *p,
@@ -91,6 +115,11 @@ tsr_status tsr_model_own_rows(const struct tsr_model_packed *p, uint64_t first, 
     if (rows == 0)
         return TSR_OK;
     TSR_TRY(check_there(p, err));
+    if (!p->codes)
+        return tsr_fail(err, TSR_E_BUG,
+                        "rows of quantizer '%s' are decoded after its kernel "
+                        "prepared them",
+                        o->use);
     uint64_t from = o->skip + first, unit = from / o->unit,
              n = (from + rows - 1) / o->unit + 1 - unit, there = n * o->unit,
              left = o->rows - o->first - unit * o->unit, before = from - unit * o->unit;

@@ -22,8 +22,9 @@ struct tsr_model_own_product {
     uint64_t unit, units, rows;        /* rows: of the units, without those that the matrix lacks */
     uint64_t n, in_stride, out_stride; /* strides in numbers */
     const float
-          *in; /* [n, p->cols]; TSR_OWN_WHOLE: [n, p->own.cols], zeros where p has no column */
-    float *out;
+               *in; /* [n, p->cols]; TSR_OWN_WHOLE: [n, p->own.cols], zeros where p has no column */
+    const void *inputs; /* of tsr_model_own_inputs() for n and in */
+    float      *out;
 };
 
 /* The same for all units of p by its code for a device: addresses there, strides in numbers; out [segments, n, rows]. */
@@ -41,6 +42,12 @@ struct tsr_model_own_functions {
                          float *dst, struct tsr_err *err);
     tsr_status (*kernel)(const struct tsr_model_packed *p, enum tsr_model_own_kernel *how,
                          struct tsr_err *err);
+    /* What the kernel makes of all units, once: *made is the caller's; NULL: it multiplies with the units as they are. */
+    tsr_status (*prepare)(const struct tsr_model_packed *p, enum tsr_model_own_kernel how,
+                          void **made, uint64_t *bytes, struct tsr_err *err);
+    /* The same of the inputs n, in and in_stride of x. */
+    tsr_status (*inputs)(const struct tsr_model_packed *p, const struct tsr_model_own_product *x,
+                         void **made, struct tsr_err *err);
     tsr_status (*multiply)(const struct tsr_model_packed *p, const struct tsr_model_own_product *x,
                            struct tsr_err *err);
     /* *code NULL: there is none for the target. */
@@ -57,7 +64,15 @@ struct tsr_model_own_functions {
 void       tsr_model_own_set(const struct tsr_model_own_functions *f);
 tsr_status tsr_model_own_kernel_of(const struct tsr_model_packed *p, enum tsr_model_own_kernel *how,
                                    struct tsr_err *err);
-/* how is that of kernel_of(), and not TSR_OWN_DECODED. */
+/* Lets the kernel prepare p, whose units leave memory then unless rows of it are decoded, too.  how is that of
+ * kernel_of().  [setup] */
+tsr_status tsr_model_own_prepare(struct tsr_model_packed *p, enum tsr_model_own_kernel how,
+                                 bool rows, struct tsr_err *err);
+/* how is that of kernel_of(), and not TSR_OWN_DECODED; so in the two functions after it.  *made: for free(); NULL if the
+ * kernel takes inputs as they are. */
+tsr_status tsr_model_own_inputs(const struct tsr_model_packed      *p,
+                                const struct tsr_model_own_product *x, void **made,
+                                struct tsr_err *err);
 tsr_status tsr_model_own_multiply(const struct tsr_model_packed      *p,
                                   const struct tsr_model_own_product *x, struct tsr_err *err);
 /* Functions of the same names above.  how is that of kernel_of(), and not TSR_OWN_DECODED. */

@@ -28,6 +28,8 @@ struct tsr_model_own {
     uint64_t col;        /* the column of the whole matrix that is column 0 */
     uint64_t rows, cols; /* of the whole matrix */
     char    *use;        /* "org.example.trellis/trellis:bits=2": what packed them; owned */
+    void    *prepared;   /* by its kernel (own.h), or NULL; owned */
+    uint64_t prepared_bytes;
 };
 
 /* One packed matrix, in the plain row-major layout of tessera/format.h.  If format.id is not one of ours, own says
@@ -52,7 +54,7 @@ struct tsr_model_packed {
 };
 
 /* Stored bytes, in memory and in files: codes, meta and order, or dense values; bits per weight is
- * 8*bytes/(rows*cols). */
+ * 8*bytes/(rows*cols).  Once they are prepared, those in memory. */
 uint64_t tsr_model_packed_bytes(const struct tsr_model_packed *p);
 /* Of codes and of meta alone. */
 uint64_t tsr_model_packed_codes(const struct tsr_model_packed *p);

@@ -190,8 +190,46 @@ static tsr_status kernel_linear(const void *self, const struct tsr_kernel_job *j
     TSR_CALL(shim, KERNEL, linear, job, err);
 }
 
+static tsr_status kernel_prepared(const void *self, const struct tsr_kernel_weight *w,
+                                  uint64_t *bytes, struct tsr_err *err)
+{
+    TSR_CALL(shim, KERNEL, prepared, w, bytes, err);
+}
+
+static tsr_status kernel_prepare(const void *self, const struct tsr_kernel_weight *w, void *to,
+                                 struct tsr_err *err)
+{
+    TSR_CALL(shim, KERNEL, prepare, w, to, err);
+}
+
+static tsr_status kernel_input_bytes(const void *self, const struct tsr_kernel_weight *w,
+                                     uint64_t n, uint64_t *bytes, struct tsr_err *err)
+{
+    TSR_CALL(shim, KERNEL, input_bytes, w, n, bytes, err);
+}
+
+static tsr_status kernel_inputs(const void *self, const struct tsr_kernel_job *job, void *to,
+                                struct tsr_err *err)
+{
+    TSR_CALL(shim, KERNEL, inputs, job, to, err);
+}
+
+static int kernel_alike(const void *self, const struct tsr_kernel_weight *w, const void *other,
+                        const struct tsr_kernel_weight *its, uint64_t n)
+{
+    const struct shim *of = other;
+    int                same;
+    TSR_CALL_VALUE(shim, KERNEL, same, alike, (shim->base.self, w, of->base.self, its, n));
+    return same;
+}
+
 static const struct tsr_quantizer_kernel_v1 kernel = { .scratch = kernel_scratch,
-                                                       .linear = kernel_linear };
+                                                       .linear = kernel_linear,
+                                                       .prepared = kernel_prepared,
+                                                       .prepare = kernel_prepare,
+                                                       .input_bytes = kernel_input_bytes,
+                                                       .inputs = kernel_inputs,
+                                                       .alike = kernel_alike };
 
 /* ---- tessera.kernel.device/1 ------------------------------------------------------------------- */
 

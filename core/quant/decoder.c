@@ -54,6 +54,8 @@ static tsr_status decode(const struct tsr_model_packed *p, uint64_t unit, uint64
 static const struct tsr_model_own_functions functions = {
     .decode = decode,
     .kernel = tsr_quant_own_kernel,
+    .prepare = tsr_quant_own_prepare,
+    .inputs = tsr_quant_own_inputs,
     .multiply = tsr_quant_own_multiply,
     .device_code = tsr_quant_own_device_code,
     .device_scratch = tsr_quant_own_device_scratch,

@@ -35,6 +35,11 @@ tsr_status tsr_quant_own_named(const struct tsr_model_packed *p, tsr_status st,
 /* Functions of model/own.h. */
 tsr_status tsr_quant_own_kernel(const struct tsr_model_packed *p, enum tsr_model_own_kernel *how,
                                 struct tsr_err *err);
+tsr_status tsr_quant_own_prepare(const struct tsr_model_packed *p, enum tsr_model_own_kernel how,
+                                 void **made, uint64_t *bytes, struct tsr_err *err);
+tsr_status tsr_quant_own_inputs(const struct tsr_model_packed      *p,
+                                const struct tsr_model_own_product *x, void **made,
+                                struct tsr_err *err);
 tsr_status tsr_quant_own_multiply(const struct tsr_model_packed      *p,
                                   const struct tsr_model_own_product *x, struct tsr_err *err);
 tsr_status tsr_quant_own_device_code(const struct tsr_model_packed *p, const char *target,

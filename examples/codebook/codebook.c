@@ -4,7 +4,8 @@
  * A code's high four bits choose magnitudes from a table of 16, its low four bits their signs.  64 columns share a
  * scale, an F16 number.  The format is "org.example.codebook/1", which no backend reads: without the table of
  * tessera/kernel.h a host would decode it row by row.  Its product looks up a vector for each byte, and
- * multiplies it with four inputs.  codebook.cu has the same product for a CUDA device.
+ * multiplies it with four inputs.  When weights are loaded, each scale moves next to the codes of its group, so that a
+ * product reads a row in one stream; inputs get zeros behind them once for all rows.  codebook.cu has the same product for a CUDA device.
  *
  * examples/README.md has the command that builds it. */
 #include <math.h>
@@ -17,26 +18,9 @@
 #include <tessera/quantizer.h>
 
 #include "codebook.h"
-
-#if defined __x86_64__
-#include <immintrin.h>
-#endif
-
-#define ROWS      2u /* that share the load of an input */
-#define PADDED(n) (((n) + LANES - 1) / LANES * LANES)
+#include "codebook_rows.h"
 
 static const float magnitudes[16][EACH] = MAGNITUDES;
-
-struct options {
-    int32_t kernel, columns, avx2, device;
-};
-
-struct quantizer {
-    float                  vector[256][4]; /* each aligned to 16 bytes */
-    const struct tsr_host *host;
-    const struct options  *o;
-    int                    wide; /* this CPU has AVX2 and FMA */
-};
 
 static float scale_at(const unsigned char *row, uint64_t cols, uint64_t g)
 {
@@ -172,113 +156,7 @@ static tsr_status dequantize(const void *self, const struct tsr_quant_job *job, 
     return TSR_OK;
 }
 
-/* ---- the product ------------------------------------------------------------------------------
- *
- * A group adds vector * input into eight sums, in the order of columns; the group's sums times its scale go into the
- * row's eight sums, which are added at the end.  Both forms below do these operations, so their results are equal.
- * A run of columns begins where eight sums begin, but may begin and end inside a group. */
-
-struct columns {
-    uint64_t first, end; /* that are multiplied */
-    uint64_t all;        /* of the matrix */
-};
-
-/* The columns of group g that are among them. */
-#define BEGIN(c, g) ((g)*GROUP > (c)->first ? (g)*GROUP : (c)->first)
-#define END(c, g)   (((g) + 1) * GROUP < (c)->end ? ((g) + 1) * GROUP : (c)->end)
-
-static float last_sum(const float s[LANES])
-{
-    return ((s[0] + s[4]) + (s[1] + s[5])) + ((s[2] + s[6]) + (s[3] + s[7]));
-}
-
-/* x: inputs, zeros up to a multiple of LANES. */
-static float plain_row(const struct quantizer *q, const unsigned char *row, const float *x,
-                       const struct columns *c)
-{
-    float sum[LANES] = { 0 };
-    for (uint64_t g = c->first / GROUP; g < GROUPS_OF(c->end); g++) {
-        float part[LANES] = { 0 }, scale = scale_at(row, c->all, g);
-        for (uint64_t k = BEGIN(c, g); k < END(c, g); k += LANES)
-            for (unsigned i = 0; i < LANES; i++) {
-                uint64_t code = k / EACH + i / EACH;
-                float    v = code < CODES_OF(c->all) ? q->vector[row[code]][i % EACH] : 0.0f;
-                part[i] = fmaf(v, x[k - c->first + i], part[i]);
-            }
-        for (unsigned i = 0; i < LANES; i++)
-            sum[i] = fmaf(scale, part[i], sum[i]);
-    }
-    return last_sum(sum);
-}
-
-#ifdef __x86_64__
-__attribute__((target("avx2,fma"))) static __m256 two_vectors(const struct quantizer *q,
-                                                              const unsigned char    *row,
-                                                              uint64_t code, uint64_t codes)
-{
-    __m128 a = _mm_load_ps(q->vector[row[code]]);
-    __m128 b = code + 1 < codes ? _mm_load_ps(q->vector[row[code + 1]]) : _mm_setzero_ps();
-    return _mm256_set_m128(b, a);
-}
-
-/* Some rows with some tokens, both constants where it is called, so that all sums of a group are in registers.  Each
- * result has the operations that it has alone. */
-__attribute__((target("avx2,fma"), always_inline)) static inline void tile(
-    const struct quantizer *q, const unsigned char *codes, uint64_t bytes, unsigned rows,
-    const float *x, uint64_t stride, unsigned tokens, const struct columns *c, float *out,
-    uint64_t out_stride)
-{
-    uint64_t n_codes = CODES_OF(c->all);
-    __m256   sum[ROWS][TOKENS];
-    for (unsigned r = 0; r < rows; r++)
-        for (unsigned t = 0; t < tokens; t++)
-            sum[r][t] = _mm256_setzero_ps();
-    for (uint64_t g = c->first / GROUP; g < GROUPS_OF(c->end); g++) {
-        __m256 part[ROWS][TOKENS];
-        for (unsigned r = 0; r < rows; r++)
-            for (unsigned t = 0; t < tokens; t++)
-                part[r][t] = _mm256_setzero_ps();
-        for (uint64_t k = BEGIN(c, g); k < END(c, g); k += LANES) {
-            __m256 v[ROWS];
-            for (unsigned r = 0; r < rows; r++)
-                v[r] = two_vectors(q, codes + r * bytes, k / EACH, n_codes);
-            for (unsigned t = 0; t < tokens; t++) {
-                __m256 in = _mm256_loadu_ps(x + t * stride + k - c->first);
-                for (unsigned r = 0; r < rows; r++)
-                    part[r][t] = _mm256_fmadd_ps(v[r], in, part[r][t]);
-            }
-        }
-        for (unsigned r = 0; r < rows; r++) {
-            __m256 scale = _mm256_set1_ps(scale_at(codes + r * bytes, c->all, g));
-            for (unsigned t = 0; t < tokens; t++)
-                sum[r][t] = _mm256_fmadd_ps(scale, part[r][t], sum[r][t]);
-        }
-    }
-    for (unsigned r = 0; r < rows; r++)
-        for (unsigned t = 0; t < tokens; t++) {
-            float s[LANES];
-            _mm256_storeu_ps(s, sum[r][t]);
-            out[t * out_stride + r] = last_sum(s);
-        }
-}
-
-/* ROWS rows. */
-__attribute__((target("avx2,fma"))) static void wide_rows(const struct quantizer *q,
-                                                          const unsigned char    *codes,
-                                                          const float *x, uint64_t stride,
-                                                          uint64_t n, const struct columns *c,
-                                                          float *out, uint64_t out_stride)
-{
-    uint64_t bytes = ROW_BYTES(c->all), t = 0;
-    for (; t + TOKENS <= n; t += TOKENS)
-        tile(q, codes, bytes, ROWS, x + t * stride, stride, TOKENS, c, out + t * out_stride,
-             out_stride);
-    for (; t < n; t++)
-        tile(q, codes, bytes, ROWS, x + t * stride, stride, 1, c, out + t * out_stride, out_stride);
-}
-#else
-#define wide_rows(...) ((void)0) /* q->wide is 0 */
-#endif
+/* ---- the kernel ------------------------------------------------------------------------------ */
 
 static tsr_status scratch(const void *self, const struct tsr_kernel_weight *w, uint64_t n,
                           uint64_t *bytes, struct tsr_err *err)
@@ -288,8 +166,69 @@ static tsr_status scratch(const void *self, const struct tsr_kernel_weight *w, u
     if (!whole && (!q->o->columns || w->first_col % LANES || w->segment % LANES ||
                    (w->n_cols % LANES && !end)))
         return tsr_fail(err, TSR_E_UNSUPPORTED, "codebook: these columns are not multiplied alone");
+    (void)n;
+    *bytes = 0;
+    return TSR_OK;
+}
+
+static tsr_status prepared(const void *self, const struct tsr_kernel_weight *w, uint64_t *bytes,
+                           struct tsr_err *err)
+{
+    (void)self;
+    (void)err;
+    *bytes = w->n_rows * ROW_BYTES(w->cols);
+    return TSR_OK;
+}
+
+/* Each scale behind the codes of its group. */
+static tsr_status prepare(const void *self, const struct tsr_kernel_weight *w, void *to,
+                          struct tsr_err *err)
+{
+    const unsigned char *row = w->codes;
+    unsigned char       *p = to;
+    (void)self;
+    (void)err;
+    for (uint64_t r = 0; r < w->n_rows; r++, row += ROW_BYTES(w->cols))
+        for (uint64_t g = 0; g < GROUPS_OF(w->cols); g++) {
+            uint64_t left = CODES_OF(w->cols) - g * CODES, n = left < CODES ? left : CODES;
+            memcpy(p, row + g * CODES, n);
+            memcpy(p + n, row + CODES_OF(w->cols) + 2 * g, 2);
+            p += n + 2;
+        }
+    return TSR_OK;
+}
+
+static tsr_status input_bytes(const void *self, const struct tsr_kernel_weight *w, uint64_t n,
+                              uint64_t *bytes, struct tsr_err *err)
+{
+    (void)self;
+    (void)err;
     *bytes = w->n_cols % LANES ? n * PADDED(w->n_cols) * sizeof(float) : 0;
     return TSR_OK;
+}
+
+/* Zeros behind the columns, where they fill no vector. */
+static tsr_status inputs(const void *self, const struct tsr_kernel_job *job, void *to,
+                         struct tsr_err *err)
+{
+    uint64_t cols = job->weight->n_cols, stride = PADDED(cols);
+    float   *x = to;
+    (void)self;
+    (void)err;
+    for (uint64_t t = 0; cols % LANES && t < job->n; t++, x += stride) {
+        memcpy(x, job->in + t * job->in_stride, cols * sizeof *x);
+        memset(x + cols, 0, (stride - cols) * sizeof *x);
+    }
+    return TSR_OK;
+}
+
+static int alike(const void *self, const struct tsr_kernel_weight *w, const void *other,
+                 const struct tsr_kernel_weight *its, uint64_t n)
+{
+    (void)self;
+    (void)other;
+    (void)n;
+    return w->n_cols == its->n_cols;
 }
 
 static tsr_status linear(const void *self, const struct tsr_kernel_job *job, struct tsr_err *err)
@@ -298,23 +237,23 @@ static tsr_status linear(const void *self, const struct tsr_kernel_job *job, str
     const struct tsr_kernel_weight *w = job->weight;
     const float                    *x = job->in;
     uint64_t                        cols = w->n_cols, stride = job->in_stride;
+    const unsigned char            *first = w->codes;
     (void)err;
-    if (cols % LANES) { /* zeros behind the inputs */
-        float *room = job->scratch;
+    if (cols % LANES) { /* with zeros behind them */
         stride = PADDED(cols);
-        for (uint64_t t = 0; t < job->n; t++) {
-            memcpy(room + t * stride, job->in + t * job->in_stride, cols * sizeof *room);
-            memset(room + t * stride + cols, 0, (stride - cols) * sizeof *room);
-        }
-        x = room;
+        x = (const float *)job->inputs + job->first * stride;
     }
+    if (w->prepared)
+        first = (const unsigned char *)w->prepared +
+                (w->first_row - w->prepared_row) * ROW_BYTES(w->cols);
     for (uint64_t r = 0, rows; r < w->n_rows; r += rows) { /* a row's bytes in their order */
-        const unsigned char *row = (const unsigned char *)w->codes + r * ROW_BYTES(w->cols);
+        const unsigned char *row = first + r * ROW_BYTES(w->cols);
         float               *out = job->out + r;
         rows = q->wide && w->n_rows - r >= ROWS ? ROWS : 1;
         for (uint64_t k = 0; k < cols; k += w->segment, out += job->out_segment) {
             uint64_t       n = cols - k < w->segment ? cols - k : w->segment;
-            struct columns c = { w->first_col + k, w->first_col + k + n, w->cols };
+            struct columns c = { w->first_col + k, w->first_col + k + n, w->cols,
+                                 w->prepared != NULL };
             if (rows == ROWS)
                 wide_rows(q, row, x + k, stride, job->n, &c, out, job->out_stride);
             else
@@ -325,15 +264,19 @@ static tsr_status linear(const void *self, const struct tsr_kernel_job *job, str
     return TSR_OK;
 }
 
-static const struct tsr_quantizer_kernel_v1 kernel = { .struct_size = sizeof kernel,
-                                                       .scratch = scratch,
-                                                       .linear = linear };
+#define KERNEL                                                                                     \
+    .struct_size = sizeof(struct tsr_quantizer_kernel_v1), .scratch = scratch, .linear = linear,   \
+    .input_bytes = input_bytes, .inputs = inputs, .alike = alike
+
+static const struct tsr_quantizer_kernel_v1 kernel = { KERNEL, .prepared = prepared,
+                                                       .prepare = prepare };
+static const struct tsr_quantizer_kernel_v1 kernel_of_stored = { KERNEL };
 
 static const void *extension(const void *self, const char *id)
 {
     const struct quantizer *q = self;
     if (q->o->kernel && strcmp(id, TSR_QUANTIZER_KERNEL) == 0)
-        return &kernel;
+        return q->o->prepare ? &kernel : &kernel_of_stored;
     return q->o->kernel && q->o->device && strcmp(id, TSR_QUANTIZER_KERNEL_DEVICE) == 0
                ? &codebook_device
                : NULL;
@@ -360,6 +303,8 @@ static const struct tsr_option options[] = {
     TSR_OPTION_BOOL(struct options, avx2, 1, "Use AVX2 where the CPU has it."),
     TSR_OPTION_BOOL(struct options, device, 1,
                     "Offer the kernel for devices; false: they multiply on the CPU."),
+    TSR_OPTION_BOOL(struct options, prepare, 1,
+                    "Rearrange weights when they are loaded; false: multiply with them as stored."),
 };
 
 static const struct tsr_component component = {

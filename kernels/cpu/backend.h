@@ -81,6 +81,21 @@ static inline uint64_t cpu_ceil(uint64_t a, uint64_t b)
     return a / b + (a % b != 0);
 }
 
+/* A loaded weight: what kernels read, and what its functions need in addition. */
+struct tsr_cpu_loaded {
+    struct tsr_cpu_weight         w; /* first: handles are addresses of it */
+    const struct tsr_cpu         *c;
+    const struct tsr_weight_desc *from; /* while its panels are filled */
+};
+static inline const struct tsr_cpu_loaded *cpu_loaded(const struct tsr_cpu_weight *w)
+{
+    return (const struct tsr_cpu_loaded *)(const void *)w;
+}
+static inline const struct tsr_cpu *cpu_of(const struct tsr_cpu_weight *w)
+{
+    return cpu_loaded(w)->c;
+}
+
 /* weight.c.  A weight over panels at `data`, aligned to 64, that stay the caller's. */
 tsr_status tsr_cpu_weight_over(struct tsr_cpu *c, const struct tsr_weight_desc *d, const void *data,
                                uint64_t bytes, void **weight, struct tsr_err *err);
@@ -89,6 +104,11 @@ tsr_status tsr_cpu_weight_over(struct tsr_cpu *c, const struct tsr_weight_desc *
 tsr_status tsr_cpu_weight_data(struct tsr_cpu *c, const struct tsr_weight_desc *d,
                                struct tsr_cpu_weight *w, uint64_t runs, const void *data,
                                uint64_t bytes, struct tsr_err *err);
+/* A weight of zeros, or NULL. */
+struct tsr_cpu_weight *tsr_cpu_weight_new(const struct tsr_cpu *c, struct tsr_err *err);
+/* Fills its panels from d by the `prepare` of its table (product.h); frees it after a failure. */
+tsr_status tsr_cpu_weight_fill(struct tsr_cpu *c, const struct tsr_weight_desc *d,
+                               struct tsr_cpu_weight *w, struct tsr_err *err);
 /* The segments of a planned weight. */
 void tsr_cpu_segments(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d);
 /* layout.c: the table of tessera/backend_layout.h. */
@@ -135,8 +155,7 @@ tsr_status tsr_cpu_weight_outline(const struct tsr_weight_desc *d, struct tsr_cp
                                   struct tsr_err *err);
 uint64_t   tsr_cpu_weight_taken(const struct tsr_cpu_weight *w);
 /* Scratch of operations; 0 where it overflows. */
-uint64_t tsr_cpu_linear_scratch(const struct tsr_cpu *c, const struct tsr_cpu_weight *w,
-                                uint32_t act, uint64_t tokens);
+uint64_t tsr_cpu_linear_scratch(const struct tsr_cpu_weight *w, uint32_t act, uint64_t tokens);
 uint64_t tsr_cpu_attention_scratch(uint64_t tokens, uint64_t positions, uint32_t heads,
                                    uint32_t kv_heads, uint32_t head_dim);
 

@@ -27,8 +27,4 @@ extern const struct tsr_cpu_bf16_kernels tsr_cpu_bf16;
  * does not allow it. */
 tsr_status tsr_cpu_set_fast(struct tsr_cpu *c, struct tsr_err *err);
 
-/* a->w is W_BF16. */
-tsr_status tsr_cpu_linear_bf16(struct tsr_cpu *c, const struct tsr_cpu_linear *a,
-                               struct tsr_err *err);
-
 #endif

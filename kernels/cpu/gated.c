@@ -25,11 +25,11 @@ struct item {
 
 struct feed {
     _Alignas(CPU_LINE) _Atomic uint64_t left; /* items of gate and up that are not done */
-    _Atomic int           ready;              /* the activations of down are */
-    struct tsr_cpu_member m[DOWN + 1];        /* without ACT */
-    struct tsr_cpu_act    act;
-    uint8_t              *room;  /* for the activations of down */
-    uint64_t              after; /* items up to the last that was listed */
+    _Atomic int            ready;             /* the activations of down are */
+    struct tsr_cpu_product m[DOWN + 1];       /* without ACT */
+    struct tsr_cpu_act     act;
+    uint8_t               *room;  /* for the activations of down */
+    uint64_t               after; /* items up to the last that was listed */
 };
 
 struct all {
@@ -41,9 +41,9 @@ struct all {
     _Alignas(CPU_LINE) _Atomic uint64_t next;
 };
 
-static uint64_t bytes_of(const struct tsr_cpu_member *m)
+static uint64_t bytes_of(const struct tsr_cpu_product *m)
 {
-    return m->a.w->panels * m->a.w->panel_bytes;
+    return m->w->panels * m->w->panel_bytes;
 }
 
 /* ---- work ------------------------------------------------------------------------------------------ */
@@ -57,17 +57,17 @@ static void wait_turn(int *turns)
 
 static void run_act(const struct tsr_cpu *c, struct feed *f)
 {
-    const struct tsr_cpu_member *before = NULL;
+    const struct tsr_cpu_product *before = NULL;
     for (int turns = 0; atomic_load_explicit(&f->left, memory_order_acquire) != 0;)
         wait_turn(&turns);
     tsr_cpu_act_run(c, &f->act);
-    (void)tsr_cpu_member_prepare(c, &f->m[DOWN], &before, f->room);
+    (void)tsr_cpu_member_prepare(&f->m[DOWN], &before, f->room);
     atomic_store_explicit(&f->ready, 1, memory_order_release);
 }
 
-static void run_product(const struct tsr_cpu *c, const struct tsr_cpu_member *m)
+static void run_product(const struct tsr_cpu_product *m)
 {
-    tsr_cpu_member_run(c, m, 0, tsr_cpu_member_units(m));
+    tsr_cpu_member_run(m, 0, tsr_cpu_product_units(m, 1));
 }
 
 static void run_item(const struct all *a, const struct item *i)
@@ -75,10 +75,10 @@ static void run_item(const struct all *a, const struct item *i)
     struct feed *f = &a->f[i->of];
     switch (i->what) {
     case WHOLE:
-        run_product(a->c, &f->m[GATE]);
-        run_product(a->c, &f->m[UP]);
+        run_product(&f->m[GATE]);
+        run_product(&f->m[UP]);
         run_act(a->c, f);
-        run_product(a->c, &f->m[DOWN]);
+        run_product(&f->m[DOWN]);
         break;
     case ACT:
         run_act(a->c, f);
@@ -86,10 +86,10 @@ static void run_item(const struct all *a, const struct item *i)
     case DOWN:
         for (int turns = 0; atomic_load_explicit(&f->ready, memory_order_acquire) == 0;)
             wait_turn(&turns);
-        tsr_cpu_member_run(a->c, &f->m[DOWN], i->begin, i->end);
+        tsr_cpu_member_run(&f->m[DOWN], i->begin, i->end);
         break;
     default:
-        tsr_cpu_member_run(a->c, &f->m[i->what], i->begin, i->end);
+        tsr_cpu_member_run(&f->m[i->what], i->begin, i->end);
         atomic_fetch_sub_explicit(&f->left, 1, memory_order_release);
     }
 }
@@ -100,10 +100,10 @@ static void fetch_next(const struct all *a, uint64_t i)
     const struct item *next = &a->item[i];
     if (i >= a->items || next->what == WHOLE || next->what == ACT)
         return;
-    const struct tsr_cpu_member *m = &a->f[next->of].m[next->what];
+    const struct tsr_cpu_product *m = &a->f[next->of].m[next->what];
     cpu_fetch(m, sizeof *m);
-    cpu_fetch(m->a.w, sizeof *m->a.w);
-    cpu_fetch(m->a.w->runs, m->a.w->nruns * sizeof *m->a.w->runs);
+    cpu_fetch(m->w, sizeof(struct tsr_cpu_loaded));
+    cpu_fetch(m->w->runs, m->w->nruns * sizeof *m->w->runs);
 }
 
 /* An index of the loop is a permit for the next item: items begin in their order, whatever the order of the loop, and so
@@ -135,8 +135,8 @@ static void add_item(struct all *a, uint64_t of, uint32_t what, uint64_t begin, 
 
 static void add_items(struct all *a, uint64_t of, uint32_t what)
 {
-    const struct tsr_cpu_member *m = &a->f[of].m[what];
-    uint64_t                     units = tsr_cpu_member_units(m), each = bytes_of(m) / units, n;
+    const struct tsr_cpu_product *m = &a->f[of].m[what];
+    uint64_t units = tsr_cpu_product_units(m, 1), each = bytes_of(m) / units, n;
     for (uint64_t at = 0; at < units; at += n) {
         uint64_t share = share_of(a);
         n = cpu_ceil(share > ITEM_BYTES ? share : ITEM_BYTES, each ? each : 1);
@@ -216,9 +216,9 @@ static int measure(struct all *a, const struct tsr_gated_op *g, struct room *r)
         if (!take(&g[i], f))
             return 0;
         for (int j = 0; j < 3; j++) {
-            const struct tsr_cpu_member *m = &f->m[products[j]];
+            const struct tsr_cpu_product *m = &f->m[products[j]];
             items += cpu_ceil(bytes_of(m), ITEM_BYTES) + 1; /* and ACT: each is at most so many */
-            activations += tsr_cpu_member_room(m);
+            activations += tsr_cpu_product_room(m);
             a->rest += bytes_of(m);
         }
         atomic_init(&f->left, 0);
@@ -232,14 +232,14 @@ static int measure(struct all *a, const struct tsr_gated_op *g, struct room *r)
 
 static void prepare(const struct all *a, uint8_t *p)
 {
-    const struct tsr_cpu_member *before = NULL;
+    const struct tsr_cpu_product *before = NULL;
     for (uint64_t i = 0; i < a->n; i++) {
-        p = tsr_cpu_member_prepare(a->c, &a->f[i].m[GATE], &before, p);
-        p = tsr_cpu_member_prepare(a->c, &a->f[i].m[UP], &before, p);
+        p = tsr_cpu_member_prepare(&a->f[i].m[GATE], &before, p);
+        p = tsr_cpu_member_prepare(&a->f[i].m[UP], &before, p);
     }
     for (uint64_t i = 0; i < a->n; i++) {
         a->f[i].room = p;
-        p += tsr_cpu_member_room(&a->f[i].m[DOWN]);
+        p += tsr_cpu_product_room(&a->f[i].m[DOWN]);
     }
 }
 
@@ -269,9 +269,9 @@ static tsr_status run_all(struct all *a, const struct tsr_gated_op *g, struct ts
 static void fetch_all(const struct tsr_gated_op *g, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        cpu_fetch(g[i].gate->weight, sizeof(struct tsr_cpu_weight));
-        cpu_fetch(g[i].up->weight, sizeof(struct tsr_cpu_weight));
-        cpu_fetch(g[i].down->weight, sizeof(struct tsr_cpu_weight));
+        cpu_fetch(g[i].gate->weight, sizeof(struct tsr_cpu_loaded));
+        cpu_fetch(g[i].up->weight, sizeof(struct tsr_cpu_loaded));
+        cpu_fetch(g[i].down->weight, sizeof(struct tsr_cpu_loaded));
     }
 }
 

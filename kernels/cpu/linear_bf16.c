@@ -1,58 +1,90 @@
-/* linear_bf16.c - LINEAR under `numerics: fast`. */
+/* linear_bf16.c - products under `numerics: fast` (product.h). */
 #include "bf16.h"
 
-#include "backend.h"
+#include "product.h"
 
+struct inputs {
+    struct tsr_cpu_inputs base;
+    const uint32_t       *pairs;
+};
+
+/* While they are made. */
 struct job {
-    const struct tsr_cpu        *c;
-    const struct tsr_cpu_linear *a;
+    const struct tsr_cpu_weight *w;
+    const float                 *x;
+    uint64_t                     ldx, tokens;
     uint32_t                    *pairs;
-    uint64_t                     group, per_chunk;
 };
 
 static tsr_status pack_tiles(void *arg, uint64_t begin, uint64_t end)
 {
-    const struct job            *j = arg;
-    const struct tsr_cpu_linear *a = j->a;
-    uint64_t                     tile = j->c->bf16->tile, pairs = cpu_ceil(a->w->cols, 2);
-    for (uint64_t t = begin * tile; t < cpu_min(end * tile, a->tokens); t += tile)
-        j->c->bf16->pack(j->pairs + t * pairs, a->x + t * a->ldx, a->ldx,
-                         cpu_min(tile, a->tokens - t), a->w->cols);
+    const struct job                  *j = arg;
+    const struct tsr_cpu_bf16_kernels *k = cpu_of(j->w)->bf16;
+    uint64_t                           tile = k->tile, pairs = cpu_ceil(j->w->cols, 2);
+    for (uint64_t t = begin * tile; t < cpu_min(end * tile, j->tokens); t += tile)
+        k->pack(j->pairs + t * pairs, j->x + t * j->ldx, j->ldx, cpu_min(tile, j->tokens - t),
+                j->w->cols);
     return TSR_OK;
 }
 
-static tsr_status panels(void *arg, uint64_t begin, uint64_t end)
+/* The place of the pairs. */
+static int find_places(const struct tsr_cpu_weight *w, uint64_t n, uint64_t *pairs, uint64_t *bytes)
 {
-    const struct job            *j = arg;
-    const struct tsr_cpu_linear *a = j->a;
-    uint64_t                     groups = cpu_ceil(a->w->panels, j->group);
-    for (uint64_t i = begin; i < end; i++) {
-        uint64_t panel = i % groups * j->group, t0 = i / groups * j->per_chunk;
-        j->c->bf16->linear(a, j->pairs, panel, cpu_min(j->group, a->w->panels - panel), t0,
-                           cpu_min(t0 + j->per_chunk, a->tokens));
+    uint64_t head;
+    *bytes = 0;
+    return cpu_reserve(bytes, 1, sizeof(struct inputs), &head) &&
+           cpu_reserve(bytes, n, cpu_ceil(w->cols, 2) * 4, pairs);
+}
+
+static tsr_status input_bytes(const void *self, const struct tsr_kernel_weight *of, uint64_t n,
+                              uint64_t *bytes, struct tsr_err *err)
+{
+    uint64_t pairs = 0;
+    (void)of;
+    return find_places(self, n, &pairs, bytes)
+               ? TSR_OK
+               : tsr_fail(err, TSR_E_NOMEM, "LINEAR: the activations are larger than the memory");
+}
+
+static tsr_status inputs(const void *self, const struct tsr_kernel_job *job, void *to,
+                         struct tsr_err *err)
+{
+    const struct tsr_cpu_weight *w = self;
+    const uint64_t               tile = cpu_of(w)->bf16->tile;
+    struct inputs               *head = to;
+    uint64_t                     pairs = 0, bytes;
+    (void)err;
+    (void)find_places(w, job->n, &pairs, &bytes);
+    struct job j = { .w = w,
+                     .x = job->in,
+                     .ldx = job->in_stride,
+                     .tokens = job->n,
+                     .pairs = (uint32_t *)(void *)((uint8_t *)to + pairs) };
+    *head = (struct inputs){ .base = { BF16_TOKENS / tile * tile, GROUP }, .pairs = j.pairs };
+    return tsr_cpu_for(cpu_of(w), cpu_ceil(j.tokens, tile), w->cols * tile * 4, pack_tiles, &j);
+}
+
+static tsr_status linear(const void *self, const struct tsr_kernel_job *job, struct tsr_err *err)
+{
+    const struct tsr_cpu_weight *w = self;
+    const struct inputs         *in = job->inputs;
+    const struct tsr_cpu_part    p = cpu_part(job);
+    const struct tsr_cpu_linear  a = { .w = w,
+                                       .tokens = job->tokens,
+                                       .x = cpu_first_in(job),
+                                       .ldx = job->in_stride,
+                                       .bias = cpu_first_bias(job),
+                                       .out = cpu_first_out(job),
+                                       .ldo = job->out_stride };
+    (void)err;
+    for (uint64_t i = 0, np; i < p.n; i += np) {
+        np = cpu_min(p.n - i, in->base.group);
+        cpu_of(w)->bf16->linear(&a, in->pairs, p.panel + i, np, p.t0, p.t1);
     }
     return TSR_OK;
 }
 
-tsr_status tsr_cpu_linear_bf16(struct tsr_cpu *c, const struct tsr_cpu_linear *a,
-                               struct tsr_err *err)
-{
-    struct job j = { .c = c, .a = a, .group = GROUP };
-    uint64_t   cols = a->w->cols, tile = c->bf16->tile, bytes;
-    uint8_t   *p;
-    if (__builtin_mul_overflow(a->tokens, cpu_ceil(cols, 2) * 4, &bytes))
-        return tsr_fail(err, TSR_E_NOMEM, "LINEAR: the activations are larger than the memory");
-    tsr_status st = tsr_cpu_scratch(c, bytes, &p, err);
-    if (st != TSR_OK)
-        return st;
-    j.pairs = (uint32_t *)(void *)p;
-    j.per_chunk = BF16_TOKENS / tile * tile;
-    st = tsr_cpu_for(c, cpu_ceil(a->tokens, tile), cols * tile * 4, pack_tiles, &j);
-    if (st != TSR_OK)
-        return st;
-    uint64_t chunks = cpu_ceil(a->tokens, j.per_chunk);
-    if (a->w->panels * chunks < 32 * GROUP) /* leave enough work for the threads */
-        j.group = 1;
-    uint64_t work = cpu_min(a->tokens, j.per_chunk) * cols * (PANEL / 16) * j.group;
-    return tsr_cpu_for(c, cpu_ceil(a->w->panels, j.group) * chunks, work, panels, &j);
-}
+const struct tsr_quantizer_kernel_v1 tsr_cpu_kernel_fast = { TSR_CPU_KERNEL, .linear = linear,
+                                                             .flags = TSR_KERNEL_ADDS,
+                                                             .input_bytes = input_bytes,
+                                                             .inputs = inputs };

@@ -1,13 +1,20 @@
-/* linear_extra.c - LINEAR under a8 for weights that are looked up, small floats and LLM.int8: prepares the
- * activations once, then runs panels over the threads. */
-#include <string.h>
-
+/* linear_extra.c - products under a8 with weights that are looked up, small floats and LLM.int8 (product.h): prepares the
+ * activations once, then runs panels. */
+#include "product.h"
 #include "weight_extra.h"
 
+#include <string.h>
+
+struct inputs {
+    struct tsr_cpu_inputs  base;
+    uint64_t               amx;
+    struct tsr_cpu_linear8 a; /* what the kernels take, but weight, input, bias and output */
+};
+
+/* While they are made. */
 struct job {
     const struct tsr_cpu  *c;
     struct tsr_cpu_linear8 a;
-    uint64_t               per_chunk;
     int                    amx;
     int8_t                *rows, *q; /* codes by token, and by tile */
     float                 *sa, *xt;
@@ -20,11 +27,6 @@ uint32_t tsr_cpu_extra_act(const struct tsr_cpu_weight *w, uint32_t act)
 {
     int none = w->extra.llm && w->cols > LLM_COLS_MAX;
     return none && act == TSR_ACT_A8 ? TSR_ACT_F32 : act;
-}
-
-int tsr_cpu_extra_runs(const struct tsr_cpu_weight *w, uint32_t act)
-{
-    return (w->layout >= W_TAB || w->extra.llm) && act == TSR_ACT_A8;
 }
 
 static tsr_status prepare_rows(void *arg, uint64_t begin, uint64_t end)
@@ -74,62 +76,30 @@ static tsr_status transpose(void *arg, uint64_t begin, uint64_t end)
     return TSR_OK;
 }
 
-static tsr_status panels(void *arg, uint64_t begin, uint64_t end)
-{
-    struct job *j = arg;
-    uint64_t    n = j->a.w->panels;
-    for (uint64_t i = begin; i < end; i++) {
-        uint64_t t0 = i / n * j->per_chunk, t1 = cpu_min(t0 + j->per_chunk, j->a.tokens);
-        if (j->a.w->extra.llm)
-            j->c->k->extra->llm_a8(&j->a, i % n, t0, t1);
-        else if (j->amx)
-            j->c->amx->digits->linear(&j->a, i % n, t0, t1);
-        else if (j->a.w->layout == W_FPX)
-            j->c->k->extra->digits_a8(&j->a, i % n, t0, t1);
-        else
-            j->c->k->extra->table_a8(&j->a, i % n, t0, t1);
-    }
-    return TSR_OK;
-}
-
-/* Adds n * size bytes, rounded up to 64, to *total; the old total is the place. */
-static int reserve(uint64_t *total, uint64_t n, uint64_t size, uint64_t *place)
-{
-    uint64_t b;
-    *place = *total;
-    return !__builtin_mul_overflow(n, size, &b) && b < (UINT64_C(1) << 60) &&
-           !__builtin_add_overflow(*total, (b + 63) / 64 * 64, total);
-}
-
 /* Offsets of the parts of prepared activations in scratch. */
 struct places {
-    uint64_t rows, q, sa, sums, xt, found, nfound, total, ldq;
+    uint64_t head, rows, q, sa, sums, xt, found, nfound, total, ldq;
 };
 
 static int find_places(const struct tsr_cpu_weight *w, uint64_t T, struct places *p)
 {
     uint64_t llm = w->extra.llm ? T : 0;
     p->total = 0;
+    (void)cpu_reserve(&p->total, 1, sizeof(struct inputs), &p->head);
     p->ldq = cpu_ceil(w->cols, 32) * 32;
     uint64_t packed = cpu_ceil(T, AMX_TOKENS) * AMX_TOKENS; /* the most of any tile */
-    return packed >= T && reserve(&p->total, T, p->ldq, &p->rows) &&
-           reserve(&p->total, T > 1 ? packed : 0, p->ldq, &p->q) &&
-           reserve(&p->total, T, (llm ? 1 : w->nblocks) * 4, &p->sa) &&
-           reserve(&p->total, T,
-                   (llm                  ? 1
-                    : w->layout == W_FPX ? 0
-                                         : w->nruns) *
-                       4,
-                   &p->sums) &&
-           reserve(&p->total, w->extra.outliers ? T : 0, w->cols * 4, &p->xt) &&
-           reserve(&p->total, llm, w->cols * 4, &p->found) &&
-           reserve(&p->total, llm, 8, &p->nfound);
-}
-
-uint64_t tsr_cpu_extra_scratch(const struct tsr_cpu_weight *w, uint64_t tokens)
-{
-    struct places p;
-    return find_places(w, tokens, &p) ? p.total : 0;
+    return packed >= T && cpu_reserve(&p->total, T, p->ldq, &p->rows) &&
+           cpu_reserve(&p->total, T > 1 ? packed : 0, p->ldq, &p->q) &&
+           cpu_reserve(&p->total, T, (llm ? 1 : w->nblocks) * 4, &p->sa) &&
+           cpu_reserve(&p->total, T,
+                       (llm                  ? 1
+                        : w->layout == W_FPX ? 0
+                                             : w->nruns) *
+                           4,
+                       &p->sums) &&
+           cpu_reserve(&p->total, w->extra.outliers ? T : 0, w->cols * 4, &p->xt) &&
+           cpu_reserve(&p->total, llm, w->cols * 4, &p->found) &&
+           cpu_reserve(&p->total, llm, 8, &p->nfound);
 }
 
 /* Activations at p, which has room for the places. */
@@ -157,58 +127,107 @@ static tsr_status prepare_at(const struct tsr_cpu *c, struct job *j, const struc
     return tsr_cpu_for(c, cpu_ceil(T, TOKENS_MAX), w->cols * TOKENS_MAX * 4, transpose, j);
 }
 
-/* chunks of the transposed activations are TOKENS_MAX, which every tile divides */
-static struct job job_of(const struct tsr_cpu *c, const struct tsr_cpu_linear *a)
+static tsr_status input_bytes(const void *self, const struct tsr_kernel_weight *of, uint64_t n,
+                              uint64_t *bytes, struct tsr_err *err)
 {
-    return (struct job){ .c = c,
-                         .per_chunk = TOKENS_MAX,
-                         .amx = c->amx && tsr_cpu_amx_takes_digits(a->w, a->tokens),
-                         .a = { .w = a->w,
-                                .tokens = a->tokens,
-                                .x = a->x,
-                                .ldx = a->ldx,
-                                .bias = a->bias,
-                                .out = a->out,
-                                .ldo = a->ldo,
-                                .permute = c->permute } };
+    struct places p = { 0 };
+    (void)of;
+    if (!find_places(self, n, &p))
+        return tsr_fail(err, TSR_E_NOMEM, "LINEAR: the activations are larger than the memory");
+    *bytes = p.total;
+    return TSR_OK;
 }
 
-int tsr_cpu_extra_single(const struct tsr_cpu_linear *a, uint32_t act)
+static tsr_status inputs(const void *self, const struct tsr_kernel_job *job, void *to,
+                         struct tsr_err *err)
 {
-    return a->tokens == 1 && tsr_cpu_extra_runs(a->w, tsr_cpu_extra_act(a->w, act));
+    const struct tsr_cpu_weight *w = self;
+    struct inputs               *head = to;
+    struct places                at = { 0 };
+    struct job                   j = { .c = cpu_of(w),
+                                       .amx = cpu_of(w)->amx && tsr_cpu_amx_takes_digits(w, job->n),
+                                       .a = { .w = w,
+                                              .tokens = job->n,
+                                              .x = job->in,
+                                              .ldx = job->in_stride,
+                                              .permute = cpu_of(w)->permute } };
+    (void)err;
+    (void)find_places(w, job->n, &at);
+    tsr_status st = prepare_at(cpu_of(w), &j, &at, to);
+    /* chunks of the transposed activations are TOKENS_MAX, which every tile divides */
+    *head = (struct inputs){ .base = { TOKENS_MAX, 1 }, .amx = (uint64_t)j.amx, .a = j.a };
+    return st;
 }
 
-struct tsr_cpu_linear8 tsr_cpu_extra_prepare(const struct tsr_cpu        *c,
-                                             const struct tsr_cpu_linear *a, uint8_t *room)
+static int alike(const void *self, const struct tsr_kernel_weight *w, const void *other,
+                 const struct tsr_kernel_weight *its, uint64_t n)
 {
-    struct job    j = job_of(c, a);
-    struct places at = { 0 };
-    (void)find_places(a->w, 1, &at);
-    (void)prepare_at(c, &j, &at, room); /* one token: no loop over threads, which may fail */
-    return j.a;
+    const struct tsr_cpu_weight *a = self, *b = other;
+    (void)w;
+    (void)its;
+    return n == 1 && a->layout == b->layout && !a->extra.outliers && !b->extra.outliers &&
+           a->cols == b->cols && a->seg == b->seg && a->group == b->group;
 }
 
-void tsr_cpu_extra_run(const struct tsr_cpu *c, const struct tsr_cpu_linear8 *a, uint64_t begin,
-                       uint64_t end)
+static struct tsr_cpu_linear8 linear8_of(const void *self, const struct tsr_kernel_job *job)
 {
-    struct job j = { .c = c, .a = *a, .per_chunk = TOKENS_MAX };
-    (void)panels(&j, begin, end);
+    struct tsr_cpu_linear8 a = ((const struct inputs *)job->inputs)->a;
+    a.w = self;
+    a.x = cpu_first_in(job);
+    a.ldx = job->in_stride;
+    a.bias = cpu_first_bias(job);
+    a.out = cpu_first_out(job);
+    a.ldo = job->out_stride;
+    return a;
 }
 
-tsr_status tsr_cpu_linear_extra(struct tsr_cpu *c, const struct tsr_cpu_linear *a,
+static tsr_status linear_llm(const void *self, const struct tsr_kernel_job *job,
+                             struct tsr_err *err)
+{
+    const struct tsr_cpu_linear8 a = linear8_of(self, job);
+    const struct tsr_cpu_part    p = cpu_part(job);
+    (void)err;
+    for (uint64_t i = 0; i < p.n; i++)
+        cpu_of(a.w)->k->extra->llm_a8(&a, p.panel + i, p.t0, p.t1);
+    return TSR_OK;
+}
+
+static tsr_status linear_tables(const void *self, const struct tsr_kernel_job *job,
                                 struct tsr_err *err)
 {
-    const struct tsr_cpu_weight *w = a->w;
-    struct job                   j = job_of(c, a);
-    struct places                at;
-    uint8_t                     *p;
-    if (!find_places(w, a->tokens, &at))
-        return tsr_fail(err, TSR_E_NOMEM, "LINEAR: the activations are larger than the memory");
-    tsr_status st = tsr_cpu_scratch(c, at.total, &p, err);
-    if (st == TSR_OK)
-        st = prepare_at(c, &j, &at, p);
-    if (st != TSR_OK)
-        return st;
-    uint64_t work = w->panel_bytes + cpu_min(a->tokens, TOKENS_MAX) * w->cols * (PANEL / 8);
-    return tsr_cpu_for(c, w->panels * cpu_ceil(a->tokens, TOKENS_MAX), work, panels, &j);
+    const struct tsr_cpu_linear8 a = linear8_of(self, job);
+    const struct tsr_cpu_part    p = cpu_part(job);
+    (void)err;
+    for (uint64_t i = 0; i < p.n; i++)
+        cpu_of(a.w)->k->extra->table_a8(&a, p.panel + i, p.t0, p.t1);
+    return TSR_OK;
 }
+
+static tsr_status linear_digits(const void *self, const struct tsr_kernel_job *job,
+                                struct tsr_err *err)
+{
+    const struct tsr_cpu_linear8 a = linear8_of(self, job);
+    const struct tsr_cpu_part    p = cpu_part(job);
+    (void)err;
+    for (uint64_t i = 0; i < p.n; i++)
+        if (((const struct inputs *)job->inputs)->amx)
+            cpu_of(a.w)->amx->digits->linear(&a, p.panel + i, p.t0, p.t1);
+        else
+            cpu_of(a.w)->k->extra->digits_a8(&a, p.panel + i, p.t0, p.t1);
+    return TSR_OK;
+}
+
+const struct tsr_quantizer_kernel_v1 tsr_cpu_kernel_llm = { TSR_CPU_KERNEL, .linear = linear_llm,
+                                                            .flags = TSR_KERNEL_ADDS,
+                                                            .input_bytes = input_bytes,
+                                                            .inputs = inputs };
+
+const struct tsr_quantizer_kernel_v1 tsr_cpu_kernel_tables = {
+    TSR_CPU_KERNEL,   .linear = linear_tables, .flags = TSR_KERNEL_ADDS, .input_bytes = input_bytes,
+    .inputs = inputs, .alike = alike
+};
+
+const struct tsr_quantizer_kernel_v1 tsr_cpu_kernel_digits = {
+    TSR_CPU_KERNEL,   .linear = linear_digits, .flags = TSR_KERNEL_ADDS, .input_bytes = input_bytes,
+    .inputs = inputs, .alike = alike
+};

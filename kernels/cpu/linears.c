@@ -4,8 +4,8 @@
 #include "member.h"
 
 struct together {
-    struct tsr_cpu        *c;
-    struct tsr_cpu_member *m;
+    struct tsr_cpu         *c;
+    struct tsr_cpu_product *m;
     uint64_t *first; /* [n + 1]: units before each member, in few lines: every unit searches them */
     uint64_t  n;
 };
@@ -23,7 +23,7 @@ static void fetch_input(const struct tsr_tensor *x)
 static void fetch_all(const struct tsr_op *const *op, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
-        cpu_fetch(op[i]->weight, sizeof(struct tsr_cpu_weight));
+        cpu_fetch(op[i]->weight, sizeof(struct tsr_cpu_loaded));
     for (uint32_t i = 0; i < n; i++)
         if (i == 0 || op[i]->in[0] != op[i - 1]->in[0])
             fetch_input(op[i]->in[0]);
@@ -52,9 +52,9 @@ static tsr_status run_units(void *arg, uint64_t begin, uint64_t end)
 {
     const struct together *t = arg;
     for (uint64_t i = member_of(t, begin); begin < end; i++) {
-        const struct tsr_cpu_member *m = &t->m[i];
-        uint64_t                     first = t->first[i], upto = cpu_min(end, t->first[i + 1]);
-        tsr_cpu_member_run(t->c, m, begin - first, upto - first);
+        const struct tsr_cpu_product *m = &t->m[i];
+        uint64_t                      first = t->first[i], upto = cpu_min(end, t->first[i + 1]);
+        tsr_cpu_member_run(m, begin - first, upto - first);
         begin = upto;
     }
     return TSR_OK;
@@ -67,7 +67,7 @@ static uint64_t list_members(struct together *t, const struct tsr_op *const *op,
     t->n = 0;
     for (uint32_t i = 0; i < n; i++)
         if (tsr_cpu_member_take(op[i], &t->m[t->n]))
-            room += tsr_cpu_member_room(&t->m[t->n++]);
+            room += tsr_cpu_product_room(&t->m[t->n++]);
     return room;
 }
 
@@ -75,8 +75,8 @@ static uint64_t list_members(struct together *t, const struct tsr_op *const *op,
 static tsr_status run_together(struct together *t, const struct tsr_op *const *op, uint32_t n,
                                struct tsr_err *err)
 {
-    const struct tsr_cpu_member *before = NULL;
-    struct tsr_cpu              *c = t->c;
+    const struct tsr_cpu_product *before = NULL;
+    struct tsr_cpu               *c = t->c;
     uint64_t starts = cpu_ceil((n + UINT64_C(1)) * sizeof *t->first, CPU_LINE) * CPU_LINE;
     uint64_t list = starts + cpu_ceil((n + UINT64_C(1)) * sizeof *t->m, CPU_LINE) * CPU_LINE, room,
              work = 0, all = 0;
@@ -84,22 +84,22 @@ static tsr_status run_together(struct together *t, const struct tsr_op *const *o
     tsr_status st = tsr_cpu_scratch(c, list, &p, err);
     if (st != TSR_OK)
         return st;
-    t->m = (struct tsr_cpu_member *)(void *)(p + starts);
+    t->m = (struct tsr_cpu_product *)(void *)(p + starts);
     room = list_members(t, op, n);
     if (list + room > c->scratch_bytes) { /* it grows elsewhere */
         if ((st = tsr_cpu_scratch(c, list + room, &p, err)) != TSR_OK)
             return st;
-        t->m = (struct tsr_cpu_member *)(void *)(p + starts);
+        t->m = (struct tsr_cpu_product *)(void *)(p + starts);
         (void)list_members(t, op, n);
     }
     t->first = (uint64_t *)(void *)p;
     p += list;
     for (uint64_t i = 0; i < t->n; i++) {
-        struct tsr_cpu_member *m = &t->m[i];
+        struct tsr_cpu_product *m = &t->m[i];
         t->first[i] = all;
-        p = tsr_cpu_member_prepare(c, m, &before, p);
-        all += tsr_cpu_member_units(m);
-        work += m->a.w->panels * m->a.w->panel_bytes;
+        p = tsr_cpu_member_prepare(m, &before, p);
+        all += tsr_cpu_product_units(m, 1);
+        work += m->w->panels * m->w->panel_bytes;
     }
     t->first[t->n] = all;
     return all ? tsr_cpu_for(c, all, work / all, run_units, t) : TSR_OK;
@@ -115,8 +115,8 @@ static void touch(const struct tsr_cpu *c, const struct tsr_op *const *op, uint3
 static tsr_status linears(void *self, void *stream, const struct tsr_op *const *op, uint32_t n,
                           struct tsr_err *err)
 {
-    struct together       t = { .c = self };
-    struct tsr_cpu_member one;
+    struct together        t = { .c = self };
+    struct tsr_cpu_product one;
     fetch_all(op, n);
     touch(t.c, op, n, t.c->mem->open);
     tsr_status st = run_together(&t, op, n, err);

@@ -3,30 +3,18 @@
 #ifndef TSR_CPU_MEMBER_H
 #define TSR_CPU_MEMBER_H
 
-#include "site.h"
-#include "weight_extra.h"
+#include "product.h"
 
 #define CPU_LINE 64u /* of a cache */
 
-/* One of them: integers with a scale per group, or what linear_extra.c runs. */
-struct tsr_cpu_member {
-    int                    extra;
-    struct tsr_cpu_linear  a;
-    struct tsr_cpu_linear8 of_extra;
-};
-
 /* Whether an op is one of them; m has its checked arguments then. */
-int tsr_cpu_member_take(const struct tsr_op *op, struct tsr_cpu_member *m);
-/* Bytes of its activations. */
-uint64_t tsr_cpu_member_room(const struct tsr_cpu_member *m);
-/* Stores its activations in room, and returns the rest of it.  *before: the last one with room of its own; m may need the
- * same.  NULL: none. */
-uint8_t *tsr_cpu_member_prepare(const struct tsr_cpu *c, struct tsr_cpu_member *m,
-                                const struct tsr_cpu_member **before, uint8_t *room);
-/* Its panels by units that run in any order. */
-uint64_t tsr_cpu_member_units(const struct tsr_cpu_member *m);
-void     tsr_cpu_member_run(const struct tsr_cpu *c, const struct tsr_cpu_member *m, uint64_t begin,
-                            uint64_t end);
+int tsr_cpu_member_take(const struct tsr_op *op, struct tsr_cpu_product *m);
+/* Stores its inputs in room, and returns the rest of it.  *before: the last one with room of its own; m may need the same.
+ * NULL: none. */
+uint8_t *tsr_cpu_member_prepare(struct tsr_cpu_product *m, const struct tsr_cpu_product **before,
+                                uint8_t *room);
+/* Its units of tsr_cpu_product_units(), of one pair on. */
+void tsr_cpu_member_run(const struct tsr_cpu_product *m, uint64_t begin, uint64_t end);
 
 /* gated.c: of the table of tessera/draft/linears.h. */
 struct tsr_gated_op;

@@ -18,7 +18,7 @@ enum listed { NOT_LISTED, BEING_LISTED, LISTED };
 struct site {
     struct tsr_cpu           *c;
     const struct tsr_site_op *op;
-    struct tsr_cpu_linear     a[TSR_COMPENSATE_LINEARS];
+    struct tsr_cpu_product    a[TSR_COMPENSATE_LINEARS];
     uint64_t                  units[TSR_COMPENSATE_LINEARS + 1]; /* before each linear */
     struct tsr_cpu_choosing   choose;
     struct tsr_cpu_adding     add;
@@ -87,7 +87,7 @@ static tsr_status prepare(struct site *s, struct tsr_err *err)
     uint64_t                        room = 0, pieces = 0;
     uint8_t                        *p;
     for (uint32_t j = 0; j < s->op->n; j++)
-        room += tsr_cpu_linear_room(&s->a[j]);
+        room += tsr_cpu_product_room(&s->a[j]);
     for (uint32_t j = 0; add && j < add->n; j++)
         room += sum_room(&s->add, j);
     if (add) /* joined, pieces get fewer */
@@ -97,14 +97,15 @@ static tsr_status prepare(struct site *s, struct tsr_err *err)
         return st;
     for (uint32_t j = 0; j < s->op->n; j++) {
         uint32_t of = 0;
-        while (of < j && !tsr_cpu_linear_alike(s->a[of].w, s->a[j].w))
+        while (of < j && !tsr_cpu_product_alike(&s->a[of], &s->a[j]))
             of++;
         if (of < j) {
-            tsr_cpu_linear_share(&s->a[j], &s->a[of]);
+            s->a[j].job.inputs = s->a[of].job.inputs;
             continue;
         }
-        tsr_cpu_linear_prepare(s->c, &s->a[j], p);
-        p += tsr_cpu_linear_room(&s->a[j]);
+        if ((st = tsr_cpu_product_prepare(&s->a[j], p, err)) != TSR_OK)
+            return st;
+        p += tsr_cpu_product_room(&s->a[j]);
     }
     for (uint32_t j = 0; add && j < add->n; j++)
         p = prepare_sums(s, j, p);
@@ -154,7 +155,7 @@ static void run_units(const struct site *s, uint64_t begin, uint64_t end)
         uint64_t first = s->units[j], upto = cpu_min(end, s->units[j + 1]);
         if (begin >= upto)
             continue;
-        tsr_cpu_linear_run(s->c, &s->a[j], CPU_PAIRS_FROM, begin - first, upto - first);
+        (void)tsr_cpu_product_run(&s->a[j], CPU_PAIRS_FROM, begin - first, upto - first);
         begin = upto;
     }
 }
@@ -228,12 +229,12 @@ static tsr_status view(struct site *s, int *single, struct tsr_err *err)
     tsr_status st = TSR_OK;
     *single = 1;
     for (uint32_t j = 0; j < s->op->n && st == TSR_OK; j++) {
-        st = tsr_cpu_linear_view(s->op->linear[j], &s->a[j], err);
-        if (st != TSR_OK || !tsr_cpu_linear_single(&s->a[j], s->op->linear[j]->act)) {
+        st = tsr_cpu_product_view(s->op->linear[j], &s->a[j], err);
+        if (st != TSR_OK || s->a[j].job.tokens != 1 || s->a[j].k != &tsr_cpu_kernel_integers) {
             *single = 0;
             return st;
         }
-        s->units[j + 1] = s->units[j] + tsr_cpu_linear_units(&s->a[j], CPU_PAIRS_FROM);
+        s->units[j + 1] = s->units[j] + tsr_cpu_product_units(&s->a[j], CPU_PAIRS_FROM);
     }
     return s->op->add && st == TSR_OK ? tsr_cpu_adding_view(s->c, s->op->add, 1, &s->add, err) : st;
 }

@@ -4,26 +4,7 @@
 
 #include "backend.h"
 #include "compensate.h"
-
-#define CPU_PAIRS_FROM                                                                             \
-    16u /* pairs of panels that few tokens need: fewer are too uneven for threads */
-
-/* linear.c. The checked arguments of an op. */
-tsr_status tsr_cpu_linear_view(const struct tsr_op *op, struct tsr_cpu_linear *a,
-                               struct tsr_err *err);
-/* Whether a product of one token goes through packed integers panel by panel; then the memory it needs,
- * the step that stores its activations there, and its panels by units that run in any order; from: of so many pairs on,
- * panels go in pairs. */
-int      tsr_cpu_linear_single(const struct tsr_cpu_linear *a, uint32_t act);
-uint64_t tsr_cpu_linear_room(const struct tsr_cpu_linear *a);
-void     tsr_cpu_linear_prepare(const struct tsr_cpu *c, struct tsr_cpu_linear *a, uint8_t *room);
-/* Whether the activations of one weight are those of the other; then takes them over from a prepared product of the
- * same input. */
-int      tsr_cpu_linear_alike(const struct tsr_cpu_weight *a, const struct tsr_cpu_weight *b);
-void     tsr_cpu_linear_share(struct tsr_cpu_linear *to, const struct tsr_cpu_linear *of);
-uint64_t tsr_cpu_linear_units(const struct tsr_cpu_linear *a, uint64_t from);
-void     tsr_cpu_linear_run(const struct tsr_cpu *c, const struct tsr_cpu_linear *a, uint64_t from,
-                            uint64_t begin, uint64_t end);
+#include "product.h"
 
 /* compensate.c.  A selection that can be made. */
 struct tsr_cpu_choosing {

@@ -15,10 +15,10 @@ static tsr_status weight(const void *self, const struct tsr_weight_desc *d, uint
 static tsr_status linear(const void *self, const struct tsr_weight_desc *d, uint32_t act,
                          uint64_t tokens, uint64_t *bytes, struct tsr_err *err)
 {
-    struct tsr_cpu_weight w;
-    tsr_status            st = tsr_cpu_weight_outline(d, &w, err);
+    struct tsr_cpu_loaded l = { .c = self };
+    tsr_status            st = tsr_cpu_weight_outline(d, &l.w, err);
     if (st == TSR_OK)
-        *bytes = tsr_cpu_linear_scratch(self, &w, act, tokens);
+        *bytes = tsr_cpu_linear_scratch(&l.w, act, tokens);
     return st;
 }
 

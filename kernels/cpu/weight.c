@@ -1,6 +1,6 @@
 /* weight.c - from the plain row-major layouts of tessera/format.h to panels. */
 #include "../weight/weight.h"
-#include "backend.h"
+#include "product.h"
 #include "weight_affine.h"
 #include "weight_extra.h"
 #include "weight_mapped.h"
@@ -109,13 +109,8 @@ static void place(struct tsr_cpu_weight *w, const struct tsr_format *f)
     }
 }
 
-struct fill {
-    const struct tsr_cpu_kernels *k;
-    struct tsr_cpu_weight        *w;
-    const struct tsr_weight_desc *d;
-};
-
-static void fill_float(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d, uint64_t panel)
+static void fill_float(const struct tsr_cpu_weight *w, const struct tsr_weight_desc *d,
+                       uint64_t panel)
 {
     uint64_t       size = tsr_weight_float_size(d->format->dtype), row0 = panel * PANEL;
     uint64_t       n = cpu_min(w->rows - row0, PANEL);
@@ -138,15 +133,15 @@ static void fill_float(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d
 }
 
 /* One panel's codes, scales and zero points; rows past the last are zeros. */
-static void fill_codes(const struct tsr_cpu_kernels *k, struct tsr_cpu_weight *w,
-                       const struct tsr_weight_desc *d, uint64_t panel)
+static void fill_codes(const struct tsr_cpu_weight *w, const struct tsr_weight_desc *d,
+                       uint64_t panel)
 {
     const struct tsr_format *f = d->format;
     uint64_t                 row0 = panel * PANEL, n = cpu_min(w->rows - row0, PANEL);
     uint64_t                 ssize = w->scale_f16 ? 2 : 4, meta = panel * w->groups * PANEL;
-    k->place(w->layout, w->codes + panel * w->panel_bytes,
-             (const uint8_t *)d->codes + row0 * d->code_stride, d->code_stride, n, w->cols,
-             f->bits);
+    cpu_of(w)->k->place(w->layout, w->codes + panel * w->panel_bytes,
+                        (const uint8_t *)d->codes + row0 * d->code_stride, d->code_stride, n,
+                        w->cols, f->bits);
     if (w->affine) {
         tsr_cpu_affine_fill(w, d, panel);
         return;
@@ -172,18 +167,53 @@ static void fill_codes(const struct tsr_cpu_kernels *k, struct tsr_cpu_weight *w
 
 static tsr_status fill_panels(void *arg, uint64_t begin, uint64_t end)
 {
-    const struct fill *f = arg;
+    const struct tsr_cpu_weight *w = arg;
     for (uint64_t p = begin; p < end; p++)
-        if (cpu_packed(f->w->layout))
-            fill_codes(f->k, f->w, f->d, p);
+        if (cpu_packed(w->layout))
+            fill_codes(w, cpu_loaded(w)->from, p);
         else
-            fill_float(f->w, f->d, p);
+            fill_float(w, cpu_loaded(w)->from, p);
     return TSR_OK;
+}
+
+/* ---- of the tables of product.h ------------------------------------------------------------------ */
+
+tsr_status tsr_cpu_no_scratch(const void *self, const struct tsr_kernel_weight *w, uint64_t n,
+                              uint64_t *bytes, struct tsr_err *err)
+{
+    (void)self;
+    (void)w;
+    (void)n;
+    (void)err;
+    *bytes = 0;
+    return TSR_OK;
+}
+
+tsr_status tsr_cpu_prepared(const void *self, const struct tsr_kernel_weight *of, uint64_t *bytes,
+                            struct tsr_err *err)
+{
+    (void)of;
+    (void)err;
+    *bytes = ((const struct tsr_cpu_weight *)self)->data_bytes;
+    return TSR_OK;
+}
+
+/* All rows; `to` is w->data. */
+tsr_status tsr_cpu_prepare(const void *self, const struct tsr_kernel_weight *of, void *to,
+                           struct tsr_err *err)
+{
+    const struct tsr_cpu_weight *w = self;
+    (void)of;
+    (void)to;
+    (void)err;
+    return w->layout >= W_TAB ? tsr_cpu_extra_fill(w)
+                              : tsr_cpu_for(cpu_of(w), w->panels, w->panel_bytes, fill_panels,
+                                            (void *)(uintptr_t)w);
 }
 
 uint64_t tsr_cpu_weight_taken(const struct tsr_cpu_weight *w)
 {
-    return sizeof *w + w->nruns * sizeof *w->runs + w->data_bytes;
+    return sizeof(struct tsr_cpu_loaded) + w->nruns * sizeof *w->runs + w->data_bytes;
 }
 
 tsr_status tsr_cpu_weight_outline(const struct tsr_weight_desc *d, struct tsr_cpu_weight *w,
@@ -226,6 +256,38 @@ tsr_status tsr_cpu_weight_data(struct tsr_cpu *c, const struct tsr_weight_desc *
                     d->name ? d->name : "?");
 }
 
+struct tsr_cpu_weight *tsr_cpu_weight_new(const struct tsr_cpu *c, struct tsr_err *err)
+{
+    struct tsr_cpu_loaded *l = c->host->alloc(c->host->ctx, sizeof *l, 64);
+    if (!l) {
+        (void)tsr_fail(err, TSR_E_NOMEM, "out of memory: a weight");
+        return NULL;
+    }
+    memset(l, 0, sizeof *l);
+    l->c = c;
+    return &l->w;
+}
+
+tsr_status tsr_cpu_weight_fill(struct tsr_cpu *c, const struct tsr_weight_desc *d,
+                               struct tsr_cpu_weight *w, struct tsr_err *err)
+{
+    struct tsr_cpu_loaded   *l = (struct tsr_cpu_loaded *)(void *)w;
+    struct tsr_kernel_weight of = tsr_cpu_rows_of(w);
+    of.codes = d->codes;
+    of.meta = d->meta;
+    of.prepared = NULL;
+    of.prepared_rows = 0;
+    l->from = d;
+    c->mem->open(w->data, w->data_bytes);
+    tsr_status st = tsr_cpu_kernel_of(w, TSR_ACT_F32, 1)->prepare(w, &of, w->data, err);
+    c->mem->close(w->data, w->data_bytes);
+    l->from = NULL;
+    if (st == TSR_OK)
+        return st;
+    tsr_cpu_weight_free(c, w);
+    return tsr_fail(err, st, "weight '%s': loading was stopped", d->name ? d->name : "?");
+}
+
 /* From d's codes and meta, or over `bytes` bytes of panels that stay the caller's. */
 static tsr_status make(struct tsr_cpu *c, const struct tsr_weight_desc *d, const void *data,
                        uint64_t bytes, void **weight, struct tsr_err *err)
@@ -236,29 +298,20 @@ static tsr_status make(struct tsr_cpu *c, const struct tsr_weight_desc *d, const
         return st;
     if (tsr_cpu_extra_takes(d))
         return tsr_cpu_extra_load(c, d, data, bytes, weight, err);
-    struct tsr_cpu_weight *w = host->alloc(host->ctx, sizeof *w, 64);
+    struct tsr_cpu_weight *w = tsr_cpu_weight_new(c, err);
     if (!w)
-        return tsr_fail(err, TSR_E_NOMEM, "out of memory: a weight");
-    memset(w, 0, sizeof *w);
+        return TSR_E_NOMEM;
     st = plan(w, d) ? tsr_cpu_weight_data(c, d, w, cut_runs(w), data, bytes, err)
                     : tsr_weight_refuse(err, d, "it is larger than the address space");
     if (st != TSR_OK) {
-        host->release(host->ctx, w, sizeof *w);
+        host->release(host->ctx, w, sizeof(struct tsr_cpu_loaded));
         return st;
     }
     (void)cut_runs(w);
     place(w, d->format);
     tsr_cpu_extra_int(w, d->format);
-    struct fill f = { c->k, w, d };
-    if (!data) {
-        c->mem->open(w->data, w->data_bytes);
-        st = tsr_cpu_for(c, w->panels, w->panel_bytes, fill_panels, &f);
-        c->mem->close(w->data, w->data_bytes);
-    }
-    if (st != TSR_OK) {
-        tsr_cpu_weight_free(c, w);
-        return tsr_fail(err, st, "weight '%s': loading was stopped", d->name ? d->name : "?");
-    }
+    if (!data && (st = tsr_cpu_weight_fill(c, d, w, err)) != TSR_OK)
+        return st;
     *weight = w;
     return TSR_OK;
 }
@@ -284,11 +337,16 @@ void tsr_cpu_weight_free(void *self, void *weight)
     if (!w->borrowed)
         c->mem->put(c->host, w->data, w->data_bytes);
     c->host->release(c->host->ctx, w->runs, w->nruns * sizeof *w->runs);
-    c->host->release(c->host->ctx, w, sizeof *w);
+    c->host->release(c->host->ctx, w, sizeof(struct tsr_cpu_loaded));
 }
 
 uint64_t tsr_cpu_weight_bytes(const void *self, const void *weight)
 {
+    uint64_t bytes = 0;
     (void)self;
-    return weight ? ((const struct tsr_cpu_weight *)weight)->data_bytes : 0;
+    if (weight) {
+        const struct tsr_kernel_weight of = tsr_cpu_rows_of(weight);
+        (void)tsr_cpu_kernel_of(weight, TSR_ACT_F32, 1)->prepared(weight, &of, &bytes, NULL);
+    }
+    return bytes;
 }

@@ -57,7 +57,8 @@ static uint8_t level_at(const uint8_t *p, uint64_t i, uint32_t bits)
     return (uint8_t)(v >> at % 8 & ((1u << bits) - 1u));
 }
 
-static void fill_stored(struct tsr_cpu_weight *w, const uint8_t *m, uint64_t panel, uint64_t r)
+static void fill_stored(const struct tsr_cpu_weight *w, const uint8_t *m, uint64_t panel,
+                        uint64_t r)
 {
     uint64_t size = w->scale_f16 ? 2 : 4;
     for (uint64_t g = 0; g < w->groups; g++) {
@@ -67,8 +68,8 @@ static void fill_stored(struct tsr_cpu_weight *w, const uint8_t *m, uint64_t pan
     }
 }
 
-static void fill_levels(struct tsr_cpu_weight *w, const struct tsr_format *f, const uint8_t *m,
-                        uint64_t panel, uint64_t r)
+static void fill_levels(const struct tsr_cpu_weight *w, const struct tsr_format *f,
+                        const uint8_t *m, uint64_t panel, uint64_t r)
 {
     uint64_t record = tsr_format_affine_record_bytes(f), level = tsr_format_affine_level_bytes(f);
     for (uint64_t s = 0; s < w->records; s++) {
@@ -91,7 +92,8 @@ static void fill_levels(struct tsr_cpu_weight *w, const struct tsr_format *f, co
     }
 }
 
-void tsr_cpu_affine_fill(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d, uint64_t panel)
+void tsr_cpu_affine_fill(const struct tsr_cpu_weight *w, const struct tsr_weight_desc *d,
+                         uint64_t panel)
 {
     uint64_t   row0 = panel * PANEL, n = cpu_min(w->rows - row0, PANEL);
     struct row row = row_of(w);

@@ -11,7 +11,8 @@ int tsr_cpu_affine_plan(struct tsr_cpu_weight *w, const struct tsr_format *f, ui
 /* Their places, from `at` on. */
 void tsr_cpu_affine_place(struct tsr_cpu_weight *w, uint8_t *at);
 /* Those of a panel. */
-void tsr_cpu_affine_fill(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d, uint64_t panel);
+void tsr_cpu_affine_fill(const struct tsr_cpu_weight *w, const struct tsr_weight_desc *d,
+                         uint64_t panel);
 /* One row as F32. */
 void tsr_cpu_affine_row(const struct tsr_cpu_weight *w, uint64_t row, float *out);
 

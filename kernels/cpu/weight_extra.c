@@ -96,7 +96,7 @@ static int plan(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d, struc
 }
 
 struct fill {
-    struct tsr_cpu_weight        *w;
+    const struct tsr_cpu_weight  *w;
     const struct tsr_weight_desc *d;
     struct place                  p;
 };
@@ -133,14 +133,14 @@ static void code_set(const struct tsr_cpu_weight *w, uint64_t row, uint64_t k, u
 /* Table, outliers and codes of one row of lut. */
 static void fill_lut_row(const struct fill *a, uint64_t row)
 {
-    struct tsr_cpu_weight   *w = a->w;
-    struct tsr_cpu_extra    *e = &w->extra;
-    const struct tsr_format *f = a->d->format;
-    const uint8_t           *meta = (const uint8_t *)a->d->meta + row * a->d->meta_stride;
-    const uint8_t           *codes = (const uint8_t *)a->d->codes + row * a->d->code_stride;
-    uint64_t                 n = UINT64_C(1) << f->bits, r = row % PANEL;
-    float                   *table = (float *)(void *)(w->data + a->p.table) + row * e->entries;
-    int8_t                   t[256] = { 0 };
+    const struct tsr_cpu_weight *w = a->w;
+    const struct tsr_cpu_extra  *e = &w->extra;
+    const struct tsr_format     *f = a->d->format;
+    const uint8_t               *meta = (const uint8_t *)a->d->meta + row * a->d->meta_stride;
+    const uint8_t               *codes = (const uint8_t *)a->d->codes + row * a->d->code_stride;
+    uint64_t                     n = UINT64_C(1) << f->bits, r = row % PANEL;
+    float                       *table = (float *)(void *)(w->data + a->p.table) + row * e->entries;
+    int8_t                       t[256] = { 0 };
     for (uint64_t i = 0; i < n; i++)
         table[i] = tsr_weight_entry(f, meta, i);
     float sw = tsr_weight_round_table(table, n, t);
@@ -178,14 +178,14 @@ static void fill_lut_row(const struct fill *a, uint64_t row)
 
 static void fill_mx_row(const struct fill *a, uint64_t row)
 {
-    struct tsr_cpu_weight   *w = a->w;
-    struct tsr_cpu_extra    *e = &w->extra;
-    const struct tsr_format *f = a->d->format;
-    const uint8_t           *scales = (const uint8_t *)a->d->meta + row * a->d->meta_stride;
-    const uint8_t           *codes = (const uint8_t *)a->d->codes + row * a->d->code_stride;
-    int                      unit = w->layout == W_TAB ? tsr_element_unit(f->element) : 0;
-    uint32_t                 up = w->layout == W_FPX ? 8 - f->bits : 0; /* the sign on top */
-    int                      finite = 1;
+    const struct tsr_cpu_weight *w = a->w;
+    const struct tsr_cpu_extra  *e = &w->extra;
+    const struct tsr_format     *f = a->d->format;
+    const uint8_t               *scales = (const uint8_t *)a->d->meta + row * a->d->meta_stride;
+    const uint8_t               *codes = (const uint8_t *)a->d->codes + row * a->d->code_stride;
+    int                          unit = w->layout == W_TAB ? tsr_element_unit(f->element) : 0;
+    uint32_t                     up = w->layout == W_FPX ? 8 - f->bits : 0; /* the sign on top */
+    int                          finite = 1;
     for (uint64_t k = 0; k < w->cols; k++) {
         uint32_t code = tsr_weight_code(codes, k, f->bits);
         finite &= tsr_element_finite(f->element, code & ((1u << (f->bits - 1)) - 1u));
@@ -223,7 +223,7 @@ static tsr_status fill_panels(void *arg, uint64_t begin, uint64_t end)
 }
 
 /* The one table of fp4_e2m1, in units. */
-static void fill_shared(struct tsr_cpu_weight *w, const struct place *p)
+static void fill_shared(const struct tsr_cpu_weight *w, const struct place *p)
 {
     float   *table = (float *)(void *)(w->data + p->table);
     uint8_t *t8 = w->data + p->table8;
@@ -237,7 +237,7 @@ static void fill_shared(struct tsr_cpu_weight *w, const struct place *p)
 }
 
 /* The digits of small floats. */
-static void fill_digits(struct tsr_cpu_weight *w, const struct place *p)
+static void fill_digits(const struct tsr_cpu_weight *w, const struct place *p)
 {
     const struct tsr_cpu_extra *e = &w->extra;
     uint32_t                    n = 1u << (e->ebits + e->mbits), element;
@@ -246,6 +246,19 @@ static void fill_digits(struct tsr_cpu_weight *w, const struct place *p)
         for (uint32_t i = 0; i < e->digits && tsr_element_finite(element, m); i++)
             w->data[p->table8 + 128 * i + m * (128 / n)] =
                 (uint8_t)(tsr_element_units(element, m) >> 8 * i);
+}
+
+tsr_status tsr_cpu_extra_fill(const struct tsr_cpu_weight *w)
+{
+    struct tsr_cpu_weight again = { 0 };
+    struct fill           f = { .w = w, .d = cpu_loaded(w)->from };
+    (void)plan(&again, cpu_loaded(w)->from, &f.p); /* as it was when w was made */
+    memset(w->data, 0, w->data_bytes);             /* codes are or-ed in; padding */
+    if (w->extra.shared)
+        fill_shared(w, &f.p);
+    if (w->layout == W_FPX)
+        fill_digits(w, &f.p);
+    return tsr_cpu_for(cpu_of(w), w->panels, w->cols * PANEL * 2, fill_panels, &f);
 }
 
 /* The outliers of panels that came from outside: columns within the row, and indices that are those
@@ -284,47 +297,34 @@ static tsr_status load_table(struct tsr_cpu *c, const struct tsr_weight_desc *d,
                              uint64_t bytes, void **weight, struct tsr_err *err)
 {
     const struct tsr_host *host = c->host;
-    struct tsr_cpu_weight *w = host->alloc(host->ctx, sizeof *w, 64);
-    struct fill            f = { .w = w, .d = d };
+    struct tsr_cpu_weight *w = tsr_cpu_weight_new(c, err);
+    struct place           p = { 0 };
     if (!w)
-        return tsr_fail(err, TSR_E_NOMEM, "out of memory: a weight");
-    memset(w, 0, sizeof *w);
-    tsr_status st = plan(w, d, &f.p)
+        return TSR_E_NOMEM;
+    tsr_status st = plan(w, d, &p)
                         ? tsr_cpu_weight_data(c, d, w, cut_runs(w), data, bytes, err)
                         : tsr_weight_refuse(err, d, "it is larger than the address space");
     if (st != TSR_OK) {
-        host->release(host->ctx, w, sizeof *w);
+        host->release(host->ctx, w, sizeof(struct tsr_cpu_loaded));
         return st;
     }
     (void)cut_runs(w);
-    w->codes = w->data + f.p.codes;
-    w->scales = w->data + f.p.scales;
-    w->extra.unit = (const float *)(void *)(w->data + f.p.unit);
-    w->extra.table = (const float *)(void *)(w->data + f.p.table);
-    w->extra.table8 = w->data + f.p.table8;
-    w->extra.column = (const uint32_t *)(void *)(w->data + f.p.column);
-    w->extra.value = (const float *)(void *)(w->data + f.p.value);
-    w->extra.delta = (const float *)(void *)(w->data + f.p.delta);
-    w->extra.first = (const uint32_t *)(void *)(w->data + f.p.first);
-    w->extra.where = w->data + f.p.where;
+    w->codes = w->data + p.codes;
+    w->scales = w->data + p.scales;
+    w->extra.unit = (const float *)(void *)(w->data + p.unit);
+    w->extra.table = (const float *)(void *)(w->data + p.table);
+    w->extra.table8 = w->data + p.table8;
+    w->extra.column = (const uint32_t *)(void *)(w->data + p.column);
+    w->extra.value = (const float *)(void *)(w->data + p.value);
+    w->extra.delta = (const float *)(void *)(w->data + p.delta);
+    w->extra.first = (const uint32_t *)(void *)(w->data + p.first);
+    w->extra.where = w->data + p.where;
     if (data && !outliers_hold(w)) {
         tsr_cpu_weight_free(c, w);
         return tsr_weight_refuse(err, d, "its outliers are damaged");
     }
-    if (!data) {
-        c->mem->open(w->data, w->data_bytes);
-        memset(w->data, 0, w->data_bytes); /* codes are or-ed in; padding */
-        if (w->extra.shared)
-            fill_shared(w, &f.p);
-        if (w->layout == W_FPX)
-            fill_digits(w, &f.p);
-        st = tsr_cpu_for(c, w->panels, w->cols * PANEL * 2, fill_panels, &f);
-        c->mem->close(w->data, w->data_bytes);
-    }
-    if (st != TSR_OK) {
-        tsr_cpu_weight_free(c, w);
-        return tsr_fail(err, st, "weight '%s': loading was stopped", d->name ? d->name : "?");
-    }
+    if (!data && (st = tsr_cpu_weight_fill(c, d, w, err)) != TSR_OK)
+        return st;
     *weight = w;
     return TSR_OK;
 }

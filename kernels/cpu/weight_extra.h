@@ -12,6 +12,8 @@ tsr_status tsr_cpu_extra_load(struct tsr_cpu *c, const struct tsr_weight_desc *d
 /* The same without memory or data: see tsr_cpu_weight_outline(). */
 tsr_status tsr_cpu_extra_outline(const struct tsr_weight_desc *d, struct tsr_cpu_weight *w,
                                  struct tsr_err *err);
+/* The panels of one of W_TAB or W_FPX, to w->data; w->from has its rows. */
+tsr_status tsr_cpu_extra_fill(const struct tsr_cpu_weight *w);
 /* weight_integers.c: the MX elements that run as tessera.int/1, and the same of them. */
 int        tsr_cpu_is_integers(const struct tsr_weight_desc *d);
 tsr_status tsr_cpu_integers_load(struct tsr_cpu *c, const struct tsr_weight_desc *d,
@@ -27,19 +29,5 @@ void tsr_cpu_extra_row(const struct tsr_cpu_weight *w, uint64_t row, float *out)
 /* The act that a weight of extra.h runs with when the caller requests `act`: a8 becomes f32 if the format
  * has no integers. */
 uint32_t tsr_cpu_extra_act(const struct tsr_cpu_weight *w, uint32_t act);
-/* True where tsr_cpu_linear_extra() runs this act. */
-int tsr_cpu_extra_runs(const struct tsr_cpu_weight *w, uint32_t act);
-/* Scratch that it takes for so many tokens; 0 on overflow. */
-uint64_t tsr_cpu_extra_scratch(const struct tsr_cpu_weight *w, uint64_t tokens);
-/* LINEAR of them for one token, as site.h has it of integers: whether it is one; in tsr_cpu_extra_scratch() bytes of room;
- * any panels. */
-int                    tsr_cpu_extra_single(const struct tsr_cpu_linear *a, uint32_t act);
-struct tsr_cpu_linear8 tsr_cpu_extra_prepare(const struct tsr_cpu        *c,
-                                             const struct tsr_cpu_linear *a, uint8_t *room);
-void tsr_cpu_extra_run(const struct tsr_cpu *c, const struct tsr_cpu_linear8 *a, uint64_t begin,
-                       uint64_t end);
-/* LINEAR of them: a has weight, tokens, x, bias and out. */
-tsr_status tsr_cpu_linear_extra(struct tsr_cpu *c, const struct tsr_cpu_linear *a,
-                                struct tsr_err *err);
 
 #endif

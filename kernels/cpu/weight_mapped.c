@@ -67,7 +67,7 @@ void tsr_cpu_mapped_place(struct tsr_cpu_weight *w, uint8_t *at)
     w->factors = at + w->panels * PANEL * row_of(w).scales;
 }
 
-static void fill_row(struct tsr_cpu_weight *w, const struct tsr_format *f, const uint8_t *m,
+static void fill_row(const struct tsr_cpu_weight *w, const struct tsr_format *f, const uint8_t *m,
                      uint64_t panel, uint64_t r)
 {
     uint64_t first = panel * w->groups * PANEL + r, size = w->scale_f16 ? 2 : 4;
@@ -89,7 +89,8 @@ static void fill_row(struct tsr_cpu_weight *w, const struct tsr_format *f, const
     }
 }
 
-void tsr_cpu_mapped_fill(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d, uint64_t panel)
+void tsr_cpu_mapped_fill(const struct tsr_cpu_weight *w, const struct tsr_weight_desc *d,
+                         uint64_t panel)
 {
     uint64_t   row0 = panel * PANEL, n = cpu_min(w->rows - row0, PANEL);
     struct row row = row_of(w);

@@ -12,7 +12,8 @@ int tsr_cpu_mapped_plan(struct tsr_cpu_weight *w, const struct tsr_format *f, ui
 /* Their places, from `at` on. */
 void tsr_cpu_mapped_place(struct tsr_cpu_weight *w, uint8_t *at);
 /* Those of a panel. */
-void tsr_cpu_mapped_fill(struct tsr_cpu_weight *w, const struct tsr_weight_desc *d, uint64_t panel);
+void tsr_cpu_mapped_fill(const struct tsr_cpu_weight *w, const struct tsr_weight_desc *d,
+                         uint64_t panel);
 /* One row as F32. */
 void tsr_cpu_mapped_row(const struct tsr_cpu_weight *w, uint64_t row, float *out);
 

@@ -34,7 +34,7 @@ for cc in gcc clang-14; do
         ok "$cc: $plugin keeps every rule" json '.failed == 0 and .passed > 50' "$WORK/out"
         run inspect "$so" --probe --json
         ok "$cc: $plugin loads and answers" json --arg n "${plugin/_/-}" '.components[0] |
-            .name == $n and .abi == "1.1" and .probe.packs_as != null and .probe.needs == []' "$WORK/out"
+            .name == $n and .abi == "1.2" and .probe.packs_as != null and .probe.needs == []' "$WORK/out"
     done
     ok "$cc: the one in C++ brings its library" json \
         '.components[0].libraries | any(startswith("libstdc++.so"))' "$WORK/out"

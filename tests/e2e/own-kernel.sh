@@ -22,15 +22,18 @@ ok "two bits a weight, and an F16 scale for 64" json '.results.quantize.bits_per
 model plain --kernel=false
 model scalar --avx2=false
 model whole --columns=false
+model stored --prepare=false
 logits kernel a
 logits kernel b --threads 1
 logits kernel c --step
 logits scalar d
 logits plain e
 logits whole f
+logits stored g
 ok "any number of threads gives the same bytes" cmp a b
 ok "prefill and decode give the same bytes" cmp a c
 ok "with AVX2 and without it the same bytes" cmp a d
+ok "prepared rows and stored rows give the same bytes" cmp a g
 # Two files of F32: the largest difference beside the largest number.  Sums in another order may differ by (columns + 8) 2^-24
 # of their magnitudes in each product (the rule kernel-close), 3.1e-5 at 512 columns; a few layers of that stay below 1e-4.
 differs() { # A B

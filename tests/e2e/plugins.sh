@@ -12,7 +12,7 @@ run inspect --json
 ok "inspect succeeds" test "$rc" = 0
 for pair in backend:cpu quantizer:rtn quantizer:int8 quantizer:awq quantizer:squeeze quantizer:mx codec:plain transport:local solver:exact solver:uniform; do
     ok "inspect lists $pair" json --arg k "${pair%:*}" --arg n "${pair#*:}" \
-        'any(.plugins[]; .kind == $k and .name == $n and .abi == "1.1" and .license == "Apache-2.0")' \
+        'any(.plugins[]; .kind == $k and .name == $n and .abi == "1.2" and .license == "Apache-2.0")' \
         "$WORK/out"
 done
 ok "no plugin of the build is refused" json '.refused == []' "$WORK/out"

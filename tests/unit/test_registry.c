@@ -28,11 +28,11 @@ static void test_descriptor(void **state)
 {
     (void)state;
     refused(FIXTURE("bad_magic"), "", "3158585858585354 magic 314e474c50525354");
-    refused(FIXTURE("bad_major"), "", "2.3 1.0 1.1");
+    refused(FIXTURE("bad_major"), "", "2.3 1.0 1.2");
     refused(FIXTURE("bad_size"), "", "64 1.0 72");
-    refused(FIXTURE("bad_export"), "", "tsr_plugin_v2 tsr_plugin_v1 1.1");
+    refused(FIXTURE("bad_export"), "", "tsr_plugin_v2 tsr_plugin_v1 1.2");
     refused(FIXTURE("no_export"), "", "tsr_plugin_v1");
-    refused(FIXTURE("bad_needs"), "", "1.5 1.1");
+    refused(FIXTURE("bad_needs"), "", "1.5 1.2");
     refused(FIXTURE("bad_id"), "", "Fixture org.example.name");
     refused(FIXTURE("bad_version"), "", "version NULL");
     refused(FIXTURE("bad_license"), "", "license NULL");

@@ -109,6 +109,29 @@ static uint64_t floats_of(const struct part *p, uint64_t rows)
     return segments_of(p) * p->n * (rows + GAP) - GAP;
 }
 
+/* What linear() wants to be made of w and of job's inputs. */
+static void make(const struct bench *b, struct tsr_kernel_weight *w, struct tsr_kernel_job *job)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    uint64_t          bytes = 0;
+    if (TSR_HAS(struct tsr_quantizer_kernel_v1, b->k, prepare)) {
+        tsr_conformance_rule_ok(b->c, b->k->prepared(b->self, w, &bytes, &e.err), &e, "prepared()");
+        void *to = tsr_conformance_rule_room(bytes);
+        tsr_conformance_rule_ok(b->c, b->k->prepare(b->self, w, to, &e.err), &e, "prepare()");
+        w->prepared = to;
+        w->prepared_row = w->first_row;
+        w->prepared_rows = w->n_rows;
+        w->codes = w->meta = NULL;
+    }
+    if (TSR_HAS(struct tsr_quantizer_kernel_v1, b->k, inputs)) {
+        tsr_conformance_rule_ok(b->c, b->k->input_bytes(b->self, w, job->n, &bytes, &e.err), &e,
+                                "input_bytes()");
+        void *to = tsr_conformance_rule_room(bytes);
+        tsr_conformance_rule_ok(b->c, b->k->inputs(b->self, job, to, &e.err), &e, "inputs()");
+        job->inputs = to;
+    }
+}
+
 /* Whether linear() and the device take these columns; want: results of linear(). */
 static bool expect(const struct bench *b, const struct part *p, float *want)
 {
@@ -118,17 +141,23 @@ static bool expect(const struct bench *b, const struct part *p, float *want)
     uint64_t                                bytes = 0;
     if (b->k->scratch(b->self, &w, p->n, &bytes, &e.err) != TSR_OK)
         return false;
+    if (TSR_HAS(struct tsr_quantizer_kernel_v1, b->k, flags) && (b->k->flags & TSR_KERNEL_ADDS) &&
+        p->cols > p->segment)
+        return false; /* the device gives sums of segments */
     w.codes = t->codes + p->begin * t->plan.code_bytes;
     w.meta = t->meta + p->begin * t->plan.meta_bytes;
-    const struct tsr_kernel_job job = { .struct_size = sizeof job,
-                                        .weight = &w,
-                                        .n = p->n,
-                                        .in = b->x + p->first * (COLS + GAP) + p->col,
-                                        .in_stride = COLS + GAP,
-                                        .out = want,
-                                        .out_stride = w.n_rows + GAP,
-                                        .out_segment = p->n * (w.n_rows + GAP),
-                                        .scratch = tsr_conformance_rule_room(bytes) };
+    struct tsr_kernel_weight of = w;
+    struct tsr_kernel_job    job = { .struct_size = sizeof job,
+                                     .weight = &of,
+                                     .n = p->n,
+                                     .in = b->x + p->first * (COLS + GAP) + p->col,
+                                     .in_stride = COLS + GAP,
+                                     .out = want,
+                                     .out_stride = w.n_rows + GAP,
+                                     .out_segment = p->n * (w.n_rows + GAP),
+                                     .scratch = tsr_conformance_rule_room(bytes),
+                                     .tokens = p->n };
+    make(b, &of, &job);
     tsr_conformance_rule_ok(b->c, b->k->linear(b->self, &job, &e.err), &e, "linear()");
     tsr_status st = b->d->scratch(b->self, &w, p->n, &bytes, &e.err);
     if (st == TSR_E_UNSUPPORTED)

@@ -146,6 +146,11 @@ void tsr_conformance_quant_kernel_alone(struct tsr_conformance_case *c);
 void tsr_conformance_quant_kernel_columns(struct tsr_conformance_case *c);
 void tsr_conformance_quant_kernel_threads(struct tsr_conformance_case *c);
 void tsr_conformance_quant_kernel_damaged(struct tsr_conformance_case *c);
+/* kernel_made.c */
+void tsr_conformance_quant_kernel_prepared(struct tsr_conformance_case *c);
+void tsr_conformance_quant_kernel_inputs(struct tsr_conformance_case *c);
+void tsr_conformance_quant_kernel_adds(struct tsr_conformance_case *c);
+void tsr_conformance_quant_kernel_pairs(struct tsr_conformance_case *c);
 /* device.c */
 void tsr_conformance_quant_device_code(struct tsr_conformance_case *c);
 void tsr_conformance_quant_device_launch(struct tsr_conformance_case *c);

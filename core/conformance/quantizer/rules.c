@@ -130,6 +130,20 @@ static const struct tsr_conformance_rule rules[] = {
       "Of bytes that no quantize() wrote linear() of its kernel gives any numbers or TSR_E_INVAL, "
       "and nothing outside the job's buffers is read or written.",
       0, 0, tsr_conformance_quant_kernel_damaged },
+    { "kernel-prepared",
+      "What its kernel prepares of rows is the same bytes each time, at most those stored, and "
+      "linear() has the same bits for any run of them.",
+      0, 0, tsr_conformance_quant_kernel_prepared },
+    { "kernel-inputs",
+      "What its kernel makes of inputs stays in its bytes, and a result depends on one token of "
+      "them.",
+      0, 0, tsr_conformance_quant_kernel_inputs },
+    { "kernel-adds",
+      "Results of a kernel that adds segments are the tree over the segments, bit by bit.", 0, 0,
+      tsr_conformance_quant_kernel_adds },
+    { "kernel-pairs",
+      "Results of a kernel that takes two runs of rows are those of one run, bit by bit.", 0, 0,
+      tsr_conformance_quant_kernel_pairs },
     { "device-code",
       "code() for the device of --on is the same each time, and the device loads it with all its "
       "kernels.",

@@ -5,6 +5,8 @@
  * product of its format from linear(), in prefill and in decode; the format is its own, so an id that starts with
  * "tessera." is never asked.  Memory is the host's, on the CPU; other devices get copies of inputs and results.
  *
+ * The CPU backend has such a table for each family of formats in the tree (kernels/cpu/product.h).
+ *
  * A row has up to eight segments of columns.  linear() gives the sum of each, and the host adds these in a fixed order,
  * so that ranks that share the columns give the bits of one.
  *
@@ -44,6 +46,11 @@ struct tsr_kernel_weight {
     uint64_t    segment;           /* columns of a segment; the last may be short        */
     const void *codes, *meta;      /* of these units, aligned to 64 if first_row is a multiple
                                     * of 64 units; read-only; a file may be damaged     */
+    /* Since minor 2. */
+    const void *prepared; /* what prepare() wrote: codes and meta are NULL then; or NULL         */
+    uint64_t    prepared_row, prepared_rows; /* the rows that prepare() got: these, or more      */
+    uint64_t    apart; /* 0, or with TSR_KERNEL_PAIRS: as many rows from first_row + apart, too, as
+                        * far as the matrix has them */
 };
 
 /* out[s][t][r] = sum over the k of segment s, from s * segment on, of in[t][k] * w[r][first_col + k], all F32. */
@@ -58,7 +65,18 @@ struct tsr_kernel_job {
     uint64_t out_stride;                       /* from a token to the next; what is between stays */
     uint64_t out_segment;                      /* from a segment to the next, likewise */
     void    *scratch;                          /* of scratch(), aligned to 64, uninitialised */
+    /* Since minor 2. */
+    const void  *inputs;        /* what inputs() wrote; NULL: there is none      */
+    uint64_t     first, tokens; /* of `tokens` there, in has [first, first + n)  */
+    const float *bias;          /* [n_rows], or NULL; only with TSR_KERNEL_ADDS  */
 };
+
+/* Of flags.  linear() adds the segments itself, as docs/decisions/numerics.md has it, and the bias: out[t][r], without
+ * out_segment.  An absent segment is +0, and so is an absent bias. */
+#define TSR_KERNEL_ADDS UINT64_C(1)
+/* linear() takes two runs of rows at a time, which reads memory in two streams: weight->apart.  Results and bias of the
+ * second are as many numbers after those of the first. */
+#define TSR_KERNEL_PAIRS UINT64_C(2)
 
 struct tsr_quantizer_kernel_v1 {
     uint32_t struct_size;
@@ -77,6 +95,35 @@ struct tsr_quantizer_kernel_v1 {
      * alone: any batch, run of rows, other segments and thread give the same bits.  Nothing outside the job is accessed.  Damaged bytes give any numbers,
      * or TSR_E_INVAL.  Returns TSR_OK, TSR_E_INVAL.  [any] */
     tsr_status (*linear)(const void *self, const struct tsr_kernel_job *job, struct tsr_err *err);
+
+    /* ---- since minor 2; what is NULL is not done: prepared with prepare, input_bytes with inputs, alike ---- */
+
+    uint64_t flags; /* TSR_KERNEL_ADDS, TSR_KERNEL_PAIRS; others are zero */
+
+    /* Bytes of these rows as linear() wants them, all columns, by shapes and options alone: for a quantizer at most those
+     * of codes and meta, which plans count.  Returns TSR_OK.  [any] */
+    tsr_status (*prepared)(const void *self, const struct tsr_kernel_weight *w, uint64_t *bytes,
+                           struct tsr_err *err);
+
+    /* Writes them, when the rows are loaded, from codes and meta, which linear() then does not get; to: aligned to 64,
+     * uninitialised; every byte is written.  Damaged bytes give any bytes, or TSR_E_INVAL.  Returns TSR_OK,
+     * TSR_E_INVAL.  [any] */
+    tsr_status (*prepare)(const void *self, const struct tsr_kernel_weight *w, void *to,
+                          struct tsr_err *err);
+
+    /* Bytes of the inputs of n tokens as linear() wants them, by shapes and options alone.  Returns TSR_OK.  [any] */
+    tsr_status (*input_bytes)(const void *self, const struct tsr_kernel_weight *w, uint64_t n,
+                              uint64_t *bytes, struct tsr_err *err);
+
+    /* Writes them, once for all runs of rows, from n, in and in_stride, for the columns of weight; to: aligned to 64,
+     * uninitialised.  linear() has the same bound with them.  Returns TSR_OK, TSR_E_INVAL.  [any] */
+    tsr_status (*inputs)(const void *self, const struct tsr_kernel_job *job, void *to,
+                         struct tsr_err *err);
+
+    /* Not 0: linear() for w takes what inputs() of n tokens gave for its weight of another instance with this table.  A
+     * host may then make them once for products of one input.  [any] */
+    int (*alike)(const void *self, const struct tsr_kernel_weight *w, const void *other,
+                 const struct tsr_kernel_weight *its, uint64_t n);
 };
 
 #ifdef __cplusplus

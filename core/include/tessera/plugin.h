@@ -35,7 +35,7 @@ extern "C" {
 #endif
 
 #define TSR_ABI_MAJOR    1
-#define TSR_ABI_MINOR    1
+#define TSR_ABI_MINOR    2
 #define TSR_PLUGIN_MAGIC UINT64_C(0x314e474c50525354) /* "TSRPLGN1", LE */
 
 /* The first 16 bytes never change, in any major version.  A reader checks them before it reads
