@@ -16,7 +16,7 @@
 #include "tessera/f16.h"
 
 #define RANKS K_WINDOW_RANKS
-#define TURNS 5u
+#define TURNS UINT64_C(5)
 #define LONG  UINT64_C(60000000000) /* ns: only a hang takes so long */
 #define SHORT UINT64_C(2000000)
 #define GAP   5u
@@ -180,14 +180,14 @@ static bool run_within(const struct shape *s, const struct simt_kernel *kernel, 
 {
     char           text[400] = "";
     struct tsr_err err = { .struct_size = sizeof err, .cap = sizeof text, .text = text };
-    uint64_t       order = seed, left = (uint64_t)alive * TURNS;
+    uint64_t       order = seed, left = alive * TURNS;
     for (uint64_t i = 0; left && i < most * TURNS * alive * blocks_of(s); i++) {
         struct rank *k = &rank[draw(&order, alive)];
         bool         ended = false;
         if (k->turn == TURNS)
             continue;
         if (!k->at_work)
-            begin(k, s, kernel, seed ? seed * 64 + k->turn * RANKS + k->a.rank + 1 : 0);
+            begin(k, s, kernel, seed ? seed * 64 + (uint64_t)k->turn * RANKS + k->a.rank + 1 : 0);
         if (simt_go_on(k->at_work, &ended, &err) != TSR_OK) {
             print_message("%s\n", text);
             return false;
@@ -214,7 +214,7 @@ static uint64_t wrong(const struct shape *s)
         for (uint64_t j = 0; j < TURNS * s->rows * s->cols; j++) {
             float want =
                 tree(s, 0, s->ranks, (uint32_t)(j / (s->rows * s->cols)), j % (s->rows * s->cols));
-            n += memcmp(&want, &rank[r].got[j], sizeof want) != 0;
+            n += tsr_f32_bits(want) != tsr_f32_bits(rank[r].got[j]);
         }
     return n;
 }

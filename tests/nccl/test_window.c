@@ -21,8 +21,8 @@
 
 #define LONG_US   UINT64_C(60000000) /* only a hang reaches it */
 #define MAX_RANKS 4u
-#define ROWS      3u
-#define COLS      328u
+#define ROWS      UINT64_C(3)
+#define COLS      UINT64_C(328)
 #define SUMS      8u /* of a round: without a wait between them, as those of a token's layers */
 #define ROUNDS    4u
 
@@ -178,7 +178,8 @@ static void check_round(struct ranks *all, uint32_t round, const char *what)
         for (uint32_t r = 0; r < all->n; r++) {
             if (all->m[r].st != TSR_OK)
                 fail_msg("%s: rank %u: %s", what, r, all->m[r].e.text);
-            if (memcmp(all->m[r].here + k * ROWS * COLS, want, sizeof want) != 0)
+            const void *got = all->m[r].here + k * ROWS * COLS, *all_of_it = want;
+            if (memcmp(got, all_of_it, sizeof want) != 0)
                 fail_msg("%s: sum %u of round %u: rank %u leaves with other numbers", what, k,
                          round, r);
         }
