@@ -392,6 +392,9 @@ tsr_status tsr_comm_device_run(struct tsr_comm_group *g, uint32_t phase, uint32_
     struct tsr_comm_sum s = {
         .g = g, .c = &g->coder[phase], .site = site, .tensor = x, .rows = x->rows, .cols = x->cols
     };
+    bool there = false;
     TSR_TRY(prepare(&s, phase, backend, self, done, err));
-    return *done ? run(&s, err) : TSR_OK;
+    if (*done)
+        TSR_TRY(tsr_comm_window_sum(g, s.c, backend, self, x, &there, err));
+    return *done && !there ? run(&s, err) : TSR_OK;
 }

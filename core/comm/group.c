@@ -86,6 +86,7 @@ void tsr_comm_group_destroy(struct tsr_comm_group *g)
 {
     if (!g)
         return;
+    tsr_comm_window_end(&g->window);
     tsr_comm_port_close(&g->port); /* before the buffers that it may still write */
     tsr_comm_device_close(g->device);
     for (uint32_t p = 0; p < TSR_COMM_PHASES; p++) {
@@ -147,8 +148,10 @@ tsr_status tsr_comm_group_sum(struct tsr_comm_group *g, uint32_t phase, uint32_t
 {
     TSR_TRY(may_sum(g, phase, err));
     g->counters.sums++;
-    return ended(g, tsr_comm_group_run(g, &g->coder[phase], site, x, rows, cols, err), phase, site,
-                 err);
+    tsr_status st = tsr_comm_window_decline(g, &g->coder[phase], rows, cols, err);
+    if (st == TSR_OK)
+        st = tsr_comm_group_run(g, &g->coder[phase], site, x, rows, cols, err);
+    return ended(g, st, phase, site, err);
 }
 
 tsr_status tsr_comm_group_sum_on(struct tsr_comm_group *g, uint32_t phase, uint32_t site,

@@ -4,6 +4,7 @@
 
 #include "comm/exchange.h"
 #include "comm/group.h"
+#include "comm/window.h"
 
 /* A piece is started, TSR_COMM_MIDDLE pieces later its first hop must have come, TSR_COMM_FINISH later the second;
  * all-gather has one hop and finishes after TSR_COMM_FINISH. */
@@ -47,6 +48,7 @@ struct tsr_comm_group {
     float                   *floats; /* a slice, and the levels of the tree */
     uint64_t                 n_floats;
     struct tsr_comm_device  *device; /* comm/device.h; NULL until the first device sum */
+    struct tsr_comm_window   window;
 };
 
 /* One sum under way. */

@@ -12,6 +12,7 @@
 #include "tessera/draft/peaks.h"
 #include "tessera/draft/probe.h"
 #include "tessera/draft/sizes.h"
+#include "tessera/draft/window.h"
 #include "tessera/linalg.h"
 
 struct tsr_plugin_shim_device {
@@ -52,9 +53,13 @@ struct tsr_plugin_shim_device {
         const void                  *raw;
         struct tsr_backend_launch_v1 table;
     } launch;
+    struct {
+        const void                  *raw;
+        struct tsr_backend_window_v1 table;
+    } window;
 };
 
-#define TSR_SHIM_BACKEND_TABLES 9
+#define TSR_SHIM_BACKEND_TABLES 10
 extern const struct tsr_plugin_shim_extension tsr_shim_backend_tables[TSR_SHIM_BACKEND_TABLES];
 
 #endif

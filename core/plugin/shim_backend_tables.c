@@ -23,6 +23,9 @@
 #define LAUNCH                                                                                     \
     ((const struct tsr_backend_launch_v1 *)tsr_shim_raw(&shim->base, &shim->launch.raw,            \
                                                         TSR_BACKEND_LAUNCH))
+#define WINDOW                                                                                     \
+    ((const struct tsr_backend_window_v1 *)tsr_shim_raw(&shim->base, &shim->window.raw,            \
+                                                        TSR_BACKEND_WINDOW))
 #define PEAKS ((const struct tsr_peaks_v1 *)tsr_shim_raw(&shim->base, &shim->peaks.raw, TSR_PEAKS))
 
 /* ---- tessera.backend.codec/1 ---------------------------------------------------------------------- */
@@ -328,6 +331,30 @@ static const struct tsr_backend_launch_v1 launch = { .load = launch_load,
                                                      .launch = launch_launch,
                                                      .segments = launch_segments };
 
+/* ---- tessera.backend.window/1 --------------------------------------------------------------------------- */
+
+static uint64_t window_room(const void *self, const struct tsr_window *w)
+{
+    uint64_t bytes;
+    TSR_CALL_VALUE(tsr_plugin_shim_device, WINDOW, bytes, room, (shim->base.self, w));
+    return bytes;
+}
+
+static tsr_status window_sum(void *self, const struct tsr_window *w, uint64_t turn, uint32_t dtype,
+                             const struct tsr_tensor *x, struct tsr_err *err)
+{
+    TSR_CALL(tsr_plugin_shim_device, WINDOW, sum, w, turn, dtype, x, err);
+}
+
+static void window_forget(void *self)
+{
+    TSR_CALL_VOID(tsr_plugin_shim_device, WINDOW, forget, (shim->base.self));
+}
+
+static const struct tsr_backend_window_v1 window = { .room = window_room,
+                                                     .sum = window_sum,
+                                                     .forget = window_forget };
+
 const struct tsr_plugin_shim_extension tsr_shim_backend_tables[TSR_SHIM_BACKEND_TABLES] = {
     TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_BACKEND_CODEC, codec, codec),
     TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_BACKEND_LAYOUT, layout, layout),
@@ -340,4 +367,5 @@ const struct tsr_plugin_shim_extension tsr_shim_backend_tables[TSR_SHIM_BACKEND_
                        candidates),
     TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_PEAKS, peaks, peaks),
     TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_BACKEND_LAUNCH, launch, launch),
+    TSR_SHIM_EXTENSION(struct tsr_plugin_shim_device, TSR_BACKEND_WINDOW, window, window),
 };

@@ -1,5 +1,6 @@
 /* Guarded transports. */
 #include "plugin/shim.h"
+#include "tessera/draft/window.h"
 
 struct shim {
     struct tsr_plugin_shim base;
@@ -11,6 +12,10 @@ struct shim {
         const void                    *raw;
         struct tsr_transport_device_v1 table;
     } device;
+    struct {
+        const void                    *raw;
+        struct tsr_transport_window_v1 table;
+    } window;
 };
 #define RAW ((const struct tsr_transport_v1 *)shim->base.place->raw)
 #define COUNTS                                                                                     \
@@ -19,6 +24,10 @@ struct shim {
 #define DEVICE                                                                                     \
     ((const struct tsr_transport_device_v1 *)tsr_shim_raw(&shim->base, &shim->device.raw,          \
                                                           TSR_TRANSPORT_DEVICE))
+
+#define WINDOW                                                                                     \
+    ((const struct tsr_transport_window_v1 *)tsr_shim_raw(&shim->base, &shim->window.raw,          \
+                                                          TSR_TRANSPORT_WINDOW))
 
 static tsr_status send_bytes(void *self, void *stream, uint32_t to, const void *buf, uint64_t bytes,
                              void **request, struct tsr_err *err)
@@ -95,9 +104,18 @@ static const void *place(const void *self)
 
 static const struct tsr_transport_device_v1 device = { .queued = queued, .place = place };
 
+static tsr_status meet(void *self, int32_t able, uint64_t wait_us, struct tsr_window *w,
+                       struct tsr_err *err)
+{
+    TSR_CALL_STEP(shim, WINDOW, meet, able, wait_us, w, err);
+}
+
+static const struct tsr_transport_window_v1 window = { .meet = meet };
+
 static const struct tsr_plugin_shim_extension extensions[] = {
     TSR_SHIM_EXTENSION(struct shim, TSR_TRANSPORT_COUNTS, counts, counts),
     TSR_SHIM_EXTENSION(struct shim, TSR_TRANSPORT_DEVICE, device, device),
+    TSR_SHIM_EXTENSION(struct shim, TSR_TRANSPORT_WINDOW, window, window),
 };
 
 const struct tsr_plugin_shim_kind tsr_shim_transport = {

@@ -181,7 +181,7 @@ tsr_status tsr_cuda_download(void *self, const void *buffer, uint64_t offset, vo
     if ((st = tsr_cuda_flush(c, err)) != TSR_OK)
         return st;
     c->busy = 0;
-    return c->api->get(c->device, dst, b->address + offset, bytes, err);
+    return tsr_cuda_waited(c, c->api->get(c->device, dst, b->address + offset, bytes, err), err);
 }
 
 tsr_status tsr_cuda_sync(void *self, void *stream, struct tsr_err *err)
@@ -191,7 +191,7 @@ tsr_status tsr_cuda_sync(void *self, void *stream, struct tsr_err *err)
     tsr_cuda_kept_forget(c); /* the caller may write to an address that it has */
     tsr_status st = tsr_cuda_flush(c, err);
     c->busy = 0;
-    return st != TSR_OK ? st : c->api->sync(c->device, stream, err);
+    return st != TSR_OK ? st : tsr_cuda_waited(c, c->api->sync(c->device, stream, err), err);
 }
 
 const void *tsr_cuda_extension(const void *self, const char *id)
@@ -206,6 +206,8 @@ const void *tsr_cuda_extension(const void *self, const char *id)
         return tsr_cuda_bench();
     if (strcmp(id, TSR_BACKEND_CANDIDATES) == 0)
         return tsr_cuda_candidates();
+    if (strcmp(id, TSR_BACKEND_WINDOW) == 0)
+        return tsr_cuda_window();
     if (strcmp(id, TSR_BACKEND_CODEC) == 0)
         return tsr_cuda_codec();
     if (strcmp(id, TSR_BACKEND_COMPENSATE) == 0)

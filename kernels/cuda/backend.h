@@ -14,6 +14,7 @@
 #include "tessera/backend_layout.h"
 #include "tessera/draft/launch.h"
 #include "tessera/draft/sizes.h"
+#include "tessera/draft/window.h"
 
 /* How launches reach the device. */
 enum tsr_cuda_launching {
@@ -100,6 +101,7 @@ struct tsr_cuda {
     uint32_t                    *indices; /* fetched from the device */
     uint64_t                     indices_bytes;
     struct tsr_cuda_candidates   candidates;
+    const struct tsr_window     *window; /* of sums over ranks; NULL: none so far */
     struct tsr_cuda_linalg       linalg;
     struct tsr_backend_launch_v1 own; /* for devices that take code of other plugins */
     pthread_mutex_t lock;             /* one call at a time: linear algebra comes from any thread */
@@ -255,7 +257,10 @@ const struct tsr_peaks_v1              *tsr_cuda_peaks(void); /* tessera/draft/p
 const struct tsr_backend_codec_v1      *tsr_cuda_codec(void); /* tessera/backend_codec.h */
 const struct tsr_backend_candidates_v1 *tsr_cuda_candidates(void);
 void                                    tsr_cuda_candidates_free(struct tsr_cuda *c);
-struct tsr_backend_launch_v1            tsr_cuda_own(const struct tsr_cuda_api *api); /* own.c */
+const struct tsr_backend_window_v1     *tsr_cuda_window(void); /* window.c */
+/* After a wait whose status is st: st, or what has become of a sum over ranks. */
+tsr_status tsr_cuda_waited(const struct tsr_cuda *c, tsr_status st, struct tsr_err *err);
+struct tsr_backend_launch_v1 tsr_cuda_own(const struct tsr_cuda_api *api); /* own.c */
 
 struct tsr_backend_compensate_v1;
 const struct tsr_backend_compensate_v1 *tsr_cuda_compensation(void); /* compensation.c */

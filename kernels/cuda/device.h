@@ -83,6 +83,7 @@
     X(k_mx_decode)                                                                                 \
     X(k_scaled_encode)                                                                             \
     X(k_scaled_decode)                                                                             \
+    X(k_window_sum)                                                                                \
     X(k_candidates_part)                                                                           \
     X(k_candidates)                                                                                \
     X(k_select)                                                                                    \

@@ -69,7 +69,7 @@ struct libcuda {
 #endif
 };
 
-#define IMAGE_COUNT 13
+#define IMAGE_COUNT 14
 #define RING_BYTES  (UINT64_C(4) << 20)
 
 struct cublas;

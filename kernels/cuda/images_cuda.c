@@ -15,7 +15,8 @@
     X(linear)                                                                                      \
     X(quantize)                                                                                    \
     X(sample)                                                                                      \
-    X(step)
+    X(step)                                                                                        \
+    X(window)
 #define IMAGE_OF(n) extern const uint8_t _binary_kernels_cuda_##n##_fatbin_start[];
 #define IMAGE_AT(n) [IN_##n] = _binary_kernels_cuda_##n##_fatbin_start,
 #define IMAGE_IN(n) IN_##n,
@@ -100,6 +101,8 @@ static enum image image_of(enum tsr_cuda_kernel k)
     case KERNEL_k_heads_step:
     case KERNEL_k_combine_step:
         return IN_step;
+    case KERNEL_k_window_sum:
+        return IN_window;
     default:
         return IN_linear;
     }

@@ -123,7 +123,7 @@ static tsr_status find(void *self, const struct tsr_tensor *logits, uint32_t mos
         st = tsr_cuda_flush(c, err);
     c->busy = 0;
     if (st == TSR_OK)
-        st = c->api->get(c->device, k->host, a.out, l.out, err);
+        st = tsr_cuda_waited(c, c->api->get(c->device, k->host, a.out, l.out, err), err);
     if (st == TSR_OK)
         unpack(&a, k->host, best, row);
     return st;

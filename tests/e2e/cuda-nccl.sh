@@ -61,11 +61,17 @@ while read -r kind codec algorithm; do
     ok "$name on CPUs: exit code 0, got $rc" test "$rc" = 0
     for devices in 1 2; do
         job "$kind" "$codec" "$algorithm" cuda nccl "$state"
-        TSR_STANDIN=devices=$devices run run job.yaml --out "cuda-$name-$devices" -v
+        rm -f "$WORK"/counts.*
+        TSR_STANDIN=devices=$devices TSR_STANDIN_LOG=$WORK/counts.%p run run job.yaml --out "cuda-$name-$devices" -v
         ok "$name on $devices devices, $kind: exit code 0, got $rc" test "$rc" = 0
         ok "$name on $devices devices: the answers of CPUs" cmp -s <(texts "cpu-$name") <(texts "cuda-$name-$devices")
         ok "$name on $devices devices: no sum goes through the host" \
             test "$(grep -c 'through the host' "$WORK/err")" = 0
+        # two sums of each of six layers in each of two ranks, for a prompt and a token
+        want=0
+        [ "$kind:$codec:$devices" != threads:plain:2 ] || want=48
+        sums=$(cat "$WORK"/counts.* | awk '$1 == "k_window_sum" {n += $2} END {print n + 0}')
+        ok "$name on $devices devices, $kind: $want sums in windows, got $sums" test "$sums" = "$want"
     done
 done <<'WAYS'
 threads plain two-step

@@ -15,12 +15,13 @@ typedef void            *nc_comm;
 typedef struct nc_config nc_settings;
 #define IS_NCCL(name, args)
 #endif
-typedef CUresult    cu_result;
-typedef CUdevice    cu_device;
-typedef CUdeviceptr cu_pointer;
-typedef CUcontext   cu_context;
-typedef CUstream    cu_stream;
-typedef CUevent     cu_event;
+typedef CUresult       cu_result;
+typedef CUdevice       cu_device;
+typedef CUdeviceptr    cu_pointer;
+typedef CUcontext      cu_context;
+typedef CUstream       cu_stream;
+typedef CUevent        cu_event;
+typedef CUipcMemHandle cu_ipc;
 
 #define NC_THEIR_TYPES
 #include "../../plugins/comm/nccl/libs.h"

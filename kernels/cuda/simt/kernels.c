@@ -12,3 +12,4 @@
 #include "../quantize.cu"
 #include "../sample.cu"
 #include "../step.cu"
+#include "../window.cu"

@@ -7,7 +7,8 @@
  * directly: a barrier or shuffle that some threads never reach, a shuffle from an inactive lane. Kernels
  * compiled with memory hooks (simt_hooks.c) are also checked for accesses outside of every buffer, and for
  * unordered accesses to the same byte if one of them is a write. Blocks order their accesses by fences and an atomic
- * on one word alone (simt_order.c); they run one after the other, so none can wait for a later one.
+ * on one word alone (simt_order.c); they run one after the other, so none can wait for a later one. Only at a flag
+ * of simt_flag_look() a block is left, with its threads and shared memory, and other blocks and launches go on.
  *
  * Device memory is host memory, but its addresses differ: a device address is the host address XOR
  * SIMT_KEY, which the host cannot access.
@@ -52,9 +53,16 @@ struct simt_launch {
     void *ctx;
 };
 
-/* One launch at a time in the process; others wait. TSR_E_DEVICE: the error, with the kernel, block and
+/* One launch at a time in the process; others wait, but for one whose blocks look at flags. TSR_E_DEVICE: the error, with the kernel, block and
  * thread; TSR_E_CANCELLED. Memory of the launch is undefined then. [any] */
 tsr_status simt_run(const struct simt_launch *l, struct tsr_err *err);
+
+/* The same in steps: *ended false: a block has looked at a flag that another launch may raise, and waits to be called
+ * again.  args are copied.  go_on() frees the launch when it has ended or failed. [any] */
+struct simt_resident;
+tsr_status simt_begin(const struct simt_launch *l, struct simt_resident **resident,
+                      struct tsr_err *err);
+tsr_status simt_go_on(struct simt_resident *resident, bool *ended, struct tsr_err *err);
 
 /* Zeroed device memory, or 0. */
 uint64_t simt_alloc(uint64_t bytes);
@@ -93,11 +101,15 @@ uint32_t simt_warp(enum simt_warp_op op, uint32_t mask, uint32_t value, uint32_t
 /* k_mma.h; simt_mma.c.  Copies put a pattern at once and their bytes at the wait. */
 void simt_mma(int32_t *c, const uint32_t *a, const uint32_t *b, int line);
 /* k_mma_half.h */
-void     simt_mma_half(float *c, const uint32_t *a, const uint32_t *b, int bf16, int line);
-void     simt_copy_async(void *to, const void *from, uint32_t bytes);
-void     simt_copy_commit(void);
-void     simt_copy_wait(uint32_t n);
-void     simt_fence(void); /* __threadfence(); simt_order.c */
+void simt_mma_half(float *c, const uint32_t *a, const uint32_t *b, int bf16, int line);
+void simt_copy_async(void *to, const void *from, uint32_t bytes);
+void simt_copy_commit(void);
+void simt_copy_wait(uint32_t n);
+void simt_fence(void); /* __threadfence(); simt_order.c */
+/* Flags between launches that run at the same time, in any memory of the device or of the host. */
+void     simt_flag_raise(uint32_t *p, uint32_t v);
+uint32_t simt_flag_look(const uint32_t *p);
+uint64_t simt_clock(void); /* ns */
 uint32_t simt_atomic_add(uint32_t *p, uint32_t v);
 uint32_t simt_atomic_max(uint32_t *p, uint32_t v);
 uint32_t simt_atomic_or(uint32_t *p, uint32_t v);
@@ -108,6 +120,7 @@ float    simt_atomic_add_float(float *p, float v);
 /* The thread that accesses memory now: its index over all launches, and its position. */
 struct simt_who {
     uint64_t launch; /* the number of the launch's first thread */
+    uint64_t end;    /* behind that of its last */
     uint64_t thread; /* launch + number in the launch */
     uint32_t block_threads;
     uint32_t barriers; /* of this block so far */
@@ -137,5 +150,8 @@ struct simt_region {
 struct simt_region *simt_region_of(const void *p);
 /* Fills the shared memory of a new block with a pattern. */
 void simt_shared_spoil(void);
+/* Keeps the shared memory of a block in *kept, made when first needed; false: no memory.  And back. */
+bool simt_shared_keep(uint8_t **kept);
+void simt_shared_return(const uint8_t *kept);
 
 #endif

@@ -66,75 +66,81 @@ __asm__(".text\n"
 
 NO_CALL void simt_to_scheduler(bool ends)
 {
-    struct simt_fiber *f = &simt_block.fibers[simt_block.current];
+    struct simt_fiber *f = &simt_now->fibers[simt_now->current];
 #ifdef SIMT_ASAN
-    __sanitizer_start_switch_fiber(ends ? NULL : &f->fake, simt_block.scheduler_stack,
-                                   simt_block.scheduler_bytes);
+    __sanitizer_start_switch_fiber(ends ? NULL : &f->fake, simt_now->scheduler_stack,
+                                   simt_now->scheduler_bytes);
 #else
     (void)ends;
 #endif
 #ifdef SIMT_TSAN
-    __tsan_switch_to_fiber(simt_block.scheduler_calls, 0);
+    __tsan_switch_to_fiber(simt_now->scheduler_calls, 0);
 #endif
-    simt_switch(&f->sp, simt_block.scheduler);
-#ifdef SIMT_ASAN
-    __sanitizer_finish_switch_fiber(simt_block.fibers[simt_block.current].fake, NULL, NULL);
+    simt_switch(&f->sp, simt_now->scheduler);
+#ifdef SIMT_ASAN /* the scheduler may have come from another thread of the host */
+    __sanitizer_finish_switch_fiber(simt_now->fibers[simt_now->current].fake,
+                                    &simt_now->scheduler_stack, &simt_now->scheduler_bytes);
 #endif
 }
 
 NO_CALL void simt_to_fiber(uint32_t i)
 {
-    simt_block.current = i;
+    simt_now->current = i;
 #ifdef SIMT_ASAN
-    __sanitizer_start_switch_fiber(&simt_block.scheduler_fake,
-                                   simt_block.stacks + i * SIMT_STACK_BYTES, SIMT_STACK_BYTES);
+    __sanitizer_start_switch_fiber(&simt_now->scheduler_fake,
+                                   simt_now->stacks + i * SIMT_STACK_BYTES, SIMT_STACK_BYTES);
 #endif
 #ifdef SIMT_TSAN
-    simt_block.scheduler_calls = __tsan_get_current_fiber();
-    if (!simt_block.fibers[i].calls)
-        simt_block.fibers[i].calls = __tsan_create_fiber(0);
-    __tsan_switch_to_fiber(simt_block.fibers[i].calls, 0);
+    simt_now->scheduler_calls = __tsan_get_current_fiber();
+    if (!simt_now->fibers[i].calls)
+        simt_now->fibers[i].calls = __tsan_create_fiber(0);
+    __tsan_switch_to_fiber(simt_now->fibers[i].calls, 0);
 #endif
-    simt_switch(&simt_block.scheduler, simt_block.fibers[i].sp);
+    simt_switch(&simt_now->scheduler, simt_now->fibers[i].sp);
 #ifdef SIMT_ASAN
-    __sanitizer_finish_switch_fiber(simt_block.scheduler_fake, NULL, NULL);
+    __sanitizer_finish_switch_fiber(simt_now->scheduler_fake, NULL, NULL);
 #endif
 }
 
 NO_CALL static void fiber_main(void)
 {
 #ifdef SIMT_ASAN
-    __sanitizer_finish_switch_fiber(NULL, &simt_block.scheduler_stack, &simt_block.scheduler_bytes);
+    __sanitizer_finish_switch_fiber(NULL, &simt_now->scheduler_stack, &simt_now->scheduler_bytes);
 #endif
-    simt_block.launch->kernel->entry(simt_block.launch->args);
-    if (!simt_block.fibers[simt_block.current].waited)
+    simt_now->launch->kernel->entry(simt_now->launch->args);
+    if (!simt_now->fibers[simt_now->current].waited)
         simt_report("it ends and has not waited for the launches before");
-    simt_block.fibers[simt_block.current].state = DONE;
-    simt_block.live--;
+    simt_now->fibers[simt_now->current].state = DONE;
+    simt_now->live--;
     simt_to_scheduler(true);
 }
 
-bool simt_make_stacks(void)
+bool simt_make_stacks(struct simt_block *b, uint32_t threads)
 {
-    if (simt_block.stacks)
+    if (b->n_stacks >= threads)
         return true;
-    uint8_t *p = mmap(NULL, SIMT_THREADS_MAX * SIMT_STACK_BYTES, PROT_READ | PROT_WRITE,
+    if (b->stacks)
+        (void)munmap(b->stacks, b->n_stacks * SIMT_STACK_BYTES);
+    b->stacks = NULL;
+    b->n_stacks = 0;
+    uint8_t *p = mmap(NULL, threads * SIMT_STACK_BYTES, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
     if (p == MAP_FAILED)
         return false;
-    for (uint32_t i = 0; i < SIMT_THREADS_MAX; i++)
+    for (uint32_t i = 0; i < threads; i++)
         if (mprotect(p + i * SIMT_STACK_BYTES, 4096, PROT_NONE) != 0) {
-            (void)munmap(p, SIMT_THREADS_MAX * SIMT_STACK_BYTES);
+            (void)munmap(p, threads * SIMT_STACK_BYTES);
             return false;
         }
-    simt_block.stacks = p;
+    b->stacks = p;
+    b->n_stacks = threads;
     return true;
 }
 
 void simt_start_fiber(uint32_t i)
 {
-    struct simt_fiber *f = &simt_block.fibers[i];
-    uint64_t          *top = (uint64_t *)(void *)(simt_block.stacks + (i + 1) * SIMT_STACK_BYTES);
+    struct simt_fiber *f = &simt_now->fibers[i];
+    uint64_t          *top = (uint64_t *)(void *)(simt_now->stacks + (i + 1) * SIMT_STACK_BYTES);
     f->state = READY;
     f->warps = 0;
     f->waited = false;

@@ -32,10 +32,12 @@ static uint64_t block_of(const struct simt_who *me, uint64_t thread)
     return (thread - me->launch) / me->block_threads;
 }
 
-/* An access that no longer matters: of an earlier launch, or of another block's shared memory. */
+/* An access that no longer matters: of an earlier launch, or of another block's shared memory.  Nor does one of a launch
+ * that began later and runs beside this one: what flags order is compared by its results. */
 static bool is_past(const struct simt_who *me, const struct simt_region *r, uint64_t thread)
 {
-    return thread < me->launch || (r->shared && block_of(me, thread) != block_of(me, me->thread));
+    return thread < me->launch || thread >= me->end ||
+           (r->shared && block_of(me, thread) != block_of(me, me->thread));
 }
 
 /* Whether that access comes before this one in every schedule. */

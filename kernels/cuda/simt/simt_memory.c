@@ -90,3 +90,19 @@ void simt_shared_spoil(void)
     if (bytes) /* a NaN in F32, large as an integer */
         memset(__start_simt_shared, 0xff, bytes);
 }
+
+bool simt_shared_keep(uint8_t **kept)
+{
+    size_t bytes = (size_t)(__stop_simt_shared - __start_simt_shared);
+    if (bytes && !*kept)
+        *kept = malloc(bytes);
+    if (bytes && *kept)
+        memcpy(*kept, __start_simt_shared, bytes);
+    return !bytes || *kept;
+}
+
+void simt_shared_return(const uint8_t *kept)
+{
+    if (kept)
+        memcpy(__start_simt_shared, kept, (size_t)(__stop_simt_shared - __start_simt_shared));
+}

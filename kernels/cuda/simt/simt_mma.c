@@ -53,7 +53,7 @@ static void multiply_halves(const struct simt_fiber *f, bool bf16)
 
 void simt_multiply(uint32_t first, uint32_t mask)
 {
-    const struct simt_fiber *f = &simt_block.fibers[first];
+    const struct simt_fiber *f = &simt_now->fibers[first];
     if (mask != 0xffffffffu) {
         simt_report("a product of matrices takes a warp of 32 lanes");
         return;
@@ -66,7 +66,7 @@ void simt_multiply(uint32_t first, uint32_t mask)
 
 static void multiply(enum simt_warp_op op, void *c, const uint32_t *a, const uint32_t *b, int line)
 {
-    struct simt_fiber *f = &simt_block.fibers[simt_block.current];
+    struct simt_fiber *f = &simt_now->fibers[simt_now->current];
     f->c = c;
     f->a = a;
     f->b = b;
@@ -85,7 +85,7 @@ void simt_mma_half(float *c, const uint32_t *a, const uint32_t *b, int bf16, int
 
 void simt_copy_async(void *to, const void *from, uint32_t bytes)
 {
-    struct simt_fiber *f = &simt_block.fibers[simt_block.current];
+    struct simt_fiber *f = &simt_now->fibers[simt_now->current];
     if ((uintptr_t)to % bytes || (uintptr_t)from % bytes)
         simt_stop(bytes == 16 ? "a copy of 16 bytes is not aligned to them"
                               : "a copy of 4 bytes is not aligned to them");
@@ -102,12 +102,12 @@ void simt_copy_async(void *to, const void *from, uint32_t bytes)
 
 void simt_copy_commit(void)
 {
-    simt_block.fibers[simt_block.current].group++;
+    simt_now->fibers[simt_now->current].group++;
 }
 
 void simt_copy_wait(uint32_t n)
 {
-    struct simt_fiber *f = &simt_block.fibers[simt_block.current];
+    struct simt_fiber *f = &simt_now->fibers[simt_now->current];
     while (f->n_copies) {
         const struct simt_copy *c = &f->copies[f->first_copy];
         if (c->group + n >= f->group)

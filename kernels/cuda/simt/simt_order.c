@@ -123,5 +123,5 @@ bool simt_order_before(const struct simt_who *me, uint64_t block, uint32_t barri
 
 void simt_wait_for_previous(void)
 {
-    simt_block.fibers[simt_block.current].waited = true;
+    simt_now->fibers[simt_now->current].waited = true;
 }

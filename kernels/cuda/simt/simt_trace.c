@@ -43,7 +43,7 @@ bool simt_trace(struct simt_trace *t)
 
 void simt_trace_block_begin(void)
 {
-    trace.on = trace.to && simt_block.block_number < trace.to->blocks;
+    trace.on = trace.to && simt_now->block_number < trace.to->blocks;
     trace.cut = false;
     trace.n = 0;
     for (uint32_t i = 0; trace.on && i < SIMT_THREADS_MAX; i++)
@@ -65,7 +65,7 @@ void simt_trace_access(const void *p, uint64_t bytes, bool write, const void *pl
     struct simt_region *r;
     if (!trace.on || simt_own_memory(p) || !(r = simt_region_of(p)))
         return;
-    const uint32_t thread = simt_block.current, last = trace.last[thread];
+    const uint32_t thread = simt_now->current, last = trace.last[thread];
     if (last != NONE && bytes <= 16 && joins(&trace.all[last], p, bytes, write, place)) {
         trace.all[last].bytes = (uint8_t)(trace.all[last].bytes + bytes);
         return;
@@ -199,7 +199,8 @@ static struct simt_traffic *traffic_of(const char *kernel)
 void simt_trace_block_end(void)
 {
     struct simt_traffic *t;
-    if (!trace.on || simt_block.failed || !(t = traffic_of(simt_block.launch->kernel->name)))
+    if (!trace.on || simt_now->resident->failed ||
+        !(t = traffic_of(simt_now->launch->kernel->name)))
         return;
     trace.on = false;
     const bool numbered = number_turns();

@@ -17,6 +17,9 @@ typedef unsigned long long   cu_pointer; /* CUdeviceptr */
 typedef struct cu_context_s *cu_context;
 typedef struct cu_stream_s  *cu_stream;
 typedef struct cu_event_s   *cu_event;
+typedef struct {
+    char bytes[64];
+} cu_ipc; /* CUipcMemHandle */
 #endif
 
 #define CU_OK            0
@@ -26,6 +29,8 @@ typedef struct cu_event_s   *cu_event;
 #define CU_STREAM_ALONE  1u /* does not wait for the legacy stream */
 #define CU_EVENT_UNTIMED 2u
 #define CU_HOST_ANY      1u /* pinned for every context */
+#define CU_HOST_MAPPED   2u /* with an address on the device */
+#define CU_IPC_LAZY      1u /* its device is seen from then on */
 
 #define CUDA_FUNCTIONS(X)                                                                          \
     X(cuInit, (unsigned))                                                                          \
@@ -39,6 +44,15 @@ typedef struct cu_event_s   *cu_event;
     X(cuMemFree_v2, (cu_pointer))                                                                  \
     X(cuMemHostAlloc, (void **, size_t, unsigned))                                                 \
     X(cuMemFreeHost, (void *))                                                                     \
+    X(cuMemHostGetDevicePointer_v2, (cu_pointer *, void *, unsigned))                              \
+    X(cuMemsetD8Async, (cu_pointer, unsigned char, size_t, cu_stream))                             \
+    X(cuDeviceGetPCIBusId, (char *, int, cu_device))                                               \
+    X(cuDeviceGetByPCIBusId, (cu_device *, const char *))                                          \
+    X(cuDeviceCanAccessPeer, (int *, cu_device, cu_device))                                        \
+    X(cuCtxEnablePeerAccess, (cu_context, unsigned))                                               \
+    X(cuIpcGetMemHandle, (cu_ipc *, cu_pointer))                                                   \
+    X(cuIpcOpenMemHandle_v2, (cu_pointer *, cu_ipc, unsigned))                                     \
+    X(cuIpcCloseMemHandle, (cu_pointer))                                                           \
     X(cuMemcpyHtoDAsync_v2, (cu_pointer, const void *, size_t, cu_stream))                         \
     X(cuMemcpyDtoHAsync_v2, (void *, cu_pointer, size_t, cu_stream))                               \
     X(cuMemcpyDtoDAsync_v2, (cu_pointer, cu_pointer, size_t, cu_stream))                           \

@@ -19,10 +19,11 @@ struct nc_slot {
 };
 
 struct nc_board_rank {
-    _Atomic uint64_t sizes[NC_SIZES]; /* of collectives */
-    _Atomic uint64_t collectives;
-    _Atomic uint32_t left;
-    uint32_t         zero;
+    _Atomic uint64_t       sizes[NC_SIZES]; /* of collectives */
+    _Atomic uint64_t       collectives;
+    _Atomic uint32_t       left;
+    uint32_t               zero;
+    struct nc_board_window window;
 };
 
 struct nc_board {
@@ -36,6 +37,11 @@ uint64_t nc_board_bytes(uint32_t ranks)
 {
     return sizeof(struct nc_board) + ranks * sizeof(struct nc_board_rank) +
            ((uint64_t)ranks * ranks + 1) * sizeof(struct nc_slot);
+}
+
+struct nc_board_window *nc_board_window(const struct nccl *s, uint32_t rank)
+{
+    return &s->board->rank[rank].window;
 }
 
 static struct nc_slot *slot_of(const struct nccl *s, const struct nc_link *l)

@@ -5,7 +5,7 @@
  * there are no frames. NCCL does not detect a message whose size differs from the receiver's request;
  * where ranks share memory they compare sizes before each operation. */
 #include "nccl.h"
-#include "here.h"
+#include "tessera/draft/window.h"
 
 struct nccl_options {
     int64_t     device;
@@ -27,15 +27,9 @@ void nc_unlock(void)
     (void)pthread_mutex_unlock(&lock);
 }
 
-bool nc_enter(struct nccl *s)
+struct nccl *nc_instances(void)
 {
-    return s->l.cuCtxPushCurrent_v2(s->context) == CU_OK;
-}
-
-void nc_leave(struct nccl *s)
-{
-    cu_context own;
-    (void)s->l.cuCtxPopCurrent_v2(&own);
+    return instances;
 }
 
 bool nc_quiet(cu_context context)
@@ -69,34 +63,6 @@ static const char *via(const void *opts)
     return o->ids;
 }
 
-static tsr_status open_device(struct nccl *s, int64_t index, struct tsr_err *err)
-{
-    int       n = 0;
-    cu_result e = s->l.cuInit(0);
-    if (e == CU_OK)
-        e = s->l.cuDeviceGetCount(&n);
-    if (e == CU_NO_DEVICE || (e == CU_OK && n == 0))
-        return tsr_fail(err, TSR_E_DEVICE,
-                        "nccl: there is no CUDA device: the driver finds none; use transport "
-                        "local or mpi");
-    if (e != CU_OK)
-        return nc_cuda_fail(s, e, "starting the driver", err);
-    index = here_device(s->host, index, s->rank, n);
-    if (index >= n)
-        return tsr_fail(err, TSR_E_CONFIG,
-                        "nccl: there is no CUDA device %lld, the last one is %d; choose another "
-                        "with device=",
-                        (long long)index, n - 1);
-    e = s->l.cuDeviceGet(&s->device, (int)index);
-    if (e == CU_OK)
-        e = s->l.cuDevicePrimaryCtxRetain(&s->context, s->device);
-    if (e != CU_OK) {
-        s->context = NULL;
-        return nc_cuda_fail(s, e, "opening the device", err);
-    }
-    return TSR_OK;
-}
-
 static void name_links(struct nccl *s)
 {
     s->all.group = true;
@@ -108,6 +74,7 @@ static void name_links(struct nccl *s)
 
 static void release(struct nccl *s)
 {
+    nc_window_close(s);
     nc_rooms_close(s);
     if (s->context && !nc_lost())
         (void)s->l.cuDevicePrimaryCtxRelease_v2(s->device);
@@ -134,6 +101,7 @@ static tsr_status create(const struct tsr_host *host, const void *opts,
 {
     const struct nccl_options *o = opts;
     tsr_status                 st = check_world(o, world, err);
+    int                        devices = 0;
     *self = NULL;
     if (st != TSR_OK)
         return st;
@@ -151,11 +119,13 @@ static tsr_status create(const struct tsr_host *host, const void *opts,
     name_links(s);
     st = nc_libs_open(&s->l, err);
     if (st == TSR_OK)
-        st = open_device(s, o->device, err);
+        st = nc_device_open(s, o->device, &devices, err);
     if (st == TSR_OK)
         st = nc_rooms_open(s, err);
     if (st == TSR_OK)
         st = nc_meet_open(s, world, err);
+    if (st == TSR_OK)
+        st = nc_window_open(s, devices, err);
     if (st != TSR_OK) {
         release(s);
         return st;
@@ -296,7 +266,9 @@ static tsr_status all_to_all(void *self, void *stream, const void *src, void *ds
 
 static void abort_group(void *self)
 {
-    nc_meet_abort(self);
+    struct nccl *s = self;
+    nc_meet_abort(s);
+    nc_window_abort(s);
 }
 
 /* ---- extensions ------------------------------------------------------------------- */
@@ -335,9 +307,14 @@ static const struct tsr_transport_device_v1 device = { .struct_size = sizeof dev
                                                        .queued = queued,
                                                        .place = place };
 
+static const struct tsr_transport_window_v1 window = { .struct_size = sizeof window,
+                                                       .meet = nc_window_meet };
+
 static const void *extension(const void *self, const char *id)
 {
     (void)self;
+    if (strcmp(id, TSR_TRANSPORT_WINDOW) == 0)
+        return &window;
     if (strcmp(id, TSR_TRANSPORT_DEVICE) == 0)
         return &device;
     return strcmp(id, TSR_TRANSPORT_COUNTS) == 0 ? &counts : NULL;

@@ -28,11 +28,13 @@
 #define NC_KEEP_BYTES   (UINT64_C(4) << 20) /* of a room that is kept for later messages */
 /* Rooms that an instance takes when it is made, for each other rank. Messages between stages go in pieces
  * of 128 KiB, and sums have up to ten messages each way under way. */
-#define NC_PIECE       (UINT64_C(128) << 10)
-#define NC_PIECES      20u
-#define NC_FAREWELL_US 500000u  /* for communicators to end in order */
-#define NC_DRAIN_US    2000000u /* for a communicator, and its stream, to end */
-#define NC_LEFT_US     200000u  /* for a communicator whose other rank has left */
+#define NC_PIECE        (UINT64_C(128) << 10)
+#define NC_PIECES       20u
+#define NC_SEEN         8u /* ranks that see each other's memory, at most */
+#define NC_WINDOW_BYTES ((UINT64_C(1) << 20) + 4096u) /* of each: flags, and twice 512 KiB */
+#define NC_FAREWELL_US  500000u                       /* for communicators to end in order */
+#define NC_DRAIN_US     2000000u /* for a communicator, and its stream, to end */
+#define NC_LEFT_US      200000u  /* for a communicator whose other rank has left */
 
 #define U(x) ((unsigned long long)(x))
 
@@ -133,6 +135,23 @@ struct nc_peer {
     struct nc_letter letter;
 };
 
+/* Memory that other ranks' devices see, and its context. */
+struct nc_kept {
+    cu_device  device;
+    cu_context context;
+    cu_pointer own;
+    void      *state;
+};
+struct nc_window {
+    bool              there; /* own is complete */
+    cu_pointer        own, state_address;
+    _Atomic uint32_t *state;            /* in pinned memory */
+    cu_pointer        address[NC_SEEN]; /* of each rank's */
+    cu_pointer        opened[NC_SEEN];  /* those that are another process's */
+    struct nc_kept    kept[NC_SEEN];    /* to be freed: of ranks that have left, then the own */
+    uint32_t          n_kept;
+};
+
 struct nccl {
     const struct tsr_host *host;
     struct nccl           *before, *after; /* instances of the process */
@@ -147,6 +166,7 @@ struct nccl {
     cu_pointer             device_block; /* of rooms that are parts */
     void                  *pinned_block;
     struct nc_link         all;
+    struct nc_window       window;
     /* where ranks meet: memory that they share, or another transport */
     struct nc_board               *board;
     const struct tsr_transport_v1 *via;
@@ -164,15 +184,31 @@ uint64_t nc_now_us(void);
 
 void nc_lock(void);
 void nc_unlock(void);
-/* NCCL works on the device of the thread's current context; the previous context is restored later. */
-bool nc_enter(struct nccl *s);
-void nc_leave(struct nccl *s);
 /* One round over all instances.  [under lock] */
 void nc_move_all(void);
 /* No message of this process is under way on the device.  [under lock] */
 bool nc_quiet(cu_context context);
 /* TSR_E_CANCELLED once a rank has aborted the group. */
 tsr_status nc_cancelled(struct nccl *s, struct tsr_err *err);
+
+struct nccl *nc_instances(void); /* the first [under lock] */
+
+/* ---- device.c ----------------------------------------------------------------------------- */
+
+/* *devices: how many there are. */
+tsr_status nc_device_open(struct nccl *s, int64_t index, int *devices, struct tsr_err *err);
+/* NCCL works on the device of the thread's current context; the previous context is restored later. */
+bool nc_enter(struct nccl *s);
+void nc_leave(struct nccl *s);
+
+/* ---- window.c: memory that other devices see --------------------------------------------- */
+
+struct tsr_window;
+tsr_status nc_window_open(struct nccl *s, int devices, struct tsr_err *err);
+tsr_status nc_window_meet(void *self, int32_t able, uint64_t wait_us, struct tsr_window *w,
+                          struct tsr_err *err);
+void       nc_window_abort(struct nccl *s); /* from any thread */
+void       nc_window_close(struct nccl *s);
 
 /* ---- wait.c ----------------------------------------------------------------------------- */
 
@@ -214,6 +250,15 @@ tsr_status nc_meet_take(struct nccl *s, const struct nc_link *l, nc_id *id, bool
 void nc_meet_give_up(struct nccl *s, const struct nc_link *l);
 bool nc_meet_given_up(const struct nccl *s, const struct nc_link *l);
 bool nc_meet_left(const struct nccl *s, uint32_t rank);
+/* What a rank says of its window, in this order; NONE also after the others. */
+enum { NC_WINDOW_UNSAID, NC_WINDOW_THERE, NC_WINDOW_OPEN, NC_WINDOW_NONE };
+struct nc_board_window {
+    _Atomic uint32_t stage;
+    char             bus[20]; /* its device */
+    uint64_t         address;
+    cu_ipc           handle;
+};
+struct nc_board_window *nc_board_window(const struct nccl *s, uint32_t rank);
 /* Collectives that a rank has started, for messages; UINT64_MAX: not known. */
 void     nc_meet_count(struct nccl *s);
 uint64_t nc_meet_counted(const struct nccl *s, uint32_t rank);

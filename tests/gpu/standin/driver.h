@@ -25,7 +25,8 @@ struct task {
     uint32_t                  grid[3], threads;
     uint8_t                   args[1024];
     CUresult (*f)(void *arg);
-    void *arg;
+    void                 *arg;
+    struct simt_resident *resident; /* of a kernel that waits for a flag */
 };
 
 struct CUgraph_st {
@@ -44,7 +45,9 @@ struct CUstream_st {
 };
 
 CUresult standin_enter(void);
-int      standin_device(void); /* of the thread's context */
+int      standin_device(void);               /* of the thread's context */
+int      standin_device_of(CUcontext c);     /* -1: of none */
+int      standin_see(int device, int other); /* 0: it did before */
 /* Everything that is queued; CUDA_ERROR_NOT_READY: the next waits for another rank. */
 CUresult standin_run(CUstream s);
 

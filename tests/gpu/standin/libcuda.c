@@ -22,6 +22,7 @@ static struct {
     unsigned              used;    /* a bit for each device that had a context */
     pid_t                 started; /* the process that it works in: none that is forked later */
     int                   retained[DEVICES_MAX];
+    int                   sees[DEVICES_MAX][DEVICES_MAX]; /* the other one's memory */
 } g;
 static pthread_mutex_t   mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static _Thread_local int stack[16]; /* devices of the thread's contexts */
@@ -85,8 +86,14 @@ EXPORT int standin_in_context(void)
 
 static void __attribute__((destructor)) tell(void)
 {
-    const char *path = getenv("TSR_STANDIN_LOG");
-    FILE       *f = path ? fopen(path, "w") : NULL;
+    const char *path = getenv("TSR_STANDIN_LOG"), *each = path ? strstr(path, "%p") : NULL;
+    char        own[512];
+    if (each) { /* a file for each process */
+        (void)snprintf(own, sizeof own, "%.*s%d%s", (int)(each - path), path, (int)getpid(),
+                       each + 2);
+        path = own;
+    }
+    FILE *f = path ? fopen(path, "w") : NULL;
     if (!f)
         return;
 #define COUNT(name) (void)fprintf(f, #name " %llu\n", (unsigned long long)g.count.name)
@@ -114,6 +121,21 @@ static void __attribute__((destructor)) tell(void)
 int standin_device(void)
 {
     return current ? stack[current - 1] : -1;
+}
+
+int standin_device_of(CUcontext c)
+{
+    for (int d = 0; d < devices(); d++)
+        if (c == context_of(d) && g.retained[d])
+            return d;
+    return -1;
+}
+
+int standin_see(int device, int other)
+{
+    const int before = g.sees[device][other];
+    g.sees[device][other] = 1;
+    return !before;
 }
 
 /* What a call answers that works in a context. */
@@ -215,8 +237,10 @@ EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice d)
     ONE_AT_A_TIME;
     if (!is_device(d) || g.retained[d] == 0)
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (--g.retained[d] == 0)
+    if (--g.retained[d] == 0) {
         g.broken = CUDA_SUCCESS;
+        memset(g.sees[d], 0, sizeof g.sees[d]);
+    }
     return CUDA_SUCCESS;
 }
 EXPORT CUresult cuCtxPushCurrent(CUcontext c)
@@ -275,11 +299,16 @@ static void let_others(void)
     (void)pthread_mutex_lock(&mutex);
 }
 
+/* A device works although nobody waits for it: what this stream waits for may come from any other one. */
 static CUresult wait_for(CUstream s, const struct record *until)
 {
     CUresult r;
-    while ((r = standin_run_until(s, until)) == CUDA_ERROR_NOT_READY)
+    while ((r = standin_run_until(s, until)) == CUDA_ERROR_NOT_READY) {
+        for (struct CUstream_st *o = g.streams; o; o = o->next)
+            if (o != s)
+                (void)standin_run(o);
         let_others();
+    }
     return r;
 }
 

@@ -14,9 +14,9 @@
  * TSR_STANDIN, words apart by commas: devices=4 (1; up to 8), arch=75 (of the device, 90), driver=12040 (its
  * CUDA: an older one loads no kernels), init=N (what cuInit answers), fail=N (the N-th kernel that runs
  * fails, and the context with it), capture=N (the N-th capture of
- * a stream fails), noearly (no launch may overlap with the one before it), none (no algorithm), noblas (cuBLAS does not
+ * a stream fails), noearly (no launch may overlap with the one before it), none (no algorithm), nopeers (no device sees another's memory), noblas (cuBLAS does not
  * start), memory=MIB.
- * TSR_STANDIN_LOG: a file for the counts of calls and of runs of each kernel, written at exit.
+ * TSR_STANDIN_LOG: a file for the counts of calls and of runs of each kernel, written at exit; %p in it is the process.
  */
 #ifndef TSR_STANDIN_H
 #define TSR_STANDIN_H

@@ -152,18 +152,33 @@ void standin_tell_kernels(FILE *f)
             (void)fprintf(f, "%s %llu\n", kernels[i]->name, (unsigned long long)runs[i]);
 }
 
-static CUresult run_kernel(const struct task *t)
+static tsr_status begin_kernel(struct task *t, struct tsr_err *err)
 {
     struct simt_launch l = { .kernel = t->kernel,
                              .grid = { t->grid[0], t->grid[1], t->grid[2] },
                              .threads = t->threads,
                              .args = t->args,
                              .cancelled = never };
-    char               text[512];
-    struct tsr_err     err = { .struct_size = sizeof err, .cap = sizeof text, .text = text };
-    text[0] = '\0';
     runs[place_of((CUfunction)(uintptr_t)t->kernel)]++;
-    if (standin_kernels() != (uint64_t)standin_option("fail", -1) && simt_run(&l, &err) == TSR_OK)
+    if (standin_kernels() == (uint64_t)standin_option("fail", -1))
+        return TSR_E_DEVICE;
+    return simt_begin(&l, &t->resident, err);
+}
+
+/* CUDA_ERROR_NOT_READY: it waits for a flag of another one. */
+static CUresult run_kernel(struct task *t)
+{
+    char           text[512];
+    struct tsr_err err = { .struct_size = sizeof err, .cap = sizeof text, .text = text };
+    bool           ended = true;
+    text[0] = '\0';
+    tsr_status st = t->resident ? TSR_OK : begin_kernel(t, &err);
+    if (st == TSR_OK)
+        st = simt_go_on(t->resident, &ended, &err);
+    if (!ended)
+        return CUDA_ERROR_NOT_READY;
+    t->resident = NULL;
+    if (st == TSR_OK)
         return CUDA_SUCCESS;
     if (*text)
         (void)fprintf(stderr, "stand-in: %s\n", text);
@@ -180,7 +195,7 @@ CUresult standin_run_until(CUstream s, const struct record *until)
         if (r == CUDA_SUCCESS)
             r = t.kernel ? run_kernel(&t) : t.f(t.arg);
         if (r == CUDA_ERROR_NOT_READY) {
-            s->at--;
+            s->tasks[--s->at] = t;
             return r;
         }
         free(t.arg);

@@ -46,8 +46,9 @@ const struct tsr_backend_v1 *late_table(void)
 tsr_status late_open(void **self, struct tsr_err *err)
 {
     struct tsr_plugin_spec s = { .text = NULL };
-    tsr_status             st =
-        tsr_plugin_spec_backend(&s, registry, device ? "cuda:device=1" : "cuda:device=0", 0, err);
+    char                   name[24];
+    (void)snprintf(name, sizeof name, "cuda:device=%d", device);
+    tsr_status st = tsr_plugin_spec_backend(&s, registry, name, 0, err);
     if (st == TSR_OK)
         st = tsr_plugin_spec_backend_create(&s, registry, self, err);
     tsr_plugin_spec_close(&s);

@@ -1,0 +1,79 @@
+/* tessera/draft/window.h - window: memory of each rank's device that the devices of all ranks of a group see.  Draft: an
+ * optional table of a transport, "tessera.transport.window/1", and one of a backend, "tessera.backend.window/1"; they
+ * may change until they leave this folder.
+ *
+ * A transport that has both memory and handles of the devices implements the first, a backend that can add numbers in
+ * such memory the second.  With both a sum over ranks is one operation on the device, without a message and without the
+ * host (docs/decisions/all-reduce.md).  Without one of them sums go through messages.
+ *
+ * Example: the sum of x over the ranks, if there is a window.
+ *
+ *     static tsr_status sum_there(const struct tsr_backend_window_v1 *t, void *self,
+ *                                 const struct tsr_window *w, uint64_t turn,
+ *                                 const struct tsr_tensor *x, struct tsr_err *err)
+ *     {
+ *         if (w->ranks == 0 || 4 * x->rows * x->cols > t->room(self, w))
+ *             return tsr_fail(err, TSR_E_UNSUPPORTED, "the sum goes through messages");
+ *         return t->sum(self, w, turn, TSR_F32, x, err);
+ *     }
+ */
+#ifndef TSR_DRAFT_WINDOW_H
+#define TSR_DRAFT_WINDOW_H
+
+#include "tessera/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TSR_TRANSPORT_WINDOW "tessera.transport.window/1"
+#define TSR_BACKEND_WINDOW   "tessera.backend.window/1"
+
+#define TSR_WINDOW_RANKS 8u /* at most */
+
+/* Zeroed when it was made.  It belongs to the transport and ends with it. */
+struct tsr_window {
+    uint32_t struct_size;
+    uint32_t rank, ranks;               /* ranks 0: there is none */
+    uint32_t reserved;                  /* zero */
+    uint64_t bytes;                     /* of each rank */
+    uint64_t address[TSR_WINDOW_RANKS]; /* of each rank's memory, as this rank's device sees it */
+    /* A word of the host's memory and its address on the device.  0: all is well.  abort() of the transport makes it 1; a
+     * kernel that has waited too long for rank r makes it 2 + r.  What then comes out of sums is undefined. */
+    uint32_t *state;
+    uint64_t  state_address;
+    uint64_t  wait_us; /* for another rank, at most */
+};
+
+struct tsr_transport_window_v1 {
+    uint32_t struct_size;
+    uint32_t reserved;
+
+    /* Asked once by all ranks at the same place between their operations, for sums of this rank's device.  able 0: this
+     * rank has no use for a window.  w->ranks is 0 on all ranks if one of them is not able, or if one device does not
+     * see another's memory; the reason goes to the log of the rank that has it.  Waits for the other ranks, until
+     * wait_us have passed.  No memory is taken here.  [worker] */
+    tsr_status (*meet)(void *self, int32_t able, uint64_t wait_us, struct tsr_window *w,
+                       struct tsr_err *err);
+};
+
+struct tsr_backend_window_v1 {
+    uint32_t struct_size;
+    uint32_t reserved;
+
+    /* Bytes of the largest sum in the window, in its dtype.  [any] */
+    uint64_t (*room)(const void *self, const struct tsr_window *w);
+
+    /* Queues, on the default stream, x [rows, cols] F32 = the sum over the ranks of x rounded to dtype (TSR_F32, TSR_F16,
+     * TSR_BF16), by the tree of docs/decisions/numerics.md.  All ranks queue the same sums in the same order; turn is the
+     * number of sums before.  A rank that does not come is reported by the next function that waits: TSR_E_DEVICE.
+     * w outlives the work; forget() before the window ends.  [worker] */
+    tsr_status (*sum)(void *self, const struct tsr_window *w, uint64_t turn, uint32_t dtype,
+                      const struct tsr_tensor *x, struct tsr_err *err);
+    void (*forget)(void *self); /* waits for the sums */
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,92 @@
+/* window.c - the extension of tessera/draft/window.h: sums over ranks in one launch (window.cu). */
+#include "backend.h"
+#include "k_window.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#define U(x) ((unsigned long long)(x))
+
+#define RUNS_OF_BLOCK 256u /* of four numbers; larger sums go round */
+
+_Static_assert(TSR_WINDOW_RANKS == K_WINDOW_RANKS, "a window has room for the flags of all ranks");
+
+static uint32_t state_of(const struct tsr_window *w)
+{
+    return atomic_load((_Atomic uint32_t *)(void *)w->state);
+}
+
+tsr_status tsr_cuda_waited(const struct tsr_cuda *c, tsr_status st, struct tsr_err *err)
+{
+    const struct tsr_window *w = c->window;
+    const uint32_t           state = st == TSR_OK && w ? state_of(w) : 0;
+    if (state == 0)
+        return st;
+    if (state == K_WINDOW_ENDED)
+        return tsr_fail(err, TSR_E_CANCELLED, "%s: a rank aborted the group", c->text);
+    return tsr_fail(err, TSR_E_DEVICE,
+                    "%s: a sum over ranks: %llu us have passed and rank %u has not come", c->text,
+                    U(w->wait_us), state - K_WINDOW_LATE);
+}
+
+static uint64_t room(const void *self, const struct tsr_window *w)
+{
+    (void)self;
+    return w->bytes < K_WINDOW_HEAD ? 0 : (w->bytes - K_WINDOW_HEAD) / 512 * 256;
+}
+
+static tsr_status sum(void *self, const struct tsr_window *w, uint64_t turn, uint32_t dtype,
+                      const struct tsr_tensor *x, struct tsr_err *err)
+{
+    struct tsr_cuda        *c = self;
+    struct tsr_cuda_buffer *b = x->buffer;
+    struct tsr_view         v;
+    struct k_window         a = { .half = K_WINDOW_HEAD + (turn & 1) * room(self, w),
+                                  .state = w->state_address,
+                                  .wait_ns = w->wait_us * 1000,
+                                  .rank = w->rank,
+                                  .ranks = w->ranks,
+                                  .dtype = dtype };
+    tsr_status              st = tsr_cuda_view(&v, x, "a sum over ranks", "x", TSR_F32, 0, 0, err);
+    if (st != TSR_OK)
+        return st;
+    if (v.rows * v.cols * (dtype == TSR_F32 ? 4 : 2) > room(self, w))
+        return tsr_fail(err, TSR_E_INVAL, "a sum of %llu x %llu numbers is larger than its window",
+                        U(v.rows), U(v.cols));
+    memcpy(a.window, w->address, sizeof a.window);
+    a.x = v.p;
+    a.ldx = v.stride / 4;
+    a.rows = v.rows;
+    a.cols = v.cols;
+    a.wide = a.cols % 4 == 0 && a.x % 16 == 0 && a.ldx % 4 == 0;
+    const uint64_t runs = a.rows * (a.cols % 4 ? a.cols : a.cols / 4);
+    TSR_CUDA_ALONE(c);
+    if (w->rank >= w->ranks || w->ranks > K_WINDOW_RANKS || (c->window && c->window != w))
+        return tsr_fail(err, TSR_E_INVAL, "a window of rank %u of %u, or a second one", w->rank,
+                        w->ranks);
+    if ((st = tsr_cuda_waited(c, TSR_OK, err)) != TSR_OK) /* an earlier sum failed */
+        return st;
+    c->window = w;
+    b->written = 1;
+    tsr_cuda_kept_wrote(c, a.x, a.x + (a.rows - 1) * v.stride + 4 * a.cols);
+    return tsr_cuda_launch(c, NULL, KERNEL_k_window_sum,
+                           cuda_min(cuda_ceil(runs, RUNS_OF_BLOCK), K_WINDOW_BLOCKS), 1, 1, 256, &a,
+                           sizeof a, err);
+}
+
+static void forget(void *self)
+{
+    struct tsr_cuda *c = self;
+    TSR_CUDA_ALONE(c);
+    if (tsr_cuda_flush(c, NULL) == TSR_OK)
+        (void)c->api->sync(c->device, NULL, NULL);
+    c->window = NULL;
+}
+
+const struct tsr_backend_window_v1 *tsr_cuda_window(void)
+{
+    static const struct tsr_backend_window_v1 table = {
+        .struct_size = sizeof table, .room = room, .sum = sum, .forget = forget
+    };
+    return &table;
+}

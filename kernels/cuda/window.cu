@@ -1,0 +1,146 @@
+/* window.cu - a sum over ranks in one launch: each device writes its numbers where the others see them, waits for
+ * theirs and adds all of them itself.  Nothing of it waits for the host, so the launch is part of a token's graph.
+ *
+ * Reference: core/comm/coder_sum.c (tsr_comm_tree) with codec `plain`; held to its bytes by tests/gpu/test_window.c.
+ * Bytes moved by a number, with n ranks: 4 read and 4 written here, the bytes of the type written here and read of
+ * each rank, n - 1 times over the link.
+ */
+#include "k_math.h"
+#include "k_window.h"
+
+#define DT_F32  1u
+#define DT_F16  2u
+#define DT_BF16 3u
+
+/* Runs of `n` columns that a thread takes, the same in all ranks whatever their addresses are. */
+#define EACH_RUN(i, total)                                                                         \
+    for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (total);                \
+         i += (uint64_t)gridDim.x * blockDim.x)
+
+DEV float *place_of(const struct k_window *a, uint64_t run, uint32_t n)
+{
+    const uint64_t runs = a->cols / n, r = run / runs, c = run % runs * n;
+    return AT(float, a->x) + r * a->ldx + c;
+}
+
+DEV void x_get(const float *x, uint32_t wide, uint32_t n, float *v)
+{
+    if (wide) {
+        const float4 q = *(const float4 *)(const void *)x;
+        v[0] = q.x, v[1] = q.y, v[2] = q.z, v[3] = q.w;
+        return;
+    }
+    UNROLL_LOOP
+    for (uint32_t k = 0; k < 4; k++)
+        if (k < n)
+            v[k] = x[k];
+}
+
+DEV void x_put(float *x, uint32_t wide, uint32_t n, const float *v)
+{
+    if (wide) {
+        float4 q;
+        q.x = v[0], q.y = v[1], q.z = v[2], q.w = v[3];
+        *(float4 *)(void *)x = q;
+        return;
+    }
+    UNROLL_LOOP
+    for (uint32_t k = 0; k < 4; k++)
+        if (k < n)
+            x[k] = v[k];
+}
+
+DEV uint32_t narrowed(uint32_t dtype, float v)
+{
+    return dtype == DT_F16 ? k_to_half(v) : __float_as_uint(k_round_bf16(v)) >> 16;
+}
+DEV float widened(uint32_t dtype, uint32_t h)
+{
+    return dtype == DT_F16 ? k_half(h) : k_bf16(h);
+}
+
+/* A run of a half, which is dense. */
+DEV void half_put(uint8_t *half, uint32_t dtype, uint64_t run, uint32_t n, const float *v)
+{
+    if (dtype == DT_F32) {
+        x_put((float *)(void *)half + run * n, n == 4, n, v);
+    } else if (n == 4) {
+        uint2 q;
+        q.x = narrowed(dtype, v[0]) | narrowed(dtype, v[1]) << 16;
+        q.y = narrowed(dtype, v[2]) | narrowed(dtype, v[3]) << 16;
+        ((uint2 *)(void *)half)[run] = q;
+    } else {
+        ((uint16_t *)(void *)half)[run] = (uint16_t)narrowed(dtype, v[0]);
+    }
+}
+
+DEV void half_get(const uint8_t *half, uint32_t dtype, uint64_t run, uint32_t n, float *v)
+{
+    if (dtype == DT_F32) {
+        x_get((const float *)(const void *)half + run * n, n == 4, n, v);
+    } else if (n == 4) {
+        const uint2 q = ((const uint2 *)(const void *)half)[run];
+        v[0] = widened(dtype, q.x & 0xffffu), v[1] = widened(dtype, q.x >> 16);
+        v[2] = widened(dtype, q.y & 0xffffu), v[3] = widened(dtype, q.y >> 16);
+    } else {
+        v[0] = widened(dtype, ((const uint16_t *)(const void *)half)[run]);
+    }
+}
+
+/* Until rank r has raised its flag; not for ever. */
+DEV void wait_for(const struct k_window *a, uint32_t r, const uint32_t *flag, uint32_t epoch)
+{
+    uint32_t *const state = AT(uint32_t, a->state);
+    uint64_t        since = 0;
+    for (uint32_t looks = 1; (int32_t)(flag_look(flag) - epoch) < 0; looks++) {
+        if (looks % FLAG_LOOKS)
+            continue;
+        if (flag_look(state))
+            return;
+        const uint64_t now = clock_ns();
+        since = since ? since : now;
+        if (now - since > a->wait_ns) {
+            flag_raise(state, K_WINDOW_LATE + r);
+            return;
+        }
+    }
+    flag_seen();
+}
+
+TSR_KERNEL(k_window_sum, struct k_window, 256, 4)
+{
+    const uint32_t t = threadIdx.x, b = blockIdx.x, n = a.cols % 4 ? 1u : 4u;
+    const uint64_t runs = a.rows * (a.cols / n);
+    uint32_t      *own = AT(uint32_t, a.window[a.rank]), *epochs = own + K_WINDOW_FLAGS;
+    const uint32_t epoch = epochs[b] + 1;
+    float          v[K_WINDOW_RANKS][4];
+    EACH_RUN(i, runs)
+    {
+        x_get(place_of(&a, i, n), a.wide, n, v[0]);
+        half_put(AT(uint8_t, a.window[a.rank] + a.half), a.dtype, i, n, v[0]);
+    }
+    __syncthreads();
+    if (t < a.ranks && t != a.rank) {
+        flag_raise(AT(uint32_t, a.window[t]) + b * K_WINDOW_RANKS + a.rank, epoch);
+        wait_for(&a, t, own + b * K_WINDOW_RANKS + t, epoch);
+    }
+    __syncthreads();
+    EACH_RUN(i, runs)
+    {
+        UNROLL_LOOP
+        for (uint32_t r = 0; r < K_WINDOW_RANKS; r++)
+            if (r < a.ranks)
+                half_get(AT(const uint8_t, a.window[r] + a.half), a.dtype, i, n, v[r]);
+        UNROLL_LOOP
+        for (uint32_t step = 1; step < K_WINDOW_RANKS; step *= 2)
+            UNROLL_LOOP
+        for (uint32_t r = 0; r + step < K_WINDOW_RANKS; r += 2 * step)
+            UNROLL_LOOP
+        for (uint32_t k = 0; k < 4; k++)
+            if (r + step < a.ranks && k < n)
+                v[r][k] += v[r + step][k];
+        x_put(place_of(&a, i, n), a.wide, n, v[0]);
+    }
+    if (t == 0)
+        epochs[b] = epoch;
+}

@@ -1,0 +1,16 @@
+/* faulty_window.c - window.cu with one fault: FAULT is the kernel's name, and IS_... what is wrong with it. */
+#include "k_math.h"
+#include "k_window.h"
+
+#define k_window_sum FAULT
+#if defined IS_NO_WAIT /* every flag is there at once */
+#undef flag_look
+#define flag_look(p) (simt_flag_look(p), INT32_MAX)
+#elif defined IS_EARLY /* of the sum before */
+#undef flag_look
+#define flag_look(p) (simt_flag_look(p) + 1)
+#elif defined IS_UNORDERED /* flags are raised before all threads have written, and read */
+#undef __syncthreads
+#define __syncthreads() ((void)0)
+#endif
+#include "window.cu"
