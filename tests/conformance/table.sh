@@ -42,6 +42,9 @@ TSR_QUANTIZER_KERNEL_DEVICE tools/templates/quantizer/device/c/NAME.c device-sam
 TSR_BACKEND_LAUNCH     core/include/tessera/draft/launch.h   device-launch            bad_device.c:launch            kernels/cuda
 TSR_BACKEND_COMPENSATE core/include/tessera/draft/compensate.h test:tests/golden/test_compensate_held.c -              kernels/cpu
 TSR_BACKEND_LINEARS    core/include/tessera/draft/linears.h  test:tests/unit/test_cpu_gated.c -                      kernels/cpu
+TSR_BACKEND_WINDOW     core/include/tessera/draft/window.h   test:tests/nccl/test_window.c -                         kernels/cuda
+TSR_TRANSPORT_WINDOW   core/include/tessera/draft/window.h   test:tests/nccl/test_window.c -                         plugins/comm/nccl
+TSR_SOLVER_LINES       core/include/tessera/draft/lines.h    test:tests/unit/test_lines.c -                          plugins/solver/exact
 TSR_PEAKS              core/include/tessera/draft/peaks.h    test:tests/e2e/cuda.sh -                              kernels/cuda
 TSR_PROBE_EXTENSION    core/include/tessera/draft/probe.h    test:tests/unit/test_cpu_probe.c -                      kernels/cpu
 TSR_SIZES_EXTENSION    core/include/tessera/draft/sizes.h    test:tests/unit/test_cost_memory.c -                    kernels/cuda

@@ -1,4 +1,6 @@
-/* Sums of ranks that have a device each, on the driver of the tests: in memory that the devices see of each other,
+/* TSR_TRANSPORT_WINDOW and TSR_BACKEND_WINDOW, through core/comm.
+ *
+ * Sums of ranks that have a device each, on the driver of the tests: in memory that the devices see of each other,
  * they are those of ranks on CPUs, to the bit, without a message and without a wait of the host; the launches of a
  * round of them are one graph.  Where one rank is on its host or the devices do not see each other, messages stay. */
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* What `exact` proves of each option holds under other limits, prices and cutoffs, and a solve that starts with that gives the
+/* TSR_SOLVER_LINES: what `exact` proves of each option holds under other limits, prices and cutoffs, and a solve that starts with that gives the
  * same answer.  Problems are random; each option alone, under the price of its line, is solved to the end.
  *
  * TSR_TEST_SEED chooses the problems; TSR_TEST_ALL=1 takes ten times as many. */
