@@ -42,11 +42,11 @@ uint64_t tsr_model_own_segment(const struct tsr_model_packed *p)
 tsr_status tsr_model_own_prepare(struct tsr_model_packed *p, enum tsr_model_own_kernel how,
                                  bool rows, struct tsr_err *err)
 {
-    if (how == TSR_OWN_DECODED)
+    if (how == TSR_OWN_DECODED || rows) /* two copies would be more than plans count */
         return TSR_OK;
     TSR_TRY(check_there(p, err));
     TSR_TRY(functions->prepare(p, how, &p->own.prepared, &p->own.prepared_bytes, err));
-    if (!p->own.prepared || rows)
+    if (!p->own.prepared)
         return TSR_OK;
     free(p->codes);
     free(p->meta);

@@ -64,7 +64,7 @@ struct tsr_model_own_functions {
 void       tsr_model_own_set(const struct tsr_model_own_functions *f);
 tsr_status tsr_model_own_kernel_of(const struct tsr_model_packed *p, enum tsr_model_own_kernel *how,
                                    struct tsr_err *err);
-/* Lets the kernel prepare p, whose units leave memory then unless rows of it are decoded, too.  how is that of
+/* Lets the kernel prepare p, whose units leave memory then; not if rows of it are decoded, too.  how is that of
  * kernel_of().  [setup] */
 tsr_status tsr_model_own_prepare(struct tsr_model_packed *p, enum tsr_model_own_kernel how,
                                  bool rows, struct tsr_err *err);

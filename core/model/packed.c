@@ -21,8 +21,7 @@ uint64_t tsr_model_packed_bytes(const struct tsr_model_packed *p)
     if (!p->own.unit && !tsr_model_format_known(&p->format)) /* stored dequantized */
         return p->rows * p->cols * sizeof(float);
     uint64_t stored = tsr_model_packed_codes(p) + tsr_model_packed_meta(p);
-    return p->own.prepared ? p->own.prepared_bytes + (p->codes ? stored : 0)
-                           : stored + (p->ordered ? p->cols * 4 : 0);
+    return p->own.prepared ? p->own.prepared_bytes : stored + (p->ordered ? p->cols * 4 : 0);
 }
 
 void tsr_model_packed_drop(struct tsr_model_packed *p)

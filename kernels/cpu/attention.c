@@ -147,9 +147,12 @@ static uint64_t tile_of(uint64_t share, uint64_t positions)
     return tokens < 2 || queries < (share < 4 ? 4 : 16) ? 1 : tokens;
 }
 
+/* A tile has sums in registers, but for tokens that it takes one by one. */
 static uint64_t tile_scores(uint64_t share, uint64_t positions, uint64_t head_dim)
 {
-    return tile_of(share, positions) * scores_of(share, positions, head_dim);
+    uint64_t tile = tile_of(share, positions) * share * ((positions + 47) / 16 * 16),
+             alone = scores_of(share, positions, head_dim);
+    return tile > alone ? tile : alone;
 }
 
 /* Scores of a task: never fewer than for fewer positions, whose tiles may be larger. */
@@ -164,11 +167,21 @@ static uint64_t task_scores(uint64_t share, uint64_t positions, uint64_t head_di
 /* Multiply-adds of a chunk of tiles, at least: short prompts of small models need few scores then. */
 #define TILE_WORK (UINT64_C(1) << 20)
 
-/* Tasks in a chunk of tokens alone. */
-static uint64_t chunk_alone(uint64_t tasks, uint64_t together)
+/* Tokens alone: KV heads that have room for scores and sums at once.  As much memory as the scores of ATTEND_CHUNKS
+ * heads, so that short caches have fewer chunks, and enough for one thread. */
+static uint64_t heads_at_once(uint64_t tasks, uint64_t positions, uint64_t head_dim)
 {
-    uint64_t each = cpu_ceil(tasks, ATTEND_CHUNKS);
-    return each > together ? each : together;
+    uint64_t scores = (positions + 47) / 16 * 16,
+             n = cpu_min(tasks, ATTEND_CHUNKS) * scores /
+                 CPU_ATTENTION_SCRATCH(positions, head_dim),
+             least = cpu_min(tasks, TOGETHER);
+    return n > least ? n : least;
+}
+
+/* Tasks in a chunk of them: whole groups of `together`, which is at most `at_once`. */
+static uint64_t chunk_alone(uint64_t tasks, uint64_t at_once, uint64_t together)
+{
+    return cpu_ceil(cpu_ceil(tasks, at_once / together), together) * together;
 }
 
 /* Tasks in a chunk of tiles.  They depend on the longest token alone, so that a plan can count them. */
@@ -186,33 +199,28 @@ static uint64_t chunk_of(uint64_t tasks, uint64_t tile, uint64_t positions, uint
 uint64_t tsr_cpu_attention_scratch(uint64_t tokens, uint64_t positions, uint32_t heads,
                                    uint32_t kv_heads, uint32_t head_dim)
 {
-    uint64_t tasks, tiles, alone, share = heads / kv_heads, most = 0;
+    uint64_t tasks, tiles, alone, share = heads / kv_heads, tile;
     if (__builtin_mul_overflow(tokens, kv_heads, &tasks) || tasks == 0)
         return 0;
-    for (uint64_t n = 1; n <= TOGETHER && n <= kv_heads; n++) { /* for any number of threads */
-        uint64_t at_once = cpu_ceil(tasks, chunk_alone(tasks, n)) * n;
-        most = at_once > most ? at_once : most;
-    }
-    if (__builtin_mul_overflow(scores_of(share, positions, head_dim), 4 * most, &alone))
+    if (__builtin_mul_overflow(scores_of(share, positions, head_dim),
+                               4 * heads_at_once(tasks, positions, head_dim), &alone))
         return 0;
-    if (tokens == 1)
+    tile = tile_of(share, positions);
+    if (tokens == 1 || tile == 1)
         return alone;
-    uint64_t tile = tile_of(share, positions);
     tasks = cpu_ceil(tokens, tile) * kv_heads;
-    uint64_t each =
-        tile == 1 ? chunk_alone(tasks, 1) : chunk_of(tasks, tile, positions, share * head_dim);
-    uint64_t chunks = cpu_ceil(tasks, each);
+    uint64_t chunks = cpu_ceil(tasks, chunk_of(tasks, tile, positions, share * head_dim));
     if (__builtin_mul_overflow(task_scores(share, positions, head_dim), 4 * chunks, &tiles))
         return 0;
     return tiles > alone ? tiles : alone;
 }
 
-/* As many as leave work for all threads. */
-static uint64_t together(const struct tsr_host *h, uint64_t tasks, uint64_t kv_heads)
+/* As many as leave work for all threads: a task each, and two chunks where there are more tasks. */
+static uint64_t together(const struct tsr_host *h, uint64_t tasks, uint64_t at_once,
+                         uint64_t kv_heads)
 {
-    uint64_t n = tasks / tsr_cpu_threads(h);
-    n = n < kv_heads ? n : kv_heads;
-    n = n < TOGETHER ? n : TOGETHER;
+    uint64_t n = cpu_min(tasks, at_once / 2) / tsr_cpu_threads(h);
+    n = cpu_min(cpu_min(n, kv_heads), TOGETHER);
     return n ? n : 1;
 }
 
@@ -255,10 +263,11 @@ tsr_status tsr_cpu_attention_op(struct tsr_cpu *c, const struct tsr_op *op,
         most = more < last + 1 ? more : last + 1;
         s.per_tile = tile_of(share, most);
     }
-    uint64_t tasks = cpu_ceil(out.rows, s.per_tile) * op->kv_heads;
-    uint64_t work = sum / out.rows * s.per_tile * op->head_dim * share * 2 + 64;
-    s.together = together(c->host, tasks, op->kv_heads);
-    s.per_chunk = s.per_tile == 1 ? chunk_alone(tasks, s.together)
+    uint64_t       tasks = cpu_ceil(out.rows, s.per_tile) * op->kv_heads;
+    uint64_t       work = sum / out.rows * s.per_tile * op->head_dim * share * 2 + 64;
+    const uint64_t at_once = heads_at_once(tasks, most, op->head_dim);
+    s.together = together(c->host, tasks, at_once, op->kv_heads);
+    s.per_chunk = s.per_tile == 1 ? chunk_alone(tasks, at_once, s.together)
                                   : chunk_of(tasks, s.per_tile, most, share * op->head_dim);
     if (tasks * work < 65536) /* not worth a loop over threads */
         s.per_chunk = tasks;
