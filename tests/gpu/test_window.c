@@ -125,6 +125,8 @@ static void open_ranks(const struct shape *s)
 static void close_ranks(const struct shape *s)
 {
     for (uint32_t r = 0; r < s->ranks; r++) {
+        simt_drop(rank[r].at_work); /* of a kernel that gets nowhere */
+        rank[r].at_work = NULL;
         simt_free(rank[r].window);
         simt_free(rank[r].x);
         simt_free(rank[r].state);
@@ -190,6 +192,7 @@ static bool run_within(const struct shape *s, const struct simt_kernel *kernel, 
             begin(k, s, kernel, seed ? seed * 64 + (uint64_t)k->turn * RANKS + k->a.rank + 1 : 0);
         if (simt_go_on(k->at_work, &ended, &err) != TSR_OK) {
             print_message("%s\n", text);
+            k->at_work = NULL;
             return false;
         }
         if (ended) {

@@ -63,6 +63,8 @@ struct simt_resident;
 tsr_status simt_begin(const struct simt_launch *l, struct simt_resident **resident,
                       struct tsr_err *err);
 tsr_status simt_go_on(struct simt_resident *resident, bool *ended, struct tsr_err *err);
+/* Frees a launch that has not ended; NULL: nothing. [any] */
+void simt_drop(struct simt_resident *resident);
 
 /* Zeroed device memory, or 0. */
 uint64_t simt_alloc(uint64_t bytes);

@@ -195,6 +195,14 @@ tsr_status simt_go_on(struct simt_resident *r, bool *ended, struct tsr_err *err)
     return st;
 }
 
+void simt_drop(struct simt_resident *r)
+{
+    (void)pthread_mutex_lock(&lock);
+    if (r)
+        end(r);
+    (void)pthread_mutex_unlock(&lock);
+}
+
 tsr_status simt_run(const struct simt_launch *l, struct tsr_err *err)
 {
     struct simt_resident *r;
