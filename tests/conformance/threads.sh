@@ -40,11 +40,15 @@ kv8 kv-threads
 END
 [ $n = 14 ] || fail "only $n rules ran"
 
-# found KIND RULE [ARGUMENT...]: a race that shows in no result
+# found KIND RULE [ARGUMENT...]: a race that shows in no result.  It is seen only where two threads were at work, which a busy
+# machine may not give a short run.
 found() {
-    local kind=$1 verdict
+    local kind=$1 verdict try
     verdict=$(rule "$fixtures/racy_$kind.so" "${@:2}")
     if [ "$sanitizer" = thread ]; then
+        for try in 2 3 4 5; do
+            [ "$verdict" != passed ] || verdict=$(rule "$fixtures/racy_$kind.so" "${@:2}" --seed $try)
+        done
         [ "$verdict" = crashed ] || fail "$kind: the race is not found: $verdict"
         jq -es '.[0].rules[0].text | test("ThreadSanitizer: data race")' "$out" >/dev/null || fail "$kind: the race is not named"
     else
