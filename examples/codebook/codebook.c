@@ -5,7 +5,7 @@
  * scale, an F16 number.  The format is "org.example.codebook/1", which no backend reads: without the table of
  * tessera/kernel.h a host would decode it row by row.  Its product looks up a vector for each byte, and
  * multiplies it with four inputs.  When weights are loaded, each scale moves next to the codes of its group, so that a
- * product reads a row in one stream; inputs get zeros behind them once for all rows.  codebook.cu has the same product for a CUDA device.
+ * product reads a row in one stream; inputs are padded with zeros once for all rows.  codebook.cu has the same product for a CUDA device.
  *
  * examples/README.md has the command that builds it. */
 #include <math.h>
@@ -239,7 +239,7 @@ static tsr_status linear(const void *self, const struct tsr_kernel_job *job, str
     uint64_t                        cols = w->n_cols, stride = job->in_stride;
     const unsigned char            *first = w->codes;
     (void)err;
-    if (cols % LANES) { /* with zeros behind them */
+    if (cols % LANES) { /* padded with zeros */
         stride = PADDED(cols);
         x = (const float *)job->inputs + job->first * stride;
     }

@@ -33,8 +33,8 @@ struct k_window {
 
 #ifdef __CUDACC__
 
-/* PTX 8.x, "Memory Consistency Model": what the threads of the block did before a barrier comes before the fence, and
- * the fence before the store; a load that sees the store, and a fence behind it, come before the next barrier. */
+/* PTX 8.x, "Memory Consistency Model".  Raise: the block's work before a barrier, then the fence, then the store.  Look:
+ * the load that sees the store, then a fence, then the next barrier. */
 static __device__ __forceinline__ void flag_raise(uint32_t *p, uint32_t v)
 {
     __threadfence_system();
