@@ -77,12 +77,15 @@ suite_tests() {
         select(any($of[]; . == "unit" or . == "abi") and any($of[]; . == "slow") == $slow) | .name'
 }
 
-# Tests of 20 s and more that go over many models, sizes, pages or verbs; one gate runs half of them in the release build, neighbours
+# Tests of 15 s and more that go over many models, sizes, pages or verbs; one gate runs half of them in the release build, neighbours
 # in this list together.
 LONG=(e2e-experts e2e-doctor e2e-layers e2e-bench e2e-no-model e2e-memory e2e-templates e2e-hosts e2e-verified e2e-cuda-ranks
     e2e-compare-tasks gpu-check e2e-cuda e2e-compensate conformance-gptq-asymmetric e2e-pages e2e-export-mixes
     conformance-gptq-minimum e2e-inspect e2e-reference e2e-figures-profile awq-demo e2e-plan-job e2e-recurrent freeze e2e-scoring
-    quantizers e2e-figures-sweep conformance-bad solver-peers e2e-tutorial e2e-plan-fleet)
+    quantizers e2e-figures-sweep conformance-bad solver-peers e2e-tutorial e2e-plan-fleet
+    e2e-serve experts-host-vault e2e-export-chat e2e-rotate conformance-solver e2e-families compensate e2e-imatrix models-simt
+    e2e-isolate simt-fast-hooked batch-mutants e2e-packed compensate-ranks solver-relations e2e-outside cpu_one
+    e2e-experts-compensate invariance e2e-figures-fleet models-vault e2e-resume-journal e2e-gptq e2e-figures-plugin)
 
 # The same under ASan, of 14 s and more.
 LONG_SANITIZED=(cpu_one joint serve_prompts solver-transfer simt-attention-31 cuda-nccl-models calibrate
