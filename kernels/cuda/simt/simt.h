@@ -68,6 +68,8 @@ void simt_drop(struct simt_resident *resident);
 
 /* Zeroed device memory, or 0. */
 uint64_t simt_alloc(uint64_t bytes);
+/* Memory of the caller's as device memory until simt_free(), which leaves it to the caller; or 0. */
+uint64_t simt_adopt(void *p, uint64_t bytes);
 /* Accepts 0. */
 void simt_free(uint64_t address);
 /* The host address of a range of device memory; NULL if it is not inside one allocation. */
@@ -147,7 +149,8 @@ struct simt_region {
     uint64_t            bytes;
     struct simt_cell   *cells; /* made when first needed; freed with the region */
     struct simt_region *next;
-    bool                shared; /* shared memory */
+    bool                shared;  /* shared memory */
+    bool                adopted; /* of the caller's */
 };
 struct simt_region *simt_region_of(const void *p);
 /* Fills the shared memory of a new block with a pattern. */
