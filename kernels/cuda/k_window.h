@@ -59,9 +59,9 @@ static __device__ __forceinline__ uint64_t clock_ns(void)
 
 #elif defined(TSR_SIMT_KERNEL_H)
 
-#define flag_raise(p, v) simt_flag_raise((p), (v))
+#define flag_raise(p, v) (__threadfence_system(), simt_flag_raise((p), (v)))
 #define flag_look(p)     simt_flag_look(p)
-#define flag_seen()      ((void)0) /* a look of the emulation is in order */
+#define flag_seen()      __threadfence_system()
 #define clock_ns()       simt_clock()
 #define FLAG_LOOKS       4u
 
