@@ -102,4 +102,12 @@ done
 rc=0
 TSR_STANDIN_REFUSES=1 "$CHECK" ranks cuda "$PLUGINS/cuda.so" "$PLUGINS" nccl:device=0 2 >"$WORK/out" 2>"$WORK/err" || rc=$?
 ok "a NCCL that lets no two ranks share a device has a status of its own, got $rc" test "$rc" = 3
+# gpu-check's sums: a time for each size over two devices; with one, and where they do not see each other, a status
+for row in 0:devices=2 4:devices=1 5:devices=2,nopeers; do
+    rc=0
+    TSR_STANDIN=${row#*:} "$CHECK" sums cuda "$PLUGINS/cuda.so" "$PLUGINS" nccl 3 >"$WORK/out" 2>"$WORK/err" || rc=$?
+    ok "gpu-check's sums with ${row#*:}, got $rc" test "$rc" = "${row%%:*}"
+    times=$(jq -s '[.[] | select(.ranks == 2 and .us > 0 and .us < 1e9) | .sum_bytes] == [16384, 65536, 524288]' "$WORK/out")
+    ok "which are three, or none" test "$times" = "$([ "$rc" = 0 ] && echo true || echo false)"
+done
 finish
