@@ -42,7 +42,7 @@ static void add(struct ranges *to, const struct range *r)
         last->bytes += r->bytes;
         return;
     }
-    if (to->n == to->room) {
+    if (!to->r || to->n == to->room) {
         const uint64_t room = to->room ? 2 * to->room : 256;
         struct range  *more = realloc(to->r, room * sizeof *more);
         if (!more)
