@@ -14,8 +14,9 @@
 #define K_WINDOW_BLOCKS                                                                            \
     32u /* of a launch, at most: all of them are resident at once, on 8 multiprocessors */
 #define K_WINDOW_FLAGS                                                                             \
-    (K_WINDOW_BLOCKS * K_WINDOW_RANKS) /* U32 [block][rank]; then the epochs, U32 [block] */
-#define K_WINDOW_HEAD 4096u            /* bytes before the halves */
+    (K_WINDOW_BLOCKS * K_WINDOW_RANKS)    /* U32 [block][rank]; then the epochs, U32 [block] */
+#define K_WINDOW_HEAD 4096u               /* bytes before the halves */
+#define K_WINDOW_MOST (UINT64_C(1) << 30) /* bytes of a half: the kernel counts with 32 bits */
 
 /* What window.state holds: that the group has ended, or 2 + the rank that did not come in time. */
 #define K_WINDOW_ENDED 1u
@@ -58,9 +59,9 @@ static __device__ __forceinline__ uint64_t clock_ns(void)
 
 #elif defined(TSR_SIMT_KERNEL_H)
 
-#define flag_raise(p, v) simt_flag_raise((p), (v))
+#define flag_raise(p, v) (__threadfence_system(), simt_flag_raise((p), (v)))
 #define flag_look(p)     simt_flag_look(p)
-#define flag_seen()      ((void)0) /* a look of the emulation is in order */
+#define flag_seen()      __threadfence_system()
 #define clock_ns()       simt_clock()
 #define FLAG_LOOKS       4u
 

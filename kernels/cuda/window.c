@@ -32,7 +32,8 @@ tsr_status tsr_cuda_waited(const struct tsr_cuda *c, tsr_status st, struct tsr_e
 static uint64_t room(const void *self, const struct tsr_window *w)
 {
     (void)self;
-    return w->bytes < K_WINDOW_HEAD ? 0 : (w->bytes - K_WINDOW_HEAD) / 512 * 256;
+    const uint64_t half = w->bytes < K_WINDOW_HEAD ? 0 : (w->bytes - K_WINDOW_HEAD) / 512 * 256;
+    return cuda_min(half, K_WINDOW_MOST);
 }
 
 static tsr_status sum(void *self, const struct tsr_window *w, uint64_t turn, uint32_t dtype,

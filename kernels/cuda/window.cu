@@ -12,15 +12,40 @@
 #define DT_F16  2u
 #define DT_BF16 3u
 
-/* Runs of `n` columns that a thread takes, the same in all ranks whatever their addresses are. */
-#define EACH_RUN(i, total)                                                                         \
-    for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (total);                \
-         i += (uint64_t)gridDim.x * blockDim.x)
+/* The runs of `n` columns that a thread takes, the same in all ranks whatever their addresses are.  Rows and columns are
+ * counted on, since a division a run would take longer than the run. */
+struct walk {
+    uint32_t run, row, col;           /* col: in runs */
+    uint32_t step, down, right, wide; /* from one to the next; wide: runs of a row */
+};
 
-DEV float *place_of(const struct k_window *a, uint64_t run, uint32_t n)
+DEV struct walk walk_of(const struct k_window *a, uint32_t n)
 {
-    const uint64_t runs = a->cols / n, r = run / runs, c = run % runs * n;
-    return AT(float, a->x) + r * a->ldx + c;
+    struct walk w;
+    w.wide = (uint32_t)(n == 4 ? a->cols / 4 : a->cols);
+    w.step = gridDim.x * blockDim.x;
+    w.down = w.step / w.wide;
+    w.right = w.step % w.wide;
+    w.run = blockIdx.x * blockDim.x + threadIdx.x;
+    w.row = w.run / w.wide;
+    w.col = w.run % w.wide;
+    return w;
+}
+
+DEV void walk_on(struct walk *w)
+{
+    w->run += w->step;
+    w->row += w->down;
+    w->col += w->right;
+    if (w->col >= w->wide) {
+        w->col -= w->wide;
+        w->row++;
+    }
+}
+
+DEV float *place_of(const struct k_window *a, const struct walk *w, uint32_t n)
+{
+    return AT(float, a->x) + w->row * a->ldx + w->col * n;
 }
 
 DEV void x_get(const float *x, uint32_t wide, uint32_t n, float *v)
@@ -60,10 +85,10 @@ DEV float widened(uint32_t dtype, uint32_t h)
 }
 
 /* A run of a half, which is dense. */
-DEV void half_put(uint8_t *half, uint32_t dtype, uint64_t run, uint32_t n, const float *v)
+DEV void half_put(uint8_t *half, uint32_t dtype, uint32_t run, uint32_t n, const float *v)
 {
     if (dtype == DT_F32) {
-        x_put((float *)(void *)half + run * n, n == 4, n, v);
+        x_put((float *)(void *)half + (uint64_t)run * n, n == 4, n, v);
     } else if (n == 4) {
         uint2 q;
         q.x = narrowed(dtype, v[0]) | narrowed(dtype, v[1]) << 16;
@@ -74,10 +99,10 @@ DEV void half_put(uint8_t *half, uint32_t dtype, uint64_t run, uint32_t n, const
     }
 }
 
-DEV void half_get(const uint8_t *half, uint32_t dtype, uint64_t run, uint32_t n, float *v)
+DEV void half_get(const uint8_t *half, uint32_t dtype, uint32_t run, uint32_t n, float *v)
 {
     if (dtype == DT_F32) {
-        x_get((const float *)(const void *)half + run * n, n == 4, n, v);
+        x_get((const float *)(const void *)half + (uint64_t)run * n, n == 4, n, v);
     } else if (n == 4) {
         const uint2 q = ((const uint2 *)(const void *)half)[run];
         v[0] = widened(dtype, q.x & 0xffffu), v[1] = widened(dtype, q.x >> 16);
@@ -109,15 +134,15 @@ DEV void wait_for(const struct k_window *a, uint32_t r, const uint32_t *flag, ui
 
 TSR_KERNEL(k_window_sum, struct k_window, 256, 4)
 {
-    const uint32_t t = threadIdx.x, b = blockIdx.x, n = a.cols % 4 ? 1u : 4u;
-    const uint64_t runs = a.rows * (a.cols / n);
-    uint32_t      *own = AT(uint32_t, a.window[a.rank]), *epochs = own + K_WINDOW_FLAGS;
-    const uint32_t epoch = epochs[b] + 1;
-    float          v[K_WINDOW_RANKS][4];
-    EACH_RUN(i, runs)
-    {
-        x_get(place_of(&a, i, n), a.wide, n, v[0]);
-        half_put(AT(uint8_t, a.window[a.rank] + a.half), a.dtype, i, n, v[0]);
+    const uint32_t    t = threadIdx.x, b = blockIdx.x, n = a.cols % 4 ? 1u : 4u;
+    const struct walk first = walk_of(&a, n);
+    const uint32_t    runs = (uint32_t)a.rows * first.wide;
+    uint32_t         *own = AT(uint32_t, a.window[a.rank]), *epochs = own + K_WINDOW_FLAGS;
+    const uint32_t    epoch = epochs[b] + 1;
+    float             v[K_WINDOW_RANKS][4];
+    for (struct walk w = first; w.run < runs; walk_on(&w)) {
+        x_get(place_of(&a, &w, n), a.wide, n, v[0]);
+        half_put(AT(uint8_t, a.window[a.rank] + a.half), a.dtype, w.run, n, v[0]);
     }
     __syncthreads();
     if (t < a.ranks && t != a.rank) {
@@ -125,12 +150,13 @@ TSR_KERNEL(k_window_sum, struct k_window, 256, 4)
         wait_for(&a, t, own + b * K_WINDOW_RANKS + t, epoch);
     }
     __syncthreads();
-    EACH_RUN(i, runs)
-    {
+    if (t == 0) /* all threads have read it */
+        epochs[b] = epoch;
+    for (struct walk w = first; w.run < runs; walk_on(&w)) {
         UNROLL_LOOP
         for (uint32_t r = 0; r < K_WINDOW_RANKS; r++)
             if (r < a.ranks)
-                half_get(AT(const uint8_t, a.window[r] + a.half), a.dtype, i, n, v[r]);
+                half_get(AT(const uint8_t, a.window[r] + a.half), a.dtype, w.run, n, v[r]);
         UNROLL_LOOP
         for (uint32_t step = 1; step < K_WINDOW_RANKS; step *= 2)
             UNROLL_LOOP
@@ -139,8 +165,6 @@ TSR_KERNEL(k_window_sum, struct k_window, 256, 4)
         for (uint32_t k = 0; k < 4; k++)
             if (r + step < a.ranks && k < n)
                 v[r][k] += v[r + step][k];
-        x_put(place_of(&a, i, n), a.wide, n, v[0]);
+        x_put(place_of(&a, &w, n), a.wide, n, v[0]);
     }
-    if (t == 0)
-        epochs[b] = epoch;
 }

@@ -47,7 +47,7 @@ texts() { jq -c .response.body.choices "$WORK/$1/answers.jsonl"; }
 
 # int4_bf16 needs ranges: of the packed model, as its ranks make them
 while read -r kind codec algorithm; do
-    name=$codec-$algorithm state=
+    name=$kind-$codec-$algorithm state=
     if [ "$codec" = int4_bf16 ]; then
         job threads plain "$algorithm" cpu local
         sed "s|^  - run: .*|  - calibrate: {text: $ROOT/configs/demo/calibration.txt, samples: 2, seqlen: 32, codecs: {use: [int4_bf16], tp: 2, act: a8, algorithm: $algorithm}}|" \
@@ -67,14 +67,18 @@ while read -r kind codec algorithm; do
         ok "$name on $devices devices: the answers of CPUs" cmp -s <(texts "cpu-$name") <(texts "cuda-$name-$devices")
         ok "$name on $devices devices: no sum goes through the host" \
             test "$(grep -c 'through the host' "$WORK/err")" = 0
-        # two sums of each of six layers in each of two ranks, for a prompt and a token
+        # two sums of each of six layers in each of two ranks, for a prompt and a token; of each process that ran kernels
+        # and told what it did at its end
         want=0
-        [ "$kind:$codec:$devices" != threads:plain:2 ] || want=48
-        sums=$(cat "$WORK"/counts.* | awk '$1 == "k_window_sum" {n += $2} END {print n + 0}')
+        [ "$codec:$devices" != plain:2 ] || want=$([ "$kind" = threads ] && echo 48 || echo 24)
+        sums=$(grep -l '^k_' "$WORK"/counts.* | while read -r file; do
+            awk '$1 == "k_window_sum" {n += $2} END {print n + 0}' "$file"
+        done | sort -u | paste -sd,)
         ok "$name on $devices devices, $kind: $want sums in windows, got $sums" test "$sums" = "$want"
     done
 done <<'WAYS'
 threads plain two-step
+processes plain two-step
 processes int4_bf16 two-step
 threads mx all-gather
 processes mx two-step
@@ -83,14 +87,14 @@ WAYS
 job threads mx two-step cuda nccl
 TSR_STANDIN=devices=1,fail=20 run run job.yaml --out lost --json
 ok "a context is lost under messages: restarts, then an end or the answers of CPUs, got $rc" \
-    eval '[ "$rc" = 75 ] || cmp -s <(texts cpu-mx-two-step) <(texts lost)'
+    eval '[ "$rc" = 75 ] || cmp -s <(texts cpu-processes-mx-two-step) <(texts lost)'
 said=$(grep -acE '"tessera.error/1".*Stand-in: .*illegal memory access.*k_[a-z]' "$WORK/err")
 ended=$(grep -ac '"worker-ended"' "$WORK/err")
 ok "one sentence, with kernels, each time: $said of $ended" test "$said" -gt 1 -a "$said" = "$ended"
 # where a rank's transport and backend are on different devices it is said, and the answers are the same
 job threads mx two-step cuda:device=0 nccl:device=1
 TSR_STANDIN=devices=2 run run job.yaml --out apart -v
-ok "on different devices: the answers of CPUs, got $rc" cmp -s <(texts cpu-mx-two-step) <(texts apart)
+ok "on different devices: the answers of CPUs, got $rc" cmp -s <(texts cpu-processes-mx-two-step) <(texts apart)
 ok "which is said" grep -q "through the host.*nccl" "$WORK/err"
 
 for ranks in 2 4 8; do
@@ -101,4 +105,12 @@ done
 rc=0
 TSR_STANDIN_REFUSES=1 "$CHECK" ranks cuda "$PLUGINS/cuda.so" "$PLUGINS" nccl:device=0 2 >"$WORK/out" 2>"$WORK/err" || rc=$?
 ok "a NCCL that lets no two ranks share a device has a status of its own, got $rc" test "$rc" = 3
+# gpu-check's sums: a time for each size over two devices; with one, and where they do not see each other, a status
+for row in 0:devices=2 4:devices=1 5:devices=2,nopeers; do
+    rc=0
+    TSR_STANDIN=${row#*:} "$CHECK" sums cuda "$PLUGINS/cuda.so" "$PLUGINS" nccl 3 >"$WORK/out" 2>"$WORK/err" || rc=$?
+    ok "gpu-check's sums with ${row#*:}, got $rc" test "$rc" = "${row%%:*}"
+    times=$(jq -s '[.[] | select(.ranks == 2 and .us > 0 and .us < 1e9) | .sum_bytes] == [16384, 65536, 524288]' "$WORK/out")
+    ok "which are three, or none" test "$times" = "$([ "$rc" = 0 ] && echo true || echo false)"
+done
 finish

@@ -33,7 +33,7 @@ jq -e '.device == "SIMT emulation" and .copy_gb_per_s > 0 and ([.bench[].numeric
     (.attention | all(.us > 0 and .gb_per_s > 0 and .of_copy > 0 and .gflop_per_s > 0)) and
     ([.stages[] | select(.verdict == "passed") | .stage] == ["kernels", "fast", "auto", "codecs", "linalg", "gptq", "models", "job", "ranks", "interface", "bench", "model"]) and
     ([.model[].what] == ["prefill", "decode"]) and (.model | all(.value > 0)) and .model[1].share > 0 and
-    ([.stages[] | select(.verdict == "skipped" and .why)] | length == 2)' "$WORK/out/gpu-check.json" >/dev/null
+    ([.stages[] | select(.verdict == "skipped" and .why) | .stage] == ["sanitizer", "quickstart", "sums"]) and .sums == []' "$WORK/out/gpu-check.json" >/dev/null
 # every row of the table has its nine columns
 [ "$(grep -cE '^\| [^|]+ \| (exact|fast) \| [^|]+ x [^|]+ \|( [^|]+ \|){3} [^|]+ % \| [^|]+ \| [^|]+ \|$' "$WORK/out/gpu-results.md")" = 12 ]
 [ "$(grep -cE '^\| (decode|prompt) \| (exact|fast) \| (F16|int8) \|( [0-9]+ \|){3} 4, 2, 16 \|( [^|]+ \|){2} [0-9]+ % \| [^|]+ \|$' "$WORK/out/gpu-results.md")" = 11 ]
@@ -84,9 +84,16 @@ if ! (
     OUT=$WORK LOG=$WORK/ranks.log SLOW=1 ALL=$((SECONDS + 1000)) failed=0
     : >"$WORK/stages.jsonl"
     stage ranks 10 bash -c 'exit 3' >"$WORK/said"
-    [ $failed = 0 ] && grep -q '^ranks  *skipped: this NCCL lets no two ranks share a device$' "$WORK/said"
+    [ $failed = 0 ] && grep -q '^ranks  *skipped: this NCCL lets no two ranks share a device$' "$WORK/said" || exit 1
     stage ranks 10 bash -c 'exit 1' >"$WORK/said"
-    [ $failed = 1 ] && grep -q '^ranks  *failed ' "$WORK/said"
+    [ $failed = 1 ] && grep -q '^ranks  *failed ' "$WORK/said" || exit 1
+    # so is a machine with one device, or whose devices do not see each other
+    stage sums 10 bash -c 'exit 4' >"$WORK/said"
+    [ $failed = 1 ] && grep -q '^sums  *skipped: they are measured over two devices, and there is one$' "$WORK/said" || exit 1
+    stage sums 10 bash -c 'exit 5' >"$WORK/said"
+    [ $failed = 1 ] && grep -q "^sums  *skipped: the two devices do not see each other's memory$" "$WORK/said" || exit 1
+    stage sums 10 bash -c 'exit 1' >"$WORK/said"
+    [ $failed = 2 ] && grep -q '^sums  *failed ' "$WORK/said" || exit 1
 ); then
     echo "WRONG: what NCCL refuses and what fails are not told apart"
     exit 1

@@ -12,5 +12,14 @@
 #elif defined IS_UNORDERED /* flags are raised before all threads have written, and read */
 #undef __syncthreads
 #define __syncthreads() ((void)0)
+#elif defined IS_UNFENCED /* neither the numbers before a flag nor those behind it are in order */
+#undef __threadfence_system
+#define __threadfence_system() ((void)0)
+#elif defined IS_UNRELEASED /* the numbers before a flag are not */
+#undef flag_raise
+#define flag_raise(p, v) simt_flag_raise((p), (v))
+#elif defined IS_UNSEEN /* those behind it */
+#undef flag_seen
+#define flag_seen() ((void)0)
 #endif
 #include "window.cu"

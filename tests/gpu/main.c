@@ -4,6 +4,7 @@
  *   gpu_check attention|fast|auto|linalg BACKEND PLUGIN PLUGINS COUNT [SEED]
  *   gpu_check codecs BACKEND PLUGIN PLUGINS COUNT SEED VECTORS
  *   gpu_check ranks BACKEND PLUGIN PLUGINS TRANSPORT RANKS
+ *   gpu_check sums BACKEND PLUGIN PLUGINS TRANSPORT SUMS
  *   gpu_check bench BACKEND PLUGIN PLUGINS SECONDS
  *
  * COUNT drawn LINEARs, as many other operations, a quarter as many layers of operations, half as many rows of
@@ -14,9 +15,10 @@
  * linalg: its linear algebra.
  * codecs: COUNT messages coded on the device are the codecs' own, and those of the recorded VECTORS, a
  * folder.  ranks: sums over so many processes are those of ranks on CPUs; over nccl they are made on the
- * device.  bench: times of ATTENTION, and of LINEARs for about SECONDS; 0: of a few small ones.  PLUGINS: where cpu.so lies.
+ * device.  sums: times of sums over two devices that see each other's memory, in chains of SUMS.  bench: times of ATTENTION, and of LINEARs for about SECONDS; 0: of a few small ones.  PLUGINS: where cpu.so lies.
  * Without a SEED one is taken from the clock and printed.  Exit status 0, 1 where something differs, 3
- * where NCCL refuses ranks that share a device, 6 where there is no device. */
+ * where NCCL refuses ranks that share a device, 4 where sums lack a second device and 5 where they are messages, 6 where there
+ * is no device. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +34,7 @@ static int fail(const struct tsr_errbuf *e, tsr_status st)
     return st == TSR_E_DEVICE ? 6 : 1;
 }
 
-enum part { KERNELS, ATTENTION, FAST, AUTO, LINALG, CODECS, BENCH, RANKS, PARTS };
+enum part { KERNELS, ATTENTION, FAST, AUTO, LINALG, CODECS, BENCH, RANKS, SUMS, PARTS };
 
 static int kernels(struct tsr_registry *r, enum part part, const char *backend, uint64_t count,
                    uint64_t seed, const char *vectors)
@@ -89,7 +91,7 @@ static int bench(struct tsr_registry *r, const char *backend, uint64_t seconds)
     return ok ? 0 : 1;
 }
 
-static int ranks(struct tsr_registry *r, char **argv)
+static int ranks(struct tsr_registry *r, enum part part, char **argv)
 {
     struct tsr_errbuf    e = TSR_ERRBUF(e);
     struct ranks_options o = { .backend = argv[2],
@@ -98,7 +100,9 @@ static int ranks(struct tsr_registry *r, char **argv)
                                .seed = 5,
                                .on_device = strncmp(argv[5], "nccl", 4) == 0 };
     e.text[0] = '\0';
-    int rc = ranks_check(r, &o, &e.err);
+    if (part == SUMS)
+        o.seed = o.ranks > 0 && o.ranks <= 100 ? o.ranks : 1;
+    int rc = part == SUMS ? sums_measure(r, &o, &e.err) : ranks_check(r, &o, &e.err);
     if (e.text[0])
         (void)fprintf(stderr, "gpu_check: %s\n", e.text);
     return rc;
@@ -106,11 +110,11 @@ static int ranks(struct tsr_registry *r, char **argv)
 
 static enum part part_of(int argc, char **argv)
 {
-    static const char *const name[] = { "kernels", "attention", "fast",  "auto",
-                                        "linalg",  "codecs",    "bench", "ranks" };
+    static const char *const name[] = { "kernels", "attention", "fast",  "auto", "linalg",
+                                        "codecs",  "bench",     "ranks", "sums" };
     for (int i = 0; argc > 1 && i < PARTS; i++)
         if (strcmp(argv[1], name[i]) == 0)
-            return argc < (i == CODECS ? 8 : i == RANKS ? 7 : 6) ? PARTS : (enum part)i;
+            return argc < (i == CODECS ? 8 : i >= RANKS ? 7 : 6) ? PARTS : (enum part)i;
     return PARTS;
 }
 
@@ -125,12 +129,13 @@ int main(int argc, char **argv)
                       "usage: gpu_check kernels|attention|fast|auto|linalg|bench BACKEND PLUGIN "
                       "PLUGINS COUNT [SEED]\n"
                       "       gpu_check codecs BACKEND PLUGIN PLUGINS COUNT SEED VECTORS\n"
-                      "       gpu_check ranks BACKEND PLUGIN PLUGINS TRANSPORT RANKS\n");
+                      "       gpu_check ranks|sums BACKEND PLUGIN PLUGINS TRANSPORT "
+                      "RANKS|SUMS\n");
         return 2;
     }
     uint64_t   seed = argc > 6 ? strtoull(argv[6], NULL, 10) : (uint64_t)time(NULL) % 1000000;
     tsr_status st = TSR_OK;
-    if (part != RANKS) /* which forks: no threads */
+    if (part < RANKS) /* those fork: no threads */
         st = tsr_pool_create(&pool, part == BENCH ? 0 : 2, &e.err);
     if (st == TSR_OK)
         st = tsr_plugin_registry_create(&r, pool, &e.err);
@@ -141,8 +146,8 @@ int main(int argc, char **argv)
     uint64_t count = strtoull(argv[5], NULL, 10);
     int      rc = st != TSR_OK    ? fail(&e, st)
                   : part == BENCH ? bench(r, argv[2], count)
-                  : part == RANKS
-                      ? ranks(r, argv)
+                  : part >= RANKS
+                      ? ranks(r, part, argv)
                       : kernels(r, part, argv[2], count, seed, part == CODECS ? argv[7] : NULL);
     tsr_plugin_registry_destroy(r);
     tsr_pool_destroy(pool);

@@ -18,5 +18,11 @@ struct ranks_options {
 /* The exit status: 0; 1, 6 with a sentence, on stderr or in err; RANKS_REFUSED.  Forks: the process has
  * no threads. */
 int ranks_check(struct tsr_registry *registry, const struct ranks_options *o, struct tsr_err *err);
+/* Microseconds of a sum over two ranks with a device each, in windows, as lines of JSON: chains of `seed` sums, at most
+ * 100.  backend and transport without their devices.  0, or 1 with a sentence on stderr or in err; SUMS_ALONE: there is one
+ * device; SUMS_MESSAGES: the devices do not see each other's memory.  Forks. */
+#define SUMS_ALONE    4
+#define SUMS_MESSAGES 5
+int sums_measure(struct tsr_registry *registry, const struct ranks_options *o, struct tsr_err *err);
 
 #endif

@@ -29,8 +29,9 @@ function is_read(i) { return op[i] ~ /^(LDG|LDGSTS|LD|UBLKCP|UTMALDG)(\.|$)/ }
 function is_wide(i) { return is_read(i) && (op[i] ~ /\.128/ || op[i] ~ /^(UBLKCP|UTMALDG)/) }
 function is_byte(i) { return op[i] ~ /^(LDG|LDS|LD)\..*[US]8(\.|$)/ }
 function is_local(i) { return op[i] ~ /^(LDL|STL)/ }
-# of floats and of integers both start with a reciprocal; what is left of the first is a call
-function is_division(i) { return op[i] ~ /^(MUFU\.RCP|MUFU\.RCP64H|CALL)/ }
+# of floats and of integers both start with a reciprocal; what is left of the first is a call.  ptxas writes some ways out of
+# a kernel as calls of EXIT
+function is_division(i) { return op[i] ~ /^(MUFU\.RCP|MUFU\.RCP64H|CALL)/ && !(to[i] in at && op[at[to[i]]] == "EXIT" && op[i] ~ /^CALL/) }
 function is_copy(i) { return op[i] ~ /^LDGSTS/ }
 function is_fragment(i) { return op[i] ~ /^LDSM\./ }
 
@@ -136,7 +137,7 @@ function begin() {
     at[number(address)] = n
     to[n] = ""
     # BRA.DIV leads to code for lanes that are apart, which comes back
-    if (op[n] ~ /^BRA(\.|$)/ && op[n] !~ /^BRA\.DIV/ && match(line, /0x[0-9a-f]+$/))
+    if (op[n] ~ /^(BRA|CALL)(\.|$)/ && op[n] !~ /^BRA\.DIV/ && match(line, /0x[0-9a-f]+$/))
         to[n] = number(substr(line, RSTART + 2, RLENGTH - 2))
     goes_on[n] = !(op[n] ~ /^(BRA|EXIT|RET|BRX|JMP)(\.|$)/ && op[n] !~ /^BRA\.DIV/) || guarded[n] || line ~ /BRA(\.[A-Z]+)* !?U?P[0-9]/
     n++

@@ -315,7 +315,9 @@ static void leave(void)
 void simt_flag_raise(uint32_t *p, uint32_t v)
 {
     simt_access(p, 4, true, true);
-    __atomic_store_n(p, v, __ATOMIC_RELEASE); /* another process may look */
+    simt_weak_drawn();
+    __atomic_store_n((uint32_t *)simt_weak_origin(p), v, __ATOMIC_RELEASE); /* another process may
+                                                                             * look */
     if (draw(2))
         leave();
 }
@@ -324,7 +326,8 @@ void simt_flag_raise(uint32_t *p, uint32_t v)
 uint32_t simt_flag_look(const uint32_t *p)
 {
     simt_access(p, 4, false, true);
-    uint32_t v = __atomic_load_n(p, __ATOMIC_ACQUIRE);
+    simt_weak_drawn();
+    uint32_t v = __atomic_load_n((const uint32_t *)simt_weak_origin(p), __ATOMIC_ACQUIRE);
     leave();
     return v;
 }

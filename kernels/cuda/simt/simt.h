@@ -48,8 +48,9 @@ struct simt_launch {
     uint32_t                  grid[3];
     uint32_t                  threads; /* of a block */
     const void               *args;
-    uint64_t                  seed;  /* 0: in order, never interrupted */
-    int32_t (*cancelled)(void *ctx); /* polled between blocks; NULL: never */
+    uint64_t                  seed;   /* 0: in order, never interrupted */
+    uint32_t                  device; /* whose views its threads see; simt_view() */
+    int32_t (*cancelled)(void *ctx);  /* polled between blocks; NULL: never */
     void *ctx;
 };
 
@@ -68,10 +69,16 @@ void simt_drop(struct simt_resident *resident);
 
 /* Zeroed device memory, or 0. */
 uint64_t simt_alloc(uint64_t bytes);
+/* Memory of the caller's as device memory until simt_free(), which leaves it to the caller; or 0. */
+uint64_t simt_adopt(void *p, uint64_t bytes);
 /* Accepts 0. */
 void simt_free(uint64_t address);
 /* The host address of a range of device memory; NULL if it is not inside one allocation. */
 void *simt_place(uint64_t address, uint64_t bytes);
+/* Another device's view of the whole allocation at `address`, at an address of its own: behind by what no fence orders
+ * (simt_weak.c).  Kernels with memory hooks alone.  0: no memory.  The views of an allocation end before it. */
+uint64_t simt_view(uint64_t address, uint32_t device);
+void     simt_view_close(uint64_t address);
 /* Whether memory hooks have been called: the kernels that ran were compiled with them. */
 bool simt_hooked(void);
 
@@ -107,7 +114,8 @@ void simt_mma_half(float *c, const uint32_t *a, const uint32_t *b, int bf16, int
 void simt_copy_async(void *to, const void *from, uint32_t bytes);
 void simt_copy_commit(void);
 void simt_copy_wait(uint32_t n);
-void simt_fence(void); /* __threadfence(); simt_order.c */
+void simt_fence(void);        /* __threadfence(); simt_order.c */
+void simt_fence_system(void); /* __threadfence_system(); simt_weak.c */
 /* Flags between launches that run at the same time, in any memory of the device or of the host. */
 void     simt_flag_raise(uint32_t *p, uint32_t v);
 uint32_t simt_flag_look(const uint32_t *p);
@@ -141,13 +149,19 @@ void simt_access(const void *p, uint64_t bytes, bool write, bool atomic);
 void simt_order_atomic(const void *p);
 /* Whether what another block did after so many of its barriers comes before what the current thread does now. */
 bool simt_order_before(const struct simt_who *me, uint64_t block, uint32_t barriers);
+/* simt_weak.c.  The memory that a view is of, or p itself; a plain write of the current thread; a point where what is
+ * under way may arrive. */
+void *simt_weak_origin(const void *p);
+void  simt_weak_wrote(const struct simt_who *me, const void *p, uint64_t bytes);
+void  simt_weak_drawn(void);
 /* simt_memory.c.  The allocation, or the shared memory, that holds p; NULL: none. */
 struct simt_region {
     uint8_t            *base;
     uint64_t            bytes;
     struct simt_cell   *cells; /* made when first needed; freed with the region */
     struct simt_region *next;
-    bool                shared; /* shared memory */
+    bool                shared;  /* shared memory */
+    bool                adopted; /* of the caller's */
 };
 struct simt_region *simt_region_of(const void *p);
 /* Fills the shared memory of a new block with a pattern. */

@@ -73,6 +73,10 @@ bool simt_block_run(void);
 /* A number of the launch's schedule; 0 without a seed. */
 uint64_t simt_draw(struct simt_resident *r, uint64_t below);
 
+/* simt_weak.c.  A launch begins; it has ended. */
+void simt_weak_begin(const struct simt_resident *l);
+void simt_weak_end(const struct simt_resident *l);
+
 /* The product of the warp that begins with thread `first`, of int8 or of F16: all its lanes have arrived. */
 void simt_multiply(uint32_t first, uint32_t mask);
 /* Suspends the current thread until the scheduler resumes it; ends: forever. */

@@ -140,6 +140,8 @@ void simt_access(const void *p, uint64_t bytes, bool write, bool atomic)
         if (!r->cells)
             simt_stop("out of memory for the shadow of a buffer");
     }
+    if (write && !atomic)
+        simt_weak_wrote(&me, p, bytes);
     for (uint64_t i = 0; i < bytes; i++) {
         struct simt_cell *c = &r->cells[(uint64_t)(b - r->base) + i];
         check_early(&me, c, write, r, b + i);

@@ -33,14 +33,15 @@ typedef struct {
 #define SHARED_LARGE(type, name, n)                                                                \
     type *const name = (type *)(void *)simt_large;                                                 \
     _Static_assert((n) * sizeof(type) <= sizeof simt_large, "SIMT_LARGE is the most")
-#define SIMT_LARGE          229248
-#define __syncthreads()     simt_barrier(__LINE__)
-#define __threadfence()     simt_fence()
-#define __syncwarp()        ((void)simt_warp(SIMT_SYNC, 0xffffffffu, 0, 0, __LINE__))
-#define __ballot_sync(m, p) simt_warp(SIMT_BALLOT, (m), (uint32_t)((p) != 0), 0, __LINE__)
-#define __any_sync(m, p)    (__ballot_sync(m, p) != 0)
-#define __all_sync(m, p)    (__ballot_sync(m, !(p)) == 0)
-#define __popc(v)           __builtin_popcount(v)
+#define SIMT_LARGE             229248
+#define __syncthreads()        simt_barrier(__LINE__)
+#define __threadfence()        simt_fence()
+#define __threadfence_system() simt_fence_system()
+#define __syncwarp()           ((void)simt_warp(SIMT_SYNC, 0xffffffffu, 0, 0, __LINE__))
+#define __ballot_sync(m, p)    simt_warp(SIMT_BALLOT, (m), (uint32_t)((p) != 0), 0, __LINE__)
+#define __any_sync(m, p)       (__ballot_sync(m, p) != 0)
+#define __all_sync(m, p)       (__ballot_sync(m, !(p)) == 0)
+#define __popc(v)              __builtin_popcount(v)
 
 __shared__ __attribute__((unused)) uint8_t simt_large[SIMT_LARGE];
 

@@ -159,6 +159,7 @@ tsr_status simt_begin(const struct simt_launch *l, struct simt_resident **reside
     (void)pthread_mutex_lock(&lock);
     r->first_thread = threads_so_far;
     threads_so_far += r->n * l->threads;
+    simt_weak_begin(r);
     (void)pthread_mutex_unlock(&lock);
     *resident = r;
     return TSR_OK;
@@ -166,6 +167,7 @@ tsr_status simt_begin(const struct simt_launch *l, struct simt_resident **reside
 
 static void end(struct simt_resident *r)
 {
+    simt_weak_end(r);
     while (r->left) {
         struct simt_block *b = r->left;
         r->left = b->next;

@@ -13,23 +13,38 @@ extern uint8_t            __start_simt_shared[] __attribute__((weak, visibility(
 extern uint8_t            __stop_simt_shared[] __attribute__((weak, visibility("hidden")));
 static struct simt_region shared = { .shared = true };
 
-uint64_t simt_alloc(uint64_t bytes)
+static uint64_t add(void *p, uint64_t bytes, bool adopted)
 {
-    /* whole lines would hide an access past the end from the sanitizers */
     struct simt_region *r = calloc(1, sizeof *r);
-    void               *p = NULL;
-    if (!r || bytes > PTRDIFF_MAX || posix_memalign(&p, 256, bytes ? bytes : 1) != 0) {
-        free(r);
+    if (!r)
         return 0;
-    }
-    memset(p, 0, bytes ? bytes : 1);
     r->base = p;
-    r->bytes = bytes ? bytes : 1;
+    r->bytes = bytes;
+    r->adopted = adopted;
     (void)pthread_mutex_lock(&lock);
     r->next = regions;
     regions = r;
     (void)pthread_mutex_unlock(&lock);
     return (uint64_t)(uintptr_t)p ^ SIMT_KEY;
+}
+
+uint64_t simt_alloc(uint64_t bytes)
+{
+    /* whole lines would hide an access past the end from the sanitizers */
+    const uint64_t all = bytes ? bytes : 1;
+    void          *p = NULL;
+    if (bytes > PTRDIFF_MAX || posix_memalign(&p, 256, all) != 0)
+        return 0;
+    memset(p, 0, all);
+    const uint64_t address = add(p, all, false);
+    if (!address)
+        free(p);
+    return address;
+}
+
+uint64_t simt_adopt(void *p, uint64_t bytes)
+{
+    return add(p, bytes, true);
 }
 
 void simt_free(uint64_t address)
@@ -46,7 +61,8 @@ void simt_free(uint64_t address)
         }
     (void)pthread_mutex_unlock(&lock);
     if (found) {
-        free(found->base);
+        if (!found->adopted)
+            free(found->base);
         free(found->cells);
         free(found);
     }

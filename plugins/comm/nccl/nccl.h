@@ -254,9 +254,12 @@ bool nc_meet_left(const struct nccl *s, uint32_t rank);
 enum { NC_WINDOW_UNSAID, NC_WINDOW_THERE, NC_WINDOW_OPEN, NC_WINDOW_NONE };
 struct nc_board_window {
     _Atomic uint32_t stage;
+    _Atomic uint32_t open;    /* a bit for each rank of another process whose memory it has open */
     char             bus[20]; /* its device */
+    uint32_t         zero;
     uint64_t         address;
     cu_ipc           handle;
+    char             why[224]; /* before NONE: the reason; empty: it has no use for one */
 };
 struct nc_board_window *nc_board_window(const struct nccl *s, uint32_t rank);
 /* Collectives that a rank has started, for messages; UINT64_MAX: not known. */

@@ -3,7 +3,11 @@
  *
  * Taken when an instance is made, and written to the board. When ranks meet, each opens the memory of the others:
  * within a process the address itself serves, between processes a handle of the driver. Then all say whether they
- * could, and one that could not keeps all from it. */
+ * could, and one that could not keeps all from it; the log of each rank says why.
+ *
+ * Memory is not freed while another process has it open.  A rank says on the board what it is about to open, and only
+ * then looks whether the owner still offers it; an owner that leaves withdraws the offer, and only then looks who has
+ * it open. */
 #include "nccl.h"
 
 #include "tessera/draft/window.h"
@@ -20,6 +24,14 @@
 static void say(struct nccl *s, uint32_t stage)
 {
     atomic_store(&nc_board_window(s, s->rank)->stage, stage);
+}
+
+/* This rank has no window, for that reason; empty: it has no use for one. */
+static void give_up(struct nccl *s, const char *why)
+{
+    struct nc_board_window *b = nc_board_window(s, s->rank);
+    (void)snprintf(b->why, sizeof b->why, "%s", why);
+    say(s, NC_WINDOW_NONE);
 }
 
 /* Zeroed when it returns. */
@@ -75,7 +87,10 @@ tsr_status nc_window_open(struct nccl *s, int devices, struct tsr_err *err)
     if (e == CU_OUT_OF_MEMORY)
         return nc_cuda_fail(s, e, "memory for sums over ranks", err);
     s->window.there = e == CU_OK;
-    say(s, e == CU_OK ? NC_WINDOW_THERE : NC_WINDOW_NONE);
+    if (e == CU_OK)
+        say(s, NC_WINDOW_THERE);
+    else
+        give_up(s, "memory that other devices see: the driver refuses it");
     return TSR_OK;
 }
 
@@ -107,7 +122,8 @@ static tsr_status may_see(struct nccl *s, uint32_t rank, cu_device device, struc
 /* [under lock, context entered] */
 static tsr_status open_peer(struct nccl *s, uint32_t rank, struct tsr_err *err)
 {
-    const struct nc_board_window *b = nc_board_window(s, rank), *own = nc_board_window(s, s->rank);
+    const struct nc_board_window *b = nc_board_window(s, rank);
+    struct nc_board_window       *own = nc_board_window(s, s->rank);
     const struct nccl            *o = here(s, rank);
     cu_device                     device = o ? o->device : 0;
     tsr_status                    st = TSR_OK;
@@ -124,13 +140,33 @@ static tsr_status open_peer(struct nccl *s, uint32_t rank, struct tsr_err *err)
         return e == CU_OK || e == CU_ALREADY_ENABLED ? TSR_OK
                                                      : no(s, rank, "the driver refuses it", err);
     }
-    e = s->l.cuIpcOpenMemHandle_v2(&s->window.opened[rank], b->handle, CU_IPC_LAZY);
+    (void)atomic_fetch_or(&own->open, 1u << rank);
+    if (atomic_load(&b->stage) == NC_WINDOW_NONE) /* it has other reasons, or none */
+        e = CU_NOT_READY;
+    else
+        e = s->l.cuIpcOpenMemHandle_v2(&s->window.opened[rank], b->handle, CU_IPC_LAZY);
     if (e != CU_OK) {
         s->window.opened[rank] = 0;
-        return no(s, rank, "the driver opens no handle", err);
+        (void)atomic_fetch_and(&own->open, ~(1u << rank));
+        return e == CU_NOT_READY ? TSR_E_UNSUPPORTED
+                                 : no(s, rank, "the driver opens no handle", err);
     }
     s->window.address[rank] = s->window.opened[rank];
     return TSR_OK;
+}
+
+/* The driver may wait for work of the device. */
+static void close_peers(struct nccl *s)
+{
+    struct nc_window *w = &s->window;
+    for (uint32_t r = 0; s->board && r < s->ranks && r < NC_SEEN; r++) {
+        if (!w->opened[r] || !nc_enter(s))
+            continue;
+        (void)s->l.cuIpcCloseMemHandle(w->opened[r]);
+        nc_leave(s);
+        w->opened[r] = 0;
+        (void)atomic_fetch_and(&nc_board_window(s, s->rank)->open, ~(1u << r));
+    }
 }
 
 static tsr_status open_peers(struct nccl *s, struct tsr_err *err)
@@ -149,19 +185,19 @@ static tsr_status open_peers(struct nccl *s, struct tsr_err *err)
     return st;
 }
 
-/* Until all ranks have said at least `stage`, or one that it has no window. */
+/* Until all ranks have said at least `stage`; *all: with a window. */
 static tsr_status wait_for(struct nccl *s, uint32_t stage, uint64_t until, bool *all,
                            struct tsr_err *err)
 {
     *all = true;
-    for (uint32_t r = 0; r < s->ranks && *all; r++)
+    for (uint32_t r = 0; r < s->ranks; r++)
         for (;;) {
             uint32_t   is = atomic_load(&nc_board_window(s, r)->stage);
             tsr_status st = nc_cancelled(s, err);
             if (st != TSR_OK)
                 return st;
-            *all = is != NC_WINDOW_NONE;
-            if (!*all || is >= stage)
+            *all = *all && is != NC_WINDOW_NONE;
+            if (is >= stage)
                 break;
             if (nc_meet_left(s, r) || nc_now_us() > until)
                 return tsr_fail(err, TSR_E_DEVICE,
@@ -176,28 +212,49 @@ static tsr_status wait_for(struct nccl *s, uint32_t stage, uint64_t until, bool 
     return TSR_OK;
 }
 
+/* The same line in the logs of all ranks: the first reason that there is. */
+static void tell(struct nccl *s)
+{
+    char line[320];
+    for (uint32_t r = 0; r < s->ranks; r++) {
+        const struct nc_board_window *b = nc_board_window(s, r);
+        if (atomic_load(&b->stage) != NC_WINDOW_NONE || !b->why[0])
+            continue;
+        (void)snprintf(line, sizeof line, "sums over ranks are messages: rank %u: %s", r, b->why);
+        s->host->log(s->host->ctx, TSR_LOG_INFO, line);
+        return;
+    }
+}
+
 tsr_status nc_window_meet(void *self, int32_t able, uint64_t wait_us, struct tsr_window *w,
                           struct tsr_err *err)
 {
     struct nccl   *s = self;
     const uint64_t until = nc_now_us() + wait_us;
-    bool           all = able != 0 && s->window.there;
+    bool           all = false;
     struct nc_text why = { .text = "" };
     *w = (struct tsr_window){ .struct_size = sizeof *w, .rank = s->rank };
     why.err =
         (struct tsr_err){ .struct_size = sizeof why.err, .cap = sizeof why.text, .text = why.text };
     if (!s->board || s->ranks < 2 || s->ranks > TSR_WINDOW_RANKS)
         return TSR_OK;
-    tsr_status st = all ? wait_for(s, NC_WINDOW_THERE, until, &all, err) : TSR_OK;
-    if (st == TSR_OK && all && open_peers(s, &why.err) != TSR_OK) {
-        s->host->log(s->host->ctx, TSR_LOG_INFO, why.text);
-        all = false;
-    }
-    say(s, st == TSR_OK && all ? NC_WINDOW_OPEN : NC_WINDOW_NONE);
-    if (st == TSR_OK && all)
+    if (!s->window.there && !nc_board_window(s, s->rank)->why[0])
+        return TSR_OK;
+    if (s->window.there && !able)
+        give_up(s, "");
+    tsr_status st = wait_for(s, NC_WINDOW_THERE, until, &all, err);
+    if (st == TSR_OK && all && open_peers(s, &why.err) == TSR_OK)
+        say(s, NC_WINDOW_OPEN);
+    else if (s->window.there && able)
+        give_up(s, why.text);
+    if (st == TSR_OK)
         st = wait_for(s, NC_WINDOW_OPEN, until, &all, err);
-    if (st != TSR_OK || !all)
+    if (st == TSR_OK && !all)
+        tell(s);
+    if (st != TSR_OK || !all) {
+        close_peers(s);
         return st;
+    }
     w->ranks = s->ranks;
     w->bytes = NC_WINDOW_BYTES;
     s->window.address[s->rank] = s->window.own;
@@ -221,14 +278,11 @@ void nc_window_abort(struct nccl *s)
 static bool is_closed(struct nccl *s)
 {
     for (uint64_t until = nc_now_us() + LEAVE_US;;) {
-        bool all = true;
-        nc_lock();
+        uint32_t open = 0;
         for (uint32_t r = 0; r < s->ranks; r++)
-            all = all && (here(s, r) || r == s->rank ||
-                          atomic_load(&nc_board_window(s, r)->stage) != NC_WINDOW_OPEN);
-        nc_unlock();
-        if (all || nc_now_us() > until)
-            return all;
+            open |= atomic_load(&nc_board_window(s, r)->open) >> s->rank & 1;
+        if (!open || nc_now_us() > until)
+            return !open;
         (void)usleep(POLL_US);
     }
 }
@@ -265,15 +319,11 @@ void nc_window_close(struct nccl *s)
     if (w->own && s->l.cuDevicePrimaryCtxRetain(&context, s->device) == CU_OK)
         w->kept[w->n_kept++] =
             (struct nc_kept){ s->device, context, w->own, (void *)(uintptr_t)w->state };
-    for (uint32_t r = 0; r < s->ranks && r < NC_SEEN; r++)
-        if (w->opened[r] && nc_enter(s)) {
-            (void)s->l.cuIpcCloseMemHandle(w->opened[r]);
-            nc_leave(s);
-        }
-    const bool open = w->there && atomic_exchange(&nc_board_window(s, s->rank)->stage,
-                                                  NC_WINDOW_NONE) == NC_WINDOW_OPEN;
+    close_peers(s);
+    if (w->there)
+        say(s, NC_WINDOW_NONE);
     /* memory that another process has open stays until this one ends */
-    if (w->n_kept == 0 || nc_lost() || (open && !is_closed(s)) || leave_to_another(s))
+    if (w->n_kept == 0 || nc_lost() || (w->there && !is_closed(s)) || leave_to_another(s))
         return;
     for (uint32_t i = 0; i < w->n_kept; i++)
         free_kept(s, &w->kept[i]);

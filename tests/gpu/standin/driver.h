@@ -17,6 +17,7 @@ struct pinned {
     struct pinned *next;
     void          *host;
     uint64_t       device, bytes;
+    int            fd; /* of memory that other processes may open; -1: none */
 };
 
 /* A kernel with its arguments, or anything else. */
@@ -45,9 +46,18 @@ struct CUstream_st {
 };
 
 CUresult standin_enter(void);
-int      standin_device(void);               /* of the thread's context */
-int      standin_device_of(CUcontext c);     /* -1: of none */
-int      standin_see(int device, int other); /* 0: it did before */
+void     standin_settle(void); /* until the device has done all its work */
+/* The block of memory that starts there, or NULL. */
+const struct pinned *standin_block(uint64_t device);
+
+/* shared.c: memory that other processes may open.  Its address, or 0. */
+uint64_t standin_shared_alloc(uint64_t bytes, int *fd);
+void     standin_shared_free(const struct pinned *b);
+uint64_t standin_opened(void); /* blocks of other processes, which are open */
+
+int standin_device(void);               /* of the thread's context */
+int standin_device_of(CUcontext c);     /* -1: of none */
+int standin_see(int device, int other); /* 0: it did before */
 /* Everything that is queued; CUDA_ERROR_NOT_READY: the next waits for another rank. */
 CUresult standin_run(CUstream s);
 

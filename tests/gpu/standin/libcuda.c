@@ -110,6 +110,7 @@ static void __attribute__((destructor)) tell(void)
     COUNT(linalg);
     COUNT(late);
     COUNT(fetched);
+    COUNT(torn);
     standin_tell_kernels(f);
     for (int d = 0; d < DEVICES_MAX; d++)
         if (g.used >> d & 1)
@@ -278,6 +279,8 @@ EXPORT CUresult cuGetErrorString(CUresult r, const char **text)
 
 /* ---- memory ------------------------------------------------------------------------------------ */
 
+#define SHARED_LEAST (UINT64_C(1) << 20)
+
 static uint64_t memory(void)
 {
     return (uint64_t)standin_option("memory", 4096) << 20;
@@ -320,27 +323,43 @@ static int is_through(int device)
     return all;
 }
 
+void standin_settle(void)
+{
+    while (!is_through(standin_device()))
+        let_others();
+}
+
+const struct pinned *standin_block(uint64_t device)
+{
+    const struct pinned *b = g.pinned;
+    while (b && b->device != device)
+        b = b->next;
+    return b;
+}
+
 /* As a driver may, it waits for all work that the device has.  In one call of the library: who else works on it goes
  * on meanwhile. */
-static CUresult new_block(CUdeviceptr *p, size_t bytes)
+static CUresult new_block(CUdeviceptr *p, size_t bytes, int pinned)
 {
     CUresult r = standin_enter();
     if (r != CUDA_SUCCESS)
         return r;
-    while (!is_through(standin_device()))
-        let_others();
+    standin_settle();
     g.count.taken++;
     g.count.late += (uint64_t)(g.begun != 0);
-    /* a header-less size: kept in a list with the pinned ones */
     struct pinned *b = malloc(sizeof *b);
-    uint64_t       at = bytes && bytes <= memory() - g.allocated ? simt_alloc(bytes) : 0;
+    const int      shared = !pinned && devices() > 1 && bytes >= SHARED_LEAST;
+    int            fd = -1;
+    uint64_t       at = !bytes || bytes > memory() - g.allocated ? 0
+                        : shared                                 ? standin_shared_alloc(bytes, &fd)
+                                                                 : simt_alloc(bytes);
     if (!b || !at) {
         free(b);
         simt_free(at);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memset(simt_place(at, bytes), 0xa5, bytes);
-    *b = (struct pinned){ .next = g.pinned, .device = at, .bytes = bytes };
+    *b = (struct pinned){ .next = g.pinned, .device = at, .bytes = bytes, .fd = fd };
     g.pinned = b;
     g.allocated += bytes;
     *p = at;
@@ -350,7 +369,7 @@ static CUresult new_block(CUdeviceptr *p, size_t bytes)
 EXPORT CUresult cuMemAlloc(CUdeviceptr *p, size_t bytes)
 {
     ONE_AT_A_TIME;
-    return new_block(p, bytes);
+    return new_block(p, bytes, 0);
 }
 
 /* host: pinned memory, on which a device address is memory of the emulation as well. */
@@ -358,7 +377,7 @@ EXPORT CUresult cuMemHostAlloc(void **p, size_t bytes, unsigned flags)
 {
     ONE_AT_A_TIME;
     CUdeviceptr at = 0;
-    CUresult    r = new_block(&at, bytes);
+    CUresult    r = new_block(&at, bytes, 1);
     (void)flags;
     if (r != CUDA_SUCCESS)
         return r;
@@ -389,7 +408,7 @@ EXPORT void standin_run_all(void)
 EXPORT struct standin_left standin_left(void)
 {
     ONE_AT_A_TIME;
-    struct standin_left l = { .events = g.events };
+    struct standin_left l = { .events = g.events, .opened = standin_opened() };
     for (int d = 0; d < DEVICES_MAX; d++)
         l.contexts += (uint64_t)g.retained[d];
     for (const struct pinned *b = g.pinned; b; b = b->next)
@@ -402,8 +421,7 @@ EXPORT struct standin_left standin_left(void)
 static CUresult free_block(uint64_t device, const void *host)
 {
     /* work that is queued may use it: a free waits for all that the device has */
-    while (!is_through(standin_device()))
-        let_others();
+    standin_settle();
     for (struct pinned **b = &g.pinned; *b; b = &(*b)->next) {
         struct pinned *found = *b;
         if (found->device != device && !(host && found->host == host))
@@ -412,7 +430,10 @@ static CUresult free_block(uint64_t device, const void *host)
         g.count.taken++;
         g.freed += (uint64_t)(g.begun != 0);
         g.allocated -= found->bytes;
-        simt_free(found->device);
+        if (found->fd < 0)
+            simt_free(found->device);
+        else
+            standin_shared_free(found);
         free(found);
         return standin_enter();
     }

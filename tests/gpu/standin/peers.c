@@ -49,25 +49,3 @@ EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags)
     return standin_see(standin_device(), other) ? CUDA_SUCCESS
                                                 : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
 }
-
-/* Memory of another process is not played: ranks that are processes go without. */
-EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *h, CUdeviceptr p)
-{
-    ONE_AT_A_TIME;
-    memset(h, 0, sizeof *h);
-    return simt_place(p, 1) ? standin_enter() : CUDA_ERROR_INVALID_VALUE;
-}
-EXPORT CUresult cuIpcOpenMemHandle(CUdeviceptr *p, CUipcMemHandle h, unsigned flags)
-{
-    ONE_AT_A_TIME;
-    (void)h;
-    *p = 0;
-    return flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ? CUDA_ERROR_MAP_FAILED
-                                                       : CUDA_ERROR_INVALID_VALUE;
-}
-EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr p)
-{
-    ONE_AT_A_TIME;
-    (void)p;
-    return CUDA_ERROR_INVALID_VALUE;
-}

@@ -9,12 +9,14 @@
  *
  * Allocations and frees wait for all work of the device, a message from another rank included.
  *
- * A process that was forked after cuInit() has no driver.  Memory of all devices is one.
+ * A process that was forked after cuInit() has no driver.  Memory of all devices is one.  Where there are two devices or
+ * more, other processes may open blocks of 1 MiB or more.
  *
  * TSR_STANDIN, words apart by commas: devices=4 (1; up to 8), arch=75 (of the device, 90), driver=12040 (its
  * CUDA: an older one loads no kernels), init=N (what cuInit answers), fail=N (the N-th kernel that runs
  * fails, and the context with it), capture=N (the N-th capture of
- * a stream fails), noearly (no launch may overlap with the one before it), none (no algorithm), nopeers (no device sees another's memory), noblas (cuBLAS does not
+ * a stream fails), noearly (no launch may overlap with the one before it), none (no algorithm), nopeers (no device sees another's memory),
+ * closed=N (device N opens no memory of other processes), noblas (cuBLAS does not
  * start), memory=MIB.
  * TSR_STANDIN_LOG: a file for the counts of calls and of runs of each kernel, written at exit; %p in it is the process.
  */
@@ -31,6 +33,7 @@ struct standin_counts {
     uint64_t taken;   /* allocations and frees of memory */
     uint64_t
         late; /* allocations after the first launch, and frees with launches before and after them */
+    uint64_t torn; /* frees of memory that another process has open */
 };
 
 /* One call at a time: ranks may be threads. */
@@ -54,6 +57,7 @@ int                    standin_in_context(void);
 
 struct standin_left {
     uint64_t contexts, blocks, streams, events; /* not given back */
+    uint64_t opened;                            /* nor closed, of other processes */
 };
 struct standin_left standin_left(void);
 

@@ -51,8 +51,8 @@ struct tsr_transport_window_v1 {
 
     /* Asked once by all ranks at the same place between their operations, for sums of this rank's device.  able 0: this
      * rank has no use for a window.  w->ranks is 0 on all ranks if one of them is not able, or if one device does not
-     * see another's memory; the reason goes to the log of the rank that has it.  Waits for the other ranks, until
-     * wait_us have passed.  No memory is taken here.  [worker] */
+     * see another's memory; then the same line with the reason goes to the logs of all.  Waits for the other ranks,
+     * until wait_us have passed.  No memory is taken here.  [worker] */
     tsr_status (*meet)(void *self, int32_t able, uint64_t wait_us, struct tsr_window *w,
                        struct tsr_err *err);
 };
