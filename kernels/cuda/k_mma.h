@@ -6,11 +6,14 @@
  *   a[0], a[2]  row g, columns 4t.. and 16 + 4t.. of A; a[1], a[3] the same of row g + 8
  *   b[0], b[1]  rows 4t.. and 16 + 4t.. of B's column g
  *   c[0], c[1]  row g, columns 2t and 2t + 1 of c; c[2], c[3] the same of row g + 8
- * rows_load(v, n, p, lane): v[i], i < n of 2 or 4, becomes word lane % 4 of the 16 bytes in shared memory at
- * p + 16 (lane / 4 + 8 i), which is the form of a fragment; all 32 lanes together, p on 16 bytes.
+ * rows_load(v, n, own, lane): v[i], i < n of 2 or 4, becomes word lane % 4 of the 16 bytes in shared memory at
+ * p + 16 (lane / 4 + 8 i), which is the form of a fragment; all 32 lanes together, p on 16 bytes, own: p + 16 lane.
  * copy_async(to, from): 16 bytes, copy_async4() 4 bytes, both aligned to as many, complete after a copy_wait(n)
  * that leaves at most the n latest groups under way; copy_commit() ends a group.  Other lanes see the bytes
- * after a barrier.
+ * after a barrier.  copy_async_if(): without a branch, which a loop would pay for in each step.
+ * own_address(p, lane): p, an address in shared memory of this lane.  The compiler cannot tell what it is made of, and
+ * keeps it in a register instead of making it again in each step of a loop.
+ * at_step(base, n, each): base + n each, by one instruction and without a pointer that counts along.
  */
 #ifndef TSR_CUDA_K_MMA_H
 #define TSR_CUDA_K_MMA_H
@@ -18,17 +21,19 @@
 #include "k.h"
 
 #if !defined(__CUDACC__) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 750)
-DEV void rows_load(uint32_t *v, const int n, const uint8_t *p, uint32_t lane)
+DEV void rows_load(uint32_t *v, const int n, const uint8_t *own, uint32_t lane)
 {
+    const uint8_t *p = own - 16 * lane;
     UNROLL_LOOP
     for (int i = 0; i < n; i++)
         v[i] = *(const uint32_t *)(const void *)(p + 16 * (lane / 4 + 8 * (uint32_t)i) +
                                                  4 * (lane % 4));
 }
 #else
-DEV void rows_load(uint32_t *v, const int n, const uint8_t *p, uint32_t lane)
+DEV void rows_load(uint32_t *v, const int n, const uint8_t *own, uint32_t lane)
 {
-    const uint32_t at = (uint32_t)__cvta_generic_to_shared(p + 16 * lane);
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(own);
+    (void)lane;
     if (n == 2)
         asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
                      : "=r"(v[0]), "=r"(v[1])
@@ -72,6 +77,11 @@ DEV void copy_async4(void *to, const void *from)
 {
     *(uint32_t *)to = *(const uint32_t *)from;
 }
+DEV void copy_async_if(void *to, const void *from, int there)
+{
+    if (there)
+        copy_async(to, from);
+}
 DEV void copy_commit(void)
 {
 }
@@ -103,6 +113,14 @@ DEV void copy_async4(void *to, const void *from)
                  : "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from)
                  : "memory");
 }
+DEV void copy_async_if(void *to, const void *from, int there)
+{
+    asm volatile("{ .reg .pred there; setp.ne.s32 there, %2, 0; "
+                 "@there cp.async.cg.shared.global [%0], [%1], 16; }"
+                 :
+                 : "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from), "r"(there)
+                 : "memory");
+}
 DEV void copy_commit(void)
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -124,6 +142,36 @@ DEV void copy_wait(const int n)
 }
 
 #endif
-#endif /* else simt/simt_kernel.h has them */
+
+DEV uint8_t *own_address(uint8_t *p, uint32_t lane)
+{
+    return (uint8_t *)__cvta_shared_to_generic(
+        shfl_u(ALL_LANES, (uint32_t)__cvta_generic_to_shared(p), lane));
+}
+DEV const uint8_t *at_step(const uint8_t *base, uint32_t n, uint32_t each)
+{
+    const uint8_t *p;
+    asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(p) : "r"(n), "r"(each), "l"(base));
+    return p;
+}
+
+#else /* simt/simt_kernel.h has the others */
+
+DEV void copy_async_if(void *to, const void *from, int there)
+{
+    if (there)
+        copy_async(to, from);
+}
+DEV uint8_t *own_address(uint8_t *p, uint32_t lane)
+{
+    (void)lane;
+    return p;
+}
+DEV const uint8_t *at_step(const uint8_t *base, uint32_t n, uint32_t each)
+{
+    return base + (uint64_t)n * each;
+}
+
+#endif
 
 #endif

@@ -133,8 +133,10 @@ DEV void block_step(const struct k_linear *a, struct tile *x, float *tree, struc
     const struct k_weight *w = &a->w;
     const uint32_t         warp = x->panel % BLOCK_PANELS, part = x->t0 % BLOCK_TOKENS;
     uint32_t               c[4][2], b[4][2];
-    tile_bytes(w, x, step + warp * TILE_WEIGHTS(bits), kind, bits, c);
-    tile_tokens(x, bits, BLOCK_NT, step + BLOCK_PANELS * TILE_WEIGHTS(bits) + 32 * part, b);
+    const uint8_t         *p = step + warp * TILE_WEIGHTS(bits);
+    tile_bytes(w, x, p, p + 16 * x->lane, kind, bits, c);
+    tile_tokens(x, bits, BLOCK_NT,
+                step + BLOCK_PANELS * TILE_WEIGHTS(bits) + 32 * part + TILE_OWN(bits) * x->lane, b);
     tile_add(x, kind, bits, BLOCK_NT, c, b, -1);
     at->done += K_STEP;
     at->group_left -= K_STEP;

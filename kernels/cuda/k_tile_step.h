@@ -68,12 +68,21 @@ struct tile {
 
 /* ---- the ring ---------------------------------------------------------------------------- */
 
-/* Where a lane's pieces come from, and whether there is one. */
+/* Of 8 tokens the first half of the lanes copies activations, and the second one the scales of groups: together. */
+#define TILE_TOGETHER(scales, nt) ((nt) == 1 && TILE_SCALES(scales))
+
+/* Where a lane's pieces of the first step come from, those of meta of the next one, and whether there is one.  Places in a
+ * stage are from the lane's piece of the weights on, which is at 16 lane. */
 struct tile_source {
     const uint8_t *weights, *q[2], *meta;
-    uint32_t       q_to[2], meta_to; /* places in a stage */
+    int32_t        q_to[2], meta_to;
     int            there[2], meta_there;
     uint32_t       meta_step, group_left; /* bytes to the next group's; columns until it begins */
+    /* TILE_TOGETHER: the next piece of either; bytes to the one after it, within a group and where the next begins */
+    const uint8_t *each;
+    int32_t        each_to;
+    uint32_t       each_step[2];
+    int            each_there;
 };
 
 /* Activations lie token by token; of 8 bits half by half, so that 8 tokens' 16 bytes meet no bank twice. */
@@ -82,7 +91,8 @@ DEV uint32_t token_place(const int bits, const int nt, uint32_t token, uint32_t 
     return bits == 8 ? 128 * (uint32_t)nt * half + 16 * token : 32 * token + 16 * half;
 }
 
-/* Lanes share the copies of a group's scales, and the next two those of its zero points. */
+/* Lanes share the copies of a group's scales, and the next two those of its zero points.  lane: from the first of them;
+ * none of them: K_STEP or more. */
 DEV void meta_begin(const struct k_weight *w, uint64_t panel, uint64_t k0, const int kind,
                     const int bits, const uint32_t scales, const int nt, uint32_t lane,
                     struct tile_source *s)
@@ -91,7 +101,7 @@ DEV void meta_begin(const struct k_weight *w, uint64_t panel, uint64_t k0, const
     const uint64_t group = k0 / w->group;
     const int      zero = kind == (int)K_INT && w->zeros && lane >= lanes;
     s->meta_there = lane < lanes || (zero && lane < lanes + 2);
-    s->meta_to = TILE_WEIGHTS(bits) + 256u * (uint32_t)nt + 16 * lane;
+    s->meta_to = (int32_t)TILE_WEIGHTS(bits) + 256 * nt;
     s->meta_step = zero ? K_PANEL : bytes;
     s->meta = AT(const uint8_t, zero ? w->zeros : w->scales) +
               (panel * w->groups + group) * s->meta_step + 16 * (zero ? lane - lanes : lane);
@@ -102,43 +112,73 @@ DEV void source_begin(const struct k_linear *a, const struct tile *x, uint64_t k
                       const int nt, struct tile_source *s)
 {
     s->weights = step_at(&a->w, x->panel, k0 / K_STEP) + 16 * x->lane;
+    s->q_to[1] = 0;
     UNROLL_LOOP
     for (int i = 0; i < (nt > 2 ? 2 : 1); i++) {
         const uint32_t token = x->lane / 2 + 16 * (uint32_t)i, half = x->lane % 2;
         s->q[i] = AT(const uint8_t, a->q) + token_of(a, x->t0 + token) * a->ldq + k0 + 16 * half;
-        s->q_to[i] = TILE_WEIGHTS(bits) + token_place(bits, nt, token, half);
+        s->q_to[i] =
+            (int32_t)TILE_WEIGHTS(bits) +
+            (bits == 8 ? (int32_t)(token_place(bits, nt, token, half) - 16 * x->lane) : 512 * i);
         s->there[i] = x->t0 + token < a->tokens && (nt > 1 || x->lane < 16);
     }
 }
 
-/* Tokens past the last one are zeros in every stage. Copies of the last one would be asked of memory once for each. */
+/* Places from the stage on, and `own` below is the stage. */
+DEV void source_from_stage(struct tile_source *s, uint32_t lane)
+{
+    s->q_to[0] += (int32_t)(16 * lane);
+    s->q_to[1] += (int32_t)(16 * lane);
+    s->meta_to += (int32_t)(16 * lane);
+}
+
+/* Tokens past the last one are zeros in every stage. Copies of the last one would be asked of memory once for each.
+ * own: 16 lane bytes into the ring, or into the stage, also below. */
 DEV void source_clear(const struct tile_source *s, const int nt, const int stages, uint32_t stage,
-                      uint32_t lane, uint8_t *ring)
+                      uint32_t lane, uint8_t *own)
 {
     const uint4 zero = { 0, 0, 0, 0 };
     UNROLL_LOOP
     for (uint32_t i = 0; i < (nt > 2 ? 2u : 1u); i++)
         if (!s->there[i] && (nt > 1 || lane < 16))
             for (uint32_t n = 0; n < (uint32_t)stages; n++)
-                *(uint4 *)(void *)(ring + n * stage + s->q_to[i]) = zero;
+                *(uint4 *)(void *)(own + n * stage + s->q_to[i]) = zero;
 }
 
-/* Starts the copies of the next step: of the weights and what belongs to them, which no kernel writes. */
+/* Kernels that are short of registers count pointers along, branch around copies and make addresses again in each step:
+ * fewer registers, and more instructions. */
+#define TILE_FEW(scales, nt) ((nt) > 2 || (scales) == TILE_LATE)
+
+DEV void source_copy(uint8_t *to, const uint8_t *from, int there, const int few)
+{
+    if (!few)
+        copy_async_if(to, from, there);
+    else if (there)
+        copy_async(to, from);
+}
+
+/* Starts the copies of the weights of a step, which no kernel writes: it is `col` columns after that of s->weights;
+ * TILE_FEW: it is that one, and the next one comes after it. */
 DEV void source_weights(const struct k_linear *a, struct tile_source *s, const int bits,
-                        const uint32_t scales, uint32_t lane, uint8_t *stage)
+                        uint32_t lane, uint32_t col, const int few, const int from_stage,
+                        uint8_t *own)
 {
     const uint32_t width = bits == K_ANY ? a->w.bits : (uint32_t)bits;
+    const uint8_t *from = few ? s->weights : at_step(s->weights, col, K_PANEL * width / 8);
     UNROLL_LOOP
-    for (uint32_t i = 0; i < (TILE_WEIGHTS(bits) + 511) / 512; i++) {
-        const uint32_t at = 512 * i + 16 * lane;
-        if (bits != K_ANY || at < 128 * width)
-            copy_async(stage + at, s->weights + 512 * i);
-    }
-    s->weights += 128 * width;
+    for (uint32_t i = 0; i < (TILE_WEIGHTS(bits) + 511) / 512; i++)
+        if (bits != K_ANY || 512 * i + 16 * lane < 128 * width)
+            copy_async(own + (from_stage ? 16 * lane : 0) + 512 * i, from + 512 * i);
+    s->weights += few ? 128 * width : 0;
+}
+
+/* And of what belongs to the weights. */
+DEV void source_meta(const struct k_linear *a, struct tile_source *s, const uint32_t scales,
+                     const int few, uint8_t *own)
+{
     if (!TILE_SCALES(scales))
         return;
-    if (s->meta_there)
-        copy_async(stage + s->meta_to, s->meta);
+    source_copy(own + s->meta_to, s->meta, s->meta_there, few);
     s->group_left -= K_STEP;
     s->meta += s->group_left ? 0 : s->meta_step;
     s->group_left = s->group_left ? s->group_left : a->w.group;
@@ -146,8 +186,8 @@ DEV void source_weights(const struct k_linear *a, struct tile_source *s, const i
 
 /* The activations of the first steps, which no wait for copies covers: the copies of their weights began long before, a
  * group for each step. */
-DEV void source_first(struct tile_source *s, const int nt, const uint32_t stages, uint32_t n,
-                      uint32_t stage, uint8_t *ring)
+DEV void source_first(const struct tile_source *s, const int nt, const uint32_t stages, uint32_t n,
+                      uint32_t stage, uint8_t *own)
 {
     UNROLL_LOOP
     for (uint32_t i = 0; i < (nt > 2 ? 2u : 1u); i++) {
@@ -159,20 +199,38 @@ DEV void source_first(struct tile_source *s, const int nt, const uint32_t stages
         UNROLL_LOOP
         for (uint32_t k = 0; k < stages; k++)
             if (s->there[i] && k < n)
-                *(uint4 *)(void *)(ring + k * stage + s->q_to[i]) = v[k];
-        s->q[i] += (uint64_t)K_STEP * stages;
+                *(uint4 *)(void *)(own + k * stage + s->q_to[i]) = v[k];
     }
 }
 
-/* And of the activations. */
-DEV void source_tokens(struct tile_source *s, const int nt, uint8_t *stage)
+/* And of the activations, as of the weights. */
+DEV void source_tokens(struct tile_source *s, const int nt, uint32_t col, const int few,
+                       uint8_t *own)
 {
     UNROLL_LOOP
     for (uint32_t i = 0; i < (nt > 2 ? 2u : 1u); i++) {
-        if (s->there[i])
-            copy_async(stage + s->q_to[i], s->q[i]);
-        s->q[i] += K_STEP;
+        source_copy(own + s->q_to[i], few ? s->q[i] : at_step(s->q[i], col, 1), s->there[i], few);
+        s->q[i] += few ? K_STEP : 0;
     }
+}
+
+/* TILE_TOGETHER: of the activations and of what belongs to the weights, from column `col` on. */
+DEV void source_each_begin(struct tile_source *s, uint32_t lane, uint32_t col)
+{
+    const int meta = lane >= 16;
+    s->each = meta ? s->meta : s->q[0] + col;
+    s->each_to = meta ? s->meta_to : s->q_to[0];
+    s->each_step[0] = meta ? 0 : K_STEP;
+    s->each_step[1] = meta ? s->meta_step : K_STEP;
+    s->each_there = meta ? s->meta_there : s->there[0];
+}
+
+DEV void source_each(const struct k_linear *a, struct tile_source *s, uint8_t *own)
+{
+    copy_async_if(own + s->each_to, s->each, s->each_there);
+    s->group_left -= K_STEP;
+    s->each += s->group_left ? s->each_step[0] : s->each_step[1];
+    s->group_left = s->group_left ? s->group_left : a->w.group;
 }
 
 /* ---- a step ------------------------------------------------------------------------------ */
@@ -242,15 +300,16 @@ DEV uint32_t tile_signed(const struct tile *x, uint32_t codes, const int kind, c
     return v;
 }
 
-/* The lane's part of a step as signed bytes: c[i] of row g + 8 i.  kind K_LUT: a table of 16 entries a row. */
+/* The lane's part of a step as signed bytes: c[i] of row g + 8 i.  kind K_LUT: a table of 16 entries a row.  own:
+ * p + 16 lane. */
 DEV void tile_bytes(const struct k_weight *w, const struct tile *x, const uint8_t *p,
-                    const int kind, const int bits, uint32_t (*c)[2])
+                    const uint8_t *own, const int kind, const int bits, uint32_t (*c)[2])
 {
     uint32_t v[2][4];
     if (bits != K_ANY)
-        rows_load(v[0], 4, p, x->lane);
+        rows_load(v[0], 4, own, x->lane);
     if (bits == 8)
-        rows_load(v[1], 4, p + 512, x->lane);
+        rows_load(v[1], 4, own + 512, x->lane);
     UNROLL_LOOP
     for (int i = 0; i < 4; i++) {
         const uint32_t r = x->g + 8 * (uint32_t)i;

@@ -12,14 +12,17 @@
 
 /* ---- a step ------------------------------------------------------------------------------ */
 
-/* The activations of the lane: b[n][h] as the matrix unit takes them. */
-DEV void tile_tokens(const struct tile *x, const int bits, const int nt, const uint8_t *q,
+/* Bytes of activations, in a stage, from lane to lane. */
+#define TILE_OWN(bits) ((bits) == 8 ? 16u : 8u)
+
+/* The activations of the lane: b[n][h] as the matrix unit takes them.  own: the lane's, TILE_OWN bytes each. */
+DEV void tile_tokens(const struct tile *x, const int bits, const int nt, const uint8_t *own,
                      uint32_t (*b)[2])
 {
     if (bits != 8) {
         UNROLL_LOOP
         for (int n = 0; n < nt; n++) {
-            uint2 v = *(const uint2 *)(const void *)(q + 256 * n + 32 * x->g + 8 * x->t);
+            uint2 v = *(const uint2 *)(const void *)(own + 256 * n);
             b[n][0] = v.x;
             b[n][1] = v.y;
         }
@@ -27,11 +30,11 @@ DEV void tile_tokens(const struct tile *x, const int bits, const int nt, const u
     }
     uint32_t v[8];
     if (nt == 1)
-        rows_load(v, 2, q, x->lane);
+        rows_load(v, 2, own, x->lane);
     UNROLL_LOOP
     for (int i = 0; i < 2 * nt; i += 4)
         if (nt > 1)
-            rows_load(v + i, 4, q + 128 * i, x->lane);
+            rows_load(v + i, 4, own + 128 * i, x->lane);
     UNROLL_LOOP
     for (int n = 0; n < nt; n++) {
         b[n][0] = v[n];
@@ -105,34 +108,55 @@ DEV void tile_clear(struct tile *x, const int nt)
     }
 }
 
+/* Where the run that begins at column `done` of the segment ends: with its block of activations, its group, or all. */
+DEV uint32_t tile_run_end(const uint32_t scales, uint32_t done, uint32_t cols, uint32_t group_end)
+{
+    const uint32_t block_end = (done / K_BLOCK + 1) * K_BLOCK;
+    const uint32_t end = block_end < cols ? block_end : cols;
+    return scales != TILE_NONE && group_end < end ? group_end : end;
+}
+
 /* kind, bits and scales: as in tile_bytes(); ring: of this warp. */
 DEV void tile_runs(const struct k_linear *a, struct tile *x, const int kind, const int bits,
                    const uint32_t scales, const int nt, const int stages, uint32_t segment,
                    uint8_t *ring)
 {
     const struct k_weight *w = &a->w;
-    const uint32_t         stage = TILE_STAGE(kind, bits, scales, nt);
+    /* from_stage: places are from the stage on, not from the lane's part of it; whichever took fewer registers */
+    const int          few = TILE_FEW(scales, nt), from_stage = few && !TILE_SCALES(scales);
+    const uint32_t     stage = TILE_STAGE(kind, bits, scales, nt);
     const uint32_t     tokens_at = TILE_WEIGHTS(bits), meta_at = tokens_at + 256u * (uint32_t)nt;
     struct run         r;
     struct tile_source s;
     run_begin(w, segment, &r);
     const uint32_t cols = (uint32_t)(r.k1 - r.k0), n = (cols + K_STEP - 1) / K_STEP;
-    uint32_t       from = 0, to = stage * (uint32_t)(stages - 1);
+    const uint32_t ahead = (uint32_t)stages - 1, meta_lane = TILE_TOGETHER(scales, nt) ? 16 : 0;
+    uint32_t       from = 0, to = stage * ahead; /* to: where `from` was */
+    uint8_t *own = ring + 16 * x->lane, *own_tokens = ring + tokens_at + TILE_OWN(bits) * x->lane;
+    if (!few) {
+        own = own_address(own, x->lane);
+        own_tokens = own_address(own_tokens, x->lane);
+    }
+    uint8_t *const place = from_stage ? ring : own;
     source_begin(a, x, r.k0, bits, nt, &s);
-    meta_begin(w, x->panel, r.k0, kind, bits, scales, nt, x->lane, &s);
-    source_clear(&s, nt, stages, stage, x->lane, ring);
+    meta_begin(w, x->panel, r.k0, kind, bits, scales, nt, x->lane - meta_lane, &s);
+    s.meta_to -= (int32_t)(16 * meta_lane);
+    if (from_stage)
+        source_from_stage(&s, x->lane);
+    source_clear(&s, nt, stages, stage, x->lane, place);
     UNROLL_LOOP
-    for (uint32_t i = 0; i + 1 < (uint32_t)stages; i++) {
-        if (i < n)
-            source_weights(a, &s, bits, scales, x->lane, ring + i * stage);
+    for (uint32_t i = 0; i < ahead; i++) {
+        if (i < n) {
+            source_weights(a, &s, bits, x->lane, K_STEP * i, few, from_stage, place + i * stage);
+            source_meta(a, &s, scales, few, place + i * stage);
+        }
         copy_commit();
     }
     wait_for_previous(); /* it made the activations */
-    source_first(&s, nt, (uint32_t)stages - 1, n, stage, ring);
+    source_first(&s, nt, ahead, n, stage, place);
     tile_begin(a, x, kind, bits, scales, x->panel, r.block, nt, K_BLOCK < cols);
     x->group = (uint32_t)r.group;
-    /* columns of the segment: done with, and where the group ends */
-    uint32_t done = 0, group_end = (uint32_t)((r.group + 1) * w->group - r.k0);
+    uint32_t group_end = (uint32_t)((r.group + 1) * w->group - r.k0); /* column of the segment */
     if (scales == TILE_LATE) {
         late_fetch(w, x, kind);
         late_turn(x);
@@ -141,31 +165,51 @@ DEV void tile_runs(const struct k_linear *a, struct tile *x, const int kind, con
         x->group = (uint32_t)r.group;
     }
     const int halves = scales == TILE_LATE && w->regular == 2; /* runs may end inside of a step */
-    for (uint32_t i = 0; i < n; i++) {
+    /* columns that are done with, and `lead` more; `copied`: when the copies of all have begun */
+    const uint32_t lead = few ? 0 : K_STEP * ahead;
+    const uint32_t copied = !few ? K_STEP * n : n > ahead ? K_STEP * (n - ahead) : 0;
+    uint32_t       col = lead, run_end = lead + tile_run_end(scales, 0, cols, group_end);
+    source_each_begin(&s, x->lane, lead);
+    if (few)
+        s.q[0] += K_STEP * ahead;
+    if (nt > 2)
+        s.q[1] += K_STEP * ahead;
+    while (col < lead + cols) {
         uint32_t c[4][2], b[4][2];
         copy_wait(stages - 2);
         __syncwarp(); /* the step is there, and the one before is done with */
-        if (i + (uint32_t)stages - 1 < n) {
-            source_weights(a, &s, bits, scales, x->lane, ring + to);
-            source_tokens(&s, nt, ring + to);
+        if (col < copied) {
+            uint8_t *next = from_stage ? ring + to : few ? ring + to + 16 * x->lane : own + to;
+            source_weights(a, &s, bits, x->lane, col, few, from_stage, next);
+            if (TILE_TOGETHER(scales, nt)) {
+                source_each(a, &s, next);
+            } else {
+                source_meta(a, &s, scales, few, next);
+                source_tokens(&s, nt, col, few, next);
+            }
         }
         copy_commit();
-        const uint8_t *p = ring + from;
-        tile_bytes(w, x, p, kind, bits, c);
-        tile_tokens(x, bits, nt, p + tokens_at, b);
-        from = from + stage == stage * (uint32_t)stages ? 0 : from + stage;
-        to = to + stage == stage * (uint32_t)stages ? 0 : to + stage;
+        const uint8_t *p = ring + from, *mine = p + 16 * x->lane, *tokens = p + tokens_at;
+        tokens += bits == 8 ? 16 * x->lane : 32 * x->g + 8 * x->t;
+        tile_bytes(w, x, p, few ? mine : own + from, kind, bits, c);
+        tile_tokens(x, bits, nt, few ? tokens : own_tokens + from, b);
+        to = from;
+        from = from == stage * ahead ? 0 : from + stage;
         for (int half = 0; half <= halves; half++) {
-            if (half && done >= cols) /* the last step has one half */
+            if (half && col >= lead + cols) /* the last step has one half */
                 break;
             tile_add(x, kind, bits, nt, c, b, halves ? half : -1);
-            done += halves ? K_HALF : K_STEP;
-            const int block_ends = done % K_BLOCK == 0 || done >= cols;
-            const int group_ends = scales != TILE_NONE && done >= group_end;
-            if (!block_ends && !group_ends)
+            col += halves ? K_HALF : K_STEP;
+            if (!few && col < run_end)
+                continue;
+            const uint32_t done = col - lead;
+            const int      block_ends = done % K_BLOCK == 0 || done >= cols;
+            const int      group_ends = scales != TILE_NONE && done >= group_end;
+            if (few && !block_ends && !group_ends)
                 continue;
             tile_end(w, x, kind, bits, scales, nt, p + meta_at, block_ends);
             group_end += group_ends ? w->group : 0;
+            run_end = lead + tile_run_end(scales, done, cols, group_end);
             if (block_ends && done < cols)
                 block_begin(x, nt, done + K_BLOCK < cols);
             if (scales != TILE_LATE)

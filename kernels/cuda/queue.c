@@ -1,7 +1,7 @@
 /* queue.c - launches are queued until a wait or a copy; a repeated list, such as that of each token of a
- * batch, goes to the device as one graph.  Ranks cut a token at each of their sums: lists of equal layers have
- * equal kernels and other arguments, and a graph each.  A launch joins the last one where fuse.c has a kernel for
- * both. */
+ * batch, goes to the device as one graph.  A sum over ranks in a window is a launch of the list; one by messages cuts
+ * the token: lists of equal layers have equal kernels and other arguments, and a graph each.  A launch joins the last
+ * one where fuse.c has a kernel for both. */
 #include "backend.h"
 
 #include <stdio.h>

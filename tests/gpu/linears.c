@@ -344,11 +344,24 @@ static bool many(struct pair *p)
     return ok;
 }
 
+/* Segments of 12 and 20 steps, so that the ring of copies in shared memory is used again and again; the last one is shorter. */
+static bool deep(struct pair *p)
+{
+    static const uint32_t cols[] = { 2592, 4128 }, tokens[] = { 1, 8, 16, 32 };
+    bool                  ok = true;
+    for (uint64_t i = 0; ok && i < 40; i++) {
+        struct tsr_format f;
+        (void)pair_format_at(i % 10, &f); /* of each kernel */
+        ok = linear(p, &f, TSR_ACT_A8, tokens[(i / 10 + i) % 4], 33, cols[pair_draw(p, 2)]);
+    }
+    return ok;
+}
+
 bool pair_check_linears(struct pair *p, uint64_t count)
 {
     uint64_t first = pair_draw(p, 3 * FORMATS);
     for (uint64_t i = 0; i < count; i++)
         if (!one(p, first + i))
             return false;
-    return many(p);
+    return many(p) && deep(p);
 }
