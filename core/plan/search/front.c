@@ -229,7 +229,10 @@ static tsr_status divide(struct tsr_front_drawn *z, uint64_t i, uint64_t j, stru
     }
     double floor = fmax(b->floor, v[j].omega), limit = 0.5 * (floor + v[i].omega);
     b->floor = limit;
-    TSR_TRY(look(z, limit, 0, z->charged[j], z->charged[j], &at, &sure, err));
+    z->likely = tsr_front_between(z, i, j, limit);
+    tsr_status st = look(z, limit, 0, z->charged[j], z->charged[j], &at, &sure, err);
+    z->likely = TSR_FRONT_NONE;
+    TSR_TRY(st);
     if (at == TSR_FRONT_NONE || at < n)
         return TSR_OK;
     z->between[i][at] = (struct tsr_front_between){ .edge = true, .floor = limit };
@@ -324,6 +327,7 @@ static tsr_status draw(struct tsr_front_drawn *z, const struct tsr_plan_problem 
     uint64_t at;
     z->p = *p;
     z->p.max_omega = z->most;
+    z->likely = TSR_FRONT_NONE;
     if (p->max_omega < 0 && !p->quality.kl.on) /* nothing says what a narrow cache may cost */
         z->p.o.free_kv = false;
     TSR_TRY(tsr_plan_kept_open(&z->bounds, &z->p, err));
