@@ -27,7 +27,7 @@ static unsigned draw(unsigned problem, unsigned number, unsigned below)
     return (unsigned)(tsr_uniform(seed, problem, number) * below);
 }
 
-/* Time of the fastest plan with at most this omega; INFINITY: none. */
+/* Time of the fastest plan with at most this omega, and its own; INFINITY: none. */
 static double fastest(const struct tsr_plan_problem *p, const struct tsr_plugin_spec *solver,
                       double limit, double *omega)
 {
@@ -37,6 +37,7 @@ static double fastest(const struct tsr_plan_problem *p, const struct tsr_plugin_
     double                  ms = INFINITY;
     q.max_omega = limit;
     q.o.theta = 0;
+    *omega = INFINITY;
     assert_int_equal(tsr_plan_settings_search(&a, &q, solver, &e.err), TSR_OK);
     if (tsr_plan_planned_has_plan(&a)) {
         assert_true(a.status == TSR_SOLVED_OPTIMAL);
