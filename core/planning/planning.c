@@ -252,11 +252,8 @@ static tsr_status search_one(struct tsr_planning *pl, struct tsr_plan_problem *p
 {
     if (p->knee && !(pl->at_most_ms > 0))
         return tsr_plan_front_knee(a, p, &pl->solver, err);
-    if (pl->kept && pl->replicas == 1 && !(pl->at_most_ms > 0)) { /* else there are several */
-        tsr_plan_kept_close(pl->kept);
-        TSR_TRY(tsr_plan_kept_open(pl->kept, p, err));
-        return tsr_plan_settings_search_kept(a, p, &pl->solver, pl->kept, err);
-    }
+    if (pl->kept && pl->replicas == 1 && !(pl->at_most_ms > 0)) /* else there are several */
+        return tsr_plan_front_own(a, p, pl->kept, &pl->solver, err);
     return pl->at_most_ms > 0 ? tsr_plan_settings_within(a, p, &pl->solver, pl->at_most_ms, err)
                               : tsr_plan_settings_search(a, p, &pl->solver, err);
 }

@@ -6,12 +6,14 @@
 
 #include "base/rng.h"
 #include "plan/search/front.h"
+#include "plan/search/kept.h"
 
 #include <math.h>
 
 static uint64_t seed = 1;
 static bool     all_of_them;
 static unsigned inner, inside; /* fronts and plans that are not at an end */
+static unsigned kept;          /* fronts that go on from a search */
 
 #define GAP 1e-6
 #define UNASKED                                                                                    \
@@ -25,7 +27,7 @@ static unsigned draw(unsigned problem, unsigned number, unsigned below)
     return (unsigned)(tsr_uniform(seed, problem, number) * below);
 }
 
-/* Time of the fastest plan with at most this omega; INFINITY: none. */
+/* Time of the fastest plan with at most this omega, and its own; INFINITY: none. */
 static double fastest(const struct tsr_plan_problem *p, const struct tsr_plugin_spec *solver,
                       double limit, double *omega)
 {
@@ -35,6 +37,7 @@ static double fastest(const struct tsr_plan_problem *p, const struct tsr_plugin_
     double                  ms = INFINITY;
     q.max_omega = limit;
     q.o.theta = 0;
+    *omega = INFINITY;
     assert_int_equal(tsr_plan_settings_search(&a, &q, solver, &e.err), TSR_OK);
     if (tsr_plan_planned_has_plan(&a)) {
         assert_true(a.status == TSR_SOLVED_OPTIMAL);
@@ -137,6 +140,34 @@ static void fewer_choices(const struct setting *s, const struct tsr_plan_front *
     tsr_plan_front_free(&g);
 }
 
+/* The job's plan by a search that keeps what it proves: as fast as one that keeps nothing, within the limit of the job, and with
+ * instances of that limit.  The front that goes on from there is a front, too. */
+static void with_kept(const struct setting *s, double limit, unsigned i)
+{
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    struct tsr_plan_problem q = s->p;
+    struct tsr_plan_bounds  known = { 0 };
+    struct tsr_plan_planned b;
+    struct tsr_plan_front   g;
+    double                  omega;
+    q.max_omega = limit;
+    double ms = fastest(&s->p, &s->solver, limit, &omega);
+    assert_int_equal(tsr_plan_front_own(&b, &q, &known, &s->solver, &e.err), TSR_OK);
+    assert_true(tsr_plan_planned_has_plan(&b) && isfinite(ms));
+    const struct tsr_solver_instance *in = &b.built->parts[b.part].inst.in;
+    assert_true(b.status == TSR_SOLVED_OPTIMAL && b.outcome.omega <= limit * (1 + 1e-9));
+    assert_true(b.outcome.latency_ms <= ms / UNASKED / UNASKED * (1 + 3 * GAP));
+    assert_true(b.outcome.latency_ms >= ms * UNASKED * UNASKED * (1 - 3 * GAP));
+    assert_true(b.built->p == &q && q.max_omega == limit && q.o.gap == s->p.o.gap);
+    assert_true(in->max_omega <= limit && b.built->whole.max_omega == in->max_omega);
+    kept++;
+    assert_int_equal(tsr_plan_front_find(&g, &q, &b, &known, &s->solver, &e.err), TSR_OK);
+    is_front(s, &g, i);
+    tsr_plan_front_free(&g);
+    tsr_plan_planned_free(&b);
+    tsr_plan_kept_close(&known);
+}
+
 static void test_front(void **state)
 {
     struct tsr_errbuf e = TSR_ERRBUF(e);
@@ -166,6 +197,10 @@ static void test_front(void **state)
         if (tsr_plan_planned_has_plan(&a)) {
             assert_int_equal(tsr_plan_front_find(&f, &s.p, &a, NULL, &s.solver, &e.err), TSR_OK);
             is_front(&s, &f, i);
+            /* with a limit that the plan without one does not keep to, then with one that it does */
+            double half = 0.5 * (f.v[0].omega + f.v[f.n - 1].omega);
+            if (f.n > 2 && (kept < 2 || all_of_them))
+                with_kept(&s, kept % 2 ? 1.001 * f.v[0].omega : half, i);
             if (i < 3 || all_of_them)
                 fewer_choices(&s, &f);
             if (f.n > 2)
@@ -175,7 +210,7 @@ static void test_front(void **state)
         tsr_plan_planned_free(&a);
         take_down(&s);
     }
-    assert_true(inner > 0 && inside > 0);
+    assert_true(inner > 0 && inside > 0 && kept > 0);
 }
 
 /* One candidate that loses nothing: one point, and no knee. */

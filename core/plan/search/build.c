@@ -112,13 +112,6 @@ static tsr_status make_omega(struct tsr_plan_built *b, struct tsr_err *err)
                     omega[u * q + i] += tsr_plan_problem_kv_omega(b->p, t->kv, l, NULL);
             }
     b->whole.omega = omega;
-    /* an instance is one round, a unit of omega is worth theta of the whole batch */
-    b->whole.theta = b->p->o.theta / (b->p->whole ? 1 : tsr_plan_problem_rounds(b->p));
-    double reserve = b->codecs ? 0 : b->p->wire_omega;
-    b->whole.max_omega =
-        b->p->max_omega >= 0
-            ? fmax(b->p->max_omega - b->p->kv_omega - b->p->ends_omega - reserve, 0)
-            : b->p->max_omega;
     return b->codecs ? tsr_plan_build_codecs(b, err) : TSR_OK;
 }
 
@@ -351,7 +344,6 @@ static tsr_status fill(struct tsr_plan_built *b, struct tsr_err *err)
         .batch = p->memory.batch,
         .tokens = p->work.n,
         .allow_unused = !p->o.use_all,
-        .gap = p->o.gap,
         .seed = p->o.seed,
         .cutoff = INFINITY,
         .max_first_ms = p->o.max_first_ms,
@@ -369,7 +361,9 @@ static tsr_status fill(struct tsr_plan_built *b, struct tsr_err *err)
         struct tsr_solver_kind *kind = (struct tsr_solver_kind *)(uintptr_t)b->whole.kinds[k];
         kind->capacity_bytes = tsr_capacity_left(b->kinds[k].capacity, b->lost[k]);
     }
-    return make_parts(b, ends, shared, err);
+    TSR_TRY(make_parts(b, ends, shared, err));
+    tsr_plan_built_put(b, p);
+    return TSR_OK;
 }
 
 tsr_status tsr_plan_build(struct tsr_plan_built **out, const struct tsr_plan_problem *p,

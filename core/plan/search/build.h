@@ -75,13 +75,16 @@ struct tsr_plan_built {
         alone_work; /* [options] workspace [K] likewise, with what the ends take in excess of the instance's */
     struct tsr_plan_part       *parts;
     uint64_t                    n_parts;
-    struct tsr_plan_build_pool *pool; /* owns the tables */
+    struct tsr_plan_build_pool *pool;  /* owns the tables */
+    uint64_t                    bytes; /* of these */
 };
 
 /* The problem outlives the build, the space does not have to.  TSR_E_INFEASIBLE where no kind can run any candidate.  [setup] */
 tsr_status tsr_plan_build(struct tsr_plan_built **b, const struct tsr_plan_problem *p,
                           const struct tsr_plan_space *s, struct tsr_err *err);
 void       tsr_plan_built_destroy(struct tsr_plan_built *b); /* NULL is fine */
+/* Makes it a build of p, which may differ from its problem in max_omega, theta, gap and the limit of time alone.  [any] */
+void tsr_plan_built_put(struct tsr_plan_built *b, const struct tsr_plan_problem *p);
 
 /* The item that a bit candidate of an instance stands for; and back, false where there is none like it. */
 static inline const struct tsr_plan_item *tsr_plan_built_item(const struct tsr_plan_built *b,

@@ -14,6 +14,7 @@ void *tsr_plan_build_alloc(struct tsr_plan_built *b, uint64_t n, uint64_t size)
         free(block);
         return NULL;
     }
+    b->bytes += n * size;
     block->next = b->pool;
     b->pool = block;
     return block->data;

@@ -9,11 +9,12 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define POINTS   14u  /* as many are looked for */
-#define SEARCHES 24u  /* at most, after those of the ends */
-#define EDGES    4u   /* points from which on others come from limits alone */
-#define WORTH    1e7  /* times of the fastest plan that its omega is worth where quality is all */
-#define LESS     1e-6 /* of an omega: what is less than that is one that differs */
+#define POINTS     14u  /* as many are looked for */
+#define SEARCHES   24u  /* at most, after those of the ends */
+#define EDGES      4u   /* points from which on others come from limits alone */
+#define WORTH      1e7  /* times of the fastest plan that its omega is worth where quality is all */
+#define FIRST_PART 0.25 /* of the time of the job's plan, at most, for a search without its limit */
+#define LESS       1e-6 /* of an omega: what is less than that is one that differs */
 
 /* A plan of less than the value under a limit, with theta, and with the gap for times of `least` ms; q gets its setting.  It is
  * in one of the first n settings of z->order. */
@@ -228,7 +229,10 @@ static tsr_status divide(struct tsr_front_drawn *z, uint64_t i, uint64_t j, stru
     }
     double floor = fmax(b->floor, v[j].omega), limit = 0.5 * (floor + v[i].omega);
     b->floor = limit;
-    TSR_TRY(look(z, limit, 0, z->charged[j], z->charged[j], &at, &sure, err));
+    z->likely = tsr_front_between(z, i, j, limit);
+    tsr_status st = look(z, limit, 0, z->charged[j], z->charged[j], &at, &sure, err);
+    z->likely = TSR_FRONT_NONE;
+    TSR_TRY(st);
     if (at == TSR_FRONT_NONE || at < n)
         return TSR_OK;
     z->between[i][at] = (struct tsr_front_between){ .edge = true, .floor = limit };
@@ -265,6 +269,57 @@ static tsr_status find(struct tsr_front_drawn *z, bool default_limit, struct tsr
     return TSR_OK;
 }
 
+/* A search that starts with what kept has; kept then has the settings of p. */
+static tsr_status own_of(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
+                         struct tsr_plan_bounds *kept, const struct tsr_plugin_spec *solver,
+                         struct tsr_err *err)
+{
+    struct tsr_plan_bounds before = *kept;
+    *kept = (struct tsr_plan_bounds){ 0 };
+    tsr_status st = tsr_plan_kept_open(kept, p, err);
+    if (st == TSR_OK) {
+        tsr_plan_kept_take(kept, &before);
+        st = tsr_plan_settings_search_kept(a, p, solver, kept, err);
+    }
+    tsr_plan_kept_close(&before);
+    return st;
+}
+
+tsr_status tsr_plan_front_own(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
+                              struct tsr_plan_bounds *kept, const struct tsr_plugin_spec *solver,
+                              struct tsr_err *err)
+{
+    struct tsr_plan_problem q = *p;
+    double                  start = tsr_now_s(), most = most_of(p), limit = p->o.time_limit;
+    tsr_plan_kept_close(kept); /* it may be of another problem */
+    if (!(p->max_omega >= 0 && p->max_omega < most))
+        return own_of(a, p, kept, solver, err);
+    q.max_omega = most;
+    q.o.time_limit = limit * FIRST_PART;
+    TSR_TRY(own_of(a, &q, kept, solver, err));
+    uint64_t solves = a->solves, choices = a->choices, options = a->options;
+    if (a->status == TSR_SOLVED_OPTIMAL && a->outcome.omega <= p->max_omega) {
+        q.max_omega = p->max_omega;
+        q.o.time_limit = limit;
+        *p = q;
+        tsr_plan_built_put(a->built, p);
+        return TSR_OK;
+    }
+    tsr_plan_planned_free(a);
+    q = *p;
+    q.o.time_limit = limit > 0 ? fmax(limit - (tsr_now_s() - start), limit / 2) : limit;
+    tsr_status st = own_of(a, &q, kept, solver, err);
+    q.o.time_limit = limit;
+    *p = q;
+    if (a->built)
+        a->built->p = p;
+    a->solves += solves;
+    a->choices += choices;
+    a->options += options;
+    a->seconds = tsr_now_s() - start;
+    return st;
+}
+
 static tsr_status draw(struct tsr_front_drawn *z, const struct tsr_plan_problem *p,
                        const struct tsr_plan_planned *own, struct tsr_plan_bounds *known,
                        struct tsr_err *err)
@@ -272,6 +327,7 @@ static tsr_status draw(struct tsr_front_drawn *z, const struct tsr_plan_problem 
     uint64_t at;
     z->p = *p;
     z->p.max_omega = z->most;
+    z->likely = TSR_FRONT_NONE;
     if (p->max_omega < 0 && !p->quality.kl.on) /* nothing says what a narrow cache may cost */
         z->p.o.free_kv = false;
     TSR_TRY(tsr_plan_kept_open(&z->bounds, &z->p, err));

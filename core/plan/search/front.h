@@ -35,6 +35,12 @@ struct tsr_plan_front {
     double                      seconds;
 };
 
+/* tsr_plan_settings_search_kept() for a front, whose fastest plan is needed anyway: first without p's limit on omega. Where that
+ * plan keeps to the limit it is p's own, else there is a second search, with the bounds of the first.  kept: zeroed or open, it is
+ * opened for p.  [setup] */
+tsr_status tsr_plan_front_own(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
+                              struct tsr_plan_bounds *kept, const struct tsr_plugin_spec *solver,
+                              struct tsr_err *err);
 /* own, or NULL: the plan that p's own limit gives, with p as tsr_plan_settings_search() left it; known, or NULL: what that search
  * proved, which is taken over. Every point takes what p leaves
  * open (settings.h), within p->o.time_limit together. TSR_OK with at least one point.  The answer is freed by the caller,

@@ -35,6 +35,8 @@ struct tsr_front_drawn {
     struct tsr_front_spare        spare[TSR_FRONT_SPARES];
     uint64_t                      spares;
     uint64_t                     *order; /* [settings] scratch */
+    uint64_t
+        likely; /* setting that a search starts with; TSR_FRONT_NONE: that of the best kept plan */
     double *fits; /* [settings] omega of a plan that is known; INFINITY: none is */
 };
 
@@ -43,7 +45,10 @@ tsr_status tsr_front_keep(void *ctx, uint64_t i, const struct tsr_plan_problem *
                           const struct tsr_plan_planned *a, struct tsr_err *err);
 /* The kept plan of least time + theta omega, below `value`, within a limit; TSR_FRONT_NONE: none.  [any] */
 uint64_t tsr_front_spare(const struct tsr_front_drawn *z, double limit, double theta, double value);
-/* z->order: all settings, first the one of kept plan k, if any, then those with the least bounds.  [any] */
+/* A setting for a plan between two points: like one of theirs, with a number of requests at once between theirs, the nearest to the
+ * mean of the logarithms, of those that may be faster than the slower point, j; TSR_FRONT_NONE: none is between.  [any] */
+uint64_t tsr_front_between(const struct tsr_front_drawn *z, uint64_t i, uint64_t j, double limit);
+/* z->order: all settings, first z->likely or the one of kept plan k, if any, then those with the least bounds.  [any] */
 tsr_status tsr_front_sort(struct tsr_front_drawn *z, uint64_t k, double limit, double theta,
                           struct tsr_err *err);
 

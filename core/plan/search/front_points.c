@@ -149,6 +149,32 @@ uint64_t tsr_front_spare(const struct tsr_front_drawn *z, double limit, double t
     return best;
 }
 
+uint64_t tsr_front_between(const struct tsr_front_drawn *z, uint64_t i, uint64_t j, double limit)
+{
+    const struct tsr_plan_setting *v = z->bounds.list;
+    uint64_t n = z->bounds.n, x = z->setting[i], y = z->setting[j], best = TSR_FRONT_NONE;
+    double   least = INFINITY;
+    if (x >= n || y >= n)
+        return best;
+    uint64_t most = v[x].concurrency, fewest = v[y].concurrency;
+    if (most < fewest) {
+        most = v[y].concurrency;
+        fewest = v[x].concurrency;
+    }
+    double mean = 0.5 * (log((double)most) + log((double)fewest));
+    for (uint64_t k = 0; k < n; k++) {
+        if (v[k].concurrency <= fewest || v[k].concurrency >= most)
+            continue;
+        double away = fabs(log((double)v[k].concurrency) - mean);
+        if (away < least && (tsr_front_alike(&v[k], &v[x]) || tsr_front_alike(&v[k], &v[y])) &&
+            tsr_plan_bounds_get(&z->bounds, k, limit, 0) < z->charged[j]) {
+            least = away;
+            best = k;
+        }
+    }
+    return best;
+}
+
 struct key {
     double   bound;
     uint64_t i;
@@ -165,7 +191,8 @@ static int by_bound(const void *a, const void *b)
 tsr_status tsr_front_sort(struct tsr_front_drawn *z, uint64_t k, double limit, double theta,
                           struct tsr_err *err)
 {
-    uint64_t    n = z->bounds.n, at = k < z->spares ? z->spare[k].setting : n;
+    uint64_t n = z->bounds.n, at = k < z->spares ? z->spare[k].setting : n;
+    at = z->likely < n ? z->likely : at;
     struct key *v = tsr_new(n, sizeof *v);
     if (!v)
         return tsr_fail_nomem(err, n * sizeof *v, "settings of a front");

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MOST_BYTES (UINT64_C(256) << 20) /* of the instances of all settings */
+
 tsr_status tsr_plan_kept_open(struct tsr_plan_bounds *b, const struct tsr_plan_problem *p,
                               struct tsr_err *err)
 {
@@ -19,6 +21,8 @@ tsr_status tsr_plan_kept_open(struct tsr_plan_bounds *b, const struct tsr_plan_p
     if (!b->used || !b->lines || !b->options)
         return tsr_fail_nomem(err, n * TSR_PLAN_BOUND_LINES * sizeof *b->lines,
                               "bounds of settings");
+    for (uint64_t i = 0; i < 2 * n; i++)
+        b->options[i].most = MOST_BYTES / (2 * n);
     return TSR_OK;
 }
 

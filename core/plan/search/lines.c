@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "plan/instance/instance.h"
 #include "plan/instance/objective.h"
+#include "plan/search/build.h"
 #include "tessera/draft/lines.h"
 
 #include <math.h>
@@ -14,6 +15,7 @@ void tsr_plan_lines_free(struct tsr_plan_lines *l)
 {
     free(l->of.used);
     free(l->of.lines);
+    tsr_plan_built_destroy(l->built);
     *l = (struct tsr_plan_lines){ 0 };
 }
 
@@ -21,7 +23,9 @@ static tsr_status open_lines(struct tsr_plan_lines *l, uint64_t all, struct tsr_
 {
     if (l->of.n == all)
         return TSR_OK;
-    tsr_plan_lines_free(l);
+    free(l->of.used);
+    free(l->of.lines);
+    l->of = (struct tsr_plan_bounds){ 0 };
     l->of.used = tsr_new(all, sizeof *l->of.used);
     l->of.lines = tsr_new(all * TSR_PLAN_BOUND_LINES, sizeof *l->of.lines);
     if (!l->of.used || !l->of.lines)

@@ -2,6 +2,7 @@
  * ruled out.
  *
  *   a solve --its solver's lines (tessera/draft/lines.h)--> bounds of options --> the next one has fewer options
+ *           --its instances--> the next one need not build them
  */
 #ifndef TSR_PLAN_SEARCH_LINES_H
 #define TSR_PLAN_SEARCH_LINES_H
@@ -10,11 +11,15 @@
 #include "plugin/spec.h"
 
 struct tsr_instance;
+struct tsr_plan_built;
 struct tsr_solver_solution;
 
 /* What is known of the options of a setting's instances: those of the first part, of the second one and so on. */
 struct tsr_plan_lines {
     struct tsr_plan_bounds of; /* n 0: nothing yet; arrays are owned */
+    struct tsr_plan_built
+        *built;    /* of the last search that did not need them for its answer; owned, NULL: none */
+    uint64_t most; /* bytes that these may have */
 };
 
 /* tsr_plan_solve() of an instance whose options are those from `first` on of `all`. Options that cannot be below its cutoff

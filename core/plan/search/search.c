@@ -134,11 +134,34 @@ static tsr_status solve_part(struct search *z, struct tsr_plan_built *b, uint64_
     return TSR_OK;
 }
 
+/* The instances of a joint search are those of the last one that kept its lines. */
+static tsr_status build(struct search *z, const struct tsr_plan_space *space,
+                        struct tsr_plan_built **b, struct tsr_err *err)
+{
+    struct tsr_plan_lines *l = z->p->lines;
+    if (!l || !l->built || !space->codecs)
+        return tsr_plan_build(b, z->p, space, err);
+    *b = l->built;
+    l->built = NULL;
+    tsr_plan_built_put(*b, z->p);
+    return TSR_OK;
+}
+
+/* After a solve, of a build that is not the answer's. */
+static void keep(struct search *z, const struct tsr_plan_space *space, struct tsr_plan_built *b)
+{
+    struct tsr_plan_lines *l = z->p->lines;
+    if (l && !l->built && space->codecs && b->bytes <= l->most)
+        l->built = b;
+    else
+        tsr_plan_built_destroy(b);
+}
+
 static tsr_status solve_choice(struct search *z, const struct tsr_plan_space *space,
                                struct tsr_err *err)
 {
     struct tsr_plan_built *b;
-    TSR_TRY(tsr_plan_build(&b, z->p, space, err));
+    TSR_TRY(build(z, space, &b, err));
     tsr_status st = TSR_OK;
     for (uint64_t i = 0; i < b->n_parts && st == TSR_OK && !(z->p->any && z->a->solution); i++)
         st = tsr_plugin_cancelled() ? tsr_fail(err, TSR_E_CANCELLED, "while planning")
@@ -146,7 +169,7 @@ static tsr_status solve_choice(struct search *z, const struct tsr_plan_space *sp
     if (z->p->any && z->a->solution) /* the others are unknown */
         z->a->bound = -INFINITY;
     if (z->a->built != b)
-        tsr_plan_built_destroy(b);
+        keep(z, space, b);
     z->a->choices++;
     return st;
 }

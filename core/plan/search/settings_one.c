@@ -139,8 +139,13 @@ tsr_status tsr_settled_search(struct settled *z, uint64_t i, bool likely,
     double                  limit = z->value * (own ? 1 + 1e-6 : 1 - z->p->o.gap);
     tsr_plan_settings_put(&q, &z->list[i]);
     double known = value_from(&q, known_bound(z, i)), slope = q.o.theta * burden(&q);
-    if (z->shared)
-        known = fmax(known, tsr_plan_bounds_get(z->shared, i, q.max_omega, slope));
+    if (z->shared) {
+        double before = tsr_plan_bounds_get(z->shared, i, q.max_omega, slope);
+        if (known >= limit &&
+            known > before) /* of another setting: a next search has only this one's */
+            tsr_plan_bounds_put(z->shared, i, q.max_omega, slope, known);
+        known = fmax(known, before);
+    }
     if (known >= limit) {
         z->bound = fmin(z->bound, known);
         return TSR_OK;

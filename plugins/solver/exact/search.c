@@ -142,8 +142,8 @@ static bool split(struct ex *x, struct ex_node *n, const struct ex_view *v, doub
     return true;
 }
 
-#define FIRST_DELTA 0.004
-#define SMALL_DELTA 0.01 /* a climb to the end takes longer than the columns of 0.6 % more */
+#define FIRST_DELTA 0.01  /* with less, boxes without a plan of interest take more passes */
+#define MANY_DELTA  0.004 /* with many candidates there are many columns, too */
 #define FIRST_LIMIT 100000u
 #define MOST_LIMIT  6400000u /* 80 bytes each */
 /* After cuts that each raised the bound by less than this part of what is missing, a box is searched as it is,
@@ -246,7 +246,7 @@ static void root(struct ex *x, uint64_t model)
     n->p_hi = m->f_limit / (1 + m->a_max); /* the slowest stage is one of the sum, too */
     n->d_hi = INFINITY;
     n->tau = m->forms == 2 ? 0.5 : 1;
-    n->delta = x->small ? SMALL_DELTA : FIRST_DELTA;
+    n->delta = x->many ? MANY_DELTA : FIRST_DELTA;
     n->limit = FIRST_LIMIT;
     n->model = (uint32_t)model;
     for (uint64_t i = 0; i < 2 * x->G; i++)
