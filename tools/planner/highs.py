@@ -114,7 +114,9 @@ def by_glpk(tessera, p, path, folder, gap, seconds):
         sys.exit(f"highs.py: {path}: ilp did not export all programs")
     said = json.loads(run.stdout)
     value = INF if said["objective"] is None else said["objective"]
-    return value, INF if said["status"] == "infeasible" else value if said["status"] == "optimal" else said["bound"] or -INF
+    if said["status"] == "optimal":  # to the gap
+        return value, value * (1 - gap)
+    return value, INF if said["status"] == "infeasible" else said["bound"] or -INF
 
 
 def compare(tessera, name, path, gap, seconds, below, glpk):
