@@ -93,20 +93,27 @@ void tsr_planning_drafts_free(struct tsr_planning *pl)
 tsr_status tsr_planning_drafts_put(json_t *j, const struct tsr_plan_problem *p, struct tsr_err *err)
 {
     struct tsr_plan_stage_memory most = { 0 };
+    uint64_t                     device = 0, host = 0;
     json_t                      *d = json_object();
     tsr_status                   st = TSR_OK;
     for (uint64_t g = 0; p->memory.n_drafts && st == TSR_OK && g < p->cluster->n_groups; g++) {
         struct tsr_plan_mesh         m;
-        struct tsr_plan_stage_memory one;
+        struct tsr_plan_stage_memory one, beside = { 0 };
         tsr_plan_mesh_of(p->cluster, g, 1, &m);
         st = tsr_plan_memory_draft(&p->memory, &m, &one, err);
-        if (st == TSR_OK && one.total > most.total)
-            most = one;
+        if (st == TSR_OK)
+            st = tsr_plan_memory_draft_host(&p->memory, &m, &beside, err);
+        device = one.total > device ? one.total : device;
+        host = beside.total > host ? beside.total : host;
+        host = m.mixed && one.total > host ? one.total : host;
+        most = one.total > most.total ? one : most;
+        most = beside.total > most.total ? beside : most;
     }
     bool ok = tsr_pipeline_json_put_int(d, "weights", most.weights + most.ends) &&
               tsr_pipeline_json_put_int(d, "kv", most.kv) &&
               tsr_pipeline_json_put_int(d, "workspace", most.workspace) &&
-              tsr_pipeline_json_put_int(d, "total", most.total);
+              tsr_pipeline_json_put_int(d, "total", device) &&
+              tsr_pipeline_json_put_int(d, "elsewhere", host);
     if (p->memory.n_drafts)
         ok = tsr_pipeline_json_put(j, "draft", json_incref(d)) && ok;
     json_decref(d);

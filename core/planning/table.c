@@ -268,12 +268,16 @@ bool tsr_planning_table_draft(const json_t *r, char *text, size_t cap)
     char          bytes[TSR_BYTES_TEXT];
     if (!d)
         return false;
-    if (tsr_planning_table_int(d, "total"))
+    if (tsr_planning_table_int(d, "elsewhere"))
+        (void)snprintf(text, cap, "a draft model of %s beside the first stage, in its node",
+                       tsr_format_bytes(bytes, sizeof bytes,
+                                        (uint64_t)tsr_planning_table_int(d, "elsewhere")));
+    else if (tsr_planning_table_int(d, "total"))
         (void)snprintf(text, cap, "a draft model of %s on the first device",
                        tsr_format_bytes(bytes, sizeof bytes,
                                         (uint64_t)tsr_planning_table_int(d, "total")));
     else
-        (void)snprintf(text, cap, "a draft model in the host's memory, which no device gives");
+        (void)snprintf(text, cap, "a draft model in memory that the cluster file does not have");
     return true;
 }
 

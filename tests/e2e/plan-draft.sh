@@ -1,9 +1,10 @@
 #!/bin/bash
-# tests/e2e/plan-draft.sh TESSERA - a plan reserves the memory of the draft model of the step that runs by it: on the first device,
-# as many bytes of weights and cache as the run then reports.
+# tests/e2e/plan-draft.sh TESSERA VAULT - a plan reserves the memory of the draft model of the step that runs by it, on the first device or
+# beside it in the memory of its node's CPU: as many bytes of weights and cache as the run then reports.
 # shellcheck source=tests/e2e/lib.sh
 . "$(dirname "$0")/lib.sh"
 DEMO=$ROOT/configs/demo
+VAULT=$(readlink -f "$2") # a backend with memory that the host cannot read
 
 mkdir "$WORK/devices" "$WORK/clusters"
 device() { # NAME KIB BACKEND
@@ -32,6 +33,7 @@ job() { # STEP-KEYS
     cat <<JOB
 version: 1
 model: "@demo"
+plugins: ["$VAULT"]
 cluster: clusters/two.yaml
 workload: {prompt: 40, generate: 24, batch: 4, concurrency: 0, chunk: 0, kv: f32}
 pipeline:
@@ -100,4 +102,74 @@ ok "a run by another plan is not this one's" json '.plan.status == "optimal" and
 # ---- what cannot draft
 job ", draft: small" | sed -e 's/"@demo"/small/; s/draft: small/draft: self/; s/use: rtn, bits: \[8\], //' >"$WORK/job.yaml"
 fails_with "packed weights draft for nobody" 2 '*' 'draft: self: .* is packed' plan job.yaml -o y.yaml
+
+# ---- beside devices with a backend of their own: the step's backend is the CPU, so the draft model is in the memory of the CPU
+job ", draft: small" >"$WORK/job.yaml"
+cat >"$WORK/clusters/two.yaml" <<CLUSTER
+version: 1
+nodes:
+  - name: a
+    devices: [{profile: card, count: 2, backend: vault}]
+    cpu: {profile: host, link: {bandwidth: 10 GB/s, latency: 5 us}}
+    link: {bandwidth: 10 GB/s, latency: 5 us}
+CLUSTER
+device card 1000000 vault
+device host 1000000 cpu
+run plan job.yaml -o x.yaml --json
+ok "two cards and a CPU: a plan, got $rc" test "$rc" = 0
+ok "no card holds the draft model" json '.draft.total == 0 and ([.plan.stages[].draft] == [0, 0])' "$WORK/out"
+need=$(jq .draft.elsewhere "$WORK/out")
+bytes=$(jq '.draft.weights + .draft.kv' "$WORK/out")
+rm -rf "$WORK/ran"
+run run job.yaml --out ran
+ok "runs on the cards, got $rc" test "$rc" = 0
+ok "with a draft model of as many bytes as planned" json --argjson n "$bytes" \
+    '.results.run.drafts.bytes <= $n and $n - .results.run.drafts.bytes <= 13 * 1024 + 43 * 1024' "$WORK/ran/results.json"
+run plan job.yaml -o x.yaml --json
+ok "the CPU does: its $need bytes are those of weights, cache and workspace" json \
+    '.draft.elsewhere > 100000 and .draft.elsewhere == .draft.weights + .draft.kv + .draft.workspace' "$WORK/out"
+run plan job.yaml -o x.yaml
+ok "in the table" grep -qE '^draft +a draft model of [0-9.]+ MiB beside the first stage, in its node' "$WORK/out"
+device host $((need / 1024 - 1)) cpu
+run plan job.yaml -o x.yaml
+ok "a CPU that is too small: exit code 3, got $rc" test "$rc" = 3
+ok "in one sentence" grep -qE 'no plan exists: .*with a draft model of [0-9.]+ MiB beside the first stage' "$WORK/err"
+device host $((need / 1024 + 1)) cpu
+run plan job.yaml -o x.yaml
+ok "one with room for it, got $rc" test "$rc" = 0
+run plan --check x.yaml job.yaml
+ok "the file says so, too, got $rc" test "$rc" = 0
+device host $((need / 1024 - 1)) cpu
+run plan --check x.yaml job.yaml
+ok "not on a smaller one: exit code 3, got $rc" test "$rc" = 3
+ok "the check says by how much" grep -qE "a draft model has too little of the memory of node a's CPU: short by [0-9]" "$WORK/err"
+
+# ---- the CPU is one of the devices
+cat >"$WORK/clusters/two.yaml" <<CLUSTER
+version: 1
+nodes:
+  - name: a
+    devices: [{profile: card, backend: vault}, {profile: host, backend: cpu}]
+    link: {bandwidth: 10 GB/s, latency: 5 us}
+order: fixed
+CLUSTER
+device host 1000000 cpu
+job "" >"$WORK/job.yaml"
+run plan job.yaml -o x.yaml --json
+ok "a card, then the CPU: got $rc" test "$rc" = 0
+was=$(jq '.plan.stages[1] | .total' "$WORK/out")
+cp "$WORK/out" "$WORK/plain"
+job ", draft: small" >"$WORK/job.yaml"
+run plan job.yaml -o x.yaml --json
+ok "with a draft model, got $rc" test "$rc" = 0
+ok "the CPU's stage has $need bytes less" json --argjson n "$need" --slurpfile was "$WORK/plain" \
+    '.plan.stages[1].capacity + $n == $was[0].plan.stages[1].capacity and .plan.stages[0].capacity == $was[0].plan.stages[0].capacity' "$WORK/out"
+device host $((was * 11 / 10 / 1024 + 64)) cpu
+job "" >"$WORK/job.yaml"
+run plan job.yaml -o x.yaml --json
+ok "a smaller CPU, got $rc" test "$rc" = 0
+alone=$(jq '.plan.stages[1].layers' "$WORK/out")
+job ", draft: small" >"$WORK/job.yaml"
+run plan job.yaml -o x.yaml --json
+ok "beside a draft model it has fewer layers than $alone, got $rc" json --argjson n "$alone" '.plan.stages[1].layers < $n' "$WORK/out"
 finish

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""joint_instance.py [--layers N] [--items N] [--variants N] [--links N] [--bpw X] [--ends N] [--first X] [--seed N] - a planning
-problem of the size of a 70B model as tessera.instance/2 on stdout, without model or device profiles.
+"""joint_instance.py [--layers N] [--items N] [--variants N] [--links N] [--bpw X] [--ends N] [--first X] [--kinds N] [--seed N] - a
+planning problem of the size of a 70B model as tessera.instance/2 on stdout, without model or device profiles.
 
 Two pools of four devices, 24 GB with 600 GB/s and 16 GB with 300 GB/s.  A variant of a pool is a width
 of tensor parallelism (1, 2, 4) or, from the fourth on, a width with a lossy codec for its sums.  An item
 is a scheme, a type of KV cache and a number of compensated channels.  Omega is 4^-bits with a factor of each
 layer; its limit is that of X bits per weight everywhere.  With --ends 2 and 3 each option is there again with
-narrower ends.  All prompts are done within --first times what they take in one stage on the first kind; 0: no limit."""
+narrower ends.  All prompts are done within --first times what they take in one stage on the first kind; 0: no limit.
+With --kinds N there are no pools but N devices of each kind, of one width: what the solver `ilp` takes, too."""
 import argparse
 import json
 import random
@@ -29,10 +30,13 @@ def main():
     a.add_argument("--bpw", type=float, default=4.2)
     a.add_argument("--ends", type=int, default=1)
     a.add_argument("--first", type=float, default=0)
+    a.add_argument("--kinds", type=int, default=0)
     a.add_argument("--seed", type=int, default=1)
     o = a.parse_args()
     if not 1 <= o.items <= 32 or not 1 <= o.variants <= 6 or not 1 <= o.links <= 4:
         a.error("at most 32 items, 6 variants and 4 codecs for links are possible, at least 1 of each")
+    if o.kinds and o.variants > 1:
+        a.error("--kinds goes with --variants 1")
     r = random.Random(o.seed)
     batch, prompt, tokens, weights, hidden = 32, 1024, 256, 855e6, 8192
     items = items_of(o.items)
@@ -42,7 +46,7 @@ def main():
     for g, p in enumerate(pools):
         for t, codec in widths:
             meshes.append((p, t, codec))
-            kinds.append(dict(name=f"p{g} x{t} c{codec}", pool=g, takes=t,
+            kinds.append(dict(name=f"p{g} x{t} c{codec}", **(dict(count=o.kinds) if o.kinds else dict(pool=g, takes=t)),
                               capacity_bytes=int(t * p["memory"] * 0.92)))
     layer_bytes = [[int(weights * b / 8 + batch * (prompt + tokens) * 2048 * c / 8 + 5e5 * k)
                     for b, c, _, k, _ in items]]
@@ -94,7 +98,7 @@ def main():
         format="tessera.instance/2", name=f"joint-{o.layers}-{o.items}-{o.variants}-{o.links}-{o.seed}",
         **({"max_first_ms": first} if first else {}), objective="steady", layers=o.layers, bits=[f"{b}/{c}/{k}" for b, c, _, k, _ in items],
         layer_bytes=layer_bytes, omega=omega, theta=0, max_omega=limit, batch=batch, tokens=tokens,
-        pools=[4, 4], kinds=kinds, embed_bytes=int(5e8), head_bytes=int(5e8),
+        **({} if o.kinds else {"pools": [4, 4]}), kinds=kinds, embed_bytes=int(5e8), head_bytes=int(5e8),
         kind_omega=[[0 if c == 0 else 2e-5 * c * f for f in factor] for _, _, c in meshes],
         links=[n for n, _, _ in link], link_omega=[[w * f for f in factor] for _, _, w in link],
         options=options)))

@@ -95,7 +95,9 @@ struct tsr_plan_mesh {
     uint64_t                       node;
     struct tsr_plan_link           inside[2]; /* between its devices, by phase */
     const struct tsr_plan_profile *cpu; /* of the node, which may run experts; NULL: it may not */
-    double cpu_share; /* of the CPU and its memory: devices of a node have equal parts */
+    double   cpu_share; /* of the CPU and its memory: devices of a node have equal parts */
+    uint64_t parts;     /* of the node, of which the cluster has one; 0: whole */
+    bool     mixed;     /* the node has CPUs and other devices */
     struct tsr_plan_link to_cpu[2]; /* of each device, by phase */
     bool cpu_experts; /* set by a caller that means layers whose experts that CPU runs */
     char name[64];    /* "T4", "T4 x2", "T4 x2, experts whole" */

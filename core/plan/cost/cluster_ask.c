@@ -42,6 +42,13 @@ const struct tsr_plan_link *tsr_plan_cluster_link(const struct tsr_plan_cluster 
     return &c->between[((uint64_t)phase * c->n_nodes + from_node) * c->n_nodes + to_node];
 }
 
+/* One is known to be a CPU, the other one to be none. */
+static bool other_memory(const struct tsr_plan_profile *a, const struct tsr_plan_profile *b)
+{
+    return a->backend && b->backend &&
+           (strcmp(a->backend, "cpu") == 0) != (strcmp(b->backend, "cpu") == 0);
+}
+
 void tsr_plan_mesh_of(const struct tsr_plan_cluster *c, uint64_t group, uint32_t way,
                       struct tsr_plan_mesh *m)
 {
@@ -53,9 +60,12 @@ void tsr_plan_mesh_of(const struct tsr_plan_cluster *c, uint64_t group, uint32_t
                                  .node = g->node };
     const struct tsr_plan_node_info *n = &c->nodes[g->node];
     uint64_t                         devices = 0;
-    for (uint64_t i = 0; i < n->n_groups; i++)
+    for (uint64_t i = 0; i < n->n_groups; i++) {
         devices += c->groups[n->first_group + i].count;
+        m->mixed = m->mixed || other_memory(g->profile, c->groups[n->first_group + i].profile);
+    }
     m->cpu = n->cpu;
+    m->parts = n->parts;
     m->cpu_share = (double)tp / (double)devices / (double)(n->parts ? n->parts : 1);
     for (int i = 0; i < 2; i++) {
         m->inside[i] = n->link[i];

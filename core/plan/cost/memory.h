@@ -31,8 +31,14 @@ tsr_status tsr_plan_memory_experts(const struct tsr_plan_memory_job *j,
                                    const struct tsr_plan_mesh *m, uint64_t cls,
                                    const struct tsr_plan_candidate *c, uint64_t *bytes,
                                    struct tsr_err *err);
-/* What the mesh has of its CPU's memory; 0 without a CPU. */
+/* memory_draft.c. What the mesh has of its CPU's memory; 0 without a CPU. */
 uint64_t tsr_plan_memory_host(const struct tsr_plan_mesh *m);
+/* The same beside j's draft models that are there: the devices of the node have equal parts of what these leave. As any node may have the
+ * first stage, each keeps that room. *lack: bytes by which a draft model does not fit, so that the mesh cannot be the first
+ * stage.  [setup] */
+tsr_status tsr_plan_memory_host_left(const struct tsr_plan_memory_job *j,
+                                     const struct tsr_plan_mesh *m, uint64_t *bytes, uint64_t *lack,
+                                     struct tsr_err *err);
 /* Memory of the embedding, a draft model included (cost/draft.h), and of the head, in addition to layers. A tied head on another stage counts again
  * (both hold the matrix); *shared is the saving if one stage has both. paper: embedding and head on stage
  * 1, so *head is 0 (ruling 27). [setup] */
@@ -62,10 +68,10 @@ static inline uint64_t tsr_capacity_left(uint64_t capacity, uint64_t uneven)
 
 /* A whole stage, as the sum of the above: layers first..first+n-1 with candidate bits[l] each, and experts on the CPU
  * where cpu_experts[l] (NULL: nowhere), and caches of j->kv_of. It fits if total <= capacity, which is the mesh's capacity less `uneven`, and
- * host <= host_capacity, of the CPU's memory. */
+ * host <= host_capacity, of the CPU's memory, and draft_lack is 0: the bytes by which a draft model does not fit there. */
 struct tsr_plan_stage_memory {
     uint64_t weights, kv, ends, draft, workspace, total, capacity, uneven;
-    uint64_t host, host_capacity;
+    uint64_t host, host_capacity, draft_lack;
 };
 tsr_status tsr_plan_memory_stage(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
                                  const struct tsr_plan_candidates *c, const uint32_t *bits,
@@ -73,9 +79,19 @@ tsr_status tsr_plan_memory_stage(const struct tsr_plan_memory_job *j, const stru
                                  uint64_t prefill_mb, uint64_t decode_mb,
                                  struct tsr_plan_stage_memory *out, struct tsr_err *err);
 
-/* draft.c. What the largest of j's draft models takes on rank 0 of a mesh that is the first stage: the stage that it would be
+/* memory_draft.c. What the largest of j's draft models takes on rank 0 of a mesh that is the first stage: the stage that it would be
  * alone. All 0 where there is none, all are known to be in other memory, or the accounting is that of the paper.  [setup] */
 tsr_status tsr_plan_memory_draft(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
                                  struct tsr_plan_stage_memory *most, struct tsr_err *err);
+/* The same where the first stage is on another device of the node, whose memory is not where the draft is: on any of the
+ * mesh's devices, which are used evenly, so times their number.  [setup] */
+tsr_status tsr_plan_memory_draft_beside(const struct tsr_plan_memory_job *j,
+                                        const struct tsr_plan_mesh *m, uint64_t *bytes,
+                                        struct tsr_err *err);
+/* The same in the memory of the node's CPU, where the first stage is on another device; 0 where the cluster file has no such CPU.
+ * [setup] */
+tsr_status tsr_plan_memory_draft_host(const struct tsr_plan_memory_job *j,
+                                      const struct tsr_plan_mesh       *m,
+                                      struct tsr_plan_stage_memory *most, struct tsr_err *err);
 
 #endif

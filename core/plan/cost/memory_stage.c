@@ -1,12 +1,8 @@
 /* Bytes of a whole stage, against what its mesh offers. */
 #include "base/mem.h"
-#include "plan/cost/draft.h"
 #include "plan/cost/memory_internal.h"
 #include "plan/cost/memory_paper.h"
 #include "plugin/kv_sizes.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 uint64_t tsr_plan_memory_capacity(const struct tsr_plan_mesh *m, enum tsr_accounting a)
 {
@@ -21,14 +17,6 @@ uint64_t tsr_plan_memory_capacity(const struct tsr_plan_mesh *m, enum tsr_accoun
     return tsr_mul(one, m->tp, &all) ? all : UINT64_MAX;
 }
 
-uint64_t tsr_plan_memory_host(const struct tsr_plan_mesh *m)
-{
-    const struct tsr_plan_mesh cpu = { .profile = m->cpu, .tp = 1 };
-    return m->cpu ? (uint64_t)(m->cpu_share *
-                               (double)tsr_plan_memory_capacity(&cpu, TSR_PLAN_ACCOUNT_EXACT))
-                  : 0;
-}
-
 bool tsr_plan_memory_uneven(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
                             uint64_t ends, uint64_t lead, uint64_t *bytes)
 {
@@ -36,64 +24,6 @@ bool tsr_plan_memory_uneven(const struct tsr_plan_memory_job *j, const struct ts
     if (j->accounting == TSR_PLAN_ACCOUNT_PAPER)
         return true;
     return tsr_add(ends, lead, bytes) && tsr_mul(*bytes, m->tp - 1, bytes);
-}
-
-/* ---- a draft model: a whole stage beside the first one ---------------------------- */
-
-/* A profile without a backend says nothing of its memory: the draft counts there. */
-static bool is_elsewhere(const struct tsr_plan_draft *d, const struct tsr_plan_mesh *m)
-{
-    const char *backend = m->profile->backend;
-    if (!backend || d->o.place == TSR_PLAN_DRAFT_ANY)
-        return false;
-    return (strcmp(backend, "cpu") == 0) != (d->o.place == TSR_PLAN_DRAFT_CPU);
-}
-
-/* The whole model as the only stage of one device. */
-static tsr_status alone(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
-                        const struct tsr_plan_draft *d, struct tsr_plan_stage_memory *out,
-                        struct tsr_err *err)
-{
-    const struct tsr_plan_shape *s = d->own ? d->own : j->shape;
-    const struct tsr_plan_mesh   one = { .profile = m->profile, .tp = 1 };
-    struct tsr_plan_memory_job   job = { .registry = j->registry,
-                                         .numerics = j->numerics,
-                                         .shape = s,
-                                         .accounting = TSR_PLAN_ACCOUNT_EXACT,
-                                         .batch = j->batch,
-                                         .prompt = j->prompt,
-                                         .generate = j->generate,
-                                         .chunk = d->o.chunk,
-                                         .kv = d->o.kv,
-                                         .cache = j->cache };
-    uint64_t                     most = s->max_positions;
-    uint32_t                    *bits = tsr_new(s->layers, sizeof *bits); /* the one candidate */
-    if (!bits)
-        return tsr_fail_nomem(err, s->layers * sizeof *bits, "a draft model");
-    /* its cache ends where its positions do */
-    if (most && job.generate >= most)
-        job.generate = most - 1;
-    if (most && job.prompt > most - job.generate)
-        job.prompt = most - job.generate;
-    tsr_status st = tsr_plan_memory_stage(&job, &one, &d->candidates, bits, NULL, 0, s->layers,
-                                          j->batch, j->batch, out, err);
-    free(bits);
-    return st == TSR_OK ? st : tsr_err_prefix(err, st, "draft");
-}
-
-tsr_status tsr_plan_memory_draft(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
-                                 struct tsr_plan_stage_memory *most, struct tsr_err *err)
-{
-    *most = (struct tsr_plan_stage_memory){ 0 };
-    for (uint64_t i = 0; j->accounting == TSR_PLAN_ACCOUNT_EXACT && i < j->n_drafts; i++) {
-        struct tsr_plan_stage_memory one;
-        if (is_elsewhere(&j->drafts[i], m))
-            continue;
-        TSR_TRY(alone(j, m, &j->drafts[i], &one, err));
-        if (one.total > most->total)
-            *most = one;
-    }
-    return TSR_OK;
 }
 
 /* ---- stages ------------------------------------------------------------------------ */
@@ -143,15 +73,14 @@ tsr_status tsr_plan_memory_stage(const struct tsr_plan_memory_job *j, const stru
     bool                         begins = first == 0;
     bool                         ends =
         j->place == TSR_PLAN_HEAD_FIRST ? begins : first + n == s->layers; /* has the head */
-    uint64_t                     embed, head, shared, lead, used = 0, alone;
+    uint64_t                     embed, head, shared, lead, used = 0, alone, beside = 0, lack;
     struct tsr_plan_stage_memory draft = { 0 };
     struct tsr_plan_mesh         of = *m;
     struct tsr_plan_memory_job   job = *j; /* of a layer */
     for (uint64_t l = 0; j->kv_of && l < s->layers;
          l++) /* the engine of a stage counts all layers */
         job.blocks = job.blocks || tsr_plugin_kv_has_blocks(j->kv_of[l]);
-    *out = (struct tsr_plan_stage_memory){ .capacity = tsr_plan_memory_capacity(m, j->accounting),
-                                           .host_capacity = tsr_plan_memory_host(m) };
+    *out = (struct tsr_plan_stage_memory){ .capacity = tsr_plan_memory_capacity(m, j->accounting) };
     for (uint64_t l = first; l < first + n; l++) {
         uint64_t w, kv, host = 0;
         used |= UINT64_C(1) << bits[l];
@@ -167,6 +96,10 @@ tsr_status tsr_plan_memory_stage(const struct tsr_plan_memory_job *j, const stru
     TSR_TRY(tsr_plan_memory_ends(j, m, &embed, &head, &shared, err));
     if (begins)
         TSR_TRY(tsr_plan_memory_draft(j, m, &draft, err));
+    else
+        TSR_TRY(tsr_plan_memory_draft_beside(j, m, &beside, err));
+    TSR_TRY(tsr_plan_memory_host_left(j, m, &out->host_capacity, &lack, err));
+    out->draft_lack = begins ? lack : 0;
     out->draft = draft.total;
     alone = (begins ? embed : 0) + (ends ? head : 0) - (begins && ends ? shared : 0);
     out->ends = alone - out->draft;
@@ -175,7 +108,8 @@ tsr_status tsr_plan_memory_stage(const struct tsr_plan_memory_job *j, const stru
                                  &out->workspace, &lead, err));
     if (!tsr_plan_memory_uneven(j, m, alone, lead, &out->uneven) ||
         !tsr_add(out->weights, out->kv, &out->total) || !tsr_add(out->total, alone, &out->total) ||
-        !tsr_add(out->total, out->workspace, &out->total))
+        !tsr_add(out->total, out->workspace, &out->total) ||
+        !tsr_add(out->uneven, beside, &out->uneven))
         return tsr_plan_memory_too_large(err);
     out->capacity = tsr_capacity_left(out->capacity, out->uneven);
     return TSR_OK;

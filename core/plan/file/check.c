@@ -130,9 +130,14 @@ static tsr_status check_memory(const struct check *z, uint64_t i, struct tsr_err
                                   z->f->cpu_experts, s->first, s->count, (uint64_t)z->f->prefill_mb,
                                   (uint64_t)z->f->decode_mb, &m, err));
     uint64_t has = tsr_capacity_left(tsr_plan_problem_capacity(p, z->group[i], &mesh), m.uneven);
-    if (m.total <= has && m.host <= m.host_capacity)
+    if (m.total <= has && m.host <= m.host_capacity && !m.draft_lack)
         return TSR_OK;
     tsr_config_mark_text(&s->map->mark, place, sizeof place);
+    if (m.draft_lack)
+        return tsr_fail(
+            err, TSR_E_INFEASIBLE,
+            "%s: a draft model has too little of the memory of node %s's CPU: short by %s", place,
+            s->node, tsr_format_bytes(lack, sizeof lack, m.draft_lack));
     if (m.total <= has)
         return tsr_fail(err, TSR_E_INFEASIBLE,
                         "%s: stage %llu: its experts take %s, the memory of node %s's CPU for it "

@@ -167,18 +167,46 @@ static tsr_status end_of(struct tsr_plan_built *b, uint64_t option, const struct
     return TSR_OK;
 }
 
+/* A draft model that is elsewhere in the node: on devices that may be in a node of the first stage, wherever that is, in
+ * place of what they have of it as the first stage. Where the CPU has no room for it, the kind cannot be the first stage. */
+static tsr_status draft_beside(const struct tsr_plan_built *b, uint64_t k, uint64_t *bytes,
+                               struct end_bytes *of, struct tsr_err *err)
+{
+    const struct tsr_plan_problem *p = b->p;
+    struct tsr_plan_mesh           m = b->meshes.kinds[k].mesh;
+    struct tsr_plan_stage_memory   draft;
+    uint64_t                       host, lack;
+    for (uint64_t g = 0; g < b->meshes.n_groups; g++) {
+        struct tsr_plan_mesh one;
+        tsr_plan_mesh_of(p->cluster, g, 1, &one);
+        m.mixed = m.mixed || (b->meshes.pool_of[g] == b->meshes.kinds[k].pool && one.mixed);
+    }
+    TSR_TRY(tsr_plan_memory_draft_beside(&p->memory, &m, bytes, err));
+    if (*bytes) {
+        TSR_TRY(tsr_plan_memory_draft(&p->memory, &m, &draft, err));
+        of->embed -= draft.total;
+    }
+    TSR_TRY(tsr_plan_memory_host_left(&p->memory, &m, &host, &lack, err));
+    if (lack && !tsr_add(of->embed, b->kinds[k].capacity, &of->embed))
+        return tsr_fail(err, TSR_E_INPUT, "the ends take more bytes than can be counted");
+    return TSR_OK;
+}
+
 tsr_status tsr_plan_build_ends(struct tsr_plan_built *b, struct tsr_plan_build_ends **ends,
                                uint64_t *shared, struct tsr_err *err)
 {
     uint64_t          n = b->whole.n_kinds, both = UINT64_MAX;
     struct end_bytes *of;
+    uint64_t         *beside;
     NEW(b, of, n);
+    NEW(b, beside, n);
     NEW(b, b->lost, n);
     NEW(b, b->lost_alone, n);
     for (uint64_t k = 0; k < n; k++) {
         uint64_t s;
         TSR_TRY(tsr_plan_memory_ends(&b->p->memory, &b->meshes.kinds[k].mesh, &of[k].embed,
                                      &of[k].head, &s, err));
+        TSR_TRY(draft_beside(b, k, &beside[k], &of[k], err));
         of[k].both = of[k].embed + above(of[k].head, s);
         if (b->p->memory.place == TSR_PLAN_HEAD_FIRST) {
             of[k].embed = of[k].both;
@@ -191,5 +219,9 @@ tsr_status tsr_plan_build_ends(struct tsr_plan_built *b, struct tsr_plan_build_e
     for (uint64_t i = 0; i < b->whole.n_options; i++)
         TSR_TRY(b->meshes.roles ? end_of_roles(b, i, of, *shared, &(*ends)[i], err)
                                 : end_of(b, i, of, &(*ends)[i], err));
+    for (uint64_t k = 0; k < n; k++) {
+        b->lost[k] += beside[k];
+        b->lost_alone[k] += beside[k];
+    }
     return TSR_OK;
 }

@@ -30,7 +30,7 @@ static tsr_status bytes_of(const struct tsr_plan_built *b, uint64_t cls,
 }
 
 /* The largest that all layers may take at any candidates. */
-static bool all_fit(const struct tsr_plan_built *b, const uint64_t *bytes)
+static bool all_fit(const struct tsr_plan_built *b, const uint64_t *bytes, const uint64_t *room)
 {
     uint64_t q = b->whole.bits, all = 0;
     for (uint64_t u = 0; u < b->units; u++) {
@@ -43,7 +43,7 @@ static bool all_fit(const struct tsr_plan_built *b, const uint64_t *bytes)
             return false;
     }
     for (uint64_t k = 0; k < b->meshes.n_kinds; k++)
-        if (b->meshes.kinds[k].mesh.cpu && all > tsr_plan_memory_host(&b->meshes.kinds[k].mesh))
+        if (b->meshes.kinds[k].mesh.cpu && all > room[k])
             return false;
     return true;
 }
@@ -58,6 +58,7 @@ tsr_status tsr_plan_build_host(struct tsr_plan_built *b, const uint32_t *counts,
     if (!some)
         return TSR_OK;
     uint64_t *bytes = tsr_plan_build_alloc(b, b->whole.classes * q, sizeof *bytes);
+    uint64_t *room = tsr_plan_build_alloc(b, b->meshes.n_kinds, sizeof *room);
     if (!bytes)
         return tsr_fail_nomem(err, b->whole.classes * q, "a planning problem");
     for (uint64_t s = 0; s < sc; s++)
@@ -69,11 +70,16 @@ tsr_status tsr_plan_build_host(struct tsr_plan_built *b, const uint32_t *counts,
                     return tsr_fail(err, TSR_E_INPUT,
                                     "experts take more bytes than can be counted");
         }
-    if (all_fit(b, bytes))
+    if (!room)
+        return tsr_fail_nomem(err, b->meshes.n_kinds, "a planning problem");
+    for (uint64_t k = 0; k < b->meshes.n_kinds; k++)
+        TSR_TRY(tsr_plan_memory_host_left(&b->p->memory, &b->meshes.kinds[k].mesh, &room[k], &one,
+                                          err));
+    if (all_fit(b, bytes, room))
         return TSR_OK;
     b->whole.host_bytes = bytes;
     for (uint64_t k = 0; k < b->whole.n_kinds; k++)
         ((struct tsr_solver_kind *)(uintptr_t)b->whole.kinds[k])->host_capacity_bytes =
-            b->meshes.kinds[k].mesh.cpu ? tsr_plan_memory_host(&b->meshes.kinds[k].mesh) : NO_LIMIT;
+            b->meshes.kinds[k].mesh.cpu ? room[k] : NO_LIMIT;
     return TSR_OK;
 }

@@ -16,7 +16,8 @@ static tsr_status holds(const struct tsr_plan_problem *p, const struct tsr_plan_
                                       s->first, s->count, o->prefill_mb, o->decode_mb, &m, err));
         const struct tsr_plan_stage_compensation *c = &s->compensation;
         m.total += c->work + (c->host ? 0 : c->bytes - c->on_cpu);
-        *yes = m.total <= tsr_capacity_left(s->memory.capacity + s->memory.uneven, m.uneven);
+        *yes = m.total <= tsr_capacity_left(s->memory.capacity + s->memory.uneven, m.uneven) &&
+               s->memory.host <= m.host_capacity && !m.draft_lack;
     }
     return TSR_OK;
 }

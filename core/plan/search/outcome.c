@@ -217,6 +217,10 @@ static tsr_status stage_of(struct tsr_plan_outcome *o, const struct tsr_plan_bui
             "stage %llu: %llu bytes of experts and residuals do not fit in the %llu of the CPU",
             (unsigned long long)i, (unsigned long long)st->memory.host,
             (unsigned long long)st->memory.host_capacity);
+    if (st->memory.draft_lack)
+        return tsr_fail(err, TSR_E_INFEASIBLE,
+                        "stage %llu: the draft model is short of %llu bytes of the CPU's memory",
+                        (unsigned long long)i, (unsigned long long)st->memory.draft_lack);
     return TSR_OK;
 }
 
