@@ -10,6 +10,7 @@
 INLINE i16v coded_words(const uint8_t *c, const int8_t *q)
 {
     const i16v codes = vi_opaque(vi_load(c)); /* else each mask loads it again */
+    v_prefetch(c + ONE_AHEAD);
     const i16v once = vw_dot(vw_dot(vi_zero(), vi_bits(codes, 0, 3), vi_four(q)),
                              vi_bits(codes, 4, 3), vi_four(q + 8));
     const i16v four = vw_dot(vw_dot(vi_zero(), vi_bits(codes, 0, 12), vi_four(q + 4)),
@@ -30,6 +31,9 @@ INLINE i16v coded_whole(const enum tsr_cpu_layout l, const uint8_t *c, const int
             codes = code_load(l, c + 2 * cpu_unit(l) * (uint64_t)(j / step));
         if (l == W_I4 && j % step == 0)
             codes.a = vi_opaque(codes.a);
+        /* one line at a time: bursts of them stop the products */
+        if (l == W_I4 ? j % step == 0 : j < (int)cpu_unit(l) / 64)
+            v_prefetch(c + ONE_AHEAD + (l == W_I4 ? 128 * (j / step) : 64 * j));
         words = vi_opaque(vw_dot(words, code_four(l, &codes, j % step), vi_four(q + 4 * j)));
         if (j % most == most - 1) {
             whole = vi_add(whole, vi_mul16(words, k));
@@ -88,8 +92,11 @@ INLINE void one_coded(const struct tsr_cpu_linear *a, const enum tsr_cpu_layout 
         const uint64_t     after = (record + 1) << w->record_shift;
         const uint64_t     end = after < w->nruns ? after : w->nruns;
         struct one_factors f[2][2];
-        for (uint64_t i = 0; i < 4; i++)
-            f[i / 2][i % 2] = coded_factors(w, panel + (i / 2 ? apart : 0), i % 2, record);
+        for (uint64_t i = 0; i < 4; i++) {
+            const uint64_t p = panel + (i / 2 ? apart : 0);
+            f[i / 2][i % 2] = coded_factors(w, p, i % 2, record);
+            v_prefetch(w->factors + 4 * (p * w->records + record + 1) * PANEL + 64 * (i % 2));
+        }
         for (; r < end; r++, c += bytes, scales += PANEL, minimums += PANEL, q += columns) {
             const i16v ones = vi_four(a->sums + r);
             UNROLL
@@ -99,9 +106,6 @@ INLINE void one_coded(const struct tsr_cpu_linear *a, const enum tsr_cpu_layout 
                 v_prefetch(scales + n + GROUPS_AHEAD * PANEL);
                 if (l != W_I2)
                     v_prefetch(minimums + n + GROUPS_AHEAD * PANEL);
-                UNROLL
-                for (uint64_t line = 0; line < bytes; line += 64)
-                    v_prefetch(d + ONE_AHEAD + line);
                 UNROLL
                 for (uint64_t h = 0; h < 2; h++)
                     s[i][h] = coded_sum(l, d + unit * h, scales + n + 16 * h, minimums + n + 16 * h,
