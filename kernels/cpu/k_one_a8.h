@@ -15,6 +15,13 @@ enum one_form {
     ONE_SIGNED  /* bytes of a table with a sign: activations have none, the bytes take it */
 };
 
+/* How scales are stored, where a loop is for one way only. */
+enum one_scales {
+    SCALES_ANY,
+    SCALES_F16,  /* of each group, and no zero points */
+    SCALES_CODED /* MAPPED_BYTES */
+};
+
 /* Fours of columns whose products a word can add: 254 times the largest byte for each. */
 INLINE int one_fours(const enum one_form form, const enum tsr_cpu_layout l)
 {
@@ -43,8 +50,9 @@ INLINE void one_flush(const enum one_form form, const enum tsr_cpu_layout l, str
 INLINE void one_step(const enum one_form form, const enum tsr_cpu_layout l, const uint8_t *c,
                      const int8_t *q, const i16v table, struct one_sum *s)
 {
-    const int              fours = (int)cpu_step(l) / 4, most = one_fours(form, l);
-    const struct code_step codes = code_load(l, c);
+    const int        fours = (int)cpu_step(l) / 4, most = one_fours(form, l);
+    struct code_step codes = code_load(l, c);
+    codes.a = vi_opaque(codes.a);
     if (form == ONE_CODES && l == W_I2) {
         const i16v high = vi_bits(codes.a, 4, 15);
         s->words = vw_dot(s->words, vi_bits(codes.a, 0, 3), vi_four(q));
@@ -60,7 +68,7 @@ INLINE void one_step(const enum one_form form, const enum tsr_cpu_layout l, cons
         if (form != ONE_CODES)
             w = vb_lookup(table, w);
         if (form == ONE_SIGNED) {
-            s->whole = vw_sum(s->whole, vw_dot(vi_zero(), vb_abs(x), vb_sign(w, x)));
+            s->whole = vi_opaque(vw_sum(s->whole, vw_dot(vi_zero(), vb_abs(x), vb_sign(w, x))));
             continue;
         }
         if (j && j % most == 0)
@@ -132,13 +140,24 @@ INLINE void one_run(const enum one_form form, const enum tsr_cpu_layout l, const
     s[1] = b;
 }
 
+INLINE void one_prefetch_scales(const struct tsr_cpu_weight *w, const enum run_kind kind,
+                                const enum one_scales scales, uint64_t panel, uint64_t group)
+{
+    const uint64_t at = (panel * w->groups + group + GROUPS_AHEAD) * PANEL;
+    if (scales == SCALES_ANY)
+        prefetch_run(w, kind, panel, group);
+    else
+        v_prefetch(w->scales + (scales == SCALES_F16 ? 2 * at : at));
+}
+
 /* Factors of a record for 16 rows; what has no records has none. */
 struct one_factors {
     v16 scale, minimum;
 };
 
 INLINE struct one_factors factors_of(const struct tsr_cpu_weight *w, const enum run_kind kind,
-                                     uint64_t panel, uint64_t half, uint64_t record)
+                                     const enum one_scales scales, uint64_t panel, uint64_t half,
+                                     uint64_t record)
 {
     const uint64_t     at = panel * w->records + record;
     struct one_factors f;
@@ -147,9 +166,10 @@ INLINE struct one_factors factors_of(const struct tsr_cpu_weight *w, const enum 
         const uint8_t *p = w->factors + 2 * (2 * at * PANEL + 16 * half);
         f.scale = v_load_f16(p);
         f.minimum = v_neg(v_load_f16(p + 2 * PANEL));
-    } else if (is_mapped(kind) && w->mapped == MAPPED_BYTES) {
+    } else if (scales == SCALES_CODED ||
+               (scales == SCALES_ANY && is_mapped(kind) && w->mapped == MAPPED_BYTES)) {
         f.scale = v_load_f16(w->factors + 2 * (at * PANEL + 16 * half));
-    } else if (is_mapped(kind) && w->mapped == MAPPED_ELEMENTS) {
+    } else if (scales == SCALES_ANY && is_mapped(kind) && w->mapped == MAPPED_ELEMENTS) {
         f.scale = v_load((const float *)(const void *)w->factors + panel * PANEL + 16 * half);
     }
     return f;
@@ -157,7 +177,8 @@ INLINE struct one_factors factors_of(const struct tsr_cpu_weight *w, const enum 
 
 /* The scale of the group at `at`, and of tessera.int/2 the minimum: group_of() with the factors of its record. */
 INLINE struct affine one_group(const struct tsr_cpu_weight *w, const enum run_kind kind,
-                               const struct one_factors *f, uint64_t at)
+                               const enum one_scales scales, const struct one_factors *f,
+                               uint64_t at)
 {
     struct affine g;
     if (kind == RUN_AFFINE) {
@@ -178,9 +199,11 @@ INLINE struct affine one_group(const struct tsr_cpu_weight *w, const enum run_ki
         g.minimum = v_mul(f->minimum, vi_cvt(b));
         return g;
     }
-    if (kind == RUN_PLAIN || w->mapped == MAPPED_STORED)
+    if (scales == SCALES_F16)
+        g.scale = v_load_f16(w->scales + 2 * at);
+    else if (scales == SCALES_ANY && (kind == RUN_PLAIN || w->mapped == MAPPED_STORED))
         g.scale = group_scale(w, at);
-    else if (w->mapped == MAPPED_ELEMENTS)
+    else if (scales == SCALES_ANY && w->mapped == MAPPED_ELEMENTS)
         g.scale = v_div(v_e4m3(vi_load_u8(w->scales + at)), f->scale);
     else
         g.scale = v_mul(f->scale, vi_cvt(vi_sub(vi_load_u8(w->scales + at), vi_set1(w->bias))));
@@ -201,8 +224,8 @@ struct one_panel {
 /* The run r. `columns`: of each run, or 0. */
 INLINE void one_take(const struct tsr_cpu_linear *a, struct one_panel *p, uint64_t r,
                      const enum tsr_cpu_layout l, const enum run_kind kind,
-                     const enum one_form form, const uint64_t columns, const i16v table,
-                     const int ends)
+                     const enum one_form form, const enum one_scales scales, const uint64_t columns,
+                     const i16v table, const int ends)
 {
     const struct tsr_cpu_weight *w = a->w;
     const struct tsr_cpu_run    *u = &w->runs[r];
@@ -212,16 +235,16 @@ INLINE void one_take(const struct tsr_cpu_linear *a, struct one_panel *p, uint64
     const int32_t                sums = a->sums[r];
     const v16                    sa = v_set1(a->sa[u->block]);
     struct one_sum               s[2];
-    if (kind != RUN_PLAIN && u->group >> w->record_shift != p->record) {
+    if (kind != RUN_PLAIN && scales != SCALES_F16 && u->group >> w->record_shift != p->record) {
         p->record = u->group >> w->record_shift;
         for (uint64_t h = 0; h < 2; h++)
-            p->factors[h] = factors_of(w, kind, p->panel, h, p->record);
+            p->factors[h] = factors_of(w, kind, scales, p->panel, h, p->record);
     }
-    prefetch_run(w, kind, p->panel, u->group);
+    one_prefetch_scales(w, kind, scales, p->panel, u->group);
     UNROLL
     for (int h = 0; h < 2; h++) {
         s[h].words = s[h].times4 = s[h].whole = vi_zero();
-        if (kind == RUN_PLAIN && w->zeros)
+        if (kind == RUN_PLAIN && scales == SCALES_ANY && w->zeros)
             s[h].whole = vi_mul16(vi_load_u8(w->zeros + at + 16 * h), vi_set1(sums));
         else if (kind != RUN_AFFINE && form != ONE_SIGNED)
             s[h].whole = vi_set1(sums);
@@ -232,7 +255,7 @@ INLINE void one_take(const struct tsr_cpu_linear *a, struct one_panel *p, uint64
     for (int h = 0; h < 2; h++) {
         const struct one_factors *f = &p->factors[h];
         v16                       block = p->block[h];
-        const struct affine       g = one_group(w, kind, f, at + 16 * (uint64_t)h);
+        const struct affine       g = one_group(w, kind, scales, f, at + 16 * (uint64_t)h);
         if (form != ONE_SIGNED)
             one_flush(form, l, &s[h]);
         if (kind == RUN_AFFINE) {
@@ -252,18 +275,19 @@ INLINE void one_take(const struct tsr_cpu_linear *a, struct one_panel *p, uint64
 /* One token through the panels `panel` and panel + apart, run by run: two streams from memory. */
 INLINE void one(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart,
                 const enum tsr_cpu_layout l, const enum run_kind kind, const enum one_form form,
-                const uint64_t columns)
+                const enum one_scales scales, const uint64_t columns)
 {
     const struct tsr_cpu_weight *w = a->w;
-    const i16v                   table =
-        form == ONE_SIGNED ? vb_less(run_table(w, kind), w->mid) : run_table(w, kind);
-    v16              s[2][2][SEGMENTS];
-    struct one_panel p[2];
+    const i16v                   table = form == ONE_SIGNED ? vb_less(vb_table(w->table8), w->mid)
+                                         : is_mapped(kind)  ? vb_table(w->table8)
+                                                            : vi_zero();
+    v16                          s[2][2][SEGMENTS];
+    struct one_panel             p[2];
     for (uint64_t i = 0; i < 2; i++) {
         p[i].panel = panel + i * apart;
         p[i].record = 0;
         for (uint64_t h = 0; h < 2; h++)
-            p[i].factors[h] = factors_of(w, kind, p[i].panel, h, 0);
+            p[i].factors[h] = factors_of(w, kind, scales, p[i].panel, h, 0);
         p[i].codes = w->codes + p[i].panel * w->panel_bytes;
     }
     uint32_t seg = 0;
@@ -273,8 +297,8 @@ INLINE void one(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart,
                 p[i].acc[h] = p[i].block[h] = v_set1(0.0f);
         for (; r < w->nruns && w->runs[r].segment == seg; r++) {
             const int ends = block_ends(w, r);
-            one_take(a, &p[0], r, l, kind, form, columns, table, ends);
-            one_take(a, &p[1], r, l, kind, form, columns, table, ends);
+            one_take(a, &p[0], r, l, kind, form, scales, columns, table, ends);
+            one_take(a, &p[1], r, l, kind, form, scales, columns, table, ends);
         }
         for (int i = 0; i < 2; i++)
             for (int h = 0; h < 2; h++)

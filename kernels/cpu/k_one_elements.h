@@ -9,6 +9,16 @@
 #include "k_one_vnni.h"
 #endif
 
+/* The bytes that codes are looked up in. */
+INLINE i16v element_table(const struct tsr_cpu_weight *w)
+{
+#if TSR_SIMD == 2
+    return vb_table(w->table8);
+#else
+    return vi_load(w->table8);
+#endif
+}
+
 /* What scales of 16 rows are divided by: minus a 256th of it, and 256 over it. */
 struct divisor {
     v16 minus, inverse;
@@ -40,8 +50,9 @@ INLINE v16 scale_over(const uint8_t *p, const struct divisor *d)
 /* The integer of a run of 16 rows: of AVX2 words hold all of its products. */
 INLINE i16v element_sum(const uint8_t *c, const i16v x[4], const i16v sums, const i16v table)
 {
-    const i16v a = vi_load(c), b = vi_load(c + 128);
+    i16v a = vi_load(c), b = vi_load(c + 128);
 #if TSR_SIMD == 2
+    a = vi_opaque(a), b = vi_opaque(b); /* else each mask loads them again */
     i16v words = vw_dot(vi_zero(), vb_lookup(table, vi_bits(a, 0, 15)), x[0]);
     words = vw_dot(words, vb_lookup(table, vi_bits(a, 4, 15)), x[1]);
     words = vw_dot(words, vb_lookup(table, vi_bits(b, 0, 15)), x[2]);
@@ -94,7 +105,7 @@ INLINE void element_runs(const struct tsr_cpu_linear *a, uint64_t panel, uint64_
 INLINE void one_elements(const struct tsr_cpu_linear *a, uint64_t panel, uint64_t apart)
 {
     const struct tsr_cpu_weight *w = a->w;
-    const i16v                   table = vi_load(w->table8);
+    const i16v                   table = element_table(w);
     struct divisor               d[2][2];
     v16                          s[2][2][SEGMENTS];
     for (uint64_t i = 0; i < 2; i++)

@@ -74,6 +74,22 @@ static inline struct words_codes vw_codes(const void *p)
                              vi_make(_mm256_and_si256(a, n), _mm256_and_si256(b, n)) };
     return r;
 }
+/* 16 bytes, each in both words of a lane. */
+static inline i16v vw_bytes(const void *p)
+{
+    __m256i c = _mm256_broadcastsi128_si256(_mm_loadu_si128(p));
+    __m256i a = _mm256_setr_epi8(0, -1, 0, -1, 1, -1, 1, -1, 2, -1, 2, -1, 3, -1, 3, -1, 4, -1, 4,
+                                 -1, 5, -1, 5, -1, 6, -1, 6, -1, 7, -1, 7, -1);
+    __m256i b = _mm256_setr_epi8(8, -1, 8, -1, 9, -1, 9, -1, 10, -1, 10, -1, 11, -1, 11, -1, 12, -1,
+                                 12, -1, 13, -1, 13, -1, 14, -1, 14, -1, 15, -1, 15, -1);
+    return vi_make(_mm256_shuffle_epi8(c, a), _mm256_shuffle_epi8(c, b));
+}
+/* 16 bytes in each quarter. */
+static inline i16v vb_table(const void *p)
+{
+    __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128(p));
+    return vi_make(t, t);
+}
 /* A 256th of 16 elements of E4M3: in F16 the exponent and mantissa of one mean that, also of denormals. */
 static inline v16 vw_e4m3(const void *p)
 {
