@@ -215,11 +215,12 @@ uint64_t tsr_cpu_attention_scratch(uint64_t tokens, uint64_t positions, uint32_t
     return tiles > alone ? tiles : alone;
 }
 
-/* As many as leave work for all threads: a task each, and two chunks where there are more tasks. */
+/* As many as leave work for all threads.  Half of that for keys in blocks, whose heads are long pieces of memory: two chunks
+ * of a thread were faster there. */
 static uint64_t together(const struct tsr_host *h, uint64_t tasks, uint64_t at_once,
-                         uint64_t kv_heads)
+                         uint64_t kv_heads, bool blocks)
 {
-    uint64_t n = cpu_min(tasks, at_once / 2) / tsr_cpu_threads(h);
+    uint64_t n = cpu_min(tasks, blocks ? at_once / 2 : at_once) / tsr_cpu_threads(h);
     n = cpu_min(cpu_min(n, kv_heads), TOGETHER);
     return n ? n : 1;
 }
@@ -266,7 +267,7 @@ tsr_status tsr_cpu_attention_op(struct tsr_cpu *c, const struct tsr_op *op,
     uint64_t       tasks = cpu_ceil(out.rows, s.per_tile) * op->kv_heads;
     uint64_t       work = sum / out.rows * s.per_tile * op->head_dim * share * 2 + 64;
     const uint64_t at_once = heads_at_once(tasks, most, op->head_dim);
-    s.together = together(c->host, tasks, at_once, op->kv_heads);
+    s.together = together(c->host, tasks, at_once, op->kv_heads, s.a.dtype == TSR_Q4_CHANNEL);
     s.per_chunk = s.per_tile == 1 ? chunk_alone(tasks, at_once, s.together)
                                   : chunk_of(tasks, s.per_tile, most, share * op->head_dim);
     if (tasks * work < 65536) /* not worth a loop over threads */

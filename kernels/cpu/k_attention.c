@@ -1,96 +1,8 @@
 /* k_attention.c - one token against the cache, for the query heads that share a KV head, so that one read
  * of the cache serves several heads. */
-#include "k_attention.h"
+#include "k_attention_dots.h"
 
 #define COLUMNS 4 /* vectors of the output side by side */
-
-INLINE uint64_t lanes(uint64_t n, uint64_t i)
-{
-    return n - i < 16 ? n - i : 16;
-}
-
-/* Keys and query heads whose products are summed concurrently: each loaded key serves all of the heads,
- * each query all of the keys. */
-#if ISA_VECS == 2
-#define KEYS  4
-#define HEADS 4
-#else
-#define KEYS  2
-#define HEADS 2
-#endif
-
-/* Columns d..d+n-1 of the products. */
-INLINE void dots_at(const struct tsr_cpu_attention *a, const uint8_t *q, const uint8_t *key,
-                    uint64_t d, uint64_t n, const uint32_t dtype, const int nh, const int nk,
-                    const v16 *s, v16 acc[HEADS][KEYS])
-{
-    v16 k[KEYS];
-    UNROLL
-    for (int j = 0; j < nk; j++)
-        k[j] = cached(key + (uint64_t)j * a->k_stride, dtype, d, n, s[j]);
-    UNROLL
-    for (int h = 0; h < nh; h++) {
-        v16 x = cached(q + (uint64_t)h * a->head_dim * 4, TSR_F32, d, n, s[0]);
-        UNROLL
-        for (int j = 0; j < nk; j++)
-            acc[h][j] = v_fma(x, k[j], acc[h][j]);
-    }
-}
-
-/* q.k of nk keys from `key` on and nh query heads from q on, before their trees: t[16 * head + key]. */
-INLINE void dots(const struct tsr_cpu_attention *a, const uint8_t *q, const uint8_t *key,
-                 const uint32_t dtype, const int nh, const int nk, v16 *t)
-{
-    v16      acc[HEADS][KEYS], s[KEYS];
-    uint64_t dim = a->head_dim, d = 0;
-    UNROLL
-    for (int j = 0; j < nk; j++) {
-        s[j] = head_scale(key + (uint64_t)j * a->k_stride, dtype);
-        UNROLL
-        for (int h = 0; h < nh; h++)
-            acc[h][j] = v_set1(0.0f);
-    }
-    for (; d + 16 <= dim; d += 16)
-        dots_at(a, q, key, d, 16, dtype, nh, nk, s, acc);
-    if (d < dim)
-        dots_at(a, q, key, d, dim - d, dtype, nh, nk, s, acc);
-    UNROLL
-    for (int h = 0; h < nh; h++) {
-        UNROLL
-        for (int j = 0; j < nk; j++)
-            t[16 * h + j] = acc[h][j];
-    }
-}
-
-/* Sixteen keys from `key` on, of which first..end-1 count; the others give zeros. */
-INLINE void sixteen_keys(const struct tsr_cpu_attention *a, const uint8_t *q, const uint8_t *key,
-                         uint64_t first, uint64_t end, const uint32_t dtype, const int nh, v16 *t)
-{
-    for (uint64_t j = 0; j < 16; j += KEYS) {
-        if (j >= first && j + KEYS <= end) {
-            dots(a, q, key + j * a->k_stride, dtype, nh, KEYS, t + j);
-            continue;
-        }
-        for (uint64_t i = j; i < j + KEYS; i++) {
-            if (i >= first && i < end)
-                dots(a, q, key + i * a->k_stride, dtype, nh, 1, t + i);
-            else
-                for (int h = 0; h < nh; h++)
-                    t[16 * (uint64_t)h + i] = v_set1(0.0f);
-        }
-    }
-}
-
-/* Memory is read fastest in its order, but heads are read one after the other: rows that are read next are prefetched
- * row by row, with all heads, into the second cache.  Part `of` of `n` of `rows` rows. */
-INLINE void prefetch_rows(const uint8_t *at, uint64_t stride, uint64_t bytes, uint64_t rows,
-                          uint64_t of, uint64_t n)
-{
-    uint64_t end = (of + 1) * rows / n;
-    for (uint64_t i = of * rows / n; i < end; i++)
-        for (uint64_t b = 0; b < bytes; b += 64)
-            v_prefetch_l2(at + i * stride + b);
-}
 
 /* Scores of nh heads and the sixteen positions from j0 on, whose products are y, into
  * s[head * n + position - base]; those outside lo..p are -inf. */
@@ -110,13 +22,11 @@ INLINE void put_scores(const struct tsr_cpu_attention *a, const struct reach *r,
 /* The same from their keys. */
 INLINE void scores_at(const struct tsr_cpu_attention *a, const uint8_t *q, const uint8_t *key,
                       const struct reach *r, uint64_t j0, const uint32_t dtype, const float *slopes,
-                      const int nh, float *s)
+                      const int nh, struct ahead *f, float *s)
 {
-    v16      t[HEADS * 16], y[HEADS];
+    v16      y[HEADS];
     uint64_t first = j0 < r->lo ? r->lo - j0 : 0, end = r->p + 1 - j0 < 16 ? r->p + 1 - j0 : 16;
-    sixteen_keys(a, q, key, first, end, dtype, nh, t);
-    for (int h = 0; h < nh; h++)
-        y[h] = v_tree16x16(t + 16 * (uint64_t)h);
+    sixteen_keys(a, q, key, first, end, dtype, nh, f, y);
     put_scores(a, r, j0, slopes, nh, y, s);
 }
 
@@ -133,7 +43,7 @@ struct part {
 /* Scores of the query heads of a KV head and sixteen positions: keys are still in the L1 cache for the last
  * head. */
 INLINE void scores_of(const struct part *t, const struct tsr_cpu_attention *a, uint64_t of,
-                      const uint8_t *key, uint64_t j0, const uint32_t dtype)
+                      const uint8_t *key, uint64_t j0, const uint32_t dtype, struct ahead *f)
 {
     const uint64_t share = t->share, each = a->head_dim * 4;
     const uint8_t *q = t->q + of * share * each;
@@ -142,10 +52,10 @@ INLINE void scores_of(const struct part *t, const struct tsr_cpu_attention *a, u
     uint64_t       i = 0;
     for (; i + HEADS <= share; i += HEADS)
         scores_at(a, q + i * each, key, &t->r, j0, dtype, slopes ? slopes + i : NULL, HEADS,
-                  s + i * t->r.n);
+                  i ? NULL : f, s + i * t->r.n);
     for (; i < share; i++)
         scores_at(a, q + i * each, key, &t->r, j0, dtype, slopes ? slopes + i : NULL, 1,
-                  s + i * t->r.n);
+                  i ? NULL : f, s + i * t->r.n);
 }
 
 /* Scores of all heads, sixteen positions of all at a time, so that memory is read in its order.  key: of position j0,
@@ -154,11 +64,11 @@ INLINE void all_scores(const struct part *t, const struct tsr_cpu_attention *a, 
                        uint64_t j0, const uint32_t dtype)
 {
     const uint64_t bytes = tsr_kv_head_bytes(dtype, a->head_dim);
-    for (; j0 <= t->r.p; j0 += 16, key += 16 * a->k_stride)
-        for (uint64_t of = 0; of < t->n; of++) {
-            prefetch_rows(key + 16 * a->k_stride, a->k_stride, t->n * bytes, 16, of, t->n);
-            scores_of(t, a, of, key + of * bytes, j0, dtype);
-        }
+    for (; j0 <= t->r.p; j0 += 16, key += 16 * a->k_stride) {
+        struct ahead f = { key + 16 * a->k_stride, a->k_stride, bytes, 0, bytes, t->n * bytes };
+        for (uint64_t of = 0; of < t->n; of++)
+            scores_of(t, a, of, key + of * bytes, j0, dtype, &f);
+    }
 }
 
 /* q.k of nh query heads and the positions of a block, those of y[0] and the sixteen after them of y[1]: with
@@ -253,14 +163,14 @@ INLINE void channel_scores(const struct part *t, const uint8_t *rows, const uint
     all_scores(t, &last, tail + (j0 - own) * last.k_stride + first * half, j0, TSR_F16);
 }
 
-#define VALUES 32u /* positions whose values are added at a time, a divisor of AT_BLOCK */
+#define VALUES 64u /* positions whose values are added at a time, a divisor of AT_BLOCK */
 
 /* Adds positions b..end-1, all of one block, to nv vectors from column d on of nh query heads.  v: of position 0;
  * acc, total: of column d of the first head, heads being dim16 apart. */
 INLINE void add_values(const struct tsr_cpu_attention *a, const uint8_t *v, const float *e,
                        const struct reach *r, uint64_t b, uint64_t end, const uint32_t dtype,
                        uint64_t d, const int nh, const int nv, uint64_t tail, uint64_t dim16,
-                       float *acc, float *total)
+                       struct ahead *f, float *acc, float *total)
 {
     const bool begins = b == r->lo || b % AT_BLOCK == 0;
     const bool ends = end == r->p + 1 || end % AT_BLOCK == 0;
@@ -275,6 +185,8 @@ INLINE void add_values(const struct tsr_cpu_attention *a, const uint8_t *v, cons
         const uint8_t *head = v + b * a->v_stride;
         v16            s = head_scale(head, dtype), x[COLUMNS];
         cached_some(head, dtype, d, nv, tail, s, x);
+        if (f)
+            fetch_next(f);
         UNROLL
         for (int h = 0; h < nh; h++) {
             v16 w = v_set1(e[(uint64_t)h * r->n + (b - r->base)]);
@@ -299,13 +211,15 @@ INLINE void add_values(const struct tsr_cpu_attention *a, const uint8_t *v, cons
 /* The same for all columns. */
 INLINE void add_columns(const struct tsr_cpu_attention *a, const uint8_t *v, const float *e,
                         const struct reach *r, uint64_t b, uint64_t end, const uint32_t dtype,
-                        const int nh, float *acc, float *total)
+                        const int nh, struct ahead *f, float *acc, float *total)
 {
     uint64_t dim = a->head_dim, dim16 = (dim + 15) / 16 * 16, d = 0;
     for (; d + 16 * COLUMNS <= dim; d += 16 * COLUMNS)
-        add_values(a, v, e, r, b, end, dtype, d, nh, COLUMNS, 16, dim16, acc + d, total + d);
+        add_values(a, v, e, r, b, end, dtype, d, nh, COLUMNS, 16, dim16, d ? NULL : f, acc + d,
+                   total + d);
     for (; d < dim; d += 16)
-        add_values(a, v, e, r, b, end, dtype, d, nh, 1, lanes(dim, d), dim16, acc + d, total + d);
+        add_values(a, v, e, r, b, end, dtype, d, nh, 1, lanes(dim, d), dim16, d ? NULL : f, acc + d,
+                   total + d);
 }
 
 /* The sums of all heads, some positions of all at a time. */
@@ -317,17 +231,18 @@ INLINE void all_values(const struct part *t, const uint32_t dtype, float *acc, f
     for (uint64_t b = t->r.lo, end; b <= t->r.p; b = end) {
         end = (b / VALUES + 1) * VALUES;
         end = end < t->r.p + 1 ? end : t->r.p + 1;
+        struct ahead f = {
+            t->v + (b + VALUES) * a->v_stride, a->v_stride, bytes, 0, bytes, t->n * bytes
+        };
         for (uint64_t of = 0; of < t->n; of++) {
             const uint8_t *v = t->v + of * bytes;
-            prefetch_rows(t->v + (b + VALUES) * a->v_stride, a->v_stride, t->n * bytes, VALUES, of,
-                          t->n);
-            uint64_t i = 0, h = of * share;
+            uint64_t       i = 0, h = of * share;
             for (; i + HEADS <= share; i += HEADS)
                 add_columns(a, v, t->scores + (h + i) * t->r.n, &t->r, b, end, dtype, HEADS,
-                            acc + (h + i) * dim16, total + (h + i) * dim16);
+                            i ? NULL : &f, acc + (h + i) * dim16, total + (h + i) * dim16);
             for (; i < share; i++)
                 add_columns(a, v, t->scores + (h + i) * t->r.n, &t->r, b, end, dtype, 1,
-                            acc + (h + i) * dim16, total + (h + i) * dim16);
+                            i ? NULL : &f, acc + (h + i) * dim16, total + (h + i) * dim16);
         }
     }
 }

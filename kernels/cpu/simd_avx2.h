@@ -145,13 +145,6 @@ static inline float v_tree16(v16 v)
     q = _mm_add_ps(q, _mm_movehl_ps(q, q));
     return _mm_cvtss_f32(_mm_add_ss(q, _mm_shuffle_ps(q, q, 1)));
 }
-static inline v16 v_tree16x16(const v16 a[16])
-{
-    float r[16];
-    for (int j = 0; j < 16; j++)
-        r[j] = v_tree16(a[j]);
-    return v_load(r);
-}
 static inline float v_hmax(v16 v)
 {
     __m256 a = _mm256_max_ps(v.a, v.b);

@@ -114,24 +114,6 @@ static inline float v_tree16(v16 v)
     q = _mm_add_ps(q, _mm_movehl_ps(q, q));
     return _mm_cvtss_f32(_mm_add_ss(q, _mm_shuffle_ps(q, q, 1)));
 }
-/* Sixteen tree sums at once: each step adds the two halves of the remainder of two vectors. */
-static inline v16 v_tree16x16(const v16 a[16])
-{
-    v16 h[8], q[4], d[2];
-    for (int j = 0; j < 8; j++) /* lanes 0-7: vector j, 8-15: vector j+8 */
-        h[j] = _mm512_add_ps(_mm512_shuffle_f32x4(a[j], a[j + 8], 0x44),
-                             _mm512_shuffle_f32x4(a[j], a[j + 8], 0xee));
-    for (int j = 0; j < 4; j++) /* quarters: j, j+8, j+4, j+12 */
-        q[j] = _mm512_add_ps(_mm512_shuffle_f32x4(h[j], h[j + 4], 0x88),
-                             _mm512_shuffle_f32x4(h[j], h[j + 4], 0xdd));
-    for (int j = 0; j < 2; j++) /* in each quarter: two of j, two of j+2 */
-        d[j] = _mm512_add_ps(_mm512_shuffle_ps(q[j], q[j + 2], 0x44),
-                             _mm512_shuffle_ps(q[j], q[j + 2], 0xee));
-    v16 s = _mm512_add_ps(_mm512_shuffle_ps(d[0], d[1], 0x88), _mm512_shuffle_ps(d[0], d[1], 0xdd));
-    /* quarter c holds vectors base, base+2, base+1, base+3 of base = 0, 8, 4, 12 */
-    const __m512i order = _mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15);
-    return _mm512_permutexvar_ps(order, s);
-}
 static inline float v_hmax(v16 v)
 {
     return _mm512_reduce_max_ps(v);

@@ -183,21 +183,6 @@ static inline float v_tree16(v16 v)
     const float32x4_t q = v_tree_quarter(v);
     return vpadds_f32(vadd_f32(vget_low_f32(q), vget_high_f32(q)));
 }
-static inline float32x4_t v_tree_two(v16 x, v16 y)
-{
-    const float64x2_t p = vreinterpretq_f64_f32(v_tree_quarter(x));
-    const float64x2_t q = vreinterpretq_f64_f32(v_tree_quarter(y));
-    return vaddq_f32(vreinterpretq_f32_f64(vzip1q_f64(p, q)),
-                     vreinterpretq_f32_f64(vzip2q_f64(p, q)));
-}
-static inline float32x4_t v_tree_four(const v16 a[4])
-{
-    return vpaddq_f32(v_tree_two(a[0], a[1]), v_tree_two(a[2], a[3]));
-}
-static inline v16 v_tree16x16(const v16 a[16])
-{
-    return (v16){ v_tree_four(a), v_tree_four(a + 4), v_tree_four(a + 8), v_tree_four(a + 12) };
-}
 static inline float v_hmax(v16 v)
 {
     const float32x4_t q = v_max_quarter(v_max_quarter(v.a, v.c), v_max_quarter(v.b, v.d));

@@ -137,13 +137,6 @@ static inline float v_tree16(v16 v)
             v.f[l] += v.f[l + h];
     return v.f[0];
 }
-/* lane j = tree16(a[j]) */
-static inline v16 v_tree16x16(const v16 a[16])
-{
-    v16  r;
-    EACH r.f[l] = v_tree16(a[l]);
-    return r;
-}
 static inline float v_hmax(v16 v)
 {
     float m = v.f[0];
