@@ -41,8 +41,8 @@ static tsr_status alone(const struct tsr_plan_memory_job *j, const struct tsr_pl
         job.generate = most - 1;
     if (most && job.prompt > most - job.generate)
         job.prompt = most - job.generate;
-    tsr_status st = tsr_plan_memory_stage(&job, &one, &d->candidates, bits, NULL, 0, s->layers,
-                                          j->batch, j->batch, out, err);
+    tsr_status st = tsr_plan_memory_own_stage(&job, &one, &d->candidates, bits, NULL, 0, s->layers,
+                                              j->batch, j->batch, 0, out, err);
     free(bits);
     return st == TSR_OK ? st : tsr_err_prefix(err, st, "draft");
 }

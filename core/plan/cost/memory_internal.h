@@ -1,4 +1,4 @@
-/* plan/cost/memory_internal.h - shared by memory.c, memory_work.c and memory_stage.c. */
+/* plan/cost/memory_internal.h - shared by memory.c and memory_*.c. */
 #ifndef TSR_PLAN_COST_MEMORY_INTERNAL_H
 #define TSR_PLAN_COST_MEMORY_INTERNAL_H
 
@@ -32,5 +32,17 @@ tsr_status tsr_plan_memory_work(const struct tsr_plan_memory_job *j, const struc
                                 const struct tsr_plan_candidates *c, uint64_t used,
                                 uint64_t prefill_mb, uint64_t decode_mb, bool first, bool last,
                                 uint64_t *bytes, uint64_t *lead, struct tsr_err *err);
+
+/* memory_own.c. tsr_plan_memory_ends() and tsr_plan_memory_stage() without draft models, and without the node's memory; draft:
+ * bytes beside the embedding. */
+tsr_status tsr_plan_memory_own_ends(const struct tsr_plan_memory_job *j,
+                                    const struct tsr_plan_mesh *m, uint64_t *embed, uint64_t *head,
+                                    uint64_t *shared, struct tsr_err *err);
+tsr_status tsr_plan_memory_own_stage(const struct tsr_plan_memory_job *j,
+                                     const struct tsr_plan_mesh       *m,
+                                     const struct tsr_plan_candidates *c, const uint32_t *bits,
+                                     const uint8_t *cpu_experts, uint64_t first, uint64_t n,
+                                     uint64_t prefill_mb, uint64_t decode_mb, uint64_t draft,
+                                     struct tsr_plan_stage_memory *out, struct tsr_err *err);
 
 #endif
