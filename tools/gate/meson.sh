@@ -89,7 +89,7 @@ LONG=(e2e-experts e2e-doctor e2e-layers e2e-bench e2e-no-model e2e-memory e2e-te
 
 # The same under ASan, of 14 s and more.
 LONG_SANITIZED=(cpu_one joint serve_prompts solver-transfer simt-attention-31 cuda-nccl-models calibrate
-    solver-exact simt-kernels cpu_linear cuda-host-kernels joint-relations simt-attention-33 planning)
+    solver-exact simt-kernels cpu_linear cuda-host-kernels joint-relations simt-attention-33 planning cuda-nccl-token lines)
 
 # resting NAME...: the half of them that this gate leaves out, by the seed; one a line.
 resting() { printf '%s\n' "$@" | rotated $(($# / 2)); }
@@ -134,7 +134,7 @@ phase_sanitize() {
     sanitize_build sanitize || return 1
     result pass 0 "sanitize: clang build without warnings"
     local names=() whole third few there left_out
-    # tests of a part run whole but half of the longest, of whole models a third, of whole jobs a twelfth; the release build
+    # tests of a part run whole but half of the longest, of whole models a third, of whole jobs a twentieth; the release build
     # runs all
     mapfile -t whole < <(asan_tests '(index("unit") or index("abi") or index("fuzz")) and (index("slow") | not)')
     mapfile -t third < <(asan_tests 'index("golden") or index("conformance") or index("slow")')
@@ -145,7 +145,7 @@ phase_sanitize() {
         mapfile -t there < <(printf '%s\n' "${LONG_SANITIZED[@]}" | grep -Fxf <(printf '%s\n' "${whole[@]}"))
         mapfile -t left_out < <(resting "${there[@]}")
         mapfile -t names < <(printf '%s\n' "${whole[@]}" | grep -vFxf <(printf '%s\n' "${left_out[@]}"); sampled 3 "${third[@]}"
-            sampled 12 "${few[@]}")
+            sampled 20 "${few[@]}")
         say "sanitize: left out by the seed: ${left_out[*]}"
     fi
     say "sanitize: ${#names[@]} of $((${#whole[@]} + ${#third[@]} + ${#few[@]})) tests; the release build runs all; --all: all"
