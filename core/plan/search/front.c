@@ -122,7 +122,7 @@ static tsr_status look(struct tsr_front_drawn *z, double limit, double theta, do
         st = tsr_front_add(z, &q, &a, *sure, at, err);
     else if (!plan && st == TSR_OK && k != TSR_FRONT_NONE)
         st = tsr_front_take(z, k, *sure, at, err);
-    tsr_plan_planned_free(&a);
+    tsr_plan_planned_put_back(&a);
     return st;
 }
 
@@ -206,7 +206,7 @@ static tsr_status least_omega(struct tsr_front_drawn *z, uint64_t high, struct t
         st = look(z, omega * (1 + 1e-9), 0, 2 * ms, ms, &at, &sure, err); /* not this plan alone */
     if (st == TSR_OK && at != TSR_FRONT_NONE)
         z->f->v[at].proved = z->f->v[at].proved && sure && none;
-    tsr_plan_planned_free(&a);
+    tsr_plan_planned_put_back(&a);
     return st;
 }
 
@@ -305,7 +305,7 @@ tsr_status tsr_plan_front_own(struct tsr_plan_planned *a, struct tsr_plan_proble
         tsr_plan_built_put(a->built, p);
         return TSR_OK;
     }
-    tsr_plan_planned_free(a);
+    tsr_plan_planned_put_back(a);
     q = *p;
     q.o.time_limit = limit > 0 ? fmax(limit - (tsr_now_s() - start), limit / 2) : limit;
     tsr_status st = own_of(a, &q, kept, solver, err);
