@@ -202,8 +202,10 @@ static tsr_status least_omega(struct tsr_front_drawn *z, uint64_t high, struct t
         st = rule_out(z, omega * (1 - LESS), &none, err);
     for (unsigned part = 64; part > 1 && st == TSR_OK; part /= 4)
         st = rule_out(z, omega + (z->f->v[high].omega - omega) / part, &sure, err);
+    z->likely = tsr_front_most(z, omega * (1 + 1e-9));
     if (st == TSR_OK)
         st = look(z, omega * (1 + 1e-9), 0, 2 * ms, ms, &at, &sure, err); /* not this plan alone */
+    z->likely = TSR_FRONT_NONE;
     if (st == TSR_OK && at != TSR_FRONT_NONE)
         z->f->v[at].proved = z->f->v[at].proved && sure && none;
     tsr_plan_planned_put_back(&a);
@@ -225,7 +227,10 @@ static tsr_status divide(struct tsr_front_drawn *z, uint64_t i, uint64_t j, stru
             return TSR_OK;
         double theta = (z->charged[j] - z->charged[i]) / less;
         double value = fmin(tsr_front_value(z, i, theta), tsr_front_value(z, j, theta));
-        return look(z, z->most, theta, value, z->charged[i], &at, &sure, err);
+        z->likely = tsr_front_between(z, i, j, z->most);
+        tsr_status st = look(z, z->most, theta, value, z->charged[i], &at, &sure, err);
+        z->likely = TSR_FRONT_NONE;
+        return st;
     }
     double floor = fmax(b->floor, v[j].omega), limit = 0.5 * (floor + v[i].omega);
     b->floor = limit;

@@ -46,8 +46,11 @@ tsr_status tsr_front_keep(void *ctx, uint64_t i, const struct tsr_plan_problem *
 /* The kept plan of least time + theta omega, below `value`, within a limit; TSR_FRONT_NONE: none.  [any] */
 uint64_t tsr_front_spare(const struct tsr_front_drawn *z, double limit, double theta, double value);
 /* A setting for a plan between two points: like one of theirs, with a number of requests at once between theirs, the nearest to the
- * mean of the logarithms, of those that may be faster than the slower point, j; TSR_FRONT_NONE: none is between.  [any] */
+ * mean of the logarithms, of those that may be faster than the slower point, j; without one, the first that has each part of one
+ * of theirs; TSR_FRONT_NONE: none is between.  [any] */
 uint64_t tsr_front_between(const struct tsr_front_drawn *z, uint64_t i, uint64_t j, double limit);
+/* Of the settings that may have a plan within a limit the first one with the most requests at once; TSR_FRONT_NONE: none.  [any] */
+uint64_t tsr_front_most(const struct tsr_front_drawn *z, double limit);
 /* z->order: all settings, first z->likely or the one of kept plan k, if any, then those with the least bounds.  [any] */
 tsr_status tsr_front_sort(struct tsr_front_drawn *z, uint64_t k, double limit, double theta,
                           struct tsr_err *err);

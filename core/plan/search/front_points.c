@@ -149,6 +149,16 @@ uint64_t tsr_front_spare(const struct tsr_front_drawn *z, double limit, double t
     return best;
 }
 
+/* Whether each part of a setting is that of one of two others. */
+static bool is_mixed(const struct tsr_plan_setting *s, const struct tsr_plan_setting *x,
+                     const struct tsr_plan_setting *y)
+{
+    bool cache = (s->kv == x->kv && s->types == x->types) || (s->kv == y->kv && s->types == y->types);
+    return cache && (s->concurrency == x->concurrency || s->concurrency == y->concurrency) &&
+           (s->chunk == x->chunk || s->chunk == y->chunk) && (s->end == x->end || s->end == y->end) &&
+           (s->most_k == x->most_k || s->most_k == y->most_k);
+}
+
 uint64_t tsr_front_between(const struct tsr_front_drawn *z, uint64_t i, uint64_t j, double limit)
 {
     const struct tsr_plan_setting *v = z->bounds.list;
@@ -172,6 +182,21 @@ uint64_t tsr_front_between(const struct tsr_front_drawn *z, uint64_t i, uint64_t
             best = k;
         }
     }
+    for (uint64_t k = 0; k < n && best == TSR_FRONT_NONE; k++)
+        if (k != x && k != y && is_mixed(&v[k], &v[x], &v[y]) &&
+            tsr_plan_bounds_get(&z->bounds, k, limit, 0) < z->charged[j])
+            best = k;
+    return best;
+}
+
+uint64_t tsr_front_most(const struct tsr_front_drawn *z, double limit)
+{
+    uint64_t best = TSR_FRONT_NONE;
+    for (uint64_t k = 0; k < z->bounds.n; k++)
+        if (tsr_plan_bounds_get(&z->bounds, k, limit, 0) < INFINITY &&
+            (best == TSR_FRONT_NONE ||
+             z->bounds.list[k].concurrency > z->bounds.list[best].concurrency))
+            best = k;
     return best;
 }
 
