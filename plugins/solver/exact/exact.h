@@ -207,22 +207,23 @@ struct ex {
     uint32_t         *reach;                  /* [K][L] largest e; 0: none                   */
     bool             *last;                   /* [K][L] e = L is possible, too               */
     double           *fwd, *bwd, *into, *way; /* [n][G][L+1], same, [n][K][L], [G][K] */
-    double           *bwd0, *bwdw;            /* potentials without multipliers; of omega    */
-    double           *bwdf;                   /* of prefill times                            */
-    struct ex_price  *price;                  /* [K][EX_PRICES]                              */
-    uint32_t         *n_price;                /* [K]                                         */
-    struct ex_price  *finer;                  /* [K][EX_FINER] a ring */
-    uint32_t         *n_finer;                /* [K] put there; from EX_FINER on the ring is full */
-    double           *prefix;                 /* [K][EX_PRICES][L+1]                         */
-    double           *priced;                 /* scratch: [C][Q][EX_PRICES]                  */
-    uint64_t          n_slopes;               /* at most EX_SLOPES                           */
-    struct ex_pairs  *pairs;                  /* [K][3]                                      */
-    struct ex_pair   *pair;                   /* [K][3][n_slopes] in order of their last worth */
-    double           *slopes, *most;          /* scratch: [3][n_slopes], [3][L+1]            */
-    double           *least;                  /* [K][3][L] least bytes, prefill, decode      */
-    uint64_t          least_of;               /* of the model of this option, plus 1         */
-    double           *bundle;                 /* climb.c's */
-    void             *block;                  /* the tables' memory */
+    double *bwd0, *bwdw, *bwdf; /* potentials without multipliers; of omega; of prefill times */
+    struct ex_price  *price;    /* [K][EX_PRICES]                              */
+    uint32_t         *n_price;  /* [K]                                         */
+    struct ex_price  *finer;    /* [K][EX_FINER] a ring */
+    uint32_t         *n_finer;  /* [K] put there; from EX_FINER on the ring is full */
+    double           *prefix;   /* [K][EX_PRICES][L+1]                         */
+    double           *priced;   /* scratch: [C][Q][EX_PRICES]                  */
+    uint64_t          n_slopes; /* at most EX_SLOPES                           */
+    struct ex_pairs  *pairs;    /* [K][3]                                      */
+    struct ex_pair   *pair;     /* [K][3][n_slopes] in order of their last worth */
+    double           *slopes, *most;   /* scratch: [3][n_slopes], [3][L+1]            */
+    double           *least;           /* [K][3][L] least bytes, prefill, decode      */
+    uint64_t          least_of;        /* of the model of this option, plus 1         */
+    uint64_t          reach_of;        /* the same of reach and last, */
+    double            reach_hi[2];     /* and the caps that these are of */
+    double           *bundle;          /* climb.c's */
+    void             *block;           /* the tables' memory */
     bool              fresh;           /* ex_climb() left cost and fwd at the node's multipliers */
     struct ex_node   *start, *climbed; /* of the last root, its multipliers; of the last climb */
     struct ex_view    view;            /* of that climb */
@@ -230,10 +231,9 @@ struct ex {
     struct ex_move   *near_move;
     uint64_t          polished;
     struct ex_label  *lab[2];
-    uint64_t          lab_room[2];
     struct ex_columns cols;
     struct ex_path   *paths;
-    uint64_t          n_paths, path_room;
+    uint64_t          n_paths, path_room, lab_room[2];
     uint32_t         *head;   /* [n][G][L+1] */
     uint64_t         *seg_of; /* [K][L+1] first segment of (k, s) */
     /* limits */

@@ -206,7 +206,7 @@ static void set_reach(struct ex *x, const struct ex_model *m, uint64_t k, uint64
 {
     const double *t = m->end + k * 4, *least = x->least + k * 3 * x->L;
     double        mem = s ? 0 : (double)m->embed, pre = s ? 0 : t[0], dec = s ? 0 : t[1];
-    double        room = (double)m->room[k];
+    double        room = (double)m->room[k], p_hi = x->w.p_hi, d_hi = x->w.d_hi;
     uint64_t      e = s;
     x->reach[k * x->L + s] = 0;
     x->last[k * x->L + s] = false;
@@ -216,13 +216,13 @@ static void set_reach(struct ex *x, const struct ex_model *m, uint64_t k, uint64
         mem += least[e];
         pre += least[x->L + e];
         dec += least[2 * x->L + e];
-        if (!(mem <= room && pre <= x->w.p_hi && dec <= x->w.d_hi))
+        if (!(mem <= room && pre <= p_hi && dec <= d_hi))
             break;
         e++;
     }
     if (e == x->L) {
         x->last[k * x->L + s] =
-            mem + (double)m->head <= room && pre + t[2] <= x->w.p_hi && dec + t[3] <= x->w.d_hi;
+            mem + (double)m->head <= room && pre + t[2] <= p_hi && dec + t[3] <= d_hi;
         e--;
     }
     x->reach[k * x->L + s] = x->trails[k] ? 0 : (uint32_t)e;
@@ -248,9 +248,49 @@ void ex_least(struct ex *x, const struct ex_model *m)
         }
 }
 
+/* How far stages of all kinds can go: of one model and box it is the same at each step of the multipliers. */
+static void set_reaches(struct ex *x, const struct ex_model *m)
+{
+    if (x->reach_of == m->option + 1 && x->reach_hi[0] == x->w.p_hi && x->reach_hi[1] == x->w.d_hi)
+        return;
+    x->reach_of = m->option + 1;
+    x->reach_hi[0] = x->w.p_hi;
+    x->reach_hi[1] = x->w.d_hi;
+    for (uint64_t k = 0; k < x->K; k++)
+        for (uint64_t s = 0; s < x->L; s++)
+            set_reach(x, m, k, s);
+}
+
+/* c: [n] the largest of rows f: [G], each `apart` from the one before, plus their base.  Four rows at a time: each is a load,
+ * and c is loaded and stored once for them. */
+static void set_largest(double *restrict c, uint64_t n, const double *restrict f, uint64_t apart,
+                        const double *restrict base, uint32_t G)
+{
+    for (uint64_t e = 0; e < n; e++)
+        c[e] = -INFINITY;
+    uint32_t g = 0;
+    for (; g + 4 <= G; g += 4, f += 4 * apart) {
+        const double *f1 = f + apart, *f2 = f1 + apart, *f3 = f2 + apart;
+        double        b0 = base[g], b1 = base[g + 1], b2 = base[g + 2], b3 = base[g + 3];
+        for (uint64_t e = 0; e < n; e++) {
+            double v = f[e] + b0, w = f1[e] + b1, y = f2[e] + b2, z = f3[e] + b3, t = c[e];
+            v = w > v ? w : v;
+            y = z > y ? z : y;
+            v = y > v ? y : v;
+            c[e] = v > t ? v : t;
+        }
+    }
+    for (; g < G; g++, f += apart)
+        for (uint64_t e = 0; e < n; e++) {
+            double v = f[e] + base[g];
+            c[e] = v > c[e] ? v : c[e];
+        }
+}
+
 void ex_relax(struct ex *x, const struct ex_model *m)
 {
     uint64_t L = x->L;
+    set_reaches(x, m);
     for (uint64_t k = 0; k < x->K; k++) {
         double inner[2][EX_PRICES] = { { 0 } }, whole[2][EX_PRICES] = { { 0 } }; /* [s > 0] */
         set_prices(x, m, k);
@@ -262,23 +302,20 @@ void ex_relax(struct ex *x, const struct ex_model *m)
                 whole[s][g] = constant(x, m, p, k, s, L);
             }
         for (uint64_t s = 0; s < L; s++) {
-            double *c = x->cost + EX_SEG(x, k, s, 0);
-            set_reach(x, m, k, s);
-            uint64_t end = x->reach[k * L + s];
-            for (uint64_t e = s; e <= L; e++)
-                c[e] = e > s && e <= end ? -INFINITY : INFINITY;
-            if (x->last[k * L + s])
-                c[L] = -INFINITY;
-            for (uint32_t g = 0; g < x->n_price[k]; g++) {
-                const double *f = x->prefix + (k * EX_PRICES + g) * (L + 1);
-                double        base = inner[s > 0][g] - f[s];
-                for (uint64_t e = s + 1; e <= end; e++) {
-                    double t = f[e] + base;
-                    c[e] = t > c[e] ? t : c[e];
-                }
-                if (x->last[k * L + s])
-                    c[L] = fmax(c[L], f[L] - f[s] + whole[s > 0][g]);
-            }
+            double       *c = x->cost + EX_SEG(x, k, s, 0), base[EX_PRICES];
+            const double *f = x->prefix + k * EX_PRICES * (L + 1);
+            uint64_t      end = x->reach[k * L + s] > s ? x->reach[k * L + s] : s;
+            for (uint32_t g = 0; g < x->n_price[k]; g++)
+                base[g] = inner[s > 0][g] - f[g * (L + 1) + s];
+            c[s] = INFINITY;
+            set_largest(c + s + 1, end - s, f + s + 1, L + 1, base, x->n_price[k]);
+            for (uint64_t e = end + 1; e <= L; e++)
+                c[e] = INFINITY;
+            if (!x->last[k * L + s])
+                continue;
+            c[L] = -INFINITY;
+            for (uint32_t g = 0; g < x->n_price[k]; g++, f += L + 1)
+                c[L] = fmax(c[L], f[L] - f[s] + whole[s > 0][g]);
         }
     }
 }
