@@ -47,7 +47,7 @@ tsr_status tsr_front_keep(void *ctx, uint64_t i, const struct tsr_plan_problem *
 uint64_t tsr_front_spare(const struct tsr_front_drawn *z, double limit, double theta, double value);
 /* A setting for a plan between two points: like one of theirs, with a number of requests at once between theirs, the nearest to the
  * mean of the logarithms, of those that may be faster than the slower point, j; without one, the first that has each part of one
- * of theirs; TSR_FRONT_NONE: none is between.  [any] */
+ * of theirs, or the one of both; TSR_FRONT_NONE: none is between.  [any] */
 uint64_t tsr_front_between(const struct tsr_front_drawn *z, uint64_t i, uint64_t j, double limit);
 /* Of the settings that may have a plan within a limit the first one with the most requests at once; TSR_FRONT_NONE: none.  [any] */
 uint64_t tsr_front_most(const struct tsr_front_drawn *z, double limit);

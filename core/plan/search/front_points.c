@@ -153,9 +153,11 @@ uint64_t tsr_front_spare(const struct tsr_front_drawn *z, double limit, double t
 static bool is_mixed(const struct tsr_plan_setting *s, const struct tsr_plan_setting *x,
                      const struct tsr_plan_setting *y)
 {
-    bool cache = (s->kv == x->kv && s->types == x->types) || (s->kv == y->kv && s->types == y->types);
+    bool cache =
+        (s->kv == x->kv && s->types == x->types) || (s->kv == y->kv && s->types == y->types);
     return cache && (s->concurrency == x->concurrency || s->concurrency == y->concurrency) &&
-           (s->chunk == x->chunk || s->chunk == y->chunk) && (s->end == x->end || s->end == y->end) &&
+           (s->chunk == x->chunk || s->chunk == y->chunk) &&
+           (s->end == x->end || s->end == y->end) &&
            (s->most_k == x->most_k || s->most_k == y->most_k);
 }
 
@@ -186,7 +188,7 @@ uint64_t tsr_front_between(const struct tsr_front_drawn *z, uint64_t i, uint64_t
         if (k != x && k != y && is_mixed(&v[k], &v[x], &v[y]) &&
             tsr_plan_bounds_get(&z->bounds, k, limit, 0) < z->charged[j])
             best = k;
-    return best;
+    return best == TSR_FRONT_NONE && x == y ? x : best;
 }
 
 uint64_t tsr_front_most(const struct tsr_front_drawn *z, double limit)

@@ -108,15 +108,15 @@ struct ex_move {
     uint32_t l, item;
 };
 
-/* An exchange of item j for item i of a layer. */
+/* An exchange of item j for item i of a layer, and of `times` - 1 others that are like it. */
 struct ex_pair {
-    uint16_t l;
+    uint16_t l, times;
     uint8_t  i, j;
 };
 
-/* How many exchanges of a kind price an axis, and for which model: its option plus 1, 0: none yet. */
+/* The exchanges of a kind that price an axis: `all` with their times. option: of the model, plus 1; 0: none yet. */
 struct ex_pairs {
-    uint64_t option, n;
+    uint64_t option, n, all;
 };
 
 struct ex_label {

@@ -269,7 +269,8 @@ static void root(struct ex *x, uint64_t model)
     n->settled &= x->L * x->K <= 2 * (uint64_t)EX_SMALL;
     if (n->bound < x->target && m->unchecked) {
         m->unchecked = false;
-        if (!x->keeps_limits(x, model, &x->why)) {
+        bool has = x->n_best && x->best_model == model; /* a plan of the climb that keeps to them */
+        if (!has && !x->keeps_limits(x, model, &x->why)) {
             n->bound = INFINITY;
             put_line(x, n, INFINITY, true);
         }
