@@ -43,6 +43,31 @@ bool tsr_front_alike(const struct tsr_plan_setting *s, const struct tsr_plan_set
            s->most_k == t->most_k;
 }
 
+double tsr_front_four_bits(const struct tsr_plan_problem *p)
+{
+    const struct tsr_plan_candidate *v = p->candidates.v;
+    for (uint64_t c = 0; c < p->candidates.n; c++)
+        if (v[c].bits == 4 && !v[c].mixed)
+            return tsr_plan_quality_uniform(&p->quality, c) + tsr_plan_problem_kl_base(p);
+    return NAN;
+}
+
+double tsr_front_most_omega(const struct tsr_plan_problem *p)
+{
+    double sum = isfinite(p->quality.eight) ? p->quality.eight : 0;
+    for (uint64_t l = 0; l < p->quality.layers; l++) {
+        double most = 0;
+        for (uint64_t c = 0; c < p->candidates.n; c++)
+            most = fmax(most, p->quality.omega[l * p->candidates.n + c]);
+        sum += most;
+    }
+    for (uint32_t i = 0; i < p->quality.kl.n_end; i++)
+        sum += p->quality.kl.end[i].kl;
+    for (uint32_t i = 0; i < p->quality.kl.n_kv; i++)
+        sum += p->quality.kl.kv[i].kl;
+    return 2 * sum + 1;
+}
+
 /* Whether two plans are one. */
 static bool same(const struct tsr_plan_front_point *v, double latency_ms, double omega)
 {

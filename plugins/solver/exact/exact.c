@@ -206,6 +206,7 @@ static void clear(struct ex *x)
     x->lab[0] = x->lab[1] = NULL;
     x->heap_room = x->path_room = x->lab_room[0] = x->lab_room[1] = 0;
     x->least_of = x->reach_of = 0;
+    x->kept = false;
     x->cols = (struct ex_columns){ 0 };
     x->best = x->target = x->closed = INFINITY;
 }

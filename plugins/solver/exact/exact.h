@@ -239,8 +239,8 @@ struct ex {
     /* limits */
     uint64_t   cuts, gained; /* so many; the last one after which a half had a higher bound */
     uint64_t   end_us, ticks, nodes, all_labels, all_paths;
-    bool       late;
-    tsr_status status; /* first failure */
+    bool       late, kept; /* kept: some plan keeps to the limits */
+    tsr_status status;     /* first failure */
 };
 
 #define EX_SEG(x, k, s, e)    (((uint64_t)(k) * (x)->L + (s)) * ((x)->L + 1) + (e))
