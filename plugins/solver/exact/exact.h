@@ -30,6 +30,7 @@
 #define EX_SMALL  32u        /* layers times kinds of a small problem: its columns are few */
 #define EX_FEW    8u         /* candidates of a layer for which relax.c's prices are fine enough */
 #define EX_NEAR   8u         /* candidates of a layer that polish.c tries */
+#define EX_BLOCKS 8u         /* freed blocks of memory that an instance keeps for its next solves */
 #define EX_NONE   UINT32_MAX /* no such state */
 
 /* A bit candidate that a kind can run for a class. */
@@ -161,23 +162,22 @@ struct ex_view {
 
 struct ex {
     const struct tsr_host            *host;
+    void                            **blocks; /* [EX_BLOCKS] of the component, for ex_new() */
     const struct tsr_solver_instance *in;
     uint64_t                          L, K, Q, C, V;
     const uint64_t                   *host_bytes; /* [C][Q]; NULL: no layer has any there */
-    bool                              small;      /* L K is at most EX_SMALL */
-    bool                              many; /* candidates: polish.c and refine.c are worth it */
+    bool small, many; /* L K is at most EX_SMALL; candidates: polish.c and refine.c are worth it */
     /* devices: pools, of which kinds take some; without pools each kind has one of its own */
-    uint64_t    G;
-    uint64_t   *pool, *takes;     /* [K] */
-    uint64_t   *have;             /* [G] at most what L stages take */
-    uint64_t    n_states;         /* state 0: none used */
-    uint32_t   *next;             /* [n_states][K] */
-    bool       *complete;         /* [n_states] a plan may end here */
-    bool       *reached;          /* [n_states] by devices one after the other */
-    bool       *leads, *trails;   /* [K] only ever the first stage; only ever the last */
-    double     *omega;            /* [K][L][Q] rounded; without kind_omega [L][Q] */
-    uint64_t    omega_kind;       /* entries from one kind to the next, or 0 */
-    double     *link_omega;       /* [V][L] rounded; NULL: none */
+    uint64_t  G;
+    uint64_t *pool, *takes;     /* [K] */
+    uint64_t *have;             /* [G] at most what L stages take */
+    uint64_t  n_states;         /* state 0: none used */
+    uint32_t *next;             /* [n_states][K] */
+    bool   *complete, *reached; /* [n_states] a plan may end here; by devices one after the other */
+    bool   *leads, *trails;     /* [K] only ever the first stage; only ever the last */
+    double *omega;              /* [K][L][Q] rounded; without kind_omega [L][Q] */
+    uint64_t    omega_kind;     /* entries from one kind to the next, or 0 */
+    double     *link_omega;     /* [V][L] rounded; NULL: none */
     double      w_limit, w_scale; /* INFINITY: none; a typical sum of omega */
     double      f_limit;          /* max_first_ms with its tolerance; INFINITY: none */
     double      w_unit;           /* that the omegas are multiples of */
@@ -251,9 +251,10 @@ double ex_unit(double total);
 /* The nearest multiple; of a value above twice the cap, that of twice the cap. */
 double ex_snap(double v, double cap, double unit);
 
-/* Memory from the host; the size is kept in front.  ex_new() zeroes; NULL sets x->status. */
+/* Memory from the host, of 64 KiB and more also again; the size is kept in front. ex_new() zeroes; NULL sets x->status. */
 void *ex_new(struct ex *x, uint64_t n, uint64_t size);
 void  ex_free(struct ex *x, void *p);
+void  ex_release(const struct tsr_host *host, void **blocks);
 /* Room for at least n entries, contents kept; false: out of memory. */
 bool ex_grow(struct ex *x, void **p, uint64_t *room, uint64_t n, uint64_t size);
 /* True when the search must stop: deadline, user, or an earlier failure. */
