@@ -53,12 +53,27 @@ static uint64_t family(const struct tsr_front_drawn *z, uint64_t i)
     return n;
 }
 
+/* Whether a plan is known of a setting that takes as much memory or more: with as many requests at once, in chunks as large. */
+static bool fits_more(const struct tsr_front_drawn *z, uint64_t i, double limit)
+{
+    const struct tsr_plan_setting *v = z->bounds.list;
+    for (uint64_t k = 0; k < z->bounds.n; k++) {
+        struct tsr_plan_setting s = v[k];
+        s.chunk = v[i].chunk;
+        bool larger = v[k].chunk == 0 || (v[i].chunk && v[k].chunk >= v[i].chunk);
+        if (z->fits[k] <= limit && larger && s.concurrency >= v[i].concurrency &&
+            tsr_front_alike(&s, &v[i]))
+            return true;
+    }
+    return false;
+}
+
 static tsr_status has_plan(struct tsr_front_drawn *z, uint64_t i, double limit, bool *yes,
                            bool *known, struct tsr_err *err)
 {
     struct tsr_plan_problem q = z->p;
     double                  left = z->end - tsr_now_s();
-    *yes = *known = z->fits[i] <= limit;
+    *yes = *known = fits_more(z, i, limit);
     if (*yes || left <= 0)
         return TSR_OK;
     if (tsr_plan_bounds_get(&z->bounds, i, limit, 0) == INFINITY) {

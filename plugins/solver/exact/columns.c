@@ -307,7 +307,7 @@ void ex_columns_price(struct ex *x, const struct ex_model *m)
         uint32_t                *reach = &x->reach[g->k * x->L + g->s];
         x->last[g->k * x->L + g->s] |= g->e == x->L;
         *reach = g->e < x->L && g->e > *reach ? g->e : *reach;
-        double                   a = x->w.a[g->k], b = x->w.b[g->k], t = x->w.theta, v = INFINITY;
+        double a = x->w.a[g->k], b = x->w.b[g->k], t = x->w.theta, v = INFINITY;
         for (uint64_t j = g->first; j < g->first + g->n; j++) {
             double cost = a * c->pre[j] + b * c->dec[j] + t * c->w[j];
             c->cost[j] = cost;

@@ -217,13 +217,12 @@ struct ex {
     uint64_t          n_slopes; /* at most EX_SLOPES                           */
     struct ex_pairs  *pairs;    /* [K][3]                                      */
     struct ex_pair   *pair;     /* [K][3][n_slopes] in order of their last worth */
-    double           *slopes, *most;   /* scratch: [3][n_slopes], [3][L+1]            */
-    double           *least;           /* [K][3][L] least bytes, prefill, decode      */
-    uint64_t          least_of;        /* of the model of this option, plus 1         */
-    uint64_t          reach_of;        /* the same of reach and last, */
-    double            reach_hi[2];     /* and the caps that these are of */
-    double           *bundle;          /* climb.c's */
-    void             *block;           /* the tables' memory */
+    double           *slopes, *most;      /* scratch: [3][n_slopes], [3][L+1]            */
+    double           *least;              /* [K][3][L] least bytes, prefill, decode      */
+    uint64_t          least_of, reach_of; /* of the model of this option, plus 1; reach and last */
+    double            reach_hi[2];        /* and the caps that these are of */
+    double           *bundle;             /* climb.c's */
+    void             *block;              /* the tables' memory */
     bool              fresh;           /* ex_climb() left cost and fwd at the node's multipliers */
     struct ex_node   *start, *climbed; /* of the last root, its multipliers; of the last climb */
     struct ex_view    view;            /* of that climb */
